@@ -75,11 +75,11 @@
        CoPE, arXiv 2508.18308; its 3-9 discuss eq 2 and drop the conjugate of K_proj
            1 cmha_cope_table, 2 cmha__cope, 10-17 cmha__linear_walk
        MöbiusAttention, arXiv 2409.12175
-           1-4 examples/tools/mobius_geometry.h, 5-6 cmha_mobius_forward,
+           1-4 examples/tools/mobius_geometry.h, 5-6 cmha__quotient_pass,
            7-8 cmha_elementwise_complex_forward, 9 cmha__terms, 10-27 cmha__mobius_block
        CRAT, crat.maxware.ca; its displayed equations are missing, the numbers are those of a reconstruction
            1 cmha_embedding, 2 cmha__multifreq_walk, 3 cmha__add_rows_numbers, 4-5 cmha_linear,
-           6-7 cmha_complex_rotate_forward, 8 cmha_complex_norm_forward, 9 cmha_activation_forward,
+           6-7 cmha__complex_rotate_pass, 8 cmha_complex_norm_forward, 9 cmha_activation_forward,
            10 cmha_complex_linear_forward, 11-13 cmha__phasor_map, 14 cmha__lag_scores,
            15 cmha_complex_lowrank, 16 cmha__crat_block, 17 cmha_irw, 18 cmha__search_run,
            19 cmha__retrieve_mix, 20 cmha_complex_residual_forward, 21 cmha__experts_run,
@@ -127,9 +127,8 @@ typedef float cmha_real;
 /* For #if: 700 is version 0.7.0. */
 #define CMHA_VERSION (CMHA_VERSION_MAJOR * 10000 + CMHA_VERSION_MINOR * 100 + CMHA_VERSION_PATCH)
 
-/* Makes the linker (of GCC and clang) refuse a program compiled for another version (its first two numbers)
-   or another cmha_real than the library, on which the structs' layouts depend. Not under CMHA_STATIC.
-       undefined reference to `cmha_0_7_compiled_with_CMHA_DOUBLE' */
+/* Makes the linker (of GCC and clang) refuse a program of another version (two numbers) or another cmha_real,
+   except under CMHA_STATIC: undefined reference to `cmha_0_7_compiled_with_CMHA_DOUBLE' */
 #ifndef CMHA_STATIC
 #ifdef CMHA_DOUBLE
 #define CMHA_CONFIGURATION CMHA_CONFIGURATION_NAME(CMHA_VERSION_MAJOR, CMHA_VERSION_MINOR, with)
@@ -246,17 +245,15 @@ CMHA_DEF void cmha_context_close(cmha_context *context);
 CMHA_DEF const char *cmha_error(const cmha_context *context);
 /* Names what does the matrix products: "OpenBLAS SkylakeX", "CBLAS", "Accelerate" or "built-in". */
 CMHA_DEF const char *cmha_blas_name(char *buffer, size_t size);
-/* Names the instruction set of the hot loops: "avx512", "avx2", "sse2"; "base" on other CPUs: the best of the
-   CPU in a program that GCC or clang compiled for every x86-64, else, and under CMHA_NO_DISPATCH, that of the
-   flags. NULL asks; a name chooses, for the whole process, as tests need it: not while others compute, whose
-   bits it may change. Returns NULL, and changes nothing, where the CPU or the program lacks it. */
+/* Names the instruction set of the hot loops, "avx512", "avx2", "sse2", elsewhere "base": the CPU's best
+   where GCC or clang compiled for every x86-64, else, as under CMHA_NO_DISPATCH, the flags'. NULL asks; a
+   name chooses, for tests, in the whole process, while nobody computes: NULL if it cannot be had. */
 CMHA_DEF const char *cmha_instructions(const char *name);
 /* Returns NULL when the BLAS uses this CPU well, else the environment variable that mends it, such as
    "OPENBLAS_CORETYPE=SkylakeX": an OpenBLAS older than the CPU takes its SSE3 kernel, four times slower. */
 CMHA_DEF const char *cmha_blas_remedy(void);
-/* Puts the environment right, first thing in main, and executes the program again, once (Linux only): the
-   remedy above, and a short spin for GCC's OpenMP (GOMP_SPINCOUNT), whose waiting threads otherwise burn
-   milliseconds that others need. What the user has set stays. Returns when nothing is to be mended. */
+/* First thing in main: puts the remedy above and a short spin of GCC's waiting threads (GOMP_SPINCOUNT) into
+   the environment, unless the user has, and executes the program again, once (Linux only). Else returns. */
 CMHA_DEF void cmha_blas_restart(char **argv);
 
 /* Draws random numbers by counter: the SplitMix64 finaliser over key + counter. */
@@ -303,9 +300,8 @@ CMHA_DEF void cmha_modulus(size_t n, const cmha_real *re, const cmha_real *im, c
 /* =========================================== Tape and engine ============================================ */
 enum { CMHA_MAX_RANK = 4, CMHA_MAX_INPUTS = 8 };
 typedef struct cmha_packed cmha_packed;
-/* Holds a dense row-major array, until cmha_tape_reset if a tape made it, else as long as its model. One
-   filled by hand, else zeros, with needs_grad = 1 and its own `grad`, is a parameter that outlives the
-   tape. */
+/* Holds a dense array, until cmha_tape_reset if a tape made it, else as long as its model. One filled by
+   hand, else zeros, with needs_grad = 1 and its own `grad`, is a parameter that outlives the tape. */
 typedef struct cmha_tensor {
     cmha_real *data, *grad; /* grad: NULL until a backward pass needs it */
     size_t shape[CMHA_MAX_RANK];
@@ -369,14 +365,12 @@ CMHA_DEF cmha_tensor *cmha_tensor_wrap(cmha_tape *tape, int rank, const size_t *
 /* Takes memory until the next reset, also inside a backward callback; 64-byte aligned, not cleared. */
 CMHA_DEF void *cmha_tape_alloc(cmha_tape *tape, size_t bytes);
 
-/* Appends an operation of the caller's own: `out`, made by cmha_tensor_new and computed, from in[0..n_in).
-   Returns out, or NULL after a failure. The record, with `user`, is left out when not recording or if no
-   input needs a gradient. A status of `backward` but CMHA_OK ends the pass; its line is cmha_tape_fail's, or
-   names the operation. See examples/extensions. */
+/* Appends an operation of the caller's own: `out`, made by cmha_tensor_new and computed from in[0..n_in),
+   which it returns. There is no record without recording or an input that needs a gradient. A status of
+   `backward` but CMHA_OK ends the pass, with cmha_tape_fail's line or the name. See examples/extensions. */
 CMHA_DEF cmha_tensor *cmha_tape_push(cmha_tape *tape, const char *name, cmha_tensor *out,
     cmha_tensor *const *in, int n_in, cmha_backward_fn backward, void *user);
-/* Returns, inside a backward callback, the gradient of t to add to, zeros if new. NULL if t needs none, or
-   memory ran out (cmha_tape_status). */
+/* Returns, inside a backward callback, t's gradient to add to; NULL if it needs none or memory ran out. */
 CMHA_FIT cmha_real *cmha_tape_grad(cmha_tape *tape, cmha_tensor *t);
 /* Walks the records back from `loss`, one element of gradient `seed` (usually 1). Forgets them. */
 CMHA_FIT cmha_status cmha_tape_backward(cmha_tape *tape, cmha_tensor *loss, cmha_real seed);
@@ -414,8 +408,7 @@ CMHA_DEF cmha_tensor *cmha_gather(cmha_tape *tape, cmha_tensor *x, const size_t 
 /* Averages over tokens: x [B, N, D], key_mask [B, N] -> [B, D]; a sequence without tokens gives 0. */
 CMHA_DEF cmha_tensor *cmha_mean_tokens(cmha_tape *tape, cmha_tensor *x, const unsigned char *key_mask);
 
-/* Looks up rows y [T, D], row t = weight[ids[t]], weight [V, D], 0 <= ids[t] < V. Tape: ids [B, N] -> [B, N,
-   D]. Errors: TOKEN. */
+/* Looks up rows y [T, D], weight [V, D] at 0 <= ids[t] < V. Tape: ids [B, N] -> [B, N, D]. Errors: TOKEN. */
 CMHA_DEF void cmha_embedding_forward(const cmha_real *weight, const int32_t *ids, size_t T, size_t D,
     cmha_real *y);
 CMHA_FIT void cmha_embedding_backward(const cmha_real *dy, const int32_t *ids, size_t T, size_t D,
@@ -424,14 +417,12 @@ CMHA_DEF cmha_tensor *cmha_embedding(cmha_tape *tape, cmha_tensor *weight, const
     size_t N);
 /* Computes x [.., I] weight^T + bias -> [.., O]; weight [O, I], bias [O]. */
 CMHA_DEF cmha_tensor *cmha_linear(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_tensor *bias);
-/* Computes residual + gain * dropout(act(x) weight^T + bias), the second half of every sublayer. act: a
-   cmha_activation, computed again in the backward. residual NULL = none. */
+/* Computes residual (or NULL) + gain * dropout(act(x) weight^T + bias). act: a cmha_activation. */
 CMHA_DEF cmha_tensor *cmha_sublayer(cmha_tape *tape, cmha_tensor *x, int act, cmha_tensor *weight,
     cmha_tensor *bias, cmha_tensor *residual, cmha_real gain, cmha_real dropout);
 
-/* Normalises rows: y [T, D] = weight * (x - mean) / sqrt(var + eps) + bias, var biased. stats [T, 2] gets
-   (mean, 1 / sqrt(var + eps)) for the backward. centred = 0, RMSNorm: the mean counts as 0, var is mean(x^2),
-   and stats [T] gets the inverse root alone. */
+/* Normalises rows: y [T, D] = weight * (x - mean) / sqrt(var + eps) + bias, var biased. stats [T, 2], for the
+   backward: mean, 1 / sqrt(var + eps); [T] with centred = 0, RMSNorm, where the mean counts as 0. */
 CMHA_DEF void cmha_norm_forward(int centred, const cmha_real *x, const cmha_real *weight,
     const cmha_real *bias, size_t T, size_t D, cmha_real eps, cmha_real *y, cmha_real *stats);
 CMHA_FIT void cmha_norm_backward(int centred, const cmha_real *x, const cmha_real *weight,
@@ -448,8 +439,7 @@ typedef enum cmha_activation {
     CMHA_ACTIVATION_SWIGLU,    /* of a row [gate | up]: up * gate * sigmoid(gate), half as wide */
     CMHA_ACTIVATION_RELU       /* max(x, 0), its slope at 0 being 0 */
 } cmha_activation;
-/* Computes y [n] = act(x) of any kind but SWIGLU; y may be x. On complex planes GELU is CRAT's cGELU (eq 9),
-   which does not keep phases. Tape: SWIGLU too. */
+/* Computes y [n] = act(x), not SWIGLU; y may be x. Of planes GELU is CRAT's cGELU (eq 9). Tape: any. */
 CMHA_DEF void cmha_activation_forward(const cmha_real *x, size_t n, cmha_activation kind, cmha_real *y);
 CMHA_FIT void cmha_activation_backward(const cmha_real *x, const cmha_real *dy, size_t n,
     cmha_activation kind, cmha_real *dx);
@@ -459,9 +449,8 @@ CMHA_DEF void cmha_swiglu_forward(const cmha_real *gate, const cmha_real *up, si
 CMHA_FIT void cmha_swiglu_backward(const cmha_real *gate, const cmha_real *up, const cmha_real *dy, size_t n,
     cmha_real *dgate, cmha_real *dup);
 
-/* Computes y [n] = x * keep / (1 - p), 0 <= p < 1. y may be x. keep is a Bernoulli(1 - p) bit of (key, first
-   + index) alone: any split of the array, and the backward, the same call on the cotangent, draws the same
-   bits. Tape: returns x itself when not recording or p = 0. */
+/* Computes y [n] = x * keep / (1 - p), 0 <= p < 1; y may be x. keep is a Bernoulli(1 - p) bit of (key, first
+   + index) alone: the backward is the same call on dy. Tape: x itself when not recording or p = 0. */
 CMHA_DEF void cmha_dropout_forward(const cmha_real *x, size_t n, cmha_real p, uint64_t key, size_t first,
     cmha_real *y);
 CMHA_DEF cmha_tensor *cmha_dropout(cmha_tape *tape, cmha_tensor *x, cmha_real p);
@@ -471,8 +460,7 @@ CMHA_DEF cmha_tensor *cmha_dropout(cmha_tape *tape, cmha_tensor *x, cmha_real p)
    largest logit and log sum exp(logit - largest), apart for huge logits. */
 CMHA_DEF double cmha_cross_entropy_forward(const cmha_real *logits, const int32_t *targets, size_t T,
     size_t V, int32_t ignore, cmha_real *lse, size_t *counted);
-/* Returns the same and turns logits into their gradient, scale (softmax(logits) - onehot(target)), 0 in rows
-   that are not counted: one exponential a logit instead of two. */
+/* Returns the same and turns logits into their gradient: scale (softmax(logits) - onehot(target)), else 0. */
 CMHA_FIT double cmha_cross_entropy_gradient(cmha_real *logits, const int32_t *targets, size_t T, size_t V,
     int32_t ignore, cmha_real scale);
 /* Adds scale (softmax(logits) - onehot(target)) to dlogits on counted rows; dlogits must not be logits. */
@@ -482,9 +470,8 @@ CMHA_FIT void cmha_cross_entropy_backward(const cmha_real *logits, const int32_t
    the mean: sum w[target] loss / sum w[target]. Errors, here and next: TOKEN. */
 CMHA_DEF cmha_tensor *cmha_cross_entropy(cmha_tape *tape, cmha_tensor *logits, const int32_t *targets,
     int32_t ignore, const cmha_real *class_weights);
-/* Averages the loss of logits x weight^T + bias. x [.., I], weight [V, I], bias [V]. The logits never exist
-   as a whole: some rows at a time (16 MiB of floats, but at least 256 rows) are made, turned into their
-   gradient and spent, in the backward once more. */
+/* Averages the loss of logits x weight^T + bias. x [.., I], weight [V, I], bias [V]. Only some rows of logits
+   exist at a time (16 MiB of floats, at least 256 rows), in the backward once more. */
 CMHA_DEF cmha_tensor *cmha_linear_cross_entropy(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight,
     cmha_tensor *bias, const int32_t *targets, int32_t ignore, const cmha_real *class_weights);
 /* Averages (x - targets)^2 -> [1]; targets [size of x]. */
@@ -518,9 +505,8 @@ CMHA_DEF void cmha_packed_forward(const cmha_packed *packed, const cmha_real *x,
 /* ---- ComplexFormer ---- */
 /* Orders the P = d_k/2 complex numbers of a head: number j is (x[2j], x[2j+1]); HALF: (x[j], x[j+P]). */
 typedef enum cmha_layout { CMHA_LAYOUT_INTERLEAVED, CMHA_LAYOUT_HALF } cmha_layout;
-/* Splits x [T, 2P] into modulus and phase [T, P] or NULL (ComplexFormer eq 1-4), for looking: attention needs
-   neither. The phase is atan2(im, re) in [-pi, pi], 0 where the modulus is 0. Backward: dx += dmodulus (re,
-   im)/modulus, 0 at modulus 0, + dphase (-im, re)/(modulus^2 + 1e-12), which is bounded. */
+/* Splits x [T, 2P] into modulus and phase [T, P] or NULL (ComplexFormer eq 1-4); the phase, in [-pi, pi], is
+   0 at modulus 0. dx += dmodulus (re, im)/modulus (0 there) + dphase (-im, re)/(modulus^2 + 1e-12). */
 CMHA_DEF void cmha_euler_forward(const cmha_real *x, size_t T, size_t P, cmha_layout layout,
     cmha_real *modulus, cmha_real *phase);
 CMHA_FIT void cmha_euler_backward(const cmha_real *x, const cmha_real *dmodulus, const cmha_real *dphase,
@@ -589,16 +575,14 @@ CMHA_DEF void cmha_cope_table(cmha_cope_imag kind, size_t n, size_t d, double ba
     cmha_real *table);
 
 /* ---- MöbiusAttention ---- */
-/* Chooses how to divide complex numbers: MöbiusAttention eq 5 is silent on poles. REG (eps = 1e-3 in float)
-   is our choice, and so is UNIT, which keeps only the phase of the denominator. */
+/* Chooses how to divide: MöbiusAttention eq 5 is silent on poles; REG (eps 1e-3 in float), UNIT are ours. */
 typedef enum cmha_quotient_kind {
     CMHA_QUOTIENT_REG,   /* u conj(w) / (|w|^2 + eps^2): |y| <= |u| / (2 eps), smooth where eps > 0 */
     CMHA_QUOTIENT_EXACT, /* u / w, eps is not read; unbounded near w = 0 */
     CMHA_QUOTIENT_UNIT   /* u conj(w) / sqrt(|w|^2 + eps^2): |y| <= |u| */
 } cmha_quotient_kind;
-/* Divides y = u over w, all [T, 2D], rows [Re (D) | Im (D)], eps >= 0. Neither a huge nor a tiny w is lost: w
-   and eps are scaled before they are squared. Where both vanish (below the smallest normal number) y and its
-   gradients are 0. Errors, here and of cmha_mobius: ARGUMENT (eps < 0). */
+/* Divides y = u over w, all [T, 2D], rows [Re (D) | Im (D)], w of any size. Where w and eps vanish (below the
+   smallest normal number) y and its gradients are 0. Errors, cmha_mobius's too: ARGUMENT (eps < 0). */
 CMHA_DEF void cmha_quotient_forward(const cmha_real *u, const cmha_real *w, size_t T, size_t D,
     cmha_quotient_kind kind, cmha_real eps, cmha_real *y);
 CMHA_FIT void cmha_quotient_backward(const cmha_real *u, const cmha_real *w, const cmha_real *dy, size_t T,
@@ -660,9 +644,8 @@ typedef struct cmha_complex_norm_args {
     size_t T, D; /* rows, complex features */
     cmha_real eps;
 } cmha_complex_norm_args;
-/* Normalises rows. beta [2, D] or NULL (the literature's CRMS has none), gamma NULL = 1. Where eps and a
-   variance are 0 (WHITEN: a singular V), the inverse root and its gradient are 0. stats [T, 5] or NULL gets
-   (mean Re, mean Im, V_rr, V_ri, V_ii) for the backward. */
+/* Normalises rows. beta [2, D] or NULL, gamma NULL = 1. Where eps and a variance are 0 (WHITEN: a singular V)
+   root and gradient are 0. stats [T, 5] or NULL, for the backward: mean Re, Im, V_rr, V_ri, V_ii. */
 CMHA_DEF void cmha_complex_norm_forward(const cmha_complex_norm_args *args, const cmha_real *z,
     const cmha_real *gamma, const cmha_real *beta, cmha_real *y, double *stats);
 CMHA_FIT void cmha_complex_norm_backward(const cmha_complex_norm_args *args, const cmha_real *z,
@@ -702,9 +685,8 @@ CMHA_DEF cmha_tensor *cmha_mag_reg(cmha_tape *tape, cmha_tensor *z, const unsign
 CMHA_DEF double cmha_sum_squares(const cmha_real *x, size_t n); /* in double */
 
 /* ---- Complex residual and mixture of experts (CRAT eq 20-21) ---- */
-/* Computes y = (alpha + i beta) z + f (CRAT eq 20). z, f, y [T, 2D]; y may be f. df is dy, dalpha and dbeta
-   are in double. Tape: alpha, beta [1] start at 1, 0. beta NULL, ours: the factor is cos alpha + i sin alpha,
-   which turns the skip but cannot scale it. */
+/* Computes y = (alpha + i beta) z + f (CRAT eq 20). z, f, y [T, 2D]; y may be f. Tape: alpha, beta [1] start
+   at 1, 0; beta NULL, ours: the factor is cos alpha + i sin alpha, which turns but cannot scale. */
 CMHA_DEF void cmha_complex_residual_forward(const cmha_real *z, const cmha_real *f, cmha_real alpha,
     cmha_real beta, size_t T, size_t D, cmha_real *y);
 CMHA_FIT void cmha_complex_residual_backward(const cmha_real *z, cmha_real alpha, cmha_real beta,
@@ -773,8 +755,7 @@ CMHA_DEF cmha_tensor *cmha_balance(cmha_tape *tape, cmha_tensor *logits, size_t 
 typedef cmha_status (*cmha_search_fn)(void *user, const cmha_real *features, size_t Q, size_t k,
                                       int64_t *index);
 
-/* Holds a knowledge base: documents as complex vectors (cmha_model_vectors), encoded anew if the encoder
-   changes. Only read once open. */
+/* Holds documents as complex vectors (cmha_model_vectors), encoded anew if the encoder changes. Only read. */
 typedef struct cmha_knowledge {
     cmha_context *context;
     size_t n, d_r; /* documents; complex features of each */
@@ -790,20 +771,18 @@ typedef struct cmha_knowledge {
     void *mapping;
     size_t mapped;
 } cmha_knowledge;
-/* Opens a base over the caller's arrays, which must outlive it, and computes the features. n = 0 is an empty
-   base. ids may be NULL; texts and text_begin, ascending from 0, both or neither. Errors: ARGUMENT, MEMORY,
-   OVERFLOW, NOT_FINITE (vectors), STATE (a closed context). */
+/* Opens a base, maybe empty, over arrays that must outlive it. ids may be NULL; texts and text_begin,
+   ascending from 0, both or neither. Errors: ARGUMENT, MEMORY, OVERFLOW, NOT_FINITE (vectors), STATE. */
 CMHA_DEF cmha_status cmha_knowledge_init(cmha_knowledge *knowledge, cmha_context *context, size_t n,
     size_t d_r, const cmha_real *vectors, const int64_t *ids, const char *texts, const uint64_t *text_begin);
 CMHA_DEF void cmha_knowledge_close(cmha_knowledge *knowledge);
 
 /* Searches by the angular similarity of CRAT eq 18: (1/d_r) sum_j cos(arg q_j - arg r_j) = (1/d_r) <u(q),
-   u(r)> of the phasors. As |u(q) - u(r)|^2 = 2 d_r (1 - similarity), any index for inner products or
-   distances serves. Writes index, similarity [Q, k]: of each of the queries [Q, 2 d_r] the documents of
-   similarity >= threshold (-1: all), best first, ties to the lower index; -1 and 0 where there are fewer.
-   Exact unless the caller has a search. A query with a NaN finds nothing, its similarities are NaN. The same
-   bits for any number of threads; memory is bounded whatever n is. Errors: ARGUMENT (also the caller's search
-   beyond n), MEMORY, OVERFLOW, the search's own. */
+   u(r)> of the phasors; |u(q) - u(r)|^2 = 2 d_r (1 - similarity), so that any index for distances serves.
+   Writes index, similarity [Q, k]: of each of the queries [Q, 2 d_r] the documents of similarity >= threshold
+   (-1: all), best first, ties to the lower index; -1 and 0 where there are fewer, NaN for a query with a NaN.
+   The same bits for any number of threads; memory is bounded whatever n is. Errors: ARGUMENT (also the
+   caller's search beyond n), MEMORY, OVERFLOW, the search's own. */
 CMHA_DEF cmha_status cmha_knowledge_search(const cmha_knowledge *knowledge, const cmha_real *queries,
     size_t Q, size_t k, cmha_real threshold, int64_t *index, cmha_real *similarity);
 /* Returns the text of document i, *length bytes without a NUL; NULL and 0 if none. length or NULL. */
@@ -835,9 +814,9 @@ typedef struct cmha_irw_weights {
     cmha_tensor *w_logits, *wv; /* [M]; [2, D, d_r], complex */
     cmha_tensor *wg, *bg; /* [D, 2D + 2 d_r], real, on [Re z | Im z | Re rbar | Im rbar]; [D] */
 } cmha_irw_weights;
-/* Computes the whole window (CRAT eq 17-19) on z [.., 2D]: q^(m) = W_m Im z + b_m, rbar by cmha_retrieve,
-   gate = W_g [z | rbar] + b_g, v = W_v rbar, the result by cmha_reflect. A row looks at its own token alone:
-   causal. An empty base, or NULL, gives z itself. */
+/* Computes the window (CRAT eq 17-19) on the tokens of z [.., 2D]: q^(m) = W_m Im z + b_m, rbar by
+   cmha_retrieve, gate = W_g [z | rbar] + b_g, v = W_v rbar, then cmha_reflect; z where the base is empty or
+   NULL. */
 CMHA_DEF cmha_tensor *cmha_irw(cmha_tape *tape, const cmha_knowledge *knowledge,
     const cmha_retrieve_args *args, cmha_real gate_tau, cmha_fusion fusion, cmha_tensor *z,
     const cmha_irw_weights *weights);
@@ -952,10 +931,9 @@ typedef struct cmha_score_call {
     double *ddivisor;          /* its gradient to add to, NULL = not wanted */
 } cmha_score_call;
 typedef struct cmha_layer cmha_layer; /* see Models */
-/* Describes a score, the library's or a program's own. Each token's row of q or k becomes a row of features.
-   The score is scale times the real product of two of them; or, with `forward`, a function of the complex
-   product O = sum_j q_j conj(k_j), taken for a query and 64 keys at a time. Callbacks run in several threads
-   at once. A row that contradicts itself is an ARGUMENT where it is used. */
+/* Describes a score. Rows of q and k become rows of features; the score is scale times the real product of
+   two or, with `forward`, a function of the complex product O = sum_j q_j conj(k_j) of a query and 64 keys at
+   a time. Callbacks run in several threads at once. A row that contradicts itself is an ARGUMENT. */
 struct cmha_score {
     const char *name; /* for the field `score`: 1 to 31 letters, digits and - _ . + */
     int planes;       /* 1: rows of d_k real numbers; 2: of d_k complex ones, features [Re | Im] */
@@ -978,11 +956,10 @@ struct cmha_score {
     void *user; /* the program's own */
 };
 
-/* Names CoPE's scores (its 3.2): A = sum_c q_c conj(k_c), C = Re A / |A|, s = 1/sqrt(d_k). PHASE lies within
-   +-s: it nearly averages. MAGNITUDE: aligned and opposed are alike. */
+/* Names CoPE's scores (its 3.2), of A = sum_c q_c conj(k_c), C = Re A / |A|, s = 1/sqrt(d_k). */
 typedef enum cmha_cope_score {
-    CMHA_COPE_SCORE_PHASE,       /* s C */
-    CMHA_COPE_SCORE_MAGNITUDE,   /* s |A| */
+    CMHA_COPE_SCORE_PHASE,       /* s C, within +-s: it nearly averages */
+    CMHA_COPE_SCORE_MAGNITUDE,   /* s |A|: aligned and opposed are alike */
     CMHA_COPE_SCORE_REAL,        /* s Re A: ordinary attention of [Re | Im] */
     CMHA_COPE_SCORE_HYBRID,      /* s (|A| + alpha C) */
     CMHA_COPE_SCORE_HYBRID_NORM, /* s (|A| / (max + 1e-12) + alpha C); which max, the paper leaves open */
@@ -1007,9 +984,8 @@ typedef struct cmha_lse {
     int in_double; /* 1: products left the type's range; then scores beyond 1e30 keep their order only */
 } cmha_lse;
 CMHA_DEF size_t cmha_attention_scratch(const cmha_attention_args *args, int backward); /* O(n), never n^2 */
-/* Computes y = softmax(scale Q'K'^T + mask) V over the permitted keys (ComplexFormer eq 9). Q', K' are the
-   features of q, k. The n_q x n_k scores are never stored. lse [B, H, n_q] (or NULL) is for the backward;
-   forms of several softmaxes (RI_PRODUCT, RI_SPLIT, YANG8) leave it alone. */
+/* Computes y = softmax(scale Q'K'^T + mask) V over permitted keys (ComplexFormer eq 9), Q', K' the features
+   of q, k. lse [B, H, n_q] (or NULL), for the backward, is not set by RI_PRODUCT, RI_SPLIT and YANG8. */
 CMHA_DEF void cmha_attention_forward(const cmha_attention_args *args, const cmha_attention_views *views,
     cmha_lse *lse, cmha_real *scratch);
 /* Adds to dq, dk (strides of q, k), dv and dparameters (as args->parameters; NULL, all or one: not wanted).
@@ -1020,9 +996,8 @@ CMHA_FIT void cmha_attention_backward(const cmha_attention_args *args, const cmh
    Nq, H * d_v]. Or k and v are NULL and q the fused [B, N, (H + 2 Hkv) * d_k]. Of COMPLEX and ANGULAR q and k
    are planes, [Re of all heads | Im of all heads]; with complex_v so are v and the result, and the fused form
    is [Re (q k v) | Im (q k v)]; or with `halves` all are heads of [Re | Im], and values may be real. The
-   tensors set the sizes. parameters, instead of args', are those of the score (CMHA: delta and b; NULL:
-   none); what args points to must stay valid. Errors: ARGUMENT (no rotation table; a softmax that needs
-   complex values; norm_max of phasors). */
+   tensors set the sizes. parameters, instead of args', are the score's (CMHA: delta and b), or NULL. Errors:
+   ARGUMENT (no rotation table; real values where a softmax needs complex ones; norm_max of phasors). */
 CMHA_DEF cmha_tensor *cmha_attention(cmha_tape *tape, const cmha_attention_args *args, cmha_tensor *q,
     cmha_tensor *k, cmha_tensor *v, cmha_tensor *const *parameters);
 /* Makes rotation tables in the tape's memory, one per row of omega [n_tables, P]. */
@@ -1031,8 +1006,7 @@ CMHA_DEF const cmha_real *cmha_rotation(cmha_tape *tape, const double *omega, si
 
 /* Names attention without a softmax, in O(n). With feature rows f(q), f(k) [n, F] and values v [n, c],
        y_t = f(q_t) (sum_s f(k_s) v_s^T) / f(q_t) (sum_s f(k_s))
-   The sums over the keys, all or if causal running, are one matrix of F x (c + 1) numbers, all that decoding
-   has to remember. q and k are complex, d numbers a head. */
+   The sums over keys, if causal running, are one matrix of F x (c + 1) numbers. q, k: d complex numbers. */
 typedef enum cmha_linear_kind {
     CMHA_LINEAR_COPE,   /* CoPE eq 10-17: f(x) = elu(x) + 1 of every real and imaginary part, F = 2d, real v.
                            With complex f(q), f(k) key s weighs W_ts = sum_j f(q_tj) conj f(k_sj) */
@@ -1040,10 +1014,9 @@ typedef enum cmha_linear_kind {
                            to 2, u as above. F = 2d + 1, complex v. No approximation of CRAT eq 12-13 */
 } cmha_linear_kind;
 
-/* Says what CoPE's linear attention makes of Num = sum_s W_ts v_s, channel by channel. C = Re Num /
-   sqrt(|Num|^2 + eps^2). REAL is the one to use: a convex average of the values. The others, experimental,
-   take the paper literally, with a non-linearity after the sum: they are no linear form of CoPE's softmax
-   variants. MAGNITUDE loses the sign of the values; PHASE loses their size, and shrinks like 1/n. */
+/* Says what CoPE's linear attention makes of Num = sum_s W_ts v_s by channels; C = Re Num / sqrt(|Num|^2 +
+   eps^2). REAL, a convex average of the values, is the one to use. The others, experimental, take the paper
+   literally: no linear form of its softmaxes. MAGNITUDE loses the values' sign, PHASE their size. */
 typedef enum cmha_cope_output {
     CMHA_COPE_OUTPUT_REAL,      /* Re Num / Den, Den = sum_s Re W_ts */
     CMHA_COPE_OUTPUT_MAGNITUDE, /* |Num| / Den, gradient 0 at Num = 0 */
@@ -1065,8 +1038,7 @@ typedef struct cmha_linear_args {
     const unsigned char *key_mask; /* [B, n] */
     int threads; /* over (batch, head) */
 } cmha_linear_args;
-/* Return lengths in cmha_real: of scratch, whatever n; of saved, B H n (1, or 2 d_v + 1 where experimental);
-   of state, B H F (c + 1), c = d_v or (ANGULAR) 2 d_v. */
+/* Return lengths: scratch; saved, B H n (1, or 2 d_v + 1 where experimental); a state, B H F (c + 1). */
 CMHA_DEF size_t cmha_linear_attention_scratch(const cmha_linear_args *args, int backward);
 CMHA_DEF size_t cmha_linear_attention_saved(const cmha_linear_args *args);
 CMHA_DEF size_t cmha_linear_attention_state(const cmha_linear_args *args);
@@ -1076,22 +1048,19 @@ CMHA_DEF void cmha_linear_attention_forward(const cmha_linear_args *args, const 
     cmha_real *saved, cmha_real *scratch);
 CMHA_FIT void cmha_linear_attention_backward(const cmha_linear_args *args, const cmha_attention_views *views,
     const cmha_real *saved, cmha_real *scratch);
-/* Decodes n more tokens, causal whatever args->causal says, and brings `state`, zeros before the first, up to
-   date. Any split into calls gives the causal forward, up to rounding. */
+/* Decodes n more tokens, causal in any case, and brings `state`, zeros before the first, up to date. */
 CMHA_DEF void cmha_linear_attention_append(const cmha_linear_args *args, const cmha_attention_views *views,
     cmha_real *state, cmha_real *scratch);
 
-/* Mixes by lag, as CRAT's FFT path (eq 14) does once it is written down: IFFT(FFT(Q) conj FFT(K)) has n
-   numbers, indexed by the lag between two tokens, where attention needs n^2. Zero-padded, so that lags do not
-   wrap round, it is like the auto-correlation of Autoformer (Wu et al. 2021), with weights every query
-   shares:
+/* Mixes by lag, which CRAT's FFT path (eq 14) comes to: IFFT(FFT(Q) conj FFT(K)) has n numbers, one for a lag
+   between two tokens, not n^2. Zero-padded, lest lags wrap round, it is like the auto-correlation of
+   Autoformer (Wu et al. 2021), with weights that every query shares:
        N_tau  = number of pairs of tokens t and t - tau that are both present: n - tau without a mask
        R[tau] = 1 / (sqrt(d) N_tau) sum over these pairs, sum_j Re(u(q_tj) conj u(k_{t-tau,j}))
        a      = softmax of temp R over the topk lags (0: all) of largest R among those with N_tau > 0, else 0
        y_t    = sum a[tau] v_{t-tau} / sum a[tau] over tau <= t, t - tau present; 0 if none is, or t is not
-   The weights depend on the whole sequence: encoders only. Ties go to the lower lag; lags whose R differ by
-   less than rounding, 2^-20 sqrt(d) (in double 2^-32), tie. The choice of lags carries no gradient. Absent
-   tokens take no part and get none: padding at the end changes not a bit. */
+   Encoders only. Ties go to the lower lag; R closer than rounding, 2^-20 sqrt(d) (in double 2^-32), tie. The
+   choice has no gradient. Absent tokens take no part: padding at the end changes no bit. */
 typedef struct cmha_lag_args {
     size_t batch, heads, n;
     size_t d; /* complex numbers of a head of q, k, v and y */
@@ -1120,8 +1089,7 @@ CMHA_DEF cmha_tensor *cmha_lag_attention(cmha_tape *tape, const cmha_lag_args *a
    EulerFormer eq 14. theta [N, P] are one head's phases.
        sim(j, j') = (1/P) sum_r w_r cos(theta[j, r] - keep[j', r] theta[j', r])
        loss = mean over j of ( -sim(j, pos(j))/tau + logsumexp_j' sim(j, j')/tau )
-   Formed as log(1 + what the others weigh against the positive) it is never negative, however small tau is
-   (unless a positive is padding). 64 rows of sim are in memory at a time. */
+   Never negative, however small tau is (unless a positive is padding). 64 rows of sim exist at a time. */
 typedef struct cmha_pcl_args {
     size_t N, P;
     cmha_real tau;
@@ -1415,21 +1383,21 @@ typedef struct cmha_parameter_row {
     double mean, spread, decay;  /* starts N(mean, spread^2), by the seed; decay: as in cmha_parameter */
     int is_complex;              /* 1: shape[0] must be 2 */
 } cmha_parameter_row;
-/* Opens parameters with their gradients, zeros: list[i].tensor, of row i, is for any tape. rows are copied.
+/* Opens parameters of rows, which it copies, and gradients, zeros: list[i].tensor, of row i, is for any tape.
    Errors: ARGUMENT (also a name twice), SHAPE. */
-CMHA_DEF cmha_status cmha_parameters_init(cmha_parameters *parameters, cmha_context *context,
+CMHA_DEF cmha_status cmha_parameters_init(cmha_parameters *p, cmha_context *context,
     const cmha_parameter_row *rows, size_t count);
-CMHA_DEF void cmha_parameters_close(cmha_parameters *parameters);
+CMHA_DEF void cmha_parameters_close(cmha_parameters *p);
 /* Returns the parameter of that name, or NULL. */
-CMHA_DEF cmha_parameter *cmha_parameters_find(const cmha_parameters *parameters, const char *name);
-CMHA_FIT void cmha_parameters_zero_grad(cmha_parameters *parameters);
+CMHA_DEF cmha_parameter *cmha_parameters_find(const cmha_parameters *p, const char *name);
+CMHA_FIT void cmha_parameters_zero_grad(cmha_parameters *p);
 
 /* Names a member of cmha_parameter: frozen, 1 or 0; lr_scale or decay, 0 .. 1e6. */
 typedef enum cmha_tuning { CMHA_TUNE_FROZEN, CMHA_TUNE_RATE, CMHA_TUNE_DECAY } cmha_tuning;
 /* Sets a member of all parameters whose name matches; * stands for any characters: "blocks.*.attn.delta".
    Between passes: gradients become zeros where it changes what is frozen, and older trainers say STATE.
    Moments of cmha_parameters_step stay, zeros where thawed. *matched (or NULL) counts; 0: NOT_FOUND. */
-CMHA_DEF cmha_status cmha_parameters_tune(cmha_parameters *parameters, const char *pattern, cmha_tuning what,
+CMHA_DEF cmha_status cmha_parameters_tune(cmha_parameters *p, const char *pattern, cmha_tuning what,
     double value, size_t *matched);
 
 /* Points to a block's parameters; NULL where there are none. wq, wk and wv lie one after another for one
@@ -1559,8 +1527,7 @@ CMHA_DEF cmha_tensor *cmha_model_states(cmha_model *model, cmha_tape *tape, cons
 CMHA_DEF cmha_tensor *cmha_model_scores(cmha_model *model, cmha_tape *tape, cmha_tensor *states,
     const unsigned char *key_mask);
 /* Applies the value head to states [.., d_model]: values [.., values] or, gaussian, rows [means | log
-   variances] [.., 2 values]. A log variance is 16 tanh(y / 16) of the head's output y: deviations from e^-8
-   to e^8. Errors: STATE (values = 0). */
+   variances] [.., 2 values], the latter 16 tanh(y / 16) of its output y. Errors: STATE (values = 0). */
 CMHA_DEF cmha_tensor *cmha_model_values(cmha_model *model, cmha_tape *tape, cmha_tensor *states);
 /* Compute without a tape: class scores [batch, classes]; the mean loss over targets or, if the batch has
    them, labels or values; logits [batch, length, vocabulary]; predicted values, as above. */
@@ -1589,8 +1556,7 @@ CMHA_FIT cmha_status cmha_model_gradient(cmha_model *model, const cmha_batch *ba
     uint64_t key, double *loss);
 /* Counts the bytes of the parameters, and of all training (parameters, gradients, moments, activations) at
    batch x length; either may be NULL. Exact: dry runs measure a step and an evaluation, with labels where
-   classes > 0, else with values where values > 0. Another objective, such as hidden tokens, may take more at
-   its first step. Errors: SHAPE. */
+   classes > 0, else values where values > 0; another objective may take more at its first. Errors: SHAPE. */
 CMHA_DEF cmha_status cmha_model_memory(cmha_context *context, const cmha_model_config *config, size_t batch,
     size_t length, size_t *parameters, size_t *training);
 /* Counts likewise for an open model: less where parameters are frozen. */
@@ -1630,19 +1596,17 @@ CMHA_FIT void cmha_componentwise_clip(cmha_clip_mode mode, cmha_real limit, cons
    AdamW with its own lr_scale and decay, and zeroes the gradients. args->t is not read: `step` counts.
    *grad_norm (or NULL) is the norm before clipping, of gradients times args->grad_scale. Errors: STATE (all
    is frozen), NOT_FINITE (the norm; parameters and moments are as before). */
-CMHA_FIT cmha_status cmha_parameters_step(cmha_parameters *parameters, const cmha_adamw_args *args,
+CMHA_FIT cmha_status cmha_parameters_step(cmha_parameters *p, const cmha_adamw_args *args,
     cmha_clip_mode mode, double limit, double *grad_norm);
 
-/* Computes a loss by the parameters as they are; a status but CMHA_OK ends the check. */
+/* Computes a loss by the parameters as they are; a status but CMHA_OK ends the check, which returns it. */
 typedef cmha_status (*cmha_loss_fn)(void *user, double *loss);
 /* Compares the gradients that stand in parameters with differences of fourth order of their loss: number by
    number of up to 64, along 8 random directions of a longer parameter, 4 losses each. *error is the largest
    difference, relative to the largest derivative of its parameter (but at least a thousandth of all
    parameters'), and cmha_error names where; about 1e-8 is right in double, 1e-2 in float. NaN, and a gradient
-   of zeros alone, count as infinite. Dropout must be 0. All numbers stay bit for bit, gradients too. Errors:
-   STATE (no gradients), what `loss` returned. */
-CMHA_FIT cmha_status cmha_gradient_check(cmha_parameters *parameters, cmha_loss_fn loss, void *user,
-    double *error);
+   of zeros alone, count as infinite. Dropout must be 0. All numbers stay. Errors: STATE (no gradients). */
+CMHA_FIT cmha_status cmha_gradient_check(cmha_parameters *p, cmha_loss_fn loss, void *user, double *error);
 
 typedef struct cmha_tokens {
     const void *data;
@@ -1654,7 +1618,7 @@ typedef struct cmha_tokens {
 } cmha_tokens;
 /* Returns token i, -1 beyond the end; 32-bit values above 2^31 - 1 come out negative. */
 CMHA_DEF int32_t cmha_tokens_at(const cmha_tokens *tokens, size_t i);
-/* Returns a view of [begin, end), cut at the stream's end. NULL is an empty stream. */
+/* Returns a view of [begin, end), cut at the stream's end; NULL is empty. */
 CMHA_DEF cmha_tokens cmha_tokens_part(const cmha_tokens *tokens, size_t begin, size_t end);
 
 /* Trains a model with AdamW. (seed, step) alone decide where batches are drawn, whether resumed or not. */
@@ -1755,9 +1719,8 @@ CMHA_DEF void cmha_cache_close(cmha_cache *cache);
 CMHA_DEF void cmha_cache_reset(cmha_cache *cache); /* holds no token afterwards */
 /* Appends n tokens to each sequence, ids [batch, n]: a prompt in one call, each further token in another.
    logits [batch, vocabulary], of the last token, may be NULL. Of more tokens than a sliding cache can hold
-   the last ones are read. On an error the cache is as before. Errors: FULL, TOKEN, what the caller's search
-   returned. (Where that can come when it has slid, or after each token of linear attention, it holds room for
-   a copy of itself.) */
+   the last ones are read. On an error the cache is as before (where a search can fail when it has slid, or
+   after linear attention, it has room for a copy). Errors: FULL, TOKEN, what the caller's search returned. */
 CMHA_DEF cmha_status cmha_cache_append(cmha_cache *cache, const int32_t *ids, size_t n, cmha_real *logits);
 /* Does the same for models with features, as cmha_batch has them: [batch, n, ..], ids [batch, n], NULL where
    tokens = 0. out (or NULL) gets the last position's values (cmha_model_values) or, without them, logits. */
@@ -1817,10 +1780,8 @@ CMHA_DEF const cmha_archive_tensor *cmha_archive_find(const cmha_archive *archiv
 CMHA_DEF const char *cmha_archive_metadata(const cmha_archive *archive, const char *key);
 /* Reads a whole tensor into out [count], from F64, F32, F16, BF16 or I64; _i64 reads I64 alone. Of C64 and
    shape [.., n] out gets planes [.., 2 n], rows [Re | Im]. Errors: FORMAT (dtype), IO (out half written). */
-CMHA_DEF cmha_status cmha_archive_read(cmha_archive *archive, const cmha_archive_tensor *tensor,
-    cmha_real *out);
-CMHA_DEF cmha_status cmha_archive_read_i64(cmha_archive *archive, const cmha_archive_tensor *tensor,
-    int64_t *out);
+CMHA_DEF cmha_status cmha_archive_read(cmha_archive *archive, const cmha_archive_tensor *t, cmha_real *out);
+CMHA_DEF cmha_status cmha_archive_read_i64(cmha_archive *archive, const cmha_archive_tensor *t, int64_t *out);
 
 typedef struct cmha_archive_item {
     const char *name;
@@ -1843,11 +1804,11 @@ CMHA_FIT cmha_status cmha_archive_write(cmha_context *context, const char *path,
 
 /* Saves parameters by name and what of them is tuned, metadata "tune.frozen.<name>", "tune.rate.<name>" and
    "tune.decay.<name>". state = 1: with moments ("optim.m.<name>", "optim.v.<name>") and step. */
-CMHA_FIT cmha_status cmha_parameters_save(cmha_parameters *parameters, const char *path, int state);
+CMHA_FIT cmha_status cmha_parameters_save(cmha_parameters *p, const char *path, int state);
 /* Reads such a file, in which every parameter must be there in its shape, into open parameters. state = 1:
    moments, step and what is tuned as well, and the run continues bit for bit; 0: weights alone. On an error
    all is bit for bit as it was. Errors: SHAPE, FORMAT. */
-CMHA_FIT cmha_status cmha_parameters_read(cmha_parameters *parameters, const char *path, int state);
+CMHA_FIT cmha_status cmha_parameters_read(cmha_parameters *p, const char *path, int state);
 /* Saves the model's parameters likewise, metadata "cfg.<field>" and the identity of the base, "knowledge". */
 CMHA_FIT cmha_status cmha_model_save(cmha_model *model, const char *path);
 /* Reads the configurations in a checkpoint, not its weights. Either may be NULL; the trainer's is the default
@@ -1872,8 +1833,8 @@ CMHA_FIT cmha_status cmha_trainer_save(cmha_trainer *trainer, const char *path);
    cmha_model_read; FORMAT also for another base. */
 CMHA_FIT cmha_status cmha_trainer_read(cmha_trainer *trainer, const char *path);
 
-/* Saves vectors and features [n, 2 d_r], ids [n] (I64), text_begin [n + 1] (I64) and texts (U8), those there
-   are, and metadata "identity", a decimal. */
+/* Saves what there is of vectors and features [n, 2 d_r], ids [n] and text_begin [n + 1] (I64), texts (U8),
+   and metadata "identity", a decimal. */
 CMHA_FIT cmha_status cmha_knowledge_save(const cmha_knowledge *knowledge, const char *path);
 /* Opens a base from such a file, of which only `vectors` (F32, F64, F16 or BF16) must be there. Checks sizes,
    the order of the texts, that vectors are finite and features their phasors, and computes the identity
@@ -2220,8 +2181,7 @@ static int cmha__parse_u64(const char *text, uint64_t *value) {
     return 1;
 }
 
-/* Writes a number as printf's %.*g would in the C locale: forms all of its digits, then rounds to nearest,
-   ties to even. Returns the length; text holds 32 bytes. */
+/* Writes a number as printf's %.*g does in the C locale; returns the length. text holds 32 bytes. */
 static size_t cmha__write_g(double value, int precision, char *text) {
     char digits[800], *to = text; /* the lowest first; the longest number has 767 */
     uint64_t bits, mantissa;
@@ -2305,8 +2265,7 @@ static size_t cmha__print(char *to, size_t room, const char *format, ...) {
     return length;
 }
 
-/* Reads plain decimal numbers and inf: strtod alone would take blanks, hexadecimal and NaN as well, and looks
-   for the locale's decimal point, so that it gets digits and an exponent. */
+/* Reads plain decimal numbers and inf. strtod gets digits and an exponent: it knows the locale's point. */
 static int cmha__parse_real(const char *text, double *value) {
     char local[100];
     size_t used = 0, first;
@@ -2372,7 +2331,7 @@ static void cmha__one_line(char *line) {
     }
 }
 
-/* Writes the context's line. Formats aside first: an argument may be the old line. */
+/* Writes the context's line (CMHA_STATUS_COUNT: a warning to the log), aside first: it may be an argument. */
 CMHA__PRINTF(3, 4)
 static cmha_status cmha__fail(cmha_context *ctx, cmha_status status, const char *format, ...) {
     char line[sizeof ctx->detail];
@@ -2382,7 +2341,8 @@ static cmha_status cmha__fail(cmha_context *ctx, cmha_status status, const char 
     cmha__vprint(line, sizeof line, format, arguments);
     va_end(arguments);
     cmha__one_line(line);
-    memcpy(ctx->detail, line, strlen(line) + 1);
+    if (status != CMHA_STATUS_COUNT) memcpy(ctx->detail, line, strlen(line) + 1);
+    else if (ctx->config.log) ctx->config.log(ctx->config.log_user, CMHA_LOG_WARNING, line);
     return status;
 }
 
@@ -2390,19 +2350,8 @@ static cmha_status cmha__fail(cmha_context *ctx, cmha_status status, const char 
 #ifdef __clang_analyzer__
 #define cmha__fail(ctx, status, ...) ((void)cmha__fail(ctx, status, __VA_ARGS__), (status))
 #endif
-/* Refuses an argument. */
 #define CMHA__WRONG(ctx, ...) cmha__fail(ctx, CMHA_ERR_ARGUMENT, __VA_ARGS__)
-
-CMHA__PRINTF(2, 3) static void cmha__warn(const cmha_context *ctx, const char *format, ...) {
-    char line[sizeof ctx->detail];
-    va_list arguments;
-    if (!ctx->config.log) return;
-    va_start(arguments, format);
-    cmha__vprint(line, sizeof line, format, arguments);
-    va_end(arguments);
-    cmha__one_line(line);
-    ctx->config.log(ctx->config.log_user, CMHA_LOG_WARNING, line);
-}
+#define cmha__warn(ctx, ...) ((void)cmha__fail(ctx, CMHA_STATUS_COUNT, __VA_ARGS__))
 
 CMHA_DEF const char *cmha_error(const cmha_context *context) { return context ? context->detail : ""; }
 
@@ -2435,8 +2384,7 @@ static int cmha__sum(size_t a, size_t b, size_t *out) {
     return 1;
 }
 
-/* Returns an array's length, or the largest size there is where counting it may have wrapped: no allocator
-   has that. `about` bounds the length from above. */
+/* Returns a length; SIZE_MAX where `about`, its bound from above, says that counting may have wrapped. */
 static size_t cmha__countable(size_t length, double about) {
     return about < (double)(size_t)-1 ? length : (size_t)-1;
 }
@@ -2505,9 +2453,8 @@ static size_t cmha__cut(size_t n, int chunks, int c) {
     return n / parts * at + n % parts * at / parts; /* n * c could overflow */
 }
 
-/* CMHA__FOR_CHUNKS(threads, n, lo, hi) { body } runs the body for each of at most `threads` chunks [lo, hi)
-   of [0, n), one a thread. The chunks depend on threads and n alone, so sums kept for each of them are the
-   same in every run. */
+/* CMHA__FOR_CHUNKS(threads, n, lo, hi) { body } runs the body for chunks [lo, hi) of [0, n), one a thread,
+   which depend on threads and n alone: sums kept for each of them are the same in every run. */
 #define CMHA__PRAGMA(x) _Pragma(#x)
 #ifdef _OPENMP
 #define CMHA__PARALLEL(threads, n) \
@@ -3037,8 +2984,7 @@ typedef struct cmha__product {
 /* Ignores what C holds? */
 CMHA__INLINE int cmha__gemm_fresh(const cmha__product *p) { return !(p->beta < 0 || p->beta > 0); }
 
-/* Depth of the packed pieces of A and B, and the width of B's: with A's 24 KiB they take 72 KiB of stack, so
-   that a thread of 128 KiB, which is what musl gives, has room for them. */
+/* Depth of the packed pieces of A and B, and B's width: 72 KiB of stack, of 128 that a musl thread has. */
 #define CMHA__GEMM_KC 128
 #define CMHA__GEMM_NC (48 * 1024 / CMHA__GEMM_KC / (int)sizeof(cmha_real))
 
@@ -3065,9 +3011,8 @@ static size_t cmha__groups(size_t O) { return O / CMHA__GROUP + (O % CMHA__GROUP
 
 /* ---- products, compiled for each instruction set ---- */
 
-/* The header includes itself for what stands between here and "the end of what is compiled again": once for
-   the instruction set of the command line, again for those that CMHA__DISPATCH adds. CMHA__THIS(name) is a
-   function of the set that is being compiled. */
+/* From here to "the end of what is compiled again" the header includes itself once more for each set that
+   CMHA__DISPATCH adds. CMHA__THIS(name) is a function of the set that is being compiled. */
 #ifndef CMHA__AGAIN
 #define CMHA__SET base
 #define CMHA__TARGET
@@ -3095,8 +3040,7 @@ static size_t cmha__groups(size_t O) { return O / CMHA__GROUP + (O % CMHA__GROUP
 #define CMHA__GEMM_NR 8
 #endif
 
-/* What is compiled for a set; what also fuses multiplications and additions; clang would cut its 512-bit
-   vectors in two. */
+/* What is compiled for a set; what also fuses multiplications and additions. Clang would halve vectors. */
 #if defined(CMHA__GEMM_VECTORS) && defined(__clang__)
 #define CMHA__COPY __attribute__((CMHA__TARGET))
 #define CMHA__FUSED __attribute__((CMHA__TARGET, min_vector_width(CMHA__VECTOR_BYTES * 8)))
@@ -3158,9 +3102,8 @@ CMHA__FUSED static void CMHA__THIS(cmha__gemm_tile)(size_t K, const cmha_real *a
 #endif
 }
 
-/* to [K, width] = from, where lane l of step k is from[l * lane + k * step]; lanes beyond `lanes` are zero.
-   Steps that are not contiguous across lanes are taken 8 at a time, so that a line of cache is used while it
-   is there. */
+/* to [K, width] = from, lane l of step k being from[l * lane + k * step]; lanes beyond `lanes` are zero.
+   Lanes that are not contiguous go by 8 steps, so that a line of cache is used while it is there. */
 static inline void CMHA__THIS(cmha__gemm_pack)(const cmha_real *from, size_t lane, size_t step, size_t lanes,
                                    size_t width, size_t K, cmha_real *to) {
     size_t k;
@@ -3242,8 +3185,7 @@ CMHA__COPY static void CMHA__THIS(cmha__gemm_blocked)(const cmha__product *p) {
 #define CMHA__PANEL_ROWS 6
 #define CMHA__PANEL_REST 4 /* rows at the end */
 
-/* Computes `rows` rows, `vectors` wide, of a product. Inlined with constants for height and vectors and
-   unrolled, so that the sums are registers. */
+/* Computes `rows` rows, `vectors` wide. Inlined with constants and unrolled: the sums are registers. */
 CMHA__INSIDE void CMHA__THIS(cmha__panel_piece)(
     const int height, const int vectors, const int trans, const cmha__product *p, size_t rows,
     const cmha_real *A, const cmha_real *B, cmha_real *C) {
@@ -3276,8 +3218,7 @@ CMHA__INSIDE void CMHA__THIS(cmha__panel_piece)(
     }
 }
 
-/* Computes all rows of a strip of C that is 4, 2 or 1 vectors wide. Inlined with a constant for trans_a:
-   steps that the compiler knows are worth 3 % of attention. */
+/* Computes all rows of a strip of C, 4, 2 or 1 vectors wide. A constant trans is worth 3 % of attention. */
 CMHA__INSIDE void CMHA__THIS(cmha__panel_strip)(
     const int trans, const cmha__product *p, size_t vectors, size_t column) {
     const size_t a_row = trans ? 1 : p->lda, full = vectors == CMHA__PANEL_VECTORS;
@@ -3440,8 +3381,7 @@ CMHA__INSIDE void CMHA__THIS(cmha__weighted_rows)(cmha_storage storage, int colu
     memcpy(sum, lanes, (size_t)columns * sizeof *sum);
 }
 
-/* Computes y [width] = the sum over n rows, `row` numbers apart, of factor times row. A row of floats ends
-   with it, one of BF16 with a multiple of 32. */
+/* Computes y [width] = the sum over n rows, `row` numbers apart (BF16: padded), of factor times row. */
 CMHA__INSIDE void CMHA__THIS(cmha__mix_stored)(cmha_storage storage, const float *factor, size_t n,
                                                const char *rows, size_t row, size_t width, float *y) {
     size_t size = storage == CMHA_STORAGE_FLOAT ? 4 : 2, stride = row * size, c;
@@ -3520,19 +3460,6 @@ CMHA__HOT(static, cmha__gemm_row, (const cmha__product *p), (p)) {
     }
 }
 
-static void cmha__gemm_builtin(const cmha__product *p) {
-    if (p->M == 1 && (!p->trans_a || p->lda == 1)) {
-        cmha__gemm_row(p);
-    } else if (p->N == 1 && p->ldc == 1 && (p->trans_b || p->ldb == 1)) { /* turned, it has one row */
-        cmha__product turned = *p;
-        turned.trans_b = !p->trans_a, turned.M = 1, turned.N = p->M;
-        turned.A = p->B, turned.lda = p->ldb, turned.B = p->A, turned.ldb = p->lda;
-        cmha__gemm_row(&turned);
-    } else {
-        cmha__gemm_blocked(p);
-    }
-}
-
 /* ---- the BLAS front ---- */
 
 #ifndef CMHA_NO_CBLAS
@@ -3582,7 +3509,11 @@ CMHA_DEF void cmha_gemm(int trans_a, int trans_b, size_t M, size_t N, size_t K, 
 #ifndef CMHA_NO_CBLAS
     if (cmha__gemm_cblas(&p)) return;
 #endif
-    cmha__gemm_builtin(&p);
+    if (M == 1 && (!trans_a || lda == 1)) cmha__gemm_row(&p);
+    else if (N == 1 && ldc == 1 && (trans_b || ldb == 1)) { /* turned, it has one row */
+        cmha__product turned = {0, !trans_a, 1, M, K, ldb, lda, ldc, alpha, beta, B, A, C};
+        cmha__gemm_row(&turned);
+    } else cmha__gemm_blocked(&p);
 }
 
 /* Deals cmha_gemm to threads: rows of C, or columns where there are clearly more, cut at multiples of 16. */
@@ -3609,8 +3540,7 @@ static void cmha__gemm(int threads, int ta, int tb, size_t M, size_t N, size_t K
 
 /* ========================================== Vector mathematics ========================================== */
 
-/* Branch-free, so that loops over them vectorise without -ffast-math. In double, and under CMHA_NO_SIMD, the
-   same names are libm's functions. */
+/* Branch-free, so that loops over them vectorise. In double, and under CMHA_NO_SIMD, they are libm's. */
 
 enum { CMHA__LANES = 16 };
 
@@ -3675,8 +3605,7 @@ static inline float cmha__atan2(float y, float x) {
     return copysignf(p, y);
 }
 
-/* sin(x) and cos(x) to 2^-23 for |x| < 10^4, bounded beyond. Angles that grow with the position never come
-   here: cmha_rotation_table forms them in double. */
+/* sin(x) and cos(x) to 2^-23 for |x| < 10^4, bounded beyond. Positions' angles are formed in double. */
 static inline void cmha__sincos(float x, float *sine, float *cosine) {
     float shifted = x * 0.636619772f + 12582912.0f;
     float n = shifted - 12582912.0f;
@@ -3694,8 +3623,7 @@ static inline void cmha__sincos(float x, float *sine, float *cosine) {
     *cosine = ((q + 1u) & 2u) ? -*cosine : *cosine;
 }
 
-/* Phi(x) by Abramowitz & Stegun 7.1.26, absolute error 1.5e-7, and the density phi(x) from the same
-   exponential. */
+/* Phi(x) by Abramowitz & Stegun 7.1.26, absolute error 1.5e-7, and the density phi(x). */
 static inline float cmha__normal_cdf(float x, float *density) {
     float e = cmha__exp(-0.5f * x * x);
     float t = 1.0f / (1.0f + 0.3275911f * 0.707106781f * fabsf(x));
@@ -3727,8 +3655,7 @@ static inline float cmha__square_root(float x) {
 }
 #endif
 
-/* u = z / r, r = sqrt(|z|^2 + eps^2), and 1/r; all 0 where r is. Scales where a square would leave the
-   range. */
+/* u = z / r, r = sqrt(|z|^2 + eps^2), and 1/r; all 0 where r is. Scaled lest a square leave the range. */
 static inline void cmha__phasor(cmha_real re, cmha_real im, cmha_real eps, cmha_real *u_re, cmha_real *u_im,
                                 cmha_real *inverse) {
     cmha_real a = re < 0 ? -re : re, b = im < 0 ? -im : im, big = a > b ? a : b;
@@ -3773,8 +3700,7 @@ static void cmha__phasor_row_backward(const cmha_real *re, const cmha_real *im, 
         cmha__phasor_backward(re[j], im[j], eps, factor * g_re[j], factor * g_im[j], &dre[j], &dim[j]);
 }
 
-/* Returns sqrt(a^2 + b^2) where neither square may overflow or vanish. The root is one step of Newton's away
-   from the inverse root, since libm's would keep the loops from vectorising. */
+/* Returns sqrt(a^2 + b^2), where neither square may overflow or vanish. It vectorises, unlike libm's. */
 static inline cmha_real cmha__hypot(cmha_real a, cmha_real b) {
     cmha_real x = a < 0 ? -a : a, y = b < 0 ? -b : b, large = x > y ? x : y, small = x > y ? y : x;
     cmha_real ratio = small / (large > 0 ? large : 1), root = cmha__square_root(1 + ratio * ratio);
@@ -4238,8 +4164,7 @@ CMHA_FIT cmha_real *cmha_tape_grad(cmha_tape *tape, cmha_tensor *t) {
     return grad;
 }
 
-/* Adds the gradient of the result to that of an input that enters the result unchanged. Hands the buffer over
-   where nobody else needs it, so it is the last call of a backward. */
+/* Adds the result's gradient to that of an input that enters as it is, or hands it over: comes last. */
 static void cmha__pass_grad(cmha_tape *tape, cmha_tensor *out, cmha_tensor *in) {
     if (!in || !in->needs_grad) return;
     if (!in->grad && in->needs_grad == 2 && out->needs_grad == 2 && in->size == out->size) {
@@ -4290,10 +4215,9 @@ CMHA_FIT cmha_status cmha_tape_backward(cmha_tape *tape, cmha_tensor *loss, cmha
 
 /* ---- The engine of operations ---- */
 
-/* An operation that treats its rows one by one, or all as one piece of work (its `shape` sets rows = 1), is
-   described by a row, cmha__op, beside its kernel pair. cmha__run does what is the same for all: NULL and
-   failures, the dry run, the result, rows dealt to threads, sums of each thread, the record. An operation
-   that is more than that pushes its own record (cmha_tape_push). */
+/* An operation on rows one by one, or all as one piece of work (its `shape` sets rows = 1), is a row,
+   cmha__op. cmha__run does what is the same for all: NULL and failures, the dry run, the result, rows and
+   sums of threads, the record. Another operation pushes its own record (cmha_tape_push). */
 typedef struct cmha__call cmha__call;
 
 enum {
@@ -4360,6 +4284,12 @@ static int cmha__is_planes(cmha_tape *tape, const cmha_tensor *z, const char *na
     if (cmha__last(z) % 2)
         CMHA__MISFIT(tape, "%s: a width of %zu is odd and cannot be read as complex numbers", name,
                      cmha__last(z));
+    return !tape->status;
+}
+
+/* Refuses a tensor, if it is there, of another number of numbers. */
+static int cmha__holds(cmha_tape *tape, const char *what, const cmha_tensor *t, size_t need) {
+    if (t && t->size != need) CMHA__MISFIT(tape, "%s has %zu numbers, it needs %zu", what, t->size, need);
     return !tape->status;
 }
 
@@ -4884,9 +4814,8 @@ static inline float cmha__float_of(uint32_t bits) {
     return f;
 }
 
-/* Writes number i of a row as BF16: the upper half of a float, rounded to nearest, ties to even; a NaN keeps
-   a bit of its mantissa. Word k of 16 holds number k of the next 32 in its lower half, number k + 16 in its
-   upper half. */
+/* Writes number i of a row as BF16: the upper half of a float, to nearest, ties to even; a NaN keeps a bit of
+   its mantissa. Word k of 16 holds numbers k (lower half) and k + 16 of the next 32. */
 static void cmha__bf16_put(uint32_t *words, size_t i, cmha_real x) {
     uint32_t *word = words + i / 32 * 16 + i % 16, shift = i / 16 % 2 * 16, bits;
     float f = (float)x;
@@ -4956,14 +4885,11 @@ CMHA__HOT(CMHA_DEF, cmha_unpack, (const cmha_packed *p, size_t lo, size_t hi, cm
         }
 }
 
+CMHA_DEF void cmha_packed_forward(const cmha_packed *p, const cmha_real *x, size_t T, size_t lo, size_t hi,
+                                  cmha_real *y, size_t ldy) {
 #if CMHA__STREAMS
-CMHA_DEF void cmha_packed_forward(const cmha_packed *p, const cmha_real *x, size_t T, size_t lo, size_t hi,
-                                  cmha_real *y, size_t ldy) {
     CMHA__CHOOSE(cmha__packed_rows, (p, x, T, lo, hi, y, ldy))
-}
 #else
-CMHA_DEF void cmha_packed_forward(const cmha_packed *p, const cmha_real *x, size_t T, size_t lo, size_t hi,
-                                  cmha_real *y, size_t ldy) {
     cmha_real block[CMHA__BLOCK], sum;
     size_t n;
     for (size_t o = lo; o < hi; o++) {
@@ -4977,8 +4903,8 @@ CMHA_DEF void cmha_packed_forward(const cmha_packed *p, const cmha_real *x, size
             }
         }
     }
-}
 #endif
+}
 
 /* ---- Products with weights ---- */
 
@@ -5203,8 +5129,7 @@ CMHA_DEF cmha_tensor *cmha_linear(cmha_tape *tape, cmha_tensor *x, cmha_tensor *
 
 /* ---- Common: norms. A norm is a kernel pair, its row and its place in cmha__norms ---- */
 
-/* Returns 1 / sqrt(mean of (x - mean)^2 + eps) of a row whose squares leave the range of the type: in double
-   and over its largest number. A row that is not finite has none. */
+/* Returns 1 / sqrt(mean of (x - mean)^2 + eps) where squares leave the type's range; NaN of infinite rows. */
 CMHA__COLD static cmha_real cmha__wide_root(const cmha_real *x, size_t D, double eps, int centred,
                                             cmha_real *mean) {
     double top = 0, middle = 0, sum = 0;
@@ -5233,8 +5158,7 @@ CMHA__COLD static cmha_real cmha__wide_cross(const cmha_real *x, const cmha_real
     return (cmha_real)(sum * (double)r / (double)D);
 }
 
-/* Returns the mean of g (x - mean) r^2 over a row, g = dy weight, and the sum of g. The terms of a block are
-   written down first: so all vectorises. */
+/* Returns the mean of g (x - mean) r^2 over a row, g = dy weight, and the sum of g; it vectorises. */
 static cmha_real cmha__norm_cross(const cmha_real *x, const cmha_real *weight, const cmha_real *dy, size_t D,
                                   cmha_real mean, cmha_real r, cmha_real *sum) {
     cmha_real g[256], c[256], cross = 0;
@@ -5536,9 +5460,8 @@ CMHA_DEF cmha_tensor *cmha_linear_cross_entropy(cmha_tape *tape, cmha_tensor *x,
     return cmha__linear_cross_entropy(tape, x, weight, bias, targets, ignore, class_weights, 0);
 }
 
-/* A loss of numbers, their mean over what counts, or 0. kind = 0: the squared error of x [.., V]; 1: the
-   negative log likelihood of x [.., 2V], rows of means and log variances. given: the targets [.., V]; count =
-   1: one that is NaN does not count. kept: how many count. */
+/* The mean of a loss, or 0. kind = 0: the squared error of x [.., V]; 1: the negative log likelihood of x
+   [.., 2V], means and log variances. given: the targets [.., V]; count = 1: a NaN does not count. */
 static void cmha__numbers_shape(cmha__call *c) {
     if (!c->given) CMHA__MISUSE(c->tape, "squared error: targets is NULL");
     cmha__one_shape(c);
@@ -5825,9 +5748,8 @@ CMHA__HOT(CMHA_FIT, cmha_rotate_backward,
 
 /* ---- MöbiusAttention: quotients and maps of complex numbers ---- */
 
-/* How to divide by a block of denominators w, which are scaled by m = max(|Re w|, |Im w|, eps) before
-   anything is squared. With s = |w|^2 + eps^2: q = m w/s, k = m eps/s; of UNIT q = w/sqrt s, k = eps/sqrt s,
-   and m is sqrt s. At a pole q = k = 0, m = 1. Always |q| <= 1. */
+/* How to divide by denominators w, scaled by m = max(|Re w|, |Im w|, eps). With s = |w|^2 + eps^2: q = m w/s,
+   k = m eps/s; of UNIT q = w/sqrt s, k = eps/sqrt s, m = sqrt s. At a pole q = k = 0, m = 1. */
 typedef struct cmha__division {
     int unit;
     cmha_real qr[CMHA__PAIRS], qi[CMHA__PAIRS], k[CMHA__PAIRS], m[CMHA__PAIRS];
@@ -6126,18 +6048,14 @@ static cmha_tensor *cmha__complex_map(cmha_tape *tape, cmha_tensor *x, cmha_tens
                                       int adjoint) {
     cmha_tensor *in[3] = {x, weight, bias}, *y;
     if (!weight || !cmha__is_planes(tape, x, "complex linear")) return NULL;
-    if (weight->rank != 3 || weight->shape[0] != 2)
-        return CMHA__MISFIT(tape, "complex linear: the weight must be [2, O, I]");
+    if (weight->rank != 3 || weight->shape[0] != 2 || cmha__last(x) != 2 * weight->shape[adjoint ? 1 : 2])
+        return CMHA__MISFIT(tape, "complex linear: rows of %zu numbers, a weight [2, O, I] of %zu",
+                            cmha__last(x), weight->size);
     cmha_complex_linear_args *a = (cmha_complex_linear_args *)cmha__record_alloc(tape, sizeof *a);
     if (!a) return NULL;
     a->I = weight->shape[adjoint ? 1 : 2], a->O = weight->shape[adjoint ? 2 : 1], a->adjoint = adjoint;
     a->threads = tape->context->threads;
-    if (cmha__last(x) != 2 * a->I)
-        CMHA__MISFIT(tape, "complex linear: input of %zu complex numbers, weight for %zu", cmha__last(x) / 2,
-                     a->I);
-    else if (bias && bias->size != 2 * a->O)
-        CMHA__MISFIT(tape, "complex linear: output of %zu complex numbers, bias of %zu reals", a->O,
-                     bias->size);
+    cmha__holds(tape, "complex linear: the bias", bias, 2 * a->O);
     y = cmha__result_of_width(tape, x, 2 * a->O);
     if (!y) return NULL;
     a->T = cmha__rows(y); /* not of x, whose rows may be empty */
@@ -6172,7 +6090,7 @@ static inline void cmha__turn(cmha_real theta, cmha_real *s, cmha_real *c) {
     cmha__sincos(theta, s, c);
 }
 
-/* CRAT eq 6-7; dy turns back: that is dz, and with conj(z) dtheta. */
+/* CRAT eq 6-7; backwards dy turns back, to dz and, times conj(z), to dtheta. */
 CMHA__HOT_OP(cmha__complex_rotate_pass) {
     cmha_real re[CMHA__PAIRS], im[CMHA__PAIRS];
     const int back = cmha__goes_back(c);
@@ -6323,9 +6241,8 @@ static cmha__root cmha__norm_root(const cmha__complex_norm_row *row, const doubl
     return root;
 }
 
-/* matrix = 2/D dL/dV from G = dL/dM = sum of dh c^T (rr, ri, ir, ii): the gradient reaches c as matrix * c.
-   For an inverse root the derivative in the eigenbasis has the divided differences of 1/sqrt: -f^3/2 on the
-   diagonal and -f1^2 f2^2/(f1 + f2) off it. */
+/* matrix = 2/D dL/dV from G = dL/dM = sum of dh c^T (rr, ri, ir, ii): c gets matrix * c. In the eigenbasis an
+   inverse root has the divided differences of 1/sqrt: -f^3/2 and, off the diagonal, -f1^2 f2^2/(f1 + f2). */
 static void cmha__root_backward(const cmha__complex_norm_row *row, const cmha__root *r, const double *G,
                                 size_t D, double *matrix) {
     double cc = r->c * r->c, ss = r->s * r->s, cs = r->c * r->s, both = G[1] + G[2];
@@ -6722,8 +6639,7 @@ CMHA_DEF cmha_tensor *cmha_mag_reg(cmha_tape *tape, cmha_tensor *z, const unsign
 
 /* ---- Complex residual and mixture of experts ---- */
 
-/* Rows, or the router's columns, in one piece of work: fixed, so that neither a result nor the order of a sum
-   depends on how the pieces are dealt to threads. */
+/* Rows, or the router's columns, in a piece of work: fixed, so that no sum depends on the threads. */
 #define CMHA__PIECE ((size_t)64)
 
 static size_t cmha__pieces(size_t n) { return n / CMHA__PIECE + (n % CMHA__PIECE != 0); }
@@ -6840,13 +6756,10 @@ CMHA_FIT void cmha_router_backward(const cmha_real *z, const cmha_real *router, 
 
 /* What is dealt to threads are pieces of rows. */
 static void cmha__router_shape(cmha__call *c) {
-    const cmha_tensor *router = c->in[1], *bias = c->in[2];
-    if (router->rank != 3 || router->shape[0] != 2)
-        CMHA__MISFIT(c->tape, "router: its weight must be [2, experts, width]");
-    else if (router->shape[2] != c->D)
-        CMHA__MISFIT(c->tape, "router: input of %zu numbers, weight for %zu", c->D, router->shape[2]);
-    else if (bias && bias->size != router->shape[1])
-        CMHA__MISFIT(c->tape, "router: %zu experts, bias for %zu", router->shape[1], bias->size);
+    const cmha_tensor *router = c->in[1];
+    if (router->rank != 3 || router->shape[0] != 2 || router->shape[2] != c->D)
+        CMHA__MISFIT(c->tape, "router: its weight must be [2, E, %zu], not %zu numbers", c->D, router->size);
+    else cmha__holds(c->tape, "router: the bias", c->in[2], router->shape[1]);
     c->count = c->rows, c->rows = cmha__pieces(c->rows);
     c->shape[c->rank - 1] = router->shape[router->rank > 1];
 }
@@ -6891,9 +6804,8 @@ static size_t cmha__expert_next(const cmha_real *logits, size_t E, size_t last) 
     return best;
 }
 
-/* A plan: expert [T, top]; pair [P], the (token, choice) pairs grouped by expert, in order of tokens; place
-   [P], where each pair is in that list; first [E + 1], where each expert's pairs begin; piece [E + 1], where
-   its pieces of work begin. P = T top. */
+/* A plan: expert [T, top]; pair [P = T top], (token, choice) grouped by expert, in order of tokens; place
+   [P], where each pair is; first, piece [E + 1], where each expert's pairs and pieces of work begin. */
 typedef struct cmha__route {
     size_t *expert, *pair, *place, *first, *piece;
 } cmha__route;
@@ -7027,10 +6939,6 @@ static size_t cmha__expert_own(const cmha_experts_args *a, int backward) {
     return rows * (backward ? 2 * a->F : 4 * a->D + 6 * a->F);
 }
 
-static size_t cmha__expert_pieces(const cmha_experts_args *a) {
-    return CMHA__PIECE * (a->D + a->F);
-}
-
 CMHA_DEF size_t cmha_experts_scratch(const cmha_experts_args *a, int backward) {
     size_t pairs = a->T * a->top, workers = cmha__workers(a);
     double rows = (double)a->T * (double)a->top + (double)workers * CMHA__PIECE;
@@ -7044,7 +6952,7 @@ static void cmha__mixture_run(const cmha__mixture *m, int backward, void (*work)
     CMHA__FOR_CHUNKS(m->a->threads, piece[m->a->E], lo, hi) {
         cmha__mixture p = *m;
         p.own += (size_t)cmha__chunk * cmha__expert_own(m->a, backward);
-        if (p.pieces) p.pieces += (size_t)cmha__chunk * cmha__expert_pieces(m->a);
+        if (p.pieces) p.pieces += (size_t)cmha__chunk * CMHA__PIECE * (m->a->D + m->a->F);
         for (size_t i = lo; i < hi; i++) {
             while (piece[p.expert + 1] <= i) p.expert++;
             p.first = first[p.expert] + (i - piece[p.expert]) * CMHA__PIECE;
@@ -7168,8 +7076,7 @@ CMHA_FIT void cmha_experts_backward(const cmha_experts_args *a, const cmha_exper
     m.act = cmha__cut_off(&scratch, hide), m.dpre = cmha__cut_off(&scratch, hide);
     m.z = z, m.dy = dy, m.dgate = dgate, m.own = scratch;
     cmha__mixture_run(&m, 1, cmha__expert_backward);
-    /* The gradients of the weights, in pieces of rows: of every expert first those of W1, then those of W2.
-       Dealt out in turns, because all tokens may be with one expert. */
+    /* Of each expert the weights' gradients by rows, in turns: all tokens may be with one expert. */
     CMHA__FOR_CHUNKS(a->threads, workers, begin, end) {
         for (size_t i = begin; i < a->E * both; i += workers) {
             int second = i % both >= one;
@@ -7223,15 +7130,12 @@ static const cmha_tensor *cmha__experts_fit(cmha_tape *tape, cmha__experts_saved
         return CMHA__MISFIT(tape,
                             "experts: the weights must be [2, E, hidden, width] and [2, E, width, hidden]");
     a->T = cmha__rows(z), a->E = w1->shape[1], a->F = w1->shape[2], a->D = w1->shape[3];
-    if (cmha__last(z) != 2 * a->D)
-        return CMHA__MISFIT(tape, "experts: width %zu, weights for planes of %zu", cmha__last(z), 2 * a->D);
-    if (w2->shape[1] != a->E || w2->shape[2] != a->D || w2->shape[3] != a->F)
-        return CMHA__MISFIT(tape, "experts: weights of %zu and %zu numbers do not fit", w1->size, w2->size);
-    if (cmha__last(logits) != a->E || cmha__rows(logits) != a->T)
-        return CMHA__MISFIT(tape, "experts: %zu tokens and %zu experts, logits for %zu and %zu", a->T, a->E,
-                            cmha__rows(logits), cmha__last(logits));
-    if ((b1 && b1->size != 2 * a->E * a->F) || (b2 && b2->size != 2 * a->E * a->D))
-        return CMHA__MISFIT(tape, "experts: a bias does not fit %zu experts", a->E);
+    if (w2->shape[1] != a->E || w2->shape[2] != a->D || w2->shape[3] != a->F || cmha__last(z) != 2 * a->D ||
+        cmha__last(logits) != a->E || cmha__rows(logits) != a->T)
+        return CMHA__MISFIT(tape, "experts: rows of %zu, weights of %zu and %zu, logits of %zu do not fit",
+                            cmha__last(z), w1->size, w2->size, logits->size);
+    cmha__holds(tape, "experts: b1", b1, 2 * a->E * a->F);
+    cmha__holds(tape, "experts: b2", b2, 2 * a->E * a->D);
     if (!cmha__experts_top(tape, "experts", a->top, a->E)) return NULL;
     if (cmha__countable(0, 128 * (double)a->T * (double)a->top * ((double)a->D + (double)a->F + 1)))
         cmha__reject(tape, CMHA_ERR_OVERFLOW, "experts: %zu tokens, %zu experts each, are too many", a->T,
@@ -7264,7 +7168,7 @@ CMHA_DEF cmha_tensor *cmha_experts(cmha_tape *tape, cmha_tensor *z, cmha_tensor 
     }
     cmha_real *scratch = cmha__reals(tape, cmha_experts_scratch(a, 0));
     cmha_real *pieces = NULL;
-    if (w1->packed) pieces = cmha__reals(tape, cmha__workers(a) * cmha__expert_pieces(a));
+    if (w1->packed) pieces = cmha__reals(tape, cmha__workers(a) * CMHA__PIECE * (a->D + a->F));
     if (!tape->status && !cmha__dry(tape)) {
         const size_t *first = cmha__route_of(a->plan, T, E, top).first;
         cmha_route_forward(logits->data, key_mask, T, E, top, a->threads, (size_t *)(uintptr_t)a->plan, gate);
@@ -7537,8 +7441,7 @@ static void cmha__nearest_begin(size_t n, int64_t *index, cmha_real *similarity)
     for (size_t i = 0; i < n; i++) index[i] = -1, similarity[i] = -(cmha_real)INFINITY;
 }
 
-/* Brings the lists up to date with documents lo .. hi - 1; lo is at the beginning of a tile. Every tile of
-   one search has the same width, so that equal documents get equal bits. */
+/* Brings the lists up to date with documents lo .. hi - 1, by tiles of one width: equals get equal bits. */
 static void cmha__nearest_range(const cmha__search *s, size_t lo, size_t hi, cmha_real *scratch) {
     size_t W = 2 * s->d_r, k = s->k, n = s->base->n, width = CMHA__NEAREST_DOCUMENTS, cols, rows;
     if (n < width) width = (n + CMHA__NEAREST_SPAN - 1) / CMHA__NEAREST_SPAN * CMHA__NEAREST_SPAN;
@@ -7551,8 +7454,7 @@ static void cmha__nearest_range(const cmha__search *s, size_t lo, size_t hi, cmh
             tile = filled;
         }
         for (size_t q = 0; (rows = cmha__min(s->Q - q, CMHA__NEAREST_ROWS)) > 0; q += rows) {
-            /* A few queries, as in decoding, one by one: the tile stays in the cache, and products of few
-               rows are GEMM's weakest. */
+            /* A few queries, as in decoding, one by one: products of few rows are GEMM's weakest. */
             size_t step = rows <= CMHA__NEAREST_FEW ? 1 : rows;
             for (size_t r = 0; r < rows; r += step)
                 cmha_gemm(0, 1, step, width, W, scale, s->phasors + (q + r) * W, W, tile, W, 0,
@@ -7614,8 +7516,7 @@ static cmha_status cmha__search_callers(const cmha__search *s) {
     return CMHA_OK;
 }
 
-/* CRAT eq 18: index and similarity of the phasors; the base is not empty, k > 0. Places without a document
-   get similarity 0, of a query with a NaN that NaN. */
+/* CRAT eq 18, base not empty, k > 0. Places without a document get 0, of a query with a NaN NaN. */
 static cmha_status cmha__search_run(const cmha__search *s) {
     size_t W = 2 * s->d_r, k = s->k;
     cmha_status status = CMHA_OK;
@@ -7711,9 +7612,8 @@ static void cmha__retrieve_mix(const cmha__retrieval *s, size_t lo, size_t hi, c
     }
 }
 
-/* The gradients by rows lo .. hi - 1, through the similarities; the choice of documents has none. With a_i =
-   <drbar, r_i> and their mean over p, the weight's is the sum of the means, and the phasors' sum_i w p_i (a_i
-   - mean) / (tau d_r) u_i. own: dweights [M], then a [k]. */
+/* The gradients by rows lo .. hi - 1. With a_i = <drbar, r_i> and their mean over p, the weight's is the sum
+   of the means, the phasors' sum_i w p_i (a_i - mean) / (tau d_r) u_i. own: dweights [M], a [k]. */
 static void cmha__retrieve_back(const cmha__retrieval *s, const cmha_real *drbar, size_t lo, size_t hi,
                                 cmha_real *du, cmha_real *own) {
     size_t M = s->args.queries, k = s->args.top, W = 2 * s->d_r;
@@ -7768,13 +7668,10 @@ static int cmha__retrieve_fits(cmha_tape *tape, const cmha_knowledge *kb, const 
     if (!a || !a->queries || a->queries > SIZE_MAX / 2) CMHA__MISUSE(tape, "retrieve: no queries");
     else if (!(a->tau > 0) || !(a->eps >= 0) || a->threshold != a->threshold)
         CMHA__MISUSE(tape, "retrieve: tau must be > 0, eps >= 0, the threshold a number");
-    else if (w_logits->size != a->queries || cmha__last(q) % (2 * a->queries))
-        CMHA__MISFIT(tape, "retrieve: rows of %zu numbers and %zu weights do not fit %zu queries",
-                     cmha__last(q), w_logits->size, a->queries);
-    else if (kb && kb->n && cmha__last(q) / 2 / a->queries != kb->d_r)
+    else if (cmha__last(q) % (2 * a->queries) || (kb && kb->n && cmha__last(q) / 2 / a->queries != kb->d_r))
         CMHA__MISFIT(tape, "retrieve: rows of %zu numbers for %zu queries, documents of width %zu",
-                     cmha__last(q), a->queries, kb->d_r);
-    return !tape->status;
+                     cmha__last(q), a->queries, kb ? kb->d_r : 0);
+    return cmha__holds(tape, "retrieve: w_logits", w_logits, a ? a->queries : 0);
 }
 
 CMHA_DEF cmha_tensor *cmha_retrieve(cmha_tape *tape, const cmha_knowledge *knowledge,
@@ -8307,10 +8204,8 @@ static void cmha__tile_gemm(int trans_a, size_t M, size_t N, size_t K, cmha_real
     }
     if (M <= 4 && !trans_a) return;
 #ifdef CMHA__GEMM_VECTORS
-    cmha__product p;
+    cmha__product p = {trans_a, 0, M, N, K, lda, ldb, ldc, alpha, beta, A, B, C};
     int done;
-    p.trans_a = trans_a, p.trans_b = 0, p.M = M, p.N = N, p.K = K, p.alpha = alpha, p.beta = beta;
-    p.A = A, p.lda = lda, p.B = B, p.ldb = ldb, p.C = C, p.ldc = ldc;
     CMHA__CHOOSE(done = cmha__panel, (&p))
     if (done) return;
 #endif
@@ -8484,8 +8379,7 @@ static void cmha__forward_rows(const cmha__head *h, size_t i0, size_t rows, cmha
     }
 }
 
-/* Computes rows again with care whose sum l of exponentials is NaN, or 0 although they see a key: products
-   have left the range of the type (or are NaN, and stay it). */
+/* Computes rows again with care whose sum l is NaN, or 0 though they see a key: products left the range. */
 CMHA__COLD static void cmha__forward_lost(const cmha__head *h, size_t i0, size_t rows, cmha_rows y) {
     const cmha_real *l = h->u->l;
     unsigned char lost[CMHA__TILE];
@@ -8522,8 +8416,7 @@ static void cmha__dy_products(const cmha__head *h, size_t i0, size_t rows, cmha_
     cmha__tile_gemm(0, rows, CMHA__TILE, h->dv, 1, dy, h->lddy, v, CMHA__TILE, 0, to, CMHA__TILE);
 }
 
-/* Scores p [64] of a query become probabilities, d [64] the gradient of the scores, D less, before the
-   scale. */
+/* Scores p [64] of a query become probabilities, d [64] the gradient of the scores before the scale. */
 CMHA__HOT(static, cmha__backward_row,
           (cmha_lse lse, cmha_real D, cmha_real scale, cmha_real *p, cmha_real *d), (lse, D, scale, p, d)) {
     /* Below it, and as denormals, probabilities would only slow the products, many times over. */
@@ -9311,9 +9204,8 @@ static void cmha__linear_key_gradient(const cmha__linear_head *h, size_t i0, siz
 
 enum { CMHA__LINEAR_Y, CMHA__LINEAR_DQ, CMHA__LINEAR_DK }; /* what a walk computes; DK: dv too */
 
-/* CoPE eq 10-17, in one pass: state [F, W] = sum f(k)^T [v | 1] of the tokens before. Of the gradients dq
-   walks so too, its state [W, F]; dk and dv walk from the end, and the state runs over the queries. Not
-   causal, all of the others are summed before the first row is looked at. */
+/* CoPE eq 10-17, in one pass: state [F, W] = sum f(k)^T [v | 1] of the tokens before. dq walks so too, its
+   state [W, F]; dk and dv from the end, over the queries. Not causal, all is summed first. */
 static void cmha__linear_walk(const cmha__linear_head *h, int to) {
     size_t F = h->F, W = h->W, tiles = cmha__tiles(h->a->n);
     int by_key = to == CMHA__LINEAR_DK;
@@ -9402,9 +9294,8 @@ static inline void cmha__fft_stages(double *re, double *im, size_t from, size_t 
                                 lanes, table[2 * h + k - i], table[3 * h + k - i]);
 }
 
-/* Transforms `lanes` columns of m (a power of two) rows forwards, in place: a constant number of lanes
-   vectorises every stage. Blocks that fit the L1 cache are finished one by one before they are joined. The
-   inverse, times m, is the same call with re and im exchanged. */
+/* Transforms `lanes` columns of m (a power of two) rows forwards, in place; a constant number vectorises.
+   Blocks in the L1 cache are finished, then joined. The inverse, times m: exchange re and im. */
 static inline void cmha__fft_columns(double *re, double *im, size_t m, size_t lanes, const double *table) {
     size_t block = m < 1024 / lanes ? m : 1024 / lanes, i, j, bit;
     for (i = 1, j = 0; i < m; i++) { /* j is i with its bits reversed */
@@ -9530,8 +9421,7 @@ static void cmha__lag_correlate(const cmha__lag_head *h, size_t m) {
     }
 }
 
-/* Convolves (conj 1: correlates) g, the spectra of a group or of one column, with h->spectrum, and transforms
-   it back. */
+/* Convolves (conj 1: correlates) g, spectra of a group or a column, with h->spectrum; transforms back. */
 static inline void cmha__lag_filter(const cmha__lag_head *h, double *g, size_t m, size_t lanes, int conj) {
     double *re = g, *im = g + m * lanes, factor = 1 / (double)m;
     for (size_t f = 0; f < m; f++, re += lanes, im += lanes) {
@@ -9653,10 +9543,9 @@ static int cmha__lag_exponentials(const cmha__lag_head *h, size_t hi) {
 }
 
 /* Weights and their totals for some more rows below h->hi, the others' totals being 0; 0 if no row is left
-   that sees a lag. The rows of one call share a scale: a transform's rounding error goes with the largest
-   weight, so rows whose own sum is below 1e-4 of it are left to the next call. Those do not see the lags that
-   weigh more than that (twice that, for rounding), which are dropped, so that it scales by weights that they
-   may see. One call does for all rows unless the scores span more. */
+   that sees a lag. Rows of one call share a scale: a transform's rounding error goes with the largest weight,
+   so rows whose own sum is below 1e-4 of it wait for the next call, which drops the lags that weigh more
+   (twice that, for rounding): those rows do not see them. Mostly one call does for all rows. */
 static int cmha__lag_weights(cmha__lag_head *h) {
     size_t rows = 0;
     while (!rows && (h->hi = h->left) > 0 && cmha__lag_exponentials(h, h->hi)) {
@@ -9675,8 +9564,7 @@ static int cmha__lag_weights(cmha__lag_head *h) {
     return rows > 0;
 }
 
-/* The forward of a head that has its scores: the values convolved with the weights, over their totals; 0 for
-   rows that are absent, or without a chosen lag to see. */
+/* Convolves the values with the weights, over their totals; 0 for rows absent or without a lag to see. */
 static void cmha__lag_forward(cmha__lag_head *h) {
     cmha_heads y = h->x.y;
     for (size_t t = 0; t < h->a->n; t++) {
@@ -9690,8 +9578,7 @@ static void cmha__lag_forward(cmha__lag_head *h) {
 }
 
 /* What each lag's weight gets through the denominators, dtotal[t] = -Re(sum conj(y) dy) / total: for lag tau
-   the sum over the rows t >= tau with t - tau present, which overwrites total. Without a mask that runs from
-   the end; with one it is a correlation. */
+   the sum over rows t >= tau with t - tau present, in place of total: from the end, or by a correlation. */
 static void cmha__lag_denominators(const cmha__lag_head *h) {
     cmha_heads y = h->x.y, dy = h->x.dy;
     double sum = 0;
@@ -9889,8 +9776,7 @@ static const cmha_tensor *cmha__attention_checked(cmha_tape *tape, const cmha_at
                         own && own->name ? own->name : "", own ? ": " : "", wrong);
 }
 
-/* Runs a core in the tape's scratch: forwards to y, or backwards where y has a gradient. in: q, k, v,
-   parameters. */
+/* Runs a core in the tape's scratch, backwards where y has a gradient. in: q, k, v, parameters. */
 static cmha_status cmha__core_run(cmha_tape *tape, const cmha__attention_saved *s, cmha_tensor *const *in,
                                   const cmha_tensor *y, cmha_real *state) {
     cmha_real *grad[CMHA_MAX_INPUTS];
@@ -10181,8 +10067,7 @@ CMHA_FIT void cmha_pcl_backward(const cmha_pcl_args *args, const cmha_real *thet
         }
 }
 
-/* A phase contrastive loss over a fused projection, kept until the backward. A unit is one head of queries or
-   of keys of one sequence. */
+/* A phase contrastive loss over a fused projection. A unit: one head of queries or keys of a sequence. */
 typedef struct cmha__pcl_saved {
     cmha__attention_saved attention; /* sizes, layout, delta, rotation */
     cmha_pcl_options options;
@@ -10307,7 +10192,6 @@ static cmha_status cmha__pcl_backward(cmha_tape *tape, cmha_record *r) {
 CMHA_DEF cmha_tensor *cmha_pcl(cmha_tape *tape, const cmha_attention_args *args, cmha_tensor *qkv,
                                cmha_tensor *delta, cmha_tensor *b, cmha_tensor *w,
                                const cmha_pcl_options *options) {
-    size_t size = 1;
     cmha__pcl_saved *s;
     cmha_tensor *in[6] = {qkv, NULL, NULL, delta, b, w};
     if (!qkv || !w || !tape || tape->status) return NULL;
@@ -10329,7 +10213,7 @@ CMHA_DEF cmha_tensor *cmha_pcl(cmha_tape *tape, const cmha_attention_args *args,
     if (wrong) return CMHA__MISUSE(tape, "pcl: %s", wrong);
     s->key = cmha__draw(tape);
     s->units = a->batch * (a->heads + a->kv_heads);
-    cmha_tensor *y = cmha__result(tape, 1, &size);
+    cmha_tensor *y = cmha__result1(tape);
     s->lse = y ? cmha__reals(tape, s->units * a->n_q * 2) : NULL;
     if (!s->lse) return NULL;
     if (cmha__pcl_run(tape, s, in, y)) return NULL;
@@ -10532,19 +10416,17 @@ static cmha_status cmha__need_grad(cmha_parameters *p) {
     return status;
 }
 
-CMHA_FIT void cmha_parameters_zero_grad(cmha_parameters *parameters) {
-    if (parameters && parameters->grad)
-        cmha__clear(parameters->context->threads, parameters->grad, parameters->learning);
+CMHA_FIT void cmha_parameters_zero_grad(cmha_parameters *p) {
+    if (p && p->grad) cmha__clear(p->context->threads, p->grad, p->learning);
 }
 
-CMHA_DEF cmha_parameter *cmha_parameters_find(const cmha_parameters *parameters, const char *name) {
-    for (size_t i = 0; parameters && name && i < parameters->count; i++)
-        if (!strcmp(parameters->list[i].name, name)) return &parameters->list[i];
+CMHA_DEF cmha_parameter *cmha_parameters_find(const cmha_parameters *p, const char *name) {
+    for (size_t i = 0; p && name && i < p->count; i++)
+        if (!strcmp(p->list[i].name, name)) return &p->list[i];
     return NULL;
 }
 
-CMHA_DEF void cmha_parameters_close(cmha_parameters *parameters) {
-    cmha_parameters *p = parameters;
+CMHA_DEF void cmha_parameters_close(cmha_parameters *p) {
     if (!p || !p->context) return;
     cmha__give(p->context, p->data, p->size * sizeof *p->data);
     cmha__give(p->context, p->grad, p->learning * sizeof *p->grad);
@@ -10569,9 +10451,8 @@ static const char *cmha__row_wrong(const cmha_parameters *p, const cmha_paramete
     return row->decay >= 0 && row->decay <= 1e6 ? NULL : "its decay is out of range";
 }
 
-CMHA_DEF cmha_status cmha_parameters_init(cmha_parameters *parameters, cmha_context *context,
+CMHA_DEF cmha_status cmha_parameters_init(cmha_parameters *p, cmha_context *context,
                                           const cmha_parameter_row *rows, size_t count) {
-    cmha_parameters *p = parameters;
     if (!p) return CMHA_ERR_ARGUMENT;
     memset(p, 0, sizeof *p);
     if (!cmha__is_open(context)) return CMHA_ERR_STATE;
@@ -10663,9 +10544,9 @@ static int cmha__tune(cmha_parameter *p, cmha_tuning what, double value) {
     return what == CMHA_TUNE_FROZEN ? value <= 0 || value >= 1 : what <= CMHA_TUNE_DECAY;
 }
 
-CMHA_DEF cmha_status cmha_parameters_tune(cmha_parameters *parameters, const char *pattern, cmha_tuning what,
+CMHA_DEF cmha_status cmha_parameters_tune(cmha_parameters *p, const char *pattern, cmha_tuning what,
                                           double value, size_t *matched) {
-    cmha_parameters *p = parameters, plan;
+    cmha_parameters plan;
     cmha_parameter any;
     size_t n = 0;
     if (matched) *matched = 0;
@@ -11258,8 +11139,7 @@ static cmha_packed cmha__matrix_of(const cmha_parameters *p, size_t i, cmha_stor
     return m;
 }
 
-/* Takes memory for a model's numbers, with a storage for packed matrices, zeros so far, and the rest. On a
-   failure the model is as it was. */
+/* Takes memory for a model's numbers, packed ones (zeros) and the rest; after a failure all is as it was. */
 static cmha_status cmha__take_numbers(cmha_model *model, cmha_storage storage) {
     cmha_context *context = model->context;
     cmha_parameters *p = &model->parameters;
@@ -11831,18 +11711,15 @@ static cmha_tensor *cmha__rows_of_embedding(cmha__pass *pass, cmha_tensor *weigh
     return ids ? cmha_embedding(pass->tape, weight, ids, pass->B, N) : NULL;
 }
 
-/* x + factor * positions, learned ones or a table; x NULL: those alone. The table is a constant, so it is
-   added in place and without a record. */
-static cmha_tensor *cmha__add_positions(cmha__pass *pass, cmha_tensor *x, cmha_cope_imag kind,
-                                        double factor) {
+/* x + scale * positions, learned or a table, a constant that leaves no record; x NULL: those alone. */
+static cmha_tensor *cmha__add_positions(cmha__pass *pass, cmha_tensor *x, cmha_cope_imag kind, double scale) {
     size_t N = pass->N, d = pass->c->d_model, shape[] = {pass->B, N, d};
     size_t n = pass->first + N, room = pass->c->max_positions;
     if (kind == CMHA_COPE_IMAG_LEARNED) {
         if (n > room)
-            return CMHA__MISFIT(pass->tape, "model: %zu positions, but the learned embedding has %zu", n,
-                                room);
+            return CMHA__MISFIT(pass->tape, "model: %zu positions, the learned embedding has %zu", n, room);
         cmha_tensor *rows = cmha__rows_of_embedding(pass, pass->model->position_weight, NULL, 1);
-        rows = cmha__scaled(pass, rows, factor);
+        rows = cmha__scaled(pass, rows, scale);
         return x ? cmha_add(pass->tape, x, rows) : rows;
     }
     if (!x) x = cmha_tensor_new(pass->tape, 3, shape, 0);
@@ -11850,7 +11727,7 @@ static cmha_tensor *cmha__add_positions(cmha__pass *pass, cmha_tensor *x, cmha_c
     cmha_real *table = x ? cmha__reals(pass->tape, N * d) : NULL;
     if (table && !cmha__dry(pass->tape)) {
         cmha_cope_table(kind, N, d, pass->c->base, pass->first, table);
-        for (size_t i = 0; i < pass->B; i++) cmha__axpy(N * d, (cmha_real)factor, table, x->data + i * N * d);
+        for (size_t i = 0; i < pass->B; i++) cmha__axpy(N * d, (cmha_real)scale, table, x->data + i * N * d);
     }
     cmha__rewind(pass->tape, mark);
     return x;
@@ -12168,34 +12045,18 @@ CMHA_DEF cmha_status cmha_model_loss(cmha_model *model, const cmha_batch *batch,
     return model->tape.status;
 }
 
-/* What a pass of its own can give: one head's output. */
-enum { CMHA__LOGITS, CMHA__CLASSES, CMHA__VALUES };
-
-static cmha_status cmha__own_output(cmha_model *model, int head, const cmha_batch *batch, cmha_real *result) {
-    static const char *const names[] = {"logits", "classify", "predict"};
-    cmha_status status = cmha__own_pass(model, names[head], batch, result, 0, 0);
-    if (status) return status;
-    cmha_tape *tape = &model->tape;
-    cmha_tensor *x = cmha_model_states(model, tape, batch, NULL);
-    if (x)
-        x = head == CMHA__LOGITS    ? cmha__vocabulary_head(model, tape, x)
-            : head == CMHA__CLASSES ? cmha_model_scores(model, tape, x, batch->key_mask)
-                                    : cmha_model_values(model, tape, x);
-    if (x) memcpy(result, x->data, x->size * sizeof *result);
-    return tape->status;
-}
-
-CMHA_DEF cmha_status cmha_model_logits(cmha_model *model, const cmha_batch *batch, cmha_real *logits) {
-    return cmha__own_output(model, CMHA__LOGITS, batch, logits);
-}
-
-CMHA_DEF cmha_status cmha_model_classify(cmha_model *model, const cmha_batch *batch, cmha_real *scores) {
-    return cmha__own_output(model, CMHA__CLASSES, batch, scores);
-}
-
-CMHA_DEF cmha_status cmha_model_predict(cmha_model *model, const cmha_batch *batch, cmha_real *values) {
-    return cmha__own_output(model, CMHA__VALUES, batch, values);
-}
+/* Defines a pass that gives what a head makes of the states x. */
+#define CMHA__OWN_OUTPUT(function, name, head) \
+    CMHA_DEF cmha_status function(cmha_model *model, const cmha_batch *batch, cmha_real *result) { \
+        cmha_status status = cmha__own_pass(model, name, batch, result, 0, 0); \
+        if (status) return status; \
+        cmha_tensor *x = cmha_model_states(model, &model->tape, batch, NULL); \
+        if (x && (x = head) != NULL) memcpy(result, x->data, x->size * sizeof *result); \
+        return model->tape.status; \
+    }
+CMHA__OWN_OUTPUT(cmha_model_logits, "logits", cmha__vocabulary_head(model, &model->tape, x))
+CMHA__OWN_OUTPUT(cmha_model_classify, "classify", cmha_model_scores(model, &model->tape, x, batch->key_mask))
+CMHA__OWN_OUTPUT(cmha_model_predict, "predict", cmha_model_values(model, &model->tape, x))
 
 CMHA_DEF cmha_status cmha_model_vectors(cmha_model *model, const cmha_batch *batch, cmha_real *vectors) {
     cmha_status status = cmha__own_pass(model, "vectors", batch, vectors, 0, 0);
@@ -12382,23 +12243,18 @@ CMHA_FIT void cmha_componentwise_clip(cmha_clip_mode mode, cmha_real limit, cons
         }
 }
 
-/* Returns the norm of all gradients. */
-static double cmha__grad_norm(const cmha_parameters *p) {
+/* Clips the gradients and updates all that learns by AdamW. */
+static cmha_status cmha__update(cmha_parameters *p, cmha_real *moments, cmha_adamw_args args,
+                                cmha_clip_mode mode, double limit, double *grad_norm) {
     int threads = p->context->threads;
-    double sum = 0;
+    double sum = 0, lr = args.lr, decay = args.weight_decay;
     for (int c = 0; c < threads; c++) p->sums[c] = 0;
     CMHA__FOR_CHUNKS(threads, p->learning, lo, hi) {
         for (size_t i = lo; i < hi; i += 4096) /* blocks, so that a float sum of squares stays exact enough */
             p->sums[cmha__chunk] += (double)cmha__dot(p->grad + i, p->grad + i, cmha__min(hi - i, 4096));
     }
     for (int c = 0; c < threads; c++) sum += p->sums[c];
-    return sqrt(sum);
-}
-
-/* Clips the gradients and updates all that learns by AdamW. */
-static cmha_status cmha__update(cmha_parameters *p, cmha_real *moments, cmha_adamw_args args,
-                                cmha_clip_mode mode, double limit, double *grad_norm) {
-    double norm = args.grad_scale * cmha__grad_norm(p), lr = args.lr, decay = args.weight_decay;
+    double norm = args.grad_scale * sqrt(sum);
     if (grad_norm) *grad_norm = norm;
     if (!p->learning) return cmha__fail(p->context, CMHA_ERR_STATE, "step: every parameter is frozen");
     if (!(norm <= (double)FLT_MAX))
@@ -12412,16 +12268,15 @@ static cmha_status cmha__update(cmha_parameters *p, cmha_real *moments, cmha_ada
         cmha_real *m = moments + one->place, *v = m + p->learning;
         if (one->frozen) continue;
         args.lr = lr * one->lr_scale, args.weight_decay = decay * one->decay;
-        CMHA__FOR_CHUNKS(t->size > 16384 ? p->context->threads : 1, t->size, lo, hi) {
+        CMHA__FOR_CHUNKS(t->size > 16384 ? threads : 1, t->size, lo, hi) {
             cmha_adamw(&args, hi - lo, t->data + lo, t->grad + lo, m + lo, v + lo);
         }
     }
     return CMHA_OK;
 }
 
-CMHA_FIT cmha_status cmha_parameters_step(cmha_parameters *parameters, const cmha_adamw_args *args,
+CMHA_FIT cmha_status cmha_parameters_step(cmha_parameters *p, const cmha_adamw_args *args,
                                           cmha_clip_mode mode, double limit, double *grad_norm) {
-    cmha_parameters *p = parameters;
     if (!p || !cmha__is_open(p->context)) return CMHA_ERR_STATE;
     if (!args || !(args->grad_scale > 0))
         return CMHA__WRONG(p->context, "step: no args, or grad_scale is not above 0");
@@ -12464,9 +12319,7 @@ static double cmha__steepness(const cmha_real *grad, size_t n) {
     return most;
 }
 
-CMHA_FIT cmha_status cmha_gradient_check(cmha_parameters *parameters, cmha_loss_fn loss, void *user,
-                                         double *error) {
-    cmha_parameters *p = parameters;
+CMHA_FIT cmha_status cmha_gradient_check(cmha_parameters *p, cmha_loss_fn loss, void *user, double *error) {
     cmha_status status = CMHA_OK;
     double least = 0, worst = -1, slope;
     if (!p || !cmha__is_open(p->context)) return CMHA_ERR_STATE;
@@ -12700,8 +12553,7 @@ static size_t cmha__cache_tokens(const cmha_cache *cache) {
     return cmha__tiles(cache->capacity) * CMHA__TILE;
 }
 
-/* Finds the slot of a pass's next call, which comes with its widths, or the numbers of one sequence's state.
-   A dry run that has none counts or places it. */
+/* Finds the slot of a pass's next call, of these widths or this state; a dry run that has none makes one. */
 static cmha_status cmha__next_slot(cmha__pass *pass, cmha_slot *slot) {
     cmha_cache *cache = pass->cache;
     size_t tokens = cmha__cache_tokens(cache), keys = 0, values = 0, at = pass->slot++;
@@ -12757,8 +12609,7 @@ static void cmha__mix_rows(int halves, const float *factor, size_t n, const char
     CMHA__CHOOSE(cmha__mix_rows, (halves, factor, n, rows, row, width, y))
 }
 
-/* Does what cmha__forward_terms does, for one query whose scores are products; else, or where these need more
-   care (see cmha__forward_lost), returns 0. */
+/* Does as cmha__forward_terms, for one query of scores that are products; 0 where cmha__forward_lost must. */
 static int cmha__stream_terms(const cmha__reader *r, cmha__head *h) {
     const cmha_attention_args *a = r->call->args;
     cmha_rows y = cmha__rows_at(h->call->views->y, h->batch, h->head);
@@ -12881,16 +12732,16 @@ static cmha_tensor *cmha__softmax_heads(cmha__pass *pass, const cmha_attention_a
 /* ---- The cache and its passes ---- */
 
 /* Runs a pass over n tokens of each sequence, ids [batch, n] and features -> what the head says of the last,
-   or (wanted = 0) anything. While slots are counted and placed, one sequence does for all. */
-static cmha_tensor *cmha__cache_pass(cmha_cache *cache, cmha_tape *tape, const cmha_batch *batch,
-                                     int wanted) {
+   or (asks = 0) anything. While slots are counted and placed, one sequence does for all. */
+static cmha_tensor *cmha__cache_pass(cmha_cache *cache, cmha_tape *tape, const cmha_batch *batch, int asks) {
     cmha__pass pass;
     size_t n = batch->length;
     memset(&pass, 0, sizeof pass);
     pass.model = cache->model, pass.tape = tape, pass.cache = cache, pass.batch = batch;
     pass.B = cache->n_slots ? cache->batch : 1, pass.N = n, pass.first = cache->length;
     cmha_tensor *x = cmha__model_body(&pass);
-    if (!x || !wanted) return x;
+    if (!x || !asks) return x;
+
     size_t *last = (size_t *)cmha__record_alloc(tape, pass.B * sizeof *last);
     for (size_t b = 0; last && b < pass.B; b++) last[b] = (b + 1) * n - 1;
     if (last) x = cmha__final_norm(&pass, cmha_gather(tape, x, last, pass.B));
@@ -12916,17 +12767,6 @@ static cmha_status cmha__cache_dry(cmha_cache *cache, size_t n, size_t *memory, 
     return status;
 }
 
-/* Says what is wrong with what a cache is opened with, and by *status how; NULL if nothing is. */
-static const char *cmha__cache_wrong(const cmha_model *model, size_t batch, size_t capacity,
-                                     const cmha_cache_options *o, cmha_status *status) {
-    *status = CMHA_ERR_ARGUMENT;
-    if (o->storage != CMHA_STORAGE_FLOAT && o->storage != CMHA_STORAGE_BF16)
-        return "keys and values are stored as FLOAT or BF16";
-    if (!batch || !capacity) return "batch and capacity must be positive";
-    if ((uintptr_t)o->memory % sizeof(double)) return "its memory is not aligned as malloc's is";
-    *status = CMHA_ERR_STATE;
-    return model->config.causal ? NULL : "a bidirectional model cannot continue a sequence";
-}
 
 /* Opens a cache or, bytes not NULL, counts what it takes. Slots are the attention calls of a pass, in their
    order: a dry pass counts them, another says what `prompt` positions need, a third places them. */
@@ -12939,11 +12779,17 @@ static cmha_status cmha__cache_open(cmha_cache *cache, cmha_model *model, size_t
     if (!cmha__model_is_open(model)) return CMHA_ERR_STATE;
     cmha_context *context = model->context;
     if (options) o = *options;
-    cmha_status status;
-    const char *wrong = cmha__cache_wrong(model, batch, capacity, &o, &status);
+    int stored = o.storage == CMHA_STORAGE_FLOAT || o.storage == CMHA_STORAGE_BF16;
+    const char *wrong = !stored                 ? "keys and values are stored as FLOAT or BF16"
+                        : !batch || !capacity ? "batch and capacity must be positive"
+                        : (uintptr_t)o.memory % sizeof(double) ? "its memory is not aligned as malloc's is"
+                                                               : NULL;
+    cmha_status status = wrong ? CMHA_ERR_ARGUMENT : CMHA_ERR_STATE;
+    if (!wrong && !model->config.causal) wrong = "a bidirectional model cannot continue a sequence";
     if (wrong) return cmha__fail(context, status, "cache of %zu x %zu: %s", batch, capacity, wrong);
     if (model->score && model->score->whole)
         return cmha__fail(context, status, "cache: score %s needs the whole sequence", model->score->name);
+
     if (model->position_weight && capacity > model->config.max_positions)
         capacity = model->config.max_positions;
     cache->context = context, cache->model = model, cache->opening = model->opening;
@@ -13534,7 +13380,7 @@ static int cmha__accept(cmha__header *h, char c) {
 /* Reads things between two brackets and commas. */
 static const char *cmha__read_all(cmha__header *h, const char *brackets, cmha__rule rule) {
     const char *wrong;
-    if (!cmha__accept(h, brackets[0])) return *brackets == '[' ? "a list is expected" : "an object is expected";
+    if (!cmha__accept(h, *brackets)) return *brackets == '[' ? "a list is expected" : "an object is expected";
     if (cmha__accept(h, brackets[1])) return NULL;
     do {
         if ((wrong = rule(h)) != NULL) return wrong;
@@ -13737,7 +13583,8 @@ static cmha_status cmha__load_header(cmha_archive *archive, const char *path) {
     h.archive = archive, h.begin = h.at = archive->path + name;
     if ((status = cmha__file_read(ctx, path, archive->file, 8, h.at, text)) != CMHA_OK) return status;
     h.at[text] = 0;
-    const char *wrong = *h.at != '{' ? "it does not begin with {" : cmha__read_all(&h, "{}", cmha__read_entry);
+    const char *wrong = *h.at != '{' ? "it does not begin with {" : NULL;
+    if (!wrong) wrong = cmha__read_all(&h, "{}", cmha__read_entry);
     if (!wrong) cmha__skip_blanks(&h);
     if (!wrong && h.at != h.begin + text) wrong = "something follows its end";
     if (h.named) return cmha__tensor_fail(archive, h.tensor.name, wrong);
@@ -13817,14 +13664,13 @@ static cmha_status cmha__read_tensor(cmha_archive *archive, const cmha_archive_t
     return status;
 }
 
-CMHA_DEF cmha_status cmha_archive_read(cmha_archive *archive, const cmha_archive_tensor *tensor,
-                                       cmha_real *out) {
-    return cmha__read_tensor(archive, tensor, out, 0);
+CMHA_DEF cmha_status cmha_archive_read(cmha_archive *archive, const cmha_archive_tensor *t, cmha_real *out) {
+    return cmha__read_tensor(archive, t, out, 0);
 }
 
-CMHA_DEF cmha_status cmha_archive_read_i64(cmha_archive *archive, const cmha_archive_tensor *tensor,
+CMHA_DEF cmha_status cmha_archive_read_i64(cmha_archive *archive, const cmha_archive_tensor *t,
                                            int64_t *out) {
-    return cmha__read_tensor(archive, tensor, out, 1);
+    return cmha__read_tensor(archive, t, out, 1);
 }
 
 /* ---- writing an archive ---- */
@@ -13842,8 +13688,7 @@ typedef void (*cmha__contents)(cmha__output *o, const void *of);
 
 /* Holds a file that is being written. Its contents are told three times: to measure the header, to compose it
    and to write the data. Until it is whole, a file of the system's lies in the folder of the one that it
-   replaces: without a name where there are such files, of which nothing is left when the process dies, else
-   under its own. */
+   replaces, under a name of its own or, so that nothing is left if the process dies, without any. */
 struct cmha__output {
     cmha_context *context;
     const char *name;
@@ -14297,12 +14142,10 @@ static void cmha__tell_state(cmha__output *o, const void *of) {
     }
 }
 
-CMHA_FIT cmha_status cmha_parameters_save(cmha_parameters *parameters, const char *path, int state) {
-    cmha_parameters *p = parameters;
-    cmha_status status = CMHA_OK;
+CMHA_FIT cmha_status cmha_parameters_save(cmha_parameters *p, const char *path, int state) {
     if (!p || !cmha__is_open(p->context)) return CMHA_ERR_STATE;
-    if ((status = cmha__holds_numbers(p)) != CMHA_OK) return status;
-    if (state && !p->moments) status = cmha__take_zeros(p->context, 2 * p->learning, &p->moments);
+    cmha_status status = cmha__holds_numbers(p);
+    if (!status && state && !p->moments) status = cmha__take_zeros(p->context, 2 * p->learning, &p->moments);
     cmha__state told = {p, NULL, NULL, state ? &p->step : NULL, state ? p->moments : NULL};
     return status ? status : cmha__write_file(p->context, path, cmha__tell_state, &told);
 }
@@ -14314,9 +14157,9 @@ CMHA_FIT cmha_status cmha_model_save(cmha_model *model, const char *path) {
 }
 
 CMHA_FIT cmha_status cmha_trainer_save(cmha_trainer *trainer, const char *path) {
-    cmha_trainer *t = trainer;
-    cmha_status status = cmha__trainer_ready(t, 1);
+    cmha_status status = cmha__trainer_ready(trainer, 1);
     if (status) return status;
+    const cmha_trainer *t = trainer;
     cmha__state told = {&t->model->parameters, t->model, t, &t->step, t->moments};
     return cmha__write_file(t->context, path, cmha__tell_state, &told);
 }
@@ -14456,9 +14299,8 @@ static cmha_status cmha__compare_state(const cmha_archive *archive, const cmha_p
                       missing.used && strange.used ? "; " : "", strange.text);
 }
 
-/* Reads parameters and, if not NULL, moments: all of them (strict = 1), or what fits. over = 1: parameters
-   into memory of its own first, so that a disk that fails half-way leaves them as they were. *taken (or NULL)
-   = tensors read. */
+/* Reads parameters and, if not NULL, moments: all of them (strict = 1), or what fits. over = 1: into memory
+   of its own first, so that a disk that fails half-way leaves them. *taken (or NULL) = tensors read. */
 static cmha_status cmha__read_state(cmha_archive *archive, const cmha_parameters *p, cmha_real *moments,
                                     int strict, int over, size_t *taken) {
     size_t bytes = over ? p->size * sizeof *p->data : 0, matched = 0;
@@ -14504,8 +14346,7 @@ static cmha_status cmha__read_tuning(const cmha_archive *archive, cmha_parameter
     return cmha__fail(archive->context, CMHA_ERR_FORMAT, "it tunes %zu things that the model lacks", unknown);
 }
 
-/* Reads a training state: what is tuned, parameters, and moments in a new block that takes the place of
-   *moments. After a failure all is as it was. */
+/* Reads what is tuned, parameters, and moments as a new block; after a failure all is as it was. */
 static cmha_status cmha__read_learning(cmha_archive *archive, cmha_parameters *p, cmha_real **moments) {
     cmha_parameters plan;
     cmha_status status = cmha__plan(p, &plan);
@@ -14533,8 +14374,8 @@ static cmha_status cmha__read_parameters(cmha_parameters *p, const char *path, i
     return cmha__blame(p->context, path, status);
 }
 
-CMHA_FIT cmha_status cmha_parameters_read(cmha_parameters *parameters, const char *path, int state) {
-    return cmha__read_parameters(parameters, path, state, 1, NULL);
+CMHA_FIT cmha_status cmha_parameters_read(cmha_parameters *p, const char *path, int state) {
+    return cmha__read_parameters(p, path, state, 1, NULL);
 }
 
 CMHA_DEF cmha_status cmha_model_open(cmha_model *model, cmha_context *context, const char *path) {
