@@ -546,7 +546,7 @@ typedef struct cmha_rotate_args {
     cmha_layout layout;
     const cmha_real *rotation; /* [n, 2P] from cmha_rotation_table */
     const cmha_real *delta, *b; /* [P]. delta NULL: delta = 1, b = 0, RoPE exactly. b NULL: 0, as for keys */
-    size_t rotary; /* HALF: these leading pairs are laid out by themselves, as are those behind; 0 = P */
+    size_t rotary; /* leading pairs that are laid out by themselves, as are those behind; 0 = P */
 } cmha_rotate_args;
 /* Computes the feature map of ComplexFormer (eq 1-8, factorised) and of RoPE, on n rows of one head:
        y_j = lambda_j exp(i (delta_j theta_j + b_j + t omega_j))
@@ -1437,9 +1437,8 @@ typedef struct cmha_model {
     cmha_block *blocks;
     cmha_tensor *token_weight, *position_weight, *type_weight, *final_weight, *final_bias;
     cmha_tensor *head_weight, *head_bias, *class_weight, *class_bias, *value_weight, *value_bias;
-    cmha_tensor *feature_weight, *feature_bias, *embedding_norm_weight, *embedding_norm_bias;
+    cmha_tensor *feature_weight, *feature_bias, *emb_norm_weight, *emb_norm_bias, *pool_weight, *pool_bias;
     cmha_tensor *head_dense_weight, *head_dense_bias, *head_norm_weight, *head_norm_bias;
-    cmha_tensor *pool_weight, *pool_bias;
     cmha_tensor *pe_omega, *pe_delta;                                   /* multifreq */
     cmha_tensor *state_weight, *state_bias, *theta_weight, *theta_bias; /* crat, eq 5 and 6 */
     double *omega;               /* [n_omega, d_k/2] */
@@ -5669,22 +5668,18 @@ static void cmha__rotations(const cmha_rotate_args *a, size_t j0, size_t m, cons
     }
 }
 
-/* How many leading pairs are laid out by themselves: (x[j], x[j+n]), and behind them (x[n+j], x[P+j]). */
-static size_t cmha__rotary_pairs(const cmha_rotate_args *args) {
-    return args->layout == CMHA_LAYOUT_HALF && args->rotary ? args->rotary : args->P;
-}
-
 /* ComplexFormer eq 5-8: the feature of a query or key, whose dot product is the score. */
 CMHA__HOT(CMHA_DEF, cmha_rotate_forward,
           (const cmha_rotate_args *args, const cmha_real *x, size_t ldx, size_t n, cmha_real *y, size_t ldy),
           (args, x, ldx, n, y, ldy)) {
     const cmha_real *table = args->rotation;
-    size_t P = args->P, rotary = cmha__rotary_pairs(args), m;
+    size_t P = args->P, rotary = args->rotary ? args->rotary : P, m;
     cmha__rotated o;
     for (size_t t = 0; t < n; t++, x += ldx, y += ldy, table += 2 * P)
         for (size_t j0 = 0; (m = cmha__block_of(j0 < rotary ? rotary : P, j0)) > 0; j0 += m) {
-            const cmha_real *c = table + j0, *s = table + P + j0, *z = j0 < rotary ? x : x + rotary;
-            cmha__split_pairs(z, j0 < rotary ? rotary : P - rotary, j0, m, args->layout, o.re, o.im);
+            const cmha_real *c = table + j0, *s = table + P + j0;
+            size_t skip = j0 < rotary ? 0 : rotary, own = skip ? P - rotary : rotary;
+            cmha__split_pairs(x + 2 * skip, own, j0 - skip, m, args->layout, o.re, o.im);
             if (args->delta) {
                 cmha__rotations(args, j0, m, c, s, &o);
                 c = o.c, s = o.s;
@@ -5720,14 +5715,14 @@ CMHA__HOT(CMHA_FIT, cmha_rotate_backward,
           (args, x, ldx, n, dy, ldy, dx, ddelta, db)) {
     cmha_real gr[CMHA__PAIRS], gi[CMHA__PAIRS], turn[CMHA__PAIRS];
     const cmha_real *table = args->rotation;
-    size_t P = args->P, rotary = cmha__rotary_pairs(args);
+    size_t P = args->P, rotary = args->rotary ? args->rotary : P;
     cmha__rotated o;
     for (size_t t = 0; t < n; t++, x += ldx, dy += ldy, dx = dx ? dx + ldx : NULL, table += 2 * P)
         for (size_t j0 = 0, m; (m = cmha__block_of(j0 < rotary ? rotary : P, j0)) > 0; j0 += m) {
             const cmha_real *c = table + j0, *s = table + P + j0;
-            size_t half = j0 < rotary ? rotary : P - rotary, skip = j0 < rotary ? 0 : rotary;
+            size_t skip = j0 < rotary ? 0 : rotary, own = skip ? P - rotary : rotary;
             if (args->delta) {
-                cmha__split_pairs(x + skip, half, j0, m, args->layout, o.re, o.im);
+                cmha__split_pairs(x + 2 * skip, own, j0 - skip, m, args->layout, o.re, o.im);
                 cmha__rotations(args, j0, m, c, s, &o);
                 c = o.c, s = o.s;
             }
@@ -5742,7 +5737,7 @@ CMHA__HOT(CMHA_FIT, cmha_rotate_backward,
                 if (db)
                     for (size_t j = 0; j < m; j++) db[j0 + j] += (double)turn[j];
             }
-            if (dx) cmha__add_pairs(gr, gi, half, j0, m, args->layout, dx + skip);
+            if (dx) cmha__add_pairs(gr, gi, own, j0 - skip, m, args->layout, dx + 2 * skip);
         }
 }
 
@@ -10710,11 +10705,9 @@ static void cmha__declare_layer(cmha__list *to, size_t layer, cmha_block *at) {
     const cmha_score *score = cmha__layer_score(c, to->model->score, layer);
     const size_t none = CMHA__NONE, d = c->d_model, ff = c->d_ff, width = cmha__head_width(c), P = width / 2;
     cmha_family family = cmha__layer_family(c, layer)->family;
-    int mode = c->mobius_mode;
+    int mode = c->mobius_mode, qkv_bias = c->attention_bias || c->qkv_bias;
     int out_bias = c->attention_bias || c->output_bias, mobius = family == CMHA_FAMILY_MOBIUS;
-    int qkv_bias = c->attention_bias || c->qkv_bias;
     size_t heads = score && score->attend ? 0 : cmha__plain_heads(c, layer);
-    size_t mixed = score && score->attend ? d : c->n_heads * width; /* what wo reads */
     size_t all_keys = cmha__kv_heads(c) * width, q = heads * width, kv = heads == c->n_heads ? all_keys : q;
     size_t gate = c->activation == CMHA_ACTIVATION_SWIGLU ? ff : 0;
     size_t phases = c->share == CMHA_SHARE_PER_HEAD ? heads : 1; /* rows of delta */
@@ -10742,7 +10735,7 @@ static void cmha__declare_layer(cmha__list *to, size_t layer, cmha_block *at) {
     CMHA__ROW("attn.wq.weight", zq_weight, 1, WEIGHT, COMPLEX, cope, cope);
     CMHA__ROW("attn.wk.weight", zk_weight, 1, WEIGHT, COMPLEX, cope, cope);
     CMHA__ROW("attn.wv.weight", zv_weight, 1, WEIGHT, REAL, cope, cope);
-    CMHA__BIASED("attn.wo", wo, out_bias, RESIDUAL_WEIGHT, REAL, d, mixed);
+    CMHA__BIASED("attn.wo", wo, out_bias, RESIDUAL_WEIGHT, REAL, d, heads ? c->n_heads * width : d);
     CMHA__ROW("attn.delta", score[0], 1, DELTA, REAL, phases, P);
     CMHA__ROW("attn.b", score[1], 1, ZEROS, REAL, phases, P);
     CMHA__ROW("attn.pcl_w", pcl_w, heads && c->pcl_weight > 0 && c->pcl_learn, ONES, REAL, P, none);
@@ -10823,7 +10816,7 @@ static void cmha__declare_embeddings(cmha__list *to, cmha_model *at) {
     CMHA__ROW("feature.weight", feature_weight, complex_in, INPUT, COMPLEX, crat ? state : d, c->features);
     CMHA__ROW("pos_emb.weight", position_weight, learned, EMBEDDING, REAL, c->max_positions, d);
     CMHA__ROW("type_emb.weight", type_weight, 1, EMBEDDING, REAL, c->token_types, d);
-    if (c->embedding_norm) CMHA__NORM("emb_norm", embedding_norm, 0);
+    if (c->embedding_norm) CMHA__NORM("emb_norm", emb_norm, 0);
     CMHA__ROW("pe.omega", pe_omega, 1, WAVES, REAL, terms, d);
     CMHA__ROW("pe.delta", pe_delta, 1, WAVES, REAL, terms, d);
     CMHA__ROW("state.weight", state_weight, content, WEIGHT, STACKED, state, d);
@@ -11052,8 +11045,7 @@ static cmha_status cmha__check_model(cmha_context *context, const cmha_model_con
                             ? "the phase contrastive loss has no rotary_dims where layout = half" : NULL;
     if (!wrong && family->wrong)
         wrong = cmha__kv_heads(c) != c->n_heads ? "its heads cannot be grouped (n_kv_heads)"
-                : c->d_head         ? "its heads have d_model / n_heads numbers (d_head = 0)"
-                : c->embedding_norm ? "its channels have no embedding_norm"
+                : c->d_head || c->embedding_norm ? "d_head and embedding_norm are for family = real"
                 : c->pcl_weight > 0 ? "the phase contrastive loss is for family = real"
                                     : family->wrong(c);
     return wrong ? CMHA__WRONG(context, "model: %s", wrong) : CMHA_OK;
@@ -11089,9 +11081,8 @@ static cmha_status cmha__model_describe(cmha_model *model) {
             cmha_frequencies((cmha_frequency)c->frequency, c->base, P, &rope, model->omega + h * P);
     if (!(model->score_factor > 0))
         return CMHA__WRONG(model->context,
-                           "model: rope_scaling: of base %g nothing is between rope_slow = %g and rope_fast "
-                           "= %g turns in rope_length = %zu", c->base, c->rope_slow, c->rope_fast,
-                           c->rope_length);
+                           "model: base %g has no frequencies from rope_slow = %g to rope_fast = %g turns in "
+                           "rope_length = %zu", c->base, c->rope_slow, c->rope_fast, c->rope_length);
     if (slopes) cmha_alibi_slopes(slopes, model->alibi);
     cmha__declare_all(model);
     return CMHA_OK;
@@ -11746,13 +11737,12 @@ static cmha_tensor *cmha__add_waves(cmha__pass *pass, cmha_tensor *x) {
 }
 
 static cmha_tensor *cmha__real_embed(cmha__pass *pass, cmha_tensor *x) {
-    const cmha_model *m = pass->model;
+    cmha_tensor *gain = pass->model->emb_norm_weight;
     int where = pass->c->position;
     if (where == CMHA_POSITION_LEARNED || where == CMHA_POSITION_SINUSOIDAL)
         x = cmha__add_positions(pass, x, cmha__position_kind(pass->c), 1);
     if (where == CMHA_POSITION_MULTIFREQ) x = cmha__add_waves(pass, x);
-    if (m->embedding_norm_weight)
-        x = cmha__norm_by(pass->tape, pass->c, 0, x, m->embedding_norm_weight, m->embedding_norm_bias);
+    if (gain) x = cmha__norm_by(pass->tape, pass->c, 0, x, gain, pass->model->emb_norm_bias);
     return cmha__drop(pass, x);
 }
 
@@ -11898,20 +11888,18 @@ static cmha_tensor *cmha__output_weight(const cmha_model *m, cmha_tape *tape) {
     return cmha__reject(tape, CMHA_ERR_STATE, "model: it has no vocabulary head (vocabulary = 0)");
 }
 
-/* What the vocabulary head reads: states, or their transform. The gradients of what is between are not
-   recycled, see cmha__token_loss. */
+/* What the vocabulary head reads: states, or their transform; recycles no gradient (cmha__token_loss). */
 static cmha_tensor *cmha__head_input(cmha_model *m, cmha_tape *tape, cmha_tensor *x) {
     if (!m->head_dense_weight) return x;
     cmha_tensor *h = cmha_linear(tape, x, m->head_dense_weight, m->head_dense_bias);
     cmha_tensor *a = cmha_activate(tape, h, (cmha_activation)m->config.activation);
     x = cmha__norm_by(tape, &m->config, 0, a, m->head_norm_weight, m->head_norm_bias);
-    if (x) h->needs_grad = a->needs_grad = x->needs_grad = x->needs_grad != 0;
+    if (x) h->needs_grad = !!h->needs_grad, a->needs_grad = !!a->needs_grad, x->needs_grad = !!x->needs_grad;
     return x;
 }
 
 static cmha_tensor *cmha__vocabulary_head(cmha_model *m, cmha_tape *tape, cmha_tensor *x) {
-    x = cmha__head_input(m, tape, x);
-    return cmha_linear(tape, x, cmha__output_weight(m, tape), m->head_bias);
+    return cmha_linear(tape, cmha__head_input(m, tape, x), cmha__output_weight(m, tape), m->head_bias);
 }
 
 CMHA_DEF cmha_tensor *cmha_model_states(cmha_model *model, cmha_tape *tape, const cmha_batch *batch,

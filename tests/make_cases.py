@@ -248,9 +248,45 @@ def pair_term(q, k, delta, b, angle):
     return fq[0] * fk[0] + fq[1] * fk[1]
 
 
-def pairs(x, layout):
+def pairs(x, layout, rotary=None):
+    if rotary is not None and rotary < len(x):
+        return pairs(x[:rotary], layout) + pairs(x[rotary:], layout)
     P = len(x) // 2
     return [(x[j], x[j + P]) if layout == "half" else (x[2 * j], x[2 * j + 1]) for j in range(P)]
+
+
+def yarn_kept(c, n, b, j, w):
+    """How much of frequency j of n YaRN keeps: the ramp over the index as its authors' code has it, or over the turns."""
+    L, fast, slow = (float(c[key]) for key in ("original_length", "beta_fast", "beta_slow"))
+    if c["yarn_ramp"] == "rotations":
+        return min(max((L * w / (2 * math.pi) - slow) / (fast - slow), 0.0), 1.0)
+    low, high = (n * math.log(L / (turns * 2 * math.pi)) / math.log(b) for turns in (fast, slow))
+    low, high = max(math.floor(low), 0), min(math.ceil(high), 2 * n - 1)
+    return 1.0 - min(max((j - low) / (high - low if high > low else 0.001), 0.0), 1.0)
+
+
+def llama3_kept(c, w):
+    """Llama 3.1's: waves longer than L / low are stretched, shorter than L / high left alone, in between mixed."""
+    L, high, low = (float(c[key]) for key in ("original_length", "beta_fast", "beta_slow"))
+    wave = 2 * math.pi / w
+    if wave > L / low:
+        return 0.0
+    return 1.0 if wave < L / high else (L / wave - low) / (high - low)
+
+
+def frequencies(c, dk):
+    """omega of all pairs, and the factor on the score (FORMAT.md, "Rotary extent and scaled frequencies")."""
+    n, f, scaling = int(c.get("rotary_dims", dk)) // 2, float(c.get("factor", 1)), c.get("rope_scaling", "none")
+    b = float(c["base"]) ** (2 if c["freq"] == "literal" else 1)
+    if scaling == "ntk" and n > 1:
+        b *= f ** (n / (n - 1))
+    omega = [b ** (-j / n) for j in range(n)]
+    if scaling == "linear":
+        omega = [w / f for w in omega]
+    if scaling in ("yarn", "llama3"):
+        kept = [yarn_kept(c, n, b, j, w) if scaling == "yarn" else llama3_kept(c, w) for j, w in enumerate(omega)]
+        omega = [k * w + (1 - k) * w / f for k, w in zip(kept, omega)]
+    return omega + [0.0] * (dk // 2 - n), (0.1 * math.log(f) + 1) ** 2 if scaling == "yarn" else 1.0
 
 
 def score(c, h, H, q, k, distance, delta, b):
@@ -258,9 +294,9 @@ def score(c, h, H, q, k, distance, delta, b):
     if kind in ("dot", "alibi"):
         s = dot(q, k) * float(c["scale"])
         return s - 2.0 ** (-8 * (h + 1) / H) * abs(distance) if kind == "alibi" else s
-    terms = []
-    for j, (a, z) in enumerate(zip(pairs(q, c["layout"]), pairs(k, c["layout"]))):
-        omega = float(c["base"]) ** (-(4 if c["freq"] == "literal" else 2) * j / dk)
+    terms, (omegas, factor), rotary = [], frequencies(c, dk), int(c.get("rotary_dims", dk))
+    for j, (a, z) in enumerate(zip(pairs(q, c["layout"], rotary), pairs(k, c["layout"], rotary))):
+        omega = omegas[j]
         if kind == "rope":
             turn_r, turn_i = math.cos(distance * omega), math.sin(distance * omega)
             re, im = a[0] * z[0] + a[1] * z[1], a[1] * z[0] - a[0] * z[1]
@@ -269,7 +305,7 @@ def score(c, h, H, q, k, distance, delta, b):
             row = 0 if c["share"] == "shared" else h
             d, off = (delta[row, j], b[row, j]) if delta else (S(1.0), S(0.0))
             terms.append(pair_term(a, z, d, off, distance * omega))
-    return total(terms) * float(c["scale"])
+    return total(terms) * (float(c["scale"]) * factor)
 
 
 def attend(c, q, k, v, mask=None, delta=None, b=None):
@@ -300,12 +336,12 @@ def attend(c, q, k, v, mask=None, delta=None, b=None):
 # ------------------------------------------------------------------------------------------------------------ cases
 
 def attention_case(directory, name, seed, kind, B, H, Hkv, Nq, Nk, dk, causal=1, window=0, pos0=None, layout="interleaved",
-                   freq="rope", base="10000.0", share="per_head", scale=None, mask=None, zeros=()):
+                   freq="rope", base="10000.0", share="per_head", scale=None, mask=None, zeros=(), **rope):
     cfg = dict(kind=kind, causal=causal, scale=repr(scale or 1 / math.sqrt(dk)), pos0=Nk - Nq if pos0 is None else pos0)
     cfg["key_pos0"] = cfg["pos0"] + Nq - Nk
     cfg["window"] = window
     if kind in ("rope", "cmha"):
-        cfg.update(layout=layout, freq=freq, base=base)
+        cfg.update(layout=layout, freq=freq, base=base, **rope)
     if kind == "cmha":
         cfg["share"] = share
     c = Case(name, "attention", seed, 1e-4, 4e-6, **cfg)
@@ -479,6 +515,31 @@ def attention_cases(d):
     case(d, "own_attention_cmha_fixed_window_mask", 29, "cmha", 1, 1, 1, 8, 8, 8, window=4, share="fixed", freq="literal",
          scale=1.0,
          mask=[1, 0, 1, 1, 1, 0, 1, 1])
+    case(d, "own_attention_cmha_partial_half_gqa_decode", 50, "cmha", 1, 4, 2, 2, 6, 10, layout="half", rotary_dims=6,
+         share="shared", base="30.0", rope_scaling="linear", factor="2.5")
+    case(d, "own_attention_rope_llama3_half_window", 51, "rope", 1, 2, 1, 7, 7, 8, layout="half", window=4, base="50.0",
+         rope_scaling="llama3", factor="8.0", original_length=48, beta_fast="4.0", beta_slow="1.0")
+    case(d, "own_attention_cmha_yarn_partial_literal", 52, "cmha", 1, 2, 2, 5, 5, 12, freq="literal", base="9.0", rotary_dims=8,
+         rope_scaling="yarn", factor="4.0", original_length=120, beta_fast="12.0", beta_slow="1.0", yarn_ramp="index")
+    case(d, "own_attention_rope_ntk_one_pair", 53, "rope", 1, 1, 1, 4, 4, 4, rotary_dims=2, rope_scaling="ntk", factor="6.0")
+
+
+def frequency_cases(d):
+    def case(name, dk, base="10000.0", freq="rope", **rope):
+        c = Case("own_frequencies_" + name, "frequencies", 0, 2e-6, 1e-9, kind="rope", dk=dk, base=base, freq=freq, **rope)
+        omega, factor = frequencies(c.cfg, dk)
+        c.out("omega", A([dk // 2], [S(w) for w in omega]))
+        c.out("score_factor", A([1], [S(factor)]))
+        c.write(d, grad=False)
+
+    # Llama 3.1's numbers; a mixture that begins and ends at one pair; a slow end beyond the last pair
+    case("llama3", 128, "500000.0", rope_scaling="llama3", factor="8.0", original_length=8192, beta_fast="4.0", beta_slow="1.0")
+    case("yarn_ends_meet", 4, "10000.0", rope_scaling="yarn", factor="4.0", original_length=6, beta_fast="2.0", beta_slow="1.0",
+         yarn_ramp="index")
+    case("yarn_slow_none", 16, "50.0", rope_scaling="yarn", factor="2.0", original_length=512, beta_fast="32.0",
+         beta_slow="0.01", yarn_ramp="index")
+    case("llama3_partial_literal", 20, "700.0", freq="literal", rotary_dims=12, rope_scaling="llama3", factor="3.0",
+         original_length=300, beta_fast="8.0", beta_slow="2.0")
 
 
 def text_case(d, name, rows, eos=-1, pad=-1, dist_over="ngrams", rep="mean"):
@@ -514,6 +575,7 @@ def main():
     dense_cases(directory)
     other_cases(directory)
     attention_cases(directory)
+    frequency_cases(directory)
     text_cases(directory)
     model_case(directory, "own_model_cmha_untied_literal", 40, 2, 3, 1, 4, 2, 5, 5, "cmha", tied=0, freq="literal", base="30.0")
     model_case(directory, "own_model_dot_sinusoidal", 41, 1, 4, 1, 6, 2, 4, 5, "dot", pos="sinusoidal", base="40.0", scale=0.8)

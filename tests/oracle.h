@@ -5,11 +5,14 @@
 
 #include "check.h"
 
-/* Pair j of a head vector under a layout */
-static inline void oracle_pair(const cmha_real *x, size_t j, size_t P, cmha_layout layout, double *modulus,
+/* Pair j of a head vector under the layout, which holds within the rotating numbers and within the rest */
+static inline void oracle_pair(const cmha_attention_args *a, const cmha_real *x, size_t j, double *modulus,
                                double *phase) {
-    double re = layout == CMHA_LAYOUT_HALF ? x[j] : x[2 * j],
-           im = layout == CMHA_LAYOUT_HALF ? x[j + P] : x[2 * j + 1];
+    size_t P = a->d_k / 2, n = a->rotary_dims ? a->rotary_dims / 2 : P;
+    const cmha_real *part = j < n ? x : x + 2 * n;
+    size_t i = j < n ? j : j - n, half = j < n ? n : P - n;
+    double re = a->layout == CMHA_LAYOUT_HALF ? part[i] : part[2 * i],
+           im = a->layout == CMHA_LAYOUT_HALF ? part[i + half] : part[2 * i + 1];
     *modulus = sqrt(re * re + im * im);
     *phase = *modulus == 0 ? 0 : atan2(im, re);
 }
@@ -27,8 +30,8 @@ static inline double oracle_score(const cmha_attention_args *a, size_t head, con
             int adaptive = a->kind == CMHA_ATTENTION_CMHA && a->share != CMHA_SHARE_FIXED;
             delta = adaptive ? (double)a->parameters[0][row + j] : 1;
             b = adaptive ? (double)a->parameters[1][row + j] : 0;
-            oracle_pair(q, j, P, a->layout, &mq, &tq);
-            oracle_pair(k, j, P, a->layout, &mk, &tk);
+            oracle_pair(a, q, j, &mq, &tq);
+            oracle_pair(a, k, j, &mk, &tk);
             sum += mq * mk * cos(delta * (tq - tk) + b + distance * omega[j]);
         }
     }

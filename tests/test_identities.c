@@ -23,14 +23,21 @@ static void oracle_case(const shape *s) {
     problem p;
     double worst;
     problem_open(&p, s);
+    if (s->kind != CMHA_ATTENTION_DOT && check_below(3) == 0) {
+        cmha_rope_options options;
+        memset(&options, 0, sizeof options);
+        options.rotary_dims = p.args.rotary_dims = 2 * (1 + check_below(p.P));
+        cmha_frequencies(CMHA_FREQUENCY_ROPE, 100, p.P, &options, p.omega);
+        problem_rotation(&p);
+    }
     worst = against_oracle(&p);
     /* an angle of 10^6 rad is rounded by 10^-10 in double, whoever forms it */
     CHECK_THAT(worst <= check_tolerance(1e-12 + 1e-15 * (double)s->pos0, 2e-5),
                "kind %d layout %d share %d B%zu H%zu/%zu n%zu/%zu d%zu causal %d mask %d alibi %d window %zu "
-               "pos0 %ld: %.3g off "
+               "pos0 %ld rotary %zu: %.3g off "
                "the definition",
                (int)s->kind, (int)s->layout, (int)s->share, s->B, s->H, s->Hkv, s->n_q, s->n_k, s->d_k,
-               s->causal, s->mask, s->alibi, s->window, (long)s->pos0, worst);
+               s->causal, s->mask, s->alibi, s->window, (long)s->pos0, p.args.rotary_dims, worst);
     problem_close(&p);
 }
 
