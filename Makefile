@@ -13,10 +13,11 @@
 # make sanitize           the tests under ASan and UBSan                       make tidy, make cppcheck, make analyze
 # make memcheck           the tests under valgrind             make coverage   how much of cmha.h the tests run
 #
-# BLAS and OpenMP are looked for, see build/config.mk. To choose instead:
+# BLAS, OpenMP and, for tokenizers, libutf8proc and libcjson are looked for, see build/config.mk. To choose instead:
 #     make BLAS_CFLAGS="-I/opt/openblas/include" BLAS_LIBS="-L/opt/openblas/lib -lopenblas"
 #     make BLAS_CFLAGS=-DCMHA_NO_CBLAS BLAS_LIBS=            (the built-in GEMM)
 #     make OPENMP=                                           (one thread)
+#     make TEXT_CFLAGS= TEXT_LIBS=                           (no tokenizers: without build/tokens, build/convert)
 
 B = build
 PREFIX = /usr/local
@@ -24,25 +25,29 @@ WARN = -Wall -Wextra -Wpedantic -Wconversion -Wshadow
 VERSION = $(shell awk '/define CMHA_VERSION_(MAJOR|MINOR|PATCH)/ { v = v s $$3; s = "." } END { print v }' cmha.h)
 
 EXAMPLES = $(filter-out $(B)/signal_data,$(patsubst examples/%.c,$(B)/%,$(wildcard examples/*.c)))
-TOOLS = $(patsubst examples/tools/%.c,$(B)/%,$(wildcard examples/tools/*.c))
+TOOLS = $(filter-out $(LEFT_OUT),$(patsubst examples/tools/%.c,$(B)/%,$(wildcard examples/tools/*.c)))
 EXTENSIONS = $(patsubst examples/%.c,$(B)/%,$(wildcard examples/extensions/*.c))
-UNITS = $(patsubst tests/%.c,$(B)/%,$(wildcard tests/test_*.c))
+UNITS = $(filter-out $(LEFT_OUT),$(patsubst tests/%.c,$(B)/%,$(wildcard tests/test_*.c)))
 GRADS = $(patsubst tests/%.c,$(B)/%,$(wildcard tests/grad_*.c))
 CONFORMANCE = $(if $(wildcard tests/conformance.c),$(B)/conformance $(B)/conformance-f64)
 PORTABLE = $(B)/portable_files $(B)/portable_files-f64
 COMPILE = $(CC) $(CFLAGS) $(OPENMP) $(WARN) $(BLAS_CFLAGS) -I. $(CPPFLAGS)
 LINK = $(LDFLAGS) $(BLAS_LIBS) -lm
 
-all: $(EXAMPLES) $(TOOLS) $(EXTENSIONS) $(UNITS) $(GRADS) $(CONFORMANCE) $(PORTABLE) $(B)/bench
-
-# build/config.mk holds CFLAGS, OPENMP, BLAS_CFLAGS and BLAS_LIBS as this machine and compiler allow. It is worked out at every
+# build/config.mk holds CFLAGS, OPENMP, BLAS_.. and TEXT_.. as this machine and compiler allow. It is worked out at every
 # call and rewritten only when the answer changes, so that a BLAS installed later is found and everything is rebuilt.
 # What stands on the command line or is exported wins. Its files carry the number of the process: several makes
 # may ask at once, and one that met another's answer would build everything again, in both.
-GIVEN = $(foreach v,CFLAGS OPENMP BLAS_CFLAGS BLAS_LIBS,$(if $(filter file undefined,$(origin $v)),,$v='$($v)'))
+GIVEN = $(foreach v,CFLAGS OPENMP BLAS_CFLAGS BLAS_LIBS TEXT_CFLAGS TEXT_LIBS,$(if $(filter file undefined,$(origin $v)),,$v='$($v)'))
 ifneq ($(filter-out clean corpus tsan fuzz compilers,$(or $(MAKECMDGOALS),all)),)
 include $(B)/config.mk
 endif
+
+# What needs the libraries of tokenizers is left out where they are not
+NEED_TEXT = $(addprefix $(B)/,tokens convert test_tokenizer test_convert)
+LEFT_OUT = $(if $(TEXT_LIBS),,$(NEED_TEXT))
+
+all: $(EXAMPLES) $(TOOLS) $(EXTENSIONS) $(UNITS) $(GRADS) $(CONFORMANCE) $(PORTABLE) $(B)/bench
 
 define PROBE
 mkdir -p $(B)
@@ -74,12 +79,20 @@ elif blas '' -lcblas 'CBLAS (-lcblas, as no OpenBLAS links)'; then :
 else cflags=-DCMHA_NO_CBLAS libs=
     name='the built-in GEMM, as neither OpenBLAS nor CBLAS links (Debian, Ubuntu: apt-get install libopenblas-dev)'
 fi
+text_cflags= text_libs= text='; no tokenizers, so neither build/tokens nor build/convert'
+text="$$text (Debian, Ubuntu: apt-get install libutf8proc-dev libcjson-dev)"
+code '#include <cjson/cJSON.h>
+#include <utf8proc.h>
+int main(void) { return !utf8proc_version() || !cJSON_Version(); }'
+if works -lutf8proc -lcjson; then text_cflags=-DWITH_TOKENIZER text_libs='-lutf8proc -lcjson' text=; fi
+case "$$given" in *TEXT_*) text=;; esac
 rm -rf $$p $$p.c $$p.dSYM
 printf '%s\n' "# $(CC) $$given" \
-    "CFLAGS ?= $$optimise" "OPENMP ?= $$openmp" "BLAS_CFLAGS ?= $$cflags" "BLAS_LIBS ?= $$libs" > $$p.mk
+    "CFLAGS ?= $$optimise" "OPENMP ?= $$openmp" "BLAS_CFLAGS ?= $$cflags" "BLAS_LIBS ?= $$libs" \
+    "TEXT_CFLAGS ?= $$text_cflags" "TEXT_LIBS ?= $$text_libs" > $$p.mk
 if cmp -s $$p.mk $(B)/config.mk; then rm $$p.mk; exit 0; fi
 mv $$p.mk $(B)/config.mk
-echo "cmha: matrix products by $$name; $$threads; $$optimise$${given:+; given: $$given}"
+echo "cmha: matrix products by $$name; $$threads; $$optimise$$text$${given:+; given: $$given}"
 endef
 export PROBE
 
@@ -87,11 +100,14 @@ $(B)/config.mk: FORCE
 	@CC='$(CC)' sh -c "$$PROBE"
 
 # Each example and each tool compiles alone, as its first lines say; here they share the library as an object.
-$(EXAMPLES): $(B)/%: examples/%.c $(B)/cmha.o $(wildcard examples/tools/*.h)
-	$(COMPILE) -DCMHA_LINKED -o $@ $< $(B)/cmha.o $(LINK)
+$(EXAMPLES): $(B)/%: examples/%.c $(B)/cmha.o $(wildcard examples/*.h examples/tools/*.h)
+	$(COMPILE) $(TEXT_CFLAGS) -DCMHA_LINKED -o $@ $< $(B)/cmha.o $(TEXT_LIBS) $(LINK)
 
 $(TOOLS): $(B)/%: examples/tools/%.c $(B)/cmha.o $(wildcard examples/*.h examples/tools/*.h)
-	$(COMPILE) -DCMHA_LINKED -o $@ $< $(B)/cmha.o $(LINK)
+	$(COMPILE) $(TEXT_CFLAGS) -DCMHA_LINKED -o $@ $< $(B)/cmha.o $(TEXT_LIBS) $(LINK)
+
+$(LEFT_OUT):
+	@echo '$@ needs libutf8proc and libcjson: apt-get install libutf8proc-dev libcjson-dev (Debian, Ubuntu)' >&2; exit 1
 
 $(B)/bench: $(wildcard bench/*.c) bench/bench.h examples/tools/streams.h $(B)/cmha.o
 	$(COMPILE) -o $@ $(filter %.c,$^) $(B)/cmha.o $(LINK)
@@ -108,7 +124,7 @@ $(B)/cmha.o $(B)/cmha-f64.o: cmha.h $(B)/config.mk
 $(B)/cmha-f64.o $(GRADS) $(B)/conformance-f64 $(B)/portable_files-f64: private PRECISION = -DCMHA_DOUBLE
 
 $(UNITS): $(B)/%: tests/%.c $(B)/cmha.o $(wildcard tests/*.h examples/*.h examples/tools/*.h)
-	$(COMPILE) -DCMHA_TEST_LINKED -o $@ $< $(B)/cmha.o $(LINK)
+	$(COMPILE) $(TEXT_CFLAGS) -DCMHA_TEST_LINKED -o $@ $< $(B)/cmha.o $(TEXT_LIBS) $(LINK)
 
 $(B)/test_threads: private LINK += $(if $(findstring NT,$(OS)),,-pthread)
 
@@ -164,7 +180,7 @@ bench: $(B)/bench
 	$(B)/bench $(or $(ARGS),--json $(B)/bench.json --svg $(B)/bench.svg)
 
 test: all
-	@CC='$(CC)' CMHA_CFLAGS='$(CFLAGS) $(OPENMP) $(BLAS_CFLAGS) $(CPPFLAGS)' CMHA_LIBS='$(OPENMP) $(LINK)' tests/run.sh $(B)
+	@CC='$(CC)' CMHA_CFLAGS='$(CFLAGS) $(OPENMP) $(BLAS_CFLAGS) $(CPPFLAGS)' CMHA_LIBS='$(OPENMP) $(TEXT_LIBS) $(LINK)' tests/run.sh $(B)
 
 # For a change of the header that must not alter results: every kind's training and decoding, before the change and after it.
 bits: $(B)/cmha.o $(B)/cmha-f64.o
@@ -193,11 +209,11 @@ tsan: tests/test_threads.c cmha.h
 # As the tests are built, but at -O1: each mutant is compiled once or twice
 mutants: $(B)/config.mk
 	@CC='$(CC)' CMHA_CFLAGS='$(filter-out -O%,$(CFLAGS)) $(OPENMP) $(BLAS_CFLAGS) $(CPPFLAGS)' \
-	    CMHA_LIBS='$(OPENMP) $(LINK)' ONLY='$(ONLY)' JOBS='$(JOBS)' python3 tests/mutants.py $(B)/mutants $(ARGS)
+	    CMHA_LIBS='$(OPENMP) $(TEXT_LIBS) $(LINK)' ONLY='$(ONLY)' JOBS='$(JOBS)' python3 tests/mutants.py $(B)/mutants $(ARGS)
 
 # What other programs say of the code, one line for what is clean; each target names the package it lacks.
 sanitize memcheck tidy cppcheck analyze coverage: $(B)/config.mk
-	@CC='$(CC)' CMHA_CFLAGS='$(CFLAGS) $(OPENMP) $(BLAS_CFLAGS) $(CPPFLAGS)' CMHA_LIBS='$(OPENMP) $(LINK)' tests/analysis.sh $@ $(B)
+	@CC='$(CC)' CMHA_CFLAGS='$(CFLAGS) $(OPENMP) $(BLAS_CFLAGS) $(CPPFLAGS)' CMHA_LIBS='$(OPENMP) $(TEXT_LIBS) $(LINK)' tests/analysis.sh $@ $(B)
 
 analysis: tidy cppcheck analyze
 

@@ -1,0 +1,2490 @@
+/* tokenizer.h - text to tokens and back, with the tokenizers that other people's models come with:
+
+       tokenizer t;
+       tokenizer_ids ids = {0};
+       char error[TOKENIZER_ERROR];
+       if (!tokenizer_open(&t, "tokenizer.json", error) || !tokenizer_encode(&t, text, n, 1, &ids, error)) ..
+       cc app.c -lutf8proc -lcjson
+
+   Kinds: byte-level BPE (GPT-2, Llama 3, Qwen2), BPE with byte fallback (Llama 2), WordPiece (BERT), Unigram
+   (T5, XLM-R). Files: Hugging Face's tokenizer.json, GPT-2's encoder.json + vocab.bpe, vocab.json +
+   merges.txt, BERT's vocab.txt, llama2.c's tokenizer.bin, the vocabulary inside a GGUF file. Whatever a file
+   asks for that is not known here is refused by its name; nothing is guessed.
+
+   A text may hold any bytes. Byte-level kinds without a normalizer give every text back byte for byte, so
+   do those with byte fallback but for what their normalizer does to blanks; elsewhere bytes that are no UTF-8
+   become the unknown token, WordPiece with BERT's cleaning drops them.
+
+   Static functions, no globals; C99 and C++11. Those that can fail return 1 for success, or 0 and one line in
+   `error` (TOKENIZER_ERROR bytes of the caller's). Closing twice is fine, and a tokenizer that failed to open
+   is closed. An open tokenizer is never written to: threads may share it. */
+#ifndef TOKENIZER_H
+#define TOKENIZER_H
+
+
+
+#include <cjson/cJSON.h>
+#include <utf8proc.h>
+
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    TOKENIZER_ERROR = 512,    /* bytes of an error line */
+    TOKENIZER_STEPS = 16,     /* most normalizers, pre-tokenizers, decoders each */
+    TOKENIZER_CHUNK = 65536,  /* bytes of a text that are encoded at once */
+    TOKENIZER_TEMPLATE = 1,   /* `special`: add what the template adds */
+    TOKENIZER_PLAIN = 2       /* `special`: special tokens in the text are text like any other */
+};
+
+/* Numbers of tokens; begins zeroed, grows by realloc. */
+typedef struct tokenizer_ids {
+    int32_t *at;
+    size_t n, room;
+} tokenizer_ids;
+
+typedef struct tokenizer_bytes {
+    char *at;
+    size_t n, room;
+} tokenizer_bytes;
+
+/* A table from strings to numbers: which the caller keeps is looked up through `begin`. */
+typedef struct tokenizer_pair { uint64_t key; uint32_t rank; int32_t id; } tokenizer_pair;
+typedef struct tokenizer_merge { int32_t left, right, id; } tokenizer_merge;
+typedef struct tokenizer_edge { uint64_t key; uint32_t to; } tokenizer_edge; /* key: node * 256 + byte + 1 */
+
+/* A tree of bytes: from a node along a byte to another; node 0 is the root. */
+typedef struct tokenizer_trie {
+    tokenizer_edge *edges; /* [n_edges, a power of two] */
+    int32_t *ids;          /* [nodes]: what ends here, -1: nothing */
+    size_t n_edges, nodes, room;
+} tokenizer_trie;
+
+/* One normalizer, pre-tokenizer or decoder. What the numbers mean is their kind's. */
+typedef struct tokenizer_step {
+    int kind, a, b, c, d;
+    char *from, *to; /* NULL, or of malloc */
+    size_t n_from, n_to;
+} tokenizer_step;
+
+/* A token that is found in the text before anything else. */
+typedef struct tokenizer_added {
+    char *content;
+    size_t n;
+    int32_t id;
+    int special, left, right, word, normalized;
+} tokenizer_added;
+
+enum { TOKENIZER_BPE, TOKENIZER_WORDPIECE, TOKENIZER_UNIGRAM };
+/* bits of a token: it is there; is in the model's vocabulary; not in the byte alphabet; added; special */
+enum { TOKENIZER_THERE = 1, TOKENIZER_MODEL = 2, TOKENIZER_LITERAL = 4, TOKENIZER_ADDED = 8,
+       TOKENIZER_SPECIAL = 16 };
+
+typedef struct tokenizer {
+    size_t size;                                   /* ids are less */
+    int32_t bos, eos, pad, unk, cls, sep, mask;    /* -1: none */
+    size_t longest;                                /* most bytes that a token decodes to */
+    char identity[32];                             /* "bpe-" and 16 hexadecimal digits */
+    /* what follows is this header's */
+    int kind, byte_level;
+    char *bytes;                                   /* of all tokens, raw where they are byte-level */
+    size_t *begin;                                 /* [size + 1] */
+    unsigned char *flags;                          /* [size] */
+    double *scores;                                /* [size], Unigram */
+    uint32_t *slots;                               /* [n_slots]: id + 1 of strings of the model */
+    size_t n_slots;
+    tokenizer_merge *merges;                       /* [n_merges], first the first */
+    size_t n_merges;
+    tokenizer_pair *pairs;                         /* [n_pairs, a power of two]; key 0: free */
+    size_t n_pairs;
+    int ties;                                      /* merges to one token rank alike (SentencePiece) */
+    int byte_fallback, fuse_unk, ignore_merges;
+    int32_t byte_ids[256], fallback[256];          /* of single bytes; of <0x00> .. ; -1: none */
+    char *prefix, *suffix;                         /* "##", "</w>"; NULL: none */
+    size_t word_most;                              /* WordPiece: most characters of a word */
+    double least_score;
+    tokenizer_trie trie;                           /* WordPiece, Unigram: the model's tokens */
+    tokenizer_added *added;
+    size_t n_added, longest_added;
+    tokenizer_trie found, found_later;             /* added tokens in the raw text; in the normalized one */
+    tokenizer_step normal[TOKENIZER_STEPS], pre[TOKENIZER_STEPS], decode[TOKENIZER_STEPS];
+    int n_normal, n_pre, n_decode;
+    tokenizer_ids before, after;                   /* what the template adds */
+    int cuts;                                      /* may streams cut: 1 before blanks, 2 line ends */
+    char *outline;                                 /* tokenizer.json but for vocabulary and merges */
+} tokenizer;
+
+/* ---- Errors, memory, characters ---- */
+
+static inline int tokenizer_fail(char *error, const char *format, ...) {
+    va_list list;
+    va_start(list, format);
+    vsnprintf(error, TOKENIZER_ERROR, format, list);
+    va_end(list);
+    for (utf8proc_ssize_t n; *error; error += n) { /* nothing that would steer a terminal */
+        utf8proc_int32_t c;
+        n = utf8proc_iterate((const utf8proc_uint8_t *)error, -1, &c);
+        if (n < 1) n = 1, c = 0;
+        if (c < 32 || (c >= 127 && c < 160) || c == 0x2028 || c == 0x2029) memset(error, '?', (size_t)n);
+    }
+    return 0;
+}
+
+static inline int tokenizer_no_memory(char *error) {
+    return tokenizer_fail(error, "no memory for the tokenizer");
+}
+
+/* Makes room for `need` things of `size` bytes. */
+static inline int tokenizer_room(void **memory, size_t *room, size_t need, size_t size) {
+    size_t more = need + need / 2 + 16;
+    void *larger;
+    if (need <= *room) return 1;
+    if (more < need || more > (size_t)-1 / 2 / size) return 0;
+    if (!(larger = realloc(*memory, more * size))) return 0;
+    *memory = larger, *room = more;
+    return 1;
+}
+
+static inline int tokenizer_put_id(tokenizer_ids *ids, int32_t id) {
+    void *memory = ids->at;
+    if (ids->n == ids->room) {
+        if (!tokenizer_room(&memory, &ids->room, ids->n + 1, sizeof *ids->at)) return 0;
+        ids->at = (int32_t *)memory;
+    }
+    ids->at[ids->n++] = id;
+    return 1;
+}
+
+static inline void tokenizer_ids_free(tokenizer_ids *ids) {
+    free(ids->at);
+    memset(ids, 0, sizeof *ids);
+}
+
+static inline int tokenizer_put_ids(tokenizer_ids *ids, const tokenizer_ids *more) {
+    for (size_t i = 0; i < more->n; i++)
+        if (!tokenizer_put_id(ids, more->at[i])) return 0;
+    return 1;
+}
+
+static inline int tokenizer_put(tokenizer_bytes *b, const char *s, size_t n) {
+    void *memory = b->at;
+    if (b->room - b->n <= n) {
+        if (n > (size_t)-1 / 4 || !tokenizer_room(&memory, &b->room, b->n + n + 1, 1)) return 0;
+        b->at = (char *)memory;
+    }
+    if (n) memcpy(b->at + b->n, s, n);
+    b->n += n, b->at[b->n] = 0;
+    return 1;
+}
+
+static inline char *tokenizer_copy(const char *s, size_t n) {
+    char *copy = (char *)malloc(n + 1);
+    if (copy) memcpy(copy, s, n), copy[n] = 0;
+    return copy;
+}
+
+/* The character at s and how many bytes it has, n > 0; *c = -1 for a byte that begins none. */
+static inline size_t tokenizer_char(const char *s, size_t n, int32_t *c) {
+    utf8proc_ssize_t length;
+    if (!((unsigned char)*s & 0x80)) return *c = *s, 1;
+    length = utf8proc_iterate((const utf8proc_uint8_t *)s, n > 4 ? 4 : (utf8proc_ssize_t)n, c);
+    return length > 0 ? (size_t)length : (*c = -1, (size_t)1);
+}
+
+static inline size_t tokenizer_utf8(int32_t c, char *s) {
+    return (size_t)utf8proc_encode_char(c, (utf8proc_uint8_t *)s);
+}
+
+/* Unicode's classes that patterns ask for */
+static inline int tokenizer_in(int32_t c, utf8proc_category_t from, utf8proc_category_t to) {
+    utf8proc_category_t is;
+    if (c < 0) return 0;
+    is = utf8proc_category(c);
+    return is >= from && is <= to;
+}
+static inline int tokenizer_letter(int32_t c) {
+    if (c < 128) return (c | 32) >= 'a' && (c | 32) <= 'z';
+    return tokenizer_in(c, UTF8PROC_CATEGORY_LU, UTF8PROC_CATEGORY_LO);
+}
+static inline int tokenizer_number(int32_t c) {
+    if (c < 128) return c >= '0' && c <= '9';
+    return tokenizer_in(c, UTF8PROC_CATEGORY_ND, UTF8PROC_CATEGORY_NO);
+}
+static inline int tokenizer_mark(int32_t c) {
+    return c >= 128 && tokenizer_in(c, UTF8PROC_CATEGORY_MN, UTF8PROC_CATEGORY_ME);
+}
+static inline int tokenizer_space(int32_t c) {
+    if (c < 128) return c == ' ' || (c >= 9 && c <= 13);
+    return c == 0x85 || tokenizer_in(c, UTF8PROC_CATEGORY_ZS, UTF8PROC_CATEGORY_ZP);
+}
+static inline int tokenizer_punctuation(int32_t c) {
+    if (c < 128) return (c > 32 && c < 48) || (c > 57 && c < 65) || (c > 90 && c < 97) || (c > 122 && c < 127);
+    return tokenizer_in(c, UTF8PROC_CATEGORY_PC, UTF8PROC_CATEGORY_PO);
+}
+/* \w: letters, marks, numbers that count or are letters, connectors, and the letters among the symbols */
+static inline int tokenizer_wordly(int32_t c) {
+    utf8proc_category_t is = c < 0 ? UTF8PROC_CATEGORY_CN : utf8proc_category(c);
+    return (is >= UTF8PROC_CATEGORY_LU && is <= UTF8PROC_CATEGORY_NL) || is == UTF8PROC_CATEGORY_PC ||
+           (c >= 0x24B6 && c <= 0x24E9) || (c >= 0x1F130 && c <= 0x1F149) || (c >= 0x1F150 && c <= 0x1F169) ||
+           (c >= 0x1F170 && c <= 0x1F189);
+}
+/* What BERT's cleaning drops, with the bytes that are no UTF-8 */
+static inline int tokenizer_dropped(int32_t c) {
+    if (c == '\t' || c == '\n' || c == '\r') return 0;
+    return c <= 0 || c == 0xFFFD || tokenizer_in(c, UTF8PROC_CATEGORY_CC, UTF8PROC_CATEGORY_CO);
+}
+static inline int tokenizer_ideograph(int32_t c) {
+    return (c >= 0x4E00 && c <= 0x9FFF) || (c >= 0x3400 && c <= 0x4DBF) || (c >= 0x20000 && c <= 0x2A6DF) ||
+           (c >= 0x2A700 && c <= 0x2B73F) || (c >= 0x2B740 && c <= 0x2B81F) || (c >= 0x2B920 && c <= 0x2CEAF) ||
+           (c >= 0xF900 && c <= 0xFAFF) || (c >= 0x2F800 && c <= 0x2FA1F);
+}
+
+/* ---- Tables ---- */
+
+static inline uint64_t tokenizer_mix(uint64_t x) {
+    x ^= x >> 32, x *= 0x9E3779B97F4A7C15u;
+    return x ^ x >> 29;
+}
+
+static inline uint64_t tokenizer_hash(const char *s, size_t n) {
+    uint64_t hash = n, eight;
+    for (; n >= 8; s += 8, n -= 8) memcpy(&eight, s, 8), hash = tokenizer_mix(hash ^ eight);
+    for (eight = 0; n; n--) eight = eight << 8 | (unsigned char)s[n - 1];
+    return tokenizer_mix(hash ^ eight);
+}
+
+/* The least power of two that leaves half of a table free */
+static inline size_t tokenizer_slots(size_t n) {
+    size_t slots = 16;
+    while (slots < 2 * n) slots *= 2;
+    return slots;
+}
+
+static inline size_t tokenizer_length(const tokenizer *t, int32_t id) {
+    return t->begin[id + 1] - t->begin[id];
+}
+
+/* The slot of a string, which holds its id + 1, or 0 where it would go. */
+static inline uint32_t *tokenizer_slot(const tokenizer *t, const char *s, size_t n) {
+    size_t i = (size_t)tokenizer_hash(s, n) & (t->n_slots - 1);
+    for (; t->slots[i]; i = (i + 1) & (t->n_slots - 1)) {
+        int32_t id = (int32_t)t->slots[i] - 1;
+        if (tokenizer_length(t, id) == n && !memcmp(t->bytes + t->begin[id], s, n)) break;
+    }
+    return t->slots + i;
+}
+
+/* The id of a string in the model's vocabulary (raw bytes, of byte-level kinds), or -1. */
+static inline int32_t tokenizer_find(const tokenizer *t, const char *s, size_t n) {
+    return t->n_slots ? (int32_t)*tokenizer_slot(t, s, n) - 1 : -1;
+}
+
+static inline tokenizer_pair *tokenizer_pair_of(const tokenizer *t, int32_t left, int32_t right) {
+    uint64_t key = ((uint64_t)(uint32_t)left << 32 | (uint32_t)right) + 1;
+    size_t i = (size_t)tokenizer_mix(key * 0xD6E8FEB86659FD93u) & (t->n_pairs - 1);
+    while (t->pairs[i].key && t->pairs[i].key != key) i = (i + 1) & (t->n_pairs - 1);
+    return t->pairs + i;
+}
+
+static inline tokenizer_edge *tokenizer_edge_of(const tokenizer_trie *t, uint32_t node, unsigned char byte) {
+    uint64_t key = ((uint64_t)node << 8 | byte) + 1;
+    size_t i = (size_t)tokenizer_mix(key * 0xD6E8FEB86659FD93u) & (t->n_edges - 1);
+    while (t->edges[i].key && t->edges[i].key != key) i = (i + 1) & (t->n_edges - 1);
+    return t->edges + i;
+}
+
+/* The node behind `node` along a byte, 0 if none is there. */
+static inline uint32_t tokenizer_walk(const tokenizer_trie *t, uint32_t node, char byte) {
+    return t->n_edges ? tokenizer_edge_of(t, node, (unsigned char)byte)->to : 0;
+}
+
+static inline int tokenizer_trie_grow(tokenizer_trie *t) {
+    tokenizer_trie old = *t;
+    void *ids = t->ids;
+    if (!tokenizer_room(&ids, &t->room, t->nodes + 2, sizeof *t->ids)) return 0;
+    t->ids = (int32_t *)ids;
+    if (!t->nodes) t->ids[t->nodes++] = -1;
+    if (2 * (t->nodes + 1) < t->n_edges) return 1;
+    t->n_edges = old.n_edges ? 2 * old.n_edges : 64;
+    t->edges = (tokenizer_edge *)calloc(t->n_edges, sizeof *t->edges);
+    if (!t->edges) return t->edges = old.edges, t->n_edges = old.n_edges, 0;
+    for (size_t i = 0; i < old.n_edges; i++)
+        if (old.edges[i].key)
+            *tokenizer_edge_of(t, (uint32_t)((old.edges[i].key - 1) >> 8),
+                               (unsigned char)(old.edges[i].key - 1)) = old.edges[i];
+    free(old.edges);
+    return 1;
+}
+
+static inline int tokenizer_trie_add(tokenizer_trie *t, const char *s, size_t n, int32_t id) {
+    uint32_t node = 0;
+    if (!tokenizer_trie_grow(t)) return 0;
+    for (size_t i = 0; i < n; i++) {
+        tokenizer_edge *edge;
+        if (!tokenizer_trie_grow(t)) return 0;
+        edge = tokenizer_edge_of(t, node, (unsigned char)s[i]);
+        if (!edge->key) {
+            edge->key = ((uint64_t)node << 8 | (unsigned char)s[i]) + 1, edge->to = (uint32_t)t->nodes;
+            t->ids[t->nodes++] = -1;
+        }
+        node = edge->to;
+    }
+    t->ids[node] = id;
+    return 1;
+}
+
+static inline void tokenizer_trie_close(tokenizer_trie *t) {
+    free(t->edges), free(t->ids);
+    memset(t, 0, sizeof *t);
+}
+
+static inline void tokenizer_close(tokenizer *t) {
+    tokenizer_step *const steps[] = {t->normal, t->pre, t->decode};
+    for (int k = 0; k < 3; k++)
+        for (int i = 0; i < TOKENIZER_STEPS; i++) free(steps[k][i].from), free(steps[k][i].to);
+    for (size_t i = 0; i < t->n_added; i++) free(t->added[i].content);
+    tokenizer_trie_close(&t->trie), tokenizer_trie_close(&t->found), tokenizer_trie_close(&t->found_later);
+    free(t->bytes), free(t->begin), free(t->flags), free(t->scores), free(t->slots), free(t->merges);
+    free(t->pairs), free(t->prefix), free(t->suffix), free(t->added), free(t->outline);
+    tokenizer_ids_free(&t->before), tokenizer_ids_free(&t->after);
+    memset(t, 0, sizeof *t);
+}
+
+/* ---- Memory of an encoding ---- */
+
+typedef struct tokenizer_span { size_t at, n; } tokenizer_span;
+typedef struct tokenizer_spans { tokenizer_span *at; size_t n, room; } tokenizer_spans;
+
+/* A symbol of a word that is being merged; a neighbour outside the word is SIZE_MAX. */
+typedef struct tokenizer_symbol { size_t left, right; int32_t id; } tokenizer_symbol;
+typedef struct tokenizer_candidate { uint32_t rank; int32_t left, right; size_t at; } tokenizer_candidate;
+typedef struct tokenizer_path { double score; size_t from; int32_t id; } tokenizer_path;
+
+/* A word seen before; most words of a text have been. */
+typedef struct tokenizer_cached { unsigned char n, n_ids; char bytes[22]; int32_t ids[10]; } tokenizer_cached;
+enum { TOKENIZER_CACHE = 1 << 15, TOKENIZER_SHORT = 32 };
+
+typedef struct tokenizer_work {
+    tokenizer_bytes text[4];   /* two that normalizers, two that pre-tokenizers write to in turn */
+    tokenizer_spans spans[2];  /* pieces of the text, and what a step makes of them */
+    tokenizer_symbol *symbols;
+    tokenizer_candidate *heap;
+    tokenizer_path *paths;
+    size_t n_symbols, n_heap, n_paths;
+    tokenizer_cached *cache;   /* [TOKENIZER_CACHE] or NULL */
+} tokenizer_work;
+
+static inline void tokenizer_work_close(tokenizer_work *w) {
+    for (int i = 0; i < 4; i++) free(w->text[i].at);
+    free(w->spans[0].at), free(w->spans[1].at), free(w->symbols), free(w->heap), free(w->paths), free(w->cache);
+    memset(w, 0, sizeof *w);
+}
+
+static inline int tokenizer_put_span(tokenizer_spans *s, size_t at, size_t n) {
+    void *memory = s->at;
+    if (!n) return 1;
+    if (s->n == s->room) {
+        if (!tokenizer_room(&memory, &s->room, s->n + 1, sizeof *s->at)) return 0;
+        s->at = (tokenizer_span *)memory;
+    }
+    s->at[s->n].at = at, s->at[s->n++].n = n;
+    return 1;
+}
+
+/* ---- One word: BPE ---- */
+
+/* The symbols of a word before any merge: bytes or characters. Returns how many, 0 with the error line. */
+static inline int tokenizer_symbols(const tokenizer *t, tokenizer_work *w, const char *s, size_t n,
+                                    size_t *count, char *error) {
+    char name[64];
+    size_t step, used = 0;
+    int unknown = 0;
+    void *memory = w->symbols;
+    if (!tokenizer_room(&memory, &w->n_symbols, n, sizeof *w->symbols)) return tokenizer_no_memory(error);
+    w->symbols = (tokenizer_symbol *)memory;
+    for (size_t at = 0; at < n; at += step) {
+        int32_t c, id;
+        if (t->byte_level) step = 1;
+        else step = tokenizer_char(s + at, n - at, &c);
+        if (!t->prefix && !t->suffix) {
+            id = t->byte_level ? t->byte_ids[(unsigned char)s[at]] : tokenizer_find(t, s + at, step);
+        } else {
+            int length = snprintf(name, sizeof name, "%s%.*s%s", at && t->prefix ? t->prefix : "", (int)step,
+                                  s + at, at + step == n && t->suffix ? t->suffix : "");
+            id = tokenizer_find(t, name, (size_t)length);
+        }
+        if (id >= 0) unknown = 0, w->symbols[used++].id = id;
+        else if (t->byte_fallback && t->fallback[(unsigned char)s[at]] >= 0) {
+            for (size_t i = 0; i < step; i++) w->symbols[used++].id = t->fallback[(unsigned char)s[at + i]];
+        } else if (t->unk < 0) {
+            return tokenizer_fail(error, "there is no token for the byte 0x%02X, and none for what is unknown",
+                                  (unsigned)(unsigned char)s[at]);
+        } else if (!unknown || !t->fuse_unk) unknown = 1, w->symbols[used++].id = t->unk;
+    }
+    for (size_t i = 0; i < used; i++)
+        w->symbols[i].left = i - 1, w->symbols[i].right = i + 1 < used ? i + 1 : SIZE_MAX;
+    *count = used;
+    return 1;
+}
+
+static inline int tokenizer_before(const tokenizer_candidate *a, const tokenizer_candidate *b) {
+    return a->rank != b->rank ? a->rank < b->rank : a->at < b->at;
+}
+
+/* Pushes the merge of the symbol at `at` with the one behind it, if there is one. */
+static inline void tokenizer_push(const tokenizer *t, tokenizer_work *w, size_t *n, size_t at) {
+    tokenizer_candidate c;
+    size_t i;
+    const tokenizer_pair *pair;
+    if (at == SIZE_MAX || w->symbols[at].right == SIZE_MAX) return;
+    c.at = at, c.left = w->symbols[at].id, c.right = w->symbols[w->symbols[at].right].id;
+    if (!(pair = tokenizer_pair_of(t, c.left, c.right))->key) return;
+    c.rank = pair->rank;
+    for (i = (*n)++; i && tokenizer_before(&c, &w->heap[(i - 1) / 2]); i = (i - 1) / 2)
+        w->heap[i] = w->heap[(i - 1) / 2];
+    w->heap[i] = c;
+}
+
+static inline tokenizer_candidate tokenizer_pop(tokenizer_work *w, size_t *n) {
+    tokenizer_candidate top = w->heap[0], last = w->heap[--*n];
+    size_t i = 0, next;
+    while ((next = 2 * i + 1) < *n) {
+        if (next + 1 < *n && tokenizer_before(&w->heap[next + 1], &w->heap[next])) next++;
+        if (!tokenizer_before(&w->heap[next], &last)) break;
+        w->heap[i] = w->heap[next], i = next;
+    }
+    w->heap[i] = last;
+    return top;
+}
+
+/* Joins the symbol at `at` with the one behind it. */
+static inline void tokenizer_join(tokenizer_work *w, size_t at, int32_t id) {
+    size_t gone = w->symbols[at].right, behind = w->symbols[gone].right;
+    w->symbols[at].id = id, w->symbols[at].right = behind, w->symbols[gone].id = -1;
+    if (behind != SIZE_MAX) w->symbols[behind].left = at;
+}
+
+/* Merges the pair of the least rank, of several the leftmost, until none is left: through a heap, in
+   O(n log n). */
+static inline int tokenizer_merge_long(const tokenizer *t, tokenizer_work *w, size_t n, char *error) {
+    size_t used = 0;
+    void *memory = w->heap; /* each merge takes one symbol away and pushes two candidates */
+    if (!tokenizer_room(&memory, &w->n_heap, 3 * n, sizeof *w->heap)) return tokenizer_no_memory(error);
+    w->heap = (tokenizer_candidate *)memory;
+    for (size_t i = 0; i < n; i++) tokenizer_push(t, w, &used, i);
+    while (used) {
+        tokenizer_candidate c = tokenizer_pop(w, &used);
+        size_t right = w->symbols[c.at].right;
+        if (w->symbols[c.at].id != c.left || right == SIZE_MAX || w->symbols[right].id != c.right) continue;
+        tokenizer_join(w, c.at, tokenizer_pair_of(t, c.left, c.right)->id);
+        tokenizer_push(t, w, &used, w->symbols[c.at].left);
+        tokenizer_push(t, w, &used, c.at);
+    }
+    return 1;
+}
+
+/* The same for a short word: looks through all pairs again and again, which is faster there. */
+static inline void tokenizer_merge_short(const tokenizer *t, tokenizer_work *w, size_t n) {
+    uint32_t rank[TOKENIZER_SHORT];
+    int32_t into[TOKENIZER_SHORT];
+    tokenizer_symbol *s = w->symbols;
+    for (size_t i = 0; i + 1 < n; i++) {
+        const tokenizer_pair *pair = tokenizer_pair_of(t, s[i].id, s[i + 1].id);
+        rank[i] = pair->key ? pair->rank : UINT32_MAX, into[i] = pair->id;
+    }
+    for (;;) {
+        size_t best = 0, i;
+        for (i = 1; i + 1 < n; i++)
+            if (rank[i] < rank[best]) best = i;
+        if (n < 2 || rank[best] == UINT32_MAX) break;
+        s[best].id = into[best];
+        for (n--, i = best + 1; i < n; i++) s[i].id = s[i + 1].id, rank[i] = rank[i + 1], into[i] = into[i + 1];
+        for (i = best ? best - 1 : 0; i <= best && i + 1 < n; i++) {
+            const tokenizer_pair *pair = tokenizer_pair_of(t, s[i].id, s[i + 1].id);
+            rank[i] = pair->key ? pair->rank : UINT32_MAX, into[i] = pair->id;
+        }
+    }
+    for (size_t i = 0; i < n; i++) s[i].right = i + 1 < n ? i + 1 : SIZE_MAX;
+}
+
+static inline int tokenizer_bpe(const tokenizer *t, tokenizer_work *w, const char *s, size_t n,
+                                tokenizer_ids *ids, char *error) {
+    size_t count = 0;
+    if (t->ignore_merges) {
+        int32_t whole = tokenizer_find(t, s, n);
+        if (whole >= 0) return tokenizer_put_id(ids, whole) ? 1 : tokenizer_no_memory(error);
+    }
+    if (!tokenizer_symbols(t, w, s, n, &count, error)) return 0;
+    if (!count) return 1;
+    if (count <= TOKENIZER_SHORT) tokenizer_merge_short(t, w, count);
+    else if (!tokenizer_merge_long(t, w, count, error)) return 0;
+    for (size_t at = 0; at != SIZE_MAX; at = w->symbols[at].right)
+        if (!tokenizer_put_id(ids, w->symbols[at].id)) return tokenizer_no_memory(error);
+    return 1;
+}
+
+/* ---- One word: WordPiece, Unigram ---- */
+
+/* The longest tokens from the left, those behind the first with the prefix "##"; the unknown token alone if
+   the word cannot be put together. */
+static inline int tokenizer_wordpiece(const tokenizer *t, const char *s, size_t n, tokenizer_ids *ids,
+                                      char *error) {
+    size_t before = ids->n, characters = 0, at, end;
+    uint32_t inside = 0;
+    int32_t c, id = 0;
+    const char *p = t->prefix ? t->prefix : "";
+    while (*p && (inside = tokenizer_walk(&t->trie, inside, *p)) != 0) p++;
+    for (at = 0; at < n && characters <= t->word_most; characters++) at += tokenizer_char(s + at, n - at, &c);
+    for (at = 0; characters <= t->word_most && at < n && id >= 0; at = end) {
+        uint32_t node = at ? inside : 0;
+        size_t i = at;
+        id = -1, end = at;
+        if (at && *p) break; /* no token begins with the prefix */
+        while (i < n && (node = tokenizer_walk(&t->trie, node, s[i])) != 0) {
+            i++;
+            if (t->trie.ids[node] >= 0) id = t->trie.ids[node], end = i;
+        }
+        if (id >= 0 && !tokenizer_put_id(ids, id)) return tokenizer_no_memory(error);
+    }
+    if (at == n && id >= 0 && characters <= t->word_most) return 1;
+    ids->n = before;
+    if (t->unk < 0) return tokenizer_fail(error, "a word is unknown, and there is no token for that");
+    return tokenizer_put_id(ids, t->unk) ? 1 : tokenizer_no_memory(error);
+}
+
+/* What no token is for: its bytes, or one unknown token. */
+static inline int tokenizer_unknown(const tokenizer *t, const char *s, size_t n, tokenizer_ids *ids,
+                                    char *error) {
+    int bytes = t->byte_fallback;
+    for (size_t i = 0; i < n; i++) bytes = bytes && t->fallback[(unsigned char)s[i]] >= 0;
+    if (!bytes && t->unk < 0) return tokenizer_fail(error, "a character is unknown, and there is no token for that");
+    for (size_t i = 0; i < (bytes ? n : 1); i++)
+        if (!tokenizer_put_id(ids, bytes ? t->fallback[(unsigned char)s[i]] : t->unk))
+            return tokenizer_no_memory(error);
+    return 1;
+}
+
+/* The tokens whose scores have the largest sum; a character that is no token costs the least score less 10,
+   and neighbours of these are one. */
+static inline int tokenizer_unigram(const tokenizer *t, tokenizer_work *w, const char *s, size_t n,
+                                    tokenizer_ids *ids, char *error) {
+    tokenizer_path *p;
+    size_t at, end, length;
+    void *memory = w->paths;
+    if (!tokenizer_room(&memory, &w->n_paths, n + 1, sizeof *w->paths)) return tokenizer_no_memory(error);
+    w->paths = p = (tokenizer_path *)memory;
+    for (at = 0; at <= n; at++) p[at].from = SIZE_MAX, p[at].score = 0, p[at].id = -1;
+    for (at = 0; at < n; at += length) {
+        uint32_t node = 0;
+        int32_t c;
+        int single = 0;
+        length = tokenizer_char(s + at, n - at, &c);
+        for (end = at; end < n && (node = tokenizer_walk(&t->trie, node, s[end])) != 0;) {
+            int32_t id = t->trie.ids[node];
+            end++;
+            if (id < 0) continue;
+            single |= end == at + length;
+            if (p[end].from == SIZE_MAX || p[at].score + t->scores[id] > p[end].score)
+                p[end].from = at, p[end].id = id, p[end].score = p[at].score + t->scores[id];
+        }
+        end = at + length;
+        if (!single && (p[end].from == SIZE_MAX || p[at].score + t->least_score - 10 > p[end].score))
+            p[end].from = at, p[end].id = -1, p[end].score = p[at].score + t->least_score - 10;
+    }
+    /* turns the way back into a way forth: from[a] becomes the end of the token that begins at a */
+    for (at = n, end = SIZE_MAX; at != SIZE_MAX;) {
+        size_t back = p[at].from;
+        int32_t id = p[at].id;
+        p[at].from = end, end = at;
+        if (back != SIZE_MAX) p[at].score = id; /* the score is no longer needed */
+        at = at ? back : SIZE_MAX;
+    }
+    for (at = 0; at < n; at = end) {
+        int done;
+        int32_t id = (int32_t)p[end = p[at].from].score;
+        while (id < 0 && end < n && p[p[end].from].score < 0) end = p[end].from;
+        done = id < 0 ? tokenizer_unknown(t, s + at, end - at, ids, error)
+                      : tokenizer_put_id(ids, id) || tokenizer_no_memory(error);
+        if (!done) return 0;
+    }
+    return 1;
+}
+
+/* Encodes one piece of a text, what pre-tokenizers left whole. */
+static inline int tokenizer_piece(const tokenizer *t, tokenizer_work *w, const char *s, size_t n,
+                                  tokenizer_ids *ids, char *error) {
+    tokenizer_cached *kept = NULL;
+    size_t before = ids->n;
+    int done;
+    if (w->cache && n <= sizeof kept->bytes) {
+        kept = w->cache + (tokenizer_hash(s, n) & (TOKENIZER_CACHE - 1));
+        if (kept->n == n && !memcmp(kept->bytes, s, n)) {
+            for (int i = 0; i < kept->n_ids; i++)
+                if (!tokenizer_put_id(ids, kept->ids[i])) return tokenizer_no_memory(error);
+            return 1;
+        }
+    }
+    done = t->kind == TOKENIZER_BPE         ? tokenizer_bpe(t, w, s, n, ids, error)
+         : t->kind == TOKENIZER_WORDPIECE   ? tokenizer_wordpiece(t, s, n, ids, error)
+                                            : tokenizer_unigram(t, w, s, n, ids, error);
+    if (done && kept && ids->n - before <= sizeof kept->ids / sizeof *kept->ids) {
+        kept->n = (unsigned char)n, kept->n_ids = (unsigned char)(ids->n - before);
+        memcpy(kept->bytes, s, n);
+        memcpy(kept->ids, ids->at + before, kept->n_ids * sizeof *kept->ids);
+    }
+    return done;
+}
+
+/* ---- Patterns that split ---- */
+
+/* Letters, numbers, signs, blanks: how a well-known pattern treats them. */
+enum { TOKENIZER_ANY_CASE = 1, /* 'S as 's */
+       TOKENIZER_ANY_LEAD = 2, /* a word may begin with any sign, not only with a blank */
+       TOKENIZER_LINE_ENDS = 4, /* signs take the line ends behind them along; blanks end with line ends */
+       TOKENIZER_CASES = 8,    /* a word ends where small letters meet a capital */
+       TOKENIZER_ONE = 16, TOKENIZER_THREE = 32 /* most digits of a number */ };
+
+typedef struct tokenizer_pattern { const char *name, *text; int how; } tokenizer_pattern;
+
+static inline const tokenizer_pattern *tokenizer_patterns(size_t *n) {
+    static const tokenizer_pattern patterns[] = {
+        {"gpt2", "'(?:[sdmt]|ll|ve|re)| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+", 0},
+        {"gpt2", "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+", 0},
+        {"llama3", "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}|"
+         " ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
+         TOKENIZER_ANY_CASE | TOKENIZER_ANY_LEAD | TOKENIZER_LINE_ENDS | TOKENIZER_THREE},
+        {"qwen2", "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}|"
+         " ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
+         TOKENIZER_ANY_CASE | TOKENIZER_ANY_LEAD | TOKENIZER_LINE_ENDS | TOKENIZER_ONE},
+        {"o200k", "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]*[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]+"
+         "(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]+"
+         "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\\p{N}{1,3}|"
+         " ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
+         TOKENIZER_ANY_CASE | TOKENIZER_ANY_LEAD | TOKENIZER_LINE_ENDS | TOKENIZER_CASES | TOKENIZER_THREE}};
+    *n = sizeof patterns / sizeof *patterns;
+    return patterns;
+}
+
+/* 's 't 're 've 'm 'll 'd at s; how many bytes, 0: none. U+017F is an S of any case. */
+static inline size_t tokenizer_contraction(const char *s, size_t n, int any_case) {
+    char a, b;
+    if (n < 2 || *s != '\'') return 0;
+    if (any_case && n > 2 && s[1] == '\xC5' && s[2] == '\xBF') return 3;
+    a = s[1], b = n > 2 ? s[2] : ' ';
+    if (any_case && a >= 'A' && a <= 'Z') a = (char)(a | 32);
+    if (any_case && b >= 'A' && b <= 'Z') b = (char)(b | 32);
+    if (a == 's' || a == 't' || a == 'm' || a == 'd') return 2;
+    return (a == 'l' && b == 'l') || ((a == 'v' || a == 'r') && b == 'e') ? 3 : 0;
+}
+
+/* Where a run of characters of one sort ends, after `most` of them at the latest. */
+static inline size_t tokenizer_run(const char *s, size_t at, size_t n, int (*is)(int32_t), size_t most) {
+    int32_t c;
+    size_t step;
+    for (; at < n && most; at += step, most--) {
+        step = tokenizer_char(s + at, n - at, &c);
+        if (!is(c)) break;
+    }
+    return at;
+}
+
+static inline int tokenizer_upper(int32_t c) { /* and letters without case, marks */
+    return c < 128 ? c >= 'A' && c <= 'Z'
+         : (tokenizer_letter(c) && utf8proc_category(c) != UTF8PROC_CATEGORY_LL) || tokenizer_mark(c);
+}
+static inline int tokenizer_lower(int32_t c) {
+    return c < 128 ? c >= 'a' && c <= 'z' : tokenizer_in(c, UTF8PROC_CATEGORY_LL, UTF8PROC_CATEGORY_LL) ||
+           tokenizer_in(c, UTF8PROC_CATEGORY_LM, UTF8PROC_CATEGORY_LO) || tokenizer_mark(c);
+}
+static inline int tokenizer_sign(int32_t c) {
+    return !tokenizer_space(c) && !tokenizer_letter(c) && !tokenizer_number(c);
+}
+
+/* Capitals, then small letters, where `least` says that there is at least one of the latter: the end, or
+   `at`. Letters without case are both. */
+static inline size_t tokenizer_cased(const char *s, size_t at, size_t n, int least) {
+    size_t capitals = tokenizer_run(s, at, n, tokenizer_upper, SIZE_MAX), step, last = at, i;
+    size_t end = tokenizer_run(s, capitals, n, tokenizer_lower, SIZE_MAX);
+    int32_t c;
+    if (!least) return capitals == at ? at : end;
+    if (end > capitals) return end;
+    for (i = at; i < capitals; i += step) { /* gives capitals back until one is a small letter as well */
+        step = tokenizer_char(s + i, n - i, &c);
+        if (tokenizer_lower(c)) last = i + step;
+    }
+    return last;
+}
+
+/* A word as the pattern has it, `lead` bytes in front of it: its end, or 0. */
+static inline size_t tokenizer_word(const char *s, size_t n, size_t lead, int how) {
+    size_t end;
+    if (!(how & TOKENIZER_CASES)) {
+        end = tokenizer_run(s, lead, n, tokenizer_letter, SIZE_MAX);
+        return end > lead ? end : 0;
+    }
+    for (int least = 1; least >= 0; least--)
+        for (size_t from = lead;; from = 0) {
+            end = tokenizer_cased(s, from, n, least);
+            if (end > from) return end + tokenizer_contraction(s + end, n - end, 1);
+            if (!from) break;
+        }
+    return 0;
+}
+
+/* Blanks at s, which come last: their end as the pattern cuts them. */
+static inline size_t tokenizer_blanks(const char *s, size_t n, int how) {
+    size_t at = 0, last = 0, line = 0, step;
+    int32_t c;
+    for (; at < n; last = at, at += step) {
+        step = tokenizer_char(s + at, n - at, &c);
+        if (!tokenizer_space(c)) break;
+        if (c == '\n' || c == '\r') line = at + step;
+    }
+    if ((how & TOKENIZER_LINE_ENDS) && line) return line;
+    return at < n && last ? last : at;
+}
+
+/* The first match of a well-known pattern in s, which is at its begin; n > 0. */
+static inline size_t tokenizer_match(const char *s, size_t n, int how) {
+    int32_t c, next = -1;
+    size_t length = tokenizer_char(s, n, &c), end, lead = 0;
+    if (*s == '\'' && !(how & TOKENIZER_CASES) && (end = tokenizer_contraction(s, n, how & TOKENIZER_ANY_CASE)))
+        return end;
+    if (length < n) tokenizer_char(s + length, n - length, &next);
+    if (how & TOKENIZER_ANY_LEAD) {
+        if (c != '\r' && c != '\n' && !tokenizer_letter(c) && !tokenizer_number(c)) lead = length;
+    } else if (c == ' ') lead = 1;
+    if ((end = tokenizer_word(s, n, lead, how))) return end;
+    if (how & (TOKENIZER_ONE | TOKENIZER_THREE)) {
+        if (tokenizer_number(c)) return tokenizer_run(s, 0, n, tokenizer_number, how & TOKENIZER_ONE ? 1 : 3);
+    } else if (tokenizer_number(c) || (c == ' ' && length < n && tokenizer_number(next))) {
+        return tokenizer_run(s, c == ' ', n, tokenizer_number, SIZE_MAX);
+    }
+    if (tokenizer_space(c) && !(c == ' ' && length < n && tokenizer_sign(next))) return tokenizer_blanks(s, n, how);
+    end = tokenizer_run(s, c == ' ', n, tokenizer_sign, SIZE_MAX);
+    if (how & TOKENIZER_LINE_ENDS)
+        while (end < n && (s[end] == '\n' || s[end] == '\r' || (s[end] == '/' && how & TOKENIZER_CASES))) end++;
+    return end;
+}
+
+/* ---- Normalizers ---- */
+
+enum { TOKENIZER_NFC, TOKENIZER_NFD, TOKENIZER_NFKC, TOKENIZER_NFKD, TOKENIZER_LOWERCASE,
+       TOKENIZER_STRIP_ACCENTS, TOKENIZER_STRIP, TOKENIZER_PREPEND, TOKENIZER_REPLACE,
+       TOKENIZER_REPLACE_BLANKS, TOKENIZER_BERT, TOKENIZER_PRECOMPILED };
+
+/* Where in the text a piece stands: it is the very first; goes on where another ended; another goes on. */
+typedef struct tokenizer_place { int first, goes_on, unfinished; } tokenizer_place;
+
+/* Appends a character in lower case: of all letters only U+0130 becomes two. */
+static inline int tokenizer_put_lower(tokenizer_bytes *out, int32_t c) {
+    char s[4];
+    if (c == 0x130) return tokenizer_put(out, "i\xCC\x87", 3);
+    return tokenizer_put(out, s, tokenizer_utf8(utf8proc_tolower(c), s));
+}
+
+/* Brings marks into the order of their classes, equal ones in theirs. By merging from the bottom up: a text
+   may have millions in a row. c, room [n] */
+static inline void tokenizer_order_marks(int32_t *c, int32_t *room, size_t n) {
+    for (size_t run = 1; run < n; run *= 2) {
+        for (size_t from = 0; from < n; from += 2 * run) {
+            size_t left = from, mid = n - from < run ? n : from + run, right = mid,
+                   end = n - mid < run ? n : mid + run;
+            for (size_t i = from; i < end; i++) {
+                int second = left == mid || (right < end && utf8proc_get_property(c[right])->combining_class <
+                                                                utf8proc_get_property(c[left])->combining_class);
+                room[i] = second ? c[right++] : c[left++];
+            }
+        }
+        memcpy(c, room, n * sizeof *c);
+    }
+}
+
+/* Appends valid UTF-8 in one of the normal forms. */
+static inline int tokenizer_put_normal(tokenizer_bytes *out, const char *s, size_t n, int kind) {
+    int compat = kind == TOKENIZER_NFKC || kind == TOKENIZER_NFKD, composed = kind == TOKENIZER_NFC ||
+        kind == TOKENIZER_NFKC, boundary = UTF8PROC_BOUNDCLASS_START, done = 0;
+    utf8proc_option_t options = (utf8proc_option_t)(UTF8PROC_STABLE | UTF8PROC_DECOMPOSE |
+                                                    (compat ? UTF8PROC_COMPAT : 0));
+    size_t used = 0, room = 0, length, i, from;
+    utf8proc_ssize_t left;
+    int32_t *c = NULL, one;
+    void *memory = NULL;
+    for (size_t at = 0; at < n; at += length) {
+        length = tokenizer_char(s + at, n - at, &one); /* no character becomes more than 18 */
+        if (!tokenizer_room(&memory, &room, used + 32, 2 * sizeof *c)) goto end;
+        c = (int32_t *)memory;
+        left = utf8proc_decompose_char(one, c + used, 32, options, &boundary);
+        if (left < 0) goto end;
+        used += (size_t)left;
+    }
+    for (i = 0; i < used; i = from) {
+        for (from = i; from < used && utf8proc_get_property(c[from])->combining_class; from++) {}
+        if (from - i > 1) tokenizer_order_marks(c + i, c + used, from - i);
+        if (from == i) from++;
+    }
+    options = (utf8proc_option_t)(UTF8PROC_STABLE | (composed ? UTF8PROC_COMPOSE : 0));
+    left = used ? utf8proc_normalize_utf32(c, (utf8proc_ssize_t)used, options) : 0;
+    for (i = 0, done = left >= 0; done && i < (size_t)left; i++) {
+        char bytes[4];
+        done = tokenizer_put(out, bytes, tokenizer_utf8(c[i], bytes));
+    }
+end:
+    free(memory);
+    return done;
+}
+
+/* The normal form of any bytes: those that are no UTF-8 stay. */
+static inline int tokenizer_normal_form(tokenizer_bytes *out, const char *s, size_t n, int kind) {
+    size_t at = 0, from = 0, length;
+    int32_t c;
+    while (at < n) {
+        length = tokenizer_char(s + at, n - at, &c);
+        if (c < 0 && (!tokenizer_put_normal(out, s + from, at - from, kind) || !tokenizer_put(out, s + at, 1)))
+            return 0;
+        at += length;
+        if (c < 0) from = at;
+    }
+    return tokenizer_put_normal(out, s + from, n - from, kind);
+}
+
+/* BERT: cleans (a), puts blanks around ideographs (b), takes accents off (c), makes letters small (d). */
+static inline int tokenizer_bert(tokenizer_bytes *out, tokenizer_bytes *other, const char *s, size_t n,
+                                 const tokenizer_step *step) {
+    size_t length, at;
+    int32_t c;
+    for (at = 0; at < n; at += length) {
+        int wide;
+        length = tokenizer_char(s + at, n - at, &c);
+        if (step->a && tokenizer_dropped(c)) continue;
+        wide = step->b && tokenizer_ideograph(c);
+        if (step->a && tokenizer_space(c)) {
+            if (!tokenizer_put(out, " ", 1)) return 0;
+        } else if ((wide && !tokenizer_put(out, " ", 1)) || !tokenizer_put(out, s + at, length) ||
+                   (wide && !tokenizer_put(out, " ", 1))) return 0;
+    }
+    if (step->c) {
+        if (!tokenizer_normal_form(other, out->at ? out->at : "", out->n, TOKENIZER_NFD)) return 0;
+        for (out->n = at = 0; at < other->n; at += length) {
+            length = tokenizer_char(other->at + at, other->n - at, &c);
+            if (!tokenizer_in(c, UTF8PROC_CATEGORY_MN, UTF8PROC_CATEGORY_MN) &&
+                !tokenizer_put(out, other->at + at, length)) return 0;
+        }
+    }
+    if (!step->d) return 1;
+    for (other->n = at = 0; at < out->n; at += length) {
+        length = tokenizer_char(out->at + at, out->n - at, &c);
+        if (c < 0 ? !tokenizer_put(other, out->at + at, length) : !tokenizer_put_lower(other, c)) return 0;
+    }
+    out->n = 0;
+    return tokenizer_put(out, other->at, other->n);
+}
+
+/* SentencePiece's table of characters: 4 bytes of size, a double-array trie of that many bytes, then the
+   texts that characters become, each with a 0 behind. Returns the text of the shortest beginning of s that
+   the trie has, or NULL. */
+static inline const char *tokenizer_precompiled(const tokenizer_step *step, const char *s, size_t n) {
+    const unsigned char *table = (const unsigned char *)step->from + 4;
+    size_t units = (size_t)step->a, node = 0;
+    for (size_t i = 0; i <= n; i++) {
+        uint32_t unit = 0, byte = i < n ? (unsigned char)s[i] : 0;
+        if (node >= units) return NULL;
+        for (int k = 3; k >= 0; k--) unit = unit << 8 | table[4 * node + (size_t)k];
+        if (i) {
+            if (unit >> 8 & 1) { /* a leaf hangs here: where its text begins */
+                size_t leaf = node ^ ((unit >> 10) << ((unit & (1u << 9)) >> 6)), text = 0;
+                if (leaf >= units) return NULL;
+                for (int k = 3; k >= 0; k--) text = text << 8 | table[4 * leaf + (size_t)k];
+                text = (text & 0x7FFFFFFF) + 4 + 4 * units;
+                return text < step->n_from ? step->from + text : NULL;
+            }
+        }
+        if (i == n || !byte) return NULL;
+        node ^= (unit >> 10) << ((unit & (1u << 9)) >> 6);
+        node ^= byte;
+        if (node >= units) return NULL;
+        unit = 0;
+        for (int k = 3; k >= 0; k--) unit = unit << 8 | table[4 * node + (size_t)k];
+        if ((unit & (0x80000000u | 0xFF)) != byte) return NULL;
+    }
+    return NULL;
+}
+
+/* Cluster by cluster; a cluster of 6 bytes or more that is no entry goes character by character. */
+static inline int tokenizer_charsmap(tokenizer_bytes *out, const char *s, size_t n, const tokenizer_step *step) {
+    size_t at = 0, end, length, i;
+    while (at < n) {
+        int32_t c, next, state = 0;
+        const char *text;
+        length = tokenizer_char(s + at, n - at, &c);
+        for (end = at + length; c >= 0 && end < n; end += length, c = next) {
+            length = tokenizer_char(s + end, n - end, &next);
+            if (next < 0 || utf8proc_grapheme_break_stateful(c, next, &state)) break;
+        }
+        text = end - at < 6 ? tokenizer_precompiled(step, s + at, end - at) : NULL;
+        if (text) {
+            if (!tokenizer_put(out, text, strlen(text))) return 0;
+            at = end;
+            continue;
+        }
+        for (i = at; i < end; i += length) {
+            length = tokenizer_char(s + i, n - i, &c);
+            text = tokenizer_precompiled(step, s + i, length);
+            if (!tokenizer_put(out, text ? text : s + i, text ? strlen(text) : length)) return 0;
+        }
+        at = end;
+    }
+    return 1;
+}
+
+/* Appends s with every `from` become `to`. */
+static inline int tokenizer_put_replaced(tokenizer_bytes *out, const char *s, size_t n, const tokenizer_step *step) {
+    size_t at = 0, from = 0;
+    while (n - at >= step->n_from) {
+        const char *hit = (const char *)memchr(s + at, step->from[0], n - at - step->n_from + 1);
+        if (!hit) break;
+        at = (size_t)(hit - s);
+        if (memcmp(hit, step->from, step->n_from)) {
+            at++;
+            continue;
+        }
+        if (!tokenizer_put(out, s + from, at - from) || !tokenizer_put(out, step->to, step->n_to)) return 0;
+        from = at += step->n_from;
+    }
+    return tokenizer_put(out, s + from, n - from);
+}
+
+/* Appends s with every run of two blanks or more become `to`. */
+static inline int tokenizer_put_narrow(tokenizer_bytes *out, const char *s, size_t n, const tokenizer_step *step) {
+    size_t at = 0, end;
+    for (; at < n; at = end) {
+        for (end = at; end < n && s[end] == ' '; end++) {}
+        if (end - at > 1 ? !tokenizer_put(out, step->to, step->n_to) : !tokenizer_put(out, s + at, end - at)) return 0;
+        for (at = end; end < n && s[end] != ' '; end++) {}
+        if (!tokenizer_put(out, s + at, end - at)) return 0;
+    }
+    return 1;
+}
+
+static inline int tokenizer_normalize_step(tokenizer_work *w, tokenizer_bytes *out, const char *s, size_t n,
+                                           const tokenizer_step *step, const tokenizer_place *place) {
+    size_t at, length;
+    int32_t c;
+    switch (step->kind) {
+    case TOKENIZER_STRIP:
+        for (; step->a && !place->goes_on && n; s += length, n -= length) {
+            length = tokenizer_char(s, n, &c);
+            if (!tokenizer_space(c)) break;
+        }
+        while (step->b && !place->unfinished && n) {
+            for (at = n - 1; at && ((unsigned char)s[at] & 0xC0) == 0x80; at--) {}
+            length = tokenizer_char(s + at, n - at, &c);
+            if (!tokenizer_space(c) || at + length < n) break;
+            n = at;
+        }
+        return tokenizer_put(out, s, n);
+    case TOKENIZER_PREPEND:
+        return (!n || place->goes_on || tokenizer_put(out, step->to, step->n_to)) && tokenizer_put(out, s, n);
+    case TOKENIZER_REPLACE: return tokenizer_put_replaced(out, s, n, step);
+    case TOKENIZER_REPLACE_BLANKS: return tokenizer_put_narrow(out, s, n, step);
+    case TOKENIZER_BERT: w->text[2].n = 0; return tokenizer_bert(out, &w->text[2], s, n, step);
+    case TOKENIZER_PRECOMPILED: return tokenizer_charsmap(out, s, n, step);
+    case TOKENIZER_LOWERCASE:
+    case TOKENIZER_STRIP_ACCENTS:
+        for (at = 0; at < n; at += length) {
+            length = tokenizer_char(s + at, n - at, &c);
+            if (step->kind == TOKENIZER_STRIP_ACCENTS && tokenizer_mark(c)) continue;
+            if (step->kind == TOKENIZER_STRIP_ACCENTS || c < 0 ? !tokenizer_put(out, s + at, length)
+                                                               : !tokenizer_put_lower(out, c)) return 0;
+        }
+        return 1;
+    default: return tokenizer_normal_form(out, s, n, step->kind);
+    }
+}
+
+static inline int tokenizer_ascii(const char *s, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if ((unsigned char)s[i] & 0x80) return 0;
+    return 1;
+}
+
+/* Applies the normalizers to *s, *n; the result may lie in w->text[0 or 1]. */
+static inline int tokenizer_normalize(const tokenizer *t, tokenizer_work *w, const char **s, size_t *n,
+                                      const tokenizer_place *place, char *error) {
+    for (int i = 0, turn = 0; i < t->n_normal && *n; i++) {
+        const tokenizer_step *step = &t->normal[i];
+        tokenizer_bytes *out = &w->text[turn];
+        if (step->kind <= TOKENIZER_NFKD && tokenizer_ascii(*s, *n)) continue; /* they leave ASCII alone */
+        out->n = 0;
+        if (!tokenizer_put(out, "", 0) || !tokenizer_normalize_step(w, out, *s, *n, step, place))
+            return tokenizer_no_memory(error);
+        *s = out->at, *n = out->n, turn = !turn;
+    }
+    return 1;
+}
+
+/* ---- Pre-tokenizers ---- */
+
+enum { TOKENIZER_BYTES,    /* ByteLevel: a blank in front (a), GPT-2's pattern (b) */
+       TOKENIZER_METASPACE, /* `to` for blanks and in front (a: 0 never, 1 first, 2 always), split (b) */
+       /* split (a: what to do with what matches, one of TOKENIZER_ALONE ..; b: the other way round): */
+       TOKENIZER_PATTERN,  /* a well-known pattern (c: how) */
+       TOKENIZER_TEXT,     /* `from` */
+       TOKENIZER_SPACES, TOKENIZER_SIGNS, TOKENIZER_NUMBERS, TOKENIZER_WORDS };
+enum { TOKENIZER_ALONE, TOKENIZER_REMOVED, TOKENIZER_TO_LEFT, TOKENIZER_TO_RIGHT, TOKENIZER_JOINED };
+
+/* The next stretch of s from its begin on that matches, or that does not: *matches says. Returns its end. */
+static inline size_t tokenizer_stretch(const tokenizer_step *step, const char *s, size_t n, int *matches) {
+    size_t at = 0, length;
+    int32_t c;
+    if (step->kind == TOKENIZER_PATTERN) return *matches = 1, tokenizer_match(s, n, step->c);
+    if (step->kind == TOKENIZER_TEXT) {
+        if ((*matches = n >= step->n_from && !memcmp(s, step->from, step->n_from)) != 0) return step->n_from;
+        for (at = 1; at < n && (s[at] != *step->from || n - at < step->n_from ||
+                                memcmp(s + at, step->from, step->n_from)); at++) {}
+        return at;
+    }
+    tokenizer_char(s, n, &c);
+    if (step->kind == TOKENIZER_WORDS) {
+        int word = tokenizer_wordly(c);
+        *matches = !tokenizer_space(c);
+        for (; at < n; at += length) {
+            length = tokenizer_char(s + at, n - at, &c);
+            if (tokenizer_space(c) == *matches || (*matches && tokenizer_wordly(c) != word)) break;
+        }
+        return at;
+    }
+    for (*matches = 0; at < n; at += length) {
+        length = tokenizer_char(s + at, n - at, &c);
+        if (step->kind == TOKENIZER_SPACES ? !tokenizer_space(c)
+            : step->kind == TOKENIZER_SIGNS ? !tokenizer_punctuation(c) : !tokenizer_number(c)) continue;
+        return at ? at : (*matches = 1, length);
+    }
+    return at;
+}
+
+/* Splits every piece of `from` and puts what comes out into `to`. */
+static inline int tokenizer_split(const tokenizer_step *step, const char *s, const tokenizer_spans *from,
+                                  tokenizer_spans *to) {
+    for (size_t i = 0; i < from->n; i++) {
+        size_t at = from->at[i].at, stop = at + from->at[i].n, begin = at, end;
+        int before = -1; /* the piece from `begin` on: nothing yet, no match, a match */
+        for (; at < stop; at = end) {
+            int matches, joins;
+            end = at + tokenizer_stretch(step, s + at, stop - at, &matches);
+            if (step->b) matches = !matches;
+            if (step->a == TOKENIZER_REMOVED && matches) {
+                if (before >= 0 && !tokenizer_put_span(to, begin, at - begin)) return 0;
+                before = -1, begin = end;
+                continue;
+            }
+            joins = step->a == TOKENIZER_TO_LEFT  ? matches && !before
+                  : step->a == TOKENIZER_TO_RIGHT ? !matches && before == 1
+                  : step->a == TOKENIZER_JOINED   ? matches == before
+                                                  : 0;
+            if (before >= 0 && !joins) {
+                if (!tokenizer_put_span(to, begin, at - begin)) return 0;
+                begin = at;
+            } else if (before < 0) begin = at;
+            before = matches;
+        }
+        if (before >= 0 && !tokenizer_put_span(to, begin, stop - begin)) return 0;
+    }
+    return 1;
+}
+
+/* Writes every piece of `from` anew: with a blank in front, or with a sign for each blank and perhaps one in
+   front. A piece that goes on where another ended gets nothing in front. */
+static inline int tokenizer_rewrite(const tokenizer_step *step, const char *s, const tokenizer_spans *from,
+                                    tokenizer_bytes *out, tokenizer_spans *to, int first, int goes_on) {
+    tokenizer_step blank = *step;
+    const char *front = step->kind == TOKENIZER_BYTES ? " " : step->to;
+    size_t n_front = strlen(front);
+    char one[] = " ";
+    blank.from = one, blank.n_from = 1;
+    for (size_t i = 0; i < from->n; i++) {
+        const char *p = s + from->at[i].at;
+        size_t n = from->at[i].n, begin = out->n;
+        int already = *p == ' ' || (n >= n_front && !memcmp(p, front, n_front));
+        int wanted = !already && !(goes_on && !i) && (step->a == 2 || (step->a == 1 && first && !from->at[i].at));
+        if ((wanted && !tokenizer_put(out, front, n_front)) ||
+            (step->kind == TOKENIZER_BYTES ? !tokenizer_put(out, p, n) : !tokenizer_put_replaced(out, p, n, &blank)) ||
+            !tokenizer_put_span(to, begin, out->n - begin)) return 0;
+    }
+    return 1;
+}
+
+/* Splits a normalized text into pieces and encodes each. */
+static inline int tokenizer_pieces(const tokenizer *t, tokenizer_work *w, const char *s, size_t n,
+                                   const tokenizer_place *place, tokenizer_ids *ids, char *error) {
+    tokenizer_spans *from = &w->spans[0], *to = &w->spans[1], *swap;
+    int turn = 2, goes_on = place->goes_on, done;
+    from->n = 0;
+    if (!tokenizer_put_span(from, 0, n)) return tokenizer_no_memory(error);
+    for (int i = 0; i < t->n_pre; i++) {
+        const tokenizer_step *step = &t->pre[i];
+        tokenizer_step split = *step;
+        if (step->kind == TOKENIZER_METASPACE || (step->kind == TOKENIZER_BYTES && step->a)) {
+            w->text[turn].n = to->n = 0;
+            if (!tokenizer_put(&w->text[turn], "", 0) ||
+                !tokenizer_rewrite(step, s, from, &w->text[turn], to, place->first, goes_on))
+                return tokenizer_no_memory(error);
+            s = w->text[turn].at, turn = 5 - turn;
+            swap = from, from = to, to = swap;
+        }
+        if (step->kind <= TOKENIZER_METASPACE && !step->b) continue;
+        if (step->kind == TOKENIZER_BYTES) split.kind = TOKENIZER_PATTERN, split.a = split.b = split.c = 0;
+        if (step->kind == TOKENIZER_METASPACE) {
+            split.kind = TOKENIZER_TEXT, split.a = TOKENIZER_TO_RIGHT, split.b = 0;
+            split.from = step->to, split.n_from = step->n_to;
+        }
+        to->n = 0, goes_on = 0;
+        if (!tokenizer_split(&split, s, from, to)) return tokenizer_no_memory(error);
+        swap = from, from = to, to = swap;
+    }
+    for (size_t i = 0; i < from->n; i++)
+        if (!(done = tokenizer_piece(t, w, s + from->at[i].at, from->at[i].n, ids, error))) return 0;
+    return 1;
+}
+
+/* ---- Texts with added tokens ---- */
+
+/* A stretch of a text: an added token, or -1 for what lies between. */
+typedef struct tokenizer_segment { size_t at, n; int added; } tokenizer_segment;
+
+/* The next added token in s from `from` on that is to be found; its stretch with the blanks that it takes
+   along. 0 if there is none. */
+static inline int tokenizer_next_added(const tokenizer *t, const tokenizer_trie *trie, const char *s, size_t n,
+                                       size_t from, int plain, tokenizer_segment *found) {
+    size_t at, i, end, length, start = from;
+    int32_t c;
+    for (at = from; at < n; at++) {
+        uint32_t node = 0;
+        const tokenizer_added *a;
+        int hit = -1;
+        for (i = end = at; i < n && (node = tokenizer_walk(trie, node, s[i])) != 0;)
+            if (i++, trie->ids[node] >= 0) hit = trie->ids[node], end = i;
+        if (hit < 0) continue;
+        a = &t->added[hit];
+        i = at, at = end - 1; /* whatever becomes of it, the search goes on behind it */
+        if (plain && a->special) continue;
+        if (a->word) {
+            size_t before = i;
+            c = ' ';
+            while (before > 0 && ((unsigned char)s[--before] & 0xC0) == 0x80) {}
+            if (i) tokenizer_char(s + before, i - before, &c);
+            if (tokenizer_wordly(c)) continue;
+            c = ' ';
+            if (end < n) tokenizer_char(s + end, n - end, &c);
+            if (tokenizer_wordly(c)) continue;
+        }
+        for (start = i; a->left && start > from; start = i) { /* as far as the blanks in front go */
+            for (i = start - 1; i > from && ((unsigned char)s[i] & 0xC0) == 0x80; i--) {}
+            length = tokenizer_char(s + i, start - i, &c);
+            if (!tokenizer_space(c) || i + length < start) break;
+        }
+        for (; a->right && end < n; end += length) {
+            length = tokenizer_char(s + end, n - end, &c);
+            if (!tokenizer_space(c)) break;
+        }
+        found->at = start, found->n = end - start, found->added = hit;
+        return 1;
+    }
+    return 0;
+}
+
+/* Encodes what lies between added tokens that are found in the raw text. */
+static inline int tokenizer_between(const tokenizer *t, tokenizer_work *w, const char *s, size_t n,
+                                    const tokenizer_place *where, int plain, tokenizer_ids *ids, char *error) {
+    tokenizer_place place = *where;
+    tokenizer_segment hit;
+    size_t at = 0;
+    if (!n) return 1;
+    if (!tokenizer_normalize(t, w, &s, &n, &place, error)) return 0;
+    while (t->found_later.nodes && tokenizer_next_added(t, &t->found_later, s, n, at, plain, &hit)) {
+        if ((hit.at > at && !tokenizer_pieces(t, w, s + at, hit.at - at, &place, ids, error))) return 0;
+        if (!tokenizer_put_id(ids, t->added[hit.added].id)) return tokenizer_no_memory(error);
+        place.first = place.goes_on = 0, at = hit.at + hit.n;
+    }
+    return at == n || tokenizer_pieces(t, w, s + at, n - at, &place, ids, error);
+}
+
+/* ---- Encoding ---- */
+
+/* A text that comes piece by piece: its ids are those of the whole. Between calls it holds the part behind
+   the last place where a cut changes nothing, which is before a blank or a line end behind a letter or
+   figure: some 64 KB, more of a text without such places. */
+typedef struct tokenizer_stream {
+    const tokenizer *t;
+    tokenizer_bytes text;
+    tokenizer_work work;
+    size_t wait; /* bytes of text before a cut is looked for again */
+    int special, begun, goes_on;
+} tokenizer_stream;
+
+static inline void tokenizer_stream_close(tokenizer_stream *s) {
+    free(s->text.at);
+    tokenizer_work_close(&s->work);
+    memset(s, 0, sizeof *s);
+}
+
+/* Begins a text. special: 0, or a sum of TOKENIZER_TEMPLATE and TOKENIZER_PLAIN. Nothing is allocated yet. */
+static inline void tokenizer_stream_open(tokenizer_stream *s, const tokenizer *t, int special) {
+    memset(s, 0, sizeof *s);
+    s->t = t, s->special = special, s->wait = TOKENIZER_CHUNK;
+}
+
+static inline int tokenizer_may_cut(const tokenizer *t, const char *s) {
+    char c = s[-1];
+    return ((*s == ' ' && t->cuts & 1) || (*s == '\n' && t->cuts & 2)) &&
+           ((c >= '0' && c <= '9') || ((c | 32) >= 'a' && (c | 32) <= 'z'));
+}
+
+/* Encodes the text that waits; all of it at its end, otherwise up to the last place where a cut changes
+   nothing. Added tokens are looked for in all of it, so that none is cut. */
+static inline int tokenizer_stream_run(tokenizer_stream *s, int last, tokenizer_ids *ids, char *error) {
+    const tokenizer *t = s->t;
+    const char *text = s->text.at;
+    int plain = s->special & TOKENIZER_PLAIN, done = 1, open = 0;
+    size_t n = s->text.n, at = 0, guard = t->longest_added + 64;
+    while (done && !open && at < n) {
+        tokenizer_place place;
+        tokenizer_segment hit;
+        int found = t->found.nodes && tokenizer_next_added(t, &t->found, text, n, at, plain, &hit);
+        size_t stop = found ? hit.at : n;
+        open = !last && (!found || hit.at + hit.n + guard > n); /* what follows could change it */
+        if (open) {
+            if (stop + guard > n) stop = n > guard ? n - guard : 0;
+            while (stop > at + 1 && !tokenizer_may_cut(t, text + stop)) stop--;
+            if (stop <= at + 1) break;
+        }
+        place.first = !s->begun, place.goes_on = s->goes_on, place.unfinished = open;
+        done = tokenizer_between(t, &s->work, text + at, stop - at, &place, plain, ids, error);
+        at = stop, s->begun = 1, s->goes_on = open;
+        if (!done || open || !found) continue;
+        done = tokenizer_put_id(ids, t->added[hit.added].id) || tokenizer_no_memory(error);
+        at = hit.at + hit.n;
+    }
+    if (at) memmove(s->text.at, s->text.at + at, n - at);
+    s->text.n = n - at;
+    s->wait = s->text.n < TOKENIZER_CHUNK / 2 ? TOKENIZER_CHUNK : 2 * s->text.n;
+    return done;
+}
+
+/* Goes on with n bytes of text; appends what can be said of its ids. */
+static inline int tokenizer_stream_put(tokenizer_stream *s, const char *text, size_t n, tokenizer_ids *ids,
+                                       char *error) {
+    while (n) {
+        size_t part = s->wait > s->text.n ? s->wait - s->text.n : 1;
+        if (part > n) part = n;
+        if (!tokenizer_put(&s->text, text, part)) return tokenizer_no_memory(error);
+        text += part, n -= part;
+        if (s->text.n < s->wait) continue;
+        if (!s->work.cache)
+            s->work.cache = (tokenizer_cached *)calloc(TOKENIZER_CACHE, sizeof *s->work.cache);
+        if (!tokenizer_stream_run(s, 0, ids, error)) return 0;
+    }
+    return 1;
+}
+
+/* Ends the text; the next tokenizer_stream_put begins another one. */
+static inline int tokenizer_stream_end(tokenizer_stream *s, tokenizer_ids *ids, char *error) {
+    int done = tokenizer_stream_run(s, 1, ids, error);
+    s->begun = s->goes_on = 0;
+    return done;
+}
+
+/* Appends the ids of a text of any n bytes. special: 0, or a sum of TOKENIZER_TEMPLATE (what the template
+   adds in front and behind: <s>, [CLS] .. [SEP]) and TOKENIZER_PLAIN. */
+static inline int tokenizer_encode(const tokenizer *t, const char *text, size_t n, int special,
+                                   tokenizer_ids *ids, char *error) {
+    tokenizer_stream s;
+    int done, template_too = special & TOKENIZER_TEMPLATE;
+    tokenizer_stream_open(&s, t, special);
+    done = !template_too || tokenizer_put_ids(ids, &t->before) || tokenizer_no_memory(error);
+    done = done && tokenizer_stream_put(&s, text, n, ids, error) && tokenizer_stream_end(&s, ids, error);
+    done = done && (!template_too || tokenizer_put_ids(ids, &t->after) || tokenizer_no_memory(error));
+    tokenizer_stream_close(&s);
+    return done;
+}
+
+/* ---- Decoding ---- */
+
+enum { TOKENIZER_FROM_BYTES, TOKENIZER_FROM_FALLBACK, TOKENIZER_FUSE, TOKENIZER_CUT, TOKENIZER_EXCHANGE,
+       TOKENIZER_FROM_WORDPIECE, TOKENIZER_FROM_METASPACE, TOKENIZER_FROM_BPE };
+
+/* Where in a text of tokens one stands; zeroed before the first. */
+typedef struct tokenizer_decoder {
+    int skip_special; /* set it to leave special tokens out */
+    char kept[4];     /* the first bytes of a character */
+    int n_kept, begun, cut, blank;
+} tokenizer_decoder;
+
+/* Replaces in s, n bytes with room for what comes out; returns how many there are then. */
+static inline size_t tokenizer_exchange(char *s, size_t n, const tokenizer_step *step) {
+    for (size_t at = 0; at + step->n_from <= n;) {
+        if (memcmp(s + at, step->from, step->n_from)) {
+            at++;
+            continue;
+        }
+        memmove(s + at + step->n_to, s + at + step->n_from, n - at - step->n_from);
+        memcpy(s + at, step->to, step->n_to);
+        at += step->n_to, n += step->n_to, n -= step->n_from;
+    }
+    return n;
+}
+
+/* Does WordPiece's clean-up take the blank away that stood before this? */
+static inline int tokenizer_clings(const char *s, size_t n) {
+    static const char *const clings[] = {".", "?", "!", ",", "n't", "'m", "'s", "'ve", "'re"};
+    for (size_t i = 0; i < sizeof clings / sizeof *clings; i++)
+        if (n >= strlen(clings[i]) && !memcmp(s, clings[i], strlen(clings[i]))) return 1;
+    return 0;
+}
+
+static inline int tokenizer_hex(char c) {
+    return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* The text of one token at s, n bytes, goes through one decoder; returns how many bytes there are then. */
+static inline size_t tokenizer_decode_step(const tokenizer_step *step, tokenizer_decoder *d, char *s, size_t n,
+                                           int fused) {
+    size_t cut;
+    switch (step->kind) {
+    case TOKENIZER_FROM_FALLBACK:
+        if (n == 6 && !memcmp(s, "<0x", 3) && s[5] == '>' && tokenizer_hex(s[3]) >= 0 && tokenizer_hex(s[4]) >= 0)
+            return *s = (char)(tokenizer_hex(s[3]) * 16 + tokenizer_hex(s[4])), 1;
+        return n;
+    case TOKENIZER_CUT: /* up to a characters in front, of the whole text or of each token; up to b behind */
+        for (cut = fused ? (size_t)d->cut : 0; (int)cut < step->a && n >= step->n_from &&
+                                               !memcmp(s, step->from, step->n_from); cut++)
+            n -= step->n_from, memmove(s, s + step->n_from, n);
+        if (fused) d->cut = n ? step->a : (int)cut;
+        for (cut = 0; !fused && (int)cut < step->b && n >= step->n_from &&
+                      !memcmp(s + n - step->n_from, step->from, step->n_from); cut++) n -= step->n_from;
+        return n;
+    case TOKENIZER_EXCHANGE: return tokenizer_exchange(s, n, step);
+    case TOKENIZER_FROM_METASPACE:
+        if (!d->begun && step->a) {
+            tokenizer_step nothing = *step;
+            nothing.n_to = 0;
+            return tokenizer_exchange(s, n, &nothing);
+        }
+        return tokenizer_exchange(s, n, step);
+    case TOKENIZER_FROM_WORDPIECE:
+        if (!d->begun) return n;
+        if (n >= step->n_from && !memcmp(s, step->from, step->n_from))
+            return n -= step->n_from, memmove(s, s + step->n_from, n), n;
+        if (step->a && tokenizer_clings(s, n)) return n;
+        return memmove(s + 1, s, n), *s = ' ', n + 1;
+    case TOKENIZER_FROM_BPE: /* the blank of a word's end comes with the next token */
+        cut = (size_t)d->blank;
+        memmove(s + cut, s, n), n += cut;
+        if (cut) *s = ' ';
+        d->blank = n >= step->n_from + cut && !memcmp(s + n - step->n_from, step->from, step->n_from);
+        return d->blank ? n - step->n_from : n;
+    default: return n;
+    }
+}
+
+/* How many bytes at the end of s may be the beginning of a character. */
+static inline size_t tokenizer_unfinished(const char *s, size_t n) {
+    for (size_t i = 1; i <= 3 && i <= n; i++) {
+        unsigned char u = (unsigned char)s[n - i];
+        if ((u & 0xC0) == 0x80) continue;
+        return (u >= 0xF0 && u < 0xF5 && i < 4) || (u >= 0xE0 && u < 0xF0 && i < 3) || (u >= 0xC2 && u < 0xE0 && i < 2)
+                   ? i : 0;
+    }
+    return 0;
+}
+
+/* Writes the bytes that a token adds to the text, at most t->longest + 8, and returns how many; a character
+   whose last bytes are still to come waits for them. An id that is no token's adds nothing. */
+static inline size_t tokenizer_decode(const tokenizer *t, tokenizer_decoder *d, int32_t id, char *out) {
+    size_t n, kept = (size_t)d->n_kept, rest;
+    char *s = out + kept;
+    int fused = 0;
+    if (id < 0 || (size_t)id >= t->size || !(t->flags[id] & TOKENIZER_THERE)) return 0;
+    if (d->skip_special && t->flags[id] & TOKENIZER_SPECIAL) return 0;
+    memcpy(out, d->kept, kept);
+    n = tokenizer_length(t, id);
+    memcpy(s, t->bytes + t->begin[id], n);
+    for (int i = 0; i < t->n_decode; i++) {
+        if (t->decode[i].kind == TOKENIZER_FUSE) fused = 1;
+        n = tokenizer_decode_step(&t->decode[i], d, s, n, fused);
+    }
+    if (!t->n_decode && d->begun) memmove(s + 1, s, n), *s = ' ', n++; /* no decoder: tokens with blanks between */
+    d->begun = 1;
+    rest = tokenizer_unfinished(out, n += kept);
+    memcpy(d->kept, out + n - rest, rest), d->n_kept = (int)rest;
+    return n - rest;
+}
+
+/* Ends a text: writes the bytes that waited for the rest of their character, at most 3. */
+static inline size_t tokenizer_decode_end(tokenizer_decoder *d, char *out) {
+    size_t n = (size_t)d->n_kept;
+    int skip = d->skip_special;
+    memcpy(out, d->kept, n);
+    memset(d, 0, sizeof *d), d->skip_special = skip;
+    return n;
+}
+
+/* ---- From JSON: steps ---- */
+
+static inline const cJSON *tokenizer_field(const cJSON *node, const char *name) {
+    return cJSON_GetObjectItemCaseSensitive(node, name);
+}
+
+static inline const char *tokenizer_string(const cJSON *node, const char *name) {
+    return cJSON_GetStringValue(tokenizer_field(node, name));
+}
+
+static inline int tokenizer_flag(const cJSON *node, const char *name, int otherwise) {
+    const cJSON *field = tokenizer_field(node, name);
+    return cJSON_IsBool(field) ? cJSON_IsTrue(field) : otherwise;
+}
+
+/* A whole number of 0 or more that an id or size can be; -1 where it is none. */
+static inline int32_t tokenizer_whole(const cJSON *field) {
+    double x = cJSON_IsNumber(field) ? field->valuedouble : -1;
+    return x >= 0 && x < 2147483647 && x == (double)(int32_t)x ? (int32_t)x : -1;
+}
+
+/* A type of step, what it is here, and its fields, each with a blank behind; another field is refused. */
+typedef struct tokenizer_row { const char *type; int kind; const char *fields; } tokenizer_row;
+
+enum { TOKENIZER_NONE = -2, TOKENIZER_SEQUENCE = -1 };
+
+/* The first field of a node that is not among `fields`, or NULL; null counts as absent. */
+static inline const char *tokenizer_stranger(const cJSON *node, const char *fields) {
+    for (const cJSON *field = node->child; field; field = field->next) {
+        size_t n = strlen(field->string);
+        const char *at = n ? fields : NULL;
+        while (at && (at = strstr(at, field->string)) != NULL && (at[n] != ' ' || (at > fields && at[-1] != ' '))) at++;
+        if (!at && !cJSON_IsNull(field)) return field->string;
+    }
+    return NULL;
+}
+
+static inline int tokenizer_set_text(char **text, size_t *n, const char *s) {
+    free(*text);
+    *n = strlen(s), *text = tokenizer_copy(s, *n);
+    return *text != NULL;
+}
+
+/* The index of a string in a list that ends with NULL; -1. */
+static inline int tokenizer_among(const char *s, const char *const *names) {
+    for (int i = 0; s && names[i]; i++)
+        if (!strcmp(s, names[i])) return i;
+    return -1;
+}
+
+/* Base64 in place; the number of bytes, or -1. */
+static inline long tokenizer_base64(char *s) {
+    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    long n = 0;
+    uint32_t bits = 0;
+    int have = 0;
+    for (const char *at = s; *at && *at != '='; at++) {
+        const char *letter = strchr(letters, *at);
+        if (!letter) return -1;
+        bits = bits << 6 | (uint32_t)(letter - letters), have += 6;
+        if (have >= 8) s[n++] = (char)(bits >> (have -= 8) & 0xFF);
+    }
+    return n;
+}
+
+static inline int tokenizer_read_charsmap(tokenizer_step *step, const char *text, char *error) {
+    long n;
+    uint32_t size = 0;
+    if (!tokenizer_set_text(&step->from, &step->n_from, text)) return tokenizer_no_memory(error);
+    n = tokenizer_base64(step->from), step->n_from = n < 0 ? 0 : (size_t)n;
+    for (int k = 3; n >= 4 && k >= 0; k--) size = size << 8 | (unsigned char)step->from[k];
+    if (n < 0 || (n && (n < 4 || size % 4 || size > (size_t)n - 4)))
+        return tokenizer_fail(error, "the charsmap of normalizer Precompiled is damaged");
+    if (n) step->from[n] = 0;
+    step->a = (int)(size / 4);
+    return 1;
+}
+
+/* Split's pattern: a text, or a regular expression that is known by its own text. */
+static inline int tokenizer_read_pattern(tokenizer_step *step, const cJSON *node, char *error) {
+    const cJSON *pattern = tokenizer_field(node, "pattern");
+    const char *text = tokenizer_string(pattern, "String"), *regex = tokenizer_string(pattern, "Regex");
+    size_t n;
+    const tokenizer_pattern *known = tokenizer_patterns(&n);
+    if (text && *text)
+        return step->kind = TOKENIZER_TEXT,
+               tokenizer_set_text(&step->from, &step->n_from, text) || tokenizer_no_memory(error);
+    for (size_t i = 0; regex && i < n; i++)
+        if (!strcmp(regex, known[i].text)) return step->kind = TOKENIZER_PATTERN, step->c = known[i].how, 1;
+    if (regex && (!strcmp(regex, "\\s") || !strcmp(regex, "\\d") || !strcmp(regex, "\\p{N}")))
+        return step->kind = regex[1] == 's' ? TOKENIZER_SPACES : TOKENIZER_NUMBERS, 1;
+    return tokenizer_fail(error, "pre-tokenizer Split: the pattern %.300s is not known", regex ? regex : "without text");
+}
+
+/* Fills a step of a known kind from its fields. */
+static inline int tokenizer_fill_normalizer(tokenizer_step *step, const cJSON *node, char *error) {
+    const cJSON *pattern = tokenizer_field(node, "pattern");
+    const char *text;
+    switch (step->kind) {
+    case TOKENIZER_STRIP:
+        step->a = tokenizer_flag(node, "strip_left", 1), step->b = tokenizer_flag(node, "strip_right", 1);
+        return 1;
+    case TOKENIZER_BERT:
+        step->a = tokenizer_flag(node, "clean_text", 1), step->b = tokenizer_flag(node, "handle_chinese_chars", 1);
+        step->d = tokenizer_flag(node, "lowercase", 1), step->c = tokenizer_flag(node, "strip_accents", step->d);
+        return 1;
+    case TOKENIZER_PREPEND:
+        if (!(text = tokenizer_string(node, "prepend"))) return tokenizer_fail(error, "normalizer Prepend: no text");
+        return tokenizer_set_text(&step->to, &step->n_to, text) || tokenizer_no_memory(error);
+    case TOKENIZER_REPLACE:
+        text = tokenizer_string(pattern, "Regex");
+        if (text && !strcmp(text, " {2,}")) step->kind = TOKENIZER_REPLACE_BLANKS;
+        else if (text) return tokenizer_fail(error, "normalizer Replace: the pattern %.300s is not known", text);
+        else if (!(text = tokenizer_string(pattern, "String")) || !*text)
+            return tokenizer_fail(error, "normalizer Replace: no pattern");
+        if (!tokenizer_string(node, "content")) return tokenizer_fail(error, "normalizer Replace: no content");
+        return (tokenizer_set_text(&step->from, &step->n_from, text) &&
+                tokenizer_set_text(&step->to, &step->n_to, tokenizer_string(node, "content"))) ||
+               tokenizer_no_memory(error);
+    case TOKENIZER_PRECOMPILED:
+        text = tokenizer_string(node, "precompiled_charsmap");
+        return tokenizer_read_charsmap(step, text ? text : "", error);
+    default: return 1;
+    }
+}
+
+static inline int tokenizer_fill_pre_tokenizer(tokenizer_step *step, const cJSON *node, char *error) {
+    static const char *const behaviours[] = {"isolated", "removed", "merged_with_previous", "merged_with_next",
+                                             "contiguous", NULL};
+    static const char *const behaviours_too[] = {"Isolated", "Removed", "MergedWithPrevious", "MergedWithNext",
+                                                 "Contiguous", NULL};
+    static const char *const schemes[] = {"never", "first", "always", NULL};
+    const char *text = tokenizer_string(node, "behavior");
+    int behaviour = tokenizer_among(text, behaviours);
+    if (behaviour < 0) behaviour = tokenizer_among(text, behaviours_too);
+    if (text && behaviour < 0) return tokenizer_fail(error, "the behavior %.100s of a pre-tokenizer is not known", text);
+    switch (step->kind) {
+    case TOKENIZER_BYTES:
+        step->a = tokenizer_flag(node, "add_prefix_space", 1) ? 2 : 0;
+        step->b = tokenizer_flag(node, "use_regex", 1);
+        return 1;
+    case TOKENIZER_METASPACE:
+        text = tokenizer_string(node, "prepend_scheme");
+        step->a = text ? tokenizer_among(text, schemes) : tokenizer_flag(node, "add_prefix_space", 1) ? 2 : 0;
+        if (step->a < 0) return tokenizer_fail(error, "Metaspace: the prepend_scheme %.100s is not known", text);
+        step->b = tokenizer_flag(node, "split", 1);
+        text = tokenizer_string(node, "replacement");
+        if (text && !*text) return tokenizer_fail(error, "Metaspace: no replacement");
+        return tokenizer_set_text(&step->to, &step->n_to, text ? text : "\xE2\x96\x81") || tokenizer_no_memory(error);
+    case TOKENIZER_PATTERN:
+        step->a = behaviour < 0 ? TOKENIZER_ALONE : behaviour, step->b = tokenizer_flag(node, "invert", 0);
+        return tokenizer_read_pattern(step, node, error);
+    case TOKENIZER_TEXT: /* CharDelimiterSplit */
+        step->a = TOKENIZER_REMOVED, text = tokenizer_string(node, "delimiter");
+        if (!text || !*text) return tokenizer_fail(error, "CharDelimiterSplit: no delimiter");
+        return tokenizer_set_text(&step->from, &step->n_from, text) || tokenizer_no_memory(error);
+    case TOKENIZER_SPACES: step->a = TOKENIZER_REMOVED; return 1;
+    case TOKENIZER_SIGNS: step->a = behaviour < 0 ? TOKENIZER_ALONE : behaviour; return 1;
+    case TOKENIZER_NUMBERS:
+        step->a = tokenizer_flag(node, "individual_digits", 0) ? TOKENIZER_ALONE : TOKENIZER_JOINED;
+        return 1;
+    case TOKENIZER_WORDS: step->a = TOKENIZER_REMOVED, step->b = 1; return 1;
+    default: return 1;
+    }
+}
+
+static inline int tokenizer_fill_decoder(tokenizer_step *step, const cJSON *node, char *error) {
+    const char *from = NULL, *to = NULL, *scheme;
+    int32_t start, stop;
+    switch (step->kind) {
+    case TOKENIZER_FROM_WORDPIECE:
+        from = tokenizer_string(node, "prefix"), from = from ? from : "##";
+        step->a = tokenizer_flag(node, "cleanup", 1);
+        break;
+    case TOKENIZER_FROM_METASPACE:
+        scheme = tokenizer_string(node, "prepend_scheme");
+        step->a = scheme ? strcmp(scheme, "never") != 0 : tokenizer_flag(node, "add_prefix_space", 1);
+        from = tokenizer_string(node, "replacement"), from = from ? from : "\xE2\x96\x81", to = " ";
+        break;
+    case TOKENIZER_FROM_BPE:
+        from = tokenizer_string(node, "suffix"), from = from ? from : "</w>";
+        break;
+    case TOKENIZER_CUT:
+        from = tokenizer_string(node, "content"), from = from ? from : " ";
+        start = tokenizer_whole(tokenizer_field(node, "start")), stop = tokenizer_whole(tokenizer_field(node, "stop"));
+        step->a = start > 0 ? start : 0, step->b = stop > 0 ? stop : 0;
+        break;
+    case TOKENIZER_EXCHANGE:
+        from = tokenizer_string(tokenizer_field(node, "pattern"), "String"), to = tokenizer_string(node, "content");
+        if (!from || !to) return tokenizer_fail(error, "decoder Replace: only texts are known as patterns");
+        break;
+    default: return 1;
+    }
+    if (!*from) return tokenizer_fail(error, "a decoder's text is empty");
+    return (tokenizer_set_text(&step->from, &step->n_from, from) &&
+            (!to || tokenizer_set_text(&step->to, &step->n_to, to))) || tokenizer_no_memory(error);
+}
+
+/* What normalizers, pre-tokenizers and decoders are known, how they come in a sequence and are read. */
+typedef struct tokenizer_section {
+    const char *name, *list;
+    const tokenizer_row *rows;
+    int (*fill)(tokenizer_step *, const cJSON *, char *);
+} tokenizer_section;
+
+static inline tokenizer_section tokenizer_sections(int which) {
+    static const tokenizer_row normalizers[] = {
+        {"Sequence", TOKENIZER_SEQUENCE, "type normalizers "}, {"NFC", TOKENIZER_NFC, "type "},
+        {"NFD", TOKENIZER_NFD, "type "}, {"NFKC", TOKENIZER_NFKC, "type "}, {"NFKD", TOKENIZER_NFKD, "type "},
+        {"Lowercase", TOKENIZER_LOWERCASE, "type "}, {"StripAccents", TOKENIZER_STRIP_ACCENTS, "type "},
+        {"Strip", TOKENIZER_STRIP, "type strip_left strip_right "}, {"Prepend", TOKENIZER_PREPEND, "type prepend "},
+        {"Replace", TOKENIZER_REPLACE, "type pattern content "},
+        {"BertNormalizer", TOKENIZER_BERT, "type clean_text handle_chinese_chars strip_accents lowercase "},
+        {"Precompiled", TOKENIZER_PRECOMPILED, "type precompiled_charsmap "}, {NULL, 0, NULL}};
+    static const tokenizer_row pre_tokenizers[] = {
+        {"Sequence", TOKENIZER_SEQUENCE, "type pretokenizers "},
+        {"ByteLevel", TOKENIZER_BYTES, "type add_prefix_space trim_offsets use_regex "},
+        {"Metaspace", TOKENIZER_METASPACE, "type replacement add_prefix_space prepend_scheme split str_rep "},
+        {"Split", TOKENIZER_PATTERN, "type pattern behavior invert "},
+        {"CharDelimiterSplit", TOKENIZER_TEXT, "type delimiter "},
+        {"BertPreTokenizer", TOKENIZER_SPACES, "type "}, {"Whitespace", TOKENIZER_WORDS, "type "},
+        {"WhitespaceSplit", TOKENIZER_SPACES, "type "}, {"Punctuation", TOKENIZER_SIGNS, "type behavior "},
+        {"Digits", TOKENIZER_NUMBERS, "type individual_digits "}, {NULL, 0, NULL}};
+    static const tokenizer_row decoders[] = {
+        {"Sequence", TOKENIZER_SEQUENCE, "type decoders "},
+        {"ByteLevel", TOKENIZER_FROM_BYTES, "type add_prefix_space trim_offsets use_regex "},
+        {"ByteFallback", TOKENIZER_FROM_FALLBACK, "type "}, {"Fuse", TOKENIZER_FUSE, "type "},
+        {"Strip", TOKENIZER_CUT, "type content start stop "},
+        {"Replace", TOKENIZER_EXCHANGE, "type pattern content "},
+        {"WordPiece", TOKENIZER_FROM_WORDPIECE, "type prefix cleanup "},
+        {"Metaspace", TOKENIZER_FROM_METASPACE, "type replacement add_prefix_space prepend_scheme split str_rep "},
+        {"BPEDecoder", TOKENIZER_FROM_BPE, "type suffix "}, {NULL, 0, NULL}};
+    static const tokenizer_section sections[] = {
+        {"normalizer", "normalizers", normalizers, tokenizer_fill_normalizer},
+        {"pre-tokenizer", "pretokenizers", pre_tokenizers, tokenizer_fill_pre_tokenizer},
+        {"decoder", "decoders", decoders, tokenizer_fill_decoder}};
+    return sections[which];
+}
+
+/* Reads a step, or the steps of a sequence, behind those that are there. */
+static inline int tokenizer_read_steps(int which, const cJSON *node, tokenizer_step *steps, int *n, char *error) {
+    const tokenizer_section section = tokenizer_sections(which);
+    const tokenizer_row *row = section.rows;
+    const char *type = tokenizer_string(node, "type"), *stranger;
+    if (!node || cJSON_IsNull(node)) return 1;
+    if (!type) return tokenizer_fail(error, "a %s has no type", section.name);
+    while (row->type && strcmp(row->type, type)) row++;
+    if (!row->type) return tokenizer_fail(error, "%s %.100s is not known", section.name, type);
+    if ((stranger = tokenizer_stranger(node, row->fields)) != NULL)
+        return tokenizer_fail(error, "%s %s: the field %.100s is not known", section.name, type, stranger);
+    if (row->kind == TOKENIZER_SEQUENCE) {
+        const cJSON *list = tokenizer_field(node, section.list), *one;
+        cJSON_ArrayForEach(one, list) if (!tokenizer_read_steps(which, one, steps, n, error)) return 0;
+        return 1;
+    }
+    if (*n >= TOKENIZER_STEPS - 1) return tokenizer_fail(error, "there are too many %ss", section.name);
+    steps[*n].kind = row->kind;
+    if (!section.fill(&steps[*n], node, error)) return (*n)++, 0;
+    (*n)++;
+    if (strcmp(type, "BertPreTokenizer")) return 1;
+    steps[*n].kind = TOKENIZER_SIGNS, steps[(*n)++].a = TOKENIZER_ALONE; /* it splits at blanks, then at signs */
+    return 1;
+}
+
+/* ---- From JSON: what the template adds ---- */
+
+static inline int tokenizer_read_pair(const cJSON *node, const char *name, tokenizer_ids *ids, int32_t *id, char *error) {
+    *id = tokenizer_whole(cJSON_GetArrayItem(tokenizer_field(node, name), 1));
+    if (*id < 0) return tokenizer_fail(error, "the post-processor's %s has no id", name);
+    return tokenizer_put_id(ids, *id) || tokenizer_no_memory(error);
+}
+
+static inline int tokenizer_read_template(tokenizer *t, const cJSON *node, char *error) {
+    const cJSON *one, *id, *tokens = tokenizer_field(node, "special_tokens");
+    tokenizer_ids *ids = &t->before;
+    int texts = 0;
+    cJSON_ArrayForEach(one, tokenizer_field(node, "single")) {
+        const char *name = tokenizer_string(tokenizer_field(one, "SpecialToken"), "id");
+        const char *text = tokenizer_string(tokenizer_field(one, "Sequence"), "id");
+        if (text && !strcmp(text, "A") && !texts++) ids = &t->after;
+        else if (!name) return tokenizer_fail(error, "post-processor TemplateProcessing: a template of one text is wrong");
+        else {
+            const cJSON *list = tokenizer_field(tokenizer_field(tokens, name), "ids");
+            if (!cJSON_GetArraySize(list))
+                return tokenizer_fail(error, "post-processor TemplateProcessing: %.100s has no ids", name);
+            cJSON_ArrayForEach(id, list) {
+                if (tokenizer_whole(id) < 0) return tokenizer_fail(error, "the template's %.100s has a wrong id", name);
+                if (!tokenizer_put_id(ids, tokenizer_whole(id))) return tokenizer_no_memory(error);
+            }
+        }
+    }
+    return texts == 1 || tokenizer_fail(error, "post-processor TemplateProcessing: no template for one text");
+}
+
+static inline int tokenizer_read_processor(tokenizer *t, const cJSON *node, char *error) {
+    const char *type = tokenizer_string(node, "type");
+    const cJSON *one;
+    if (!node || cJSON_IsNull(node)) return 1;
+    if (!type) return tokenizer_fail(error, "a post-processor has no type");
+    if (!strcmp(type, "ByteLevel")) return 1; /* it is about offsets */
+    if (!strcmp(type, "Sequence")) {
+        cJSON_ArrayForEach(one, tokenizer_field(node, "processors")) if (!tokenizer_read_processor(t, one, error)) return 0;
+        return 1;
+    }
+    if (t->before.n || t->after.n) return tokenizer_fail(error, "two post-processors add tokens");
+    if (!strcmp(type, "TemplateProcessing")) return tokenizer_read_template(t, node, error);
+    if (!strcmp(type, "BertProcessing") || !strcmp(type, "RobertaProcessing"))
+        return tokenizer_read_pair(node, "cls", &t->before, &t->cls, error) &&
+               tokenizer_read_pair(node, "sep", &t->after, &t->sep, error);
+    return tokenizer_fail(error, "post-processor %.100s is not known", type);
+}
+
+/* ---- Putting a tokenizer together ---- */
+
+/* What a file holds beside its outline, which is a tokenizer.json without vocabulary and merges. Strings are
+   the file's and stay until the tokenizer is built; byte-level tokens are in GPT-2's letters for bytes. */
+typedef struct tokenizer_entry { const char *s; size_t n; int32_t id; double score; } tokenizer_entry;
+typedef struct tokenizer_rule { const char *left, *right; size_t n_left, n_right; } tokenizer_rule;
+typedef struct tokenizer_parts {
+    tokenizer_entry *entries;
+    tokenizer_rule *rules;
+    size_t n, room, n_rules, rules_room;
+    int by_score; /* merges follow from scores */
+} tokenizer_parts;
+
+static inline void tokenizer_parts_close(tokenizer_parts *p) {
+    free(p->entries), free(p->rules);
+    memset(p, 0, sizeof *p);
+}
+
+static inline int tokenizer_put_entry(tokenizer_parts *p, const char *s, size_t n, int32_t id, double score) {
+    void *memory = p->entries;
+    if (p->n == p->room) {
+        if (!tokenizer_room(&memory, &p->room, p->n + 1, sizeof *p->entries)) return 0;
+        p->entries = (tokenizer_entry *)memory;
+    }
+    p->entries[p->n].s = s, p->entries[p->n].n = n, p->entries[p->n].id = id, p->entries[p->n++].score = score;
+    return 1;
+}
+
+static inline int tokenizer_put_rule(tokenizer_parts *p, const char *left, size_t n_left, const char *right,
+                                     size_t n_right) {
+    void *memory = p->rules;
+    tokenizer_rule *r;
+    if (p->n_rules == p->rules_room) {
+        if (!tokenizer_room(&memory, &p->rules_room, p->n_rules + 1, sizeof *p->rules)) return 0;
+        p->rules = (tokenizer_rule *)memory;
+    }
+    r = p->rules + p->n_rules++;
+    r->left = left, r->n_left = n_left, r->right = right, r->n_right = n_right;
+    return 1;
+}
+
+/* GPT-2's letter for a byte: itself where it can be seen, the others from U+0100 on in their order. */
+static inline int32_t tokenizer_letter_of(int byte) {
+    if ((byte > 32 && byte < 127) || (byte > 160 && byte != 173)) return byte;
+    return 256 + (byte < 33 ? byte : byte < 161 ? byte - 127 + 33 : 67);
+}
+
+/* The byte of a letter, or -1. */
+static inline int tokenizer_byte_of(int32_t c) {
+    if (c >= 0 && c < 256) return tokenizer_letter_of((int)c) == c ? (int)c : -1;
+    if (c < 256 || c > 256 + 67) return -1;
+    c -= 256;
+    return c < 33 ? (int)c : c < 67 ? (int)c - 33 + 127 : 173;
+}
+
+/* Appends a token's bytes; of a byte-level kind those that its letters stand for, or 0 where one is none. */
+static inline int tokenizer_put_token(tokenizer_bytes *out, const char *s, size_t n, int byte_level, int *literal) {
+    size_t begin = out->n, length;
+    int32_t c;
+    *literal = 0;
+    if (!byte_level) return tokenizer_put(out, s, n);
+    for (size_t at = 0; at < n; at += length) {
+        char byte;
+        length = tokenizer_char(s + at, n - at, &c);
+        if (tokenizer_byte_of(c) < 0) return *literal = 1, out->n = begin, tokenizer_put(out, s, n);
+        byte = (char)tokenizer_byte_of(c);
+        if (!tokenizer_put(out, &byte, 1)) return 0;
+    }
+    return 1;
+}
+
+static inline int tokenizer_by_id(const void *a, const void *b) {
+    const tokenizer_entry *x = (const tokenizer_entry *)a, *y = (const tokenizer_entry *)b;
+    return (x->id > y->id) - (x->id < y->id);
+}
+
+/* The added tokens of an outline, which have ids of their own or of the vocabulary. */
+static inline int tokenizer_read_added(tokenizer *t, const cJSON *list, char *error) {
+    size_t n = (size_t)cJSON_GetArraySize(list);
+    const cJSON *one;
+    t->added = (tokenizer_added *)calloc(n + 1, sizeof *t->added);
+    if (!t->added) return tokenizer_no_memory(error);
+    cJSON_ArrayForEach(one, list) {
+        tokenizer_added *a = t->added + t->n_added;
+        const char *content = tokenizer_string(one, "content");
+        const char *stranger = tokenizer_stranger(one, "id content special lstrip rstrip single_word normalized ");
+        a->id = tokenizer_whole(tokenizer_field(one, "id"));
+        if (stranger) return tokenizer_fail(error, "an added token: the field %.100s is not known", stranger);
+        if (!content || a->id < 0) return tokenizer_fail(error, "an added token has no content or no id");
+        if (!*content) continue; /* never found */
+        a->special = tokenizer_flag(one, "special", 0), a->normalized = tokenizer_flag(one, "normalized", !a->special);
+        a->left = tokenizer_flag(one, "lstrip", 0), a->right = tokenizer_flag(one, "rstrip", 0);
+        a->word = tokenizer_flag(one, "single_word", 0);
+        if (!tokenizer_set_text(&a->content, &a->n, content)) return tokenizer_no_memory(error);
+        if (a->n > t->longest_added) t->longest_added = a->n;
+        t->n_added++;
+    }
+    return 1;
+}
+
+/* Builds the trees that find added tokens; those that are normalized are looked for as they become. */
+static inline int tokenizer_index_added(tokenizer *t, char *error) {
+    tokenizer_work w;
+    int done = 1;
+    memset(&w, 0, sizeof w);
+    for (size_t i = 0; done && i < t->n_added; i++) {
+        tokenizer_added *a = t->added + i;
+        tokenizer_place place = {1, 0, 0};
+        const char *s = a->content;
+        size_t n = a->n;
+        if (!t->n_normal) a->normalized = 0;
+        if (a->normalized && !(done = tokenizer_normalize(t, &w, &s, &n, &place, error))) break;
+        if (n && !tokenizer_trie_add(a->normalized ? &t->found_later : &t->found, s, n, (int32_t)i))
+            done = tokenizer_no_memory(error);
+    }
+    tokenizer_work_close(&w);
+    return done;
+}
+
+/* Numbers every token: begin, flags, bytes, scores. Entries are then in the order of their ids. */
+static inline int tokenizer_number_tokens(tokenizer *t, tokenizer_parts *p, char *error) {
+    tokenizer_bytes bytes;
+    size_t size = 0, i, at;
+    int32_t id;
+    int literal;
+    memset(&bytes, 0, sizeof bytes);
+    if (p->n) qsort(p->entries, p->n, sizeof *p->entries, tokenizer_by_id);
+    if (p->n) size = (size_t)p->entries[p->n - 1].id + 1;
+    for (i = 0; i < t->n_added; i++)
+        if ((size_t)t->added[i].id >= size) size = (size_t)t->added[i].id + 1;
+    if (size > 65536 + 4 * (p->n + t->n_added))
+        return tokenizer_fail(error, "ids go up to %zu, but there are only %zu tokens", size - 1, p->n + t->n_added);
+    t->size = size;
+    t->begin = (size_t *)calloc(size + 1, sizeof *t->begin);
+    t->flags = (unsigned char *)calloc(size + 1, 1);
+    if (t->kind == TOKENIZER_UNIGRAM) t->scores = (double *)calloc(size + 1, sizeof *t->scores);
+    if (!t->begin || !t->flags || (t->kind == TOKENIZER_UNIGRAM && !t->scores)) return tokenizer_no_memory(error);
+    for (i = 0; i < t->n_added; i++)
+        t->flags[t->added[i].id] |= (unsigned char)(TOKENIZER_ADDED | (t->added[i].special ? TOKENIZER_SPECIAL : 0));
+    for (at = 0, id = 0; (size_t)id < size; id++) {
+        int done = 1;
+        t->begin[id] = bytes.n;
+        if (at < p->n && p->entries[at].id == id) {
+            const tokenizer_entry *e = p->entries + at++;
+            if (at < p->n && p->entries[at].id == id)
+                return free(bytes.at), tokenizer_fail(error, "two tokens have the id %ld", (long)id);
+            done = tokenizer_put_token(&bytes, e->s, e->n, t->byte_level, &literal);
+            t->flags[id] |= (unsigned char)(TOKENIZER_THERE | TOKENIZER_MODEL | (literal ? TOKENIZER_LITERAL : 0));
+            if (t->scores) t->scores[id] = e->score;
+        } else if (t->flags[id]) {
+            for (i = 0; t->added[i].id != id; i++) {}
+            done = tokenizer_put_token(&bytes, t->added[i].content, t->added[i].n, t->byte_level, &literal);
+            t->flags[id] |= (unsigned char)(TOKENIZER_THERE | (literal ? TOKENIZER_LITERAL : 0));
+        }
+        if (!done) return free(bytes.at), tokenizer_no_memory(error);
+        if (bytes.n - t->begin[id] > t->longest) t->longest = bytes.n - t->begin[id];
+    }
+    t->begin[size] = bytes.n;
+    if (!tokenizer_put(&bytes, "", 0)) return tokenizer_no_memory(error);
+    t->bytes = bytes.at;
+    return 1;
+}
+
+/* Makes the model's tokens be found by their bytes. */
+static inline int tokenizer_index_tokens(tokenizer *t, char *error) {
+    char name[8];
+    t->n_slots = tokenizer_slots(t->size);
+    t->slots = (uint32_t *)calloc(t->n_slots, sizeof *t->slots);
+    if (!t->slots) return tokenizer_no_memory(error);
+    for (int32_t id = 0; (size_t)id < t->size; id++) {
+        uint32_t *slot;
+        const char *s = t->bytes + t->begin[id];
+        if ((t->flags[id] & (TOKENIZER_MODEL | TOKENIZER_LITERAL)) != TOKENIZER_MODEL) continue;
+        if (!*(slot = tokenizer_slot(t, s, tokenizer_length(t, id)))) *slot = (uint32_t)id + 1;
+        if (t->kind != TOKENIZER_BPE && tokenizer_length(t, id) &&
+            !tokenizer_trie_add(&t->trie, s, tokenizer_length(t, id), id)) return tokenizer_no_memory(error);
+    }
+    for (int i = 0; i < 256; i++) {
+        name[0] = (char)i, t->byte_ids[i] = tokenizer_find(t, name, 1);
+        snprintf(name, sizeof name, "<0x%02X>", (unsigned)i), t->fallback[i] = tokenizer_find(t, name, 6);
+    }
+    return 1;
+}
+
+/* The id that a part of a rule names, among the model's tokens; -1 where it can never come up, -2 where it
+   is none. */
+static inline int32_t tokenizer_rule_part(const tokenizer *t, tokenizer_bytes *room, const char *s, size_t n) {
+    int literal;
+    int32_t id;
+    room->n = 0;
+    if (!tokenizer_put_token(room, s, n, t->byte_level, &literal)) return -2;
+    if (literal) return -1;
+    id = tokenizer_find(t, room->at, room->n);
+    return id < 0 ? -2 : id;
+}
+
+static inline int tokenizer_read_rules(tokenizer *t, const tokenizer_parts *p, char *error) {
+    tokenizer_bytes left, right;
+    size_t n_prefix = t->prefix ? strlen(t->prefix) : 0, i;
+    int done = 1;
+    memset(&left, 0, sizeof left), right = left;
+    t->merges = (tokenizer_merge *)malloc((p->n_rules + 1) * sizeof *t->merges);
+    if (!t->merges) return tokenizer_no_memory(error);
+    for (i = 0; done && i < p->n_rules; i++) {
+        const tokenizer_rule *r = p->rules + i;
+        tokenizer_merge *m = t->merges + t->n_merges;
+        m->left = tokenizer_rule_part(t, &left, r->left, r->n_left);
+        m->right = tokenizer_rule_part(t, &right, r->right, r->n_right);
+        if (m->left == -1 || m->right == -1) continue;
+        m->id = -2;
+        if (m->left >= 0 && m->right >= 0 && right.n >= n_prefix &&
+            tokenizer_put(&left, right.at + n_prefix, right.n - n_prefix)) m->id = tokenizer_find(t, left.at, left.n);
+        if (m->id < 0)
+            done = tokenizer_fail(error, "merge %zu, of %.*s and %.*s, is not in the vocabulary", i + 1,
+                                  r->n_left < 60 ? (int)r->n_left : 60, r->left,
+                                  r->n_right < 60 ? (int)r->n_right : 60, r->right);
+        t->n_merges++;
+    }
+    free(left.at), free(right.at);
+    return done;
+}
+
+/* A merge while those of a vocabulary with scores are collected */
+typedef struct tokenizer_scored { tokenizer_merge merge; double score; } tokenizer_scored;
+
+static inline int tokenizer_by_score(const void *a, const void *b) {
+    const tokenizer_scored *x = (const tokenizer_scored *)a, *y = (const tokenizer_scored *)b;
+    if (x->score > y->score || x->score < y->score) return x->score > y->score ? -1 : 1;
+    if (x->merge.id != y->merge.id) return x->merge.id < y->merge.id ? -1 : 1;
+    return (x->merge.left > y->merge.left) - (x->merge.left < y->merge.left);
+}
+
+/* SentencePiece's BPE: any two tokens merge whose bytes together are a token, that of the best score first.
+   So each way to cut a token in two tokens is a merge. */
+static inline int tokenizer_score_rules(tokenizer *t, const tokenizer_parts *p, char *error) {
+    tokenizer_scored *list = NULL;
+    size_t n = 0, room = 0, i, at, step;
+    int32_t c, left, right;
+    for (i = 0; i < p->n; i++) {
+        int32_t id = p->entries[i].id;
+        const char *s = t->bytes + t->begin[id];
+        size_t length = tokenizer_length(t, id);
+        if (length > 1024) return free(list), tokenizer_fail(error, "token %ld has more than 1024 bytes", (long)id);
+        if (!(t->flags[id] & TOKENIZER_MODEL) || t->flags[id] & TOKENIZER_SPECIAL) continue;
+        if (tokenizer_find(t, s, length) != id) continue; /* one of the same bytes came before */
+        for (at = length ? tokenizer_char(s, length, &c) : 0; at < length; at += step) {
+            void *memory = list;
+            step = tokenizer_char(s + at, length - at, &c);
+            if ((left = tokenizer_find(t, s, at)) < 0 || (right = tokenizer_find(t, s + at, length - at)) < 0) continue;
+            if (!tokenizer_room(&memory, &room, n + 1, sizeof *list)) return free(list), tokenizer_no_memory(error);
+            list = (tokenizer_scored *)memory;
+            list[n].merge.left = left, list[n].merge.right = right, list[n].merge.id = id;
+            list[n++].score = p->entries[i].score;
+        }
+    }
+    t->ties = 1, t->n_merges = n;
+    t->merges = (tokenizer_merge *)malloc((n + 1) * sizeof *t->merges);
+    if (!t->merges) return free(list), tokenizer_no_memory(error);
+    if (n) qsort(list, n, sizeof *list, tokenizer_by_score);
+    for (i = 0; i < n; i++) t->merges[i] = list[i].merge;
+    free(list);
+    return 1;
+}
+
+/* Makes merges be found by the two tokens; with ties those to one token rank alike. */
+static inline int tokenizer_index_merges(tokenizer *t, char *error) {
+    uint32_t rank = 0;
+    if (t->n_merges >= UINT32_MAX) return tokenizer_fail(error, "there are too many merges");
+    t->n_pairs = tokenizer_slots(t->n_merges);
+    t->pairs = (tokenizer_pair *)calloc(t->n_pairs, sizeof *t->pairs);
+    if (!t->pairs) return tokenizer_no_memory(error);
+    for (size_t i = 0; i < t->n_merges; i++) {
+        const tokenizer_merge *m = t->merges + i;
+        tokenizer_pair *pair = tokenizer_pair_of(t, m->left, m->right);
+        if (!t->ties || !i || m->id != m[-1].id) rank = (uint32_t)i;
+        pair->key = ((uint64_t)(uint32_t)m->left << 32 | (uint32_t)m->right) + 1;
+        pair->rank = rank, pair->id = m->id;
+    }
+    return 1;
+}
+
+/* The added token of one of these names, the first that there is; -1. */
+static inline int32_t tokenizer_named(const tokenizer *t, const char *const *names) {
+    for (; *names; names++)
+        for (size_t i = 0; i < t->n_added; i++)
+            if (!strcmp(t->added[i].content, *names)) return t->added[i].id;
+    return -1;
+}
+
+static inline void tokenizer_name_specials(tokenizer *t) {
+    static const char *const bos[] = {"<s>", "<|begin_of_text|>", "<bos>", "<|startoftext|>", "<|endoftext|>", NULL};
+    static const char *const eos[] = {"</s>", "<|end_of_text|>", "<eos>", "<|endoftext|>", NULL};
+    static const char *const pad[] = {"<pad>", "[PAD]", "<|pad|>", NULL}, *const unk[] = {"<unk>", "[UNK]", NULL};
+    static const char *const cls[] = {"[CLS]", NULL}, *const sep[] = {"[SEP]", NULL};
+    static const char *const mask[] = {"[MASK]", "<mask>", NULL};
+    if (t->bos < 0) t->bos = tokenizer_named(t, bos);
+    if (t->eos < 0) t->eos = tokenizer_named(t, eos);
+    if (t->pad < 0) t->pad = tokenizer_named(t, pad);
+    if (t->cls < 0) t->cls = tokenizer_named(t, cls);
+    if (t->sep < 0) t->sep = tokenizer_named(t, sep);
+    if (t->mask < 0) t->mask = tokenizer_named(t, mask);
+    (void)unk;
+}
+
+/* FNV-1a, which is the same on every machine */
+static inline void tokenizer_feed(uint64_t *hash, const char *s, size_t n) {
+    for (size_t i = 0; i < n; i++) *hash = (*hash ^ (unsigned char)s[i]) * 0x100000001B3u;
+}
+
+static inline void tokenizer_feed_number(uint64_t *hash, uint64_t x) {
+    for (int i = 0; i < 8; i++, x >>= 8) *hash = (*hash ^ (x & 255)) * 0x100000001B3u;
+}
+
+static inline void tokenizer_feed_text(uint64_t *hash, const char *s, size_t n) {
+    tokenizer_feed_number(hash, n), tokenizer_feed(hash, s, n);
+}
+
+static inline void tokenizer_feed_steps(uint64_t *hash, const tokenizer_step *s, int n) {
+    tokenizer_feed_number(hash, (uint64_t)n);
+    for (int i = 0; i < n; i++, s++) {
+        const int numbers[] = {s->kind, s->a, s->b, s->c, s->d};
+        for (int k = 0; k < 5; k++) tokenizer_feed_number(hash, (uint64_t)numbers[k]);
+        tokenizer_feed_text(hash, s->from, s->n_from), tokenizer_feed_text(hash, s->to, s->n_to);
+    }
+}
+
+/* The name of all that decides which ids a text gets; what decodes is not part of it. */
+static inline void tokenizer_identify(tokenizer *t) {
+    static const char *const kinds[] = {"bpe", "wordpiece", "unigram"};
+    uint64_t h = 0xCBF29CE484222325u, bits;
+    const uint64_t numbers[] = {(uint64_t)t->kind, (uint64_t)t->byte_level, (uint64_t)t->byte_fallback,
+                                (uint64_t)t->fuse_unk, (uint64_t)t->ignore_merges, (uint64_t)t->word_most,
+                                (uint64_t)t->unk + 1, t->size, t->n_merges, t->n_added, t->before.n, t->after.n};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) tokenizer_feed_number(&h, numbers[i]);
+    tokenizer_feed_text(&h, t->prefix, t->prefix ? strlen(t->prefix) : 0);
+    tokenizer_feed_text(&h, t->suffix, t->suffix ? strlen(t->suffix) : 0);
+    for (size_t i = 0; i < t->size; i++) {
+        if (!(t->flags[i] & TOKENIZER_MODEL)) continue;
+        tokenizer_feed_number(&h, i), tokenizer_feed_text(&h, t->bytes + t->begin[i], t->begin[i + 1] - t->begin[i]);
+        if (t->scores) memcpy(&bits, t->scores + i, 8), tokenizer_feed_number(&h, bits);
+    }
+    for (size_t i = 0; i < t->n_merges; i++)
+        tokenizer_feed_number(&h, (uint64_t)(uint32_t)t->merges[i].left << 32 | (uint32_t)t->merges[i].right);
+    tokenizer_feed_steps(&h, t->normal, t->n_normal), tokenizer_feed_steps(&h, t->pre, t->n_pre);
+    for (size_t i = 0; i < t->n_added; i++) {
+        const tokenizer_added *a = t->added + i;
+        const int set[] = {(int)a->id, a->special, a->left, a->right, a->word, a->normalized};
+        tokenizer_feed_text(&h, a->content, a->n);
+        for (int k = 0; k < 6; k++) tokenizer_feed_number(&h, (uint64_t)set[k]);
+    }
+    for (size_t i = 0; i < t->before.n; i++) tokenizer_feed_number(&h, (uint64_t)t->before.at[i]);
+    for (size_t i = 0; i < t->after.n; i++) tokenizer_feed_number(&h, (uint64_t)t->after.at[i]);
+    snprintf(t->identity, sizeof t->identity, "%s-%08lx%08lx", kinds[t->kind], (unsigned long)(h >> 32),
+             (unsigned long)(h & 0xFFFFFFFFu));
+}
+
+/* May a text be cut between a letter or figure and a blank (1) or line end (2)? Where pre-tokenizers split
+   there in any case, or no token has the two in it. */
+static inline int tokenizer_find_cuts(const tokenizer *t) {
+    int cuts = 3, splits = 0;
+    for (int i = 0; i < t->n_normal; i++) {
+        const tokenizer_step *s = &t->normal[i];
+        for (size_t k = 1; s->kind == TOKENIZER_REPLACE && k < s->n_from; k++)
+            if (s->from[k] == ' ' || s->from[k] == '\n') return 0;
+    }
+    for (size_t i = 0; i < t->n_added; i++) {
+        const tokenizer_added *a = t->added + i;
+        if (a->normalized && (a->right || a->left || strpbrk(a->content, " \t\n\r\xE2"))) return 0;
+    }
+    for (int i = 0; i < t->n_pre; i++) {
+        const tokenizer_step *s = &t->pre[i];
+        if (s->kind == TOKENIZER_BYTES ? s->b : (s->kind == TOKENIZER_PATTERN && s->a <= TOKENIZER_REMOVED) ||
+                                                s->kind == TOKENIZER_SPACES || s->kind == TOKENIZER_WORDS) splits = 1;
+    }
+    if (splits) return cuts;
+    for (size_t id = 0; id < t->size; id++) {
+        const char *s = t->bytes + t->begin[id];
+        size_t n = t->begin[id + 1] - t->begin[id];
+        if (!(t->flags[id] & TOKENIZER_MODEL) || t->flags[id] & TOKENIZER_SPECIAL) continue;
+        for (size_t i = 1; i < n; i++) {
+            int32_t c;
+            if (!tokenizer_letter((unsigned char)s[i - 1] & 127) && !tokenizer_number((unsigned char)s[i - 1] & 127)) continue;
+            tokenizer_char(s + i, n - i, &c);
+            if (c == ' ' || c == 0x2581) cuts &= ~1;
+            if (c == '\n') cuts &= ~2;
+        }
+    }
+    return cuts;
+}
+
+/* Reads what the model is from the outline. */
+static inline int tokenizer_read_model(tokenizer *t, const cJSON *model, char *error) {
+    static const char *const types[] = {"BPE", "WordPiece", "Unigram", NULL};
+    static const char *const fields[] = {
+        "type dropout unk_token continuing_subword_prefix end_of_word_suffix fuse_unk byte_fallback ignore_merges ",
+        "type unk_token continuing_subword_prefix max_input_chars_per_word ", "type unk_id byte_fallback "};
+    const char *type = tokenizer_string(model, "type"), *text, *stranger;
+    const cJSON *dropout = tokenizer_field(model, "dropout");
+    size_t n;
+    int32_t most;
+    if (!type) type = tokenizer_field(model, "max_input_chars_per_word") ? "WordPiece" : "BPE";
+    if ((t->kind = tokenizer_among(type, types)) < 0) return tokenizer_fail(error, "the model %.100s is not known", type);
+    if ((stranger = tokenizer_stranger(model, fields[t->kind])) != NULL)
+        return tokenizer_fail(error, "model %s: the field %.100s is not known", type, stranger);
+    if (cJSON_IsNumber(dropout) && dropout->valuedouble > 0)
+        return tokenizer_fail(error, "model BPE: dropout, which makes ids a matter of chance, is not done here");
+    t->byte_fallback = tokenizer_flag(model, "byte_fallback", 0), t->fuse_unk = tokenizer_flag(model, "fuse_unk", 0);
+    t->ignore_merges = tokenizer_flag(model, "ignore_merges", 0);
+    text = tokenizer_string(model, "continuing_subword_prefix");
+    if (!text && t->kind == TOKENIZER_WORDPIECE) text = "##";
+    if (text && *text && !tokenizer_set_text(&t->prefix, &n, text)) return tokenizer_no_memory(error);
+    text = tokenizer_string(model, "end_of_word_suffix");
+    if (text && *text && !tokenizer_set_text(&t->suffix, &n, text)) return tokenizer_no_memory(error);
+    if ((t->prefix && strlen(t->prefix) > 16) || (t->suffix && strlen(t->suffix) > 16))
+        return tokenizer_fail(error, "model %s: a prefix or suffix of more than 16 bytes", type);
+    if (t->kind != TOKENIZER_WORDPIECE) return 1;
+    most = tokenizer_whole(tokenizer_field(model, "max_input_chars_per_word"));
+    t->word_most = most < 0 ? 100 : (size_t)most;
+    return 1;
+}
+
+/* Finds the unknown token, which the outline names by its text or, for Unigram, by its number. */
+static inline int tokenizer_read_unknown(tokenizer *t, const cJSON *model, char *error) {
+    const char *text = tokenizer_string(model, "unk_token");
+    const cJSON *number = tokenizer_field(model, "unk_id");
+    if (t->kind == TOKENIZER_WORDPIECE && !text) text = "[UNK]";
+    if (text && *text) {
+        const char *names[2];
+        names[0] = text, names[1] = NULL;
+        t->unk = tokenizer_find(t, text, strlen(text));
+        if (t->unk < 0) t->unk = tokenizer_named(t, names);
+        if (t->unk < 0) return tokenizer_fail(error, "the unknown token %.100s is not in the vocabulary", text);
+    } else if (number && !cJSON_IsNull(number)) {
+        t->unk = tokenizer_whole(number);
+        if (t->unk < 0 || (size_t)t->unk >= t->size) return tokenizer_fail(error, "the unknown token has a wrong id");
+    }
+    if (t->unk < 0 || t->kind != TOKENIZER_BPE) t->fuse_unk = 0;
+    return 1;
+}
+
+static inline int tokenizer_check_steps(tokenizer *t, char *error) {
+    int from_bytes = 0;
+    size_t grown = t->longest + 1;
+    for (int i = 0; i < t->n_pre; i++)
+        if (t->pre[i].kind == TOKENIZER_BYTES) t->byte_level = 1;
+    for (int i = 0; i < t->n_decode; i++) {
+        const tokenizer_step *s = &t->decode[i];
+        from_bytes |= s->kind == TOKENIZER_FROM_BYTES;
+        if (s->n_to > s->n_from && s->kind == TOKENIZER_EXCHANGE) grown *= (s->n_to + s->n_from - 1) / s->n_from;
+        if (s->kind == TOKENIZER_CUT && s->b)
+            for (int k = 0; k < i; k++)
+                if (t->decode[k].kind == TOKENIZER_FUSE)
+                    return tokenizer_fail(error, "decoder Strip: nothing can be cut off the end of a whole text");
+        if (grown > (size_t)1 << 28) return tokenizer_fail(error, "decoder Replace: texts would become too long");
+    }
+    t->longest = grown;
+    if (t->byte_level && t->kind != TOKENIZER_BPE)
+        return tokenizer_fail(error, "pre-tokenizer ByteLevel is known with the model BPE only");
+    if (t->byte_level != from_bytes)
+        return tokenizer_fail(error, "%s ByteLevel alone, without the %s, is not known",
+                              from_bytes ? "decoder" : "pre-tokenizer", from_bytes ? "pre-tokenizer" : "decoder");
+    return 1;
+}
+
+static inline int tokenizer_assemble(tokenizer *t, const cJSON *outline, tokenizer_parts *p, char *error) {
+    const cJSON *model = tokenizer_field(outline, "model");
+    if (!tokenizer_read_model(t, model, error) ||
+        !tokenizer_read_steps(0, tokenizer_field(outline, "normalizer"), t->normal, &t->n_normal, error) ||
+        !tokenizer_read_steps(1, tokenizer_field(outline, "pre_tokenizer"), t->pre, &t->n_pre, error) ||
+        !tokenizer_read_steps(2, tokenizer_field(outline, "decoder"), t->decode, &t->n_decode, error) ||
+        !tokenizer_read_processor(t, tokenizer_field(outline, "post_processor"), error) ||
+        !tokenizer_check_steps(t, error) ||
+        !tokenizer_read_added(t, tokenizer_field(outline, "added_tokens"), error) ||
+        !tokenizer_number_tokens(t, p, error) || !tokenizer_check_steps(t, error) ||
+        !tokenizer_index_tokens(t, error) || !tokenizer_read_unknown(t, model, error) ||
+        !tokenizer_index_added(t, error)) return 0;
+    if (!t->size) return tokenizer_fail(error, "there are no tokens");
+    if (t->kind == TOKENIZER_BPE && !(p->by_score ? tokenizer_score_rules(t, p, error) : tokenizer_read_rules(t, p, error)))
+        return 0;
+    if (t->kind == TOKENIZER_BPE && !tokenizer_index_merges(t, error)) return 0;
+    for (size_t i = 0; i < p->n; i++)
+        if (p->entries[i].score < t->least_score) t->least_score = p->entries[i].score;
+    for (size_t i = 0; i < t->before.n + t->after.n; i++) {
+        int32_t id = i < t->before.n ? t->before.at[i] : t->after.at[i - t->before.n];
+        if ((size_t)id >= t->size) return tokenizer_fail(error, "the post-processor adds the token %ld, which there is not", (long)id);
+    }
+    tokenizer_name_specials(t);
+    tokenizer_identify(t);
+    t->cuts = tokenizer_find_cuts(t);
+    t->outline = cJSON_PrintUnformatted(outline);
+    return t->outline ? 1 : tokenizer_no_memory(error);
+}
+
+/* A zeroed tokenizer without special tokens; builds it from an outline and what goes with that, or leaves it
+   closed. `name` stands before the error line. */
+static inline int tokenizer_build(tokenizer *t, const cJSON *outline, tokenizer_parts *p, const char *name, char *error) {
+    char line[TOKENIZER_ERROR];
+    memset(t, 0, sizeof *t);
+    t->bos = t->eos = t->pad = t->unk = t->cls = t->sep = t->mask = -1;
+    if (tokenizer_assemble(t, outline, p, line)) return 1;
+    tokenizer_close(t);
+    return tokenizer_fail(error, "%.200s: %s", name, line);
+}
+
+/* ---- tokenizer.json ---- */
+
+/* cJSON ends a string at \u0000; such files are refused. */
+static inline int tokenizer_has_zero(const char *s, size_t n) {
+    for (size_t i = 0; i + 5 < n; i++) {
+        if (s[i] != '\\') continue;
+        if (!memcmp(s + i + 1, "u0000", 5)) return 1;
+        i++;
+    }
+    return 0;
+}
+
+/* Fills the parts from a model; strings are the JSON's. */
+static inline int tokenizer_json_parts(const cJSON *vocabulary, const cJSON *merges, tokenizer_parts *p, char *error) {
+    const cJSON *one;
+    int32_t id = 0;
+    int list = cJSON_IsArray(vocabulary);
+    if (!list && !cJSON_IsObject(vocabulary)) return tokenizer_fail(error, "the model has no vocab");
+    cJSON_ArrayForEach(one, vocabulary) {
+        const cJSON *score = list ? cJSON_GetArrayItem(one, 1) : NULL;
+        const char *s = list ? cJSON_GetStringValue(cJSON_GetArrayItem(one, 0)) : one->string;
+        if (!list) id = tokenizer_whole(one);
+        if (!s || id < 0 || (list && !cJSON_IsNumber(score)))
+            return tokenizer_fail(error, "the token %.100s of the vocab has no %s", s ? s : "", list ? "score" : "id");
+        if (!tokenizer_put_entry(p, s, strlen(s), id++, list ? score->valuedouble : 0)) return tokenizer_no_memory(error);
+    }
+    cJSON_ArrayForEach(one, merges) {
+        const char *left = cJSON_GetStringValue(one), *right = left ? strchr(left, ' ') : NULL;
+        size_t n = right ? (size_t)(right++ - left) : 0;
+        if (cJSON_IsArray(one) && cJSON_GetArraySize(one) == 2) {
+            left = cJSON_GetStringValue(cJSON_GetArrayItem(one, 0)), right = cJSON_GetStringValue(cJSON_GetArrayItem(one, 1));
+            n = left ? strlen(left) : 0;
+        } else if (right && strchr(right, ' ')) right = NULL;
+        if (!left || !right || !n || !*right)
+            return tokenizer_fail(error, "merge %zu is not of two tokens", p->n_rules + 1);
+        if (!tokenizer_put_rule(p, left, n, right, strlen(right))) return tokenizer_no_memory(error);
+    }
+    return 1;
+}
+
+static inline int tokenizer_read_json(tokenizer *t, const char *text, size_t n, const char *name, char *error) {
+    cJSON *json = tokenizer_has_zero(text, n) ? NULL : cJSON_ParseWithLength(text, n), *vocabulary, *merges, *model;
+    tokenizer_parts p;
+    char line[TOKENIZER_ERROR];
+    int done;
+    memset(&p, 0, sizeof p), memset(t, 0, sizeof *t);
+    if (!json) return tokenizer_fail(error, tokenizer_has_zero(text, n) ? "%.200s: a token with a zero in it is not known"
+                                                                        : "%.200s: this is no JSON", name);
+    model = cJSON_GetObjectItemCaseSensitive(json, "model");
+    vocabulary = cJSON_DetachItemFromObjectCaseSensitive(model, "vocab");
+    merges = cJSON_DetachItemFromObjectCaseSensitive(model, "merges");
+    done = tokenizer_json_parts(vocabulary, merges, &p, line) || tokenizer_fail(error, "%.200s: %s", name, line);
+    done = done && tokenizer_build(t, json, &p, name, error);
+    tokenizer_parts_close(&p);
+    cJSON_Delete(vocabulary), cJSON_Delete(merges), cJSON_Delete(json);
+    return done;
+}
+
+/* ---- Other files: their outlines, in which ' stands for " ---- */
+
+static inline cJSON *tokenizer_outline(const char *text) {
+    char *copy = tokenizer_copy(text, strlen(text));
+    cJSON *json = NULL;
+    for (char *at = copy; at && *at; at++)
+        if (*at == '\'') *at = '"';
+    if (copy) json = cJSON_Parse(copy);
+    free(copy);
+    return json;
+}
+
+/* Adds a special token to an outline. */
+static inline int tokenizer_outline_token(cJSON *outline, int32_t id, const char *content) {
+    cJSON *list = cJSON_GetObjectItemCaseSensitive(outline, "added_tokens"), *one;
+    if (!list && !(list = cJSON_AddArrayToObject(outline, "added_tokens"))) return 0;
+    if (!(one = cJSON_CreateObject()) || !cJSON_AddItemToArray(list, one)) return cJSON_Delete(one), 0;
+    return cJSON_AddNumberToObject(one, "id", id) && cJSON_AddStringToObject(one, "content", content) &&
+           cJSON_AddFalseToObject(one, "single_word") && cJSON_AddFalseToObject(one, "lstrip") &&
+           cJSON_AddFalseToObject(one, "rstrip") && cJSON_AddFalseToObject(one, "normalized") &&
+           cJSON_AddTrueToObject(one, "special");
+}
+
+/* The next line of a text without its end; 0 behind the last. */
+static inline int tokenizer_line(const char **at, const char *end, const char **line, size_t *n) {
+    const char *stop;
+    if (*at >= end) return 0;
+    stop = (const char *)memchr(*at, '\n', (size_t)(end - *at));
+    *line = *at, *n = (size_t)((stop ? stop : end) - *at), *at = stop ? stop + 1 : end;
+    if (*n && (*line)[*n - 1] == '\r') --*n;
+    return 1;
+}
+
+/* GPT-2's encoder.json or vocab.json, and vocab.bpe or merges.txt. */
+static inline int tokenizer_read_pairs(tokenizer *t, const char *vocabulary, size_t n, const char *merges, size_t n_merges,
+                                       const char *name, char *error) {
+    cJSON *json = tokenizer_has_zero(vocabulary, n) ? NULL : cJSON_ParseWithLength(vocabulary, n), *end;
+    cJSON *outline = tokenizer_outline(
+        "{'version':'1.0','truncation':null,'padding':null,'added_tokens':[],'normalizer':null,'pre_tokenizer':"
+        "{'type':'ByteLevel','add_prefix_space':false,'trim_offsets':true,'use_regex':true},'post_processor':"
+        "{'type':'ByteLevel','add_prefix_space':true,'trim_offsets':false,'use_regex':true},'decoder':"
+        "{'type':'ByteLevel','add_prefix_space':true,'trim_offsets':true,'use_regex':true},'model':{'type':'BPE',"
+        "'dropout':null,'unk_token':null,'continuing_subword_prefix':null,'end_of_word_suffix':null,"
+        "'fuse_unk':false,'byte_fallback':false,'ignore_merges':false}}");
+    const char *at = merges, *line, *blank;
+    size_t length;
+    tokenizer_parts p;
+    int done = 1;
+    memset(&p, 0, sizeof p), memset(t, 0, sizeof *t);
+    if (!json || !outline) {
+        cJSON_Delete(json), cJSON_Delete(outline);
+        return tokenizer_fail(error, "%.200s: this is no JSON", name);
+    }
+    done = tokenizer_json_parts(json, NULL, &p, error);
+    while (done && tokenizer_line(&at, merges + n_merges, &line, &length)) {
+        if (!length || (line == merges && length > 8 && !memcmp(line, "#version", 8))) continue;
+        blank = (const char *)memchr(line, ' ', length);
+        if (!blank || blank == line || blank + 1 == line + length || memchr(blank + 1, ' ', (size_t)(line + length - blank - 1)))
+            done = tokenizer_fail(error, "%.200s: merge %zu is not of two tokens", name, p.n_rules + 1);
+        else if (!tokenizer_put_rule(&p, line, (size_t)(blank - line), blank + 1, (size_t)(line + length - blank - 1)))
+            done = tokenizer_no_memory(error);
+        if (done && length > 4 && !memcmp(line + length - 4, "</w>", 4))
+            done = tokenizer_fail(error, "%.200s: merges with </w> need their tokenizer.json", name);
+    }
+    end = cJSON_GetObjectItemCaseSensitive(json, "<|endoftext|>");
+    if (done && end && !tokenizer_outline_token(outline, tokenizer_whole(end), end->string)) done = tokenizer_no_memory(error);
+    done = done && tokenizer_build(t, outline, &p, name, error);
+    tokenizer_parts_close(&p);
+    cJSON_Delete(json), cJSON_Delete(outline);
+    return done;
+}
+
+/* BERT's vocab.txt: a token a line. */
+static inline int tokenizer_read_lines(tokenizer *t, const char *text, size_t n, int lowercase, const char *name, char *error) {
+    static const char *const specials[] = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", NULL};
+    cJSON *outline = tokenizer_outline(
+        "{'version':'1.0','truncation':null,'padding':null,'added_tokens':[],'normalizer':{'type':'BertNormalizer',"
+        "'clean_text':true,'handle_chinese_chars':true,'strip_accents':null,'lowercase':true},'pre_tokenizer':"
+        "{'type':'BertPreTokenizer'},'decoder':{'type':'WordPiece','prefix':'##','cleanup':true},'model':"
+        "{'type':'WordPiece','unk_token':'[UNK]','continuing_subword_prefix':'##','max_input_chars_per_word':100}}");
+    cJSON *processor, *pair;
+    const char *at = text, *line;
+    size_t length;
+    int32_t id = 0, found[5] = {-1, -1, -1, -1, -1};
+    tokenizer_parts p;
+    int done = outline != NULL;
+    memset(&p, 0, sizeof p), memset(t, 0, sizeof *t);
+    if (done && !lowercase)
+        cJSON_ReplaceItemInObjectCaseSensitive(cJSON_GetObjectItemCaseSensitive(outline, "normalizer"), "lowercase", cJSON_CreateFalse());
+    while (done && id < 0x7FFFFFFF && tokenizer_line(&at, text + n, &line, &length)) {
+        for (int k = 0; k < 5; k++)
+            if (length == strlen(specials[k]) && !memcmp(line, specials[k], length) && found[k] < 0) found[k] = id;
+        done = tokenizer_put_entry(&p, line, length, id++, 0);
+    }
+    for (int k = 0; done && k < 5; k++)
+        if (found[k] >= 0) done = tokenizer_outline_token(outline, found[k], specials[k]);
+    if (done && found[2] >= 0 && found[3] >= 0) {
+        processor = cJSON_AddObjectToObject(outline, "post_processor");
+        done = processor && cJSON_AddStringToObject(processor, "type", "BertProcessing");
+        for (int k = 3; done && k >= 2; k--) {
+            pair = cJSON_AddArrayToObject(processor, k == 3 ? "sep" : "cls");
+            done = pair && cJSON_AddItemToArray(pair, cJSON_CreateString(specials[k])) &&
+                   cJSON_AddItemToArray(pair, cJSON_CreateNumber(found[k]));
+        }
+    }
+    if (!done) tokenizer_no_memory(error);
+    done = done && tokenizer_build(t, outline, &p, name, error);
+    tokenizer_parts_close(&p), cJSON_Delete(outline);
+    return done;
+}
+
+/* ---- Opening ---- */
+
+/* A file in memory of malloc; 0 where it cannot be read (*found: whether it is there). */
+static inline char *tokenizer_load(const char *path, size_t *n, char *error) {
+    FILE *file = fopen(path, "rb");
+    tokenizer_bytes bytes;
+    char *part = (char *)malloc(TOKENIZER_CHUNK);
+    size_t got;
+    int bad = 0;
+    memset(&bytes, 0, sizeof bytes);
+    if (!file || !part) {
+        if (file) fclose(file);
+        free(part);
+        return tokenizer_fail(error, "cannot open %.300s", path), (char *)NULL;
+    }
+    while (!bad && (got = fread(part, 1, TOKENIZER_CHUNK, file)) > 0)
+        bad = bytes.n > (size_t)1 << 30 || !tokenizer_put(&bytes, part, got);
+    if (bad) tokenizer_fail(error, "%.300s is too large for a tokenizer", path);
+    else if (ferror(file)) bad = !tokenizer_fail(error, "cannot read %.300s", path);
+    if (!bad && !tokenizer_put(&bytes, "", 0)) bad = !tokenizer_no_memory(error);
+    fclose(file), free(part);
+    if (bad) return free(bytes.at), (char *)NULL;
+    *n = bytes.n;
+    return bytes.at;
+}
+
+/* Reads a tokenizer from n bytes in memory: tokenizer.json, vocab.txt, llama2.c's .bin, GGUF. `name` stands
+   before the error line. */
+static inline int tokenizer_read(tokenizer *t, const void *bytes, size_t n, const char *name, char *error) {
+    const char *s = (const char *)bytes;
+    size_t at = 0;
+    memset(t, 0, sizeof *t);
+    if (n >= 3 && !memcmp(s, "\xEF\xBB\xBF", 3)) s += 3, n -= 3;
+    while (at < n && (s[at] == ' ' || s[at] == '\n' || s[at] == '\r' || s[at] == '\t')) at++;
+    if (at < n && s[at] == '{') return tokenizer_read_json(t, s, n, name, error);
+    for (at = 0; at + 5 <= n; at++) {
+        const char *hit = (const char *)memchr(s + at, '[', n - at - 4);
+        if (!hit) break;
+        at = (size_t)(hit - s);
+        if (!memcmp(hit, "[UNK]", 5)) return tokenizer_read_lines(t, s, n, 1, name, error);
+    }
+    return tokenizer_fail(error, "%.200s: this is no tokenizer that is known here", name);
+}
+
+/* Opens a tokenizer: a file of any known kind, or a folder with tokenizer.json, encoder.json + vocab.bpe,
+   vocab.json + merges.txt or vocab.txt. */
+static inline int tokenizer_open(tokenizer *t, const char *path, char *error) {
+    static const char *const files[][2] = {{"tokenizer.json", NULL}, {"encoder.json", "vocab.bpe"},
+                                           {"vocab.json", "merges.txt"}, {"vocab.txt", NULL}};
+    char name[2][4096], ignored[TOKENIZER_ERROR], *text, *more;
+    size_t n, n_more;
+    int done, length = snprintf(name[0], sizeof name[0], "%s", path);
+    memset(t, 0, sizeof *t);
+    if (length < 0 || length > 4000) return tokenizer_fail(error, "the path of a tokenizer is too long");
+    if ((text = tokenizer_load(path, &n, error)) != NULL) {
+        done = tokenizer_read(t, text, n, path, error);
+        return free(text), done;
+    }
+    for (size_t i = 0; i < 4; i++) {
+        for (int k = 0; k < 2; k++) snprintf(name[k], sizeof name[k], "%.4000s/%s", path, files[i][k] ? files[i][k] : "");
+        if (!(text = tokenizer_load(name[0], &n, ignored))) continue;
+        if (!files[i][1]) return done = tokenizer_read(t, text, n, name[0], error), free(text), done;
+        if ((more = tokenizer_load(name[1], &n_more, error)) != NULL)
+            done = tokenizer_read_pairs(t, text, n, more, n_more, path, error);
+        else done = 0;
+        return free(text), free(more), done;
+    }
+    return 0;
+}
+
+#endif

@@ -1,0 +1,165 @@
+/* Text to tokens and back, with the tokenizers of other people's models (--help lists everything):
+       cc -O2 -I. examples/tools/tokens.c -o build/tokens -lutf8proc -lcjson
+       build/tokens encode TOKENIZER < text > ids
+       build/tokens decode TOKENIZER < ids > text
+       build/tokens inspect TOKENIZER */
+#include "../tokenizer.h"
+#include "streams.h"
+
+static char failure[TEXT_ERROR];
+static tokenizer tok;
+
+static int die(int status, const char *what, const char *which) {
+    char line[TEXT_ERROR];
+    text_fail(line, "%s%s", what, which);
+    fprintf(stderr, "tokens: %s\n", line);
+    exit(status);
+}
+
+static void must(int done) {
+    if (!done) die(1, failure, "");
+}
+
+static void help(void) {
+    puts("build/tokens COMMAND TOKENIZER [OPTION...]\n"
+         "  TOKENIZER        tokenizer.json, vocab.txt, llama2.c's .bin, GGUF; or a folder with tokenizer.json,\n"
+         "                   encoder.json + vocab.bpe, vocab.json + merges.txt or vocab.txt\n"
+         "  encode           reads a text, prints the numbers of its tokens, one a line\n"
+         "    --binary       2 bytes each, little-endian, of vocabularies above 65,536 tokens 4\n"
+         "    --special      with what the tokenizer's template adds: <s>, [CLS] .. [SEP]\n"
+         "    --plain        special tokens in the text are text like any other\n"
+         "  decode           reads numbers, prints their text\n"
+         "    --binary       as above\n"
+         "    --skip-special leaves special tokens out\n"
+         "  inspect          what kind it is, its size, special tokens, longest token, identity, first merges\n"
+         "    --ids          instead: every token, one a line: number, a blank, what it decodes to");
+}
+
+/* Writes ids as asked for. */
+static void write_ids(const tokenizer_ids *ids, int width) {
+    for (size_t i = 0; i < ids->n; i++) {
+        uint32_t id = (uint32_t)ids->at[i];
+        if (!width) printf("%lu\n", (unsigned long)id);
+        else for (int k = 0; k < width; k++) putchar((int)(id >> 8 * k & 255));
+    }
+}
+
+static void encode(int special, int width) {
+    static char part[1 << 16];
+    tokenizer_stream stream;
+    tokenizer_ids ids = {NULL, 0, 0};
+    size_t n;
+    tokenizer_stream_open(&stream, &tok, special);
+    while (!ferror(stdout) && (n = fread(part, 1, sizeof part, stdin)) > 0) {
+        must(tokenizer_stream_put(&stream, part, n, &ids, failure));
+        write_ids(&ids, width), ids.n = 0;
+    }
+    if (ferror(stdin)) die(1, "cannot read the standard input", "");
+    must(tokenizer_stream_end(&stream, &ids, failure));
+    write_ids(&ids, width);
+    tokenizer_ids_free(&ids), tokenizer_stream_close(&stream);
+}
+
+/* The next number of the standard input; 0 at its end. */
+static int next_id(int width, int32_t *id) {
+    char digits[24];
+    uint64_t n = 0;
+    int c = getchar(), i = 0;
+    if (width) {
+        for (; i < width && c != EOF; i++, c = i < width ? getchar() : c) n |= (uint64_t)c << 8 * i;
+        if (i && i < width) die(1, "the last number is cut off", "");
+    } else {
+        while (c == ' ' || c == '\n' || c == '\r' || c == '\t' || c == ',') c = getchar();
+        for (; c != EOF && c != ' ' && c != '\n' && c != '\r' && c != '\t' && c != ',' && i < 23; c = getchar())
+            digits[i++] = (char)c;
+        digits[i] = 0;
+        if (i && !text_whole(digits, &n)) die(1, "not the number of a token: ", digits);
+    }
+    if (ferror(stdin)) die(1, "cannot read the standard input", "");
+    if (!i) return 0;
+    if (n >= tok.size || !(tok.flags[n] & TOKENIZER_THERE)) {
+        snprintf(digits, sizeof digits, "%llu", (unsigned long long)n);
+        die(1, "there is no token of the number ", digits);
+    }
+    *id = (int32_t)n;
+    return 1;
+}
+
+static void decode(int skip, int width) {
+    tokenizer_decoder state = {0, {0}, 0, 0, 0, 0};
+    char *out = (char *)malloc(tok.longest + 8);
+    int32_t id;
+    if (!out) die(1, "no memory", "");
+    state.skip_special = skip;
+    while (!ferror(stdout) && next_id(width, &id)) fwrite(out, 1, tokenizer_decode(&tok, &state, id, out), stdout);
+    fwrite(out, 1, tokenizer_decode_end(&state, out), stdout);
+    free(out);
+}
+
+/* Prints the bytes of a token so that one sees them and no terminal does anything else. */
+static void show(int32_t id) {
+    size_t at = tok.begin[id], end = tok.begin[id + 1], length;
+    uint32_t c;
+    for (; at < end; at += length) {
+        length = text_decode(tok.bytes + at, end - at, &c);
+        if (c == '\\' || c == '\n' || c == '\t') printf("\\%c", c == '\n' ? 'n' : c == '\t' ? 't' : '\\');
+        else if (!text_steers(c)) fwrite(tok.bytes + at, 1, length, stdout);
+        else for (size_t i = 0; i < length; i++) printf("\\x%02x", (unsigned)(unsigned char)tok.bytes[at + i]);
+    }
+}
+
+static void list_tokens(void) {
+    for (int32_t id = 0; (size_t)id < tok.size; id++)
+        if (tok.flags[id] & TOKENIZER_THERE) printf("%ld ", (long)id), show(id), putchar('\n');
+}
+
+static void inspect(void) {
+    static const char *const kinds[] = {"BPE", "WordPiece", "Unigram"};
+    const char *const names[] = {"bos", "eos", "pad", "unk", "cls", "sep", "mask"};
+    const int32_t ids[] = {tok.bos, tok.eos, tok.pad, tok.unk, tok.cls, tok.sep, tok.mask};
+    size_t longest = 0;
+    printf("%-12s%s%s\n", "identity", tok.identity, "");
+    printf("%-12s%s%s%s\n", "kind", tok.byte_level ? "byte-level " : "", kinds[tok.kind],
+           tok.byte_fallback ? " with byte fallback" : "");
+    printf("%-12s%zu tokens, %zu merges, %zu added\n", "size", tok.size, tok.n_merges, tok.n_added);
+    for (int i = 0; i < 7; i++)
+        if (ids[i] >= 0) printf("%-12s%ld ", names[i], (long)ids[i]), show(ids[i]), putchar('\n');
+    for (size_t i = 0; i < tok.size; i++)
+        if (tokenizer_length(&tok, (int32_t)i) > tokenizer_length(&tok, (int32_t)longest)) longest = i;
+    printf("%-12s%zu bytes: %zu ", "longest", tokenizer_length(&tok, (int32_t)longest), longest);
+    show((int32_t)longest), putchar('\n');
+    for (size_t i = 0; i < tok.n_merges && i < 8; i++) {
+        printf("%-12s", i ? "" : "merges"), show(tok.merges[i].left), printf(" + ");
+        show(tok.merges[i].right), putchar('\n');
+    }
+}
+
+int main(int argc, char **argv) {
+    const char *command = argc > 1 ? argv[1] : "", *path = NULL;
+    int binary = 0, special = 0, skip = 0, ids = 0, width;
+    text_open_streams();
+    if (!*command || !strcmp(command, "--help")) return help(), !text_close_output();
+    for (int i = 2; i < argc; i++) {
+        if (!strcmp(argv[i], "--binary")) binary = 1;
+        else if (!strcmp(argv[i], "--special")) special |= TOKENIZER_TEMPLATE;
+        else if (!strcmp(argv[i], "--plain")) special |= TOKENIZER_PLAIN;
+        else if (!strcmp(argv[i], "--skip-special")) skip = 1;
+        else if (!strcmp(argv[i], "--ids")) ids = 1;
+        else if (!strcmp(argv[i], "--help")) return help(), !text_close_output();
+        else if (*argv[i] == '-') die(2, "see --help; there is no option ", argv[i]);
+        else if (path) die(2, "one tokenizer is enough, what is ", argv[i]);
+        else path = argv[i];
+    }
+    if (strcmp(command, "encode") && strcmp(command, "decode") && strcmp(command, "inspect"))
+        die(2, "see --help; there is no command ", command);
+    if (!path) die(2, "see --help; a tokenizer is missing after ", command);
+    must(tokenizer_open(&tok, path, failure));
+    width = !binary ? 0 : tok.size <= 65536 ? 2 : 4;
+    if (*command == 'e') encode(special, width);
+    else if (*command == 'd') decode(skip, width);
+    else if (ids) list_tokens();
+    else inspect();
+    tokenizer_close(&tok);
+    if (!text_close_output()) die(1, "cannot write to the standard output", "");
+    return 0;
+}
