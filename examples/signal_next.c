@@ -147,7 +147,7 @@ static void stream(cmha_model *model) {
 }
 
 int main(int argc, char **argv) {
-    const place both[2] = {{cmha_model_table(), &mc}, {cmha_trainer_table(), &tc}};
+    const settable both[2] = {{cmha_model_table(), &mc}, {cmha_trainer_table(), &tc}};
     const char *kind;
     int n_set = 0;
     start_program(argv);

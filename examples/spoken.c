@@ -230,7 +230,7 @@ static int help(void) {
 
 /* The configuration of a kind; `settings` are the arguments of --set. */
 static void configure(const char *kind, char **settings, int n_set) {
-    const place both[2] = {{cmha_model_table(), &mc}, {cmha_trainer_table(), &tc}};
+    const settable both[2] = {{cmha_model_table(), &mc}, {cmha_trainer_table(), &tc}};
     check(cmha_preset(&ctx, "encoder", &mc, &tc));
     check(cmha_config_set_all(&ctx, cmha_model_table(), &mc, "tokens=0 vocabulary=0 token_types=0 classes=10 "
                               "delta_init=rope_start n_layers=2 d_model=64 d_ff=128 dropout=0.05"));

@@ -19,7 +19,7 @@ trains() {
     run=$!
 }
 rows() { # of every step there is one; a kill may have left a step twice
-    for step in $(seq 1 "$2"); do grep -q "^$step,[^,]*,[^,]*,[^,]*,[^,]*,[0-9]*\$" "$1" || { echo "no row of step $step" > "$W/out"; return 1; }; done
+    for step in $(seq 1 "$2"); do grep -q "^$step,[^,]*,[^,]*,[^,]*,[^,]*,[0-9]*,[0-9.]*,[0-9.]*\$" "$1" || { echo "no row of step $step" > "$W/out"; return 1; }; done
 }
 
 steps=200

@@ -169,13 +169,6 @@ static int read_table(const char *path) {
     return good;
 }
 
-static int read_vocabulary(const char *path) {
-    text_vocabulary v;
-    int good = text_vocabulary_load(&v, path, error);
-    if (good) text_vocabulary_close(&v);
-    return good;
-}
-
 static int read_labels(const char *path) {
     text_labels l;
     int good = text_labels_load(&l, path, error);
@@ -189,8 +182,7 @@ static const struct reader {
 } readers[] = {{"cmha_archive_open", read_archive},      {"cmha_model_open", read_model},
                {"cmha_model_read, strict", read_strict}, {"cmha_trainer_read", read_trainer},
                {"cmha_model_read", read_loose},          {"cmha_tokens_open", read_tokens},
-               {"text_table_load", read_table},          {"text_vocabulary_load", read_vocabulary},
-               {"text_labels_load", read_labels}};
+               {"text_table_load", read_table},          {"text_labels_load", read_labels}};
 /* of archives; of those that need all weights */
 enum { ARCHIVES = 5, WEIGHTS = 4, READERS = sizeof readers / sizeof *readers };
 

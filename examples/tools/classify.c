@@ -8,15 +8,15 @@
 #define PROGRAM "classify"
 #include "options.h"
 #include "metrics.h"
-#include "text.h"
+#include "batches.h"
 
 #include <math.h>
 #include <signal.h>
 #include <time.h>
 
 enum {
-    TASK, TRAIN, DEV, PREDICT, MODEL, COLUMNS, VOCAB, PRESET, ATTENTION, METRIC, WEIGHTS, MLM, EPOCHS, ROWS,
-    SEED, THREADS, BATCH, LENGTH, LR, OUT, QUIET, HELP, FREEZE, RATE, SET, N_OPTIONS
+    TASK, TRAIN, DEV, PREDICT, MODEL, COLUMNS, TOKENIZER, VOCAB, PRESET, ATTENTION, METRIC, WEIGHTS, MLM,
+    EPOCHS, ROWS, SEED, THREADS, BATCH, LENGTH, LR, OUT, QUIET, HELP, FREEZE, RATE, SET, N_OPTIONS
 };
 static setting option[N_OPTIONS] = {
     {"--task", NULL,
@@ -28,7 +28,10 @@ static setting option[N_OPTIONS] = {
     {"--model", "classify.safetensors", "the checkpoint to label with; its CHECKPOINT.labels lies beside it"},
     {"--columns", NULL,
      "LABEL,TEXT[,TEXT] by name or number; with --predict TEXT[,TEXT]. A name makes the first line a header"},
-    {"--vocab", NULL, "BERT's vocab.txt (WordPiece, lower case); else the tokens are bytes"},
+    {"--tokenizer", NULL,
+     "the texts' tokenizer, such as BERT's vocab.txt; else the tokens are bytes, or the model's own with "
+     "--predict"},
+    {"--vocab", NULL, "the same"},
     {"--preset", "encoder",
      "encoder | cope | mobiusbert | mobroformer | crat | ...: where the fields start, see cmha.h"},
     {"--attention", NULL, "a kind of the list below; else the preset's"},
@@ -74,7 +77,7 @@ typedef struct rows { /* of a file */
 
 static cmha_model_config mc;
 static cmha_trainer_config tc;
-static text_vocabulary vocabulary;
+static codec words;
 static text_labels labels;
 static char columns[3][256];
 static const char *class_names; /* for numbered classes, "zero,one" */
@@ -119,7 +122,7 @@ static void set_columns(const char *list, int skip) {
 }
 
 static void configure(int argc, char **argv) {
-    const place both[2] = {{cmha_model_table(), &mc}, {cmha_trainer_table(), &tc}};
+    const settable both[2] = {{cmha_model_table(), &mc}, {cmha_trainer_table(), &tc}};
     int n_set = 0, o;
     const char *rest = read_options(option, N_OPTIONS, 1u << QUIET | 1u << HELP, argc, argv, &n_set);
     if (rest) complain(2, "see --help; what is ", rest);
@@ -158,6 +161,13 @@ static int help(void) {
 
 /* ---- Rows and batches ---- */
 
+/* What turns texts into tokens: the tokenizer of the command line, that of a model, or bytes. */
+static void open_words(const char *model, const char *identity) {
+    const char *given = option[TOKENIZER].value ? option[TOKENIZER].value : option[VOCAB].value;
+    must(codec_open(&words, given, model, identity, 0, failure));
+    codec_add_specials(&words);
+}
+
 static void read_rows(rows *r, const char *path, int labelled) {
     const char *const names[3] = {columns[0], columns[1], columns[2]};
     int second = n_columns - labelled == 2 ? labelled + 1 : -1;
@@ -170,7 +180,7 @@ static void read_rows(rows *r, const char *path, int labelled) {
         complain(!rest, rest ? "warning, left out: " : "", failure);
     }
     if (labelled && !r->table.rows) complain(1, "there are no rows in ", path);
-    must(text_examples_encode(&r->examples, &vocabulary, &r->table, labelled, second, tc.length, failure));
+    must(text_examples_encode(&r->examples, &words, &r->table, labelled, second, tc.length, failure));
     r->n = r->table.rows;
     r->order = take(r->n, sizeof *r->order), r->turn = take(r->n, sizeof *r->turn),
     r->label = take(r->n, sizeof *r->label);
@@ -199,7 +209,7 @@ static cmha_batch lay_out(const rows *r, size_t which) {
     const size_t *order = r->order + which * tc.batch, left = r->n - which * tc.batch;
     cmha_batch b = {.ids = room.ids, .types = room.types, .key_mask = room.mask,
                     .batch = left < tc.batch ? left : tc.batch};
-    b.length = text_batch(&r->examples, order, b.batch, 8, tc.length, vocabulary.pad, room.ids, room.types,
+    b.length = text_batch(&r->examples, order, b.batch, 8, tc.length, words.pad, room.ids, room.types,
                           room.mask);
     for (size_t i = 0; i < b.batch; i++) room.labels[i] = (cmha_real)r->label[order[i]];
     return b;
@@ -242,8 +252,8 @@ static void hide(cmha_batch *b, size_t step) {
     size_t n = b->batch * b->length, i;
     cmha_rng rng = cmha_rng_make(ctx.config.seed, step);
     for (i = 0; i < n; i++)
-        room.may_hide[i] = room.mask[i] && room.ids[i] != vocabulary.cls && room.ids[i] != vocabulary.sep;
-    cmha_mask_tokens(room.ids, room.targets, n, room.may_hide, vocabulary.size, vocabulary.mask, tc.mask_rate,
+        room.may_hide[i] = room.mask[i] && room.ids[i] != words.cls && room.ids[i] != words.sep;
+    cmha_mask_tokens(room.ids, room.targets, n, room.may_hide, words.size, words.mask, tc.mask_rate,
                      &rng);
     b->targets = room.targets;
 }
@@ -251,6 +261,7 @@ static void hide(cmha_batch *b, size_t step) {
 static void save(cmha_model *model) {
     char path[4096];
     check(cmha_model_save(model, option[OUT].value));
+    must(codec_save(&words, option[OUT].value, failure));
     snprintf(path, sizeof path, "%s.labels", option[OUT].value);
     must(text_labels_save(&labels, path, failure));
 }
@@ -266,18 +277,6 @@ static void step_on(cmha_trainer *trainer, const rows *train, size_t which, int 
     bad = status == CMHA_ERR_NOT_FINITE ? bad + 1 : 0;
     if (bad && bad < 10) complain(0, "step skipped: ", cmha_error(&ctx));
     else check(status), *sum += loss;
-}
-
-/* Does what --freeze and --rate ask for. */
-static void tune(cmha_model *model) {
-    for (int i = 0; i < n_tuned; i++) {
-        int rate = strchr(tuned[i], '=') != NULL;
-        char *value = cut_value(tuned[i]), *rest = value;
-        double x = rate ? strtod(value, &rest) : 1;
-        if (rate && (rest == value || *rest)) complain(2, "see --help; --rate needs a number, not ", value);
-        check(cmha_parameters_tune(&model->parameters, tuned[i], rate ? CMHA_TUNE_RATE : CMHA_TUNE_FROZEN, x,
-                                   NULL));
-    }
 }
 
 /* So many steps. With `dev` the labels are learnt, the best epoch is saved and its value
@@ -329,7 +328,8 @@ static int train_model(void) {
         names[1] = text_of(class_names + names[0].n + 1);
         memcpy(labels.names, names, sizeof names);
     }
-    mc.classes = metric < SPEARMAN ? labels.n : 1, mc.vocabulary = vocabulary.size;
+    mc.classes = metric < SPEARMAN ? labels.n : 1, mc.vocabulary = words.size;
+    memcpy(mc.tokenizer, words.identity, sizeof mc.tokenizer);
     text_shuffle(train.order, train.n, ctx.config.seed);
     if (whole(ROWS) && whole(ROWS) < train.n) train.n = whole(ROWS);
     train.batches = train.n / tc.batch + (train.n % tc.batch != 0);
@@ -364,8 +364,9 @@ static int predict(void) {
     char path[4096];
     check(cmha_model_open(&model, &ctx, option[MODEL].value));
     mc = model.config, tc.length = mc.max_positions < 4096 ? mc.max_positions : 4096;
-    if (mc.vocabulary != vocabulary.size || !mc.classes)
-        complain(1, mc.classes ? "see --vocab: this is not the vocabulary of " : "there are no classes in ",
+    open_words(option[MODEL].value, mc.tokenizer);
+    if (mc.vocabulary != words.size || !mc.classes)
+        complain(1, mc.classes ? "see --tokenizer: this is not that of " : "there are no classes in ",
                  option[MODEL].value);
     snprintf(path, sizeof path, "%s.labels", option[MODEL].value);
     must(mc.classes == 1 || text_labels_load(&labels, path, failure));
@@ -389,11 +390,10 @@ int main(int argc, char **argv) {
     start_program(argv);
     configure(argc, argv);
     if (option[HELP].value) return help();
-    if (option[VOCAB].value) must(text_vocabulary_load(&vocabulary, option[VOCAB].value, failure));
-    else text_vocabulary_bytes(&vocabulary);
+    if (!option[PREDICT].value) open_words(NULL, "");
     int status = option[PREDICT].value ? predict() : train_model();
     free(room.ids), free(room.types), free(room.targets), free(room.mask), free(room.may_hide);
     free(room.labels), free(room.weights), free(room.scores);
-    text_labels_close(&labels), text_vocabulary_close(&vocabulary), cmha_context_close(&ctx);
+    text_labels_close(&labels), codec_close(&words), cmha_context_close(&ctx);
     return end_program(status);
 }

@@ -22,6 +22,7 @@ typedef struct codec {
     char identity[32];                        /* of the tokenizer; empty: none */
 #ifdef WITH_TOKENIZER
     tokenizer t;
+    char *room;                               /* what a token decodes to */
 #endif
 } codec;
 
@@ -32,6 +33,7 @@ typedef struct codec_text {
     char held[8]; /* of bytes: a character's first ones */
     size_t n_held;
     int special;  /* 1: special tokens are shown too */
+    int mute;     /* 1: what is read is not shown */
 #ifdef WITH_TOKENIZER
     tokenizer_decoder decoder;
 #endif
@@ -39,7 +41,7 @@ typedef struct codec_text {
 
 static inline void codec_close(codec *c) {
 #ifdef WITH_TOKENIZER
-    tokenizer_close(&c->t);
+    tokenizer_close(&c->t), free(c->room);
 #endif
     memset(c, 0, sizeof *c);
 }
@@ -84,9 +86,10 @@ static inline int codec_find(const char *checkpoint, const char *identity, char 
                             "it with --tokenizer", checkpoint, identity, path);
 }
 
-static inline int codec_load(codec *c, const char *path, char *error) {
-    memset(c, 0, sizeof *c);
-    if (!tokenizer_open(&c->t, path, error)) return 0;
+/* What a tokenizer says of itself, once it is open. */
+static inline int codec_take(codec *c, const char *name, char *error) {
+    c->room = (char *)malloc(c->t.longest + 8);
+    if (!c->room) return codec_close(c), text_fail(error, "no memory for %s", name);
     c->kind = CODEC_TOKENIZER, c->size = c->t.size;
     c->bos = c->t.bos, c->eos = c->t.eos, c->pad = c->t.pad, c->unk = c->t.unk;
     c->cls = c->t.cls, c->sep = c->t.sep, c->mask = c->t.mask;
@@ -94,6 +97,26 @@ static inline int codec_load(codec *c, const char *path, char *error) {
     return 1;
 }
 #endif
+
+/* Are there tokenizers in this build? */
+static inline int codec_can_learn(void) {
+#ifdef WITH_TOKENIZER
+    return 1;
+#else
+    return 0;
+#endif
+}
+
+/* Opens a tokenizer's file that is in memory. */
+static inline int codec_read(codec *c, const void *bytes, size_t n, const char *name, char *error) {
+    memset(c, 0, sizeof *c);
+#ifdef WITH_TOKENIZER
+    return tokenizer_read(&c->t, bytes, n, name, error) && codec_take(c, name, error);
+#else
+    (void)bytes, (void)n, (void)name;
+    return codec_missing(error);
+#endif
+}
 
 /* Opens what a model speaks. given: the file of --tokenizer, or NULL; checkpoint: beside which a tokenizer
    may lie, or NULL; identity: the model's configuration field `tokenizer`, empty for a new model; vocabulary:
@@ -105,13 +128,14 @@ static inline int codec_open(codec *c, const char *given, const char *checkpoint
 #ifdef WITH_TOKENIZER
     char path[4096];
     if (!given && !codec_find(checkpoint, identity, path, sizeof path, error)) return 0;
-    if (!codec_load(c, given ? given : path, error)) return 0;
+    memset(c, 0, sizeof *c);
+    if (!given) given = path;
+    if (!tokenizer_open(&c->t, given, error) || !codec_take(c, given, error)) return 0;
     if (*identity && strcmp(identity, c->identity))
         text_fail(error, "%.200s is the tokenizer %s, but the model speaks the tokens of %s",
-                  given ? given : path, c->identity, identity);
+                  given, c->identity, identity);
     else if (vocabulary && c->size > vocabulary)
-        text_fail(error, "%.200s has %zu tokens, the model only %zu", given ? given : path, c->size,
-                  vocabulary);
+        text_fail(error, "%.200s has %zu tokens, the model only %zu", given, c->size, vocabulary);
     else return 1;
     return codec_close(c), 0;
 #else
@@ -189,7 +213,7 @@ static inline int codec_encode(const codec *c, const char *text, size_t n, int s
     if (c->kind == CODEC_TOKENIZER) {
         tokenizer_ids all;
         all.at = ids->at, all.n = ids->n, all.room = ids->room;
-        int done = tokenizer_encode(&c->t, text, n, special, &all, error);
+        int done = tokenizer_encode(&c->t, text, n, special ? TOKENIZER_TEMPLATE : 0, &all, error);
         ids->at = all.at, ids->n = all.n, ids->room = all.room;
         return done;
     }
@@ -202,40 +226,98 @@ static inline int codec_encode(const codec *c, const char *text, size_t n, int s
     return 1;
 }
 
+/* ---- Files of tokens ---- */
+
+#ifdef WITH_TOKENIZER
+/* Writes ids of 2 or 4 bytes, little endian. */
+static inline int codec_write(FILE *file, const int32_t *ids, size_t n, int width) {
+    for (size_t i = 0; i < n; i++)
+        for (int byte = 0; byte < width; byte++)
+            if (putc((int)((uint32_t)ids[i] >> 8 * byte & 0xFF), file) == EOF) return 0;
+    return 1;
+}
+
+/* Encodes what `text` holds into `file`, a piece at a time. */
+static inline int codec_stream(const codec *c, FILE *text, FILE *file, int width, char *error) {
+    char piece[65536];
+    tokenizer_stream stream;
+    tokenizer_ids ids;
+    size_t n;
+    int done = 1, more = 1;
+    memset(&ids, 0, sizeof ids);
+    tokenizer_stream_open(&stream, &c->t, 0);
+    for (; done && more; ids.n = 0) {
+        n = fread(piece, 1, sizeof piece, text), more = n > 0;
+        done = more ? tokenizer_stream_put(&stream, piece, n, &ids, error)
+                    : tokenizer_stream_end(&stream, &ids, error);
+        if (done && !codec_write(file, ids.at, ids.n, width)) done = text_fail(error, "the file is full");
+    }
+    if (done && ferror(text)) done = text_fail(error, "cannot be read");
+    tokenizer_stream_close(&stream), tokenizer_ids_free(&ids);
+    return done;
+}
+#endif
+
+/* Encodes a text of any length into a file of ids, *width bytes each: 2, or 4 where there are too many. The
+   file is written beside and renamed. */
+static inline int codec_encode_file(const codec *c, const char *from, const char *to, int *width,
+                                    char *error) {
+#ifdef WITH_TOKENIZER
+    int mode, done = 0;
+    char why[TEXT_ERROR] = "", *target = text_replaced(to, &mode);
+    size_t size = target ? strlen(target) + 40 : 0;
+    char *name = (char *)malloc(size + 1);
+    FILE *text = fopen(from, "rb"), *file = NULL;
+    *width = c->size <= 65536 ? 2 : 4;
+    if (text && target && name) file = text_own_file(target, name, size, mode);
+    if (file) {
+        done = codec_stream(c, text, file, *width, why);
+        if (fclose(file) && done) done = text_fail(why, "cannot be written");
+        if (done && !text_replace(name, target)) done = text_fail(why, "cannot be written");
+        if (!done) (void)remove(name);
+    }
+    if (!text) text_fail(error, "cannot open %s", from);
+    else if (!file) text_fail(error, "cannot write %s", to);
+    else if (!done) text_fail(error, "%.150s into %.150s: %.150s", from, to, why);
+    if (text) fclose(text);
+    free(name), free(target);
+    return done;
+#else
+    (void)c, (void)from, (void)to, (void)width;
+    return codec_missing(error);
+#endif
+}
+
 /* ---- Tokens to text ---- */
 
 /* Prints a token: its text, whole characters of it, or its number. */
 static inline void codec_show(const codec *c, codec_text *s, int32_t id) {
 #ifdef WITH_TOKENIZER
     if (c->kind == CODEC_TOKENIZER) {
-        char *out = (char *)malloc(c->t.longest + 8);
-        size_t n = out ? tokenizer_decode(&c->t, &s->decoder, id, out) : 0;
-        text_show(out, n, 1), free(out);
+        s->decoder.skip_special = !s->special;
+        size_t n = tokenizer_decode(&c->t, &s->decoder, id, c->room);
+        if (!s->mute) text_show(c->room, n, 1);
         return;
     }
 #endif
-    if (c->kind == CODEC_NUMBERS) {
-        printf("%ld ", (long)id);
-        return;
-    }
+    if (c->kind == CODEC_NUMBERS && !s->mute) printf("%ld ", (long)id);
+    if (c->kind == CODEC_NUMBERS || s->mute || id > 255) return;
     s->held[s->n_held++] = (char)id;
     size_t shown = text_show(s->held, s->n_held, 0);
     memmove(s->held, s->held + shown, s->n_held -= shown);
 }
 
-/* Ends a text and its line; s is for another text then. */
+/* Ends a text; s is for another one then. */
 static inline void codec_show_end(const codec *c, codec_text *s) {
     codec_text next;
     memset(&next, 0, sizeof next);
     next.special = s->special;
 #ifdef WITH_TOKENIZER
-    if (c->kind == CODEC_TOKENIZER) {
-        char *out = (char *)malloc(c->t.longest + 8);
-        text_show(out, out ? tokenizer_decode_end(&c->t, &s->decoder, out) : 0, 1), free(out);
-    }
+    if (c->kind == CODEC_TOKENIZER)
+        text_show(c->room, tokenizer_decode_end(&s->decoder, c->room), 1);
 #endif
     (void)c;
-    text_show(s->held, s->n_held, 1), putchar('\n');
+    text_show(s->held, s->n_held, 1);
     *s = next;
 }
 
@@ -245,18 +327,32 @@ static inline double codec_bytes(const codec *c, const cmha_tokens *tokens, size
     double bytes = 0;
     if (c->kind == CODEC_BYTES) return (double)(end - begin);
 #ifdef WITH_TOKENIZER
-    char *out = c->kind == CODEC_TOKENIZER ? (char *)malloc(c->t.longest + 8) : NULL;
     tokenizer_decoder decoder;
     memset(&decoder, 0, sizeof decoder);
-    for (size_t i = begin ? begin - 1 : 0; out && i < end; i++) {
-        size_t n = tokenizer_decode(&c->t, &decoder, cmha_tokens_at(tokens, i), out);
+    decoder.skip_special = 1;
+    for (size_t i = begin ? begin - 1 : 0; c->kind == CODEC_TOKENIZER && i < end; i++) {
+        size_t n = tokenizer_decode(&c->t, &decoder, cmha_tokens_at(tokens, i), c->room);
         if (i >= begin) bytes += (double)n;
     }
-    if (out) bytes += (double)tokenizer_decode_end(&c->t, &decoder, out);
-    free(out);
+    if (c->kind == CODEC_TOKENIZER) bytes += (double)tokenizer_decode_end(&decoder, c->room);
 #endif
     (void)tokens;
     return bytes;
+}
+
+/* Bytes a target of a causal batch [2, rows, length], ids, then targets; 0 where tokens are numbers. */
+static inline double codec_batch_bytes(const codec *c, const int32_t *ids, size_t rows, size_t length) {
+    double bytes = 0;
+    if (c->kind != CODEC_TOKENIZER) return c->kind == CODEC_BYTES;
+    int32_t *row = (int32_t *)text_memory(NULL, length + 1, 1, sizeof *row);
+    cmha_tokens view = cmha_tokens_part(NULL, 0, 0);
+    view.data = row, view.count = length + 1, view.width = 4;
+    for (size_t i = 0; row && i < rows; i++) { /* what was read, and the last target */
+        memcpy(row, ids + i * length, length * sizeof *row), row[length] = ids[(rows + i + 1) * length - 1];
+        bytes += codec_bytes(c, &view, 1, length + 1);
+    }
+    free(row);
+    return bytes / (double)(rows * length);
 }
 
 #endif

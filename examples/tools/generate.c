@@ -6,26 +6,38 @@
 
 #define PROGRAM "generate"
 #include "options.h"
+#include "codec.h"
 
-enum { PROMPT, TOKENS, CONTEXT, BATCH, SEED, WEIGHTS, CACHE, SCORE, PACK, THREADS, VERBOSE, HELP, SET };
+#include <math.h>
+
+enum { PROMPT, TOKENS, CONTEXT, BATCH, SEPARATOR, TOKENIZER, SPECIAL, ENDLESS, SEED, WEIGHTS, CACHE, SCORE,
+       PACK, THREADS, VERBOSE, HELP, SET };
 enum { N_OPTIONS = SET + 1 };
 static setting option[N_OPTIONS] = {
     {"--prompt", NULL,
-     "begins the text, a newline by default; \\n, \\t, \\xNN as in C; - reads the standard\n"
-     "                   input. Of a model whose vocabulary is not 256 bytes: the numbers of its tokens"},
+     "begins the text, and is shown before it; \\n, \\t, \\xNN as in C; - reads the standard input.\n"
+     "                   Else <s>, </s> or a newline begins. Of a model without tokenizer whose vocabulary is\n"
+     "                   not 256 bytes: the numbers of its tokens"},
     {"--tokens", "400", "how many to add; 400"},
     {"--context", "0",
      "most tokens the model looks back on; 0 = as many as in training. Older ones go, a quarter\n"
      "                   at a time"},
     {"--batch", "1", "that many continuations at once, each shown when all are complete; 1"},
+    {"--separator", NULL,
+     "ends each continuation instead of a newline; no prompt and no heading then: samples for score"},
+    {"--tokenizer", NULL,
+     "the model's tokenizer; else CHECKPOINT's .tokenizer.json, or tokenizer.json in its folder"},
+    {"--special", "prompt",
+     "prompt: the prompt gets the tokenizer's special tokens; all: they are shown, too; none; prompt"},
+    {"--endless", NULL, "do not stop at the tokenizer's end of text"},
     {"--seed", "1", "of the draws; 1"},
     {"--weights", "f32", "f32, bf16 or int8: how matrices are held; f32, or as a packed checkpoint has them"},
     {"--cache", "f32", "f32 or bf16: how keys and values are held; f32"},
     {"--score", NULL,
-     "instead of continuing: mean loss in nats per token of the file's first N tokens (--tokens),\n"
-     "                   each read from the cache by itself, with nothing before the first of every\n"
-     "                   --context of them. Says what a storage costs. Above a vocabulary of 256 the file\n"
-     "                   holds numbers of 2 bytes, above 65,536 of 4"},
+     "instead of continuing: mean loss in nats per token, perplexity and bits per byte of the\n"
+     "                   text's first N tokens (--tokens), each read from the cache by itself, with nothing\n"
+     "                   before the first of every --context of them. Without a tokenizer the file holds\n"
+     "                   bytes or, above a vocabulary of 256, numbers of 2 bytes, above 65,536 of 4"},
     {"--pack", "", "bf16 or int8, then a file: saves the checkpoint packed there instead of continuing"},
     {"--threads", "0", "0 = every core"},
     {"--verbose", NULL, "speed, on the standard error stream"},
@@ -34,45 +46,55 @@ static setting option[N_OPTIONS] = {
 static cmha_sampler_config sampler;
 static const char *packed_path; /* the second value of --pack */
 
+static codec words;
+enum { SPECIAL_PROMPT, SPECIAL_ALL, SPECIAL_NONE };
+
 /* What the callback needs to show tokens as they come. */
 typedef struct output {
-    int bytes;          /* 256 tokens: text; otherwise numbers */
-    char held[8];       /* the first bytes of a character whose others have not come yet */
-    size_t n_held;
-    size_t batch, n;    /* n: tokens so far of each sequence */
-    /* [n, batch], of a batch, which is shown when it is complete; NULL for one sequence */
-    int32_t *kept;
-    double first, last; /* when the first and the last token came */
+    codec_text text;
+    size_t batch, n, ended; /* n: tokens so far of each sequence; ended: sequences that met the end of text */
+    int32_t *kept;          /* [n, batch], of a batch, which is shown when it is complete; NULL for one */
+    unsigned char *over;    /* [batch]: the sequence has ended */
+    double first, last;     /* when the first and the last token came */
 } output;
 
 static size_t whole(int o) { return (size_t)whole_of(&option[o], 0, SIZE_MAX); }
 
-/* Shows a token: its byte, with those that waited for it, or its number. */
-static void show(output *o, int32_t token) {
-    size_t shown;
-    if (!o->bytes) {
-        printf("%ld ", (long)token);
-        return;
-    }
-    o->held[o->n_held++] = (char)token;
-    shown = text_show(o->held, o->n_held, 0), o->n_held -= shown;
-    memmove(o->held, o->held + shown, o->n_held);
+/* What --special says */
+static int special(void) {
+    static const char *const names[] = {"prompt", "all", "none"}; /* in the order of the enumeration */
+    for (int i = 0; i <= SPECIAL_NONE; i++)
+        if (!strcmp(option[SPECIAL].value, names[i])) return i;
+    complain(2, "--special is prompt, all or none, not ", option[SPECIAL].value);
+    return 0;
 }
 
-/* Ends a text, and its line. */
+static int ends(int32_t token) { return words.eos >= 0 && token == words.eos && !option[ENDLESS].value; }
+
+/* Shows tokens of one sequence, `step` apart, up to the end of text. */
+static void show(output *o, const int32_t *tokens, size_t n, size_t step) {
+    for (size_t i = 0; i < n && !ends(tokens[i * step]); i++) codec_show(&words, &o->text, tokens[i * step]);
+}
+
 static void show_end(output *o) {
-    text_show(o->held, o->n_held, 1), o->n_held = 0;
-    putchar('\n');
+    static char newline[] = "\n";
+    codec_show_end(&words, &o->text);
+    const char *given = option[SEPARATOR].value;
+    char *separator = given ? strcpy(take(strlen(given) + 1, 1), given) : newline;
+    fwrite(separator, 1, given ? unescape(separator) : 1, stdout);
+    if (given) free(separator);
 }
 
 static int on_token(void *user, const int32_t *tokens, size_t batch) {
     output *o = user;
     o->last = seconds();
     if (!o->n) o->first = o->last;
-    if (o->kept) memcpy(o->kept + o->n * batch, tokens, batch * sizeof *tokens);
-    else show(o, tokens[0]), fflush(stdout), line_open = isatty(1);
     o->n++;
-    return ferror(stdout); /* whoever read the text has gone */
+    for (size_t b = 0; b < batch; b++)
+        if (!o->over[b] && ends(tokens[b])) o->over[b] = 1, o->ended++;
+    if (o->kept) memcpy(o->kept + (o->n - 1) * batch, tokens, batch * sizeof *tokens);
+    else show(o, tokens, 1, 1), fflush(stdout), line_open = isatty(1);
+    return ferror(stdout) || o->ended == batch; /* whoever read the text has gone, or there is no more */
 }
 
 /* f32, bf16 or, where `most` allows it, int8. */
@@ -90,16 +112,32 @@ static double loss_of(const cmha_real *logits, size_t V, int32_t target) {
     return cmha_cross_entropy_forward(logits, &target, 1, V, -1, NULL, &counted);
 }
 
+/* The tokens of a file: of a text what the tokenizer makes of it, in *ids. */
+static cmha_tokens open_tokens(const char *path, codec_ids *ids) {
+    size_t V = words.size, bytes;
+    cmha_tokens tokens = {0};
+    if (words.kind != CODEC_TOKENIZER) {
+        check(cmha_tokens_open(&tokens, &ctx, path, V <= 256 ? 1 : V <= 65536 ? 2 : 4));
+        return tokens;
+    }
+    char *text;
+    must(text_read(path, SIZE_MAX / 16, &text, &bytes, failure));
+    must(codec_encode(&words, text, bytes, special() != SPECIAL_NONE, ids, failure));
+    tokens.data = ids->at, tokens.count = ids->n, tokens.width = 4;
+    free(text);
+    return tokens;
+}
+
 /* Reads tokens one by one through a cache of `window` of them, which begins anew when it is full, and adds up
    what the next one costs. */
 static void score(cmha_model *model, const char *path, size_t most, size_t window,
                   const cmha_cache_options *options) {
     size_t V = model->config.vocabulary, n, i, counted = 0;
     cmha_real *logits = take(V, sizeof *logits);
-    cmha_tokens tokens;
+    codec_ids ids = {NULL, 0, 0};
+    cmha_tokens tokens = open_tokens(path, &ids);
     cmha_cache cache;
     double sum = 0, start;
-    check(cmha_tokens_open(&tokens, &ctx, path, V <= 256 ? 1 : V <= 65536 ? 2 : 4));
     check(cmha_cache_init(&cache, model, 1, window, 0, options));
     n = tokens.count < most ? tokens.count : most;
     start = seconds();
@@ -112,9 +150,11 @@ static void score(cmha_model *model, const char *path, size_t most, size_t windo
         counted++;
     }
     if (!counted) complain(1, "fewer than two tokens in ", path);
-    printf("%.5f nats per token, %zu tokens, %.0f tokens/s\n", sum / (double)counted, counted,
-           (double)counted / (seconds() - start));
-    cmha_cache_close(&cache), cmha_tokens_close(&tokens);
+    double mean = sum / (double)counted, bytes = codec_bytes(&words, &tokens, 1, n);
+    printf("%.5f nats per token, perplexity %.3f, ", mean, exp(mean));
+    if (bytes > 0) printf("%.5f bits per byte, ", sum / log(2.0) / bytes);
+    printf("%zu tokens, %.0f tokens/s\n", counted, (double)counted / (seconds() - start));
+    cmha_cache_close(&cache), cmha_tokens_close(&tokens), codec_ids_free(&ids);
     free(logits);
 }
 
@@ -133,27 +173,11 @@ static char *slurp(size_t *length) {
     return text;
 }
 
-/* The prompt as tokens: its bytes, or, when the vocabulary is another one, the numbers it lists. */
-static int32_t *tokenize(char *text, size_t length, int bytes, size_t *count) {
-    int32_t *ids = take(length + 1, sizeof *ids);
-    *count = 0;
-    if (bytes)
-        for (; *count < length; ++*count) ids[*count] = (unsigned char)text[*count];
-    else
-        for (char *end; *(text += strspn(text, " ,\t\n")); text = end) {
-            long id = strtol(text, &end, 10);
-            if (end == text || id < 0 || id > INT32_MAX)
-                complain(2, "this model's prompt is a list of token numbers, not ", text);
-            ids[(*count)++] = (int32_t)id;
-        }
-    if (!*count) complain(2, "the prompt is empty", "");
-    return ids;
-}
-
 static int help(void) {
     cmha_table table = cmha_sampler_table();
     puts("generate [OPTION...] CHECKPOINT: continues a prompt with a model that was saved\n\n"
-         "Tokens that are bytes are printed as they are, others as numbers; each text ends with a newline.\n"
+         "Tokens that are bytes are printed as they are, those of a tokenizer as text, others as numbers;\n"
+         "each text ends with a newline.\n"
          "On a terminal control characters and bytes that are no UTF-8 show as \\xNN.\n");
     print_options(option, N_OPTIONS, 16, 0);
     for (size_t i = 0; i < table.count; i++) {
@@ -181,60 +205,75 @@ static int take_packed_path(int argc, char **argv) {
 static const char *configure(int argc, char **argv) {
     int n_set = 0;
     argc = take_packed_path(argc, argv);
-    const char *path = read_options(option, N_OPTIONS, 1u << VERBOSE | 1u << HELP, argc, argv, &n_set);
-    place all = {cmha_sampler_table(), &sampler};
-    whole(TOKENS), whole(CONTEXT), whole_of(&option[BATCH], 1, 65536);
+    const char *path = read_options(option, N_OPTIONS, 1u << ENDLESS | 1u << VERBOSE | 1u << HELP, argc, argv, &n_set);
+    settable all = {cmha_sampler_table(), &sampler};
+    special(), whole(TOKENS), whole(CONTEXT), whole_of(&option[BATCH], 1, 65536);
     open_context(&option[SEED], &option[THREADS], option[HELP].value != NULL);
     cmha_config_defaults(cmha_sampler_table(), &sampler);
     for (int i = 1; i <= n_set; i++) set_field(&all, 1, argv[i], cut_value(argv[i]));
     return path;
 }
 
-/* The prompt as tokens, *count of them. */
-static int32_t *read_prompt(int bytes, size_t *count) {
-    static char newline[] = "\n"; /* the prompt where none is given */
+/* The prompt as tokens. Where none is given, what begins a text. */
+static codec_ids read_prompt(void) {
+    static char newline[] = "\n";
     const char *given = option[PROMPT].value;
+    int32_t begin = special() == SPECIAL_NONE ? -1 : words.bos >= 0 ? words.bos : words.eos;
+    codec_ids ids = {NULL, 0, 0};
     char *text = newline;
     size_t length = 1;
-    if (!given && !bytes)
+    if (!given && words.kind == CODEC_NUMBERS)
         complain(2, "this model's prompt is a list of token numbers: give one with --prompt", "");
     if (given && !strcmp(given, "-")) text = slurp(&length);
     else if (given) text = strcpy(take(strlen(given) + 1, 1), given), length = unescape(text);
-    int32_t *ids = tokenize(text, length, bytes, count);
+    if (!given && begin >= 0) must(codec_append(&ids, &begin, 1, failure));
+    else must(codec_encode(&words, text, length, special() != SPECIAL_NONE, &ids, failure));
+    while (ids.n > 1 && (ids.at[ids.n - 1] == words.eos || ids.at[ids.n - 1] == words.sep)) ids.n--;
     if (text != newline) free(text);
+    if (!ids.n) complain(2, "the prompt is empty", "");
     return ids;
+}
+
+/* Shows a text of tokens [n], `step` apart, behind its prompt. */
+static void show_text(output *o, const codec_ids *prompt, const int32_t *tokens, size_t n, size_t step) {
+    o->text.mute = !option[PROMPT].value || option[SEPARATOR].value;
+    for (size_t i = 0; i < prompt->n; i++) codec_show(&words, &o->text, prompt->at[i]);
+    o->text.mute = 0;
+    show(o, tokens, n, step);
 }
 
 /* Continues the prompt, looking back on `capacity` tokens. */
 static void continue_prompt(cmha_model *model, size_t capacity, const cmha_cache_options *options) {
-    size_t n_prompt, batch = whole(BATCH), n_new = whole(TOKENS), most;
+    size_t batch = whole(BATCH), n_new = whole(TOKENS), most;
     int slide = model->config.position != CMHA_POSITION_LEARNED; /* else positions end somewhere */
-    output out = {.bytes = model->config.vocabulary == 256, .batch = batch};
+    output out = {.batch = batch, .over = take(batch, 1)};
     cmha_cache cache;
-    int32_t *ids = read_prompt(out.bytes, &n_prompt), *prompts;
+    codec_ids prompt = read_prompt();
+    int32_t *ids = prompt.at, *prompts;
+    size_t n_prompt = prompt.n;
+    out.text.special = special() == SPECIAL_ALL;
     if (!slide && capacity > model->config.max_positions) capacity = model->config.max_positions;
     if (slide ? n_prompt > capacity : n_prompt >= capacity) {
         most = slide ? capacity : capacity / 2 + 1; /* without sliding what is new needs room as well */
         fprintf(stderr, "generate: of the prompt's %zu tokens the last %zu are used (see --context)\n",
                 n_prompt, most);
-        memmove(ids, ids + n_prompt - most, most * sizeof *ids);
-        n_prompt = most;
+        ids += n_prompt - most, n_prompt = most;
     }
     if (!slide && n_new > capacity - n_prompt) n_new = capacity - n_prompt;
     if (capacity - n_prompt > n_new) capacity = n_prompt + n_new;
     prompts = take(times(batch, n_prompt), sizeof *prompts);
-    if (batch > 1) out.kept = take(times(n_new, batch), sizeof *out.kept);
+    if (batch > 1 || option[SEPARATOR].value) out.kept = take(times(n_new, batch), sizeof *out.kept);
     for (size_t b = 0; b < batch; b++) memcpy(prompts + b * n_prompt, ids, n_prompt * sizeof *ids);
     check(cmha_cache_init(&cache, model, batch, capacity, slide, options));
 
     double start = seconds();
+    if (!out.kept) show_text(&out, &prompt, NULL, 0, 1), fflush(stdout);
     cmha_status status =
         cmha_generate(&cache, prompts, n_prompt, n_new, &sampler, ctx.config.seed, on_token, &out);
     if (status != CMHA_STOPPED) check(status);
     for (size_t b = 0; out.kept && b < batch; b++) {
-        printf("--- %zu ---\n", b + 1);
-        for (size_t i = 0; i < out.n; i++) show(&out, out.kept[i * batch + b]);
-        show_end(&out);
+        if (!option[SEPARATOR].value) printf("--- %zu ---\n", b + 1);
+        show_text(&out, &prompt, out.kept + b, out.n, batch), show_end(&out);
     }
     if (!out.kept) show_end(&out);
     fflush(stdout), line_open = 0;
@@ -242,7 +281,7 @@ static void continue_prompt(cmha_model *model, size_t capacity, const cmha_cache
         fprintf(stderr, "generate: prompt of %zu tokens in %.0f ms, then %.0f tokens/s\n", n_prompt,
                 1e3 * (out.first - start), (double)(out.n - 1) * (double)batch / (out.last - out.first));
     cmha_cache_close(&cache);
-    free(out.kept), free(prompts), free(ids);
+    free(out.kept), free(out.over), free(prompts), codec_ids_free(&prompt);
 }
 
 int main(int argc, char **argv) {
@@ -269,9 +308,11 @@ int main(int argc, char **argv) {
         return end_program(0);
     }
     if (!model.config.causal) complain(1, path, ": an encoder, which continues no text");
+    must(codec_open(&words, option[TOKENIZER].value, path, model.config.tokenizer, model.config.vocabulary,
+                    failure));
     size_t context = whole(CONTEXT) ? whole(CONTEXT) : trained_length(path);
     if (option[SCORE].value) score(&model, option[SCORE].value, whole(TOKENS), context, &options);
     else continue_prompt(&model, context, &options);
-    cmha_model_close(&model), cmha_context_close(&ctx);
+    codec_close(&words), cmha_model_close(&model), cmha_context_close(&ctx);
     return end_program(0);
 }

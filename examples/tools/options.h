@@ -9,7 +9,7 @@
 #include <sys/time.h>
 
 typedef struct setting { const char *name, *value, *what; } setting; /* an option; first of all its default */
-typedef struct place { cmha_table table; void *config; } place;      /* a configuration that --set reaches */
+typedef struct settable { cmha_table table; void *config; } settable; /* a configuration that --set reaches */
 
 static cmha_context ctx;
 static int line_open;    /* the cursor of the terminal stands behind something */
@@ -159,7 +159,7 @@ static inline void print_options(const setting *options, int n, int width, int v
 
 /* Sets a field of the first of n configurations that has it; where none has, the line names them and what is
    nearest. */
-static inline void set_field(const place *places, int n, const char *name, const char *value) {
+static inline void set_field(const settable *places, int n, const char *name, const char *value) {
     const char *nearest = NULL;
     int i, apart = 0;
     for (i = 0; i < n; i++) {
@@ -174,7 +174,7 @@ static inline void set_field(const place *places, int n, const char *name, const
 }
 
 /* Sets fields by NAME=VALUE, the arguments of --set, which stay as they are. */
-static inline void set_fields(const place *places, int n, char *const *settings, int n_set) {
+static inline void set_fields(const settable *places, int n, char *const *settings, int n_set) {
     for (int i = 0; i < n_set; i++) {
         char name[128];
         size_t length = strcspn(settings[i], "=");
@@ -196,6 +196,18 @@ static inline size_t unescape(char *s) {
         else s[n++] = *p;
     }
     return n;
+}
+
+/* Does what --freeze and --rate ask for. */
+static inline void tune(cmha_model *model) {
+    for (int i = 0; i < n_tuned; i++) {
+        int rate = strchr(tuned[i], '=') != NULL;
+        char *value = cut_value(tuned[i]), *rest = value;
+        double x = rate ? strtod(value, &rest) : 1;
+        if (rate && (rest == value || *rest)) complain(2, "see --help; --rate needs a number, not ", value);
+        check(cmha_parameters_tune(&model->parameters, tuned[i], rate ? CMHA_TUNE_RATE : CMHA_TUNE_FROZEN, x,
+                                   NULL));
+    }
 }
 
 /* ---- From start to end ---- */

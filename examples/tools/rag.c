@@ -8,11 +8,12 @@
 
 #define PROGRAM "rag"
 #include "options.h"
+#include "batches.h"
 #include "words.h"
 
 enum {
-    TEXT, PARAGRAPHS, PAIRS, ASK, MODEL, SAVE, BASE, VOCAB, WORDS, LENGTH, QUESTION, BATCH, STEPS, READ, TOP,
-    TOKENS, SEED, THREADS, TEMPERATURE, HELD_OUT, QUIET, HELP, SET, N_OPTIONS
+    TEXT, PARAGRAPHS, PAIRS, ASK, MODEL, SAVE, BASE, TOKENIZER, VOCAB, WORDS, LENGTH, QUESTION, BATCH, STEPS,
+    READ, TOP, TOKENS, SEED, THREADS, TEMPERATURE, HELD_OUT, QUIET, HELP, SET, N_OPTIONS
 };
 static setting option[N_OPTIONS] = {
     {"--text", NULL, "the passages, a line each"},
@@ -23,11 +24,13 @@ static setting option[N_OPTIONS] = {
      "                           the numbers of passages (lines, counted from 1) that are relevant: #12 #57"},
     {"--ask", NULL, "a question; - = every line of the standard input"},
     {"--model", NULL,
-     "take NAME.encoder, NAME.vocab and NAME.decoder instead of training; only a decoder that is not there "
-     "is trained"},
+     "take NAME.encoder, NAME.tokenizer.json and NAME.decoder instead of training; only a decoder that is "
+     "not there is trained"},
     {"--save", NULL, "write these three after training"},
     {"--base", NULL, "the base of passages: written where there is a --text, else read"},
-    {"--vocab", NULL, "a WordPiece vocab.txt (lower case); else one is learnt from the text"},
+    {"--tokenizer", NULL,
+     "a tokenizer, such as BERT's vocab.txt; else one in its manner is learnt from the text"},
+    {"--vocab", NULL, "the same"},
     {"--words", "8000", "tokens of a learnt vocabulary"},
     {"--length", "96", "most tokens of a passage that are read; the encoder reads its rarest"},
     {"--question", "32", "most tokens of a question, the rarest"},
@@ -61,7 +64,7 @@ typedef struct rows { /* a batch in the making: rows of `width` until it is pack
 } rows;
 
 static struct { cmha_model_config mc; cmha_trainer_config tc; cmha_model model; int there; } side[2];
-static text_vocabulary vocabulary;
+static codec words;
 static cmha_knowledge base; /* of all passages */
 static struct {
     char *texts;     /* one passage after another; NULL where they lie in a loaded base */
@@ -70,6 +73,7 @@ static struct {
     int32_t *ids;    /* their tokens, all */
     size_t n, *start, *order, used, held; /* order: `used` of them, shuffled; the first `held` are held out */
 } passages;
+static int32_t full_stop;  /* its token; -1: there is none */
 static double *weight;     /* [vocabulary]: what a token counts in the encoder's mean */
 static cmha_real *vectors; /* [passages, d_model] */
 
@@ -91,7 +95,7 @@ static void set_side(const char *name, const char *value) {
         last = strncmp(name, "encoder.", 8) ? DECODER : ENCODER;
     if (first == last) name += 8;
     for (int s = first; s <= last; s++) {
-        const place both[2] = {{cmha_model_table(), &side[s].mc}, {cmha_trainer_table(), &side[s].tc}};
+        const settable both[2] = {{cmha_model_table(), &side[s].mc}, {cmha_trainer_table(), &side[s].tc}};
         set_field(both, 2, name, value);
     }
 }
@@ -191,22 +195,19 @@ static void load_passages(const char *path) {
 /* Their tokens, and the root of each one's inverse document frequency: question and passage both weigh
    a token that they share, so that it counts in their similarity as in BM25. */
 static void encode_passages(void) {
-    size_t room = 0, n = passages.n, i, *last = take(vocabulary.size, sizeof *last),
-           *count = take(vocabulary.size, sizeof *count);
-    passages.start = take(n + 1, sizeof *passages.start), weight = take(vocabulary.size, sizeof *weight);
+    size_t n = passages.n, i, *last = take(words.size, sizeof *last),
+           *count = take(words.size, sizeof *count);
+    codec_ids ids = {NULL, 0, 0};
+    passages.start = take(n + 1, sizeof *passages.start), weight = take(words.size, sizeof *weight);
     for (size_t p = 0; p < n; p++) {
-        size_t at = passages.start[p], most = passages.at[p].n; /* no more tokens than bytes */
-        if (at + most > room) {
-            passages.ids = text_memory(passages.ids, room + most + 2048, 2, sizeof *passages.ids);
-            room = 2 * (room + most + 2048);
-            if (!passages.ids) complain(1, "no memory for so much", "");
-        }
-        passages.start[p + 1] = at + text_encode(&vocabulary, passages.at[p], passages.ids + at, most);
-        for (i = at; i < passages.start[p + 1]; i++)
-            if (last[passages.ids[i]] != p + 1) last[passages.ids[i]] = p + 1, count[passages.ids[i]]++;
+        must(codec_encode(&words, passages.at[p].at, passages.at[p].n, 0, &ids, failure));
+        passages.start[p + 1] = ids.n;
+        for (i = passages.start[p]; i < ids.n; i++)
+            if (last[ids.at[i]] != p + 1) last[ids.at[i]] = p + 1, count[ids.at[i]]++;
     }
-    for (i = 0; i < vocabulary.size; i++) weight[i] = sqrt(text_idf(n, count[i]));
-    weight[vocabulary.unk] = 0; /* any word may be behind it */
+    passages.ids = ids.at;
+    for (i = 0; i < words.size; i++) weight[i] = sqrt(text_idf(n, count[i]));
+    if (words.unk >= 0) weight[words.unk] = 0; /* any word may be behind it */
     free(last), free(count);
 }
 
@@ -248,8 +249,8 @@ static void add_row(rows *r, const int32_t *ids, size_t n, double drop, cmha_rng
 static void add_text_row(rows *r, const int32_t *ids, size_t n) {
     size_t at = r->n * r->width, i;
     memset(r->mask + at, 0, r->width), r->n++;
-    for (i = 0; i < r->width; i++) r->targets[at + i] = i < n ? ids[i] : i == n ? vocabulary.sep : -1;
-    for (i = 0; i < r->width && i <= n; i++) put(r, i, i ? ids[i - 1] : vocabulary.cls);
+    for (i = 0; i < r->width; i++) r->targets[at + i] = i < n ? ids[i] : i == n ? words.sep : -1;
+    for (i = 0; i < r->width && i <= n; i++) put(r, i, i ? ids[i - 1] : words.cls);
 }
 
 /* The rows as a batch, as long as the longest; empties r for the next one. */
@@ -263,7 +264,7 @@ static cmha_batch pack(rows *r) {
         memmove(r->weight + i * b.length, r->weight + i * r->width, b.length * sizeof *r->weight);
     }
     for (size_t i = 0; i < r->n * b.length; i++)
-        if (!r->mask[i]) r->ids[i] = vocabulary.pad;
+        if (!r->mask[i]) r->ids[i] = words.pad;
     r->n = r->longest = 0;
     return b;
 }
@@ -305,10 +306,10 @@ static cmha_tensor *contrast(cmha_tape *tape, rows *question, rows *text, const 
    tokens, and the rest; every tenth rest keeps it, so that words which are the same are worth something.
    Without rng: the first sentence, nothing dropped. */
 static void add_views(rows *question, rows *text, size_t p, cmha_rng *rng) {
-    const int32_t *ids = passages.ids + passages.start[p], stop = *text_slot(&vocabulary, "", text_of("."));
+    const int32_t *ids = passages.ids + passages.start[p];
     size_t n = passages.start[p + 1] - passages.start[p], first = 0, span = 0, begin = 0;
     int keep = rng && cmha_rng_uniform(rng) < 0.1;
-    while (span < n && ids[span] != stop) span++;
+    while (span < n && ids[span] != full_stop) span++;
     if (span + 2 > n) span = (n + 1) / 2;
     if (rng && cmha_rng_uniform(rng) < 0.5) {
         span = 8 + (size_t)cmha_rng_below(rng, 33);
@@ -542,11 +543,12 @@ static void close_search(void) {
 static void search(text_slice question) {
     const cmha_real like = (cmha_real)1e-6;
     size_t start[2] = {0, 0}, i;
-    int32_t *ids = take(question.n, sizeof *ids);
+    codec_ids ids = {NULL, 0, 0};
     cmha_real *features = take(side[ENCODER].mc.d_model, sizeof *features);
     cmha_real *similarity = take(hits.depth, sizeof *similarity);
-    start[1] = text_encode(&vocabulary, question, ids, question.n);
-    find_vectors(ids, start, 1, whole(QUESTION), features);
+    must(codec_encode(&words, question.at, question.n, 0, &ids, failure));
+    start[1] = ids.n;
+    find_vectors(ids.at, start, 1, whole(QUESTION), features);
     check(cmha_knowledge_search(&base, features, 1, hits.depth, like, hits.list[LEARNED], similarity));
     for (i = 0; i < passages.n; i++) hits.score[LEARNED][i] = hits.score[FUSED][i] = 0;
     for (i = 0; i < hits.depth && hits.list[LEARNED][i] >= 0; i++)
@@ -556,7 +558,7 @@ static void search(text_slice question) {
     text_fuse(hits.list[LEARNED], hits.depth, hits.score[FUSED]);
     text_fuse(hits.list[LEXICAL], hits.depth, hits.score[FUSED]);
     text_rank(hits.score[FUSED], passages.n, hits.depth, hits.list[FUSED]);
-    free(ids), free(features), free(similarity);
+    codec_ids_free(&ids), free(features), free(similarity);
 }
 
 /* ---- Judging ---- */
@@ -610,28 +612,30 @@ static void report(const char *path) {
 /* ---- Asking ---- */
 
 static int show_token(void *user, const int32_t *token, size_t batch) {
-    (void)user, (void)batch;
-    if (*token == vocabulary.sep || *token < 0) return 1;
-    text_slice s = text_cell(&vocabulary.table, (size_t)*token, 0);
-    int inside = s.n > 2 && !memcmp(s.at, "##", 2),
-        joined = inside || (s.n == 1 && strchr(".,;:!?", s.at[0]));
-    if (!joined) putchar(' ');
-    text_show(s.at + (inside ? 2 : 0), s.n - (inside ? 2 : 0), 1);
+    (void)batch;
+    if (*token == words.sep || *token < 0) return 1;
+    codec_show(&words, user, *token);
     return 0;
 }
 
 static void continue_text(text_slice question, const cmha_knowledge *knowledge, const char *label) {
     cmha_cache cache;
-    size_t most = whole(LENGTH) - 2, n = 1, tokens = whole(TOKENS);
-    int32_t *prompt = take(most + 1, sizeof *prompt);
-    prompt[0] = vocabulary.cls, n += text_encode(&vocabulary, question, prompt + 1, most);
+    codec_text text = {.mute = 1};
+    codec_ids prompt = {NULL, 0, 0};
+    size_t most = whole(LENGTH) - 1, tokens = whole(TOKENS);
+    must(codec_append(&prompt, &words.cls, 1, failure) &&
+         codec_encode(&words, question.at, question.n, 0, &prompt, failure));
+    if (prompt.n > most) prompt.n = most;
     look_into(knowledge);
-    check(cmha_cache_init(&cache, &side[DECODER].model, 1, n + tokens, 0, NULL));
+    check(cmha_cache_init(&cache, &side[DECODER].model, 1, prompt.n + tokens, 0, NULL));
     printf("%s:", label);
-    cmha_status status = cmha_generate(&cache, prompt, n, tokens, NULL, ctx.config.seed, show_token, NULL);
+    for (size_t i = 0; i < prompt.n; i++) codec_show(&words, &text, prompt.at[i]);
+    text.mute = 0;
+    cmha_status status =
+        cmha_generate(&cache, prompt.at, prompt.n, tokens, NULL, ctx.config.seed, show_token, &text);
     if (status != CMHA_STOPPED) check(status);
-    puts("");
-    cmha_cache_close(&cache), free(prompt);
+    codec_show_end(&words, &text), putchar('\n');
+    cmha_cache_close(&cache), codec_ids_free(&prompt);
 }
 
 static void ask(text_slice question) {
@@ -672,17 +676,36 @@ static const char *file_of(const char *name, const char *ending) {
     return path;
 }
 
+/* Opens the tokenizer that was given, that of saved models, one learnt from the passages, or bytes. */
+static void open_words(const char *name, const char *identity) {
+    const char *given = option[TOKENIZER].value ? option[TOKENIZER].value : option[VOCAB].value;
+    codec_ids stop = {NULL, 0, 0};
+    if (given || name || !codec_can_learn()) must(codec_open(&words, given, name, identity, 0, failure));
+    else {
+        char *vocabulary;
+        size_t bytes;
+        must(text_learn(passages.at, passages.n, whole(WORDS), &vocabulary, &bytes, failure));
+        must(codec_read(&words, vocabulary, bytes, "the learnt vocabulary", failure));
+        free(vocabulary);
+    }
+    codec_add_specials(&words);
+    must(codec_encode(&words, ".", 1, 0, &stop, failure));
+    full_stop = stop.n == 1 ? stop.at[0] : -1;
+    codec_ids_free(&stop);
+    for (int s = ENCODER; s <= DECODER; s++)
+        memcpy(side[s].mc.tokenizer, words.identity, sizeof words.identity);
+}
+
 static void load_models(const char *name) {
     check(cmha_model_open(&side[ENCODER].model, &ctx, file_of(name, ".encoder")));
     cmha_status status = cmha_model_open(&side[DECODER].model, &ctx, file_of(name, ".decoder"));
     if (status != CMHA_ERR_NOT_FOUND) check(status), side[DECODER].there = 1;
-    must(text_vocabulary_load(&vocabulary,
-                              option[VOCAB].value ? option[VOCAB].value : file_of(name, ".vocab"), failure));
+    open_words(name, side[ENCODER].model.config.tokenizer);
     side[ENCODER].mc = side[ENCODER].model.config, side[DECODER].mc.irw_width = side[ENCODER].mc.d_model / 2;
     if (side[DECODER].there) side[DECODER].mc = side[DECODER].model.config;
     for (int s = ENCODER; s <= DECODER - !side[DECODER].there; s++)
-        if (side[s].mc.vocabulary != vocabulary.size)
-            complain(1, "see --vocab: this is not the vocabulary of ", name);
+        if (side[s].mc.vocabulary != words.size)
+            complain(1, "see --tokenizer: this is not that of ", name);
 }
 
 /* Which passages are trained on: those of a few tokens have no two views. */
@@ -697,17 +720,16 @@ static void choose_passages(void) {
 }
 
 static void train_decoder(void) {
-    side[DECODER].mc.vocabulary = vocabulary.size;
+    side[DECODER].mc.vocabulary = words.size;
     check(cmha_model_init(&side[DECODER].model, &ctx, &side[DECODER].mc));
     side[DECODER].there = 1;
     learn_to_read();
 }
 
 static void train_models(void) {
-    if (option[VOCAB].value) must(text_vocabulary_load(&vocabulary, option[VOCAB].value, failure));
-    else must(text_vocabulary_learn(&vocabulary, passages.at, passages.n, whole(WORDS), failure));
+    open_words(NULL, "");
     encode_passages(), choose_passages();
-    side[ENCODER].mc.vocabulary = vocabulary.size;
+    side[ENCODER].mc.vocabulary = words.size;
     check(cmha_model_init(&side[ENCODER].model, &ctx, &side[ENCODER].mc));
     /* CRAT adds sines of size 1 to the embeddings. Tokens larger than these make passages with
        the same words similar at once. */
@@ -715,7 +737,7 @@ static void train_models(void) {
     for (size_t i = 0; i < tokens->size; i++) tokens->data[i] *= 30;
     if (!option[QUIET].value)
         printf("%zu passages, %zu tokens of a vocabulary of %zu; encoder of %zu parameters; %d threads\n",
-               passages.n, passages.start[passages.n], vocabulary.size, side[ENCODER].model.parameters.size,
+               passages.n, passages.start[passages.n], words.size, side[ENCODER].model.parameters.size,
                ctx.threads);
     if (whole(STEPS)) learn_to_find();
     build_base();
@@ -728,7 +750,7 @@ static void save_models(void) {
         look_into(&base); /* the file keeps its identity */
         check(cmha_model_save(&side[DECODER].model, file_of(option[SAVE].value, ".decoder")));
     }
-    must(text_vocabulary_save(&vocabulary, file_of(option[SAVE].value, ".vocab"), failure));
+    must(codec_save(&words, option[SAVE].value, failure));
 }
 
 int main(int argc, char **argv) {
@@ -760,6 +782,6 @@ int main(int argc, char **argv) {
     close_search(), free(vectors), free(weight);
     free(passages.texts), free(passages.at), free(passages.begin), free(passages.ids);
     free(passages.start), free(passages.order);
-    text_vocabulary_close(&vocabulary), cmha_context_close(&ctx);
+    codec_close(&words), cmha_context_close(&ctx);
     return end_program(0);
 }

@@ -1,12 +1,101 @@
 /* words.h - the words of a text: counted, made into a WordPiece vocabulary, and searched for by BM25. In the
    manner of text.h: static functions without globals, 1 for success and 0 for failure with one line in
-   `error`, and a failed call leaves nothing allocated. A word is what text_next_word says. */
+   `error`, and a failed call leaves nothing allocated. A word is what text_next_word says. Without
+   libutf8proc (WITH_TOKENIZER is not defined) letters beyond ASCII stay as they are. */
 #ifndef WORDS_H
 #define WORDS_H
 
 #include "text.h"
 
 #include <math.h>
+
+#ifdef WITH_TOKENIZER
+#include <utf8proc.h>
+#endif
+
+/* ---- Characters and words ---- */
+
+enum { TEXT_WORD = 100 }; /* most characters of a word that is looked into */
+
+typedef struct text_word {
+    char bytes[4 * TEXT_WORD];
+    size_t n, characters; /* beyond TEXT_WORD characters, only counted */
+} text_word;
+
+static inline size_t text_utf8(uint32_t c, char *s) {
+    size_t length = c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4, i;
+    for (i = length; i-- > 1; c >>= 6) s[i] = (char)(0x80 | (c & 0x3F));
+    s[0] = (char)(length == 1 ? c : (0xF00u >> length & 0xFF) | c);
+    return length;
+}
+
+static inline int text_is_ideograph(uint32_t c) {
+    return (c >= 0x4E00 && c <= 0x9FFF) || (c >= 0x3400 && c <= 0x4DBF) || (c >= 0x20000 && c <= 0x2A6DF) ||
+           (c >= 0x2A700 && c <= 0x2CEAF) || (c >= 0xF900 && c <= 0xFAFF) || (c >= 0x2F800 && c <= 0x2FA1F);
+}
+
+#ifdef WITH_TOKENIZER
+static inline int text_is_punctuation(uint32_t c) {
+    utf8proc_category_t kind = utf8proc_category((utf8proc_int32_t)c);
+    if (c < 128) return c > ' ' && c < 127 && !strchr("abcdefghijklmnopqrstuvwxyz0123456789", (int)(c | 32));
+    return kind >= UTF8PROC_CATEGORY_PC && kind <= UTF8PROC_CATEGORY_PO;
+}
+
+static inline int text_is_space(uint32_t c) {
+    return c == '\t' || c == '\n' || c == '\r' ||
+           utf8proc_category((utf8proc_int32_t)c) == UTF8PROC_CATEGORY_ZS;
+}
+
+static inline int text_is_control(uint32_t c) {
+    utf8proc_category_t kind = utf8proc_category((utf8proc_int32_t)c);
+    return !c || c == 0xFFFD || kind == UTF8PROC_CATEGORY_CC || kind == UTF8PROC_CATEGORY_CF;
+}
+
+/* A character in lower case and without its accents: what it decomposes into but marks, 0 to 4 characters. */
+static inline size_t text_plain(uint32_t c, uint32_t plain[4]) {
+    utf8proc_int32_t parts[16];
+    int bound = 0;
+    utf8proc_ssize_t n = utf8proc_decompose_char(utf8proc_tolower((utf8proc_int32_t)c), parts, 16,
+                                                 UTF8PROC_DECOMPOSE, &bound);
+    size_t used = 0;
+    for (utf8proc_ssize_t i = 0; i < n && i < 16 && used < 4; i++)
+        if (utf8proc_category(parts[i]) != UTF8PROC_CATEGORY_MN) plain[used++] = (uint32_t)parts[i];
+    return used;
+}
+#else
+static inline int text_is_punctuation(uint32_t c) {
+    return c > ' ' && c < 127 && !(c >= '0' && c <= '9') && !((c | 32) >= 'a' && (c | 32) <= 'z');
+}
+
+static inline int text_is_space(uint32_t c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
+
+static inline int text_is_control(uint32_t c) { return c < 32 || c == 127; }
+
+static inline size_t text_plain(uint32_t c, uint32_t plain[4]) {
+    plain[0] = c >= 'A' && c <= 'Z' ? c + 32 : c;
+    return 1;
+}
+#endif
+
+/* The next word of a text from *at on, which is moved behind it; 0 when there is none. As BERT's uncased
+   models read: control characters and what is no UTF-8 dropped, lower case, accents off, ideographs and
+   punctuation words of their own. */
+static inline int text_next_word(text_slice text, size_t *at, text_word *word) {
+    word->n = word->characters = 0;
+    while (*at < text.n) {
+        uint32_t c, plain[4];
+        size_t length = text_decode(text.at + *at, text.n - *at, &c), n = 0, i;
+        int space = text_is_space(c), alone = 0;
+        if (!space && !text_is_control(c)) n = text_plain(c, plain);
+        if (n) alone = text_is_punctuation(plain[0]) || text_is_ideograph(plain[0]);
+        if ((space || alone) && word->characters) return 1;
+        *at += length;
+        for (i = 0; i < n; i++)
+            if (word->characters++ < TEXT_WORD) word->n += text_utf8(plain[i], word->bytes + word->n);
+        if (alone) return 1;
+    }
+    return word->characters > 0;
+}
 
 /* ---- A bag: different strings, numbered as they come, with counts ---- */
 
@@ -166,35 +255,29 @@ static inline int text_list(text_bag *list, const text_bag *from, size_t most, s
     return done;
 }
 
-/* A vocabulary whose tokens are those of a bag, in the order of their numbers. */
-static inline int text_vocabulary_of(text_vocabulary *v, const text_bag *tokens, char *error) {
-    size_t bytes = tokens->begin[tokens->n], i;
-    text_table *t = &v->table;
-    memset(v, 0, sizeof *v);
-    t->text = (char *)malloc(bytes + 1), t->columns = 1, t->rows = tokens->n;
-    t->cells = (text_slice *)text_memory(NULL, t->rows, 1, sizeof *t->cells);
-    t->lines = (size_t *)text_memory(NULL, t->rows, 1, sizeof *t->lines);
-    if (!t->text || !t->cells || !t->lines)
-        return text_vocabulary_close(v), text_fail(error, "no memory for a vocabulary");
-    memcpy(t->text, tokens->bytes, bytes);
-    for (i = 0; i < t->rows; i++) {
-        t->cells[i] = text_bag_at(tokens, i), t->cells[i].at = t->text + tokens->begin[i];
-        t->lines[i] = i + 1;
+/* The strings of a bag as lines, in the order of their numbers; *text is to be freed. */
+static inline int text_lines_of(const text_bag *b, char **text, size_t *bytes, char *error) {
+    *bytes = 0, *text = (char *)malloc((b->n ? b->begin[b->n] : 0) + b->n + 1);
+    if (!*text) return text_fail(error, "no memory for a vocabulary");
+    for (size_t i = 0; i < b->n; i++) {
+        text_slice s = text_bag_at(b, i);
+        memcpy(*text + *bytes, s.at, s.n), *bytes += s.n;
+        (*text)[(*bytes)++] = '\n';
     }
-    return text_vocabulary_index(v, "the learnt vocabulary", error);
+    return 1;
 }
 
 /* Learns a WordPiece vocabulary of about `size` tokens from the words of texts: [PAD] [UNK] [CLS] [SEP]
    [MASK]; every character of the texts, alone and as "##x", so that every word of these characters can be
    spelled (however small `size` is); up to size / 16 endings such as "##ing"; then the most frequent words
-   that come at least twice. The same texts give the same vocabulary. */
-static inline int text_vocabulary_learn(text_vocabulary *v, const text_slice *texts, size_t n, size_t size,
-                                        char *error) {
+   that come at least twice. The same texts give the same vocabulary, a vocab.txt: *vocabulary, to be freed,
+   of *bytes. */
+static inline int text_learn(const text_slice *texts, size_t n, size_t size, char **vocabulary, size_t *bytes,
+                             char *error) {
     static const char *const special[] = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
     text_bag words, characters, endings, list;
     int done = 1;
     size_t i;
-    memset(v, 0, sizeof *v);
     memset(&words, 0, sizeof words), characters = endings = list = words;
     for (i = 0; done && i < n; i++) done = text_bag_words(&words, texts[i], error);
     for (i = 0; done && i < words.n; i++)
@@ -202,17 +285,9 @@ static inline int text_vocabulary_learn(text_vocabulary *v, const text_slice *te
     for (i = 0; done && i < 5; i++) done = text_bag_add(&list, text_of(special[i]), 1, NULL, error);
     done = done && text_list(&list, &characters, (size_t)-1, 1, error) &&
            text_list(&list, &endings, list.n + size / 16 < size ? list.n + size / 16 : size, 2, error) &&
-           text_list(&list, &words, size, 2, error) && text_vocabulary_of(v, &list, error);
+           text_list(&list, &words, size, 2, error) && text_lines_of(&list, vocabulary, bytes, error);
     text_bag_close(&words), text_bag_close(&characters), text_bag_close(&endings), text_bag_close(&list);
     return done;
-}
-
-/* Writes it as a vocab.txt. */
-static inline int text_vocabulary_save(const text_vocabulary *v, const char *path, char *error) {
-    text_labels tokens; /* which are lines too */
-    memset(&tokens, 0, sizeof tokens);
-    tokens.names = v->table.cells, tokens.n = v->size;
-    return text_labels_save(&tokens, path, error);
 }
 
 /* ---- BM25 ---- */
@@ -341,8 +416,8 @@ static inline int text_contains(text_slice text, text_slice words) {
     size_t i, j;
     for (i = 0; i + words.n <= text.n; i++) {
         for (j = 0; j < words.n; j++) {
-            unsigned char a = (unsigned char)text.at[i + j], b = (unsigned char)words.at[j];
-            if (a != b && (text_plain(a) != text_plain(b) || a >= 128 || b >= 128)) break;
+            int a = (unsigned char)text.at[i + j], b = (unsigned char)words.at[j];
+            if (a != b && ((a | 32) != (b | 32) || (a | 32) < 'a' || (a | 32) > 'z')) break;
         }
         if (j == words.n) return 1;
     }
