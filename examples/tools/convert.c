@@ -1,0 +1,693 @@
+/* Reads models of others and writes ours, or theirs again (--help lists everything):
+       cc -O3 -march=native -fopenmp -I. examples/tools/convert.c -o build/convert -lopenblas -lcjson -lm
+       build/convert [OPTION...] IN OUT */
+#define CMHA_IMPLEMENTATION
+#include "cmha.h"
+
+#include <sys/stat.h>
+
+#define PROGRAM "convert"
+#include "options.h"
+#include "forms.h"
+#include "weights.h"
+
+enum { TO, TYPE, ATTENTION, TOKENIZER, CONTEXT, HELP, N_OPTIONS };
+static setting option[N_OPTIONS] = {
+    {"--to", "cmha", "cmha (a checkpoint of ours), hf (a folder as Hugging Face has it) or gguf; cmha"},
+    {"--type", "f32", "f32, f16, bf16, in gguf also q8_0: how matrices are stored; f32"},
+    {"--attention", NULL,
+     "cmha, cmha-shared, cmha-fixed or rope: the same model with that attention, where\n"
+     "                   its outputs stay what they are: RoPE is ComplexFormer with delta = 1 and b = 0"},
+    {"--tokenizer", NULL, "its tokenizer, where it is not beside IN or inside of it"},
+    {"--context", "0", "how many tokens it is for; 0 = as IN says"},
+    {"--help", NULL, "this page"}};
+
+/* A model that is read: what it is, and where its tensors are. */
+typedef struct input {
+    const char *path;
+    weights tensors;
+    form in;
+    cmha_model_config config;
+    const char *omega; /* frequencies of its own as a list, or NULL */
+    char *made;        /* the same if it was made here */
+    char name[32];     /* of the form */
+    const weights_tensor *held_from; /* the tensor in `held`, which several parameters are parts of */
+    float *held;
+} input;
+
+/* A parameter of the library's and its row in the table of names. */
+typedef struct piece {
+    char name[64];
+    const char *const *row; /* NULL: nobody else has it */
+    const char *suffix;     /* ".weight", ".bias" or "" */
+    size_t layer, shape[2], count;
+    int rank;
+} piece;
+typedef struct pieces { piece *list; size_t n; } pieces;
+
+/* A tensor of the file that is written: a piece, or several one after another. */
+typedef struct output {
+    char name[96];
+    size_t shape[2], first, n, count; /* n = 0: `given` */
+    int rank, turned;                 /* turned: stored as the transposed matrix */
+    uint32_t as;
+    const float *given;
+} output;
+
+/* ---- What parameters a model has ---- */
+
+static const char *const *row_of(const char *name, size_t layer, const char *suffix) {
+    char is[96];
+    for (size_t r = 0; r < FORM_TENSORS; r++) {
+        form_name(is, sizeof is, OURS, form_tensors[r][OURS], 0, layer, suffix);
+        if (!strcmp(is, name)) return form_tensors[r];
+    }
+    return NULL;
+}
+
+/* Appends parameter p of layer `layer`, of a model whose first layer it was found in. */
+static void add_piece(pieces *all, const cmha_parameter *p, size_t layer, const cmha_model_config *c) {
+    piece *one = &all->list[all->n++];
+    const char *dot = strrchr(p->name, '.');
+    const char *rest = strncmp(p->name, "blocks.0.", 9) ? NULL : p->name + 9;
+    memset(one, 0, sizeof *one);
+    if (rest) snprintf(one->name, sizeof one->name, "blocks.%zu.%s", layer, rest);
+    else snprintf(one->name, sizeof one->name, "%s", p->name);
+    one->suffix = dot && !strcmp(dot, ".weight") ? ".weight" : dot && !strcmp(dot, ".bias") ? ".bias" : "";
+    one->layer = layer, one->row = row_of(one->name, layer, one->suffix);
+    if (p->is_complex || p->tensor.rank > 2) complain(1, "this kind of model has no other form: ", p->name);
+    one->rank = p->tensor.rank, memcpy(one->shape, p->tensor.shape, sizeof one->shape);
+    if (!strncmp(one->name, "tok_emb.", 8) || !strncmp(one->name, "head.", 5)) one->shape[0] = c->vocabulary;
+    if (!strncmp(one->name, "pos_emb.", 8)) one->shape[0] = c->max_positions;
+    one->count = one->rank == 2 ? times(one->shape[0], one->shape[1]) : one->shape[0];
+}
+
+/* Lists the parameters of a model, of which the library is asked for one layer, one token and one position:
+   the real family's layers are all alike. */
+static pieces list_pieces(const cmha_model_config *c) {
+    cmha_model_config small = *c;
+    cmha_model model;
+    pieces all = {NULL, 0};
+    size_t bytes, i, first = 0, last = 0;
+    if (c->family != CMHA_FAMILY_REAL) complain(1, "only models of family = real have forms of others", "");
+    check(cmha_model_memory(&ctx, c, 1, 1, &bytes, NULL));
+    small.n_layers = 1, small.max_positions = 1, small.vocabulary = c->vocabulary > 0;
+    check(cmha_model_init(&model, &ctx, &small));
+    const cmha_parameters *p = &model.parameters;
+    for (i = 0; i < p->count; i++)
+        if (!strncmp(p->list[i].name, "blocks.", 7)) {
+            if (!last) first = i;
+            last = i + 1;
+        }
+    all.list = take(p->count + times(c->n_layers, last - first), sizeof *all.list);
+    for (i = 0; i < first; i++) add_piece(&all, &p->list[i], 0, c);
+    for (size_t layer = 0; layer < c->n_layers; layer++)
+        for (i = first; i < last; i++) add_piece(&all, &p->list[i], layer, c);
+    for (i = last; i < p->count; i++) add_piece(&all, &p->list[i], 0, c);
+    cmha_model_close(&model);
+    return all;
+}
+
+static const piece *find_piece(const pieces *all, const char *name) {
+    for (size_t i = 0; i < all->n; i++)
+        if (!strcmp(all->list[i].name, name)) return &all->list[i];
+    return NULL;
+}
+
+/* Are two pieces parts of one tensor in that form? */
+static int same_tensor(const piece *a, const piece *b, form f) {
+    return a->row && b->row && a->row[f] && b->row[f] && a->layer == b->layer &&
+           !strcmp(a->row[f], b->row[f]) && !strcmp(a->suffix, b->suffix);
+}
+
+/* Hugging Face's GPT-2 has its matrices transposed ("Conv1D"), but for embeddings. */
+static int is_turned(const piece *p, form f) { return f == GPT2 && p->rank == 2 && p->row[f][0] == 'h'; }
+
+/* ---- Reading ---- */
+
+/* The tensor of the input that a piece is in, or NULL. Older files call weights of norms gamma, biases beta. */
+static weights_tensor *tensor_of(const input *in, const piece *p) {
+    const char *suffixes[2] = {p->suffix, !strcmp(p->suffix, ".weight") ? ".gamma" : ".beta"};
+    weights_tensor *found = NULL;
+    char name[128];
+    if (!p->row && in->in == OURS) return weights_find(&in->tensors, p->name);
+    if (!p->row || !p->row[in->in]) return NULL;
+    for (int i = 0; i < 4 && !found; i++) {
+        if (i >= 2 && in->in != BERT) break;
+        form_name(name, sizeof name, in->in, p->row[in->in], !(i & 1), p->layer, suffixes[i / 2]);
+        found = weights_find(&in->tensors, name);
+    }
+    return found;
+}
+
+/* Rows of the tensor that `at` is part of, and of these before it. */
+static size_t rows_around(const pieces *all, size_t at, form f, size_t *before) {
+    size_t rows = all->list[at].shape[0], i;
+    for (*before = 0, i = at; i && same_tensor(&all->list[i - 1], &all->list[at], f); i--)
+        *before += all->list[i - 1].shape[0];
+    for (i = at + 1; i < all->n && same_tensor(&all->list[i], &all->list[at], f); i++)
+        rows += all->list[i].shape[0];
+    return rows + *before;
+}
+
+static void tell_shape(char *text, size_t size, const size_t *shape, int rank) {
+    size_t used = 0;
+    *text = 0;
+    for (int i = 0; i < rank && i < 4 && used < size; i++)
+        used += (size_t)snprintf(text + used, size - used, "%s%zu", i ? ", " : "", shape[i]);
+}
+
+/* Every parameter is in the file in its shape, and nothing else that is not known to be spare. */
+static void check_tensors(input *in, const pieces *all) {
+    char line[TEXT_ERROR], is[96], must[96];
+    size_t more = 0, used = 0, before;
+    *line = 0;
+    for (size_t i = 0; i < all->n; i++) {
+        const piece *p = &all->list[i];
+        weights_tensor *t = tensor_of(in, p);
+        size_t rows = rows_around(all, i, in->in, &before), shape[2];
+        int turned = p->row && is_turned(p, in->in);
+        if (!t) {
+            char name[128];
+            if (p->row && p->row[in->in])
+                form_name(name, sizeof name, in->in, p->row[in->in], 1, p->layer, p->suffix);
+            else snprintf(name, sizeof name, "%s", p->name);
+            if (used > 200) more++;
+            else used += (size_t)snprintf(line + used, sizeof line - used, "%s%s", used ? ", " : ": missing tensors: ", name);
+            continue;
+        }
+        shape[turned] = rows, shape[!turned] = p->shape[1], t->used = 1;
+        if (t->rank == p->rank && !memcmp(t->shape, shape, (size_t)p->rank * sizeof *shape)) continue;
+        tell_shape(is, sizeof is, t->shape, t->rank), tell_shape(must, sizeof must, shape, p->rank);
+        snprintf(line, sizeof line, ": %s is [%s], this model needs [%s]", t->name, is, must);
+        complain(1, in->path, line);
+    }
+    if (more) snprintf(line + used, sizeof line - used, " and %zu more", more);
+    if (used) complain(1, in->path, line);
+}
+
+/* Is a tensor that no parameter wants known to be spare? Says so, once, where that leaves something out. */
+static int is_spare(const input *in, const char *name) {
+    const char *prefix = form_prefixes[in->in];
+    size_t n = strlen(prefix);
+    if (in->in == OURS) return !strncmp(name, "optim.", 6);
+    for (size_t i = 0; i < sizeof form_spares / sizeof *form_spares; i++) {
+        const struct form_spare *s = &form_spares[i];
+        int same = form_matches(s->name, name) || (*s->name != '/' && !strncmp(name, prefix, n) &&
+                                                   form_matches(s->name, name + n));
+        if (!(s->forms >> in->in & 1) || !same) continue;
+        if (strstr(s->name, "lm_head") && !in->config.tied) continue;
+        if (s->said) fprintf(stderr, "convert: left out: %s\n", name);
+        return 1;
+    }
+    return 0;
+}
+
+static void check_others(const input *in) {
+    char line[TEXT_ERROR];
+    size_t used = 0, more = 0;
+    for (size_t i = 0; i < in->tensors.n; i++) {
+        const weights_tensor *t = &in->tensors.list[i];
+        if (t->used || is_spare(in, t->name)) continue;
+        if (used > 200) more++;
+        else used += (size_t)snprintf(line + used, sizeof line - used, "%s%.100s",
+                                      used ? ", " : ": tensors that are not understood: ", t->name);
+    }
+    if (more) snprintf(line + used, sizeof line - used, " and %zu more", more);
+    if (used) complain(1, in->path, line);
+}
+
+static void turn(const float *x, size_t rows, size_t columns, float *y) { /* y [columns, rows] */
+    for (size_t i = 0; i < rows; i++)
+        for (size_t j = 0; j < columns; j++) y[j * rows + i] = x[i * columns + j];
+}
+
+/* Reads a piece [rows, columns]. */
+static void read_piece(input *in, const pieces *all, const piece *p, float *out) {
+    size_t before, rows = rows_around(all, (size_t)(p - all->list), in->in, &before);
+    size_t columns = p->rank == 2 ? p->shape[1] : 1;
+    weights_tensor *t = tensor_of(in, p);
+    int turned = p->row && is_turned(p, in->in);
+    if (!turned && rows == p->shape[0]) {
+        must(weights_read(&in->tensors, t, out, failure));
+        return;
+    }
+    if (in->held_from != t) {
+        free(in->held);
+        in->held = take(t->count, sizeof *in->held), in->held_from = t;
+        must(weights_read(&in->tensors, t, in->held, failure));
+        if (turned) {
+            float *x = take(t->count, sizeof *x);
+            turn(in->held, columns, rows, x);
+            free(in->held), in->held = x;
+        }
+    }
+    memcpy(out, in->held + before * columns, p->count * sizeof *out);
+}
+
+/* ---- Opening ---- */
+
+/* Opens a folder of config.json and model.safetensors. */
+static void open_folder(input *in) {
+    form_settings s;
+    size_t n = 0;
+    char *path = weights_path(in->path, "config.json"), *text;
+    if (!path) complain(1, "no memory for a path", "");
+    if (!(text = weights_slurp(path, (size_t)1 << 20, &n, failure))) complain(1, failure, "");
+    must(form_read_json(&s, &ctx, text, n, &in->config, failure));
+    in->in = s.in, snprintf(in->name, sizeof in->name, "%s", s.name);
+    free(path), free(text);
+    must(weights_open_folder(&in->tensors, &ctx, in->path, failure));
+}
+
+/* The frequencies that a GGUF file divides, as the library's table of them. */
+static void read_frequencies(input *in) {
+    const weights_tensor *t = weights_find(&in->tensors, "rope_freqs.weight");
+    cmha_model_config *c = &in->config;
+    size_t pairs = form_width(c) / 2, used = 0, room;
+    float *factors;
+    double *omega;
+    if (!t || in->in != GGUF_LLAMA) return;
+    if (c->rotary_dims || c->rope_scaling || t->count != pairs)
+        complain(1, in->path, ": rope_freqs.weight is not as long as a head has pairs, or not all that scales them");
+    factors = take(pairs, sizeof *factors), omega = take(pairs, sizeof *omega);
+    must(weights_read(&in->tensors, t, factors, failure));
+    cmha_frequencies(CMHA_FREQUENCY_ROPE, c->base, pairs, NULL, omega);
+    room = times(times(c->n_heads, pairs), 26) + 1;
+    in->omega = in->made = take(room, 1);
+    for (size_t h = 0; h < c->n_heads; h++)
+        for (size_t j = 0; j < pairs; j++)
+            used += (size_t)snprintf(in->made + used, room - used, "%s%.17g", used ? "," : "", omega[j] / (double)factors[j]);
+    c->frequency = CMHA_FREQUENCY_TABLE;
+    free(factors), free(omega);
+}
+
+static void open_gguf(input *in) {
+    form_settings s;
+    cmha_model_config *c = &in->config;
+    const weights_tensor *t;
+    must(weights_open_gguf(&in->tensors, in->path, failure));
+    if (!form_read_gguf(&s, &ctx, &in->tensors.gguf, c, failure)) complain(1, in->path, text_fail(failure, "") ? "" : failure);
+    in->in = s.in, snprintf(in->name, sizeof in->name, "%s", s.name);
+    if ((t = weights_find(&in->tensors, "token_embd.weight")) != NULL && t->rank == 2) c->vocabulary = t->shape[0];
+    if (in->in == GGUF_BERT && (t = weights_find(&in->tensors, "token_types.weight")) != NULL) c->token_types = t->shape[0];
+    if (in->in != GGUF_BERT) c->tied = !weights_find(&in->tensors, "output.weight");
+    if (in->in == GGUF_LLAMA) {
+        c->attention_bias = weights_find(&in->tensors, "blk.0.attn_output.bias") != NULL;
+        c->qkv_bias = !c->attention_bias && weights_find(&in->tensors, "blk.0.attn_q.bias") != NULL;
+        c->ffn_bias = weights_find(&in->tensors, "blk.0.ffn_gate.bias") != NULL;
+        read_frequencies(in);
+    }
+}
+
+static void open_ours(input *in) {
+    const char *packed;
+    must(weights_open_archive(&in->tensors, &ctx, in->path, failure));
+    packed = cmha_archive_metadata(&in->tensors.shards[0], "packed");
+    if (!cmha_archive_metadata(&in->tensors.shards[0], "cfg.d_model"))
+        complain(1, in->path, " is no checkpoint of ours; of other models name the folder with config.json");
+    if (packed && !strcmp(packed, "int8")) complain(1, in->path, " is packed as int8; convert the checkpoint it was made from");
+    check(cmha_config_read(&ctx, in->path, &in->config, NULL));
+    in->omega = cmha_archive_metadata(&in->tensors.shards[0], "omega");
+    snprintf(in->name, sizeof in->name, "ours");
+}
+
+/* What heads a BERT has, its tensors say. */
+static void find_heads(input *in) {
+    cmha_model_config *c = &in->config;
+    const weights_tensor *t = weights_find(&in->tensors, "classifier.weight");
+    if (in->in != BERT) return;
+    c->head_transform = weights_find(&in->tensors, "cls.predictions.transform.dense.weight") != NULL;
+    c->head_bias = weights_find(&in->tensors, "cls.predictions.bias") != NULL;
+    if (t && t->rank == 2) c->classes = t->shape[0], c->pooler = 1;
+}
+
+/* Opens a model by what IN is. */
+static void open_input(input *in, const char *path) {
+    unsigned char head[9] = {0};
+    struct stat about;
+    uint64_t length;
+    FILE *file;
+    memset(in, 0, sizeof *in), in->path = path;
+    if (stat(path, &about)) complain(1, "cannot read ", path);
+    if (S_ISDIR(about.st_mode)) open_folder(in);
+    else {
+        if (!(file = fopen(path, "rb"))) complain(1, "cannot read ", path);
+        size_t n = fread(head, 1, sizeof head, file);
+        fclose(file), length = gguf_bits(head, 8);
+        if (!memcmp(head, "GGUF", 4)) open_gguf(in);
+        else if (n == sizeof head && head[8] == '{' && length < (uint64_t)about.st_size) open_ours(in);
+        else {
+            must(weights_open_plain(&in->tensors, &ctx, path, &in->config, failure));
+            snprintf(in->name, sizeof in->name, "llama2.c");
+        }
+    }
+    find_heads(in);
+}
+
+/* ---- Another attention ---- */
+
+/* Is every delta 1 and every b 0? Else names the first head that has moved. */
+static void require_start(input *in, const pieces *all) {
+    char line[200];
+    float *x = NULL;
+    for (size_t i = 0; i < all->n; i++) {
+        const piece *p = &all->list[i];
+        int delta = strstr(p->name, "attn.delta") != NULL;
+        if (!delta && (!p->row || strcmp(p->row[OURS], "blocks.%.attn.b"))) continue;
+        x = take(p->count, sizeof *x);
+        read_piece(in, all, p, x);
+        for (size_t j = 0; j < p->count; j++)
+            if (x[j] < (float)delta || x[j] > (float)delta || x[j] != x[j]) {
+                snprintf(line, sizeof line, ": no longer RoPE: layer %zu, head %zu has moved, %s of pair %zu is %g",
+                         p->layer, j / p->shape[1], delta ? "delta" : "b", j % p->shape[1], (double)x[j]);
+                complain(1, in->path, line);
+            }
+        free(x);
+    }
+}
+
+/* Zero frequencies: with them the phases of a ComplexFormer are those of plain products. */
+static void still_frequencies(input *in, cmha_model_config *c) {
+    size_t n = times(c->n_heads, form_width(c) / 2);
+    char *list = in->made = take(times(n, 2), 1);
+    for (size_t i = 0; i < n; i++) list[2 * i] = '0', list[2 * i + 1] = i + 1 < n ? ',' : 0;
+    in->omega = list, c->frequency = CMHA_FREQUENCY_TABLE;
+}
+
+/* Changes the kind of attention, where weights stay what they are. */
+static void change_attention(input *in, const pieces *all, const char *kind, cmha_model_config *c) {
+    static const char *const kinds[] = {"cmha", "cmha-shared", "cmha-fixed", "rope"}; /* share: their order */
+    size_t k = 0;
+    int moves = c->attention == CMHA_ATTENTION_CMHA && c->share != CMHA_SHARE_FIXED;
+    cmha_model_config any = *c;
+    while (k < 4 && strcmp(kinds[k], kind)) k++;
+    check(cmha_kind(&ctx, kind, &any));
+    if (k == 4) complain(1, kind, ": no weights of another kind are an exact start of it; of cmha and rope they are");
+    if (c->attention == CMHA_ATTENTION_DOT && k > 1)
+        complain(1, kind, ": this model's scores have no positions; only cmha and cmha-shared start there");
+    if (c->attention == CMHA_ATTENTION_DOT) still_frequencies(in, c);
+    if (moves && (k >= 2 || (int)k != c->share) && !(k == 0 && c->share == CMHA_SHARE_SHARED)) require_start(in, all);
+    c->attention = k == 3 ? CMHA_ATTENTION_ROPE : CMHA_ATTENTION_CMHA;
+    c->share = k == 3 ? CMHA_SHARE_PER_HEAD : (int)k;
+    c->delta_init = CMHA_DELTA_INIT_CONST, c->delta_value = 1;
+}
+
+/* ---- Writing ---- */
+
+/* Moves the rows of a head from one layout of its pairs to the other: (2j, 2j + 1) or (j, j + half). */
+static void change_layout(float *x, const piece *p, const cmha_model_config *c, int to_half) {
+    size_t columns = p->rank == 2 ? p->shape[1] : 1, width = form_width(c), turned = form_turned(c);
+    float *copy = take(times(turned, columns), sizeof *copy);
+    for (size_t head = 0; head < p->shape[0] / width; head++, x += width * columns) {
+        memcpy(copy, x, turned * columns * sizeof *x);
+        for (size_t j = 0; j < turned; j++) {
+            size_t half = j / 2 + j % 2 * (turned / 2), from = to_half ? j : half, to = to_half ? half : j;
+            memcpy(x + to * columns, copy + from * columns, columns * sizeof *x);
+        }
+    }
+    free(copy);
+}
+
+/* Reads the piece that a model to be written has, from the one that was read. */
+static void make_piece(input *in, const pieces *all, const piece *wanted, const cmha_model_config *c, float *x) {
+    const piece *p = find_piece(all, wanted->name);
+    int rotates = strstr(wanted->name, ".attn.wq.") || strstr(wanted->name, ".attn.wk.");
+    if (p) read_piece(in, all, p, x);
+    else for (size_t i = 0; i < wanted->count; i++) x[i] = strstr(wanted->name, "attn.delta") ? 1.0f : 0.0f;
+    for (size_t i = p ? p->count : wanted->count; i < wanted->count; i++) x[i] = x[i - p->count]; /* to every head */
+    if (rotates && in->config.layout != c->layout) change_layout(x, wanted, c, c->layout == CMHA_LAYOUT_HALF);
+}
+
+/* How a tensor is stored where the matrices are `as`. */
+static uint32_t storage_of(const piece *p, form f, uint32_t as) {
+    int small = p->rank == 1 || (p->row && (strstr(p->name, "attn.delta") || strstr(p->name, "attn.b")));
+    if (small && (f == OURS || f == GGUF_LLAMA)) return GGUF_AS_F32;
+    return as == GGUF_AS_Q8_0 && p->shape[p->rank - 1] % GGUF_BLOCK ? (uint32_t)GGUF_AS_F16 : as;
+}
+
+/* Lists the tensors of the file to be written; room for one more. */
+static output *list_outputs(const pieces *all, form f, uint32_t as, size_t *n) {
+    output *list = take(all->n + 1, sizeof *list);
+    *n = 0;
+    for (size_t i = 0, before; i < all->n; i++) {
+        const piece *p = &all->list[i];
+        if (f != OURS && (!p->row || !p->row[f])) complain(1, p->name, " has no name there");
+        if (i && same_tensor(p, p - 1, f)) {
+            list[*n - 1].n++;
+            continue;
+        }
+        output *o = &list[(*n)++];
+        o->first = i, o->n = 1, o->rank = p->rank, o->turned = p->row && is_turned(p, f);
+        if (f == OURS) snprintf(o->name, sizeof o->name, "%s", p->name);
+        else form_name(o->name, sizeof o->name, f, p->row[f], 1, p->layer, p->suffix);
+        size_t rows = rows_around(all, i, f, &before);
+        o->shape[o->turned] = rows, o->shape[!o->turned] = p->rank == 2 ? p->shape[1] : 1;
+        o->as = storage_of(p, f, as), o->count = p->rank == 2 ? times(rows, p->shape[1]) : rows;
+    }
+    return list;
+}
+
+/* Writes the numbers of one tensor; in GGUF filled up to 32 bytes. */
+static int write_output(weights_file *file, input *in, const pieces *from, const pieces *all, const output *o,
+                        const cmha_model_config *c, int padded) {
+    static const unsigned char zeros[GGUF_ALIGNMENT];
+    float *x = take(o->count, sizeof *x), *y = x;
+    size_t pad = padded ? gguf_padding(gguf_size(o->as, o->count)) : 0;
+    int done;
+    for (size_t i = o->first; i < o->first + o->n; y += all->list[i++].count)
+        make_piece(in, from, &all->list[i], c, y);
+    if (!o->n) memcpy(x, o->given, o->count * sizeof *x);
+    if (o->turned) {
+        y = take(o->count, sizeof *y);
+        turn(x, o->shape[1], o->shape[0], y);
+        free(x), x = y;
+    }
+    done = weights_fit(o->as, x, o->count) ||
+           text_fail(failure, "%s has a number that %s cannot hold", o->name, gguf_storage(o->as));
+    done = done && weights_write(file, o->as, x, o->count, failure);
+    if (done && fwrite(zeros, 1, pad, file->file) != pad) done = text_fail(failure, "cannot write %s", file->path);
+    free(x);
+    return done;
+}
+
+/* The header of a safetensors file: tensors as they follow, and texts. */
+static char *safetensors_header(const output *list, size_t n, const cJSON *texts) {
+    cJSON *json = cJSON_CreateObject();
+    double at = 0;
+    char *text;
+    if (texts && json) cJSON_AddItemReferenceToObject(json, "__metadata__", (cJSON *)(uintptr_t)texts);
+    for (size_t i = 0; i < n && json; i++) {
+        const output *o = &list[i];
+        double shape[2] = {(double)o->shape[0], (double)o->shape[1]}, offsets[2];
+        cJSON *t = cJSON_AddObjectToObject(json, o->name);
+        offsets[0] = at, offsets[1] = at += (double)gguf_size(o->as, o->count);
+        cJSON_AddStringToObject(t, "dtype", gguf_storage(o->as));
+        cJSON_AddItemToObject(t, "shape", cJSON_CreateDoubleArray(shape, o->rank));
+        cJSON_AddItemToObject(t, "data_offsets", cJSON_CreateDoubleArray(offsets, 2));
+    }
+    text = cJSON_PrintUnformatted(json);
+    cJSON_Delete(json);
+    return text;
+}
+
+/* Writes a safetensors file. */
+static int write_safetensors(weights_file *file, input *in, const pieces *from, const pieces *all, output *list,
+                             size_t n, const cmha_model_config *c, const cJSON *texts) {
+    char *header = safetensors_header(list, n, texts);
+    size_t length = header ? strlen(header) : 0, pad = (size_t)(-(uint64_t)length % 8);
+    unsigned char head[8];
+    int done;
+    gguf_store(head, length + pad, 8);
+    done = header && fwrite(head, 1, 8, file->file) == 8 && fwrite(header, 1, length, file->file) == length &&
+           fwrite("        ", 1, pad, file->file) == pad;
+    if (!done) text_fail(failure, "cannot write %s", file->path);
+    free(header);
+    for (size_t i = 0; i < n && done; i++) done = write_output(file, in, from, all, &list[i], c, 0);
+    return done;
+}
+
+/* The factors that GGUF's readers divide frequencies by, in place of llama3's scaling. */
+static float *rope_factors(const cmha_model_config *c) {
+    cmha_rope_options o = {c->rotary_dims, (cmha_rope_scaling)c->rope_scaling, c->rope_factor,
+                           (double)c->rope_length, c->rope_fast, c->rope_slow, (cmha_rope_ramp)c->rope_ramp};
+    size_t pairs = form_turned(c) / 2;
+    double *scaled = take(pairs, sizeof *scaled), *plain = take(pairs, sizeof *plain);
+    float *factors = take(pairs, sizeof *factors);
+    cmha_frequencies(CMHA_FREQUENCY_ROPE, c->base, pairs, &o, scaled);
+    cmha_frequencies(CMHA_FREQUENCY_ROPE, c->base, pairs, NULL, plain);
+    for (size_t i = 0; i < pairs; i++) factors[i] = (float)(plain[i] / scaled[i]);
+    free(scaled), free(plain);
+    return factors;
+}
+
+static int write_gguf(weights_file *file, input *in, const pieces *from, const pieces *all, output *list, size_t n,
+                      const cmha_model_config *c, uint32_t as) {
+    gguf_writer w;
+    float *factors = NULL;
+    int done = 1;
+    memset(&w, 0, sizeof w);
+    form_write_gguf(c, &w);
+    gguf_put_whole(&w, "general.file_type", as == GGUF_AS_F32 ? 0 : as == GGUF_AS_F16 ? 1 : as == GGUF_AS_Q8_0 ? 7 : 32);
+    gguf_put_whole(&w, "general.quantization_version", 2);
+    if (c->rope_scaling == CMHA_ROPE_SCALING_LLAMA3) {
+        output *o = &list[n++];
+        snprintf(o->name, sizeof o->name, "rope_freqs.weight");
+        o->rank = 1, o->shape[0] = o->count = form_turned(c) / 2, o->given = factors = rope_factors(c);
+    }
+    for (size_t i = 0; i < n; i++) gguf_put_tensor(&w, list[i].name, list[i].shape, list[i].rank, list[i].as);
+    if (!gguf_put_head(&w, file->file)) done = text_fail(failure, "cannot write %s", file->path);
+    for (size_t i = 0; i < n && done; i++) done = write_output(file, in, from, all, &list[i], c, 1);
+    free(factors);
+    return done;
+}
+
+/* The texts of a checkpoint of ours. */
+static cJSON *checkpoint_texts(const input *in, const cmha_model_config *c) {
+    cmha_table table = cmha_model_table();
+    cJSON *texts = cJSON_CreateObject();
+    char key[64], value[40];
+    for (size_t i = 0; i < table.count; i++) {
+        snprintf(key, sizeof key, "cfg.%s", table.fields[i].name);
+        cmha_config_get(table, c, table.fields[i].name, value, sizeof value);
+        cJSON_AddStringToObject(texts, key, value);
+    }
+    snprintf(value, sizeof value, "%zu", c->max_positions);
+    cJSON_AddStringToObject(texts, "trainer.length", value);
+    if (c->frequency == CMHA_FREQUENCY_TABLE && in->omega) cJSON_AddStringToObject(texts, "omega", in->omega);
+    return texts;
+}
+
+/* Ends the program with the line in `failure` after a file that could not be written whole. */
+static void finish(weights_file *file, int done) {
+    char why[TEXT_ERROR];
+    memcpy(why, failure, sizeof why);
+    if (!weights_finish(file, done, failure)) complain(1, done ? failure : why, "");
+}
+
+static void write_text(const char *path, const char *text) {
+    weights_file file;
+    must(weights_create(&file, path, failure));
+    int done = fputs(text, file.file) >= 0 && putc('\n', file.file) != EOF;
+    if (!done) text_fail(failure, "cannot write %s", path);
+    finish(&file, done);
+}
+
+/* Writes the model, and what stands beside it. */
+static void write_model(input *in, const pieces *from, const cmha_model_config *c, form f, uint32_t as, const char *path) {
+    static const char *const dtypes[] = {"float32", "float16", "bfloat16"};
+    pieces all = list_pieces(c);
+    size_t n, numbers = 0;
+    output *list = list_outputs(&all, f, as, &n);
+    int folder = f != OURS && f != GGUF_LLAMA, made = 0, done;
+    char *own = folder ? weights_path(path, "model.safetensors") : NULL;
+    weights_file file;
+    if (folder) made = mkdir(path, 0777) == 0;
+    if (!weights_create(&file, own ? own : path, failure)) {
+        if (made) rmdir(path);
+        complain(1, failure, "");
+    }
+    cJSON *texts = f == OURS ? checkpoint_texts(in, c) : cJSON_CreateObject();
+    if (folder) cJSON_AddStringToObject(texts, "format", "pt");
+    done = f == GGUF_LLAMA ? write_gguf(&file, in, from, &all, list, n, c, as)
+                           : write_safetensors(&file, in, from, &all, list, n, c, texts);
+    if (!done && made) weights_finish(&file, 0, NULL), rmdir(path), complain(1, failure, "");
+    finish(&file, done);
+    if (folder) {
+        char *config = weights_path(path, "config.json");
+        char *text = form_write_json(c, f, dtypes[as == GGUF_AS_F32 ? 0 : as == GGUF_AS_F16 ? 1 : 2]);
+        if (!config || !text) complain(1, "no memory for config.json", "");
+        write_text(config, text);
+        free(config), free(text);
+    }
+    for (size_t i = 0; i < all.n; i++) numbers += all.list[i].count;
+    printf("%s: %zu layers of %zu, %zu heads of %zu, vocabulary %zu, %zu numbers\n", path, c->n_layers, c->d_model,
+           c->n_heads, form_width(c), c->vocabulary, numbers);
+    cJSON_Delete(texts), free(list), free(all.list), free(own);
+}
+
+/* Which form of Hugging Face's a model has. */
+static form form_of(const cmha_model_config *c) {
+    return c->attention != CMHA_ATTENTION_DOT ? LLAMA : c->causal ? GPT2 : BERT;
+}
+
+/* The configuration in that form, or the end: a ComplexFormer goes as the RoPE model that it still is. */
+static void take_form(input *in, const pieces *all, cmha_model_config *c, form f) {
+    char line[TEXT_ERROR];
+    if (f == OURS) return;
+    if (c->attention == CMHA_ATTENTION_CMHA) change_attention(in, all, "rope", c);
+    if (!form_holds(c, f, failure)) {
+        snprintf(line, sizeof line, ": %s", failure);
+        complain(1, in->path, line);
+    }
+    if (f == LLAMA) c->layout = CMHA_LAYOUT_HALF;
+    if (f == GGUF_LLAMA) c->layout = CMHA_LAYOUT_INTERLEAVED;
+}
+
+/* ---- The command line ---- */
+
+/* One of some words, from 0 on. */
+static int word_of(int o, const char *const *words, int n) {
+    int i = 0;
+    while (i < n && strcmp(words[i], option[o].value)) i++;
+    if (i == n) complain(2, option[o].name, " has no such value; see --help");
+    return i;
+}
+
+/* Takes the first argument that is no option out of the command line, where two are given. */
+static const char *take_input(int *argc, char **argv) {
+    const char *path = NULL;
+    int at[2], n = 0;
+    for (int i = 1; i < *argc; i++) {
+        const setting *o = find_option(option, N_OPTIONS, argv[i]);
+        if (o && !strchr(argv[i], '=') && o != &option[HELP]) i++;
+        else if (!o && *argv[i] != '-' && n < 2) at[n++] = i;
+    }
+    if (n < 2) return NULL;
+    path = argv[at[0]];
+    memmove(argv + at[0], argv + at[0] + 1, (size_t)(--*argc - at[0]) * sizeof *argv);
+    return path;
+}
+
+static int help(void) {
+    puts("convert [OPTION...] IN OUT: a model of others as a checkpoint of ours, or back\n\n"
+         "IN: a folder with config.json and model.safetensors (GPT-2, Llama, Mistral, Qwen2, BERT), a file of\n"
+         "GGUF (F32, F16, BF16, Q8_0) or of llama2.c (.bin), or a checkpoint of ours. OUT: a file, with --to hf\n"
+         "a folder.\n");
+    print_options(option, N_OPTIONS, 16, 0);
+    return end_program(0);
+}
+
+int main(int argc, char **argv) {
+    static const char *const targets[] = {"cmha", "hf", "gguf"};
+    static const char *const types[] = {"f32", "f16", "bf16", "q8_0"};
+    static const uint32_t storages[] = {GGUF_AS_F32, GGUF_AS_F16, GGUF_AS_BF16, GGUF_AS_Q8_0};
+    const setting seed = {"", "1", ""}, threads = {"", "0", ""};
+    int n_set = 0;
+    input in;
+    start_program(argv);
+    const char *path = take_input(&argc, argv);
+    const char *to = read_options(option, N_OPTIONS, 1u << HELP, argc, argv, &n_set);
+    if (option[HELP].value) return help();
+    if (!path || !to) complain(2, "name what to read and what to write; see --help", "");
+    int target = word_of(TO, targets, 3), type = word_of(TYPE, types, 4);
+    size_t context = (size_t)whole_of(&option[CONTEXT], 0, 16777216);
+    if (type == 3 && target != 2) complain(2, "--type q8_0 needs --to gguf", "");
+    open_context(&seed, &threads, 1);
+
+    open_input(&in, path);
+    pieces all = list_pieces(&in.config);
+    check_tensors(&in, &all);
+    check_others(&in);
+    cmha_model_config c = in.config;
+    if (option[ATTENTION].value) change_attention(&in, &all, option[ATTENTION].value, &c);
+    form f = target == 0 ? OURS : target == 2 ? GGUF_LLAMA : form_of(&c);
+    take_form(&in, &all, &c, f);
+    if (context && c.position == CMHA_POSITION_LEARNED && context != c.max_positions)
+        complain(1, "--context: this model has learned as many positions as it has", "");
+    if (context) c.max_positions = context;
+    write_model(&in, &all, &c, f, storages[type], to);
+    weights_close(&in.tensors), free(all.list), free(in.held), free(in.made);
+    cmha_context_close(&ctx);
+    return end_program(0);
+}

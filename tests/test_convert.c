@@ -1,0 +1,446 @@
+/* build/convert: models of others, tests/models of make_models.py, give the numbers that PyTorch got, and go
+   back bit for bit; a RoPE model is a ComplexFormer; what is wrong with a file is said in one line.
+   grad_convert.c is this file once more in double. */
+#define _POSIX_C_SOURCE 200809L
+#define _DARWIN_C_SOURCE
+#include "check.h"
+
+#include "../examples/tools/gguf.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+static char folder[64] = "/tmp/cmha-convert-XXXXXX", program[512];
+static cmha_context context;
+
+static const char *const models[] = {"gpt2", "llama", "grouped", "biased", "qwen2", "mistral", "partial", "bert",
+                                     "bert_mlm", "bert_classes"};
+enum { MODELS = sizeof models / sizeof *models, TOKENS = 12 };
+
+static const char *path_of(const char *name) {
+    static char path[8][512];
+    static int next;
+    next = (next + 1) % 8;
+    snprintf(path[next], sizeof path[next], "%s/%s", folder, name);
+    return path[next];
+}
+
+static const char *model_of(const char *name) {
+    static char path[4][512];
+    static int next;
+    next = (next + 1) % 4;
+    snprintf(path[next], sizeof path[next], "tests/models/%s", name);
+    return path[next];
+}
+
+/* Runs the program; returns its status. What it says on stderr goes to `said`. */
+static char said[4096];
+static int convert(const char *format, ...) {
+    char arguments[2048], command[4096];
+    FILE *file;
+    size_t n = 0;
+    int status;
+    va_list list;
+    va_start(list, format);
+    vsnprintf(arguments, sizeof arguments, format, list);
+    va_end(list);
+    snprintf(command, sizeof command, "%s %s >%s 2>%s", program, arguments, path_of("out"), path_of("said"));
+    status = system(command);
+    if ((file = fopen(path_of("said"), "rb")) != NULL) n = fread(said, 1, sizeof said - 1, file), fclose(file);
+    said[n] = 0;
+    return status;
+}
+
+/* It succeeds. */
+#define CONVERT(...) CHECK_THAT(convert(__VA_ARGS__) == 0, "%s", said)
+
+/* It ends with one line that has `what` in it, and leaves no file. */
+static void refused(const char *out, const char *what, const char *arguments) {
+    const char *end = strchr(said, '\n');
+    (void)remove(path_of(out));
+    int status = convert("%s %s", arguments, path_of(out));
+    end = strchr(said, '\n');
+    CHECK_THAT(status != 0 && WIFEXITED(status) && WEXITSTATUS(status) < 3, "%s: status %d, %s", arguments, status, said);
+    CHECK_THAT(end && !end[1] && !strncmp(said, "convert: ", 9) && strstr(said, what), "%s: \"%s\" has no \"%s\"",
+               arguments, said, what);
+    CHECK_THAT(access(path_of(out), F_OK) != 0, "%s left %s", arguments, out);
+}
+
+/* ---- The same numbers as elsewhere ---- */
+
+/* What a checkpoint computes from the tokens of `expected`: logits, states or classes. Returns how many. */
+static size_t compute(const char *path, cmha_archive *expected, cmha_real *out, size_t room) {
+    const cmha_archive_tensor *ids = cmha_archive_find(expected, "ids");
+    int64_t wide[TOKENS];
+    int32_t tokens[TOKENS], types[TOKENS];
+    cmha_model model;
+    cmha_batch batch;
+    cmha_tensor *states;
+    cmha_tape tape;
+    size_t n = 0;
+    CHECK_OK(cmha_archive_read_i64(expected, ids, wide));
+    for (int i = 0; i < TOKENS; i++) tokens[i] = (int32_t)wide[i], types[i] = i >= TOKENS / 2;
+    if (!CHECK_THAT(!cmha_model_open(&model, &context, path), "%s", cmha_error(&context))) return 0;
+    memset(&batch, 0, sizeof batch);
+    batch.ids = tokens, batch.batch = 1, batch.length = TOKENS;
+    if (model.config.token_types) batch.types = types;
+    if (cmha_archive_find(expected, "logits")) {
+        n = TOKENS * model.config.vocabulary;
+        if (CHECK(n <= room)) CHECK_OK(cmha_model_logits(&model, &batch, out));
+    } else if (cmha_archive_find(expected, "classes")) {
+        n = model.config.classes;
+        if (CHECK(n <= room)) CHECK_OK(cmha_model_classify(&model, &batch, out));
+    } else {
+        n = TOKENS * model.config.d_model;
+        CHECK_OK(cmha_tape_init(&tape, &context, 0));
+        states = cmha_model_states(&model, &tape, &batch, NULL);
+        if (CHECK(states && n <= room)) memcpy(out, states->data, n * sizeof *out);
+        cmha_tape_close(&tape);
+    }
+    cmha_model_close(&model);
+    return n;
+}
+
+static void open_expected(cmha_archive *a, const char *name) {
+    char path[512];
+    snprintf(path, sizeof path, "tests/models/%s/expected.safetensors", name);
+    if (!CHECK_THAT(!cmha_archive_open(a, &context, path), "%s", cmha_error(&context))) exit(check_end());
+}
+
+/* Every model's numbers are PyTorch's. */
+static void like_elsewhere(void) {
+    static const char *const what[] = {"logits", "states", "classes"};
+    const double bound = sizeof(cmha_real) == 8 ? 1e-9 : 1e-5;
+    for (size_t i = 0; i < MODELS; i++) {
+        cmha_real got[512], want[512];
+        cmha_archive expected;
+        double most = 0;
+        size_t n;
+        const cmha_archive_tensor *t = NULL;
+        open_expected(&expected, models[i]);
+        for (int j = 0; j < 3 && !t; j++) t = cmha_archive_find(&expected, what[j]);
+        CONVERT("%s %s", model_of(models[i]), path_of(models[i]));
+        n = compute(path_of(models[i]), &expected, got, 512);
+        if (CHECK(t && t->count == n)) {
+            CHECK_OK(cmha_archive_read(&expected, t, want));
+            for (size_t j = 0; j < n; j++) most = fmax(most, fabs((double)got[j] - (double)want[j]));
+            CHECK_THAT(most <= bound, "%s: %g beside PyTorch", models[i], most);
+        }
+        cmha_archive_close(&expected);
+    }
+}
+
+/* 96 greedy steps of stories260K, as llama2.c computes them in double precision. */
+static void stories(void) {
+    static const char *const bin = "../shared/data/weights/stories260k/stories260K.bin";
+    static cmha_real logits[96 * 512];
+    static float golden[96 * 512];
+    int32_t tokens[96];
+    double most = 0;
+    cmha_model model;
+    cmha_batch batch;
+    FILE *file = fopen("../shared/data/weights/stories260k/greedy96.logits.f32", "rb");
+    if (!file) return;
+    CHECK(fread(golden, sizeof golden, 1, file) == 1);
+    fclose(file);
+    CONVERT("%s %s", bin, path_of("stories"));
+    if (!CHECK_THAT(!cmha_model_open(&model, &context, path_of("stories")), "%s", cmha_error(&context))) return;
+    memset(&batch, 0, sizeof batch);
+    batch.ids = tokens, batch.batch = 1;
+    tokens[0] = 1;
+    for (size_t i = 0; i + 1 < 96; i++) { /* greedy: the largest of each step is the next token */
+        tokens[i + 1] = 0;
+        for (int32_t v = 1; v < 512; v++)
+            if (golden[i * 512 + (size_t)v] > golden[i * 512 + (size_t)tokens[i + 1]]) tokens[i + 1] = v;
+    }
+    batch.length = 96;
+    CHECK_OK(cmha_model_logits(&model, &batch, logits));
+    for (size_t i = 0; i < 96 * 512; i++) most = fmax(most, fabs((double)logits[i] - (double)golden[i]));
+    CHECK_THAT(most <= 1e-5, "stories260K: %g beside the golden logits", most);
+    cmha_model_close(&model);
+}
+
+#ifndef CMHA_DOUBLE
+
+/* ---- There and back ---- */
+
+static int same_numbers(const char *a, const char *b, const char *prefix) {
+    cmha_archive x, y;
+    int same = 1;
+    if (cmha_archive_open(&x, &context, a)) return CHECK_THAT(0, "%s", cmha_error(&context));
+    if (cmha_archive_open(&y, &context, b)) return CHECK_THAT(0, "%s", cmha_error(&context));
+    for (size_t i = 0; i < x.n_tensors; i++) {
+        const cmha_archive_tensor *t = &x.tensors[i], *u = cmha_archive_find(&y, t->name);
+        char name[128];
+        float p[1024], q[1024];
+        snprintf(name, sizeof name, "%s%s", prefix, t->name);
+        if (!u) u = cmha_archive_find(&y, name);
+        if (!u && (strstr(t->name, "attn.bias") || strstr(t->name, "pooler"))) continue;
+        same &= CHECK_THAT(u && u->count == t->count && u->rank == t->rank && t->count <= 1024 && !strcmp(u->dtype, t->dtype) &&
+                           !memcmp(u->shape, t->shape, (size_t)t->rank * sizeof *t->shape), "%s: %s", b, t->name);
+        if (!u || t->count > 1024 || u->count != t->count) continue;
+        CHECK_OK(cmha_archive_read(&x, t, p)), CHECK_OK(cmha_archive_read(&y, u, q));
+        same &= CHECK_THAT(!memcmp(p, q, t->count * sizeof *p), "%s: %s is another", b, t->name);
+    }
+    cmha_archive_close(&x), cmha_archive_close(&y);
+    return same;
+}
+
+/* Into our form, and back into theirs: the same tensors, and a config.json that means the same. */
+static void back_again(void) {
+    for (size_t i = 0; i < MODELS; i++) {
+        char theirs[512], again[512], once[512];
+        CONVERT("%s %s", model_of(models[i]), path_of("a"));
+        CONVERT("--to hf --type f16 %s %s", path_of("a"), path_of("hf"));
+        snprintf(theirs, sizeof theirs, "%s/model.safetensors", model_of(models[i]));
+        snprintf(again, sizeof again, "%s/model.safetensors", path_of("hf"));
+        same_numbers(theirs, again, strcmp(models[i], "gpt2") ? "bert." : "transformer.");
+        CONVERT("%s %s", path_of("hf"), path_of("b"));
+        snprintf(once, sizeof once, "cmp %s %s", path_of("a"), path_of("b"));
+        CHECK_THAT(system(once) == 0, "%s: another checkpoint after the way there and back", models[i]);
+    }
+}
+
+/* How far two checkpoints' logits are apart at the most, on the tokens of a model. */
+static double apart(const char *name, const char *a, const char *b) {
+    cmha_real x[512], y[512];
+    cmha_archive expected;
+    double most = 0;
+    open_expected(&expected, name);
+    size_t n = compute(a, &expected, x, 512), m = compute(b, &expected, y, 512);
+    CHECK(n && n == m);
+    for (size_t i = 0; i < n && n == m; i++) most = fmax(most, fabs((double)x[i] - (double)y[i]));
+    cmha_archive_close(&expected);
+    return most;
+}
+
+/* As GGUF in every storage, and read again; a head of RoPE has its pairs otherwise there. */
+static void gguf_and_back(void) {
+    static const struct { const char *name, *type; double bound; } cases[] = {
+        {"llama", "f32", 2e-6}, {"grouped", "f32", 2e-6}, {"biased", "f32", 4e-6}, {"partial", "f32", 2e-6},
+        {"llama", "f16", 2e-6}, {"llama", "bf16", 0.5}, {"qwen2", "q8_0", 0.5}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        double most;
+        CONVERT("%s %s", model_of(cases[i].name), path_of("a"));
+        CONVERT("--to gguf --type %s %s %s", cases[i].type, path_of("a"), path_of("g"));
+        if (!strcmp(cases[i].name, "partial")) continue;
+        CONVERT("%s %s", path_of("g"), path_of("b"));
+        most = apart(cases[i].name, path_of("a"), path_of("b"));
+        CHECK_THAT(most <= cases[i].bound, "%s as %s: %g apart", cases[i].name, cases[i].type, most);
+    }
+}
+
+/* ---- RoPE is ComplexFormer ---- */
+
+/* Adds to one number of a tensor of a checkpoint. */
+static void move(const char *path, const char *name, size_t at, float by) {
+    cmha_archive a;
+    FILE *file = fopen(path, "r+b");
+    float x;
+    if (!CHECK(file) || !CHECK(!cmha_archive_open(&a, &context, path))) return;
+    const cmha_archive_tensor *t = cmha_archive_find(&a, name);
+    if (CHECK(t && at < t->count)) {
+        long place = (long)(a.data_begin + t->begin) + 4 * (long)at;
+        CHECK(!fseek(file, place, SEEK_SET) && fread(&x, 4, 1, file) == 1);
+        x += by;
+        CHECK(!fseek(file, place, SEEK_SET) && fwrite(&x, 4, 1, file) == 1);
+    }
+    cmha_archive_close(&a), fclose(file);
+}
+
+static void complexformer(void) {
+    static const char *const kinds[] = {"cmha-fixed", "cmha", "cmha-shared"};
+    char line[256];
+    for (size_t i = 1; i < 7; i++) { /* the RoPE models */
+        CONVERT("%s %s", model_of(models[i]), path_of("rope"));
+        for (size_t k = 0; k < 3; k++) {
+            double bound = k ? 1e-5 : 0;
+            CONVERT("--attention %s %s %s", kinds[k], path_of("rope"), path_of(kinds[k]));
+            double most = apart(models[i], path_of("rope"), path_of(kinds[k]));
+            CHECK_THAT(most <= bound, "%s as %s: %g apart", models[i], kinds[k], most);
+            CONVERT("--attention rope %s %s", path_of(kinds[k]), path_of("back"));
+            CHECK(apart(models[i], path_of("rope"), path_of("back")) <= 0);
+        }
+        CONVERT("--to hf %s %s", path_of("cmha"), path_of("hf"));
+    }
+    CONVERT("%s %s", model_of("gpt2"), path_of("gpt2"));
+    CONVERT("--attention cmha %s %s", path_of("gpt2"), path_of("cmha"));
+    CHECK(apart("gpt2", path_of("gpt2"), path_of("cmha")) <= 1e-5);
+    CONVERT("--attention cmha %s %s", model_of("llama"), path_of("cmha"));
+    move(path_of("cmha"), "blocks.1.attn.b", 5, 0.25f); /* head 1, pair 1 of 4 */
+    snprintf(line, sizeof line, "--attention rope %s", path_of("cmha"));
+    refused("none", "layer 1, head 1 has moved, b of pair 1 is 0.25", line);
+    snprintf(line, sizeof line, "--to hf %s", path_of("cmha"));
+    refused("none", "head 1 has moved", line);
+    refused("none", "no weights of another kind", "--attention alibi tests/models/llama");
+    refused("none", "there is no kind", "--attention complex tests/models/llama");
+    refused("none", "no positions", "--attention rope tests/models/gpt2");
+}
+
+/* ---- What is not right ---- */
+
+static void write_file(const char *path, const void *bytes, size_t n) {
+    FILE *file = fopen(path, "wb");
+    if (!CHECK(file)) return;
+    CHECK(fwrite(bytes, 1, n, file) == n);
+    fclose(file);
+}
+
+static char *read_file(const char *path, size_t *n) {
+    FILE *file = fopen(path, "rb");
+    static char bytes[65536];
+    *n = 0;
+    if (CHECK(file)) *n = fread(bytes, 1, sizeof bytes - 1, file), fclose(file);
+    bytes[*n] = 0;
+    return bytes;
+}
+
+/* A copy of a model's folder whose config.json has `text` in place of `old`. */
+static const char *with(const char *name, const char *old, const char *text) {
+    char config[4096], command[1600];
+    size_t n;
+    char *at;
+    snprintf(command, sizeof command, "%s/config.json", model_of(name));
+    snprintf(config, sizeof config, "%s", read_file(command, &n));
+    snprintf(command, sizeof command, "rm -rf %s && cp -r %s %s && chmod -R u+w %s", path_of("bad"), model_of(name),
+             path_of("bad"), path_of("bad"));
+    CHECK(system(command) == 0);
+    at = strstr(config, old);
+    if (CHECK_THAT(at, "%s has no %s", name, old)) {
+        memmove(at + strlen(text), at + strlen(old), strlen(at + strlen(old)) + 1);
+        memcpy(at, text, strlen(text));
+    }
+    write_file(path_of("bad/config.json"), config, strlen(config));
+    return path_of("bad");
+}
+
+/* Settings that change what a model computes, or its shapes, are named. */
+static void settings(void) {
+    static const struct { const char *name, *old, *text, *says; } cases[] = {
+        {"llama", "\"use_cache\"", "\"use_everything\"", "use_everything is not understood"},
+        {"llama", "\"silu\"", "\"gelu\"", "hidden_act"},
+        {"llama", "\"use_cache\"", "\"hidden_size\"", "hidden_size comes twice"},
+        {"llama", "\"hidden_size\": 16", "\"hidden_size\": 32", "embed_tokens.weight is [20, 16], this model needs [20, 32]"},
+        {"llama", "\"hidden_size\": 16", "\"hidden_size\": 1e300", "d_model"},
+        {"llama", "\"hidden_size\": 16", "\"hidden_size\": \"16x\"", "d_model"},
+        {"llama", "\"hidden_size\": 16", "\"hidden_size\": [16]", "hidden_size is not understood"},
+        {"llama", "\"hidden_size\": 16,", "", "config.json has no hidden_size"},
+        {"llama", "\"num_attention_heads\": 2", "\"num_attention_heads\": 0", "n_heads"},
+        {"llama", "\"num_hidden_layers\": 2", "\"num_hidden_layers\": 3", "missing tensors: model.layers.2."},
+        {"llama", "\"num_hidden_layers\": 2", "\"num_hidden_layers\": 1", "not understood: model.layers.1."},
+        {"llama", "\"vocab_size\": 20", "\"vocab_size\": 2147483647", "this model needs [2147483647, 16]"},
+        {"llama", "\"tie_word_embeddings\": false", "\"attention_bias\": true", "missing tensors: model.layers.0.self_attn.q_proj.bias"},
+        {"llama", "LlamaForCausalLM", "LlamaForTokenClassification", "LlamaForTokenClassification"},
+        {"llama", "\"model_type\": \"llama\"", "\"model_type\": \"mamba\"", "\"mamba\" are not known here"},
+        {"llama", "{", "[{", "no JSON object"},
+        {"llama", "{", "", "no JSON object"},
+        {"llama", "\"use_cache\": true", "\"rope_scaling\": {\"type\": \"longrope\"}", "longrope"},
+        {"llama", "\"use_cache\": true", "\"rope_scaling\": {\"type\": \"yarn\", \"factor\": 0}", "factor of 0"},
+        {"llama", "\"use_cache\": true", "\"rope_scaling\": {\"type\": \"linear\", \"short_factor\": [1]}", "short_factor"},
+        {"llama", "\"use_cache\": true", "\"rope_scaling\": 7", "rope_scaling is no object"},
+        {"llama", "\"use_cache\": true", "\"layer_types\": [\"full_attention\", \"sliding_attention\"]", "some layers"},
+        {"mistral", "\"sliding_window\": 5", "\"sliding_window\": 1e30", "window"},
+        {"qwen2", "\"use_sliding_window\": false", "\"use_sliding_window\": true", "qwen2"},
+        {"gpt2", "\"n_ctx\": 16", "\"scale_attn_weights\": false", "scale_attn_weights"},
+        {"gpt2", "\"gelu_new\"", "\"silu\"", "an activation \"silu\""},
+        {"bert", "\"absolute\"", "\"relative_key\"", "position_embedding_type"},
+        {"bert", "\"BertModel\"", "\"BertForTokenClassification\"", "BertForTokenClassification"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        if (!strcmp(cases[i].says, "qwen2")) { /* one layer of one, the first with a window: none */
+            CONVERT("%s %s", with(cases[i].name, cases[i].old, cases[i].text), path_of("none"));
+            continue;
+        }
+        refused("none", cases[i].says, with(cases[i].name, cases[i].old, cases[i].text));
+    }
+    static char deep[200001];
+    memset(deep, '[', sizeof deep - 1);
+    (void)with("llama", "{", "{");
+    write_file(path_of("bad/config.json"), deep, sizeof deep - 1);
+    refused("none", "no JSON object", path_of("bad"));
+}
+
+/* An index of shards, and where it may point. */
+static void shards(void) {
+    char text[4096], more[256];
+    cmha_archive a;
+    size_t used = 0;
+    (void)with("llama", "{", "{");
+    if (!CHECK(!cmha_archive_open(&a, &context, path_of("bad/model.safetensors")))) return;
+    used += (size_t)snprintf(text, sizeof text, "{\"metadata\": {}, \"weight_map\": {");
+    for (size_t i = 0; i < a.n_tensors; i++)
+        used += (size_t)snprintf(text + used, sizeof text - used, "%s\"%s\": \"one.safetensors\"", i ? ", " : "", a.tensors[i].name);
+    snprintf(text + used, sizeof text - used, "}}");
+    cmha_archive_close(&a);
+    CHECK(!rename(path_of("bad/model.safetensors"), path_of("bad/one.safetensors")));
+    refused("none", "neither model.safetensors nor", path_of("bad"));
+    write_file(path_of("bad/model.safetensors.index.json"), text, strlen(text));
+    CONVERT("%s %s", path_of("bad"), path_of("sharded"));
+    CONVERT("%s %s", model_of("llama"), path_of("whole"));
+    CHECK(same_numbers(path_of("whole"), path_of("sharded"), ""));
+    static const char *const places[] = {"../one.safetensors", "/etc/passwd", "", ".one", "a\\\\b"};
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        snprintf(more, sizeof more, "{\"weight_map\": {\"model.norm.weight\": \"%s\"}}", places[i]);
+        write_file(path_of("bad/model.safetensors.index.json"), more, strlen(more));
+        refused("none", "no file in that folder", path_of("bad"));
+    }
+    snprintf(more, sizeof more, "{\"weight_map\": {\"model.norm.weight\": \"one.safetensors\"}}");
+    write_file(path_of("bad/model.safetensors.index.json"), more, strlen(more));
+    refused("none", "its index names 1 tensors, its shards have 21", path_of("bad"));
+    write_file(path_of("bad/model.safetensors.index.json"), "{\"weight_map\": 1}", 17);
+    refused("none", "no weight_map", path_of("bad"));
+}
+
+/* Files cut at every length, and with every byte of their head changed, end in one line or are read. */
+static void cut_files(void) {
+    static char whole[65536];
+    size_t n, step, i;
+    char *bytes;
+    CONVERT("--to gguf %s %s", model_of("grouped"), path_of("g"));
+    bytes = read_file(path_of("g"), &n);
+    memcpy(whole, bytes, n);
+    for (step = 0; step < 40; step++) {
+        size_t length = step < 12 ? step * 4 : n * (step - 11) / 30;
+        write_file(path_of("bad.gguf"), whole, length < n ? length : n - 1);
+        refused("none", path_of("bad.gguf"), path_of("bad.gguf"));
+    }
+    for (i = 8; i < 900; i++) { /* by the reader itself, as a process takes milliseconds */
+        gguf_file g;
+        char error[GGUF_ERROR];
+        static const unsigned char values[] = {0, 1, 0x7F, 0x80, 0xFF};
+        for (size_t v = 0; v < sizeof values; v++) {
+            char old = whole[i];
+            whole[i] = (char)values[v];
+            int done = gguf_read(&g, whole, n, error);
+            CHECK(done || (*error && !strchr(error, '\n')));
+            gguf_close(&g);
+            whole[i] = old;
+        }
+    }
+    for (i = 0; i < 40; i++) write_file(path_of("bad.bin"), whole + 4, i), refused("none", path_of("bad.bin"), path_of("bad.bin"));
+}
+
+#endif
+
+int main(int argc, char **argv) {
+    char *slash;
+    snprintf(program, sizeof program, "%s", argc ? argv[0] : "build/x");
+    slash = strrchr(program, '/');
+    snprintf(slash ? slash + 1 : program, sizeof program / 2, "convert");
+    CHECK_OK(cmha_context_init(&context, NULL));
+    if (!CHECK(mkdtemp(folder) != NULL)) return check_end();
+    like_elsewhere();
+    stories();
+#ifndef CMHA_DOUBLE
+    back_again();
+    gguf_and_back();
+    complexformer();
+    settings();
+    shards();
+    cut_files();
+#endif
+    char command[128];
+    snprintf(command, sizeof command, "rm -rf %s", folder);
+    CHECK(system(command) == 0);
+    cmha_context_close(&context);
+    return check_end();
+}
