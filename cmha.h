@@ -1498,10 +1498,9 @@ typedef struct cmha_batch {
 CMHA_DEF size_t cmha_frames(const cmha_real *samples, size_t n, size_t planes, size_t width, size_t hop,
     cmha_real *frames);
 
-/* Opens a model: random weights from the context's seed, zero biases, delta by delta_init. config NULL =
+/* Opens a model: random weights from the context's seed, zero biases, delta by delta_init. cfg NULL =
    defaults. Errors: SHAPE (of the configuration), NOT_FOUND (no such `score` in the context). */
-CMHA_DEF cmha_status cmha_model_init(cmha_model *model, cmha_context *context,
-    const cmha_model_config *config);
+CMHA_DEF cmha_status cmha_model_init(cmha_model *model, cmha_context *context, const cmha_model_config *cfg);
 CMHA_DEF void cmha_model_close(cmha_model *model);
 /* Packs matrices, all that products and lookups read but routers and Möbius maps, as BF16 or INT8, in memory
    of their own, and gives the numbers back. All passes and new caches read them so; cmha_model_save writes
@@ -1559,8 +1558,7 @@ CMHA_FIT cmha_status cmha_model_gradient(cmha_model *model, const cmha_batch *ba
 CMHA_DEF cmha_status cmha_model_memory(cmha_context *context, const cmha_model_config *config, size_t batch,
     size_t length, size_t *parameters, size_t *training);
 /* Counts likewise for an open model: less where parameters are frozen. */
-CMHA_DEF cmha_status cmha_model_training_memory(cmha_model *model, size_t batch, size_t length,
-    size_t *training);
+CMHA_DEF cmha_status cmha_model_training_memory(cmha_model *model, size_t batch, size_t length, size_t *need);
 
 /* =============================================== Training =============================================== */
 /* Updates n numbers by AdamW with decoupled decay (Loshchilov & Hutter 2019). With g scaled by grad_scale:
@@ -1865,43 +1863,40 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
    (softmax in tiles of 64, linear, lag) and projects back. Models says which rows a block walks; Operations
    and Attention compute; Training and Inference remember what lies between steps.
 
-   Who may call whom. A room uses the rooms above it, never one below; the declarations have the same order.
-   cmha__name is internal, cmha_name public. Kernels take pointers and sizes, check nothing and allocate
-   nothing. Operations on a tape check shapes, take memory from the tape, call kernels and push a record.
-   Everything from Models on works through operations, so that a gradient exists wherever a value does.
+   Who may call whom. A room uses the rooms above it alone. cmha__name is internal, cmha_name public. Kernels
+   take pointers and sizes, check nothing and allocate nothing. Operations on a tape check shapes, take memory
+   from the tape, call kernels and push a record. Everything from Models on works through operations, so that
+   a gradient exists wherever a value does.
 
    The tape. A record keeps its inputs, its result and what its backward needs; cmha_tape_backward walks
    records from the newest. A gradient is taken when its first contribution comes and recycled when its record
    has been walked: as zeros to add to (cmha_tape_grad), as new memory to write, which saves a sweep
    (cmha__grad_fresh), or as the result's, handed on whole (cmha__pass_grad).
 
-   The dry run. With tape->memory.measuring = 1 a pass touches no number: addresses are counted, not taken,
-   and every operation asks cmha__dry before it reads or writes data. So it finds out what is listed nowhere:
-   the bytes of a step (cmha_model_memory), the slots of a cache (an attention call that finds none places
-   one). An operation takes the same memory, in the same order, in a dry run and in a real
-   one, whatever the data.
+   The dry run. With tape->memory.measuring = 1 addresses are counted, not taken, and every operation asks
+   cmha__dry before it touches data. So a pass finds out what is listed nowhere: the bytes of a step
+   (cmha_model_memory), the slots of a cache (an attention call that finds none places one). An operation
+   takes the same memory, in the same order, in a dry run and in a real one, whatever the data.
 
    Scratch. cmha__mark_of and cmha__rewind bracket it. Take what outlives the operation (its result, what the
    backward reads, gradients) before the mark. Nothing allocates after a first step: test_memory counts.
 
-   Determinism. The same seed and thread count give the same bits. Work is cut by CMHA__FOR_CHUNKS at places
-   that depend on sizes and the number of threads alone; a sum over what several threads do is kept for each
-   of them and added in their order; no atomic, no dynamic schedule, no reduction clause. Where the number of
-   threads must not matter either (experts, search, the heads of one sequence), pieces have a fixed size.
-   Random draws come from (key, index), so a backward draws a forward's bits again. Floating point is IEEE: no
-   reassociation but the lanes that are written out, no contraction but where CMHA__FUSED says so.
+   Determinism. The same seed and thread count give the same bits. CMHA__FOR_CHUNKS cuts work at places that
+   depend on sizes and threads alone; sums are kept for each thread and added in their order; no atomic, no
+   dynamic schedule, no reduction clause. Where the number of threads must not matter either (experts, search,
+   the heads of one sequence), pieces have a fixed size. Draws come from (key, index), so a backward draws a
+   forward's bits again. Floating point is IEEE: no reassociation but the lanes that are written out, no
+   contraction but where CMHA__FUSED says so.
 
    Failures. cmha__fail writes the context's line and returns the status; cmha__reject does so on a tape and
-   returns NULL; the first failure stays. Lines begin with the operation and end with the numbers. Sizes are
-   multiplied by cmha__mul and added by cmha__sum before anything is taken. An object that failed to open is
-   zeroed and may be closed. context->open is a mark, a model's `opening` the number of its opening; what was
-   opened on them keeps both and says CMHA_ERR_STATE when they differ.
+   returns NULL; the first failure stays. Lines begin with the operation and end with the numbers. Sizes go
+   through cmha__mul and cmha__sum before anything is taken. An object that failed to open is zeroed and may
+   be closed. What was opened on others keeps their mark or `opening`, and says CMHA_ERR_STATE if it differs.
 
    Recipes. Each idea is a row; look at the neighbour.
-     an operation    a kernel pair over rows; a short function that calls it with a cmha__call; a public one
-                     with its cmha__op. Needs more than rows one by one: cmha__push a record by hand, as
-                     cmha__sublayer does. Backward kernels are CMHA_FIT. Then a row in tests/ops.h and one in
-                     tests/test_arguments.c (tests say so)
+     an operation    a pass over rows (cmha__call), by a kernel pair or for one (cmha__kernel), and a public
+                     function with its cmha__op; one that is no rows pushes a record, as cmha__sublayer.
+                     Backward kernels are CMHA_FIT. Then rows in tests/ops.h and tests/test_arguments.c
      a score         a cmha_score: by features, map and map_back; as a function of O = <q, k>, forward and
                      backward over 64 pairs; its parameters. Caches, decoding, memory and files follow. A
                      program's own stands in its context, one of ours in cmha__scores, with a kind or softmax
@@ -2467,6 +2462,9 @@ static size_t cmha__cut(size_t n, int chunks, int c) {
         for (size_t lo = cmha__cut(n, cmha__chunks(threads, n), cmha__chunk), \
                     hi = cmha__cut(n, cmha__chunks(threads, n), cmha__chunk + 1), cmha__once = lo < hi; \
              cmha__once; cmha__once = 0)
+#define CMHA__FOR_EACH(threads, n, i) /* the same, number by number */ \
+    CMHA__FOR_CHUNKS(threads, n, cmha__lo, cmha__hi) \
+    for (size_t i = cmha__lo; i < cmha__hi; i++)
 
 /* ---- instruction sets ---- */
 
@@ -5055,21 +5053,19 @@ static void cmha__sublayer_finish(const cmha_tape *tape, const cmha__sublayer_sa
                                   const cmha_real *product, const cmha_tensor *bias,
                                   const cmha_real *residual, size_t T, size_t O, cmha_real *y) {
     if (!bias && !residual && s->gain == 1 && s->dropout <= 0) return;
-    CMHA__FOR_CHUNKS(tape->context->threads, T, lo, hi) {
-        for (size_t t = lo; t < hi; t++) {
-            const cmha_real *p = product + t * O, *base = residual ? residual + t * O : NULL;
-            cmha_real *row = y + t * O;
-            if (s->dropout > 0) { /* training: product is y */
-                if (bias) cmha__axpy(O, 1, bias->data, row);
-                cmha_dropout_forward(row, O, s->dropout, s->key, t * O, row);
-                for (size_t i = 0; i < O; i++) row[i] = s->gain * row[i] + (base ? base[i] : 0);
-            } else if (bias && base) {
-                for (size_t i = 0; i < O; i++) row[i] = base[i] + s->gain * (p[i] + bias->data[i]);
-            } else if (bias) {
-                for (size_t i = 0; i < O; i++) row[i] = s->gain * (p[i] + bias->data[i]);
-            } else {
-                for (size_t i = 0; i < O; i++) row[i] = s->gain * p[i] + (base ? base[i] : 0);
-            }
+    CMHA__FOR_EACH(tape->context->threads, T, t) {
+        const cmha_real *p = product + t * O, *base = residual ? residual + t * O : NULL;
+        cmha_real *row = y + t * O;
+        if (s->dropout > 0) { /* training: product is y */
+            if (bias) cmha__axpy(O, 1, bias->data, row);
+            cmha_dropout_forward(row, O, s->dropout, s->key, t * O, row);
+            for (size_t i = 0; i < O; i++) row[i] = s->gain * row[i] + (base ? base[i] : 0);
+        } else if (bias && base) {
+            for (size_t i = 0; i < O; i++) row[i] = base[i] + s->gain * (p[i] + bias->data[i]);
+        } else if (bias) {
+            for (size_t i = 0; i < O; i++) row[i] = s->gain * (p[i] + bias->data[i]);
+        } else {
+            for (size_t i = 0; i < O; i++) row[i] = s->gain * p[i] + (base ? base[i] : 0);
         }
     }
 }
@@ -5972,14 +5968,12 @@ static void cmha__complex_combine(const cmha_complex_linear_args *a, const cmha_
                                   const cmha_real *bias, cmha_real *y) {
     size_t O = a->O;
     cmha_real sign = a->adjoint ? -1 : 1;
-    CMHA__FOR_CHUNKS(a->threads, a->T, lo, hi) {
-        for (size_t t = lo; t < hi; t++) {
-            const cmha_real *z = Z + 4 * t * O;
-            cmha_real *row = y + 2 * t * O;
-            for (size_t j = 0; j < O; j++) row[j] = z[j] - sign * z[3 * O + j];
-            for (size_t j = 0; j < O; j++) row[O + j] = z[2 * O + j] + sign * z[O + j];
-            if (bias) cmha__axpy(2 * O, 1, bias, row);
-        }
+    CMHA__FOR_EACH(a->threads, a->T, t) {
+        const cmha_real *z = Z + 4 * t * O;
+        cmha_real *row = y + 2 * t * O;
+        for (size_t j = 0; j < O; j++) row[j] = z[j] - sign * z[3 * O + j];
+        for (size_t j = 0; j < O; j++) row[O + j] = z[2 * O + j] + sign * z[O + j];
+        if (bias) cmha__axpy(2 * O, 1, bias, row);
     }
 }
 
@@ -6006,15 +6000,13 @@ CMHA_FIT void cmha_complex_linear_backward(const cmha_complex_linear_args *args,
     cmha_real sign = a->adjoint ? -1 : 1;
     if (dbias) cmha__bias_backward(threads, dy, a->T, 2 * O, dbias);
     if (!dx && !dweight) return;
-    CMHA__FOR_CHUNKS(threads, a->T, lo, hi) {
-        for (size_t t = lo; t < hi; t++) {
-            const cmha_real *g = dy + 2 * t * O;
-            cmha_real *z = dZ + 4 * t * O;
-            for (size_t j = 0; j < O; j++) z[j] = g[j];
-            for (size_t j = 0; j < O; j++) z[O + j] = sign * g[O + j];
-            for (size_t j = 0; j < O; j++) z[2 * O + j] = g[O + j];
-            for (size_t j = 0; j < O; j++) z[3 * O + j] = -sign * g[j];
-        }
+    CMHA__FOR_EACH(threads, a->T, t) {
+        const cmha_real *g = dy + 2 * t * O;
+        cmha_real *z = dZ + 4 * t * O;
+        for (size_t j = 0; j < O; j++) z[j] = g[j];
+        for (size_t j = 0; j < O; j++) z[O + j] = sign * g[O + j];
+        for (size_t j = 0; j < O; j++) z[2 * O + j] = g[O + j];
+        for (size_t j = 0; j < O; j++) z[3 * O + j] = -sign * g[j];
     }
     for (size_t part = 0; part < parts; part++) { /* dx += dZ W, dW += dZ^T x; or dZ_i W_i^T, x^T dZ_i */
         const cmha_real *z = dZ + part * O, *w = weight + part * I * O;
@@ -6584,17 +6576,16 @@ static cmha_status cmha__regulariser_backward(cmha_tape *tape, cmha_record *r) {
     cmha_real *grad = cmha_tape_grad(tape, r->in[0]);
     if (!grad || cmha__dry(tape)) return tape->status;
     double slope = cmha__mean_over((double)s->lam * (double)r->out->grad[0], s->counted, s->D);
-    CMHA__FOR_CHUNKS(tape->context->threads, s->T, lo, hi) {
-        for (size_t t = lo, D = s->D; t < hi; t++) {
-            const cmha_real *CMHA__RESTRICT z = r->in[0]->data + 2 * t * D;
-            const double *CMHA__RESTRICT way = s->direction;
-            cmha_real *CMHA__RESTRICT dz = grad + 2 * t * D;
-            if (s->key_mask && !s->key_mask[t]) continue;
-            if (!way) cmha__axpy(2 * D, (cmha_real)(2 * slope), z, dz);
-            for (size_t j = 0; way && j < D; j++) /* dz -= slope * (gradient of every R_j times count) */
-                cmha__phasor_backward(z[j], z[D + j], s->eps, (cmha_real)(-slope * way[j]),
-                                      (cmha_real)(-slope * way[D + j]), &dz[j], &dz[D + j]);
-        }
+    CMHA__FOR_EACH(tape->context->threads, s->T, t) {
+        size_t D = s->D;
+        const cmha_real *CMHA__RESTRICT z = r->in[0]->data + 2 * t * D;
+        const double *CMHA__RESTRICT way = s->direction;
+        cmha_real *CMHA__RESTRICT dz = grad + 2 * t * D;
+        if (s->key_mask && !s->key_mask[t]) continue;
+        if (!way) cmha__axpy(2 * D, (cmha_real)(2 * slope), z, dz);
+        for (size_t j = 0; way && j < D; j++) /* dz -= slope * (gradient of every R_j times count) */
+            cmha__phasor_backward(z[j], z[D + j], s->eps, (cmha_real)(-slope * way[j]),
+                                  (cmha_real)(-slope * way[D + j]), &dz[j], &dz[D + j]);
     }
     return CMHA_OK;
 }
@@ -6690,15 +6681,13 @@ static cmha_status cmha__skip_back(cmha_tape *tape, cmha_record *r) {
         int wanted = dalpha || dbeta;
         cmha__skip_factor(r->in, &alpha, &beta);
         memset(sums, 0, 2 * pieces * sizeof *sums);
-        CMHA__FOR_CHUNKS(tape->context->threads, pieces, lo, hi) {
-            for (size_t i = lo; i < hi; i++) {
-                size_t row = i * CMHA__PIECE, n = cmha__piece_end(row, T) - row, at = 2 * row * D;
-                cmha_real *to = dz ? dz + at : NULL;
-                double *re = wanted ? sums + 2 * i : NULL, *im = wanted ? re + 1 : NULL;
-                if (to && fresh) memset(to, 0, 2 * n * D * sizeof *to);
-                cmha_complex_residual_backward(r->in[0]->data + at, alpha, beta, r->out->grad + at, n, D, to,
-                                               re, im);
-            }
+        CMHA__FOR_EACH(tape->context->threads, pieces, i) {
+            size_t row = i * CMHA__PIECE, n = cmha__piece_end(row, T) - row, at = 2 * row * D;
+            cmha_real *to = dz ? dz + at : NULL;
+            double *re = wanted ? sums + 2 * i : NULL, *im = wanted ? re + 1 : NULL;
+            if (to && fresh) memset(to, 0, 2 * n * D * sizeof *to);
+            cmha_complex_residual_backward(r->in[0]->data + at, alpha, beta, r->out->grad + at, n, D, to,
+                                           re, im);
         }
         for (size_t i = 0; i < 2 * pieces; i++) sum[i % 2] += sums[i];
         if (!r->in[3]) sum[0] = (double)alpha * sum[1] - (double)beta * sum[0];
@@ -6822,18 +6811,16 @@ CMHA_DEF size_t cmha_route_size(size_t T, size_t E, size_t top) {
 CMHA_DEF void cmha_route_forward(const cmha_real *logits, const unsigned char *key_mask, size_t T, size_t E,
                                  size_t top, int threads, size_t *plan, cmha_real *gate) {
     cmha__route r = cmha__route_of(plan, T, E, top);
-    CMHA__FOR_CHUNKS(threads, T, lo, hi) {
-        for (size_t t = lo; t < hi; t++) {
-            const cmha_real *row = key_mask && !key_mask[t] ? NULL : logits + t * E;
-            size_t *choice = r.expert + t * top;
-            cmha_real *g = gate + t * top;
-            for (size_t c = 0; c < top; c++) {
-                choice[c] = row ? cmha__expert_next(row, E, c ? choice[c - 1] : E) : c;
-                g[c] = row ? row[choice[c]] : 0;
-            }
-            cmha_real inverse = 1 / cmha__exp_shifted(g, top, g[0]);
-            for (size_t c = 0; c < top; c++) g[c] *= inverse;
+    CMHA__FOR_EACH(threads, T, t) {
+        const cmha_real *row = key_mask && !key_mask[t] ? NULL : logits + t * E;
+        size_t *choice = r.expert + t * top;
+        cmha_real *g = gate + t * top;
+        for (size_t c = 0; c < top; c++) {
+            choice[c] = row ? cmha__expert_next(row, E, c ? choice[c - 1] : E) : c;
+            g[c] = row ? row[choice[c]] : 0;
         }
+        cmha_real inverse = 1 / cmha__exp_shifted(g, top, g[0]);
+        for (size_t c = 0; c < top; c++) g[c] *= inverse;
     }
     memset(r.first, 0, (E + 1) * sizeof *r.first); /* pairs are grouped by a counting sort */
     for (size_t p = 0; p < T * top; p++) r.first[r.expert[p] + 1]++;
@@ -6968,12 +6955,10 @@ static void cmha__gather(const cmha__mixture *m, const cmha_real *rows, cmha_rea
 static void cmha__mixture_scatter(const cmha__mixture *m, const cmha_real *gate, const cmha_real *rows,
                                   int fresh, cmha_real *y) {
     size_t W = 2 * m->a->D, top = m->a->top;
-    CMHA__FOR_CHUNKS(m->a->threads, m->a->T, lo, hi) {
-        for (size_t t = lo; t < hi; t++) {
-            if (fresh) memset(y + t * W, 0, W * sizeof *y);
-            for (size_t c = t * top; c < (t + 1) * top; c++)
-                cmha__axpy(W, gate ? gate[c] : 1, rows + m->r.place[c] * W, y + t * W);
-        }
+    CMHA__FOR_EACH(m->a->threads, m->a->T, t) {
+        if (fresh) memset(y + t * W, 0, W * sizeof *y);
+        for (size_t c = t * top; c < (t + 1) * top; c++)
+            cmha__axpy(W, gate ? gate[c] : 1, rows + m->r.place[c] * W, y + t * W);
     }
 }
 
@@ -10961,13 +10946,11 @@ static const char *cmha__crat_wrong(const cmha_model_config *c) {
         return "real_heads + imag_heads is larger than n_heads";
     if (c->position != CMHA_POSITION_NONE && c->position != CMHA_POSITION_MULTIFREQ)
         return "the positions of family = crat are multifreq; position must be that or none";
-    if (c->causal && c->crat_attention == CMHA_CRAT_ATTENTION_LAG)
-        return "lag sees the whole sequence: causal = 0";
+    if (c->causal && c->crat_attention == CMHA_CRAT_ATTENTION_LAG) return "lag sees the future: causal = 0";
     if (c->window) return "family = crat has no sliding window";
     if (c->placement != CMHA_PLACEMENT_PRE) return "crat layers are pre-norm; placement must be pre";
     if (c->attention_bias || c->qkv_bias || c->output_bias) return "crat's projections have no biases";
-    if (c->activation != CMHA_ACTIVATION_GELU_ERF)
-        return "crat's layers are cGELU; activation must be gelu_erf";
+    if (c->activation != CMHA_ACTIVATION_GELU_ERF) return "crat's layers are cGELU: activation = gelu_erf";
     if (c->experts && c->experts_top > c->experts) return "experts_top is larger than experts";
     if (!c->tokens && c->complex_features && !c->state_rotation)
         return "complex features alone have their positions by state_rotation, which is 0";
@@ -10977,14 +10960,13 @@ static const char *cmha__crat_wrong(const cmha_model_config *c) {
 }
 
 /* Finds the row that the configuration names, NULL where it names none, and checks that it fits. */
-static cmha_status cmha__find_score(cmha_context *context, const cmha_model_config *c,
-                                    const cmha_score **score) {
-    const cmha_score *row = context->config.scores, *end = row ? row + context->config.n_scores : NULL;
+static cmha_status cmha__find_score(cmha_context *ctx, const cmha_model_config *c, const cmha_score **score) {
+    const cmha_score *row = ctx->config.scores, *end = row ? row + ctx->config.n_scores : NULL;
     *score = NULL;
     if (!*c->score) return CMHA_OK;
     while (row < end && !(row->name && !strcmp(row->name, c->score))) row++;
     if (row == end)
-        return cmha__fail(context, CMHA_ERR_NOT_FOUND, "model: this program has no score named %s", c->score);
+        return cmha__fail(ctx, CMHA_ERR_NOT_FOUND, "model: this program has no score named %s", c->score);
     int cope = c->family == CMHA_FAMILY_COPE, pairs = row->planes == 2 || row->rotates;
     const char *wrong =
         !cope && c->family != CMHA_FAMILY_REAL                        ? "it is for family = real or cope"
@@ -11005,7 +10987,7 @@ static cmha_status cmha__find_score(cmha_context *context, const cmha_model_conf
         cmha__declare_layer(&names, 0, &none);
         if (names.found) wrong = "a parameter has the name of one of the layer's own";
     }
-    if (wrong) return CMHA__WRONG(context, "model: score %s: %s", c->score, wrong);
+    if (wrong) return CMHA__WRONG(ctx, "model: score %s: %s", c->score, wrong);
     *score = row;
     return CMHA_OK;
 }
@@ -11099,12 +11081,11 @@ CMHA_DEF void cmha_model_close(cmha_model *model) {
 }
 
 /* Opens everything but the numbers. */
-static cmha_status cmha__model_open(cmha_model *model, cmha_context *context,
-                                    const cmha_model_config *config) {
+static cmha_status cmha__model_open(cmha_model *model, cmha_context *context, const cmha_model_config *cfg) {
     if (!model) return CMHA_ERR_ARGUMENT;
     memset(model, 0, sizeof *model);
     if (!cmha__is_open(context)) return CMHA_ERR_STATE;
-    if (config) model->config = *config;
+    if (cfg) model->config = *cfg;
     else cmha_config_defaults(cmha_model_table(), &model->config);
     cmha_status status = cmha__check_model(context, &model->config, &model->score);
     if (status) return status;
@@ -11169,11 +11150,10 @@ static cmha_status cmha__take_numbers(cmha_model *model, cmha_storage storage) {
     return CMHA_OK;
 }
 
-CMHA_DEF cmha_status cmha_model_init(cmha_model *model, cmha_context *context,
-                                     const cmha_model_config *config) {
-    cmha_status status = cmha__model_open(model, context, config);
-    if (!status && (status = cmha__take_numbers(model, CMHA_STORAGE_FLOAT)) != CMHA_OK)
-        cmha_model_close(model);
+CMHA_DEF cmha_status cmha_model_init(cmha_model *model, cmha_context *context, const cmha_model_config *cfg) {
+    cmha_status status = cmha__model_open(model, context, cfg);
+    if (!status) status = cmha__take_numbers(model, CMHA_STORAGE_FLOAT);
+    if (status) cmha_model_close(model);
     for (size_t i = 0; !status && i < model->parameters.count; i++) cmha__start_parameter(model, i);
     return status;
 }
@@ -11223,8 +11203,7 @@ CMHA_DEF cmha_status cmha_model_set_knowledge(cmha_model *model, const cmha_know
     const cmha_model_config *c = &model->config;
     size_t width = cmha__window_width(c);
     if (knowledge && !(cmha__complex_state(c) && c->irw_layers))
-        return cmha__fail(model->context, CMHA_ERR_STATE,
-                          "model: it has no reflection window (irw_layers = 0) for a knowledge base");
+        return cmha__fail(model->context, CMHA_ERR_STATE, "model: it has no window (irw_layers) for a base");
     if (knowledge && knowledge->d_r != width)
         return cmha__fail(model->context, CMHA_ERR_SHAPE, "model: the base has %zu features, its windows %zu",
                           knowledge->d_r, width);
@@ -11931,8 +11910,7 @@ CMHA_DEF cmha_tensor *cmha_model_scores(cmha_model *model, cmha_tape *tape, cmha
     if (!cmha__model_is_open(model)) return CMHA__MISUSE(tape, "scores: the model is missing");
     if (!model->class_weight)
         return cmha__reject(tape, CMHA_ERR_STATE, "scores: the model has no class head (classes = 0)");
-    if (states->rank != 3 || !states->shape[1])
-        return CMHA__MISFIT(tape, "scores: there is no token to look at");
+    if (states->rank != 3 || !states->shape[1]) return CMHA__MISFIT(tape, "scores: there is no token");
     const cmha_model_config *c = &model->config;
     size_t B = states->shape[0], N = states->shape[1], mean = c->pool == CMHA_POOL_MEAN;
     size_t *first = mean ? NULL : (size_t *)cmha__record_alloc(tape, (B + 1) * sizeof *first);
@@ -12081,8 +12059,7 @@ CMHA_DEF cmha_status cmha_model_attention(cmha_model *model, const cmha_batch *b
     cmha_model_states(model, &model->tape, batch, NULL);
     model->tape.probe = NULL;
     if (!model->tape.status && probe.out)
-        return cmha__fail(model->context, CMHA_ERR_STATE, "model attention: no head %zu in layer %zu", head,
-                          layer);
+        return cmha__fail(model->context, CMHA_ERR_STATE, "attention: no head %zu in layer %zu", head, layer);
     return model->tape.status;
 }
 
@@ -12140,16 +12117,16 @@ static cmha_status cmha__measure(cmha_model *like, size_t batch, size_t length, 
 }
 
 CMHA_DEF cmha_status cmha_model_training_memory(cmha_model *model, size_t batch, size_t length,
-                                                size_t *training) {
+                                                size_t *need) {
     size_t memory, records;
     if (!cmha__model_is_open(model)) return CMHA_ERR_STATE;
-    if (!training) return CMHA__WRONG(model->context, "model memory: no result");
+    if (!need) return CMHA__WRONG(model->context, "model memory: no result");
     cmha_status status = cmha__measure(model, batch, length, &memory, &records);
     size_t numbers = (model->parameters.size + 3 * model->parameters.learning) * sizeof(cmha_real);
     size_t blocks = model->parameters.learning ? 7 : 5; /* each of which cmha__take puts on a line of cache */
     size_t fixed = model->table_bytes + numbers + 2 * CMHA__BLOCK_OVERHEAD + blocks * 64;
-    if (!status && !(cmha__sum(fixed, memory, training) && cmha__sum(*training, records, training) &&
-                     cmha__sum(*training, 2 * batch * length * sizeof(int32_t), training)))
+    if (!status && !(cmha__sum(fixed, memory, need) && cmha__sum(*need, records, need) &&
+                     cmha__sum(*need, 2 * batch * length * sizeof(int32_t), need)))
         status = cmha__fail(model->context, CMHA_ERR_OVERFLOW, "model memory: training takes too many bytes");
     return status;
 }
@@ -12355,11 +12332,10 @@ CMHA_FIT void cmha_trainer_close(cmha_trainer *trainer) {
 }
 
 /* Refuses a closed trainer and, for what learns, one whose moments are not those of what learns now. */
-static cmha_status cmha__trainer_ready(const cmha_trainer *trainer, int learns) {
-    if (!trainer || !cmha__is_opening(trainer->model, trainer->context, trainer->opening))
-        return CMHA_ERR_STATE;
-    if (!learns || trainer->layout == trainer->model->parameters.layout) return CMHA_OK;
-    return cmha__fail(trainer->context, CMHA_ERR_STATE,
+static cmha_status cmha__trainer_ready(const cmha_trainer *t, int learns) {
+    if (!t || !cmha__is_opening(t->model, t->context, t->opening)) return CMHA_ERR_STATE;
+    if (!learns || t->layout == t->model->parameters.layout) return CMHA_OK;
+    return cmha__fail(t->context, CMHA_ERR_STATE,
                       "trainer: other parameters are frozen than when it was opened; open it again");
 }
 
@@ -12415,8 +12391,7 @@ static cmha_status cmha__check_stream(const cmha_trainer *trainer, const char *c
                                       const cmha_tokens *tokens, size_t least) {
     int width = tokens && tokens->data ? tokens->width : 0;
     if (trainer->model->config.features)
-        return cmha__fail(trainer->context, CMHA_ERR_STATE,
-                          "%s: the model reads features, which a stream of tokens has not", call);
+        return cmha__fail(trainer->context, CMHA_ERR_STATE, "%s: the model reads more than tokens", call);
     if ((width == 1 || width == 2 || width == 4) && tokens->count >= least) return CMHA_OK;
     return CMHA__WRONG(trainer->context, "%s: it takes a stream of %zu tokens or more, of 1, 2 or 4 bytes",
                        call, least);
@@ -12559,8 +12534,9 @@ static cmha_status cmha__next_slot(cmha__pass *pass, cmha_slot *slot) {
         !cmha__mul(slot->state, cache->batch, &slot->state) ||
         !cmha__sum(slot->keys, slot->state + keys / part, &slot->values) ||
         !cmha__sum(slot->values, values / part, &cache->size))
-        cmha__reject(pass->tape, CMHA_ERR_OVERFLOW, "cache: %zu sequences of %zu tokens overflow a size",
-                     cache->batch, cache->capacity);
+        cmha__reject(pass->tape, CMHA_ERR_OVERFLOW, "cache: %zu x %zu tokens overflow a size", cache->batch,
+                     cache->capacity);
+
     cache->has_state |= slot->state > 0;
     if (cache->slots) cache->slots[at] = *slot;
     cache->n_slots++;
@@ -12694,8 +12670,7 @@ static cmha_tensor *cmha__softmax_heads(cmha__pass *pass, const cmha_attention_a
     size_t dv = cmha__value_width(a), row = halves ? (dv + 31) / 32 * 32 : dv;
     cmha_slot slot = {key_heads, a->kv_heads, cmha__key_width(a), dv, row, 0, 0, 0};
     if (a->batch != pass->B || a->n_q != pass->N || a->n_k != pass->N || !a->causal)
-        return CMHA__MISFIT(pass->tape, "attention: a cache needs causal = 1, not %zu keys for %zu queries",
-                            a->n_k, a->n_q);
+        return CMHA__MISFIT(pass->tape, "attention: a cache needs causal = 1 and %zu keys", a->n_q);
     size_t shape[3] = {pass->B, pass->N, a->heads * dv};
     cmha_tensor *y = cmha__result(pass->tape, 3, shape);
     if (!y || cmha__next_slot(pass, &slot)) return NULL;
@@ -12711,8 +12686,7 @@ static cmha_tensor *cmha__softmax_heads(cmha__pass *pass, const cmha_attention_a
     CMHA__FOR_CHUNKS(a->threads, a->batch * a->kv_heads, lo, hi) {
         cmha__reader r = all;
         cmha__deal_reader(&r, scratch + (size_t)cmha__chunk * own);
-        for (size_t unit = lo; unit < hi; unit++)
-            cmha__cached_unit(&r, unit / a->kv_heads, unit % a->kv_heads);
+        for (size_t i = lo; i < hi; i++) cmha__cached_unit(&r, i / a->kv_heads, i % a->kv_heads);
     }
     return y;
 }
@@ -12778,8 +12752,7 @@ static cmha_status cmha__cache_open(cmha_cache *cache, cmha_model *model, size_t
     if (model->score && model->score->whole)
         return cmha__fail(context, status, "cache: score %s needs the whole sequence", model->score->name);
 
-    if (model->position_weight && capacity > model->config.max_positions)
-        capacity = model->config.max_positions;
+    if (model->position_weight) capacity = cmha__min(capacity, model->config.max_positions);
     cache->context = context, cache->model = model, cache->opening = model->opening;
     cache->batch = batch, cache->capacity = capacity, cache->slide = slide;
     cache->storage = o.storage, cache->given = o.memory != NULL;
@@ -12802,8 +12775,7 @@ static cmha_status cmha__cache_open(cmha_cache *cache, cmha_model *model, size_t
     need += 64; /* to a line of cache */
     if (!status && bytes) *bytes = need;
     else if (!status && o.memory && o.bytes < need)
-        status = cmha__fail(context, CMHA_ERR_MEMORY, "cache: it takes %zu bytes, its memory has %zu", need,
-                            o.bytes);
+        status = cmha__fail(context, CMHA_ERR_MEMORY, "cache: it takes %zu bytes, not %zu", need, o.bytes);
     else if (!status) status = cmha__take_arrays(context, "cache", arrays, 7, &cache->bytes, o.memory);
     if (!status && !bytes) {
         memset(cache->memory, 0, held);
@@ -12925,8 +12897,7 @@ CMHA_DEF cmha_status cmha_cache_append_features(cmha_cache *cache, const int32_t
                           cache->length, cache->capacity, n);
     size_t W = cmha__feature_width(c), position = sizeof *ids + W * sizeof *features;
     if (!cmha__mul(cache->batch, n, &total) || !cmha__mul(total, position, &bytes))
-        return cmha__fail(context, CMHA_ERR_OVERFLOW, "append: %zu tokens of %zu sequences overflow a size",
-                          n, cache->batch);
+        return cmha__fail(context, CMHA_ERR_OVERFLOW, "append: %zu x %zu tokens overflow", cache->batch, n);
     cmha_tape_reset(&cache->tape);
     if ((c->tokens && cmha__check_tokens(&cache->tape, ids, total, c->vocabulary, 0, 0)) ||
         cmha__check_features(&cache->tape, features, NULL, total, W))
@@ -13148,10 +13119,10 @@ static cmha_status cmha__system_open(cmha_context *ctx, const char *path, void *
     struct CMHA__STAT(stat) about;
     int fd = CMHA__SYSTEM(open)(path, O_RDONLY | CMHA__FILE_FLAGS);
     if (fd < 0) return cmha__io_fail(ctx, "cannot be opened");
-    int regular = CMHA__STAT(fstat)(fd, &about) == 0 && S_ISREG(about.st_mode);
-    if (regular) *size = (uint64_t)CMHA__SEEK_FILE(fd, 0, SEEK_END);
-    if (regular && *size != (uint64_t)-1) return *file = (void *)((intptr_t)fd + 1), CMHA_OK; /* never NULL */
+    if (CMHA__STAT(fstat)(fd, &about) == 0 && S_ISREG(about.st_mode))
+        return *size = (uint64_t)about.st_size, *file = (void *)((intptr_t)fd + 1), CMHA_OK; /* never NULL */
     CMHA__SYSTEM(close)(fd);
+
     return cmha__fail(ctx, CMHA_ERR_IO, "cannot be read: not a regular file");
 }
 
@@ -13484,8 +13455,7 @@ static const char *cmha__read_entry(cmha__header *h) {
     h->named = 1;
     if (h->seen != 15) return "it lacks a dtype, a shape or two data_offsets";
     if (!(width = cmha__dtypes[cmha__dtype(t->dtype)].width)) return "its dtype is not known";
-    if (t->begin > t->end || t->end > cmha__data_bytes(h->archive))
-        return "its data_offsets lie outside the file";
+    if (t->begin > t->end || t->end > cmha__data_bytes(h->archive)) return "its data_offsets leave the file";
     if (!cmha__mul(t->count, width, &bytes) || bytes != t->end - t->begin)
         return "its data_offsets do not fit its shape and dtype";
     h->named = 0;
@@ -13584,8 +13554,7 @@ static cmha_status cmha__load_header(cmha_archive *archive, const char *path) {
 
 CMHA_DEF cmha_status cmha_archive_open(cmha_archive *archive, cmha_context *context, const char *path) {
     if (archive) memset(archive, 0, sizeof *archive);
-    if (!archive || !context || !path)
-        return CMHA__WRONG(context, "archive open: archive, context or path is NULL");
+    if (!archive || !context || !path) return CMHA__WRONG(context, "archive open: an argument is NULL");
     if (!cmha__is_open(context)) return CMHA_ERR_STATE;
     archive->context = context;
     cmha_status status = cmha__load_header(archive, path);
@@ -13626,9 +13595,8 @@ static size_t cmha__plane_place(size_t i, size_t n) {
 }
 
 /* Reads a tensor as cmha_real or, whole = 1, as int64_t. */
-static cmha_status cmha__read_tensor(cmha_archive *archive, const cmha_archive_tensor *t, void *out,
-                                     int whole) {
-    cmha_context *ctx = archive ? archive->context : NULL;
+static cmha_status cmha__read_tensor(cmha_archive *a, const cmha_archive_tensor *t, void *out, int whole) {
+    cmha_context *ctx = a ? a->context : NULL;
     if (!ctx) return CMHA_ERR_STATE;
     if (!t || (!out && t->count)) return CMHA__WRONG(ctx, "archive read: tensor or out is NULL");
     unsigned char piece[8192];
@@ -13639,12 +13607,12 @@ static cmha_status cmha__read_tensor(cmha_archive *archive, const cmha_archive_t
     if (whole ? dtype != CMHA__AS_I64 : dtype > CMHA__AS_C64) {
         status = cmha__fail(ctx, CMHA_ERR_FORMAT, "tensor %.60s: %s is not %s", t->name, t->dtype,
                             whole ? "I64" : "F64, F32, F16, BF16, I64 or C64");
-        return cmha__blame(ctx, archive->path, status);
+        return cmha__blame(ctx, a->path, status);
     }
-    if (whole || dtype == CMHA__AS_REAL) return cmha__read_words(archive, t->begin, out, t->count, width);
+    if (whole || dtype == CMHA__AS_REAL) return cmha__read_words(a, t->begin, out, t->count, width);
     for (size_t done = 0; !status && done < t->count; done += n) {
         n = cmha__min(t->count - done, sizeof piece / width);
-        status = cmha__read_words(archive, t->begin + done * width, piece, n * width, 1);
+        status = cmha__read_words(a, t->begin + done * width, piece, n * width, 1);
         for (size_t i = 0; !status && i < n; i++)
             ((cmha_real *)out)[planes ? cmha__plane_place(done + i, row) : done + i] =
                 cmha__decode(piece + i * width, dtype);
@@ -13894,8 +13862,7 @@ static cmha_status cmha__system_save(cmha__output *o) {
 #endif
 
 /* Writes a file of these contents, by the callbacks or, if these do not know its path, the system. */
-static cmha_status cmha__write_file(cmha_context *ctx, const char *path, cmha__contents contents,
-                                    const void *of) {
+static cmha_status cmha__save(cmha_context *ctx, const char *path, cmha__contents contents, const void *of) {
     const cmha_files *f = &ctx->config.files;
     cmha__output o;
     cmha_status status;
@@ -13972,8 +13939,7 @@ CMHA_FIT cmha_status cmha_archive_write(cmha_context *context, const char *path,
     for (i = 0; i < n_items && !status; i++) status = cmha__check_item(context, &items[i], &total);
     if (status) return status;
     for (i = 0; i < 2 * n_metadata; i++)
-        if (!cmha__is_utf8(metadata[i]))
-            return CMHA__WRONG(context, "archive write: metadata is NULL or not UTF-8");
+        if (!cmha__is_utf8(metadata[i])) return CMHA__WRONG(context, "archive write: metadata is not UTF-8");
     const void **order =
         cmha__mul(most + 1, sizeof *order, &bytes) ? (const void **)cmha__take(context, bytes) : NULL;
     if (!order) return cmha__fail(context, CMHA_ERR_MEMORY, "archive write: no memory for %zu names", most);
@@ -13984,7 +13950,7 @@ CMHA_FIT cmha_status cmha_archive_write(cmha_context *context, const char *path,
     cmha__give(context, (void *)order, bytes);
     if (twice) return CMHA__WRONG(context, "archive write: %.60s comes twice", twice);
     cmha__arrays a = {items, metadata, n_items, n_metadata};
-    return cmha__write_file(context, path, cmha__tell_arrays, &a);
+    return cmha__save(context, path, cmha__tell_arrays, &a);
 }
 
 /* ---- saving models and training state ---- */
@@ -14135,13 +14101,13 @@ CMHA_FIT cmha_status cmha_parameters_save(cmha_parameters *p, const char *path, 
     cmha_status status = cmha__holds_numbers(p);
     if (!status && state && !p->moments) status = cmha__take_zeros(p->context, 2 * p->learning, &p->moments);
     cmha__state told = {p, NULL, NULL, state ? &p->step : NULL, state ? p->moments : NULL};
-    return status ? status : cmha__write_file(p->context, path, cmha__tell_state, &told);
+    return status ? status : cmha__save(p->context, path, cmha__tell_state, &told);
 }
 
 CMHA_FIT cmha_status cmha_model_save(cmha_model *model, const char *path) {
     if (!cmha__model_is_open(model)) return CMHA_ERR_STATE;
     cmha__state told = {&model->parameters, model, NULL, NULL, NULL};
-    return cmha__write_file(model->context, path, cmha__tell_state, &told);
+    return cmha__save(model->context, path, cmha__tell_state, &told);
 }
 
 CMHA_FIT cmha_status cmha_trainer_save(cmha_trainer *trainer, const char *path) {
@@ -14149,7 +14115,7 @@ CMHA_FIT cmha_status cmha_trainer_save(cmha_trainer *trainer, const char *path) 
     if (status) return status;
     const cmha_trainer *t = trainer;
     cmha__state told = {&t->model->parameters, t->model, t, &t->step, t->moments};
-    return cmha__write_file(t->context, path, cmha__tell_state, &told);
+    return cmha__save(t->context, path, cmha__tell_state, &told);
 }
 
 /* ---- loading them ---- */
@@ -14191,8 +14157,7 @@ static cmha_status cmha__archive_u64(const cmha_archive *archive, const char *ke
                                      uint64_t *value) {
     const char *text = cmha_archive_metadata(archive, key);
     *value = 0;
-    if (!text && must)
-        return cmha__fail(archive->context, CMHA_ERR_FORMAT, "it has weights but no training state");
+    if (!text && must) return cmha__fail(archive->context, CMHA_ERR_FORMAT, "it has no training state");
     if (!text || (cmha__parse_u64(text, value) && *value <= most)) return CMHA_OK;
     return cmha__fail(archive->context, CMHA_ERR_FORMAT, "%s = %.24s: not a number in its range", key, text);
 }
@@ -14293,8 +14258,8 @@ static cmha_status cmha__read_state(cmha_archive *archive, const cmha_parameters
                                     int strict, int over, size_t *taken) {
     size_t bytes = over ? p->size * sizeof *p->data : 0, matched = 0;
     cmha_real *into = bytes ? (cmha_real *)cmha__take(p->context, bytes) : p->data;
-    if (bytes && !into)
-        return cmha__fail(p->context, CMHA_ERR_MEMORY, "no memory to read %zu numbers", p->size);
+    if (bytes && !into) return cmha__fail(p->context, CMHA_ERR_MEMORY, "no memory for %zu numbers", p->size);
+
     if (bytes) memcpy(into, p->data, bytes);
     cmha_status status = cmha__compare_state(archive, p, moments, strict);
     for (size_t i = 0; i < 4 * p->count && !status; i++) {
@@ -14478,7 +14443,7 @@ static void cmha__tell_knowledge(cmha__output *o, const void *of) {
 
 CMHA_FIT cmha_status cmha_knowledge_save(const cmha_knowledge *knowledge, const char *path) {
     if (!knowledge || !cmha__is_open(knowledge->context)) return CMHA_ERR_STATE;
-    return cmha__write_file(knowledge->context, path, cmha__tell_knowledge, knowledge);
+    return cmha__save(knowledge->context, path, cmha__tell_knowledge, knowledge);
 }
 
 /* Finds the tensors of a file and checks them against each other; there must be none besides. */
