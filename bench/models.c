@@ -47,7 +47,7 @@ void training_open(training *t, const char *preset, const char *kind, size_t bat
     memset(t, 0, sizeof *t);
     t->bytes = take(BYTES);
     for (size_t i = 0; i < BYTES; i++) t->bytes[i] = (unsigned char)(' ' + cmha_rng_below(&rng, 64));
-    t->text = (cmha_tokens){t->bytes, BYTES, 1, NULL, 0};
+    t->text = (cmha_tokens){.data = t->bytes, .count = BYTES, .width = 1};
     if (cmha_preset(NULL, preset, &mc, &tc)) die(2, "no such preset: ", preset);
     configure(kind, &mc, &tc);
     if (batch) tc.batch = batch;
