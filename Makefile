@@ -44,7 +44,7 @@ include $(B)/config.mk
 endif
 
 # What needs the libraries of tokenizers is left out where they are not
-NEED_TEXT = $(addprefix $(B)/,tokens convert test_tokenizer test_convert)
+NEED_TEXT = $(addprefix $(B)/,tokens convert test_convert $(notdir $(filter $(B)/test_tokenizer%,$(UNITS))))
 LEFT_OUT = $(if $(TEXT_LIBS),,$(NEED_TEXT))
 
 all: $(EXAMPLES) $(TOOLS) $(EXTENSIONS) $(UNITS) $(GRADS) $(CONFORMANCE) $(PORTABLE) $(B)/bench

@@ -21,6 +21,7 @@
 #ifndef TOKENIZER_H
 #define TOKENIZER_H
 
+#include "tools/gguf.h"
 
 
 #include <cjson/cJSON.h>
@@ -31,6 +32,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 enum {
     TOKENIZER_ERROR = 512,    /* bytes of an error line */
@@ -375,6 +379,8 @@ typedef struct tokenizer_work {
     tokenizer_path *paths;
     size_t n_symbols, n_heap, n_paths;
     tokenizer_cached *cache;   /* [TOKENIZER_CACHE] or NULL */
+    int (*piece)(void *user, const char *s, size_t n); /* gets each piece instead of encoding it; 0: no memory */
+    void *user;
 } tokenizer_work;
 
 static inline void tokenizer_work_close(tokenizer_work *w) {
@@ -555,10 +561,12 @@ static inline int tokenizer_wordpiece(const tokenizer *t, const char *s, size_t 
     return tokenizer_put_id(ids, t->unk) ? 1 : tokenizer_no_memory(error);
 }
 
-/* What no token is for: its bytes, or one unknown token. */
+/* What was put together from characters without a token: a token after all, its bytes, or one unknown one. */
 static inline int tokenizer_unknown(const tokenizer *t, const char *s, size_t n, tokenizer_ids *ids,
                                     char *error) {
     int bytes = t->byte_fallback;
+    int32_t id = tokenizer_find(t, s, n);
+    if (id >= 0) return tokenizer_put_id(ids, id) || tokenizer_no_memory(error);
     for (size_t i = 0; i < n; i++) bytes = bytes && t->fallback[(unsigned char)s[i]] >= 0;
     if (!bytes && t->unk < 0) return tokenizer_fail(error, "a character is unknown, and there is no token for that");
     for (size_t i = 0; i < (bytes ? n : 1); i++)
@@ -594,6 +602,8 @@ static inline int tokenizer_unigram(const tokenizer *t, tokenizer_work *w, const
         if (!single && (p[end].from == SIZE_MAX || p[at].score + t->least_score - 10 > p[end].score))
             p[end].from = at, p[end].id = -1, p[end].score = p[at].score + t->least_score - 10;
     }
+    for (at = 1; at <= n; at++)
+        if (p[at].id == t->unk) p[at].id = -1;
     /* turns the way back into a way forth: from[a] becomes the end of the token that begins at a */
     for (at = n, end = SIZE_MAX; at != SIZE_MAX;) {
         size_t back = p[at].from;
@@ -619,6 +629,7 @@ static inline int tokenizer_piece(const tokenizer *t, tokenizer_work *w, const c
     tokenizer_cached *kept = NULL;
     size_t before = ids->n;
     int done;
+    if (w->piece) return w->piece(w->user, s, n) || tokenizer_no_memory(error);
     if (w->cache && n <= sizeof kept->bytes) {
         kept = w->cache + (tokenizer_hash(s, n) & (TOKENIZER_CACHE - 1));
         if (kept->n == n && !memcmp(kept->bytes, s, n)) {
@@ -1222,7 +1233,7 @@ typedef struct tokenizer_stream {
     tokenizer_bytes text;
     tokenizer_work work;
     size_t wait; /* bytes of text before a cut is looked for again */
-    int special, begun, goes_on;
+    int special, fronted, begun, goes_on;
 } tokenizer_stream;
 
 static inline void tokenizer_stream_close(tokenizer_stream *s) {
@@ -1252,7 +1263,7 @@ static inline int tokenizer_stream_run(tokenizer_stream *s, int last, tokenizer_
     size_t n = s->text.n, at = 0, guard = t->longest_added + 64;
     while (done && !open && at < n) {
         tokenizer_place place;
-        tokenizer_segment hit;
+        tokenizer_segment hit = {0, 0, -1};
         int found = t->found.nodes && tokenizer_next_added(t, &t->found, text, n, at, plain, &hit);
         size_t stop = found ? hit.at : n;
         open = !last && (!found || hit.at + hit.n + guard > n); /* what follows could change it */
@@ -1270,13 +1281,21 @@ static inline int tokenizer_stream_run(tokenizer_stream *s, int last, tokenizer_
     }
     if (at) memmove(s->text.at, s->text.at + at, n - at);
     s->text.n = n - at;
-    s->wait = s->text.n < TOKENIZER_CHUNK / 2 ? TOKENIZER_CHUNK : 2 * s->text.n;
+    s->wait = s->text.n < TOKENIZER_CHUNK / 2 ? (size_t)TOKENIZER_CHUNK : 2 * s->text.n;
     return done;
+}
+
+/* Appends what the template adds in front, once. */
+static inline int tokenizer_stream_begin(tokenizer_stream *s, tokenizer_ids *ids, char *error) {
+    if (s->fronted || !(s->special & TOKENIZER_TEMPLATE)) return 1;
+    s->fronted = 1;
+    return tokenizer_put_ids(ids, &s->t->before) || tokenizer_no_memory(error);
 }
 
 /* Goes on with n bytes of text; appends what can be said of its ids. */
 static inline int tokenizer_stream_put(tokenizer_stream *s, const char *text, size_t n, tokenizer_ids *ids,
                                        char *error) {
+    if (!tokenizer_stream_begin(s, ids, error)) return 0;
     while (n) {
         size_t part = s->wait > s->text.n ? s->wait - s->text.n : 1;
         if (part > n) part = n;
@@ -1292,8 +1311,10 @@ static inline int tokenizer_stream_put(tokenizer_stream *s, const char *text, si
 
 /* Ends the text; the next tokenizer_stream_put begins another one. */
 static inline int tokenizer_stream_end(tokenizer_stream *s, tokenizer_ids *ids, char *error) {
-    int done = tokenizer_stream_run(s, 1, ids, error);
-    s->begun = s->goes_on = 0;
+    int done = tokenizer_stream_begin(s, ids, error) && tokenizer_stream_run(s, 1, ids, error);
+    if (done && s->special & TOKENIZER_TEMPLATE)
+        done = tokenizer_put_ids(ids, &s->t->after) || tokenizer_no_memory(error);
+    s->begun = s->goes_on = s->fronted = 0;
     return done;
 }
 
@@ -1302,11 +1323,9 @@ static inline int tokenizer_stream_end(tokenizer_stream *s, tokenizer_ids *ids, 
 static inline int tokenizer_encode(const tokenizer *t, const char *text, size_t n, int special,
                                    tokenizer_ids *ids, char *error) {
     tokenizer_stream s;
-    int done, template_too = special & TOKENIZER_TEMPLATE;
+    int done;
     tokenizer_stream_open(&s, t, special);
-    done = !template_too || tokenizer_put_ids(ids, &t->before) || tokenizer_no_memory(error);
-    done = done && tokenizer_stream_put(&s, text, n, ids, error) && tokenizer_stream_end(&s, ids, error);
-    done = done && (!template_too || tokenizer_put_ids(ids, &t->after) || tokenizer_no_memory(error));
+    done = tokenizer_stream_put(&s, text, n, ids, error) && tokenizer_stream_end(&s, ids, error);
     tokenizer_stream_close(&s);
     return done;
 }
@@ -1748,6 +1767,7 @@ static inline int tokenizer_read_processor(tokenizer *t, const cJSON *node, char
 
 /* What a file holds beside its outline, which is a tokenizer.json without vocabulary and merges. Strings are
    the file's and stay until the tokenizer is built; byte-level tokens are in GPT-2's letters for bytes. */
+#define TOKENIZER_NEVER (-1e30) /* score of a token that no text becomes */
 typedef struct tokenizer_entry { const char *s; size_t n; int32_t id; double score; } tokenizer_entry;
 typedef struct tokenizer_rule { const char *left, *right; size_t n_left, n_right; } tokenizer_rule;
 typedef struct tokenizer_parts {
@@ -1910,6 +1930,7 @@ static inline int tokenizer_number_tokens(tokenizer *t, tokenizer_parts *p, char
 /* Makes the model's tokens be found by their bytes. */
 static inline int tokenizer_index_tokens(tokenizer *t, char *error) {
     char name[8];
+    int bytes = 0;
     t->n_slots = tokenizer_slots(t->size);
     t->slots = (uint32_t *)calloc(t->n_slots, sizeof *t->slots);
     if (!t->slots) return tokenizer_no_memory(error);
@@ -1918,13 +1939,15 @@ static inline int tokenizer_index_tokens(tokenizer *t, char *error) {
         const char *s = t->bytes + t->begin[id];
         if ((t->flags[id] & (TOKENIZER_MODEL | TOKENIZER_LITERAL)) != TOKENIZER_MODEL) continue;
         if (!*(slot = tokenizer_slot(t, s, tokenizer_length(t, id)))) *slot = (uint32_t)id + 1;
-        if (t->kind != TOKENIZER_BPE && tokenizer_length(t, id) &&
+        if (t->kind != TOKENIZER_BPE && tokenizer_length(t, id) && !(t->scores && t->scores[id] <= TOKENIZER_NEVER) &&
             !tokenizer_trie_add(&t->trie, s, tokenizer_length(t, id), id)) return tokenizer_no_memory(error);
     }
     for (int i = 0; i < 256; i++) {
         name[0] = (char)i, t->byte_ids[i] = tokenizer_find(t, name, 1);
         snprintf(name, sizeof name, "<0x%02X>", (unsigned)i), t->fallback[i] = tokenizer_find(t, name, 6);
+        bytes |= t->fallback[i] >= 0;
     }
+    t->byte_fallback = t->byte_fallback && bytes;
     return 1;
 }
 
@@ -1987,7 +2010,7 @@ static inline int tokenizer_score_rules(tokenizer *t, const tokenizer_parts *p, 
         const char *s = t->bytes + t->begin[id];
         size_t length = tokenizer_length(t, id);
         if (length > 1024) return free(list), tokenizer_fail(error, "token %ld has more than 1024 bytes", (long)id);
-        if (!(t->flags[id] & TOKENIZER_MODEL) || t->flags[id] & TOKENIZER_SPECIAL) continue;
+        if (t->flags[id] & TOKENIZER_ADDED || p->entries[i].score <= TOKENIZER_NEVER) continue;
         if (tokenizer_find(t, s, length) != id) continue; /* one of the same bytes came before */
         for (at = length ? tokenizer_char(s, length, &c) : 0; at < length; at += step) {
             void *memory = list;
@@ -2034,18 +2057,18 @@ static inline int32_t tokenizer_named(const tokenizer *t, const char *const *nam
 }
 
 static inline void tokenizer_name_specials(tokenizer *t) {
-    static const char *const bos[] = {"<s>", "<|begin_of_text|>", "<bos>", "<|startoftext|>", "<|endoftext|>", NULL};
-    static const char *const eos[] = {"</s>", "<|end_of_text|>", "<eos>", "<|endoftext|>", NULL};
-    static const char *const pad[] = {"<pad>", "[PAD]", "<|pad|>", NULL}, *const unk[] = {"<unk>", "[UNK]", NULL};
-    static const char *const cls[] = {"[CLS]", NULL}, *const sep[] = {"[SEP]", NULL};
-    static const char *const mask[] = {"[MASK]", "<mask>", NULL};
+    static const char *const bos[] = {"<s>", "<|begin_of_text|>", "<bos>", "<|startoftext|>", "\n<s>\n",
+                                      "<|endoftext|>", NULL};
+    static const char *const eos[] = {"</s>", "<|end_of_text|>", "<eos>", "\n</s>\n",
+                                      "<|endoftext|>", NULL};
+    static const char *const pad[] = {"<pad>", "[PAD]", "<|pad|>", NULL}, *const cls[] = {"[CLS]", NULL};
+    static const char *const sep[] = {"[SEP]", NULL}, *const mask[] = {"[MASK]", "<mask>", NULL};
     if (t->bos < 0) t->bos = tokenizer_named(t, bos);
     if (t->eos < 0) t->eos = tokenizer_named(t, eos);
     if (t->pad < 0) t->pad = tokenizer_named(t, pad);
     if (t->cls < 0) t->cls = tokenizer_named(t, cls);
     if (t->sep < 0) t->sep = tokenizer_named(t, sep);
     if (t->mask < 0) t->mask = tokenizer_named(t, mask);
-    (void)unk;
 }
 
 /* FNV-1a, which is the same on every machine */
@@ -2138,20 +2161,22 @@ static inline int tokenizer_find_cuts(const tokenizer *t) {
 static inline int tokenizer_read_model(tokenizer *t, const cJSON *model, char *error) {
     static const char *const types[] = {"BPE", "WordPiece", "Unigram", NULL};
     static const char *const fields[] = {
-        "type dropout unk_token continuing_subword_prefix end_of_word_suffix fuse_unk byte_fallback ignore_merges ",
+        "type dropout unk_token continuing_subword_prefix end_of_word_suffix fuse_unk byte_fallback ignore_merges merges_tie ",
         "type unk_token continuing_subword_prefix max_input_chars_per_word ", "type unk_id byte_fallback "};
     const char *type = tokenizer_string(model, "type"), *text, *stranger;
     const cJSON *dropout = tokenizer_field(model, "dropout");
     size_t n;
     int32_t most;
-    if (!type) type = tokenizer_field(model, "max_input_chars_per_word") ? "WordPiece" : "BPE";
+    if (!type) /* files of old */
+        type = tokenizer_field(model, "max_input_chars_per_word") ? "WordPiece"
+             : tokenizer_field(model, "unk_id")                   ? "Unigram" : "BPE";
     if ((t->kind = tokenizer_among(type, types)) < 0) return tokenizer_fail(error, "the model %.100s is not known", type);
     if ((stranger = tokenizer_stranger(model, fields[t->kind])) != NULL)
         return tokenizer_fail(error, "model %s: the field %.100s is not known", type, stranger);
     if (cJSON_IsNumber(dropout) && dropout->valuedouble > 0)
         return tokenizer_fail(error, "model BPE: dropout, which makes ids a matter of chance, is not done here");
     t->byte_fallback = tokenizer_flag(model, "byte_fallback", 0), t->fuse_unk = tokenizer_flag(model, "fuse_unk", 0);
-    t->ignore_merges = tokenizer_flag(model, "ignore_merges", 0);
+    t->ignore_merges = tokenizer_flag(model, "ignore_merges", 0), t->ties = tokenizer_flag(model, "merges_tie", 0);
     text = tokenizer_string(model, "continuing_subword_prefix");
     if (!text && t->kind == TOKENIZER_WORDPIECE) text = "##";
     if (text && *text && !tokenizer_set_text(&t->prefix, &n, text)) return tokenizer_no_memory(error);
@@ -2225,7 +2250,7 @@ static inline int tokenizer_assemble(tokenizer *t, const cJSON *outline, tokeniz
         return 0;
     if (t->kind == TOKENIZER_BPE && !tokenizer_index_merges(t, error)) return 0;
     for (size_t i = 0; i < p->n; i++)
-        if (p->entries[i].score < t->least_score) t->least_score = p->entries[i].score;
+        if (p->entries[i].score < t->least_score && p->entries[i].score > TOKENIZER_NEVER) t->least_score = p->entries[i].score;
     for (size_t i = 0; i < t->before.n + t->after.n; i++) {
         int32_t id = i < t->before.n ? t->before.at[i] : t->after.at[i - t->before.n];
         if ((size_t)id >= t->size) return tokenizer_fail(error, "the post-processor adds the token %ld, which there is not", (long)id);
@@ -2417,9 +2442,314 @@ static inline int tokenizer_read_lines(tokenizer *t, const char *text, size_t n,
     return done;
 }
 
+/* ---- llama2.c's tokenizer.bin ---- */
+
+static inline uint32_t tokenizer_u32(const char *s) {
+    const unsigned char *u = (const unsigned char *)s;
+    return u[0] | (uint32_t)u[1] << 8 | (uint32_t)u[2] << 16 | (uint32_t)u[3] << 24;
+}
+
+/* The length of the longest token, then of every token: score, length, bytes. Fills the parts; 0 where these
+   bytes are something else. */
+static inline int tokenizer_bin_parts(const char *s, size_t n, tokenizer_parts *p) {
+    size_t at = 4, length;
+    int32_t id = 0;
+    uint32_t bits, longest = n < 4 ? 0 : tokenizer_u32(s);
+    float score;
+    if (!longest || longest > 65536) return 0;
+    for (; at < n; at += length) {
+        if (n - at < 8 || tokenizer_u32(s + at + 4) > longest || tokenizer_u32(s + at + 4) > n - at - 8) return 0;
+        bits = tokenizer_u32(s + at), length = tokenizer_u32(s + at + 4), at += 8;
+        memcpy(&score, &bits, 4);
+        if (!tokenizer_put_entry(p, s + at, length, id++, (double)score)) return 0;
+    }
+    return id > 0;
+}
+
+static inline int tokenizer_read_bin(tokenizer *t, tokenizer_parts *p, const char *name, char *error) {
+    static const char *const specials[] = {"\n<s>\n", "\n</s>\n", "<s>", "</s>", NULL};
+    cJSON *outline = tokenizer_outline(
+        "{'version':'1.0','truncation':null,'padding':null,'added_tokens':[],'normalizer':{'type':'Prepend',"
+        "'prepend':' '},'pre_tokenizer':null,'post_processor':{'type':'TemplateProcessing','single':[{"
+        "'SpecialToken':{'id':'<s>','type_id':0}},{'Sequence':{'id':'A','type_id':0}}],'pair':[{'SpecialToken':"
+        "{'id':'<s>','type_id':0}},{'Sequence':{'id':'A','type_id':0}},{'Sequence':{'id':'B','type_id':1}}],"
+        "'special_tokens':{'<s>':{'id':'<s>','ids':[1],'tokens':['<s>']}}},'decoder':{'type':'Sequence',"
+        "'decoders':[{'type':'ByteFallback'},{'type':'Fuse'},{'type':'Strip','content':' ','start':1,'stop':0}]},"
+        "'model':{'type':'BPE','dropout':null,'unk_token':null,'continuing_subword_prefix':null,"
+        "'end_of_word_suffix':null,'fuse_unk':false,'byte_fallback':true,'ignore_merges':false}}");
+    int done = outline != NULL || tokenizer_no_memory(error);
+    for (size_t i = 1; done && i < 3 && i < p->n; i++) {
+        char *text = tokenizer_copy(p->entries[i].s, p->entries[i].n);
+        done = text && (tokenizer_among(text, specials) < 0 || tokenizer_outline_token(outline, (int32_t)i, text));
+        free(text);
+        if (!done) tokenizer_no_memory(error);
+    }
+    p->by_score = 1;
+    done = done && tokenizer_build(t, outline, p, name, error);
+    cJSON_Delete(outline);
+    if (!done) return 0;
+    for (int i = 0; i < 256; i++)
+        if (t->fallback[i] != i + 3)
+            return tokenizer_close(t), tokenizer_fail(error, "%.200s: the token <0x%02X> is not number %d", name,
+                                                      (unsigned)i, i + 3);
+    return 1;
+}
+
+/* ---- GGUF ---- */
+
+/* A tokenizer of GGUF's gpt2 model: which pattern its name for the pre-tokenizer means, and what goes along. */
+typedef struct tokenizer_pre { const char *names, *pattern; int nfc, digits, ignore_merges, bos; } tokenizer_pre;
+
+static inline const tokenizer_pre *tokenizer_find_pre(const char *name, size_t n) {
+    static const tokenizer_pre rows[] = {
+        {" gpt-2 phi-2 jina-v2-es jina-v2-de ", "gpt2", 0, 0, 0, 0},
+        {" llama-bpe llama3 llama-v3 ", "llama3", 0, 0, 1, 1}, {" smaug-bpe dbrx ", "llama3", 0, 0, 0, 0},
+        {" qwen2 deepseek-r1-qwen ", "qwen2", 1, 0, 0, 0}, {" gpt-4o llama4 ", "o200k", 0, 0, 0, 0},
+        {" smollm ", "gpt2", 0, 1, 0, 0}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        for (const char *at = rows[i].names; n && (at = strchr(at, ' ')) != NULL && at[1]; at++)
+            if (!strncmp(at + 1, name, n) && at[n + 1] == ' ') return rows + i;
+    return NULL;
+}
+
+static inline int32_t tokenizer_gguf_number(const gguf_file *g, const char *key, int32_t otherwise) {
+    double x;
+    const gguf_value *v = gguf_find(g, key);
+    return v && v->type != GGUF_ARRAY && gguf_element(v, 0, &x) && x >= 0 && x < 2147483647 ? (int32_t)x : otherwise;
+}
+
+/* Adds the object {key: text} to a list. */
+static inline cJSON *tokenizer_json_add(cJSON *list, const char *type) {
+    cJSON *one = cJSON_CreateObject();
+    if (one && cJSON_AddStringToObject(one, "type", type) && cJSON_AddItemToArray(list, one)) return one;
+    cJSON_Delete(one);
+    return NULL;
+}
+
+/* The steps of a section of an outline, made a sequence if it is none yet. */
+static inline cJSON *tokenizer_json_steps(cJSON *outline, const char *section, const char *list) {
+    cJSON *node = cJSON_GetObjectItemCaseSensitive(outline, section), *steps;
+    if (!node && (node = cJSON_AddObjectToObject(outline, section)) != NULL)
+        cJSON_AddStringToObject(node, "type", "Sequence");
+    steps = cJSON_GetObjectItemCaseSensitive(node, list);
+    return steps ? steps : cJSON_AddArrayToObject(node, list);
+}
+
+static inline int tokenizer_gguf_bytes(cJSON *outline, const tokenizer_pre *pre, int front) {
+    cJSON *steps = tokenizer_json_steps(outline, "pre_tokenizer", "pretokenizers"), *one, *pattern;
+    size_t n, i = 0;
+    const tokenizer_pattern *known = tokenizer_patterns(&n);
+    while (strcmp(known[i].name, pre->pattern)) i++;
+    if (pre->nfc && !tokenizer_json_add(tokenizer_json_steps(outline, "normalizer", "normalizers"), "NFC")) return 0;
+    if (pre->digits && (!(one = tokenizer_json_add(steps, "Digits")) ||
+                        !cJSON_AddTrueToObject(one, "individual_digits"))) return 0;
+    if (known[i].how) {
+        one = tokenizer_json_add(steps, "Split"), pattern = one ? cJSON_AddObjectToObject(one, "pattern") : NULL;
+        if (!pattern || !cJSON_AddStringToObject(pattern, "Regex", known[i].text) ||
+            !cJSON_AddStringToObject(one, "behavior", "Isolated") || !cJSON_AddFalseToObject(one, "invert")) return 0;
+    }
+    one = tokenizer_json_add(steps, "ByteLevel");
+    return one && cJSON_AddBoolToObject(one, "add_prefix_space", front) && cJSON_AddTrueToObject(one, "trim_offsets") &&
+           cJSON_AddBoolToObject(one, "use_regex", !known[i].how);
+}
+
+/* The template <s> A </s>, each special token where it is wanted. */
+static inline int tokenizer_gguf_template(cJSON *outline, int32_t bos, int32_t eos) {
+    char text[512], first[64] = "", last[64] = "";
+    cJSON *node;
+    if (bos < 0 && eos < 0) return 1;
+    if (bos >= 0) snprintf(first, sizeof first, "{'SpecialToken':{'id':'bos','type_id':0}},");
+    if (eos >= 0) snprintf(last, sizeof last, ",{'SpecialToken':{'id':'eos','type_id':0}}");
+    snprintf(text, sizeof text, "{'type':'TemplateProcessing','single':[%s{'Sequence':{'id':'A','type_id':0}}%s],"
+             "'pair':[%s{'Sequence':{'id':'A','type_id':0}},{'Sequence':{'id':'B','type_id':1}}%s],'special_tokens':"
+             "{'bos':{'id':'bos','ids':[%ld],'tokens':['bos']},'eos':{'id':'eos','ids':[%ld],'tokens':['eos']}}}",
+             first, last, first, last, bos < 0 ? 0L : (long)bos, eos < 0 ? 0L : (long)eos);
+    node = tokenizer_outline(text);
+    return node && cJSON_AddItemToObject(outline, "post_processor", node);
+}
+
+/* T5's outline: its table of characters, blanks in a row and at the ends. */
+static inline int tokenizer_gguf_unigram(cJSON *outline, const gguf_file *g) {
+    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    const gguf_value *map = gguf_find(g, "tokenizer.ggml.precompiled_charsmap");
+    cJSON *steps = tokenizer_json_steps(outline, "normalizer", "normalizers"), *one;
+    if (map && map->type == GGUF_ARRAY && map->count && gguf_width(map->of) == 1) {
+        size_t n = (size_t)map->count, i;
+        char *text = (char *)malloc(n / 3 * 4 + 8), *out = text;
+        if (!text || !(one = tokenizer_json_add(steps, "Precompiled"))) return free(text), 0;
+        for (i = 0; i < n; i += 3) {
+            uint32_t bits = (uint32_t)map->at[i] << 16 | (i + 1 < n ? (uint32_t)map->at[i + 1] << 8 : 0) |
+                            (i + 2 < n ? map->at[i + 2] : 0u);
+            for (int k = 3; k >= 0; k--)
+                *out++ = i + (size_t)(3 - k) <= n ? letters[bits >> 6 * k & 63] : '=';
+        }
+        *out = 0;
+        one = cJSON_AddStringToObject(one, "precompiled_charsmap", text);
+        free(text);
+        if (!one) return 0;
+    }
+    if (tokenizer_gguf_number(g, "tokenizer.ggml.remove_extra_whitespaces", 0)) {
+        cJSON *pattern;
+        if (!(one = tokenizer_json_add(steps, "Strip")) || !cJSON_AddTrueToObject(one, "strip_left") ||
+            !cJSON_AddTrueToObject(one, "strip_right") || !(one = tokenizer_json_add(steps, "Replace")) ||
+            !(pattern = cJSON_AddObjectToObject(one, "pattern")) || !cJSON_AddStringToObject(pattern, "Regex", " {2,}") ||
+            !cJSON_AddStringToObject(one, "content", " ")) return 0;
+    }
+    one = tokenizer_outline(tokenizer_gguf_number(g, "tokenizer.ggml.add_space_prefix", 1)
+              ? "{'type':'Metaspace','replacement':'\xE2\x96\x81','prepend_scheme':'always','split':true}"
+              : "{'type':'Metaspace','replacement':'\xE2\x96\x81','prepend_scheme':'never','split':true}");
+    if (!one || !cJSON_AddItemToObject(outline, "pre_tokenizer", one)) return 0;
+    one = cJSON_Duplicate(one, 1);
+    return one && cJSON_AddItemToObject(outline, "decoder", one);
+}
+
+/* BERT's tokens, which GGUF has with a sign for what begins a word instead of ## for what does not: as the
+   lines of a vocab.txt. */
+static inline int tokenizer_gguf_bert(tokenizer *t, const gguf_value *tokens, const char *name, char *error) {
+    const unsigned char *at = tokens->at;
+    tokenizer_bytes lines;
+    int done = 1;
+    memset(&lines, 0, sizeof lines);
+    for (uint64_t i = 0; done && i < tokens->count; i++) {
+        size_t n;
+        const char *s = gguf_next(&at, &n);
+        int begins = n >= 3 && !memcmp(s, "\xE2\x96\x81", 3), special = n > 2 && *s == '[' && s[n - 1] == ']';
+        if (memchr(s, '\n', n)) return free(lines.at), tokenizer_fail(error, "%.200s: a token with a line end", name);
+        done = (begins || special || tokenizer_put(&lines, "##", 2)) &&
+               tokenizer_put(&lines, s + (begins ? 3 : 0), n - (begins ? 3 : 0)) && tokenizer_put(&lines, "\n", 1);
+    }
+    done = done ? tokenizer_read_lines(t, lines.at, lines.n, 1, name, error) : tokenizer_no_memory(error);
+    free(lines.at);
+    return done;
+}
+
+enum { TOKENIZER_UNKNOWN_TYPE = 2, TOKENIZER_CONTROL = 3, TOKENIZER_DEFINED = 4, TOKENIZER_UNUSED = 5,
+       TOKENIZER_BYTE = 6 };
+
+/* The vocabulary of a GGUF file; control and user-defined tokens become added ones. */
+static inline int tokenizer_gguf_parts(const gguf_file *g, cJSON *outline, tokenizer_parts *p, char *error) {
+    const gguf_value *tokens = gguf_find(g, "tokenizer.ggml.tokens"), *types = gguf_find(g, "tokenizer.ggml.token_type"),
+                     *scores = gguf_find(g, "tokenizer.ggml.scores"), *merges = gguf_find(g, "tokenizer.ggml.merges");
+    const unsigned char *at = tokens->at;
+    for (uint64_t i = 0; i < tokens->count; i++) {
+        double type = 1, score = 0;
+        size_t n;
+        const char *s = gguf_next(&at, &n);
+        if (types && types->type == GGUF_ARRAY) gguf_element(types, i, &type);
+        if (scores && scores->type == GGUF_ARRAY) gguf_element(scores, i, &score);
+        if ((int)type == TOKENIZER_UNUSED || (int)type == TOKENIZER_BYTE) score = TOKENIZER_NEVER;
+        if (!tokenizer_put_entry(p, s, n, (int32_t)i, score)) return tokenizer_no_memory(error);
+        if ((int)type == TOKENIZER_CONTROL || (int)type == TOKENIZER_DEFINED || (int)type == TOKENIZER_UNKNOWN_TYPE) {
+            char *text = tokenizer_copy(s, n);
+            int done = text && tokenizer_outline_token(outline, (int32_t)i, text);
+            cJSON *list = cJSON_GetObjectItemCaseSensitive(outline, "added_tokens");
+            free(text);
+            if (!done) return tokenizer_no_memory(error);
+            if ((int)type == TOKENIZER_DEFINED) /* the last one added */
+                cJSON_ReplaceItemInObjectCaseSensitive(list->child->prev, "special", cJSON_CreateFalse());
+        }
+    }
+    if (p->by_score || !merges || merges->type != GGUF_ARRAY || merges->of != GGUF_TEXT) return 1;
+    at = merges->at;
+    for (uint64_t i = 0; i < merges->count; i++) {
+        size_t n;
+        const char *s = gguf_next(&at, &n), *blank = n ? (const char *)memchr(s + 1, ' ', n - 1) : NULL;
+        if (!blank || blank + 1 == s + n) return tokenizer_fail(error, "merge %zu is not of two tokens", (size_t)i + 1);
+        if (!tokenizer_put_rule(p, s, (size_t)(blank - s), blank + 1, (size_t)(s + n - blank - 1)))
+            return tokenizer_no_memory(error);
+    }
+    return 1;
+}
+
+/* Reads the vocabulary of an open GGUF file; `name` stands before the error line. */
+static inline int tokenizer_read_gguf(tokenizer *t, const gguf_file *g, const char *name, char *error) {
+    static const char *const models[] = {"gpt2", "llama", "t5", "bert", NULL};
+    const gguf_value *model = gguf_find(g, "tokenizer.ggml.model"), *pre = gguf_find(g, "tokenizer.ggml.pre"),
+                     *tokens = gguf_find(g, "tokenizer.ggml.tokens");
+    const tokenizer_pre *known = NULL;
+    char kind[64] = "", line[TOKENIZER_ERROR];
+    int which, done = 1;
+    int32_t bos = tokenizer_gguf_number(g, "tokenizer.ggml.bos_token_id", -1),
+            eos = tokenizer_gguf_number(g, "tokenizer.ggml.eos_token_id", -1), unk;
+    tokenizer_parts p;
+    cJSON *outline = NULL, *node;
+    memset(t, 0, sizeof *t), memset(&p, 0, sizeof p);
+    if (!model || model->type != GGUF_TEXT || !tokens || tokens->type != GGUF_ARRAY || tokens->of != GGUF_TEXT)
+        return tokenizer_fail(error, "%.200s: there is no tokenizer in this GGUF file", name);
+    snprintf(kind, sizeof kind, "%.*s", model->count < 60 ? (int)model->count : 60, (const char *)model->at);
+    if ((which = tokenizer_among(kind, models)) < 0)
+        return tokenizer_fail(error, "%.200s: the tokenizer %.60s of a GGUF file is not known", name, kind);
+    if (tokens->count > 0x7FFFFFFE) return tokenizer_fail(error, "%.200s: there are too many tokens", name);
+    if (which == 3) return tokenizer_gguf_bert(t, tokens, name, error);
+    if (which == 0 && !(known = pre && pre->type == GGUF_TEXT ? tokenizer_find_pre((const char *)pre->at, (size_t)pre->count) : NULL))
+        return tokenizer_fail(error, "%.200s: the pre-tokenizer %.*s of a GGUF file is not known", name,
+                              !pre || pre->type != GGUF_TEXT ? 0 : pre->count < 60 ? (int)pre->count : 60,
+                              pre && pre->type == GGUF_TEXT ? (const char *)pre->at : "");
+    outline = tokenizer_outline(
+        which == 0 ? "{'version':'1.0','added_tokens':[],'decoder':{'type':'ByteLevel'},'model':{'type':'BPE'}}"
+        : which == 2 ? "{'version':'1.0','added_tokens':[],'model':{'type':'Unigram'}}"
+        : "{'version':'1.0','added_tokens':[],'normalizer':{'type':'Sequence','normalizers':[]},"
+          "'decoder':{'type':'Sequence','decoders':[{'type':'Replace','pattern':{'String':'\xE2\x96\x81'},"
+          "'content':' '},{'type':'ByteFallback'},{'type':'Fuse'}]},'model':{'type':'BPE'}}");
+    node = cJSON_GetObjectItemCaseSensitive(outline, "model");
+    done = outline != NULL;
+    if (done && which == 0)
+        done = tokenizer_gguf_bytes(outline, known, tokenizer_gguf_number(g, "tokenizer.ggml.add_space_prefix", 0)) &&
+               cJSON_AddBoolToObject(node, "ignore_merges", known->ignore_merges);
+    if (done && which == 1) {
+        cJSON *steps = tokenizer_json_steps(outline, "normalizer", "normalizers"), *one, *pattern;
+        if (tokenizer_gguf_number(g, "tokenizer.ggml.add_space_prefix", 1)) {
+            one = tokenizer_outline("{'type':'Strip','content':' ','start':1,'stop':0}");
+            done = one && cJSON_AddItemToArray(tokenizer_json_steps(outline, "decoder", "decoders"), one) &&
+                   (one = tokenizer_json_add(steps, "Prepend")) != NULL &&
+                   cJSON_AddStringToObject(one, "prepend", "\xE2\x96\x81");
+        }
+        done = done && (one = tokenizer_json_add(steps, "Replace")) != NULL &&
+               (pattern = cJSON_AddObjectToObject(one, "pattern")) != NULL &&
+               cJSON_AddStringToObject(pattern, "String", " ") && cJSON_AddStringToObject(one, "content", "\xE2\x96\x81") &&
+               cJSON_AddTrueToObject(node, "byte_fallback") && cJSON_AddTrueToObject(node, "fuse_unk");
+        p.by_score = 1;
+    }
+    if (done && which == 2) done = tokenizer_gguf_unigram(outline, g);
+    unk = tokenizer_gguf_number(g, "tokenizer.ggml.unknown_token_id", which == 1 ? 0 : which == 2 ? 2 : -1);
+    if (done && which == 2) done = cJSON_AddTrueToObject(node, "byte_fallback") != NULL;
+    if (done && which == 2 && unk >= 0) done = cJSON_AddNumberToObject(node, "unk_id", unk) != NULL;
+    if (done && which)
+        done = tokenizer_gguf_template(
+            outline, tokenizer_gguf_number(g, "tokenizer.ggml.add_bos_token", which == 1) ? bos : -1,
+            tokenizer_gguf_number(g, "tokenizer.ggml.add_eos_token", which == 2) ? eos : -1);
+    else if (done)
+        done = tokenizer_gguf_template(
+            outline, tokenizer_gguf_number(g, "tokenizer.ggml.add_bos_token", known->bos) ? bos : -1,
+            tokenizer_gguf_number(g, "tokenizer.ggml.add_eos_token", 0) ? eos : -1);
+    done = done || tokenizer_no_memory(line);
+    if (done && (done = tokenizer_gguf_parts(g, outline, &p, line)) && which == 1 && unk >= 0 && (size_t)unk < p.n) {
+        char *text = tokenizer_copy(p.entries[unk].s, p.entries[unk].n);
+        done = (text && cJSON_AddStringToObject(node, "unk_token", text)) || tokenizer_no_memory(line);
+        free(text);
+    }
+    if (!done) tokenizer_fail(error, "%.200s: %s", name, line);
+    done = done && tokenizer_build(t, outline, &p, name, error);
+    tokenizer_parts_close(&p), cJSON_Delete(outline);
+    if (!done) return 0;
+    if (bos >= 0 && (size_t)bos < t->size) t->bos = bos;
+    if (eos >= 0 && (size_t)eos < t->size) t->eos = eos;
+    return 1;
+}
+
 /* ---- Opening ---- */
 
-/* A file in memory of malloc; 0 where it cannot be read (*found: whether it is there). */
+enum { TOKENIZER_MAGIC = 4 };
+
+/* Is there a file that can be read, and no folder? */
+static inline int tokenizer_is_file(const char *path) {
+    FILE *file = fopen(path, "rb");
+    int is = file && (getc(file) != EOF || !ferror(file));
+    if (file) fclose(file);
+    return is;
+}
+
+/* A file in memory of malloc, or NULL; of a GGUF file, which may be large, only the first bytes. */
 static inline char *tokenizer_load(const char *path, size_t *n, char *error) {
     FILE *file = fopen(path, "rb");
     tokenizer_bytes bytes;
@@ -2432,8 +2762,11 @@ static inline char *tokenizer_load(const char *path, size_t *n, char *error) {
         free(part);
         return tokenizer_fail(error, "cannot open %.300s", path), (char *)NULL;
     }
-    while (!bad && (got = fread(part, 1, TOKENIZER_CHUNK, file)) > 0)
+    while (!bad && (got = fread(part, 1, TOKENIZER_CHUNK, file)) > 0) {
+        if (!bytes.n && got >= TOKENIZER_MAGIC && !memcmp(part, "GGUF", 4)) got = TOKENIZER_MAGIC;
         bad = bytes.n > (size_t)1 << 30 || !tokenizer_put(&bytes, part, got);
+        if (got == TOKENIZER_MAGIC) break;
+    }
     if (bad) tokenizer_fail(error, "%.300s is too large for a tokenizer", path);
     else if (ferror(file)) bad = !tokenizer_fail(error, "cannot read %.300s", path);
     if (!bad && !tokenizer_put(&bytes, "", 0)) bad = !tokenizer_no_memory(error);
@@ -2443,48 +2776,291 @@ static inline char *tokenizer_load(const char *path, size_t *n, char *error) {
     return bytes.at;
 }
 
-/* Reads a tokenizer from n bytes in memory: tokenizer.json, vocab.txt, llama2.c's .bin, GGUF. `name` stands
-   before the error line. */
-static inline int tokenizer_read(tokenizer *t, const void *bytes, size_t n, const char *name, char *error) {
+static inline int tokenizer_read_cased(tokenizer *t, const void *bytes, size_t n, int lowercase, const char *name,
+                                       char *error) {
     const char *s = (const char *)bytes;
+    char line[TOKENIZER_ERROR];
     size_t at = 0;
-    memset(t, 0, sizeof *t);
+    gguf_file g;
+    tokenizer_parts p;
+    int done;
+    memset(t, 0, sizeof *t), memset(&p, 0, sizeof p);
+    if (n >= 4 && !memcmp(s, "GGUF", 4)) {
+        if (!gguf_read(&g, s, n, line)) return tokenizer_fail(error, "%.200s: %s", name, line);
+        done = tokenizer_read_gguf(t, &g, name, error);
+        return gguf_close(&g), done;
+    }
     if (n >= 3 && !memcmp(s, "\xEF\xBB\xBF", 3)) s += 3, n -= 3;
     while (at < n && (s[at] == ' ' || s[at] == '\n' || s[at] == '\r' || s[at] == '\t')) at++;
     if (at < n && s[at] == '{') return tokenizer_read_json(t, s, n, name, error);
+    if (tokenizer_bin_parts(s, n, &p))
+        return done = tokenizer_read_bin(t, &p, name, error), tokenizer_parts_close(&p), done;
+    tokenizer_parts_close(&p);
     for (at = 0; at + 5 <= n; at++) {
         const char *hit = (const char *)memchr(s + at, '[', n - at - 4);
         if (!hit) break;
         at = (size_t)(hit - s);
-        if (!memcmp(hit, "[UNK]", 5)) return tokenizer_read_lines(t, s, n, 1, name, error);
+        if (!memcmp(hit, "[UNK]", 5)) return tokenizer_read_lines(t, s, n, lowercase, name, error);
     }
     return tokenizer_fail(error, "%.200s: this is no tokenizer that is known here", name);
 }
 
-/* Opens a tokenizer: a file of any known kind, or a folder with tokenizer.json, encoder.json + vocab.bpe,
-   vocab.json + merges.txt or vocab.txt. */
+/* Reads a tokenizer from n bytes in memory: tokenizer.json, vocab.txt (as of an uncased BERT), llama2.c's
+   .bin, GGUF. `name` stands before the error line. */
+static inline int tokenizer_read(tokenizer *t, const void *bytes, size_t n, const char *name, char *error) {
+    return tokenizer_read_cased(t, bytes, n, 1, name, error);
+}
+
+/* Takes from a tokenizer_config.json which tokens are special for what. */
+static inline void tokenizer_take_config(tokenizer *t, const cJSON *config) {
+    const char *const names[] = {"bos_token", "eos_token", "pad_token", "cls_token", "sep_token", "mask_token"};
+    int32_t *const ids[] = {&t->bos, &t->eos, &t->pad, &t->cls, &t->sep, &t->mask};
+    for (int i = 0; i < 6; i++) {
+        const cJSON *field = tokenizer_field(config, names[i]);
+        const char *content[2];
+        content[0] = cJSON_IsObject(field) ? tokenizer_string(field, "content") : cJSON_GetStringValue(field);
+        content[1] = NULL;
+        if (content[0] && tokenizer_named(t, content) >= 0) *ids[i] = tokenizer_named(t, content);
+    }
+}
+
+/* The tokenizer_config.json in the folder of the file, or NULL. */
+static inline cJSON *tokenizer_load_config(const char *path) {
+    char name[4200], ignored[TOKENIZER_ERROR], *text;
+    size_t n, folder = strlen(path);
+    cJSON *config;
+    while (folder && path[folder - 1] != '/' && path[folder - 1] != '\\') folder--;
+    snprintf(name, sizeof name, "%.*stokenizer_config.json", (int)folder, path);
+    if (!(text = tokenizer_load(name, &n, ignored))) return NULL;
+    config = cJSON_ParseWithLength(text, n);
+    return free(text), config;
+}
+
+/* Opens one file, with what stands in the tokenizer_config.json beside it. */
+static inline int tokenizer_open_file(tokenizer *t, const char *path, const char *second, char *error) {
+    char line[TOKENIZER_ERROR], *text, *more = NULL;
+    size_t n, n_more = 0;
+    cJSON *config;
+    gguf_file g;
+    int done;
+    if (!(text = tokenizer_load(path, &n, error))) return 0;
+    if (n == TOKENIZER_MAGIC && !memcmp(text, "GGUF", 4)) {
+        free(text);
+        if (!gguf_open(&g, path, line)) return tokenizer_fail(error, "%.300s: %s", path, line);
+        return done = tokenizer_read_gguf(t, &g, path, error), gguf_close(&g), done;
+    }
+    if (second && !(more = tokenizer_load(second, &n_more, error))) return free(text), 0;
+    config = tokenizer_load_config(path);
+    done = second ? tokenizer_read_pairs(t, text, n, more, n_more, path, error)
+                  : tokenizer_read_cased(t, text, n, tokenizer_flag(config, "do_lower_case", 1), path, error);
+    if (done && config) tokenizer_take_config(t, config);
+    free(text), free(more), cJSON_Delete(config);
+    return done;
+}
+
+/* Opens a tokenizer: a file of any known kind; the vocabulary of encoder.json + vocab.bpe or of vocab.json +
+   merges.txt; a folder with one of these, tokenizer.json before all. A tokenizer_config.json beside it says
+   whether a vocab.txt is cased (do_lower_case) and which tokens begin and end texts. */
 static inline int tokenizer_open(tokenizer *t, const char *path, char *error) {
     static const char *const files[][2] = {{"tokenizer.json", NULL}, {"encoder.json", "vocab.bpe"},
                                            {"vocab.json", "merges.txt"}, {"vocab.txt", NULL}};
-    char name[2][4096], ignored[TOKENIZER_ERROR], *text, *more;
-    size_t n, n_more;
-    int done, length = snprintf(name[0], sizeof name[0], "%s", path);
+    char name[2][4200];
+    size_t n = strlen(path), length;
     memset(t, 0, sizeof *t);
-    if (length < 0 || length > 4000) return tokenizer_fail(error, "the path of a tokenizer is too long");
-    if ((text = tokenizer_load(path, &n, error)) != NULL) {
-        done = tokenizer_read(t, text, n, path, error);
-        return free(text), done;
+    if (n > 4000) return tokenizer_fail(error, "the path of a tokenizer is too long");
+    for (size_t i = 1; i < 3; i++) { /* the vocabulary, whose merges stand beside it */
+        length = strlen(files[i][0]);
+        if (n < length || strcmp(path + n - length, files[i][0])) continue;
+        snprintf(name[1], sizeof name[1], "%.*s%s", (int)(n - length), path, files[i][1]);
+        return tokenizer_open_file(t, path, name[1], error);
     }
+    if (tokenizer_is_file(path)) return tokenizer_open_file(t, path, NULL, error);
     for (size_t i = 0; i < 4; i++) {
-        for (int k = 0; k < 2; k++) snprintf(name[k], sizeof name[k], "%.4000s/%s", path, files[i][k] ? files[i][k] : "");
-        if (!(text = tokenizer_load(name[0], &n, ignored))) continue;
-        if (!files[i][1]) return done = tokenizer_read(t, text, n, name[0], error), free(text), done;
-        if ((more = tokenizer_load(name[1], &n_more, error)) != NULL)
-            done = tokenizer_read_pairs(t, text, n, more, n_more, path, error);
-        else done = 0;
-        return free(text), free(more), done;
+        for (int k = 0; k < 2; k++)
+            snprintf(name[k], sizeof name[k], "%s/%s", path, files[i][k] ? files[i][k] : "");
+        if (!tokenizer_is_file(name[0])) continue;
+        return tokenizer_open_file(t, name[0], files[i][1] ? name[1] : NULL, error);
     }
-    return 0;
+    return tokenizer_fail(error, "there is no tokenizer at %.300s", path);
+}
+
+/* ---- Writing tokenizer.json ---- */
+
+/* Appends a text as JSON has it; 0: no memory. */
+static inline int tokenizer_put_json(tokenizer_bytes *out, const char *s, size_t n) {
+    size_t from = 0;
+    char escape[8];
+    if (!tokenizer_put(out, "\"", 1)) return 0;
+    for (size_t at = 0; at < n; at++) {
+        unsigned char c = (unsigned char)s[at];
+        if (c >= 32 && c != '"' && c != '\\') continue;
+        snprintf(escape, sizeof escape, c < 32 ? "\\u%04x" : "\\%c", c);
+        if (!tokenizer_put(out, s + from, at - from) || !tokenizer_put(out, escape, strlen(escape))) return 0;
+        from = at + 1;
+    }
+    return tokenizer_put(out, s + from, n - from) && tokenizer_put(out, "\"", 1);
+}
+
+static inline int tokenizer_put_text(tokenizer_bytes *out, const char *s) {
+    return tokenizer_put(out, s, strlen(s));
+}
+
+/* Appends a token as it is written in files: byte-level ones in GPT-2's letters for bytes. */
+static inline int tokenizer_put_written(tokenizer_bytes *out, const tokenizer *t, int32_t id) {
+    const char *s = t->bytes + t->begin[id];
+    size_t n = tokenizer_length(t, id);
+    char letter[4];
+    if (!t->byte_level || t->flags[id] & TOKENIZER_LITERAL) return tokenizer_put(out, s, n);
+    for (size_t i = 0; i < n; i++)
+        if (!tokenizer_put(out, letter, tokenizer_utf8(tokenizer_letter_of((unsigned char)s[i]), letter))) return 0;
+    return 1;
+}
+
+/* Can JSON, as it is read here, hold this? */
+static inline int tokenizer_writable(const char *s, size_t n) {
+    int32_t c;
+    for (size_t at = 0; at < n;) {
+        at += tokenizer_char(s + at, n - at, &c);
+        if (c <= 0) return 0;
+    }
+    return 1;
+}
+
+/* Appends the vocabulary: a list of tokens and scores, or tokens and ids, one a line. */
+static inline int tokenizer_put_vocabulary(tokenizer_bytes *out, const tokenizer *t, char *error) {
+    int list = t->kind == TOKENIZER_UNIGRAM, first = 1, done = 1;
+    tokenizer_bytes token;
+    char number[40];
+    memset(&token, 0, sizeof token);
+    done = tokenizer_put_text(out, list ? "[" : "{");
+    for (int32_t id = 0; done && (size_t)id < t->size; id++) {
+        if (!(t->flags[id] & TOKENIZER_MODEL)) continue;
+        token.n = 0;
+        done = tokenizer_put(&token, "", 0) && tokenizer_put_written(&token, t, id);
+        if (done && !tokenizer_writable(token.at, token.n))
+            return free(token.at), tokenizer_fail(error, "token %ld is no UTF-8, so JSON cannot hold it", (long)id);
+        if (list) snprintf(number, sizeof number, ",%.17g]", t->scores[id]);
+        else snprintf(number, sizeof number, ":%ld", (long)id);
+        for (char *at = number + 1; list && *at; at++) /* whatever the locale's decimal point is */
+            if (*at == ',') *at = '.';
+        done = done && tokenizer_put_text(out, first ? "\n" : ",\n") && (!list || tokenizer_put_text(out, "[")) &&
+               tokenizer_put_json(out, token.at, token.n) && tokenizer_put_text(out, number);
+        first = 0;
+    }
+    free(token.at);
+    return (done && tokenizer_put_text(out, list ? "]" : "}")) || tokenizer_no_memory(error);
+}
+
+/* Appends the merges: "a b", or ["a","b"] where tokens have blanks in them. */
+static inline int tokenizer_put_merges(tokenizer_bytes *out, const tokenizer *t) {
+    int pairs = 0, done = 1;
+    tokenizer_bytes rule;
+    memset(&rule, 0, sizeof rule);
+    for (size_t i = 0; !pairs && !t->byte_level && i < t->begin[t->size]; i++) pairs = t->bytes[i] == ' ';
+    for (size_t i = 0; done && i < t->n_merges; i++) {
+        const tokenizer_merge *m = t->merges + i;
+        rule.n = 0;
+        done = tokenizer_put_text(out, i ? ",\n" : "\n") && tokenizer_put_written(&rule, t, m->left);
+        if (done && pairs) {
+            done = tokenizer_put_text(out, "[") && tokenizer_put_json(out, rule.at, rule.n) && tokenizer_put_text(out, ",");
+            rule.n = 0;
+        } else done = done && tokenizer_put_text(&rule, " ");
+        done = done && tokenizer_put_written(&rule, t, m->right) && tokenizer_put_json(out, rule.at, rule.n) &&
+               (!pairs || tokenizer_put_text(out, "]"));
+    }
+    free(rule.at);
+    return done;
+}
+
+/* Appends a node of the outline: its name, then what it is. */
+static inline int tokenizer_put_node(tokenizer_bytes *out, const char *name, const cJSON *node, const char *otherwise) {
+    char *text = node ? cJSON_PrintUnformatted(node) : NULL;
+    int done = (text || !node) && tokenizer_put_json(out, name, strlen(name)) && tokenizer_put_text(out, ":") &&
+               tokenizer_put_text(out, text ? text : otherwise);
+    cJSON_free(text);
+    return done;
+}
+
+/* Appends the tokenizer as the text of a tokenizer.json. */
+static inline int tokenizer_write(const tokenizer *t, tokenizer_bytes *out, char *error) {
+    static const char *const names[][2] = {
+        {"version", "\"1.0\""}, {"truncation", "null"}, {"padding", "null"}, {"added_tokens", "[]"},
+        {"normalizer", "null"}, {"pre_tokenizer", "null"}, {"post_processor", "null"}, {"decoder", "null"}};
+    cJSON *outline = cJSON_Parse(t->outline);
+    const cJSON *field, *model = tokenizer_field(outline, "model");
+    int done = outline != NULL;
+    for (size_t i = 0; done && i < sizeof names / sizeof *names; i++)
+        done = tokenizer_put_text(out, i ? ",\n" : "{\n") &&
+               tokenizer_put_node(out, names[i][0], tokenizer_field(outline, names[i][0]), names[i][1]);
+    done = done && tokenizer_put_text(out, ",\n\"model\":{");
+    for (field = model ? model->child : NULL; done && field; field = field->next)
+        if (strcmp(field->string, "merges_tie"))
+            done = tokenizer_put_node(out, field->string, field, "null") && tokenizer_put_text(out, ",\n");
+    if (t->ties) done = done && tokenizer_put_text(out, "\"merges_tie\":true,\n");
+    cJSON_Delete(outline);
+    if (!done || !tokenizer_put_text(out, "\"vocab\":")) return tokenizer_no_memory(error);
+    if (!tokenizer_put_vocabulary(out, t, error)) return 0;
+    if (t->kind == TOKENIZER_BPE)
+        done = tokenizer_put_text(out, ",\n\"merges\":[") && tokenizer_put_merges(out, t) && tokenizer_put_text(out, "]");
+    return (done && tokenizer_put_text(out, "}}\n")) || tokenizer_no_memory(error);
+}
+
+/* What a save to `path` replaces, to be freed: the path, or the file that a link there names; NULL where that
+   is no regular file. *mode gets the permissions of an old file, 0 of a new one. */
+static inline char *tokenizer_replaced(const char *path, int *mode) {
+    struct stat about;
+    char *target = NULL;
+    *mode = 0;
+#ifndef _WIN32
+    target = realpath(path, NULL);
+    if (!target && lstat(path, &about) == 0) return NULL;
+    if (target && (stat(target, &about) || !S_ISREG(about.st_mode))) return free(target), (char *)NULL;
+    if (target) *mode = about.st_mode & 0777;
+#else
+    if (stat(path, &about) == 0 && !S_ISREG(about.st_mode)) return NULL;
+#endif
+    return target ? target : tokenizer_copy(path, strlen(path));
+}
+
+/* Writes a file of its own beside the target, which it then replaces. */
+static inline int tokenizer_replace(const char *target, int mode, const tokenizer_bytes *text) {
+    size_t size = strlen(target) + 40;
+    char *name = (char *)malloc(size);
+    FILE *file = NULL;
+    int fd = -1, done;
+    for (int tries = 0; name && fd < 0 && tries < 100; tries++) {
+        snprintf(name, size, "%s.%lx.%d.tmp", target, (unsigned long)getpid(), tries);
+        fd = open(name, O_WRONLY | O_CREAT | O_EXCL, 0666);
+    }
+#ifdef _WIN32
+    (void)mode;
+#else
+    if (fd >= 0 && mode) (void)!fchmod(fd, (mode_t)mode);
+#endif
+    if (fd >= 0 && !(file = fdopen(fd, "wb"))) close(fd);
+    done = file && fwrite(text->at, 1, text->n, file) == text->n;
+    if (file) done &= fclose(file) == 0;
+#ifdef _WIN32
+    if (done) (void)remove(target);
+#endif
+    done = done && rename(name, target) == 0;
+    if (!done && fd >= 0) (void)remove(name);
+    free(name);
+    return done;
+}
+
+/* Writes a tokenizer.json, whatever the tokenizer was read from; read again it has the same identity. The file
+   is written beside and renamed, so that there is the old one or the new one at any time. */
+static inline int tokenizer_save(const tokenizer *t, const char *path, char *error) {
+    tokenizer_bytes text;
+    char line[TOKENIZER_ERROR], *target;
+    int mode, done;
+    memset(&text, 0, sizeof text);
+    if (!tokenizer_write(t, &text, line)) return free(text.at), tokenizer_fail(error, "cannot write %.200s: %s", path, line);
+    target = tokenizer_replaced(path, &mode);
+    done = target && tokenizer_replace(target, mode, &text);
+    free(target), free(text.at);
+    return done || tokenizer_fail(error, "cannot write %.300s", path);
 }
 
 #endif

@@ -374,6 +374,85 @@ if [ -x "$P/score" ]; then
     one "score --help > /dev/full" full "$P/score" --help
     one "score, the output closed" closed "$P/score" LICENSE
 fi
+if [ "$tokenizers" ] && [ -x "$P/tokens" ]; then
+    one "a tokenizer of ours" works "$P/tokens" train --size 320 --special '<|endoftext|>' --out "$W/bpe.json" README.md
+    one "another one" works "$P/tokens" train --size 330 --out "$W/other.json" README.md
+    speak="$quick --set d_model=32 --set d_ff=32 --set eval_every=2 --out $W/speak.safetensors --csv $W/speak.csv"
+    rm -f "$W/speak.tokenizer.json"
+    one "train_tiny --tokenizer" works "$P/train_tiny" --steps 4 $speak --tokenizer "$W/bpe.json" LICENSE
+    one "train_tiny ends the sample with a newline" [ "$(tail -c 1 "$W/out" | od -An -tx1 | tr -d ' ')" = 0a ]
+    one "train_tiny: the sample begins with the text's first token" sh -c \
+        "[ \"\$(head -c 1 '$W/out')\" = \"\$(head -c 1 LICENSE)\" ]"
+    one "train_tiny keeps the tokenizer" [ "$("$P/tokens" inspect "$W/speak.tokenizer.json" | grep identity)" = \
+        "$("$P/tokens" inspect "$W/bpe.json" | grep identity)" ]
+    "$P/tokens" encode "$W/bpe.json" < LICENSE > "$W/ids"
+    "$P/tokens" encode "$W/bpe.json" --binary < LICENSE > "$W/ids.binary"
+    one "train_tiny reads what tokens encode writes" cmp "$W/ids.binary" "$W/speak.ids"
+    # the last tenth is held out; of it 64 tokens (eval_tokens) behind the first are scored
+    n=$(wc -l < "$W/ids") && tail -n $((n / 10)) "$W/ids" | sed -n 2,65p > "$W/scored"
+    one "train_tiny: bits are those of the tokens scored" awk -F, -v n="$(wc -l < "$W/scored")" \
+        -v bytes="$("$P/tokens" decode "$W/bpe.json" < "$W/scored" | wc -c)" '
+        $3 && NR > 1 { rows++; if (($3 * n / bytes / log(2) - $8) ^ 2 > 1e-8) exit bad = 1 }
+        END { exit bad || rows != 2 }' "$W/speak.csv"
+    cut -d, -f1-5 "$W/speak.csv" > "$W/first.csv"
+    one "train_tiny --width 2 with the same tokens" works "$P/train_tiny" --steps 4 $speak --tokenizer "$W/bpe.json" --width 2 "$W/ids.binary"
+    one "train_tiny learns the same" sh -c "cut -d, -f1-5 '$W/speak.csv' | cmp - '$W/first.csv'"
+    one "train_tiny --resume knows its tokenizer" works "$P/train_tiny" --steps 6 $speak --resume LICENSE
+    one "train_tiny --resume, another tokenizer" complains "$P/train_tiny" --steps 8 $speak --resume --tokenizer "$W/other.json" LICENSE
+    one "train_tiny names both" says 'other.json is the tokenizer bpe-[0-9a-f]*, but .* of bpe-'
+    one "train_tiny --resume, a tokenizer for bytes" complains "$P/train_tiny" $small --resume --tokenizer "$W/bpe.json" LICENSE
+    one "train_tiny, a text that is none" complains "$P/train_tiny" $speak --tokenizer "$W/bpe.json" "$W/nowhere.txt"
+    one "train_tiny, a tokenizer that is none" complains "$P/train_tiny" $speak --tokenizer LICENSE LICENSE
+    [ -c /dev/full ] && one "train_tiny, nowhere to put ids" complains "$P/train_tiny" $speak --out "$W/nowhere/x.safetensors" \
+        --tokenizer "$W/bpe.json" LICENSE
+
+    one "generate on tokens" works "$P/generate" --prompt 'The above copyright' --tokens 5 "$W/speak.safetensors"
+    one "generate shows the prompt of tokens" says '^The above copyright'
+    one "generate on tokens, numbers of tokens" sh -c "'$P/generate' --prompt 'The above' --tokens 0 '$W/speak.safetensors' | grep -qx 'The above'"
+    one "generate, another tokenizer" complains "$P/generate" --tokenizer "$W/other.json" "$W/speak.safetensors"
+    mv "$W/speak.tokenizer.json" "$W/tokenizer.json"
+    one "generate finds tokenizer.json in the folder" works "$P/generate" --tokens 5 "$W/speak.safetensors"
+    mv "$W/tokenizer.json" "$W/speak.json"
+    one "generate, no tokenizer there" complains "$P/generate" --tokens 5 "$W/speak.safetensors"
+    one "generate says where it looked" says 'speak.tokenizer.json nor tokenizer.json'
+    mv "$W/speak.json" "$W/speak.tokenizer.json"
+    "$P/generate" --score LICENSE --context 64 --tokens 99999 "$W/speak.safetensors" > "$W/bytes"
+    n=$(wc -l < "$W/ids")
+    one "generate --score on tokens: as many" grep -q ", $((n - 1)) tokens" "$W/bytes"
+    one "score on tokens" works "$P/score" --judge "$W/speak.safetensors" --separator '' --context 64 --human README.md LICENSE
+    one "score on tokens: as many of people" [ "$(cell tokens 1) $(cell tokens 2)" = "$n $n" ]
+
+    for i in $(seq 60); do printf 'ab<|endoftext|>'; done > "$W/ends.txt"
+    one "train_tiny learns where a text ends" works "$P/train_tiny" $speak --steps 120 --lr 1e-2 --batch 4 --set eval_every=60 \
+        --out "$W/ends.safetensors" --tokenizer "$W/bpe.json" "$W/ends.txt"
+    greedy="--set temperature=0 --tokens 6 $W/ends.safetensors"
+    ended() { one "generate $1" [ "$("$P/generate" $1 $greedy)" = "$2" ]; }
+    ended "--prompt ab" ab
+    ended "" ab
+    ended "--prompt a --special all" 'ab'
+    ended "--prompt ab --endless" ababab
+    ended "--prompt ab --endless --special all" 'ab<|endoftext|>ab<|endoftext|>ab'
+    ended "--prompt a --batch 2" "$(printf -- '--- 1 ---\nab\n--- 2 ---\nab')"
+    ended "--prompt a --batch 3 --separator ." 'b.b.b.'
+
+    tiny="--quiet --train $W/texts.tsv --dev $W/texts.tsv --length 32 --set n_layers=1 --set d_model=16 --set d_ff=16 --out $W/texts.safetensors"
+    { echo 'label	text'; for i in 1 2 3 4 5 6 7 8; do printf 'good\tnice %s\nbad\tawful %s\n' $i $i; done; } > "$W/texts.tsv"
+    for t in "$W/bpe.json" tests/wordpiece_vocab.txt; do
+        one "classify --tokenizer $(basename "$t")" works "$P/classify" $tiny --columns label,text --epochs 20 --batch 4 --lr 1e-2 \
+            --set dropout=0 --mlm 2 --tokenizer "$t"
+        one "classify --predict finds it" works "$P/classify" --predict "$W/texts.tsv" --columns text --model "$W/texts.safetensors"
+        one "classify --predict, the same by name" works "$P/classify" --predict "$W/texts.tsv" --columns text \
+            --model "$W/texts.safetensors" --vocab "$t"
+        one "classify --predict answers every line" [ "$(wc -l < "$W/out")" -eq 16 ]
+        one "classify --predict, another tokenizer" complains "$P/classify" --predict "$W/texts.tsv" --columns text \
+            --model "$W/texts.safetensors" --tokenizer "$W/other.json"
+    done
+    printf 'The whale swims. It sings.\nBread of today. Butter of tomorrow.\nThe sea is deep. It is cold.\nA town of people. It has a market.\n' > "$W/four.txt"
+    one "rag --tokenizer" works "$P/rag" --quiet --length 16 --batch 2 --steps 2 --read 2 --tokens 3 --set n_layers=1 --set d_model=16 \
+        --set d_ff=16 --held-out 0 --tokenizer "$W/bpe.json" --text "$W/four.txt" --save "$W/four" --base "$W/four.base" --ask whale
+    one "rag keeps the tokenizer" works "$P/rag" --quiet --length 16 --tokens 3 --model "$W/four" --base "$W/four.base" --ask whale
+    one "rag, another tokenizer" complains "$P/rag" --quiet --length 16 --model "$W/four" --base "$W/four.base" --tokenizer "$W/other.json"
+fi
 if [ ! "$tokenizers" ]; then
     for n in train_tiny generate classify rag score; do
         one "$n names what tokenizers need" complains "$P/$n" --tokenizer LICENSE --text LICENSE --train LICENSE --dev LICENSE

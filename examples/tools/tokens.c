@@ -2,9 +2,11 @@
        cc -O2 -I. examples/tools/tokens.c -o build/tokens -lutf8proc -lcjson
        build/tokens encode TOKENIZER < text > ids
        build/tokens decode TOKENIZER < ids > text
-       build/tokens inspect TOKENIZER */
-#include "../tokenizer.h"
-#include "streams.h"
+       build/tokens inspect TOKENIZER
+       build/tokens train --size 8192 --special '<|endoftext|>' --out tokenizer.json text.txt */
+#include "bpe.h"
+
+#include <sys/time.h>
 
 static char failure[TEXT_ERROR];
 static tokenizer tok;
@@ -32,7 +34,13 @@ static void help(void) {
          "    --binary       as above\n"
          "    --skip-special leaves special tokens out\n"
          "  inspect          what kind it is, its size, special tokens, longest token, identity, first merges\n"
-         "    --ids          instead: every token, one a line: number, a blank, what it decodes to");
+         "    --ids          instead: every token, one a line: number, a blank, what it decodes to\n"
+         "  train            learns a byte-level BPE: build/tokens train OPTION.. TEXT..  (- is the standard input)\n"
+         "    --size N       tokens: special ones, 256 bytes, the rest learnt (8192)\n"
+         "    --special TEXT a special token; may come again; they are the first ids\n"
+         "    --split NAME   gpt2, llama3, qwen2, o200k: texts are cut as for these models; none: at line ends (gpt2)\n"
+         "    --min-count N  pairs that come less often are not merged (2)\n"
+         "    --out FILE     the tokenizer.json to be written");
 }
 
 /* Writes ids as asked for. */
@@ -134,11 +142,85 @@ static void inspect(void) {
     }
 }
 
+/* ---- Training ---- */
+
+enum { SPECIALS = 1000 };
+
+static double seconds(void) {
+    struct timeval t;
+    gettimeofday(&t, NULL);
+    return (double)t.tv_sec + 1e-6 * (double)t.tv_usec;
+}
+
+static uint64_t whole(const char *name, const char *digits) {
+    uint64_t n = 0;
+    if (!text_whole(digits, &n) || n > INT32_MAX) die(2, name, " is a whole number of nine digits at most");
+    return n;
+}
+
+/* Counts the words of a text; returns its bytes. */
+static double read_text(bpe_trainer *trainer, const char *path) {
+    static char part[1 << 16];
+    int standard = !strcmp(path, "-");
+    FILE *file = standard ? stdin : fopen(path, "rb");
+    double bytes = 0;
+    size_t n;
+    if (!file) die(1, "cannot open ", path);
+    while ((n = fread(part, 1, sizeof part, file)) > 0) must(bpe_put(trainer, part, n, failure)), bytes += (double)n;
+    if (ferror(file)) die(1, "cannot read ", standard ? "the standard input" : path);
+    if (!standard) fclose(file);
+    must(bpe_end(trainer, failure));
+    return bytes;
+}
+
+static void learn(const bpe_options *o, char **paths, int n_paths, const char *out) {
+    bpe_trainer trainer;
+    double bytes = 0, begun = seconds();
+    must(bpe_open(&trainer, o, failure));
+    for (int i = 0; i < n_paths; i++) bytes += read_text(&trainer, paths[i]);
+    must(bpe_finish(&trainer, &tok, failure));
+    must(tokenizer_save(&tok, out, failure));
+    fprintf(stderr, "tokens: %zu tokens, %zu merges, from %.0f bytes, %zu different words, in %.2f s: %s\n", tok.size,
+            tok.n_merges, bytes, trainer.words.n, seconds() - begun, tok.identity);
+    if (tok.size < o->size)
+        fprintf(stderr, "tokens: not %zu: no other pair came %lu times\n", o->size, (unsigned long)o->min_count);
+    bpe_close(&trainer), tokenizer_close(&tok);
+}
+
+static void train(int argc, char **argv) {
+    static const char *special[SPECIALS];
+    bpe_options o = {8192, 2, "gpt2", special, 0};
+    const char *out = NULL;
+    int n_paths = 0; /* the paths move to the front of argv */
+    for (int i = 0; i < argc; i++) {
+        const char *name = argv[i], *value = i + 1 < argc ? argv[i + 1] : NULL;
+        if (*name != '-' || !name[1]) {
+            argv[n_paths++] = argv[i];
+            continue;
+        }
+        if (!strcmp(name, "--help")) {
+            help(), exit(!text_close_output());
+        } else if (!value) die(2, "see --help; a value is missing after ", name);
+        else if (!strcmp(name, "--size")) o.size = (size_t)whole(name, value);
+        else if (!strcmp(name, "--min-count")) o.min_count = whole(name, value);
+        else if (!strcmp(name, "--split")) o.split = value;
+        else if (!strcmp(name, "--out")) out = value;
+        else if (strcmp(name, "--special")) die(2, "see --help; train has no option ", name);
+        else if (o.n_special == SPECIALS) die(2, "there are too many of ", name);
+        else special[o.n_special++] = value;
+        i++;
+    }
+    if (!out) die(2, "see --help; train needs --out, the file to be written", "");
+    if (!n_paths) die(2, "see --help; train needs a text, - is the standard input", "");
+    learn(&o, argv, n_paths, out);
+}
+
 int main(int argc, char **argv) {
     const char *command = argc > 1 ? argv[1] : "", *path = NULL;
     int binary = 0, special = 0, skip = 0, ids = 0, width;
     text_open_streams();
     if (!*command || !strcmp(command, "--help")) return help(), !text_close_output();
+    if (!strcmp(command, "train")) return train(argc - 2, argv + 2), 0;
     for (int i = 2; i < argc; i++) {
         if (!strcmp(argv[i], "--binary")) binary = 1;
         else if (!strcmp(argv[i], "--special")) special |= TOKENIZER_TEMPLATE;
