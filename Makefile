@@ -28,7 +28,7 @@ EXAMPLES = $(filter-out $(B)/signal_data,$(patsubst examples/%.c,$(B)/%,$(wildca
 TOOLS = $(filter-out $(LEFT_OUT),$(patsubst examples/tools/%.c,$(B)/%,$(wildcard examples/tools/*.c)))
 EXTENSIONS = $(patsubst examples/%.c,$(B)/%,$(wildcard examples/extensions/*.c))
 UNITS = $(filter-out $(LEFT_OUT),$(patsubst tests/%.c,$(B)/%,$(wildcard tests/test_*.c)))
-GRADS = $(patsubst tests/%.c,$(B)/%,$(wildcard tests/grad_*.c))
+GRADS = $(filter-out $(LEFT_OUT),$(patsubst tests/%.c,$(B)/%,$(wildcard tests/grad_*.c)))
 CONFORMANCE = $(if $(wildcard tests/conformance.c),$(B)/conformance $(B)/conformance-f64)
 PORTABLE = $(B)/portable_files $(B)/portable_files-f64
 COMPILE = $(CC) $(CFLAGS) $(OPENMP) $(WARN) $(BLAS_CFLAGS) -I. $(CPPFLAGS)
@@ -44,7 +44,7 @@ include $(B)/config.mk
 endif
 
 # What needs the libraries of tokenizers is left out where they are not
-NEED_TEXT = $(addprefix $(B)/,tokens convert test_convert $(notdir $(filter $(B)/test_tokenizer%,$(UNITS))))
+NEED_TEXT = $(addprefix $(B)/,tokens convert test_convert grad_convert $(basename $(notdir $(wildcard tests/test_tokenizer*.c))))
 LEFT_OUT = $(if $(TEXT_LIBS),,$(NEED_TEXT))
 
 all: $(EXAMPLES) $(TOOLS) $(EXTENSIONS) $(UNITS) $(GRADS) $(CONFORMANCE) $(PORTABLE) $(B)/bench

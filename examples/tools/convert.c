@@ -1,8 +1,12 @@
 /* Reads models of others and writes ours, or theirs again (--help lists everything):
-       cc -O3 -march=native -fopenmp -I. examples/tools/convert.c -o build/convert -lopenblas -lcjson -lm
+       cc -O3 -fopenmp -I. examples/tools/convert.c -o build/convert -lopenblas -lutf8proc -lcjson -lm
        build/convert [OPTION...] IN OUT */
 #define CMHA_IMPLEMENTATION
 #include "cmha.h"
+
+#ifndef WITH_TOKENIZER
+#define WITH_TOKENIZER
+#endif
 
 #include <sys/stat.h>
 
@@ -10,16 +14,22 @@
 #include "options.h"
 #include "forms.h"
 #include "weights.h"
+#include "codec.h"
+#include "vocabulary.h"
 
-enum { TO, TYPE, ATTENTION, TOKENIZER, CONTEXT, HELP, N_OPTIONS };
+enum { TO, TYPE, ATTENTION, TOKENIZER, CONTEXT, CHECK, IDS, HELP, N_OPTIONS };
 static setting option[N_OPTIONS] = {
     {"--to", "cmha", "cmha (a checkpoint of ours), hf (a folder as Hugging Face has it) or gguf; cmha"},
     {"--type", "f32", "f32, f16, bf16, in gguf also q8_0: how matrices are stored; f32"},
     {"--attention", NULL,
      "cmha, cmha-shared, cmha-fixed or rope: the same model with that attention, where\n"
      "                   its outputs stay what they are: RoPE is ComplexFormer with delta = 1 and b = 0"},
-    {"--tokenizer", NULL, "its tokenizer, where it is not beside IN or inside of it"},
+    {"--tokenizer", NULL, "its tokenizer, where it is not beside IN or inside of it; none: without one"},
     {"--context", "0", "how many tokens it is for; 0 = as IN says"},
+    {"--check", NULL,
+     "a file of numbers F32 [tokens, vocabulary], the logits that another program got: says how\n"
+     "                   far those of IN, a checkpoint of ours, are from them. No OUT"},
+    {"--ids", "", "of --check: the tokens, such as '1 403 407'; then each row's largest is the next"},
     {"--help", NULL, "this page"}};
 
 /* A model that is read: what it is, and where its tensors are. */
@@ -31,6 +41,7 @@ typedef struct input {
     const char *omega; /* frequencies of its own as a list, or NULL */
     char *made;        /* the same if it was made here */
     char name[32];     /* of the form */
+    codec tokens;
     const weights_tensor *held_from; /* the tensor in `held`, which several parameters are parts of */
     float *held;
 } input;
@@ -312,6 +323,32 @@ static void open_ours(input *in) {
     snprintf(in->name, sizeof in->name, "ours");
 }
 
+/* Is there a tokenizer in a folder? */
+static int has_tokenizer(const char *folder) {
+    static const char *const names[] = {"tokenizer.json", "encoder.json", "vocab.json", "vocab.txt"};
+    int found = 0;
+    for (size_t i = 0; i < sizeof names / sizeof *names && !found; i++) {
+        char *path = weights_path(folder, names[i]);
+        found = path && !access(path, F_OK);
+        free(path);
+    }
+    return found;
+}
+
+/* Opens the tokenizer that is named, or lies in the folder, in the file or beside it; or none. */
+static void open_tokens(input *in) {
+    const char *given = option[TOKENIZER].value, *identity = in->config.tokenizer;
+    int none = given && !strcmp(given, "none");
+    if (!given && in->tensors.gguf.n_values && gguf_find(&in->tensors.gguf, "tokenizer.ggml.tokens")) given = in->path;
+    if (!given && in->in != OURS && !in->tensors.gguf.n_values && has_tokenizer(in->path)) given = in->path;
+    if (!codec_open(&in->tokens, none ? NULL : given, in->path, none ? "" : identity, in->config.vocabulary, failure)) {
+        char line[TEXT_ERROR];
+        snprintf(line, sizeof line, "%.400s (--tokenizer none goes without)", failure);
+        complain(1, line, "");
+    }
+    memcpy(in->config.tokenizer, in->tokens.identity, sizeof in->config.tokenizer);
+}
+
 /* What heads a BERT has, its tensors say. */
 static void find_heads(input *in) {
     cmha_model_config *c = &in->config;
@@ -419,11 +456,12 @@ static void make_piece(input *in, const pieces *all, const piece *wanted, const 
     if (rotates && in->config.layout != c->layout) change_layout(x, wanted, c, c->layout == CMHA_LAYOUT_HALF);
 }
 
-/* How a tensor is stored where the matrices are `as`. */
+/* How a tensor is stored where the matrices are `as`. In GGUF rows that are no multiple of 32 stay F32: Q8_0
+   has no such, and llama.cpp has multiplied such rows of F16 wrongly. */
 static uint32_t storage_of(const piece *p, form f, uint32_t as) {
-    int small = p->rank == 1 || (p->row && (strstr(p->name, "attn.delta") || strstr(p->name, "attn.b")));
-    if (small && (f == OURS || f == GGUF_LLAMA)) return GGUF_AS_F32;
-    return as == GGUF_AS_Q8_0 && p->shape[p->rank - 1] % GGUF_BLOCK ? (uint32_t)GGUF_AS_F16 : as;
+    int small = p->rank == 1 || !*p->suffix;
+    if (f == GGUF_LLAMA && p->shape[p->rank - 1] % GGUF_BLOCK) small = 1;
+    return small && (f == OURS || f == GGUF_LLAMA) ? (uint32_t)GGUF_AS_F32 : as;
 }
 
 /* Lists the tensors of the file to be written; room for one more. */
@@ -521,6 +559,18 @@ static float *rope_factors(const cmha_model_config *c) {
     return factors;
 }
 
+/* Puts the tokenizer among the values: that of a GGUF file as it is there. */
+static int put_tokens(gguf_writer *w, const input *in, size_t vocabulary) {
+    if (in->tensors.gguf.n_values && !option[TOKENIZER].value) {
+        for (size_t i = 0; i < in->tensors.gguf.n_values; i++)
+            if (!strncmp(in->tensors.gguf.values[i].key, "tokenizer.", 10)) gguf_put_value(w, &in->tensors.gguf.values[i]);
+        return 1;
+    }
+    if (in->tokens.kind == CODEC_TOKENIZER) return vocabulary_put(w, &in->tokens.t, vocabulary, failure);
+    gguf_put_text(w, "tokenizer.ggml.model", "no_vocab", 8);
+    return 1;
+}
+
 static int write_gguf(weights_file *file, input *in, const pieces *from, const pieces *all, output *list, size_t n,
                       const cmha_model_config *c, uint32_t as) {
     gguf_writer w;
@@ -528,6 +578,7 @@ static int write_gguf(weights_file *file, input *in, const pieces *from, const p
     int done = 1;
     memset(&w, 0, sizeof w);
     form_write_gguf(c, &w);
+    done = put_tokens(&w, in, c->vocabulary);
     gguf_put_whole(&w, "general.file_type", as == GGUF_AS_F32 ? 0 : as == GGUF_AS_F16 ? 1 : as == GGUF_AS_Q8_0 ? 7 : 32);
     gguf_put_whole(&w, "general.quantization_version", 2);
     if (c->rope_scaling == CMHA_ROPE_SCALING_LLAMA3) {
@@ -536,7 +587,7 @@ static int write_gguf(weights_file *file, input *in, const pieces *from, const p
         o->rank = 1, o->shape[0] = o->count = form_turned(c) / 2, o->given = factors = rope_factors(c);
     }
     for (size_t i = 0; i < n; i++) gguf_put_tensor(&w, list[i].name, list[i].shape, list[i].rank, list[i].as);
-    if (!gguf_put_head(&w, file->file)) done = text_fail(failure, "cannot write %s", file->path);
+    if (!gguf_put_head(&w, file->file) && done) done = text_fail(failure, "cannot write %s", file->path);
     for (size_t i = 0; i < n && done; i++) done = write_output(file, in, from, all, &list[i], c, 1);
     free(factors);
     return done;
@@ -593,7 +644,11 @@ static void write_model(input *in, const pieces *from, const cmha_model_config *
                            : write_safetensors(&file, in, from, &all, list, n, c, texts);
     if (!done && made) weights_finish(&file, 0, NULL), rmdir(path), complain(1, failure, "");
     finish(&file, done);
+    if (f == OURS) must(codec_save(&in->tokens, path, failure));
     if (folder) {
+        char *tokens = weights_path(path, "tokenizer.json");
+        if (tokens && in->tokens.kind == CODEC_TOKENIZER) must(tokenizer_save(&in->tokens.t, tokens, failure));
+        free(tokens);
         char *config = weights_path(path, "config.json");
         char *text = form_write_json(c, f, dtypes[as == GGUF_AS_F32 ? 0 : as == GGUF_AS_F16 ? 1 : 2]);
         if (!config || !text) complain(1, "no memory for config.json", "");
@@ -613,7 +668,7 @@ static form form_of(const cmha_model_config *c) {
 
 /* The configuration in that form, or the end: a ComplexFormer goes as the RoPE model that it still is. */
 static void take_form(input *in, const pieces *all, cmha_model_config *c, form f) {
-    char line[TEXT_ERROR];
+    char line[TEXT_ERROR + 4];
     if (f == OURS) return;
     if (c->attention == CMHA_ATTENTION_CMHA) change_attention(in, all, "rope", c);
     if (!form_holds(c, f, failure)) {
@@ -622,6 +677,57 @@ static void take_form(input *in, const pieces *all, cmha_model_config *c, form f
     }
     if (f == LLAMA) c->layout = CMHA_LAYOUT_HALF;
     if (f == GGUF_LLAMA) c->layout = CMHA_LAYOUT_INTERLEAVED;
+}
+
+/* ---- Comparing ---- */
+
+/* The numbers in --ids; NULL is none. */
+static int32_t *read_ids(size_t *n) {
+    const char *at = option[IDS].value;
+    int32_t *ids = take(strlen(at) + 1, sizeof *ids);
+    for (char *end; *(at += strspn(at, " ,\t\n")); at = end) {
+        long id = strtol(at, &end, 10);
+        if (end == at || id < 0 || id > INT32_MAX) complain(2, "--ids is a list of numbers of tokens, not ", at);
+        ids[(*n)++] = (int32_t)id;
+    }
+    if (!*n) complain(2, "--check needs at least the first token, --ids '1'", "");
+    return ids;
+}
+
+static size_t largest(const float *x, size_t n) {
+    size_t best = 0;
+    for (size_t i = 1; i < n; i++)
+        if (x[i] > x[best]) best = i;
+    return best;
+}
+
+/* Reads a model's tokens one by one, through its cache, and compares its logits with those in a file. */
+static int compare(const char *path, const char *with) {
+    size_t n_bytes, n = 0, given = 0, same = 0, V;
+    char *bytes = weights_slurp(with, (size_t)1 << 31, &n_bytes, failure);
+    int32_t *ids = read_ids(&given), next = ids[0];
+    double most = 0;
+    cmha_model model;
+    cmha_cache cache;
+    if (!bytes) complain(1, failure, "");
+    check(cmha_model_open(&model, &ctx, path));
+    V = model.config.vocabulary, n = n_bytes / 4 / (V ? V : 1);
+    if (!V || !n || n * V * 4 != n_bytes) complain(1, with, " is no rows of as many F32 as the model has tokens");
+    float *want = take(V, sizeof *want);
+    cmha_real *got = take(V, sizeof *got);
+    check(cmha_cache_init(&cache, &model, 1, n, 0, NULL));
+    for (size_t i = 0; i < n; i++) {
+        check(cmha_cache_append(&cache, &next, 1, got));
+        gguf_decode(GGUF_AS_F32, (const unsigned char *)bytes + i * V * 4, V, want);
+        for (size_t j = 0; j < V; j++) most = fabs(got[j] - want[j]) <= most ? most : fabs(got[j] - want[j]);
+        same += largest(got, V) == largest(want, V);
+        next = i + 1 < given ? ids[i + 1] : (int32_t)largest(want, V);
+    }
+    printf("%s: %zu tokens, logits at most %.3g apart, the largest the same in %zu\n", path, n, most, same);
+    cmha_cache_close(&cache), cmha_model_close(&model);
+    free(want), free(got), free(bytes), free(ids);
+    cmha_context_close(&ctx);
+    return end_program(0);
 }
 
 /* ---- The command line ---- */
@@ -653,7 +759,7 @@ static int help(void) {
     puts("convert [OPTION...] IN OUT: a model of others as a checkpoint of ours, or back\n\n"
          "IN: a folder with config.json and model.safetensors (GPT-2, Llama, Mistral, Qwen2, BERT), a file of\n"
          "GGUF (F32, F16, BF16, Q8_0) or of llama2.c (.bin), or a checkpoint of ours. OUT: a file, with --to hf\n"
-         "a folder.\n");
+         "a folder. A tokenizer in or beside IN goes along, as M.tokenizer.json beside M.safetensors.\n");
     print_options(option, N_OPTIONS, 16, 0);
     return end_program(0);
 }
@@ -669,6 +775,10 @@ int main(int argc, char **argv) {
     const char *path = take_input(&argc, argv);
     const char *to = read_options(option, N_OPTIONS, 1u << HELP, argc, argv, &n_set);
     if (option[HELP].value) return help();
+    if (option[CHECK].value && to && !path) {
+        open_context(&seed, &threads, 0);
+        return compare(to, option[CHECK].value);
+    }
     if (!path || !to) complain(2, "name what to read and what to write; see --help", "");
     int target = word_of(TO, targets, 3), type = word_of(TYPE, types, 4);
     size_t context = (size_t)whole_of(&option[CONTEXT], 0, 16777216);
@@ -679,6 +789,7 @@ int main(int argc, char **argv) {
     pieces all = list_pieces(&in.config);
     check_tensors(&in, &all);
     check_others(&in);
+    open_tokens(&in);
     cmha_model_config c = in.config;
     if (option[ATTENTION].value) change_attention(&in, &all, option[ATTENTION].value, &c);
     form f = target == 0 ? OURS : target == 2 ? GGUF_LLAMA : form_of(&c);
@@ -687,7 +798,7 @@ int main(int argc, char **argv) {
         complain(1, "--context: this model has learned as many positions as it has", "");
     if (context) c.max_positions = context;
     write_model(&in, &all, &c, f, storages[type], to);
-    weights_close(&in.tensors), free(all.list), free(in.held), free(in.made);
+    weights_close(&in.tensors), codec_close(&in.tokens), free(all.list), free(in.held), free(in.made);
     cmha_context_close(&ctx);
     return end_program(0);
 }

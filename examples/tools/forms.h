@@ -532,7 +532,7 @@ static inline int form_json_class(form_settings *s, char *error) {
         return text_fail(error, "%s: the architecture \"%.60s\" is not known here", s->file,
                          cJSON_IsString(item) ? item->valuestring : "");
     s->in = form_classes[i].in;
-    snprintf(s->name, sizeof s->name, "%s", word);
+    snprintf(s->name, sizeof s->name, "%s", form_classes[i].type);
     return 1;
 }
 
