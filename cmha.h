@@ -271,7 +271,7 @@ typedef enum cmha_field_type cmha_field_type;
 typedef struct cmha_field {
     const char *name;
     cmha_field_type type; /* size_t, double, int 0/1, int of which each value has a word, char [32] of
-                             letters, digits and - _ . +, "" by default */
+                             letters, digits and - _ . + * and commas, "" by default */
     size_t offset;                    /* of the member in its struct, in bytes */
     double initial, minimum, maximum; /* default and closed range */
     const char *choices;              /* ENUM: "a|b|c", from minimum to maximum; NAME: "NAME"; else NULL */
@@ -1291,7 +1291,10 @@ typedef enum cmha_residual { CMHA_RESIDUAL_NONE, CMHA_RESIDUAL_FREE, CMHA_RESIDU
     ENUM(feature_norm, CMHA_FEATURE_NORM_NONE, CMHA_FEATURE_NORM_SEQUENCE, "none|frame|sequence", \
          "divides a position's features, or a sequence's, by their RMS") \
     SIZE(values, 0, 0, 65536, "numbers predicted at a position; 0 = no such head") \
-    FLAG(gaussian, 0, "values: the mean and the log variance of each; 0: squared error")
+    FLAG(gaussian, 0, "values: the mean and the log variance of each; 0: squared error") \
+    SIZE(lora_rank, 0, 0, 65536, "rank of adapters (LoRA), which then learn alone; 0 = none") \
+    REAL(lora_alpha, 0, 0, 1e6, "lora: the factor lora_alpha / lora_rank on what they add; 0 = 1") \
+    NAME(lora_on, "lora: matrices of the blocks, as in wq,wv or ffn.* or *; empty = wq,wv")
 
 #define CMHA_SIZE_MEMBER(name, initial, minimum, maximum, help) size_t name;
 #define CMHA_REAL_MEMBER(name, initial, minimum, maximum, help) double name;
@@ -1352,11 +1355,13 @@ typedef struct cmha_parameter {
     cmha_tensor tensor;
     int is_complex;     /* the first axis is (real part, imaginary part) */
     int frozen;         /* 1: it stays as it is, without gradient and moments; cmha_parameters_tune sets it */
+    int usual_frozen;   /* 1: of a model with adapters and not one of them, so it begins frozen */
     double lr_scale;    /* factor on the learning rate, and with it on the decay: 1; 0 = its values stay */
     double decay;       /* factor on the weight decay: 1 for weight matrices and embeddings, else 0 */
     double usual_decay; /* the library's own, this and the next: that before it was tuned */
     size_t place;       /* of its gradient and moments in their blocks */
     int start, form;    /* how it starts, and what it is in memory */
+    size_t adapter;     /* of a matrix W with an adapter B A: where A is in the list, before B; 0 = none */
     cmha_tensor matrix; /* where one product serves several, the real matrix that ends here */
 } cmha_parameter;
 
@@ -1394,7 +1399,8 @@ CMHA_FIT void cmha_parameters_zero_grad(cmha_parameters *p);
 
 /* Names a member of cmha_parameter: frozen, 1 or 0; lr_scale or decay, 0 .. 1e6. */
 typedef enum cmha_tuning { CMHA_TUNE_FROZEN, CMHA_TUNE_RATE, CMHA_TUNE_DECAY } cmha_tuning;
-/* Sets a member of all parameters whose name matches; * stands for any characters: "blocks.*.attn.delta".
+/* Sets a member of all parameters whose name matches; * stands for any characters, commas part patterns:
+   "*.delta,*.b".
    Between passes: gradients become zeros where it changes what is frozen, and older trainers say STATE.
    Moments of cmha_parameters_step stay, zeros where thawed. *matched (or NULL) counts; 0: NOT_FOUND. */
 CMHA_DEF cmha_status cmha_parameters_tune(cmha_parameters *p, const char *pattern, cmha_tuning what,
@@ -1507,6 +1513,10 @@ CMHA_DEF void cmha_model_close(cmha_model *model);
    them so. Caches and trainers opened before say STATE, and so does what needs the numbers: training,
    cmha_model_read, packing again. Errors: ARGUMENT (FLOAT), STATE; the model is then as it was. */
 CMHA_DEF cmha_status cmha_model_pack(cmha_model *model, cmha_storage storage);
+/* Adds lora_alpha / lora_rank B A to each matrix that has an adapter B A, and makes of the model one without
+   adapters, nothing frozen. Caches and trainers opened before say STATE. Errors: STATE (packed, or it has no
+   adapters); the model is then as it was. */
+CMHA_DEF cmha_status cmha_model_merge(cmha_model *model);
 /* Copies omega [n_heads, d_k/2], radians per position. Errors: STATE (frequency is not table). */
 CMHA_DEF cmha_status cmha_model_set_frequencies(cmha_model *model, const double *omega);
 /* Sets the base that CRAT's windows read, which the model does not copy; NULL turns them off. It may change
@@ -1808,6 +1818,9 @@ CMHA_FIT cmha_status cmha_parameters_save(cmha_parameters *p, const char *path, 
 CMHA_FIT cmha_status cmha_parameters_read(cmha_parameters *p, const char *path, int state);
 /* Saves the model's parameters likewise, metadata "cfg.<field>" and the identity of the base, "knowledge". */
 CMHA_FIT cmha_status cmha_model_save(cmha_model *model, const char *path);
+/* Saves likewise what learns alone, as adapters or what else a fine-tuning changes, and the identity of the
+   rest, "part". cmha_model_read, strict = 2, reads it onto that. Errors: STATE (packed, or all is frozen). */
+CMHA_FIT cmha_status cmha_model_save_part(cmha_model *model, const char *path);
 /* Reads the configurations in a checkpoint, not its weights. Either may be NULL; the trainer's is the default
    where the file has none. Errors: FORMAT (also no configuration of ours). */
 CMHA_DEF cmha_status cmha_config_read(cmha_context *context, const char *path, cmha_model_config *model,
@@ -1820,7 +1833,9 @@ CMHA_DEF cmha_status cmha_model_open(cmha_model *model, cmha_context *context, c
    names. Metadata is not read. *taken (or NULL) = parameters read. On an error the model is bit for bit as it
    was; while it reads, the weights are in memory twice. Errors: SHAPE. strict = 1: every parameter must be
    there in its shape, and no other tensor but a checkpoint's moments (the error line names them); 0: takes
-   what fits by name, dtype and shape, and logs a warning for every parameter and tensor that is left. */
+   what fits by name, dtype and shape, and logs a warning for every parameter and tensor that is left; 2: as
+   1, but parameters that the file lacks stay: adapters above a base, a base below a part (FORMAT if it is not
+   the part's own); frequencies of the file's own are read, too. */
 CMHA_DEF cmha_status cmha_model_read(cmha_model *model, const char *path, int strict, size_t *taken);
 /* Saves model, moments ("optim.m.<name>", "optim.v.<name>"), step, seed, best loss (infinity if NaN). */
 CMHA_FIT cmha_status cmha_trainer_save(cmha_trainer *trainer, const char *path);
@@ -2662,7 +2677,7 @@ enum { CMHA__NAME_ROOM = 32 }; /* of a field that is a name */
 static int cmha__is_name(const char *text, size_t most) {
     size_t n = 0;
     while (text && n <= most && text[n] &&
-           strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.+", text[n])) n++;
+           strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.+*,", text[n])) n++;
     return n > 0 && n <= most && !text[n];
 }
 
@@ -10502,17 +10517,22 @@ static cmha_status cmha__plan_end(cmha_parameters *p, cmha_parameters *plan, cmh
     return status;
 }
 
-/* Does the name match a pattern in which * stands for any characters? */
-static int cmha__matches(const char *pattern, const char *name) {
-    const char *star = NULL, *from = name;
-    while (*name) {
-        if (*pattern == '*') star = pattern++, from = name;
-        else if (*pattern == *name) pattern++, name++;
-        else if (star) pattern = star + 1, name = ++from;
-        else return 0;
+/* Returns which of some patterns with commas between the name matches, in which * stands for any characters:
+   bit i for the one behind i commas. suffix = 1: the end of the name is enough. */
+static uint64_t cmha__matches(const char *patterns, const char *name, int suffix) {
+    uint64_t which = 0;
+    for (int i = 0; patterns; i += i < 63) {
+        const char *p = patterns, *at = name, *from = name, *after_star = suffix ? p : NULL;
+        while (p && *at) {
+            if (*p == '*') after_star = ++p, from = at;
+            else if (*p == *at && *p != ',') p++, at++;
+            else if ((p = after_star) != NULL) at = ++from;
+        }
+        while (p && *p == '*') p++;
+        which |= (uint64_t)(p && p > patterns && (!*p || *p == ',')) << i;
+        patterns = strchr(patterns, ','), patterns += patterns != NULL;
     }
-    while (*pattern == '*') pattern++;
-    return !*pattern;
+    return which;
 }
 
 /* Sets a member of a parameter; returns whether the value is one. */
@@ -10536,7 +10556,7 @@ CMHA_DEF cmha_status cmha_parameters_tune(cmha_parameters *p, const char *patter
     cmha_status status = cmha__plan(p, &plan);
     if (status) return status;
     for (size_t i = 0; i < p->count; i++)
-        if (cmha__matches(pattern, p->list[i].name)) n += (size_t)cmha__tune(&plan.list[i], what, value);
+        if (cmha__matches(pattern, p->list[i].name, 0)) n += (size_t)cmha__tune(&plan.list[i], what, value);
     if (!n) status = cmha__fail(p->context, CMHA_ERR_NOT_FOUND, "tune: no parameter matches %.60s", pattern);
     if (!status) status = cmha__plan_lay(p, &plan, p->moments != NULL);
     for (size_t i = 0; !status && plan.moments && i < 2 * p->count; i++) {
@@ -10551,12 +10571,14 @@ CMHA_DEF cmha_status cmha_parameters_tune(cmha_parameters *p, const char *patter
 
 /* ---- Parameters: one line each, for declaring, starting, naming, decay and clipping ---- */
 
-/* How a parameter starts. Those before ZEROS decay. */
+/* How a parameter starts. Those before LORA_A are packed, those before ZEROS decay. */
 enum {
     CMHA__WEIGHT, CMHA__EMBEDDING,
     CMHA__INPUT, /* of features of size 1: so that what they become is of size 1 as well */
     CMHA__RESIDUAL_WEIGHT, /* of a projection into the residual */
     CMHA__MATRIX, /* of Möbius heads: a weight, or orthogonal */
+    CMHA__LORA_A, /* U(+-1/sqrt(inputs)), as PEFT has it */
+    CMHA__LORA_B, /* zeros */
     CMHA__ZEROS, CMHA__ONES, CMHA__DELTA,
     CMHA__MAPS,   /* Möbius maps near the identity */
     CMHA__UNIT,   /* 1 + 0i */
@@ -10585,6 +10607,9 @@ struct cmha__list {
     char prefix[32];    /* of the names in a layer */
     const char *sought; /* NULL, or a name; was it that of a parameter that any configuration has? */
     int found;
+    int adapts;         /* 1: a second walk, which declares the adapters of what the first one has declared */
+    size_t walked;      /* parameters of the first walk that the second one has met */
+    uint64_t adapted;   /* which patterns of lora_on have named a matrix */
 };
 
 /* Returns the numbers of a position's features. */
@@ -10600,8 +10625,8 @@ static const cmha_score *cmha__layer_score(const cmha_model_config *c, const cmh
 
 /* Appends a parameter, or where an axis is 0 none. *member gets a pointer to what a block sees. A size that
    overflows becomes SIZE_MAX and stays it. Returns the parameter, NULL where there is none or no table. */
-static cmha_parameter *cmha__declare(cmha__list *to, const char *name, cmha_tensor **member, int start,
-                                     int form, size_t a, size_t b, size_t c) {
+static cmha_parameter *cmha__append(cmha__list *to, const char *name, cmha_tensor **member, int start,
+                                    int form, size_t a, size_t b, size_t c) {
     cmha_parameters *all = &to->model->parameters;
     cmha_parameter *p = NULL;
     const size_t axes[4] = {a, b, c, CMHA__NONE};
@@ -10620,6 +10645,8 @@ static cmha_parameter *cmha__declare(cmha__list *to, const char *name, cmha_tens
         cmha__print(p->name, sizeof p->name, "%s%s", to->prefix, name);
         p->start = start, p->form = form, p->is_complex = is_complex;
         p->lr_scale = 1, p->decay = p->usual_decay = start < CMHA__ZEROS;
+        p->usual_frozen = to->model->config.lora_rank && start != CMHA__LORA_A && start != CMHA__LORA_B;
+        p->frozen = p->usual_frozen;
         p->tensor = t;
         if (form == CMHA__STACKED) {
             *matrix = t, matrix->rank--;
@@ -10633,6 +10660,40 @@ static cmha_parameter *cmha__declare(cmha__list *to, const char *name, cmha_tens
     all->count++;
     if (!fits || !cmha__sum(all->size, t.size, &all->size)) all->size = SIZE_MAX;
     return p;
+}
+
+/* Return the patterns of lora_on, and the factor on what adapters add. */
+static const char *cmha__lora_on(const cmha_model_config *c) { return *c->lora_on ? c->lora_on : "wq,wv"; }
+static double cmha__lora_scale(const cmha_model_config *c) {
+    return c->lora_alpha > 0 ? c->lora_alpha / (double)c->lora_rank : 1;
+}
+
+/* Appends it or, in a second walk, the adapter B A of a block's matrix [a, b] that lora_on names: A [rank, b]
+   and B [a, rank], complex where it is. Only what cmha__project reads has any: no experts, routers, factors
+   of low rank and matrices of windows. */
+static cmha_parameter *cmha__declare(cmha__list *to, const char *name, cmha_tensor **member, int start,
+                                     int form, size_t a, size_t b, size_t c) {
+    cmha_parameters *all = &to->model->parameters;
+    const char *end = strstr(name, ".weight");
+    size_t rank = to->model->config.lora_rank;
+    int joined = form == CMHA__JOINED, complex_b = form >= CMHA__COMPLEX ? CMHA__COMPLEX : CMHA__REAL;
+    char own[48];
+    if (!to->adapts) return cmha__append(to, name, member, start, form, a, b, c);
+    if (!a || !b || !c) return NULL;
+    size_t base = to->walked++;
+    if (!end || !*to->prefix || b == CMHA__NONE || c != CMHA__NONE || start > CMHA__MATRIX ||
+        form > CMHA__STACKED || !strncmp(name, "irw.", 4)) return NULL;
+    cmha__print(own, sizeof own, "%.*s", (int)(end - name), name);
+    uint64_t named = cmha__matches(cmha__lora_on(&to->model->config), own, 1);
+    to->adapted |= named;
+    if (named && all->list) all->list[base].adapter = all->count;
+    for (int i = 0; named && i < 2; i++) {
+        cmha_tensor *none = NULL;
+        cmha__print(own, sizeof own, "%.*s.lora_%c", (int)(end - name), name, "ab"[i]);
+        cmha__append(to, own, &none, CMHA__LORA_A + i, i ? complex_b : joined ? CMHA__REAL : form,
+                     i ? a : rank, i ? rank : b, c);
+    }
+    return NULL;
 }
 
 /* A parameter of the block or model `at`, where `when` is not 0. */
@@ -10825,19 +10886,27 @@ static void cmha__declare_heads(cmha__list *to, cmha_model *at) {
     CMHA__BIASED("value", value, 1, WEIGHT, REAL, predicted, d);
 }
 
-/* Declares all parameters: a first pass counts them, a second describes them. */
-static void cmha__declare_all(cmha_model *model) {
+/* Declares all parameters, adapters last: a first pass counts them, a second describes them. */
+static cmha_status cmha__declare_all(cmha_model *model) {
     const cmha_model_config *c = &model->config;
-    cmha__list to = {model, "", NULL, 0};
+    const char *on = c->lora_rank ? cmha__lora_on(c) : NULL;
+    cmha__list to = {model, "", NULL, 0, 0, 0, 0};
     cmha_block counted;
     model->parameters.count = model->parameters.size = 0;
-    cmha__declare_embeddings(&to, model);
-    for (size_t i = 0; i < c->n_layers; i++) {
-        cmha__print(to.prefix, sizeof to.prefix, "blocks.%zu.", i);
-        cmha__layer_family(c, i)->declare(&to, i, model->blocks ? &model->blocks[i] : &counted);
+    for (to.adapts = 0; to.adapts <= (on != NULL); to.adapts++) {
+        cmha__declare_embeddings(&to, model);
+        for (size_t i = 0; i < c->n_layers; i++) {
+            cmha__print(to.prefix, sizeof to.prefix, "blocks.%zu.", i);
+            cmha__layer_family(c, i)->declare(&to, i, model->blocks ? &model->blocks[i] : &counted);
+        }
+        to.prefix[0] = 0;
+        cmha__declare_heads(&to, model);
     }
-    to.prefix[0] = 0;
-    cmha__declare_heads(&to, model);
+    for (; on; to.adapted >>= 1, on = strchr(on, ',') ? strchr(on, ',') + 1 : NULL)
+        if (!(to.adapted & 1))
+            return CMHA__WRONG(model->context, "model: lora_on: \"%.*s\" names no matrix of the blocks that "
+                               "can have an adapter", (int)strcspn(on, ","), on);
+    return CMHA_OK;
 }
 
 /* Points what is not packed at its numbers, one after another, and counts these. */
@@ -10882,12 +10951,15 @@ static void cmha__start_parameter(const cmha_model *model, size_t index) {
     int start = p->start, orthogonal = start == CMHA__MATRIX && c->mobius_init == CMHA_MOBIUS_INIT_ORTHO;
     int weighs = p->usual_decay > 0;
     size_t cols = t->shape[t->rank - 1], rows = t->rank > 1 ? t->shape[t->rank - 2] : 1;
-    double bound = start == CMHA__EMBEDDING ? 0.1 : sqrt(6.0 / (double)(rows + cols));
+    double bound = start == CMHA__EMBEDDING ? 0.1
+                   : start == CMHA__LORA_A  ? 1 / sqrt((double)cols)
+                                            : sqrt(6.0 / (double)(rows + cols));
     double mean = 0, spread = weighs ? c->init_std : 0;
     switch (start) {
     case CMHA__INPUT: spread = 1 / sqrt((double)cols); break;
     case CMHA__RESIDUAL_WEIGHT: spread /= sqrt(2.0 * (double)c->n_layers); break;
     case CMHA__MATRIX: spread = orthogonal ? 1 : spread; break;
+    case CMHA__LORA_B: weighs = 0, spread = 0; break;
     case CMHA__DELTA:
         mean = c->delta_init == CMHA_DELTA_INIT_CONST ? c->delta_value
                                                       : c->delta_init == CMHA_DELTA_INIT_ROPE_START;
@@ -10910,7 +10982,7 @@ static void cmha__start_parameter(const cmha_model *model, size_t index) {
                    : start == CMHA__UNIT   ? i < t->size / 2
                    : start == CMHA__WHITEN ? i / cols == 1 ? 0 : 0.70710678118654752440
                                            : mean;
-        if (c->init == CMHA_INIT_XAVIER && weighs && !orthogonal)
+        if (start == CMHA__LORA_A || (c->init == CMHA_INIT_XAVIER && weighs && !orthogonal))
             x = bound * (2 * cmha_rng_uniform(&rng) - 1);
         else if (spread > 0) x += spread * cmha_rng_normal(&rng);
         t->data[i] = (cmha_real)x;
@@ -10981,7 +11053,7 @@ static cmha_status cmha__find_score(cmha_context *ctx, const cmha_model_config *
         char name[64];
         cmha_block none;
         cmha_model counted;
-        cmha__list names = {&counted, "", name, 0};
+        cmha__list names = {&counted, "", name, 0, 0, 0, 0};
         memset(&counted, 0, sizeof counted), counted.config = *c;
         cmha__print(name, sizeof name, "attn.%s", row->parameters[i].name);
         cmha__declare_layer(&names, 0, &none);
@@ -11040,7 +11112,8 @@ static cmha_status cmha__model_describe(cmha_model *model) {
     size_t P = cmha__head_width(c) / 2, heads = c->frequency == CMHA_FREQUENCY_TABLE ? c->n_heads : 1;
     size_t uses = cmha__complex_state(c) ? c->n_layers * c->experts : 0;
     size_t slopes = c->position == CMHA_POSITION_ALIBI ? c->n_heads : 0;
-    cmha__declare_all(model);
+    cmha_status status = cmha__declare_all(model);
+    if (status) return status;
     if (p->size > SIZE_MAX / sizeof(cmha_real) / 8)
         return cmha__fail(model->context, CMHA_ERR_OVERFLOW, "model: the number of parameters overflows");
     model->n_omega = heads;
@@ -11050,7 +11123,7 @@ static cmha_status cmha__model_describe(cmha_model *model) {
                             {&p->list, p->count, sizeof *p->list},
                             {&model->blocks, c->n_layers, sizeof *model->blocks},
                             {&model->alibi, slopes, sizeof *model->alibi}};
-    cmha_status status = cmha__take_arrays(model->context, "model", arrays, 6, &model->table_bytes, NULL);
+    status = cmha__take_arrays(model->context, "model", arrays, 6, &model->table_bytes, NULL);
     if (status) return status;
     model->tables = memset(model->omega, 0, model->table_bytes);
     if (!uses) model->expert_use = NULL;
@@ -11066,8 +11139,7 @@ static cmha_status cmha__model_describe(cmha_model *model) {
                            "model: base %g has no frequencies from rope_slow = %g to rope_fast = %g turns in "
                            "rope_length = %zu", c->base, c->rope_slow, c->rope_fast, c->rope_length);
     if (slopes) cmha_alibi_slopes(slopes, model->alibi);
-    cmha__declare_all(model);
-    return CMHA_OK;
+    return cmha__declare_all(model);
 }
 
 CMHA_DEF void cmha_model_close(cmha_model *model) {
@@ -11104,7 +11176,7 @@ static cmha_packed cmha__matrix_of(const cmha_parameters *p, size_t i, cmha_stor
     int turned = one->form == CMHA__TURNED, goes_on = i + 1 < p->count && one[1].form == CMHA__JOINED;
     cmha_packed m;
     memset(&m, 0, sizeof m);
-    if (one->start >= CMHA__ZEROS || one->form == CMHA__EXACT || goes_on) return m;
+    if (one->start >= CMHA__LORA_A || one->form == CMHA__EXACT || goes_on) return m;
     m.storage = storage, m.source = t->data;
     m.I = t->shape[t->rank - 1 - turned], m.O = t->size / m.I;
     m.turned = turned ? t->shape[t->rank - 1] : 0;
@@ -11160,28 +11232,66 @@ CMHA_DEF cmha_status cmha_model_init(cmha_model *model, cmha_context *context, c
 
 static const char *const cmha__storages[3] = {"", "bf16", "int8"}; /* in the order of cmha_storage */
 
-CMHA_DEF cmha_status cmha_model_pack(cmha_model *model, cmha_storage storage) {
-    if (!cmha__model_is_open(model)) return CMHA_ERR_STATE;
-    cmha_context *context = model->context;
-    cmha_parameters *p = &model->parameters, old = *p;
-    if (storage != CMHA_STORAGE_BF16 && storage != CMHA_STORAGE_INT8)
-        return cmha__fail(context, CMHA_ERR_ARGUMENT, "model pack: the storage must be BF16 or INT8");
-    if (model->packed.storage)
-        return cmha__fail(context, CMHA_ERR_STATE, "model pack: it is packed already, as %s",
-                          cmha__storages[model->packed.storage]);
+/* Moves a model into new memory, some of it packed with that storage. *old was its parameters, which are the
+   caller's to close; or, after a failure, are the model's again. */
+static cmha_status cmha__move_numbers(cmha_model *model, cmha_storage storage, const cmha_parameters *old) {
+    cmha_parameters *p = &model->parameters;
     cmha_status status = cmha__take_numbers(model, storage);
-    if (status) return status;
-    CMHA__FOR_CHUNKS(context->threads, model->packed.n_matrices, lo, hi) {
+    if (status) {
+        *p = *old;
+        return status;
+    }
+    CMHA__FOR_CHUNKS(model->context->threads, model->packed.n_matrices, lo, hi) {
         cmha_packed *m = model->packed.matrices;
         for (size_t i = lo; i < hi; i++) cmha_pack(&m[i], m[i].source);
     }
     for (size_t i = 0, at = 0; i < p->count; at += p->list[i++].tensor.size) {
         const cmha_tensor *t = &p->list[i].tensor;
-        if (t->data) memcpy(t->data, old.data + at, t->size * sizeof *t->data);
+        if (t->data) memcpy(t->data, old->data + at, t->size * sizeof *t->data);
     }
     p->grad = p->moments = NULL;
+    model->opening = ++model->context->models;
+    return CMHA_OK;
+}
+
+CMHA_DEF cmha_status cmha_model_pack(cmha_model *model, cmha_storage storage) {
+    if (!cmha__model_is_open(model)) return CMHA_ERR_STATE;
+    cmha_context *context = model->context;
+    cmha_parameters old = model->parameters;
+    if (storage != CMHA_STORAGE_BF16 && storage != CMHA_STORAGE_INT8)
+        return cmha__fail(context, CMHA_ERR_ARGUMENT, "model pack: the storage must be BF16 or INT8");
+    if (model->packed.storage)
+        return cmha__fail(context, CMHA_ERR_STATE, "model pack: it is packed already, as %s",
+                          cmha__storages[model->packed.storage]);
+    cmha_status status = cmha__move_numbers(model, storage, &old);
+    if (!status) cmha_parameters_close(&old);
+    return status;
+}
+
+CMHA_DEF cmha_status cmha_model_merge(cmha_model *model) {
+    if (!cmha__model_is_open(model)) return CMHA_ERR_STATE;
+    cmha_model_config *c = &model->config;
+    cmha_parameters *p = &model->parameters, old = *p;
+    cmha_real scale = (cmha_real)cmha__lora_scale(c);
+    if (!c->lora_rank || model->packed.storage)
+        return cmha__fail(model->context, CMHA_ERR_STATE, "model merge: it has no adapters, or is packed");
+    for (; p->list[p->count - 1].start == CMHA__LORA_B; p->count -= 2) /* pairs, behind all else */
+        p->size -= p->list[p->count - 1].tensor.size + p->list[p->count - 2].tensor.size;
+    cmha_status status = cmha__move_numbers(model, CMHA_STORAGE_FLOAT, &old);
+    if (status) return status;
+    for (cmha_parameter *one = p->list; one < p->list + p->count; one++) {
+        const cmha_tensor *A = &p->list[one->adapter].tensor, *B = &p->list[one->adapter + 1].tensor;
+        size_t O = one->tensor.shape[one->tensor.rank - 2], I = cmha__last(A), r = cmha__last(B);
+        for (size_t part = 0; one->adapter && part < (B->rank == 3 ? 4 : 1); part++) { /* as in the pass */
+            size_t i = part / 2, j = part % 2;
+            cmha_gemm(0, 0, O, I, r, part == 3 ? -scale : scale, B->data + i * O * r, r,
+                      A->data + j * r * I, I, 1, one->tensor.data + (i ^ j) * O * I, I);
+        }
+        one->frozen = one->usual_frozen = 0, one->adapter = 0;
+    }
+    c->lora_rank = 0, c->lora_alpha = 0, memset(c->lora_on, 0, sizeof c->lora_on);
+    cmha__attach_grad(p, NULL);
     cmha_parameters_close(&old);
-    model->opening = ++context->models;
     return CMHA_OK;
 }
 
@@ -11292,6 +11402,81 @@ static cmha_tensor *cmha__joined(cmha__pass *pass, cmha_tensor *weight) {
     return cmha__push(pass->tape, "joined", joined, in, n, cmha__joined_backward, NULL);
 }
 
+/* ---- Products of a block's matrices and their adapters ---- */
+
+/* Adds u B^T to the base's columns of y, part i of B with part j of u to part i ^ j; of y's gradient in its
+   place: its shares of the gradients of u and B, if not NULL. in: y, u, B. */
+static void cmha__adapter_parts(int threads, const cmha_parameter *base, cmha_tensor *const *in, cmha_real *y,
+                                int back, cmha_real *du, cmha_real *db) {
+    const cmha_tensor *u = in[1], *B = in[2];
+    size_t T = cmha__rows(in[0]), W = cmha__last(in[0]), R = cmha__last(u), r = cmha__last(B);
+    size_t O = B->shape[B->rank - 2];
+    if (base->form == CMHA__JOINED) y += base->matrix.shape[0] - O;
+    for (size_t part = 0; part < (B->rank == 3 ? 4 : 1); part++) {
+        size_t i = part / 2, j = part % 2;
+        cmha_real sign = part == 3 ? -1 : 1, *y_ij = y + (i ^ j) * O;
+        const cmha_real *u_j = u->data + j * r, *b_i = B->data + i * O * r;
+        if (!back) cmha__gemm(threads, 0, 1, T, O, r, sign, u_j, R, b_i, r, 1, y_ij, W);
+        if (du) cmha__gemm(threads, 0, 0, T, r, O, sign, y_ij, W, b_i, r, 1, du + j * r, R);
+        if (db) cmha__gemm(threads, 1, 0, O, r, T, sign, y_ij, W, u_j, R, 1, db + i * O * r, r);
+    }
+}
+
+static cmha_status cmha__adapter_backward(cmha_tape *tape, cmha_record *r) {
+    cmha_real *du = cmha_tape_grad(tape, r->in[1]), *db = cmha_tape_grad(tape, r->in[2]);
+    if (!tape->status && !cmha__dry(tape))
+        cmha__adapter_parts(tape->context->threads, (const cmha_parameter *)r->user, r->in, r->out->grad, 1,
+                            du, db);
+    cmha__pass_grad(tape, r->out, r->in[0]);
+    return tape->status;
+}
+
+/* Adds scale * B A act(x) to a product y = W act(x), in its memory (LoRA, arXiv 2106.09685). */
+static cmha_tensor *cmha__adapt(cmha__pass *pass, cmha_tensor *y, cmha_tensor *x, int act,
+                                cmha_parameter *base) {
+    cmha_tape *tape = pass->tape;
+    cmha_parameter *p = &pass->model->parameters.list[base->adapter];
+    cmha_tensor *A = p->matrix.rank ? &p->matrix : &p->tensor; /* a real x gives Re and Im of A x */
+    double scale = cmha__lora_scale(pass->c);
+    cmha_tensor *u = A->rank == 3 ? cmha__scaled(pass, cmha_complex_linear(tape, x, A, NULL), scale)
+                                  : cmha__sublayer(tape, x, act, A, NULL, NULL, (cmha_real)scale, 0, 0);
+    cmha_tensor *in[3] = {y, u, &p[1].tensor};
+    if (!y || !u) return NULL;
+    if (!cmha__dry(tape)) cmha__adapter_parts(tape->context->threads, base, in, y->data, 0, NULL, NULL);
+    if (cmha__records(tape)) y = cmha_tensor_wrap(tape, y->rank, y->shape, y->data, NULL);
+    return cmha__push(tape, "adapter", y, in, 3, cmha__adapter_backward, base);
+}
+
+/* Computes act(x) W^T + bias, W a matrix of the block, real or complex, with its adapters; or residual + that
+   after the model's dropout and factor. */
+static cmha_tensor *cmha__project(cmha__pass *pass, cmha_tensor *x, int act, cmha_tensor *weight,
+                                  cmha_tensor *bias, cmha_tensor *residual) {
+    const cmha_model_config *c = pass->c;
+    cmha_parameter *list = pass->model->parameters.list, *one = list; /* of several in W, the last */
+    cmha_tape *tape = pass->tape;
+    cmha_real gain = residual ? (cmha_real)c->residual_scale : 1;
+    cmha_real dropout = residual ? (cmha_real)c->dropout : 0;
+    if (!x || !weight || tape->status) return NULL;
+    one += (size_t)((const char *)weight - (const char *)list) / sizeof *list;
+    if (residual && one->adapter) { /* it adds before the dropout */
+        cmha_tensor *y = cmha__drop(pass, cmha__project(pass, x, act, weight, bias, NULL));
+        return cmha_add(tape, residual, cmha__scaled(pass, y, c->residual_scale));
+    }
+    weight = cmha__joined(pass, weight), bias = cmha__joined(pass, bias);
+    cmha_tensor *y = weight && weight->rank == 3
+                         ? cmha_complex_linear(tape, x, weight, bias)
+                         : cmha__sublayer(tape, x, act, weight, bias, residual, gain, dropout, 1);
+    for (; one->adapter || one->form == CMHA__JOINED; one--) {
+        if (one->adapter) y = cmha__adapt(pass, y, x, act, one);
+        if (one->form != CMHA__JOINED) break;
+    }
+    return y;
+}
+
+static cmha_tensor *cmha__linear(cmha__pass *pass, cmha_tensor *x, cmha_tensor *weight, cmha_tensor *bias) {
+    return cmha__project(pass, x, CMHA_ACTIVATION_NONE, weight, bias, NULL);
+}
+
 /* ---- Attention of a block ---- */
 
 /* What all softmax attention of a pass shares: `heads` heads of d numbers. */
@@ -11364,8 +11549,7 @@ static cmha_tensor *cmha__plain_attention(cmha__pass *pass, cmha_tensor *h) {
     a.layout = (cmha_layout)c->layout, a.rotary_dims = c->rotary_dims;
     if (pass->rotation) a.scale *= (cmha_real)pass->model->score_factor;
     if (a.score && a.score->attend) return cmha__own_attention(pass, &a, h);
-    cmha_tensor *weight = cmha__joined(pass, k->qkv_weight), *bias = cmha__joined(pass, k->qkv_bias);
-    cmha_tensor *qkv = cmha_linear(pass->tape, h, weight, bias), *w = k->pcl_w;
+    cmha_tensor *qkv = cmha__linear(pass, h, k->qkv_weight, k->qkv_bias), *w = k->pcl_w;
     if (a.score && a.score->planes == 2) a.d_k /= 2, a.halves = 1, a.softmax = CMHA_SOFTMAX_REAL;
     a.kind = (cmha_attention_kind)c->attention;
     a.share = (cmha_share)c->share;
@@ -11384,9 +11568,9 @@ static cmha_tensor *cmha__cope_attention(cmha__pass *pass, cmha_tensor *h) {
     const cmha_model_config *c = pass->c;
     size_t d_k = cmha__head_width(c);
     cmha_tensor *z = cmha_complex_join(pass->tape, h, pass->imag);
-    cmha_tensor *q = cmha_complex_linear(pass->tape, z, pass->k->zq_weight, NULL);
-    cmha_tensor *k = cmha_complex_linear(pass->tape, z, pass->k->zk_weight, NULL);
-    cmha_tensor *v = cmha_linear(pass->tape, h, pass->k->zv_weight, NULL);
+    cmha_tensor *q = cmha__linear(pass, z, pass->k->zq_weight, NULL);
+    cmha_tensor *k = cmha__linear(pass, z, pass->k->zk_weight, NULL);
+    cmha_tensor *v = cmha__linear(pass, h, pass->k->zv_weight, NULL);
     cmha_attention_args a = cmha__softmax_args(pass, c->n_heads, d_k);
     cmha_cope_options cope = {(cmha_cope_score)c->cope_score, (cmha_real)c->cope_alpha, a.eps,
                               c->cope_repo_scale, (cmha_norm_max)c->cope_max, c->cope_max_grad};
@@ -11403,15 +11587,13 @@ static cmha_tensor *cmha__cope_attention(cmha__pass *pass, cmha_tensor *h) {
 /* x + gain * dropout(a Wo^T + bo) */
 static cmha_tensor *cmha__block_output(cmha__pass *pass, const cmha_block *k, cmha_tensor *a,
                                        cmha_tensor *x) {
-    return cmha__sublayer(pass->tape, a, CMHA_ACTIVATION_NONE, k->wo_weight, k->wo_bias, x,
-                          (cmha_real)pass->c->residual_scale, (cmha_real)pass->c->dropout, 1);
+    return cmha__project(pass, a, CMHA_ACTIVATION_NONE, k->wo_weight, k->wo_bias, x);
 }
 
 /* x + gain * dropout(act(h W1^T + b1) W2^T + b2) */
 static cmha_tensor *cmha__block_ffn(cmha__pass *pass, const cmha_block *k, cmha_tensor *h, cmha_tensor *x) {
-    h = cmha_linear(pass->tape, h, cmha__joined(pass, k->w1_weight), cmha__joined(pass, k->w1_bias));
-    return cmha__sublayer(pass->tape, h, pass->c->activation, k->w2_weight, k->w2_bias, x,
-                          (cmha_real)pass->c->residual_scale, (cmha_real)pass->c->dropout, 1);
+    h = cmha__linear(pass, h, k->w1_weight, k->w1_bias);
+    return cmha__project(pass, h, pass->c->activation, k->w2_weight, k->w2_bias, x);
 }
 
 static cmha_tensor *cmha__transformer_block(cmha__pass *pass, cmha_tensor *x) {
@@ -11444,13 +11626,13 @@ static cmha_tensor *cmha__mobius_attention(cmha__pass *pass, cmha_tensor *re, cm
     if (literal && width < c->d_model)
         re = cmha_slice(tape, re, 2, 0, width), im = cmha_slice(tape, im, 2, 0, width);
     cmha_tensor *rho = cmha_complex_join(tape, re, im);
-    cmha_tensor *q = literal ? rho : cmha_complex_linear(tape, rho, k->zq_weight, k->zq_bias);
-    cmha_tensor *d = k->mobius ? NULL : cmha_complex_linear(tape, rho, k->divisor_weight, k->divisor_bias);
+    cmha_tensor *q = literal ? rho : cmha__linear(pass, rho, k->zq_weight, k->zq_bias);
+    cmha_tensor *d = k->mobius ? NULL : cmha__linear(pass, rho, k->divisor_weight, k->divisor_bias);
     q = k->mobius ? cmha_mobius(tape, q, k->mobius, quotient, eps) : cmha_quotient(tape, q, d, quotient, eps);
     cmha_tensor *key = literal ? cmha_elementwise_complex(tape, rho, k->zk_weight)
-                               : cmha_complex_linear(tape, rho, k->zk_weight, k->zk_bias);
+                               : cmha__linear(pass, rho, k->zk_weight, k->zk_bias);
     cmha_tensor *v = literal ? cmha_elementwise_complex(tape, rho, k->zv_weight)
-                             : cmha_complex_linear(tape, rho, k->zv_weight, k->zv_bias);
+                             : cmha__linear(pass, rho, k->zv_weight, k->zv_bias);
     return cmha__softmax_heads(pass, &a, q, key, v, NULL);
 }
 
@@ -11497,7 +11679,7 @@ static cmha_tensor *cmha__crat_group(cmha__pass *pass, cmha_tensor *z, int g) {
     cmha_tensor *x = g < 2 ? cmha_complex_part(tape, z, g) : z, *qkv[3];
     if (!w && g < 2) x = cmha_complex_join(tape, x, NULL);
     for (int i = 0; i < 3; i++) qkv[i] = w ? NULL : cmha_complex_lowrank(tape, x, u[i], v[i], NULL);
-    if (w) qkv[0] = g < 2 ? cmha_linear(tape, x, w, NULL) : cmha_complex_linear(tape, x, w, NULL);
+    if (w) qkv[0] = cmha__linear(pass, x, w, NULL);
     if (c->crat_attention == CMHA_CRAT_ATTENTION_LINEAR)
         return cmha__linear_heads(pass, CMHA_LINEAR_ANGULAR, heads, d, qkv[0], qkv[1], qkv[2]);
     if (c->crat_attention == CMHA_CRAT_ATTENTION_LAG) {
@@ -11537,9 +11719,8 @@ static cmha_tensor *cmha__crat_ffn(cmha__pass *pass, cmha_tensor *h) {
     size_t experts = pass->c->experts, top = pass->c->experts_top;
     cmha_tape *tape = pass->tape;
     if (!experts) {
-        h = cmha_activate(tape, cmha_complex_linear(tape, h, k->w1_weight, k->w1_bias),
-                          CMHA_ACTIVATION_GELU_ERF);
-        return cmha_complex_linear(tape, h, k->w2_weight, k->w2_bias);
+        h = cmha_activate(tape, cmha__linear(pass, h, k->w1_weight, k->w1_bias), CMHA_ACTIVATION_GELU_ERF);
+        return cmha__linear(pass, h, k->w2_weight, k->w2_bias);
     }
     int counts = cmha__records(tape) && !pass->again;
     uint64_t *use = counts ? pass->model->expert_use + pass->layer * experts : NULL;
@@ -11560,7 +11741,7 @@ static cmha_tensor *cmha__crat_block(cmha__pass *pass, cmha_tensor *z) {
     for (int g = 0; g < 3; g++)
         if (cmha__group_heads(c, g)) a = cmha__join_planes(pass, a, cmha__crat_group(pass, h, g));
     a = k->wo_u ? cmha_complex_lowrank(tape, a, k->wo_u, k->wo_v, NULL)
-                : cmha_complex_linear(tape, a, k->wo_weight, NULL);
+                : cmha__linear(pass, a, k->wo_weight, NULL);
     cmha_retrieve_args args = {c->irw_queries, c->irw_top, (cmha_real)c->irw_tau, (cmha_real)c->irw_threshold,
                                (cmha_real)c->complex_eps, c->irw_raw};
     if (k->irw.wm && (base || cmha__dry(tape)))
@@ -14042,7 +14223,8 @@ static void cmha__tell_table(cmha__output *o, const char *prefix, cmha_table tab
 /* Of a parameter what is tuned: its key in metadata, how it is, and how usually. */
 static double cmha__tuning(const cmha_parameter *p, size_t what, char *key, double *usual) {
     static const char *const names[3] = {"frozen", "rate", "decay"};
-    const double now[3] = {p->frozen ? 1.0 : 0.0, p->lr_scale, p->decay}, usually[3] = {0, 1, p->usual_decay};
+    const double now[3] = {p->frozen ? 1.0 : 0.0, p->lr_scale, p->decay};
+    const double usually[3] = {p->usual_frozen ? 1.0 : 0.0, 1, p->usual_decay};
     cmha__print(key, CMHA__NAME, "tune.%s.%s", names[what], p->name);
     *usual = usually[what];
     return now[what];
@@ -14055,7 +14237,19 @@ typedef struct cmha__state {
     const cmha_trainer *trainer;
     const size_t *step;
     cmha_real *moments;
+    int part; /* 1: only what is not frozen */
 } cmha__state;
+
+/* Returns an identity of what is frozen or, with a file, not in it: of the first numbers of each. */
+static uint64_t cmha__rest_identity(const cmha_parameters *p, const cmha_archive *file) {
+    uint64_t hash = 0;
+    for (const cmha_parameter *one = p->list; one < p->list + p->count; one++) {
+        size_t pairs = cmha__min(one->tensor.size, 65536) / 2;
+        if (file ? !cmha_archive_find(file, one->name) : one->frozen)
+            hash = cmha__mix(hash ^ cmha__knowledge_identity(1, pairs, one->tensor.data));
+    }
+    return hash;
+}
 
 static void cmha__tell_state(cmha__output *o, const void *of) {
     const cmha__state *s = (const cmha__state *)of;
@@ -14074,6 +14268,7 @@ static void cmha__tell_state(cmha__output *o, const void *of) {
         cmha__tell_note(o, "packed", cmha__storages[s->model->packed.storage]);
     if (s->model && s->model->knowledge_identity)
         cmha__tell_u64(o, "knowledge", s->model->knowledge_identity);
+    if (s->part) cmha__tell_u64(o, "part", cmha__rest_identity(p, NULL));
     if (s->trainer) cmha__tell_table(o, "trainer.", cmha_trainer_table(), &s->trainer->config);
     if (s->step) cmha__tell_u64(o, "state.step", *s->step);
     if (s->trainer) {
@@ -14085,11 +14280,12 @@ static void cmha__tell_state(cmha__output *o, const void *of) {
     for (size_t i = 0; i < 3 * p->count; i++) {
         double usual, now = cmha__tuning(&p->list[i / 3], i % 3, key, &usual);
         cmha__write_real(now, text);
+        if (s->part && p->list[i / 3].frozen) continue;
         if (now < usual || now > usual) cmha__tell_note(o, key, text);
     }
     for (size_t i = 0; i < 4 * p->count; i++) {
         cmha_archive_item item = cmha__item(p, s->moments, i, key);
-        if (!item.data) continue;
+        if (!item.data || (s->part && p->list[i % p->count].frozen)) continue;
         if (item.dtype && o->writing) (void)cmha__move_packed(&p->list[i], o, NULL, 0);
         if (item.dtype) item.data = NULL; /* written */
         cmha__tell_tensor(o, &item);
@@ -14100,13 +14296,21 @@ CMHA_FIT cmha_status cmha_parameters_save(cmha_parameters *p, const char *path, 
     if (!p || !cmha__is_open(p->context)) return CMHA_ERR_STATE;
     cmha_status status = cmha__holds_numbers(p);
     if (!status && state && !p->moments) status = cmha__take_zeros(p->context, 2 * p->learning, &p->moments);
-    cmha__state told = {p, NULL, NULL, state ? &p->step : NULL, state ? p->moments : NULL};
+    cmha__state told = {p, NULL, NULL, state ? &p->step : NULL, state ? p->moments : NULL, 0};
     return status ? status : cmha__save(p->context, path, cmha__tell_state, &told);
 }
 
 CMHA_FIT cmha_status cmha_model_save(cmha_model *model, const char *path) {
     if (!cmha__model_is_open(model)) return CMHA_ERR_STATE;
-    cmha__state told = {&model->parameters, model, NULL, NULL, NULL};
+    cmha__state told = {&model->parameters, model, NULL, NULL, NULL, 0};
+    return cmha__save(model->context, path, cmha__tell_state, &told);
+}
+
+CMHA_FIT cmha_status cmha_model_save_part(cmha_model *model, const char *path) {
+    if (!cmha__model_is_open(model)) return CMHA_ERR_STATE;
+    cmha__state told = {&model->parameters, model, NULL, NULL, NULL, 1};
+    if (!model->parameters.learning || model->packed.storage)
+        return cmha__fail(model->context, CMHA_ERR_STATE, "model save: it is packed, or nothing learns");
     return cmha__save(model->context, path, cmha__tell_state, &told);
 }
 
@@ -14114,7 +14318,7 @@ CMHA_FIT cmha_status cmha_trainer_save(cmha_trainer *trainer, const char *path) 
     cmha_status status = cmha__trainer_ready(trainer, 1);
     if (status) return status;
     const cmha_trainer *t = trainer;
-    cmha__state told = {&t->model->parameters, t->model, t, &t->step, t->moments};
+    cmha__state told = {&t->model->parameters, t->model, t, &t->step, t->moments, 0};
     return cmha__save(t->context, path, cmha__tell_state, &told);
 }
 
@@ -14214,7 +14418,7 @@ static cmha_status cmha__fits(const cmha_archive_tensor *found, const cmha_archi
 
 
 /* Compares the file's tensors with parameters and, if not NULL, moments. strict = 1: fails on one that does
-   not fit, and if any is missing or unknown; 0: logs a line for each. */
+   not fit, and if any is unknown or, with 2 not, missing; 0: logs a line for each. */
 static cmha_status cmha__compare_state(const cmha_archive *archive, const cmha_parameters *p,
                                        cmha_real *moments, int strict) {
     cmha__names missing = {"", 0, 0}, strange = {"", 0, 0};
@@ -14233,8 +14437,8 @@ static cmha_status cmha__compare_state(const cmha_archive *archive, const cmha_p
                         item.dtype ? item.dtype : "F64, F32, F16 or BF16");
         if (!strict)
             cmha__warn(p->context, "%s: %s %.60s %s", path, found ? "tensor" : "parameter", own, why);
-        else if (!found) cmha__add_name(&missing, "missing tensors: ", own);
-        else return cmha__fail(archive->context, status, "tensor %s %s", own, why);
+        else if (found) return cmha__fail(p->context, status, "tensor %s %s", own, why);
+        else if (strict != 2) cmha__add_name(&missing, "missing tensors: ", own);
     }
     for (size_t i = 0; i < archive->n_tensors; i++) {
         const char *name = archive->tensors[i].name;
@@ -14310,17 +14514,22 @@ static cmha_status cmha__read_learning(cmha_archive *archive, cmha_parameters *p
     return cmha__plan_end(p, &plan, moments, status);
 }
 
-/* Reads parameters or, state = 1, all that they have learned. */
+/* Reads parameters or, state = 1, all that they have learned. strict = 2: those of a model. */
 static cmha_status cmha__read_parameters(cmha_parameters *p, const char *path, int state, int strict,
-                                         size_t *taken) {
+                                         cmha_model *model, size_t *taken) {
     cmha_archive archive;
-    uint64_t step = 0;
+    uint64_t step = 0, rest = 0;
     if (!p || !cmha__is_open(p->context)) return CMHA_ERR_STATE;
     cmha_status status = cmha__holds_numbers(p);
     if (!status) status = cmha_archive_open(&archive, p->context, path);
     if (status) return status;
-    if (!state) status = cmha__read_state(&archive, p, NULL, strict, 1, taken);
-    else status = cmha__archive_u64(&archive, "state.step", 1, SIZE_MAX / 2, &step);
+    if (strict == 2) status = cmha__archive_u64(&archive, "part", 0, UINT64_MAX, &rest);
+    if (rest && rest != cmha__rest_identity(p, &archive))
+        status = cmha__fail(p->context, CMHA_ERR_FORMAT, "a part of a model with other numbers in the rest");
+    if (!status && strict == 2 && cmha_archive_metadata(&archive, "omega"))
+        status = cmha__archive_omega(&archive, model, 0);
+    if (!state && !status) status = cmha__read_state(&archive, p, NULL, strict, 1, taken);
+    else if (!status) status = cmha__archive_u64(&archive, "state.step", 1, SIZE_MAX / 2, &step);
     if (state && !status) status = cmha__read_learning(&archive, p, &p->moments);
     if (state && !status) p->step = (size_t)step;
     cmha_archive_close(&archive);
@@ -14328,7 +14537,7 @@ static cmha_status cmha__read_parameters(cmha_parameters *p, const char *path, i
 }
 
 CMHA_FIT cmha_status cmha_parameters_read(cmha_parameters *p, const char *path, int state) {
-    return cmha__read_parameters(p, path, state, 1, NULL);
+    return cmha__read_parameters(p, path, state, 1, NULL, NULL);
 }
 
 CMHA_DEF cmha_status cmha_model_open(cmha_model *model, cmha_context *context, const char *path) {
@@ -14340,6 +14549,9 @@ CMHA_DEF cmha_status cmha_model_open(cmha_model *model, cmha_context *context, c
     memset(model, 0, sizeof *model);
     if ((status = cmha_archive_open(&archive, context, path)) != CMHA_OK) return status;
     status = cmha__archive_config(&archive, "cfg.", cmha_model_table(), &config);
+    if (!status && cmha_archive_metadata(&archive, "part"))
+        status = cmha__fail(context, CMHA_ERR_FORMAT,
+                            "it is a part of a model, which cmha_model_read reads onto the rest");
     const char *packed = cmha_archive_metadata(&archive, "packed");
     int storage = packed ? CMHA_STORAGE_BF16 + !strcmp(packed, "int8") : CMHA_STORAGE_FLOAT;
     if (!status && packed && strcmp(packed, cmha__storages[storage]) != 0)
@@ -14363,7 +14575,7 @@ CMHA_DEF cmha_status cmha_model_open(cmha_model *model, cmha_context *context, c
 
 CMHA_DEF cmha_status cmha_model_read(cmha_model *model, const char *path, int strict, size_t *taken) {
     if (taken) *taken = 0;
-    return cmha__read_parameters(model ? &model->parameters : NULL, path, 0, strict, taken);
+    return cmha__read_parameters(model ? &model->parameters : NULL, path, 0, strict, model, taken);
 }
 
 /* Refuses a resumption where file and model differ in an option: it would be another run. */

@@ -11,8 +11,8 @@
 #include <math.h>
 #include <signal.h>
 
-enum { MODEL, ATTENTION, PRESET, STEPS, LR, SEQ, BATCH, TOKENIZER, WIDTH, SEED, THREADS, OUT, CSV, RESUME,
-       QUIET, HELP, FREEZE, RATE, SET, N_OPTIONS };
+enum { MODEL, ATTENTION, PRESET, STEPS, LR, SEQ, BATCH, TOKENIZER, WIDTH, SEED, THREADS, FROM, LORA, OUT,
+       CSV, RESUME, QUIET, HELP, FREEZE, RATE, TRAIN, SET, N_OPTIONS };
 static setting option[N_OPTIONS] = {
     {"--model", NULL, "one of the kinds below"},
     {"--attention", NULL, "the same"},
@@ -25,6 +25,10 @@ static setting option[N_OPTIONS] = {
     {"--width", "1", "bytes of a token in FILE, else 1; 2 or 4: numbers, little endian, in the vocabulary"},
     {"--seed", "1", "of the weights, the batches and the sample; else 1"},
     {"--threads", "0", "0 = every core"},
+    {"--from", NULL, "CHECKPOINT: its weights and configuration are where training begins"},
+    {"--lora", NULL,
+     "RANK[,ALPHA[,MATRICES]]: adapters, as in 8,16,wq,wv, alone learn; OUT holds them, for\n"
+     "               generate --adapter; needs --from"},
     {"--out", "tiny.safetensors",
      "the best checkpoint by validation loss, else tiny.safetensors; the last state goes to OUT.last"},
     {"--csv", "loss.csv", "a row for every step, else loss.csv"},
@@ -35,6 +39,7 @@ static setting option[N_OPTIONS] = {
     {"--freeze", NULL, "PATTERN: parameters that stay as they are, as in 'blocks.0.*'; may be repeated"},
     {"--rate", NULL,
      "PATTERN=X: parameters that learn X times as fast, as in '*.delta=0.1'; may be repeated"},
+    {"--train", NULL, "PATTERN[,PATTERN..]: parameters that learn in spite of --freeze and --lora"},
     {"--set", NULL, "NAME=VALUE for any field below; may be repeated"}};
 static cmha_model_config mc;
 static cmha_trainer_config tc;
@@ -55,13 +60,34 @@ static void set(const char *name, const char *value) {
     set_field(both, 2, name, value);
 }
 
-/* Takes over the configuration that a checkpoint was trained with, so that --resume needs no other option. */
+/* The checkpoint where this run begins, or NULL. */
+static const char *origin(void) {
+    const char *resume = option[RESUME].value;
+    return !resume ? option[FROM].value : *resume ? resume : last;
+}
+
+/* Takes over the model that a checkpoint holds and, for --resume, which then needs no other option, how it
+   was trained. */
 static void recall(const char *path) {
     cmha_archive archive;
     check(cmha_archive_open(&archive, &ctx, path));
     for (const char **m = archive.metadata; m < archive.metadata + 2 * archive.n_metadata; m += 2)
-        if (!strncmp(*m, "cfg.", 4) || !strncmp(*m, "trainer.", 8)) set(strchr(*m, '.') + 1, m[1]);
+        if (!strncmp(*m, "cfg.", 4) || (option[RESUME].value && !strncmp(*m, "trainer.", 8)))
+            set(strchr(*m, '.') + 1, m[1]);
     cmha_archive_close(&archive);
+}
+
+/* Sets what --lora asks for: RANK[,ALPHA[,MATRICES]]. */
+static void add_adapters(const char *at) {
+    static const char *const fields[3] = {"lora_rank", "lora_alpha", "lora_on"};
+    for (int i = 0; i < 3 && at; i++) {
+        const char *comma = i < 2 ? strchr(at, ',') : NULL;
+        char value[64];
+        snprintf(value, sizeof value, "%.*s", comma ? (int)(comma - at) : 63, at);
+        set(fields[i], value);
+        at = comma ? comma + 1 : NULL;
+    }
+    if (!mc.lora_rank || !option[FROM].value) complain(2, "see --help; --lora needs a rank and --from", "");
 }
 
 static int help(void) {
@@ -86,12 +112,12 @@ static int help(void) {
     return end_program(0);
 }
 
-/* Opens the tokenizer of the command line or of the state; else tokens are bytes or `numbers`. */
+/* Opens the tokenizer of the command line or of the checkpoint; else tokens are bytes or `numbers`. */
 static void speak(int numbers) {
-    const char *given = option[TOKENIZER].value, *state = option[RESUME].value;
-    const char *beside = state && *state ? state : last;
-    if (state && given && !*mc.tokenizer) complain(1, "--tokenizer: none belongs to the model of ", beside);
-    must(codec_open(&words, given, beside, mc.tokenizer, *mc.tokenizer ? mc.vocabulary : 0, failure));
+    const char *given = option[TOKENIZER].value, *state = origin();
+    if (state && given && !*mc.tokenizer) complain(1, "--tokenizer: none belongs to the model of ", state);
+    must(codec_open(&words, given, state ? state : last, mc.tokenizer, *mc.tokenizer ? mc.vocabulary : 0,
+                    failure));
     if (words.kind == CODEC_TOKENIZER && !state) mc.vocabulary = words.size;
     if (words.kind == CODEC_TOKENIZER) memcpy(mc.tokenizer, words.identity, sizeof mc.tokenizer);
     else if (numbers) codec_plain(&words, SIZE_MAX);
@@ -118,12 +144,15 @@ static const char *configure(int argc, char **argv) {
     if (cmha_preset(NULL, option[PRESET].value, &mc, &tc))
         complain(2, "see --help; there is no preset ", option[PRESET].value);
     snprintf(last, sizeof last, "%s.last", option[OUT].value);
-    if (option[RESUME].value) recall(*option[RESUME].value ? option[RESUME].value : last);
+    if (option[RESUME].value && (option[FROM].value || option[LORA].value || n_tuned))
+        complain(2, "--from, --lora, --freeze, --rate, --train: with --resume those of the state hold", "");
+    if (origin()) recall(origin());
     for (o = MODEL; o <= ATTENTION; o++)
         if (option[o].value && cmha_kind(&ctx, option[o].value, &mc))
             complain(2, cmha_error(&ctx), "; see --help");
     for (o = STEPS; o <= BATCH; o++)
         if (option[o].value) set(o == SEQ ? "length" : option[o].name + 2, option[o].value);
+    if (option[LORA].value) add_adapters(option[LORA].value);
     for (int i = 1; i <= n_set; i++) set(argv[i], cut_value(argv[i]));
     if (!mc.causal) complain(2, "an encoder (causal=0) continues no text; build/classify trains those", "");
     speak(whole(WIDTH, 1, 4) > 1);
@@ -147,13 +176,14 @@ static void tell_bits(char text[24], const char *format, double loss, double byt
 }
 
 int main(int argc, char **argv) {
-    cmha_model model, best = {0}, *sampled = &model; cmha_trainer trainer; cmha_cache cache;
+    cmha_model model; cmha_trainer trainer; cmha_cache cache;
     cmha_tokens text, train, held_out;
     codec_text sample = {0};
     char path[4096], blas[64], seen[32], bits[24], seen_bits[24];
-    int bad = 0, terminal = isatty(1);
+    int bad = 0, better = 0, terminal = isatty(1);
     start_program(argv);
     const char *file = configure(argc, argv), *slash = strrchr(argv[0], '/'), *resume = option[RESUME].value;
+    const char *out = option[OUT].value;
     int quiet = option[QUIET].value != NULL;
     if (option[HELP].value) return help();
 
@@ -162,9 +192,10 @@ int main(int argc, char **argv) {
     if (!file) file = access("cmha.h", R_OK) ? path : "cmha.h";
     int width = (int)whole(WIDTH, 1, 4);
     open_text(&text, file, width);
-    if (resume && n_tuned) complain(2, "--freeze, --rate: with --resume they are those of the state", "");
-    check(cmha_model_init(&model, &ctx, &mc)), tune(&model), check(cmha_trainer_init(&trainer, &model, &tc));
-    if (resume) check(cmha_trainer_read(&trainer, *resume ? resume : last));
+    check(cmha_model_init(&model, &ctx, &mc)), tune(&model);
+    if (option[FROM].value) check(cmha_model_read(&model, option[FROM].value, 2, NULL));
+    check(cmha_trainer_init(&trainer, &model, &tc));
+    if (resume) check(cmha_trainer_read(&trainer, origin()));
     cmha_trainer_split(&trainer, &text, &train, &held_out);
     if (held_out.count < 2) held_out = train;
     size_t scored = held_out.count - 1 < tc.eval_tokens ? held_out.count - 1 : tc.eval_tokens;
@@ -203,7 +234,8 @@ int main(int argc, char **argv) {
         if (fflush(csv)) complain(1, "cannot write ", option[CSV].value);
         if (measure) {
             if (val < trainer.best)
-                trainer.best = val, sampled = &best, check(cmha_trainer_save(&trainer, option[OUT].value));
+                trainer.best = val, better = 1, check(mc.lora_rank ? cmha_model_save_part(&model, out)
+                                                                   : cmha_trainer_save(&trainer, out));
             check(cmha_trainer_save(&trainer, last));
         }
         if (quiet || !(terminal || measure || trainer.step % 20 == 0)) continue;
@@ -223,16 +255,16 @@ int main(int argc, char **argv) {
 
     /* A sample of this run's best checkpoint. It looks back as far as training did: further is
        further than the model has seen. */
-    if (sampled == &best) check(cmha_model_open(&best, &ctx, option[OUT].value));
-    size_t n = sampled->position_weight && tc.length < 600 ? tc.length : 600;
-    check(cmha_cache_init(&cache, sampled, 1, tc.length, !sampled->position_weight, NULL));
+    if (better) check(cmha_model_read(&model, out, 2, NULL));
+    size_t n = model.position_weight && tc.length < 600 ? tc.length : 600;
+    check(cmha_cache_init(&cache, &model, 1, tc.length, !model.position_weight, NULL));
     int newline = words.kind == CODEC_BYTES && mc.vocabulary > '\n';
     int32_t begin = newline ? '\n' : cmha_tokens_at(&text, 0);
     if (!newline) show(&sample, &begin, 1);
     cmha_status status = cmha_generate(&cache, &begin, 1, n - 1, NULL, ctx.config.seed, show, &sample);
     if (status != CMHA_STOPPED) check(status);
     codec_show_end(&words, &sample), putchar('\n'), codec_close(&words);
-    cmha_cache_close(&cache), cmha_model_close(&best);
+    cmha_cache_close(&cache);
     cmha_trainer_close(&trainer), cmha_model_close(&model);
     cmha_tokens_close(&text), cmha_context_close(&ctx);
     return end_program(stop ? 128 + stop : 0);

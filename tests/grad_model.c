@@ -114,6 +114,7 @@ static void run(const char *label, const cmha_model_config *config, size_t batch
     if (CHECK_THAT(!cmha_model_init(&s.model, &context, config), "%s: %s", label, cmha_error(&context))) {
         /* biases and b off their zeros */
         for (i = 0; i < s.model.parameters.size; i++) s.model.parameters.data[i] += 0.05 * check_random();
+        CHECK_OK(cmha_parameters_tune(&s.model.parameters, "*", CMHA_TUNE_FROZEN, 0, NULL));
         if (config->irw_layers) CHECK_OK(cmha_model_set_knowledge(&s.model, &base));
         CHECK_OK(cmha_tape_init(&s.tape, &context, 1));
         if (subject_gradient(&s)) {
@@ -218,7 +219,19 @@ int main(int argc, char **argv) {
         "family=crat d_model=16 irw_layers=2 irw_from=1 irw_width=5 irw_top=2 irw_fusion=additive irw_raw=1 "
         "irw_gate_tau=0.5 "
         "irw_threshold=0.1 complex_residual=free experts=2 experts_top=2 phase_reg=0.1",
+        /* adapters beside every matrix that can have one, and of some that share a product */
+        "lora_rank=2 lora_alpha=6 lora_on=* attention_bias=1 n_kv_heads=1 residual_scale=0.3",
+        "lora_rank=3 lora_on=wk,w3,wo,w2 activation=swiglu norm=rmsnorm dropout=0.2 placement=post",
+        "lora_rank=1 lora_alpha=2 dropout=0.3 attention_dropout=0.1 recompute=1 pcl_weight=0.2",
+        "family=cope attention=dot cope_score=hybrid lora_rank=2 lora_alpha=3 lora_on=* output_bias=1",
+        "family=mobius mobius_heads=1 attention=rope position=learned placement=post lora_rank=2 lora_on=* "
+        "lora_alpha=5",
+        "family=mobius mobius_heads=2 attention=dot position=learned placement=post mobius_mode=full "
+        "lora_rank=2 lora_on=* dropout=0.1",
+        "family=crat d_model=16 n_heads=4 real_heads=1 imag_heads=1 lora_rank=2 lora_on=* lora_alpha=7",
+        "family=crat d_model=16 experts=2 irw_layers=1 irw_width=5 lora_rank=2 lora_on=* recompute=1",
         /* scores of a program's own */
+        "score=power-turned n_kv_heads=2 lora_rank=2 lora_on=wq,wk,wv",
         "score=my-rope", "score=turned-planes n_heads=2 n_kv_heads=1 window=3",
         "score=gain position=alibi attention_dropout=0.2", "score=gain n_kv_heads=1 d_model=16",
         "score=twist n_kv_heads=1 layout=half", "score=power-turned n_kv_heads=2",

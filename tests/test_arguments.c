@@ -1242,6 +1242,13 @@ static const char *ugly_name(void) {
     ROW(pack_closed, CMHA_ERR_STATE, NULL, cmha_model_pack(&f->spare, CMHA_STORAGE_INT8))                    \
     ROW(pack_float, CMHA_ERR_ARGUMENT, "storage", cmha_model_pack(&f->decoder, CMHA_STORAGE_FLOAT))          \
     ROW(pack_storage, CMHA_ERR_ARGUMENT, "storage", cmha_model_pack(&f->decoder, (cmha_storage)77))          \
+    ROW(merge_no_model, CMHA_ERR_STATE, NULL, cmha_model_merge(NULL))                                        \
+    ROW(merge_closed, CMHA_ERR_STATE, NULL, cmha_model_merge(&f->spare))                                     \
+    ROW(merge_nothing, CMHA_ERR_STATE, "adapters", cmha_model_merge(&f->decoder))                            \
+    ROW(part_no_model, CMHA_ERR_STATE, NULL, cmha_model_save_part(NULL, missing_path))                       \
+    ROW(part_closed, CMHA_ERR_STATE, NULL, cmha_model_save_part(&f->spare, missing_path))                    \
+    ROW(part_no_path, CMHA_ERR_ARGUMENT, "archive", cmha_model_save_part(&f->decoder, NULL))                 \
+    ROW(part_nowhere, CMHA_ERR_IO, "writing", cmha_model_save_part(&f->decoder, "/nowhere/at/all"))          \
     ROW(cache_with_null, CMHA_ERR_ARGUMENT, NULL, cmha_cache_init(NULL, &f->decoder, 1, 4, 0, NULL))         \
     ROW(cache_with_storage, CMHA_ERR_ARGUMENT, "FLOAT or BF16", cache_with(f, CMHA_STORAGE_INT8))            \
     ROW(set_knowledge_no_model, CMHA_ERR_STATE, NULL, cmha_model_set_knowledge(NULL, NULL))                  \

@@ -261,6 +261,24 @@ static void compare_tensor(const cmha_parameter *p, const row *r, const cmha_mod
                p->decay, r->decay);
 }
 
+/* Adapters have no rows: NAME.lora_a [r, in] and NAME.lora_b [out, r] stand for those of NAME.weight [out, in],
+   complex where that is. */
+static int adapts(const cmha_model *model, const cmha_parameter *p, const char *label) {
+    const char *end = strstr(p->name, ".lora_");
+    char name[64];
+    const cmha_parameter *base;
+    size_t r = model->config.lora_rank;
+    int at = p->tensor.rank - 2, a = end && end[6] == 'a';
+    if (!end) return 0;
+    snprintf(name, sizeof name, "%.*s.weight", (int)(end - p->name), p->name);
+    base = cmha_parameters_find(&model->parameters, name);
+    CHECK_THAT(base && base->tensor.rank == p->tensor.rank && base->is_complex == p->is_complex &&
+                   p->tensor.shape[at] == (a ? r : base->tensor.shape[at]) &&
+                   p->tensor.shape[at + 1] == (a ? base->tensor.shape[at + 1] : r) && p->decay == 1,
+               "%s: %s does not fit %s", label, p->name, name);
+    return 1;
+}
+
 /* The rows of part 0, the model, or of layer part - 1; counts in `seen` how many rows each tensor has. */
 static void compare_part(cmha_model *model, size_t part, int *seen, const char *label) {
     const cmha_model_config *c = &model->config;
@@ -289,7 +307,8 @@ static void compare(cmha_model *model, const char *label) {
     size_t part, i;
     for (part = 0; part <= model->config.n_layers; part++) compare_part(model, part, seen, label);
     for (i = 0; i < model->parameters.count; i++)
-        CHECK_THAT(seen[i] == 1, "%s: %s has %d rows", label, model->parameters.list[i].name, seen[i]);
+        CHECK_THAT(seen[i] + adapts(model, &model->parameters.list[i], label) == 1, "%s: %s has %d rows", label,
+                   model->parameters.list[i].name, seen[i]);
     free(seen);
 }
 
@@ -302,6 +321,7 @@ static void shrinks(cmha_model *model, const char *label) {
     cmha_config_defaults(cmha_trainer_table(), &t);
     t.batch = t.length = 1, t.schedule = CMHA_SCHEDULE_CONSTANT, t.warmup = 0, t.lr = 1, t.weight_decay = 0.5;
     memcpy(model->parameters.data, before, model->parameters.size * sizeof *before);
+    CHECK_OK(cmha_parameters_tune(&model->parameters, "*", CMHA_TUNE_FROZEN, 0, NULL)); /* beside adapters */
     if (CHECK_THAT(!cmha_trainer_init(&trainer, model, &t), "%s: %s", label, cmha_error(model->context))) {
         CHECK_OK(cmha_trainer_apply(&trainer, NULL));
         for (i = 0; i < model->parameters.count; i++) {
@@ -352,6 +372,8 @@ static cmha_model_config drawn_config(cmha_context *context) {
     if (check_below(2)) c.irw_from = 0, c.irw_layers = check_below(2);
     c.irw_queries = 1 + check_below(4), c.irw_width = check_below(7);
     c.rope_length = 4096, c.rope_factor = 2;
+    c.lora_rank = check_below(3), strcpy(c.lora_on, "*");
+    if (c.family == CMHA_FAMILY_CRAT && c.low_rank && c.experts) c.lora_rank = 0; /* nothing can have any */
     c.d_head = check_below(2) ? 0 : 2 * (1 + check_below(6));
     if (c.family != CMHA_FAMILY_REAL) c.pcl_weight = 0, c.n_kv_heads = c.d_head = 0, c.embedding_norm = 0;
     c.rotary_dims = 2 * check_below((c.d_head ? c.d_head : c.d_model / c.n_heads) / 2 + 1);

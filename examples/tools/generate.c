@@ -11,7 +11,7 @@
 #include <math.h>
 
 enum { PROMPT, TOKENS, CONTEXT, BATCH, SEPARATOR, TOKENIZER, SPECIAL, ENDLESS, SEED, WEIGHTS, CACHE, SCORE,
-       PACK, THREADS, VERBOSE, HELP, SET };
+       PACK, ADAPTER, MERGE, THREADS, VERBOSE, HELP, SET };
 enum { N_OPTIONS = SET + 1 };
 static setting option[N_OPTIONS] = {
     {"--prompt", NULL,
@@ -39,6 +39,10 @@ static setting option[N_OPTIONS] = {
      "                   before the first of every --context of them. Without a tokenizer the file holds\n"
      "                   bytes or, above a vocabulary of 256, numbers of 2 bytes, above 65,536 of 4"},
     {"--pack", "", "bf16 or int8, then a file: saves the checkpoint packed there instead of continuing"},
+    {"--adapter", NULL,
+     "what a fine-tuning of CHECKPOINT saved apart: adapters (train_tiny --lora), which are read\n"
+     "                   onto it"},
+    {"--merge", NULL, "a file: saves CHECKPOINT with what --adapter brings merged into its weights there"},
     {"--threads", "0", "0 = every core"},
     {"--verbose", NULL, "speed, on the standard error stream"},
     {"--help", NULL, "this page"},
@@ -284,6 +288,16 @@ static void continue_prompt(cmha_model *model, size_t capacity, const cmha_cache
     free(out.kept), free(out.over), free(prompts), codec_ids_free(&prompt);
 }
 
+/* Opens the checkpoint, and reads onto it what --adapter names. */
+static void open_model(cmha_model *model, const char *path) {
+    const char *adapter = option[ADAPTER].value;
+    cmha_model_config config;
+    if (adapter) {
+        check(cmha_config_read(&ctx, adapter, &config, NULL)), check(cmha_model_init(model, &ctx, &config));
+        check(cmha_model_read(model, path, 2, NULL)), check(cmha_model_read(model, adapter, 2, NULL));
+    } else check(cmha_model_open(model, &ctx, path));
+}
+
 int main(int argc, char **argv) {
     cmha_cache_options options = {CMHA_STORAGE_FLOAT, 0, NULL, 0};
     cmha_model model;
@@ -296,14 +310,17 @@ int main(int argc, char **argv) {
     options.storage = storage_of(option[CACHE].value, 1);
     if (*packs && (!weights || !packed_path))
         complain(2, "--pack takes bf16 or int8, then the file to write", "");
+    if (option[MERGE].value && (weights || !option[ADAPTER].value))
+        complain(2, "--merge takes --adapter along, and packs nothing; --pack then packs its file", "");
 
-    check(cmha_model_open(&model, &ctx, path));
+    open_model(&model, path);
     if (weights && model.packed.storage != weights) check(cmha_model_pack(&model, weights));
     if (option[VERBOSE].value && model.packed.bytes)
         fprintf(stderr, "generate: %.1f MB of matrices are held as %.1f MB\n",
                 1e-6 * (double)model.packed.saved, 1e-6 * (double)model.packed.bytes);
-    if (*packs) {
-        check(cmha_model_save(&model, packed_path));
+    if (option[MERGE].value && model.config.lora_rank) check(cmha_model_merge(&model));
+    if (*packs || option[MERGE].value) {
+        check(cmha_model_save(&model, *packs ? packed_path : option[MERGE].value));
         cmha_model_close(&model), cmha_context_close(&ctx);
         return end_program(0);
     }

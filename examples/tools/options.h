@@ -15,7 +15,7 @@ static cmha_context ctx;
 static int line_open;    /* the cursor of the terminal stands behind something */
 static int kernel_given; /* the user chose OpenBLAS's kernel */
 static char failure[TEXT_ERROR]; /* what text_.. functions say of a failure */
-static char *tuned[64];          /* patterns of --freeze; those of --rate with =X */
+static struct { char *pattern, option; } tuned[64]; /* f, r and t: --freeze, --rate (with =X) and --train */
 static int n_tuned;
 
 /* Prints one line on stderr; then ends the program unless status is 0. 1: something failed, 2: it was called
@@ -121,7 +121,7 @@ static inline setting *find_option(setting *options, int n, const char *argument
 
 /* Reads the command line into the options. The bits of `flags` are set for those that stand without a value,
    which is then "". --set may come more than once: its arguments are kept in argv[1 ..], *n_set of them; so
-   may --freeze and --rate. Returns the one argument that is no option, or NULL. */
+   may --freeze, --rate and --train. Returns the one argument that is no option, or NULL. */
 static inline const char *read_options(setting *options, int n, uint32_t flags, int argc, char **argv,
                                        int *n_set) {
     const char *rest = NULL, *nearest = NULL;
@@ -138,11 +138,12 @@ static inline const char *read_options(setting *options, int n, uint32_t flags, 
         }
         if (!value) value = flags >> (o - options) & 1 ? argv[i] + strlen(argv[i]) : argv[++i];
         if (!value) complain(2, "a value is missing after ", o->name);
-        int rate = !strcmp(o->name, "--rate"), freeze = !strcmp(o->name, "--freeze");
-        if ((rate || freeze) && (n_tuned == 64 || (strchr(value, '=') != NULL) != rate))
+        int rate = !strcmp(o->name, "--rate");
+        int tunes = rate || !strcmp(o->name, "--freeze") || !strcmp(o->name, "--train");
+        if (tunes && (n_tuned == 64 || (strchr(value, '=') != NULL) != rate))
             complain(2, "see --help; what is ", value);
         if (!strcmp(o->name, "--set")) argv[1 + (*n_set)++] = value;
-        else if (rate || freeze) tuned[n_tuned++] = value;
+        else if (tunes) tuned[n_tuned].pattern = value, tuned[n_tuned++].option = o->name[2];
         else o->value = value;
     }
     return rest;
@@ -198,15 +199,17 @@ static inline size_t unescape(char *s) {
     return n;
 }
 
-/* Does what --freeze and --rate ask for. */
+/* Does what --freeze and --rate ask for, and then --train. */
 static inline void tune(cmha_model *model) {
-    for (int i = 0; i < n_tuned; i++) {
-        int rate = strchr(tuned[i], '=') != NULL;
-        char *value = cut_value(tuned[i]), *rest = value;
-        double x = rate ? strtod(value, &rest) : 1;
-        if (rate && (rest == value || *rest)) complain(2, "see --help; --rate needs a number, not ", value);
-        check(cmha_parameters_tune(&model->parameters, tuned[i], rate ? CMHA_TUNE_RATE : CMHA_TUNE_FROZEN, x,
-                                   NULL));
+    for (int i = 0; i < 2 * n_tuned; i++) {
+        char *pattern = tuned[i % n_tuned].pattern, option = tuned[i % n_tuned].option;
+        if ((option == 't') != (i >= n_tuned)) continue;
+        char *value = option == 'r' ? cut_value(pattern) : pattern, *rest = value;
+        double x = option == 'r' ? strtod(value, &rest) : option == 'f';
+        if (option == 'r' && (rest == value || *rest))
+            complain(2, "see --help; --rate needs a number, not ", value);
+        check(cmha_parameters_tune(&model->parameters, pattern,
+                                   option == 'r' ? CMHA_TUNE_RATE : CMHA_TUNE_FROZEN, x, NULL));
     }
 }
 
