@@ -284,6 +284,52 @@ if [ -x "$P/train_tiny" ]; then
     fi
 fi
 [ -x "$P/train_tiny" ] && part "train_tiny, killed and stopped" tests/kill.sh "$B"
+if [ -x "$P/train_tiny" ] && [ -x "$P/generate" ]; then
+    tune="--steps 4 --seq 32 --batch 2 --set eval_tokens=64 --csv $W/tune.csv" base=$W/rope.safetensors former=$W/former.safetensors
+    part_of=$W/adapters.safetensors
+    one "fine-tuning: a RoPE model" works "$P/train_tiny" --attention rope $quick --steps 3 --out "$base"
+    one "fine-tuning: as a ComplexFormer, delta and b alone" works "$P/train_tiny" --from "$base" --attention cmha \
+        --set delta_init=const --freeze '*' --train '*.delta,*.b' $tune --out "$former" README.md
+    one "fine-tuning says how much learns" says '16 of them learn'
+    one "fine-tuning: --lora" works "$P/train_tiny" --from "$former" --lora 2,4,wq,w2 $tune --out "$part_of" README.md
+    one "fine-tuning: its file is small" sh -c '[ "$(wc -c < "$1")" -lt 6000 ] && grep -q lora_b "$1"' - "$part_of"
+    one "fine-tuning: --resume" works "$P/train_tiny" --resume="$part_of.last" --steps 6 --csv "$W/tune.csv" --out "$part_of" README.md
+    one "fine-tuning: --lora and --train" works "$P/train_tiny" --from "$former" --lora 2 --train '*.delta' $tune --out "$W/both.safetensors"
+    one "fine-tuning: its file has delta, too" grep -q attn.delta "$W/both.safetensors"
+    one "generate --adapter" works "$P/generate" --adapter "$part_of" --tokens 9 "$former"
+    one "generate --adapter --score" works "$P/generate" --adapter "$part_of" --score README.md --tokens 99 "$former"
+    unmerged=$(cut -d' ' -f1 "$W/out")
+    one "generate --merge" works "$P/generate" --adapter "$part_of" --merge "$W/merged.safetensors" "$former"
+    one "generate --score of what was merged" works "$P/generate" --score README.md --tokens 99 "$W/merged.safetensors"
+    near() { awk -v a="$1" -v b="$2" 'BEGIN { exit !(a > 0 && (a - b) ^ 2 < 1e-8) }'; }
+    one "generate: merged, the same loss" near "$unmerged" "$(cut -d' ' -f1 "$W/out")"
+    one "generate --merge, then --pack" works "$P/generate" --pack int8 "$W/packed.safetensors" "$W/merged.safetensors"
+    one "generate --adapter, another base" complains "$P/generate" --adapter "$part_of" "$W/merged.safetensors"
+    one "generate says so" says 'other numbers'
+    one "generate, adapters alone" complains "$P/generate" "$part_of"
+    one "generate --merge without --adapter" complains "$P/generate" --merge "$W/x.safetensors" "$former"
+    one "train_tiny --from what is no checkpoint" complains "$P/train_tiny" --from README.md $tune
+    one "train_tiny --from adapters" complains "$P/train_tiny" --from "$part_of" $tune
+    one "train_tiny --from, another size" complains "$P/train_tiny" --from "$base" --set d_model=32 $tune
+    one "train_tiny --from and --resume" complains "$P/train_tiny" --from "$base" --resume="$part_of.last" $tune
+    one "train_tiny --lora without --from" complains "$P/train_tiny" --lora 4 $tune
+    one "train_tiny --lora 0" complains "$P/train_tiny" --lora 0 --from "$base" $tune
+    one "train_tiny --lora, no such matrix" complains "$P/train_tiny" --lora 4,8,wq,wx --from "$base" $tune
+    one "train_tiny names it" says '"wx"'
+    one "train_tiny --train, no such parameter" complains "$P/train_tiny" --from "$base" --train '*.delta' $tune
+fi
+# PyTorch, where some Python has it
+for python in python3 /usr/bin/python3; do
+    "$python" -c 'import torch' > "$W/out" 2>&1 || continue
+    for x in test_lora grad_lora; do
+        mkdir -p "$W/$x"
+        one "$x writes a curve" works "$B/$x" "$W/$x"
+        one "$x: PyTorch's curve is the same" works "$python" tests/lora.py "$W/$x"
+    done
+    torch=$python
+    break
+done
+[ "$torch" ] || echo "SKIP no Python here has PyTorch: the curve of LoRA is not compared"
 if [ -x "$P/generate" ]; then
     one "generate" works "$P/generate" "$W/tiny.safetensors"
     one "generate says something" [ -s "$W/out" ]
