@@ -249,8 +249,7 @@ CMHA_DEF const char *cmha_blas_name(char *buffer, size_t size);
    where GCC or clang compiled for every x86-64, else, as under CMHA_NO_DISPATCH, the flags'. NULL asks; a
    name chooses, for tests, in the whole process, while nobody computes: NULL if it cannot be had. */
 CMHA_DEF const char *cmha_instructions(const char *name);
-/* Returns NULL when the BLAS uses this CPU well, else the environment variable that mends it, such as
-   "OPENBLAS_CORETYPE=SkylakeX": an OpenBLAS older than the CPU takes its SSE3 kernel, four times slower. */
+/* Returns the variable that makes OpenBLAS use this CPU, "OPENBLAS_CORETYPE=SkylakeX"; NULL if it does. */
 CMHA_DEF const char *cmha_blas_remedy(void);
 /* First thing in main: puts the remedy above and a short spin of GCC's waiting threads (GOMP_SPINCOUNT) into
    the environment, unless the user has, and executes the program again, once (Linux only). Else returns. */
@@ -264,8 +263,7 @@ CMHA_DEF double cmha_rng_uniform(cmha_rng *rng); /* in [0, 1), 53 bits */
 CMHA_DEF double cmha_rng_normal(cmha_rng *rng); /* mean 0, variance 1 */
 CMHA_DEF uint64_t cmha_rng_below(cmha_rng *rng, uint64_t n); /* in [0, n), n > 0 */
 
-/* Describes a field of a configuration: one row, from which setting by name, checking, printing, checkpoint
-   metadata and help come. A config struct is plain data: assign its members or set them by name. */
+/* Describes a field of a configuration struct, plain data: for setting by name, checking, printing, help. */
 enum cmha_field_type { CMHA_FIELD_SIZE, CMHA_FIELD_REAL, CMHA_FIELD_FLAG, CMHA_FIELD_ENUM, CMHA_FIELD_NAME };
 typedef enum cmha_field_type cmha_field_type;
 typedef struct cmha_field {
@@ -306,8 +304,7 @@ typedef struct cmha_tensor {
     cmha_real *data, *grad; /* grad: NULL until a backward pass needs it */
     size_t shape[CMHA_MAX_RANK];
     int rank;
-    int needs_grad; /* 0: no gradient; 1: kept until the reset; 2: recycled once passed on (a result's, unless
-                       1 is set before cmha_tape_backward) */
+    int needs_grad; /* 0: no gradient; 1: kept until the reset; 2, a result's: recycled, unless 1 is set */
     size_t size; /* product of shape */
     const cmha_packed *packed; /* of a matrix of a packed model, whose data are NULL: what is read instead */
 } cmha_tensor;
@@ -340,8 +337,7 @@ struct cmha_tape {
     cmha_arena memory, records;
     cmha_record *last;
     int recording; /* 1: operations append records; 0: compute only */
-    uint64_t key, draws; /* of dropout: the pass's key (by the seed, another after every reset; or set it),
-                            and the number of masks drawn */
+    uint64_t key, draws; /* of dropout: the pass's key (or set it; a reset changes it), masks drawn */
     cmha_status status;
     struct { void *memory; size_t bytes; } unused[CMHA_MAX_FREE]; /* gradient buffers free for reuse */
     int n_unused;
@@ -352,8 +348,7 @@ CMHA_DEF cmha_status cmha_tape_init(cmha_tape *tape, cmha_context *context, int 
 CMHA_DEF void cmha_tape_close(cmha_tape *tape);
 CMHA_DEF void cmha_tape_reset(cmha_tape *tape); /* forgets records, tensors and the failure; keeps memory */
 CMHA_DEF cmha_status cmha_tape_status(const cmha_tape *tape); /* of the first failure since the reset */
-/* Tells whether the tape only measures the memory of a pass: tensors then have shapes and no numbers, and an
-   operation of the caller's takes its memory and touches no data, its inputs' neither. */
+/* Tells whether the tape only measures memory: tensors have no numbers, and operations touch no data. */
 CMHA_DEF int cmha_tape_measures(const cmha_tape *tape);
 /* Keeps a failure of the caller's own operation with its line, unless there is one. Returns NULL. */
 CMHA_DEF cmha_tensor *cmha_tape_fail(cmha_tape *tape, cmha_status status, const char *line);
@@ -595,8 +590,7 @@ CMHA_DEF void cmha_elementwise_complex_forward(const cmha_real *x, const cmha_re
 CMHA_FIT void cmha_elementwise_complex_backward(const cmha_real *x, const cmha_real *w, const cmha_real *dy,
     size_t T, size_t D, cmha_real *dx, cmha_real *dw);
 CMHA_DEF cmha_tensor *cmha_elementwise_complex(cmha_tape *tape, cmha_tensor *x, cmha_tensor *w);
-/* Maps each channel (MöbiusAttention eq 5): y [T, 2D] = (a rho + b) / (c rho + d), divided by kind and eps.
-   abcd [4, 2, D] = a, b, c, d, each (re, im); dabcd is summed in double. */
+/* Maps channels (MöbiusAttention eq 5): y [T, 2D] = (a rho + b) / (c rho + d); abcd [4, 2, D] (re, im). */
 CMHA_DEF void cmha_mobius_forward(const cmha_real *rho, const cmha_real *abcd, size_t T, size_t D,
     cmha_quotient_kind kind, cmha_real eps, cmha_real *y);
 CMHA_FIT void cmha_mobius_backward(const cmha_real *rho, const cmha_real *abcd, const cmha_real *dy, size_t T,
@@ -631,8 +625,7 @@ CMHA_FIT void cmha_complex_rotate_backward(const cmha_real *z, const cmha_real *
     size_t T, size_t D, cmha_real *dz, cmha_real *dtheta);
 CMHA_DEF cmha_tensor *cmha_complex_rotate(cmha_tape *tape, cmha_tensor *z, cmha_tensor *theta);
 
-/* Names norms over the D complex features of a token: y = gamma M c + beta, c = z - mean(z). M is a symmetric
-   real 2x2 matrix on (Re c, Im c) from their covariance V (biased). */
+/* Names norms over D complex features: y = gamma M c + beta, c = z - mean(z), M real 2x2, V = cov(c). */
 typedef enum cmha_complex_norm_kind {
     CMHA_COMPLEX_NORM_CLN,   /* M = 1/sqrt(mean|c|^2 + eps), gamma [2, D] complex: CRAT eq 8 */
     CMHA_COMPLEX_NORM_CRMS,  /* CLN with c = z, gamma [D] real: keeps phases, as CLN does not */
@@ -694,18 +687,16 @@ CMHA_FIT void cmha_complex_residual_backward(const cmha_real *z, cmha_real alpha
 CMHA_DEF cmha_tensor *cmha_complex_residual(cmha_tape *tape, cmha_tensor *z, cmha_tensor *f,
     cmha_tensor *alpha, cmha_tensor *beta);
 
-/* Scores experts: logits [T, E] = Re(conj(router_e) . z) + bias_e, router [2, E, D], bias [E]. The paper has
-   no formula; this is the one linear score that a common rotation of both leaves alone. */
+/* Scores experts: logits [T, E] = Re(conj(router_e) . z) + bias_e (ours), router [2, E, D], bias [E]. */
 CMHA_DEF void cmha_router_forward(const cmha_real *z, const cmha_real *router, const cmha_real *bias,
     size_t T, size_t D, size_t E, cmha_real *logits);
 CMHA_FIT void cmha_router_backward(const cmha_real *z, const cmha_real *router, const cmha_real *dlogits,
     size_t T, size_t D, size_t E, cmha_real *dz, cmha_real *drouter, cmha_real *dbias);
 CMHA_DEF cmha_tensor *cmha_router(cmha_tape *tape, cmha_tensor *z, cmha_tensor *router, cmha_tensor *bias);
 
-/* Sends each of T tokens to the 1 <= top <= E experts of largest logits [T, E], best first, ties to the lower
-   index, NaN before all numbers (so that it shows); an absent token to the first experts, whatever it holds.
-   gate [T, top] = softmax over the chosen logits. plan [cmha_route_size]: the chosen experts [T, top], then
-   the (token, choice) pairs grouped by expert. The choice has no gradient, nor has the gate with top = 1. */
+/* Sends each token to the 1 <= top <= E experts of largest logits [T, E], best first, ties to the lower
+   index, NaN first (it shows), an absent one to the first. gate [T, top]: softmax over the chosen logits, no
+   gradient if top = 1. plan [cmha_route_size]: experts [T, top], then (token, choice) by expert. */
 CMHA_DEF size_t cmha_route_size(size_t T, size_t E, size_t top);
 CMHA_DEF void cmha_route_forward(const cmha_real *logits, const unsigned char *key_mask, size_t T, size_t E,
     size_t top, int threads, size_t *plan, cmha_real *gate);
@@ -724,10 +715,9 @@ typedef struct cmha_experts_weights {
 } cmha_experts_weights;
 typedef struct cmha_experts_grads { cmha_real *w1, *b1, *w2, *b2; } cmha_experts_grads;
 CMHA_DEF size_t cmha_experts_scratch(const cmha_experts_args *args, int backward);
-/* Mixes experts (CRAT eq 21): y [T, 2D] = sum over a token's choices, best first, of gate_e (W2_e cGELU(W1_e
-   z + b1_e) + b2_e). No token is ever dropped; work and memory do not depend on the routing, nor any bit on
-   `threads`. dgate [T, top] goes to cmha_route_backward. Tape: routes by logits [.., E] and adds the present
-   tokens of each expert to use [E] (or NULL). With top = 1 the logits learn from cmha_balance alone. */
+/* Mixes experts (CRAT eq 21): y [T, 2D] = sum over a token's choices of gate_e (W2_e cGELU(W1_e z + b1_e) +
+   b2_e). No token is dropped; no bit depends on `threads`. Tape: routes by logits [.., E], which learn from
+   cmha_balance alone if top = 1, and adds present tokens to use [E] (or NULL). */
 CMHA_DEF void cmha_experts_forward(const cmha_experts_args *args, const cmha_experts_weights *weights,
     const cmha_real *z, cmha_real *y, cmha_real *scratch);
 CMHA_FIT void cmha_experts_backward(const cmha_experts_args *args, const cmha_experts_weights *weights,
@@ -749,9 +739,8 @@ CMHA_DEF cmha_tensor *cmha_balance(cmha_tape *tape, cmha_tensor *logits, size_t 
     const unsigned char *key_mask);
 
 /* ---- Retrieval: CRAT's Imaginary Reflection Window (its 4.4) ---- */
-/* Searches by an index of the caller's own, approximate or not, in the calling thread. features [Q, 2 d_r]
-   are the queries' phasors; index [Q, k] gets the documents of each, in any order, -1 = none. The library
-   computes similarities, sorts and applies the threshold. A failure ends the call with its status. */
+/* Searches by an index of the caller's. features [Q, 2 d_r]: the queries' phasors; index [Q, k] gets
+   documents in any order, -1 = none, to be sorted by similarity. A failure ends the call with its status. */
 typedef cmha_status (*cmha_search_fn)(void *user, const cmha_real *features, size_t Q, size_t k,
                                       int64_t *index);
 
@@ -1042,8 +1031,7 @@ typedef struct cmha_linear_args {
 CMHA_DEF size_t cmha_linear_attention_scratch(const cmha_linear_args *args, int backward);
 CMHA_DEF size_t cmha_linear_attention_saved(const cmha_linear_args *args);
 CMHA_DEF size_t cmha_linear_attention_state(const cmha_linear_args *args);
-/* Computes y of complex q, k and of v, like which it is real for COPE, complex for ANGULAR. saved (NULL = not
-   wanted), for the backward, gets each row's denominator and of experimental outputs Num. */
+/* Computes y of complex q, k, and v: real for COPE, else complex. saved (or NULL) is for the backward. */
 CMHA_DEF void cmha_linear_attention_forward(const cmha_linear_args *args, const cmha_attention_views *views,
     cmha_real *saved, cmha_real *scratch);
 CMHA_FIT void cmha_linear_attention_backward(const cmha_linear_args *args, const cmha_attention_views *views,
@@ -2226,8 +2214,7 @@ static size_t cmha__write_g(double value, int precision, char *text) {
     return cmha__print(to, 8, "e%c%s%d", point < 1 ? '-' : '+', i < 10 ? "0" : "", i) + (size_t)(to - text);
 }
 
-/* Writes as much text as fits into `room`, and a NUL; returns the length of all of it. Knows what this code
-   uses of vsnprintf, which belongs to stdio: %s %d %zu %g %c, a precision of s and g (1 to 17), and %%. */
+/* Writes what fits, and a NUL; returns the whole length. Knows %s %d %zu %g %c %%, precisions of s and g. */
 static size_t cmha__vprint(char *to, size_t room, const char *format, va_list arguments) {
     char number[32];
     size_t used = 0;
@@ -2484,8 +2471,7 @@ static size_t cmha__cut(size_t n, int chunks, int c) {
 /* ---- instruction sets ---- */
 
 /* CMHA__HOT(storage, name, (parameters), (arguments)) { body } defines a function whose loops, with all they
-   call, are compiled for AVX2 too; the function of that name chooses. CMHA__HOT_OF has a type to return. More
-   copies, for AVX-512, would add a third to the compile time; products have them, see below. */
+   call, are compiled for AVX2 too, and chosen; CMHA__HOT_OF one of a type. Only products have AVX-512. */
 #define CMHA__JOIN_(name, set) name##_##set
 #define CMHA__JOIN(name, set) CMHA__JOIN_(name, set)
 #define CMHA__AVX2 target("avx2,fma")
@@ -2893,8 +2879,7 @@ CMHA_DEF const char *cmha_blas_remedy(void) {
 }
 
 #if defined(__linux__) && !defined(CMHA_NO_FILES)
-/* Frees this thread, which OMP_PROC_BIND and OMP_PLACES have bound to its place before main, for all places:
-   a program executed from it would see that one alone. Returns 0 where that fails. */
+/* Frees this thread of its place (OMP_PROC_BIND), all that an executed program would see. 0: it fails. */
 static int cmha__unbind(void) {
     int done = 1;
 #if defined(_OPENMP) && _OPENMP >= 201511
@@ -3076,40 +3061,58 @@ static size_t cmha__groups(size_t O) { return O / CMHA__GROUP + (O % CMHA__GROUP
 #endif
 #endif /* CMHA__AGAIN */
 
-/* C [MR, NR] = sum over k of a [MR, K] b [K, NR], or, if it adds, C + that sum. a's rows are `row` apart, its
-   steps `step`. Three rows share an address: there are no registers for twelve. */
-CMHA__FUSED static void CMHA__THIS(cmha__gemm_tile)(size_t K, const cmha_real *a, size_t row, size_t step,
-                                                    const cmha_real *b, int adds, cmha_real *C, size_t ldc) {
-    CMHA__FUSE
 #ifdef CMHA__GEMM_VECTORS
-    CMHA__REALS sum[CMHA__GEMM_MR][2], b0, b1, c;
-    const cmha_real *at[CMHA__GEMM_MR / 3 + 1];
-    memset(sum, 0, sizeof sum);
-    for (int g = 0; g * 3 < CMHA__GEMM_MR; g++) at[g] = a + (size_t)g * 3 * row;
-    for (; K > 0; K--, b += CMHA__GEMM_NR) {
-        memcpy(&b0, b, sizeof b0);
-        memcpy(&b1, b + CMHA__GEMM_LANES, sizeof b1);
-        for (int i = 0; i < CMHA__GEMM_MR; i++) {
-            const cmha_real factor = at[i / 3][(size_t)(i % 3) * row];
-            sum[i][0] = sum[i][0] + factor * b0;
-            sum[i][1] = sum[i][1] + factor * b1;
-        }
-        for (int g = 0; g * 3 < CMHA__GEMM_MR; g++) at[g] += step;
+#define CMHA__PANEL_VECTORS (CMHA__REGISTERS / 8) /* of 16 registers 12 hold sums, of 32 24 */
+#define CMHA__PANEL_ROWS 6
+#define CMHA__PANEL_REST 4 /* rows at the end */
+
+/* Computes `rows` rows, `vectors` wide. Inlined with constants and unrolled: the sums are registers. */
+CMHA__INSIDE void CMHA__THIS(cmha__panel_piece)(
+    const int height, const int vectors, const int trans, const cmha__product *p, size_t rows,
+    const cmha_real *A, const cmha_real *B, cmha_real *C) {
+    CMHA__FUSE
+    /* Wherever they lie. A memcpy may stay one, through memory, where a compiler likes short vectors. */
+    typedef cmha_real loose
+        __attribute__((vector_size(CMHA__VECTOR_BYTES), aligned(sizeof(cmha_real)), may_alias));
+    const CMHA__REALS zero = {0};
+    CMHA__REALS sum[12][CMHA__PANEL_VECTORS], b[CMHA__PANEL_VECTORS];
+    const size_t lda = p->lda, ldb = p->ldb;
+    const cmha_real *a[12], alpha = p->alpha;
+    const int fresh = cmha__gemm_fresh(p);
+    CMHA__UNROLL for (int i = 0; i < height; i++) {
+        a[i] = A + ((size_t)i < rows ? (size_t)i : 0) * (trans ? 1 : lda);
+        CMHA__UNROLL for (int w = 0; w < vectors; w++) sum[i][w] = zero;
     }
-    for (int i = 0; i < CMHA__GEMM_MR; i++, C += ldc)
-        for (int w = 0; w < 2; w++) {
-            if (adds) {
-                memcpy(&c, C + w * CMHA__GEMM_LANES, sizeof c);
-                sum[i][w] = sum[i][w] + c;
-            }
-            memcpy(C + w * CMHA__GEMM_LANES, &sum[i][w], sizeof c);
+    for (size_t k = 0; k < p->K; k++, B += ldb) {
+        CMHA__UNROLL for (int w = 0; w < vectors; w++) b[w] = ((const loose *)B)[w];
+        CMHA__UNROLL for (int i = 0; i < height; i++) {
+            const cmha_real factor = a[i][trans ? 0 : k];
+            CMHA__UNROLL for (int w = 0; w < vectors; w++) sum[i][w] = sum[i][w] + factor * b[w];
+            if (trans) a[i] += lda;
         }
+    }
+    CMHA__UNROLL for (int i = 0; i < height; i++) {
+        loose *c = (loose *)(C + (size_t)i * p->ldc);
+        if ((size_t)i >= rows) return;
+        CMHA__UNROLL for (int w = 0; w < vectors; w++)
+            b[w] = c[w], c[w] = fresh ? alpha * sum[i][w] : b[w] + alpha * sum[i][w];
+    }
+}
+#endif
+
+/* C [MR, NR] = a [MR, K] b [K, NR] + beta C, by p K, lda, ldc and beta, 0 or 1. turned: a is transposed. */
+CMHA__FUSED static void CMHA__THIS(cmha__gemm_tile)(const cmha__product *p, int turned, const cmha_real *a,
+                                                    const cmha_real *b, cmha_real *C) {
+#ifdef CMHA__GEMM_VECTORS
+    if (turned) CMHA__THIS(cmha__panel_piece)(CMHA__GEMM_MR, 2, 1, p, CMHA__GEMM_MR, a, b, C);
+    else CMHA__THIS(cmha__panel_piece)(CMHA__GEMM_MR, 2, 0, p, CMHA__GEMM_MR, a, b, C);
 #else
-    for (int i = 0; i < CMHA__GEMM_MR; i++, a += row, C += ldc)
-        for (int j = 0; j < CMHA__GEMM_NR; j++) {
+    size_t row = turned ? 1 : p->lda, step = turned ? p->lda : 1;
+    for (int i = 0; i < CMHA__GEMM_MR; i++, a += row, C += p->ldc)
+        for (size_t j = 0; j < CMHA__GEMM_NR; j++) {
             cmha_real sum = 0;
-            for (size_t k = 0; k < K; k++) sum += a[k * step] * b[k * CMHA__GEMM_NR + (size_t)j];
-            C[j] = adds ? C[j] + sum : sum;
+            for (size_t k = 0; k < p->K; k++) sum += a[k * step] * b[k * CMHA__GEMM_NR + j];
+            C[j] = cmha__gemm_fresh(p) ? sum : C[j] + sum;
         }
 #endif
 }
@@ -3142,15 +3145,16 @@ CMHA__COPY static void CMHA__THIS(cmha__gemm_store)(const cmha__product *p, cons
             C[j] = fresh ? p->alpha * tile[j] : p->alpha * tile[j] + p->beta * C[j];
 }
 
-/* Multiplies A by one packed piece of B [K, N]: a few tiles' rows at a time, so that both A's rows and B's
-   columns are in the level-1 cache. Rows that are contiguous are read where they are. */
+/* Multiplies A by a packed piece of B, some tiles' rows at a time; contiguous ones are read in place. */
 CMHA__COPY static void CMHA__THIS(cmha__gemm_sweep)(const cmha__product *p, const cmha_real *packed) {
     enum { COLUMN = CMHA__GEMM_KC * CMHA__GEMM_MR * (int)sizeof(cmha_real) };
     enum { MB = 24 * 1024 / COLUMN * CMHA__GEMM_MR };
     CMHA__ALIGNED cmha_real strips[CMHA__GEMM_KC * MB];
     CMHA__ALIGNED cmha_real tile[CMHA__GEMM_MR * CMHA__GEMM_NR];
     size_t a_row = p->trans_a ? 1 : p->lda, a_col = p->trans_a ? p->lda : 1;
+    cmha__product one = *p; /* of its tiles */
     const int adds = !cmha__gemm_fresh(p), plain = !(p->alpha != 1) && (!adds || !(p->beta != 1));
+    one.alpha = 1, one.ldb = CMHA__GEMM_NR;
     for (size_t i = 0; i < p->M; i += MB) {
         size_t rows = cmha__min(p->M - i, MB), whole = p->trans_a ? 0 : rows / CMHA__GEMM_MR * CMHA__GEMM_MR;
         const cmha_real *A = p->A + i * a_row;
@@ -3161,10 +3165,10 @@ CMHA__COPY static void CMHA__THIS(cmha__gemm_sweep)(const cmha__product *p, cons
                 size_t n = cmha__min(rows - r, CMHA__GEMM_MR), cols = cmha__min(p->N - j, CMHA__GEMM_NR);
                 const int direct = plain && n == CMHA__GEMM_MR && cols == CMHA__GEMM_NR, there = r < whole;
                 cmha_real *C = p->C + (i + r) * p->ldc + j;
-                CMHA__THIS(cmha__gemm_tile)(p->K, there ? A + r * a_row : strips + (r - whole),
-                                            there ? a_row : 1, there ? a_col : (size_t)MB, packed + j * p->K,
-                                            direct && adds, direct ? C : tile,
-                                            direct ? p->ldc : CMHA__GEMM_NR);
+                one.lda = there ? p->lda : (size_t)MB;
+                one.ldc = direct ? p->ldc : CMHA__GEMM_NR, one.beta = direct && adds;
+                CMHA__THIS(cmha__gemm_tile)(&one, !there, there ? A + r * a_row : strips + (r - whole),
+                                            packed + j * p->K, direct ? C : tile);
                 if (!direct) CMHA__THIS(cmha__gemm_store)(p, tile, n, cols, C);
             }
     }
@@ -3190,46 +3194,8 @@ CMHA__COPY static void CMHA__THIS(cmha__gemm_blocked)(const cmha__product *p) {
     }
 }
 
-/* Small products straight from memory, as the tiles of attention need them: A and B are in the cache already,
-   and packing them, or a call to a BLAS, would take as long as the product. beta is 0 or 1. */
+/* Small products straight from memory, for attention's tiles, which are in the cache. beta is 0 or 1. */
 #ifdef CMHA__GEMM_VECTORS
-#define CMHA__PANEL_VECTORS (CMHA__REGISTERS / 8) /* of 16 registers 12 hold sums, of 32 24 */
-#define CMHA__PANEL_ROWS 6
-#define CMHA__PANEL_REST 4 /* rows at the end */
-
-/* Computes `rows` rows, `vectors` wide. Inlined with constants and unrolled: the sums are registers. */
-CMHA__INSIDE void CMHA__THIS(cmha__panel_piece)(
-    const int height, const int vectors, const int trans, const cmha__product *p, size_t rows,
-    const cmha_real *A, const cmha_real *B, cmha_real *C) {
-    CMHA__FUSE
-    /* Wherever they lie. A memcpy may stay one, through memory, where a compiler likes short vectors. */
-    typedef cmha_real loose
-        __attribute__((vector_size(CMHA__VECTOR_BYTES), aligned(sizeof(cmha_real)), may_alias));
-    const CMHA__REALS zero = {0};
-    CMHA__REALS sum[8][CMHA__PANEL_VECTORS], b[CMHA__PANEL_VECTORS];
-    const size_t lda = p->lda, ldb = p->ldb;
-    const cmha_real *a[8], alpha = p->alpha;
-    const int fresh = cmha__gemm_fresh(p);
-    CMHA__UNROLL for (int i = 0; i < height; i++) {
-        a[i] = A + ((size_t)i < rows ? (size_t)i : 0) * (trans ? 1 : lda);
-        CMHA__UNROLL for (int w = 0; w < vectors; w++) sum[i][w] = zero;
-    }
-    for (size_t k = 0; k < p->K; k++, B += ldb) {
-        CMHA__UNROLL for (int w = 0; w < vectors; w++) b[w] = ((const loose *)B)[w];
-        CMHA__UNROLL for (int i = 0; i < height; i++) {
-            const cmha_real factor = a[i][trans ? 0 : k];
-            CMHA__UNROLL for (int w = 0; w < vectors; w++) sum[i][w] = sum[i][w] + factor * b[w];
-            if (trans) a[i] += lda;
-        }
-    }
-    CMHA__UNROLL for (int i = 0; i < height; i++) {
-        loose *c = (loose *)(C + (size_t)i * p->ldc);
-        if ((size_t)i >= rows) return;
-        CMHA__UNROLL for (int w = 0; w < vectors; w++)
-            b[w] = c[w], c[w] = fresh ? alpha * sum[i][w] : b[w] + alpha * sum[i][w];
-    }
-}
-
 /* Computes all rows of a strip of C, 4, 2 or 1 vectors wide. A constant trans is worth 3 % of attention. */
 CMHA__INSIDE void CMHA__THIS(cmha__panel_strip)(
     const int trans, const cmha__product *p, size_t vectors, size_t column) {
@@ -3749,8 +3715,7 @@ CMHA__HOT(CMHA_DEF, cmha_modulus, (size_t n, const cmha_real *re, const cmha_rea
     for (size_t i = 0; i < n; i++) y[i] = cmha__hypot(re[i], im[i]);
 }
 
-/* Runs a statement for i = 0 .. n - 1, l = i modulo `lanes`. Sums in lanes [l] vectorise without
-   reassociating, and give the same bits on every compiler that does not contract differently. */
+/* Runs a statement for i = 0 .. n - 1, l = i modulo `lanes`: sums in lanes [l] vectorise, with one order. */
 #define CMHA__IN_LANES(lanes, n, STATEMENT)                                             \
     {                                                                                   \
         for (size_t cmha__at = 0; cmha__at < (n) - (n) % lanes; cmha__at += lanes)      \
@@ -4068,8 +4033,7 @@ static void *cmha__record_alloc(cmha_tape *tape, size_t bytes) {
     return memory;
 }
 
-/* Makes a tensor without data. The product of those sizes that are not 0 is limited too, so that an operation
-   may count rows, twice their number or their bytes without a check of its own. */
+/* Makes a tensor without data, small enough that operations count its rows or bytes without checks. */
 static cmha_tensor *cmha__tensor_shaped(cmha_tape *tape, int rank, const size_t *shape) {
     size_t extent = 1;
     if (!tape || tape->status) return NULL;
@@ -4253,8 +4217,7 @@ typedef struct cmha__op {
     int flags;
     int kinds;     /* `kind` lies below; 0 = not read */
     int shared[2]; /* numbers for each of the D channels of inputs 1 and 2 where all rows share them: their
-                      gradients are summed by each thread, then over threads in their order. 0 = they have
-                      rows like input 0 */
+                      gradients are summed by thread, then in order. 0 = they have rows like input 0 */
     size_t kept;   /* of each row, which the forward writes and the backward reads, in bytes */
 } cmha__op;
 
@@ -4422,6 +4385,14 @@ static cmha_tensor *cmha__operate(cmha_tape *tape, const cmha__op *op, int kind,
                                   cmha_tensor *a, cmha_tensor *b, cmha_tensor *c) {
     cmha__call call = cmha__call_of(op, a, b, c);
     call.kind = kind, call.number = number;
+    return cmha__run(tape, &call);
+}
+
+/* Runs a call of one input whose options are a kind, an array of the caller's and whole numbers. */
+static cmha_tensor *cmha__operate_by(cmha_tape *tape, const cmha__op *op, cmha_tensor *x, int kind,
+                                     const void *given, size_t count, uint64_t key) {
+    cmha__call call = cmha__call_of(op, x, NULL, NULL);
+    call.kind = kind, call.given = given, call.count = count, call.key = key;
     return cmha__run(tape, &call);
 }
 
@@ -4601,9 +4572,7 @@ static void cmha__slice_pass(const cmha__call *c) {
 
 CMHA_DEF cmha_tensor *cmha_slice(cmha_tape *tape, cmha_tensor *x, int axis, size_t begin, size_t end) {
     static const cmha__op op = {"slice", cmha__slice_pass, cmha__slice_shape, 1, 0, 0, {0, 0}, 0};
-    cmha__call call = cmha__call_of(&op, x, NULL, NULL);
-    call.kind = axis, call.count = begin, call.key = end;
-    return cmha__run(tape, &call);
+    return cmha__operate_by(tape, &op, x, axis, NULL, begin, end);
 }
 
 /* One number comes of the whole input, by one thread. */
@@ -4635,9 +4604,7 @@ static void cmha__gather_pass(const cmha__call *c) {
 
 CMHA_DEF cmha_tensor *cmha_gather(cmha_tape *tape, cmha_tensor *x, const size_t *index, size_t n) {
     static const cmha__op op = {"gather", cmha__gather_pass, cmha__gather_shape, 1, 0, 0, {0, 0}, 0};
-    cmha__call call = cmha__call_of(&op, x, NULL, NULL);
-    call.given = index, call.count = n;
-    return cmha__run(tape, &call);
+    return cmha__operate_by(tape, &op, x, 0, index, n, 0);
 }
 
 static void cmha__mean_shape(cmha__call *c) {
@@ -4662,9 +4629,7 @@ static void cmha__mean_pass(const cmha__call *c) {
 
 CMHA_DEF cmha_tensor *cmha_mean_tokens(cmha_tape *tape, cmha_tensor *x, const unsigned char *key_mask) {
     static const cmha__op op = {"mean", cmha__mean_pass, cmha__mean_shape, 1, 0, 0, {0, 0}, 0};
-    cmha__call call = cmha__call_of(&op, x, NULL, NULL);
-    call.given = key_mask;
-    return cmha__run(tape, &call);
+    return cmha__operate_by(tape, &op, x, 0, key_mask, 0, 0);
 }
 
 /* Rejects tokens outside [0, V), unless they equal `ignore` where that is allowed. */
@@ -4993,9 +4958,7 @@ CMHA_DEF cmha_tensor *cmha_embedding(cmha_tape *tape, cmha_tensor *weight, const
                                      size_t N) {
     static const cmha__op op = {
         "embedding", cmha__embedding_pass, cmha__embedding_shape, 1, CMHA__UNPACKS, 0, {0, 0}, 0};
-    cmha__call call = cmha__call_of(&op, weight, NULL, NULL);
-    call.given = ids, call.count = B, call.key = N;
-    return cmha__run(tape, &call);
+    return cmha__operate_by(tape, &op, weight, 0, ids, B, N);
 }
 
 /* ---- Common: sublayer, residual + gain * dropout(act(x) W^T + bias) ---- */
@@ -5404,8 +5367,7 @@ CMHA_DEF cmha_tensor *cmha_cross_entropy(cmha_tape *tape, cmha_tensor *logits, c
 }
 
 /* Sweeps once over the rows: the losses, and with `back` the gradients of in = x, weight, bias for that
-   cotangent of the mean. Holds some rows of logits at a time: of few tokens or a small vocabulary all, at
-   least 256 even if they are long, because each chunk reads and writes the gradient of the weight once. */
+   cotangent. At least 256 rows of logits at a time: each time the weight's gradient is read and written. */
 static void cmha__projection_sweep(cmha_tape *tape, const cmha__entropy *s, cmha_tensor *const *in, int back,
                                    cmha_real cotangent) {
     const cmha_tensor *x = in[0], *w = in[1], *bias = in[2];
@@ -5444,9 +5406,8 @@ static cmha_status cmha__projection_backward(cmha_tape *tape, cmha_record *r) {
     return tape->status;
 }
 
-/* Does what cmha_linear_cross_entropy does. `early`, if not 0, is the cotangent that the backward will come
-   with: the gradients are passed on at once, from the logits that are just there. (With another cotangent the
-   backward makes up for the difference; without one they are wrong: for passes of the library's own.) */
+/* `early`, if not 0, is the cotangent that the backward will come with: gradients are passed on at once,
+   while the logits are there. The backward makes up for another one; without it they are wrong. */
 static cmha_tensor *cmha__linear_cross_entropy(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight,
                                                cmha_tensor *bias, const int32_t *targets, int32_t ignore,
                                                const cmha_real *class_weights, cmha_real early) {
@@ -5504,9 +5465,7 @@ static cmha_tensor *cmha__number_loss(cmha_tape *tape, cmha_tensor *x, const cmh
                                       int skips) {
     static const cmha__op op = {
         "squared_error", cmha__numbers_pass, cmha__numbers_shape, 1, 0, 0, {0, 0}, sizeof(size_t)};
-    cmha__call call = cmha__call_of(&op, x, NULL, NULL);
-    call.given = targets, call.kind = gaussian, call.count = (size_t)skips;
-    return cmha__run(tape, &call);
+    return cmha__operate_by(tape, &op, x, gaussian, targets, (size_t)skips, 0);
 }
 
 CMHA_DEF cmha_tensor *cmha_squared_error(cmha_tape *tape, cmha_tensor *x, const cmha_real *targets) {
@@ -6858,9 +6817,8 @@ CMHA_FIT void cmha_route_backward(const size_t *plan, const cmha_real *gate, con
     }
 }
 
-/* ---- Mixture of experts: the experts. Rows of planes [n, 2I] are also a real [2n, I], and W x = Wr x + Wi
-        (i x): with a copy of x times i, two real products that take the planes of W as they are stored. So an
-        expert with few tokens pays for nothing but one reading of its weights. ---- */
+/* ---- Mixture of experts: the experts. Rows of planes [n, 2I] are also a real [2n, I]; W x = Wr x + Wi (i x)
+        is two real products with a copy of x times i, by planes of W as they lie, each read once. ---- */
 
 /* to [n, 2D] = x i, or with sign = -1 x (-i). */
 CMHA__HOT(static, cmha__times_i, (const cmha_real *x, size_t n, size_t D, cmha_real sign, cmha_real *to),
@@ -7005,8 +6963,7 @@ CMHA_DEF void cmha_experts_forward(const cmha_experts_args *a, const cmha_expert
     cmha__experts_run(&m, z, y, scratch);
 }
 
-/* Fills the arrays of one piece and adds to dgate; own gets [n, 2F]. The gate's gradient needs no output of
-   the expert: <dy, W2 act + b2> = <W2^H dy, act> + <dy, b2>. */
+/* Fills a piece's arrays, adds to dgate <dy, W2 act + b2> = <W2^H dy, act> + <dy, b2>. own gets [n, 2F]. */
 static void cmha__expert_backward(const cmha__mixture *m) {
     size_t D = m->a->D, F = m->a->F, n = m->n, wide = 2 * m->first * D, hide = 2 * m->first * F;
     const cmha_real *hidden = m->a->hidden + hide;
@@ -7241,9 +7198,7 @@ static void cmha__balance_pass(const cmha__call *c) {
 CMHA_DEF cmha_tensor *cmha_balance(cmha_tape *tape, cmha_tensor *logits, size_t top,
                                    const unsigned char *key_mask) {
     static const cmha__op op = {"balance", cmha__balance_pass, cmha__balance_shape, 1, 0, 0, {0, 0}, 0};
-    cmha__call call = cmha__call_of(&op, logits, NULL, NULL);
-    call.given = key_mask, call.count = top;
-    return cmha__run(tape, &call);
+    return cmha__operate_by(tape, &op, logits, 0, key_mask, top, 0);
 }
 
 /* ---- Retrieval: the knowledge base ---- */
@@ -8854,9 +8809,8 @@ CMHA_DEF void cmha_attention_forward(const cmha_attention_args *args, const cmha
     cmha__each_head(&x, cmha__forward_terms);
 }
 
-/* One term's backward: into the head's feature gradients and, folded back to (Re q, Im q), into fold. Output
-   and cotangent are in place where the values are real; else the term's own output, which is y itself where
-   there is one term and is computed again where there are several, and the mixed cotangent. */
+/* One term's backward, into the head's feature gradients and, folded back to (Re q, Im q), into fold. Of
+   complex values it takes the term's own output: y if there is one term, else computed again. */
 static void cmha__backward_term(cmha__head *h, const cmha__term *term, int count) {
     const cmha_attention_args *a = h->args;
     const cmha_attention_views *x = h->call->views;
@@ -8955,9 +8909,8 @@ CMHA_FIT void cmha_attention_backward(const cmha_attention_args *args, const cmh
 
 /* ---- The linear core ---- */
 
-/* One head, and a thread's scratch for up to 64 of its rows at a time. F features, C real value channels, W =
-   C + 1 with the column of ones that makes the denominator. CoPE's outputs other than REAL also need Im Num,
-   the sum for a second form of the query; its rows stand below those of the first. */
+/* One head, and a thread's scratch for 64 rows at a time. F features, C real value channels, W = C + 1 with
+   the denominator's ones. CoPE's outputs but REAL need Im Num: rows of a second form below. */
 typedef struct cmha__linear_head {
     const cmha_linear_args *a;
     cmha_attention_views x; /* data: of this head */
@@ -9342,6 +9295,7 @@ typedef struct cmha__lag_head {
 /* Deals a thread's scratch out and returns how much it is; base NULL only counts. The table has the twiddles
    of all stages, for shorter transforms too: exp(-i pi k / h), k < h, is at 2 h + k, its sine at 3 h + k. */
 static size_t cmha__lag_open(const cmha_lag_args *a, cmha_real *base, cmha__lag_head *h) {
+    double **rows[] = {&h->weight, &h->total, &h->dlags, &h->pairs, &h->score};
     size_t m = cmha__fft_length(a->n), used = 0;
     memset(h, 0, sizeof *h);
     h->a = a;
@@ -9350,11 +9304,7 @@ static size_t cmha__lag_open(const cmha_lag_args *a, cmha_real *base, cmha__lag_
     h->sum = cmha__deal_doubles(base, &used, 2 * m);
     h->g = cmha__deal_doubles(base, &used, 2 * m * CMHA__FFT_LANES);
     h->z = cmha__deal_doubles(base, &used, 2 * m * CMHA__FFT_LANES);
-    h->weight = cmha__deal_doubles(base, &used, a->n);
-    h->total = cmha__deal_doubles(base, &used, a->n);
-    h->dlags = cmha__deal_doubles(base, &used, a->n);
-    h->pairs = cmha__deal_doubles(base, &used, a->n);
-    h->score = cmha__deal_doubles(base, &used, a->n);
+    for (int i = 0; i < 5; i++) *rows[i] = cmha__deal_doubles(base, &used, a->n);
     h->done = (unsigned char *)cmha__deal_bytes(base, &used, a->n);
     for (size_t i = 1; base && i < m; i *= 2)
         for (size_t k = 0; k < i; k++) {
@@ -9589,8 +9539,7 @@ static void cmha__lag_denominators(const cmha__lag_head *h) {
     if (h->mask) cmha__lag_masked(h, h->total, h->hi, 1, h->total);
 }
 
-/* The whole backward of a head: rows back to dv and, as only ratios of weights enter y, by weight * dweight
-   to dlags; these by way of the scores to q and k, each of which gets what stands opposite, filtered. */
+/* A head's backward: to dv and, as only ratios of weights enter y, by weight * dweight to dlags, q and k. */
 static void cmha__lag_backward(cmha__lag_head *h) {
     double factor = (double)h->a->temp / sqrt((double)(h->a->d ? h->a->d : 1));
     const cmha_attention_views *x = &h->x;
@@ -9994,9 +9943,8 @@ static cmha_real *cmha__pcl_logits(const cmha_pcl_args *a, const cmha_real *q, c
     return S + row * N;
 }
 
-/* Turns a row of logits, padding taken out, into exp(logit - top), its positive into 0; returns the sum. top:
-   the largest logit, or given. With the positive apart nothing cancels: the loss is log(1 + others), and the
-   gradient of the positive's logit minus the others' sum, however small they are. */
+/* Turns logits, padding taken out, into exp(logit - top), the positive's into 0; returns the sum. top: the
+   largest, or given. With the positive apart nothing cancels: the loss is log(1 + others). */
 static cmha_real cmha__pcl_others(const cmha_pcl_args *a, size_t positive, int find, cmha_real *top,
                                   cmha_real *row) {
     for (size_t j = 0; a->valid && j < a->N; j++)
