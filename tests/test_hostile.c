@@ -854,10 +854,9 @@ static void appetites(void) {
     CHECK(heap.bytes == before);
 }
 
-/* ---- tokens, tables, vocabularies ---- */
+/* ---- tokens, tables ---- */
 
 static void texts(void) {
-    static const char tokens[] = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n";
     static const struct {
         const char *what, *bytes;
         size_t n;
@@ -873,15 +872,9 @@ static void texts(void) {
     clock_t start = clock();
     for (i = 0; i < sizeof tables / sizeof *tables; i++) {
         put(path_of("table"), tables[i].bytes, tables[i].n);
-        if (tables[i].n) refused(tables[i].what, path_of("table"), 6, 8);
+        if (tables[i].n) refused(tables[i].what, path_of("table"), 6, 7);
         else CHECK(read_table(path_of("table"))); /* no rows, which is no failure */
     }
-    for (i = 0; i < sizeof tokens - 1; i++) {
-        put(path_of("vocab"), tokens, i);
-        if (i != sizeof tokens - 2) refused("a vocabulary cut short", path_of("vocab"), 7, 8);
-    }
-    put(path_of("vocab"), tokens, sizeof tokens - 1);
-    CHECK_THAT(read_vocabulary(path_of("vocab")), "%s", error);
     put(path_of("odd"), "", 0);
     refused("no tokens", path_of("odd"), 5, 6);
     for (i = 1; i < 8; i++) {
@@ -891,7 +884,7 @@ static void texts(void) {
     }
     memset(big, '\t', n); /* a line of millions of columns */
     put(path_of("table"), big, n);
-    refused("a line of tabs", path_of("table"), 6, 8);
+    refused("a line of tabs", path_of("table"), 6, 7);
     memset(big, '\n', n), memcpy(big, "label\tx\n", 8);
     put(path_of("table"), big, n);
     CHECK(text_table_load(&t, path_of("table"), n, names, 2, error) && t.rows == 0 && t.skipped == 0);
@@ -1127,7 +1120,7 @@ static void clean_up(void) {
     static const char *const names[] = {"model",   "whole",    "header",  "length",     "deep",   "crowd",
                                         "altered", "cut",      "flipped", "shrinks",    "tokens", "fifo",
                                         "itself",  "dangling", "piped",   "two\nlines", "secret", "table",
-                                        "vocab",   "odd",      "old",     "hole",       "base",   "device",
+                                        "odd",      "old",     "hole",       "base",   "device",
                                         "packed"};
     size_t i;
     for (i = 0; i < sizeof names / sizeof *names; i++) remove(path_of(names[i]));
