@@ -65,6 +65,7 @@ typedef struct tokenizer_trie {
     tokenizer_edge *edges; /* [n_edges, a power of two] */
     int32_t *ids;          /* [nodes]: what ends here, -1: nothing */
     size_t n_edges, nodes, room;
+    unsigned char begins[256]; /* does anything begin with this byte? */
 } tokenizer_trie;
 
 /* One normalizer, pre-tokenizer or decoder. What the numbers mean is their kind's. */
@@ -326,6 +327,7 @@ static inline int tokenizer_trie_grow(tokenizer_trie *t) {
 static inline int tokenizer_trie_add(tokenizer_trie *t, const char *s, size_t n, int32_t id) {
     uint32_t node = 0;
     if (!tokenizer_trie_grow(t)) return 0;
+    if (n) t->begins[(unsigned char)*s] = 1;
     for (size_t i = 0; i < n; i++) {
         tokenizer_edge *edge;
         if (!tokenizer_trie_grow(t)) return 0;
@@ -1176,6 +1178,7 @@ static inline int tokenizer_next_added(const tokenizer *t, const tokenizer_trie 
         uint32_t node = 0;
         const tokenizer_added *a;
         int hit = -1;
+        if (!trie->begins[(unsigned char)s[at]]) continue;
         for (i = end = at; i < n && (node = tokenizer_walk(trie, node, s[i])) != 0;)
             if (i++, trie->ids[node] >= 0) hit = trie->ids[node], end = i;
         if (hit < 0) continue;
@@ -2071,6 +2074,24 @@ static inline void tokenizer_name_specials(tokenizer *t) {
     if (t->mask < 0) t->mask = tokenizer_named(t, mask);
 }
 
+/* Where the names of the special tokens do not tell which is what, the model has "special_ids". */
+enum { TOKENIZER_ROLES = 7 };
+
+static inline int32_t *tokenizer_role(tokenizer *t, int which, const char **name) {
+    static const char *const names[] = {"bos", "eos", "pad", "unk", "cls", "sep", "mask"};
+    int32_t *const ids[] = {&t->bos, &t->eos, &t->pad, &t->unk, &t->cls, &t->sep, &t->mask};
+    *name = names[which];
+    return ids[which];
+}
+
+static inline void tokenizer_read_roles(tokenizer *t, const cJSON *roles) {
+    const char *name;
+    for (int i = 0; i < TOKENIZER_ROLES; i++) {
+        int32_t *id = tokenizer_role(t, i, &name), given = tokenizer_whole(tokenizer_field(roles, name));
+        if (i != 3 && given >= 0 && (size_t)given < t->size) *id = given; /* the unknown one is the model's */
+    }
+}
+
 /* FNV-1a, which is the same on every machine */
 static inline void tokenizer_feed(uint64_t *hash, const char *s, size_t n) {
     for (size_t i = 0; i < n; i++) *hash = (*hash ^ (unsigned char)s[i]) * 0x100000001B3u;
@@ -2098,7 +2119,8 @@ static inline void tokenizer_identify(tokenizer *t) {
     static const char *const kinds[] = {"bpe", "wordpiece", "unigram"};
     uint64_t h = 0xCBF29CE484222325u, bits;
     const uint64_t numbers[] = {(uint64_t)t->kind, (uint64_t)t->byte_level, (uint64_t)t->byte_fallback,
-                                (uint64_t)t->fuse_unk, (uint64_t)t->ignore_merges, (uint64_t)t->word_most,
+                                (uint64_t)t->fuse_unk, (uint64_t)t->ignore_merges, (uint64_t)t->ties,
+                                (uint64_t)t->word_most,
                                 (uint64_t)t->unk + 1, t->size, t->n_merges, t->n_added, t->before.n, t->after.n};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) tokenizer_feed_number(&h, numbers[i]);
     tokenizer_feed_text(&h, t->prefix, t->prefix ? strlen(t->prefix) : 0);
@@ -2161,8 +2183,8 @@ static inline int tokenizer_find_cuts(const tokenizer *t) {
 static inline int tokenizer_read_model(tokenizer *t, const cJSON *model, char *error) {
     static const char *const types[] = {"BPE", "WordPiece", "Unigram", NULL};
     static const char *const fields[] = {
-        "type dropout unk_token continuing_subword_prefix end_of_word_suffix fuse_unk byte_fallback ignore_merges merges_tie ",
-        "type unk_token continuing_subword_prefix max_input_chars_per_word ", "type unk_id byte_fallback "};
+        "type dropout unk_token continuing_subword_prefix end_of_word_suffix fuse_unk byte_fallback ignore_merges merges_tie special_ids ",
+        "type unk_token continuing_subword_prefix max_input_chars_per_word special_ids ", "type unk_id byte_fallback special_ids "};
     const char *type = tokenizer_string(model, "type"), *text, *stranger;
     const cJSON *dropout = tokenizer_field(model, "dropout");
     size_t n;
@@ -2256,6 +2278,7 @@ static inline int tokenizer_assemble(tokenizer *t, const cJSON *outline, tokeniz
         if ((size_t)id >= t->size) return tokenizer_fail(error, "the post-processor adds the token %ld, which there is not", (long)id);
     }
     tokenizer_name_specials(t);
+    tokenizer_read_roles(t, tokenizer_field(model, "special_ids"));
     tokenizer_identify(t);
     t->cuts = tokenizer_find_cuts(t);
     t->outline = cJSON_PrintUnformatted(outline);
@@ -2502,10 +2525,10 @@ typedef struct tokenizer_pre { const char *names, *pattern; int nfc, digits, ign
 
 static inline const tokenizer_pre *tokenizer_find_pre(const char *name, size_t n) {
     static const tokenizer_pre rows[] = {
-        {" gpt-2 phi-2 jina-v2-es jina-v2-de ", "gpt2", 0, 0, 0, 0},
+        {" gpt-2 phi-2 mpt olmo jais jina-v2-es jina-v2-de ", "gpt2", 0, 0, 0, 0},
         {" llama-bpe llama3 llama-v3 ", "llama3", 0, 0, 1, 1}, {" smaug-bpe dbrx ", "llama3", 0, 0, 0, 0},
         {" qwen2 deepseek-r1-qwen ", "qwen2", 1, 0, 0, 0}, {" gpt-4o llama4 ", "o200k", 0, 0, 0, 0},
-        {" smollm ", "gpt2", 0, 1, 0, 0}};
+        {" smollm starcoder refact command-r codeshell exaone minerva-7b ", "gpt2", 0, 1, 0, 0}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         for (const char *at = rows[i].names; n && (at = strchr(at, ' ')) != NULL && at[1]; at++)
             if (!strncmp(at + 1, name, n) && at[n + 1] == ' ') return rows + i;
@@ -2573,6 +2596,7 @@ static inline int tokenizer_gguf_unigram(cJSON *outline, const gguf_file *g) {
     static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     const gguf_value *map = gguf_find(g, "tokenizer.ggml.precompiled_charsmap");
     cJSON *steps = tokenizer_json_steps(outline, "normalizer", "normalizers"), *one;
+    int front = tokenizer_gguf_number(g, "tokenizer.ggml.add_space_prefix", 1) != 0;
     if (map && map->type == GGUF_ARRAY && map->count && gguf_width(map->of) == 1) {
         size_t n = (size_t)map->count, i;
         char *text = (char *)malloc(n / 3 * 4 + 8), *out = text;
@@ -2595,11 +2619,14 @@ static inline int tokenizer_gguf_unigram(cJSON *outline, const gguf_file *g) {
             !(pattern = cJSON_AddObjectToObject(one, "pattern")) || !cJSON_AddStringToObject(pattern, "Regex", " {2,}") ||
             !cJSON_AddStringToObject(one, "content", " ")) return 0;
     }
-    one = tokenizer_outline(tokenizer_gguf_number(g, "tokenizer.ggml.add_space_prefix", 1)
-              ? "{'type':'Metaspace','replacement':'\xE2\x96\x81','prepend_scheme':'always','split':true}"
-              : "{'type':'Metaspace','replacement':'\xE2\x96\x81','prepend_scheme':'never','split':true}");
-    if (!one || !cJSON_AddItemToObject(outline, "pre_tokenizer", one)) return 0;
-    one = cJSON_Duplicate(one, 1);
+    if (front && !cJSON_AddItemToArray(steps, tokenizer_outline("{'type':'Prepend','prepend':'\xE2\x96\x81'}"))) return 0;
+    one = tokenizer_outline("{'type':'Replace','pattern':{'String':' '},'content':'\xE2\x96\x81'}");
+    if (!cJSON_AddItemToArray(steps, one)) return 0;
+    one = tokenizer_outline(
+        front ? "{'type':'Sequence','decoders':[{'type':'Replace','pattern':{'String':'\xE2\x96\x81'},'content':' '},"
+                "{'type':'ByteFallback'},{'type':'Fuse'},{'type':'Strip','content':' ','start':1,'stop':0}]}"
+              : "{'type':'Sequence','decoders':[{'type':'Replace','pattern':{'String':'\xE2\x96\x81'},'content':' '},"
+                "{'type':'ByteFallback'},{'type':'Fuse'}]}");
     return one && cJSON_AddItemToObject(outline, "decoder", one);
 }
 
@@ -2981,6 +3008,27 @@ static inline int tokenizer_put_node(tokenizer_bytes *out, const char *name, con
     return done;
 }
 
+/* Appends "special_ids", unless the names of the special tokens say the same. */
+static inline int tokenizer_put_roles(tokenizer_bytes *out, const tokenizer *t) {
+    tokenizer had = *t, named = *t;
+    const char *name;
+    char number[64];
+    int differ = 0, first = 1;
+    for (int i = 0; i < TOKENIZER_ROLES; i++)
+        if (i != 3) *tokenizer_role(&named, i, &name) = -1;
+    tokenizer_name_specials(&named);
+    for (int i = 0; i < TOKENIZER_ROLES; i++)
+        differ |= *tokenizer_role(&had, i, &name) >= 0 && *tokenizer_role(&had, i, &name) != *tokenizer_role(&named, i, &name);
+    if (differ && !tokenizer_put_text(out, "\"special_ids\":{")) return 0;
+    for (int i = 0; differ && i < TOKENIZER_ROLES; i++) {
+        int32_t id = *tokenizer_role(&had, i, &name);
+        if (id < 0) continue;
+        snprintf(number, sizeof number, "%s\"%s\":%ld", first ? "" : ",", name, (long)id), first = 0;
+        if (!tokenizer_put_text(out, number)) return 0;
+    }
+    return !differ || tokenizer_put_text(out, "},\n");
+}
+
 /* Appends the tokenizer as the text of a tokenizer.json. */
 static inline int tokenizer_write(const tokenizer *t, tokenizer_bytes *out, char *error) {
     static const char *const names[][2] = {
@@ -2994,10 +3042,11 @@ static inline int tokenizer_write(const tokenizer *t, tokenizer_bytes *out, char
                tokenizer_put_node(out, names[i][0], tokenizer_field(outline, names[i][0]), names[i][1]);
     done = done && tokenizer_put_text(out, ",\n\"model\":{");
     for (field = model ? model->child : NULL; done && field; field = field->next)
-        if (strcmp(field->string, "merges_tie"))
+        if (strcmp(field->string, "merges_tie") && strcmp(field->string, "special_ids"))
             done = tokenizer_put_node(out, field->string, field, "null") && tokenizer_put_text(out, ",\n");
     if (t->ties) done = done && tokenizer_put_text(out, "\"merges_tie\":true,\n");
     cJSON_Delete(outline);
+    done = done && tokenizer_put_roles(out, t);
     if (!done || !tokenizer_put_text(out, "\"vocab\":")) return tokenizer_no_memory(error);
     if (!tokenizer_put_vocabulary(out, t, error)) return 0;
     if (t->kind == TOKENIZER_BPE)

@@ -17,10 +17,11 @@ text=../shared/data/wikitext-2/valid.txt
 for split in gpt2 llama3 qwen2 none; do
     "$B/tokens" train --size 2000 --special '<|endoftext|>' --split $split --out "$W/try/trained_$split.json" $text || exit 1
 done
+${CC:-cc} -O2 -I. tests/peers.c -o "$W/peers" -lutf8proc -lcjson -lm || exit 1
 {
-    if command -v node > "$W/log" 2>&1; then node tests/peers.js "$B/tokens" "$W/try"
-    else echo 'SKIP node is not installed (apt-get install nodejs)'; echo '0 passed, 0 failed, 1 skipped'; fi
-    if command -v "$PYTHON" > "$W/log" 2>&1; then "$PYTHON" tests/peers.py "$B/tokens" "$W/models"
+    if command -v "$PYTHON" > "$W/log" 2>&1; then "$PYTHON" tests/peers.py "$W/peers" "$W/models"
     else echo 'SKIP python3 is not installed'; echo '0 passed, 0 failed, 1 skipped'; fi
+    if command -v node > "$W/log" 2>&1; then node tests/peers.js "$W/peers" "$W/try" "$W/models"
+    else echo 'SKIP node is not installed (apt-get install nodejs)'; echo '0 passed, 0 failed, 1 skipped'; fi
 } | awk '/^[0-9]+ passed/ { p += $1; f += $3; s += $5; next } { print }
          END { printf "%d passed, %d failed, %d skipped\n", p, f, s; exit f > 0 || !p && !s }'

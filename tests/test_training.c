@@ -767,7 +767,7 @@ static void hidden_tokens(void) {
 static void wide_tokens(void) {
     static const uint16_t two[3] = {1, 65535, 258};
     static const uint32_t four[2] = {70000, 5};
-    cmha_tokens a = {two, 3, 2, NULL, 6}, b = {four, 2, 4, NULL, 8}, p = cmha_tokens_part(&a, 1, 3);
+    cmha_tokens a = {two, 3, 2, NULL, 6, 0}, b = {four, 2, 4, NULL, 8, 0}, p = cmha_tokens_part(&a, 1, 3);
     CHECK(cmha_tokens_at(&a, 1) == 65535 && cmha_tokens_at(&b, 0) == 70000 && p.count == 2 &&
           cmha_tokens_at(&p, 1) == 258);
 }

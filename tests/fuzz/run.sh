@@ -19,9 +19,11 @@ fi
 $CLANG $FLAGS $CHECKS -fsanitize=fuzzer-no-link -c tests/fuzz/files.c -o "$F/files.o" || exit 1
 # fuzz NAME: builds and runs one; leaves NAME.log and, if it finds something, NAME.found
 fuzz() {
+    libs=
+    case $1 in tokeni*) libs='-lutf8proc -lcjson';; esac
     rm -f "$F/$1.found" && mkdir -p "$F/corpus/$1"
     # shellcheck disable=SC2086
-    if ! $CLANG $FLAGS $CHECKS -fsanitize=fuzzer "tests/fuzz/$1.c" "$F/files.o" -lm -o "$F/$1" > "$F/$1.log" 2>&1; then
+    if ! $CLANG $FLAGS $CHECKS -fsanitize=fuzzer "tests/fuzz/$1.c" "$F/files.o" $libs -lm -o "$F/$1" > "$F/$1.log" 2>&1; then
         echo compile > "$F/$1.found"
     elif ! "$F/$1" "$F/corpus/$1" "tests/fuzz/corpus/$1" -max_total_time="$SECONDS_EACH" -max_len=8192 -timeout=10 \
         -rss_limit_mb=2048 -print_final_stats=1 -artifact_prefix="$F/$1-" > "$F/$1.log" 2>&1; then
