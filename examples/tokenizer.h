@@ -226,7 +226,8 @@ static inline int tokenizer_space(int32_t c) {
     return c == 0x85 || tokenizer_in(c, UTF8PROC_CATEGORY_ZS, UTF8PROC_CATEGORY_ZP);
 }
 static inline int tokenizer_punctuation(int32_t c) {
-    if (c < 128) return (c > 32 && c < 48) || (c > 57 && c < 65) || (c > 90 && c < 97) || (c > 122 && c < 127);
+    if (c < 128)
+        return (c > 32 && c < 48) || (c > 57 && c < 65) || (c > 90 && c < 97) || (c > 122 && c < 127);
     return tokenizer_in(c, UTF8PROC_CATEGORY_PC, UTF8PROC_CATEGORY_PO);
 }
 /* \w: letters, marks, numbers that count or are letters, connectors, and the letters among the symbols */
@@ -243,8 +244,8 @@ static inline int tokenizer_dropped(int32_t c) {
 }
 static inline int tokenizer_ideograph(int32_t c) {
     return (c >= 0x4E00 && c <= 0x9FFF) || (c >= 0x3400 && c <= 0x4DBF) || (c >= 0x20000 && c <= 0x2A6DF) ||
-           (c >= 0x2A700 && c <= 0x2B73F) || (c >= 0x2B740 && c <= 0x2B81F) || (c >= 0x2B920 && c <= 0x2CEAF) ||
-           (c >= 0xF900 && c <= 0xFAFF) || (c >= 0x2F800 && c <= 0x2FA1F);
+           (c >= 0x2A700 && c <= 0x2B73F) || (c >= 0x2B740 && c <= 0x2B81F) ||
+           (c >= 0x2B920 && c <= 0x2CEAF) || (c >= 0xF900 && c <= 0xFAFF) || (c >= 0x2F800 && c <= 0x2FA1F);
 }
 
 /* ---- Tables ---- */
@@ -381,13 +382,15 @@ typedef struct tokenizer_work {
     tokenizer_path *paths;
     size_t n_symbols, n_heap, n_paths;
     tokenizer_cached *cache;   /* [TOKENIZER_CACHE] or NULL */
-    int (*piece)(void *user, const char *s, size_t n); /* gets each piece instead of encoding it; 0: no memory */
+    int (*piece)(void *user, const char *s,
+                 size_t n); /* gets each piece instead of encoding it; 0: no memory */
     void *user;
 } tokenizer_work;
 
 static inline void tokenizer_work_close(tokenizer_work *w) {
     for (int i = 0; i < 4; i++) free(w->text[i].at);
-    free(w->spans[0].at), free(w->spans[1].at), free(w->symbols), free(w->heap), free(w->paths), free(w->cache);
+    free(w->spans[0].at), free(w->spans[1].at), free(w->symbols), free(w->heap), free(w->paths),
+        free(w->cache);
     memset(w, 0, sizeof *w);
 }
 
@@ -403,6 +406,14 @@ static inline int tokenizer_put_span(tokenizer_spans *s, size_t at, size_t n) {
 }
 
 /* ---- One word: BPE ---- */
+
+/* Has every one of these bytes a token <0xNN>, to be used where there is none of the whole? */
+static inline int tokenizer_falls_back(const tokenizer *t, const char *s, size_t n) {
+    if (!t->byte_fallback) return 0;
+    for (size_t i = 0; i < n; i++)
+        if (t->fallback[(unsigned char)s[i]] < 0) return 0;
+    return 1;
+}
 
 /* The symbols of a word before any merge: bytes or characters. Returns how many, 0 with the error line. */
 static inline int tokenizer_symbols(const tokenizer *t, tokenizer_work *w, const char *s, size_t n,
@@ -425,10 +436,11 @@ static inline int tokenizer_symbols(const tokenizer *t, tokenizer_work *w, const
             id = tokenizer_find(t, name, (size_t)length);
         }
         if (id >= 0) unknown = 0, w->symbols[used++].id = id;
-        else if (t->byte_fallback && t->fallback[(unsigned char)s[at]] >= 0) {
+        else if (tokenizer_falls_back(t, s + at, step)) {
             for (size_t i = 0; i < step; i++) w->symbols[used++].id = t->fallback[(unsigned char)s[at + i]];
         } else if (t->unk < 0) {
-            return tokenizer_fail(error, "there is no token for the byte 0x%02X, and none for what is unknown",
+            return tokenizer_fail(error,
+                                  "there is no token for the byte 0x%02X, and none for what is unknown",
                                   (unsigned)(unsigned char)s[at]);
         } else if (!unknown || !t->fuse_unk) unknown = 1, w->symbols[used++].id = t->unk;
     }
@@ -509,7 +521,8 @@ static inline void tokenizer_merge_short(const tokenizer *t, tokenizer_work *w, 
             if (rank[i] < rank[best]) best = i;
         if (n < 2 || rank[best] == UINT32_MAX) break;
         s[best].id = into[best];
-        for (n--, i = best + 1; i < n; i++) s[i].id = s[i + 1].id, rank[i] = rank[i + 1], into[i] = into[i + 1];
+        for (n--, i = best + 1; i < n; i++)
+            s[i].id = s[i + 1].id, rank[i] = rank[i + 1], into[i] = into[i + 1];
         for (i = best ? best - 1 : 0; i <= best && i + 1 < n; i++) {
             const tokenizer_pair *pair = tokenizer_pair_of(t, s[i].id, s[i + 1].id);
             rank[i] = pair->key ? pair->rank : UINT32_MAX, into[i] = pair->id;
@@ -566,11 +579,11 @@ static inline int tokenizer_wordpiece(const tokenizer *t, const char *s, size_t 
 /* What was put together from characters without a token: a token after all, its bytes, or one unknown one. */
 static inline int tokenizer_unknown(const tokenizer *t, const char *s, size_t n, tokenizer_ids *ids,
                                     char *error) {
-    int bytes = t->byte_fallback;
+    int bytes = tokenizer_falls_back(t, s, n);
     int32_t id = tokenizer_find(t, s, n);
     if (id >= 0) return tokenizer_put_id(ids, id) || tokenizer_no_memory(error);
-    for (size_t i = 0; i < n; i++) bytes = bytes && t->fallback[(unsigned char)s[i]] >= 0;
-    if (!bytes && t->unk < 0) return tokenizer_fail(error, "a character is unknown, and there is no token for that");
+    if (!bytes && t->unk < 0)
+        return tokenizer_fail(error, "a character is unknown, and there is no token for that");
     for (size_t i = 0; i < (bytes ? n : 1); i++)
         if (!tokenizer_put_id(ids, bytes ? t->fallback[(unsigned char)s[i]] : t->unk))
             return tokenizer_no_memory(error);
@@ -764,7 +777,8 @@ static inline size_t tokenizer_blanks(const char *s, size_t n, int how) {
 static inline size_t tokenizer_match(const char *s, size_t n, int how) {
     int32_t c, next = -1;
     size_t length = tokenizer_char(s, n, &c), end, lead = 0;
-    if (*s == '\'' && !(how & TOKENIZER_CASES) && (end = tokenizer_contraction(s, n, how & TOKENIZER_ANY_CASE)))
+    if (*s == '\'' && !(how & TOKENIZER_CASES) &&
+        (end = tokenizer_contraction(s, n, how & TOKENIZER_ANY_CASE)))
         return end;
     if (length < n) tokenizer_char(s + length, n - length, &next);
     if (how & TOKENIZER_ANY_LEAD) {
@@ -776,10 +790,12 @@ static inline size_t tokenizer_match(const char *s, size_t n, int how) {
     } else if (tokenizer_number(c) || (c == ' ' && length < n && tokenizer_number(next))) {
         return tokenizer_run(s, c == ' ', n, tokenizer_number, SIZE_MAX);
     }
-    if (tokenizer_space(c) && !(c == ' ' && length < n && tokenizer_sign(next))) return tokenizer_blanks(s, n, how);
+    if (tokenizer_space(c) && !(c == ' ' && length < n && tokenizer_sign(next)))
+        return tokenizer_blanks(s, n, how);
     end = tokenizer_run(s, c == ' ', n, tokenizer_sign, SIZE_MAX);
     if (how & TOKENIZER_LINE_ENDS)
-        while (end < n && (s[end] == '\n' || s[end] == '\r' || (s[end] == '/' && how & TOKENIZER_CASES))) end++;
+        while (end < n && (s[end] == '\n' || s[end] == '\r' || (s[end] == '/' && how & TOKENIZER_CASES)))
+            end++;
     return end;
 }
 
@@ -807,8 +823,9 @@ static inline void tokenizer_order_marks(int32_t *c, int32_t *room, size_t n) {
             size_t left = from, mid = n - from < run ? n : from + run, right = mid,
                    end = n - mid < run ? n : mid + run;
             for (size_t i = from; i < end; i++) {
-                int second = left == mid || (right < end && utf8proc_get_property(c[right])->combining_class <
-                                                                utf8proc_get_property(c[left])->combining_class);
+                int second =
+                    left == mid || (right < end && utf8proc_get_property(c[right])->combining_class <
+                                                       utf8proc_get_property(c[left])->combining_class);
                 room[i] = second ? c[right++] : c[left++];
             }
         }
@@ -856,7 +873,8 @@ static inline int tokenizer_normal_form(tokenizer_bytes *out, const char *s, siz
     int32_t c;
     while (at < n) {
         length = tokenizer_char(s + at, n - at, &c);
-        if (c < 0 && (!tokenizer_put_normal(out, s + from, at - from, kind) || !tokenizer_put(out, s + at, 1)))
+        if (c < 0 &&
+            (!tokenizer_put_normal(out, s + from, at - from, kind) || !tokenizer_put(out, s + at, 1)))
             return 0;
         at += length;
         if (c < 0) from = at;
@@ -927,7 +945,8 @@ static inline const char *tokenizer_precompiled(const tokenizer_step *step, cons
 }
 
 /* Cluster by cluster; a cluster of 6 bytes or more that is no entry goes character by character. */
-static inline int tokenizer_charsmap(tokenizer_bytes *out, const char *s, size_t n, const tokenizer_step *step) {
+static inline int tokenizer_charsmap(tokenizer_bytes *out, const char *s, size_t n,
+                                     const tokenizer_step *step) {
     size_t at = 0, end, length, i;
     while (at < n) {
         int32_t c, next, state = 0;
@@ -954,7 +973,8 @@ static inline int tokenizer_charsmap(tokenizer_bytes *out, const char *s, size_t
 }
 
 /* Appends s with every `from` become `to`. */
-static inline int tokenizer_put_replaced(tokenizer_bytes *out, const char *s, size_t n, const tokenizer_step *step) {
+static inline int tokenizer_put_replaced(tokenizer_bytes *out, const char *s, size_t n,
+                                         const tokenizer_step *step) {
     size_t at = 0, from = 0;
     while (n - at >= step->n_from) {
         const char *hit = (const char *)memchr(s + at, step->from[0], n - at - step->n_from + 1);
@@ -971,11 +991,13 @@ static inline int tokenizer_put_replaced(tokenizer_bytes *out, const char *s, si
 }
 
 /* Appends s with every run of two blanks or more become `to`. */
-static inline int tokenizer_put_narrow(tokenizer_bytes *out, const char *s, size_t n, const tokenizer_step *step) {
+static inline int tokenizer_put_narrow(tokenizer_bytes *out, const char *s, size_t n,
+                                       const tokenizer_step *step) {
     size_t at = 0, end;
     for (; at < n; at = end) {
         for (end = at; end < n && s[end] == ' '; end++) {}
-        if (end - at > 1 ? !tokenizer_put(out, step->to, step->n_to) : !tokenizer_put(out, s + at, end - at)) return 0;
+        if (end - at > 1 ? !tokenizer_put(out, step->to, step->n_to) : !tokenizer_put(out, s + at, end - at))
+            return 0;
         for (at = end; end < n && s[end] != ' '; end++) {}
         if (!tokenizer_put(out, s + at, end - at)) return 0;
     }
@@ -1122,10 +1144,13 @@ static inline int tokenizer_rewrite(const tokenizer_step *step, const char *s, c
         const char *p = s + from->at[i].at;
         size_t n = from->at[i].n, begin = out->n;
         int already = *p == ' ' || (n >= n_front && !memcmp(p, front, n_front));
-        int wanted = !already && !(goes_on && !i) && (step->a == 2 || (step->a == 1 && first && !from->at[i].at));
+        int wanted =
+            !already && !(goes_on && !i) && (step->a == 2 || (step->a == 1 && first && !from->at[i].at));
         if ((wanted && !tokenizer_put(out, front, n_front)) ||
-            (step->kind == TOKENIZER_BYTES ? !tokenizer_put(out, p, n) : !tokenizer_put_replaced(out, p, n, &blank)) ||
-            !tokenizer_put_span(to, begin, out->n - begin)) return 0;
+            (step->kind == TOKENIZER_BYTES ? !tokenizer_put(out, p, n)
+                                           : !tokenizer_put_replaced(out, p, n, &blank)) ||
+            !tokenizer_put_span(to, begin, out->n - begin))
+            return 0;
     }
     return 1;
 }
@@ -1170,8 +1195,8 @@ typedef struct tokenizer_segment { size_t at, n; int added; } tokenizer_segment;
 
 /* The next added token in s from `from` on that is to be found; its stretch with the blanks that it takes
    along. 0 if there is none. */
-static inline int tokenizer_next_added(const tokenizer *t, const tokenizer_trie *trie, const char *s, size_t n,
-                                       size_t from, int plain, tokenizer_segment *found) {
+static inline int tokenizer_next_added(const tokenizer *t, const tokenizer_trie *trie, const char *s,
+                                       size_t n, size_t from, int plain, tokenizer_segment *found) {
     size_t at, i, end, length, start = from;
     int32_t c;
     for (at = from; at < n; at++) {
@@ -1212,7 +1237,8 @@ static inline int tokenizer_next_added(const tokenizer *t, const tokenizer_trie 
 
 /* Encodes what lies between added tokens that are found in the raw text. */
 static inline int tokenizer_between(const tokenizer *t, tokenizer_work *w, const char *s, size_t n,
-                                    const tokenizer_place *where, int plain, tokenizer_ids *ids, char *error) {
+                                    const tokenizer_place *where, int plain, tokenizer_ids *ids,
+                                    char *error) {
     tokenizer_place place = *where;
     tokenizer_segment hit;
     size_t at = 0;
@@ -1368,16 +1394,20 @@ static inline int tokenizer_clings(const char *s, size_t n) {
 }
 
 static inline int tokenizer_hex(char c) {
-    return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                                  : -1;
 }
 
 /* The text of one token at s, n bytes, goes through one decoder; returns how many bytes there are then. */
-static inline size_t tokenizer_decode_step(const tokenizer_step *step, tokenizer_decoder *d, char *s, size_t n,
-                                           int fused) {
+static inline size_t tokenizer_decode_step(const tokenizer_step *step, tokenizer_decoder *d, char *s,
+                                           size_t n, int fused) {
     size_t cut;
     switch (step->kind) {
     case TOKENIZER_FROM_FALLBACK:
-        if (n == 6 && !memcmp(s, "<0x", 3) && s[5] == '>' && tokenizer_hex(s[3]) >= 0 && tokenizer_hex(s[4]) >= 0)
+        if (n == 6 && !memcmp(s, "<0x", 3) && s[5] == '>' && tokenizer_hex(s[3]) >= 0 &&
+            tokenizer_hex(s[4]) >= 0)
             return *s = (char)(tokenizer_hex(s[3]) * 16 + tokenizer_hex(s[4])), 1;
         return n;
     case TOKENIZER_CUT: /* up to a characters in front, of the whole text or of each token; up to b behind */
@@ -1417,8 +1447,10 @@ static inline size_t tokenizer_unfinished(const char *s, size_t n) {
     for (size_t i = 1; i <= 3 && i <= n; i++) {
         unsigned char u = (unsigned char)s[n - i];
         if ((u & 0xC0) == 0x80) continue;
-        return (u >= 0xF0 && u < 0xF5 && i < 4) || (u >= 0xE0 && u < 0xF0 && i < 3) || (u >= 0xC2 && u < 0xE0 && i < 2)
-                   ? i : 0;
+        return (u >= 0xF0 && u < 0xF5 && i < 4) || (u >= 0xE0 && u < 0xF0 && i < 3) ||
+                       (u >= 0xC2 && u < 0xE0 && i < 2)
+                   ? i
+                   : 0;
     }
     return 0;
 }
@@ -1438,7 +1470,8 @@ static inline size_t tokenizer_decode(const tokenizer *t, tokenizer_decoder *d, 
         if (t->decode[i].kind == TOKENIZER_FUSE) fused = 1;
         n = tokenizer_decode_step(&t->decode[i], d, s, n, fused);
     }
-    if (!t->n_decode && d->begun) memmove(s + 1, s, n), *s = ' ', n++; /* no decoder: tokens with blanks between */
+    if (!t->n_decode && d->begun)
+        memmove(s + 1, s, n), *s = ' ', n++; /* no decoder: tokens with blanks between */
     d->begun = 1;
     rest = tokenizer_unfinished(out, n += kept);
     memcpy(d->kept, out + n - rest, rest), d->n_kept = (int)rest;
@@ -1485,7 +1518,9 @@ static inline const char *tokenizer_stranger(const cJSON *node, const char *fiel
     for (const cJSON *field = node->child; field; field = field->next) {
         size_t n = strlen(field->string);
         const char *at = n ? fields : NULL;
-        while (at && (at = strstr(at, field->string)) != NULL && (at[n] != ' ' || (at > fields && at[-1] != ' '))) at++;
+        while (at && (at = strstr(at, field->string)) != NULL &&
+               (at[n] != ' ' || (at > fields && at[-1] != ' ')))
+            at++;
         if (!at && !cJSON_IsNull(field)) return field->string;
     }
     return NULL;
@@ -1545,7 +1580,8 @@ static inline int tokenizer_read_pattern(tokenizer_step *step, const cJSON *node
         if (!strcmp(regex, known[i].text)) return step->kind = TOKENIZER_PATTERN, step->c = known[i].how, 1;
     if (regex && (!strcmp(regex, "\\s") || !strcmp(regex, "\\d") || !strcmp(regex, "\\p{N}")))
         return step->kind = regex[1] == 's' ? TOKENIZER_SPACES : TOKENIZER_NUMBERS, 1;
-    return tokenizer_fail(error, "pre-tokenizer Split: the pattern %.300s is not known", regex ? regex : "without text");
+    return tokenizer_fail(error, "pre-tokenizer Split: the pattern %.300s is not known",
+                          regex ? regex : "without text");
 }
 
 /* Fills a step of a known kind from its fields. */
@@ -1557,19 +1593,24 @@ static inline int tokenizer_fill_normalizer(tokenizer_step *step, const cJSON *n
         step->a = tokenizer_flag(node, "strip_left", 1), step->b = tokenizer_flag(node, "strip_right", 1);
         return 1;
     case TOKENIZER_BERT:
-        step->a = tokenizer_flag(node, "clean_text", 1), step->b = tokenizer_flag(node, "handle_chinese_chars", 1);
-        step->d = tokenizer_flag(node, "lowercase", 1), step->c = tokenizer_flag(node, "strip_accents", step->d);
+        step->a = tokenizer_flag(node, "clean_text", 1),
+        step->b = tokenizer_flag(node, "handle_chinese_chars", 1);
+        step->d = tokenizer_flag(node, "lowercase", 1),
+        step->c = tokenizer_flag(node, "strip_accents", step->d);
         return 1;
     case TOKENIZER_PREPEND:
-        if (!(text = tokenizer_string(node, "prepend"))) return tokenizer_fail(error, "normalizer Prepend: no text");
+        if (!(text = tokenizer_string(node, "prepend")))
+            return tokenizer_fail(error, "normalizer Prepend: no text");
         return tokenizer_set_text(&step->to, &step->n_to, text) || tokenizer_no_memory(error);
     case TOKENIZER_REPLACE:
         text = tokenizer_string(pattern, "Regex");
         if (text && !strcmp(text, " {2,}")) step->kind = TOKENIZER_REPLACE_BLANKS;
-        else if (text) return tokenizer_fail(error, "normalizer Replace: the pattern %.300s is not known", text);
+        else if (text)
+            return tokenizer_fail(error, "normalizer Replace: the pattern %.300s is not known", text);
         else if (!(text = tokenizer_string(pattern, "String")) || !*text)
             return tokenizer_fail(error, "normalizer Replace: no pattern");
-        if (!tokenizer_string(node, "content")) return tokenizer_fail(error, "normalizer Replace: no content");
+        if (!tokenizer_string(node, "content"))
+            return tokenizer_fail(error, "normalizer Replace: no content");
         return (tokenizer_set_text(&step->from, &step->n_from, text) &&
                 tokenizer_set_text(&step->to, &step->n_to, tokenizer_string(node, "content"))) ||
                tokenizer_no_memory(error);
@@ -1581,15 +1622,16 @@ static inline int tokenizer_fill_normalizer(tokenizer_step *step, const cJSON *n
 }
 
 static inline int tokenizer_fill_pre_tokenizer(tokenizer_step *step, const cJSON *node, char *error) {
-    static const char *const behaviours[] = {"isolated", "removed", "merged_with_previous", "merged_with_next",
-                                             "contiguous", NULL};
-    static const char *const behaviours_too[] = {"Isolated", "Removed", "MergedWithPrevious", "MergedWithNext",
-                                                 "Contiguous", NULL};
+    static const char *const behaviours[] = {"isolated",         "removed",    "merged_with_previous",
+                                             "merged_with_next", "contiguous", NULL};
+    static const char *const behaviours_too[] = {"Isolated",       "Removed",    "MergedWithPrevious",
+                                                 "MergedWithNext", "Contiguous", NULL};
     static const char *const schemes[] = {"never", "first", "always", NULL};
     const char *text = tokenizer_string(node, "behavior");
     int behaviour = tokenizer_among(text, behaviours);
     if (behaviour < 0) behaviour = tokenizer_among(text, behaviours_too);
-    if (text && behaviour < 0) return tokenizer_fail(error, "the behavior %.100s of a pre-tokenizer is not known", text);
+    if (text && behaviour < 0)
+        return tokenizer_fail(error, "the behavior %.100s of a pre-tokenizer is not known", text);
     switch (step->kind) {
     case TOKENIZER_BYTES:
         step->a = tokenizer_flag(node, "add_prefix_space", 1) ? 2 : 0;
@@ -1598,11 +1640,13 @@ static inline int tokenizer_fill_pre_tokenizer(tokenizer_step *step, const cJSON
     case TOKENIZER_METASPACE:
         text = tokenizer_string(node, "prepend_scheme");
         step->a = text ? tokenizer_among(text, schemes) : tokenizer_flag(node, "add_prefix_space", 1) ? 2 : 0;
-        if (step->a < 0) return tokenizer_fail(error, "Metaspace: the prepend_scheme %.100s is not known", text);
+        if (step->a < 0)
+            return tokenizer_fail(error, "Metaspace: the prepend_scheme %.100s is not known", text);
         step->b = tokenizer_flag(node, "split", 1);
         text = tokenizer_string(node, "replacement");
         if (text && !*text) return tokenizer_fail(error, "Metaspace: no replacement");
-        return tokenizer_set_text(&step->to, &step->n_to, text ? text : "\xE2\x96\x81") || tokenizer_no_memory(error);
+        return tokenizer_set_text(&step->to, &step->n_to, text ? text : "\xE2\x96\x81") ||
+               tokenizer_no_memory(error);
     case TOKENIZER_PATTERN:
         step->a = behaviour < 0 ? TOKENIZER_ALONE : behaviour, step->b = tokenizer_flag(node, "invert", 0);
         return tokenizer_read_pattern(step, node, error);
@@ -1638,11 +1682,13 @@ static inline int tokenizer_fill_decoder(tokenizer_step *step, const cJSON *node
         break;
     case TOKENIZER_CUT:
         from = tokenizer_string(node, "content"), from = from ? from : " ";
-        start = tokenizer_whole(tokenizer_field(node, "start")), stop = tokenizer_whole(tokenizer_field(node, "stop"));
+        start = tokenizer_whole(tokenizer_field(node, "start")),
+        stop = tokenizer_whole(tokenizer_field(node, "stop"));
         step->a = start > 0 ? start : 0, step->b = stop > 0 ? stop : 0;
         break;
     case TOKENIZER_EXCHANGE:
-        from = tokenizer_string(tokenizer_field(node, "pattern"), "String"), to = tokenizer_string(node, "content");
+        from = tokenizer_string(tokenizer_field(node, "pattern"), "String"),
+        to = tokenizer_string(node, "content");
         if (!from || !to) return tokenizer_fail(error, "decoder Replace: only texts are known as patterns");
         break;
     default: return 1;
@@ -1661,13 +1707,19 @@ typedef struct tokenizer_section {
 
 static inline tokenizer_section tokenizer_sections(int which) {
     static const tokenizer_row normalizers[] = {
-        {"Sequence", TOKENIZER_SEQUENCE, "type normalizers "}, {"NFC", TOKENIZER_NFC, "type "},
-        {"NFD", TOKENIZER_NFD, "type "}, {"NFKC", TOKENIZER_NFKC, "type "}, {"NFKD", TOKENIZER_NFKD, "type "},
-        {"Lowercase", TOKENIZER_LOWERCASE, "type "}, {"StripAccents", TOKENIZER_STRIP_ACCENTS, "type "},
-        {"Strip", TOKENIZER_STRIP, "type strip_left strip_right "}, {"Prepend", TOKENIZER_PREPEND, "type prepend "},
+        {"Sequence", TOKENIZER_SEQUENCE, "type normalizers "},
+        {"NFC", TOKENIZER_NFC, "type "},
+        {"NFD", TOKENIZER_NFD, "type "},
+        {"NFKC", TOKENIZER_NFKC, "type "},
+        {"NFKD", TOKENIZER_NFKD, "type "},
+        {"Lowercase", TOKENIZER_LOWERCASE, "type "},
+        {"StripAccents", TOKENIZER_STRIP_ACCENTS, "type "},
+        {"Strip", TOKENIZER_STRIP, "type strip_left strip_right "},
+        {"Prepend", TOKENIZER_PREPEND, "type prepend "},
         {"Replace", TOKENIZER_REPLACE, "type pattern content "},
         {"BertNormalizer", TOKENIZER_BERT, "type clean_text handle_chinese_chars strip_accents lowercase "},
-        {"Precompiled", TOKENIZER_PRECOMPILED, "type precompiled_charsmap "}, {NULL, 0, NULL}};
+        {"Precompiled", TOKENIZER_PRECOMPILED, "type precompiled_charsmap "},
+        {NULL, 0, NULL}};
     static const tokenizer_row pre_tokenizers[] = {
         {"Sequence", TOKENIZER_SEQUENCE, "type pretokenizers "},
         {"ByteLevel", TOKENIZER_BYTES, "type add_prefix_space trim_offsets use_regex "},
@@ -1680,12 +1732,15 @@ static inline tokenizer_section tokenizer_sections(int which) {
     static const tokenizer_row decoders[] = {
         {"Sequence", TOKENIZER_SEQUENCE, "type decoders "},
         {"ByteLevel", TOKENIZER_FROM_BYTES, "type add_prefix_space trim_offsets use_regex "},
-        {"ByteFallback", TOKENIZER_FROM_FALLBACK, "type "}, {"Fuse", TOKENIZER_FUSE, "type "},
+        {"ByteFallback", TOKENIZER_FROM_FALLBACK, "type "},
+        {"Fuse", TOKENIZER_FUSE, "type "},
         {"Strip", TOKENIZER_CUT, "type content start stop "},
         {"Replace", TOKENIZER_EXCHANGE, "type pattern content "},
         {"WordPiece", TOKENIZER_FROM_WORDPIECE, "type prefix cleanup "},
-        {"Metaspace", TOKENIZER_FROM_METASPACE, "type replacement add_prefix_space prepend_scheme split str_rep "},
-        {"BPEDecoder", TOKENIZER_FROM_BPE, "type suffix "}, {NULL, 0, NULL}};
+        {"Metaspace", TOKENIZER_FROM_METASPACE,
+         "type replacement add_prefix_space prepend_scheme split str_rep "},
+        {"BPEDecoder", TOKENIZER_FROM_BPE, "type suffix "},
+        {NULL, 0, NULL}};
     static const tokenizer_section sections[] = {
         {"normalizer", "normalizers", normalizers, tokenizer_fill_normalizer},
         {"pre-tokenizer", "pretokenizers", pre_tokenizers, tokenizer_fill_pre_tokenizer},
@@ -1694,7 +1749,8 @@ static inline tokenizer_section tokenizer_sections(int which) {
 }
 
 /* Reads a step, or the steps of a sequence, behind those that are there. */
-static inline int tokenizer_read_steps(int which, const cJSON *node, tokenizer_step *steps, int *n, char *error) {
+static inline int tokenizer_read_steps(int which, const cJSON *node, tokenizer_step *steps, int *n,
+                                       char *error) {
     const tokenizer_section section = tokenizer_sections(which);
     const tokenizer_row *row = section.rows;
     const char *type = tokenizer_string(node, "type"), *stranger;
@@ -1714,13 +1770,15 @@ static inline int tokenizer_read_steps(int which, const cJSON *node, tokenizer_s
     if (!section.fill(&steps[*n], node, error)) return (*n)++, 0;
     (*n)++;
     if (strcmp(type, "BertPreTokenizer")) return 1;
-    steps[*n].kind = TOKENIZER_SIGNS, steps[(*n)++].a = TOKENIZER_ALONE; /* it splits at blanks, then at signs */
+    steps[*n].kind = TOKENIZER_SIGNS,
+    steps[(*n)++].a = TOKENIZER_ALONE; /* it splits at blanks, then at signs */
     return 1;
 }
 
 /* ---- From JSON: what the template adds ---- */
 
-static inline int tokenizer_read_pair(const cJSON *node, const char *name, tokenizer_ids *ids, int32_t *id, char *error) {
+static inline int tokenizer_read_pair(const cJSON *node, const char *name, tokenizer_ids *ids, int32_t *id,
+                                      char *error) {
     *id = tokenizer_whole(cJSON_GetArrayItem(tokenizer_field(node, name), 1));
     if (*id < 0) return tokenizer_fail(error, "the post-processor's %s has no id", name);
     return tokenizer_put_id(ids, *id) || tokenizer_no_memory(error);
@@ -1734,13 +1792,16 @@ static inline int tokenizer_read_template(tokenizer *t, const cJSON *node, char 
         const char *name = tokenizer_string(tokenizer_field(one, "SpecialToken"), "id");
         const char *text = tokenizer_string(tokenizer_field(one, "Sequence"), "id");
         if (text && !strcmp(text, "A") && !texts++) ids = &t->after;
-        else if (!name) return tokenizer_fail(error, "post-processor TemplateProcessing: a template of one text is wrong");
+        else if (!name)
+            return tokenizer_fail(error,
+                                  "post-processor TemplateProcessing: a template of one text is wrong");
         else {
             const cJSON *list = tokenizer_field(tokenizer_field(tokens, name), "ids");
             if (!cJSON_GetArraySize(list))
                 return tokenizer_fail(error, "post-processor TemplateProcessing: %.100s has no ids", name);
             cJSON_ArrayForEach(id, list) {
-                if (tokenizer_whole(id) < 0) return tokenizer_fail(error, "the template's %.100s has a wrong id", name);
+                if (tokenizer_whole(id) < 0)
+                    return tokenizer_fail(error, "the template's %.100s has a wrong id", name);
                 if (!tokenizer_put_id(ids, tokenizer_whole(id))) return tokenizer_no_memory(error);
             }
         }
@@ -1755,7 +1816,8 @@ static inline int tokenizer_read_processor(tokenizer *t, const cJSON *node, char
     if (!type) return tokenizer_fail(error, "a post-processor has no type");
     if (!strcmp(type, "ByteLevel")) return 1; /* it is about offsets */
     if (!strcmp(type, "Sequence")) {
-        cJSON_ArrayForEach(one, tokenizer_field(node, "processors")) if (!tokenizer_read_processor(t, one, error)) return 0;
+        cJSON_ArrayForEach (one, tokenizer_field(node, "processors"))
+            if (!tokenizer_read_processor(t, one, error)) return 0;
         return 1;
     }
     if (t->before.n || t->after.n) return tokenizer_fail(error, "two post-processors add tokens");
@@ -1791,7 +1853,8 @@ static inline int tokenizer_put_entry(tokenizer_parts *p, const char *s, size_t 
         if (!tokenizer_room(&memory, &p->room, p->n + 1, sizeof *p->entries)) return 0;
         p->entries = (tokenizer_entry *)memory;
     }
-    p->entries[p->n].s = s, p->entries[p->n].n = n, p->entries[p->n].id = id, p->entries[p->n++].score = score;
+    p->entries[p->n].s = s, p->entries[p->n].n = n, p->entries[p->n].id = id,
+    p->entries[p->n++].score = score;
     return 1;
 }
 
@@ -1823,7 +1886,8 @@ static inline int tokenizer_byte_of(int32_t c) {
 }
 
 /* Appends a token's bytes; of a byte-level kind those that its letters stand for, or 0 where one is none. */
-static inline int tokenizer_put_token(tokenizer_bytes *out, const char *s, size_t n, int byte_level, int *literal) {
+static inline int tokenizer_put_token(tokenizer_bytes *out, const char *s, size_t n, int byte_level,
+                                      int *literal) {
     size_t begin = out->n, length;
     int32_t c;
     *literal = 0;
@@ -1852,12 +1916,14 @@ static inline int tokenizer_read_added(tokenizer *t, const cJSON *list, char *er
     cJSON_ArrayForEach(one, list) {
         tokenizer_added *a = t->added + t->n_added;
         const char *content = tokenizer_string(one, "content");
-        const char *stranger = tokenizer_stranger(one, "id content special lstrip rstrip single_word normalized ");
+        const char *stranger =
+            tokenizer_stranger(one, "id content special lstrip rstrip single_word normalized ");
         a->id = tokenizer_whole(tokenizer_field(one, "id"));
         if (stranger) return tokenizer_fail(error, "an added token: the field %.100s is not known", stranger);
         if (!content || a->id < 0) return tokenizer_fail(error, "an added token has no content or no id");
         if (!*content) continue; /* never found */
-        a->special = tokenizer_flag(one, "special", 0), a->normalized = tokenizer_flag(one, "normalized", !a->special);
+        a->special = tokenizer_flag(one, "special", 0),
+        a->normalized = tokenizer_flag(one, "normalized", !a->special);
         a->left = tokenizer_flag(one, "lstrip", 0), a->right = tokenizer_flag(one, "rstrip", 0);
         a->word = tokenizer_flag(one, "single_word", 0);
         if (!tokenizer_set_text(&a->content, &a->n, content)) return tokenizer_no_memory(error);
@@ -1898,14 +1964,17 @@ static inline int tokenizer_number_tokens(tokenizer *t, tokenizer_parts *p, char
     for (i = 0; i < t->n_added; i++)
         if ((size_t)t->added[i].id >= size) size = (size_t)t->added[i].id + 1;
     if (size > 65536 + 4 * (p->n + t->n_added))
-        return tokenizer_fail(error, "ids go up to %zu, but there are only %zu tokens", size - 1, p->n + t->n_added);
+        return tokenizer_fail(error, "ids go up to %zu, but there are only %zu tokens", size - 1,
+                              p->n + t->n_added);
     t->size = size;
     t->begin = (size_t *)calloc(size + 1, sizeof *t->begin);
     t->flags = (unsigned char *)calloc(size + 1, 1);
     if (t->kind == TOKENIZER_UNIGRAM) t->scores = (double *)calloc(size + 1, sizeof *t->scores);
-    if (!t->begin || !t->flags || (t->kind == TOKENIZER_UNIGRAM && !t->scores)) return tokenizer_no_memory(error);
+    if (!t->begin || !t->flags || (t->kind == TOKENIZER_UNIGRAM && !t->scores))
+        return tokenizer_no_memory(error);
     for (i = 0; i < t->n_added; i++)
-        t->flags[t->added[i].id] |= (unsigned char)(TOKENIZER_ADDED | (t->added[i].special ? TOKENIZER_SPECIAL : 0));
+        t->flags[t->added[i].id] |=
+            (unsigned char)(TOKENIZER_ADDED | (t->added[i].special ? TOKENIZER_SPECIAL : 0));
     for (at = 0, id = 0; (size_t)id < size; id++) {
         int done = 1;
         t->begin[id] = bytes.n;
@@ -1914,7 +1983,8 @@ static inline int tokenizer_number_tokens(tokenizer *t, tokenizer_parts *p, char
             if (at < p->n && p->entries[at].id == id)
                 return free(bytes.at), tokenizer_fail(error, "two tokens have the id %ld", (long)id);
             done = tokenizer_put_token(&bytes, e->s, e->n, t->byte_level, &literal);
-            t->flags[id] |= (unsigned char)(TOKENIZER_THERE | TOKENIZER_MODEL | (literal ? TOKENIZER_LITERAL : 0));
+            t->flags[id] |=
+                (unsigned char)(TOKENIZER_THERE | TOKENIZER_MODEL | (literal ? TOKENIZER_LITERAL : 0));
             if (t->scores) t->scores[id] = e->score;
         } else if (t->flags[id]) {
             for (i = 0; t->added[i].id != id; i++) {}
@@ -1942,8 +2012,10 @@ static inline int tokenizer_index_tokens(tokenizer *t, char *error) {
         const char *s = t->bytes + t->begin[id];
         if ((t->flags[id] & (TOKENIZER_MODEL | TOKENIZER_LITERAL)) != TOKENIZER_MODEL) continue;
         if (!*(slot = tokenizer_slot(t, s, tokenizer_length(t, id)))) *slot = (uint32_t)id + 1;
-        if (t->kind != TOKENIZER_BPE && tokenizer_length(t, id) && !(t->scores && t->scores[id] <= TOKENIZER_NEVER) &&
-            !tokenizer_trie_add(&t->trie, s, tokenizer_length(t, id), id)) return tokenizer_no_memory(error);
+        if (t->kind != TOKENIZER_BPE && tokenizer_length(t, id) &&
+            !(t->scores && t->scores[id] <= TOKENIZER_NEVER) &&
+            !tokenizer_trie_add(&t->trie, s, tokenizer_length(t, id), id))
+            return tokenizer_no_memory(error);
     }
     for (int i = 0; i < 256; i++) {
         name[0] = (char)i, t->byte_ids[i] = tokenizer_find(t, name, 1);
@@ -1956,7 +2028,8 @@ static inline int tokenizer_index_tokens(tokenizer *t, char *error) {
 
 /* The id that a part of a rule names, among the model's tokens; -1 where it can never come up, -2 where it
    is none. */
-static inline int32_t tokenizer_rule_part(const tokenizer *t, tokenizer_bytes *room, const char *s, size_t n) {
+static inline int32_t tokenizer_rule_part(const tokenizer *t, tokenizer_bytes *room, const char *s,
+                                          size_t n) {
     int literal;
     int32_t id;
     room->n = 0;
@@ -1981,7 +2054,8 @@ static inline int tokenizer_read_rules(tokenizer *t, const tokenizer_parts *p, c
         if (m->left == -1 || m->right == -1) continue;
         m->id = -2;
         if (m->left >= 0 && m->right >= 0 && right.n >= n_prefix &&
-            tokenizer_put(&left, right.at + n_prefix, right.n - n_prefix)) m->id = tokenizer_find(t, left.at, left.n);
+            tokenizer_put(&left, right.at + n_prefix, right.n - n_prefix))
+            m->id = tokenizer_find(t, left.at, left.n);
         if (m->id < 0)
             done = tokenizer_fail(error, "merge %zu, of %.*s and %.*s, is not in the vocabulary", i + 1,
                                   r->n_left < 60 ? (int)r->n_left : 60, r->left,
@@ -2012,14 +2086,17 @@ static inline int tokenizer_score_rules(tokenizer *t, const tokenizer_parts *p, 
         int32_t id = p->entries[i].id;
         const char *s = t->bytes + t->begin[id];
         size_t length = tokenizer_length(t, id);
-        if (length > 1024) return free(list), tokenizer_fail(error, "token %ld has more than 1024 bytes", (long)id);
+        if (length > 1024)
+            return free(list), tokenizer_fail(error, "token %ld has more than 1024 bytes", (long)id);
         if (t->flags[id] & TOKENIZER_ADDED || p->entries[i].score <= TOKENIZER_NEVER) continue;
         if (tokenizer_find(t, s, length) != id) continue; /* one of the same bytes came before */
         for (at = length ? tokenizer_char(s, length, &c) : 0; at < length; at += step) {
             void *memory = list;
             step = tokenizer_char(s + at, length - at, &c);
-            if ((left = tokenizer_find(t, s, at)) < 0 || (right = tokenizer_find(t, s + at, length - at)) < 0) continue;
-            if (!tokenizer_room(&memory, &room, n + 1, sizeof *list)) return free(list), tokenizer_no_memory(error);
+            if ((left = tokenizer_find(t, s, at)) < 0 || (right = tokenizer_find(t, s + at, length - at)) < 0)
+                continue;
+            if (!tokenizer_room(&memory, &room, n + 1, sizeof *list))
+                return free(list), tokenizer_no_memory(error);
             list = (tokenizer_scored *)memory;
             list[n].merge.left = left, list[n].merge.right = right, list[n].merge.id = id;
             list[n++].score = p->entries[i].score;
@@ -2118,16 +2195,26 @@ static inline void tokenizer_feed_steps(uint64_t *hash, const tokenizer_step *s,
 static inline void tokenizer_identify(tokenizer *t) {
     static const char *const kinds[] = {"bpe", "wordpiece", "unigram"};
     uint64_t h = 0xCBF29CE484222325u, bits;
-    const uint64_t numbers[] = {(uint64_t)t->kind, (uint64_t)t->byte_level, (uint64_t)t->byte_fallback,
-                                (uint64_t)t->fuse_unk, (uint64_t)t->ignore_merges, (uint64_t)t->ties,
+    const uint64_t numbers[] = {(uint64_t)t->kind,
+                                (uint64_t)t->byte_level,
+                                (uint64_t)t->byte_fallback,
+                                (uint64_t)t->fuse_unk,
+                                (uint64_t)t->ignore_merges,
+                                (uint64_t)t->ties,
                                 (uint64_t)t->word_most,
-                                (uint64_t)t->unk + 1, t->size, t->n_merges, t->n_added, t->before.n, t->after.n};
+                                (uint64_t)t->unk + 1,
+                                t->size,
+                                t->n_merges,
+                                t->n_added,
+                                t->before.n,
+                                t->after.n};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) tokenizer_feed_number(&h, numbers[i]);
     tokenizer_feed_text(&h, t->prefix, t->prefix ? strlen(t->prefix) : 0);
     tokenizer_feed_text(&h, t->suffix, t->suffix ? strlen(t->suffix) : 0);
     for (size_t i = 0; i < t->size; i++) {
         if (!(t->flags[i] & TOKENIZER_MODEL)) continue;
-        tokenizer_feed_number(&h, i), tokenizer_feed_text(&h, t->bytes + t->begin[i], t->begin[i + 1] - t->begin[i]);
+        tokenizer_feed_number(&h, i),
+            tokenizer_feed_text(&h, t->bytes + t->begin[i], t->begin[i + 1] - t->begin[i]);
         if (t->scores) memcpy(&bits, t->scores + i, 8), tokenizer_feed_number(&h, bits);
     }
     for (size_t i = 0; i < t->n_merges; i++)
@@ -2145,10 +2232,42 @@ static inline void tokenizer_identify(tokenizer *t) {
              (unsigned long)(h & 0xFFFFFFFFu));
 }
 
+/* May an ASCII letter or figure become part of an unknown token that reaches further? */
+static inline int tokenizer_joins_unknown(const tokenizer *t) {
+    int lower = 0;
+    if (t->unk < 0 || (t->kind == TOKENIZER_BPE && !t->fuse_unk)) return 0;
+    for (int i = 0; i < t->n_normal; i++)
+        lower |= t->normal[i].kind == TOKENIZER_LOWERCASE ||
+                 (t->normal[i].kind == TOKENIZER_BERT && t->normal[i].d);
+    for (char c = '0'; c <= 'z'; c++) {
+        char small = (char)(lower ? c | 32 : c);
+        if ((tokenizer_letter(c) || tokenizer_number(c)) && tokenizer_find(t, &small, 1) < 0) return 1;
+    }
+    return 0;
+}
+
+/* Which cuts behind a letter or figure no token is across: before a blank (1), before a line end (2). */
+static inline int tokenizer_free_cuts(const tokenizer *t) {
+    int cuts = tokenizer_joins_unknown(t) ? 0 : 3;
+    for (size_t id = 0; id < t->size && cuts; id++) {
+        const char *s = t->bytes + t->begin[id];
+        size_t n = t->begin[id + 1] - t->begin[id];
+        if (!(t->flags[id] & TOKENIZER_MODEL) || t->flags[id] & TOKENIZER_ADDED) continue;
+        for (size_t i = 1; i < n; i++) {
+            int32_t c;
+            if (s[i - 1] & 0x80 || (!tokenizer_letter(s[i - 1]) && !tokenizer_number(s[i - 1]))) continue;
+            tokenizer_char(s + i, n - i, &c);
+            if (c == ' ' || c == 0x2581) cuts &= ~1;
+            if (c == '\n') cuts &= ~2;
+        }
+    }
+    return cuts;
+}
+
 /* May a text be cut between a letter or figure and a blank (1) or line end (2)? Where pre-tokenizers split
-   there in any case, or no token has the two in it. */
+   there in any case, or the model would not join the two. */
 static inline int tokenizer_find_cuts(const tokenizer *t) {
-    int cuts = 3, splits = 0;
+    int splits = 0;
     for (int i = 0; i < t->n_normal; i++) {
         const tokenizer_step *s = &t->normal[i];
         for (size_t k = 1; s->kind == TOKENIZER_REPLACE && k < s->n_from; k++)
@@ -2160,31 +2279,23 @@ static inline int tokenizer_find_cuts(const tokenizer *t) {
     }
     for (int i = 0; i < t->n_pre; i++) {
         const tokenizer_step *s = &t->pre[i];
-        if (s->kind == TOKENIZER_BYTES ? s->b : (s->kind == TOKENIZER_PATTERN && s->a <= TOKENIZER_REMOVED) ||
-                                                s->kind == TOKENIZER_SPACES || s->kind == TOKENIZER_WORDS) splits = 1;
+        if (s->kind == TOKENIZER_METASPACE && s->b) splits |= 1;
+        if ((s->kind == TOKENIZER_BYTES && s->b) ||
+            (s->kind == TOKENIZER_PATTERN && s->a <= TOKENIZER_REMOVED) || s->kind == TOKENIZER_SPACES ||
+            s->kind == TOKENIZER_WORDS)
+            splits = 3;
     }
-    if (splits) return cuts;
-    for (size_t id = 0; id < t->size; id++) {
-        const char *s = t->bytes + t->begin[id];
-        size_t n = t->begin[id + 1] - t->begin[id];
-        if (!(t->flags[id] & TOKENIZER_MODEL) || t->flags[id] & TOKENIZER_SPECIAL) continue;
-        for (size_t i = 1; i < n; i++) {
-            int32_t c;
-            if (!tokenizer_letter((unsigned char)s[i - 1] & 127) && !tokenizer_number((unsigned char)s[i - 1] & 127)) continue;
-            tokenizer_char(s + i, n - i, &c);
-            if (c == ' ' || c == 0x2581) cuts &= ~1;
-            if (c == '\n') cuts &= ~2;
-        }
-    }
-    return cuts;
+    return splits == 3 ? 3 : splits | tokenizer_free_cuts(t);
 }
 
 /* Reads what the model is from the outline. */
 static inline int tokenizer_read_model(tokenizer *t, const cJSON *model, char *error) {
     static const char *const types[] = {"BPE", "WordPiece", "Unigram", NULL};
     static const char *const fields[] = {
-        "type dropout unk_token continuing_subword_prefix end_of_word_suffix fuse_unk byte_fallback ignore_merges merges_tie special_ids ",
-        "type unk_token continuing_subword_prefix max_input_chars_per_word special_ids ", "type unk_id byte_fallback special_ids "};
+        "type dropout unk_token continuing_subword_prefix end_of_word_suffix fuse_unk byte_fallback "
+        "ignore_merges merges_tie special_ids ",
+        "type unk_token continuing_subword_prefix max_input_chars_per_word special_ids ",
+        "type unk_id byte_fallback special_ids "};
     const char *type = tokenizer_string(model, "type"), *text, *stranger;
     const cJSON *dropout = tokenizer_field(model, "dropout");
     size_t n;
@@ -2192,13 +2303,17 @@ static inline int tokenizer_read_model(tokenizer *t, const cJSON *model, char *e
     if (!type) /* files of old */
         type = tokenizer_field(model, "max_input_chars_per_word") ? "WordPiece"
              : tokenizer_field(model, "unk_id")                   ? "Unigram" : "BPE";
-    if ((t->kind = tokenizer_among(type, types)) < 0) return tokenizer_fail(error, "the model %.100s is not known", type);
+    if ((t->kind = tokenizer_among(type, types)) < 0)
+        return tokenizer_fail(error, "the model %.100s is not known", type);
     if ((stranger = tokenizer_stranger(model, fields[t->kind])) != NULL)
         return tokenizer_fail(error, "model %s: the field %.100s is not known", type, stranger);
     if (cJSON_IsNumber(dropout) && dropout->valuedouble > 0)
-        return tokenizer_fail(error, "model BPE: dropout, which makes ids a matter of chance, is not done here");
-    t->byte_fallback = tokenizer_flag(model, "byte_fallback", 0), t->fuse_unk = tokenizer_flag(model, "fuse_unk", 0);
-    t->ignore_merges = tokenizer_flag(model, "ignore_merges", 0), t->ties = tokenizer_flag(model, "merges_tie", 0);
+        return tokenizer_fail(error,
+                              "model BPE: dropout, which makes ids a matter of chance, is not done here");
+    t->byte_fallback = tokenizer_flag(model, "byte_fallback", 0),
+    t->fuse_unk = tokenizer_flag(model, "fuse_unk", 0);
+    t->ignore_merges = tokenizer_flag(model, "ignore_merges", 0),
+    t->ties = tokenizer_flag(model, "merges_tie", 0);
     text = tokenizer_string(model, "continuing_subword_prefix");
     if (!text && t->kind == TOKENIZER_WORDPIECE) text = "##";
     if (text && *text && !tokenizer_set_text(&t->prefix, &n, text)) return tokenizer_no_memory(error);
@@ -2222,10 +2337,12 @@ static inline int tokenizer_read_unknown(tokenizer *t, const cJSON *model, char 
         names[0] = text, names[1] = NULL;
         t->unk = tokenizer_find(t, text, strlen(text));
         if (t->unk < 0) t->unk = tokenizer_named(t, names);
-        if (t->unk < 0) return tokenizer_fail(error, "the unknown token %.100s is not in the vocabulary", text);
+        if (t->unk < 0)
+            return tokenizer_fail(error, "the unknown token %.100s is not in the vocabulary", text);
     } else if (number && !cJSON_IsNull(number)) {
         t->unk = tokenizer_whole(number);
-        if (t->unk < 0 || (size_t)t->unk >= t->size) return tokenizer_fail(error, "the unknown token has a wrong id");
+        if (t->unk < 0 || (size_t)t->unk >= t->size)
+            return tokenizer_fail(error, "the unknown token has a wrong id");
     }
     if (t->unk < 0 || t->kind != TOKENIZER_BPE) t->fuse_unk = 0;
     return 1;
@@ -2239,19 +2356,23 @@ static inline int tokenizer_check_steps(tokenizer *t, char *error) {
     for (int i = 0; i < t->n_decode; i++) {
         const tokenizer_step *s = &t->decode[i];
         from_bytes |= s->kind == TOKENIZER_FROM_BYTES;
-        if (s->n_to > s->n_from && s->kind == TOKENIZER_EXCHANGE) grown *= (s->n_to + s->n_from - 1) / s->n_from;
+        if (s->n_to > s->n_from && s->kind == TOKENIZER_EXCHANGE)
+            grown *= (s->n_to + s->n_from - 1) / s->n_from;
         if (s->kind == TOKENIZER_CUT && s->b)
             for (int k = 0; k < i; k++)
                 if (t->decode[k].kind == TOKENIZER_FUSE)
-                    return tokenizer_fail(error, "decoder Strip: nothing can be cut off the end of a whole text");
-        if (grown > (size_t)1 << 28) return tokenizer_fail(error, "decoder Replace: texts would become too long");
+                    return tokenizer_fail(error,
+                                          "decoder Strip: nothing can be cut off the end of a whole text");
+        if (grown > (size_t)1 << 28)
+            return tokenizer_fail(error, "decoder Replace: texts would become too long");
     }
     t->longest = grown;
     if (t->byte_level && t->kind != TOKENIZER_BPE)
         return tokenizer_fail(error, "pre-tokenizer ByteLevel is known with the model BPE only");
     if (t->byte_level != from_bytes)
         return tokenizer_fail(error, "%s ByteLevel alone, without the %s, is not known",
-                              from_bytes ? "decoder" : "pre-tokenizer", from_bytes ? "pre-tokenizer" : "decoder");
+                              from_bytes ? "decoder" : "pre-tokenizer",
+                              from_bytes ? "pre-tokenizer" : "decoder");
     return 1;
 }
 
@@ -2268,14 +2389,18 @@ static inline int tokenizer_assemble(tokenizer *t, const cJSON *outline, tokeniz
         !tokenizer_index_tokens(t, error) || !tokenizer_read_unknown(t, model, error) ||
         !tokenizer_index_added(t, error)) return 0;
     if (!t->size) return tokenizer_fail(error, "there are no tokens");
-    if (t->kind == TOKENIZER_BPE && !(p->by_score ? tokenizer_score_rules(t, p, error) : tokenizer_read_rules(t, p, error)))
+    if (t->kind == TOKENIZER_BPE &&
+        !(p->by_score ? tokenizer_score_rules(t, p, error) : tokenizer_read_rules(t, p, error)))
         return 0;
     if (t->kind == TOKENIZER_BPE && !tokenizer_index_merges(t, error)) return 0;
     for (size_t i = 0; i < p->n; i++)
-        if (p->entries[i].score < t->least_score && p->entries[i].score > TOKENIZER_NEVER) t->least_score = p->entries[i].score;
+        if (p->entries[i].score < t->least_score && p->entries[i].score > TOKENIZER_NEVER)
+            t->least_score = p->entries[i].score;
     for (size_t i = 0; i < t->before.n + t->after.n; i++) {
         int32_t id = i < t->before.n ? t->before.at[i] : t->after.at[i - t->before.n];
-        if ((size_t)id >= t->size) return tokenizer_fail(error, "the post-processor adds the token %ld, which there is not", (long)id);
+        if ((size_t)id >= t->size)
+            return tokenizer_fail(error, "the post-processor adds the token %ld, which there is not",
+                                  (long)id);
     }
     tokenizer_name_specials(t);
     tokenizer_read_roles(t, tokenizer_field(model, "special_ids"));
@@ -2287,7 +2412,8 @@ static inline int tokenizer_assemble(tokenizer *t, const cJSON *outline, tokeniz
 
 /* A zeroed tokenizer without special tokens; builds it from an outline and what goes with that, or leaves it
    closed. `name` stands before the error line. */
-static inline int tokenizer_build(tokenizer *t, const cJSON *outline, tokenizer_parts *p, const char *name, char *error) {
+static inline int tokenizer_build(tokenizer *t, const cJSON *outline, tokenizer_parts *p, const char *name,
+                                  char *error) {
     char line[TOKENIZER_ERROR];
     memset(t, 0, sizeof *t);
     t->bos = t->eos = t->pad = t->unk = t->cls = t->sep = t->mask = -1;
@@ -2309,7 +2435,8 @@ static inline int tokenizer_has_zero(const char *s, size_t n) {
 }
 
 /* Fills the parts from a model; strings are the JSON's. */
-static inline int tokenizer_json_parts(const cJSON *vocabulary, const cJSON *merges, tokenizer_parts *p, char *error) {
+static inline int tokenizer_json_parts(const cJSON *vocabulary, const cJSON *merges, tokenizer_parts *p,
+                                       char *error) {
     const cJSON *one;
     int32_t id = 0;
     int list = cJSON_IsArray(vocabulary);
@@ -2319,14 +2446,17 @@ static inline int tokenizer_json_parts(const cJSON *vocabulary, const cJSON *mer
         const char *s = list ? cJSON_GetStringValue(cJSON_GetArrayItem(one, 0)) : one->string;
         if (!list) id = tokenizer_whole(one);
         if (!s || id < 0 || (list && !cJSON_IsNumber(score)))
-            return tokenizer_fail(error, "the token %.100s of the vocab has no %s", s ? s : "", list ? "score" : "id");
-        if (!tokenizer_put_entry(p, s, strlen(s), id++, list ? score->valuedouble : 0)) return tokenizer_no_memory(error);
+            return tokenizer_fail(error, "the token %.100s of the vocab has no %s", s ? s : "",
+                                  list ? "score" : "id");
+        if (!tokenizer_put_entry(p, s, strlen(s), id++, list ? score->valuedouble : 0))
+            return tokenizer_no_memory(error);
     }
     cJSON_ArrayForEach(one, merges) {
         const char *left = cJSON_GetStringValue(one), *right = left ? strchr(left, ' ') : NULL;
         size_t n = right ? (size_t)(right++ - left) : 0;
         if (cJSON_IsArray(one) && cJSON_GetArraySize(one) == 2) {
-            left = cJSON_GetStringValue(cJSON_GetArrayItem(one, 0)), right = cJSON_GetStringValue(cJSON_GetArrayItem(one, 1));
+            left = cJSON_GetStringValue(cJSON_GetArrayItem(one, 0)),
+            right = cJSON_GetStringValue(cJSON_GetArrayItem(one, 1));
             n = left ? strlen(left) : 0;
         } else if (right && strchr(right, ' ')) right = NULL;
         if (!left || !right || !n || !*right)
@@ -2336,18 +2466,24 @@ static inline int tokenizer_json_parts(const cJSON *vocabulary, const cJSON *mer
     return 1;
 }
 
-static inline int tokenizer_read_json(tokenizer *t, const char *text, size_t n, const char *name, char *error) {
-    cJSON *json = tokenizer_has_zero(text, n) ? NULL : cJSON_ParseWithLength(text, n), *vocabulary, *merges, *model;
+static inline int tokenizer_read_json(tokenizer *t, const char *text, size_t n, const char *name,
+                                      char *error) {
+    cJSON *json = tokenizer_has_zero(text, n) ? NULL : cJSON_ParseWithLength(text, n), *vocabulary, *merges,
+          *model;
     tokenizer_parts p;
     char line[TOKENIZER_ERROR];
     int done;
     memset(&p, 0, sizeof p), memset(t, 0, sizeof *t);
-    if (!json) return tokenizer_fail(error, tokenizer_has_zero(text, n) ? "%.200s: a token with a zero in it is not known"
-                                                                        : "%.200s: this is no JSON", name);
+    if (!json)
+        return tokenizer_fail(error,
+                              tokenizer_has_zero(text, n) ? "%.200s: a token with a zero in it is not known"
+                                                          : "%.200s: this is no JSON",
+                              name);
     model = cJSON_GetObjectItemCaseSensitive(json, "model");
     vocabulary = cJSON_DetachItemFromObjectCaseSensitive(model, "vocab");
     merges = cJSON_DetachItemFromObjectCaseSensitive(model, "merges");
-    done = tokenizer_json_parts(vocabulary, merges, &p, line) || tokenizer_fail(error, "%.200s: %s", name, line);
+    done =
+        tokenizer_json_parts(vocabulary, merges, &p, line) || tokenizer_fail(error, "%.200s: %s", name, line);
     done = done && tokenizer_build(t, json, &p, name, error);
     tokenizer_parts_close(&p);
     cJSON_Delete(vocabulary), cJSON_Delete(merges), cJSON_Delete(json);
@@ -2388,14 +2524,16 @@ static inline int tokenizer_line(const char **at, const char *end, const char **
 }
 
 /* GPT-2's encoder.json or vocab.json, and vocab.bpe or merges.txt. */
-static inline int tokenizer_read_pairs(tokenizer *t, const char *vocabulary, size_t n, const char *merges, size_t n_merges,
-                                       const char *name, char *error) {
+static inline int tokenizer_read_pairs(tokenizer *t, const char *vocabulary, size_t n, const char *merges,
+                                       size_t n_merges, const char *name, char *error) {
     cJSON *json = tokenizer_has_zero(vocabulary, n) ? NULL : cJSON_ParseWithLength(vocabulary, n), *end;
     cJSON *outline = tokenizer_outline(
-        "{'version':'1.0','truncation':null,'padding':null,'added_tokens':[],'normalizer':null,'pre_tokenizer':"
+        "{'version':'1.0','truncation':null,'padding':null,'added_tokens':[],'normalizer':null,"
+        "'pre_tokenizer':"
         "{'type':'ByteLevel','add_prefix_space':false,'trim_offsets':true,'use_regex':true},'post_processor':"
         "{'type':'ByteLevel','add_prefix_space':true,'trim_offsets':false,'use_regex':true},'decoder':"
-        "{'type':'ByteLevel','add_prefix_space':true,'trim_offsets':true,'use_regex':true},'model':{'type':'BPE',"
+        "{'type':'ByteLevel','add_prefix_space':true,'trim_offsets':true,'use_regex':true},"
+        "'model':{'type':'BPE',"
         "'dropout':null,'unk_token':null,'continuing_subword_prefix':null,'end_of_word_suffix':null,"
         "'fuse_unk':false,'byte_fallback':false,'ignore_merges':false}}");
     const char *at = merges, *line, *blank;
@@ -2411,15 +2549,18 @@ static inline int tokenizer_read_pairs(tokenizer *t, const char *vocabulary, siz
     while (done && tokenizer_line(&at, merges + n_merges, &line, &length)) {
         if (!length || (line == merges && length > 8 && !memcmp(line, "#version", 8))) continue;
         blank = (const char *)memchr(line, ' ', length);
-        if (!blank || blank == line || blank + 1 == line + length || memchr(blank + 1, ' ', (size_t)(line + length - blank - 1)))
+        if (!blank || blank == line || blank + 1 == line + length ||
+            memchr(blank + 1, ' ', (size_t)(line + length - blank - 1)))
             done = tokenizer_fail(error, "%.200s: merge %zu is not of two tokens", name, p.n_rules + 1);
-        else if (!tokenizer_put_rule(&p, line, (size_t)(blank - line), blank + 1, (size_t)(line + length - blank - 1)))
+        else if (!tokenizer_put_rule(&p, line, (size_t)(blank - line), blank + 1,
+                                     (size_t)(line + length - blank - 1)))
             done = tokenizer_no_memory(error);
         if (done && length > 4 && !memcmp(line + length - 4, "</w>", 4))
             done = tokenizer_fail(error, "%.200s: merges with </w> need their tokenizer.json", name);
     }
     end = cJSON_GetObjectItemCaseSensitive(json, "<|endoftext|>");
-    if (done && end && !tokenizer_outline_token(outline, tokenizer_whole(end), end->string)) done = tokenizer_no_memory(error);
+    if (done && end && !tokenizer_outline_token(outline, tokenizer_whole(end), end->string))
+        done = tokenizer_no_memory(error);
     done = done && tokenizer_build(t, outline, &p, name, error);
     tokenizer_parts_close(&p);
     cJSON_Delete(json), cJSON_Delete(outline);
@@ -2427,13 +2568,17 @@ static inline int tokenizer_read_pairs(tokenizer *t, const char *vocabulary, siz
 }
 
 /* BERT's vocab.txt: a token a line. */
-static inline int tokenizer_read_lines(tokenizer *t, const char *text, size_t n, int lowercase, const char *name, char *error) {
+static inline int tokenizer_read_lines(tokenizer *t, const char *text, size_t n, int lowercase,
+                                       const char *name, char *error) {
     static const char *const specials[] = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", NULL};
     cJSON *outline = tokenizer_outline(
-        "{'version':'1.0','truncation':null,'padding':null,'added_tokens':[],'normalizer':{'type':'BertNormalizer',"
-        "'clean_text':true,'handle_chinese_chars':true,'strip_accents':null,'lowercase':true},'pre_tokenizer':"
+        "{'version':'1.0','truncation':null,'padding':null,'added_tokens':[],"
+        "'normalizer':{'type':'BertNormalizer',"
+        "'clean_text':true,'handle_chinese_chars':true,'strip_accents':null,'lowercase':true},"
+        "'pre_tokenizer':"
         "{'type':'BertPreTokenizer'},'decoder':{'type':'WordPiece','prefix':'##','cleanup':true},'model':"
-        "{'type':'WordPiece','unk_token':'[UNK]','continuing_subword_prefix':'##','max_input_chars_per_word':100}}");
+        "{'type':'WordPiece','unk_token':'[UNK]','continuing_subword_prefix':'##',"
+        "'max_input_chars_per_word':100}}");
     cJSON *processor, *pair;
     const char *at = text, *line;
     size_t length;
@@ -2442,10 +2587,12 @@ static inline int tokenizer_read_lines(tokenizer *t, const char *text, size_t n,
     int done = outline != NULL;
     memset(&p, 0, sizeof p), memset(t, 0, sizeof *t);
     if (done && !lowercase)
-        cJSON_ReplaceItemInObjectCaseSensitive(cJSON_GetObjectItemCaseSensitive(outline, "normalizer"), "lowercase", cJSON_CreateFalse());
+        cJSON_ReplaceItemInObjectCaseSensitive(cJSON_GetObjectItemCaseSensitive(outline, "normalizer"),
+                                               "lowercase", cJSON_CreateFalse());
     while (done && id < 0x7FFFFFFF && tokenizer_line(&at, text + n, &line, &length)) {
         for (int k = 0; k < 5; k++)
-            if (length == strlen(specials[k]) && !memcmp(line, specials[k], length) && found[k] < 0) found[k] = id;
+            if (length == strlen(specials[k]) && !memcmp(line, specials[k], length) && found[k] < 0)
+                found[k] = id;
         done = tokenizer_put_entry(&p, line, length, id++, 0);
     }
     for (int k = 0; done && k < 5; k++)
@@ -2481,7 +2628,8 @@ static inline int tokenizer_bin_parts(const char *s, size_t n, tokenizer_parts *
     float score;
     if (!longest || longest > 65536) return 0;
     for (; at < n; at += length) {
-        if (n - at < 8 || tokenizer_u32(s + at + 4) > longest || tokenizer_u32(s + at + 4) > n - at - 8) return 0;
+        if (n - at < 8 || tokenizer_u32(s + at + 4) > longest || tokenizer_u32(s + at + 4) > n - at - 8)
+            return 0;
         bits = tokenizer_u32(s + at), length = tokenizer_u32(s + at + 4), at += 8;
         memcpy(&score, &bits, 4);
         if (!tokenizer_put_entry(p, s + at, length, id++, (double)score)) return 0;
@@ -2494,16 +2642,19 @@ static inline int tokenizer_read_bin(tokenizer *t, tokenizer_parts *p, const cha
     cJSON *outline = tokenizer_outline(
         "{'version':'1.0','truncation':null,'padding':null,'added_tokens':[],'normalizer':{'type':'Prepend',"
         "'prepend':' '},'pre_tokenizer':null,'post_processor':{'type':'TemplateProcessing','single':[{"
-        "'SpecialToken':{'id':'<s>','type_id':0}},{'Sequence':{'id':'A','type_id':0}}],'pair':[{'SpecialToken':"
+        "'SpecialToken':{'id':'<s>','type_id':0}},{'Sequence':{'id':'A','type_id':0}}],"
+        "'pair':[{'SpecialToken':"
         "{'id':'<s>','type_id':0}},{'Sequence':{'id':'A','type_id':0}},{'Sequence':{'id':'B','type_id':1}}],"
         "'special_tokens':{'<s>':{'id':'<s>','ids':[1],'tokens':['<s>']}}},'decoder':{'type':'Sequence',"
-        "'decoders':[{'type':'ByteFallback'},{'type':'Fuse'},{'type':'Strip','content':' ','start':1,'stop':0}]},"
+        "'decoders':[{'type':'ByteFallback'},{'type':'Fuse'},{'type':'Strip','content':' ','start':1,"
+        "'stop':0}]},"
         "'model':{'type':'BPE','dropout':null,'unk_token':null,'continuing_subword_prefix':null,"
         "'end_of_word_suffix':null,'fuse_unk':false,'byte_fallback':true,'ignore_merges':false}}");
     int done = outline != NULL || tokenizer_no_memory(error);
     for (size_t i = 1; done && i < 3 && i < p->n; i++) {
         char *text = tokenizer_copy(p->entries[i].s, p->entries[i].n);
-        done = text && (tokenizer_among(text, specials) < 0 || tokenizer_outline_token(outline, (int32_t)i, text));
+        done = text &&
+               (tokenizer_among(text, specials) < 0 || tokenizer_outline_token(outline, (int32_t)i, text));
         free(text);
         if (!done) tokenizer_no_memory(error);
     }
@@ -2513,15 +2664,19 @@ static inline int tokenizer_read_bin(tokenizer *t, tokenizer_parts *p, const cha
     if (!done) return 0;
     for (int i = 0; i < 256; i++)
         if (t->fallback[i] != i + 3)
-            return tokenizer_close(t), tokenizer_fail(error, "%.200s: the token <0x%02X> is not number %d", name,
-                                                      (unsigned)i, i + 3);
+            return tokenizer_close(t), tokenizer_fail(error, "%.200s: the token <0x%02X> is not number %d",
+                                                      name, (unsigned)i, i + 3);
     return 1;
 }
 
 /* ---- GGUF ---- */
 
-/* A tokenizer of GGUF's gpt2 model: which pattern its name for the pre-tokenizer means, and what goes along. */
-typedef struct tokenizer_pre { const char *names, *pattern; int nfc, digits, ignore_merges, bos; } tokenizer_pre;
+/* A tokenizer of GGUF's gpt2 model: which pattern its name for the pre-tokenizer means, and what goes
+   along. */
+typedef struct tokenizer_pre {
+    const char *names, *pattern;
+    int nfc, digits, ignore_merges, bos;
+} tokenizer_pre;
 
 static inline const tokenizer_pre *tokenizer_find_pre(const char *name, size_t n) {
     static const tokenizer_pre rows[] = {
@@ -2538,7 +2693,8 @@ static inline const tokenizer_pre *tokenizer_find_pre(const char *name, size_t n
 static inline int32_t tokenizer_gguf_number(const gguf_file *g, const char *key, int32_t otherwise) {
     double x;
     const gguf_value *v = gguf_find(g, key);
-    return v && v->type != GGUF_ARRAY && gguf_element(v, 0, &x) && x >= 0 && x < 2147483647 ? (int32_t)x : otherwise;
+    return v && v->type != GGUF_ARRAY && gguf_element(v, 0, &x) && x >= 0 && x < 2147483647 ? (int32_t)x
+                                                                                            : otherwise;
 }
 
 /* Adds the object {key: text} to a list. */
@@ -2563,16 +2719,20 @@ static inline int tokenizer_gguf_bytes(cJSON *outline, const tokenizer_pre *pre,
     size_t n, i = 0;
     const tokenizer_pattern *known = tokenizer_patterns(&n);
     while (strcmp(known[i].name, pre->pattern)) i++;
-    if (pre->nfc && !tokenizer_json_add(tokenizer_json_steps(outline, "normalizer", "normalizers"), "NFC")) return 0;
+    if (pre->nfc && !tokenizer_json_add(tokenizer_json_steps(outline, "normalizer", "normalizers"), "NFC"))
+        return 0;
     if (pre->digits && (!(one = tokenizer_json_add(steps, "Digits")) ||
                         !cJSON_AddTrueToObject(one, "individual_digits"))) return 0;
     if (known[i].how) {
-        one = tokenizer_json_add(steps, "Split"), pattern = one ? cJSON_AddObjectToObject(one, "pattern") : NULL;
+        one = tokenizer_json_add(steps, "Split"),
+        pattern = one ? cJSON_AddObjectToObject(one, "pattern") : NULL;
         if (!pattern || !cJSON_AddStringToObject(pattern, "Regex", known[i].text) ||
-            !cJSON_AddStringToObject(one, "behavior", "Isolated") || !cJSON_AddFalseToObject(one, "invert")) return 0;
+            !cJSON_AddStringToObject(one, "behavior", "Isolated") || !cJSON_AddFalseToObject(one, "invert"))
+            return 0;
     }
     one = tokenizer_json_add(steps, "ByteLevel");
-    return one && cJSON_AddBoolToObject(one, "add_prefix_space", front) && cJSON_AddTrueToObject(one, "trim_offsets") &&
+    return one && cJSON_AddBoolToObject(one, "add_prefix_space", front) &&
+           cJSON_AddTrueToObject(one, "trim_offsets") &&
            cJSON_AddBoolToObject(one, "use_regex", !known[i].how);
 }
 
@@ -2583,10 +2743,13 @@ static inline int tokenizer_gguf_template(cJSON *outline, int32_t bos, int32_t e
     if (bos < 0 && eos < 0) return 1;
     if (bos >= 0) snprintf(first, sizeof first, "{'SpecialToken':{'id':'bos','type_id':0}},");
     if (eos >= 0) snprintf(last, sizeof last, ",{'SpecialToken':{'id':'eos','type_id':0}}");
-    snprintf(text, sizeof text, "{'type':'TemplateProcessing','single':[%s{'Sequence':{'id':'A','type_id':0}}%s],"
-             "'pair':[%s{'Sequence':{'id':'A','type_id':0}},{'Sequence':{'id':'B','type_id':1}}%s],'special_tokens':"
-             "{'bos':{'id':'bos','ids':[%ld],'tokens':['bos']},'eos':{'id':'eos','ids':[%ld],'tokens':['eos']}}}",
-             first, last, first, last, bos < 0 ? 0L : (long)bos, eos < 0 ? 0L : (long)eos);
+    snprintf(
+        text, sizeof text,
+        "{'type':'TemplateProcessing','single':[%s{'Sequence':{'id':'A','type_id':0}}%s],"
+        "'pair':[%s{'Sequence':{'id':'A','type_id':0}},{'Sequence':{'id':'B','type_id':1}}%s],"
+        "'special_tokens':"
+        "{'bos':{'id':'bos','ids':[%ld],'tokens':['bos']},'eos':{'id':'eos','ids':[%ld],'tokens':['eos']}}}",
+        first, last, first, last, bos < 0 ? 0L : (long)bos, eos < 0 ? 0L : (long)eos);
     node = tokenizer_outline(text);
     return node && cJSON_AddItemToObject(outline, "post_processor", node);
 }
@@ -2616,17 +2779,24 @@ static inline int tokenizer_gguf_unigram(cJSON *outline, const gguf_file *g) {
         cJSON *pattern;
         if (!(one = tokenizer_json_add(steps, "Strip")) || !cJSON_AddTrueToObject(one, "strip_left") ||
             !cJSON_AddTrueToObject(one, "strip_right") || !(one = tokenizer_json_add(steps, "Replace")) ||
-            !(pattern = cJSON_AddObjectToObject(one, "pattern")) || !cJSON_AddStringToObject(pattern, "Regex", " {2,}") ||
-            !cJSON_AddStringToObject(one, "content", " ")) return 0;
+            !(pattern = cJSON_AddObjectToObject(one, "pattern")) ||
+            !cJSON_AddStringToObject(pattern, "Regex", " {2,}") ||
+            !cJSON_AddStringToObject(one, "content", " "))
+            return 0;
     }
-    if (front && !cJSON_AddItemToArray(steps, tokenizer_outline("{'type':'Prepend','prepend':'\xE2\x96\x81'}"))) return 0;
+    if (front &&
+        !cJSON_AddItemToArray(steps, tokenizer_outline("{'type':'Prepend','prepend':'\xE2\x96\x81'}")))
+        return 0;
     one = tokenizer_outline("{'type':'Replace','pattern':{'String':' '},'content':'\xE2\x96\x81'}");
     if (!cJSON_AddItemToArray(steps, one)) return 0;
     one = tokenizer_outline(
-        front ? "{'type':'Sequence','decoders':[{'type':'Replace','pattern':{'String':'\xE2\x96\x81'},'content':' '},"
-                "{'type':'ByteFallback'},{'type':'Fuse'},{'type':'Strip','content':' ','start':1,'stop':0}]}"
-              : "{'type':'Sequence','decoders':[{'type':'Replace','pattern':{'String':'\xE2\x96\x81'},'content':' '},"
-                "{'type':'ByteFallback'},{'type':'Fuse'}]}");
+        front
+            ? "{'type':'Sequence','decoders':[{'type':'Replace','pattern':{'String':'\xE2\x96\x81'},"
+              "'content':' '},"
+              "{'type':'ByteFallback'},{'type':'Fuse'},{'type':'Strip','content':' ','start':1,'stop':0}]}"
+            : "{'type':'Sequence','decoders':[{'type':'Replace','pattern':{'String':'\xE2\x96\x81'},"
+              "'content':' '},"
+              "{'type':'ByteFallback'},{'type':'Fuse'}]}");
     return one && cJSON_AddItemToObject(outline, "decoder", one);
 }
 
@@ -2641,9 +2811,11 @@ static inline int tokenizer_gguf_bert(tokenizer *t, const gguf_value *tokens, co
         size_t n;
         const char *s = gguf_next(&at, &n);
         int begins = n >= 3 && !memcmp(s, "\xE2\x96\x81", 3), special = n > 2 && *s == '[' && s[n - 1] == ']';
-        if (memchr(s, '\n', n)) return free(lines.at), tokenizer_fail(error, "%.200s: a token with a line end", name);
+        if (memchr(s, '\n', n))
+            return free(lines.at), tokenizer_fail(error, "%.200s: a token with a line end", name);
         done = (begins || special || tokenizer_put(&lines, "##", 2)) &&
-               tokenizer_put(&lines, s + (begins ? 3 : 0), n - (begins ? 3 : 0)) && tokenizer_put(&lines, "\n", 1);
+               tokenizer_put(&lines, s + (begins ? 3 : 0), n - (begins ? 3 : 0)) &&
+               tokenizer_put(&lines, "\n", 1);
     }
     done = done ? tokenizer_read_lines(t, lines.at, lines.n, 1, name, error) : tokenizer_no_memory(error);
     free(lines.at);
@@ -2655,8 +2827,10 @@ enum { TOKENIZER_UNKNOWN_TYPE = 2, TOKENIZER_CONTROL = 3, TOKENIZER_DEFINED = 4,
 
 /* The vocabulary of a GGUF file; control and user-defined tokens become added ones. */
 static inline int tokenizer_gguf_parts(const gguf_file *g, cJSON *outline, tokenizer_parts *p, char *error) {
-    const gguf_value *tokens = gguf_find(g, "tokenizer.ggml.tokens"), *types = gguf_find(g, "tokenizer.ggml.token_type"),
-                     *scores = gguf_find(g, "tokenizer.ggml.scores"), *merges = gguf_find(g, "tokenizer.ggml.merges");
+    const gguf_value *tokens = gguf_find(g, "tokenizer.ggml.tokens"),
+                     *types = gguf_find(g, "tokenizer.ggml.token_type"),
+                     *scores = gguf_find(g, "tokenizer.ggml.scores"),
+                     *merges = gguf_find(g, "tokenizer.ggml.merges");
     const unsigned char *at = tokens->at;
     for (uint64_t i = 0; i < tokens->count; i++) {
         double type = 1, score = 0;
@@ -2666,7 +2840,8 @@ static inline int tokenizer_gguf_parts(const gguf_file *g, cJSON *outline, token
         if (scores && scores->type == GGUF_ARRAY) gguf_element(scores, i, &score);
         if ((int)type == TOKENIZER_UNUSED || (int)type == TOKENIZER_BYTE) score = TOKENIZER_NEVER;
         if (!tokenizer_put_entry(p, s, n, (int32_t)i, score)) return tokenizer_no_memory(error);
-        if ((int)type == TOKENIZER_CONTROL || (int)type == TOKENIZER_DEFINED || (int)type == TOKENIZER_UNKNOWN_TYPE) {
+        if ((int)type == TOKENIZER_CONTROL || (int)type == TOKENIZER_DEFINED ||
+            (int)type == TOKENIZER_UNKNOWN_TYPE) {
             char *text = tokenizer_copy(s, n);
             int done = text && tokenizer_outline_token(outline, (int32_t)i, text);
             cJSON *list = cJSON_GetObjectItemCaseSensitive(outline, "added_tokens");
@@ -2681,7 +2856,8 @@ static inline int tokenizer_gguf_parts(const gguf_file *g, cJSON *outline, token
     for (uint64_t i = 0; i < merges->count; i++) {
         size_t n;
         const char *s = gguf_next(&at, &n), *blank = n ? (const char *)memchr(s + 1, ' ', n - 1) : NULL;
-        if (!blank || blank + 1 == s + n) return tokenizer_fail(error, "merge %zu is not of two tokens", (size_t)i + 1);
+        if (!blank || blank + 1 == s + n)
+            return tokenizer_fail(error, "merge %zu is not of two tokens", (size_t)i + 1);
         if (!tokenizer_put_rule(p, s, (size_t)(blank - s), blank + 1, (size_t)(s + n - blank - 1)))
             return tokenizer_no_memory(error);
     }
@@ -2701,27 +2877,34 @@ static inline int tokenizer_read_gguf(tokenizer *t, const gguf_file *g, const ch
     tokenizer_parts p;
     cJSON *outline = NULL, *node;
     memset(t, 0, sizeof *t), memset(&p, 0, sizeof p);
-    if (!model || model->type != GGUF_TEXT || !tokens || tokens->type != GGUF_ARRAY || tokens->of != GGUF_TEXT)
+    if (!model || model->type != GGUF_TEXT || !tokens || tokens->type != GGUF_ARRAY ||
+        tokens->of != GGUF_TEXT)
         return tokenizer_fail(error, "%.200s: there is no tokenizer in this GGUF file", name);
     snprintf(kind, sizeof kind, "%.*s", model->count < 60 ? (int)model->count : 60, (const char *)model->at);
     if ((which = tokenizer_among(kind, models)) < 0)
         return tokenizer_fail(error, "%.200s: the tokenizer %.60s of a GGUF file is not known", name, kind);
     if (tokens->count > 0x7FFFFFFE) return tokenizer_fail(error, "%.200s: there are too many tokens", name);
     if (which == 3) return tokenizer_gguf_bert(t, tokens, name, error);
-    if (which == 0 && !(known = pre && pre->type == GGUF_TEXT ? tokenizer_find_pre((const char *)pre->at, (size_t)pre->count) : NULL))
+    if (which == 0 && !(known = pre && pre->type == GGUF_TEXT
+                                    ? tokenizer_find_pre((const char *)pre->at, (size_t)pre->count)
+                                    : NULL))
         return tokenizer_fail(error, "%.200s: the pre-tokenizer %.*s of a GGUF file is not known", name,
                               !pre || pre->type != GGUF_TEXT ? 0 : pre->count < 60 ? (int)pre->count : 60,
                               pre && pre->type == GGUF_TEXT ? (const char *)pre->at : "");
     outline = tokenizer_outline(
-        which == 0 ? "{'version':'1.0','added_tokens':[],'decoder':{'type':'ByteLevel'},'model':{'type':'BPE'}}"
-        : which == 2 ? "{'version':'1.0','added_tokens':[],'model':{'type':'Unigram'}}"
-        : "{'version':'1.0','added_tokens':[],'normalizer':{'type':'Sequence','normalizers':[]},"
-          "'decoder':{'type':'Sequence','decoders':[{'type':'Replace','pattern':{'String':'\xE2\x96\x81'},"
-          "'content':' '},{'type':'ByteFallback'},{'type':'Fuse'}]},'model':{'type':'BPE'}}");
+        which == 0
+            ? "{'version':'1.0','added_tokens':[],'decoder':{'type':'ByteLevel'},'model':{'type':'BPE'}}"
+        : which == 2
+            ? "{'version':'1.0','added_tokens':[],'model':{'type':'Unigram'}}"
+            : "{'version':'1.0','added_tokens':[],'normalizer':{'type':'Sequence','normalizers':[]},"
+              "'decoder':{'type':'Sequence','decoders':[{'type':'Replace',"
+              "'pattern':{'String':'\xE2\x96\x81'},"
+              "'content':' '},{'type':'ByteFallback'},{'type':'Fuse'}]},'model':{'type':'BPE'}}");
     node = cJSON_GetObjectItemCaseSensitive(outline, "model");
     done = outline != NULL;
     if (done && which == 0)
-        done = tokenizer_gguf_bytes(outline, known, tokenizer_gguf_number(g, "tokenizer.ggml.add_space_prefix", 0)) &&
+        done = tokenizer_gguf_bytes(outline, known,
+                                    tokenizer_gguf_number(g, "tokenizer.ggml.add_space_prefix", 0)) &&
                cJSON_AddBoolToObject(node, "ignore_merges", known->ignore_merges);
     if (done && which == 1) {
         cJSON *steps = tokenizer_json_steps(outline, "normalizer", "normalizers"), *one, *pattern;
@@ -2733,7 +2916,8 @@ static inline int tokenizer_read_gguf(tokenizer *t, const gguf_file *g, const ch
         }
         done = done && (one = tokenizer_json_add(steps, "Replace")) != NULL &&
                (pattern = cJSON_AddObjectToObject(one, "pattern")) != NULL &&
-               cJSON_AddStringToObject(pattern, "String", " ") && cJSON_AddStringToObject(one, "content", "\xE2\x96\x81") &&
+               cJSON_AddStringToObject(pattern, "String", " ") &&
+               cJSON_AddStringToObject(one, "content", "\xE2\x96\x81") &&
                cJSON_AddTrueToObject(node, "byte_fallback") && cJSON_AddTrueToObject(node, "fuse_unk");
         p.by_score = 1;
     }
@@ -2750,7 +2934,8 @@ static inline int tokenizer_read_gguf(tokenizer *t, const gguf_file *g, const ch
             outline, tokenizer_gguf_number(g, "tokenizer.ggml.add_bos_token", known->bos) ? bos : -1,
             tokenizer_gguf_number(g, "tokenizer.ggml.add_eos_token", 0) ? eos : -1);
     done = done || tokenizer_no_memory(line);
-    if (done && (done = tokenizer_gguf_parts(g, outline, &p, line)) && which == 1 && unk >= 0 && (size_t)unk < p.n) {
+    if (done && (done = tokenizer_gguf_parts(g, outline, &p, line)) && which == 1 && unk >= 0 &&
+        (size_t)unk < p.n) {
         char *text = tokenizer_copy(p.entries[unk].s, p.entries[unk].n);
         done = (text && cJSON_AddStringToObject(node, "unk_token", text)) || tokenizer_no_memory(line);
         free(text);
@@ -2803,8 +2988,8 @@ static inline char *tokenizer_load(const char *path, size_t *n, char *error) {
     return bytes.at;
 }
 
-static inline int tokenizer_read_cased(tokenizer *t, const void *bytes, size_t n, int lowercase, const char *name,
-                                       char *error) {
+static inline int tokenizer_read_cased(tokenizer *t, const void *bytes, size_t n, int lowercase,
+                                       const char *name, char *error) {
     const char *s = (const char *)bytes;
     char line[TOKENIZER_ERROR];
     size_t at = 0;
@@ -2840,7 +3025,8 @@ static inline int tokenizer_read(tokenizer *t, const void *bytes, size_t n, cons
 
 /* Takes from a tokenizer_config.json which tokens are special for what. */
 static inline void tokenizer_take_config(tokenizer *t, const cJSON *config) {
-    const char *const names[] = {"bos_token", "eos_token", "pad_token", "cls_token", "sep_token", "mask_token"};
+    const char *const names[] = {"bos_token", "eos_token", "pad_token",
+                                 "cls_token", "sep_token", "mask_token"};
     int32_t *const ids[] = {&t->bos, &t->eos, &t->pad, &t->cls, &t->sep, &t->mask};
     for (int i = 0; i < 6; i++) {
         const cJSON *field = tokenizer_field(config, names[i]);
@@ -2939,7 +3125,8 @@ static inline int tokenizer_put_written(tokenizer_bytes *out, const tokenizer *t
     char letter[4];
     if (!t->byte_level || t->flags[id] & TOKENIZER_LITERAL) return tokenizer_put(out, s, n);
     for (size_t i = 0; i < n; i++)
-        if (!tokenizer_put(out, letter, tokenizer_utf8(tokenizer_letter_of((unsigned char)s[i]), letter))) return 0;
+        if (!tokenizer_put(out, letter, tokenizer_utf8(tokenizer_letter_of((unsigned char)s[i]), letter)))
+            return 0;
     return 1;
 }
 
@@ -2965,13 +3152,15 @@ static inline int tokenizer_put_vocabulary(tokenizer_bytes *out, const tokenizer
         token.n = 0;
         done = tokenizer_put(&token, "", 0) && tokenizer_put_written(&token, t, id);
         if (done && !tokenizer_writable(token.at, token.n))
-            return free(token.at), tokenizer_fail(error, "token %ld is no UTF-8, so JSON cannot hold it", (long)id);
+            return free(token.at),
+                   tokenizer_fail(error, "token %ld is no UTF-8, so JSON cannot hold it", (long)id);
         if (list) snprintf(number, sizeof number, ",%.17g]", t->scores[id]);
         else snprintf(number, sizeof number, ":%ld", (long)id);
         for (char *at = number + 1; list && *at; at++) /* whatever the locale's decimal point is */
             if (*at == ',') *at = '.';
-        done = done && tokenizer_put_text(out, first ? "\n" : ",\n") && (!list || tokenizer_put_text(out, "[")) &&
-               tokenizer_put_json(out, token.at, token.n) && tokenizer_put_text(out, number);
+        done = done && tokenizer_put_text(out, first ? "\n" : ",\n") &&
+               (!list || tokenizer_put_text(out, "[")) && tokenizer_put_json(out, token.at, token.n) &&
+               tokenizer_put_text(out, number);
         first = 0;
     }
     free(token.at);
@@ -2989,21 +3178,23 @@ static inline int tokenizer_put_merges(tokenizer_bytes *out, const tokenizer *t)
         rule.n = 0;
         done = tokenizer_put_text(out, i ? ",\n" : "\n") && tokenizer_put_written(&rule, t, m->left);
         if (done && pairs) {
-            done = tokenizer_put_text(out, "[") && tokenizer_put_json(out, rule.at, rule.n) && tokenizer_put_text(out, ",");
+            done = tokenizer_put_text(out, "[") && tokenizer_put_json(out, rule.at, rule.n) &&
+                   tokenizer_put_text(out, ",");
             rule.n = 0;
         } else done = done && tokenizer_put_text(&rule, " ");
-        done = done && tokenizer_put_written(&rule, t, m->right) && tokenizer_put_json(out, rule.at, rule.n) &&
-               (!pairs || tokenizer_put_text(out, "]"));
+        done = done && tokenizer_put_written(&rule, t, m->right) &&
+               tokenizer_put_json(out, rule.at, rule.n) && (!pairs || tokenizer_put_text(out, "]"));
     }
     free(rule.at);
     return done;
 }
 
 /* Appends a node of the outline: its name, then what it is. */
-static inline int tokenizer_put_node(tokenizer_bytes *out, const char *name, const cJSON *node, const char *otherwise) {
+static inline int tokenizer_put_node(tokenizer_bytes *out, const char *name, const cJSON *node,
+                                     const char *otherwise) {
     char *text = node ? cJSON_PrintUnformatted(node) : NULL;
-    int done = (text || !node) && tokenizer_put_json(out, name, strlen(name)) && tokenizer_put_text(out, ":") &&
-               tokenizer_put_text(out, text ? text : otherwise);
+    int done = (text || !node) && tokenizer_put_json(out, name, strlen(name)) &&
+               tokenizer_put_text(out, ":") && tokenizer_put_text(out, text ? text : otherwise);
     cJSON_free(text);
     return done;
 }
@@ -3018,7 +3209,8 @@ static inline int tokenizer_put_roles(tokenizer_bytes *out, const tokenizer *t) 
         if (i != 3) *tokenizer_role(&named, i, &name) = -1;
     tokenizer_name_specials(&named);
     for (int i = 0; i < TOKENIZER_ROLES; i++)
-        differ |= *tokenizer_role(&had, i, &name) >= 0 && *tokenizer_role(&had, i, &name) != *tokenizer_role(&named, i, &name);
+        differ |= *tokenizer_role(&had, i, &name) >= 0 &&
+                  *tokenizer_role(&had, i, &name) != *tokenizer_role(&named, i, &name);
     if (differ && !tokenizer_put_text(out, "\"special_ids\":{")) return 0;
     for (int i = 0; differ && i < TOKENIZER_ROLES; i++) {
         int32_t id = *tokenizer_role(&had, i, &name);
@@ -3050,7 +3242,8 @@ static inline int tokenizer_write(const tokenizer *t, tokenizer_bytes *out, char
     if (!done || !tokenizer_put_text(out, "\"vocab\":")) return tokenizer_no_memory(error);
     if (!tokenizer_put_vocabulary(out, t, error)) return 0;
     if (t->kind == TOKENIZER_BPE)
-        done = tokenizer_put_text(out, ",\n\"merges\":[") && tokenizer_put_merges(out, t) && tokenizer_put_text(out, "]");
+        done = tokenizer_put_text(out, ",\n\"merges\":[") && tokenizer_put_merges(out, t) &&
+               tokenizer_put_text(out, "]");
     return (done && tokenizer_put_text(out, "}}\n")) || tokenizer_no_memory(error);
 }
 
@@ -3098,14 +3291,16 @@ static inline int tokenizer_replace(const char *target, int mode, const tokenize
     return done;
 }
 
-/* Writes a tokenizer.json, whatever the tokenizer was read from; read again it has the same identity. The file
+/* Writes a tokenizer.json, whatever the tokenizer was read from; read again it has the same identity.
+   The file
    is written beside and renamed, so that there is the old one or the new one at any time. */
 static inline int tokenizer_save(const tokenizer *t, const char *path, char *error) {
     tokenizer_bytes text;
     char line[TOKENIZER_ERROR], *target;
     int mode, done;
     memset(&text, 0, sizeof text);
-    if (!tokenizer_write(t, &text, line)) return free(text.at), tokenizer_fail(error, "cannot write %.200s: %s", path, line);
+    if (!tokenizer_write(t, &text, line))
+        return free(text.at), tokenizer_fail(error, "cannot write %.200s: %s", path, line);
     target = tokenizer_replaced(path, &mode);
     done = target && tokenizer_replace(target, mode, &text);
     free(target), free(text.at);

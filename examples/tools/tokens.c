@@ -24,8 +24,8 @@ static void must(int done) {
 
 static void help(void) {
     puts("build/tokens COMMAND TOKENIZER [OPTION...]\n"
-         "  TOKENIZER        tokenizer.json, vocab.txt, llama2.c's .bin, GGUF; or a folder with tokenizer.json,\n"
-         "                   encoder.json + vocab.bpe, vocab.json + merges.txt or vocab.txt\n"
+         "  TOKENIZER        tokenizer.json, vocab.txt, llama2.c's .bin, GGUF; or a folder with\n"
+         "                   tokenizer.json, encoder.json + vocab.bpe, vocab.json + merges.txt or vocab.txt\n"
          "  encode           reads a text, prints the numbers of its tokens, one a line\n"
          "    --binary       2 bytes each, little-endian, of vocabularies above 65,536 tokens 4\n"
          "    --special      with what the tokenizer's template adds: <s>, [CLS] .. [SEP]\n"
@@ -33,7 +33,7 @@ static void help(void) {
          "  decode           reads numbers, prints their text\n"
          "    --binary       as above\n"
          "    --skip-special leaves special tokens out\n"
-         "  inspect          what kind it is, its size, special tokens, longest token, identity, first merges\n"
+         "  inspect          identity, kind, size, special tokens, longest token, first merges\n"
          "    --ids          instead: every token, one a line: number, a blank, what it decodes to\n"
          "  train            learns a byte-level BPE: build/tokens train OPTION.. TEXT..  (- is the standard input)\n"
          "    --size N       tokens: special ones, 256 bytes, the rest learnt (8192)\n"
@@ -78,7 +78,8 @@ static int next_id(int width, int32_t *id) {
         if (i && i < width) die(1, "the last number is cut off", "");
     } else {
         while (c == ' ' || c == '\n' || c == '\r' || c == '\t' || c == ',') c = getchar();
-        for (; c != EOF && c != ' ' && c != '\n' && c != '\r' && c != '\t' && c != ',' && i < 23; c = getchar())
+        for (; c != EOF && c != ' ' && c != '\n' && c != '\r' && c != '\t' && c != ',' && i < 23;
+             c = getchar())
             digits[i++] = (char)c;
         digits[i] = 0;
         if (i && !text_whole(digits, &n)) die(1, "not the number of a token: ", digits);
@@ -99,7 +100,8 @@ static void decode(int skip, int width) {
     int32_t id;
     if (!out) die(1, "no memory", "");
     state.skip_special = skip;
-    while (!ferror(stdout) && next_id(width, &id)) fwrite(out, 1, tokenizer_decode(&tok, &state, id, out), stdout);
+    while (!ferror(stdout) && next_id(width, &id))
+        fwrite(out, 1, tokenizer_decode(&tok, &state, id, out), stdout);
     fwrite(out, 1, tokenizer_decode_end(&state, out), stdout);
     free(out);
 }
@@ -112,7 +114,8 @@ static void show(int32_t id) {
         length = text_decode(tok.bytes + at, end - at, &c);
         if (c == '\\' || c == '\n' || c == '\t') printf("\\%c", c == '\n' ? 'n' : c == '\t' ? 't' : '\\');
         else if (!text_steers(c)) fwrite(tok.bytes + at, 1, length, stdout);
-        else for (size_t i = 0; i < length; i++) printf("\\x%02x", (unsigned)(unsigned char)tok.bytes[at + i]);
+        else
+            for (size_t i = 0; i < length; i++) printf("\\x%02x", (unsigned)(unsigned char)tok.bytes[at + i]);
     }
 }
 
@@ -166,7 +169,8 @@ static double read_text(bpe_trainer *trainer, const char *path) {
     double bytes = 0;
     size_t n;
     if (!file) die(1, "cannot open ", path);
-    while ((n = fread(part, 1, sizeof part, file)) > 0) must(bpe_put(trainer, part, n, failure)), bytes += (double)n;
+    while ((n = fread(part, 1, sizeof part, file)) > 0)
+        must(bpe_put(trainer, part, n, failure)), bytes += (double)n;
     if (ferror(file)) die(1, "cannot read ", standard ? "the standard input" : path);
     if (!standard) fclose(file);
     must(bpe_end(trainer, failure));
@@ -180,10 +184,11 @@ static void learn(const bpe_options *o, char **paths, int n_paths, const char *o
     for (int i = 0; i < n_paths; i++) bytes += read_text(&trainer, paths[i]);
     must(bpe_finish(&trainer, &tok, failure));
     must(tokenizer_save(&tok, out, failure));
-    fprintf(stderr, "tokens: %zu tokens, %zu merges, from %.0f bytes, %zu different words, in %.2f s: %s\n", tok.size,
-            tok.n_merges, bytes, trainer.words.n, seconds() - begun, tok.identity);
+    fprintf(stderr, "tokens: %zu tokens, %zu merges, from %.0f bytes, %zu different words, in %.2f s: %s\n",
+            tok.size, tok.n_merges, bytes, trainer.words.n, seconds() - begun, tok.identity);
     if (tok.size < o->size)
-        fprintf(stderr, "tokens: not %zu: no other pair came %lu times\n", o->size, (unsigned long)o->min_count);
+        fprintf(stderr, "tokens: not %zu: no other pair came %lu times\n", o->size,
+                (unsigned long)o->min_count);
     bpe_close(&trainer), tokenizer_close(&tok);
 }
 

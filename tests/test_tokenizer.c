@@ -1,0 +1,725 @@
+/* Tokenizers: every kind and option against what Hugging Face's library gives (tokenizer_cases.json), files
+   of other kinds written here, texts in pieces, hostile texts and files, other people's golden files. */
+#include "check.h"
+
+#include "../examples/tokenizer.h"
+
+#include <sys/time.h>
+#include <unistd.h>
+
+static char error[TOKENIZER_ERROR];
+
+/* ---- Small things ---- */
+
+static uint64_t draws = 1;
+
+static size_t draw(size_t n) {
+    uint64_t z = draws += 0x9E3779B97F4A7C15u;
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u, z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    return (size_t)((z ^ (z >> 31)) % n);
+}
+
+static double now(void) {
+    struct timeval t;
+    gettimeofday(&t, NULL);
+    return (double)t.tv_sec + 1e-6 * (double)t.tv_usec;
+}
+
+/* The ids as text: "1 2 3", or the error line. */
+static const char *ids_of(const tokenizer *t, const char *text, size_t n, int special) {
+    static char line[8192];
+    tokenizer_ids ids = {NULL, 0, 0};
+    size_t used = 0;
+    *line = 0;
+    if (!tokenizer_encode(t, text, n, special, &ids, error)) snprintf(line, sizeof line, "%s", error);
+    else
+        for (size_t i = 0; i < ids.n && used < sizeof line - 16; i++)
+            used += (size_t)snprintf(line + used, sizeof line - used, i ? " %ld" : "%ld", (long)ids.at[i]);
+    tokenizer_ids_free(&ids);
+    return line;
+}
+
+/* What ids decode to, one after another, in memory of malloc. */
+static char *decoded(const tokenizer *t, const tokenizer_ids *ids, size_t *n) {
+    char *text = (char *)malloc((ids->n + 2) * (t->longest + 8)), *out = text;
+    tokenizer_decoder d;
+    memset(&d, 0, sizeof d);
+    for (size_t i = 0; i < ids->n; i++) {
+        size_t more = tokenizer_decode(t, &d, ids->at[i], out);
+        CHECK(more <= t->longest + 8);
+        out += more;
+    }
+    out += tokenizer_decode_end(&d, out);
+    return *n = (size_t)(out - text), text;
+}
+
+static int round_trip(const tokenizer *t, const char *text, size_t n) {
+    tokenizer_ids ids = {NULL, 0, 0};
+    size_t back;
+    char *again;
+    int same;
+    if (!CHECK_THAT(tokenizer_encode(t, text, n, 0, &ids, error), "%s", error)) return 0;
+    again = decoded(t, &ids, &back), same = back == n && !memcmp(again, text, n);
+    free(again), tokenizer_ids_free(&ids);
+    return same;
+}
+
+/* JSON written with ' for " */
+static int from_json(tokenizer *t, const char *json) {
+    char *copy = strdup(json);
+    int done;
+    for (char *at = copy; *at; at++)
+        if (*at == '\'') *at = '"';
+    done = tokenizer_read(t, copy, strlen(copy), "test", error);
+    free(copy);
+    return done;
+}
+
+static char *load(const char *path, size_t *n) {
+    char *text = tokenizer_load(path, n, error);
+    return text;
+}
+
+/* ---- The cases of tokenizer_cases.json ---- */
+
+/* Puts lists where "@NAME" stands. */
+static void expand(cJSON *node, const cJSON *lists) {
+    for (cJSON *one = node->child, *next; one; one = next) {
+        const char *s = cJSON_GetStringValue(one);
+        next = one->next;
+        if (s && *s == '@') {
+            cJSON *list = cJSON_Duplicate(cJSON_GetObjectItemCaseSensitive(lists, s + 1), 1);
+            cJSON_ReplaceItemInObjectCaseSensitive(node, one->string, list);
+        } else expand(one, lists);
+    }
+}
+
+static void list_line(const cJSON *list, char *line, size_t size) {
+    const cJSON *one;
+    size_t used = 0;
+    *line = 0;
+    cJSON_ArrayForEach (one, list)
+        used += (size_t)snprintf(line + used, size - used, used ? " %d" : "%d", one->valueint);
+}
+
+static void one_case(const tokenizer *t, const char *name, const cJSON *row) {
+    const char *text = cJSON_GetStringValue(row->child),
+               *back = cJSON_GetStringValue(cJSON_GetArrayItem(row, 3));
+    char want[4096];
+    tokenizer_ids ids = {NULL, 0, 0};
+    char *again;
+    size_t n;
+    for (int special = 0; special < 2; special++) {
+        const char *got = ids_of(t, text, strlen(text), special);
+        list_line(cJSON_GetArrayItem(row, 1 + special), want, sizeof want);
+        CHECK_THAT(!strcmp(got, want), "%s: \"%s\" became %s instead of %s", name, text, got, want);
+    }
+    if (!tokenizer_encode(t, text, strlen(text), 0, &ids, error)) return;
+    again = decoded(t, &ids, &n);
+    CHECK_THAT(n == strlen(back) && !memcmp(again, back, n), "%s: \"%s\" came back as \"%.*s\"", name, text,
+               (int)n, again);
+    free(again), tokenizer_ids_free(&ids);
+}
+
+static void published(void) {
+    size_t n, rows = 0;
+    char *text = load("tests/tokenizer_cases.json", &n);
+    cJSON *all = text ? cJSON_ParseWithLength(text, n) : NULL;
+    const cJSON *one, *row;
+    cJSON_ArrayForEach(one, cJSON_GetObjectItemCaseSensitive(all, "tokenizers")) {
+        const char *name = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(one, "name"));
+        cJSON *json = cJSON_GetObjectItemCaseSensitive(one, "json");
+        char *printed;
+        tokenizer t;
+        expand(json, cJSON_GetObjectItemCaseSensitive(all, "lists"));
+        printed = cJSON_PrintUnformatted(json);
+        if (CHECK_THAT(tokenizer_read(&t, printed, strlen(printed), name, error), "%s", error))
+            cJSON_ArrayForEach (row, cJSON_GetObjectItemCaseSensitive(one, "cases"))
+                one_case(&t, name, row), rows++;
+        tokenizer_close(&t), free(printed);
+    }
+    CHECK_THAT(rows > 70, "%zu cases", rows);
+    cJSON_Delete(all), free(text);
+}
+
+/* ---- What is refused, and how ---- */
+
+#define BPE_OF(fields) "{'model':{'type':'BPE','vocab':{'a':0,'b':1,'ab':2},'merges':['a b']" fields
+#define WITH(field) BPE_OF("}," field "}")
+
+static void refusals(void) {
+    static const struct { const char *json, *says;
+    } rows[] = {
+        {"{", "no JSON"},
+        {"{}", "no vocab"},
+        {"{'model':{'type':'BPE','vocab':{},'merges':[]}}", "no tokens"},
+        {"{'model':{'type':'WordLevel','vocab':{}}}", "WordLevel"},
+        {BPE_OF(",'dropout':0.1}}"), "dropout"},
+        {BPE_OF(",'wings':2}}"), "wings"},
+        {BPE_OF(",'unk_token':'?'}}"), "the unknown token ? is not"},
+        {WITH("'normalizer':{'type':'Nmt'}"), "normalizer Nmt"},
+        {WITH("'normalizer':{}"), "has no type"},
+        {WITH("'normalizer':{'type':'Strip','middle':true}"), "field middle"},
+        {WITH("'normalizer':{'type':'Replace','pattern':{'Regex':'x*'},'content':''}"), "x*"},
+        {WITH("'normalizer':{'type':'Replace','pattern':{'String':''},'content':''}"), "no pattern"},
+        {WITH("'normalizer':{'type':'Precompiled','precompiled_charsmap':'/w=='}"), "damaged"},
+        {WITH("'pre_tokenizer':{'type':'UnicodeScripts'}"), "UnicodeScripts"},
+        {WITH("'pre_tokenizer':{'type':'Split','pattern':{'Regex':'q+'},'behavior':'Isolated'}"), "q+"},
+        {WITH("'pre_tokenizer':{'type':'Split','pattern':{'String':'q'},'behavior':'Odd'}"), "Odd"},
+        {WITH("'pre_tokenizer':{'type':'Metaspace','prepend_scheme':'twice'}"), "twice"},
+        {WITH("'pre_tokenizer':{'type':'ByteLevel'}"), "without the decoder"},
+        {WITH("'decoder':{'type':'ByteLevel'}"), "without the pre-tokenizer"},
+        {WITH("'decoder':{'type':'CTC'}"), "decoder CTC"},
+        {WITH(
+             "'decoder':{'type':'Sequence','decoders':[{'type':'Fuse'},{'type':'Strip','content':' ',"
+             "'start':0,'stop':1}]}"),
+         "off the end"},
+        {WITH("'post_processor':{'type':'Magic'}"), "Magic"},
+        {WITH("'post_processor':{'type':'BertProcessing','sep':['b',9],'cls':['a',0]}"), "token 9"},
+        {WITH("'post_processor':{'type':'TemplateProcessing','single':[]}"), "no template"},
+        {WITH("'added_tokens':[{'id':7,'content':'x','wild':true}]"), "wild"},
+        {WITH("'added_tokens':[{'id':-7,'content':'x'}]"), "no id"},
+        {WITH("'added_tokens':[{'id':2000000000,'content':'x'}]"), "ids go up to 2000000000"},
+        {"{'model':{'type':'BPE','vocab':{'a':0,'b':0},'merges':[]}}", "the id 0"},
+        {"{'model':{'type':'BPE','vocab':{'a':0.5},'merges':[]}}", "has no id"},
+        {"{'model':{'type':'BPE','vocab':{'a':4294967296},'merges':[]}}", "has no id"},
+        {"{'model':{'type':'BPE','vocab':{'a':0},'merges':['a b']}}", "not in the vocabulary"},
+        {"{'model':{'type':'BPE','vocab':{'a':0},'merges':['a a']}}", "not in the vocabulary"},
+        {"{'model':{'type':'BPE','vocab':{'a':0},'merges':['a']}}", "not of two"},
+        {"{'model':{'type':'BPE','vocab':{'a':0},'merges':['a b c']}}", "not of two"},
+        {"{'model':{'type':'BPE','vocab':{'\\u0000':0},'merges':[]}}", "zero"},
+        {"{'model':{'type':'Unigram','vocab':[['a']]}}", "has no score"},
+        {"{'model':{'type':'Unigram','unk_id':5,'vocab':[['a',-1]]}}", "wrong id"},
+        {"{'model':{'type':'WordPiece','vocab':{'a':0}}}", "[UNK]"},
+        {"no tokenizer at all", "no tokenizer"},
+        {"", "no tokenizer"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        tokenizer t;
+        int done = from_json(&t, rows[i].json);
+        CHECK_THAT(!done && strstr(error, rows[i].says) && !strchr(error, '\n'), "%s: %s", rows[i].json,
+                   done ? "accepted" : error);
+        CHECK(!t.bytes && !t.size && !t.outline); /* closed */
+        tokenizer_close(&t);
+    }
+    {
+        char *deep = (char *)malloc(40000);
+        tokenizer t;
+        memset(deep, '[', 40000);
+        CHECK(!tokenizer_read(&t, deep, 40000, "deep", error));
+        free(deep);
+        CHECK(!tokenizer_open(&t, "/nowhere/at/all", error) && strstr(error, "no tokenizer at"));
+    }
+    { /* what a text asks for and the vocabulary has not */
+        tokenizer t;
+        CHECK(from_json(&t, WITH("'normalizer':null")));
+        CHECK(!strcmp(ids_of(&t, "abab", 4, 0), "2 2") && !strcmp(ids_of(&t, "", 0, 0), ""));
+        CHECK(strstr(ids_of(&t, "axb", 3, 0), "the byte 0x78") != NULL);
+        tokenizer_close(&t), tokenizer_close(&t);
+    }
+}
+
+/* ---- A byte-level tokenizer of all bytes with random merges ---- */
+
+static void say(tokenizer_bytes *b, const char *format, ...) {
+    char line[512];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(line, sizeof line, format, list);
+    va_end(list);
+    CHECK(tokenizer_put(b, line, strlen(line)));
+}
+
+/* A token in GPT-2's letters, as a JSON string */
+static void say_token(tokenizer_bytes *b, const unsigned char *s, size_t n) {
+    say(b, "\"");
+    for (size_t i = 0; i < n; i++) say(b, "\\u%04x", (unsigned)tokenizer_letter_of(s[i]));
+    say(b, "\"");
+}
+
+enum { RANDOM_TOKENS = 900, RANDOM_LONGEST = 40 };
+
+/* 256 bytes and merges of tokens at random; of bytes that are often in texts more. */
+static void random_tokenizer(tokenizer *t, const char *pattern) {
+    static unsigned char token[RANDOM_TOKENS][RANDOM_LONGEST];
+    static size_t length[RANDOM_TOKENS];
+    tokenizer_bytes b, merges;
+    size_t n = 256, i;
+    memset(&b, 0, sizeof b), memset(&merges, 0, sizeof merges);
+    say(&b,
+        "{\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[%s{\"type\":\"ByteLevel\","
+        "\"add_prefix_space\":false,"
+        "\"use_regex\":%s}]},\"decoder\":{\"type\":\"ByteLevel\"},\"added_tokens\":[{\"id\":%d,"
+        "\"content\":\"<|end|>\","
+        "\"special\":true}],\"model\":{\"type\":\"BPE\",\"vocab\":{",
+        pattern, *pattern ? "false" : "true", RANDOM_TOKENS);
+    for (i = 0; i < 256; i++) token[i][0] = (unsigned char)i, length[i] = 1;
+    while (n < RANDOM_TOKENS) {
+        size_t left = draw(3) ? 'a' + draw(8) : draw(n), right = draw(3) ? 'a' + draw(8) : draw(n), k;
+        if (draw(4) == 0) left = ' ';
+        if (length[left] + length[right] > RANDOM_LONGEST) continue;
+        memcpy(token[n], token[left], length[left]);
+        memcpy(token[n] + length[left], token[right], length[right]);
+        length[n] = length[left] + length[right];
+        for (k = 0; k < n && (length[k] != length[n] || memcmp(token[k], token[n], length[n])); k++) {}
+        if (k < n) continue;
+        say(&merges, merges.n ? "," : ""), say(&merges, "["), say_token(&merges, token[left], length[left]);
+        say(&merges, ","), say_token(&merges, token[right], length[right]), say(&merges, "]"), n++;
+    }
+    for (i = 0; i < n; i++) say(&b, i ? "," : ""), say_token(&b, token[i], length[i]), say(&b, ":%zu", i);
+    say(&b, "},\"merges\":["), CHECK(tokenizer_put(&b, merges.at, merges.n)), say(&b, "]}}");
+    CHECK_THAT(tokenizer_read(t, b.at, b.n, "random", error), "%s", error);
+    free(b.at), free(merges.at);
+}
+
+/* One word by the definition: again and again all pairs, the first of the least rank. */
+static size_t by_definition(const tokenizer *t, const char *s, size_t n, int32_t *ids) {
+    size_t i;
+    for (i = 0; i < n; i++) ids[i] = t->byte_ids[(unsigned char)s[i]];
+    for (;;) {
+        size_t best = n;
+        uint32_t rank = UINT32_MAX;
+        for (i = 0; i + 1 < n; i++) {
+            size_t m = 0;
+            while (m < t->n_merges && (t->merges[m].left != ids[i] || t->merges[m].right != ids[i + 1])) m++;
+            if (m < t->n_merges && m < rank) rank = (uint32_t)m, best = i;
+        }
+        if (best == n) return n;
+        ids[best] = t->merges[rank].id;
+        memmove(ids + best + 1, ids + best + 2, (n - best - 2) * sizeof *ids), n--;
+    }
+}
+
+static void merging(const tokenizer *t) {
+    tokenizer_work w;
+    memset(&w, 0, sizeof w);
+    for (int k = 0; k < 300; k++) {
+        char s[200];
+        int32_t want[200];
+        size_t n = 1 + draw(k % 3 ? 20 : 200), m;
+        tokenizer_ids ids = {NULL, 0, 0};
+        for (size_t i = 0; i < n; i++)
+            s[i] = (char)(draw(20) ? draw(5) ? 'a' + draw(3 + draw(6)) : ' ' : draw(256));
+        m = by_definition(t, s, n, want);
+        CHECK(tokenizer_piece(t, &w, s, n, &ids, error));
+        CHECK_THAT(ids.n == m && !memcmp(ids.at, want, m * sizeof *want),
+                   "a word of %zu bytes: %zu tokens, not %zu", n, ids.n, m);
+        tokenizer_ids_free(&ids);
+    }
+    tokenizer_work_close(&w);
+}
+
+/* ---- Texts in pieces; any bytes ---- */
+
+/* Words, line ends, signs, special tokens, bytes that are no UTF-8 */
+static size_t random_text(char *s, size_t room) {
+    static const char *const parts[] = {
+        " ",        "  ",    "\n",           "\r\n",     "a",    "the ",    " cab", "'s", "é",
+        "日本",     "12",    "1234 ",        "!",        "?!\n", "<|end|>", "<|en", "\t", "\xff",
+        "\xe2\x82", " head", "\xE2\x96\x81", "e\xCC\x81"};
+    size_t n = 0;
+    while (n + 16 < room) {
+        const char *part = parts[draw(sizeof parts / sizeof *parts)];
+        memcpy(s + n, part, strlen(part)), n += strlen(part);
+    }
+    return n;
+}
+
+static void in_pieces(const tokenizer *t, const char *what, size_t size, size_t least_cuts) {
+    char *s = (char *)malloc(size);
+    size_t n = random_text(s, size), at = 0, part, cuts = 0;
+    tokenizer_ids whole = {NULL, 0, 0}, ids = {NULL, 0, 0};
+    tokenizer_stream stream;
+    tokenizer_stream_open(&stream, t, TOKENIZER_TEMPLATE);
+    stream.wait = n + 1; /* all at once */
+    CHECK(tokenizer_stream_put(&stream, s, n, &whole, error) && tokenizer_stream_end(&stream, &whole, error));
+    tokenizer_stream_close(&stream);
+    tokenizer_stream_open(&stream, t, TOKENIZER_TEMPLATE);
+    for (; at < n; at += part) {
+        size_t before = stream.text.n;
+        stream.wait = before + 300; /* it would wait for more */
+        part = 1 + draw(700), part = part < n - at ? part : n - at;
+        CHECK(tokenizer_stream_put(&stream, s + at, part, &ids, error));
+        cuts += stream.text.n < before + part;
+    }
+    CHECK(tokenizer_stream_end(&stream, &ids, error));
+    for (at = 0; at < ids.n && at < whole.n && ids.at[at] == whole.at[at];) at++;
+    CHECK_THAT(ids.n == whole.n && at == ids.n, "%s: token %zu differs, of %zu and %zu", what, at, ids.n,
+               whole.n);
+    CHECK_THAT(cuts >= least_cuts, "%s: %zu cuts", what, cuts);
+    ids.n = 0;
+    CHECK(tokenizer_encode(t, s, n, TOKENIZER_TEMPLATE, &ids, error));
+    CHECK(ids.n == whole.n && !memcmp(ids.at, whole.at, ids.n * sizeof *ids.at));
+    tokenizer_stream_close(&stream), tokenizer_ids_free(&ids), tokenizer_ids_free(&whole), free(s);
+}
+
+static void any_bytes(const tokenizer *t) {
+    char s[600];
+    for (int k = 0; k < 200; k++) {
+        size_t n = draw(sizeof s);
+        for (size_t i = 0; i < n; i++) s[i] = (char)draw(256);
+        CHECK(round_trip(t, s, n));
+        n = random_text(s, sizeof s);
+        CHECK(round_trip(t, s, n));
+    }
+    CHECK(!strcmp(ids_of(t, "<|end|>", 7, 0), "900"));
+    CHECK(strcmp(ids_of(t, "<|end|>", 7, TOKENIZER_PLAIN), "900"));
+}
+
+/* No part of a character leaves the decoder before the rest of it is there. */
+static void whole_characters(const tokenizer *t) {
+    const char *text = "é日😀\xe6\x97x";
+    tokenizer_decoder d;
+    char out[64];
+    size_t n, total = 0;
+    memset(&d, 0, sizeof d);
+    for (const char *at = text; *at; at++) {
+        n = tokenizer_decode(t, &d, t->byte_ids[(unsigned char)*at], out), total += n;
+        CHECK(n == 0 || ((unsigned char)out[0] & 0xC0) != 0x80);
+    }
+    CHECK(total + tokenizer_decode_end(&d, out) == strlen(text));
+    CHECK(tokenizer_decode(t, &d, -1, out) == 0 && tokenizer_decode(t, &d, (int32_t)t->size, out) == 0);
+    d.skip_special = 1;
+    CHECK(tokenizer_decode(t, &d, 900, out) == 0);
+    d.skip_special = 0;
+    CHECK(tokenizer_decode(t, &d, 900, out) == 7 && !memcmp(out, "<|end|>", 7));
+}
+
+/* A megabyte of each that has no place to cut. */
+static void long_words(const tokenizer *t, const char *what) {
+    const size_t n = 1 << 20;
+    char *s = (char *)malloc(n);
+    for (int k = 0; k < 4; k++) {
+        tokenizer_ids ids = {NULL, 0, 0};
+        double from = now();
+        for (size_t i = 0; i < n; i++)
+            s[i] = (char)(k == 0    ? 'a'
+                          : k == 1  ? 'a' + draw(8)
+                          : k == 2  ? ' '
+                          : i % 2   ? 0xCC
+                          : draw(2) ? 0x81
+                                    : 0xA3);
+        CHECK(tokenizer_encode(t, s, n, 0, &ids, error));
+        CHECK_THAT(now() - from < 8, "%s: a word of a megabyte, kind %d, took %.1f s", what, k, now() - from);
+        tokenizer_ids_free(&ids);
+    }
+    free(s);
+}
+
+static void bytes(void) {
+    tokenizer t;
+    random_tokenizer(&t, "");
+    CHECK(t.byte_level && t.size == RANDOM_TOKENS + 1 && !strncmp(t.identity, "bpe-", 4));
+    merging(&t), any_bytes(&t), whole_characters(&t);
+    for (int k = 0; k < 10; k++) in_pieces(&t, "GPT-2's pattern", 20000, 3);
+    in_pieces(&t, "GPT-2's pattern, longer", 300000, 10);
+    long_words(&t, "GPT-2's pattern");
+    tokenizer_close(&t);
+    random_tokenizer(&t,
+                     "{\"type\":\"Split\",\"pattern\":{\"String\":\" \"},\"behavior\":\"MergedWithNext\"},");
+    any_bytes(&t);
+    for (int k = 0; k < 10; k++) in_pieces(&t, "split at blanks", 20000, 0);
+    tokenizer_close(&t);
+}
+
+/* ---- Other kinds in pieces ---- */
+
+#define LETTERS                                                                                              \
+    "['a',-3],['b',-3],['c',-3],['h',-3],['e',-3],['t',-3],['d',-3],['1',-3],['2',-3],['ab',-4],['the',-5],"
+#define PIECES                                                                                               \
+    "[['<unk>',0],['<s>',0],['\xE2\x96\x81',-2]," LETTERS "['\xE2\x96\x81the',-4],['\xE2\x96\x81"            \
+    "cab',-4],['!',-4]]"
+
+static void others_in_pieces(void) {
+    static const struct { const char *what, *json; size_t cuts;
+    } rows[] = {
+        {"Unigram",
+         "{'model':{'type':'Unigram','unk_id':0,'vocab':" PIECES "},'pre_tokenizer':{'type':'Metaspace',"
+         "'replacement':'\xE2\x96\x81','prepend_scheme':'always'},'added_tokens':[{'id':1,"
+         "'content':'<|end|>',"
+         "'special':true,'lstrip':true,'rstrip':true}],'decoder':{'type':'Metaspace'}}",
+         3},
+        {"Unigram, first",
+         "{'model':{'type':'Unigram','unk_id':0,'vocab':" PIECES "},'pre_tokenizer':{'type':'Metaspace',"
+         "'prepend_scheme':'first'},'normalizer':{'type':'Sequence','normalizers':[{'type':'NFKC'},"
+         "{'type':'Strip'},"
+         "{'type':'Replace','pattern':{'Regex':' {2,}'},'content':' '}]}}",
+         3},
+        {"BPE without pre-tokenizer",
+         "{'model':{'type':'BPE','unk_token':'<u>','fuse_unk':true,'vocab':{'<u>':0,'a':1,"
+         "'b':2,'\xE2\x96\x81':3,'\xE2\x96\x81\xE2\x96\x81':4,'ab':5,'h':6,'e':7,'he':8},'merges':['a "
+         "b','h e',"
+         "'\xE2\x96\x81 \xE2\x96\x81']},'normalizer':{'type':'Sequence',"
+         "'normalizers':[{'type':'Prepend','prepend':"
+         "'\xE2\x96\x81'},{'type':'Replace','pattern':{'String':' '},'content':'\xE2\x96\x81'}]}}",
+         0},
+        {"BPE across blanks",
+         "{'model':{'type':'BPE','unk_token':'<u>','vocab':{'<u>':0,'a':1,'b':2,' ':3,' b':4,'a b':5,"
+         "'d':6,'d ':7,'\\n':8,'d\\n':9},'merges':[[' ','b'],['a',' b'],['d',' '],['d','\\n']]}}",
+         0},
+        {"WordPiece",
+         "{'model':{'type':'WordPiece','vocab':{'[UNK]':0,'the':1,'cab':2,'##s':3,'a':4,'head':5,'!':6}},"
+         "'normalizer':{'type':'BertNormalizer'},'pre_tokenizer':{'type':'BertPreTokenizer'},"
+         "'added_tokens':[{'id':7,"
+         "'content':'<|END|>','normalized':true}]}",
+         3}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        tokenizer t;
+        if (!CHECK_THAT(from_json(&t, rows[i].json), "%s: %s", rows[i].what, error)) continue;
+        for (int k = 0; k < 20; k++) in_pieces(&t, rows[i].what, 20000, rows[i].cuts);
+        long_words(&t, rows[i].what);
+        tokenizer_close(&t);
+    }
+}
+
+/* Marks by the hundred thousand behind one letter, in the worst order for a sort that swaps neighbours */
+static void many_marks(void) {
+    tokenizer t;
+    const size_t n = 400000;
+    char *s = (char *)malloc(n);
+    tokenizer_ids ids = {NULL, 0, 0};
+    double from = now();
+    for (size_t i = 0; i < n; i += 2) memcpy(s + i, i < n / 2 ? "\xCC\x81" : "\xCC\xA3", 2);
+    CHECK(from_json(
+        &t, "{'model':{'type':'Unigram','unk_id':0,'vocab':[['a',-1]]},'normalizer':{'type':'NFC'}}"));
+    CHECK(tokenizer_encode(&t, s, n, 0, &ids, error) && ids.n == 1);
+    CHECK_THAT(now() - from < 5, "%.1f s for %zu marks", now() - from, n / 2);
+    tokenizer_ids_free(&ids), tokenizer_close(&t), free(s);
+}
+
+/* ---- Files of other kinds, written here ---- */
+
+static void put_u32(tokenizer_bytes *b, uint32_t x) {
+    for (int i = 0; i < 4; i++, x >>= 8) say(b, ""), CHECK(tokenizer_put(b, (char[]){(char)(x & 255)}, 1));
+}
+
+static void put_u64(tokenizer_bytes *b, uint64_t x) {
+    put_u32(b, (uint32_t)x), put_u32(b, (uint32_t)(x >> 32));
+}
+
+static void put_string(tokenizer_bytes *b, const char *s) {
+    put_u64(b, strlen(s)), CHECK(tokenizer_put(b, s, strlen(s)));
+}
+
+static void put_float(tokenizer_bytes *b, float x) {
+    uint32_t bits;
+    memcpy(&bits, &x, 4), put_u32(b, bits);
+}
+
+/* llama2.c's: scores, so that "lo" goes before "el" before "he" */
+static void llama2c(void) {
+    static const struct { const char *s; float score;
+    } more[] = {{" ", -1},   {"h", -2},   {"e", -3},    {"l", -4},  {"o", -5},  {"he", -12},
+                {"el", -11}, {"lo", -10}, {"hel", -14}, {"  ", -9}, {"é", -20}, {" h", -30}};
+    tokenizer_bytes b;
+    tokenizer t;
+    char name[16];
+    memset(&b, 0, sizeof b);
+    put_u32(&b, 6);
+    for (int i = 0; i < 259; i++) {
+        snprintf(name, sizeof name,
+                 i == 0   ? "<unk>"
+                 : i == 1 ? "\n<s>\n"
+                 : i == 2 ? "\n</s>\n"
+                          : "<0x%02X>",
+                 (unsigned)(i - 3));
+        put_float(&b, 0), put_u32(&b, (uint32_t)strlen(name)), CHECK(tokenizer_put(&b, name, strlen(name)));
+    }
+    for (size_t i = 0; i < sizeof more / sizeof *more; i++) {
+        put_float(&b, more[i].score), put_u32(&b, (uint32_t)strlen(more[i].s));
+        CHECK(tokenizer_put(&b, more[i].s, strlen(more[i].s)));
+    }
+    if (!CHECK_THAT(tokenizer_read(&t, b.at, b.n, "bin", error), "%s", error)) return;
+    CHECK(t.size == 271 && t.bos == 1 && t.eos == 2 && t.kind == TOKENIZER_BPE && t.byte_fallback);
+    /* " hello": lo first, then el, which leaves no he, then hel; " h" would come last */
+    CHECK(!strcmp(ids_of(&t, "hello", 5, 0), "259 267 266"));
+    CHECK(!strcmp(ids_of(&t, " h", 2, 1), "1 268 260"));
+    CHECK(!strcmp(ids_of(&t, "é\xC3!", 4, 0), "259 269 198 36"));
+    CHECK(!strcmp(ids_of(&t, "", 0, 1), "1"));
+    CHECK(round_trip(&t, "h\xff é\n  <s> \xE2\x82", 14));
+    tokenizer_close(&t);
+    for (size_t n = 0; n < b.n; n += 1 + n / 40) { /* cut anywhere */
+        int done = tokenizer_read(&t, b.at, n, "cut", error);
+        CHECK(done || *error);
+        tokenizer_close(&t);
+    }
+    free(b.at);
+}
+
+typedef struct gguf_token { const char *s; float score; uint32_t type; } gguf_token;
+
+static void gguf_of(tokenizer_bytes *b, const char *model, const char *pre, const gguf_token *tokens,
+                    size_t n, const char *merges) {
+    memset(b, 0, sizeof *b);
+    CHECK(tokenizer_put(b, "GGUF", 4));
+    put_u32(b, 3), put_u64(b, 0), put_u64(b, 6);
+    put_string(b, "tokenizer.ggml.model"), put_u32(b, 8), put_string(b, model);
+    put_string(b, "tokenizer.ggml.pre"), put_u32(b, 8), put_string(b, pre);
+    put_string(b, "tokenizer.ggml.tokens"), put_u32(b, 9), put_u32(b, 8), put_u64(b, n);
+    for (size_t i = 0; i < n; i++) put_string(b, tokens[i].s);
+    put_string(b, "tokenizer.ggml.scores"), put_u32(b, 9), put_u32(b, 6), put_u64(b, n);
+    for (size_t i = 0; i < n; i++) put_float(b, tokens[i].score);
+    put_string(b, "tokenizer.ggml.token_type"), put_u32(b, 9), put_u32(b, 5), put_u64(b, n);
+    for (size_t i = 0; i < n; i++) put_u32(b, tokens[i].type);
+    put_string(b, "tokenizer.ggml.merges"), put_u32(b, 9), put_u32(b, 8), put_u64(b, *merges ? 1 : 0);
+    if (*merges) put_string(b, merges);
+}
+
+#define BLANK "\xE2\x96\x81"
+
+static void gguf(void) {
+    static const gguf_token scored[] = {{"<unk>", 0, 2}, {"<s>", 0, 3},   {"</s>", 0, 3}, {BLANK, -1, 1},
+                                        {"a", -2, 1},    {"b", -3, 1},    {"ab", -5, 1},  {BLANK "a", -4, 1},
+                                        {"aa", -6, 5},   {"<0xC3>", 0, 6}};
+    static const gguf_token letters[] = {{"a", 0, 1},  {"b", 0, 1}, {"Ġ", 0, 1},
+                                         {"ab", 0, 1}, {"1", 0, 1}, {"<|end|>", 0, 3}};
+    static const gguf_token pieces[] = {{"[PAD]", 0, 3},  {"[UNK]", 0, 3},       {"[CLS]", 0, 3},
+                                        {"[SEP]", 0, 3},  {BLANK "hello", 0, 1}, {"s", 0, 1},
+                                        {BLANK ",", 0, 1}};
+    static const gguf_token weighed[] = {{"<pad>", 0, 3},     {"</s>", 0, 3}, {"<unk>", 0, 2},
+                                         {BLANK "ab", -3, 1}, {BLANK, -1, 1}, {"a", -2, 1},
+                                         {"b", -2, 1}};
+    const struct {
+        const char *model, *pre;
+        const gguf_token *tokens;
+        size_t n;
+        const char *merges, *text, *ids, *special;
+    } rows[] = {{"llama", "default", scored, 10, "", "ab aa?", "7 5 7 4 0", "7 5 7 4 0"},
+                {"gpt2", "gpt-2", letters, 6, "a b", "ab ab11<|end|>", "3 2 3 4 4 5", "3 2 3 4 4 5"},
+                {"gpt2", "qwen2", letters, 6, "a b", "ab 11", "3 2 4 4", "3 2 4 4"},
+                {"bert", "", pieces, 7, "", "Hellos, x", "4 5 6 1", "2 4 5 6 1 3"},
+                {"t5", "", weighed, 7, "", "ab ba", "3 4 6 5", "3 4 6 5"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        tokenizer_bytes b;
+        tokenizer t;
+        gguf_of(&b, rows[i].model, rows[i].pre, rows[i].tokens, rows[i].n, rows[i].merges);
+        if (CHECK_THAT(tokenizer_read(&t, b.at, b.n, rows[i].model, error), "%s", error)) {
+            const char *got = ids_of(&t, rows[i].text, strlen(rows[i].text), 0);
+            CHECK_THAT(!strcmp(got, rows[i].ids), "%s %s: %s instead of %s", rows[i].model, rows[i].pre, got,
+                       rows[i].ids);
+            got = ids_of(&t, rows[i].text, strlen(rows[i].text), 1);
+            CHECK_THAT(!strcmp(got, rows[i].special), "%s %s: %s", rows[i].model, rows[i].pre, got);
+        }
+        tokenizer_close(&t);
+        for (size_t n = 0; n < b.n; n += 3) CHECK(!tokenizer_read(&t, b.at, n, "cut", error));
+        for (int k = 0; k < 300; k++) { /* and with wrong bytes */
+            char *copy = tokenizer_copy(b.at, b.n);
+            for (int m = 0; m < 3; m++) copy[draw(b.n)] = (char)draw(256);
+            if (tokenizer_read(&t, copy, b.n, "wrong", error)) (void)ids_of(&t, "ab <s>", 6, 1);
+            tokenizer_close(&t), free(copy);
+        }
+        free(b.at);
+    }
+    {
+        tokenizer_bytes b;
+        tokenizer t;
+        gguf_of(&b, "gpt2", "martian", letters, 6, "");
+        CHECK(!tokenizer_read(&t, b.at, b.n, "gguf", error) && strstr(error, "martian"));
+        free(b.at), gguf_of(&b, "rwkv", "", letters, 6, "");
+        CHECK(!tokenizer_read(&t, b.at, b.n, "gguf", error) && strstr(error, "rwkv"));
+        free(b.at);
+    }
+}
+
+/* ---- Folders ---- */
+
+static char folder[] = "/tmp/cmha-tokenizer-XXXXXX";
+
+static void put(const char *name, const char *text) {
+    char path[200];
+    FILE *file;
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    if ((file = fopen(path, "wb")) != NULL) CHECK(fputs(text, file) >= 0 && fclose(file) == 0);
+}
+
+static void gone(const char *name) {
+    char path[200];
+    snprintf(path, sizeof path, "%s/%s", folder, name), CHECK(remove(path) == 0);
+}
+
+static void folders(void) {
+    tokenizer t;
+    char path[200], first[32];
+    if (!CHECK(mkdtemp(folder) != NULL)) return;
+    CHECK(!tokenizer_open(&t, folder, error) && strstr(error, "no tokenizer at"));
+    put("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nhello\r\nHello\n##s\n");
+    CHECK(tokenizer_open(&t, folder, error) && t.size == 8 && t.mask == 4 && t.pad == 0);
+    CHECK(!strcmp(ids_of(&t, "Hellos [MASK]", 13, 1), "2 5 7 4 3"));
+    snprintf(first, sizeof first, "%s", t.identity), tokenizer_close(&t);
+    put("tokenizer_config.json", "{\"do_lower_case\":false,\"eos_token\":{\"content\":\"[SEP]\"}}");
+    CHECK(tokenizer_open(&t, folder, error) && t.eos == 3);
+    CHECK(!strcmp(ids_of(&t, "Hellos", 6, 1), "2 6 7 3") && strcmp(first, t.identity));
+    tokenizer_close(&t), gone("tokenizer_config.json");
+    put("encoder.json", "{\"a\":0,\"b\":1,\"\\u0120\":2,\"ab\":3,\"\\u0120ab\":4,\"<|endoftext|>\":5}");
+    CHECK(!tokenizer_open(&t, folder, error) && strstr(error, "vocab.bpe"));
+    put("vocab.bpe", "#version: 0.2\na b\n\xC4\xA0 ab\n");
+    CHECK(tokenizer_open(&t, folder, error) && t.bos == 5 && t.n_merges == 2);
+    CHECK(!strcmp(ids_of(&t, "ab ab<|endoftext|>", 18, 1), "3 4 5"));
+    snprintf(first, sizeof first, "%s", t.identity), tokenizer_close(&t);
+    snprintf(path, sizeof path, "%s/encoder.json", folder);
+    CHECK(tokenizer_open(&t, path, error) && !strcmp(first, t.identity)), tokenizer_close(&t);
+    put("tokenizer.json",
+        "{\"added_tokens\":[{\"id\":5,\"content\":\"<|endoftext|>\",\"special\":true,\"normalized\":true}],"
+        "\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false},"
+        "\"decoder\":{\"type\":\"ByteLevel\"},"
+        "\"model\":{\"type\":\"BPE\",\"merges\":[[\"a\",\"b\"],[\"\\u0120\",\"ab\"]],\"vocab\":{\"ab\":3,"
+        "\"\\u0120ab\":4,\"<|endoftext|>\":5,\"a\":0,\"b\":1,\"\\u0120\":2}}}");
+    CHECK(tokenizer_open(&t, folder, error) && !strcmp(first, t.identity)), tokenizer_close(&t);
+    put("tokenizer.json", "{\"model\":");
+    CHECK(!tokenizer_open(&t, folder, error) && strstr(error, "no JSON"));
+    put("vocab.bpe", "#version: 0.2\na b c\n"), gone("tokenizer.json");
+    CHECK(!tokenizer_open(&t, folder, error) && strstr(error, "not of two"));
+    gone("vocab.bpe"), gone("encoder.json"), gone("vocab.txt"), rmdir(folder);
+}
+
+/* ---- Other people's golden files ---- */
+
+#define SHARED "../shared/data/"
+#define SEPARATOR "__ggml_vocab_test__\n"
+
+static void golden(const char *where, const char *cases) {
+    char path[300];
+    tokenizer t;
+    size_t n, m, count = 0;
+    char *texts, *lines, *text, *line;
+    if (access(where, R_OK)) {
+        printf("SKIP %s is not there\n", where);
+        return;
+    }
+    if (!CHECK_THAT(tokenizer_open(&t, where, error), "%s", error)) return;
+    snprintf(path, sizeof path, SHARED "tokenizers/%s.gguf.inp", cases), texts = load(path, &n);
+    snprintf(path, sizeof path, SHARED "tokenizers/%s.gguf.out", cases), lines = load(path, &m);
+    for (text = texts, line = lines; text && line && *line; count++) {
+        char *end = strstr(text, SEPARATOR), *stop = strchr(line, '\n'), *want = line + strspn(line, " ");
+        size_t length = (size_t)((end ? end : texts + n) - text);
+        if (!stop) break;
+        if (length && text[length - 1] == '\n') length--;
+        *stop = 0;
+        CHECK_THAT(!strcmp(ids_of(&t, text, length, 0), want), "%s: %.*s", cases, (int)length, text);
+        line = stop + 1, text = end ? end + strlen(SEPARATOR) : NULL;
+    }
+    CHECK_THAT(count > 40, "%zu cases of %s", count, cases);
+    free(texts), free(lines), tokenizer_close(&t);
+}
+
+static void stories(void) {
+    const char *path = SHARED "weights/stories260k/tok512.bin",
+               *text = "Once upon a time, there was a little girl named Lily.";
+    tokenizer t;
+    if (access(path, R_OK)) {
+        printf("SKIP %s is not there\n", path);
+        return;
+    }
+    CHECK(tokenizer_open(&t, path, error) && t.size == 512 && t.bos == 1 && t.eos == 2);
+    CHECK(
+        !strncmp(ids_of(&t, text, strlen(text), 1), "1 403 407 261 378 432 383 286 261 376 298 315 421", 49));
+    CHECK(round_trip(&t, text, strlen(text)) && round_trip(&t, "\xff\n ünï  ", 10));
+    tokenizer_close(&t);
+}
+
+int main(void) {
+    published(), refusals(), bytes(), others_in_pieces(), many_marks(), llama2c(), gguf(), folders();
+    golden(SHARED "tokenizers/gpt2", "ggml-vocab-gpt-2"),
+        golden(SHARED "tokenizers/bert/vocab.txt", "ggml-vocab-bert-bge");
+    stories();
+    return check_end();
+}
