@@ -208,8 +208,8 @@ int main(int argc, char **argv) {
     cmha_blas_name(blas, sizeof blas);
     if (!quiet)
         printf("%s, %zu %s; %zu parameters, %zu of them learn; %s, %d threads\n", file, text.count,
-               words.kind == CODEC_BYTES ? "bytes" : "tokens", model.parameters.size, model.parameters.learning, blas,
-               ctx.threads);
+               words.kind == CODEC_BYTES ? "bytes" : "tokens", model.parameters.size,
+               model.parameters.learning, blas, ctx.threads);
     signal(SIGINT, on_signal), signal(SIGTERM, on_signal);
 
     double loss, val, start = seconds();

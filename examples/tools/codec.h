@@ -128,8 +128,11 @@ static inline int codec_open(codec *c, const char *given, const char *checkpoint
 #ifdef WITH_TOKENIZER
     char path[4096];
     if (!given && !codec_find(checkpoint, identity, path, sizeof path, error)) return 0;
+    struct stat about;
     memset(c, 0, sizeof *c);
     if (!given) given = path;
+    if (!stat(given, &about) && !S_ISREG(about.st_mode) && !S_ISDIR(about.st_mode))
+        return text_fail(error, "%.300s is neither a file nor a folder", given); /* to wait for for ever */
     if (!tokenizer_open(&c->t, given, error) || !codec_take(c, given, error)) return 0;
     if (*identity && strcmp(identity, c->identity))
         text_fail(error, "%.200s is the tokenizer %s, but the model speaks the tokens of %s",

@@ -16,8 +16,8 @@ enum { N_OPTIONS = SET + 1 };
 static setting option[N_OPTIONS] = {
     {"--prompt", NULL,
      "begins the text, and is shown before it; \\n, \\t, \\xNN as in C; - reads the standard input.\n"
-     "                   Else <s>, </s> or a newline begins. Of a model without tokenizer whose vocabulary is\n"
-     "                   not 256 bytes: the numbers of its tokens"},
+     "                   Else <s>, </s> or a newline begins. Of a model without tokenizer whose vocabulary\n"
+     "                   is not 256 bytes: the numbers of its tokens"},
     {"--tokens", "400", "how many to add; 400"},
     {"--context", "0",
      "most tokens the model looks back on; 0 = as many as in training. Older ones go, a quarter\n"
@@ -209,7 +209,8 @@ static int take_packed_path(int argc, char **argv) {
 static const char *configure(int argc, char **argv) {
     int n_set = 0;
     argc = take_packed_path(argc, argv);
-    const char *path = read_options(option, N_OPTIONS, 1u << ENDLESS | 1u << VERBOSE | 1u << HELP, argc, argv, &n_set);
+    const uint32_t flags = 1u << ENDLESS | 1u << VERBOSE | 1u << HELP;
+    const char *path = read_options(option, N_OPTIONS, flags, argc, argv, &n_set);
     settable all = {cmha_sampler_table(), &sampler};
     special(), whole(TOKENS), whole(CONTEXT), whole_of(&option[BATCH], 1, 65536);
     open_context(&option[SEED], &option[THREADS], option[HELP].value != NULL);

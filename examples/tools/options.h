@@ -139,7 +139,7 @@ static inline const char *read_options(setting *options, int n, uint32_t flags, 
         if (!value) value = flags >> (o - options) & 1 ? argv[i] + strlen(argv[i]) : argv[++i];
         if (!value) complain(2, "a value is missing after ", o->name);
         int rate = !strcmp(o->name, "--rate");
-        int tunes = rate || !strcmp(o->name, "--freeze") || !strcmp(o->name, "--train");
+        int tunes = !strncmp(o->what, "PATTERN", 7); /* classify's --train names a file */
         if (tunes && (n_tuned == 64 || (strchr(value, '=') != NULL) != rate))
             complain(2, "see --help; what is ", value);
         if (!strcmp(o->name, "--set")) argv[1 + (*n_set)++] = value;

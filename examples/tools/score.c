@@ -100,7 +100,7 @@ static samples read_numbers(const char *path, int width, size_t length) {
 }
 
 /* Takes out of every sample what is no text. */
-static void cut(samples *s, int32_t eos, int32_t pad) {
+static void trim(samples *s, int32_t eos, int32_t pad) {
     size_t at = 0, from = 0;
     for (size_t i = 0; i < s->n; i++) {
         size_t n = s->begin[i + 1] - from;
@@ -117,7 +117,7 @@ static void cut_alike(samples *text, const samples *like, const char *path) {
     size_t *begin = take(like->n + 1, sizeof *begin);
     if (all < wanted) {
         char line[160];
-        snprintf(line, sizeof line, "%zu tokens are needed for as many samples, and %zu are in ", wanted, all);
+        snprintf(line, sizeof line, "%zu tokens are needed for as many samples, %zu are in ", wanted, all);
         complain(1, line, path);
     }
     spare = like->n ? (all - wanted) / like->n : 0;
@@ -267,7 +267,7 @@ int main(int argc, char **argv) {
     int columns = option[HUMAN].value ? 2 : 1;
     for (int i = 0; i < columns; i++) {
         const char *from = i ? option[HUMAN].value : path;
-        text[i] = read_samples(from, i), cut(&text[i], i && width == 1 ? -1 : eos, pad);
+        text[i] = read_samples(from, i), trim(&text[i], i && width == 1 ? -1 : eos, pad);
         if (!text[i].begin[text[i].n]) complain(1, "there is no text in ", from);
         if (i) cut_alike(&text[1], &text[0], from);
         m[i] = measure(&text[i]);

@@ -77,8 +77,8 @@ static inline int text_metrics_count(text_metrics *m, const int32_t *ids, const 
 
 static inline double text_metrics_share(double part, size_t of) { return of ? part / (double)of : 0; }
 
-/* Dist-n (n = 1, 2): different n-grams by all n-grams, or by all tokens; 0 where there are none. It falls with
-   the amount of text: compare only as many samples of the same length. */
+/* Dist-n (n = 1, 2): different n-grams by all n-grams, or by all tokens; 0 where there are none. It falls
+   with the amount of text: compare only as many samples of the same length. */
 static inline double text_metrics_dist(const text_metrics *m, int n, int over_tokens) {
     return text_metrics_share((double)m->distinct[n - 1], m->total[over_tokens ? 0 : n - 1]);
 }
@@ -86,7 +86,8 @@ static inline double text_metrics_dist(const text_metrics *m, int n, int over_to
 /* Rep-4: the share of a row's 4-grams that equal an earlier one of it, the mean over rows of four tokens or
    more, or of all these rows' 4-grams together; 0 where there are none. */
 static inline double text_metrics_rep4(const text_metrics *m, int pooled) {
-    return pooled ? text_metrics_share((double)m->repeated, m->fours) : text_metrics_share(m->shares, m->rows);
+    return pooled ? text_metrics_share((double)m->repeated, m->fours)
+                  : text_metrics_share(m->shares, m->rows);
 }
 
 #endif
