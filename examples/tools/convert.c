@@ -42,6 +42,7 @@ typedef struct input {
     char *made;        /* the same if it was made here */
     char name[32];     /* of the form */
     codec tokens;
+    int dynamic;       /* of form_settings */
     const weights_tensor *held_from; /* the tensor in `held`, which several parameters are parts of */
     float *held;
 } input;
@@ -64,6 +65,13 @@ typedef struct output {
     uint32_t as;
     const float *given;
 } output;
+
+/* Ends the program with a line on the model that is read. */
+static void refuse(const input *in, const char *why) {
+    char line[TEXT_ERROR + 4];
+    snprintf(line, sizeof line, ": %s", why);
+    complain(1, in->path, line);
+}
 
 /* ---- What parameters a model has ---- */
 
@@ -103,6 +111,7 @@ static pieces list_pieces(const cmha_model_config *c) {
     if (c->family != CMHA_FAMILY_REAL) complain(1, "only models of family = real have forms of others", "");
     check(cmha_model_memory(&ctx, c, 1, 1, &bytes, NULL));
     small.n_layers = 1, small.max_positions = 1, small.vocabulary = c->vocabulary > 0;
+    small.init = CMHA_INIT_XAVIER; /* the quicker one */
     check(cmha_model_init(&model, &ctx, &small));
     const cmha_parameters *p = &model.parameters;
     for (i = 0; i < p->count; i++)
@@ -136,7 +145,7 @@ static int is_turned(const piece *p, form f) { return f == GPT2 && p->rank == 2 
 
 /* ---- Reading ---- */
 
-/* The tensor of the input that a piece is in, or NULL. Older files call weights of norms gamma, biases beta. */
+/* The tensor of the input that a piece is in, or NULL. Older files call a norm's weights gamma and beta. */
 static weights_tensor *tensor_of(const input *in, const piece *p) {
     const char *suffixes[2] = {p->suffix, !strcmp(p->suffix, ".weight") ? ".gamma" : ".beta"};
     weights_tensor *found = NULL;
@@ -184,7 +193,9 @@ static void check_tensors(input *in, const pieces *all) {
                 form_name(name, sizeof name, in->in, p->row[in->in], 1, p->layer, p->suffix);
             else snprintf(name, sizeof name, "%s", p->name);
             if (used > 200) more++;
-            else used += (size_t)snprintf(line + used, sizeof line - used, "%s%s", used ? ", " : ": missing tensors: ", name);
+            else
+                used += (size_t)snprintf(line + used, sizeof line - used, "%s%s",
+                                         used ? ", " : ": missing tensors: ", name);
             continue;
         }
         shape[turned] = rows, shape[!turned] = p->shape[1], t->used = 1;
@@ -266,7 +277,7 @@ static void open_folder(input *in) {
     if (!path) complain(1, "no memory for a path", "");
     if (!(text = weights_slurp(path, (size_t)1 << 20, &n, failure))) complain(1, failure, "");
     must(form_read_json(&s, &ctx, text, n, &in->config, failure));
-    in->in = s.in, snprintf(in->name, sizeof in->name, "%s", s.name);
+    in->in = s.in, in->dynamic = s.dynamic, snprintf(in->name, sizeof in->name, "%s", s.name);
     free(path), free(text);
     must(weights_open_folder(&in->tensors, &ctx, in->path, failure));
 }
@@ -280,7 +291,7 @@ static void read_frequencies(input *in) {
     double *omega;
     if (!t || in->in != GGUF_LLAMA) return;
     if (c->rotary_dims || c->rope_scaling || t->count != pairs)
-        complain(1, in->path, ": rope_freqs.weight is not as long as a head has pairs, or not all that scales them");
+        refuse(in, "rope_freqs.weight is not as long as a head has pairs, or not all that scales them");
     factors = take(pairs, sizeof *factors), omega = take(pairs, sizeof *omega);
     must(weights_read(&in->tensors, t, factors, failure));
     cmha_frequencies(CMHA_FREQUENCY_ROPE, c->base, pairs, NULL, omega);
@@ -288,7 +299,8 @@ static void read_frequencies(input *in) {
     in->omega = in->made = take(room, 1);
     for (size_t h = 0; h < c->n_heads; h++)
         for (size_t j = 0; j < pairs; j++)
-            used += (size_t)snprintf(in->made + used, room - used, "%s%.17g", used ? "," : "", omega[j] / (double)factors[j]);
+            used += (size_t)snprintf(in->made + used, room - used, "%s%.17g", used ? "," : "",
+                                     omega[j] / (double)factors[j]);
     c->frequency = CMHA_FREQUENCY_TABLE;
     free(factors), free(omega);
 }
@@ -298,10 +310,12 @@ static void open_gguf(input *in) {
     cmha_model_config *c = &in->config;
     const weights_tensor *t;
     must(weights_open_gguf(&in->tensors, in->path, failure));
-    if (!form_read_gguf(&s, &ctx, &in->tensors.gguf, c, failure)) complain(1, in->path, text_fail(failure, "") ? "" : failure);
+    if (!form_read_gguf(&s, &ctx, &in->tensors.gguf, c, failure)) refuse(in, failure);
     in->in = s.in, snprintf(in->name, sizeof in->name, "%s", s.name);
-    if ((t = weights_find(&in->tensors, "token_embd.weight")) != NULL && t->rank == 2) c->vocabulary = t->shape[0];
-    if (in->in == GGUF_BERT && (t = weights_find(&in->tensors, "token_types.weight")) != NULL) c->token_types = t->shape[0];
+    if ((t = weights_find(&in->tensors, "token_embd.weight")) != NULL && t->rank == 2)
+        c->vocabulary = t->shape[0];
+    if (in->in == GGUF_BERT && (t = weights_find(&in->tensors, "token_types.weight")) != NULL)
+        c->token_types = t->shape[0];
     if (in->in != GGUF_BERT) c->tied = !weights_find(&in->tensors, "output.weight");
     if (in->in == GGUF_LLAMA) {
         c->attention_bias = weights_find(&in->tensors, "blk.0.attn_output.bias") != NULL;
@@ -317,7 +331,8 @@ static void open_ours(input *in) {
     packed = cmha_archive_metadata(&in->tensors.shards[0], "packed");
     if (!cmha_archive_metadata(&in->tensors.shards[0], "cfg.d_model"))
         complain(1, in->path, " is no checkpoint of ours; of other models name the folder with config.json");
-    if (packed && !strcmp(packed, "int8")) complain(1, in->path, " is packed as int8; convert the checkpoint it was made from");
+    if (packed && !strcmp(packed, "int8"))
+        complain(1, in->path, " is packed as int8; convert the checkpoint it was made from");
     check(cmha_config_read(&ctx, in->path, &in->config, NULL));
     in->omega = cmha_archive_metadata(&in->tensors.shards[0], "omega");
     snprintf(in->name, sizeof in->name, "ours");
@@ -339,9 +354,11 @@ static int has_tokenizer(const char *folder) {
 static void open_tokens(input *in) {
     const char *given = option[TOKENIZER].value, *identity = in->config.tokenizer;
     int none = given && !strcmp(given, "none");
-    if (!given && in->tensors.gguf.n_values && gguf_find(&in->tensors.gguf, "tokenizer.ggml.tokens")) given = in->path;
+    if (!given && in->tensors.gguf.n_values && gguf_find(&in->tensors.gguf, "tokenizer.ggml.tokens"))
+        given = in->path;
     if (!given && in->in != OURS && !in->tensors.gguf.n_values && has_tokenizer(in->path)) given = in->path;
-    if (!codec_open(&in->tokens, none ? NULL : given, in->path, none ? "" : identity, in->config.vocabulary, failure)) {
+    if (!codec_open(&in->tokens, none ? NULL : given, in->path, none ? "" : identity, in->config.vocabulary,
+                    failure)) {
         char line[TEXT_ERROR];
         snprintf(line, sizeof line, "%.400s (--tokenizer none goes without)", failure);
         complain(1, line, "");
@@ -396,8 +413,9 @@ static void require_start(input *in, const pieces *all) {
         read_piece(in, all, p, x);
         for (size_t j = 0; j < p->count; j++)
             if (x[j] < (float)delta || x[j] > (float)delta || x[j] != x[j]) {
-                snprintf(line, sizeof line, ": no longer RoPE: layer %zu, head %zu has moved, %s of pair %zu is %g",
-                         p->layer, j / p->shape[1], delta ? "delta" : "b", j % p->shape[1], (double)x[j]);
+                snprintf(line, sizeof line,
+                         ": no longer RoPE: layer %zu, head %zu has moved, %s of pair %zu is %g", p->layer,
+                         j / p->shape[1], delta ? "delta" : "b", j % p->shape[1], (double)x[j]);
                 complain(1, in->path, line);
             }
         free(x);
@@ -420,11 +438,13 @@ static void change_attention(input *in, const pieces *all, const char *kind, cmh
     cmha_model_config any = *c;
     while (k < 4 && strcmp(kinds[k], kind)) k++;
     check(cmha_kind(&ctx, kind, &any));
-    if (k == 4) complain(1, kind, ": no weights of another kind are an exact start of it; of cmha and rope they are");
+    if (k == 4)
+        complain(1, kind, ": no weights of another kind are an exact start of it; of cmha and rope they are");
     if (c->attention == CMHA_ATTENTION_DOT && k > 1)
         complain(1, kind, ": this model's scores have no positions; only cmha and cmha-shared start there");
     if (c->attention == CMHA_ATTENTION_DOT) still_frequencies(in, c);
-    if (moves && (k >= 2 || (int)k != c->share) && !(k == 0 && c->share == CMHA_SHARE_SHARED)) require_start(in, all);
+    if (moves && (k >= 2 || (int)k != c->share) && !(k == 0 && c->share == CMHA_SHARE_SHARED))
+        require_start(in, all);
     c->attention = k == 3 ? CMHA_ATTENTION_ROPE : CMHA_ATTENTION_CMHA;
     c->share = k == 3 ? CMHA_SHARE_PER_HEAD : (int)k;
     c->delta_init = CMHA_DELTA_INIT_CONST, c->delta_value = 1;
@@ -447,12 +467,14 @@ static void change_layout(float *x, const piece *p, const cmha_model_config *c, 
 }
 
 /* Reads the piece that a model to be written has, from the one that was read. */
-static void make_piece(input *in, const pieces *all, const piece *wanted, const cmha_model_config *c, float *x) {
+static void make_piece(input *in, const pieces *all, const piece *wanted, const cmha_model_config *c,
+                       float *x) {
     const piece *p = find_piece(all, wanted->name);
     int rotates = strstr(wanted->name, ".attn.wq.") || strstr(wanted->name, ".attn.wk.");
     if (p) read_piece(in, all, p, x);
     else for (size_t i = 0; i < wanted->count; i++) x[i] = strstr(wanted->name, "attn.delta") ? 1.0f : 0.0f;
-    for (size_t i = p ? p->count : wanted->count; i < wanted->count; i++) x[i] = x[i - p->count]; /* to every head */
+    for (size_t i = p ? p->count : wanted->count; i < wanted->count; i++)
+        x[i] = x[i - p->count]; /* to every head */
     if (rotates && in->config.layout != c->layout) change_layout(x, wanted, c, c->layout == CMHA_LAYOUT_HALF);
 }
 
@@ -504,7 +526,8 @@ static int write_output(weights_file *file, input *in, const pieces *from, const
     done = weights_fit(o->as, x, o->count) ||
            text_fail(failure, "%s has a number that %s cannot hold", o->name, gguf_storage(o->as));
     done = done && weights_write(file, o->as, x, o->count, failure);
-    if (done && fwrite(zeros, 1, pad, file->file) != pad) done = text_fail(failure, "cannot write %s", file->path);
+    if (done && fwrite(zeros, 1, pad, file->file) != pad)
+        done = text_fail(failure, "cannot write %s", file->path);
     free(x);
     return done;
 }
@@ -530,8 +553,8 @@ static char *safetensors_header(const output *list, size_t n, const cJSON *texts
 }
 
 /* Writes a safetensors file. */
-static int write_safetensors(weights_file *file, input *in, const pieces *from, const pieces *all, output *list,
-                             size_t n, const cmha_model_config *c, const cJSON *texts) {
+static int write_safetensors(weights_file *file, input *in, const pieces *from, const pieces *all,
+                             output *list, size_t n, const cmha_model_config *c, const cJSON *texts) {
     char *header = safetensors_header(list, n, texts);
     size_t length = header ? strlen(header) : 0, pad = (size_t)(-(uint64_t)length % 8);
     unsigned char head[8];
@@ -563,7 +586,8 @@ static float *rope_factors(const cmha_model_config *c) {
 static int put_tokens(gguf_writer *w, const input *in, size_t vocabulary) {
     if (in->tensors.gguf.n_values && !option[TOKENIZER].value) {
         for (size_t i = 0; i < in->tensors.gguf.n_values; i++)
-            if (!strncmp(in->tensors.gguf.values[i].key, "tokenizer.", 10)) gguf_put_value(w, &in->tensors.gguf.values[i]);
+            if (!strncmp(in->tensors.gguf.values[i].key, "tokenizer.", 10))
+                gguf_put_value(w, &in->tensors.gguf.values[i]);
         return 1;
     }
     if (in->tokens.kind == CODEC_TOKENIZER) return vocabulary_put(w, &in->tokens.t, vocabulary, failure);
@@ -571,15 +595,18 @@ static int put_tokens(gguf_writer *w, const input *in, size_t vocabulary) {
     return 1;
 }
 
-static int write_gguf(weights_file *file, input *in, const pieces *from, const pieces *all, output *list, size_t n,
-                      const cmha_model_config *c, uint32_t as) {
+static int write_gguf(weights_file *file, input *in, const pieces *from, const pieces *all, output *list,
+                      size_t n, const cmha_model_config *c, uint32_t as) {
+    static const struct { uint32_t as, number; } types[] = {
+        {GGUF_AS_F32, 0}, {GGUF_AS_F16, 1}, {GGUF_AS_Q8_0, 7}, {GGUF_AS_BF16, 32}};
     gguf_writer w;
     float *factors = NULL;
     int done = 1;
     memset(&w, 0, sizeof w);
     form_write_gguf(c, &w);
     done = put_tokens(&w, in, c->vocabulary);
-    gguf_put_whole(&w, "general.file_type", as == GGUF_AS_F32 ? 0 : as == GGUF_AS_F16 ? 1 : as == GGUF_AS_Q8_0 ? 7 : 32);
+    for (size_t i = 0; i < 4; i++)
+        if (types[i].as == as) gguf_put_whole(&w, "general.file_type", types[i].number);
     gguf_put_whole(&w, "general.quantization_version", 2);
     if (c->rope_scaling == CMHA_ROPE_SCALING_LLAMA3) {
         output *o = &list[n++];
@@ -625,7 +652,8 @@ static void write_text(const char *path, const char *text) {
 }
 
 /* Writes the model, and what stands beside it. */
-static void write_model(input *in, const pieces *from, const cmha_model_config *c, form f, uint32_t as, const char *path) {
+static void write_model(input *in, const pieces *from, const cmha_model_config *c, form f, uint32_t as,
+                        const char *path) {
     static const char *const dtypes[] = {"float32", "float16", "bfloat16"};
     pieces all = list_pieces(c);
     size_t n, numbers = 0;
@@ -647,7 +675,8 @@ static void write_model(input *in, const pieces *from, const cmha_model_config *
     if (f == OURS) must(codec_save(&in->tokens, path, failure));
     if (folder) {
         char *tokens = weights_path(path, "tokenizer.json");
-        if (tokens && in->tokens.kind == CODEC_TOKENIZER) must(tokenizer_save(&in->tokens.t, tokens, failure));
+        if (tokens && in->tokens.kind == CODEC_TOKENIZER)
+            must(tokenizer_save(&in->tokens.t, tokens, failure));
         free(tokens);
         char *config = weights_path(path, "config.json");
         char *text = form_write_json(c, f, dtypes[as == GGUF_AS_F32 ? 0 : as == GGUF_AS_F16 ? 1 : 2]);
@@ -656,8 +685,8 @@ static void write_model(input *in, const pieces *from, const cmha_model_config *
         free(config), free(text);
     }
     for (size_t i = 0; i < all.n; i++) numbers += all.list[i].count;
-    printf("%s: %zu layers of %zu, %zu heads of %zu, vocabulary %zu, %zu numbers\n", path, c->n_layers, c->d_model,
-           c->n_heads, form_width(c), c->vocabulary, numbers);
+    printf("%s: %zu layers of %zu, %zu heads of %zu, vocabulary %zu, %zu numbers\n", path, c->n_layers,
+           c->d_model, c->n_heads, form_width(c), c->vocabulary, numbers);
     cJSON_Delete(texts), free(list), free(all.list), free(own);
 }
 
@@ -668,13 +697,9 @@ static form form_of(const cmha_model_config *c) {
 
 /* The configuration in that form, or the end: a ComplexFormer goes as the RoPE model that it still is. */
 static void take_form(input *in, const pieces *all, cmha_model_config *c, form f) {
-    char line[TEXT_ERROR + 4];
     if (f == OURS) return;
     if (c->attention == CMHA_ATTENTION_CMHA) change_attention(in, all, "rope", c);
-    if (!form_holds(c, f, failure)) {
-        snprintf(line, sizeof line, ": %s", failure);
-        complain(1, in->path, line);
-    }
+    if (!form_holds(c, f, failure)) refuse(in, failure);
     if (f == LLAMA) c->layout = CMHA_LAYOUT_HALF;
     if (f == GGUF_LLAMA) c->layout = CMHA_LAYOUT_INTERLEAVED;
 }
@@ -687,7 +712,8 @@ static int32_t *read_ids(size_t *n) {
     int32_t *ids = take(strlen(at) + 1, sizeof *ids);
     for (char *end; *(at += strspn(at, " ,\t\n")); at = end) {
         long id = strtol(at, &end, 10);
-        if (end == at || id < 0 || id > INT32_MAX) complain(2, "--ids is a list of numbers of tokens, not ", at);
+        if (end == at || id < 0 || id > INT32_MAX)
+            complain(2, "--ids is a list of numbers of tokens, not ", at);
         ids[(*n)++] = (int32_t)id;
     }
     if (!*n) complain(2, "--check needs at least the first token, --ids '1'", "");
@@ -712,7 +738,8 @@ static int compare(const char *path, const char *with) {
     if (!bytes) complain(1, failure, "");
     check(cmha_model_open(&model, &ctx, path));
     V = model.config.vocabulary, n = n_bytes / 4 / (V ? V : 1);
-    if (!V || !n || n * V * 4 != n_bytes) complain(1, with, " is no rows of as many F32 as the model has tokens");
+    if (!V || !n || n * V * 4 != n_bytes)
+        complain(1, with, " is no rows of as many F32 as the model has tokens");
     float *want = take(V, sizeof *want);
     cmha_real *got = take(V, sizeof *got);
     check(cmha_cache_init(&cache, &model, 1, n, 0, NULL));
@@ -757,9 +784,10 @@ static const char *take_input(int *argc, char **argv) {
 
 static int help(void) {
     puts("convert [OPTION...] IN OUT: a model of others as a checkpoint of ours, or back\n\n"
-         "IN: a folder with config.json and model.safetensors (GPT-2, Llama, Mistral, Qwen2, BERT), a file of\n"
-         "GGUF (F32, F16, BF16, Q8_0) or of llama2.c (.bin), or a checkpoint of ours. OUT: a file, with --to hf\n"
-         "a folder. A tokenizer in or beside IN goes along, as M.tokenizer.json beside M.safetensors.\n");
+         "IN: a folder with config.json and model.safetensors or its shards (GPT-2, Llama, Mistral, Qwen2,\n"
+         "BERT), a file of GGUF (F32, F16, BF16, Q8_0) or of llama2.c (.bin), or a checkpoint of ours. OUT:\n"
+         "a file, with --to hf a folder. A tokenizer in or beside IN goes along, for M.safetensors\n"
+         "as M.tokenizer.json. What is not understood of a model is named, and nothing is written.\n");
     print_options(option, N_OPTIONS, 16, 0);
     return end_program(0);
 }
@@ -795,7 +823,10 @@ int main(int argc, char **argv) {
     form f = target == 0 ? OURS : target == 2 ? GGUF_LLAMA : form_of(&c);
     take_form(&in, &all, &c, f);
     if (context && c.position == CMHA_POSITION_LEARNED && context != c.max_positions)
-        complain(1, "--context: this model has learned as many positions as it has", "");
+        refuse(&in, "it has learned as many positions as it has, so --context cannot change");
+    if (in.dynamic && context > c.max_positions)
+        refuse(&in, "its angles are scaled dynamically beyond its own context, which is not known here");
+    if (in.dynamic) complain(0, "left out: dynamic rope_scaling, nothing within its context", "");
     if (context) c.max_positions = context;
     write_model(&in, &all, &c, f, storages[type], to);
     weights_close(&in.tensors), codec_close(&in.tokens), free(all.list), free(in.held), free(in.made);

@@ -155,6 +155,7 @@ static const form_key form_keys[] = {
 
     {IN_LLAMA, ONLY, "hidden_act", NULL, "silu"},
     {IN_LLAMA, ONLY, "rope_interleaved", NULL, "0"},
+    {IN_LLAMA, ONLY, "use_mrope", NULL, "0"},
     {IN_GPT2, ONLY, "scale_attn_weights", NULL, "1"},
     {IN_GPT2, ONLY, "scale_attn_by_inverse_layer_idx", NULL, "0"},
     {IN_BERT, ONLY, "position_embedding_type", NULL, "absolute"},
@@ -220,7 +221,8 @@ static const form_key form_keys[] = {
     HARMLESS_KEY("unsloth_fixed"), HARMLESS_KEY("unsloth_version"), HARMLESS_KEY("tokenizer_class"),
     HARMLESS_KEY("do_sample"), HARMLESS_KEY("temperature"), HARMLESS_KEY("top_p"), HARMLESS_KEY("top_k"),
     HARMLESS_KEY("max_length"), HARMLESS_KEY("min_length"), HARMLESS_KEY("repetition_penalty"),
-    HARMLESS_KEY("prefix"), HARMLESS_KEY("max_sequence_length"), HARMLESS_KEY("vocab_type"),
+    HARMLESS_KEY("prefix"), HARMLESS_KEY("_num_labels"), HARMLESS_KEY("transformers.js_config"),
+    HARMLESS_KEY("_flash_attn_2_enabled"), HARMLESS_KEY("max_sequence_length"), HARMLESS_KEY("vocab_type"),
     {IN_GGUF, HARMLESS, "rope.scaling.finetuned", NULL, NULL},
     {IN_GGUF_BERT, HARMLESS, "pooling_type", NULL, NULL},
     {IN_GGUF_BERT, HARMLESS, "token_type_count", NULL, NULL},
@@ -228,12 +230,12 @@ static const form_key form_keys[] = {
 enum { FORM_KEYS = sizeof form_keys / sizeof *form_keys };
 
 /* Words of config.json for activations; the first of a meaning is written. */
-static const char *const form_activations[][2] = {{"gelu_new", "gelu_tanh"}, {"gelu_pytorch_tanh", "gelu_tanh"},
-                                                  {"gelu", "gelu_erf"}, {"relu", "relu"}};
+static const char *const form_activations[][2] = {
+    {"gelu_new", "gelu_tanh"}, {"gelu_pytorch_tanh", "gelu_tanh"}, {"gelu", "gelu_erf"}, {"relu", "relu"}};
 /* Fields that change no pass of a model that is not trained; and its tokens. */
-static const char *const form_training[] = {"max_positions", "delta_init", "delta_std", "delta_value", "dropout",
-    "attention_dropout", "init", "init_std", "pcl_tau", "pcl_mask", "pcl_adapted", "pcl_weight", "recompute",
-    "share", "tokenizer"};
+static const char *const form_training[] = {"max_positions", "delta_init", "delta_std", "delta_value",
+    "dropout", "attention_dropout", "init", "init_std", "pcl_tau", "pcl_mask", "pcl_adapted", "pcl_weight",
+    "recompute", "share", "tokenizer"};
 
 /* ---- Reading settings ---- */
 
@@ -249,6 +251,7 @@ typedef struct form_settings {
     const char *file;     /* for error lines */
     cmha_context *context;
     char name[32];        /* of the model: llama, mistral, qwen2 ... */
+    int dynamic;          /* the angles of positions are scaled beyond max_positions */
 } form_settings;
 
 static inline const form_entry *form_find(const form_settings *s, const char *key) {
@@ -333,7 +336,8 @@ static inline int form_read_values(form_settings *s, const gguf_file *g, char *e
         form_entry *e = &s->list[s->n];
         double x;
         if (!strncmp(v->key, "general.", 8) || !strncmp(v->key, "tokenizer.", 10)) continue;
-        if (strncmp(v->key, s->name, length) || v->key[length] != '.' || strlen(v->key + length) > sizeof e->key)
+        if (strncmp(v->key, s->name, length) || v->key[length] != '.' ||
+            strlen(v->key + length) > sizeof e->key)
             return text_fail(error, "%s: %.80s is not understood", s->file, v->key);
         memset(e, 0, sizeof *e);
         strcpy(e->key, v->key + length + 1);
@@ -353,33 +357,43 @@ typedef struct form_rope {
 } form_rope;
 
 /* Sets what the scaling of rotary embeddings needs, if any. */
-static inline int form_set_rope(const form_settings *s, cmha_model_config *c, const form_rope *r, char *error) {
-    int linear = !strcmp(r->type, "linear"), yarn = !strcmp(r->type, "yarn"), llama3 = !strcmp(r->type, "llama3");
+static inline int form_set_rope(const form_settings *s, cmha_model_config *c, const form_rope *r,
+                                char *error) {
+    int linear = !strcmp(r->type, "linear"), yarn = !strcmp(r->type, "yarn");
+    int llama3 = !strcmp(r->type, "llama3");
     double usual = 0.1 * log(r->factor) + 1, d = (double)(c->d_head ? c->d_head : c->d_model / c->n_heads);
     if (!strcmp(r->type, "default") || !strcmp(r->type, "none") || !strcmp(r->type, "dynamic")) return 1;
     if (!linear && !yarn && !llama3)
-        return text_fail(error, "%s: angles of positions scaled as \"%s\" are not known here", s->file, r->type);
-    if (!(r->factor >= 1)) return text_fail(error, "%s: %s scaling by a factor of %g", s->file, r->type, r->factor);
-    if (!form_set(s, c, "rope_scaling", r->type, error) || !form_set_number(s, c, "rope_factor", r->factor, error))
+        return text_fail(error, "%s: angles of positions scaled as \"%s\" are not known here", s->file,
+                         r->type);
+    if (!(r->factor >= 1))
+        return text_fail(error, "%s: %s scaling by a factor of %g", s->file, r->type, r->factor);
+    if (!form_set(s, c, "rope_scaling", r->type, error) ||
+        !form_set_number(s, c, "rope_factor", r->factor, error))
         return 0;
     if (linear) return 1;
-    if (!(r->length >= 1)) return text_fail(error, "%s: %s scaling names no original length", s->file, r->type);
+    if (!(r->length >= 1))
+        return text_fail(error, "%s: %s scaling names no original length", s->file, r->type);
     if (llama3 && !(r->fast > r->slow && r->slow > 0))
         return text_fail(error, "%s: llama3 scaling between factors %g and %g", s->file, r->slow, r->fast);
-    if (!form_set_number(s, c, "rope_length", r->length, error) || !form_set_number(s, c, "rope_fast", r->fast, error) ||
-        !form_set_number(s, c, "rope_slow", r->slow, error)) return 0;
+    if (!form_set_number(s, c, "rope_length", r->length, error) ||
+        !form_set_number(s, c, "rope_fast", r->fast, error) ||
+        !form_set_number(s, c, "rope_slow", r->slow, error))
+        return 0;
     if (!yarn || !(r->attention > 0) || fabs(r->attention - usual) < 1e-12) return 1;
-    return form_set_number(s, c, "score_scale", r->attention * r->attention / (usual * usual) / sqrt(d), error);
+    return form_set_number(s, c, "score_scale", r->attention * r->attention / (usual * usual) / sqrt(d),
+                           error);
 }
 
 /* rope_scaling, which is older, or rope_parameters of config.json. */
-static inline int form_json_rope(const form_settings *s, cmha_model_config *c, char *error) {
+static inline int form_json_rope(form_settings *s, cmha_model_config *c, char *error) {
     static const char *const known[] = {"rope_type", "type", "factor", "original_max_position_embeddings",
         "attention_factor", "beta_fast", "beta_slow", "low_freq_factor", "high_freq_factor", "rope_theta",
         "partial_rotary_factor", "finetuned", "truncate", "mscale", "mscale_all_dim"};
     const form_entry *old = form_find(s, "rope_scaling"), *e = form_find(s, "rope_parameters");
     form_settings in = *s;
     form_rope r;
+    double mscale, all;
     int done = 1, llama3;
     if (old && e) return text_fail(error, "%s: rope_scaling beside rope_parameters", s->file);
     if (!e) e = old;
@@ -394,12 +408,15 @@ static inline int form_json_rope(const form_settings *s, cmha_model_config *c, c
             done = text_fail(error, "%s: %.60s is not understood", in.file, in.list[i].key);
     }
     r.type = form_text(&in, "rope_type", form_text(&in, "type", "default"));
-    if (done && form_find(&in, "mscale") && strcmp(form_text(&in, "mscale", ""), form_text(&in, "mscale_all_dim", "")))
-        done = text_fail(error, "%s: mscale is not known here", in.file);
+    if (done && !r.type) done = text_fail(error, "%s: its type is no word", in.file);
+    s->dynamic = done && !strcmp(r.type, "dynamic");
     if (done && strcmp(form_text(&in, "truncate", "1"), "1"))
         done = text_fail(error, "%s: truncate is not known here but as true", in.file);
     llama3 = r.type && !strcmp(r.type, "llama3");
     r.factor = form_number(&in, "factor", 1), r.attention = form_number(&in, "attention_factor", 0);
+    mscale = form_number(&in, "mscale", 0), all = form_number(&in, "mscale_all_dim", 0);
+    if (!(r.attention > 0) && mscale > 0 && all > 0 && r.factor >= 1)
+        r.attention = (0.1 * mscale * log(r.factor) + 1) / (0.1 * all * log(r.factor) + 1);
     r.length = form_number(&in, "original_max_position_embeddings", llama3 ? 0 : (double)c->max_positions);
     r.fast = form_number(&in, llama3 ? "high_freq_factor" : "beta_fast", llama3 ? 0 : 32);
     r.slow = form_number(&in, llama3 ? "low_freq_factor" : "beta_slow", llama3 ? 0 : 1);
@@ -436,8 +453,9 @@ static inline int form_json_window(const form_settings *s, cmha_model_config *c,
 }
 
 /* What a Llama's config.json says in more than one key. */
-static inline int form_json_llama(const form_settings *s, cmha_model_config *c, char *error) {
-    double per_head = (double)(c->n_heads ? c->d_model / c->n_heads : 0), d = form_number(s, "head_dim", per_head);
+static inline int form_json_llama(form_settings *s, cmha_model_config *c, char *error) {
+    double per_head = (double)(c->n_heads ? c->d_model / c->n_heads : 0);
+    double d = form_number(s, "head_dim", per_head);
     double share = form_number(s, "partial_rotary_factor", 1);
     int qwen = !strcmp(s->name, "qwen2");
     if (strcmp(s->name, "llama") && !form_find(s, "num_key_value_heads"))
@@ -451,25 +469,32 @@ static inline int form_json_llama(const form_settings *s, cmha_model_config *c, 
 
 /* The same of a GGUF file. */
 static inline int form_gguf_llama(const form_settings *s, cmha_model_config *c, char *error) {
-    double per_head = (double)(c->n_heads ? c->d_model / c->n_heads : 0), d = form_number(s, "attention.key_length", per_head);
+    double per_head = (double)(c->n_heads ? c->d_model / c->n_heads : 0);
+    double d = form_number(s, "attention.key_length", per_head);
     double turned = form_number(s, "rope.dimension_count", d);
+    double length = form_number(s, "rope.scaling.original_context_length", (double)c->max_positions);
     form_rope r = {form_text(s, "rope.scaling.type", "none"), form_number(s, "rope.scaling.factor", 1),
-                   form_number(s, "rope.scaling.original_context_length", (double)c->max_positions), 32, 1, 0};
+                   length, 32, 1, 0};
     if (form_number(s, "attention.value_length", per_head) != d)
         return text_fail(error, "%s: keys and values of different widths", s->file);
     if (d != per_head && !form_set_number(s, c, "d_head", d, error)) return 0;
     if (turned != d && !form_set_number(s, c, "rotary_dims", turned, error)) return 0;
     c->layout = strcmp(s->name, "qwen2") ? CMHA_LAYOUT_INTERLEAVED : CMHA_LAYOUT_HALF;
-    if (!r.type || !strcmp(r.type, "llama3")) return text_fail(error, "%s: rope.scaling.type is not understood", s->file);
+    if (!r.type || !strcmp(r.type, "llama3"))
+        return text_fail(error, "%s: rope.scaling.type is not understood", s->file);
     return form_set_rope(s, c, &r, error);
 }
 
 /* Sets one field as a row of the table says. */
-static inline int form_read_key(const form_settings *s, const form_key *k, cmha_model_config *c, char *error) {
+static inline int form_read_key(const form_settings *s, const form_key *k, cmha_model_config *c,
+                                char *error) {
     const char *value = form_text(s, k->key, k->value);
     int known = strcmp(k->field, "activation") != 0;
-    if (!value) return text_fail(error, form_find(s, k->key) ? "%s: %s is not understood" : "%s has no %s", s->file, k->key);
-    for (size_t i = 0; form_find(s, k->key) && i < sizeof form_activations / sizeof *form_activations && !known; i++)
+    if (!value)
+        return text_fail(error, form_find(s, k->key) ? "%s: %s is not understood" : "%s has no %s", s->file,
+                         k->key);
+    for (size_t i = 0;
+         form_find(s, k->key) && i < sizeof form_activations / sizeof *form_activations && !known; i++)
         if (!strcmp(form_activations[i][0], value)) value = form_activations[i][1], known = 1;
     if (!known && form_find(s, k->key))
         return text_fail(error, "%s: an activation \"%s\" is not known here", s->file, value);
@@ -478,7 +503,7 @@ static inline int form_read_key(const form_settings *s, const form_key *k, cmha_
 }
 
 /* The configuration of a model out of its settings: every one of them is understood, or named. */
-static inline int form_read(const form_settings *s, cmha_model_config *c, char *error) {
+static inline int form_read(form_settings *s, cmha_model_config *c, char *error) {
     unsigned bit = 1u << s->in;
     cmha_config_defaults(cmha_model_table(), c);
     for (size_t i = 0, k; i < s->n; i++) {
@@ -487,7 +512,8 @@ static inline int form_read(const form_settings *s, cmha_model_config *c, char *
             if (form_keys[k].forms & bit && form_keys[k].key && !strcmp(form_keys[k].key, e->key)) break;
         if (k == FORM_KEYS) return text_fail(error, "%s: %s is not understood", s->file, e->key);
         if (form_keys[k].use == ONLY && (!e->kind || strcmp(e->text, form_keys[k].value)))
-            return text_fail(error, "%s: %s is not known here but as %s", s->file, e->key, form_keys[k].value);
+            return text_fail(error, "%s: %s is not known here but as %s", s->file, e->key,
+                             form_keys[k].value);
     }
     for (size_t k = 0; k < FORM_KEYS; k++) {
         const form_key *row = &form_keys[k];
@@ -526,8 +552,10 @@ static inline int form_json_class(form_settings *s, char *error) {
     for (i = 0; i < n && strcmp(form_classes[i].type, word); i++);
     if (i == n && !*word) return text_fail(error, "%s names no model_type", s->file);
     if (i == n)
-        return text_fail(error, "%s: models of the type \"%s\" are not known here; llama, mistral, qwen2, gpt2 "
-                         "and bert are", s->file, word);
+        return text_fail(error,
+                         "%s: models of the type \"%s\" are not known here; llama, mistral, qwen2, gpt2 "
+                         "and bert are",
+                         s->file, word);
     if (item && !(cJSON_IsString(item) && form_listed(form_classes[i].architectures, item->valuestring)))
         return text_fail(error, "%s: the architecture \"%.60s\" is not known here", s->file,
                          cJSON_IsString(item) ? item->valuestring : "");
@@ -558,11 +586,13 @@ static inline int form_read_gguf(form_settings *s, cmha_context *context, const 
     size_t i;
     int done;
     memset(s, 0, sizeof *s), s->file = "its values", s->context = context;
-    if (v && v->type == GGUF_TEXT) snprintf(s->name, sizeof s->name, "%.*s", (int)(v->count & 31), (const char *)v->at);
+    if (v && v->type == GGUF_TEXT)
+        snprintf(s->name, sizeof s->name, "%.*s", (int)(v->count & 31), (const char *)v->at);
     for (i = 0; i < sizeof known / sizeof *known && strcmp(known[i].name, s->name); i++);
     if (i == sizeof known / sizeof *known)
-        return text_fail(error, "models of the architecture \"%s\" are not known here; llama, qwen2, gpt2 and bert are",
-                         s->name);
+        return text_fail(
+            error, "models of the architecture \"%s\" are not known here; llama, qwen2, gpt2 and bert are",
+            s->name);
     s->in = known[i].in;
     done = form_read_values(s, g, error) && form_read(s, c, error);
     free(s->list), s->list = NULL, s->n = 0;
@@ -596,7 +626,8 @@ static inline int form_holds(const cmha_model_config *c, form f, char *error) {
         if (row) snprintf(must, sizeof must, "%s", row->value);
         if (strcmp(is, must)) return text_fail(error, "%s = %s has no form there, %s has", name, is, must);
     }
-    if (c->rope_scaling == CMHA_ROPE_SCALING_NTK) return text_fail(error, "rope_scaling = ntk has no form there");
+    if (c->rope_scaling == CMHA_ROPE_SCALING_NTK)
+        return text_fail(error, "rope_scaling = ntk has no form there");
     if (c->rope_scaling == CMHA_ROPE_SCALING_YARN && c->rope_ramp)
         return text_fail(error, "rope_ramp = rotations has no form there");
     if (c->frequency) return text_fail(error, "frequencies of its own have no form there");
@@ -616,10 +647,17 @@ static inline size_t form_turned(const cmha_model_config *c) {
     return c->rotary_dims ? c->rotary_dims : form_width(c);
 }
 
+/* The share of a head that rotates, which times its width is not less than as many numbers. */
+static inline double form_share(const cmha_model_config *c) {
+    double turned = (double)c->rotary_dims, width = (double)form_width(c), share = turned / width;
+    return floor(share * width) < turned ? (turned + 0.5) / width : share;
+}
+
 /* What the values of a form are told to, as text; `number`: SIZE, REAL, FLAG, or NAME for a word. */
 typedef void (*form_tell)(void *to, const char *key, cmha_field_type number, const char *value);
 
-static inline void form_tell_number(form_tell tell, void *to, const char *key, cmha_field_type type, double x) {
+static inline void form_tell_number(form_tell tell, void *to, const char *key, cmha_field_type type,
+                                    double x) {
     char text[40];
     snprintf(text, sizeof text, "%.15g", x);
     if (strtod(text, NULL) < x || strtod(text, NULL) > x) snprintf(text, sizeof text, "%.17g", x);
@@ -643,7 +681,8 @@ static inline void form_fields(const cmha_model_config *c, form f, form_tell tel
                 snprintf(text, sizeof text, "%s", form_activations[a][0]);
                 break;
             }
-        tell(to, row->key, table.fields[i].type == CMHA_FIELD_ENUM ? CMHA_FIELD_NAME : table.fields[i].type, text);
+        tell(to, row->key, table.fields[i].type == CMHA_FIELD_ENUM ? CMHA_FIELD_NAME : table.fields[i].type,
+             text);
     }
 }
 
@@ -663,23 +702,36 @@ static inline void form_write_rope(const cmha_model_config *c, cJSON *json) {
     cJSON_AddStringToObject(r, "rope_type", words[c->rope_scaling]);
     form_tell_number(form_tell_json, r, "factor", CMHA_FIELD_REAL, c->rope_factor);
     if (c->rope_scaling == CMHA_ROPE_SCALING_LINEAR) return;
-    form_tell_number(form_tell_json, r, "original_max_position_embeddings", CMHA_FIELD_SIZE, (double)c->rope_length);
-    form_tell_number(form_tell_json, r, llama3 ? "high_freq_factor" : "beta_fast", CMHA_FIELD_REAL, c->rope_fast);
-    form_tell_number(form_tell_json, r, llama3 ? "low_freq_factor" : "beta_slow", CMHA_FIELD_REAL, c->rope_slow);
+    form_tell_number(form_tell_json, r, "original_max_position_embeddings", CMHA_FIELD_SIZE,
+                     (double)c->rope_length);
+    form_tell_number(form_tell_json, r, llama3 ? "high_freq_factor" : "beta_fast", CMHA_FIELD_REAL,
+                     c->rope_fast);
+    form_tell_number(form_tell_json, r, llama3 ? "low_freq_factor" : "beta_slow", CMHA_FIELD_REAL,
+                     c->rope_slow);
     if (c->score_scale > 0)
         form_tell_number(form_tell_json, r, "attention_factor", CMHA_FIELD_REAL,
-                         sqrt(c->score_scale * sqrt((double)form_width(c))) * (0.1 * log(c->rope_factor) + 1));
+                         sqrt(c->score_scale * sqrt((double)form_width(c))) *
+                             (0.1 * log(c->rope_factor) + 1));
 }
 
 /* config.json of a model that form_holds; NULL without memory. */
 static inline char *form_write_json(const cmha_model_config *c, form f, const char *dtype) {
     int qwen = f == LLAMA && c->qkv_bias && !c->attention_bias, mistral = f == LLAMA && !qwen && c->window;
     int causal = f != BERT, head = f != BERT || c->head_transform;
-    const char *type = qwen ? "qwen2" : mistral ? "mistral" : f == LLAMA ? "llama" : f == GPT2 ? "gpt2" : "bert";
-    const char *class = qwen ? "Qwen2ForCausalLM" : mistral ? "MistralForCausalLM" : f == LLAMA ? "LlamaForCausalLM"
-                        : causal ? "GPT2LMHeadModel" : c->classes ? "BertForSequenceClassification"
-                        : head ? "BertForMaskedLM" : "BertModel";
-    cJSON *json = cJSON_CreateObject(), *classes = json ? cJSON_AddArrayToObject(json, "architectures") : NULL;
+    const char *type = qwen         ? "qwen2"
+                       : mistral    ? "mistral"
+                       : f == LLAMA ? "llama"
+                       : f == GPT2  ? "gpt2"
+                                    : "bert";
+    const char *class = qwen         ? "Qwen2ForCausalLM"
+                        : mistral    ? "MistralForCausalLM"
+                        : f == LLAMA ? "LlamaForCausalLM"
+                        : causal     ? "GPT2LMHeadModel"
+                        : c->classes ? "BertForSequenceClassification"
+                        : head       ? "BertForMaskedLM"
+                                     : "BertModel";
+    cJSON *json = cJSON_CreateObject(),
+          *classes = json ? cJSON_AddArrayToObject(json, "architectures") : NULL;
     char *text = NULL;
     if (classes) cJSON_AddItemToArray(classes, cJSON_CreateString(class));
     cJSON_AddStringToObject(json, "model_type", type);
@@ -689,12 +741,14 @@ static inline char *form_write_json(const cmha_model_config *c, form f, const ch
         form_tell_number(form_tell_json, json, "head_dim", CMHA_FIELD_SIZE, (double)form_width(c));
         if (c->rotary_dims)
             form_tell_number(form_tell_json, json, "partial_rotary_factor", CMHA_FIELD_REAL,
-                             (double)c->rotary_dims / (double)form_width(c));
-        if (c->window) form_tell_number(form_tell_json, json, "sliding_window", CMHA_FIELD_SIZE, (double)c->window);
+                             form_share(c));
+        if (c->window)
+            form_tell_number(form_tell_json, json, "sliding_window", CMHA_FIELD_SIZE, (double)c->window);
         else if (mistral) cJSON_AddNullToObject(json, "sliding_window");
         if (qwen) cJSON_AddBoolToObject(json, "use_sliding_window", c->window > 0);
         if (qwen && c->window) form_tell_json(json, "max_window_layers", CMHA_FIELD_SIZE, "0");
-        if (qwen || mistral) cJSON_DeleteItemFromObject(json, "attention_bias"), cJSON_DeleteItemFromObject(json, "mlp_bias");
+        if (qwen || mistral)
+            cJSON_DeleteItemFromObject(json, "attention_bias"), cJSON_DeleteItemFromObject(json, "mlp_bias");
         form_write_rope(c, json);
     }
     if (c->classes) {

@@ -343,7 +343,8 @@ static inline int gguf_parse(gguf_file *g, char *error) {
     if (g->size < 24) return gguf_fail(error, "too short for a GGUF file");
     if (gguf_take_number(&c, 4, &magic) && magic != 0x46554747) return gguf_fail(error, "no GGUF file");
     if (gguf_take_number(&c, 4, &version) && version != 2 && version != 3)
-        return gguf_fail(error, version & 0xFFFF ? "version %lu of GGUF is unknown" : "a big-endian GGUF file",
+        return gguf_fail(error,
+                         version & 0xFFFF ? "version %lu of GGUF is unknown" : "a big-endian GGUF file",
                          (unsigned long)version);
     if (!gguf_take_count(&c, 24, &n_tensors) || !gguf_take_count(&c, 13, &n_values)) return c.cut ? -1 : 0;
     /* a name takes its bytes and 8 more in the file, and 1 here */

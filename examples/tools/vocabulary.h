@@ -33,7 +33,8 @@ static inline int vocabulary_type(const tokenizer *t, size_t id) {
 
 /* A token as GGUF has it, where blanks of BPE with byte fallback are U+2581, as in SentencePiece; llama2.c's
    are blanks. */
-static inline int vocabulary_put_token(gguf_writer *w, const tokenizer *t, int32_t id, tokenizer_bytes *text) {
+static inline int vocabulary_put_token(gguf_writer *w, const tokenizer *t, int32_t id,
+                                       tokenizer_bytes *text) {
     tokenizer_bytes marked;
     int done = 1;
     text->n = 0;
@@ -117,7 +118,8 @@ static inline int vocabulary_put(gguf_writer *w, const tokenizer *t, size_t size
     if (!splits) return tokenizer_fail(error, "GGUF has no name for the way this tokenizer splits texts");
     gguf_put_text(w, "tokenizer.ggml.model", t->byte_level ? "gpt2" : "llama", t->byte_level ? 4 : 5);
     gguf_put_text(w, "tokenizer.ggml.pre", splits, strlen(splits));
-    if (!vocabulary_put_tokens(w, t, size) || !vocabulary_put_merges(w, t, size)) return tokenizer_no_memory(error);
+    if (!vocabulary_put_tokens(w, t, size) || !vocabulary_put_merges(w, t, size))
+        return tokenizer_no_memory(error);
     for (size_t i = 0; i < sizeof ids / sizeof *ids; i++)
         if (ids[i].id >= 0) gguf_put_whole(w, ids[i].key, (uint32_t)ids[i].id);
     gguf_put_flag(w, "tokenizer.ggml.add_bos_token", vocabulary_has(&t->before, t->bos));

@@ -153,7 +153,8 @@ static inline int weights_open_shards(weights *w, cmha_context *context, const c
         const weights_tensor *t = weights_find(w, item->string);
         const char *file = t ? strrchr(t->archive->path, '/') : NULL;
         if (!t || !file || strcmp(file + 1, item->valuestring))
-            return text_fail(error, "%s: %.80s is not in the shard that the index says", folder, item->string);
+            return text_fail(error, "%s: %.80s is not in the shard that the index says", folder,
+                             item->string);
     }
     return 1;
 }
@@ -172,7 +173,8 @@ static inline int weights_open_folder(weights *w, cmha_context *context, const c
         done = text_fail(error, "%s has neither model.safetensors nor model.safetensors.index.json", folder);
     } else if ((text = weights_slurp(index, (size_t)1 << 26, &n, error)) == NULL) done = 0;
     else {
-        cJSON *json = cJSON_ParseWithLength(text, n), *map = cJSON_GetObjectItemCaseSensitive(json, "weight_map");
+        cJSON *json = cJSON_ParseWithLength(text, n);
+        const cJSON *map = cJSON_GetObjectItemCaseSensitive(json, "weight_map");
         done = cJSON_IsObject(map) ? weights_open_shards(w, context, folder, map, error)
                                    : text_fail(error, "%s: its index has no weight_map", folder);
         cJSON_Delete(json);
@@ -198,7 +200,7 @@ static inline int weights_open_gguf(weights *w, const char *path, char *error) {
 
 /* ---- llama2.c ---- */
 
-/* The tensors of such a file, in its order; a layer's are together for all layers. Axes: see weights_plain. */
+/* The tensors of such a file, in its order; one kind's are together for all layers. Axes: as below. */
 static const struct weights_row { const char *name; char axes[3]; int layers; } weights_rows[] = {
     {"tok_emb.weight", "VD", 0}, {"ln1.weight", "D", 1}, {"attn.wq.weight", "QD", 1},
     {"attn.wk.weight", "KD", 1}, {"attn.wv.weight", "KD", 1}, {"attn.wo.weight", "DQ", 1},
@@ -206,8 +208,8 @@ static const struct weights_row { const char *name; char axes[3]; int layers; } 
     {"ffn.w3.weight", "FD", 1}, {"ln_f.weight", "D", 0}, {"", "CP", 0}, {"head.weight", "VD", 0}};
 
 /* Opens a .bin of llama2.c: seven numbers of 32 bits, then F32. Its tensors get this library's names. */
-static inline int weights_open_plain(weights *w, cmha_context *context, const char *path, cmha_model_config *c,
-                                     char *error) {
+static inline int weights_open_plain(weights *w, cmha_context *context, const char *path,
+                                     cmha_model_config *c, char *error) {
     enum { ROWS = sizeof weights_rows / sizeof *weights_rows, NAME = 48 };
     static const char *const fields[7] =
         {"d_model", "d_ff", "n_layers", "n_heads", "n_kv_heads", "vocabulary", "max_positions"};
@@ -216,7 +218,8 @@ static inline int weights_open_plain(weights *w, cmha_context *context, const ch
     char text[32];
     memset(w, 0, sizeof *w), w->path = path;
     if (!(w->plain = fopen(path, "rb")) || fread(head, 1, sizeof head, w->plain) != sizeof head ||
-        gguf_seek(w->plain, 0, SEEK_END)) return text_fail(error, "%s: neither safetensors nor GGUF nor llama2.c", path);
+        gguf_seek(w->plain, 0, SEEK_END))
+        return text_fail(error, "%s: neither safetensors nor GGUF nor llama2.c", path);
     size = (uint64_t)gguf_tell(w->plain);
     cmha_config_defaults(cmha_model_table(), c);
     if (cmha_config_set_all(context, cmha_model_table(), c, "attention=rope norm=rmsnorm activation=swiglu "
@@ -234,11 +237,13 @@ static inline int weights_open_plain(weights *w, cmha_context *context, const ch
     const struct { char axis; size_t n; } axes[] = {
         {'V', c->vocabulary}, {'D', c->d_model}, {'Q', c->d_model}, {'K', c->n_kv_heads * per_head},
         {'F', c->d_ff}, {'C', c->max_positions}, {'P', per_head}};
-    if (!(w->names = (char *)malloc((c->n_layers + 1) * ROWS * NAME))) return text_fail(error, "no memory for %s", path);
+    if (!(w->names = (char *)malloc((c->n_layers + 1) * ROWS * NAME)))
+        return text_fail(error, "no memory for %s", path);
     for (size_t row = 0; row < ROWS - (size_t)c->tied; row++)
         for (size_t layer = 0; layer < (weights_rows[row].layers ? c->n_layers : 1); layer++) {
             char *name = w->names + (layer * ROWS + row) * NAME;
-            if (weights_rows[row].layers) snprintf(name, NAME, "blocks.%zu.%s", layer, weights_rows[row].name);
+            if (weights_rows[row].layers)
+                snprintf(name, NAME, "blocks.%zu.%s", layer, weights_rows[row].name);
             else snprintf(name, NAME, "%s", weights_rows[row].name);
             weights_tensor *t = weights_add(w, name);
             if (!t) return text_fail(error, "no memory for %s", path);
