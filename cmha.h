@@ -536,7 +536,7 @@ CMHA_DEF double cmha_frequencies(cmha_frequency kind, double base, size_t P, con
    omega_j), from angles in double. */
 CMHA_DEF void cmha_rotation_table(const double *omega, size_t P, size_t n, ptrdiff_t pos0, cmha_real *table);
 
-typedef struct cmha_rotate_args {
+typedef struct cmha_rotate_args { /* zero what you do not set */
     size_t P;
     cmha_layout layout;
     const cmha_real *rotation; /* [n, 2P] from cmha_rotation_table */

@@ -233,7 +233,7 @@ static void check_euler_zero(void) {
 /* x0 rows, x1 delta, x2 b; option bit 0: layout, bit 1: delta NULL, bit 2: b NULL. Rows are
    padded: ldx = 2P + 1, ldy = 2P + 3 */
 static void rotate_table(pair *p, cmha_real *table) {
-    double omega[64];
+    double omega[512];
     cmha_frequencies(CMHA_FREQUENCY_ROPE, 50, p->I, NULL, omega);
     cmha_rotation_table(omega, p->I, p->T, 7, table);
 }
@@ -242,6 +242,7 @@ static cmha_rotate_args rotate_args(const pair *p, const cmha_real *table) {
     cmha_rotate_args args;
     args.P = p->I, args.layout = (cmha_layout)(p->option & 1), args.rotation = table;
     args.delta = p->option & 2 ? NULL : p->x[1], args.b = p->option & 6 ? NULL : p->x[2];
+    args.rotary = p->option & 8 ? (p->I + 1) / 2 : 0;
     return args;
 }
 
@@ -292,7 +293,7 @@ static void check_rotate_zero(void) {
     cmha_rotate_args args;
     cmha_rotation_table(&omega, 1, 1, 5, table);
     args.P = 1, args.layout = CMHA_LAYOUT_INTERLEAVED, args.rotation = table, args.delta = &delta,
-    args.b = &b;
+    args.b = &b, args.rotary = 0;
     cmha_rotate_forward(&args, x, 2, 1, y, 2);
     CHECK(y[0] == 0 && y[1] == 0);
     cmha_rotate_backward(&args, x, 2, 1, dy, 2, dx, &dd, &db);
@@ -416,6 +417,8 @@ int main(int argc, char **argv) {
         check_euler(1, 1, (cmha_layout)i), check_euler(9, 5, (cmha_layout)i),
             check_euler(3, 32, (cmha_layout)i);
     check_euler_zero();
+    for (i = 8; i < 14; i++) check_rotate(5, 7, i);
+    check_rotate(2, 300, 9);
     for (i = 0; i < 6; i++) check_rotate(1, 1, i), check_rotate(5, 3, i), check_rotate(70, 8, i);
     check_rotate_zero();
     for (i = 0; i < 16; i++) check_pcl(1, 3, i & 1), check_pcl(7, 3, i), check_pcl(66, 2, i);

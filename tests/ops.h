@@ -238,6 +238,15 @@ static inline cmha_tensor *ops_values(cmha_tape *tape, cmha_tensor *x, cmha_tens
     return cmha_model_values(&model, tape, x);
 }
 
+/* The class head of a model that has nothing else, with a pooler of the same matrix: w [D, D] */
+static inline cmha_tensor *ops_pooled(cmha_tape *tape, cmha_tensor *x, cmha_tensor *w, cmha_tensor *b) {
+    cmha_model model;
+    memset(&model, 0, sizeof model);
+    model.context = tape ? tape->context : NULL, model.config.classes = 4;
+    model.pool_weight = model.class_weight = w, model.pool_bias = model.class_bias = b;
+    return cmha_model_scores(&model, tape, x, NULL);
+}
+
 /* What huge inputs (1e30) may do to an operation's result and to the gradients of its inputs. Where `inner`
    is 0 the double build must show that the true values are beyond the range of float: see test_extremes.c. */
 typedef enum ops_range {
@@ -436,6 +445,7 @@ static const ops_limits ops_chain = {OPS_FINITE, OPS_CANCEL, 1,
     ROW(linear_cross_entropy_weights, ops_logits, OPS_TWO(cmha_linear_cross_entropy(tape, a, b, NULL,        \
         ops_ids, -1, ops_weights), OPS_X2(10, 8), OPS_W2(4, 8));)                                            \
     ROW(squared_error, ops_product, return cmha_squared_error(tape, OPS_X2(2, 4), ops_targets);)             \
+    ROW(pooled, ops_logits, OPS_THREE(ops_pooled(tape, a, b, c), OPS_X3(2, 3, 4), OPS_W2(4, 4), OPS_W1(4));) \
     ROW(values, ops_logits, return ops_values(tape, OPS_X3(2, 3, 4), OPS_W2(6, 4), OPS_W1(6));)
 
 typedef cmha_tensor *(*ops_build)(cmha_tape *tape, ops_inputs *s);

@@ -9,7 +9,7 @@
 static inline cmha_rotate_args scores_turns(const cmha_score_call *c) {
     cmha_rotate_args turns;
     turns.P = c->args->d_k / 2, turns.layout = c->args->layout, turns.rotation = c->rotation;
-    turns.delta = turns.b = NULL;
+    turns.delta = turns.b = NULL, turns.rotary = c->args->rotary_dims / 2;
     return turns;
 }
 
