@@ -1281,7 +1281,7 @@ typedef enum cmha_residual { CMHA_RESIDUAL_NONE, CMHA_RESIDUAL_FREE, CMHA_RESIDU
     SIZE(values, 0, 0, 65536, "numbers predicted at a position; 0 = no such head") \
     FLAG(gaussian, 0, "values: the mean and the log variance of each; 0: squared error") \
     SIZE(lora_rank, 0, 0, 65536, "rank of adapters (LoRA), which then learn alone; 0 = none") \
-    REAL(lora_alpha, 0, 0, 1e6, "lora: the factor lora_alpha / lora_rank on what they add; 0 = 1") \
+    REAL(lora_alpha, 0, 0, 1e6, "lora: the factor lora_alpha / lora_rank on what they add; 0 = lora_rank") \
     NAME(lora_on, "lora: matrices of the blocks, as in wq,wv or ffn.* or *; empty = wq,wv")
 
 #define CMHA_SIZE_MEMBER(name, initial, minimum, maximum, help) size_t name;
@@ -10610,12 +10610,6 @@ static cmha_parameter *cmha__append(cmha__list *to, const char *name, cmha_tenso
     return p;
 }
 
-/* Return the patterns of lora_on, and the factor on what adapters add. */
-static const char *cmha__lora_on(const cmha_model_config *c) { return *c->lora_on ? c->lora_on : "wq,wv"; }
-static double cmha__lora_scale(const cmha_model_config *c) {
-    return c->lora_alpha > 0 ? c->lora_alpha / (double)c->lora_rank : 1;
-}
-
 /* Appends it or, in a second walk, the adapter B A of a block's matrix [a, b] that lora_on names: A [rank, b]
    and B [a, rank], complex where it is. Only what cmha__project reads has any: no experts, routers, factors
    of low rank and matrices of windows. */
@@ -10632,7 +10626,7 @@ static cmha_parameter *cmha__declare(cmha__list *to, const char *name, cmha_tens
     if (!end || !*to->prefix || b == CMHA__NONE || c != CMHA__NONE || start > CMHA__MATRIX ||
         form > CMHA__STACKED || !strncmp(name, "irw.", 4)) return NULL;
     cmha__print(own, sizeof own, "%.*s", (int)(end - name), name);
-    uint64_t named = cmha__matches(cmha__lora_on(&to->model->config), own, 1);
+    uint64_t named = cmha__matches(to->model->config.lora_on, own, 1);
     to->adapted |= named;
     if (named && all->list) all->list[base].adapter = all->count;
     for (int i = 0; named && i < 2; i++) {
@@ -10837,7 +10831,7 @@ static void cmha__declare_heads(cmha__list *to, cmha_model *at) {
 /* Declares all parameters, adapters last: a first pass counts them, a second describes them. */
 static cmha_status cmha__declare_all(cmha_model *model) {
     const cmha_model_config *c = &model->config;
-    const char *on = c->lora_rank ? cmha__lora_on(c) : NULL;
+    const char *on = c->lora_rank ? c->lora_on : NULL;
     cmha__list to = {model, "", NULL, 0, 0, 0, 0};
     cmha_block counted;
     model->parameters.count = model->parameters.size = 0;
@@ -11107,6 +11101,9 @@ static cmha_status cmha__model_open(cmha_model *model, cmha_context *context, co
     if (!cmha__is_open(context)) return CMHA_ERR_STATE;
     if (cfg) model->config = *cfg;
     else cmha_config_defaults(cmha_model_table(), &model->config);
+    cmha_model_config *c = &model->config;
+    if (c->lora_rank && !(c->lora_alpha > 0)) c->lora_alpha = (double)c->lora_rank;
+    if (c->lora_rank && !*c->lora_on) memcpy(c->lora_on, "wq,wv", sizeof "wq,wv");
     cmha_status status = cmha__check_model(context, &model->config, &model->score);
     if (status) return status;
     model->context = model->parameters.context = context;
@@ -11220,22 +11217,24 @@ CMHA_DEF cmha_status cmha_model_merge(cmha_model *model) {
     if (!cmha__model_is_open(model)) return CMHA_ERR_STATE;
     cmha_model_config *c = &model->config;
     cmha_parameters *p = &model->parameters, old = *p;
-    cmha_real scale = (cmha_real)cmha__lora_scale(c);
     if (!c->lora_rank || model->packed.storage)
         return cmha__fail(model->context, CMHA_ERR_STATE, "model merge: it has no adapters, or is packed");
+    cmha_real scale = (cmha_real)(c->lora_alpha / (double)c->lora_rank);
     for (; p->list[p->count - 1].start == CMHA__LORA_B; p->count -= 2) /* pairs, behind all else */
         p->size -= p->list[p->count - 1].tensor.size + p->list[p->count - 2].tensor.size;
     cmha_status status = cmha__move_numbers(model, CMHA_STORAGE_FLOAT, &old);
     if (status) return status;
     for (cmha_parameter *one = p->list; one < p->list + p->count; one++) {
         const cmha_tensor *A = &p->list[one->adapter].tensor, *B = &p->list[one->adapter + 1].tensor;
-        size_t O = one->tensor.shape[one->tensor.rank - 2], I = cmha__last(A), r = cmha__last(B);
-        for (size_t part = 0; one->adapter && part < (B->rank == 3 ? 4 : 1); part++) { /* as in the pass */
+        one->frozen = one->usual_frozen = 0;
+        if (!one->adapter) continue;
+        size_t r = cmha__last(B), O = B->shape[B->rank - 2], I = cmha__last(A);
+        for (size_t part = 0; part < (B->rank == 3 ? 4 : 1); part++) { /* as cmha__adapter_parts has them */
             size_t i = part / 2, j = part % 2;
             cmha_gemm(0, 0, O, I, r, part == 3 ? -scale : scale, B->data + i * O * r, r,
                       A->data + j * r * I, I, 1, one->tensor.data + (i ^ j) * O * I, I);
         }
-        one->frozen = one->usual_frozen = 0, one->adapter = 0;
+        one->adapter = 0;
     }
     c->lora_rank = 0, c->lora_alpha = 0, memset(c->lora_on, 0, sizeof c->lora_on);
     cmha__attach_grad(p, NULL);
@@ -11385,7 +11384,7 @@ static cmha_tensor *cmha__adapt(cmha__pass *pass, cmha_tensor *y, cmha_tensor *x
     cmha_tape *tape = pass->tape;
     cmha_parameter *p = &pass->model->parameters.list[base->adapter];
     cmha_tensor *A = p->matrix.rank ? &p->matrix : &p->tensor; /* a real x gives Re and Im of A x */
-    double scale = cmha__lora_scale(pass->c);
+    double scale = pass->c->lora_alpha / (double)pass->c->lora_rank;
     cmha_tensor *u = A->rank == 3 ? cmha__scaled(pass, cmha_complex_linear(tape, x, A, NULL), scale)
                                   : cmha__sublayer(tape, x, act, A, NULL, NULL, (cmha_real)scale, 0, 0);
     cmha_tensor *in[3] = {y, u, &p[1].tensor};
@@ -14498,8 +14497,7 @@ CMHA_DEF cmha_status cmha_model_open(cmha_model *model, cmha_context *context, c
     if ((status = cmha_archive_open(&archive, context, path)) != CMHA_OK) return status;
     status = cmha__archive_config(&archive, "cfg.", cmha_model_table(), &config);
     if (!status && cmha_archive_metadata(&archive, "part"))
-        status = cmha__fail(context, CMHA_ERR_FORMAT,
-                            "it is a part of a model, which cmha_model_read reads onto the rest");
+        status = cmha__fail(context, CMHA_ERR_FORMAT, "a part of a model, to be read onto the rest");
     const char *packed = cmha_archive_metadata(&archive, "packed");
     int storage = packed ? CMHA_STORAGE_BF16 + !strcmp(packed, "int8") : CMHA_STORAGE_FLOAT;
     if (!status && packed && strcmp(packed, cmha__storages[storage]) != 0)

@@ -297,10 +297,10 @@ if [ -x "$P/train_tiny" ] && [ -x "$P/generate" ]; then
     one "fine-tuning: --lora and --train" works "$P/train_tiny" --from "$former" --lora 2 --train '*.delta' $tune --out "$W/both.safetensors"
     one "fine-tuning: its file has delta, too" grep -q attn.delta "$W/both.safetensors"
     one "generate --adapter" works "$P/generate" --adapter "$part_of" --tokens 9 "$former"
-    one "generate --adapter --score" works "$P/generate" --adapter "$part_of" --score README.md --tokens 99 "$former"
+    one "generate --adapter --score" works "$P/generate" --adapter "$part_of" --score README.md --tokens 99 --context 32 "$former"
     unmerged=$(cut -d' ' -f1 "$W/out")
     one "generate --merge" works "$P/generate" --adapter "$part_of" --merge "$W/merged.safetensors" "$former"
-    one "generate --score of what was merged" works "$P/generate" --score README.md --tokens 99 "$W/merged.safetensors"
+    one "generate --score of what was merged" works "$P/generate" --score README.md --tokens 99 --context 32 "$W/merged.safetensors"
     near() { awk -v a="$1" -v b="$2" 'BEGIN { exit !(a > 0 && (a - b) ^ 2 < 1e-8) }'; }
     one "generate: merged, the same loss" near "$unmerged" "$(cut -d' ' -f1 "$W/out")"
     one "generate --merge, then --pack" works "$P/generate" --pack int8 "$W/packed.safetensors" "$W/merged.safetensors"

@@ -39,6 +39,8 @@ static const family families[] = {
     {"mobius, encoder",
      "family=mobius attention=rope position=learned placement=post mobius_mode=literal causal=0"},
     {"crat", "family=crat real_heads=1 imag_heads=1 phase_reg=0.1 mag_reg=0.1 embedding_scale=1"},
+    {"real, adapters", "lora_rank=2 lora_on=* activation=swiglu dropout=0.1"},
+    {"crat, adapters", "family=crat real_heads=1 lora_rank=2 lora_on=* recompute=1"},
     {"crat, low rank", "family=crat low_rank=2 real_heads=1 complex_norm=whiten dropout=0.1"},
     {"crat, experts", "family=crat experts=3 complex_residual=free imag_heads=2"},
     {"crat, linear", "family=crat crat_attention=linear"},
@@ -122,7 +124,7 @@ static cmha_status gradient(world *w) {
     cmha_parameters_zero_grad(&w->model.parameters);
     s = cmha_model_gradient(&w->model, &w->batch, 0.5, 3, &value);
     digest(w, &value, sizeof value);
-    if (!s) digest(w, w->model.parameters.grad, w->model.parameters.size * sizeof(cmha_real));
+    if (!s) digest(w, w->model.parameters.grad, w->model.parameters.learning * sizeof(cmha_real));
     return s;
 }
 
@@ -143,7 +145,7 @@ static cmha_status own_tape(world *w) {
     y = cmha_squared_error(&w->tape, cmha_slice(&w->tape, y, 2, 0, 1), targets);
     if (extra) y = cmha_add(&w->tape, y, extra);
     if (cmha_tape_backward(&w->tape, y, 1)) return cmha_tape_status(&w->tape);
-    digest(w, w->model.parameters.grad, w->model.parameters.size * sizeof(cmha_real));
+    digest(w, w->model.parameters.grad, w->model.parameters.learning * sizeof(cmha_real));
     return CMHA_OK;
 }
 
@@ -156,7 +158,7 @@ static cmha_status init_trainer(world *w) {
 
 static void digest_trainer(world *w) {
     digest_model(w, &w->model);
-    digest(w, w->trainer.moments, 2 * w->model.parameters.size * sizeof(cmha_real));
+    digest(w, w->trainer.moments, 2 * w->model.parameters.learning * sizeof(cmha_real));
     digest(w, &w->trainer.step, sizeof w->trainer.step);
 }
 
@@ -238,6 +240,15 @@ static cmha_status pack(world *w) {
     return s;
 }
 
+static cmha_status merge(world *w) {
+    size_t before = w->model.parameters.size;
+    cmha_status s = w->mc.lora_rank ? cmha_model_merge(&w->model) : CMHA_OK;
+    CHECK(s || !w->mc.lora_rank || w->model.parameters.size < before);
+    digest_model(w, &w->model);
+    return s;
+}
+static cmha_status save_part(world *w) { return cmha_model_save_part(&w->model, out_path); }
+static cmha_status read_part(world *w) { return cmha_model_read(&w->model, weights_path, 2, NULL); }
 static cmha_status save_model(world *w) { return cmha_model_save(&w->model, out_path); }
 static cmha_status save_trainer(world *w) { return cmha_trainer_save(&w->trainer, out_path); }
 
@@ -380,7 +391,10 @@ static const story stories[] = {
     {"cmha_model_pack", with_model, pack},
     {"cmha_cache_append that slides, INT8 weights and BF16 cache", with_packed_cache, slide},
     {"cmha_generate, INT8 weights and BF16 cache", with_packed_cache, generate},
+    {"cmha_model_merge", with_model, merge},
     {"cmha_model_save", with_model, save_model},
+    {"cmha_model_save_part", with_model, save_part},
+    {"cmha_model_read of a part", with_model, read_part},
     {"cmha_trainer_save", with_trainer, save_trainer},
     {"cmha_model_open", nothing, load_model},
     {"cmha_model_open of a packed file", nothing, load_packed},
