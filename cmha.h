@@ -1319,16 +1319,11 @@ CMHA_DEF cmha_table cmha_model_table(void);
 typedef struct cmha_trainer_config { CMHA__MEMBERS(CMHA_TRAINER_FIELDS) } cmha_trainer_config;
 CMHA_DEF cmha_table cmha_trainer_table(void);
 
-/* Fills both configurations (each may be NULL) with a preset. Errors: NOT_FOUND.
-     tiny         learns a text in minutes on two cores, starts at RoPE (delta = 1)
-     encoder      a small encoder for classification: 4 layers, d 128, token types, RoPE
-     paper        ComplexFormer's appendix A; its optional phase contrastive loss is pcl_weight = 0.01
-     repo         the authors' public code: half-split pairs, no score scale, SwiGLU, RMSNorm, untied
-     eulerformer  shared delta and b, post-norm, phase contrastive loss on adapted phases
-     cope         CoPE's encoder, for WordPiece
-     mobiusbert   MöbiusBERT "H & T": 11 layers, framed, half of the heads Möbius
-     mobroformer  the same with RoPE in the plain heads, 12 layers
-     crat         CRAT, all of it (what stands in its missing Table A1 is ours) */
+/* Fills both configurations (each may be NULL) with a preset: tiny learns a text in minutes from RoPE
+   (delta = 1), encoder is a small classifier; paper is ComplexFormer's appendix A (its optional loss is
+   pcl_weight = 0.01), repo its authors' public code; eulerformer; cope; mobiusbert has half of the heads
+   Möbius ("H & T"), mobroformer RoPE in the others; crat is all of CRAT (its missing Table A1 is ours).
+   Errors: NOT_FOUND. */
 CMHA_DEF cmha_status cmha_preset(cmha_context *context, const char *name, cmha_model_config *model,
     cmha_trainer_config *trainer);
 /* Return preset i, and attention kind i, by name; NULL when there are no more. *fields (or NULL) gets what
@@ -1360,10 +1355,10 @@ typedef struct cmha_parameters {
     size_t count;
     cmha_real *data;       /* [size], of what is not packed */
     cmha_real *grad;       /* [learning]; a model's is NULL until its first training pass */
-    cmha_real *moments;    /* [2, learning], of cmha_parameters_step; NULL before. A trainer has its own */
+    cmha_real *moments;    /* [2, learning], of cmha_parameters_step or a model's trainers; NULL before */
     size_t size, learning; /* numbers of all but packed ones, and of those that are not frozen */
     size_t step;           /* of cmha_parameters_step: steps done */
-    uint64_t layout;       /* how often what is frozen has changed */
+
     double *sums;          /* [threads]: scratch of norms */
     void *memory;          /* [bytes], of list and sums; NULL: they are a model's */
     size_t bytes;
@@ -1389,8 +1384,8 @@ CMHA_FIT void cmha_parameters_zero_grad(cmha_parameters *p);
 typedef enum cmha_tuning { CMHA_TUNE_FROZEN, CMHA_TUNE_RATE, CMHA_TUNE_DECAY } cmha_tuning;
 /* Sets a member of all parameters whose name matches; * stands for any characters, commas part patterns:
    "*.delta,*.b".
-   Between passes: gradients become zeros where it changes what is frozen, and older trainers say STATE.
-   Moments of cmha_parameters_step stay, zeros where thawed. *matched (or NULL) counts; 0: NOT_FOUND. */
+   Between passes: gradients become zeros where it changes what is frozen; moments stay, zeros where thawed.
+   *matched (or NULL) counts; 0: NOT_FOUND. */
 CMHA_DEF cmha_status cmha_parameters_tune(cmha_parameters *p, const char *pattern, cmha_tuning what,
     double value, size_t *matched);
 
@@ -1471,9 +1466,8 @@ CMHA_DEF cmha_tensor *cmha_layer_attention(const cmha_layer *layer, const cmha_a
    + b ("feature.weight", real) are added to the token embeddings. Complex ones, in the families whose
    attention is complex, are C f, C complex. In cope and mobius its real part joins the tokens, its imaginary
    part the imaginary channel of the first complex layer. In crat C f joins the state; with tokens = 0 it is
-   the state, which positions then only turn (state_rotation). Features times e^(i phi) then turn the first
-   state, and the first layer's probabilities stay, angular or dot, under the norms cln (while its bias is 0)
-   and crms; cGELU, the other norms, windows and ln_f end the turn. */
+   the state, which positions then only turn (state_rotation): features times e^(i phi) turn it, and the first
+   layer's probabilities stay, angular or dot, under the norms cln (while its bias is 0) and crms. */
 typedef struct cmha_batch {
     const int32_t *ids, *targets;   /* [batch, length]; targets -1 are ignored; ids NULL where tokens = 0 */
     const unsigned char *key_mask;  /* [batch, length], 0 = padding, NULL = none */
@@ -1486,9 +1480,8 @@ typedef struct cmha_batch {
     const cmha_real *values;        /* [batch, length, values], to be predicted; NaN are ignored */
 } cmha_batch;
 
-/* Cuts n samples [planes, n] (1 plane of real numbers, 2 = Re and Im) into frames of `width`, one every
-   `hop`: rows of planes * width numbers, as features have them. Zeros fill the last frame up. Returns the
-   number of frames that reach all samples; 0 where n, width or hop is 0. frames NULL: only counts. */
+/* Cuts samples [planes, n] (1: real; 2: Re and Im) into frames of `width`, one every `hop`, as features have
+   them; zeros fill the last one up. Returns how many, 0 where n, width or hop is 0. frames NULL: counts. */
 CMHA_DEF size_t cmha_frames(const cmha_real *samples, size_t n, size_t planes, size_t width, size_t hop,
     cmha_real *frames);
 
@@ -1496,10 +1489,10 @@ CMHA_DEF size_t cmha_frames(const cmha_real *samples, size_t n, size_t planes, s
    defaults. Errors: SHAPE (of the configuration), NOT_FOUND (no such `score` in the context). */
 CMHA_DEF cmha_status cmha_model_init(cmha_model *model, cmha_context *context, const cmha_model_config *cfg);
 CMHA_DEF void cmha_model_close(cmha_model *model);
-/* Packs matrices, all that products and lookups read but routers and Möbius maps, as BF16 or INT8, in memory
-   of their own, and gives the numbers back. All passes and new caches read them so; cmha_model_save writes
-   them so. Caches and trainers opened before say STATE, and so does what needs the numbers: training,
-   cmha_model_read, packing again. Errors: ARGUMENT (FLOAT), STATE; the model is then as it was. */
+/* Packs matrices, all that products and lookups read but routers and Möbius maps, as BF16 or INT8, and gives
+   the numbers back. All passes, new caches and cmha_model_save use them so. Caches and trainers opened before
+   say STATE, and so does what needs the numbers: training, cmha_model_read, packing again. Errors: ARGUMENT
+   (FLOAT). */
 CMHA_DEF cmha_status cmha_model_pack(cmha_model *model, cmha_storage storage);
 /* Adds lora_alpha / lora_rank B A to each matrix that has an adapter B A, and makes of the model one without
    adapters, nothing frozen. Caches and trainers opened before say STATE. Errors: STATE (packed, or it has no
@@ -1588,9 +1581,9 @@ typedef enum cmha_clip_mode {
 CMHA_FIT void cmha_componentwise_clip(cmha_clip_mode mode, cmha_real limit, const cmha_parameter *parameters,
     size_t count);
 /* Takes a step of a network built by hand: clips the gradients (limit 0: not), updates what is not frozen by
-   AdamW with its own lr_scale and decay, and zeroes the gradients. args->t is not read: `step` counts.
-   *grad_norm (or NULL) is the norm before clipping, of gradients times args->grad_scale. Errors: STATE (all
-   is frozen), NOT_FINITE (the norm; parameters and moments are as before). */
+   AdamW with its own lr_scale and decay, and zeroes the gradients. `step` counts, not args->t. *grad_norm (or
+   NULL) is that before clipping, times args->grad_scale. Errors: STATE (all is frozen), NOT_FINITE (the norm;
+   parameters and moments are as before). */
 CMHA_FIT cmha_status cmha_parameters_step(cmha_parameters *p, const cmha_adamw_args *args,
     cmha_clip_mode mode, double limit, double *grad_norm);
 
@@ -1616,21 +1609,20 @@ CMHA_DEF int32_t cmha_tokens_at(const cmha_tokens *tokens, size_t i);
 /* Returns a view of [begin, end), cut at the stream's end; NULL is empty. */
 CMHA_DEF cmha_tokens cmha_tokens_part(const cmha_tokens *tokens, size_t begin, size_t end);
 
-/* Trains a model with AdamW. (seed, step) alone decide where batches are drawn, whether resumed or not. */
+/* Trains a model with AdamW, whose moments are the model's: one trainer at a time. (seed, step) alone decide
+   where batches are drawn, whether resumed or not. */
 typedef struct cmha_trainer {
     cmha_context *context;
     cmha_model *model;
     cmha_trainer_config config;
-    cmha_real *moments;   /* [2, size] */
-    size_t size;          /* numbers that learn */
-    uint64_t opening, layout; /* of the model and its parameters */
+    uint64_t opening;     /* of the model */
     int32_t *ids;         /* [2, batch * length]: ids, then targets */
     size_t step;          /* steps done */
     uint64_t seed;
     double grad_norm, lr; /* of the last step; the norm is that before clipping */
     double best;          /* lowest validation loss so far, for programs that keep the best */
 } cmha_trainer;
-/* Opens a trainer, with all memory of later steps. config NULL = defaults. Errors: TOKEN (mask_token). */
+/* Opens a trainer: moments are zeros, later steps take no memory. config NULL = defaults. Errors: TOKEN. */
 CMHA_FIT cmha_status cmha_trainer_init(cmha_trainer *trainer, cmha_model *model,
     const cmha_trainer_config *config);
 CMHA_FIT void cmha_trainer_close(cmha_trainer *trainer);
@@ -1642,8 +1634,8 @@ CMHA_FIT cmha_status cmha_trainer_step(cmha_trainer *trainer, const cmha_tokens 
 /* Takes one step on the caller's batch, whatever `accumulate` is. Up to config.batch x config.length tokens
    allocate nothing. Errors: those of cmha_model_gradient. */
 CMHA_FIT cmha_status cmha_trainer_fit(cmha_trainer *trainer, const cmha_batch *batch, double *loss);
-/* Clips the gradients, applies AdamW and zeroes them: the second half of a step, for objectives of one's own.
-   cmha_tape_backward or cmha_model_gradient adds them up, the first time after cmha_parameters_zero_grad.
+/* Clips gradients, applies AdamW and zeroes them: the second half of a step, for objectives of one's own. The
+   first is cmha_parameters_zero_grad, the first time, and cmha_tape_backward or cmha_model_gradient.
    *grad_norm (or NULL) is their norm before clipping. For this alone batch and length 1 will do. */
 CMHA_FIT cmha_status cmha_trainer_apply(cmha_trainer *trainer, double *grad_norm);
 /* Hides tokens as BERT does (Devlin et al. 2019): chooses each of n with probability `rate`; of the chosen 80
@@ -1702,9 +1694,9 @@ typedef struct cmha_cache_options {
 /* Opens a cache of `capacity` tokens (at most max_positions, if learned). slide = 1: when full, it forgets
    the oldest quarter and reads the rest again from position 0, which equals a fresh start with them; 0: FULL.
    options NULL = none. Set a knowledge base before. Opening measures in memory that it gives back; after
-   that, up to `prompt` positions at once take none, and a time that the tokens held bound. More, as when it
-   slides, take more memory once; in the caller's memory they are read `prompt` at a time, the same but for
-   rounding. Errors: STATE (an encoder, a `whole` score), MEMORY (too few bytes). */
+   that, up to `prompt` positions at once take none. More, as when it slides, take more once; in the caller's
+   memory they are read `prompt` at a time, the same but for rounding. Errors: STATE (an encoder, a `whole`
+   score), MEMORY (too few bytes). */
 CMHA_DEF cmha_status cmha_cache_init(cmha_cache *cache, cmha_model *model, size_t batch, size_t capacity,
     int slide, const cmha_cache_options *options);
 /* Counts, exactly, the bytes that such a cache takes, whatever its memory and bytes. Errors: the same. */
@@ -1791,31 +1783,28 @@ typedef struct cmha_archive_item {
      - A crash leaves the old file or the new one. Of several writers at once the last one's stays, whole.
      - A link at `path` stays; the file that it names is replaced, or made. Only a regular file is replaced,
        and the new one has its permissions. (Windows: links and permissions are not looked at.)
-     - A failure leaves nothing behind. Exceeding RLIMIT_FSIZE is a failure, not a signal.
-     - A killed process may leave cmha-XXXXXXXX.tmp there, which may be deleted: on most file systems of Linux
-       only in the moment before the renaming (a file needs no name until then). */
+     - A failure, also at RLIMIT_FSIZE, leaves nothing behind. A killed process may leave cmha-XXXXXXXX.tmp,
+       on most file systems of Linux only in the moment before the renaming (a file needs no name before). */
 CMHA_FIT cmha_status cmha_archive_write(cmha_context *context, const char *path,
     const cmha_archive_item *items, size_t n_items, const char *const *metadata, size_t n_metadata);
 
 /* Saves parameters by name and what of them is tuned, metadata "tune.frozen.<name>", "tune.rate.<name>" and
    "tune.decay.<name>". state = 1: with moments ("optim.m.<name>", "optim.v.<name>") and step. */
 CMHA_FIT cmha_status cmha_parameters_save(cmha_parameters *p, const char *path, int state);
-/* Reads such a file, in which every parameter must be there in its shape, into open parameters. state = 1:
-   moments, step and what is tuned as well, and the run continues bit for bit; 0: weights alone. On an error
-   all is bit for bit as it was. Errors: SHAPE, FORMAT. */
+/* Reads such a file, with every parameter in its shape, into open parameters. state = 1: moments, step and
+   what is tuned too, and the run continues bit for bit; 0: weights alone. On an error all is as it was. */
 CMHA_FIT cmha_status cmha_parameters_read(cmha_parameters *p, const char *path, int state);
 /* Saves the model's parameters likewise, metadata "cfg.<field>" and the identity of the base, "knowledge". */
 CMHA_FIT cmha_status cmha_model_save(cmha_model *model, const char *path);
 /* Saves likewise what learns alone, as adapters or what else a fine-tuning changes, and the identity of the
    rest, "part". cmha_model_read, strict = 2, reads it onto that. Errors: STATE (packed, or all is frozen). */
 CMHA_FIT cmha_status cmha_model_save_part(cmha_model *model, const char *path);
-/* Reads the configurations in a checkpoint, not its weights. Either may be NULL; the trainer's is the default
-   where the file has none. Errors: FORMAT (also no configuration of ours). */
+/* Reads a checkpoint's configurations, each or NULL; the trainer's is the default where the file has none. */
 CMHA_DEF cmha_status cmha_config_read(cmha_context *context, const char *path, cmha_model_config *model,
     cmha_trainer_config *trainer);
-/* Opens a model from a file of cmha_model_save or cmha_trainer_save. Checks all names, dtypes and shapes
-   before a weight is read. A packed model's file has codes, I8 or BF16, which it reads as they are: a packed
-   model. Errors: SHAPE, FORMAT (also no configuration: use cmha_model_read). */
+/* Opens a model from a file of cmha_model_save or cmha_trainer_save, checking all names, dtypes and shapes
+   first. A packed model's file makes a packed model. Errors: SHAPE, FORMAT (also where there is no
+   configuration of ours: use cmha_model_read). */
 CMHA_DEF cmha_status cmha_model_open(cmha_model *model, cmha_context *context, const char *path);
 /* Reads weights, whoever wrote them, into an open model: tensors F64, F32, F16 or BF16 of the parameters'
    names. Metadata is not read. *taken (or NULL) = parameters read. On an error the model is bit for bit as it
@@ -1827,10 +1816,9 @@ CMHA_DEF cmha_status cmha_model_open(cmha_model *model, cmha_context *context, c
 CMHA_DEF cmha_status cmha_model_read(cmha_model *model, const char *path, int strict, size_t *taken);
 /* Saves model, moments ("optim.m.<name>", "optim.v.<name>"), step, seed, best loss (infinity if NaN). */
 CMHA_FIT cmha_status cmha_trainer_save(cmha_trainer *trainer, const char *path);
-/* Loads that state into an open trainer of a model with the same configuration, which then learns as the file
-   says ("tune."). If the trainer's own configuration, which it keeps, is the saved one (metadata
-   "trainer.<field>") and the tokens are the same, the run continues bit for bit. Memory and errors as in
-   cmha_model_read; FORMAT also for another base. */
+/* Loads that state into an open trainer of a model of the same configuration, which then learns as the file
+   says ("tune."). With the saved trainer's configuration ("trainer.<field>", which is not read) and the same
+   tokens the run continues bit for bit. Memory and errors as in cmha_model_read; FORMAT: another base. */
 CMHA_FIT cmha_status cmha_trainer_read(cmha_trainer *trainer, const char *path);
 
 /* Saves what there is of vectors and features [n, 2 d_r], ids [n] and text_begin [n + 1] (I64), texts (U8),
@@ -1841,8 +1829,9 @@ CMHA_FIT cmha_status cmha_knowledge_save(const cmha_knowledge *knowledge, const 
    again. `search` is NULL afterwards. Errors: NOT_FINITE. map = 0: all is read; 1: vectors and features are
    mapped into memory where system and file allow it (POSIX, little endian, dtype that of cmha_real). Until
    the base is closed nobody may then write into the file: if it gets shorter, the process ends (SIGBUS) where
-   the base is used, and no status can say so; if its numbers change, the base does. A save to the same path
-   is safe: it replaces the file, and the base keeps the old one. */
+   the base is used; if its numbers change, the base does. A save to the same path is safe: it replaces it. */
+
+
 CMHA_DEF cmha_status cmha_knowledge_open(cmha_knowledge *knowledge, cmha_context *context, const char *path,
     int map);
 
@@ -10440,23 +10429,21 @@ static cmha_status cmha__plan(const cmha_parameters *p, cmha_parameters *plan) {
 /* Takes the gradients that the plan needs if others are frozen in it, and if wanted moments: zeros. */
 static cmha_status cmha__plan_lay(const cmha_parameters *p, cmha_parameters *plan, int moments) {
     cmha_status status = CMHA_OK;
+    int other = 0;
     cmha__attach_grad(plan, NULL);
-    for (size_t i = 0; i < p->count && plan->layout == p->layout; i++)
-        plan->layout += p->list[i].frozen != plan->list[i].frozen;
-    if (plan->layout != p->layout && (p->grad || p->memory)) /* a model's may still come */
+    for (size_t i = 0; i < p->count; i++) other |= p->list[i].frozen != plan->list[i].frozen;
+    if (other && (p->grad || p->memory)) /* a model's may still come */
         status = cmha__take_zeros(p->context, plan->learning, &plan->grad);
     if (status || !moments) return status;
     return cmha__take_zeros(p->context, 2 * plan->learning, &plan->moments);
 }
 
-/* Makes p learn as planned, its moments being *moments, or after a failure drops the plan. */
-static cmha_status cmha__plan_end(cmha_parameters *p, cmha_parameters *plan, cmha_real **moments,
-                                  cmha_status status) {
+/* Makes p learn as planned, or after a failure drops the plan. */
+static cmha_status cmha__plan_end(cmha_parameters *p, cmha_parameters *plan, cmha_status status) {
     cmha_parameters drop = status ? *plan : *p; /* what is not needed any more */
     if (!status) {
         memcpy(p->list, plan->list, plan->bytes);
-        drop.moments = *moments, *moments = plan->moments;
-        p->layout = plan->layout;
+        p->moments = plan->moments;
         cmha__attach_grad(p, p->grad = plan->grad);
     }
     if (drop.grad != p->grad) cmha__give(p->context, drop.grad, drop.learning * sizeof *p->grad);
@@ -10514,7 +10501,7 @@ CMHA_DEF cmha_status cmha_parameters_tune(cmha_parameters *p, const char *patter
         memcpy(plan.moments + i % 2 * plan.learning + now->place, from, now->tensor.size * sizeof *from);
     }
     if (!status && matched) *matched = n;
-    return cmha__plan_end(p, &plan, &p->moments, status);
+    return cmha__plan_end(p, &plan, status);
 }
 
 /* ---- Parameters: one line each, for declaring, starting, naming, decay and clipping ---- */
@@ -12337,8 +12324,8 @@ CMHA_FIT void cmha_componentwise_clip(cmha_clip_mode mode, cmha_real limit, cons
 }
 
 /* Clips the gradients and updates all that learns by AdamW. */
-static cmha_status cmha__update(cmha_parameters *p, cmha_real *moments, cmha_adamw_args args,
-                                cmha_clip_mode mode, double limit, double *grad_norm) {
+static cmha_status cmha__update(cmha_parameters *p, cmha_adamw_args args, cmha_clip_mode mode, double limit,
+                                double *grad_norm) {
     int threads = p->context->threads;
     double sum = 0, lr = args.lr, decay = args.weight_decay;
     for (int c = 0; c < threads; c++) p->sums[c] = 0;
@@ -12358,7 +12345,7 @@ static cmha_status cmha__update(cmha_parameters *p, cmha_real *moments, cmha_ada
     for (size_t i = 0; i < p->count; i++) {
         const cmha_parameter *one = &p->list[i];
         const cmha_tensor *t = &one->tensor;
-        cmha_real *m = moments + one->place, *v = m + p->learning;
+        cmha_real *m = p->moments + one->place, *v = m + p->learning;
         if (one->frozen) continue;
         args.lr = lr * one->lr_scale, args.weight_decay = decay * one->decay;
         CMHA__FOR_CHUNKS(t->size > 16384 ? threads : 1, t->size, lo, hi) {
@@ -12377,7 +12364,7 @@ CMHA_FIT cmha_status cmha_parameters_step(cmha_parameters *p, const cmha_adamw_a
     next.t = p->step + 1;
     cmha_status status = cmha__need_grad(p);
     if (!status && !p->moments) status = cmha__take_zeros(p->context, 2 * p->learning, &p->moments);
-    if (!status) status = cmha__update(p, p->moments, next, mode, limit, grad_norm);
+    if (!status) status = cmha__update(p, next, mode, limit, grad_norm);
     if (!status) p->step++;
     if (!status) cmha_parameters_zero_grad(p);
     return status;
@@ -12454,17 +12441,13 @@ CMHA_FIT cmha_status cmha_gradient_check(cmha_parameters *p, cmha_loss_fn loss, 
 CMHA_FIT void cmha_trainer_close(cmha_trainer *trainer) {
     if (!trainer || !trainer->context) return;
     size_t tokens = 2 * trainer->config.batch * trainer->config.length;
-    cmha__give(trainer->context, trainer->moments, 2 * trainer->size * sizeof *trainer->moments);
+
     cmha__give(trainer->context, trainer->ids, tokens * sizeof *trainer->ids);
     memset(trainer, 0, sizeof *trainer);
 }
 
-/* Refuses a closed trainer and, for what learns, one whose moments are not those of what learns now. */
-static cmha_status cmha__trainer_ready(const cmha_trainer *t, int learns) {
-    if (!t || !cmha__is_opening(t->model, t->context, t->opening)) return CMHA_ERR_STATE;
-    if (!learns || t->layout == t->model->parameters.layout) return CMHA_OK;
-    return cmha__fail(t->context, CMHA_ERR_STATE,
-                      "trainer: other parameters are frozen than when it was opened; open it again");
+static int cmha__trainer_is_open(const cmha_trainer *trainer) {
+    return trainer && cmha__is_opening(trainer->model, trainer->context, trainer->opening);
 }
 
 CMHA_FIT cmha_status cmha_trainer_init(cmha_trainer *trainer, cmha_model *model,
@@ -12482,10 +12465,8 @@ CMHA_FIT cmha_status cmha_trainer_init(cmha_trainer *trainer, cmha_model *model,
     if (!model->config.causal && model->config.tokens && c->mask_token >= model->config.vocabulary)
         return cmha__fail(context, CMHA_ERR_TOKEN, "trainer: mask_token %zu is outside the vocabulary of %zu",
                           c->mask_token, model->config.vocabulary);
-    trainer->context = context, trainer->model = model;
-    trainer->size = p->learning, trainer->opening = model->opening, trainer->layout = p->layout;
-    trainer->seed = context->config.seed;
-    trainer->best = (double)INFINITY;
+    trainer->context = context, trainer->model = model, trainer->opening = model->opening;
+    trainer->seed = context->config.seed, trainer->best = (double)INFINITY;
     size_t memory, records;
     size_t tokens = 2 * c->batch * c->length * sizeof *trainer->ids; /* the dry run refuses what overflows */
     status = cmha__need_grad(p);
@@ -12494,7 +12475,8 @@ CMHA_FIT cmha_status cmha_trainer_init(cmha_trainer *trainer, cmha_model *model,
     if (!status) status = cmha__arena_reserve(context, &model->tape.records, records);
     if (!status) {
         cmha_tape_reset(&model->tape);
-        status = cmha__take_zeros(context, 2 * p->learning, &trainer->moments);
+        if (p->moments) cmha__clear(context->threads, p->moments, 2 * p->learning);
+        else status = cmha__take_zeros(context, 2 * p->learning, &p->moments);
         trainer->ids = (int32_t *)cmha__take(context, tokens);
         if (!trainer->ids) status = cmha__fail(context, CMHA_ERR_MEMORY, "trainer: no memory for batches");
     }
@@ -12548,16 +12530,16 @@ static cmha_status cmha__trainer_finish(cmha_trainer *trainer, cmha_status statu
     double lr = cmha_learning_rate((cmha_schedule)c->schedule, c->lr, c->min_lr, warmup, c->steps, next);
     cmha_adamw_args args = {lr, c->beta1, c->beta2, c->adam_eps, c->weight_decay, 1, next};
     if (!status)
-        status = cmha__update(&trainer->model->parameters, trainer->moments, args,
-                              (cmha_clip_mode)c->clip_mode, c->clip, &trainer->grad_norm);
+        status = cmha__update(&trainer->model->parameters, args, (cmha_clip_mode)c->clip_mode, c->clip,
+                              &trainer->grad_norm);
     if (!status) trainer->lr = lr;
     if (!status || status == CMHA_ERR_NOT_FINITE) trainer->step++;
     return status;
 }
 
 CMHA_FIT cmha_status cmha_trainer_step(cmha_trainer *trainer, const cmha_tokens *tokens, double *loss) {
-    cmha_status status = cmha__trainer_ready(trainer, 1);
-    if (!status) status = cmha__check_stream(trainer, "step", tokens, trainer->config.length + 1);
+    if (!cmha__trainer_is_open(trainer)) return CMHA_ERR_STATE;
+    cmha_status status = cmha__check_stream(trainer, "step", tokens, trainer->config.length + 1);
     if (status) return status;
     const cmha_trainer_config *c = &trainer->config;
     cmha_batch batch = {trainer->ids, trainer->ids + c->batch * c->length, NULL, c->batch, c->length, NULL,
@@ -12581,28 +12563,26 @@ CMHA_FIT cmha_status cmha_trainer_step(cmha_trainer *trainer, const cmha_tokens 
 }
 
 CMHA_FIT cmha_status cmha_trainer_fit(cmha_trainer *trainer, const cmha_batch *batch, double *loss) {
-    cmha_status status = cmha__trainer_ready(trainer, 1);
-    if (status) return status;
+    if (!cmha__trainer_is_open(trainer)) return CMHA_ERR_STATE;
     uint64_t key = cmha__mix(trainer->seed ^ cmha__mix((uint64_t)trainer->step + 1));
     double mean = 0;
     cmha_parameters_zero_grad(&trainer->model->parameters);
-    status = cmha_model_gradient(trainer->model, batch, 1, key, &mean);
+    cmha_status status = cmha_model_gradient(trainer->model, batch, 1, key, &mean);
     if (loss) *loss = mean;
     return cmha__trainer_finish(trainer, status);
 }
 
 CMHA_FIT cmha_status cmha_trainer_apply(cmha_trainer *trainer, double *grad_norm) {
-    cmha_status status = cmha__trainer_ready(trainer, 1);
-    if (status) return status;
-    status = cmha__trainer_finish(trainer, CMHA_OK);
+    if (!cmha__trainer_is_open(trainer)) return CMHA_ERR_STATE;
+    cmha_status status = cmha__trainer_finish(trainer, CMHA_OK);
     cmha_parameters_zero_grad(&trainer->model->parameters);
     if (grad_norm) *grad_norm = trainer->grad_norm;
     return status;
 }
 
 CMHA_FIT cmha_status cmha_trainer_evaluate(cmha_trainer *trainer, const cmha_tokens *tokens, double *loss) {
-    cmha_status status = cmha__trainer_ready(trainer, 0);
-    if (!status) status = cmha__check_stream(trainer, "evaluate", tokens, 2);
+    if (!cmha__trainer_is_open(trainer)) return CMHA_ERR_STATE;
+    cmha_status status = cmha__check_stream(trainer, "evaluate", tokens, 2);
     if (status) return status;
     if (!loss) return CMHA__WRONG(trainer->context, "evaluate: no result");
     const cmha_trainer_config *c = &trainer->config;
@@ -14182,9 +14162,8 @@ typedef struct cmha__state {
     const cmha_parameters *parameters;
     const cmha_model *model;
     const cmha_trainer *trainer;
-    const size_t *step;
-    cmha_real *moments;
-    int part; /* 1: only what is not frozen */
+    const size_t *step; /* and with it the moments */
+    int part;           /* 1: only what is not frozen */
 } cmha__state;
 
 /* Returns an identity of what is frozen or, with a file, not in it: of the first numbers of each. */
@@ -14231,7 +14210,7 @@ static void cmha__tell_state(cmha__output *o, const void *of) {
         if (now < usual || now > usual) cmha__tell_note(o, key, text);
     }
     for (size_t i = 0; i < 4 * p->count; i++) {
-        cmha_archive_item item = cmha__item(p, s->moments, i, key);
+        cmha_archive_item item = cmha__item(p, s->step ? p->moments : NULL, i, key);
         if (!item.data || (s->part && p->list[i % p->count].frozen)) continue;
         if (item.dtype && o->writing) (void)cmha__move_packed(&p->list[i], o, NULL, 0);
         if (item.dtype) item.data = NULL; /* written */
@@ -14243,29 +14222,29 @@ CMHA_FIT cmha_status cmha_parameters_save(cmha_parameters *p, const char *path, 
     if (!p || !cmha__is_open(p->context)) return CMHA_ERR_STATE;
     cmha_status status = cmha__holds_numbers(p);
     if (!status && state && !p->moments) status = cmha__take_zeros(p->context, 2 * p->learning, &p->moments);
-    cmha__state told = {p, NULL, NULL, state ? &p->step : NULL, state ? p->moments : NULL, 0};
+    cmha__state told = {p, NULL, NULL, state ? &p->step : NULL, 0};
     return status ? status : cmha__save(p->context, path, cmha__tell_state, &told);
 }
 
 CMHA_FIT cmha_status cmha_model_save(cmha_model *model, const char *path) {
     if (!cmha__model_is_open(model)) return CMHA_ERR_STATE;
-    cmha__state told = {&model->parameters, model, NULL, NULL, NULL, 0};
+    cmha__state told = {&model->parameters, model, NULL, NULL, 0};
     return cmha__save(model->context, path, cmha__tell_state, &told);
 }
 
 CMHA_FIT cmha_status cmha_model_save_part(cmha_model *model, const char *path) {
     if (!cmha__model_is_open(model)) return CMHA_ERR_STATE;
-    cmha__state told = {&model->parameters, model, NULL, NULL, NULL, 1};
+    cmha__state told = {&model->parameters, model, NULL, NULL, 1};
     if (!model->parameters.learning || model->packed.storage)
         return cmha__fail(model->context, CMHA_ERR_STATE, "model save: it is packed, or nothing learns");
     return cmha__save(model->context, path, cmha__tell_state, &told);
 }
 
 CMHA_FIT cmha_status cmha_trainer_save(cmha_trainer *trainer, const char *path) {
-    cmha_status status = cmha__trainer_ready(trainer, 1);
-    if (status) return status;
+    if (!cmha__trainer_is_open(trainer)) return CMHA_ERR_STATE;
     const cmha_trainer *t = trainer;
-    cmha__state told = {&t->model->parameters, t->model, t, &t->step, t->moments, 0};
+    cmha__state told = {&t->model->parameters, t->model, t, &t->step, 0};
+
     return cmha__save(t->context, path, cmha__tell_state, &told);
 }
 
@@ -14451,14 +14430,14 @@ static cmha_status cmha__read_tuning(const cmha_archive *archive, cmha_parameter
 }
 
 /* Reads what is tuned, parameters, and moments as a new block; after a failure all is as it was. */
-static cmha_status cmha__read_learning(cmha_archive *archive, cmha_parameters *p, cmha_real **moments) {
+static cmha_status cmha__read_learning(cmha_archive *archive, cmha_parameters *p) {
     cmha_parameters plan;
     cmha_status status = cmha__plan(p, &plan);
     if (status) return status;
     status = cmha__read_tuning(archive, &plan);
     if (!status) status = cmha__plan_lay(p, &plan, 1);
     if (!status) status = cmha__read_state(archive, &plan, plan.moments, 1, 1, NULL);
-    return cmha__plan_end(p, &plan, moments, status);
+    return cmha__plan_end(p, &plan, status);
 }
 
 /* Reads parameters or, state = 1, all that they have learned. strict = 2: those of a model. */
@@ -14477,7 +14456,7 @@ static cmha_status cmha__read_parameters(cmha_parameters *p, const char *path, i
         status = cmha__archive_omega(&archive, model, 0);
     if (!state && !status) status = cmha__read_state(&archive, p, NULL, strict, 1, taken);
     else if (!status) status = cmha__archive_u64(&archive, "state.step", 1, SIZE_MAX / 2, &step);
-    if (state && !status) status = cmha__read_learning(&archive, p, &p->moments);
+    if (state && !status) status = cmha__read_learning(&archive, p);
     if (state && !status) p->step = (size_t)step;
     cmha_archive_close(&archive);
     return cmha__blame(p->context, path, status);
@@ -14544,7 +14523,7 @@ CMHA_FIT cmha_status cmha_trainer_read(cmha_trainer *trainer, const char *path) 
     cmha_archive archive;
     cmha_status status;
     uint64_t step = 0, knowledge = 0;
-    if ((status = cmha__trainer_ready(trainer, 1)) != CMHA_OK) return status;
+    if (!cmha__trainer_is_open(trainer)) return CMHA_ERR_STATE;
     cmha_model *model = trainer->model;
     cmha_context *context = model->context;
     cmha_trainer loaded = *trainer;
@@ -14560,9 +14539,9 @@ CMHA_FIT cmha_status cmha_trainer_read(cmha_trainer *trainer, const char *path) 
     if (!status && knowledge && model->knowledge && knowledge != model->knowledge_identity)
         status = cmha__fail(context, CMHA_ERR_FORMAT,
                             "it learned with another knowledge base; set this one after loading to use it");
-    if (!status) status = cmha__read_learning(&archive, &model->parameters, &loaded.moments);
+    if (!status) status = cmha__read_learning(&archive, &model->parameters);
     loaded.step = (size_t)step;
-    loaded.size = model->parameters.learning, loaded.layout = model->parameters.layout;
+
     if (!status) *trainer = loaded;
     if (!status && !model->knowledge) model->knowledge_identity = knowledge;
     cmha_archive_close(&archive);

@@ -121,7 +121,7 @@ static void close_run(cmha_model *model, cmha_trainer *trainer) {
 static cmha_real *number(cmha_trainer *trainer, size_t parameter, int what) {
     cmha_model *model = trainer->model;
     cmha_real *data = model->parameters.list[parameter].tensor.data;
-    return what ? trainer->moments + (size_t)(what - 1) * model->parameters.size +
+    return what ? model->parameters.moments + (size_t)(what - 1) * model->parameters.size +
                       (data - model->parameters.data)
                 : data;
 }
@@ -232,15 +232,15 @@ static void check_run(int kind) {
     }
     mine = check_zeros(3 * model.parameters.size);
     memcpy(mine, model.parameters.data, model.parameters.size * sizeof *mine);
-    memcpy(mine + model.parameters.size, trainer.moments, 2 * model.parameters.size * sizeof *mine);
+    memcpy(mine + model.parameters.size, model.parameters.moments, 2 * model.parameters.size * sizeof *mine);
     if (CHECK_THAT(!cmha_trainer_read(&trainer, path_of("stepped", kind)), "%s", cmha_error(&context))) {
         CHECK(trainer.step == STEPS + 1);
         for (p = 0; p < model.parameters.count; p++) {
             size_t at = (size_t)(model.parameters.list[p].tensor.data - model.parameters.data),
                    n = model.parameters.list[p].tensor.size;
             double w = check_distance(mine + at, model.parameters.data + at, n);
-            double m = check_distance(mine + model.parameters.size + at, trainer.moments + at, n);
-            CHECK_THAT(w <= 5e-6 && m <= 5e-6 * (1 + check_largest(trainer.moments + at, n)),
+            double m = check_distance(mine + model.parameters.size + at, model.parameters.moments + at, n);
+            CHECK_THAT(w <= 5e-6 && m <= 5e-6 * (1 + check_largest(model.parameters.moments + at, n)),
                        "%s: after one step %s is %.3g away from the writer's, its moment %.3g", options[kind],
                        model.parameters.list[p].name, w, m);
         }

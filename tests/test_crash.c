@@ -202,7 +202,7 @@ static uint64_t state_hash(const run *r) {
     size_t size[2], i, k;
     uint64_t hash = 14695981039346656037u;
     part[0] = r->model.parameters.data, size[0] = r->model.parameters.size * sizeof(cmha_real);
-    part[1] = r->trainer.moments, size[1] = 2 * size[0];
+    part[1] = r->model.parameters.moments, size[1] = 2 * size[0];
     for (k = 0; k < 2; k++)
         for (i = 0; i < size[k]; i++) hash = (hash ^ ((const unsigned char *)part[k])[i]) * 1099511628211u;
     return hash;
@@ -545,7 +545,7 @@ static int write_often(const char *path, const char *number) {
     run r;
     run_open(&r);
     for (i = 0; i < r.model.parameters.size; i++) r.model.parameters.data[i] = (cmha_real)atoi(number);
-    for (i = 0; i < 2 * r.model.parameters.size; i++) r.trainer.moments[i] = (cmha_real)atoi(number);
+    for (i = 0; i < 2 * r.model.parameters.size; i++) r.model.parameters.moments[i] = (cmha_real)atoi(number);
     r.trainer.step = (size_t)atoi(number);
     do CHECK_THAT(!cmha_trainer_save(&r.trainer, path), "writer %s: %s", number, cmha_error(&r.context));
     while (now() < end && !check_failed);
@@ -558,7 +558,8 @@ static int is_all(const run *r, int number) {
     size_t i, other = r->trainer.step != (size_t)number;
     for (i = 0; i < r->model.parameters.size; i++)
         other += !(r->model.parameters.data[i] == (cmha_real)number);
-    for (i = 0; i < 2 * r->model.parameters.size; i++) other += !(r->trainer.moments[i] == (cmha_real)number);
+    for (i = 0; i < 2 * r->model.parameters.size; i++)
+        other += !(r->model.parameters.moments[i] == (cmha_real)number);
     return other == 0;
 }
 

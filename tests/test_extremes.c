@@ -310,7 +310,8 @@ static void long_training(void) {
         same &&
             !memcmp(model[0].parameters.data, model[1].parameters.data,
                     model[0].parameters.size * sizeof(cmha_real)) &&
-            !memcmp(trainer[0].moments, trainer[1].moments, 2 * model[0].parameters.size * sizeof(cmha_real)),
+            !memcmp(model[0].parameters.moments, model[1].parameters.moments,
+                    2 * model[0].parameters.size * sizeof(cmha_real)),
         "two runs of one seed differ after %zu steps", steps);
     CHECK(check_finite(model[0].parameters.data, model[0].parameters.size) && sum < log(5.0));
     for (run = 0; run < 2; run++) cmha_trainer_close(&trainer[run]), cmha_model_close(&model[run]);

@@ -272,7 +272,8 @@ static void padding(const char *family) {
     CHECK(check_finite(model.parameters.data, model.parameters.size));
     before = check_zeros(3 * model.parameters.size);
     memcpy(before, model.parameters.data, model.parameters.size * sizeof *before);
-    memcpy(before + model.parameters.size, trainer.moments, 2 * model.parameters.size * sizeof *before);
+    memcpy(before + model.parameters.size, model.parameters.moments,
+           2 * model.parameters.size * sizeof *before);
     for (bad = 0; bad < 2; bad++) {
         size_t step = trainer.step;
         kept = x[7 * W + 3], x[7 * W + 3] = (cmha_real)wrong[bad];
@@ -282,7 +283,7 @@ static void padding(const char *family) {
         CHECK_IS(cmha_trainer_fit(&trainer, &one, &loss), CMHA_ERR_NOT_FINITE);
         CHECK(trainer.step == step + 1);
         CHECK(memcmp(before, model.parameters.data, model.parameters.size * sizeof *before) == 0);
-        CHECK(memcmp(before + model.parameters.size, trainer.moments,
+        CHECK(memcmp(before + model.parameters.size, model.parameters.moments,
                      2 * model.parameters.size * sizeof *before) == 0);
         x[7 * W + 3] = kept;
     }

@@ -99,7 +99,7 @@ static void open_model(void) {
     t.batch = 1, t.length = 4;
     CHECK_OK(cmha_model_init(&model, &context, &m));
     CHECK_OK(cmha_trainer_init(&trainer, &model, &t));
-    for (i = 0; i < 2 * model.parameters.size; i++) trainer.moments[i] = (cmha_real)i;
+    for (i = 0; i < 2 * model.parameters.size; i++) model.parameters.moments[i] = (cmha_real)i;
     CHECK_OK(cmha_model_save(&model, path_of("model")));
     CHECK_OK(cmha_trainer_save(&trainer, path_of("whole")));
     CHECK_OK(cmha_model_open(&small, &context, path_of("model")));
@@ -109,21 +109,22 @@ static void open_model(void) {
     kept = check_zeros(3 * model.parameters.size);
     /* not what the files hold */
     check_fill(model.parameters.data, model.parameters.size, 1),
-        check_fill(trainer.moments, 2 * model.parameters.size, 1);
+        check_fill(model.parameters.moments, 2 * model.parameters.size, 1);
     memcpy(kept, model.parameters.data, model.parameters.size * sizeof *kept);
-    memcpy(kept + model.parameters.size, trainer.moments, 2 * model.parameters.size * sizeof *kept);
+    memcpy(kept + model.parameters.size, model.parameters.moments, 2 * model.parameters.size * sizeof *kept);
     trainer.step = 11, trainer.seed = 12, trainer.best = 13;
 }
 
 static int unchanged(void) {
     return !memcmp(kept, model.parameters.data, model.parameters.size * sizeof *kept) &&
-           !memcmp(kept + model.parameters.size, trainer.moments, 2 * model.parameters.size * sizeof *kept) &&
+           !memcmp(kept + model.parameters.size, model.parameters.moments,
+                   2 * model.parameters.size * sizeof *kept) &&
            trainer.step == 11 && trainer.seed == 12 && trainer.best >= 13 && trainer.best <= 13;
 }
 
 static void put_back(void) {
     memcpy(model.parameters.data, kept, model.parameters.size * sizeof *kept);
-    memcpy(trainer.moments, kept + model.parameters.size, 2 * model.parameters.size * sizeof *kept);
+    memcpy(model.parameters.moments, kept + model.parameters.size, 2 * model.parameters.size * sizeof *kept);
     trainer.step = 11, trainer.seed = 12, trainer.best = 13;
 }
 

@@ -158,7 +158,7 @@ static cmha_status init_trainer(world *w) {
 
 static void digest_trainer(world *w) {
     digest_model(w, &w->model);
-    digest(w, w->trainer.moments, 2 * w->model.parameters.learning * sizeof(cmha_real));
+    digest(w, w->model.parameters.moments, 2 * w->model.parameters.learning * sizeof(cmha_real));
     digest(w, &w->trainer.step, sizeof w->trainer.step);
 }
 

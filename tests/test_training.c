@@ -135,7 +135,8 @@ static void resumes(uint64_t other_seed) {
         CHECK_THAT(la == lb, "step %zu after resuming: loss %.9g against %.9g", i, lb, la);
     }
     CHECK(!memcmp(whole.parameters.data, fresh.parameters.data, whole.parameters.size * sizeof(cmha_real)));
-    CHECK(!memcmp(a.moments, b.moments, 2 * whole.parameters.size * sizeof(cmha_real)));
+    CHECK(!memcmp(whole.parameters.moments, fresh.parameters.moments,
+                  2 * whole.parameters.size * sizeof(cmha_real)));
     cmha_trainer_close(&a), cmha_trainer_close(&b), cmha_model_close(&whole), cmha_model_close(&fresh);
     cmha_context_close(&c), cmha_context_close(&d);
 }
@@ -237,10 +238,10 @@ static void not_finite(double poison) {
     good = cmha_parameters_find(&model.parameters, "blocks.0.attn.wv.weight")->tensor.data[3];
     cmha_parameters_find(&model.parameters, "blocks.0.attn.wv.weight")->tensor.data[3] = (cmha_real)poison;
     memcpy(kept, model.parameters.data, model.parameters.size * sizeof *kept),
-        memcpy(moments, trainer.moments, 2 * model.parameters.size * sizeof *moments);
+        memcpy(moments, model.parameters.moments, 2 * model.parameters.size * sizeof *moments);
     CHECK_IS(cmha_trainer_step(&trainer, &stream, &loss), CMHA_ERR_NOT_FINITE);
     CHECK(!memcmp(kept, model.parameters.data, model.parameters.size * sizeof *kept) &&
-          !memcmp(moments, trainer.moments, 2 * model.parameters.size * sizeof *moments));
+          !memcmp(moments, model.parameters.moments, 2 * model.parameters.size * sizeof *moments));
     CHECK(trainer.step == 2);
     cmha_parameters_find(&model.parameters, "blocks.0.attn.wv.weight")->tensor.data[3] = good;
     CHECK_OK(cmha_trainer_step(&trainer, &stream, &loss)); /* and life goes on */
