@@ -58,16 +58,15 @@
      - Backward passes accumulate (+=) into gradients.
      - A masked key is absent: it changes nothing (if it is finite), and a query that sees no key gets zeros.
        What padding and, in a causal model, later tokens hold changes no bit of another token's numbers. But
-       with experts (CRAT) later tokens and batch mates change them by rounding, about 1e-7, because a BLAS
-       sums a row in an order that depends on how many tokens share an expert (the built-in product does not).
+       with experts (CRAT) a BLAS sums rows in an order that depends on how many tokens share an expert: later
+       tokens and batch mates change them by about 1e-7 (not with the built-in product).
      - Complex numbers are pairs of reals; the gradient of z is dL/dRe(z) + i dL/dIm(z).
      - The papers leave much open: examples/PAPERS.md says what, and what is computed here.
      - Objects (context, tape, model, trainer, cache, tokens, archive) are opened by _init or _open and closed
        by _close, the context last. Closing twice, or closing a zeroed object, does nothing. What was opened
        on a model or a context that has been closed since says CMHA_ERR_STATE, and can still be closed.
-     - Two threads may work at once with two contexts. GCC's OpenMP does not survive fork(): after a call with
-       several threads a child waits for ever in its first such call. So fork before, or let the child open a
-       context with threads = 1, or execute a program.
+     - Two threads may work at once with two contexts. In a child of fork() GCC's OpenMP waits for ever: fork
+       before the first call, or let the child open a context with threads = 1, or execute a program.
 
    Where the papers' equations are: functions that compute them, whose comments name them in the same words
        ComplexFormer, arXiv 2505.10222
@@ -221,8 +220,7 @@ typedef struct cmha_context_config {
     cmha_files files;         /* zeroed = the system's; cmha_buffers(list) = files in memory */
     void (*log)(void *user, cmha_log_level level, const char *line); /* no newline; NULL = silence */
     void *log_user;
-    int keep_blas_threads; /* 0: an OpenBLAS has one thread of its own until the context closes, as the
-                              library splits the work; 1: its setting stays. Close the first context last */
+    int keep_blas_threads; /* 1: as OpenBLAS is set; 0: it has one till close, of the first context last */
     const cmha_score *scores; /* [n_scores], outlive the context: what models name in their field `score` */
     size_t n_scores;
 } cmha_context_config;
@@ -268,8 +266,7 @@ enum cmha_field_type { CMHA_FIELD_SIZE, CMHA_FIELD_REAL, CMHA_FIELD_FLAG, CMHA_F
 typedef enum cmha_field_type cmha_field_type;
 typedef struct cmha_field {
     const char *name;
-    cmha_field_type type; /* size_t, double, int 0/1, int of which each value has a word, char [32] of
-                             letters, digits and - _ . + * and commas, "" by default */
+    cmha_field_type type; /* size_t, double, int 0/1, int with words, char [32]: letters, digits, - _ . + */
     size_t offset;                    /* of the member in its struct, in bytes */
     double initial, minimum, maximum; /* default and closed range */
     const char *choices;              /* ENUM: "a|b|c", from minimum to maximum; NAME: "NAME"; else NULL */
@@ -831,8 +828,7 @@ typedef enum cmha_attention_kind {
     CMHA_ATTENTION_ROPE,    /* Su et al. 2021; CMHA with delta = 1, b = 0 */
     CMHA_ATTENTION_DOT,     /* Vaswani et al. 2017 */
     CMHA_ATTENTION_COMPLEX, /* complex: O = sum_j q_j conj(k_j), see cmha_softmax. CoPE, MöbiusAttention */
-    CMHA_ATTENTION_ANGULAR  /* the same of phasors u(z) = z / sqrt(|z|^2 + eps^2): Re O is CRAT eq 12's sum of
-                               cosines of phase differences, without any trigonometry */
+    CMHA_ATTENTION_ANGULAR  /* phasors u(z) = z / sqrt(|z|^2 + eps^2): Re O is CRAT eq 12's sum of cosines */
 } cmha_attention_kind;
 
 /* Says what becomes of the scores O of COMPLEX and ANGULAR (already times scale). RI_PRODUCT, the default,
@@ -1461,13 +1457,13 @@ struct cmha_layer {
 CMHA_DEF cmha_tensor *cmha_layer_attention(const cmha_layer *layer, const cmha_attention_args *args,
     cmha_tensor *q, cmha_tensor *k, cmha_tensor *v, cmha_tensor *const *parameters);
 
-/* Hands over the tokens of a batch, of which a token may be a frame of numbers, `features`. Zero every member
-   you do not set. The loss is that of labels if they are there, else of values, else of targets. Features W f
-   + b ("feature.weight", real) are added to the token embeddings. Complex ones, in the families whose
-   attention is complex, are C f, C complex. In cope and mobius its real part joins the tokens, its imaginary
-   part the imaginary channel of the first complex layer. In crat C f joins the state; with tokens = 0 it is
-   the state, which positions then only turn (state_rotation): features times e^(i phi) turn it, and the first
-   layer's probabilities stay, angular or dot, under the norms cln (while its bias is 0) and crms. */
+/* Holds the tokens of a batch, or frames of numbers, `features`. Zero every member you do not set. The loss
+   is that of labels, if they are there, else of values, else of targets. Features W f + b ("feature.weight",
+   real) join the token embeddings. Complex ones, where attention is complex, are C f: in cope and mobius its
+   real part joins the tokens, its imaginary part the imaginary channel of the first complex layer; in crat C
+   f joins the state or, with tokens = 0, is it, which positions then only turn (state_rotation). Features
+   times e^(i phi) then turn the first state, and the first layer's probabilities stay, angular or dot, under
+   the norms cln (while its bias is 0) and crms. */
 typedef struct cmha_batch {
     const int32_t *ids, *targets;   /* [batch, length]; targets -1 are ignored; ids NULL where tokens = 0 */
     const unsigned char *key_mask;  /* [batch, length], 0 = padding, NULL = none */
@@ -1480,8 +1476,8 @@ typedef struct cmha_batch {
     const cmha_real *values;        /* [batch, length, values], to be predicted; NaN are ignored */
 } cmha_batch;
 
-/* Cuts samples [planes, n] (1: real; 2: Re and Im) into frames of `width`, one every `hop`, as features have
-   them; zeros fill the last one up. Returns how many, 0 where n, width or hop is 0. frames NULL: counts. */
+/* Cuts n samples [planes, n] (2: Re and Im) into frames of `width`, one every `hop`: rows of planes * width
+   numbers, the last filled up with zeros. Returns how many reach all samples. frames NULL: only counts. */
 CMHA_DEF size_t cmha_frames(const cmha_real *samples, size_t n, size_t planes, size_t width, size_t hop,
     cmha_real *frames);
 
@@ -1531,13 +1527,12 @@ typedef enum cmha_see {
     CMHA_SEE_PHASES, /* arg O, radians, of features (delta, b, position; phasors; elu + 1); dot has none */
     CMHA_SEE_NEXT    /* times 1 on top: softmax(Im O); times 1, 2, 3 with yang8: P_ri, P_ir, P_ii */
 } cmha_see;
-/* Computes what a layer's head looks at (heads counted from 0 as the output projection reads them: plain,
-   then Möbius; real, imaginary, mixed): out [batch, queries, keys]. Errors: STATE (it has none). */
+/* Computes what a layer's head looks at (counted as the output projection reads them: plain, then Möbius;
+   real, imaginary, mixed): out [batch, queries, keys]. Errors: STATE (it has none). */
 CMHA_DEF cmha_status cmha_model_attention(cmha_model *model, const cmha_batch *batch, size_t layer,
     size_t head, int what, cmha_real *out);
-/* Encodes documents for a knowledge base: vectors [batch, d_model], each d_r = d_model / 2 complex features,
-   the mean over the counted tokens of the phasors u(z_tj) of cmha_model_states (planes, eps complex_eps): a
-   phase that recurs survives, scattered ones cancel. No tokens: 0. Errors: SHAPE (odd d_model). */
+/* Encodes documents for a knowledge base: vectors [batch, d_model], d_r = d_model / 2 complex features, the
+   mean over tokens of the phasors (eps complex_eps) of cmha_model_states. Errors: SHAPE (odd d_model). */
 CMHA_DEF cmha_status cmha_model_vectors(cmha_model *model, const cmha_batch *batch, cmha_real *vectors);
 /* Adds weight * d loss / d parameter to the gradients. key seeds the pass's dropout. *loss is the objective
    without extra losses. Errors: NOT_FINITE (the total; gradients then unspecified). */
@@ -1590,10 +1585,9 @@ CMHA_FIT cmha_status cmha_parameters_step(cmha_parameters *p, const cmha_adamw_a
 /* Computes a loss by the parameters as they are; a status but CMHA_OK ends the check, which returns it. */
 typedef cmha_status (*cmha_loss_fn)(void *user, double *loss);
 /* Compares the gradients that stand in parameters with differences of fourth order of their loss: number by
-   number of up to 64, along 8 random directions of a longer parameter, 4 losses each. *error is the largest
-   difference, relative to the largest derivative of its parameter (but at least a thousandth of all
-   parameters'), and cmha_error names where; about 1e-8 is right in double, 1e-2 in float. NaN, and a gradient
-   of zeros alone, count as infinite. Dropout must be 0. All numbers stay. Errors: STATE (no gradients). */
+   number of up to 64, of a longer parameter along 8 directions, 4 losses each. *error is the largest,
+   relative to its parameter's largest derivative (at least a thousandth of all), cmha_error names where;
+   right are 1e-8 in double, 1e-2 in float. NaN or zeros alone: infinite. Dropout must be 0. Errors: STATE. */
 CMHA_FIT cmha_status cmha_gradient_check(cmha_parameters *p, cmha_loss_fn loss, void *user, double *error);
 
 typedef struct cmha_tokens {
@@ -1638,9 +1632,8 @@ CMHA_FIT cmha_status cmha_trainer_fit(cmha_trainer *trainer, const cmha_batch *b
    first is cmha_parameters_zero_grad, the first time, and cmha_tape_backward or cmha_model_gradient.
    *grad_norm (or NULL) is their norm before clipping. For this alone batch and length 1 will do. */
 CMHA_FIT cmha_status cmha_trainer_apply(cmha_trainer *trainer, double *grad_norm);
-/* Hides tokens as BERT does (Devlin et al. 2019): chooses each of n with probability `rate`; of the chosen 80
-   % become mask_token, 10 % a token drawn from the vocabulary, 10 % stay. targets [n] gets their own ids, -1
-   elsewhere. A token with keep[i] = 0 (padding, [CLS]) is never chosen; keep may be NULL. */
+/* Hides tokens as BERT does (Devlin et al. 2019): of those chosen with probability `rate` 80 % become
+   mask_token, 10 % a drawn one; targets [n] gets their ids, else -1. keep[i] = 0: never chosen; or NULL. */
 CMHA_FIT void cmha_mask_tokens(int32_t *ids, int32_t *targets, size_t n, const unsigned char *keep,
     size_t vocabulary, int32_t mask_token, double rate, cmha_rng *rng);
 /* Computes the mean loss over the targets (an encoder's hidden tokens; 0 if none) in consecutive windows, the
@@ -1660,9 +1653,8 @@ typedef struct cmha_slot {
     size_t keys, values; /* where they begin in cmha_cache.memory */
 } cmha_slot;
 
-/* Holds transformed keys and values of the tokens so far, for `batch` sequences of equal length. Keys are
-   features (after delta, b and position; phasors; complex planes), transposed in tiles. Several caches, also
-   in several threads, may share a model that nobody trains (and then cmha_error's line). */
+/* Holds keys (features, transposed in tiles) and values of the tokens so far of `batch` sequences of equal
+   length. Caches, also in several threads, may share a model that nobody trains (and cmha_error's line). */
 typedef struct cmha_cache {
     cmha_context *context;
     cmha_model *model;
@@ -1692,11 +1684,10 @@ typedef struct cmha_cache_options {
     size_t bytes;         /* its size, at least what cmha_cache_memory says */
 } cmha_cache_options;
 /* Opens a cache of `capacity` tokens (at most max_positions, if learned). slide = 1: when full, it forgets
-   the oldest quarter and reads the rest again from position 0, which equals a fresh start with them; 0: FULL.
-   options NULL = none. Set a knowledge base before. Opening measures in memory that it gives back; after
-   that, up to `prompt` positions at once take none. More, as when it slides, take more once; in the caller's
-   memory they are read `prompt` at a time, the same but for rounding. Errors: STATE (an encoder, a `whole`
-   score), MEMORY (too few bytes). */
+   the oldest quarter and reads the rest again from position 0, as a fresh start would; 0: FULL. options NULL
+   = none. Set a knowledge base before. Up to `prompt` positions at once then take no memory. More, as when it
+   slides, take more once; in the caller's memory they are read `prompt` at a time, the same but for rounding.
+   Errors: STATE (an encoder, a `whole` score), MEMORY (too few bytes). */
 CMHA_DEF cmha_status cmha_cache_init(cmha_cache *cache, cmha_model *model, size_t batch, size_t capacity,
     int slide, const cmha_cache_options *options);
 /* Counts, exactly, the bytes that such a cache takes, whatever its memory and bytes. Errors: the same. */
@@ -1705,9 +1696,8 @@ CMHA_DEF cmha_status cmha_cache_memory(cmha_model *model, size_t batch, size_t c
 CMHA_DEF void cmha_cache_close(cmha_cache *cache);
 CMHA_DEF void cmha_cache_reset(cmha_cache *cache); /* holds no token afterwards */
 /* Appends n tokens to each sequence, ids [batch, n]: a prompt in one call, each further token in another.
-   logits [batch, vocabulary], of the last token, may be NULL. Of more tokens than a sliding cache can hold
-   the last ones are read. On an error the cache is as before (where a search can fail when it has slid, or
-   after linear attention, it has room for a copy). Errors: FULL, TOKEN, what the caller's search returned. */
+   logits [batch, vocabulary], of the last token, may be NULL. A sliding cache reads the last that it can
+   hold. On an error it is as before. Errors: FULL, TOKEN, what the caller's search returned. */
 CMHA_DEF cmha_status cmha_cache_append(cmha_cache *cache, const int32_t *ids, size_t n, cmha_real *logits);
 /* Does the same for models with features, as cmha_batch has them: [batch, n, ..], ids [batch, n], NULL where
    tokens = 0. out (or NULL) gets the last position's values (cmha_model_values) or, without them, logits. */
@@ -1802,9 +1792,8 @@ CMHA_FIT cmha_status cmha_model_save_part(cmha_model *model, const char *path);
 /* Reads a checkpoint's configurations, each or NULL; the trainer's is the default where the file has none. */
 CMHA_DEF cmha_status cmha_config_read(cmha_context *context, const char *path, cmha_model_config *model,
     cmha_trainer_config *trainer);
-/* Opens a model from a file of cmha_model_save or cmha_trainer_save, checking all names, dtypes and shapes
-   first. A packed model's file makes a packed model. Errors: SHAPE, FORMAT (also where there is no
-   configuration of ours: use cmha_model_read). */
+/* Opens a model from a file of cmha_model_save (of a packed model a packed one) or cmha_trainer_save, all
+   checked before a weight is read. Errors: SHAPE, FORMAT (also no configuration: use cmha_model_read). */
 CMHA_DEF cmha_status cmha_model_open(cmha_model *model, cmha_context *context, const char *path);
 /* Reads weights, whoever wrote them, into an open model: tensors F64, F32, F16 or BF16 of the parameters'
    names. Metadata is not read. *taken (or NULL) = parameters read. On an error the model is bit for bit as it
@@ -1825,13 +1814,11 @@ CMHA_FIT cmha_status cmha_trainer_read(cmha_trainer *trainer, const char *path);
    and metadata "identity", a decimal. */
 CMHA_FIT cmha_status cmha_knowledge_save(const cmha_knowledge *knowledge, const char *path);
 /* Opens a base from such a file, of which only `vectors` (F32, F64, F16 or BF16) must be there. Checks sizes,
-   the order of the texts, that vectors are finite and features their phasors, and computes the identity
-   again. `search` is NULL afterwards. Errors: NOT_FINITE. map = 0: all is read; 1: vectors and features are
-   mapped into memory where system and file allow it (POSIX, little endian, dtype that of cmha_real). Until
-   the base is closed nobody may then write into the file: if it gets shorter, the process ends (SIGBUS) where
-   the base is used; if its numbers change, the base does. A save to the same path is safe: it replaces it. */
-
-
+   the order of the texts, that vectors are finite and features their phasors. `search` is NULL. Errors:
+   NOT_FINITE. map = 1: vectors and features are mapped where system and file allow it (POSIX, little endian,
+   cmha_real's dtype). Until the base is closed nobody may then write into the file: shorter, it ends the
+   process (SIGBUS) where the base is used, and no status can say so; other numbers change the base. A save to
+   the same path is safe: it replaces the file, and the base keeps the old one. */
 CMHA_DEF cmha_status cmha_knowledge_open(cmha_knowledge *knowledge, cmha_context *context, const char *path,
     int map);
 
@@ -1913,10 +1900,9 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
 #ifndef CMHA__AGAIN
 #define CMHA_IMPLEMENTATION_ONCE
 
-/* -Ofast, -ffast-math and their parts let a compiler reorder sums and forget NaN and infinity. The code
-   depends on both, so that it takes IEEE arithmetic back for itself alone. GCC's macros show every such
-   flag; clang's show few, hence clang is always asked. Clang cannot do so on every target, nor, from 17 on,
-   for -ffinite-math-only. */
+/* The code depends on the order of sums, NaN and infinity: after -Ofast or -ffast-math it takes IEEE
+   arithmetic back for itself. GCC's macros show every such flag, clang's few, hence clang is always asked; it
+   cannot do so on every target nor, from 17 on, for -ffinite-math-only. */
 #if defined(__clang__)
 #ifdef __apple_build_version__
 #define CMHA__CLANG (__clang_major__ + 1) /* Apple's 16 is LLVM's 17 */
@@ -1947,8 +1933,7 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
 #define CMHA__PLAIN
 #endif
 
-/* A program that was compiled for any CPU of its kind has its hot loops for newer ones too; which of them run
-   is found out when it runs. */
+/* A program compiled for any CPU of its kind has its hot loops for newer ones too, and chooses as it runs. */
 #if defined(__x86_64__) && !(defined(__AVX2__) && defined(__FMA__)) && !defined(CMHA_NO_DISPATCH) &&         \
     !defined(CMHA_NO_SIMD) && !defined(CMHA__GCC_FAST) && !defined(_WIN32) && defined(__OPTIMIZE__) &&       \
     !defined(__OPTIMIZE_SIZE__) && (__GNUC__ >= 8 || defined(__clang__)) && defined(__has_include)
@@ -1957,11 +1942,10 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
 #endif
 #endif
 
-/* A multiplication and an addition are one instruction, rounded once, only where CMHA__FUSED says so,
-   whatever standard and CPU are: elsewhere the same code has the same bits for every instruction set. GCC
-   makes vectors of loops with conditions only where arithmetic need not trap. A dispatched program's own
-   instruction set serves old CPUs alone: that code is compiled plainly, but its loops as -O3 would.
-   Threaded jumps would keep conditions in them. */
+/* Only CMHA__FUSED makes one instruction of a multiplication and an addition: elsewhere the same code has the
+   same bits for every instruction set. GCC makes vectors of loops with conditions only where arithmetic need
+   not trap. A dispatched program's own instruction set serves old CPUs alone: it is compiled plainly, but its
+   loops as -O3 would; threaded jumps would keep conditions in them. */
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC push_options
 #ifdef CMHA__GCC_FAST
@@ -2042,8 +2026,8 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
 #endif
 #endif
 
-/* On x86 GCC compares without NaN wherever the command line has -ffinite-math-only, unless a function carries
-   this attribute; a pragma for it ends with the first function. It means nothing to data. */
+/* With -ffinite-math-only GCC compares without NaN on x86 but in functions of this attribute; data ignore it.
+   */
 #if defined(CMHA__GCC_FAST) && (defined(__x86_64__) || defined(__i386__))
 #pragma GCC diagnostic ignored "-Wattributes"
 #define CMHA__IEEE __attribute__((target("ieee-fp")))
@@ -4876,10 +4860,9 @@ CMHA_DEF void cmha_packed_forward(const cmha_packed *p, const cmha_real *x, size
 
 enum { CMHA__FEW_ROWS = 4 }; /* more of them, and a matrix product is faster than streaming */
 
-/* Computes y [T, O] = x [T, I] weight^T. A few rows, a decoded token's, stream the weights or their packed
-   copy through as fast as memory gives them, faster than a BLAS; for many rows a packed copy becomes floats a
-   piece at a time, 256 KiB, at home in a level-2 cache. Takes and gives back scratch of the tape, also in a
-   dry run. turned > 0: the weight is [O / turned, I, turned] and read by its columns. */
+/* Computes y [T, O] = x [T, I] weight^T. Few rows, a decoded token's, stream the weights or their packed copy
+   through, faster than a BLAS; for many a packed copy becomes floats 256 KiB at a time. Takes and gives back
+   scratch, also in a dry run. turned > 0: the weight is [O / turned, I, turned], read by its columns. */
 static void cmha__weight_product(cmha_tape *tape, const cmha_tensor *weight, const cmha_real *x, size_t T,
                                  size_t I, size_t O, size_t turned, cmha_real *y) {
     const cmha_real *w = weight->data;
@@ -4974,8 +4957,7 @@ static void cmha__bias_backward(int threads, const cmha_real *dy, size_t T, size
     }
 }
 
-/* What act(x) was is computed once more. Where dW needs it and the gradient of x is fresh, its memory holds
-   the derivative for as long, so that each exponential is taken once. */
+/* act(x) is computed once more; where dW needs it and dx is fresh, that holds the derivative meanwhile. */
 static cmha_status cmha__sublayer_backward(cmha_tape *tape, cmha_record *r) {
     const cmha__sublayer_saved *s = (const cmha__sublayer_saved *)r->user;
     cmha_tensor *x = r->in[0], *w = r->in[1];
@@ -5295,8 +5277,7 @@ static double cmha__row_weight(const cmha__entropy *s, size_t t) {
     return s->weights ? (double)s->weights[s->targets[t]] : 1;
 }
 
-/* Adds the losses of rows t .. t + n - 1 to a thread's sums and counts them; with a scale turns the logits
-   into their gradient, or, with d, only adds that to d. Rows of different weight go one by one. */
+/* Adds the losses of n rows to a thread's sums; with a scale logits become their gradient, or d gets it. */
 static void cmha__entropy_rows(const cmha__entropy *s, cmha_real *logits, size_t t, size_t n, size_t V,
                                const cmha_real *scale, double *sums, cmha_real *d) {
     size_t m, counted;
@@ -7524,8 +7505,7 @@ static void cmha__retrieve_phasors(const cmha__retrieval *s, const cmha_real *q,
     }
 }
 
-/* The first half of CRAT eq 19 for rows lo .. hi - 1: rbar = sum_m weights_m sum_i p_mi r_i. A query's p is
-   the softmax of its similarities over tau, of the documents found; elsewhere 0. */
+/* CRAT eq 19, first half, of rows lo .. hi - 1: rbar = sum_m weights_m sum_i p_mi r_i, p a softmax. */
 static void cmha__retrieve_mix(const cmha__retrieval *s, size_t lo, size_t hi, cmha_real *rbar) {
     size_t M = s->args.queries, k = s->args.top, W = 2 * s->d_r;
     for (size_t query = lo * M; query < hi * M; query++) {
@@ -8978,49 +8958,40 @@ static void cmha__elu_row(const cmha_real *x, const cmha_real *im, size_t d, cmh
 }
 
 /* Q or (is_key) K [rows, F] = features of rows i0..; zero, the constant too, where a key is masked. Below the
-   queries' [q+r | q+i] stands their second form, [q+i | -q+r], if there is one. */
-CMHA__HOT(static, cmha__linear_features, (const cmha__linear_head *h, int is_key, size_t i0, size_t rows),
-          (h, is_key, i0, rows)) {
-    cmha_heads x = is_key ? h->x.k : h->x.q;
-    cmha_real *f = is_key ? h->K : h->Q;
-    size_t d = h->a->d;
-    cmha_real factor = h->a->kind == CMHA_LINEAR_ANGULAR && d ? (cmha_real)(1 / sqrt((double)d)) : 1;
-    for (size_t r = 0; r < rows; r++, f += h->F) {
-        const cmha_real *re = x.data + (i0 + r) * x.token, *im = re + x.imag;
-        if (h->F > 2 * d) f[2 * d] = 1;
-        if (is_key && h->mask && !h->mask[i0 + r]) memset(f, 0, h->F * sizeof *f);
-        else if (h->F > 2 * d) cmha__phasor_row(re, im, d, h->a->eps, factor, f, f + d);
-        else cmha__elu_row(re, im, d, f);
-    }
-    if (!is_key && h->forms == 2) cmha__apply(cmha__imaginary[0], 0, h->Q, rows, d, f, 0);
-}
-
-/* dq or (is_key) dk += the gradient of these features, g = dQ or dK [rows, F]. */
-CMHA__HOT(static, cmha__linear_features_backward,
-          (const cmha__linear_head *h, int is_key, size_t i0, size_t rows), (h, is_key, i0, rows)) {
+   queries' [q+r | q+i] stands their second form, [q+i | -q+r], if there is one. back: dq or dk += their
+   gradient, given dQ or dK. */
+CMHA__HOT(static, cmha__linear_features,
+          (const cmha__linear_head *h, int is_key, int back, size_t i0, size_t rows),
+          (h, is_key, back, i0, rows)) {
     cmha_heads x = is_key ? h->x.k : h->x.q, dx = is_key ? h->x.dk : h->x.dq;
-    const cmha_real *f = is_key ? h->K : h->Q, *g = is_key ? h->dK : h->dQ;
+    cmha_real *f = is_key ? h->K : h->Q, *g = is_key ? h->dK : h->dQ;
     size_t d = h->a->d;
+    int angular = h->a->kind == CMHA_LINEAR_ANGULAR, twice = !is_key && h->forms == 2;
     cmha_real factor = d ? (cmha_real)(1 / sqrt((double)d)) : 1;
-    if (!is_key && h->forms == 2) cmha__apply(cmha__imaginary[0], 1, g + rows * h->F, rows, d, h->dQ, 1);
-    for (size_t r = 0; r < rows; r++, f += h->F, g += h->F) {
-        const cmha_real *re = x.data + (i0 + r) * x.token;
-        cmha_real *dre = dx.data + (i0 + r) * dx.token, *dim = dre + dx.imag;
-        if (is_key && h->mask && !h->mask[i0 + r]) continue;
-        if (h->a->kind == CMHA_LINEAR_ANGULAR) {
-            cmha__phasor_row_backward(re, re + x.imag, d, h->a->eps, factor, g, g + d, dre, dim);
-            continue;
-        }
-        for (size_t j = 0; j < d; j++) { /* f' = min(f, 1) */
-            dre[j] += g[j] * (f[j] < 1 ? f[j] : 1);
-            dim[j] += g[d + j] * (f[d + j] < 1 ? f[d + j] : 1);
-        }
+    if (!CMHA__TRAINS) back = 0;
+    if (back && twice) cmha__apply(cmha__imaginary[0], 1, g + rows * h->F, rows, d, g, 1);
+    for (size_t r = 0; r < rows; r++, f += h->F, g += back ? h->F : 0) {
+        const cmha_real *re = x.data + (i0 + r) * x.token, *im = re + x.imag;
+        cmha_real *dre = back ? dx.data + (i0 + r) * dx.token : NULL, *dim = back ? dre + dx.imag : NULL;
+        int absent = is_key && h->mask && !h->mask[i0 + r];
+        if (!back && angular) f[2 * d] = 1;
+        if (!back && absent) memset(f, 0, h->F * sizeof *f);
+        if (absent) continue;
+        if (!back && angular) cmha__phasor_row(re, im, d, h->a->eps, factor, f, f + d);
+        else if (!back) cmha__elu_row(re, im, d, f);
+        else if (angular) cmha__phasor_row_backward(re, im, d, h->a->eps, factor, g, g + d, dre, dim);
+        else
+            for (size_t j = 0; j < d; j++) { /* f' = min(f, 1) */
+                dre[j] += g[j] * (f[j] < 1 ? f[j] : 1);
+                dim[j] += g[d + j] * (f[d + j] < 1 ? f[d + j] : 1);
+            }
     }
+    if (!back && twice) cmha__apply(cmha__imaginary[0], 0, h->Q, rows, d, f, 0);
 }
 
 /* K = features of the keys i0.., V = [their values | 1]; a masked key is zero in both. */
 static void cmha__linear_keys(const cmha__linear_head *h, size_t i0, size_t rows) {
-    cmha__linear_features(h, 1, i0, rows);
+    cmha__linear_features(h, 1, 0, i0, rows);
     for (size_t r = 0; r < rows; r++) {
         const cmha_real *v = h->x.v.data + (i0 + r) * h->x.v.token;
         cmha_real *row = h->V + r * h->W;
@@ -9133,7 +9104,7 @@ static void cmha__linear_key_gradient(const cmha__linear_head *h, size_t i0, siz
         cmha__linear_weights(h, rows, h->N, h->V, h->W);
         cmha__tile_gemm(1, rows, F, R, 1, h->S, CMHA__TILE, h->Q, F, 1, h->dK, F);
     }
-    if (h->x.dk.data) cmha__linear_features_backward(h, 1, i0, rows);
+    if (h->x.dk.data) cmha__linear_features(h, 1, 1, i0, rows);
     if (!h->x.dv.data) return;
     cmha_rows dv = {h->x.dv.data + i0 * h->x.dv.token, h->x.dv.token, h->x.dv.imag};
     cmha__add_rows(h->dV, rows, h->half, C, dv);
@@ -9154,14 +9125,14 @@ static void cmha__linear_walk(const cmha__linear_head *h, int to) {
             int summed = pass == 0 || h->causal;
             if (by_key ? pass == 1 : summed) cmha__linear_keys(h, i0, rows);
             if (by_key ? summed : pass == 1) {
-                cmha__linear_features(h, 0, i0, rows);
+                cmha__linear_features(h, 0, 0, i0, rows);
                 if (to == CMHA__LINEAR_Y) cmha__linear_sums(h, rows, h->Q, h->K, F, h->V, W, h->N);
                 else cmha__linear_cotangent(h, i0, rows);
             }
             if (pass == 1 && to == CMHA__LINEAR_Y) cmha__linear_output(h, i0, rows);
             if (pass == 1 && to == CMHA__LINEAR_DQ) {
                 cmha__linear_sums(h, rows, h->N, h->V, W, h->K, F, h->dQ);
-                cmha__linear_features_backward(h, 0, i0, rows);
+                cmha__linear_features(h, 0, 1, i0, rows);
             }
             if (pass == 1 && to == CMHA__LINEAR_DK) cmha__linear_key_gradient(h, i0, rows);
             if (!summed) continue;
