@@ -431,9 +431,13 @@ static inline int tokenizer_symbols(const tokenizer *t, tokenizer_work *w, const
         if (!t->prefix && !t->suffix) {
             id = t->byte_level ? t->byte_ids[(unsigned char)s[at]] : tokenizer_find(t, s + at, step);
         } else {
-            int length = snprintf(name, sizeof name, "%s%.*s%s", at && t->prefix ? t->prefix : "", (int)step,
-                                  s + at, at + step == n && t->suffix ? t->suffix : "");
-            id = tokenizer_find(t, name, (size_t)length);
+            size_t length = at && t->prefix ? strlen(t->prefix) : 0;
+            if (length) memcpy(name, t->prefix, length);
+            memcpy(name + length, s + at, step), length += step;
+            if (at + step == n && t->suffix) {
+                memcpy(name + length, t->suffix, strlen(t->suffix)), length += strlen(t->suffix);
+            }
+            id = tokenizer_find(t, name, length);
         }
         if (id >= 0) unknown = 0, w->symbols[used++].id = id;
         else if (tokenizer_falls_back(t, s + at, step)) {
@@ -671,7 +675,11 @@ enum { TOKENIZER_ANY_CASE = 1, /* 'S as 's */
        TOKENIZER_ANY_LEAD = 2, /* a word may begin with any sign, not only with a blank */
        TOKENIZER_LINE_ENDS = 4, /* signs take the line ends behind them along; blanks end with line ends */
        TOKENIZER_CASES = 8,    /* a word ends where small letters meet a capital */
-       TOKENIZER_ONE = 16, TOKENIZER_THREE = 32 /* most digits of a number */ };
+       TOKENIZER_ONE = 16, TOKENIZER_THREE = 32, /* most digits of a number */
+       TOKENIZER_WHOLE = 64,   /* no 's 't .. behind a word */
+       /* patterns that leave something between their matches, so that they do not split everywhere: */
+       TOKENIZER_PARTIAL = 256, TOKENIZER_GROUPS = 256, TOKENIZER_TRIPLES, TOKENIZER_KANA, TOKENIZER_DEEPSEEK,
+       TOKENIZER_CLIP };
 
 typedef struct tokenizer_pattern { const char *name, *text; int how; } tokenizer_pattern;
 
@@ -689,7 +697,19 @@ static inline const tokenizer_pattern *tokenizer_patterns(size_t *n) {
          "(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]+"
          "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\\p{N}{1,3}|"
          " ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
-         TOKENIZER_ANY_CASE | TOKENIZER_ANY_LEAD | TOKENIZER_LINE_ENDS | TOKENIZER_CASES | TOKENIZER_THREE}};
+         TOKENIZER_ANY_CASE | TOKENIZER_ANY_LEAD | TOKENIZER_LINE_ENDS | TOKENIZER_CASES | TOKENIZER_THREE},
+        {"tekken",
+         "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]*[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]+|"
+         "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]+[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]*|\\p{N}|"
+         " ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+", TOKENIZER_WHOLE |
+         TOKENIZER_ANY_LEAD | TOKENIZER_LINE_ENDS | TOKENIZER_CASES | TOKENIZER_ONE},
+        {"groups", "\\p{N}{1,3}", TOKENIZER_GROUPS}, {"triples", "[0-9][0-9][0-9]", TOKENIZER_TRIPLES},
+        {"kana",
+         "[\xE4\xB8\x80-\xE9\xBE\xA5\xE3\x81\x80-\xE3\x82\x9F\xE3\x82\xA0-\xE3\x83\xBF]+", TOKENIZER_KANA},
+        {"deepseek", "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\r\n\\p{L}\\p{P}\\p{S}]?"
+         "[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+", TOKENIZER_DEEPSEEK},
+        {"clip", "<\\|startoftext\\|>|<\\|endoftext\\|>|'s|'t|'re|'ve|'m|'ll|'d|[\\p{L}]+|[\\p{N}]|"
+         "[^\\s\\p{L}\\p{N}]+", TOKENIZER_CLIP}};
     *n = sizeof patterns / sizeof *patterns;
     return patterns;
 }
@@ -754,7 +774,8 @@ static inline size_t tokenizer_word(const char *s, size_t n, size_t lead, int ho
     for (int least = 1; least >= 0; least--)
         for (size_t from = lead;; from = 0) {
             end = tokenizer_cased(s, from, n, least);
-            if (end > from) return end + tokenizer_contraction(s + end, n - end, 1);
+            if (end > from)
+                return how & TOKENIZER_WHOLE ? end : end + tokenizer_contraction(s + end, n - end, 1);
             if (!from) break;
         }
     return 0;
@@ -771,6 +792,56 @@ static inline size_t tokenizer_blanks(const char *s, size_t n, int how) {
     }
     if ((how & TOKENIZER_LINE_ENDS) && line) return line;
     return at < n && last ? last : at;
+}
+
+static inline int tokenizer_letter_or_mark(int32_t c) { return tokenizer_letter(c) || tokenizer_mark(c); }
+static inline int tokenizer_ascii_letter(int32_t c) { return c < 128 && tokenizer_letter(c); }
+static inline int tokenizer_drawn(int32_t c) { /* punctuation and symbols */
+    if (c < 128) return c > 32 && c < 127 && !tokenizer_letter(c) && !tokenizer_number(c);
+    return tokenizer_in(c, UTF8PROC_CATEGORY_PC, UTF8PROC_CATEGORY_SO);
+}
+static inline int tokenizer_kana(int32_t c) {
+    return (c >= 0x4E00 && c <= 0x9FA5) || (c >= 0x3040 && c <= 0x30FF);
+}
+
+/* DeepSeek's pattern at s: the end of its match, 0: none begins here. */
+static inline size_t tokenizer_match_deepseek(const char *s, size_t n) {
+    int32_t c, next = -1;
+    size_t length = tokenizer_char(s, n, &c), end;
+    if (length < n) tokenizer_char(s + length, n - length, &next);
+    if (c < 128 && tokenizer_drawn(c) && tokenizer_ascii_letter(next))
+        return tokenizer_run(s, 1, n, tokenizer_ascii_letter, SIZE_MAX);
+    if (tokenizer_letter_or_mark(next) && c != '\r' && c != '\n' && !tokenizer_drawn(c) &&
+        !tokenizer_letter(c))
+        return tokenizer_run(s, length, n, tokenizer_letter_or_mark, SIZE_MAX);
+    if (tokenizer_letter_or_mark(c)) return tokenizer_run(s, 0, n, tokenizer_letter_or_mark, SIZE_MAX);
+    if ((end = tokenizer_run(s, c == ' ', n, tokenizer_drawn, SIZE_MAX)) > (size_t)(c == ' ')) {
+        while (end < n && (s[end] == '\n' || s[end] == '\r')) end++;
+        return end;
+    }
+    return tokenizer_space(c) ? tokenizer_blanks(s, n, TOKENIZER_LINE_ENDS) : 0;
+}
+
+static inline size_t tokenizer_match_clip(const char *s, size_t n) {
+    static const char *const texts[] = {"<|startoftext|>", "<|endoftext|>"};
+    size_t end;
+    for (int i = 0; i < 2; i++)
+        if (n >= strlen(texts[i]) && !memcmp(s, texts[i], strlen(texts[i]))) return strlen(texts[i]);
+    if ((end = tokenizer_contraction(s, n, 0)) > 0) return end;
+    if ((end = tokenizer_run(s, 0, n, tokenizer_letter, SIZE_MAX)) > 0) return end;
+    if ((end = tokenizer_run(s, 0, n, tokenizer_number, 1)) > 0) return end;
+    return tokenizer_run(s, 0, n, tokenizer_sign, SIZE_MAX);
+}
+
+/* The match at s of a pattern that leaves something out: its end, 0: none begins here. */
+static inline size_t tokenizer_match_partial(const char *s, size_t n, int how) {
+    if (how == TOKENIZER_GROUPS) return tokenizer_run(s, 0, n, tokenizer_number, 3);
+    if (how == TOKENIZER_KANA) return tokenizer_run(s, 0, n, tokenizer_kana, SIZE_MAX);
+    if (how == TOKENIZER_DEEPSEEK) return tokenizer_match_deepseek(s, n);
+    if (how == TOKENIZER_CLIP) return tokenizer_match_clip(s, n);
+    for (size_t i = 0; i < 3; i++)
+        if (i == n || s[i] < '0' || s[i] > '9') return 0;
+    return 3;
 }
 
 /* The first match of a well-known pattern in s, which is at its begin; n > 0. */
@@ -990,16 +1061,21 @@ static inline int tokenizer_put_replaced(tokenizer_bytes *out, const char *s, si
     return tokenizer_put(out, s + from, n - from);
 }
 
-/* Appends s with every run of two blanks or more become `to`. */
+/* Appends s with every run of two blanks or more, or with `a` of any white space, become `to`. */
 static inline int tokenizer_put_narrow(tokenizer_bytes *out, const char *s, size_t n,
                                        const tokenizer_step *step) {
-    size_t at = 0, end;
+    size_t at = 0, end, length = 0;
+    int32_t c;
     for (; at < n; at = end) {
-        for (end = at; end < n && s[end] == ' '; end++) {}
-        if (end - at > 1 ? !tokenizer_put(out, step->to, step->n_to) : !tokenizer_put(out, s + at, end - at))
-            return 0;
-        for (at = end; end < n && s[end] != ' '; end++) {}
-        if (!tokenizer_put(out, s + at, end - at)) return 0;
+        for (end = at; end < n; end += length) {
+            length = tokenizer_char(s + end, n - end, &c);
+            if (step->a ? !tokenizer_space(c) : c != ' ') break;
+        }
+        if (end - at > 1 || (end > at && step->a) ? !tokenizer_put(out, step->to, step->n_to)
+                                                  : !tokenizer_put(out, s + at, end - at)) return 0;
+        if (end == n) break;
+        if (!tokenizer_put(out, s + end, length)) return 0;
+        end += length;
     }
     return 1;
 }
@@ -1071,10 +1147,22 @@ enum { TOKENIZER_BYTES,    /* ByteLevel: a blank in front (a), GPT-2's pattern (
        TOKENIZER_SPACES, TOKENIZER_SIGNS, TOKENIZER_NUMBERS, TOKENIZER_WORDS };
 enum { TOKENIZER_ALONE, TOKENIZER_REMOVED, TOKENIZER_TO_LEFT, TOKENIZER_TO_RIGHT, TOKENIZER_JOINED };
 
+/* GPT-2's letter for a byte: itself where it can be seen, the others from U+0100 on in their order. */
+static inline int32_t tokenizer_letter_of(int byte) {
+    if ((byte > 32 && byte < 127) || (byte > 160 && byte != 173)) return byte;
+    return 256 + (byte < 33 ? byte : byte < 161 ? byte - 127 + 33 : 67);
+}
+
 /* The next stretch of s from its begin on that matches, or that does not: *matches says. Returns its end. */
 static inline size_t tokenizer_stretch(const tokenizer_step *step, const char *s, size_t n, int *matches) {
     size_t at = 0, length;
     int32_t c;
+    if (step->kind == TOKENIZER_PATTERN && step->c >= TOKENIZER_PARTIAL) {
+        for (*matches = 0; at < n; at += tokenizer_char(s + at, n - at, &c))
+            if ((length = tokenizer_match_partial(s + at, n - at, step->c)) > 0)
+                return at ? at : (*matches = 1, length);
+        return at;
+    }
     if (step->kind == TOKENIZER_PATTERN) return *matches = 1, tokenizer_match(s, n, step->c);
     if (step->kind == TOKENIZER_TEXT) {
         if ((*matches = n >= step->n_from && !memcmp(s, step->from, step->n_from)) != 0) return step->n_from;
@@ -1094,6 +1182,7 @@ static inline size_t tokenizer_stretch(const tokenizer_step *step, const char *s
     }
     for (*matches = 0; at < n; at += length) {
         length = tokenizer_char(s + at, n - at, &c);
+        if (step->d) length = 1, c = tokenizer_letter_of((unsigned char)s[at]); /* behind ByteLevel */
         if (step->kind == TOKENIZER_SPACES ? !tokenizer_space(c)
             : step->kind == TOKENIZER_SIGNS ? !tokenizer_punctuation(c) : !tokenizer_number(c)) continue;
         return at ? at : (*matches = 1, length);
@@ -1604,7 +1693,8 @@ static inline int tokenizer_fill_normalizer(tokenizer_step *step, const cJSON *n
         return tokenizer_set_text(&step->to, &step->n_to, text) || tokenizer_no_memory(error);
     case TOKENIZER_REPLACE:
         text = tokenizer_string(pattern, "Regex");
-        if (text && !strcmp(text, " {2,}")) step->kind = TOKENIZER_REPLACE_BLANKS;
+        step->a = text && !strcmp(text, "\\s+");
+        if (step->a || (text && !strcmp(text, " {2,}"))) step->kind = TOKENIZER_REPLACE_BLANKS;
         else if (text)
             return tokenizer_fail(error, "normalizer Replace: the pattern %.300s is not known", text);
         else if (!(text = tokenizer_string(pattern, "String")) || !*text)
@@ -1869,12 +1959,6 @@ static inline int tokenizer_put_rule(tokenizer_parts *p, const char *left, size_
     r = p->rules + p->n_rules++;
     r->left = left, r->n_left = n_left, r->right = right, r->n_right = n_right;
     return 1;
-}
-
-/* GPT-2's letter for a byte: itself where it can be seen, the others from U+0100 on in their order. */
-static inline int32_t tokenizer_letter_of(int byte) {
-    if ((byte > 32 && byte < 127) || (byte > 160 && byte != 173)) return byte;
-    return 256 + (byte < 33 ? byte : byte < 161 ? byte - 127 + 33 : 67);
 }
 
 /* The byte of a letter, or -1. */
@@ -2292,8 +2376,8 @@ static inline int tokenizer_find_cuts(const tokenizer *t) {
 static inline int tokenizer_read_model(tokenizer *t, const cJSON *model, char *error) {
     static const char *const types[] = {"BPE", "WordPiece", "Unigram", NULL};
     static const char *const fields[] = {
-        "type dropout unk_token continuing_subword_prefix end_of_word_suffix fuse_unk byte_fallback "
-        "ignore_merges merges_tie special_ids ",
+        ("type dropout unk_token continuing_subword_prefix end_of_word_suffix fuse_unk byte_fallback "
+         "ignore_merges merges_tie special_ids "),
         "type unk_token continuing_subword_prefix max_input_chars_per_word special_ids ",
         "type unk_id byte_fallback special_ids "};
     const char *type = tokenizer_string(model, "type"), *text, *stranger;
@@ -2349,10 +2433,17 @@ static inline int tokenizer_read_unknown(tokenizer *t, const cJSON *model, char 
 }
 
 static inline int tokenizer_check_steps(tokenizer *t, char *error) {
-    int from_bytes = 0;
+    int from_bytes = 0, behind = 0;
     size_t grown = t->longest + 1;
     for (int i = 0; i < t->n_pre; i++)
-        if (t->pre[i].kind == TOKENIZER_BYTES) t->byte_level = 1;
+        if (t->pre[i].kind == TOKENIZER_BYTES) t->byte_level = behind = 1;
+        else if (behind) {
+            tokenizer_step *s = &t->pre[i];
+            s->d = 1;
+            if (s->kind != TOKENIZER_NUMBERS && s->kind != TOKENIZER_SIGNS &&
+                !(s->kind == TOKENIZER_PATTERN && s->c == TOKENIZER_TRIPLES))
+                return tokenizer_fail(error, "pre-tokenizer %d, behind ByteLevel, is not known", i + 1);
+        }
     for (int i = 0; i < t->n_decode; i++) {
         const tokenizer_step *s = &t->decode[i];
         from_bytes |= s->kind == TOKENIZER_FROM_BYTES;
@@ -2502,6 +2593,18 @@ static inline cJSON *tokenizer_outline(const char *text) {
     return json;
 }
 
+/* Puts an item into an object, in place of one of its name, or behind a list; if that fails it is gone. */
+static inline int tokenizer_json_put(cJSON *node, const char *name, cJSON *item) {
+    int done;
+    if (!node || !item) return cJSON_Delete(item), 0;
+    if (!name) done = cJSON_AddItemToArray(node, item);
+    else if (cJSON_GetObjectItemCaseSensitive(node, name))
+        done = cJSON_ReplaceItemInObjectCaseSensitive(node, name, item);
+    else done = cJSON_AddItemToObject(node, name, item);
+    if (!done) cJSON_Delete(item);
+    return done;
+}
+
 /* Adds a special token to an outline. */
 static inline int tokenizer_outline_token(cJSON *outline, int32_t id, const char *content) {
     cJSON *list = cJSON_GetObjectItemCaseSensitive(outline, "added_tokens"), *one;
@@ -2587,8 +2690,8 @@ static inline int tokenizer_read_lines(tokenizer *t, const char *text, size_t n,
     int done = outline != NULL;
     memset(&p, 0, sizeof p), memset(t, 0, sizeof *t);
     if (done && !lowercase)
-        cJSON_ReplaceItemInObjectCaseSensitive(cJSON_GetObjectItemCaseSensitive(outline, "normalizer"),
-                                               "lowercase", cJSON_CreateFalse());
+        done = tokenizer_json_put(cJSON_GetObjectItemCaseSensitive(outline, "normalizer"), "lowercase",
+                                  cJSON_CreateFalse());
     while (done && id < 0x7FFFFFFF && tokenizer_line(&at, text + n, &line, &length)) {
         for (int k = 0; k < 5; k++)
             if (length == strlen(specials[k]) && !memcmp(line, specials[k], length) && found[k] < 0)
@@ -2751,7 +2854,7 @@ static inline int tokenizer_gguf_template(cJSON *outline, int32_t bos, int32_t e
         "{'bos':{'id':'bos','ids':[%ld],'tokens':['bos']},'eos':{'id':'eos','ids':[%ld],'tokens':['eos']}}}",
         first, last, first, last, bos < 0 ? 0L : (long)bos, eos < 0 ? 0L : (long)eos);
     node = tokenizer_outline(text);
-    return node && cJSON_AddItemToObject(outline, "post_processor", node);
+    return tokenizer_json_put(outline, "post_processor", node);
 }
 
 /* T5's outline: its table of characters, blanks in a row and at the ends. */
@@ -2785,10 +2888,10 @@ static inline int tokenizer_gguf_unigram(cJSON *outline, const gguf_file *g) {
             return 0;
     }
     if (front &&
-        !cJSON_AddItemToArray(steps, tokenizer_outline("{'type':'Prepend','prepend':'\xE2\x96\x81'}")))
+        !tokenizer_json_put(steps, NULL, tokenizer_outline("{'type':'Prepend','prepend':'\xE2\x96\x81'}")))
         return 0;
     one = tokenizer_outline("{'type':'Replace','pattern':{'String':' '},'content':'\xE2\x96\x81'}");
-    if (!cJSON_AddItemToArray(steps, one)) return 0;
+    if (!tokenizer_json_put(steps, NULL, one)) return 0;
     one = tokenizer_outline(
         front
             ? "{'type':'Sequence','decoders':[{'type':'Replace','pattern':{'String':'\xE2\x96\x81'},"
@@ -2797,7 +2900,7 @@ static inline int tokenizer_gguf_unigram(cJSON *outline, const gguf_file *g) {
             : "{'type':'Sequence','decoders':[{'type':'Replace','pattern':{'String':'\xE2\x96\x81'},"
               "'content':' '},"
               "{'type':'ByteFallback'},{'type':'Fuse'}]}");
-    return one && cJSON_AddItemToObject(outline, "decoder", one);
+    return tokenizer_json_put(outline, "decoder", one);
 }
 
 /* BERT's tokens, which GGUF has with a sign for what begins a word instead of ## for what does not: as the
@@ -2846,9 +2949,9 @@ static inline int tokenizer_gguf_parts(const gguf_file *g, cJSON *outline, token
             int done = text && tokenizer_outline_token(outline, (int32_t)i, text);
             cJSON *list = cJSON_GetObjectItemCaseSensitive(outline, "added_tokens");
             free(text);
+            if (done && (int)type == TOKENIZER_DEFINED) /* the last one added */
+                done = tokenizer_json_put(list->child->prev, "special", cJSON_CreateFalse());
             if (!done) return tokenizer_no_memory(error);
-            if ((int)type == TOKENIZER_DEFINED) /* the last one added */
-                cJSON_ReplaceItemInObjectCaseSensitive(list->child->prev, "special", cJSON_CreateFalse());
         }
     }
     if (p->by_score || !merges || merges->type != GGUF_ARRAY || merges->of != GGUF_TEXT) return 1;
@@ -2910,7 +3013,7 @@ static inline int tokenizer_read_gguf(tokenizer *t, const gguf_file *g, const ch
         cJSON *steps = tokenizer_json_steps(outline, "normalizer", "normalizers"), *one, *pattern;
         if (tokenizer_gguf_number(g, "tokenizer.ggml.add_space_prefix", 1)) {
             one = tokenizer_outline("{'type':'Strip','content':' ','start':1,'stop':0}");
-            done = one && cJSON_AddItemToArray(tokenizer_json_steps(outline, "decoder", "decoders"), one) &&
+            done = tokenizer_json_put(tokenizer_json_steps(outline, "decoder", "decoders"), NULL, one) &&
                    (one = tokenizer_json_add(steps, "Prepend")) != NULL &&
                    cJSON_AddStringToObject(one, "prepend", "\xE2\x96\x81");
         }

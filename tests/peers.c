@@ -1,7 +1,8 @@
 /* For tests/peers.js and peers.py: encodes and decodes many texts with one tokenizer, of which the program
-   tokens would do one a run. peers TOKENIZER [SAVED]: reads texts (4 bytes with the length, little-endian, then
-   the text) and writes for each the number of ids (4 bytes), the ids (4 bytes each), the bytes of what they
-   decode to (4), those bytes. With SAVED the tokenizer is saved there first, and what was saved is used. */
+   tokens would do one a run. peers TOKENIZER [SAVED]: reads texts (4 bytes with the length, little-endian,
+   then the text) and writes for each the number of ids (4 bytes), the ids (4 bytes each), the bytes of what
+   they decode to (4), those bytes. With SAVED the tokenizer is saved there first, and what was saved is
+   used. */
 #include "examples/tokenizer.h"
 
 static void put(uint32_t n) {

@@ -116,7 +116,102 @@ static void against_the_slow_way(void) {
     both_ways(9, 9, 3, 256, 1); /* nothing wanted */
 }
 
+/* ---- The whole way ---- */
+
+static char error[TOKENIZER_ERROR];
+
+/* Trains on a text that comes in pieces of `piece` bytes. */
+static int train(tokenizer *t, const bpe_options *o, const char *text, size_t n, size_t piece) {
+    bpe_trainer b;
+    int done = bpe_open(&b, o, error);
+    memset(t, 0, sizeof *t);
+    for (size_t at = 0; done && at < n; at += piece)
+        done = bpe_put(&b, text + at, piece < n - at ? piece : n - at, error);
+    done = done && bpe_finish(&b, t, error);
+    bpe_close(&b), bpe_close(&b);
+    return done;
+}
+
+/* The ids of a text and back again */
+static void there_and_back(const tokenizer *t, const char *text, size_t n) {
+    tokenizer_ids ids = {NULL, 0, 0};
+    tokenizer_decoder d;
+    char *out = (char *)check_alloc(t->longest + 8, 1);
+    size_t at = 0, part, i;
+    memset(&d, 0, sizeof d);
+    CHECK(tokenizer_encode(t, text, n, 0, &ids, error));
+    for (i = 0; i <= ids.n; i++) {
+        part = i < ids.n ? tokenizer_decode(t, &d, ids.at[i], out) : tokenizer_decode_end(&d, out);
+        CHECK(part <= n - at && !memcmp(out, text + at, part));
+        at += part;
+    }
+    CHECK(at == n);
+    tokenizer_ids_free(&ids), free(out);
+}
+
+static void whole(void) {
+    static const char *const special[] = {"<|endoftext|>", "<|user|>"};
+    static const char *const splits[] = {"gpt2", "llama3", "o200k", "none"};
+    enum { LONG = 200000 };
+    char *text = (char *)check_alloc(LONG, 1);
+    for (size_t i = 0; i < LONG; i++)
+        text[i] = check_below(60) ? "etaoin shrdlu\nET'1"[check_below(18)] : (char)check_below(256);
+    memcpy(text + 1000, "<|endoftext|>", 13), memcpy(text + 65530, "<|endoftext|>", 13);
+    for (int i = 0; i < 4; i++) {
+        bpe_options o = {600, 2, splits[i], special, 2};
+        tokenizer a, b;
+        if (!CHECK_THAT(train(&a, &o, text, LONG, LONG), "%s", error)) continue;
+        CHECK_THAT(train(&b, &o, text, LONG, 777), "%s", error);
+        CHECK_THAT(!strcmp(a.identity, b.identity), "%s in pieces: another tokenizer", splits[i]);
+        CHECK(a.size == 600 && a.n_merges == 600 - 258 && a.bos == 0 && a.n_added == 2);
+        CHECK(tokenizer_find(&a, "!", 1) == 2 && tokenizer_find(&a, " ", 1) == 2 + 188 + 32);
+        for (size_t id = 2; id < a.size; id++) { /* the marks of special tokens were no words */
+            const char *mark = strstr(a.bytes + a.begin[id], "endof");
+            CHECK(!mark || mark >= a.bytes + a.begin[id + 1]);
+        }
+        there_and_back(&a, text, LONG);
+        tokenizer_close(&a), tokenizer_close(&b);
+    }
+    free(text);
+}
+
+/* Few words, none, and what is refused */
+static void edges(void) {
+    static const char *const twice[] = {"<a>", "<a>"}, *const letter[] = {"\xC3\x9C"}, *const one[] = {"a"},
+                      *const empty[] = {""}, *const wrong[] = {"a\xFF" "b"}, *const blank[] = {"\xC4\xA0the"};
+    static const char text[] = "the the the the";
+    const bpe_options refused[] = {
+        {255, 1, "gpt2", NULL, 0}, {256, 1, "gpt2", twice, 1}, {SIZE_MAX / 2, 1, "gpt2", NULL, 0},
+        {300, 1, "gpt3", NULL, 0}, {300, 1, "", NULL, 0},      {300, 1, "gpt2", twice, 2},
+        {300, 1, "gpt2", letter, 1}, {300, 1, "gpt2", one, 1}, {300, 1, "gpt2", empty, 1},
+        {300, 1, "gpt2", wrong, 1},  {300, 1, "gpt2", blank, 1}};
+    bpe_options o = {300, 2, "gpt2", NULL, 0};
+    tokenizer t;
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        *error = 0;
+        CHECK_THAT(!train(&t, &refused[i], text, sizeof text - 1, 5), "%zu was not refused", i);
+        CHECK(*error && !strchr(error, '\n'));
+    }
+    CHECK(train(&t, &o, "", 0, 1) && t.size == 256 && t.n_merges == 0);
+    there_and_back(&t, text, sizeof text);
+    tokenizer_close(&t);
+    CHECK(train(&t, &o, text, sizeof text - 1, 1) && t.size == 259); /* th, the, and with a blank */
+    there_and_back(&t, text, sizeof text);
+    tokenizer_close(&t);
+    o.min_count = 4;
+    CHECK(train(&t, &o, text, sizeof text - 1, 1) && t.size == 258);
+    tokenizer_close(&t);
+    o.min_count = 5;
+    CHECK(train(&t, &o, text, sizeof text - 1, 1) && t.size == 256);
+    tokenizer_close(&t);
+    o.min_count = 2, o.size = 256;
+    CHECK(train(&t, &o, text, sizeof text - 1, 1) && t.size == 256);
+    tokenizer_close(&t);
+}
+
 int main(void) {
     against_the_slow_way();
+    whole();
+    edges();
     return check_end();
 }

@@ -1,10 +1,10 @@
 /* bpe.h - learns a byte-level byte pair encoding from texts of any length, as Hugging Face's trainer does it:
    256 bytes first, then again and again the most frequent pair of neighbours becomes a token.
 
-   A text is cut into pieces (words with the blank before them, numbers, signs) as it will be for encoding, and
-   only the different pieces and how often each came are held. Of pairs that are equally frequent the one of
-   the smaller ids goes first, the left id before the right one, so that the result depends on nothing but the
-   text. Special tokens in the text separate what stands around them.
+   A text is cut into pieces (words with the blank before them, numbers, signs) as it will be for encoding,
+   and only the different pieces and how often each came are held. Of pairs that are equally frequent the one
+   of the smaller ids goes first, the left id before the right one, so that the result depends on nothing but
+   the text. Special tokens in the text separate what stands around them.
 
        bpe_trainer trainer;
        bpe_options options = {8192, 2, "gpt2", NULL, 0};
@@ -188,7 +188,8 @@ static inline int bpe_push(bpe_learner *l, uint32_t pair) {
     size_t at = l->n_heap, up;
     turn.count = l->pairs[pair].count, turn.pair = pair;
     if (!bpe_room((void **)&l->heap, &l->heap_room, at + 1, sizeof turn)) return 0;
-    for (l->n_heap++; at && bpe_first(l, turn, l->heap[up = (at - 1) / 2]); at = up) l->heap[at] = l->heap[up];
+    for (l->n_heap++; at && bpe_first(l, turn, l->heap[up = (at - 1) / 2]); at = up)
+        l->heap[at] = l->heap[up];
     l->heap[at] = turn;
     return 1;
 }
@@ -329,8 +330,8 @@ static inline int bpe_merge_pair(bpe_learner *l, uint32_t pair) {
     return 1;
 }
 
-/* Learns merges until there are `size` tokens or no pair came `least` times. m->tokens has the 256 bytes; ids:
-   which of them each byte is. */
+/* Learns merges until there are `size` tokens or no pair came `least` times. m->tokens has the 256 bytes;
+   ids: which of them each byte is. */
 static inline int bpe_learn(bpe_merges *m, const bpe_words *words, const uint32_t *ids, size_t size,
                             uint64_t least) {
     bpe_learner l;
@@ -353,8 +354,8 @@ static inline int bpe_learn(bpe_merges *m, const bpe_words *words, const uint32_
 
 typedef struct bpe_options {
     size_t size;                /* tokens wanted: the special ones, 256 bytes, merges */
-    uint64_t min_count;         /* a pair seen less often is not merged; 0 counts as 1 */
-    const char *split;          /* gpt2, llama3, qwen2, o200k: as their models cut texts; none: lines are words */
+    uint64_t min_count;         /* a pair seen less often is not merged */
+    const char *split;          /* gpt2, llama3, qwen2, o200k: as these models cut; none: lines are words */
     const char *const *special; /* [n_special], the first ids */
     size_t n_special;
 } bpe_options;
@@ -378,33 +379,28 @@ static inline void bpe_close(bpe_trainer *b) {
 static inline cJSON *bpe_outline(const bpe_options *o, int *known) {
     size_t n, i;
     const tokenizer_pattern *patterns = tokenizer_patterns(&n), *pattern = NULL;
-    int gpt2 = !strcmp(o->split, "gpt2"), none = !strcmp(o->split, "none"), fine;
-    cJSON *outline, *list;
+    int gpt2 = !strcmp(o->split, "gpt2"), alone = gpt2 || !strcmp(o->split, "none"), fine; /* no Split */
+    char text[1024];
+    cJSON *outline;
     for (i = 0; i < n; i++)
         if (!strcmp(patterns[i].name, o->split)) pattern = patterns + i;
-    if (!(*known = pattern || none)) return NULL;
-    outline = tokenizer_outline(
-        "{'version':'1.0','truncation':null,'padding':null,'added_tokens':[],'normalizer':null,'pre_tokenizer':"
-        "{'type':'Sequence','pretokenizers':[{'type':'Split','pattern':{},'behavior':'Isolated','invert':false},"
-        "{'type':'ByteLevel','add_prefix_space':false,'trim_offsets':true,'use_regex':false}]},"
-        "'post_processor':null,'decoder':{'type':'ByteLevel','add_prefix_space':false,'trim_offsets':true,"
-        "'use_regex':true},'model':{'type':'BPE','dropout':null,'unk_token':null,"
-        "'continuing_subword_prefix':null,'end_of_word_suffix':null,'fuse_unk':false,'byte_fallback':false,"
-        "'ignore_merges':false}}");
-    list = cJSON_GetObjectItem(cJSON_GetObjectItem(outline, "pre_tokenizer"), "pretokenizers");
-    fine = list != NULL;
-    if (fine && (gpt2 || none)) { /* ByteLevel cuts by itself, or nothing does */
-        cJSON *bytes = cJSON_DetachItemFromArray(list, 1);
-        fine = cJSON_ReplaceItemInObject(bytes, "use_regex", cJSON_CreateBool(gpt2)) &&
-               cJSON_ReplaceItemInObject(outline, "pre_tokenizer", bytes);
-    } else if (fine) {
-        cJSON *text = cJSON_GetObjectItem(cJSON_GetArrayItem(list, 0), "pattern");
-        fine = cJSON_AddStringToObject(text, "Regex", pattern->text) != NULL;
-    }
-    if (fine && !strcmp(o->split, "qwen2")) {
-        cJSON *normal = cJSON_CreateObject();
-        fine = cJSON_AddStringToObject(normal, "type", "NFC") &&
-               cJSON_ReplaceItemInObject(outline, "normalizer", normal);
+    if (!(*known = pattern || alone)) return NULL;
+    snprintf(text, sizeof text,
+             "{'version':'1.0','truncation':null,'padding':null,'added_tokens':[],'normalizer':%s,"
+             "'pre_tokenizer':%s{'type':'ByteLevel','add_prefix_space':false,'trim_offsets':true,"
+             "'use_regex':%s}%s,'post_processor':null,'decoder':{'type':'ByteLevel','add_prefix_space':false,"
+             "'trim_offsets':true,'use_regex':true},'model':{'type':'BPE','dropout':null,'unk_token':null,"
+             "'continuing_subword_prefix':null,'end_of_word_suffix':null,'fuse_unk':false,"
+             "'byte_fallback':false,'ignore_merges':false}}",
+             strcmp(o->split, "qwen2") ? "null" : "{'type':'NFC'}",
+             alone ? "" : "{'type':'Sequence','pretokenizers':[{'type':'Split','pattern':{},"
+                          "'behavior':'Isolated','invert':false},",
+             gpt2 ? "true" : "false", alone ? "" : "]}");
+    outline = tokenizer_outline(text), fine = outline != NULL;
+    if (fine && !alone) {
+        const cJSON *list = tokenizer_field(tokenizer_field(outline, "pre_tokenizer"), "pretokenizers");
+        cJSON *split = cJSON_GetObjectItemCaseSensitive(cJSON_GetArrayItem(list, 0), "pattern");
+        fine = cJSON_AddStringToObject(split, "Regex", pattern->text) != NULL;
     }
     for (i = 0; fine && i < o->n_special; i++)
         fine = tokenizer_outline_token(outline, (int32_t)i, o->special[i]);
@@ -415,13 +411,16 @@ static inline cJSON *bpe_outline(const bpe_options *o, int *known) {
 /* Appends bytes in GPT-2's letters for them. */
 static inline int bpe_put_letters(tokenizer_bytes *out, const char *s, size_t n) {
     char letter[4];
-    for (size_t i = 0; i < n; i++)
-        if (!tokenizer_put(out, letter, tokenizer_utf8(tokenizer_letter_of((unsigned char)s[i]), letter))) return 0;
+    for (size_t i = 0; i < n; i++) {
+        int32_t c = tokenizer_letter_of((unsigned char)s[i]);
+        if (!tokenizer_put(out, letter, tokenizer_utf8(c, letter))) return 0;
+    }
     return 1;
 }
 
 /* Is a special token written like one that is learnt? */
-static inline const char *bpe_clash(const bpe_options *o, const size_t *begin, const char *letters, size_t n) {
+static inline const char *bpe_clash(const bpe_options *o, const size_t *begin, const char *letters,
+                                    size_t n) {
     for (size_t i = 0; i < o->n_special; i++)
         for (size_t j = 0, length = strlen(o->special[i]); j < n; j++)
             if (begin[j + 1] - begin[j] == length && !memcmp(letters + begin[j], o->special[i], length))
@@ -447,11 +446,12 @@ static inline int bpe_build(tokenizer *t, const bpe_options *o, const bpe_merges
     for (i = 0; done && i < o->n_special; i++)
         done = tokenizer_put_entry(&parts, o->special[i], strlen(o->special[i]), (int32_t)i, 0);
     for (i = 0; done && i < n; i++)
-        done = tokenizer_put_entry(&parts, letters.at + begin[i], begin[i + 1] - begin[i], (int32_t)(o->n_special + i), 0);
+        done = tokenizer_put_entry(&parts, letters.at + begin[i], begin[i + 1] - begin[i],
+                                   (int32_t)(o->n_special + i), 0);
     for (i = 0; done && i < m->n; i++) {
         size_t a = m->at[i].a, b = m->at[i].b;
-        done = tokenizer_put_rule(&parts, letters.at + begin[a], begin[a + 1] - begin[a], letters.at + begin[b],
-                                  begin[b + 1] - begin[b]);
+        done = tokenizer_put_rule(&parts, letters.at + begin[a], begin[a + 1] - begin[a],
+                                  letters.at + begin[b], begin[b + 1] - begin[b]);
     }
     if (done && (clash = bpe_clash(o, begin, letters.at, n)) != NULL)
         done = tokenizer_fail(error, "the special token %.100s is written like one that was learnt", clash);
@@ -485,12 +485,15 @@ static inline int bpe_open(bpe_trainer *b, const bpe_options *o, char *error) {
     int done;
     memset(b, 0, sizeof *b);
     if (o->size < 256 + o->n_special || o->size > INT32_MAX / 2)
-        return tokenizer_fail(error, "%zu tokens are %s", o->size, o->size > INT32_MAX / 2 ? "too many"
-                              : o->n_special ? "less than the 256 bytes and the special tokens" : "less than the 256 bytes");
+        return tokenizer_fail(error, "%zu tokens are %s", o->size,
+                              o->size > INT32_MAX / 2 ? "too many"
+                              : o->n_special ? "less than the 256 bytes and the special ones"
+                                             : "less than the 256 bytes");
     for (i = 0; i < o->n_special; i++) {
         size_t n = strlen(o->special[i]);
         if (n < 2 || !tokenizer_writable(o->special[i], n))
-            return tokenizer_fail(error, "a special token has two letters or more, in UTF-8, not %.100s", o->special[i]);
+            return tokenizer_fail(error, "a special token has two letters or more, in UTF-8, not %.100s",
+                                  o->special[i]);
         for (j = 0; j < i; j++)
             if (!strcmp(o->special[i], o->special[j]))
                 return tokenizer_fail(error, "the special token %.100s is there twice", o->special[i]);
@@ -518,7 +521,8 @@ static inline int bpe_put(bpe_trainer *b, const char *text, size_t n, char *erro
     while (n) {
         const char *end = lines ? (const char *)memchr(text, '\n', n) : NULL;
         size_t part = end ? (size_t)(end - text) + 1 : n;
-        if (!tokenizer_stream_put(&b->stream, text, part, &b->found, error) || (end && !bpe_end(b, error))) return 0;
+        if (!tokenizer_stream_put(&b->stream, text, part, &b->found, error)) return 0;
+        if (end && !bpe_end(b, error)) return 0;
         text += part, n -= part, b->found.n = 0;
     }
     return 1;
@@ -533,8 +537,9 @@ static inline int bpe_finish(bpe_trainer *b, tokenizer *t, char *error) {
     int done;
     memset(t, 0, sizeof *t);
     if (!bpe_end(b, error)) return 0;
-    done = bpe_alphabet(&m, ids) && bpe_learn(&m, &b->words, ids, o->size - o->n_special, o->min_count ? o->min_count : 1);
-    done = done ? bpe_build(t, o, &m, error) : tokenizer_fail(error, "no memory for %zu different words", b->words.n);
+    done = bpe_alphabet(&m, ids) && bpe_learn(&m, &b->words, ids, o->size - o->n_special, o->min_count);
+    done = done ? bpe_build(t, o, &m, error)
+                : tokenizer_fail(error, "no memory for %zu different words", b->words.n);
     bpe_merges_close(&m);
     return done;
 }

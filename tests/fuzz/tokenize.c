@@ -39,7 +39,8 @@ static void check(const tokenizer *t, const char *text, size_t n, size_t cut, in
     }
     NEED(tokenizer_stream_end(&s, &parts, error));
     NEED(whole.n == parts.n && (!whole.n || !memcmp(whole.at, parts.at, whole.n * sizeof *whole.at)));
-    for (i = 0; i < whole.n; i++) NEED(tokenizer_put(&decoded, out, tokenizer_decode(t, &state, whole.at[i], out)));
+    for (i = 0; i < whole.n; i++)
+        NEED(tokenizer_put(&decoded, out, tokenizer_decode(t, &state, whole.at[i], out)));
     NEED(tokenizer_put(&decoded, out, tokenizer_decode_end(&state, out)));
     NEED(!back || (decoded.n == n && (!n || !memcmp(decoded.at, text, n))));
     free(out), free(decoded.at);
@@ -48,14 +49,16 @@ static void check(const tokenizer *t, const char *text, size_t n, size_t cut, in
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    static const char words[] = "the and ing tion hello world's 12 345 \n\n don't I'LL Caf\xC3\xA9 \xE6\x97\xA5\xE6\x9C\xAC";
+    static const char words[] = "the and ing tion hello world's 12 345 \n\n don't I'LL Caf\xC3\xA9 "
+                                "\xE6\x97\xA5\xE6\x9C\xAC";
     tokenizer own;
     size_t cut;
     unsigned which;
     char *text;
     if (!size) return 0;
     if (!standing[0].size)
-        for (which = 0; which < STANDING; which++) train(&standing[which], splits[which], words, sizeof words, 300);
+        for (which = 0; which < STANDING; which++)
+            train(&standing[which], splits[which], words, sizeof words, 300);
     which = data[0] % STANDING, cut = 1 + data[0] / STANDING % 50u * 3;
     text = (char *)malloc(size);
     memcpy(text, data + 1, size - 1);

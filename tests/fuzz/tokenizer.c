@@ -1,6 +1,7 @@
 /* A tokenizer's file and a text for it. Input: a byte of flags (1: with what the template adds; the others
-   choose where the stream cuts the text), two bytes with the size of the file, the file, the text. Whatever is
-   read must encode and decode any text, piece by piece as at once, and come back the same when it is saved. */
+   choose where the stream cuts the text), two bytes with the size of the file, the file, the text. Whatever
+   is read must encode and decode any text, piece by piece as at once, and come back the same when it is
+   saved. */
 #include "fuzz.h"
 
 #include "examples/tokenizer.h"
