@@ -287,7 +287,7 @@ static void gguf_and_back(void) {
 static void move(const char *path, const char *name, size_t at, float by) {
     cmha_archive a;
     FILE *file = fopen(path, "r+b");
-    float x;
+    float x = 0;
     if (!CHECK(file) || !CHECK(!cmha_archive_open(&a, &context, path))) return;
     const cmha_archive_tensor *t = cmha_archive_find(&a, name);
     if (CHECK(t && at < t->count)) {
@@ -447,6 +447,56 @@ static void shards(void) {
     refused("none", "no weight_map", path_of("bad"));
 }
 
+/* The tokenizer that a checkpoint names, and whether it lies beside it. */
+static const char *tokens_of(const char *name) {
+    static cmha_model_config config;
+    char path[600];
+    CHECK_OK(cmha_config_read(&context, path_of(name), &config, NULL));
+    snprintf(path, sizeof path, "%.500s", path_of(name));
+    *strrchr(path, '.') = 0;
+    strcat(path, ".tokenizer.json");
+    CHECK_THAT(!access(path, R_OK) == !!*config.tokenizer, "%s and %s", config.tokenizer, path);
+    return config.tokenizer;
+}
+
+/* A tokenizer goes along, into every form and back. */
+static void tokenizers(void) {
+    static const char *const json =
+        "{\"version\": \"1.0\", \"added_tokens\": [{\"id\": %d, \"content\": \"<s>\", \"special\": true, "
+        "\"single_word\": false, \"lstrip\": false, \"rstrip\": false, \"normalized\": false}], "
+        "\"normalizer\": "
+        "null, \"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"trim_offsets\": "
+        "true, \"use_regex\": true}, \"post_processor\": null, \"decoder\": {\"type\": \"ByteLevel\", "
+        "\"add_prefix_space\": true, \"trim_offsets\": true, \"use_regex\": true}, \"model\": {\"type\": "
+        "\"BPE\", \"vocab\": {\"a\": 0, \"b\": 1, \"ab\": 2}, \"merges\": [\"a b\"]}}";
+    char text[2048], identity[32], arguments[600];
+    (void)with("llama", "{", "{");
+    snprintf(text, sizeof text, json, 19);
+    write_file(path_of("bad/tokenizer.json"), text, strlen(text));
+    CONVERT("%s %s", path_of("bad"), path_of("t.safetensors"));
+    snprintf(identity, sizeof identity, "%s", tokens_of("t.safetensors"));
+    CHECK_THAT(!strncmp(identity, "bpe-", 4), "the tokenizer is \"%s\"", identity);
+    CONVERT("--to hf %s %s", path_of("t.safetensors"), path_of("t-hf"));
+    CONVERT("%s %s", path_of("t-hf"), path_of("u.safetensors"));
+    CHECK(!strcmp(tokens_of("u.safetensors"), identity));
+    CONVERT("--to gguf %s %s", path_of("t.safetensors"), path_of("t.gguf"));
+    CONVERT("%s %s", path_of("t.gguf"), path_of("v.safetensors"));
+    CHECK(!strncmp(tokens_of("v.safetensors"), "bpe-", 4));
+    CONVERT("--tokenizer none %s %s", path_of("bad"), path_of("w.safetensors"));
+    CHECK(!*tokens_of("w.safetensors"));
+    CONVERT("--tokenizer %s %s %s", path_of("t.tokenizer.json"), path_of("w.safetensors"),
+            path_of("x.safetensors"));
+    CHECK(!strcmp(tokens_of("x.safetensors"), identity));
+    snprintf(text, sizeof text, json, 20); /* a token more than the model has */
+    write_file(path_of("bad/tokenizer.json"), text, strlen(text));
+    refused("none", "has 21 tokens, the model only 20", path_of("bad"));
+    snprintf(arguments, sizeof arguments, "--tokenizer %s %s", path_of("bad/tokenizer.json"),
+             path_of("t.safetensors"));
+    refused("none", "the model speaks the tokens of", arguments);
+    write_file(path_of("bad/tokenizer.json"), "{", 1);
+    refused("none", "--tokenizer none goes without", path_of("bad"));
+}
+
 /* Files cut at every length, and with every byte of their head changed, end in one line or are read. */
 static void cut_files(void) {
     static char whole[65536];
@@ -495,6 +545,7 @@ int main(int argc, char **argv) {
     complexformer();
     settings();
     shards();
+    tokenizers();
     cut_files();
 #endif
     char command[128];

@@ -8,6 +8,7 @@
 #define WITH_TOKENIZER
 #endif
 
+#include <signal.h>
 #include <sys/stat.h>
 
 #define PROGRAM "convert"
@@ -65,6 +66,21 @@ typedef struct output {
     uint32_t as;
     const float *given;
 } output;
+
+static const char *volatile unfinished; /* the file that is being written, before it has its name */
+
+/* Takes it away when the program is stopped. */
+static void on_signal(int number) {
+    if (unfinished) (void)unlink(unfinished);
+    _exit(128 + number);
+}
+
+static void watch_signals(void) {
+    signal(SIGINT, on_signal), signal(SIGTERM, on_signal);
+#ifdef SIGXFSZ
+    signal(SIGXFSZ, SIG_IGN); /* a file larger than allowed is an error of writing */
+#endif
+}
 
 /* Ends the program with a line on the model that is read. */
 static void refuse(const input *in, const char *why) {
@@ -666,10 +682,12 @@ static void write_model(input *in, const pieces *from, const cmha_model_config *
         if (made) rmdir(path);
         complain(1, failure, "");
     }
+    unfinished = file.name;
     cJSON *texts = f == OURS ? checkpoint_texts(in, c) : cJSON_CreateObject();
     if (folder) cJSON_AddStringToObject(texts, "format", "pt");
     done = f == GGUF_LLAMA ? write_gguf(&file, in, from, &all, list, n, c, as)
                            : write_safetensors(&file, in, from, &all, list, n, c, texts);
+    unfinished = NULL;
     if (!done && made) weights_finish(&file, 0, NULL), rmdir(path), complain(1, failure, "");
     finish(&file, done);
     if (f == OURS) must(codec_save(&in->tokens, path, failure));
@@ -800,6 +818,7 @@ int main(int argc, char **argv) {
     int n_set = 0;
     input in;
     start_program(argv);
+    watch_signals();
     const char *path = take_input(&argc, argv);
     const char *to = read_options(option, N_OPTIONS, 1u << HELP, argc, argv, &n_set);
     if (option[HELP].value) return help();

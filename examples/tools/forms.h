@@ -624,7 +624,8 @@ static inline int form_holds(const cmha_model_config *c, form f, char *error) {
         cmha_config_get(table, c, name, is, sizeof is);
         cmha_config_get(table, &usual, name, must, sizeof must);
         if (row) snprintf(must, sizeof must, "%s", row->value);
-        if (strcmp(is, must)) return text_fail(error, "%s = %s has no form there, %s has", name, is, must);
+        if (strcmp(is, must))
+            return text_fail(error, "%s = %s has no form there, only %s has", name, is, must);
     }
     if (c->rope_scaling == CMHA_ROPE_SCALING_NTK)
         return text_fail(error, "rope_scaling = ntk has no form there");

@@ -124,7 +124,7 @@ static inline int vocabulary_put(gguf_writer *w, const tokenizer *t, size_t size
         if (ids[i].id >= 0) gguf_put_whole(w, ids[i].key, (uint32_t)ids[i].id);
     gguf_put_flag(w, "tokenizer.ggml.add_bos_token", vocabulary_has(&t->before, t->bos));
     gguf_put_flag(w, "tokenizer.ggml.add_eos_token", vocabulary_has(&t->after, t->eos));
-    gguf_put_flag(w, "tokenizer.ggml.add_space_prefix", prefixed);
+    if (!t->byte_level) gguf_put_flag(w, "tokenizer.ggml.add_space_prefix", prefixed);
     return 1;
 }
 

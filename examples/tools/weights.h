@@ -9,6 +9,10 @@
 
 #include <cjson/cJSON.h>
 
+#ifdef CMHA_DOUBLE
+#error "weights.h passes numbers on as float"
+#endif
+
 typedef struct weights_tensor {
     const char *name;
     size_t shape[4];
