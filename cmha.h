@@ -10938,7 +10938,7 @@ static cmha_status cmha__find_score(cmha_context *ctx, const cmha_model_config *
     if (!*c->score) return CMHA_OK;
     while (row < end && !(row->name && !strcmp(row->name, c->score))) row++;
     if (row == end)
-        return cmha__fail(ctx, CMHA_ERR_NOT_FOUND, "model: this program has no score named %s", c->score);
+        return cmha__fail(ctx, CMHA_ERR_NOT_FOUND, "model: there is no score %s", c->score);
     int cope = c->family == CMHA_FAMILY_COPE, pairs = row->planes == 2 || row->rotates;
     const char *wrong =
         !cope && c->family != CMHA_FAMILY_REAL                        ? "it is for family = real or cope"
@@ -12329,8 +12329,7 @@ static cmha_status cmha__update(cmha_parameters *p, cmha_adamw_args args, cmha_c
 CMHA_FIT cmha_status cmha_parameters_step(cmha_parameters *p, const cmha_adamw_args *args,
                                           cmha_clip_mode mode, double limit, double *grad_norm) {
     if (!p || !cmha__is_open(p->context)) return CMHA_ERR_STATE;
-    if (!args || !(args->grad_scale > 0))
-        return CMHA__WRONG(p->context, "step: no args, or grad_scale is not above 0");
+    if (!args || !(args->grad_scale > 0)) return CMHA__WRONG(p->context, "step: no args, or grad_scale <= 0");
     cmha_adamw_args next = *args;
     next.t = p->step + 1;
     cmha_status status = cmha__need_grad(p);
@@ -12474,8 +12473,7 @@ static cmha_status cmha__check_stream(const cmha_trainer *trainer, const char *c
     if (trainer->model->config.features)
         return cmha__fail(trainer->context, CMHA_ERR_STATE, "%s: the model reads more than tokens", call);
     if ((width == 1 || width == 2 || width == 4) && tokens->count >= least) return CMHA_OK;
-    return CMHA__WRONG(trainer->context, "%s: it takes a stream of %zu tokens or more, of 1, 2 or 4 bytes",
-                       call, least);
+    return CMHA__WRONG(trainer->context, "%s: it takes %zu tokens or more of 1, 2 or 4 bytes", call, least);
 }
 
 /* Fills a row of a batch over the trainer's ids and targets from the stream; `draw` hides an encoder's. */
@@ -12602,8 +12600,7 @@ static cmha_status cmha__next_slot(cmha__pass *pass, cmha_slot *slot) {
     size_t part = cache->storage == CMHA_STORAGE_BF16 ? sizeof(cmha_real) / 2 : 1; /* numbers in one's room */
     int found = at < cache->n_slots, placed = found && cache->slots, dry = cmha__dry(pass->tape);
     if ((placed && memcmp(&cache->slots[at], slot, 5 * sizeof at) != 0) || (!found && !dry))
-        cmha__reject(pass->tape, CMHA_ERR_STATE,
-                     "attention: call %zu of a pass is another than when it was measured", at);
+        cmha__reject(pass->tape, CMHA_ERR_STATE, "attention: call %zu is another than when measured", at);
     else if (placed) *slot = cache->slots[at];
     if (found || pass->tape->status) return pass->tape->status;
     slot->keys = cache->size;
@@ -12983,8 +12980,7 @@ CMHA_DEF cmha_status cmha_cache_append_features(cmha_cache *cache, const int32_t
         return cache->tape.status;
     size_t keep = cache->capacity - cache->capacity / 4; /* a cache that slides is three quarters full then */
     size_t kept = sliding && n < keep ? keep - n : 0;
-    size_t room = sliding ? cache->capacity - kept : n; /* for new tokens; of more, the last are read */
-    size_t skip = n > room ? n - room : 0;
+    size_t skip = sliding && n > cache->capacity - kept ? n - (cache->capacity - kept) : 0; /* the last fit */
     size_t longest = kept > n - skip ? kept : n - skip;
     if (longest > cache->ready && !cache->given) { /* first: without memory no token is forgotten */
         size_t memory, records;
@@ -13117,8 +13113,7 @@ CMHA_DEF cmha_status cmha_generate(cmha_cache *cache, const int32_t *prompt, siz
         for (size_t b = 0; b < B && !status; b++) {
             tokens[b] = cmha_sample(&config, logits + b * V, V, recent + b * window,
                                     cmha__min(count, window), &rng[b], scratch);
-            if (tokens[b] < 0)
-                status = cmha__fail(context, CMHA_ERR_NOT_FINITE, "generate: the logits are not numbers");
+            if (tokens[b] < 0) status = cmha__fail(context, CMHA_ERR_NOT_FINITE, "generate: logits are NaN");
         }
         if (!status && on_token && on_token(user, tokens, B)) status = CMHA_STOPPED;
         else if (!status && i + 1 < n_new) status = cmha_cache_append(cache, tokens, 1, logits);
@@ -13336,11 +13331,8 @@ static uint64_t cmha__bytes_get(const unsigned char *from, size_t n) {
 
 static float cmha__half_of(uint32_t bits) {
     uint32_t sign = (bits & 0x8000u) << 16, exponent = bits >> 10 & 31, mantissa = bits & 1023;
-    float x;
-    if (exponent == 31) return cmha__float_of(sign | 0x7f800000u | mantissa << 13);
-    if (exponent) return cmha__float_of(sign | (exponent + 112) << 23 | mantissa << 13);
-    x = (float)mantissa * (1.0f / 16777216.0f); /* subnormal: units of 2^-24 */
-    return sign ? -x : x;
+    if (exponent) return cmha__float_of(sign | (exponent < 31 ? exponent + 112 : 255) << 23 | mantissa << 13);
+    return (float)mantissa * (sign ? -1 : 1) / 16777216; /* subnormal: units of 2^-24 */
 }
 
 /* Swaps the bytes of words in place, both ways; does nothing on little-endian machines. */
@@ -13777,10 +13769,10 @@ static void cmha__write_words(cmha__output *o, const void *data, size_t n, size_
     int swaps = width > 1 && !cmha__little_endian();
     for (size_t part; n && !o->error; n -= part, at += part * width) {
         part = swaps && n > sizeof piece / width ? sizeof piece / width : n;
-        from = at;
-        if (swaps) from = (unsigned char *)memcpy(piece, at, part * width);
-        if (swaps) cmha__swap_words(piece, part, width);
-        size_t bytes = part * width;
+        from = swaps ? (unsigned char *)memcpy(piece, at, part * width) : at;
+        if (swaps) cmha__swap_words(from, part, width);
+        size_t bytes
+ = part * width;
         o->error = o->fd >= 0 ? cmha__file_move(o->fd, from, bytes, 1)
                               : (int)(f->write)(f->user, o->context, o->name, o->at, from, bytes, o->total);
         if (!o->error) o->at += bytes;
@@ -13995,8 +13987,7 @@ static cmha_status cmha__check_item(cmha_context *ctx, const cmha_archive_item *
     int countable = 1;
     if (!cmha__is_utf8(item->name) || strcmp(item->name, "__metadata__") == 0)
         problem = "its name is missing, reserved or not UTF-8";
-    else if (item->rank < 0 || item->rank > 8 || (item->rank && !item->shape))
-        problem = "its rank is not 0 to 8";
+    else if (item->rank < 0 || item->rank > 8 || (item->rank && !item->shape)) problem = "its rank is bad";
     else if (item->dtype && strcmp(item->dtype, "I64") != 0 && strcmp(item->dtype, "U8") != 0 &&
              strcmp(item->dtype, "C64") != 0)
         problem = "its dtype is not I64, U8 or C64";

@@ -449,7 +449,9 @@ if [ "$tokenizers" ] && [ -x "$P/tokens" ]; then
     one "train_tiny --resume, a tokenizer for bytes" complains "$P/train_tiny" $small --resume --tokenizer "$W/bpe.json" LICENSE
     one "train_tiny, a text that is none" complains "$P/train_tiny" $speak --tokenizer "$W/bpe.json" "$W/nowhere.txt"
     one "train_tiny, a tokenizer that is none" complains "$P/train_tiny" $speak --tokenizer LICENSE LICENSE
-    [ -c /dev/full ] && one "train_tiny, nowhere to put ids" complains "$P/train_tiny" $speak --out "$W/nowhere/x.safetensors" \
+    one "train_tiny, ids without --width" complains "$P/train_tiny" --steps 1 $speak --tokenizer "$W/bpe.json" "$W/speak.ids"
+    one "train_tiny leaves them alone" cmp "$W/ids.binary" "$W/speak.ids"
+    one "train_tiny, nowhere to put ids" complains "$P/train_tiny" $speak --out "$W/nowhere/x.safetensors" \
         --tokenizer "$W/bpe.json" LICENSE
 
     one "generate on tokens" works "$P/generate" --prompt 'The above copyright' --tokens 5 "$W/speak.safetensors"

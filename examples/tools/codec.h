@@ -271,8 +271,11 @@ static inline int codec_encode_file(const codec *c, const char *from, const char
     size_t size = target ? strlen(target) + 40 : 0;
     char *name = (char *)malloc(size + 1);
     FILE *text = fopen(from, "rb"), *file = NULL;
+    struct stat in, out;
+    int same = !stat(from, &in) && !stat(to, &out) && in.st_dev == out.st_dev &&
+               in.st_ino && in.st_ino == out.st_ino; /* 0: a system without such numbers */
     *width = c->size <= 65536 ? 2 : 4;
-    if (text && target && name) file = text_own_file(target, name, size, mode);
+    if (text && target && name && !same) file = text_own_file(target, name, size, mode);
     if (file) {
         done = codec_stream(c, text, file, *width, why);
         if (fclose(file) && done) done = text_fail(why, "cannot be written");
@@ -280,6 +283,7 @@ static inline int codec_encode_file(const codec *c, const char *from, const char
         if (!done) (void)remove(name);
     }
     if (!text) text_fail(error, "cannot open %s", from);
+    else if (same) text_fail(error, "%s is where the ids of the text would go; ids need --width", from);
     else if (!file) text_fail(error, "cannot write %s", to);
     else if (!done) text_fail(error, "%.150s into %.150s: %.150s", from, to, why);
     if (text) fclose(text);
