@@ -10312,8 +10312,8 @@ static cmha_status cmha__holds_numbers(const cmha_parameters *p) {
 static cmha_status cmha__need_grad(cmha_parameters *p) {
     cmha_status status = cmha__holds_numbers(p);
     if (status || p->grad || !p->learning) return status;
-    if (!CMHA__TRAINS)
-        return cmha__fail(p->context, CMHA_ERR_STATE, "parameters: CMHA_INFERENCE_ONLY, no gradients");
+    if (!CMHA__TRAINS) return cmha__fail(p->context, CMHA_ERR_STATE, "parameters: CMHA_INFERENCE_ONLY");
+
     status = cmha__take_zeros(p->context, p->learning, &p->grad);
     cmha__attach_grad(p, p->grad);
     return status;
@@ -10937,8 +10937,7 @@ static cmha_status cmha__find_score(cmha_context *ctx, const cmha_model_config *
     *score = NULL;
     if (!*c->score) return CMHA_OK;
     while (row < end && !(row->name && !strcmp(row->name, c->score))) row++;
-    if (row == end)
-        return cmha__fail(ctx, CMHA_ERR_NOT_FOUND, "model: there is no score %s", c->score);
+    if (row == end) return cmha__fail(ctx, CMHA_ERR_NOT_FOUND, "model: there is no score %s", c->score);
     int cope = c->family == CMHA_FAMILY_COPE, pairs = row->planes == 2 || row->rotates;
     const char *wrong =
         !cope && c->family != CMHA_FAMILY_REAL                        ? "it is for family = real or cope"
@@ -14465,21 +14464,6 @@ CMHA_DEF cmha_status cmha_model_read(cmha_model *model, const char *path, int st
     return cmha__read_parameters(model ? &model->parameters : NULL, path, 0, strict, model, taken);
 }
 
-/* Refuses a resumption where file and model differ in an option: it would be another run. */
-static cmha_status cmha__check_same_config(const cmha_archive *archive, const cmha_model *model) {
-    cmha_table table = cmha_model_table();
-    cmha_model_config config;
-    char ours[32], theirs[32];
-    cmha_status status = cmha__archive_config(archive, "cfg.", table, &config);
-    for (size_t i = 0; i < table.count && !status; i++) {
-        cmha_config_get(table, &config, table.fields[i].name, theirs, sizeof theirs);
-        cmha_config_get(table, &model->config, table.fields[i].name, ours, sizeof ours);
-        if (strcmp(ours, theirs) != 0)
-            status = cmha__fail(archive->context, CMHA_ERR_FORMAT, "%s is %s in the file, %s in the model",
-                                table.fields[i].name, theirs, ours);
-    }
-    return status;
-}
 
 CMHA_FIT cmha_status cmha_trainer_read(cmha_trainer *trainer, const char *path) {
     cmha_archive archive;
@@ -14489,13 +14473,25 @@ CMHA_FIT cmha_status cmha_trainer_read(cmha_trainer *trainer, const char *path) 
     cmha_model *model = trainer->model;
     cmha_context *context = model->context;
     cmha_trainer loaded = *trainer;
+    cmha_table table = cmha_model_table();
+    cmha_model_config config;
+    char ours[32], theirs[32];
     if ((status = cmha_archive_open(&archive, context, path)) != CMHA_OK) return status;
     const char *best = cmha_archive_metadata(&archive, "state.best");
     status = cmha__archive_u64(&archive, "state.step", 1, SIZE_MAX / 2, &step); /* + 1 must not be 0 */
     if (!status) status = cmha__archive_u64(&archive, "state.seed", 1, UINT64_MAX, &loaded.seed);
     if (!status && !(best && cmha__parse_real(best, &loaded.best)))
         status = cmha__fail(context, CMHA_ERR_FORMAT, "state.best = %.24s: not a number", best ? best : "");
-    if (!status) status = cmha__check_same_config(&archive, model);
+    if (!status) status = cmha__archive_config(&archive, "cfg.", table, &config);
+    for (size_t i = 0; i < table.count && !status; i++) { /* another option would be another run */
+        const char *name = table.fields[i].name;
+        cmha_config_get(table, &config, name, theirs, sizeof theirs);
+        cmha_config_get(table, &model->config, name, ours, sizeof ours);
+        if (strcmp(ours, theirs) != 0)
+            status = cmha__fail(context, CMHA_ERR_FORMAT, "%s is %s in the file, %s in the model", name,
+                                theirs, ours);
+    }
+
     if (!status) status = cmha__archive_omega(&archive, model, 1);
     if (!status) status = cmha__archive_u64(&archive, "knowledge", 0, UINT64_MAX, &knowledge);
     if (!status && knowledge && model->knowledge && knowledge != model->knowledge_identity)

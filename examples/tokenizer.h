@@ -2841,7 +2841,7 @@ static inline int tokenizer_gguf_bytes(cJSON *outline, const tokenizer_pre *pre,
 
 /* The template <s> A </s>, each special token where it is wanted. */
 static inline int tokenizer_gguf_template(cJSON *outline, int32_t bos, int32_t eos) {
-    char text[512], first[64] = "", last[64] = "";
+    char text[1024], first[64] = "", last[64] = "";
     cJSON *node;
     if (bos < 0 && eos < 0) return 1;
     if (bos >= 0) snprintf(first, sizeof first, "{'SpecialToken':{'id':'bos','type_id':0}},");
@@ -3155,6 +3155,7 @@ static inline cJSON *tokenizer_load_config(const char *path) {
 /* Opens one file, with what stands in the tokenizer_config.json beside it. */
 static inline int tokenizer_open_file(tokenizer *t, const char *path, const char *second, char *error) {
     char line[TOKENIZER_ERROR], *text, *more = NULL;
+    const char *class_name;
     size_t n, n_more = 0;
     cJSON *config;
     gguf_file g;
@@ -3167,6 +3168,11 @@ static inline int tokenizer_open_file(tokenizer *t, const char *path, const char
     }
     if (second && !(more = tokenizer_load(second, &n_more, error))) return free(text), 0;
     config = tokenizer_load_config(path);
+    class_name = tokenizer_string(config, "tokenizer_class");
+    if (second && class_name && strncmp(class_name, "GPT2Tokenizer", 13)) {
+        tokenizer_fail(error, "%.200s: the pairs of a %.60s need their tokenizer.json", path, class_name);
+        return free(text), free(more), cJSON_Delete(config), 0;
+    }
     done = second ? tokenizer_read_pairs(t, text, n, more, n_more, path, error)
                   : tokenizer_read_cased(t, text, n, tokenizer_flag(config, "do_lower_case", 1), path, error);
     if (done && config) tokenizer_take_config(t, config);

@@ -286,9 +286,9 @@ static void gguf_and_back(void) {
 /* Adds to one number of a tensor of a checkpoint. */
 static void move(const char *path, const char *name, size_t at, float by) {
     cmha_archive a;
-    FILE *file = fopen(path, "r+b");
+    FILE *file;
     float x = 0;
-    if (!CHECK(file) || !CHECK(!cmha_archive_open(&a, &context, path))) return;
+    if (!CHECK(!cmha_archive_open(&a, &context, path)) || !CHECK((file = fopen(path, "r+b")) != NULL)) return;
     const cmha_archive_tensor *t = cmha_archive_find(&a, name);
     if (CHECK(t && at < t->count)) {
         long place = (long)(a.data_begin + t->begin) + 4 * (long)at;
@@ -331,9 +331,8 @@ static void complexformer(void) {
 
 static void write_file(const char *path, const void *bytes, size_t n) {
     FILE *file = fopen(path, "wb");
-    if (!CHECK(file)) return;
-    CHECK(fwrite(bytes, 1, n, file) == n);
-    fclose(file);
+    CHECK(file && fwrite(bytes, 1, n, file) == n);
+    if (file) fclose(file);
 }
 
 static char *read_file(const char *path, size_t *n) {

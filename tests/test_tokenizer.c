@@ -657,6 +657,9 @@ static void folders(void) {
     snprintf(first, sizeof first, "%s", t.identity), tokenizer_close(&t);
     snprintf(path, sizeof path, "%s/encoder.json", folder);
     CHECK(tokenizer_open(&t, path, error) && !strcmp(first, t.identity)), tokenizer_close(&t);
+    put("tokenizer_config.json", "{\"tokenizer_class\":\"Qwen2Tokenizer\"}");
+    CHECK(!tokenizer_open(&t, folder, error) && strstr(error, "Qwen2Tokenizer"));
+    gone("tokenizer_config.json");
     put("tokenizer.json",
         "{\"added_tokens\":[{\"id\":5,\"content\":\"<|endoftext|>\",\"special\":true,\"normalized\":true}],"
         "\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false},"

@@ -355,7 +355,7 @@ static inline int bpe_learn(bpe_merges *m, const bpe_words *words, const uint32_
 typedef struct bpe_options {
     size_t size;                /* tokens wanted: the special ones, 256 bytes, merges */
     uint64_t min_count;         /* a pair seen less often is not merged */
-    const char *split;          /* gpt2, llama3, qwen2, o200k: as these models cut; none: lines are words */
+    const char *split;          /* gpt2, llama3, qwen2, o200k, tekken: as there; none: lines are words */
     const char *const *special; /* [n_special], the first ids */
     size_t n_special;
 } bpe_options;
@@ -377,6 +377,7 @@ static inline void bpe_close(bpe_trainer *b) {
 /* The tokenizer.json of such a split and such special tokens, without vocabulary. NULL: no memory, or no such
    split, which *known tells. */
 static inline cJSON *bpe_outline(const bpe_options *o, int *known) {
+    static const char *const names[] = {"gpt2", "llama3", "qwen2", "o200k", "tekken", "none", NULL};
     size_t n, i;
     const tokenizer_pattern *patterns = tokenizer_patterns(&n), *pattern = NULL;
     int gpt2 = !strcmp(o->split, "gpt2"), alone = gpt2 || !strcmp(o->split, "none"), fine; /* no Split */
@@ -384,7 +385,7 @@ static inline cJSON *bpe_outline(const bpe_options *o, int *known) {
     cJSON *outline;
     for (i = 0; i < n; i++)
         if (!strcmp(patterns[i].name, o->split)) pattern = patterns + i;
-    if (!(*known = pattern || alone)) return NULL;
+    if (!(*known = tokenizer_among(o->split, names) >= 0)) return NULL;
     snprintf(text, sizeof text,
              "{'version':'1.0','truncation':null,'padding':null,'added_tokens':[],'normalizer':%s,"
              "'pre_tokenizer':%s{'type':'ByteLevel','add_prefix_space':false,'trim_offsets':true,"

@@ -289,9 +289,9 @@ static void read_piece(input *in, const pieces *all, const piece *p, float *out)
 static void open_folder(input *in) {
     form_settings s;
     size_t n = 0;
-    char *path = weights_path(in->path, "config.json"), *text;
-    if (!path) complain(1, "no memory for a path", "");
-    if (!(text = weights_slurp(path, (size_t)1 << 20, &n, failure))) complain(1, failure, "");
+    char *path = weights_path(in->path, "config.json");
+    char *text = path ? weights_slurp(path, (size_t)1 << 20, &n, failure) : NULL;
+    if (!text) complain(1, path ? failure : "no memory for a path", "");
     must(form_read_json(&s, &ctx, text, n, &in->config, failure));
     in->in = s.in, in->dynamic = s.dynamic, snprintf(in->name, sizeof in->name, "%s", s.name);
     free(path), free(text);
@@ -698,8 +698,8 @@ static void write_model(input *in, const pieces *from, const cmha_model_config *
         free(tokens);
         char *config = weights_path(path, "config.json");
         char *text = form_write_json(c, f, dtypes[as == GGUF_AS_F32 ? 0 : as == GGUF_AS_F16 ? 1 : 2]);
-        if (!config || !text) complain(1, "no memory for config.json", "");
-        write_text(config, text);
+        if (config && text) write_text(config, text);
+        else complain(1, "no memory for config.json", "");
         free(config), free(text);
     }
     for (size_t i = 0; i < all.n; i++) numbers += all.list[i].count;

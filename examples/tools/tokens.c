@@ -38,7 +38,7 @@ static void help(void) {
          "  train            learns a byte-level BPE: build/tokens train OPTION.. TEXT..\n"
          "    --size N       tokens: special ones, 256 bytes, the rest learnt (8192)\n"
          "    --special TEXT a special token; may come again; they are the first ids\n"
-         "    --split NAME   gpt2, llama3, qwen2, o200k: cut as for these models; none: at line ends (gpt2)\n"
+         "    --split NAME   gpt2, llama3, qwen2, o200k, tekken: cut as there; none: at line ends (gpt2)\n"
          "    --min-count N  pairs that come less often are not merged (2)\n"
          "    --out FILE     the tokenizer.json to be written\n"
          "    TEXT           a file; - is the standard input");
