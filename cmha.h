@@ -3938,12 +3938,11 @@ static cmha_tensor *cmha__stop(cmha_tape *tape, cmha_status status) {
     return NULL;
 }
 
-/* Returns the context, whose line the tape's first failure writes; NULL after that. */
+/* Returns the context whose line the tape's first failure (status, format, ...) writes; else NULL. */
 static cmha_context *cmha__unfailed(const cmha_tape *tape) {
     return tape && !tape->status ? tape->context : NULL;
 }
 
-/* (tape, status, format, ...) */
 #define cmha__reject(tape, ...) cmha__stop(tape, cmha__fail(cmha__unfailed(tape), __VA_ARGS__))
 
 /* Refuse shapes that do not fit, and arguments. */

@@ -1939,6 +1939,7 @@ static inline void tokenizer_parts_close(tokenizer_parts *p) {
 
 static inline int tokenizer_put_entry(tokenizer_parts *p, const char *s, size_t n, int32_t id, double score) {
     void *memory = p->entries;
+    if (!(score >= TOKENIZER_NEVER)) score = TOKENIZER_NEVER; /* no number, too */
     if (p->n == p->room) {
         if (!tokenizer_room(&memory, &p->room, p->n + 1, sizeof *p->entries)) return 0;
         p->entries = (tokenizer_entry *)memory;
@@ -2936,20 +2937,22 @@ static inline int tokenizer_gguf_parts(const gguf_file *g, cJSON *outline, token
                      *merges = gguf_find(g, "tokenizer.ggml.merges");
     const unsigned char *at = tokens->at;
     for (uint64_t i = 0; i < tokens->count; i++) {
-        double type = 1, score = 0;
+        double kind = 1, score = 0;
+        int type;
         size_t n;
         const char *s = gguf_next(&at, &n);
-        if (types && types->type == GGUF_ARRAY) gguf_element(types, i, &type);
+        if (types && types->type == GGUF_ARRAY) gguf_element(types, i, &kind);
+        type = kind >= 0 && kind < 16 ? (int)kind : 0;
         if (scores && scores->type == GGUF_ARRAY) gguf_element(scores, i, &score);
-        if ((int)type == TOKENIZER_UNUSED || (int)type == TOKENIZER_BYTE) score = TOKENIZER_NEVER;
+        if (type == TOKENIZER_UNUSED || type == TOKENIZER_BYTE) score = TOKENIZER_NEVER;
         if (!tokenizer_put_entry(p, s, n, (int32_t)i, score)) return tokenizer_no_memory(error);
-        if ((int)type == TOKENIZER_CONTROL || (int)type == TOKENIZER_DEFINED ||
-            (int)type == TOKENIZER_UNKNOWN_TYPE) {
+        if (type == TOKENIZER_CONTROL || type == TOKENIZER_DEFINED ||
+            type == TOKENIZER_UNKNOWN_TYPE) {
             char *text = tokenizer_copy(s, n);
             int done = text && tokenizer_outline_token(outline, (int32_t)i, text);
             cJSON *list = cJSON_GetObjectItemCaseSensitive(outline, "added_tokens");
             free(text);
-            if (done && (int)type == TOKENIZER_DEFINED) /* the last one added */
+            if (done && type == TOKENIZER_DEFINED) /* the last one added */
                 done = tokenizer_json_put(list->child->prev, "special", cJSON_CreateFalse());
             if (!done) return tokenizer_no_memory(error);
         }
