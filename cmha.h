@@ -1437,6 +1437,7 @@ typedef struct cmha_model {
     size_t table_bytes;
     cmha_tape tape;              /* of the model's own passes */
     uint64_t opening;            /* which of the context's models; what was opened on another says STATE */
+    uint64_t trainer;            /* the number of its trainer, 0 = none; an older one says STATE */
 } cmha_model;
 
 /* Shows a score's `attend` the layer whose whole attention it builds, in place of wq, wk, wv and the softmax:
@@ -1609,14 +1610,15 @@ typedef struct cmha_trainer {
     cmha_context *context;
     cmha_model *model;
     cmha_trainer_config config;
-    uint64_t opening;     /* of the model */
+    uint64_t opening;     /* which of the model's trainers */
     int32_t *ids;         /* [2, batch * length]: ids, then targets */
     size_t step;          /* steps done */
     uint64_t seed;
     double grad_norm, lr; /* of the last step; the norm is that before clipping */
     double best;          /* lowest validation loss so far, for programs that keep the best */
 } cmha_trainer;
-/* Opens a trainer: moments are zeros, later steps take no memory. config NULL = defaults. Errors: TOKEN. */
+/* Opens a trainer: moments are zeros, later steps take no memory, and an older one of the model says STATE.
+   config NULL = defaults. Errors: TOKEN. */
 CMHA_FIT cmha_status cmha_trainer_init(cmha_trainer *trainer, cmha_model *model,
     const cmha_trainer_config *config);
 CMHA_FIT void cmha_trainer_close(cmha_trainer *trainer);
@@ -11151,7 +11153,7 @@ static cmha_status cmha__move_numbers(cmha_model *model, cmha_storage storage, c
         if (t->data) memcpy(t->data, old->data + at, t->size * sizeof *t->data);
     }
     p->grad = p->moments = NULL;
-    model->opening = ++model->context->models;
+    model->trainer = 0, model->opening = ++model->context->models;
     return CMHA_OK;
 }
 
@@ -12406,16 +12408,22 @@ CMHA_FIT cmha_status cmha_gradient_check(cmha_parameters *p, cmha_loss_fn loss, 
 
 /* ---- The trainer ---- */
 
+static int cmha__trainer_is_open(const cmha_trainer *trainer) {
+    const cmha_model *model = trainer ? trainer->model : NULL;
+    return cmha__model_is_open(model) && model->context == trainer->context &&
+           model->trainer == trainer->opening;
+}
+
 CMHA_FIT void cmha_trainer_close(cmha_trainer *trainer) {
     if (!trainer || !trainer->context) return;
     size_t tokens = 2 * trainer->config.batch * trainer->config.length;
-
     cmha__give(trainer->context, trainer->ids, tokens * sizeof *trainer->ids);
+    if (cmha__trainer_is_open(trainer)) {
+        cmha_parameters *p = &trainer->model->parameters;
+        cmha__give(p->context, p->moments, 2 * p->learning * sizeof *p->moments);
+        p->moments = NULL, trainer->model->trainer = 0;
+    }
     memset(trainer, 0, sizeof *trainer);
-}
-
-static int cmha__trainer_is_open(const cmha_trainer *trainer) {
-    return trainer && cmha__is_opening(trainer->model, trainer->context, trainer->opening);
 }
 
 CMHA_FIT cmha_status cmha_trainer_init(cmha_trainer *trainer, cmha_model *model,
@@ -12433,7 +12441,7 @@ CMHA_FIT cmha_status cmha_trainer_init(cmha_trainer *trainer, cmha_model *model,
     if (!model->config.causal && model->config.tokens && c->mask_token >= model->config.vocabulary)
         return cmha__fail(context, CMHA_ERR_TOKEN, "trainer: mask_token %zu is outside the vocabulary of %zu",
                           c->mask_token, model->config.vocabulary);
-    trainer->context = context, trainer->model = model, trainer->opening = model->opening;
+    trainer->context = context, trainer->model = model, trainer->opening = ++context->models;
     trainer->seed = context->config.seed, trainer->best = (double)INFINITY;
     size_t memory, records;
     size_t tokens = 2 * c->batch * c->length * sizeof *trainer->ids; /* the dry run refuses what overflows */
@@ -12443,12 +12451,13 @@ CMHA_FIT cmha_status cmha_trainer_init(cmha_trainer *trainer, cmha_model *model,
     if (!status) status = cmha__arena_reserve(context, &model->tape.records, records);
     if (!status) {
         cmha_tape_reset(&model->tape);
-        if (p->moments) cmha__clear(context->threads, p->moments, 2 * p->learning);
-        else status = cmha__take_zeros(context, 2 * p->learning, &p->moments);
         trainer->ids = (int32_t *)cmha__take(context, tokens);
         if (!trainer->ids) status = cmha__fail(context, CMHA_ERR_MEMORY, "trainer: no memory for batches");
+        else if (p->moments) cmha__clear(context->threads, p->moments, 2 * p->learning);
+        else status = cmha__take_zeros(context, 2 * p->learning, &p->moments);
     }
     if (status) cmha_trainer_close(trainer);
+    else model->trainer = trainer->opening;
     return status;
 }
 

@@ -306,7 +306,7 @@ static void patterns(void) {
     cmha_model_config config = check_model_config();
     cmha_trainer_config t = training();
     cmha_model model;
-    cmha_trainer trainer;
+    cmha_trainer trainer, later;
     double loss;
     size_t i, n;
     cmha_real kept;
@@ -344,10 +344,14 @@ static void patterns(void) {
     CHECK_OK(cmha_trainer_evaluate(&trainer, &stream, &loss));
     CHECK_OK(cmha_trainer_step(&trainer, &stream, &loss));
     CHECK(model.parameters.moments[0] != kept);
-    cmha_trainer_close(&trainer);
-    CHECK_OK(cmha_trainer_init(&trainer, &model, &t)); /* another begins with zeros */
+    CHECK_OK(cmha_trainer_init(&later, &model, &t)); /* another begins with zeros and ends the first */
     CHECK(check_largest(model.parameters.moments, 2 * model.parameters.learning) == 0);
+    CHECK_IS(cmha_trainer_step(&trainer, &stream, &loss), CMHA_ERR_STATE);
+    CHECK_IS(cmha_trainer_save(&trainer, path_of("older")), CMHA_ERR_STATE);
     cmha_trainer_close(&trainer);
+    CHECK_OK(cmha_trainer_step(&later, &stream, &loss));
+    cmha_trainer_close(&later);
+    CHECK(!model.parameters.moments);
     freeze(&model, "*", 1); /* all: a loss, but no step */
     CHECK_OK(cmha_trainer_init(&trainer, &model, &t));
     CHECK_OK(cmha_trainer_evaluate(&trainer, &stream, &loss));
