@@ -33,8 +33,8 @@ static const char *path_of(const char *name) {
     static char path[4][256];
     static int turn;
     turn = (turn + 1) % 4;
-    snprintf(path[turn], sizeof path[turn], "%s/cmha-lora-%d-%s", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp",
-             (int)sizeof(cmha_real), name);
+    snprintf(path[turn], sizeof path[turn], "%s/cmha-lora-%d-%s",
+             getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp", (int)sizeof(cmha_real), name);
     return path[turn];
 }
 
@@ -131,7 +131,8 @@ static void begins(const char *form) {
                      : check_largest(t->data, t->size) == 0,
                    "%s: %s starts at %g", form, p->name, check_largest(t->data, t->size));
     }
-    CHECK_THAT(adapters >= 2 && adapters % 2 == 0 && base.parameters.count + adapters == model.parameters.count,
+    CHECK_THAT(adapters >= 2 && adapters % 2 == 0 &&
+                   base.parameters.count + adapters == model.parameters.count,
                "%s: %zu adapters", form, adapters);
     CHECK(model.parameters.learning == learning);
     cmha_model_close(&model), cmha_model_close(&base);
@@ -215,7 +216,8 @@ static void packs(const char *form) {
     CHECK_OK(cmha_model_logits(&model, &batch, full));
     CHECK_OK(cmha_model_pack(&model, CMHA_STORAGE_INT8));
     with = logits_off(&model, full);
-    CHECK_THAT(with < 3 * alone + 0.2, "%s: packed with adapters, off by %g, without by %g", form, with, alone);
+    CHECK_THAT(with < 3 * alone + 0.2, "%s: packed with adapters, off by %g, without by %g", form, with,
+               alone);
     for (i = 0; i < model.parameters.count; i++)
         CHECK(!is_adapter(model.parameters.list[i].name) || model.parameters.list[i].tensor.data);
     CHECK_IS(cmha_model_merge(&model), CMHA_ERR_STATE);
@@ -371,7 +373,8 @@ static void patterns(void) {
     size_t i, n;
     CHECK_OK(cmha_model_init(&model, &context, &config));
     for (i = 0; i < sizeof rows / sizeof *rows; i++) {
-        cmha_status status = cmha_parameters_tune(&model.parameters, rows[i].pattern, CMHA_TUNE_FROZEN, 1, &n);
+        cmha_status status =
+            cmha_parameters_tune(&model.parameters, rows[i].pattern, CMHA_TUNE_FROZEN, 1, &n);
         CHECK_THAT(status == (rows[i].matched ? CMHA_OK : CMHA_ERR_NOT_FOUND) && n == rows[i].matched,
                    "%s matches %zu", rows[i].pattern, n);
     }
@@ -380,7 +383,8 @@ static void patterns(void) {
 
 /* ------------------------------------- a RoPE model as a ComplexFormer ---------------------------------- */
 
-/* delta = 1 and b = 0 above a RoPE checkpoint are the same model; then these alone learn, and are its part. */
+/* delta = 1 and b = 0 above a RoPE checkpoint are the same model; then these alone learn, and are its
+   part. */
 static void rope(void) {
     cmha_model_config config = config_of("attention=rope norm=rmsnorm vocabulary=128"), fixed = config;
     cmha_trainer_config t = training();
@@ -453,9 +457,10 @@ static void frequencies(void) {
 /* Writes a model, the batches that it sees and the losses of 50 steps of its adapters. */
 static int write_curve(const char *folder) {
     enum { STEPS = 50, B = 4, N = 16 };
-    cmha_model_config config = config_of("n_layers=2 d_model=32 n_heads=4 d_ff=48 vocabulary=128 attention=rope "
-                                         "norm=rmsnorm activation=swiglu ffn_bias=0 tied=0 init_std=0.1 "
-                                         "lora_rank=4 lora_alpha=8 lora_on=wq,wv");
+    cmha_model_config config =
+        config_of("n_layers=2 d_model=32 n_heads=4 d_ff=48 vocabulary=128 attention=rope "
+                  "norm=rmsnorm activation=swiglu ffn_bias=0 tied=0 init_std=0.1 "
+                  "lora_rank=4 lora_alpha=8 lora_on=wq,wv");
     cmha_trainer_config t = training();
     static int64_t seen[STEPS * B * (N + 1)];
     static cmha_real losses[STEPS];
@@ -478,7 +483,8 @@ static int write_curve(const char *folder) {
     for (step = 0; step < STEPS; step++) {
         double loss = 0;
         for (i = 0; i < B * N; i++) {
-            size_t from = i % N ? 0 : check_below(stream.count - N), at = step * B * (N + 1) + i / N * (N + 1);
+            size_t from = i % N ? 0 : check_below(stream.count - N),
+                   at = step * B * (N + 1) + i / N * (N + 1);
             for (; i % N == 0 && from && at < step * B * (N + 1) + (i / N + 1) * (N + 1); at++, from++)
                 seen[at] = text[from];
             at = step * B * (N + 1) + i / N * (N + 1) + i % N;

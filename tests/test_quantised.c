@@ -187,7 +187,8 @@ static const struct {
     {"attention=cmha n_kv_heads=2 frequency=table", 9, 3440},
     {"attention=dot position=learned placement=post attention_bias=1", 10, 4336},
     {"attention=dot position=alibi n_kv_heads=1", 9, 3184},
-    {"attention=rope d_head=12 rotary_dims=8 layout=half qkv_bias=1 head_transform=1 embedding_norm=1", 10, 8304},
+    {"attention=rope d_head=12 rotary_dims=8 layout=half qkv_bias=1 head_transform=1 embedding_norm=1", 10,
+     8304},
     {"attention=rope window=5", 9, 3952},
     /* wider than the registers hold at a time */
     {"d_model=96 n_heads=1 attention=cmha init_std=0.05", 9, 85152},

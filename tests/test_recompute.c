@@ -19,7 +19,8 @@ static const char *const forms[] = {
     "pcl_weight=0.1 placement=post attention_bias=1",
     "attention=rope n_kv_heads=2 activation=swiglu norm=rmsnorm tied=0 head_bias=1 residual_scale=0.5",
     "attention=dot position=learned window=7 n_layers=1",
-    "attention=cmha layout=half d_head=12 rotary_dims=8 qkv_bias=1 embedding_norm=1 head_transform=1 pooler=1",
+    "attention=cmha layout=half d_head=12 rotary_dims=8 qkv_bias=1 embedding_norm=1 head_transform=1 "
+    "pooler=1",
     "family=cope attention=dot cope_score=hybrid_norm cope_imag=learned cope_gamma=0.5 dropout=0.1",
     "family=cope attention=rope cope_score=linear placement=post",
     "family=mobius attention=dot position=learned placement=post mobius_wiring=alternating n_layers=4 "

@@ -261,8 +261,8 @@ static void compare_tensor(const cmha_parameter *p, const row *r, const cmha_mod
                p->decay, r->decay);
 }
 
-/* Adapters have no rows: NAME.lora_a [r, in] and NAME.lora_b [out, r] stand for those of NAME.weight [out, in],
-   complex where that is. */
+/* Adapters have no rows: NAME.lora_a [r, in] and NAME.lora_b [out, r] stand for those of NAME.weight [out,
+   in], complex where that is. */
 static int adapts(const cmha_model *model, const cmha_parameter *p, const char *label) {
     const char *end = strstr(p->name, ".lora_");
     char name[64];
@@ -307,8 +307,8 @@ static void compare(cmha_model *model, const char *label) {
     size_t part, i;
     for (part = 0; part <= model->config.n_layers; part++) compare_part(model, part, seen, label);
     for (i = 0; i < model->parameters.count; i++)
-        CHECK_THAT(seen[i] + adapts(model, &model->parameters.list[i], label) == 1, "%s: %s has %d rows", label,
-                   model->parameters.list[i].name, seen[i]);
+        CHECK_THAT(seen[i] + adapts(model, &model->parameters.list[i], label) == 1, "%s: %s has %d rows",
+                   label, model->parameters.list[i].name, seen[i]);
     free(seen);
 }
 

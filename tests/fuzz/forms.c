@@ -1,5 +1,5 @@
-/* config.json of other people's models, and the values of GGUF files. What is understood makes a configuration
-   in range; what it can be told in again, in the forms of others, means the same. */
+/* config.json of other people's models, and the values of GGUF files. What is understood makes a
+   configuration in range; what it can be told in again, in the forms of others, means the same. */
 #include "fuzz.h"
 #include "examples/tools/forms.h"
 
