@@ -51,8 +51,8 @@ echo '| what learns | parameters | rate | nats a token | standard deviation | bi
 echo '|---|---|---|---|---|---|'
 run before 1 0 1 --from "$base"
 printf '| nothing | 0 | | %.4f | | %.4f |\n' $(lowest "$folder/before.1.0.csv")
-row delta 'δ and b' '1e-3 3e-3 1e-2 3e-2' --from "$euler" --freeze '*' --train '*.delta,*.b'
-row lora 'LoRA rank 4, q and v' '1e-3 3e-3 1e-2 3e-2' --from "$base" --lora 4
-row lora-delta 'the same, δ and b' '1e-3 3e-3 1e-2 3e-2' --from "$euler" --lora 4 --train '*.delta,*.b'
+row delta 'δ and b' '3e-3 1e-2 3e-2 1e-1' --from "$euler" --freeze '*' --train '*.delta,*.b'
+row lora 'LoRA rank 4, q and v' '3e-3 1e-2 3e-2 1e-1' --from "$base" --lora 4
+row lora-delta 'the same, δ and b' '3e-3 1e-2 3e-2 1e-1' --from "$euler" --lora 4 --train '*.delta,*.b'
 row all 'all, RoPE' '3e-4 1e-3 3e-3 1e-2' --from "$base"
 row all-delta 'all, ComplexFormer' '3e-4 1e-3 3e-3 1e-2' --from "$euler"
