@@ -10437,7 +10437,8 @@ static uint64_t cmha__matches(const char *patterns, const char *name, int suffix
         }
         while (p && *p == '*') p++;
         which |= (uint64_t)(p && p > patterns && (!*p || *p == ',')) << i;
-        patterns = strchr(patterns, ','), patterns += patterns != NULL;
+        patterns = strchr(patterns, ',');
+        if (patterns) patterns++;
     }
     return which;
 }

@@ -25,18 +25,22 @@ static void begin(void) {
     kept = (cmha_real *)malloc(3 * model.parameters.size * sizeof *kept);
     NEED(kept != NULL);
     memcpy(kept, model.parameters.data, model.parameters.size * sizeof *kept);
-    memcpy(kept + model.parameters.size, trainer.moments, 2 * model.parameters.size * sizeof *kept);
+    memcpy(kept + model.parameters.size, model.parameters.moments,
+           2 * model.parameters.size * sizeof *kept);
 }
 
-static void put_back(void) {
+static void put_back(void) { /* all learn again, whatever a state that was read has frozen */
+    NEED(!cmha_parameters_tune(&model.parameters, "*", CMHA_TUNE_FROZEN, 0, NULL));
     memcpy(model.parameters.data, kept, model.parameters.size * sizeof *kept);
-    memcpy(trainer.moments, kept + model.parameters.size, 2 * model.parameters.size * sizeof *kept);
+    memcpy(model.parameters.moments, kept + model.parameters.size,
+           2 * model.parameters.size * sizeof *kept);
     trainer.step = 0, trainer.seed = 7, trainer.best = HUGE_VAL;
 }
 
 static void need_unchanged(void) {
     NEED(!memcmp(kept, model.parameters.data, model.parameters.size * sizeof *kept));
-    NEED(!memcmp(kept + model.parameters.size, trainer.moments, 2 * model.parameters.size * sizeof *kept));
+    NEED(!memcmp(kept + model.parameters.size, model.parameters.moments,
+                 2 * model.parameters.size * sizeof *kept));
     NEED(trainer.step == 0 && trainer.seed == 7 && trainer.best > 1e300);
 }
 

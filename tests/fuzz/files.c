@@ -19,14 +19,14 @@ cmha_context fuzz_context;
 size_t fuzz_memory, fuzz_peak;
 
 enum { READER = 3, WRITER = 4 }; /* descriptors; there is never more than one of each */
-static size_t position;
+static size_t disk_at;
 static unsigned open_files;
 
 static int fuzz_open(const char *path, int flags, ...) {
     int fd = flags & O_WRONLY ? WRITER : READER;
     if (fd == READER && strcmp(path, FUZZ_PATH) != 0) return errno = ENOENT, -1;
     NEED(!(open_files & 1u << fd));
-    open_files |= 1u << fd, position = 0;
+    open_files |= 1u << fd, disk_at = 0;
     if (fd == WRITER) free(fuzz_the_disk.written), fuzz_the_disk.written = NULL, fuzz_the_disk.n_written = 0;
     return fd;
 }
@@ -46,19 +46,19 @@ static int fuzz_fstat(int fd, struct stat *about) {
 
 static off_t fuzz_lseek(int fd, off_t offset, int from) {
     NEED(fd == READER && offset >= 0 && (from == SEEK_SET || (from == SEEK_END && !offset)));
-    position = from == SEEK_END ? fuzz_the_disk.size : (size_t)offset;
-    return (off_t)position;
+    disk_at = from == SEEK_END ? fuzz_the_disk.size : (size_t)offset;
+    return (off_t)disk_at;
 }
 
 static ssize_t fuzz_read(int fd, void *to, size_t n) {
-    size_t left = fuzz_the_disk.readable > position ? fuzz_the_disk.readable - position : 0;
+    size_t left = fuzz_the_disk.readable > disk_at ? fuzz_the_disk.readable - disk_at : 0;
     NEED(fd == READER && (open_files & 1u << fd));
     if (left < n && fuzz_the_disk.readable < fuzz_the_disk.size && !left)
         return fuzz_the_disk.shrinks ? 0 : (errno = EIO, -1);
     if (n > left) n = left;
-    if (fuzz_the_disk.piece && n > fuzz_the_disk.piece && position % 3) n = fuzz_the_disk.piece;
-    memcpy(to, fuzz_the_disk.bytes + position, n);
-    position += n;
+    if (fuzz_the_disk.piece && n > fuzz_the_disk.piece && disk_at % 3) n = fuzz_the_disk.piece;
+    memcpy(to, fuzz_the_disk.bytes + disk_at, n);
+    disk_at += n;
     return (ssize_t)n;
 }
 
