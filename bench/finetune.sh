@@ -1,14 +1,16 @@
 #!/bin/sh
 # How far a model that was trained with RoPE gets on another text, by what of it may learn; see bench/README.md.
-#     bench/finetune.sh [-b BUILD] [-s STEPS] [-l LENGTH] [-n BATCH] [-r SEEDS] [-o FOLDER] CHECKPOINT TEXT
-# CHECKPOINT is of attention rope. Each row first tries four rates on seed 99, and then takes the best one for the seeds
-# 1 .. SEEDS. A run's validation is its lowest, over the last tenth of TEXT. Every run leaves its CSV in FOLDER; what is
-# there is not run again.
+#     bench/finetune.sh [-b BUILD] [-s STEPS] [-l LENGTH] [-n BATCH] [-e TOKENS] [-r SEEDS] [-f RATES] [-a RATES] [-o FOLDER] CHECKPOINT TEXT
+# CHECKPOINT is of attention rope. Each row first tries its rates (-f where few numbers learn, -a where all do) on seed 99, and then takes
+# the best one for the seeds 1 .. SEEDS. A run's validation is its lowest, over TOKENS of the last tenth of TEXT. Every run leaves
+# its CSV in FOLDER; what is there is not run again.
 set -eu
-build=build steps=300 length=256 batch=8 seeds=3 folder=build/finetune
-while getopts b:s:l:n:r:o: option; do
+build=build steps=300 length=256 batch=8 tokens=65536 seeds=3 folder=build/finetune
+few='3e-3 1e-2 3e-2 1e-1' all='3e-4 1e-3 3e-3 1e-2'
+while getopts b:s:l:n:e:r:f:a:o: option; do
     case $option in
-    b) build=$OPTARG;; s) steps=$OPTARG;; l) length=$OPTARG;; n) batch=$OPTARG;; r) seeds=$OPTARG;; o) folder=$OPTARG;;
+    b) build=$OPTARG;; s) steps=$OPTARG;; l) length=$OPTARG;; n) batch=$OPTARG;; e) tokens=$OPTARG;;
+    r) seeds=$OPTARG;; f) few=$OPTARG;; a) all=$OPTARG;; o) folder=$OPTARG;;
     *) sed -n '2,3s/^# *//p' "$0" >&2; exit 2;;
     esac
 done
@@ -25,7 +27,7 @@ run() {
     shift 4
     [ -f "$csv" ] && return
     "$build/train_tiny" "$@" --steps "$n" --seq "$length" --batch "$batch" --seed "$seed" --lr "$rate" \
-        --set eval_every=50 --set warmup=0.1 --set weight_decay=0 --out "$out" --csv "$csv.part" "$text" > "$log"
+        --set eval_every=50 --set eval_tokens="$tokens" --set warmup=0.1 --set weight_decay=0 --out "$out" --csv "$csv.part" "$text" > "$log"
     rm -f "$out.last"
     mv "$csv.part" "$csv"
 }
@@ -50,9 +52,9 @@ row() {
 echo '| what learns | parameters | rate | nats a token | standard deviation | bits a byte |'
 echo '|---|---|---|---|---|---|'
 run before 1 0 1 --from "$base"
-printf '| nothing | 0 | | %.4f | | %.4f |\n' $(lowest "$folder/before.1.0.csv")
-row delta 'δ and b' '3e-3 1e-2 3e-2 1e-1' --from "$euler" --freeze '*' --train '*.delta,*.b'
-row lora 'LoRA rank 4, q and v' '3e-3 1e-2 3e-2 1e-1' --from "$base" --lora 4
-row lora-delta 'the same, δ and b' '3e-3 1e-2 3e-2 1e-1' --from "$euler" --lora 4 --train '*.delta,*.b'
-row all 'all, RoPE' '3e-4 1e-3 3e-3 1e-2' --from "$base"
-row all-delta 'all, ComplexFormer' '3e-4 1e-3 3e-3 1e-2' --from "$euler"
+lowest "$folder/before.1.0.csv" | awk '{ printf "| nothing | 0 | | %.4f | | %.4f |\n", $1, $2 }'
+row delta 'δ and b' "$few" --from "$euler" --freeze '*' --train '*.delta,*.b'
+row lora 'LoRA rank 4, q and v' "$few" --from "$base" --lora 4
+row lora-delta 'the same, δ and b' "$few" --from "$euler" --lora 4 --train '*.delta,*.b'
+row all 'all, RoPE' "$all" --from "$base"
+row all-delta 'all, ComplexFormer' "$all" --from "$euler"
