@@ -393,8 +393,8 @@ static void bad_rows(void) {
     row = scores_rows[SCORES_GATED], row.map = scores_gain, row.map_back = scores_gain_back;
     refused(&row, "score=gated", CMHA_ERR_ARGUMENT, "attend replaces");
     row = scores_rows[SCORES_DOT], row.name = NULL;
-    refused(&row, "score=my-dot", CMHA_ERR_NOT_FOUND, "no score named my-dot");
-    refused(NULL, "score=my-dot", CMHA_ERR_NOT_FOUND, "no score named my-dot");
+    refused(&row, "score=my-dot", CMHA_ERR_NOT_FOUND, "there is no score my-dot");
+    refused(NULL, "score=my-dot", CMHA_ERR_NOT_FOUND, "there is no score my-dot");
     row = scores_rows[SCORES_DOT];
     for (i = 0; i < sizeof parameters / sizeof *parameters; i++) {
         row.parameters = parameters[i].parameter, row.n_parameters = parameters[i].n;
