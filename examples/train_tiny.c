@@ -88,6 +88,8 @@ static void add_adapters(const char *at) {
         at = comma ? comma + 1 : NULL;
     }
     if (!mc.lora_rank || !option[FROM].value) complain(2, "see --help; --lora needs a rank and --from", "");
+    if (text_same_file(option[FROM].value, option[OUT].value))
+        complain(2, "the adapters need --from; name another --out than ", option[OUT].value);
 }
 
 static int help(void) {

@@ -295,6 +295,7 @@ if [ -x "$P/train_tiny" ] && [ -x "$P/generate" ]; then
     one "fine-tuning: its file is small" sh -c '[ "$(wc -c < "$1")" -lt 6000 ] && grep -q lora_b "$1"' - "$part_of"
     one "fine-tuning: --resume" works "$P/train_tiny" --resume="$part_of.last" --steps 6 --csv "$W/tune.csv" --out "$part_of" README.md
     one "fine-tuning: --lora and --train" works "$P/train_tiny" --from "$former" --lora 2 --train '*.delta' $tune --out "$W/both.safetensors"
+    one "train_tiny --lora in place of its base" complains "$P/train_tiny" --from "$former" --lora 2 $tune --out "$former"
     one "fine-tuning: its file has delta, too" grep -q attn.delta "$W/both.safetensors"
     one "generate --adapter" works "$P/generate" --adapter "$part_of" --tokens 9 "$former"
     one "generate --adapter --score" works "$P/generate" --adapter "$part_of" --score README.md --tokens 99 --context 32 "$former"

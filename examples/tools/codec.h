@@ -271,9 +271,7 @@ static inline int codec_encode_file(const codec *c, const char *from, const char
     size_t size = target ? strlen(target) + 40 : 0;
     char *name = (char *)malloc(size + 1);
     FILE *text = fopen(from, "rb"), *file = NULL;
-    struct stat in, out;
-    int same = !stat(from, &in) && !stat(to, &out) && in.st_dev == out.st_dev &&
-               in.st_ino && in.st_ino == out.st_ino; /* 0: a system without such numbers */
+    int same = text_same_file(from, to);
     *width = c->size <= 65536 ? 2 : 4;
     if (text && target && name && !same) file = text_own_file(target, name, size, mode);
     if (file) {

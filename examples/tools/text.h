@@ -207,6 +207,13 @@ static inline int text_replace(const char *from, const char *to) {
     return rename(from, to) == 0;
 }
 
+/* Are these paths one file or folder that is there? */
+static inline int text_same_file(const char *a, const char *b) {
+    struct stat x, y;
+    return !stat(a, &x) && !stat(b, &y) && x.st_dev == y.st_dev && x.st_ino == y.st_ino &&
+           x.st_ino; /* 0: a system without such numbers */
+}
+
 /* What a save to `path` replaces, to be freed: the path, or the file that a link there names. NULL where that
    is no regular file. *mode gets the permissions of an old file, 0 of a new one. */
 static inline char *text_replaced(const char *path, int *mode) {
