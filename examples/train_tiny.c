@@ -128,13 +128,20 @@ static void speak(int numbers) {
 /* Opens FILE as tokens of `width` bytes; of a text the tokenizer writes them into a file beside OUT first. */
 static void open_text(cmha_tokens *text, const char *file, int width) {
     char path[4096];
-    must(codec_save(&words, option[OUT].value, failure));
     if (words.kind == CODEC_TOKENIZER && width == 1) {
         if (!codec_beside(option[OUT].value, ".ids", path, sizeof path)) complain(2, "too long: ", path);
         must(codec_encode_file(&words, file, path, &width, failure));
         file = path;
     }
     check(cmha_tokens_open(text, &ctx, file, width));
+}
+
+/* Saves the state of the run. The tokenizer goes beside OUT no sooner: what is there may be another
+   model's. */
+static void keep(cmha_trainer *trainer) {
+    static int kept;
+    if (!kept++) must(codec_save(&words, option[OUT].value, failure));
+    check(cmha_trainer_save(trainer, last));
 }
 
 /* Opens the context and settles the configuration; returns FILE or NULL. */
@@ -238,7 +245,7 @@ int main(int argc, char **argv) {
             if (val < trainer.best)
                 trainer.best = val, better = 1, check(mc.lora_rank ? cmha_model_save_part(&model, out)
                                                                    : cmha_trainer_save(&trainer, out));
-            check(cmha_trainer_save(&trainer, last));
+            keep(&trainer);
         }
         if (quiet || !(terminal || measure || trainer.step % 20 == 0)) continue;
         double each = (seconds() - start) / (double)(trainer.step - first);
@@ -253,7 +260,7 @@ int main(int argc, char **argv) {
     }
     if (fclose(csv)) complain(1, "cannot write ", option[CSV].value);
     if (stop)
-        check(cmha_trainer_save(&trainer, last)), complain(128 + stop, "stopped; --resume continues", "");
+        keep(&trainer), complain(128 + stop, "stopped; --resume continues", "");
 
     /* A sample of this run's best checkpoint. It looks back as far as training did: further is
        further than the model has seen. */
