@@ -130,7 +130,8 @@ static void open_text(cmha_tokens *text, const char *file, int width) {
     char path[4096];
     if (words.kind == CODEC_TOKENIZER && width == 1) {
         if (!codec_beside(option[OUT].value, ".ids", path, sizeof path)) complain(2, "too long: ", path);
-        must(codec_encode_file(&words, file, path, &width, failure));
+        if (!codec_encode_file(&words, file, path, &width, &stop, failure))
+            complain(stop ? 128 + stop : 1, failure, "");
         file = path;
     }
     check(cmha_tokens_open(text, &ctx, file, width));
@@ -200,6 +201,7 @@ int main(int argc, char **argv) {
     snprintf(path, sizeof path, "%.*s../cmha.h", slash ? (int)(slash - argv[0] + 1) : 0, argv[0]);
     if (!file) file = access("cmha.h", R_OK) ? path : "cmha.h";
     int width = (int)whole(WIDTH, 1, 4);
+    signal(SIGINT, on_signal), signal(SIGTERM, on_signal);
     open_text(&text, file, width);
     check(cmha_model_init(&model, &ctx, &mc)), tune(&model);
     if (option[FROM].value) check(cmha_model_read(&model, option[FROM].value, 2, NULL));
@@ -209,6 +211,7 @@ int main(int argc, char **argv) {
     if (held_out.count < 2) held_out = train;
     size_t scored = held_out.count - 1 < tc.eval_tokens ? held_out.count - 1 : tc.eval_tokens;
     double held_bytes = codec_bytes(&words, &held_out, 1, 1 + scored) / (double)scored;
+    if (stop) complain(128 + stop, "stopped before the first step", "");
     FILE *csv = fopen(option[CSV].value, resume ? "a" : "w");
     if (!csv) complain(1, "cannot write ", option[CSV].value);
     if (!resume || (!fseek(csv, 0, SEEK_END) && !ftell(csv)))
@@ -219,7 +222,6 @@ int main(int argc, char **argv) {
         printf("%s, %zu %s; %zu parameters, %zu of them learn; %s, %d threads\n", file, text.count,
                words.kind == CODEC_BYTES ? "bytes" : "tokens", model.parameters.size,
                model.parameters.learning, blas, ctx.threads);
-    signal(SIGINT, on_signal), signal(SIGTERM, on_signal);
 
     double loss, val, start = seconds();
     for (size_t first = trainer.step; trainer.step < tc.steps && !stop;) {

@@ -9,6 +9,8 @@
 
 #include "text.h"
 
+#include <signal.h>
+
 #ifdef WITH_TOKENIZER
 #include "../tokenizer.h"
 #endif
@@ -240,8 +242,9 @@ static inline int codec_write(FILE *file, const int32_t *ids, size_t n, int widt
     return 1;
 }
 
-/* Encodes what `text` holds into `file`, a piece at a time. */
-static inline int codec_stream(const codec *c, FILE *text, FILE *file, int width, char *error) {
+/* Encodes what `text` holds into `file`, a piece at a time, until *stop. */
+static inline int codec_stream(const codec *c, FILE *text, FILE *file, int width,
+                               const volatile sig_atomic_t *stop, char *error) {
     char piece[65536];
     tokenizer_stream stream;
     tokenizer_ids ids;
@@ -254,6 +257,7 @@ static inline int codec_stream(const codec *c, FILE *text, FILE *file, int width
         done = more ? tokenizer_stream_put(&stream, piece, n, &ids, error)
                     : tokenizer_stream_end(&stream, &ids, error);
         if (done && !codec_write(file, ids.at, ids.n, width)) done = text_fail(error, "the file is full");
+        if (*stop) done = text_fail(error, "stopped");
     }
     if (done && ferror(text)) done = text_fail(error, "cannot be read");
     tokenizer_stream_close(&stream), tokenizer_ids_free(&ids);
@@ -262,9 +266,9 @@ static inline int codec_stream(const codec *c, FILE *text, FILE *file, int width
 #endif
 
 /* Encodes a text of any length into a file of ids, *width bytes each: 2, or 4 where there are too many. The
-   file is written beside and renamed. */
+   file is written beside and renamed; a signal that sets *stop ends that. */
 static inline int codec_encode_file(const codec *c, const char *from, const char *to, int *width,
-                                    char *error) {
+                                    const volatile sig_atomic_t *stop, char *error) {
 #ifdef WITH_TOKENIZER
     int mode, done = 0;
     char why[TEXT_ERROR] = "", *target = text_replaced(to, &mode);
@@ -275,7 +279,7 @@ static inline int codec_encode_file(const codec *c, const char *from, const char
     *width = c->size <= 65536 ? 2 : 4;
     if (text && target && name && !same) file = text_own_file(target, name, size, mode);
     if (file) {
-        done = codec_stream(c, text, file, *width, why);
+        done = codec_stream(c, text, file, *width, stop, why);
         if (fclose(file) && done) done = text_fail(why, "cannot be written");
         if (done && !text_replace(name, target)) done = text_fail(why, "cannot be written");
         if (!done) (void)remove(name);
@@ -288,7 +292,7 @@ static inline int codec_encode_file(const codec *c, const char *from, const char
     free(name), free(target);
     return done;
 #else
-    (void)c, (void)from, (void)to, (void)width;
+    (void)c, (void)from, (void)to, (void)width, (void)stop;
     return codec_missing(error);
 #endif
 }
