@@ -5,6 +5,7 @@
        build/tokens inspect TOKENIZER
        build/tokens train --size 8192 --special '<|endoftext|>' --out tokenizer.json text.txt */
 #include "bpe.h"
+#include "text.h"
 
 #include <sys/time.h>
 
@@ -218,6 +219,8 @@ static void train(int argc, char **argv) {
     }
     if (!out) die(2, "see --help; train needs --out, the file to be written", "");
     if (!n_paths) die(2, "see --help; train needs a text, - is the standard input", "");
+    for (int i = 0; i < n_paths; i++)
+        if (text_same_file(argv[i], out)) die(2, "--out would replace the text ", out);
     learn(&o, argv, n_paths, out);
 }
 
