@@ -466,7 +466,14 @@ if [ "$tokenizers" ] && [ -x "$P/tokens" ]; then
     mv "$W/tokenizer.json" "$W/speak.json"
     one "generate, no tokenizer there" complains "$P/generate" --tokens 5 "$W/speak.safetensors"
     one "generate says where it looked" says 'speak.tokenizer.json nor tokenizer.json'
+    one "generate --pack without it" works "$P/generate" --pack int8 "$W/speak8.safetensors" "$W/speak.safetensors"
+    one "generate says that it is missing" says 'no tokenizer was saved'
     mv "$W/speak.json" "$W/speak.tokenizer.json"
+    one "generate --pack, a model on tokens" works "$P/generate" --pack int8 "$W/speak8.safetensors" "$W/speak.safetensors"
+    one "generate: what was packed has its tokenizer" works "$P/generate" --tokens 5 "$W/speak8.safetensors"
+    cp LICENSE "$W/own.txt"
+    one "tokens train in place of its text" complains "$P/tokens" train --out "$W/own.txt" "$W/own.txt"
+    one "tokens leaves that" cmp LICENSE "$W/own.txt"
     "$P/generate" --score LICENSE --context 64 --tokens 99999 "$W/speak.safetensors" > "$W/bytes"
     n=$(wc -l < "$W/ids")
     one "generate --score on tokens: as many" grep -q ", $((n - 1)) tokens" "$W/bytes"

@@ -299,6 +299,16 @@ static void open_model(cmha_model *model, const char *path) {
     } else check(cmha_model_open(model, &ctx, path));
 }
 
+/* Saves the model that was packed or merged, and beside it the tokenizer of the one at `path`. */
+static void save_model(cmha_model *model, const char *path, const char *to) {
+    check(cmha_model_save(model, to));
+    if (!codec_open(&words, option[TOKENIZER].value, path, model->config.tokenizer, model->config.vocabulary,
+                    failure))
+        complain(0, "no tokenizer was saved: ", failure);
+    else must(codec_save(&words, to, failure));
+    codec_close(&words);
+}
+
 int main(int argc, char **argv) {
     cmha_cache_options options = {CMHA_STORAGE_FLOAT, 0, NULL, 0};
     cmha_model model;
@@ -321,7 +331,7 @@ int main(int argc, char **argv) {
                 1e-6 * (double)model.packed.saved, 1e-6 * (double)model.packed.bytes);
     if (option[MERGE].value && model.config.lora_rank) check(cmha_model_merge(&model));
     if (*packs || option[MERGE].value) {
-        check(cmha_model_save(&model, *packs ? packed_path : option[MERGE].value));
+        save_model(&model, path, *packs ? packed_path : option[MERGE].value);
         cmha_model_close(&model), cmha_context_close(&ctx);
         return end_program(0);
     }
