@@ -67,7 +67,7 @@ typedef struct output {
     const float *given;
 } output;
 
-static const char *volatile unfinished; /* the file that is being written, before it has its name */
+static char *volatile unfinished; /* the file that is being written, before it has its name */
 
 /* Takes it away when the program is stopped. */
 static void on_signal(int number) {
@@ -682,14 +682,15 @@ static void write_model(input *in, const pieces *from, const cmha_model_config *
         if (made) rmdir(path);
         complain(1, failure, "");
     }
-    unfinished = file.name;
+    unfinished = strcpy(take(strlen(file.name) + 1, 1), file.name);
     cJSON *texts = f == OURS ? checkpoint_texts(in, c) : cJSON_CreateObject();
     if (folder) cJSON_AddStringToObject(texts, "format", "pt");
     done = f == GGUF_LLAMA ? write_gguf(&file, in, from, &all, list, n, c, as)
                            : write_safetensors(&file, in, from, &all, list, n, c, texts);
-    unfinished = NULL;
     if (!done && made) weights_finish(&file, 0, NULL), rmdir(path), complain(1, failure, "");
     finish(&file, done);
+    char *finished = unfinished;
+    unfinished = NULL, free(finished);
     if (f == OURS) must(codec_save(&in->tokens, path, failure));
     if (folder) {
         char *tokens = weights_path(path, "tokenizer.json");
