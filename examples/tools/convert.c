@@ -765,7 +765,10 @@ static int compare(const char *path, const char *with) {
     for (size_t i = 0; i < n; i++) {
         check(cmha_cache_append(&cache, &next, 1, got));
         gguf_decode(GGUF_AS_F32, (const unsigned char *)bytes + i * V * 4, V, want);
-        for (size_t j = 0; j < V; j++) most = fabs(got[j] - want[j]) <= most ? most : fabs(got[j] - want[j]);
+        for (size_t j = 0; j < V; j++) {
+            double apart = fabs(got[j] - want[j]);
+            if (!(apart <= most)) most = apart >= 0 ? apart : HUGE_VAL; /* NaN stays the worst, too */
+        }
         same += largest(got, V) == largest(want, V);
         next = i + 1 < given ? ids[i + 1] : (int32_t)largest(want, V);
     }
