@@ -526,6 +526,37 @@ static void cut_files(void) {
         write_file(path_of("bad.bin"), whole + 4, i), refused("none", path_of("bad.bin"), path_of("bad.bin"));
 }
 
+/* What is read is never what is written, by whatever name. */
+static void onto_itself(void) {
+    static const char *const to[] = {"it", "it/", "it/model.safetensors", "it/../it.safetensors"};
+    char before[65536], command[1600];
+    size_t n, m;
+    CONVERT("%s %s", model_of("llama"), path_of("it.safetensors"));
+    snprintf(command, sizeof command, "cp -r %s %s", model_of("llama"), path_of("it"));
+    CHECK(system(command) == 0);
+    const char *bytes = read_file(path_of("it/model.safetensors"), &n);
+    memcpy(before, bytes, n);
+    for (int i = 0; i < 4; i++) {
+        const char *in = path_of(i < 3 ? "it" : "it.safetensors");
+        int status = convert("--to %s %s %s", i < 2 ? "hf" : "cmha", in, path_of(to[i]));
+        CHECK_THAT(WIFEXITED(status) && WEXITSTATUS(status) == 2 && strstr(said, "is what is read"), "%s: %s",
+                   to[i], said);
+    }
+    bytes = read_file(path_of("it/model.safetensors"), &m);
+    CHECK(n == m && !memcmp(before, bytes, n));
+}
+
+/* A logit that is no number is the farthest of all. */
+static void not_a_number(void) {
+    float logits[20] = {NAN};
+    size_t n;
+    CONVERT("%s %s", model_of("llama"), path_of("plain"));
+    write_file(path_of("logits"), logits, sizeof logits);
+    CONVERT("--check %s --ids 1 %s", path_of("logits"), path_of("plain"));
+    const char *out = read_file(path_of("out"), &n);
+    CHECK_THAT(strstr(out, "at most inf apart"), "%s", out);
+}
+
 #endif
 
 int main(int argc, char **argv) {
@@ -546,6 +577,8 @@ int main(int argc, char **argv) {
     shards();
     tokenizers();
     cut_files();
+    onto_itself();
+    not_a_number();
 #endif
     char command[128];
     snprintf(command, sizeof command, "rm -rf %s", folder);

@@ -415,6 +415,17 @@ static void open_input(input *in, const char *path) {
     find_heads(in);
 }
 
+/* Ends the program where writing `to` would replace what is read. */
+static void spare_input(const input *in, const char *to) {
+    char *inside = weights_path(to, "model.safetensors");
+    int same = text_same_file(in->path, to);
+    for (size_t i = 0; i < in->tensors.n_shards && inside; i++)
+        same |= text_same_file(in->tensors.shards[i].path, to) ||
+                text_same_file(in->tensors.shards[i].path, inside);
+    free(inside);
+    if (same) complain(2, to, " is what is read; name another OUT");
+}
+
 /* ---- Another attention ---- */
 
 /* Is every delta 1 and every b 0? Else names the first head that has moved. */
@@ -836,7 +847,7 @@ int main(int argc, char **argv) {
     if (type == 3 && target != 2) complain(2, "--type q8_0 needs --to gguf", "");
     open_context(&seed, &threads, 1);
 
-    open_input(&in, path);
+    open_input(&in, path), spare_input(&in, to);
     pieces all = list_pieces(&in.config);
     check_tensors(&in, &all);
     check_others(&in);
