@@ -341,7 +341,8 @@ static inline int form_read_values(form_settings *s, const gguf_file *g, char *e
             return text_fail(error, "%s: %.80s is not understood", s->file, v->key);
         memset(e, 0, sizeof *e);
         strcpy(e->key, v->key + length + 1);
-        if (v->type == GGUF_TEXT) form_set_text(e, 'w', "%.*s", (int)(v->count & 0xFF), (const char *)v->at);
+        if (v->type == GGUF_TEXT)
+            form_set_text(e, 'w', "%.*s", (int)(v->count < 255 ? v->count : 255), (const char *)v->at);
         else if (v->type == GGUF_F32) form_set_float(e, gguf_float((uint32_t)gguf_bits(v->at, 4)));
         else if (v->type != GGUF_ARRAY && gguf_element(v, 0, &x))
             form_set_text(e, v->type == GGUF_BOOL ? 'f' : 'n', "%.17g", x);
@@ -587,7 +588,7 @@ static inline int form_read_gguf(form_settings *s, cmha_context *context, const 
     int done;
     memset(s, 0, sizeof *s), s->file = "its values", s->context = context;
     if (v && v->type == GGUF_TEXT)
-        snprintf(s->name, sizeof s->name, "%.*s", (int)(v->count & 31), (const char *)v->at);
+        snprintf(s->name, sizeof s->name, "%.*s", (int)(v->count < 32 ? v->count : 31), (const char *)v->at);
     for (i = 0; i < sizeof known / sizeof *known && strcmp(known[i].name, s->name); i++);
     if (i == sizeof known / sizeof *known)
         return text_fail(

@@ -131,7 +131,7 @@ static void inspect(void) {
     const char *const names[] = {"bos", "eos", "pad", "unk", "cls", "sep", "mask"};
     const int32_t ids[] = {tok.bos, tok.eos, tok.pad, tok.unk, tok.cls, tok.sep, tok.mask};
     size_t longest = 0;
-    printf("%-12s%s%s\n", "identity", tok.identity, "");
+    printf("%-12s%s\n", "identity", tok.identity);
     printf("%-12s%s%s%s\n", "kind", tok.byte_level ? "byte-level " : "", kinds[tok.kind],
            tok.byte_fallback ? " with byte fallback" : "");
     printf("%-12s%zu tokens, %zu merges, %zu added\n", "size", tok.size, tok.n_merges, tok.n_added);
@@ -159,7 +159,7 @@ static double seconds(void) {
 
 static uint64_t whole(const char *name, const char *digits) {
     uint64_t n = 0;
-    if (!text_whole(digits, &n) || n > INT32_MAX) die(2, name, " is a whole number of nine digits at most");
+    if (!text_whole(digits, &n) || n > INT32_MAX) die(2, name, " is a whole number below 2^31");
     return n;
 }
 
