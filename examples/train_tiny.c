@@ -211,6 +211,7 @@ int main(int argc, char **argv) {
     if (held_out.count < 2) held_out = train;
     size_t scored = held_out.count - 1 < tc.eval_tokens ? held_out.count - 1 : tc.eval_tokens;
     double held_bytes = codec_bytes(&words, &held_out, 1, 1 + scored) / (double)scored;
+    if (train.count <= tc.length) complain(1, "not even one sequence to learn from (see --seq) in ", file);
     if (stop) complain(128 + stop, "stopped before the first step", "");
     FILE *csv = fopen(option[CSV].value, resume ? "a" : "w");
     if (!csv) complain(1, "cannot write ", option[CSV].value);

@@ -247,6 +247,9 @@ if [ -x "$P/train_tiny" ]; then
     one "train_tiny, an encoder" complains "$P/train_tiny" --attention lag $small
     one "train_tiny, a bad choice" complains "$P/train_tiny" --attention telepathy
     one "train_tiny, a missing file" complains "$P/train_tiny" $small "$W/nowhere.txt"
+    printf 'too short' > "$W/short.txt" && cp "$W/loss.csv" "$W/loss.before"
+    one "train_tiny, less than a sequence" complains "$P/train_tiny" $small "$W/short.txt"
+    one "train_tiny leaves the rows of the run before" cmp "$W/loss.before" "$W/loss.csv"
     one "train_tiny, a state that is not there" complains "$P/train_tiny" $small --resume="$W/nowhere.last"
     one "train_tiny --help" works "$P/train_tiny" --help
     one "train_tiny --help lists the fields" says d_model
