@@ -237,7 +237,23 @@ static const char *const form_training[] = {"max_positions", "delta_init", "delt
     "dropout", "attention_dropout", "init", "init_std", "pcl_tau", "pcl_mask", "pcl_adapted", "pcl_weight",
     "recompute", "share", "tokenizer"};
 
+/* Settings of `ELSEWHERE` and of rope_scaling that are numbers. */
+static const char *const form_numbers =
+    "head_dim attention.key_length attention.value_length partial_rotary_factor rope.dimension_count "
+    "sliding_window max_window_layers rope.scaling.factor rope.scaling.original_context_length factor "
+    "original_max_position_embeddings attention_factor beta_fast beta_slow low_freq_factor high_freq_factor "
+    "rope_theta mscale mscale_all_dim";
+
 /* ---- Reading settings ---- */
+
+/* Is the word one of a list? */
+static inline int form_listed(const char *list, const char *word) {
+    size_t length = strlen(word);
+    const char *at = length ? strstr(list, word) : NULL;
+    for (; at; at = strstr(at + 1, word))
+        if ((at == list || at[-1] == ' ') && (!at[length] || at[length] == ' ')) return 1;
+    return 0;
+}
 
 /* A setting of a file: a number, flag or word as text, or (kind 0) what is none of these. */
 typedef struct form_entry {
@@ -405,7 +421,8 @@ static inline int form_json_rope(form_settings *s, cmha_model_config *c, char *e
     }
     for (size_t i = 0, k; done && i < in.n; i++) {
         for (k = 0; k < sizeof known / sizeof *known && strcmp(known[k], in.list[i].key); k++);
-        if (k == sizeof known / sizeof *known || !in.list[i].kind)
+        if (k == sizeof known / sizeof *known || !in.list[i].kind ||
+            (in.list[i].kind != 'n' && form_listed(form_numbers, in.list[i].key)))
             done = text_fail(error, "%s: %.60s is not understood", in.file, in.list[i].key);
     }
     r.type = form_text(&in, "rope_type", form_text(&in, "type", "default"));
@@ -441,6 +458,8 @@ static inline int form_json_window(const form_settings *s, cmha_model_config *c,
     if (types) {
         const cJSON *item;
         int slides = 0, n = 0;
+        if (!cJSON_IsArray(types->json))
+            return text_fail(error, "%s: layer_types is not understood", s->file);
         cJSON_ArrayForEach(item, types->json) {
             const char *word = cJSON_IsString(item) ? item->valuestring : "";
             slides += !strcmp(word, "sliding_attention"), n++;
@@ -511,7 +530,9 @@ static inline int form_read(form_settings *s, cmha_model_config *c, char *error)
         const form_entry *e = &s->list[i];
         for (k = 0; k < FORM_KEYS; k++)
             if (form_keys[k].forms & bit && form_keys[k].key && !strcmp(form_keys[k].key, e->key)) break;
-        if (k == FORM_KEYS) return text_fail(error, "%s: %s is not understood", s->file, e->key);
+        if (k == FORM_KEYS ||
+            (form_keys[k].use == ELSEWHERE && e->kind != 'n' && form_listed(form_numbers, e->key)))
+            return text_fail(error, "%s: %s is not understood", s->file, e->key);
         if (form_keys[k].use == ONLY && (!e->kind || strcmp(e->text, form_keys[k].value)))
             return text_fail(error, "%s: %s is not known here but as %s", s->file, e->key,
                              form_keys[k].value);
@@ -534,15 +555,6 @@ static const struct form_class { const char *type, *architectures; form in; } fo
     {"qwen2", "Qwen2ForCausalLM Qwen2Model", LLAMA},
     {"gpt2", "GPT2LMHeadModel GPT2Model", GPT2},
     {"bert", "BertModel BertForMaskedLM BertForPreTraining BertForSequenceClassification", BERT}};
-
-/* Is the word one of a list? */
-static inline int form_listed(const char *list, const char *word) {
-    size_t length = strlen(word);
-    const char *at = length ? strstr(list, word) : NULL;
-    for (; at; at = strstr(at + 1, word))
-        if ((at == list || at[-1] == ' ') && (!at[length] || at[length] == ' ')) return 1;
-    return 0;
-}
 
 /* Which form a config.json has. */
 static inline int form_json_class(form_settings *s, char *error) {
