@@ -307,6 +307,7 @@ if [ -x "$P/train_tiny" ] && [ -x "$P/generate" ]; then
     one "generate --score of what was merged" works "$P/generate" --score README.md --tokens 99 --context 32 "$W/merged.safetensors"
     near() { awk -v a="$1" -v b="$2" 'BEGIN { exit !(a > 0 && (a - b) ^ 2 < 1e-8) }'; }
     one "generate: merged, the same loss" near "$unmerged" "$(cut -d' ' -f1 "$W/out")"
+    one "generate --merge in place of its base" complains "$P/generate" --adapter "$part_of" --merge "$former" "$former"
     one "generate --merge, then --pack" works "$P/generate" --pack int8 "$W/packed.safetensors" "$W/merged.safetensors"
     one "generate --adapter, another base" complains "$P/generate" --adapter "$part_of" "$W/merged.safetensors"
     one "generate says so" says 'other numbers'

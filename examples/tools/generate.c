@@ -323,6 +323,8 @@ int main(int argc, char **argv) {
         complain(2, "--pack takes bf16 or int8, then the file to write", "");
     if (option[MERGE].value && (weights || !option[ADAPTER].value))
         complain(2, "--merge takes --adapter along, and packs nothing; --pack then packs its file", "");
+    const char *to = *packs ? packed_path : option[MERGE].value;
+    if (to && text_same_file(path, to)) complain(2, to, " is what is read; name another file");
 
     open_model(&model, path);
     if (weights && model.packed.storage != weights) check(cmha_model_pack(&model, weights));
@@ -330,8 +332,8 @@ int main(int argc, char **argv) {
         fprintf(stderr, "generate: %.1f MB of matrices are held as %.1f MB\n",
                 1e-6 * (double)model.packed.saved, 1e-6 * (double)model.packed.bytes);
     if (option[MERGE].value && model.config.lora_rank) check(cmha_model_merge(&model));
-    if (*packs || option[MERGE].value) {
-        save_model(&model, path, *packs ? packed_path : option[MERGE].value);
+    if (to) {
+        save_model(&model, path, to);
         cmha_model_close(&model), cmha_context_close(&ctx);
         return end_program(0);
     }
