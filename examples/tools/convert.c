@@ -69,13 +69,18 @@ typedef struct output {
 
 static char *volatile unfinished; /* the file that is being written, before it has its name */
 
-/* Takes it away when the program is stopped. */
-static void on_signal(int number) {
+/* Takes it away when the program ends or is stopped. */
+static void clean_up(void) {
     if (unfinished) (void)unlink(unfinished);
+}
+
+static void on_signal(int number) {
+    clean_up();
     _exit(128 + number);
 }
 
-static void watch_signals(void) {
+static void watch_ends(void) {
+    (void)atexit(clean_up);
     signal(SIGINT, on_signal), signal(SIGTERM, on_signal);
 #ifdef SIGXFSZ
     signal(SIGXFSZ, SIG_IGN); /* a file larger than allowed is an error of writing */
@@ -678,10 +683,20 @@ static void write_text(const char *path, const char *text) {
     finish(&file, done);
 }
 
+/* Writes tokenizer.json and config.json into the folder at `path`. */
+static void write_settings(input *in, const cmha_model_config *c, form f, uint32_t as, const char *path) {
+    const char *dtype = as == GGUF_AS_F32 ? "float32" : as == GGUF_AS_F16 ? "float16" : "bfloat16";
+    char *tokens = weights_path(path, "tokenizer.json"), *config = weights_path(path, "config.json");
+    char *text = form_write_json(c, f, dtype);
+    if (!tokens || !config || !text) complain(1, "no memory for config.json", "");
+    if (in->tokens.kind == CODEC_TOKENIZER) must(tokenizer_save(&in->tokens.t, tokens, failure));
+    write_text(config, text);
+    free(tokens), free(config), free(text);
+}
+
 /* Writes the model, and what stands beside it. */
 static void write_model(input *in, const pieces *from, const cmha_model_config *c, form f, uint32_t as,
                         const char *path) {
-    static const char *const dtypes[] = {"float32", "float16", "bfloat16"};
     pieces all = list_pieces(c);
     size_t n, numbers = 0;
     output *list = list_outputs(&all, f, as, &n);
@@ -699,21 +714,11 @@ static void write_model(input *in, const pieces *from, const cmha_model_config *
     done = f == GGUF_LLAMA ? write_gguf(&file, in, from, &all, list, n, c, as)
                            : write_safetensors(&file, in, from, &all, list, n, c, texts);
     if (!done && made) weights_finish(&file, 0, NULL), rmdir(path), complain(1, failure, "");
-    finish(&file, done);
+    if (done && f == OURS) must(codec_save(&in->tokens, path, failure));
+    if (done && folder) write_settings(in, c, f, as, path);
+    finish(&file, done); /* last: where something cannot be written, no new weights stand beside it */
     char *finished = unfinished;
     unfinished = NULL, free(finished);
-    if (f == OURS) must(codec_save(&in->tokens, path, failure));
-    if (folder) {
-        char *tokens = weights_path(path, "tokenizer.json");
-        if (tokens && in->tokens.kind == CODEC_TOKENIZER)
-            must(tokenizer_save(&in->tokens.t, tokens, failure));
-        free(tokens);
-        char *config = weights_path(path, "config.json");
-        char *text = form_write_json(c, f, dtypes[as == GGUF_AS_F32 ? 0 : as == GGUF_AS_F16 ? 1 : 2]);
-        if (config && text) write_text(config, text);
-        else complain(1, "no memory for config.json", "");
-        free(config), free(text);
-    }
     for (size_t i = 0; i < all.n; i++) numbers += all.list[i].count;
     printf("%s: %zu layers of %zu, %zu heads of %zu, vocabulary %zu, %zu numbers\n", path, c->n_layers,
            c->d_model, c->n_heads, form_width(c), c->vocabulary, numbers);
@@ -833,7 +838,7 @@ int main(int argc, char **argv) {
     int n_set = 0;
     input in;
     start_program(argv);
-    watch_signals();
+    watch_ends();
     const char *path = take_input(&argc, argv);
     const char *to = read_options(option, N_OPTIONS, 1u << HELP, argc, argv, &n_set);
     if (option[HELP].value) return help();
