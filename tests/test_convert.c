@@ -550,6 +550,14 @@ static void onto_itself(void) {
     CHECK(n == m && !memcmp(before, bytes, n));
 }
 
+/* Where one of a folder's files cannot be written, no new weights stand beside it, nor half of them. */
+static void in_the_way(void) {
+    CHECK(mkdir(path_of("way"), 0777) == 0 && mkdir(path_of("way/config.json"), 0777) == 0);
+    int status = convert("--to hf %s %s", model_of("llama"), path_of("way"));
+    CHECK_THAT(status && strstr(said, "cannot write") && strstr(said, "config.json"), "%s", said);
+    CHECK(rmdir(path_of("way/config.json")) == 0 && rmdir(path_of("way")) == 0); /* which was alone */
+}
+
 /* A logit that is no number is the farthest of all. */
 static void not_a_number(void) {
     float logits[20] = {NAN};
@@ -582,6 +590,7 @@ int main(int argc, char **argv) {
     tokenizers();
     cut_files();
     onto_itself();
+    in_the_way();
     not_a_number();
 #endif
     char command[128];
