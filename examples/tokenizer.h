@@ -23,7 +23,6 @@
 
 #include "tools/gguf.h"
 
-
 #include <cjson/cJSON.h>
 #include <utf8proc.h>
 
