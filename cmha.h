@@ -339,6 +339,7 @@ struct cmha_tape {
     struct { void *memory; size_t bytes; } unused[CMHA_MAX_FREE]; /* gradient buffers free for reuse */
     int n_unused;
     struct cmha__probe *probe; /* of cmha_model_attention */
+    struct cmha__shared *shared; /* of cmha_trainer_share */
 };
 
 CMHA_DEF cmha_status cmha_tape_init(cmha_tape *tape, cmha_context *context, int recording);
@@ -882,6 +883,7 @@ typedef struct cmha_attention_args {
     const unsigned char *query_mask; /* HEAD: [B, n_q], 0 = padding that the maximum passes over, or NULL */
     cmha_real dropout; /* on the probabilities; the softmaxes of one pair share their bit */
     uint64_t key; /* of the dropout bits */
+    size_t first; /* sequences of a larger batch before these, which have their own dropout bits */
     int threads; /* over (batch, kv head) */
 } cmha_attention_args;
 
@@ -1616,6 +1618,7 @@ typedef struct cmha_trainer {
     uint64_t seed;
     double grad_norm, lr; /* of the last step; the norm is that before clipping */
     double best;          /* lowest validation loss so far, for programs that keep the best */
+    struct cmha__shared *shared; /* see cmha_trainer_share; NULL = alone */
 } cmha_trainer;
 /* Opens a trainer: moments are zeros, later steps take no memory, and an older one of the model says STATE.
    config NULL = defaults. Errors: TOKEN. */
@@ -1634,6 +1637,26 @@ CMHA_FIT cmha_status cmha_trainer_fit(cmha_trainer *trainer, const cmha_batch *b
    first is cmha_parameters_zero_grad, the first time, and cmha_tape_backward or cmha_model_gradient.
    *grad_norm (or NULL) is their norm before clipping. For this alone batch and length 1 will do. */
 CMHA_FIT cmha_status cmha_trainer_apply(cmha_trainer *trainer, double *grad_norm);
+
+/* Sums numbers over the ranks of a training: processes or threads, each with a context and model of its own.
+   All ranks make the same calls in the same order, and get the same bits. A failure ends the step. */
+typedef struct cmha_ranks {
+    size_t rank, ranks; /* which, from 0, of how many */
+    /* Replaces each of n values by its sum over all ranks. */
+    cmha_status (*reduce)(void *user, cmha_real *values, size_t n);
+    /* Both or NULL, to sum while the backward goes on. begin starts a sum of values that nobody touches until
+       wait(user, 1), which ends all that was begun; wait(user, 0) only lets it go on. */
+    cmha_status (*begin)(void *user, cmha_real *values, size_t n);
+    cmha_status (*wait)(void *user, int all);
+    void *user;
+} cmha_ranks;
+/* Lets ranks train one model: of a batch of ranks x config.batch sequences rank r takes r x config.batch and
+   on (cmha_trainer_fit: the last ranks may have fewer, or none). Losses, gradients, means, dropout,
+   validation and saved states are those of one trainer with the whole batch, up to the order of sums;
+   parameters that were equal stay so, to the bit. What fails on one rank makes the same call fail on all:
+   NOT_FINITE everywhere, else STATE on the others. NULL or one rank: alone again. A trainer of an
+   objective of one's own sums gradients as it applies them. Errors: ARGUMENT, STATE (cope_max = global). */
+CMHA_FIT cmha_status cmha_trainer_share(cmha_trainer *trainer, const cmha_ranks *ranks);
 /* Hides tokens as BERT does (Devlin et al. 2019): of those chosen with probability `rate` 80 % become
    mask_token, 10 % a drawn one; targets [n] gets their ids, else -1. keep[i] = 0: never chosen; or NULL. */
 CMHA_FIT void cmha_mask_tokens(int32_t *ids, int32_t *targets, size_t n, const unsigned char *keep,
@@ -1808,8 +1831,9 @@ CMHA_DEF cmha_status cmha_model_read(cmha_model *model, const char *path, int st
 /* Saves model, moments ("optim.m.<name>", "optim.v.<name>"), step, seed, best loss (infinity if NaN). */
 CMHA_FIT cmha_status cmha_trainer_save(cmha_trainer *trainer, const char *path);
 /* Loads that state into an open trainer of a model of the same configuration, which then learns as the file
-   says ("tune."). With the saved trainer's configuration ("trainer.<field>", which is not read) and the same
-   tokens the run continues bit for bit. Memory and errors as in cmha_model_read; FORMAT: another base. */
+   says ("tune."). With the saved trainer's configuration ("trainer.<field>", which is not read; its batch is
+   that of all ranks) and the same tokens the run continues bit for bit. Memory and errors as in
+   cmha_model_read; FORMAT: another base. */
 CMHA_FIT cmha_status cmha_trainer_read(cmha_trainer *trainer, const char *path);
 
 /* Saves what there is of vectors and features [n, 2 d_r], ids [n] and text_begin [n + 1] (I64), texts (U8),
@@ -3891,6 +3915,13 @@ static void cmha__rewind(cmha_tape *tape, cmha__mark mark) {
     cmha__arena_rewind(tape->context, &tape->memory, mark);
 }
 
+/* What a trainer that shares its batches, and the tape of its model, know of it (cmha_trainer_share). */
+typedef struct cmha__shared {
+    cmha_ranks ranks;
+    size_t first, whole; /* sequences of the whole batch: before this rank's, and all */
+    cmha_status agreed;  /* the failure that all ranks know of: nothing more is sent in this pass */
+} cmha__shared;
+
 /* Returns the key of the next dropout mask. */
 static uint64_t cmha__draw(cmha_tape *tape) {
     return cmha__mix(cmha__mix(tape->key) + ++tape->draws * CMHA__GOLDEN);
@@ -3924,6 +3955,7 @@ CMHA_DEF void cmha_tape_reset(cmha_tape *tape) {
     tape->status = CMHA_OK;
     tape->n_unused = 0;
     tape->draws = 0;
+    if (tape->shared) tape->shared->agreed = CMHA_OK;
     tape->key = cmha__mix(tape->key + CMHA__GOLDEN); /* the next pass draws other masks */
 }
 
@@ -4005,6 +4037,59 @@ static void *cmha__record_alloc(cmha_tape *tape, size_t bytes) {
     void *memory = cmha__tape_take(tape, &tape->records, bytes);
     if (memory) memset(memory, 0, bytes);
     return memory;
+}
+
+/* ---- Ranks that share a batch (cmha_trainer_share) ---- */
+
+/* Returns what a training pass shares, or NULL. */
+static const cmha__shared *cmha__shared_pass(const cmha_tape *tape) {
+    return cmha__records(tape) && !cmha__dry(tape) ? tape->shared : NULL;
+}
+
+/* Sums n values over the ranks. The messages have one size and begin with the number of ranks that have
+   failed, and of those whose numbers are not finite: so ranks that are at different places stop together. */
+static cmha_status cmha__sum_over_ranks(cmha_context *context, cmha__shared *s, cmha_status status,
+                                        double *values, size_t n) {
+    enum { NEWS = 2, MESSAGE = 64 };
+    size_t i = 0, some;
+    if (s->agreed) return s->agreed;
+    do {
+        cmha_real message[MESSAGE] = {0};
+        some = cmha__min(n - i, MESSAGE - NEWS);
+        message[status == CMHA_ERR_NOT_FINITE] = status != CMHA_OK;
+        for (size_t j = 0; j < some; j++) message[NEWS + j] = status ? 0 : (cmha_real)values[i + j];
+        s->agreed = s->ranks.reduce(s->ranks.user, message, MESSAGE);
+        if (s->agreed) return cmha__fail(context, s->agreed, "ranks: a sum over them failed");
+        int failed = message[0] > 0, own = status && status != CMHA_ERR_NOT_FINITE;
+        if (failed) s->agreed = own ? status : CMHA_ERR_STATE;
+        else if (message[1] > 0) s->agreed = CMHA_ERR_NOT_FINITE;
+        if (s->agreed && s->agreed != status)
+            cmha__fail(context, s->agreed, "ranks: another one %s",
+                       failed ? "has failed" : "has numbers that are not finite");
+        for (size_t j = 0; j < some && !s->agreed; j++) values[i + j] = (double)message[NEWS + j];
+        i += some;
+    } while (i < n && !s->agreed);
+    return s->agreed;
+}
+
+/* Makes sums of a rank's part of a batch those of the whole batch. */
+static void cmha__over_ranks(cmha_tape *tape, double *values, size_t n) {
+    if (cmha__shared_pass(tape) && !tape->status)
+        cmha__stop(tape, cmha__sum_over_ranks(tape->context, tape->shared, CMHA_OK, values, n));
+}
+
+/* Makes n means over a rank's part, whose number of terms follows them, those over the whole batch. */
+static void cmha__means_over_ranks(cmha_tape *tape, double *means, size_t n) {
+    if (!cmha__shared_pass(tape)) return;
+    for (size_t i = 0; i < n; i++) means[i] *= means[n];
+    cmha__over_ranks(tape, means, n + 1);
+    for (size_t i = 0; i < n; i++) means[i] /= means[n] > 0 ? means[n] : 1;
+}
+
+/* Returns the index that the first number of x [batch, ..] has in the whole batch. */
+static size_t cmha__first_number(const cmha_tape *tape, const cmha_tensor *x) {
+    const cmha__shared *s = cmha__shared_pass(tape);
+    return s && x->shape[0] ? s->first * (x->size / x->shape[0]) : 0;
 }
 
 /* Makes a tensor without data, small enough that operations count its rows or bytes without checks. */
@@ -4730,9 +4815,10 @@ static cmha_status cmha__check_dropout(cmha_tape *tape, cmha_real p) {
 
 static void cmha__dropout_pass(const cmha__call *c) {
     cmha_real piece[256]; /* the backward goes a piece at a time */
-    if (!cmha__goes_back(c)) cmha_dropout_forward(c->x[0], c->n, c->number, c->key, c->lo, c->y);
+    size_t first = c->count + c->lo;
+    if (!cmha__goes_back(c)) cmha_dropout_forward(c->x[0], c->n, c->number, c->key, first, c->y);
     for (size_t i = 0, n; cmha__goes_back(c) && (n = cmha__min(c->n - i, 256)) > 0; i += n) {
-        cmha_dropout_forward(c->dy + i, n, c->number, c->key, c->lo + i, piece);
+        cmha_dropout_forward(c->dy + i, n, c->number, c->key, first + i, piece);
         cmha__axpy(n, 1, piece, c->dx[0] + i);
     }
 }
@@ -4742,7 +4828,7 @@ CMHA_DEF cmha_tensor *cmha_dropout(cmha_tape *tape, cmha_tensor *x, cmha_real p)
     cmha__call call = cmha__call_of(&op, x, NULL, NULL);
     if (!x || !tape || tape->status || cmha__check_dropout(tape, p)) return NULL;
     if (p == 0 || !cmha__records(tape)) return x;
-    call.number = p, call.key = cmha__draw(tape);
+    call.number = p, call.key = cmha__draw(tape), call.count = cmha__first_number(tape, x);
     return cmha__run(tape, &call);
 }
 
@@ -4940,6 +5026,7 @@ typedef struct cmha__sublayer_saved {
     int act;
     cmha_real gain, dropout;
     uint64_t key;
+    size_t first; /* of its numbers in dropout's bits */
 } cmha__sublayer_saved;
 
 /* Does what cmha__activate does, rows dealt to threads. */
@@ -4976,7 +5063,7 @@ static cmha_status cmha__sublayer_backward(cmha_tape *tape, cmha_record *r) {
     if (!tape->status && !cmha__dry(tape)) {
         if (!identity)
             CMHA__FOR_CHUNKS(threads, r->out->size, lo, hi) {
-                cmha_dropout_forward(r->out->grad + lo, hi - lo, s->dropout, s->key, lo, gd + lo);
+                cmha_dropout_forward(r->out->grad + lo, hi - lo, s->dropout, s->key, s->first + lo, gd + lo);
                 for (size_t i = lo; i < hi; i++) gd[i] *= s->gain;
             }
         if (holds)
@@ -5008,7 +5095,7 @@ static void cmha__sublayer_finish(const cmha_tape *tape, const cmha__sublayer_sa
         cmha_real *row = y + t * O;
         if (s->dropout > 0) { /* training: product is y */
             if (bias) cmha__axpy(O, 1, bias->data, row);
-            cmha_dropout_forward(row, O, s->dropout, s->key, t * O, row);
+            cmha_dropout_forward(row, O, s->dropout, s->key, s->first + t * O, row);
             for (size_t i = 0; i < O; i++) row[i] = s->gain * row[i] + (base ? base[i] : 0);
         } else if (bias && base) {
             for (size_t i = 0; i < O; i++) row[i] = base[i] + s->gain * (p[i] + bias->data[i]);
@@ -5047,7 +5134,7 @@ static cmha_tensor *cmha__sublayer(cmha_tape *tape, cmha_tensor *x, int act, cmh
     cmha__sublayer_saved *s = y ? (cmha__sublayer_saved *)cmha__record_alloc(tape, sizeof *s) : NULL;
     if (!s) return NULL;
     s->act = act, s->gain = gain, s->dropout = cmha__records(tape) ? dropout : 0;
-    s->key = s->dropout > 0 ? cmha__draw(tape) : 0;
+    s->key = s->dropout > 0 ? cmha__draw(tape) : 0, s->first = cmha__first_number(tape, y);
     cmha__mark mark = cmha__mark_of(tape);
     cmha_real *h = act >= 0 ? cmha__reals(tape, T * I) : x->data;
     cmha_real *product = in_place ? cmha__reals(tape, T * O) : y->data;
@@ -5332,6 +5419,7 @@ CMHA_DEF cmha_tensor *cmha_cross_entropy(cmha_tape *tape, cmha_tensor *logits, c
             cmha__entropy_rows(s, logits->data + lo * V, lo, hi - lo, V, NULL, sums, NULL);
         }
         for (int c = 0; c < tape->context->threads; c++) s->counted += s->sums[2 * c + 1];
+        cmha__over_ranks(tape, &s->counted, 1);
         cmha__entropy_mean(tape, s, y->data);
     }
     return cmha__push(tape, "cross_entropy", y, &logits, 1, cmha__entropy_backward, s);
@@ -5390,6 +5478,7 @@ static cmha_tensor *cmha__linear_cross_entropy(cmha_tape *tape, cmha_tensor *x, 
     cmha__entropy *s = cmha__entropy_new(tape, targets, T, weight->shape[0], ignore, class_weights);
     if (!s) return NULL;
     for (size_t t = 0; !cmha__dry(tape) && t < T; t++) s->counted += cmha__row_weight(s, t);
+    cmha__over_ranks(tape, &s->counted, 1);
     s->early = cmha__records(tape) && (cmha__dry(tape) || s->counted > 0) ? early : 0;
     cmha__projection_sweep(tape, s, in, s->early != 0, s->early);
     if (!cmha__dry(tape)) cmha__entropy_mean(tape, s, y->data);
@@ -5415,6 +5504,8 @@ static void cmha__numbers_pass(const cmha__call *c) {
     double sum = 0;
     if (!c->dy) *counted = 0;
     for (size_t i = 0; i < n && !c->dy; i++) *counted += !c->count || targets[i] == targets[i];
+    double all = (double)*counted;
+    if (!c->dy) cmha__over_ranks(c->tape, &all, 1), *counted = (size_t)all;
     cmha_real g = c->dy ? c->dy[0] : 0, *d = c->dx[0];
     double scale = *counted ? (double)g / (double)*counted : 0;
     for (size_t i = 0, row = 0; i < n; i++, row += i % V ? 0 : width) {
@@ -6470,7 +6561,8 @@ static size_t cmha__counted(const unsigned char *key_mask, size_t T) {
 typedef struct cmha__regulariser {
     const unsigned char *key_mask;
     cmha_real lam, eps;
-    size_t T, D, counted;
+    size_t T, D;
+    double counted;    /* tokens */
     double *direction; /* [2, D]: where a channel's sum of phasors points, 0 if only rounding says so */
     double *sums;      /* each thread's part of the loss */
 } cmha__regulariser;
@@ -6481,12 +6573,11 @@ CMHA_DEF double cmha_sum_squares(const cmha_real *x, size_t n) {
     return cmha__wide_total(lanes, CMHA__WIDE_LANES);
 }
 
-/* Returns the sum of 1 - R_j over channels lo .. hi - 1, whose directions it sets (CRAT eq 23); without
-   directions that of |z|^2 over the counted ones of rows lo .. hi - 1 (CRAT eq 24). */
+/* Adds the phasors of channels lo .. hi - 1 up (CRAT eq 23) or, without directions, returns the sum of |z|^2
+   over the counted ones of rows lo .. hi - 1 (CRAT eq 24). */
 static double cmha__regulariser_sum(const cmha__regulariser *s, const cmha_real *z, size_t lo, size_t hi) {
     size_t D = s->D;
-    double *CMHA__RESTRICT re = s->direction, *CMHA__RESTRICT im = re ? re + D : NULL;
-    double count = (double)s->counted, sum = 0;
+    double *CMHA__RESTRICT re = s->direction, *CMHA__RESTRICT im = re ? re + D : NULL, sum = 0;
     for (size_t t = lo; !re && t < hi; t++)
         if (!s->key_mask || s->key_mask[t]) sum += cmha_sum_squares(z + 2 * t * D, 2 * D);
     if (!re) return sum;
@@ -6501,10 +6592,16 @@ static double cmha__regulariser_sum(const cmha__regulariser *s, const cmha_real 
             im[j] += (double)ui;
         }
     }
-    for (size_t j = lo; j < hi && count > 0; j++) {
+    return 0;
+}
+
+/* Returns the sum of 1 - R_j over channels lo .. hi - 1 and makes their sums of phasors directions. */
+static double cmha__regulariser_turn(const cmha__regulariser *s, size_t lo, size_t hi) {
+    double *re = s->direction, *im = re + s->D, sum = 0;
+    for (size_t j = lo; j < hi && s->counted > 0; j++) {
         double length = sqrt(re[j] * re[j] + im[j] * im[j]); /* R_j times count */
-        double inverse = length <= count * (double)CMHA__EPSILON ? 0 : 1 / length;
-        sum += 1 - length / count;
+        double inverse = length <= s->counted * (double)CMHA__EPSILON ? 0 : 1 / length;
+        sum += 1 - length / s->counted;
         re[j] *= inverse;
         im[j] *= inverse;
     }
@@ -6512,8 +6609,8 @@ static double cmha__regulariser_sum(const cmha__regulariser *s, const cmha_real 
 }
 
 /* value / (count * D), 0 where nothing is counted: a mean over tokens and channels. */
-static double cmha__mean_over(double value, size_t count, size_t D) {
-    return count && D ? value / (double)count / (double)D : 0;
+static double cmha__mean_over(double value, double count, size_t D) {
+    return count > 0 && D ? value / count / (double)D : 0;
 }
 
 static cmha_status cmha__regulariser_backward(cmha_tape *tape, cmha_record *r) {
@@ -6548,9 +6645,14 @@ static cmha_tensor *cmha__regularise(cmha_tape *tape, cmha_tensor *z, const unsi
     if (phases) s->direction = (double *)cmha_tape_alloc(tape, 2 * s->D * sizeof *s->direction);
     if (tape->status) return NULL;
     if (!cmha__dry(tape)) {
-        s->counted = cmha__counted(key_mask, s->T);
+        s->counted = (double)cmha__counted(key_mask, s->T);
         CMHA__FOR_CHUNKS(tape->context->threads, phases ? s->D : s->T, lo, hi) {
             s->sums[cmha__chunk] = cmha__regulariser_sum(s, z->data, lo, hi);
+        }
+        cmha__over_ranks(tape, &s->counted, 1);
+        if (phases) cmha__over_ranks(tape, s->direction, 2 * s->D);
+        CMHA__FOR_CHUNKS(tape->context->threads, phases ? s->D : 0, lo, hi) {
+            s->sums[cmha__chunk] = cmha__regulariser_turn(s, lo, hi);
         }
         loss->data[0] = (cmha_real)((double)lam * cmha__mean_over(cmha__wide_total(s->sums, threads),
                                                                   phases ? 1 : s->counted, s->D));
@@ -7162,8 +7264,10 @@ static void cmha__balance_pass(const cmha__call *c) {
     const unsigned char *mask = (const unsigned char *)c->given;
     size_t T = cmha__rows(c->in[0]), E = c->D;
     double *share = (double *)c->kept;
-    if (!cmha__goes_back(c)) c->y[0] = (cmha_real)cmha_balance_forward(c->x[0], mask, T, E, c->count, share);
-    else cmha_balance_backward(c->x[0], mask, share, T, E, c->dy[0], c->dx[0]);
+    if (!cmha__goes_back(c)) {
+        c->y[0] = (cmha_real)cmha_balance_forward(c->x[0], mask, T, E, c->count, share);
+        cmha__means_over_ranks(c->tape, share, 2 * E);
+    } else cmha_balance_backward(c->x[0], mask, share, T, E, c->dy[0], c->dx[0]);
 }
 
 CMHA_DEF cmha_tensor *cmha_balance(cmha_tape *tape, cmha_tensor *logits, size_t top,
@@ -8536,7 +8640,7 @@ static void cmha__set_head(cmha__head *h, const cmha__attention_call *x, const c
     h->dk = x->dk, h->dv = x->dv;
     h->mask = a->key_mask ? a->key_mask + h->batch * a->n_k : NULL;
     h->slope = a->alibi ? a->alibi[h->head] : 0;
-    h->row_key = cmha__mix(a->key) + h->row;
+    h->row_key = cmha__mix(a->key) + a->first * a->heads * a->n_q + h->row;
     h->keys = u->keys;
     h->pieces = 1;
     double *sums = x->partial ? x->partial + unit * x->numbers : NULL;
@@ -9829,6 +9933,7 @@ CMHA_DEF cmha_tensor *cmha_attention(cmha_tape *tape, const cmha_attention_args 
     if (cmha__check_dropout(tape, args->dropout)) return NULL;
     if (!cmha__records(tape)) s->args.dropout = 0;
     if (s->args.dropout > 0) s->args.key = cmha__draw(tape);
+    if (cmha__shared_pass(tape)) s->args.first = cmha__shared_pass(tape)->first;
     return cmha__attend(tape, s, in, NULL);
 }
 
@@ -9977,8 +10082,8 @@ typedef struct cmha__pcl_saved {
     cmha_pcl_options options;
     uint64_t key;
     int adapted; /* phases are those after delta, b and position */
-    size_t units;
-    cmha_real *lse; /* [units, N, 2] */
+    size_t units, all_units; /* of this rank's sequences, of the whole batch's */
+    cmha_real *lse;          /* [units, N, 2] */
 } cmha__pcl_saved;
 
 /* A unit's phases, out of a thread's scratch. */
@@ -10012,7 +10117,7 @@ static size_t cmha__pcl_head(const cmha_attention_args *a, size_t unit) {
 static void cmha__pcl_open(const cmha__pcl_saved *s, cmha_tensor *const *in, size_t unit, cmha__pcl_unit *u) {
     const cmha_attention_args *a = &s->attention.args;
     size_t per = a->heads + a->kv_heads, b = unit / per, h = unit % per, N = a->n_q, d = a->d_k, P = d / 2;
-    cmha_rng rng = cmha_rng_make(s->key, unit);
+    cmha_rng rng = cmha_rng_make(s->key, a->first * per + unit);
     const cmha_real *qkv = in[0]->data + (u->at = b * N * s->attention.row + h * d);
     u->call = cmha__call_of_head(a, cmha__pcl_head(a, unit), h >= a->heads, 0, NULL);
     if (u->call.is_key) u->call.parameters[1] = NULL;
@@ -10073,7 +10178,7 @@ static cmha_status cmha__pcl_run(cmha_tape *tape, const cmha__pcl_saved *s, cmha
                 cmha_real *lse = s->lse + unit * a->n_q * 2;
                 cmha__pcl_open(s, in, unit, &u);
                 if (!back) losses[unit] = cmha_pcl_forward(&u.args, u.adapted, lse, u.kernel);
-                else cmha__pcl_unit_backward(s, in, &u, lse, y->grad[0] / (cmha_real)s->units,
+                else cmha__pcl_unit_backward(s, in, &u, lse, y->grad[0] / (cmha_real)s->all_units,
                                              parts + unit * 3 * P, dqkv);
             }
         }
@@ -10116,7 +10221,10 @@ CMHA_DEF cmha_tensor *cmha_pcl(cmha_tape *tape, const cmha_attention_args *args,
                                                               : NULL;
     if (wrong) return CMHA__MISUSE(tape, "pcl: %s", wrong);
     s->key = cmha__draw(tape);
+    const cmha__shared *shared = cmha__shared_pass(tape);
+    if (shared) a->first = shared->first;
     s->units = a->batch * (a->heads + a->kv_heads);
+    s->all_units = shared ? shared->whole * (a->heads + a->kv_heads) : s->units;
     cmha_tensor *y = cmha__result1(tape);
     s->lse = y ? cmha__reals(tape, s->units * a->n_q * 2) : NULL;
     if (!s->lse) return NULL;
@@ -12159,13 +12267,16 @@ CMHA_FIT cmha_status cmha_model_gradient(cmha_model *model, const cmha_batch *ba
     cmha_tape *tape = &model->tape;
     cmha_tensor *objective = cmha__objective(model, batch, (cmha_real)weight, &extra);
     cmha_tensor *total = extra ? cmha_add(tape, objective, extra) : objective;
-    if (!total) return tape->status;
-    if (!cmha__dry(tape)) {
+    status = tape->status;
+    if (total && !cmha__dry(tape)) {
         double sum = (double)total->data[0];
         *loss = (double)objective->data[0];
         if (!(fabs(sum) <= (double)FLT_MAX))
-            return cmha__fail(model->context, CMHA_ERR_NOT_FINITE, "gradient: the loss is %g", sum);
+            status = cmha__fail(model->context, CMHA_ERR_NOT_FINITE, "gradient: the loss is %g", sum);
     }
+    if (cmha__shared_pass(tape))
+        status = cmha__sum_over_ranks(model->context, tape->shared, status, loss, 1);
+    if (status) return status;
     return cmha_tape_backward(tape, total, (cmha_real)weight);
 }
 
@@ -12295,9 +12406,10 @@ CMHA_FIT void cmha_componentwise_clip(cmha_clip_mode mode, cmha_real limit, cons
         }
 }
 
-/* Clips the gradients and updates all that learns by AdamW. */
+/* Clips the gradients and updates all that learns by AdamW. Ranks take the norm of the first: the others may
+   have more threads, and so another order of sums. */
 static cmha_status cmha__update(cmha_parameters *p, cmha_adamw_args args, cmha_clip_mode mode, double limit,
-                                double *grad_norm) {
+                                cmha__shared *shared, double *grad_norm) {
     int threads = p->context->threads;
     double sum = 0, lr = args.lr, decay = args.weight_decay;
     for (int c = 0; c < threads; c++) p->sums[c] = 0;
@@ -12307,6 +12419,9 @@ static cmha_status cmha__update(cmha_parameters *p, cmha_adamw_args args, cmha_c
     }
     for (int c = 0; c < threads; c++) sum += p->sums[c];
     double norm = args.grad_scale * sqrt(sum);
+    if (shared && shared->ranks.rank) norm = 0;
+    cmha_status status = shared ? cmha__sum_over_ranks(p->context, shared, CMHA_OK, &norm, 1) : CMHA_OK;
+    if (status) return status;
     if (grad_norm) *grad_norm = norm;
     if (!p->learning) return cmha__fail(p->context, CMHA_ERR_STATE, "step: every parameter is frozen");
     if (!(norm <= (double)FLT_MAX))
@@ -12335,7 +12450,7 @@ CMHA_FIT cmha_status cmha_parameters_step(cmha_parameters *p, const cmha_adamw_a
     next.t = p->step + 1;
     cmha_status status = cmha__need_grad(p);
     if (!status && !p->moments) status = cmha__take_zeros(p->context, 2 * p->learning, &p->moments);
-    if (!status) status = cmha__update(p, next, mode, limit, grad_norm);
+    if (!status) status = cmha__update(p, next, mode, limit, NULL, grad_norm);
     if (!status) p->step++;
     if (!status) cmha_parameters_zero_grad(p);
     return status;
@@ -12419,8 +12534,10 @@ CMHA_FIT void cmha_trainer_close(cmha_trainer *trainer) {
     if (!trainer || !trainer->context) return;
     size_t tokens = 2 * trainer->config.batch * trainer->config.length;
     cmha__give(trainer->context, trainer->ids, tokens * sizeof *trainer->ids);
+    cmha__give(trainer->context, trainer->shared, sizeof *trainer->shared);
     if (cmha__trainer_is_open(trainer)) {
         cmha_parameters *p = &trainer->model->parameters;
+        trainer->model->tape.shared = NULL;
         cmha__give(p->context, p->moments, 2 * p->learning * sizeof *p->moments);
         p->moments = NULL, trainer->model->trainer = 0;
     }
@@ -12458,8 +12575,43 @@ CMHA_FIT cmha_status cmha_trainer_init(cmha_trainer *trainer, cmha_model *model,
         else status = cmha__take_zeros(context, 2 * p->learning, &p->moments);
     }
     if (status) cmha_trainer_close(trainer);
-    else model->trainer = trainer->opening;
+    else model->trainer = trainer->opening, model->tape.shared = NULL;
     return status;
+}
+
+/* Between steps: the part of the whole batch that is this rank's. */
+static void cmha__share_again(cmha_trainer *trainer) {
+    cmha__shared *s = trainer->shared;
+    if (!s) return;
+    s->first = s->ranks.rank * trainer->config.batch, s->whole = s->ranks.ranks * trainer->config.batch;
+    s->agreed = CMHA_OK;
+}
+
+CMHA_FIT cmha_status cmha_trainer_share(cmha_trainer *trainer, const cmha_ranks *ranks) {
+    if (!cmha__trainer_is_open(trainer)) return CMHA_ERR_STATE;
+    const cmha_model_config *c = &trainer->model->config;
+    cmha_context *context = trainer->context;
+    size_t batch = trainer->config.batch;
+    if (ranks && ranks->ranks > 1) {
+        if (ranks->rank >= ranks->ranks || !ranks->reduce || !ranks->begin != !ranks->wait)
+            return CMHA__WRONG(context, "share: rank %zu of %zu, or a callback is missing", ranks->rank,
+                               ranks->ranks);
+        if (ranks->ranks > 1048576 / batch) /* which the field `batch` of a saved state must hold */
+            return CMHA__WRONG(context, "share: %zu ranks x %zu sequences are too many", ranks->ranks, batch);
+        if (c->family == CMHA_FAMILY_COPE && c->cope_score == CMHA_COPE_SCORE_HYBRID_NORM &&
+            c->cope_max == CMHA_NORM_MAX_GLOBAL)
+            return cmha__fail(context, CMHA_ERR_STATE, "share: cope_max = global needs the whole batch");
+        if (!trainer->shared) trainer->shared = (cmha__shared *)cmha__take(context, sizeof *trainer->shared);
+        if (!trainer->shared) return cmha__fail(context, CMHA_ERR_MEMORY, "share: no memory");
+        memset(trainer->shared, 0, sizeof *trainer->shared);
+        trainer->shared->ranks = *ranks;
+    } else {
+        cmha__give(context, trainer->shared, sizeof *trainer->shared);
+        trainer->shared = NULL;
+    }
+    trainer->model->tape.shared = trainer->shared;
+    cmha__share_again(trainer);
+    return CMHA_OK;
 }
 
 CMHA_FIT void cmha_mask_tokens(int32_t *ids, int32_t *targets, size_t n, const unsigned char *keep,
@@ -12500,25 +12652,40 @@ static void cmha__fill_row(const cmha_trainer *trainer, const cmha_batch *b, siz
                          &rng);
 }
 
+/* Sums the gradients over the ranks, or agrees with them that one has failed. */
+static cmha_status cmha__sum_gradients(cmha_trainer *trainer, cmha_status status) {
+    cmha_parameters *p = &trainer->model->parameters;
+    cmha__shared *s = trainer->shared;
+    if (!s) return status;
+    status = cmha__sum_over_ranks(trainer->context, s, status, NULL, 0);
+    if (!status) status = s->ranks.reduce(s->ranks.user, p->grad, p->learning);
+    if (!s->agreed && status) cmha__fail(trainer->context, status, "ranks: the sum of the gradients failed");
+    return status;
+}
+
 /* The second half of a step, at the rate of the next. A step that fails by its numbers counts too. */
 static cmha_status cmha__trainer_finish(cmha_trainer *trainer, cmha_status status) {
     const cmha_trainer_config *c = &trainer->config;
+    status = cmha__sum_gradients(trainer, status);
     size_t warmup = (size_t)(c->warmup * (double)c->steps + 0.5), next = trainer->step + 1;
     double lr = cmha_learning_rate((cmha_schedule)c->schedule, c->lr, c->min_lr, warmup, c->steps, next);
     cmha_adamw_args args = {lr, c->beta1, c->beta2, c->adam_eps, c->weight_decay, 1, next};
     if (!status)
         status = cmha__update(&trainer->model->parameters, args, (cmha_clip_mode)c->clip_mode, c->clip,
-                              &trainer->grad_norm);
+                              trainer->shared, &trainer->grad_norm);
     if (!status) trainer->lr = lr;
     if (!status || status == CMHA_ERR_NOT_FINITE) trainer->step++;
+    cmha__share_again(trainer);
     return status;
 }
 
 CMHA_FIT cmha_status cmha_trainer_step(cmha_trainer *trainer, const cmha_tokens *tokens, double *loss) {
     if (!cmha__trainer_is_open(trainer)) return CMHA_ERR_STATE;
     cmha_status status = cmha__check_stream(trainer, "step", tokens, trainer->config.length + 1);
-    if (status) return status;
+    const cmha__shared *s = trainer->shared;
+    if (status && !s) return status;
     const cmha_trainer_config *c = &trainer->config;
+    size_t whole = s ? s->whole : c->batch, first = s ? s->first : 0;
     cmha_batch batch = {trainer->ids, trainer->ids + c->batch * c->length, NULL, c->batch, c->length, NULL,
                         NULL, NULL, NULL, NULL};
     double sum = 0;
@@ -12527,9 +12694,10 @@ CMHA_FIT cmha_status cmha_trainer_step(cmha_trainer *trainer, const cmha_tokens 
         uint64_t draw = (uint64_t)trainer->step * c->accumulate + part;
         double mean = 0;
         for (size_t row = 0; row < c->batch; row++) {
-            cmha_rng rng = cmha_rng_make(trainer->seed, 0x6261746368ull + draw * c->batch + row);
+            uint64_t sequence = draw * whole + first + row; /* of all */
+            cmha_rng rng = cmha_rng_make(trainer->seed, 0x6261746368ull + sequence);
             size_t start = (size_t)cmha_rng_below(&rng, tokens->count - c->length);
-            cmha__fill_row(trainer, &batch, row, tokens, start, 0x6d61736bull + draw * c->batch + row);
+            cmha__fill_row(trainer, &batch, row, tokens, start, 0x6d61736bull + sequence);
         }
         draw = cmha__mix(trainer->seed ^ cmha__mix(draw + 1));
         status = cmha_model_gradient(trainer->model, &batch, 1 / (double)c->accumulate, draw, &mean);
@@ -12542,16 +12710,22 @@ CMHA_FIT cmha_status cmha_trainer_step(cmha_trainer *trainer, const cmha_tokens 
 CMHA_FIT cmha_status cmha_trainer_fit(cmha_trainer *trainer, const cmha_batch *batch, double *loss) {
     if (!cmha__trainer_is_open(trainer)) return CMHA_ERR_STATE;
     uint64_t key = cmha__mix(trainer->seed ^ cmha__mix((uint64_t)trainer->step + 1));
-    double mean = 0;
+    double mean = 0, rows = batch ? (double)batch->batch : 0;
+    cmha_status status = CMHA_OK;
     cmha_parameters_zero_grad(&trainer->model->parameters);
-    cmha_status status = cmha_model_gradient(trainer->model, batch, 1, key, &mean);
+    if (trainer->shared) {
+        status = cmha__sum_over_ranks(trainer->context, trainer->shared, CMHA_OK, &rows, 1);
+        trainer->shared->whole = (size_t)rows;
+    }
+    if (!status) status = cmha_model_gradient(trainer->model, batch, 1, key, &mean);
     if (loss) *loss = mean;
     return cmha__trainer_finish(trainer, status);
 }
 
 CMHA_FIT cmha_status cmha_trainer_apply(cmha_trainer *trainer, double *grad_norm) {
     if (!cmha__trainer_is_open(trainer)) return CMHA_ERR_STATE;
-    cmha_status status = cmha__trainer_finish(trainer, CMHA_OK);
+    cmha_status status = trainer->shared ? trainer->model->tape.status : CMHA_OK;
+    status = cmha__trainer_finish(trainer, status);
     cmha_parameters_zero_grad(&trainer->model->parameters);
     if (grad_norm) *grad_norm = trainer->grad_norm;
     return status;
@@ -12560,14 +12734,15 @@ CMHA_FIT cmha_status cmha_trainer_apply(cmha_trainer *trainer, double *grad_norm
 CMHA_FIT cmha_status cmha_trainer_evaluate(cmha_trainer *trainer, const cmha_tokens *tokens, double *loss) {
     if (!cmha__trainer_is_open(trainer)) return CMHA_ERR_STATE;
     cmha_status status = cmha__check_stream(trainer, "evaluate", tokens, 2);
-    if (status) return status;
-    if (!loss) return CMHA__WRONG(trainer->context, "evaluate: no result");
+    if (!status && !loss) status = CMHA__WRONG(trainer->context, "evaluate: no result");
     const cmha_trainer_config *c = &trainer->config;
-    size_t total = tokens->count - 1 < c->eval_tokens ? tokens->count - 1 : c->eval_tokens, counted = 0;
-    double sum = 0;
-    for (size_t done = 0, rows, length; done < total; done += rows * length) {
+    cmha__shared *s = trainer->shared;
+    size_t total = status ? 0 : cmha__min(tokens->count - 1, c->eval_tokens), pass = 0;
+    double sums[2] = {0, 0}; /* of losses, of targets */
+    for (size_t done = 0, rows, length; done < total && !status; done += rows * length) {
         length = total - done < c->length ? total - done : c->length, rows = (total - done) / length;
         if (rows > c->batch) rows = c->batch;
+        if (s && pass++ % s->ranks.ranks != s->ranks.rank) continue;
         cmha_batch batch = {trainer->ids, trainer->ids + rows * length, NULL, rows, length, NULL, NULL, NULL,
                             NULL, NULL};
         double mean = 0;
@@ -12575,13 +12750,14 @@ CMHA_FIT cmha_status cmha_trainer_evaluate(cmha_trainer *trainer, const cmha_tok
         for (size_t row = 0; row < rows; row++)
             cmha__fill_row(trainer, &batch, row, tokens, done + row * length, done + row * length);
         status = cmha_model_loss(trainer->model, &batch, &mean);
-        if (status) return status;
         for (size_t i = 0; i < rows * length; i++) targets += batch.targets[i] != -1;
-        sum += mean * (double)targets;
-        counted += targets;
+        sums[0] += mean * (double)targets;
+        sums[1] += (double)targets;
     }
-    *loss = counted ? sum / (double)counted : 0;
-    return CMHA_OK;
+    if (s) status = cmha__sum_over_ranks(trainer->context, s, status, sums, 2);
+    cmha__share_again(trainer);
+    if (!status) *loss = sums[1] > 0 ? sums[0] / sums[1] : 0;
+    return status;
 }
 
 CMHA_FIT void cmha_trainer_split(const cmha_trainer *trainer, const cmha_tokens *all, cmha_tokens *train,
@@ -14165,7 +14341,11 @@ static void cmha__tell_state(cmha__output *o, const void *of) {
     if (s->model && s->model->knowledge_identity)
         cmha__tell_u64(o, "knowledge", s->model->knowledge_identity);
     if (s->part) cmha__tell_u64(o, "part", cmha__rest_identity(p, NULL));
-    if (s->trainer) cmha__tell_table(o, "trainer.", cmha_trainer_table(), &s->trainer->config);
+    if (s->trainer) {
+        cmha_trainer_config whole = s->trainer->config; /* as one rank would have it */
+        if (s->trainer->shared) whole.batch *= s->trainer->shared->ranks.ranks;
+        cmha__tell_table(o, "trainer.", cmha_trainer_table(), &whole);
+    }
     if (s->step) cmha__tell_u64(o, "state.step", *s->step);
     if (s->trainer) {
         double best = s->trainer->best;
