@@ -317,6 +317,7 @@ struct cmha_record {
     cmha_tensor *out, *in[CMHA_MAX_INPUTS];
     int n_in;
     void *user; /* whatever the operation saved; tape memory or the caller's */
+    size_t section; /* of the model: 0 before its blocks, then their number from 1 on */
     cmha_record *previous;
 };
 
@@ -338,6 +339,7 @@ struct cmha_tape {
     cmha_status status;
     struct { void *memory; size_t bytes; } unused[CMHA_MAX_FREE]; /* gradient buffers free for reuse */
     int n_unused;
+    size_t section; /* of the records that are appended */
     struct cmha__probe *probe; /* of cmha_model_attention */
     struct cmha__shared *shared; /* of cmha_trainer_share */
 };
@@ -1341,6 +1343,7 @@ typedef struct cmha_parameter {
     double decay;       /* factor on the weight decay: 1 for weight matrices and embeddings, else 0 */
     double usual_decay; /* the library's own, this and the next: that before it was tuned */
     size_t place;       /* of its gradient and moments in their blocks */
+    size_t section;     /* its gradient is whole when the records of this one have been walked */
     int start, form;    /* how it starts, and what it is in memory */
     size_t adapter;     /* of a matrix W with an adapter B A: where A is in the list, before B; 0 = none */
     cmha_tensor matrix; /* where one product serves several, the real matrix that ends here */
@@ -3920,6 +3923,11 @@ typedef struct cmha__shared {
     cmha_ranks ranks;
     size_t first, whole; /* sequences of the whole batch: before this rank's, and all */
     cmha_status agreed;  /* the failure that all ranks know of: nothing more is sent in this pass */
+    cmha_parameters *parameters;
+    int last, begins;    /* the pass is a step's last; its backward begins sums */
+    size_t sections;     /* whose records may still add to gradients: 0 to this - 1, */
+    size_t left;         /* to those of so many parameters */
+    size_t begun;        /* where the gradients that are being summed begin */
 } cmha__shared;
 
 /* Returns the key of the next dropout mask. */
@@ -3954,7 +3962,7 @@ CMHA_DEF void cmha_tape_reset(cmha_tape *tape) {
     tape->last = NULL;
     tape->status = CMHA_OK;
     tape->n_unused = 0;
-    tape->draws = 0;
+    tape->draws = tape->section = 0;
     if (tape->shared) tape->shared->agreed = CMHA_OK;
     tape->key = cmha__mix(tape->key + CMHA__GOLDEN); /* the next pass draws other masks */
 }
@@ -4167,6 +4175,7 @@ CMHA_DEF cmha_tensor *cmha_tape_push(cmha_tape *tape, const char *name, cmha_ten
     for (int i = 0; i < n_in; i++) record->in[i] = in[i];
     record->n_in = n_in;
     record->previous = tape->last;
+    record->section = tape->section;
     tape->last = record;
     if (!out->grad) out->needs_grad = 2;
     return out;
@@ -4214,12 +4223,33 @@ static void cmha__pass_grad(cmha_tape *tape, cmha_tensor *out, cmha_tensor *in) 
     }
 }
 
+/* Begins to sum the gradients that are whole when only records of the first `sections` sections are left,
+   section by section, so that all ranks begin the same sums: of 65536 numbers or more, but the last. */
+static cmha_status cmha__begin_sums(cmha_context *context, cmha__shared *s, size_t sections) {
+    const cmha_parameters *p = s->parameters;
+    cmha_status status = CMHA_OK;
+    while (s->sections > sections && !status) {
+        size_t begin = s->begun, ends = !--s->sections;
+        for (; s->left && p->list[s->left - 1].section >= s->sections; s->left--)
+            if (!p->list[s->left - 1].frozen) begin = p->list[s->left - 1].place;
+        if (s->begun - begin < (ends ? 1 : 65536)) continue;
+        status = s->ranks.begin(s->ranks.user, p->grad + begin, s->begun - begin);
+        s->begun = begin;
+    }
+    return status ? cmha__fail(context, status, "ranks: a sum over them failed") : CMHA_OK;
+}
+
 /* Walks the records back and forgets them. The memory of a gradient that was passed on serves again. */
 static cmha_status cmha__walk(cmha_tape *tape) {
+    cmha__shared *s = tape->shared && tape->shared->begins ? tape->shared : NULL;
     for (cmha_record *record = tape->last; record; record = record->previous) {
         cmha_tensor *out = record->out;
+        cmha_status status = s ? cmha__begin_sums(tape->context, s, record->section + 1) : CMHA_OK;
+        if (!status && s) status = s->ranks.wait(s->ranks.user, 0);
+        if (status) cmha__stop(tape, status);
+        if (status) return status;
         if (!out->grad) continue; /* the loss does not depend on it */
-        cmha_status status = record->backward(tape, record);
+        status = record->backward(tape, record);
         if (status)
             cmha__reject(tape, status, "backward of %s: %s", record->name ? record->name : "an operation",
                          cmha_status_string(status));
@@ -10623,6 +10653,7 @@ struct cmha__list {
     char prefix[32];    /* of the names in a layer */
     const char *sought; /* NULL, or a name; was it that of a parameter that any configuration has? */
     int found;
+    size_t section;     /* see cmha_record */
     int adapts;         /* 1: a second walk, which declares the adapters of what the first one has declared */
     size_t walked;      /* parameters of the first walk that the second one has met */
     uint64_t adapted;   /* which patterns of lora_on have named a matrix */
@@ -10659,7 +10690,7 @@ static cmha_parameter *cmha__append(cmha__list *to, const char *name, cmha_tenso
         p = &all->list[all->count];
         cmha_tensor *matrix = &p->matrix;
         cmha__print(p->name, sizeof p->name, "%s%s", to->prefix, name);
-        p->start = start, p->form = form, p->is_complex = is_complex;
+        p->start = start, p->form = form, p->is_complex = is_complex, p->section = to->section;
         p->lr_scale = 1, p->decay = p->usual_decay = start < CMHA__ZEROS;
         p->usual_frozen = to->model->config.lora_rank && start != CMHA__LORA_A && start != CMHA__LORA_B;
         p->frozen = p->usual_frozen;
@@ -10900,16 +10931,18 @@ static void cmha__declare_heads(cmha__list *to, cmha_model *at) {
 static cmha_status cmha__declare_all(cmha_model *model) {
     const cmha_model_config *c = &model->config;
     const char *on = c->lora_rank ? c->lora_on : NULL;
-    cmha__list to = {model, "", NULL, 0, 0, 0, 0};
+    cmha__list to = {model, "", NULL, 0, 0, 0, 0, 0};
     cmha_block counted;
     model->parameters.count = model->parameters.size = 0;
     for (to.adapts = 0; to.adapts <= (on != NULL); to.adapts++) {
+        to.section = 0;
         cmha__declare_embeddings(&to, model);
         for (size_t i = 0; i < c->n_layers; i++) {
+            to.section = i + 1;
             cmha__print(to.prefix, sizeof to.prefix, "blocks.%zu.", i);
             cmha__layer_family(c, i)->declare(&to, i, model->blocks ? &model->blocks[i] : &counted);
         }
-        to.prefix[0] = 0;
+        to.prefix[0] = 0, to.section++;
         cmha__declare_heads(&to, model);
     }
     for (; on; to.adapted >>= 1, on = strchr(on, ',') ? strchr(on, ',') + 1 : NULL)
@@ -11062,7 +11095,7 @@ static cmha_status cmha__find_score(cmha_context *ctx, const cmha_model_config *
         char name[64];
         cmha_block none;
         cmha_model counted;
-        cmha__list names = {&counted, "", name, 0, 0, 0, 0};
+        cmha__list names = {&counted, "", name, 0, 0, 0, 0, 0};
         memset(&counted, 0, sizeof counted), counted.config = *c;
         cmha__print(name, sizeof name, "attn.%s", row->parameters[i].name);
         cmha__declare_layer(&names, 0, &none);
@@ -12041,7 +12074,11 @@ static cmha_tensor *cmha__model_body(cmha__pass *pass) {
                                        (ptrdiff_t)pass->first);
     cmha_tensor *x = cmha__embed_input(pass);
     x = x ? family->embed(pass, x) : NULL;
-    for (pass->layer = 0; x && pass->layer < c->n_layers; pass->layer++) x = cmha__block(pass, x);
+    for (pass->layer = 0; x && pass->layer < c->n_layers; pass->layer++) {
+        tape->section = pass->layer + 1;
+        x = cmha__block(pass, x);
+    }
+    tape->section = c->n_layers + 1;
     if (!x || !family->complex_state || !cmha__records(tape)) return x;
     const unsigned char *mask = pass->batch->key_mask; /* CRAT eq 23-25 does not say of which state */
     cmha_real phase = (cmha_real)c->phase_reg, mag = (cmha_real)c->mag_reg, eps = (cmha_real)c->complex_eps;
@@ -12274,8 +12311,13 @@ CMHA_FIT cmha_status cmha_model_gradient(cmha_model *model, const cmha_batch *ba
         if (!(fabs(sum) <= (double)FLT_MAX))
             status = cmha__fail(model->context, CMHA_ERR_NOT_FINITE, "gradient: the loss is %g", sum);
     }
-    if (cmha__shared_pass(tape))
-        status = cmha__sum_over_ranks(model->context, tape->shared, status, loss, 1);
+    if (cmha__shared_pass(tape)) {
+        cmha__shared *s = tape->shared;
+        status = cmha__sum_over_ranks(model->context, s, status, loss, 1);
+        s->begins = !status && s->last && s->ranks.begin && !model->config.recompute;
+        s->sections = model->config.n_layers + 2;
+        s->left = s->parameters->count, s->begun = s->parameters->learning;
+    }
     if (status) return status;
     return cmha_tape_backward(tape, total, (cmha_real)weight);
 }
@@ -12584,7 +12626,9 @@ static void cmha__share_again(cmha_trainer *trainer) {
     cmha__shared *s = trainer->shared;
     if (!s) return;
     s->first = s->ranks.rank * trainer->config.batch, s->whole = s->ranks.ranks * trainer->config.batch;
+    s->parameters = &trainer->model->parameters;
     s->agreed = CMHA_OK;
+    s->last = s->begins = 0;
 }
 
 CMHA_FIT cmha_status cmha_trainer_share(cmha_trainer *trainer, const cmha_ranks *ranks) {
@@ -12657,8 +12701,14 @@ static cmha_status cmha__sum_gradients(cmha_trainer *trainer, cmha_status status
     cmha_parameters *p = &trainer->model->parameters;
     cmha__shared *s = trainer->shared;
     if (!s) return status;
+    int begun = s->begins; /* what one begins all do, also one that has failed */
+    if (begun) {
+        cmha_status sums = cmha__begin_sums(trainer->context, s, 0);
+        if (!sums) sums = s->ranks.wait(s->ranks.user, 1);
+        if (!status) status = sums;
+    }
     status = cmha__sum_over_ranks(trainer->context, s, status, NULL, 0);
-    if (!status) status = s->ranks.reduce(s->ranks.user, p->grad, p->learning);
+    if (!status && !begun) status = s->ranks.reduce(s->ranks.user, p->grad, p->learning);
     if (!s->agreed && status) cmha__fail(trainer->context, status, "ranks: the sum of the gradients failed");
     return status;
 }
@@ -12700,6 +12750,7 @@ CMHA_FIT cmha_status cmha_trainer_step(cmha_trainer *trainer, const cmha_tokens 
             cmha__fill_row(trainer, &batch, row, tokens, start, 0x6d61736bull + sequence);
         }
         draw = cmha__mix(trainer->seed ^ cmha__mix(draw + 1));
+        if (s) trainer->shared->last = part + 1 == c->accumulate;
         status = cmha_model_gradient(trainer->model, &batch, 1 / (double)c->accumulate, draw, &mean);
         sum += mean / (double)c->accumulate;
     }
@@ -12715,7 +12766,7 @@ CMHA_FIT cmha_status cmha_trainer_fit(cmha_trainer *trainer, const cmha_batch *b
     cmha_parameters_zero_grad(&trainer->model->parameters);
     if (trainer->shared) {
         status = cmha__sum_over_ranks(trainer->context, trainer->shared, CMHA_OK, &rows, 1);
-        trainer->shared->whole = (size_t)rows;
+        trainer->shared->whole = (size_t)rows, trainer->shared->last = 1;
     }
     if (!status) status = cmha_model_gradient(trainer->model, batch, 1, key, &mean);
     if (loss) *loss = mean;
