@@ -328,6 +328,29 @@ typedef struct cmha_arena {
     int fixed; /* 1: takes no further block */
     int measuring; /* 1: hands out addresses that must not be touched, and only counts */
 } cmha_arena;
+/* Sums numbers over the ranks of a training: processes or threads, each with a context and model of its own.
+   All ranks make the same calls in the same order and get the same bits. A failure ends the step. */
+typedef struct cmha_ranks {
+    size_t rank, ranks; /* which, from 0, of how many */
+    /* Replaces each of n values by its sum over all ranks. */
+    cmha_status (*reduce)(void *user, cmha_real *values, size_t n);
+    /* Both or NULL, to sum while the backward goes on. begin starts a sum of values that nobody touches until
+       wait(user, 1), which ends all that was begun; wait(user, 0) only lets it go on. */
+    cmha_status (*begin)(void *user, cmha_real *values, size_t n);
+    cmha_status (*wait)(void *user, int all);
+    void *user;
+} cmha_ranks;
+/* Holds what a model's tape and trainer share with other ranks (cmha_trainer_share). */
+typedef struct cmha_sharing {
+    cmha_ranks ranks;
+    size_t first, whole; /* sequences of the whole batch: before this rank's, and all */
+    cmha_status agreed;  /* the failure that all ranks know of: nothing more is sent in this pass */
+    int last, begins;    /* the pass is a step's last; its backward begins sums */
+    size_t sections;     /* whose records may still add to gradients: 0 to this - 1, */
+    size_t left;         /* to those of so many parameters */
+    size_t begun;        /* where the gradients that are being summed begin */
+    struct cmha_parameters *parameters;
+} cmha_sharing;
 enum { CMHA_MAX_FREE = 32 };
 /* Records operations as they are computed and walks them back. After the first step it allocates nothing. */
 struct cmha_tape {
@@ -341,7 +364,7 @@ struct cmha_tape {
     int n_unused;
     size_t section; /* of the records that are appended */
     struct cmha__probe *probe; /* of cmha_model_attention */
-    struct cmha__shared *shared; /* of cmha_trainer_share */
+    cmha_sharing shared;
 };
 
 CMHA_DEF cmha_status cmha_tape_init(cmha_tape *tape, cmha_context *context, int recording);
@@ -1621,7 +1644,6 @@ typedef struct cmha_trainer {
     uint64_t seed;
     double grad_norm, lr; /* of the last step; the norm is that before clipping */
     double best;          /* lowest validation loss so far, for programs that keep the best */
-    struct cmha__shared *shared; /* see cmha_trainer_share; NULL = alone */
 } cmha_trainer;
 /* Opens a trainer: moments are zeros, later steps take no memory, and an older one of the model says STATE.
    config NULL = defaults. Errors: TOKEN. */
@@ -1640,19 +1662,6 @@ CMHA_FIT cmha_status cmha_trainer_fit(cmha_trainer *trainer, const cmha_batch *b
    first is cmha_parameters_zero_grad, the first time, and cmha_tape_backward or cmha_model_gradient.
    *grad_norm (or NULL) is their norm before clipping. For this alone batch and length 1 will do. */
 CMHA_FIT cmha_status cmha_trainer_apply(cmha_trainer *trainer, double *grad_norm);
-
-/* Sums numbers over the ranks of a training: processes or threads, each with a context and model of its own.
-   All ranks make the same calls in the same order, and get the same bits. A failure ends the step. */
-typedef struct cmha_ranks {
-    size_t rank, ranks; /* which, from 0, of how many */
-    /* Replaces each of n values by its sum over all ranks. */
-    cmha_status (*reduce)(void *user, cmha_real *values, size_t n);
-    /* Both or NULL, to sum while the backward goes on. begin starts a sum of values that nobody touches until
-       wait(user, 1), which ends all that was begun; wait(user, 0) only lets it go on. */
-    cmha_status (*begin)(void *user, cmha_real *values, size_t n);
-    cmha_status (*wait)(void *user, int all);
-    void *user;
-} cmha_ranks;
 /* Lets ranks train one model: of a batch of ranks x config.batch sequences rank r takes r x config.batch and
    on (cmha_trainer_fit: the last ranks may have fewer, or none). Losses, gradients, means, dropout,
    validation and saved states are those of one trainer with the whole batch, up to the order of sums;
@@ -3918,18 +3927,6 @@ static void cmha__rewind(cmha_tape *tape, cmha__mark mark) {
     cmha__arena_rewind(tape->context, &tape->memory, mark);
 }
 
-/* What a trainer that shares its batches, and the tape of its model, know of it (cmha_trainer_share). */
-typedef struct cmha__shared {
-    cmha_ranks ranks;
-    size_t first, whole; /* sequences of the whole batch: before this rank's, and all */
-    cmha_status agreed;  /* the failure that all ranks know of: nothing more is sent in this pass */
-    cmha_parameters *parameters;
-    int last, begins;    /* the pass is a step's last; its backward begins sums */
-    size_t sections;     /* whose records may still add to gradients: 0 to this - 1, */
-    size_t left;         /* to those of so many parameters */
-    size_t begun;        /* where the gradients that are being summed begin */
-} cmha__shared;
-
 /* Returns the key of the next dropout mask. */
 static uint64_t cmha__draw(cmha_tape *tape) {
     return cmha__mix(cmha__mix(tape->key) + ++tape->draws * CMHA__GOLDEN);
@@ -3963,7 +3960,7 @@ CMHA_DEF void cmha_tape_reset(cmha_tape *tape) {
     tape->status = CMHA_OK;
     tape->n_unused = 0;
     tape->draws = tape->section = 0;
-    if (tape->shared) tape->shared->agreed = CMHA_OK;
+    tape->shared.agreed = CMHA_OK;
     tape->key = cmha__mix(tape->key + CMHA__GOLDEN); /* the next pass draws other masks */
 }
 
@@ -4049,30 +4046,31 @@ static void *cmha__record_alloc(cmha_tape *tape, size_t bytes) {
 
 /* ---- Ranks that share a batch (cmha_trainer_share) ---- */
 
-/* Returns what a training pass shares, or NULL. */
-static const cmha__shared *cmha__shared_pass(const cmha_tape *tape) {
-    return cmha__records(tape) && !cmha__dry(tape) ? tape->shared : NULL;
+/* Tells whether this is a training pass that ranks share. */
+static int cmha__among_ranks(const cmha_tape *tape) {
+    return tape->shared.ranks.ranks > 1 && cmha__records(tape) && !cmha__dry(tape);
 }
 
 /* Sums n values over the ranks. The messages have one size and begin with the number of ranks that have
-   failed, and of those whose numbers are not finite: so ranks that are at different places stop together. */
-static cmha_status cmha__sum_over_ranks(cmha_context *context, cmha__shared *s, cmha_status status,
-                                        double *values, size_t n) {
+   failed, and of those whose numbers are not finite: so ranks that are at different places stop together.
+   Returns the rank's own status where it is alone, else what is agreed. */
+static cmha_status cmha__sum_over_ranks(cmha_tape *tape, cmha_status status, double *values, size_t n) {
     enum { NEWS = 2, MESSAGE = 64 };
+    cmha_sharing *s = &tape->shared;
     size_t i = 0, some;
-    if (s->agreed) return s->agreed;
+    if (s->ranks.ranks < 2 || s->agreed) return s->agreed ? s->agreed : status;
     do {
         cmha_real message[MESSAGE] = {0};
         some = cmha__min(n - i, MESSAGE - NEWS);
         message[status == CMHA_ERR_NOT_FINITE] = status != CMHA_OK;
         for (size_t j = 0; j < some; j++) message[NEWS + j] = status ? 0 : (cmha_real)values[i + j];
         s->agreed = s->ranks.reduce(s->ranks.user, message, MESSAGE);
-        if (s->agreed) return cmha__fail(context, s->agreed, "ranks: a sum over them failed");
+        if (s->agreed) return cmha__fail(tape->context, s->agreed, "ranks: a sum over them failed");
         int failed = message[0] > 0, own = status && status != CMHA_ERR_NOT_FINITE;
         if (failed) s->agreed = own ? status : CMHA_ERR_STATE;
         else if (message[1] > 0) s->agreed = CMHA_ERR_NOT_FINITE;
         if (s->agreed && s->agreed != status)
-            cmha__fail(context, s->agreed, "ranks: another one %s",
+            cmha__fail(tape->context, s->agreed, "ranks: another one %s",
                        failed ? "has failed" : "has numbers that are not finite");
         for (size_t j = 0; j < some && !s->agreed; j++) values[i + j] = (double)message[NEWS + j];
         i += some;
@@ -4082,13 +4080,13 @@ static cmha_status cmha__sum_over_ranks(cmha_context *context, cmha__shared *s, 
 
 /* Makes sums of a rank's part of a batch those of the whole batch. */
 static void cmha__over_ranks(cmha_tape *tape, double *values, size_t n) {
-    if (cmha__shared_pass(tape) && !tape->status)
-        cmha__stop(tape, cmha__sum_over_ranks(tape->context, tape->shared, CMHA_OK, values, n));
+    if (cmha__among_ranks(tape) && !tape->status)
+        cmha__stop(tape, cmha__sum_over_ranks(tape, CMHA_OK, values, n));
 }
 
 /* Makes n means over a rank's part, whose number of terms follows them, those over the whole batch. */
 static void cmha__means_over_ranks(cmha_tape *tape, double *means, size_t n) {
-    if (!cmha__shared_pass(tape)) return;
+    if (!cmha__among_ranks(tape)) return;
     for (size_t i = 0; i < n; i++) means[i] *= means[n];
     cmha__over_ranks(tape, means, n + 1);
     for (size_t i = 0; i < n; i++) means[i] /= means[n] > 0 ? means[n] : 1;
@@ -4096,8 +4094,7 @@ static void cmha__means_over_ranks(cmha_tape *tape, double *means, size_t n) {
 
 /* Returns the index that the first number of x [batch, ..] has in the whole batch. */
 static size_t cmha__first_number(const cmha_tape *tape, const cmha_tensor *x) {
-    const cmha__shared *s = cmha__shared_pass(tape);
-    return s && x->shape[0] ? s->first * (x->size / x->shape[0]) : 0;
+    return cmha__among_ranks(tape) && x->shape[0] ? tape->shared.first * (x->size / x->shape[0]) : 0;
 }
 
 /* Makes a tensor without data, small enough that operations count its rows or bytes without checks. */
@@ -4225,7 +4222,8 @@ static void cmha__pass_grad(cmha_tape *tape, cmha_tensor *out, cmha_tensor *in) 
 
 /* Begins to sum the gradients that are whole when only records of the first `sections` sections are left,
    section by section, so that all ranks begin the same sums: of 65536 numbers or more, but the last. */
-static cmha_status cmha__begin_sums(cmha_context *context, cmha__shared *s, size_t sections) {
+static cmha_status cmha__begin_sums(cmha_tape *tape, size_t sections) {
+    cmha_sharing *s = &tape->shared;
     const cmha_parameters *p = s->parameters;
     cmha_status status = CMHA_OK;
     while (s->sections > sections && !status) {
@@ -4236,20 +4234,19 @@ static cmha_status cmha__begin_sums(cmha_context *context, cmha__shared *s, size
         status = s->ranks.begin(s->ranks.user, p->grad + begin, s->begun - begin);
         s->begun = begin;
     }
-    return status ? cmha__fail(context, status, "ranks: a sum over them failed") : CMHA_OK;
+    if (status) cmha__reject(tape, status, "ranks: a sum over them failed");
+    return status;
 }
 
 /* Walks the records back and forgets them. The memory of a gradient that was passed on serves again. */
 static cmha_status cmha__walk(cmha_tape *tape) {
-    cmha__shared *s = tape->shared && tape->shared->begins ? tape->shared : NULL;
+    const cmha_ranks *ranks = tape->shared.begins ? &tape->shared.ranks : NULL;
     for (cmha_record *record = tape->last; record; record = record->previous) {
         cmha_tensor *out = record->out;
-        cmha_status status = s ? cmha__begin_sums(tape->context, s, record->section + 1) : CMHA_OK;
-        if (!status && s) status = s->ranks.wait(s->ranks.user, 0);
-        if (status) cmha__stop(tape, status);
-        if (status) return status;
-        if (!out->grad) continue; /* the loss does not depend on it */
-        status = record->backward(tape, record);
+        cmha_status status = ranks ? cmha__begin_sums(tape, record->section + 1) : CMHA_OK;
+        if (!status && ranks) status = ranks->wait(ranks->user, 0);
+        if (!status && !out->grad) continue; /* the loss does not depend on it */
+        if (!status) status = record->backward(tape, record);
         if (status)
             cmha__reject(tape, status, "backward of %s: %s", record->name ? record->name : "an operation",
                          cmha_status_string(status));
@@ -9963,7 +9960,7 @@ CMHA_DEF cmha_tensor *cmha_attention(cmha_tape *tape, const cmha_attention_args 
     if (cmha__check_dropout(tape, args->dropout)) return NULL;
     if (!cmha__records(tape)) s->args.dropout = 0;
     if (s->args.dropout > 0) s->args.key = cmha__draw(tape);
-    if (cmha__shared_pass(tape)) s->args.first = cmha__shared_pass(tape)->first;
+    if (cmha__among_ranks(tape)) s->args.first = tape->shared.first;
     return cmha__attend(tape, s, in, NULL);
 }
 
@@ -10251,10 +10248,9 @@ CMHA_DEF cmha_tensor *cmha_pcl(cmha_tape *tape, const cmha_attention_args *args,
                                                               : NULL;
     if (wrong) return CMHA__MISUSE(tape, "pcl: %s", wrong);
     s->key = cmha__draw(tape);
-    const cmha__shared *shared = cmha__shared_pass(tape);
-    if (shared) a->first = shared->first;
+    if (cmha__among_ranks(tape)) a->first = tape->shared.first;
     s->units = a->batch * (a->heads + a->kv_heads);
-    s->all_units = shared ? shared->whole * (a->heads + a->kv_heads) : s->units;
+    s->all_units = cmha__among_ranks(tape) ? tape->shared.whole * (a->heads + a->kv_heads) : s->units;
     cmha_tensor *y = cmha__result1(tape);
     s->lse = y ? cmha__reals(tape, s->units * a->n_q * 2) : NULL;
     if (!s->lse) return NULL;
@@ -12311,9 +12307,9 @@ CMHA_FIT cmha_status cmha_model_gradient(cmha_model *model, const cmha_batch *ba
         if (!(fabs(sum) <= (double)FLT_MAX))
             status = cmha__fail(model->context, CMHA_ERR_NOT_FINITE, "gradient: the loss is %g", sum);
     }
-    if (cmha__shared_pass(tape)) {
-        cmha__shared *s = tape->shared;
-        status = cmha__sum_over_ranks(model->context, s, status, loss, 1);
+    if (cmha__among_ranks(tape)) {
+        cmha_sharing *s = &tape->shared;
+        status = cmha__sum_over_ranks(tape, status, loss, 1);
         s->begins = !status && s->last && s->ranks.begin && !model->config.recompute;
         s->sections = model->config.n_layers + 2;
         s->left = s->parameters->count, s->begun = s->parameters->learning;
@@ -12451,7 +12447,7 @@ CMHA_FIT void cmha_componentwise_clip(cmha_clip_mode mode, cmha_real limit, cons
 /* Clips the gradients and updates all that learns by AdamW. Ranks take the norm of the first: the others may
    have more threads, and so another order of sums. */
 static cmha_status cmha__update(cmha_parameters *p, cmha_adamw_args args, cmha_clip_mode mode, double limit,
-                                cmha__shared *shared, double *grad_norm) {
+                                cmha_tape *tape, double *grad_norm) {
     int threads = p->context->threads;
     double sum = 0, lr = args.lr, decay = args.weight_decay;
     for (int c = 0; c < threads; c++) p->sums[c] = 0;
@@ -12461,8 +12457,8 @@ static cmha_status cmha__update(cmha_parameters *p, cmha_adamw_args args, cmha_c
     }
     for (int c = 0; c < threads; c++) sum += p->sums[c];
     double norm = args.grad_scale * sqrt(sum);
-    if (shared && shared->ranks.rank) norm = 0;
-    cmha_status status = shared ? cmha__sum_over_ranks(p->context, shared, CMHA_OK, &norm, 1) : CMHA_OK;
+    if (tape && tape->shared.ranks.rank) norm = 0;
+    cmha_status status = tape ? cmha__sum_over_ranks(tape, CMHA_OK, &norm, 1) : CMHA_OK;
     if (status) return status;
     if (grad_norm) *grad_norm = norm;
     if (!p->learning) return cmha__fail(p->context, CMHA_ERR_STATE, "step: every parameter is frozen");
@@ -12576,10 +12572,9 @@ CMHA_FIT void cmha_trainer_close(cmha_trainer *trainer) {
     if (!trainer || !trainer->context) return;
     size_t tokens = 2 * trainer->config.batch * trainer->config.length;
     cmha__give(trainer->context, trainer->ids, tokens * sizeof *trainer->ids);
-    cmha__give(trainer->context, trainer->shared, sizeof *trainer->shared);
     if (cmha__trainer_is_open(trainer)) {
         cmha_parameters *p = &trainer->model->parameters;
-        trainer->model->tape.shared = NULL;
+        memset(&trainer->model->tape.shared, 0, sizeof trainer->model->tape.shared);
         cmha__give(p->context, p->moments, 2 * p->learning * sizeof *p->moments);
         p->moments = NULL, trainer->model->trainer = 0;
     }
@@ -12616,44 +12611,35 @@ CMHA_FIT cmha_status cmha_trainer_init(cmha_trainer *trainer, cmha_model *model,
         else if (p->moments) cmha__clear(context->threads, p->moments, 2 * p->learning);
         else status = cmha__take_zeros(context, 2 * p->learning, &p->moments);
     }
-    if (status) cmha_trainer_close(trainer);
-    else model->trainer = trainer->opening, model->tape.shared = NULL;
-    return status;
+    if (status) return cmha_trainer_close(trainer), status;
+    model->trainer = trainer->opening;
+    return cmha_trainer_share(trainer, NULL);
 }
 
-/* Between steps: the part of the whole batch that is this rank's. */
+/* Between steps: a rank's part of the whole batch. */
 static void cmha__share_again(cmha_trainer *trainer) {
-    cmha__shared *s = trainer->shared;
-    if (!s) return;
+    cmha_sharing *s = &trainer->model->tape.shared;
     s->first = s->ranks.rank * trainer->config.batch, s->whole = s->ranks.ranks * trainer->config.batch;
-    s->parameters = &trainer->model->parameters;
     s->agreed = CMHA_OK;
     s->last = s->begins = 0;
 }
 
 CMHA_FIT cmha_status cmha_trainer_share(cmha_trainer *trainer, const cmha_ranks *ranks) {
+    static const cmha_ranks alone = {0, 1, NULL, NULL, NULL, NULL};
     if (!cmha__trainer_is_open(trainer)) return CMHA_ERR_STATE;
     const cmha_model_config *c = &trainer->model->config;
     cmha_context *context = trainer->context;
+    cmha_sharing *s = &trainer->model->tape.shared;
     size_t batch = trainer->config.batch;
-    if (ranks && ranks->ranks > 1) {
-        if (ranks->rank >= ranks->ranks || !ranks->reduce || !ranks->begin != !ranks->wait)
-            return CMHA__WRONG(context, "share: rank %zu of %zu, or a callback is missing", ranks->rank,
-                               ranks->ranks);
-        if (ranks->ranks > 1048576 / batch) /* which the field `batch` of a saved state must hold */
-            return CMHA__WRONG(context, "share: %zu ranks x %zu sequences are too many", ranks->ranks, batch);
-        if (c->family == CMHA_FAMILY_COPE && c->cope_score == CMHA_COPE_SCORE_HYBRID_NORM &&
-            c->cope_max == CMHA_NORM_MAX_GLOBAL)
-            return cmha__fail(context, CMHA_ERR_STATE, "share: cope_max = global needs the whole batch");
-        if (!trainer->shared) trainer->shared = (cmha__shared *)cmha__take(context, sizeof *trainer->shared);
-        if (!trainer->shared) return cmha__fail(context, CMHA_ERR_MEMORY, "share: no memory");
-        memset(trainer->shared, 0, sizeof *trainer->shared);
-        trainer->shared->ranks = *ranks;
-    } else {
-        cmha__give(context, trainer->shared, sizeof *trainer->shared);
-        trainer->shared = NULL;
-    }
-    trainer->model->tape.shared = trainer->shared;
+    const cmha_ranks *r = ranks ? ranks : &alone;
+    if (r->rank >= r->ranks || (r->ranks > 1 && !r->reduce) || !r->begin != !r->wait)
+        return CMHA__WRONG(context, "share: rank %zu of %zu, or a callback is missing", r->rank, r->ranks);
+    if (r->ranks > 1048576 / batch) /* which the field `batch` of a saved state must hold */
+        return CMHA__WRONG(context, "share: %zu ranks x %zu sequences are too many", r->ranks, batch);
+    if (r->ranks > 1 && c->family == CMHA_FAMILY_COPE && c->cope_score == CMHA_COPE_SCORE_HYBRID_NORM &&
+        c->cope_max == CMHA_NORM_MAX_GLOBAL)
+        return cmha__fail(context, CMHA_ERR_STATE, "share: cope_max = global needs the whole batch");
+    s->ranks = *r, s->parameters = &trainer->model->parameters;
     cmha__share_again(trainer);
     return CMHA_OK;
 }
@@ -12698,18 +12684,16 @@ static void cmha__fill_row(const cmha_trainer *trainer, const cmha_batch *b, siz
 
 /* Sums the gradients over the ranks, or agrees with them that one has failed. */
 static cmha_status cmha__sum_gradients(cmha_trainer *trainer, cmha_status status) {
+    cmha_tape *tape = &trainer->model->tape;
     cmha_parameters *p = &trainer->model->parameters;
-    cmha__shared *s = trainer->shared;
-    if (!s) return status;
-    int begun = s->begins; /* what one begins all do, also one that has failed */
-    if (begun) {
-        cmha_status sums = cmha__begin_sums(trainer->context, s, 0);
-        if (!sums) sums = s->ranks.wait(s->ranks.user, 1);
-        if (!status) status = sums;
-    }
-    status = cmha__sum_over_ranks(trainer->context, s, status, NULL, 0);
-    if (!status && !begun) status = s->ranks.reduce(s->ranks.user, p->grad, p->learning);
-    if (!s->agreed && status) cmha__fail(trainer->context, status, "ranks: the sum of the gradients failed");
+    const cmha_ranks *ranks = &tape->shared.ranks;
+    cmha_status sums = CMHA_OK;
+    int begun = tape->shared.begins; /* what one begins all do, also one that has failed */
+    if (begun) sums = cmha__begin_sums(tape, 0);
+    if (begun && !sums) sums = ranks->wait(ranks->user, 1);
+    status = cmha__sum_over_ranks(tape, status ? status : sums, NULL, 0);
+    if (!status && !begun && ranks->ranks > 1) sums = ranks->reduce(ranks->user, p->grad, p->learning);
+    if (!status && sums) status = cmha__fail(tape->context, sums, "ranks: the sum of the gradients failed");
     return status;
 }
 
@@ -12722,7 +12706,7 @@ static cmha_status cmha__trainer_finish(cmha_trainer *trainer, cmha_status statu
     cmha_adamw_args args = {lr, c->beta1, c->beta2, c->adam_eps, c->weight_decay, 1, next};
     if (!status)
         status = cmha__update(&trainer->model->parameters, args, (cmha_clip_mode)c->clip_mode, c->clip,
-                              trainer->shared, &trainer->grad_norm);
+                              &trainer->model->tape, &trainer->grad_norm);
     if (!status) trainer->lr = lr;
     if (!status || status == CMHA_ERR_NOT_FINITE) trainer->step++;
     cmha__share_again(trainer);
@@ -12732,10 +12716,8 @@ static cmha_status cmha__trainer_finish(cmha_trainer *trainer, cmha_status statu
 CMHA_FIT cmha_status cmha_trainer_step(cmha_trainer *trainer, const cmha_tokens *tokens, double *loss) {
     if (!cmha__trainer_is_open(trainer)) return CMHA_ERR_STATE;
     cmha_status status = cmha__check_stream(trainer, "step", tokens, trainer->config.length + 1);
-    const cmha__shared *s = trainer->shared;
-    if (status && !s) return status;
+    cmha_sharing *s = &trainer->model->tape.shared;
     const cmha_trainer_config *c = &trainer->config;
-    size_t whole = s ? s->whole : c->batch, first = s ? s->first : 0;
     cmha_batch batch = {trainer->ids, trainer->ids + c->batch * c->length, NULL, c->batch, c->length, NULL,
                         NULL, NULL, NULL, NULL};
     double sum = 0;
@@ -12744,13 +12726,13 @@ CMHA_FIT cmha_status cmha_trainer_step(cmha_trainer *trainer, const cmha_tokens 
         uint64_t draw = (uint64_t)trainer->step * c->accumulate + part;
         double mean = 0;
         for (size_t row = 0; row < c->batch; row++) {
-            uint64_t sequence = draw * whole + first + row; /* of all */
+            uint64_t sequence = draw * s->whole + s->first + row; /* of all */
             cmha_rng rng = cmha_rng_make(trainer->seed, 0x6261746368ull + sequence);
             size_t start = (size_t)cmha_rng_below(&rng, tokens->count - c->length);
             cmha__fill_row(trainer, &batch, row, tokens, start, 0x6d61736bull + sequence);
         }
         draw = cmha__mix(trainer->seed ^ cmha__mix(draw + 1));
-        if (s) trainer->shared->last = part + 1 == c->accumulate;
+        s->last = part + 1 == c->accumulate;
         status = cmha_model_gradient(trainer->model, &batch, 1 / (double)c->accumulate, draw, &mean);
         sum += mean / (double)c->accumulate;
     }
@@ -12762,12 +12744,13 @@ CMHA_FIT cmha_status cmha_trainer_fit(cmha_trainer *trainer, const cmha_batch *b
     if (!cmha__trainer_is_open(trainer)) return CMHA_ERR_STATE;
     uint64_t key = cmha__mix(trainer->seed ^ cmha__mix((uint64_t)trainer->step + 1));
     double mean = 0, rows = batch ? (double)batch->batch : 0;
+    cmha_sharing *s = &trainer->model->tape.shared;
     cmha_status status = CMHA_OK;
+    if (s->ranks.ranks > 1 && rows > (double)trainer->config.batch)
+        status = CMHA__WRONG(trainer->context, "fit: a rank takes %zu sequences", trainer->config.batch);
     cmha_parameters_zero_grad(&trainer->model->parameters);
-    if (trainer->shared) {
-        status = cmha__sum_over_ranks(trainer->context, trainer->shared, CMHA_OK, &rows, 1);
-        trainer->shared->whole = (size_t)rows, trainer->shared->last = 1;
-    }
+    status = cmha__sum_over_ranks(&trainer->model->tape, status, &rows, 1);
+    s->whole = (size_t)rows, s->last = 1;
     if (!status) status = cmha_model_gradient(trainer->model, batch, 1, key, &mean);
     if (loss) *loss = mean;
     return cmha__trainer_finish(trainer, status);
@@ -12775,8 +12758,8 @@ CMHA_FIT cmha_status cmha_trainer_fit(cmha_trainer *trainer, const cmha_batch *b
 
 CMHA_FIT cmha_status cmha_trainer_apply(cmha_trainer *trainer, double *grad_norm) {
     if (!cmha__trainer_is_open(trainer)) return CMHA_ERR_STATE;
-    cmha_status status = trainer->shared ? trainer->model->tape.status : CMHA_OK;
-    status = cmha__trainer_finish(trainer, status);
+    const cmha_tape *tape = &trainer->model->tape;
+    cmha_status status = cmha__trainer_finish(trainer, tape->shared.ranks.ranks > 1 ? tape->status : CMHA_OK);
     cmha_parameters_zero_grad(&trainer->model->parameters);
     if (grad_norm) *grad_norm = trainer->grad_norm;
     return status;
@@ -12787,13 +12770,13 @@ CMHA_FIT cmha_status cmha_trainer_evaluate(cmha_trainer *trainer, const cmha_tok
     cmha_status status = cmha__check_stream(trainer, "evaluate", tokens, 2);
     if (!status && !loss) status = CMHA__WRONG(trainer->context, "evaluate: no result");
     const cmha_trainer_config *c = &trainer->config;
-    cmha__shared *s = trainer->shared;
+    const cmha_ranks *ranks = &trainer->model->tape.shared.ranks;
     size_t total = status ? 0 : cmha__min(tokens->count - 1, c->eval_tokens), pass = 0;
     double sums[2] = {0, 0}; /* of losses, of targets */
     for (size_t done = 0, rows, length; done < total && !status; done += rows * length) {
         length = total - done < c->length ? total - done : c->length, rows = (total - done) / length;
         if (rows > c->batch) rows = c->batch;
-        if (s && pass++ % s->ranks.ranks != s->ranks.rank) continue;
+        if (pass++ % ranks->ranks != ranks->rank) continue;
         cmha_batch batch = {trainer->ids, trainer->ids + rows * length, NULL, rows, length, NULL, NULL, NULL,
                             NULL, NULL};
         double mean = 0;
@@ -12805,7 +12788,7 @@ CMHA_FIT cmha_status cmha_trainer_evaluate(cmha_trainer *trainer, const cmha_tok
         sums[0] += mean * (double)targets;
         sums[1] += (double)targets;
     }
-    if (s) status = cmha__sum_over_ranks(trainer->context, s, status, sums, 2);
+    status = cmha__sum_over_ranks(&trainer->model->tape, status, sums, 2);
     cmha__share_again(trainer);
     if (!status) *loss = sums[1] > 0 ? sums[0] / sums[1] : 0;
     return status;
@@ -14394,7 +14377,7 @@ static void cmha__tell_state(cmha__output *o, const void *of) {
     if (s->part) cmha__tell_u64(o, "part", cmha__rest_identity(p, NULL));
     if (s->trainer) {
         cmha_trainer_config whole = s->trainer->config; /* as one rank would have it */
-        if (s->trainer->shared) whole.batch *= s->trainer->shared->ranks.ranks;
+        whole.batch *= s->model->tape.shared.ranks.ranks;
         cmha__tell_table(o, "trainer.", cmha_trainer_table(), &whole);
     }
     if (s->step) cmha__tell_u64(o, "state.step", *s->step);
