@@ -1905,6 +1905,11 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
    forward's bits again. Floating point is IEEE: no reassociation but the lanes that are written out, no
    contraction but where CMHA__FUSED says so.
 
+   Ranks (cmha_trainer_share). What a training pass counts or averages over its batch goes through
+   cmha__over_ranks, what it draws goes by the index in the whole batch (cmha__first_number), and gradients
+   are summed once a step. A rank that fails says so in the next message; so every rank sends equally many, of
+   one size, whatever its data.
+
    Failures. cmha__fail writes the context's line and returns the status; cmha__reject does so on a tape and
    returns NULL; the first failure stays. Lines begin with the operation and end with the numbers. Sizes go
    through cmha__mul and cmha__sum before anything is taken. An object that failed to open is zeroed and may
