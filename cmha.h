@@ -346,9 +346,7 @@ typedef struct cmha_sharing {
     size_t first, whole; /* sequences of the whole batch: before this rank's, and all */
     cmha_status agreed;  /* the failure that all ranks know of: nothing more is sent in this pass */
     int last, begins;    /* the pass is a step's last; its backward begins sums */
-    size_t sections;     /* whose records may still add to gradients: 0 to this - 1, */
-    size_t left;         /* to those of so many parameters */
-    size_t begun;        /* where the gradients that are being summed begin */
+    size_t left, begun;  /* parameters whose gradients wait for it; where the others' gradients begin */
     struct cmha_parameters *parameters;
 } cmha_sharing;
 enum { CMHA_MAX_FREE = 32 };
@@ -4225,17 +4223,16 @@ static void cmha__pass_grad(cmha_tape *tape, cmha_tensor *out, cmha_tensor *in) 
     }
 }
 
-/* Begins to sum the gradients that are whole when only records of the first `sections` sections are left,
-   section by section, so that all ranks begin the same sums: of 65536 numbers or more, but the last. */
-static cmha_status cmha__begin_sums(cmha_tape *tape, size_t sections) {
+/* Begins to sum the gradients that are whole when only records of sections below `section` are left, from
+   the last parameter on: all ranks the same sums, of 65536 numbers or more but the last. */
+static cmha_status cmha__begin_sums(cmha_tape *tape, size_t section) {
     cmha_sharing *s = &tape->shared;
     const cmha_parameters *p = s->parameters;
     cmha_status status = CMHA_OK;
-    while (s->sections > sections && !status) {
-        size_t begin = s->begun, ends = !--s->sections;
-        for (; s->left && p->list[s->left - 1].section >= s->sections; s->left--)
-            if (!p->list[s->left - 1].frozen) begin = p->list[s->left - 1].place;
-        if (s->begun - begin < (ends ? 1 : 65536)) continue;
+    while (s->left && p->list[s->left - 1].section >= section && !status) {
+        const cmha_parameter *one = &p->list[--s->left];
+        size_t begin = s->left ? one->place : 0, least = s->left ? 65536 : 1;
+        if ((one->frozen && s->left) || s->begun - begin < least) continue;
         status = s->ranks.begin(s->ranks.user, p->grad + begin, s->begun - begin);
         s->begun = begin;
     }
@@ -12316,7 +12313,6 @@ CMHA_FIT cmha_status cmha_model_gradient(cmha_model *model, const cmha_batch *ba
         cmha_sharing *s = &tape->shared;
         status = cmha__sum_over_ranks(tape, status, loss, 1);
         s->begins = !status && s->last && s->ranks.begin && !model->config.recompute;
-        s->sections = model->config.n_layers + 2;
         s->left = s->parameters->count, s->begun = s->parameters->learning;
     }
     if (status) return status;
