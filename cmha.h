@@ -12688,14 +12688,16 @@ static cmha_status cmha__sum_gradients(cmha_trainer *trainer, cmha_status status
     cmha_tape *tape = &trainer->model->tape;
     cmha_parameters *p = &trainer->model->parameters;
     const cmha_ranks *ranks = &tape->shared.ranks;
-    cmha_status sums = CMHA_OK;
+    const char *line = "ranks: the sum of the gradients failed";
     int begun = tape->shared.begins; /* what one begins all do, also one that has failed */
-    if (begun) sums = cmha__begin_sums(tape, 0);
-    if (begun && !sums) sums = ranks->wait(ranks->user, 1);
-    status = cmha__sum_over_ranks(tape, status ? status : sums, NULL, 0);
-    if (!status && !begun && ranks->ranks > 1) sums = ranks->reduce(ranks->user, p->grad, p->learning);
-    if (!status && sums) status = cmha__fail(tape->context, sums, "ranks: the sum of the gradients failed");
-    return status;
+    if (begun) {
+        cmha_status sums = cmha__begin_sums(tape, 0), waited = ranks->wait(ranks->user, 1);
+        if (!status && (sums || waited)) status = cmha__fail(tape->context, sums ? sums : waited, "%s", line);
+    }
+    status = cmha__sum_over_ranks(tape, status, NULL, 0);
+    if (status || begun || ranks->ranks < 2) return status;
+    status = ranks->reduce(ranks->user, p->grad, p->learning);
+    return status ? cmha__fail(tape->context, status, "%s", line) : CMHA_OK;
 }
 
 /* The second half of a step, at the rate of the next. A step that fails by its numbers counts too. */
