@@ -1,0 +1,2 @@
+/* Ranks that train one model, in float: see ranks.h. */
+#include "ranks.h"
