@@ -2,6 +2,7 @@
 # make test       run the tests                                make bench      measure this machine, into build/bench.json and .svg
 # make corpus     an English text, build/kjv.txt               make install    header, for pkg-config, CMake: PREFIX=/usr/local DESTDIR=
 # make extensions  examples/extensions, one after another      make fuzz       hostile files, FUZZ_SECONDS=60 each parser
+# make mpi        build/train_mpi, which trains on several machines; MPICC=mpicc.mpich: with that MPI
 # make signal-data  labelled radio signals, build/signal.safetensors, with liquid-dsp
 # make platform-aarch64, -s390x, -i386, -musl, -windows, -wasm, -cortex-m    cross-compile, run tests there (tests/README.md)
 # make bits AGAINST=OLD.h    do all kinds of models compute the same bits with the header OLD.h? (float, double)
@@ -31,7 +32,8 @@ UNITS = $(filter-out $(LEFT_OUT),$(patsubst tests/%.c,$(B)/%,$(wildcard tests/te
 GRADS = $(filter-out $(LEFT_OUT),$(patsubst tests/%.c,$(B)/%,$(wildcard tests/grad_*.c)))
 CONFORMANCE = $(if $(wildcard tests/conformance.c),$(B)/conformance $(B)/conformance-f64)
 PORTABLE = $(B)/portable_files $(B)/portable_files-f64
-COMPILE = $(CC) $(CFLAGS) $(OPENMP) $(WARN) $(BLAS_CFLAGS) -I. $(CPPFLAGS)
+FLAGS = $(CFLAGS) $(OPENMP) $(WARN) $(BLAS_CFLAGS) -I. $(CPPFLAGS)
+COMPILE = $(CC) $(FLAGS)
 LINK = $(LDFLAGS) $(BLAS_LIBS) -lm
 
 # build/config.mk holds CFLAGS, OPENMP, BLAS_.. and TEXT_.. as this machine and compiler allow. It is worked out at every
@@ -173,6 +175,21 @@ $(B)/signal_data: examples/signal_data.c $(B)/cmha.o $(wildcard examples/tools/*
 	    { echo 'signal_data needs liquid-dsp: apt-get install libliquid-dev (Debian, Ubuntu)' >&2; exit 1; }
 	$(COMPILE) -DCMHA_LINKED -o $@ $< $(B)/cmha.o -lliquid $(LINK)
 
+# train_tiny for several processes. What the compiler of an MPI calls is kept beside it: with another MPI it is built anew.
+MPICC = mpicc
+MPI_COMPILE = OMPI_CC='$(CC)' MPICH_CC='$(CC)' $(MPICC)
+
+mpi: $(B)/train_mpi
+
+$(B)/train_mpi: examples/train_tiny.c $(B)/cmha.o $(B)/mpi.txt $(wildcard examples/*.h examples/tools/*.h)
+	$(MPI_COMPILE) $(FLAGS) $(TEXT_CFLAGS) -DWITH_MPI -DCMHA_LINKED -o $@ $< $(B)/cmha.o $(TEXT_LIBS) $(LINK)
+
+$(B)/mpi.txt: FORCE
+	@mkdir -p $(B); printf '#include <mpi.h>\nint main(void) { return MPI_Init(0, 0); }\n' > $@.probe.c; \
+	    $(MPI_COMPILE) $@.probe.c -o $@.probe >/dev/null 2>&1; status=$$?; rm -f $@.probe*; [ $$status -eq 0 ] || \
+	    { rm -f $@; echo 'train_mpi needs MPI: apt-get install openmpi-bin libopenmpi-dev (Debian, Ubuntu), or mpich libmpich-dev and MPICC=mpicc.mpich' >&2; exit 1; }
+	@{ echo '$(MPICC)'; $(MPI_COMPILE) -show; } > $@.new; if cmp -s $@.new $@; then rm $@.new; else mv $@.new $@; fi
+
 signal-data: $(B)/signal_data
 	$(B)/signal_data $(or $(ARGS),--out $(B)/signal.safetensors)
 
@@ -239,6 +256,6 @@ clean:
 	rm -rf $(B)
 
 FORCE:
-.PHONY: all $(PLATFORMS) platforms compilers bits symbols train signal-data extensions bench test fuzz tsan corpus install clean FORCE
+.PHONY: all $(PLATFORMS) platforms compilers bits symbols train mpi signal-data extensions bench test fuzz tsan corpus install clean FORCE
 .PHONY: sanitize memcheck tidy cppcheck analyze analysis coverage mutants
 .DELETE_ON_ERROR:

@@ -1,18 +1,22 @@
 /* Trains a ComplexFormer on a text, byte by byte, and prints a sample; --help lists everything.
        cc -O3 -march=native -fopenmp -I. examples/train_tiny.c -o train_tiny -lopenblas -lm
-       ./train_tiny [OPTION...] [FILE] */
+       ./train_tiny [OPTION...] [FILE]
+   By mpicc with -DWITH_MPI it is train_mpi (make mpi): several processes, one model. */
 #define CMHA_IMPLEMENTATION
 #include "cmha.h"
 
+#ifdef WITH_MPI
+#define PROGRAM "train_mpi"
+#else
 #define PROGRAM "train_tiny"
-#include "tools/options.h"
-#include "tools/codec.h"
+#endif
+#include "tools/ranks.h" /* options.h and codec.h with it */
 
 #include <math.h>
 #include <signal.h>
 
 enum { MODEL, ATTENTION, PRESET, STEPS, LR, SEQ, BATCH, TOKENIZER, WIDTH, SEED, THREADS, FROM, LORA, OUT,
-       CSV, RESUME, QUIET, HELP, FREEZE, RATE, TRAIN, SET, N_OPTIONS };
+       CSV, RESUME, OVERLAP, QUIET, HELP, FREEZE, RATE, TRAIN, SET, N_OPTIONS };
 static setting option[N_OPTIONS] = {
     {"--model", NULL, "one of the kinds below"},
     {"--attention", NULL, "the same"},
@@ -20,7 +24,7 @@ static setting option[N_OPTIONS] = {
     {"--steps", NULL, "optimiser steps"},
     {"--lr", NULL, "peak learning rate"},
     {"--seq", NULL, "tokens per sequence (the field `length`)"},
-    {"--batch", NULL, "sequences per forward pass"},
+    {"--batch", NULL, "sequences per forward pass; of train_mpi those of each rank"},
     {"--tokenizer", NULL, "a tokenizer for FILE, kept beside OUT; else the tokens are bytes"},
     {"--width", "1", "bytes of a token in FILE, else 1; 2 or 4: numbers, little endian, in the vocabulary"},
     {"--seed", "1", "of the weights, the batches and the sample; else 1"},
@@ -34,6 +38,7 @@ static setting option[N_OPTIONS] = {
     {"--csv", "loss.csv", "a row for every step, else loss.csv"},
     {"--resume", NULL,
      "continue exactly where OUT.last stopped, on the same FILE; --resume=PATH: from another state"},
+    {"--overlap", "0", "1: ranks sum gradients while the backward goes on (train_mpi)"},
     {"--quiet", NULL, "no progress, only the sample"},
     {"--help", NULL, "this page, with the values in effect"},
     {"--freeze", NULL, "PATTERN: parameters that stay as they are, as in 'blocks.0.*'; may be repeated"},
@@ -93,7 +98,7 @@ static void add_adapters(const char *at) {
 }
 
 static int help(void) {
-    puts("train_tiny [OPTION...] [FILE]: trains a ComplexFormer on the text of FILE, else on the project's\n"
+    puts(PROGRAM " [OPTION...] [FILE]: trains a ComplexFormer on the text of FILE, else on the project's\n"
          "header, and prints a sample; on a terminal control characters and non-UTF-8 show as \\xNN\n");
     print_options(option, N_OPTIONS, 12, 0);
     puts("\nKinds of attention, and the fields they set (causal=0: for encoders only)");
@@ -114,12 +119,22 @@ static int help(void) {
     return end_program(0);
 }
 
+/* Without --batch a state's batch, that of all ranks, is divided among these. */
+static void divide(size_t batch) {
+    char line[160];
+    snprintf(line, sizeof line, "the state's batch of %zu does not divide among %zu ranks; --batch says what "
+             "each one takes", batch, ranks.ranks);
+    if (batch % ranks.ranks) complain(2, line, "");
+    tc.batch = batch / ranks.ranks;
+}
+
 /* Opens the tokenizer of the command line or of the checkpoint; else tokens are bytes or `numbers`. */
 static void speak(int numbers) {
     const char *given = option[TOKENIZER].value, *state = origin();
     if (state && given && !*mc.tokenizer) complain(1, "--tokenizer: none belongs to the model of ", state);
-    must(codec_open(&words, given, state ? state : last, mc.tokenizer, *mc.tokenizer ? mc.vocabulary : 0,
-                    failure));
+    must(ranks.rank || codec_open(&words, given, state ? state : last, mc.tokenizer,
+                                  *mc.tokenizer ? mc.vocabulary : 0, failure));
+    ranks_speak(&words);
     if (words.kind == CODEC_TOKENIZER && !state) mc.vocabulary = words.size;
     if (words.kind == CODEC_TOKENIZER) memcpy(mc.tokenizer, words.identity, sizeof mc.tokenizer);
     else if (numbers) codec_plain(&words, SIZE_MAX);
@@ -130,9 +145,10 @@ static void open_text(cmha_tokens *text, const char *file, int width) {
     char path[4096];
     if (words.kind == CODEC_TOKENIZER && width == 1) {
         if (!codec_beside(option[OUT].value, ".ids", path, sizeof path)) complain(2, "too long: ", path);
-        if (!codec_encode_file(&words, file, path, &width, &stop, failure))
-            complain(stop ? 128 + stop : 1, failure, "");
-        file = path;
+        for (size_t turn = 0; turn < ranks.ranks; turn++)
+            if (ranks_lack(turn, path) && !codec_encode_file(&words, file, path, &stop, failure))
+                complain(stop ? 128 + stop : 1, failure, "");
+        file = path, width = codec_id_width(&words);
     }
     check(cmha_tokens_open(text, &ctx, file, width));
 }
@@ -141,6 +157,7 @@ static void open_text(cmha_tokens *text, const char *file, int width) {
    model's. */
 static void keep(cmha_trainer *trainer) {
     static int kept;
+    if (ranks.rank) return;
     if (!kept++) must(codec_save(&words, option[OUT].value, failure));
     check(cmha_trainer_save(trainer, last));
 }
@@ -148,15 +165,18 @@ static void keep(cmha_trainer *trainer) {
 /* Opens the context and settles the configuration; returns FILE or NULL. */
 static const char *configure(int argc, char **argv) {
     const uint32_t flags = 1u << RESUME | 1u << QUIET | 1u << HELP;
+    size_t batch = 0;
     int n_set = 0, o;
     const char *file = read_options(option, N_OPTIONS, flags, argc, argv, &n_set);
+    ranks_same_options(option, N_OPTIONS, 1u << THREADS | 1u << OUT | 1u << CSV | 1u << QUIET);
     open_context(&option[SEED], &option[THREADS], option[HELP].value != NULL);
     if (cmha_preset(NULL, option[PRESET].value, &mc, &tc))
         complain(2, "see --help; there is no preset ", option[PRESET].value);
     snprintf(last, sizeof last, "%s.last", option[OUT].value);
     if (option[RESUME].value && (option[FROM].value || option[LORA].value || n_tuned))
         complain(2, "--from, --lora, --freeze, --rate, --train: with --resume those of the state hold", "");
-    if (origin()) recall(origin());
+    if (origin()) ranks_bring(origin()), recall(origin());
+    if (option[RESUME].value) batch = tc.batch, tc.batch = 0;
     for (o = MODEL; o <= ATTENTION; o++)
         if (option[o].value && cmha_kind(&ctx, option[o].value, &mc))
             complain(2, cmha_error(&ctx), "; see --help");
@@ -164,6 +184,7 @@ static const char *configure(int argc, char **argv) {
         if (option[o].value) set(o == SEQ ? "length" : option[o].name + 2, option[o].value);
     if (option[LORA].value) add_adapters(option[LORA].value);
     for (int i = 1; i <= n_set; i++) set(argv[i], cut_value(argv[i]));
+    if (!tc.batch) divide(batch);
     if (!mc.causal) complain(2, "an encoder (causal=0) continues no text; build/classify trains those", "");
     speak(whole(WIDTH, 1, 4) > 1);
     if (whole(WIDTH, 1, 4) == 1 && words.kind == CODEC_BYTES && mc.vocabulary > 256)
@@ -185,16 +206,32 @@ static void tell_bits(char text[24], const char *format, double loss, double byt
     if (bytes > 0) snprintf(text, 24, format, loss / log(2.0) / bytes);
 }
 
+/* Prints what the model says. It looks back as far as training did: further is further than the model has
+   seen. */
+static void sample(cmha_model *model, const cmha_tokens *text) {
+    cmha_cache cache;
+    codec_text shown = {0};
+    size_t n = model->position_weight && tc.length < 600 ? tc.length : 600;
+    check(cmha_cache_init(&cache, model, 1, tc.length, !model->position_weight, NULL));
+    int newline = words.kind == CODEC_BYTES && mc.vocabulary > '\n';
+    int32_t begin = newline ? '\n' : cmha_tokens_at(text, 0);
+    if (!newline) show(&shown, &begin, 1);
+    cmha_status status = cmha_generate(&cache, &begin, 1, n - 1, NULL, ctx.config.seed, show, &shown);
+    if (status != CMHA_STOPPED) check(status);
+    codec_show_end(&words, &shown), putchar('\n');
+    cmha_cache_close(&cache);
+}
+
 int main(int argc, char **argv) {
-    cmha_model model; cmha_trainer trainer; cmha_cache cache;
+    cmha_model model; cmha_trainer trainer;
     cmha_tokens text, train, held_out;
-    codec_text sample = {0};
     char path[4096], blas[64], seen[32], bits[24], seen_bits[24];
-    int bad = 0, better = 0, terminal = isatty(1);
-    start_program(argv);
+    int bad = 0, better = 0;
+    start_program(argv), ranks_start(on_signal);
     const char *file = configure(argc, argv), *slash = strrchr(argv[0], '/'), *resume = option[RESUME].value;
     const char *out = option[OUT].value;
-    int quiet = option[QUIET].value != NULL;
+    int terminal = isatty(1) && ranks.ranks == 1; /* mpirun pretends to be one */
+    int quiet = option[QUIET].value != NULL, overlap = (int)whole(OVERLAP, 0, 1);
     if (option[HELP].value) return help();
 
     /* Without a FILE, a text that is always there: cmha.h, in this folder or above the program's. */
@@ -207,13 +244,15 @@ int main(int argc, char **argv) {
     if (option[FROM].value) check(cmha_model_read(&model, option[FROM].value, 2, NULL));
     check(cmha_trainer_init(&trainer, &model, &tc));
     if (resume) check(cmha_trainer_read(&trainer, origin()));
+    ranks_bring(NULL), ranks_share(&trainer, overlap);
     cmha_trainer_split(&trainer, &text, &train, &held_out);
     if (held_out.count < 2) held_out = train;
     size_t scored = held_out.count - 1 < tc.eval_tokens ? held_out.count - 1 : tc.eval_tokens;
     double held_bytes = codec_bytes(&words, &held_out, 1, 1 + scored) / (double)scored;
     if (train.count <= tc.length) complain(1, "not even one sequence to learn from (see --seq) in ", file);
-    if (stop) complain(128 + stop, "stopped before the first step", "");
-    FILE *csv = fopen(option[CSV].value, resume ? "a" : "w");
+    ranks_same_start(&trainer, &text);
+    if (ranks_stop(&stop)) complain(128 + stop, "stopped before the first step", "");
+    FILE *csv = fopen(ranks.rank ? "/dev/null" : option[CSV].value, resume ? "a" : "w");
     if (!csv) complain(1, "cannot write ", option[CSV].value);
     if (!resume || (!fseek(csv, 0, SEEK_END) && !ftell(csv)))
         fputs("step,loss,val_loss,lr,grad_norm,tokens_per_s,bits_per_byte,val_bits_per_byte\n", csv);
@@ -223,33 +262,37 @@ int main(int argc, char **argv) {
         printf("%s, %zu %s; %zu parameters, %zu of them learn; %s, %d threads\n", file, text.count,
                words.kind == CODEC_BYTES ? "bytes" : "tokens", model.parameters.size,
                model.parameters.learning, blas, ctx.threads);
+    if (!quiet && ranks.ranks > 1)
+        printf("%zu ranks, each with %zu of a batch's %zu sequences\n", ranks.ranks, tc.batch,
+               ranks.ranks * tc.batch);
 
     double loss, val, start = seconds();
-    for (size_t first = trainer.step; trainer.step < tc.steps && !stop;) {
+    for (size_t first = trainer.step; !ranks_stop(&stop) && trainer.step < tc.steps;) {
         double before = seconds();
         cmha_status status = cmha_trainer_step(&trainer, &train, &loss);
         bad = status == CMHA_ERR_NOT_FINITE ? bad + 1 : 0;
         if (bad && bad < 10) { complain(0, "step skipped: ", cmha_error(&ctx)); continue; }
-        check(status);
-        double speed = (double)tc.batch * (double)tc.length * (double)tc.accumulate / (seconds() - before);
+        ranks_check(status);
+        double tokens = (double)(ranks.ranks * tc.batch) * (double)tc.length * (double)tc.accumulate;
+        double speed = tokens / (seconds() - before);
         int measure = trainer.step % tc.eval_every == 0 || trainer.step == tc.steps;
-        double bytes = codec_batch_bytes(&words, trainer.ids, tc.batch, tc.length);
+        double bytes = ranks_mean(codec_batch_bytes(&words, trainer.ids, tc.batch, tc.length));
         *seen = *seen_bits = 0;
         tell_bits(bits, "%.5f", loss, bytes);
         if (measure) {
-            check(cmha_trainer_evaluate(&trainer, &held_out, &val));
+            ranks_check(cmha_trainer_evaluate(&trainer, &held_out, &val)), ranks_same_weights(&trainer);
             snprintf(seen, sizeof seen, "%.5f", val), tell_bits(seen_bits, "%.5f", val, held_bytes);
         }
         fprintf(csv, "%zu,%.6f,%s,%.4e,%.4f,%.0f,%s,%s\n", trainer.step, loss, seen, trainer.lr,
                 trainer.grad_norm, speed, bits, seen_bits);
         /* in whole rows, should the run be killed */
         if (fflush(csv)) complain(1, "cannot write ", option[CSV].value);
-        if (measure) {
-            if (val < trainer.best)
-                trainer.best = val, better = 1, check(mc.lora_rank ? cmha_model_save_part(&model, out)
-                                                                   : cmha_trainer_save(&trainer, out));
-            keep(&trainer);
+        if (measure && val < trainer.best) {
+            trainer.best = val, better = 1;
+            if (!ranks.rank)
+                check(mc.lora_rank ? cmha_model_save_part(&model, out) : cmha_trainer_save(&trainer, out));
         }
+        if (measure) keep(&trainer);
         if (quiet || !(terminal || measure || trainer.step % 20 == 0)) continue;
         double each = (seconds() - start) / (double)(trainer.step - first);
         int eta = (int)(each * (double)(tc.steps - trainer.step));
@@ -262,21 +305,14 @@ int main(int argc, char **argv) {
         line_open = terminal && !measure;
     }
     if (fclose(csv)) complain(1, "cannot write ", option[CSV].value);
-    if (stop)
+    if (!quiet && ranks.ranks > 1)
+        printf("%.1f %% of this time went into sums over ranks\n", 100 * ranks_spent() / (seconds() - start));
+    if (ranks_stop(&stop))
         keep(&trainer), complain(128 + stop, "stopped; --resume continues", "");
 
-    /* A sample of this run's best checkpoint. It looks back as far as training did: further is
-       further than the model has seen. */
-    if (better) check(cmha_model_read(&model, out, 2, NULL));
-    size_t n = model.position_weight && tc.length < 600 ? tc.length : 600;
-    check(cmha_cache_init(&cache, &model, 1, tc.length, !model.position_weight, NULL));
-    int newline = words.kind == CODEC_BYTES && mc.vocabulary > '\n';
-    int32_t begin = newline ? '\n' : cmha_tokens_at(&text, 0);
-    if (!newline) show(&sample, &begin, 1);
-    cmha_status status = cmha_generate(&cache, &begin, 1, n - 1, NULL, ctx.config.seed, show, &sample);
-    if (status != CMHA_STOPPED) check(status);
-    codec_show_end(&words, &sample), putchar('\n'), codec_close(&words);
-    cmha_cache_close(&cache);
+    if (better && !ranks.rank) check(cmha_model_read(&model, out, 2, NULL)); /* this run's best */
+    if (!ranks.rank) sample(&model, &text);
+    codec_close(&words);
     cmha_trainer_close(&trainer), cmha_model_close(&model);
     cmha_tokens_close(&text), cmha_context_close(&ctx);
     return end_program(stop ? 128 + stop : 0);

@@ -839,4 +839,9 @@ for e in examples/extensions/*.c; do
 done
 printf '%-44s %s\n' "programs" "done"
 
+# ------------------------------------------------------------------------------------------------------- several processes
+if [ ! -x "$B/train_mpi" ]; then printf '%-44s %s\n' "train_mpi" "left out, as make mpi has not built it"
+else part "train_mpi" tests/mpi.sh "$B"
+fi
+
 total

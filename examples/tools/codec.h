@@ -120,6 +120,18 @@ static inline int codec_read(codec *c, const void *bytes, size_t n, const char *
 #endif
 }
 
+/* Writes what codec_read reads: *text [*n], of malloc; NULL where there is no tokenizer. */
+static inline int codec_written(const codec *c, char **text, size_t *n, char *error) {
+    *text = NULL, *n = 0;
+#ifdef WITH_TOKENIZER
+    tokenizer_bytes all;
+    memset(&all, 0, sizeof all);
+    if (c->kind == CODEC_TOKENIZER && !tokenizer_write(&c->t, &all, error)) return free(all.at), 0;
+    *text = all.at, *n = all.n;
+#endif
+    return (void)c, (void)error, 1;
+}
+
 /* Opens what a model speaks. given: the file of --tokenizer, or NULL; checkpoint: beside which a tokenizer
    may lie, or NULL; identity: the model's configuration field `tokenizer`, empty for a new model; vocabulary:
    the model's, 0 for a new one. Without a tokenizer the tokens of 256 are bytes, others numbers. */
@@ -265,9 +277,12 @@ static inline int codec_stream(const codec *c, FILE *text, FILE *file, int width
 }
 #endif
 
-/* Encodes a text of any length into a file of ids, *width bytes each: 2, or 4 where there are too many. The
-   file is written beside and renamed; a signal that sets *stop ends that. */
-static inline int codec_encode_file(const codec *c, const char *from, const char *to, int *width,
+/* Bytes of an id in such a file: 2, or 4 where there are too many */
+static inline int codec_id_width(const codec *c) { return c->size <= 65536 ? 2 : 4; }
+
+/* Encodes a text of any length into a file of ids. It is written beside and renamed; a signal that sets *stop
+   ends that. */
+static inline int codec_encode_file(const codec *c, const char *from, const char *to,
                                     const volatile sig_atomic_t *stop, char *error) {
 #ifdef WITH_TOKENIZER
     int mode, done = 0;
@@ -276,10 +291,9 @@ static inline int codec_encode_file(const codec *c, const char *from, const char
     char *name = (char *)malloc(size + 1);
     FILE *text = fopen(from, "rb"), *file = NULL;
     int same = text_same_file(from, to);
-    *width = c->size <= 65536 ? 2 : 4;
     if (text && target && name && !same) file = text_own_file(target, name, size, mode);
     if (file) {
-        done = codec_stream(c, text, file, *width, stop, why);
+        done = codec_stream(c, text, file, codec_id_width(c), stop, why);
         if (fclose(file) && done) done = text_fail(why, "cannot be written");
         if (done && !text_replace(name, target)) done = text_fail(why, "cannot be written");
         if (!done) (void)remove(name);
@@ -292,7 +306,7 @@ static inline int codec_encode_file(const codec *c, const char *from, const char
     free(name), free(target);
     return done;
 #else
-    (void)c, (void)from, (void)to, (void)width, (void)stop;
+    (void)c, (void)from, (void)to, (void)stop;
     return codec_missing(error);
 #endif
 }

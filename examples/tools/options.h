@@ -18,12 +18,17 @@ static char failure[TEXT_ERROR]; /* what text_.. functions say of a failure */
 static struct { char *pattern, option; } tuned[64]; /* f, r and t: --freeze, --rate (with =X) and --train */
 static int n_tuned;
 
+/* Of processes that work together (ranks.h): agrees with them on the status, if it is an end; is this the one
+   to print the line? NULL: there are no others. */
+static int (*speaks)(int *status, char line[TEXT_ERROR]);
+
 /* Prints one line on stderr; then ends the program unless status is 0. 1: something failed, 2: it was called
    the wrong way. */
 static inline void complain(int status, const char *what, const char *which) {
     char line[TEXT_ERROR];
     text_fail(line, "%s%s", what, which);
-    fprintf(stderr, "%s" PROGRAM ": %s\n", line_open ? "\n" : "", line);
+    if (!speaks || speaks(&status, line))
+        fprintf(stderr, "%s" PROGRAM ": %s\n", line_open ? "\n" : "", line);
     line_open = 0;
     if (status) exit(status);
 }
