@@ -477,6 +477,17 @@ static cmha_status act_gradient(fixture *f) {
 static cmha_status act_generate(fixture *f) {
     return cmha_generate(&f->cache, good_ids, 2, 2, NULL, 1, NULL, NULL);
 }
+static cmha_status some_sum(void *user, cmha_real *values, size_t n) {
+    return user && values && n ? CMHA_OK : CMHA_ERR_IO;
+}
+static const cmha_ranks two_ranks = {0, 2, some_sum, NULL, NULL, NULL},
+                        half_begun = {0, 2, some_sum, some_sum, NULL, NULL};
+static cmha_status share_with(fixture *f, size_t rank, size_t ranks,
+                              cmha_status (*sum)(void *, cmha_real *, size_t)) {
+    cmha_ranks r = two_ranks;
+    r.rank = rank, r.ranks = ranks, r.reduce = sum;
+    return cmha_trainer_share(&f->trainer, &r);
+}
 static cmha_status act_fit(fixture *f) { return cmha_trainer_fit(&f->trainer, &f->batch, &f->loss); }
 
 static cmha_status overrun(fixture *f, size_t n) {
@@ -1223,6 +1234,13 @@ static const char *ugly_name(void) {
     ROW(context_first, CMHA_ERR_STATE, NULL, context_first(f))                                               \
     ROW(apply_none, CMHA_ERR_STATE, NULL, cmha_trainer_apply(NULL, NULL))                                    \
     ROW(apply_closed, CMHA_ERR_STATE, NULL, cmha_trainer_apply(&f->spare_trainer, &f->loss))                 \
+    ROW(share_none, CMHA_ERR_STATE, NULL, cmha_trainer_share(NULL, NULL))                                    \
+    ROW(share_closed, CMHA_ERR_STATE, NULL, cmha_trainer_share(&f->spare_trainer, &two_ranks))               \
+    ROW(share_third_of_two, CMHA_ERR_ARGUMENT, "share", share_with(f, 2, 2, some_sum))                       \
+    ROW(share_none_of_none, CMHA_ERR_ARGUMENT, "share", share_with(f, 0, 0, some_sum))                       \
+    ROW(share_2_62_ranks, CMHA_ERR_ARGUMENT, "share", share_with(f, 0, TOP, some_sum))                       \
+    ROW(share_no_reduce, CMHA_ERR_ARGUMENT, "share", share_with(f, 0, 2, NULL))                              \
+    ROW(share_half_a_begin, CMHA_ERR_ARGUMENT, "share", cmha_trainer_share(&f->trainer, &half_begun))        \
     ROW(states_no_model, CMHA_ERR_ARGUMENT, "model", OP(cmha_model_states(NULL, TAPE, &f->batch, NULL)))     \
     ROW(states_closed, CMHA_ERR_STATE, "model", OP(cmha_model_states(&f->spare, TAPE, &f->batch, NULL)))  \
     ROW(vectors_no_model, CMHA_ERR_STATE, NULL, cmha_model_vectors(NULL, &f->batch, f->logits))              \
