@@ -153,12 +153,15 @@ static void open_text(cmha_tokens *text, const char *file, int width) {
     check(cmha_tokens_open(text, &ctx, file, width));
 }
 
-/* Saves the state of the run. The tokenizer goes beside OUT no sooner: what is there may be another
-   model's. */
-static void keep(cmha_trainer *trainer) {
+/* Saves the state of the run, also as OUT if it is the best. The tokenizer goes beside OUT no sooner: what is
+   there may be another model's. */
+static void keep(cmha_trainer *trainer, int best) {
     static int kept;
+    const char *out = option[OUT].value;
     if (ranks.rank) return;
-    if (!kept++) must(codec_save(&words, option[OUT].value, failure));
+    if (best)
+        check(mc.lora_rank ? cmha_model_save_part(trainer->model, out) : cmha_trainer_save(trainer, out));
+    if (!kept++) must(codec_save(&words, out, failure));
     check(cmha_trainer_save(trainer, last));
 }
 
@@ -206,8 +209,7 @@ static void tell_bits(char text[24], const char *format, double loss, double byt
     if (bytes > 0) snprintf(text, 24, format, loss / log(2.0) / bytes);
 }
 
-/* Prints what the model says. It looks back as far as training did: further is further than the model has
-   seen. */
+/* Prints what the model says, looking back as far as training did: further away it has not seen anything. */
 static void sample(cmha_model *model, const cmha_tokens *text) {
     cmha_cache cache;
     codec_text shown = {0};
@@ -229,7 +231,6 @@ int main(int argc, char **argv) {
     int bad = 0, better = 0;
     start_program(argv), ranks_start(on_signal);
     const char *file = configure(argc, argv), *slash = strrchr(argv[0], '/'), *resume = option[RESUME].value;
-    const char *out = option[OUT].value;
     int terminal = isatty(1) && ranks.ranks == 1; /* mpirun pretends to be one */
     int quiet = option[QUIET].value != NULL, overlap = (int)whole(OVERLAP, 0, 1);
     if (option[HELP].value) return help();
@@ -285,14 +286,10 @@ int main(int argc, char **argv) {
         }
         fprintf(csv, "%zu,%.6f,%s,%.4e,%.4f,%.0f,%s,%s\n", trainer.step, loss, seen, trainer.lr,
                 trainer.grad_norm, speed, bits, seen_bits);
-        /* in whole rows, should the run be killed */
-        if (fflush(csv)) complain(1, "cannot write ", option[CSV].value);
-        if (measure && val < trainer.best) {
-            trainer.best = val, better = 1;
-            if (!ranks.rank)
-                check(mc.lora_rank ? cmha_model_save_part(&model, out) : cmha_trainer_save(&trainer, out));
-        }
-        if (measure) keep(&trainer);
+        if (fflush(csv)) complain(1, "cannot write ", option[CSV].value); /* whole rows, if it is killed */
+        int best = measure && val < trainer.best;
+        if (best) trainer.best = val, better = 1;
+        if (measure) keep(&trainer, best);
         if (quiet || !(terminal || measure || trainer.step % 20 == 0)) continue;
         double each = (seconds() - start) / (double)(trainer.step - first);
         int eta = (int)(each * (double)(tc.steps - trainer.step));
@@ -307,10 +304,9 @@ int main(int argc, char **argv) {
     if (fclose(csv)) complain(1, "cannot write ", option[CSV].value);
     if (!quiet && ranks.ranks > 1)
         printf("%.1f %% of this time went into sums over ranks\n", 100 * ranks_spent() / (seconds() - start));
-    if (ranks_stop(&stop))
-        keep(&trainer), complain(128 + stop, "stopped; --resume continues", "");
+    if (ranks_stop(&stop)) keep(&trainer, 0), complain(128 + stop, "stopped; --resume continues", "");
 
-    if (better && !ranks.rank) check(cmha_model_read(&model, out, 2, NULL)); /* this run's best */
+    if (better && !ranks.rank) check(cmha_model_read(&model, option[OUT].value, 2, NULL));
     if (!ranks.rank) sample(&model, &text);
     codec_close(&words);
     cmha_trainer_close(&trainer), cmha_model_close(&model);
