@@ -10,7 +10,7 @@ W=$B/kill
 rm -rf "$W" && mkdir -p "$W" || exit 2
 passed=0 failed=0
 is() { label=$1; shift; if "$@"; then passed=$((passed + 1)); else failed=$((failed + 1)); echo "FAIL $label"; [ -s "$W/out" ] && head -n 5 "$W/out"; fi; }
-random() { seed=$(((seed * 1103515245 + 12345) % 2147483648)); echo $((seed / 65536 % $1)); } # below $1
+draw() { seed=$(((seed * 1103515245 + 12345) % 2147483648)) drawn=$((seed / 65536 % $1)); } # below $1
 # trains NAME OPTION...: the program on the licence, in the background; its process is $run
 trains() {
     name=$1; shift
@@ -28,7 +28,8 @@ is "train_tiny trains" wait $run
 killed=0 runs=0
 while [ $killed -lt "$kills" ] && [ $runs -lt $((4 * kills)) ] && [ $failed -eq 0 ]; do
     if [ -e "$W/killed.last" ]; then trains killed --resume; else trains killed --steps $steps; fi
-    sleep "0.$(printf %03d $((20 + $(random 230))))"
+    draw 230
+    sleep "0.$(printf %03d $((20 + drawn)))"
     kill -KILL $run 2>/dev/null
     wait $run 2>/dev/null; status=$?
     runs=$((runs + 1))
