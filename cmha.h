@@ -1404,8 +1404,7 @@ CMHA_FIT void cmha_parameters_zero_grad(cmha_parameters *p);
 
 /* Names a member of cmha_parameter: frozen, 1 or 0; lr_scale or decay, 0 .. 1e6. */
 typedef enum cmha_tuning { CMHA_TUNE_FROZEN, CMHA_TUNE_RATE, CMHA_TUNE_DECAY } cmha_tuning;
-/* Sets a member of all parameters whose name matches; * stands for any characters, commas part patterns:
-   "*.delta,*.b".
+/* Sets a member of all parameters whose name matches a pattern of "*.delta,*.b": * stands for any characters.
    Between passes: gradients become zeros where it changes what is frozen; moments stay, zeros where thawed.
    *matched (or NULL) counts; 0: NOT_FOUND. */
 CMHA_DEF cmha_status cmha_parameters_tune(cmha_parameters *p, const char *pattern, cmha_tuning what,
@@ -7876,6 +7875,11 @@ static void cmha__complex_rows(cmha_rows from, size_t n, size_t d, cmha_real *to
     }
 }
 
+static void cmha__zero_rows(cmha_rows to, size_t n, size_t d) {
+    for (; n > 0; n--, to.data += to.ld)
+        memset(to.data, 0, d * sizeof *to.data), memset(to.data + to.imag, 0, d * sizeof *to.data);
+}
+
 /* Adds rows [n, width] to n rows of d numbers or, width 2d, of [Re | Im]. */
 static void cmha__add_rows(const cmha_real *rows, size_t n, size_t d, size_t width, cmha_rows to) {
     for (; to.data && n > 0; n--, rows += width, to.data += to.ld) {
@@ -8140,8 +8144,7 @@ static const char *cmha__score_wrong(const cmha_score *row) {
     return NULL;
 }
 
-/* Writes the features of n keys into transposed tiles from column `at` on: keys, or by way of its first one
-   BF16 words. rows [64, width] is scratch. */
+/* Writes n keys' features to transposed tiles from column `at` on: keys or, by way of its first, words. */
 static void cmha__write_keys(const cmha_score_call *c, cmha_rows k, size_t n, size_t at, cmha_real *keys,
                              uint32_t *words, cmha_real *rows) {
     size_t count, d = cmha__key_width(c->args);
@@ -8185,24 +8188,23 @@ typedef struct cmha__peak {
     cmha_real size;  /* |O|, at first of the row, then of the divisor */
 } cmha__peak;
 
-/* Scratch of one thread. In a cache keys and values have places of their own. */
+/* Scratch of one thread. Of a BF16 cache keys and values are numbers again; scores are of one query. */
 typedef struct cmha__unit {
-    cmha_real *keys, *values, *q, *turned, *rows, *out;
+    cmha_real *keys, *values, *scores, *q, *turned, *rows, *out;
     cmha_real *S, *dS, *re, *im; /* [64, 64] each: scores and their gradient, O of the tile at work */
     cmha_real *m, *l, *acc;      /* running softmax: [64], [64], [64, dv] */
     cmha_real *dq, *dturned, *dk, *fold, *dvalues, *dout, *D, *v_columns, *dv;
     cmha_lse *again;
-    cmha__peak *peaks; /* of a cached pass */
 } cmha__unit;
-
-enum { CMHA__FORWARD, CMHA__BACKWARD, CMHA__CACHED };
 
 /* One call, and at the head of its scratch what all threads share. */
 typedef struct cmha__attention_call {
     const cmha_attention_args *args;
     const cmha_attention_views *views;
     const cmha_score *score;
-    int mode;
+    const cmha_cache *cache;   /* has the tokens before, in its slot, and gets the new ones; or NULL */
+    const cmha_slot *slot;
+    int backward, halves;      /* halves: the cache is BF16 */
     size_t dk, dv, pieces;     /* numbers in a row of features and of values; see cmha__head_pieces */
     size_t first_q, first_k;   /* rows of the rotation table before the first query's and key's */
     cmha_lse *lse;             /* [B, H, n_q]; the backward only reads it */
@@ -8211,7 +8213,8 @@ typedef struct cmha__attention_call {
     double *partial;           /* their gradients by every head, [B, H, numbers] */
     cmha__peak *peaks;         /* [B, H, n_q] */
     cmha_real *dq, *dk_pieces; /* of heads in pieces: [B, H, pieces, n_q, dk], [B, H, n_k, dk] */
-    cmha_real *units;          /* the threads' own scratch */
+    cmha_real *units;          /* the threads' own scratch, each `own` numbers */
+    size_t own;
     size_t seen;               /* cmha__see: the head that is looked at, by one of its terms */
     const struct cmha__term *term;
 } cmha__attention_call;
@@ -8228,6 +8231,7 @@ typedef struct cmha__head {
     const cmha_real *q, *turned; /* features [n_q, dk]; turned: those that give Im O, q then gives Re O */
     const cmha_real *keys, *v;   /* features, transposed: tiles [ceil(n_k / 64)][dk][64]; values [n_k, dv] */
     size_t ldq, ldv;             /* from row to row of q and of v */
+    void *past_keys, *past_values; /* the head's part of a cache, numbers or BF16 words */
     const unsigned char *mask;   /* [n_k] or NULL */
     cmha_real slope;             /* ALiBi, 0 = none */
     uint64_t row_key;            /* dropout: row i draws from row_key + i */
@@ -8434,18 +8438,16 @@ static void cmha__forward_rows(const cmha__head *h, size_t i0, size_t rows, cmha
 
 /* Computes rows again with care whose sum l is NaN, or 0 though they see a key: products left the range. */
 CMHA__COLD static void cmha__forward_lost(const cmha__head *h, size_t i0, size_t rows, cmha_rows y) {
-    const cmha_real *l = h->u->l;
-    unsigned char lost[CMHA__TILE];
+    cmha_real l[CMHA__TILE];
     cmha__head slow = *h;
-    size_t n = 0;
+    memcpy(l, h->u->l, sizeof l);
     slow.careful = 1;
     for (size_t r = 0; r < rows; r++) {
         size_t j, end;
         cmha__visible(h->args, i0 + r, &j, &end);
         while (j < end && h->mask && !h->mask[j]) j++;
-        if (l[r] != l[r] || (l[r] == 0 && j < end)) lost[n++] = (unsigned char)r;
+        if (l[r] != l[r] || (l[r] == 0 && j < end)) cmha__forward_rows(&slow, i0 + r, 1, y);
     }
-    while (n-- > 0) cmha__forward_rows(&slow, i0 + lost[n], 1, y);
 }
 
 static void cmha__forward_head(const cmha__head *h, cmha_rows y) {
@@ -8499,19 +8501,6 @@ static void cmha__backward_scores(const cmha__head *h, size_t i0, size_t rows, s
     if (a->dropout > 0) cmha__drop_tile(h, u->S, i0, rows, j0);
 }
 
-/* First and one-past-last query row that sees a key of [j0, j0 + cols). */
-static void cmha__seeing(const cmha_attention_args *a, size_t j0, size_t cols, size_t *begin, size_t *end) {
-    *begin = 0;
-    *end = a->n_q;
-    if (!a->causal) return;
-    if (j0 + a->n_q > a->n_k) *begin = j0 + a->n_q - a->n_k;
-    if (a->window && a->window < a->n_k) {
-        size_t last = j0 + cols - 1 + a->window + a->n_q; /* row i sees key j if i + n_k - n_q - j < window */
-        last = last > a->n_k ? last - a->n_k : 0;
-        if (last < *end) *end = last;
-    }
-}
-
 /* One set of query features: dQ += dS K and dK += dS^T Q. */
 static void cmha__backward_features(const cmha__head *h, const cmha_real *q, const cmha_real *dS, size_t i0,
                                     size_t rows, size_t j0, cmha_real *dq) {
@@ -8523,7 +8512,7 @@ static void cmha__backward_features(const cmha__head *h, const cmha_real *q, con
 
 /* Everything that the tile of keys that begins at j0 takes part in. */
 static void cmha__backward_tile(const cmha__head *h, size_t j0) {
-    size_t cols = cmha__tile_rows(h->args->n_k, j0), dk = h->dk, dv = h->dv, rows, begin, end;
+    size_t n_q = h->args->n_q, cols = cmha__tile_rows(h->args->n_k, j0), dk = h->dk, dv = h->dv, rows;
     const cmha__unit *u = h->u;
     cmha__peak *peaks = h->args->norm_max_grad ? h->peaks : NULL;
     cmha_score_call shown = h->shown;
@@ -8531,9 +8520,11 @@ static void cmha__backward_tile(const cmha__head *h, size_t j0) {
     cmha_rows sum = cmha__on_lines(to, cols, dv, u->dv);
     cmha__transpose(h->keys + j0 * dk, CMHA__TILE, dk, cols, u->rows, dk);
     if (dv) cmha__columns(h->v + j0 * h->ldv, h->ldv, cols, dv, u->v_columns);
-    cmha__seeing(h->args, j0, cols, &begin, &end);
-    for (size_t i0 = begin / CMHA__TILE * CMHA__TILE; i0 < end; i0 += rows) {
-        rows = cmha__tile_rows(end, i0);
+    for (size_t i0 = 0, begin, end, none; i0 < n_q; i0 += rows) {
+        rows = cmha__tile_rows(n_q, i0);
+        cmha__visible(h->args, i0, &begin, &none);
+        cmha__visible(h->args, i0 + rows - 1, &none, &end);
+        if (begin >= j0 + cols || end <= j0) continue;
         cmha__backward_scores(h, i0, rows, j0);
         if (dv && sum.data) /* dV += P^T dY */
             cmha__tile_gemm(1, cols, dv, rows, 1, u->S, CMHA__TILE, h->dy + i0 * h->lddy, h->lddy, 1,
@@ -8625,15 +8616,22 @@ static void cmha__apply(const signed char *matrix, int back, const cmha_real *fr
 
 /* ---- One head of one sequence ---- */
 
+/* Returns the tokens there is room for in a cache, in whole tiles. */
+static size_t cmha__cache_tokens(const cmha_cache *cache) {
+    return cmha__tiles(cache->capacity) * CMHA__TILE;
+}
+
 /* Deals `base` out to the arrays a head needs and returns how much that is; base NULL only counts. */
-static size_t cmha__deal_unit(const cmha_attention_args *a, int mode, cmha_real *base, cmha__unit *u) {
-    const cmha_score *score = cmha__score_of(a);
-    size_t dk = cmha__key_width(a), dv = cmha__value_width(a), tile = CMHA__TILE * CMHA__TILE, used = 0;
-    size_t own = mode != CMHA__CACHED, turned = score->forward ? 1 : 0, complex_v = dv > a->d_v;
-    size_t backward = mode == CMHA__BACKWARD, value_row = (dv + 15) / 16 * 16;
-    u->keys = cmha__deal(base, &used, own * cmha__tiles(a->n_k) * CMHA__TILE * dk);
-    u->values = cmha__deal(base, &used, own * (complex_v || !backward) * a->n_k * value_row);
-    u->q = cmha__deal(base, &used, cmha__has_map(score) || backward ? a->n_q * ((dk + 15) / 16 * 16) : 0);
+static size_t cmha__deal_unit(const cmha__attention_call *x, cmha_real *base, cmha__unit *u) {
+    const cmha_attention_args *a = x->args;
+    size_t dk = x->dk, dv = x->dv, tile = CMHA__TILE * CMHA__TILE, used = 0, fresh = !x->cache;
+    size_t turned = x->score->forward ? 1 : 0, complex_v = dv > a->d_v, backward = (size_t)x->backward;
+    size_t past = fresh ? 0 : cmha__cache_tokens(x->cache), again = x->halves ? past : 0;
+    size_t value_row = fresh ? (dv + 15) / 16 * 16 : x->slot->value_row;
+    u->keys = cmha__deal(base, &used, (fresh * cmha__tiles(a->n_k) * CMHA__TILE + again) * dk);
+    u->values = cmha__deal(base, &used, (fresh * (complex_v || !backward) * a->n_k + again) * value_row);
+    u->scores = cmha__deal(base, &used, past);
+    u->q = cmha__deal(base, &used, cmha__has_map(x->score) || backward ? a->n_q * ((dk + 15) / 16 * 16) : 0);
     u->turned = cmha__deal(base, &used, turned * a->n_q * dk);
     u->rows = cmha__deal(base, &used, CMHA__TILE * dk);
     u->S = cmha__deal(base, &used, tile);
@@ -8643,13 +8641,12 @@ static size_t cmha__deal_unit(const cmha_attention_args *a, int mode, cmha_real 
     u->re = cmha__deal(base, &used, turned * tile);
     u->im = cmha__deal(base, &used, turned * tile);
     u->out = cmha__deal(base, &used, complex_v * a->n_q * dv);
-    u->peaks = (cmha__peak *)cmha__deal_bytes(base, &used, own ? 0 : turned * a->n_q * sizeof *u->peaks);
     if (!backward) return used;
     u->dS = cmha__deal(base, &used, tile);
     u->dq = cmha__deal(base, &used, a->n_q * dk);
     u->dturned = cmha__deal(base, &used, turned * a->n_q * dk);
     u->dk = cmha__deal(base, &used, a->n_k * dk);
-    u->fold = cmha__deal(base, &used, score->planes == 2 ? a->n_q * dk : 0);
+    u->fold = cmha__deal(base, &used, x->score->planes == 2 ? a->n_q * dk : 0);
     u->again = (cmha_lse *)cmha__deal_bytes(base, &used, complex_v * a->n_q * sizeof *u->again);
     u->dvalues = cmha__deal(base, &used, complex_v * a->n_k * dv);
     u->dout = cmha__deal(base, &used, a->n_q * value_row);
@@ -8683,7 +8680,7 @@ static void cmha__set_queries(cmha__head *h, const cmha__term *term) {
     cmha_score_call c = cmha__call_of_head(a, h->head, 0, h->call->first_q, NULL);
     cmha_rows q = cmha__rows_at(h->call->views->q, h->batch, h->head);
     int mapped = cmha__has_map(h->score);
-    if (!mapped && h->call->mode == CMHA__BACKWARD) q = cmha__on_lines(q, a->n_q, h->dk, u->q);
+    if (!mapped && h->call->backward) q = cmha__on_lines(q, a->n_q, h->dk, u->q);
     h->q = mapped ? u->q : q.data;
     h->ldq = mapped ? h->dk : q.ld;
     if (mapped) cmha__map(&c, q, a->n_q, u->q);
@@ -8694,25 +8691,68 @@ static void cmha__set_queries(cmha__head *h, const cmha__term *term) {
     if (h->score->planes == 2) cmha__apply(term->form, 0, u->q, a->n_q, a->d_k, u->q, 0);
 }
 
+/* Shows a head its keys and values in a cache, as numbers. */
+static void cmha__set_past(cmha__head *h) {
+    const cmha__unit *u = h->u;
+    int halves = h->call->halves;
+    size_t n = h->args->n_k;
+    h->keys = halves ? u->keys : (const cmha_real *)h->past_keys;
+    h->v = halves ? u->values : (const cmha_real *)h->past_values;
+    if (!halves) return;
+    cmha__bf16_numbers((const uint32_t *)h->past_keys, cmha__tiles(n) * h->dk * 2, u->keys);
+    cmha__bf16_numbers((const uint32_t *)h->past_values, n * (h->ldv / 32), u->values);
+}
+
+#if CMHA__STREAMS
+static void cmha__mix_rows(int halves, const float *factor, size_t n, const char *rows, size_t row,
+                           size_t width, float *y) {
+    CMHA__CHOOSE(cmha__mix_rows, (halves, factor, n, rows, row, width, y))
+}
+
+/* One query against a cache, by scores that are products: keys and values stream through once. Returns 0
+   where it is not that, or cmha__forward_lost must. */
+static int cmha__stream_head(const cmha__head *h, cmha_real *out) {
+    const cmha_attention_args *a = h->args;
+    cmha_real *S = h->u->scores;
+    int halves = h->call->halves;
+    size_t size = halves ? 2 : 4, begin, end;
+    if (a->n_q != 1 || !h->dv || h->mask || h->score->forward) return 0;
+    cmha__visible(a, 0, &begin, &end);
+    size_t from = begin / CMHA__TILE * CMHA__TILE, count = cmha__tiles(a->n_k - from) * CMHA__TILE;
+    const char *keys = (const char *)h->past_keys + from * h->dk * size;
+    const char *values = (const char *)h->past_values + begin * h->ldv * size;
+    for (size_t j = 0; j < count; j += CMHA__TILE) {
+        cmha__mix_rows(halves, h->q, h->dk, keys + j * h->dk * size, CMHA__TILE, CMHA__TILE, S + j);
+        for (size_t i = j; i < j + CMHA__TILE; i++) S[i] *= a->scale;
+        cmha__mask_tile(h, S + j, 0, 1, from + j);
+    }
+    cmha_real top = cmha__largest(S, count);
+    cmha_real total = cmha__exp_shifted(S, count, top > -(cmha_real)INFINITY ? top : 0);
+    if (!(total > 0)) return 0;
+    cmha__mix_rows(halves, S + (begin - from), end - begin, values, h->ldv, h->dv, out);
+    for (size_t i = 0; i < h->dv; i++) out[i] *= 1 / total;
+    return 1;
+}
+#else
+#define cmha__stream_head(h, out) 0
+#endif
+
 /* y of a head whose keys and values are set: every term's softmax, mixed. */
 static void cmha__forward_terms(cmha__head *h) {
     const cmha_attention_args *a = h->args;
     cmha_rows y = cmha__rows_at(h->call->views->y, h->batch, h->head), out = {h->u->out, h->dv, 0};
-    int count;
+    int count, mixed = h->dv > a->d_v;
     const cmha__term *terms = cmha__terms(a, &count);
     h->lse = h->call->lse && count == 1 ? h->call->lse + h->row : NULL;
-    if (count && h->dv == a->d_v) {
-        cmha__set_queries(h, terms);
-        cmha__forward_head(h, y);
-        return;
-    }
-    for (size_t i = 0; count && i < a->n_q; i++) {
-        memset(y.data + i * y.ld, 0, a->d_v * sizeof *y.data);
-        memset(y.data + i * y.ld + y.imag, 0, a->d_v * sizeof *y.data);
-    }
+    if (mixed) cmha__zero_rows(y, a->n_q, a->d_v);
+    else out = y;
     for (int t = 0; t < count; t++) {
         cmha__set_queries(h, &terms[t]);
-        cmha__forward_head(h, out);
+        if (!h->call->cache || !cmha__stream_head(h, out.data)) {
+            if (!h->keys) cmha__set_past(h);
+            cmha__forward_head(h, out);
+        }
+        if (!mixed) continue;
         cmha__apply(terms[t].mix, 0, out.data, a->n_q, a->d_v, out.data, 0);
         cmha__add_rows(out.data, a->n_q, a->d_v, h->dv, y);
     }
@@ -8731,6 +8771,7 @@ static void cmha__find_peaks(cmha__head *h) {
     const unsigned char *queries = a->norm_max == CMHA_NORM_MAX_HEAD ? a->query_mask : NULL;
     int count;
     if (queries) queries += h->batch * a->n_q;
+    if (!h->keys) cmha__set_past(h);
     for (size_t i = 0; i < a->n_q; i++) {
         cmha__peak none = {0, SIZE_MAX, i, 0};
         h->peaks[i] = none;
@@ -8803,84 +8844,118 @@ static void cmha__peak_gradients(const cmha_attention_args *a, const cmha_attent
 
 /* ---- Attention = feature map, core, and the feature map's backward ---- */
 
-/* Bounds the pieces of a long head's tiles, so that few heads keep the cores busy too. By the shape alone:
+/* Returns the pieces of a long head's tiles, so that few heads keep the cores busy too. By the shape alone:
    the threads' number would change the order of sums. A complex softmax has terms of a whole head. */
-static size_t cmha__most_pieces(const cmha_attention_args *a) {
-    size_t units = a->batch * a->kv_heads;
-    return cmha__is_complex(a) || !units || units > 7 ? 1 : (8 + units - 1) / units;
-}
-
 static size_t cmha__head_pieces(const cmha_attention_args *a) {
-    return a->n_q < 1024 || a->n_k < 1024 ? 1 : cmha__most_pieces(a);
+    size_t units = a->batch * a->kv_heads;
+    int whole = a->n_q < 1024 || a->n_k < 1024 || cmha__is_complex(a) || !units || units > 7;
+    return whole ? 1 : (8 + units - 1) / units;
 }
 
-static int cmha__attention_threads(const cmha_attention_args *a) {
-    return cmha__chunks(a->threads, a->batch * a->kv_heads * cmha__head_pieces(a));
+/* A call without a cache, to be dealt out. */
+static cmha__attention_call cmha__new_call(const cmha_attention_args *a, const cmha_attention_views *views,
+                                          int backward) {
+    cmha__attention_call x;
+    memset(&x, 0, sizeof x);
+    x.args = a, x.views = views, x.score = cmha__score_of(a), x.backward = backward;
+    x.dk = cmha__key_width(a), x.dv = cmha__value_width(a), x.pieces = cmha__head_pieces(a);
+    if (a->n_k > a->n_q) x.first_q = a->n_k - a->n_q;
+    if (a->n_q > a->n_k) x.first_k = a->n_q - a->n_k;
+    return x;
 }
 
-/* Opens a call: deals `base` out to what threads share, returns how much that is; base NULL only counts. */
-static size_t cmha__open_call(const cmha_attention_args *a, const cmha_attention_views *views, int mode,
-                              cmha_real *base, cmha__attention_call *x) {
-    size_t heads = a->batch * a->heads, rows = heads * a->n_q, pieces = cmha__most_pieces(a), used = 0;
-    size_t backward = mode == CMHA__BACKWARD, peaks = mode != CMHA__CACHED && cmha__has_peaks(a) ? rows : 0;
-    size_t pieced = backward && pieces > 1;
+/* Deals `base` out to what threads share and to them, returns how much that is; base NULL only counts. */
+static size_t cmha__deal_call(cmha__attention_call *x, cmha_real *base) {
+    const cmha_attention_args *a = x->args;
+    size_t heads = a->batch * a->heads, rows = heads * a->n_q, used = 0;
+    size_t peaks = cmha__has_peaks(a) ? rows : 0, pieced = x->backward && x->pieces > 1;
+    cmha__unit none;
     if (base) base += cmha__to_line(base) / sizeof *base;
-    memset(x, 0, sizeof *x);
-    x->args = a, x->views = views, x->score = cmha__score_of(a), x->mode = mode;
-    x->dk = cmha__key_width(a), x->dv = cmha__value_width(a), x->pieces = cmha__head_pieces(a);
-    if (mode != CMHA__CACHED && a->n_k > a->n_q) x->first_q = a->n_k - a->n_q;
-    if (mode != CMHA__CACHED && a->n_q > a->n_k) x->first_k = a->n_q - a->n_k;
-    x->numbers = backward ? cmha__all_numbers(a) : 0;
+    x->numbers = x->backward ? cmha__all_numbers(a) : 0;
     x->partial = cmha__deal_doubles(base, &used, heads * x->numbers);
     if (!x->numbers) x->partial = NULL;
     x->peaks = (cmha__peak *)cmha__deal_bytes(base, &used, peaks * sizeof *x->peaks);
     if (!peaks) x->peaks = NULL;
-    x->dq = cmha__deal(base, &used, pieced * pieces * rows * x->dk);
+    x->dq = cmha__deal(base, &used, pieced * x->pieces * rows * x->dk);
     x->dk_pieces = cmha__deal(base, &used, pieced * heads * a->n_k * x->dk);
     x->units = base ? base + used : NULL;
-    return used;
+    x->own = cmha__deal_unit(x, NULL, &none);
+    return used + x->own * (size_t)cmha__chunks(a->threads, a->batch * a->kv_heads * x->pieces);
 }
 
 CMHA_DEF size_t cmha_attention_scratch(const cmha_attention_args *args, int backward) {
-    cmha__unit unit;
-    cmha__attention_call call;
-    int mode = backward ? CMHA__BACKWARD : CMHA__FORWARD;
-    size_t shared = cmha__open_call(args, NULL, mode, NULL, &call);
-    size_t own = cmha__deal_unit(args, mode, NULL, &unit);
+    cmha__attention_call call = cmha__new_call(args, NULL, backward);
     double threads = args->threads > 1 ? args->threads : 1, heads = (double)args->batch * (double)args->heads;
     double rows = (double)args->n_q + (double)args->n_k + CMHA__TILE, d_k = (double)args->d_k;
     double width = d_k + (double)args->d_v + CMHA__TILE;
     double numbers = (double)cmha__all_numbers(args);
-    return cmha__countable(shared + own * (size_t)cmha__attention_threads(args) + 16, /* to a line of cache */
+    return cmha__countable(cmha__deal_call(&call, NULL) + 16, /* to a line of cache */
                            rows * (40 * threads * width + 8 * heads * (d_k + 1)) + 4 * heads * numbers);
+}
+
+/* Appends a head's new keys to a cache, and (fresh) its group's values. */
+static void cmha__append_past(cmha__head *h, int fresh) {
+    const cmha__attention_call *x = h->call;
+    const cmha_slot *slot = x->slot;
+    size_t n = x->args->n_q, d_v = x->args->d_v, row = h->batch * slot->kv_heads + h->kv;
+    size_t bytes = cmha__cache_tokens(x->cache) * (x->halves ? 2 : sizeof(cmha_real)), at = x->cache->length;
+    int own = slot->key_heads == x->args->heads;
+    char *keys = (char *)(x->cache->memory + slot->keys);
+    char *values = (char *)(x->cache->memory + slot->values);
+    cmha_score_call c = cmha__call_of_head(x->args, h->head, 1, 0, NULL); /* whose table has the new ones */
+    cmha_rows v = cmha__rows_at(x->views->v, h->batch, h->kv);
+    h->past_keys = keys + (own ? h->batch * x->args->heads + h->head : row) * slot->key_width * bytes;
+    h->past_values = values + row * slot->value_row * bytes;
+    h->keys = NULL, h->ldv = slot->value_row;
+    if (own || fresh)
+        cmha__write_keys(&c, cmha__rows_at(x->views->k, h->batch, h->kv), n, at,
+                         x->halves ? h->u->keys : (cmha_real *)h->past_keys,
+                         x->halves ? (uint32_t *)h->past_keys : NULL, h->u->rows);
+    for (size_t t = 0; fresh && t < n; t++, v.data += v.ld) {
+        size_t first = (at + t) * h->ldv;
+        cmha_real *to = x->halves ? h->u->acc : (cmha_real *)h->past_values + first;
+        if (h->dv > d_v) cmha__complex_rows(v, 1, d_v, to);
+        else if (h->dv) memcpy(to, v.data, h->dv * sizeof *to);
+        for (size_t i = 0; x->halves && i < h->dv; i++)
+            cmha__bf16_put((uint32_t *)h->past_values + first / 2, i, to[i]);
+    }
+}
+
+/* Shows a head its keys, which are its own or (fresh) begin a group, and values, of one that begins it. */
+static void cmha__set_rows(cmha__head *h, int fresh, int own, cmha_rows *values) {
+    const cmha__attention_call *x = h->call;
+    const cmha_attention_args *a = h->args;
+    const cmha__unit *u = h->u;
+    int complex_v = h->dv > a->d_v;
+    cmha_score_call c = cmha__call_of_head(a, h->head, 1, x->first_k, NULL);
+    cmha_rows k = cmha__rows_at(x->views->k, h->batch, h->kv);
+    cmha_rows v = cmha__rows_at(x->views->v, h->batch, h->kv);
+    if (fresh || own) cmha__write_keys(&c, k, a->n_k, 0, u->keys, NULL, u->rows);
+    if (fresh && complex_v) cmha__complex_rows(v, a->n_k, a->d_v, u->values);
+    else if (fresh && !x->backward) v = cmha__on_lines(v, a->n_k, h->dv, u->values);
+    if (fresh) *values = v;
+    h->v = complex_v ? u->values : values->data;
+    h->ldv = complex_v ? h->dv : values->ld;
 }
 
 /* Runs `run` on each head, or piece of it. The unit's keys and values serve all heads of a group in turn. */
 static void cmha__each_head(const cmha__attention_call *x, void (*run)(cmha__head *h)) {
     const cmha_attention_args *a = x->args;
-    cmha__unit none;
-    size_t group = a->kv_heads ? a->heads / a->kv_heads : 1, own = cmha__deal_unit(a, x->mode, NULL, &none);
-    int differ = group > 1 && cmha__own_keys(a), complex_v = x->dv > a->d_v;
+    size_t group = a->kv_heads ? a->heads / a->kv_heads : 1;
+    int differ = group > 1 && cmha__own_keys(a);
     CMHA__FOR_CHUNKS(a->threads, a->batch * a->kv_heads * x->pieces, lo, hi) {
         cmha__unit u;
-        cmha_rows lines = {NULL, 0, 0};
-        cmha__deal_unit(a, x->mode, x->units + (size_t)cmha__chunk * own, &u);
+        cmha_rows values = {NULL, 0, 0};
+        cmha__deal_unit(x, x->units + (size_t)cmha__chunk * x->own, &u);
         /* Columns beyond n_k stay zero. */
-        memset(u.keys, 0, cmha__tiles(a->n_k) * CMHA__TILE * x->dk * sizeof *u.keys);
+        if (!x->cache) memset(u.keys, 0, cmha__tiles(a->n_k) * CMHA__TILE * x->dk * sizeof *u.keys);
         for (size_t item = lo; item < hi; item++)
             for (size_t i = item / x->pieces * group; i < (item / x->pieces + 1) * group; i++) {
                 int fresh = i % group == 0 && (item == lo || item % x->pieces == 0);
-                cmha_score_call c = cmha__call_of_head(a, i % a->heads, 1, x->first_k, NULL);
                 cmha__head h;
                 cmha__set_head(&h, x, &u, i);
-                cmha_rows k = cmha__rows_at(x->views->k, h.batch, h.kv);
-                cmha_rows v = cmha__rows_at(x->views->v, h.batch, h.kv);
-                if (fresh || differ) cmha__write_keys(&c, k, a->n_k, 0, u.keys, NULL, u.rows);
-                if (fresh && complex_v) cmha__complex_rows(v, a->n_k, a->d_v, u.values);
-                else if (fresh && x->mode == CMHA__FORWARD) v = cmha__on_lines(v, a->n_k, h.dv, u.values);
-                if (fresh) lines = v;
-                h.v = complex_v ? u.values : lines.data;
-                h.ldv = complex_v ? h.dv : lines.ld;
+                if (x->cache) cmha__append_past(&h, fresh);
+                else cmha__set_rows(&h, fresh, differ, &values);
                 h.peaks = x->peaks ? x->peaks + h.row : NULL;
                 h.piece = item % x->pieces, h.pieces = x->pieces;
                 run(&h);
@@ -8905,8 +8980,8 @@ static void cmha__set_peaks(const cmha__attention_call *x) {
 
 CMHA_DEF void cmha_attention_forward(const cmha_attention_args *args, const cmha_attention_views *views,
                                      cmha_lse *lse, cmha_real *scratch) {
-    cmha__attention_call x;
-    cmha__open_call(args, views, CMHA__FORWARD, scratch, &x);
+    cmha__attention_call x = cmha__new_call(args, views, 0);
+    cmha__deal_call(&x, scratch);
     x.lse = lse;
     cmha__set_peaks(&x);
     cmha__each_head(&x, cmha__forward_terms);
@@ -8993,8 +9068,8 @@ CMHA_FIT void cmha_attention_backward(const cmha_attention_args *args, const cmh
                                       const cmha_lse *lse, const cmha_real *dlse,
                                       cmha_real *const *dparameters, cmha_real *scratch) {
     size_t units = args->batch * args->heads;
-    cmha__attention_call x;
-    cmha__open_call(args, views, CMHA__BACKWARD, scratch, &x);
+    cmha__attention_call x = cmha__new_call(args, views, 1);
+    cmha__deal_call(&x, scratch);
     x.lse = (cmha_lse *)(uintptr_t)lse, x.dlse = dlse;
     if (x.partial) memset(x.partial, 0, units * x.numbers * sizeof *x.partial);
     cmha__set_peaks(&x);
@@ -9605,14 +9680,10 @@ static int cmha__lag_weights(cmha__lag_head *h) {
 
 /* Convolves the values with the weights, over their totals; 0 for rows absent or without a lag to see. */
 static void cmha__lag_forward(cmha__lag_head *h) {
-    cmha_heads y = h->x.y;
-    for (size_t t = 0; t < h->a->n; t++) {
-        memset(y.data + t * y.token, 0, h->a->d * sizeof *y.data);
-        memset(y.data + t * y.token + y.imag, 0, h->a->d * sizeof *y.data);
-    }
+    cmha__zero_rows(cmha__rows_at(h->x.y, 0, 0), h->a->n, h->a->d);
     while (cmha__lag_weights(h)) {
         cmha__lag_spectrum(h, h->weight, h->hi, h->spectrum);
-        cmha__lag_sweep(h, h->hi, CMHA__LAG_SHARES, h->x.v, NULL, NULL, &y);
+        cmha__lag_sweep(h, h->hi, CMHA__LAG_SHARES, h->x.v, NULL, NULL, &h->x.y);
     }
 }
 
@@ -9712,6 +9783,7 @@ typedef struct cmha__attention_saved {
     cmha_lag_args lag;
     void *rows; /* what the forward leaves to the backward: lse, denominators or the lags' scores */
     size_t row; /* width of a fused projection, 0 = three tensors */
+    cmha_tensor *in[CMHA_MAX_INPUTS]; /* q, k, v, parameters */
 } cmha__attention_saved;
 
 /* A token-major view of `heads` heads of d numbers, real or complex: in planes, or halves of a head. */
@@ -9722,15 +9794,14 @@ static cmha_heads cmha__tokens_view(const cmha_attention_args *a, cmha_real *dat
 }
 
 /* Views of queries, keys and values, or their gradients, in one fused array or three, and of the result. */
-static cmha_attention_views cmha__views(const cmha__attention_saved *s, cmha_tensor *const *in,
-                                        cmha_real *const *grad, cmha_real *y) {
+static cmha_attention_views cmha__views(const cmha__attention_saved *s, cmha_real **grad, cmha_real *y) {
     const cmha_attention_args *a = &s->args;
     int complex_k = cmha__is_complex(a), complex_v = complex_k && a->complex_v;
     size_t heads = a->heads + (s->row ? 2 * a->kv_heads : 0);
     cmha_real *data[3];
     cmha_attention_views x;
     memset(&x, 0, sizeof x);
-    for (int i = 0; i < 3; i++) data[i] = grad ? grad[i] : in[i] ? in[i]->data : NULL;
+    for (int i = 0; i < 3; i++) data[i] = grad ? grad[i] : s->in[i] ? s->in[i]->data : NULL;
     x.y = cmha__tokens_view(a, y, a->n_q, a->heads, a->d_v, complex_v);
     x.q = x.k = x.v = cmha__tokens_view(a, data[0], a->n_q, heads, a->d_k, complex_k);
     if (!s->row) x.k = cmha__tokens_view(a, data[1], a->n_k, a->kv_heads, a->d_k, complex_k);
@@ -9741,8 +9812,8 @@ static cmha_attention_views cmha__views(const cmha__attention_saved *s, cmha_ten
 }
 
 /* Fills in the sizes, and the score's parameters if it has any; NULL after an error line. */
-static const cmha_tensor *cmha__attention_fits(cmha_tape *tape, cmha__attention_saved *s,
-                                               cmha_tensor *const *in) {
+static const cmha_tensor *cmha__attention_fits(cmha_tape *tape, cmha__attention_saved *s) {
+    cmha_tensor *const *in = s->in;
     const cmha_tensor *q = in[0], *k = in[1], *v = in[2];
     cmha_attention_args *a = &s->args;
     const cmha_score *score = cmha__score_of(a);
@@ -9796,30 +9867,41 @@ static const char *cmha__attention_wrong(const cmha_attention_args *a, int fits)
     return a->complex_v ? NULL : "this softmax needs complex values";
 }
 
-/* Makes s a call of softmax attention and lists its inputs in `in`; NULL after an error line. */
-static const cmha_tensor *cmha__attention_checked(cmha_tape *tape, const cmha_attention_args *args,
-                                                  cmha_tensor *q, cmha_tensor *k, cmha_tensor *v,
-                                                  cmha_tensor *const *parameters, cmha__attention_saved *s,
-                                                  cmha_tensor **in) {
-    const cmha_score *score = cmha__score_of(args), *own = args->score;
-    const char *wrong = cmha__attention_wrong(args, 0);
-    memset(in, 0, CMHA_MAX_INPUTS * sizeof *in);
-    s->args = *args, s->args.threads = tape->context->threads;
-    in[0] = q, in[1] = k, in[2] = v;
-    for (size_t i = 0; !wrong && parameters && i < score->n_parameters; i++) in[3 + i] = parameters[i];
-    if (!wrong && !cmha__attention_fits(tape, s, in)) return NULL;
-    if (!wrong) wrong = cmha__attention_wrong(args, 1);
-    if (!wrong) return q;
-    return CMHA__MISUSE(tape, "attention: %s%.31s%s%s", own ? "score " : "",
-                        own && own->name ? own->name : "", own ? ": " : "", wrong);
+/* What every call begins with; NULL where there is nothing to do. */
+static cmha__attention_saved *cmha__attention_open(cmha_tape *tape, const void *args, cmha_tensor *q,
+                                                   cmha_tensor *k, cmha_tensor *v) {
+    if (!q || !tape || tape->status) return NULL;
+    if (!args) CMHA__MISUSE(tape, "attention: args is NULL");
+    cmha__attention_saved *s =
+        args ? (cmha__attention_saved *)cmha__record_alloc(tape, sizeof(cmha__attention_saved)) : NULL;
+    if (s) s->in[0] = q, s->in[1] = k, s->in[2] = v;
+    return s;
 }
 
-/* Runs a core in the tape's scratch, backwards where y has a gradient. in: q, k, v, parameters. */
-static cmha_status cmha__core_run(cmha_tape *tape, const cmha__attention_saved *s, cmha_tensor *const *in,
-                                  const cmha_tensor *y, cmha_real *state) {
+/* Opens a call of softmax attention, and checks it; NULL after an error line. */
+static cmha__attention_saved *cmha__softmax_open(cmha_tape *tape, const cmha_attention_args *args,
+                                                 cmha_tensor *q, cmha_tensor *k, cmha_tensor *v,
+                                                 cmha_tensor *const *parameters) {
+    cmha__attention_saved *s = cmha__attention_open(tape, args, q, k, v);
+    if (!s) return NULL;
+    const cmha_score *score = cmha__score_of(args), *own = args->score;
+    const char *wrong = cmha__attention_wrong(args, 0);
+    s->args = *args, s->args.threads = tape->context->threads;
+    for (size_t i = 0; !wrong && parameters && i < score->n_parameters; i++) s->in[3 + i] = parameters[i];
+    if (!wrong && !cmha__attention_fits(tape, s)) return NULL;
+    if (!wrong) wrong = cmha__attention_wrong(args, 1);
+    if (!wrong) return s;
+    CMHA__MISUSE(tape, "attention: %s%.31s%s%s", own ? "score " : "", own && own->name ? own->name : "",
+                 own ? ": " : "", wrong);
+    return NULL;
+}
+
+/* Runs a core in the tape's scratch, backwards where y has a gradient. */
+static cmha_status cmha__core_run(cmha_tape *tape, const cmha__attention_saved *s, const cmha_tensor *y,
+                                  cmha_real *state) {
     cmha_real *grad[CMHA_MAX_INPUTS];
     int back = CMHA__TRAINS && y->grad;
-    for (int i = 0; back && i < CMHA_MAX_INPUTS; i++) grad[i] = cmha_tape_grad(tape, in[i]);
+    for (int i = 0; back && i < CMHA_MAX_INPUTS; i++) grad[i] = cmha_tape_grad(tape, s->in[i]);
     size_t room = s->core == CMHA__LAG      ? cmha_lag_attention_scratch(&s->lag)
                   : s->core == CMHA__LINEAR ? cmha_linear_attention_scratch(&s->linear, back)
                                             : cmha_attention_scratch(&s->args, back);
@@ -9827,9 +9909,9 @@ static cmha_status cmha__core_run(cmha_tape *tape, const cmha__attention_saved *
     cmha_real *scratch = cmha__reals(tape, room), *saved = (cmha_real *)s->rows;
     cmha_lse *lse = (cmha_lse *)s->rows;
     if (!tape->status && !cmha__dry(tape)) {
-        cmha_attention_views x = cmha__views(s, in, NULL, y->data);
+        cmha_attention_views x = cmha__views(s, NULL, y->data);
         if (back) {
-            cmha_attention_views d = cmha__views(s, in, grad, y->grad);
+            cmha_attention_views d = cmha__views(s, grad, y->grad);
             x.dq = d.q, x.dk = d.k, x.dv = d.v, x.dy = d.y;
         }
         if (s->core == CMHA__LINEAR)
@@ -9883,7 +9965,7 @@ static void cmha__weigh(cmha_real *row, size_t n, const cmha_linear_args *linear
 
 /* Writes what is looked for, if it is a head of this call, whose core has run: scores by the softmax core,
    whatever the core, by a row that is the call's own, or CoPE's linear kernel, or arg O. */
-static void cmha__see(cmha_tape *tape, const cmha__attention_saved *s, cmha_tensor *const *in) {
+static void cmha__see(cmha_tape *tape, const cmha__attention_saved *s) {
     struct cmha__probe *p = tape->probe;
     int what = p->what % CMHA_SEE_NEXT, next = p->what / CMHA_SEE_NEXT, phases = what == CMHA_SEE_PHASES;
     int lag = s->core == CMHA__LAG, plain = s->core == CMHA__SOFTMAX, count;
@@ -9904,14 +9986,14 @@ static void cmha__see(cmha_tape *tape, const cmha__attention_saved *s, cmha_tens
     if (phases) a.alibi = NULL, a.norm_max = CMHA_NORM_MAX_NONE;
     const cmha__term *term = cmha__terms(&a, &count) + next;
     a.score = &row, a.d_v = 0, a.complex_v = 0, a.threads = tape->context->threads;
-    cmha_attention_views x = cmha__views(s, in, NULL, p->out);
+    cmha_attention_views x = cmha__views(s, NULL, p->out);
     cmha_real *scratch = cmha__reals(tape, cmha_attention_scratch(&a, 0)), *out = p->out;
     p->out = NULL;
     if (next >= count || (phases && row.planes == 1 && !row.rotates))
         cmha__reject(tape, CMHA_ERR_STATE, "model attention: the head has no phases, or no softmax %d", next);
     if (!scratch || tape->status) return;
-    cmha__attention_call call;
-    cmha__open_call(&a, &x, CMHA__FORWARD, scratch, &call);
+    cmha__attention_call call = cmha__new_call(&a, &x, 0);
+    cmha__deal_call(&call, scratch);
     call.seen = head, call.term = term;
     for (size_t i = 0; i < pairs; i++) out[i] = -(cmha_real)INFINITY;
     cmha__set_peaks(&call);
@@ -9927,12 +10009,11 @@ static void cmha__see(cmha_tape *tape, const cmha__attention_saved *s, cmha_tens
 }
 
 static cmha_status cmha__attention_record(cmha_tape *tape, cmha_record *r) {
-    return cmha__core_run(tape, (const cmha__attention_saved *)r->user, r->in, r->out, NULL);
+    return cmha__core_run(tape, (const cmha__attention_saved *)r->user, r->out, NULL);
 }
 
-/* Calls any core, sizes checked; in: q, k, v, parameters. state: see cmha__attend_planes. */
-static cmha_tensor *cmha__attend(cmha_tape *tape, cmha__attention_saved *s, cmha_tensor **in,
-                                 cmha_real *state) {
+/* Calls any core, sizes checked. state: see cmha__attend_planes. */
+static cmha_tensor *cmha__attend(cmha_tape *tape, cmha__attention_saved *s, cmha_real *state) {
     static const char *const names[] = {"attention", "linear_attention", "lag_attention"};
     size_t shape[3] = {s->args.batch, s->args.n_q, s->args.heads * cmha__value_width(&s->args)};
     size_t rows = s->args.batch * s->args.heads * s->args.n_q;
@@ -9941,29 +10022,19 @@ static cmha_tensor *cmha__attend(cmha_tape *tape, cmha__attention_saved *s, cmha
     cmha_tensor *y = cmha__result(tape, 3, shape);
     s->rows = y ? cmha__reals(tape, rows) : NULL;
     if (!s->rows) return NULL;
-    cmha__core_run(tape, s, in, y, state);
-    if (tape->probe) cmha__see(tape, s, in);
-    return cmha__push(tape, names[s->core], y, in, CMHA_MAX_INPUTS, cmha__attention_record, s);
-}
-
-/* What every call begins with; NULL where there is nothing to do. */
-static cmha__attention_saved *cmha__attention_open(cmha_tape *tape, const void *args, const cmha_tensor *q) {
-    if (!q || !tape || tape->status) return NULL;
-    if (args) return (cmha__attention_saved *)cmha__record_alloc(tape, sizeof(cmha__attention_saved));
-    CMHA__MISUSE(tape, "attention: args is NULL");
-    return NULL;
+    cmha__core_run(tape, s, y, state);
+    if (tape->probe) cmha__see(tape, s);
+    return cmha__push(tape, names[s->core], y, s->in, CMHA_MAX_INPUTS, cmha__attention_record, s);
 }
 
 CMHA_DEF cmha_tensor *cmha_attention(cmha_tape *tape, const cmha_attention_args *args, cmha_tensor *q,
                                      cmha_tensor *k, cmha_tensor *v, cmha_tensor *const *parameters) {
-    cmha__attention_saved *s = cmha__attention_open(tape, args, q);
-    cmha_tensor *in[CMHA_MAX_INPUTS];
-    if (!s || !cmha__attention_checked(tape, args, q, k, v, parameters, s, in)) return NULL;
-    if (cmha__check_dropout(tape, args->dropout)) return NULL;
+    cmha__attention_saved *s = cmha__softmax_open(tape, args, q, k, v, parameters);
+    if (!s || cmha__check_dropout(tape, args->dropout)) return NULL;
     if (!cmha__records(tape)) s->args.dropout = 0;
     if (s->args.dropout > 0) s->args.key = cmha__draw(tape);
     if (cmha__among_ranks(tape)) s->args.first = tape->shared.first;
-    return cmha__attend(tape, s, in, NULL);
+    return cmha__attend(tape, s, NULL);
 }
 
 /* Linear or lag attention: queries and keys are the same tokens, complex, as many as heads. state NULL: the
@@ -9971,8 +10042,7 @@ CMHA_DEF cmha_tensor *cmha_attention(cmha_tape *tape, const cmha_attention_args 
 static cmha_tensor *cmha__attend_planes(cmha_tape *tape, const cmha_linear_args *linear,
                                         const cmha_lag_args *lag, cmha_tensor *q, cmha_tensor *k,
                                         cmha_tensor *v, cmha_real *state) {
-    cmha_tensor *in[CMHA_MAX_INPUTS] = {q, k, v, NULL, NULL, NULL, NULL, NULL};
-    cmha__attention_saved *s = cmha__attention_open(tape, lag ? (const void *)lag : linear, q);
+    cmha__attention_saved *s = cmha__attention_open(tape, lag ? (const void *)lag : linear, q, k, v);
     if (!s) return NULL;
     s->core = lag ? CMHA__LAG : CMHA__LINEAR;
     if (lag) s->lag = *lag;
@@ -9984,7 +10054,7 @@ static cmha_tensor *cmha__attend_planes(cmha_tape *tape, const cmha_linear_args 
     a->kind = CMHA_ATTENTION_COMPLEX;
     a->heads = a->kv_heads = lag ? lag->heads : linear->heads;
     a->complex_v = lag || linear->kind == CMHA_LINEAR_ANGULAR;
-    if (!cmha__attention_fits(tape, s, in)) return NULL;
+    if (!cmha__attention_fits(tape, s)) return NULL;
     if (a->n_q != a->n_k || !a->d_v)
         return CMHA__MISFIT(tape, "attention: %zu queries, %zu keys, values of %zu", a->n_q, a->n_k, a->d_v);
     if (lag && a->d_v != a->d_k)
@@ -9992,7 +10062,7 @@ static cmha_tensor *cmha__attend_planes(cmha_tape *tape, const cmha_linear_args 
     s->linear.batch = s->lag.batch = a->batch, s->linear.n = s->lag.n = a->n_q;
     s->linear.d = s->lag.d = a->d_k, s->linear.d_v = a->d_v;
     s->linear.threads = s->lag.threads = tape->context->threads;
-    return cmha__attend(tape, s, in, state);
+    return cmha__attend(tape, s, state);
 }
 
 CMHA_DEF cmha_tensor *cmha_linear_attention(cmha_tape *tape, const cmha_linear_args *args, cmha_tensor *q,
@@ -10231,7 +10301,6 @@ CMHA_DEF cmha_tensor *cmha_pcl(cmha_tape *tape, const cmha_attention_args *args,
                                cmha_tensor *delta, cmha_tensor *b, cmha_tensor *w,
                                const cmha_pcl_options *options) {
     cmha__pcl_saved *s;
-    cmha_tensor *in[6] = {qkv, NULL, NULL, delta, b, w};
     if (!qkv || !w || !tape || tape->status) return NULL;
     if (!args || !options) return CMHA__MISUSE(tape, "pcl: args or options is NULL");
     s = (cmha__pcl_saved *)cmha__record_alloc(tape, sizeof *s);
@@ -10240,7 +10309,9 @@ CMHA_DEF cmha_tensor *cmha_pcl(cmha_tape *tape, const cmha_attention_args *args,
     *a = *args;
     s->options = *options;
     s->adapted = options->adapted && args->kind != CMHA_ATTENTION_DOT;
-    if (!cmha__attention_fits(tape, &s->attention, in)) return NULL;
+    cmha_tensor **in = s->attention.in;
+    in[0] = qkv, in[3] = delta, in[4] = b, in[5] = w;
+    if (!cmha__attention_fits(tape, &s->attention)) return NULL;
     if (a->d_k % 2 || w->size != a->d_k / 2)
         return CMHA__MISFIT(tape, "pcl: w of %zu numbers does not fit heads of %zu", w->size, a->d_k);
     const char *wrong = cmha__is_complex(args) || args->score ? "complex queries or a program's own score"
@@ -10450,7 +10521,6 @@ static cmha_status cmha__need_grad(cmha_parameters *p) {
     cmha_status status = cmha__holds_numbers(p);
     if (status || p->grad || !p->learning) return status;
     if (!CMHA__TRAINS) return cmha__fail(p->context, CMHA_ERR_STATE, "parameters: CMHA_INFERENCE_ONLY");
-
     status = cmha__take_zeros(p->context, p->learning, &p->grad);
     cmha__attach_grad(p, p->grad);
     return status;
@@ -10663,9 +10733,8 @@ static size_t cmha__feature_width(const cmha_model_config *c) {
 }
 
 /* The program's row for a layer's heads, `score` of the model or NULL. */
-static const cmha_score *cmha__layer_score(const cmha_model_config *c, const cmha_score *score,
-                                           size_t layer) {
-    return cmha__layer_family(c, layer)->family == (cmha_family)c->family ? score : NULL;
+static const cmha_score *cmha__layer_score(const cmha_model *m, size_t layer) {
+    return (int)cmha__layer_family(&m->config, layer)->family == m->config.family ? m->score : NULL;
 }
 
 /* Appends a parameter, or where an axis is 0 none. *member gets a pointer to what a block sees. A size that
@@ -10748,26 +10817,21 @@ static cmha_parameter *cmha__declare(cmha__list *to, const char *name, cmha_tens
 static void cmha__declare_norm(cmha__list *to, const char *gain, cmha_tensor **weight, const char *offset,
                                cmha_tensor **bias, int complex_state) {
     const cmha_model_config *c = &to->model->config;
-    const size_t none = CMHA__NONE, half = c->d_model / 2;
-    int kind = c->complex_norm, all = kind != CMHA_COMPLEX_NORM_CRMS;
-    if (!complex_state) {
-        cmha__declare(to, gain, weight, CMHA__ONES, CMHA__REAL, c->d_model, none, none);
-        if (c->norm != CMHA_NORM_RMS)
-            cmha__declare(to, offset, bias, CMHA__ZEROS, CMHA__REAL, c->d_model, none, none);
-        return;
-    }
+    const size_t none = CMHA__NONE, n = complex_state ? c->d_model / 2 : c->d_model;
+    int kind = complex_state ? c->complex_norm : -1;
+    int shifts = complex_state ? kind != CMHA_COMPLEX_NORM_CRMS : c->norm != CMHA_NORM_RMS;
+    int form = complex_state && shifts ? CMHA__COMPLEX : CMHA__REAL;
+    int start = kind == CMHA_COMPLEX_NORM_CLN ? CMHA__UNIT : CMHA__ONES;
     if (kind == CMHA_COMPLEX_NORM_WHITEN)
-        cmha__declare(to, gain, weight, CMHA__WHITEN, CMHA__REAL, 3, half, none);
-    else
-        cmha__declare(to, gain, weight, kind == CMHA_COMPLEX_NORM_CLN ? CMHA__UNIT : CMHA__ONES,
-                      all ? CMHA__COMPLEX : CMHA__REAL, half, none, none);
-    if (all) cmha__declare(to, offset, bias, CMHA__ZEROS, CMHA__COMPLEX, half, none, none);
+        cmha__declare(to, gain, weight, CMHA__WHITEN, CMHA__REAL, 3, n, none);
+    else cmha__declare(to, gain, weight, start, form, n, none, none);
+    if (shifts) cmha__declare(to, offset, bias, CMHA__ZEROS, form, n, none, none);
 }
 
 /* Declares the parameters of the program's score in a layer; keys: numbers in a token's keys. */
-static void cmha__declare_score(cmha__list *to, const cmha_score *score, int real, size_t keys,
-                                cmha_block *at) {
+static void cmha__declare_score(cmha__list *to, int real, size_t keys, cmha_block *at) {
     const cmha_model_config *c = &to->model->config;
+    const cmha_score *score = to->model->score;
     size_t width = cmha__head_width(c) / (real && score->planes == 2 ? 2 : 1); /* complex numbers, or reals */
     for (size_t i = 0; i < score->n_parameters; i++) {
         const cmha_score_parameter *p = &score->parameters[i];
@@ -10787,7 +10851,7 @@ static void cmha__declare_score(cmha__list *to, const cmha_score *score, int rea
 /* Layers of the real family, CoPE and MöbiusAttention. */
 static void cmha__declare_layer(cmha__list *to, size_t layer, cmha_block *at) {
     const cmha_model_config *c = &to->model->config;
-    const cmha_score *score = cmha__layer_score(c, to->model->score, layer);
+    const cmha_score *score = cmha__layer_score(to->model, layer);
     const size_t none = CMHA__NONE, d = c->d_model, ff = c->d_ff, width = cmha__head_width(c), P = width / 2;
     cmha_family family = cmha__layer_family(c, layer)->family;
     int mode = c->mobius_mode, qkv_bias = c->attention_bias || c->qkv_bias;
@@ -10834,7 +10898,7 @@ static void cmha__declare_layer(cmha__list *to, size_t layer, cmha_block *at) {
     CMHA__BIASED("attn.wo_imag", imag_wo, out_bias, RESIDUAL_WEIGHT, REAL, imag, d);
     CMHA__BIASED("ffn.w1_imag", imag_w1, c->ffn_bias, WEIGHT, REAL, imag ? ff + gate : 0, d);
     CMHA__BIASED("ffn.w2_imag", imag_w2, c->ffn_bias, RESIDUAL_WEIGHT, REAL, imag, ff);
-    if (score) cmha__declare_score(to, score, family == CMHA_FAMILY_REAL, all_keys, at);
+    if (score) cmha__declare_score(to, family == CMHA_FAMILY_REAL, all_keys, at);
 }
 
 #define CMHA__LOW_RANK(name, g, part) \
@@ -10990,7 +11054,7 @@ static void cmha__start_parameter(const cmha_model *model, size_t index) {
     const cmha_tensor *t = &p->tensor;
     cmha_rng rng = cmha_rng_make(model->context->config.seed, index);
     int start = p->start, orthogonal = start == CMHA__MATRIX && c->mobius_init == CMHA_MOBIUS_INIT_ORTHO;
-    int weighs = p->usual_decay > 0;
+    int weighs = p->usual_decay > 0 && start != CMHA__LORA_B, fixed = c->delta_init == CMHA_DELTA_INIT_CONST;
     size_t cols = t->shape[t->rank - 1], rows = t->rank > 1 ? t->shape[t->rank - 2] : 1;
     double bound = start == CMHA__EMBEDDING ? 0.1
                    : start == CMHA__LORA_A  ? 1 / sqrt((double)cols)
@@ -11000,11 +11064,9 @@ static void cmha__start_parameter(const cmha_model *model, size_t index) {
     case CMHA__INPUT: spread = 1 / sqrt((double)cols); break;
     case CMHA__RESIDUAL_WEIGHT: spread /= sqrt(2.0 * (double)c->n_layers); break;
     case CMHA__MATRIX: spread = orthogonal ? 1 : spread; break;
-    case CMHA__LORA_B: weighs = 0, spread = 0; break;
     case CMHA__DELTA:
-        mean = c->delta_init == CMHA_DELTA_INIT_CONST ? c->delta_value
-                                                      : c->delta_init == CMHA_DELTA_INIT_ROPE_START;
-        spread = c->delta_init == CMHA_DELTA_INIT_CONST ? 0 : c->delta_std;
+        mean = fixed ? c->delta_value : c->delta_init == CMHA_DELTA_INIT_ROPE_START;
+        spread = fixed ? 0 : c->delta_std;
         break;
     case CMHA__MAPS: spread = 0.02; break;
     case CMHA__ONES: mean = 1; break;
@@ -11073,9 +11135,9 @@ static const char *cmha__crat_wrong(const cmha_model_config *c) {
 }
 
 /* Finds the row that the configuration names, NULL where it names none, and checks that it fits. */
-static cmha_status cmha__find_score(cmha_context *ctx, const cmha_model_config *c, const cmha_score **score) {
+static cmha_status cmha__find_score(cmha_context *ctx, cmha_model *model) {
+    const cmha_model_config *c = &model->config;
     const cmha_score *row = ctx->config.scores, *end = row ? row + ctx->config.n_scores : NULL;
-    *score = NULL;
     if (!*c->score) return CMHA_OK;
     while (row < end && !(row->name && !strcmp(row->name, c->score))) row++;
     if (row == end) return cmha__fail(ctx, CMHA_ERR_NOT_FOUND, "model: there is no score %s", c->score);
@@ -11100,12 +11162,12 @@ static cmha_status cmha__find_score(cmha_context *ctx, const cmha_model_config *
         if (names.found) wrong = "a parameter has the name of one of the layer's own";
     }
     if (wrong) return CMHA__WRONG(ctx, "model: score %s: %s", c->score, wrong);
-    *score = row;
+    model->score = row;
     return CMHA_OK;
 }
 
-static cmha_status cmha__check_model(cmha_context *context, const cmha_model_config *c,
-                                     const cmha_score **score) {
+static cmha_status cmha__check_model(cmha_context *context, cmha_model *model) {
+    const cmha_model_config *c = &model->config;
     cmha_status status = cmha_config_check(context, cmha_model_table(), c);
     if (status) return status;
     if (c->d_model % c->n_heads && !c->d_head)
@@ -11114,8 +11176,8 @@ static cmha_status cmha__check_model(cmha_context *context, const cmha_model_con
     if (c->n_heads % cmha__kv_heads(c))
         return cmha__fail(context, CMHA_ERR_SHAPE, "model: n_heads %zu is not divisible by n_kv_heads %zu",
                           c->n_heads, c->n_kv_heads);
-    if ((status = cmha__find_score(context, c, score)) != CMHA_OK) return status;
-    int pairs = c->attention != CMHA_ATTENTION_DOT && !cmha__layer_score(c, *score, 1);
+    if ((status = cmha__find_score(context, model)) != CMHA_OK) return status;
+    int pairs = c->attention != CMHA_ATTENTION_DOT && !cmha__layer_score(model, 1);
     if (cmha__head_width(c) % 2 && (pairs || c->pcl_weight > 0))
         return cmha__fail(context, CMHA_ERR_SHAPE, "model: a head of %zu is not made of complex pairs",
                           cmha__head_width(c));
@@ -11202,7 +11264,7 @@ static cmha_status cmha__model_open(cmha_model *model, cmha_context *context, co
     cmha_model_config *c = &model->config;
     if (c->lora_rank && !(c->lora_alpha > 0)) c->lora_alpha = (double)c->lora_rank;
     if (c->lora_rank && !*c->lora_on) memcpy(c->lora_on, "wq,wv", sizeof "wq,wv");
-    cmha_status status = cmha__check_model(context, &model->config, &model->score);
+    cmha_status status = cmha__check_model(context, model);
     if (status) return status;
     model->context = model->parameters.context = context;
     model->opening = ++context->models;
@@ -11302,7 +11364,7 @@ CMHA_DEF cmha_status cmha_model_pack(cmha_model *model, cmha_storage storage) {
     cmha_context *context = model->context;
     cmha_parameters old = model->parameters;
     if (storage != CMHA_STORAGE_BF16 && storage != CMHA_STORAGE_INT8)
-        return cmha__fail(context, CMHA_ERR_ARGUMENT, "model pack: the storage must be BF16 or INT8");
+        return CMHA__WRONG(context, "model pack: the storage must be BF16 or INT8");
     if (model->packed.storage)
         return cmha__fail(context, CMHA_ERR_STATE, "model pack: it is packed already, as %s",
                           cmha__storages[model->packed.storage]);
@@ -11492,8 +11554,7 @@ static cmha_tensor *cmha__adapt(cmha__pass *pass, cmha_tensor *y, cmha_tensor *x
     return cmha__push(tape, "adapter", y, in, 3, cmha__adapter_backward, base);
 }
 
-/* Computes act(x) W^T + bias, W a matrix of the block, real or complex, with its adapters; or residual + that
-   after the model's dropout and factor. */
+/* Computes act(x) W^T + bias, W a block's matrix with its adapters; or residual + factor * dropout(that). */
 static cmha_tensor *cmha__project(cmha__pass *pass, cmha_tensor *x, int act, cmha_tensor *weight,
                                   cmha_tensor *bias, cmha_tensor *residual) {
     const cmha_model_config *c = pass->c;
@@ -11589,7 +11650,7 @@ static cmha_tensor *cmha__plain_attention(cmha__pass *pass, cmha_tensor *h) {
     const cmha_block *k = pass->k;
     size_t heads = cmha__plain_heads(c, pass->layer), P = cmha__head_width(c) / 2;
     cmha_attention_args a = cmha__softmax_args(pass, heads, cmha__head_width(c));
-    a.score = cmha__layer_score(c, pass->model->score, pass->layer);
+    a.score = cmha__layer_score(pass->model, pass->layer);
     if (heads == c->n_heads) a.kv_heads = cmha__kv_heads(c);
     a.layout = (cmha_layout)c->layout, a.rotary_dims = c->rotary_dims;
     if (pass->rotation) a.scale *= (cmha_real)pass->model->score_factor;
@@ -11630,25 +11691,24 @@ static cmha_tensor *cmha__cope_attention(cmha__pass *pass, cmha_tensor *h) {
 /* ---- Blocks of the real family and CoPE ---- */
 
 /* x + gain * dropout(a Wo^T + bo) */
-static cmha_tensor *cmha__block_output(cmha__pass *pass, const cmha_block *k, cmha_tensor *a,
-                                       cmha_tensor *x) {
-    return cmha__project(pass, a, CMHA_ACTIVATION_NONE, k->wo_weight, k->wo_bias, x);
+static cmha_tensor *cmha__block_output(cmha__pass *pass, cmha_tensor *a, cmha_tensor *x) {
+    return cmha__project(pass, a, CMHA_ACTIVATION_NONE, pass->k->wo_weight, pass->k->wo_bias, x);
 }
 
 /* x + gain * dropout(act(h W1^T + b1) W2^T + b2) */
-static cmha_tensor *cmha__block_ffn(cmha__pass *pass, const cmha_block *k, cmha_tensor *h, cmha_tensor *x) {
-    h = cmha__linear(pass, h, k->w1_weight, k->w1_bias);
-    return cmha__project(pass, h, pass->c->activation, k->w2_weight, k->w2_bias, x);
+static cmha_tensor *cmha__block_ffn(cmha__pass *pass, cmha_tensor *h, cmha_tensor *x) {
+    h = cmha__linear(pass, h, pass->k->w1_weight, pass->k->w1_bias);
+    return cmha__project(pass, h, pass->c->activation, pass->k->w2_weight, pass->k->w2_bias, x);
 }
 
 static cmha_tensor *cmha__transformer_block(cmha__pass *pass, cmha_tensor *x) {
     const cmha__family_row *family = cmha__layer_family(pass->c, pass->layer);
     if (pass->c->placement == CMHA_PLACEMENT_POST) {
-        x = cmha__ln(pass, 1, cmha__block_output(pass, pass->k, family->attend(pass, x), x));
-        return cmha__ln(pass, 2, cmha__block_ffn(pass, pass->k, x, x));
+        x = cmha__ln(pass, 1, cmha__block_output(pass, family->attend(pass, x), x));
+        return cmha__ln(pass, 2, cmha__block_ffn(pass, x, x));
     }
-    x = cmha__block_output(pass, pass->k, family->attend(pass, cmha__ln(pass, 1, x)), x);
-    return cmha__block_ffn(pass, pass->k, cmha__ln(pass, 2, x), x);
+    x = cmha__block_output(pass, family->attend(pass, cmha__ln(pass, 1, x)), x);
+    return cmha__block_ffn(pass, cmha__ln(pass, 2, x), x);
 }
 
 /* ---- MöbiusAttention's block ---- */
@@ -11682,10 +11742,9 @@ static cmha_tensor *cmha__mobius_attention(cmha__pass *pass, cmha_tensor *re, cm
 }
 
 /* One channel of the layer after its attention: LN3(FFN(y) + y), y = LN2(a Wo^T + residual). */
-static cmha_tensor *cmha__mobius_channel(cmha__pass *pass, const cmha_block *k, cmha_tensor *a,
-                                         cmha_tensor *residual) {
-    cmha_tensor *y = cmha__ln(pass, 2, cmha__block_output(pass, k, a, residual));
-    return cmha__ln(pass, 3, cmha__block_ffn(pass, k, y, y));
+static cmha_tensor *cmha__mobius_channel(cmha__pass *pass, cmha_tensor *a, cmha_tensor *residual) {
+    cmha_tensor *y = cmha__ln(pass, 2, cmha__block_output(pass, a, residual));
+    return cmha__ln(pass, 3, cmha__block_ffn(pass, y, y));
 }
 
 /* MöbiusAttention eq 10-27: Möbius heads beside plain ones (eq 10-19) or alone (eq 20-27). */
@@ -11703,12 +11762,13 @@ static cmha_tensor *cmha__mobius_block(cmha__pass *pass, cmha_tensor *x) {
         imag.wo_weight = k->imag_wo_weight, imag.wo_bias = k->imag_wo_bias;
         imag.w1_weight = k->imag_w1_weight, imag.w1_bias = k->imag_w1_bias;
         imag.w2_weight = k->imag_w2_weight, imag.w2_bias = k->imag_w2_bias;
-        im = cmha__mobius_channel(pass, &imag, a_im, im);
-        return cmha_add(tape, cmha__mobius_channel(pass, k, a_re, re), im);
+        pass->k = &imag, im = cmha__mobius_channel(pass, a_im, im);
+        pass->k = k, re = cmha__mobius_channel(pass, a_re, re);
+        return cmha_add(tape, re, im);
     }
     cmha_tensor *plain = cmha__plain_attention(pass, cmha_add(tape, re, im));
     if (a) plain = cmha_concat(tape, plain, cmha_add(tape, a_re, a_im), 2);
-    return cmha__mobius_channel(pass, k, plain, re);
+    return cmha__mobius_channel(pass, plain, re);
 }
 
 /* ---- CRAT's block ---- */
@@ -11894,10 +11954,10 @@ static cmha_tensor *cmha__block(cmha__pass *pass, cmha_tensor *x) {
 
 /* ---- Embeddings ---- */
 
-/* Rows [B, N, d] of an embedding: of ids, or (NULL) of 0, or of positions counted from pass->first. */
-static cmha_tensor *cmha__rows_of_embedding(cmha__pass *pass, cmha_tensor *weight, const int32_t *ids,
-                                            int counting) {
+/* Rows [B, N, d] of an embedding: of ids, or (NULL) of positions counted from pass->first, or of 0. */
+static cmha_tensor *cmha__rows_of_embedding(cmha__pass *pass, cmha_tensor *weight, const int32_t *ids) {
     size_t N = pass->N, n = pass->B * N;
+    int counting = weight == pass->model->position_weight;
     if (!ids) {
         int32_t *made = (int32_t *)cmha_tape_alloc(pass->tape, n * sizeof *made);
         for (size_t i = 0; made && !cmha__dry(pass->tape) && i < n; i++)
@@ -11914,7 +11974,7 @@ static cmha_tensor *cmha__add_positions(cmha__pass *pass, cmha_tensor *x, cmha_c
     if (kind == CMHA_COPE_IMAG_LEARNED) {
         if (n > room)
             return CMHA__MISFIT(pass->tape, "model: %zu positions, the learned embedding has %zu", n, room);
-        cmha_tensor *rows = cmha__rows_of_embedding(pass, pass->model->position_weight, NULL, 1);
+        cmha_tensor *rows = cmha__rows_of_embedding(pass, pass->model->position_weight, NULL);
         rows = cmha__scaled(pass, rows, scale);
         return x ? cmha_add(pass->tape, x, rows) : rows;
     }
@@ -12057,7 +12117,7 @@ static cmha_tensor *cmha__embed_input(cmha__pass *pass) {
     if (f) x = x ? cmha_add(tape, x, f) : f;
     if (!x) x = cmha_tensor_new(tape, 3, shape, 0);
     if (!m->type_weight) return x;
-    return cmha_add(tape, x, cmha__rows_of_embedding(pass, m->type_weight, pass->batch->types, 0));
+    return cmha_add(tape, x, cmha__rows_of_embedding(pass, m->type_weight, pass->batch->types));
 }
 
 /* Embedding and blocks -> [B, N, d_model]. */
@@ -12066,7 +12126,7 @@ static cmha_tensor *cmha__model_body(cmha__pass *pass) {
     const cmha_model_config *c = pass->c = &m->config;
     const cmha__family_row *family = cmha__family(c->family);
     cmha_tape *tape = pass->tape;
-    const cmha_score *score = cmha__layer_score(c, m->score, 1);
+    const cmha_score *score = cmha__layer_score(m, 1);
     if (!family->complex_state && (score ? score->rotates : c->attention != CMHA_ATTENTION_DOT))
         pass->rotation = cmha_rotation(tape, m->omega, m->n_omega, cmha__head_width(c) / 2, pass->N,
                                        (ptrdiff_t)pass->first);
@@ -12809,11 +12869,6 @@ CMHA_FIT void cmha_trainer_split(const cmha_trainer *trainer, const cmha_tokens 
 
 /* ---- Keys and values in the cache ---- */
 
-/* Returns the tokens there is room for, in whole tiles. */
-static size_t cmha__cache_tokens(const cmha_cache *cache) {
-    return cmha__tiles(cache->capacity) * CMHA__TILE;
-}
-
 /* Finds the slot of a pass's next call, of these widths or this state; a dry run that has none makes one. */
 static cmha_status cmha__next_slot(cmha__pass *pass, cmha_slot *slot) {
     cmha_cache *cache = pass->cache;
@@ -12833,136 +12888,27 @@ static cmha_status cmha__next_slot(cmha__pass *pass, cmha_slot *slot) {
         !cmha__sum(slot->values, values / part, &cache->size))
         cmha__reject(pass->tape, CMHA_ERR_OVERFLOW, "cache: %zu x %zu tokens overflow a size", cache->batch,
                      cache->capacity);
-
     cache->has_state |= slot->state > 0;
     if (cache->slots) cache->slots[at] = *slot;
     cache->n_slots++;
     return pass->tape->status;
 }
 
-/* What one thread works with in an attention call. */
-typedef struct cmha__reader {
-    const cmha_cache *cache;
-    const cmha_slot *slot;
-    const cmha__attention_call *call; /* of the new tokens */
-    int halves;                       /* the cache is BF16 */
-    void *past_keys, *past_values;    /* the head's part of the cache */
-    cmha__unit unit;
-    cmha_real *scores;                /* of one query */
-    cmha_real *keys, *values;         /* BF16: the head's keys and values as numbers again */
-} cmha__reader;
-
-/* Deals `base` out to the arrays that a thread needs and returns how much that is. */
-static size_t cmha__deal_reader(cmha__reader *r, cmha_real *base) {
-    size_t tokens = cmha__cache_tokens(r->cache), again = r->halves ? tokens : 0;
-    size_t used = cmha__deal_unit(r->call->args, CMHA__CACHED, base, &r->unit);
-    r->scores = cmha__deal(base, &used, tokens);
-    r->keys = cmha__deal(base, &used, again * r->slot->key_width);
-    r->values = cmha__deal(base, &used, again * r->slot->value_row);
-    return used;
-}
-
-/* ---- One query: keys and values stream through once ---- */
-
-#if CMHA__STREAMS
-static void cmha__mix_rows(int halves, const float *factor, size_t n, const char *rows, size_t row,
-                           size_t width, float *y) {
-    CMHA__CHOOSE(cmha__mix_rows, (halves, factor, n, rows, row, width, y))
-}
-
-/* Does as cmha__forward_terms, for one query of scores that are products; 0 where cmha__forward_lost must. */
-static int cmha__stream_terms(const cmha__reader *r, cmha__head *h) {
-    const cmha_attention_args *a = r->call->args;
-    cmha_rows y = cmha__rows_at(h->call->views->y, h->batch, h->head);
-    cmha_real *out = h->dv == a->d_v ? y.data : r->unit.out, *S = r->scores;
-    size_t row = r->slot->value_row, size = r->halves ? 2 : 4, begin, end;
-    int terms;
-    const cmha__term *term = cmha__terms(a, &terms);
-    if (a->n_q != 1 || !h->dv || h->mask || h->score->forward) return 0;
-    if (out != y.data)
-        memset(y.data, 0, a->d_v * sizeof *out), memset(y.data + y.imag, 0, a->d_v * sizeof *out);
-    cmha__visible(a, 0, &begin, &end);
-    size_t from = begin / CMHA__TILE * CMHA__TILE, count = cmha__tiles(a->n_k - from) * CMHA__TILE;
-    const char *keys = (const char *)r->past_keys + from * h->dk * size;
-    const char *values = (const char *)r->past_values + begin * row * size;
-    for (; terms > 0; terms--, term++) {
-        cmha__set_queries(h, term);
-        for (size_t j = 0; j < count; j += CMHA__TILE)
-            cmha__mix_rows(r->halves, h->q, h->dk, keys + j * h->dk * size, CMHA__TILE, CMHA__TILE, S + j);
-        for (size_t j = 0; j < count; j++) S[j] *= a->scale;
-        for (size_t j = 0; h->slope > 0 && j < count; j++)
-            S[j] -= h->slope * (cmha_real)((ptrdiff_t)(a->n_k - 1 - from) - (ptrdiff_t)j);
-        for (size_t j = 0; j < begin - from; j++) S[j] = -(cmha_real)INFINITY;
-        for (size_t j = end - from; j < count; j++) S[j] = -(cmha_real)INFINITY;
-        cmha_real top = cmha__largest(S, count);
-        cmha_real total = cmha__exp_shifted(S, count, top > -(cmha_real)INFINITY ? top : 0);
-        if (!(total > 0)) return 0;
-        cmha__mix_rows(r->halves, S + (begin - from), end - begin, values, row, h->dv, out);
-        for (size_t i = 0; i < h->dv; i++) out[i] *= 1 / total;
-        if (out == y.data) continue;
-        cmha__apply(term->mix, 0, out, 1, a->d_v, out, 0);
-        cmha__add_rows(out, 1, a->d_v, h->dv, y);
-    }
-    return 1;
-}
-#endif
-
 /* ---- The passes' attention, against the tokens in the cache ---- */
 
-/* Caches new keys and values of one (sequence, kv head), then shows the group's queries all of them. */
-static void cmha__cached_unit(cmha__reader *r, size_t b, size_t kv) {
-    const cmha_attention_args *a = r->call->args;
-    const cmha_attention_views *views = r->call->views;
-    const cmha_slot *slot = r->slot;
-    size_t group = a->heads / a->kv_heads, row = b * slot->kv_heads + kv;
-    size_t bytes = cmha__cache_tokens(r->cache) * (r->halves ? 2 : sizeof(cmha_real));
-    char *keys = (char *)(r->cache->memory + slot->keys), *values = (char *)(r->cache->memory + slot->values);
-    r->past_values = values + row * slot->value_row * bytes;
-    for (size_t head = kv * group; head < (kv + 1) * group; head++) {
-        int own = slot->key_heads == a->heads, first = head == kv * group;
-        cmha_score_call f = cmha__call_of_head(a, head, 1, 0, NULL); /* whose table covers the new tokens */
-        cmha_rows v = cmha__rows_at(views->v, b, kv);
-        cmha__head h;
-        cmha__set_head(&h, r->call, &r->unit, b * a->heads + head);
-        r->past_keys = keys + (own ? b * a->heads + head : row) * slot->key_width * bytes;
-        for (size_t t = 0; first && t < a->n_q; t++, v.data += v.ld) {
-            size_t at = (r->cache->length + t) * slot->value_row;
-            cmha_real *to = r->halves ? r->unit.acc : (cmha_real *)r->past_values + at;
-            if (h.dv > a->d_v) cmha__complex_rows(v, 1, a->d_v, to);
-            else if (h.dv) memcpy(to, v.data, h.dv * sizeof *to);
-            for (size_t i = 0; r->halves && i < h.dv; i++)
-                cmha__bf16_put((uint32_t *)r->past_values + at / 2, i, to[i]);
-        }
-        if (own || first)
-            cmha__write_keys(&f, cmha__rows_at(views->k, b, kv), a->n_q, r->cache->length,
-                             r->halves ? r->keys : (cmha_real *)r->past_keys,
-                             r->halves ? (uint32_t *)r->past_keys : NULL, r->unit.rows);
-#if CMHA__STREAMS
-        if (cmha__stream_terms(r, &h)) continue;
-#endif
-        h.keys = r->halves ? r->keys : (const cmha_real *)r->past_keys;
-        h.v = r->halves ? r->values : (const cmha_real *)r->past_values;
-        h.ldv = slot->value_row;
-        if (r->halves) {
-            cmha__bf16_numbers((const uint32_t *)r->past_keys, cmha__tiles(a->n_k) * h.dk * 2, r->keys);
-            cmha__bf16_numbers((const uint32_t *)r->past_values, a->n_k * (h.ldv / 32), r->values);
-        }
-        h.peaks = cmha__has_peaks(a) ? r->unit.peaks : NULL;
-        if (h.peaks) cmha__find_peaks(&h);
-        cmha__forward_terms(&h);
-    }
+static void cmha__cached_head(cmha__head *h) {
+    if (h->peaks) cmha__find_peaks(h);
+    cmha__forward_terms(h);
 }
 
 /* Runs softmax attention, through the cache if there is one. */
 static cmha_tensor *cmha__softmax_heads(cmha__pass *pass, const cmha_attention_args *args, cmha_tensor *q,
                                         cmha_tensor *k, cmha_tensor *v, cmha_tensor *const *parameters) {
-    cmha__attention_saved s;
-    cmha_attention_args *a = &s.args;
-    cmha_tensor *in[CMHA_MAX_INPUTS];
     if (!pass->cache) return cmha_attention(pass->tape, args, q, k, v, parameters);
+    cmha__attention_saved *s = cmha__softmax_open(pass->tape, args, q, k, v, parameters);
+    if (!s) return NULL;
+    cmha_attention_args *a = &s->args;
     int halves = pass->cache->storage == CMHA_STORAGE_BF16;
-    if (!q || pass->tape->status) return NULL;
-    if (!cmha__attention_checked(pass->tape, args, q, k, v, parameters, &s, in)) return NULL;
     size_t key_heads = cmha__own_keys(a) ? a->heads : a->kv_heads;
     size_t dv = cmha__value_width(a), row = halves ? (dv + 31) / 32 * 32 : dv;
     cmha_slot slot = {key_heads, a->kv_heads, cmha__key_width(a), dv, row, 0, 0, 0};
@@ -12971,20 +12917,14 @@ static cmha_tensor *cmha__softmax_heads(cmha__pass *pass, const cmha_attention_a
     size_t shape[3] = {pass->B, pass->N, a->heads * dv};
     cmha_tensor *y = cmha__result(pass->tape, 3, shape);
     if (!y || cmha__next_slot(pass, &slot)) return NULL;
-    cmha_attention_views views = cmha__views(&s, in, NULL, y->data); /* the new tokens alone */
-    cmha__attention_call call;
-    cmha__reader all;
-    all.cache = pass->cache, all.slot = &slot, all.call = &call, all.halves = halves;
+    cmha_attention_views views = cmha__views(s, NULL, y->data); /* the new tokens alone */
+    cmha__attention_call call = cmha__new_call(a, &views, 0);
+    call.cache = pass->cache, call.slot = &slot, call.halves = halves, call.pieces = 1;
     a->n_k = pass->cache->length + pass->N, a->dropout = 0;
-    cmha__open_call(a, &views, CMHA__CACHED, NULL, &call);
-    size_t own = cmha__deal_reader(&all, NULL);
-    cmha_real *scratch = cmha__reals(pass->tape, own * (size_t)cmha__attention_threads(a));
+    cmha_real *scratch = cmha__reals(pass->tape, cmha__deal_call(&call, NULL));
     if (!scratch || cmha__dry(pass->tape)) return scratch ? y : NULL;
-    CMHA__FOR_CHUNKS(a->threads, a->batch * a->kv_heads, lo, hi) {
-        cmha__reader r = all;
-        cmha__deal_reader(&r, scratch + (size_t)cmha__chunk * own);
-        for (size_t i = lo; i < hi; i++) cmha__cached_unit(&r, i / a->kv_heads, i % a->kv_heads);
-    }
+    cmha__deal_call(&call, scratch);
+    cmha__each_head(&call, cmha__cached_head);
     return y;
 }
 
@@ -13000,7 +12940,6 @@ static cmha_tensor *cmha__cache_pass(cmha_cache *cache, cmha_tape *tape, const c
     pass.B = cache->n_slots ? cache->batch : 1, pass.N = n, pass.first = cache->length;
     cmha_tensor *x = cmha__model_body(&pass);
     if (!x || !asks) return x;
-
     size_t *last = (size_t *)cmha__record_alloc(tape, pass.B * sizeof *last);
     for (size_t b = 0; last && b < pass.B; b++) last[b] = (b + 1) * n - 1;
     if (last) x = cmha__final_norm(&pass, cmha_gather(tape, x, last, pass.B));
@@ -13025,7 +12964,6 @@ static cmha_status cmha__cache_dry(cmha_cache *cache, size_t n, size_t *memory, 
     cmha_tape_close(&dry);
     return status;
 }
-
 
 /* Opens a cache or, bytes not NULL, counts what it takes. Slots are the attention calls of a pass, in their
    order: a dry pass counts them, another says what `prompt` positions need, a third places them. */
@@ -13352,6 +13290,8 @@ CMHA_DEF cmha_status cmha_generate(cmha_cache *cache, const int32_t *prompt, siz
 
 /* ---- the operating system: plain descriptors, so that a FIFO is refused instead of waited for ---- */
 
+#define CMHA__MALFORMED(ctx, ...) cmha__fail(ctx, CMHA_ERR_FORMAT, __VA_ARGS__)
+
 static cmha_status cmha__files_fail(cmha_context *ctx, const char *what, cmha_status status) {
     return status ? cmha__fail(ctx, status, "%s: %s", what, cmha_status_string(status)) : CMHA_OK;
 }
@@ -13374,6 +13314,7 @@ static cmha_status cmha__files_fail(cmha_context *ctx, const char *what, cmha_st
 #define CMHA__FILE_MODE (_S_IREAD | _S_IWRITE)
 #define CMHA__SEPARATORS "/\\:"
 #define CMHA__READ_LINK(path, to, n) (-1)
+#define CMHA__RENAME(from, to) (MoveFileExA(from, to, 1 | 8) ? 0 : EACCES) /* replaces, flushes */
 #ifdef __cplusplus
 extern "C"
 #endif
@@ -13392,6 +13333,7 @@ __declspec(dllimport) int __stdcall MoveFileExA(const char *from, const char *to
 #define CMHA__FILE_MODE 0666
 #define CMHA__SEPARATORS "/"
 #define CMHA__READ_LINK readlink
+#define CMHA__RENAME(from, to) (rename(from, to) ? errno : 0)
 #if defined(__linux__) && defined(O_TMPFILE)
 #define CMHA__NAMELESS O_TMPFILE
 #elif defined(__linux__) && defined(__O_TMPFILE) /* glibc has the other name only under _GNU_SOURCE */
@@ -13417,7 +13359,6 @@ static cmha_status cmha__system_open(cmha_context *ctx, const char *path, void *
     if (CMHA__STAT(fstat)(fd, &about) == 0 && S_ISREG(about.st_mode))
         return *size = (uint64_t)about.st_size, *file = (void *)((intptr_t)fd + 1), CMHA_OK; /* never NULL */
     CMHA__SYSTEM(close)(fd);
-
     return cmha__fail(ctx, CMHA_ERR_IO, "cannot be read: not a regular file");
 }
 
@@ -13441,7 +13382,6 @@ static int cmha__descriptor(const void *file) { return (int)(intptr_t)file - 1; 
 static void cmha__system_close(void *file) {
     if (file) CMHA__SYSTEM(close)(cmha__descriptor(file));
 }
-
 
 static cmha_status cmha__system_read(cmha_context *ctx, void *file, uint64_t offset, void *to, size_t bytes) {
     CMHA__FILE_PLACE place = (CMHA__FILE_PLACE)offset;
@@ -13613,7 +13553,7 @@ typedef struct cmha__header {
 typedef const char *(*cmha__rule)(cmha__header *h);
 
 static cmha_status cmha__tensor_fail(const cmha_archive *archive, const char *name, const char *problem) {
-    return cmha__fail(archive->context, CMHA_ERR_FORMAT, "tensor %.60s: %s", name, problem);
+    return CMHA__MALFORMED(archive->context, "tensor %.60s: %s", name, problem);
 }
 
 static uint64_t cmha__data_bytes(const cmha_archive *archive) { return archive->size - archive->data_begin; }
@@ -13767,11 +13707,12 @@ static int cmha__compare_names(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* Sorts things by their names and returns a name that comes twice, or NULL. */
-static const char *cmha__repeated(const void **things, size_t n) {
-    cmha__sort(things, n, cmha__compare_names);
+/* Lists n things of `size` bytes in the order of their names; returns a name that comes twice, or NULL. */
+static const char *cmha__repeated(const void **order, const void *things, size_t n, size_t size) {
+    for (size_t i = 0; i < n; i++) order[i] = (const char *)things + i * size;
+    cmha__sort(order, n, cmha__compare_names);
     for (size_t i = 1; i < n; i++)
-        if (cmha__compare_names(things[i - 1], things[i]) == 0) return *(const char *const *)things[i];
+        if (cmha__compare_names(order[i - 1], order[i]) == 0) return *(const char *const *)order[i];
     return NULL;
 }
 
@@ -13787,8 +13728,7 @@ static cmha_status cmha__arrange(cmha_archive *archive) {
     cmha_status status = cmha__take_arrays(ctx, "header", arrays, 2, &bytes, NULL);
     if (status) return status;
     memcpy(copy, archive->tensors, n * sizeof *copy);
-    for (i = 0; i < m; i++) order[i] = &archive->metadata[2 * i];
-    twice = cmha__repeated(order, m);
+    twice = cmha__repeated(order, archive->metadata, m, 2 * sizeof *archive->metadata);
     for (i = 0; i < n; i++) order[i] = &copy[i];
     cmha__sort(order, n, cmha__compare_places);
     for (i = 0; i < n && !hole; i++) {
@@ -13796,13 +13736,13 @@ static cmha_status cmha__arrange(cmha_archive *archive) {
         if (t->begin != end) hole = t->name;
         end = t->end;
     }
-    if (!twice) twice = cmha__repeated(order, n);
+    if (!twice) twice = cmha__repeated(order, copy, n, sizeof *copy);
     for (i = 0; i < n && !twice; i++) archive->tensors[i] = *(const cmha_archive_tensor *)order[i];
     cmha__give(ctx, copy, bytes);
     if (hole) return cmha__tensor_fail(archive, hole, "there is a hole or an overlap before its data");
-    if (twice) return cmha__fail(ctx, CMHA_ERR_FORMAT, "%.60s comes twice in the header", twice);
+    if (twice) return CMHA__MALFORMED(ctx, "%.60s comes twice in the header", twice);
     if (end == cmha__data_bytes(archive)) return CMHA_OK;
-    return cmha__fail(ctx, CMHA_ERR_FORMAT, "the tensors do not fill the file");
+    return CMHA__MALFORMED(ctx, "the tensors do not fill the file");
 }
 
 /* ---- archives ---- */
@@ -13814,11 +13754,11 @@ static cmha_status cmha__load_header(cmha_archive *archive, const char *path) {
     unsigned char raw[8];
     cmha_status status = cmha__file_open(ctx, path, &archive->file, &archive->size);
     if (status) return status;
-    if (archive->size < 8) return cmha__fail(ctx, CMHA_ERR_FORMAT, "not a safetensors file: below 8 bytes");
+    if (archive->size < 8) return CMHA__MALFORMED(ctx, "not a safetensors file: below 8 bytes");
     if ((status = cmha__file_read(ctx, path, archive->file, 0, raw, 8)) != CMHA_OK) return status;
     uint64_t length = cmha__bytes_get(raw, 8);
     if (length > 100000000 || length > archive->size - 8)
-        return cmha__fail(ctx, CMHA_ERR_FORMAT, "not a safetensors file: its header exceeds it or 100 MB");
+        return CMHA__MALFORMED(ctx, "not a safetensors file: its header exceeds it or 100 MB");
     size_t text = (size_t)length, name = strlen(path) + 1;
     cmha__array arrays[] = {{&archive->tensors, text / TENSOR, sizeof *archive->tensors}, /* at most */
                             {&archive->metadata, text / PAIR + 1, 2 * sizeof *archive->metadata},
@@ -13838,10 +13778,8 @@ static cmha_status cmha__load_header(cmha_archive *archive, const char *path) {
     if (!wrong) cmha__skip_blanks(&h);
     if (!wrong && h.at != h.begin + text) wrong = "something follows its end";
     if (h.named) return cmha__tensor_fail(archive, h.tensor.name, wrong);
-    return !wrong ? cmha__arrange(archive)
-                  : cmha__fail(ctx, CMHA_ERR_FORMAT, "safetensors header, byte %zu: %s",
-                               (size_t)(h.at - h.begin), wrong);
-
+    if (!wrong) return cmha__arrange(archive);
+    return CMHA__MALFORMED(ctx, "safetensors header, byte %zu: %s", (size_t)(h.at - h.begin), wrong);
 }
 
 CMHA_DEF cmha_status cmha_archive_open(cmha_archive *archive, cmha_context *context, const char *path) {
@@ -13896,11 +13834,10 @@ static cmha_status cmha__read_tensor(cmha_archive *a, const cmha_archive_tensor 
     int planes = dtype == CMHA__AS_C64;
     size_t n, width = planes ? 4 : cmha__dtypes[dtype].width, row = t->rank ? t->shape[t->rank - 1] : 1;
     cmha_status status = CMHA_OK;
-    if (whole ? dtype != CMHA__AS_I64 : dtype > CMHA__AS_C64) {
-        status = cmha__fail(ctx, CMHA_ERR_FORMAT, "tensor %.60s: %s is not %s", t->name, t->dtype,
-                            whole ? "I64" : "F64, F32, F16, BF16, I64 or C64");
-        return cmha__blame(ctx, a->path, status);
-    }
+    if (whole ? dtype != CMHA__AS_I64 : dtype > CMHA__AS_C64)
+        return cmha__blame(ctx, a->path,
+                           CMHA__MALFORMED(ctx, "tensor %.60s: %s is not %s", t->name, t->dtype,
+                                           whole ? "I64" : "F64, F32, F16, BF16, I64 or C64"));
     if (whole || dtype == CMHA__AS_REAL) return cmha__read_words(a, t->begin, out, t->count, width);
     for (size_t done = 0; !status && done < t->count; done += n) {
         n = cmha__min(t->count - done, sizeof piece / width);
@@ -13992,8 +13929,7 @@ static void cmha__write_words(cmha__output *o, const void *data, size_t n, size_
         part = swaps && n > sizeof piece / width ? sizeof piece / width : n;
         from = swaps ? (unsigned char *)memcpy(piece, at, part * width) : at;
         if (swaps) cmha__swap_words(from, part, width);
-        size_t bytes
- = part * width;
+        size_t bytes = part * width;
         o->error = o->fd >= 0 ? cmha__file_move(o->fd, from, bytes, 1)
                               : (int)(f->write)(f->user, o->context, o->name, o->at, from, bytes, o->total);
         if (!o->error) o->at += bytes;
@@ -14117,20 +14053,14 @@ static int cmha__output_put(cmha__output *o) {
 #endif
     if (done < 0 && (fd = cmha__output_name(o, -1)) >= 0) done = cmha__output_fill(o, fd);
     if (done <= 0) return 0;
-#ifdef _WIN32
-    if (MoveFileExA(o->beside, o->path, 1 | 8)) return 1; /* REPLACE_EXISTING, WRITE_THROUGH */
-    o->error = EACCES;
-#else
-    if (rename(o->beside, o->path) == 0) {
-        o->beside[o->folder] = 0;
-        fd = open(o->folder ? o->beside : ".", O_RDONLY | CMHA__FILE_FLAGS);
-        if (fd >= 0) (void)fsync(fd), close(fd); /* the renaming lasts, where a folder can be flushed */
-        return 1;
-    }
-    o->error = errno;
+    o->error = CMHA__RENAME(o->beside, o->path);
+    if (o->error) return (void)remove(o->beside), errno = o->error, 0;
+#ifndef _WIN32
+    o->beside[o->folder] = 0;
+    fd = open(o->folder ? o->beside : ".", O_RDONLY | CMHA__FILE_FLAGS);
+    if (fd >= 0) (void)fsync(fd), close(fd); /* the renaming lasts, where a folder can be flushed */
 #endif
-    (void)remove(o->beside);
-    return errno = o->error, 0;
+    return 1;
 }
 
 /* Replaces a regular file, which keeps its permissions, or makes one. */
@@ -14234,10 +14164,8 @@ CMHA_FIT cmha_status cmha_archive_write(cmha_context *context, const char *path,
     const void **order =
         cmha__mul(most + 1, sizeof *order, &bytes) ? (const void **)cmha__take(context, bytes) : NULL;
     if (!order) return cmha__fail(context, CMHA_ERR_MEMORY, "archive write: no memory for %zu names", most);
-    for (i = 0; i < n_items; i++) order[i] = &items[i];
-    const char *twice = cmha__repeated(order, n_items);
-    for (i = 0; i < n_metadata && !twice; i++) order[i] = &metadata[2 * i];
-    if (!twice) twice = cmha__repeated(order, n_metadata);
+    const char *twice = cmha__repeated(order, items, n_items, sizeof *items);
+    if (!twice) twice = cmha__repeated(order, metadata, n_metadata, 2 * sizeof *metadata);
     cmha__give(context, (void *)order, bytes);
     if (twice) return CMHA__WRONG(context, "archive write: %.60s comes twice", twice);
     cmha__arrays a = {items, metadata, n_items, n_metadata};
@@ -14303,8 +14231,7 @@ static cmha_status cmha__move_packed(const cmha_parameter *one, cmha__output *o,
 }
 
 /* Counts the frequencies of the caller's own. */
-static size_t cmha__own_omega
-(const cmha_model *model) {
+static size_t cmha__own_omega(const cmha_model *model) {
     const cmha_model_config *c = &model->config;
     return c->frequency == CMHA_FREQUENCY_TABLE ? c->n_heads * (cmha__head_width(c) / 2) : 0;
 }
@@ -14413,25 +14340,26 @@ CMHA_FIT cmha_status cmha_parameters_save(cmha_parameters *p, const char *path, 
     return status ? status : cmha__save(p->context, path, cmha__tell_state, &told);
 }
 
-CMHA_FIT cmha_status cmha_model_save(cmha_model *model, const char *path) {
+static cmha_status cmha__save_model(const cmha_model *model, const char *path, int part) {
     if (!cmha__model_is_open(model)) return CMHA_ERR_STATE;
-    cmha__state told = {&model->parameters, model, NULL, NULL, 0};
+    cmha__state told = {&model->parameters, model, NULL, NULL, part};
+    if (part && (!model->parameters.learning || model->packed.storage))
+        return cmha__fail(model->context, CMHA_ERR_STATE, "model save: it is packed, or nothing learns");
     return cmha__save(model->context, path, cmha__tell_state, &told);
 }
 
+CMHA_FIT cmha_status cmha_model_save(cmha_model *model, const char *path) {
+    return cmha__save_model(model, path, 0);
+}
+
 CMHA_FIT cmha_status cmha_model_save_part(cmha_model *model, const char *path) {
-    if (!cmha__model_is_open(model)) return CMHA_ERR_STATE;
-    cmha__state told = {&model->parameters, model, NULL, NULL, 1};
-    if (!model->parameters.learning || model->packed.storage)
-        return cmha__fail(model->context, CMHA_ERR_STATE, "model save: it is packed, or nothing learns");
-    return cmha__save(model->context, path, cmha__tell_state, &told);
+    return cmha__save_model(model, path, 1);
 }
 
 CMHA_FIT cmha_status cmha_trainer_save(cmha_trainer *trainer, const char *path) {
     if (!cmha__trainer_is_open(trainer)) return CMHA_ERR_STATE;
     const cmha_trainer *t = trainer;
     cmha__state told = {&t->model->parameters, t->model, t, &t->step, 0};
-
     return cmha__save(t->context, path, cmha__tell_state, &told);
 }
 
@@ -14450,8 +14378,8 @@ static cmha_status cmha__archive_config(const cmha_archive *archive, const char 
         if (cmha_config_set(archive->context, table, config, key + n, value)) return CMHA_ERR_FORMAT;
     }
     if (found || table.fields != cmha_model_table().fields) return CMHA_OK;
-    return cmha__fail(archive->context, CMHA_ERR_FORMAT,
-                      "it holds no configuration of ours (metadata cfg.*); another program wrote it");
+    return CMHA__MALFORMED(archive->context, "it holds no configuration of ours (metadata cfg.*); another "
+                                             "program wrote it");
 }
 
 CMHA_DEF cmha_status cmha_config_read(cmha_context *context, const char *path, cmha_model_config *model,
@@ -14474,9 +14402,9 @@ static cmha_status cmha__archive_u64(const cmha_archive *archive, const char *ke
                                      uint64_t *value) {
     const char *text = cmha_archive_metadata(archive, key);
     *value = 0;
-    if (!text && must) return cmha__fail(archive->context, CMHA_ERR_FORMAT, "it has no training state");
+    if (!text && must) return CMHA__MALFORMED(archive->context, "it has no training state");
     if (!text || (cmha__parse_u64(text, value) && *value <= most)) return CMHA_OK;
-    return cmha__fail(archive->context, CMHA_ERR_FORMAT, "%s = %.24s: not a number in its range", key, text);
+    return CMHA__MALFORMED(archive->context, "%s = %.24s: not a number in its range", key, text);
 }
 
 /* Reads the frequencies of the caller's own into the model or, same = 1, compares them with the model's. */
@@ -14496,7 +14424,7 @@ static cmha_status cmha__archive_omega(const cmha_archive *archive, cmha_model *
         else differ |= value < model->omega[i] || value > model->omega[i];
     }
     if (!problem && differ) problem = "omega is another in the file than in the model";
-    return problem ? cmha__fail(archive->context, CMHA_ERR_FORMAT, "%s", problem) : CMHA_OK;
+    return problem ? CMHA__MALFORMED(archive->context, "%s", problem) : CMHA_OK;
 }
 
 /* A list of names for an error line: as many as fit, then how many more there are. */
@@ -14528,7 +14456,6 @@ static cmha_status cmha__fits(const cmha_archive_tensor *found, const cmha_archi
     if (found->rank != wanted->rank || memcmp(found->shape, wanted->shape, bytes) != 0) return CMHA_ERR_SHAPE;
     return CMHA_OK;
 }
-
 
 /* Compares the file's tensors with parameters and, if not NULL, moments. strict = 1: fails on one that does
    not fit, and if any is unknown or, with 2 not, missing; 0: logs a line for each. */
@@ -14565,8 +14492,8 @@ static cmha_status cmha__compare_state(const cmha_archive *archive, const cmha_p
         else cmha__warn(p->context, "%s: tensor %.60s is unknown to the model", path, name);
     }
     if (!missing.used && !strange.used) return CMHA_OK;
-    return cmha__fail(archive->context, CMHA_ERR_FORMAT, "%s%s%s", missing.text,
-                      missing.used && strange.used ? "; " : "", strange.text);
+    return CMHA__MALFORMED(p->context, "%s%s%s", missing.text, missing.used && strange.used ? "; " : "",
+                           strange.text);
 }
 
 /* Reads parameters and, if not NULL, moments: all of them (strict = 1), or what fits. over = 1: into memory
@@ -14576,7 +14503,6 @@ static cmha_status cmha__read_state(cmha_archive *archive, const cmha_parameters
     size_t bytes = over ? p->size * sizeof *p->data : 0, matched = 0;
     cmha_real *into = bytes ? (cmha_real *)cmha__take(p->context, bytes) : p->data;
     if (bytes && !into) return cmha__fail(p->context, CMHA_ERR_MEMORY, "no memory for %zu numbers", p->size);
-
     if (bytes) memcpy(into, p->data, bytes);
     cmha_status status = cmha__compare_state(archive, p, moments, strict);
     for (size_t i = 0; i < 4 * p->count && !status; i++) {
@@ -14609,11 +14535,10 @@ static cmha_status cmha__read_tuning(const cmha_archive *archive, cmha_parameter
         int done = !text || cmha__parse_real(text, &value);
         unknown -= text != NULL;
         if (!cmha__tune(one, (cmha_tuning)(i % 3), value) || !done)
-            return cmha__fail(archive->context, CMHA_ERR_FORMAT, "%s = %.24s is out of range", key,
-                              text ? text : "usual");
+            return CMHA__MALFORMED(p->context, "%s = %.24s is out of range", key, text ? text : "usual");
     }
     if (!unknown) return CMHA_OK;
-    return cmha__fail(archive->context, CMHA_ERR_FORMAT, "it tunes %zu things that the model lacks", unknown);
+    return CMHA__MALFORMED(p->context, "it tunes %zu things that the model lacks", unknown);
 }
 
 /* Reads what is tuned, parameters, and moments as a new block; after a failure all is as it was. */
@@ -14638,7 +14563,7 @@ static cmha_status cmha__read_parameters(cmha_parameters *p, const char *path, i
     if (status) return status;
     if (strict == 2) status = cmha__archive_u64(&archive, "part", 0, UINT64_MAX, &rest);
     if (rest && rest != cmha__rest_identity(p, &archive))
-        status = cmha__fail(p->context, CMHA_ERR_FORMAT, "a part of a model with other numbers in the rest");
+        status = CMHA__MALFORMED(p->context, "a part of a model with other numbers in the rest");
     if (!status && strict == 2 && cmha_archive_metadata(&archive, "omega"))
         status = cmha__archive_omega(&archive, model, 0);
     if (!state && !status) status = cmha__read_state(&archive, p, NULL, strict, 1, taken);
@@ -14663,15 +14588,15 @@ CMHA_DEF cmha_status cmha_model_open(cmha_model *model, cmha_context *context, c
     if ((status = cmha_archive_open(&archive, context, path)) != CMHA_OK) return status;
     status = cmha__archive_config(&archive, "cfg.", cmha_model_table(), &config);
     if (!status && cmha_archive_metadata(&archive, "part"))
-        status = cmha__fail(context, CMHA_ERR_FORMAT, "a part of a model, to be read onto the rest");
+        status = CMHA__MALFORMED(context, "a part of a model, to be read onto the rest");
     const char *packed = cmha_archive_metadata(&archive, "packed");
     int storage = packed ? CMHA_STORAGE_BF16 + !strcmp(packed, "int8") : CMHA_STORAGE_FLOAT;
     if (!status && packed && strcmp(packed, cmha__storages[storage]) != 0)
-        status = cmha__fail(context, CMHA_ERR_FORMAT, "packed = %.24s: not int8 or bf16", packed);
+        status = CMHA__MALFORMED(context, "packed = %.24s: not int8 or bf16", packed);
     if (!status) status = cmha_model_memory(context, &config, 1, 1, &need, NULL);
     if (!status && need / 32 > archive.size + 65536) /* the file's numbers may have 1 byte, ours up to 8 */
-        status = cmha__fail(context, CMHA_ERR_FORMAT,
-                            "its configuration needs %zu bytes of parameters, the file is smaller", need);
+        status = CMHA__MALFORMED(context, "its configuration needs %zu bytes of parameters, the file is "
+                                 "smaller", need);
     if (!status) status = cmha__model_open(model, context, &config);
     if (!status) status = cmha__take_numbers(model, (cmha_storage)storage);
     if (status == CMHA_ERR_ARGUMENT) status = CMHA_ERR_FORMAT; /* the argument came from the file */
@@ -14689,7 +14614,6 @@ CMHA_DEF cmha_status cmha_model_read(cmha_model *model, const char *path, int st
     if (taken) *taken = 0;
     return cmha__read_parameters(model ? &model->parameters : NULL, path, 0, strict, model, taken);
 }
-
 
 CMHA_FIT cmha_status cmha_trainer_read(cmha_trainer *trainer, const char *path) {
     cmha_archive archive;
@@ -14786,8 +14710,8 @@ static cmha_status cmha__knowledge_find(cmha_knowledge *kb, const cmha_archive *
     }
     if (!t[3] != !t[4]) return cmha__tensor_fail(archive, cmha__knowledge_rows[t[3] ? 4 : 3].name, "missing");
     if (known == archive->n_tensors) return CMHA_OK;
-    return cmha__fail(archive->context, CMHA_ERR_FORMAT, "it has %zu tensors, a knowledge base %zu of these",
-                      archive->n_tensors, known);
+    return CMHA__MALFORMED(archive->context, "it has %zu tensors, a knowledge base %zu of these",
+                           archive->n_tensors, known);
 }
 
 /* Maps the file where real tensors can be used as they lie there. */
@@ -14848,7 +14772,7 @@ static cmha_status cmha__knowledge_open(cmha_knowledge *kb, cmha_archive *archiv
     if (status) return status;
     kb->identity = cmha__knowledge_identity(kb->n, kb->d_r, kb->vectors);
     if (identity == kb->identity || !cmha_archive_metadata(archive, "identity")) return CMHA_OK;
-    return cmha__fail(archive->context, CMHA_ERR_FORMAT, "its vectors are not those of its identity");
+    return CMHA__MALFORMED(archive->context, "its vectors are not those of its identity");
 }
 
 CMHA_DEF cmha_status cmha_knowledge_open(cmha_knowledge *knowledge, cmha_context *context, const char *path,
@@ -14882,9 +14806,9 @@ CMHA_DEF cmha_status cmha_tokens_open(cmha_tokens *tokens, cmha_context *context
     if (status) return cmha__blame(context, path, status);
     tokens->owner = context, tokens->width = width;
     tokens->bytes = (size_t)size, tokens->count = tokens->bytes / (size_t)width;
-    if (!size) status = cmha__fail(context, CMHA_ERR_FORMAT, "it is empty");
+    if (!size) status = CMHA__MALFORMED(context, "it is empty");
     else if (size % (uint64_t)width)
-        status = cmha__fail(context, CMHA_ERR_FORMAT, "its size is not a multiple of %d bytes", width);
+        status = CMHA__MALFORMED(context, "its size is not a multiple of %d bytes", width);
     else if (width > 1 && cmha__little_endian() && (tokens->data = cmha__map_file(file, size)) != NULL)
         tokens->mapped = 1;
     else if (size > SIZE_MAX / 2 || (tokens->data = data = cmha__take(context, tokens->bytes)) == NULL)
