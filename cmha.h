@@ -75,7 +75,7 @@
            1 cmha_cope_table, 2 cmha__cope, 10-17 cmha__linear_walk
        MöbiusAttention, arXiv 2409.12175
            1-4 examples/tools/mobius_geometry.h, 5-6 cmha__quotient_pass,
-           7-8 cmha_elementwise_complex_forward, 9 cmha__terms, 10-27 cmha__mobius_block
+           7-8 cmha__elementwise_pass, 9 cmha__terms, 10-27 cmha__mobius_block
        CRAT, crat.maxware.ca; its displayed equations are missing, the numbers are those of a reconstruction
            1 cmha_embedding, 2 cmha__multifreq_walk, 3 cmha__add_rows_numbers, 4-5 cmha_linear,
            6-7 cmha__complex_rotate_pass, 8 cmha_complex_norm_forward, 9 cmha_activation_forward,
@@ -2066,8 +2066,7 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
 #endif
 #endif
 
-/* With -ffinite-math-only GCC compares without NaN on x86 but in functions of this attribute; data ignore it.
-   */
+/* With -ffinite-math-only GCC compares without NaN on x86 but in functions of this attribute. */
 #if defined(CMHA__GCC_FAST) && (defined(__x86_64__) || defined(__i386__))
 #pragma GCC diagnostic ignored "-Wattributes"
 #define CMHA__IEEE __attribute__((target("ieee-fp")))
@@ -2135,6 +2134,7 @@ enum { CMHA__TRAINS = 1 };
 #ifdef CMHA_DOUBLE
 #define CMHA__REAL_NAME "double"
 #define CMHA__LIBM(name) name
+#define CMHA__CBLAS(name) cblas_d##name
 #define CMHA__SMALLEST DBL_MIN
 #define CMHA__LARGEST DBL_MAX
 #define CMHA__EPSILON DBL_EPSILON
@@ -2144,6 +2144,7 @@ enum { CMHA__TRAINS = 1 };
 #else
 #define CMHA__REAL_NAME "float"
 #define CMHA__LIBM(name) name##f
+#define CMHA__CBLAS(name) cblas_s##name
 #define CMHA__SMALLEST FLT_MIN
 #define CMHA__LARGEST FLT_MAX
 #define CMHA__EPSILON FLT_EPSILON
@@ -2481,6 +2482,17 @@ static size_t cmha__cut(size_t n, int chunks, int c) {
     CMHA__FOR_CHUNKS(threads, n, cmha__lo, cmha__hi) \
     for (size_t i = cmha__lo; i < cmha__hi; i++)
 
+/* Runs a statement for i = 0 .. n - 1, l = i modulo `lanes`: sums in lanes [l] vectorise, with one order. */
+#define CMHA__IN_LANES(lanes, n, STATEMENT)                                             \
+    {                                                                                   \
+        for (size_t cmha__at = 0; cmha__at < (n) - (n) % lanes; cmha__at += lanes)      \
+            for (size_t l = 0; l < lanes; l++) {                                        \
+                size_t i = cmha__at + l;                                                \
+                STATEMENT;                                                              \
+            }                                                                           \
+        for (size_t i = (n) - (n) % lanes, l = 0; i < (n); i++, l++) STATEMENT;         \
+    }
+
 /* ---- instruction sets ---- */
 
 /* CMHA__HOT(storage, name, (parameters), (arguments)) { body } defines a function whose loops, with all they
@@ -2608,25 +2620,20 @@ CMHA_DEF uint64_t cmha_rng_below(cmha_rng *rng, uint64_t n) {
 
 typedef int (*cmha__compare)(const void *a, const void *b);
 
-static void cmha__sift(const void **items, size_t root, size_t n, cmha__compare compare) {
-    const void *moved = items[root];
-    size_t child;
-    while ((child = 2 * root + 1) < n) {
-        if (child + 1 < n && compare(items[child], items[child + 1]) < 0) child++;
-        if (compare(moved, items[child]) >= 0) break;
-        items[root] = items[child];
-        root = child;
-    }
-    items[root] = moved;
-}
-
+/* Makes a heap of the largest on top, from the last parent on, then sets top after top behind the rest. */
 static void cmha__sort(const void **items, size_t n, cmha__compare compare) {
-    for (size_t i = n / 2; i-- > 0;) cmha__sift(items, i, n, compare);
-    for (size_t i = n; i-- > 1;) {
-        const void *top = items[0];
-        items[0] = items[i];
-        items[i] = top;
-        cmha__sift(items, 0, i, compare);
+    for (size_t parents = n / 2; n > 1;) {
+        size_t root = 0, child;
+        const void *moved;
+        if (parents) root = --parents, moved = items[root];
+        else moved = items[--n], items[n] = items[0];
+        while ((child = 2 * root + 1) < n) {
+            if (child + 1 < n && compare(items[child], items[child + 1]) < 0) child++;
+            if (compare(moved, items[child]) >= 0) break;
+            items[root] = items[child];
+            root = child;
+        }
+        items[root] = moved;
     }
 }
 
@@ -3422,14 +3429,10 @@ CMHA__FUSED static void CMHA__THIS(cmha__mix_rows)(int halves, const float *fact
 
 static void cmha__gemm_blocked(const cmha__product *p) { CMHA__CHOOSE(cmha__gemm_blocked, (p)) }
 
-/* Returns the sum of a[i] b[i]: 64 sums side by side, because the compiler must not reorder one. */
+/* Returns the sum of a[i] b[i], of 64 sums side by side. */
 static cmha_real cmha__gemm_dot(size_t n, const cmha_real *a, const cmha_real *b) {
-    cmha_real sum[64], total = 0;
-    size_t i;
-    for (size_t l = 0; l < 64; l++) sum[l] = 0;
-    for (i = 0; i + 64 <= n; i += 64)
-        for (size_t l = 0; l < 64; l++) sum[l] += a[i + l] * b[i + l];
-    for (size_t l = 0; i + l < n; l++) sum[l] += a[i + l] * b[i + l];
+    cmha_real sum[64] = {0}, total = 0;
+    CMHA__IN_LANES(64, n, sum[l] += a[i] * b[i])
     for (size_t l = 0; l < 64; l++) total += sum[l];
     return total;
 }
@@ -3454,14 +3457,6 @@ CMHA__HOT(static, cmha__gemm_row, (const cmha__product *p), (p)) {
 /* ---- the BLAS front ---- */
 
 #ifndef CMHA_NO_CBLAS
-#ifdef CMHA_DOUBLE
-#define CMHA__CBLAS_GEMM cblas_dgemm
-#define CMHA__CBLAS_GEMV cblas_dgemv
-#else
-#define CMHA__CBLAS_GEMM cblas_sgemm
-#define CMHA__CBLAS_GEMV cblas_sgemv
-#endif
-
 /* CBLAS refuses a stride below the number of columns, also of one row, which does not use it. */
 static int cmha__blas_stride(size_t stride, size_t columns) {
     return (int)(stride > columns ? stride : columns ? columns : 1);
@@ -3476,12 +3471,12 @@ static int cmha__gemm_cblas(const cmha__product *p) {
     const int lda = cmha__blas_stride(p->lda, p->trans_a ? p->M : p->K);
     const int ldb = cmha__blas_stride(p->ldb, p->trans_b ? p->K : p->N);
     if (M == 1 && (!p->trans_a || p->lda == 1)) /* a decoded token: up to 3 times faster than their gemm */
-        CMHA__CBLAS_GEMV(CblasRowMajor, p->trans_b ? CblasNoTrans : CblasTrans, p->trans_b ? N : K,
-                         p->trans_b ? K : N, p->alpha, p->B, ldb, p->A, 1, p->beta, p->C, 1);
+        CMHA__CBLAS(gemv)(CblasRowMajor, p->trans_b ? CblasNoTrans : CblasTrans, p->trans_b ? N : K,
+                          p->trans_b ? K : N, p->alpha, p->B, ldb, p->A, 1, p->beta, p->C, 1);
     else
-        CMHA__CBLAS_GEMM(CblasRowMajor, p->trans_a ? CblasTrans : CblasNoTrans,
-                         p->trans_b ? CblasTrans : CblasNoTrans, M, N, K, p->alpha, p->A, lda, p->B, ldb,
-                         p->beta, p->C, cmha__blas_stride(p->ldc, p->N));
+        CMHA__CBLAS(gemm)(CblasRowMajor, p->trans_a ? CblasTrans : CblasNoTrans,
+                          p->trans_b ? CblasTrans : CblasNoTrans, M, N, K, p->alpha, p->A, lda, p->B, ldb,
+                          p->beta, p->C, cmha__blas_stride(p->ldc, p->N));
     return 1;
 }
 #endif
@@ -3540,6 +3535,8 @@ enum { CMHA__LANES = 16 };
 #else
 #define CMHA__RESTRICT
 #endif
+typedef const cmha_real *CMHA__RESTRICT cmha__in; /* an array that nothing else leads to */
+typedef cmha_real *CMHA__RESTRICT cmha__out;
 
 #if defined(CMHA_DOUBLE) || defined(CMHA__SCALAR)
 static inline cmha_real cmha__exp(cmha_real x) { return CMHA__LIBM(exp)(x); }
@@ -3561,16 +3558,12 @@ static inline float cmha__exp(float x) {
     float shifted = x * 1.44269504f + 12582912.0f; /* 1.5 * 2^23: the low bits now hold round(x / ln 2) */
     float n = shifted - 12582912.0f;
     float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
-    float p = 0.00139269266f;
+    float p = (((0.00139269266f * r + 0.00836377387f) * r + 0.0416665501f) * r + 0.166665734f) * r + 0.5f;
     uint32_t bits;
     float scale;
     memcpy(&bits, &shifted, sizeof bits);
     bits = (bits - 0x4B400000u + 127u) << 23;
     memcpy(&scale, &bits, sizeof scale);
-    p = p * r + 0.00836377387f;
-    p = p * r + 0.0416665501f;
-    p = p * r + 0.166665734f;
-    p = p * r + 0.5f;
     p = p * r * r + r + 1.0f;
     p = x < -87.3f ? 0.0f : p * scale;
     return x > 89.0f ? INFINITY : p;
@@ -3581,16 +3574,9 @@ static inline float cmha__atan2(float y, float x) {
     float ax = fabsf(x), ay = fabsf(y);
     float large = ax > ay ? ax : ay, small = ax > ay ? ay : ax;
     float a = small / (large > 0.0f ? large : 1.0f), s = a * a;
-    float p = -0.00170116997f;
-    p = p * s + 0.0104876489f;
-    p = p * s - 0.030351864f;
-    p = p * s + 0.0570895552f;
-    p = p * s - 0.0834972492f;
-    p = p * s + 0.109323415f;
-    p = p * s - 0.142600161f;
-    p = p * s + 0.199980753f;
-    p = p * s - 0.333332763f;
-    p = p * s * a + a;
+    float p = (((-0.00170116997f * s + 0.0104876489f) * s - 0.030351864f) * s + 0.0570895552f) * s;
+    p = (((p - 0.0834972492f) * s + 0.109323415f) * s - 0.142600161f) * s;
+    p = ((p + 0.199980753f) * s - 0.333332763f) * s * a + a;
     p = ay > ax ? 1.57079637f - p : p;
     p = copysignf(1.0f, x) < 0.0f ? 3.14159274f - p : p;
     return copysignf(p, y);
@@ -3618,11 +3604,7 @@ static inline void cmha__sincos(float x, float *sine, float *cosine) {
 static inline float cmha__normal_cdf(float x, float *density) {
     float e = cmha__exp(-0.5f * x * x);
     float t = 1.0f / (1.0f + 0.3275911f * 0.707106781f * fabsf(x));
-    float p = 1.061405429f;
-    p = p * t - 1.453152027f;
-    p = p * t + 1.421413741f;
-    p = p * t - 0.284496736f;
-    p = p * t + 0.254829592f;
+    float p = (((1.061405429f * t - 1.453152027f) * t + 1.421413741f) * t - 0.284496736f) * t + 0.254829592f;
     p = 0.5f * p * t * e;
     *density = 0.398942280f * e;
     return x < 0.0f ? p : 1.0f - p;
@@ -3686,7 +3668,7 @@ static inline void cmha__phasor_row(const cmha_real *re, const cmha_real *im, si
 /* Adds the gradient of one row given factor * the cotangent of its phasors. */
 static void cmha__phasor_row_backward(const cmha_real *re, const cmha_real *im, size_t d, cmha_real eps,
                                       cmha_real factor, const cmha_real *g_re, const cmha_real *g_im,
-                                      cmha_real *CMHA__RESTRICT dre, cmha_real *CMHA__RESTRICT dim) {
+                                      cmha__out dre, cmha__out dim) {
     for (size_t j = 0; j < d; j++)
         cmha__phasor_backward(re[j], im[j], eps, factor * g_re[j], factor * g_im[j], &dre[j], &dim[j]);
 }
@@ -3705,11 +3687,9 @@ static inline cmha_real cmha__tanh(cmha_real x) {
 #if defined(CMHA_DOUBLE) || defined(CMHA__SCALAR)
     return CMHA__LIBM(tanh)(x);
 #else
-    float a = x < 0 ? -x : x, z = x * x, p = -0.00570498872f, far = 1 - 2 / (1 + cmha__exp(2 * a));
-    p = p * z + 0.0206390888f;
-    p = p * z - 0.0537397155f;
-    p = p * z + 0.133314422f;
-    p = p * z - 0.333332819f;
+    float a = x < 0 ? -x : x, z = x * x, far = 1 - 2 / (1 + cmha__exp(2 * a));
+    float p = (((-0.00570498872f * z + 0.0206390888f) * z - 0.0537397155f) * z + 0.133314422f) * z;
+    p -= 0.333332819f;
     far = x < 0 ? -far : far;
     return a < 0.625f ? p * z * x + x : far;
 #endif
@@ -3727,17 +3707,6 @@ CMHA__HOT(CMHA_DEF, cmha_modulus, (size_t n, const cmha_real *re, const cmha_rea
           (n, re, im, y)) {
     for (size_t i = 0; i < n; i++) y[i] = cmha__hypot(re[i], im[i]);
 }
-
-/* Runs a statement for i = 0 .. n - 1, l = i modulo `lanes`: sums in lanes [l] vectorise, with one order. */
-#define CMHA__IN_LANES(lanes, n, STATEMENT)                                             \
-    {                                                                                   \
-        for (size_t cmha__at = 0; cmha__at < (n) - (n) % lanes; cmha__at += lanes)      \
-            for (size_t l = 0; l < lanes; l++) {                                        \
-                size_t i = cmha__at + l;                                                \
-                STATEMENT;                                                              \
-            }                                                                           \
-        for (size_t i = (n) - (n) % lanes, l = 0; i < (n); i++, l++) STATEMENT;         \
-    }
 
 static inline cmha_real cmha__fold(const cmha_real *lanes) {
     cmha_real half[CMHA__LANES / 2], quarter[CMHA__LANES / 4];
@@ -3761,7 +3730,7 @@ static cmha_real cmha__total(const cmha_real *a, size_t n) {
 static inline cmha_real cmha__larger(cmha_real a, cmha_real b) { return a > b ? a : b; }
 
 /* Returns the largest of 64 numbers, written lane by lane so that compilers make vectors of the lanes. */
-static inline cmha_real cmha__largest_64(const cmha_real *CMHA__RESTRICT a) {
+static inline cmha_real cmha__largest_64(cmha__in a) {
     cmha_real lanes[CMHA__LANES], half[CMHA__LANES / 2], quarter[CMHA__LANES / 4];
     for (int l = 0; l < CMHA__LANES; l++)
         lanes[l] = cmha__larger(cmha__larger(a[l], a[l + CMHA__LANES]),
@@ -4483,6 +4452,13 @@ static cmha_tensor *cmha__operate_by(cmha_tape *tape, const cmha__op *op, cmha_t
     return cmha__run(tape, &call);
 }
 
+/* The body of an operation whose row says no more than this: `run`, one of these two, gets what follows. */
+#define CMHA__RUNS(run, name, pass, shape, needed, flags, ...)                       \
+    {                                                                                \
+        static const cmha__op op = {name, pass, shape, needed, flags, 0, {0, 0}, 0}; \
+        return run(tape, &op, __VA_ARGS__);                                          \
+    }
+
 /* Runs the pass of an operation of two inputs as a kernel, without a tape; dy: backwards. */
 static void cmha__kernel(const cmha__op *op, int kind, cmha_real number, size_t T, size_t D,
                          const cmha_real *a, const cmha_real *b, cmha_real *y, const cmha_real *dy,
@@ -4492,6 +4468,19 @@ static void cmha__kernel(const cmha__op *op, int kind, cmha_real number, size_t 
     c.x[0] = a, c.x[1] = b, c.y = y, c.dy = dy, c.dx[0] = da, c.dx[1] = db;
     op->pass(&c);
 }
+
+/* Defines the kernel pair of such a row, whose kind and number are constants or among the `options`. */
+#define CMHA__KERNELS(name, op, options, kind, number)                                                       \
+    CMHA_DEF void name##_forward(const cmha_real *a, const cmha_real *b, size_t T, size_t D,                 \
+                                 options cmha_real *y) {                                                     \
+        cmha__kernel(&op, kind, number, T, D, a, b, y, NULL, NULL, NULL);                                    \
+    }                                                                                                        \
+    CMHA_FIT void name##_backward(const cmha_real *a, const cmha_real *b, const cmha_real *dy, size_t T,     \
+                                  size_t D, options cmha_real *da, cmha_real *db) {                          \
+        cmha__kernel(&op, kind, number, T, D, a, b, NULL, dy, da, db);                                       \
+    }
+#define CMHA__NO_OPTIONS
+#define CMHA__QUOTIENT_OPTIONS cmha_quotient_kind kind, cmha_real eps,
 
 /* ============================================== Operations ============================================== */
 
@@ -4503,11 +4492,9 @@ static void cmha__add_pass(const cmha__call *c) {
     else cmha__axpy(c->n, 1, c->dy, c->dx[1]);
 }
 
-CMHA_DEF cmha_tensor *cmha_add(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b) {
-    static const cmha__op op = {
-        "add", cmha__add_pass, NULL, 2, CMHA__ALIKE | CMHA__NUMBERS | CMHA__PASSED, 0, {0, 0}, 0};
-    return cmha__operate(tape, &op, 0, 0, a, b, NULL);
-}
+CMHA_DEF cmha_tensor *cmha_add(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b)
+    CMHA__RUNS(cmha__operate, "add", cmha__add_pass, NULL, 2, CMHA__ALIKE | CMHA__NUMBERS | CMHA__PASSED, 0,
+               0, a, b, NULL)
 
 CMHA__HOT_OP(cmha__mul_pass) {
     if (!cmha__goes_back(c))
@@ -4517,10 +4504,8 @@ CMHA__HOT_OP(cmha__mul_pass) {
             for (size_t i = 0; i < c->n; i++) c->dx[k][i] += c->dy[i] * c->x[1 - k][i];
 }
 
-CMHA_DEF cmha_tensor *cmha_mul(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b) {
-    static const cmha__op op = {"mul", cmha__mul_pass, NULL, 2, CMHA__ALIKE | CMHA__NUMBERS, 0, {0, 0}, 0};
-    return cmha__operate(tape, &op, 0, 0, a, b, NULL);
-}
+CMHA_DEF cmha_tensor *cmha_mul(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b)
+    CMHA__RUNS(cmha__operate, "mul", cmha__mul_pass, NULL, 2, CMHA__ALIKE | CMHA__NUMBERS, 0, 0, a, b, NULL)
 
 CMHA__HOT_OP(cmha__scale_pass) {
     if (cmha__goes_back(c)) cmha__axpy(c->n, c->number, c->dy, c->dx[0]);
@@ -4528,10 +4513,8 @@ CMHA__HOT_OP(cmha__scale_pass) {
         for (size_t i = 0; i < c->n; i++) c->y[i] = c->number * c->x[0][i];
 }
 
-CMHA_DEF cmha_tensor *cmha_scale(cmha_tape *tape, cmha_tensor *x, cmha_real factor) {
-    static const cmha__op op = {"scale", cmha__scale_pass, NULL, 1, CMHA__NUMBERS, 0, {0, 0}, 0};
-    return cmha__operate(tape, &op, 0, factor, x, NULL, NULL);
-}
+CMHA_DEF cmha_tensor *cmha_scale(cmha_tape *tape, cmha_tensor *x, cmha_real factor)
+    CMHA__RUNS(cmha__operate, "scale", cmha__scale_pass, NULL, 1, CMHA__NUMBERS, 0, factor, x, NULL, NULL)
 
 CMHA__HOT_OP(cmha__sigmoid_pass) {
     if (cmha__goes_back(c))
@@ -4540,10 +4523,8 @@ CMHA__HOT_OP(cmha__sigmoid_pass) {
         for (size_t i = 0; i < c->n; i++) c->y[i] = cmha__sigmoid(c->x[0][i]);
 }
 
-CMHA_DEF cmha_tensor *cmha_sigmoid(cmha_tape *tape, cmha_tensor *x) {
-    static const cmha__op op = {"sigmoid", cmha__sigmoid_pass, NULL, 1, CMHA__NUMBERS, 0, {0, 0}, 0};
-    return cmha__operate(tape, &op, 0, 0, x, NULL, NULL);
-}
+CMHA_DEF cmha_tensor *cmha_sigmoid(cmha_tape *tape, cmha_tensor *x)
+    CMHA__RUNS(cmha__operate, "sigmoid", cmha__sigmoid_pass, NULL, 1, CMHA__NUMBERS, 0, 0, x, NULL, NULL)
 
 /* kind: is b transposed? count: how many products of [M, K] by [K, N]. One matrix for all is one product. */
 static void cmha__matmul_shape(cmha__call *c) {
@@ -4577,10 +4558,8 @@ static void cmha__matmul_pass(const cmha__call *c) {
     }
 }
 
-CMHA_DEF cmha_tensor *cmha_matmul(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b, int trans_b) {
-    static const cmha__op op = {"matmul", cmha__matmul_pass, cmha__matmul_shape, 2, 0, 0, {0, 0}, 0};
-    return cmha__operate(tape, &op, trans_b, 0, a, b, NULL);
-}
+CMHA_DEF cmha_tensor *cmha_matmul(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b, int trans_b)
+    CMHA__RUNS(cmha__operate, "matmul", cmha__matmul_pass, cmha__matmul_shape, 2, 0, trans_b, 0, a, b, NULL)
 
 static cmha_status cmha__reshape_backward(cmha_tape *tape, cmha_record *r) {
     cmha__pass_grad(tape, r->out, r->in[0]);
@@ -4636,10 +4615,8 @@ static void cmha__concat_pass(const cmha__call *c) {
     }
 }
 
-CMHA_DEF cmha_tensor *cmha_concat(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b, int axis) {
-    static const cmha__op op = {"concat", cmha__concat_pass, cmha__concat_shape, 2, 0, 0, {0, 0}, 0};
-    return cmha__operate(tape, &op, axis, 0, a, b, NULL);
-}
+CMHA_DEF cmha_tensor *cmha_concat(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b, int axis)
+    CMHA__RUNS(cmha__operate, "concat", cmha__concat_pass, cmha__concat_shape, 2, 0, axis, 0, a, b, NULL)
 
 /* kind: the axis; count and key: where the part begins and ends; afterwards count is its place in a row. */
 static void cmha__slice_shape(cmha__call *c) {
@@ -4657,10 +4634,9 @@ static void cmha__slice_pass(const cmha__call *c) {
     else cmha__copy_rows(c->dy, to, c->n, to, c->dx[0] + c->count, from, 1);
 }
 
-CMHA_DEF cmha_tensor *cmha_slice(cmha_tape *tape, cmha_tensor *x, int axis, size_t begin, size_t end) {
-    static const cmha__op op = {"slice", cmha__slice_pass, cmha__slice_shape, 1, 0, 0, {0, 0}, 0};
-    return cmha__operate_by(tape, &op, x, axis, NULL, begin, end);
-}
+CMHA_DEF cmha_tensor *cmha_slice(cmha_tape *tape, cmha_tensor *x, int axis, size_t begin, size_t end)
+    CMHA__RUNS(cmha__operate_by, "slice", cmha__slice_pass, cmha__slice_shape, 1, 0, x, axis, NULL, begin,
+               end)
 
 /* One number comes of the whole input, by one thread. */
 static void cmha__one_shape(cmha__call *c) { c->rank = 1, c->rows = c->shape[0] = 1; }
@@ -4671,10 +4647,8 @@ static void cmha__sum_pass(const cmha__call *c) {
         for (size_t i = 0; i < n; i++) c->dx[0][i] += c->dy[0];
 }
 
-CMHA_DEF cmha_tensor *cmha_sum(cmha_tape *tape, cmha_tensor *x) {
-    static const cmha__op op = {"sum", cmha__sum_pass, cmha__one_shape, 1, 0, 0, {0, 0}, 0};
-    return cmha__operate(tape, &op, 0, 0, x, NULL, NULL);
-}
+CMHA_DEF cmha_tensor *cmha_sum(cmha_tape *tape, cmha_tensor *x)
+    CMHA__RUNS(cmha__operate, "sum", cmha__sum_pass, cmha__one_shape, 1, 0, 0, 0, x, NULL, NULL)
 
 /* given: the `count` indices. One thread walks them, because rows may be picked more than once. */
 static void cmha__gather_shape(cmha__call *c) {
@@ -4689,10 +4663,8 @@ static void cmha__gather_pass(const cmha__call *c) {
         else memcpy(c->y + i * D, c->x[0] + index[i] * D, D * sizeof *c->y);
 }
 
-CMHA_DEF cmha_tensor *cmha_gather(cmha_tape *tape, cmha_tensor *x, const size_t *index, size_t n) {
-    static const cmha__op op = {"gather", cmha__gather_pass, cmha__gather_shape, 1, 0, 0, {0, 0}, 0};
-    return cmha__operate_by(tape, &op, x, 0, index, n, 0);
-}
+CMHA_DEF cmha_tensor *cmha_gather(cmha_tape *tape, cmha_tensor *x, const size_t *index, size_t n)
+    CMHA__RUNS(cmha__operate_by, "gather", cmha__gather_pass, cmha__gather_shape, 1, 0, x, 0, index, n, 0)
 
 static void cmha__mean_shape(cmha__call *c) {
     if (c->rank != 3) CMHA__MISFIT(c->tape, "mean: the tensor must be [B, N, D]");
@@ -4714,10 +4686,8 @@ static void cmha__mean_pass(const cmha__call *c) {
     }
 }
 
-CMHA_DEF cmha_tensor *cmha_mean_tokens(cmha_tape *tape, cmha_tensor *x, const unsigned char *key_mask) {
-    static const cmha__op op = {"mean", cmha__mean_pass, cmha__mean_shape, 1, 0, 0, {0, 0}, 0};
-    return cmha__operate_by(tape, &op, x, 0, key_mask, 0, 0);
-}
+CMHA_DEF cmha_tensor *cmha_mean_tokens(cmha_tape *tape, cmha_tensor *x, const unsigned char *key_mask)
+    CMHA__RUNS(cmha__operate_by, "mean", cmha__mean_pass, cmha__mean_shape, 1, 0, x, 0, key_mask, 0, 0)
 
 /* Rejects tokens outside [0, V), unless they equal `ignore` where that is allowed. */
 static cmha_status cmha__check_tokens(cmha_tape *tape, const int32_t *ids, size_t n, size_t V, int may_ignore,
@@ -4775,8 +4745,7 @@ CMHA__HOT(CMHA_FIT, cmha_activation_backward,
 
 /* Writes y = act(x) and its derivative in one go, for a backward that needs both. */
 CMHA__HOT(static, cmha__activation_both,
-          (const cmha_real *x, size_t n, cmha_activation kind, cmha_real *CMHA__RESTRICT y,
-           cmha_real *CMHA__RESTRICT dydx),
+          (const cmha_real *x, size_t n, cmha_activation kind, cmha__out y, cmha__out dydx),
           (x, n, kind, y, dydx)){CMHA__EACH_ACTIVATED(kind, (y[i] = value, dydx[i] = slope))}
 
 CMHA__HOT(CMHA_DEF, cmha_swiglu_forward, (const cmha_real *gate, const cmha_real *up, size_t n, cmha_real *y),
@@ -5042,11 +5011,9 @@ static void cmha__embedding_pass(const cmha__call *c) {
 
 /* CRAT eq 1. */
 CMHA_DEF cmha_tensor *cmha_embedding(cmha_tape *tape, cmha_tensor *weight, const int32_t *ids, size_t B,
-                                     size_t N) {
-    static const cmha__op op = {
-        "embedding", cmha__embedding_pass, cmha__embedding_shape, 1, CMHA__UNPACKS, 0, {0, 0}, 0};
-    return cmha__operate_by(tape, &op, weight, 0, ids, B, N);
-}
+                                     size_t N)
+    CMHA__RUNS(cmha__operate_by, "embedding", cmha__embedding_pass, cmha__embedding_shape, 1, CMHA__UNPACKS,
+               weight, 0, ids, B, N)
 
 /* ---- Common: sublayer, residual + gain * dropout(act(x) W^T + bias) ---- */
 
@@ -5752,10 +5719,8 @@ CMHA__HOT(CMHA_DEF, cmha_rotate_forward,
 }
 
 /* s = (gr, gi) becomes s + i (delta - 1) e^{i theta} Im(s e^{-i theta}); turn gets Im(s conj z). */
-static void cmha__rotate_adjoint(const cmha_real *CMHA__RESTRICT re, const cmha_real *CMHA__RESTRICT im,
-                                 size_t m, const cmha_real *CMHA__RESTRICT delta,
-                                 cmha_real *CMHA__RESTRICT gr, cmha_real *CMHA__RESTRICT gi,
-                                 cmha_real *CMHA__RESTRICT turn) {
+static void cmha__rotate_adjoint(cmha__in re, cmha__in im, size_t m, cmha__in delta, cmha__out gr,
+                                 cmha__out gi, cmha__out turn) {
     for (size_t j = 0; j < m; j++) {
         cmha_real ar = re[j] < 0 ? -re[j] : re[j], ai = im[j] < 0 ? -im[j] : im[j];
         cmha_real large = ar > ai ? ar : ai;
@@ -5814,8 +5779,7 @@ typedef struct cmha__quotient_grad {
     cmha_real ur[CMHA__PAIRS], ui[CMHA__PAIRS], wr[CMHA__PAIRS], wi[CMHA__PAIRS];
 } cmha__quotient_grad;
 
-static void cmha__denominators(const cmha_real *CMHA__RESTRICT wr, const cmha_real *CMHA__RESTRICT wi,
-                               size_t n, cmha_quotient_kind kind, cmha_real eps,
+static void cmha__denominators(cmha__in wr, cmha__in wi, size_t n, cmha_quotient_kind kind, cmha_real eps,
                                cmha__division *CMHA__RESTRICT d) {
     int unit = kind == CMHA_QUOTIENT_UNIT;
     if (kind == CMHA_QUOTIENT_EXACT) eps = 0;
@@ -5834,9 +5798,8 @@ static void cmha__denominators(const cmha_real *CMHA__RESTRICT wr, const cmha_re
 }
 
 /* y = u conj(w) / s, or over sqrt s. */
-static void cmha__divide(const cmha_real *CMHA__RESTRICT ur, const cmha_real *CMHA__RESTRICT ui,
-                         const cmha__division *CMHA__RESTRICT d, size_t n, cmha_real *CMHA__RESTRICT yr,
-                         cmha_real *CMHA__RESTRICT yi) {
+static void cmha__divide(cmha__in ur, cmha__in ui, const cmha__division *CMHA__RESTRICT d, size_t n,
+                         cmha__out yr, cmha__out yi) {
     int unit = d->unit;
     for (size_t j = 0; j < n; j++) {
         cmha_real m = unit ? 1 : d->m[j];
@@ -5847,10 +5810,8 @@ static void cmha__divide(const cmha_real *CMHA__RESTRICT ur, const cmha_real *CM
 
 /* The backward of y = u conj(q) / m: du = g q / m, dw = -conj(y) du + (u k/m) conj(g k/m); of UNIT,
    y = u conj(q): du = g q, dw = (i q Im(y conj(g)) + k^2 u conj(g)) / m. */
-static void cmha__divide_backward(const cmha_real *CMHA__RESTRICT ur, const cmha_real *CMHA__RESTRICT ui,
-                                  const cmha__division *CMHA__RESTRICT d, const cmha_real *CMHA__RESTRICT gr,
-                                  const cmha_real *CMHA__RESTRICT gi, size_t n,
-                                  cmha__quotient_grad *CMHA__RESTRICT o) {
+static void cmha__divide_backward(cmha__in ur, cmha__in ui, const cmha__division *CMHA__RESTRICT d,
+                                  cmha__in gr, cmha__in gi, size_t n, cmha__quotient_grad *CMHA__RESTRICT o) {
     size_t units = d->unit ? n : 0;
     for (size_t j = units; j < n; j++) {
         cmha_real qr = d->qr[j], qi = d->qi[j], m = d->m[j], k = d->k[j];
@@ -5874,25 +5835,20 @@ static void cmha__divide_backward(const cmha_real *CMHA__RESTRICT ur, const cmha
 }
 
 /* y = a x + b (b NULL: a x) on a block of columns; imaginary parts lie D numbers behind the real ones. */
-static void cmha__affine(const cmha_real *CMHA__RESTRICT x, const cmha_real *CMHA__RESTRICT a,
-                         const cmha_real *CMHA__RESTRICT b, size_t D, size_t n, cmha_real *CMHA__RESTRICT yr,
-                         cmha_real *CMHA__RESTRICT yi) {
+static void cmha__affine(cmha__in x, cmha__in a, cmha__in b, size_t D, size_t n, cmha__out yr, cmha__out yi) {
     for (size_t j = 0; j < n; j++) yr[j] = a[j] * x[j] - a[D + j] * x[D + j];
     for (size_t j = 0; j < n; j++) yi[j] = a[j] * x[D + j] + a[D + j] * x[j];
     if (b) cmha__axpy(n, 1, b, yr), cmha__axpy(n, 1, b + D, yi);
 }
 
 /* dx += g conj(a). */
-static void cmha__affine_dx(const cmha_real *CMHA__RESTRICT gr, const cmha_real *CMHA__RESTRICT gi,
-                            const cmha_real *CMHA__RESTRICT a, size_t D, size_t n,
-                            cmha_real *CMHA__RESTRICT dx) {
+static void cmha__affine_dx(cmha__in gr, cmha__in gi, cmha__in a, size_t D, size_t n, cmha__out dx) {
     for (size_t j = 0; j < n; j++) dx[j] += gr[j] * a[j] + gi[j] * a[D + j];
     for (size_t j = 0; j < n; j++) dx[D + j] += gi[j] * a[j] - gr[j] * a[D + j];
 }
 
 /* sums[0], sums[1] += g conj(x): da; of 4 planes sums[2], sums[3] += g: db. */
-static void cmha__affine_sums(const cmha_real *CMHA__RESTRICT gr, const cmha_real *CMHA__RESTRICT gi,
-                              const cmha_real *CMHA__RESTRICT x, size_t D, size_t n, int planes,
+static void cmha__affine_sums(cmha__in gr, cmha__in gi, cmha__in x, size_t D, size_t n, int planes,
                               double (*CMHA__RESTRICT sums)[CMHA__PAIRS]) {
     for (size_t j = 0; j < n; j++) sums[0][j] += (double)(gr[j] * x[j] + gi[j] * x[D + j]);
     for (size_t j = 0; j < n; j++) sums[1][j] += (double)(gi[j] * x[j] - gr[j] * x[D + j]);
@@ -5907,39 +5863,31 @@ static void cmha__add_sums(double (*sums)[CMHA__PAIRS], size_t planes, size_t D,
         for (size_t j = 0; j < n; j++) to[i * D + j] += (cmha_real)sums[i][j];
 }
 
-/* MöbiusAttention eq 7-8 as printed: a product channel by channel. */
-CMHA_DEF void cmha_elementwise_complex_forward(const cmha_real *x, const cmha_real *w, size_t T, size_t D,
-                                               cmha_real *y) {
-    for (size_t t = 0; t < T; t++, x += 2 * D, y += 2 * D) cmha__affine(x, w, NULL, D, D, y, y + D);
-}
-
-CMHA_FIT void cmha_elementwise_complex_backward(const cmha_real *x, const cmha_real *w, const cmha_real *dy,
-                                                size_t T, size_t D, cmha_real *dx, cmha_real *dw) {
+/* MöbiusAttention eq 7-8 as printed: a product channel by channel. Columns come with all their rows, so that
+   sums over rows stay at hand. */
+static void cmha__elementwise_pass(const cmha__call *c) {
     double sums[2][CMHA__PAIRS];
-    for (size_t j = 0, n; (n = cmha__block_of(D, j)) > 0; j += n) {
+    const int back = cmha__goes_back(c);
+    for (size_t j = 0, D = c->D, n; (n = cmha__block_of(D, j)) > 0; j += n) {
         memset(sums, 0, sizeof sums);
-        for (size_t t = 0; t < T; t++) {
-            const cmha_real *g = dy + 2 * t * D + j;
-            if (dx) cmha__affine_dx(g, g + D, w + j, D, n, dx + 2 * t * D + j);
-            if (dw) cmha__affine_sums(g, g + D, x + 2 * t * D + j, D, n, 2, sums);
+        for (size_t at = j; at < 2 * c->n * D; at += 2 * D) {
+            const cmha_real *x = c->x[0] + at, *w = c->x[1] + j, *g = back ? c->dy + at : NULL;
+            if (!back) cmha__affine(x, w, NULL, D, n, c->y + at, c->y + at + D);
+            if (back && c->dx[0]) cmha__affine_dx(g, g + D, w, D, n, c->dx[0] + at);
+            if (back && c->dx[1]) cmha__affine_sums(g, g + D, x, D, n, 2, sums);
         }
-        if (dw) cmha__add_sums(sums, 2, D, n, dw + j);
+        if (back && c->dx[1]) cmha__add_sums(sums, 2, D, n, c->dx[1] + j);
     }
 }
+static const cmha__op cmha__elementwise_op = {
+    "elementwise_complex", cmha__elementwise_pass, NULL, 2, CMHA__PLANES, 0, {2, 0}, 0};
 
-static void cmha__elementwise_rows(const cmha__call *c) {
-    if (!cmha__goes_back(c)) cmha_elementwise_complex_forward(c->x[0], c->x[1], c->n, c->D, c->y);
-    else cmha_elementwise_complex_backward(c->x[0], c->x[1], c->dy, c->n, c->D, c->dx[0], c->dx[1]);
-}
-
+CMHA__KERNELS(cmha_elementwise_complex, cmha__elementwise_op, CMHA__NO_OPTIONS, 0, 0)
 CMHA_DEF cmha_tensor *cmha_elementwise_complex(cmha_tape *tape, cmha_tensor *x, cmha_tensor *w) {
-    static const cmha__op op = {
-        "elementwise_complex", cmha__elementwise_rows, NULL, 2, CMHA__PLANES, 0, {2, 0}, 0};
-    return cmha__operate(tape, &op, 0, 0, x, w, NULL);
+    return cmha__operate(tape, &cmha__elementwise_op, 0, 0, x, w, NULL);
 }
 
-/* Quotients u / w of inputs 0 and 1 or, with a shared map (MöbiusAttention eq 5-6), of u = a rho + b and w =
-   c rho + d. Columns come with all their rows: the sums over rows stay at hand. */
+/* Quotients u / w or, by a shared map (MöbiusAttention eq 5-6), (a rho + b) / (c rho + d), likewise. */
 CMHA__HOT_OP(cmha__quotient_pass) {
     cmha_real mapped[4][CMHA__PAIRS];
     double sums[8][CMHA__PAIRS];
@@ -5983,33 +5931,13 @@ static const cmha__op cmha__quotient_op = {
 static const cmha__op cmha__mobius_op = {
     "mobius", cmha__quotient_pass, NULL, 2, CMHA__PLANES | CMHA__EPS, CMHA_QUOTIENT_UNIT + 1, {8, 0}, 0};
 
-CMHA_DEF void cmha_quotient_forward(const cmha_real *u, const cmha_real *w, size_t T, size_t D,
-                                    cmha_quotient_kind kind, cmha_real eps, cmha_real *y) {
-    cmha__kernel(&cmha__quotient_op, (int)kind, eps, T, D, u, w, y, NULL, NULL, NULL);
-}
-
-CMHA_FIT void cmha_quotient_backward(const cmha_real *u, const cmha_real *w, const cmha_real *dy, size_t T,
-                                     size_t D, cmha_quotient_kind kind, cmha_real eps, cmha_real *du,
-                                     cmha_real *dw) {
-    cmha__kernel(&cmha__quotient_op, (int)kind, eps, T, D, u, w, NULL, dy, du, dw);
-}
-
+CMHA__KERNELS(cmha_quotient, cmha__quotient_op, CMHA__QUOTIENT_OPTIONS, (int)kind, eps)
 CMHA_DEF cmha_tensor *cmha_quotient(cmha_tape *tape, cmha_tensor *u, cmha_tensor *w, cmha_quotient_kind kind,
                                     cmha_real eps) {
     return cmha__operate(tape, &cmha__quotient_op, (int)kind, eps, u, w, NULL);
 }
 
-CMHA_DEF void cmha_mobius_forward(const cmha_real *rho, const cmha_real *abcd, size_t T, size_t D,
-                                  cmha_quotient_kind kind, cmha_real eps, cmha_real *y) {
-    cmha__kernel(&cmha__mobius_op, (int)kind, eps, T, D, rho, abcd, y, NULL, NULL, NULL);
-}
-
-CMHA_FIT void cmha_mobius_backward(const cmha_real *rho, const cmha_real *abcd, const cmha_real *dy, size_t T,
-                                   size_t D, cmha_quotient_kind kind, cmha_real eps, cmha_real *drho,
-                                   cmha_real *dabcd) {
-    cmha__kernel(&cmha__mobius_op, (int)kind, eps, T, D, rho, abcd, NULL, dy, drho, dabcd);
-}
-
+CMHA__KERNELS(cmha_mobius, cmha__mobius_op, CMHA__QUOTIENT_OPTIONS, (int)kind, eps)
 CMHA_DEF cmha_tensor *cmha_mobius(cmha_tape *tape, cmha_tensor *rho, cmha_tensor *abcd,
                                   cmha_quotient_kind kind, cmha_real eps) {
     return cmha__operate(tape, &cmha__mobius_op, (int)kind, eps, rho, abcd, NULL);
@@ -6171,16 +6099,7 @@ static void cmha__complex_rotate_fits(cmha__call *c) {
 static const cmha__op cmha__complex_rotate_op = {
     "complex_rotate", cmha__complex_rotate_pass, cmha__complex_rotate_fits, 2, CMHA__PLANES, 0, {0, 0}, 0};
 
-CMHA_DEF void cmha_complex_rotate_forward(const cmha_real *z, const cmha_real *theta, size_t T, size_t D,
-                                          cmha_real *y) {
-    cmha__kernel(&cmha__complex_rotate_op, 0, 0, T, D, z, theta, y, NULL, NULL, NULL);
-}
-
-CMHA_FIT void cmha_complex_rotate_backward(const cmha_real *z, const cmha_real *theta, const cmha_real *dy,
-                                           size_t T, size_t D, cmha_real *dz, cmha_real *dtheta) {
-    cmha__kernel(&cmha__complex_rotate_op, 0, 0, T, D, z, theta, NULL, dy, dz, dtheta);
-}
-
+CMHA__KERNELS(cmha_complex_rotate, cmha__complex_rotate_op, CMHA__NO_OPTIONS, 0, 0)
 CMHA_DEF cmha_tensor *cmha_complex_rotate(cmha_tape *tape, cmha_tensor *z, cmha_tensor *theta) {
     return cmha__operate(tape, &cmha__complex_rotate_op, 0, 0, z, theta, NULL);
 }
@@ -6461,10 +6380,9 @@ static void cmha__phasor_rows(const cmha__call *c) {
     else cmha_phasor_backward(c->x[0], c->dy, c->n, c->D, c->number, c->dx[0]);
 }
 
-CMHA_DEF cmha_tensor *cmha_phasor(cmha_tape *tape, cmha_tensor *z, cmha_real eps) {
-    static const cmha__op op = {"phasor", cmha__phasor_rows, NULL, 1, CMHA__PLANES | CMHA__EPS, 0, {0, 0}, 0};
-    return cmha__operate(tape, &op, 0, eps, z, NULL, NULL);
-}
+CMHA_DEF cmha_tensor *cmha_phasor(cmha_tape *tape, cmha_tensor *z, cmha_real eps)
+    CMHA__RUNS(cmha__operate, "phasor", cmha__phasor_rows, NULL, 1, CMHA__PLANES | CMHA__EPS, 0, eps, z, NULL,
+               NULL)
 
 CMHA_DEF cmha_tensor *cmha_complex_join(cmha_tape *tape, cmha_tensor *re, cmha_tensor *im) {
     if (!re || !tape || tape->status) return NULL;
@@ -6571,11 +6489,9 @@ static void cmha__add_rows_numbers(const cmha__call *c) {
             for (size_t i = c->lo; i < c->lo + c->n; i++) c->y[at + i] = c->x[0][at + i] + c->x[1][i];
 }
 
-CMHA_DEF cmha_tensor *cmha_add_rows(cmha_tape *tape, cmha_tensor *x, cmha_tensor *rows) {
-    static const cmha__op op = {
-        "add_rows", cmha__add_rows_numbers, cmha__add_rows_fits, 2, CMHA__WHOLE | CMHA__PASSED, 0, {0, 0}, 0};
-    return cmha__operate(tape, &op, 0, 0, x, rows, NULL);
-}
+CMHA_DEF cmha_tensor *cmha_add_rows(cmha_tape *tape, cmha_tensor *x, cmha_tensor *rows)
+    CMHA__RUNS(cmha__operate, "add_rows", cmha__add_rows_numbers, cmha__add_rows_fits, 2,
+               CMHA__WHOLE | CMHA__PASSED, 0, 0, x, rows, NULL)
 
 /* ---- Regularisers and clipping of complex numbers ---- */
 
@@ -6840,11 +6756,9 @@ static void cmha__router_pass(const cmha__call *c) {
     if (c->dx[2] && !c->lo) cmha__bias_backward(1, c->dy, c->count, E, c->dx[2]);
 }
 
-CMHA_DEF cmha_tensor *cmha_router(cmha_tape *tape, cmha_tensor *z, cmha_tensor *router, cmha_tensor *bias) {
-    static const cmha__op op = {
-        "router", cmha__router_pass, cmha__router_shape, 2, CMHA__PLANES | CMHA__WHOLE, 0, {0, 0}, 0};
-    return cmha__operate(tape, &op, 0, 0, z, router, bias);
-}
+CMHA_DEF cmha_tensor *cmha_router(cmha_tape *tape, cmha_tensor *z, cmha_tensor *router, cmha_tensor *bias)
+    CMHA__RUNS(cmha__operate, "router", cmha__router_pass, cmha__router_shape, 2, CMHA__PLANES | CMHA__WHOLE,
+               0, 0, z, router, bias)
 
 /* Does expert a come before expert b? A total order: NaN, then the larger logit, then the lower index. */
 static int cmha__expert_ahead(const cmha_real *logits, size_t a, size_t b) {
@@ -7793,10 +7707,10 @@ static void cmha__reflect_rows(const cmha__call *c) {
     for (size_t t = 0, D = c->D, W = 2 * D; t < c->n; t++) {
         const cmha_real *z = c->x[0] + t * W, *v = c->x[1] + t * W, *gate = c->x[2] + t * D;
         const cmha_real *dy = back ? c->dy + t * W : NULL;
-        cmha_real *CMHA__RESTRICT y = c->y + t * W;
-        cmha_real *CMHA__RESTRICT dz = c->dx[0] ? c->dx[0] + t * W : NULL;
-        cmha_real *CMHA__RESTRICT dv = c->dx[1] ? c->dx[1] + t * W : NULL;
-        cmha_real *CMHA__RESTRICT dgate = c->dx[2] ? c->dx[2] + t * D : NULL;
+        cmha__out y = c->y + t * W;
+        cmha__out dz = c->dx[0] ? c->dx[0] + t * W : NULL;
+        cmha__out dv = c->dx[1] ? c->dx[1] + t * W : NULL;
+        cmha__out dgate = c->dx[2] ? c->dx[2] + t * D : NULL;
         if (found && !found[c->lo + t]) {
             if (!back && D) memcpy(y, z, W * sizeof *y);
             else if (dz) cmha__axpy(W, 1, dy, dz);
