@@ -172,7 +172,7 @@ typedef struct life {
     int reads_first; /* before it shares */
     /* what came out */
     double losses[STEPS], norms[STEPS], held_out;
-    cmha_status statuses[STEPS];
+    cmha_status statuses[STEPS], evaluated;
     uint64_t digests[STEPS], start; /* of parameters and moments, after each step and before */
     size_t counts[STEPS];           /* trainer.step */
     char lines[STEPS][160], line[160];
@@ -446,8 +446,12 @@ static void keep_result(life *me) {
         me->use += me->model.expert_use[i];
 }
 
+/* With a bad token on one rank, and then without. */
 static cmha_status evaluate(life *me) {
-    cmha_tokens held_out = {stream + 300, 100, 4, NULL, 0, 0};
+    cmha_tokens held_out = {stream + 300, 100, 4, NULL, 0, 0}, bad = {bad_stream, 100, 4, NULL, 0, 0};
+    if (me->row->from == TEXT && me->fault == BAD_TOKEN)
+        me->evaluated = cmha_trainer_evaluate(&me->trainer, me->rank == me->culprit ? &bad : &held_out,
+                                              &me->held_out);
     return me->row->from == TEXT ? cmha_trainer_evaluate(&me->trainer, &held_out, &me->held_out) : CMHA_OK;
 }
 
@@ -749,6 +753,7 @@ static int one_fails(const mishap *m, size_t culprit, int overlaps, size_t fails
         CHECK_THAT(strstr(me->lines[when], i == culprit ? m->word : ""), "%s: rank %zu's line is \"%s\"",
                    label, i, me->lines[when]);
         CHECK_THAT(me->lines[when][0], "%s: rank %zu has no line", label, i);
+        if (m->row.from == TEXT && m->what == BAD_TOKEN) CHECK_IS(me->evaluated, want);
     }
     left_nothing(all, without, counted, label);
     crew_free(all), crew_free(without);
@@ -760,6 +765,15 @@ static void memory_fails(const mishap *m, int overlaps) {
     size_t fails_at = 1;
     while (fails_at < 40 && one_fails(m, fails_at % 2, overlaps, fails_at)) fails_at++;
     CHECK_THAT(fails_at > 2 && fails_at < 40, "%s: %zu allocations can fail", m->row.model, fails_at - 1);
+}
+
+/* Where nothing learns, all ranks say so. */
+static void all_frozen(int overlaps) {
+    static const row none = {"cmha", "", TEXT, "*", 0, 2, 0};
+    crew *all = run_with(&none, SKIPPED, 0, overlaps, 0);
+    sound(all, "all frozen");
+    for (size_t i = 0; i < all->ranks; i++) CHECK_IS(all->lives[i].statuses[0], CMHA_ERR_STATE);
+    crew_free(all);
 }
 
 /* Each call of a step's sums in turn fails, on all ranks. */
@@ -894,6 +908,7 @@ int main(int argc, char **argv) {
     one_fails(&mishaps[0], 1, 1, 0), one_fails(&mishaps[9], 1, 1, 0), one_fails(&no_wait_for, 0, 1, 0);
     memory_fails(&no_memory, 0), memory_fails(&no_memory, 1);
     sums_fail(&no_wait_for.row, 1), sums_fail(&mishaps[4].row, 0);
+    all_frozen(0), all_frozen(1);
     misuse();
     resumes(&rows[0]), resumes(&rows[3]);
     cmha_context_close(&first);
