@@ -38,7 +38,7 @@ static setting option[N_OPTIONS] = {
     {"--csv", "loss.csv", "a row for every step, else loss.csv"},
     {"--resume", NULL,
      "continue exactly where OUT.last stopped, on the same FILE; --resume=PATH: from another state"},
-    {"--overlap", "0", "1: ranks sum gradients while the backward goes on (train_mpi)"},
+    {"--overlap", NULL, "of train_mpi, 1: sum gradients while the backward goes on; 0: afterwards"},
     {"--quiet", NULL, "no progress, only the sample"},
     {"--help", NULL, "this page, with the values in effect"},
     {"--freeze", NULL, "PATTERN: parameters that stay as they are, as in 'blocks.0.*'; may be repeated"},
@@ -232,7 +232,7 @@ int main(int argc, char **argv) {
     start_program(argv), ranks_start(on_signal);
     const char *file = configure(argc, argv), *slash = strrchr(argv[0], '/'), *resume = option[RESUME].value;
     int terminal = isatty(1) && ranks.ranks == 1; /* mpirun pretends to be one */
-    int quiet = option[QUIET].value != NULL, overlap = (int)whole(OVERLAP, 0, 1);
+    int quiet = option[QUIET].value != NULL;
     if (option[HELP].value) return help();
 
     /* Without a FILE, a text that is always there: cmha.h, in this folder or above the program's. */
@@ -245,7 +245,7 @@ int main(int argc, char **argv) {
     if (option[FROM].value) check(cmha_model_read(&model, option[FROM].value, 2, NULL));
     check(cmha_trainer_init(&trainer, &model, &tc));
     if (resume) check(cmha_trainer_read(&trainer, origin()));
-    ranks_bring(NULL), ranks_share(&trainer, overlap);
+    ranks_bring(NULL), ranks_share(&trainer, &option[OVERLAP]);
     cmha_trainer_split(&trainer, &text, &train, &held_out);
     if (held_out.count < 2) held_out = train;
     size_t scored = held_out.count - 1 < tc.eval_tokens ? held_out.count - 1 : tc.eval_tokens;

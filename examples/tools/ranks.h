@@ -29,7 +29,9 @@ static inline void ranks_bring(const char *path) { (void)path; }
 static inline void ranks_speak(codec *words) { (void)words; }
 static inline int ranks_lack(size_t turn, const char *path) { return (void)turn, (void)path, 1; }
 static inline double ranks_mean(double x) { return x; }
-static inline void ranks_share(cmha_trainer *trainer, int overlap) { (void)trainer, (void)overlap; }
+static inline void ranks_share(cmha_trainer *trainer, const setting *overlap) {
+    (void)trainer, (void)(overlap->value && whole_of(overlap, 0, 1));
+}
 static inline double ranks_spent(void) { return 0; }
 
 #else
@@ -43,10 +45,11 @@ static inline double ranks_spent(void) { return 0; }
 #endif
 
 #define RANKS_REAL (sizeof(cmha_real) == 8 ? MPI_DOUBLE : MPI_FLOAT)
-enum { RANKS_PIECE = 1 << 20, RANKS_BEGUN = 512 }; /* bytes of a message; sums under way at once */
+enum { RANKS_PIECE = 1 << 20, RANKS_BEGUN = 4096 }; /* bytes of a message; sums under way at once */
 
 static cmha_ranks ranks = {0, 1, NULL, NULL, NULL, NULL}; /* alone, until ranks_start */
 static char ranks_host[MPI_MAX_PROCESSOR_NAME];
+static int ranks_apart;      /* the ranks are on more than one machine */
 static int ranks_over;       /* 1: all know that this is the end; 2: MPI has failed */
 static int ranks_echo;       /* this rank fails only because another one does */
 static double ranks_seconds; /* spent in sums of the library */
@@ -272,11 +275,13 @@ static inline int ranks_lack(size_t turn, const char *path) {
 
 /* ---- Sums ---- */
 
+/* In pieces that stay in caches and of which a ring sends one part for each rank. */
 static inline cmha_status ranks_reduce(void *user, cmha_real *values, size_t n) {
+    const size_t piece = RANKS_PIECE / sizeof *values * (ranks.ranks < 256 ? ranks.ranks : 256);
     double before = MPI_Wtime();
     (void)user;
     for (size_t at = 0, some; at < n; at += some) {
-        some = n - at < RANKS_PIECE / sizeof *values ? n - at : RANKS_PIECE / sizeof *values;
+        some = n - at < piece ? n - at : piece;
         ranks_must(MPI_Allreduce(MPI_IN_PLACE, values + at, (int)some, RANKS_REAL, MPI_SUM, MPI_COMM_WORLD));
     }
     ranks_seconds += MPI_Wtime() - before;
@@ -295,8 +300,9 @@ static inline cmha_status ranks_wait(void *user, int all) {
 }
 
 static inline cmha_status ranks_begin(void *user, cmha_real *values, size_t n) {
+    const size_t piece = RANKS_PIECE / sizeof *values;
     for (size_t at = 0, some; at < n; at += some) {
-        some = n - at < RANKS_PIECE / sizeof *values ? n - at : RANKS_PIECE / sizeof *values;
+        some = n - at < piece ? n - at : piece;
         if (ranks_n_begun == RANKS_BEGUN) ranks_wait(user, 1);
         ranks_must(MPI_Iallreduce(MPI_IN_PLACE, values + at, (int)some, RANKS_REAL, MPI_SUM, MPI_COMM_WORLD,
                                   &ranks_begun[ranks_n_begun++]));
@@ -312,34 +318,46 @@ static inline double ranks_mean(double x) {
 
 static inline double ranks_spent(void) { return ranks_seconds; }
 
-/* Joins the ranks' trainers. overlap = 1: gradients are summed while the backward goes on. */
-static inline void ranks_share(cmha_trainer *trainer, int overlap) {
+/* Joins the ranks' trainers. overlap: an option, 1: gradients are summed while the backward goes on. Without
+   a value they are where there are several machines; on one there is little to wait for. */
+static inline void ranks_share(cmha_trainer *trainer, const setting *overlap) {
+    int begins = overlap->value ? (int)whole_of(overlap, 0, 1) : ranks_apart;
     ranks.reduce = ranks_reduce;
-    if (overlap) ranks.begin = ranks_begin, ranks.wait = ranks_wait;
+    if (begins) ranks.begin = ranks_begin, ranks.wait = ranks_wait;
     check(cmha_trainer_share(trainer, &ranks));
 }
 
 /* ---- From start to end ---- */
 
-/* Ranks that may run on the same cores, as mpich starts them, get equal parts of these as their threads; not
-   where OMP_NUM_THREADS or --threads says how many. */
-static inline void ranks_part_cores(void) {
+/* Ranks that may run on the same cores of a machine, as mpich starts them, get equal parts of these as their
+   threads; not where OMP_NUM_THREADS or --threads says how many. */
+static inline void ranks_part_cores(MPI_Comm machine) {
 #if defined(_OPENMP) && defined(__linux__)
     enum { CORES = 4096, WORD = 8 * sizeof(long) };
     static unsigned long allowed[CORES / WORD];
     static int mine[CORES], all[CORES];
-    MPI_Comm machine;
-    double part = 0;
+    double part = 1e-6;
     (void)syscall(SYS_sched_getaffinity, 0, sizeof allowed, allowed);
     for (int i = 0; i < CORES; i++) mine[i] = allowed[i / WORD] >> i % WORD & 1;
-    ranks_must(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &machine));
     ranks_must(MPI_Allreduce(mine, all, CORES, MPI_INT, MPI_SUM, machine));
-    ranks_must(MPI_Comm_free(&machine));
     for (int i = 0; i < CORES; i++)
         if (mine[i]) part += 1.0 / all[i];
-    if (part + 1e-6 < omp_get_max_threads() && !getenv("OMP_NUM_THREADS"))
-        omp_set_num_threads(part + 1e-6 < 1 ? 1 : (int)(part + 1e-6));
+    if (part < omp_get_max_threads() && !getenv("OMP_NUM_THREADS"))
+        omp_set_num_threads(part < 1 ? 1 : (int)part);
+#else
+    (void)machine;
 #endif
+}
+
+/* Looks who else is on this machine. */
+static inline void ranks_look_around(void) {
+    MPI_Comm machine;
+    int here;
+    ranks_must(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &machine));
+    ranks_must(MPI_Comm_size(machine, &here));
+    ranks_apart = (size_t)here < ranks.ranks;
+    if (here > 1) ranks_part_cores(machine);
+    ranks_must(MPI_Comm_free(&machine));
 }
 
 /* A program of one MPI under the mpirun of another would run several times, each time as the only rank. */
@@ -364,11 +382,19 @@ static void ranks_end(void) {
     if (status) _exit(status);
 }
 
+/* Has Open MPI, unless the user says otherwise, send both ways over a TCP link at its full rate, and begin
+   sums in a ring, which sends half of what its tree does. */
+static inline void ranks_tune(void) {
+    setenv("OMPI_MCA_btl_tcp_flags", "send", 0);
+    setenv("OMPI_MCA_coll_libnbc_iallreduce_algorithm", "ring", 0);
+}
+
 /* Meets the other ranks, after start_program, which may execute the program again. Only rank 0 keeps its
    standard output. SIGUSR1, which mpirun hands on, asks to stop as well. */
 static inline void ranks_start(void (*on_signal)(int)) {
     int rank, n, level;
     ranks_facts *f;
+    ranks_tune();
     ranks_must(MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level));
     atexit(ranks_end);
     ranks_must(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
@@ -383,7 +409,7 @@ static inline void ranks_start(void (*on_signal)(int)) {
     ranks_fact(f, "cmha %d.%d.%d with numbers of %zu bytes", CMHA_VERSION_MAJOR, CMHA_VERSION_MINOR,
                CMHA_VERSION_PATCH, sizeof(cmha_real));
     ranks_compare(f);
-    if (n > 1) ranks_part_cores();
+    ranks_look_around();
 }
 
 #endif
