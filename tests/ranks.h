@@ -599,7 +599,7 @@ static int same_bits(const crew *one, const crew *other) {
 
 /* One rank with the whole batch, and several. */
 static void same_learning(const row *r) {
-    size_t ranks = r->ranks ? r->ranks : 2, batch = ranks == 4 ? 1 : 2;
+    size_t ranks = r->ranks ? r->ranks : 2, batch = ranks == 2 ? 2 : 1;
     crew *alone = crew_new(r, 1, ranks * batch), *together = crew_new(r, ranks, batch);
     uint64_t use = 0;
     int good;
@@ -617,13 +617,12 @@ static void same_learning(const row *r) {
 
 /* Sums while the backward goes on: the bits of sums after it. */
 static void same_overlapping(const row *r) {
-    size_t ranks = r->ranks ? r->ranks : 2;
-    crew *after = crew_new(r, ranks, 1), *meanwhile = crew_new(r, ranks, 1);
+    crew *after = crew_new(r, 2, 1), *meanwhile = crew_new(r, 2, 1);
     life *first = &meanwhile->lives[0];
-    for (size_t i = 0; i < ranks; i++) {
+    for (size_t i = 0; i < 2; i++) {
         life *both[2] = {&after->lives[i], &meanwhile->lives[i]};
         both[1]->overlaps = 1;
-        for (size_t k = 0; k < 2; k++) both[k]->large = 1, both[k]->steps = 2;
+        for (size_t k = 0; k < 2; k++) both[k]->large = 1, both[k]->steps = 1;
     }
     crew_run(after), crew_run(meanwhile);
     int good = sound(after, r->model);
@@ -632,7 +631,7 @@ static void same_overlapping(const row *r) {
         if (getenv("RANKS_SHOW"))
             printf("began %d, asked %d times, summed %d\n", first->began, first->waits, first->sums);
         if (!r->frozen && r->from != OWN && !strstr(r->model, "recompute") && !strstr(r->model, "lora"))
-            CHECK_THAT(first->began > 2 && first->waits > 20, "%s: %d sums begun, %d chances to go on",
+            CHECK_THAT(first->began > 1 && first->waits > 10, "%s: %d sums begun, %d chances to go on",
                        r->model, first->began, first->waits);
     }
     crew_free(after), crew_free(meanwhile);
@@ -855,7 +854,7 @@ static void misuse(void) {
 
 /* What two ranks saved goes on with as many, to the bit, and with one or four as if they had been at it. */
 static void resumes(const row *r) {
-    static const size_t ranks[] = {2, 1, 4};
+    static const size_t ranks[] = {2, 2, 1, 4};
     char folder[64] = "/tmp/cmha-ranks-XXXXXX", path[96];
     crew *whole = crew_new(r, 2, 2);
     cmha_context c;
@@ -869,8 +868,8 @@ static void resumes(const row *r) {
     CHECK_OK(cmha_config_read(&c, path, NULL, &t));
     CHECK_THAT(t.batch == 4, "the state of 2 ranks x 2 says batch %zu", t.batch);
     cmha_context_close(&c);
-    for (size_t k = 0; k < 2 * sizeof ranks / sizeof *ranks; k++) {
-        size_t n = ranks[k / 2], half = steps_of() / 2;
+    for (size_t k = 0; k < sizeof ranks / sizeof *ranks; k++) {
+        size_t n = ranks[k], half = steps_of() / 2;
         crew *later = crew_new(r, n, 4 / n);
         for (size_t i = 0; i < n; i++) later->lives[i].resume = path, later->lives[i].reads_first = k % 2;
         crew_run(later);
