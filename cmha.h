@@ -109,8 +109,10 @@
 #endif
 #ifdef CMHA_INFERENCE_ONLY /* backward passes, training and writing: the linker names what is called anyway */
 #define CMHA_FIT CMHA_OWN
+#define CMHA__TRAINS 0
 #else
 #define CMHA_FIT CMHA_DEF
+#define CMHA__TRAINS 1
 #endif
 
 #ifdef CMHA_DOUBLE
@@ -401,8 +403,7 @@ CMHA_FIT cmha_status cmha_tape_backward(cmha_tape *tape, cmha_tensor *loss, cmha
    Operations return a new tensor of their tape, or NULL (see cmha_tape_status). Beside a kernel pair they
    compute the same, from [.., D], all axes but the last being rows; "Tape:" tells what differs, as inputs ->
    result. Errors of every operation: SHAPE, ARGUMENT (no such kind, an array missing), MEMORY, OVERFLOW; a
-   comment names others. Arrays must stay valid until the backward. key_mask: one byte a token, 0 = absent,
-   NULL = all present. */
+   comment names others. Arrays outlive the backward. key_mask: a byte a token, 0 = absent; NULL = none is. */
 
 /* ---- Common ---- */
 /* Computes C [M, N] = alpha op(A) op(B) + beta C, op(A) [M, K], op(B) [K, N]. trans_x = 1: the matrix is
@@ -540,8 +541,7 @@ typedef enum cmha_frequency {
    times (0.1 ln f + 1)^2. LLAMA3, Llama 3.1's: the same by ROTATIONS, without that factor. */
 typedef enum cmha_rope_scaling { CMHA_ROPE_SCALING_NONE, CMHA_ROPE_SCALING_LINEAR, CMHA_ROPE_SCALING_NTK,
     CMHA_ROPE_SCALING_YARN, CMHA_ROPE_SCALING_LLAMA3 } cmha_rope_scaling;
-/* Makes YARN's mixture linear in the pair's index, between ends rounded outwards, as published weights have
-   it; or in its turns, as the paper says. */
+/* YARN's mixture is linear in the pair's index, ends rounded outwards, as weights have it; or in turns. */
 typedef enum cmha_rope_ramp { CMHA_ROPE_RAMP_INDEX, CMHA_ROPE_RAMP_ROTATIONS } cmha_rope_ramp;
 typedef struct cmha_rope_options {
     size_t rotary_dims; /* leading numbers of a head that rotate, 2n, d_k in the formulas; 0 = all */
@@ -553,8 +553,7 @@ typedef struct cmha_rope_options {
    score, or 0 where f < 1, fast <= slow or there is nothing between them (omega is then unspecified). */
 CMHA_DEF double cmha_frequencies(cmha_frequency kind, double base, size_t P, const cmha_rope_options *options,
     double *omega);
-/* Fills table [n, 2P]: row r, t = pos0 + r (pos0 may be negative), is cos(t omega_j) for j < P, then sin(t
-   omega_j), from angles in double. */
+/* Fills table [n, 2P]: row r is cos(t omega_j) for j < P, then the sines, t = pos0 + r, angles in double. */
 CMHA_DEF void cmha_rotation_table(const double *omega, size_t P, size_t n, ptrdiff_t pos0, cmha_real *table);
 
 typedef struct cmha_rotate_args { /* zero what you do not set */
@@ -825,8 +824,7 @@ typedef struct cmha_irw_weights {
     cmha_tensor *wg, *bg; /* [D, 2D + 2 d_r], real, on [Re z | Im z | Re rbar | Im rbar]; [D] */
 } cmha_irw_weights;
 /* Computes the window (CRAT eq 17-19) on the tokens of z [.., 2D]: q^(m) = W_m Im z + b_m, rbar by
-   cmha_retrieve, gate = W_g [z | rbar] + b_g, v = W_v rbar, then cmha_reflect; z where the base is empty or
-   NULL. */
+   cmha_retrieve, gate = W_g [z | rbar] + b_g, v = W_v rbar, then cmha_reflect; z itself without a base. */
 CMHA_DEF cmha_tensor *cmha_irw(cmha_tape *tape, const cmha_knowledge *knowledge,
     const cmha_retrieve_args *args, cmha_real gate_tau, cmha_fusion fusion, cmha_tensor *z,
     const cmha_irw_weights *weights);
@@ -2097,17 +2095,11 @@ extern int linkat(int from_folder, const char *from, int to_folder, const char *
 #endif
 #endif
 
-#ifdef CMHA_INFERENCE_ONLY
-enum { CMHA__TRAINS = 0 };
-#else
-enum { CMHA__TRAINS = 1 };
-#endif
 #define CMHA__BACK(function) (CMHA__TRAINS ? function : NULL) /* which is left out where nothing trains */
 #define cmha__push(tape, name, out, in, n_in, backward, user) \
     cmha_tape_push(tape, name, out, in, n_in, CMHA__BACK(backward), user)
 
 #if defined(__GNUC__) || defined(__clang__)
-#define CMHA__INLINE __attribute__((always_inline)) static inline
 #define CMHA__UNUSED __attribute__((unused))
 #define CMHA__COLD __attribute__((noinline, cold)) /* for what only numbers at the ends of their range need */
 #ifdef _WIN32
@@ -2116,7 +2108,6 @@ enum { CMHA__TRAINS = 1 };
 #define CMHA__PRINTF(text, first) __attribute__((__format__(__printf__, text, first)))
 #endif
 #else
-#define CMHA__INLINE static inline
 #define CMHA__UNUSED
 #define CMHA__COLD
 #define CMHA__PRINTF(text, first)
@@ -2796,15 +2787,15 @@ CMHA_DEF void cmha_config_get(cmha_table table, const void *config, const char *
     if (!text || !size) return;
     text[0] = 0;
     if (!field || !config) return;
-    const char *member = (const char *)config + field->offset, *word = member;
+    const char *member = (const char *)config + field->offset, *word = line;
     double value = cmha__field_value(field, config);
-    int length = CMHA__NAME_ROOM - 1, named = field->type == CMHA_FIELD_NAME;
-    int chosen = field->type == CMHA_FIELD_ENUM && cmha__field_fits(field, value);
-    if (chosen) length = (int)cmha__choice(field->choices, (int)(value - field->minimum), &word);
+    int length = CMHA__NAME_ROOM - 1;
     if (field->type == CMHA_FIELD_SIZE) cmha__write_u64(*(const size_t *)(const void *)member, line);
-    else if (chosen || named) cmha__print(line, sizeof line, "%.*s", length, word);
     else cmha__write_real(value, line);
-    cmha__print(text, size, "%s", line);
+    if (field->type == CMHA_FIELD_NAME) word = member;
+    if (field->type == CMHA_FIELD_ENUM && cmha__field_fits(field, value))
+        length = (int)cmha__choice(field->choices, (int)(value - field->minimum), &word);
+    cmha__print(text, size, "%.*s", length, word);
 }
 
 CMHA_DEF cmha_status cmha_config_check(cmha_context *context, cmha_table table, const void *config) {
@@ -2917,10 +2908,8 @@ static int cmha__unbind(void) {
 #endif
     return done;
 }
-#endif
 
 CMHA_DEF void cmha_blas_restart(char **argv) {
-#if defined(__linux__) && !defined(CMHA_NO_FILES)
     const char *settings[2] = {cmha_blas_remedy(), NULL};
     int changed = 0;
 #ifdef _OPENMP
@@ -2934,10 +2923,10 @@ CMHA_DEF void cmha_blas_restart(char **argv) {
             changed |= setenv(name, settings[i] + n + 1, 1) == 0;
     }
     if (changed && cmha__unbind()) execv("/proc/self/exe", argv);
-#else
-    (void)argv;
-#endif
 }
+#else
+CMHA_DEF void cmha_blas_restart(char **argv) { (void)argv; }
+#endif
 
 /* ---- context ---- */
 
@@ -2998,8 +2987,7 @@ typedef struct cmha__product {
     cmha_real *C;
 } cmha__product;
 
-/* Ignores what C holds? */
-CMHA__INLINE int cmha__gemm_fresh(const cmha__product *p) { return !(p->beta < 0 || p->beta > 0); }
+#define cmha__gemm_fresh(p) (!((p)->beta < 0 || (p)->beta > 0)) /* ignores what C holds? */
 
 /* Depth of the packed pieces of A and B, and B's width: 72 KiB of stack, of 128 that a musl thread has. */
 #define CMHA__GEMM_KC 128
@@ -3156,15 +3144,6 @@ static inline void CMHA__THIS(cmha__gemm_pack)(const cmha_real *from, size_t lan
         for (size_t l = 0; l < lanes; l++) to[k * width + l] = from[l * lane + k * step];
 }
 
-/* C [rows, cols] = alpha tile + beta C, for a piece of the product's C. */
-CMHA__COPY static void CMHA__THIS(cmha__gemm_store)(const cmha__product *p, const cmha_real *tile,
-                                                    size_t rows, size_t cols, cmha_real *C) {
-    const int fresh = cmha__gemm_fresh(p);
-    for (size_t i = 0; i < rows; i++, tile += CMHA__GEMM_NR, C += p->ldc)
-        for (size_t j = 0; j < cols; j++)
-            C[j] = fresh ? p->alpha * tile[j] : p->alpha * tile[j] + p->beta * C[j];
-}
-
 /* Multiplies A by a packed piece of B, some tiles' rows at a time; contiguous ones are read in place. */
 CMHA__COPY static void CMHA__THIS(cmha__gemm_sweep)(const cmha__product *p, const cmha_real *packed) {
     enum { COLUMN = CMHA__GEMM_KC * CMHA__GEMM_MR * (int)sizeof(cmha_real) };
@@ -3189,7 +3168,9 @@ CMHA__COPY static void CMHA__THIS(cmha__gemm_sweep)(const cmha__product *p, cons
                 one.ldc = direct ? p->ldc : CMHA__GEMM_NR, one.beta = direct && adds;
                 CMHA__THIS(cmha__gemm_tile)(&one, !there, there ? A + r * a_row : strips + (r - whole),
                                             packed + j * p->K, direct ? C : tile);
-                if (!direct) CMHA__THIS(cmha__gemm_store)(p, tile, n, cols, C);
+                for (const cmha_real *t = tile; !direct && n > 0; n--, t += CMHA__GEMM_NR, C += p->ldc)
+                    for (size_t c = 0; c < cols; c++)
+                        C[c] = adds ? p->alpha * t[c] + p->beta * C[c] : p->alpha * t[c];
             }
     }
 }
@@ -4137,14 +4118,10 @@ CMHA_DEF cmha_tensor *cmha_tape_push(cmha_tape *tape, const char *name, cmha_ten
     if (!cmha__records(tape) || !wanted || !backward) return out;
     cmha_record *record = (cmha_record *)cmha__record_alloc(tape, sizeof *record);
     if (!record) return NULL;
-    record->name = name, record->user = user;
-    record->backward = backward;
-    record->out = out;
+    record->name = name, record->backward = backward, record->user = user;
+    record->out = out, record->n_in = n_in;
     for (int i = 0; i < n_in; i++) record->in[i] = in[i];
-    record->n_in = n_in;
-    record->previous = tape->last;
-    record->section = tape->section;
-    tape->last = record;
+    record->previous = tape->last, record->section = tape->section, tape->last = record;
     if (!out->grad) out->needs_grad = 2;
     return out;
 }
@@ -4259,10 +4236,12 @@ enum {
     CMHA__NUMBERS = 8, /* every number is a row of its own */
     CMHA__PASSED = 16, /* the gradient of input 0 is the result's, which is handed over after the backward */
     CMHA__WHOLE = 32,  /* pointers stay at the beginning of their tensors: the operation finds its rows */
-    CMHA__UNPACKS = 64 /* input 0 may be packed */
+    CMHA__UNPACKS = 64, /* inputs may be packed */
+    CMHA__SCRATCH = 128, /* the pass, all in one, takes scratch of the tape: a dry run asks it to */
+    CMHA__FRESH = 256 /* the first gradient that is not passed may hold no numbers yet: see `fresh` */
 };
 
-enum { CMHA__OP_INPUTS = 3 };
+enum { CMHA__OP_INPUTS = 6 };
 
 typedef struct cmha__op {
     const char *name;
@@ -4293,6 +4272,7 @@ struct cmha__call {
     size_t lo, n; /* rows lo .. lo + n - 1 are to be computed */
     const cmha_real *x[CMHA__OP_INPUTS], *dy;
     cmha_real *y, *dx[CMHA__OP_INPUTS];
+    int fresh; /* 1: the pass writes that gradient instead of adding to it */
     void *kept;
 };
 
@@ -4324,7 +4304,7 @@ static int cmha__holds(cmha_tape *tape, const char *what, const cmha_tensor *t, 
     return !tape->status;
 }
 
-static int cmha__is_shared(const cmha__call *c, int i) { return i && c->op->shared[i - 1]; }
+static int cmha__is_shared(const cmha__call *c, int i) { return i > 0 && i < 3 && c->op->shared[i - 1]; }
 
 /* Sets the shape of the result, or rejects inputs and options that do not fit. */
 static void cmha__call_shape(cmha__call *c) {
@@ -4376,30 +4356,40 @@ static cmha__call cmha__call_at(const cmha__call *call, size_t lo, size_t hi, cm
     return c;
 }
 
+/* Runs the pass, rows dealt to threads; a single one outside of their loop, where it can use them. */
+static void cmha__call_rows(const cmha__call *c, cmha_real *own, size_t sums) {
+    if (c->tape->status || (cmha__dry(c->tape) && !(c->op->flags & CMHA__SCRATCH))) return;
+    if (c->rows == 1) {
+        cmha__call one = cmha__call_at(c, 0, 1, own);
+        c->op->pass(&one);
+        return;
+    }
+    CMHA__FOR_CHUNKS(cmha__call_threads(c), c->rows, lo, hi) {
+        cmha__call mine = cmha__call_at(c, lo, hi, own ? own + (size_t)cmha__chunk * sums : NULL);
+        c->op->pass(&mine);
+    }
+}
+
 static cmha_status cmha__call_backward(cmha_tape *tape, cmha_record *r) {
     cmha__call c = *(const cmha__call *)r->user;
-    int passed = c.op->flags & CMHA__PASSED, wanted = 0;
+    int passed = (c.op->flags & CMHA__PASSED) != 0, wanted = 0;
     size_t sums = 0;
     c.dy = r->out->grad;
-    for (int i = passed ? 1 : 0; i < CMHA__OP_INPUTS; i++) {
-        c.dx[i] = cmha_tape_grad(tape, c.in[i]);
+    for (int i = passed; i < CMHA__OP_INPUTS; i++) {
+        int fresh = i == passed && c.op->flags & CMHA__FRESH;
+        c.dx[i] = fresh ? cmha__grad_fresh(tape, c.in[i], &c.fresh) : cmha_tape_grad(tape, c.in[i]);
         wanted |= c.dx[i] != NULL;
         if (c.dx[i] && cmha__is_shared(&c, i)) sums += c.in[i]->size;
     }
     cmha__mark mark = cmha__mark_of(tape);
     size_t all = (size_t)tape->context->threads * sums;
     cmha_real *own = all ? cmha__reals(tape, all) : NULL;
-    if (wanted && !tape->status && !cmha__dry(tape)) {
-        if (own) memset(own, 0, all * sizeof *own);
-        CMHA__FOR_CHUNKS(cmha__call_threads(&c), c.rows, lo, hi) {
-            cmha__call mine = cmha__call_at(&c, lo, hi, own ? own + (size_t)cmha__chunk * sums : NULL);
-            c.op->pass(&mine);
-        }
-        for (size_t at = 0; at < all;)
-            for (int i = 1; i < CMHA__OP_INPUTS; i++)
-                if (c.dx[i] && cmha__is_shared(&c, i))
-                    cmha__axpy(c.in[i]->size, 1, own + at, c.dx[i]), at += c.in[i]->size;
-    }
+    if (own && !cmha__dry(tape)) memset(own, 0, all * sizeof *own);
+    if (wanted) cmha__call_rows(&c, own, sums);
+    for (size_t at = 0; at < all && !tape->status && !cmha__dry(tape);)
+        for (int i = 1; i < CMHA__OP_INPUTS; i++)
+            if (c.dx[i] && cmha__is_shared(&c, i))
+                cmha__axpy(c.in[i]->size, 1, own + at, c.dx[i]), at += c.in[i]->size;
     cmha__rewind(tape, mark);
     if (passed) cmha__pass_grad(tape, r->out, c.in[0]);
     return tape->status;
@@ -4418,11 +4408,7 @@ static cmha_tensor *cmha__run(cmha_tape *tape, cmha__call *c) {
     if (tape->status) return NULL;
     c->y = c->out->data;
     for (int i = 0; i < CMHA__OP_INPUTS; i++) c->x[i] = c->in[i] ? c->in[i]->data : NULL;
-    if (!cmha__dry(tape))
-        CMHA__FOR_CHUNKS(cmha__call_threads(c), c->rows, lo, hi) {
-            cmha__call mine = cmha__call_at(c, lo, hi, NULL);
-            c->op->pass(&mine);
-        }
+    cmha__call_rows(c, NULL, 0);
     if (cmha__records(tape)) saved = (cmha__call *)cmha__record_alloc(tape, sizeof *saved);
     if (saved) *saved = *c;
     return cmha__push(tape, c->op->name, c->out, c->in, CMHA__OP_INPUTS, cmha__call_backward, saved);
@@ -4488,8 +4474,7 @@ static void cmha__kernel(const cmha__op *op, int kind, cmha_real number, size_t 
 
 static void cmha__add_pass(const cmha__call *c) {
     if (!cmha__goes_back(c)) memcpy(c->y, c->x[0], c->n * sizeof *c->y);
-    if (!cmha__goes_back(c)) cmha__axpy(c->n, 1, c->x[1], c->y);
-    else cmha__axpy(c->n, 1, c->dy, c->dx[1]);
+    cmha__axpy(c->n, 1, cmha__goes_back(c) ? c->dy : c->x[1], cmha__goes_back(c) ? c->dx[1] : c->y);
 }
 
 CMHA_DEF cmha_tensor *cmha_add(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b)
@@ -5863,8 +5848,7 @@ static void cmha__add_sums(double (*sums)[CMHA__PAIRS], size_t planes, size_t D,
         for (size_t j = 0; j < n; j++) to[i * D + j] += (cmha_real)sums[i][j];
 }
 
-/* MöbiusAttention eq 7-8 as printed: a product channel by channel. Columns come with all their rows, so that
-   sums over rows stay at hand. */
+/* MöbiusAttention eq 7-8 as printed, by channels. Columns come with all their rows: sums stay at hand. */
 static void cmha__elementwise_pass(const cmha__call *c) {
     double sums[2][CMHA__PAIRS];
     const int back = cmha__goes_back(c);
@@ -6011,40 +5995,34 @@ CMHA_FIT void cmha_complex_linear_backward(const cmha_complex_linear_args *args,
     }
 }
 
-static cmha_status cmha__complex_map_backward(cmha_tape *tape, cmha_record *r) {
-    cmha_complex_linear_args a = *(const cmha_complex_linear_args *)r->user;
-    cmha_real *dx = cmha__grad_fresh(tape, r->in[0], &a.fresh);
-    cmha_real *dw = cmha_tape_grad(tape, r->in[1]), *db = cmha_tape_grad(tape, r->in[2]);
+/* kind: is it the adjoint? */
+static void cmha__complex_map_shape(cmha__call *c) {
+    const cmha_tensor *w = c->in[1];
+    if (w->rank != 3 || w->shape[0] != 2 || c->D != w->shape[c->kind ? 1 : 2])
+        CMHA__MISFIT(c->tape, "complex linear: rows of %zu numbers, a weight [2, O, I] of %zu", 2 * c->D,
+                     w->size);
+    c->rows = 1, c->shape[c->rank - 1] = 2 * w->shape[c->kind ? 2 : 1];
+    cmha__holds(c->tape, "complex linear: the bias", c->in[2], c->shape[c->rank - 1]);
+}
+static void cmha__complex_map_pass(const cmha__call *c) {
+    cmha_tape *tape = c->tape;
+    size_t T = cmha__rows(c->out), O = cmha__last(c->out) / 2;
+    cmha_complex_linear_args a = {T, c->D, O, c->kind, tape->context->threads, c->fresh};
     cmha__mark mark = cmha__mark_of(tape);
-    cmha_real *scratch = cmha__reals(tape, 2 * r->out->size);
-    if (!tape->status && !cmha__dry(tape))
-        cmha_complex_linear_backward(&a, r->in[0]->data, r->in[1]->data, r->out->grad, dx, dw, db, scratch);
+    cmha_real *scratch = cmha__reals(tape, 2 * c->out->size);
+    if (!cmha__goes_back(c))
+        cmha__weight_product(tape, c->in[1], c->x[0], 2 * T, c->D, 2 * O, c->kind ? O : 0, scratch);
+    if (!tape->status && !cmha__dry(tape)) {
+        if (!cmha__goes_back(c)) cmha__complex_combine(&a, scratch, c->x[2], c->y);
+        else cmha_complex_linear_backward(&a, c->x[0], c->x[1], c->dy, c->dx[0], c->dx[1], c->dx[2], scratch);
+    }
     cmha__rewind(tape, mark);
-    return tape->status;
 }
 
 static cmha_tensor *cmha__complex_map(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_tensor *bias,
-                                      int adjoint) {
-    cmha_tensor *in[3] = {x, weight, bias}, *y;
-    if (!weight || !cmha__is_planes(tape, x, "complex linear")) return NULL;
-    if (weight->rank != 3 || weight->shape[0] != 2 || cmha__last(x) != 2 * weight->shape[adjoint ? 1 : 2])
-        return CMHA__MISFIT(tape, "complex linear: rows of %zu numbers, a weight [2, O, I] of %zu",
-                            cmha__last(x), weight->size);
-    cmha_complex_linear_args *a = (cmha_complex_linear_args *)cmha__record_alloc(tape, sizeof *a);
-    if (!a) return NULL;
-    a->I = weight->shape[adjoint ? 1 : 2], a->O = weight->shape[adjoint ? 2 : 1], a->adjoint = adjoint;
-    a->threads = tape->context->threads;
-    cmha__holds(tape, "complex linear: the bias", bias, 2 * a->O);
-    y = cmha__result_of_width(tape, x, 2 * a->O);
-    if (!y) return NULL;
-    a->T = cmha__rows(y); /* not of x, whose rows may be empty */
-    cmha__mark mark = cmha__mark_of(tape);
-    cmha_real *scratch = cmha__reals(tape, 2 * y->size), *b = bias ? bias->data : NULL;
-    cmha__weight_product(tape, weight, x->data, 2 * a->T, a->I, 2 * a->O, adjoint ? a->O : 0, scratch);
-    if (!tape->status && !cmha__dry(tape)) cmha__complex_combine(a, scratch, b, y->data);
-    cmha__rewind(tape, mark);
-    return cmha__push(tape, "complex_linear", y, in, 3, cmha__complex_map_backward, a);
-}
+                                      int adjoint)
+    CMHA__RUNS(cmha__operate, "complex linear", cmha__complex_map_pass, cmha__complex_map_shape, 2,
+               CMHA__PLANES | CMHA__UNPACKS | CMHA__SCRATCH | CMHA__FRESH, adjoint, 0, x, weight, bias)
 
 CMHA_DEF cmha_tensor *cmha_complex_linear(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight,
                                           cmha_tensor *bias) {
@@ -6653,61 +6631,43 @@ CMHA__HOT(CMHA_FIT, cmha_complex_residual_backward,
     if (dbeta) *dbeta += cmha__wide_total(im, CMHA__WIDE_LANES);
 }
 
-static void cmha__skip_factor(cmha_tensor *const *in, cmha_real *re, cmha_real *im) {
-    cmha_real alpha = in[2]->data[0];
-    *re = in[3] ? alpha : (cmha_real)cos((double)alpha);
-    *im = in[3] ? in[3]->data[0] : (cmha_real)sin((double)alpha);
+/* Inputs are f, z, alpha, beta. kept: sums of alpha's and beta's gradients for each piece of rows. */
+static void cmha__residual_shape(cmha__call *c) {
+    if (c->in[2]->size != 1 || (c->in[3] && c->in[3]->size != 1))
+        CMHA__MISFIT(c->tape, "complex residual: alpha and beta are one number each");
+    c->kept = cmha_tape_alloc(c->tape, 2 * cmha__pieces(c->rows) * sizeof(double));
+    c->rows = 1;
 }
-
-/* As the kernel, by pieces of rows; without beta d psi = cos(psi) d beta - sin(psi) d alpha. */
-static cmha_status cmha__skip_back(cmha_tape *tape, cmha_record *r) {
-    size_t T = cmha__rows(r->in[0]), D = cmha__last(r->in[0]) / 2, pieces = cmha__pieces(T);
-    cmha_real alpha, beta;
-    int fresh;
-    cmha_real *dz = cmha__grad_fresh(tape, r->in[0], &fresh);
-    cmha_real *dalpha = cmha_tape_grad(tape, r->in[2]), *dbeta = cmha_tape_grad(tape, r->in[3]);
-    cmha__mark mark = cmha__mark_of(tape);
-    double *sums = (double *)cmha_tape_alloc(tape, 2 * pieces * sizeof *sums), sum[2] = {0, 0};
-    if (!tape->status && !cmha__dry(tape)) {
-        int wanted = dalpha || dbeta;
-        cmha__skip_factor(r->in, &alpha, &beta);
-        memset(sums, 0, 2 * pieces * sizeof *sums);
-        CMHA__FOR_EACH(tape->context->threads, pieces, i) {
-            size_t row = i * CMHA__PIECE, n = cmha__piece_end(row, T) - row, at = 2 * row * D;
-            cmha_real *to = dz ? dz + at : NULL;
-            double *re = wanted ? sums + 2 * i : NULL, *im = wanted ? re + 1 : NULL;
-            if (to && fresh) memset(to, 0, 2 * n * D * sizeof *to);
-            cmha_complex_residual_backward(r->in[0]->data + at, alpha, beta, r->out->grad + at, n, D, to,
-                                           re, im);
-        }
-        for (size_t i = 0; i < 2 * pieces; i++) sum[i % 2] += sums[i];
-        if (!r->in[3]) sum[0] = (double)alpha * sum[1] - (double)beta * sum[0];
-        if (dalpha) *dalpha += (cmha_real)sum[0];
-        if (dbeta) *dbeta += (cmha_real)sum[1];
+/* As the kernels, by pieces; without beta d psi = cos(psi) d beta - sin(psi) d alpha. */
+static void cmha__residual_pass(const cmha__call *c) {
+    size_t T = cmha__rows(c->out), D = c->D, pieces = cmha__pieces(T);
+    double *sums = (double *)c->kept, psi = (double)c->x[2][0], sum[2] = {0, 0};
+    cmha_real alpha = c->x[3] ? c->x[2][0] : (cmha_real)cos(psi);
+    cmha_real beta = c->x[3] ? c->x[3][0] : (cmha_real)sin(psi);
+    CMHA__FOR_EACH(c->tape->context->threads, pieces, i) {
+        size_t row = i * CMHA__PIECE, n = cmha__piece_end(row, T) - row, at = 2 * row * D;
+        const cmha_real *f = c->x[0] + at, *z = c->x[1] + at;
+        cmha_real *dz = c->dx[1] ? c->dx[1] + at : NULL;
+        double *re = c->dx[2] || c->dx[3] ? sums + 2 * i : NULL, *im = re ? re + 1 : NULL;
+        if (re) *re = *im = 0;
+        if (dz && c->fresh) memset(dz, 0, 2 * n * D * sizeof *dz);
+        if (!cmha__goes_back(c)) cmha_complex_residual_forward(z, f, alpha, beta, n, D, c->y + at);
+        else cmha_complex_residual_backward(z, alpha, beta, c->dy + at, n, D, dz, re, im);
     }
-    cmha__rewind(tape, mark);
-    cmha__pass_grad(tape, r->out, r->in[1]);
-    return tape->status;
+    if (!c->dx[2] && !c->dx[3]) return;
+    for (size_t i = 0; i < 2 * pieces; i++) sum[i % 2] += sums[i];
+    if (!c->x[3]) sum[0] = (double)alpha * sum[1] - (double)beta * sum[0];
+    if (c->dx[2]) *c->dx[2] += (cmha_real)sum[0];
+    if (c->dx[3]) *c->dx[3] += (cmha_real)sum[1];
 }
 
 CMHA_DEF cmha_tensor *cmha_complex_residual(cmha_tape *tape, cmha_tensor *z, cmha_tensor *f,
                                             cmha_tensor *alpha, cmha_tensor *beta) {
-    cmha_tensor *in[4] = {z, f, alpha, beta}, *y;
-    cmha_real re, im;
-    if (!f || !alpha || !cmha__is_planes(tape, z, "complex residual")) return NULL;
-    if (!cmha__same_shape(z, f))
-        return CMHA__MISFIT(tape, "complex residual: shapes of %zu and %zu differ", z->size, f->size);
-    if (alpha->size != 1 || (beta && beta->size != 1))
-        return CMHA__MISFIT(tape, "complex residual: alpha and beta are one number each");
-    y = cmha__result(tape, z->rank, z->shape);
-    if (y && !cmha__dry(tape)) {
-        cmha__skip_factor(in, &re, &im);
-        CMHA__FOR_CHUNKS(tape->context->threads, cmha__rows(z), lo, hi) {
-            size_t W = cmha__last(z), at = lo * W;
-            cmha_complex_residual_forward(z->data + at, f->data + at, re, im, hi - lo, W / 2, y->data + at);
-        }
-    }
-    return cmha__push(tape, "complex_residual", y, in, 4, cmha__skip_back, NULL);
+    static const cmha__op op = {"complex residual", cmha__residual_pass, cmha__residual_shape, 3,
+                                CMHA__PLANES | CMHA__ALIKE | CMHA__PASSED | CMHA__FRESH, 0, {0, 0}, 0};
+    cmha__call call = cmha__call_of(&op, f, z, alpha);
+    call.in[3] = beta;
+    return cmha__run(tape, &call);
 }
 
 /* ---- Mixture of experts: the router ---- */
@@ -7056,97 +7016,78 @@ CMHA_FIT void cmha_experts_backward(const cmha_experts_args *a, const cmha_exper
     cmha__mixture_scatter(&m, NULL, m.x, 0, dz);
 }
 
-typedef struct cmha__experts_saved {
-    cmha_experts_args args;
-    cmha_experts_weights weights;
-    const unsigned char *key_mask; /* [T], 0 = padding; NULL = none is */
-} cmha__experts_saved;
-
-static cmha_status cmha__experts_record(cmha_tape *tape, cmha_record *r) {
-    const cmha__experts_saved *s = (const cmha__experts_saved *)r->user;
-    const cmha_experts_args *a = &s->args;
-    size_t pairs = a->T * a->top;
-    cmha_real *dz = cmha_tape_grad(tape, r->in[0]), *dlogits = cmha_tape_grad(tape, r->in[1]);
-    cmha_experts_grads grads;
-    grads.w1 = cmha_tape_grad(tape, r->in[2]), grads.b1 = cmha_tape_grad(tape, r->in[3]);
-    grads.w2 = cmha_tape_grad(tape, r->in[4]), grads.b2 = cmha_tape_grad(tape, r->in[5]);
-    cmha__mark mark = cmha__mark_of(tape);
-    cmha_real *dgate = cmha__reals(tape, pairs), *scratch = cmha__reals(tape, cmha_experts_scratch(a, 1));
-    if (!tape->status && !cmha__dry(tape)) {
-        memset(dgate, 0, pairs * sizeof *dgate);
-        cmha_experts_backward(a, &s->weights, r->in[0]->data, r->out->grad, dz, dlogits ? dgate : NULL,
-                              &grads, scratch);
-        for (size_t i = 0; s->key_mask && i < pairs; i++)
-            if (!s->key_mask[i / a->top]) dgate[i] = 0;
-        cmha_route_backward(a->plan, a->gate, dgate, a->T, a->E, a->top, dlogits);
-    }
-    cmha__rewind(tape, mark);
-    return tape->status;
-}
-
 static int cmha__experts_top(cmha_tape *tape, const char *name, size_t top, size_t E) {
     if (top < 1 || top > E) CMHA__MISUSE(tape, "%s: %zu experts a token out of %zu", name, top, E);
     return !tape->status;
 }
 
-/* NULL where shapes do not fit. Sets sizes and weights; none in the kernels is beyond 16 T top (D + F). */
-static const cmha_tensor *cmha__experts_fit(cmha_tape *tape, cmha__experts_saved *s, cmha_tensor *const *in) {
-    cmha_experts_args *a = &s->args;
-    const cmha_tensor *z = in[0], *logits = in[1], *w1 = in[2], *b1 = in[3], *w2 = in[4], *b2 = in[5];
+/* z, logits, w1, w2, b1, b2. given: the mask; count: experts of a token; kept: what the kernels take. */
+static void cmha__experts_shape(cmha__call *c) {
+    const cmha_tensor *logits = c->in[1], *w1 = c->in[2], *w2 = c->in[3];
+    const size_t T = c->rows, top = c->count, E = w1->shape[1], F = w1->shape[2], D = w1->shape[3];
+    cmha_experts_args *a = (cmha_experts_args *)cmha__record_alloc(c->tape, sizeof *a);
     if (w1->rank != 4 || w2->rank != 4 || w1->shape[0] != 2 || w2->shape[0] != 2)
-        return CMHA__MISFIT(tape,
-                            "experts: the weights must be [2, E, hidden, width] and [2, E, width, hidden]");
-    a->T = cmha__rows(z), a->E = w1->shape[1], a->F = w1->shape[2], a->D = w1->shape[3];
-    if (w2->shape[1] != a->E || w2->shape[2] != a->D || w2->shape[3] != a->F || cmha__last(z) != 2 * a->D ||
-        cmha__last(logits) != a->E || cmha__rows(logits) != a->T)
-        return CMHA__MISFIT(tape, "experts: rows of %zu, weights of %zu and %zu, logits of %zu do not fit",
-                            cmha__last(z), w1->size, w2->size, logits->size);
-    cmha__holds(tape, "experts: b1", b1, 2 * a->E * a->F);
-    cmha__holds(tape, "experts: b2", b2, 2 * a->E * a->D);
-    if (!cmha__experts_top(tape, "experts", a->top, a->E)) return NULL;
-    if (cmha__countable(0, 128 * (double)a->T * (double)a->top * ((double)a->D + (double)a->F + 1)))
-        cmha__reject(tape, CMHA_ERR_OVERFLOW, "experts: %zu tokens, %zu experts each, are too many", a->T,
-                     a->top);
-    s->weights.w1 = w1->data, s->weights.b1 = b1 ? b1->data : NULL;
-    s->weights.w2 = w2->data, s->weights.b2 = b2 ? b2->data : NULL;
-    return tape->status ? NULL : z;
+        CMHA__MISFIT(c->tape,
+                     "experts: the weights must be [2, E, hidden, width] and [2, E, width, hidden]");
+    else if (w2->shape[1] != E || w2->shape[2] != D || w2->shape[3] != F || c->D != D ||
+             cmha__last(logits) != E || cmha__rows(logits) != T)
+        CMHA__MISFIT(c->tape, "experts: rows of %zu, weights of %zu and %zu, logits of %zu do not fit",
+                     2 * c->D, w1->size, w2->size, logits->size);
+    cmha__holds(c->tape, "experts: b1", c->in[4], 2 * E * F);
+    cmha__holds(c->tape, "experts: b2", c->in[5], 2 * E * D);
+    if (!cmha__experts_top(c->tape, "experts", top, E)) return;
+    if (cmha__countable(0, 128 * (double)T * (double)top * ((double)D + (double)F + 1)))
+        cmha__reject(c->tape, CMHA_ERR_OVERFLOW, "experts: %zu tokens, %zu experts each, are too many", T,
+                     top);
+    if (!a || c->tape->status) return;
+    a->T = T, a->D = D, a->F = F, a->E = E, a->top = top, a->threads = c->tape->context->threads;
+    a->plan = (size_t *)cmha_tape_alloc(c->tape, cmha_route_size(T, E, top) * sizeof *a->plan);
+    a->gate = cmha__reals(c->tape, T * top);
+    if (cmha__records(c->tape)) a->hidden = cmha__reals(c->tape, T * top * 2 * F);
+    c->kept = a, c->rows = 1;
+}
+static void cmha__experts_pass(const cmha__call *c) {
+    cmha_tape *tape = c->tape;
+    const cmha_experts_args *a = (const cmha_experts_args *)c->kept;
+    const cmha_experts_weights weights = {c->x[2], c->x[4], c->x[3], c->x[5]};
+    const unsigned char *mask = (const unsigned char *)c->given;
+    const int back = cmha__goes_back(c);
+    size_t pairs = a->T * a->top, pieces = cmha__workers(a) * CMHA__PIECE * (a->D + a->F);
+    cmha__mark mark = cmha__mark_of(tape);
+    cmha_real *scratch = cmha__reals(tape, cmha_experts_scratch(a, back)), *more = NULL; /* dgate or pieces */
+    if (back || c->in[2]->packed) more = cmha__reals(tape, back ? pairs : pieces);
+    int computes = !tape->status && !cmha__dry(tape);
+    if (computes && !back) {
+        cmha__mixture m = cmha__mixture_of(a, &weights);
+        m.packed[0] = c->in[2]->packed, m.packed[1] = c->in[3]->packed, m.pieces = more;
+        cmha_route_forward(c->x[1], mask, a->T, a->E, a->top, a->threads, m.r.expert,
+                           (cmha_real *)(uintptr_t)a->gate);
+        cmha__experts_run(&m, c->x[0], c->y, scratch);
+    } else if (computes) {
+        cmha_experts_grads grads = {c->dx[2], c->dx[4], c->dx[3], c->dx[5]};
+        memset(more, 0, pairs * sizeof *more);
+        cmha_experts_backward(a, &weights, c->x[0], c->dy, c->dx[0], c->dx[1] ? more : NULL, &grads, scratch);
+        for (size_t i = 0; mask && i < pairs; i++)
+            if (!mask[i / a->top]) more[i] = 0;
+        cmha_route_backward(a->plan, a->gate, more, a->T, a->E, a->top, c->dx[1]);
+    }
+    cmha__rewind(tape, mark);
 }
 
 CMHA_DEF cmha_tensor *cmha_experts(cmha_tape *tape, cmha_tensor *z, cmha_tensor *logits, size_t top,
                                    cmha_tensor *w1, cmha_tensor *b1, cmha_tensor *w2, cmha_tensor *b2,
                                    const unsigned char *key_mask, uint64_t *use) {
-    cmha_tensor *in[6] = {z, logits, w1, b1, w2, b2};
-    if (!in[1] || !in[2] || !in[4] || !cmha__is_planes(tape, in[0], "experts")) return NULL;
-    cmha__experts_saved *s = (cmha__experts_saved *)cmha__record_alloc(tape, sizeof *s);
-    if (!s) return NULL;
-    cmha_experts_args *a = &s->args;
-    a->top = top, a->threads = tape->context->threads, s->key_mask = key_mask;
-    if (!cmha__experts_fit(tape, s, in)) return NULL;
-    cmha_tensor *y = cmha__result(tape, in[0]->rank, in[0]->shape);
-    if (!y) return NULL;
-    size_t T = a->T, E = a->E, pairs = T * top;
-    cmha__mark mark = cmha__mark_of(tape);
-    a->plan = (size_t *)cmha_tape_alloc(tape, cmha_route_size(T, E, top) * sizeof *a->plan);
-    cmha_real *gate = cmha__reals(tape, pairs);
-    a->gate = gate;
-    if (cmha__records(tape)) {
-        a->hidden = cmha__reals(tape, pairs * 2 * a->F);
-        mark = cmha__mark_of(tape);
-    }
-    cmha_real *scratch = cmha__reals(tape, cmha_experts_scratch(a, 0));
-    cmha_real *pieces = NULL;
-    if (w1->packed) pieces = cmha__reals(tape, cmha__workers(a) * CMHA__PIECE * (a->D + a->F));
-    if (!tape->status && !cmha__dry(tape)) {
-        const size_t *first = cmha__route_of(a->plan, T, E, top).first;
-        cmha_route_forward(logits->data, key_mask, T, E, top, a->threads, (size_t *)(uintptr_t)a->plan, gate);
-        cmha__mixture m = cmha__mixture_of(a, &s->weights);
-        m.packed[0] = w1->packed, m.packed[1] = w2->packed, m.pieces = pieces;
-        cmha__experts_run(&m, in[0]->data, y->data, scratch);
-        size_t absent = T - cmha__counted(key_mask, T);
-        for (size_t e = 0; use && e < E; e++) use[e] += first[e + 1] - first[e] - (e < top ? absent : 0);
-    }
-    cmha__rewind(tape, mark);
-    return cmha__push(tape, "experts", y, in, 6, cmha__experts_record, s);
+    static const cmha__op op = {"experts", cmha__experts_pass, cmha__experts_shape, 4,
+                                CMHA__PLANES | CMHA__UNPACKS | CMHA__SCRATCH, 0, {0, 0}, 0};
+    cmha__call call = cmha__call_of(&op, z, logits, w1);
+    call.in[3] = w2, call.in[4] = b1, call.in[5] = b2, call.count = top, call.given = key_mask;
+    cmha_tensor *y = cmha__run(tape, &call);
+    if (!y || !use || cmha__dry(tape)) return y;
+    const cmha_experts_args *a = (const cmha_experts_args *)call.kept;
+    const size_t *first = cmha__route_of(a->plan, a->T, a->E, top).first;
+    size_t absent = a->T - cmha__counted(key_mask, a->T);
+    for (size_t e = 0; e < a->E; e++) use[e] += first[e + 1] - first[e] - (e < top ? absent : 0);
+    return y;
 }
 
 /* ---- Mixture of experts: the load balance ---- */
