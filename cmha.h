@@ -8156,12 +8156,14 @@ static void cmha__mask_tile(const cmha__head *h, cmha_real *S, size_t i0, size_t
     }
 }
 
-/* to [rows, 64] = alpha times features q of queries i0.. times the tile of keys that begins at j0. */
-static void cmha__products(const cmha__head *h, const cmha_real *q, cmha_real alpha, size_t i0, size_t rows,
-                           size_t j0, cmha_real *to) {
-    const cmha_real *k = h->keys + j0 * h->dk;
-    q += i0 * h->ldq;
-    cmha__tile_gemm(0, rows, CMHA__TILE, h->dk, alpha, q, h->ldq, k, CMHA__TILE, 0, to, CMHA__TILE);
+/* S [rows, 64] = scores of queries i0.. against the tile of keys that begins at j0 or, where these are a
+   function of O, the unit's re and im = O. */
+static void cmha__products(const cmha__head *h, size_t i0, size_t rows, size_t j0, cmha_real *S) {
+    const cmha_real *q = h->q + i0 * h->ldq, *k = h->keys + j0 * h->dk;
+    size_t T = CMHA__TILE, ld = h->ldq;
+    cmha_real scale = h->turned ? 1 : h->args->scale;
+    cmha__tile_gemm(0, rows, T, h->dk, scale, q, ld, k, T, 0, h->turned ? h->u->re : S, T);
+    if (h->turned) cmha__tile_gemm(0, rows, T, h->dk, 1, h->turned + i0 * ld, ld, k, T, 0, h->u->im, T);
 }
 
 static cmha_real cmha__divisor(const cmha__head *h, size_t i) {
@@ -8220,8 +8222,7 @@ static void cmha__scores_of(const cmha__head *h, size_t i0, size_t rows, size_t 
         cmha__careful_row(h, i0, 0, j0, S); /* rows = 1 */
         return;
     }
-    cmha__products(h, h->q, h->turned ? 1 : a->scale, i0, rows, j0, h->turned ? h->u->re : S);
-    if (h->turned) cmha__products(h, h->turned, 1, i0, rows, j0, h->u->im);
+    cmha__products(h, i0, rows, j0, S);
     if (h->turned) {
         cmha_score_call shown = h->shown;
         for (size_t r = 0, at = 0; r < rows; r++, at += CMHA__TILE) {
@@ -8635,8 +8636,7 @@ static void cmha__find_peaks(cmha__head *h) {
     for (size_t i0 = 0; i0 < a->n_q; i0 += CMHA__TILE)
         for (size_t j0 = 0; j0 < a->n_k; j0 += CMHA__TILE) {
             size_t rows = cmha__tile_rows(a->n_q, i0), cols = cmha__tile_rows(a->n_k, j0);
-            cmha__products(h, h->q, 1, i0, rows, j0, h->u->re);
-            cmha__products(h, h->turned, 1, i0, rows, j0, h->u->im);
+            cmha__products(h, i0, rows, j0, NULL);
             for (size_t r = 0; r < rows; r++) {
                 size_t begin, end;
                 cmha__peak *peak = h->peaks + i0 + r;
@@ -8748,23 +8748,20 @@ CMHA_DEF size_t cmha_attention_scratch(const cmha_attention_args *args, int back
                            rows * (40 * threads * width + 8 * heads * (d_k + 1)) + 4 * heads * numbers);
 }
 
-/* Appends a head's new keys to a cache, and (fresh) its group's values. */
-static void cmha__append_past(cmha__head *h, int fresh) {
+/* Appends a head's new keys to a cache, if they are its own or (fresh) its group's, and likewise values. */
+static void cmha__append_past(cmha__head *h, const cmha_score_call *c, cmha_rows k, cmha_rows v, int fresh,
+                              int own) {
     const cmha__attention_call *x = h->call;
     const cmha_slot *slot = x->slot;
     size_t n = x->args->n_q, d_v = x->args->d_v, row = h->batch * slot->kv_heads + h->kv;
     size_t bytes = cmha__cache_tokens(x->cache) * (x->halves ? 2 : sizeof(cmha_real)), at = x->cache->length;
-    int own = slot->key_heads == x->args->heads;
     char *keys = (char *)(x->cache->memory + slot->keys);
     char *values = (char *)(x->cache->memory + slot->values);
-    cmha_score_call c = cmha__call_of_head(x->args, h->head, 1, 0, NULL); /* whose table has the new ones */
-    cmha_rows v = cmha__rows_at(x->views->v, h->batch, h->kv);
     h->past_keys = keys + (own ? h->batch * x->args->heads + h->head : row) * slot->key_width * bytes;
     h->past_values = values + row * slot->value_row * bytes;
     h->keys = NULL, h->ldv = slot->value_row;
     if (own || fresh)
-        cmha__write_keys(&c, cmha__rows_at(x->views->k, h->batch, h->kv), n, at,
-                         x->halves ? h->u->keys : (cmha_real *)h->past_keys,
+        cmha__write_keys(c, k, n, at, x->halves ? h->u->keys : (cmha_real *)h->past_keys,
                          x->halves ? (uint32_t *)h->past_keys : NULL, h->u->rows);
     for (size_t t = 0; fresh && t < n; t++, v.data += v.ld) {
         size_t first = (at + t) * h->ldv;
@@ -8785,6 +8782,10 @@ static void cmha__set_rows(cmha__head *h, int fresh, int own, cmha_rows *values)
     cmha_score_call c = cmha__call_of_head(a, h->head, 1, x->first_k, NULL);
     cmha_rows k = cmha__rows_at(x->views->k, h->batch, h->kv);
     cmha_rows v = cmha__rows_at(x->views->v, h->batch, h->kv);
+    if (x->cache) {
+        cmha__append_past(h, &c, k, v, fresh, own);
+        return;
+    }
     if (fresh || own) cmha__write_keys(&c, k, a->n_k, 0, u->keys, NULL, u->rows);
     if (fresh && complex_v) cmha__complex_rows(v, a->n_k, a->d_v, u->values);
     else if (fresh && !x->backward) v = cmha__on_lines(v, a->n_k, h->dv, u->values);
@@ -8809,8 +8810,7 @@ static void cmha__each_head(const cmha__attention_call *x, void (*run)(cmha__hea
                 int fresh = i % group == 0 && (item == lo || item % x->pieces == 0);
                 cmha__head h;
                 cmha__set_head(&h, x, &u, i);
-                if (x->cache) cmha__append_past(&h, fresh);
-                else cmha__set_rows(&h, fresh, differ, &values);
+                cmha__set_rows(&h, fresh, differ, &values);
                 h.peaks = x->peaks ? x->peaks + h.row : NULL;
                 h.piece = item % x->pieces, h.pieces = x->pieces;
                 run(&h);
@@ -12907,12 +12907,11 @@ static int cmha__cache_is_open(const cmha_cache *cache) {
     return cache && cmha__is_opening(cache->model, cache->context, cache->opening);
 }
 
-/* Copies n positions of each sequence, from number `at` on of rows `stride` positions long, to the cache's
-   own arrays: from number `to` on of rows of ld. */
-static void cmha__copy_positions(cmha_cache *cache, const cmha_batch *from, size_t at, size_t stride,
-                                 size_t n, size_t to, size_t ld) {
+/* Copies n positions of each sequence, from number `at` on, to number `to` on of the cache's rows of ld. */
+static void cmha__copy_positions(cmha_cache *cache, const cmha_batch *from, size_t at, size_t n, size_t to,
+                                 size_t ld) {
     size_t W = cmha__feature_width(&cache->model->config);
-    for (size_t b = 0; b < cache->batch; b++, at += stride, to += ld) {
+    for (size_t b = 0; b < cache->batch; b++, at += from->length, to += ld) {
         if (from->ids) memcpy(cache->ids + to, from->ids + at, n * sizeof *from->ids);
         if (W) memcpy(cache->features + to * W, from->features + at * W, n * W * sizeof *from->features);
     }
@@ -12928,18 +12927,18 @@ static cmha_batch cmha__cache_batch(const cmha_cache *cache, size_t at, size_t n
 }
 
 /* Reads n positions of each sequence, for which there is room, as many at a time as there is memory for. */
-static cmha_status cmha__cache_read(cmha_cache *cache, const cmha_batch *from, size_t at, size_t stride,
-                                    size_t n, cmha_real *out) {
+static cmha_status cmha__cache_read(cmha_cache *cache, const cmha_batch *from, size_t at, size_t n,
+                                    cmha_real *out) {
     size_t half = cache->batch * cache->capacity;
     for (size_t part; n; n -= part, at += part) {
         part = cmha__min(n, cache->ready);
         cmha_batch staged = cmha__cache_batch(cache, half, part);
-        cmha__copy_positions(cache, from, at, stride, part, half, part);
+        cmha__copy_positions(cache, from, at, part, half, part);
         cmha_tape_reset(&cache->tape);
         cmha_tensor *x = cmha__cache_pass(cache, &cache->tape, &staged, out && part == n);
         if (!x) return cache->tape.status;
         if (out && part == n) memcpy(out, x->data, x->size * sizeof *out);
-        cmha__copy_positions(cache, &staged, 0, part, part, cache->length, cache->capacity);
+        cmha__copy_positions(cache, &staged, 0, part, cache->length, cache->capacity);
         cache->length += part;
     }
     return CMHA_OK;
@@ -12952,18 +12951,18 @@ static cmha_status cmha__cache_read(cmha_cache *cache, const cmha_batch *from, s
    but states have then moved on and what has slid is gone, so that needs a copy to go back to. */
 static cmha_status cmha__cache_advance(cmha_cache *cache, const cmha_batch *fresh, size_t skip, int sliding,
                                        size_t kept, cmha_real *out) {
-    size_t bytes = (size_t)((char *)cache->slots - (char *)cache->memory), n = fresh->length;
+    size_t bytes = (size_t)((char *)cache->slots - (char *)cache->memory);
     int copied = cache->spare && cache->model->knowledge && (sliding || cache->has_state);
-    cmha_batch held = cmha__cache_batch(cache, 0, kept);
+    cmha_batch held = cmha__cache_batch(cache, 0, cache->capacity);
     size_t length = cache->length, first = cache->first, from = length - kept;
     cmha_status status = CMHA_OK;
     if (copied) memcpy(cache->spare, cache->memory, bytes);
     if (sliding) {
         cache->first += from + skip;
         cache->length = 0;
-        if (kept) status = cmha__cache_read(cache, &held, from, cache->capacity, kept, NULL);
+        if (kept) status = cmha__cache_read(cache, &held, from, kept, NULL);
     }
-    if (!status) status = cmha__cache_read(cache, fresh, skip, n, n - skip, out);
+    if (!status) status = cmha__cache_read(cache, fresh, skip, fresh->length - skip, out);
     if (status && copied) memcpy(cache->memory, cache->spare, bytes);
     if (status) cache->length = length, cache->first = first;
     return status;
