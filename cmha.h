@@ -330,8 +330,8 @@ typedef struct cmha_arena {
     int fixed; /* 1: takes no further block */
     int measuring; /* 1: hands out addresses that must not be touched, and only counts */
 } cmha_arena;
-/* Sums numbers over the ranks of a training: processes or threads, each with a context and model of its own.
-   All ranks make the same calls in the same order and get the same bits. A failure ends the step. */
+/* Sums over the ranks of a training: processes or threads, each with a context and model of its own, that
+   make the same calls in the same order. All get the same bits; a failure ends the step. */
 typedef struct cmha_ranks {
     size_t rank, ranks; /* which, from 0, of how many */
     /* Replaces each of n values by its sum over all ranks. */
@@ -345,7 +345,7 @@ typedef struct cmha_ranks {
 /* Holds what a model's tape and trainer share with other ranks (cmha_trainer_share). */
 typedef struct cmha_sharing {
     cmha_ranks ranks;
-    size_t first, whole; /* sequences of the whole batch: before this rank's, and all */
+    size_t first;        /* sequences of the whole batch before this rank's */
     cmha_status agreed;  /* the failure that all ranks know of: nothing more is sent in this pass */
     int last, begins;    /* the pass is a step's last; its backward begins sums */
     size_t left, begun;  /* parameters whose gradients wait for it; where the others' gradients begin */
@@ -1657,12 +1657,12 @@ CMHA_FIT cmha_status cmha_trainer_fit(cmha_trainer *trainer, const cmha_batch *b
    first is cmha_parameters_zero_grad, the first time, and cmha_tape_backward or cmha_model_gradient.
    *grad_norm (or NULL) is their norm before clipping. For this alone batch and length 1 will do. */
 CMHA_FIT cmha_status cmha_trainer_apply(cmha_trainer *trainer, double *grad_norm);
-/* Lets ranks train one model: of a batch of ranks x config.batch sequences rank r takes r x config.batch and
-   on (cmha_trainer_fit: the last ranks may have fewer, or none). Losses, gradients, means, dropout,
-   validation and saved states are those of one trainer with the whole batch, up to the order of sums;
-   parameters that were equal stay so, to the bit. What fails on one rank makes the same call fail on all:
-   NOT_FINITE everywhere, else STATE on the others. NULL or one rank: alone again. A trainer of an
-   objective of one's own sums gradients as it applies them. Errors: ARGUMENT, STATE (cope_max = global). */
+/* Lets ranks train one model: of ranks x config.batch sequences rank r takes r x config.batch and on, in
+   cmha_trainer_fit fewer on the last ranks. Losses, gradients (which cmha_trainer_apply sums), means,
+   dropout, validation and saved states are those of one trainer with all of them, up to the order of sums;
+   parameters that were equal stay so, to the bit. A failure of one rank ends the same call on all:
+   NOT_FINITE everywhere, else STATE on the others. NULL or one rank: alone again. Errors: STATE (cope_max =
+   global). */
 CMHA_FIT cmha_status cmha_trainer_share(cmha_trainer *trainer, const cmha_ranks *ranks);
 /* Hides tokens as BERT does (Devlin et al. 2019): of those chosen with probability `rate` 80 % become
    mask_token, 10 % a drawn one; targets [n] gets their ids, else -1. keep[i] = 0: never chosen; or NULL. */
@@ -10036,8 +10036,9 @@ typedef struct cmha__pcl_saved {
     cmha_pcl_options options;
     uint64_t key;
     int adapted; /* phases are those after delta, b and position */
-    size_t units, all_units; /* of this rank's sequences, of the whole batch's */
-    cmha_real *lse;          /* [units, N, 2] */
+    size_t units;
+    double all_units; /* with those of other ranks */
+    cmha_real *lse;   /* [units, N, 2] */
 } cmha__pcl_saved;
 
 /* A unit's phases, out of a thread's scratch. */
@@ -10178,7 +10179,8 @@ CMHA_DEF cmha_tensor *cmha_pcl(cmha_tape *tape, const cmha_attention_args *args,
     s->key = cmha__draw(tape);
     if (cmha__among_ranks(tape)) a->first = tape->shared.first;
     s->units = a->batch * (a->heads + a->kv_heads);
-    s->all_units = cmha__among_ranks(tape) ? tape->shared.whole * (a->heads + a->kv_heads) : s->units;
+    s->all_units = (double)s->units;
+    cmha__over_ranks(tape, &s->all_units, 1);
     cmha_tensor *y = cmha__result1(tape);
     s->lse = y ? cmha__reals(tape, s->units * a->n_q * 2) : NULL;
     if (!s->lse) return NULL;
@@ -12532,14 +12534,6 @@ CMHA_FIT cmha_status cmha_trainer_init(cmha_trainer *trainer, cmha_model *model,
     return cmha_trainer_share(trainer, NULL);
 }
 
-/* Between steps: a rank's part of the whole batch. */
-static void cmha__share_again(cmha_trainer *trainer) {
-    cmha_sharing *s = &trainer->model->tape.shared;
-    s->first = s->ranks.rank * trainer->config.batch, s->whole = s->ranks.ranks * trainer->config.batch;
-    s->agreed = CMHA_OK;
-    s->last = s->begins = 0;
-}
-
 CMHA_FIT cmha_status cmha_trainer_share(cmha_trainer *trainer, const cmha_ranks *ranks) {
     static const cmha_ranks alone = {0, 1, NULL, NULL, NULL, NULL};
     if (!cmha__trainer_is_open(trainer)) return CMHA_ERR_STATE;
@@ -12555,8 +12549,8 @@ CMHA_FIT cmha_status cmha_trainer_share(cmha_trainer *trainer, const cmha_ranks 
     if (r->ranks > 1 && c->family == CMHA_FAMILY_COPE && c->cope_score == CMHA_COPE_SCORE_HYBRID_NORM &&
         c->cope_max == CMHA_NORM_MAX_GLOBAL)
         return cmha__fail(context, CMHA_ERR_STATE, "share: cope_max = global needs the whole batch");
-    s->ranks = *r, s->parameters = &trainer->model->parameters;
-    cmha__share_again(trainer);
+    memset(s, 0, sizeof *s);
+    s->ranks = *r, s->first = r->rank * batch, s->parameters = &trainer->model->parameters;
     return CMHA_OK;
 }
 
@@ -12618,6 +12612,7 @@ static cmha_status cmha__sum_gradients(cmha_trainer *trainer, cmha_status status
 /* The second half of a step, at the rate of the next. A step that fails by its numbers counts too. */
 static cmha_status cmha__trainer_finish(cmha_trainer *trainer, cmha_status status) {
     const cmha_trainer_config *c = &trainer->config;
+    cmha_sharing *s = &trainer->model->tape.shared;
     status = cmha__sum_gradients(trainer, status);
     size_t warmup = (size_t)(c->warmup * (double)c->steps + 0.5), next = trainer->step + 1;
     double lr = cmha_learning_rate((cmha_schedule)c->schedule, c->lr, c->min_lr, warmup, c->steps, next);
@@ -12627,7 +12622,8 @@ static cmha_status cmha__trainer_finish(cmha_trainer *trainer, cmha_status statu
                               &trainer->model->tape, &trainer->grad_norm);
     if (!status) trainer->lr = lr;
     if (!status || status == CMHA_ERR_NOT_FINITE) trainer->step++;
-    cmha__share_again(trainer);
+    s->agreed = CMHA_OK;
+    s->last = s->begins = 0;
     return status;
 }
 
@@ -12644,7 +12640,7 @@ CMHA_FIT cmha_status cmha_trainer_step(cmha_trainer *trainer, const cmha_tokens 
         uint64_t draw = (uint64_t)trainer->step * c->accumulate + part;
         double mean = 0;
         for (size_t row = 0; row < c->batch; row++) {
-            uint64_t sequence = draw * s->whole + s->first + row; /* of all */
+            uint64_t sequence = draw * s->ranks.ranks * c->batch + s->first + row; /* of all */
             cmha_rng rng = cmha_rng_make(trainer->seed, 0x6261746368ull + sequence);
             size_t start = (size_t)cmha_rng_below(&rng, tokens->count - c->length);
             cmha__fill_row(trainer, &batch, row, tokens, start, 0x6d61736bull + sequence);
@@ -12661,14 +12657,13 @@ CMHA_FIT cmha_status cmha_trainer_step(cmha_trainer *trainer, const cmha_tokens 
 CMHA_FIT cmha_status cmha_trainer_fit(cmha_trainer *trainer, const cmha_batch *batch, double *loss) {
     if (!cmha__trainer_is_open(trainer)) return CMHA_ERR_STATE;
     uint64_t key = cmha__mix(trainer->seed ^ cmha__mix((uint64_t)trainer->step + 1));
-    double mean = 0, rows = batch ? (double)batch->batch : 0;
+    double mean = 0;
     cmha_sharing *s = &trainer->model->tape.shared;
     cmha_status status = CMHA_OK;
-    if (s->ranks.ranks > 1 && rows > (double)trainer->config.batch)
+    if (s->ranks.ranks > 1 && batch && batch->batch > trainer->config.batch)
         status = CMHA__WRONG(trainer->context, "fit: a rank takes %zu sequences", trainer->config.batch);
     cmha_parameters_zero_grad(&trainer->model->parameters);
-    status = cmha__sum_over_ranks(&trainer->model->tape, status, &rows, 1);
-    s->whole = (size_t)rows, s->last = 1;
+    s->last = 1;
     if (!status) status = cmha_model_gradient(trainer->model, batch, 1, key, &mean);
     if (loss) *loss = mean;
     return cmha__trainer_finish(trainer, status);
@@ -12707,7 +12702,7 @@ CMHA_FIT cmha_status cmha_trainer_evaluate(cmha_trainer *trainer, const cmha_tok
         sums[1] += (double)targets;
     }
     status = cmha__sum_over_ranks(&trainer->model->tape, status, sums, 2);
-    cmha__share_again(trainer);
+    trainer->model->tape.shared.agreed = CMHA_OK;
     if (!status) *loss = sums[1] > 0 ? sums[0] / sums[1] : 0;
     return status;
 }
