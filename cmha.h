@@ -2407,11 +2407,13 @@ static void cmha__give_plain(cmha_context *ctx, void *memory, size_t bytes) {
 /* Bytes from a pointer to the next line of cache, 0 to 63. A vector that straddles two costs twice. */
 static size_t cmha__to_line(const void *at) { return (64 - (uintptr_t)at % 64) % 64; }
 
-/* Memory from a line of cache on; the byte before it says how far it is from what the allocator returned. */
-static void *cmha__take(cmha_context *ctx, size_t bytes) {
+/* Memory from a line of cache on; the byte before it says how far it is from what the allocator returned.
+   NULL comes with a line about `what`: MEMORY. */
+static void *cmha__take(cmha_context *ctx, const char *what, size_t bytes) {
     size_t far = 64;
     unsigned char *at =
         (unsigned char *)(bytes && bytes <= SIZE_MAX - far ? cmha__take_plain(ctx, bytes + far) : NULL);
+    if (!at) cmha__fail(ctx, CMHA_ERR_MEMORY, "%s: no memory for %zu bytes", what, bytes);
     if (!at) return NULL;
     far = 1 + cmha__to_line(at + 1);
     at[far - 1] = (unsigned char)far;
@@ -3800,9 +3802,9 @@ static cmha_status cmha__count_arrays(cmha_context *ctx, const char *what, const
 static cmha_status cmha__take_arrays(cmha_context *ctx, const char *what, const cmha__array *arrays, size_t n,
                                      size_t *bytes, void *given) {
     cmha_status status = cmha__count_arrays(ctx, what, arrays, n, bytes);
-    char *block = given || status ? (char *)given : (char *)cmha__take(ctx, *bytes);
+    char *block = given || status ? (char *)given : (char *)cmha__take(ctx, what, *bytes);
     if (status) return status;
-    if (!block) return cmha__fail(ctx, CMHA_ERR_MEMORY, "%s: no memory for %zu bytes", what, *bytes);
+    if (!block) return CMHA_ERR_MEMORY;
     block += cmha__to_line(block);
     for (size_t i = 0; i < n; i++) {
         memcpy(arrays[i].pointer, &block, sizeof block);
@@ -3822,13 +3824,10 @@ static struct cmha_arena_block *cmha__block_in(void *memory, size_t bytes, size_
 }
 
 static struct cmha_arena_block *cmha__block_new(cmha_context *context, size_t bytes) {
-    struct cmha_arena_block *block = NULL;
-    size_t taken = 0;
-    if (cmha__sum(bytes, CMHA__BLOCK_OVERHEAD, &taken))
-        block = (struct cmha_arena_block *)cmha__take(context, taken);
-    if (block) return cmha__block_in(block, bytes, taken);
-    cmha__fail(context, CMHA_ERR_MEMORY, "out of memory: %zu bytes for a tape", bytes);
-    return NULL;
+    size_t taken;
+    if (!cmha__sum(bytes, CMHA__BLOCK_OVERHEAD, &taken)) taken = SIZE_MAX;
+    struct cmha_arena_block *block = (struct cmha_arena_block *)cmha__take(context, "tape", taken);
+    return block ? cmha__block_in(block, bytes, taken) : NULL;
 }
 
 static void cmha__arena_pop(cmha_context *context, cmha_arena *arena) {
@@ -7192,10 +7191,9 @@ static cmha_status cmha__knowledge_take(cmha_knowledge *kb, size_t count, size_t
         return cmha__fail(kb->context, CMHA_ERR_OVERFLOW, "knowledge: %zu documents overflow a size", kb->n);
     if (!bytes) bytes = 1;
     while (kb->owned[i].memory) i++;
-    kb->owned[i].memory = cmha__take(kb->context, kb->owned[i].bytes = bytes);
+    kb->owned[i].memory = cmha__take(kb->context, "knowledge", kb->owned[i].bytes = bytes);
     memcpy(to, &kb->owned[i].memory, sizeof kb->owned[i].memory);
-    if (kb->owned[i].memory) return CMHA_OK;
-    return cmha__fail(kb->context, CMHA_ERR_MEMORY, "knowledge: no memory for %zu bytes", bytes);
+    return kb->owned[i].memory ? CMHA_OK : CMHA_ERR_MEMORY;
 }
 
 static cmha_status cmha__knowledge_reserve(cmha_knowledge *kb) {
@@ -7456,8 +7454,8 @@ CMHA_DEF cmha_status cmha_knowledge_search(const cmha_knowledge *knowledge, cons
         return cmha__fail(context, CMHA_ERR_OVERFLOW, "search: %zu documents for each of %zu queries", k, Q);
     for (size_t i = 0; !knowledge->n && i < Q * k; i++) index[i] = -1, similarity[i] = 0;
     if (!knowledge->n) return CMHA_OK;
-    void *memory = cmha__take(context, bytes);
-    if (!memory) return cmha__fail(context, CMHA_ERR_MEMORY, "search: no memory for %zu bytes", bytes);
+    void *memory = cmha__take(context, "search", bytes);
+    if (!memory) return CMHA_ERR_MEMORY;
     cmha__search_place(&s, memory);
     cmha_status status = CMHA_OK;
     for (size_t q = 0; q < Q && !status; q += s.Q) {
@@ -10359,10 +10357,9 @@ static void cmha__attach_grad(cmha_parameters *p, cmha_real *grad) {
 
 /* Takes n zeros, gradients or moments; NULL if n is 0. */
 static cmha_status cmha__take_zeros(cmha_context *context, size_t n, cmha_real **zeros) {
-    *zeros = (cmha_real *)cmha__take(context, n * sizeof **zeros);
+    *zeros = n ? (cmha_real *)cmha__take(context, "gradients or moments", n * sizeof **zeros) : NULL;
     if (*zeros) memset(*zeros, 0, n * sizeof **zeros);
-    if (*zeros || !n) return CMHA_OK;
-    return cmha__fail(context, CMHA_ERR_MEMORY, "parameters: out of memory for %zu gradients or moments", n);
+    return *zeros || !n ? CMHA_OK : CMHA_ERR_MEMORY;
 }
 
 /* Refuses parameters of a packed model. */
@@ -10437,9 +10434,8 @@ CMHA_DEF cmha_status cmha_parameters_init(cmha_parameters *p, cmha_context *cont
         one->is_complex = rows[i].is_complex, one->lr_scale = 1;
         one->decay = one->usual_decay = rows[i].decay;
     }
-    if (!status) p->data = (cmha_real *)cmha__take(context, p->size * sizeof *p->data);
-    if (!status && !p->data)
-        status = cmha__fail(context, CMHA_ERR_MEMORY, "parameters: no memory for %zu numbers", p->size);
+    if (!status) p->data = (cmha_real *)cmha__take(context, "parameters", p->size * sizeof *p->data);
+    if (!status && !p->data) status = CMHA_ERR_MEMORY;
     for (size_t i = 0, at = 0; !status && i < count; at += p->list[i++].tensor.size) {
         cmha_rng rng = cmha_rng_make(context->config.seed, i);
         cmha_real *data = p->list[i].tensor.data = p->data + at;
@@ -10454,9 +10450,9 @@ CMHA_DEF cmha_status cmha_parameters_init(cmha_parameters *p, cmha_context *cont
 /* Makes a copy that has the same numbers but a list of its own, whose parameters are to learn otherwise. */
 static cmha_status cmha__plan(const cmha_parameters *p, cmha_parameters *plan) {
     *plan = *p;
-    plan->memory = cmha__take(p->context, plan->bytes = p->count * sizeof *p->list);
+    plan->memory = cmha__take(p->context, "tuning", plan->bytes = p->count * sizeof *p->list);
     plan->list = (cmha_parameter *)plan->memory, plan->moments = NULL;
-    if (!plan->list) return cmha__fail(p->context, CMHA_ERR_MEMORY, "parameters: no memory to tune them");
+    if (!plan->list) return CMHA_ERR_MEMORY;
     memcpy(plan->list, p->list, plan->bytes);
     return CMHA_OK;
 }
@@ -11163,11 +11159,8 @@ static cmha_status cmha__take_numbers(cmha_model *model, cmha_storage storage) {
     cmha_status status = n ? cmha__take_arrays(context, "model", arrays, 3, &bytes, NULL) : CMHA_OK;
     if (status) return status;
     size_t left = p->size - packed;
-    cmha_real *data = (cmha_real *)cmha__take(context, left * sizeof *data);
-    if (!data) {
-        cmha__give(context, m, bytes);
-        return cmha__fail(context, CMHA_ERR_MEMORY, "model: out of memory for %zu parameters", left);
-    }
+    cmha_real *data = (cmha_real *)cmha__take(context, "model", left * sizeof *data);
+    if (!data) return cmha__give(context, m, bytes), CMHA_ERR_MEMORY;
     if (n) memset(m, 0, bytes);
     model->packed.storage = storage, model->packed.matrices = m, model->packed.n_matrices = n;
     model->packed.bytes = bytes, model->packed.saved = packed * sizeof *data;
@@ -12448,8 +12441,9 @@ CMHA_FIT cmha_status cmha_gradient_check(cmha_parameters *p, cmha_loss_fn loss, 
     if (!loss || !error) return CMHA__WRONG(p->context, "gradient check: no loss or no result");
     if (!p->grad) return cmha__fail(p->context, CMHA_ERR_STATE, "gradient check: there are no gradients");
     size_t size = p->size * sizeof *p->data, bytes = size + p->learning * sizeof *p->grad;
-    cmha_real *kept = (cmha_real *)cmha__take(p->context, bytes), *grads = kept + p->size;
-    if (!kept) return cmha__fail(p->context, CMHA_ERR_MEMORY, "gradient check: no memory for %zu", p->size);
+    cmha_real *kept = (cmha_real *)cmha__take(p->context, "gradient check", bytes);
+    cmha_real *grads = kept + p->size;
+    if (!kept) return CMHA_ERR_MEMORY;
     memcpy(kept, p->data, size), memcpy(grads, p->grad, bytes - size);
     for (cmha_parameter *one = p->list; one < p->list + p->count; one++)
         if (!one->frozen) least = fmax(least, 1e-3 * cmha__steepness(grads + one->place, one->tensor.size));
@@ -12524,8 +12518,8 @@ CMHA_FIT cmha_status cmha_trainer_init(cmha_trainer *trainer, cmha_model *model,
     if (!status) status = cmha__arena_reserve(context, &model->tape.records, records);
     if (!status) {
         cmha_tape_reset(&model->tape);
-        trainer->ids = (int32_t *)cmha__take(context, tokens);
-        if (!trainer->ids) status = cmha__fail(context, CMHA_ERR_MEMORY, "trainer: no memory for batches");
+        trainer->ids = (int32_t *)cmha__take(context, "trainer", tokens);
+        if (!trainer->ids) status = CMHA_ERR_MEMORY;
         else if (p->moments) cmha__clear(context->threads, p->moments, 2 * p->learning);
         else status = cmha__take_zeros(context, 2 * p->learning, &p->moments);
     }
@@ -12542,10 +12536,10 @@ CMHA_FIT cmha_status cmha_trainer_share(cmha_trainer *trainer, const cmha_ranks 
     cmha_sharing *s = &trainer->model->tape.shared;
     size_t batch = trainer->config.batch;
     const cmha_ranks *r = ranks ? ranks : &alone;
-    if (r->rank >= r->ranks || (r->ranks > 1 && !r->reduce) || !r->begin != !r->wait)
-        return CMHA__WRONG(context, "share: rank %zu of %zu, or a callback is missing", r->rank, r->ranks);
-    if (r->ranks > 1048576 / batch) /* which the field `batch` of a saved state must hold */
-        return CMHA__WRONG(context, "share: %zu ranks x %zu sequences are too many", r->ranks, batch);
+    if (r->rank >= r->ranks || (r->ranks > 1 && !r->reduce) || !r->begin != !r->wait ||
+        r->ranks > 1048576 / batch) /* which the field `batch` of a saved state must hold */
+        return CMHA__WRONG(context, "share: rank %zu of %zu, each with %zu sequences, or a missing callback",
+                           r->rank, r->ranks, batch);
     if (r->ranks > 1 && c->family == CMHA_FAMILY_COPE && c->cope_score == CMHA_COPE_SCORE_HYBRID_NORM &&
         c->cope_max == CMHA_NORM_MAX_GLOBAL)
         return cmha__fail(context, CMHA_ERR_STATE, "share: cope_max = global needs the whole batch");
@@ -13942,8 +13936,8 @@ static cmha_status cmha__save(cmha_context *ctx, const char *path, cmha__content
     o.context = ctx, o.name = path, o.contents = contents, o.of = of, o.fd = -1;
     cmha__tell_header(&o);
     o.room = o.used + 1;
-    o.header = (char *)cmha__take(ctx, o.room);
-    if (!o.header) status = cmha__fail(ctx, CMHA_ERR_MEMORY, "no memory for its header");
+    o.header = (char *)cmha__take(ctx, "its header", o.room);
+    if (!o.header) status = CMHA_ERR_MEMORY;
     else if (o.used > 100000000) status = cmha__fail(ctx, CMHA_ERR_OVERFLOW, "its header exceeds 100 MB");
     else {
         cmha__tell_header(&o);
@@ -14010,9 +14004,9 @@ CMHA_FIT cmha_status cmha_archive_write(cmha_context *context, const char *path,
     if (status) return status;
     for (i = 0; i < 2 * n_metadata; i++)
         if (!cmha__is_utf8(metadata[i])) return CMHA__WRONG(context, "archive write: metadata is not UTF-8");
-    const void **order =
-        cmha__mul(most + 1, sizeof *order, &bytes) ? (const void **)cmha__take(context, bytes) : NULL;
-    if (!order) return cmha__fail(context, CMHA_ERR_MEMORY, "archive write: no memory for %zu names", most);
+    if (!cmha__mul(most + 1, sizeof(void *), &bytes)) bytes = SIZE_MAX;
+    const void **order = (const void **)cmha__take(context, "archive write", bytes);
+    if (!order) return CMHA_ERR_MEMORY;
     const char *twice = cmha__repeated(order, items, n_items, sizeof *items);
     if (!twice) twice = cmha__repeated(order, metadata, n_metadata, 2 * sizeof *metadata);
     cmha__give(context, (void *)order, bytes);
@@ -14350,8 +14344,8 @@ static cmha_status cmha__compare_state(const cmha_archive *archive, const cmha_p
 static cmha_status cmha__read_state(cmha_archive *archive, const cmha_parameters *p, cmha_real *moments,
                                     int strict, int over, size_t *taken) {
     size_t bytes = over ? p->size * sizeof *p->data : 0, matched = 0;
-    cmha_real *into = bytes ? (cmha_real *)cmha__take(p->context, bytes) : p->data;
-    if (bytes && !into) return cmha__fail(p->context, CMHA_ERR_MEMORY, "no memory for %zu numbers", p->size);
+    cmha_real *into = bytes ? (cmha_real *)cmha__take(p->context, "parameters", bytes) : p->data;
+    if (bytes && !into) return CMHA_ERR_MEMORY;
     if (bytes) memcpy(into, p->data, bytes);
     cmha_status status = cmha__compare_state(archive, p, moments, strict);
     for (size_t i = 0; i < 4 * p->count && !status; i++) {
@@ -14660,8 +14654,9 @@ CMHA_DEF cmha_status cmha_tokens_open(cmha_tokens *tokens, cmha_context *context
         status = CMHA__MALFORMED(context, "its size is not a multiple of %d bytes", width);
     else if (width > 1 && cmha__little_endian() && (tokens->data = cmha__map_file(file, size)) != NULL)
         tokens->mapped = 1;
-    else if (size > SIZE_MAX / 2 || (tokens->data = data = cmha__take(context, tokens->bytes)) == NULL)
-        status = cmha__fail(context, CMHA_ERR_MEMORY, "no memory for its tokens");
+    else if (size > SIZE_MAX / 2) status = cmha__fail(context, CMHA_ERR_MEMORY, "no memory for its tokens");
+    else if ((tokens->data = data = cmha__take(context, "tokens", tokens->bytes)) == NULL)
+        status = CMHA_ERR_MEMORY;
     else status = cmha__file_read(context, path, file, 0, data, tokens->bytes);
     cmha__system_close(file);
     cmha__swap_words(data, tokens->count, (size_t)width);
