@@ -85,11 +85,12 @@ ends() {
 finished() { ends 120 && [ $status -eq 0 ]; }
 # trains RANKS NAME OPTION...: to the end, with status 0
 trains() { starts "$@"; finished; }
-# alone NAME OPTION...: train_tiny, one process
-alone() {
-    name=$1; shift
+# alone NAME OPTION...: train_tiny, one process; alone_as PROGRAM NAME OPTION...: that one
+alone() { alone_as train_tiny "$@"; }
+alone_as() {
+    only_one=$1 name=$2; shift 2
     # shellcheck disable=SC2086
-    (cd "$W/here" && "$B/train_tiny" $small --out "$W/$name" --csv "$W/$name.csv" "$@" > "$W/sample" 2> "$W/out" < /dev/null)
+    (cd "$W/here" && "$B/$only_one" $small --out "$W/$name" --csv "$W/$name.csv" "$@" > "$W/sample" 2> "$W/out" < /dev/null)
 }
 # our lines, not those of MPI
 ours() { grep '^train_[a-z]*: ' "$W/out"; }
@@ -101,20 +102,21 @@ same() {
     for name in "$1" "$2"; do cut -d, -f 1-5,7- "$W/$name.csv" > "$W/$name.rows"; done
     diff "$W/$1.rows" "$W/$2.rows" > "$W/out"
 }
-# near A B STEPS: the rows of steps 1 to STEPS say the same, to a unit of the last printed digit or 1e-5 of the number; of a step that was
-# done again after a kill, the last row counts. The speed is not looked at, the rate has to be equal
+# near A B [STEPS]: the rows of steps 1 to STEPS, else of all that one of them has, say the same, to a unit of the last printed digit or 1e-5
+# of the number; of a step that was done again after a kill, the last row counts. The speed is not looked at, the rate has to be equal
 near() {
-    awk -F, -v steps="$3" 'BEGIN { split("0 1e-6 1e-5 0 1e-4 0 1e-5 1e-5", unit, " ") }
+    awk -F, -v steps="$3" 'BEGIN { split("0 1e-6 1e-5 0 1e-4 0 1e-5 1e-5", unit, " "); for (s = 1; s <= steps; s++) row[s] }
         FNR == 1 { file++; next }
-        { for (i = 2; i <= 8; i++) cell[file, $1, i] = $i }
+        { if (steps == "") row[$1]; for (i = 2; i <= 8; i++) cell[file, $1, i] = $i }
         END {
-            for (s = 1; s <= steps; s++) for (i = 2; i <= 8; i++) {
-                a = cell[1, s, i]; b = cell[2, s, i]; far = a - b
+            for (s in row) for (i = 2; i <= 8; i++) {
+                a = cell[1, s, i]; b = cell[2, s, i]; far = a - b; n++
                 if (far < 0) far = -far
                 if (i == 6) continue
                 if ((a == "") != (b == "") || (i == 2 && a == "") || (i == 4 && a != b) ||
                     far > 1.1 * unit[i] + 1e-5 * (a > 1 ? a : 1)) { print "step " s ", column " i ": " a " and " b; exit 1 }
             }
+            exit !n
         }' "$W/$1.csv" "$W/$2.csv" > "$W/out"
 }
 
@@ -169,6 +171,13 @@ if [ ! "$other" ]; then echo "SKIP there is no other MPI, whose mpirun would be 
     status=$?
     one "another MPI's mpirun: one line says so" [ "$status $(ours | grep -c 'not that of the MPI')" = '1 1' ]
 fi
+one "without mpirun: train_tiny" alone alone --batch 2 --steps 4 text
+one "without mpirun" alone_as train_mpi one --batch 2 --steps 4 text
+one "without mpirun: the bytes of train_tiny" same alone one
+small=${small#--quiet } # progress as well
+one "progress" trains 2 two --batch 2 --steps 4 text
+small="--quiet $small"
+one "progress is shown by one rank" [ "$(grep -c '^2 ranks, each with 2 of ' "$W/sample") $(grep -c '^step 4/4 ' "$W/sample")" = '1 1' ]
 one "--help: status 0" trains 2 help --help
 one "--help: once" [ "$(grep -c '^Training: ' "$W/sample")" -eq 1 ]
 
@@ -240,6 +249,7 @@ refused "a csv that cannot be written" nowhere/x 2 --csv "$W/nowhere/x" text
 [ ! -c /dev/full ] || refused "a csv on a full device" /dev/full 2 --csv /dev/full text
 refused "a checkpoint that cannot be written" nowhere/x 2 --out "$W/nowhere/x" --csv "$W/other.csv" --set eval_every=2 text
 refused "4 sequences to resume with 3 ranks" 'batch of 4 does not divide among 3 ranks; --batch' 3 --resume text
+only 1 'ulimit -v 1000000'; refused "no memory on rank 1" "$second.*memory" 2 --seq 2048 --batch 256 "$(pwd)/cmha.h"
 # Another program on rank 1: of the next header, and with other numbers
 mpicc=$(sed -n 1p "$B/mpi.txt" 2> /dev/null) next=$W/next
 text=$(sed -n 's/^TEXT_CFLAGS ?= //p' "$B/config.mk")
@@ -271,6 +281,15 @@ cp "$W/here/base" "$W/whole_base" && cp "$W/there/base" "$W/here/base"
 refused "a checkpoint that is cut on rank 0" base 2 --from base text
 cp "$W/whole_base" "$W/here/base"
 
+# ------------------------------------------------------------------------------------------- a step that fails on one rank alone
+awk 'BEGIN { for (i = 0; i < 2000; i++) printf i % 300 == 299 ? "d\004" : "d\003" }' > "$W/here/outside" # 868, a few 1124
+alone alone --batch 2 --width 2 --set vocabulary=900 --set eval_every=1 outside
+one "a token outside of the vocabulary: one process ends" [ "$(ours | grep -c 1124)" -eq 1 ]
+rm -f "$W"/two*
+trains 2 two --batch 1 --width 2 --set vocabulary=900 --set eval_every=1 outside
+one "a token outside of the vocabulary: 2 ranks end in one line" [ "$status $(ours | wc -l) $(ours | grep -c 1124)" = '1 1 1' ]
+one "a token outside of the vocabulary: in the same step" near alone two
+
 # ------------------------------------------------------------------------------------------------- a number that is not finite
 # A text with few `c`, and weights in which c is no number: the rank that meets one speaks for all
 awk 'BEGIN { for (i = 0; i < 4000; i++) printf "%s", i % 100 == 50 && i < 3000 ? "c" : i * i * i % 11 < 5 ? "a" : "b" }' > "$W/here/rare"
@@ -290,7 +309,7 @@ one "steps that are not finite: one process skips some" [ "$skips" -gt 0 ]
 trains 2 two --from nan --batch 1 $own rare
 one "steps that are not finite: 2 ranks skip as many, $skips" [ "$(skipped)" -eq "$skips" ]
 one "steps that are not finite: 2 ranks end as one does" [ $((status != 0)) -eq $((single != 0)) ]
-one "steps that are not finite: 2 ranks learn what one does" near alone two 0
+one "steps that are not finite: 2 ranks learn what one does" near alone two
 awk 'BEGIN { for (i = 0; i < 4000; i++) printf "c" }' > "$W/here/rare"
 # shellcheck disable=SC2086
 alone alone --from nan --batch 2 $own rare
@@ -312,9 +331,9 @@ goes_on() {
     # shellcheck disable=SC2086
     if [ -e "$W/$whose.last" ]; then starts 2 "$whose" --resume "$@" text; else starts 2 "$whose" "$@" $course; fi
 }
-# process_of WHO: of a rank, once it has one, or of mpirun, as $pid
+# process_of WHO: of a rank, once it has one, or of mpirun, as $pid; of a terminal, whose Ctrl-C reaches all at once
 process_of() {
-    if [ "$1" = mpirun ]; then pid=$job; return; fi
+    case $1 in mpirun) pid=$job; return;; terminal) pid=-$job; return;; esac
     until [ -e "$W/pid.$1" ] || ! kill -0 $job 2> /dev/null; do sleep 0.01; done
     pid=$(cat "$W/pid.$1" 2> /dev/null)
 }
@@ -364,23 +383,25 @@ one "a run whose mpirun was killed ends as an undisturbed one" undone lost
 # asked SIGNAL WHO: the job stops in the middle and goes on later; a rank that is asked has all of them stop at one step, and save
 asked() {
     rm -f "$W"/asked*
+    [ "$2" = terminal ] && before=setsid
     goes_on asked
+    before=
     process_of "$2"
-    appears "$W/asked.last" && kill -"$1" "$pid"
+    appears "$W/asked.last" && kill -s "$1" -- "$pid"
     one "SIG$1 to $2: all end" over
-    one "SIG$1 to $2: the status is not 0" [ $status -ne 0 ]
-    if [ "$2" != mpirun ]; then
+    case $mpi$2 in mpichmpirun | mpichterminal) ;; *) one "SIG$1 to $2: the status is not 0" [ $status -ne 0 ];; esac # Hydra's may be 0
+    case $2 in 0 | 1)
         one "SIG$1 to $2: one line says how to go on" [ "$(ours | grep -c 'stopped; --resume continues')" -eq 1 ]
-        for kind in '' .last .csv; do cp "$W/asked$kind" "$W/moved$kind"; done
-    fi
+        for kind in '' .last .csv; do cp "$W/asked$kind" "$W/moved$kind"; done;;
+    esac
     goes_on asked
     one "SIG$1 to $2: it goes on" finished
     one "SIG$1 to $2: it ends as an undisturbed run" undone asked
-    [ "$2" = mpirun ] || one "SIG$1 to $2: not a step is lost or done twice" same whole asked
+    case $2 in 0 | 1) one "SIG$1 to $2: not a step is lost or done twice" same whole asked;; esac
 }
 for signal in TERM INT USR1; do
-    for who in 0 1 mpirun; do
-        case $long$signal$who in 1* | TERM1 | *mpirun) asked $signal $who;; esac
+    for who in 0 1 mpirun terminal; do
+        case $long$signal$who in 1* | TERM1 | *mpirun | INTterminal) asked $signal $who;; esac
     done
 done
 for n in 1 4; do
