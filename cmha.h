@@ -12598,7 +12598,7 @@ static cmha_status cmha__sum_gradients(cmha_trainer *trainer, cmha_status status
         if (!status && (sums || waited)) status = cmha__fail(tape->context, sums ? sums : waited, "%s", line);
     }
     status = cmha__sum_over_ranks(tape, status, NULL, 0);
-    if (status || begun || ranks->ranks < 2) return status;
+    if (status || begun || ranks->ranks < 2 || !p->learning) return status;
     status = ranks->reduce(ranks->user, p->grad, p->learning);
     return status ? cmha__fail(tape->context, status, "%s", line) : CMHA_OK;
 }
