@@ -1,13 +1,13 @@
 #!/bin/sh
 # bench/ranks.sh PART: what several processes or machines bring (build/train_mpi), at preset paper.
-#   one        2 ranks of one thread against build/train_tiny with 2 threads, the same batch, in turns; two minutes
+#   one        2 ranks of one thread against build/train_tiny with 2 threads, the same batch, in turns; three minutes
 #   links      2 and 4 ranks, each in a network namespace with a link of 1 and of 10 Gbit/s, the sums after and during the
-#              backward, against what the model says; ten minutes. Needs root, ip, tc and Open MPI
+#              backward, against what the model says; three minutes. Needs root, ip, tc and Open MPI
 #   model S    what the model says of 2 to 64 machines whose step takes S seconds without any sum
-# BATCH=1: sequences of a rank (links; S is of such a step), ROUNDS=5 (one), RATES="1 10" in Gbit/s, RANKS="2 4", STEPS=5,
+# BATCH=1: sequences of a rank (links; S is of such a step), ROUNDS=5 (links: 1), RATES="1 10" in Gbit/s, RANKS="2 4", STEPS=5,
 # TEXT=build/kjv.txt, MPIRUN=mpirun, BYTES=67600000 of gradients, LATENCY=0.00003 seconds of a message.
 cd "$(dirname "$0")/.." || exit 2
-ROUNDS=${ROUNDS:-5} RATES=${RATES:-1 10} RANKS=${RANKS:-2 4} STEPS=${STEPS:-5} TEXT=${TEXT:-build/kjv.txt} BATCH=${BATCH:-1}
+RATES=${RATES:-1 10} RANKS=${RANKS:-2 4} STEPS=${STEPS:-5} TEXT=${TEXT:-build/kjv.txt} BATCH=${BATCH:-1}
 MPIRUN=${MPIRUN:-mpirun} BYTES=${BYTES:-67600000} LATENCY=${LATENCY:-0.00003}
 unset OPENBLAS_CORETYPE
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
@@ -48,9 +48,10 @@ share() { sed -n 's/^\([0-9.]*\) % of this time.*/\1/p' "$F/log"; }
 one() {
     needs build/train_tiny build/train_mpi "$MPIRUN" "$TEXT"
     echo "seconds of a step of 8 x 512 tokens"
-    printf '%-6s %22s %22s %8s %8s %22s\n' round "1 process, 2 threads" "2 ranks, 1 thread" speed "in sums" "sums meanwhile: speed"
+    printf '%-6s %22s %22s %8s %8s %22s\n' round "1 process, 2 threads" "2 ranks, 1 thread" speed "in sums" \
+        "sums meanwhile: speed"
     round=1
-    while [ "$round" -le "$ROUNDS" ]; do
+    while [ "$round" -le "${ROUNDS:-5}" ]; do
         t=$(seconds 8 build/train_tiny --threads 2 --batch 8) || exit 1
         m=$(seconds 8 "$MPIRUN" -n 2 build/train_mpi --threads 1 --batch 4 --overlap 0) || exit 1
         s=$(share)
@@ -61,12 +62,13 @@ one() {
     done
     for column in 3 5; do
         awk -v c=$column '{ print $2 / $c }' "$F/rounds" | sort -n | awk -v c=$column '{ r[NR] = $1 } END {
-            printf "speed over that of one process, sums %s: median %.2f, %.2f to %.2f\n", c == 3 ? "after the backward" : "during it",
-                (r[int((NR + 1) / 2)] + r[int(NR / 2) + 1]) / 2, r[1], r[NR] }'
+            printf "speed over that of one process, sums %s: median %.2f, %.2f to %.2f\n",
+                c == 3 ? "after the backward" : "during it", (r[int((NR + 1) / 2)] + r[int(NR / 2) + 1]) / 2, r[1],
+                r[NR] }'
     done
 }
 
-# n namespaces at a bridge, both directions of each link at so many Gbit/s
+# n namespaces at a bridge
 make_links() {
     unmake
     made=1
@@ -76,10 +78,20 @@ make_links() {
     while [ "$i" -lt "$1" ]; do
         { ip netns add "ranks$i" && ip link add "ranksv$i" type veth peer name eth0 netns "ranks$i" &&
             ip link set "ranksv$i" master ranks up && ip -n "ranks$i" link set lo up &&
-            ip -n "ranks$i" addr add "10.77.0.$((i + 1))/24" dev eth0 && ip -n "ranks$i" link set eth0 up &&
-            tc qdisc add dev "ranksv$i" root tbf rate "$2gbit" burst "$(($2 * 100 + 150))kb" latency 50ms &&
-            tc -n "ranks$i" qdisc add dev eth0 root tbf rate "$2gbit" burst "$(($2 * 100 + 150))kb" latency 50ms
-        } 2> "$F/why" || lack "cannot make namespaces and links: $(head -n 1 "$F/why")"
+            ip -n "ranks$i" addr add "10.77.0.$((i + 1))/24" dev eth0 && ip -n "ranks$i" link set eth0 up
+        } 2> "$F/why" || lack "cannot make namespaces: $(head -n 1 "$F/why")"
+        i=$((i + 1))
+    done
+}
+
+# Both directions of each link at so many Gbit/s: N RATE
+shape_links() {
+    shape="root tbf rate $2gbit burst $(($2 * 100 + 150))kb latency 50ms"
+    i=0
+    while [ "$i" -lt "$1" ]; do
+        # shellcheck disable=SC2086 # several words
+        { tc qdisc add dev "ranksv$i" $shape && tc -n "ranks$i" qdisc add dev eth0 $shape; } 2> "$F/why" ||
+            lack "cannot shape links: $(head -n 1 "$F/why")"
         i=$((i + 1))
     done
 }
@@ -104,15 +116,16 @@ links() {
 	END
     chmod +x "$F/agent"
     echo "$BATCH x 512 tokens a rank, one thread each; seconds of a step"
-    printf '%5s %8s %9s | %8s %6s %8s | %8s %6s %8s\n' ranks Gbit/s "no link" after model "in sums" meanwhile model "in sums"
+    printf '%5s %8s %9s | %8s %6s %8s | %8s %6s %8s\n' ranks Gbit/s unshaped after model "in sums" meanwhile model "in sums"
     for n in $RANKS; do
-        alone=$(seconds $((n * BATCH)) "$MPIRUN" --oversubscribe --mca mpi_yield_when_idle 1 --bind-to none -n "$n" \
-            build/train_mpi --threads 1 --batch "$BATCH" --overlap 0) || exit 1
-        for rate in $RATES; do
-            make_links "$n" "$rate"
+        for rate in $(round=0; while [ "$((round += 1))" -le "${ROUNDS:-1}" ]; do echo "$RATES"; done); do
+            make_links "$n"
+            alone=$(seconds $((n * BATCH)) over_links "$n" build/train_mpi --threads 1 --batch "$BATCH" --overlap 0) || exit 1
+            shape_links "$n" "$rate"
             row="$n $rate $alone"
             for overlap in 0 1; do
-                t=$(seconds $((n * BATCH)) over_links "$n" build/train_mpi --threads 1 --batch "$BATCH" --overlap $overlap) || exit 1
+                t=$(seconds $((n * BATCH)) over_links "$n" build/train_mpi --threads 1 --batch "$BATCH" \
+                    --overlap $overlap) || exit 1
                 row="$row $t $(share)"
             done
             echo "$row" | awk -v bytes="$BYTES" -v latency="$LATENCY" "$MODEL"'
