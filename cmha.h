@@ -1378,7 +1378,6 @@ typedef struct cmha_parameters {
     cmha_real *moments;    /* [2, learning], of cmha_parameters_step or a model's trainers; NULL before */
     size_t size, learning; /* numbers of all but packed ones, and of those that are not frozen */
     size_t step;           /* of cmha_parameters_step: steps done */
-
     double *sums;          /* [threads]: scratch of norms */
     void *memory;          /* [bytes], of list and sums; NULL: they are a model's */
     size_t bytes;
@@ -1901,9 +1900,8 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
    contraction but where CMHA__FUSED says so.
 
    Ranks (cmha_trainer_share). What a training pass counts or averages over its batch goes through
-   cmha__over_ranks, what it draws goes by the index in the whole batch (cmha__first_number), and gradients
-   are summed once a step. A rank that fails says so in the next message; so every rank sends equally many, of
-   one size, whatever its data.
+   cmha__over_ranks, what it draws by the index in the whole batch (cmha__first_number); gradients are summed
+   once a step. A rank that fails says so in the next message: all send equally many, of one size.
 
    Failures. cmha__fail writes the context's line and returns the status; cmha__reject does so on a tape and
    returns NULL; the first failure stays. Lines begin with the operation and end with the numbers. Sizes go
@@ -4002,6 +4000,11 @@ static int cmha__among_ranks(const cmha_tape *tape) {
     return tape->shared.ranks.ranks > 1 && cmha__records(tape) && !cmha__dry(tape);
 }
 
+/* Returns the status of a callback, after a line where it failed. */
+static cmha_status cmha__summed(cmha_tape *tape, cmha_status status) {
+    return status ? cmha__fail(tape->context, status, "ranks: a sum over them failed") : CMHA_OK;
+}
+
 /* Sums n values over the ranks. The messages have one size and begin with the number of ranks that have
    failed, and of those whose numbers are not finite: so ranks that are at different places stop together.
    Returns the rank's own status where it is alone, else what is agreed. */
@@ -4015,8 +4018,8 @@ static cmha_status cmha__sum_over_ranks(cmha_tape *tape, cmha_status status, dou
         some = cmha__min(n - i, MESSAGE - NEWS);
         message[status == CMHA_ERR_NOT_FINITE] = status != CMHA_OK;
         for (size_t j = 0; j < some; j++) message[NEWS + j] = status ? 0 : (cmha_real)values[i + j];
-        s->agreed = s->ranks.reduce(s->ranks.user, message, MESSAGE);
-        if (s->agreed) return cmha__fail(tape->context, s->agreed, "ranks: a sum over them failed");
+        s->agreed = cmha__summed(tape, s->ranks.reduce(s->ranks.user, message, MESSAGE));
+        if (s->agreed) return s->agreed;
         int failed = message[0] > 0, own = status && status != CMHA_ERR_NOT_FINITE;
         if (failed) s->agreed = own ? status : CMHA_ERR_STATE;
         else if (message[1] > 0) s->agreed = CMHA_ERR_NOT_FINITE;
@@ -4177,10 +4180,10 @@ static cmha_status cmha__begin_sums(cmha_tape *tape, size_t section) {
         const cmha_parameter *one = &p->list[--s->left];
         size_t begin = s->left ? one->place : 0, least = s->left ? 65536 : 1;
         if ((one->frozen && s->left) || s->begun - begin < least) continue;
-        status = s->ranks.begin(s->ranks.user, p->grad + begin, s->begun - begin);
+        status = cmha__summed(tape, s->ranks.begin(s->ranks.user, p->grad + begin, s->begun - begin));
         s->begun = begin;
     }
-    if (status) cmha__reject(tape, status, "ranks: a sum over them failed");
+    if (status) cmha__stop(tape, status);
     return status;
 }
 
@@ -12591,16 +12594,12 @@ static cmha_status cmha__sum_gradients(cmha_trainer *trainer, cmha_status status
     cmha_tape *tape = &trainer->model->tape;
     cmha_parameters *p = &trainer->model->parameters;
     const cmha_ranks *ranks = &tape->shared.ranks;
-    const char *line = "ranks: the sum of the gradients failed";
     int begun = tape->shared.begins; /* what one begins all do, also one that has failed */
-    if (begun) {
-        cmha_status sums = cmha__begin_sums(tape, 0), waited = ranks->wait(ranks->user, 1);
-        if (!status && (sums || waited)) status = cmha__fail(tape->context, sums ? sums : waited, "%s", line);
-    }
-    status = cmha__sum_over_ranks(tape, status, NULL, 0);
+    cmha_status sums = begun ? cmha__begin_sums(tape, 0) : CMHA_OK;
+    cmha_status waited = begun ? cmha__summed(tape, ranks->wait(ranks->user, 1)) : CMHA_OK;
+    status = cmha__sum_over_ranks(tape, status ? status : sums ? sums : waited, NULL, 0);
     if (status || begun || ranks->ranks < 2 || !p->learning) return status;
-    status = ranks->reduce(ranks->user, p->grad, p->learning);
-    return status ? cmha__fail(tape->context, status, "%s", line) : CMHA_OK;
+    return cmha__summed(tape, ranks->reduce(ranks->user, p->grad, p->learning));
 }
 
 /* The second half of a step, at the rate of the next. A step that fails by its numbers counts too. */
@@ -12666,7 +12665,8 @@ CMHA_FIT cmha_status cmha_trainer_fit(cmha_trainer *trainer, const cmha_batch *b
 CMHA_FIT cmha_status cmha_trainer_apply(cmha_trainer *trainer, double *grad_norm) {
     if (!cmha__trainer_is_open(trainer)) return CMHA_ERR_STATE;
     const cmha_tape *tape = &trainer->model->tape;
-    cmha_status status = cmha__trainer_finish(trainer, tape->shared.ranks.ranks > 1 ? tape->status : CMHA_OK);
+    cmha_status status = tape->shared.ranks.ranks > 1 ? tape->status : CMHA_OK;
+    status = cmha__trainer_finish(trainer, status);
     cmha_parameters_zero_grad(&trainer->model->parameters);
     if (grad_norm) *grad_norm = trainer->grad_norm;
     return status;
@@ -12830,7 +12830,6 @@ static cmha_status cmha__cache_open(cmha_cache *cache, cmha_model *model, size_t
     if (wrong) return cmha__fail(context, status, "cache of %zu x %zu: %s", batch, capacity, wrong);
     if (model->score && model->score->whole)
         return cmha__fail(context, status, "cache: score %s needs the whole sequence", model->score->name);
-
     if (model->position_weight) capacity = cmha__min(capacity, model->config.max_positions);
     cache->context = context, cache->model = model, cache->opening = model->opening;
     cache->batch = batch, cache->capacity = capacity, cache->slide = slide;
@@ -14474,25 +14473,21 @@ CMHA_FIT cmha_status cmha_trainer_read(cmha_trainer *trainer, const char *path) 
     status = cmha__archive_u64(&archive, "state.step", 1, SIZE_MAX / 2, &step); /* + 1 must not be 0 */
     if (!status) status = cmha__archive_u64(&archive, "state.seed", 1, UINT64_MAX, &loaded.seed);
     if (!status && !(best && cmha__parse_real(best, &loaded.best)))
-        status = cmha__fail(context, CMHA_ERR_FORMAT, "state.best = %.24s: not a number", best ? best : "");
+        status = CMHA__MALFORMED(context, "state.best = %.24s: not a number", best ? best : "");
     if (!status) status = cmha__archive_config(&archive, "cfg.", table, &config);
     for (size_t i = 0; i < table.count && !status; i++) { /* another option would be another run */
         const char *name = table.fields[i].name;
         cmha_config_get(table, &config, name, theirs, sizeof theirs);
         cmha_config_get(table, &model->config, name, ours, sizeof ours);
         if (strcmp(ours, theirs) != 0)
-            status = cmha__fail(context, CMHA_ERR_FORMAT, "%s is %s in the file, %s in the model", name,
-                                theirs, ours);
+            status = CMHA__MALFORMED(context, "%s is %s in the file, %s in the model", name, theirs, ours);
     }
-
     if (!status) status = cmha__archive_omega(&archive, model, 1);
     if (!status) status = cmha__archive_u64(&archive, "knowledge", 0, UINT64_MAX, &knowledge);
     if (!status && knowledge && model->knowledge && knowledge != model->knowledge_identity)
-        status = cmha__fail(context, CMHA_ERR_FORMAT,
-                            "it learned with another knowledge base; set this one after loading to use it");
+        status = CMHA__MALFORMED(context, "it learned with another base; set this one after loading");
     if (!status) status = cmha__read_learning(&archive, &model->parameters);
     loaded.step = (size_t)step;
-
     if (!status) *trainer = loaded;
     if (!status && !model->knowledge) model->knowledge_identity = knowledge;
     cmha_archive_close(&archive);
