@@ -12594,7 +12594,7 @@ static cmha_status cmha__sum_gradients(cmha_trainer *trainer, cmha_status status
     cmha_tape *tape = &trainer->model->tape;
     cmha_parameters *p = &trainer->model->parameters;
     const cmha_ranks *ranks = &tape->shared.ranks;
-    int begun = tape->shared.begins; /* what one begins all do, also one that has failed */
+    int begun = tape->shared.begins; /* what one begins all do, failed or not */
     cmha_status sums = begun ? cmha__begin_sums(tape, 0) : CMHA_OK;
     cmha_status waited = begun ? cmha__summed(tape, ranks->wait(ranks->user, 1)) : CMHA_OK;
     status = cmha__sum_over_ranks(tape, status ? status : sums ? sums : waited, NULL, 0);

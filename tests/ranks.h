@@ -450,7 +450,7 @@ static void keep_result(life *me) {
     me->size = p->size, me->learning = p->learning;
     me->parameters = check_zeros(p->size), me->moments = check_zeros(2 * p->learning);
     memcpy(me->parameters, p->data, p->size * sizeof *p->data);
-    memcpy(me->moments, p->moments, 2 * p->learning * sizeof *p->moments);
+    if (p->learning) memcpy(me->moments, p->moments, 2 * p->learning * sizeof *p->moments);
     for (size_t i = 0; me->model.expert_use && i < c->n_layers * c->experts; i++)
         me->use += me->model.expert_use[i];
 }
@@ -551,7 +551,7 @@ static int sound(const crew *all, const char *label) {
         const life *me = &all->lives[i], *first = &all->lives[0];
         CHECK_THAT(!me->line[0], "%s: rank %zu: %s", label, i, me->line);
         CHECK_THAT(!me->hung && !me->uneven && !me->odd,
-                   "%s: rank %zu waits in vain %d times, %d sums of other sizes than elsewhere, %d of no gradient",
+                   "%s: rank %zu waits in vain %d times; sums: %d of other sizes, %d of no gradient",
                    label, i, me->hung, me->uneven, me->odd);
         CHECK_THAT(!me->touched && !me->unsent && !me->n_pieces,
                    "%s: rank %zu: %d numbers touched while they are summed, %d not summed once, %zu left",
