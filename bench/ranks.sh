@@ -4,7 +4,7 @@
 #   links      2 and 4 ranks, each in a network namespace with a link of 1 and of 10 Gbit/s, the sums after and during the
 #              backward, against what the model says; three minutes. Needs root, ip, tc and Open MPI
 #   model S    what the model says of 2 to 64 machines whose step takes S seconds without any sum
-# BATCH=1: sequences of a rank (links; S is of such a step), ROUNDS=5 (links: 1), RATES="1 10" in Gbit/s, RANKS="2 4", STEPS=5,
+# BATCH=1: sequences of a rank (links), ROUNDS=5 (links: 1), RATES="1 10" in Gbit/s, RANKS="2 4", STEPS=5,
 # TEXT=build/kjv.txt, MPIRUN=mpirun, BYTES=67600000 of gradients, LATENCY=0.00003 seconds of a message.
 cd "$(dirname "$0")/.." || exit 2
 RATES=${RATES:-1 10} RANKS=${RANKS:-2 4} STEPS=${STEPS:-5} TEXT=${TEXT:-build/kjv.txt} BATCH=${BATCH:-1}
