@@ -331,7 +331,7 @@ typedef struct cmha_arena {
     int measuring; /* 1: hands out addresses that must not be touched, and only counts */
 } cmha_arena;
 /* Sums over the ranks of a training: processes or threads, each with a context and model of its own, that
-   make the same calls in the same order. All get the same bits; a failure ends the step. */
+   make the same calls in the same order. All get the same bits, or all a failure. */
 typedef struct cmha_ranks {
     size_t rank, ranks; /* which, from 0, of how many */
     /* Replaces each of n values by its sum over all ranks. */

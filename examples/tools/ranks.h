@@ -193,7 +193,7 @@ static inline void ranks_same_start(const cmha_trainer *trainer, const cmha_toke
     ranks_fact(f, "seed %llu", (unsigned long long)trainer->seed);
     ranks_fact(f, "sums %s the backward", ranks.begin ? "during" : "after");
     ranks_fact(f, "a text of %zu tokens", text->count);
-    ranks_fact_hash(f, "a text of so many tokens", text->data, text->count * (size_t)text->width);
+    ranks_fact_hash(f, "a text", text->data, text->count * (size_t)text->width);
     ranks_fact(f, "%zu parameters that learn", p->learning);
     for (const cmha_parameter *one = p->list; one < p->list + p->count; one++) {
         const double how[3] = {one->frozen, one->lr_scale, one->decay};
