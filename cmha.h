@@ -1454,7 +1454,7 @@ typedef struct cmha_model {
     cmha_real *alibi;            /* [n_heads] or NULL */
     const cmha_knowledge *knowledge; /* see cmha_model_set_knowledge */
     uint64_t knowledge_identity; /* of the base set last or of the file loaded; 0 = none */
-    uint64_t *expert_use;       /* [n_layers, experts] or NULL: a rank's tokens in training; may be cleared */
+    uint64_t *expert_use; /* [n_layers, experts] or NULL: a rank's tokens in training; may be cleared */
     void *tables;                /* [table_bytes]: of parameters, blocks, omega, alibi and expert_use */
     size_t table_bytes;
     cmha_tape tape;              /* of the model's own passes */

@@ -251,6 +251,7 @@ int main(int argc, char **argv) {
     size_t scored = held_out.count - 1 < tc.eval_tokens ? held_out.count - 1 : tc.eval_tokens;
     double held_bytes = codec_bytes(&words, &held_out, 1, 1 + scored) / (double)scored;
     if (train.count <= tc.length) complain(1, "not even one sequence to learn from (see --seq) in ", file);
+    must(ranks.rank || text_may_save(option[OUT].value, failure));
     ranks_same_start(&trainer, &text);
     if (ranks_stop(&stop)) complain(128 + stop, "stopped before the first step", "");
     FILE *csv = fopen(ranks.rank ? "/dev/null" : option[CSV].value, resume ? "a" : "w");

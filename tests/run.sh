@@ -251,6 +251,9 @@ if [ -x "$P/train_tiny" ]; then
     one "train_tiny, less than a sequence" complains "$P/train_tiny" $small "$W/short.txt"
     one "train_tiny leaves the rows of the run before" cmp "$W/loss.before" "$W/loss.csv"
     one "train_tiny, a state that is not there" complains "$P/train_tiny" $small --resume="$W/nowhere.last"
+    printf 'kept\n' > "$W/kept.csv"
+    one "train_tiny, nowhere to save to" complains "$P/train_tiny" $small --csv "$W/kept.csv" --out "$W/nowhere/x" cmha.h
+    one "train_tiny then leaves the CSV as it was" grep -qx kept "$W/kept.csv"
     one "train_tiny --help" works "$P/train_tiny" --help
     one "train_tiny --help lists the fields" says d_model
     quick="--quiet --seq 32 --batch 2 --set n_layers=1 --set d_model=16 --set d_ff=16 --set n_heads=2"

@@ -107,9 +107,10 @@ static inline int ranks_speaks(int *status, char line[TEXT_ERROR]) {
     return first;
 }
 
-/* Ends the program on a status of the library, which has told the other ranks: they have STATE. */
+/* Ends the program on a status of the library, which has told the other ranks: they have STATE, or a line
+   that says so. */
 static inline void ranks_check(cmha_status status) {
-    ranks_echo = status == CMHA_ERR_STATE;
+    ranks_echo = status == CMHA_ERR_STATE || !strncmp(cmha_error(&ctx), "ranks: another", 14);
     check(status);
 }
 

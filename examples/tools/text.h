@@ -234,6 +234,16 @@ static inline char *text_replaced(const char *path, int *mode) {
     return copy ? (char *)memcpy(copy, path, size) : NULL;
 }
 
+/* May a file be saved to `path` later? To find out before the work that is to be kept. */
+static inline int text_may_save(const char *path, char *error) {
+    int mode;
+    char *target = text_replaced(path, &mode), *slash = target ? strrchr(target, '/') : NULL;
+    if (slash) slash[1] = 0;
+    int may = target && !access(slash ? target : ".", W_OK);
+    free(target);
+    return may || text_fail(error, "cannot write %s", path);
+}
+
 /* Opens a file that nothing else has, beside the one that it is to replace; `name` gets its path. */
 static inline FILE *text_own_file(const char *path, char *name, size_t size, int mode) {
     FILE *file = NULL;
