@@ -4441,11 +4441,9 @@ static cmha_tensor *cmha__operate_by(cmha_tape *tape, const cmha__op *op, cmha_t
 }
 
 /* The body of an operation whose row says no more than this: `run`, one of these two, gets what follows. */
-#define CMHA__RUNS(run, name, pass, shape, needed, flags, ...)                       \
-    {                                                                                \
-        static const cmha__op op = {name, pass, shape, needed, flags, 0, {0, 0}, 0}; \
-        return run(tape, &op, __VA_ARGS__);                                          \
-    }
+#define CMHA__RUNS(run, name, pass, shape, needed, flags, ...)                   \
+    static const cmha__op op = {name, pass, shape, needed, flags, 0, {0, 0}, 0}; \
+    return run(tape, &op, __VA_ARGS__)
 
 /* Runs the pass of an operation of two inputs as a kernel, without a tape; dy: backwards. */
 static void cmha__kernel(const cmha__op *op, int kind, cmha_real number, size_t T, size_t D,
@@ -4479,9 +4477,10 @@ static void cmha__add_pass(const cmha__call *c) {
     cmha__axpy(c->n, 1, cmha__goes_back(c) ? c->dy : c->x[1], cmha__goes_back(c) ? c->dx[1] : c->y);
 }
 
-CMHA_DEF cmha_tensor *cmha_add(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b)
+CMHA_DEF cmha_tensor *cmha_add(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b) {
     CMHA__RUNS(cmha__operate, "add", cmha__add_pass, NULL, 2, CMHA__ALIKE | CMHA__NUMBERS | CMHA__PASSED, 0,
-               0, a, b, NULL)
+               0, a, b, NULL);
+}
 
 CMHA__HOT_OP(cmha__mul_pass) {
     if (!cmha__goes_back(c))
@@ -4491,8 +4490,9 @@ CMHA__HOT_OP(cmha__mul_pass) {
             for (size_t i = 0; i < c->n; i++) c->dx[k][i] += c->dy[i] * c->x[1 - k][i];
 }
 
-CMHA_DEF cmha_tensor *cmha_mul(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b)
-    CMHA__RUNS(cmha__operate, "mul", cmha__mul_pass, NULL, 2, CMHA__ALIKE | CMHA__NUMBERS, 0, 0, a, b, NULL)
+CMHA_DEF cmha_tensor *cmha_mul(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b) {
+    CMHA__RUNS(cmha__operate, "mul", cmha__mul_pass, NULL, 2, CMHA__ALIKE | CMHA__NUMBERS, 0, 0, a, b, NULL);
+}
 
 CMHA__HOT_OP(cmha__scale_pass) {
     if (cmha__goes_back(c)) cmha__axpy(c->n, c->number, c->dy, c->dx[0]);
@@ -4500,8 +4500,9 @@ CMHA__HOT_OP(cmha__scale_pass) {
         for (size_t i = 0; i < c->n; i++) c->y[i] = c->number * c->x[0][i];
 }
 
-CMHA_DEF cmha_tensor *cmha_scale(cmha_tape *tape, cmha_tensor *x, cmha_real factor)
-    CMHA__RUNS(cmha__operate, "scale", cmha__scale_pass, NULL, 1, CMHA__NUMBERS, 0, factor, x, NULL, NULL)
+CMHA_DEF cmha_tensor *cmha_scale(cmha_tape *tape, cmha_tensor *x, cmha_real factor) {
+    CMHA__RUNS(cmha__operate, "scale", cmha__scale_pass, NULL, 1, CMHA__NUMBERS, 0, factor, x, NULL, NULL);
+}
 
 CMHA__HOT_OP(cmha__sigmoid_pass) {
     if (cmha__goes_back(c))
@@ -4510,8 +4511,9 @@ CMHA__HOT_OP(cmha__sigmoid_pass) {
         for (size_t i = 0; i < c->n; i++) c->y[i] = cmha__sigmoid(c->x[0][i]);
 }
 
-CMHA_DEF cmha_tensor *cmha_sigmoid(cmha_tape *tape, cmha_tensor *x)
-    CMHA__RUNS(cmha__operate, "sigmoid", cmha__sigmoid_pass, NULL, 1, CMHA__NUMBERS, 0, 0, x, NULL, NULL)
+CMHA_DEF cmha_tensor *cmha_sigmoid(cmha_tape *tape, cmha_tensor *x) {
+    CMHA__RUNS(cmha__operate, "sigmoid", cmha__sigmoid_pass, NULL, 1, CMHA__NUMBERS, 0, 0, x, NULL, NULL);
+}
 
 /* kind: is b transposed? count: how many products of [M, K] by [K, N]. One matrix for all is one product. */
 static void cmha__matmul_shape(cmha__call *c) {
@@ -4545,8 +4547,9 @@ static void cmha__matmul_pass(const cmha__call *c) {
     }
 }
 
-CMHA_DEF cmha_tensor *cmha_matmul(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b, int trans_b)
-    CMHA__RUNS(cmha__operate, "matmul", cmha__matmul_pass, cmha__matmul_shape, 2, 0, trans_b, 0, a, b, NULL)
+CMHA_DEF cmha_tensor *cmha_matmul(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b, int trans_b) {
+    CMHA__RUNS(cmha__operate, "matmul", cmha__matmul_pass, cmha__matmul_shape, 2, 0, trans_b, 0, a, b, NULL);
+}
 
 static cmha_status cmha__reshape_backward(cmha_tape *tape, cmha_record *r) {
     cmha__pass_grad(tape, r->out, r->in[0]);
@@ -4602,8 +4605,9 @@ static void cmha__concat_pass(const cmha__call *c) {
     }
 }
 
-CMHA_DEF cmha_tensor *cmha_concat(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b, int axis)
-    CMHA__RUNS(cmha__operate, "concat", cmha__concat_pass, cmha__concat_shape, 2, 0, axis, 0, a, b, NULL)
+CMHA_DEF cmha_tensor *cmha_concat(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b, int axis) {
+    CMHA__RUNS(cmha__operate, "concat", cmha__concat_pass, cmha__concat_shape, 2, 0, axis, 0, a, b, NULL);
+}
 
 /* kind: the axis; count and key: where the part begins and ends; afterwards count is its place in a row. */
 static void cmha__slice_shape(cmha__call *c) {
@@ -4621,9 +4625,10 @@ static void cmha__slice_pass(const cmha__call *c) {
     else cmha__copy_rows(c->dy, to, c->n, to, c->dx[0] + c->count, from, 1);
 }
 
-CMHA_DEF cmha_tensor *cmha_slice(cmha_tape *tape, cmha_tensor *x, int axis, size_t begin, size_t end)
+CMHA_DEF cmha_tensor *cmha_slice(cmha_tape *tape, cmha_tensor *x, int axis, size_t begin, size_t end) {
     CMHA__RUNS(cmha__operate_by, "slice", cmha__slice_pass, cmha__slice_shape, 1, 0, x, axis, NULL, begin,
-               end)
+               end);
+}
 
 /* One number comes of the whole input, by one thread. */
 static void cmha__one_shape(cmha__call *c) { c->rank = 1, c->rows = c->shape[0] = 1; }
@@ -4634,8 +4639,9 @@ static void cmha__sum_pass(const cmha__call *c) {
         for (size_t i = 0; i < n; i++) c->dx[0][i] += c->dy[0];
 }
 
-CMHA_DEF cmha_tensor *cmha_sum(cmha_tape *tape, cmha_tensor *x)
-    CMHA__RUNS(cmha__operate, "sum", cmha__sum_pass, cmha__one_shape, 1, 0, 0, 0, x, NULL, NULL)
+CMHA_DEF cmha_tensor *cmha_sum(cmha_tape *tape, cmha_tensor *x) {
+    CMHA__RUNS(cmha__operate, "sum", cmha__sum_pass, cmha__one_shape, 1, 0, 0, 0, x, NULL, NULL);
+}
 
 /* given: the `count` indices. One thread walks them, because rows may be picked more than once. */
 static void cmha__gather_shape(cmha__call *c) {
@@ -4650,8 +4656,9 @@ static void cmha__gather_pass(const cmha__call *c) {
         else memcpy(c->y + i * D, c->x[0] + index[i] * D, D * sizeof *c->y);
 }
 
-CMHA_DEF cmha_tensor *cmha_gather(cmha_tape *tape, cmha_tensor *x, const size_t *index, size_t n)
-    CMHA__RUNS(cmha__operate_by, "gather", cmha__gather_pass, cmha__gather_shape, 1, 0, x, 0, index, n, 0)
+CMHA_DEF cmha_tensor *cmha_gather(cmha_tape *tape, cmha_tensor *x, const size_t *index, size_t n) {
+    CMHA__RUNS(cmha__operate_by, "gather", cmha__gather_pass, cmha__gather_shape, 1, 0, x, 0, index, n, 0);
+}
 
 static void cmha__mean_shape(cmha__call *c) {
     if (c->rank != 3) CMHA__MISFIT(c->tape, "mean: the tensor must be [B, N, D]");
@@ -4673,8 +4680,9 @@ static void cmha__mean_pass(const cmha__call *c) {
     }
 }
 
-CMHA_DEF cmha_tensor *cmha_mean_tokens(cmha_tape *tape, cmha_tensor *x, const unsigned char *key_mask)
-    CMHA__RUNS(cmha__operate_by, "mean", cmha__mean_pass, cmha__mean_shape, 1, 0, x, 0, key_mask, 0, 0)
+CMHA_DEF cmha_tensor *cmha_mean_tokens(cmha_tape *tape, cmha_tensor *x, const unsigned char *key_mask) {
+    CMHA__RUNS(cmha__operate_by, "mean", cmha__mean_pass, cmha__mean_shape, 1, 0, x, 0, key_mask, 0, 0);
+}
 
 /* Rejects tokens outside [0, V), unless they equal `ignore` where that is allowed. */
 static cmha_status cmha__check_tokens(cmha_tape *tape, const int32_t *ids, size_t n, size_t V, int may_ignore,
@@ -4998,9 +5006,10 @@ static void cmha__embedding_pass(const cmha__call *c) {
 
 /* CRAT eq 1. */
 CMHA_DEF cmha_tensor *cmha_embedding(cmha_tape *tape, cmha_tensor *weight, const int32_t *ids, size_t B,
-                                     size_t N)
+                                     size_t N) {
     CMHA__RUNS(cmha__operate_by, "embedding", cmha__embedding_pass, cmha__embedding_shape, 1, CMHA__UNPACKS,
-               weight, 0, ids, B, N)
+               weight, 0, ids, B, N);
+}
 
 /* ---- Common: sublayer, residual + gain * dropout(act(x) W^T + bias) ---- */
 
@@ -6022,9 +6031,10 @@ static void cmha__complex_map_pass(const cmha__call *c) {
 }
 
 static cmha_tensor *cmha__complex_map(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_tensor *bias,
-                                      int adjoint)
+                                      int adjoint) {
     CMHA__RUNS(cmha__operate, "complex linear", cmha__complex_map_pass, cmha__complex_map_shape, 2,
-               CMHA__PLANES | CMHA__UNPACKS | CMHA__SCRATCH | CMHA__FRESH, adjoint, 0, x, weight, bias)
+               CMHA__PLANES | CMHA__UNPACKS | CMHA__SCRATCH | CMHA__FRESH, adjoint, 0, x, weight, bias);
+}
 
 CMHA_DEF cmha_tensor *cmha_complex_linear(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight,
                                           cmha_tensor *bias) {
@@ -6360,9 +6370,10 @@ static void cmha__phasor_rows(const cmha__call *c) {
     else cmha_phasor_backward(c->x[0], c->dy, c->n, c->D, c->number, c->dx[0]);
 }
 
-CMHA_DEF cmha_tensor *cmha_phasor(cmha_tape *tape, cmha_tensor *z, cmha_real eps)
+CMHA_DEF cmha_tensor *cmha_phasor(cmha_tape *tape, cmha_tensor *z, cmha_real eps) {
     CMHA__RUNS(cmha__operate, "phasor", cmha__phasor_rows, NULL, 1, CMHA__PLANES | CMHA__EPS, 0, eps, z, NULL,
-               NULL)
+               NULL);
+}
 
 CMHA_DEF cmha_tensor *cmha_complex_join(cmha_tape *tape, cmha_tensor *re, cmha_tensor *im) {
     if (!re || !tape || tape->status) return NULL;
@@ -6469,9 +6480,10 @@ static void cmha__add_rows_numbers(const cmha__call *c) {
             for (size_t i = c->lo; i < c->lo + c->n; i++) c->y[at + i] = c->x[0][at + i] + c->x[1][i];
 }
 
-CMHA_DEF cmha_tensor *cmha_add_rows(cmha_tape *tape, cmha_tensor *x, cmha_tensor *rows)
+CMHA_DEF cmha_tensor *cmha_add_rows(cmha_tape *tape, cmha_tensor *x, cmha_tensor *rows) {
     CMHA__RUNS(cmha__operate, "add_rows", cmha__add_rows_numbers, cmha__add_rows_fits, 2,
-               CMHA__WHOLE | CMHA__PASSED, 0, 0, x, rows, NULL)
+               CMHA__WHOLE | CMHA__PASSED, 0, 0, x, rows, NULL);
+}
 
 /* ---- Regularisers and clipping of complex numbers ---- */
 
@@ -6718,9 +6730,10 @@ static void cmha__router_pass(const cmha__call *c) {
     if (c->dx[2] && !c->lo) cmha__bias_backward(1, c->dy, c->count, E, c->dx[2]);
 }
 
-CMHA_DEF cmha_tensor *cmha_router(cmha_tape *tape, cmha_tensor *z, cmha_tensor *router, cmha_tensor *bias)
+CMHA_DEF cmha_tensor *cmha_router(cmha_tape *tape, cmha_tensor *z, cmha_tensor *router, cmha_tensor *bias) {
     CMHA__RUNS(cmha__operate, "router", cmha__router_pass, cmha__router_shape, 2, CMHA__PLANES | CMHA__WHOLE,
-               0, 0, z, router, bias)
+               0, 0, z, router, bias);
+}
 
 /* Does expert a come before expert b? A total order: NaN, then the larger logit, then the lower index. */
 static int cmha__expert_ahead(const cmha_real *logits, size_t a, size_t b) {
@@ -14485,7 +14498,8 @@ CMHA_FIT cmha_status cmha_trainer_read(cmha_trainer *trainer, const char *path) 
     if (!status) status = cmha__archive_omega(&archive, model, 1);
     if (!status) status = cmha__archive_u64(&archive, "knowledge", 0, UINT64_MAX, &knowledge);
     if (!status && knowledge && model->knowledge && knowledge != model->knowledge_identity)
-        status = CMHA__MALFORMED(context, "it learned with another base; set this one after loading");
+        status = CMHA__MALFORMED(
+            context, "it learned with another knowledge base; set this one after loading to use it");
     if (!status) status = cmha__read_learning(&archive, &model->parameters);
     loaded.step = (size_t)step;
     if (!status) *trainer = loaded;
