@@ -348,7 +348,7 @@ typedef struct cmha_sharing {
     size_t first;        /* sequences of the whole batch before this rank's */
     cmha_status agreed;  /* the failure that all ranks know of: nothing more is sent in this pass */
     int last, begins;    /* the pass is a step's last; its backward begins sums */
-    size_t left, begun;  /* parameters whose gradients wait for it; where the others' gradients begin */
+    size_t left, begun;  /* parameters whose sums are not begun; where those that are begin */
     struct cmha_parameters *parameters;
 } cmha_sharing;
 enum { CMHA_MAX_FREE = 32 };
