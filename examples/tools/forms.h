@@ -453,7 +453,9 @@ static inline int form_json_window(const form_settings *s, cmha_model_config *c,
     double window = form_number(s, "sliding_window", 0), layers = (double)c->n_layers;
     int qwen = !strcmp(s->name, "qwen2"), some = window > 0, all = some;
     double first = form_number(s, "max_window_layers", qwen ? 28 : 0);
-    if (qwen && !strcmp(form_text(s, "use_sliding_window", "0"), "0")) some = 0;
+    const char *used = form_text(s, "use_sliding_window", "0");
+    if (!used) return text_fail(error, "%s: use_sliding_window is not understood", s->file);
+    if (qwen && !strcmp(used, "0")) some = 0;
     else if (qwen) some = some && first < layers, all = first <= 0;
     if (types) {
         const cJSON *item;
