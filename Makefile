@@ -213,9 +213,10 @@ bits: $(B)/cmha.o $(B)/cmha-f64.o
 
 FUZZ_SECONDS = 60
 FUZZ_JOBS = 1
+FUZZ_SEED = 0
 
 fuzz:
-	@FUZZ_JOBS=$(FUZZ_JOBS) tests/fuzz/run.sh $(B)/fuzz $(FUZZ_SECONDS)
+	@FUZZ_JOBS=$(FUZZ_JOBS) FUZZ_SEED=$(FUZZ_SEED) tests/fuzz/run.sh $(B)/fuzz $(FUZZ_SECONDS)
 
 # ThreadSanitizer takes OpenMP's and OpenBLAS's waiting for races, so neither is there: the only threads are the test's.
 tsan: tests/test_threads.c cmha.h

@@ -454,7 +454,8 @@ static inline int form_json_window(const form_settings *s, cmha_model_config *c,
     int qwen = !strcmp(s->name, "qwen2"), some = window > 0, all = some;
     double first = form_number(s, "max_window_layers", qwen ? 28 : 0);
     const char *used = form_text(s, "use_sliding_window", "0");
-    if (!used) return text_fail(error, "%s: use_sliding_window is not understood", s->file);
+    if (!used || (strcmp(used, "0") && strcmp(used, "1")))
+        return text_fail(error, "%s: use_sliding_window is not understood", s->file);
     if (qwen && !strcmp(used, "0")) some = 0;
     else if (qwen) some = some && first < layers, all = first <= 0;
     if (types) {

@@ -1,7 +1,7 @@
 #!/bin/sh
 # tests/fuzz/run.sh FOLDER SECONDS [FUZZER...]: builds the fuzzers into FOLDER and runs each for so long, FUZZ_JOBS at a time (1), from
 # the seeds in tests/fuzz/corpus and from what earlier runs have found. Prints the executions of each and their sum; fails if one
-# finds something.
+# finds something. FUZZ_SEED=1 draws the same cases again, in a folder without earlier runs; 0, the usual, draws others each time.
 F=${1:-build/fuzz} SECONDS_EACH=${2:-60}
 [ $# -gt 2 ] && shift 2 || set -- archive checkpoint config gguf forms knowledge tokens table tokenizer tokenize
 CLANG=${CLANG:-clang}
@@ -25,7 +25,7 @@ fuzz() {
     # shellcheck disable=SC2086
     if ! $CLANG $FLAGS $CHECKS -fsanitize=fuzzer "tests/fuzz/$1.c" "$F/files.o" $libs -lm -o "$F/$1" > "$F/$1.log" 2>&1; then
         echo compile > "$F/$1.found"
-    elif ! "$F/$1" "$F/corpus/$1" "tests/fuzz/corpus/$1" -max_total_time="$SECONDS_EACH" -max_len=8192 -timeout=10 \
+    elif ! "$F/$1" "$F/corpus/$1" "tests/fuzz/corpus/$1" -seed="${FUZZ_SEED:-0}" -max_total_time="$SECONDS_EACH" -max_len=8192 -timeout=10 \
         -rss_limit_mb=2048 -print_final_stats=1 -artifact_prefix="$F/$1-" > "$F/$1.log" 2>&1; then
         echo run > "$F/$1.found"
     fi
