@@ -8,7 +8,7 @@
 
 #define PROGRAM "signal"
 #include "tools/options.h"
-#include "tools/drawing.h"
+#include "tools/pieces.h"
 #include "tools/sequences.h"
 #include "tools/signals.h"
 

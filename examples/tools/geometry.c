@@ -8,7 +8,7 @@
 
 #define PROGRAM "geometry"
 #include "options.h"
-#include "drawing.h"
+#include "pieces.h"
 #include "mobius_geometry.h"
 
 /* A block's attention: delta and b [H, P] (H = 1: all heads share them), and the channels of each
