@@ -49,7 +49,7 @@ endif
 NEED_TEXT = $(addprefix $(B)/,tokens convert test_convert grad_convert $(basename $(notdir $(wildcard tests/test_tokenizer*.c))))
 LEFT_OUT = $(if $(TEXT_LIBS),,$(NEED_TEXT))
 
-all: $(EXAMPLES) $(TOOLS) $(EXTENSIONS) $(UNITS) $(GRADS) $(CONFORMANCE) $(PORTABLE) $(B)/bench
+all: $(EXAMPLES) $(TOOLS) $(EXTENSIONS) $(UNITS) $(GRADS) $(CONFORMANCE) $(PORTABLE) $(B)/bench $(B)/evidence
 
 define PROBE
 mkdir -p $(B)
@@ -113,6 +113,17 @@ $(LEFT_OUT):
 
 $(B)/bench: $(wildcard bench/*.c) bench/bench.h examples/tools/streams.h $(B)/cmha.o
 	$(COMPILE) -o $@ $(filter %.c,$^) $(B)/cmha.o $(LINK)
+
+# What papers claim, measured: bench/evidence/README.md. Rows say the commit that the program was built from.
+$(B)/evidence: $(wildcard bench/evidence/*.c) $(wildcard bench/evidence/*.h examples/*.h examples/tools/*.h) $(B)/cmha.o $(B)/commit.h
+	$(COMPILE) $(TEXT_CFLAGS) -include $(B)/commit.h -o $@ $(filter %.c,$^) $(B)/cmha.o $(TEXT_LIBS) $(LINK)
+
+$(B)/commit.h: FORCE
+	@mkdir -p $(B); \
+	    commit=$$(git rev-parse --short=12 HEAD 2>/dev/null) || commit=unknown; \
+	    git diff --quiet HEAD -- cmha.h bench/evidence/*.[ch] examples 2>/dev/null || commit=$$commit+; \
+	    echo "#define EVIDENCE_COMMIT \"$$commit\"" > $@.$$$$; \
+	    if cmp -s $@.$$$$ $@; then rm $@.$$$$; else mv $@.$$$$ $@; fi
 
 # These leave CMHA_IMPLEMENTATION to the build: here they share the tests' object.
 $(EXTENSIONS): $(B)/%: examples/%.c examples/extensions/extension.h $(B)/cmha.o

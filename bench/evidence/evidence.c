@@ -1,0 +1,380 @@
+/* evidence.c - measures what papers claim: build/evidence list|run|row|check|report; README.md has the rest.
+
+   A run trains one model and leaves one row in results/CLAIM.csv. `run` makes the rows that are missing, each
+   in a process of its own, and may be killed and started again at any moment, also twice at once. */
+#define PROGRAM "evidence"
+
+#include "program.h"
+
+#include "../../examples/tools/options.h"
+
+#include <errno.h>
+#include <math.h>
+#include <signal.h>
+#include <sys/types.h>
+#include <sys/wait.h>
+#include <time.h>
+
+#define CLAIM_ADDRESS(name) &evidence_claim_##name,
+const evidence_claim *const evidence_claims[] = {EVIDENCE_CLAIMS(CLAIM_ADDRESS) NULL};
+#undef CLAIM_ADDRESS
+
+enum { DATA, RESULTS, REPORT, WORK, JOBS, SEEDS, ONLY, QUICK, HELP, N_OPTIONS };
+static setting option[N_OPTIONS] = {
+    {"--data", NULL, "folder with the public data (CMHA_DATA, else ../shared/data)"},
+    {"--results", "bench/evidence/results", "folder with the rows, a CSV a claim"},
+    {"--report", "bench/evidence", "folder with README.md and figures/"},
+    {"--work", "build/evidence.work", "folder for tokenizers and judges, which are made again where missing"},
+    {"--jobs", "1", "run: processes at once, each with one thread"},
+    {"--seeds", "0", "run: so many seeds instead of the claim's"},
+    {"--only", "", "WORD[,WORD..]: runs whose claim, part and variant hold all these words"},
+    {"--quick", NULL, "the quick claims alone"},
+    {"--help", NULL, "this page"}};
+
+static volatile sig_atomic_t stop;
+
+static void on_signal(int sig) { stop = sig; }
+
+/* ---- One run ---- */
+
+typedef struct job {
+    const evidence_claim *claim;
+    const evidence_part *part;
+    const evidence_variant *variant;
+    size_t slot; /* 0 to 2: a rate with seed 0; then seeds 1, 2, .. */
+    size_t number; /* of its lock */
+    enum { PENDING, RUNNING, ELSEWHERE, DONE, FAILED } state;
+    pid_t pid;
+} job;
+
+static uint64_t seed_of(const job *j) { return j->slot < 3 ? 0 : (uint64_t)j->slot - 2; }
+
+static double rate_of(const job *j, const evidence_table *table) {
+    return j->slot < 3 ? j->claim->rates[j->slot] : rows_rate(table, j->claim, j->part, j->variant);
+}
+
+/* Trains and measures; *about says what the row says beside the result. */
+static int perform(const job *j, double rate, evidence_about *about, evidence_run *run,
+                   evidence_result *result, char *error) {
+    char word[64];
+    memset(run, 0, sizeof *run), memset(result, 0, sizeof *result), memset(about, 0, sizeof *about);
+    run->claim = j->claim, run->part = j->part, run->variant = j->variant, run->rate = rate;
+    run->data = option[DATA].value, run->work = option[WORK].value, run->error = error;
+    run->seed = seed_of(j) + (uint64_t)evidence_number(run, "reseed", 0);
+    run->threads = (int)evidence_number(run, "threads", 1);
+    if (evidence_word(run, "instructions", word) && !cmha_instructions(word))
+        return evidence_fail(error, "this CPU has no instructions %s", word);
+    about->run = run, about->seed = seed_of(j), about->chosen = j->slot >= 3;
+    double start = seconds();
+    snprintf(error, EVIDENCE_ERROR, "%s failed without a reason", j->claim->name);
+    if (!j->claim->run(run, result)) return 0;
+    about->seconds = seconds() - start;
+    for (size_t i = 0; i < result->n; i++)
+        if (!strcmp(result->measures[i].name, j->claim->measure)) return 1;
+    return evidence_fail(error, "%s left no measure %s", j->claim->name, j->claim->measure);
+}
+
+static double measured(const evidence_result *result, const char *name) {
+    for (size_t i = 0; i < result->n; i++)
+        if (!strcmp(result->measures[i].name, name)) return result->measures[i].value;
+    return NAN;
+}
+
+/* What the process of a run does. Returns its status: 0, 1 after an error, 3 where another process has it. */
+static int run_job(const job *j, double rate) {
+    char error[EVIDENCE_ERROR];
+    const char *results = option[RESULTS].value;
+    evidence_run run;
+    evidence_result result;
+    evidence_about about;
+    evidence_table table;
+    int fd, got = rows_lock(results, j->claim, j->number, &fd, error);
+    if (got == 0) return 3;
+    int done = got > 0 && rows_load(&table, results, j->claim, error);
+    int there = done && rows_find(&table, j->part, j->variant, seed_of(j), rate);
+    if (done) rows_close(&table);
+    if (there) return 0;
+    done = done && perform(j, rate, &about, &run, &result, error) &&
+           rows_append(results, &about, &result, error);
+    if (done)
+        printf("%s %s %s seed %llu rate %g: %s %.6g (%.0f s)\n", j->claim->name, j->part->name,
+               j->variant->name, (unsigned long long)seed_of(j), rate, j->claim->measure,
+               measured(&result, j->claim->measure), about.seconds);
+    else
+        fprintf(stderr, PROGRAM ": %s %s %s seed %llu: %s\n", j->claim->name, j->part->name, j->variant->name,
+                (unsigned long long)seed_of(j), error);
+    return !done;
+}
+
+/* ---- Which runs ---- */
+
+static int claim_index(const evidence_claim *claim) {
+    int i = 0;
+    while (evidence_claims[i] != claim) i++;
+    return i;
+}
+
+/* Does "claim part variant" hold every word of --only? */
+static int is_wanted(const evidence_claim *claim, const evidence_part *part, const evidence_variant *variant) {
+    char all[512], word[128];
+    snprintf(all, sizeof all, "%s %s %s", claim->name, part->name, variant->name);
+    for (const char *at = option[ONLY].value; *at; at += *at == ',') {
+        size_t n = strcspn(at, ",");
+        snprintf(word, sizeof word, "%.*s", (int)(n < 127 ? n : 127), at);
+        if (!strstr(all, word)) return 0;
+        at += n;
+    }
+    return 1;
+}
+
+/* Is this variant's rate chosen for one that is wanted? */
+static int chooses(const evidence_claim *claim, const evidence_part *part, const evidence_variant *variant) {
+    for (const evidence_variant *v = claim->variants; v < claim->variants + claim->n_variants; v++)
+        if (evidence_like(claim, v) == variant && is_wanted(claim, part, v)) return 1;
+    return 0;
+}
+
+/* Appends the jobs of a claim: all trials of rates before all seeds, so that processes seldom wait. */
+static size_t list_jobs(const evidence_claim *claim, job *jobs) {
+    size_t n = 0, seeds = (size_t)whole_of(&option[SEEDS], 0, 900);
+    if (!seeds) seeds = claim->seeds;
+    for (size_t slot = 0; slot < 3 + seeds; slot++)
+        for (size_t p = 0; p < claim->n_parts; p++)
+            for (size_t v = 0; v < claim->n_variants; v++) {
+                const evidence_part *part = &claim->parts[p];
+                const evidence_variant *variant = &claim->variants[v];
+                int trial = slot < 3;
+                if (trial ? !(claim->rates[1] > 0) || !(claim->rates[slot] > 0) || !chooses(claim, part, variant)
+                          : !is_wanted(claim, part, variant))
+                    continue;
+                if (jobs) {
+                    job one = {claim, part, variant, slot, (p * claim->n_variants + v) * 1000 + slot, PENDING, 0};
+                    jobs[n] = one;
+                }
+                n++;
+            }
+    return n;
+}
+
+/* ---- run ---- */
+
+static evidence_table tables[256]; /* of evidence_claims */
+
+static void load_table(const evidence_claim *claim) {
+    evidence_table *table = &tables[claim_index(claim)];
+    rows_close(table);
+    must(rows_load(table, option[RESULTS].value, claim, failure));
+}
+
+/* Starts the first job that can be: its rate is known and its row is missing. */
+static job *start_one(job *jobs, size_t n) {
+    for (job *j = jobs; j < jobs + n; j++) {
+        if (j->state != PENDING) continue;
+        const evidence_table *table = &tables[claim_index(j->claim)];
+        double rate = rate_of(j, table);
+        if (!(rate > 0)) continue;
+        if (rows_find(table, j->part, j->variant, seed_of(j), rate)) {
+            j->state = DONE;
+            continue;
+        }
+        fflush(stdout), fflush(stderr);
+        if ((j->pid = fork()) < 0) complain(1, "cannot start a process", "");
+        if (!j->pid) {
+            signal(SIGINT, SIG_DFL), signal(SIGTERM, SIG_DFL);
+            int status = run_job(j, rate);
+            _exit(fflush(stdout) ? 1 : status);
+        }
+        j->state = RUNNING;
+        return j;
+    }
+    return NULL;
+}
+
+/* Waits for the end of a process, or where none runs a second for those of others. */
+static void wait_for_one(job *jobs, size_t n, size_t running) {
+    int status;
+    if (!running) {
+        sleep(1);
+        for (job *j = jobs; j < jobs + n; j++)
+            if (j->state == ELSEWHERE) j->state = PENDING, load_table(j->claim);
+        return;
+    }
+    pid_t pid = waitpid(-1, &status, 0);
+    for (job *j = jobs; pid > 0 && j < jobs + n; j++) {
+        if (j->state != RUNNING || j->pid != pid) continue;
+        int end = WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+        j->state = end == 0 ? DONE : end == 3 ? ELSEWHERE : FAILED;
+        load_table(j->claim);
+    }
+}
+
+static size_t count(const job *jobs, size_t n, int state) {
+    size_t counted = 0;
+    for (size_t i = 0; i < n; i++) counted += (int)jobs[i].state == state;
+    return counted;
+}
+
+static int run_jobs(job *jobs, size_t n) {
+    size_t at_once = (size_t)whole_of(&option[JOBS], 1, 256);
+    while (!stop) {
+        while (!stop && count(jobs, n, RUNNING) < at_once && start_one(jobs, n)) continue;
+        size_t running = count(jobs, n, RUNNING);
+        if (!running && !count(jobs, n, ELSEWHERE)) break;
+        wait_for_one(jobs, n, running);
+    }
+    for (job *j = jobs; stop && j < jobs + n; j++)
+        if (j->state == RUNNING) kill(j->pid, SIGTERM), waitpid(j->pid, NULL, 0);
+    size_t missing = n - count(jobs, n, DONE);
+    if (stop) complain(128 + stop, "stopped; the same command continues", "");
+    if (missing) fprintf(stderr, PROGRAM ": %zu of %zu rows are missing\n", missing, n);
+    return missing > 0;
+}
+
+static const evidence_claim *find_claim(const char *name) {
+    const char *nearest = NULL;
+    int apart = 0;
+    for (const evidence_claim *const *c = evidence_claims; *c; c++)
+        if (!strcmp((*c)->name, name)) return *c;
+    for (const evidence_claim *const *c = evidence_claims; *c; c++) resemble(name, (*c)->name, &nearest, &apart);
+    unknown("there is no claim", name, nearest);
+    return NULL;
+}
+
+/* Makes the folders of a path, and the path. */
+static void make_folder(const char *path) {
+    char part[1024];
+    for (size_t n = 1; n <= strlen(path) && n < sizeof part; n++)
+        if (path[n] == '/' || !path[n]) {
+            snprintf(part, sizeof part, "%.*s", (int)n, path);
+            if (mkdir(part, 0777) && errno != EEXIST) complain(1, "cannot make the folder ", part);
+        }
+}
+
+/* Is the claim among the names (none: all), and among --quick's? */
+static int is_asked(const evidence_claim *claim, char **names, int n_names) {
+    int asked = !n_names;
+    for (int i = 0; i < n_names; i++) asked |= find_claim(names[i]) == claim;
+    return asked && (!option[QUICK].value || claim->quick);
+}
+
+static int verb_run(char **names, int n_names) {
+    size_t n = 0, at = 0;
+    for (const evidence_claim *const *c = evidence_claims; *c; c++)
+        if (is_asked(*c, names, n_names)) n += list_jobs(*c, NULL);
+    if (!n) complain(2, "no run is asked for; see --help and list", "");
+    job *jobs = (job *)take(n, sizeof *jobs);
+    make_folder(option[RESULTS].value), make_folder(option[WORK].value);
+    for (const evidence_claim *const *c = evidence_claims; *c; c++)
+        if (is_asked(*c, names, n_names)) load_table(*c), at += list_jobs(*c, jobs + at);
+    int status = run_jobs(jobs, n);
+    free(jobs);
+    return status;
+}
+
+/* ---- row ---- */
+
+static const evidence_part *find_part(const evidence_claim *claim, const char *name) {
+    for (size_t i = 0; i < claim->n_parts; i++)
+        if (!strcmp(claim->parts[i].name, name)) return &claim->parts[i];
+    complain(2, "the claim has no part ", name);
+    return NULL;
+}
+
+static const evidence_variant *find_variant(const evidence_claim *claim, const char *name) {
+    for (size_t i = 0; i < claim->n_variants; i++)
+        if (!strcmp(claim->variants[i].name, name)) return &claim->variants[i];
+    complain(2, "the claim has no variant ", name);
+    return NULL;
+}
+
+static void print_beside(const evidence_result *now, const evidence_row *row) {
+    double apart = 0;
+    for (size_t i = 0; i < now->n; i++) {
+        double value = now->measures[i].value, before = row ? rows_measure(row, now->measures[i].name) : NAN;
+        char text[2][32];
+        snprintf(text[0], 32, "%.9g", value), snprintf(text[1], 32, "%.9g", before);
+        printf("  %-20s %-16s", now->measures[i].name, text[0]);
+        if (row) printf(" committed %-16s difference %.3g", text[1], strcmp(text[0], text[1]) ? value - before : 0.);
+        putchar('\n');
+        double far = strcmp(text[0], text[1]) ? fabs(value - before) / (fabs(before) + 1e-300) : 0;
+        if (far > apart || isnan(far)) apart = far;
+    }
+    if (!row) puts("no such row is committed");
+    else if (apart > 0 || isnan(apart)) printf("the largest difference is %.2g of its number\n", apart);
+    else puts("the same to all digits");
+}
+
+static int verb_row(char **arguments, int n) {
+    if (n < 4 || n > 5) complain(2, "row CLAIM PART VARIANT SEED [RATE]", "");
+    const evidence_claim *claim = find_claim(arguments[0]);
+    job j;
+    memset(&j, 0, sizeof j);
+    j.claim = claim, j.part = find_part(claim, arguments[1]), j.variant = find_variant(claim, arguments[2]);
+    setting seed = {"SEED", arguments[3], ""}, rate_given = {"RATE", n == 5 ? arguments[4] : "0", ""};
+    evidence_run run;
+    evidence_result result;
+    evidence_about about;
+    j.slot = (size_t)whole_of(&seed, 0, 900);
+    j.slot = j.slot ? j.slot + 2 : 0;
+    load_table(claim);
+    const evidence_table *table = &tables[claim_index(claim)];
+    double rate = number_of(&rate_given, 0, 100);
+    if (!(rate > 0)) rate = rate_of(&j, table);
+    if (!(rate > 0)) complain(2, "no rate has been chosen yet; give one", "");
+    const evidence_row *row = rows_find(table, j.part, j.variant, seed_of(&j), rate);
+    make_folder(option[WORK].value);
+    must(perform(&j, rate, &about, &run, &result, failure));
+    printf("%s %s %s seed %llu rate %g: %zu parameters, %.0f s\n", claim->name, j.part->name, j.variant->name,
+           (unsigned long long)seed_of(&j), rate, result.parameters, about.seconds);
+    print_beside(&result, row);
+    return 0;
+}
+
+/* ---- list ---- */
+
+static int verb_list(char **names, int n_names) {
+    for (const evidence_claim *const *c = evidence_claims; *c; c++) {
+        if (!is_asked(*c, names, n_names)) continue;
+        size_t n = list_jobs(*c, NULL), made = 0;
+        job *jobs = (job *)take(n + 1, sizeof *jobs);
+        load_table(*c), list_jobs(*c, jobs);
+        const evidence_table *table = &tables[claim_index(*c)];
+        for (size_t i = 0; i < n; i++) {
+            double rate = rate_of(&jobs[i], table);
+            made += rate > 0 && rows_find(table, jobs[i].part, jobs[i].variant, seed_of(&jobs[i]), rate);
+        }
+        printf("%-18s %4zu of %4zu rows, %5.1f minutes each%s  %s\n", (*c)->name, made, n, (*c)->minutes,
+               (*c)->quick ? ", quick" : "       ", (*c)->title);
+        free(jobs);
+    }
+    return 0;
+}
+
+static int help(void) {
+    puts(PROGRAM " list [CLAIM..]   claims, and how many of their rows are there\n"
+         PROGRAM " run [CLAIM..]    makes the rows that are missing\n"
+         PROGRAM " row CLAIM PART VARIANT SEED [RATE]   repeats a row\n");
+    print_options(option, N_OPTIONS, 10, 0);
+    return 0;
+}
+
+int main(int argc, char **argv) {
+    static const struct { const char *name; int (*run)(char **, int); } verbs[] = {
+        {"list", verb_list}, {"run", verb_run}, {"row", verb_row}};
+    struct sigaction action;
+    start_program(argv);
+    const char *data = getenv("CMHA_DATA");
+    option[DATA].value = data && *data ? data : "../shared/data";
+    int words = 1, n_set = 0;
+    while (words < argc && *argv[words] != '-') words++;
+    const char *rest = read_options(option, N_OPTIONS, 1u << QUICK | 1u << HELP, argc - words + 1, argv + words - 1, &n_set);
+    if (rest) complain(2, "names come before options: ", rest);
+    if (option[HELP].value || words == 1) return help(), end_program(words == 1 && !option[HELP].value ? 2 : 0);
+    memset(&action, 0, sizeof action);
+    action.sa_handler = on_signal; /* without SA_RESTART: waitpid has to return */
+    sigaction(SIGINT, &action, NULL), sigaction(SIGTERM, &action, NULL);
+    for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++)
+        if (!strcmp(verbs[i].name, argv[1])) return end_program(verbs[i].run(argv + 2, words - 2));
+    complain(2, "see --help; there is no verb ", argv[1]);
+    return 2;
+}

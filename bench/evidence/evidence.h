@@ -1,0 +1,106 @@
+/* evidence.h - what a claim says of itself, so that the program can make its rows: runs, their settings, what
+   they leave. language.c, tasks.c and papers.c hold the claims; evidence.c lists and runs them. */
+#ifndef EVIDENCE_H
+#define EVIDENCE_H
+
+#include "cmha.h"
+
+enum { EVIDENCE_MEASURES = 48, EVIDENCE_POINTS = 256, EVIDENCE_ERROR = 512 };
+
+/* What a run leaves; zeroed before it. */
+typedef struct evidence_result {
+    size_t n; /* measures */
+    struct { char name[32]; double value; } measures[EVIDENCE_MEASURES]; /* letters, digits, . _ - */
+    size_t points;                                                       /* of the loss by step */
+    struct { size_t step; double loss; } curve[EVIDENCE_POINTS];
+    size_t parameters; /* numbers that learn */
+    double tokens;     /* that it learned from */
+} evidence_result;
+
+/* A text, a task, a data set: one table each. */
+typedef struct evidence_part { const char *name, *label, *settings; } evidence_part;
+
+/* A kind that is compared. Settings are words NAME=VALUE, those of the part first, of equal names the last
+   one counts:
+       preset=NAME      instead of `tiny`, kind=NAME as --attention has it, then fields of the model
+       trainer.NAME     fields of the trainer
+       like=VARIANT     begins with that variant's settings and takes its learning rate: for the noise floor
+       reseed=N         the seeds are N higher than the row's
+       threads=N        instead of 1; instructions=NAME as cmha_instructions has it
+   Other words with a dot in their name (task.length=64) are the claim's own: evidence_word finds them. */
+typedef struct evidence_variant { const char *name, *label, *settings; } evidence_variant;
+
+typedef struct evidence_claim evidence_claim;
+typedef struct evidence_run {
+    const evidence_claim *claim;
+    const evidence_part *part;
+    const evidence_variant *variant;
+    uint64_t seed;    /* reseed is in it */
+    double rate;      /* learning rate */
+    int threads;      /* 1, but where the noise floor asks for 2 */
+    const char *data; /* folder with the public data: books/, glue/, wikitext-2/, ... */
+    const char *work; /* folder for what runs share and any of them can make again: tokenizers, judges */
+    char *error;      /* [EVIDENCE_ERROR] one line when 0 is returned */
+} evidence_run;
+
+/* A claim of a paper; static tables. Its rows are parts x variants x (3 rates with seed 0, seeds 1 to N). */
+struct evidence_claim {
+    const char *name;           /* of the command and the CSV: results/NAME.csv */
+    const char *title, *claimed; /* a heading; one sentence, what was claimed and where (paper, table) */
+    const evidence_part *parts;
+    size_t n_parts;
+    const evidence_variant *variants; /* the first is the baseline that all others are compared with */
+    size_t n_variants;
+    const char *measure; /* the one that decides; others stand beside it */
+    const char *unit;
+    int higher;      /* 1: more is better */
+    size_t seeds;    /* 1 .. seeds; the rate is chosen with seed 0, which is not used afterwards */
+    double rates[3]; /* 0: none; where there is one alone, nothing is chosen */
+    int (*run)(const evidence_run *run, evidence_result *result); /* trains and measures; 1, or 0 and a line */
+    double minutes;  /* one run on one core takes about so long, measured */
+    int quick;       /* part of `make evidence`, which must end in 20 minutes */
+};
+
+/* The names of all claims, in the report's order: each is a constant evidence_claim evidence_claim_NAME of
+   one of the files. */
+#define EVIDENCE_CLAIMS(X) X(text_quick)
+
+#define EVIDENCE_DECLARE(name) extern const evidence_claim evidence_claim_##name;
+EVIDENCE_CLAIMS(EVIDENCE_DECLARE)
+#undef EVIDENCE_DECLARE
+extern const evidence_claim *const evidence_claims[]; /* NULL ends it */
+
+/* ---- runs.c: what most runs do ---- */
+
+/* Writes a line into an error; returns 0. */
+#ifdef __GNUC__
+__attribute__((format(printf, 2, 3)))
+#endif
+int evidence_fail(char *error, const char *format, ...);
+/* Appends a measure, or a point of the curve (of too many every second one goes); 0 where the name is no
+   name, comes twice or there is no room. Values may be NaN: of a run that diverged. */
+int evidence_add(evidence_result *r, const char *name, double value);
+int evidence_point(evidence_result *r, size_t step, double loss);
+/* Finds the last word NAME=VALUE of the settings; 1 if there is one, whose value is then in `value`. */
+int evidence_word(const evidence_run *run, const char *name, char value[64]);
+double evidence_number(const evidence_run *run, const char *name, double otherwise);
+/* Fills both configurations: the preset, the rate (min_lr is a thirtieth of it), part's settings, variant's.
+   Either may be NULL. An unknown word is an error, named in run->error. */
+int evidence_configure(const evidence_run *run, cmha_context *ctx, cmha_model_config *model,
+                       cmha_trainer_config *trainer);
+/* Opens the context of a run: its seed and threads. */
+int evidence_open(const evidence_run *run, cmha_context *ctx);
+/* Opens a model and pairs its start with the baseline's: the library draws a parameter from (seed, place in
+   the list), and delta, b or a position table shift the places. So every parameter that the baseline of
+   this claim, part and seed has too, of equal name, shape and kind of start, gets the baseline's numbers.
+   *paired (or NULL) gets the share of the model's numbers that is paired. */
+int evidence_start(const evidence_run *run, cmha_context *ctx, const cmha_model_config *config,
+                   cmha_model *model, double *paired);
+/* Trains to config.steps on random pieces of `train` with the loss on `held_out` (or NULL: the training loss)
+   as the curve, about 16 points. *loss gets the last. NaN: it diverged (ten steps in a row not finite). */
+int evidence_train(const evidence_run *run, cmha_trainer *trainer, const cmha_tokens *train,
+                   const cmha_tokens *held_out, evidence_result *result, double *loss);
+/* The path FOLDER/NAME of a file of the data, which must be there. */
+int evidence_data(const evidence_run *run, const char *name, char path[1024]);
+
+#endif

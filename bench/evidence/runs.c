@@ -1,0 +1,209 @@
+/* runs.c - what most runs do: settings by name, a context, a paired start, training with its curve. */
+#include "program.h"
+
+#include <math.h>
+#include <stdarg.h>
+
+int evidence_fail(char *error, const char *format, ...) {
+    va_list list;
+    char line[EVIDENCE_ERROR];
+    va_start(list, format);
+    vsnprintf(line, sizeof line, format, list);
+    va_end(list);
+    return text_fail(error, "%s", line);
+}
+
+/* ---- Results ---- */
+
+int evidence_name(const char *name) {
+    size_t n = strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-");
+    return n && n < 32 && !name[n];
+}
+
+int evidence_add(evidence_result *r, const char *name, double value) {
+    if (!evidence_name(name) || r->n == EVIDENCE_MEASURES) return 0;
+    for (size_t i = 0; i < r->n; i++)
+        if (!strcmp(r->measures[i].name, name)) return 0;
+    snprintf(r->measures[r->n].name, sizeof r->measures[r->n].name, "%s", name);
+    r->measures[r->n++].value = value;
+    return 1;
+}
+
+int evidence_point(evidence_result *r, size_t step, double loss) {
+    if (r->points && step <= r->curve[r->points - 1].step) return 0;
+    if (r->points == EVIDENCE_POINTS) {
+        for (size_t i = 0; i < EVIDENCE_POINTS / 2; i++) r->curve[i] = r->curve[2 * i];
+        r->points = EVIDENCE_POINTS / 2;
+    }
+    r->curve[r->points].step = step, r->curve[r->points++].loss = loss;
+    return 1;
+}
+
+/* ---- Settings ---- */
+
+/* Takes the next word NAME=VALUE of a text; 0 at its end, -1 where a word is none. */
+static int next_word(const char **text, char name[64], char value[64]) {
+    const char *at = *text + strspn(*text, " ");
+    size_t all = strcspn(at, " "), n = strcspn(at, "= ");
+    *text = at + all;
+    if (!all) return 0;
+    if (!n || n == all || n > 63 || all - n - 1 > 63) return -1;
+    memcpy(name, at, n), name[n] = 0;
+    memcpy(value, at + n + 1, all - n - 1), value[all - n - 1] = 0;
+    return 1;
+}
+
+/* The variant whose learning rate this one takes: its own or that of like=. */
+const evidence_variant *evidence_like(const evidence_claim *claim, const evidence_variant *variant) {
+    char name[64], value[64];
+    const char *text = variant->settings;
+    if (next_word(&text, name, value) != 1 || strcmp(name, "like") != 0) return variant;
+    for (size_t i = 0; i < claim->n_variants; i++)
+        if (!strcmp(claim->variants[i].name, value)) return &claim->variants[i];
+    return NULL;
+}
+
+/* The settings of a run in the order in which they count: part, like's, variant's. */
+static int settings_of(const evidence_run *run, const char *list[3]) {
+    const evidence_variant *like = evidence_like(run->claim, run->variant);
+    list[0] = run->part->settings, list[1] = "", list[2] = run->variant->settings;
+    if (!like) return evidence_fail(run->error, "%s/%s is like no variant", run->claim->name, run->variant->name);
+    if (like != run->variant) list[1] = like->settings;
+    return 1;
+}
+
+int evidence_word(const evidence_run *run, const char *name, char value[64]) {
+    const char *list[3];
+    char word[64], text[64];
+    int found = 0, got;
+    if (!settings_of(run, list)) return 0;
+    for (int i = 0; i < 3; i++)
+        for (const char *at = list[i]; (got = next_word(&at, word, text)) != 0;)
+            if (got > 0 && !strcmp(word, name)) memcpy(value, text, 64), found = 1;
+    return found;
+}
+
+double evidence_number(const evidence_run *run, const char *name, double otherwise) {
+    char value[64], *end;
+    double number = evidence_word(run, name, value) ? strtod(value, &end) : otherwise;
+    return number;
+}
+
+/* Sets what one word asks for. */
+static int set_word(const evidence_run *run, cmha_context *ctx, cmha_model_config *model,
+                    cmha_trainer_config *trainer, const char *name, const char *value) {
+    static const char *const ours[] = {"preset", "like", "reseed", "threads", "instructions"};
+    cmha_status status;
+    for (size_t i = 0; i < sizeof ours / sizeof *ours; i++)
+        if (!strcmp(name, ours[i])) return 1;
+    if (!strcmp(name, "kind")) status = cmha_kind(ctx, value, model);
+    else if (!strncmp(name, "trainer.", 8))
+        status = cmha_config_set(ctx, cmha_trainer_table(), trainer, name + 8, value);
+    else if (strchr(name, '.')) return 1;
+    else status = cmha_config_set(ctx, cmha_model_table(), model, name, value);
+    return !status || evidence_fail(run->error, "%s/%s: %s", run->claim->name, run->variant->name, cmha_error(ctx));
+}
+
+int evidence_configure(const evidence_run *run, cmha_context *ctx, cmha_model_config *model,
+                       cmha_trainer_config *trainer) {
+    cmha_model_config m;
+    cmha_trainer_config t;
+    const char *list[3];
+    char name[64], value[64] = "tiny";
+    int got;
+    if (!settings_of(run, list)) return 0;
+    evidence_word(run, "preset", value);
+    if (cmha_preset(ctx, value, &m, &t)) return evidence_fail(run->error, "%s", cmha_error(ctx));
+    t.lr = run->rate, t.min_lr = run->rate / 30;
+    for (int i = 0; i < 3; i++)
+        for (const char *at = list[i]; (got = next_word(&at, name, value)) != 0;)
+            if (got < 0) return evidence_fail(run->error, "no settings: %.100s", list[i]);
+            else if (!set_word(run, ctx, &m, &t, name, value)) return 0;
+    if (model) *model = m;
+    if (trainer) *trainer = t;
+    return 1;
+}
+
+/* ---- Starting ---- */
+
+int evidence_data(const evidence_run *run, const char *name, char path[1024]) {
+    if ((size_t)snprintf(path, 1024, "%s/%s", run->data, name) >= 1024)
+        return evidence_fail(run->error, "too long a path: %.100s", run->data);
+    return !access(path, R_OK) || evidence_fail(run->error, "%.200s is not there; --data names the folder", path);
+}
+
+int evidence_open(const evidence_run *run, cmha_context *ctx) {
+    cmha_context_config config;
+    memset(&config, 0, sizeof config);
+    config.seed = run->seed, config.threads = run->threads;
+    return !cmha_context_init(ctx, &config) || evidence_fail(run->error, "cannot open a context: %s", cmha_error(ctx));
+}
+
+/* Does a parameter begin as its namesake in the other model does? */
+static int begins_alike(const cmha_model *a, const cmha_parameter *p, const cmha_model *b,
+                        const cmha_parameter *q) {
+    const cmha_model_config *c = &a->config, *d = &b->config;
+    return p->start == q->start && p->tensor.rank == q->tensor.rank &&
+           !memcmp(p->tensor.shape, q->tensor.shape, (size_t)p->tensor.rank * sizeof *p->tensor.shape) &&
+           c->init == d->init && !(c->init_std < d->init_std) && !(c->init_std > d->init_std) &&
+           c->n_layers == d->n_layers && c->mobius_init == d->mobius_init &&
+           c->delta_init == d->delta_init;
+}
+
+/* Copies what the data decides and settings may not know. */
+static void take_data_fields(cmha_model_config *to, const cmha_model_config *from) {
+    to->vocabulary = from->vocabulary, to->tokens = from->tokens, to->token_types = from->token_types;
+    to->classes = from->classes, to->label_range = from->label_range, to->values = from->values;
+    to->gaussian = from->gaussian, to->features = from->features, to->complex_features = from->complex_features;
+    memcpy(to->tokenizer, from->tokenizer, sizeof to->tokenizer);
+}
+
+int evidence_start(const evidence_run *run, cmha_context *ctx, const cmha_model_config *config,
+                   cmha_model *model, double *paired) {
+    evidence_run base = *run;
+    cmha_model_config base_config;
+    cmha_model other;
+    size_t same = 0;
+    base.variant = &run->claim->variants[0];
+    if (cmha_model_init(model, ctx, config)) return evidence_fail(run->error, "%s", cmha_error(ctx));
+    if (!evidence_configure(&base, ctx, &base_config, NULL)) return cmha_model_close(model), 0;
+    take_data_fields(&base_config, config);
+    if (cmha_model_init(&other, ctx, &base_config))
+        return cmha_model_close(model), evidence_fail(run->error, "the baseline: %s", cmha_error(ctx));
+    for (size_t i = 0; i < model->parameters.count; i++) {
+        cmha_parameter *p = &model->parameters.list[i];
+        const cmha_parameter *q = cmha_parameters_find(&other.parameters, p->name);
+        if (!q || !p->tensor.data || !q->tensor.data || !begins_alike(model, p, &other, q)) continue;
+        memcpy(p->tensor.data, q->tensor.data, p->tensor.size * sizeof *p->tensor.data);
+        same += p->tensor.size;
+    }
+    if (paired) *paired = (double)same / (double)model->parameters.size;
+    cmha_model_close(&other);
+    return 1;
+}
+
+/* ---- Training ---- */
+
+int evidence_train(const evidence_run *run, cmha_trainer *trainer, const cmha_tokens *train,
+                   const cmha_tokens *held_out, evidence_result *result, double *loss) {
+    const cmha_trainer_config *c = &trainer->config;
+    size_t every = (c->steps + 15) / 16, bad = 0, sums = 0;
+    double one, sum = 0;
+    for (*loss = NAN; trainer->step < c->steps && bad < 10;) {
+        cmha_status status = cmha_trainer_step(trainer, train, &one);
+        bad = status == CMHA_ERR_NOT_FINITE ? bad + 1 : 0;
+        if (status && !bad) return evidence_fail(run->error, "%s", cmha_error(trainer->context));
+        if (!bad) sum += one, sums++;
+        if (bad || (trainer->step % every && trainer->step < c->steps)) continue;
+        status = held_out ? cmha_trainer_evaluate(trainer, held_out, loss) : CMHA_OK;
+        if (status == CMHA_ERR_NOT_FINITE) *loss = NAN;
+        else if (status) return evidence_fail(run->error, "%s", cmha_error(trainer->context));
+        if (!held_out) *loss = sum / (double)sums;
+        sum = 0, sums = 0;
+        evidence_point(result, trainer->step, *loss);
+    }
+    if (bad) *loss = NAN;
+    result->parameters = trainer->model->parameters.learning;
+    result->tokens = (double)trainer->step * (double)(c->batch * c->length * c->accumulate);
+    return 1;
+}
