@@ -7,8 +7,7 @@
 
 #define PROGRAM "classify"
 #include "options.h"
-#include "metrics.h"
-#include "batches.h"
+#include "labelled.h"
 
 #include <math.h>
 #include <signal.h>
@@ -58,23 +57,6 @@ static setting option[N_OPTIONS] = {
     {"--set", NULL,
      "NAME=VALUE for any field of the model or the training (train_tiny --help lists them); may be "
      "repeated"}};
-/* task, columns, metric, names of the classes where the file has numbers */
-static const char *const task[][4] = {{"sst2", "label,sentence", "accuracy", "negative,positive"},
-                                      {"cola", "2,4", "matthews", "unacceptable,acceptable"},
-                                      {"mrpc", "Quality,#1 String,#2 String", "f1", "different,equivalent"},
-                                      {"rte", "label,sentence1,sentence2", "accuracy", NULL},
-                                      {"qnli", "label,question,sentence", "accuracy", NULL},
-                                      {"stsb", "score,sentence1,sentence2", "spearman", NULL}};
-enum { ACCURACY, F1, MATTHEWS, SPEARMAN, PEARSON, N_METRICS };
-static const char *const metrics[N_METRICS] = {"accuracy", "f1", "matthews", "spearman", "pearson"};
-
-typedef struct rows { /* of a file */
-    text_table table;
-    text_examples examples;
-    size_t n, batches, *order, *turn; /* rows and batches in use; the order of the rows, and of the batches */
-    double *label;                    /* class or value of each */
-} rows;
-
 static cmha_model_config mc;
 static cmha_trainer_config tc;
 static codec words;
@@ -82,13 +64,13 @@ static text_labels labels;
 static char columns[3][256];
 static const char *class_names; /* for numbered classes, "zero,one" */
 static int n_columns, metric;
-static volatile sig_atomic_t stop;       /* the signal that asked to stop */
-/* of a batch */
-static struct {
-    int32_t *ids, *types, *targets;
-    unsigned char *mask, *may_hide;
-    cmha_real *labels, *weights, *scores;
-} room;
+static volatile sig_atomic_t stop; /* the signal that asked to stop */
+static labelled_room room;
+static struct { /* of a batch too */
+    int32_t *targets;
+    unsigned char *may_hide;
+    cmha_real *weights; /* of the classes */
+} more;
 
 static void on_signal(int sig) {
     stop = sig;
@@ -97,28 +79,11 @@ static void on_signal(int sig) {
 
 /* ---- The command line ---- */
 
-#define COUNT(table) (sizeof(table) / sizeof *(table))
-
 /* Most steps, epochs and rows: products of two are whole numbers of 64 bits. */
 static size_t whole(int o) { return (size_t)whole_of(&option[o], o == EPOCHS, 1000000000); }
 
-/* The place of a name in a table of names, or the end of the program */
-static size_t find(const char *what, const char *name, const char *const *names, size_t n, size_t width) {
-    size_t i = 0;
-    while (i < n && strcmp(names[i * width], name)) i++;
-    if (i == n) complain(2, what, name);
-    return i;
-}
-
-/* Cuts "a,b,c" into the columns, leaving out the first `skip`. */
 static void set_columns(const char *list, int skip) {
-    size_t n;
-    for (n_columns = 0; list; list = list[n] ? list + n + 1 : NULL) {
-        n = strcspn(list, ",");
-        if (skip-- > 0) continue;
-        if (n_columns == 3 || n >= sizeof *columns) complain(2, "see --help; too much for columns: ", list);
-        snprintf(columns[n_columns++], sizeof *columns, "%.*s", (int)n, list);
-    }
+    if (!labelled_columns(list, skip, columns, &n_columns, failure)) complain(2, failure, "");
 }
 
 static void configure(int argc, char **argv) {
@@ -138,14 +103,15 @@ static void configure(int argc, char **argv) {
     for (int i = 1; i <= n_set; i++) set_field(both, 2, argv[i], cut_value(argv[i]));
     mc.max_positions = tc.length;
     if (option[TASK].value) {
-        size_t t = find("see --help; there is no task ", option[TASK].value, *task, COUNT(task), 4);
-        set_columns(task[t][1], option[PREDICT].value != NULL);
-        if (!option[METRIC].value) option[METRIC].value = task[t][2];
-        class_names = task[t][3];
+        const labelled_task *task = labelled_task_named(option[TASK].value);
+        if (!task) complain(2, "see --help; there is no task ", option[TASK].value);
+        else set_columns(task->columns, option[PREDICT].value != NULL), class_names = task->classes;
+        if (task && !option[METRIC].value) option[METRIC].value = task->metric;
     }
     if (option[COLUMNS].value) set_columns(option[COLUMNS].value, 0);
     if (!option[METRIC].value) option[METRIC].value = "accuracy";
-    metric = (int)find("see --help; there is no metric ", option[METRIC].value, metrics, N_METRICS, 1);
+    metric = labelled_metric_named(option[METRIC].value);
+    if (metric == LABELLED_METRICS) complain(2, "see --help; there is no metric ", option[METRIC].value);
 }
 
 static int help(void) {
@@ -168,79 +134,35 @@ static void open_words(const char *model, const char *identity) {
     codec_add_specials(&words);
 }
 
-static void read_rows(rows *r, const char *path, int labelled) {
+static void read_rows(labelled *r, const char *path, int has_label) {
     const char *const names[3] = {columns[0], columns[1], columns[2]};
-    int second = n_columns - labelled == 2 ? labelled + 1 : -1;
     memset(r, 0, sizeof *r);
     must(text_table_load(&r->table, path, (size_t)1 << 31, names, (size_t)n_columns, failure));
     if (r->table.skipped) {
-        int rest = labelled && r->table.rows;
+        int rest = has_label && r->table.rows;
         snprintf(failure, sizeof failure, "%.200s has %zu lines without all columns, the first is line %zu",
                  path, r->table.skipped, r->table.first_skipped);
         complain(!rest, rest ? "warning, left out: " : "", failure);
     }
-    if (labelled && !r->table.rows) complain(1, "there are no rows in ", path);
-    must(text_examples_encode(&r->examples, &words, &r->table, labelled, second, tc.length, failure));
-    r->n = r->table.rows;
-    r->order = take(r->n, sizeof *r->order), r->turn = take(r->n, sizeof *r->turn),
-    r->label = take(r->n, sizeof *r->label);
-    for (size_t i = 0; i < r->n; i++) r->order[i] = i;
-    r->batches = text_arrange(&r->examples, r->order, r->n, tc.batch, ctx.config.seed, r->turn);
-    if (!labelled) return;
-    if (metric < SPEARMAN && !labels.n) must(text_labels_collect(&labels, &r->table, 0, 1000, failure));
-    must(text_values(&r->table, 0, metric < SPEARMAN ? &labels : NULL, path, r->label, failure));
-}
-
-static void close_rows(rows *r) {
-    text_table_close(&r->table), text_examples_close(&r->examples), free(r->order), free(r->turn),
-        free(r->label);
+    if (has_label && !r->table.rows) complain(1, "there are no rows in ", path);
+    must(labelled_encode(r, &words, has_label, tc.length, tc.batch, ctx.config.seed, failure));
+    if (!has_label) return;
+    int classes = metric < LABELLED_SPEARMAN;
+    if (classes && !labels.n) must(text_labels_collect(&labels, &r->table, 0, 1000, failure));
+    must(text_values(&r->table, 0, classes ? &labels : NULL, path, r->label, failure));
 }
 
 static void make_room(void) {
-    size_t n = times(tc.batch, tc.length);
-    room.ids = take(n, sizeof *room.ids), room.types = take(n, sizeof *room.types),
-    room.targets = take(n, sizeof *room.targets);
-    room.mask = take(n, 1), room.may_hide = take(n, 1);
-    room.labels = take(tc.batch, sizeof *room.labels);
-    room.scores = take(times(tc.batch, mc.classes), sizeof *room.scores);
+    must(labelled_room_init(&room, tc.batch, tc.length, mc.classes, words.pad, failure));
+    more.targets = take(times(tc.batch, tc.length), sizeof *more.targets);
+    more.may_hide = take(times(tc.batch, tc.length), 1);
 }
 
-static cmha_batch lay_out(const rows *r, size_t which) {
-    const size_t *order = r->order + which * tc.batch, left = r->n - which * tc.batch;
-    cmha_batch b = {.ids = room.ids, .types = room.types, .key_mask = room.mask,
-                    .batch = left < tc.batch ? left : tc.batch};
-    b.length = text_batch(&r->examples, order, b.batch, 8, tc.length, words.pad, room.ids, room.types,
-                          room.mask);
-    for (size_t i = 0; i < b.batch; i++) room.labels[i] = (cmha_real)r->label[order[i]];
-    return b;
-}
-
-/* Of every row what the model says: the likeliest class and its probability, or the value. */
-static void judge(cmha_model *model, const rows *r, int32_t *choice, double *value) {
-    for (size_t which = 0, C = model->config.classes; which < r->batches; which++) {
-        cmha_batch b = lay_out(r, which);
-        check(cmha_model_classify(model, &b, room.scores));
-        for (size_t i = 0; i < b.batch; i++) {
-            const cmha_real *s = room.scores + i * C;
-            size_t row = r->order[which * tc.batch + i], best = 0, c;
-            double sum = 0;
-            for (c = 1; c < C; c++) best = s[c] > s[best] ? c : best;
-            for (c = 0; c < C; c++) sum += exp((double)(s[c] - s[best]));
-            choice[row] = (int32_t)best, value[row] = C == 1 ? (double)s[0] : 1 / sum;
-        }
-    }
-}
-
-static double measure(cmha_model *model, const rows *r) {
-    int32_t *choice = take(times(2, r->n), sizeof *choice), *wanted = choice + r->n;
-    double *value = take(times(5, r->n), sizeof *value), result;
-    judge(model, r, choice, value);
-    for (size_t i = 0; i < r->n; i++) wanted[i] = mc.classes > 1 ? (int32_t)r->label[i] : 0;
-    result = metric == F1         ? metrics_f1(choice, wanted, r->n, 1)
-             : metric == MATTHEWS ? metrics_matthews(choice, wanted, r->n, mc.classes)
-             : metric == SPEARMAN ? metrics_spearman(value, r->label, r->n, value + r->n)
-             : metric == PEARSON  ? metrics_pearson(value, r->label, r->n)
-                                  : metrics_accuracy(choice, wanted, r->n);
+static double measure(cmha_model *model, const labelled *r) {
+    int32_t *choice = take(r->n, sizeof *choice);
+    double *value = take(r->n, sizeof *value);
+    check(labelled_judge(model, r, &room, choice, value));
+    double result = labelled_metric(metric, r, mc.classes, choice, value);
     free(choice), free(value);
     return result;
 }
@@ -252,10 +174,10 @@ static void hide(cmha_batch *b, size_t step) {
     size_t n = b->batch * b->length, i;
     cmha_rng rng = cmha_rng_make(ctx.config.seed, step);
     for (i = 0; i < n; i++)
-        room.may_hide[i] = room.mask[i] && room.ids[i] != words.cls && room.ids[i] != words.sep;
-    cmha_mask_tokens(room.ids, room.targets, n, room.may_hide, words.size, words.mask, tc.mask_rate,
+        more.may_hide[i] = room.mask[i] && room.ids[i] != words.cls && room.ids[i] != words.sep;
+    cmha_mask_tokens(room.ids, more.targets, n, more.may_hide, words.size, words.mask, tc.mask_rate,
                      &rng);
-    b->targets = room.targets;
+    b->targets = more.targets;
 }
 
 static void save(cmha_model *model) {
@@ -267,12 +189,12 @@ static void save(cmha_model *model) {
 }
 
 /* One step on batch number `which` of the order; adds its loss. */
-static void step_on(cmha_trainer *trainer, const rows *train, size_t which, int hidden, double *sum) {
+static void step_on(cmha_trainer *trainer, const labelled *train, size_t which, int hidden, double *sum) {
     static int bad; /* steps in a row that came to nothing */
     double loss = 0;
-    cmha_batch b = lay_out(train, which);
+    cmha_batch b = labelled_batch(train, which, &room);
     if (hidden) hide(&b, trainer->step);
-    else b.labels = room.labels, b.class_weights = room.weights;
+    else b.labels = room.labels, b.class_weights = more.weights;
     cmha_status status = cmha_trainer_fit(trainer, &b, &loss);
     bad = status == CMHA_ERR_NOT_FINITE ? bad + 1 : 0;
     if (bad && bad < 10) complain(0, "step skipped: ", cmha_error(&ctx));
@@ -281,7 +203,7 @@ static void step_on(cmha_trainer *trainer, const rows *train, size_t which, int 
 
 /* So many steps. With `dev` the labels are learnt, the best epoch is saved and its value
    returned; without, hidden tokens are. */
-static double fit(cmha_model *model, size_t steps, rows *train, const rows *dev) {
+static double fit(cmha_model *model, size_t steps, labelled *train, const labelled *dev) {
     cmha_trainer t;
     const char *what = dev ? "labels" : "hidden tokens";
     int terminal = isatty(1), quiet = option[QUIET].value != NULL;
@@ -303,8 +225,9 @@ static double fit(cmha_model *model, size_t steps, rows *train, const rows *dev)
         }
         if (!dev || at + 1 < train->batches) continue;
         value = measure(model, dev);
-        if (!quiet) printf("%sepoch %zu: %s %.4f", line_open ? "\n" : "", epoch, metrics[metric], value);
-        if (!quiet) puts(value > best ? ", saved" : "");
+        if (!quiet)
+            printf("%sepoch %zu: %s %.4f%s\n", line_open ? "\n" : "", epoch, labelled_metrics[metric], value,
+                   value > best ? ", saved" : "");
         line_open = 0, fflush(stdout);
         if (value > best) best = value, save(model);
     }
@@ -315,20 +238,21 @@ static double fit(cmha_model *model, size_t steps, rows *train, const rows *dev)
 }
 
 static int train_model(void) {
-    rows train, dev;
+    labelled train, dev;
     cmha_model model;
     text_slice names[2];
     if (!option[TRAIN].value || !option[DEV].value || n_columns < 2)
         complain(2, "see --help; training needs --train, --dev, and --task or --columns LABEL,TEXT", "");
     read_rows(&train, option[TRAIN].value, 1), read_rows(&dev, option[DEV].value, 1);
-    if (metric < SPEARMAN && labels.n < 2) complain(1, "there is only one label in ", option[TRAIN].value);
-    if (metric == F1 && labels.n != 2) complain(2, "f1 is for two classes", "");
+    if (metric < LABELLED_SPEARMAN && labels.n < 2)
+        complain(1, "there is only one label in ", option[TRAIN].value);
+    if (metric == LABELLED_F1 && labels.n != 2) complain(2, "f1 is for two classes", "");
     if (class_names && labels.n == 2) {
         names[0].at = class_names, names[0].n = strcspn(class_names, ","),
         names[1] = text_of(class_names + names[0].n + 1);
         memcpy(labels.names, names, sizeof names);
     }
-    mc.classes = metric < SPEARMAN ? labels.n : 1, mc.vocabulary = words.size;
+    mc.classes = metric < LABELLED_SPEARMAN ? labels.n : 1, mc.vocabulary = words.size;
     memcpy(mc.tokenizer, words.identity, sizeof mc.tokenizer);
     text_shuffle(train.order, train.n, ctx.config.seed);
     if (whole(ROWS) && whole(ROWS) < train.n) train.n = whole(ROWS);
@@ -338,8 +262,8 @@ static int train_model(void) {
         double *weights = take(mc.classes, sizeof *weights);
         must(text_weights(option[WEIGHTS].value, train.label, train.order, train.n, mc.classes, weights,
                           failure));
-        room.weights = take(mc.classes, sizeof *room.weights);
-        for (size_t c = 0; c < mc.classes; c++) room.weights[c] = (cmha_real)weights[c];
+        more.weights = take(mc.classes, sizeof *more.weights);
+        for (size_t c = 0; c < mc.classes; c++) more.weights[c] = (cmha_real)weights[c];
         free(weights);
     }
     check(cmha_model_init(&model, &ctx, &mc));
@@ -352,14 +276,14 @@ static int train_model(void) {
     double best = fit(&model, times(train.batches, whole(EPOCHS)), &train, &dev);
     if (stop) complain(128 + stop, "stopped; the best model so far is in ", option[OUT].value);
     printf("best %s %.4f, in %s\n", option[METRIC].value, best, option[OUT].value);
-    close_rows(&train), close_rows(&dev), cmha_model_close(&model);
+    labelled_close(&train), labelled_close(&dev), cmha_model_close(&model);
     return 0;
 }
 
 /* ---- Prediction ---- */
 
 static int predict(void) {
-    rows r;
+    labelled r;
     cmha_model model;
     char path[4096];
     check(cmha_model_open(&model, &ctx, option[MODEL].value));
@@ -376,13 +300,13 @@ static int predict(void) {
     make_room();
     int32_t *choice = take(r.n, sizeof *choice);
     double *value = take(r.n, sizeof *value);
-    judge(&model, &r, choice, value);
+    check(labelled_judge(&model, &r, &room, choice, value));
     for (size_t i = 0; i < r.n; i++) {
         text_slice name = mc.classes > 1 ? labels.names[choice[i]] : text_of("");
         text_show(name.at, name.n, 1);
         printf("%s%.4f\n", mc.classes > 1 ? "\t" : "", value[i]);
     }
-    free(choice), free(value), close_rows(&r), cmha_model_close(&model);
+    free(choice), free(value), labelled_close(&r), cmha_model_close(&model);
     return 0;
 }
 
@@ -392,8 +316,7 @@ int main(int argc, char **argv) {
     if (option[HELP].value) return help();
     if (!option[PREDICT].value) open_words(NULL, "");
     int status = option[PREDICT].value ? predict() : train_model();
-    free(room.ids), free(room.types), free(room.targets), free(room.mask), free(room.may_hide);
-    free(room.labels), free(room.weights), free(room.scores);
+    labelled_room_close(&room), free(more.targets), free(more.may_hide), free(more.weights);
     text_labels_close(&labels), codec_close(&words), cmha_context_close(&ctx);
     return end_program(status);
 }
