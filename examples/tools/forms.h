@@ -475,6 +475,15 @@ static inline int form_json_window(const form_settings *s, cmha_model_config *c,
     return !some || window <= 0 || form_set_number(s, c, "window", window, error);
 }
 
+/* Sets how many of a head's d numbers turn by position: 0 would be all of them. */
+static inline int form_set_turned(const form_settings *s, cmha_model_config *c, double turned, double d,
+                                  char *error) {
+    if (turned == d) return 1;
+    if (!(turned >= 1 && turned < d))
+        return text_fail(error, "%s: %g of %g numbers of a head turn by position", s->file, turned, d);
+    return form_set_number(s, c, "rotary_dims", turned, error);
+}
+
 /* What a Llama's config.json says in more than one key. */
 static inline int form_json_llama(form_settings *s, cmha_model_config *c, char *error) {
     double per_head = (double)(c->n_heads ? c->d_model / c->n_heads : 0);
@@ -484,7 +493,7 @@ static inline int form_json_llama(form_settings *s, cmha_model_config *c, char *
     if (strcmp(s->name, "llama") && !form_find(s, "num_key_value_heads"))
         return text_fail(error, "%s has no num_key_value_heads", s->file);
     if (d != per_head && !form_set_number(s, c, "d_head", d, error)) return 0;
-    if (share != 1 && !form_set_number(s, c, "rotary_dims", floor(d * share), error)) return 0;
+    if (share != 1 && !form_set_turned(s, c, floor(d * share), d, error)) return 0;
     if (qwen && !form_set(s, c, "qkv_bias", "1", error)) return 0;
     c->layout = CMHA_LAYOUT_HALF;
     return form_json_window(s, c, error) && form_json_rope(s, c, error);
@@ -501,7 +510,7 @@ static inline int form_gguf_llama(const form_settings *s, cmha_model_config *c, 
     if (form_number(s, "attention.value_length", per_head) != d)
         return text_fail(error, "%s: keys and values of different widths", s->file);
     if (d != per_head && !form_set_number(s, c, "d_head", d, error)) return 0;
-    if (turned != d && !form_set_number(s, c, "rotary_dims", turned, error)) return 0;
+    if (!form_set_turned(s, c, turned, d, error)) return 0;
     c->layout = strcmp(s->name, "qwen2") ? CMHA_LAYOUT_INTERLEAVED : CMHA_LAYOUT_HALF;
     if (!r.type || !strcmp(r.type, "llama3"))
         return text_fail(error, "%s: rope.scaling.type is not understood", s->file);
