@@ -1,0 +1,368 @@
+/* tasks.c - six tasks of which everything is known: the answer is in the input, an oracle finds it, chance
+   finds it rarely. So a kind of attention either can learn them at this size or cannot, and seeds do not hide
+   which. All kinds of a row see the same samples, drawn anew at each step; an input decides by its hash
+   whether it is trained on or kept, so no held-out sample was ever seen.
+
+   How sizes were chosen, before kinds were compared: RoPE alone was tried, at the middle rate and seed 0, on
+   sizes of growing difficulty, and that one was taken which fits a run of 10 to 90 seconds on one core and
+   where RoPE succeeds on 10 to 90 % of the samples of the trained length. Where no size does so (a task that
+   RoPE learns at once or never), that is said at the part. `indexing` is the paper's own task, scaled down. */
+#include "evidence.h"
+#include "tasks.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const size_t task_factors[TASK_FACTORS] = {1, 2, 4};
+
+/* ---- The tasks ---- */
+
+static int32_t one_of(cmha_rng *rng, size_t n) { return (int32_t)cmha_rng_below(rng, n); }
+
+/* Draws n different numbers below `symbols`. */
+static void draw_distinct(cmha_rng *rng, size_t symbols, size_t n, int32_t *out) {
+    for (size_t i = 0; i < n; i++) {
+        size_t j;
+        out[i] = one_of(rng, symbols);
+        for (j = 0; j < i && out[j] != out[i]; j++) {}
+        i -= j < i; /* again */
+    }
+}
+
+/* x1 .. xn | x1 .. xn: say it again. Symbols may repeat. */
+static size_t draw_copy(const task_size *size, size_t n, cmha_rng *rng, int32_t *ids, int32_t *targets) {
+    for (size_t i = 0; i < n; i++) ids[i] = targets[n + i] = one_of(rng, size->symbols);
+    ids[n] = (int32_t)size->symbols;
+    memcpy(ids + n + 1, ids, (n - 1) * sizeof *ids);
+    return 2 * n;
+}
+
+/* Multi-query associative recall (Arora et al. 2023, arXiv 2312.04927): n keys, each followed by its value;
+   then every key once more in one of 2 n slots, two tokens apart, near slots likelier by their power law
+   (its exponent: slot ^ (0.01 - 1)), where its value has to be said. Elsewhere stands a token for nothing. */
+static size_t draw_recall(const task_size *size, size_t n, cmha_rng *rng, int32_t *ids, int32_t *targets) {
+    size_t slots = 2 * n, tokens = 2 * n + 2 * slots;
+    int32_t nothing = (int32_t)(2 * size->symbols);
+    draw_distinct(rng, size->symbols, n, ids + 2 * n); /* the keys, until they have their place */
+    for (size_t i = 0; i < n; i++) ids[2 * i] = ids[2 * n + i];
+    for (size_t t = 2 * n; t < tokens; t++) ids[t] = nothing;
+    for (size_t i = 0; i < n; i++) {
+        double free = 0, at;
+        size_t slot = 0, last = 0;
+        for (size_t s = 0; s < slots; s++)
+            if (ids[2 * n + 2 * s] == nothing) free += pow((double)(s + 1), 0.01 - 1);
+        at = free * cmha_rng_uniform(rng);
+        for (; slot < slots && at >= 0; slot++)
+            if (ids[2 * n + 2 * slot] == nothing) at -= pow((double)(slot + 1), 0.01 - 1), last = slot;
+        ids[2 * i + 1] = (int32_t)size->symbols + one_of(rng, size->symbols);
+        ids[2 * n + 2 * last] = ids[2 * i];
+        targets[2 * n + 2 * last] = ids[2 * i + 1];
+    }
+    return tokens;
+}
+
+/* Indirect indexing (PoPE, arXiv 2509.10534, section 4 and appendix A.1): n different letters, a comma, one of
+   them, a comma, a shift with its sign, a comma; the letter that stands so far to the right of it (+) or to
+   the left (-) has to be said, and nothing else. The paper: 20 to 40 of 52 letters, shifts of up to 15. Ours:
+   a shift is drawn evenly from those that stay within the string; 0, which is among them, is written +0. */
+static size_t draw_indexing(const task_size *size, size_t n, cmha_rng *rng, int32_t *ids, int32_t *targets) {
+    int32_t comma = (int32_t)size->symbols, plus = comma + 1, minus = comma + 2, zero = comma + 3;
+    size_t source = (size_t)cmha_rng_below(rng, n), left = source, right = n - 1 - source, far, t = n;
+    if (left > size->reach) left = size->reach;
+    if (right > size->reach) right = size->reach;
+    far = (size_t)cmha_rng_below(rng, left + right + 1); /* the target's place, from the leftmost on */
+    draw_distinct(rng, size->symbols, n, ids);
+    ids[t++] = comma, ids[t++] = ids[source], ids[t++] = comma;
+    ids[t++] = far < left ? minus : plus;
+    int32_t shift = (int32_t)(far < left ? left - far : far - left);
+    if (shift > 9) ids[t++] = zero + shift / 10;
+    ids[t++] = zero + shift % 10, ids[t++] = comma;
+    targets[t - 1] = ids[source - left + far];
+    return t;
+}
+
+/* Bits; at each one whether the ones so far are odd. */
+static size_t draw_parity(const task_size *size, size_t n, cmha_rng *rng, int32_t *ids, int32_t *targets) {
+    int32_t odd = 0;
+    (void)size;
+    for (size_t i = 0; i < n; i++) ids[i] = one_of(rng, 2), targets[i] = odd ^= ids[i];
+    return n;
+}
+
+static int by_value(const void *a, const void *b) {
+    int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* x1 .. xn | the same in rising order. Numbers may repeat. */
+static size_t draw_sorting(const task_size *size, size_t n, cmha_rng *rng, int32_t *ids, int32_t *targets) {
+    for (size_t i = 0; i < n; i++) ids[i] = targets[n + i] = one_of(rng, size->symbols);
+    qsort(targets + n, n, sizeof *targets, by_value);
+    ids[n] = (int32_t)size->symbols;
+    memcpy(ids + n + 1, targets + n, (n - 1) * sizeof *ids);
+    return 2 * n;
+}
+
+/* Phase memory, which is ours: symbols, and among them tokens that each name a phase r = 1 .. reach; there the
+   symbol that stood r tokens before has to be said. Content alone decides how far to look and the looked-at
+   content decides nothing: the query's own phase must add to that of its position, as in ComplexFormer's
+   e^(i (delta theta + b + m w)). It is indexing's counterpart, for which the two should not mix. A token is a
+   query with probability 1/2 if it can ask for a symbol; the last one always is. */
+static size_t draw_phase(const task_size *size, size_t n, cmha_rng *rng, int32_t *ids, int32_t *targets) {
+    for (size_t t = 0; t < n; t++) {
+        size_t reach = t < size->reach ? t : size->reach, asked = 0;
+        int32_t symbols = (int32_t)size->symbols;
+        for (size_t r = 1; r <= reach; r++) asked += ids[t - r] < symbols;
+        ids[t] = one_of(rng, size->symbols);
+        if (!asked || (cmha_rng_below(rng, 2) && t + 1 < n)) continue;
+        asked = 1 + (size_t)cmha_rng_below(rng, asked);
+        for (size_t r = 1; asked; r++)
+            if (ids[t - r] < symbols && !--asked) ids[t] = symbols + (int32_t)r - 1, targets[t] = ids[t - r];
+    }
+    return n;
+}
+
+static const task tasks[] = { /* name, vocabulary, tokens, smallest, distinct */
+    {"copy", 1, 0, 1, 2, 0, 1, 0, draw_copy},
+    {"recall", 2, 0, 1, 6, 0, 1, 1, draw_recall},
+    {"indexing", 1, 0, 13, 1, 7, 1, 1, draw_indexing},
+    {"parity", 0, 0, 2, 1, 0, 1, 0, draw_parity},
+    {"sorting", 1, 0, 1, 2, 0, 1, 0, draw_sorting},
+    {"phase_memory", 1, 1, 0, 1, 0, 2, 0, draw_phase}};
+
+const task *task_named(const char *name) {
+    for (size_t i = 0; i < sizeof tasks / sizeof *tasks; i++)
+        if (!strcmp(tasks[i].name, name)) return &tasks[i];
+    return NULL;
+}
+
+/* ---- Samples and batches ---- */
+
+size_t task_vocabulary(const task *t, const task_size *size) {
+    return t->per_symbol * size->symbols + t->per_reach * size->reach + t->more;
+}
+
+size_t task_tokens(const task *t, size_t n) { return t->per_size * n + t->ends; }
+
+const char *task_wrong(const task *t, const task_size *size, size_t f) {
+    enum { LARGEST = 1 << 16 };
+    int digits = t->draw == draw_indexing;
+    if (size->most > LARGEST || size->symbols > LARGEST || size->reach > LARGEST) return "a size is too large";
+    if (size->least < t->smallest || size->tested < t->smallest) return "a size is too small";
+    if (size->least > size->most || size->tested > size->most) return "task.most is less than another size";
+    if (t->per_symbol && !size->symbols) return "task.symbols is 0";
+    if (t->per_reach && !size->reach) return "task.reach is 0";
+    if (digits && size->reach > 99) return "task.reach has more than two digits";
+    return t->distinct && f * size->most > size->symbols ? "task.symbols are too few" : NULL;
+}
+
+/* Is this input kept from training? FNV-1a over its numbers. */
+static int is_held_out(const int32_t *ids, size_t n) {
+    uint64_t hash = 0xcbf29ce484222325u;
+    for (size_t i = 0; i < n; i++) hash = (hash ^ (uint64_t)(uint32_t)ids[i]) * 0x100000001b3u;
+    return (hash ^ hash >> 32) % TASK_HELD_OUT == 0;
+}
+
+size_t task_sample(const task *t, const task_size *size, uint64_t seed, size_t f, uint64_t index,
+                   int32_t *ids, int32_t *targets) {
+    size_t least = f ? f * size->tested : size->least, most = f ? f * size->most : size->most;
+    cmha_rng rng = cmha_rng_make(seed ^ 0x7461736b73u, index * 8 + f);
+    for (int tries = 0; tries < 1000; tries++) {
+        size_t n = least + (size_t)cmha_rng_below(&rng, most - least + 1), tokens;
+        for (size_t i = 0; i < task_tokens(t, n); i++) targets[i] = -1;
+        tokens = t->draw(size, n, &rng, ids, targets);
+        if (is_held_out(ids, tokens) == (f > 0)) return tokens;
+    }
+    return 0;
+}
+
+size_t task_batch(const task *t, const task_size *size, uint64_t seed, size_t f, uint64_t first, size_t rows,
+                  int32_t *ids, int32_t *targets, unsigned char *mask) {
+    size_t room = task_tokens(t, (f ? f : 1) * size->most), length = 0;
+    for (size_t row = 0; row < rows; row++) {
+        size_t tokens = task_sample(t, size, seed, f, first + row, ids + row * room, targets + row * room);
+        if (!tokens) return 0;
+        for (size_t i = 0; i < room; i++) mask[row * room + i] = i < tokens;
+        for (size_t i = tokens; i < room; i++) ids[row * room + i] = 0, targets[row * room + i] = -1;
+        if (tokens > length) length = tokens;
+    }
+    for (size_t row = 0; row < rows; row++) { /* closer together, in place */
+        memmove(ids + row * length, ids + row * room, length * sizeof *ids);
+        memmove(targets + row * length, targets + row * room, length * sizeof *targets);
+        memmove(mask + row * length, mask + row * room, length);
+    }
+    return length;
+}
+
+/* ---- Training and measuring ---- */
+
+/* What a run has open. Zeroed, then closed whole by close_all, wherever it ended. */
+typedef struct trial {
+    const evidence_run *run;
+    const task *task;
+    task_size size;
+    cmha_context ctx;
+    cmha_model_config config;
+    cmha_trainer_config schedule;
+    cmha_model model;
+    cmha_trainer trainer;
+    int32_t *ids, *targets;
+    unsigned char *mask;
+    cmha_real *logits;
+} trial;
+
+static void close_all(trial *t) {
+    cmha_trainer_close(&t->trainer);
+    cmha_model_close(&t->model);
+    cmha_context_close(&t->ctx);
+    free(t->ids), free(t->targets), free(t->mask), free(t->logits);
+}
+
+static int failed(const trial *t) { return evidence_fail(t->run->error, "%s", cmha_error(&t->ctx)); }
+
+/* Reads a word task.NAME of the settings, a whole number. */
+static int size_word(const evidence_run *run, const char *name, size_t otherwise, size_t *value) {
+    double number = evidence_number(run, name, (double)otherwise);
+    *value = number >= 0 && number <= 1e9 ? (size_t)number : 0;
+    return (number >= 0 && number <= 1e9 && floor(number) >= number) ||
+           evidence_fail(run->error, "%s is no whole number", name);
+}
+
+static int find_size(trial *t) {
+    const evidence_run *run = t->run;
+    task_size *s = &t->size;
+    const char *wrong;
+    if (!size_word(run, "task.most", 0, &s->most) || !size_word(run, "task.least", s->most, &s->least) ||
+        !size_word(run, "task.tested", s->most, &s->tested) || !size_word(run, "task.reach", 0, &s->reach) ||
+        !size_word(run, "task.symbols", 0, &s->symbols)) return 0;
+    wrong = task_wrong(t->task, s, 1);
+    return !wrong || evidence_fail(run->error, "%s/%s: %s", run->claim->name, run->part->name, wrong);
+}
+
+/* Counts a model's numbers without a table of positions, whose length is that of the longest test. */
+static size_t numbers_of(trial *t, cmha_model_config config) {
+    size_t bytes = 0;
+    config.max_positions = 1;
+    cmha_model_memory(&t->ctx, &config, 1, 1, &bytes, NULL);
+    return bytes / sizeof(cmha_real);
+}
+
+/* Kinds with more numbers in their attention (or complex ones everywhere) get a narrower feed-forward layer, so
+   that all have as many as the baseline; differences of less than 2 % stay. */
+static int equal_numbers(trial *t) {
+    evidence_run base = *t->run;
+    cmha_model_config c = t->config;
+    size_t have = numbers_of(t, c), want, more;
+    base.variant = &t->run->claim->variants[0];
+    if (!evidence_configure(&base, &t->ctx, &c, NULL)) return 0;
+    c.vocabulary = t->config.vocabulary;
+    want = numbers_of(t, c);
+    c = t->config, c.d_ff++;
+    more = numbers_of(t, c) - have; /* of one wider */
+    if (!have || !want || !more) return failed(t);
+    if (have * 100 > want * 98 && have * 100 < want * 102) return 1;
+    if (have > want && (have - want) / more + 1 >= t->config.d_ff)
+        return evidence_fail(t->run->error, "%s has too many parameters", t->run->variant->name);
+    t->config.d_ff = have > want ? t->config.d_ff - (have - want) / more : t->config.d_ff + (want - have) / more;
+    return 1;
+}
+
+/* Takes room for the longest batch, of training or of the tests. */
+static int take_room(trial *t) {
+    size_t n = t->schedule.batch * task_tokens(t->task, task_factors[TASK_FACTORS - 1] * t->size.most);
+    t->ids = malloc(n * sizeof *t->ids), t->targets = malloc(n * sizeof *t->targets), t->mask = malloc(n);
+    t->logits = malloc(n * t->config.vocabulary * sizeof *t->logits);
+    return (t->ids && t->targets && t->mask && t->logits) || evidence_fail(t->run->error, "no memory");
+}
+
+static int open_all(trial *t) {
+    if (!t->task) return evidence_fail(t->run->error, "%s is no task", t->run->claim->name);
+    if (!evidence_open(t->run, &t->ctx) || !evidence_configure(t->run, &t->ctx, &t->config, &t->schedule) ||
+        !find_size(t)) return 0;
+    t->config.vocabulary = task_vocabulary(t->task, &t->size);
+    t->config.max_positions = task_tokens(t->task, task_factors[TASK_FACTORS - 1] * t->size.most);
+    t->schedule.length = task_tokens(t->task, t->size.most);
+    if (!equal_numbers(t) || !take_room(t) ||
+        !evidence_start(t->run, &t->ctx, &t->config, &t->model, NULL)) return 0;
+    return !cmha_trainer_init(&t->trainer, &t->model, &t->schedule) || failed(t);
+}
+
+/* Draws a batch into the trial's room. */
+static int draw(trial *t, size_t f, uint64_t first, size_t rows, cmha_batch *batch) {
+    memset(batch, 0, sizeof *batch);
+    batch->length = task_batch(t->task, &t->size, t->run->seed, f, first, rows, t->ids, t->targets, t->mask);
+    batch->ids = t->ids, batch->targets = t->targets, batch->key_mask = t->mask, batch->batch = rows;
+    return batch->length || evidence_fail(t->run->error, "%s/%s: there are too few different inputs",
+                                          t->run->claim->name, t->run->part->name);
+}
+
+/* Trains; the curve has the mean training loss between its points. A run that diverges (ten steps in a row
+   not finite) ends there, with the parameters it had. */
+static int train(trial *t, evidence_result *result) {
+    size_t steps = t->schedule.steps, rows = t->schedule.batch, every = (steps + 31) / 32, bad = 0, sums = 0;
+    double loss, sum = 0;
+    for (size_t step = 0; step < steps && bad < 10; step++) {
+        cmha_batch batch;
+        if (!draw(t, 0, step * rows, rows, &batch)) return 0;
+        cmha_status status = cmha_trainer_fit(&t->trainer, &batch, &loss);
+        bad = status == CMHA_ERR_NOT_FINITE ? bad + 1 : 0;
+        if (status && !bad) return failed(t);
+        for (size_t i = 0; i < rows * batch.length; i++) result->tokens += t->mask[i];
+        if (!bad) sum += loss, sums++;
+        if (((step + 1) % every && step + 1 < steps) || !sums) continue;
+        evidence_point(result, step + 1, sum / (double)sums);
+        if (step + 1 == steps) evidence_add(result, "loss", sum / (double)sums);
+        sum = 0, sums = 0;
+    }
+    evidence_add(result, "steps", (double)(t->trainer.step - bad));
+    result->parameters = t->model.parameters.learning;
+    return 1;
+}
+
+static int32_t likeliest(const cmha_real *logits, size_t n) {
+    size_t best = 0;
+    for (size_t i = 1; i < n; i++)
+        if (logits[i] > logits[best]) best = i;
+    return (int32_t)best;
+}
+
+/* Counts answers and right ones, of a row's tokens. */
+static void mark_row(const trial *t, size_t row, size_t length, size_t *asked, size_t *right) {
+    size_t V = t->config.vocabulary;
+    *asked = *right = 0;
+    for (size_t i = row * length; i < (row + 1) * length; i++)
+        if (t->targets[i] >= 0) ++*asked, *right += likeliest(t->logits + i * V, V) == t->targets[i];
+}
+
+/* Measures held-out samples of f times the length: exact.f, the share of which every answer is right, and
+   right.f, the share of right answers. Answers are asked for after the right ones before them, so exact is what
+   greedy decoding would reach. */
+static int test(trial *t, size_t f, evidence_result *result) {
+    size_t samples = (size_t)evidence_number(t->run, "task.samples", 512), rows = t->schedule.batch;
+    size_t asked = 0, right = 0, exact = 0, a, r;
+    char name[32];
+    if (task_wrong(t->task, &t->size, f)) return 1; /* no symbols for such lengths */
+    samples = (samples + rows - 1) / rows * rows;
+    for (size_t first = 0; first < samples; first += rows) {
+        cmha_batch batch;
+        if (!draw(t, f, first, rows, &batch)) return 0;
+        if (cmha_model_logits(&t->model, &batch, t->logits)) return failed(t);
+        for (size_t row = 0; row < rows; row++)
+            mark_row(t, row, batch.length, &a, &r), asked += a, right += r, exact += a == r;
+    }
+    snprintf(name, sizeof name, "exact.%zu", f), evidence_add(result, name, (double)exact / (double)samples);
+    snprintf(name, sizeof name, "right.%zu", f), evidence_add(result, name, (double)right / (double)asked);
+    return 1;
+}
+
+static int run_task(const evidence_run *run, evidence_result *result) {
+    trial t;
+    memset(&t, 0, sizeof t);
+    t.run = run, t.task = task_named(run->claim->name);
+    int ok = open_all(&t) && train(&t, result);
+    for (size_t i = 0; i < TASK_FACTORS && ok; i++) ok = test(&t, task_factors[i], result);
+    close_all(&t);
+    return ok;
+}
