@@ -134,6 +134,18 @@ static int chooses(const evidence_claim *claim, const evidence_part *part, const
     return 0;
 }
 
+/* Can this library do what the variant asks for? Says once what it cannot. */
+static int is_possible(const evidence_claim *claim, const evidence_part *part, const evidence_variant *variant,
+                       int say) {
+    char line[EVIDENCE_ERROR];
+    evidence_run run;
+    memset(&run, 0, sizeof run);
+    run.claim = claim, run.part = part, run.variant = variant, run.error = line;
+    int can = evidence_configure(&run, &ctx, NULL, NULL);
+    if (!can && say) fprintf(stderr, PROGRAM ": left out: %s\n", line);
+    return can;
+}
+
 /* Appends the jobs of a claim: all trials of rates before all seeds, so that processes seldom wait. */
 static size_t list_jobs(const evidence_claim *claim, job *jobs) {
     size_t n = 0, seeds = (size_t)whole_of(&option[SEEDS], 0, 900);
@@ -147,6 +159,7 @@ static size_t list_jobs(const evidence_claim *claim, job *jobs) {
                 if (trial ? !(claim->rates[1] > 0) || !(claim->rates[slot] > 0) || !chooses(claim, part, variant)
                           : !is_wanted(claim, part, variant))
                     continue;
+                if (!is_possible(claim, part, variant, jobs && slot == 3)) continue;
                 if (jobs) {
                     job one = {claim, part, variant, slot, (p * claim->n_variants + v) * 1000 + slot, PENDING, 0};
                     jobs[n] = one;

@@ -27,6 +27,7 @@ typedef struct evidence_part { const char *name, *label, *settings; } evidence_p
        like=VARIANT     begins with that variant's settings and takes its learning rate: for the noise floor
        reseed=N         the seeds are N higher than the row's
        threads=N        instead of 1; instructions=NAME as cmha_instructions has it
+       choose=MEASURE   the rate is chosen by it, not by the claim's own measure
    Other words with a dot in their name (task.length=64) are the claim's own: evidence_word finds them. */
 typedef struct evidence_variant { const char *name, *label, *settings; } evidence_variant;
 
@@ -63,7 +64,8 @@ struct evidence_claim {
 
 /* The names of all claims, in the report's order: each is a constant evidence_claim evidence_claim_NAME of
    one of the files. */
-#define EVIDENCE_CLAIMS(X) X(text_quick)
+#define EVIDENCE_CLAIMS(X) \
+    X(text_quick) X(generation) X(ablation) X(answers) X(longer)
 
 #define EVIDENCE_DECLARE(name) extern const evidence_claim evidence_claim_##name;
 EVIDENCE_CLAIMS(EVIDENCE_DECLARE)

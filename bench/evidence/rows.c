@@ -185,13 +185,18 @@ double rows_measure(const evidence_row *row, const char *name) {
 double rows_rate(const evidence_table *table, const evidence_claim *claim, const evidence_part *part,
                  const evidence_variant *variant) {
     const evidence_variant *like = evidence_like(claim, variant);
+    char line[EVIDENCE_ERROR], by[64];
+    evidence_run run;
     double best = NAN, rate = 0;
     if (!like) return 0;
     if (!(claim->rates[1] > 0)) return claim->rates[0];
+    memset(&run, 0, sizeof run);
+    run.claim = claim, run.part = part, run.variant = variant, run.error = line;
+    if (!evidence_word(&run, "choose", by)) snprintf(by, sizeof by, "%s", claim->measure);
     for (int i = 0; i < 3 && claim->rates[i] > 0; i++) {
         const evidence_row *row = rows_find(table, part, like, 0, claim->rates[i]);
         if (!row) return 0;
-        double value = rows_measure(row, claim->measure);
+        double value = rows_measure(row, by);
         if (isnan(value) || (!isnan(best) && (claim->higher ? value <= best : value >= best))) continue;
         best = value, rate = claim->rates[i];
     }

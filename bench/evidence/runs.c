@@ -92,7 +92,8 @@ double evidence_number(const evidence_run *run, const char *name, double otherwi
 /* Sets what one word asks for. */
 static int set_word(const evidence_run *run, cmha_context *ctx, cmha_model_config *model,
                     cmha_trainer_config *trainer, const char *name, const char *value) {
-    static const char *const ours[] = {"preset", "like", "reseed", "threads", "instructions"};
+    static const char *const ours[] = {"preset", "like", "reseed", "threads", "instructions",
+                                     "choose"};
     cmha_status status;
     for (size_t i = 0; i < sizeof ours / sizeof *ours; i++)
         if (!strcmp(name, ours[i])) return 1;
@@ -147,7 +148,7 @@ static int begins_alike(const cmha_model *a, const cmha_parameter *p, const cmha
            !memcmp(p->tensor.shape, q->tensor.shape, (size_t)p->tensor.rank * sizeof *p->tensor.shape) &&
            c->init == d->init && !(c->init_std < d->init_std) && !(c->init_std > d->init_std) &&
            c->n_layers == d->n_layers && c->mobius_init == d->mobius_init &&
-           c->delta_init == d->delta_init;
+           (c->delta_init == d->delta_init || !strstr(p->name, ".delta"));
 }
 
 /* Copies what the data decides and settings may not know. */
