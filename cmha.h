@@ -562,8 +562,10 @@ typedef struct cmha_rotate_args { /* zero what you do not set */
     const cmha_real *rotation; /* [n, 2P] from cmha_rotation_table */
     const cmha_real *delta, *b; /* [P]. delta NULL: delta = 1, b = 0, RoPE exactly. b NULL: 0, as for keys */
     size_t rotary; /* leading pairs that are laid out by themselves, as are those behind; 0 = P */
+    int polar; /* 1, PoPE: rows of P numbers x_j, z_j = softplus(x_j), behind `rotary` x_j, without delta; y_j
+                  = z_j exp(i (t omega_j - b_j)), b as if clamped to [-2 pi, 0] */
 } cmha_rotate_args;
-/* Computes the feature map of ComplexFormer (eq 1-8, factorised) and of RoPE, on n rows of one head:
+/* Computes the feature map of ComplexFormer (eq 1-8, factorised) and of its kin, on n rows of one head:
        y_j = lambda_j exp(i (delta_j theta_j + b_j + t omega_j))
            = z_j exp(i ((delta_j - 1) theta_j + b_j)) exp(i t omega_j)
    with z_j = lambda_j exp(i theta_j) the j-th pair of x. Eq 8's score, a sum of cosines over n^2 P terms, is
@@ -849,6 +851,8 @@ typedef enum cmha_attention_kind {
     CMHA_ATTENTION_CMHA,    /* ComplexFormer eq 1-9 */
     CMHA_ATTENTION_ROPE,    /* Su et al. 2021; CMHA with delta = 1, b = 0 */
     CMHA_ATTENTION_DOT,     /* Vaswani et al. 2017 */
+    CMHA_ATTENTION_POPE,    /* scale sum_c softplus(q_c) softplus(k_c) cos((m - n) omega_c - beta_c) */
+    CMHA_ATTENTION_ROPEPP,  /* head 2h of y is RoPE's of query head h, 2h + 1 the same of -i q */
     CMHA_ATTENTION_COMPLEX, /* complex: O = sum_j q_j conj(k_j), see cmha_softmax. CoPE, MöbiusAttention */
     CMHA_ATTENTION_ANGULAR  /* phasors u(z) = z / sqrt(|z|^2 + eps^2): Re O is CRAT eq 12's sum of cosines */
 } cmha_attention_kind;
@@ -871,12 +875,14 @@ typedef enum cmha_norm_max {
     CMHA_NORM_MAX_GLOBAL /* over the batch, masked pairs too, as CoPE's code: batch mates, padding count */
 } cmha_norm_max;
 
-/* Chooses a head's delta and b: its own, shared (the paper's "EulerFormer-MHA (Shared)"), or 1 and 0. */
+/* Chooses a head's delta and b: its own, shared (the paper's "EulerFormer-MHA (Shared)"), or 1 and 0; PoPE's
+   beta: its own, shared or 0. */
 typedef enum cmha_share { CMHA_SHARE_PER_HEAD, CMHA_SHARE_SHARED, CMHA_SHARE_FIXED } cmha_share;
 enum { CMHA_MAX_SCORE_PARAMETERS = 8 }; /* 5 without `attend` */
 /* Holds all about an attention call but the arrays. Zero what you do not set. */
 typedef struct cmha_attention_args {
-    size_t batch, heads, kv_heads; /* kv_heads divides heads: head h reads kv head h / (heads / kv_heads) */
+    size_t batch, heads, kv_heads; /* kv_heads divides heads: head h reads kv head h / (heads / kv_heads) and
+                                      query head h; of ROPEPP heads / 2, and query head h / 2 */
     size_t n_q, n_k; /* query i is at position pos0 + i, key j at pos0 + n_q - n_k + j */
     size_t d_k, d_v; /* numbers per head, complex for COMPLEX and ANGULAR. d_v 0: lse alone */
     cmha_real scale; /* factor on the score */
@@ -886,12 +892,12 @@ typedef struct cmha_attention_args {
     const cmha_real *alibi; /* slopes [H]: score -= slope |m - n| (Press et al. 2022); NULL = none */
     cmha_attention_kind kind;
     cmha_layout layout;
-    size_t rotary_dims; /* of HALF, as in cmha_rope_options */
+    size_t rotary_dims; /* of HALF, as in cmha_rope_options; of POPE the leading numbers that rotate, n */
     const cmha_score *score; /* instead of a kind; NULL = by kind */
-    const cmha_real *parameters[CMHA_MAX_SCORE_PARAMETERS]; /* of the score; CMHA's are delta and b */
-    cmha_share share; /* CMHA: delta, b are [H, P] per query head, [1, P] shared, none fixed */
+    const cmha_real *parameters[CMHA_MAX_SCORE_PARAMETERS]; /* of the score; CMHA's: delta, b, POPE's: beta */
+    cmha_share share; /* delta, b [H, P], beta [H, n] per query head, [1, ..] shared, none fixed */
     const cmha_real *rotation; /* cmha_rotation_table [n, 2P], n = max(n_q, n_k), last row query n_q-1; P
-                                  complex numbers a head: d_k / 2, or d_k of complex kinds */
+                                  complex numbers a head: d_k / 2, or d_k of complex kinds and POPE */
     size_t rotation_head; /* 0, or the distance between the heads' tables (per-head frequencies) */
     int halves; /* on a tape: complex heads are [Re (d_k) | Im (d_k)] of a head, then of the next */
     cmha_softmax softmax; /* this and the next: COMPLEX and ANGULAR only */
@@ -910,7 +916,7 @@ typedef struct cmha_attention_args {
 
 /* Names axes of a score's parameter that are no plain numbers. */
 enum {
-    CMHA_AXIS_HEADS = -1, /* query heads, as the first axis: each head has its own numbers */
+    CMHA_AXIS_HEADS = -1, /* `heads`, as the first axis: each head has its own numbers */
     CMHA_AXIS_WIDTH = -2, /* d_k, numbers of a head, with planes = 2 complex ones */
     CMHA_AXIS_PAIRS = -3, /* complex numbers of a head */
     CMHA_AXIS_MODEL = -4, /* d_model; this and the next: `attend` only */
@@ -930,7 +936,7 @@ typedef struct cmha_rows { cmha_real *data; size_t ld, imag; } cmha_rows;
 typedef struct cmha_score_call {
     const cmha_score *score;
     const cmha_attention_args *args;
-    size_t head;               /* query head; of keys that a group shares, its first */
+    size_t head;               /* of `heads`; of keys that a group shares, its first */
     int is_key;                /* the rows are keys */
     const cmha_real *rotation; /* [n, 2P], the rows' part of the table */
     const cmha_real *parameters[CMHA_MAX_SCORE_PARAMETERS]; /* the head's numbers of each */
@@ -945,11 +951,12 @@ typedef struct cmha_layer cmha_layer; /* see Models */
 struct cmha_score {
     const char *name; /* for the field `score`: 1 to 31 letters, digits and - _ . + */
     int planes;       /* 1: rows of d_k real numbers; 2: of d_k complex ones, features [Re | Im] */
-    int rotates;      /* 1: reads the rotation table; without a map rows turn as RoPE's, complex as halves */
+    int rotates;      /* 1: reads the rotation table, P = F/2; without a map rows turn as RoPE's, complex as
+                         halves */
     int shared_keys;  /* 1: features of keys are the same for all query heads, though parameters are not */
-    /* Writes y [n, planes d_k], the features of n rows x. NULL: rows are their own features. */
+    /* Writes y [n, F], the features of n rows x, F = planes d_k. NULL: rows are their own features. */
     void (*map)(const cmha_score_call *call, cmha_rows x, size_t n, cmha_real *y);
-    /* Adds to dx (data NULL: not wanted) and call->gradients, given dy [n, planes d_k]. */
+    /* Adds to dx (data NULL: not wanted) and call->gradients, given dy [n, F]. */
     void (*map_back)(const cmha_score_call *call, cmha_rows x, size_t n, const cmha_real *dy, cmha_rows dx);
     /* Writes s [64], the scores of O = re + i im [64], with args->scale. NULL: scale Re O. */
     void (*forward)(const cmha_score_call *call, const cmha_real *re, const cmha_real *im, cmha_real *s);
@@ -962,6 +969,9 @@ struct cmha_score {
     cmha_tensor *(*attend)(const cmha_layer *layer, cmha_tensor *h);
     int whole;  /* 1: attend needs the whole sequence; a cache is refused */
     void *user; /* the program's own */
+    int features;  /* planes = 1: of d_k numbers a map makes F = features d_k, up to 64 d_k; 0 = 1 */
+    int imaginary; /* 1, planes = 1: each query head gives two heads of y: head 2h has Re O and 2h + 1 Im O
+                      as scores, O = sum_j q_j conj(k_j) of features [Re | Im], as RoPE++ */
 };
 
 /* Names CoPE's scores (its 3.2), of A = sum_c q_c conj(k_c), C = Re A / |A|, s = 1/sqrt(d_k). */
@@ -1001,11 +1011,12 @@ CMHA_DEF void cmha_attention_forward(const cmha_attention_args *args, const cmha
 CMHA_FIT void cmha_attention_backward(const cmha_attention_args *args, const cmha_attention_views *views,
     const cmha_lse *lse, const cmha_real *dlse, cmha_real *const *dparameters, cmha_real *scratch);
 /* Attends over token-major projections: q [B, Nq, H * d_k], k [B, Nk, Hkv * d_k], v [B, Nk, Hkv * d_v] -> [B,
-   Nq, H * d_v]. Or k and v are NULL and q the fused [B, N, (H + 2 Hkv) * d_k]. Of COMPLEX and ANGULAR q and k
-   are planes, [Re of all heads | Im of all heads]; with complex_v so are v and the result, and the fused form
-   is [Re (q k v) | Im (q k v)]; or with `halves` all are heads of [Re | Im], and values may be real. The
-   tensors set the sizes. parameters, instead of args', are the score's (CMHA: delta and b), or NULL. Errors:
-   ARGUMENT (no rotation table; real values where a softmax needs complex ones; norm_max of phasors). */
+   Nq, H * d_v]. Or k and v are NULL and q the fused [B, N, (H + 2 Hkv) * d_k]. Of ROPEPP q has H / 2 heads.
+   Of COMPLEX and ANGULAR q and k are planes, [Re of all heads | Im of all heads]; with complex_v so are v and
+   the result, and the fused form is [Re (q k v) | Im (q k v)]; or with `halves` all are heads of [Re | Im],
+   and values may be real. The tensors set the sizes. parameters, instead of args', are the score's (CMHA:
+   delta and b), or NULL. Errors: ARGUMENT (no rotation table; real values where a softmax needs complex ones;
+   norm_max of phasors). */
 CMHA_DEF cmha_tensor *cmha_attention(cmha_tape *tape, const cmha_attention_args *args, cmha_tensor *q,
     cmha_tensor *k, cmha_tensor *v, cmha_tensor *const *parameters);
 /* Makes rotation tables in the tape's memory, one per row of omega [n_tables, P]. */
@@ -1179,18 +1190,19 @@ typedef enum cmha_residual { CMHA_RESIDUAL_NONE, CMHA_RESIDUAL_FREE, CMHA_RESIDU
     SIZE(vocabulary, 256, 0, 2147483647, "number of tokens; 256 = bytes; 0 (tokens = 0): no such head") \
     SIZE(max_positions, 1024, 1, 16777216, "positions of the learned embedding; other kinds have no limit") \
     ENUM(family, CMHA_FAMILY_REAL, CMHA_FAMILY_CRAT, "real|cope|mobius|crat", "whose model: cmha_family") \
-    ENUM(attention, CMHA_ATTENTION_CMHA, CMHA_ATTENTION_DOT, "cmha|rope|dot", "score of plain heads") \
+    ENUM(attention, CMHA_ATTENTION_CMHA, CMHA_ATTENTION_ROPEPP, "cmha|rope|dot|pope|ropepp", \
+         "score of plain heads; ropepp: query head h gives heads 2h and 2h + 1") \
     ENUM(position, CMHA_POSITION_NONE, CMHA_POSITION_MULTIFREQ, "none|learned|sinusoidal|alibi|multifreq", \
          "positions outside the score; crat: always multifreq") \
     ENUM(share, CMHA_SHARE_PER_HEAD, CMHA_SHARE_FIXED, "per_head|shared|fixed", \
-         "cmha: whose delta and b; fixed = 1 and 0") \
+         "cmha, pope: whose delta and b, or beta; fixed = 1 and 0, or 0") \
     ENUM(delta_init, CMHA_DELTA_INIT_PAPER, CMHA_DELTA_INIT_CONST, "paper|rope_start|const", \
          "cmha: N(0, std^2), 1 + N(0, std^2), or delta_value") \
     REAL(delta_std, 0.02, 0, 100, "cmha: spread of the initial delta") \
     REAL(delta_value, 1, -100, 100, "cmha: initial delta with delta_init = const") \
     ENUM(layout, CMHA_LAYOUT_INTERLEAVED, CMHA_LAYOUT_HALF, "interleaved|half", "complex pairs of a head") \
     ENUM(frequency, CMHA_FREQUENCY_ROPE, CMHA_FREQUENCY_TABLE, "rope|literal|table", \
-         "base^(-2j/d_k), eq 6 as printed, or cmha_model_set_frequencies") \
+         "base^(-2j/d_k) (pope: base^(-c/d_k)), eq 6 as printed, or cmha_model_set_frequencies") \
     REAL(base, 10000, 1, 1e12, "base of the frequencies") \
     SIZE(rotary_dims, 0, 0, 65536, "leading numbers of a head that rotate; 0 = all") \
     ENUM(rope_scaling, CMHA_ROPE_SCALING_NONE, CMHA_ROPE_SCALING_LLAMA3, "none|linear|ntk|yarn|llama3", \
@@ -1301,7 +1313,8 @@ typedef enum cmha_residual { CMHA_RESIDUAL_NONE, CMHA_RESIDUAL_FREE, CMHA_RESIDU
     FLAG(gaussian, 0, "values: the mean and the log variance of each; 0: squared error") \
     SIZE(lora_rank, 0, 0, 65536, "rank of adapters (LoRA), which then learn alone; 0 = none") \
     REAL(lora_alpha, 0, 0, 1e6, "lora: the factor lora_alpha / lora_rank on what they add; 0 = lora_rank") \
-    NAME(lora_on, "lora: matrices of the blocks, as in wq,wv or ffn.* or *; empty = wq,wv")
+    NAME(lora_on, "lora: matrices of the blocks, as in wq,wv or ffn.* or *; empty = wq,wv") \
+    FLAG(beta_uniform, 0, "pope: beta starts anywhere in [-2 pi, 0]; 0: at 0")
 
 #define CMHA_SIZE_MEMBER(name, initial, minimum, maximum, help) size_t name;
 #define CMHA_REAL_MEMBER(name, initial, minimum, maximum, help) double name;
@@ -1411,7 +1424,7 @@ CMHA_DEF cmha_status cmha_parameters_tune(cmha_parameters *p, const char *patter
    product; so do w1 (gate) and w3 (up) of SwiGLU. */
 typedef struct cmha_block {
     cmha_tensor *ln1_weight, *ln1_bias, *qkv_weight, *qkv_bias, *wo_weight, *wo_bias, *pcl_w;
-    cmha_tensor *score[CMHA_MAX_SCORE_PARAMETERS];       /* of its score: delta and b, or those of a row */
+    cmha_tensor *score[CMHA_MAX_SCORE_PARAMETERS];       /* of its score: delta and b, beta, or of a row */
     cmha_tensor *ln2_weight, *ln2_bias, *w1_weight, *w1_bias, *w2_weight, *w2_bias;
     cmha_tensor *ln3_weight, *ln3_bias;                  /* mobius */
     cmha_tensor *zq_weight, *zk_weight, *zv_weight;      /* cope (v real), mobius: complex projections */
@@ -1434,6 +1447,7 @@ typedef struct cmha_model {
     cmha_context *context;
     cmha_model_config config;
     const cmha_score *score;     /* the program's row that config.score names, or NULL */
+    const cmha_score *plain;     /* the row of plain heads: that one, or of the kind `attention` */
     cmha_parameters parameters;
     struct {
         cmha_storage storage;    /* BF16 or INT8; FLOAT: there are none */
@@ -1448,10 +1462,10 @@ typedef struct cmha_model {
     cmha_tensor *head_dense_weight, *head_dense_bias, *head_norm_weight, *head_norm_bias;
     cmha_tensor *pe_omega, *pe_delta;                                   /* multifreq */
     cmha_tensor *state_weight, *state_bias, *theta_weight, *theta_bias; /* crat, eq 5 and 6 */
-    double *omega;               /* [n_omega, d_k/2] */
+    double *omega;               /* [n_omega, P] */
     double score_factor;         /* of heads that rotate: what cmha_frequencies returned */
-    size_t n_omega;              /* 1, or n_heads after cmha_model_set_frequencies */
-    cmha_real *alibi;            /* [n_heads] or NULL */
+    size_t n_omega, P;           /* 1, or n_heads after cmha_model_set_frequencies; d_k/2, pope d_k */
+    cmha_real *alibi;            /* [n_heads], ropepp [2 n_heads], or NULL */
     const cmha_knowledge *knowledge; /* see cmha_model_set_knowledge */
     uint64_t knowledge_identity; /* of the base set last or of the file loaded; 0 = none */
     uint64_t *expert_use; /* [n_layers, experts] or NULL: a rank's tokens in training; may be cleared */
@@ -1517,7 +1531,7 @@ CMHA_DEF cmha_status cmha_model_pack(cmha_model *model, cmha_storage storage);
    adapters, nothing frozen. Caches and trainers opened before say STATE. Errors: STATE (packed, or it has no
    adapters); the model is then as it was. */
 CMHA_DEF cmha_status cmha_model_merge(cmha_model *model);
-/* Copies omega [n_heads, d_k/2], radians per position. Errors: STATE (frequency is not table). */
+/* Copies omega [n_heads, d_k/2] (pope: d_k), radians per position. Errors: STATE (frequency is not table). */
 CMHA_DEF cmha_status cmha_model_set_frequencies(cmha_model *model, const double *omega);
 /* Sets the base that CRAT's windows read, which the model does not copy; NULL turns them off. It may change
    between any two calls. Errors: STATE (no window), SHAPE (not irw_width features). */
@@ -3663,6 +3677,18 @@ static inline cmha_real cmha__hypot(cmha_real a, cmha_real b) {
 
 static inline cmha_real cmha__sigmoid(cmha_real x) { return 1 / (1 + cmha__exp(-x)); }
 
+/* log(1 + exp(x)) to 3 ulp, and its slope. log(1 + e) = 2 artanh(e / (2 + e)): nothing cancels. */
+static inline cmha_real cmha__softplus(cmha_real x, cmha_real *slope) {
+    cmha_real e = cmha__exp(x < 0 ? x : -x);
+    *slope = (x < 0 ? e : 1) / (1 + e);
+#if defined(CMHA_DOUBLE) || defined(CMHA__SCALAR)
+    return (x < 0 ? 0 : x) + CMHA__LIBM(log1p)(e);
+#else
+    float z = e / (2 + e), s = z * z, p = ((0.134337741f * s + 0.14116978f) * s + 0.200038354f) * s;
+    return (x < 0 ? 0 : x) + (2 * z + 2 * z * (s * (p + 0.333333198f)));
+#endif
+}
+
 /* tanh(x) to 4 ulp: a polynomial near 0, where the other form would cancel. */
 static inline cmha_real cmha__tanh(cmha_real x) {
 #if defined(CMHA_DOUBLE) || defined(CMHA__SCALAR)
@@ -5673,16 +5699,40 @@ CMHA_FIT void cmha_euler_backward(const cmha_real *x, const cmha_real *dmodulus,
 
 /* Some pairs of one row, and what turns them. */
 typedef struct cmha__rotated {
+    size_t skip, own;   /* they are some of `own` pairs laid out by themselves, behind `skip` others */
+    const cmha_real *b; /* theirs, or NULL */
     cmha_real re[CMHA__PAIRS], im[CMHA__PAIRS], theta[CMHA__PAIRS], c[CMHA__PAIRS], s[CMHA__PAIRS];
 } cmha__rotated;
+
+#define CMHA__TURN ((cmha_real)6.283185307179586477)
+static inline cmha_real cmha__beta(cmha_real b) { return b < -CMHA__TURN ? -CMHA__TURN : b > 0 ? 0 : b; }
+
+/* Returns how many pairs are next, from j0 on; 0 at the end. */
+static size_t cmha__next_pairs(const cmha_rotate_args *a, size_t j0, cmha__rotated *o) {
+    size_t rotary = a->rotary ? a->rotary : a->P;
+    o->skip = j0 < rotary ? 0 : rotary;
+    o->own = (o->skip ? a->P : rotary) - o->skip;
+    o->b = a->b && (a->polar ? !o->skip : a->delta != NULL) ? a->b + j0 : NULL;
+    return cmha__block_of(o->skip + o->own, j0);
+}
+
+/* Reads pairs or, of PoPE, sizes, whose slopes theta gets. */
+static void cmha__read_pairs(const cmha_rotate_args *a, const cmha_real *x, size_t j0, size_t m,
+                             cmha__rotated *o) {
+    if (!a->polar) cmha__split_pairs(x + 2 * o->skip, o->own, j0 - o->skip, m, a->layout, o->re, o->im);
+    for (size_t j = 0; a->polar && j < m; j++) {
+        o->re[j] = cmha__softplus(x[j0 + j], &o->theta[j]), o->im[j] = 0;
+        if (o->skip) o->re[j] = x[j0 + j], o->theta[j] = 1;
+    }
+}
 
 /* Writes theta and each pair's rotation exp(i ((delta - 1) theta + b)) exp(i t omega) as (c, s). */
 static void cmha__rotations(const cmha_rotate_args *a, size_t j0, size_t m, const cmha_real *table_c,
                             const cmha_real *table_s, cmha__rotated *o) {
     const cmha_real *delta = a->delta + j0;
-    cmha__phases(o->re, o->im, m, o->theta);
-    for (size_t j = 0; j < m; j++) o->c[j] = (delta[j] - 1) * o->theta[j];
-    if (a->b) cmha__axpy(m, 1, a->b + j0, o->c);
+    if (a->delta) cmha__phases(o->re, o->im, m, o->theta);
+    for (size_t j = 0; j < m; j++) o->c[j] = a->delta ? (delta[j] - 1) * o->theta[j] : 0;
+    for (size_t j = 0; o->b && j < m; j++) o->c[j] += a->polar ? -cmha__beta(o->b[j]) : o->b[j];
     for (size_t j = 0; j < m; j++) {
         cmha_real si, co;
         cmha__sincos(o->c[j], &si, &co);
@@ -5696,14 +5746,13 @@ CMHA__HOT(CMHA_DEF, cmha_rotate_forward,
           (const cmha_rotate_args *args, const cmha_real *x, size_t ldx, size_t n, cmha_real *y, size_t ldy),
           (args, x, ldx, n, y, ldy)) {
     const cmha_real *table = args->rotation;
-    size_t P = args->P, rotary = args->rotary ? args->rotary : P, m;
+    size_t P = args->P, m;
     cmha__rotated o;
     for (size_t t = 0; t < n; t++, x += ldx, y += ldy, table += 2 * P)
-        for (size_t j0 = 0; (m = cmha__block_of(j0 < rotary ? rotary : P, j0)) > 0; j0 += m) {
+        for (size_t j0 = 0; (m = cmha__next_pairs(args, j0, &o)) > 0; j0 += m) {
             const cmha_real *c = table + j0, *s = table + P + j0;
-            size_t skip = j0 < rotary ? 0 : rotary, own = skip ? P - rotary : rotary;
-            cmha__split_pairs(x + 2 * skip, own, j0 - skip, m, args->layout, o.re, o.im);
-            if (args->delta) {
+            cmha__read_pairs(args, x, j0, m, &o);
+            if (args->delta || o.b) {
                 cmha__rotations(args, j0, m, c, s, &o);
                 c = o.c, s = o.s;
             }
@@ -5736,14 +5785,14 @@ CMHA__HOT(CMHA_FIT, cmha_rotate_backward,
           (args, x, ldx, n, dy, ldy, dx, ddelta, db)) {
     cmha_real gr[CMHA__PAIRS], gi[CMHA__PAIRS], turn[CMHA__PAIRS];
     const cmha_real *table = args->rotation;
-    size_t P = args->P, rotary = args->rotary ? args->rotary : P;
+    size_t P = args->P, m;
     cmha__rotated o;
     for (size_t t = 0; t < n; t++, x += ldx, dy += ldy, dx = dx ? dx + ldx : NULL, table += 2 * P)
-        for (size_t j0 = 0, m; (m = cmha__block_of(j0 < rotary ? rotary : P, j0)) > 0; j0 += m) {
+        for (size_t j0 = 0; (m = cmha__next_pairs(args, j0, &o)) > 0; j0 += m) {
             const cmha_real *c = table + j0, *s = table + P + j0;
-            size_t skip = j0 < rotary ? 0 : rotary, own = skip ? P - rotary : rotary;
-            if (args->delta) {
-                cmha__split_pairs(x + 2 * skip, own, j0 - skip, m, args->layout, o.re, o.im);
+            int learns = args->delta || o.b;
+            if (learns || args->polar) cmha__read_pairs(args, x, j0, m, &o);
+            if (learns) {
                 cmha__rotations(args, j0, m, c, s, &o);
                 c = o.c, s = o.s;
             }
@@ -5751,14 +5800,15 @@ CMHA__HOT(CMHA_FIT, cmha_rotate_backward,
                 gr[j] = dy[j0 + j] * c[j] + dy[P + j0 + j] * s[j];
                 gi[j] = dy[P + j0 + j] * c[j] - dy[j0 + j] * s[j];
             }
-            if (args->delta) {
-                cmha__rotate_adjoint(o.re, o.im, m, args->delta + j0, gr, gi, turn);
-                if (ddelta)
-                    for (size_t j = 0; j < m; j++) ddelta[j0 + j] += (double)(o.theta[j] * turn[j]);
-                if (db)
-                    for (size_t j = 0; j < m; j++) db[j0 + j] += (double)turn[j];
-            }
-            if (dx) cmha__add_pairs(gr, gi, own, j0 - skip, m, args->layout, dx + 2 * skip);
+            if (args->delta) cmha__rotate_adjoint(o.re, o.im, m, args->delta + j0, gr, gi, turn);
+            for (size_t j = 0; o.b && args->polar && j < m; j++) /* a clamp, whose ends pass */
+                turn[j] = cmha__beta(o.b[j]) == o.b[j] ? -gi[j] * o.re[j] : 0;
+            for (size_t j = 0; args->delta && ddelta && j < m; j++)
+                ddelta[j0 + j] += (double)(o.theta[j] * turn[j]);
+            for (size_t j = 0; learns && db && j < m; j++) db[j0 + j] += (double)turn[j];
+            for (size_t j = 0; dx && args->polar && j < m; j++) dx[j0 + j] += gr[j] * o.theta[j];
+            if (dx && !args->polar)
+                cmha__add_pairs(gr, gi, o.own, j0 - o.skip, m, args->layout, dx + 2 * o.skip);
         }
 }
 
@@ -7799,13 +7849,24 @@ CMHA_DEF void cmha_alibi_slopes(size_t H, cmha_real *slopes) {
 
 static const cmha_score *cmha__score_of(const cmha_attention_args *a);
 
+/* Numbers of a row of features for a number of a row of one plane. */
+static size_t cmha__widens(const cmha_score *score) {
+    return score && score->features > 1 ? (size_t)score->features : 1;
+}
+/* Heads of y that read one query head. */
+static size_t cmha__fan(const cmha_score *score) { return score && score->imaginary ? 2 : 1; }
+
+static cmha_rows cmha__query_rows(const cmha_attention_args *a, cmha_heads view, size_t b, size_t head) {
+    return cmha__rows_at(view, b, head / cmha__fan(cmha__score_of(a)));
+}
+
 static int cmha__is_complex(const cmha_attention_args *a) {
     const cmha_score *score = cmha__score_of(a);
     return score && score->planes == 2;
 }
 
 static size_t cmha__key_width(const cmha_attention_args *a) {
-    return cmha__is_complex(a) ? 2 * a->d_k : a->d_k;
+    return (cmha__is_complex(a) ? 2 : cmha__widens(cmha__score_of(a))) * a->d_k;
 }
 static size_t cmha__value_width(const cmha_attention_args *a) {
     return cmha__is_complex(a) && a->complex_v ? 2 * a->d_v : a->d_v;
@@ -7814,14 +7875,21 @@ static size_t cmha__value_width(const cmha_attention_args *a) {
 static const cmha_score_parameter cmha__phase_parameters[] = {
     {"delta", {CMHA_AXIS_HEADS, CMHA_AXIS_PAIRS, 0}, 1, 0, 0},
     {"b", {CMHA_AXIS_HEADS, CMHA_AXIS_PAIRS, 0}, 0, 0, 0}};
+static const cmha_score_parameter cmha__shift_parameters[] = {
+    {"beta", {CMHA_AXIS_HEADS, CMHA_AXIS_WIDTH, 0}, 0, 0, 0}}; /* of what rotates */
 
-/* How rows turn by position and, CMHA's, first by their own phases. Two planes lie side by side. */
+/* How rows turn by position and, CMHA's and PoPE's, by what is learned. Two planes lie side by side. */
 static cmha_rotate_args cmha__turns(const cmha_score_call *c) {
-    int planes = c->score->planes, learned = c->score->parameters == cmha__phase_parameters;
-    cmha_layout layout = planes == 2 ? CMHA_LAYOUT_HALF : c->args->layout;
-    size_t rotary = planes == 2 ? 0 : c->args->rotary_dims / 2;
-    cmha_rotate_args rotate = {c->args->d_k * (size_t)planes / 2, layout, c->rotation, NULL, NULL, rotary};
-    if (learned) rotate.delta = c->parameters[0], rotate.b = c->is_key ? NULL : c->parameters[1];
+    const cmha_attention_args *a = c->args;
+    int learned = c->score->parameters == cmha__phase_parameters;
+    cmha_rotate_args rotate;
+    memset(&rotate, 0, sizeof rotate);
+    rotate.P = cmha__key_width(a) / 2, rotate.rotation = c->rotation;
+    rotate.layout = c->score->planes == 2 ? CMHA_LAYOUT_HALF : a->layout;
+    rotate.polar = c->score->parameters == cmha__shift_parameters;
+    if (c->score->planes == 1) rotate.rotary = rotate.polar ? a->rotary_dims : a->rotary_dims / 2;
+    if (learned) rotate.delta = c->parameters[0];
+    if (!c->is_key) rotate.b = learned ? c->parameters[1] : rotate.polar ? c->parameters[0] : NULL;
     return rotate;
 }
 
@@ -7831,9 +7899,9 @@ static void cmha__turned_map(const cmha_score_call *c, cmha_rows x, size_t n, cm
 }
 
 static void cmha__turned_map_back(const cmha_score_call *c, cmha_rows x, size_t n, const cmha_real *dy,
-                              cmha_rows dx) {
+                                  cmha_rows dx) {
     cmha_rotate_args rotate = cmha__turns(c);
-    double *db = c->is_key ? NULL : c->gradients[1];
+    double *db = c->is_key ? NULL : c->gradients[!rotate.polar];
     cmha_rotate_backward(&rotate, x.data, x.ld, n, dy, 2 * rotate.P, dx.data, c->gradients[0], db);
 }
 
@@ -7897,7 +7965,8 @@ CMHA__HOT(static, cmha__cope_back,
 #define CMHA__PAIR(name) name, CMHA__BACK(name##_back)
 #define CMHA__NO_PAIR NULL, NULL
 #define CMHA__OF_KIND(kind, softmax, planes, rotates, map, forward, parameters, n) \
-    {CMHA_ATTENTION_##kind, softmax, {#kind, planes, rotates, 0, map, forward, parameters, n, NULL, 0, NULL}}
+    {CMHA_ATTENTION_##kind, softmax,                                           \
+     {#kind, planes, rotates, 0, map, forward, parameters, n, NULL, 0, NULL, 0, 0}}
 static const struct cmha__kind_row {
     int kind, softmax;
     cmha_score score;
@@ -7905,6 +7974,11 @@ static const struct cmha__kind_row {
     CMHA__OF_KIND(CMHA, -1, 1, 1, CMHA__PAIR(cmha__turned_map), CMHA__NO_PAIR, cmha__phase_parameters, 2),
     CMHA__OF_KIND(ROPE, -1, 1, 1, CMHA__NO_PAIR, CMHA__NO_PAIR, NULL, 0),
     CMHA__OF_KIND(DOT, -1, 1, 0, CMHA__NO_PAIR, CMHA__NO_PAIR, NULL, 0),
+    {CMHA_ATTENTION_POPE, -1, /* the shift is the query's: keys are shared */
+     {"POPE", 1, 1, 1, CMHA__PAIR(cmha__turned_map), CMHA__NO_PAIR, cmha__shift_parameters, 1, NULL, 0, NULL,
+      2, 0}},
+    {CMHA_ATTENTION_ROPEPP, -1,
+     {"ROPEPP", 1, 1, 0, CMHA__NO_PAIR, CMHA__NO_PAIR, NULL, 0, NULL, 0, NULL, 0, 1}},
     CMHA__OF_KIND(COMPLEX, -1, 2, 0, CMHA__NO_PAIR, CMHA__NO_PAIR, NULL, 0),
     CMHA__OF_KIND(COMPLEX, CMHA_SOFTMAX_SCORE, 2, 0, CMHA__NO_PAIR, CMHA__PAIR(cmha__cope), NULL, 0),
     CMHA__OF_KIND(ANGULAR, -1, 2, 0, CMHA__PAIR(cmha__phasor_map), CMHA__NO_PAIR, NULL, 0),
@@ -7941,15 +8015,17 @@ static size_t cmha__axis(const cmha_score *score, int axis, size_t heads, size_t
 }
 
 /* Returns the numbers that a head sees of parameter i of a call's score, 0 if there is none. *step: from one
-   head's to the next's, 0 if all share them. Of the kinds only CMHA has parameters, whose share decides. */
+   head's to the next's, 0 if all share them. Where the kinds have any, `share` decides. */
 static size_t cmha__own_numbers(const cmha_attention_args *a, size_t i, size_t *step) {
     const cmha_score *score = cmha__score_of(a);
     size_t n = 1;
-    int phases = score && score->parameters == cmha__phase_parameters;
-    if (!score || i >= score->n_parameters || (phases && a->share == CMHA_SHARE_FIXED)) return 0;
+    int beta = score && score->parameters == cmha__shift_parameters;
+    int ours = beta || (score && score->parameters == cmha__phase_parameters);
+    if (!score || i >= score->n_parameters || (ours && a->share == CMHA_SHARE_FIXED)) return 0;
     const int *axes = score->parameters[i].axes;
     for (int j = 0; j < 3 && axes[j]; j++) n *= cmha__axis(score, axes[j], 1, a->d_k);
-    *step = axes[0] == CMHA_AXIS_HEADS && (!phases || a->share == CMHA_SHARE_PER_HEAD) ? n : 0;
+    if (beta && a->rotary_dims) n = a->rotary_dims;
+    *step = axes[0] == CMHA_AXIS_HEADS && (!ours || a->share == CMHA_SHARE_PER_HEAD) ? n : 0;
     return n;
 }
 
@@ -7976,7 +8052,8 @@ static cmha_score_call cmha__call_of_head(const cmha_attention_args *a, size_t h
     size_t own, step;
     memset(&c, 0, sizeof c);
     c.score = cmha__score_of(a), c.args = a, c.head = head, c.is_key = is_key, c.divisor = 1;
-    if (c.score->rotates) c.rotation = a->rotation + head * a->rotation_head + first * cmha__key_width(a);
+    if (c.score->rotates)
+        c.rotation = a->rotation + head / cmha__fan(c.score) * a->rotation_head + first * cmha__key_width(a);
     for (size_t i = 0; (own = cmha__own_numbers(a, i, &step)) > 0; i++) {
         c.parameters[i] = a->parameters[i] + head * step;
         c.gradients[i] = sums;
@@ -7993,6 +8070,10 @@ static const char *cmha__score_wrong(const cmha_score *row) {
     if (row->attend && (row->map || row->forward)) return "attend replaces map and forward";
     if (!row->attend && row->planes != 2 && (row->planes != 1 || row->forward))
         return "planes must be 1 or, also for a forward, 2";
+    if ((unsigned)row->features > 64 || (row->features > 1 && !row->map) ||
+        (row->imaginary && !row->map && !row->rotates) ||
+        ((row->features > 1 || row->imaginary) && row->planes != 1))
+        return "features must be 0 to 64; more than 1, and imaginary heads, are of a map with planes = 1";
     if (row->n_parameters > most || (row->n_parameters && !row->parameters))
         return "its parameters are NULL or too many";
     for (size_t i = 0; i < row->n_parameters; i++) {
@@ -8548,12 +8629,14 @@ static void cmha__set_queries(cmha__head *h, const cmha__term *term) {
     const cmha_attention_args *a = h->args;
     const cmha__unit *u = h->u;
     cmha_score_call c = cmha__call_of_head(a, h->head, 0, h->call->first_q, NULL);
-    cmha_rows q = cmha__rows_at(h->call->views->q, h->batch, h->head);
+    cmha_rows q = cmha__query_rows(a, h->call->views->q, h->batch, h->head);
     int mapped = cmha__has_map(h->score);
     if (!mapped && h->call->backward) q = cmha__on_lines(q, a->n_q, h->dk, u->q);
     h->q = mapped ? u->q : q.data;
     h->ldq = mapped ? h->dk : q.ld;
     if (mapped) cmha__map(&c, q, a->n_q, u->q);
+    if (h->score->imaginary && h->head % 2)
+        cmha__apply(cmha__imaginary[0], 0, u->q, a->n_q, h->dk / 2, u->q, 0);
     if (h->score->forward) {
         cmha__apply(cmha__imaginary[a->bilinear != 0], 0, u->q, a->n_q, h->dk / 2, u->turned, 0);
         h->turned = u->turned;
@@ -8687,7 +8770,7 @@ static void cmha__peak_gradients(const cmha_attention_args *a, const cmha_attent
         for (size_t i = begin; i < begin + group; i++) g += peaks[i].gradient;
         size_t head = best / a->n_q % a->heads, b = best / a->n_q / a->heads;
         size_t row = best % a->n_q, key = peaks[best].key, kv = head / (a->heads / a->kv_heads);
-        cmha_rows q = cmha__rows_at(x->q, b, head), dq = cmha__rows_at(x->dq, b, head);
+        cmha_rows q = cmha__query_rows(a, x->q, b, head), dq = cmha__query_rows(a, x->dq, b, head);
         cmha_rows k = cmha__rows_at(x->k, b, kv), dk = cmha__rows_at(x->dk, b, kv);
         const cmha_real *qr = q.data + row * q.ld, *qi = qr + q.imag;
         const cmha_real *kr = k.data + key * k.ld, *ki = kr + k.imag;
@@ -8755,7 +8838,8 @@ static size_t cmha__deal_call(cmha__attention_call *x, cmha_real *base) {
 CMHA_DEF size_t cmha_attention_scratch(const cmha_attention_args *args, int backward) {
     cmha__attention_call call = cmha__new_call(args, NULL, backward);
     double threads = args->threads > 1 ? args->threads : 1, heads = (double)args->batch * (double)args->heads;
-    double rows = (double)args->n_q + (double)args->n_k + CMHA__TILE, d_k = (double)args->d_k;
+    double rows = (double)args->n_q + (double)args->n_k + CMHA__TILE;
+    double d_k = (double)args->d_k * (double)cmha__widens(call.score);
     double width = d_k + (double)args->d_v + CMHA__TILE;
     double numbers = (double)cmha__all_numbers(args);
     return cmha__countable(cmha__deal_call(&call, NULL) + 16, /* to a line of cache */
@@ -8884,7 +8968,7 @@ static void cmha__backward_term(cmha__head *h, const cmha__term *term, int count
 }
 
 /* A head's gradients to where the caller wants them: dq (of its features, or folded) and dk. */
-static void cmha__collect(const cmha__head *h, const cmha_real *dq, const cmha_real *dk) {
+static void cmha__collect(const cmha__head *h, cmha_real *dq, const cmha_real *dk) {
     const cmha_attention_views *x = h->call->views;
     const cmha_attention_args *a = h->args;
     const cmha_score *score = h->score;
@@ -8895,7 +8979,8 @@ static void cmha__collect(const cmha__head *h, const cmha_real *dq, const cmha_r
     cmha_score_call keys = cmha__call_of_head(a, head, 1, h->call->first_k, sums);
     void (*back)(const cmha_score_call *, cmha_rows, size_t, const cmha_real *, cmha_rows) =
         score->map ? score->map_back : score->rotates ? cmha__turned_map_back : cmha__rows_back;
-    back(&queries, cmha__rows_at(x->q, b, head), a->n_q, dq, cmha__rows_at(x->dq, b, head));
+    if (h->score->imaginary && h->head % 2) cmha__apply(cmha__imaginary[0], 1, dq, a->n_q, h->dk / 2, dq, 0);
+    back(&queries, cmha__query_rows(a, x->q, b, head), a->n_q, dq, cmha__query_rows(a, x->dq, b, head));
     back(&keys, cmha__rows_at(x->k, b, h->kv), a->n_k, dk, cmha__rows_at(x->dk, b, h->kv));
 }
 
@@ -9666,7 +9751,8 @@ static cmha_heads cmha__tokens_view(const cmha_attention_args *a, cmha_real *dat
 static cmha_attention_views cmha__views(const cmha__attention_saved *s, cmha_real **grad, cmha_real *y) {
     const cmha_attention_args *a = &s->args;
     int complex_k = cmha__is_complex(a), complex_v = complex_k && a->complex_v;
-    size_t heads = a->heads + (s->row ? 2 * a->kv_heads : 0);
+    size_t queries = a->heads / cmha__fan(cmha__score_of(a));
+    size_t heads = queries + (s->row ? 2 * a->kv_heads : 0);
     cmha_real *data[3];
     cmha_attention_views x;
     memset(&x, 0, sizeof x);
@@ -9675,8 +9761,8 @@ static cmha_attention_views cmha__views(const cmha__attention_saved *s, cmha_rea
     x.q = x.k = x.v = cmha__tokens_view(a, data[0], a->n_q, heads, a->d_k, complex_k);
     if (!s->row) x.k = cmha__tokens_view(a, data[1], a->n_k, a->kv_heads, a->d_k, complex_k);
     if (!s->row) x.v = cmha__tokens_view(a, data[2], a->n_k, a->kv_heads, a->d_v, complex_v);
-    if (s->row && data[0]) x.k.data += a->heads * x.q.head;
-    if (s->row && data[0]) x.v.data += (a->heads + a->kv_heads) * x.q.head;
+    if (s->row && data[0]) x.k.data += queries * x.q.head;
+    if (s->row && data[0]) x.v.data += (queries + a->kv_heads) * x.q.head;
     return x;
 }
 
@@ -9687,11 +9773,12 @@ static const cmha_tensor *cmha__attention_fits(cmha_tape *tape, cmha__attention_
     cmha_attention_args *a = &s->args;
     const cmha_score *score = cmha__score_of(a);
     size_t planes = cmha__is_complex(a) ? 2 : 1, v_planes = a->complex_v ? planes : 1;
-    size_t width = cmha__last(q), parts = planes * (a->heads + (k ? 0 : 2 * a->kv_heads)), need, step;
-    if (!a->heads || !a->kv_heads || a->heads % a->kv_heads)
+    size_t fan = cmha__fan(score), queries = a->heads / fan, turning = cmha__widens(score) * planes;
+    size_t width = cmha__last(q), parts = planes * (queries + (k ? 0 : 2 * a->kv_heads)), need, step;
+    if (!a->heads || !a->kv_heads || a->heads % fan || queries % a->kv_heads)
         return CMHA__MISFIT(tape, "attention: %zu heads cannot be grouped over %zu", a->heads, a->kv_heads);
-    if (a->heads > width / planes || q->rank != 3 || width % parts) /* in this order: no product wraps */
-        return CMHA__MISFIT(tape, "attention: width %zu is not divisible by %zu heads", width, a->heads);
+    if (queries > width / planes || q->rank != 3 || width % parts) /* in this order: no product wraps */
+        return CMHA__MISFIT(tape, "attention: width %zu is not divisible by %zu heads", width, queries);
     if (!k != !v || (k && (k->rank != 3 || v->rank != 3)))
         return CMHA__MISFIT(tape, "attention: give k and v, of rank 3, or neither (q of width %zu)", width);
     if (!k && planes != v_planes && !a->halves)
@@ -9705,9 +9792,9 @@ static const cmha_tensor *cmha__attention_fits(cmha_tape *tape, cmha__attention_
               cmha__last(k) != need || cmha__last(v) % (v_planes * a->kv_heads)))
         return CMHA__MISFIT(tape, "attention: %zu keys of width %zu where %zu is needed, %zu values of %zu",
                             a->n_k, cmha__last(k), need, v->shape[1], cmha__last(v));
-    if (score && score->rotates && planes * a->d_k % 2)
+    if (score && (score->rotates || score->imaginary) && turning * a->d_k % 2)
         return CMHA__MISFIT(tape, "attention: no complex pairs: head width %zu is odd", a->d_k);
-    if (a->rotary_dims % 2 || a->rotary_dims > planes * a->d_k)
+    if (a->rotary_dims * turning % 2 || a->rotary_dims > planes * a->d_k)
         return CMHA__MISFIT(tape, "attention: %zu numbers of %zu cannot rotate", a->rotary_dims, a->d_k);
     for (size_t i = 0; (need = cmha__own_numbers(a, i, &step)) > 0; i++) {
         if (step) need *= a->heads;
@@ -10184,11 +10271,11 @@ CMHA_DEF cmha_tensor *cmha_pcl(cmha_tape *tape, const cmha_attention_args *args,
     if (!cmha__attention_fits(tape, &s->attention)) return NULL;
     if (a->d_k % 2 || w->size != a->d_k / 2)
         return CMHA__MISFIT(tape, "pcl: w of %zu numbers does not fit heads of %zu", w->size, a->d_k);
-    const char *wrong = cmha__is_complex(args) || args->score ? "complex queries or a program's own score"
-                        : !(options->tau > 0)                 ? "tau must be positive"
-                        : s->adapted && !args->rotation       ? "no rotation table"
-                        : args->rotary_dims && args->layout   ? "rotary_dims of halves"
-                                                              : NULL;
+    const char *wrong = args->kind > CMHA_ATTENTION_DOT || args->score ? "it is for kinds CMHA, ROPE and DOT"
+                        : !(options->tau > 0)                          ? "tau must be positive"
+                        : s->adapted && !args->rotation                ? "no rotation table"
+                        : args->rotary_dims && args->layout            ? "rotary_dims of halves"
+                                                                       : NULL;
     if (wrong) return CMHA__MISUSE(tape, "pcl: %s", wrong);
     s->key = cmha__draw(tape);
     if (cmha__among_ranks(tape)) a->first = tape->shared.first;
@@ -10251,6 +10338,8 @@ static const char *const cmha__kinds[][2] = { /* name, fields */
     {"dot+learned", "family=real attention=dot position=learned"},
     {"dot+sinusoidal", "family=real attention=dot position=sinusoidal embedding_scale=1"},
     {"alibi", "family=real attention=dot position=alibi"},
+    {"pope", "family=real attention=pope share=per_head position=none"},
+    {"ropepp", "family=real attention=ropepp position=none"},
     CMHA__COPE_KIND("phase"), CMHA__COPE_KIND("magnitude"), CMHA__COPE_KIND("real"),
     CMHA__COPE_KIND("hybrid"), CMHA__COPE_KIND("hybrid_norm"), CMHA__COPE_KIND("linear"),
     {"mobius", "family=mobius attention=dot position=learned placement=post"},
@@ -10562,7 +10651,7 @@ enum {
     CMHA__MATRIX, /* of Möbius heads: a weight, or orthogonal */
     CMHA__LORA_A, /* U(+-1/sqrt(inputs)), as PEFT has it */
     CMHA__LORA_B, /* zeros */
-    CMHA__ZEROS, CMHA__ONES, CMHA__DELTA,
+    CMHA__ZEROS, CMHA__ONES, CMHA__DELTA, CMHA__BETA,
     CMHA__MAPS,   /* Möbius maps near the identity */
     CMHA__UNIT,   /* 1 + 0i */
     CMHA__WHITEN, /* matrices that leave variance 1/2 a part */
@@ -10702,6 +10791,7 @@ static void cmha__declare_score(cmha__list *to, int real, size_t keys, cmha_bloc
     const cmha_model_config *c = &to->model->config;
     const cmha_score *score = to->model->score;
     size_t width = cmha__head_width(c) / (real && score->planes == 2 ? 2 : 1); /* complex numbers, or reals */
+    size_t heads = c->n_heads * cmha__fan(score);
     for (size_t i = 0; i < score->n_parameters; i++) {
         const cmha_score_parameter *p = &score->parameters[i];
         size_t axes[3] = {CMHA__NONE, CMHA__NONE, CMHA__NONE};
@@ -10709,7 +10799,7 @@ static void cmha__declare_score(cmha__list *to, int real, size_t keys, cmha_bloc
         for (int j = 0; j < 3 && p->axes[j]; j++)
             axes[j] = p->axes[j] == CMHA_AXIS_MODEL  ? c->d_model
                       : p->axes[j] == CMHA_AXIS_KEYS ? keys
-                                                     : cmha__axis(score, p->axes[j], c->n_heads, width);
+                                                     : cmha__axis(score, p->axes[j], heads, width);
         cmha__print(name, sizeof name, "attn.%s", p->name);
         cmha_parameter *own = cmha__declare(to, name, &at->score[i], CMHA__OWN_SCORE + (int)i, CMHA__REAL,
                                             axes[0], axes[1], axes[2]);
@@ -10729,7 +10819,8 @@ static void cmha__declare_layer(cmha__list *to, size_t layer, cmha_block *at) {
     size_t all_keys = cmha__kv_heads(c) * width, q = heads * width, kv = heads == c->n_heads ? all_keys : q;
     size_t gate = c->activation == CMHA_ACTIVATION_SWIGLU ? ff : 0;
     size_t phases = c->share == CMHA_SHARE_PER_HEAD ? heads : 1; /* rows of delta */
-    if (!heads || score || c->attention != CMHA_ATTENTION_CMHA || c->share == CMHA_SHARE_FIXED) phases = 0;
+    if (!heads || score || c->share == CMHA_SHARE_FIXED) phases = 0;
+    size_t results = c->n_heads + heads * (cmha__fan(to->model->plain) - 1); /* heads that wo reads */
     size_t cope = family == CMHA_FAMILY_COPE ? d : 0;
     size_t maps = mobius ? c->mobius_heads * width : 0; /* width of the Möbius heads, and in such a mode: */
     size_t literal = mode == CMHA_MOBIUS_MODE_LITERAL ? maps : 0;
@@ -10753,9 +10844,12 @@ static void cmha__declare_layer(cmha__list *to, size_t layer, cmha_block *at) {
     CMHA__ROW("attn.wq.weight", zq_weight, 1, WEIGHT, COMPLEX, cope, cope);
     CMHA__ROW("attn.wk.weight", zk_weight, 1, WEIGHT, COMPLEX, cope, cope);
     CMHA__ROW("attn.wv.weight", zv_weight, 1, WEIGHT, REAL, cope, cope);
-    CMHA__BIASED("attn.wo", wo, out_bias, RESIDUAL_WEIGHT, REAL, d, heads ? c->n_heads * width : d);
-    CMHA__ROW("attn.delta", score[0], 1, DELTA, REAL, phases, P);
-    CMHA__ROW("attn.b", score[1], 1, ZEROS, REAL, phases, P);
+    CMHA__BIASED("attn.wo", wo, out_bias, RESIDUAL_WEIGHT, REAL, d, heads ? results * width : d);
+    CMHA__ROW("attn.delta", score[0], c->attention == CMHA_ATTENTION_CMHA, DELTA, REAL, phases, P);
+    CMHA__ROW("attn.b", score[1], c->attention == CMHA_ATTENTION_CMHA, ZEROS, REAL, phases, P);
+    cmha__declare(to, "attn.beta", &at->score[0], c->beta_uniform ? CMHA__BETA : CMHA__ZEROS, CMHA__REAL,
+                  c->attention == CMHA_ATTENTION_POPE ? phases : 0, c->rotary_dims ? c->rotary_dims : width,
+                  none);
     CMHA__ROW("attn.pcl_w", pcl_w, heads && c->pcl_weight > 0 && c->pcl_learn, ONES, REAL, P, none);
     CMHA__NORM("ln2", ln2, 0);
     if (mobius) CMHA__NORM("ln3", ln3, 0);
@@ -10950,7 +11044,8 @@ static void cmha__start_parameter(const cmha_model *model, size_t index) {
         weighs = own->spread < 0, mean = own->start, spread = weighs ? c->init_std : own->spread;
     }
     for (size_t i = 0; i < t->size; i++) {
-        double x = start == CMHA__MAPS     ? i / (2 * cols) % 3 == 0 && i / cols % 2 == 0 /* a = d = 1 */
+        double x = start == CMHA__BETA     ? -(double)CMHA__TURN * cmha_rng_uniform(&rng)
+                   : start == CMHA__MAPS   ? i / (2 * cols) % 3 == 0 && i / cols % 2 == 0 /* a = d = 1 */
                    : start == CMHA__UNIT   ? i < t->size / 2
                    : start == CMHA__WHITEN ? i / cols == 1 ? 0 : 0.70710678118654752440
                                            : mean;
@@ -11010,12 +11105,12 @@ static cmha_status cmha__find_score(cmha_context *ctx, cmha_model *model) {
     if (!*c->score) return CMHA_OK;
     while (row < end && !(row->name && !strcmp(row->name, c->score))) row++;
     if (row == end) return cmha__fail(ctx, CMHA_ERR_NOT_FOUND, "model: there is no score %s", c->score);
-    int cope = c->family == CMHA_FAMILY_COPE, pairs = row->planes == 2 || row->rotates;
+    int cope = c->family == CMHA_FAMILY_COPE, pairs = row->planes == 2;
+    pairs |= row->rotates && cmha__widens(row) % 2;
     const char *wrong =
         !cope && c->family != CMHA_FAMILY_REAL                        ? "it is for family = real or cope"
         : cope && (row->attend || row->planes != 2 || row->rotates) ? "cope needs planes = 2 and no rotation"
-        : c->pcl_weight > 0 ? "the phase contrastive loss is for attention = cmha, rope and dot"
-                            : cmha__score_wrong(row);
+                                                                    : cmha__score_wrong(row);
     for (size_t i = 0; !wrong && i < row->n_parameters * 3; i++)
         pairs |= row->parameters[i / 3].axes[i % 3] == CMHA_AXIS_PAIRS;
     if (!wrong && !cope && pairs && cmha__head_width(c) % 2)
@@ -11046,8 +11141,12 @@ static cmha_status cmha__check_model(cmha_context *context, cmha_model *model) {
         return cmha__fail(context, CMHA_ERR_SHAPE, "model: n_heads %zu is not divisible by n_kv_heads %zu",
                           c->n_heads, c->n_kv_heads);
     if ((status = cmha__find_score(context, model)) != CMHA_OK) return status;
-    int pairs = c->attention != CMHA_ATTENTION_DOT && !cmha__layer_score(model, 1);
-    if (cmha__head_width(c) % 2 && (pairs || c->pcl_weight > 0))
+    cmha_attention_args plain;
+    memset(&plain, 0, sizeof plain);
+    plain.kind = (cmha_attention_kind)c->attention, plain.score = cmha__layer_score(model, 1);
+    model->plain = cmha__score_of(&plain);
+    size_t turning = cmha__widens(model->plain);
+    if (cmha__head_width(c) % 2 && ((model->plain->rotates && turning % 2) || c->pcl_weight > 0))
         return cmha__fail(context, CMHA_ERR_SHAPE, "model: a head of %zu is not made of complex pairs",
                           cmha__head_width(c));
     if (c->position == CMHA_POSITION_SINUSOIDAL && c->d_model % 2)
@@ -11064,15 +11163,17 @@ static cmha_status cmha__check_model(cmha_context *context, cmha_model *model) {
                         : c->gaussian && !c->values ? "gaussian needs values"
                         : c->head_transform && c->activation == CMHA_ACTIVATION_SWIGLU
                             ? "head_transform has one matrix, swiglu needs two"
-                        : c->rotary_dims % 2 || c->rotary_dims > cmha__head_width(c)
+                        : c->pcl_weight > 0 &&
+                              (family->wrong || *c->score || c->attention > CMHA_ATTENTION_DOT)
+                            ? "the phase contrastive loss is for family = real, attention = cmha, rope, dot"
+                        : c->rotary_dims * turning % 2 || c->rotary_dims > cmha__head_width(c)
                             ? "rotary_dims is odd or larger than a head"
                         : c->rotary_dims && c->layout && c->pcl_weight > 0
                             ? "the phase contrastive loss has no rotary_dims where layout = half" : NULL;
     if (!wrong && family->wrong)
         wrong = cmha__kv_heads(c) != c->n_heads ? "its heads cannot be grouped (n_kv_heads)"
                 : c->d_head || c->embedding_norm ? "d_head and embedding_norm are for family = real"
-                : c->pcl_weight > 0 ? "the phase contrastive loss is for family = real"
-                                    : family->wrong(c);
+                                                : family->wrong(c);
     return wrong ? CMHA__WRONG(context, "model: %s", wrong) : CMHA_OK;
 }
 
@@ -11080,14 +11181,15 @@ static cmha_status cmha__check_model(cmha_context *context, cmha_model *model) {
 static cmha_status cmha__model_describe(cmha_model *model) {
     const cmha_model_config *c = &model->config;
     cmha_parameters *p = &model->parameters;
-    size_t P = cmha__head_width(c) / 2, heads = c->frequency == CMHA_FREQUENCY_TABLE ? c->n_heads : 1;
+    size_t turning = cmha__widens(model->plain), P = cmha__head_width(c) * turning / 2;
+    size_t heads = c->frequency == CMHA_FREQUENCY_TABLE ? c->n_heads : 1;
     size_t uses = cmha__complex_state(c) ? c->n_layers * c->experts : 0;
-    size_t slopes = c->position == CMHA_POSITION_ALIBI ? c->n_heads : 0;
+    size_t slopes = c->position == CMHA_POSITION_ALIBI ? c->n_heads * cmha__fan(model->plain) : 0;
     cmha_status status = cmha__declare_all(model);
     if (status) return status;
     if (p->size > SIZE_MAX / sizeof(cmha_real) / 8)
         return cmha__fail(model->context, CMHA_ERR_OVERFLOW, "model: the number of parameters overflows");
-    model->n_omega = heads;
+    model->n_omega = heads, model->P = P;
     cmha__array arrays[] = {{&model->omega, heads * P, sizeof *model->omega},
                             {&p->sums, (size_t)model->context->threads, sizeof *p->sums},
                             {&model->expert_use, uses, sizeof *model->expert_use},
@@ -11099,7 +11201,7 @@ static cmha_status cmha__model_describe(cmha_model *model) {
     model->tables = memset(model->omega, 0, model->table_bytes);
     if (!uses) model->expert_use = NULL;
     if (!slopes) model->alibi = NULL;
-    cmha_rope_options rope = {c->rotary_dims, (cmha_rope_scaling)c->rope_scaling, c->rope_factor,
+    cmha_rope_options rope = {c->rotary_dims * turning, (cmha_rope_scaling)c->rope_scaling, c->rope_factor,
                               (double)c->rope_length, c->rope_fast, c->rope_slow,
                               (cmha_rope_ramp)c->rope_ramp};
     for (size_t h = 0; h < heads; h++)
@@ -11273,7 +11375,7 @@ CMHA_DEF cmha_status cmha_model_set_frequencies(cmha_model *model, const double 
     if (!omega) return CMHA__WRONG(model->context, "model: no frequencies");
     if (model->config.frequency != CMHA_FREQUENCY_TABLE)
         return cmha__fail(model->context, CMHA_ERR_STATE, "model: frequencies need frequency = table");
-    size_t count = model->n_omega * (cmha__head_width(&model->config) / 2);
+    size_t count = model->n_omega * model->P;
     for (size_t i = 0; i < count; i++)
         if (!(fabs(omega[i]) <= DBL_MAX))
             return CMHA__WRONG(model->context, "model: frequency %zu is not finite", i);
@@ -11463,7 +11565,7 @@ static cmha_attention_args cmha__softmax_args(const cmha__pass *pass, size_t hea
     a.key_mask = a.query_mask = pass->batch->key_mask;
     a.alibi = pass->model->alibi;
     a.rotation = pass->rotation;
-    a.rotation_head = pass->rotation && pass->model->n_omega > 1 ? pass->N * cmha__head_width(c) : 0;
+    a.rotation_head = pass->rotation && pass->model->n_omega > 1 ? pass->N * 2 * pass->model->P : 0;
     a.eps = (cmha_real)c->complex_eps;
     a.dropout = (cmha_real)c->attention_dropout;
     a.threads = pass->model->context->threads;
@@ -11517,6 +11619,7 @@ static cmha_tensor *cmha__plain_attention(cmha__pass *pass, cmha_tensor *h) {
     size_t heads = cmha__plain_heads(c, pass->layer), P = cmha__head_width(c) / 2;
     cmha_attention_args a = cmha__softmax_args(pass, heads, cmha__head_width(c));
     a.score = cmha__layer_score(pass->model, pass->layer);
+    a.heads *= cmha__fan(pass->model->plain);
     if (heads == c->n_heads) a.kv_heads = cmha__kv_heads(c);
     a.layout = (cmha_layout)c->layout, a.rotary_dims = c->rotary_dims;
     if (pass->rotation) a.scale *= (cmha_real)pass->model->score_factor;
@@ -11992,9 +12095,8 @@ static cmha_tensor *cmha__model_body(cmha__pass *pass) {
     const cmha_model_config *c = pass->c = &m->config;
     const cmha__family_row *family = cmha__family(c->family);
     cmha_tape *tape = pass->tape;
-    const cmha_score *score = cmha__layer_score(m, 1);
-    if (!family->complex_state && (score ? score->rotates : c->attention != CMHA_ATTENTION_DOT))
-        pass->rotation = cmha_rotation(tape, m->omega, m->n_omega, cmha__head_width(c) / 2, pass->N,
+    if (!family->complex_state && m->plain->rotates)
+        pass->rotation = cmha_rotation(tape, m->omega, m->n_omega, m->P, pass->N,
                                        (ptrdiff_t)pass->first);
     cmha_tensor *x = cmha__embed_input(pass);
     x = x ? family->embed(pass, x) : NULL;
@@ -12205,12 +12307,12 @@ CMHA_DEF cmha_status cmha_model_attention(cmha_model *model, const cmha_batch *b
                                           size_t head, int what, cmha_real *out) {
     cmha_status status = cmha__own_pass(model, "model attention", batch, out, 0, 0);
     if (status) return status;
-    size_t layers = model->config.n_layers, heads = model->config.n_heads;
+    size_t layers = model->config.n_layers, plain = cmha__plain_heads(&model->config, layer);
+    size_t first = model->config.n_heads - plain, heads = first + plain * cmha__fan(model->plain);
     if (layer >= layers || head >= heads || what < 0 || what >= 4 * CMHA_SEE_NEXT)
         return CMHA__WRONG(model->context, "model attention: layer %zu of %zu, head %zu of %zu, what = %d",
                            layer, layers, head, heads, what);
-    size_t first = heads - cmha__plain_heads(&model->config, layer); /* Möbius heads, the last, run first */
-    struct cmha__probe probe = {layer, 0, (first + head) % heads, what, out};
+    struct cmha__probe probe = {layer, 0, (first + head) % heads, what, out}; /* Möbius heads run first */
     model->tape.probe = &probe;
     cmha_model_states(model, &model->tape, batch, NULL);
     model->tape.probe = NULL;
@@ -14088,7 +14190,7 @@ static cmha_status cmha__move_packed(const cmha_parameter *one, cmha__output *o,
 /* Counts the frequencies of the caller's own. */
 static size_t cmha__own_omega(const cmha_model *model) {
     const cmha_model_config *c = &model->config;
-    return c->frequency == CMHA_FREQUENCY_TABLE ? c->n_heads * (cmha__head_width(c) / 2) : 0;
+    return c->frequency == CMHA_FREQUENCY_TABLE ? c->n_heads * model->P : 0;
 }
 
 static void cmha__tell_u64(cmha__output *o, const char *key, uint64_t value) {

@@ -349,40 +349,43 @@ static double number_or(kase *k, const char *key, double otherwise) {
     return cmha_archive_metadata(&k->file, key) ? number(k, key) : otherwise;
 }
 
-/* Fills omega [P] as cfg says, and the rotating numbers of a head; returns the factor on the score */
-static double frequencies(kase *k, size_t P, double *omega, size_t *rotary_dims) {
+/* Fills omega [P] as cfg says, and the rotating numbers of a head, of which `pair` have one frequency; returns
+   the factor on the score */
+static double frequencies(kase *k, size_t P, size_t pair, double *omega, size_t *rotary_dims) {
     cmha_rope_options o;
     double factor;
     memset(&o, 0, sizeof o);
-    o.rotary_dims = *rotary_dims = whole_or(k, "cfg.rotary_dims", 0);
+    *rotary_dims = whole_or(k, "cfg.rotary_dims", 0);
+    o.rotary_dims = *rotary_dims * 2 / pair;
     if (cmha_archive_metadata(&k->file, "cfg.rope_scaling"))
         o.scaling = (cmha_rope_scaling)choice(k, "cfg.rope_scaling", "none|linear|ntk|yarn|llama3");
     o.factor = number_or(k, "cfg.factor", 1), o.length = number_or(k, "cfg.original_length", 0);
     o.fast = number_or(k, "cfg.beta_fast", 32), o.slow = number_or(k, "cfg.beta_slow", 1);
     if (cmha_archive_metadata(&k->file, "cfg.yarn_ramp"))
         o.ramp = (cmha_rope_ramp)choice(k, "cfg.yarn_ramp", "index|rotations");
-    factor = cmha_frequencies(choice(k, "cfg.freq", "rope|literal") ? CMHA_FREQUENCY_LITERAL
-                                                                   : CMHA_FREQUENCY_ROPE,
+    factor = cmha_frequencies(pair == 2 && choice(k, "cfg.freq", "rope|literal") ? CMHA_FREQUENCY_LITERAL
+                                                                                : CMHA_FREQUENCY_ROPE,
                               number(k, "cfg.base"), P, &o, omega);
     if (!(factor > 0)) leave(k, CASE_FAIL, "the frequencies are refused");
     return factor;
 }
 
 static void op_frequencies(kase *k) {
-    size_t P = (choice(k, "cfg.kind", "rope|cmha"), whole(k, "cfg.dk") / 2), i;
+    size_t pair = choice(k, "cfg.kind", "rope|cmha|pope") == 2 ? 1 : 2, P = whole(k, "cfg.dk") / pair, i;
     double *omega = (double *)take(k, P, sizeof *omega);
-    cmha_real factor = (cmha_real)frequencies(k, P, omega, &i), *got = zeros(k, P);
+    cmha_real factor = (cmha_real)frequencies(k, P, pair, omega, &i), *got = zeros(k, P);
     for (i = 0; i < P; i++) got[i] = (cmha_real)omega[i];
     compare(k, "out.omega", got, P);
     compare(k, "out.score_factor", &factor, 1);
 }
 
-/* What cfg says about the score, its frequencies and its parameters */
+/* What cfg says about the score and its frequencies */
 static void attention_kind(kase *k, cmha_attention_args *a) {
-    static const cmha_attention_kind kinds[] = {CMHA_ATTENTION_DOT, CMHA_ATTENTION_DOT, CMHA_ATTENTION_ROPE,
-                                                CMHA_ATTENTION_CMHA};
-    int kind = choice(k, "cfg.kind", "dot|alibi|rope|cmha");
-    size_t P = a->d_k / 2, n = a->n_q > a->n_k ? a->n_q : a->n_k, tables;
+    static const cmha_attention_kind kinds[] = {CMHA_ATTENTION_DOT,  CMHA_ATTENTION_DOT,  CMHA_ATTENTION_ROPE,
+                                                CMHA_ATTENTION_CMHA, CMHA_ATTENTION_POPE, CMHA_ATTENTION_ROPEPP};
+    int kind = choice(k, "cfg.kind", "dot|alibi|rope|cmha|pope|ropepp");
+    size_t pair = kinds[kind] == CMHA_ATTENTION_POPE ? 1 : 2, P = a->d_k / pair;
+    size_t n = a->n_q > a->n_k ? a->n_q : a->n_k;
     double *omega = (double *)take(k, P, sizeof *omega);
     cmha_real *values;
     a->kind = kinds[kind];
@@ -392,18 +395,32 @@ static void attention_kind(kase *k, cmha_attention_args *a) {
         a->alibi = values;
     }
     if (kind < 2) return;
-    if (a->d_k % 2) leave(k, CASE_FAIL, "malformed: dk is odd");
-    a->layout = choice(k, "cfg.layout", "interleaved|half") ? CMHA_LAYOUT_HALF : CMHA_LAYOUT_INTERLEAVED;
-    a->scale *= (cmha_real)frequencies(k, P, omega, &a->rotary_dims);
+    if (a->d_k % pair) leave(k, CASE_FAIL, "malformed: dk is odd");
+    if (pair == 2)
+        a->layout = choice(k, "cfg.layout", "interleaved|half") ? CMHA_LAYOUT_HALF : CMHA_LAYOUT_INTERLEAVED;
+    a->scale *= (cmha_real)frequencies(k, P, pair, omega, &a->rotary_dims);
     cmha_rotation_table(omega, P, n, (ptrdiff_t)whole(k, "cfg.pos0") + (ptrdiff_t)a->n_q - (ptrdiff_t)n,
                         values = zeros(k, n * 2 * P));
     a->rotation = values;
-    if (kind != 3) return;
+}
+
+/* The parameters of the score, names[..] until NULL, as cfg.share has them; returns the numbers of each */
+static size_t attention_parameters(kase *k, cmha_attention_args *a, const char *names[3]) {
+    static const char *const turned[3] = {"delta", "b", NULL}, *const shifted[3] = {"beta", NULL, NULL};
+    int pope = a->kind == CMHA_ATTENTION_POPE;
+    size_t own = pope ? a->rotary_dims ? a->rotary_dims : a->d_k : a->d_k / 2, i;
+    char key[32];
+    names[0] = NULL;
+    if (!pope && a->kind != CMHA_ATTENTION_CMHA) return 0;
     a->share = (cmha_share)choice(k, "cfg.share", "per_head|shared|fixed");
-    tables = a->share == CMHA_SHARE_SHARED ? 1 : a->heads;
-    if (a->share == CMHA_SHARE_FIXED) return;
-    a->parameters[0] = reals(k, "param.delta", tables * P);
-    a->parameters[1] = reals(k, "param.b", tables * P);
+    if (a->share == CMHA_SHARE_FIXED) return 0;
+    memcpy(names, pope ? shifted : turned, sizeof turned);
+    if (a->share == CMHA_SHARE_PER_HEAD) own *= a->heads;
+    for (i = 0; names[i]; i++) {
+        snprintf(key, sizeof key, "param.%s", names[i]);
+        a->parameters[i] = reals(k, key, own);
+    }
+    return own;
 }
 
 static void attention_sizes(kase *k, cmha_attention_args *a) {
@@ -427,37 +444,43 @@ static void attention_sizes(kase *k, cmha_attention_args *a) {
 
 static void op_attention(kase *k) {
     cmha_attention_args a;
-    size_t nq, nk, nv, ny, nd;
-    cmha_real *dq, *dk, *dv, *dd, *db, *y, *scratch, *turns[2];
+    size_t queries, nq, nk, nv, ny, nd, i;
+    cmha_real *dq, *dk, *dv, *y, *scratch, *turns[CMHA_MAX_SCORE_PARAMETERS] = {0};
+    const char *names[3];
+    char key[32];
     cmha_lse *lse;
     cmha_attention_views x;
     attention_sizes(k, &a);
-    nq = a.batch * a.heads * a.n_q * a.d_k, nk = a.batch * a.kv_heads * a.n_k * a.d_k,
-    nv = a.batch * a.kv_heads * a.n_k * a.d_v;
-    ny = a.batch * a.heads * a.n_q * a.d_v, nd = a.parameters[0] ? need(k, "param.delta")->count : 0;
+    nd = attention_parameters(k, &a, names);
+    queries = a.heads;
+    if (a.kind == CMHA_ATTENTION_ROPEPP) a.heads *= 2;
+    nq = a.batch * queries * a.n_q * a.d_k, nk = a.batch * a.kv_heads * a.n_k * a.d_k,
+    nv = a.batch * a.kv_heads * a.n_k * a.d_v, ny = a.batch * a.heads * a.n_q * a.d_v;
     y = zeros(k, ny), lse = (cmha_lse *)take(k, a.batch * a.heads * a.n_q, sizeof *lse);
     scratch = zeros(k, cmha_attention_scratch(&a, 0));
     memset(&x, 0, sizeof x);
-    x.q = cmha_heads_major(reals(k, "in.q", nq), a.heads, a.n_q, a.d_k, 0);
+    x.q = cmha_heads_major(reals(k, "in.q", nq), queries, a.n_q, a.d_k, 0);
     x.k = cmha_heads_major(reals(k, "in.k", nk), a.kv_heads, a.n_k, a.d_k, 0);
     x.v = cmha_heads_major(reals(k, "in.v", nv), a.kv_heads, a.n_k, a.d_v, 0);
     x.y = cmha_heads_major(y, a.heads, a.n_q, a.d_v, 0);
     cmha_attention_forward(&a, &x, lse, scratch);
     compare(k, "out.y", y, ny);
     if (!gradients_wanted(k)) return;
-    dq = zeros(k, nq), dk = zeros(k, nk), dv = zeros(k, nv), dd = zeros(k, nd), db = zeros(k, nd);
+    dq = zeros(k, nq), dk = zeros(k, nk), dv = zeros(k, nv);
+    for (i = 0; names[i]; i++) turns[i] = zeros(k, nd);
     scratch = zeros(k, cmha_attention_scratch(&a, 1));
     x.dy = cmha_heads_major(cotangent(k, "cot.y", ny), a.heads, a.n_q, a.d_v, 0);
-    x.dq = cmha_heads_major(dq, a.heads, a.n_q, a.d_k, 0),
+    x.dq = cmha_heads_major(dq, queries, a.n_q, a.d_k, 0),
     x.dk = cmha_heads_major(dk, a.kv_heads, a.n_k, a.d_k, 0);
     x.dv = cmha_heads_major(dv, a.kv_heads, a.n_k, a.d_v, 0);
-    turns[0] = nd ? dd : NULL, turns[1] = nd ? db : NULL;
     cmha_attention_backward(&a, &x, lse, NULL, turns, scratch);
     compare_gradient(k, "grad.in.q", dq, nq);
     compare_gradient(k, "grad.in.k", dk, nk);
     compare_gradient(k, "grad.in.v", dv, nv);
-    if (nd) compare_gradient(k, "grad.param.delta", dd, nd);
-    if (nd) compare_gradient(k, "grad.param.b", db, nd);
+    for (i = 0; names[i]; i++) {
+        snprintf(key, sizeof key, "grad.param.%s", names[i]);
+        compare_gradient(k, key, turns[i], nd);
+    }
 }
 
 /* The kernel does one head of one sequence; the op is the mean over all of them */
