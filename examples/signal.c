@@ -13,12 +13,13 @@
 #include "tools/signals.h"
 
 enum {
-    ATTENTION, COMPARE, FRAME, HOP, ROWS, EPOCHS, SEED, SEEDS, THREADS, BATCH, LR, SVG, CSV, SAVE, SYNTHETIC,
-    QUIET, HELP, SET, N_OPTIONS
+    ATTENTION, COMPARE, PARAMETERS, FRAME, HOP, ROWS, EPOCHS, SEED, SEEDS, THREADS, BATCH, LR, SVG, CSV, SAVE,
+    SYNTHETIC, QUIET, HELP, SET, N_OPTIONS
 };
 static setting option[N_OPTIONS] = {
     {"--attention", "rope", "a kind of the list below"},
     {"--compare", NULL, "many kinds, each with as many parameters as the first: --compare=KIND,KIND..."},
+    {"--parameters", NULL, "at most so many, by the width d_ff; with --compare those of the first kind"},
     {"--frame", "8", "complex samples of a position"},
     {"--hop", NULL, "from a position to the next; as many by default"},
     {"--rows", "0", "train on so many frames, the first; 0 = all"},
@@ -268,7 +269,8 @@ int main(int argc, char **argv) {
     print_heading();
     for (size_t k = 0; k < n_rows; k++) {
         configure(row[k].kind, argv + 1, n_set);
-        if (k) match_parameters(row[0].parameters);
+        if (k || option[PARAMETERS].value)
+            match_parameters(k ? row[0].parameters : (size_t)whole_of(&option[PARAMETERS], 1, SIZE_MAX));
         tc.steps = times((part[0].n + tc.batch - 1) / tc.batch, (size_t)epochs);
         make_room(part[0].n > part[2].n ? part[0].n : part[2].n, part[0].longest, row_of(&part[0]));
         for (size_t s = 0; s < n_seeds; s++) ctx.config.seed = seed + s, train_kind(k, s, epochs);

@@ -21,12 +21,13 @@
 #include <errno.h>
 
 enum {
-    ATTENTION, COMPARE, LEAVE, FEATURES, WINDOW, SPEED, EPOCHS, SEED, SEEDS, THREADS, BATCH, LR, SAVE, QUIET,
-    HELP, SET, N_OPTIONS
+    ATTENTION, COMPARE, PARAMETERS, LEAVE, FEATURES, WINDOW, SPEED, EPOCHS, SEED, SEEDS, THREADS, BATCH, LR,
+    SAVE, QUIET, HELP, SET, N_OPTIONS
 };
 static setting option[N_OPTIONS] = {
     {"--attention", "rope", "a kind of the list below"},
     {"--compare", NULL, "kinds, KIND,KIND..., each with as many parameters as the first"},
+    {"--parameters", NULL, "at most so many, by the width d_ff; with --compare those of the first kind"},
     {"--leave", NULL, "train without this speaker and test on him; all: on each in turn"},
     {"--features", "offset",
      "offset; complex: the bins with the phase they have; magnitude: real numbers, no phases"},
@@ -279,7 +280,8 @@ int main(int argc, char **argv) {
     for (k = 0; k < n_kinds; k++) {
         double all = 0;
         configure(kind[k], argv + 1, n_set);
-        if (k) match_parameters(most);
+        if (k || option[PARAMETERS].value)
+            match_parameters(k ? most : (size_t)whole_of(&option[PARAMETERS], 1, SIZE_MAX));
         for (l = first; l <= last; l++) {
             double sum = 0, low = 1, high = 0, share;
             for (s = 0; s < n_seeds; s++) {

@@ -723,6 +723,7 @@ static void train_decoder(void) {
     side[DECODER].mc.vocabulary = words.size;
     check(cmha_model_init(&side[DECODER].model, &ctx, &side[DECODER].mc));
     side[DECODER].there = 1;
+    if (!option[QUIET].value) printf("decoder of %zu parameters\n", side[DECODER].model.parameters.size);
     learn_to_read();
 }
 
