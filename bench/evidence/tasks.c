@@ -105,21 +105,38 @@ static size_t draw_sorting(const task_size *size, size_t n, cmha_rng *rng, int32
     return 2 * n;
 }
 
-/* Phase memory, which is ours: symbols, and among them tokens that each name a phase r = 1 .. reach; there the
-   symbol that stood r tokens before has to be said. Content alone decides how far to look and the looked-at
-   content decides nothing: the query's own phase must add to that of its position, as in ComplexFormer's
-   e^(i (delta theta + b + m w)). It is indexing's counterpart, for which the two should not mix. A token is a
-   query with probability 1/2 if it can ask for a symbol; the last one always is. */
+/* Does an earlier item of `ids`, now at t, wait for the number `at`? See draw_phase. */
+static int is_taken(const task_size *size, const int32_t *ids, size_t t, int64_t at) {
+    int32_t items = (int32_t)(size->symbols * size->phases);
+    for (size_t s = t; s-- > 0 && (int64_t)s >= at;)
+        if (ids[s] < items && (int64_t)s - ids[s] / (int32_t)size->symbols == at) return 1;
+    return 0;
+}
+
+/* Phase memory, which is ours. An item is one token, a symbol with a phase a = 0 .. phases - 1; from then on its
+   phase grows by one a token, as a hand turns. A query, one token as well, names a phase r = 1 .. reach: the
+   symbol of the item whose phase has become r has to be said; there is exactly one. So what is found is
+   where three phases cancel, the query's, the key's and that of the distance, as in e^(i (delta theta + b +
+   m w)) of ComplexFormer: content has to move position, the very thing that indexing suffers from. A token is
+   a query with probability 1/2 where something can be asked for; the last one always is. */
 static size_t draw_phase(const task_size *size, size_t n, cmha_rng *rng, int32_t *ids, int32_t *targets) {
+    int32_t symbols = (int32_t)size->symbols, items = symbols * (int32_t)size->phases;
     for (size_t t = 0; t < n; t++) {
-        size_t reach = t < size->reach ? t : size->reach, asked = 0;
-        int32_t symbols = (int32_t)size->symbols;
-        for (size_t r = 1; r <= reach; r++) asked += ids[t - r] < symbols;
-        ids[t] = one_of(rng, size->symbols);
-        if (!asked || (cmha_rng_below(rng, 2) && t + 1 < n)) continue;
-        asked = 1 + (size_t)cmha_rng_below(rng, asked);
-        for (size_t r = 1; asked; r++)
-            if (ids[t - r] < symbols && !--asked) ids[t] = symbols + (int32_t)r - 1, targets[t] = ids[t - r];
+        size_t choices = 0, choice;
+        int query = cmha_rng_below(rng, 2) || t + 1 == n;
+        for (size_t r = 1; query && r <= size->reach; r++)
+            choices += (size_t)is_taken(size, ids, t, (int64_t)t - (int64_t)r);
+        query = choices > 0;
+        for (size_t a = 0; !query && a < size->phases; a++)
+            choices += !is_taken(size, ids, t, (int64_t)t - (int64_t)a);
+        choice = (size_t)cmha_rng_below(rng, choices);
+        for (size_t r = query ? 1 : 0;; r++) {
+            if (is_taken(size, ids, t, (int64_t)t - (int64_t)r) != query || choice--) continue;
+            ids[t] = query ? items + (int32_t)r - 1 : one_of(rng, size->symbols) + symbols * (int32_t)r;
+            for (size_t s = t; query && s-- > 0;)
+                if (ids[s] < items && s + r == t + (size_t)(ids[s] / symbols)) targets[t] = ids[s] % symbols;
+            break;
+        }
     }
     return n;
 }
@@ -141,7 +158,7 @@ const task *task_named(const char *name) {
 /* ---- Samples and batches ---- */
 
 size_t task_vocabulary(const task *t, const task_size *size) {
-    return t->per_symbol * size->symbols + t->per_reach * size->reach + t->more;
+    return t->per_symbol * size->symbols * (size->phases ? size->phases : 1) + t->per_reach * size->reach + t->more;
 }
 
 size_t task_tokens(const task *t, size_t n) { return t->per_size * n + t->ends; }
@@ -149,11 +166,12 @@ size_t task_tokens(const task *t, size_t n) { return t->per_size * n + t->ends; 
 const char *task_wrong(const task *t, const task_size *size, size_t f) {
     enum { LARGEST = 1 << 16 };
     int digits = t->draw == draw_indexing;
-    if (size->most > LARGEST || size->symbols > LARGEST || size->reach > LARGEST) return "a size is too large";
+    if (size->most > LARGEST || size->symbols > LARGEST || size->reach > LARGEST ||
+        size->phases > LARGEST / (size->symbols ? size->symbols : 1)) return "a size is too large";
     if (size->least < t->smallest || size->tested < t->smallest) return "a size is too small";
     if (size->least > size->most || size->tested > size->most) return "task.most is less than another size";
     if (t->per_symbol && !size->symbols) return "task.symbols is 0";
-    if (t->per_reach && !size->reach) return "task.reach is 0";
+    if (t->per_reach && (!size->phases || size->reach < size->phases)) return "task.reach is less than task.phases";
     if (digits && size->reach > 99) return "task.reach has more than two digits";
     return t->distinct && f * size->most > size->symbols ? "task.symbols are too few" : NULL;
 }
@@ -236,7 +254,7 @@ static int find_size(trial *t) {
     const char *wrong;
     if (!size_word(run, "task.most", 0, &s->most) || !size_word(run, "task.least", s->most, &s->least) ||
         !size_word(run, "task.tested", s->most, &s->tested) || !size_word(run, "task.reach", 0, &s->reach) ||
-        !size_word(run, "task.symbols", 0, &s->symbols)) return 0;
+        !size_word(run, "task.symbols", 0, &s->symbols) || !size_word(run, "task.phases", 0, &s->phases)) return 0;
     wrong = task_wrong(t->task, s, 1);
     return !wrong || evidence_fail(run->error, "%s/%s: %s", run->claim->name, run->part->name, wrong);
 }

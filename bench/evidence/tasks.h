@@ -12,7 +12,8 @@ typedef struct task_size {
     size_t least, most; /* of a training sample, drawn evenly, both included */
     size_t tested;      /* of a held-out one, f times longer: drawn from f * tested to f * most */
     size_t symbols;     /* that there are */
-    size_t reach;       /* the largest shift or offset, of tasks that have one */
+    size_t reach;       /* the largest shift or phase asked for, of tasks that have one */
+    size_t phases;      /* of an item, 0: it has none */
 } task_size;
 
 /* A row a task. */
