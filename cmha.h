@@ -5988,15 +5988,6 @@ CMHA_DEF cmha_tensor *cmha_mobius(cmha_tape *tape, cmha_tensor *rho, cmha_tensor
     return cmha__operate(tape, &cmha__mobius_op, (int)kind, eps, rho, abcd, NULL);
 }
 
-/* ---- Complex building blocks ---- */
-
-/* Hands out the next n numbers of a scratch array. */
-static cmha_real *cmha__cut_off(cmha_real **scratch, size_t n) {
-    cmha_real *taken = *scratch;
-    *scratch += n;
-    return taken;
-}
-
 /* ---- Complex linear maps ---- */
 
 /* y = Wr xr - Wi xi + i (Wr xi + Wi xr) from the four products Z [2T, 2O], whose rows are [Wr xr | Wi xr] and
@@ -6977,10 +6968,8 @@ static void cmha__mixture_scatter(const cmha__mixture *m, const cmha_real *gate,
 
 static void cmha__expert_forward(const cmha__mixture *m) {
     size_t D = m->a->D, F = m->a->F, n = m->n;
-    cmha_real *own = m->own;
-    cmha_real *x = cmha__cut_off(&own, 2 * n * D), *ix = cmha__cut_off(&own, 2 * n * D);
-    cmha_real *act = cmha__cut_off(&own, 2 * n * F), *iact = cmha__cut_off(&own, 2 * n * F);
-    cmha_real *pre = m->a->hidden ? m->a->hidden + 2 * m->first * F : own;
+    cmha_real *x = m->own, *ix = x + 2 * n * D, *act = ix + 2 * n * D, *iact = act + 2 * n * F;
+    cmha_real *pre = m->a->hidden ? m->a->hidden + 2 * m->first * F : iact + 2 * n * F;
     cmha__gather(m, m->z, x);
     cmha__times_i(x, n, D, 1, ix);
     cmha__expert_product(m, 0, 0, x, ix, pre);
@@ -6992,7 +6981,7 @@ static void cmha__expert_forward(const cmha__mixture *m) {
 /* CRAT eq 21. m: the weights, as they are or packed. */
 static void cmha__experts_run(cmha__mixture *m, const cmha_real *z, cmha_real *y, cmha_real *scratch) {
     const cmha_experts_args *a = m->a;
-    m->z = z, m->out = cmha__cut_off(&scratch, a->T * a->top * 2 * a->D), m->own = scratch;
+    m->z = z, m->out = scratch, m->own = scratch + a->T * a->top * 2 * a->D;
     cmha__mixture_run(m, 0, cmha__expert_forward);
     cmha__mixture_scatter(m, a->gate, m->out, 1, y);
 }
@@ -7063,10 +7052,9 @@ CMHA_FIT void cmha_experts_backward(const cmha_experts_args *a, const cmha_exper
     size_t wide = a->T * a->top * 2 * a->D, hide = a->T * a->top * 2 * a->F, workers = cmha__workers(a);
     size_t one = cmha__pieces(a->F), both = one + cmha__pieces(a->D);
     cmha__mixture m = cmha__mixture_of(a, weights);
-    m.x = cmha__cut_off(&scratch, wide), m.ix = cmha__cut_off(&scratch, wide);
-    m.g = cmha__cut_off(&scratch, wide), m.ig = cmha__cut_off(&scratch, wide);
-    m.act = cmha__cut_off(&scratch, hide), m.dpre = cmha__cut_off(&scratch, hide);
-    m.z = z, m.dy = dy, m.dgate = dgate, m.own = scratch;
+    m.x = scratch, m.ix = m.x + wide, m.g = m.ix + wide, m.ig = m.g + wide;
+    m.act = m.ig + wide, m.dpre = m.act + hide, m.own = m.dpre + hide;
+    m.z = z, m.dy = dy, m.dgate = dgate;
     cmha__mixture_run(&m, 1, cmha__expert_backward);
     /* Of each expert the weights' gradients by rows, in turns: all tokens may be with one expert. */
     CMHA__FOR_CHUNKS(a->threads, workers, begin, end) {
@@ -7377,9 +7365,9 @@ static cmha__search cmha__search_of(cmha_context *context, const cmha_knowledge 
 
 static void cmha__search_place(cmha__search *s, void *memory) {
     s->own_index = (int64_t *)memory;
-    s->scratch = (cmha_real *)(void *)(s->own_index + s->lists);
-    s->own_similarity = cmha__cut_off(&s->scratch, s->lists);
-    s->phasors = cmha__cut_off(&s->scratch, s->Q * 2 * s->d_r);
+    s->own_similarity = (cmha_real *)(void *)(s->own_index + s->lists);
+    s->phasors = s->own_similarity + s->lists;
+    s->scratch = s->phasors + s->Q * 2 * s->d_r;
 }
 
 /* Puts document i into a list of the k best so far, ties by index; the caller knows that it belongs there. */
@@ -7417,7 +7405,7 @@ static void cmha__nearest_begin(size_t n, int64_t *index, cmha_real *similarity)
 static void cmha__nearest_range(const cmha__search *s, size_t lo, size_t hi, cmha_real *scratch) {
     size_t W = 2 * s->d_r, k = s->k, n = s->base->n, width = CMHA__NEAREST_DOCUMENTS, cols, rows;
     if (n < width) width = (n + CMHA__NEAREST_SPAN - 1) / CMHA__NEAREST_SPAN * CMHA__NEAREST_SPAN;
-    cmha_real *filled = cmha__cut_off(&scratch, width * W), *scores = scratch, scale = 1 / (cmha_real)s->d_r;
+    cmha_real *filled = scratch, *scores = filled + width * W, scale = 1 / (cmha_real)s->d_r;
     for (; (cols = cmha__min(hi - lo, width)) > 0; lo += cols) {
         const cmha_real *tile = s->base->features + lo * W;
         if (cols < width) { /* the last tile: filled up with zeros */
@@ -7815,31 +7803,34 @@ CMHA__HOT(static, cmha__transpose,
         for (size_t r = 0; r < rows; r++) to[c * ld_to + r] = from[r * ld + c];
 }
 
+static size_t cmha__up16(size_t n) { return (n + 15) / 16 * 16; }
+
 /* The same rows or, where they begin off the lines of cache, a copy at `to` that is read many times. */
 static cmha_rows cmha__on_lines(cmha_rows from, size_t n, size_t width, cmha_real *to) {
-    cmha_rows copy = {to, (width + 15) / 16 * 16, 0};
+    cmha_rows copy = {to, cmha__up16(width), 0};
     if (!from.data || (!cmha__to_line(from.data) && from.ld * sizeof *to % 64 == 0)) return from;
     for (size_t i = 0; i < n; i++) memcpy(to + i * copy.ld, from.data + i * from.ld, width * sizeof *to);
     return copy;
 }
 
-/* Counts and hands out the next n numbers of a scratch array; base NULL only counts. */
-static cmha_real *cmha__deal(cmha_real *base, size_t *used, size_t n) {
-    cmha_real *part = base ? base + *used : NULL;
-    *used += (n + 15) / 16 * 16;
-    return part;
+/* A part of a scratch array: where its pointer is kept, and how many cmha_real it has. */
+typedef struct cmha__part {
+    void *pointer;
+    size_t n;
+} cmha__part;
+
+/* Deals `base` out to n parts and returns how much that is; base NULL only counts. */
+static size_t cmha__deal(const cmha__part *parts, size_t n, cmha_real *base) {
+    size_t used = 0;
+    for (; n > 0; n--, used += cmha__up16(parts++->n)) {
+        cmha_real *part = base ? base + used : NULL;
+        memcpy(parts->pointer, &part, sizeof part);
+    }
+    return used;
 }
 
 /* Rounds bytes up to reals: on 32-bit x86 a peak has 20, which is no multiple of a double. */
 static size_t cmha__reals_for(size_t bytes) { return (bytes + sizeof(cmha_real) - 1) / sizeof(cmha_real); }
-
-static void *cmha__deal_bytes(cmha_real *base, size_t *used, size_t bytes) {
-    return cmha__deal(base, used, cmha__reals_for(bytes));
-}
-
-static double *cmha__deal_doubles(cmha_real *base, size_t *used, size_t n) {
-    return (double *)cmha__deal_bytes(base, used, n * sizeof(double));
-}
 
 CMHA_DEF void cmha_alibi_slopes(size_t H, cmha_real *slopes) {
     for (size_t h = 0; h < H; h++) slopes[h] = (cmha_real)pow(2.0, -8.0 * (double)(h + 1) / (double)H);
@@ -8572,39 +8563,26 @@ static size_t cmha__cache_tokens(const cmha_cache *cache) {
     return cmha__tiles(cache->capacity) * CMHA__TILE;
 }
 
-/* Deals `base` out to the arrays a head needs and returns how much that is; base NULL only counts. */
+/* Deals the arrays out that a head needs, as cmha__deal. */
 static size_t cmha__deal_unit(const cmha__attention_call *x, cmha_real *base, cmha__unit *u) {
     const cmha_attention_args *a = x->args;
-    size_t dk = x->dk, dv = x->dv, tile = CMHA__TILE * CMHA__TILE, used = 0, fresh = !x->cache;
+    size_t dk = x->dk, dv = x->dv, T = CMHA__TILE, tile = T * T, fresh = !x->cache;
     size_t turned = x->score->forward ? 1 : 0, complex_v = dv > a->d_v, backward = (size_t)x->backward;
     size_t past = fresh ? 0 : cmha__cache_tokens(x->cache), again = x->halves ? past : 0;
-    size_t value_row = fresh ? (dv + 15) / 16 * 16 : x->slot->value_row;
-    u->keys = cmha__deal(base, &used, (fresh * cmha__tiles(a->n_k) * CMHA__TILE + again) * dk);
-    u->values = cmha__deal(base, &used, (fresh * (complex_v || !backward) * a->n_k + again) * value_row);
-    u->scores = cmha__deal(base, &used, past);
-    u->q = cmha__deal(base, &used, cmha__has_map(x->score) || backward ? a->n_q * ((dk + 15) / 16 * 16) : 0);
-    u->turned = cmha__deal(base, &used, turned * a->n_q * dk);
-    u->rows = cmha__deal(base, &used, CMHA__TILE * dk);
-    u->S = cmha__deal(base, &used, tile);
-    u->m = cmha__deal(base, &used, CMHA__TILE);
-    u->l = cmha__deal(base, &used, CMHA__TILE);
-    u->acc = cmha__deal(base, &used, CMHA__TILE * dv);
-    u->re = cmha__deal(base, &used, turned * tile);
-    u->im = cmha__deal(base, &used, turned * tile);
-    u->out = cmha__deal(base, &used, complex_v * a->n_q * dv);
-    if (!backward) return used;
-    u->dS = cmha__deal(base, &used, tile);
-    u->dq = cmha__deal(base, &used, a->n_q * dk);
-    u->dturned = cmha__deal(base, &used, turned * a->n_q * dk);
-    u->dk = cmha__deal(base, &used, a->n_k * dk);
-    u->fold = cmha__deal(base, &used, x->score->planes == 2 ? a->n_q * dk : 0);
-    u->again = (cmha_lse *)cmha__deal_bytes(base, &used, complex_v * a->n_q * sizeof *u->again);
-    u->dvalues = cmha__deal(base, &used, complex_v * a->n_k * dv);
-    u->dout = cmha__deal(base, &used, a->n_q * value_row);
-    u->D = cmha__deal(base, &used, a->n_q);
-    u->v_columns = cmha__deal(base, &used, CMHA__TILE * dv);
-    u->dv = cmha__deal(base, &used, CMHA__TILE * value_row);
-    return used;
+    size_t value_row = fresh ? cmha__up16(dv) : x->slot->value_row;
+    size_t own_q = cmha__has_map(x->score) || backward ? a->n_q * cmha__up16(dk) : 0;
+    const cmha__part parts[] = {
+        {&u->keys, (fresh * cmha__tiles(a->n_k) * T + again) * dk},
+        {&u->values, (fresh * (complex_v || !backward) * a->n_k + again) * value_row},
+        {&u->scores, past}, {&u->q, own_q}, {&u->turned, turned * a->n_q * dk}, {&u->rows, T * dk},
+        {&u->S, tile}, {&u->m, T}, {&u->l, T}, {&u->acc, T * dv},
+        {&u->re, turned * tile}, {&u->im, turned * tile}, {&u->out, complex_v * a->n_q * dv},
+        {&u->dS, tile}, {&u->dq, a->n_q * dk}, {&u->dturned, turned * a->n_q * dk}, /* backward: from here */
+        {&u->dk, a->n_k * dk}, {&u->fold, x->score->planes == 2 ? a->n_q * dk : 0},
+        {&u->again, cmha__reals_for(complex_v * a->n_q * sizeof *u->again)},
+        {&u->dvalues, complex_v * a->n_k * dv}, {&u->dout, a->n_q * value_row}, {&u->D, a->n_q},
+        {&u->v_columns, T * dv}, {&u->dv, T * value_row}};
+    return cmha__deal(parts, backward ? sizeof parts / sizeof *parts : 13, base);
 }
 
 /* Head `unit` of all sequences' heads. */
@@ -8816,21 +8794,22 @@ static cmha__attention_call cmha__new_call(const cmha_attention_args *a, const c
     return x;
 }
 
-/* Deals `base` out to what threads share and to them, returns how much that is; base NULL only counts. */
+/* Deals out to what threads share, and to them. */
 static size_t cmha__deal_call(cmha__attention_call *x, cmha_real *base) {
     const cmha_attention_args *a = x->args;
-    size_t heads = a->batch * a->heads, rows = heads * a->n_q, used = 0;
+    size_t heads = a->batch * a->heads, rows = heads * a->n_q;
     size_t peaks = cmha__has_peaks(a) ? rows : 0, pieced = x->backward && x->pieces > 1;
     cmha__unit none;
     if (base) base += cmha__to_line(base) / sizeof *base;
     x->numbers = x->backward ? cmha__all_numbers(a) : 0;
-    x->partial = cmha__deal_doubles(base, &used, heads * x->numbers);
+    const cmha__part parts[] = {{&x->partial, cmha__reals_for(heads * x->numbers * sizeof *x->partial)},
+                                {&x->peaks, cmha__reals_for(peaks * sizeof *x->peaks)},
+                                {&x->dq, pieced * x->pieces * rows * x->dk},
+                                {&x->dk_pieces, pieced * heads * a->n_k * x->dk},
+                                {&x->units, 0}};
+    size_t used = cmha__deal(parts, 5, base);
     if (!x->numbers) x->partial = NULL;
-    x->peaks = (cmha__peak *)cmha__deal_bytes(base, &used, peaks * sizeof *x->peaks);
     if (!peaks) x->peaks = NULL;
-    x->dq = cmha__deal(base, &used, pieced * x->pieces * rows * x->dk);
-    x->dk_pieces = cmha__deal(base, &used, pieced * heads * a->n_k * x->dk);
-    x->units = base ? base + used : NULL;
     x->own = cmha__deal_unit(x, NULL, &none);
     return used + x->own * (size_t)cmha__chunks(a->threads, a->batch * a->kv_heads * x->pieces);
 }
@@ -9063,7 +9042,7 @@ typedef struct cmha__linear_head {
 /* Deals `base` out; NULL gives the sizes alone. */
 static cmha__linear_head cmha__linear_open(const cmha_linear_args *a, int backward, cmha_real *base) {
     int angular = a->kind == CMHA_LINEAR_ANGULAR;
-    size_t T = CMHA__TILE, b = backward ? 1 : 0;
+    size_t T = CMHA__TILE;
     cmha__linear_head h;
     memset(&h, 0, sizeof h);
     h.a = a;
@@ -9074,16 +9053,11 @@ static cmha__linear_head cmha__linear_open(const cmha_linear_args *a, int backwa
     h.forms = !angular && a->output != CMHA_COPE_OUTPUT_REAL ? 2 : 1;
     h.row = h.forms == 2 ? 2 * h.C + 1 : 1;
     h.state_size = h.F * h.W;
-    h.Q = cmha__deal(base, &h.scratch, h.forms * T * h.F);
-    h.K = cmha__deal(base, &h.scratch, T * h.F);
-    h.columns = cmha__deal(base, &h.scratch, T * (h.F > h.W ? h.F : h.W));
-    h.V = cmha__deal(base, &h.scratch, T * h.W);
-    h.N = cmha__deal(base, &h.scratch, h.forms * T * h.W);
-    h.S = cmha__deal(base, &h.scratch, h.forms * T * T);
-    h.state = cmha__deal(base, &h.scratch, h.state_size);
-    h.dQ = cmha__deal(base, &h.scratch, b * h.forms * T * h.F);
-    h.dK = cmha__deal(base, &h.scratch, b * T * h.F);
-    h.dV = cmha__deal(base, &h.scratch, b * T * h.W);
+    const cmha__part parts[] = {
+        {&h.Q, h.forms * T * h.F}, {&h.K, T * h.F}, {&h.columns, T * (h.F > h.W ? h.F : h.W)},
+        {&h.V, T * h.W}, {&h.N, h.forms * T * h.W}, {&h.S, h.forms * T * T}, {&h.state, h.state_size},
+        {&h.dQ, h.forms * T * h.F}, {&h.dK, T * h.F}, {&h.dV, T * h.W}}; /* backward: these too */
+    h.scratch = cmha__deal(parts, backward ? 10 : 7, base);
     return h;
 }
 
@@ -9415,20 +9389,18 @@ typedef struct cmha__lag_head {
     size_t hi, left;       /* rows of the weights in hand lie below hi, rows not done below left */
 } cmha__lag_head;
 
-/* Deals a thread's scratch out and returns how much it is; base NULL only counts. The table has the twiddles
-   of all stages, for shorter transforms too: exp(-i pi k / h), k < h, is at 2 h + k, its sine at 3 h + k. */
+/* Deals a thread's scratch out, as cmha__deal. The table has the twiddles of all stages, for shorter
+   transforms too: exp(-i pi k / h), k < h, is at 2 h + k, its sine at 3 h + k. */
 static size_t cmha__lag_open(const cmha_lag_args *a, cmha_real *base, cmha__lag_head *h) {
-    double **rows[] = {&h->weight, &h->total, &h->dlags, &h->pairs, &h->score};
-    size_t m = cmha__fft_length(a->n), used = 0;
+    size_t m = cmha__fft_length(a->n), two = sizeof(double) / sizeof(cmha_real), column = 2 * m * two;
+    size_t group = column * CMHA__FFT_LANES, n = a->n * two;
+    const cmha__part parts[] = {{&h->table, column}, {&h->spectrum, column}, {&h->sum, column},
+                                {&h->g, group}, {&h->z, group}, {&h->weight, n}, {&h->total, n},
+                                {&h->dlags, n}, {&h->pairs, n}, {&h->score, n},
+                                {&h->done, cmha__reals_for(a->n)}};
     memset(h, 0, sizeof *h);
     h->a = a;
-    h->table = cmha__deal_doubles(base, &used, 2 * m);
-    h->spectrum = cmha__deal_doubles(base, &used, 2 * m);
-    h->sum = cmha__deal_doubles(base, &used, 2 * m);
-    h->g = cmha__deal_doubles(base, &used, 2 * m * CMHA__FFT_LANES);
-    h->z = cmha__deal_doubles(base, &used, 2 * m * CMHA__FFT_LANES);
-    for (int i = 0; i < 5; i++) *rows[i] = cmha__deal_doubles(base, &used, a->n);
-    h->done = (unsigned char *)cmha__deal_bytes(base, &used, a->n);
+    size_t used = cmha__deal(parts, 11, base);
     for (size_t i = 1; base && i < m; i *= 2)
         for (size_t k = 0; k < i; k++) {
             double angle = 3.14159265358979323846 * (double)k / (double)i;
@@ -10151,16 +10123,15 @@ typedef struct cmha__pcl_unit {
     unsigned char *keep;
 } cmha__pcl_unit;
 
-/* Deals a thread's scratch out and returns how much it is; base NULL only counts. */
+/* Deals a thread's scratch out, as cmha__deal. */
 static size_t cmha__pcl_deal(const cmha__pcl_saved *s, cmha_real *base, cmha__pcl_unit *u) {
-    size_t N = s->attention.args.n_q, P = s->attention.args.d_k / 2, used = 0;
+    size_t N = s->attention.args.n_q, P = s->attention.args.d_k / 2, n = N * P;
     memset(u, 0, sizeof *u);
     u->args.N = N, u->args.P = P, u->args.tau = s->options.tau;
-    u->kernel = cmha__deal(base, &used, cmha_pcl_scratch(&u->args));
-    u->theta = cmha__deal(base, &used, N * P);
-    u->adapted = cmha__deal(base, &used, N * P);
-    u->dtheta = cmha__deal(base, &used, N * P);
-    u->args.keep = u->keep = (unsigned char *)cmha__deal_bytes(base, &used, N * P);
+    const cmha__part parts[] = {{&u->kernel, cmha_pcl_scratch(&u->args)}, {&u->theta, n}, {&u->adapted, n},
+                                {&u->dtheta, n}, {&u->keep, cmha__reals_for(n)}};
+    size_t used = cmha__deal(parts, 5, base);
+    u->args.keep = u->keep;
     return used;
 }
 
