@@ -111,7 +111,7 @@ $(TOOLS): $(B)/%: examples/tools/%.c $(B)/cmha.o $(wildcard examples/*.h example
 $(LEFT_OUT):
 	@echo '$@ needs libutf8proc and libcjson: apt-get install libutf8proc-dev libcjson-dev (Debian, Ubuntu)' >&2; exit 1
 
-$(B)/bench: $(wildcard bench/*.c) bench/bench.h examples/tools/streams.h $(B)/cmha.o
+$(B)/bench: $(wildcard bench/*.c) bench/bench.h $(wildcard examples/tools/*.h) $(B)/cmha.o
 	$(COMPILE) -o $@ $(filter %.c,$^) $(B)/cmha.o $(LINK)
 
 # What papers claim, measured: bench/evidence/README.md. Rows say the commit that the program was built from.

@@ -1,4 +1,6 @@
 /* What was measured: as tables while it is measured, and at the end as JSON and as a chart. */
+#include "examples/tools/drawing.h" /* before bench.h, whose types have short names */
+
 #include "bench/bench.h"
 
 #include <math.h>
@@ -11,7 +13,7 @@
 #endif
 
 typedef struct record {
-    const char *section;
+    const char *section, *n_is;
     const column *column;
     char name[40];
     size_t n;
@@ -88,7 +90,7 @@ void report_row(const char *name, size_t n, const cell *cells) {
             records = more;
         }
         r = &records[n_records++];
-        *r = (record){table.section, &table.columns[i], "", n, cells[i]};
+        *r = (record){table.section, table.n_is ? table.n_is : "n", &table.columns[i], "", n, cells[i]};
         snprintf(r->name, sizeof r->name, "%s", name);
     }
     putchar('\n');
@@ -179,124 +181,66 @@ void report_json(const char *path) {
     finish(f, path);
 }
 
-/* ---- the chart: logarithmic axes, one line a name, a legend in the order of the lines' right ends ---- */
+/* ---- the chart: a line for each name over n ---- */
 
-enum {
-    LEFT = 70, TOP = 46, PLOT_X = 620, PLOT_Y = 480, LEGEND = 190, BOTTOM = 50, MOST_LINES = 32, LINE = 18
-};
+enum { MOST_LINES = 32 };
 
-/* Colours that both a light and a dark page show; after seven lines the next are dashed, then dotted. */
-static const char *const colour[7] = {"#1f77d0", "#e0662a", "#139c72", "#c2609c",
-                                      "#b98a00", "#7d6fe0", "#7a7f87"};
-static const char *const dash[4] = {"none", "7 4", "2 4", "9 3 2 3"};
-static const char style[] =
-    "<style>text{fill:#222}.grid{stroke:#ddd}.axis{stroke:#888}.page{fill:#fff}"
-    "@media(prefers-color-scheme:dark){text{fill:#ddd}.grid{stroke:#3a3d42}.page{fill:#16181c}}</style>\n";
-
-typedef struct chart {
-    FILE *f;
-    const record *lines[MOST_LINES]; /* the last record of each name */
-    size_t n;
-    double x0, x1, y0, y1; /* logarithms of the axes' ends */
+typedef struct lines {
     const char *section;
-} chart;
+    const record *last[MOST_LINES]; /* the last record of each name */
+    chart_series series[MOST_LINES];
+    size_t n;
+} lines;
 
 /* A name with one n alone makes no line. */
-static int is_drawn(const chart *c, const record *r) {
-    if (!r->column->chart || !(r->cell.value > 0) || strcmp(c->section, r->section) != 0) return 0;
+static int is_drawn(const lines *l, const record *r) {
+    if (!r->column->chart || !(r->cell.value > 0) || strcmp(l->section, r->section) != 0) return 0;
     for (const record *other = records; other < records + n_records; other++)
         if (other->column == r->column && other->n != r->n && !strcmp(other->name, r->name)) return 1;
     return 0;
 }
 
-static double chart_x(const chart *c, double n) { return LEFT + PLOT_X * (log(n) - c->x0) / (c->x1 - c->x0); }
-static double chart_y(const chart *c, double v) { return TOP + PLOT_Y * (c->y1 - log(v)) / (c->y1 - c->y0); }
-
-static int by_end(const void *a, const void *b) {
-    double x = (*(const record *const *)a)->cell.value, y = (*(const record *const *)b)->cell.value;
-    return (x < y) - (x > y);
-}
-
-/* Which names there are, and between which powers of two and of ten they lie.
-   Attention goes before other sections. */
-static void chart_scan(chart *c) {
-    double n0 = HUGE_VAL, n1 = 0, v0 = HUGE_VAL, v1 = 0;
+/* Which names there are. Attention goes before other sections. */
+static void find_lines(lines *l) {
+    l->section = "";
     for (const record *r = records; r < records + n_records; r++)
-        if (r->column->chart && (!*c->section || !strcmp(r->section, "attention"))) c->section = r->section;
+        if (r->column->chart && (!*l->section || !strcmp(r->section, "attention"))) l->section = r->section;
     for (const record *r = records; r < records + n_records; r++) {
         size_t i = 0;
-        if (!is_drawn(c, r)) continue;
-        while (i < c->n && strcmp(c->lines[i]->name, r->name) != 0) i++;
-        if (i == MOST_LINES) continue;
-        c->lines[i] = r, c->n += i == c->n;
-        n0 = fmin(n0, (double)r->n), n1 = fmax(n1, (double)r->n);
-        v0 = fmin(v0, r->cell.value), v1 = fmax(v1, r->cell.value);
+        if (!is_drawn(l, r)) continue;
+        while (i < l->n && strcmp(l->last[i]->name, r->name) != 0) i++;
+        if (i < MOST_LINES) l->last[i] = r, l->n += i == l->n;
     }
-    if (!c->n) die(1, "nothing was measured that a chart could show", "");
-    c->x0 = log(n0) - 0.1, c->x1 = log(n1) + 0.1, c->y0 = log(v0) - 0.2, c->y1 = log(v1) + 0.2;
-    qsort(c->lines, c->n, sizeof *c->lines, by_end);
+    if (!l->n) die(1, "nothing was measured that a chart could show", "");
 }
 
-static void chart_axes(const chart *c) {
-    static const double steps[3] = {1, 2, 5};
-    for (int e = -9; e < 9; e++)
-        for (int s = 0; s < 3; s++) {
-            double v = steps[s] * pow(10, e), y = chart_y(c, v);
-            if (log(v) < c->y0 || log(v) > c->y1) continue;
-            fprintf(c->f, "<path class='grid' d='M%d %.1fh%d'/>", LEFT, y, PLOT_X);
-            fprintf(c->f, "<text x='%d' y='%.1f' text-anchor='end'>%g</text>\n", LEFT - 7, y + 4, v);
-        }
-    for (double n = 1; log(n) < c->x1; n *= 2) {
-        double x = chart_x(c, n);
-        if (log(n) < c->x0) continue;
-        fprintf(c->f, "<path class='grid' d='M%.1f %dv%d'/>", x, TOP, PLOT_Y);
-        fprintf(c->f, "<text x='%.1f' y='%d' text-anchor='middle'>%g</text>\n", x, TOP + PLOT_Y + 18, n);
-    }
-    fprintf(c->f, "<rect class='axis' fill='none' x='%d' y='%d' width='%d' height='%d'/>\n", LEFT, TOP,
-            PLOT_X, PLOT_Y);
-    fprintf(c->f, "<text x='%d' y='%d' text-anchor='middle'>n</text>\n", LEFT + PLOT_X / 2,
-            TOP + PLOT_Y + 38);
-}
-
-static void chart_line(const chart *c, size_t i) {
-    const record *last = c->lines[i];
-    int bold = !strcmp(last->name, "cmha") || !strcmp(last->name, "rope");
-    double y = TOP + 6 + LINE * (double)i;
-    fprintf(c->f, "<g stroke='%s' stroke-width='%g' stroke-dasharray='%s'>", colour[i % 7], bold ? 3.5 : 1.6,
-            dash[bold ? 0 : i / 7 % 4]);
-    fprintf(c->f, "<polyline fill='none' points='");
-    for (const record *r = records; r <= last; r++)
-        if (is_drawn(c, r) && !strcmp(r->name, last->name))
-            fprintf(c->f, "%.1f,%.1f ", chart_x(c, (double)r->n), chart_y(c, r->cell.value));
-    fprintf(c->f, "'/><path d='M%d %.1fh26'/></g>", LEFT + PLOT_X + 14, y);
-    fprintf(c->f, "<text x='%d' y='%.1f'%s>%s</text>\n", LEFT + PLOT_X + 46, y + 4,
-            bold ? " font-weight='bold'" : "", last->name);
-    for (const record *r = records; r <= last; r++)
-        if (is_drawn(c, r) && !strcmp(r->name, last->name))
-            fprintf(c->f, "<circle r='2.6' fill='%s' cx='%.1f' cy='%.1f'/>", colour[i % 7],
-                    chart_x(c, (double)r->n), chart_y(c, r->cell.value));
-    fputc('\n', c->f);
+/* Line number i: n and what was measured there, in memory that is the caller's to free. */
+static double *fill_line(const lines *l, size_t i, chart_series *s) {
+    double *numbers = take(2 * n_records * sizeof *numbers);
+    memset(s, 0, sizeof *s);
+    s->name = l->last[i]->name, s->at = numbers, s->values = numbers + n_records;
+    s->bold = !strcmp(s->name, "cmha") || !strcmp(s->name, "rope");
+    for (const record *r = records; r <= l->last[i]; r++)
+        if (is_drawn(l, r) && !strcmp(r->name, s->name))
+            numbers[s->n] = (double)r->n, numbers[n_records + s->n++] = r->cell.value;
+    return numbers;
 }
 
 void report_svg(const char *path) {
+    static lines l;
+    double *numbers[MOST_LINES];
+    char blas[64], title[80], subtitle[160], unit[40], error[TEXT_ERROR];
     chart c;
-    char blas[64];
-    int wide = LEFT + PLOT_X + LEGEND, high = TOP + PLOT_Y + BOTTOM;
-    memset(&c, 0, sizeof c);
-    c.section = "";
-    chart_scan(&c);
-    c.f = create(path);
-    fprintf(c.f,
-            "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 %d %d' width='%d' height='%d' "
-            "font-family='sans-serif' "
-            "font-size='12px'>\n%s<rect class='page' width='100%%' height='100%%'/>\n",
-            wide, high, wide, high, style);
-    fprintf(c.f, "<text x='%d' y='20' font-size='15px'>%s, forward and backward: %s over n</text>\n", LEFT,
-            c.section, c.lines[0]->column->unit);
-    fprintf(c.f, "<text x='%d' y='37'>%d threads, %s</text>\n", LEFT, ctx.threads,
-            cmha_blas_name(blas, sizeof blas));
-    chart_axes(&c);
-    for (size_t i = 0; i < c.n; i++) chart_line(&c, i);
-    fputs("</svg>\n", c.f);
-    finish(c.f, path);
+    memset(&c, 0, sizeof c), memset(&l, 0, sizeof l);
+    find_lines(&l);
+    for (size_t i = 0; i < l.n; i++) numbers[i] = fill_line(&l, i, &l.series[i]);
+    snprintf(title, sizeof title, "%s, forward and backward", l.section);
+    snprintf(subtitle, sizeof subtitle, "cmha %s, %d thread%s, %s", cmha_version(), ctx.threads,
+             ctx.threads > 1 ? "s" : "", cmha_blas_name(blas, sizeof blas));
+    snprintf(unit, sizeof unit, "time (%s)", l.last[0]->column->unit);
+    c.title = title, c.subtitle = subtitle, c.series = l.series, c.n = l.n, c.high = 480;
+    c.x.label = strcmp(l.last[0]->n_is, "n") != 0 ? l.last[0]->n_is : "n (tokens)", c.x.log = 2;
+    c.y.label = unit, c.y.log = 10;
+    if (!chart_save(path, &c, error)) die(1, error, "");
+    for (size_t i = 0; i < l.n; i++) free(numbers[i]);
 }

@@ -8,7 +8,7 @@
 
 #define PROGRAM "signal"
 #include "tools/options.h"
-#include "tools/pieces.h"
+#include "tools/drawing.h"
 #include "tools/sequences.h"
 #include "tools/signals.h"
 
@@ -154,48 +154,77 @@ static void print_confusion(void) {
     puts("");
 }
 
-/* Draws accuracy by level on the left, and the confusion of the last kind on the right. */
-static int draw(const char *path, const char *data) {
-    enum { LEFT = 50, UP = 50, SIDE = 360, RIGHT = 590 };
-    double cell = SIDE / (double)classes, low = level[0], span = n_levels > 1 ? level[n_levels - 1] - low : 1;
-    if (!open_drawing(path, 1000, 500, data)) return 0;
-    OUT(TEXT("accuracy (%%) by signal over noise (dB)"), (double)LEFT, 35.0, "start");
-    for (int k = 0; k <= 10; k += 2)
-        OUT(PATH TEXT("%d"), (double)LEFT, UP + SIDE - k * SIDE / 10.0, (double)SIDE, 0.0, "#ddd", "none",
-            LEFT - 6.0, UP + SIDE - k * SIDE / 10.0 + 4, "end", k * 10);
-    for (size_t l = 0; l < n_levels; l++)
-        OUT(TEXT("%g"), LEFT + (level[l] - low) / span * SIDE, UP + SIDE + 17.0, "middle", level[l]);
-    for (size_t k = 0; k < n_rows; k++) {
-        OUT("<polyline fill='none' stroke='%s' stroke-width='1.5' stroke-dasharray='%s' points='",
-            colour[k % 7], dash[k / 7 % 3]);
-        for (size_t l = 0; l < n_levels; l++)
-            OUT("%.1f,%.1f ", LEFT + (level[l] - low) / span * SIDE, UP + SIDE -
-                SIDE * mean_of(k, offsetof(result, by_level) + l * sizeof(double), NULL));
-        OUT("'/>\n" PATH TEXT("%s"), LEFT + SIDE + 8.0, UP + 10 + 18.0 * (double)k, 18.0, 0.0, colour[k % 7],
-            dash[k / 7 % 3], LEFT + SIDE + 30.0, UP + 14 + 18.0 * (double)k, "start", row[k].kind);
-    }
-    OUT(TEXT("%s: sent (down), said (across), %%"), (double)RIGHT, 35.0, "start", row[n_rows - 1].kind);
+/* ---- The drawing ---- */
+
+/* The confusion of the last kind: a square for each class that was sent (down) and said (across). */
+static void draw_confusion(const drawing *d, double x, double y, double side) {
+    double cell = side / (double)classes;
+    char turned[64];
     for (size_t c = 0; c < classes; c++) {
         size_t sum = 0;
-        for (size_t d = 0; d < classes; d++) sum += confusion[c][d];
-        OUT("<text x='%.1f' y='%.1f' text-anchor='end'>", RIGHT - 5.0, UP + cell * ((double)c + 0.5) + 4);
-        show_name(class_names[c]);
-        OUT("</text>\n<text transform='translate(%.1f,%.1f) rotate(90)'>",
-            RIGHT + cell * ((double)c + 0.5) - 4, UP + SIDE + 5.0);
-        show_name(class_names[c]);
-        OUT("</text>\n");
-        for (size_t d = 0; d < classes; d++) {
-            double share = (double)confusion[c][d] / (double)(sum ? sum : 1);
+        for (size_t k = 0; k < classes; k++) sum += confusion[c][k];
+        double middle = ((double)c + 0.5) * cell;
+        snprintf(turned, sizeof turned, " transform='rotate(-60 %.1f %.1f)'", x + middle, y + side + 14);
+        draw_name(d, x - 6, y + middle + 4, "end", "", class_names[c], 16);
+        draw_name(d, x + middle, y + side + 14, "end", turned, class_names[c], 16);
+        for (size_t k = 0; k < classes; k++) {
+            double share = (double)confusion[c][k] / (double)(sum ? sum : 1), left = x + (double)k * cell;
             char shade[16];
-            snprintf(shade, sizeof shade, "#%02x%02x%02x", (unsigned)(255 - 169 * share),
-                     (unsigned)(255 - 75 * share), (unsigned)(255 - 22 * share));
-            OUT(RECT, RIGHT + cell * (double)d, UP + cell * (double)c, cell, cell, shade, "#eee");
+            snprintf(shade, sizeof shade, "#%02x%02x%02x", (unsigned)(255 - 224 * share),
+                     (unsigned)(255 - 192 * share), (unsigned)(255 - 63 * share));
+            draw_rect(d, left, y + (double)c * cell, cell, cell, shade, draw_colour(d, DRAW_GRID));
             if (share >= 0.005)
-                OUT(TEXT("%.0f"), RIGHT + cell * ((double)d + 0.5), UP + cell * ((double)c + 0.5) + 4,
-                    "middle", 100 * share);
+                draw_text(d, left + cell / 2, y + middle + 4, "middle",
+                          share > 0.5 ? " font-size='10px' fill='#fff'" : " font-size='10px'", "%.0f",
+                          100 * share);
         }
     }
-    return close_drawing();
+    draw_rect(d, x, y, side, side, "none", draw_colour(d, DRAW_AXIS));
+    snprintf(turned, sizeof turned, " transform='rotate(-90 %.1f %.1f)'", x - 92, y + side / 2);
+    draw_text(d, x - 92, y + side / 2, "middle", turned, "class sent");
+    draw_text(d, x + side / 2, y + side + 84, "middle", "", "class said");
+}
+
+/* Accuracy by level of every kind, the mean of the seeds; with several, from the worst to the best. */
+static void fill_accuracy(chart *c, chart_series *series, double *values) {
+    for (size_t k = 0; k < n_rows; k++, values += 3 * MOST_LEVELS) {
+        for (size_t l = 0; l < n_levels; l++) {
+            values[l] = 100 * mean_of(k, offsetof(result, by_level) + l * sizeof(double), NULL);
+            values[MOST_LEVELS + l] = INFINITY, values[2 * MOST_LEVELS + l] = -INFINITY;
+            for (size_t s = 0; s < n_seeds; s++) {
+                double share = 100 * row[k].r[s].by_level[l];
+                values[MOST_LEVELS + l] = fmin(values[MOST_LEVELS + l], share);
+                values[2 * MOST_LEVELS + l] = fmax(values[2 * MOST_LEVELS + l], share);
+            }
+        }
+        series[k].name = row[k].kind, series[k].n = n_levels, series[k].at = level, series[k].values = values;
+        if (n_seeds > 1) series[k].low = values + MOST_LEVELS, series[k].high = values + 2 * MOST_LEVELS;
+    }
+    c->x.label = "signal over noise (dB)", c->y.label = "accuracy (%)", c->y.most = 100;
+    c->series = series, c->n = n_rows;
+}
+
+/* Draws accuracy by level on the left, and the confusion of the last kind on the right. */
+static int draw(FILE *file, const void *data) {
+    enum { LEFT = 70, UP = 84, SIDE = 400, RIGHT = 830 };
+    drawing d = {file, 0, 0, 0};
+    static chart c;
+    static chart_series series[MOST_KINDS];
+    static double values[MOST_KINDS][3 * MOST_LEVELS];
+    char title[512];
+    snprintf(title, sizeof title, "%.400s: signals told apart", draw_base((const char *)data));
+    fill_accuracy(&c, series, values[0]);
+    draw_open(&d, 1260, 590, title, "Accuracy by level of signal over noise for every kind of attention, and "
+              "which classes the last kind takes for which.");
+    draw_name(&d, 16, 28, "start", " font-size='16px' font-weight='bold'", title, 200);
+    draw_text(&d, LEFT, UP - 12, "start", " font-weight='bold'", "accuracy%s",
+              n_seeds > 1 ? ", mean of the seeds; from the worst to the best" : "");
+    chart_draw(&d, &c, LEFT, UP, SIDE, SIDE);
+    legend_draw(&d, &c, LEFT + SIDE + 16, UP, 1);
+    draw_text(&d, RIGHT, UP - 12, "start", " font-weight='bold'", "%s: what was said of a class (%%)",
+              row[n_rows - 1].kind);
+    draw_confusion(&d, RIGHT, UP, SIDE);
+    return draw_close(&d);
 }
 
 static void write_csv(const char *path) {
@@ -277,7 +306,7 @@ int main(int argc, char **argv) {
         close_room(), print_row(k);
     }
     print_confusion();
-    if (option[SVG].value && !draw(option[SVG].value, path)) complain(1, "cannot write ", option[SVG].value);
+    if (option[SVG].value) must(draw_save(option[SVG].value, draw, path, failure));
     if (option[CSV].value) write_csv(option[CSV].value);
     close_signals(), cmha_context_close(&ctx);
     return end_program(0);

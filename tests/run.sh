@@ -809,22 +809,19 @@ if [ -x "$P/geometry" ]; then
             --out "$name" $drawn
         one "geometry, $layers layers" works "$P/geometry" "$name" --svg "$W/layers.svg"
         one "geometry: as many rows of its table" [ "$(grep -c '^b  ' "$W/out")" -eq $((layers * 4)) ]
-        # the sheet ends below the last row of panels, and both columns are used in every row
-        one "geometry: the height" sh -c \
-            "head -n 1 '$W/layers.svg' | grep -q \"height='$((100 + 222 * layers))' \""
-        left=$(grep -c "^<rect x='70.0'" "$W/layers.svg") right=$(grep -c "^<rect x='580.0'" "$W/layers.svg")
-        one "geometry: a delta and a b in every row" [ "$left $right" = "$layers $layers" ]
-        one "geometry: lines at delta = 1 and b = 0" [ \
-            "$(grep -c "h440.0.*stroke-dasharray='9 3 2 3'" "$W/layers.svg")" -eq $((2 * layers)) ]
+        one "geometry: a delta and a b of every layer" [ "$(grep -c '>layer [0-9]*: delta<' "$W/layers.svg") $(
+            grep -c '>layer [0-9]*: b<' "$W/layers.svg")" = "$layers $layers" ]
+        one "geometry: lines at delta = 1 and b = 0, and in the legend" [ \
+            "$(grep -c "stroke-dasharray='9 3 2 3'" "$W/layers.svg")" -eq $((2 * layers + 1)) ]
         one "geometry: a title with the checkpoint's name" grep -q \
-            '<title>a&amp;b&lt;c&gt;??.safetensors</title>' "$W/layers.svg"
+            '>a&amp;b&lt;c&gt;??.safetensors: delta and b of every head</title>' "$W/layers.svg"
         command -v xmllint > /dev/null 2>&1 && one "geometry: XML" xmllint --noout "$W/layers.svg"
     done
     one "train_tiny, Möbius maps" works "$P/train_tiny" --attention mobius --set n_layers=2 \
         --set n_heads=2 --out "$W/maps.safetensors" $drawn
     one "geometry, Möbius maps" works "$P/geometry" "$W/maps.safetensors" --svg "$W/maps.svg"
     one "geometry counts them" says 'loxodromic'
-    one "geometry: a title for maps" grep -q '<title>maps.safetensors</title>' "$W/maps.svg"
+    one "geometry: a title for maps" grep -q '>maps.safetensors: maps of every head</title>' "$W/maps.svg"
     one "geometry, a drawing that cannot be written" sh -c \
         "[ ! -c /dev/full ] || ! '$P/geometry' '$W/maps.safetensors' --svg /dev/full > $W/out 2>&1"
     one "geometry > /dev/full" full "$P/geometry" "$W/maps.safetensors" --svg "$W/maps.svg"

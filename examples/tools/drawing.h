@@ -401,7 +401,7 @@ static inline double chart_widest(const chart_axis *a, const chart_scale *s) {
 /* As many ticks as their labels, side by side (`across`) or one above another, leave room for. */
 static inline void chart_choose_ticks(chart_scale *s, const chart_axis *a, int across) {
     double room = fabs(s->length);
-    for (int most = across ? 10 : (int)fmin(8, fmax(2, room / 30)); most > 1; most--) {
+    for (int most = across ? 10 : (int)fmin(8, fmax(2, room / 24)); most > 1; most--) {
         if (a->log) chart_log_ticks(s, a->log, most);
         else chart_ticks(s, s->low, s->high, most);
         if (!across || (double)s->n * (chart_widest(a, s) + 14) <= room) return;

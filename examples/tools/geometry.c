@@ -8,7 +8,7 @@
 
 #define PROGRAM "geometry"
 #include "options.h"
-#include "pieces.h"
+#include "drawing.h"
 #include "mobius_geometry.h"
 
 /* A block's attention: delta and b [H, P] (H = 1: all heads share them), and the channels of each
@@ -76,142 +76,111 @@ static void read_layers(void) {
     if (!most_heads && !most_channels) complain(1, "no delta and b and no Möbius maps: ", archive.path);
 }
 
-/* Sizes of the drawing in pixels. */
-enum { WIDE = 1050, EDGE = 30, LEGEND = 18, PITCH_X = 510, PITCH_Y = 222, PANEL_X = 440, PANEL_Y = 150,
-       BAR = 18 };
-static const char *const fill[MOBIUS_GEOMETRIES] = {"#E69F00", "#F0E442", "#009E73", "#56B4E9", "#CC79A7"};
+/* ---- The table ---- */
 
-/* How high the parts of the drawing are: of phases the legend, in lines of twelve, and a row for every layer;
-   of maps a bar for every head. */
-static double phases_height(void) {
-    double rows = 0;
-    for (const layer *l = layers; l < layers_end; l++) rows += l->H > 0;
-    return most_heads ? (double)((most_heads + 1) / 12) * LEGEND + 2 * LEGEND + rows * PITCH_Y : 0;
-}
-
-static double maps_height(void) {
-    double height = most_channels ? 60 : 0;
+static void print_phases(int part) {
     for (const layer *l = layers; l < layers_end; l++)
-        height += l->heads ? 12 + (double)l->heads * (BAR + 3) : 0;
-    return height;
+        for (size_t h = 0; h < l->H; h++) {
+            double sum = 0, least = INFINITY, most = -INFINITY;
+            for (size_t j = 0; j < l->P; j++) {
+                double v = (double)l->x[part][h * l->P + j];
+                sum += v, least = fmin(least, v), most = fmax(most, v);
+            }
+            printf("%-5s %5td %4zu  %9.4f %9.4f %9.4f\n", part ? "b" : "delta", l - layers, h,
+                   sum / (double)l->P, least, most);
+        }
 }
+
+static void print_maps(void) {
+    printf("layer head");
+    for (int g = 0; g < MOBIUS_GEOMETRIES; g++) printf(" %10s", mobius_name((mobius_geometry)g));
+    for (const layer *l = layers; l < layers_end; l++)
+        for (size_t h = 0; h < l->heads; h++) {
+            printf("\n%5td %4zu", l - layers, h);
+            for (int g = 0; g < MOBIUS_GEOMETRIES; g++) printf(" %10zu", l->counts[h][g]);
+        }
+    puts("");
+}
+
+/* ---- The drawing: delta and b of a layer side by side, then the maps of all heads ---- */
 
 /* The ends of an axis at whole ticks. RoPE's value is on it, unless that would take most of the room from the
    learnt ones. */
-static void find_range(int part, double *bottom, double *top, double *tick) {
-    double span;
+static void find_range(int part, double *bottom, double *top) {
+    double span, tick;
     int any = low[part] <= high[part];
     *bottom = any ? low[part] : plain[part], *top = any ? high[part] : plain[part];
     span = *top > *bottom ? *top - *bottom : 1;
     if (plain[part] > *bottom - 2 * span && plain[part] < *top + 2 * span)
         *bottom = fmin(*bottom, plain[part]), *top = fmax(*top, plain[part]);
     if (!(*top > *bottom)) *bottom -= 0.5, *top += 0.5;
-    *tick = tick_of(*top - *bottom, 6);
-    *bottom = floor(*bottom / *tick) * *tick, *top = ceil(*top / *tick) * *tick;
+    tick = tick_of(*top - *bottom, 6);
+    *bottom = floor(*bottom / tick) * tick, *top = ceil(*top / tick) * tick;
 }
 
-/* The axes of a panel at (x, y), with a line where RoPE is. */
-static void show_axes(const layer *l, int part, double x, double y, double bottom, double top, double tick) {
-    double last = l->P > 1 ? (double)(l->P - 1) : 1, step = fmax(1, tick_of(last, 12));
-    double sx = (PANEL_X - 16) / last, sy = PANEL_Y / (top - bottom), rope = y + (top - plain[part]) * sy;
-    const char *beyond = plain[part] > top ? "above" : plain[part] < bottom ? "below" : "";
-    OUT(TEXT("layer %td: %s%s%s"), x, y - 8, "start", l - layers,
-        part ? "b, added to the phase of a query (rad)" : "delta, factor of the phase",
-        !*beyond ? "" : part ? "; 0 is " : "; 1 is ", beyond);
-    for (double k = ceil(bottom / tick - 1e-9), at; (at = y + (top - k * tick) * sy) > y - 1e-6; k++)
-        OUT(PATH TEXT("%.6g"), x, at, (double)PANEL_X, 0.0, "#ddd", "none", x - 6, at + 4, "end",
-            k * tick + 0);
-    for (double j = 0, at; at = x + 8 + j * sx, j < (double)l->P; j += step)
-        OUT(PATH TEXT("%g"), at, y + PANEL_Y, 0.0, 4.0, "#888", "none", at, y + PANEL_Y + 17, "middle", j);
-    OUT(RECT TEXT("pair j"), x, y, (double)PANEL_X, (double)PANEL_Y, "none", "#888", x + PANEL_X / 2,
-        y + PANEL_Y + 33, "middle");
-    if (!*beyond) OUT(PATH, x, rope, (double)PANEL_X, 0.0, "#444", "9 3 2 3");
+/* A text of its own, as printf writes it. */
+#ifdef __GNUC__
+__attribute__((format(printf, 1, 2)))
+#endif
+static char *text_made(const char *format, ...) {
+    char *text = take(96, 1);
+    va_list list;
+    va_start(list, format);
+    vsnprintf(text, 96, format, list);
+    va_end(list);
+    return text;
 }
 
-/* delta or b of a layer: a row of the table for every head, and a line over the pairs j in axes at (x, y). */
-static void show_panel(const layer *l, int part, double x, double y) {
-    double bottom, top, tick, sx = (PANEL_X - 16) / (l->P > 1 ? (double)(l->P - 1) : 1);
-    find_range(part, &bottom, &top, &tick);
-    show_axes(l, part, x, y, bottom, top, tick);
-    for (size_t h = 0; h < l->H; h++) {
-        double sum = 0, least = INFINITY, most = -INFINITY;
-        OUT("<g fill='%s' stroke='%s'>", colour[h % 7], colour[h % 7]);
-        OUT("<polyline fill='none' stroke-dasharray='%s' points='", dash[h / 7 % 3]);
-        for (int dots = 0; dots < 2; OUT("%s", dots++ ? "</g>\n" : "'/>"))
-            for (size_t j = 0; j < l->P; j++) {
-                double v = (double)l->x[part][h * l->P + j], at = x + 8 + (double)j * sx, down;
-                down = y + (top - v) * PANEL_Y / (top - bottom);
-                if (isfinite(v)) OUT(dots ? "<circle r='1.7' cx='%.1f' cy='%.1f'/>" : "%.1f,%.1f ", at, down);
-                sum += v / 2, least = fmin(least, v), most = fmax(most, v);
-            }
-        printf("%-5s %5td %4zu  %9.4f %9.4f %9.4f\n", part ? "b" : "delta", l - layers, h, sum / (double)l->P,
-               least, most);
-    }
+/* delta or b of a layer: a line over the pairs j for every head, and one where RoPE is. */
+static void fill_phases(chart *c, const layer *l, int part) {
+    static const chart_rule rope[2] = {{1, 0, "RoPE"}, {0, 0, "RoPE"}};
+    chart_series *heads = take(l->H, sizeof *heads);
+    double *values = take(l->H * l->P, sizeof *values);
+    const char *beyond;
+    for (size_t i = 0; i < l->H * l->P; i++) values[i] = (double)l->x[part][i];
+    for (size_t h = 0; h < l->H; h++)
+        heads[h].name = text_made("head %zu", h), heads[h].n = l->P, heads[h].values = values + h * l->P;
+    find_range(part, &c->y.least, &c->y.most);
+    beyond = plain[part] > c->y.most ? "above" : plain[part] < c->y.least ? "below" : "";
+    c->title = text_made("layer %td: %s%s%s", l - layers, part ? "b" : "delta",
+                         *beyond ? part ? "; RoPE's 0 is " : "; RoPE's 1 is " : "", beyond);
+    c->x.label = "pair j", c->y.label = part ? "b, phase of a query (rad)" : "delta, factor of the phase";
+    c->series = heads, c->n = l->H, c->rules = &rope[part], c->n_rules = !*beyond, c->high = 170;
 }
 
-/* A row of panels for every layer: delta on the left, b on the right, with the same axes in all rows. */
-static void show_phases(double y) {
-    puts("      layer head       mean       min       max");
-    double x = EDGE;
-    OUT(PATH TEXT("delta = 1, b = 0"), x, y - 4, 22.0, 0.0, "#444", "9 3 2 3", x + 27, y, "start");
-    for (size_t h = 0, slot = 2; h < most_heads; h++, slot++) { /* twelve slots a line; the first takes two */
-        x = EDGE + (double)(slot % 12) * 82;
-        if (slot % 12 == 0) y += LEGEND;
-        OUT(PATH TEXT("head %zu"), x, y - 4, 22.0, 0.0, colour[h % 7], dash[h / 7 % 3], x + 27, y, "start",
-            h);
-    }
-    y += 2 * LEGEND;
-    for (int part = 0; part < 2; part++) {
-        double down = y;
-        for (const layer *l = layers; l < layers_end; down += l++->H ? PITCH_Y : 0)
-            if (l->H) show_panel(l, part, EDGE + 40 + part * PITCH_X, down);
-    }
-}
-
-/* For every head a row of the table and a stacked bar: its channels per geometry. */
-static void show_maps(double y) {
-    double x0 = EDGE + 110, scale = (WIDE - EDGE - x0) / (double)most_channels,
-           tick = fmax(1, tick_of((double)most_channels, 10));
-    OUT(TEXT("Möbius maps"), (double)EDGE, y, "start");
-    printf("layer head");
-    for (int g = 0; g < MOBIUS_GEOMETRIES; g++) {
-        const char *name = mobius_name((mobius_geometry)g);
-        printf(" %10s%s", name, g == MOBIUS_LOXODROMIC ? "\n" : "");
-        OUT(RECT TEXT("%s"), x0 + g * 120, y - 11, 14.0, 12.0, fill[g], "none", x0 + 20 + g * 120, y, "start",
-            name);
-    }
-    for (const layer *l = layers; l < layers_end; l++) {
-        if (l->heads) OUT(TEXT("layer %td"), (double)EDGE, (y += 12) + BAR, "start", l - layers);
-        for (size_t h = 0; h < l->heads; h++, y += BAR + 3) {
-            double x = x0, wide;
-            OUT(TEXT("head %zu"), x0 - 8, y + BAR, "end", h);
-            printf("%5td %4zu", l - layers, h);
-            for (int g = 0; g < MOBIUS_GEOMETRIES; g++, x += wide) {
-                printf(" %10zu%s", l->counts[h][g], g == MOBIUS_LOXODROMIC ? "\n" : "");
-                wide = (double)l->counts[h][g] * scale;
-                OUT(RECT, x, y + 5, wide, (double)BAR, fill[g], "#fff");
-                if (wide > 24) OUT(TEXT("%zu"), x + wide / 2, y + BAR, "middle", l->counts[h][g]);
-            }
+/* A stacked bar for every head: its channels per geometry. */
+static void fill_maps(chart *c) {
+    chart_series *series = take(MOBIUS_GEOMETRIES, sizeof *series);
+    size_t n = 0, at = 0;
+    for (const layer *l = layers; l < layers_end; l++) n += l->heads;
+    double *values = take(n * MOBIUS_GEOMETRIES, sizeof *values);
+    char **names = take(n, sizeof *names);
+    for (const layer *l = layers; l < layers_end; l++)
+        for (size_t h = 0; h < l->heads; h++, at++) {
+            names[at] = text_made("layer %td, head %zu", l - layers, h);
+            for (size_t g = 0; g < MOBIUS_GEOMETRIES; g++) values[g * n + at] = (double)l->counts[h][g];
         }
+    for (size_t g = 0; g < MOBIUS_GEOMETRIES; g++) {
+        series[g].name = mobius_name((mobius_geometry)g), series[g].mark = CHART_STACK;
+        series[g].n = n, series[g].values = values + g * n;
     }
-    for (double k = 0; k <= (double)most_channels; k += tick)
-        OUT(PATH TEXT("%g"), x0 + k * scale, y + 8, 0.0, 5.0, "#888", "none", x0 + k * scale, y + 27,
-            "middle", k);
-    OUT(TEXT("channels of the head, by what their map does (tolerance %g)"), (x0 + WIDE - EDGE) / 2, y + 46,
-        "middle", tolerance);
+    c->title = text_made("Möbius maps by what they do (tolerance %g)", tolerance);
+    c->x.names = (const char *const *)names, c->x.n_names = n;
+    c->y.label = "channels of the head", c->y.most = (double)most_channels;
+    c->series = series, c->n = MOBIUS_GEOMETRIES, c->flat = c->whole = 1;
 }
 
-/* Draws everything; says whether all of it arrived. */
-static int show(const char *file, const char *checkpoint) {
-    double y = EDGE, height = EDGE + 34 + phases_height() + maps_height();
-    if (!open_drawing(file, WIDE, height, checkpoint)) return 0;
-    OUT("<text x='%d' y='%.0f' font-size='16px' font-weight='bold'>", EDGE, y);
-    show_name(checkpoint);
-    OUT("%s</text>\n", most_heads ? ": delta and b of every head" : ": maps of every head");
-    y += 30;
-    if (most_heads) show_phases(y);
-    if (most_channels) show_maps(y + phases_height());
-    return close_drawing();
+/* Draws everything into a file. */
+static void show(const char *file, const char *checkpoint) {
+    chart *charts = take((size_t)(layers_end - layers) * 2 + 1, sizeof *charts);
+    char title[512];
+    figure f = {title, NULL, NULL, charts, 0, 2, 0, 0, 0};
+    snprintf(title, sizeof title, "%.400s: %s of every head", draw_base(checkpoint),
+             !most_heads ? "maps" : most_channels ? "delta, b and maps" : "delta and b");
+    for (const layer *l = layers; l < layers_end; l++)
+        for (int part = 0; l->H && part < 2; part++) fill_phases(&charts[f.n++], l, part);
+    if (most_channels) fill_maps(&charts[f.n++]);
+    must(figure_save(file, &f, failure));
 }
 
 int main(int argc, char **argv) {
@@ -234,7 +203,9 @@ int main(int argc, char **argv) {
     if (!path) complain(2, "name a checkpoint, such as tiny.safetensors (build/train_tiny makes one)", "");
     check(cmha_context_init(&ctx, NULL)), check(cmha_archive_open(&archive, &ctx, path));
     read_layers();
-    if (!show(option[SVG].value, path)) complain(1, "cannot write ", option[SVG].value);
+    if (most_heads) puts("      layer head       mean       min       max"), print_phases(0), print_phases(1);
+    if (most_channels) print_maps();
+    show(option[SVG].value, path);
     cmha_archive_close(&archive), cmha_context_close(&ctx);
     return end_program(0);
 }
