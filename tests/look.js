@@ -1,12 +1,12 @@
-// node tests/look.js CHROMIUM FOLDER PAGE WEIGHTS [PICTURES]: opens a page of build/look in Chromium, without any library, and uses it as
-// a reader would: points at tokens, moves with the keyboard, changes layers, colours and widths. WEIGHTS: pairs of layer and head with the
-// file of what tests/look.c says of them, as 0,1=FILE;2,0=FILE. PICTURES: a folder for screenshots. FOLDER: for the browser. The last line
-// is N passed, N failed.
+// node tests/look.js CHROMIUM FOLDER PICTURES PAGE[,LAYER,HEAD,FILE]..: opens pages of build/look in Chromium, without any library, and uses
+// them as a reader would: points at tokens, moves with the keyboard, changes layers, colours and widths. FILE: what tests/look.c says of a
+// head's weights. FOLDER: for the browser. PICTURES: a folder for screenshots, or -. The last line is N passed, N failed.
 'use strict';
 const {spawn} = require('child_process'), fs = require('fs'), path = require('path');
-const [chromium, folder, page, weights, pictures] = process.argv.slice(2);
+const [chromium, folder, pictures, ...pages] = process.argv.slice(2);
+let page = '';
 let passed = 0, failed = 0;
-const is = (label, good, seen) => { if (good) passed++; else failed++, console.log('FAIL ' + label + (seen === undefined ? '' : ': ' + seen)); };
+const is = (label, good, seen) => { if (good) passed++; else failed++, console.log('FAIL ' + path.basename(page) + ': ' + label + (seen === undefined ? '' : ': ' + seen)); };
 const wait = ms => new Promise(done => setTimeout(done, ms));
 
 const browser = spawn(chromium, ['--headless', '--no-sandbox', '--disable-gpu', '--hide-scrollbars', '--remote-debugging-pipe',
@@ -60,7 +60,7 @@ const click = async (selector, i) => {
 };
 const select = (id, value) => run(`(e => { e.value = '${value}'; e.dispatchEvent(new Event('change', {bubbles: true})); })(document.getElementById('${id}'))`);
 const picture = async (name, wide, high) => {
-  if (!pictures) return;
+  if (pictures === '-') return;
   await send('Emulation.setDeviceMetricsOverride', {width: wide, height: high, deviceScaleFactor: 1, mobile: false});
   await wait(300);
   const all = await run('document.documentElement.scrollHeight');
@@ -81,10 +81,10 @@ async function shows(label, row) {
   is(label, list.length === Math.min(10, row.length) && !bad.length, JSON.stringify(list) + ' for ' + row.map(x => x.toFixed(4)));
 }
 
-async function attention() {
+async function attention(weights) {
   const n = await run("document.querySelectorAll('.t').length"), causal = await run("JSON.parse(document.getElementById('data').textContent).causal");
-  for (const one of (weights || '').split(';').filter(Boolean)) {
-    const [which, file] = one.split('='), [layer, head] = which.split(',');
+  for (; weights.length; weights = weights.slice(3)) {
+    const [layer, head, file] = weights;
     const w = fs.readFileSync(file, 'utf8').trim().split('\n').map(l => l.split(' ').map(Number));
     is('there are as many tokens', w.length === n, n + ', not ' + w.length);
     await select('layer', layer), await select('head', head);
@@ -117,19 +117,23 @@ async function attention() {
   is('so do arrows', await run("document.getElementById('head').value === document.querySelector('#thumbs [aria-pressed=true]').dataset.h"));
 }
 
-/* Every layer and head, and whatever else can be chosen */
-async function everything() {
-  const layers = await run("document.getElementById('layer').options.length"), heads = await run("document.getElementById('head').options.length");
-  for (let l = 0; l < layers; l++)
-    for (let h = 0; h < heads; h++) {
-      await select('layer', l), await select('head', h);
-      for (const id of ['part', 'lines', 'bins', 'pair', 'see'])
-        await run(`(e => { if (e && !e.closest('[hidden]')) for (const o of [...e.options].slice(0, 3)) { e.value = o.value;
-          e.dispatchEvent(new Event('change', {bubbles: true})); } })(document.getElementById('${id}'))`);
-      await run("(e => { e.value = 5; e.dispatchEvent(new Event('input')); })(document.getElementById('position'))");
-      const odd = await run("[...document.querySelectorAll('svg [d], svg [cx], svg text')].filter(e => /NaN|Infinity|undefined/.test(e.outerHTML.slice(0, 4000))).length");
-      is(`layer ${l}, head ${h}: nothing is drawn nowhere`, odd === 0, odd);
+/* Every layer and head, and whatever else can be chosen; runs in the page */
+function tour() {
+  const odd = [], get = id => document.getElementById(id), change = (e, v) => { e.value = v; e.dispatchEvent(new Event('change', {bubbles: true})); };
+  for (const l of [...get('layer').options])
+    for (const h of [...get('head').options].map(o => o.value)) {
+      change(get('layer'), l.value), change(get('head'), h);
+      for (const e of ['part', 'lines', 'bins', 'pair', 'see'].map(get))
+        if (e && !e.closest('[hidden]')) for (const v of [...e.options].slice(0, 3).map(o => o.value)) change(e, v);
+      get('position').value = 5, get('position').dispatchEvent(new Event('input'));
+      for (const e of document.querySelectorAll('svg [d], svg [cx], svg text'))
+        if (/NaN|Infinity|undefined/.test([e.getAttribute('d'), e.getAttribute('cx'), e.getAttribute('cy'), e.getAttribute('x')].join())) odd.push([l.value, h, e.outerHTML.slice(0, 100)]);
     }
+  return odd;
+}
+async function everything() {
+  const odd = await run('(' + tour + ')()');
+  is('nothing is drawn nowhere', !odd.length, JSON.stringify(odd.slice(0, 2)));
 }
 
 async function access() {
@@ -140,7 +144,7 @@ async function access() {
   await run('document.activeElement.blur()');
   const met = new Set();
   let plain = 0;
-  for (let i = 0; i < 30; i++) {
+  for (let i = 0; i < 20; i++) {
     await key('Tab', 9);
     const [id, outline] = await run("(e => [e.id || e.className || e.tagName, getComputedStyle(e).outlineStyle])(document.activeElement)");
     met.add(id);
@@ -151,17 +155,15 @@ async function access() {
   is('the focus is seen', plain === 0, plain);
 }
 
-(async () => {
-  const target = await send('Target.createTarget', {url: 'about:blank'}, true);
-  session = (await send('Target.attachToTarget', {targetId: target.targetId, flatten: true}, true)).sessionId;
-  for (const domain of ['Page', 'Runtime', 'Log', 'Network', 'Accessibility']) await send(domain + '.enable');
+/* One page, from its loading to the telephone */
+async function visit(weights) {
+  events.length = 0;
   await send('Emulation.setDeviceMetricsOverride', {width: 1240, height: 900, deviceScaleFactor: 1, mobile: false});
   await dark(false);
-  const times = [await load(), await load(), await load()];
-  is('the page opens in under a second', Math.min(...times) < 1000, times.join(' ms, ') + ' ms');
-  console.log('opened in ' + Math.round(Math.min(...times)) + ' ms');
-  await wait(100);
-  if (await run("!!document.getElementById('attention')")) await attention();
+  const times = [await load(), await load()];
+  is('it opens in under a second', Math.min(...times) < 1000, times.join(' ms, ') + ' ms');
+  console.log(path.basename(page) + ' opened in ' + Math.round(Math.min(...times)) + ' ms');
+  if (await run("!!document.getElementById('attention')")) await attention(weights);
   await everything();
   await access();
   const light = await background();
@@ -177,7 +179,6 @@ async function access() {
   await dark(false);
   await send('Emulation.setDeviceMetricsOverride', {width: 360, height: 740, deviceScaleFactor: 2, mobile: true});
   await load();
-  await wait(100);
   is('it fits a telephone', await run('document.documentElement.scrollWidth') <= 360, await run('document.documentElement.scrollWidth'));
   await picture('phone', 360, 740);
   const errors = [...some('Runtime.exceptionThrown').map(e => e.params.exceptionDetails.exception.description),
@@ -188,5 +189,16 @@ async function access() {
   is('nothing of what the text says is run', await run('window.hacked === undefined && !document.querySelector("main img")'));
   const asked = some('Network.requestWillBeSent').map(e => e.params.request.url).filter(u => !/^(data:|blob:|file:.*[.]html$)/.test(u));
   is('no network', !asked.length, asked.join(' '));
+}
+
+(async () => {
+  const target = await send('Target.createTarget', {url: 'about:blank'}, true);
+  session = (await send('Target.attachToTarget', {targetId: target.targetId, flatten: true}, true)).sessionId;
+  for (const domain of ['Page', 'Runtime', 'Log', 'Network']) await send(domain + '.enable');
+  for (const one of pages) {
+    const [name, ...weights] = one.split(',');
+    page = name;
+    await visit(weights);
+  }
   end(failed ? 1 : 0);
-})().catch(e => { console.log('FAIL ' + e.message); failed++; end(1); });
+})().catch(e => { console.log('FAIL ' + page + ': ' + e.message); failed++; end(1); });

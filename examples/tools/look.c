@@ -897,7 +897,7 @@ static void put_facts(const cmha_model_config *c) {
     if (c->family == CMHA_FAMILY_CRAT) put_fact("attention", "%s", model_field("crat_attention"));
     else if (c->family == CMHA_FAMILY_COPE) put_fact("score", "%s", model_field("cope_score"));
     else put_fact("attention", "%s", model_field("attention"));
-    put_fact("layers", "%zu", c->n_layers), put_fact("heads", "%zu of %zu", c->n_heads, head_width());
+    put_fact("layers", "%zu", c->n_layers), put_fact("heads", "%zu, %zu wide", c->n_heads, head_width());
     put_fact("width", "%zu", c->d_model), put_fact("vocabulary", "%zu", c->vocabulary);
     put_fact("parameters", "%.4g million", 1e-6 * (double)model.parameters.size);
     if (c->experts) put_fact("experts", "%zu, %zu a token", c->experts, c->experts_top);
@@ -945,9 +945,10 @@ static void put_figures(void) {
     else miss("delta and b", "this model's attention has none");
     put_lines(look_plane);
     if (maps) put_map_table();
-    fputs("</section></div>\n", page);
+    fputs(phases ? "</section></div>\n" : "</section>\n", page);
     if (planes) put_lines(look_histograms);
     else if (text.n && blocks) miss("phases and moduli", "no head has complex queries and keys");
+    if (!phases) fputs("</div>\n", page);
 }
 
 static void put_experts_and_passages(void) {

@@ -205,7 +205,7 @@ static const char *const look_script[] = {
     "const fill = (id, ...inside) => $(id).replaceChildren(...inside);",
     "const number = (x, digits) => x == null || !isFinite(x) ? 'NaN' :"
         " String(Number(x.toPrecision(digits || 4)));",
-    "const fixed = x => isFinite(x) ? x.toFixed(3) : 'NaN';",
+    "const fixed = x => x == null || !isFinite(x) ? 'NaN' : x.toFixed(3);",
     "const colour = name => 'var(--draw-' + name + ')';",
     "function options(select, names, value) {",
     "  select.replaceChildren(...names.map((n, i) => el('option', {value: i}, n)));",

@@ -1,0 +1,132 @@
+#!/bin/sh
+# tests/look.sh BUILD_DIR: build/look on models of every family: pages that are well formed and ask for nothing, whatever the model and the
+# text hold; then, where Chromium and node are installed, in the browser (tests/look.js). Environment: CC, CMHA_CFLAGS, CMHA_LIBS;
+# CHROMIUM: the browser; PICTURES: a folder that gets screenshots of every page. The last line is N passed, N failed.
+B=$(cd "${1:-build}" && pwd) || exit 2
+CC=${CC:-cc}
+export GOMP_SPINCOUNT="${GOMP_SPINCOUNT:-4000}"
+cd "$(dirname "$0")/.." || exit 2
+W=$B/look-pages
+rm -rf "$W" && mkdir -p "$W" || exit 2
+passed=0 failed=0
+is() { label=$1; shift; if "$@" > "$W/out" 2>&1; then passed=$((passed + 1)); else failed=$((failed + 1)); echo "FAIL $label"; head -n 5 "$W/out"; fi; }
+# refuses WORDS COMMAND...: one line with these words, status 1 or 2, no page
+refuses() {
+    want=$1; shift
+    "$@" > "$W/said" 2> "$W/err" < /dev/null; status=$?
+    cat "$W/err"
+    [ $status -eq 1 ] || [ $status -eq 2 ] || return 1
+    [ "$(wc -l < "$W/err")" -eq 1 ] && [ ! -s "$W/said" ] && grep -q -e "$want" "$W/err"
+}
+# shellcheck disable=SC2086
+is "tests/look.c compiles" $CC ${CMHA_CFLAGS--O1} -DCMHA_LINKED -I. tests/look.c "$B/cmha.o" -o "$W/make" ${CMHA_LIBS--fopenmp -lopenblas -lm}
+make() { name=$1; shift; is "a model: $name" "$W/make" make "$W/$name.safetensors" "$@"; }
+look() { name=$1; shift; is "a page: $name" "$B/look" --threads 1 "$W/$name.safetensors" "$@"; }
+has() { is "$1 has $2" grep -q -e "$2" "$W/$1.html"; }
+
+# ---------------------------------------------------------------------------------------------------- a model of every family
+small="n_layers=2 d_model=24 n_heads=3 d_ff=16 max_positions=64"
+is "train_tiny leaves a model and a CSV" "$B/train_tiny" --quiet --threads 1 --steps 30 --seq 16 --batch 2 --set d_model=32 --set d_ff=32 \
+    --set n_heads=2 --set n_layers=2 --set eval_every=10 --set eval_tokens=64 --out "$W/tiny.safetensors" --csv "$W/tiny.csv" LICENSE
+make cmha "$small attention=cmha n_kv_heads=1" wild
+make half "$small attention=rope layout=half rotary_dims=4"
+make dot "$small attention=dot position=learned"
+make cope "$small family=cope attention=rope cope_score=hybrid causal=0 vocabulary=260"
+make linear "$small family=cope attention=dot cope_score=linear"
+make mobius "$small family=mobius attention=rope mobius_heads=2 placement=post position=learned" wild
+make yang "$small family=mobius attention=dot mobius_heads=3 mobius_softmax=yang8 mobius_mode=full placement=post position=learned"
+make crat "$small family=crat attention=dot position=multifreq real_heads=1 imag_heads=1 experts=3 irw_layers=1 irw_top=2 irw_width=5"
+make lag "$small family=crat attention=dot position=multifreq crat_attention=lag causal=0 low_rank=2"
+make int8 "$small" int8
+make odd "$small family=crat attention=dot position=multifreq experts=3 experts_top=1 irw_layers=1 irw_width=5" odd
+make oddmobius "$small family=mobius attention=cmha mobius_heads=2 placement=post position=learned" odd
+make signal "$small tokens=0 vocabulary=0 features=4 classes=2 causal=0"
+is "a knowledge base" "$W/make" base "$W/base.safetensors" 5
+
+words='To be, or not to be: that is it.'
+for name in tiny cmha half dot cope linear mobius yang lag int8 oddmobius; do look $name --text "$words"; done
+look crat --base "$W/base.safetensors" --text "$words"
+look odd --base "$W/base.safetensors" --text "$words"
+look signal
+has tiny 'id="training"'; has tiny '>Learning rate<'; has tiny 'id="phases"'; has cmha 'id="phases"'; has crat 'id="experts"'
+has crat 'id="passages"'; has mobius '"maps":\['; has mobius 'loxodromic'; has signal 'reads numbers'; has dot 'id="attention"'
+has int8 'phases and moduli.*packed\|packed'
+
+# ----------------------------------------------------------------------------------------------------------- awkward contents
+printf '%s\n' '</script><script>window.hacked=1</script><img src=x onerror=window.hacked=1> & "quotes" '"'"'and'"'"' \u003c <!-- ' > "$W/hostile"
+printf 'NUL \0 and \001\002\033[31m, \377\376 no UTF-8, \342\200\250 ends a line, \342\200\256 turns it, half a character \342\202' >> "$W/hostile"
+evil="$W/a <b>&'\"\$(x) name"
+cp "$W/tiny.safetensors" "$evil.safetensors"
+is "a name and a text with marks" "$B/look" --tokens 200 --csv "$W/tiny.csv" --out "$W/hostile.html" "$evil.safetensors" "$W/hostile"
+is "the name is escaped" grep -q '<h1>a &lt;b&gt;&amp;&#39;&quot;$(x) name' "$W/hostile.html"
+is "no script but ours" [ "$(grep -o '<script' "$W/hostile.html" | wc -l)" -eq 2 ]
+: > "$W/empty"
+is "an empty text" "$B/look" --out "$W/empty.html" "$W/tiny.safetensors" "$W/empty"
+is "a text of one token" "$B/look" --out "$W/one.html" --text a "$W/tiny.safetensors"
+look tiny --tokens 7 --text "$words" --out "$W/cut.html"
+has cut 'the first 7 of 32 tokens'
+head -c 99999 cmha.h > "$W/long"
+is "a long text is cut" "$B/look" --out "$W/long.html" "$W/tiny.safetensors" "$W/long"
+has long 'the first 128 of'
+is "a page of a tiny model is small" [ "$(wc -c < "$W/long.html")" -lt 400000 ]
+for csv in 'step,loss' 'step,loss
+1,2
+x,y
+2,nan
+2,1e999,,,' ; do
+    printf '%s' "$csv" > "$W/odd.csv"
+    look tiny --csv "$W/odd.csv" --out "$W/csv.html"
+done
+printf 'no table' > "$W/odd.csv"
+look tiny --csv "$W/odd.csv" --out "$W/csv.html"
+has csv 'has no columns step and loss'
+
+# ------------------------------------------------------------------------------------------------------------------- refusals
+printf 'no header' > "$W/short.safetensors"
+head -c 2000 "$W/tiny.safetensors" > "$W/half-a-file.safetensors"
+is "no checkpoint" refuses 'name a checkpoint' "$B/look"
+is "a missing checkpoint" refuses 'nowhere' "$B/look" "$W/nowhere.safetensors"
+is "a broken checkpoint" refuses 'short' "$B/look" "$W/short.safetensors"
+is "a cut checkpoint" refuses 'half-a-file' "$B/look" "$W/half-a-file.safetensors"
+is "no page of them" [ ! -e "$W/short.html" ]
+is "a missing text" refuses 'nowhere' "$B/look" "$W/tiny.safetensors" "$W/nowhere"
+is "three files" refuses 'one file is enough' "$B/look" "$W/tiny.safetensors" "$W/hostile" "$W/long"
+is "two texts" refuses 'text' "$B/look" --text a "$W/tiny.safetensors" "$W/long"
+is "a misspelt option" refuses 'nearest is --tokens' "$B/look" --token 5 "$W/tiny.safetensors"
+is "no number of tokens" refuses 'tokens is a whole number' "$B/look" --tokens x "$W/tiny.safetensors"
+is "a base for a model without a window" refuses 'window' "$B/look" --base "$W/base.safetensors" "$W/tiny.safetensors"
+is "a page in place of its checkpoint" refuses 'what is read' "$B/look" --out "$W/tiny.safetensors" "$W/tiny.safetensors"
+is "a page nowhere" refuses 'cannot write' "$B/look" --out "$W/nowhere/x.html" "$W/tiny.safetensors"
+if [ -c /dev/full ]; then is "the line > /dev/full" refuses 'cannot write' sh -c "'$B/look' --out '$W/one.html' '$W/tiny.safetensors' > /dev/full"; fi
+is "nothing half-written is left" [ -z "$(find "$W" -name '*.tmp')" ]
+
+# --------------------------------------------------------------------------------------------------- pages without a browser
+if command -v python3 > /dev/null 2>&1; then
+    for page in "$W"/*.html; do is "$(basename "$page") is well formed" python3 tests/look.py "$page"; done
+else echo 'SKIP python3 is not installed: pages are not parsed'; fi
+
+# ----------------------------------------------------------------------------------------------------------------- a browser
+for b in "$CHROMIUM" chromium chromium-browser google-chrome; do if [ -n "$b" ] && command -v "$b" > /dev/null 2>&1; then browser=$b; break; fi; done
+if [ -z "$browser" ]; then echo 'SKIP chromium is not installed (apt-get install chromium): pages are not opened'
+elif ! command -v node > /dev/null 2>&1; then echo 'SKIP node is not installed (apt-get install nodejs): pages are not opened'
+else
+    see() { "$W/make" see "$W/$1.safetensors" "$2" "$3" "$words" > "$W/$1-$2-$3" && seen="$seen,$2,$3,$W/$1-$2-$3"; }
+    set --
+    for page in tiny,0,0,1,1 cmha,1,2 cope,0,1 mobius,1,2 crat,0,2 hostile odd oddmobius signal; do
+        name=${page%%,*} seen=
+        case $page in *,*) rest=${page#*,}; while [ -n "$rest" ]; do
+            l=${rest%%,*} rest=${rest#*,} h=${rest%%,*}
+            case $rest in *,*) rest=${rest#*,};; *) rest=;; esac
+            see "$name" "$l" "$h"
+        done;; esac
+        set -- "$@" "$W/$name.html$seen"
+    done
+    mkdir -p "${PICTURES:-$W}"
+    node tests/look.js "$browser" "$W" "${PICTURES:--}" "$@" > "$W/log" 2>&1
+    grep -v ' passed, ' "$W/log" | { if grep -q '^FAIL' "$W/log"; then cat; else grep 'tiny'; fi; }
+    passed=$((passed + $(sed -n 's/^\([0-9]*\) passed, [0-9]* failed$/\1/p' "$W/log" | tail -n 1)))
+    failed=$((failed + $(sed -n 's/^[0-9]* passed, \([0-9]*\) failed$/\1/p' "$W/log" | tail -n 1)))
+fi
+[ $failed -eq 0 ] && [ -z "$PICTURES" ] && rm -rf "$W"
+echo "$passed passed, $failed failed"
+[ $failed -eq 0 ]
