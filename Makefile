@@ -139,6 +139,8 @@ $(B)/cmha-f64.o $(GRADS) $(B)/conformance-f64 $(B)/portable_files-f64: private P
 $(UNITS): $(B)/%: tests/%.c $(B)/cmha.o $(wildcard tests/*.h examples/*.h examples/tools/*.h)
 	$(COMPILE) $(TEXT_CFLAGS) -DCMHA_TEST_LINKED -o $@ $< $(B)/cmha.o $(TEXT_LIBS) $(LINK)
 
+$(B)/test_papers $(B)/grad_papers: $(wildcard bench/evidence/*.[ch] examples/tools/*.h)
+
 $(B)/test_threads $(B)/test_ranks $(B)/grad_ranks: private LINK += $(if $(findstring NT,$(OS)),,-pthread)
 
 $(GRADS): $(B)/%: tests/%.c $(B)/cmha-f64.o $(wildcard tests/*.h)

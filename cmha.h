@@ -4290,7 +4290,7 @@ struct cmha__call {
     cmha_tape *tape;
     cmha_tensor *in[CMHA__OP_INPUTS], *out;
     int kind; /* options, the operation's own */
-    cmha_real number;
+    cmha_real number, second;
     size_t count;
     uint64_t key;
     const void *given; /* an array of the caller's, which stays valid until the backward */
@@ -6534,37 +6534,37 @@ static size_t cmha__counted(const unsigned char *key_mask, size_t T) {
     return count;
 }
 
-/* A regulariser: CRAT eq 23 if it has directions, else CRAT eq 24. */
-typedef struct cmha__regulariser {
-    const unsigned char *key_mask;
-    cmha_real lam, eps;
-    size_t T, D;
-    double counted;    /* tokens */
-    double *direction; /* [2, D]: where a channel's sum of phasors points, 0 if only rounding says so */
-    double *sums;      /* each thread's part of the loss */
-} cmha__regulariser;
-
 CMHA_DEF double cmha_sum_squares(const cmha_real *x, size_t n) {
     double lanes[CMHA__WIDE_LANES] = {0};
     CMHA__IN_LANES(CMHA__WIDE_LANES, n, lanes[l] += (double)x[i] * (double)x[i])
     return cmha__wide_total(lanes, CMHA__WIDE_LANES);
 }
 
-/* Adds the phasors of channels lo .. hi - 1 up (CRAT eq 23) or, without directions, returns the sum of |z|^2
-   over the counted ones of rows lo .. hi - 1 (CRAT eq 24). */
-static double cmha__regulariser_sum(const cmha__regulariser *s, const cmha_real *z, size_t lo, size_t hi) {
-    size_t D = s->D;
-    double *CMHA__RESTRICT re = s->direction, *CMHA__RESTRICT im = re ? re + D : NULL, sum = 0;
+/* kind = 1: CRAT eq 23, of phases; 0: CRAT eq 24, of magnitudes. given: the mask; number, second: lam, eps;
+   kept: the tokens that count, each thread's part of the loss and, of phases, [2, D] where a channel's sum of
+   phasors points, 0 if only rounding says so. Phases are dealt to threads by channel, magnitudes by token. */
+static void cmha__regulariser_shape(cmha__call *c) {
+    size_t threads = (size_t)c->tape->context->threads;
+    c->kept = cmha_tape_alloc(c->tape, (1 + threads + (c->kind ? 2 * c->D : 0)) * sizeof(double));
+    cmha__one_shape(c);
+}
+
+/* Adds the phasors of channels lo .. hi - 1 up (CRAT eq 23) to `re` or, if that is NULL, returns the sum of
+   |z|^2 over the counted ones of rows lo .. hi - 1 (CRAT eq 24). */
+static double cmha__regulariser_sum(const cmha__call *c, double *CMHA__RESTRICT re, size_t lo, size_t hi) {
+    const unsigned char *mask = (const unsigned char *)c->given;
+    size_t D = c->D, T = cmha__rows(c->in[0]);
+    double *CMHA__RESTRICT im = re ? re + D : NULL, sum = 0;
     for (size_t t = lo; !re && t < hi; t++)
-        if (!s->key_mask || s->key_mask[t]) sum += cmha_sum_squares(z + 2 * t * D, 2 * D);
+        if (!mask || mask[t]) sum += cmha_sum_squares(c->x[0] + 2 * t * D, 2 * D);
     if (!re) return sum;
     for (size_t j = lo; j < hi; j++) re[j] = im[j] = 0;
-    for (size_t t = 0; t < s->T; t++) {
-        const cmha_real *CMHA__RESTRICT row = z + 2 * t * D;
-        if (s->key_mask && !s->key_mask[t]) continue;
+    for (size_t t = 0; t < T; t++) {
+        const cmha_real *CMHA__RESTRICT row = c->x[0] + 2 * t * D;
+        if (mask && !mask[t]) continue;
         for (size_t j = lo; j < hi; j++) {
             cmha_real ur, ui, unused;
-            cmha__phasor(row[j], row[D + j], s->eps, &ur, &ui, &unused);
+            cmha__phasor(row[j], row[D + j], c->second, &ur, &ui, &unused);
             re[j] += (double)ur;
             im[j] += (double)ui;
         }
@@ -6573,12 +6573,12 @@ static double cmha__regulariser_sum(const cmha__regulariser *s, const cmha_real 
 }
 
 /* Returns the sum of 1 - R_j over channels lo .. hi - 1 and makes their sums of phasors directions. */
-static double cmha__regulariser_turn(const cmha__regulariser *s, size_t lo, size_t hi) {
-    double *re = s->direction, *im = re + s->D, sum = 0;
-    for (size_t j = lo; j < hi && s->counted > 0; j++) {
+static double cmha__regulariser_turn(double *re, size_t D, double counted, size_t lo, size_t hi) {
+    double *im = re + D, sum = 0;
+    for (size_t j = lo; j < hi && counted > 0; j++) {
         double length = sqrt(re[j] * re[j] + im[j] * im[j]); /* R_j times count */
-        double inverse = length <= s->counted * (double)CMHA__EPSILON ? 0 : 1 / length;
-        sum += 1 - length / s->counted;
+        double inverse = length <= counted * (double)CMHA__EPSILON ? 0 : 1 / length;
+        sum += 1 - length / counted;
         re[j] *= inverse;
         im[j] *= inverse;
     }
@@ -6590,51 +6590,45 @@ static double cmha__mean_over(double value, double count, size_t D) {
     return count > 0 && D ? value / count / (double)D : 0;
 }
 
-static cmha_status cmha__regulariser_backward(cmha_tape *tape, cmha_record *r) {
-    const cmha__regulariser *s = (const cmha__regulariser *)r->user;
-    cmha_real *grad = cmha_tape_grad(tape, r->in[0]);
-    if (!grad || cmha__dry(tape)) return tape->status;
-    double slope = cmha__mean_over((double)s->lam * (double)r->out->grad[0], s->counted, s->D);
-    CMHA__FOR_EACH(tape->context->threads, s->T, t) {
-        size_t D = s->D;
-        const cmha_real *CMHA__RESTRICT z = r->in[0]->data + 2 * t * D;
-        const double *CMHA__RESTRICT way = s->direction;
-        cmha_real *CMHA__RESTRICT dz = grad + 2 * t * D;
-        if (s->key_mask && !s->key_mask[t]) continue;
-        if (!way) cmha__axpy(2 * D, (cmha_real)(2 * slope), z, dz);
-        for (size_t j = 0; way && j < D; j++) /* dz -= slope * (gradient of every R_j times count) */
-            cmha__phasor_backward(z[j], z[D + j], s->eps, (cmha_real)(-slope * way[j]),
-                                  (cmha_real)(-slope * way[D + j]), &dz[j], &dz[D + j]);
+static void cmha__regulariser_pass(const cmha__call *c) {
+    const unsigned char *mask = (const unsigned char *)c->given;
+    const size_t T = cmha__rows(c->in[0]), D = c->D, threads = (size_t)c->tape->context->threads;
+    double *counted = (double *)c->kept, *sums = counted + 1, *way = c->kind ? sums + threads : NULL;
+    if (cmha__goes_back(c)) {
+        double slope = cmha__mean_over((double)c->number * (double)c->dy[0], *counted, D);
+        CMHA__FOR_EACH(c->tape->context->threads, T, t) {
+            const cmha_real *CMHA__RESTRICT z = c->x[0] + 2 * t * D;
+            cmha_real *CMHA__RESTRICT dz = c->dx[0] + 2 * t * D;
+            if (mask && !mask[t]) continue;
+            if (!way) cmha__axpy(2 * D, (cmha_real)(2 * slope), z, dz);
+            for (size_t j = 0; way && j < D; j++) /* dz -= slope * (gradient of every R_j times count) */
+                cmha__phasor_backward(z[j], z[D + j], c->second, (cmha_real)(-slope * way[j]),
+                                      (cmha_real)(-slope * way[D + j]), &dz[j], &dz[D + j]);
+        }
+        return;
     }
-    return CMHA_OK;
+    for (size_t i = 0; i < threads; i++) sums[i] = 0;
+    *counted = (double)cmha__counted(mask, T);
+    CMHA__FOR_CHUNKS(c->tape->context->threads, way ? D : T, lo, hi) {
+        sums[cmha__chunk] = cmha__regulariser_sum(c, way, lo, hi);
+    }
+    cmha__over_ranks(c->tape, counted, 1);
+    if (way) cmha__over_ranks(c->tape, way, 2 * D);
+    CMHA__FOR_CHUNKS(c->tape->context->threads, way ? D : 0, lo, hi) {
+        sums[cmha__chunk] = cmha__regulariser_turn(way, D, *counted, lo, hi);
+    }
+    double all = cmha__wide_total(sums, threads);
+    c->y[0] = (cmha_real)((double)c->number * cmha__mean_over(all, way ? 1 : *counted, D));
 }
 
-/* The phases' sum is dealt to threads by channel, the magnitudes' by token. */
 static cmha_tensor *cmha__regularise(cmha_tape *tape, cmha_tensor *z, const unsigned char *key_mask,
                                      cmha_real lam, cmha_real eps, int phases) {
-    const char *name = phases ? "phase_reg" : "mag_reg";
-    cmha_tensor *loss = cmha__is_planes(tape, z, name) ? cmha__result1(tape) : NULL;
-    cmha__regulariser *s = loss ? (cmha__regulariser *)cmha__record_alloc(tape, sizeof *s) : NULL;
-    if (!s) return NULL;
-    size_t threads = (size_t)tape->context->threads;
-    s->key_mask = key_mask, s->lam = lam, s->eps = eps, s->T = cmha__rows(z), s->D = cmha__last(z) / 2;
-    s->sums = (double *)cmha__record_alloc(tape, threads * sizeof *s->sums);
-    if (phases) s->direction = (double *)cmha_tape_alloc(tape, 2 * s->D * sizeof *s->direction);
-    if (tape->status) return NULL;
-    if (!cmha__dry(tape)) {
-        s->counted = (double)cmha__counted(key_mask, s->T);
-        CMHA__FOR_CHUNKS(tape->context->threads, phases ? s->D : s->T, lo, hi) {
-            s->sums[cmha__chunk] = cmha__regulariser_sum(s, z->data, lo, hi);
-        }
-        cmha__over_ranks(tape, &s->counted, 1);
-        if (phases) cmha__over_ranks(tape, s->direction, 2 * s->D);
-        CMHA__FOR_CHUNKS(tape->context->threads, phases ? s->D : 0, lo, hi) {
-            s->sums[cmha__chunk] = cmha__regulariser_turn(s, lo, hi);
-        }
-        loss->data[0] = (cmha_real)((double)lam * cmha__mean_over(cmha__wide_total(s->sums, threads),
-                                                                  phases ? 1 : s->counted, s->D));
-    }
-    return cmha__push(tape, name, loss, &z, 1, cmha__regulariser_backward, s);
+    static const cmha__op ops[2] = {
+        {"mag_reg", cmha__regulariser_pass, cmha__regulariser_shape, 1, CMHA__PLANES, 0, {0, 0}, 0},
+        {"phase_reg", cmha__regulariser_pass, cmha__regulariser_shape, 1, CMHA__PLANES, 0, {0, 0}, 0}};
+    cmha__call call = cmha__call_of(&ops[phases], z, NULL, NULL);
+    call.kind = phases, call.given = key_mask, call.number = lam, call.second = eps;
+    return cmha__run(tape, &call);
 }
 
 CMHA_DEF cmha_tensor *cmha_phase_reg(cmha_tape *tape, cmha_tensor *z, const unsigned char *key_mask,
@@ -10141,14 +10135,15 @@ static size_t cmha__pcl_head(const cmha_attention_args *a, size_t unit) {
     return h < a->heads ? h : (h - a->heads) * (a->heads / a->kv_heads);
 }
 
-static void cmha__pcl_open(const cmha__pcl_saved *s, cmha_tensor *const *in, size_t unit, cmha__pcl_unit *u) {
+static void cmha__pcl_open(const cmha__call *c, size_t unit, cmha__pcl_unit *u) {
+    const cmha__pcl_saved *s = (const cmha__pcl_saved *)c->kept;
     const cmha_attention_args *a = &s->attention.args;
     size_t per = a->heads + a->kv_heads, b = unit / per, h = unit % per, N = a->n_q, d = a->d_k, P = d / 2;
     cmha_rng rng = cmha_rng_make(s->key, a->first * per + unit);
-    const cmha_real *qkv = in[0]->data + (u->at = b * N * s->attention.row + h * d);
+    const cmha_real *qkv = c->x[0] + (u->at = b * N * s->attention.row + h * d);
     u->call = cmha__call_of_head(a, cmha__pcl_head(a, unit), h >= a->heads, 0, NULL);
     if (u->call.is_key) u->call.parameters[1] = NULL;
-    u->args.w = in[5]->data;
+    u->args.w = c->x[3];
     u->args.valid = a->key_mask ? a->key_mask + b * N : NULL;
     for (size_t j = 0; j < N * P; j++) u->keep[j] = cmha_rng_uniform(&rng) >= (double)s->options.mask_rate;
     for (size_t t = 0; t < N; t++)
@@ -10165,12 +10160,14 @@ static void cmha__pcl_open(const cmha__pcl_saved *s, cmha_tensor *const *in, siz
     }
 }
 
-/* The unit's gradients: dqkv (NULL = not wanted), and of delta, b and w into part [3, P]. */
-static void cmha__pcl_unit_backward(const cmha__pcl_saved *s, cmha_tensor *const *in, const cmha__pcl_unit *u,
-                                    const cmha_real *lse, cmha_real scale, cmha_real *part, cmha_real *dqkv) {
+/* The unit's gradients: that of the projection, and of delta, b and w into part [3, P]. */
+static void cmha__pcl_unit_backward(const cmha__call *c, const cmha__pcl_unit *u, const cmha_real *lse,
+                                    cmha_real *part) {
+    const cmha__pcl_saved *s = (const cmha__pcl_saved *)c->kept;
     const cmha_real *delta = u->call.parameters[0];
     cmha_layout layout = s->attention.args.layout;
     size_t N = u->args.N, P = u->args.P, at = u->at;
+    cmha_real scale = c->dy[0] / (cmha_real)s->all_units, *dqkv = c->dx[0];
     memset(u->dtheta, 0, N * P * sizeof *u->dtheta);
     cmha_pcl_backward(&u->args, u->adapted, lse, scale, u->dtheta, part + 2 * P, u->kernel);
     for (size_t i = 0; s->adapted && i < N * P; i++) {
@@ -10180,18 +10177,23 @@ static void cmha__pcl_unit_backward(const cmha__pcl_saved *s, cmha_tensor *const
         u->dtheta[i] = (delta ? delta[i % P] : 1) * turn;
     }
     for (size_t t = 0; dqkv && t < N; t++, at += s->attention.row)
-        cmha_euler_backward(in[0]->data + at, NULL, u->dtheta + t * P, 1, P, layout, dqkv + at);
+        cmha_euler_backward(c->x[0] + at, NULL, u->dtheta + t * P, 1, P, layout, dqkv + at);
 }
 
-/* Walks all units: their mean loss to y, or backwards, where y has a gradient, that to their inputs. */
-static cmha_status cmha__pcl_run(cmha_tape *tape, const cmha__pcl_saved *s, cmha_tensor *const *in,
-                                 const cmha_tensor *y) {
+static void cmha__pcl_shape(cmha__call *c) {
+    cmha__pcl_saved *s = (cmha__pcl_saved *)c->kept;
+    s->lse = cmha__reals(c->tape, s->units * s->attention.args.n_q * 2);
+    cmha__one_shape(c);
+}
+
+/* Inputs are the projection, delta, b and w. Walks all units: their mean loss, or the gradients. */
+static void cmha__pcl_pass(const cmha__call *c) {
+    const cmha__pcl_saved *s = (const cmha__pcl_saved *)c->kept;
     const cmha_attention_args *a = &s->attention.args;
-    size_t P = a->d_k / 2, back = CMHA__TRAINS && y->grad;
+    cmha_tape *tape = c->tape;
+    size_t P = a->d_k / 2, back = (size_t)cmha__goes_back(c);
     cmha__pcl_unit none;
     size_t own = cmha__pcl_deal(s, NULL, &none);
-    cmha_real *dqkv = back ? cmha_tape_grad(tape, in[0]) : NULL, *d[3]; /* of delta, b, w */
-    for (int i = 0; i < 3; i++) d[i] = back ? cmha_tape_grad(tape, in[3 + i]) : NULL;
     cmha__mark mark = cmha__mark_of(tape);
     double *losses = (double *)cmha_tape_alloc(tape, (s->units + 1) * sizeof *losses), sum = 0;
     cmha_real *parts = cmha__reals(tape, back * s->units * 3 * P);
@@ -10203,42 +10205,37 @@ static cmha_status cmha__pcl_run(cmha_tape *tape, const cmha__pcl_saved *s, cmha
             cmha__pcl_deal(s, scratch + (size_t)cmha__chunk * own, &u);
             for (size_t unit = lo; unit < hi; unit++) {
                 cmha_real *lse = s->lse + unit * a->n_q * 2;
-                cmha__pcl_open(s, in, unit, &u);
+                cmha__pcl_open(c, unit, &u);
                 if (!back) losses[unit] = cmha_pcl_forward(&u.args, u.adapted, lse, u.kernel);
-                else cmha__pcl_unit_backward(s, in, &u, lse, y->grad[0] / (cmha_real)s->all_units,
-                                             parts + unit * 3 * P, dqkv);
+                else cmha__pcl_unit_backward(c, &u, lse, parts + unit * 3 * P);
             }
         }
         for (size_t u = 0; !back && u < s->units; u++) sum += losses[u];
-        if (!back) y->data[0] = s->units ? (cmha_real)(sum / (double)s->units) : 0;
+        if (!back) c->y[0] = s->units ? (cmha_real)(sum / (double)s->units) : 0;
         for (size_t u = 0; back && u < s->units; u++, parts += 3 * P) {
             size_t head = a->share == CMHA_SHARE_PER_HEAD ? cmha__pcl_head(a, u) : 0;
             for (size_t i = 0; i < 3; i++)
-                if (d[i]) cmha__axpy(P, 1, parts + i * P, d[i] + (i < 2 ? head * P : 0));
+                if (c->dx[1 + i]) cmha__axpy(P, 1, parts + i * P, c->dx[1 + i] + (i < 2 ? head * P : 0));
         }
     }
     cmha__rewind(tape, mark);
-    return tape->status;
-}
-
-static cmha_status cmha__pcl_backward(cmha_tape *tape, cmha_record *r) {
-    return cmha__pcl_run(tape, (const cmha__pcl_saved *)r->user, r->in, r->out);
 }
 
 CMHA_DEF cmha_tensor *cmha_pcl(cmha_tape *tape, const cmha_attention_args *args, cmha_tensor *qkv,
                                cmha_tensor *delta, cmha_tensor *b, cmha_tensor *w,
                                const cmha_pcl_options *options) {
-    cmha__pcl_saved *s;
+    static const cmha__op op = {"pcl", cmha__pcl_pass, cmha__pcl_shape, 1, CMHA__SCRATCH, 0, {0, 0}, 0};
+    cmha__call call = cmha__call_of(&op, qkv, delta, b);
     if (!qkv || !w || !tape || tape->status) return NULL;
     if (!args || !options) return CMHA__MISUSE(tape, "pcl: args or options is NULL");
-    s = (cmha__pcl_saved *)cmha__record_alloc(tape, sizeof *s);
+    cmha__pcl_saved *s = (cmha__pcl_saved *)cmha__record_alloc(tape, sizeof *s);
     if (!s) return NULL;
     cmha_attention_args *a = &s->attention.args;
     *a = *args;
     s->options = *options;
     s->adapted = options->adapted && args->kind != CMHA_ATTENTION_DOT;
     cmha_tensor **in = s->attention.in;
-    in[0] = qkv, in[3] = delta, in[4] = b, in[5] = w;
+    in[0] = qkv, in[3] = delta, in[4] = b;
     if (!cmha__attention_fits(tape, &s->attention)) return NULL;
     if (a->d_k % 2 || w->size != a->d_k / 2)
         return CMHA__MISFIT(tape, "pcl: w of %zu numbers does not fit heads of %zu", w->size, a->d_k);
@@ -10253,11 +10250,8 @@ CMHA_DEF cmha_tensor *cmha_pcl(cmha_tape *tape, const cmha_attention_args *args,
     s->units = a->batch * (a->heads + a->kv_heads);
     s->all_units = (double)s->units;
     cmha__over_ranks(tape, &s->all_units, 1);
-    cmha_tensor *y = cmha__result1(tape);
-    s->lse = y ? cmha__reals(tape, s->units * a->n_q * 2) : NULL;
-    if (!s->lse) return NULL;
-    if (cmha__pcl_run(tape, s, in, y)) return NULL;
-    return cmha__push(tape, "pcl", y, in, 6, cmha__pcl_backward, s);
+    call.in[3] = w, call.kept = s;
+    return cmha__run(tape, &call);
 }
 
 /* ================================================ Models ================================================ */

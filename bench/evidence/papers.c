@@ -12,11 +12,11 @@ static int went(const evidence_run *run, const cmha_context *ctx, cmha_status st
 
 /* ---- Equal numbers ---- */
 
-/* Numbers of a model but its token embedding, with d_ff as given; 0: the configuration is wrong. */
+/* Numbers of a model but its embeddings of tokens and positions, with d_ff as given; 0: it is refused. */
 static size_t count(cmha_context *ctx, const cmha_model_config *config, size_t d_ff) {
     cmha_model_config c = *config;
     size_t bytes = 0;
-    c.d_ff = d_ff, c.vocabulary = c.tokens ? 16 : 0;
+    c.d_ff = d_ff, c.vocabulary = c.tokens ? 16 : 0, c.max_positions = 1;
     if (cmha_model_memory(ctx, &c, 1, 1, &bytes, NULL)) return 0;
     return bytes / sizeof(cmha_real);
 }
@@ -28,7 +28,6 @@ int papers_match(const evidence_run *run, cmha_context *ctx, cmha_model_config *
     first.variant = &run->claim->variants[0];
     if (!evidence_configure(&first, ctx, &base, NULL)) return 0;
     base.token_types = config->token_types, base.classes = config->classes;
-    base.max_positions = config->max_positions;
     most = count(ctx, &base, base.d_ff), numbers = count(ctx, config, config->d_ff);
     if (!most || !numbers) return went(run, ctx, CMHA_ERR_SHAPE);
     if (fabs((double)numbers - (double)most) > 0.01 * (double)most) {
@@ -154,7 +153,7 @@ static int open_glue(const evidence_run *run, glue *g) {
     epochs = (size_t)evidence_number(run, "glue.epochs", 1);
     g->tc.steps = g->train.batches * (epochs ? epochs : 1);
     g->mc.classes = g->metric < LABELLED_SPEARMAN ? g->labels.n : 1;
-    g->mc.vocabulary = g->words.size, g->mc.token_types = 2, g->mc.max_positions = g->tc.length;
+    g->mc.vocabulary = g->words.size, g->mc.token_types = 2;
     if (g->mc.classes > 1) g->mc.label_range = 0;
     if (!papers_match(run, &g->ctx, &g->mc, NULL) ||
         !labelled_room_init(&g->room, g->tc.batch, g->tc.length, g->mc.classes, g->words.pad, run->error) ||
@@ -205,7 +204,7 @@ static int learn_glue(const evidence_run *run, glue *g, evidence_result *result)
     }
     if (bad == DIVERGED) return evidence_add(result, "score", NAN);
     evidence_add(result, "score", score), evidence_add(result, "best", best);
-    evidence_add(result, "train_loss", last);
+    evidence_add(result, "train_loss", last), evidence_add(result, "d_ff", (double)g->mc.d_ff);
     return score_glue(run, g, &score, result);
 }
 
@@ -267,6 +266,7 @@ static int run_text(const evidence_run *run, evidence_result *result) {
     }
     if (done) {
         evidence_add(result, "val", loss), evidence_add(result, "paired", paired);
+        evidence_add(result, "d_ff", (double)mc.d_ff);
         count_geometries(&model, "near", 0.1, result), count_geometries(&model, "close", 0.01, result);
     }
     result->parameters = model.parameters.learning;
@@ -398,7 +398,7 @@ static int open_music(const evidence_run *run, music *m) {
         longest = m->part[p].longest > longest ? m->part[p].longest : longest;
         pieces_most = m->part[p].e.n > pieces_most ? m->part[p].e.n : pieces_most;
     }
-    m->mc.vocabulary = MUSIC_TOKENS, m->mc.max_positions = m->tc.length = longest;
+    m->mc.vocabulary = MUSIC_TOKENS, m->tc.length = longest;
     room = m->tc.batch * longest;
     m->order = calloc(pieces_most, sizeof *m->order), m->turn = calloc(pieces_most, sizeof *m->turn);
     m->ids = calloc(room, sizeof *m->ids), m->types = calloc(room, sizeof *m->types);
@@ -478,7 +478,8 @@ static int learn_music(const evidence_run *run, music *m, evidence_result *resul
         if (!score_music(run, m, &m->part[TEST], &test, &test_quarter)) return 0;
     }
     evidence_add(result, "nats_note", test), evidence_add(result, "nats_quarter", test_quarter);
-    return evidence_add(result, "valid", best) && evidence_add(result, "best_step", step_of_best);
+    evidence_add(result, "valid", best), evidence_add(result, "best_step", step_of_best);
+    return evidence_add(result, "d_ff", (double)m->mc.d_ff);
 }
 
 /* Learns chorales, and measures the test ones where the validation ones were told best. */
@@ -556,8 +557,8 @@ static int run_finetune(const evidence_run *run, evidence_result *result) {
 /* A small encoder in the paper's manner: post-norm, ReLU, [CLS]. */
 #define COPE_SMALL \
     "preset=cope n_layers=3 d_model=128 n_heads=4 d_ff=256 dropout=0.1 attention_dropout=0.1 " \
-    "trainer.batch=32 trainer.length=96 trainer.warmup=0.1 trainer.weight_decay=0.01 trainer.beta2=0.99 " \
-    "trainer.adam_eps=1e-8 "
+    "max_positions=96 trainer.batch=32 trainer.length=96 trainer.warmup=0.1 trainer.weight_decay=0.01 " \
+    "trainer.beta2=0.99 trainer.adam_eps=1e-8 "
 static const evidence_part cope_tasks[] = {
     {"sst2", "SST-2, accuracy", COPE_SMALL "glue.folder=SST-2 glue.rows=16000 glue.epochs=4"},
     {"cola", "CoLA, Matthews correlation", COPE_SMALL "glue.folder=CoLA glue.epochs=6"},
@@ -586,7 +587,8 @@ const evidence_claim evidence_claim_cope_glue = {
     cope_tasks, LENGTH(cope_tasks), cope_variants, LENGTH(cope_variants), "score", "% or 100 r", 1, 5,
     {1e-4, 3e-4, 1e-3}, run_glue, 3, 0};
 
-#define TEXT_SMALL "n_layers=3 d_model=128 n_heads=4 d_ff=512 trainer.batch=16 trainer.length=128 " \
+#define TEXT_SMALL \
+    "n_layers=3 d_model=128 n_heads=4 d_ff=512 max_positions=128 trainer.batch=16 trainer.length=128 " \
     "trainer.steps=400 trainer.eval_tokens=65536 "
 static const evidence_part cope_texts[] = {
     {"shakespeare", "Tiny Shakespeare, next byte", TEXT_SMALL "text.file=books/tinyshakespeare.txt"},
@@ -601,6 +603,7 @@ const evidence_claim evidence_claim_cope_text = {
 
 #define MOBIUS_SMALL \
     "n_layers=4 d_model=128 n_heads=4 d_ff=512 placement=post attention_bias=1 head_bias=1 " \
+    "max_positions=128 " \
     "trainer.batch=16 trainer.length=128 trainer.warmup=0.1 trainer.eval_tokens=65536 "
 static const evidence_part mobius_texts[] = {
     {"mlm", "WikiText-2, hidden bytes", MOBIUS_SMALL "causal=0 vocabulary=257 trainer.mask_token=256 "
@@ -632,8 +635,8 @@ const evidence_claim evidence_claim_mobius_text = {
     {3e-4, 1e-3, 3e-3}, run_text, 3, 0};
 
 #define MOBIUS_TASK \
-    "preset=encoder placement=post attention_bias=1 n_layers=3 d_model=128 n_heads=4 d_ff=256 " \
-    "dropout=0.1 attention_dropout=0.1 pool=first trainer.batch=32 trainer.length=96 trainer.warmup=0.1 "
+    "preset=encoder placement=post attention_bias=1 n_layers=3 d_model=128 n_heads=4 d_ff=256 dropout=0.1 " \
+    "attention_dropout=0.1 pool=first max_positions=96 trainer.batch=32 trainer.length=96 trainer.warmup=0.1 "
 static const evidence_part mobius_tasks[] = {
     {"cola", "CoLA, Matthews correlation", MOBIUS_TASK "glue.folder=CoLA glue.epochs=6"},
     {"mrpc", "MRPC, F1", MOBIUS_TASK "glue.folder=MRPC glue.epochs=6"},
@@ -672,10 +675,10 @@ const evidence_claim evidence_claim_finetune = {
     finetune_parts, 1, finetune_variants, LENGTH(finetune_variants), "val", "nats a token", 0, 5,
     {3e-3, 3e-2, 1e-1}, run_finetune, 2, 0};
 
-static const evidence_part music_parts[] = {
-    {"jsb", "JSB chorales, quarter notes",
-     "n_layers=3 d_model=128 n_heads=4 d_ff=256 dropout=0.2 trainer.steps=320 trainer.batch=8 "
-     "trainer.warmup=0.1"}};
+static const evidence_part music_parts[] = {{"jsb", "JSB chorales, quarter notes",
+                                             "n_layers=3 d_model=128 n_heads=4 d_ff=256 dropout=0.2 "
+                                             "max_positions=1024 choose=valid trainer.steps=640 "
+                                             "trainer.batch=8 trainer.warmup=0.1"}};
 static const evidence_variant music_variants[] = {
     {"rope", "RoPE", "kind=rope"},
     {"rope-again", "RoPE, other seeds", "like=rope reseed=1000"},

@@ -5,9 +5,10 @@
 #include "../../examples/tools/text.h"
 #include "evidence.h"
 
-/* Sets d_ff, an even number, so that the model has as many numbers as the baseline of its claim, or as few
-   fewer as possible. Up to a hundredth apart it stays, and with it the start that both share. Numbers of the
-   token embedding do not count. *apart (or NULL): numbers more than the baseline's, then. */
+/* Sets d_ff, an even number, so that the model has as many numbers as the baseline of its claim, or as
+   few fewer as possible. Up to a hundredth apart it stays, and with it the start that both share.
+   Embeddings of tokens and positions, of which each token reads a row, do not count. *apart (or NULL):
+   numbers more than the baseline's, then. */
 int papers_match(const evidence_run *run, cmha_context *ctx, cmha_model_config *config, double *apart);
 
 /* Runs a program that lies beside this one, to its end: arguments[0] is its name, NULL ends them. *output, of

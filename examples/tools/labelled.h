@@ -97,9 +97,9 @@ static inline int labelled_encode(labelled *l, const codec *words, int has_label
     l->n = l->table.rows;
     l->order = (size_t *)text_memory(NULL, l->n, 1, sizeof *l->order);
     l->turn = (size_t *)text_memory(NULL, l->n, 1, sizeof *l->turn);
-    l->label = (double *)calloc(l->n ? l->n : 1, sizeof *l->label);
+    l->label = (double *)text_memory(NULL, l->n, 1, sizeof *l->label);
     if (!l->order || !l->turn || !l->label) return text_fail(error, "no memory for %zu rows", l->n);
-    for (size_t i = 0; i < l->n; i++) l->order[i] = i;
+    for (size_t i = 0; i < l->n; i++) l->order[i] = i, l->label[i] = 0;
     l->batches = text_arrange(&l->examples, l->order, l->n, batch, seed, l->turn);
     return 1;
 }
