@@ -295,7 +295,7 @@ CMHA_DEF void cmha_tanh(size_t n, const cmha_real *x, cmha_real *y);
 CMHA_DEF void cmha_modulus(size_t n, const cmha_real *re, const cmha_real *im, cmha_real *y);
 
 /* =========================================== Tape and engine ============================================ */
-enum { CMHA_MAX_RANK = 4, CMHA_MAX_INPUTS = 8 };
+enum { CMHA_MAX_RANK = 4, CMHA_MAX_INPUTS = 9 };
 typedef struct cmha_packed cmha_packed;
 /* Holds a dense array, until cmha_tape_reset if a tape made it, else as long as its model. One filled by
    hand, else zeros, with needs_grad = 1 and its own `grad`, is a parameter that outlives the tape. */
@@ -896,6 +896,7 @@ typedef struct cmha_attention_args {
     const cmha_score *score; /* instead of a kind; NULL = by kind */
     const cmha_real *parameters[CMHA_MAX_SCORE_PARAMETERS]; /* of the score; CMHA's: delta, b, POPE's: beta */
     cmha_share share; /* delta, b [H, P], beta [H, n] per query head, [1, ..] shared, none fixed */
+    int temperature; /* 1: behind its parameters one more, log_temp [H]: finished scores / exp(log_temp) */
     const cmha_real *rotation; /* cmha_rotation_table [n, 2P], n = max(n_q, n_k), last row query n_q-1; P
                                   complex numbers a head: d_k / 2, or d_k of complex kinds and POPE */
     size_t rotation_head; /* 0, or the distance between the heads' tables (per-head frequencies) */
@@ -905,6 +906,7 @@ typedef struct cmha_attention_args {
     int bilinear; /* O = sum_j q_j k_j, no conjugate: MöbiusAttention eq 9 as printed */
     cmha_real magnitude, cosine; /* SCORE */
     cmha_real eps; /* of the phasors (ANGULAR), and of SCORE's cosine: O is unscaled */
+    int angle; /* ANGULAR: 0 = atan2; 1 = arctan(Im / Re), CRAT's ablation: -u where Re z < 0 */
     cmha_norm_max norm_max; /* SCORE */
     int norm_max_grad; /* 0: that maximum is a constant backwards; 1: its entry gets a gradient */
     const unsigned char *query_mask; /* HEAD: [B, n_q], 0 = padding that the maximum passes over, or NULL */
@@ -1214,6 +1216,7 @@ typedef enum cmha_residual { CMHA_RESIDUAL_NONE, CMHA_RESIDUAL_FREE, CMHA_RESIDU
     ENUM(rope_ramp, CMHA_ROPE_RAMP_INDEX, CMHA_ROPE_RAMP_ROTATIONS, "index|rotations", \
          "yarn: what the mixture in between is linear in") \
     REAL(score_scale, 0, 0, 1e6, "factor on the score of plain, Möbius and angular heads; 0 = 1/sqrt(d_k)") \
+    FLAG(head_temperature, 0, "divides the scores of each head with a softmax by a learned exp(log_temp)") \
     SIZE(window, 0, 0, 16777216, "a token sees this many, itself included; 0 = all; needs causal") \
     FLAG(causal, 1, "a token sees no later one; 0: an encoder") \
     SIZE(token_types, 0, 0, 65536, "kinds of tokens (sentence A, B), each with an embedding; 0 = none") \
@@ -1253,6 +1256,7 @@ typedef enum cmha_residual { CMHA_RESIDUAL_NONE, CMHA_RESIDUAL_FREE, CMHA_RESIDU
     ENUM(cope_imag, CMHA_COPE_IMAG_SIN_DUP, CMHA_COPE_IMAG_LEARNED, "sin_dup|sin_cos|learned", \
          "cope: imaginary embedding") \
     REAL(cope_gamma, 1, -1000, 1000, "cope: factor on the imaginary part") \
+    FLAG(cope_gamma_learned, 0, "cope: it is learned, from cope_gamma on") \
     REAL(cope_alpha, 0.2, -1000, 1000, "cope: weight of the cosine in the hybrids") \
     REAL(cope_scale, 1, 0, 1e6, "cope: factor on the score beside 1/sqrt(d_k), an inverse temperature") \
     FLAG(cope_repo_scale, 0, "cope: |A| and Re A over d_k, as the authors' code has it") \
@@ -1273,6 +1277,7 @@ typedef enum cmha_residual { CMHA_RESIDUAL_NONE, CMHA_RESIDUAL_FREE, CMHA_RESIDU
          "mobius: normal or orthogonal matrices; maps start near the identity") \
     ENUM(crat_attention, CMHA_CRAT_ATTENTION_ANGULAR, CMHA_CRAT_ATTENTION_DOT, "angular|linear|lag|dot", \
          "crat: softmax of cosines, its linear kernel, by lag, Re q conj k") \
+    ENUM(angle, 0, 1, "atan2|atan", "crat, angular: a phasor's angle; atan takes z and -z for the same") \
     SIZE(real_heads, 0, 0, 1024, "crat: heads that see Re z alone") \
     SIZE(imag_heads, 0, 0, 1024, "crat: heads that see Im z alone; the others see both") \
     ENUM(complex_norm, CMHA_COMPLEX_NORM_CLN, CMHA_COMPLEX_NORM_WHITEN, \
@@ -1424,17 +1429,18 @@ CMHA_DEF cmha_status cmha_parameters_tune(cmha_parameters *p, const char *patter
    product; so do w1 (gate) and w3 (up) of SwiGLU. */
 typedef struct cmha_block {
     cmha_tensor *ln1_weight, *ln1_bias, *qkv_weight, *qkv_bias, *wo_weight, *wo_bias, *pcl_w;
-    cmha_tensor *score[CMHA_MAX_SCORE_PARAMETERS];       /* of its score: delta and b, beta, or of a row */
+    cmha_tensor *score[CMHA_MAX_SCORE_PARAMETERS];       /* delta and b, beta, or a row's; then log_temp */
     cmha_tensor *ln2_weight, *ln2_bias, *w1_weight, *w1_bias, *w2_weight, *w2_bias;
     cmha_tensor *ln3_weight, *ln3_bias;                  /* mobius */
     cmha_tensor *zq_weight, *zk_weight, *zv_weight;      /* cope (v real), mobius: complex projections */
-    cmha_tensor *zq_bias, *zk_bias, *zv_bias;
+    cmha_tensor *zq_bias, *zk_bias, *zv_bias, *mobius_temp;
     cmha_tensor *mobius, *divisor_weight, *divisor_bias; /* mobius: maps [4, 2, d_q]; FULL: C and d */
     cmha_tensor *imag_wo_weight, *imag_wo_bias;          /* mobius without plain heads, eq 20-27 */
     cmha_tensor *imag_w1_weight, *imag_w1_bias, *imag_w2_weight, *imag_w2_bias;
     struct {
         cmha_tensor *weight;                             /* mixed [2, 3 n d_h, D]; else real [6 n d_h, D] */
         cmha_tensor *u[3], *v[3];                        /* instead of it, low rank: of q, k and v */
+        cmha_tensor *temp;
     } group[3];                                          /* crat: real, imaginary and mixed heads */
     cmha_tensor *wo_u, *wo_v;
     cmha_tensor *alpha[2], *beta[2];                     /* crat: of the two sums (eq 20); psi in alpha */
@@ -1460,7 +1466,7 @@ typedef struct cmha_model {
     cmha_tensor *head_weight, *head_bias, *class_weight, *class_bias, *value_weight, *value_bias;
     cmha_tensor *feature_weight, *feature_bias, *emb_norm_weight, *emb_norm_bias, *pool_weight, *pool_bias;
     cmha_tensor *head_dense_weight, *head_dense_bias, *head_norm_weight, *head_norm_bias;
-    cmha_tensor *pe_omega, *pe_delta;                                   /* multifreq */
+    cmha_tensor *pe_omega, *pe_delta, *gamma;                           /* multifreq; cope's, learned */
     cmha_tensor *state_weight, *state_bias, *theta_weight, *theta_bias; /* crat, eq 5 and 6 */
     double *omega;               /* [n_omega, P] */
     double score_factor;         /* of heads that rotate: what cmha_frequencies returned */
@@ -3649,23 +3655,25 @@ static inline void cmha__phasor_backward(cmha_real re, cmha_real im, cmha_real e
     *dim += (gi - ui * along) * inverse;
 }
 
-/* u [d | d] = factor * phasors of one row. */
+/* u [d | d] = factor * phasors of one row; angle: see cmha_attention_args. */
 static inline void cmha__phasor_row(const cmha_real *re, const cmha_real *im, size_t d, cmha_real eps,
-                                    cmha_real factor, cmha_real *u_re, cmha_real *u_im) {
+                                    cmha_real factor, int angle, cmha_real *u_re, cmha_real *u_im) {
     for (size_t j = 0; j < d; j++) {
-        cmha_real a, b, inverse;
+        cmha_real a, b, inverse, f = angle && re[j] < 0 ? -factor : factor;
         cmha__phasor(re[j], im[j], eps, &a, &b, &inverse);
-        u_re[j] = a * factor;
-        u_im[j] = b * factor;
+        u_re[j] = a * f;
+        u_im[j] = b * f;
     }
 }
 
 /* Adds the gradient of one row given factor * the cotangent of its phasors. */
 static void cmha__phasor_row_backward(const cmha_real *re, const cmha_real *im, size_t d, cmha_real eps,
-                                      cmha_real factor, const cmha_real *g_re, const cmha_real *g_im,
-                                      cmha__out dre, cmha__out dim) {
-    for (size_t j = 0; j < d; j++)
-        cmha__phasor_backward(re[j], im[j], eps, factor * g_re[j], factor * g_im[j], &dre[j], &dim[j]);
+                                      cmha_real factor, int angle, const cmha_real *g_re,
+                                      const cmha_real *g_im, cmha__out dre, cmha__out dim) {
+    for (size_t j = 0; j < d; j++) {
+        cmha_real f = angle && re[j] < 0 ? -factor : factor;
+        cmha__phasor_backward(re[j], im[j], eps, f * g_re[j], f * g_im[j], &dre[j], &dim[j]);
+    }
 }
 
 /* Returns sqrt(a^2 + b^2), where neither square may overflow or vanish. It vectorises, unlike libm's. */
@@ -6396,14 +6404,14 @@ CMHA_DEF cmha_tensor *cmha_complex_norm(cmha_tape *tape, cmha_tensor *z, cmha_co
 
 CMHA__HOT(CMHA_DEF, cmha_phasor_forward,
           (const cmha_real *z, size_t T, size_t D, cmha_real eps, cmha_real *u), (z, T, D, eps, u)) {
-    for (size_t t = 0; t < T; t++, z += 2 * D, u += 2 * D) cmha__phasor_row(z, z + D, D, eps, 1, u, u + D);
+    for (size_t t = 0; t < T; t++, z += 2 * D, u += 2 * D) cmha__phasor_row(z, z + D, D, eps, 1, 0, u, u + D);
 }
 
 CMHA__HOT(CMHA_FIT, cmha_phasor_backward,
           (const cmha_real *z, const cmha_real *du, size_t T, size_t D, cmha_real eps, cmha_real *dz),
           (z, du, T, D, eps, dz)) {
     for (size_t t = 0; dz && t < T; t++, z += 2 * D, du += 2 * D, dz += 2 * D)
-        cmha__phasor_row_backward(z, z + D, D, eps, 1, du, du + D, dz, dz + D);
+        cmha__phasor_row_backward(z, z + D, D, eps, 1, 0, du, du + D, dz, dz + D);
 }
 
 static void cmha__phasor_rows(const cmha__call *c) {
@@ -7534,8 +7542,8 @@ static void cmha__retrieve_phasors(const cmha__retrieval *s, const cmha_real *q,
     for (size_t query = lo * M; query < hi * M; query++, row += 2 * d) {
         size_t re = (query / M * 2 * M + query % M) * d, im = re + M * d;
         if (CMHA__TRAINS && dq)
-            cmha__phasor_row_backward(q + re, q + im, d, eps, 1, row, row + d, dq + re, dq + im);
-        else cmha__phasor_row(q + re, q + im, d, eps, 1, row, row + d);
+            cmha__phasor_row_backward(q + re, q + im, d, eps, 1, 0, row, row + d, dq + re, dq + im);
+        else cmha__phasor_row(q + re, q + im, d, eps, 1, 0, row, row + d);
     }
 }
 
@@ -7904,18 +7912,20 @@ static void cmha__rows_back(const cmha_score_call *c, cmha_rows x, size_t n, con
 /* CRAT eq 11-13: between phasors the product is the sum of cosines of phase differences. */
 CMHA__HOT(static, cmha__phasor_map, (const cmha_score_call *c, cmha_rows x, size_t n, cmha_real *y),
           (c, x, n, y)) {
-    size_t d = c->args->d_k;
+    const cmha_attention_args *a = c->args;
     const cmha_real *z = x.data;
-    for (; n > 0; n--, z += x.ld, y += 2 * d) cmha__phasor_row(z, z + x.imag, d, c->args->eps, 1, y, y + d);
+    for (size_t d = a->d_k; n > 0; n--, z += x.ld, y += 2 * d)
+        cmha__phasor_row(z, z + x.imag, d, a->eps, 1, a->angle, y, y + d);
 }
 
 CMHA__HOT(static, cmha__phasor_map_back,
           (const cmha_score_call *c, cmha_rows x, size_t n, const cmha_real *dy, cmha_rows dx),
           (c, x, n, dy, dx)) {
+    const cmha_attention_args *a = c->args;
     const cmha_real *z = x.data;
     cmha_real *dz = dx.data;
-    for (size_t d = c->args->d_k; dz && n > 0; n--, z += x.ld, dz += dx.ld, dy += 2 * d)
-        cmha__phasor_row_backward(z, z + x.imag, d, c->args->eps, 1, dy, dy + d, dz, dz + dx.imag);
+    for (size_t d = a->d_k; dz && n > 0; n--, z += x.ld, dz += dx.ld, dy += 2 * d)
+        cmha__phasor_row_backward(z, z + x.imag, d, a->eps, 1, a->angle, dy, dy + d, dz, dz + dx.imag);
 }
 
 /* CoPE eq 2 in all its scores: s = scale (magnitude |O| / divisor + cosine Re O / sqrt(|O|^2 + eps^2)). */
@@ -7999,14 +8009,16 @@ static size_t cmha__axis(const cmha_score *score, int axis, size_t heads, size_t
                                      : d_k;
 }
 
-/* Returns the numbers that a head sees of parameter i of a call's score, 0 if there is none. *step: from one
-   head's to the next's, 0 if all share them. Where the kinds have any, `share` decides. */
+/* Returns the numbers that a head sees of parameter i of a call, 0 if there is none. *step: from one head's
+   to the next's, 0 if all share them. Where the kinds have any, `share` decides; log_temp comes last. */
 static size_t cmha__own_numbers(const cmha_attention_args *a, size_t i, size_t *step) {
     const cmha_score *score = cmha__score_of(a);
     size_t n = 1;
     int beta = score && score->parameters == cmha__shift_parameters;
     int ours = beta || (score && score->parameters == cmha__phase_parameters);
-    if (!score || i >= score->n_parameters || (ours && a->share == CMHA_SHARE_FIXED)) return 0;
+    *step = 1;
+    if (!score || i >= score->n_parameters) return score && i == score->n_parameters && a->temperature;
+    if (ours && a->share == CMHA_SHARE_FIXED) return 0;
     const int *axes = score->parameters[i].axes;
     for (int j = 0; j < 3 && axes[j]; j++) n *= cmha__axis(score, axes[j], 1, a->d_k);
     if (beta && a->rotary_dims) n = a->rotary_dims;
@@ -8016,8 +8028,8 @@ static size_t cmha__own_numbers(const cmha_attention_args *a, size_t i, size_t *
 
 /* Returns the numbers that a head sees of all of them. */
 static size_t cmha__all_numbers(const cmha_attention_args *a) {
-    size_t n = 0, own, step;
-    for (size_t i = 0; (own = cmha__own_numbers(a, i, &step)) > 0; i++) n += own;
+    size_t n = 0, step;
+    for (size_t i = 0; i < CMHA_MAX_SCORE_PARAMETERS; i++) n += cmha__own_numbers(a, i, &step);
     return n;
 }
 
@@ -8026,7 +8038,8 @@ static int cmha__own_keys(const cmha_attention_args *a) {
     const cmha_score *score = cmha__score_of(a);
     int own = score->rotates && a->rotation_head;
     size_t step;
-    for (size_t i = 0; score->map && cmha__own_numbers(a, i, &step); i++) own |= step && !score->shared_keys;
+    for (size_t i = 0; score->map && i < score->n_parameters; i++)
+        own |= cmha__own_numbers(a, i, &step) && step && !score->shared_keys;
     return own;
 }
 
@@ -8039,7 +8052,8 @@ static cmha_score_call cmha__call_of_head(const cmha_attention_args *a, size_t h
     c.score = cmha__score_of(a), c.args = a, c.head = head, c.is_key = is_key, c.divisor = 1;
     if (c.score->rotates)
         c.rotation = a->rotation + head / cmha__fan(c.score) * a->rotation_head + first * cmha__key_width(a);
-    for (size_t i = 0; (own = cmha__own_numbers(a, i, &step)) > 0; i++) {
+    for (size_t i = 0; i < CMHA_MAX_SCORE_PARAMETERS; i++) {
+        if (!(own = cmha__own_numbers(a, i, &step))) continue;
         c.parameters[i] = a->parameters[i] + head * step;
         c.gradients[i] = sums;
         if (sums) sums += own;
@@ -8049,7 +8063,7 @@ static cmha_score_call cmha__call_of_head(const cmha_attention_args *a, size_t h
 
 /* Says what is wrong with a row, NULL if nothing is. */
 static const char *cmha__score_wrong(const cmha_score *row) {
-    size_t most = row->attend ? CMHA_MAX_SCORE_PARAMETERS : CMHA_MAX_INPUTS - 3;
+    size_t most = row->attend ? CMHA_MAX_SCORE_PARAMETERS : CMHA_MAX_INPUTS - 4;
     if (!cmha__is_name(row->name, 31)) return "its name must be 1 to 31 letters, digits and - _ . +";
     if (!row->map != !row->map_back || !row->forward != !row->backward) return "a backward is missing";
     if (row->attend && (row->map || row->forward)) return "attend replaces map and forward";
@@ -8168,7 +8182,8 @@ typedef struct cmha__head {
     size_t ldq, ldv;             /* from row to row of q and of v */
     void *past_keys, *past_values; /* the head's part of a cache, numbers or BF16 words */
     const unsigned char *mask;   /* [n_k] or NULL */
-    cmha_real slope;             /* ALiBi, 0 = none */
+    double cold, scale;          /* 1 / temperature, and times the call's scale */
+    cmha_real slope;             /* ALiBi, 0 = none; times `cold` too */
     uint64_t row_key;            /* dropout: row i draws from row_key + i */
     cmha__peak *peaks;           /* what each row's magnitudes are divided by, [n_q] or NULL */
     int careful;                 /* in double: at work is a row whose scores have left the type's range */
@@ -8178,6 +8193,7 @@ typedef struct cmha__head {
     cmha_real *dq, *dk_to;       /* features [n_q, dk], [n_k, dk], accumulated */
     cmha_real *dv_to;            /* rows lddv apart, accumulated; may be NULL */
     size_t lddy, lddv;
+    double *dlog_temp;           /* or NULL */
     cmha_real *scores;           /* [n_q, n_k]: gets what the forward makes of every visible pair; or NULL */
 } cmha__head;
 
@@ -8241,7 +8257,7 @@ static void cmha__mask_tile(const cmha__head *h, cmha_real *S, size_t i0, size_t
 static void cmha__products(const cmha__head *h, size_t i0, size_t rows, size_t j0, cmha_real *S) {
     const cmha_real *q = h->q + i0 * h->ldq, *k = h->keys + j0 * h->dk;
     size_t T = CMHA__TILE, ld = h->ldq;
-    cmha_real scale = h->turned ? 1 : h->args->scale;
+    cmha_real scale = h->turned ? 1 : (cmha_real)h->scale;
     cmha__tile_gemm(0, rows, T, h->dk, scale, q, ld, k, T, 0, h->turned ? h->u->re : S, T);
     if (h->turned) cmha__tile_gemm(0, rows, T, h->dk, 1, h->turned + i0 * ld, ld, k, T, 0, h->u->im, T);
 }
@@ -8277,7 +8293,7 @@ CMHA__COLD static void cmha__careful_row(const cmha__head *h, size_t i0, size_t 
     const cmha_real *q = h->q + (i0 + r) * h->ldq, *keys = h->keys + j0 * h->dk;
     for (size_t j = 0; j < CMHA__TILE; j++) {
         double re = cmha__careful_dot(q, keys, h->dk, j), im, size, fit;
-        S[j] = cmha__careful_score((double)h->args->scale * re);
+        S[j] = cmha__careful_score(h->scale * re);
         if (!h->turned) continue;
         im = cmha__careful_dot(h->turned + (i0 + r) * h->ldq, keys, h->dk, j), size = hypot(re, im);
         fit = size > 1e30 ? (double)cmha__careful_score(size) / size : 1;
@@ -8289,7 +8305,7 @@ CMHA__COLD static void cmha__careful_row(const cmha__head *h, size_t i0, size_t 
         cmha_score_call shown = h->shown;
         shown.divisor = cmha__divisor(h, i0 + r);
         h->score->forward(&shown, re, im, S);
-        for (size_t j = 0; j < CMHA__TILE; j++) S[j] = cmha__careful_score((double)S[j]);
+        for (size_t j = 0; j < CMHA__TILE; j++) S[j] = cmha__careful_score(h->cold * (double)S[j]);
     }
     cmha__mask_tile(h, S, i0 + r, 1, j0);
 }
@@ -8308,6 +8324,7 @@ static void cmha__scores_of(const cmha__head *h, size_t i0, size_t rows, size_t 
         for (size_t r = 0, at = 0; r < rows; r++, at += CMHA__TILE) {
             shown.divisor = cmha__divisor(h, i0 + r);
             h->score->forward(&shown, h->u->re + at, h->u->im + at, S + at);
+            for (size_t j = at; a->temperature && j < at + CMHA__TILE; j++) S[j] *= (cmha_real)h->cold;
         }
     }
     cmha__visible(a, i0, &begin, &end);
@@ -8420,11 +8437,24 @@ CMHA__HOT(static, cmha__backward_row,
     }
 }
 
+/* Adds -sum S dL/dS of a query's scores, less their largest, whose part is dlse's. */
+CMHA__HOT(static, cmha__cool_row,
+          (cmha_lse lse, cmha_real D, const cmha_real *S, const cmha_real *d, double *dlog_temp),
+          (lse, D, S, d, dlog_temp)) {
+    cmha_real above[CMHA__TILE], slope[CMHA__TILE];
+    for (size_t j = 0; j < CMHA__TILE; j++) {
+        cmha_real x = S[j] - lse.largest, e = cmha__exp(x - lse.log_sum);
+        above[j] = e > 0 ? x : 0;
+        slope[j] = e * (d[j] - D);
+    }
+    *dlog_temp -= (double)cmha__dot(above, slope, CMHA__TILE);
+}
+
 /* S = probabilities, dS = gradient of the scores before the scale, of queries i0.. against keys j0... */
 static void cmha__backward_scores(const cmha__head *h, size_t i0, size_t rows, size_t j0) {
     const cmha_attention_args *a = h->args;
     const cmha__unit *u = h->u;
-    cmha_real scale = h->turned ? 1 : a->scale; /* a function of O has it in its own factors */
+    cmha_real scale = (cmha_real)(h->turned ? h->cold : h->scale); /* a function of O has it in its factors */
     cmha__scores_of(h, i0, rows, j0, u->S);
     if (h->dv) cmha__dy_products(h, i0, rows, u->dS);
     else memset(u->dS, 0, rows * CMHA__TILE * sizeof *u->dS);
@@ -8432,6 +8462,7 @@ static void cmha__backward_scores(const cmha__head *h, size_t i0, size_t rows, s
     for (size_t r = 0; r < rows; r++) {
         cmha_real *p = u->S + r * CMHA__TILE, *d = u->dS + r * CMHA__TILE;
         if (h->lse[i0 + r].in_double) cmha__careful_row(h, i0, r, j0, p);
+        if (h->dlog_temp) cmha__cool_row(h->lse[i0 + r], u->D[i0 + r], p, d, h->dlog_temp);
         cmha__backward_row(h->lse[i0 + r], u->D[i0 + r], scale, p, d);
     }
     if (a->dropout > 0) cmha__drop_tile(h, u->S, i0, rows, j0);
@@ -8499,6 +8530,8 @@ static void cmha__row_products(const cmha__head *h, cmha_rows y, const cmha_real
         for (size_t r = 0; r < rows; r++) {
             u->D[i0 + r] = dv ? u->S[r * CMHA__TILE + r] : 0;
             if (dlse) u->D[i0 + r] -= dlse[i0 + r];
+            if (dlse && h->dlog_temp)
+                *h->dlog_temp -= (double)dlse[i0 + r] * (double)h->lse[i0 + r].largest;
         }
     }
 }
@@ -8588,7 +8621,10 @@ static void cmha__set_head(cmha__head *h, const cmha__attention_call *x, const c
     h->row = unit * a->n_q;
     h->dk = x->dk, h->dv = x->dv;
     h->mask = a->key_mask ? a->key_mask + h->batch * a->n_k : NULL;
-    h->slope = a->alibi ? a->alibi[h->head] : 0;
+    h->cold = a->temperature ? exp(-(double)a->parameters[x->score->n_parameters][h->head]) : 1;
+    h->cold = h->cold > 1e30 ? 1e30 : h->cold < 1e-30 ? 1e-30 : h->cold;
+    h->scale = (double)a->scale * h->cold;
+    h->slope = (cmha_real)(a->alibi ? (double)a->alibi[h->head] * h->cold : 0);
     h->row_key = cmha__mix(a->key) + a->first * a->heads * a->n_q + h->row;
     h->keys = u->keys;
     h->pieces = 1;
@@ -8648,7 +8684,7 @@ static int cmha__stream_head(const cmha__head *h, cmha_real *out) {
     const char *values = (const char *)h->past_values + begin * h->ldv * size;
     for (size_t j = 0; j < count; j += CMHA__TILE) {
         cmha__mix_rows(halves, h->q, h->dk, keys + j * h->dk * size, CMHA__TILE, CMHA__TILE, S + j);
-        for (size_t i = j; i < j + CMHA__TILE; i++) S[i] *= a->scale;
+        for (size_t i = j; i < j + CMHA__TILE; i++) S[i] *= (cmha_real)h->scale;
         cmha__mask_tile(h, S + j, 0, 1, from + j);
     }
     cmha_real top = cmha__largest(S, count);
@@ -8769,10 +8805,12 @@ static void cmha__peak_gradients(const cmha_attention_args *a, const cmha_attent
 /* ---- Attention = feature map, core, and the feature map's backward ---- */
 
 /* Returns the pieces of a long head's tiles, so that few heads keep the cores busy too. By the shape alone:
-   the threads' number would change the order of sums. A complex softmax has terms of a whole head. */
+   the threads' number would change the order of sums. A complex softmax, and a temperature's gradient, have
+   terms of a whole head. */
 static size_t cmha__head_pieces(const cmha_attention_args *a) {
     size_t units = a->batch * a->kv_heads;
-    int whole = a->n_q < 1024 || a->n_k < 1024 || cmha__is_complex(a) || !units || units > 7;
+    int whole = a->n_q < 1024 || a->n_k < 1024 || cmha__is_complex(a) || !units || units > 7 ||
+                a->temperature;
     return whole ? 1 : (8 + units - 1) / units;
 }
 
@@ -8975,6 +9013,7 @@ static void cmha__backward_of_head(cmha__head *h) {
         memset(h->dk_to + j0 * h->dk, 0, cmha__tile_rows(a->n_k, j0) * h->dk * sizeof *h->dk_to);
     if (complex_v) memset(u->dvalues, 0, a->n_k * h->dv * sizeof *u->dvalues);
     if (h->score->planes == 2) memset(u->fold, 0, a->n_q * h->dk * sizeof *u->fold);
+    if (a->temperature) h->dlog_temp = x->partial + (unit + 1) * x->numbers - 1;
     for (int t = 0; t < count; t++) cmha__backward_term(h, &terms[t], count);
     if (x->pieces > 1) return;
     cmha__collect(h, h->score->planes == 2 ? u->fold : u->dq, u->dk);
@@ -9007,9 +9046,11 @@ CMHA_FIT void cmha_attention_backward(const cmha_attention_args *args, const cmh
     if (cmha__has_peaks(args) && args->norm_max_grad) cmha__peak_gradients(args, views, x.peaks);
     const double *sum = x.partial;
     for (size_t u = 0; sum && dparameters && u < units; u++) /* in an order that no thread changes */
-        for (size_t i = 0, own, step; (own = cmha__own_numbers(args, i, &step)) > 0; i++, sum += own)
-            for (size_t j = 0; dparameters[i] && j < own; j++)
+        for (size_t i = 0, own, step; i < CMHA_MAX_SCORE_PARAMETERS; i++, sum += own) {
+            own = cmha__own_numbers(args, i, &step);
+            for (size_t j = 0; j < own && dparameters[i]; j++)
                 dparameters[i][u % args->heads * step + j] += (cmha_real)sum[j];
+        }
 }
 
 /* ---- The linear core ---- */
@@ -9108,9 +9149,9 @@ CMHA__HOT(static, cmha__linear_features,
         if (!back && angular) f[2 * d] = 1;
         if (!back && absent) memset(f, 0, h->F * sizeof *f);
         if (absent) continue;
-        if (!back && angular) cmha__phasor_row(re, im, d, h->a->eps, factor, f, f + d);
+        if (!back && angular) cmha__phasor_row(re, im, d, h->a->eps, factor, 0, f, f + d);
         else if (!back) cmha__elu_row(re, im, d, f);
-        else if (angular) cmha__phasor_row_backward(re, im, d, h->a->eps, factor, g, g + d, dre, dim);
+        else if (angular) cmha__phasor_row_backward(re, im, d, h->a->eps, factor, 0, g, g + d, dre, dim);
         else
             for (size_t j = 0; j < d; j++) { /* f' = min(f, 1) */
                 dre[j] += g[j] * (f[j] < 1 ? f[j] : 1);
@@ -9430,7 +9471,7 @@ static void cmha__lag_transform(const cmha__lag_head *h, cmha_heads view, size_t
         if (cmha__lag_absent(h, t) || total == 0) continue;
         double scale = 1 / total;
         if (what & CMHA__LAG_PHASORS) {
-            cmha__phasor_row(a, b, width, h->a->eps, 1, u, u + CMHA__FFT_LANES);
+            cmha__phasor_row(a, b, width, h->a->eps, 1, 0, u, u + CMHA__FFT_LANES);
             a = u, b = u + CMHA__FFT_LANES;
         }
         for (size_t l = 0; l < width; l++) {
@@ -9511,7 +9552,7 @@ static void cmha__lag_add(const cmha__lag_head *h, const double *g, size_t n, si
         }
         if (CMHA__TRAINS && z) {
             const cmha_real *x = z->data + t * z->token + j0;
-            cmha__phasor_row_backward(x, x + z->imag, width, h->a->eps, 1, u, u + CMHA__FFT_LANES, re, im);
+            cmha__phasor_row_backward(x, x + z->imag, width, h->a->eps, 1, 0, u, u + CMHA__FFT_LANES, re, im);
         } else {
             cmha__axpy(width, 1, u, re);
             cmha__axpy(width, 1, u + CMHA__FFT_LANES, im);
@@ -9762,11 +9803,13 @@ static const cmha_tensor *cmha__attention_fits(cmha_tape *tape, cmha__attention_
         return CMHA__MISFIT(tape, "attention: no complex pairs: head width %zu is odd", a->d_k);
     if (a->rotary_dims * turning % 2 || a->rotary_dims > planes * a->d_k)
         return CMHA__MISFIT(tape, "attention: %zu numbers of %zu cannot rotate", a->rotary_dims, a->d_k);
-    for (size_t i = 0; (need = cmha__own_numbers(a, i, &step)) > 0; i++) {
+    for (size_t i = 0; score && i <= score->n_parameters; i++) {
+        if (!(need = cmha__own_numbers(a, i, &step))) continue;
         if (step) need *= a->heads;
         if (!in[3 + i] || in[3 + i]->size != need)
             return CMHA__MISFIT(tape, "attention: %s needs %zu numbers, it has %zu",
-                                score->parameters[i].name, need, in[3 + i] ? in[3 + i]->size : 0);
+                                i < score->n_parameters ? score->parameters[i].name : "log_temp", need,
+                                in[3 + i] ? in[3 + i]->size : 0);
         a->parameters[i] = in[3 + i]->data;
     }
     return q;
@@ -9809,7 +9852,8 @@ static cmha__attention_saved *cmha__softmax_open(cmha_tape *tape, const cmha_att
     const cmha_score *score = cmha__score_of(args), *own = args->score;
     const char *wrong = cmha__attention_wrong(args, 0);
     s->args = *args, s->args.threads = tape->context->threads;
-    for (size_t i = 0; !wrong && parameters && i < score->n_parameters; i++) s->in[3 + i] = parameters[i];
+    for (size_t i = 0; !wrong && parameters && i < score->n_parameters + !!args->temperature; i++)
+        s->in[3 + i] = parameters[i];
     if (!wrong && !cmha__attention_fits(tape, s)) return NULL;
     if (!wrong) wrong = cmha__attention_wrong(args, 1);
     if (!wrong) return s;
@@ -9905,7 +9949,7 @@ static void cmha__see(cmha_tape *tape, const cmha__attention_saved *s) {
     cmha_score row = *cmha__score_of(&a);
     if (cope) row.map = cmha__elu_map;
     if (phases) row.forward = cmha__arg, a.softmax = CMHA_SOFTMAX_REAL;
-    if (phases) a.alibi = NULL, a.norm_max = CMHA_NORM_MAX_NONE;
+    if (phases) a.alibi = NULL, a.norm_max = CMHA_NORM_MAX_NONE, a.temperature = 0;
     const cmha__term *term = cmha__terms(&a, &count) + next;
     a.score = &row, a.d_v = 0, a.complex_v = 0, a.threads = tape->context->threads;
     cmha_attention_views x = cmha__views(s, NULL, p->out);
@@ -10284,8 +10328,8 @@ static const char *const cmha__presets[][3] = {
     {"mobiusbert", "attention=dot n_layers=11" CMHA__MOBIUS_BERT, "length=128 schedule=linear"},
     {"mobroformer", "attention=rope n_layers=12" CMHA__MOBIUS_BERT, "length=128 schedule=linear"},
     /* All the paper has: each row of its ablation (Table 6) is one field away: family=real (dot products, the
-       same positions), crat_attention=dot, irw_layers=0, pe_terms=1, state_rotation=0, complex_norm=split,
-       experts=0. d_ff is that of its 125 million parameters with GPT-2's vocabulary. */
+       same positions), crat_attention=dot, angle=atan, irw_layers=0, pe_terms=1, state_rotation=0,
+       complex_norm=split, experts=0. d_ff is that of its 125 million parameters with GPT-2's vocabulary. */
     {"crat", "family=crat attention=dot position=multifreq n_layers=12 d_model=768 n_heads=8 d_ff=1024 "
      "real_heads=2 imag_heads=2 experts=8 experts_top=2 complex_residual=free irw_layers=1 dropout=0.1 "
      "phase_reg=1e-4 mag_reg=1e-4 embedding_scale=1", "clip_mode=tensors"}};
@@ -10309,11 +10353,12 @@ static const char *const cmha__kinds[][2] = { /* name, fields */
     CMHA__COPE_KIND("hybrid"), CMHA__COPE_KIND("hybrid_norm"), CMHA__COPE_KIND("linear"),
     {"mobius", "family=mobius attention=dot position=learned placement=post"},
     {"mobius+rope", "family=mobius attention=rope position=learned placement=post"},
-    {"angular", CMHA__CRAT_KIND("angular")},
-    {"angular-linear", CMHA__CRAT_KIND("linear")},
-    {"crat", CMHA__CRAT_KIND("angular") " experts=4 experts_top=2 complex_residual=free phase_reg=1e-4 "
-     "mag_reg=1e-4"},
-    {"lag", CMHA__CRAT_KIND("lag") " causal=0"}};
+    {"angular", CMHA__CRAT_KIND("angular angle=atan2")},
+    {"angular-atan", CMHA__CRAT_KIND("angular angle=atan")},
+    {"angular-linear", CMHA__CRAT_KIND("linear angle=atan2")},
+    {"crat", CMHA__CRAT_KIND("angular angle=atan2") " experts=4 experts_top=2 complex_residual=free "
+     "phase_reg=1e-4 mag_reg=1e-4"},
+    {"lag", CMHA__CRAT_KIND("lag angle=atan2") " causal=0"}};
 
 CMHA_DEF const char *cmha_preset_name(size_t i) {
     return i < sizeof cmha__presets / sizeof *cmha__presets ? cmha__presets[i][0] : NULL;
@@ -10622,6 +10667,7 @@ enum {
     CMHA__WHITEN, /* matrices that leave variance 1/2 a part */
     CMHA__WAVES,  /* of the multi-frequency positions */
     CMHA__SHARES, /* of the queries of a reflection window */
+    CMHA__GAMMA,  /* CoPE's, learned */
     CMHA__CLOSED, /* the bias of its gate: sigmoid(-2) = 0.12 listens to the model; the paper is silent */
     CMHA__OWN_SCORE           /* and the next ones: parameters of the program's score */
 };
@@ -10787,6 +10833,9 @@ static void cmha__declare_layer(cmha__list *to, size_t layer, cmha_block *at) {
     if (!heads || score || c->share == CMHA_SHARE_FIXED) phases = 0;
     size_t results = c->n_heads + heads * (cmha__fan(to->model->plain) - 1); /* heads that wo reads */
     size_t cope = family == CMHA_FAMILY_COPE ? d : 0;
+    const cmha_score *row = cope ? score : to->model->plain; /* log_temp comes behind its parameters */
+    size_t own = row ? row->n_parameters : 0, temps = heads * cmha__fan(row);
+    if (cope && (score || c->cope_score != CMHA_COPE_SCORE_LINEAR)) temps = c->n_heads;
     size_t maps = mobius ? c->mobius_heads * width : 0; /* width of the Möbius heads, and in such a mode: */
     size_t literal = mode == CMHA_MOBIUS_MODE_LITERAL ? maps : 0;
     size_t full = mode == CMHA_MOBIUS_MODE_FULL ? maps : 0;
@@ -10815,6 +10864,8 @@ static void cmha__declare_layer(cmha__list *to, size_t layer, cmha_block *at) {
     cmha__declare(to, "attn.beta", &at->score[0], c->beta_uniform ? CMHA__BETA : CMHA__ZEROS, CMHA__REAL,
                   c->attention == CMHA_ATTENTION_POPE ? phases : 0, c->rotary_dims ? c->rotary_dims : width,
                   none);
+    CMHA__ROW("attn.log_temp", score[own], c->head_temperature, ZEROS, REAL, temps, none);
+    CMHA__ROW("attn.mobius_log_temp", mobius_temp, c->head_temperature, ZEROS, REAL, maps / width, none);
     CMHA__ROW("attn.pcl_w", pcl_w, heads && c->pcl_weight > 0 && c->pcl_learn, ONES, REAL, P, none);
     CMHA__NORM("ln2", ln2, 0);
     if (mobius) CMHA__NORM("ln3", ln3, 0);
@@ -10837,7 +10888,8 @@ static void cmha__declare_layer(cmha__list *to, size_t layer, cmha_block *at) {
     CMHA__LOW_RANK("attn." name ".wq", g, 0); \
     CMHA__LOW_RANK("attn." name ".wk", g, 1); \
     CMHA__LOW_RANK("attn." name ".wv", g, 2); \
-    CMHA__ROW("attn." name ".wqkv.weight", group[g].weight, !c->low_rank, WEIGHT, form, 3 * width[g], half)
+    CMHA__ROW("attn." name ".wqkv.weight", group[g].weight, !c->low_rank, WEIGHT, form, 3 * width[g], half); \
+    CMHA__ROW("attn." name ".log_temp", group[g].temp, temper, ZEROS, REAL, width[g] / head, none)
 #define CMHA__SKIP(name, sum) \
     CMHA__ROW(name ".alpha", alpha[sum], skip == CMHA_RESIDUAL_FREE, ONES, REAL, 1, none); \
     CMHA__ROW(name ".beta", beta[sum], skip == CMHA_RESIDUAL_FREE, ZEROS, REAL, 1, none); \
@@ -10851,6 +10903,7 @@ static void cmha__declare_crat(cmha__list *to, size_t layer, cmha_block *at) {
     const size_t none = CMHA__NONE, half = c->d_model / 2, half_ff = c->d_ff / 2, head = half / c->n_heads;
     size_t first = cmha__first_window(c), found = cmha__window_width(c), asked = c->irw_queries * found;
     int window = layer >= first && layer - first < c->irw_layers, skip = c->complex_residual;
+    int temper = c->head_temperature;
     size_t width[3] = {c->real_heads * head, c->imag_heads * head, cmha__group_heads(c, 2) * head};
     size_t one_ff = c->experts ? 0 : half_ff, one_out = c->experts ? 0 : half; /* the dense layer */
     CMHA__NORM("ln1", ln1, 1);
@@ -10882,8 +10935,8 @@ static void cmha__declare_embeddings(cmha__list *to, cmha_model *at) {
     const cmha_model_config *c = &at->config;
     const size_t none = CMHA__NONE, d = c->d_model;
     int crat = cmha__complex_state(c), complex_in = c->complex_features && c->family != CMHA_FAMILY_REAL;
-    int learned = c->position == CMHA_POSITION_LEARNED ||
-                  (c->family == CMHA_FAMILY_COPE && c->cope_imag == CMHA_COPE_IMAG_LEARNED);
+    int cope = c->family == CMHA_FAMILY_COPE;
+    int learned = c->position == CMHA_POSITION_LEARNED || (cope && c->cope_imag == CMHA_COPE_IMAG_LEARNED);
     size_t channels = complex_in ? 0 : cmha__feature_width(c), state = crat ? d / 2 : 0;
     size_t terms = c->position == CMHA_POSITION_MULTIFREQ || crat ? c->pe_terms : 0;
     int content = c->tokens || channels;
@@ -10893,6 +10946,7 @@ static void cmha__declare_embeddings(cmha__list *to, cmha_model *at) {
     CMHA__ROW("feature.weight", feature_weight, complex_in, INPUT, COMPLEX, crat ? state : d, c->features);
     CMHA__ROW("pos_emb.weight", position_weight, learned, EMBEDDING, REAL, c->max_positions, d);
     CMHA__ROW("type_emb.weight", type_weight, 1, EMBEDDING, REAL, c->token_types, d);
+    CMHA__ROW("cope.gamma", gamma, cope && c->cope_gamma_learned, GAMMA, REAL, 1, none);
     if (c->embedding_norm) CMHA__NORM("emb_norm", emb_norm, 0);
     CMHA__ROW("pe.omega", pe_omega, 1, WAVES, REAL, terms, d);
     CMHA__ROW("pe.delta", pe_delta, 1, WAVES, REAL, terms, d);
@@ -10998,6 +11052,7 @@ static void cmha__start_parameter(const cmha_model *model, size_t index) {
         break;
     case CMHA__MAPS: spread = 0.02; break;
     case CMHA__ONES: mean = 1; break;
+    case CMHA__GAMMA: mean = c->cope_gamma; break;
     case CMHA__CLOSED: mean = -2; break;
     case CMHA__SHARES: mean = c->irw_raw ? 1 / (double)c->irw_queries : 0; break;
     case CMHA__WAVES: /* writes both of them, each time the same */
@@ -11055,6 +11110,10 @@ static const char *cmha__crat_wrong(const cmha_model_config *c) {
     if (c->placement != CMHA_PLACEMENT_PRE) return "crat layers are pre-norm; placement must be pre";
     if (c->attention_bias || c->qkv_bias || c->output_bias) return "crat's projections have no biases";
     if (c->activation != CMHA_ACTIVATION_GELU_ERF) return "crat's layers are cGELU: activation = gelu_erf";
+    if (c->angle && c->crat_attention) return "angle = atan is for crat_attention = angular";
+    if (c->head_temperature && (c->crat_attention == CMHA_CRAT_ATTENTION_LINEAR ||
+                                c->crat_attention == CMHA_CRAT_ATTENTION_LAG))
+        return "linear and lag have no softmax for head_temperature";
     if (c->experts && c->experts_top > c->experts) return "experts_top is larger than experts";
     if (!c->tokens && c->complex_features && !c->state_rotation)
         return "complex features alone have their positions by state_rotation, which is 0";
@@ -11075,6 +11134,7 @@ static cmha_status cmha__find_score(cmha_context *ctx, cmha_model *model) {
     const char *wrong =
         !cope && c->family != CMHA_FAMILY_REAL                        ? "it is for family = real or cope"
         : cope && (row->attend || row->planes != 2 || row->rotates) ? "cope needs planes = 2 and no rotation"
+        : c->head_temperature && row->attend ? "head_temperature is not for attend"
                                                                     : cmha__score_wrong(row);
     for (size_t i = 0; !wrong && i < row->n_parameters * 3; i++)
         pairs |= row->parameters[i / 3].axes[i % 3] == CMHA_AXIS_PAIRS;
@@ -11533,6 +11593,7 @@ static cmha_attention_args cmha__softmax_args(const cmha__pass *pass, size_t hea
     a.rotation_head = pass->rotation && pass->model->n_omega > 1 ? pass->N * 2 * pass->model->P : 0;
     a.eps = (cmha_real)c->complex_eps;
     a.dropout = (cmha_real)c->attention_dropout;
+    a.temperature = c->head_temperature;
     a.threads = pass->model->context->threads;
     return a;
 }
@@ -11672,7 +11733,7 @@ static cmha_tensor *cmha__mobius_attention(cmha__pass *pass, cmha_tensor *re, cm
                                : cmha__linear(pass, rho, k->zk_weight, k->zk_bias);
     cmha_tensor *v = literal ? cmha_elementwise_complex(tape, rho, k->zv_weight)
                              : cmha__linear(pass, rho, k->zv_weight, k->zv_bias);
-    return cmha__softmax_heads(pass, &a, q, key, v, NULL);
+    return cmha__softmax_heads(pass, &a, q, key, v, &k->mobius_temp);
 }
 
 /* One channel of the layer after its attention: LN3(FFN(y) + y), y = LN2(a Wo^T + residual). */
@@ -11731,8 +11792,9 @@ static cmha_tensor *cmha__crat_group(cmha__pass *pass, cmha_tensor *z, int g) {
     }
     a.kind = c->crat_attention == CMHA_CRAT_ATTENTION_DOT ? CMHA_ATTENTION_COMPLEX : CMHA_ATTENTION_ANGULAR;
     a.softmax = CMHA_SOFTMAX_REAL;
+    a.angle = c->angle;
     a.complex_v = 1;
-    return cmha__softmax_heads(pass, &a, qkv[0], qkv[1], qkv[2], NULL);
+    return cmha__softmax_heads(pass, &a, qkv[0], qkv[1], qkv[2], &pass->k->group[g].temp);
 }
 
 /* Joins planes head after head: [Re a | Im a] and [Re b | Im b] to [Re a b | Im a b]. a NULL: b alone. */
@@ -11947,9 +12009,18 @@ static cmha_tensor *cmha__real_embed(cmha__pass *pass, cmha_tensor *x) {
 
 /* The first layer's imaginary channel: gamma * positions (CoPE eq 1), and that of complex features. */
 static cmha_tensor *cmha__cope_embed(cmha__pass *pass, cmha_tensor *x) {
-    cmha_cope_imag kind = (cmha_cope_imag)pass->c->cope_imag;
+    const cmha_model_config *c = pass->c;
+    cmha_tensor *gamma = pass->model->gamma, *f = gamma ? NULL : pass->features;
+    cmha_tape *tape = pass->tape;
     x = cmha__drop(pass, x);
-    pass->imag = cmha__drop(pass, cmha__add_positions(pass, pass->features, kind, pass->c->cope_gamma));
+    f = cmha__add_positions(pass, f, (cmha_cope_imag)c->cope_imag, gamma ? 1 : c->cope_gamma);
+    if (gamma) { /* a column times a matrix of one number */
+        const size_t shape[] = {pass->B, pass->N, c->d_model, 1, 1};
+        f = cmha_linear(tape, cmha_reshape(tape, f, 4, shape), cmha_reshape(tape, gamma, 2, shape + 3), NULL);
+        f = cmha_reshape(tape, f, 3, shape);
+        if (pass->features) f = cmha_add(tape, f, pass->features);
+    }
+    pass->imag = cmha__drop(pass, f);
     return x;
 }
 
@@ -14657,7 +14728,7 @@ static int cmha__knowledge_phasors(const cmha_knowledge *kb) {
         for (size_t j = 0; j < d; j += m) {
             const cmha_real *z = kb->vectors + i * 2 * d + j, *f = kb->features + i * 2 * d + j;
             m = cmha__block_of(d, j);
-            cmha__phasor_row(z, z + d, m, cmha__feature_eps, 1, u, u + m);
+            cmha__phasor_row(z, z + d, m, cmha__feature_eps, 1, 0, u, u + m);
             for (size_t l = 0; l < m; l++) {
                 cmha_real a = f[l] - u[l], b = f[d + l] - u[m + l];
                 same &= a * a + b * b <= (cmha_real)1e-4;

@@ -185,11 +185,6 @@ static int choice(kase *k, const char *key, const char *choices) {
     leave(k, CASE_SKIP, "%s = %s is not supported", key, value);
 }
 
-/* A learned number that the library does not have is a reason to skip */
-static void without(kase *k, const char *name) {
-    if (find(k, name)) leave(k, CASE_SKIP, "%s is not supported", name);
-}
-
 static int gradients_wanted(kase *k) { return whole(k, "cfg.grad") == 1; }
 
 /* ---------------------------------------------- comparing ----------------------------------------------- */
@@ -381,15 +376,16 @@ static void op_frequencies(kase *k) {
 
 /* What cfg says about the score and its frequencies */
 static void attention_kind(kase *k, cmha_attention_args *a) {
-    static const cmha_attention_kind kinds[] = {CMHA_ATTENTION_DOT,  CMHA_ATTENTION_DOT,  CMHA_ATTENTION_ROPE,
-                                                CMHA_ATTENTION_CMHA, CMHA_ATTENTION_POPE, CMHA_ATTENTION_ROPEPP};
-    int kind = choice(k, "cfg.kind", "dot|alibi|rope|cmha|pope|ropepp");
+    static const cmha_attention_kind kinds[] = {CMHA_ATTENTION_DOT,    CMHA_ATTENTION_DOT,
+                                                CMHA_ATTENTION_ROPE,   CMHA_ATTENTION_CMHA,
+                                                CMHA_ATTENTION_POPE,   CMHA_ATTENTION_ROPEPP,
+                                                CMHA_ATTENTION_ANGULAR};
+    int kind = choice(k, "cfg.kind", "dot|alibi|rope|cmha|pope|ropepp|angular");
     size_t pair = kinds[kind] == CMHA_ATTENTION_POPE ? 1 : 2, P = a->d_k / pair;
     size_t n = a->n_q > a->n_k ? a->n_q : a->n_k;
     double *omega = (double *)take(k, P, sizeof *omega);
     cmha_real *values;
     a->kind = kinds[kind];
-    without(k, "param.log_temp");
     if (kind == 1) {
         cmha_alibi_slopes(a->heads, values = zeros(k, a->heads));
         a->alibi = values;
@@ -398,6 +394,11 @@ static void attention_kind(kase *k, cmha_attention_args *a) {
     if (a->d_k % pair) leave(k, CASE_FAIL, "malformed: dk is odd");
     if (pair == 2)
         a->layout = choice(k, "cfg.layout", "interleaved|half") ? CMHA_LAYOUT_HALF : CMHA_LAYOUT_INTERLEAVED;
+    if (a->kind == CMHA_ATTENTION_ANGULAR) { /* its numbers are [Re | Im], see apart() */
+        a->d_k = P, a->softmax = CMHA_SOFTMAX_REAL;
+        a->eps = (cmha_real)number(k, "cfg.eps"), a->angle = choice(k, "cfg.phase", "atan2|atan");
+        return;
+    }
     a->scale *= (cmha_real)frequencies(k, P, pair, omega, &a->rotary_dims);
     cmha_rotation_table(omega, P, n, (ptrdiff_t)whole(k, "cfg.pos0") + (ptrdiff_t)a->n_q - (ptrdiff_t)n,
                         values = zeros(k, n * 2 * P));
@@ -423,6 +424,22 @@ static size_t attention_parameters(kase *k, cmha_attention_args *a, const char *
     return own;
 }
 
+/* Which parameter of a call is log_temp: the one behind the score's own */
+static size_t temperature_of(const cmha_attention_args *a) {
+    return a->kind == CMHA_ATTENTION_CMHA ? 2 : a->kind == CMHA_ATTENTION_POPE;
+}
+
+/* Rows of interleaved pairs of an angular head become rows [Re (d) | Im (d)], or back */
+static void apart(kase *k, const cmha_attention_args *a, cmha_real *x, size_t n, int back) {
+    size_t d = a->d_k, i, j;
+    cmha_real *row = zeros(k, 2 * d);
+    if (a->kind != CMHA_ATTENTION_ANGULAR || a->layout != CMHA_LAYOUT_INTERLEAVED) return;
+    for (i = 0; i < n; i += 2 * d) {
+        for (j = 0; j < 2 * d; j++) row[back ? 2 * (j % d) + j / d : j % 2 * d + j / 2] = x[i + j];
+        memcpy(x + i, row, 2 * d * sizeof *row);
+    }
+}
+
 static void attention_sizes(kase *k, cmha_attention_args *a) {
     memset(a, 0, sizeof *a);
     a->batch = axis(k, "in.q", 0), a->heads = axis(k, "in.q", 1), a->n_q = axis(k, "in.q", 2),
@@ -444,23 +461,28 @@ static void attention_sizes(kase *k, cmha_attention_args *a) {
 
 static void op_attention(kase *k) {
     cmha_attention_args a;
-    size_t queries, nq, nk, nv, ny, nd, i;
-    cmha_real *dq, *dk, *dv, *y, *scratch, *turns[CMHA_MAX_SCORE_PARAMETERS] = {0};
+    size_t queries, nq, nk, nv, ny, nd, width, i;
+    cmha_real *q, *key, *dq, *dk, *dv, *y, *scratch, *turns[CMHA_MAX_SCORE_PARAMETERS] = {0};
     const char *names[3];
-    char key[32];
+    char gradient[32];
+    int is_complex;
     cmha_lse *lse;
     cmha_attention_views x;
     attention_sizes(k, &a);
     nd = attention_parameters(k, &a, names);
     queries = a.heads;
     if (a.kind == CMHA_ATTENTION_ROPEPP) a.heads *= 2;
-    nq = a.batch * queries * a.n_q * a.d_k, nk = a.batch * a.kv_heads * a.n_k * a.d_k,
+    a.temperature = find(k, "param.log_temp") != NULL;
+    if (a.temperature) a.parameters[temperature_of(&a)] = reals(k, "param.log_temp", a.heads);
+    is_complex = a.kind == CMHA_ATTENTION_ANGULAR, width = is_complex ? 2 * a.d_k : a.d_k;
+    nq = a.batch * queries * a.n_q * width, nk = a.batch * a.kv_heads * a.n_k * width;
     nv = a.batch * a.kv_heads * a.n_k * a.d_v, ny = a.batch * a.heads * a.n_q * a.d_v;
     y = zeros(k, ny), lse = (cmha_lse *)take(k, a.batch * a.heads * a.n_q, sizeof *lse);
     scratch = zeros(k, cmha_attention_scratch(&a, 0));
     memset(&x, 0, sizeof x);
-    x.q = cmha_heads_major(reals(k, "in.q", nq), queries, a.n_q, a.d_k, 0);
-    x.k = cmha_heads_major(reals(k, "in.k", nk), a.kv_heads, a.n_k, a.d_k, 0);
+    apart(k, &a, q = reals(k, "in.q", nq), nq, 0), apart(k, &a, key = reals(k, "in.k", nk), nk, 0);
+    x.q = cmha_heads_major(q, queries, a.n_q, a.d_k, is_complex);
+    x.k = cmha_heads_major(key, a.kv_heads, a.n_k, a.d_k, is_complex);
     x.v = cmha_heads_major(reals(k, "in.v", nv), a.kv_heads, a.n_k, a.d_v, 0);
     x.y = cmha_heads_major(y, a.heads, a.n_q, a.d_v, 0);
     cmha_attention_forward(&a, &x, lse, scratch);
@@ -470,16 +492,19 @@ static void op_attention(kase *k) {
     for (i = 0; names[i]; i++) turns[i] = zeros(k, nd);
     scratch = zeros(k, cmha_attention_scratch(&a, 1));
     x.dy = cmha_heads_major(cotangent(k, "cot.y", ny), a.heads, a.n_q, a.d_v, 0);
-    x.dq = cmha_heads_major(dq, queries, a.n_q, a.d_k, 0),
-    x.dk = cmha_heads_major(dk, a.kv_heads, a.n_k, a.d_k, 0);
+    x.dq = cmha_heads_major(dq, queries, a.n_q, a.d_k, is_complex),
+    x.dk = cmha_heads_major(dk, a.kv_heads, a.n_k, a.d_k, is_complex);
     x.dv = cmha_heads_major(dv, a.kv_heads, a.n_k, a.d_v, 0);
+    if (a.temperature) turns[temperature_of(&a)] = zeros(k, a.heads);
     cmha_attention_backward(&a, &x, lse, NULL, turns, scratch);
+    if (a.temperature) compare_gradient(k, "grad.param.log_temp", turns[temperature_of(&a)], a.heads);
+    apart(k, &a, dq, nq, 1), apart(k, &a, dk, nk, 1);
     compare_gradient(k, "grad.in.q", dq, nq);
     compare_gradient(k, "grad.in.k", dk, nk);
     compare_gradient(k, "grad.in.v", dv, nv);
     for (i = 0; names[i]; i++) {
-        snprintf(key, sizeof key, "grad.param.%s", names[i]);
-        compare_gradient(k, key, turns[i], nd);
+        snprintf(gradient, sizeof gradient, "grad.param.%s", names[i]);
+        compare_gradient(k, gradient, turns[i], nd);
     }
 }
 

@@ -24,6 +24,8 @@ static void complex_open(kase *k, complex_attention *c) {
     a->d_k = a->d_v = axis(k, "in.q_re", 3);
     a->causal = whole_or(k, "cfg.causal", 0) != 0;
     if (find(k, "in.key_mask")) a->key_mask = bits(k, "in.key_mask", a->batch * a->n_k);
+    a->temperature = find(k, "param.log_temp") != NULL;
+    if (a->temperature) a->parameters[0] = reals(k, "param.log_temp", a->heads);
     rows = a->batch * a->heads * a->n_q;
     for (i = 0; i < 3; i++) {
         int real = i == 2 && !a->complex_v;
@@ -37,6 +39,7 @@ static void complex_run(kase *k, complex_attention *c) {
     const cmha_attention_args *a = &c->args;
     size_t rows = a->batch * a->heads * a->n_q, width = a->complex_v ? 2 * a->d_v : a->d_v, i;
     cmha_real *y = zeros(k, rows * width), *scratch = zeros(k, cmha_attention_scratch(a, 1)), *dy;
+    cmha_real *dlog_temp = zeros(k, a->heads);
     cmha_lse *lse = (cmha_lse *)take(k, rows, sizeof *lse);
     cmha_attention_views x;
     memset(&x, 0, sizeof x);
@@ -51,7 +54,8 @@ static void complex_run(kase *k, complex_attention *c) {
     x.dy = complex_view(c, dy, !a->complex_v);
     x.dq = complex_view(c, c->dx[0], 0), x.dk = complex_view(c, c->dx[1], 0),
     x.dv = complex_view(c, c->dx[2], !a->complex_v);
-    cmha_attention_backward(a, &x, lse, NULL, NULL, scratch);
+    cmha_attention_backward(a, &x, lse, NULL, &dlog_temp, scratch);
+    if (a->temperature) compare_gradient(k, "grad.param.log_temp", dlog_temp, a->heads);
     for (i = 0; i < 3; i++)
         if (i == 2 && !a->complex_v) compare_gradient(k, names[i], c->dx[i], rows * a->d_v);
         else compare_planes(k, names[i], c->dx[i], rows, a->d_k, 1);
@@ -60,7 +64,6 @@ static void complex_run(kase *k, complex_attention *c) {
 static void op_cope_attention(kase *k) {
     complex_attention c;
     cmha_cope_options o;
-    without(k, "param.log_temp");
     complex_open(k, &c);
     memset(&o, 0, sizeof o);
     o.score = (cmha_cope_score)choice(k, "cfg.variant", "phase|magnitude|real|hybrid|hybrid_norm");

@@ -14,7 +14,7 @@ static double problem_loss(void *user) {
 /* A change of delta or q moves the features by themselves, but the rotation table is fixed:
    nothing to refresh between calls. */
 static void problem_check(problem *p, const char *label, size_t samples) {
-    grad_input in[5];
+    grad_input in[6];
     int n = 0;
     problem_forward(p);
     problem_backward(p);
@@ -23,6 +23,8 @@ static void problem_check(problem *p, const char *label, size_t samples) {
     if (p->nv) in[n].name = "v", in[n].x = p->v, in[n].grad = p->dv, in[n++].n = p->nv;
     if (p->nd) in[n].name = "delta", in[n].x = p->delta, in[n].grad = p->ddelta, in[n++].n = p->nd;
     if (p->nd) in[n].name = "b", in[n].x = p->b, in[n].grad = p->db, in[n++].n = p->nd;
+    if (p->args.temperature)
+        in[n].name = "log_temp", in[n].x = p->log_temp, in[n].grad = p->dlog_temp, in[n++].n = p->args.heads;
     grad_check(label, problem_loss, p, in, n, samples);
 }
 
@@ -35,27 +37,33 @@ static void twice_is_twice(problem *p, const char *label, cmha_real *grad, size_
 }
 
 static void problem_accumulates(problem *p, const char *label) {
-    cmha_real *grad[5], *once[5];
-    size_t n[5], i;
+    cmha_real *grad[6], *once[6];
+    size_t n[6], i;
     grad[0] = p->dq, grad[1] = p->dk, grad[2] = p->dv, grad[3] = p->ddelta, grad[4] = p->db;
-    n[0] = p->nq, n[1] = p->nkk, n[2] = p->nv, n[3] = n[4] = p->nd;
-    for (i = 0; i < 5; i++) once[i] = check_zeros(n[i]), memcpy(once[i], grad[i], n[i] * sizeof(cmha_real));
+    grad[5] = p->dlog_temp;
+    n[0] = p->nq, n[1] = p->nkk, n[2] = p->nv, n[3] = n[4] = p->nd, n[5] = p->args.heads;
+    for (i = 0; i < 6; i++) once[i] = check_zeros(n[i]), memcpy(once[i], grad[i], n[i] * sizeof(cmha_real));
     problem_forward(p);
     problem_backward(p);
-    for (i = 0; i < 5; i++) twice_is_twice(p, label, grad[i], n[i], once[i]), free(once[i]);
+    for (i = 0; i < 6; i++) twice_is_twice(p, label, grad[i], n[i], once[i]), free(once[i]);
 }
 
+/* Every other problem has temperatures */
 static void run(const shape *s, size_t samples) {
+    static int runs;
     static const char *const kinds[] = {"cmha", "rope", "dot"}, *const shares[] = {"per_head", "shared",
                                                                                    "fixed"};
     char label[160];
     problem p;
+    int hot = runs++ % 2;
     snprintf(label, sizeof label,
-             "%s %s %s B%zu H%zu/%zu n%zu/%zu d%zu/%zu%s%s%s window %zu dropout %g pos0 %ld", kinds[s->kind],
+             "%s%s %s %s B%zu H%zu/%zu n%zu/%zu d%zu/%zu%s%s%s window %zu dropout %g pos0 %ld",
+             hot ? "hot " : "", kinds[s->kind],
              shares[s->share], s->layout ? "half" : "interleaved", s->B, s->H, s->Hkv, s->n_q, s->n_k, s->d_k,
              s->d_v, s->causal ? " causal" : "", s->mask ? " mask" : "", s->alibi ? " alibi" : "", s->window,
              s->dropout, (long)s->pos0);
     problem_open(&p, s);
+    if (hot) problem_heat(&p);
     p.mask[0] = p.mask[p.args.n_k - 1] = 1; /* someone sees something */
     problem_check(&p, label, samples);
     problem_accumulates(&p, label);
@@ -146,13 +154,13 @@ static void partial_problems(void) {
                1, 0, 0, 0, 0, 2, 1};
     problem p;
     cmha_real *kept;
-    problem_open(&p, &s);
+    problem_open(&p, &s), problem_heat(&p);
     kept = p.dlse;
     p.dlse = NULL;
     problem_check(&p, "cmha without dlse", 20);
     p.dlse = kept;
     problem_close(&p);
-    problem_open(&p, &s);
+    problem_open(&p, &s), problem_heat(&p);
     free(p.scratch);
     p.args.d_v = 0, p.nv = p.ny = 0;
     p.scratch = check_zeros(cmha_attention_scratch(&p.args, 0) + cmha_attention_scratch(&p.args, 1));

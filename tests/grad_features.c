@@ -84,6 +84,7 @@ int main(int argc, char **argv) {
         "family=real attention=dot position=learned placement=post norm=rmsnorm",
         "family=cope attention=dot cope_score=phase token_types=2",
         "family=cope attention=dot cope_score=hybrid cope_imag=learned cope_gamma=0.7",
+        "family=cope attention=dot cope_score=hybrid cope_gamma_learned=1 cope_gamma=0.7",
         "family=mobius mobius_heads=1 attention=dot position=learned placement=post",
         "family=mobius mobius_heads=2 attention=dot position=sinusoidal placement=post",
         "family=crat complex_norm=crms token_types=2",

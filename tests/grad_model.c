@@ -219,6 +219,20 @@ int main(int argc, char **argv) {
         "family=crat d_model=16 irw_layers=2 irw_from=1 irw_width=5 irw_top=2 irw_fusion=additive irw_raw=1 "
         "irw_gate_tau=0.5 "
         "irw_threshold=0.1 complex_residual=free experts=2 experts_top=2 phase_reg=0.1",
+        /* temperatures of all softmaxes, a learned gamma, arctan */
+        "head_temperature=1 position=alibi n_heads=4 n_kv_heads=2 recompute=1",
+        "head_temperature=1 share=fixed window=3 layout=half",
+        "head_temperature=1 share=shared attention_dropout=0.2 pcl_weight=0.2",
+        "head_temperature=1 score=gain n_kv_heads=1", "head_temperature=1 score=power family=cope",
+        "family=cope attention=cmha cope_score=phase head_temperature=1 cope_gamma_learned=1 cope_gamma=0.7",
+        "family=cope attention=dot cope_score=hybrid_norm cope_max_grad=1 head_temperature=1 dropout=0.2 "
+        "cope_imag=learned cope_gamma_learned=1",
+        "family=cope attention=dot cope_score=linear head_temperature=1 cope_gamma_learned=1",
+        "family=mobius mobius_heads=1 attention=rope position=learned placement=post head_temperature=1",
+        "family=mobius mobius_heads=2 attention=dot position=learned placement=post head_temperature=1 "
+        "mobius_softmax=yang8",
+        "family=crat d_model=16 n_heads=4 real_heads=1 imag_heads=1 head_temperature=1 angle=atan",
+        "family=crat d_model=16 crat_attention=dot low_rank=2 imag_heads=1 head_temperature=1",
         /* adapters beside every matrix that can have one, and of some that share a product */
         "lora_rank=2 lora_alpha=6 lora_on=* attention_bias=1 n_kv_heads=1 residual_scale=0.3",
         "lora_rank=3 lora_on=wk,w3,wo,w2 activation=swiglu norm=rmsnorm dropout=0.2 placement=post",

@@ -21,7 +21,7 @@ static int scores_matter(const phase_problem *p) {
 }
 
 static void problem_check(phase_problem *p, const char *label, size_t samples) {
-    grad_input in[3];
+    grad_input in[4];
     int n = 0;
     phase_forward(p);
     phase_backward(p, p->dq, p->dk, p->dv);
@@ -29,6 +29,9 @@ static void problem_check(phase_problem *p, const char *label, size_t samples) {
     if (scores_matter(p)) {
         in[n].name = "q", in[n].x = p->q, in[n].grad = p->dq, in[n++].n = p->nq;
         in[n].name = "k", in[n].x = p->k, in[n].grad = p->dk, in[n++].n = p->nkk;
+        if (p->args.temperature)
+            in[n].name = "log_temp", in[n].x = p->log_temp, in[n].grad = p->dlog_temp,
+            in[n++].n = p->args.heads;
     } else {
         CHECK_THAT(check_largest(p->dq, p->nq) < 1e-12 && check_largest(p->dk, p->nkk) < 1e-12,
                    "%s: a score without effect", label);
@@ -61,11 +64,14 @@ static void problem_accumulates(phase_problem *p, const char *label) {
     for (i = 0; i < 3; i++) free(once[i]);
 }
 
+/* Every other problem has temperatures */
 static void run(const phase_form *f, const phase_shape *s, size_t samples) {
+    static int runs;
     phase_problem p;
     char label[160];
     phase_label(f, s, label, sizeof label);
     phase_open(&p, f, s);
+    if (runs++ % 2) phase_heat(&p);
     problem_check(&p, label, samples);
     problem_accumulates(&p, label);
     phase_close(&p);
@@ -123,16 +129,17 @@ static void without_values(void) {
     static const char *const names[] = {"real", "cope hybrid", "cope hybrid_norm head",
                                         "angular, real values", "angular score"};
     phase_shape s = {2, 2, 1, 6, 66, 3, 0, 0, 1, 1, 0, 0, 0, 1};
-    grad_input in[2];
+    grad_input in[3];
     phase_problem p;
     size_t i;
     for (i = 0; i < 5; i++) {
-        phase_open(&p, phase_find(names[i]), &s);
+        phase_open(&p, phase_find(names[i]), &s), phase_heat(&p);
         phase_forward(&p);
         phase_backward(&p, p.dq, p.dk, NULL);
         in[0].name = "q", in[0].x = p.q, in[0].grad = p.dq, in[0].n = p.nq;
         in[1].name = "k", in[1].x = p.k, in[1].grad = p.dk, in[1].n = p.nkk;
-        grad_check(names[i], problem_loss, &p, in, 2, 10);
+        in[2].name = "log_temp", in[2].x = p.log_temp, in[2].grad = p.dlog_temp, in[2].n = 2;
+        grad_check(names[i], problem_loss, &p, in, 3, 10);
         phase_close(&p);
     }
 }

@@ -17,6 +17,11 @@ static inline void oracle_pair(const cmha_attention_args *a, const cmha_real *x,
     *phase = *modulus == 0 ? 0 : atan2(im, re);
 }
 
+/* Which parameter of a call is log_temp: the one behind the score's own */
+static inline size_t oracle_temperature(const cmha_attention_args *a) {
+    return a->kind == CMHA_ATTENTION_CMHA ? 2 : 0;
+}
+
 /* The score of one query with one key: eq 8 of ComplexFormer for CMHA, and what it degenerates to for the
    others. distance = m - n. */
 static inline double oracle_score(const cmha_attention_args *a, size_t head, const cmha_real *q,
@@ -37,7 +42,7 @@ static inline double oracle_score(const cmha_attention_args *a, size_t head, con
     }
     sum *= a->scale;
     if (a->alibi) sum -= a->alibi[head] * fabs(distance);
-    return sum;
+    return a->temperature ? sum / exp((double)a->parameters[oracle_temperature(a)][head]) : sum;
 }
 
 static inline int oracle_permitted(const cmha_attention_args *a, size_t batch, size_t m, size_t n,
@@ -98,7 +103,7 @@ typedef struct problem {
     cmha_lse *pairs; /* whose sums are lse */
     cmha_real *dy, *dlse, *dq, *dk, *dv, *ddelta, *db;
     unsigned char *mask;
-    cmha_real slopes[64];
+    cmha_real slopes[64], log_temp[64], dlog_temp[64];
 } problem;
 
 /* What varies between attention tests; zero is the plainest choice */
@@ -184,6 +189,14 @@ static inline void problem_open(problem *p, const shape *s) {
     p->scratch = check_zeros(size);
 }
 
+/* Gives every head a temperature of its own */
+static inline void problem_heat(problem *p) {
+    cmha_attention_args *a = &p->args;
+    a->temperature = 1, a->parameters[oracle_temperature(a)] = p->log_temp;
+    check_fill(p->log_temp, a->heads, 0.7), free(p->scratch);
+    p->scratch = check_zeros(cmha_attention_scratch(a, 0) + cmha_attention_scratch(a, 1));
+}
+
 static inline void problem_close(problem *p) {
     free(p->q), free(p->k), free(p->v), free(p->y), free(p->lse), free(p->pairs), free(p->delta), free(p->b),
         free(p->rotation), free(p->scratch);
@@ -215,9 +228,11 @@ static inline void problem_forward(problem *p) {
 
 static inline void problem_backward(problem *p) {
     cmha_attention_views x = problem_views(p);
-    cmha_real *turns[2];
-    turns[0] = p->ddelta, turns[1] = p->db;
-    cmha_attention_backward(&p->args, &x, p->pairs, p->dlse, p->nd ? turns : NULL, p->scratch);
+    cmha_real *turns[3] = {NULL, NULL, NULL};
+    if (p->nd) turns[0] = p->ddelta, turns[1] = p->db;
+    if (p->args.temperature) turns[oracle_temperature(&p->args)] = p->dlog_temp;
+    cmha_attention_backward(&p->args, &x, p->pairs, p->dlse, p->nd || p->args.temperature ? turns : NULL,
+                            p->scratch);
 }
 
 #endif

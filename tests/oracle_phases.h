@@ -64,6 +64,8 @@ static const phase_form phase_forms[] = {
     {"angular, real values", -1, CMHA_NORM_MAX_NONE, PHASE_ANGULAR, CMHA_SOFTMAX_REAL, 0, 0, 0, 0, 1e-6, 0},
     {"angular ri_product", -1, CMHA_NORM_MAX_NONE, PHASE_ANGULAR, CMHA_SOFTMAX_RI_PRODUCT,
      1, 1, 0, 0, 0.3, 0},
+    {"arctan", -1, CMHA_NORM_MAX_NONE, PHASE_ANGULAR, CMHA_SOFTMAX_REAL, 0, 1, 0, 0, 1e-6, 0},
+    {"arctan, real values", -1, CMHA_NORM_MAX_NONE, PHASE_ANGULAR, CMHA_SOFTMAX_REAL, 0, 0, 0, 0, 0.3, 0},
     {"angular score", -1, CMHA_NORM_MAX_NONE, PHASE_ANGULAR, CMHA_SOFTMAX_SCORE, 0, 1, 0.8, 0.5, 0.3, 0},
 };
 enum { PHASE_FORMS = sizeof phase_forms / sizeof *phase_forms };
@@ -94,7 +96,7 @@ typedef struct phase_problem {
     cmha_real *q, *k, *v, *y, *lse, *scratch, *dy, *dlse, *dq, *dk, *dv;
     cmha_lse *pairs;
     unsigned char *mask;
-    cmha_real slopes[16];
+    cmha_real slopes[16], log_temp[16], dlog_temp[16]; /* see phase_heat */
 } phase_problem;
 
 enum { PHASE_Q, PHASE_K, PHASE_V, PHASE_Y };
@@ -123,6 +125,7 @@ static inline void phase_args(cmha_attention_args *a, const phase_form *f) {
     a->scale = (cmha_real)(1 / sqrt((double)(a->d_k ? a->d_k : 1)));
     a->kind = f->kind, a->softmax = f->softmax, a->bilinear = f->bilinear, a->complex_v = f->complex_v;
     a->magnitude = (cmha_real)f->magnitude, a->cosine = (cmha_real)f->cosine, a->eps = (cmha_real)f->eps;
+    a->angle = !strncmp(f->name, "arctan", 6);
     a->norm_max = f->norm_max;
     a->norm_max_grad = f->norm_max != CMHA_NORM_MAX_NONE;
     if (f->cope < 0) return;
@@ -183,6 +186,14 @@ static inline void phase_open(phase_problem *p, const phase_form *f, const phase
     p->scratch = check_array(forward > backward ? forward : backward, 1e30); /* nobody may count on zeros */
 }
 
+/* Gives every head a temperature of its own */
+static inline void phase_heat(phase_problem *p) {
+    cmha_attention_args *a = &p->args;
+    a->temperature = 1, a->parameters[0] = p->log_temp;
+    check_fill(p->log_temp, a->heads, 0.7), free(p->scratch);
+    p->scratch = check_array(cmha_attention_scratch(a, 0) + cmha_attention_scratch(a, 1), 1e30);
+}
+
 static inline void phase_close(phase_problem *p) {
     free(p->q), free(p->k), free(p->v), free(p->y), free(p->lse), free(p->pairs), free(p->scratch);
     free(p->dy), free(p->dlse), free(p->dq), free(p->dk), free(p->dv), free(p->mask);
@@ -227,10 +238,11 @@ static inline double phase_lse_size(const cmha_lse *a, size_t n) {
 /* Adds to dq, dk and dv, each of which may be NULL */
 static inline void phase_backward(phase_problem *p, cmha_real *dq, cmha_real *dk, cmha_real *dv) {
     cmha_attention_views x = phase_views(p);
+    cmha_real *dlog_temp = p->dlog_temp;
     x.dq = phase_view(p, PHASE_Q, dq, NULL), x.dk = phase_view(p, PHASE_K, dk, NULL),
     x.dv = phase_view(p, PHASE_V, dv, NULL);
-    cmha_attention_backward(&p->args, &x, p->several ? NULL : p->pairs, p->several ? NULL : p->dlse, NULL,
-                            p->scratch);
+    cmha_attention_backward(&p->args, &x, p->several ? NULL : p->pairs, p->several ? NULL : p->dlse,
+                            p->args.temperature ? &dlog_temp : NULL, p->scratch);
 }
 
 static inline void phase_label(const phase_form *f, const phase_shape *s, char *label, size_t size) {
@@ -252,6 +264,7 @@ typedef struct phase_oracle {
     double *uq, *uk;                /* [rows, 2d]: what enters the products */
     double *X, *G, *divisor, *kept; /* kept [rows, n_k]: dropout's factors */
     double *P, *score;              /* of one row: [4, n_k] each */
+    double dlog_temp[16];
 } phase_oracle;
 
 static inline double *phase_doubles(size_t n) { return (double *)check_alloc(n, sizeof(double)); }
@@ -269,6 +282,7 @@ static inline void phase_features(const phase_problem *p, int which, const cmha_
                            im = (double)x[phase_at(view, b, h, n) + view.imag + j], r = 1;
                     if (a->kind == PHASE_ANGULAR)
                         r = sqrt(re * re + im * im + (double)a->eps * (double)a->eps);
+                    if (a->angle && re < 0) re = -re, im = -im; /* arctan: z and -z alike */
                     u[j] = r > 0 ? re / r : 0, u[a->d_k + j] = r > 0 ? im / r : 0;
                 }
 }
@@ -285,11 +299,13 @@ static inline void phase_features_back(const phase_problem *p, int which, const 
                 for (j = 0; j < a->d_k; j++) {
                     size_t at = phase_at(view, b, h, n) + j;
                     double re = (double)x[at], im = (double)x[at + view.imag], r = 1, along = 0;
+                    double sign = a->angle && re < 0 ? -1 : 1;
                     if (a->kind == PHASE_ANGULAR) {
                         r = sqrt(re * re + im * im + (double)a->eps * (double)a->eps);
                         along = (re * g[j] + im * g[a->d_k + j]) / (r * r * r);
                     }
-                    dx[at] += g[j] / r - re * along, dx[at + view.imag] += g[a->d_k + j] / r - im * along;
+                    dx[at] += sign * (g[j] / r - re * along);
+                    dx[at + view.imag] += sign * (g[a->d_k + j] / r - im * along);
                 }
 }
 
@@ -368,7 +384,7 @@ static inline void phase_kept(const phase_problem *p, double *kept) {
     cmha_attention_views x;
     for (i = 0; i < rows * a.n_k; i++) kept[i] = 1;
     if (!(a.dropout > 0)) return;
-    a.kind = CMHA_ATTENTION_DOT, a.kv_heads = a.heads, a.d_k = 1, a.d_v = a.n_k;
+    a.kind = CMHA_ATTENTION_DOT, a.kv_heads = a.heads, a.d_k = 1, a.d_v = a.n_k, a.temperature = 0;
     a.causal = 0, a.key_mask = NULL, a.alibi = NULL, a.complex_v = 0;
     zero = check_zeros(a.batch * a.heads * (a.n_q + a.n_k)),
     one = check_zeros(a.batch * a.heads * a.n_k * a.n_k);
@@ -396,8 +412,12 @@ static inline void phase_mix(const cmha_attention_args *a, int t, int transposed
     else if (t > 0) *re = transposed ? y : -y, *im = transposed ? -x : x;
 }
 
-/* The score of pair (r, n) in softmax t */
-static inline double phase_score(const cmha_attention_args *a, const phase_oracle *o, size_t r, size_t n,
+static inline double phase_cold(const cmha_attention_args *a, size_t r) {
+    return a->temperature ? exp(-(double)a->parameters[0][r / a->n_q % a->heads]) : 1;
+}
+
+/* The score of pair (r, n) in softmax t, before the head's temperature */
+static inline double phase_warm(const cmha_attention_args *a, const phase_oracle *o, size_t r, size_t n,
                                  int t) {
     const double *X = o->X + (r * a->n_k + n) * 4;
     double re, im, e = (double)a->eps, s = (double)a->scale, distance, bias = 0;
@@ -412,12 +432,17 @@ static inline double phase_score(const cmha_attention_args *a, const phase_oracl
            bias;
 }
 
+static inline double phase_score(const cmha_attention_args *a, const phase_oracle *o, size_t r, size_t n,
+                                 int t) {
+    return phase_warm(a, o, r, n, t) * phase_cold(a, r);
+}
+
 /* Adds to G what gradient g of that score gives; returns the gradient of the row's divisor */
 static inline double phase_score_back(const cmha_attention_args *a, const phase_oracle *o, size_t r, size_t n,
                                       int t, double g) {
     const double *X = o->X + (r * a->n_k + n) * 4;
     double *G = o->G + (r * a->n_k + n) * 4, re, im, e = (double)a->eps, size, smooth, radial;
-    g *= (double)a->scale;
+    g *= (double)a->scale * phase_cold(a, r);
     phase_O(a, X, &re, &im);
     if (a->softmax == CMHA_SOFTMAX_YANG8) G[t] += g;
     else if (a->softmax != CMHA_SOFTMAX_SCORE) phase_O_back(a, t ? 0 : g, t ? g : 0, G);
@@ -472,7 +497,7 @@ static inline void phase_row(const phase_problem *p, const phase_oracle *o, size
 }
 
 /* The gradients of row r into dv and G, the rest of them from there; returns that of its divisor */
-static inline double phase_row_back(const phase_problem *p, const phase_oracle *o, size_t r, int t) {
+static inline double phase_row_back(const phase_problem *p, phase_oracle *o, size_t r, int t) {
     const cmha_attention_args *a = &p->args;
     cmha_heads view = phase_view(p, PHASE_V, NULL, NULL), to = phase_view(p, PHASE_Y, NULL, NULL);
     size_t b = r / a->n_q / a->heads, h = r / a->n_q % a->heads, kv = h / (a->heads / a->kv_heads), n, i;
@@ -493,8 +518,11 @@ static inline double phase_row_back(const phase_problem *p, const phase_oracle *
         mean += P[n] * dP[n];
     }
     if (!p->several) mean -= (double)p->dlse[r];
-    for (n = 0; n < a->n_k; n++)
-        if (P[n] > 0) divisor += phase_score_back(a, o, r, n, t, P[n] * (dP[n] - mean));
+    for (n = 0; n < a->n_k; n++) {
+        if (!(P[n] > 0)) continue;
+        o->dlog_temp[h] -= phase_score(a, o, r, n, t) * P[n] * (dP[n] - mean);
+        divisor += phase_score_back(a, o, r, n, t, P[n] * (dP[n] - mean));
+    }
     return divisor;
 }
 
@@ -530,6 +558,7 @@ static inline void phase_products_back(const phase_problem *p, const phase_oracl
 static inline void phase_oracle_open(const phase_problem *p, phase_oracle *o) {
     const cmha_attention_args *a = &p->args;
     size_t rows = a->batch * a->heads * a->n_q, keys = a->batch * a->kv_heads * a->n_k, i;
+    memset(o->dlog_temp, 0, sizeof o->dlog_temp);
     o->y = phase_doubles(p->ny), o->lse = phase_doubles(rows);
     o->dq = phase_doubles(p->nq), o->dk = phase_doubles(p->nkk), o->dv = phase_doubles(p->nv);
     o->uq = phase_doubles(rows * 2 * a->d_k), o->uk = phase_doubles(keys * 2 * a->d_k);

@@ -30,14 +30,15 @@ static void oracle_case(const shape *s) {
         cmha_frequencies(CMHA_FREQUENCY_ROPE, 100, p.P, &options, p.omega);
         problem_rotation(&p);
     }
+    if (check_below(3) == 0) problem_heat(&p);
     worst = against_oracle(&p);
     /* an angle of 10^6 rad is rounded by 10^-10 in double, whoever forms it */
     CHECK_THAT(worst <= check_tolerance(1e-12 + 1e-15 * (double)s->pos0, 2e-5),
-               "kind %d layout %d share %d B%zu H%zu/%zu n%zu/%zu d%zu causal %d mask %d alibi %d window %zu "
-               "pos0 %ld rotary %zu: %.3g off "
+               "kind %d layout %d share %d temperature %d B%zu H%zu/%zu n%zu/%zu d%zu causal %d mask %d alibi %d "
+               "window %zu pos0 %ld rotary %zu: %.3g off "
                "the definition",
-               (int)s->kind, (int)s->layout, (int)s->share, s->B, s->H, s->Hkv, s->n_q, s->n_k, s->d_k,
-               s->causal, s->mask, s->alibi, s->window, (long)s->pos0, p.args.rotary_dims, worst);
+               (int)s->kind, (int)s->layout, (int)s->share, p.args.temperature, s->B, s->H, s->Hkv, s->n_q,
+               s->n_k, s->d_k, s->causal, s->mask, s->alibi, s->window, (long)s->pos0, p.args.rotary_dims, worst);
     problem_close(&p);
 }
 
@@ -247,6 +248,9 @@ static void decode(const char *label, const cmha_model_config *config, size_t le
     for (i = 0; i < batch * length; i++) ids[i] = (int32_t)check_below(V);
     if (!CHECK_THAT(!cmha_model_init(&model, &context, config), "%s: %s", label, cmha_error(&context)))
         return;
+    for (i = 0; i < model.parameters.count; i++) /* which start where they change nothing */
+        if (strstr(model.parameters.list[i].name, "log_temp"))
+            check_fill(model.parameters.list[i].tensor.data, model.parameters.list[i].tensor.size, 1);
     CHECK_OK(cmha_model_logits(&model, &whole, full));
     CHECK(check_finite(full, batch * length * V));
     decode_in_chunks(&model, ids, batch, length, full, length, 1, label);
@@ -271,7 +275,7 @@ static void decode_all(void) {
                         layout = (int)(g + w) % 2;
                         c.attention = attention, c.position = position, c.share = share, c.n_kv_heads = kv[g],
                         c.window = windows[w];
-                        c.layout = layout;
+                        c.layout = layout, c.head_temperature = (int)g % 2;
                         c.placement = (attention + position) % 2, c.norm = position % 2,
                         c.activation = (int)w;
                         c.attention_bias = share == 1, c.tied = g != 1, c.head_bias = g == 2,
@@ -282,6 +286,24 @@ static void decode_all(void) {
                         if (check_quick() && (attention + position + share + (int)g + (int)w) % 4) continue;
                         decode(label, &c, w == 1 ? 14 : 70);
                     }
+}
+
+/* Temperatures, gamma and arctan in the caches of the other families */
+static void decode_families(void) {
+    static const char *const options[] = {
+        "family=cope attention=dot cope_score=phase", "family=cope attention=dot cope_score=hybrid window=5",
+        "family=cope attention=rope cope_score=hybrid_norm", "family=cope attention=dot cope_score=linear",
+        "family=mobius attention=rope position=learned placement=post mobius_heads=2",
+        "family=mobius attention=dot position=learned placement=post mobius_heads=1 mobius_softmax=yang8",
+        "family=mobius attention=dot position=sinusoidal placement=post mobius_heads=4 mobius_softmax=abs",
+        "family=crat angle=atan real_heads=1", "family=crat crat_attention=dot imag_heads=2"};
+    size_t i;
+    for (i = 0; i < sizeof options / sizeof *options; i++) {
+        cmha_model_config c = check_model_config();
+        c.head_temperature = c.cope_gamma_learned = 1, c.cope_gamma = 0.7;
+        CHECK_OK(cmha_config_set_all(&context, cmha_model_table(), &c, options[i]));
+        decode(options[i], &c, 20);
+    }
 }
 
 /* A table of frequencies of one's own, a different one per head */
@@ -752,7 +774,7 @@ int main(int argc, char **argv) {
     for (i = 0; i < 3; i++) layout_is_a_permutation(CMHA_ATTENTION_CMHA, (cmha_share)i);
     layout_is_a_permutation(CMHA_ATTENTION_ROPE, CMHA_SHARE_FIXED);
     layout_of_a_model();
-    decode_all(), decode_with_table();
+    decode_all(), decode_families(), decode_with_table();
     for (i = 0; i < 3; i++) padding_of_keys((cmha_attention_kind)i);
     padded_batch(1, 0), padded_batch(0, 1), padded_batch(0, 0);
     causality(0), causality(4);

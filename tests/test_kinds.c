@@ -98,7 +98,8 @@ static void names(void) {
         {"mobius", "family=mobius attention=dot placement=post"},
         {"mobius+rope", "family=mobius attention=rope placement=post"},
         {"angular", "family=crat crat_attention=angular experts=0"},
-        {"angular-linear", "family=crat crat_attention=linear"},
+        {"angular-atan", "family=crat crat_attention=angular angle=atan experts=0"},
+        {"angular-linear", "family=crat crat_attention=linear angle=atan2"},
         {"crat", "family=crat experts=4 complex_residual=free phase_reg=1e-4"},
         {"lag", "family=crat crat_attention=lag causal=0"}};
     static const char *const presets[][2] = {

@@ -384,6 +384,8 @@ static cmha_model_config drawn_config(cmha_context *context) {
     if (!c.values) c.gaussian = 0;
     if (!c.tokens && check_below(2)) c.vocabulary = 0;
     if (!c.tokens && c.complex_features) c.state_rotation = 1;
+    if (c.crat_attention) c.angle = 0;
+    if (c.family == CMHA_FAMILY_CRAT && c.crat_attention % 3) c.head_temperature = 0; /* linear and lag */
     CHECK_OK(cmha_config_set_all(context, table, &c, needs[c.family]));
     if (c.family == CMHA_FAMILY_MOBIUS && check_below(2)) c.position = CMHA_POSITION_SINUSOIDAL;
     if (c.family == CMHA_FAMILY_CRAT && check_below(2)) c.position = CMHA_POSITION_MULTIFREQ;
