@@ -11,12 +11,13 @@
 #define PROGRAM "train_tiny"
 #endif
 #include "tools/ranks.h" /* options.h and codec.h with it */
+#include "tools/losses.h"
 
 #include <math.h>
 #include <signal.h>
 
 enum { MODEL, ATTENTION, PRESET, STEPS, LR, SEQ, BATCH, TOKENIZER, WIDTH, SEED, THREADS, FROM, LORA, OUT,
-       CSV, RESUME, OVERLAP, QUIET, HELP, FREEZE, RATE, TRAIN, SET, N_OPTIONS };
+       CSV, PLOT, RESUME, OVERLAP, QUIET, HELP, FREEZE, RATE, TRAIN, SET, N_OPTIONS };
 static setting option[N_OPTIONS] = {
     {"--model", NULL, "one of the kinds below"},
     {"--attention", NULL, "the same"},
@@ -36,6 +37,7 @@ static setting option[N_OPTIONS] = {
     {"--out", "tiny.safetensors",
      "the best checkpoint by validation loss, else tiny.safetensors; the last state goes to OUT.last"},
     {"--csv", "loss.csv", "a row for every step, else loss.csv"},
+    {"--plot", NULL, "SVG: losses and learning rate, drawn anew at each validation"},
     {"--resume", NULL,
      "continue exactly where OUT.last stopped, on the same FILE; --resume=PATH: from another state"},
     {"--overlap", NULL, "of train_mpi, 1: sum gradients while the backward goes on; 0: afterwards"},
@@ -171,7 +173,7 @@ static const char *configure(int argc, char **argv) {
     size_t batch = 0;
     int n_set = 0, o;
     const char *file = read_options(option, N_OPTIONS, flags, argc, argv, &n_set);
-    ranks_same_options(option, N_OPTIONS, 1u << THREADS | 1u << OUT | 1u << CSV | 1u << QUIET);
+    ranks_same_options(option, N_OPTIONS, 1u << THREADS | 1u << OUT | 1u << CSV | 1u << PLOT | 1u << QUIET);
     open_context(&option[SEED], &option[THREADS], option[HELP].value != NULL);
     if (cmha_preset(NULL, option[PRESET].value, &mc, &tc))
         complain(2, "see --help; there is no preset ", option[PRESET].value);
@@ -225,8 +227,7 @@ static void sample(cmha_model *model, const cmha_tokens *text) {
 }
 
 int main(int argc, char **argv) {
-    cmha_model model; cmha_trainer trainer;
-    cmha_tokens text, train, held_out;
+    cmha_model model; cmha_trainer trainer; cmha_tokens text, train, held_out;
     char path[4096], blas[64], seen[32], bits[24], seen_bits[24];
     int bad = 0, better = 0;
     start_program(argv), ranks_start(on_signal);
@@ -252,6 +253,8 @@ int main(int argc, char **argv) {
     double held_bytes = codec_bytes(&words, &held_out, 1, 1 + scored) / (double)scored;
     if (train.count <= tc.length) complain(1, "not even one sequence to learn from (see --seq) in ", file);
     must(ranks.rank || text_may_save(option[OUT].value, failure));
+    losses plot = {ranks.rank ? NULL : option[PLOT].value, draw_base(file), tc.steps, held_bytes, NULL, 0, 0};
+    losses_open(&plot, option[CSV].value, option[OUT].value, trainer.step);
     ranks_same_start(&trainer, &text);
     if (ranks_stop(&stop)) complain(128 + stop, "stopped before the first step", "");
     FILE *csv = fopen(ranks.rank ? "/dev/null" : option[CSV].value, resume ? "a" : "w");
@@ -288,6 +291,7 @@ int main(int argc, char **argv) {
         fprintf(csv, "%zu,%.6f,%s,%.4e,%.4f,%.0f,%s,%s\n", trainer.step, loss, seen, trainer.lr,
                 trainer.grad_norm, speed, bits, seen_bits);
         if (fflush(csv)) complain(1, "cannot write ", option[CSV].value); /* whole rows, if it is killed */
+        losses_add(&plot, trainer.step, loss, measure ? &val : NULL, trainer.lr);
         int best = measure && val < trainer.best;
         if (best) trainer.best = val, better = 1;
         if (measure) keep(&trainer, best);
@@ -302,7 +306,7 @@ int main(int argc, char **argv) {
         fflush(stdout);
         line_open = terminal && !measure;
     }
-    if (fclose(csv)) complain(1, "cannot write ", option[CSV].value);
+    if (losses_close(&plot), fclose(csv)) complain(1, "cannot write ", option[CSV].value);
     if (!quiet && ranks.ranks > 1)
         printf("%.1f %% of this time went into sums over ranks\n", 100 * ranks_spent() / (seconds() - start));
     if (ranks_stop(&stop)) keep(&trainer, 0), complain(128 + stop, "stopped; --resume continues", "");

@@ -48,6 +48,8 @@ typedef struct chart_axis {
     double least, most;       /* its ends; equal (both 0): as the data want it */
     const char *const *names; /* [n_names] of the positions 0, 1, ..; NULL: numbers */
     size_t n_names;
+    const char *also;         /* label of a second unit at the right of upright values, or NULL, */
+    double factor;            /* of which the first unit is so many */
 } chart_axis;
 
 /* A straight line across the chart. */
@@ -455,7 +457,7 @@ static inline void chart_scale_make(chart_scale *s, const chart *c, int values, 
 typedef struct chart_plot {
     const drawing *d;
     const chart *c;
-    chart_scale at, values;
+    chart_scale at, values, also; /* also: the values in their second unit */
     double x, y, wide, high;
 } chart_plot;
 
@@ -468,6 +470,10 @@ static inline chart_plot chart_plot_make(const drawing *d, const chart *c, doubl
     p.d = d, p.c = c, p.x = x, p.y = y, p.wide = wide, p.high = high;
     chart_scale_make(&p.at, c, 0, c->flat ? y : x, c->flat ? high : wide);
     chart_scale_make(&p.values, c, 1, c->flat ? x : y + high, c->flat ? wide : -high);
+    p.also = p.values, p.also.n = 0;
+    if (!c->y.also || !(c->y.factor > 0) || c->y.log || c->y.names || c->flat) return p;
+    p.also.low *= c->y.factor, p.also.high *= c->y.factor;
+    chart_choose_ticks(&p.also, &c->y, 0);
     return p;
 }
 
@@ -500,6 +506,7 @@ static inline chart_room chart_margins(const chart *c, double wide, double high)
         room.left = fmax(room.left, turned * 0.8 - wide / (double)below->n_names / 2 + 4);
     }
     room.bottom += below->label ? 20 : 0;
+    if (p.also.n) room.right += chart_widest(&c->y, &p.also) + 20;
     return room;
 }
 
@@ -544,6 +551,21 @@ static inline void chart_axis_draw(const chart_plot *p, int values) {
     if (unit) draw_name(p->d, x, y, "middle", more, unit + 1, 60);
     snprintf(first, sizeof first, "%.*s", (int)(unit ? unit - a->label : 199), a->label);
     draw_name(p->d, x, y - (unit ? 15 : 0), "middle", more, first, 120);
+}
+
+/* The second unit of the values. */
+static inline void chart_also_draw(const chart_plot *p) {
+    double x = p->x + p->wide + 7, y = p->y + p->high / 2;
+    char more[96];
+    for (size_t i = 0; i < p->also.n; i++) {
+        snprintf(more, sizeof more, " fill='%s'", draw_colour(p->d, DRAW_SOFT));
+        double at = chart_place(&p->also, p->also.ticks[i].at);
+        draw_line(p->d, x - 7, at, x - 3, at, draw_colour(p->d, DRAW_AXIS), 1, "");
+        draw_name(p->d, x, at + 4, "start", more, p->also.ticks[i].label, CHART_NAME);
+    }
+    x += chart_widest(&p->c->y, &p->also) + 14;
+    snprintf(more, sizeof more, " transform='rotate(-90 %.1f %.1f)'", x, y);
+    if (p->also.n) draw_name(p->d, x, y, "middle", more, p->c->y.also, 120);
 }
 
 static inline int series_look(const chart *c, const chart_series *s) {
@@ -704,7 +726,7 @@ static inline void chart_draw(drawing *d, const chart *c, double x, double y, do
     if (c->title)
         draw_name(d, x, y - 10 - (c->subtitle ? 17 : 0), "start", " font-weight='bold'", c->title, 100);
     if (c->subtitle) draw_name(d, x, y - 10, "start", "", c->subtitle, 160);
-    chart_axis_draw(&p, 0), chart_axis_draw(&p, 1);
+    chart_axis_draw(&p, 0), chart_axis_draw(&p, 1), chart_also_draw(&p);
     draw_rect(d, x, y, wide, high, "none", draw_colour(d, DRAW_AXIS));
     fprintf(d->file, "<clipPath id='draw%u-clip%u'><rect x='%.1f' y='%.1f' width='%.1f' height='%.1f'/>"
             "</clipPath><g clip-path='url(#draw%u-clip%u)'>\n", d->id, d->clips, x - 5, y - 5, wide + 10,
@@ -848,7 +870,7 @@ static inline double figure_row(drawing *d, const figure *f, const chart *row, s
         chart_room room = figure_room(f, whole ? -1 : (int)i, cell);
         double x = FIGURE_EDGE + cell * (double)i + room.left, plot = cell - room.left - room.right;
         chart_draw(d, &own, x, y + top, plot, high);
-        if (whole && legend_size(row, &unused) > 1) legend_draw(d, row, x + plot + 16, y + top, 1);
+        if (whole && legend_size(row, &unused) > 1) legend_draw(d, row, x + plot + room.right + 2, y + top, 1);
     }
     return y + top + high + bottom + 14;
 }

@@ -1,0 +1,139 @@
+/* losses.h - the losses of a training as a picture that is renewed while it goes on: losses by step above,
+   the learning rate below. Include it after options.h. */
+#ifndef LOSSES_H
+#define LOSSES_H
+
+#include "drawing.h"
+
+enum { LOSSES_POINTS = 300 }; /* about so many show; of longer runs each is the mean of some steps */
+
+typedef struct losses_row { double step, loss, held_out, rate; } losses_row; /* held_out NAN: not measured */
+
+/* Path and texts are the caller's and stay. */
+typedef struct losses {
+    const char *path;             /* of the SVG; NULL: all functions do nothing */
+    const char *title;
+    size_t steps;                 /* of the whole run */
+    double bytes;                 /* of a held-out token; 0: not known */
+    losses_row *rows;
+    size_t n, room;
+} losses;
+
+/* Keeps a row; those that an interrupted run had already done from its step on are no longer true. */
+static inline void losses_keep(losses *l, losses_row row) {
+    while (l->n && l->rows[l->n - 1].step >= row.step) l->n--;
+    if (l->n == l->room) {
+        losses_row *more = (losses_row *)text_memory(l->rows, l->room ? 2 * l->room : 1024, 1, sizeof *more);
+        if (!more) complain(1, "no memory for the rows of ", l->path);
+        l->rows = more, l->room = l->room ? 2 * l->room : 1024;
+    }
+    l->rows[l->n++] = row;
+}
+
+/* Reads the rows of a CSV as train_tiny writes it up to a step; lines that are none are left out. */
+static inline void losses_read(losses *l, const char *csv, size_t step) {
+    char *text, unread[TEXT_ERROR];
+    size_t bytes;
+    if (!step || !text_read(csv, (size_t)1 << 31, &text, &bytes, unread)) return;
+    for (const char *at = bytes ? text : NULL, *end = text + bytes; at;) {
+        text_slice line = text_line(&at, end);
+        char copy[256], *rest = copy, *begin;
+        double x[4];
+        int n = 0;
+        snprintf(copy, sizeof copy, "%.*s", line.n < sizeof copy ? (int)line.n : 0, line.at);
+        for (; n < 4; n++, rest++) {
+            x[n] = strtod(begin = rest, &rest);
+            if (rest == begin) x[n] = NAN;
+            if (*rest != ',') break;
+        }
+        if (n < 4 || !(x[0] >= 1 && x[0] <= (double)step) || isnan(x[1])) continue;
+        losses_row row = {x[0], x[1], x[2], x[3]};
+        losses_keep(l, row);
+    }
+    free(text);
+}
+
+/* The training losses and rates as `points` means of `each` rows: arrays of that many at `numbers`. */
+static inline void losses_mean(const losses *l, size_t points, size_t each, double *numbers) {
+    double *step = numbers, *loss = step + points, *low = loss + points, *high = low + points;
+    for (size_t p = 0; p < points; p++) {
+        double sum = 0, n = 0;
+        low[p] = INFINITY, high[p] = -INFINITY;
+        for (size_t i = p * each; i < (p + 1) * each && i < l->n; i++) {
+            const losses_row *r = &l->rows[i];
+            sum += r->loss, n++, low[p] = fmin(low[p], r->loss), high[p] = fmax(high[p], r->loss);
+            step[p] = r->step, high[points + p] = r->rate;
+        }
+        loss[p] = sum / n;
+    }
+}
+
+/* Says where the run is; of validations the last one and the best. */
+static inline void losses_say(const losses *l, char *line, size_t size) {
+    double best = INFINITY, last = NAN, at = 0;
+    for (const losses_row *r = l->rows; r < l->rows + l->n; r++) {
+        if (isfinite(r->held_out)) last = r->held_out;
+        if (r->held_out < best) best = r->held_out, at = r->step;
+    }
+    if (!l->n) snprintf(line, size, "before the first of %zu steps", l->steps);
+    else if (isnan(last)) snprintf(line, size, "step %.0f of %zu", l->rows[l->n - 1].step, l->steps);
+    else
+        snprintf(line, size, "step %.0f of %zu: validation %.4f nats a token, the best %.4f at step %.0f",
+                 l->rows[l->n - 1].step, l->steps, last, best, at);
+    if (l->n && l->bytes > 0 && !isnan(last))
+        snprintf(line + strlen(line), size - strlen(line), " (%.4f bits a byte)", best / log(2.0) / l->bytes);
+}
+
+/* Draws what there is; returns whether it could be written, else `failure` says why not. */
+static inline int losses_draw(const losses *l) {
+    size_t each = (l->n + LOSSES_POINTS - 1) / LOSSES_POINTS, points = each ? (l->n + each - 1) / each : 0, i;
+    double *numbers = (double *)take(5 * points + 2 * l->n, sizeof *numbers), *held = numbers + 5 * points;
+    char training[64], line[200];
+    int done;
+    chart_series s[3] = {{training, points, numbers, numbers + points, NULL, NULL, CHART_LINES, 1, 0},
+                         {"validation", 0, held, held + l->n, NULL, NULL, CHART_LINES, 2, 0},
+                         {"", points, numbers, numbers + 4 * points, NULL, NULL, CHART_LINES, 3, 0}};
+    chart charts[2];
+    figure f = {l->title, line, NULL, charts, 2, 1, 860, 0, 0};
+    losses_mean(l, points, each, numbers), losses_say(l, line, sizeof line);
+    snprintf(training, sizeof training, each > 1 ? "training, mean of %zu steps" : "training", each);
+    if (each > 1) s[0].low = numbers + 2 * points, s[0].high = numbers + 3 * points;
+    for (i = 0; i < l->n; i++)
+        if (isfinite(l->rows[i].held_out))
+            held[s[1].n] = l->rows[i].step, held[l->n + s[1].n++] = l->rows[i].held_out;
+    memset(charts, 0, sizeof charts);
+    charts[0].x.label = charts[1].x.label = "step", charts[0].series = s, charts[0].n = 2;
+    charts[0].y.label = "loss (nats a token)", charts[1].y.label = "learning rate (of a step)";
+    if (l->bytes > 0) charts[0].y.also = "loss (bits a byte)", charts[0].y.factor = 1 / log(2.0) / l->bytes;
+    charts[1].series = &s[2], charts[1].n = 1, charts[1].high = 100;
+    done = figure_save(l->path, &f, failure);
+    free(numbers);
+    return done;
+}
+
+/* Begins the picture, of a run that is resumed at `step` with the rows of its CSV. Ends the program where it
+   cannot be written or would replace one of the others. */
+static inline void losses_open(losses *l, const char *csv, const char *out, size_t step) {
+    const char *others[2] = {csv, out};
+    for (int i = 0; l->path && i < 2; i++)
+        if (!strcmp(l->path, others[i]) || text_same_file(l->path, others[i]))
+            complain(2, "--plot would replace ", others[i]);
+    if (l->path) losses_read(l, csv, step), must(losses_draw(l));
+}
+
+/* Adds a step, with the held-out loss where it was measured: then everything is drawn anew. Where that fails
+   the training goes on. */
+static inline void losses_add(losses *l, size_t step, double loss, const double *held_out, double rate) {
+    losses_row row = {(double)step, loss, held_out ? *held_out : NAN, rate};
+    if (!l->path) return;
+    losses_keep(l, row);
+    if (held_out && !losses_draw(l)) complain(0, failure, "");
+}
+
+/* Draws a run that ends between two validations, or has none. */
+static inline void losses_close(losses *l) {
+    if (l->path && l->n && !losses_draw(l)) complain(0, failure, "");
+    free(l->rows), l->rows = NULL, l->n = l->room = 0;
+}
+
+#endif
