@@ -75,8 +75,8 @@ static void mixed_back(const cmha_score_call *call, cmha_rows x, size_t n, const
     }
 }
 
-static const cmha_score mixed_rope = {"rope-mixed", 1, 1, 1, mixed_map, mixed_back, NULL, NULL, NULL, 0,
-                                      NULL, 0, NULL};
+static const cmha_score mixed_rope = {.name = "rope-mixed", .planes = 1, .rotates = 1, .shared_keys = 1,
+                                      .map = mixed_map, .map_back = mixed_back};
 
 /* As evidence_open, with that score beside the library's. */
 static int open_context(const evidence_run *run, cmha_context *ctx) {
@@ -602,14 +602,15 @@ const evidence_claim evidence_claim_cope_text = {
     {1e-3, 3e-3, 1e-2}, run_text, 1.5, 0};
 
 #define MOBIUS_SMALL \
-    "n_layers=4 d_model=128 n_heads=4 d_ff=512 placement=post attention_bias=1 head_bias=1 " \
-    "max_positions=128 " \
-    "trainer.batch=16 trainer.length=128 trainer.warmup=0.1 trainer.eval_tokens=65536 "
+    "n_layers=4 n_heads=4 placement=post attention_bias=1 head_bias=1 trainer.warmup=0.1 " \
+    "trainer.eval_tokens=65536 "
 static const evidence_part mobius_texts[] = {
-    {"mlm", "WikiText-2, hidden bytes", MOBIUS_SMALL "causal=0 vocabulary=257 trainer.mask_token=256 "
-     "trainer.steps=600 text.file=wikitext-2/train.txt"},
+    {"mlm", "WikiText-2, hidden bytes", MOBIUS_SMALL
+     "causal=0 vocabulary=257 trainer.mask_token=256 d_model=64 d_ff=256 max_positions=64 trainer.batch=32 "
+     "trainer.length=64 trainer.steps=1500 text.file=wikitext-2/train.txt"},
     {"lm", "Tiny Shakespeare, next byte", MOBIUS_SMALL
-     "trainer.steps=400 text.file=books/tinyshakespeare.txt"}};
+     "d_model=128 d_ff=512 max_positions=128 trainer.batch=16 trainer.length=128 trainer.steps=400 "
+     "text.file=books/tinyshakespeare.txt"}};
 static const evidence_variant mobius_variants[] = {
     {"bert", "BERT: plain heads, learned positions", "kind=dot+learned"},
     {"bert-again", "the same, other seeds", "like=bert reseed=1000"},
