@@ -10,6 +10,7 @@
 # make symbols    tests/symbols.txt after a change of the API that is meant
 # make mutants    small wrong changes of cmha.h, each of which the tests must notice: ONLY=WORDS JOBS=2
 # make tsan       the test of threads under ThreadSanitizer
+# make evidence   what papers claim: repeats the quick claims   make evidence-all    every row that is missing: JOBS=2, tens of hours
 # make clean                                                    make analysis   clang-tidy, cppcheck, gcc -fanalyzer; each alone:
 # make sanitize           the tests under ASan and UBSan                       make tidy, make cppcheck, make analyze
 # make memcheck           the tests under valgrind             make coverage   how much of cmha.h the tests run
@@ -49,7 +50,7 @@ endif
 NEED_TEXT = $(addprefix $(B)/,tokens convert test_convert grad_convert $(basename $(notdir $(wildcard tests/test_tokenizer*.c))))
 LEFT_OUT = $(if $(TEXT_LIBS),,$(NEED_TEXT))
 
-all: $(EXAMPLES) $(TOOLS) $(EXTENSIONS) $(UNITS) $(GRADS) $(CONFORMANCE) $(PORTABLE) $(B)/bench $(B)/evidence
+all: $(EXAMPLES) $(TOOLS) $(EXTENSIONS) $(UNITS) $(GRADS) $(CONFORMANCE) $(PORTABLE) $(B)/bench $(B)/evidence $(B)/evidence_test
 
 define PROBE
 mkdir -p $(B)
@@ -117,6 +118,23 @@ $(B)/bench: $(wildcard bench/*.c) bench/bench.h $(wildcard examples/tools/*.h) $
 # What papers claim, measured: bench/evidence/README.md. Rows say the commit that the program was built from.
 $(B)/evidence: $(wildcard bench/evidence/*.c) $(wildcard bench/evidence/*.h examples/*.h examples/tools/*.h) $(B)/cmha.o $(B)/commit.h
 	$(COMPILE) $(TEXT_CFLAGS) -include $(B)/commit.h -o $@ $(filter %.c,$^) $(B)/cmha.o $(TEXT_LIBS) $(LINK)
+
+# The same program with a claim that takes no time, for tests/evidence.sh
+$(B)/evidence_test: tests/evidence_dice.c $(patsubst %,bench/evidence/%.c,evidence runs rows statistics report) \
+        $(wildcard bench/evidence/*.h examples/tools/*.h) $(B)/cmha.o
+	$(COMPILE) '-DEVIDENCE_CLAIMS(X)=X(dice)' -o $@ $(filter %.c,$^) $(B)/cmha.o $(LINK)
+
+# Repeats the quick claims and looks whether the report is what the rows say. Both need the texts of bench/evidence/README.md.
+evidence: $(B)/evidence
+	rm -rf $(B)/evidence.quick
+	$(B)/evidence run --quick --jobs $(or $(JOBS),2) --results $(B)/evidence.quick/results
+	$(B)/evidence check
+	$(B)/evidence report --results $(B)/evidence.quick/results --report $(B)/evidence.quick
+
+evidence-all: $(B)/evidence
+	$(B)/evidence run --jobs $(or $(JOBS),2)
+	$(B)/evidence report
+	$(B)/evidence check
 
 $(B)/commit.h: FORCE
 	@mkdir -p $(B); \
@@ -270,6 +288,6 @@ clean:
 	rm -rf $(B)
 
 FORCE:
-.PHONY: all $(PLATFORMS) platforms compilers bits symbols train mpi signal-data extensions bench test fuzz tsan corpus install clean FORCE
+.PHONY: all $(PLATFORMS) platforms compilers bits symbols train mpi signal-data extensions bench evidence evidence-all test fuzz tsan corpus install clean FORCE
 .PHONY: sanitize memcheck tidy cppcheck analyze analysis coverage mutants
 .DELETE_ON_ERROR:

@@ -290,6 +290,7 @@ if [ -x "$P/train_tiny" ]; then
     fi
 fi
 [ -x "$P/train_tiny" ] && part "train_tiny, killed and stopped" tests/kill.sh "$B"
+[ -x "$P/evidence_test" ] && part "evidence" tests/evidence.sh "$B"
 if [ -x "$P/train_tiny" ] && [ -x "$P/generate" ]; then
     tune="--steps 4 --seq 32 --batch 2 --set eval_tokens=64 --csv $W/tune.csv" base=$W/rope.safetensors former=$W/former.safetensors
     part_of=$W/adapters.safetensors

@@ -179,6 +179,18 @@ static void load_table(const evidence_claim *claim) {
     must(rows_load(table, option[RESULTS].value, claim, failure));
 }
 
+/* Every row has to be of the settings that the claim has now. */
+static void must_be_current(const evidence_claim *claim) {
+    char line[EVIDENCE_ERROR];
+    const evidence_table *table = &tables[claim_index(claim)];
+    for (size_t i = 0; i < table->n; i++)
+        if (!rows_current(&table->rows[i], claim)) {
+            snprintf(line, sizeof line, "%s/%s.csv: line %zu was made with other settings than the claim has now; "
+                     "take it away", option[RESULTS].value, claim->name, table->rows[i].line);
+            complain(1, line, "");
+        }
+}
+
 /* Starts the first job that can be: its rate is known and its row is missing. */
 static job *start_one(job *jobs, size_t n) {
     for (job *j = jobs; j < jobs + n; j++) {
@@ -229,6 +241,10 @@ static size_t count(const job *jobs, size_t n, int state) {
 
 static int run_jobs(job *jobs, size_t n) {
     size_t at_once = (size_t)whole_of(&option[JOBS], 1, 256);
+    struct sigaction action;
+    memset(&action, 0, sizeof action);
+    action.sa_handler = on_signal; /* without SA_RESTART: waitpid has to return */
+    sigaction(SIGINT, &action, NULL), sigaction(SIGTERM, &action, NULL);
     while (!stop) {
         while (!stop && count(jobs, n, RUNNING) < at_once && start_one(jobs, n)) continue;
         size_t running = count(jobs, n, RUNNING);
@@ -278,7 +294,7 @@ static int verb_run(char **names, int n_names) {
     job *jobs = (job *)take(n, sizeof *jobs);
     make_folder(option[RESULTS].value), make_folder(option[WORK].value);
     for (const evidence_claim *const *c = evidence_claims; *c; c++)
-        if (is_asked(*c, names, n_names)) load_table(*c), at += list_jobs(*c, jobs + at);
+        if (is_asked(*c, names, n_names)) load_table(*c), must_be_current(*c), at += list_jobs(*c, jobs + at);
     int status = run_jobs(jobs, n);
     free(jobs);
     return status;
@@ -363,18 +379,34 @@ static int verb_list(char **names, int n_names) {
     return 0;
 }
 
+/* ---- report and check ---- */
+
+static int report(int n_names, int compare) {
+    char path[1100];
+    if (n_names) complain(2, "report and check take no names", "");
+    for (const evidence_claim *const *c = evidence_claims; *c; c++) load_table(*c), must_be_current(*c);
+    snprintf(path, sizeof path, "%s/figures", option[REPORT].value);
+    if (!compare) make_folder(path);
+    must(report_write(tables, option[REPORT].value, compare, failure));
+    return 0;
+}
+
+static int verb_report(char **names, int n_names) { return (void)names, report(n_names, 0); }
+static int verb_check(char **names, int n_names) { return (void)names, report(n_names, 1); }
+
 static int help(void) {
     puts(PROGRAM " list [CLAIM..]   claims, and how many of their rows are there\n"
          PROGRAM " run [CLAIM..]    makes the rows that are missing\n"
-         PROGRAM " row CLAIM PART VARIANT SEED [RATE]   repeats a row\n");
+         PROGRAM " row CLAIM PART VARIANT SEED [RATE]   repeats a row and says how far it is from the one there\n"
+         PROGRAM " report           writes the tables of README.md and the figures\n"
+         PROGRAM " check            are they what the rows say?\n");
     print_options(option, N_OPTIONS, 10, 0);
     return 0;
 }
 
 int main(int argc, char **argv) {
     static const struct { const char *name; int (*run)(char **, int); } verbs[] = {
-        {"list", verb_list}, {"run", verb_run}, {"row", verb_row}};
-    struct sigaction action;
+        {"list", verb_list}, {"run", verb_run}, {"row", verb_row}, {"report", verb_report}, {"check", verb_check}};
     start_program(argv);
     const char *data = getenv("CMHA_DATA");
     option[DATA].value = data && *data ? data : "../shared/data";
@@ -383,9 +415,6 @@ int main(int argc, char **argv) {
     const char *rest = read_options(option, N_OPTIONS, 1u << QUICK | 1u << HELP, argc - words + 1, argv + words - 1, &n_set);
     if (rest) complain(2, "names come before options: ", rest);
     if (option[HELP].value || words == 1) return help(), end_program(words == 1 && !option[HELP].value ? 2 : 0);
-    memset(&action, 0, sizeof action);
-    action.sa_handler = on_signal; /* without SA_RESTART: waitpid has to return */
-    sigaction(SIGINT, &action, NULL), sigaction(SIGTERM, &action, NULL);
     for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++)
         if (!strcmp(verbs[i].name, argv[1])) return end_program(verbs[i].run(argv + 2, words - 2));
     complain(2, "see --help; there is no verb ", argv[1]);

@@ -64,10 +64,12 @@ struct evidence_claim {
 
 /* The names of all claims, in the report's order: each is a constant evidence_claim evidence_claim_NAME of
    one of the files. */
+#ifndef EVIDENCE_CLAIMS /* tests have their own */
 #define EVIDENCE_CLAIMS(X) \
     X(text_quick) X(generation) X(ablation) X(answers) X(longer) \
     X(cope_glue) X(cope_text) X(mobius_text) X(mobius_glue) X(crat) X(retrieval) X(modulation) X(spoken) \
     X(finetune) X(music)
+#endif
 
 #define EVIDENCE_DECLARE(name) extern const evidence_claim evidence_claim_##name;
 EVIDENCE_CLAIMS(EVIDENCE_DECLARE)

@@ -54,6 +54,9 @@ double rows_rate(const evidence_table *table, const evidence_claim *claim, const
 size_t rows_seeds(const evidence_table *table, const evidence_claim *claim, const evidence_part *part,
                   const evidence_variant *variant);
 
+/* Are the row's settings those that the claim has now? */
+int rows_current(const evidence_row *row, const evidence_claim *claim);
+
 /* What is written of a run beside its result. */
 typedef struct evidence_about {
     const evidence_run *run;
@@ -81,5 +84,11 @@ typedef struct statistics_pairs { size_t n; double mean, half, p; } statistics_p
 statistics_pairs statistics_paired(const double *x, const double *base, size_t n);
 /* Holm's correction of n p-values, in place. */
 void statistics_holm(double *p, size_t n);
+
+/* ---- report.c ---- */
+
+/* Writes FOLDER/README.md's tables and FOLDER/figures/, tables[i] being those of evidence_claims[i]; or says
+   (compare) whether both are what the rows say. */
+int report_write(const evidence_table *tables, const char *folder, int compare, char *error);
 
 #endif

@@ -92,6 +92,12 @@ static int known_variant(const evidence_claim *claim, const char *name) {
     return 0;
 }
 
+static int has_measure(const evidence_result *r, const char *name) {
+    for (size_t i = 0; i < r->n; i++)
+        if (!strcmp(r->measures[i].name, name)) return 1;
+    return 0;
+}
+
 /* What a row says in numbers; NULL, or the column that is wrong. */
 static const char *read_row(evidence_row *row, const evidence_claim *claim) {
     double parameters;
@@ -107,8 +113,7 @@ static const char *read_row(evidence_row *row, const evidence_claim *claim) {
     if (!read_number(row->cell[COLUMN_tokens], &row->result.tokens)) return "tokens";
     row->result.parameters = (size_t)parameters;
     if (!read_measures(row->cell[COLUMN_measures], &row->result)) return "measures";
-    if (isnan(rows_measure(row, claim->measure)) && !strstr(row->cell[COLUMN_measures], claim->measure))
-        return "measures";
+    if (!has_measure(&row->result, claim->measure)) return "measures";
     return read_curve(row->cell[COLUMN_curve], &row->result) ? NULL : "curve";
 }
 
@@ -249,7 +254,25 @@ static void put_settings(FILE *file, const evidence_run *run) {
         put_fields(file, cmha_model_table(), &model, &model0, "");
         put_fields(file, cmha_trainer_table(), &trainer, &trainer0, "trainer.");
     }
-    fprintf(file, "; %s; %s,", run->part->settings, run->variant->settings);
+    fprintf(file, "; %s; %s", run->part->settings, run->variant->settings);
+}
+
+int rows_current(const evidence_row *row, const evidence_claim *claim) {
+    char *now = NULL, line[EVIDENCE_ERROR];
+    size_t n;
+    evidence_run run;
+    memset(&run, 0, sizeof run);
+    run.claim = claim, run.rate = row->rate, run.error = line;
+    for (size_t i = 0; i < claim->n_parts; i++)
+        if (!strcmp(claim->parts[i].name, row->cell[COLUMN_part])) run.part = &claim->parts[i];
+    for (size_t i = 0; i < claim->n_variants; i++)
+        if (!strcmp(claim->variants[i].name, row->cell[COLUMN_variant])) run.variant = &claim->variants[i];
+    FILE *file = open_memstream(&now, &n);
+    if (!file) return 1;
+    put_settings(file, &run);
+    int same = !fclose(file) && !strcmp(now, row->cell[COLUMN_settings]);
+    free(now);
+    return same;
 }
 
 static void put_row(FILE *file, const evidence_about *about, const evidence_result *result) {
@@ -272,7 +295,7 @@ static void put_row(FILE *file, const evidence_about *about, const evidence_resu
     for (size_t i = 0; i < result->points; i++)
         fprintf(file, "%s%zu:%.9g", i ? ";" : "", result->curve[i].step, result->curve[i].loss);
     putc(',', file);
-    put_settings(file, run);
+    put_settings(file, run), putc(',', file);
     put_cell(file, cmha_version(), 0), put_cell(file, EVIDENCE_COMMIT, 0);
     put_cell(file, cmha_blas_name(blas, sizeof blas), 0), put_cell(file, cmha_instructions(NULL), 0);
     put_cell(file, compiler, 0);
@@ -314,7 +337,7 @@ static int replace_with(const char *path, const char *text, size_t bytes, const 
     if (file && !text)
         for (int i = 0; i < COLUMNS; i++) put_cell(file, column_names[i], i + 1 == COLUMNS);
     if (file) put_row(file, about, result);
-    bad = !file || ferror(file) || fflush(file) || fsync(fileno(file));
+    bad = !file || ferror(file);
     if (file) {
         bad |= fclose(file) != 0;
         bad = bad || !text_replace(name, target);

@@ -1,0 +1,36 @@
+/* evidence_dice.c - a claim for tests/evidence.sh, in the place of those of bench/evidence: its runs train
+   nothing, take a few milliseconds and leave numbers that depend on seed, rate and variant alone. */
+#include "../bench/evidence/evidence.h"
+
+#include <math.h>
+#include <string.h>
+#include <time.h>
+
+static int dice_run(const evidence_run *run, evidence_result *result) {
+    double gain = evidence_number(run, "dice.gain", 0), spread = evidence_number(run, "dice.spread", 0.01);
+    double ms = evidence_number(run, "dice.ms", 4), bad = evidence_number(run, "dice.bad", 0);
+    cmha_rng shared = cmha_rng_make(run->seed, 0), own = cmha_rng_make(run->seed, 1 + (uint64_t)(1e6 * fabs(gain)));
+    struct timespec pause = {0, (long)(1e6 * ms)};
+    nanosleep(&pause, NULL);
+    if (evidence_number(run, "dice.fails", 0) > 0) return evidence_fail(run->error, "the dice are lost");
+    double far = log(run->rate / 3e-3), value = 1.5 + 0.02 * cmha_rng_normal(&shared) + gain + 0.1 * far * far;
+    value += spread * cmha_rng_normal(&own) + 1e-4 * (run->threads - 1);
+    if (bad > 0 && run->seed == (uint64_t)bad) value = NAN;
+    for (size_t step = 10; step <= 50; step += 10) evidence_point(result, step, value + 2.0 / (double)step);
+    result->parameters = 1000, result->tokens = 12345;
+    return evidence_add(result, "value", value) && evidence_add(result, "twice.value", 2 * value);
+}
+
+static const evidence_part parts[] = {
+    {"small", "small dice", "dice.ms=3"}, {"large", "large, \"heavy\" dice, with a comma", "dice.spread=0.001"}};
+static const evidence_variant variants[] = {
+    {"even", "even dice", "kind=rope"},
+    {"even-again", "even dice, other seeds", "like=even reseed=1000"},
+    {"even-threads", "even dice, two threads", "like=even threads=2"},
+    {"heavy", "heavy dice", "kind=cmha dice.gain=0.05"},
+    {"light", "light dice", "kind=cmha dice.gain=-0.05"},
+    {"alike", "dice with a mark", "kind=alibi dice.gain=0.0001"},
+    {"broken", "broken dice", "kind=dot dice.gain=0.002 dice.bad=3"}};
+const evidence_claim evidence_claim_dice = {
+    "dice", "Dice", "Dice are claimed to be even.", parts, 2, variants, 7, "value", "points", 0, 6,
+    {1e-3, 3e-3, 1e-2}, dice_run, 0.0001, 1};
