@@ -344,8 +344,8 @@ static double number_or(kase *k, const char *key, double otherwise) {
     return cmha_archive_metadata(&k->file, key) ? number(k, key) : otherwise;
 }
 
-/* Fills omega [P] as cfg says, and the rotating numbers of a head, of which `pair` have one frequency; returns
-   the factor on the score */
+/* Fills omega [P] as cfg says, and the rotating numbers of a head, of which `pair` have one frequency;
+   returns the factor on the score */
 static double frequencies(kase *k, size_t P, size_t pair, double *omega, size_t *rotary_dims) {
     cmha_rope_options o;
     double factor;

@@ -21,8 +21,9 @@ static void problem_check(problem *p, const char *label, size_t samples) {
     in[n].name = "q", in[n].x = p->q, in[n].grad = p->dq, in[n++].n = p->nq;
     in[n].name = "k", in[n].x = p->k, in[n].grad = p->dk, in[n++].n = p->nkk;
     if (p->nv) in[n].name = "v", in[n].x = p->v, in[n].grad = p->dv, in[n++].n = p->nv;
-    if (p->nd) in[n].name = "delta", in[n].x = p->delta, in[n].grad = p->ddelta, in[n++].n = p->nd;
-    if (p->nd) in[n].name = "b", in[n].x = p->b, in[n].grad = p->db, in[n++].n = p->nd;
+    if (p->nd) in[n].name = p->nb ? "delta" : "beta", in[n].x = p->delta;
+    if (p->nd) in[n].grad = p->ddelta, in[n++].n = p->nd;
+    if (p->nb) in[n].name = "b", in[n].x = p->b, in[n].grad = p->db, in[n++].n = p->nb;
     if (p->args.temperature)
         in[n].name = "log_temp", in[n].x = p->log_temp, in[n].grad = p->dlog_temp, in[n++].n = p->args.heads;
     grad_check(label, problem_loss, p, in, n, samples);
@@ -41,7 +42,7 @@ static void problem_accumulates(problem *p, const char *label) {
     size_t n[6], i;
     grad[0] = p->dq, grad[1] = p->dk, grad[2] = p->dv, grad[3] = p->ddelta, grad[4] = p->db;
     grad[5] = p->dlog_temp;
-    n[0] = p->nq, n[1] = p->nkk, n[2] = p->nv, n[3] = n[4] = p->nd, n[5] = p->args.heads;
+    n[0] = p->nq, n[1] = p->nkk, n[2] = p->nv, n[3] = p->nd, n[4] = p->nb, n[5] = p->args.heads;
     for (i = 0; i < 6; i++) once[i] = check_zeros(n[i]), memcpy(once[i], grad[i], n[i] * sizeof(cmha_real));
     problem_forward(p);
     problem_backward(p);
@@ -51,8 +52,8 @@ static void problem_accumulates(problem *p, const char *label) {
 /* Every other problem has temperatures */
 static void run(const shape *s, size_t samples) {
     static int runs;
-    static const char *const kinds[] = {"cmha", "rope", "dot"}, *const shares[] = {"per_head", "shared",
-                                                                                   "fixed"};
+    static const char *const kinds[ORACLE_KINDS] = {"cmha", "rope", "dot", "pope", "ropepp"};
+    static const char *const shares[] = {"per_head", "shared", "fixed"};
     char label[160];
     problem p;
     int hot = runs++ % 2;
@@ -79,7 +80,11 @@ static void sweep_small(void) {
                 {CMHA_ATTENTION_CMHA, CMHA_SHARE_SHARED},
                 {CMHA_ATTENTION_CMHA, CMHA_SHARE_FIXED},
                 {CMHA_ATTENTION_ROPE, CMHA_SHARE_PER_HEAD},
-                {CMHA_ATTENTION_DOT, CMHA_SHARE_PER_HEAD}};
+                {CMHA_ATTENTION_DOT, CMHA_SHARE_PER_HEAD},
+                {CMHA_ATTENTION_POPE, CMHA_SHARE_PER_HEAD},
+                {CMHA_ATTENTION_POPE, CMHA_SHARE_SHARED},
+                {CMHA_ATTENTION_POPE, CMHA_SHARE_FIXED},
+                {CMHA_ATTENTION_ROPEPP, CMHA_SHARE_PER_HEAD}};
     static const struct {
         int causal, mask, alibi;
         size_t window;
@@ -130,6 +135,14 @@ static void sweep_large(void) {
          0, 0, 0, 0, 0, 0, 1},
         {1, 1, 1, 65, 65, 130, 70, CMHA_ATTENTION_CMHA, CMHA_LAYOUT_INTERLEAVED, CMHA_SHARE_PER_HEAD,
          1, 0, 0, 0, 0, 0, 1},
+        {1, 4, 2, 66, 131, 5, 4, CMHA_ATTENTION_POPE, CMHA_LAYOUT_INTERLEAVED, CMHA_SHARE_PER_HEAD,
+         1, 1, 0, 70, 0.25, 65, 2},
+        {1, 2, 1, 65, 65, 3, 5, CMHA_ATTENTION_POPE, CMHA_LAYOUT_INTERLEAVED, CMHA_SHARE_SHARED,
+         0, 1, 1, 0, 0, 0, 2},
+        {1, 4, 2, 66, 131, 6, 4, CMHA_ATTENTION_ROPEPP, CMHA_LAYOUT_HALF, CMHA_SHARE_PER_HEAD,
+         1, 1, 1, 70, 0.25, 65, 2},
+        {2, 1, 1, 65, 65, 4, 5, CMHA_ATTENTION_ROPEPP, CMHA_LAYOUT_INTERLEAVED, CMHA_SHARE_PER_HEAD,
+         0, 0, 0, 0, 0, 0, 2},
     };
     size_t i;
     for (i = 0; i < sizeof shapes / sizeof *shapes; i++)
@@ -139,7 +152,7 @@ static void sweep_large(void) {
 /* One token: with itself alone the output is v, so q and k matter through lse only */
 static void single_tokens(void) {
     int kind, layout;
-    for (kind = 0; kind < 3; kind++)
+    for (kind = 0; kind < ORACLE_KINDS; kind++)
         for (layout = 0; layout < 2; layout++) {
             shape s = {2, 2, 1, 1, 1, 2, 3, CMHA_ATTENTION_CMHA, CMHA_LAYOUT_INTERLEAVED, CMHA_SHARE_PER_HEAD,
                        1, 0, 0, 0, 0, 9, 1};

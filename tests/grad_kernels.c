@@ -240,9 +240,11 @@ static void rotate_table(pair *p, cmha_real *table) {
 
 static cmha_rotate_args rotate_args(const pair *p, const cmha_real *table) {
     cmha_rotate_args args;
+    memset(&args, 0, sizeof args);
     args.P = p->I, args.layout = (cmha_layout)(p->option & 1), args.rotation = table;
     args.delta = p->option & 2 ? NULL : p->x[1], args.b = p->option & 6 ? NULL : p->x[2];
     args.rotary = p->option & 8 ? (p->I + 1) / 2 : 0;
+    if (p->option & 16) args.polar = 1, args.delta = NULL, args.b = p->option & 4 ? NULL : p->x[1];
     return args;
 }
 
@@ -263,8 +265,8 @@ static void rotate_backward(pair *p) {
     rotate_table(p, table);
     args = rotate_args(p, table);
     cmha_rotate_backward(&args, p->x[0], 2 * p->I + 1, p->T, p->dy, 2 * p->I + 3, p->dx[0],
-                         p->option & 2 ? NULL : dd, p->option & 6 ? NULL : db);
-    for (j = 0; j < p->I && p->n_in > 1; j++) p->dx[1][j] += dd[j];
+                         args.delta ? dd : NULL, args.b ? db : NULL);
+    for (j = 0; j < p->I && p->n_in > 1; j++) p->dx[1][j] += args.polar ? db[j] : dd[j];
     for (j = 0; j < p->I && p->n_in > 2; j++) p->dx[2][j] += db[j];
     free(table), free(dd), free(db);
 }
@@ -285,6 +287,22 @@ static void check_rotate(size_t T, size_t P, int option) {
     pair_close(&p);
 }
 
+/* PoPE: rows of P numbers, and beta of those that rotate, a third of it beyond the clamp */
+static void check_polar(size_t T, size_t P, int option) {
+    size_t ldx = 2 * P + 1, rotary = option & 8 ? (P + 1) / 2 : P, t, j;
+    pair p = {"polar", T, P, 1, 0, {0}, {0}, 0, 0, 0, {T * ldx, rotary, 0}, T * (2 * P + 3), 2, 0, 0, 0, 0,
+              rotate_forward, rotate_backward};
+    p.option = option | 16;
+    p.n_in = option & 4 ? 1 : 2;
+    pair_open(&p);
+    for (j = 0; p.n_in > 1 && j < rotary; j++) p.x[1][j] -= j % 3 < 2 ? 3 : j % 2 ? -2 : 9;
+    pair_check(&p);
+    for (t = 0; t < T; t++)
+        for (j = P; j < ldx; j++)
+            CHECK_THAT(p.dx[0][t * ldx + j] == 0, "polar: number %zu of row %zu got a gradient", j, t);
+    pair_close(&p);
+}
+
 /* lambda = 0: the gradient of the factorised form, g = e^{i theta} (Re t + i delta Im t) at
    theta = 0, t = dy e^{-i(b + angle)} */
 static void check_rotate_zero(void) {
@@ -292,8 +310,8 @@ static void check_rotate_zero(void) {
     double omega = 1, dd = 0, db = 0, angle = 0.4 + 5, tr, ti;
     cmha_rotate_args args;
     cmha_rotation_table(&omega, 1, 1, 5, table);
-    args.P = 1, args.layout = CMHA_LAYOUT_INTERLEAVED, args.rotation = table, args.delta = &delta,
-    args.b = &b, args.rotary = 0;
+    memset(&args, 0, sizeof args);
+    args.P = 1, args.rotation = table, args.delta = &delta, args.b = &b;
     cmha_rotate_forward(&args, x, 2, 1, y, 2);
     CHECK(y[0] == 0 && y[1] == 0);
     cmha_rotate_backward(&args, x, 2, 1, dy, 2, dx, &dd, &db);
@@ -419,6 +437,8 @@ int main(int argc, char **argv) {
     check_euler_zero();
     for (i = 8; i < 14; i++) check_rotate(5, 7, i);
     check_rotate(2, 300, 9);
+    check_polar(5, 7, 0), check_polar(5, 7, 8), check_polar(3, 4, 4), check_polar(2, 300, 8);
+    check_polar(1, 1, 0);
     for (i = 0; i < 6; i++) check_rotate(1, 1, i), check_rotate(5, 3, i), check_rotate(70, 8, i);
     check_rotate_zero();
     for (i = 0; i < 16; i++) check_pcl(1, 3, i & 1), check_pcl(7, 3, i), check_pcl(66, 2, i);

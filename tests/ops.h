@@ -110,14 +110,16 @@ static inline void ops_attention_options(cmha_attention_args *a, int options) {
 
 static inline cmha_tensor *ops_real_attention(cmha_tape *tape, ops_inputs *s, cmha_attention_kind kind,
                                               int options) {
-    static const double omega[2] = {1, 0.01};
+    static const double omega[4] = {1, 0.01, 0.3, 0.1};
     cmha_attention_args a;
     size_t N = options & OPS_ONE ? 1 : options & OPS_LONG ? 70 : OPS_N, D = OPS_D, kv;
+    size_t P = kind == CMHA_ATTENTION_POPE ? D : D / 2;
     cmha_tensor *q, *k, *v, *turns[2] = {NULL, NULL};
     ops_attention_options(&a, options);
     kv = a.kv_heads * D;
     a.kind = kind;
-    if (kind != CMHA_ATTENTION_DOT) a.rotation = cmha_rotation(tape, omega, 1, D / 2, N, 0);
+    if (kind == CMHA_ATTENTION_ROPEPP) a.heads *= 2;
+    if (kind != CMHA_ATTENTION_DOT) a.rotation = cmha_rotation(tape, omega, 1, P, N, 0);
     q = OPS_X3(OPS_B, N, OPS_H * D + (options & OPS_FUSED ? 2 * kv : 0));
     k = options & OPS_FUSED ? NULL : OPS_X3(OPS_B, N, kv);
     v = options & OPS_FUSED ? NULL : OPS_X3(OPS_B, N, kv);
@@ -125,6 +127,8 @@ static inline cmha_tensor *ops_real_attention(cmha_tape *tape, ops_inputs *s, cm
         turns[0] = OPS_W2(a.share == CMHA_SHARE_SHARED ? 1 : OPS_H, D / 2);
         turns[1] = OPS_W2(a.share == CMHA_SHARE_SHARED ? 1 : OPS_H, D / 2);
     }
+    if (kind == CMHA_ATTENTION_POPE && a.share != CMHA_SHARE_FIXED)
+        turns[0] = OPS_W2(a.share == CMHA_SHARE_SHARED ? 1 : OPS_H, P);
     return cmha_attention(tape, &a, q, k, v, turns);
 }
 
@@ -336,6 +340,14 @@ static const ops_limits ops_chain = {OPS_FINITE, OPS_CANCEL, 1,
         return ops_real_attention(tape, s, CMHA_ATTENTION_CMHA, OPS_FUSED | OPS_CAUSAL | OPS_LONG);)         \
     ROW(rope, ops_scores,                                                                                    \
         return ops_real_attention(tape, s, CMHA_ATTENTION_ROPE, OPS_FUSED | OPS_CAUSAL | OPS_WINDOW);)       \
+    ROW(pope, ops_scores,                                                                                    \
+        return ops_real_attention(tape, s, CMHA_ATTENTION_POPE, OPS_FUSED | OPS_CAUSAL | OPS_WINDOW);)       \
+    ROW(pope_grouped, ops_scores,                                                                            \
+        return ops_real_attention(tape, s, CMHA_ATTENTION_POPE, OPS_SHARED | OPS_GROUPED | OPS_PADDED);)     \
+    ROW(ropepp, ops_scores,                                                                                  \
+        return ops_real_attention(tape, s, CMHA_ATTENTION_ROPEPP, OPS_FUSED | OPS_CAUSAL | OPS_WINDOW);)     \
+    ROW(ropepp_grouped, ops_scores,                                                                          \
+        return ops_real_attention(tape, s, CMHA_ATTENTION_ROPEPP, OPS_GROUPED | OPS_PADDED | OPS_DROPPED);)  \
     ROW(dot, ops_scores, return ops_real_attention(tape, s, CMHA_ATTENTION_DOT, OPS_GROUPED);)               \
     ROW(dot_alibi, ops_scores,                                                                               \
         return ops_real_attention(tape, s, CMHA_ATTENTION_DOT, OPS_ALIBI | OPS_CAUSAL | OPS_FUSED);)         \

@@ -17,24 +17,45 @@ static inline void oracle_pair(const cmha_attention_args *a, const cmha_real *x,
     *phase = *modulus == 0 ? 0 : atan2(im, re);
 }
 
+enum { ORACLE_KINDS = CMHA_ATTENTION_ROPEPP + 1 };
+
+/* PoPE's sum, beta clamped as its authors do it */
+static inline double oracle_pope(const cmha_attention_args *a, size_t head, const cmha_real *q,
+                                 const cmha_real *k, const double *omega, double distance) {
+    const double turn = 2 * acos(-1);
+    size_t n = a->rotary_dims ? a->rotary_dims : a->d_k, c;
+    size_t row = a->share == CMHA_SHARE_PER_HEAD ? head * n : 0;
+    double sum = 0;
+    for (c = 0; c < a->d_k; c++) {
+        double beta = a->share == CMHA_SHARE_FIXED || c >= n ? 0 : (double)a->parameters[0][row + c];
+        double size = log(1 + exp((double)q[c])) * log(1 + exp((double)k[c]));
+        beta = beta < -turn ? -turn : beta > 0 ? 0 : beta;
+        sum += c < n ? size * cos(distance * omega[c] - beta) : (double)q[c] * (double)k[c];
+    }
+    return sum;
+}
+
 /* Which parameter of a call is log_temp: the one behind the score's own */
 static inline size_t oracle_temperature(const cmha_attention_args *a) {
-    return a->kind == CMHA_ATTENTION_CMHA ? 2 : 0;
+    return a->kind == CMHA_ATTENTION_CMHA ? 2 : a->kind == CMHA_ATTENTION_POPE;
 }
 
 /* The score of one query with one key: eq 8 of ComplexFormer for CMHA, and what it degenerates to for the
-   others. distance = m - n. */
+   others; of RoPE++ the odd heads have the imaginary part. distance = m - n. */
 static inline double oracle_score(const cmha_attention_args *a, size_t head, const cmha_real *q,
                                   const cmha_real *k, const double *omega, double distance) {
     size_t j, P = a->d_k / 2, row = a->share == CMHA_SHARE_PER_HEAD ? head * P : 0;
     double sum = 0, mq, tq, mk, tk, delta, b;
     if (a->kind == CMHA_ATTENTION_DOT) {
         for (j = 0; j < a->d_k; j++) sum += (double)q[j] * k[j];
+    } else if (a->kind == CMHA_ATTENTION_POPE) {
+        sum = oracle_pope(a, head, q, k, omega, distance);
     } else {
         for (j = 0; j < P; j++) {
             int adaptive = a->kind == CMHA_ATTENTION_CMHA && a->share != CMHA_SHARE_FIXED;
             delta = adaptive ? (double)a->parameters[0][row + j] : 1;
             b = adaptive ? (double)a->parameters[1][row + j] : 0;
+            if (a->kind == CMHA_ATTENTION_ROPEPP && head % 2) b = -acos(0); /* sin x = cos(x - pi/2) */
             oracle_pair(a, q, j, &mq, &tq);
             oracle_pair(a, k, j, &mk, &tk);
             sum += mq * mk * cos(delta * (tq - tk) + b + distance * omega[j]);
@@ -80,14 +101,15 @@ static inline void oracle_row(const cmha_attention_args *a, const double *omega,
 /* All arrays head-major and dense; y [B, H, n_q, d_v], lse [B, H, n_q]. */
 static inline void oracle_attention(const cmha_attention_args *a, const double *omega, const cmha_real *q,
                                     const cmha_real *k, const cmha_real *v, double *y, double *lse) {
-    size_t b, h, m, kv, row;
+    size_t b, h, m, kv, row, query, fan = a->kind == CMHA_ATTENTION_ROPEPP ? 2 : 1;
     double *score = (double *)check_alloc(a->n_k, sizeof *score);
     for (b = 0; b < a->batch; b++)
         for (h = 0; h < a->heads; h++)
             for (m = 0; m < a->n_q; m++) {
                 kv = b * a->kv_heads + h / (a->heads / a->kv_heads);
                 row = (b * a->heads + h) * a->n_q + m;
-                oracle_row(a, omega, b, h, m, q + row * a->d_k, k + kv * a->n_k * a->d_k,
+                query = (b * (a->heads / fan) + h / fan) * a->n_q + m;
+                oracle_row(a, omega, b, h, m, q + query * a->d_k, k + kv * a->n_k * a->d_k,
                            v + kv * a->n_k * a->d_v, score, y + row * a->d_v, lse + row);
             }
     free(score);
@@ -96,19 +118,19 @@ static inline void oracle_attention(const cmha_attention_args *a, const double *
 /* One attention problem with its arrays: filled at random, run through the kernels. */
 typedef struct problem {
     cmha_attention_args args;
-    double omega[64];
+    double omega[128];
     ptrdiff_t pos0; /* of the first query */
-    size_t P, nq, nkk, nv, ny, nl, nd;
+    size_t P, queries, nq, nkk, nv, ny, nl, nd, nb; /* queries: heads of q; beta is delta [nd] */
     cmha_real *q, *k, *v, *y, *lse, *delta, *b, *rotation, *scratch;
     cmha_lse *pairs; /* whose sums are lse */
     cmha_real *dy, *dlse, *dq, *dk, *dv, *ddelta, *db;
     unsigned char *mask;
-    cmha_real slopes[64], log_temp[64], dlog_temp[64];
+    cmha_real slopes[128], log_temp[128], dlog_temp[128];
 } problem;
 
 /* What varies between attention tests; zero is the plainest choice */
 typedef struct shape {
-    size_t B, H, Hkv, n_q, n_k, d_k, d_v;
+    size_t B, H /* of queries */, Hkv, n_q, n_k, d_k, d_v;
     cmha_attention_kind kind;
     cmha_layout layout;
     cmha_share share;
@@ -144,7 +166,8 @@ static inline void problem_rotation(problem *p) {
 static inline void problem_args(problem *p, const shape *s) {
     cmha_attention_args *a = &p->args;
     memset(p, 0, sizeof *p);
-    a->batch = s->B, a->heads = s->H, a->kv_heads = s->Hkv ? s->Hkv : s->H;
+    a->batch = s->B, a->heads = p->queries = s->H, a->kv_heads = s->Hkv ? s->Hkv : s->H;
+    if (s->kind == CMHA_ATTENTION_ROPEPP) a->heads *= 2;
     a->n_q = s->n_q, a->n_k = s->n_k ? s->n_k : s->n_q;
     a->d_k = s->d_k, a->d_v = s->d_v ? s->d_v : s->d_k;
     a->scale = (cmha_real)(1 / sqrt((double)s->d_k));
@@ -152,14 +175,15 @@ static inline void problem_args(problem *p, const shape *s) {
     a->kind = s->kind, a->layout = s->layout, a->share = s->share;
     a->dropout = (cmha_real)s->dropout, a->key = 12345;
     a->threads = s->threads;
-    p->P = s->d_k / 2, p->pos0 = s->pos0;
-    p->nq = a->batch * a->heads * a->n_q * a->d_k;
+    p->P = s->kind == CMHA_ATTENTION_POPE ? s->d_k : s->d_k / 2, p->pos0 = s->pos0;
+    p->nq = a->batch * p->queries * a->n_q * a->d_k;
     p->nkk = a->batch * a->kv_heads * a->n_k * a->d_k;
     p->nv = a->batch * a->kv_heads * a->n_k * a->d_v;
     p->nl = a->batch * a->heads * a->n_q;
     p->ny = p->nl * a->d_v;
-    if (a->kind == CMHA_ATTENTION_CMHA && a->share != CMHA_SHARE_FIXED)
+    if ((a->kind == CMHA_ATTENTION_CMHA || a->kind == CMHA_ATTENTION_POPE) && a->share != CMHA_SHARE_FIXED)
         p->nd = (a->share == CMHA_SHARE_SHARED ? 1 : a->heads) * p->P;
+    p->nb = a->kind == CMHA_ATTENTION_CMHA ? p->nd : 0;
 }
 
 static inline void problem_open(problem *p, const shape *s) {
@@ -171,10 +195,13 @@ static inline void problem_open(problem *p, const shape *s) {
     p->pairs = (cmha_lse *)check_alloc(p->nl, sizeof *p->pairs);
     p->dy = check_array(p->ny, 1), p->dlse = check_array(p->nl, 1);
     p->dq = check_zeros(p->nq), p->dk = check_zeros(p->nkk), p->dv = check_zeros(p->nv);
-    p->ddelta = check_zeros(p->nd), p->db = check_zeros(p->nd);
-    p->delta = check_array(p->nd, 0.7), p->b = check_array(p->nd, 1);
-    for (i = 0; i < p->nd; i++) p->delta[i] += (cmha_real)0.8;
-    if (p->nd) a->parameters[0] = p->delta, a->parameters[1] = p->b;
+    p->ddelta = check_zeros(p->nd), p->db = check_zeros(p->nb);
+    p->delta = check_array(p->nd, 0.7), p->b = check_array(p->nb, 1);
+    for (i = 0; i < p->nb; i++) p->delta[i] += (cmha_real)0.8;
+    for (i = 0; i < p->nd && !p->nb; i++) /* a third of beta is clamped, none is where the clamp begins */
+        p->delta[i] = (cmha_real)((double)p->delta[i] - (i % 3 ? 3 : i % 2 ? -1 : 7.5));
+    if (p->nd) a->parameters[0] = p->delta;
+    if (p->nb) a->parameters[1] = p->b;
     cmha_frequencies(CMHA_FREQUENCY_ROPE, 100, p->P, NULL, p->omega);
     problem_rotation(p);
     problem_off_cut(p->q, p->nq / a->d_k, a->d_k, a->layout);
@@ -207,8 +234,8 @@ static inline void problem_close(problem *p) {
 static inline cmha_attention_views problem_views(const problem *p) {
     const cmha_attention_args *a = &p->args;
     cmha_attention_views x;
-    x.q = cmha_heads_major(p->q, a->heads, a->n_q, a->d_k, 0),
-    x.dq = cmha_heads_major(p->dq, a->heads, a->n_q, a->d_k, 0);
+    x.q = cmha_heads_major(p->q, p->queries, a->n_q, a->d_k, 0),
+    x.dq = cmha_heads_major(p->dq, p->queries, a->n_q, a->d_k, 0);
     x.k = cmha_heads_major(p->k, a->kv_heads, a->n_k, a->d_k, 0),
     x.dk = cmha_heads_major(p->dk, a->kv_heads, a->n_k, a->d_k, 0);
     x.v = cmha_heads_major(p->v, a->kv_heads, a->n_k, a->d_v, 0),
@@ -229,7 +256,8 @@ static inline void problem_forward(problem *p) {
 static inline void problem_backward(problem *p) {
     cmha_attention_views x = problem_views(p);
     cmha_real *turns[3] = {NULL, NULL, NULL};
-    if (p->nd) turns[0] = p->ddelta, turns[1] = p->db;
+    if (p->nd) turns[0] = p->ddelta;
+    if (p->nb) turns[1] = p->db;
     if (p->args.temperature) turns[oracle_temperature(&p->args)] = p->dlog_temp;
     cmha_attention_backward(&p->args, &x, p->pairs, p->dlse, p->nd || p->args.temperature ? turns : NULL,
                             p->scratch);

@@ -8,6 +8,7 @@
 /* RoPE once more, as a map of the program's. */
 static inline cmha_rotate_args scores_turns(const cmha_score_call *c) {
     cmha_rotate_args turns;
+    memset(&turns, 0, sizeof turns);
     turns.P = c->args->d_k / 2, turns.layout = c->args->layout, turns.rotation = c->rotation;
     turns.delta = turns.b = NULL, turns.rotary = c->args->rotary_dims / 2;
     return turns;
@@ -22,6 +23,44 @@ static inline void scores_rope_back(const cmha_score_call *c, cmha_rows x, size_
                                     cmha_rows dx) {
     cmha_rotate_args turns = scores_turns(c);
     cmha_rotate_backward(&turns, x.data, x.ld, n, dy, c->args->d_k, dx.data, NULL, NULL);
+}
+
+/* PoPE once more, without beta */
+static inline void scores_polar(const cmha_score_call *c, cmha_rows x, size_t n, cmha_real *y) {
+    cmha_rotate_args turns = scores_turns(c);
+    turns.P = c->args->d_k, turns.polar = 1;
+    cmha_rotate_forward(&turns, x.data, x.ld, n, y, 2 * c->args->d_k);
+}
+
+static inline void scores_polar_back(const cmha_score_call *c, cmha_rows x, size_t n, const cmha_real *dy,
+                                     cmha_rows dx) {
+    cmha_rotate_args turns = scores_turns(c);
+    turns.P = c->args->d_k, turns.polar = 1;
+    cmha_rotate_backward(&turns, x.data, x.ld, n, dy, 2 * c->args->d_k, dx.data, NULL, NULL);
+}
+
+/* Four features of each number, a x, x^2, 1 / (1 + x^2) and x, a [H, 1]; the second half is imaginary. */
+static inline void scores_squares(const cmha_score_call *c, cmha_rows x, size_t n, cmha_real *y) {
+    size_t i, j, d = c->args->d_k;
+    for (i = 0; i < n; i++, y += 4 * d)
+        for (j = 0; j < d; j++) {
+            cmha_real u = x.data[i * x.ld + j];
+            y[j] = c->parameters[0][0] * u, y[d + j] = u * u;
+            y[2 * d + j] = 1 / (1 + u * u), y[3 * d + j] = u;
+        }
+}
+
+static inline void scores_squares_back(const cmha_score_call *c, cmha_rows x, size_t n, const cmha_real *dy,
+                                       cmha_rows dx) {
+    size_t i, j, d = c->args->d_k;
+    for (i = 0; i < n; i++, dy += 4 * d)
+        for (j = 0; j < d; j++) {
+            cmha_real u = x.data[i * x.ld + j], s = 1 / (1 + u * u);
+            if (c->gradients[0]) c->gradients[0][0] += (double)(dy[j] * u);
+            if (dx.data)
+                dx.data[i * dx.ld + j] += c->parameters[0][0] * dy[j] + 2 * u * dy[d + j] -
+                                          2 * u * s * s * dy[2 * d + j] + dy[3 * d + j];
+        }
 }
 
 /* y = gain x + offset of queries, gain x of keys; gain [H, d_k], offset [1]. */
@@ -167,6 +206,9 @@ enum {
     SCORES_ALL,
     SCORES_GATED,
     SCORES_MEAN,
+    SCORES_POLAR,
+    SCORES_TWICE,
+    SCORES_SQUARES,
     SCORES_COUNT
 };
 
@@ -182,26 +224,33 @@ static const cmha_score_parameter scores_gated_parameters[] = {
     {"value", {CMHA_AXIS_KEYS, CMHA_AXIS_MODEL, 0}, 0, -1, 1},
     {"gate", {CMHA_AXIS_MODEL, CMHA_AXIS_MODEL, 0}, 0, -1, 1},
     {"gate_bias", {CMHA_AXIS_MODEL, 0, 0}, 1, 0, 0}};
+static const cmha_score_parameter scores_squares_parameters[] = {
+    {"a", {CMHA_AXIS_HEADS, 1, 0}, 1, 0.2, 0}};
 static const cmha_score_parameter scores_mean_parameters[] = {
     {"mean", {CMHA_AXIS_MODEL, CMHA_AXIS_MODEL, 0}, 0, 0.1, 1}};
 
 /* name, planes, rotates, shared_keys, map, map_back, forward, backward, parameters, their number, attend,
-   whole, user */
+   whole, user, features, imaginary */
 static const cmha_score scores_rows[SCORES_COUNT] = {
-    {"my-rope", 1, 1, 0, scores_rope, scores_rope_back, NULL, NULL, NULL, 0, NULL, 0, NULL},
-    {"turned", 1, 1, 0, NULL, NULL, NULL, NULL, NULL, 0, NULL, 0, NULL},
-    {"my-dot", 1, 0, 0, NULL, NULL, NULL, NULL, NULL, 0, NULL, 0, NULL},
-    {"turned-planes", 2, 1, 0, NULL, NULL, NULL, NULL, NULL, 0, NULL, 0, NULL},
-    {"gain", 1, 0, 0, scores_gain, scores_gain_back, NULL, NULL, scores_gain_parameters, 2, NULL, 0, NULL},
+    {"my-rope", 1, 1, 0, scores_rope, scores_rope_back, NULL, NULL, NULL, 0, NULL, 0, NULL, 0, 0},
+    {"turned", 1, 1, 0, NULL, NULL, NULL, NULL, NULL, 0, NULL, 0, NULL, 0, 0},
+    {"my-dot", 1, 0, 0, NULL, NULL, NULL, NULL, NULL, 0, NULL, 0, NULL, 0, 0},
+    {"turned-planes", 2, 1, 0, NULL, NULL, NULL, NULL, NULL, 0, NULL, 0, NULL, 0, 0},
+    {"gain", 1, 0, 0, scores_gain, scores_gain_back, NULL, NULL, scores_gain_parameters, 2, NULL, 0, NULL,
+     0, 0},
     {"twist", 2, 0, 0, scores_twist, scores_twist_back, NULL, NULL, scores_twist_parameters, 1, NULL, 0,
-     NULL},
-    {"size", 2, 0, 0, NULL, NULL, scores_size, scores_size_back, NULL, 0, NULL, 0, NULL},
+     NULL, 0, 0},
+    {"size", 2, 0, 0, NULL, NULL, scores_size, scores_size_back, NULL, 0, NULL, 0, NULL, 0, 0},
     {"power", 2, 0, 0, NULL, NULL, scores_power, scores_power_back, scores_power_parameters, 2, NULL, 0,
-     NULL},
+     NULL, 0, 0},
     {"power-turned", 2, 1, 0, NULL, NULL, scores_power, scores_power_back, scores_power_parameters, 2, NULL,
-     0, NULL},
-    {"gated", 0, 0, 0, NULL, NULL, NULL, NULL, scores_gated_parameters, 5, scores_gated, 0, NULL},
-    {"mean", 0, 0, 0, NULL, NULL, NULL, NULL, scores_mean_parameters, 1, scores_mean, 1, NULL}};
+     0, NULL, 0, 0},
+    {"gated", 0, 0, 0, NULL, NULL, NULL, NULL, scores_gated_parameters, 5, scores_gated, 0, NULL, 0, 0},
+    {"mean", 0, 0, 0, NULL, NULL, NULL, NULL, scores_mean_parameters, 1, scores_mean, 1, NULL, 0, 0},
+    {"polar", 1, 1, 0, scores_polar, scores_polar_back, NULL, NULL, NULL, 0, NULL, 0, NULL, 2, 0},
+    {"twice", 1, 1, 0, NULL, NULL, NULL, NULL, NULL, 0, NULL, 0, NULL, 0, 1},
+    {"squares", 1, 0, 0, scores_squares, scores_squares_back, NULL, NULL, scores_squares_parameters, 1, NULL,
+     0, NULL, 4, 1}};
 
 /* A context whose programs have these rows. */
 static inline void scores_context(cmha_context *context, int threads, uint64_t seed) {

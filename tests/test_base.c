@@ -256,6 +256,8 @@ static void words(void) {
                 {"attention", "cmha", CMHA_ATTENTION_CMHA},
                 {"attention", "rope", CMHA_ATTENTION_ROPE},
                 {"attention", "dot", CMHA_ATTENTION_DOT},
+                {"attention", "pope", CMHA_ATTENTION_POPE},
+                {"attention", "ropepp", CMHA_ATTENTION_ROPEPP},
                 {"position", "none", CMHA_POSITION_NONE},
                 {"position", "learned", CMHA_POSITION_LEARNED},
                 {"position", "sinusoidal", CMHA_POSITION_SINUSOIDAL},

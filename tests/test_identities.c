@@ -26,7 +26,8 @@ static void oracle_case(const shape *s) {
     if (s->kind != CMHA_ATTENTION_DOT && check_below(3) == 0) {
         cmha_rope_options options;
         memset(&options, 0, sizeof options);
-        options.rotary_dims = p.args.rotary_dims = 2 * (1 + check_below(p.P));
+        p.args.rotary_dims = (s->kind == CMHA_ATTENTION_POPE ? 1 : 2) * (1 + check_below(p.P));
+        options.rotary_dims = s->kind == CMHA_ATTENTION_POPE ? 2 * p.args.rotary_dims : p.args.rotary_dims;
         cmha_frequencies(CMHA_FREQUENCY_ROPE, 100, p.P, &options, p.omega);
         problem_rotation(&p);
     }
@@ -55,8 +56,9 @@ static void definition(void) {
         if (check_below(3) == 0) s.n_k += sizes[check_below(10)];
         if (check_below(8) == 0 && s.n_q > 3) s.n_k = s.n_q - 2;
         s.d_k = widths[check_below(7)], s.d_v = check_below(3) ? s.d_k : 1 + check_below(40);
-        s.kind = (cmha_attention_kind)check_below(3), s.layout = (cmha_layout)check_below(2),
+        s.kind = (cmha_attention_kind)check_below(ORACLE_KINDS), s.layout = (cmha_layout)check_below(2),
         s.share = (cmha_share)check_below(3);
+        if (s.kind == CMHA_ATTENTION_POPE) s.d_k -= check_below(2);
         s.causal = check_below(3) > 0, s.mask = check_below(3) == 0, s.alibi = check_below(4) == 0;
         s.window = s.causal && check_below(3) == 0 ? 1 + check_below(100) : 0;
         s.pos0 = check_below(3) == 0 ? (ptrdiff_t)check_below(1000000) : (ptrdiff_t)s.n_k - (ptrdiff_t)s.n_q;
@@ -145,6 +147,125 @@ static void frequencies(void) {
     for (j = 0; j < 8; j++) CHECK_NEAR(omega[j], pow(10000, -2.0 * (double)j / 16), 1e-15);
     cmha_frequencies(CMHA_FREQUENCY_LITERAL, 500, 8, NULL, omega);
     for (j = 0; j < 8; j++) CHECK_NEAR(omega[j], pow(500, -4.0 * (double)j / 16), 1e-15);
+}
+
+/* ------------------------------------- 22 and 23: PoPE and its beta ------------------------------------- */
+
+static double softplus_of(cmha_real x) { return log(1 + exp((double)x)); }
+
+/* Attention of features written down here: ordinary dot products of rows twice as wide */
+static void pope_is_a_sum_of_cosines(void) {
+    shape s = {2, 4, 2, 70, 90, 7, 5, CMHA_ATTENTION_POPE, CMHA_LAYOUT_INTERLEAVED, CMHA_SHARE_FIXED,
+               1, 0, 0, 40, 0,  20, 2};
+    problem p, wide;
+    size_t r, c;
+    problem_open(&p, &s);
+    problem_forward(&p);
+    s.kind = CMHA_ATTENTION_DOT, s.d_k = 14;
+    problem_open(&wide, &s);
+    wide.args.scale = p.args.scale;
+    memcpy(wide.v, p.v, p.nv * sizeof *p.v);
+    for (r = 0; r < p.nq / 7; r++)
+        for (c = 0; c < 7; c++) {
+            double t = (double)(r % 70 + 20) * p.omega[c], size = softplus_of(p.q[r * 7 + c]);
+            wide.q[r * 14 + c] = (cmha_real)(size * cos(t));
+            wide.q[r * 14 + 7 + c] = (cmha_real)(size * sin(t));
+        }
+    for (r = 0; r < p.nkk / 7; r++)
+        for (c = 0; c < 7; c++) {
+            double t = (double)(r % 90) * p.omega[c], size = softplus_of(p.k[r * 7 + c]);
+            wide.k[r * 14 + c] = (cmha_real)(size * cos(t));
+            wide.k[r * 14 + 7 + c] = (cmha_real)(size * sin(t));
+        }
+    problem_forward(&wide);
+    CHECK_NEAR(check_distance(p.y, wide.y, p.ny), 0, check_tolerance(1e-13, 1e-5));
+    CHECK_NEAR(check_distance(p.lse, wide.lse, p.nl), 0, check_tolerance(1e-13, 2e-5));
+    problem_close(&p), problem_close(&wide);
+}
+
+/* The authors' code adds beta to the key's phase; on the query it is subtracted */
+static void beta_of_the_query_or_key(void) {
+    cmha_real q[5], k[5], beta[5], turn_q[10], turn_k[10], fq[10], fq0[10], fk[10];
+    double omega[5], by_query = 0, by_key = 0, sum = 0;
+    cmha_rotate_args args;
+    size_t c;
+    memset(&args, 0, sizeof args);
+    for (c = 0; c < 5; c++) {
+        q[c] = (cmha_real)(3 * check_random()), k[c] = (cmha_real)(3 * check_random());
+        beta[c] = (cmha_real)(-3 + 3 * check_random()), omega[c] = pow(100, -(double)c / 5);
+    }
+    cmha_rotation_table(omega, 5, 1, 17, turn_q), cmha_rotation_table(omega, 5, 1, 4, turn_k);
+    args.P = 5, args.polar = 1;
+    args.rotation = turn_k, cmha_rotate_forward(&args, k, 5, 1, fk, 10);
+    args.rotation = turn_q, cmha_rotate_forward(&args, q, 5, 1, fq0, 10);
+    args.b = beta, cmha_rotate_forward(&args, q, 5, 1, fq, 10);
+    for (c = 0; c < 5; c++) {
+        double co = cos((double)beta[c]), si = sin((double)beta[c]);
+        double re = (double)fk[c], im = (double)fk[5 + c];
+        by_query += (double)fq[c] * re + (double)fq[5 + c] * im;
+        by_key += (double)fq0[c] * (re * co - im * si) + (double)fq0[5 + c] * (re * si + im * co);
+        sum += softplus_of(q[c]) * softplus_of(k[c]) * cos(13 * omega[c] - (double)beta[c]);
+    }
+    CHECK_NEAR(by_query, by_key, check_tolerance(1e-14, 2e-6));
+    CHECK_NEAR(by_query, sum, check_tolerance(1e-14, 2e-6));
+}
+
+/* A clamp whose ends pass, or beta would never leave its first value, 0 */
+static void beta_at_its_bounds(void) {
+    shape s = {1, 1, 1, 9, 9, 6, 6, CMHA_ATTENTION_POPE, CMHA_LAYOUT_INTERLEAVED, CMHA_SHARE_PER_HEAD,
+               1, 0, 0, 0, 0, 0, 1};
+    const cmha_real turn = (cmha_real)6.283185307179586, tiny = (cmha_real)1e-30;
+    cmha_real at_0, *y;
+    problem p;
+    problem_open(&p, &s);
+    y = check_zeros(p.ny);
+    p.delta[0] = 0, p.delta[1] = -turn, p.delta[2] = (cmha_real)0.5, p.delta[3] = (cmha_real)-6.5;
+    p.delta[4] = -1, p.delta[5] = tiny;
+    problem_forward(&p), problem_backward(&p);
+    memcpy(y, p.y, p.ny * sizeof *y), at_0 = p.ddelta[0];
+    CHECK(p.ddelta[2] == 0 && p.ddelta[3] == 0 && p.ddelta[5] == 0);
+    CHECK(fabs((double)at_0) > 1e-4 && fabs((double)p.ddelta[1]) > 1e-4 && fabs((double)p.ddelta[4]) > 1e-4);
+    p.delta[0] = -tiny, p.delta[2] = p.delta[5] = 0, p.delta[3] = -turn;
+    memset(p.ddelta, 0, p.nd * sizeof *p.ddelta);
+    problem_forward(&p), problem_backward(&p);
+    CHECK(check_distance(y, p.y, p.ny) == 0); /* outside it counts as the bound */
+    CHECK(p.ddelta[0] == at_0 && p.ddelta[2] != 0 && p.ddelta[3] != 0 && p.ddelta[5] != 0);
+    free(y);
+    problem_close(&p);
+}
+
+/* --------------------------------------- 27: RoPE++ is RoPE twice --------------------------------------- */
+
+static void ropepp_is_rope_twice(cmha_layout layout, size_t rotary) {
+    shape s = {2, 4, 2, 70, 90, 8, 5, CMHA_ATTENTION_ROPEPP, CMHA_LAYOUT_INTERLEAVED, CMHA_SHARE_PER_HEAD,
+               1, 1, 0, 40, 0,  20, 2};
+    problem twice, once;
+    size_t pass, b, h, r, j, part = 70 * 5;
+    s.layout = layout;
+    problem_open(&twice, &s);
+    s.kind = CMHA_ATTENTION_ROPE;
+    problem_open(&once, &s);
+    twice.args.rotary_dims = once.args.rotary_dims = rotary;
+    memcpy(once.q, twice.q, once.nq * sizeof *once.q), memcpy(once.k, twice.k, once.nkk * sizeof *once.k);
+    memcpy(once.v, twice.v, once.nv * sizeof *once.v), memcpy(once.mask, twice.mask, 2 * 90);
+    problem_forward(&twice);
+    for (pass = 0; pass < 2; pass++) {
+        double worst = 0;
+        problem_forward(&once);
+        for (b = 0; b < 2; b++)
+            for (h = 0; h < 4; h++)
+                worst = fmax(worst, check_distance(twice.y + (b * 8 + 2 * h + pass) * part,
+                                                   once.y + (b * 4 + h) * part, part));
+        CHECK_THAT(worst == 0 && check_largest(once.y, once.ny) > 0.1, "pass %zu: %.3g apart", pass, worst);
+        for (r = 0; r < once.nq / 8; r++) /* (re, im) becomes (im, -re), where the layout has them */
+            for (j = 0; j < 4; j++) {
+                size_t n = rotary ? rotary / 2 : 4, at = j < n ? 0 : 2 * n, half = j < n ? n : 4 - n;
+                cmha_real *x = once.q + r * 8 + at + (layout ? j - at / 2 : 2 * (j - at / 2));
+                cmha_real *im = x + (layout ? half : 1), re = *x;
+                *x = *im, *im = -re;
+            }
+    }
+    problem_close(&twice), problem_close(&once);
 }
 
 /* ------------------------------------ 5: the layout is a permutation ------------------------------------ */
@@ -266,9 +387,9 @@ static void decode_all(void) {
     int attention, position, share, layout;
     size_t g, w;
     char label[96];
-    for (attention = 0; attention < 3; attention++)
+    for (attention = 0; attention < ORACLE_KINDS; attention++)
         for (position = 0; position < 4; position++)
-            for (share = 0; share < (attention ? 1 : 3); share++)
+            for (share = 0; share < (attention && attention != CMHA_ATTENTION_POPE ? 1 : 3); share++)
                 for (g = 0; g < 3; g++)
                     for (w = 0; w < 3; w++) {
                         cmha_model_config c = check_model_config();
@@ -426,7 +547,7 @@ static void masked_rows(cmha_attention_kind kind, int causal) {
     CHECK(check_largest(p.dq, p.nq / 2) == 0 && check_largest(p.dk, p.nkk / 2) == 0 &&
           check_largest(p.dv, p.nv / 2) == 0);
     CHECK(check_largest(p.dq + p.nq / 2, p.nq / 2) > 0 && check_largest(p.dk + p.nkk / 2 + 12 * 4, 4) > 0);
-    for (h = 2; causal && h < 4; h++)
+    for (h = p.args.heads; causal && h < 2 * p.args.heads; h++)
         CHECK(check_largest(p.y + h * 66 * 4, 11 * 4) == 0 && check_largest(p.y + (h * 66 + 11) * 4, 4) > 0);
     problem_close(&p);
 }
@@ -770,15 +891,19 @@ int main(int argc, char **argv) {
     for (i = 0; i < 2; i++) rope_is_a_special_case((cmha_layout)i);
     for (i = 0; i < 2; i++)
         shift_invariance((cmha_attention_kind)i, 1), shift_invariance((cmha_attention_kind)i, 1000003);
+    shift_invariance(CMHA_ATTENTION_POPE, 1000003), shift_invariance(CMHA_ATTENTION_ROPEPP, 1000003);
     table_exact(), frequencies();
     for (i = 0; i < 3; i++) layout_is_a_permutation(CMHA_ATTENTION_CMHA, (cmha_share)i);
     layout_is_a_permutation(CMHA_ATTENTION_ROPE, CMHA_SHARE_FIXED);
+    layout_is_a_permutation(CMHA_ATTENTION_ROPEPP, CMHA_SHARE_FIXED);
+    pope_is_a_sum_of_cosines(), beta_of_the_query_or_key(), beta_at_its_bounds();
+    ropepp_is_rope_twice(CMHA_LAYOUT_INTERLEAVED, 0), ropepp_is_rope_twice(CMHA_LAYOUT_HALF, 6);
     layout_of_a_model();
     decode_all(), decode_families(), decode_with_table();
-    for (i = 0; i < 3; i++) padding_of_keys((cmha_attention_kind)i);
+    for (i = 0; i < ORACLE_KINDS; i++) padding_of_keys((cmha_attention_kind)i);
     padded_batch(1, 0), padded_batch(0, 1), padded_batch(0, 0);
     causality(0), causality(4);
-    for (i = 0; i < 3; i++)
+    for (i = 0; i < ORACLE_KINDS; i++)
         masked_rows((cmha_attention_kind)i, 0), masked_rows((cmha_attention_kind)i, 1),
             huge_scores((cmha_attention_kind)i);
     zero_moduli();

@@ -89,6 +89,8 @@ static void names(void) {
         {"dot+learned", "attention=dot position=learned"},
         {"dot+sinusoidal", "attention=dot position=sinusoidal"},
         {"alibi", "attention=dot position=alibi"},
+        {"pope", "family=real attention=pope share=per_head position=none"},
+        {"ropepp", "family=real attention=ropepp position=none"},
         {"cope-phase", "family=cope cope_score=phase"},
         {"cope-magnitude", "family=cope cope_score=magnitude"},
         {"cope-real", "family=cope cope_score=real"},
@@ -412,7 +414,7 @@ int main(int argc, char **argv) {
     (void)argc;
     cmha_blas_restart(argv);
     every_kind(), names(), no_kind(), options(), defaults();
-    xavier("cmha"), xavier("cope-phase"), xavier("angular"), fixed_pcl();
+    xavier("cmha"), xavier("pope"), xavier("ropepp"), xavier("cope-phase"), xavier("angular"), fixed_pcl();
     normal(CMHA_DELTA_INIT_PAPER, 0), normal(CMHA_DELTA_INIT_ROPE_START, 1),
         normal(CMHA_DELTA_INIT_CONST, 0.7);
     orthogonal();

@@ -96,6 +96,10 @@ static void built_in(void) {
     same("score=turned layout=half attention_dropout=0.2", "attention=rope layout=half attention_dropout=0.2",
          0);
     same("score=my-dot position=alibi", "attention=dot position=alibi", 0);
+    same("score=polar n_kv_heads=2 window=9 rotary_dims=3",
+         "attention=pope share=fixed n_kv_heads=2 window=9 rotary_dims=3", 0);
+    same("score=twice n_kv_heads=2 layout=half position=alibi",
+         "attention=ropepp n_kv_heads=2 layout=half position=alibi", 0);
     same("score=turned-planes n_kv_heads=1", "attention=rope layout=half n_kv_heads=1", 2e-5);
     same("score=size family=cope cope_scale=3", "family=cope cope_score=magnitude cope_scale=3", 2e-5);
 }
@@ -106,6 +110,7 @@ static const char *const rows[] = {"score=gain n_kv_heads=2",
                                    "score=gain position=alibi window=7 dropout=0.1",
                                    "score=twist n_kv_heads=1",
                                    "score=power-turned attention_dropout=0.1 n_kv_heads=2",
+                                   "score=squares n_kv_heads=2 window=9 dropout=0.1",
                                    "score=power family=cope dropout=0.1",
                                    "score=power recompute=1 position=learned",
                                    "score=gated n_kv_heads=2 dropout=0.1",
@@ -392,6 +397,15 @@ static void bad_rows(void) {
     row.planes = 0, refused(&row, "score=size", CMHA_ERR_ARGUMENT, "planes must be");
     row = scores_rows[SCORES_GATED], row.map = scores_gain, row.map_back = scores_gain_back;
     refused(&row, "score=gated", CMHA_ERR_ARGUMENT, "attend replaces");
+    row = scores_rows[SCORES_POLAR], row.features = 65;
+    refused(&row, "score=polar", CMHA_ERR_ARGUMENT, "features must be 0 to 64");
+    row.features = -1, refused(&row, "score=polar", CMHA_ERR_ARGUMENT, "features must be 0 to 64");
+    row.features = 2, row.map = NULL, row.map_back = NULL;
+    refused(&row, "score=polar", CMHA_ERR_ARGUMENT, "features must be 0 to 64");
+    row = scores_rows[SCORES_TWICE], row.rotates = 0;
+    refused(&row, "score=twice", CMHA_ERR_ARGUMENT, "imaginary heads");
+    row = scores_rows[SCORES_PLANES], row.imaginary = 1;
+    refused(&row, "score=turned-planes", CMHA_ERR_ARGUMENT, "imaginary heads");
     row = scores_rows[SCORES_DOT], row.name = NULL;
     refused(&row, "score=my-dot", CMHA_ERR_NOT_FOUND, "there is no score my-dot");
     refused(NULL, "score=my-dot", CMHA_ERR_NOT_FOUND, "there is no score my-dot");

@@ -20,8 +20,8 @@ int main(void) {
 enum { WORKERS = 4, STEPS = 12, TOKENS = 24, VOCABULARY = 19, STREAM = 200 };
 
 static int32_t stream[STREAM];
-static const char *const kinds[] = {"cmha",    "cope-hybrid_norm", "mobius+rope",
-                                    "angular", "angular-linear",   "alibi"};
+static const char *const kinds[] = {"cmha",           "cope-hybrid_norm", "mobius+rope", "angular",
+                                    "angular-linear", "alibi",            "pope",        "ropepp"};
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
 static cmha_model_config config_of(cmha_context *context, const char *kind) {

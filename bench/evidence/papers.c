@@ -552,8 +552,6 @@ static int run_finetune(const evidence_run *run, evidence_result *result) {
 
 /* ---- The claims ---- */
 
-#define LENGTH(table) (sizeof(table) / sizeof *(table))
-
 /* A small encoder in the paper's manner: post-norm, ReLU, [CLS]. */
 #define COPE_SMALL \
     "preset=cope n_layers=3 d_model=128 n_heads=4 d_ff=256 dropout=0.1 attention_dropout=0.1 " \
@@ -567,7 +565,7 @@ static const evidence_part cope_tasks[] = {
     {"rte", "RTE, accuracy", COPE_SMALL "glue.folder=RTE glue.epochs=6"}};
 static const evidence_variant cope_variants[] = {
     {"rope", "RoPE", "kind=rope"},
-    {"rope-again", "RoPE, other seeds", "like=rope reseed=1000"},
+    FLOOR("rope", "RoPE"),
     {"rope-mixed", "the authors' RoPE", "kind=rope score=rope-mixed"},
     {"none", "no positions", "kind=dot"},
     {"learned", "learned positions", "kind=dot+learned"},
@@ -613,7 +611,7 @@ static const evidence_part mobius_texts[] = {
      "text.file=books/tinyshakespeare.txt"}};
 static const evidence_variant mobius_variants[] = {
     {"bert", "BERT: plain heads, learned positions", "kind=dot+learned"},
-    {"bert-again", "the same, other seeds", "like=bert reseed=1000"},
+    FLOOR("bert", "the same"),
     {"roformer", "RoFormer: plain heads, RoPE", "kind=rope"},
     {"framed", "framed, T, 2 of 4 heads", "kind=mobius"},
     {"framed-rope", "framed, T, RoPE in plain heads", "kind=mobius+rope"},
@@ -644,7 +642,7 @@ static const evidence_part mobius_tasks[] = {
     {"rte", "RTE, accuracy", MOBIUS_TASK "glue.folder=RTE glue.epochs=6"}};
 static const evidence_variant mobius_hosts[] = {
     {"bert", "BERT", "kind=dot+learned"},
-    {"bert-again", "BERT, other seeds", "like=bert reseed=1000"},
+    FLOOR("bert", "BERT"),
     {"mobiusbert", "MobiusBERT, H and T", "kind=mobius"},
     {"roformer", "RoFormer", "kind=rope"},
     {"mobroformer", "MobRoFormer, H and T", "kind=mobius+rope"}};
@@ -664,7 +662,7 @@ static const evidence_part finetune_parts[] = {
      "trainer.length=256 trainer.warmup=0.1 trainer.weight_decay=0 trainer.eval_tokens=65536"}};
 static const evidence_variant finetune_variants[] = {
     {"all", "all, RoPE", "kind=rope"},
-    {"all-again", "all, RoPE, other seeds", "like=all reseed=1000"},
+    FLOOR("all", "all, RoPE"),
     {"all-delta", "all, ComplexFormer", "kind=cmha"},
     {"delta", "δ and b alone", "kind=cmha finetune.freeze=* finetune.train=*.delta,*.b"},
     {"lora", "LoRA, rank 4, q and v", "kind=rope lora_rank=4 lora_on=wq,wv"},
@@ -682,7 +680,7 @@ static const evidence_part music_parts[] = {{"jsb", "JSB chorales, quarter notes
                                              "trainer.batch=8 trainer.warmup=0.1"}};
 static const evidence_variant music_variants[] = {
     {"rope", "RoPE", "kind=rope"},
-    {"rope-again", "RoPE, other seeds", "like=rope reseed=1000"},
+    FLOOR("rope", "RoPE"),
     {"learned", "learned positions", "kind=dot+learned"},
     {"cmha", "ComplexFormer, δ from 1", "kind=cmha delta_init=rope_start"},
     {"cmha-near-0", "ComplexFormer, δ from near 0", "kind=cmha delta_init=paper"},

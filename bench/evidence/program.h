@@ -10,6 +10,7 @@
 /* ---- runs.c ---- */
 
 int evidence_name(const char *name); /* is it one, of a measure, claim, part or variant? */
+int evidence_reads(const char *name); /* is it a setting of the program itself, as like= is? */
 const evidence_variant *evidence_like(const evidence_claim *claim, const evidence_variant *variant);
 
 /* ---- rows.c ---- */

@@ -89,14 +89,19 @@ double evidence_number(const evidence_run *run, const char *name, double otherwi
     return number;
 }
 
+int evidence_reads(const char *name) {
+    static const char *const ours[] = {"preset", "like", "reseed", "threads", "instructions",
+                                     "choose"};
+    for (size_t i = 0; i < sizeof ours / sizeof *ours; i++)
+        if (!strcmp(name, ours[i])) return 1;
+    return 0;
+}
+
 /* Sets what one word asks for. */
 static int set_word(const evidence_run *run, cmha_context *ctx, cmha_model_config *model,
                     cmha_trainer_config *trainer, const char *name, const char *value) {
-    static const char *const ours[] = {"preset", "like", "reseed", "threads", "instructions",
-                                     "choose"};
     cmha_status status;
-    for (size_t i = 0; i < sizeof ours / sizeof *ours; i++)
-        if (!strcmp(name, ours[i])) return 1;
+    if (evidence_reads(name)) return 1;
     if (!strcmp(name, "kind")) status = cmha_kind(ctx, value, model);
     else if (!strncmp(name, "trainer.", 8))
         status = cmha_config_set(ctx, cmha_trainer_table(), trainer, name + 8, value);

@@ -1,6 +1,7 @@
 /* tools.c - claims whose runs are programs of this project, which lie beside this one: CRAT's ablation and
    its retrieval (rag), radio signals (signal, signal_data), spoken digits (spoken). */
 #include "papers.h"
+#include "program.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -121,15 +122,19 @@ static void say_seed(command *c, const evidence_run *run, uint64_t seed) {
     say(c, "--seed"), say(c, "%llu", (unsigned long long)seed);
 }
 
-/* Appends the run's fields as --set PREFIXNAME=VALUE, and its kind, where one is named, as --attention.
-   Words whose name has a dot are the claim's own. */
+/* Appends the run's fields as --set PREFIXNAME=VALUE, and its kind, where one is named, as --attention. Of
+   others, words whose name has a dot are the claim's own. */
 static void say_settings(command *c, const evidence_run *run, const char *prefix) {
-    const char *texts[2] = {run->part->settings, run->variant->settings};
-    for (int i = 0; i < 2; i++)
+    const evidence_variant *like = evidence_like(run->claim, run->variant);
+    const char *texts[3] = {run->part->settings, like ? like->settings : "", run->variant->settings};
+    for (int i = 0; i < 3; i++)
         for (const char *at = texts[i] + strspn(texts[i], " "); *at; at += strspn(at, " ")) {
-            int n = (int)strcspn(at, " "), name = (int)strcspn(at, "=");
-            if (!strncmp(at, "kind=", 5)) say(c, "--attention"), say(c, "%.*s", n - 5, at + 5);
-            else if (!memchr(at, '.', (size_t)name)) say(c, "--set"), say(c, "%s%.*s", prefix, n, at);
+            int n = (int)strcspn(at, " "), length = (int)strcspn(at, "=");
+            char name[64];
+            snprintf(name, sizeof name, "%.*s", length, at);
+            if (!strcmp(name, "kind")) say(c, "--attention"), say(c, "%.*s", n - 5, at + 5);
+            else if (!strchr(name, '.') && !evidence_reads(name))
+                say(c, "--set"), say(c, "%s%.*s", prefix, n, at);
             at += n;
         }
 }
@@ -365,14 +370,12 @@ static int run_spoken(const evidence_run *run, evidence_result *result) {
 
 /* ---- The claims ---- */
 
-#define LENGTH(table) (sizeof(table) / sizeof *(table))
-
 static const evidence_part crat_parts[] = {
     {"cranfield", "Cranfield's abstracts", "rag.steps=200 rag.length=64"},
     {"squad", "SQuAD's passages", "rag.steps=200 rag.length=64"}};
 static const evidence_variant crat_variants[] = {
     {"whole", "the whole model", "n_layers=2"},
-    {"whole-again", "the whole model, other seeds", "like=whole reseed=1000"},
+    FLOOR("whole", "the whole model"),
     {"real", "real only", "family=real"},
     {"dot", "dot product", "crat_attention=dot"},
     {"no-window", "no window", "irw_layers=0"},
@@ -412,7 +415,7 @@ static const evidence_part modulation_parts[] = {
     {"plain", "4 plain modulations, 480 frames", "signal.parameters=72000 signal.epochs=20"}};
 static const evidence_variant modulation_variants[] = {
     {"rope", "RoPE, real", "kind=rope"},
-    {"rope-again", "RoPE, other seeds", "like=rope reseed=1000"},
+    FLOOR("rope", "RoPE"),
     {"learned", "learned positions, real", "kind=dot+learned"},
     {"cmha", "ComplexFormer, real", "kind=cmha"},
     {"cope-real", "CoPE real, complex", "kind=cope-real"},
