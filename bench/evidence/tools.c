@@ -371,8 +371,8 @@ static int run_spoken(const evidence_run *run, evidence_result *result) {
 /* ---- The claims ---- */
 
 static const evidence_part crat_parts[] = {
-    {"cranfield", "Cranfield's abstracts", "rag.steps=200 rag.length=64"},
-    {"squad", "SQuAD's passages", "rag.steps=200 rag.length=64"}};
+    {"cranfield", "Cranfield's abstracts", "rag.steps=200 rag.length=64 rag.encoder_steps=300"},
+    {"squad", "SQuAD's passages", "rag.steps=200 rag.length=64 rag.encoder_steps=300"}};
 static const evidence_variant crat_variants[] = {
     {"whole", "the whole model", "n_layers=2"},
     FLOOR("whole", "the whole model"),
