@@ -19,7 +19,7 @@
 const evidence_claim *const evidence_claims[] = {EVIDENCE_CLAIMS(CLAIM_ADDRESS) NULL};
 #undef CLAIM_ADDRESS
 
-enum { DATA, RESULTS, REPORT, WORK, JOBS, SEEDS, ONLY, QUICK, HELP, N_OPTIONS };
+enum { DATA, RESULTS, REPORT, WORK, JOBS, SEEDS, ONLY, SET, QUICK, HELP, N_OPTIONS };
 static setting option[N_OPTIONS] = {
     {"--data", NULL, "folder with the public data (CMHA_DATA, else ../shared/data)"},
     {"--results", "bench/evidence/results", "folder with the rows, a CSV a claim"},
@@ -28,9 +28,11 @@ static setting option[N_OPTIONS] = {
     {"--jobs", "1", "run: processes at once, each with one thread"},
     {"--seeds", "0", "run: so many seeds instead of the claim's"},
     {"--only", "", "WORD[,WORD..]: runs whose claim, part and variant hold all these words"},
+    {"--set", NULL, "NAME=VALUE: row alone, to see what a setting does; may be repeated"},
     {"--quick", NULL, "the quick claims alone"},
     {"--help", NULL, "this page"}};
 
+static char more[1024]; /* the words of --set */
 static volatile sig_atomic_t stop;
 
 static void on_signal(int sig) { stop = sig; }
@@ -59,7 +61,7 @@ static int perform(const job *j, double rate, evidence_about *about, evidence_ru
     char word[64];
     memset(run, 0, sizeof *run), memset(result, 0, sizeof *result), memset(about, 0, sizeof *about);
     run->claim = j->claim, run->part = j->part, run->variant = j->variant, run->rate = rate;
-    run->data = option[DATA].value, run->work = option[WORK].value, run->error = error;
+    run->data = option[DATA].value, run->work = option[WORK].value, run->error = error, run->more = more;
     run->seed = seed_of(j) + (uint64_t)evidence_number(run, "reseed", 0);
     run->threads = (int)evidence_number(run, "threads", 1);
     if (evidence_word(run, "instructions", word) && !cmha_instructions(word))
@@ -412,9 +414,16 @@ int main(int argc, char **argv) {
     option[DATA].value = data && *data ? data : "../shared/data";
     int words = 1, n_set = 0;
     while (words < argc && *argv[words] != '-') words++;
-    const char *rest = read_options(option, N_OPTIONS, 1u << QUICK | 1u << HELP, argc - words + 1, argv + words - 1, &n_set);
+    const char *rest = read_options(option, N_OPTIONS, 1u << QUICK | 1u << HELP, argc - words + 1,
+                                    argv + words - 1, &n_set);
+    for (int i = 0; i < n_set; i++) {
+        size_t n = strlen(more);
+        if ((size_t)snprintf(more + n, sizeof more - n, "%s ", argv[words + i]) >= sizeof more - n)
+            complain(2, "too many --set", "");
+    }
     if (rest) complain(2, "names come before options: ", rest);
     if (option[HELP].value || words == 1) return help(), end_program(words == 1 && !option[HELP].value ? 2 : 0);
+    if (*more && strcmp(argv[1], "row") != 0) complain(2, "--set is for row alone", "");
     for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++)
         if (!strcmp(verbs[i].name, argv[1])) return end_program(verbs[i].run(argv + 2, words - 2));
     complain(2, "see --help; there is no verb ", argv[1]);

@@ -42,6 +42,7 @@ typedef struct evidence_run {
     const char *data; /* folder with the public data: books/, glue/, wikitext-2/, ... */
     const char *work; /* folder for what runs share and any of them can make again: tokenizers, judges */
     char *error;      /* [EVIDENCE_ERROR] one line when 0 is returned */
+    const char *more; /* words of `row --set`, which count after all others; NULL: none */
 } evidence_run;
 
 /* A claim of a paper; static tables. Its rows are parts x variants x (3 rates with seed 0, seeds 1 to N). */

@@ -339,7 +339,8 @@ static int generation_run(const evidence_run *run, evidence_result *result) {
     int32_t *flat = NULL;
     memset(&judge, 0, sizeof judge);
     int done = session_train(run, &s, result);
-    snprintf(depends, sizeof depends, "%s %s %s", done ? s.text.row->name : "", judge_settings, cmha_version());
+    snprintf(depends, sizeof depends, "%s %s %s %.200s", done ? s.text.row->name : "", judge_settings,
+             cmha_version(), run->more ? run->more : "");
     done = done && work_path(run, path, "judge", depends, ".safetensors") && once(run, path, &s.text, make_judge);
     done = done && library(run, &s.ctx, cmha_model_open(&judge, &s.ctx, path));
     if (done && !written) done = evidence_fail(run->error, "no memory for samples");

@@ -63,21 +63,22 @@ const evidence_variant *evidence_like(const evidence_claim *claim, const evidenc
     return NULL;
 }
 
-/* The settings of a run in the order in which they count: part, like's, variant's. */
-static int settings_of(const evidence_run *run, const char *list[3]) {
+/* The settings of a run in the order in which they count: part, like's, variant's, those of --set. */
+static int settings_of(const evidence_run *run, const char *list[4]) {
     const evidence_variant *like = evidence_like(run->claim, run->variant);
     list[0] = run->part->settings, list[1] = "", list[2] = run->variant->settings;
+    list[3] = run->more ? run->more : "";
     if (!like) return evidence_fail(run->error, "%s/%s is like no variant", run->claim->name, run->variant->name);
     if (like != run->variant) list[1] = like->settings;
     return 1;
 }
 
 int evidence_word(const evidence_run *run, const char *name, char value[64]) {
-    const char *list[3];
+    const char *list[4];
     char word[64], text[64];
     int found = 0, got;
     if (!settings_of(run, list)) return 0;
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 4; i++)
         for (const char *at = list[i]; (got = next_word(&at, word, text)) != 0;)
             if (got > 0 && !strcmp(word, name)) memcpy(value, text, 64), found = 1;
     return found;
@@ -114,14 +115,14 @@ int evidence_configure(const evidence_run *run, cmha_context *ctx, cmha_model_co
                        cmha_trainer_config *trainer) {
     cmha_model_config m;
     cmha_trainer_config t;
-    const char *list[3];
+    const char *list[4];
     char name[64], value[64] = "tiny";
     int got;
     if (!settings_of(run, list)) return 0;
     evidence_word(run, "preset", value);
     if (cmha_preset(ctx, value, &m, &t)) return evidence_fail(run->error, "%s", cmha_error(ctx));
     t.lr = run->rate, t.min_lr = run->rate / 30;
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 4; i++)
         for (const char *at = list[i]; (got = next_word(&at, name, value)) != 0;)
             if (got < 0) return evidence_fail(run->error, "no settings: %.100s", list[i]);
             else if (!set_word(run, ctx, &m, &t, name, value)) return 0;
