@@ -8437,24 +8437,12 @@ CMHA__HOT(static, cmha__backward_row,
     }
 }
 
-/* Adds -sum S dL/dS of a query's scores, less their largest, whose part is dlse's. */
-CMHA__HOT(static, cmha__cool_row,
-          (cmha_lse lse, cmha_real D, const cmha_real *S, const cmha_real *d, double *dlog_temp),
-          (lse, D, S, d, dlog_temp)) {
-    cmha_real above[CMHA__TILE], slope[CMHA__TILE];
-    for (size_t j = 0; j < CMHA__TILE; j++) {
-        cmha_real x = S[j] - lse.largest, e = cmha__exp(x - lse.log_sum);
-        above[j] = e > 0 ? x : 0;
-        slope[j] = e * (d[j] - D);
-    }
-    *dlog_temp -= (double)cmha__dot(above, slope, CMHA__TILE);
-}
-
 /* S = probabilities, dS = gradient of the scores before the scale, of queries i0.. against keys j0... */
 static void cmha__backward_scores(const cmha__head *h, size_t i0, size_t rows, size_t j0) {
     const cmha_attention_args *a = h->args;
     const cmha__unit *u = h->u;
     cmha_real scale = (cmha_real)(h->turned ? h->cold : h->scale); /* a function of O has it in its factors */
+    cmha_real above[CMHA__TILE];
     cmha__scores_of(h, i0, rows, j0, u->S);
     if (h->dv) cmha__dy_products(h, i0, rows, u->dS);
     else memset(u->dS, 0, rows * CMHA__TILE * sizeof *u->dS);
@@ -8462,8 +8450,12 @@ static void cmha__backward_scores(const cmha__head *h, size_t i0, size_t rows, s
     for (size_t r = 0; r < rows; r++) {
         cmha_real *p = u->S + r * CMHA__TILE, *d = u->dS + r * CMHA__TILE;
         if (h->lse[i0 + r].in_double) cmha__careful_row(h, i0, r, j0, p);
-        if (h->dlog_temp) cmha__cool_row(h->lse[i0 + r], u->D[i0 + r], p, d, h->dlog_temp);
-        cmha__backward_row(h->lse[i0 + r], u->D[i0 + r], scale, p, d);
+        for (size_t j = 0; h->dlog_temp && j < CMHA__TILE; j++)
+            above[j] = cmha__larger(p[j] - h->lse[i0 + r].largest, -CMHA__LARGEST);
+        cmha__backward_row(h->lse[i0 + r], u->D[i0 + r], h->dlog_temp ? 1 : scale, p, d);
+        if (!h->dlog_temp) continue;
+        *h->dlog_temp -= (double)cmha__dot(above, d, CMHA__TILE); /* the sum of d is dlse's, see D */
+        for (size_t j = 0; j < CMHA__TILE; j++) d[j] *= scale;
     }
     if (a->dropout > 0) cmha__drop_tile(h, u->S, i0, rows, j0);
 }
