@@ -4796,15 +4796,22 @@ CMHA__HOT(CMHA_FIT, cmha_swiglu_backward,
 }
 
 /* Writes act(x) [T, I] to `to`, x of twice the width for SWIGLU; with a dy adds the gradient of x instead. */
-static void cmha__activate(const cmha_real *x, size_t T, size_t I, int act, const cmha_real *dy,
+static void cmha__activate(int threads, const cmha_real *x, size_t T, size_t I, int act, const cmha_real *dy,
                            cmha_real *to) {
+    const cmha_activation kind = (cmha_activation)act;
     if (!CMHA__TRAINS) dy = NULL;
-    if (act != CMHA_ACTIVATION_SWIGLU && dy) cmha_activation_backward(x, dy, T * I, (cmha_activation)act, to);
-    else if (act != CMHA_ACTIVATION_SWIGLU) cmha_activation_forward(x, T * I, (cmha_activation)act, to);
-    else
-        for (size_t t = 0; t < T; t++, x += 2 * I, to += dy ? 2 * I : I)
-            if (dy) cmha_swiglu_backward(x, x + I, dy + t * I, I, to, to + I);
-            else cmha_swiglu_forward(x, x + I, I, to);
+    CMHA__FOR_CHUNKS(threads, T, lo, hi) {
+        size_t at = lo * I, n = (hi - lo) * I;
+        for (size_t t = lo; kind == CMHA_ACTIVATION_SWIGLU && t < hi; t++) {
+            const cmha_real *gate = x + 2 * t * I, *up = gate + I;
+            cmha_real *dgate = to + 2 * t * I;
+            if (dy) cmha_swiglu_backward(gate, up, dy + t * I, I, dgate, dgate + I);
+            else cmha_swiglu_forward(gate, up, I, to + t * I);
+        }
+        if (kind == CMHA_ACTIVATION_SWIGLU) continue;
+        if (dy) cmha_activation_backward(x + at, dy + at, n, kind, to + at);
+        else cmha_activation_forward(x + at, n, kind, to + at);
+    }
 }
 
 static void cmha__activate_shape(cmha__call *c) {
@@ -4813,7 +4820,7 @@ static void cmha__activate_shape(cmha__call *c) {
     c->shape[c->rank - 1] /= 2;
 }
 static void cmha__activate_pass(const cmha__call *c) {
-    cmha__activate(c->x[0], c->n, cmha__last(c->out), c->kind, c->dy, c->dy ? c->dx[0] : c->y);
+    cmha__activate(1, c->x[0], c->n, cmha__last(c->out), c->kind, c->dy, c->dy ? c->dx[0] : c->y);
 }
 
 CMHA_DEF cmha_tensor *cmha_activate(cmha_tape *tape, cmha_tensor *x, cmha_activation kind) {
@@ -5054,15 +5061,6 @@ typedef struct cmha__sublayer_saved {
     size_t first; /* of its numbers in dropout's bits */
 } cmha__sublayer_saved;
 
-/* Does what cmha__activate does, rows dealt to threads. */
-static void cmha__activate_rows(int threads, const cmha_real *x, size_t T, size_t I, int act,
-                                const cmha_real *dy, cmha_real *to) {
-    size_t W = act == CMHA_ACTIVATION_SWIGLU ? 2 * I : I, step = dy ? W : I;
-    CMHA__FOR_CHUNKS(threads, T, lo, hi) {
-        cmha__activate(x + lo * W, hi - lo, I, act, dy ? dy + lo * I : NULL, to + lo * step);
-    }
-}
-
 /* dbias += column sums, columns dealt to threads. */
 static void cmha__bias_backward(int threads, const cmha_real *dy, size_t T, size_t O, cmha_real *dbias) {
     CMHA__FOR_CHUNKS(threads, O, lo, hi) {
@@ -5095,7 +5093,7 @@ static cmha_status cmha__sublayer_backward(cmha_tape *tape, cmha_record *r) {
             CMHA__FOR_CHUNKS(threads, T * I, lo, hi) {
                 cmha__activation_both(x->data + lo, hi - lo, (cmha_activation)act, h + lo, dx + lo);
             }
-        else if (act >= 0 && dw) cmha__activate_rows(threads, x->data, T, I, act, NULL, h);
+        else if (act >= 0 && dw) cmha__activate(threads, x->data, T, I, act, NULL, h);
         if (dw) cmha__gemm(threads, 1, 0, O, I, T, 1, gd, O, h, I, 1, dw, I); /* dW += g^T h */
         if (dbias) cmha__bias_backward(threads, gd, T, O, dbias);
         if (dx) cmha__gemm(threads, 0, 0, T, I, O, 1, gd, O, w->data, I, adds, dh, I); /* dh = g W */
@@ -5103,7 +5101,7 @@ static cmha_status cmha__sublayer_backward(cmha_tape *tape, cmha_record *r) {
             CMHA__FOR_CHUNKS(threads, T * I, lo, hi) {
                 for (size_t i = lo; i < hi; i++) dx[i] *= dh[i];
             }
-        else if (act >= 0 && dx) cmha__activate_rows(threads, x->data, T, I, act, dh, dx);
+        else if (act >= 0 && dx) cmha__activate(threads, x->data, T, I, act, dh, dx);
     }
     cmha__rewind(tape, mark);
     cmha__pass_grad(tape, r->out, r->in[3]);
@@ -5164,7 +5162,7 @@ static cmha_tensor *cmha__sublayer(cmha_tape *tape, cmha_tensor *x, int act, cmh
     cmha_real *h = act >= 0 ? cmha__reals(tape, T * I) : x->data;
     cmha_real *product = in_place ? cmha__reals(tape, T * O) : y->data;
     if (act >= 0 && !tape->status && !cmha__dry(tape))
-        cmha__activate_rows(tape->context->threads, x->data, T, I, act, NULL, h);
+        cmha__activate(tape->context->threads, x->data, T, I, act, NULL, h);
     cmha__weight_product(tape, weight, h, T, I, O, 0, product); /* Y = h W^T */
     if (!tape->status && !cmha__dry(tape))
         cmha__sublayer_finish(tape, s, product, bias, residual ? residual->data : NULL, T, O, y->data);
@@ -11434,10 +11432,6 @@ struct cmha__pass {
     int again;                  /* 1: a block runs once more for its gradients and counts no experts */
 };
 
-static cmha_tensor *cmha__softmax_heads(cmha__pass *pass, const cmha_attention_args *args, cmha_tensor *q,
-                                        cmha_tensor *k, cmha_tensor *v, cmha_tensor *const *parameters);
-static cmha_status cmha__next_slot(cmha__pass *pass, cmha_slot *slot);
-
 static cmha_tensor *cmha__norm_by(cmha_tape *tape, const cmha_model_config *c, int complex_state,
                                   cmha_tensor *x, cmha_tensor *gain, cmha_tensor *offset) {
     int kind = complex_state ? c->complex_norm : c->norm;
@@ -11568,7 +11562,64 @@ static cmha_tensor *cmha__linear(cmha__pass *pass, cmha_tensor *x, cmha_tensor *
     return cmha__project(pass, x, CMHA_ACTIVATION_NONE, weight, bias, NULL);
 }
 
-/* ---- Attention of a block ---- */
+/* ---- Attention of a block, also to the tokens in a cache ---- */
+
+/* Finds the slot of a pass's next call, of these widths or this state; a dry run that has none makes one. */
+static cmha_status cmha__next_slot(cmha__pass *pass, cmha_slot *slot) {
+    cmha_cache *cache = pass->cache;
+    size_t tokens = cmha__cache_tokens(cache), keys = 0, values = 0, at = pass->slot++;
+    size_t part = cache->storage == CMHA_STORAGE_BF16 ? sizeof(cmha_real) / 2 : 1; /* numbers in one's room */
+    int found = at < cache->n_slots, placed = found && cache->slots, dry = cmha__dry(pass->tape);
+    if ((placed && memcmp(&cache->slots[at], slot, 5 * sizeof at) != 0) || (!found && !dry))
+        cmha__reject(pass->tape, CMHA_ERR_STATE, "attention: call %zu is another than when measured", at);
+    else if (placed) *slot = cache->slots[at];
+    if (found || pass->tape->status) return pass->tape->status;
+    slot->keys = cache->size;
+    if (tokens < cache->capacity || !cmha__mul(tokens, cache->batch, &tokens) ||
+        !cmha__mul(tokens, slot->key_heads * slot->key_width, &keys) ||
+        !cmha__mul(tokens, slot->kv_heads * slot->value_row, &values) ||
+        !cmha__mul(slot->state, cache->batch, &slot->state) ||
+        !cmha__sum(slot->keys, slot->state + keys / part, &slot->values) ||
+        !cmha__sum(slot->values, values / part, &cache->size))
+        cmha__reject(pass->tape, CMHA_ERR_OVERFLOW, "cache: %zu x %zu tokens overflow a size", cache->batch,
+                     cache->capacity);
+    cache->has_state |= slot->state > 0;
+    if (cache->slots) cache->slots[at] = *slot;
+    cache->n_slots++;
+    return pass->tape->status;
+}
+
+static void cmha__cached_head(cmha__head *h) {
+    if (h->peaks) cmha__find_peaks(h);
+    cmha__forward_terms(h);
+}
+
+/* Runs softmax attention, through the cache if there is one. */
+static cmha_tensor *cmha__softmax_heads(cmha__pass *pass, const cmha_attention_args *args, cmha_tensor *q,
+                                        cmha_tensor *k, cmha_tensor *v, cmha_tensor *const *parameters) {
+    if (!pass->cache) return cmha_attention(pass->tape, args, q, k, v, parameters);
+    cmha__attention_saved *s = cmha__softmax_open(pass->tape, args, q, k, v, parameters);
+    if (!s) return NULL;
+    cmha_attention_args *a = &s->args;
+    int halves = pass->cache->storage == CMHA_STORAGE_BF16;
+    size_t key_heads = cmha__own_keys(a) ? a->heads : a->kv_heads;
+    size_t dv = cmha__value_width(a), row = halves ? (dv + 31) / 32 * 32 : dv;
+    cmha_slot slot = {key_heads, a->kv_heads, cmha__key_width(a), dv, row, 0, 0, 0};
+    if (a->batch != pass->B || a->n_q != pass->N || a->n_k != pass->N || !a->causal)
+        return CMHA__MISFIT(pass->tape, "attention: a cache needs causal = 1 and %zu keys", a->n_q);
+    size_t shape[3] = {pass->B, pass->N, a->heads * dv};
+    cmha_tensor *y = cmha__result(pass->tape, 3, shape);
+    if (!y || cmha__next_slot(pass, &slot)) return NULL;
+    cmha_attention_views views = cmha__views(s, NULL, y->data); /* the new tokens alone */
+    cmha__attention_call call = cmha__new_call(a, &views, 0);
+    call.cache = pass->cache, call.slot = &slot, call.halves = halves, call.pieces = 1;
+    a->n_k = pass->cache->length + pass->N, a->dropout = 0;
+    cmha_real *scratch = cmha__reals(pass->tape, cmha__deal_call(&call, NULL));
+    if (!scratch || cmha__dry(pass->tape)) return scratch ? y : NULL;
+    cmha__deal_call(&call, scratch);
+    cmha__each_head(&call, cmha__cached_head);
+    return y;
+}
 
 /* What all softmax attention of a pass shares: `heads` heads of d numbers. */
 static cmha_attention_args cmha__softmax_args(const cmha__pass *pass, size_t heads, size_t d) {
@@ -12853,67 +12904,6 @@ CMHA_FIT void cmha_trainer_split(const cmha_trainer *trainer, const cmha_tokens 
 }
 
 /* ============================================== Inference =============================================== */
-
-/* ---- Keys and values in the cache ---- */
-
-/* Finds the slot of a pass's next call, of these widths or this state; a dry run that has none makes one. */
-static cmha_status cmha__next_slot(cmha__pass *pass, cmha_slot *slot) {
-    cmha_cache *cache = pass->cache;
-    size_t tokens = cmha__cache_tokens(cache), keys = 0, values = 0, at = pass->slot++;
-    size_t part = cache->storage == CMHA_STORAGE_BF16 ? sizeof(cmha_real) / 2 : 1; /* numbers in one's room */
-    int found = at < cache->n_slots, placed = found && cache->slots, dry = cmha__dry(pass->tape);
-    if ((placed && memcmp(&cache->slots[at], slot, 5 * sizeof at) != 0) || (!found && !dry))
-        cmha__reject(pass->tape, CMHA_ERR_STATE, "attention: call %zu is another than when measured", at);
-    else if (placed) *slot = cache->slots[at];
-    if (found || pass->tape->status) return pass->tape->status;
-    slot->keys = cache->size;
-    if (tokens < cache->capacity || !cmha__mul(tokens, cache->batch, &tokens) ||
-        !cmha__mul(tokens, slot->key_heads * slot->key_width, &keys) ||
-        !cmha__mul(tokens, slot->kv_heads * slot->value_row, &values) ||
-        !cmha__mul(slot->state, cache->batch, &slot->state) ||
-        !cmha__sum(slot->keys, slot->state + keys / part, &slot->values) ||
-        !cmha__sum(slot->values, values / part, &cache->size))
-        cmha__reject(pass->tape, CMHA_ERR_OVERFLOW, "cache: %zu x %zu tokens overflow a size", cache->batch,
-                     cache->capacity);
-    cache->has_state |= slot->state > 0;
-    if (cache->slots) cache->slots[at] = *slot;
-    cache->n_slots++;
-    return pass->tape->status;
-}
-
-/* ---- The passes' attention, against the tokens in the cache ---- */
-
-static void cmha__cached_head(cmha__head *h) {
-    if (h->peaks) cmha__find_peaks(h);
-    cmha__forward_terms(h);
-}
-
-/* Runs softmax attention, through the cache if there is one. */
-static cmha_tensor *cmha__softmax_heads(cmha__pass *pass, const cmha_attention_args *args, cmha_tensor *q,
-                                        cmha_tensor *k, cmha_tensor *v, cmha_tensor *const *parameters) {
-    if (!pass->cache) return cmha_attention(pass->tape, args, q, k, v, parameters);
-    cmha__attention_saved *s = cmha__softmax_open(pass->tape, args, q, k, v, parameters);
-    if (!s) return NULL;
-    cmha_attention_args *a = &s->args;
-    int halves = pass->cache->storage == CMHA_STORAGE_BF16;
-    size_t key_heads = cmha__own_keys(a) ? a->heads : a->kv_heads;
-    size_t dv = cmha__value_width(a), row = halves ? (dv + 31) / 32 * 32 : dv;
-    cmha_slot slot = {key_heads, a->kv_heads, cmha__key_width(a), dv, row, 0, 0, 0};
-    if (a->batch != pass->B || a->n_q != pass->N || a->n_k != pass->N || !a->causal)
-        return CMHA__MISFIT(pass->tape, "attention: a cache needs causal = 1 and %zu keys", a->n_q);
-    size_t shape[3] = {pass->B, pass->N, a->heads * dv};
-    cmha_tensor *y = cmha__result(pass->tape, 3, shape);
-    if (!y || cmha__next_slot(pass, &slot)) return NULL;
-    cmha_attention_views views = cmha__views(s, NULL, y->data); /* the new tokens alone */
-    cmha__attention_call call = cmha__new_call(a, &views, 0);
-    call.cache = pass->cache, call.slot = &slot, call.halves = halves, call.pieces = 1;
-    a->n_k = pass->cache->length + pass->N, a->dropout = 0;
-    cmha_real *scratch = cmha__reals(pass->tape, cmha__deal_call(&call, NULL));
-    if (!scratch || cmha__dry(pass->tape)) return scratch ? y : NULL;
-    cmha__deal_call(&call, scratch);
-    cmha__each_head(&call, cmha__cached_head);
-    return y;
-}
 
 /* ---- The cache and its passes ---- */
 
