@@ -5374,6 +5374,7 @@ typedef struct cmha__entropy {
 
 static cmha__entropy *cmha__entropy_new(cmha_tape *tape, const int32_t *targets, size_t T, size_t V,
                                         int32_t ignore, const cmha_real *class_weights) {
+    if (!targets) CMHA__MISUSE(tape, "cross-entropy: targets is NULL");
     if (tape->status) return NULL;
     cmha__entropy *s = (cmha__entropy *)cmha__record_alloc(tape, sizeof *s);
     if (s) s->sums = (double *)cmha__record_alloc(tape, 2 * (size_t)tape->context->threads * sizeof *s->sums);
@@ -5415,37 +5416,31 @@ static void cmha__entropy_mean(const cmha_tape *tape, const cmha__entropy *s, cm
     *mean = s->counted > 0 ? (cmha_real)(sum / s->counted) : 0;
 }
 
-static cmha_status cmha__entropy_backward(cmha_tape *tape, cmha_record *r) {
-    const cmha__entropy *s = (const cmha__entropy *)r->user;
-    size_t V = cmha__last(r->in[0]), T = cmha__rows(r->in[0]);
-    cmha_real *d = cmha_tape_grad(tape, r->in[0]);
-    if (!d || cmha__dry(tape) || !(s->counted > 0)) return tape->status;
-    cmha_real scale = r->out->grad[0] / (cmha_real)s->counted;
-    CMHA__FOR_CHUNKS(tape->context->threads, T, lo, hi) {
-        cmha__entropy_rows(s, r->in[0]->data + lo * V, lo, hi - lo, V, &scale, NULL, d + lo * V);
+static void cmha__entropy_pass(const cmha__call *c) {
+    cmha__entropy *s = (cmha__entropy *)c->kept;
+    const size_t T = cmha__rows(c->in[0]), V = c->D;
+    const int threads = c->tape->context->threads, back = cmha__goes_back(c);
+    cmha_real scale = back ? c->dy[0] / (cmha_real)s->counted : 0;
+    CMHA__FOR_CHUNKS(threads, back && !(s->counted > 0) ? 0 : T, lo, hi) {
+        cmha__entropy_rows(s, c->in[0]->data + lo * V, lo, hi - lo, V, back ? &scale : NULL,
+                           s->sums + 2 * cmha__chunk, back ? c->dx[0] + lo * V : NULL);
     }
-    return CMHA_OK;
+    if (back) return;
+    for (int i = 0; i < threads; i++) s->counted += s->sums[2 * i + 1];
+    cmha__over_ranks(c->tape, &s->counted, 1);
+    cmha__entropy_mean(c->tape, s, c->y);
 }
 
 CMHA_DEF cmha_tensor *cmha_cross_entropy(cmha_tape *tape, cmha_tensor *logits, const int32_t *targets,
                                          int32_t ignore, const cmha_real *class_weights) {
+    static const cmha__op op = {"cross_entropy", cmha__entropy_pass, cmha__one_shape, 1, 0, 0, {0, 0}, 0};
+    cmha__call call = cmha__call_of(&op, logits, NULL, NULL);
     if (!logits || !tape || tape->status || !tape->context) return NULL;
-    if (!targets) return CMHA__MISUSE(tape, "cross-entropy: targets is NULL");
     size_t T = cmha__rows(logits), V = cmha__last(logits);
-    cmha_tensor *y = cmha__result1(tape);
     cmha__entropy *s = cmha__entropy_new(tape, targets, T, V, ignore, class_weights);
     if (s) s->lse = cmha__reals(tape, 2 * T);
-    if (!s || !s->lse) return NULL;
-    if (!cmha__dry(tape)) {
-        CMHA__FOR_CHUNKS(tape->context->threads, T, lo, hi) {
-            double *sums = s->sums + 2 * cmha__chunk;
-            cmha__entropy_rows(s, logits->data + lo * V, lo, hi - lo, V, NULL, sums, NULL);
-        }
-        for (int c = 0; c < tape->context->threads; c++) s->counted += s->sums[2 * c + 1];
-        cmha__over_ranks(tape, &s->counted, 1);
-        cmha__entropy_mean(tape, s, y->data);
-    }
-    return cmha__push(tape, "cross_entropy", y, &logits, 1, cmha__entropy_backward, s);
+    call.kept = s;
+    return s ? cmha__run(tape, &call) : NULL;
 }
 
 /* Sweeps once over the rows: the losses, and with `back` the gradients of in = x, weight, bias for that
@@ -5494,7 +5489,6 @@ static cmha_tensor *cmha__linear_cross_entropy(cmha_tape *tape, cmha_tensor *x, 
                                                cmha_tensor *bias, const int32_t *targets, int32_t ignore,
                                                const cmha_real *class_weights, cmha_real early) {
     if (!x || !weight || !tape || tape->status || !tape->context) return NULL;
-    if (!targets) return CMHA__MISUSE(tape, "cross-entropy: targets is NULL");
     if (cmha__check_linear(tape, "cross-entropy", x, CMHA_ACTIVATION_NONE, weight, bias)) return NULL;
     size_t T = cmha__rows(x);
     cmha_tensor *in[3] = {x, weight, bias}, *y = cmha__result1(tape);
