@@ -2382,11 +2382,6 @@ static int cmha__is_open(const cmha_context *context) { return context && contex
 
 static int cmha__model_is_open(const cmha_model *model) { return model && cmha__is_open(model->context); }
 
-/* Tells whether the model is still open in the opening that an object refers to. */
-static int cmha__is_opening(const cmha_model *model, const cmha_context *context, uint64_t opening) {
-    return cmha__model_is_open(model) && model->context == context && model->opening == opening;
-}
-
 /* ---- sizes and memory ---- */
 
 static int cmha__mul(size_t a, size_t b, size_t *out) {
@@ -3882,14 +3877,18 @@ static void cmha__arena_reset(cmha_context *context, cmha_arena *arena) {
     if (arena->block) arena->block->used = 0;
 }
 
-/* Takes one block of at least `bytes` now, so that what follows allocates nothing. */
-static cmha_status cmha__arena_reserve(cmha_context *context, cmha_arena *arena, size_t bytes) {
-    cmha__arena_reset(context, arena);
-    if (arena->block && arena->block->size >= bytes) return CMHA_OK;
-    cmha__arena_close(context, arena);
-    arena->block = cmha__block_new(context, bytes);
-    if (!arena->block) return CMHA_ERR_MEMORY; /* `reserved` stays: smaller passes must go on working */
-    arena->reserved = bytes;
+/* Takes one block of at least so many bytes for each arena now, so that what follows allocates nothing. */
+static cmha_status cmha__reserve(cmha_tape *tape, size_t memory, size_t records) {
+    for (int i = 0; i < 2; i++) {
+        cmha_arena *arena = i ? &tape->records : &tape->memory;
+        size_t bytes = i ? records : memory;
+        cmha__arena_reset(tape->context, arena);
+        if (arena->block && arena->block->size >= bytes) continue;
+        cmha__arena_close(tape->context, arena);
+        arena->block = cmha__block_new(tape->context, bytes);
+        if (!arena->block) return CMHA_ERR_MEMORY; /* `reserved` stays: smaller passes must go on working */
+        arena->reserved = bytes;
+    }
     return CMHA_OK;
 }
 
@@ -4368,12 +4367,6 @@ static void cmha__call_shape(cmha__call *c) {
     if (op->shape && !c->tape->status) op->shape(c);
 }
 
-/* Returns the threads of a call: one for little work, unless sums depend on how rows are dealt. */
-static int cmha__call_threads(const cmha__call *c) {
-    int sums = c->op->shared[0] || c->op->shared[1];
-    return c->out->size < 4096 && !sums ? 1 : c->tape->context->threads;
-}
-
 /* Returns the call for rows lo .. hi - 1 alone. Gradients of shared inputs go to the thread's own sums. */
 static cmha__call cmha__call_at(const cmha__call *call, size_t lo, size_t hi, cmha_real *own) {
     cmha__call c = *call;
@@ -4392,15 +4385,17 @@ static cmha__call cmha__call_at(const cmha__call *call, size_t lo, size_t hi, cm
     return c;
 }
 
-/* Runs the pass, rows dealt to threads; a single one outside of their loop, where it can use them. */
+/* Runs the pass, rows dealt to threads, unless the work is little and no sum depends on that; a single one
+   outside of their loop, where it can use them. */
 static void cmha__call_rows(const cmha__call *c, cmha_real *own, size_t sums) {
+    int little = c->out->size < 4096 && !c->op->shared[0] && !c->op->shared[1];
     if (c->tape->status || (cmha__dry(c->tape) && !(c->op->flags & CMHA__SCRATCH))) return;
     if (c->rows == 1) {
         cmha__call one = cmha__call_at(c, 0, 1, own);
         c->op->pass(&one);
         return;
     }
-    CMHA__FOR_CHUNKS(cmha__call_threads(c), c->rows, lo, hi) {
+    CMHA__FOR_CHUNKS(little ? 1 : c->tape->context->threads, c->rows, lo, hi) {
         cmha__call mine = cmha__call_at(c, lo, hi, own ? own + (size_t)cmha__chunk * sums : NULL);
         c->op->pass(&mine);
     }
@@ -10439,11 +10434,14 @@ static size_t cmha__window_width(const cmha_model_config *c) {
 
 /* ---- Parameters: the list of a model, or of a network built by hand ---- */
 
+#define CMHA__EACH_PARAMETER(one, p) \
+    for (cmha_parameter *one = (p)->list; one < (p)->list + (p)->count; one++)
+
 /* Lays the numbers that learn one after another, and points tensors at their gradients; grad NULL: at none.
    One product's matrix has a gradient where all its parameters do. */
 static void cmha__attach_grad(cmha_parameters *p, cmha_real *grad) {
     p->learning = 0;
-    for (cmha_parameter *one = p->list; one < p->list + p->count; one++) {
+    CMHA__EACH_PARAMETER(one, p) {
         const cmha_parameter *first = one;
         int learns = grad && !one->frozen;
         one->place = p->learning;
@@ -10983,7 +10981,7 @@ static cmha_status cmha__declare_all(cmha_model *model) {
 /* Points what is not packed at its numbers, one after another, and counts these. */
 static void cmha__place_numbers(cmha_parameters *p, cmha_real *data) {
     p->data = data, p->size = 0;
-    for (cmha_parameter *one = p->list; one < p->list + p->count; one++) {
+    CMHA__EACH_PARAMETER(one, p) {
         cmha_tensor *t = &one->tensor;
         t->data = t->packed ? NULL : data + p->size;
         one->matrix.data = one->form == CMHA__JOINED ? one[-1].matrix.data : t->data;
@@ -11361,7 +11359,7 @@ CMHA_DEF cmha_status cmha_model_merge(cmha_model *model) {
         p->size -= p->list[p->count - 1].tensor.size + p->list[p->count - 2].tensor.size;
     cmha_status status = cmha__move_numbers(model, CMHA_STORAGE_FLOAT, &old);
     if (status) return status;
-    for (cmha_parameter *one = p->list; one < p->list + p->count; one++) {
+    CMHA__EACH_PARAMETER(one, p) {
         const cmha_tensor *A = &p->list[one->adapter].tensor, *B = &p->list[one->adapter + 1].tensor;
         one->frozen = one->usual_frozen = 0;
         if (!one->adapter) continue;
@@ -12636,7 +12634,7 @@ CMHA_FIT cmha_status cmha_gradient_check(cmha_parameters *p, cmha_loss_fn loss, 
     cmha_real *grads = kept + p->size;
     if (!kept) return CMHA_ERR_MEMORY;
     memcpy(kept, p->data, size), memcpy(grads, p->grad, bytes - size);
-    for (cmha_parameter *one = p->list; one < p->list + p->count; one++)
+    CMHA__EACH_PARAMETER(one, p)
         if (!one->frozen) least = fmax(least, 1e-3 * cmha__steepness(grads + one->place, one->tensor.size));
     for (cmha_parameter *one = p->list; one < p->list + p->count && !status; one++) {
         if (one->frozen) continue;
@@ -12705,8 +12703,7 @@ CMHA_FIT cmha_status cmha_trainer_init(cmha_trainer *trainer, cmha_model *model,
     size_t tokens = 2 * c->batch * c->length * sizeof *trainer->ids; /* the dry run refuses what overflows */
     status = cmha__need_grad(p);
     if (!status) status = cmha__measure(model, c->batch, c->length, &memory, &records);
-    if (!status) status = cmha__arena_reserve(context, &model->tape.memory, memory);
-    if (!status) status = cmha__arena_reserve(context, &model->tape.records, records);
+    if (!status) status = cmha__reserve(&model->tape, memory, records);
     if (!status) {
         cmha_tape_reset(&model->tape);
         trainer->ids = (int32_t *)cmha__take(context, "trainer", tokens);
@@ -13019,7 +13016,8 @@ CMHA_DEF void cmha_cache_reset(cmha_cache *cache) {
 }
 
 static int cmha__cache_is_open(const cmha_cache *cache) {
-    return cache && cmha__is_opening(cache->model, cache->context, cache->opening);
+    const cmha_model *model = cache ? cache->model : NULL;
+    return cmha__model_is_open(model) && model->context == cache->context && model->opening == cache->opening;
 }
 
 /* Copies n positions of each sequence, from number `at` on, to number `to` on of the cache's rows of ld. */
@@ -13113,8 +13111,7 @@ CMHA_DEF cmha_status cmha_cache_append_features(cmha_cache *cache, const int32_t
     if (longest > cache->ready && !cache->given) { /* first: without memory no token is forgotten */
         size_t memory, records;
         cmha_status status = cmha__cache_dry(cache, longest, &memory, &records);
-        if (!status) status = cmha__arena_reserve(context, &cache->tape.memory, memory);
-        if (!status) status = cmha__arena_reserve(context, &cache->tape.records, records);
+        if (!status) status = cmha__reserve(&cache->tape, memory, records);
         cache->ready = status ? 0 : longest;
         if (status) return status;
     }
@@ -14248,7 +14245,7 @@ typedef struct cmha__state {
 /* Returns an identity of what is frozen or, with a file, not in it: of the first numbers of each. */
 static uint64_t cmha__rest_identity(const cmha_parameters *p, const cmha_archive *file) {
     uint64_t hash = 0;
-    for (const cmha_parameter *one = p->list; one < p->list + p->count; one++) {
+    CMHA__EACH_PARAMETER(one, p) {
         size_t pairs = cmha__min(one->tensor.size, 65536) / 2;
         if (file ? !cmha_archive_find(file, one->name) : one->frozen)
             hash = cmha__mix(hash ^ cmha__knowledge_identity(1, pairs, one->tensor.data));
