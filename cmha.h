@@ -187,8 +187,8 @@ typedef struct cmha_allocator {
     void *user;
 } cmha_allocator;
 typedef struct cmha_context cmha_context;
-/* Says where paths lead. Pairs that are NULL: to the system's files. A status but CMHA_OK ends the library's
-   call, which returns it with the path in its line and leaves all as it was. */
+/* Says where paths lead; pairs that are NULL: to the system's files. A status but CMHA_OK ends the call,
+   which returns it with the path in its line and leaves all as it was. */
 typedef struct cmha_files {
     cmha_status (*size)(void *user, cmha_context *context, const char *path, uint64_t *bytes);
     cmha_status (*read)(void *user, cmha_context *context, const char *path, uint64_t offset, void *to,
@@ -211,7 +211,7 @@ typedef struct cmha_buffer {
     void *saving; /* what is being written, beside the old file until it is whole */
     size_t saving_bytes;
 } cmha_buffer;
-/* Makes files of a list of buffers, which must outlive the context. Other paths are the system's. */
+/* Makes files of a list of buffers, which outlive the context. Other paths are the system's. */
 CMHA_DEF cmha_files cmha_buffers(cmha_buffer *list);
 typedef enum cmha_log_level { CMHA_LOG_INFO, CMHA_LOG_WARNING } cmha_log_level;
 typedef struct cmha_score cmha_score; /* a kind of attention of one's own, see Attention */
@@ -245,14 +245,14 @@ CMHA_DEF void cmha_context_close(cmha_context *context);
 CMHA_DEF const char *cmha_error(const cmha_context *context);
 /* Names what does the matrix products: "OpenBLAS SkylakeX", "CBLAS", "Accelerate" or "built-in". */
 CMHA_DEF const char *cmha_blas_name(char *buffer, size_t size);
-/* Names the instruction set of the hot loops, "avx512", "avx2", "sse2", elsewhere "base": the CPU's best
-   where GCC or clang compiled for every x86-64, else, as under CMHA_NO_DISPATCH, the flags'. NULL asks; a
-   name chooses, for tests, in the whole process, while nobody computes: NULL if it cannot be had. */
+/* Names the hot loops' instruction set, "avx512", "avx2", "sse2", elsewhere "base": the CPU's best where GCC
+   or clang compiled for every x86-64, else, as under CMHA_NO_DISPATCH, the flags'. NULL asks; a name chooses,
+   for tests, in the whole process, while nobody computes: NULL if it cannot be had. */
 CMHA_DEF const char *cmha_instructions(const char *name);
 /* Returns the variable that makes OpenBLAS use this CPU, "OPENBLAS_CORETYPE=SkylakeX"; NULL if it does. */
 CMHA_DEF const char *cmha_blas_remedy(void);
-/* First thing in main: puts the remedy above and a short spin of GCC's waiting threads (GOMP_SPINCOUNT) into
-   the environment, unless the user has, and executes the program again, once (Linux only). Else returns. */
+/* First thing in main: puts that remedy and a short spin of GCC's waiting threads (GOMP_SPINCOUNT) into the
+   environment, unless the user has, and executes the program again, once (Linux only). */
 CMHA_DEF void cmha_blas_restart(char **argv);
 
 /* Draws random numbers by counter: the SplitMix64 finaliser over key + counter. */
@@ -263,7 +263,7 @@ CMHA_DEF double cmha_rng_uniform(cmha_rng *rng); /* in [0, 1), 53 bits */
 CMHA_DEF double cmha_rng_normal(cmha_rng *rng); /* mean 0, variance 1 */
 CMHA_DEF uint64_t cmha_rng_below(cmha_rng *rng, uint64_t n); /* in [0, n), n > 0 */
 
-/* Describes a field of a configuration struct, plain data: for setting by name, checking, printing, help. */
+/* Describes a field of a configuration struct: for setting by name, checking, printing, help. */
 enum cmha_field_type { CMHA_FIELD_SIZE, CMHA_FIELD_REAL, CMHA_FIELD_FLAG, CMHA_FIELD_ENUM, CMHA_FIELD_NAME };
 typedef enum cmha_field_type cmha_field_type;
 typedef struct cmha_field {
@@ -298,7 +298,7 @@ CMHA_DEF void cmha_modulus(size_t n, const cmha_real *re, const cmha_real *im, c
 enum { CMHA_MAX_RANK = 4, CMHA_MAX_INPUTS = 9 };
 typedef struct cmha_packed cmha_packed;
 /* Holds a dense array, until cmha_tape_reset if a tape made it, else as long as its model. One filled by
-   hand, else zeros, with needs_grad = 1 and its own `grad`, is a parameter that outlives the tape. */
+   hand, else zeros, with needs_grad = 1 and its own `grad`, is a parameter that outlives tapes. */
 typedef struct cmha_tensor {
     cmha_real *data, *grad; /* grad: NULL until a backward pass needs it */
     size_t shape[CMHA_MAX_RANK];
@@ -330,8 +330,8 @@ typedef struct cmha_arena {
     int fixed; /* 1: takes no further block */
     int measuring; /* 1: hands out addresses that must not be touched, and only counts */
 } cmha_arena;
-/* Sums over the ranks of a training: processes or threads, each with a context and model of its own, that
-   make the same calls in the same order. All get the same bits, or all a failure. */
+/* Sums over the ranks of a training: processes or threads, each with its context and model, that make the
+   same calls in the same order. All get the same bits, or all a failure. */
 typedef struct cmha_ranks {
     size_t rank, ranks; /* which, from 0, of how many */
     /* Replaces each of n values by its sum over all ranks. */
@@ -352,7 +352,7 @@ typedef struct cmha_sharing {
     struct cmha_parameters *parameters;
 } cmha_sharing;
 enum { CMHA_MAX_FREE = 32 };
-/* Records operations as they are computed and walks them back. After the first step it allocates nothing. */
+/* Records operations and walks them back. After the first step it allocates nothing. */
 struct cmha_tape {
     cmha_context *context;
     cmha_arena memory, records;
@@ -371,9 +371,9 @@ CMHA_DEF cmha_status cmha_tape_init(cmha_tape *tape, cmha_context *context, int 
 CMHA_DEF void cmha_tape_close(cmha_tape *tape);
 CMHA_DEF void cmha_tape_reset(cmha_tape *tape); /* forgets records, tensors and the failure; keeps memory */
 CMHA_DEF cmha_status cmha_tape_status(const cmha_tape *tape); /* of the first failure since the reset */
-/* Tells whether the tape only measures memory: tensors have no numbers, and operations touch no data. */
+/* Tells whether the tape only measures memory: tensors then have no numbers. */
 CMHA_DEF int cmha_tape_measures(const cmha_tape *tape);
-/* Keeps a failure of the caller's own operation with its line, unless there is one. Returns NULL. */
+/* Keeps a failure of the caller's operation with its line, unless there is one. Returns NULL. */
 CMHA_DEF cmha_tensor *cmha_tape_fail(cmha_tape *tape, cmha_status status, const char *line);
 /* Makes a tensor of zeros in the tape. needs_grad 1: its gradient is wanted. */
 CMHA_DEF cmha_tensor *cmha_tensor_new(cmha_tape *tape, int rank, const size_t *shape, int needs_grad);
@@ -383,9 +383,9 @@ CMHA_DEF cmha_tensor *cmha_tensor_wrap(cmha_tape *tape, int rank, const size_t *
 /* Takes memory until the next reset, also inside a backward callback; 64-byte aligned, not cleared. */
 CMHA_DEF void *cmha_tape_alloc(cmha_tape *tape, size_t bytes);
 
-/* Appends an operation of the caller's own: `out`, made by cmha_tensor_new and computed from in[0..n_in),
-   which it returns. There is no record without recording or an input that needs a gradient. A status of
-   `backward` but CMHA_OK ends the pass, with cmha_tape_fail's line or the name. See examples/extensions. */
+/* Appends an operation of the caller's: returns `out`, made by cmha_tensor_new and computed from in[0..n_in).
+   There is no record without recording or an input that needs a gradient. A status of `backward` but CMHA_OK
+   ends the pass, with cmha_tape_fail's line or the name. See examples/extensions. */
 CMHA_DEF cmha_tensor *cmha_tape_push(cmha_tape *tape, const char *name, cmha_tensor *out,
     cmha_tensor *const *in, int n_in, cmha_backward_fn backward, void *user);
 /* Returns, inside a backward callback, t's gradient to add to; NULL if it needs none or memory ran out. */
@@ -425,7 +425,7 @@ CMHA_DEF cmha_tensor *cmha_gather(cmha_tape *tape, cmha_tensor *x, const size_t 
 /* Averages over tokens: x [B, N, D], key_mask [B, N] -> [B, D]; a sequence without tokens gives 0. */
 CMHA_DEF cmha_tensor *cmha_mean_tokens(cmha_tape *tape, cmha_tensor *x, const unsigned char *key_mask);
 
-/* Looks up rows y [T, D], weight [V, D] at 0 <= ids[t] < V. Tape: ids [B, N] -> [B, N, D]. Errors: TOKEN. */
+/* Looks up rows y [T, D] of weight [V, D], 0 <= ids[t] < V. Tape: ids [B, N] -> [B, N, D]. Errors: TOKEN. */
 CMHA_DEF void cmha_embedding_forward(const cmha_real *weight, const int32_t *ids, size_t T, size_t D,
     cmha_real *y);
 CMHA_FIT void cmha_embedding_backward(const cmha_real *dy, const int32_t *ids, size_t T, size_t D,
@@ -477,7 +477,7 @@ CMHA_DEF cmha_tensor *cmha_dropout(cmha_tape *tape, cmha_tensor *x, cmha_real p)
    largest logit and log sum exp(logit - largest), apart for huge logits. */
 CMHA_DEF double cmha_cross_entropy_forward(const cmha_real *logits, const int32_t *targets, size_t T,
     size_t V, int32_t ignore, cmha_real *lse, size_t *counted);
-/* Returns the same and turns logits into their gradient: scale (softmax(logits) - onehot(target)), else 0. */
+/* Returns the same; logits become their gradient, scale (softmax(logits) - onehot(target)), else 0. */
 CMHA_FIT double cmha_cross_entropy_gradient(cmha_real *logits, const int32_t *targets, size_t T, size_t V,
     int32_t ignore, cmha_real scale);
 /* Adds scale (softmax(logits) - onehot(target)) to dlogits on counted rows; dlogits must not be logits. */
@@ -487,7 +487,7 @@ CMHA_FIT void cmha_cross_entropy_backward(const cmha_real *logits, const int32_t
    the mean: sum w[target] loss / sum w[target]. Errors, here and next: TOKEN. */
 CMHA_DEF cmha_tensor *cmha_cross_entropy(cmha_tape *tape, cmha_tensor *logits, const int32_t *targets,
     int32_t ignore, const cmha_real *class_weights);
-/* Averages the loss of logits x weight^T + bias. x [.., I], weight [V, I], bias [V]. Only some rows of logits
+/* Averages the loss of logits x weight^T + bias. x [.., I], weight [V, I], bias [V]. Some rows of logits
    exist at a time (16 MiB of floats, at least 256 rows), in the backward once more. */
 CMHA_DEF cmha_tensor *cmha_linear_cross_entropy(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight,
     cmha_tensor *bias, const int32_t *targets, int32_t ignore, const cmha_real *class_weights);
@@ -535,7 +535,7 @@ typedef enum cmha_frequency {
     CMHA_FREQUENCY_LITERAL, /* base^(-4j/d_k) */
     CMHA_FREQUENCY_TABLE    /* the caller's omega */
 } cmha_frequency;
-/* Stretches the frequencies of n pairs for texts f times as long as those that were learned. LINEAR: omega/f.
+/* Stretches the frequencies of n pairs for texts f times as long as those learned. LINEAR: omega/f.
    NTK: omega_j f^(-j/(n-1)), another base. YARN (arXiv 2309.00071): omega/f of pairs that turn up to `slow`
    times in `length` tokens, omega of those that turn `fast` times or more, mixtures between; and the score
    times (0.1 ln f + 1)^2. LLAMA3, Llama 3.1's: the same by ROTATIONS, without that factor. */
@@ -598,8 +598,8 @@ typedef enum cmha_quotient_kind {
     CMHA_QUOTIENT_EXACT, /* u / w, eps is not read; unbounded near w = 0 */
     CMHA_QUOTIENT_UNIT   /* u conj(w) / sqrt(|w|^2 + eps^2): |y| <= |u| */
 } cmha_quotient_kind;
-/* Divides y = u over w, all [T, 2D], rows [Re (D) | Im (D)], w of any size. Where w and eps vanish (below the
-   smallest normal number) y and its gradients are 0. Errors, cmha_mobius's too: ARGUMENT (eps < 0). */
+/* Divides y = u over w, all [T, 2D], rows [Re (D) | Im (D)]. Where w and eps vanish (below the smallest
+   normal number) y and its gradients are 0. Errors, cmha_mobius's too: ARGUMENT (eps < 0). */
 CMHA_DEF void cmha_quotient_forward(const cmha_real *u, const cmha_real *w, size_t T, size_t D,
     cmha_quotient_kind kind, cmha_real eps, cmha_real *y);
 CMHA_FIT void cmha_quotient_backward(const cmha_real *u, const cmha_real *w, const cmha_real *dy, size_t T,
@@ -621,8 +621,8 @@ CMHA_DEF cmha_tensor *cmha_mobius(cmha_tape *tape, cmha_tensor *rho, cmha_tensor
     cmha_quotient_kind kind, cmha_real eps);
 
 /* ---- Complex building blocks (CRAT 4.1 to 4.7) ---- */
-/* Complex arrays are planes: rows [Re (D) | Im (D)]. A complex weight is [2, O, I], a vector [2, D]: real
-   part, then imaginary part. Operations refuse an odd width (SHAPE) and eps < 0 (ARGUMENT). */
+/* Complex arrays are planes: rows [Re (D) | Im (D)]; a weight is [2, O, I], a vector [2, D]: real part, then
+   imaginary part. Operations refuse an odd width (SHAPE) and eps < 0 (ARGUMENT). */
 typedef struct cmha_complex_linear_args {
     size_t T, I, O; /* rows, complex numbers in and out */
     int adjoint; /* 0: y = W x + b, weight [2, O, I]; 1: y = W^H x + b, weight [2, I, O] */
@@ -689,9 +689,9 @@ CMHA_DEF void cmha_multifreq_init(size_t K, size_t d, double base, cmha_real *om
 /* Adds rows [N, D] to every sequence of x [.., N, D] (CRAT eq 3). */
 CMHA_DEF cmha_tensor *cmha_add_rows(cmha_tape *tape, cmha_tensor *x, cmha_tensor *rows);
 
-/* Regularises phases (CRAT eq 23) -> [1]: lam * mean over the D channels of 1 - R_j, R_j = |mean over present
-   rows of u(z_j)|, u the phasor. For |z| >> eps that is the paper's mean of 1 - cos(phase - mean phase). One
-   phase for all is its minimum: keep lam small. No gradient where R_j rounds to 0. */
+/* Regularises phases (CRAT eq 23) -> [1]: lam * mean over channels of 1 - R_j, R_j = |mean over present rows
+   of u(z_j)|, u the phasor; for |z| >> eps the paper's mean of 1 - cos(phase - mean phase). One phase for all
+   is its minimum: keep lam small. No gradient where R_j rounds to 0. */
 CMHA_DEF cmha_tensor *cmha_phase_reg(cmha_tape *tape, cmha_tensor *z, const unsigned char *key_mask,
     cmha_real lam, cmha_real eps);
 /* Regularises magnitudes (CRAT eq 24) -> [1]: lam * mean of |z|^2 over present rows and channels. */
@@ -762,7 +762,7 @@ CMHA_DEF cmha_tensor *cmha_balance(cmha_tape *tape, cmha_tensor *logits, size_t 
 
 /* ---- Retrieval: CRAT's Imaginary Reflection Window (its 4.4) ---- */
 /* Searches by an index of the caller's. features [Q, 2 d_r]: the queries' phasors; index [Q, k] gets
-   documents in any order, -1 = none, to be sorted by similarity. A failure ends the call with its status. */
+   documents in any order, -1 = none. A failure ends the call with its status. */
 typedef cmha_status (*cmha_search_fn)(void *user, const cmha_real *features, size_t Q, size_t k,
                                       int64_t *index);
 
@@ -782,8 +782,8 @@ typedef struct cmha_knowledge {
     void *mapping;
     size_t mapped;
 } cmha_knowledge;
-/* Opens a base, maybe empty, over arrays that must outlive it. ids may be NULL; texts and text_begin,
-   ascending from 0, both or neither. Errors: ARGUMENT, MEMORY, OVERFLOW, NOT_FINITE (vectors), STATE. */
+/* Opens a base, maybe empty, over arrays that outlive it. ids may be NULL; texts and text_begin, ascending
+   from 0, both or neither. Errors: ARGUMENT, MEMORY, OVERFLOW, NOT_FINITE (vectors), STATE. */
 CMHA_DEF cmha_status cmha_knowledge_init(cmha_knowledge *knowledge, cmha_context *context, size_t n,
     size_t d_r, const cmha_real *vectors, const int64_t *ids, const char *texts, const uint64_t *text_begin);
 CMHA_DEF void cmha_knowledge_close(cmha_knowledge *knowledge);
@@ -815,8 +815,8 @@ CMHA_DEF cmha_tensor *cmha_retrieve(cmha_tape *tape, const cmha_knowledge *knowl
 
 /* Chooses what the gate g = sigmoid(gate / tau) makes of z and retrieved v: (1 - g) z + g v or z + g v. */
 typedef enum cmha_fusion { CMHA_FUSION_CONVEX, CMHA_FUSION_ADDITIVE } cmha_fusion;
-/* Reflects v in z (CRAT eq 19, second half): z, v [.., 2D], gate [.., D], the same g for both planes. Rows
-   with 0 in found (one byte a row, NULL = all found) stay z bit for bit and give v and gate no gradient. */
+/* Reflects v in z (CRAT eq 19, second half): z, v [.., 2D], gate [.., D], of both planes. Rows with 0 in
+   found (one byte a row, NULL = all found) stay z bit for bit and give v and gate no gradient. */
 CMHA_DEF cmha_tensor *cmha_reflect(cmha_tape *tape, cmha_tensor *z, cmha_tensor *v, cmha_tensor *gate,
     cmha_real tau, cmha_fusion fusion, const unsigned char *found);
 
@@ -1025,7 +1025,7 @@ CMHA_DEF cmha_tensor *cmha_attention(cmha_tape *tape, const cmha_attention_args 
 CMHA_DEF const cmha_real *cmha_rotation(cmha_tape *tape, const double *omega, size_t n_tables, size_t P,
     size_t n, ptrdiff_t pos0);
 
-/* Names attention without a softmax, in O(n). With feature rows f(q), f(k) [n, F] and values v [n, c],
+/* Names attention without a softmax, in O(n): with features f(q), f(k) [n, F] and values v [n, c],
        y_t = f(q_t) (sum_s f(k_s) v_s^T) / f(q_t) (sum_s f(k_s))
    The sums over keys, if causal running, are one matrix of F x (c + 1) numbers. q, k: d complex numbers. */
 typedef enum cmha_linear_kind {
@@ -1037,7 +1037,7 @@ typedef enum cmha_linear_kind {
 
 /* Says what CoPE's linear attention makes of Num = sum_s W_ts v_s by channels; C = Re Num / sqrt(|Num|^2 +
    eps^2). REAL, a convex average of the values, is the one to use. The others, experimental, take the paper
-   literally: no linear form of its softmaxes. MAGNITUDE loses the values' sign, PHASE their size. */
+   literally. MAGNITUDE loses the values' sign, PHASE their size. */
 typedef enum cmha_cope_output {
     CMHA_COPE_OUTPUT_REAL,      /* Re Num / Den, Den = sum_s Re W_ts */
     CMHA_COPE_OUTPUT_MAGNITUDE, /* |Num| / Den, gradient 0 at Num = 0 */
@@ -1147,8 +1147,8 @@ typedef enum cmha_norm { CMHA_NORM_LAYER, CMHA_NORM_RMS } cmha_norm;
 typedef enum cmha_placement { CMHA_PLACEMENT_PRE, CMHA_PLACEMENT_POST } cmha_placement;
 typedef enum cmha_pool { CMHA_POOL_FIRST, CMHA_POOL_MEAN } cmha_pool;
 typedef enum cmha_init { CMHA_INIT_NORMAL, CMHA_INIT_XAVIER } cmha_init;
-/* Chooses what features are divided by: nothing, or their root mean square |f|, over a position or over the
-   present positions of a sequence (which a causal model must not see). Zeros stay zeros. */
+/* Chooses what features are divided by: nothing, or their root mean square |f| over a position or a
+   sequence's present positions (which a causal model must not see). Zeros stay zeros. */
 typedef enum cmha_feature_norm { CMHA_FEATURE_NORM_NONE, CMHA_FEATURE_NORM_FRAME,
     CMHA_FEATURE_NORM_SEQUENCE } cmha_feature_norm;
 /* Names the paper whose blocks a model has:
@@ -1180,8 +1180,8 @@ typedef enum cmha_crat_attention { CMHA_CRAT_ATTENTION_ANGULAR, CMHA_CRAT_ATTENT
     CMHA_CRAT_ATTENTION_LAG, CMHA_CRAT_ATTENTION_DOT } cmha_crat_attention;
 /* Chooses alpha + i beta of CRAT eq 20, (alpha + i beta) z + f: 1; learned; learned, of modulus 1. */
 typedef enum cmha_residual { CMHA_RESIDUAL_NONE, CMHA_RESIDUAL_FREE, CMHA_RESIDUAL_UNIT } cmha_residual;
-/* Lists fields: SIZE(member, default, minimum, maximum, help), REAL likewise, FLAG(member, default, help),
-   NAME (member, help), ENUM(member, first, last, words, help), words for first, the default, to last. */
+/* Lists fields: SIZE and REAL(member, default, minimum, maximum, help), FLAG(member, default, help), NAME
+   (member, help), ENUM(member, first, last, words, help), words for first, the default, to last. */
 #define CMHA_MODEL_FIELDS(SIZE, REAL, FLAG, ENUM, NAME) \
     SIZE(n_layers, 8, 1, 1024, "blocks") \
     SIZE(d_model, 512, 1, 65536, "width of a token; divisible by n_heads where d_head = 0") \
@@ -1419,7 +1419,7 @@ CMHA_FIT void cmha_parameters_zero_grad(cmha_parameters *p);
 
 /* Names a member of cmha_parameter: frozen, 1 or 0; lr_scale or decay, 0 .. 1e6. */
 typedef enum cmha_tuning { CMHA_TUNE_FROZEN, CMHA_TUNE_RATE, CMHA_TUNE_DECAY } cmha_tuning;
-/* Sets a member of all parameters whose name matches a pattern of "*.delta,*.b": * stands for any characters.
+/* Sets a member of all parameters whose name matches a pattern of "*.delta,*.b", * being any characters.
    Between passes: gradients become zeros where it changes what is frozen; moments stay, zeros where thawed.
    *matched (or NULL) counts; 0: NOT_FOUND. */
 CMHA_DEF cmha_status cmha_parameters_tune(cmha_parameters *p, const char *pattern, cmha_tuning what,
@@ -1528,13 +1528,13 @@ CMHA_DEF size_t cmha_frames(const cmha_real *samples, size_t n, size_t planes, s
    defaults. Errors: SHAPE (of the configuration), NOT_FOUND (no such `score` in the context). */
 CMHA_DEF cmha_status cmha_model_init(cmha_model *model, cmha_context *context, const cmha_model_config *cfg);
 CMHA_DEF void cmha_model_close(cmha_model *model);
-/* Packs matrices, all that products and lookups read but routers and Möbius maps, as BF16 or INT8, and gives
-   the numbers back. All passes, new caches and cmha_model_save use them so. Caches and trainers opened before
-   say STATE, and so does what needs the numbers: training, cmha_model_read, packing again. Errors: ARGUMENT
+/* Packs all matrices that products and lookups read but routers and Möbius maps, as BF16 or INT8, and gives
+   the numbers back. Passes, new caches and cmha_model_save use them so. Caches and trainers opened before say
+   STATE, and so does what needs the numbers: training, cmha_model_read, packing again. Errors: ARGUMENT
    (FLOAT). */
 CMHA_DEF cmha_status cmha_model_pack(cmha_model *model, cmha_storage storage);
-/* Adds lora_alpha / lora_rank B A to each matrix that has an adapter B A, and makes of the model one without
-   adapters, nothing frozen. Caches and trainers opened before say STATE. Errors: STATE (packed, or it has no
+/* Adds lora_alpha / lora_rank B A to each matrix that has an adapter B A; then the model has no adapters, and
+   nothing is frozen. Caches and trainers opened before say STATE. Errors: STATE (packed, or it has no
    adapters); the model is then as it was. */
 CMHA_DEF cmha_status cmha_model_merge(cmha_model *model);
 /* Copies omega [n_heads, d_k/2] (pope: d_k), radians per position. Errors: STATE (frequency is not table). */
@@ -1543,10 +1543,10 @@ CMHA_DEF cmha_status cmha_model_set_frequencies(cmha_model *model, const double 
    between any two calls. Errors: STATE (no window), SHAPE (not irw_width features). */
 CMHA_DEF cmha_status cmha_model_set_knowledge(cmha_model *model, const cmha_knowledge *knowledge);
 
-/* Return logits [batch, length, vocabulary], or the states [batch, length, d_model] after the final norm, as
-   operations on the caller's tape. *extra_loss (or NULL) = the sum [1] of the weighted losses beside the
-   objective (phase contrastive, load balance; CRAT eq 23-24), or NULL. Errors of every call with a batch:
-   TOKEN, SHAPE (more positions than learned), NOT_FINITE (features), STATE (no such head). */
+/* Return logits [batch, length, vocabulary], or states [batch, length, d_model] after the final norm, on the
+   caller's tape. *extra_loss (or NULL) = the sum [1] of the weighted losses beside the objective (phase
+   contrastive, load balance; CRAT eq 23-24), or NULL. Errors of every call with a batch: TOKEN, SHAPE (more
+   positions than learned), NOT_FINITE (features), STATE (no such head). */
 CMHA_DEF cmha_tensor *cmha_model_forward(cmha_model *model, cmha_tape *tape, const cmha_batch *batch,
     cmha_tensor **extra_loss);
 CMHA_DEF cmha_tensor *cmha_model_states(cmha_model *model, cmha_tape *tape, const cmha_batch *batch,
@@ -1581,9 +1581,9 @@ CMHA_DEF cmha_status cmha_model_vectors(cmha_model *model, const cmha_batch *bat
    without extra losses. Errors: NOT_FINITE (the total; gradients then unspecified). */
 CMHA_FIT cmha_status cmha_model_gradient(cmha_model *model, const cmha_batch *batch, double weight,
     uint64_t key, double *loss);
-/* Counts the bytes of the parameters, and of all training (parameters, gradients, moments, activations) at
-   batch x length; either may be NULL. Exact: dry runs measure a step and an evaluation, with labels where
-   classes > 0, else values where values > 0; another objective may take more at its first. Errors: SHAPE. */
+/* Counts the bytes of the parameters, and of all training (with gradients, moments, activations) at batch x
+   length; either may be NULL. Exact: dry runs measure a step and an evaluation, with labels where classes >
+   0, else values where values > 0; another objective may take more at its first. Errors: SHAPE. */
 CMHA_DEF cmha_status cmha_model_memory(cmha_context *context, const cmha_model_config *config, size_t batch,
     size_t length, size_t *parameters, size_t *training);
 /* Counts likewise for an open model: less where parameters are frozen. */
@@ -1619,9 +1619,9 @@ typedef enum cmha_clip_mode {
 CMHA_FIT void cmha_componentwise_clip(cmha_clip_mode mode, cmha_real limit, const cmha_parameter *parameters,
     size_t count);
 /* Takes a step of a network built by hand: clips the gradients (limit 0: not), updates what is not frozen by
-   AdamW with its own lr_scale and decay, and zeroes the gradients. `step` counts, not args->t. *grad_norm (or
+   AdamW with its lr_scale and decay, and zeroes the gradients. `step` counts, not args->t. *grad_norm (or
    NULL) is that before clipping, times args->grad_scale. Errors: STATE (all is frozen), NOT_FINITE (the norm;
-   parameters and moments are as before). */
+   all is as before). */
 CMHA_FIT cmha_status cmha_parameters_step(cmha_parameters *p, const cmha_adamw_args *args,
     cmha_clip_mode mode, double limit, double *grad_norm);
 
@@ -1672,9 +1672,9 @@ CMHA_FIT cmha_status cmha_trainer_step(cmha_trainer *trainer, const cmha_tokens 
 /* Takes one step on the caller's batch, whatever `accumulate` is. Up to config.batch x config.length tokens
    allocate nothing. Errors: those of cmha_model_gradient. */
 CMHA_FIT cmha_status cmha_trainer_fit(cmha_trainer *trainer, const cmha_batch *batch, double *loss);
-/* Clips gradients, applies AdamW and zeroes them: the second half of a step, for objectives of one's own. The
+/* The second half of a step, for objectives of one's own: clips gradients, applies AdamW and zeroes them. The
    first is cmha_parameters_zero_grad, the first time, and cmha_tape_backward or cmha_model_gradient.
-   *grad_norm (or NULL) is their norm before clipping. For this alone batch and length 1 will do. */
+   *grad_norm (or NULL) is that before clipping. For this alone batch and length 1 will do. */
 CMHA_FIT cmha_status cmha_trainer_apply(cmha_trainer *trainer, double *grad_norm);
 /* Lets ranks train one model: of ranks x config.batch sequences rank r takes r x config.batch and on, in
    cmha_trainer_fit fewer on the last ranks. Losses, gradients (which cmha_trainer_apply sums), means,
@@ -1735,10 +1735,10 @@ typedef struct cmha_cache_options {
     size_t bytes;         /* its size, at least what cmha_cache_memory says */
 } cmha_cache_options;
 /* Opens a cache of `capacity` tokens (at most max_positions, if learned). slide = 1: when full, it forgets
-   the oldest quarter and reads the rest again from position 0, as a fresh start would; 0: FULL. options NULL
-   = none. Set a knowledge base before. Up to `prompt` positions at once then take no memory. More, as when it
-   slides, take more once; in the caller's memory they are read `prompt` at a time, the same but for rounding.
-   Errors: STATE (an encoder, a `whole` score), MEMORY (too few bytes). */
+   the oldest quarter and reads the rest again from position 0; 0: FULL. options NULL = none. Set a knowledge
+   base before. Up to `prompt` positions at once then take no memory. More, as when it slides, take more once;
+   in the caller's memory they are read `prompt` at a time, the same but for rounding. Errors: STATE (an
+   encoder, a `whole` score), MEMORY (too few bytes). */
 CMHA_DEF cmha_status cmha_cache_init(cmha_cache *cache, cmha_model *model, size_t batch, size_t capacity,
     int slide, const cmha_cache_options *options);
 /* Counts, exactly, the bytes that such a cache takes, whatever its memory and bytes. Errors: the same. */
@@ -1747,8 +1747,8 @@ CMHA_DEF cmha_status cmha_cache_memory(cmha_model *model, size_t batch, size_t c
 CMHA_DEF void cmha_cache_close(cmha_cache *cache);
 CMHA_DEF void cmha_cache_reset(cmha_cache *cache); /* holds no token afterwards */
 /* Appends n tokens to each sequence, ids [batch, n]: a prompt in one call, each further token in another.
-   logits [batch, vocabulary], of the last token, may be NULL. A sliding cache reads the last that it can
-   hold. On an error it is as before. Errors: FULL, TOKEN, what the caller's search returned. */
+   logits [batch, vocabulary] (or NULL): the last token's. A sliding cache reads the last that it can hold. On
+   an error it is as before. Errors: FULL, TOKEN, what the caller's search returned. */
 CMHA_DEF cmha_status cmha_cache_append(cmha_cache *cache, const int32_t *ids, size_t n, cmha_real *logits);
 /* Does the same for models with features, as cmha_batch has them: [batch, n, ..], ids [batch, n], NULL where
    tokens = 0. out (or NULL) gets the last position's values (cmha_model_values) or, without them, logits. */
@@ -1800,7 +1800,7 @@ typedef struct cmha_archive {
     void *file, *memory;          /* file: the system's; NULL = the context's callbacks have it */
     size_t memory_size;
 } cmha_archive;
-/* Opens a safetensors file, checking the whole header before anything is read. */
+/* Opens a safetensors file and checks its whole header. */
 CMHA_DEF cmha_status cmha_archive_open(cmha_archive *archive, cmha_context *context, const char *path);
 CMHA_DEF void cmha_archive_close(cmha_archive *archive);
 /* Finds a tensor, or the value of a key; NULL = none. */
@@ -1821,7 +1821,7 @@ typedef struct cmha_archive_item {
 } cmha_archive_item;
 /* Writes tensors and metadata [2 * n_metadata] (key, value, ...). Errors: ARGUMENT (a name twice, no UTF-8).
    Every save writes a new file in the folder of `path`, flushes it to the disk and renames it over `path`:
-     - A crash leaves the old file or the new one. Of several writers at once the last one's stays, whole.
+     - A crash leaves the old file or the new one. Of several writers the last one's stays, whole.
      - A link at `path` stays; the file that it names is replaced, or made. Only a regular file is replaced,
        and the new one has its permissions. (Windows: links and permissions are not looked at.)
      - A failure, also at RLIMIT_FSIZE, leaves nothing behind. A killed process may leave cmha-XXXXXXXX.tmp,
@@ -1857,20 +1857,20 @@ CMHA_DEF cmha_status cmha_model_read(cmha_model *model, const char *path, int st
 /* Saves model, moments ("optim.m.<name>", "optim.v.<name>"), step, seed, best loss (infinity if NaN). */
 CMHA_FIT cmha_status cmha_trainer_save(cmha_trainer *trainer, const char *path);
 /* Loads that state into an open trainer of a model of the same configuration, which then learns as the file
-   says ("tune."). With the saved trainer's configuration ("trainer.<field>", which is not read; its batch is
-   that of all ranks) and the same tokens the run continues bit for bit. Memory and errors as in
-   cmha_model_read; FORMAT: another base. */
+   says ("tune."). With the saved trainer's configuration ("trainer.<field>", not read; its batch is that of
+   all ranks) and the same tokens the run continues bit for bit. Memory and errors as in cmha_model_read;
+   FORMAT: another base. */
 CMHA_FIT cmha_status cmha_trainer_read(cmha_trainer *trainer, const char *path);
 
 /* Saves what there is of vectors and features [n, 2 d_r], ids [n] and text_begin [n + 1] (I64), texts (U8),
    and metadata "identity", a decimal. */
 CMHA_FIT cmha_status cmha_knowledge_save(const cmha_knowledge *knowledge, const char *path);
 /* Opens a base from such a file, of which only `vectors` (F32, F64, F16 or BF16) must be there. Checks sizes,
-   the order of the texts, that vectors are finite and features their phasors. `search` is NULL. Errors:
-   NOT_FINITE. map = 1: vectors and features are mapped where system and file allow it (POSIX, little endian,
-   cmha_real's dtype). Until the base is closed nobody may then write into the file: shorter, it ends the
-   process (SIGBUS) where the base is used, and no status can say so; other numbers change the base. A save to
-   the same path is safe: it replaces the file, and the base keeps the old one. */
+   the texts' order, that vectors are finite and features their phasors. `search` is NULL. Errors: NOT_FINITE.
+   map = 1: vectors and features are mapped where system and file allow it (POSIX, little endian, cmha_real's
+   dtype). Until the base is closed nobody may then write into the file: shorter, it ends the process (SIGBUS)
+   where the base is used; other numbers change the base. A save to the same path is safe: it replaces the
+   file, and the base keeps the old one. */
 CMHA_DEF cmha_status cmha_knowledge_open(cmha_knowledge *knowledge, cmha_context *context, const char *path,
     int map);
 
@@ -1956,9 +1956,9 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
 #ifndef CMHA__AGAIN
 #define CMHA_IMPLEMENTATION_ONCE
 
-/* The code depends on the order of sums, NaN and infinity: after -Ofast or -ffast-math it takes IEEE
-   arithmetic back for itself. GCC's macros show every such flag, clang's few, hence clang is always asked; it
-   cannot do so on every target nor, from 17 on, for -ffinite-math-only. */
+/* Sums have an order here, and NaN and infinity a meaning: after -Ofast or -ffast-math the code takes IEEE
+   arithmetic back. GCC's macros show every such flag, clang's few, so clang is always asked; it cannot on
+   every target nor, from 17 on, for -ffinite-math-only. */
 #if defined(__clang__)
 #ifdef __apple_build_version__
 #define CMHA__CLANG (__clang_major__ + 1) /* Apple's 16 is LLVM's 17 */
@@ -1998,10 +1998,10 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
 #endif
 #endif
 
-/* Only CMHA__FUSED makes one instruction of a multiplication and an addition: elsewhere the same code has the
-   same bits for every instruction set. GCC makes vectors of loops with conditions only where arithmetic need
-   not trap. A dispatched program's own instruction set serves old CPUs alone: it is compiled plainly, but its
-   loops as -O3 would; threaded jumps would keep conditions in them. */
+/* Only CMHA__FUSED fuses a multiplication and an addition: elsewhere code has the same bits for every
+   instruction set. GCC makes vectors of loops with conditions only where arithmetic need not trap. A
+   dispatched program's own set serves old CPUs alone: it is compiled plainly, but its loops as -O3 would;
+   threaded jumps would keep conditions in them. */
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC push_options
 #ifdef CMHA__GCC_FAST
@@ -2101,7 +2101,7 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
 #endif
 #endif
 
-/* -std=c99 hides these. Feature macros would come too late where a program includes system headers first. */
+/* -std=c99 hides these; feature macros come too late where a program includes system headers first. */
 #if !defined(__cplusplus) && defined(__STRICT_ANSI__) && !defined(_WIN32) && !defined(CMHA_NO_FILES)
 extern int fchmod(int fd, mode_t mode);
 extern int fsync(int fd);
@@ -2131,7 +2131,7 @@ extern int linkat(int from_folder, const char *from, int to_folder, const char *
 #define CMHA__PRINTF(text, first)
 #endif
 
-/* The vector mathematics rounds by adding 1.5 * 2^23: every operation must be rounded to float, else (an x87;
+/* The vector mathematics rounds by adding 1.5 * 2^23: where operations are not rounded to float (an x87;
    GCC's -std=c99 on s390x) libm takes its place. 16: a CPU has half precision in registers, and floats. */
 #if defined(CMHA_NO_SIMD) || (defined(FLT_EVAL_METHOD) && FLT_EVAL_METHOD != 0 && FLT_EVAL_METHOD != 16)
 #define CMHA__SCALAR
@@ -2350,7 +2350,7 @@ static void cmha__one_line(char *line) {
     }
 }
 
-/* Writes the context's line (CMHA_STATUS_COUNT: a warning to the log), aside first: it may be an argument. */
+/* Writes the context's line (CMHA_STATUS_COUNT: a warning to the log), which may be an argument itself. */
 CMHA__PRINTF(3, 4)
 static cmha_status cmha__fail(cmha_context *ctx, cmha_status status, const char *format, ...) {
     char line[sizeof ctx->detail];
@@ -2403,7 +2403,7 @@ static size_t cmha__countable(size_t length, double about) {
     return about < (double)(size_t)-1 ? length : (size_t)-1;
 }
 
-/* Memory of the allocator, as it is, for what the caller gives back. */
+/* For what the caller gives back: the allocator's memory as it is. */
 static void *cmha__take_plain(cmha_context *ctx, size_t bytes) {
     const cmha_allocator *from = &ctx->config.allocator;
     if (!bytes) return NULL;
@@ -2420,8 +2420,8 @@ static void cmha__give_plain(cmha_context *ctx, void *memory, size_t bytes) {
 /* Bytes from a pointer to the next line of cache, 0 to 63. A vector that straddles two costs twice. */
 static size_t cmha__to_line(const void *at) { return (64 - (uintptr_t)at % 64) % 64; }
 
-/* Memory from a line of cache on; the byte before it says how far it is from what the allocator returned.
-   NULL comes with a line about `what`: MEMORY. */
+/* Memory from a line of cache on, behind a byte that says how far it is from the allocator's. NULL comes with
+   a line about `what`: MEMORY. */
 static void *cmha__take(cmha_context *ctx, const char *what, size_t bytes) {
     size_t far = 64;
     unsigned char *at =
@@ -2469,8 +2469,8 @@ static size_t cmha__cut(size_t n, int chunks, int c) {
     return n / parts * at + n % parts * at / parts; /* n * c could overflow */
 }
 
-/* CMHA__FOR_CHUNKS(threads, n, lo, hi) { body } runs the body for chunks [lo, hi) of [0, n), one a thread,
-   which depend on threads and n alone: sums kept for each of them are the same in every run. */
+/* CMHA__FOR_CHUNKS(threads, n, lo, hi) { body } runs the body for chunks [lo, hi) of [0, n), one a thread: by
+   threads and n alone, so that sums kept for each are the same in every run. */
 #define CMHA__PRAGMA(x) _Pragma(#x)
 #ifdef _OPENMP
 #define CMHA__PARALLEL(threads, n) \
@@ -2501,8 +2501,8 @@ static size_t cmha__cut(size_t n, int chunks, int c) {
 
 /* ---- instruction sets ---- */
 
-/* CMHA__HOT(storage, name, (parameters), (arguments)) { body } defines a function whose loops, with all they
-   call, are compiled for AVX2 too, and chosen; CMHA__HOT_OF one of a type. Only products have AVX-512. */
+/* CMHA__HOT(storage, name, (parameters), (arguments)) { body } defines a function that is compiled for AVX2
+   too, with all it calls, and chosen; CMHA__HOT_OF one of a type. Only products have AVX-512. */
 #define CMHA__JOIN_(name, set) name##_##set
 #define CMHA__JOIN(name, set) CMHA__JOIN_(name, set)
 #define CMHA__AVX2 target("avx2,fma")
@@ -2880,8 +2880,8 @@ static int cmha__core_rank(void) {
 }
 #endif
 
-/* Tells whether OpenBLAS runs a kernel for an older instruction set than the built-in product, which then
-   computes C of so many rows faster: few of them take OpenBLAS's to be SSE's. Every product asks. */
+/* Tells whether OpenBLAS's kernel is for an older instruction set than the built-in product, which then
+   computes C of so many rows faster: few of them if it is SSE's. Every product asks. */
 CMHA__UNUSED static int cmha__blas_is_behind(size_t rows) {
 #if defined(CMHA__OPENBLAS) && !defined(CMHA__SCALAR) && defined(CMHA__X86)
     int rank = cmha__set() > CMHA__SET_BASE ? cmha__core_rank() : -1;
@@ -2905,7 +2905,7 @@ CMHA_DEF const char *cmha_blas_remedy(void) {
 }
 
 #if defined(__linux__) && !defined(CMHA_NO_FILES)
-/* Frees this thread of its place (OMP_PROC_BIND), all that an executed program would see. 0: it fails. */
+/* Frees this thread of its place (OMP_PROC_BIND), which an executed program would inherit. 0: it fails. */
 static int cmha__unbind(void) {
     int done = 1;
 #if defined(_OPENMP) && _OPENMP >= 201511
@@ -3140,8 +3140,8 @@ CMHA__FUSED static void CMHA__THIS(cmha__gemm_tile)(const cmha__product *p, int 
 #endif
 }
 
-/* to [K, width] = from, lane l of step k being from[l * lane + k * step]; lanes beyond `lanes` are zero.
-   Lanes that are not contiguous go by 8 steps, so that a line of cache is used while it is there. */
+/* to [K, width] = from, lane l of step k being from[l * lane + k * step], 0 beyond `lanes`; 8 steps of lanes
+   that are not contiguous at a time, so that a line of cache is used while it is there. */
 static inline void CMHA__THIS(cmha__gemm_pack)(const cmha_real *from, size_t lane, size_t step, size_t lanes,
                                    size_t width, size_t K, cmha_real *to) {
     size_t k;
@@ -3258,7 +3258,7 @@ CMHA__INSIDE CMHA__FLOATS CMHA__THIS(cmha__floats_at)(const void *from) {
 }
 
 /* Returns sum + the 64 products of a block of weights and x, lane by lane. INT8 codes are converted in the
-   top byte of their word, where a mask does for a sign extension: 2^24 times too large. */
+   top byte of a word, 2^24 times too large, where a mask extends the sign. */
 CMHA__INSIDE CMHA__FLOATS CMHA__THIS(cmha__block_sum)(cmha_storage storage, CMHA__FLOATS sum,
                                                       const void *weights, const float *x) {
     CMHA__FUSE
@@ -3299,8 +3299,8 @@ CMHA__INSIDE void CMHA__THIS(cmha__lane_sums)(const CMHA__FLOATS *sum, float *y)
     }
 }
 
-/* Multiplies rows lo .. hi - 1 of p, or of the floats at its source, by T rows x. What is left behind the
-   last whole block is padded with zeros: of x and, where they are floats, of the weights. */
+/* Multiplies rows lo .. hi - 1 of p, or of the floats at its source, by T rows x. Behind the last whole block
+   x and weights that are floats are padded with zeros. */
 CMHA__INSIDE void CMHA__THIS(cmha__stream_rows)(cmha_storage storage, const cmha_packed *p, const float *x,
                                                 size_t T, size_t lo, size_t hi, float *y, size_t ldy) {
     int plain = storage == CMHA_STORAGE_FLOAT;
@@ -3953,13 +3953,13 @@ CMHA_DEF cmha_status cmha_tape_status(const cmha_tape *tape) {
     return tape ? tape->status : CMHA_ERR_ARGUMENT;
 }
 
-/* Keeps the tape's first failure, whose line the context has; returns NULL, which an operation can return. */
+/* Keeps the tape's first failure, whose line the context has; returns NULL. */
 static cmha_tensor *cmha__stop(cmha_tape *tape, cmha_status status) {
     if (tape && tape->status == CMHA_OK) tape->status = status;
     return NULL;
 }
 
-/* Returns the context whose line the tape's first failure (status, format, ...) writes; else NULL. */
+/* Returns the context whose line a first failure writes; else NULL. */
 static cmha_context *cmha__unfailed(const cmha_tape *tape) {
     return tape && !tape->status ? tape->context : NULL;
 }
@@ -3975,12 +3975,11 @@ CMHA_DEF cmha_tensor *cmha_tape_fail(cmha_tape *tape, cmha_status status, const 
     return line ? cmha__reject(tape, status, "%s", line) : cmha__stop(tape, status);
 }
 
-/* A dry run asks for all memory and computes nothing: its addresses must not be touched. */
 static int cmha__dry(const cmha_tape *tape) { return tape->memory.measuring; }
 
 CMHA_DEF int cmha_tape_measures(const cmha_tape *tape) { return tape && cmha__dry(tape); }
 
-/* Takes bytes of one of the tape's arenas, which grows in a first pass only; NULL is kept as a failure. */
+/* Takes bytes of one of the tape's arenas; NULL is kept as a failure. */
 static void *cmha__tape_take(cmha_tape *tape, cmha_arena *arena, size_t bytes) {
     size_t end;
     if (!cmha__is_open(tape->context)) return cmha__stop(tape, CMHA_ERR_STATE);
@@ -4038,9 +4037,9 @@ static cmha_status cmha__summed(cmha_tape *tape, cmha_status status) {
     return status ? cmha__fail(tape->context, status, "ranks: a sum over them failed") : CMHA_OK;
 }
 
-/* Sums n values over the ranks. The messages have one size and begin with the number of ranks that have
-   failed, and of those whose numbers are not finite: so ranks that are at different places stop together.
-   Returns the rank's own status where it is alone, else what is agreed. */
+/* Sums n values over the ranks, in messages of one size that begin with how many ranks have failed, and how
+   many have numbers that are not finite: so ranks at different places stop together. Returns the rank's own
+   status where it is alone, else what is agreed. */
 static cmha_status cmha__sum_over_ranks(cmha_tape *tape, cmha_status status, double *values, size_t n) {
     enum { NEWS = 2, MESSAGE = 64 };
     cmha_sharing *s = &tape->shared;
@@ -4071,7 +4070,7 @@ static void cmha__over_ranks(cmha_tape *tape, double *values, size_t n) {
         cmha__stop(tape, cmha__sum_over_ranks(tape, CMHA_OK, values, n));
 }
 
-/* Makes n means over a rank's part, whose number of terms follows them, those over the whole batch. */
+/* Makes n means over a rank's part, with the number of terms behind them, those over the whole batch. */
 static void cmha__means_over_ranks(cmha_tape *tape, double *means, size_t n) {
     if (!cmha__among_ranks(tape)) return;
     for (size_t i = 0; i < n; i++) means[i] *= means[n];
@@ -4084,7 +4083,7 @@ static size_t cmha__first_number(const cmha_tape *tape, const cmha_tensor *x) {
     return cmha__among_ranks(tape) && x->shape[0] ? tape->shared.first * (x->size / x->shape[0]) : 0;
 }
 
-/* Makes a tensor without data, small enough that operations count its rows or bytes without checks. */
+/* Makes a tensor without data, so small that operations need not check its rows or bytes. */
 static cmha_tensor *cmha__tensor_shaped(cmha_tape *tape, int rank, const size_t *shape) {
     size_t extent = 1;
     if (!tape || tape->status) return NULL;
@@ -4101,7 +4100,7 @@ static cmha_tensor *cmha__tensor_shaped(cmha_tape *tape, int rank, const size_t 
     return t;
 }
 
-/* Makes an operation's result: not cleared, because the operation fills it. */
+/* Makes an operation's result, which that fills. */
 static cmha_tensor *cmha__result(cmha_tape *tape, int rank, const size_t *shape) {
     cmha_tensor *t = cmha__tensor_shaped(tape, rank, shape);
     if (t) t->data = cmha__reals(tape, t->size);
@@ -4161,7 +4160,7 @@ CMHA_DEF cmha_tensor *cmha_tape_push(cmha_tape *tape, const char *name, cmha_ten
     return out;
 }
 
-/* Writes zeros: large arrays by all threads, because one alone does not reach the bandwidth of the memory. */
+/* Writes zeros: large arrays by all threads, as one does not reach the memory's bandwidth. */
 static void cmha__clear(int threads, cmha_real *x, size_t n) {
     CMHA__FOR_CHUNKS(n > 65536 ? threads : 1, n, lo, hi) { memset(x + lo, 0, (hi - lo) * sizeof *x); }
 }
@@ -4188,7 +4187,7 @@ CMHA_FIT cmha_real *cmha_tape_grad(cmha_tape *tape, cmha_tensor *t) {
     return grad;
 }
 
-/* Adds the result's gradient to that of an input that enters as it is, or hands it over: comes last. */
+/* Adds the result's gradient to that of an input that enters as it is, or hands it over: last of all. */
 static void cmha__pass_grad(cmha_tape *tape, cmha_tensor *out, cmha_tensor *in) {
     if (!in || !in->needs_grad) return;
     if (!in->grad && in->needs_grad == 2 && out->needs_grad == 2 && in->size == out->size) {
@@ -4203,8 +4202,8 @@ static void cmha__pass_grad(cmha_tape *tape, cmha_tensor *out, cmha_tensor *in) 
     }
 }
 
-/* Begins to sum the gradients that are whole when only records of sections below `section` are left, from
-   the last parameter on: all ranks the same sums, of 65536 numbers or more but the last. */
+/* Begins to sum the gradients that are whole where only sections below `section` are left, from the last
+   parameter on: on all ranks the same sums, of 65536 numbers or more but the last. */
 static cmha_status cmha__begin_sums(cmha_tape *tape, size_t section) {
     cmha_sharing *s = &tape->shared;
     const cmha_parameters *p = s->parameters;
@@ -4259,9 +4258,9 @@ CMHA_FIT cmha_status cmha_tape_backward(cmha_tape *tape, cmha_tensor *loss, cmha
 
 /* ---- The engine of operations ---- */
 
-/* An operation on rows one by one, or all as one piece of work (its `shape` sets rows = 1), is a row,
-   cmha__op. cmha__run does what is the same for all: NULL and failures, the dry run, the result, rows and
-   sums of threads, the record. Another operation pushes its own record (cmha_tape_push). */
+/* An operation on rows one by one, or on all as one piece of work (its `shape` sets rows = 1), is a row,
+   cmha__op. cmha__run does the same for all: NULL and failures, the dry run, the result, rows and sums of
+   threads, the record. Others push their own record (cmha_tape_push). */
 typedef struct cmha__call cmha__call;
 
 enum {
@@ -4341,7 +4340,7 @@ static int cmha__holds(cmha_tape *tape, const char *what, const cmha_tensor *t, 
 
 static int cmha__is_shared(const cmha__call *c, int i) { return i > 0 && i < 3 && c->op->shared[i - 1]; }
 
-/* Sets the shape of the result, or rejects inputs and options that do not fit. */
+/* Sets the result's shape, or rejects inputs and options. */
 static void cmha__call_shape(cmha__call *c) {
     const cmha__op *op = c->op;
     const cmha_tensor *x = c->in[0], *y = c->in[1];
@@ -4426,7 +4425,7 @@ static cmha_status cmha__call_backward(cmha_tape *tape, cmha_record *r) {
     return tape->status;
 }
 
-/* Computes and records a call. NULL after a failure, or where an input that must be there is NULL. */
+/* Computes and records a call. NULL after a failure, or if an input is missing. */
 static cmha_tensor *cmha__run(cmha_tape *tape, cmha__call *c) {
     cmha__call *saved = NULL;
     if (!tape || tape->status) return NULL;
@@ -4453,7 +4452,7 @@ static cmha__call cmha__call_of(const cmha__op *op, cmha_tensor *a, cmha_tensor 
     return call;
 }
 
-/* Runs a call whose only options are a kind and a number. */
+/* Runs a call whose options are a kind and a number. */
 static cmha_tensor *cmha__operate(cmha_tape *tape, const cmha__op *op, int kind, cmha_real number,
                                   cmha_tensor *a, cmha_tensor *b, cmha_tensor *c) {
     cmha__call call = cmha__call_of(op, a, b, c);
@@ -4713,7 +4712,7 @@ CMHA_DEF cmha_tensor *cmha_mean_tokens(cmha_tape *tape, cmha_tensor *x, const un
     CMHA__RUNS(cmha__operate_by, "mean", cmha__mean_pass, cmha__mean_shape, 1, 0, x, 0, key_mask, 0, 0);
 }
 
-/* Rejects tokens outside [0, V), unless they equal `ignore` where that is allowed. */
+/* Rejects tokens outside [0, V) but `ignore`, where that is allowed. */
 static cmha_status cmha__check_tokens(cmha_tape *tape, const int32_t *ids, size_t n, size_t V, int may_ignore,
                                       int32_t ignore) {
     for (size_t i = 0; i < n && !tape->status && !cmha__dry(tape); i++)
@@ -4790,7 +4789,7 @@ CMHA__HOT(CMHA_FIT, cmha_swiglu_backward,
         for (size_t i = 0; i < n; i++) dup[i] += dy[i] * (gate[i] * cmha__sigmoid(gate[i]));
 }
 
-/* Writes act(x) [T, I] to `to`, x of twice the width for SWIGLU; with a dy adds the gradient of x instead. */
+/* Writes act(x) [T, I] to `to`, x of twice the width for SWIGLU; with a dy adds the gradient of x. */
 static void cmha__activate(int threads, const cmha_real *x, size_t T, size_t I, int act, const cmha_real *dy,
                            cmha_real *to) {
     const cmha_activation kind = (cmha_activation)act;
@@ -4879,8 +4878,8 @@ static inline float cmha__float_of(uint32_t bits) {
     return f;
 }
 
-/* Writes number i of a row as BF16: the upper half of a float, to nearest, ties to even; a NaN keeps a bit of
-   its mantissa. Word k of 16 holds numbers k (lower half) and k + 16 of the next 32. */
+/* Writes number i of a row as BF16; a NaN keeps a bit of its mantissa. Word k of 16 holds numbers k (lower
+   half) and k + 16 of the next 32. */
 static void cmha__bf16_put(uint32_t *words, size_t i, cmha_real x) {
     uint32_t *word = words + i / 32 * 16 + i % 16, shift = i / 16 % 2 * 16, bits;
     float f = (float)x;
@@ -4890,7 +4889,7 @@ static void cmha__bf16_put(uint32_t *words, size_t i, cmha_real x) {
     *word = (*word & 0xffff0000u >> shift) | bits >> 16 << shift;
 }
 
-/* Writes n times 16 words of BF16 as numbers, to [32 n]. */
+/* Writes 16 n words of BF16 as numbers, to [32 n]. */
 CMHA__HOT(static, cmha__bf16_numbers, (const uint32_t *words, size_t n, cmha_real *to), (words, n, to)) {
     for (; n > 0; n--, words += 16, to += 32)
         for (int k = 0; k < 16; k++) {
@@ -4975,9 +4974,9 @@ CMHA_DEF void cmha_packed_forward(const cmha_packed *p, const cmha_real *x, size
 
 enum { CMHA__FEW_ROWS = 4 }; /* more of them, and a matrix product is faster than streaming */
 
-/* Computes y [T, O] = x [T, I] weight^T. Few rows, a decoded token's, stream the weights or their packed copy
-   through, faster than a BLAS; for many a packed copy becomes floats 256 KiB at a time. Takes and gives back
-   scratch, also in a dry run. turned > 0: the weight is [O / turned, I, turned], read by its columns. */
+/* Computes y [T, O] = x [T, I] weight^T. For few rows, a decoded token's, weights or their packed copy stream
+   through, faster than a BLAS; for many a packed copy becomes floats 256 KiB at a time. Takes scratch, also
+   in a dry run. turned > 0: the weight is [O / turned, I, turned], read by its columns. */
 static void cmha__weight_product(cmha_tape *tape, const cmha_tensor *weight, const cmha_real *x, size_t T,
                                  size_t I, size_t O, size_t turned, cmha_real *y) {
     const cmha_real *w = weight->data;
@@ -5293,7 +5292,7 @@ CMHA_DEF cmha_tensor *cmha_rmsnorm(cmha_tape *tape, cmha_tensor *x, cmha_tensor 
 
 /* ---- Common: losses ---- */
 
-/* The largest logit of a row, which its exponentials are taken relative to. */
+/* The largest logit of a row, from which its exponentials count. */
 static cmha_real cmha__top_logit(const cmha_real *logits, size_t V) {
     cmha_real top = cmha__largest(logits, V);
     return top > -(cmha_real)INFINITY ? top : logits[0]; /* only NaN and -Inf: let them through */
@@ -5378,13 +5377,13 @@ static cmha__entropy *cmha__entropy_new(cmha_tape *tape, const int32_t *targets,
     return s;
 }
 
-/* Returns a row's weight in the mean, which its target has. */
+/* Returns a row's weight in the mean: its target's. */
 static double cmha__row_weight(const cmha__entropy *s, size_t t) {
     if (s->targets[t] == s->ignore) return 0;
     return s->weights ? (double)s->weights[s->targets[t]] : 1;
 }
 
-/* Adds the losses of n rows to a thread's sums; with a scale logits become their gradient, or d gets it. */
+/* Adds n rows' losses to a thread's sums; with a scale logits become their gradient, or d gets it. */
 static void cmha__entropy_rows(const cmha__entropy *s, cmha_real *logits, size_t t, size_t n, size_t V,
                                const cmha_real *scale, double *sums, cmha_real *d) {
     size_t m, counted;
@@ -5439,7 +5438,7 @@ CMHA_DEF cmha_tensor *cmha_cross_entropy(cmha_tape *tape, cmha_tensor *logits, c
 }
 
 /* Sweeps once over the rows: the losses, and with `back` the gradients of in = x, weight, bias for that
-   cotangent. At least 256 rows of logits at a time: each time the weight's gradient is read and written. */
+   cotangent. 256 rows of logits or more at a time: each time the weight's gradient is read and written. */
 static void cmha__projection_sweep(cmha_tape *tape, const cmha__entropy *s, cmha_tensor *const *in, int back,
                                    cmha_real cotangent) {
     const cmha_tensor *x = in[0], *w = in[1], *bias = in[2];
@@ -5469,7 +5468,6 @@ static void cmha__projection_sweep(cmha_tape *tape, const cmha__entropy *s, cmha
     cmha__rewind(tape, mark);
 }
 
-/* Passes on what the forward pass has not passed on early. */
 static cmha_status cmha__projection_backward(cmha_tape *tape, cmha_record *r) {
     const cmha__entropy *s = (const cmha__entropy *)r->user;
     int dry = cmha__dry(tape);
@@ -5478,8 +5476,8 @@ static cmha_status cmha__projection_backward(cmha_tape *tape, cmha_record *r) {
     return tape->status;
 }
 
-/* `early`, if not 0, is the cotangent that the backward will come with: gradients are passed on at once,
-   while the logits are there. The backward makes up for another one; without it they are wrong. */
+/* `early`, if not 0, is the cotangent of the backward to come: gradients are passed on at once, while the
+   logits are there. The backward makes up for another one; without it they are wrong. */
 static cmha_tensor *cmha__linear_cross_entropy(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight,
                                                cmha_tensor *bias, const int32_t *targets, int32_t ignore,
                                                const cmha_real *class_weights, cmha_real early) {
@@ -5809,8 +5807,8 @@ CMHA__HOT(CMHA_FIT, cmha_rotate_backward,
 
 /* ---- MöbiusAttention: quotients and maps of complex numbers ---- */
 
-/* How to divide by denominators w, scaled by m = max(|Re w|, |Im w|, eps). With s = |w|^2 + eps^2: q = m w/s,
-   k = m eps/s; of UNIT q = w/sqrt s, k = eps/sqrt s, m = sqrt s. At a pole q = k = 0, m = 1. */
+/* How to divide by w, scaled by m = max(|Re w|, |Im w|, eps). With s = |w|^2 + eps^2: q = m w/s, k = m eps/s;
+   of UNIT q = w/sqrt s, k = eps/sqrt s, m = sqrt s. At a pole q = k = 0, m = 1. */
 typedef struct cmha__division {
     int unit;
     cmha_real qr[CMHA__PAIRS], qi[CMHA__PAIRS], k[CMHA__PAIRS], m[CMHA__PAIRS];
@@ -5985,8 +5983,8 @@ CMHA_DEF cmha_tensor *cmha_mobius(cmha_tape *tape, cmha_tensor *rho, cmha_tensor
 
 /* ---- Complex linear maps ---- */
 
-/* y = Wr xr - Wi xi + i (Wr xi + Wi xr) from the four products Z [2T, 2O], whose rows are [Wr xr | Wi xr] and
-   [Wr xi | Wi xi]. The adjoint has the transposes of Wr and Wi, and Wi with the other sign. */
+/* y = Wr xr - Wi xi + i (Wr xi + Wi xr) from the products Z [2T, 2O], rows [Wr xr | Wi xr] and [Wr xi | Wi
+   xi]. The adjoint has the transposes of Wr and Wi, and Wi with the other sign. */
 static void cmha__complex_combine(const cmha_complex_linear_args *a, const cmha_real *Z,
                                   const cmha_real *bias, cmha_real *y) {
     size_t O = a->O;
@@ -6085,7 +6083,7 @@ CMHA_DEF cmha_tensor *cmha_complex_lowrank(cmha_tape *tape, cmha_tensor *x, cmha
 
 /* ---- Rotation ---- */
 
-/* exp(i theta) for any theta: reduced by multiples of 2 pi in double, where cmha__sincos needs that. */
+/* exp(i theta) for any theta, reduced in double where cmha__sincos needs that. */
 static inline void cmha__turn(cmha_real theta, cmha_real *s, cmha_real *c) {
 #if !defined(CMHA_DOUBLE) && !defined(CMHA__SCALAR)
     double turns = (double)theta * 0.15915494309189534 + 6755399441055744.0; /* 1.5 * 2^52: whole turns */
@@ -6132,7 +6130,7 @@ CMHA_DEF cmha_tensor *cmha_complex_rotate(cmha_tape *tape, cmha_tensor *z, cmha_
 
 /* ---- Complex norms ---- */
 
-/* A block of complex numbers in double: for means far from 0 and nearly singular covariances. */
+/* A block of numbers in double: for means far from 0 and nearly singular covariances. */
 #define CMHA__WIDE ((size_t)128)
 enum { CMHA__WIDE_LANES = 8 };
 
@@ -6161,7 +6159,7 @@ static size_t cmha__wide_load(const cmha_real *z, size_t D, size_t j0, const dou
     return m;
 }
 
-/* One kind of norm: its operation, and what makes kinds differ. In the order of cmha_complex_norm_kind. */
+/* One kind of norm, in the order of cmha_complex_norm_kind. */
 enum { CMHA__SPREAD_TRACE, CMHA__SPREAD_AXES, CMHA__SPREAD_MATRIX };
 
 typedef struct cmha__complex_norm_row {
@@ -6202,15 +6200,15 @@ static void cmha__moments(const cmha_real *z, size_t D, int centred, double *sta
     }
 }
 
-/* The matrix M of a norm by its eigenvalues and the direction of the first: M = f1 e1 e1^T + f2 e2 e2^T, e1 =
-   (c, s), e2 = (-s, c). In this form the derivative of an inverse root stays exact next to a singular V. */
+/* The matrix M of a norm by its eigenvalues, M = f1 e1 e1^T + f2 e2 e2^T, e1 = (c, s), e2 = (-s, c): so the
+   derivative of an inverse root stays exact next to a singular V. */
 typedef struct cmha__root {
     double f1, f2, c, s, M[3]; /* M: its (rr, ri, ii) */
 } cmha__root;
 
 static double cmha__inverse_spread(double variance) { return variance == 0 ? 0 : 1 / sqrt(variance); }
 
-/* (rr, ri, ii) of the symmetric matrix with entries a, e, b in the basis of the root. */
+/* (rr, ri, ii) of the symmetric matrix (a, e, b) in the root's basis. */
 static void cmha__root_matrix(const cmha__root *r, double a, double e, double b, double *matrix) {
     double cc = r->c * r->c, ss = r->s * r->s, cs = r->c * r->s;
     matrix[0] = a * cc + b * ss - 2 * e * cs;
@@ -6237,8 +6235,8 @@ static cmha__root cmha__norm_root(const cmha__complex_norm_row *row, const doubl
     return root;
 }
 
-/* matrix = 2/D dL/dV from G = dL/dM = sum of dh c^T (rr, ri, ir, ii): c gets matrix * c. In the eigenbasis an
-   inverse root has the divided differences of 1/sqrt: -f^3/2 and, off the diagonal, -f1^2 f2^2/(f1 + f2). */
+/* matrix = 2/D dL/dV from G = dL/dM = sum of dh c^T (rr, ri, ir, ii): c gets matrix * c. In the eigenbasis
+   1/sqrt has the divided differences -f^3/2 and, off the diagonal, -f1^2 f2^2/(f1 + f2). */
 static void cmha__root_backward(const cmha__complex_norm_row *row, const cmha__root *r, const double *G,
                                 size_t D, double *matrix) {
     double cc = r->c * r->c, ss = r->s * r->s, cs = r->c * r->s, both = G[1] + G[2];
@@ -6251,7 +6249,7 @@ static void cmha__root_backward(const cmha__complex_norm_row *row, const cmha__r
                       -scale * r->f2 * r->f2 * r->f2 / 2 * b, matrix);
 }
 
-/* g = m features of gamma as real 2x2 matrices, from feature 0 on; NULL = the matrix 1. */
+/* g = m features of gamma as real 2x2 matrices; NULL = the matrix 1. */
 static void cmha__gamma_load(const cmha__complex_norm_row *row, const cmha_real *gamma, size_t D, size_t m,
                              double g[4][CMHA__WIDE]) {
     for (int e = 0; e < 4; e++) {
@@ -6428,7 +6426,7 @@ CMHA_DEF cmha_tensor *cmha_complex_part(cmha_tape *tape, cmha_tensor *z, int par
 /* Rows from one angle formed exactly to the next; between them a rotation by omega leads on. */
 enum { CMHA__EXACT_EVERY = 64 };
 
-/* wave = exp(i (omega t + delta)) of m columns, delta NULL = 0: exactly, or from the last row by a `step`. */
+/* wave = exp(i (omega t + delta)) of m columns, delta NULL = 0: exactly, or by a `step` from the last row. */
 static void cmha__wave(const cmha_real *omega, const cmha_real *delta, size_t m, double t,
                        const cmha__wide *step, cmha__wide *wave) {
     if (step) {
@@ -6638,7 +6636,7 @@ CMHA_DEF cmha_tensor *cmha_mag_reg(cmha_tape *tape, cmha_tensor *z, const unsign
 
 /* ---- Complex residual and mixture of experts ---- */
 
-/* Rows, or the router's columns, in a piece of work: fixed, so that no sum depends on the threads. */
+/* Rows, or the router's columns, in a piece of work. */
 #define CMHA__PIECE ((size_t)64)
 
 static size_t cmha__pieces(size_t n) { return n / CMHA__PIECE + (n % CMHA__PIECE != 0); }
@@ -6765,14 +6763,14 @@ CMHA_DEF cmha_tensor *cmha_router(cmha_tape *tape, cmha_tensor *z, cmha_tensor *
                0, 0, z, router, bias);
 }
 
-/* Does expert a come before expert b? A total order: NaN, then the larger logit, then the lower index. */
+/* Does expert a come before b? A total order: NaN, the larger logit, the lower index. */
 static int cmha__expert_ahead(const cmha_real *logits, size_t a, size_t b) {
     int nan_a = logits[a] != logits[a], nan_b = logits[b] != logits[b];
     if (nan_a || nan_b) return nan_a && (!nan_b || a < b);
     return logits[a] > logits[b] || (!(logits[a] < logits[b]) && a < b);
 }
 
-/* The first expert after `last` in that order, after E the first of all. Takes no memory; few are chosen. */
+/* The first expert after `last` in that order, after E the first of all. Few are chosen. */
 static size_t cmha__expert_next(const cmha_real *logits, size_t E, size_t last) {
     size_t best = E;
     for (size_t e = 0; e < E; e++) {
@@ -6782,8 +6780,8 @@ static size_t cmha__expert_next(const cmha_real *logits, size_t E, size_t last) 
     return best;
 }
 
-/* A plan: expert [T, top]; pair [P = T top], (token, choice) grouped by expert, in order of tokens; place
-   [P], where each pair is; first, piece [E + 1], where each expert's pairs and pieces of work begin. */
+/* A plan: expert [T, top]; pair [P = T top], (token, choice) by expert, in order of tokens; place [P], where
+   each pair is; first, piece [E + 1], where each expert's pairs and pieces of work begin. */
 typedef struct cmha__route {
     size_t *expert, *pair, *place, *first, *piece;
 } cmha__route;
@@ -6886,8 +6884,8 @@ static void cmha__add_packed(const cmha_packed *p, size_t lo, size_t O, const cm
     for (size_t i = 0; i < T * O; i++) y[i] = pieces[i] + (keep > 0 ? y[i] : 0);
 }
 
-/* y = W x + bias from x and i x, or of the adjoint W^H x = Wr^T x + Wi^T (-i x) from x and -i x; W is the
-   first (second = 0) or second matrix of the piece's expert, x [n, 2I] and y [n, 2O], or the reverse. */
+/* y = W x + bias from x and i x, or the adjoint's W^H x = Wr^T x + Wi^T (-i x) from x and -i x; W: the first
+   (second = 0) or second matrix of the piece's expert, x [n, 2I] and y [n, 2O], or the reverse. */
 static void cmha__expert_product(const cmha__mixture *m, int second, int adjoint, const cmha_real *x,
                                  const cmha_real *ix, cmha_real *y) {
     const size_t D = m->a->D, F = m->a->F, E = m->a->E, rows = 2 * m->n;
@@ -6908,7 +6906,7 @@ static void cmha__expert_product(const cmha__mixture *m, int second, int adjoint
 
 static size_t cmha__workers(const cmha_experts_args *a) { return a->threads > 1 ? (size_t)a->threads : 1; }
 
-/* A thread's own scratch; forward: a piece's tokens and activations, both also times i, and hidden values. */
+/* A thread's scratch; forward: a piece's tokens and activations, both also times i, and hidden values. */
 static size_t cmha__expert_own(const cmha_experts_args *a, int backward) {
     size_t rows = cmha__piece_end(0, a->T * a->top);
     return rows * (backward ? 2 * a->F : 4 * a->D + 6 * a->F);
@@ -7014,7 +7012,7 @@ static void cmha__expert_input(const cmha__mixture *m) {
     cmha__expert_product(m, 0, 1, m->dpre + hide, m->act + hide, m->x + 2 * m->first * m->a->D);
 }
 
-/* Rows lo .. hi - 1 of the gradients of one expert's first (second = 0) or second matrix and bias: dW += g
+/* Rows lo .. hi - 1 of the gradients of an expert's first (second = 0) or second matrix and bias: dW += g
    x^H, dbias += the sum of g. The imaginary part takes -i g and x or g and i x, whichever is there. */
 static void cmha__expert_outer(const cmha__mixture *m, const cmha_experts_grads *d, size_t e, int second,
                                size_t lo, size_t hi) {
@@ -7203,7 +7201,7 @@ CMHA_DEF cmha_tensor *cmha_balance(cmha_tape *tape, cmha_tensor *logits, size_t 
 
 /* ---- Retrieval: the knowledge base ---- */
 
-/* Hashes the sizes, and the numbers as floats, whatever the base has. Eight hashes in turn vectorise. */
+/* Hashes the sizes, and the numbers as floats. Eight hashes in turn vectorise. */
 static uint64_t cmha__knowledge_identity(size_t n, size_t d_r, const cmha_real *vectors) {
     const size_t W = 2 * d_r;
     uint64_t lanes[8], hash = cmha__mix((uint64_t)n + CMHA__GOLDEN);
@@ -7316,7 +7314,7 @@ CMHA_DEF const char *cmha_knowledge_text(const cmha_knowledge *knowledge, size_t
 #define CMHA__NEAREST_SPAN ((size_t)64)       /* similarities looked at together: most hold nothing better */
 #define CMHA__SEARCH_BLOCKS ((size_t)4) /* of queries a thread, beyond which threads share out queries */
 
-/* A search for Q queries of k documents each, and its memory, which does not grow with the documents. */
+/* A search for Q queries of k documents each, and its memory. */
 typedef struct cmha__search {
     cmha_context *context;
     const cmha_knowledge *base;
@@ -7331,7 +7329,7 @@ typedef struct cmha__search {
     int64_t *own_index; /* lists of all threads but the first; or what the caller's search finds [Q, k] */
 } cmha__search;
 
-/* A search without its memory, and in *bytes the size of that: SIZE_MAX where it overflows. */
+/* A search without its memory; *bytes gets the size of that, SIZE_MAX where it overflows. */
 static cmha__search cmha__search_of(cmha_context *context, const cmha_knowledge *base, size_t Q, size_t d_r,
                                     size_t k, cmha_real threshold, size_t *bytes) {
     const size_t threads = (size_t)context->threads, rows = cmha__min(Q, CMHA__NEAREST_ROWS);
@@ -7359,7 +7357,7 @@ static void cmha__search_place(cmha__search *s, void *memory) {
     s->scratch = s->phasors + s->Q * 2 * s->d_r;
 }
 
-/* Puts document i into a list of the k best so far, ties by index; the caller knows that it belongs there. */
+/* Puts document i, which belongs there, into a list of the k best so far, ties by index. */
 static void cmha__nearest_insert(cmha_real s, int64_t i, size_t k, int64_t *index, cmha_real *similarity) {
     size_t at = k - 1;
     for (; at > 0 && (similarity[at - 1] < s || (similarity[at - 1] <= s && index[at - 1] > i)); at--) {
@@ -7370,7 +7368,7 @@ static void cmha__nearest_insert(cmha_real s, int64_t i, size_t k, int64_t *inde
     index[at] = i;
 }
 
-/* Inserts those of documents first .. first + n - 1 whose scores, no NaN, are above the k-th best so far. */
+/* Inserts those of n documents from `first` on whose scores, no NaN, are above the k-th best. */
 static void cmha__nearest_scan(const cmha_real *scores, size_t n, size_t first, size_t k, cmha_real under,
                                int64_t *index, cmha_real *similarity) {
     cmha_real limit = cmha__larger(similarity[k - 1], under);
@@ -7390,7 +7388,7 @@ static void cmha__nearest_begin(size_t n, int64_t *index, cmha_real *similarity)
     for (size_t i = 0; i < n; i++) index[i] = -1, similarity[i] = -(cmha_real)INFINITY;
 }
 
-/* Brings the lists up to date with documents lo .. hi - 1, by tiles of one width: equals get equal bits. */
+/* Adds documents lo .. hi - 1 to the lists, by tiles of one width: equals get equal bits. */
 static void cmha__nearest_range(const cmha__search *s, size_t lo, size_t hi, cmha_real *scratch) {
     size_t W = 2 * s->d_r, k = s->k, n = s->base->n, width = CMHA__NEAREST_DOCUMENTS, cols, rows;
     if (n < width) width = (n + CMHA__NEAREST_SPAN - 1) / CMHA__NEAREST_SPAN * CMHA__NEAREST_SPAN;
@@ -7415,7 +7413,7 @@ static void cmha__nearest_range(const cmha__search *s, size_t lo, size_t hi, cmh
     }
 }
 
-/* Cuts along queries or documents, always at the same places: equal products for any number of threads. */
+/* Cuts along queries or documents, at the same places for any number of threads. */
 static void cmha__search_exact(const cmha__search *s) {
     const size_t Q = s->Q, k = s->k, n = s->base->n, rows = CMHA__NEAREST_ROWS,
                  width = CMHA__NEAREST_DOCUMENTS;
@@ -7443,7 +7441,7 @@ static void cmha__search_exact(const cmha__search *s) {
     }
 }
 
-/* The caller's search: its documents in order of their similarities, which are ours. */
+/* The caller's search: its documents in the order of our similarities. */
 static cmha_status cmha__search_callers(const cmha__search *s) {
     const cmha_knowledge *base = s->base;
     size_t W = 2 * s->d_r, k = s->k;
@@ -7480,7 +7478,7 @@ static cmha_status cmha__search_run(const cmha__search *s) {
     return status;
 }
 
-/* Queries go through in slabs, so that the memory for their phasors is bounded. */
+/* Queries go through in slabs, for bounded memory. */
 CMHA_DEF cmha_status cmha_knowledge_search(const cmha_knowledge *knowledge, const cmha_real *queries,
                                            size_t Q, size_t k, cmha_real threshold, int64_t *index,
                                            cmha_real *similarity) {
@@ -7560,8 +7558,8 @@ static void cmha__retrieve_mix(const cmha__retrieval *s, size_t lo, size_t hi, c
     }
 }
 
-/* The gradients by rows lo .. hi - 1. With a_i = <drbar, r_i> and their mean over p, the weight's is the sum
-   of the means, the phasors' sum_i w p_i (a_i - mean) / (tau d_r) u_i. own: dweights [M], a [k]. */
+/* The gradients by rows lo .. hi - 1: with a_i = <drbar, r_i> and their mean over p the weight's is the sum
+   of means, the phasors' sum_i w p_i (a_i - mean) / (tau d_r) u_i. own: dweights [M], a [k]. */
 static void cmha__retrieve_back(const cmha__retrieval *s, const cmha_real *drbar, size_t lo, size_t hi,
                                 cmha_real *du, cmha_real *own) {
     size_t M = s->args.queries, k = s->args.top, W = 2 * s->d_r;
@@ -7681,7 +7679,7 @@ static void cmha__reflect_fits(cmha__call *c) {
                      v->size, gate->size);
 }
 
-/* The second half of CRAT eq 19: (1 - g) z + g v or z + g v; z bit for bit where nothing was found. */
+/* The second half of CRAT eq 19. */
 static void cmha__reflect_rows(const cmha__call *c) {
     const unsigned char *found = (const unsigned char *)c->given;
     const int convex = c->kind == CMHA_FUSION_CONVEX, back = cmha__goes_back(c);
@@ -8124,7 +8122,7 @@ typedef struct cmha__peak {
     cmha_real size;  /* |O|, at first of the row, then of the divisor */
 } cmha__peak;
 
-/* Scratch of one thread. Of a BF16 cache keys and values are numbers again; scores are of one query. */
+/* Scratch of one thread. Keys and values of a BF16 cache are numbers again; scores are of one query. */
 typedef struct cmha__unit {
     cmha_real *keys, *values, *scores, *q, *turned, *rows, *out;
     cmha_real *S, *dS, *re, *im; /* [64, 64] each: scores and their gradient, O of the tile at work */
@@ -8253,7 +8251,7 @@ static cmha_real cmha__divisor(const cmha__head *h, size_t i) {
     return h->peaks ? h->peaks[i].size + (cmha_real)1e-12 : 1;
 }
 
-/* A feature row times column j of a tile of keys, over the largest factors: only the result may overflow. */
+/* A feature row times column j of a tile of keys; by the largest factors only the result may overflow. */
 static double cmha__careful_dot(const cmha_real *q, const cmha_real *keys, size_t dk, size_t j) {
     double a = 0, b = 0, sum = 0;
     for (size_t i = 0; i < dk; i++) {
@@ -8320,7 +8318,7 @@ static void cmha__scores_of(const cmha__head *h, size_t i0, size_t rows, size_t 
         cmha__mask_tile(h, S, i0, rows, j0);
 }
 
-/* The same dropout bits in forward and backward: a row's key, then the key index. */
+/* Dropout's bits: a row's key, then the key index. */
 CMHA__HOT(static, cmha__drop_tile, (const cmha__head *h, cmha_real *S, size_t i0, size_t rows, size_t j0),
           (h, S, i0, rows, j0)) {
     uint64_t row = h->row_key + i0;
@@ -8495,8 +8493,8 @@ static void cmha__backward_tile(const cmha__head *h, size_t j0) {
         memcpy(to.data + j * to.ld, sum.data + j * sum.ld, dv * sizeof *to.data);
 }
 
-/* D [n_q] = rowsum(dy * y) - dlse: what the softmax's backward subtracts from dP. Formed by dP's matrix
-   product, as the diagonal of dY Y^T: where one key has all the weight, the two cancel to the last bit. */
+/* D [n_q] = rowsum(dy * y) - dlse, which the softmax's backward subtracts from dP. By dP's matrix product, as
+   the diagonal of dY Y^T: where one key has all the weight, the two cancel to the last bit. */
 static void cmha__row_products(const cmha__head *h, cmha_rows y, const cmha_real *dlse) {
     const cmha__unit *u = h->u;
     size_t n = h->args->n_q, dv = h->dv, rows;
@@ -8517,8 +8515,8 @@ static void cmha__row_products(const cmha__head *h, cmha_rows y, const cmha_real
 
 /* ---- The forms of a complex softmax ---- */
 
-/* One real softmax of a complex attention: its query features are form (Re q, Im q), the key's are (Re k, Im
-   k), and its product o with the values enters y as mix (Re o, Im o). Both are 2 x 2 matrices of signs. */
+/* One real softmax of a complex attention: of query features form (Re q, Im q) and keys (Re k, Im k); its
+   product o with the values enters y as mix (Re o, Im o). Both are 2 x 2 matrices of signs. */
 typedef struct cmha__term {
     signed char form[4], mix[4];
 } cmha__term;
@@ -8649,8 +8647,8 @@ static void cmha__mix_rows(int halves, const float *factor, size_t n, const char
     CMHA__CHOOSE(cmha__mix_rows, (halves, factor, n, rows, row, width, y))
 }
 
-/* One query against a cache, by scores that are products: keys and values stream through once. Returns 0
-   where it is not that, or cmha__forward_lost must. */
+/* One query against a cache, by scores that are products: keys and values stream through once. 0: it is not
+   that, or cmha__forward_lost must. */
 static int cmha__stream_head(const cmha__head *h, cmha_real *out) {
     const cmha_attention_args *a = h->args;
     cmha_real *S = h->u->scores;
@@ -8705,7 +8703,7 @@ static int cmha__has_peaks(const cmha_attention_args *a) {
     return score && score->forward && a->norm_max != CMHA_NORM_MAX_NONE;
 }
 
-/* Finds the peaks of a head's rows. Rows of padding have none to offer; GLOBAL looks at masked pairs too. */
+/* Finds the peaks of a head's rows, which padding has not; GLOBAL looks at masked pairs too. */
 static void cmha__find_peaks(cmha__head *h) {
     const cmha_attention_args *a = h->args;
     const unsigned char *queries = a->norm_max == CMHA_NORM_MAX_HEAD ? a->query_mask : NULL;
@@ -8745,7 +8743,7 @@ static size_t cmha__peak_group(const cmha_attention_args *a) {
     return a->norm_max == CMHA_NORM_MAX_ROW ? 1 : all * a->n_q;
 }
 
-/* Adds the gradient of every divisor to the one pair its maximum was taken from: dO = g O / |O|. */
+/* Adds every divisor's gradient to the pair that its maximum is: dO = g O / |O|. */
 static void cmha__peak_gradients(const cmha_attention_args *a, const cmha_attention_views *x,
                                  const cmha__peak *peaks) {
     size_t total = a->batch * a->heads * a->n_q, group = cmha__peak_group(a);
@@ -8783,9 +8781,9 @@ static void cmha__peak_gradients(const cmha_attention_args *a, const cmha_attent
 
 /* ---- Attention = feature map, core, and the feature map's backward ---- */
 
-/* Returns the pieces of a long head's tiles, so that few heads keep the cores busy too. By the shape alone:
-   the threads' number would change the order of sums. A complex softmax, and a temperature's gradient, have
-   terms of a whole head. */
+/* Returns the pieces of a long head's tiles, so that few heads keep the cores busy too: by the shape, not the
+   threads, which would change the order of sums. A complex softmax, and a temperature's gradient, have terms
+   of a whole head. */
 static size_t cmha__head_pieces(const cmha_attention_args *a) {
     size_t units = a->batch * a->kv_heads;
     int whole = a->n_q < 1024 || a->n_k < 1024 || cmha__is_complex(a) || !units || units > 7 ||
@@ -8836,7 +8834,7 @@ CMHA_DEF size_t cmha_attention_scratch(const cmha_attention_args *args, int back
                            rows * (40 * threads * width + 8 * heads * (d_k + 1)) + 4 * heads * numbers);
 }
 
-/* Appends a head's new keys to a cache, if they are its own or (fresh) its group's, and likewise values. */
+/* Appends a head's new keys to a cache, if they are its own or (fresh) its group's, and values. */
 static void cmha__append_past(cmha__head *h, const cmha_score_call *c, cmha_rows k, cmha_rows v, int fresh,
                               int own) {
     const cmha__attention_call *x = h->call;
@@ -8861,7 +8859,7 @@ static void cmha__append_past(cmha__head *h, const cmha_score_call *c, cmha_rows
     }
 }
 
-/* Shows a head its keys, which are its own or (fresh) begin a group, and values, of one that begins it. */
+/* Shows a head its keys, its own or (fresh) a new group's, and the group's values. */
 static void cmha__set_rows(cmha__head *h, int fresh, int own, cmha_rows *values) {
     const cmha__attention_call *x = h->call;
     const cmha_attention_args *a = h->args;
@@ -8882,7 +8880,7 @@ static void cmha__set_rows(cmha__head *h, int fresh, int own, cmha_rows *values)
     h->ldv = complex_v ? h->dv : values->ld;
 }
 
-/* Runs `run` on each head, or piece of it. The unit's keys and values serve all heads of a group in turn. */
+/* Runs `run` on each head, or piece of it. A group's heads share the unit's keys and values. */
 static void cmha__each_head(const cmha__attention_call *x, void (*run)(cmha__head *h)) {
     const cmha_attention_args *a = x->args;
     size_t group = a->kv_heads ? a->heads / a->kv_heads : 1;
@@ -8906,7 +8904,7 @@ static void cmha__each_head(const cmha__attention_call *x, void (*run)(cmha__hea
     }
 }
 
-/* Finds the divisors of the batch, if the score has any: the largest peak of a group, the first of equals. */
+/* Finds the divisors, if the score has any: the largest peak of a group, the first of equals. */
 static void cmha__set_peaks(const cmha__attention_call *x) {
     size_t group = cmha__peak_group(x->args), total = x->args->batch * x->args->heads * x->args->n_q;
     cmha__peak *peaks = x->peaks;
@@ -8930,8 +8928,8 @@ CMHA_DEF void cmha_attention_forward(const cmha_attention_args *args, const cmha
     cmha__each_head(&x, cmha__forward_terms);
 }
 
-/* One term's backward, into the head's feature gradients and, folded back to (Re q, Im q), into fold. Of
-   complex values it takes the term's own output: y if there is one term, else computed again. */
+/* One term's backward, into the head's feature gradients and, folded back to (Re q, Im q), into fold. With
+   complex values by the term's own output: y of one term, else computed again. */
 static void cmha__backward_term(cmha__head *h, const cmha__term *term, int count) {
     const cmha_attention_args *a = h->args;
     const cmha_attention_views *x = h->call->views;
@@ -8974,7 +8972,7 @@ static void cmha__collect(const cmha__head *h, cmha_real *dq, const cmha_real *d
     back(&keys, cmha__rows_at(x->k, b, h->kv), a->n_k, dk, cmha__rows_at(x->dk, b, h->kv));
 }
 
-/* One head of one sequence, or a piece of it, which leaves its part of dq and dk for cmha__collect_pieces. */
+/* One head, or a piece of it, which leaves its part of dq and dk for cmha__collect_pieces. */
 static void cmha__backward_of_head(cmha__head *h) {
     const cmha_attention_args *a = h->args;
     const cmha__attention_call *x = h->call;
@@ -9034,8 +9032,8 @@ CMHA_FIT void cmha_attention_backward(const cmha_attention_args *args, const cmh
 
 /* ---- The linear core ---- */
 
-/* One head, and a thread's scratch for 64 rows at a time. F features, C real value channels, W = C + 1 with
-   the denominator's ones. CoPE's outputs but REAL need Im Num: rows of a second form below. */
+/* One head, and a thread's scratch for 64 rows. F features, C real value channels, W = C + 1 with the
+   denominator's ones. CoPE's outputs but REAL need Im Num: rows of a second form below. */
 typedef struct cmha__linear_head {
     const cmha_linear_args *a;
     cmha_attention_views x; /* data: of this head */
@@ -9102,7 +9100,7 @@ static cmha_attention_views cmha__views_of_head(const cmha_attention_views *x, s
     return one;
 }
 
-/* f(x) = elu(x) + 1; the exponential never sees a positive number, and a NaN stays one. */
+/* f(x) = elu(x) + 1, without an exponential of positive numbers; a NaN stays one. */
 static void cmha__elu_row(const cmha_real *x, const cmha_real *im, size_t d, cmha_real *f) {
     for (int part = 0; part < 2; part++, x = im, f += d)
         for (size_t j = 0; j < d; j++) f[j] = (x[j] > 0 ? x[j] : 0) + cmha__exp(x[j] > 0 ? 0 : x[j]);
@@ -9154,8 +9152,8 @@ static void cmha__linear_keys(const cmha__linear_head *h, size_t i0, size_t rows
     }
 }
 
-/* S [R, 64] = left times the transpose of right [rows, width], 0 for what a causal query must not see.
-   Queries and keys are the same tokens: Q K^T are their weights, dN V^T the gradient of these. */
+/* S [R, 64] = left times the transpose of right [rows, width], 0 for what a causal query must not see: Q K^T
+   are the tokens' weights, dN V^T the gradient of these. */
 static void cmha__linear_weights(const cmha__linear_head *h, size_t rows, const cmha_real *left,
                                  const cmha_real *right, size_t width) {
     cmha__transpose(right, width, rows, width, h->columns, CMHA__TILE);
@@ -9182,7 +9180,7 @@ static double cmha__cope_channel(const cmha_linear_args *a, double re, double im
     return y + weight * re / r;
 }
 
-/* 1 / Den; 0 where there is no key, so that the row is zero and passes no gradient on. */
+/* 1 / Den; 0 where there is no key. */
 static cmha_real cmha__linear_inverse(cmha_real den) {
     return den < CMHA__SMALLEST && den > -CMHA__SMALLEST ? 0 : 1 / den;
 }
@@ -9294,7 +9292,7 @@ static void cmha__linear_walk(const cmha__linear_head *h, int to) {
         }
 }
 
-/* Every head forwards, from `state` on if there is one, or (backward) back. */
+/* Every head, from `state` on if there is one, or backwards. */
 static void cmha__linear_run(const cmha_linear_args *a, const cmha_attention_views *x, cmha_real *saved,
                              cmha_real *state, int backward, cmha_real *scratch) {
     size_t own = cmha__linear_open(a, backward, NULL).scratch;
@@ -9374,14 +9372,14 @@ static inline void cmha__fft_columns(double *re, double *im, size_t m, size_t la
 
 #define CMHA__FFT_LANES ((size_t)8) /* channels transformed at a time */
 
-/* Either one column, or so many. */
+/* One column, or so many. */
 CMHA__HOT(static, cmha__fft, (double *re, double *im, size_t m, size_t lanes, const double *table),
           (re, im, m, lanes, table)) {
     if (lanes == 1) cmha__fft_columns(re, im, m, 1, table);
     else cmha__fft_columns(re, im, m, CMHA__FFT_LANES, table);
 }
 
-/* The length of the transforms of n tokens: a power of two from 2n on, so that no lag wraps; 0 if none is. */
+/* The length of n tokens' transforms: a power of two from 2n on, so that no lag wraps; 0 if none is. */
 static size_t cmha__fft_length(size_t n) {
     size_t m = 1;
     while (m < 2 * n && m) m *= 2;
@@ -9505,7 +9503,7 @@ static void cmha__lag_masked(const cmha__lag_head *h, const double *x, size_t n,
     memcpy(to, h->g, n * sizeof *to);
 }
 
-/* The mask of sequence b, and how many pairs of tokens each lag joins. */
+/* The mask of sequence b, and the pairs of tokens each lag joins. */
 static void cmha__lag_sequence(cmha__lag_head *h, size_t b) {
     h->mask = h->a->key_mask ? h->a->key_mask + b * h->a->n : NULL;
     for (h->n = h->a->n; h->n && cmha__lag_absent(h, h->n - 1);) h->n--;
@@ -9597,9 +9595,9 @@ static int cmha__lag_exponentials(const cmha__lag_head *h, size_t hi) {
 }
 
 /* Weights and their totals for some more rows below h->hi, the others' totals being 0; 0 if no row is left
-   that sees a lag. Rows of one call share a scale: a transform's rounding error goes with the largest weight,
-   so rows whose own sum is below 1e-4 of it wait for the next call, which drops the lags that weigh more
-   (twice that, for rounding): those rows do not see them. Mostly one call does for all rows. */
+   that sees a lag. A transform's rounding error goes with the largest weight, so rows whose own sum is below
+   1e-4 of it wait for the next call, which drops the lags that weigh more (twice that, for rounding): those
+   rows do not see them. Mostly one call does for all. */
 static int cmha__lag_weights(cmha__lag_head *h) {
     size_t rows = 0;
     while (!rows && (h->hi = h->left) > 0 && cmha__lag_exponentials(h, h->hi)) {
@@ -9618,7 +9616,7 @@ static int cmha__lag_weights(cmha__lag_head *h) {
     return rows > 0;
 }
 
-/* Convolves the values with the weights, over their totals; 0 for rows absent or without a lag to see. */
+/* Convolves the values with the weights, over their totals; 0 for rows that see no lag. */
 static void cmha__lag_forward(cmha__lag_head *h) {
     cmha__zero_rows(cmha__rows_at(h->x.y, 0, 0), h->a->n, h->a->d);
     while (cmha__lag_weights(h)) {
@@ -9627,8 +9625,8 @@ static void cmha__lag_forward(cmha__lag_head *h) {
     }
 }
 
-/* What each lag's weight gets through the denominators, dtotal[t] = -Re(sum conj(y) dy) / total: for lag tau
-   the sum over rows t >= tau with t - tau present, in place of total: from the end, or by a correlation. */
+/* What each lag's weight gets through the denominators, dtotal[t] = -Re(sum conj(y) dy) / total: of lag tau
+   the sum over rows t >= tau with t - tau present, in total's place: from the end, or by a correlation. */
 static void cmha__lag_denominators(const cmha__lag_head *h) {
     cmha_heads y = h->x.y, dy = h->x.dy;
     double sum = 0;
@@ -9908,8 +9906,8 @@ static void cmha__weigh(cmha_real *row, size_t n, const cmha_linear_args *linear
     for (size_t j = 0; j < n && sum != 0; j++) row[j] = (cmha_real)((double)row[j] / sum);
 }
 
-/* Writes what is looked for, if it is a head of this call, whose core has run: scores by the softmax core,
-   whatever the core, by a row that is the call's own, or CoPE's linear kernel, or arg O. */
+/* Writes what is looked for, if it is a head of this call, whose core has run: scores by the softmax core in
+   any case, by the call's own row, or CoPE's linear kernel, or arg O. */
 static void cmha__see(cmha_tape *tape, const cmha__attention_saved *s) {
     struct cmha__probe *p = tape->probe;
     int what = p->what % CMHA_SEE_NEXT, next = p->what / CMHA_SEE_NEXT, phases = what == CMHA_SEE_PHASES;
@@ -9982,8 +9980,8 @@ CMHA_DEF cmha_tensor *cmha_attention(cmha_tape *tape, const cmha_attention_args 
     return cmha__attend(tape, s, NULL);
 }
 
-/* Linear or lag attention: queries and keys are the same tokens, complex, as many as heads. state NULL: the
-   whole sequence is there. Else linear attention goes on from a cache's state, outside of a recording. */
+/* Linear or lag attention: queries and keys are the same tokens, complex, of as many heads. state NULL: the
+   sequence is whole. Else linear attention goes on from a cache's state, outside of a recording. */
 static cmha_tensor *cmha__attend_planes(cmha_tape *tape, const cmha_linear_args *linear,
                                         const cmha_lag_args *lag, cmha_tensor *q, cmha_tensor *k,
                                         cmha_tensor *v, cmha_real *state) {
@@ -10437,8 +10435,8 @@ static size_t cmha__window_width(const cmha_model_config *c) {
 #define CMHA__EACH_PARAMETER(one, p) \
     for (cmha_parameter *one = (p)->list; one < (p)->list + (p)->count; one++)
 
-/* Lays the numbers that learn one after another, and points tensors at their gradients; grad NULL: at none.
-   One product's matrix has a gradient where all its parameters do. */
+/* Lays the numbers that learn one after another; points tensors at their gradients, grad NULL: at none. One
+   product's matrix has a gradient where all its parameters do. */
 static void cmha__attach_grad(cmha_parameters *p, cmha_real *grad) {
     p->learning = 0;
     CMHA__EACH_PARAMETER(one, p) {
@@ -10496,7 +10494,7 @@ CMHA_DEF void cmha_parameters_close(cmha_parameters *p) {
     memset(p, 0, sizeof *p);
 }
 
-/* Says what is wrong with a row whose tensor is `t`, all sizes being `size` so far; NULL = nothing. */
+/* Says what is wrong with a row, whose tensor `t` becomes; NULL = nothing. */
 static const char *cmha__row_wrong(const cmha_parameters *p, const cmha_parameter_row *row, cmha_tensor *t) {
     size_t length = row->name ? strlen(row->name) : 0;
     int fits = 1;
@@ -10544,7 +10542,7 @@ CMHA_DEF cmha_status cmha_parameters_init(cmha_parameters *p, cmha_context *cont
     return status;
 }
 
-/* Makes a copy that has the same numbers but a list of its own, whose parameters are to learn otherwise. */
+/* Makes a copy of the same numbers but with a list of its own, which is to learn otherwise. */
 static cmha_status cmha__plan(const cmha_parameters *p, cmha_parameters *plan) {
     *plan = *p;
     plan->memory = cmha__take(p->context, "tuning", plan->bytes = p->count * sizeof *p->list);
@@ -10554,7 +10552,7 @@ static cmha_status cmha__plan(const cmha_parameters *p, cmha_parameters *plan) {
     return CMHA_OK;
 }
 
-/* Takes the gradients that the plan needs if others are frozen in it, and if wanted moments: zeros. */
+/* Takes the plan's gradients, if others are frozen in it, and if wanted moments: zeros. */
 static cmha_status cmha__plan_lay(const cmha_parameters *p, cmha_parameters *plan, int moments) {
     cmha_status status = CMHA_OK;
     int other = 0;
@@ -10580,8 +10578,8 @@ static cmha_status cmha__plan_end(cmha_parameters *p, cmha_parameters *plan, cmh
     return status;
 }
 
-/* Returns which of some patterns with commas between the name matches, in which * stands for any characters:
-   bit i for the one behind i commas. suffix = 1: the end of the name is enough. */
+/* Returns which of some patterns with commas between the name matches, * being any characters: bit i for the
+   one behind i commas. suffix = 1: the end of the name is enough. */
 static uint64_t cmha__matches(const char *patterns, const char *name, int suffix) {
     uint64_t which = 0;
     for (int i = 0; patterns; i += i < 63) {
@@ -10666,7 +10664,7 @@ enum {
 
 #define CMHA__NONE SIZE_MAX /* no axis */
 
-/* A list of parameters in the making, in file order. Without a table in the model they are only counted. */
+/* A list of parameters in the making, in file order; without a table in the model only counted. */
 struct cmha__list {
     cmha_model *model;
     char prefix[32];    /* of the names in a layer */
@@ -10688,8 +10686,8 @@ static const cmha_score *cmha__layer_score(const cmha_model *m, size_t layer) {
     return (int)cmha__layer_family(&m->config, layer)->family == m->config.family ? m->score : NULL;
 }
 
-/* Appends a parameter, or where an axis is 0 none. *member gets a pointer to what a block sees. A size that
-   overflows becomes SIZE_MAX and stays it. Returns the parameter, NULL where there is none or no table. */
+/* Appends a parameter, or where an axis is 0 none. *member gets what a block sees. A size that overflows
+   stays SIZE_MAX. Returns the parameter, NULL where there is none or no table. */
 static cmha_parameter *cmha__append(cmha__list *to, const char *name, cmha_tensor **member, int start,
                                     int form, size_t a, size_t b, size_t c) {
     cmha_parameters *all = &to->model->parameters;
@@ -10953,7 +10951,7 @@ static void cmha__declare_heads(cmha__list *to, cmha_model *at) {
     CMHA__BIASED("value", value, 1, WEIGHT, REAL, predicted, d);
 }
 
-/* Declares all parameters, adapters last: a first pass counts them, a second describes them. */
+/* Declares all parameters, adapters last: at first to count, then to describe them. */
 static cmha_status cmha__declare_all(cmha_model *model) {
     const cmha_model_config *c = &model->config;
     const char *on = c->lora_rank ? c->lora_on : NULL;
@@ -10978,7 +10976,7 @@ static cmha_status cmha__declare_all(cmha_model *model) {
     return CMHA_OK;
 }
 
-/* Points what is not packed at its numbers, one after another, and counts these. */
+/* Points what is not packed at its numbers, and counts these. */
 static void cmha__place_numbers(cmha_parameters *p, cmha_real *data) {
     p->data = data, p->size = 0;
     CMHA__EACH_PARAMETER(one, p) {
@@ -10991,7 +10989,7 @@ static void cmha__place_numbers(cmha_parameters *p, cmha_real *data) {
     cmha__attach_grad(p, NULL);
 }
 
-/* Makes the smaller side's vectors orthonormal, by modified Gram-Schmidt done twice; A [rows, cols]. */
+/* Makes the smaller side's vectors orthonormal, by modified Gram-Schmidt twice; A [rows, cols]. */
 static void cmha__orthogonalise(cmha_real *A, size_t rows, size_t cols) {
     size_t wide = rows < cols, n = wide ? rows : cols, m = wide ? cols : rows;
     size_t vec = wide ? cols : 1, step = wide ? 1 : cols;
@@ -11011,7 +11009,7 @@ static void cmha__orthogonalise(cmha_real *A, size_t rows, size_t cols) {
     }
 }
 
-/* Writes a parameter's first numbers: a mean and normal numbers around it, or by XAVIER uniform ones. */
+/* Writes a parameter's first numbers: normal ones around a mean, or by XAVIER uniform ones. */
 static void cmha__start_parameter(const cmha_model *model, size_t index) {
     const cmha_model_config *c = &model->config;
     const cmha_parameter *p = &model->parameters.list[index];
@@ -11104,7 +11102,7 @@ static const char *cmha__crat_wrong(const cmha_model_config *c) {
     return NULL;
 }
 
-/* Finds the row that the configuration names, NULL where it names none, and checks that it fits. */
+/* Finds the row that the configuration names, if any, and checks that it fits. */
 static cmha_status cmha__find_score(cmha_context *ctx, cmha_model *model) {
     const cmha_model_config *c = &model->config;
     const cmha_score *row = ctx->config.scores, *end = row ? row + ctx->config.n_scores : NULL;
@@ -11184,7 +11182,7 @@ static cmha_status cmha__check_model(cmha_context *context, cmha_model *model) {
     return wrong ? CMHA__WRONG(context, "model: %s", wrong) : CMHA_OK;
 }
 
-/* Allocates the tables that describe the model: parameters, blocks, frequencies; not the numbers. */
+/* Takes the tables that describe the model: parameters, blocks, frequencies. */
 static cmha_status cmha__model_describe(cmha_model *model) {
     const cmha_model_config *c = &model->config;
     cmha_parameters *p = &model->parameters;
@@ -11252,7 +11250,7 @@ static cmha_status cmha__model_open(cmha_model *model, cmha_context *context, co
     return status;
 }
 
-/* Returns what to pack of the matrix that ends with a parameter; of no rows where that is nothing. */
+/* Returns what to pack of the matrix that ends with a parameter; of no rows: nothing. */
 static cmha_packed cmha__matrix_of(const cmha_parameters *p, size_t i, cmha_storage storage) {
     const cmha_parameter *one = &p->list[i];
     const cmha_tensor *t = one->matrix.rank ? &one->matrix : &one->tensor;
@@ -11266,7 +11264,7 @@ static cmha_packed cmha__matrix_of(const cmha_parameters *p, size_t i, cmha_stor
     return m;
 }
 
-/* Takes memory for a model's numbers, packed ones (zeros) and the rest; after a failure all is as it was. */
+/* Takes memory for numbers, packed ones (zeros) and the rest; after a failure all is as it was. */
 static cmha_status cmha__take_numbers(cmha_model *model, cmha_storage storage) {
     cmha_context *context = model->context;
     cmha_parameters *p = &model->parameters;
@@ -11312,8 +11310,8 @@ CMHA_DEF cmha_status cmha_model_init(cmha_model *model, cmha_context *context, c
 
 static const char *const cmha__storages[3] = {"", "bf16", "int8"}; /* in the order of cmha_storage */
 
-/* Moves a model into new memory, some of it packed with that storage. *old was its parameters, which are the
-   caller's to close; or, after a failure, are the model's again. */
+/* Moves a model into new memory, some of it packed with that storage. *old were its parameters, the caller's
+   to close or, after a failure, the model's again. */
 static cmha_status cmha__move_numbers(cmha_model *model, cmha_storage storage, const cmha_parameters *old) {
     cmha_parameters *p = &model->parameters;
     cmha_status status = cmha__take_numbers(model, storage);
@@ -11455,7 +11453,7 @@ static void cmha__add_loss(cmha__pass *pass, cmha_tensor *loss, double factor) {
     pass->extra = pass->extra ? cmha_add(pass->tape, pass->extra, loss) : loss;
 }
 
-/* Hands each parameter that learns its rows of the gradient of their matrix. */
+/* Hands each parameter that learns its rows of their matrix's gradient. */
 static cmha_status cmha__joined_backward(cmha_tape *tape, cmha_record *r) {
     for (int i = 0; i < r->n_in; i++) {
         cmha_real *grad = cmha_tape_grad(tape, r->in[i]);
@@ -11465,8 +11463,8 @@ static cmha_status cmha__joined_backward(cmha_tape *tape, cmha_record *r) {
     return tape->status;
 }
 
-/* Returns a weight, or where it is the matrix of several parameters of which only some learn, an operation
-   that joins them, though not a number moves: its gradient is in the tape. */
+/* Returns a weight or, where only some of a matrix's parameters learn, an operation that joins them, though
+   not a number moves: its gradient is in the tape. */
 static cmha_tensor *cmha__joined(cmha__pass *pass, cmha_tensor *weight) {
     const cmha_parameters *all = &pass->model->parameters;
     cmha_tensor *in[CMHA_MAX_INPUTS];
@@ -11482,8 +11480,8 @@ static cmha_tensor *cmha__joined(cmha__pass *pass, cmha_tensor *weight) {
 
 /* ---- Products of a block's matrices and their adapters ---- */
 
-/* Adds u B^T to the base's columns of y, part i of B with part j of u to part i ^ j; of y's gradient in its
-   place: its shares of the gradients of u and B, if not NULL. in: y, u, B. */
+/* Adds u B^T to the base's columns of y, part i of B with part j of u to part i ^ j; of y's gradient instead:
+   shares of the gradients of u and B, if not NULL. in: y, u, B. */
 static void cmha__adapter_parts(int threads, const cmha_parameter *base, cmha_tensor *const *in, cmha_real *y,
                                 int back, cmha_real *du, cmha_real *db) {
     const cmha_tensor *u = in[1], *B = in[2];
@@ -11525,7 +11523,7 @@ static cmha_tensor *cmha__adapt(cmha__pass *pass, cmha_tensor *y, cmha_tensor *x
     return cmha__push(tape, "adapter", y, in, 3, cmha__adapter_backward, base);
 }
 
-/* Computes act(x) W^T + bias, W a block's matrix with its adapters; or residual + factor * dropout(that). */
+/* act(x) W^T + bias, W a block's matrix with its adapters; or residual + factor * dropout(that). */
 static cmha_tensor *cmha__project(cmha__pass *pass, cmha_tensor *x, int act, cmha_tensor *weight,
                                   cmha_tensor *bias, cmha_tensor *residual) {
     const cmha_model_config *c = pass->c;
@@ -11556,7 +11554,7 @@ static cmha_tensor *cmha__linear(cmha__pass *pass, cmha_tensor *x, cmha_tensor *
 
 /* ---- Attention of a block, also to the tokens in a cache ---- */
 
-/* Finds the slot of a pass's next call, of these widths or this state; a dry run that has none makes one. */
+/* Finds the slot of a pass's next call, of these widths or this state; a dry run makes it. */
 static cmha_status cmha__next_slot(cmha__pass *pass, cmha_slot *slot) {
     cmha_cache *cache = pass->cache;
     size_t tokens = cmha__cache_tokens(cache), keys = 0, values = 0, at = pass->slot++;
@@ -11888,8 +11886,8 @@ static cmha_tensor *cmha__crat_block(cmha__pass *pass, cmha_tensor *z) {
 
 /* ---- Blocks that keep their input alone (recompute = 1) ----
    The block runs on the tape as ever; then its result moves down to where it began, and the rest is
-   forgotten, records and all. The backward runs it again with the same dropout keys and walks its records,
-   which reach the gradients outside directly: every sum has the order it would have had, so the same bits. */
+   forgotten, records and all. The backward runs it again with the same dropout keys and walks its records to
+   the gradients outside: every sum has the order it would have had, so the same bits. */
 
 typedef struct cmha__kept {
     cmha__pass pass;            /* as it was before the block */
@@ -11904,8 +11902,8 @@ static cmha_tensor *cmha__run_block(cmha__pass *pass, cmha_tensor *x) {
     return cmha__layer_family(pass->c, pass->layer)->block(pass, x);
 }
 
-/* Runs the block once more and back, on an empty list of records and of free buffers. Gradients outside begin
-   as zeros before, below what the block takes. */
+/* Runs the block once more and back, with no records and free buffers of before. Gradients outside begin as
+   zeros below what the block takes. */
 static cmha_status cmha__kept_backward(cmha_tape *tape, cmha_record *r) {
     const cmha__kept *kept = (const cmha__kept *)r->user;
     cmha__pass pass = kept->pass;
@@ -11932,13 +11930,13 @@ static cmha_status cmha__kept_backward(cmha_tape *tape, cmha_record *r) {
     return CMHA_OK;
 }
 
-/* Keeps the gradient of the sum of losses until the block is reached, also where nothing else leads there. */
+/* Keeps the losses' gradient until the block is reached, also where nothing else leads there. */
 static cmha_status cmha__kept_extra_backward(cmha_tape *tape, cmha_record *r) {
     cmha_tape_grad(tape, r->in[0]);
     return tape->status;
 }
 
-/* Runs the block and appends it, and the losses it has added, if they need a gradient. */
+/* Runs the block; appends it and the losses it has added, if they need a gradient. */
 static cmha_tensor *cmha__kept_block(cmha__pass *pass, cmha_tensor *x) {
     cmha_tape *tape = pass->tape;
     size_t none = 0, one = 1;
@@ -11972,7 +11970,7 @@ static cmha_tensor *cmha__kept_block(cmha__pass *pass, cmha_tensor *x) {
     return tape->status ? NULL : y;
 }
 
-/* Outside of a recording x keeps its memory, and all else that the block took is given back. */
+/* Outside of a recording x keeps its memory, and what the block took is given back. */
 static cmha_tensor *cmha__block(cmha__pass *pass, cmha_tensor *x) {
     cmha__mark mark = cmha__mark_of(pass->tape);
     if (cmha__records(pass->tape) && pass->c->recompute) return cmha__kept_block(pass, x);
@@ -11985,7 +11983,7 @@ static cmha_tensor *cmha__block(cmha__pass *pass, cmha_tensor *x) {
 
 /* ---- Embeddings ---- */
 
-/* Rows [B, N, d] of an embedding: of ids, or (NULL) of positions counted from pass->first, or of 0. */
+/* Rows [B, N, d] of an embedding: of ids or (NULL) of positions from pass->first on, or of 0. */
 static cmha_tensor *cmha__rows_of_embedding(cmha__pass *pass, cmha_tensor *weight, const int32_t *ids) {
     size_t N = pass->N, n = pass->B * N;
     int counting = weight == pass->model->position_weight;
@@ -11998,7 +11996,7 @@ static cmha_tensor *cmha__rows_of_embedding(cmha__pass *pass, cmha_tensor *weigh
     return ids ? cmha_embedding(pass->tape, weight, ids, pass->B, N) : NULL;
 }
 
-/* x + scale * positions, learned or a table, a constant that leaves no record; x NULL: those alone. */
+/* x + scale * positions, learned or a table, which leaves no record; x NULL: those alone. */
 static cmha_tensor *cmha__add_positions(cmha__pass *pass, cmha_tensor *x, cmha_cope_imag kind, double scale) {
     size_t N = pass->N, d = pass->c->d_model, shape[] = {pass->B, N, d};
     size_t n = pass->first + N, room = pass->c->max_positions;
@@ -12042,7 +12040,7 @@ static cmha_tensor *cmha__real_embed(cmha__pass *pass, cmha_tensor *x) {
     return cmha__drop(pass, x);
 }
 
-/* The first layer's imaginary channel: gamma * positions (CoPE eq 1), and that of complex features. */
+/* The first layer's imaginary channel: gamma * positions (CoPE eq 1), and features'. */
 static cmha_tensor *cmha__cope_embed(cmha__pass *pass, cmha_tensor *x) {
     const cmha_model_config *c = pass->c;
     cmha_tensor *gamma = pass->model->gamma, *f = gamma ? NULL : pass->features;
@@ -12059,7 +12057,7 @@ static cmha_tensor *cmha__cope_embed(cmha__pass *pass, cmha_tensor *x) {
     return x;
 }
 
-/* The imaginary channels: positions in the first Möbius layer (rho = w + i p), in later ones the tokens. */
+/* The imaginary channels: positions in the first Möbius layer, in later ones the tokens. */
 static cmha_tensor *cmha__mobius_embed(cmha__pass *pass, cmha_tensor *x) {
     cmha_tape *tape = pass->tape;
     pass->tokens = x = cmha__drop(pass, x);
@@ -12115,7 +12113,7 @@ static cmha_status cmha__check_features(cmha_tape *tape, const cmha_real *x, con
     return tape->status;
 }
 
-/* Copies the batch's features, normalised and 0 where there is padding -> [B, N, numbers of a position]. */
+/* Copies the batch's features, normalised, 0 for padding -> [B, N, numbers of a position]. */
 static cmha_tensor *cmha__read_features(cmha__pass *pass) {
     const cmha_model_config *c = pass->c;
     const cmha_batch *b = pass->batch;
@@ -12184,7 +12182,7 @@ static cmha_tensor *cmha__model_body(cmha__pass *pass) {
     return x;
 }
 
-/* The norm of a pre-norm model, which takes CRAT's planes as real numbers (CRAT eq 26-27). */
+/* A pre-norm model's norm, which takes CRAT's planes as real numbers (CRAT eq 26-27). */
 static cmha_tensor *cmha__final_norm(cmha__pass *pass, cmha_tensor *x) {
     const cmha_model *m = pass->model;
     return m->final_weight ? cmha__norm_by(pass->tape, pass->c, 0, x, m->final_weight, m->final_bias) : x;
@@ -12196,7 +12194,7 @@ static cmha_tensor *cmha__output_weight(const cmha_model *m, cmha_tape *tape) {
     return cmha__reject(tape, CMHA_ERR_STATE, "model: it has no vocabulary head (vocabulary = 0)");
 }
 
-/* What the vocabulary head reads: states, or their transform; recycles no gradient (cmha__token_loss). */
+/* The vocabulary head's input: states, or their transform; recycles no gradient (cmha__token_loss). */
 static cmha_tensor *cmha__head_input(cmha_model *m, cmha_tape *tape, cmha_tensor *x) {
     if (!m->head_dense_weight) return x;
     cmha_tensor *h = cmha_linear(tape, x, m->head_dense_weight, m->head_dense_bias);
@@ -12275,9 +12273,9 @@ CMHA_DEF size_t cmha_frames(const cmha_real *samples, size_t n, size_t planes, s
 
 /* ---- Objectives ---- */
 
-/* Of an encoder only the hidden tokens go through the vocabulary, which may be the larger part of the work.
-   Their number differs from batch to batch, so gradients of that size are not recycled: a dry run, where all
-   are hidden, would reuse them for tensors of all tokens, and fewer would need more than was measured. */
+/* Of an encoder only the hidden tokens go through the vocabulary, maybe the larger part of the work. Their
+   number differs from batch to batch, so gradients of that size are not recycled: a dry run, where all are
+   hidden, would reuse them for tensors of all tokens, and fewer would need more than was measured. */
 static cmha_tensor *cmha__token_loss(cmha_model *model, const cmha_batch *batch, cmha_tensor *states,
                                      cmha_real weight) {
     cmha_tape *tape = &model->tape;
@@ -12299,8 +12297,7 @@ static cmha_tensor *cmha__token_loss(cmha_model *model, const cmha_batch *batch,
                                       targets, -1, NULL, weight);
 }
 
-/* The loss of tokens, of values, or of labels: cross-entropy of classes, or a regression's squared error.
-   weight: the cotangent of the backward that follows. */
+/* The loss of tokens, values or labels. weight: the cotangent of the backward that follows. */
 static cmha_tensor *cmha__objective(cmha_model *model, const cmha_batch *batch, cmha_real weight,
                                     cmha_tensor **extra) {
     cmha_tape *tape = &model->tape;
@@ -12340,7 +12337,7 @@ CMHA_DEF cmha_status cmha_model_loss(cmha_model *model, const cmha_batch *batch,
     return model->tape.status;
 }
 
-/* Defines a pass that gives what a head makes of the states x. */
+/* Defines a pass to what a head makes of the states x. */
 #define CMHA__OWN_OUTPUT(function, name, head) \
     CMHA_DEF cmha_status function(cmha_model *model, const cmha_batch *batch, cmha_real *result) { \
         cmha_status status = cmha__own_pass(model, name, batch, result, 0, 0); \
@@ -12427,11 +12424,11 @@ static cmha_batch cmha__dry_batch(const cmha_model_config *c, size_t batch, size
     return b;
 }
 
-/* Counts the bytes of the two arenas' single blocks by dry runs of a step and of an evaluation, which takes
-   more in small models whose blocks run twice. Without any head the objective is the caller's own. */
+/* Counts the bytes of both arenas by dry runs of a step and of an evaluation, which takes more in small
+   models whose blocks run twice. Without any head the objective is the caller's own. */
 static cmha_status cmha__measure(cmha_model *like, size_t batch, size_t length, size_t *memory,
                                  size_t *records) {
-    cmha_real *nowhere = (cmha_real *)(uintptr_t)64; /* never touched in a dry run */
+    cmha_real *nowhere = (cmha_real *)(uintptr_t)64;
     cmha_batch b = cmha__dry_batch(&like->config, batch, length);
     int heads = like->config.vocabulary || like->config.classes || like->config.values;
     cmha_model dry = *like;
@@ -12544,8 +12541,8 @@ CMHA_FIT void cmha_componentwise_clip(cmha_clip_mode mode, cmha_real limit, cons
         }
 }
 
-/* Clips the gradients and updates all that learns by AdamW. Ranks take the norm of the first: the others may
-   have more threads, and so another order of sums. */
+/* Clips the gradients and updates all that learns by AdamW. Ranks take the first's norm: others may have more
+   threads, and so another order of sums. */
 static cmha_status cmha__update(cmha_parameters *p, cmha_adamw_args args, cmha_clip_mode mode, double limit,
                                 cmha_tape *tape, double *grad_norm) {
     int threads = p->context->threads;
@@ -12599,7 +12596,7 @@ CMHA_FIT cmha_status cmha_parameters_step(cmha_parameters *p, const cmha_adamw_a
 /* Returns component i of a direction: 1 or -1 by its key, of key 0 always 1. */
 static double cmha__side(uint64_t key, size_t i) { return key && cmha__mix(key + i) % 2 ? -1 : 1; }
 
-/* Returns the slope of the loss along a direction of numbers lo .. hi - 1, which were `kept`. */
+/* Returns the loss's slope along a direction of numbers lo .. hi - 1, which were `kept`. */
 static cmha_status cmha__slope(cmha_real *data, const cmha_real *kept, size_t lo, size_t hi, uint64_t key,
                                cmha_loss_fn loss, void *user, double *slope) {
     static const double at[4] = {-2, -1, 1, 2}, factor[4] = {1 / 12., -8 / 12., 8 / 12., -1 / 12.};
@@ -12636,8 +12633,8 @@ CMHA_FIT cmha_status cmha_gradient_check(cmha_parameters *p, cmha_loss_fn loss, 
     memcpy(kept, p->data, size), memcpy(grads, p->grad, bytes - size);
     CMHA__EACH_PARAMETER(one, p)
         if (!one->frozen) least = fmax(least, 1e-3 * cmha__steepness(grads + one->place, one->tensor.size));
-    for (cmha_parameter *one = p->list; one < p->list + p->count && !status; one++) {
-        if (one->frozen) continue;
+    CMHA__EACH_PARAMETER(one, p) {
+        if (one->frozen || status) continue;
         cmha_real *data = one->tensor.data, *was = kept + (data - p->data), *grad = grads + one->place;
         size_t n = one->tensor.size, wide = n > 64;
         double scale = fmax(least, cmha__steepness(grad, n));
@@ -12748,7 +12745,7 @@ CMHA_FIT void cmha_mask_tokens(int32_t *ids, int32_t *targets, size_t n, const u
     }
 }
 
-/* Refuses models of features, streams that lead outside of the memory, and less than `least` tokens. */
+/* Refuses models of features, streams without data, and less than `least` tokens. */
 static cmha_status cmha__check_stream(const cmha_trainer *trainer, const char *call,
                                       const cmha_tokens *tokens, size_t least) {
     int width = tokens && tokens->data ? tokens->width : 0;
@@ -12758,7 +12755,7 @@ static cmha_status cmha__check_stream(const cmha_trainer *trainer, const char *c
     return CMHA__WRONG(trainer->context, "%s: it takes %zu tokens or more of 1, 2 or 4 bytes", call, least);
 }
 
-/* Fills a row of a batch over the trainer's ids and targets from the stream; `draw` hides an encoder's. */
+/* Fills a row of the trainer's ids and targets from the stream; `draw` hides an encoder's. */
 static void cmha__fill_row(const cmha_trainer *trainer, const cmha_batch *b, size_t row,
                            const cmha_tokens *tokens, size_t start, uint64_t draw) {
     const cmha_model_config *c = &trainer->model->config;
@@ -12787,7 +12784,7 @@ static cmha_status cmha__sum_gradients(cmha_trainer *trainer, cmha_status status
     return cmha__summed(tape, ranks->reduce(ranks->user, p->grad, p->learning));
 }
 
-/* The second half of a step, at the rate of the next. A step that fails by its numbers counts too. */
+/* The second half of a step. One that fails by its numbers counts too. */
 static cmha_status cmha__trainer_finish(cmha_trainer *trainer, cmha_status status) {
     const cmha_trainer_config *c = &trainer->config;
     cmha_sharing *s = &trainer->model->tape.shared;
@@ -12898,8 +12895,8 @@ CMHA_FIT void cmha_trainer_split(const cmha_trainer *trainer, const cmha_tokens 
 
 /* ---- The cache and its passes ---- */
 
-/* Runs a pass over n tokens of each sequence, ids [batch, n] and features -> what the head says of the last,
-   or (asks = 0) anything. While slots are counted and placed, one sequence does for all. */
+/* Runs a pass over a batch -> what the head says of the last position, or (asks = 0) anything. While slots
+   are counted and placed, one sequence does for all. */
 static cmha_tensor *cmha__cache_pass(cmha_cache *cache, cmha_tape *tape, const cmha_batch *batch, int asks) {
     cmha__pass pass;
     size_t n = batch->length;
@@ -12916,7 +12913,7 @@ static cmha_tensor *cmha__cache_pass(cmha_cache *cache, cmha_tape *tape, const c
 }
 
 /* Runs a pass over n tokens dry: to count slots and, if there is an array, to place them; or for the bytes of
-   its arenas (else NULL). Room for the tokens is not needed: a pass takes what its own tokens need. */
+   its arenas (else NULL). It needs no room for the tokens: a pass takes what its own need. */
 static cmha_status cmha__cache_dry(cmha_cache *cache, size_t n, size_t *memory, size_t *records) {
     size_t length = cache->length;
     cmha_batch batch = cmha__dry_batch(&cache->model->config, 1, n);
@@ -12933,8 +12930,8 @@ static cmha_status cmha__cache_dry(cmha_cache *cache, size_t n, size_t *memory, 
     return status;
 }
 
-/* Opens a cache or, bytes not NULL, counts what it takes. Slots are the attention calls of a pass, in their
-   order: a dry pass counts them, another says what `prompt` positions need, a third places them. */
+/* Opens a cache or, bytes not NULL, counts what it takes. Slots are a pass's attention calls: a dry pass
+   counts them, another says what `prompt` positions need, a third places them. */
 static cmha_status cmha__cache_open(cmha_cache *cache, cmha_model *model, size_t batch, size_t capacity,
                                     int slide, const cmha_cache_options *options, size_t *bytes) {
     cmha_cache_options o;
@@ -13020,7 +13017,7 @@ static int cmha__cache_is_open(const cmha_cache *cache) {
     return cmha__model_is_open(model) && model->context == cache->context && model->opening == cache->opening;
 }
 
-/* Copies n positions of each sequence, from number `at` on, to number `to` on of the cache's rows of ld. */
+/* Copies n positions of each sequence, from number `at` on, to the cache's rows of ld from `to` on. */
 static void cmha__copy_positions(cmha_cache *cache, const cmha_batch *from, size_t at, size_t n, size_t to,
                                  size_t ld) {
     size_t W = cmha__feature_width(&cache->model->config);
@@ -13039,7 +13036,7 @@ static cmha_batch cmha__cache_batch(const cmha_cache *cache, size_t at, size_t n
     return b;
 }
 
-/* Reads n positions of each sequence, for which there is room, as many at a time as there is memory for. */
+/* Reads n positions of each sequence, as many at a time as there is memory for. */
 static cmha_status cmha__cache_read(cmha_cache *cache, const cmha_batch *from, size_t at, size_t n,
                                     cmha_real *out) {
     size_t half = cache->batch * cache->capacity;
@@ -13058,10 +13055,10 @@ static cmha_status cmha__cache_read(cmha_cache *cache, const cmha_batch *from, s
 }
 
 /* Reads the last n - skip of n new tokens. A cache that slides first forgets all but the `kept` newest of its
-   own and reads these again from position 0. Keeping their keys instead would be cheaper, but what they hold
-   was computed from the tokens that are gone, and models that lose their first token that way fall apart. A
-   pass that has its memory can fail in a search alone. New keys lie beyond those held, where nobody looks;
-   but states have then moved on and what has slid is gone, so that needs a copy to go back to. */
+   own and reads these again from position 0. To keep their keys would be cheaper, but these were computed
+   from the tokens that are gone, and models that lose their first token so fall apart. A pass that has its
+   memory can fail in a search alone. New keys lie beyond those held, where nobody looks; but states have then
+   moved on and what has slid is gone: that needs a copy to go back to. */
 static cmha_status cmha__cache_advance(cmha_cache *cache, const cmha_batch *fresh, size_t skip, int sliding,
                                        size_t kept, cmha_real *out) {
     size_t bytes = (size_t)((char *)cache->slots - (char *)cache->memory);
@@ -13155,7 +13152,7 @@ static const cmha__candidate *cmha__pop(cmha__candidate *c, size_t n) {
     return &c[n - 1];
 }
 
-/* Makes logits candidates: those of recent tokens penalised, NaN as unlikely as can be. */
+/* Makes logits candidates: recent tokens penalised, NaN as unlikely as can be. */
 static void cmha__penalise(const cmha_sampler_config *config, const cmha_real *logits, size_t V,
                            const int32_t *recent, size_t n_recent, cmha__candidate *c) {
     cmha_real penalty = (cmha_real)config->repetition_penalty;
@@ -13328,7 +13325,7 @@ static cmha_status cmha__system_open(cmha_context *ctx, const char *path, void *
     return cmha__fail(ctx, CMHA_ERR_IO, "cannot be read: not a regular file");
 }
 
-/* Reads or writes all bytes where the file stands. Returns 0, errno, or -1 at the file's end (errno = 0). */
+/* Reads or writes all bytes where the file stands. Returns 0, errno, or -1 at its end (errno = 0). */
 static int cmha__file_move(int fd, void *first, size_t bytes, int writing) {
     unsigned char *at = (unsigned char *)first;
     while (bytes) {
@@ -13366,7 +13363,7 @@ static const char *cmha__path_end(const char *path) {
     return length > 100 ? path + length - 100 : path;
 }
 
-/* Puts the file's name before an error line that lacks it. Public calls end here; inner lines lack it. */
+/* Puts the file's name before an error line that lacks it. Public calls end here. */
 static cmha_status cmha__blame(cmha_context *ctx, const char *path, cmha_status status) {
     char name[104];
     if (status == CMHA_OK) return status;
@@ -13376,7 +13373,7 @@ static cmha_status cmha__blame(cmha_context *ctx, const char *path, cmha_status 
     return cmha__fail(ctx, status, "%s%s", name, ctx->detail);
 }
 
-/* Finds a file for reading and measures it. *file is the system's, NULL where the callbacks have it. */
+/* Finds and measures a file. *file is the system's, NULL where the callbacks have it. */
 static cmha_status cmha__file_open(cmha_context *ctx, const char *path, void **file, uint64_t *size) {
     const cmha_files *f = &ctx->config.files;
     *file = NULL, *size = 0;
@@ -13475,13 +13472,13 @@ static void cmha__swap_words(void *words, size_t n, size_t width) {
 enum { CMHA__AS_F64, CMHA__AS_F32, CMHA__AS_F16, CMHA__AS_BF16, CMHA__AS_I64, CMHA__AS_C64 }; /* rows below */
 enum { CMHA__AS_REAL = sizeof(cmha_real) == 8 ? CMHA__AS_F64 : CMHA__AS_F32 };
 
-/* Types of numbers and their bytes. The first rows, in the order of the enumeration, can be read as reals. */
+/* Types and their bytes. The first rows, in the enumeration's order, can be read as reals. */
 static const struct { char name[12]; unsigned char width; } cmha__dtypes[] = {
     {"F64", 8}, {"F32", 4}, {"F16", 2}, {"BF16", 2}, {"I64", 8}, {"C64", 8}, {"U64", 8}, {"I32", 4},
     {"U32", 4}, {"I16", 2}, {"U16", 2}, {"I8", 1}, {"U8", 1}, {"BOOL", 1}, {"F8_E5M2", 1}, {"F8_E4M3", 1},
     {"F8_E8M0", 1}, {"F8_E5M2FNUZ", 1}, {"F8_E4M3FNUZ", 1}, {"", 0}};
 
-/* Finds the row of a type; the last one stands for all others. */
+/* Finds a type's row; the last one is all others'. */
 static int cmha__dtype(const char *name) {
     int i = 0;
     while (cmha__dtypes[i].width && strcmp(cmha__dtypes[i].name, name) != 0) i++;
@@ -13545,7 +13542,7 @@ static const char *cmha__read_all(cmha__header *h, const char *brackets, cmha__r
     return cmha__accept(h, brackets[1]) ? NULL : "a list or an object is not closed";
 }
 
-/* Reads the four digits of a \u escape; 0, which no text may hold, where they are not. */
+/* Reads a \u escape's digits; 0, which no text may hold, where they are not. */
 static uint32_t cmha__hex4(const char *s) {
     char digits[5] = "";
     if (strncmp(s, "\\u", 2) == 0 && strspn(s + 2, "0123456789abcdefABCDEF") >= 4) memcpy(digits, s + 2, 4);
@@ -13673,7 +13670,7 @@ static int cmha__compare_names(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* Lists n things of `size` bytes in the order of their names; returns a name that comes twice, or NULL. */
+/* Lists n things of `size` bytes by name; returns a name that comes twice, or NULL. */
 static const char *cmha__repeated(const void **order, const void *things, size_t n, size_t size) {
     for (size_t i = 0; i < n; i++) order[i] = (const char *)things + i * size;
     cmha__sort(order, n, cmha__compare_names);
@@ -13682,7 +13679,7 @@ static const char *cmha__repeated(const void **order, const void *things, size_t
     return NULL;
 }
 
-/* Sorts the tensors by name. Names must be unique, and the data a row without holes or overlaps. */
+/* Sorts the tensors by name. Refuses a name twice, and holes or overlaps of data. */
 static cmha_status cmha__arrange(cmha_archive *archive) {
     cmha_context *ctx = archive->context;
     size_t n = archive->n_tensors, m = archive->n_metadata, bytes, i;
@@ -13713,7 +13710,7 @@ static cmha_status cmha__arrange(cmha_archive *archive) {
 
 /* ---- archives ---- */
 
-/* Reads a file's header into one block of memory and checks it whole. */
+/* Reads a file's header into one block, and checks it. */
 static cmha_status cmha__load_header(cmha_archive *archive, const char *path) {
     enum { TENSOR = 49, PAIR = 6 }; /* bytes: "":{"dtype":"U8","shape":[],"data_offsets":[0,0]} and "":"", */
     cmha_context *ctx = archive->context;
@@ -13777,7 +13774,7 @@ CMHA_DEF const char *cmha_archive_metadata(const cmha_archive *archive, const ch
     return NULL;
 }
 
-/* Reads n words of the data from byte `from` on, in this machine's order; single bytes stay as they are. */
+/* Reads n words of the data from byte `from` on, in this machine's order. */
 static cmha_status cmha__read_words(cmha_archive *archive, uint64_t from, void *out, size_t n, size_t width) {
     cmha_status status = cmha__file_read(archive->context, archive->path, archive->file,
                                          archive->data_begin + from, out, n * width);
@@ -13785,7 +13782,7 @@ static cmha_status cmha__read_words(cmha_archive *archive, uint64_t from, void *
     return cmha__blame(archive->context, archive->path, status);
 }
 
-/* Returns where number i of complex ones lies among planes, rows of n: number i / 2's real or other part. */
+/* Returns where number i of complex pairs lies among planes with rows of n. */
 static size_t cmha__plane_place(size_t i, size_t n) {
     return i / 2 / n * 2 * n + i % 2 * n + i / 2 % n;
 }
@@ -13834,12 +13831,12 @@ enum { CMHA__PATH = 4096, CMHA__LINKS = 40 }; /* systems open no longer paths an
 
 typedef struct cmha__output cmha__output;
 
-/* Tells what a file holds: all metadata by cmha__tell_note, then all tensors by cmha__tell_tensor. */
+/* Tells what a file holds: metadata (cmha__tell_note), then tensors (cmha__tell_tensor). */
 typedef void (*cmha__contents)(cmha__output *o, const void *of);
 
 /* Holds a file that is being written. Its contents are told three times: to measure the header, to compose it
-   and to write the data. Until it is whole, a file of the system's lies in the folder of the one that it
-   replaces, under a name of its own or, so that nothing is left if the process dies, without any. */
+   and to write the data. Until it is whole a file of the system's lies in the folder of the one it replaces,
+   under a name of its own or, so that nothing is left if the process dies, without any. */
 struct cmha__output {
     cmha_context *context;
     const char *name;
@@ -13886,7 +13883,7 @@ static void cmha__tell_note(cmha__output *o, const char *key, const char *value)
     cmha__emit_string(o, value);
 }
 
-/* Writes n words in the file's byte order, unless something has failed before. */
+/* Writes n words in the file's byte order, unless it has failed before. */
 static void cmha__write_words(cmha__output *o, const void *data, size_t n, size_t width) {
     const cmha_files *f = &o->context->config.files;
     unsigned char piece[8192], *at = (unsigned char *)(uintptr_t)data, *from;
@@ -13963,8 +13960,8 @@ static int cmha__output_follow(cmha__output *o, const char *path) {
     return errno = ELOOP, 0;
 }
 
-/* Gives a file a name in its folder that nothing has, no link either: the open file fd or, fd = -1, a new
-   one. Returns its descriptor; -1 leaves the reason in errno. */
+/* Gives the open file fd or, fd = -1, a new one a name in its folder that nothing has. Returns its
+   descriptor; -1 leaves the reason in errno. */
 static int cmha__output_name(cmha__output *o, int fd) {
     cmha_rng rng = cmha_rng_make((uint64_t)CMHA__SYSTEM(getpid)(), (uint64_t)(uintptr_t)o);
     char *name = o->beside + o->folder;
@@ -13987,8 +13984,8 @@ static int cmha__output_name(cmha__output *o, int fd) {
     return got;
 }
 
-/* Writes the file, flushes it to the disk, gives it a name if it has none, and closes it: 1 = done. Else no
-   file is left, and errno has the reason; -1 = only the name failed. */
+/* Writes and flushes the file, gives it a name if it has none, and closes it: 1 = done. Else no file is left,
+   and errno has the reason; -1 = only the name failed. */
 static int cmha__output_fill(cmha__output *o, int fd) {
 #ifndef _WIN32
     if (o->replaces) (void)!fchmod(fd, (mode_t)o->mode); /* some of which the umask has taken */
@@ -14004,7 +14001,7 @@ static int cmha__output_fill(cmha__output *o, int fd) {
     return unnamed ? -1 : !o->error;
 }
 
-/* Writes the whole file and puts it in its place. 0 leaves the reason in errno, and no file beside. */
+/* Writes the file and puts it in its place. 0 leaves the reason in errno, and no file beside. */
 static int cmha__output_put(cmha__output *o) {
     int fd, done = -1;
 #ifndef _WIN32
@@ -14049,7 +14046,7 @@ static cmha_status cmha__system_save(cmha__output *o) {
 }
 #endif
 
-/* Writes a file of these contents, by the callbacks or, if these do not know its path, the system. */
+/* Writes a file, by the callbacks or, if these do not know its path, the system. */
 static cmha_status cmha__save(cmha_context *ctx, const char *path, cmha__contents contents, const void *of) {
     const cmha_files *f = &ctx->config.files;
     cmha__output o;
@@ -14150,8 +14147,8 @@ static size_t cmha__packed_row(const cmha_parameter *p) {
 }
 
 /* Returns tensor i of a training state: parameters, then the first moments of all, the second ones, and the
-   scales of INT8. Its data are NULL where there is none, as of frozen parameters' moments; those of what is
-   packed are its words. name [CMHA__NAME] gets its name. */
+   scales of INT8. Its data are NULL where there is none, as of frozen ones' moments, and the words of what is
+   packed. name [CMHA__NAME] gets its name. */
 static cmha_archive_item cmha__item(const cmha_parameters *p, cmha_real *moments, size_t i, char *name) {
     const cmha_parameter *one = &p->list[i % p->count];
     const cmha_packed *packed = one->tensor.packed;
@@ -14170,8 +14167,8 @@ static cmha_archive_item cmha__item(const cmha_parameters *p, cmha_real *moments
     return item;
 }
 
-/* Moves a packed parameter from an archive, byte `from` on, or, archive NULL, to a file: codes of INT8 are
-   bytes there, those of BF16 words, in the order of the numbers. */
+/* Moves a packed parameter from an archive, byte `from` on, or, archive NULL, to a file: bytes of INT8, words
+   of BF16 there, in the order of the numbers. */
 static cmha_status cmha__move_packed(const cmha_parameter *one, cmha__output *o, cmha_archive *archive,
                                      uint64_t from) {
     const cmha_packed *p = one->tensor.packed;
@@ -14208,8 +14205,8 @@ static void cmha__tell_u64(cmha__output *o, const char *key, uint64_t value) {
     cmha__tell_note(o, key, digits);
 }
 
-/* Fields of models behind `recompute`, which came later, are told where they are not the default: files of
-   models without them are what they were, and earlier versions read them. */
+/* Fields of models behind `recompute`, which came later, are told where they are not the default: earlier
+   versions read files of models without them. */
 static void cmha__tell_table(cmha__output *o, const char *prefix, cmha_table table, const void *config) {
     size_t first = offsetof(cmha_model_config, recompute);
     int model = table.fields == cmha_model_table().fields;
@@ -14223,7 +14220,7 @@ static void cmha__tell_table(cmha__output *o, const char *prefix, cmha_table tab
     }
 }
 
-/* Of a parameter what is tuned: its key in metadata, how it is, and how usually. */
+/* What is tuned of a parameter: its key in metadata, how it is, and how usually. */
 static double cmha__tuning(const cmha_parameter *p, size_t what, char *key, double *usual) {
     static const char *const names[3] = {"frozen", "rate", "decay"};
     const double now[3] = {p->frozen ? 1.0 : 0.0, p->lr_scale, p->decay};
@@ -14242,7 +14239,7 @@ typedef struct cmha__state {
     int part;           /* 1: only what is not frozen */
 } cmha__state;
 
-/* Returns an identity of what is frozen or, with a file, not in it: of the first numbers of each. */
+/* Returns an identity of what is frozen or, with a file, not in it, by first numbers. */
 static uint64_t cmha__rest_identity(const cmha_parameters *p, const cmha_archive *file) {
     uint64_t hash = 0;
     CMHA__EACH_PARAMETER(one, p) {
@@ -14331,8 +14328,8 @@ CMHA_FIT cmha_status cmha_trainer_save(cmha_trainer *trainer, const char *path) 
 
 /* ---- loading them ---- */
 
-/* Reads a configuration from the metadata. An option that is not there has its default, one of a later
-   version is refused, and so is a file without any of the model's: it is not ours. */
+/* Reads a configuration from the metadata. An option that is not there has its default; one of a later
+   version is refused, and a file without any of the model's, which is not ours. */
 static cmha_status cmha__archive_config(const cmha_archive *archive, const char *prefix, cmha_table table,
                                         void *config) {
     size_t found = 0, n = strlen(prefix);
@@ -14363,7 +14360,7 @@ CMHA_DEF cmha_status cmha_config_read(cmha_context *context, const char *path, c
     return cmha__blame(context, path, status);
 }
 
-/* Reads a whole number up to `most` from the metadata; where there is none, 0 or, must = 1, an error. */
+/* Reads a whole number up to `most` from the metadata; without it 0 or, must = 1, an error. */
 static cmha_status cmha__archive_u64(const cmha_archive *archive, const char *key, int must, uint64_t most,
                                      uint64_t *value) {
     const char *text = cmha_archive_metadata(archive, key);
@@ -14373,7 +14370,7 @@ static cmha_status cmha__archive_u64(const cmha_archive *archive, const char *ke
     return CMHA__MALFORMED(archive->context, "%s = %.24s: not a number in its range", key, text);
 }
 
-/* Reads the frequencies of the caller's own into the model or, same = 1, compares them with the model's. */
+/* Reads the caller's own frequencies into the model or, same = 1, compares them with its. */
 static cmha_status cmha__archive_omega(const cmha_archive *archive, cmha_model *model, int same) {
     const char *text = cmha_archive_metadata(archive, "omega"), *problem = NULL;
     size_t n = cmha__own_omega(model), length;
@@ -14393,7 +14390,7 @@ static cmha_status cmha__archive_omega(const cmha_archive *archive, cmha_model *
     return problem ? CMHA__MALFORMED(archive->context, "%s", problem) : CMHA_OK;
 }
 
-/* A list of names for an error line: as many as fit, then how many more there are. */
+/* Names for an error line: as many as fit, then how many more. */
 typedef struct cmha__names {
     char text[190];
     size_t used, more;
@@ -14423,8 +14420,8 @@ static cmha_status cmha__fits(const cmha_archive_tensor *found, const cmha_archi
     return CMHA_OK;
 }
 
-/* Compares the file's tensors with parameters and, if not NULL, moments. strict = 1: fails on one that does
-   not fit, and if any is unknown or, with 2 not, missing; 0: logs a line for each. */
+/* Compares the file's tensors with parameters and, if not NULL, moments. strict = 1: fails if one does not
+   fit, is unknown or, not with 2, missing; 0: logs a line for each. */
 static cmha_status cmha__compare_state(const cmha_archive *archive, const cmha_parameters *p,
                                        cmha_real *moments, int strict) {
     cmha__names missing = {"", 0, 0}, strange = {"", 0, 0};
@@ -14462,8 +14459,8 @@ static cmha_status cmha__compare_state(const cmha_archive *archive, const cmha_p
                            strange.text);
 }
 
-/* Reads parameters and, if not NULL, moments: all of them (strict = 1), or what fits. over = 1: into memory
-   of its own first, so that a disk that fails half-way leaves them. *taken (or NULL) = tensors read. */
+/* Reads parameters and, if not NULL, moments: all (strict = 1), or what fits. over = 1: into other memory
+   first, so that a disk that fails half-way leaves them. *taken (or NULL) = tensors read. */
 static cmha_status cmha__read_state(cmha_archive *archive, const cmha_parameters *p, cmha_real *moments,
                                     int strict, int over, size_t *taken) {
     size_t bytes = over ? p->size * sizeof *p->data : 0, matched = 0;
@@ -14507,7 +14504,7 @@ static cmha_status cmha__read_tuning(const cmha_archive *archive, cmha_parameter
     return CMHA__MALFORMED(p->context, "it tunes %zu things that the model lacks", unknown);
 }
 
-/* Reads what is tuned, parameters, and moments as a new block; after a failure all is as it was. */
+/* Reads what is tuned, parameters and moments; after a failure all is as it was. */
 static cmha_status cmha__read_learning(cmha_archive *archive, cmha_parameters *p) {
     cmha_parameters plan;
     cmha_status status = cmha__plan(p, &plan);
@@ -14654,7 +14651,7 @@ CMHA_FIT cmha_status cmha_knowledge_save(const cmha_knowledge *knowledge, const 
     return cmha__save(knowledge->context, path, cmha__tell_knowledge, knowledge);
 }
 
-/* Finds the tensors of a file and checks them against each other; there must be none besides. */
+/* Finds a file's tensors and checks them; there must be no others. */
 static cmha_status cmha__knowledge_find(cmha_knowledge *kb, const cmha_archive *archive,
                                         const cmha_archive_tensor **t) {
     size_t known = 0;
@@ -14692,7 +14689,7 @@ static void cmha__knowledge_map(cmha_knowledge *kb, const cmha_archive *archive,
     kb->features = (const cmha_real *)(const void *)(mapping + begin + t[1]->begin);
 }
 
-/* Compares features with the phasors of the vectors: 1 = equal but for rounding (of an F16, at worst). */
+/* Are features the vectors' phasors, but for rounding (of an F16, at worst)? */
 static int cmha__knowledge_phasors(const cmha_knowledge *kb) {
     cmha_real u[2 * CMHA__PAIRS];
     size_t d = kb->d_r, m;
