@@ -892,7 +892,8 @@ static const char *ugly_name(void) {
     ROW(tensor_0, CMHA_OK, NULL, OP(tensor(f, 2, 0, 3, 1)))                                                  \
     ROW(wrap_no_data, CMHA_ERR_ARGUMENT, "tensor", OP(cmha_tensor_wrap(TAPE, 3, f->x->shape, NULL, NULL)))   \
     ROW(wrap_no_shape, CMHA_ERR_ARGUMENT, "tensor", OP(cmha_tensor_wrap(TAPE, 3, NULL, f->x->data, NULL)))   \
-    ROW(push_too_many, CMHA_ERR_ARGUMENT, "push", OP(cmha_tape_push(TAPE, "p", f->x, &f->x, 9, NULL, NULL))) \
+    ROW(push_too_many, CMHA_ERR_ARGUMENT, "push",                                                            \
+        OP(cmha_tape_push(TAPE, "p", f->x, &f->x, CMHA_MAX_INPUTS + 1, NULL, NULL)))                         \
     ROW(push_negative, CMHA_ERR_ARGUMENT, "push",                                                            \
         OP(cmha_tape_push(TAPE, "p", f->x, &f->x, -1, NULL, NULL)))                                          \
     ROW(push_no_inputs, CMHA_ERR_ARGUMENT, "push", OP(cmha_tape_push(TAPE, "p", f->x, NULL, 1, NULL, NULL))) \
@@ -1070,6 +1071,7 @@ static const char *ugly_name(void) {
     ROW(attention_no_rotation, CMHA_ERR_ARGUMENT, "rotation",                                                \
         ATTEND(f->attention.kind = CMHA_ATTENTION_ROPE))                                                     \
     ROW(attention_no_delta, CMHA_ERR_SHAPE, "delta", ATTEND(f->attention.kind = CMHA_ATTENTION_CMHA))        \
+    ROW(attention_no_temperatures, CMHA_ERR_SHAPE, "log_temp", ATTEND(f->attention.temperature = 1))         \
     ROW(attention_real_values, CMHA_ERR_ARGUMENT, "complex values",                                          \
         ATTEND(f->attention.kind = CMHA_ATTENTION_COMPLEX))                                                  \
     ROW(attention_kind, CMHA_ERR_ARGUMENT, "attention", ATTEND(f->attention.kind = (cmha_attention_kind)42)) \

@@ -292,6 +292,8 @@ static void words(void) {
                 {"cope_score", "hybrid", CMHA_COPE_SCORE_HYBRID},
                 {"cope_score", "hybrid_norm", CMHA_COPE_SCORE_HYBRID_NORM},
                 {"cope_score", "linear", CMHA_COPE_SCORE_LINEAR},
+                {"angle", "atan2", 0},
+                {"angle", "atan", 1},
                 {"cope_imag", "sin_dup", CMHA_COPE_IMAG_SIN_DUP},
                 {"cope_imag", "sin_cos", CMHA_COPE_IMAG_SIN_COS},
                 {"cope_imag", "learned", CMHA_COPE_IMAG_LEARNED},

@@ -427,6 +427,35 @@ static void decode_families(void) {
     }
 }
 
+/* Temperatures of 1 and a gamma that is learned, at their start, change no bit */
+static void at_the_start(const char *options) {
+    enum { N = 20 };
+    cmha_model_config c = check_model_config();
+    cmha_model plain, learned;
+    int32_t ids[2 * N];
+    cmha_real *want = check_zeros(2 * N * 19), *got = check_zeros(2 * N * 19);
+    cmha_batch batch = {ids, NULL, NULL, 2, N, NULL, NULL, NULL, NULL, NULL};
+    size_t i, more = 0;
+    for (i = 0; i < 2 * N; i++) ids[i] = (int32_t)check_below(19);
+    c.cope_gamma = 0.7;
+    CHECK_OK(cmha_config_set_all(&context, cmha_model_table(), &c, options));
+    CHECK_OK(cmha_model_init(&plain, &context, &c));
+    c.head_temperature = c.cope_gamma_learned = 1;
+    CHECK_OK(cmha_model_init(&learned, &context, &c));
+    for (i = 0; i < learned.parameters.count; i++) {
+        cmha_parameter *p = &learned.parameters.list[i], *q = cmha_parameters_find(&plain.parameters, p->name);
+        if (q) memcpy(p->tensor.data, q->tensor.data, p->tensor.size * sizeof(cmha_real));
+        else CHECK(p->decay == 0), more++;
+    }
+    CHECK(more > 0);
+    CHECK_OK(cmha_model_logits(&plain, &batch, want));
+    CHECK_OK(cmha_model_logits(&learned, &batch, got));
+    CHECK_THAT(!memcmp(want, got, 2 * N * 19 * sizeof *got), "%s: off by %g", options,
+               check_distance(want, got, 2 * N * 19));
+    cmha_model_close(&plain), cmha_model_close(&learned);
+    free(want), free(got);
+}
+
 /* A table of frequencies of one's own, a different one per head */
 static void decode_with_table(void) {
     cmha_model_config c = check_model_config();
@@ -900,6 +929,9 @@ int main(int argc, char **argv) {
     ropepp_is_rope_twice(CMHA_LAYOUT_INTERLEAVED, 0), ropepp_is_rope_twice(CMHA_LAYOUT_HALF, 6);
     layout_of_a_model();
     decode_all(), decode_families(), decode_with_table();
+    at_the_start("position=alibi"), at_the_start("family=cope attention=dot"), at_the_start("family=crat");
+    at_the_start("family=cope attention=dot cope_imag=learned cope_score=hybrid");
+    at_the_start("family=mobius attention=dot position=learned placement=post");
     for (i = 0; i < ORACLE_KINDS; i++) padding_of_keys((cmha_attention_kind)i);
     padded_batch(1, 0), padded_batch(0, 1), padded_batch(0, 0);
     causality(0), causality(4);

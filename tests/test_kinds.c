@@ -369,7 +369,7 @@ static void clipping(const char *kind, cmha_clip_mode mode, double limit) {
     cmha_trainer trainer;
     cmha_model_config m = check_model_config();
     cmha_trainer_config t = some_trainer();
-    cmha_batch batch = some_batch();
+    cmha_batch batch = (check_seed = 4, some_batch());
     cmha_real *mo, *ve;
     double loss, cut = 0;
     size_t i, step;

@@ -419,6 +419,10 @@ static void bad_rows(void) {
     refused(&row, "score=my-dot family=mobius position=learned placement=post", CMHA_ERR_ARGUMENT, "family");
     refused(&row, "score=my-dot family=cope", CMHA_ERR_ARGUMENT, "planes = 2");
     refused(&row, "score=my-dot pcl_weight=0.1", CMHA_ERR_ARGUMENT, "phase contrastive");
+    refused(&scores_rows[SCORES_GATED], "score=gated head_temperature=1", CMHA_ERR_ARGUMENT, "attend");
+    refused(NULL, "family=crat crat_attention=linear head_temperature=1", CMHA_ERR_ARGUMENT, "softmax");
+    refused(NULL, "family=crat crat_attention=lag causal=0 head_temperature=1", CMHA_ERR_ARGUMENT, "softmax");
+    refused(NULL, "family=crat crat_attention=dot angle=atan", CMHA_ERR_ARGUMENT, "angle");
     refused(&scores_rows[SCORES_PLANES], "score=turned-planes family=cope", CMHA_ERR_ARGUMENT,
             "no rotation");
     row.parameters = scores_twist_parameters, row.n_parameters = 1;

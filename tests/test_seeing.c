@@ -59,6 +59,7 @@ static void phasors(looked *h, double x[B][N][MOST][2], double eps) {
     for (i = 0; i < B * N; i++)
         for (j = 0; j < h->d; j++) {
             double *z = x[i / N][i % N][j], size = sqrt(z[0] * z[0] + z[1] * z[1] + eps * eps);
+            if (h->model->config.angle && z[0] < 0) size = -size;
             z[0] /= size, z[1] /= size;
         }
 }
@@ -177,8 +178,25 @@ static double lag_score(const looked *h, size_t b, size_t lag) {
     return c->lag_topk && better >= c->lag_topk ? -HUGE_VAL : c->lag_temp * R[lag];
 }
 
-/* The score of a pair in the head's softmax number `next`. */
-static double score_of(const looked *h, size_t b, size_t t, size_t s, int next) {
+/* The head's temperature */
+static double temperature(const looked *h) {
+    const cmha_model_config *c = &h->model->config;
+    const cmha_block *k = &h->model->blocks[0];
+    size_t heads[3] = {c->real_heads, c->imag_heads, c->n_heads}, plain = c->n_heads - c->mobius_heads, g = 0;
+    size_t head = h->head, own = c->family != CMHA_FAMILY_COPE && c->attention == CMHA_ATTENTION_CMHA ? 2 : 0;
+    if (!c->head_temperature || (c->family == CMHA_FAMILY_COPE && c->cope_score == CMHA_COPE_SCORE_LINEAR))
+        return 1;
+    if (c->family == CMHA_FAMILY_CRAT) {
+        while (head >= heads[g]) head -= heads[g++];
+        return exp((double)k->group[g].temp->data[head]);
+    }
+    if (c->family == CMHA_FAMILY_MOBIUS && head >= plain)
+        return exp((double)k->mobius_temp->data[head - plain]);
+    return exp((double)k->score[own]->data[head]);
+}
+
+/* The score of a pair in the head's softmax number `next`, before the temperature. */
+static double warm_score(const looked *h, size_t b, size_t t, size_t s, int next) {
     const cmha_model_config *c = &h->model->config;
     size_t plain = c->n_heads - c->mobius_heads;
     double re = h->O[b][t][s][0], im = h->O[b][t][s][1], size = hypot(re, im), eps = c->complex_eps;
@@ -210,6 +228,10 @@ static double score_of(const looked *h, size_t b, size_t t, size_t s, int next) 
     return scale * re;
 }
 
+static double score_of(const looked *h, size_t b, size_t t, size_t s, int next) {
+    return warm_score(h, b, t, s, next) / temperature(h);
+}
+
 /* ---- The checks ---- */
 
 /* The larger of two distances; a NaN is the largest. */
@@ -231,7 +253,12 @@ static cmha_batch batch_of(size_t length, const unsigned char *mask) {
 static int open_model(cmha_model *model, const char *options) {
     cmha_model_config config = check_model_config();
     models_set(&context, &config, options);
-    return CHECK_THAT(!cmha_model_init(model, &context, &config), "%s: %s", options, cmha_error(&context));
+    if (!CHECK_THAT(!cmha_model_init(model, &context, &config), "%s: %s", options, cmha_error(&context)))
+        return 0;
+    for (size_t i = 0; i < model->parameters.count; i++) /* which start at 0 */
+        if (strstr(model->parameters.list[i].name, "log_temp"))
+            check_fill(model->parameters.list[i].tensor.data, model->parameters.list[i].tensor.size, 1);
+    return 1;
 }
 
 static int linear_kernel(const cmha_model_config *c, size_t layer) {
@@ -353,6 +380,10 @@ static const char *const kinds[] = {
     CRAT "crat_attention=linear causal=0",
     CRAT "crat_attention=lag causal=0",
     CRAT "crat_attention=lag causal=0 lag_topk=4 lag_temp=3",
+    "attention=cmha position=alibi head_temperature=1",
+    COPE "cope_score=phase head_temperature=1",
+    MOBIUS "mobius_heads=2 mobius_softmax=abs attention=cmha head_temperature=1",
+    CRAT "head_temperature=1 angle=atan",
 };
 
 static void test_kinds(void) {
