@@ -5692,37 +5692,17 @@ CMHA_FIT void cmha_euler_backward(const cmha_real *x, const cmha_real *dmodulus,
 
 /* Some pairs of one row, and what turns them. */
 typedef struct cmha__rotated {
-    size_t skip, own;   /* they are some of `own` pairs laid out by themselves, behind `skip` others */
-    const cmha_real *b; /* theirs, or NULL */
     cmha_real re[CMHA__PAIRS], im[CMHA__PAIRS], theta[CMHA__PAIRS], c[CMHA__PAIRS], s[CMHA__PAIRS];
+    size_t skip, own; /* they are of `own` pairs laid out by themselves, behind `skip` others */
+    const cmha_real *b, *cosine, *sine; /* theirs; b or NULL */
 } cmha__rotated;
 
 #define CMHA__TURN ((cmha_real)6.283185307179586477)
 static inline cmha_real cmha__beta(cmha_real b) { return b < -CMHA__TURN ? -CMHA__TURN : b > 0 ? 0 : b; }
 
-/* Returns how many pairs are next, from j0 on; 0 at the end. */
-static size_t cmha__next_pairs(const cmha_rotate_args *a, size_t j0, cmha__rotated *o) {
-    size_t rotary = a->rotary ? a->rotary : a->P;
-    o->skip = j0 < rotary ? 0 : rotary;
-    o->own = (o->skip ? a->P : rotary) - o->skip;
-    o->b = a->b && (a->polar ? !o->skip : a->delta != NULL) ? a->b + j0 : NULL;
-    return cmha__block_of(o->skip + o->own, j0);
-}
-
-/* Reads pairs or, of PoPE, sizes, whose slopes theta gets. */
-static void cmha__read_pairs(const cmha_rotate_args *a, const cmha_real *x, size_t j0, size_t m,
-                             cmha__rotated *o) {
-    if (!a->polar) cmha__split_pairs(x + 2 * o->skip, o->own, j0 - o->skip, m, a->layout, o->re, o->im);
-    for (size_t j = 0; a->polar && j < m; j++) {
-        o->re[j] = cmha__softplus(x[j0 + j], &o->theta[j]), o->im[j] = 0;
-        if (o->skip) o->re[j] = x[j0 + j], o->theta[j] = 1;
-    }
-}
-
 /* Writes theta and each pair's rotation exp(i ((delta - 1) theta + b)) exp(i t omega) as (c, s). */
-static void cmha__rotations(const cmha_rotate_args *a, size_t j0, size_t m, const cmha_real *table_c,
-                            const cmha_real *table_s, cmha__rotated *o) {
-    const cmha_real *delta = a->delta + j0;
+static void cmha__rotations(const cmha_rotate_args *a, size_t j0, size_t m, cmha__rotated *o) {
+    const cmha_real *delta = a->delta + j0, *table_c = o->cosine, *table_s = o->sine;
     if (a->delta) cmha__phases(o->re, o->im, m, o->theta);
     for (size_t j = 0; j < m; j++) o->c[j] = a->delta ? (delta[j] - 1) * o->theta[j] : 0;
     for (size_t j = 0; o->b && j < m; j++) o->c[j] += a->polar ? -cmha__beta(o->b[j]) : o->b[j];
@@ -5732,6 +5712,23 @@ static void cmha__rotations(const cmha_rotate_args *a, size_t j0, size_t m, cons
         o->c[j] = co * table_c[j] - si * table_s[j];
         o->s[j] = si * table_c[j] + co * table_s[j];
     }
+    o->cosine = o->c, o->sine = o->s;
+}
+
+/* Reads the pairs from j0 on, or PoPE's sizes, whose slopes are theta. Returns how many; 0 at the end. */
+static size_t cmha__read_pairs(const cmha_rotate_args *a, const cmha_real *x, const cmha_real *table,
+                               size_t j0, cmha__rotated *o) {
+    size_t rotary = a->rotary ? a->rotary : a->P, skip = j0 < rotary ? 0 : rotary;
+    size_t own = (skip ? a->P : rotary) - skip, m = cmha__block_of(skip + own, j0);
+    o->skip = skip, o->own = own, o->cosine = table + j0, o->sine = table + a->P + j0;
+    o->b = a->b && (a->polar ? !skip : a->delta != NULL) ? a->b + j0 : NULL;
+    if (!a->polar) cmha__split_pairs(x + 2 * skip, own, j0 - skip, m, a->layout, o->re, o->im);
+    for (size_t j = 0; a->polar && j < m; j++) {
+        o->re[j] = cmha__softplus(x[j0 + j], &o->theta[j]), o->im[j] = 0;
+        if (skip) o->re[j] = x[j0 + j], o->theta[j] = 1;
+    }
+    if (a->delta || o->b) cmha__rotations(a, j0, m, o);
+    return m;
 }
 
 /* ComplexFormer eq 5-8: the feature of a query or key, whose dot product is the score. */
@@ -5742,13 +5739,8 @@ CMHA__HOT(CMHA_DEF, cmha_rotate_forward,
     size_t P = args->P, m;
     cmha__rotated o;
     for (size_t t = 0; t < n; t++, x += ldx, y += ldy, table += 2 * P)
-        for (size_t j0 = 0; (m = cmha__next_pairs(args, j0, &o)) > 0; j0 += m) {
-            const cmha_real *c = table + j0, *s = table + P + j0;
-            cmha__read_pairs(args, x, j0, m, &o);
-            if (args->delta || o.b) {
-                cmha__rotations(args, j0, m, c, s, &o);
-                c = o.c, s = o.s;
-            }
+        for (size_t j0 = 0; (m = cmha__read_pairs(args, x, table, j0, &o)) > 0; j0 += m) {
+            const cmha_real *c = o.cosine, *s = o.sine;
             for (size_t j = 0; j < m; j++) {
                 y[j0 + j] = o.re[j] * c[j] - o.im[j] * s[j];
                 y[P + j0 + j] = o.re[j] * s[j] + o.im[j] * c[j];
@@ -5781,14 +5773,8 @@ CMHA__HOT(CMHA_FIT, cmha_rotate_backward,
     size_t P = args->P, m;
     cmha__rotated o;
     for (size_t t = 0; t < n; t++, x += ldx, dy += ldy, dx = dx ? dx + ldx : NULL, table += 2 * P)
-        for (size_t j0 = 0; (m = cmha__next_pairs(args, j0, &o)) > 0; j0 += m) {
-            const cmha_real *c = table + j0, *s = table + P + j0;
-            int learns = args->delta || o.b;
-            if (learns || args->polar) cmha__read_pairs(args, x, j0, m, &o);
-            if (learns) {
-                cmha__rotations(args, j0, m, c, s, &o);
-                c = o.c, s = o.s;
-            }
+        for (size_t j0 = 0; (m = cmha__read_pairs(args, x, table, j0, &o)) > 0; j0 += m) {
+            const cmha_real *c = o.cosine, *s = o.sine;
             for (size_t j = 0; j < m; j++) {
                 gr[j] = dy[j0 + j] * c[j] + dy[P + j0 + j] * s[j];
                 gi[j] = dy[P + j0 + j] * c[j] - dy[j0 + j] * s[j];
@@ -5798,7 +5784,7 @@ CMHA__HOT(CMHA_FIT, cmha_rotate_backward,
                 turn[j] = cmha__beta(o.b[j]) == o.b[j] ? -gi[j] * o.re[j] : 0;
             for (size_t j = 0; args->delta && ddelta && j < m; j++)
                 ddelta[j0 + j] += (double)(o.theta[j] * turn[j]);
-            for (size_t j = 0; learns && db && j < m; j++) db[j0 + j] += (double)turn[j];
+            for (size_t j = 0; (args->delta || o.b) && db && j < m; j++) db[j0 + j] += (double)turn[j];
             for (size_t j = 0; dx && args->polar && j < m; j++) dx[j0 + j] += gr[j] * o.theta[j];
             if (dx && !args->polar)
                 cmha__add_pairs(gr, gi, o.own, j0 - o.skip, m, args->layout, dx + 2 * o.skip);
@@ -7965,15 +7951,19 @@ static const struct cmha__kind_row {
     CMHA__OF_KIND(ANGULAR, CMHA_SOFTMAX_SCORE, 2, 0, CMHA__PAIR(cmha__phasor_map), CMHA__PAIR(cmha__cope),
                   NULL, 0)};
 
-/* Finds the row of a call's score; NULL where there is no such kind. */
-static const cmha_score *cmha__score_of(const cmha_attention_args *a) {
-    const cmha_score *found = a->score;
-    for (size_t i = 0; !a->score && i < sizeof cmha__scores / sizeof *cmha__scores; i++) {
+/* Finds a kind's row; NULL where there is no such kind. */
+static const cmha_score *cmha__kind_row(int kind, int softmax) {
+    const cmha_score *found = NULL;
+    for (size_t i = 0; i < sizeof cmha__scores / sizeof *cmha__scores; i++) {
         const struct cmha__kind_row *row = cmha__scores + i;
-        if (row->kind == (int)a->kind && (row->softmax < 0 || row->softmax == (int)a->softmax))
-            found = &row->score;
+        if (row->kind == kind && (row->softmax < 0 || row->softmax == softmax)) found = &row->score;
     }
     return found;
+}
+
+/* The row of a call's score. */
+static const cmha_score *cmha__score_of(const cmha_attention_args *a) {
+    return a->score ? a->score : cmha__kind_row((int)a->kind, (int)a->softmax);
 }
 
 /* Does a map make the features, or does the core read real rows as they are? */
@@ -11146,10 +11136,8 @@ static cmha_status cmha__check_model(cmha_context *context, cmha_model *model) {
         return cmha__fail(context, CMHA_ERR_SHAPE, "model: n_heads %zu is not divisible by n_kv_heads %zu",
                           c->n_heads, c->n_kv_heads);
     if ((status = cmha__find_score(context, model)) != CMHA_OK) return status;
-    cmha_attention_args plain;
-    memset(&plain, 0, sizeof plain);
-    plain.kind = (cmha_attention_kind)c->attention, plain.score = cmha__layer_score(model, 1);
-    model->plain = cmha__score_of(&plain);
+    model->plain = cmha__layer_score(model, 1);
+    if (!model->plain) model->plain = cmha__kind_row(c->attention, 0);
     size_t turning = cmha__widens(model->plain);
     if (cmha__head_width(c) % 2 && ((model->plain->rotates && turning % 2) || c->pcl_weight > 0))
         return cmha__fail(context, CMHA_ERR_SHAPE, "model: a head of %zu is not made of complex pairs",

@@ -35,11 +35,11 @@ static void oracle_case(const shape *s) {
     worst = against_oracle(&p);
     /* an angle of 10^6 rad is rounded by 10^-10 in double, whoever forms it */
     CHECK_THAT(worst <= check_tolerance(1e-12 + 1e-15 * (double)s->pos0, 2e-5),
-               "kind %d layout %d share %d temperature %d B%zu H%zu/%zu n%zu/%zu d%zu causal %d mask %d alibi %d "
-               "window %zu pos0 %ld rotary %zu: %.3g off "
-               "the definition",
+               "kind %d layout %d share %d temperature %d B%zu H%zu/%zu n%zu/%zu d%zu causal %d mask %d "
+               "alibi %d window %zu pos0 %ld rotary %zu: %.3g off the definition",
                (int)s->kind, (int)s->layout, (int)s->share, p.args.temperature, s->B, s->H, s->Hkv, s->n_q,
-               s->n_k, s->d_k, s->causal, s->mask, s->alibi, s->window, (long)s->pos0, p.args.rotary_dims, worst);
+               s->n_k, s->d_k, s->causal, s->mask, s->alibi, s->window, (long)s->pos0, p.args.rotary_dims,
+               worst);
     problem_close(&p);
 }
 
@@ -443,7 +443,8 @@ static void at_the_start(const char *options) {
     c.head_temperature = c.cope_gamma_learned = 1;
     CHECK_OK(cmha_model_init(&learned, &context, &c));
     for (i = 0; i < learned.parameters.count; i++) {
-        cmha_parameter *p = &learned.parameters.list[i], *q = cmha_parameters_find(&plain.parameters, p->name);
+        cmha_parameter *p = &learned.parameters.list[i];
+        cmha_parameter *q = cmha_parameters_find(&plain.parameters, p->name);
         if (q) memcpy(p->tensor.data, q->tensor.data, p->tensor.size * sizeof(cmha_real));
         else CHECK(p->decay == 0), more++;
     }

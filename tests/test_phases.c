@@ -364,7 +364,7 @@ static void temperatures(void) {
 /* ----------------------------------------------- extremes ----------------------------------------------- */
 
 static void check_problem_finite(phase_problem *p, const char *name, const char *what) {
-    /* a temperature of 1e-30 makes gradients of 1e30 times the other side's numbers, one of 1e-13 times |O| */
+    /* a temperature of 1e-30 makes gradients of 1e30 times the other side's numbers, one of 1e-13 of |O| */
     int wide = p->log_temp[0] > (p->args.norm_max ? 1 : 100);
     phase_forward(p);
     memset(p->dq, 0, p->nq * sizeof *p->dq), memset(p->dk, 0, p->nkk * sizeof *p->dk),
