@@ -7952,7 +7952,7 @@ static const struct cmha__kind_row {
                   NULL, 0)};
 
 /* Finds a kind's row; NULL where there is no such kind. */
-static const cmha_score *cmha__kind_row(int kind, int softmax) {
+static const cmha_score *cmha__row_of_kind(int kind, int softmax) {
     const cmha_score *found = NULL;
     for (size_t i = 0; i < sizeof cmha__scores / sizeof *cmha__scores; i++) {
         const struct cmha__kind_row *row = cmha__scores + i;
@@ -7963,7 +7963,7 @@ static const cmha_score *cmha__kind_row(int kind, int softmax) {
 
 /* The row of a call's score. */
 static const cmha_score *cmha__score_of(const cmha_attention_args *a) {
-    return a->score ? a->score : cmha__kind_row((int)a->kind, (int)a->softmax);
+    return a->score ? a->score : cmha__row_of_kind((int)a->kind, (int)a->softmax);
 }
 
 /* Does a map make the features, or does the core read real rows as they are? */
@@ -11137,7 +11137,7 @@ static cmha_status cmha__check_model(cmha_context *context, cmha_model *model) {
                           c->n_heads, c->n_kv_heads);
     if ((status = cmha__find_score(context, model)) != CMHA_OK) return status;
     model->plain = cmha__layer_score(model, 1);
-    if (!model->plain) model->plain = cmha__kind_row(c->attention, 0);
+    if (!model->plain) model->plain = cmha__row_of_kind(c->attention, 0);
     size_t turning = cmha__widens(model->plain);
     if (cmha__head_width(c) % 2 && ((model->plain->rotates && turning % 2) || c->pcl_weight > 0))
         return cmha__fail(context, CMHA_ERR_SHAPE, "model: a head of %zu is not made of complex pairs",

@@ -28,14 +28,14 @@ static inline void scores_rope_back(const cmha_score_call *c, cmha_rows x, size_
 /* PoPE once more, without beta */
 static inline void scores_polar(const cmha_score_call *c, cmha_rows x, size_t n, cmha_real *y) {
     cmha_rotate_args turns = scores_turns(c);
-    turns.P = c->args->d_k, turns.polar = 1;
+    turns.P = c->args->d_k, turns.polar = 1, turns.rotary = c->args->rotary_dims;
     cmha_rotate_forward(&turns, x.data, x.ld, n, y, 2 * c->args->d_k);
 }
 
 static inline void scores_polar_back(const cmha_score_call *c, cmha_rows x, size_t n, const cmha_real *dy,
                                      cmha_rows dx) {
     cmha_rotate_args turns = scores_turns(c);
-    turns.P = c->args->d_k, turns.polar = 1;
+    turns.P = c->args->d_k, turns.polar = 1, turns.rotary = c->args->rotary_dims;
     cmha_rotate_backward(&turns, x.data, x.ld, n, dy, 2 * c->args->d_k, dx.data, NULL, NULL);
 }
 

@@ -29,6 +29,32 @@ static void take(const cmha_tensor *x, size_t at, size_t imag, size_t d, double 
             }
 }
 
+/* Heads that a query head gives, those of plain heads, and all of a layer */
+static size_t fan_of(const cmha_model_config *c) { return c->attention == CMHA_ATTENTION_ROPEPP ? 2 : 1; }
+static size_t plain_of(const cmha_model_config *c) {
+    return fan_of(c) * (c->n_heads - (c->family == CMHA_FAMILY_MOBIUS ? c->mobius_heads : 0));
+}
+static size_t heads_of(const cmha_model_config *c, size_t layer) {
+    size_t mobius = c->family == CMHA_FAMILY_MOBIUS ? c->mobius_heads : 0;
+    if (c->family == CMHA_FAMILY_MOBIUS && layer && layer + 1 < c->n_layers) mobius = 0;
+    return fan_of(c) * (c->n_heads - mobius) + mobius;
+}
+
+/* PoPE's channels: softplus of the numbers, turned by position and, of queries, back by beta. */
+static void polar(const looked *h, int is_key, double x[B][N][MOST][2]) {
+    const cmha_model_config *c = &h->model->config;
+    const cmha_tensor *beta = h->model->blocks[0].score[0];
+    size_t i, j;
+    for (i = 0; i < B * N; i++)
+        for (j = 0; j < h->d; j++) {
+            double *z = x[i / N][i % N][j], size = log(1 + exp(z[0]));
+            double angle = (double)(i % N) * pow(c->base, -(double)j / (double)h->d);
+            size_t own = (c->share == CMHA_SHARE_PER_HEAD ? h->head : 0) * h->d + j;
+            if (!is_key && beta) angle -= (double)beta->data[own];
+            z[0] = size * cos(angle), z[1] = size * sin(angle);
+        }
+}
+
 /* Pairs of a real row, turned by position and, for cmha, by their own phase (ComplexFormer eq 1-8). */
 static void rotate(const looked *h, int is_key, double x[B][N][MOST][2]) {
     const cmha_model_config *c = &h->model->config;
@@ -78,6 +104,7 @@ static void open_head(looked *h, cmha_model *m, const cmha_batch *batch, size_t 
     const cmha_block *k = &m->blocks[0];
     size_t width = c->d_model / c->n_heads, kv = c->n_kv_heads ? c->n_kv_heads : c->n_heads, i, j;
     size_t mobius = c->family == CMHA_FAMILY_MOBIUS ? c->mobius_heads : 0, plain = c->n_heads - mobius;
+    size_t given = plain_of(c), query = which / fan_of(c);
     cmha_real eps = (cmha_real)c->norm_eps;
     cmha_tape tape;
     cmha_tensor *x, *im, *z, *q, *key;
@@ -114,30 +141,35 @@ static void open_head(looked *h, cmha_model *m, const cmha_batch *batch, size_t 
         x = cmha_layernorm(&tape, x, k->ln1_weight, k->ln1_bias, eps);
         if (mobius) im = cmha_layernorm(&tape, im, k->ln1_weight, k->ln1_bias, eps);
         z = cmha_complex_join(&tape, x, im);
-        if (which >= plain) {
+        if (which >= given) {
             q = cmha_mobius(&tape, cmha_complex_linear(&tape, z, k->zq_weight, k->zq_bias), k->mobius,
                             (cmha_quotient_kind)c->mobius_quotient, (cmha_real)c->mobius_eps);
             key = cmha_complex_linear(&tape, z, k->zk_weight, k->zk_bias);
-            take(q, (which - plain) * width, mobius * width, width, h->q);
-            take(key, (which - plain) * width, mobius * width, width, h->k);
+            take(q, (which - given) * width, mobius * width, width, h->q);
+            take(key, (which - given) * width, mobius * width, width, h->k);
         } else {
             if (mobius) kv = plain, x = cmha_add(&tape, x, im);
             q = cmha_linear(&tape, x, k->qkv_weight, k->qkv_bias);
-            take(q, which * width, 0, width, h->q);
-            take(q, (plain + which / (plain / kv)) * width, 0, width, h->k);
-            if (c->attention != CMHA_ATTENTION_DOT) rotate(h, 0, h->q), rotate(h, 1, h->k);
+            take(q, query * width, 0, width, h->q);
+            take(q, (plain + query / (plain / kv)) * width, 0, width, h->k);
+            if (c->attention == CMHA_ATTENTION_POPE) polar(h, 0, h->q), polar(h, 1, h->k);
+            else if (c->attention != CMHA_ATTENTION_DOT) rotate(h, 0, h->q), rotate(h, 1, h->k);
         }
     }
     CHECK_OK(cmha_tape_status(&tape));
     for (i = 0; i < B * N * N; i++) {
         double *o = h->O[i / N / N][i / N % N][i % N];
-        int bilinear = mobius && h->head >= plain && !c->mobius_hermitian;
+        int bilinear = mobius && h->head >= given && !c->mobius_hermitian;
         for (j = 0; j < h->d; j++) {
             const double *a = h->q[i / N / N][i / N % N][j], *b = h->k[i / N / N][i % N][j];
             double sign = bilinear ? -1 : 1;
             o[0] += a[0] * b[0] + sign * a[1] * b[1];
             o[1] += sign * (sign * a[1] * b[0] - a[0] * b[1]);
         }
+    }
+    for (i = 0; fan_of(c) == 2 && which < given && which % 2 && i < B * N * N; i++) { /* times -i */
+        double *o = h->O[i / N / N][i / N % N][i % N], re = o[0];
+        o[0] = o[1], o[1] = -re;
     }
     cmha_tape_close(&tape);
 }
@@ -198,7 +230,7 @@ static double temperature(const looked *h) {
 /* The score of a pair in the head's softmax number `next`, before the temperature. */
 static double warm_score(const looked *h, size_t b, size_t t, size_t s, int next) {
     const cmha_model_config *c = &h->model->config;
-    size_t plain = c->n_heads - c->mobius_heads;
+    size_t plain = plain_of(c);
     double re = h->O[b][t][s][0], im = h->O[b][t][s][1], size = hypot(re, im), eps = c->complex_eps;
     double root = 1 / sqrt((double)h->d), cosine = re / sqrt(size * size + eps * eps), sum = 0;
     double scale = c->score_scale > 0 ? c->score_scale : root, twice = c->cope_repo_scale ? root : 1;
@@ -224,7 +256,7 @@ static double warm_score(const looked *h, size_t b, size_t t, size_t s, int next
         return scale * (next ? im : re);
     }
     if (c->position == CMHA_POSITION_ALIBI)
-        re -= pow(2, -8.0 * (double)(h->head + 1) / (double)c->n_heads) * fabs((double)t - (double)s) / scale;
+        re -= pow(2, -8.0 * (double)(h->head + 1) / (double)plain) * fabs((double)t - (double)s) / scale;
     return scale * re;
 }
 
@@ -267,7 +299,7 @@ static int linear_kernel(const cmha_model_config *c, size_t layer) {
 }
 
 static int softmaxes(const cmha_model_config *c, size_t head) {
-    if (c->family != CMHA_FAMILY_MOBIUS || head < c->n_heads - c->mobius_heads) return 1;
+    if (c->family != CMHA_FAMILY_MOBIUS || head < plain_of(c)) return 1;
     if (c->mobius_softmax == CMHA_SOFTMAX_YANG8) return 4;
     return c->mobius_softmax == CMHA_SOFTMAX_RI_PRODUCT || c->mobius_softmax == CMHA_SOFTMAX_RI_SPLIT ? 2 : 1;
 }
@@ -278,7 +310,7 @@ static void rows(cmha_model *model, const cmha_batch *batch, const char *label) 
     size_t n = batch->length, i, j, layer, head, bad = 0, seen = 0;
     cmha_real *p = check_zeros(B * n * n), *s = check_zeros(B * n * n);
     for (layer = 0; layer < c->n_layers; layer++)
-        for (head = 0; head < c->n_heads; head++) {
+        for (head = 0; head < heads_of(c, layer); head++) {
             CHECK_OK(cmha_model_attention(model, batch, layer, head, CMHA_SEE_PROBABILITIES, p));
             CHECK_OK(cmha_model_attention(model, batch, layer, head, CMHA_SEE_SCORES, s));
             for (i = 0; i < B * n; i++) {
@@ -313,10 +345,10 @@ static void definition(cmha_model *model, const cmha_batch *batch, const char *l
     static looked h;
     cmha_real out[B * N * N];
     size_t which, i;
-    for (which = 0; which < c->n_heads; which++) {
+    for (which = 0; which < heads_of(c, 0); which++) {
         double worst = 0;
         int real = c->family == CMHA_FAMILY_REAL, next;
-        if (c->family == CMHA_FAMILY_MOBIUS) real = which < c->n_heads - c->mobius_heads;
+        if (c->family == CMHA_FAMILY_MOBIUS) real = which < plain_of(c);
         open_head(&h, model, batch, which);
         for (next = 0; next < softmaxes(c, which); next++) {
             int what = CMHA_SEE_SCORES + next * CMHA_SEE_NEXT;
@@ -359,6 +391,12 @@ static const char *const kinds[] = {
     "attention=dot position=learned n_kv_heads=1",
     "attention=dot position=alibi",
     "attention=rope position=alibi",
+    "attention=pope n_kv_heads=2 beta_uniform=1",
+    "attention=pope share=shared beta_uniform=1 causal=0 position=alibi",
+    "attention=ropepp n_kv_heads=2 window=4",
+    "attention=ropepp layout=half causal=0 position=alibi",
+    MOBIUS "mobius_heads=1 attention=ropepp mobius_softmax=yang8",
+    MOBIUS "mobius_heads=2 attention=pope beta_uniform=1",
     "attention=dot position=alibi causal=0",
     COPE "cope_score=phase",
     COPE "cope_score=magnitude cope_repo_scale=1",

@@ -377,6 +377,7 @@ static cmha_model_config drawn_config(cmha_context *context) {
     c.d_head = check_below(2) ? 0 : 2 * (1 + check_below(6));
     if (c.family != CMHA_FAMILY_REAL) c.pcl_weight = 0, c.n_kv_heads = c.d_head = 0, c.embedding_norm = 0;
     c.rotary_dims = 2 * check_below((c.d_head ? c.d_head : c.d_model / c.n_heads) / 2 + 1);
+    if (c.attention > CMHA_ATTENTION_DOT) c.pcl_weight = 0;
     if (c.pcl_weight > 0) c.rotary_dims = 0;
     if (c.activation == CMHA_ACTIVATION_SWIGLU) c.head_transform = 0;
     c.features = check_below(4) + !c.tokens, c.values = check_below(3);
