@@ -14,7 +14,7 @@
    draw_rect, draw_mark and chart_draw at will, and ends with draw_close; with `html` set it may stand in a
    page, whose colours are then CSS variables (draw_css). Names may be any bytes.
 
-   NaN, infinities, what lies beyond 1e300 and, on a logarithmic axis, what is not above 0 are gaps. */
+   NaN, infinities, what lies beyond 1e290 and, on a logarithmic axis, what is not above 0 are gaps. */
 #ifndef DRAWING_H
 #define DRAWING_H
 
@@ -303,12 +303,11 @@ typedef struct chart_scale {
     struct { double at; char label[32]; } ticks[CHART_TICKS];
 } chart_scale;
 
-/* May this number be on that axis? */
-static inline int chart_shows(int log, double v) { return fabs(v) <= 1e300 && !(log && !(v > 0)); }
+/* Is this number shown on such an axis? */
+static inline int chart_shows(int log, double v) { return fabs(v) <= 1e290 && !(log && !(v > 0)); }
 
-/* Where a number is, in pixels; NAN where it is nowhere. */
+/* Where a number is, in pixels. */
 static inline double chart_place(const chart_scale *s, double v) {
-    if (!chart_shows(s->log, v)) return NAN;
     return s->start + s->length * (((s->log ? log(v) : v) - s->low) / (s->high - s->low));
 }
 
@@ -372,22 +371,27 @@ static inline void chart_ticks(chart_scale *s, double low, double high, double m
     }
 }
 
-/* Ticks at powers of the base or, where these are many, at some; of ten, where these are few, also at 2 and 5
-   times them. Where even those are fewer than two, at whole steps. */
-static inline void chart_log_ticks(chart_scale *s, double base, double most) {
-    static const double parts[3] = {1, 2, 5};
-    double powers = (s->high - s->low) / log(base), step = fmax(1, ceil(powers / most));
-    int n = base == 10 && powers * 3 <= most ? 3 : 1;
+/* Ticks at every `step`th power of the base; with 2 and 5 times them (`parts` 3) or without (1). */
+static inline void chart_power_ticks(chart_scale *s, double base, double step, int parts) {
+    static const double times[3] = {1, 2, 5};
     s->n = 0;
     for (double e = floor(s->low / log(base) / step) * step; e <= s->high / log(base) + 1e-9; e += step)
-        for (int p = 0; p < n && s->n < CHART_TICKS; p++) {
-            double v = parts[p] * pow(base, e);
+        for (int p = 0; p < parts && s->n < CHART_TICKS; p++) {
+            double v = times[p] * pow(base, e);
             if (log(v) < s->low - 1e-9 || log(v) > s->high + 1e-9) continue;
             s->ticks[s->n].at = v;
             if (v >= 1e-4 && v < 1e7) snprintf(s->ticks[s->n++].label, 32, "%.10g", v);
-            else chart_number(s->ticks[s->n++].label, v, INFINITY, base == 2 ? v / 10 : v);
+            else chart_number(s->ticks[s->n++].label, v, INFINITY, base == 2 ? v / 1000 : v);
         }
-    if (s->n < 2) chart_ticks(s, exp(s->low), exp(s->high), most);
+}
+
+/* Ticks of a logarithmic axis, about `most` of them: at powers; of ten, if there are few, also between them;
+   if there are no two, at whole steps. */
+static inline void chart_log_ticks(chart_scale *s, double base, double most) {
+    double powers = (s->high - s->low) / log(base), step = fmax(1, ceil(powers / most));
+    int parts = base == 10 && powers * 3 <= most ? 3 : 1;
+    for (s->n = 0; s->n < 2 && step >= 1; step--) chart_power_ticks(s, base, step, parts);
+    for (; s->n < 2 && most < CHART_TICKS; most++) chart_ticks(s, exp(s->low), exp(s->high), most);
 }
 
 enum { CHART_NAME = 40, LEGEND_NAME = 48 }; /* so many characters of a name show */
@@ -421,7 +425,7 @@ static inline void chart_widen(chart_scale *s, const chart *c, int values) {
         if (bars && !values) pad = 0.6;
         s->low -= pad, s->high += pad;
     } else if (!values || s->log || (c->flat && !bars)) {
-        pad = span * (values ? 0.06 : bars ? 0.06 + 0.5 / (double)c->series->n : 0.02);
+        pad = span * (values ? 0.06 : bars ? 0.06 + 0.5 / fmax(1, (double)c->series->n) : 0.02);
         s->low -= pad, s->high += pad;
     } else {
         tick = tick_of(span, 6);
@@ -578,7 +582,9 @@ static inline const char *look_colour(const drawing *d, int look) {
 
 /* Where a position and a value meet; 0 where nothing does. */
 static inline int chart_point(const chart_plot *p, double at, double value, double *x, double *y) {
-    double u = chart_place(&p->at, at), v = chart_place(&p->values, value);
+    double u, v;
+    if (!chart_shows(p->at.log, at) || !chart_shows(p->values.log, value)) return 0;
+    u = chart_place(&p->at, at), v = chart_place(&p->values, value);
     *x = p->c->flat ? v : u, *y = p->c->flat ? u : v;
     return fabs(u) < 1e6 && fabs(v) < 1e6;
 }
@@ -635,11 +641,13 @@ static inline void chart_line(const chart_plot *p, const chart_series *s, int lo
     fputs("'/>\n", p->d->file);
 }
 
-/* What one reads where one points: the numbers. */
+enum { CHART_TOLD = 200 }; /* series of no more points say their numbers where one points */
+
+/* The numbers of a point. */
 static inline void chart_tell(const chart_plot *p, const chart_series *s, size_t i) {
     double at = series_at(s, i);
     int named = p->c->x.names && at >= 0 && at < (double)p->c->x.n_names;
-    fputs("<g><title>", p->d->file);
+    fputs("<title>", p->d->file);
     if (named) draw_escaped(p->d->file, p->c->x.names[(size_t)at], 80), fputs(": ", p->d->file);
     else fprintf(p->d->file, "%.6g: ", at);
     fprintf(p->d->file, "%.6g", s->values[i]);
@@ -650,15 +658,15 @@ static inline void chart_tell(const chart_plot *p, const chart_series *s, size_t
 /* Points with their intervals; along a line of many, marks at a few, which differ from line to line. */
 static inline void chart_marks(const chart_plot *p, const chart_series *s, int look) {
     size_t every = s->mark == CHART_LINES && s->n > 40 ? s->n / 8 : 1, i;
-    int tells = s->mark == CHART_POINTS && s->n <= 200;
     double x, y;
     if (every > 1 && s->low && s->high) chart_band(p, s, look_colour(p->d, look));
     for (i = every > 1 ? every * (size_t)(look * 3 % 8) / 8 : 0; i < s->n; i += every) {
         if (!chart_point(p, series_at(s, i), s->values[i], &x, &y)) continue;
-        if (tells) chart_tell(p, s, i);
+        fputs("<g>", p->d->file);
+        if (s->mark == CHART_POINTS && s->n <= CHART_TOLD) chart_tell(p, s, i);
         if (every == 1) chart_interval(p, s, i, series_at(s, i), look_colour(p->d, look));
         draw_mark(p->d, look, x, y, s->mark == CHART_POINTS ? 4.2 : 3);
-        if (tells) fputs("</g>\n", p->d->file);
+        fputs("</g>\n", p->d->file);
     }
 }
 
@@ -676,7 +684,8 @@ static inline void chart_bars(const chart_plot *p, size_t k, size_t slot, size_t
         if (p->values.log && !(from > 0)) from = exp(p->values.low);
         if (!chart_point(p, at, from, &x[0], &y[0]) ||
             !chart_point(p, at, chart_value(p->c, k, i), &x[1], &y[1])) continue;
-        chart_tell(p, s, i);
+        fputs("<g>", p->d->file);
+        if (s->n <= CHART_TOLD) chart_tell(p, s, i);
         draw_rect(p->d, p->c->flat ? fmin(x[0], x[1]) : x[0] - size / 2,
                   p->c->flat ? y[0] - size / 2 : fmin(y[0], y[1]), p->c->flat ? fabs(x[1] - x[0]) : size,
                   p->c->flat ? size : fabs(y[1] - y[0]), fill, sheet);
@@ -690,7 +699,8 @@ static inline void chart_bars(const chart_plot *p, size_t k, size_t slot, size_t
 static inline void chart_rules(const chart_plot *p) {
     const char *ink = draw_colour(p->d, DRAW_INK);
     for (const chart_rule *r = p->c->rules; r < p->c->rules + p->c->n_rules; r++) {
-        double at = chart_place(r->upright ? &p->at : &p->values, r->at);
+        const chart_scale *s = r->upright ? &p->at : &p->values;
+        double at = chart_shows(s->log, r->at) ? chart_place(s, r->at) : NAN;
         if ((r->upright != 0) != p->c->flat) {
             if (at >= p->x - 1 && at <= p->x + p->wide + 1)
                 draw_line(p->d, at, p->y, at, p->y + p->high, ink, 1.2, DRAW_RULE);
@@ -870,7 +880,8 @@ static inline double figure_row(drawing *d, const figure *f, const chart *row, s
         chart_room room = figure_room(f, whole ? -1 : (int)i, cell);
         double x = FIGURE_EDGE + cell * (double)i + room.left, plot = cell - room.left - room.right;
         chart_draw(d, &own, x, y + top, plot, high);
-        if (whole && legend_size(row, &unused) > 1) legend_draw(d, row, x + plot + room.right + 2, y + top, 1);
+        if (whole && legend_size(row, &unused) > 1)
+            legend_draw(d, row, x + plot + room.right + 2, y + top, 1);
     }
     return y + top + high + bottom + 14;
 }

@@ -12,7 +12,7 @@ typedef struct losses_row { double step, loss, held_out, rate; } losses_row; /* 
 /* Path and texts are the caller's and stay. */
 typedef struct losses {
     const char *path;             /* of the SVG; NULL: all functions do nothing */
-    const char *title;
+    const char *text;             /* what is learned, for the title */
     size_t steps;                 /* of the whole run */
     double bytes;                 /* of a held-out token; 0: not known */
     losses_row *rows;
@@ -88,13 +88,14 @@ static inline void losses_say(const losses *l, char *line, size_t size) {
 static inline int losses_draw(const losses *l) {
     size_t each = (l->n + LOSSES_POINTS - 1) / LOSSES_POINTS, points = each ? (l->n + each - 1) / each : 0, i;
     double *numbers = (double *)take(5 * points + 2 * l->n, sizeof *numbers), *held = numbers + 5 * points;
-    char training[64], line[200];
+    char training[64], title[256], line[200];
     int done;
     chart_series s[3] = {{training, points, numbers, numbers + points, NULL, NULL, CHART_LINES, 1, 0},
                          {"validation", 0, held, held + l->n, NULL, NULL, CHART_LINES, 2, 0},
                          {"", points, numbers, numbers + 4 * points, NULL, NULL, CHART_LINES, 3, 0}};
     chart charts[2];
-    figure f = {l->title, line, NULL, charts, 2, 1, 860, 0, 0};
+    figure f = {title, line, NULL, charts, 2, 1, 860, 0, 0};
+    snprintf(title, sizeof title, "Training on %.200s", l->text);
     losses_mean(l, points, each, numbers), losses_say(l, line, sizeof line);
     snprintf(training, sizeof training, each > 1 ? "training, mean of %zu steps" : "training", each);
     if (each > 1) s[0].low = numbers + 2 * points, s[0].high = numbers + 3 * points;
