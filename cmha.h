@@ -10242,7 +10242,7 @@ CMHA_DEF cmha_tensor *cmha_pcl(cmha_tape *tape, const cmha_attention_args *args,
     cmha__pcl_saved *s = (cmha__pcl_saved *)cmha__record_alloc(tape, sizeof *s);
     if (!s) return NULL;
     cmha_attention_args *a = &s->attention.args;
-    *a = *args;
+    *a = *args, a->temperature = 0;
     s->options = *options;
     s->adapted = options->adapted && args->kind != CMHA_ATTENTION_DOT;
     cmha_tensor **in = s->attention.in;
