@@ -121,7 +121,7 @@ typedef double cmha_real;
 typedef float cmha_real;
 #endif
 
-/* ================================================= Base ================================================= */
+/* ================ Base ================ */
 #define CMHA_VERSION_MAJOR 0
 #define CMHA_VERSION_MINOR 9
 #define CMHA_VERSION_PATCH 0
@@ -288,13 +288,13 @@ CMHA_DEF void cmha_config_get(cmha_table table, const void *config, const char *
 /* Checks the range of every field. Errors: ARGUMENT, naming the first that is outside. */
 CMHA_DEF cmha_status cmha_config_check(cmha_context *context, cmha_table table, const void *config);
 
-/* ========================================== Vector mathematics ========================================== */
+/* ================ Vector mathematics ================ */
 /* Compute y [n] = exp(x), tanh(x) (both libm's in double), sqrt(re^2 + im^2), to 4 ulp. y may be x. */
 CMHA_DEF void cmha_exp(size_t n, const cmha_real *x, cmha_real *y);
 CMHA_DEF void cmha_tanh(size_t n, const cmha_real *x, cmha_real *y);
 CMHA_DEF void cmha_modulus(size_t n, const cmha_real *re, const cmha_real *im, cmha_real *y);
 
-/* =========================================== Tape and engine ============================================ */
+/* ================ Tape and engine ================ */
 enum { CMHA_MAX_RANK = 4, CMHA_MAX_INPUTS = 9 };
 typedef struct cmha_packed cmha_packed;
 /* Holds a dense array, until cmha_tape_reset if a tape made it, else as long as its model. One filled by
@@ -393,7 +393,7 @@ CMHA_FIT cmha_real *cmha_tape_grad(cmha_tape *tape, cmha_tensor *t);
 /* Walks the records back from `loss`, one element of gradient `seed` (usually 1). Forgets them. */
 CMHA_FIT cmha_status cmha_tape_backward(cmha_tape *tape, cmha_tensor *loss, cmha_real seed);
 
-/* ============================================== Operations ============================================== */
+/* ================ Operations ================ */
 /* Kernels are pure functions over pointers and sizes: no context, no allocation, no checks, threads only
    where a struct has `threads` (0 = 1). Sizes are those of arrays that exist; 0 is fine, and an empty array
    may be NULL. A length that a function returns is SIZE_MAX where it overflows; scratch, in cmha_real, is
@@ -831,7 +831,7 @@ CMHA_DEF cmha_tensor *cmha_irw(cmha_tape *tape, const cmha_knowledge *knowledge,
     const cmha_retrieve_args *args, cmha_real gate_tau, cmha_fusion fusion, cmha_tensor *z,
     const cmha_irw_weights *weights);
 
-/* ============================================== Attention =============================================== */
+/* ================ Attention ================ */
 /* Views an array [B, H, N, d] by strides: element (b, h, n, i) is data[b * batch + h * head + n * token + i],
    of a complex array the real part; the imaginary part lies `imag` numbers further on (0: real). */
 typedef struct cmha_heads { cmha_real *data; size_t batch, head, token, imag; } cmha_heads;
@@ -1134,7 +1134,7 @@ typedef struct cmha_pcl_options {
 CMHA_DEF cmha_tensor *cmha_pcl(cmha_tape *tape, const cmha_attention_args *args, cmha_tensor *qkv,
     cmha_tensor *delta, cmha_tensor *b, cmha_tensor *w, const cmha_pcl_options *options);
 
-/* ================================================ Models ================================================ */
+/* ================ Models ================ */
 /* Errors of every call down to Files, named only where more is to be said: ARGUMENT (NULL, out of range),
    STATE (a closed object), MEMORY, OVERFLOW (a size). A failed _init or _open leaves a closed object. */
 
@@ -1589,7 +1589,7 @@ CMHA_DEF cmha_status cmha_model_memory(cmha_context *context, const cmha_model_c
 /* Counts likewise for an open model: less where parameters are frozen. */
 CMHA_DEF cmha_status cmha_model_training_memory(cmha_model *model, size_t batch, size_t length, size_t *need);
 
-/* =============================================== Training =============================================== */
+/* ================ Training ================ */
 /* Updates n numbers by AdamW with decoupled decay (Loshchilov & Hutter 2019). With g scaled by grad_scale:
        p -= lr weight_decay p; m = beta1 m + (1 - beta1) g; v = beta2 v + (1 - beta2) g^2;
        p -= lr (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps) */
@@ -1694,7 +1694,7 @@ CMHA_FIT cmha_status cmha_trainer_evaluate(cmha_trainer *trainer, const cmha_tok
 CMHA_FIT void cmha_trainer_split(const cmha_trainer *trainer, const cmha_tokens *all, cmha_tokens *train,
     cmha_tokens *held_out);
 
-/* ============================================== Inference =============================================== */
+/* ================ Inference ================ */
 
 /* Places what one attention call of a pass keeps of the tokens so far. */
 typedef struct cmha_slot {
@@ -1776,7 +1776,7 @@ typedef int (*cmha_token_fn)(void *user, const int32_t *tokens, size_t batch);
 CMHA_DEF cmha_status cmha_generate(cmha_cache *cache, const int32_t *prompt, size_t n_prompt, size_t n_new,
     const cmha_sampler_config *sampler, uint64_t seed, cmha_token_fn on_token, void *user);
 
-/* ================================================ Files ================================================= */
+/* ================ Files ================ */
 /* Weights and training state are safetensors files: 8 bytes of header length, a JSON header, raw
    little-endian tensors. Errors of every call: those of Models, IO; of reading also NOT_FOUND and FORMAT. */
 
@@ -2021,7 +2021,7 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
 #pragma clang fp contract(off)
 #endif
 
-/* ================================================= Base ================================================= */
+/* ================ Base ================ */
 
 #include <float.h>
 #include <limits.h>
@@ -3520,7 +3520,7 @@ static void cmha__gemm(int threads, int ta, int tb, size_t M, size_t N, size_t K
     }
 }
 
-/* ========================================== Vector mathematics ========================================== */
+/* ================ Vector mathematics ================ */
 
 /* Branch-free, so that loops over them vectorise. In double, and under CMHA_NO_SIMD, they are libm's. */
 
@@ -3789,7 +3789,7 @@ static void cmha__drop_row(cmha_real *x, size_t n, cmha_real p, uint64_t row, ui
     }
 }
 
-/* =========================================== Tape and engine ============================================ */
+/* ================ Tape and engine ================ */
 
 /* Blocks are chained from the newest to the oldest; a reset leaves at most one, of the peak size. */
 struct cmha_arena_block {
@@ -4025,6 +4025,8 @@ static void *cmha__record_alloc(cmha_tape *tape, size_t bytes) {
     return memory;
 }
 
+#define CMHA__NEW(tape, type) ((type *)cmha__record_alloc(tape, sizeof(type)))
+
 /* ---- Ranks that share a batch (cmha_trainer_share) ---- */
 
 /* Tells whether this is a training pass that ranks share. */
@@ -4058,7 +4060,7 @@ static cmha_status cmha__sum_over_ranks(cmha_tape *tape, cmha_status status, dou
         if (s->agreed && s->agreed != status)
             cmha__fail(tape->context, s->agreed, "ranks: another one %s",
                        failed ? "has failed" : "has numbers that are not finite");
-        for (size_t j = 0; j < some && !s->agreed; j++) values[i + j] = (double)message[NEWS + j];
+        for (size_t j = 0; j < some && !s->agreed; j++) values[i + j] = message[NEWS + j];
         i += some;
     } while (i < n && !s->agreed);
     return s->agreed;
@@ -4089,7 +4091,7 @@ static cmha_tensor *cmha__tensor_shaped(cmha_tape *tape, int rank, const size_t 
     if (!tape || tape->status) return NULL;
     if (rank < 1 || rank > CMHA_MAX_RANK) return CMHA__MISFIT(tape, "tensor: the rank must be 1 to 4");
     if (!shape) return CMHA__MISUSE(tape, "tensor: its shape is NULL");
-    cmha_tensor *t = (cmha_tensor *)cmha__record_alloc(tape, sizeof *t);
+    cmha_tensor *t = CMHA__NEW(tape, cmha_tensor);
     if (!t) return NULL;
     t->rank = rank, t->size = 1;
     for (int i = 0; i < rank; i++) {
@@ -4150,7 +4152,7 @@ CMHA_DEF cmha_tensor *cmha_tape_push(cmha_tape *tape, const char *name, cmha_ten
             return cmha__reject(tape, CMHA_ERR_STATE, "%s: an input is packed", name);
     }
     if (!cmha__records(tape) || !wanted || !backward) return out;
-    cmha_record *record = (cmha_record *)cmha__record_alloc(tape, sizeof *record);
+    cmha_record *record = CMHA__NEW(tape, cmha_record);
     if (!record) return NULL;
     record->name = name, record->backward = backward, record->user = user;
     record->out = out, record->n_in = n_in;
@@ -4439,7 +4441,7 @@ static cmha_tensor *cmha__run(cmha_tape *tape, cmha__call *c) {
     c->y = c->out->data;
     for (int i = 0; i < CMHA__OP_INPUTS; i++) c->x[i] = c->in[i] ? c->in[i]->data : NULL;
     cmha__call_rows(c, NULL, 0);
-    if (cmha__records(tape)) saved = (cmha__call *)cmha__record_alloc(tape, sizeof *saved);
+    if (cmha__records(tape)) saved = CMHA__NEW(tape, cmha__call);
     if (saved) *saved = *c;
     return cmha__push(tape, c->op->name, c->out, c->in, CMHA__OP_INPUTS, cmha__call_backward, saved);
 }
@@ -4496,7 +4498,7 @@ static void cmha__kernel(const cmha__op *op, int kind, cmha_real number, size_t 
 #define CMHA__NO_OPTIONS
 #define CMHA__QUOTIENT_OPTIONS cmha_quotient_kind kind, cmha_real eps,
 
-/* ============================================== Operations ============================================== */
+/* ================ Operations ================ */
 
 /* ---- Common: elements, products, shapes ---- */
 
@@ -4900,7 +4902,7 @@ CMHA__HOT(static, cmha__bf16_numbers, (const uint32_t *words, size_t n, cmha_rea
 
 /* Returns the nearest whole number of steps, -127 to 127, in 8 bits. */
 static uint32_t cmha__code(cmha_real x, cmha_real scale) {
-    double steps = scale > 0 ? (double)x / (double)scale : 0; /* a scale that has vanished or is NaN: 0 */
+    double steps = scale > 0 ? (double)x / scale : 0; /* a scale that has vanished or is NaN: 0 */
     int code = (int)(steps + (steps < 0 ? -0.5 : 0.5));
     return (uint32_t)(code < -127 ? -127 : code > 127 ? 127 : code) & 255;
 }
@@ -5148,7 +5150,7 @@ static cmha_tensor *cmha__sublayer(cmha_tape *tape, cmha_tensor *x, int act, cmh
         return CMHA__MISFIT(tape, "linear: the residual does not have the shape of the output");
     in_place = in_place && residual && !cmha__records(tape);
     cmha_tensor *y = in_place ? residual : cmha__result_of_width(tape, x, O);
-    cmha__sublayer_saved *s = y ? (cmha__sublayer_saved *)cmha__record_alloc(tape, sizeof *s) : NULL;
+    cmha__sublayer_saved *s = y ? CMHA__NEW(tape, cmha__sublayer_saved) : NULL;
     if (!s) return NULL;
     s->act = act, s->gain = gain, s->dropout = cmha__records(tape) ? dropout : 0;
     s->key = s->dropout > 0 ? cmha__draw(tape) : 0, s->first = cmha__first_number(tape, y);
@@ -5203,7 +5205,7 @@ CMHA__COLD static cmha_real cmha__wide_cross(const cmha_real *x, const cmha_real
                                              size_t D, cmha_real mean, cmha_real r) {
     double sum = 0;
     for (size_t i = 0; i < D; i++)
-        sum += (double)dy[i] * (double)weight[i] * (((double)x[i] - (double)mean) * (double)r);
+        sum += (double)dy[i] * weight[i] * (((double)x[i] - mean) * r);
     return (cmha_real)(sum * (double)r / (double)D);
 }
 
@@ -5237,7 +5239,7 @@ CMHA__HOT(CMHA_DEF, cmha_norm_forward,
         r = 1 / (cmha_real)sqrt((double)(squares / (cmha_real)D + eps));
         if (r > (cmha_real)FLT_MAX) r = 0; /* eps = 0 and a constant row */
         if (!(squares <= CMHA__LARGEST)) {
-            r = cmha__wide_root(x, D, (double)eps, centred, &mean);
+            r = cmha__wide_root(x, D, eps, centred, &mean);
             for (size_t i = 0; centred && i < D; i++) y[i] = x[i] - mean;
         }
         if (centred)
@@ -5315,7 +5317,7 @@ CMHA__HOT_OF(CMHA_DEF, double, cmha_cross_entropy_forward,
         }
         cmha_real rest = (cmha_real)log((double)all);
         if (lse) lse[2 * t] = top, lse[2 * t + 1] = rest;
-        sum += ((double)top - (double)logits[targets[t]]) + (double)rest;
+        sum += ((double)top - logits[targets[t]]) + rest;
         count++;
     }
     if (counted) *counted = count;
@@ -5333,7 +5335,7 @@ CMHA__HOT_OF(CMHA_FIT, double, cmha_cross_entropy_gradient,
             continue;
         }
         cmha_real top = cmha__top_logit(logits, V);
-        sum += (double)top - (double)logits[targets[t]];
+        sum += (double)top - logits[targets[t]];
         cmha_real all = cmha__exp_shifted(logits, V, top), factor = scale / all;
         sum += log((double)all);
         for (size_t i = 0; i < V; i++) logits[i] *= factor;
@@ -5370,7 +5372,7 @@ static cmha__entropy *cmha__entropy_new(cmha_tape *tape, const int32_t *targets,
                                         int32_t ignore, const cmha_real *class_weights) {
     if (!targets) CMHA__MISUSE(tape, "cross-entropy: targets is NULL");
     if (tape->status) return NULL;
-    cmha__entropy *s = (cmha__entropy *)cmha__record_alloc(tape, sizeof *s);
+    cmha__entropy *s = CMHA__NEW(tape, cmha__entropy);
     if (s) s->sums = (double *)cmha__record_alloc(tape, 2 * (size_t)tape->context->threads * sizeof *s->sums);
     if (!s || !s->sums || cmha__check_tokens(tape, targets, T, V, 1, ignore)) return NULL;
     s->targets = targets, s->weights = class_weights, s->ignore = ignore;
@@ -5517,11 +5519,11 @@ static void cmha__numbers_pass(const cmha__call *c) {
     double all = (double)*counted;
     if (!c->dy) cmha__over_ranks(c->tape, &all, 1), *counted = (size_t)all;
     cmha_real g = c->dy ? c->dy[0] : 0, *d = c->dx[0];
-    double scale = *counted ? (double)g / (double)*counted : 0;
+    double scale = *counted ? g / (double)*counted : 0;
     for (size_t i = 0, row = 0; i < n; i++, row += i % V ? 0 : width) {
         size_t at = row + i % V;
         cmha_real y = x[at], target = targets[i];
-        double off = (double)y - (double)target, log_variance = c->kind ? (double)x[at + V] : 0;
+        double off = (double)y - target, log_variance = c->kind ? (double)x[at + V] : 0;
         double precision = c->kind ? exp(-log_variance) : 1, square = precision * off * off;
         if (c->count && target != target) continue;
         sum += c->kind ? (1.83787706640934548356 + log_variance + square) / 2 : square; /* log 2 pi */
@@ -5784,7 +5786,7 @@ CMHA__HOT(CMHA_FIT, cmha_rotate_backward,
                 turn[j] = cmha__beta(o.b[j]) == o.b[j] ? -gi[j] * o.re[j] : 0;
             for (size_t j = 0; args->delta && ddelta && j < m; j++)
                 ddelta[j0 + j] += (double)(o.theta[j] * turn[j]);
-            for (size_t j = 0; (args->delta || o.b) && db && j < m; j++) db[j0 + j] += (double)turn[j];
+            for (size_t j = 0; (args->delta || o.b) && db && j < m; j++) db[j0 + j] += turn[j];
             for (size_t j = 0; dx && args->polar && j < m; j++) dx[j0 + j] += gr[j] * o.theta[j];
             if (dx && !args->polar)
                 cmha__add_pairs(gr, gi, o.own, j0 - o.skip, m, args->layout, dx + 2 * o.skip);
@@ -5878,8 +5880,8 @@ static void cmha__affine_sums(cmha__in gr, cmha__in gi, cmha__in x, size_t D, si
     for (size_t j = 0; j < n; j++) sums[0][j] += (double)(gr[j] * x[j] + gi[j] * x[D + j]);
     for (size_t j = 0; j < n; j++) sums[1][j] += (double)(gi[j] * x[j] - gr[j] * x[D + j]);
     if (planes < 4) return;
-    for (size_t j = 0; j < n; j++) sums[2][j] += (double)gr[j];
-    for (size_t j = 0; j < n; j++) sums[3][j] += (double)gi[j];
+    for (size_t j = 0; j < n; j++) sums[2][j] += gr[j];
+    for (size_t j = 0; j < n; j++) sums[3][j] += gi[j];
 }
 
 /* A block's sums into `planes` rows of D numbers. */
@@ -6072,9 +6074,9 @@ CMHA_DEF cmha_tensor *cmha_complex_lowrank(cmha_tape *tape, cmha_tensor *x, cmha
 /* exp(i theta) for any theta, reduced in double where cmha__sincos needs that. */
 static inline void cmha__turn(cmha_real theta, cmha_real *s, cmha_real *c) {
 #if !defined(CMHA_DOUBLE) && !defined(CMHA__SCALAR)
-    double turns = (double)theta * 0.15915494309189534 + 6755399441055744.0; /* 1.5 * 2^52: whole turns */
+    double turns = theta * 0.15915494309189534 + 6755399441055744.0; /* 1.5 * 2^52: whole turns */
     turns -= 6755399441055744.0;
-    theta = (float)((double)theta - turns * 6.283185307179586);
+    theta = (float)(theta - turns * 6.283185307179586);
 #endif
     cmha__sincos(theta, s, c);
 }
@@ -6285,7 +6287,7 @@ CMHA__HOT(CMHA_DEF, cmha_complex_norm_forward,
     for (size_t t = 0; t < args->T; t++, z += 2 * D, y += 2 * D) {
         cmha__moments(z, D, kind->centred, row);
         if (stats) memcpy(stats + 5 * t, row, sizeof row);
-        cmha__root root = cmha__norm_root(kind, row + 2, (double)args->eps);
+        cmha__root root = cmha__norm_root(kind, row + 2, args->eps);
         for (size_t j0 = 0, m; (m = cmha__wide_load(z, D, j0, row, &h)) > 0; j0 += m) {
             cmha__wide_apply(root.M, m, &h);
             if (!t || D > CMHA__WIDE) cmha__gamma_load(kind, gamma ? gamma + j0 : NULL, D, m, g);
@@ -6347,7 +6349,7 @@ CMHA__HOT(CMHA_FIT, cmha_complex_norm_backward,
     size_t D = args->D;
     cmha__wide h;
     for (size_t t = 0; t < args->T; t++, z += 2 * D, dy += 2 * D, stats += 5) {
-        cmha__root root = cmha__norm_root(kind, stats + 2, (double)args->eps);
+        cmha__root root = cmha__norm_root(kind, stats + 2, args->eps);
         if (dz) cmha__complex_norm_row_backward(kind, &root, z, gamma, stats, dy, D, dz + 2 * t * D);
         for (size_t j0 = 0, m; dgamma && (m = cmha__wide_load(z, D, j0, stats, &h)) > 0; j0 += m) {
             cmha__wide_apply(root.M, m, &h);
@@ -6515,7 +6517,7 @@ static size_t cmha__counted(const unsigned char *key_mask, size_t T) {
 
 CMHA_DEF double cmha_sum_squares(const cmha_real *x, size_t n) {
     double lanes[CMHA__WIDE_LANES] = {0};
-    CMHA__IN_LANES(CMHA__WIDE_LANES, n, lanes[l] += (double)x[i] * (double)x[i])
+    CMHA__IN_LANES(CMHA__WIDE_LANES, n, lanes[l] += (double)x[i] * x[i])
     return cmha__wide_total(lanes, CMHA__WIDE_LANES);
 }
 
@@ -6544,8 +6546,8 @@ static double cmha__regulariser_sum(const cmha__call *c, double *CMHA__RESTRICT 
         for (size_t j = lo; j < hi; j++) {
             cmha_real ur, ui, unused;
             cmha__phasor(row[j], row[D + j], c->second, &ur, &ui, &unused);
-            re[j] += (double)ur;
-            im[j] += (double)ui;
+            re[j] += ur;
+            im[j] += ui;
         }
     }
     return 0;
@@ -6574,7 +6576,7 @@ static void cmha__regulariser_pass(const cmha__call *c) {
     const size_t T = cmha__rows(c->in[0]), D = c->D, threads = (size_t)c->tape->context->threads;
     double *counted = (double *)c->kept, *sums = counted + 1, *way = c->kind ? sums + threads : NULL;
     if (cmha__goes_back(c)) {
-        double slope = cmha__mean_over((double)c->number * (double)c->dy[0], *counted, D);
+        double slope = cmha__mean_over((double)c->number * c->dy[0], *counted, D);
         CMHA__FOR_EACH(c->tape->context->threads, T, t) {
             const cmha_real *CMHA__RESTRICT z = c->x[0] + 2 * t * D;
             cmha_real *CMHA__RESTRICT dz = c->dx[0] + 2 * t * D;
@@ -6597,7 +6599,7 @@ static void cmha__regulariser_pass(const cmha__call *c) {
         sums[cmha__chunk] = cmha__regulariser_turn(way, D, *counted, lo, hi);
     }
     double all = cmha__wide_total(sums, threads);
-    c->y[0] = (cmha_real)((double)c->number * cmha__mean_over(all, way ? 1 : *counted, D));
+    c->y[0] = (cmha_real)(c->number * cmha__mean_over(all, way ? 1 : *counted, D));
 }
 
 static cmha_tensor *cmha__regularise(cmha_tape *tape, cmha_tensor *z, const unsigned char *key_mask,
@@ -6651,8 +6653,8 @@ CMHA__HOT(CMHA_FIT, cmha_complex_residual_backward,
         for (size_t j = 0; d && j < D; j++) d[D + j] += alpha * h[j] - beta * g[j];
         if (!dalpha && !dbeta) continue;
         CMHA__IN_LANES(CMHA__WIDE_LANES, D, {
-            re[l] += (double)a[i] * (double)g[i] + (double)b[i] * (double)h[i];
-            im[l] += (double)a[i] * (double)h[i] - (double)b[i] * (double)g[i];
+            re[l] += (double)a[i] * g[i] + (double)b[i] * h[i];
+            im[l] += (double)a[i] * h[i] - (double)b[i] * g[i];
         })
     }
     if (dalpha) *dalpha += cmha__wide_total(re, CMHA__WIDE_LANES);
@@ -6669,7 +6671,7 @@ static void cmha__residual_shape(cmha__call *c) {
 /* As the kernels, by pieces; without beta d psi = cos(psi) d beta - sin(psi) d alpha. */
 static void cmha__residual_pass(const cmha__call *c) {
     size_t T = cmha__rows(c->out), D = c->D, pieces = cmha__pieces(T);
-    double *sums = (double *)c->kept, psi = (double)c->x[2][0], sum[2] = {0, 0};
+    double *sums = (double *)c->kept, psi = c->x[2][0], sum[2] = {0, 0};
     cmha_real alpha = c->x[3] ? c->x[2][0] : (cmha_real)cos(psi);
     cmha_real beta = c->x[3] ? c->x[3][0] : (cmha_real)sin(psi);
     CMHA__FOR_EACH(c->tape->context->threads, pieces, i) {
@@ -7051,7 +7053,7 @@ static int cmha__experts_top(cmha_tape *tape, const char *name, size_t top, size
 static void cmha__experts_shape(cmha__call *c) {
     const cmha_tensor *logits = c->in[1], *w1 = c->in[2], *w2 = c->in[3];
     const size_t T = c->rows, top = c->count, E = w1->shape[1], F = w1->shape[2], D = w1->shape[3];
-    cmha_experts_args *a = (cmha_experts_args *)cmha__record_alloc(c->tape, sizeof *a);
+    cmha_experts_args *a = CMHA__NEW(c->tape, cmha_experts_args);
     if (w1->rank != 4 || w2->rank != 4 || w1->shape[0] != 2 || w2->shape[0] != 2)
         CMHA__MISFIT(c->tape,
                      "experts: the weights must be [2, E, hidden, width] and [2, E, width, hidden]");
@@ -7151,7 +7153,7 @@ CMHA_DEF double cmha_balance_forward(const cmha_real *logits, const unsigned cha
 CMHA_FIT void cmha_balance_backward(const cmha_real *logits, const unsigned char *key_mask,
                                     const double *share, size_t T, size_t E, cmha_real dloss,
                                     cmha_real *dlogits) {
-    double scale = share[2 * E] > 0 ? (double)dloss * (double)E / share[2 * E] : 0;
+    double scale = share[2 * E] > 0 ? dloss * (double)E / share[2 * E] : 0;
     for (size_t t = 0; dlogits && t < T; t++, logits += E, dlogits += E) {
         if (key_mask && !key_mask[t]) continue;
         cmha_real most, inverse = cmha__balance_row(logits, E, &most);
@@ -7566,7 +7568,7 @@ static void cmha__retrieve_back(const cmha__retrieval *s, const cmha_real *drbar
                 if (index[i] >= 0)
                     cmha__axpy(W, s->weights[m] * p[i] * (a[i] - mean) / scale,
                                s->features + (size_t)index[i] * W, du + (t * M + m) * W);
-            sum += (double)mean;
+            sum += mean;
         }
         own[m] += (cmha_real)sum;
     }
@@ -7613,7 +7615,7 @@ CMHA_DEF cmha_tensor *cmha_retrieve(cmha_tape *tape, const cmha_knowledge *knowl
     size_t Q, bytes;
     if (!q || !w_logits || !tape || tape->status) return NULL;
     if (!cmha__retrieve_fits(tape, knowledge, args, q, w_logits)) return NULL;
-    cmha__retrieval *s = (cmha__retrieval *)cmha__record_alloc(tape, sizeof *s);
+    cmha__retrieval *s = CMHA__NEW(tape, cmha__retrieval);
     if (!s) return NULL;
     size_t M = args->queries;
     s->args = *args, s->T = cmha__rows(q), s->d_r = cmha__last(q) / 2 / M;
@@ -7727,7 +7729,7 @@ CMHA_DEF cmha_tensor *cmha_irw(cmha_tape *tape, const cmha_knowledge *knowledge,
     return cmha_reflect(tape, z, v, gate, gate_tau, fusion, found);
 }
 
-/* ============================================== Attention =============================================== */
+/* ================ Attention ================ */
 
 #define CMHA__TILE ((size_t)64)
 
@@ -7917,7 +7919,7 @@ CMHA__HOT(static, cmha__cope_back,
     const cmha_attention_args *a = call->args;
     cmha_real m = a->scale * a->magnitude / call->divisor, c = a->scale * a->cosine, e = a->eps, sum = 0;
     for (size_t j = 0; call->ddivisor && j < CMHA__TILE; j++) sum += ds[j] * cmha__hypot(re[j], im[j]);
-    if (call->ddivisor) *call->ddivisor += (double)-(sum * m / call->divisor);
+    if (call->ddivisor) *call->ddivisor += -(sum * m / call->divisor);
     for (size_t j = 0; j < CMHA__TILE; j++) {
         cmha_real size = cmha__hypot(re[j], im[j]), smooth = cmha__hypot(size, e), some = size > 0 ? size : 1;
         cmha_real out = 1 / cmha__larger(smooth, CMHA__SMALLEST); /* finite for denormals too */
@@ -8498,7 +8500,7 @@ static void cmha__row_products(const cmha__head *h, cmha_rows y, const cmha_real
             u->D[i0 + r] = dv ? u->S[r * CMHA__TILE + r] : 0;
             if (dlse) u->D[i0 + r] -= dlse[i0 + r];
             if (dlse && h->dlog_temp)
-                *h->dlog_temp -= (double)dlse[i0 + r] * (double)h->lse[i0 + r].largest;
+                *h->dlog_temp -= (double)dlse[i0 + r] * h->lse[i0 + r].largest;
         }
     }
 }
@@ -8750,8 +8752,8 @@ static void cmha__peak_gradients(const cmha_attention_args *a, const cmha_attent
         const cmha_real *qr = q.data + row * q.ld, *qi = qr + q.imag;
         const cmha_real *kr = k.data + key * k.ld, *ki = kr + k.imag;
         for (size_t j = 0; j < a->d_k; j++) {
-            re += (double)qr[j] * (double)kr[j] + sign * (double)qi[j] * (double)ki[j];
-            im += (double)qi[j] * (double)kr[j] - sign * (double)qr[j] * (double)ki[j];
+            re += (double)qr[j] * kr[j] + sign * (double)qi[j] * ki[j];
+            im += (double)qi[j] * kr[j] - sign * (double)qr[j] * ki[j];
         }
         double size = hypot(re, im);
         if (!(size > 0)) continue;
@@ -8760,8 +8762,8 @@ static void cmha__peak_gradients(const cmha_attention_args *a, const cmha_attent
         if (dq.data) dq.data += row * dq.ld;
         if (dk.data) dk.data += key * dk.ld;
         for (size_t j = 0; j < a->d_k; j++) {
-            if (dq.data) dq.data[j] += (cmha_real)(re * (double)kr[j] - sign * im * (double)ki[j]);
-            if (dq.data) dq.data[dq.imag + j] += (cmha_real)(im * (double)kr[j] + sign * re * (double)ki[j]);
+            if (dq.data) dq.data[j] += (cmha_real)(re * (double)kr[j] - sign * im * ki[j]);
+            if (dq.data) dq.data[dq.imag + j] += (cmha_real)(im * (double)kr[j] + sign * re * ki[j]);
             if (dk.data) dk.data[j] += (cmha_real)(re * (double)qr[j] + im * (double)qi[j]);
             if (dk.data)
                 dk.data[dk.imag + j] += (cmha_real)(sign * (re * (double)qi[j] - im * (double)qr[j]));
@@ -9155,9 +9157,9 @@ static void cmha__linear_weights(const cmha__linear_head *h, size_t rows, const 
 
 /* One channel of CoPE's experimental outputs before the division by Den, and its derivatives. */
 static double cmha__cope_channel(const cmha_linear_args *a, double re, double im, double *dre, double *dim) {
-    double square = re * re + im * im, e = (double)a->eps, m = sqrt(square), r = sqrt(square + e * e), y = 0;
+    double square = re * re + im * im, e = a->eps, m = sqrt(square), r = sqrt(square + e * e), y = 0;
     double weight = a->output == CMHA_COPE_OUTPUT_PHASE;
-    if (a->output == CMHA_COPE_OUTPUT_HYBRID) weight = (double)a->alpha;
+    if (a->output == CMHA_COPE_OUTPUT_HYBRID) weight = a->alpha;
     *dre = *dim = 0;
     if (a->output != CMHA_COPE_OUTPUT_PHASE && m != 0) {
         y = m;
@@ -9192,7 +9194,7 @@ static void cmha__linear_output(const cmha__linear_head *h, size_t i0, size_t ro
         }
         for (size_t c = 0; c < C; c++) {
             double dre, dim;
-            y[c] = (cmha_real)cmha__cope_channel(h->a, (double)N[c], (double)imag[c], &dre, &dim) * inverse;
+            y[c] = (cmha_real)cmha__cope_channel(h->a, N[c], imag[c], &dre, &dim) * inverse;
         }
         if (saved) memcpy(saved + 1, N, C * sizeof *saved);
         if (saved) memcpy(saved + 1 + C, imag, C * sizeof *saved);
@@ -9213,7 +9215,7 @@ static void cmha__linear_cotangent(const cmha__linear_head *h, size_t i0, size_t
         if (h->forms == 1) continue;
         for (size_t c = 0; c < C; c++) {
             double dre, dim;
-            cmha__cope_channel(h->a, (double)saved[1 + c], (double)saved[1 + C + c], &dre, &dim);
+            cmha__cope_channel(h->a, saved[1 + c], saved[1 + C + c], &dre, &dim);
             imag[c] = (cmha_real)dim * N[c];
             N[c] *= (cmha_real)dre;
         }
@@ -9624,7 +9626,7 @@ static void cmha__lag_denominators(const cmha__lag_head *h) {
         const cmha_real *a = y.data + t * y.token, *b = dy.data + t * dy.token;
         double row = 0;
         for (size_t j = 0; h->total[t] != 0 && j < h->a->d; j++)
-            row += (double)a[j] * (double)b[j] + (double)a[y.imag + j] * (double)b[dy.imag + j];
+            row += (double)a[j] * b[j] + (double)a[y.imag + j] * b[dy.imag + j];
         if (h->total[t] != 0) sum -= row / h->total[t];
         h->total[t] = sum;
         if (h->mask) sum = 0;
@@ -9634,7 +9636,7 @@ static void cmha__lag_denominators(const cmha__lag_head *h) {
 
 /* A head's backward: to dv and, as only ratios of weights enter y, by weight * dweight to dlags, q and k. */
 static void cmha__lag_backward(cmha__lag_head *h) {
-    double factor = (double)h->a->temp / sqrt((double)(h->a->d ? h->a->d : 1));
+    double factor = h->a->temp / sqrt((double)(h->a->d ? h->a->d : 1));
     const cmha_attention_views *x = &h->x;
     int scored = x->dq.data || x->dk.data;
     memset(h->dlags, 0, h->a->n * sizeof *h->dlags);
@@ -9666,7 +9668,7 @@ static void cmha__lag_run(const cmha_lag_args *a, const cmha_attention_views *x,
             h.lags = lags + unit * a->n;
             cmha__lag_sequence(&h, unit / a->heads);
             if (!backward) cmha__lag_scores(&h);
-            for (size_t t = 0; t < h.n; t++) h.score[t] = (double)h.lags[t];
+            for (size_t t = 0; t < h.n; t++) h.score[t] = h.lags[t];
             memset(h.done, 0, a->n);
             h.left = h.n;
             if (CMHA__TRAINS && backward) cmha__lag_backward(&h);
@@ -9891,7 +9893,7 @@ static void cmha__weigh(cmha_real *row, size_t n, const cmha_linear_args *linear
     for (size_t j = 0; j < n; j++) {
         if (row[j] < -CMHA__LARGEST) row[j] = 0;
         else if (!linear) row[j] = (cmha_real)exp((double)row[j] - top);
-        sum += (double)row[j];
+        sum += row[j];
     }
     for (size_t j = 0; j < n && sum != 0; j++) row[j] = (cmha_real)((double)row[j] / sum);
 }
@@ -10061,10 +10063,10 @@ CMHA_DEF double cmha_pcl_forward(const cmha_pcl_args *args, const cmha_real *the
     for (size_t t = 0; t < N; t++) {
         cmha_real *row = cmha__pcl_logits(args, q, k, t, S);
         size_t positive = args->positive ? args->positive[t] : t;
-        double gap = (double)row[positive], own, others;
+        double gap = row[positive], own, others;
         lse[2 * t] = lse[2 * t + 1] = 0;
         if (!cmha__pcl_sees(args, t)) continue;
-        others = (double)cmha__pcl_others(args, positive, 1, &lse[2 * t], row);
+        others = cmha__pcl_others(args, positive, 1, &lse[2 * t], row);
         gap = (double)lse[2 * t] - gap;
         own = cmha__pcl_sees(args, positive) ? exp(-gap) : 0;
         others = own == 1 ? log1p(others) : log(own + others);
@@ -10156,7 +10158,7 @@ static void cmha__pcl_open(const cmha__call *c, size_t unit, cmha__pcl_unit *u) 
     if (u->call.is_key) u->call.parameters[1] = NULL;
     u->args.w = c->x[3];
     u->args.valid = a->key_mask ? a->key_mask + b * N : NULL;
-    for (size_t j = 0; j < N * P; j++) u->keep[j] = cmha_rng_uniform(&rng) >= (double)s->options.mask_rate;
+    for (size_t j = 0; j < N * P; j++) u->keep[j] = cmha_rng_uniform(&rng) >= s->options.mask_rate;
     for (size_t t = 0; t < N; t++)
         cmha_euler_forward(qkv + t * s->attention.row, 1, P, a->layout, NULL, u->theta + t * P);
     memcpy(u->adapted, u->theta, N * P * sizeof *u->theta);
@@ -10165,8 +10167,8 @@ static void cmha__pcl_open(const cmha__call *c, size_t unit, cmha__pcl_unit *u) 
         const cmha_real *delta = u->call.parameters[0], *offset = u->call.parameters[1];
         /* The angle of the rotation, reduced: only its cosine and sine matter. */
         double angle = atan2((double)turn[P], (double)turn[0]);
-        angle += (double)(delta ? delta[i % P] : 1) * (double)u->theta[i];
-        if (offset) angle += (double)offset[i % P];
+        angle += (double)(delta ? delta[i % P] : 1) * u->theta[i];
+        if (offset) angle += offset[i % P];
         u->adapted[i] = (cmha_real)angle;
     }
 }
@@ -10239,7 +10241,7 @@ CMHA_DEF cmha_tensor *cmha_pcl(cmha_tape *tape, const cmha_attention_args *args,
     cmha__call call = cmha__call_of(&op, qkv, delta, b);
     if (!qkv || !w || !tape || tape->status) return NULL;
     if (!args || !options) return CMHA__MISUSE(tape, "pcl: args or options is NULL");
-    cmha__pcl_saved *s = (cmha__pcl_saved *)cmha__record_alloc(tape, sizeof *s);
+    cmha__pcl_saved *s = CMHA__NEW(tape, cmha__pcl_saved);
     if (!s) return NULL;
     cmha_attention_args *a = &s->attention.args;
     *a = *args, a->temperature = 0;
@@ -10265,7 +10267,7 @@ CMHA_DEF cmha_tensor *cmha_pcl(cmha_tape *tape, const cmha_attention_args *args,
     return cmha__run(tape, &call);
 }
 
-/* ================================================ Models ================================================ */
+/* ================ Models ================ */
 
 #ifdef CMHA__PLAIN
 #pragma GCC push_options
@@ -10990,10 +10992,10 @@ static void cmha__orthogonalise(cmha_real *A, size_t rows, size_t cols) {
             for (size_t j = 0; j < i; j++) {
                 const cmha_real *u = A + j * vec;
                 double dot = 0;
-                for (size_t k = 0; k < m; k++) dot += (double)v[k * step] * (double)u[k * step];
+                for (size_t k = 0; k < m; k++) dot += (double)v[k * step] * u[k * step];
                 for (size_t k = 0; k < m; k++) v[k * step] -= (cmha_real)(dot * (double)u[k * step]);
             }
-        for (size_t k = 0; k < m; k++) norm += (double)v[k * step] * (double)v[k * step];
+        for (size_t k = 0; k < m; k++) norm += (double)v[k * step] * v[k * step];
         norm = norm > 0 ? 1 / sqrt(norm) : 0;
         for (size_t k = 0; k < m; k++) v[k * step] = (cmha_real)((double)v[k * step] * norm);
     }
@@ -11928,7 +11930,7 @@ static cmha_status cmha__kept_extra_backward(cmha_tape *tape, cmha_record *r) {
 static cmha_tensor *cmha__kept_block(cmha__pass *pass, cmha_tensor *x) {
     cmha_tape *tape = pass->tape;
     size_t none = 0, one = 1;
-    cmha__kept *kept = (cmha__kept *)cmha__record_alloc(tape, sizeof *kept);
+    cmha__kept *kept = CMHA__NEW(tape, cmha__kept);
     cmha_tensor *y = cmha__result(tape, x->rank, x->shape), *sum = cmha__result(tape, 1, &one);
     cmha_record *last = tape->last;
     if (!kept || !y || !sum) return NULL;
@@ -12299,7 +12301,7 @@ static cmha_tensor *cmha__objective(cmha_model *model, const cmha_batch *batch, 
     if (model->config.classes == 1) return cmha_squared_error(tape, scores, batch->labels);
     int32_t *targets = (int32_t *)cmha__record_alloc(tape, (batch->batch + 1) * sizeof *targets);
     for (size_t b = 0; targets && !cmha__dry(tape) && b < batch->batch; b++) {
-        double label = (double)batch->labels[b];
+        double label = batch->labels[b];
         targets[b] = label >= 0 && label < 65536 ? (int32_t)label : -2; /* refused, as are NaN and 1.5 */
         if (label - (double)targets[b] > 0) targets[b] = -2;
     }
@@ -12321,7 +12323,7 @@ CMHA_DEF cmha_status cmha_model_loss(cmha_model *model, const cmha_batch *batch,
     cmha_status status = cmha__own_pass(model, "loss", batch, loss, 0, 0);
     if (status) return status;
     cmha_tensor *y = cmha__objective(model, batch, 0, NULL);
-    if (y && !cmha__dry(&model->tape)) *loss = (double)y->data[0];
+    if (y && !cmha__dry(&model->tape)) *loss = y->data[0];
     return model->tape.status;
 }
 
@@ -12388,9 +12390,9 @@ CMHA_FIT cmha_status cmha_model_gradient(cmha_model *model, const cmha_batch *ba
     cmha_tensor *total = extra ? cmha_add(tape, objective, extra) : objective;
     status = tape->status;
     if (total && !cmha__dry(tape)) {
-        double sum = (double)total->data[0];
-        *loss = (double)objective->data[0];
-        if (!(fabs(sum) <= (double)FLT_MAX))
+        double sum = total->data[0];
+        *loss = objective->data[0];
+        if (!(fabs(sum) <= FLT_MAX))
             status = cmha__fail(model->context, CMHA_ERR_NOT_FINITE, "gradient: the loss is %g", sum);
     }
     if (cmha__among_ranks(tape)) {
@@ -12472,7 +12474,7 @@ CMHA_DEF cmha_status cmha_model_memory(cmha_context *context, const cmha_model_c
 #pragma GCC pop_options
 #endif
 
-/* =============================================== Training =============================================== */
+/* ================ Training ================ */
 
 /* ---- Optimiser ---- */
 
@@ -12538,7 +12540,7 @@ static cmha_status cmha__update(cmha_parameters *p, cmha_adamw_args args, cmha_c
     for (int c = 0; c < threads; c++) p->sums[c] = 0;
     CMHA__FOR_CHUNKS(threads, p->learning, lo, hi) {
         for (size_t i = lo; i < hi; i += 4096) /* blocks, so that a float sum of squares stays exact enough */
-            p->sums[cmha__chunk] += (double)cmha__dot(p->grad + i, p->grad + i, cmha__min(hi - i, 4096));
+            p->sums[cmha__chunk] += cmha__dot(p->grad + i, p->grad + i, cmha__min(hi - i, 4096));
     }
     for (int c = 0; c < threads; c++) sum += p->sums[c];
     double norm = args.grad_scale * sqrt(sum);
@@ -12593,7 +12595,7 @@ static cmha_status cmha__slope(cmha_real *data, const cmha_real *kept, size_t lo
     *slope = 0;
     for (int s = 0; s < 4 && !status; s++) {
         for (size_t i = lo; i < hi; i++)
-            data[i] = (cmha_real)((double)kept[i] + cmha__side(key, i) * at[s] * h);
+            data[i] = (cmha_real)(kept[i] + cmha__side(key, i) * at[s] * h);
         status = loss(user, &value);
         *slope += status ? 0 : factor[s] / h * value;
     }
@@ -12630,7 +12632,7 @@ CMHA_FIT cmha_status cmha_gradient_check(cmha_parameters *p, cmha_loss_fn loss, 
             size_t lo = wide ? 0 : k, hi = wide ? n : k + 1;
             uint64_t key = wide ? 2 * cmha__mix(one->place + k) + 1 : 0;
             double told = 0, off;
-            for (size_t j = lo; j < hi; j++) told += cmha__side(key, j) * (double)grad[j];
+            for (size_t j = lo; j < hi; j++) told += cmha__side(key, j) * grad[j];
             status = cmha__slope(data, was, lo, hi, key, loss, user, &slope);
             off = fabs(slope - told) / scale;
             if (!(off <= DBL_MAX)) off = (double)INFINITY;
@@ -12879,7 +12881,7 @@ CMHA_FIT void cmha_trainer_split(const cmha_trainer *trainer, const cmha_tokens 
     if (held_out) *held_out = cmha_tokens_part(all, cut, count);
 }
 
-/* ============================================== Inference =============================================== */
+/* ================ Inference ================ */
 
 /* ---- The cache and its passes ---- */
 
@@ -13165,19 +13167,19 @@ CMHA_DEF int32_t cmha_sample(const cmha_sampler_config *config, const cmha_real 
     for (i = 1; i < V; i++)
         if (c[i].p > c[best].p) best = i;
     if (!V || !(c[best].p > -(cmha_real)INFINITY)) return -1;
-    if (config->temperature <= 0 || config->top_k == 1 || !((double)c[best].p <= (double)FLT_MAX))
+    if (config->temperature <= 0 || config->top_k == 1 || !((double)c[best].p <= FLT_MAX))
         return (int32_t)best;
     cmha_real top = c[best].p;
     for (i = 0; i < V; i++) {
         c[i].p = (cmha_real)exp((double)(c[i].p - top) / config->temperature);
-        total += (double)c[i].p;
+        total += c[i].p;
     }
     if (n < V || config->top_p < 1) {
         for (i = V / 2; i-- > 0;) cmha__sink(c, V, i);
         if (n < V) /* shares are those among the k likeliest */
-            for (total = 0, i = 0; i < n; i++) total += (double)cmha__pop(c, V - i)->p;
+            for (total = 0, i = 0; i < n; i++) total += cmha__pop(c, V - i)->p;
         for (i = 0; i < n; i++) {
-            kept += (double)(n < V ? &c[V - 1 - i] : cmha__pop(c, V - i))->p;
+            kept += (n < V ? &c[V - 1 - i] : cmha__pop(c, V - i))->p;
             if (kept >= config->top_p * total) break;
         }
         n = i < n ? i + 1 : n;
@@ -13186,7 +13188,7 @@ CMHA_DEF int32_t cmha_sample(const cmha_sampler_config *config, const cmha_real 
     }
     double target = cmha_rng_uniform(rng) * total;
     for (i = 0; i + 1 < n; i++) {
-        target -= (double)c[i].p;
+        target -= c[i].p;
         if (target < 0) break;
     }
     return c[i].id;
@@ -13232,7 +13234,7 @@ CMHA_DEF cmha_status cmha_generate(cmha_cache *cache, const int32_t *prompt, siz
     return status;
 }
 
-/* ================================================ Files ================================================= */
+/* ================ Files ================ */
 
 #ifdef CMHA__PLAIN
 #pragma GCC push_options
