@@ -4900,13 +4900,6 @@ CMHA__HOT(static, cmha__bf16_numbers, (const uint32_t *words, size_t n, cmha_rea
         }
 }
 
-/* Returns the nearest whole number of steps, -127 to 127, in 8 bits. */
-static uint32_t cmha__code(cmha_real x, cmha_real scale) {
-    double steps = scale > 0 ? (double)x / scale : 0; /* a scale that has vanished or is NaN: 0 */
-    int code = (int)(steps + (steps < 0 ? -0.5 : 0.5));
-    return (uint32_t)(code < -127 ? -127 : code > 127 ? 127 : code) & 255;
-}
-
 CMHA_DEF void cmha_pack(cmha_packed *p, const cmha_real *weight) {
     int bytes = p->storage == CMHA_STORAGE_INT8;
     size_t C = p->turned, step = C ? C : 1;
@@ -4923,7 +4916,11 @@ CMHA_DEF void cmha_pack(cmha_packed *p, const cmha_real *weight) {
         if (bytes) p->scales[o] = (cmha_real)((double)most / 127);
         for (size_t i = 0; i < p->I; i++) {
             uint32_t *block = cmha__block_at(p, o, i);
-            if (bytes) block[i % 16] |= cmha__code(row[i * step], p->scales[o]) << i % CMHA__BLOCK / 16 * 8;
+            double scale = bytes ? p->scales[o] : 0; /* one that has vanished or is NaN: code 0 */
+            double steps = scale > 0 ? row[i * step] / scale : 0;
+            int code = (int)(steps + (steps < 0 ? -0.5 : 0.5));
+            code = code < -127 ? -127 : code > 127 ? 127 : code;
+            if (bytes) block[i % 16] |= ((uint32_t)code & 255) << i % CMHA__BLOCK / 16 * 8;
             else cmha__bf16_put(block, i % CMHA__BLOCK, row[i * step]);
         }
     }
@@ -6553,19 +6550,6 @@ static double cmha__regulariser_sum(const cmha__call *c, double *CMHA__RESTRICT 
     return 0;
 }
 
-/* Returns the sum of 1 - R_j over channels lo .. hi - 1 and makes their sums of phasors directions. */
-static double cmha__regulariser_turn(double *re, size_t D, double counted, size_t lo, size_t hi) {
-    double *im = re + D, sum = 0;
-    for (size_t j = lo; j < hi && counted > 0; j++) {
-        double length = sqrt(re[j] * re[j] + im[j] * im[j]); /* R_j times count */
-        double inverse = length <= counted * (double)CMHA__EPSILON ? 0 : 1 / length;
-        sum += 1 - length / counted;
-        re[j] *= inverse;
-        im[j] *= inverse;
-    }
-    return sum;
-}
-
 /* value / (count * D), 0 where nothing is counted: a mean over tokens and channels. */
 static double cmha__mean_over(double value, double count, size_t D) {
     return count > 0 && D ? value / count / (double)D : 0;
@@ -6596,7 +6580,13 @@ static void cmha__regulariser_pass(const cmha__call *c) {
     cmha__over_ranks(c->tape, counted, 1);
     if (way) cmha__over_ranks(c->tape, way, 2 * D);
     CMHA__FOR_CHUNKS(c->tape->context->threads, way ? D : 0, lo, hi) {
-        sums[cmha__chunk] = cmha__regulariser_turn(way, D, *counted, lo, hi);
+        sums[cmha__chunk] = 0; /* the sum of 1 - R_j; sums of phasors become directions */
+        for (size_t j = lo; j < hi && *counted > 0; j++) {
+            double length = sqrt(way[j] * way[j] + way[D + j] * way[D + j]); /* R_j times count */
+            double inverse = length <= *counted * (double)CMHA__EPSILON ? 0 : 1 / length;
+            sums[cmha__chunk] += 1 - length / *counted;
+            way[j] *= inverse, way[D + j] *= inverse;
+        }
     }
     double all = cmha__wide_total(sums, threads);
     c->y[0] = (cmha_real)(c->number * cmha__mean_over(all, way ? 1 : *counted, D));
@@ -11820,15 +11810,6 @@ static cmha_tensor *cmha__crat_group(cmha__pass *pass, cmha_tensor *z, int g) {
     return cmha__softmax_heads(pass, &a, qkv[0], qkv[1], qkv[2], &pass->k->group[g].temp);
 }
 
-/* Joins planes head after head: [Re a | Im a] and [Re b | Im b] to [Re a b | Im a b]. a NULL: b alone. */
-static cmha_tensor *cmha__join_planes(cmha__pass *pass, cmha_tensor *a, cmha_tensor *b) {
-    if (!a || !b) return a ? a : b;
-    size_t n = pass->B * pass->N, wa = cmha__last(a) / 2, wb = cmha__last(b) / 2;
-    size_t left[] = {n, 2, wa}, right[] = {n, 2, wb}, both[] = {pass->B, pass->N, 2 * (wa + wb)};
-    a = cmha_reshape(pass->tape, a, 3, left), b = cmha_reshape(pass->tape, b, 3, right);
-    return cmha_reshape(pass->tape, cmha_concat(pass->tape, a, b, 2), 3, both);
-}
-
 /* (alpha + i beta) z + f (CRAT eq 20); sum 0 or 1 of the layer. */
 static cmha_tensor *cmha__crat_residual(cmha__pass *pass, int sum, cmha_tensor *z, cmha_tensor *f) {
     cmha_tensor *alpha = pass->k->alpha[sum], *beta = pass->k->beta[sum];
@@ -11862,8 +11843,16 @@ static cmha_tensor *cmha__crat_block(cmha__pass *pass, cmha_tensor *z) {
     const cmha_knowledge *base = pass->model->knowledge;
     cmha_tape *tape = pass->tape;
     cmha_tensor *h = cmha__ln(pass, 1, z), *a = NULL;
-    for (int g = 0; g < 3; g++)
-        if (cmha__group_heads(c, g)) a = cmha__join_planes(pass, a, cmha__crat_group(pass, h, g));
+    for (int g = 0; g < 3; g++) {
+        cmha_tensor *b = cmha__group_heads(c, g) ? cmha__crat_group(pass, h, g) : NULL, *first = a;
+        if (!a) a = b;
+        if (!first || !b) continue;
+        /* Planes head after head: [Re a | Im a] and [Re b | Im b] become [Re a b | Im a b]. */
+        size_t n = pass->B * pass->N, wa = cmha__last(a) / 2, wb = cmha__last(b) / 2;
+        size_t left[] = {n, 2, wa}, right[] = {n, 2, wb}, both[] = {pass->B, pass->N, 2 * (wa + wb)};
+        a = cmha_reshape(tape, a, 3, left), b = cmha_reshape(tape, b, 3, right);
+        a = cmha_reshape(tape, cmha_concat(tape, a, b, 2), 3, both);
+    }
     a = k->wo_u ? cmha_complex_lowrank(tape, a, k->wo_u, k->wo_v, NULL)
                 : cmha__linear(pass, a, k->wo_weight, NULL);
     cmha_retrieve_args args = {c->irw_queries, c->irw_top, (cmha_real)c->irw_tau, (cmha_real)c->irw_threshold,
@@ -12761,30 +12750,23 @@ static void cmha__fill_row(const cmha_trainer *trainer, const cmha_batch *b, siz
                          &rng);
 }
 
-/* Sums the gradients over the ranks, or agrees with them that one has failed. */
-static cmha_status cmha__sum_gradients(cmha_trainer *trainer, cmha_status status) {
-    cmha_tape *tape = &trainer->model->tape;
-    cmha_parameters *p = &trainer->model->parameters;
-    const cmha_ranks *ranks = &tape->shared.ranks;
-    int begun = tape->shared.begins; /* what one begins all do, failed or not */
-    cmha_status sums = begun ? cmha__begin_sums(tape, 0) : CMHA_OK;
-    cmha_status waited = begun ? cmha__summed(tape, ranks->wait(ranks->user, 1)) : CMHA_OK;
-    status = cmha__sum_over_ranks(tape, status ? status : sums ? sums : waited, NULL, 0);
-    if (status || begun || ranks->ranks < 2 || !p->learning) return status;
-    return cmha__summed(tape, ranks->reduce(ranks->user, p->grad, p->learning));
-}
-
 /* The second half of a step. One that fails by its numbers counts too. */
 static cmha_status cmha__trainer_finish(cmha_trainer *trainer, cmha_status status) {
     const cmha_trainer_config *c = &trainer->config;
-    cmha_sharing *s = &trainer->model->tape.shared;
-    status = cmha__sum_gradients(trainer, status);
+    cmha_parameters *p = &trainer->model->parameters;
+    cmha_tape *tape = &trainer->model->tape;
+    cmha_sharing *s = &tape->shared;
+    int begun = s->begins; /* what one begins all do, failed or not */
+    cmha_status sums = begun ? cmha__begin_sums(tape, 0) : CMHA_OK;
+    cmha_status waited = begun ? cmha__summed(tape, s->ranks.wait(s->ranks.user, 1)) : CMHA_OK;
+    status = cmha__sum_over_ranks(tape, status ? status : sums ? sums : waited, NULL, 0);
+    if (!status && !begun && s->ranks.ranks > 1 && p->learning)
+        status = cmha__summed(tape, s->ranks.reduce(s->ranks.user, p->grad, p->learning));
     size_t warmup = (size_t)(c->warmup * (double)c->steps + 0.5), next = trainer->step + 1;
     double lr = cmha_learning_rate((cmha_schedule)c->schedule, c->lr, c->min_lr, warmup, c->steps, next);
     cmha_adamw_args args = {lr, c->beta1, c->beta2, c->adam_eps, c->weight_decay, 1, next};
     if (!status)
-        status = cmha__update(&trainer->model->parameters, args, (cmha_clip_mode)c->clip_mode, c->clip,
-                              &trainer->model->tape, &trainer->grad_norm);
+        status = cmha__update(p, args, (cmha_clip_mode)c->clip_mode, c->clip, tape, &trainer->grad_norm);
     if (!status) trainer->lr = lr;
     if (!status || status == CMHA_ERR_NOT_FINITE) trainer->step++;
     s->agreed = CMHA_OK;
@@ -13142,28 +13124,22 @@ static const cmha__candidate *cmha__pop(cmha__candidate *c, size_t n) {
     return &c[n - 1];
 }
 
-/* Makes logits candidates: recent tokens penalised, NaN as unlikely as can be. */
-static void cmha__penalise(const cmha_sampler_config *config, const cmha_real *logits, size_t V,
-                           const int32_t *recent, size_t n_recent, cmha__candidate *c) {
-    cmha_real penalty = (cmha_real)config->repetition_penalty;
-    size_t skip = n_recent > config->penalty_window ? n_recent - config->penalty_window : 0;
-    for (size_t i = 0; i < V; i++) {
-        c[i].p = logits[i] == logits[i] ? logits[i] : -(cmha_real)INFINITY;
-        c[i].id = (int32_t)i;
-    }
-    for (size_t i = skip; penalty != 1 && recent && i < n_recent; i++) {
-        size_t id = (size_t)recent[i]; /* a negative one is beyond V, too */
-        if (id < V && logits[id] == logits[id])
-            c[id].p = logits[id] > 0 ? logits[id] / penalty : logits[id] * penalty;
-    }
-}
-
 CMHA_DEF int32_t cmha_sample(const cmha_sampler_config *config, const cmha_real *logits, size_t V,
                              const int32_t *recent, size_t n_recent, cmha_rng *rng, cmha_real *scratch) {
     cmha__candidate *c = (cmha__candidate *)(void *)scratch; /* 2 V reals hold V candidates */
     size_t i, n = config->top_k && config->top_k < V ? config->top_k : V, best = 0;
     double total = 0, kept = 0;
-    cmha__penalise(config, logits, V, recent, n_recent, c);
+    cmha_real penalty = (cmha_real)config->repetition_penalty;
+    for (i = 0; i < V; i++) {
+        c[i].p = logits[i] == logits[i] ? logits[i] : -(cmha_real)INFINITY; /* NaN: as unlikely as can be */
+        c[i].id = (int32_t)i;
+    }
+    i = n_recent > config->penalty_window ? n_recent - config->penalty_window : 0;
+    for (; penalty != 1 && recent && i < n_recent; i++) {
+        size_t id = (size_t)recent[i]; /* a negative one is beyond V, too */
+        if (id < V && logits[id] == logits[id])
+            c[id].p = logits[id] > 0 ? logits[id] / penalty : logits[id] * penalty;
+    }
     for (i = 1; i < V; i++)
         if (c[i].p > c[best].p) best = i;
     if (!V || !(c[best].p > -(cmha_real)INFINITY)) return -1;
@@ -13893,22 +13869,17 @@ static int cmha__item_dtype(const cmha_archive_item *item) {
     return item->dtype ? cmha__dtype(item->dtype) : CMHA__AS_REAL;
 }
 
-/* Writes n complex numbers of planes with rows of `row`, as pairs of floats. */
-static void cmha__write_pairs(cmha__output *o, const cmha_real *planes, size_t n, size_t row) {
-    float piece[1024];
-    for (size_t i = 0, m = 0; i < 2 * n; i++) {
-        piece[m++] = (float)planes[cmha__plane_place(i, row)];
-        if (m == 1024 || i + 1 == 2 * n) cmha__write_words(o, piece, m, sizeof *piece), m = 0;
-    }
-}
-
 static void cmha__tell_tensor(cmha__output *o, const cmha_archive_item *item) {
     int dtype = cmha__item_dtype(item);
     size_t width = cmha__dtypes[dtype].width, n = 1;
     for (int i = 0; i < item->rank; i++) n *= item->shape[i];
     size_t row = item->rank ? item->shape[item->rank - 1] : 1;
-    if (o->writing && dtype == CMHA__AS_C64) cmha__write_pairs(o, item->data, n, row);
-    else if (o->writing && item->data) cmha__write_words(o, item->data, n, width);
+    float pairs[1024];
+    for (size_t i = 0, m = 0; o->writing && dtype == CMHA__AS_C64 && i < 2 * n; i++) {
+        pairs[m++] = (float)item->data[cmha__plane_place(i, row)];
+        if (m == 1024 || i + 1 == 2 * n) cmha__write_words(o, pairs, m, sizeof *pairs), m = 0;
+    }
+    if (o->writing && dtype != CMHA__AS_C64 && item->data) cmha__write_words(o, item->data, n, width);
     cmha__emit(o, "%s", o->tensors++ ? "," : o->notes ? "}," : "");
     cmha__emit_string(o, item->name);
     cmha__emit(o, ":{\"dtype\":\"%s\",\"shape\":[", cmha__dtypes[dtype].name);
