@@ -1,9 +1,9 @@
 /* What tests/look.sh needs beside build/look:
-       look make FILE "FIELDS" [wild|odd|int8]   a model of these fields, untrained; wild: with maps, delta and b
-                                                 of all kinds; odd: with NaN, infinity and huge weights
-       look base FILE WIDTH                      a knowledge base whose passages are awkward texts
-       look see CHECKPOINT LAYER HEAD TEXT       cmha_model_attention of a text of bytes (of an encoder between
-                                                 257 and 258): a line for each query */
+       look make FILE "FIELDS" [HOW]        a model of these fields, untrained. wild: with maps, delta and b
+                                            of all kinds; odd: with NaN, infinity, huge weights; int8: packed
+       look base FILE WIDTH                 a knowledge base whose passages are awkward texts
+       look see CHECKPOINT LAYER HEAD TEXT  cmha_model_attention of a text of bytes (of an encoder between 257
+                                            and 258): a line for each query */
 #define CMHA_IMPLEMENTATION
 #include "cmha.h"
 
@@ -47,8 +47,10 @@ static void make(const char *file, const char *fields, const char *how) {
 
 static void make_base(const char *file, size_t width) {
     static const char *const passages[5] = {
-        "</script><script>window.hacked=1</script>", "a \"quoted\" 'one' & <img src=x onerror='window.hacked=1'>",
-        "bytes \xff\xfe that are no UTF-8, \x01 and \x1b[31m", "\xe2\x80\xa8 a line's end \\ \\u003c", "the last"};
+        "</script><script>window.hacked=1</script>",
+        "a \"quoted\" 'one' & <img src=x onerror='window.hacked=1'>",
+        "bytes \xff\xfe that are no UTF-8, \x01 and \x1b[31m",
+        "\xe2\x80\xa8 a line's end \\ \\u003c", "the last"};
     char texts[512] = "";
     uint64_t begin[6] = {0};
     cmha_rng rng = cmha_rng_make(3, 4);
@@ -75,7 +77,8 @@ static void see(const char *file, size_t layer, size_t head, const char *text) {
     batch.ids = ids, batch.batch = 1, batch.length = n;
     cmha_real *weights = (cmha_real *)calloc(n * n + 1, sizeof *weights);
     check(cmha_model_attention(&model, &batch, layer, head, CMHA_SEE_PROBABILITIES, weights));
-    for (size_t i = 0; weights && i < n * n; i++) printf((i + 1) % n ? "%.9g " : "%.9g\n", (double)weights[i]);
+    for (size_t i = 0; weights && i < n * n; i++)
+        printf((i + 1) % n ? "%.9g " : "%.9g\n", (double)weights[i]);
     free(weights);
     cmha_model_close(&model);
 }

@@ -4,6 +4,7 @@
 'use strict';
 const {spawn} = require('child_process'), fs = require('fs'), path = require('path');
 const [chromium, folder, pictures, ...pages] = process.argv.slice(2);
+const first = pages.length && pages[0].split(',')[0];
 let page = '';
 let passed = 0, failed = 0;
 const is = (label, good, seen) => { if (good) passed++; else failed++, console.log('FAIL ' + path.basename(page) + ': ' + label + (seen === undefined ? '' : ': ' + seen)); };
@@ -155,7 +156,20 @@ async function access() {
   is('the focus is seen', plain === 0, plain);
 }
 
-/* One page, from its loading to the telephone */
+async function colours() {
+  const light = await background();
+  await dark(true);
+  is('it follows a dark system', await background() !== light);
+  await load();
+  is('the switch knows', await run("document.getElementById('theme').getAttribute('aria-pressed')") === 'true');
+  await click('#theme');
+  is('the switch brings light', await background() === light);
+  await click('#theme');
+  is('and dark', await background() !== light);
+  await dark(false);
+}
+
+/* One page, from its loading to the telephone; of the first one also its access and colours */
 async function visit(weights) {
   events.length = 0;
   await send('Emulation.setDeviceMetricsOverride', {width: 1240, height: 900, deviceScaleFactor: 1, mobile: false});
@@ -164,19 +178,10 @@ async function visit(weights) {
   is('it opens in under a second', Math.min(...times) < 1000, times.join(' ms, ') + ' ms');
   console.log(path.basename(page) + ' opened in ' + Math.round(Math.min(...times)) + ' ms');
   if (await run("!!document.getElementById('attention')")) await attention(weights);
-  await everything();
-  await access();
-  const light = await background();
-  await select('layer', 0), await select('head', 0);
   await picture('light', 1240, 900);
-  await dark(true);
-  is('it follows a dark system', await background() !== light);
-  await load();
-  is('the switch knows', await run("document.getElementById('theme').getAttribute('aria-pressed')") === 'true');
-  await picture('dark', 1240, 900);
-  await click('#theme');
-  is('the switch brings light', await background() === light);
-  await dark(false);
+  if (pictures !== '-') await dark(true), await load(), await picture('dark', 1240, 900), await dark(false), await load();
+  await everything();
+  if (page === first) await access(), await colours();
   await send('Emulation.setDeviceMetricsOverride', {width: 360, height: 740, deviceScaleFactor: 2, mobile: true});
   await load();
   is('it fits a telephone', await run('document.documentElement.scrollWidth') <= 360, await run('document.documentElement.scrollWidth'));

@@ -1,4 +1,4 @@
-# look.py PAGE: is a page of build/look well formed, does it stand alone, does it say what its figures show? Prints what is wrong.
+# look.py PAGE..: is a page of build/look well formed, does it stand alone, has every figure a name? Prints what is wrong.
 import html.parser
 import json
 import re
@@ -7,7 +7,7 @@ import sys
 VOID = {"meta", "link", "br", "input", "img", "hr"}
 IMPLIED = {"li": {"li"}, "tr": {"tr", "td", "th"}, "td": {"td", "th"}, "th": {"td", "th"}}  # what each begins after, ended by it
 OPEN_END = {"li", "tr", "td", "th"}  # their own ends may be missing
-wrong = []
+wrong, bad = [], 0
 
 
 class Page(html.parser.HTMLParser):
@@ -57,33 +57,43 @@ class Page(html.parser.HTMLParser):
             self.text += data
 
 
-raw = open(sys.argv[1], "rb").read()
-text = raw.decode("utf-8")  # fails if it is none
-if re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f]", text):
-    wrong.append("control characters")
-page = Page()
-page.feed(text)
-page.close()
-if page.open:
-    wrong.append(f"not ended: {page.open}")
-if len(set(page.ids)) < len(page.ids):
-    wrong.append("an id twice")
-if set(page.refers) - set(page.ids):
-    wrong.append(f"refers to nothing: {set(page.refers) - set(page.ids)}")
-if len(page.scripts) != 2:
-    wrong.append(f"{len(page.scripts)} scripts")
-data = json.loads(page.scripts[0][1])
-n, heads = len(data["tokens"]), len(data["layers"][0]["heads"])
-for layer in data["layers"]:
-    for head in layer["heads"]:
-        for see in head["see"]:
-            if len(see["w"]) != (n * (n + 1) if data["causal"] else 2 * n * n):
-                wrong.append(f"{len(see['w'])} letters for {n} tokens")
-for link in re.findall(r"https?:[^'\"\s<>)]*", text):
-    if link != "http://www.w3.org/2000/svg":
-        wrong.append(link)
-if re.search(r"@import|url\((?!#|'#)|fetch\(|XMLHttpRequest|WebSocket|import\(", re.sub(r"'url\(#'", "", text)):
-    wrong.append("the page could ask for something")
-for line in wrong[:5]:
-    print(line)
-sys.exit(len(wrong) > 0)
+def check(path):
+    raw = open(path, "rb").read()
+    text = raw.decode("utf-8")  # fails if it is none
+    if re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f]", text):
+        wrong.append("control characters")
+    page = Page()
+    page.feed(text)
+    page.close()
+    if page.open:
+        wrong.append(f"not ended: {page.open}")
+    if len(set(page.ids)) < len(page.ids):
+        wrong.append("an id twice")
+    if set(page.refers) - set(page.ids):
+        wrong.append(f"refers to nothing: {set(page.refers) - set(page.ids)}")
+    if len(page.scripts) != 2:
+        wrong.append(f"{len(page.scripts)} scripts")
+    data = json.loads(page.scripts[0][1])
+    n, heads = len(data["tokens"]), len(data["layers"][0]["heads"])
+    for layer in data["layers"]:
+        for head in layer["heads"]:
+            for see in head["see"]:
+                if len(see["w"]) != (n * (n + 1) if data["causal"] else 2 * n * n):
+                    wrong.append(f"{len(see['w'])} letters for {n} tokens")
+    for link in re.findall(r"https?:[^'\"\s<>)]*", text):
+        if link != "http://www.w3.org/2000/svg":
+            wrong.append(link)
+    if re.search(r"@import|url\((?!#|'#)|fetch\(|XMLHttpRequest|WebSocket|import\(", re.sub(r"'url\(#'", "", text)):
+        wrong.append("the page could ask for something")
+
+
+for path in sys.argv[1:]:
+    wrong.clear()
+    try:
+        check(path)
+    except ValueError as e:
+        wrong.append(str(e))
+    bad += len(wrong)
+    for line in wrong[:5]:
+        print(f"{path}: {line}")
+sys.exit(bad > 0)

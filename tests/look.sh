@@ -31,11 +31,15 @@ is "train_tiny leaves a model and a CSV" "$B/train_tiny" --quiet --threads 1 --s
 make cmha "$small attention=cmha n_kv_heads=1" wild
 make half "$small attention=rope layout=half rotary_dims=4"
 make dot "$small attention=dot position=learned"
-make cope "$small family=cope attention=rope cope_score=hybrid causal=0 vocabulary=260"
+make pope "$small attention=pope beta_uniform=1 rotary_dims=4"
+make ropepp "$small attention=ropepp n_kv_heads=1"
+make cope "$small family=cope attention=rope cope_score=hybrid causal=0 vocabulary=260 head_temperature=1 cope_gamma_learned=1"
 make linear "$small family=cope attention=dot cope_score=linear"
-make mobius "$small family=mobius attention=rope mobius_heads=2 placement=post position=learned" wild
+make mobius "$small family=mobius attention=rope head_temperature=1 mobius_heads=2 placement=post position=learned" wild
 make yang "$small family=mobius attention=dot mobius_heads=3 mobius_softmax=yang8 mobius_mode=full placement=post position=learned"
 make crat "$small family=crat attention=dot position=multifreq real_heads=1 imag_heads=1 experts=3 irw_layers=1 irw_top=2 irw_width=5"
+make atan "$small family=crat attention=dot position=multifreq angle=atan real_heads=1 head_temperature=1"
+make fixed "$small attention=cmha share=fixed head_temperature=1"
 make lag "$small family=crat attention=dot position=multifreq crat_attention=lag causal=0 low_rank=2"
 make int8 "$small" int8
 make odd "$small family=crat attention=dot position=multifreq experts=3 experts_top=1 irw_layers=1 irw_width=5" odd
@@ -43,13 +47,23 @@ make oddmobius "$small family=mobius attention=cmha mobius_heads=2 placement=pos
 make signal "$small tokens=0 vocabulary=0 features=4 classes=2 causal=0"
 is "a knowledge base" "$W/make" base "$W/base.safetensors" 5
 
+speaks=
+if [ -x "$B/tokens" ]; then
+    is "a tokenizer" "$B/tokens" train --size 300 --out "$W/bpe.json" LICENSE
+    is "a model that speaks its tokens" "$B/train_tiny" --quiet --threads 1 --steps 3 --seq 16 --batch 2 --set d_model=16 --set d_ff=16 \
+        --set n_heads=2 --set n_layers=1 --set eval_tokens=64 --tokenizer "$W/bpe.json" --out "$W/speak.safetensors" --csv "$W/speak.csv" LICENSE
+    is "its page" "$B/look" --threads 1 --text 'the permission €€ <of> the Software' "$W/speak.safetensors"
+    is "its tokens" grep -q '"tokens":\["t.*"\\\\xe2",.*"€",.*oftware"\],' "$W/speak.html"
+    speaks=speak
+fi
+
 words='To be, or not to be: that is it.'
-for name in tiny cmha half dot cope linear mobius yang lag int8 oddmobius; do look $name --text "$words"; done
+for name in tiny cmha half dot pope ropepp cope linear mobius yang atan fixed lag int8 oddmobius; do look $name --text "$words"; done
 look crat --base "$W/base.safetensors" --text "$words"
 look odd --base "$W/base.safetensors" --text "$words"
 look signal
 has tiny 'id="training"'; has tiny '>Learning rate<'; has tiny 'id="phases"'; has cmha 'id="phases"'; has crat 'id="experts"'
-has crat 'id="passages"'; has mobius '"maps":\['; has mobius 'loxodromic'; has signal 'reads numbers'; has dot 'id="attention"'
+has crat 'id="passages"'; has mobius '"maps":\['; has atan '"temperature":1,'; has mobius '"temperature":1,'; has cope 'learned</dd>'; has mobius 'loxodromic'; has signal 'reads numbers'; has dot 'id="attention"'
 has int8 'phases and moduli.*packed\|packed'
 
 # ----------------------------------------------------------------------------------------------------------- awkward contents
@@ -102,7 +116,7 @@ is "nothing half-written is left" [ -z "$(find "$W" -name '*.tmp')" ]
 
 # --------------------------------------------------------------------------------------------------- pages without a browser
 if command -v python3 > /dev/null 2>&1; then
-    for page in "$W"/*.html; do is "$(basename "$page") is well formed" python3 tests/look.py "$page"; done
+    is "pages are well formed" python3 tests/look.py "$W"/*.html
 else echo 'SKIP python3 is not installed: pages are not parsed'; fi
 
 # ----------------------------------------------------------------------------------------------------------------- a browser
@@ -112,7 +126,7 @@ elif ! command -v node > /dev/null 2>&1; then echo 'SKIP node is not installed (
 else
     see() { "$W/make" see "$W/$1.safetensors" "$2" "$3" "$words" > "$W/$1-$2-$3" && seen="$seen,$2,$3,$W/$1-$2-$3"; }
     set --
-    for page in tiny,0,0,1,1 cmha,1,2 cope,0,1 mobius,1,2 crat,0,2 hostile odd oddmobius signal; do
+    for page in tiny,0,0,1,1 cmha,1,2 pope,1,0 ropepp,1,5 cope,0,1 mobius,1,2 fixed,1,1 atan,1,1 crat,0,2 hostile $speaks odd oddmobius signal; do
         name=${page%%,*} seen=
         case $page in *,*) rest=${page#*,}; while [ -n "$rest" ]; do
             l=${rest%%,*} rest=${rest#*,} h=${rest%%,*}

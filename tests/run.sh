@@ -223,6 +223,13 @@ harmless() {
     [ "$(LC_ALL=C tr -d '\n\r\t\040-\176\200-\377' < "$W/text" | wc -c)" -eq 0 ] || return 1
     ! LC_ALL=C grep -q "$(printf '\302[\200-\237]')" "$W/text"
 }
+# An SVG that a parser of XML reads, with a title, a description and two labelled axes at least
+picture() {
+    for word in "<title id='draw" "<desc id='draw" "role='img'" "rotate(-90"; do
+        grep -q "$word" "$1" || return 1
+    done
+    ! command -v python3 > /dev/null 2>&1 || python3 -c 'import sys, xml.dom.minidom; xml.dom.minidom.parse(sys.argv[1])' "$1"
+}
 small="--quiet --seq 32 --batch 2 --out $W/tiny.safetensors --csv $W/loss.csv"
 # Was the build made with libutf8proc and cJSON?
 tokenizers=; grep -q '^TEXT_LIBS.*cjson' "$B/config.mk" 2> /dev/null && tokenizers=1
@@ -282,6 +289,26 @@ if [ -x "$P/train_tiny" ]; then
     one "train_tiny prints a validation loss where it is measured" works "$P/train_tiny" --steps 41 \
         --set eval_every=21 ${quick#--quiet}
     one "train_tiny repeats no validation loss" [ "$(grep -c 'validation' "$W/out")" -eq 2 ]
+    one "train_tiny --plot" works "$P/train_tiny" --steps 5 --set eval_every=2 $quick --plot "$W/plot.svg"
+    one "train_tiny --plot: a picture" picture "$W/plot.svg"
+    one "train_tiny --plot: units" grep -q 'loss (nats a token)</text>' "$W/plot.svg"
+    one "train_tiny --plot: bits as well" grep -q 'loss (bits a byte)</text>' "$W/plot.svg"
+    # the best of the validations in the CSV
+    one "train_tiny --plot: the CSV's numbers" grep -q "step 5 of 5: .*the best $(awk -F, 'NR > 1 && $3 && (!best || $3 < best) {
+        best = $3; at = $1 } END { printf "%.4f at step %d", best, at }' "$W/quick.csv")" "$W/plot.svg"
+    sed '/^4,/d' "$W/quick.csv" > "$W/cut.csv" && printf '5,1' >> "$W/cut.csv" && cp "$W/cut.csv" "$W/quick.csv"
+    one "train_tiny --plot --resume" works "$P/train_tiny" --steps 8 --set eval_every=2 $quick --plot "$W/plot.svg" --resume
+    one "train_tiny --plot: the run before as well" grep -q 'training: from [0-9.]* at 1 to [0-9.]* at 8' "$W/plot.svg"
+    one "train_tiny --plot --resume without rows" works "$P/train_tiny" --steps 9 $quick --csv "$W/new.csv" --plot "$W/plot.svg" --resume
+    one "train_tiny --plot: from here on" grep -q 'training: from [0-9.]* at 9 to' "$W/plot.svg"
+    cp "$W/plot.svg" "$W/kept.svg"
+    one "train_tiny --plot, a refused run" complains "$P/train_tiny" $quick --plot "$W/plot.svg" --out "$W/nowhere/x"
+    one "train_tiny --plot: the old picture stays" cmp "$W/plot.svg" "$W/kept.svg"
+    one "train_tiny --plot, no such folder" complains "$P/train_tiny" $small --csv "$W/kept.csv" --plot "$W/nowhere/x.svg"
+    one "train_tiny then leaves the CSV alone" grep -qx kept "$W/kept.csv"
+    one "train_tiny --plot in place of the CSV" complains "$P/train_tiny" $small --csv "$W/kept.csv" --plot "$W/kept.csv"
+    one "train_tiny --plot /dev/full" sh -c "[ ! -c /dev/full ] || { ! '$P/train_tiny' $quick --plot /dev/full > $W/out 2>&1; }"
+    one "train_tiny leaves no half picture" sh -c "! ls $W/plot.svg.* 2> /dev/null"
     one "train_tiny with 3 steps again" works "$P/train_tiny" --steps 3 --seed 4 $small
     if [ "$terminals" ]; then
         one "train_tiny on a terminal" terminal "$P/train_tiny" --steps 3 --seed 4 $quick
@@ -653,7 +680,8 @@ if [ -x "$P/bench" ]; then
         'import json, sys; d = json.load(open(sys.argv[1])); sys.exit(not (d["machine"]["threads"] > 0 and all(
             r["section"] == "maps" and r["name"] and r["n"] > 0 and r["unit"] and r["value"] > 0 and "ratio" in r for r in d["results"])))' \
         "$W/bench.json"
-    one "bench --svg is a chart" grep -q '<polyline' "$W/bench.svg"
+    one "bench --svg is a chart" picture "$W/bench.svg"
+    one "bench --svg: units" grep -q '>time ([a-z]*)</text>' "$W/bench.svg"
     one "bench, no such section" complains "$P/bench" telepathy
     one "bench, no such section: status 2" sh -c "'$P/bench' telepathy 2> $W/out; [ \$? -eq 2 ]"
     one "bench, a file that cannot be written" complains "$P/bench" maps --json "$W/nowhere/bench.json"
@@ -691,7 +719,8 @@ if [ -x "$P/signal" ]; then
     one "signal is right of most, where chance is a quarter" better 75
     one "signal prints the confusion of classes" says '^fsk2 '
     one "signal draws two curves' axes and the classes" grep -q '>qpsk</text>' "$W/signal.svg"
-    command -v xmllint > /dev/null 2>&1 && one "signal: XML" xmllint --noout "$W/signal.svg"
+    one "signal --svg is a picture" picture "$W/signal.svg"
+    one "signal --svg: units" grep -q '>signal over noise (dB)</text>' "$W/signal.svg"
     one "signal --save: a checkpoint" [ -s "$W/signal.model" ]
     one "signal --csv: a row for every level" [ "$(wc -l < "$W/signal.csv")" -eq 3 ]
     one "signal --compare" works "$P/signal" "$wave" $tiny --epochs 1 --seeds 2 --compare=rope,cope-magnitude,angular
@@ -816,12 +845,13 @@ if [ -x "$P/geometry" ]; then
             "$(grep -c "stroke-dasharray='9 3 2 3'" "$W/layers.svg")" -eq $((2 * layers + 1)) ]
         one "geometry: a title with the checkpoint's name" grep -q \
             '>a&amp;b&lt;c&gt;??.safetensors: delta and b of every head</title>' "$W/layers.svg"
-        command -v xmllint > /dev/null 2>&1 && one "geometry: XML" xmllint --noout "$W/layers.svg"
+        one "geometry --svg is a picture" picture "$W/layers.svg"
     done
     one "train_tiny, Möbius maps" works "$P/train_tiny" --attention mobius --set n_layers=2 \
         --set n_heads=2 --out "$W/maps.safetensors" $drawn
     one "geometry, Möbius maps" works "$P/geometry" "$W/maps.safetensors" --svg "$W/maps.svg"
     one "geometry counts them" says 'loxodromic'
+    one "geometry: the maps' unit" grep -q '>channels of the head</text>' "$W/maps.svg"
     one "geometry: a title for maps" grep -q '>maps.safetensors: maps of every head</title>' "$W/maps.svg"
     one "geometry, a drawing that cannot be written" sh -c \
         "[ ! -c /dev/full ] || ! '$P/geometry' '$W/maps.safetensors' --svg /dev/full > $W/out 2>&1"
@@ -832,6 +862,7 @@ if [ -x "$P/geometry" ]; then
     one "geometry, a bad option" complains "$P/geometry" --sgv x "$W/maps.safetensors"
     one "geometry names the nearest option" says ' --svg'
 fi
+[ -x "$P/look" ] && part "look, its pages in a browser" tests/look.sh "$B"
 for e in examples/extensions/*.c; do
     n=$(basename "$e" .c)
     one "extension $n" works "$P/extensions/$n"

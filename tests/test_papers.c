@@ -185,6 +185,7 @@ static void fails(const evidence_claim *claim, const char *part, const char *set
 static void texts(void) {
     static const char *const kinds[] = {"kind=rope",
                                         "kind=cope-phase",
+                                        "kind=cope-phase head_temperature=1 cope_gamma_learned=1",
                                         "kind=cope-linear",
                                         "kind=rope score=rope-mixed",
                                         "kind=cope-real attention=rope",
@@ -270,6 +271,7 @@ static void chorales(void) {
     close_pieces(&p);
     goes(&evidence_claim_music, "jsb", SMALL "dropout=0.1", "kind=cmha", "kind=rope");
     goes(&evidence_claim_music, "jsb", SMALL, "kind=dot+learned", "kind=rope");
+    goes(&evidence_claim_music, "jsb", SMALL, "kind=pope", "kind=rope");
 }
 
 /* Models that are far from the baseline's size are brought to it, near ones stay. */
@@ -349,6 +351,8 @@ static void programs(void) {
     if (there("rag")) {
         goes(&evidence_claim_crat, "squad", "rag.steps=2 rag.length=16 rag.encoder_steps=2",
              "experts=0 n_layers=2", "n_layers=2");
+        goes(&evidence_claim_crat, "squad", "rag.steps=2 rag.length=16 rag.encoder_steps=2", "angle=atan",
+             "n_layers=2");
         fails(&evidence_claim_crat, "squad", "rag.steps=2 rag.encoder_steps=2", "no_field=1", "no_field");
     }
 }

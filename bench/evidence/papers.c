@@ -142,7 +142,7 @@ static int open_glue(const evidence_run *run, glue *g) {
     if (!g->task) return evidence_fail(run->error, "no task of GLUE: %s", run->part->name);
     g->metric = labelled_metric_named(g->task->metric);
     if (!evidence_data(run, "tokenizers/bert/vocab.txt", vocabulary) ||
-        !codec_open(&g->words, vocabulary, NULL, "", 0, run->error))
+        !codec_open(&g->words, vocabulary, vocabulary, "", 0, run->error))
         return 0;
     codec_add_specials(&g->words);
     if (!read_glue(run, g, &g->train, "train.tsv") || !read_glue(run, g, &g->dev, "dev.tsv")) return 0;
@@ -513,7 +513,7 @@ static int make_stories(const evidence_run *run, char model[1024], char ids[1024
     if (!codec_beside(own, ".tokenizer.json", words_at, sizeof words_at))
         return evidence_fail(run->error, "too long a path: %s", own);
     papers_made(ids, own_ids);
-    int done = codec_open(&words, words_at, NULL, "", 0, run->error);
+    int done = codec_open(&words, words_at, words_at, "", 0, run->error);
     done = done && codec_encode_file(&words, text, own_ids, &stop, run->error) &&
            papers_keep(run, own_ids, ids) && papers_keep(run, own, model);
     codec_close(&words), (void)remove(words_at), (void)remove(own);

@@ -17,7 +17,7 @@ int evidence_fail(char *error, const char *format, ...) {
 
 int evidence_name(const char *name) {
     size_t n = strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-");
-    return n && n < 32 && !name[n];
+    return n && n < 32 && n == strlen(name);
 }
 
 int evidence_add(evidence_result *r, const char *name, double value) {

@@ -229,6 +229,7 @@ typedef struct trial {
     cmha_trainer_config schedule;
     cmha_model model;
     cmha_trainer trainer;
+    double paired; /* share of the numbers that start as the baseline's */
     int32_t *ids, *targets;
     unsigned char *mask;
     cmha_real *logits;
@@ -307,7 +308,7 @@ static int open_all(trial *t) {
     t->config.max_positions = task_tokens(t->task, task_factors[TASK_FACTORS - 1] * t->size.most);
     t->schedule.length = task_tokens(t->task, t->size.most);
     if (!equal_numbers(t) || !take_room(t) ||
-        !evidence_start(t->run, &t->ctx, &t->config, &t->model, NULL)) return 0;
+        !evidence_start(t->run, &t->ctx, &t->config, &t->model, &t->paired)) return 0;
     return !cmha_trainer_init(&t->trainer, &t->model, &t->schedule) || failed(t);
 }
 
@@ -339,6 +340,7 @@ static int train(trial *t, evidence_result *result) {
         sum = 0, sums = 0;
     }
     evidence_add(result, "steps", (double)(t->trainer.step - bad));
+    evidence_add(result, "paired", t->paired);
     result->parameters = t->model.parameters.learning;
     return 1;
 }
@@ -393,6 +395,8 @@ static int run_task(const evidence_run *run, evidence_result *result) {
 
 static const evidence_variant kinds[] = {
     {"rope", "RoPE", "kind=rope"},
+    {"rope-again", "RoPE, other seeds", "like=rope reseed=1000"},
+    {"rope-threads", "RoPE, two threads", "like=rope threads=2"},
     {"learned", "learned positions", "kind=dot+learned"},
     {"alibi", "ALiBi", "kind=alibi"},
     {"cmha", "ComplexFormer, delta from 1", "kind=cmha delta_init=rope_start"},
@@ -410,13 +414,14 @@ static const evidence_variant kinds[] = {
 
 #define COUNT(list) (sizeof(list) / sizeof *(list))
 /* All tasks: weights start with a spread of 0.1, near 1 / sqrt(width); the usual 0.02, of wider models, keeps
-   recall on its first plateau. Batches of 32; the rate falls along a cosine. */
+   recall on its first plateau. Batches of 32; the rate falls along a cosine. Of rates that do equally well,
+   as where a kind learns nothing, the first is taken: the middle one. */
 #define TWO_LAYERS \
     "n_layers=2 n_heads=4 d_model=64 d_ff=128 init_std=0.1 trainer.batch=32 trainer.weight_decay=0.01 "
 #define CLAIM(name, title, claimed, parts, minutes) \
     const evidence_claim evidence_claim_##name = { \
         #name, title, claimed, parts, COUNT(parts), kinds, COUNT(kinds), "exact.1", "of samples solved", 1, \
-        5, {1e-3, 3e-3, 1e-2}, run_task, minutes, 0};
+        5, {3e-3, 1e-3, 1e-2}, run_task, minutes, 0};
 
 static const evidence_part copy_parts[] = {
     {"24", "1 to 24 of 26 symbols, width 64",
@@ -429,23 +434,23 @@ CLAIM(copy, "Copy", "Ours: says a string again. Trained on every length up to th
 
 static const evidence_part recall_parts[] = {
     {"4", "4 pairs, 16 keys and 16 values, width 64",
-     TWO_LAYERS "trainer.steps=1500 task.symbols=16 task.most=4"},
-    {"8", "8 pairs, 32 keys and 32 values", TWO_LAYERS "trainer.steps=2000 task.symbols=32 task.most=8"},
+     TWO_LAYERS "trainer.steps=3000 task.symbols=16 task.most=4"},
+    {"8", "8 pairs, 32 keys and 32 values", TWO_LAYERS "trainer.steps=3000 task.symbols=32 task.most=8"},
     {"4-narrow", "4 pairs, width 32",
-     TWO_LAYERS "d_model=32 d_ff=64 trainer.steps=800 task.symbols=16 task.most=4"}};
+     TWO_LAYERS "d_model=32 d_ff=64 trainer.steps=3000 task.symbols=16 task.most=4"}};
 CLAIM(recall, "Multi-query associative recall", "Arora et al. 2023 (arXiv 2312.04927): attention of two "
-      "layers solves it at every width they tried, models without attention do not.", recall_parts, 0.3)
+      "layers solves it at every width they tried, models without attention do not.", recall_parts, 0.4)
 
+#define LETTERS_10 "n_layers=3 task.symbols=40 task.least=6 task.tested=6 task.most=10 task.reach=3 "
 static const evidence_part indexing_parts[] = {
-    {"10", "6 to 10 of 40 letters, shifts to 3, width 64",
-     TWO_LAYERS "n_layers=3 trainer.steps=5000 task.symbols=40 task.least=6 task.tested=6 task.most=10 "
-                "task.reach=3"},
-    {"13", "7 to 13 of 52 letters, shifts to 5",
-     TWO_LAYERS "n_layers=3 trainer.steps=5000 task.symbols=52 task.least=7 task.tested=7 task.most=13 "
-                "task.reach=5"}};
+    {"10", "6 to 10 of 40 letters, shifts to 3, width 64", TWO_LAYERS LETTERS_10 "trainer.steps=5000"},
+    {"10-long", "the same, more than twice as long training", TWO_LAYERS LETTERS_10 "trainer.steps=12000"},
+    {"8", "4 to 8 of 16 letters, shifts to 2",
+     TWO_LAYERS "n_layers=3 trainer.steps=6000 task.symbols=16 task.least=4 task.tested=4 task.most=8 "
+                "task.reach=2"}};
 CLAIM(indexing, "Indirect indexing", "PoPE (arXiv 2509.10534, table 1): 94.82 % for PoPE, 11.16 % for RoPE, "
       "with 20 to 40 letters, shifts to 15, 8 layers of width 512, 100,000 steps of 64; here scaled down.",
-      indexing_parts, 0.7)
+      indexing_parts, 1)
 
 static const evidence_part parity_parts[] = {
     {"16", "16 bits, width 64", TWO_LAYERS "trainer.steps=2000 task.most=16"},
@@ -464,7 +469,7 @@ CLAIM(sorting, "Sorting", "Ours: says numbers again in rising order; they may re
 #define ONE_LAYER \
     "n_layers=1 n_heads=2 d_model=32 d_ff=64 init_std=0.1 trainer.batch=32 trainer.weight_decay=0.01 "
 static const evidence_part phase_memory_parts[] = {
-    {"64", "64 tokens, 32 phases, 64 asked for, one layer of width 32",
+    {"64", "64 tokens, 32 phases, 64 asked for, one layer of width 32; RoPE learns it at once",
      ONE_LAYER "trainer.steps=1000 task.symbols=8 task.phases=32 task.reach=64 task.most=64"},
     {"64-narrow", "64 tokens, width 16",
      ONE_LAYER "d_model=16 d_ff=32 trainer.steps=1000 task.symbols=8 task.phases=32 task.reach=64 "

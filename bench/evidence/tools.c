@@ -24,7 +24,7 @@ static void beside(const char *name, char path[1024]) {
 static void become(const char *const *arguments, const int ends[2]) {
     char path[1024], *list[MOST_ARGUMENTS];
     size_t n = 0;
-    while (arguments[n] && n < MOST_ARGUMENTS - 1) memcpy(&list[n], &arguments[n], sizeof *list), n++;
+    while (n < MOST_ARGUMENTS - 1 && arguments[n]) memcpy(&list[n], &arguments[n], sizeof *list), n++;
     list[n] = NULL;
     beside(arguments[0], path);
     if (dup2(ends[1], 1) < 0 || dup2(ends[1], 2) < 0) _exit(127);
@@ -51,6 +51,15 @@ static char *listen(int end) {
     return text;
 }
 
+/* Makes the last line that a program printed the run's error. */
+static void complain(const evidence_run *run, const char *name, char *said) {
+    size_t n = strlen(said), line, skip = strlen(name);
+    while (n && said[n - 1] == '\n') said[--n] = 0;
+    for (line = n; line && said[line - 1] != '\n';) line--;
+    if (!strncmp(said + line, name, skip) && said[line + skip] == ':') line += skip + 2; /* said already */
+    evidence_fail(run->error, "%s: %.300s", name, n > line ? said + line : "it failed");
+}
+
 int papers_tool(const evidence_run *run, const char *const *arguments, char **output) {
     int ends[2], status = 0;
     *output = NULL;
@@ -65,12 +74,8 @@ int papers_tool(const evidence_run *run, const char *const *arguments, char **ou
     if (child > 0 && *output && WIFEXITED(status) && !WEXITSTATUS(status)) return 1;
     if (child > 0 && *output && WIFEXITED(status) && WEXITSTATUS(status) == 127 && !**output)
         evidence_fail(run->error, "there is no program %s beside this one: make it first", arguments[0]);
-    else if (child > 0 && *output) {
-        size_t n = strlen(*output), line;
-        while (n && (*output)[n - 1] == '\n') (*output)[--n] = 0;
-        for (line = n; line && (*output)[line - 1] != '\n';) line--;
-        evidence_fail(run->error, "%s: %.300s", arguments[0], n > line ? *output + line : "it failed");
-    } else evidence_fail(run->error, "cannot run %s", arguments[0]);
+    else if (child > 0 && *output) complain(run, arguments[0], *output);
+    else evidence_fail(run->error, "cannot run %s", arguments[0]);
     free(*output), *output = NULL;
     return 0;
 }

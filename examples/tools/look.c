@@ -13,7 +13,7 @@
 #include "mobius_geometry.h"
 #include "look_page.h"
 
-enum { WORDS, TOKENS, OUT_FILE, CSV, BASE, TOKENIZER, TOLERANCE, SEED, THREADS, HELP, N_OPTIONS };
+enum { WORDS, TOKENS, OUT_FILE, CSV, BASE, TOKENIZER, TOLERANCE, THREADS, HELP, N_OPTIONS };
 static setting option[N_OPTIONS] = {
     {"--text", NULL, "the text itself instead of a file; \\n, \\t, \\xNN as in C"},
     {"--tokens", "0",
@@ -26,7 +26,6 @@ static setting option[N_OPTIONS] = {
     {"--tokenizer", NULL,
      "the model's tokenizer; else CHECKPOINT's .tokenizer.json, or tokenizer.json in its folder"},
     {"--tol", "0.01", "how far a Möbius map may be from a geometry and still count; 0.01"},
-    {"--seed", "1", "of nothing that is shown; 1"},
     {"--threads", "0", "0 = every core"},
     {"--help", NULL, "this page"}};
 
@@ -44,7 +43,7 @@ static FILE *page;
 static char own[4200];      /* the page's file while it is written; empty: there is none */
 static unsigned drawings;   /* in the page so far */
 
-/* What a pass over the text leaves of a block: its calls of attention in their order, its router's logits, and
+/* What a pass over the text leaves of a block: its calls of attention in their order, its router's logits and
    the queries to the knowledge base. */
 typedef struct seen {
     const cmha_record *attention[MOST_RECORDS], *experts, *retrieve;
@@ -54,7 +53,7 @@ static seen *blocks;  /* [n_layers], or NULL: there was no pass */
 static cmha_tape tape;
 
 /* What is not in the page, a line each. */
-static char missing[16][TEXT_ERROR + 80];
+static char missing[16][TEXT_ERROR];
 static size_t n_missing;
 
 static void miss(const char *what, const char *why) {
@@ -62,7 +61,7 @@ static void miss(const char *what, const char *why) {
     text_fail(line, "%s: %s", what, why);
     for (size_t i = 0; i < n_missing; i++)
         if (!strcmp(missing[i], line)) return;
-    if (n_missing < sizeof missing / sizeof *missing) strcpy(missing[n_missing++], line);
+    if (n_missing < sizeof missing / sizeof *missing) memcpy(missing[n_missing++], line, sizeof line);
 }
 
 /* ---- Text in a page: of a model or a file nothing but its characters arrives ---- */
@@ -194,7 +193,7 @@ static void read_text(const char *file) {
     int specials = !model.config.causal && ends[0] >= 0 && ends[1] >= 0;
     if (has_numbers()) return;
     if (file) must(text_read(file, (size_t)1 << 26, &read, &n, failure));
-    else if (given) read = strcpy(take(n + 1, 1), given), n = unescape(read);
+    else if (given) read = memcpy(take(n + 1, 1), given, n), n = unescape(read);
     if (read) s = read;
     else if (words.kind == CODEC_NUMBERS) n = 0;
     if (n > 65536) n = 65536; /* of a book no more need be encoded */
@@ -224,9 +223,10 @@ static void put_tokens(void) {
         else if (words.kind != CODEC_NUMBERS && id == words.sep) n = (size_t)sprintf(name, "[SEP]");
 #ifdef WITH_TOKENIZER
         else if (words.kind == CODEC_TOKENIZER) {
+            int before = decoder.n_kept; /* bytes of a character that is not whole yet */
             n = tokenizer_decode(&words.t, &decoder, id, words.room), s = words.room;
-            if (!n && decoder.n_kept) /* a character's first bytes */
-                memcpy(s, decoder.kept, n = (size_t)decoder.n_kept);
+            if (!n && decoder.n_kept > before)
+                memcpy(s, decoder.kept + before, n = (size_t)(decoder.n_kept - before));
         }
 #endif
         if (i) fputc(',', page);
@@ -273,19 +273,23 @@ static void look_inside(void) {
 /* ---- Heads ---- */
 
 /* What a head does with the plane. */
-typedef enum plane { PLANE_NONE, PLANE_TURN, PLANE_PHASOR, PLANE_COMPLEX, PLANE_MOBIUS } plane;
+typedef enum plane {
+    PLANE_NONE, PLANE_TURN, PLANE_POLAR, PLANE_PHASOR, PLANE_COMPLEX, PLANE_MOBIUS
+} plane;
 
 /* Complex numbers of one head: that of token t and pair j is re[t * token + j * pair], its imaginary part
-   `imag` further on. */
-typedef struct view { const cmha_real *re; size_t token, pair, imag; } view;
+   `imag` further on; polar: one number, whose softplus is the modulus. */
+typedef struct view { const cmha_real *re; size_t token, pair, imag; int polar; } view;
 
-/* A head: what it is, its queries and keys (re NULL: not seen), its delta and b (NULL: 1 and 0). */
+/* A head: what it is, its queries and keys (re NULL: not seen), its delta and b (NULL: 1 and 0) or PoPE's
+   beta. */
 typedef struct head {
     plane what;
     const char *kind;
     size_t pairs;
     view q, k;
-    const cmha_real *delta, *b;
+    const cmha_real *delta, *b, *beta;
+    double temperature; /* that divides its scores; NAN: none is learned */
     const double *omega; /* [pairs] or NULL */
 } head;
 
@@ -299,43 +303,72 @@ static size_t head_width(void) {
 static size_t plain_heads(size_t layer) {
     const cmha_model_config *c = &model.config;
     const cmha_block *k = model.blocks + layer;
-    if (c->family == CMHA_FAMILY_MOBIUS && k->zk_weight) return k->qkv_weight ? c->n_heads - c->mobius_heads : 0;
+    if (c->family == CMHA_FAMILY_MOBIUS && k->zk_weight)
+        return k->qkv_weight ? c->n_heads - c->mobius_heads : 0;
     return c->family == CMHA_FAMILY_CRAT || (c->family == CMHA_FAMILY_COPE && !layer) ? 0 : c->n_heads;
 }
 
-/* Queries and keys of a plain head: pairs of a fused real projection. */
+/* How many heads of the result a plain query head gives. */
+static size_t fan(void) { return model.config.attention == CMHA_ATTENTION_ROPEPP ? 2 : 1; }
+
+/* The learned temperature of a head, the h-th of those whose parameter has that name; NAN: there is none. */
+static double temperature(size_t layer, const char *name, size_t h) {
+    char full[48];
+    snprintf(full, sizeof full, "blocks.%zu.attn.%slog_temp", layer, name);
+    const cmha_parameter *p = cmha_parameters_find(&model.parameters, full);
+    return p && h < p->tensor.size ? exp((double)p->tensor.data[h]) : NAN;
+}
+
+static size_t heads_of(size_t layer) {
+    return model.config.n_heads + plain_heads(layer) * (fan() - 1);
+}
+
+/* What is learned of the phases of a plain query head, and the frequencies. */
+static void see_phases(head *x, size_t layer, size_t h) {
+    const cmha_model_config *c = &model.config;
+    cmha_tensor *const *score = model.blocks[layer].score;
+    x->omega = model.omega + (model.n_omega > 1 ? h * model.P : 0);
+    if (x->pairs > model.P) x->pairs = model.P;
+    if (!score[0] || score[0]->rank != 2) return; /* a temperature, or nothing */
+    if (c->attention != CMHA_ATTENTION_CMHA && c->attention != CMHA_ATTENTION_POPE) return;
+    size_t n = score[0]->shape[1], at = score[0]->shape[0] > 1 ? h * n : 0;
+    if (x->pairs > n) x->pairs = n;
+    if (c->attention == CMHA_ATTENTION_POPE) x->beta = score[0]->data + at;
+    else x->delta = score[0]->data + at, x->b = score[1]->data + at;
+}
+
+/* Queries and keys of a plain head: pairs, or PoPE's numbers, of a fused real projection. */
 static void see_plain(head *x, size_t layer, size_t h) {
+    static const char *const two[] = {"plain, Re of q k*", "plain, Im of q k*"};
     const cmha_model_config *c = &model.config;
     size_t heads = plain_heads(layer), d = head_width(), kv = heads, turn = c->rotary_dims;
+    int polar = c->attention == CMHA_ATTENTION_POPE;
     const seen *s = blocks ? blocks + layer : NULL;
     const cmha_record *r = s && s->n ? s->attention[s->n - 1] : NULL;
-    x->kind = "plain", x->what = c->attention == CMHA_ATTENTION_DOT || c->score[0] ? PLANE_NONE : PLANE_TURN;
+    x->kind = fan() == 2 ? two[h % 2] : "plain", h /= fan();
+    x->what = c->attention == CMHA_ATTENTION_DOT ? PLANE_NONE : polar ? PLANE_POLAR : PLANE_TURN;
     if (x->what == PLANE_NONE) return;
     turn = turn && turn < d ? turn : d;
-    x->pairs = turn / 2, x->omega = model.omega + (model.n_omega > 1 ? h * (d / 2) : 0);
-    if (c->attention == CMHA_ATTENTION_CMHA && model.blocks[layer].score[0]) {
-        const cmha_tensor *delta = model.blocks[layer].score[0], *b = model.blocks[layer].score[1];
-        size_t at = delta->shape[0] > 1 ? h * (d / 2) : 0;
-        x->delta = delta->data + at, x->b = b->data + at;
-    }
+    x->pairs = polar ? turn : turn / 2, see_phases(x, layer, h);
     if (!r || r->in[1] || r->in[0]->rank != 3) return;
     size_t row = r->in[0]->shape[2];
     if (heads == c->n_heads && c->n_kv_heads) kv = c->n_kv_heads;
     if (row != (heads + 2 * kv) * d || r->in[0]->shape[1] != text.n) return;
-    view q = {r->in[0]->data + h * d, row, 2, 1}, k = q;
-    if (c->layout == CMHA_LAYOUT_HALF) q.pair = 1, q.imag = turn / 2, k = q;
+    view q = {r->in[0]->data + h * d, row, 2, 1, polar}, k;
+    if (polar || c->layout == CMHA_LAYOUT_HALF) q.pair = 1, q.imag = turn / 2;
+    k = q;
     k.re = r->in[0]->data + (heads + h / (heads / kv)) * d;
     x->q = q, x->k = k;
 }
 
-/* Queries and keys of head h of the n complex ones of a call: planes, in one array with the values or apart. */
+/* Queries and keys of head h of the n complex ones of a call: planes, in one array with values or apart. */
 static void see_planes(head *x, const cmha_record *r, size_t h, size_t n) {
     size_t d = head_width();
     x->pairs = d;
     if (!r || r->in[0]->rank != 3 || r->in[0]->shape[1] != text.n) return;
     size_t parts = r->in[1] ? 1 : 3, row = r->in[0]->shape[2];
     if (row != 2 * parts * n * d || (r->in[1] && r->in[1]->shape[2] != row)) return;
-    view q = {r->in[0]->data + h * d, row, 1, row / 2}, k = q;
+    view q = {r->in[0]->data + h * d, row, 1, row / 2, 0}, k = q;
     k.re = r->in[1] ? r->in[1]->data + h * d : q.re + n * d;
     x->q = q, x->k = k;
 }
@@ -344,22 +377,26 @@ static head head_of(size_t layer, size_t h) {
     const cmha_model_config *c = &model.config;
     const seen *s = blocks ? blocks + layer : NULL;
     const cmha_record *first = s && s->n ? s->attention[0] : NULL;
-    size_t plain = plain_heads(layer), sizes[3], call = 0;
+    size_t plain = plain_heads(layer) * fan(), sizes[3], call = 0;
     head x;
     memset(&x, 0, sizeof x);
+    x.temperature = temperature(layer, "", h); /* of all but a Möbius layer's later heads and CRAT's */
     if (h < plain) return see_plain(&x, layer, h), x;
     if (c->family == CMHA_FAMILY_CRAT) {
         static const char *const kinds[] = {"of the real part", "of the imaginary part", "mixed"};
+        static const char *const names[] = {"real.", "imag.", "mixed."};
         sizes[0] = c->real_heads, sizes[1] = c->imag_heads, sizes[2] = c->n_heads - sizes[0] - sizes[1];
         int g = 0;
         for (; g < 2 && h >= sizes[g]; g++) h -= sizes[g], call += sizes[g] > 0;
-        x.kind = kinds[g], x.what = c->crat_attention == CMHA_CRAT_ATTENTION_DOT ? PLANE_COMPLEX : PLANE_PHASOR;
+        x.kind = kinds[g], x.temperature = temperature(layer, names[g], h);
+        x.what = c->crat_attention == CMHA_CRAT_ATTENTION_DOT ? PLANE_COMPLEX : PLANE_PHASOR;
         see_planes(&x, s && call < s->n ? s->attention[call] : NULL, h, sizes[g]);
         return x;
     }
     x.kind = c->family == CMHA_FAMILY_COPE ? "CoPE" : "Möbius";
+    if (c->family == CMHA_FAMILY_MOBIUS) x.temperature = temperature(layer, "mobius_", h - plain);
     x.what = c->family == CMHA_FAMILY_COPE ? PLANE_COMPLEX : PLANE_MOBIUS;
-    see_planes(&x, first, h - plain, c->n_heads - plain);
+    see_planes(&x, first, h - plain, heads_of(layer) - plain);
     return x;
 }
 
@@ -380,7 +417,9 @@ static void count_phases(const view *v, size_t pairs, const cmha_real *delta, co
 
 static double size_of(const view *v, size_t t, size_t j) {
     const cmha_real *z = v->re + t * v->token + j * v->pair;
-    return hypot((double)z[0], (double)z[v->imag]);
+    double x = (double)z[0];
+    if (v->polar) return x > 0 ? x + log1p(exp(-x)) : log1p(exp(x)); /* softplus */
+    return hypot(x, (double)z[v->imag]);
 }
 
 /* Counts moduli in SIZE_BINS from 0 to top; what is larger is in the last. */
@@ -405,17 +444,18 @@ static double top_size(const head *x) {
     return n > 0 && sum > 0 ? 3 * sqrt(sum / n) : 1;
 }
 
+/* The histograms of a head: phases as projected and, q2 and k2, after delta and b; moduli. PoPE's phases are
+   those of positions alone. */
 static void put_histograms(const head *x) {
     unsigned bins[PHASE_BINS];
     double top = top_size(x);
     fputs(",\"bins\":{", page);
-    count_phases(&x->q, x->pairs, NULL, NULL, bins), put_counts("q", bins, PHASE_BINS), fputc(',', page);
-    count_phases(&x->k, x->pairs, NULL, NULL, bins), put_counts("k", bins, PHASE_BINS), fputc(',', page);
-    if (x->delta) {
-        count_phases(&x->q, x->pairs, x->delta, x->b, bins), put_counts("q2", bins, PHASE_BINS);
-        fputc(',', page);
-        count_phases(&x->k, x->pairs, x->delta, NULL, bins), put_counts("k2", bins, PHASE_BINS);
-        fputc(',', page);
+    for (int after = 0; !x->q.polar && after < (x->delta ? 2 : 1); after++) {
+        const cmha_real *delta = after ? x->delta : NULL;
+        count_phases(&x->q, x->pairs, delta, after ? x->b : NULL, bins);
+        put_counts(after ? "q2" : "q", bins, PHASE_BINS), fputc(',', page);
+        count_phases(&x->k, x->pairs, delta, NULL, bins);
+        put_counts(after ? "k2" : "k", bins, PHASE_BINS), fputc(',', page);
     }
     count_sizes(&x->q, x->pairs, top, bins), put_counts("qm", bins, SIZE_BINS), fputc(',', page);
     count_sizes(&x->k, x->pairs, top, bins), put_counts("km", bins, SIZE_BINS);
@@ -611,7 +651,7 @@ static void put_maps(const cmha_tensor *maps) {
 /* ---- The data of the script ---- */
 
 static void put_head(size_t layer, size_t h, cmha_real *room) {
-    static const char *const planes[] = {"none", "turn", "phasor", "complex", "mobius"};
+    static const char *const planes[] = {"none", "turn", "polar", "phasor", "complex", "mobius"};
     head x = head_of(layer, h);
     fprintf(page, "{\"plane\":\"%s\",\"kind\":\"%s\",\"pairs\":%zu", planes[x.what], x.kind, x.pairs);
     if (x.omega) {
@@ -624,6 +664,8 @@ static void put_head(size_t layer, size_t h, cmha_real *room) {
     }
     if (x.delta) fputc(',', page), put_reals("delta", x.delta, x.pairs, 1);
     if (x.delta) fputc(',', page), put_reals("b", x.b, x.pairs, 1);
+    if (x.beta) fputc(',', page), put_reals("beta", x.beta, x.pairs, 1);
+    if (isfinite(x.temperature)) fprintf(page, ",\"temperature\":%.5g", x.temperature);
     if (x.q.re) put_histograms(&x);
     put_attention(&x, layer, h, room);
     fputc('}', page);
@@ -633,19 +675,19 @@ static void put_data(void) {
     const cmha_model_config *c = &model.config;
     cmha_real *room = text.n ? take(times(text.n, text.n), sizeof *room) : NULL;
     unsigned char *mentioned = take(base.n, 1);
-    fprintf(page, "<script type=\"application/json\" id=\"data\">\n{\"causal\":%d,\"first\":%zu,", c->causal,
-            plain_heads(0));
-    fprintf(page, "\"eps\":%g,\"quotient\":\"%s\",", c->complex_eps, model_field("mobius_quotient"));
+    fprintf(page, "<script type=\"application/json\" id=\"data\">\n{\"causal\":%d,", c->causal);
+    fprintf(page, "\"of\":%zu,\"eps\":%g,\"atan\":%d,", text_tokens, c->complex_eps, c->angle);
+    fprintf(page, "\"quotient\":\"%s\",", model_field("mobius_quotient"));
     put_tokens();
     fputs(",\"layers\":[", page);
     for (size_t l = 0; l < c->n_layers; l++) {
         const seen *s = blocks ? blocks + l : NULL;
         fputs(l ? ",\n{\"heads\":[" : "\n{\"heads\":[", page);
-        for (size_t h = 0; h < c->n_heads; h++) {
+        for (size_t h = 0; h < heads_of(l); h++) {
             if (h) fputc(',', page);
             put_head(l, h, room);
         }
-        fprintf(page, "],\"plain\":%zu", plain_heads(l));
+        fprintf(page, "],\"plain\":%zu", plain_heads(l) * fan());
         if (model.blocks[l].mobius) put_maps(model.blocks[l].mobius);
         if (s && s->experts) put_experts(s->experts);
         if (s && s->retrieve && base.n) put_retrieved(s->retrieve, mentioned);
@@ -764,7 +806,7 @@ static void put_curves(const history *h, const char *title, const char *unit, in
     c.title = title, c.series = line, c.high = 220, c.x.label = "step", c.y.label = unit;
     snprintf(description, sizeof description, "%s of %zu steps; at the end %.4g%s", title, h->n,
              last_number(h->x[column], h->n), h->n > CURVE ? ". Each point is the mean of a stretch" : "");
-    if (line[0].n) put_chart(&c, other >= 0 ? 560 : 420, description);
+    if (line[0].n) put_chart(&c, other >= 0 ? 440 : 340, description);
 }
 
 /* The numbers of the curves, for whoever does not see them. */
@@ -792,8 +834,8 @@ static void put_training(const char *path) {
     else {
         fputs("<section id=\"training\"><h2>Training</h2>\n<p class=\"note\">From <code>", page);
         put_html(draw_base(h.path));
-        fprintf(page, "</code>: %zu steps. Validation is on text that is held out.</p>\n<div class=\"row\">\n",
-                h.n);
+        fprintf(page, "</code>: %zu steps. Validation is on text that is held out.</p>\n", h.n);
+        fputs("<div class=\"row\">\n", page);
         put_curves(&h, "Loss", "nats a token", COLUMN_LOSS, COLUMN_VAL);
         put_curves(&h, "Learning rate", "rate of a step", COLUMN_RATE, -1);
         put_curves(&h, "Gradient", "norm before clipping", COLUMN_NORM, -1);
@@ -819,9 +861,13 @@ static void put_expert_chart(void) {
         snprintf(names[n], sizeof *names, "layer %zu", l);
         s[n].name = names[n], s[n].n = E, s[n].values = use + n * E, s[n].mark = CHART_BARS, n++;
     }
+    char(*labels)[24] = take(E, sizeof *labels);
+    const char **label = take(E, sizeof *label);
+    for (size_t e = 0; e < E; e++) snprintf(labels[e], sizeof *labels, "%zu", e), label[e] = labels[e];
     chart bars;
     memset(&bars, 0, sizeof bars);
-    bars.title = "Experts' use", bars.subtitle = "Share of the tokens' choices; even use is the line";
+    if (E <= 32) bars.x.names = label, bars.x.n_names = E;
+    bars.title = "How the choices are shared";
     bars.x.label = "expert", bars.y.label = "% of the choices", bars.series = s, bars.n = n, bars.high = 220;
     chart_rule even = {100 / (double)E, 0, "even"};
     bars.rules = &even, bars.n_rules = 1;
@@ -833,14 +879,14 @@ static void put_expert_chart(void) {
         for (size_t e = 0; e < E; e++) fprintf(page, "<td>%.1f %%", use[l * E + e]);
     }
     fputs("</table></div></details>\n", page);
-    free(use), free(names), free(s), free(plan), free(gate);
+    free(use), free(names), free(s), free(plan), free(gate), free(labels), free(label);
 }
 
 /* How many channels of every head do what. */
 static void put_map_table(void) {
     const cmha_model_config *c = &model.config;
-    fputs("<details><summary>All heads: channels by geometry</summary><div class=\"wide\"><table><tr><th>layer"
-          "<th>head", page);
+    fputs("<details><summary>All heads: channels by geometry</summary><div class=\"wide\"><table>"
+          "<tr><th>layer<th>head", page);
     for (int g = 0; g < MOBIUS_GEOMETRIES; g++) fprintf(page, "<th>%s", mobius_name((mobius_geometry)g));
     for (size_t l = 0; l < c->n_layers; l++) {
         const cmha_tensor *maps = model.blocks[l].mobius;
@@ -851,7 +897,7 @@ static void put_map_table(void) {
         for (size_t h = 0; heads && h < heads; h++) {
             size_t counts[MOBIUS_GEOMETRIES];
             mobius_count(classes + h * (D / heads), D / heads, counts);
-            fprintf(page, "\n<tr><td>%zu<td>%zu", l, plain + h);
+            fprintf(page, "\n<tr><td>%zu<td>%zu", l, plain * fan() + h);
             for (int g = 0; g < MOBIUS_GEOMETRIES; g++) fprintf(page, "<td>%zu", counts[g]);
         }
         free(classes);
@@ -885,7 +931,7 @@ static void put_settings(const char *name, cmha_table table, const void *config)
         cmha_config_get(table, config, table.fields[i].name, is, sizeof is);
         cmha_config_get(table, &usual, table.fields[i].name, was, sizeof was);
         if (!strcmp(is, was)) continue;
-        fputs(some++ ? " <code>" : " <code>", page);
+        fputs(" <code>", page), some = 1;
         put_html(table.fields[i].name), fputc('=', page), put_html(is), fputs("</code>", page);
     }
     fputs(some ? "</p>\n" : " all as usual</p>\n", page);
@@ -900,6 +946,8 @@ static void put_facts(const cmha_model_config *c) {
     put_fact("layers", "%zu", c->n_layers), put_fact("heads", "%zu, %zu wide", c->n_heads, head_width());
     put_fact("width", "%zu", c->d_model), put_fact("vocabulary", "%zu", c->vocabulary);
     put_fact("parameters", "%.4g million", 1e-6 * (double)model.parameters.size);
+    const cmha_parameter *gamma = cmha_parameters_find(&model.parameters, "cope.gamma");
+    if (gamma) put_fact("gamma", "%.4g, learned", (double)gamma->tensor.data[0]);
     if (c->experts) put_fact("experts", "%zu, %zu a token", c->experts, c->experts_top);
     fputs("</dl>\n", page);
 }
@@ -932,9 +980,9 @@ static void put_figures(void) {
     int phases = 0, maps = 0, planes = 0;
     for (size_t l = 0; l < c->n_layers; l++) {
         maps |= model.blocks[l].mobius != NULL;
-        for (size_t h = 0; h < c->n_heads; h++) {
+        for (size_t h = 0; h < heads_of(l); h++) {
             head x = head_of(l, h);
-            phases |= x.delta != NULL, planes |= x.q.re != NULL;
+            phases |= x.delta || x.beta, planes |= x.q.re != NULL;
         }
     }
     fputs("<div class=\"bar\" role=\"group\" aria-label=\"What is shown\">\n", page);
@@ -954,25 +1002,26 @@ static void put_figures(void) {
 static void put_experts_and_passages(void) {
     const cmha_model_config *c = &model.config;
     if (c->experts && blocks) {
-        fputs("<section id=\"experts\"><h2>Experts</h2>\n<p class=\"note\">Where the router sends the tokens of "
-              "the text. Choose a token above to see its own experts.</p>\n", page);
+        fputs("<section id=\"experts\"><h2>Experts</h2>\n<p class=\"note\">Where the router sends the tokens "
+              "of the text. Choose a token above to see its own experts.</p>\n", page);
         put_expert_chart(), fputs("</section>\n", page);
     }
     if (c->irw_layers && base.n && blocks) put_lines(look_passages);
     else if (c->irw_layers) miss("passages", "no knowledge base; name it with --base");
 }
 
-static void put_missing(size_t bytes_of_text) {
+static void put_missing(void) {
     fputs("<footer>\n", page);
     if (n_missing) {
         fputs("<h2>Not shown</h2>\n<ul>\n", page);
         for (size_t i = 0; i < n_missing; i++) fputs("<li>", page), put_html(missing[i]), fputc('\n', page);
         fputs("</ul>\n", page);
     }
-    if (text.n < bytes_of_text)
-        fprintf(page, "<p>The text is cut: the first %zu of %zu tokens are shown.</p>\n", text.n, bytes_of_text);
-    fprintf(page, "<p>cmha.h %s. Weights are rounded to 1/%d of their range.</p>\n</footer>\n", cmha_version(),
-            LEVELS - 1);
+    if (text.n < text_tokens)
+        fprintf(page, "<p>The text is cut: the first %zu of %zu tokens are shown.</p>\n", text.n,
+                text_tokens);
+    fprintf(page, "<p>cmha.h %s. Weights are rounded to 1/%d of their range.</p>\n</footer>\n",
+            cmha_version(), LEVELS - 1);
 }
 
 static void put_page(const char *path, const cmha_model_config *c) {
@@ -980,7 +1029,7 @@ static void put_page(const char *path, const cmha_model_config *c) {
     fputs("<noscript><p>The figures of heads need the script of this page.</p></noscript>\n<main>\n", page);
     put_training(path), put_figures(), put_experts_and_passages();
     fputs("</main>\n", page);
-    put_data(), put_missing(text_tokens);
+    put_data(), put_missing();
     fputs("<script>\n", page), put_lines(look_script), fputs("</script>\n</body>\n</html>\n", page);
 }
 
@@ -1057,7 +1106,7 @@ int main(int argc, char **argv) {
     start_program(argv);
     const char *file = take_text(&argc, argv);
     const char *path = read_options(option, N_OPTIONS, 1u << HELP, argc, argv, &n_set);
-    open_context(&option[SEED], &option[THREADS], option[HELP].value != NULL);
+    open_context(&(setting){"--seed", "1", NULL}, &option[THREADS], option[HELP].value != NULL);
     if (option[HELP].value) return help();
     number_of(&option[TOLERANCE], 0, 1e9), whole_of(&option[TOKENS], 0, MOST_TOKENS);
     if (!path) complain(2, "name a checkpoint, such as tiny.safetensors (build/train_tiny makes one)", "");

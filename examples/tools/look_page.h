@@ -1,5 +1,5 @@
-/* look_page.h - what look.c's page consists of beside the data of a model: style, places of the figures, script,
-   as lists of lines that NULL ends. The script reads the JSON in the element `data` and needs no network. */
+/* look_page.h - what look.c's page has beside the data of a model: its style, the places of figures, and the
+   script that draws them from the JSON in the element `data`; lists of lines that NULL ends. */
 #ifndef LOOK_PAGE_H
 #define LOOK_PAGE_H
 
@@ -49,6 +49,7 @@ static const char *const look_style[] = {
     "  align-items:start}",
     ".split{display:grid;gap:16px 24px;grid-template-columns:minmax(0,3fr) minmax(0"
         ",2fr);align-items:start}",
+    "#training .row{display:flex;flex-wrap:wrap}",
     ".pair{display:grid;gap:0 16px;grid-template-columns:repeat(auto-fit,minmax(min(100%,480px)"
         ",1fr))}",
     ".pair section{margin-bottom:0}",
@@ -105,6 +106,7 @@ static const char *const look_attention[] = {
     "<p class=\"note\">Point at a token, or step through them with the arrow keys. The stronger"
         " the shade of another",
     "token, the larger its weight; shades are relative to the largest.</p>",
+    "<p class=\"note\" id=\"cut\" hidden></p>",
     "<div class=\"controls\"><label>Show <select id=\"way\"><option value=\"0\">where the token"
         " looks</option>",
     "<option value=\"1\">what looks at the token</option></select></label>",
@@ -124,9 +126,9 @@ static const char *const look_attention[] = {
     NULL};
 
 static const char *const look_phases[] = {
-    "<section id=\"phases\"><h2>Delta and b</h2>",
-    "<p class=\"note\">Before a query and a key meet, the phase of each of their complex numbers"
-        " changes: a query&#39;s",
+    "<section id=\"phases\"><h2 id=\"phase-name\">Delta and b</h2>",
+    "<p class=\"note\" id=\"phase-note\">Before a query and a key meet, the phase of each of their"
+        " complex numbers changes: a query&#39;s",
     "from &#952; to &#948;&#952; + b, a key&#39;s to &#948;&#952;; then both turn by their"
         " position times the",
     "frequency &#969;. RoPE is &#948; = 1, b = 0.</p>",
@@ -169,7 +171,7 @@ static const char *const look_passages[] = {
     "<section id=\"passages\"><h2>Passages found</h2>",
     "<p class=\"note\">What the queries of a token find in the knowledge base: the share of each"
         " passage in what the",
-    "window mixes in, and its similarity. Choose a token above, and a layer that has a window.</p>",
+    "window mixes in, and its similarity. Choose a token above.</p>",
     "<p id=\"found-says\" role=\"status\"></p>",
     "<div class=\"wide\"><table><thead><tr><th>passage</th><th>share</th><th>similarity</th><th"
         " class=\"word\">text</th>",
@@ -187,8 +189,9 @@ static const char *const look_script[] = {
     "(() => {",
     "const $ = id => document.getElementById(id);",
     "const D = JSON.parse($('data').textContent), N = D.tokens.length, L = D.layers.length;",
-    "const H = D.layers[0].heads.length, TAU = 2 * Math.PI;",
+    "const H = Math.max(...D.layers.map(x => x.heads.length)), TAU = 2 * Math.PI;",
     "const at = {layer: 0, head: 0, see: 0, token: Math.max(0, N - 1), pair: 0};",
+    "const heads = () => D.layers[at.layer].heads.length;",
     "const head = () => D.layers[at.layer].heads[at.head];",
     "",
     "/* ---- Elements ---- */",
@@ -224,6 +227,12 @@ static const char *const look_script[] = {
     "  const t = D.tokens[i];",
     "  return t === ' ' ? 'space' : t === String.fromCharCode(10) ? 'newline' : t === '' ? '#' +"
         " D.ids[i] : t;",
+    "}",
+    "",
+    "/* The same in a sentence */",
+    "function quoted(i) {",
+    "  const n = name(i);",
+    "  return n === D.tokens[i] ? String.fromCharCode(8220) + n + String.fromCharCode(8221) : n;",
     "}",
     "",
     "/* ---- Axes ---- */",
@@ -324,9 +333,9 @@ static const char *const look_script[] = {
     "  const best = list.slice().sort((a, b) => (isFinite(b[1]) ? b[1] : -1e9) - (isFinite(a[1]) ?"
         " a[1] : -1e9));",
     "  const few = best.slice(0, 10), back = $('way').value === '1';",
-    "  fill('says', 'Token ' + at.token + ', ', el('b', {}, name(at.token)), back ? ', is seen"
+    "  fill('says', 'Token ' + at.token + ', ', el('b', {}, quoted(at.token)), back ? ', is seen"
         " from ' : ', looks at ',",
-    "       few.slice(0, 3).map(([j, v]) => name(j) + ' (' + j + ') ' + fixed(v)).join(', ') ||"
+    "       few.slice(0, 3).map(([j, v]) => quoted(j) + ' (' + j + ') ' + fixed(v)).join(', ') ||"
         " 'nothing');",
     "  fill('top', ...few.map(([j, v]) => el('tr', {'data-j': j}, el('td', {}, String(j)),",
     "    el('td', {class: 'word'}, name(j)), el('td', {}, fixed(v)),",
@@ -402,7 +411,7 @@ static const char *const look_script[] = {
     "    if (i < 0 || j < 0 || i >= N || j >= N) return;",
     "    if ($('way').value === '1' ? j !== at.token : i !== at.token) choose('token',"
         " $('way').value === '1' ? j : i);",
-    "    fill('matrix-says', name(i) + ' (' + i + ') looks at ' + name(j) + ' (' + j + '): ' +",
+    "    fill('matrix-says', quoted(i) + ' (' + i + ') looks at ' + quoted(j) + ' (' + j + '): ' +",
     "      (D.causal && j > i ? 'later, not seen' : fixed(weights(at.layer, at.head, at.see)[i * N"
         " + j])));",
     "  };",
@@ -447,10 +456,11 @@ static const char *const look_script[] = {
     "  for (let l = 0; l < L; l++) {",
     "    box.append(el('span', {}, 'layer ' + l));",
     "    for (let h = 0; h < H; h++) {",
+    "      if (h >= D.layers[l].heads.length) { box.append(el('span')); continue; }",
     "      const b = el('button', {type: 'button', 'data-l': l, 'data-h': h, 'aria-label': 'layer"
         " ' + l +",
     "        ', head ' + h}, el('canvas', {width: 1, height: 1}));",
-    "      b.addEventListener('click', () => { choose('layer', l), choose('head', h); });",
+    "      b.addEventListener('click', () => go(l, h));",
     "      box.append(b);",
     "    }",
     "  }",
@@ -461,9 +471,9 @@ static const char *const look_script[] = {
     "    if (!by || !b) return;",
     "    const l = Number(b.dataset.l) + by[0], h = Number(b.dataset.h) + by[1];",
     "    e.preventDefault();",
-    "    if (l < 0 || h < 0 || l >= L || h >= H) return;",
-    "    choose('layer', l), choose('head', h);",
-    "    box.querySelectorAll('button')[l * H + h].focus();",
+    "    if (l < 0 || h < 0 || l >= L || h >= D.layers[l].heads.length) return;",
+    "    go(l, h);",
+    "    box.querySelector('[aria-pressed=true]').focus();",
     "  });",
     "}",
     "",
@@ -499,13 +509,38 @@ static const char *const look_script[] = {
     "}",
     "function range(list, least) {",
     "  const ok = list.filter(v => v !== null && isFinite(v));",
+    "  if (!ok.length) return [0, 1];",
     "  let lo = Math.min(...ok), hi = Math.max(...ok);",
     "  if (hi - lo < least) { const m = (lo + hi) / 2; lo = m - least / 2, hi = m + least / 2; }",
     "  return [lo - 0.06 * (hi - lo), hi + 0.06 * (hi - lo)];",
     "}",
     "",
+    "/* PoPE's shifts over the frequencies */",
+    "function drawBeta(mine) {",
+    "  const at_ = mine.omega.map(v => Math.log10(v)), all = D.layers[at.layer].heads;",
+    "  const b = axes('phase-figure', {x: range(at_, 0.1), y: range(all.flatMap(x => x.beta),"
+        " 0.02), most: 760,",
+    "    high: 380, xl: 'log10 of the frequency omega (rad a token)', yl: 'beta (rad)',",
+    "    title: 'Beta of layer ' + at.layer + ', head ' + at.head + ' over the frequencies; the"
+        " numbers are in the table'});",
+    "  for (const x of all) x.beta.forEach((v, j) => { if (v !== null && isFinite(at_[j]))"
+        " b.inside.append(el('svg:circle',",
+    "    {cx: b.X(at_[j]), cy: b.Y(v), r: x === mine ? 5 : 2.5, fill: colour('1'), opacity: x ==="
+        " mine ? 1 : 0.35})); });",
+    "  fill('phase-name', 'Beta');",
+    "  fill('phase-note', 'PoPE takes the sizes of queries and keys from softplus, their phases"
+        " from positions alone; the score ' +",
+    "    'is a sum of cosines of (m - n) omega - beta, with beta as if between -2 pi and 0.');",
+    "  fill('phase-says', 'Layer ' + at.layer + '. Large: head ' + at.head + '. Small: the other"
+        " heads.');",
+    "  fill('phase-table', table(['number', 'omega', 'tokens a turn', 'beta'], mine.beta.map((v,"
+        " j) =>",
+    "    [String(j), number(mine.omega[j]), number(TAU / mine.omega[j]), number(v)])));",
+    "}",
+    "",
     "function drawPhases() {",
     "  const heads = D.layers[at.layer].heads, mine = head(), with_ = heads.filter(x => x.delta);",
+    "  if (mine.beta) return drawBeta(mine);",
     "  if (!mine.delta) {",
     "    fill('phase-figure'), fill('phase-table');",
     "    fill('phase-says', 'This head has no delta and b.');",
@@ -640,9 +675,34 @@ static const char *const look_script[] = {
     "    number(m * x.omega[j]) + ' rad (' + number(TAU / x.omega[j], 3) + ' tokens a turn).');",
     "}",
     "",
+    "function drawPolar() {",
+    "  const x = head(), j = at.pair, key = $('part').value === '1', m = Number($('position').value);",
+    "  const beta = x.beta && !key ? Math.min(0, Math.max(-TAU, x.beta[j])) : 0, turn = m *"
+        " x.omega[j] - beta;",
+    "  const a = planeAxes(3.4, 'The line of real numbers on its ray, number ' + j);",
+    "  stroke(a, path(a, [[-3.4, 0], [3.4, 0]], 9), 'axis', 1.2, {'stroke-dasharray': '2 3'});",
+    "  arrow(a, exp([Math.log(3.2), turn]), 'ink');",
+    "  for (let v = -3; v <= 3; v++) {",
+    "    const z = exp([Math.log(Math.log1p(Math.exp(v))), turn]);",
+    "    stroke(a, path(a, [[v, 0], z], 9), 'grid', 1.2);",
+    "    for (const [p, c] of [[[v, 0], '1'], [z, '2']])",
+    "      a.inside.append(el('svg:circle', {cx: a.X(p[0]), cy: a.Y(p[1]), r: 4.5, fill:"
+        " colour(c)}));",
+    "  }",
+    "  fill('plane-says', 'The projection gives a real number x (dots on the dashed line, -3 to"
+        " 3). It becomes a complex one of ' +",
+    "    'modulus softplus(x), on a ray that the position alone turns.');",
+    "  fill('plane-caption', 'Number ' + j + ' of a ' + (key ? 'key' : 'query') + ' at position '"
+        " + m + ': turned by ' +",
+    "    number(turn) + ' rad' + (x.beta && !key ? ', of which beta gives ' + number(-beta) : '')"
+        " + ' (' +",
+    "    number(TAU / x.omega[j], 3) + ' tokens a turn).');",
+    "}",
+    "",
     "function drawPhasor() {",
-    "  const eps = D.eps, map = z => { const s = Math.hypot(z[0], z[1], eps) || 1; return [z[0] /"
-        " s, z[1] / s]; };",
+    "  const eps = D.eps, map = z => { const s = (Math.hypot(z[0], z[1], eps) || 1) * (D.atan &&"
+        " z[0] < 0 ? -1 : 1);",
+    "    return [z[0] / s, z[1] / s]; };",
     "  const a = planeAxes(1.6, 'A grid of the plane whose points all go to the unit circle');",
     "  grid(a, z => z, 1, false, 9, true);",
     "  for (let k = 0; k < 24; k++) {",
@@ -657,7 +717,9 @@ static const char *const look_script[] = {
         " cosines of differences of phases.');",
     "  fill('plane-caption', 'z goes to z / sqrt(|z|' + String.fromCharCode(0xB2) + ' + eps' +"
         " String.fromCharCode(0xB2) +",
-    "    '), eps = ' + number(eps) + '.');",
+    "    '), eps = ' + number(eps) + (D.atan ? '; where the real part is below 0, to the opposite"
+        " point: the arctan of the quotient ' +",
+    "    'takes z and -z for the same.' : '.'));",
     "}",
     "",
     "/* One step of the map, seen from its fixed points: the flow that leads to it in one unit of"
@@ -679,39 +741,49 @@ static const char *const look_script[] = {
     "  return {map, p, q: null, to, from, by: sub(to(map(test)), to(test)), times: false};",
     "}",
     "",
+    "/* One line of the flow, in steps of a few pixels, with a wing in the middle of its time */",
     "function flowLine(a, f, start, from, to, far, c) {",
-    "  const points = [], parts = 400;",
     "  const here = t => f.from(f.times ? mul(start, exp([f.by[0] * t, f.by[1] * t]))",
     "                                   : add(start, [f.by[0] * t, f.by[1] * t]));",
-    "  for (let k = 0; k <= parts; k++) points.push(here(from + (to - from) * k / parts));",
+    "  const scale = a.X(1) - a.X(0), most = (to - from) / 50, points = [here(from)];",
+    "  for (let t = from, d = most; t < to && points.length < 1500;) {",
+    "    const z = here(Math.min(to, t + d)), was = points[points.length - 1];",
+    "    const near = Math.min(Math.hypot(...z), Math.hypot(...was)) < far;",
+    "    const by = Math.hypot(...sub(z, was)) * scale;",
+    "    if (near && !(by < 6) && d > most / 4000) { d /= 2; continue; }",
+    "    points.push(z), t += d;",
+    "    if (!(by > 3)) d = Math.min(most, 2 * d);",
+    "  }",
     "  stroke(a, path(a, points, far), c, 1.3);",
-    "  const half = (a.X(1) - a.X(0)), mid = (from + to) / 2, z0 = here(mid), z1 = here(mid + (to"
-        " - from) / 4000);",
+    "  const mid = (from + to) / 2, z0 = here(mid), z1 = here(mid + (to - from) / 4000);",
     "  const x = a.X(z0[0]), y = a.Y(z0[1]), t = Math.atan2(a.Y(z1[1]) - y, a.X(z1[0]) - x);",
-    "  if (!isFinite(t) || !half || Math.hypot(...z0) > far) return;",
+    "  if (!isFinite(t) || !(Math.hypot(...z0) < far)) return;",
     "  const wing = s => (x - 8 * Math.cos(t + s)).toFixed(1) + ' ' + (y - 8 * Math.sin(t +"
         " s)).toFixed(1);",
     "  stroke(a, 'M' + wing(0.5) + 'L' + x.toFixed(1) + ' ' + y.toFixed(1) + 'L' + wing(-0.5), c, 2);",
     "}",
     "",
+    "/* A dozen lines, fewer where they wind around the fixed points. */",
     "function drawFlow(a, f, far) {",
-    "  const grow = Math.abs(f.by[0]), turn = Math.abs(f.by[1]);",
+    "  const grow = Math.abs(f.by[0]), turn = Math.abs(f.by[1]), n = Math.max(3, Math.round(14 /"
+        " (1 + 0.2 * turn / grow)));",
     "  if (!f.times) {",
     "    const unit = Math.hypot(...f.by) || 1, side = [-f.by[1] / unit, f.by[0] / unit];",
     "    for (let k = -8; k <= 8; k++) {",
     "      const s = Math.sinh(k / 2.5);",
-    "      flowLine(a, f, [side[0] * s, side[1] * s], -30 / unit, 30 / unit, far, '1');",
+    "      flowLine(a, f, [side[0] * s, side[1] * s], -30 / unit, 30 / unit, far, k % 2 ? '1' : '3');",
     "    }",
     "  } else if (grow > 0.02 * turn)",
-    "    for (let k = 0; k < 12; k++)",
-    "      flowLine(a, f, exp([0, TAU * k / 12]), -5 / grow, 5 / grow, far, k % 2 ? '1' : '3');",
+    "    for (let k = 0; k < n; k++) flowLine(a, f, exp([0, TAU * k / n]), -4 / grow, 4 / grow,"
+        " far, k % 2 ? '1' : '3');",
     "  else",
     "    for (let k = -8; k <= 8; k++) flowLine(a, f, exp([k / 2.5, 0]), 0, TAU / turn, far, k % 2"
         " ? '1' : '3');",
     "}",
     "",
     "function drawMaps() {",
-    "  const maps = D.layers[at.layer].maps, per = maps.length / (H - D.layers[at.layer].plain);",
+    "  const maps = D.layers[at.layer].maps, per = maps.length / (heads() -"
+        " D.layers[at.layer].plain);",
     "  const j = (at.head - D.layers[at.layer].plain) * per + at.pair, c = maps[j];",
     "  const good = c.m.every(v => v !== null) && c.n > 0 && c.f[4] !== null;",
     "  const sizes = good ? [c.f.slice(0, 2), c.f.slice(2, 4)].filter(p => p[0] !== null).map(p =>"
@@ -744,19 +816,20 @@ static const char *const look_script[] = {
     "",
     "function drawPlane() {",
     "  const x = head(), kind = x.plane, maps = D.layers[at.layer].maps;",
-    "  const mobius = kind === 'mobius' && maps && maps.length, turns = kind === 'turn';",
+    "  const mobius = kind === 'mobius' && maps && maps.length, polar = kind === 'polar';",
+    "  const turns = polar || kind === 'turn';",
     "  shown('plane-controls', turns || mobius);",
     "  shown('part-label', turns), shown('position-label', turns), shown('lines-label', mobius);",
     "  if (turns || mobius) {",
-    "    const per = mobius ? maps.length / (H - D.layers[at.layer].plain) : x.pairs;",
+    "    const per = mobius ? maps.length / (heads() - D.layers[at.layer].plain) : x.pairs;",
     "    const first = mobius ? (at.head - D.layers[at.layer].plain) * per : 0;",
     "    if (at.pair >= per) at.pair = 0;",
-    "    fill('pair-name', mobius ? 'Channel' : 'Pair');",
+    "    fill('pair-name', mobius ? 'Channel' : polar ? 'Number' : 'Pair');",
     "    options($('pair'), Array.from({length: per}, (_, j) => mobius ? (first + j) + ', ' +"
         " maps[first + j].kind",
     "      : j + ', omega ' + number(x.omega[j], 3)), at.pair);",
     "    fill('position-says', $('position').value);",
-    "    return mobius ? drawMaps() : drawTurn();",
+    "    return mobius ? drawMaps() : polar ? drawPolar() : drawTurn();",
     "  }",
     "  if (kind === 'phasor') return drawPhasor();",
     "  fill('plane-figure'), fill('plane-caption');",
@@ -796,34 +869,42 @@ static const char *const look_script[] = {
     "  shown('bins-label', b && b.q2);",
     "  if (!b) return;",
     "  const after = b.q2 ? $('bins').value : '', q = b['q' + after], k = b['k' + after];",
+    "  $('phase-bins').parentNode.hidden = !q;",
     "  const share = l => { const s = l.reduce((x, v) => x + v, 0) || 1; return l.map(v => 100 * v"
         " / s); };",
     "  const top = l => 1.25 * Math.max(1e-9, ...l.flatMap(share));",
     "  const P = Math.PI, marks = [[-P, '-' + pi], [-P / 2, '-' + pi + '/2'], [0, '0'], [P / 2, pi"
         " + '/2'], [P, pi]];",
-    "  let a = axes('phase-bins', {x: [-P, P], y: [0, top([q, k])], xt: marks, xl: 'phase (rad)',"
-        " yl: '% of the numbers',",
+    "  let a;",
+    "  if (q) {",
+    "  a = axes('phase-bins', {x: [-P, P], y: [0, top([q, k])], xt: marks, xl: 'phase (rad)', yl:"
+        " '% of the numbers',",
     "    title: 'Histogram of the phases of queries and keys'});",
     "  bars(a, q, -P, P, '1', true), bars(a, k, -P, P, '2', false), legend(a);",
+    "  }",
     "  a = axes('size-bins', {x: [0, b.top], y: [0, top([b.qm, b.km])], xl: 'modulus', yl: '% of"
         " the numbers',",
     "    title: 'Histogram of the moduli of queries and keys; the last bar holds all that are"
         " larger'});",
     "  bars(a, b.qm, 0, b.top, '1', true), bars(a, b.km, 0, b.top, '2', false), legend(a);",
     "  const cell = (l, i) => number(share(l)[i], 3) + ' %';",
-    "  fill('bins-table', table(['phase from', 'queries', 'keys'], q.map((_, i) => [number(-P + i"
-        " * TAU / q.length, 3),",
+    "  fill('bins-table', table(['phase from', 'queries', 'keys'], (q || []).map((_, i) =>"
+        " [number(-P + i * TAU / q.length, 3),",
     "    cell(q, i), cell(k, i)])), table(['modulus from', 'queries', 'keys'], b.qm.map((_, i) =>",
     "    [number(i * b.top / b.qm.length, 3), cell(b.qm, i), cell(b.km, i)])));",
     "}",
     "",
     "/* ---- Passages ---- */",
     "",
+    "/* Of the chosen layer or, if that has no window, of the first that has one */",
     "function drawFound() {",
-    "  const f = D.layers[at.layer].found, windows = D.layers.flatMap((x, l) => x.found ? [l] : []);",
+    "  const windows = D.layers.flatMap((x, l) => x.found ? [l] : []);",
+    "  const layer = windows.includes(at.layer) ? at.layer : windows[0], f = windows.length ?"
+        " D.layers[layer].found : null;",
     "  const text = d => D.passages[d] === undefined ? '(no text)' : D.passages[d];",
-    "  fill('found-says', f ? 'Token ' + at.token + ', ' + name(at.token) + ', in layer ' + at.layer",
-    "    : 'Layer ' + at.layer + ' has no window; those that have: ' + windows.join(', '));",
+    "  fill('found-says', f ? 'Token ' + at.token + ', ' + quoted(at.token) + ', in layer ' + layer +",
+    "    (layer === at.layer ? '' : ' (layer ' + at.layer + ' has no window)') : 'No layer has a"
+        " window.');",
     "  fill('found', ...(f ? f[at.token] : []).map(x => row([String(x[0]), fixed(x[1]),"
         " fixed(x[2]), text(x[0])], 3)));",
     "  const sums = new Map();",
@@ -843,14 +924,21 @@ static const char *const look_script[] = {
     "function choose(what, value) {",
     "  if (at[what] === value && what !== 'see') return;",
     "  at[what] = value;",
+    "  at.head = Math.min(at.head, D.layers[at.layer].heads.length - 1);",
     "  if (what === 'layer' || what === 'head') at.see = 0;",
     "  if (what === 'token') { paintTokens(), matrixMark(); if ($('found')) drawFound(); return; }",
     "  if (what === 'pair') { drawPlane(); if ($('phases')) drawPhases(); return; }",
     "  draw();",
     "}",
+    "function go(layer, h) {",
+    "  at.head = 0;",
+    "  choose('layer', layer), choose('head', h);",
+    "}",
     "function draw() {",
     "  const see = head().see;",
     "  $('layer').value = at.layer, headNames();",
+    "  fill('head-says', head().temperature === undefined ? '' : 'temperature ' +"
+        " number(head().temperature, 3));",
     "  if ($('attention')) {",
     "    shown('see-label', see.length > 1);",
     "    options($('see'), see.map(s => s.name), at.see);",
@@ -883,6 +971,8 @@ static const char *const look_script[] = {
     "  e.target.setAttribute('aria-pressed', e.target.getAttribute('aria-pressed') !== 'true');",
     "  theme();",
     "});",
+    "if ($('cut') && N < D.of) shown('cut', true), fill('cut', 'The first ' + N + ' of ' + D.of +"
+        " ' tokens.');",
     "if ($('attention')) makeTokens(), makeThumbs(), paintThumbs();",
     "draw();",
     "let width = innerWidth;",
