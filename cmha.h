@@ -4072,14 +4072,6 @@ static void cmha__over_ranks(cmha_tape *tape, double *values, size_t n) {
         cmha__stop(tape, cmha__sum_over_ranks(tape, CMHA_OK, values, n));
 }
 
-/* Makes n means over a rank's part, with the number of terms behind them, those over the whole batch. */
-static void cmha__means_over_ranks(cmha_tape *tape, double *means, size_t n) {
-    if (!cmha__among_ranks(tape)) return;
-    for (size_t i = 0; i < n; i++) means[i] *= means[n];
-    cmha__over_ranks(tape, means, n + 1);
-    for (size_t i = 0; i < n; i++) means[i] /= means[n] > 0 ? means[n] : 1;
-}
-
 /* Returns the index that the first number of x [batch, ..] has in the whole batch. */
 static size_t cmha__first_number(const cmha_tape *tape, const cmha_tensor *x) {
     return cmha__among_ranks(tape) && x->shape[0] ? tape->shared.first * (x->size / x->shape[0]) : 0;
@@ -4114,11 +4106,6 @@ static cmha_tensor *cmha__result_of_width(cmha_tape *tape, const cmha_tensor *x,
     memcpy(shape, x->shape, sizeof shape);
     shape[x->rank - 1] = width;
     return cmha__result(tape, x->rank, shape);
-}
-
-static cmha_tensor *cmha__result1(cmha_tape *tape) {
-    size_t one = 1;
-    return cmha__result(tape, 1, &one);
 }
 
 CMHA_DEF cmha_tensor *cmha_tensor_new(cmha_tape *tape, int rank, const size_t *shape, int needs_grad) {
@@ -5482,8 +5469,8 @@ static cmha_tensor *cmha__linear_cross_entropy(cmha_tape *tape, cmha_tensor *x, 
                                                const cmha_real *class_weights, cmha_real early) {
     if (!x || !weight || !tape || tape->status || !tape->context) return NULL;
     if (cmha__check_linear(tape, "cross-entropy", x, CMHA_ACTIVATION_NONE, weight, bias)) return NULL;
-    size_t T = cmha__rows(x);
-    cmha_tensor *in[3] = {x, weight, bias}, *y = cmha__result1(tape);
+    size_t T = cmha__rows(x), one = 1;
+    cmha_tensor *in[3] = {x, weight, bias}, *y = cmha__result(tape, 1, &one);
     cmha__entropy *s = cmha__entropy_new(tape, targets, T, weight->shape[0], ignore, class_weights);
     if (!s) return NULL;
     for (size_t t = 0; !cmha__dry(tape) && t < T; t++) s->counted += cmha__row_weight(s, t);
@@ -7167,7 +7154,12 @@ static void cmha__balance_pass(const cmha__call *c) {
     double *share = (double *)c->kept;
     if (!cmha__goes_back(c)) {
         c->y[0] = (cmha_real)cmha_balance_forward(c->x[0], mask, T, E, c->count, share);
-        cmha__means_over_ranks(c->tape, share, 2 * E);
+        if (!cmha__among_ranks(c->tape)) return;
+        double own = share[2 * E], all; /* means of a rank's part become those of the whole batch */
+        for (size_t e = 0; e < 2 * E; e++) share[e] *= own;
+        cmha__over_ranks(c->tape, share, 2 * E + 1);
+        all = share[2 * E] > 0 ? share[2 * E] : 1;
+        for (size_t e = 0; e < 2 * E; e++) share[e] /= all;
     } else cmha_balance_backward(c->x[0], mask, share, T, E, c->dy[0], c->dx[0]);
 }
 
@@ -9598,15 +9590,6 @@ static int cmha__lag_weights(cmha__lag_head *h) {
     return rows > 0;
 }
 
-/* Convolves the values with the weights, over their totals; 0 for rows that see no lag. */
-static void cmha__lag_forward(cmha__lag_head *h) {
-    cmha__zero_rows(cmha__rows_at(h->x.y, 0, 0), h->a->n, h->a->d);
-    while (cmha__lag_weights(h)) {
-        cmha__lag_spectrum(h, h->weight, h->hi, h->spectrum);
-        cmha__lag_sweep(h, h->hi, CMHA__LAG_SHARES, h->x.v, NULL, NULL, &h->x.y);
-    }
-}
-
 /* What each lag's weight gets through the denominators, dtotal[t] = -Re(sum conj(y) dy) / total: of lag tau
    the sum over rows t >= tau with t - tau present, in total's place: from the end, or by a correlation. */
 static void cmha__lag_denominators(const cmha__lag_head *h) {
@@ -9662,7 +9645,12 @@ static void cmha__lag_run(const cmha_lag_args *a, const cmha_attention_views *x,
             memset(h.done, 0, a->n);
             h.left = h.n;
             if (CMHA__TRAINS && backward) cmha__lag_backward(&h);
-            else cmha__lag_forward(&h);
+            if (CMHA__TRAINS && backward) continue;
+            cmha__zero_rows(cmha__rows_at(h.x.y, 0, 0), a->n, a->d); /* what rows that see no lag keep */
+            while (cmha__lag_weights(&h)) {
+                cmha__lag_spectrum(&h, h.weight, h.hi, h.spectrum);
+                cmha__lag_sweep(&h, h.hi, CMHA__LAG_SHARES, h.x.v, NULL, NULL, &h.x.y);
+            }
         }
     }
 }
@@ -11619,18 +11607,6 @@ CMHA_DEF cmha_tensor *cmha_layer_attention(const cmha_layer *layer, const cmha_a
     return cmha__softmax_heads((cmha__pass *)layer->pass, args, q, k, v, parameters);
 }
 
-/* A layer's whole attention as the program builds it; a: what the library's would be. */
-static cmha_tensor *cmha__own_attention(cmha__pass *pass, const cmha_attention_args *a, cmha_tensor *h) {
-    const cmha_score *score = pass->model->score;
-    cmha_layer layer = {pass->tape, pass->model, score, pass->layer, pass->B, pass->N, pass->first,
-                        pass->k->score, *a, pass};
-    layer.args.score = NULL, layer.args.kind = CMHA_ATTENTION_DOT;
-    cmha_tensor *y = h ? score->attend(&layer, h) : NULL;
-    if (pass->tape->status || (y && cmha__same_shape(y, h))) return y;
-    return CMHA__MISFIT(pass->tape, "score %s: attend must return [%zu, %zu, %zu]", score->name, pass->B,
-                        pass->N, pass->c->d_model);
-}
-
 /* Runs linear attention of `heads` heads of d numbers, likewise: of it a cache keeps the state alone. */
 static cmha_tensor *cmha__linear_heads(cmha__pass *pass, cmha_linear_kind kind, size_t heads, size_t d,
                                        cmha_tensor *q, cmha_tensor *k, cmha_tensor *v) {
@@ -11662,7 +11638,16 @@ static cmha_tensor *cmha__plain_attention(cmha__pass *pass, cmha_tensor *h) {
     if (heads == c->n_heads) a.kv_heads = cmha__kv_heads(c);
     a.layout = (cmha_layout)c->layout, a.rotary_dims = c->rotary_dims;
     if (pass->rotation) a.scale *= (cmha_real)pass->model->score_factor;
-    if (a.score && a.score->attend) return cmha__own_attention(pass, &a, h);
+    if (a.score && a.score->attend) { /* builds the whole attention */
+        const cmha_score *score = a.score;
+        cmha_layer layer = {pass->tape, pass->model, score, pass->layer, pass->B, pass->N, pass->first,
+                            k->score, a, pass};
+        layer.args.score = NULL, layer.args.kind = CMHA_ATTENTION_DOT;
+        cmha_tensor *y = h ? score->attend(&layer, h) : NULL;
+        if (pass->tape->status || (y && cmha__same_shape(y, h))) return y;
+        return CMHA__MISFIT(pass->tape, "score %s: attend must return [%zu, %zu, %zu]", score->name, pass->B,
+                            pass->N, c->d_model);
+    }
     cmha_tensor *qkv = cmha__linear(pass, h, k->qkv_weight, k->qkv_bias), *w = k->pcl_w;
     if (a.score && a.score->planes == 2) a.d_k /= 2, a.halves = 1, a.softmax = CMHA_SOFTMAX_REAL;
     a.kind = (cmha_attention_kind)c->attention;
