@@ -199,7 +199,8 @@ static void read_text(const char *file) {
     if (n > 65536) n = 65536; /* of a book no more need be encoded */
     if (specials) must(codec_append(&text, &ends[0], 1, failure));
     must(codec_encode(&words, s, n, !specials && model.config.causal, &text, failure));
-    while (!specials && text.n > 1 && text.at[text.n - 1] == words.eos) text.n--;
+    while (!specials && text.n > 1 && (text.at[text.n - 1] == words.eos || text.at[text.n - 1] == words.sep))
+        text.n--; /* a decoder's text goes on */
     if (specials) must(codec_append(&text, &ends[1], 1, failure));
     free(read);
     for (size_t i = 0; i < text.n; i++)

@@ -713,8 +713,9 @@ static const char *const look_script[] = {
     "  const circle = [];",
     "  for (let k = 0; k <= 96; k++) circle.push(exp([0, TAU * k / 96]));",
     "  stroke(a, path(a, circle, 9), '2', 2.6);",
-    "  fill('plane-says', 'Every number becomes its phasor, of modulus 1: the score is a mean of"
-        " cosines of differences of phases.');",
+    "  fill('plane-says', 'Every number becomes its phasor, of modulus 1 but for small ones: the"
+        " score is a mean of cosines of differences of ' +",
+    "    'phases.');",
     "  fill('plane-caption', 'z goes to z / sqrt(|z|' + String.fromCharCode(0xB2) + ' + eps' +"
         " String.fromCharCode(0xB2) +",
     "    '), eps = ' + number(eps) + (D.atan ? '; where the real part is below 0, to the opposite"
