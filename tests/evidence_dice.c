@@ -7,13 +7,16 @@
 #include <time.h>
 
 static int dice_run(const evidence_run *run, evidence_result *result) {
-    double gain = evidence_number(run, "dice.gain", 0), spread = evidence_number(run, "dice.spread", 0.01);
+    double gain = evidence_number(run, "dice.gain", 0);
+    double spread = evidence_number(run, "dice.spread", 0.01);
     double ms = evidence_number(run, "dice.ms", 4), bad = evidence_number(run, "dice.bad", 0);
-    cmha_rng shared = cmha_rng_make(run->seed, 0), own = cmha_rng_make(run->seed, 1 + (uint64_t)(1e6 * fabs(gain)));
+    cmha_rng shared = cmha_rng_make(run->seed, 0);
+    cmha_rng own = cmha_rng_make(run->seed, 1 + (uint64_t)(1e6 * fabs(gain)));
     struct timespec pause = {0, (long)(1e6 * ms)};
     nanosleep(&pause, NULL);
     if (evidence_number(run, "dice.fails", 0) > 0) return evidence_fail(run->error, "the dice are lost");
-    double far = log(run->rate / 3e-3), value = 1.5 + 0.02 * cmha_rng_normal(&shared) + gain + 0.1 * far * far;
+    double far = log(run->rate / 3e-3);
+    double value = 1.5 + 0.02 * cmha_rng_normal(&shared) + gain + 0.1 * far * far;
     value += spread * cmha_rng_normal(&own) + 1e-4 * (run->threads - 1);
     if (bad > 0 && run->seed == (uint64_t)bad) value = NAN;
     for (size_t step = 10; step <= 50; step += 10) evidence_point(result, step, value + 2.0 / (double)step);
@@ -22,7 +25,8 @@ static int dice_run(const evidence_run *run, evidence_result *result) {
 }
 
 static const evidence_part parts[] = {
-    {"small", "small dice", "dice.ms=3"}, {"large", "large, \"heavy\" dice, with a comma", "dice.spread=0.001"}};
+    {"small", "small dice", "dice.ms=3"},
+    {"large", "large, \"heavy\" dice, with a comma", "dice.spread=0.001"}};
 static const evidence_variant variants[] = {
     {"even", "even dice", "kind=rope"},
     {"even-again", "even dice, other seeds", "like=even reseed=1000"},

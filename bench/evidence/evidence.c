@@ -117,7 +117,8 @@ static int claim_index(const evidence_claim *claim) {
 }
 
 /* Does "claim part variant" hold every word of --only? */
-static int is_wanted(const evidence_claim *claim, const evidence_part *part, const evidence_variant *variant) {
+static int is_wanted(const evidence_claim *claim, const evidence_part *part,
+                     const evidence_variant *variant) {
     char all[512], word[128];
     snprintf(all, sizeof all, "%s %s %s", claim->name, part->name, variant->name);
     for (const char *at = option[ONLY].value; *at; at += *at == ',') {
@@ -130,15 +131,16 @@ static int is_wanted(const evidence_claim *claim, const evidence_part *part, con
 }
 
 /* Is this variant's rate chosen for one that is wanted? */
-static int chooses(const evidence_claim *claim, const evidence_part *part, const evidence_variant *variant) {
+static int chooses(const evidence_claim *claim, const evidence_part *part,
+                   const evidence_variant *variant) {
     for (const evidence_variant *v = claim->variants; v < claim->variants + claim->n_variants; v++)
         if (evidence_like(claim, v) == variant && is_wanted(claim, part, v)) return 1;
     return 0;
 }
 
 /* Can this library do what the variant asks for? Says once what it cannot. */
-static int is_possible(const evidence_claim *claim, const evidence_part *part, const evidence_variant *variant,
-                       int say) {
+static int is_possible(const evidence_claim *claim, const evidence_part *part,
+                       const evidence_variant *variant, int say) {
     char line[EVIDENCE_ERROR];
     evidence_run run;
     memset(&run, 0, sizeof run);
@@ -157,13 +159,13 @@ static size_t list_jobs(const evidence_claim *claim, job *jobs) {
             for (size_t v = 0; v < claim->n_variants; v++) {
                 const evidence_part *part = &claim->parts[p];
                 const evidence_variant *variant = &claim->variants[v];
-                int trial = slot < 3;
-                if (trial ? !(claim->rates[1] > 0) || !(claim->rates[slot] > 0) || !chooses(claim, part, variant)
-                          : !is_wanted(claim, part, variant))
+                int tried = slot < 3 && claim->rates[1] > 0 && claim->rates[slot] > 0;
+                if (slot < 3 ? !tried || !chooses(claim, part, variant) : !is_wanted(claim, part, variant))
                     continue;
                 if (!is_possible(claim, part, variant, jobs && slot == 3)) continue;
                 if (jobs) {
-                    job one = {claim, part, variant, slot, (p * claim->n_variants + v) * 1000 + slot, PENDING, 0};
+                    size_t number = (p * claim->n_variants + v) * 1000 + slot;
+                    job one = {claim, part, variant, slot, number, PENDING, 0};
                     jobs[n] = one;
                 }
                 n++;
@@ -187,8 +189,9 @@ static void must_be_current(const evidence_claim *claim) {
     const evidence_table *table = &tables[claim_index(claim)];
     for (size_t i = 0; i < table->n; i++)
         if (!rows_current(&table->rows[i], claim)) {
-            snprintf(line, sizeof line, "%s/%s.csv: line %zu was made with other settings than the claim has now; "
-                     "take it away", option[RESULTS].value, claim->name, table->rows[i].line);
+            snprintf(line, sizeof line,
+                     "%s/%s.csv: line %zu was made with other settings than the claim has now; take it away",
+                     option[RESULTS].value, claim->name, table->rows[i].line);
             complain(1, line, "");
         }
 }
@@ -266,7 +269,8 @@ static const evidence_claim *find_claim(const char *name) {
     int apart = 0;
     for (const evidence_claim *const *c = evidence_claims; *c; c++)
         if (!strcmp((*c)->name, name)) return *c;
-    for (const evidence_claim *const *c = evidence_claims; *c; c++) resemble(name, (*c)->name, &nearest, &apart);
+    for (const evidence_claim *const *c = evidence_claims; *c; c++)
+        resemble(name, (*c)->name, &nearest, &apart);
     unknown("there is no claim", name, nearest);
     return NULL;
 }
@@ -324,10 +328,12 @@ static void print_beside(const evidence_result *now, const evidence_row *row) {
         double value = now->measures[i].value, before = row ? rows_measure(row, now->measures[i].name) : NAN;
         char text[2][32];
         snprintf(text[0], 32, "%.9g", value), snprintf(text[1], 32, "%.9g", before);
+        double difference = strcmp(text[0], text[1]) ? value - before : 0;
+        double far = fabs(difference) / (fabs(before) + 1e-300);
         printf("  %-20s %-16s", now->measures[i].name, text[0]);
-        if (row) printf(" committed %-16s difference %.3g", text[1], strcmp(text[0], text[1]) ? value - before : 0.);
+        if (row) printf(" committed %-16s difference %.3g", text[1], difference);
         putchar('\n');
-        double far = strcmp(text[0], text[1]) ? fabs(value - before) / (fabs(before) + 1e-300) : 0;
+        if (!(fabs(difference) > 0) && !isnan(difference)) continue;
         if (far > apart || isnan(far)) apart = far;
     }
     if (!row) puts("no such row is committed");
@@ -399,7 +405,7 @@ static int verb_check(char **names, int n_names) { return (void)names, report(n_
 static int help(void) {
     puts(PROGRAM " list [CLAIM..]   claims, and how many of their rows are there\n"
          PROGRAM " run [CLAIM..]    makes the rows that are missing\n"
-         PROGRAM " row CLAIM PART VARIANT SEED [RATE]   repeats a row and says how far it is from the one there\n"
+         PROGRAM " row CLAIM PART VARIANT SEED [RATE]   repeats a row: how far is it from the one there?\n"
          PROGRAM " report           writes the tables of README.md and the figures\n"
          PROGRAM " check            are they what the rows say?\n");
     print_options(option, N_OPTIONS, 10, 0);
@@ -408,7 +414,8 @@ static int help(void) {
 
 int main(int argc, char **argv) {
     static const struct { const char *name; int (*run)(char **, int); } verbs[] = {
-        {"list", verb_list}, {"run", verb_run}, {"row", verb_row}, {"report", verb_report}, {"check", verb_check}};
+        {"list", verb_list}, {"run", verb_run}, {"row", verb_row}, {"report", verb_report},
+        {"check", verb_check}};
     start_program(argv);
     const char *data = getenv("CMHA_DATA");
     option[DATA].value = data && *data ? data : "../shared/data";
@@ -422,7 +429,7 @@ int main(int argc, char **argv) {
             complain(2, "too many --set", "");
     }
     if (rest) complain(2, "names come before options: ", rest);
-    if (option[HELP].value || words == 1) return help(), end_program(words == 1 && !option[HELP].value ? 2 : 0);
+    if (option[HELP].value || words == 1) return help(), end_program(option[HELP].value ? 0 : 2);
     if (*more && strcmp(argv[1], "row") != 0) complain(2, "--set is for row alone", "");
     for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++)
         if (!strcmp(verbs[i].name, argv[1])) return end_program(verbs[i].run(argv + 2, words - 2));

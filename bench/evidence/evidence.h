@@ -58,7 +58,7 @@ struct evidence_claim {
     int higher;      /* 1: more is better */
     size_t seeds;    /* 1 .. seeds; the rate is chosen with seed 0, which is not used afterwards */
     double rates[3]; /* 0: none; where there is one alone, nothing is chosen */
-    int (*run)(const evidence_run *run, evidence_result *result); /* trains and measures; 1, or 0 and a line */
+    int (*run)(const evidence_run *run, evidence_result *result); /* trains, measures; 1, or 0 and a line */
     double minutes;  /* one run on one core takes about so long, measured */
     int quick;       /* part of `make evidence`, which must end in 20 minutes */
 };

@@ -113,7 +113,8 @@ static int open_tokenizer(const evidence_run *run, text *t) {
     char path[1024], depends[128];
     text_row row = *t->row;
     snprintf(depends, sizeof depends, "%s %zu", row.train, row.vocabulary);
-    return work_path(run, path, row.name, depends, ".tokenizer.json") && once(run, path, &row, make_tokenizer) &&
+    return work_path(run, path, row.name, depends, ".tokenizer.json") &&
+           once(run, path, &row, make_tokenizer) &&
            codec_open(&t->words, path, NULL, "", 0, run->error);
 #else
     (void)t;
@@ -140,7 +141,10 @@ static char *copy_field(const char *line, const char *end, const char *field, ch
             s += 4;
             if (code < 0x80) *out++ = (char)code;
             else if (code < 0x800) *out++ = (char)(0xC0 | code >> 6), *out++ = (char)(0x80 | (code & 63));
-            else *out++ = (char)(0xE0 | code >> 12), *out++ = (char)(0x80 | (code >> 6 & 63)), *out++ = (char)(0x80 | (code & 63));
+            else {
+                *out++ = (char)(0xE0 | code >> 12), *out++ = (char)(0x80 | (code >> 6 & 63));
+                *out++ = (char)(0x80 | (code & 63));
+            }
         } else *out++ = *s;
     }
     return s < end ? out : NULL;
@@ -249,11 +253,11 @@ static int text_run(const evidence_run *run, evidence_result *result) {
 enum { PROMPTS = 64, PROMPT = 64, WRITTEN = 160, JUDGE_SEED = 777 };
 
 static const char judge_settings[] =
-    "kind=dot n_layers=4 d_model=192 n_heads=6 d_ff=768 trainer.steps=1200 trainer.batch=8 trainer.length=256 "
-    "trainer.lr=2e-3 trainer.min_lr=1e-4";
+    "kind=dot n_layers=4 d_model=192 n_heads=6 d_ff=768 trainer.steps=1200 trainer.batch=8 "
+    "trainer.length=256 trainer.lr=2e-3 trainer.min_lr=1e-4";
 
-/* Trains the judge of a text: wider than what it judges, with a seed of its own, and without positions, so that
-   no kind that is compared is judged by its own kind. */
+/* Trains the judge of a text: wider than what it judges, with a seed of its own, and without positions, so
+   that no kind that is compared is judged by its own kind. */
 static int make_judge(const evidence_run *run, const char *path, void *what) {
     const text *t = (const text *)what;
     const evidence_variant variant = {"judge", "judge", judge_settings};
@@ -288,20 +292,24 @@ static int take_token(void *user, const int32_t *tokens, size_t batch) {
     return 0;
 }
 
-/* Lets the model write on from places spread over the held-out text: nucleus sampling, p = 0.9, as the paper. */
+/* Lets the model write on from places spread over the held-out text: nucleus sampling, p = 0.9, as in the
+   paper. */
 static int write_samples(const evidence_run *run, session *s, samples *out) {
     static const cmha_sampler_config nucleus = {1, 0, 0.9, 1, 0};
     const cmha_tokens *held_out = &s->text.held_out;
     size_t apart = (held_out->count - PROMPT) / PROMPTS;
     int32_t prompts[PROMPTS * PROMPT];
     cmha_cache cache;
-    if (held_out->count < PROMPTS * (PROMPT + 1)) return evidence_fail(run->error, "too short a text for prompts");
+    if (held_out->count < PROMPTS * (PROMPT + 1))
+        return evidence_fail(run->error, "too short a text for prompts");
     memset(out, 0, sizeof *out);
     for (size_t i = 0; i < PROMPTS; i++)
         for (size_t k = 0; k < PROMPT; k++)
             prompts[i * PROMPT + k] = out->ids[i][k] = cmha_tokens_at(held_out, i * apart + k);
-    if (!library(run, &s->ctx, cmha_cache_init(&cache, &s->model, PROMPTS, PROMPT + WRITTEN, 0, NULL))) return 0;
-    int done = library(run, &s->ctx, cmha_generate(&cache, prompts, PROMPT, WRITTEN, &nucleus, run->seed, take_token, out));
+    cmha_status status = cmha_cache_init(&cache, &s->model, PROMPTS, PROMPT + WRITTEN, 0, NULL);
+    if (!library(run, &s->ctx, status)) return 0;
+    status = cmha_generate(&cache, prompts, PROMPT, WRITTEN, &nucleus, run->seed, take_token, out);
+    int done = library(run, &s->ctx, status);
     cmha_cache_close(&cache);
     return done;
 }
@@ -341,7 +349,8 @@ static int generation_run(const evidence_run *run, evidence_result *result) {
     int done = session_train(run, &s, result);
     snprintf(depends, sizeof depends, "%s %s %s %.200s", done ? s.text.row->name : "", judge_settings,
              cmha_version(), run->more ? run->more : "");
-    done = done && work_path(run, path, "judge", depends, ".safetensors") && once(run, path, &s.text, make_judge);
+    done = done && work_path(run, path, "judge", depends, ".safetensors") &&
+           once(run, path, &s.text, make_judge);
     done = done && library(run, &s.ctx, cmha_model_open(&judge, &s.ctx, path));
     if (done && !written) done = evidence_fail(run->error, "no memory for samples");
     done = done && write_samples(run, &s, written) && judge_samples(run, &s, &judge, written, &loss);
@@ -555,8 +564,9 @@ static const evidence_variant generation_variants[] = {
     FLOOR("rope", "RoPE")};
 const evidence_claim evidence_claim_generation = {
     "generation", "ComplexFormer, Table 1: text generation",
-    "ComplexFormer (arXiv 2505.10222, Table 1) claims the best text: gen-PPL 34.2 ± 0.4 against RoPE's 36.5 ± 0.5, sinusoidal "
-    "positions' 43.2, learned ones' 45.8 and shared δ and b's 38.1, with more varied and less repetitive samples.",
+    "ComplexFormer (arXiv 2505.10222, Table 1) claims the best text: gen-PPL 34.2 ± 0.4 against RoPE's "
+    "36.5 ± 0.5, sinusoidal positions' 43.2, learned ones' 45.8 and shared δ and b's 38.1, with more varied "
+    "and less repetitive samples.",
     generation_parts, COUNT(generation_parts), generation_variants, COUNT(generation_variants), "loss",
     "nats a token", 0, 8, {1.5e-3, 3e-3, 6e-3}, generation_run, 2.5, 0};
 
@@ -575,10 +585,10 @@ static const evidence_part ablation_parts[] = {
      "text.set=wikitext2 trainer.steps=500 trainer.batch=8 trainer.length=256"}};
 const evidence_claim evidence_claim_ablation = {
     "ablation", "ComplexFormer, Table 4: what its parts bring",
-    "ComplexFormer (arXiv 2505.10222, Table 4) claims that sharing δ and b costs 1.8 of 40.5 gen-PPL, fixing them 3.0, leaving out the "
-    "phase contrastive loss 1.0, and RoPE 2.4.",
-    ablation_parts, COUNT(ablation_parts), ablation_variants, COUNT(ablation_variants), "loss", "nats a token",
-    0, 5, {1.5e-3, 3e-3, 6e-3}, text_run, 2.5, 0};
+    "ComplexFormer (arXiv 2505.10222, Table 4) claims that sharing δ and b costs 1.8 of 40.5 gen-PPL, fixing "
+    "them 3.0, leaving out the phase contrastive loss 1.0, and RoPE 2.4.",
+    ablation_parts, COUNT(ablation_parts), ablation_variants, COUNT(ablation_variants), "loss",
+    "nats a token", 0, 5, {1.5e-3, 3e-3, 6e-3}, text_run, 2.5, 0};
 
 static const evidence_part answers_parts[] = {
     {"code", "MBPP: programs after their descriptions, bytes",
@@ -593,8 +603,8 @@ static const evidence_variant answers_variants[] = {
     FLOOR("rope", "RoPE")};
 const evidence_claim evidence_claim_answers = {
     "answers", "ComplexFormer, Tables 2 and 3, in small: programs and worked answers",
-    "ComplexFormer (arXiv 2505.10222, Tables 2 and 3) claims more programs that pass (MBPP pass@1 17.5 % against RoPE's 15.2) and "
-    "more right answers (GSM8K 21.3 % against 18.5).",
+    "ComplexFormer (arXiv 2505.10222, Tables 2 and 3) claims more programs that pass (MBPP pass@1 17.5 % "
+    "against RoPE's 15.2) and more right answers (GSM8K 21.3 % against 18.5).",
     answers_parts, COUNT(answers_parts), answers_variants, COUNT(answers_variants), "answers",
     "nats a byte of held-out answers", 0, 5, {1.5e-3, 3e-3, 6e-3}, answers_run, 2, 0};
 
@@ -612,8 +622,8 @@ static const evidence_variant longer_variants[] = {
     FLOOR("rope", "RoPE")};
 const evidence_claim evidence_claim_longer = {
     "longer", "Longer contexts: trained at 256, tested to 2,048",
-    "ALiBi (arXiv 2108.12409) and PoPE (arXiv 2509.10534) claim to hold their loss on contexts longer than those of training, where RoPE "
-    "needs other frequencies (NTK, YaRN: arXiv 2309.00071).",
+    "ALiBi (arXiv 2108.12409) and PoPE (arXiv 2509.10534) claim to hold their loss on contexts longer than "
+    "those of training, where RoPE needs other frequencies (NTK, YaRN: arXiv 2309.00071).",
     longer_parts, COUNT(longer_parts), longer_variants, COUNT(longer_variants), "p2048",
     "bits a byte at positions 1,024 to 2,047", 0, 5, {1.5e-3, 3e-3, 6e-3}, longer_run, 2.5, 0};
 
@@ -629,5 +639,6 @@ static const evidence_variant quick_variants[] = {
     FLOOR("rope", "RoPE")};
 const evidence_claim evidence_claim_text_quick = {
     "text_quick", "ComplexFormer against RoPE in a minute of training each",
-    "The comparison of `generation` with models of 0.1 million numbers, for who wants to see it run.", quick_parts, 1,
-    quick_variants, COUNT(quick_variants), "loss", "nats a byte", 0, 8, {1.5e-3, 3e-3, 6e-3}, text_run, 0.1, 1};
+    "The comparison of `generation` with models of 0.1 million numbers, for who wants to see it run.",
+    quick_parts, 1, quick_variants, COUNT(quick_variants), "loss", "nats a byte", 0, 8, {1.5e-3, 3e-3, 6e-3},
+    text_run, 0.1, 1};

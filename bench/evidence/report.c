@@ -104,8 +104,8 @@ static void put_p(FILE *out, double p) {
 /* ---- A part's table ---- */
 
 static void put_verdict(FILE *out, const findings *all, const finding *f) {
-    static const char *const words[] = {"not measured yet", "baseline", "noise floor", "**better**", "**worse**",
-                                        "not told apart", "diverged"};
+    static const char *const words[] = {"not measured yet", "baseline", "noise floor", "**better**",
+                                        "**worse**", "not told apart", "diverged"};
     fputs(words[f->verdict], out);
     if (f->diverged) fprintf(out, ", %zu of %zu without a finite loss", f->diverged, f->n);
     if (f->n && f->n < all->claim->seeds) fprintf(out, "; %zu of %zu seeds so far", f->n, all->claim->seeds);
@@ -136,8 +136,9 @@ static void put_row(FILE *out, const findings *all, const finding *f) {
 }
 
 static void put_table(FILE *out, const findings *all) {
-    fprintf(out, "| | numbers that learn | rate | seeds | mean of `%s` (%s) | standard deviation | difference | 95 %% "
-            "interval | p | |\n|---|---|---|---|---|---|---|---|---|---|\n", all->claim->measure, all->claim->unit);
+    fprintf(out, "| | numbers that learn | rate | seeds | mean of `%s` (%s) | standard deviation | "
+            "difference | 95 %% interval | p | |\n|---|---|---|---|---|---|---|---|---|---|\n",
+            all->claim->measure, all->claim->unit);
     for (size_t v = 0; v < all->n; v++) put_row(out, all, &all->of[v]);
     putc('\n', out);
 }
@@ -178,8 +179,8 @@ static void put_others(FILE *out, const findings *all) {
 
 /* ---- What was found, in a sentence ---- */
 
-/* Lists the kinds of a verdict with their differences; returns how many. */
-static size_t put_list(FILE *out, const findings *all, int verdict, const char *before, int intervals) {
+/* Lists the kinds of a verdict with their differences. */
+static void put_list(FILE *out, const findings *all, int verdict, const char *before, int intervals) {
     size_t n = 0;
     for (size_t v = 0; v < all->n; v++) {
         const finding *f = &all->of[v];
@@ -189,12 +190,11 @@ static size_t put_list(FILE *out, const findings *all, int verdict, const char *
         fputs(" (", out), put_value(out, f->pairs.mean, 1);
         fputs(" ± ", out), put_value(out, f->pairs.half, 0), putc(')', out);
     }
-    return n;
 }
 
 static void put_sentence(FILE *out, const findings *all) {
     const finding *base = &all->of[0];
-    size_t measured = 0, n = 0;
+    size_t measured = 0;
     for (size_t v = 0; v < all->n; v++) measured += all->of[v].n > 0;
     fprintf(out, "*Found, %s:* ", all->part->label);
     if (!measured || !base->n) {
@@ -203,10 +203,10 @@ static void put_sentence(FILE *out, const findings *all) {
     }
     fprintf(out, "against %s (", base->variant->label);
     put_value(out, base->mean, 0), fprintf(out, " %s)", all->claim->unit);
-    n += put_list(out, all, BETTER, "; better: ", 1);
-    n += put_list(out, all, WORSE, "; worse: ", 1);
-    n += put_list(out, all, ALIKE, "; not told apart: ", 1);
-    n += put_list(out, all, DIVERGED, "; diverged: ", 0);
+    put_list(out, all, BETTER, "; better: ", 1);
+    put_list(out, all, WORSE, "; worse: ", 1);
+    put_list(out, all, ALIKE, "; not told apart: ", 1);
+    put_list(out, all, DIVERGED, "; diverged: ", 0);
     put_list(out, all, NOTHING, "; not measured yet: ", 0);
     fprintf(out, ". *How sure:* %zu seeds, p corrected for %zu comparisons", base->n, all->compared);
     put_list(out, all, FLOOR, "; the same kind against itself: ", 1);
@@ -249,7 +249,8 @@ static size_t mean_curve(const finding *f, double *at, double *values) {
             if (row && i < row->result.points && row->result.curve[i].step == first->result.curve[i].step)
                 sum += row->result.curve[i].loss, count++;
         }
-        if (count == f->n && isfinite(sum)) at[n] = (double)first->result.curve[i].step, values[n++] = sum / (double)count;
+        if (count != f->n || !isfinite(sum)) continue;
+        at[n] = (double)first->result.curve[i].step, values[n++] = sum / (double)count;
     }
     return n;
 }
@@ -281,9 +282,10 @@ static size_t draw_part(picture *p, const findings *all) {
         p->n++;
     }
     if (!p->n) return 0;
-    snprintf(p->label, sizeof p->label, "difference from %s (%s)", all->of[0].variant->label, all->claim->unit);
-    p->points.n = p->n, p->points.at = p->position, p->points.values = p->value, p->points.mark = CHART_POINTS;
-    p->points.low = p->low, p->points.high = p->high;
+    snprintf(p->label, sizeof p->label, "difference from %s (%s)", all->of[0].variant->label,
+             all->claim->unit);
+    p->points.n = p->n, p->points.at = p->position, p->points.values = p->value;
+    p->points.mark = CHART_POINTS, p->points.low = p->low, p->points.high = p->high;
     differences->title = all->part->label, differences->subtitle = "paired differences, 95 % intervals";
     differences->flat = 1, differences->x.names = p->names, differences->x.n_names = p->n;
     differences->y.label = p->label, differences->series = &p->points, differences->n = 1;
@@ -296,8 +298,8 @@ static size_t draw_part(picture *p, const findings *all) {
 }
 
 /* Writes a claim's figure, or compares it with the one that is there. *there: does the claim have one? */
-static int put_figure(const evidence_claim *claim, const evidence_table *table, const char *folder, int compare,
-                      int *there, char *error) {
+static int put_figure(const evidence_claim *claim, const evidence_table *table, const char *folder,
+                      int compare, int *there, char *error) {
     char path[1100];
     picture *pictures = (picture *)calloc(claim->n_parts, sizeof *pictures);
     findings *all = (findings *)malloc(sizeof *all);
@@ -335,7 +337,10 @@ static int put_figure(const evidence_claim *claim, const evidence_table *table, 
 static void put_claim(FILE *out, const evidence_claim *claim, const evidence_table *table, int has_figure,
                       findings *all) {
     fprintf(out, "### %s\n\n*Claimed:* %s\n\n", claim->title, claim->claimed);
-    for (size_t i = 0; i < claim->n_parts; i++) find_out(all, table, claim, &claim->parts[i]), put_sentence(out, all);
+    for (size_t i = 0; i < claim->n_parts; i++) {
+        find_out(all, table, claim, &claim->parts[i]);
+        put_sentence(out, all);
+    }
     for (size_t i = 0; i < claim->n_parts; i++) {
         find_out(all, table, claim, &claim->parts[i]);
         size_t rows = 0;
@@ -346,8 +351,8 @@ static void put_claim(FILE *out, const evidence_claim *claim, const evidence_tab
         put_table(out, all), put_others(out, all);
     }
     if (has_figure) fprintf(out, "![%s](figures/%s.svg)\n\n", claim->title, claim->name);
-    fprintf(out, "`build/evidence run %s` makes the rows that [results/%s.csv](results/%s.csv) lacks.\n\n", claim->name,
-            claim->name, claim->name);
+    fprintf(out, "`build/evidence run %s` makes the rows that [results/%s.csv](results/%s.csv) lacks.\n\n",
+            claim->name, claim->name, claim->name);
 }
 
 static void put_overview(FILE *out, const evidence_table *tables) {
@@ -356,16 +361,17 @@ static void put_overview(FILE *out, const evidence_table *tables) {
     for (size_t i = 0; evidence_claims[i]; i++) {
         cost c = cost_of(&tables[i], evidence_claims[i]);
         fprintf(out, "| %s: %s%s | %zu of %zu | %.1f%s | %.1f |\n", evidence_claims[i]->name,
-                evidence_claims[i]->title, evidence_claims[i]->quick ? " (quick)" : "", c.rows, c.asked, c.minutes,
-                c.measured ? "" : " (a guess)", c.hours);
+                evidence_claims[i]->title, evidence_claims[i]->quick ? " (quick)" : "", c.rows, c.asked,
+                c.minutes, c.measured ? "" : " (a guess)", c.hours);
         hours += c.hours;
     }
-    fprintf(out, "\n`make evidence-all` takes about %.0f hours of one core for all of them, with `JOBS=2` half as long on "
-            "two.\n\n", hours);
+    fprintf(out, "\n`make evidence-all` takes about %.0f hours of one core for all of them, with "
+            "`JOBS=2` half as long on two.\n\n", hours);
 }
 
 /* The text between the marks, of malloc; *bytes long. Writes or compares the figures by the way. */
-static char *write_report(const evidence_table *tables, const char *folder, int compare, size_t *bytes, char *error) {
+static char *write_report(const evidence_table *tables, const char *folder, int compare, size_t *bytes,
+                          char *error) {
     char *text = NULL;
     FILE *out = open_memstream(&text, bytes);
     findings *all = (findings *)malloc(sizeof *all);
@@ -396,8 +402,9 @@ static char *load_readme(const char *path, int make, char *error) {
     char *text;
     size_t n;
     if (make && access(path, F_OK)) {
-        text = (char *)malloc(sizeof mark_begin + sizeof mark_end);
-        if (text) memcpy(text, mark_begin, sizeof mark_begin - 1), memcpy(text + sizeof mark_begin - 1, mark_end, sizeof mark_end);
+        size_t room = sizeof mark_begin + sizeof mark_end;
+        text = (char *)malloc(room);
+        if (text) snprintf(text, room, "%s%s", mark_begin, mark_end);
         else evidence_fail(error, "no memory for %s", path);
         return text;
     }
@@ -408,8 +415,8 @@ static char *load_readme(const char *path, int make, char *error) {
     return ended;
 }
 
-static int save_readme(const char *path, const char *before, size_t n_before, const char *report, size_t bytes,
-                       const char *after, char *error) {
+static int save_readme(const char *path, const char *before, size_t n_before, const char *report,
+                       size_t bytes, const char *after, char *error) {
     int mode, bad;
     char name[1200], *target = text_replaced(path, &mode);
     FILE *file = target ? text_own_file(target, name, sizeof name, mode) : NULL;
@@ -442,8 +449,9 @@ int report_write(const evidence_table *tables, const char *folder, int compare, 
     if (done && compare && ((size_t)(end - begin) != bytes || memcmp(begin, report, bytes) != 0)) {
         size_t above = 1;
         for (const char *s = readme; s < begin; s++) above += *s == '\n';
-        done = evidence_fail(error, "%s, line %zu is not what the rows say; build/evidence report writes it", path,
-                             above + line_apart(begin, (size_t)(end - begin), report, bytes) - 1);
+        above += line_apart(begin, (size_t)(end - begin), report, bytes) - 1;
+        done = evidence_fail(error, "%s, line %zu is not what the rows say; build/evidence report writes it",
+                             path, above);
     }
     if (done && !compare)
         done = save_readme(path, readme, (size_t)(begin - readme), report, bytes, end, error);

@@ -106,7 +106,8 @@ static const char *read_row(evidence_row *row, const evidence_claim *claim) {
     if (!known_variant(claim, row->cell[COLUMN_variant])) return "variant";
     if (!text_whole(row->cell[COLUMN_seed], &row->seed)) return "seed";
     if (!read_number(row->cell[COLUMN_rate], &row->rate) || !(row->rate > 0)) return "rate";
-    if (strcmp(row->cell[COLUMN_chosen], "0") != 0 && strcmp(row->cell[COLUMN_chosen], "1") != 0) return "chosen";
+    if (strcmp(row->cell[COLUMN_chosen], "0") != 0 && strcmp(row->cell[COLUMN_chosen], "1") != 0)
+        return "chosen";
     row->chosen = *row->cell[COLUMN_chosen] == '1';
     if (!read_number(row->cell[COLUMN_seconds], &row->seconds) || !(row->seconds >= 0)) return "seconds";
     if (!read_number(row->cell[COLUMN_parameters], &parameters) || !(parameters >= 0)) return "parameters";
@@ -150,7 +151,8 @@ static int read_rows(evidence_table *table, size_t bytes, const char *path, cons
             if (other->seed == row->seed && !(other->rate < row->rate) && !(other->rate > row->rate) &&
                 !strcmp(other->cell[COLUMN_part], row->cell[COLUMN_part]) &&
                 !strcmp(other->cell[COLUMN_variant], row->cell[COLUMN_variant]))
-                return evidence_fail(error, "%s: line %zu repeats the run of line %zu", path, line, other->line);
+                return evidence_fail(error, "%s: line %zu repeats the run of line %zu", path, line,
+                                     other->line);
     }
     return 1;
 }
@@ -347,7 +349,8 @@ static int replace_with(const char *path, const char *text, size_t bytes, const 
     return bad ? evidence_fail(error, "cannot write %s", path) : 1;
 }
 
-int rows_append(const char *results, const evidence_about *about, const evidence_result *result, char *error) {
+int rows_append(const char *results, const evidence_about *about, const evidence_result *result,
+                char *error) {
     const evidence_run *run = about->run;
     evidence_table table;
     char path[1024], *text = NULL;

@@ -68,7 +68,8 @@ static int settings_of(const evidence_run *run, const char *list[4]) {
     const evidence_variant *like = evidence_like(run->claim, run->variant);
     list[0] = run->part->settings, list[1] = "", list[2] = run->variant->settings;
     list[3] = run->more ? run->more : "";
-    if (!like) return evidence_fail(run->error, "%s/%s is like no variant", run->claim->name, run->variant->name);
+    if (!like)
+        return evidence_fail(run->error, "%s/%s is like no variant", run->claim->name, run->variant->name);
     if (like != run->variant) list[1] = like->settings;
     return 1;
 }
@@ -108,7 +109,8 @@ static int set_word(const evidence_run *run, cmha_context *ctx, cmha_model_confi
         status = cmha_config_set(ctx, cmha_trainer_table(), trainer, name + 8, value);
     else if (strchr(name, '.')) return 1;
     else status = cmha_config_set(ctx, cmha_model_table(), model, name, value);
-    return !status || evidence_fail(run->error, "%s/%s: %s", run->claim->name, run->variant->name, cmha_error(ctx));
+    return !status || evidence_fail(run->error, "%s/%s: %s", run->claim->name, run->variant->name,
+                                    cmha_error(ctx));
 }
 
 int evidence_configure(const evidence_run *run, cmha_context *ctx, cmha_model_config *model,
@@ -136,14 +138,16 @@ int evidence_configure(const evidence_run *run, cmha_context *ctx, cmha_model_co
 int evidence_data(const evidence_run *run, const char *name, char path[1024]) {
     if ((size_t)snprintf(path, 1024, "%s/%s", run->data, name) >= 1024)
         return evidence_fail(run->error, "too long a path: %.100s", run->data);
-    return !access(path, R_OK) || evidence_fail(run->error, "%.200s is not there; --data names the folder", path);
+    return !access(path, R_OK) ||
+           evidence_fail(run->error, "%.200s is not there; --data names the folder", path);
 }
 
 int evidence_open(const evidence_run *run, cmha_context *ctx) {
     cmha_context_config config;
     memset(&config, 0, sizeof config);
     config.seed = run->seed, config.threads = run->threads;
-    return !cmha_context_init(ctx, &config) || evidence_fail(run->error, "cannot open a context: %s", cmha_error(ctx));
+    return !cmha_context_init(ctx, &config) ||
+           evidence_fail(run->error, "cannot open a context: %s", cmha_error(ctx));
 }
 
 /* Does a parameter begin as its namesake in the other model does? */
@@ -161,7 +165,8 @@ static int begins_alike(const cmha_model *a, const cmha_parameter *p, const cmha
 static void take_data_fields(cmha_model_config *to, const cmha_model_config *from) {
     to->vocabulary = from->vocabulary, to->tokens = from->tokens, to->token_types = from->token_types;
     to->classes = from->classes, to->label_range = from->label_range, to->values = from->values;
-    to->gaussian = from->gaussian, to->features = from->features, to->complex_features = from->complex_features;
+    to->gaussian = from->gaussian, to->features = from->features;
+    to->complex_features = from->complex_features;
     memcpy(to->tokenizer, from->tokenizer, sizeof to->tokenizer);
 }
 
