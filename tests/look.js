@@ -7,7 +7,10 @@ const [chromium, folder, pictures, ...pages] = process.argv.slice(2);
 const first = pages.length && pages[0].split(',')[0];
 let page = '';
 let passed = 0, failed = 0;
-const is = (label, good, seen) => { if (good) passed++; else failed++, console.log('FAIL ' + path.basename(page) + ': ' + label + (seen === undefined ? '' : ': ' + seen)); };
+const is = (label, good, seen) => {
+  if (good) passed++;
+  else failed++, console.log('FAIL ' + path.basename(page) + ': ' + label + (seen === undefined ? '' : ': ' + seen));
+};
 const wait = ms => new Promise(done => setTimeout(done, ms));
 
 const browser = spawn(chromium, ['--headless', '--no-sandbox', '--disable-gpu', '--hide-scrollbars', '--remote-debugging-pipe',
@@ -105,7 +108,8 @@ async function attention(weights) {
     const back = w.map(r => r[1]).slice(causal ? 1 : 0);
     await hover('.t', 0), await hover('.t', 1);
     const list = await largest();
-    is('what looks at token 1', list.every(([j, x]) => Math.abs(x - w[j][1]) < 0.00063) && Math.abs(list[0][1] - Math.max(...back)) < 0.00063, JSON.stringify(list));
+    is('what looks at token 1', list.every(([j, x]) => Math.abs(x - w[j][1]) < 0.00063) &&
+      Math.abs(list[0][1] - Math.max(...back)) < 0.00063, JSON.stringify(list));
     await select('way', '0');
   }
   await hover('#matrix svg');
@@ -128,7 +132,8 @@ function tour() {
         if (e && !e.closest('[hidden]')) for (const v of [...e.options].slice(0, 3).map(o => o.value)) change(e, v);
       get('position').value = 5, get('position').dispatchEvent(new Event('input'));
       for (const e of document.querySelectorAll('svg [d], svg [cx], svg text'))
-        if (/NaN|Infinity|undefined/.test([e.getAttribute('d'), e.getAttribute('cx'), e.getAttribute('cy'), e.getAttribute('x')].join())) odd.push([l.value, h, e.outerHTML.slice(0, 100)]);
+        if (/NaN|Infinity|undefined/.test(['d', 'cx', 'cy', 'x'].map(a => e.getAttribute(a)).join()))
+          odd.push([l.value, h, e.outerHTML.slice(0, 100)]);
     }
   return odd;
 }

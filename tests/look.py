@@ -74,7 +74,7 @@ def check(path):
     if len(page.scripts) != 2:
         wrong.append(f"{len(page.scripts)} scripts")
     data = json.loads(page.scripts[0][1])
-    n, heads = len(data["tokens"]), len(data["layers"][0]["heads"])
+    n = len(data["tokens"])
     for layer in data["layers"]:
         for head in layer["heads"]:
             for see in head["see"]:

@@ -72,6 +72,7 @@ printf 'NUL \0 and \001\002\033[31m, \377\376 no UTF-8, \342\200\250 ends a line
 evil="$W/a <b>&'\"\$(x) name"
 cp "$W/tiny.safetensors" "$evil.safetensors"
 is "a name and a text with marks" "$B/look" --tokens 200 --csv "$W/tiny.csv" --out "$W/hostile.html" "$evil.safetensors" "$W/hostile"
+# shellcheck disable=SC2016 # nothing is to be expanded
 is "the name is escaped" grep -q '<h1>a &lt;b&gt;&amp;&#39;&quot;$(x) name' "$W/hostile.html"
 is "no script but ours" [ "$(grep -o '<script' "$W/hostile.html" | wc -l)" -eq 2 ]
 : > "$W/empty"
