@@ -1883,9 +1883,9 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
 
 #endif /* CMHA_H */
 
-/* -------------------------------------------------------------------------------------------------------
+/* --------------------------------
    Stop here if you only want the API. The implementation follows, in the same rooms.
-   ------------------------------------------------------------------------------------------------------- */
+   -------------------------------- */
 
 /* For whoever changes this code
 
@@ -5468,7 +5468,8 @@ static cmha_tensor *cmha__linear_cross_entropy(cmha_tape *tape, cmha_tensor *x, 
                                                cmha_tensor *bias, const int32_t *targets, int32_t ignore,
                                                const cmha_real *class_weights, cmha_real early) {
     if (!x || !weight || !tape || tape->status || !tape->context) return NULL;
-    if (cmha__check_linear(tape, "cross-entropy", x, CMHA_ACTIVATION_NONE, weight, bias)) return NULL;
+    if (targets && cmha__check_linear(tape, "cross-entropy", x, CMHA_ACTIVATION_NONE, weight, bias))
+        return NULL;
     size_t T = cmha__rows(x), one = 1;
     cmha_tensor *in[3] = {x, weight, bias}, *y = cmha__result(tape, 1, &one);
     cmha__entropy *s = cmha__entropy_new(tape, targets, T, weight->shape[0], ignore, class_weights);
@@ -6207,20 +6208,6 @@ static cmha__root cmha__norm_root(const cmha__complex_norm_row *row, const doubl
     return root;
 }
 
-/* matrix = 2/D dL/dV from G = dL/dM = sum of dh c^T (rr, ri, ir, ii): c gets matrix * c. In the eigenbasis
-   1/sqrt has the divided differences -f^3/2 and, off the diagonal, -f1^2 f2^2/(f1 + f2). */
-static void cmha__root_backward(const cmha__complex_norm_row *row, const cmha__root *r, const double *G,
-                                size_t D, double *matrix) {
-    double cc = r->c * r->c, ss = r->s * r->s, cs = r->c * r->s, both = G[1] + G[2];
-    double a = G[0] * cc + both * cs + G[3] * ss, b = G[0] * ss - both * cs + G[3] * cc;
-    double e = ((G[3] - G[0]) * cs + both * (cc - ss) / 2), scale = 2 / (double)D;
-    double off = r->f1 + r->f2 > 0 ? r->f1 * r->f1 * (r->f2 * r->f2) / (r->f1 + r->f2) : 0;
-    if (row->spread == CMHA__SPREAD_TRACE) a = b = a + b;
-    if (row->spread != CMHA__SPREAD_MATRIX) e = 0;
-    cmha__root_matrix(r, -scale * r->f1 * r->f1 * r->f1 / 2 * a, -scale * off * e,
-                      -scale * r->f2 * r->f2 * r->f2 / 2 * b, matrix);
-}
-
 /* g = m features of gamma as real 2x2 matrices; NULL = the matrix 1. */
 static void cmha__gamma_load(const cmha__complex_norm_row *row, const cmha_real *gamma, size_t D, size_t m,
                              double g[4][CMHA__WIDE]) {
@@ -6313,7 +6300,16 @@ static void cmha__complex_norm_row_backward(const cmha__complex_norm_row *row, c
         sum[0] += cmha__wide_total(dh.re, m) / (double)D;
         sum[1] += cmha__wide_total(dh.im, m) / (double)D;
     }
-    cmha__root_backward(row, root, G, D, dV);
+    /* dV = 2/D dL/dV from G = dL/dM = sum of dh c^T (rr, ri, ir, ii): c gets dV * c. In the eigenbasis 1/sqrt
+       has the divided differences -f^3/2 and, off the diagonal, -f1^2 f2^2/(f1 + f2). */
+    const double f1 = root->f1, f2 = root->f2, both = G[1] + G[2], scale = 2 / (double)D;
+    double cc = root->c * root->c, ss = root->s * root->s, cs = root->c * root->s;
+    double a = G[0] * cc + both * cs + G[3] * ss, b = G[0] * ss - both * cs + G[3] * cc;
+    double e = row->spread == CMHA__SPREAD_MATRIX ? (G[3] - G[0]) * cs + both * (cc - ss) / 2 : 0;
+    double off = f1 + f2 > 0 ? f1 * f1 * (f2 * f2) / (f1 + f2) : 0;
+    if (row->spread == CMHA__SPREAD_TRACE) a = b = a + b;
+    a *= -scale * f1 * f1 * f1 / 2, b *= -scale * f2 * f2 * f2 / 2;
+    cmha__root_matrix(root, a, -scale * off * e, b, dV);
     for (size_t j0 = 0, m; (m = cmha__norm_cotangent(row, gamma, dy, D, j0, &dh)) > 0; j0 += m) {
         cmha__wide_load(z, D, j0, mean, &c);
         for (size_t j = 0; j < m; j++) dh.re[j] -= sum[0];
@@ -6836,19 +6832,6 @@ static cmha__mixture cmha__mixture_of(const cmha_experts_args *a, const cmha_exp
     return m;
 }
 
-/* y [T, O] = keep y + x W^T, of O rows of a packed matrix from row lo on. pieces [64, O + I] */
-static void cmha__add_packed(const cmha_packed *p, size_t lo, size_t O, const cmha_real *x, size_t T,
-                             cmha_real keep, cmha_real *y, cmha_real *pieces) {
-    for (size_t at = 0, n; T > CMHA__FEW_ROWS && at < O; at += n) {
-        n = cmha__min(CMHA__PIECE, O - at);
-        cmha_unpack(p, lo + at, lo + at + n, pieces);
-        cmha_gemm(0, 1, T, n, p->I, 1, x, p->I, pieces, p->I, keep, y + at, O);
-    }
-    if (T > CMHA__FEW_ROWS) return;
-    cmha_packed_forward(p, x, T, lo, lo + O, pieces, O);
-    for (size_t i = 0; i < T * O; i++) y[i] = pieces[i] + (keep > 0 ? y[i] : 0);
-}
-
 /* y = W x + bias from x and i x, or the adjoint's W^H x = Wr^T x + Wi^T (-i x) from x and -i x; W: the first
    (second = 0) or second matrix of the piece's expert, x [n, 2I] and y [n, 2O], or the reverse. */
 static void cmha__expert_product(const cmha__mixture *m, int second, int adjoint, const cmha_real *x,
@@ -6862,10 +6845,17 @@ static void cmha__expert_product(const cmha__mixture *m, int second, int adjoint
     for (size_t part = 0; part < 2; part++) {
         const cmha_packed *p = m->packed[second];
         const cmha_real *in = part ? ix : x;
-        size_t which = part * E + m->expert;
-        cmha_real keep = part || bias ? 1 : 0;
-        if (p) cmha__add_packed(p, which * O, O, in, rows, keep, y, m->pieces);
-        else cmha_gemm(0, !adjoint, rows, to, from, 1, in, from, w + which * D * F, I, keep, y, to);
+        size_t which = part * E + m->expert, lo = which * O;
+        cmha_real keep = part || bias ? 1 : 0, *pieces = m->pieces; /* [64, O + I] */
+        if (!p) cmha_gemm(0, !adjoint, rows, to, from, 1, in, from, w + which * D * F, I, keep, y, to);
+        for (size_t at = 0, n; p && rows > CMHA__FEW_ROWS && at < O; at += n) {
+            n = cmha__min(CMHA__PIECE, O - at);
+            cmha_unpack(p, lo + at, lo + at + n, pieces);
+            cmha_gemm(0, 1, rows, n, I, 1, in, I, pieces, I, keep, y + at, O);
+        }
+        if (!p || rows > CMHA__FEW_ROWS) continue;
+        cmha_packed_forward(p, in, rows, lo, lo + O, pieces, O);
+        for (size_t i = 0; i < rows * O; i++) y[i] = pieces[i] + (keep > 0 ? y[i] : 0);
     }
 }
 
@@ -8413,7 +8403,7 @@ static void cmha__backward_scores(const cmha__head *h, size_t i0, size_t rows, s
             above[j] = cmha__larger(p[j] - h->lse[i0 + r].largest, -CMHA__LARGEST);
         cmha__backward_row(h->lse[i0 + r], u->D[i0 + r], h->dlog_temp ? 1 : scale, p, d);
         if (!h->dlog_temp) continue;
-        *h->dlog_temp -= (double)cmha__dot(above, d, CMHA__TILE); /* the sum of d is dlse's, see D */
+        *h->dlog_temp -= cmha__dot(above, d, CMHA__TILE); /* the sum of d is dlse's, see D */
         for (size_t j = 0; j < CMHA__TILE; j++) d[j] *= scale;
     }
     if (a->dropout > 0) cmha__drop_tile(h, u->S, i0, rows, j0);
