@@ -189,6 +189,13 @@ def main(results, readme):
                 others = re.findall(r"^\|.*$", body.split("<details>")[1].split("</details>")[0], re.M)
                 check_others(claims[name], name, part, of, others)
             seen.add((name, part))
+    for line in re.findall(r"^\| \S+: .*$", overview, re.M):
+        name, cells = line[2:].split(":")[0], [c.strip() for c in line.strip("| ").split(" | ")]
+        words = ["**better**", "**worse**", "not told apart", "diverged"]
+        verdicts = [l.strip("| ").split(" | ")[-1] for s in sections if f"`build/evidence run {name}`" in s
+                    for l in re.findall(r"^\| .*\(`[^`]+`\) \| .*$", s, re.M)]
+        for word, cell in zip(words, cells[4:]):
+            near(cell, sum(v.startswith(word) for v in verdicts), f"{name}: kinds {word}")
     for name, claim in claims.items():
         for part in {r["part"] for r in claim.rows if r["chosen"] == "1"}:
             if (name, part) not in seen:

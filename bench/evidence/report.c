@@ -355,14 +355,30 @@ static void put_claim(FILE *out, const evidence_claim *claim, const evidence_tab
             claim->name, claim->name, claim->name);
 }
 
-static void put_overview(FILE *out, const evidence_table *tables) {
+/* Counts the kinds of a verdict over the parts of a claim. */
+static void put_counts(FILE *out, const evidence_claim *claim, const evidence_table *table, findings *all) {
+    static const int asked[] = {BETTER, WORSE, ALIKE, DIVERGED, NOTHING};
+    size_t counts[5] = {0};
+    for (size_t i = 0; i < claim->n_parts; i++) {
+        find_out(all, table, claim, &claim->parts[i]);
+        for (size_t v = 1; v < all->n; v++)
+            for (size_t k = 0; k < 5 && !all->of[v].floor; k++)
+                counts[k] += (int)all->of[v].verdict == asked[k];
+    }
+    for (size_t k = 0; k < 5; k++) fprintf(out, " %zu |", counts[k]);
+    putc('\n', out);
+}
+
+static void put_overview(FILE *out, const evidence_table *tables, findings *all) {
     double hours = 0;
-    fputs("| claim | rows | minutes a run | hours for all, one core |\n|---|---|---|---|\n", out);
+    fputs("| claim | rows | minutes a run | hours for all, one core | better | worse | not told apart "
+          "| diverged | not measured yet |\n|---|---|---|---|---|---|---|---|---|\n", out);
     for (size_t i = 0; evidence_claims[i]; i++) {
         cost c = cost_of(&tables[i], evidence_claims[i]);
-        fprintf(out, "| %s: %s%s | %zu of %zu | %.1f%s | %.1f |\n", evidence_claims[i]->name,
+        fprintf(out, "| %s: %s%s | %zu of %zu | %.1f%s | %.1f |", evidence_claims[i]->name,
                 evidence_claims[i]->title, evidence_claims[i]->quick ? " (quick)" : "", c.rows, c.asked,
                 c.minutes, c.measured ? "" : " (a guess)", c.hours);
+        put_counts(out, evidence_claims[i], &tables[i], all);
         hours += c.hours;
     }
     fprintf(out, "\n`make evidence-all` takes about %.0f hours of one core for all of them, with "
@@ -376,7 +392,7 @@ static char *write_report(const evidence_table *tables, const char *folder, int 
     FILE *out = open_memstream(&text, bytes);
     findings *all = (findings *)malloc(sizeof *all);
     int done = out && all ? 1 : evidence_fail(error, "no memory for the report");
-    if (done) put_overview(out, tables);
+    if (done) put_overview(out, tables, all);
     for (size_t i = 0; done && evidence_claims[i]; i++) {
         int there = 0;
         done = put_figure(evidence_claims[i], &tables[i], folder, compare, &there, error);
