@@ -7,6 +7,10 @@
 #include <stdarg.h>
 #include <math.h>
 #include <sys/wait.h>
+#ifdef __linux__
+#include <signal.h>
+#include <sys/prctl.h>
+#endif
 
 enum { MOST_ARGUMENTS = 96 };
 
@@ -27,6 +31,9 @@ static void become(const char *const *arguments, const int ends[2]) {
     while (n < MOST_ARGUMENTS - 1 && arguments[n]) memcpy(&list[n], &arguments[n], sizeof *list), n++;
     list[n] = NULL;
     beside(arguments[0], path);
+#ifdef __linux__
+    prctl(PR_SET_PDEATHSIG, SIGTERM); /* it ends with this program */
+#endif
     if (dup2(ends[1], 1) < 0 || dup2(ends[1], 2) < 0) _exit(127);
     close(ends[0]), close(ends[1]);
     execv(path, list);
