@@ -50,7 +50,7 @@ endif
 NEED_TEXT = $(addprefix $(B)/,tokens convert test_convert grad_convert $(basename $(notdir $(wildcard tests/test_tokenizer*.c))))
 LEFT_OUT = $(if $(TEXT_LIBS),,$(NEED_TEXT))
 
-all: $(EXAMPLES) $(TOOLS) $(EXTENSIONS) $(UNITS) $(GRADS) $(CONFORMANCE) $(PORTABLE) $(B)/bench $(B)/evidence $(B)/evidence_test
+all: $(EXAMPLES) $(TOOLS) $(EXTENSIONS) $(UNITS) $(GRADS) $(CONFORMANCE) $(PORTABLE) $(B)/bench $(if $(findstring NT,$(OS)),,$(B)/evidence $(B)/evidence_test)
 
 define PROBE
 mkdir -p $(B)
