@@ -229,7 +229,8 @@ typedef struct trial {
     cmha_trainer_config schedule;
     cmha_model model;
     cmha_trainer trainer;
-    double paired; /* share of the numbers that start as the baseline's */
+    size_t samples; /* of each test */
+    double paired;  /* share of the numbers that start as the baseline's */
     int32_t *ids, *targets;
     unsigned char *mask;
     cmha_real *logits;
@@ -260,7 +261,8 @@ static int find_size(trial *t) {
         !size_word(run, "task.tested", s->most, &s->tested) || !size_word(run, "task.reach", 0, &s->reach) ||
         !size_word(run, "task.symbols", 0, &s->symbols) || !size_word(run, "task.phases", 0, &s->phases))
         return 0;
-    wrong = task_wrong(t->task, s, 1);
+    if (!size_word(run, "task.samples", 512, &t->samples)) return 0;
+    wrong = !t->samples ? "task.samples is 0" : task_wrong(t->task, s, 1);
     return !wrong || evidence_fail(run->error, "%s/%s: %s", run->claim->name, run->part->name, wrong);
 }
 
@@ -286,9 +288,9 @@ static int equal_numbers(trial *t) {
     width = (double)t->config.d_ff + 64 * (want - have) / (numbers_of(t, wider) - have);
     if (!(have > 0) || !(want > 0)) return failed(t);
     if (fabs(have - want) < 0.02 * want) return 1;
-    if (!(width >= 1))
-        return evidence_fail(t->run->error, "%s has too many parameters", t->run->variant->name);
-    t->config.d_ff = (size_t)(width + 0.5);
+    if (!(width >= 2 && width <= 1048576))
+        return evidence_fail(t->run->error, "%s cannot have as many parameters", t->run->variant->name);
+    t->config.d_ff = 2 * (size_t)(width / 2 + 0.5); /* complex layers have half as many */
     return 1;
 }
 
@@ -364,11 +366,10 @@ static void mark_row(const trial *t, size_t row, size_t length, size_t *asked, s
    right.f, the share of right answers. Each is asked for after the right ones before it, so exact is what
    greedy decoding would reach. */
 static int test(trial *t, size_t f, evidence_result *result) {
-    size_t samples = (size_t)evidence_number(t->run, "task.samples", 512), rows = t->schedule.batch;
+    size_t rows = t->schedule.batch, samples = (t->samples + rows - 1) / rows * rows; /* whole batches */
     size_t asked = 0, right = 0, exact = 0, a, r;
     char name[32];
     if (task_wrong(t->task, &t->size, f)) return 1; /* no symbols for such lengths */
-    samples = (samples + rows - 1) / rows * rows;
     for (size_t first = 0; first < samples; first += rows) {
         cmha_batch batch;
         if (!draw(t, f, first, rows, &batch)) return 0;
