@@ -255,6 +255,44 @@ static size_t mean_curve(const finding *f, double *at, double *values) {
     return n;
 }
 
+/* Measures whose names end in a number: what that counts, and what is measured over it. */
+static const struct ladder { const char *prefix, *over, *what; } ladders[] = {
+    {"exact.", "length (times the trained one)", "samples answered right (share)"},
+    {"p", "position up to (tokens)", "loss (bits a byte)"},
+    {"snr_", "signal over noise (dB)", "accuracy (%)"}};
+enum { LADDERS = sizeof ladders / sizeof *ladders };
+
+typedef struct rungs {
+    size_t n;
+    double at[EVIDENCE_MEASURES], mean[EVIDENCE_MEASURES], low[EVIDENCE_MEASURES], high[EVIDENCE_MEASURES];
+} rungs;
+
+/* The number in the name of a measure of that ladder; NAN for other names. */
+static double rung_of(const struct ladder *l, const char *name) {
+    size_t n = strlen(l->prefix);
+    char *end;
+    if (strncmp(name, l->prefix, n) != 0 || !name[n]) return NAN;
+    double value = strtod(name + n, &end);
+    return *end ? NAN : value;
+}
+
+/* The means of a variant's seeds on a ladder, with their 95 % intervals where there are several seeds. */
+static void climb(const finding *f, const struct ladder *l, rungs *r) {
+    const evidence_row *first = NULL;
+    double x[MOST_SEEDS], y[MOST_SEEDS];
+    for (size_t s = 0; s < MOST_SEEDS && !first; s++) first = f->rows[s];
+    for (size_t i = 0; first && i < first->result.n; i++) {
+        const char *name = first->result.measures[i].name;
+        double at = rung_of(l, name), half = NAN;
+        size_t n = isnan(at) ? 0 : values_of(f, NULL, name, x, y);
+        if (!n) continue;
+        if (n > 1)
+            half = statistics_t_quantile(0.05, (double)n - 1) * statistics_deviation(x, n) / sqrt((double)n);
+        r->at[r->n] = at, r->mean[r->n] = statistics_mean(x, n);
+        r->low[r->n] = r->mean[r->n] - half, r->high[r->n] = r->mean[r->n] + half, r->n++;
+    }
+}
+
 typedef struct picture {
     double position[MOST_VARIANTS], value[MOST_VARIANTS], low[MOST_VARIANTS], high[MOST_VARIANTS];
     const char *names[MOST_VARIANTS];
@@ -263,8 +301,29 @@ typedef struct picture {
     chart_rule zero;
     char label[160];
     size_t n, n_lines;
-    chart charts[2];
+    rungs rungs[MOST_VARIANTS];
+    chart_series climbs[MOST_VARIANTS];
+    chart charts[3];
 } picture;
+
+/* Draws the first ladder that the rows of a part have; returns whether there is one. */
+static size_t draw_ladder(picture *p, const findings *all, chart *c) {
+    for (size_t k = 0; k < LADDERS && !c->n; k++)
+        for (size_t v = 0; v < all->n; v++) {
+            rungs *r = &p->rungs[c->n];
+            chart_series *line = &p->climbs[c->n];
+            if (all->of[v].floor) continue;
+            memset(r, 0, sizeof *r), climb(&all->of[v], &ladders[k], r);
+            if (r->n < 2) continue;
+            line->name = all->of[v].variant->label, line->n = r->n, line->at = r->at, line->values = r->mean;
+            line->low = r->low, line->high = r->high, line->look = (int)v + 1, c->n++;
+            c->x.label = ladders[k].over, c->y.label = ladders[k].what;
+        }
+    c->title = all->part->label, c->subtitle = "means over the seeds, 95 % intervals";
+    c->series = p->climbs, c->whole = 1;
+    return c->n > 0;
+}
+
 
 /* Draws a part: differences with their intervals, and the mean loss by step. Nothing to draw: 0 charts. */
 static size_t draw_part(picture *p, const findings *all) {
@@ -275,6 +334,7 @@ static size_t draw_part(picture *p, const findings *all) {
         chart_series *line = &p->lines[p->n_lines];
         line->n = mean_curve(f, p->at[p->n_lines], p->loss[p->n_lines]);
         line->name = f->variant->label, line->at = p->at[p->n_lines], line->values = p->loss[p->n_lines];
+        line->look = (int)v + 1;
         if (line->n && !f->floor) p->n_lines++;
         if (!v || isnan(f->pairs.half)) continue;
         p->position[p->n] = (double)p->n, p->value[p->n] = f->pairs.mean, p->names[p->n] = f->variant->label;
@@ -290,11 +350,11 @@ static size_t draw_part(picture *p, const findings *all) {
     differences->flat = 1, differences->x.names = p->names, differences->x.n_names = p->n;
     differences->y.label = p->label, differences->series = &p->points, differences->n = 1;
     differences->rules = &p->zero, differences->n_rules = 1, differences->whole = 1;
-    differences->x.label = "";
     curves->title = all->part->label, curves->subtitle = "means over the seeds";
     curves->x.label = "step", curves->y.label = "loss (nats a token)", curves->series = p->lines;
     curves->n = p->n_lines, curves->whole = 1;
-    return p->n_lines ? 2 : 1;
+    size_t drawn = p->n_lines ? 2 : 1;
+    return drawn + draw_ladder(p, all, &p->charts[drawn]);
 }
 
 /* Writes a claim's figure, or compares it with the one that is there. *there: does the claim have one? */
@@ -303,7 +363,7 @@ static int put_figure(const evidence_claim *claim, const evidence_table *table, 
     char path[1100];
     picture *pictures = (picture *)calloc(claim->n_parts, sizeof *pictures);
     findings *all = (findings *)malloc(sizeof *all);
-    chart *charts = (chart *)calloc(2 * claim->n_parts, sizeof *charts);
+    chart *charts = (chart *)calloc(3 * claim->n_parts, sizeof *charts);
     figure whole;
     size_t n = 0;
     int done = pictures && all && charts ? 1 : evidence_fail(error, "no memory for a figure");
