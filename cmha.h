@@ -9399,28 +9399,36 @@ static int cmha__lag_absent(const cmha__lag_head *h, size_t t) { return h->mask 
    are divided by their totals, and left out where these are 0. */
 enum { CMHA__LAG_PHASORS = 1, CMHA__LAG_CONJ = 2, CMHA__LAG_OVER = 4, CMHA__LAG_SHARES = 8 };
 
-/* Group g = the spectrum of channels j0.. of the tokens present in rows [0, n) of a view, zero elsewhere. */
-static void cmha__lag_transform(const cmha__lag_head *h, cmha_heads view, size_t n, size_t j0, int what,
-                                double *g) {
-    size_t m = cmha__fft_length(n), width = cmha__min(h->a->d - j0, CMHA__FFT_LANES);
-    double *re = g, *im = g + m * CMHA__FFT_LANES;
-    memset(g, 0, 2 * m * CMHA__FFT_LANES * sizeof *g);
+/* Group g = the spectrum of channels j0.. of the tokens present in rows [0, n) of a view, zero elsewhere; or
+   (adds) adds g's rows to them, z: as gradient of u(z). */
+static void cmha__lag_move(const cmha__lag_head *h, double *g, size_t n, size_t j0, int what, cmha_heads view,
+                           int adds, const cmha_heads *z) {
+    const size_t L = CMHA__FFT_LANES, m = cmha__fft_length(n), width = cmha__min(h->a->d - j0, L);
+    if (!adds) memset(g, 0, 2 * m * L * sizeof *g);
     for (size_t t = 0; t < n; t++) {
-        const cmha_real *a = view.data + t * view.token + j0, *b = a + view.imag;
-        cmha_real u[2 * CMHA__FFT_LANES];
-        double total = what & CMHA__LAG_OVER ? h->total[t] : 1;
+        cmha_real u[2 * CMHA__FFT_LANES], *re = view.data + t * view.token + j0, *im = re + view.imag;
+        double total = what & (adds ? CMHA__LAG_SHARES : CMHA__LAG_OVER) ? h->total[t] : 1;
         if (cmha__lag_absent(h, t) || total == 0) continue;
-        double scale = 1 / total;
+        double scale = 1 / total, *row = g + t * L, *row_imag = row + m * L;
+        for (size_t l = 0; adds && l < L; l++) {
+            u[l] = (cmha_real)(row[l] * scale);
+            u[L + l] = (cmha_real)(row_imag[l] * scale);
+        }
+        if (CMHA__TRAINS && adds && z) {
+            const cmha_real *x = z->data + t * z->token + j0;
+            cmha__phasor_row_backward(x, x + z->imag, width, h->a->eps, 1, 0, u, u + L, re, im);
+        } else if (adds) cmha__axpy(width, 1, u, re), cmha__axpy(width, 1, u + L, im);
+        if (adds) continue;
         if (what & CMHA__LAG_PHASORS) {
-            cmha__phasor_row(a, b, width, h->a->eps, 1, 0, u, u + CMHA__FFT_LANES);
-            a = u, b = u + CMHA__FFT_LANES;
+            cmha__phasor_row(re, im, width, h->a->eps, 1, 0, u, u + L);
+            re = u, im = u + L;
         }
         for (size_t l = 0; l < width; l++) {
-            re[t * CMHA__FFT_LANES + l] = (double)a[l] * scale;
-            im[t * CMHA__FFT_LANES + l] = (double)b[l] * scale;
+            row[l] = re[l] * scale;
+            row_imag[l] = im[l] * scale;
         }
     }
-    cmha__fft(re, im, m, CMHA__FFT_LANES, h->table);
+    if (!adds) cmha__fft(g, g + m * L, m, L, h->table);
 }
 
 /* h->sum [2][m] += sum over the lanes of g conj(z), two groups: the spectrum of their correlation. */
@@ -9478,29 +9486,6 @@ static void cmha__lag_sequence(cmha__lag_head *h, size_t b) {
     for (size_t t = 0; t < h->n; t++) h->pairs[t] = floor(h->pairs[t] + 0.5);
 }
 
-/* Adds channels j0.. of the tokens present in rows [0, n) of group g to a view; z: as gradient of u(z). */
-static void cmha__lag_add(const cmha__lag_head *h, const double *g, size_t n, size_t j0, int what,
-                          const cmha_heads *z, cmha_heads to) {
-    size_t m = cmha__fft_length(n), width = cmha__min(h->a->d - j0, CMHA__FFT_LANES);
-    for (size_t t = 0; t < n; t++) {
-        cmha_real u[2 * CMHA__FFT_LANES], *re = to.data + t * to.token + j0, *im = re + to.imag;
-        double total = what & CMHA__LAG_SHARES ? h->total[t] : 1;
-        if (cmha__lag_absent(h, t) || total == 0) continue;
-        double scale = 1 / total;
-        for (size_t l = 0; l < CMHA__FFT_LANES; l++) {
-            u[l] = (cmha_real)(g[t * CMHA__FFT_LANES + l] * scale);
-            u[CMHA__FFT_LANES + l] = (cmha_real)(g[(m + t) * CMHA__FFT_LANES + l] * scale);
-        }
-        if (CMHA__TRAINS && z) {
-            const cmha_real *x = z->data + t * z->token + j0;
-            cmha__phasor_row_backward(x, x + z->imag, width, h->a->eps, 1, 0, u, u + CMHA__FFT_LANES, re, im);
-        } else {
-            cmha__axpy(width, 1, u, re);
-            cmha__axpy(width, 1, u + CMHA__FFT_LANES, im);
-        }
-    }
-}
-
 /* Sweeps over the channels of rows [0, n): h->sum [n] = their correlation with `with`, times the length of a
    transform, and `to` gets what h->spectrum makes of them, z: as gradient of u(z). with, to: may be NULL. */
 static void cmha__lag_sweep(const cmha__lag_head *h, size_t n, int what, cmha_heads from,
@@ -9508,14 +9493,14 @@ static void cmha__lag_sweep(const cmha__lag_head *h, size_t n, int what, cmha_he
     size_t m = cmha__fft_length(n);
     if (with) memset(h->sum, 0, 2 * m * sizeof *h->sum);
     for (size_t j0 = 0; j0 < h->a->d; j0 += CMHA__FFT_LANES) {
-        cmha__lag_transform(h, from, n, j0, what, h->g);
+        cmha__lag_move(h, h->g, n, j0, what, from, 0, NULL);
         if (with) {
-            cmha__lag_transform(h, *with, n, j0, what & CMHA__LAG_PHASORS, h->z);
+            cmha__lag_move(h, h->z, n, j0, what & CMHA__LAG_PHASORS, *with, 0, NULL);
             cmha__lag_correlate(h, m);
         }
         if (!to) continue;
         cmha__lag_filter(h, h->g, m, CMHA__FFT_LANES, what & CMHA__LAG_CONJ);
-        cmha__lag_add(h, h->g, n, j0, what, z, *to);
+        cmha__lag_move(h, h->g, n, j0, what, *to, 1, z);
     }
     if (with) cmha__fft(h->sum + m, h->sum, m, 1, h->table);
 }
