@@ -33,15 +33,17 @@ static double beta_fraction(double a, double b, double x) {
     return f;
 }
 
-static double beta(double a, double b, double x) {
-    if (x <= 0 || x >= 1) return x > 0;
-    double front = exp(lgamma(a + b) - lgamma(a) - lgamma(b) + a * log(x) + b * log1p(-x));
+/* That function of x, given with y = 1 - x, so that both are exact near 0. */
+static double beta(double a, double b, double x, double y) {
+    if (x <= 0 || y <= 0) return x > 0;
+    double front = exp(lgamma(a + b) - lgamma(a) - lgamma(b) + a * log(x) + b * log(y));
     return x < (a + 1) / (a + b + 2) ? front * beta_fraction(a, b, x) / a
-                                     : 1 - front * beta_fraction(b, a, 1 - x) / b;
+                                     : 1 - front * beta_fraction(b, a, y) / b;
 }
 
 double statistics_t_tail(double t, double freedom) {
-    return isinf(t) ? 0 : beta(freedom / 2, 0.5, freedom / (freedom + t * t));
+    double all = freedom + t * t;
+    return isinf(all) ? 0 : beta(freedom / 2, 0.5, freedom / all, t * t / all);
 }
 
 double statistics_t_quantile(double two_sided, double freedom) {
