@@ -219,6 +219,13 @@ int main(int argc, char **argv) {
         "family=crat d_model=16 irw_layers=2 irw_from=1 irw_width=5 irw_top=2 irw_fusion=additive irw_raw=1 "
         "irw_gate_tau=0.5 "
         "irw_threshold=0.1 complex_residual=free experts=2 experts_top=2 phase_reg=0.1",
+        /* PoPE and RoPE++, in all their places */
+        "attention=pope beta_uniform=1 n_kv_heads=1 window=3 placement=post",
+        "attention=pope beta_uniform=1 share=shared rotary_dims=3 head_temperature=1 recompute=1",
+        "attention=ropepp n_heads=4 n_kv_heads=2 position=alibi head_temperature=1",
+        "attention=ropepp layout=half attention_dropout=0.2 lora_rank=2 lora_on=*",
+        "family=cope attention=pope cope_score=hybrid",
+        "family=mobius mobius_heads=1 attention=ropepp position=learned placement=post",
         /* temperatures of all softmaxes, a learned gamma, arctan */
         "head_temperature=1 position=alibi n_heads=4 n_kv_heads=2 recompute=1",
         "head_temperature=1 share=fixed window=3 layout=half",

@@ -472,6 +472,8 @@ static void change_attention(input *in, const pieces *all, const char *kind, cmh
     check(cmha_kind(&ctx, kind, &any));
     if (k == 4)
         complain(1, kind, ": no weights of another kind are an exact start of it; of cmha and rope they are");
+    if (c->attention > CMHA_ATTENTION_DOT)
+        complain(1, kind, ": weights of pope and ropepp are no exact start of another kind");
     if (c->attention == CMHA_ATTENTION_DOT && k > 1)
         complain(1, kind, ": this model's scores have no positions; only cmha and cmha-shared start there");
     if (c->attention == CMHA_ATTENTION_DOT) still_frequencies(in, c);
