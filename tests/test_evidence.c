@@ -20,7 +20,7 @@ static void student(void) {
             CHECK_NEAR(statistics_t_tail(ts[i], n), 1 - inside(ts[i], n), 1e-12);
             CHECK_NEAR(statistics_t_tail(-ts[i], n), statistics_t_tail(ts[i], n), 0);
         }
-    /* far out, where 1 - inside has no digits: n = 1 by the arc tangent's series, n = 2 by the square root's */
+    /* far out, where 1 - inside has no digits: by the series of arc tangent and square root */
     CHECK_NEAR(statistics_t_tail(1e9, 1) * acos(-1.0) / 2 * 1e9, 1, 1e-12);
     CHECK_NEAR(statistics_t_tail(1e6, 2) * 1e12, 1, 1e-11);
     CHECK_NEAR(statistics_t_tail((double)INFINITY, 5), 0, 0);
