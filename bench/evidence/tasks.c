@@ -426,10 +426,10 @@ static const evidence_variant kinds[] = {
 
 static const evidence_part copy_parts[] = {
     {"24", "1 to 24 of 26 symbols, width 64",
-     TWO_LAYERS "trainer.steps=1000 task.symbols=26 task.least=1 task.most=24"},
-    {"48", "1 to 48 symbols", TWO_LAYERS "trainer.steps=1000 task.symbols=26 task.least=1 task.most=48"},
+     TWO_LAYERS "trainer.steps=800 task.symbols=26 task.least=1 task.most=24"},
+    {"48", "1 to 48 symbols", TWO_LAYERS "trainer.steps=800 task.symbols=26 task.least=1 task.most=48"},
     {"24-narrow", "1 to 24 symbols, width 32",
-     TWO_LAYERS "d_model=32 d_ff=64 trainer.steps=1000 task.symbols=26 task.least=1 task.most=24"}};
+     TWO_LAYERS "d_model=32 d_ff=64 trainer.steps=800 task.symbols=26 task.least=1 task.most=24"}};
 CLAIM(copy, "Copy", "Ours: says a string again. Trained on every length up to the one named, tested there, "
       "at twice and at four times that.", copy_parts, 0.3)
 
