@@ -86,7 +86,8 @@ typedef struct map {
 static void run_map_forward(void *work) {
     const map *m = work;
     const cmha_real *delta = m->kind == MAP_CMHA ? m->delta : NULL;
-    cmha_rotate_args rotate = {PAIRS, CMHA_LAYOUT_INTERLEAVED, m->rotation, delta, delta ? m->b : NULL, 0};
+    cmha_rotate_args rotate = {PAIRS, CMHA_LAYOUT_INTERLEAVED, m->rotation, delta, delta ? m->b : NULL, 0,
+                               0};
     cmha_quotient_kind quotient = (cmha_quotient_kind)(m->kind - MAP_MOBIUS);
     switch (m->kind) {
     case MAP_ROPE:
@@ -103,7 +104,8 @@ static void run_map_forward(void *work) {
 static void run_map_backward(void *work) {
     const map *m = work;
     const cmha_real *delta = m->kind == MAP_CMHA ? m->delta : NULL;
-    cmha_rotate_args rotate = {PAIRS, CMHA_LAYOUT_INTERLEAVED, m->rotation, delta, delta ? m->b : NULL, 0};
+    cmha_rotate_args rotate = {PAIRS, CMHA_LAYOUT_INTERLEAVED, m->rotation, delta, delta ? m->b : NULL, 0,
+                               0};
     cmha_quotient_kind quotient = (cmha_quotient_kind)(m->kind - MAP_MOBIUS);
     double *ddelta = delta ? m->ddelta : NULL, *db = delta ? m->ddelta + PAIRS : NULL;
     switch (m->kind) {

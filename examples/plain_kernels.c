@@ -61,7 +61,7 @@ int main(void) {
     for (size_t h = 0; h < H; h++) {
         /* The feature map alone: scores are dot products of `query` and `key` rows. b turns the queries only.
          */
-        cmha_rotate_args map = {P, CMHA_LAYOUT_INTERLEAVED, rotation, delta + h * P, b + h * P, P};
+        cmha_rotate_args map = {P, CMHA_LAYOUT_INTERLEAVED, rotation, delta + h * P, b + h * P, P, 0};
         cmha_rotate_forward(&map, q + h * N * DK, DK, N, query, DK);
         map.b = NULL;
         cmha_rotate_forward(&map, k + h * N * DK, DK, N, key, DK);
