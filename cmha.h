@@ -123,9 +123,9 @@ typedef float cmha_real;
 
 /* ================ Base ================ */
 #define CMHA_VERSION_MAJOR 0
-#define CMHA_VERSION_MINOR 9
+#define CMHA_VERSION_MINOR 10
 #define CMHA_VERSION_PATCH 0
-/* For #if: 900 is version 0.9.0. */
+/* For #if: 1000 is version 0.10.0. */
 #define CMHA_VERSION (CMHA_VERSION_MAJOR * 10000 + CMHA_VERSION_MINOR * 100 + CMHA_VERSION_PATCH)
 
 /* Makes the linker (of GCC and clang) refuse a program of another version (two numbers) or another cmha_real,

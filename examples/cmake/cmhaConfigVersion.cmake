@@ -1,4 +1,4 @@
-# find_package(cmha 0.9) takes 0.9.0 and later ones of that minor version: before 1.0 another one may differ in its API.
+# find_package(cmha 0.10) takes 0.10.0 and later ones of that minor version: before 1.0 another one may differ in its API.
 set(PACKAGE_VERSION "@VERSION@")
 string(REGEX MATCH "^[0-9]+[.][0-9]+" minor "${PACKAGE_VERSION}")
 set(PACKAGE_VERSION_COMPATIBLE FALSE)
