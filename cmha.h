@@ -5689,9 +5689,9 @@ static inline cmha_real cmha__beta(cmha_real b) { return b < -CMHA__TURN ? -CMHA
 
 /* Writes theta and each pair's rotation exp(i ((delta - 1) theta + b)) exp(i t omega) as (c, s). */
 static void cmha__rotations(const cmha_rotate_args *a, size_t j0, size_t m, cmha__rotated *o) {
-    const cmha_real *delta = a->delta + j0, *table_c = o->cosine, *table_s = o->sine;
-    if (a->delta) cmha__phases(o->re, o->im, m, o->theta);
-    for (size_t j = 0; j < m; j++) o->c[j] = a->delta ? (delta[j] - 1) * o->theta[j] : 0;
+    const cmha_real *delta = a->delta ? a->delta + j0 : NULL, *table_c = o->cosine, *table_s = o->sine;
+    if (delta) cmha__phases(o->re, o->im, m, o->theta);
+    for (size_t j = 0; j < m; j++) o->c[j] = delta ? (delta[j] - 1) * o->theta[j] : 0;
     for (size_t j = 0; o->b && j < m; j++) o->c[j] += a->polar ? -cmha__beta(o->b[j]) : o->b[j];
     for (size_t j = 0; j < m; j++) {
         cmha_real si, co;
@@ -9077,7 +9077,7 @@ CMHA__HOT(static, cmha__linear_features,
           (const cmha__linear_head *h, int is_key, int back, size_t i0, size_t rows),
           (h, is_key, back, i0, rows)) {
     cmha_heads x = is_key ? h->x.k : h->x.q, dx = is_key ? h->x.dk : h->x.dq;
-    cmha_real *f = is_key ? h->K : h->Q, *g = is_key ? h->dK : h->dQ;
+    cmha_real *f = is_key ? h->K : h->Q, *g = !back ? f : is_key ? h->dK : h->dQ;
     size_t d = h->a->d;
     int angular = h->a->kind == CMHA_LINEAR_ANGULAR, twice = !is_key && h->forms == 2;
     cmha_real factor = d ? (cmha_real)(1 / sqrt((double)d)) : 1;
