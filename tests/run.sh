@@ -307,6 +307,9 @@ if [ -x "$P/train_tiny" ]; then
     one "train_tiny --plot, no such folder" complains "$P/train_tiny" $small --csv "$W/kept.csv" --plot "$W/nowhere/x.svg"
     one "train_tiny then leaves the CSV alone" grep -qx kept "$W/kept.csv"
     one "train_tiny --plot in place of the CSV" complains "$P/train_tiny" $small --csv "$W/kept.csv" --plot "$W/kept.csv"
+    cp "$W/kept.csv" "$W/text.csv"
+    one "train_tiny --csv in place of its text" complains "$P/train_tiny" --steps 1 --csv "$W/text.csv" "$W/text.csv"
+    one "train_tiny leaves the text alone" cmp "$W/text.csv" "$W/kept.csv"
     one "train_tiny --plot /dev/full" sh -c "[ ! -c /dev/full ] || { ! '$P/train_tiny' $quick --plot /dev/full > $W/out 2>&1; }"
     one "train_tiny leaves no half picture" sh -c "! ls $W/plot.svg.* 2> /dev/null"
     one "train_tiny with 3 steps again" works "$P/train_tiny" --steps 3 --seed 4 $small

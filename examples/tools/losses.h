@@ -114,9 +114,10 @@ static inline int losses_draw(const losses *l) {
 
 /* Begins the picture, of a run that is resumed at `step` with the rows of its CSV. Ends the program where it
    cannot be written or would replace one of the others. */
-static inline void losses_open(losses *l, const char *csv, const char *out, size_t step) {
-    const char *others[2] = {csv, out};
-    for (int i = 0; l->path && i < 2; i++)
+static inline void losses_open(losses *l, const char *csv, const char *out, const char *last,
+                               size_t step) {
+    const char *others[3] = {csv, out, last};
+    for (int i = 0; l->path && i < 3; i++)
         if (!strcmp(l->path, others[i]) || text_same_file(l->path, others[i]))
             complain(2, "--plot would replace ", others[i]);
     if (l->path) losses_read(l, csv, step), must(losses_draw(l));
