@@ -1103,6 +1103,7 @@ static cmha_model_config open_all(const char *path, const char *file) {
 
 int main(int argc, char **argv) {
     char beside[4096];
+    history rows_of;
     int n_set = 0;
     start_program(argv);
     const char *file = take_text(&argc, argv);
@@ -1115,8 +1116,11 @@ int main(int argc, char **argv) {
     const char *to = option[OUT_FILE].value;
     if (!to && !codec_beside(path, ".html", beside, sizeof beside)) complain(2, "too long: ", path);
     if (!to) to = beside;
-    if (text_same_file(path, to) || (file && text_same_file(file, to)))
-        complain(2, to, " is what is read; name another --out");
+    const char *used[5] = {path, file, option[BASE].value, option[TOKENIZER].value, NULL};
+    if (find_history(&rows_of, path)) used[4] = rows_of.path;
+    for (const char **from = used; from < used + 5; from++)
+        if (*from && text_same_file(*from, to))
+            complain(2, to, " is what is read; name another --out");
     cmha_model_config as_saved = open_all(path, file);
     long bytes = write_page(to, path, &as_saved);
     printf("%s: %ld bytes, ", to, bytes);
