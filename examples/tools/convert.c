@@ -82,9 +82,6 @@ static void on_signal(int number) {
 static void watch_ends(void) {
     (void)atexit(clean_up);
     signal(SIGINT, on_signal), signal(SIGTERM, on_signal);
-#ifdef SIGXFSZ
-    signal(SIGXFSZ, SIG_IGN); /* a file larger than allowed is an error of writing */
-#endif
 }
 
 /* Ends the program with a line on the model that is read. */

@@ -6,6 +6,7 @@
 
 #include "streams.h"
 
+#include <signal.h>
 #include <sys/time.h>
 
 typedef struct setting { const char *name, *value, *what; } setting; /* an option; first of all its default */
@@ -230,6 +231,9 @@ static inline void start_program(char **argv) {
     const char *kernel = getenv("OPENBLAS_CORETYPE");
     text_open_streams();
     kernel_given = kernel && *kernel;
+#ifdef SIGXFSZ
+    signal(SIGXFSZ, SIG_IGN); /* a file larger than allowed is an error of writing */
+#endif
     cmha_blas_restart(argv);
 }
 
