@@ -309,16 +309,22 @@ static int verb_run(char **names, int n_names) {
 /* ---- row ---- */
 
 static const evidence_part *find_part(const evidence_claim *claim, const char *name) {
-    for (size_t i = 0; i < claim->n_parts; i++)
+    char line[2048] = "";
+    for (size_t i = 0, n = 0; i < claim->n_parts && n < sizeof line; i++) {
         if (!strcmp(claim->parts[i].name, name)) return &claim->parts[i];
-    complain(2, "the claim has no part ", name);
+        n += (size_t)snprintf(line + n, sizeof line - n, " %s", claim->parts[i].name);
+    }
+    complain(2, "the claim has no part of that name; it has", line);
     return NULL;
 }
 
 static const evidence_variant *find_variant(const evidence_claim *claim, const char *name) {
-    for (size_t i = 0; i < claim->n_variants; i++)
+    char line[2048] = "";
+    for (size_t i = 0, n = 0; i < claim->n_variants && n < sizeof line; i++) {
         if (!strcmp(claim->variants[i].name, name)) return &claim->variants[i];
-    complain(2, "the claim has no variant ", name);
+        n += (size_t)snprintf(line + n, sizeof line - n, " %s", claim->variants[i].name);
+    }
+    complain(2, "the claim has no variant of that name; it has", line);
     return NULL;
 }
 
