@@ -691,7 +691,7 @@ static const char *const look_script[] = {
     "  }",
     "  fill('plane-says', 'The projection gives a real number x (dots on the dashed line, -3 to"
         " 3). It becomes a complex one of ' +",
-    "    'modulus softplus(x), on a ray that the position alone turns.');",
+    "    'modulus softplus(x), on a ray that position and, of a query, beta turn: not x.');",
     "  fill('plane-caption', 'Number ' + j + ' of a ' + (key ? 'key' : 'query') + ' at position '"
         " + m + ': turned by ' +",
     "    number(turn) + ' rad' + (x.beta && !key ? ', of which beta gives ' + number(-beta) : '')"
