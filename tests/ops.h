@@ -283,6 +283,8 @@ static const ops_limits ops_logits = {OPS_CANCEL, OPS_CANCEL, 1,
                                       "logits inside that are sums of products, by the BLAS"};
 static const ops_limits ops_chain = {OPS_FINITE, OPS_CANCEL, 1,
                                      "the gradient of an angle is delta x w of 1e30 x 1e30"};
+static const ops_limits ops_slope = {OPS_FINITE, OPS_CANCEL, 1,
+                                     "softplus has the slope 0 at -1e30, times value x cotangent x key"};
 
 /* ROW(name, limits, statements with `tape` and `s`) */
 #define OPS_TABLE(ROW)                                                                                       \
@@ -340,7 +342,7 @@ static const ops_limits ops_chain = {OPS_FINITE, OPS_CANCEL, 1,
         return ops_real_attention(tape, s, CMHA_ATTENTION_CMHA, OPS_FUSED | OPS_CAUSAL | OPS_LONG);)         \
     ROW(rope, ops_scores,                                                                                    \
         return ops_real_attention(tape, s, CMHA_ATTENTION_ROPE, OPS_FUSED | OPS_CAUSAL | OPS_WINDOW);)       \
-    ROW(pope, ops_scores,                                                                                    \
+    ROW(pope, ops_slope,                                                                                     \
         return ops_real_attention(tape, s, CMHA_ATTENTION_POPE, OPS_FUSED | OPS_CAUSAL | OPS_WINDOW);)       \
     ROW(pope_grouped, ops_scores,                                                                            \
         return ops_real_attention(tape, s, CMHA_ATTENTION_POPE, OPS_SHARED | OPS_GROUPED | OPS_PADDED);)     \

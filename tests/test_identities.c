@@ -237,6 +237,11 @@ static void beta_at_its_bounds(void) {
 /* --------------------------------------- 27: RoPE++ is RoPE twice --------------------------------------- */
 
 static void ropepp_is_rope_twice(cmha_layout layout, size_t rotary) {
+#ifdef __FAST_MATH__
+    const double apart = 1e-6; /* the compiler may add in another order */
+#else
+    const double apart = 0;
+#endif
     shape s = {2, 4, 2, 70, 90, 8, 5, CMHA_ATTENTION_ROPEPP, CMHA_LAYOUT_INTERLEAVED, CMHA_SHARE_PER_HEAD,
                1, 1, 0, 40, 0,  20, 2};
     problem twice, once;
@@ -256,7 +261,8 @@ static void ropepp_is_rope_twice(cmha_layout layout, size_t rotary) {
             for (h = 0; h < 4; h++)
                 worst = fmax(worst, check_distance(twice.y + (b * 8 + 2 * h + pass) * part,
                                                    once.y + (b * 4 + h) * part, part));
-        CHECK_THAT(worst == 0 && check_largest(once.y, once.ny) > 0.1, "pass %zu: %.3g apart", pass, worst);
+        CHECK_THAT(worst <= apart && check_largest(once.y, once.ny) > 0.1, "pass %zu: %.3g apart", pass,
+                   worst);
         for (r = 0; r < once.nq / 8; r++) /* (re, im) becomes (im, -re), where the layout has them */
             for (j = 0; j < 4; j++) {
                 size_t n = rotary ? rotary / 2 : 4, at = j < n ? 0 : 2 * n, half = j < n ? n : 4 - n;
