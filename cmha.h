@@ -1216,7 +1216,6 @@ typedef enum cmha_residual { CMHA_RESIDUAL_NONE, CMHA_RESIDUAL_FREE, CMHA_RESIDU
     ENUM(rope_ramp, CMHA_ROPE_RAMP_INDEX, CMHA_ROPE_RAMP_ROTATIONS, "index|rotations", \
          "yarn: what the mixture in between is linear in") \
     REAL(score_scale, 0, 0, 1e6, "factor on the score of plain, Möbius and angular heads; 0 = 1/sqrt(d_k)") \
-    FLAG(head_temperature, 0, "divides the scores of each head with a softmax by a learned exp(log_temp)") \
     SIZE(window, 0, 0, 16777216, "a token sees this many, itself included; 0 = all; needs causal") \
     FLAG(causal, 1, "a token sees no later one; 0: an encoder") \
     SIZE(token_types, 0, 0, 65536, "kinds of tokens (sentence A, B), each with an embedding; 0 = none") \
@@ -1256,7 +1255,6 @@ typedef enum cmha_residual { CMHA_RESIDUAL_NONE, CMHA_RESIDUAL_FREE, CMHA_RESIDU
     ENUM(cope_imag, CMHA_COPE_IMAG_SIN_DUP, CMHA_COPE_IMAG_LEARNED, "sin_dup|sin_cos|learned", \
          "cope: imaginary embedding") \
     REAL(cope_gamma, 1, -1000, 1000, "cope: factor on the imaginary part") \
-    FLAG(cope_gamma_learned, 0, "cope: it is learned, from cope_gamma on") \
     REAL(cope_alpha, 0.2, -1000, 1000, "cope: weight of the cosine in the hybrids") \
     REAL(cope_scale, 1, 0, 1e6, "cope: factor on the score beside 1/sqrt(d_k), an inverse temperature") \
     FLAG(cope_repo_scale, 0, "cope: |A| and Re A over d_k, as the authors' code has it") \
@@ -1277,7 +1275,6 @@ typedef enum cmha_residual { CMHA_RESIDUAL_NONE, CMHA_RESIDUAL_FREE, CMHA_RESIDU
          "mobius: normal or orthogonal matrices; maps start near the identity") \
     ENUM(crat_attention, CMHA_CRAT_ATTENTION_ANGULAR, CMHA_CRAT_ATTENTION_DOT, "angular|linear|lag|dot", \
          "crat: softmax of cosines, its linear kernel, by lag, Re q conj k") \
-    ENUM(angle, 0, 1, "atan2|atan", "crat, angular: a phasor's angle; atan takes z and -z for the same") \
     SIZE(real_heads, 0, 0, 1024, "crat: heads that see Re z alone") \
     SIZE(imag_heads, 0, 0, 1024, "crat: heads that see Im z alone; the others see both") \
     ENUM(complex_norm, CMHA_COMPLEX_NORM_CLN, CMHA_COMPLEX_NORM_WHITEN, \
@@ -1319,7 +1316,10 @@ typedef enum cmha_residual { CMHA_RESIDUAL_NONE, CMHA_RESIDUAL_FREE, CMHA_RESIDU
     SIZE(lora_rank, 0, 0, 65536, "rank of adapters (LoRA), which then learn alone; 0 = none") \
     REAL(lora_alpha, 0, 0, 1e6, "lora: the factor lora_alpha / lora_rank on what they add; 0 = lora_rank") \
     NAME(lora_on, "lora: matrices of the blocks, as in wq,wv or ffn.* or *; empty = wq,wv") \
-    FLAG(beta_uniform, 0, "pope: beta starts anywhere in [-2 pi, 0]; 0: at 0")
+    FLAG(beta_uniform, 0, "pope: beta starts anywhere in [-2 pi, 0]; 0: at 0") \
+    FLAG(head_temperature, 0, "divides the scores of each head with a softmax by a learned exp(log_temp)") \
+    FLAG(cope_gamma_learned, 0, "cope: cope_gamma is learned, from that on") \
+    ENUM(angle, 0, 1, "atan2|atan", "crat, angular: a phasor's angle; atan takes z and -z for the same")
 
 #define CMHA_SIZE_MEMBER(name, initial, minimum, maximum, help) size_t name;
 #define CMHA_REAL_MEMBER(name, initial, minimum, maximum, help) double name;
