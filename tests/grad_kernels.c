@@ -266,7 +266,7 @@ static void rotate_backward(pair *p) {
     args = rotate_args(p, table);
     cmha_rotate_backward(&args, p->x[0], 2 * p->I + 1, p->T, p->dy, 2 * p->I + 3, p->dx[0],
                          args.delta ? dd : NULL, args.b ? db : NULL);
-    for (j = 0; j < p->I && p->n_in > 1; j++) p->dx[1][j] += args.polar ? db[j] : dd[j];
+    for (j = 0; p->n_in > 1 && j < p->n[1]; j++) p->dx[1][j] += args.polar ? db[j] : dd[j];
     for (j = 0; j < p->I && p->n_in > 2; j++) p->dx[2][j] += db[j];
     free(table), free(dd), free(db);
 }
