@@ -896,7 +896,8 @@ typedef struct cmha_attention_args {
     const cmha_score *score; /* instead of a kind; NULL = by kind */
     const cmha_real *parameters[CMHA_MAX_SCORE_PARAMETERS]; /* of the score; CMHA's: delta, b, POPE's: beta */
     cmha_share share; /* delta, b [H, P], beta [H, n] per query head, [1, ..] shared, none fixed */
-    int temperature; /* 1: behind its parameters one more, log_temp [H]: finished scores / exp(log_temp) */
+    int temperature; /* 1: behind its parameters one more, log_temp [H]: finished scores / exp(log_temp),
+                        which counts as 1e-30 to 1e30 */
     const cmha_real *rotation; /* cmha_rotation_table [n, 2P], n = max(n_q, n_k), last row query n_q-1; P
                                   complex numbers a head: d_k / 2, or d_k of complex kinds and POPE */
     size_t rotation_head; /* 0, or the distance between the heads' tables (per-head frequencies) */

@@ -26,7 +26,7 @@ static setting option[N_OPTIONS] = {
     {"--report", "bench/evidence", "folder with README.md and figures/"},
     {"--work", "build/evidence.work", "folder for tokenizers and judges, which are made again where missing"},
     {"--jobs", "1", "run: processes at once, each with one thread"},
-    {"--seeds", "0", "run: so many seeds instead of the claim's"},
+    {"--seeds", "0", "run: so many seeds; 0 = the claim's"},
     {"--only", "", "WORD[,WORD..]: runs whose claim, part and variant hold all these words"},
     {"--set", NULL, "NAME=VALUE: row alone, to see what a setting does; may be repeated"},
     {"--quick", NULL, "the quick claims alone"},
