@@ -142,16 +142,6 @@ static void speak(int numbers) {
     else if (numbers) codec_plain(&words, SIZE_MAX);
 }
 
-/* Ends the program where one of its files would replace the text that it reads. */
-static void spare_text(const char *file) {
-    const int written[3] = {OUT, CSV, PLOT};
-    for (int i = 0; i < 3; i++) {
-        const setting *to = &option[written[i]];
-        if (to->value && text_same_file(file, to->value)) complain(2, to->name, " would replace the text");
-    }
-    if (text_same_file(file, last)) complain(2, "the last state would replace the text ", file);
-}
-
 /* Opens FILE as tokens of `width` bytes; of a text the tokenizer writes them into a file beside OUT first. */
 static void open_text(cmha_tokens *text, const char *file, int width) {
     char path[4096];
@@ -251,7 +241,7 @@ int main(int argc, char **argv) {
     if (!file) file = access("cmha.h", R_OK) ? path : "cmha.h";
     int width = (int)whole(WIDTH, 1, 4);
     signal(SIGINT, on_signal), signal(SIGTERM, on_signal);
-    spare_text(file), open_text(&text, file, width);
+    losses_spare(file, &option[OUT], &option[CSV], &option[PLOT], last), open_text(&text, file, width);
     check(cmha_model_init(&model, &ctx, &mc)), tune(&model);
     if (option[FROM].value) check(cmha_model_read(&model, option[FROM].value, 2, NULL));
     check(cmha_trainer_init(&trainer, &model, &tc));
@@ -269,12 +259,10 @@ int main(int argc, char **argv) {
     if (ranks_stop(&stop)) complain(128 + stop, "stopped before the first step", "");
     FILE *csv = fopen(ranks.rank ? "/dev/null" : option[CSV].value, resume ? "a" : "w");
     if (!csv) complain(1, "cannot write ", option[CSV].value);
-    if (plot.path && text_same_file(plot.path, option[CSV].value)) /* spelt in two ways, and new */
-        complain(2, "--plot would replace ", option[CSV].value);
     if (!resume || (!fseek(csv, 0, SEEK_END) && !ftell(csv)))
         fputs("step,loss,val_loss,lr,grad_norm,tokens_per_s,bits_per_byte,val_bits_per_byte\n", csv);
     if (fflush(csv)) complain(1, "cannot write ", option[CSV].value);
-    cmha_blas_name(blas, sizeof blas);
+    losses_apart(&plot, option[CSV].value), cmha_blas_name(blas, sizeof blas);
     if (!quiet)
         printf("%s, %zu %s; %zu parameters, %zu of them learn; %s, %d threads\n", file, text.count,
                words.kind == CODEC_BYTES ? "bytes" : "tokens", model.parameters.size,

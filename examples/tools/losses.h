@@ -112,6 +112,21 @@ static inline int losses_draw(const losses *l) {
     return done;
 }
 
+/* Ends the program where one of the files that it writes would replace the text that it reads. */
+static inline void losses_spare(const char *text, const setting *out, const setting *csv, const setting *plot,
+                                const char *last) {
+    const setting *written[3] = {out, csv, plot};
+    for (int i = 0; i < 3; i++)
+        if (written[i]->value && text_same_file(text, written[i]->value))
+            complain(2, written[i]->name, " would replace the text");
+    if (text_same_file(text, last)) complain(2, "the last state would replace the text ", text);
+}
+
+/* Ends it where plot and CSV, which is there now, turn out to be one file spelt in two ways. */
+static inline void losses_apart(const losses *l, const char *csv) {
+    if (l->path && text_same_file(l->path, csv)) complain(2, "--plot would replace ", csv);
+}
+
 /* Begins the picture, of a run that is resumed at `step` with the rows of its CSV. Ends the program where it
    cannot be written or would replace one of the others. */
 static inline void losses_open(losses *l, const char *csv, const char *out, const char *last,
