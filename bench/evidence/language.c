@@ -565,8 +565,8 @@ static const evidence_variant generation_variants[] = {
 const evidence_claim evidence_claim_generation = {
     "generation", "ComplexFormer, Table 1: text generation",
     "ComplexFormer (arXiv 2505.10222, Table 1) claims the best text: gen-PPL 34.2 ± 0.4 against RoPE's "
-    "36.5 ± 0.5, sinusoidal positions' 43.2, learned ones' 45.8 and shared δ and b's 38.1, with more varied "
-    "and less repetitive samples.",
+    "36.5 ± 0.5, sinusoidal positions' 43.2, learned ones' 45.8 and shared δ and b's 38.1, with more "
+    "varied and less repetitive samples.",
     generation_parts, COUNT(generation_parts), generation_variants, COUNT(generation_variants), "loss",
     "nats a token", 0, 8, {1.5e-3, 3e-3, 6e-3}, generation_run, 2.5, 0};
 
@@ -585,8 +585,8 @@ static const evidence_part ablation_parts[] = {
      "text.set=wikitext2 trainer.steps=500 trainer.batch=8 trainer.length=256"}};
 const evidence_claim evidence_claim_ablation = {
     "ablation", "ComplexFormer, Table 4: what its parts bring",
-    "ComplexFormer (arXiv 2505.10222, Table 4) claims that sharing δ and b costs 1.8 of 40.5 gen-PPL, fixing "
-    "them 3.0, leaving out the phase contrastive loss 1.0, and RoPE 2.4.",
+    "ComplexFormer (arXiv 2505.10222, Table 4) claims that sharing δ and b costs 1.8 of 40.5 gen-PPL, "
+    "fixing them 3.0, leaving out the phase contrastive loss 1.0, and RoPE 2.4.",
     ablation_parts, COUNT(ablation_parts), ablation_variants, COUNT(ablation_variants), "loss",
     "nats a token", 0, 5, {1.5e-3, 3e-3, 6e-3}, text_run, 2.5, 0};
 
