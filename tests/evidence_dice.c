@@ -33,7 +33,7 @@ static const evidence_variant variants[] = {
     {"even-threads", "even dice, two threads", "like=even threads=2"},
     {"heavy", "heavy dice", "kind=cmha dice.gain=0.05"},
     {"light", "light dice", "kind=cmha dice.gain=-0.05"},
-    {"alike", "dice with a mark", "kind=alibi dice.gain=0.0001"},
+    {"alike", "dice with a mark", "kind=alibi dice.gain=0.0001 dice.mark=red,blue"},
     {"broken", "broken dice", "kind=dot dice.gain=0.002 dice.bad=3"}};
 const evidence_claim evidence_claim_dice = {
     "dice", "Dice", "Dice are claimed to be even.", parts, 2, variants, 7, "value", "points", 0, 6,

@@ -246,22 +246,28 @@ static void put_fields(FILE *file, cmha_table table, const void *config, const v
     }
 }
 
-/* Every setting that is not a default, and the words that are the claim's or the program's own. */
-static void put_settings(FILE *file, const evidence_run *run) {
+/* Every setting that is not a default, and the words that are the claim's or the program's own; the caller
+   frees them. NULL: no memory. */
+static char *settings_text(const evidence_run *run) {
+    char *text = NULL;
+    size_t n;
     cmha_model_config model, model0;
     cmha_trainer_config trainer, trainer0;
     cmha_config_defaults(cmha_model_table(), &model0);
     cmha_config_defaults(cmha_trainer_table(), &trainer0);
+    FILE *file = open_memstream(&text, &n);
+    if (!file) return NULL;
     if (evidence_configure(run, NULL, &model, &trainer)) {
         put_fields(file, cmha_model_table(), &model, &model0, "");
         put_fields(file, cmha_trainer_table(), &trainer, &trainer0, "trainer.");
     }
     fprintf(file, "; %s; %s", run->part->settings, run->variant->settings);
+    if (!fclose(file)) return text;
+    return free(text), NULL;
 }
 
 int rows_current(const evidence_row *row, const evidence_claim *claim) {
-    char *now = NULL, line[EVIDENCE_ERROR];
-    size_t n;
+    char line[EVIDENCE_ERROR];
     evidence_run run;
     memset(&run, 0, sizeof run);
     run.claim = claim, run.rate = row->rate, run.error = line;
@@ -269,17 +275,15 @@ int rows_current(const evidence_row *row, const evidence_claim *claim) {
         if (!strcmp(claim->parts[i].name, row->cell[COLUMN_part])) run.part = &claim->parts[i];
     for (size_t i = 0; i < claim->n_variants; i++)
         if (!strcmp(claim->variants[i].name, row->cell[COLUMN_variant])) run.variant = &claim->variants[i];
-    FILE *file = open_memstream(&now, &n);
-    if (!file) return 1;
-    put_settings(file, &run);
-    int same = !fclose(file) && !strcmp(now, row->cell[COLUMN_settings]);
+    char *now = settings_text(&run);
+    int same = !now || !strcmp(now, row->cell[COLUMN_settings]);
     free(now);
     return same;
 }
 
-static void put_row(FILE *file, const evidence_about *about, const evidence_result *result) {
+static int put_row(FILE *file, const evidence_about *about, const evidence_result *result) {
     const evidence_run *run = about->run;
-    char line[1024], blas[64];
+    char *settings = settings_text(run), line[1024], blas[64];
     const char *compiler =
 #ifdef __VERSION__
         __VERSION__;
@@ -297,13 +301,15 @@ static void put_row(FILE *file, const evidence_about *about, const evidence_resu
     for (size_t i = 0; i < result->points; i++)
         fprintf(file, "%s%zu:%.9g", i ? ";" : "", result->curve[i].step, result->curve[i].loss);
     putc(',', file);
-    put_settings(file, run), putc(',', file);
+    if (settings) put_cell(file, settings, 0);
     put_cell(file, cmha_version(), 0), put_cell(file, EVIDENCE_COMMIT, 0);
     put_cell(file, cmha_blas_name(blas, sizeof blas), 0), put_cell(file, cmha_instructions(NULL), 0);
     put_cell(file, compiler, 0);
     snprintf(line, sizeof line, "build/evidence row %s %s %s %llu %.9g", run->claim->name, run->part->name,
              run->variant->name, (unsigned long long)about->seed, run->rate);
     put_cell(file, line, 1);
+    free(settings);
+    return settings != NULL;
 }
 
 /* Takes the lock on byte `at` of results/CLAIM.lock. */
@@ -338,8 +344,7 @@ static int replace_with(const char *path, const char *text, size_t bytes, const 
     if (file && text) fwrite(text, 1, bytes, file);
     if (file && !text)
         for (int i = 0; i < COLUMNS; i++) put_cell(file, column_names[i], i + 1 == COLUMNS);
-    if (file) put_row(file, about, result);
-    bad = !file || ferror(file);
+    bad = !file || !put_row(file, about, result) || ferror(file);
     if (file) {
         bad |= fclose(file) != 0;
         bad = bad || !text_replace(name, target);
