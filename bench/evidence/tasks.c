@@ -402,15 +402,11 @@ static const evidence_variant kinds[] = {
     {"alibi", "ALiBi", "kind=alibi"},
     {"cmha", "ComplexFormer, delta from 1", "kind=cmha delta_init=rope_start"},
     {"cmha-0", "ComplexFormer, delta near 0", "kind=cmha delta_init=paper"},
-    {"cmha-shared", "ComplexFormer, delta and b shared", "kind=cmha-shared delta_init=rope_start"},
-    {"cmha-pcl", "ComplexFormer, delta from 1, with its phase contrastive loss",
-     "kind=cmha delta_init=rope_start pcl_weight=0.01"},
     {"pope", "PoPE", "kind=pope"},
     {"ropepp", "RoPE++", "kind=ropepp"},
     {"angular", "CRAT's angular attention", "kind=angular"},
     {"cope-phase", "CoPE, phase", "kind=cope-phase"},
     {"cope-magnitude", "CoPE, magnitude", "kind=cope-magnitude"},
-    {"cope-hybrid", "CoPE, hybrid", "kind=cope-hybrid"},
     {"mobius", "MöbiusAttention in half of the heads", "kind=mobius"}};
 
 #define COUNT(list) (sizeof(list) / sizeof *(list))
@@ -427,54 +423,41 @@ static const evidence_variant kinds[] = {
 static const evidence_part copy_parts[] = {
     {"24", "1 to 24 of 26 symbols, width 64",
      TWO_LAYERS "trainer.steps=800 task.symbols=26 task.least=1 task.most=24"},
-    {"48", "1 to 48 symbols", TWO_LAYERS "trainer.steps=800 task.symbols=26 task.least=1 task.most=48"},
     {"24-narrow", "1 to 24 symbols, width 32",
      TWO_LAYERS "d_model=32 d_ff=64 trainer.steps=800 task.symbols=26 task.least=1 task.most=24"}};
 CLAIM(copy, "Copy", "Ours: says a string again. Trained on every length up to the one named, tested there, "
-      "at twice and at four times that.", copy_parts, 0.3)
+      "at twice and at four times that.", copy_parts, 0.2)
 
 static const evidence_part recall_parts[] = {
     {"4", "4 pairs, 16 keys and 16 values, width 64",
-     TWO_LAYERS "trainer.steps=3000 task.symbols=16 task.most=4"},
-    {"8", "8 pairs, 32 keys and 32 values", TWO_LAYERS "trainer.steps=3000 task.symbols=32 task.most=8"},
-    {"4-narrow", "4 pairs, width 32",
-     TWO_LAYERS "d_model=32 d_ff=64 trainer.steps=3000 task.symbols=16 task.most=4"}};
+     TWO_LAYERS "trainer.steps=3000 task.symbols=16 task.most=4"}};
 CLAIM(recall, "Multi-query associative recall", "Arora et al. 2023 (arXiv 2312.04927): attention of two "
       "layers solves it at every width they tried, models without attention do not.", recall_parts, 0.4)
 
-#define LETTERS_10 "n_layers=3 task.symbols=40 task.least=6 task.tested=6 task.most=10 task.reach=3 "
 static const evidence_part indexing_parts[] = {
-    {"10", "6 to 10 of 40 letters, shifts to 3, width 64", TWO_LAYERS LETTERS_10 "trainer.steps=5000"},
-    {"10-long", "the same, more than twice as long training", TWO_LAYERS LETTERS_10 "trainer.steps=12000"},
-    {"8", "4 to 8 of 16 letters, shifts to 2",
-     TWO_LAYERS "n_layers=3 trainer.steps=6000 task.symbols=16 task.least=4 task.tested=4 task.most=8 "
-                "task.reach=2"}};
+    {"10", "6 to 10 of 40 letters, shifts to 3, width 64",
+     TWO_LAYERS "n_layers=3 trainer.steps=5000 task.symbols=40 task.least=6 task.tested=6 task.most=10 "
+                "task.reach=3"}};
 CLAIM(indexing, "Indirect indexing", "PoPE (arXiv 2509.10534, table 1): 94.82 % for PoPE, 11.16 % for RoPE, "
       "with 20 to 40 letters, shifts to 15, 8 layers of width 512, 100,000 steps of 64; here scaled down.",
-      indexing_parts, 1)
+      indexing_parts, 0.6)
 
 static const evidence_part parity_parts[] = {
     {"16", "16 bits, width 64", TWO_LAYERS "trainer.steps=2000 task.most=16"},
-    {"32", "32 bits", TWO_LAYERS "trainer.steps=2000 task.most=32"},
     {"16-narrow", "16 bits, width 32", TWO_LAYERS "d_model=32 d_ff=64 trainer.steps=2000 task.most=16"}};
 CLAIM(parity, "Parity", "Ours: at every bit, whether the ones so far are odd.", parity_parts, 0.2)
 
 static const evidence_part sorting_parts[] = {
     {"16", "1 to 16 numbers below 32, width 64",
      TWO_LAYERS "trainer.steps=1500 task.symbols=32 task.least=1 task.most=16"},
-    {"32", "1 to 32 numbers", TWO_LAYERS "trainer.steps=1500 task.symbols=32 task.least=1 task.most=32"},
     {"16-narrow", "1 to 16 numbers, width 32",
      TWO_LAYERS "d_model=32 d_ff=64 trainer.steps=1500 task.symbols=32 task.least=1 task.most=16"}};
-CLAIM(sorting, "Sorting", "Ours: says numbers again in rising order; they may repeat.", sorting_parts, 0.25)
+CLAIM(sorting, "Sorting", "Ours: says numbers again in rising order; they may repeat.", sorting_parts, 0.2)
 
-#define ONE_LAYER \
-    "n_layers=1 n_heads=2 d_model=32 d_ff=64 init_std=0.1 trainer.batch=32 trainer.weight_decay=0.01 "
 static const evidence_part phase_memory_parts[] = {
-    {"64", "64 tokens, 32 phases, 64 asked for, one layer of width 32; RoPE learns it at once",
-     ONE_LAYER "trainer.steps=1000 task.symbols=8 task.phases=32 task.reach=64 task.most=64"},
-    {"64-narrow", "64 tokens, width 16",
-     ONE_LAYER "d_model=16 d_ff=32 trainer.steps=1000 task.symbols=8 task.phases=32 task.reach=64 "
-               "task.most=64"}};
+    {"64", "64 tokens, 32 phases, 64 asked for, one layer of width 16",
+     "n_layers=1 n_heads=2 d_model=16 d_ff=32 init_std=0.1 trainer.batch=32 trainer.weight_decay=0.01 "
+     "trainer.steps=1000 task.symbols=8 task.phases=32 task.reach=64 task.most=64"}};
 CLAIM(phase_memory, "Phase memory", "Ours, for what ComplexFormer's eq 7 adds up: content moves position. "
       "An item's phase grows by one a token; asked for is the item whose phase is now the one named.",
-      phase_memory_parts, 0.3)
+      phase_memory_parts, 0.2)
