@@ -52,11 +52,12 @@ class Claim:
         by = rows[0]["w"].get("choose", measure) if rows else measure
         trials = [r for r in self.rows_of(part, like or variant) if r["chosen"] == "0"]
         best = None
-        for r in sorted(trials, key=lambda r: float(r["rate"])):
+        rates = sorted({float(r["rate"]) for r in trials})
+        for r in sorted(trials, key=lambda r: (len(rates) < 2 or float(r["rate"]) != rates[1], float(r["rate"]))):
             v = r["m"].get(by, math.nan)
             if math.isfinite(v) and (best is None or (v > best[0] if higher else v < best[0])):
                 best = (v, float(r["rate"]))
-        return best[1] if best else min((float(r["rate"]) for r in (trials or rows)), default=math.nan)
+        return best[1] if best else rates[1] if len(rates) > 1 else min((float(r["rate"]) for r in (trials or rows)), default=math.nan)
 
     def seeds(self, part, variant, measure, higher):
         rate = self.rate(part, variant, measure, higher)

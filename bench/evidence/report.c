@@ -192,6 +192,17 @@ static void put_list(FILE *out, const findings *all, int verdict, const char *be
     }
 }
 
+/* Lists the kinds that chose the lowest or the highest rate, beyond which a better one may lie. */
+static void put_edges(FILE *out, const findings *all) {
+    const double *rates = all->claim->rates;
+    size_t n = 0;
+    for (size_t v = 0; v < all->n; v++) {
+        const finding *f = &all->of[v];
+        if (f->floor || !f->n || !(rates[1] > 0) || (f->rate > rates[0] && f->rate < rates[2])) continue;
+        fprintf(out, "%s%s", n++ ? ", " : "; rate at the edge of the three: ", f->variant->label);
+    }
+}
+
 static void put_sentence(FILE *out, const findings *all) {
     const finding *base = &all->of[0];
     size_t measured = 0;
@@ -210,6 +221,7 @@ static void put_sentence(FILE *out, const findings *all) {
     put_list(out, all, NOTHING, "; not measured yet: ", 0);
     fprintf(out, ". *How sure:* %zu seeds, p corrected for %zu comparisons", base->n, all->compared);
     put_list(out, all, FLOOR, "; the same kind against itself: ", 1);
+    put_edges(out, all);
     fputs(".\n\n", out);
 }
 

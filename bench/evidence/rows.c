@@ -194,20 +194,23 @@ double rows_rate(const evidence_table *table, const evidence_claim *claim, const
     const evidence_variant *like = evidence_like(claim, variant);
     char line[EVIDENCE_ERROR], by[64];
     evidence_run run;
+    static const int order[] = {1, 0, 2}; /* of equals the middle one counts, then the lowest */
     double best = NAN, rate = 0;
     if (!like) return 0;
     if (!(claim->rates[1] > 0)) return claim->rates[0];
     memset(&run, 0, sizeof run);
     run.claim = claim, run.part = part, run.variant = variant, run.error = line;
     if (!evidence_word(&run, "choose", by)) snprintf(by, sizeof by, "%s", claim->measure);
-    for (int i = 0; i < 3 && claim->rates[i] > 0; i++) {
-        const evidence_row *row = rows_find(table, part, like, 0, claim->rates[i]);
+    for (int i = 0; i < 3; i++) {
+        double one = claim->rates[order[i]];
+        const evidence_row *row = rows_find(table, part, like, 0, one);
+        if (!(one > 0)) continue;
         if (!row) return 0;
         double value = rows_measure(row, by);
         if (isnan(value) || (!isnan(best) && (claim->higher ? value <= best : value >= best))) continue;
-        best = value, rate = claim->rates[i];
+        best = value, rate = one;
     }
-    return rate > 0 ? rate : claim->rates[0];
+    return rate > 0 ? rate : claim->rates[1];
 }
 
 size_t rows_seeds(const evidence_table *table, const evidence_claim *claim, const evidence_part *part,

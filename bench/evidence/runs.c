@@ -199,7 +199,7 @@ int evidence_start(const evidence_run *run, cmha_context *ctx, const cmha_model_
 int evidence_train(const evidence_run *run, cmha_trainer *trainer, const cmha_tokens *train,
                    const cmha_tokens *held_out, evidence_result *result, double *loss) {
     const cmha_trainer_config *c = &trainer->config;
-    size_t every = (c->steps + 15) / 16, bad = 0, sums = 0;
+    size_t every = (c->steps + 15) / 16, scored = c->eval_tokens, bad = 0, sums = 0;
     double one, sum = 0;
     for (*loss = NAN; trainer->step < c->steps && bad < 10;) {
         cmha_status status = cmha_trainer_step(trainer, train, &one);
@@ -207,6 +207,7 @@ int evidence_train(const evidence_run *run, cmha_trainer *trainer, const cmha_to
         if (status && !bad) return evidence_fail(run->error, "%s", cmha_error(trainer->context));
         if (!bad) sum += one, sums++;
         if (bad || (trainer->step % every && trainer->step < c->steps)) continue;
+        trainer->config.eval_tokens = trainer->step < c->steps && scored > 8 ? scored / 8 : scored;
         status = held_out ? cmha_trainer_evaluate(trainer, held_out, loss) : CMHA_OK;
         if (status == CMHA_ERR_NOT_FINITE) *loss = NAN;
         else if (status) return evidence_fail(run->error, "%s", cmha_error(trainer->context));
@@ -215,6 +216,7 @@ int evidence_train(const evidence_run *run, cmha_trainer *trainer, const cmha_to
         evidence_point(result, trainer->step, *loss);
     }
     if (bad) *loss = NAN;
+    trainer->config.eval_tokens = scored;
     result->parameters = trainer->model->parameters.learning;
     result->tokens = (double)trainer->step * (double)(c->batch * c->length * c->accumulate);
     return 1;
