@@ -582,9 +582,8 @@ static const evidence_variant cope_variants[] = {
     {"phase-both", "the same, learned gamma", "kind=cope-phase head_temperature=1 cope_gamma_learned=1"}};
 const evidence_claim evidence_claim_cope_glue = {
     "cope_glue", "CoPE on GLUE",
-    "CoPE's Table 1: on SST-2 phase 82.57 % against RoPE's 81.31, on MRPC F1 81.71 against 80.98, one "
-    "run each, the "
-    "epoch chosen on the rows it is measured on, against a RoPE that is none.",
+    "CoPE's Table 1: on SST-2 phase 82.57 % against RoPE's 81.31, on MRPC F1 81.71 against 80.98, one run "
+    "each, the epoch chosen on the rows it is measured on, against a RoPE that is none.",
     cope_tasks, LENGTH(cope_tasks), cope_variants, LENGTH(cope_variants) - 3, "score", "% or 100 r", 1, 5,
     {1e-4, 3e-4, 1e-3}, run_glue, 0.2, 0};
 
@@ -595,9 +594,8 @@ static const evidence_part cope_texts[] = {
     {"shakespeare", "Tiny Shakespeare, next byte", TEXT_SMALL "text.file=books/tinyshakespeare.txt"}};
 const evidence_claim evidence_claim_cope_text = {
     "cope_text", "CoPE as a language model",
-    "CoPE's sections 3.3 and 3.4: positions in the first layer alone are enough, without RoPE's "
-    "long-term decay; no "
-    "language model is measured.",
+    "CoPE's sections 3.3 and 3.4: positions in the first layer alone are enough, without RoPE's long-term "
+    "decay; no language model is measured.",
     cope_texts, LENGTH(cope_texts), cope_variants, LENGTH(cope_variants), "val", "nats a byte", 0, 5,
     {1e-3, 3e-3, 1e-2}, run_text, 0.6, 0};
 
@@ -625,9 +623,9 @@ static const evidence_variant mobius_variants[] = {
     {"softmax-real", "framed, T, softmax of the real part", "kind=mobius mobius_softmax=real"}};
 const evidence_claim evidence_claim_mobius_text = {
     "mobius_text", "MöbiusAttention: wiring, modes, share of heads, learned geometries",
-    "MöbiusAttention's section 5 and appendix A.7: framed beats stacked, alternating and top, half of "
-    "the heads do "
-    "best, and all geometries are learned (its Figure 3, by eye); on GLUE after pretraining, one run each.",
+    "MöbiusAttention's section 5 and appendix A.7: framed beats stacked, alternating and top, half of the "
+    "heads do best, and all geometries are learned (its Figure 3, by eye); on GLUE after pretraining, one "
+    "run each.",
     mobius_texts, LENGTH(mobius_texts), mobius_variants, LENGTH(mobius_variants), "val", "nats a byte", 0, 5,
     {3e-4, 1e-3, 3e-3}, run_text, 0.7, 0};
 
@@ -646,9 +644,8 @@ static const evidence_variant mobius_hosts[] = {
     {"mobroformer", "MobRoFormer, H and T", "kind=mobius+rope"}};
 const evidence_claim evidence_claim_mobius_glue = {
     "mobius_glue", "MöbiusAttention on GLUE",
-    "MöbiusAttention's Table 2: MobiusBERT and MobRoFormer beat their hosts on most tasks, CoLA, MRPC "
-    "and RTE among "
-    "them, after pretraining on C4; here without any.",
+    "MöbiusAttention's Table 2: MobiusBERT and MobRoFormer beat their hosts on most tasks, CoLA, MRPC and "
+    "RTE among them, after pretraining on C4; here without any.",
     mobius_tasks, LENGTH(mobius_tasks), mobius_hosts, LENGTH(mobius_hosts), "score", "% or 100 r", 1, 5,
     {1e-4, 3e-4, 1e-3}, run_glue, 0.2, 0};
 
@@ -667,8 +664,8 @@ static const evidence_variant finetune_variants[] = {
     {"lora-delta", "LoRA, δ and b", "kind=cmha lora_rank=4 lora_on=wq,wv finetune.train=*.delta,*.b"}};
 const evidence_claim evidence_claim_finetune = {
     "finetune", "A RoPE model opened as ComplexFormer",
-    "Ours: with δ = 1 and b = 0 a model that was trained with RoPE is a ComplexFormer, whose δ and b "
-    "can learn.",
+    "Ours: with δ = 1 and b = 0 a model that was trained with RoPE is a ComplexFormer, whose δ and b can "
+    "learn.",
     finetune_parts, 1, finetune_variants, LENGTH(finetune_variants), "val", "nats a token", 0, 5,
     {3e-3, 3e-2, 1e-1}, run_finetune, 0.5, 0};
 

@@ -399,10 +399,8 @@ static const evidence_variant crat_variants[] = {
 const evidence_claim evidence_claim_crat = {
     "crat", "CRAT without one of its parts",
     "CRAT's Table 6: perplexity on WikiText-103 is 20.4, and higher by 2.1 without complex states, 1.5 "
-    "without angles, "
-    "1.8 without the window, 0.6 with one frequency, 0.9 without rotation, 0.7 without phase "
-    "normalisation, 1.0 "
-    "without its norm, 0.5 without experts.",
+    "without angles, 1.8 without the window, 0.6 with one frequency, 0.9 without rotation, 0.7 without "
+    "phase normalisation, 1.0 without its norm, 0.5 without experts.",
     crat_parts, LENGTH(crat_parts), crat_variants, LENGTH(crat_variants), "val", "nats a token", 0, 5,
     {1e-3, 3e-3, 1e-2}, run_crat, 0.3, 0};
 
@@ -439,8 +437,7 @@ static const evidence_variant modulation_variants[] = {
 const evidence_claim evidence_claim_modulation = {
     "modulation", "Radio signals",
     "The four papers' ground: complex numbers hold what phases say. Ours to test, on signals that are "
-    "complex, with "
-    "equal numbers to learn.",
+    "complex, with equal numbers to learn.",
     modulation_parts, LENGTH(modulation_parts), modulation_variants, LENGTH(modulation_variants), "accuracy",
     "%", 1, 5, {1e-3, 3e-3, 1e-2}, run_modulation, 0.4, 0};
 
