@@ -126,5 +126,12 @@ is "the report is what its rows say" eval '"$B/evidence" check > "$W/out" 2>&1'
 if ls bench/evidence/results/*.csv >/dev/null 2>&1; then
     is "SciPy, the report" eval '"$python" tests/evidence.py bench/evidence/results bench/evidence/README.md > "$W/out"'
 fi
+grep -l ',[0-9a-f]\{7,\}+,' bench/evidence/results/*.csv > "$W/out"
+is "no row is of a changed tree" [ ! -s "$W/out" ]
+data=${CMHA_DATA:-../shared/data}
+if [ -d "$data" ] && command -v sha256sum > /dev/null; then
+    sums=$PWD/bench/evidence/data.sha256
+    is "the data are those of the rows" eval '(cd "$data" && sha256sum --quiet --ignore-missing -c "$sums") > "$W/out" 2>&1'
+fi
 echo "$passed passed, $failed failed"
 [ $failed -eq 0 ]

@@ -103,8 +103,8 @@ static int run_job(const job *j, double rate) {
                j->variant->name, (unsigned long long)seed_of(j), rate, j->claim->measure,
                measured(&result, j->claim->measure), about.seconds);
     else
-        fprintf(stderr, PROGRAM ": %s %s %s seed %llu: %s\n", j->claim->name, j->part->name, j->variant->name,
-                (unsigned long long)seed_of(j), error);
+        fprintf(stderr, PROGRAM ": %s %s %s seed %llu rate %g: %s\n", j->claim->name, j->part->name,
+                j->variant->name, (unsigned long long)seed_of(j), rate, error);
     return !done;
 }
 
