@@ -269,7 +269,7 @@ static size_t mean_curve(const finding *f, double *at, double *values) {
 
 /* Measures whose names end in a number: what that counts, and what is measured over it. */
 static const struct ladder { const char *prefix, *over, *what; } ladders[] = {
-    {"exact.", "length (times the trained one)", "samples answered right (share)"},
+    {"right.", "length (times the trained one)", "answers that are right (share)"},
     {"p", "position up to (tokens)", "loss (bits a byte)"},
     {"snr_", "signal over noise (dB)", "accuracy (%)"}};
 enum { LADDERS = sizeof ladders / sizeof *ladders };
@@ -336,7 +336,6 @@ static size_t draw_ladder(picture *p, const findings *all, chart *c) {
     return c->n > 0;
 }
 
-
 /* Draws a part: differences with their intervals, and the mean loss by step. Nothing to draw: 0 charts. */
 static size_t draw_part(picture *p, const findings *all) {
     chart *differences = &p->charts[0], *curves = &p->charts[1];
@@ -386,6 +385,7 @@ static int put_figure(const evidence_claim *claim, const evidence_table *table, 
     }
     memset(&whole, 0, sizeof whole);
     whole.title = claim->title, whole.charts = charts, whole.n = n, *there = n > 0;
+    whole.wide = 1060; /* beside names of kinds on both sides */
     snprintf(path, sizeof path, "%s/figures/%s.svg", folder, claim->name);
     if (done && n && !compare) done = figure_save(path, &whole, error);
     if (done && n && compare) {
