@@ -181,6 +181,8 @@ async function visit(weights) {
   const times = [await load(), await load()];
   is('it opens in under a second', Math.min(...times) < 1000, times.join(' ms, ') + ' ms');
   console.log(path.basename(page) + ' opened in ' + Math.round(Math.min(...times)) + ' ms');
+  is('it opens at the first head that does something to the plane', await run("(h => Number(document.getElementById('head').value) === " +
+    "Math.max(0, h.findIndex(x => x.plane !== 'none')))(JSON.parse(document.getElementById('data').textContent).layers[0].heads)"));
   if (await run("!!document.getElementById('attention')")) await attention(weights);
   await picture('light', 1240, 900);
   if (pictures !== '-') await dark(true), await load(), await picture('dark', 1240, 900), await dark(false), await load();

@@ -36,7 +36,7 @@ make ropepp "$small attention=ropepp n_kv_heads=1"
 make cope "$small family=cope attention=rope cope_score=hybrid causal=0 vocabulary=260 head_temperature=1 cope_gamma_learned=1"
 make linear "$small family=cope attention=dot cope_score=linear"
 make mobius "$small family=mobius attention=rope head_temperature=1 mobius_heads=2 placement=post position=learned" wild
-make yang "$small family=mobius attention=dot mobius_heads=3 mobius_softmax=yang8 mobius_mode=full placement=post position=learned"
+make yang "$small family=mobius attention=dot mobius_heads=2 mobius_softmax=yang8 mobius_mode=full placement=post position=learned"
 make crat "$small family=crat attention=dot position=multifreq real_heads=1 imag_heads=1 experts=3 irw_layers=1 irw_top=2 irw_width=5"
 make atan "$small family=crat attention=dot position=multifreq angle=atan real_heads=1 head_temperature=1"
 make fixed "$small attention=cmha share=fixed head_temperature=1"
@@ -127,7 +127,7 @@ elif ! command -v node > /dev/null 2>&1; then echo 'SKIP node is not installed (
 else
     see() { "$W/make" see "$W/$1.safetensors" "$2" "$3" "$words" > "$W/$1-$2-$3" && seen="$seen,$2,$3,$W/$1-$2-$3"; }
     set --
-    for page in tiny,0,0,1,1 cmha,1,2 pope,1,0 ropepp,1,5 cope,0,1 mobius,1,2 fixed,1,1 atan,1,1 crat,0,2 hostile $speaks odd oddmobius signal; do
+    for page in tiny,0,0,1,1 cmha,1,2 pope,1,0 ropepp,1,5 cope,0,1 mobius,1,2 yang fixed,1,1 atan,1,1 crat,0,2 hostile $speaks odd oddmobius signal; do
         name=${page%%,*} seen=
         case $page in *,*) rest=${page#*,}; while [ -n "$rest" ]; do
             l=${rest%%,*} rest=${rest#*,} h=${rest%%,*}
