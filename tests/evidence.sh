@@ -126,6 +126,9 @@ is "the report is what its rows say" eval '"$B/evidence" check > "$W/out" 2>&1'
 if ls bench/evidence/results/*.csv >/dev/null 2>&1; then
     is "SciPy, the report" eval '"$python" tests/evidence.py bench/evidence/results bench/evidence/README.md > "$W/out"'
 fi
+for number in $(sed -n '/^## Evidence/,/^## Where/p' README.md | grep -o '[0-9]\.[0-9]\{3,\}'); do
+    is "README's $number stands in the report" grep -q -- "$number" bench/evidence/README.md
+done
 grep -l ',[0-9a-f]\{7,\}+,' bench/evidence/results/*.csv > "$W/out"
 is "no row is of a changed tree" [ ! -s "$W/out" ]
 data=${CMHA_DATA:-../shared/data}
