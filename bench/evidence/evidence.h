@@ -105,8 +105,8 @@ int evidence_open(const evidence_run *run, cmha_context *ctx);
 int evidence_start(const evidence_run *run, cmha_context *ctx, const cmha_model_config *config,
                    cmha_model *model, double *paired);
 /* Trains to config.steps on random pieces of `train` with the loss on `held_out` (or NULL: the training loss)
-   as the curve, about 16 points; all but the last are of an eighth of the tokens, which takes less of the
-   time. *loss gets the last. NaN: it diverged (ten steps in a row not finite). */
+   as the curve, about 16 points, of an eighth of eval_tokens, which takes less of the time. *loss gets the
+   one at the end, of all of them. NaN: it diverged (ten steps in a row not finite). */
 int evidence_train(const evidence_run *run, cmha_trainer *trainer, const cmha_tokens *train,
                    const cmha_tokens *held_out, evidence_result *result, double *loss);
 /* The path FOLDER/NAME of a file of the data, which must be there. */

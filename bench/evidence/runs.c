@@ -196,10 +196,22 @@ int evidence_start(const evidence_run *run, cmha_context *ctx, const cmha_model_
 
 /* ---- Training ---- */
 
+/* The loss on so many tokens of the held-out text; NaN where it is not finite. */
+static int judge(const evidence_run *run, cmha_trainer *trainer, const cmha_tokens *held_out, size_t tokens,
+                 double *loss) {
+    size_t usual = trainer->config.eval_tokens;
+    trainer->config.eval_tokens = tokens;
+    cmha_status status = cmha_trainer_evaluate(trainer, held_out, loss);
+    trainer->config.eval_tokens = usual;
+    if (status == CMHA_ERR_NOT_FINITE) *loss = NAN;
+    else if (status) return evidence_fail(run->error, "%s", cmha_error(trainer->context));
+    return 1;
+}
+
 int evidence_train(const evidence_run *run, cmha_trainer *trainer, const cmha_tokens *train,
                    const cmha_tokens *held_out, evidence_result *result, double *loss) {
     const cmha_trainer_config *c = &trainer->config;
-    size_t every = (c->steps + 15) / 16, scored = c->eval_tokens, bad = 0, sums = 0;
+    size_t every = (c->steps + 15) / 16, few = (c->eval_tokens + 7) / 8, bad = 0, sums = 0;
     double one, sum = 0;
     for (*loss = NAN; trainer->step < c->steps && bad < 10;) {
         cmha_status status = cmha_trainer_step(trainer, train, &one);
@@ -207,16 +219,13 @@ int evidence_train(const evidence_run *run, cmha_trainer *trainer, const cmha_to
         if (status && !bad) return evidence_fail(run->error, "%s", cmha_error(trainer->context));
         if (!bad) sum += one, sums++;
         if (bad || (trainer->step % every && trainer->step < c->steps)) continue;
-        trainer->config.eval_tokens = trainer->step < c->steps && scored > 8 ? scored / 8 : scored;
-        status = held_out ? cmha_trainer_evaluate(trainer, held_out, loss) : CMHA_OK;
-        if (status == CMHA_ERR_NOT_FINITE) *loss = NAN;
-        else if (status) return evidence_fail(run->error, "%s", cmha_error(trainer->context));
-        if (!held_out) *loss = sum / (double)sums;
+        *loss = sum / (double)sums;
+        if (held_out && !judge(run, trainer, held_out, few, loss)) return 0;
         sum = 0, sums = 0;
         evidence_point(result, trainer->step, *loss);
     }
     if (bad) *loss = NAN;
-    trainer->config.eval_tokens = scored;
+    else if (held_out && !judge(run, trainer, held_out, c->eval_tokens, loss)) return 0;
     result->parameters = trainer->model->parameters.learning;
     result->tokens = (double)trainer->step * (double)(c->batch * c->length * c->accumulate);
     return 1;
