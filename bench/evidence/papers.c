@@ -656,12 +656,12 @@ static const evidence_part finetune_parts[] = {
      "activation=swiglu ffn_bias=0 delta_init=const delta_value=1 trainer.steps=300 trainer.batch=8 "
      "trainer.length=256 trainer.warmup=0.1 trainer.weight_decay=0 trainer.eval_tokens=65536"}};
 static const evidence_variant finetune_variants[] = {
-    {"all", "all, RoPE", "kind=rope"},
-    FLOOR("all", "all, RoPE"),
-    {"all-delta", "all, ComplexFormer", "kind=cmha"},
+    {"all", "all weights", "kind=rope"},
+    FLOOR("all", "all weights"),
+    {"all-delta", "all weights, δ and b", "kind=cmha"},
     {"delta", "δ and b alone", "kind=cmha finetune.freeze=* finetune.train=*.delta,*.b"},
-    {"lora", "LoRA, rank 4, q and v", "kind=rope lora_rank=4 lora_on=wq,wv"},
-    {"lora-delta", "LoRA, δ and b", "kind=cmha lora_rank=4 lora_on=wq,wv finetune.train=*.delta,*.b"}};
+    {"lora", "LoRA of rank 4 on q and v", "kind=rope lora_rank=4 lora_on=wq,wv"},
+    {"lora-delta", "the same, δ and b", "kind=cmha lora_rank=4 lora_on=wq,wv finetune.train=*.delta,*.b"}};
 const evidence_claim evidence_claim_finetune = {
     "finetune", "A RoPE model opened as ComplexFormer",
     "Ours: with δ = 1 and b = 0 a model that was trained with RoPE is a ComplexFormer, whose δ and b can "
