@@ -203,8 +203,8 @@ double rows_rate(const evidence_table *table, const evidence_claim *claim, const
     if (!evidence_word(&run, "choose", by)) snprintf(by, sizeof by, "%s", claim->measure);
     for (int i = 0; i < 3; i++) {
         double one = claim->rates[order[i]];
+        if (!(one > 0)) continue; /* 0 would find any row */
         const evidence_row *row = rows_find(table, part, like, 0, one);
-        if (!(one > 0)) continue;
         if (!row) return 0;
         double value = rows_measure(row, by);
         if (isnan(value) || (!isnan(best) && (claim->higher ? value <= best : value >= best))) continue;
