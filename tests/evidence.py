@@ -74,8 +74,25 @@ def holm(p):
 
 
 def paired(a, b, measure):
-    both = [(a[s]["m"][measure], b[s]["m"][measure]) for s in sorted(a) if s in b]
+    both = [(a[s]["m"].get(measure, math.nan), b[s]["m"].get(measure, math.nan)) for s in sorted(a) if s in b]
     return np.array([x - y for x, y in both if math.isfinite(x) and math.isfinite(y)])
+
+
+def corrected_p(of, base, floors, measure):
+    """Holm's p of every kind that is compared with the baseline, the differences, and who has a finite number for each seed."""
+    d = {v: paired(of[v], of[base], measure) for v in of if v != base}
+    finite = {v: all(math.isfinite(r["m"].get(measure, math.nan)) for r in of[v].values()) for v in of}
+    raw = {}
+    for v in d:
+        if v not in floors and finite[v] and len(d[v]) > 1:
+            same = np.all(d[v] == d[v][0])
+            raw[v] = float(stats.ttest_1samp(d[v], 0).pvalue) if not same else float(d[v][0] == 0)
+            # the same by pairs, as SciPy has it
+            a = [of[v][s]["m"][measure] for s in sorted(of[v]) if s in of[base]]
+            b = [of[base][s]["m"].get(measure, math.nan) for s in sorted(of[v]) if s in of[base]]
+            if not same and np.all(np.isfinite(b)) and abs(float(stats.ttest_rel(a, b).pvalue) - raw[v]) > 1e-9:
+                say(f"{measure} of {v}: SciPy disagrees with itself")
+    return holm(raw), d, finite
 
 
 def check_table(claim, name, part, higher, measure, lines):
@@ -86,19 +103,7 @@ def check_table(claim, name, part, higher, measure, lines):
     base = rows[0][0]
     of = {v: claim.seeds(part, v, measure, higher) for v, _ in rows}
     floors = {v for v in of if claim.rows_of(part, v) and "like" in claim.rows_of(part, v)[0]["w"]}
-    d = {v: paired(of[v], of[base], measure) for v in of if v != base}
-    finite = {v: all(math.isfinite(r["m"][measure]) for r in of[v].values()) for v in of}
-    raw = {}
-    for v in d:
-        if v not in floors and finite[v] and len(d[v]) > 1:
-            same = np.all(d[v] == d[v][0])
-            raw[v] = float(stats.ttest_1samp(d[v], 0).pvalue) if not same else float(d[v][0] == 0)
-            # the same by pairs, as SciPy has it
-            a = [of[v][s]["m"][measure] for s in sorted(of[v]) if s in of[base]]
-            b = [of[base][s]["m"][measure] for s in sorted(of[v]) if s in of[base]]
-            if not same and np.all(np.isfinite(b)) and abs(float(stats.ttest_rel(a, b).pvalue) - raw[v]) > 1e-9:
-                say(f"{name}/{part}/{v}: SciPy disagrees with itself")
-    corrected = holm(raw)
+    corrected, d, finite = corrected_p(of, base, floors, measure)
     for v, cells in rows:
         what = f"{name}/{part}/{v}"
         values = np.array([r["m"][measure] for r in of[v].values() if math.isfinite(r["m"][measure])])
@@ -132,7 +137,7 @@ def check_table(claim, name, part, higher, measure, lines):
             verdict = "noise floor" if v in floors else "diverged" if not finite[v] else "not told apart"
         if not cells[9].startswith(verdict):
             say(f"{what}: {cells[9]}, not {verdict}")
-    return of, d
+    return of, d, floors
 
 
 def check_others(claim, name, part, of, lines):
@@ -162,6 +167,22 @@ def check_sentence(sentence, labels, of, d, base, what):
         near(half, stats.sem(d[v]) * stats.t.ppf(0.975, len(d[v]) - 1), f"{what} {label}")
 
 
+def check_second(sentence, labels, of, floors, base, measure, higher, what):
+    """A sentence about a second measure: its numbers, and in which list each kind stands."""
+    corrected, d, finite = corrected_p(of, base, floors, measure)
+    values = np.array([x for x in (r["m"].get(measure, math.nan) for r in of[base].values()) if math.isfinite(x)])
+    near(re.match(r"against .*? \(([\d.]+)\)", sentence).group(1), values.mean(), what + " mean")
+    check_sentence(sentence, labels, of, d, base, what)
+    seeds, compared = re.search(r"(\d+) seeds, p corrected for (\d+) comparisons", sentence).groups()
+    near(seeds, len(of[base]), what + " seeds")
+    near(compared, len(corrected), what + " comparisons")
+    for v in corrected:
+        verdict = "not told apart" if corrected[v] >= 0.05 else "better" if (d[v].mean() > 0) == higher else "worse"
+        places = [part for part in re.split("; |\\. ", sentence) if f" {labels[v]} (" in part]
+        if len(places) != 1 or not places[0].startswith(verdict + ": "):
+            say(f"{what}: {labels[v]} is not among those {verdict}")
+
+
 def main(results, readme):
     text = open(readme, encoding="utf-8").read()
     text = text.split("<!-- rows: begin")[1].split("-->\n", 1)[1].split("<!-- rows: end -->")[0]
@@ -175,17 +196,23 @@ def main(results, readme):
         name = re.search(r"`build/evidence run (\S+?)`", section).group(1)
         tables = re.split(r"\n\*\*(.+?)\*\* \(`(\S+?)`; (more|less) is better\)\n\n", section)
         sentences = dict(re.findall(r"\*Found, (.*?):\* (.*)\n", tables[0]))
+        seconds = re.findall(r"\*By `(\S+?)`, (.*) \((more|less) is better\):\* (.*)\n", tables[0])
+        if len(seconds) != len(re.findall(r"^\*By ", tables[0], re.M)):
+            say(f"{name}: a second sentence that cannot be read")
         for label, part, better, body in zip(tables[1::4], tables[2::4], tables[3::4], tables[4::4]):
             head, rows = body.split("\n", 1)
             lines = re.findall(r"^\| .*$", body.split("<details>")[0], re.M)
             measure = re.search(r"mean of `(\S+?)`", lines[0]).group(1)
             rows = [l for l in lines[1:] if not l.startswith("|---")]
-            of, d = check_table(claims[name], name, part, better == "more", measure, rows)
+            of, d, floors = check_table(claims[name], name, part, better == "more", measure, rows)
             labels = {}
             for l in rows:
                 m = re.match(r"\| (.*) \(`(\S+?)`\) \|", l)
                 labels[m.group(2)] = m.group(1)
             check_sentence(sentences[label], labels, of, d, rows[0], f"{name}/{part}: the sentence")
+            for second, its, more, sentence in seconds:
+                if its == label:
+                    check_second(sentence, labels, of, floors, next(iter(of)), second, more == "more", f"{name}/{part}: {second}")
             if "<details>" in body:
                 others = re.findall(r"^\|.*$", body.split("<details>")[1].split("</details>")[0], re.M)
                 check_others(claims[name], name, part, of, others)

@@ -117,6 +117,9 @@ done
 if "$python" -c 'import scipy' 2>/dev/null; then
     sed '0,/+0\.0/ s//+0.1/' "$W/whole.report/README.md" > "$W/wrong.md"
     is "SciPy notices a wrong number" eval '! "$python" tests/evidence.py "$W/whole" "$W/wrong.md" > "$W/out"'
+    sed '/^\*By/ s/worse: /better: /' "$W/whole.report/README.md" > "$W/wrong.md"
+    is "SciPy notices a wrong verdict of a second measure" eval '! "$python" tests/evidence.py "$W/whole" "$W/wrong.md" > "$W/out"'
+    is "and says which" grep -q 'twice.value: heavy dice is not among' "$W/out"
 fi
 
 # What is committed

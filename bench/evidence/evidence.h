@@ -61,6 +61,8 @@ struct evidence_claim {
     int (*run)(const evidence_run *run, evidence_result *result); /* trains, measures; 1, or 0 and a line */
     double minutes;  /* one run on one core takes about so long, measured */
     int quick;       /* part of `make evidence`, which must end in 20 minutes */
+    const char *also; /* a second measure, compared in a sentence of its own; NULL: none */
+    int also_higher;
 };
 
 /* The names of all claims, in the report's order: each is a constant evidence_claim evidence_claim_NAME of

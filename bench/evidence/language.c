@@ -556,7 +556,7 @@ static const evidence_variant generation_variants[] = {
     {"rope", "RoPE", "kind=rope"},
     {"learned", "learned positions", "kind=dot+learned"},
     {"sinusoidal", "sinusoidal positions", "kind=dot+sinusoidal"},
-    {"shared", "ComplexFormer, shared δ and b (EulerFormer)", "kind=cmha-shared delta_init=rope_start"},
+    {"shared", "EulerFormer's shared δ and b", "kind=cmha-shared delta_init=rope_start"},
     {"cmha", "ComplexFormer, δ from 1", "kind=cmha delta_init=rope_start"},
     {"cmha-near-0", "ComplexFormer, δ from near 0", "kind=cmha delta_init=paper"},
     {"alibi", "ALiBi", "kind=alibi"},
@@ -568,7 +568,7 @@ const evidence_claim evidence_claim_generation = {
     "36.5 ± 0.5, sinusoidal positions' 43.2, learned ones' 45.8 and shared δ and b's 38.1, with more "
     "varied and less repetitive samples.",
     generation_parts, COUNT(generation_parts), generation_variants, COUNT(generation_variants), "loss",
-    "nats a token", 0, 8, {1.5e-3, 3e-3, 6e-3}, generation_run, 1, 0};
+    "nats a token", 0, 8, {1.5e-3, 3e-3, 6e-3}, generation_run, 1, 0, "gen_ppl", 0};
 
 static const evidence_variant ablation_variants[] = {
     {"full", "ComplexFormer, full (δ from near 0, with PCL)", "kind=cmha delta_init=paper pcl_weight=0.01"},
@@ -583,7 +583,7 @@ const evidence_claim evidence_claim_ablation = {
     "ComplexFormer (arXiv 2505.10222, Table 4) claims that sharing δ and b costs 1.8 of 40.5 gen-PPL, "
     "fixing them 3.0, leaving out the phase contrastive loss 1.0, and RoPE 2.4.",
     generation_parts, 1, ablation_variants, COUNT(ablation_variants), "loss",
-    "nats a token", 0, 5, {1.5e-3, 3e-3, 6e-3}, text_run, 1, 0};
+    "nats a token", 0, 5, {1.5e-3, 3e-3, 6e-3}, text_run, 1, 0, NULL, 0};
 
 static const evidence_part answers_parts[] = {
     {"code", "MBPP: programs after their descriptions, bytes",
@@ -592,7 +592,7 @@ static const evidence_part answers_parts[] = {
      "text.set=math trainer.steps=200 trainer.batch=4 trainer.length=512"}};
 static const evidence_variant answers_variants[] = {
     {"rope", "RoPE", "kind=rope"},
-    {"shared", "ComplexFormer, shared δ and b (EulerFormer)", "kind=cmha-shared delta_init=rope_start"},
+    {"shared", "EulerFormer's shared δ and b", "kind=cmha-shared delta_init=rope_start"},
     {"cmha", "ComplexFormer, δ from 1", "kind=cmha delta_init=rope_start"},
     {"cmha-near-0", "ComplexFormer, δ from near 0", "kind=cmha delta_init=paper"},
     FLOOR("rope", "RoPE")};
@@ -601,7 +601,7 @@ const evidence_claim evidence_claim_answers = {
     "ComplexFormer (arXiv 2505.10222, Tables 2 and 3) claims more programs that pass (MBPP pass@1 17.5 % "
     "against RoPE's 15.2) and more right answers (GSM8K 21.3 % against 18.5).",
     answers_parts, COUNT(answers_parts), answers_variants, COUNT(answers_variants), "answers",
-    "nats a byte of held-out answers", 0, 5, {1.5e-3, 3e-3, 6e-3}, answers_run, 0.8, 0};
+    "nats a byte of held-out answers", 0, 5, {1.5e-3, 3e-3, 6e-3}, answers_run, 0.8, 0, "exact", 1};
 
 static const evidence_part longer_parts[] = {
     {"wikitext2", "WikiText-2, bytes, trained on 256 at a time",
@@ -620,7 +620,7 @@ const evidence_claim evidence_claim_longer = {
     "ALiBi (arXiv 2108.12409) and PoPE (arXiv 2509.10534) claim to hold their loss on contexts longer than "
     "those of training, where RoPE needs other frequencies (NTK, YaRN: arXiv 2309.00071).",
     longer_parts, COUNT(longer_parts), longer_variants, COUNT(longer_variants), "p2048",
-    "bits a byte at positions 1,024 to 2,047", 0, 5, {1.5e-3, 3e-3, 6e-3}, longer_run, 1, 0};
+    "bits a byte at positions 1,024 to 2,047", 0, 5, {1.5e-3, 3e-3, 6e-3}, longer_run, 1, 0, NULL, 0};
 
 static const evidence_part quick_parts[] = {
     {"shakespeare", "Tiny Shakespeare, bytes",
@@ -636,4 +636,4 @@ const evidence_claim evidence_claim_text_quick = {
     "text_quick", "ComplexFormer against RoPE in a minute of training each",
     "The comparison of `generation` with models of 0.1 million numbers, for who wants to see it run.",
     quick_parts, 1, quick_variants, COUNT(quick_variants), "loss", "nats a byte", 0, 8, {1.5e-3, 3e-3, 6e-3},
-    text_run, 0.1, 1};
+    text_run, 0.1, 1, NULL, 0};

@@ -17,7 +17,7 @@ typedef struct finding {
     int floor;                  /* it only shows how far runs of the same kind lie apart */
     double rate;                /* 0: not chosen yet */
     size_t n, diverged;         /* seeds measured; those without a finite number */
-    double mean, deviation;     /* of the deciding measure */
+    double mean, deviation;     /* of the measure */
     statistics_pairs pairs;     /* with the baseline, of the seeds that both have */
     double p;                   /* corrected */
     enum { NOTHING, BASELINE, FLOOR, BETTER, WORSE, ALIKE, DIVERGED } verdict;
@@ -27,6 +27,8 @@ typedef struct finding {
 typedef struct findings {
     const evidence_claim *claim;
     const evidence_part *part;
+    const char *measure;        /* the claim's, or the second one */
+    int higher;
     size_t n, compared;         /* variants; p-values that were corrected together */
     finding of[MOST_VARIANTS];
 } findings;
@@ -47,34 +49,36 @@ static size_t values_of(const finding *f, const finding *other, const char *meas
 }
 
 /* Collects a variant's rows at its chosen rate. */
-static void collect(finding *f, const evidence_table *table, const evidence_claim *claim,
-                    const evidence_part *part, const evidence_variant *variant) {
+static void collect(finding *f, const findings *all, const evidence_table *table,
+                    const evidence_variant *variant) {
     double x[MOST_SEEDS];
     memset(f, 0, sizeof *f);
-    f->variant = variant, f->floor = evidence_like(claim, variant) != variant;
-    f->rate = rows_rate(table, claim, part, variant);
+    f->variant = variant, f->floor = evidence_like(all->claim, variant) != variant;
+    f->rate = rows_rate(table, all->claim, all->part, variant);
     for (size_t i = 0; f->rate > 0 && i < MOST_SEEDS; i++) {
-        f->rows[i] = rows_find(table, part, variant, i + 1, f->rate);
+        f->rows[i] = rows_find(table, all->part, variant, i + 1, f->rate);
         f->n += f->rows[i] != NULL;
     }
-    size_t finite = values_of(f, NULL, claim->measure, x, NULL);
+    size_t finite = values_of(f, NULL, all->measure, x, NULL);
     f->diverged = f->n - finite;
     f->mean = statistics_mean(x, finite), f->deviation = statistics_deviation(x, finite);
 }
 
-/* Compares with the baseline, corrects, and judges. */
+/* Compares with the baseline, corrects, and judges: by the measure that decides, or by the claim's second. */
 static void find_out(findings *all, const evidence_table *table, const evidence_claim *claim,
-                     const evidence_part *part) {
+                     const evidence_part *part, int second) {
     double x[MOST_SEEDS], y[MOST_SEEDS], p[MOST_VARIANTS];
     size_t who[MOST_VARIANTS];
     memset(all, 0, sizeof *all);
     all->claim = claim, all->part = part;
+    all->measure = second ? claim->also : claim->measure;
+    all->higher = second ? claim->also_higher : claim->higher;
     for (size_t v = 0; v < claim->n_variants && v < MOST_VARIANTS; v++)
-        collect(&all->of[all->n++], table, claim, part, &claim->variants[v]);
+        collect(&all->of[all->n++], all, table, &claim->variants[v]);
     for (size_t v = 0; v < all->n; v++) {
         finding *f = &all->of[v];
         f->verdict = !f->n ? NOTHING : v == 0 ? BASELINE : f->floor ? FLOOR : f->diverged ? DIVERGED : ALIKE;
-        size_t n = v ? values_of(f, &all->of[0], claim->measure, x, y) : 0;
+        size_t n = v ? values_of(f, &all->of[0], all->measure, x, y) : 0;
         f->pairs = statistics_paired(x, y, n), f->p = NAN;
         if (f->verdict == ALIKE && n > 1) p[all->compared] = f->pairs.p, who[all->compared++] = v;
     }
@@ -82,7 +86,7 @@ static void find_out(findings *all, const evidence_table *table, const evidence_
     for (size_t i = 0; i < all->compared; i++) {
         finding *f = &all->of[who[i]];
         f->p = p[i];
-        if (p[i] < 0.05) f->verdict = (f->pairs.mean > 0) == claim->higher ? BETTER : WORSE;
+        if (p[i] < 0.05) f->verdict = (f->pairs.mean > 0) == all->higher ? BETTER : WORSE;
     }
 }
 
@@ -203,17 +207,11 @@ static void put_edges(FILE *out, const findings *all) {
     }
 }
 
-static void put_sentence(FILE *out, const findings *all) {
+/* Lists the kinds of each verdict, with what the sentence begins with already written. */
+static void put_verdicts(FILE *out, const findings *all, const char *unit) {
     const finding *base = &all->of[0];
-    size_t measured = 0;
-    for (size_t v = 0; v < all->n; v++) measured += all->of[v].n > 0;
-    fprintf(out, "*Found, %s:* ", all->part->label);
-    if (!measured || !base->n) {
-        fputs("not measured yet.\n\n", out);
-        return;
-    }
     fprintf(out, "against %s (", base->variant->label);
-    put_value(out, base->mean, 0), fprintf(out, " %s)", all->claim->unit);
+    put_value(out, base->mean, 0), fprintf(out, "%s%s)", *unit ? " " : "", unit);
     put_list(out, all, BETTER, "; better: ", 1);
     put_list(out, all, WORSE, "; worse: ", 1);
     put_list(out, all, ALIKE, "; not told apart: ", 1);
@@ -221,8 +219,25 @@ static void put_sentence(FILE *out, const findings *all) {
     put_list(out, all, NOTHING, "; not measured yet: ", 0);
     fprintf(out, ". *How sure:* %zu seeds, p corrected for %zu comparisons", base->n, all->compared);
     put_list(out, all, FLOOR, "; the same kind against itself: ", 1);
-    put_edges(out, all);
-    fputs(".\n\n", out);
+}
+
+static void put_sentence(FILE *out, const findings *all) {
+    size_t measured = 0;
+    for (size_t v = 0; v < all->n; v++) measured += all->of[v].n > 0;
+    fprintf(out, "*Found, %s:* ", all->part->label);
+    if (!measured || !all->of[0].n) {
+        fputs("not measured yet.\n\n", out);
+        return;
+    }
+    put_verdicts(out, all, all->claim->unit), put_edges(out, all), fputs(".\n\n", out);
+}
+
+/* The same by the second measure, at the rates that the first one chose; nothing where no row has it. */
+static void put_second(FILE *out, const findings *all) {
+    if (all->of[0].n == all->of[0].diverged) return;
+    fprintf(out, "*By `%s`, %s (%s is better):* ", all->measure, all->part->label,
+            all->higher ? "more" : "less");
+    put_verdicts(out, all, ""), fputs(".\n\n", out);
 }
 
 /* ---- Time ---- */
@@ -379,7 +394,7 @@ static int put_figure(const evidence_claim *claim, const evidence_table *table, 
     size_t n = 0;
     int done = pictures && all && charts ? 1 : evidence_fail(error, "no memory for a figure");
     for (size_t i = 0; done && i < claim->n_parts; i++) {
-        find_out(all, table, claim, &claim->parts[i]);
+        find_out(all, table, claim, &claim->parts[i], 0);
         size_t more = draw_part(&pictures[i], all);
         memcpy(charts + n, pictures[i].charts, more * sizeof *charts), n += more;
     }
@@ -410,11 +425,12 @@ static void put_claim(FILE *out, const evidence_claim *claim, const evidence_tab
                       findings *all) {
     fprintf(out, "### %s\n\n*Claimed:* %s\n\n", claim->title, claim->claimed);
     for (size_t i = 0; i < claim->n_parts; i++) {
-        find_out(all, table, claim, &claim->parts[i]);
-        put_sentence(out, all);
+        find_out(all, table, claim, &claim->parts[i], 0), put_sentence(out, all);
+        if (!claim->also) continue;
+        find_out(all, table, claim, &claim->parts[i], 1), put_second(out, all);
     }
     for (size_t i = 0; i < claim->n_parts; i++) {
-        find_out(all, table, claim, &claim->parts[i]);
+        find_out(all, table, claim, &claim->parts[i], 0);
         size_t rows = 0;
         for (size_t v = 0; v < all->n; v++) rows += all->of[v].n;
         if (!rows) continue;
@@ -432,7 +448,7 @@ static void put_counts(FILE *out, const evidence_claim *claim, const evidence_ta
     static const int asked[] = {BETTER, WORSE, ALIKE, DIVERGED, NOTHING};
     size_t counts[5] = {0};
     for (size_t i = 0; i < claim->n_parts; i++) {
-        find_out(all, table, claim, &claim->parts[i]);
+        find_out(all, table, claim, &claim->parts[i], 0);
         for (size_t v = 1; v < all->n; v++)
             for (size_t k = 0; k < 5 && !all->of[v].floor; k++)
                 counts[k] += (int)all->of[v].verdict == asked[k];
