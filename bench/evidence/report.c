@@ -377,7 +377,7 @@ static size_t draw_part(picture *p, const findings *all) {
     differences->y.label = p->label, differences->series = &p->points, differences->n = 1;
     differences->rules = &p->zero, differences->n_rules = 1, differences->whole = 1;
     curves->title = all->part->label, curves->subtitle = "means over the seeds";
-    curves->x.label = "step", curves->y.label = "loss (nats a token)", curves->series = p->lines;
+    curves->x.label = "step", curves->y.label = "loss (nats a prediction)", curves->series = p->lines;
     curves->n = p->n_lines, curves->whole = 1;
     size_t drawn = p->n_lines ? 2 : 1;
     return drawn + draw_ladder(p, all, &p->charts[drawn]);
