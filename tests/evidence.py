@@ -53,11 +53,14 @@ class Claim:
         trials = [r for r in self.rows_of(part, like or variant) if r["chosen"] == "0"]
         best = None
         rates = sorted({float(r["rate"]) for r in trials})
-        for r in sorted(trials, key=lambda r: (len(rates) < 2 or float(r["rate"]) != rates[1], float(r["rate"]))):
-            v = r["m"].get(by, math.nan)
-            if math.isfinite(v) and (best is None or (v > best[0] if higher else v < best[0])):
-                best = (v, float(r["rate"]))
-        return best[1] if best else rates[1] if len(rates) > 1 else min((float(r["rate"]) for r in (trials or rows)), default=math.nan)
+        for r in trials:
+            v, rate = r["m"].get(by, math.nan), float(r["rate"])
+            last = float(r["curve"].split(";")[-1].split(":")[1]) if r["curve"] else math.nan
+            last = last if math.isfinite(last) else math.inf
+            if math.isfinite(v):  # of equals the lowest loss at the end, then the middle rate, then the lowest
+                key = (-v if higher else v, last, len(rates) < 2 or rate != rates[1], rate)
+                best = min(best, key) if best else key
+        return best[3] if best else rates[1] if len(rates) > 1 else min((float(r["rate"]) for r in (trials or rows)), default=math.nan)
 
     def seeds(self, part, variant, measure, higher):
         rate = self.rate(part, variant, measure, higher)

@@ -39,7 +39,8 @@ static int32_t say_indexing(const task_size *size, const int32_t *ids, size_t t)
 static int32_t say_parity(const task_size *size, const int32_t *ids, size_t t) {
     int32_t ones = 0;
     (void)size;
-    for (size_t i = 0; i <= t; i++) ones += ids[i];
+    if (!t) return -1;
+    for (size_t i = 1; i <= t; i++) ones += ids[i];
     return ones % 2;
 }
 
@@ -125,18 +126,18 @@ static void disjoint(void) {
     const task *t = task_named("parity");
     size_t both = 0, again = 0;
     for (size_t i = 0; i < DRAWS; i++)
-        for (size_t f = 0; f < 2; f++) CHECK(task_sample(t, &six, 3, f, i, ids[f][i], targets) == 6);
+        for (size_t f = 0; f < 2; f++) CHECK(task_sample(t, &six, 3, f, i, ids[f][i], targets) == 7);
     for (size_t i = 0; i < DRAWS; i++)
         for (size_t j = 0; j < DRAWS; j++) {
-            both += !memcmp(ids[0][i], ids[1][j], 6 * sizeof **ids[0]);
-            again += i != j && !memcmp(ids[0][i], ids[0][j], 6 * sizeof **ids[0]);
+            both += !memcmp(ids[0][i], ids[1][j], 7 * sizeof **ids[0]);
+            again += i != j && !memcmp(ids[0][i], ids[0][j], 7 * sizeof **ids[0]);
         }
     CHECK(both == 0 && again > 0);
     static const task_size one = {1, 1, 1, 0, 0, 0}; /* two inputs: each is of one side */
     for (size_t f = 0; f < 2; f++)
         for (size_t i = 0; i < 20; i++)
             if (task_sample(t, &one, 3, f, i, ids[f][0], targets))
-                CHECK(is_held_out(ids[f][0], 1) == (f > 0));
+                CHECK(is_held_out(ids[f][0], 2) == (f > 0));
 }
 
 static void batches(void) {

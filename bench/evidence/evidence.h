@@ -69,7 +69,7 @@ struct evidence_claim {
    one of the files. */
 #ifndef EVIDENCE_CLAIMS /* tests have their own */
 #define EVIDENCE_CLAIMS(X) \
-    X(text_quick) X(generation) X(ablation) X(answers) X(longer) \
+    X(text_quick) X(generation) X(steps) X(ablation) X(answers) X(longer) \
     X(copy) X(recall) X(indexing) X(parity) X(sorting) X(phase_memory) \
     X(cope_glue) X(cope_text) X(mobius_text) X(mobius_glue) X(crat) X(retrieval) X(modulation) X(spoken) \
     X(finetune) X(music)

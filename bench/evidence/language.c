@@ -570,6 +570,20 @@ const evidence_claim evidence_claim_generation = {
     generation_parts, COUNT(generation_parts), generation_variants, COUNT(generation_variants), "loss",
     "nats a token", 0, 8, {1.5e-3, 3e-3, 6e-3}, generation_run, 1, 0, "gen_ppl", 0};
 
+static const evidence_part steps_parts[] = {
+    {"shakespeare", "Tiny Shakespeare, bytes, 1,500 steps",
+     "text.set=shakespeare trainer.steps=1500 trainer.batch=8 trainer.length=256"}};
+static const evidence_variant steps_variants[] = {
+    {"rope", "RoPE", "kind=rope"},
+    {"cmha", "ComplexFormer, δ from 1", "kind=cmha delta_init=rope_start"},
+    {"cmha-near-0", "ComplexFormer, δ from near 0", "kind=cmha delta_init=paper"},
+    {"rope-again", "RoPE, other seeds", "like=rope reseed=1000"}};
+const evidence_claim evidence_claim_steps = {
+    "steps", "Five times the steps: what is left of a lead",
+    "Ours: whether what `generation` finds after 300 steps on Tiny Shakespeare is still there after 1,500.",
+    steps_parts, 1, steps_variants, COUNT(steps_variants), "loss", "nats a token", 0, 8,
+    {1.5e-3, 3e-3, 6e-3}, text_run, 1.8, 0, NULL, 0};
+
 static const evidence_variant ablation_variants[] = {
     {"full", "ComplexFormer, full (δ from near 0, with PCL)", "kind=cmha delta_init=paper pcl_weight=0.01"},
     {"shared", "shared δ and b", "kind=cmha-shared delta_init=paper pcl_weight=0.01"},

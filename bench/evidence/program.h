@@ -48,7 +48,7 @@ const evidence_row *rows_find(const evidence_table *table, const evidence_part *
 /* The value of a measure; NAN where there is none. */
 double rows_measure(const evidence_row *row, const char *name);
 /* The rate that the trials with seed 0 choose, 0 while some are missing. The best finite measure has it, of
-   equals the middle one, then the lowest. */
+   equals the one whose curve ends lowest, then the middle one, then the lowest. */
 double rows_rate(const evidence_table *table, const evidence_claim *claim, const evidence_part *part,
                  const evidence_variant *variant);
 /* Does every row that the claim asks for, for this part and variant, stand there? */

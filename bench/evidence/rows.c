@@ -189,13 +189,18 @@ double rows_measure(const evidence_row *row, const char *name) {
     return NAN;
 }
 
+/* The loss at the end of a row's curve: what tells kinds apart that solve nothing, or all. */
+static double last_loss(const evidence_row *row) {
+    return row->result.points ? row->result.curve[row->result.points - 1].loss : NAN;
+}
+
 double rows_rate(const evidence_table *table, const evidence_claim *claim, const evidence_part *part,
                  const evidence_variant *variant) {
     const evidence_variant *like = evidence_like(claim, variant);
     char line[EVIDENCE_ERROR], by[64];
     evidence_run run;
     static const int order[] = {1, 0, 2}; /* of equals the middle one counts, then the lowest */
-    double best = NAN, rate = 0;
+    double best = NAN, loss = NAN, rate = 0;
     if (!like) return 0;
     if (!(claim->rates[1] > 0)) return claim->rates[0];
     memset(&run, 0, sizeof run);
@@ -206,9 +211,11 @@ double rows_rate(const evidence_table *table, const evidence_claim *claim, const
         if (!(one > 0)) continue; /* 0 would find any row */
         const evidence_row *row = rows_find(table, part, like, 0, one);
         if (!row) return 0;
-        double value = rows_measure(row, by);
-        if (isnan(value) || (!isnan(best) && (claim->higher ? value <= best : value >= best))) continue;
-        best = value, rate = one;
+        double value = rows_measure(row, by), last = last_loss(row);
+        if (isnan(value) || (!isnan(best) && (claim->higher ? value < best : value > best))) continue;
+        int tied = !isnan(best) && !(claim->higher ? value > best : value < best);
+        if (tied && !(last < loss)) continue;
+        best = value, loss = last, rate = one;
     }
     return rate > 0 ? rate : claim->rates[1];
 }
