@@ -648,6 +648,6 @@ static const evidence_variant quick_variants[] = {
     FLOOR("rope", "RoPE")};
 const evidence_claim evidence_claim_text_quick = {
     "text_quick", "ComplexFormer against RoPE in a minute of training each",
-    "The comparison of `generation` with models of 0.1 million numbers, for who wants to see it run.",
+    "Ours: the comparison of `generation` with models of 0.1 million numbers, for who wants to see it run.",
     quick_parts, 1, quick_variants, COUNT(quick_variants), "loss", "nats a byte", 0, 8, {1.5e-3, 3e-3, 6e-3},
     text_run, 0.1, 1, NULL, 0};

@@ -436,6 +436,7 @@ static void put_claim(FILE *out, const evidence_claim *claim, const evidence_tab
         if (!rows) continue;
         fprintf(out, "**%s** (`%s`; %s is better)\n\n", claim->parts[i].label, claim->parts[i].name,
                 claim->higher ? "more" : "less");
+        if (*claim->parts[i].settings) fprintf(out, "Settings: `%s`\n\n", claim->parts[i].settings);
         put_table(out, all), put_others(out, all);
     }
     if (has_figure) fprintf(out, "![%s](figures/%s.svg)\n\n", claim->title, claim->name);

@@ -84,8 +84,8 @@ static size_t draw_indexing(const task_size *size, size_t n, cmha_rng *rng, int3
     return t;
 }
 
-/* A start, then bits; at each one whether the ones so far are odd. Without the start, kinds that know distances
-   alone would give 1, 11 and 111 the same state. */
+/* A start, then bits; at each one whether the ones so far are odd. Without the start, kinds that know
+   distances alone would give 1, 11 and 111 the same state. */
 static size_t draw_parity(const task_size *size, size_t n, cmha_rng *rng, int32_t *ids, int32_t *targets) {
     int32_t odd = 0;
     (void)size;
@@ -446,7 +446,8 @@ CLAIM(indexing, "Indirect indexing", "PoPE (arXiv 2509.10534, table 1): 94.82 % 
 static const evidence_part parity_parts[] = {
     {"16", "16 bits, width 64", TWO_LAYERS "trainer.steps=2000 task.most=16"},
     {"16-narrow", "16 bits, width 32", TWO_LAYERS "d_model=32 d_ff=64 trainer.steps=2000 task.most=16"}};
-CLAIM(parity, "Parity", "Ours: at every bit after a start, whether the ones so far are odd.", parity_parts, 0.2)
+CLAIM(parity, "Parity", "Ours: at every bit after a start, whether the ones so far are odd.", parity_parts,
+      0.2)
 
 static const evidence_part sorting_parts[] = {
     {"16", "1 to 16 numbers below 32, width 64",
