@@ -24,9 +24,9 @@ refuses() {
 
 command -v python3 >/dev/null || { echo 'without python3: left out'; echo '0 passed, 0 failed'; exit 0; }
 is "all rows" dice run whole
-is "114 rows" [ "$(wc -l < "$W/whole/dice.csv")" -eq 115 ]
+is "132 rows" [ "$(wc -l < "$W/whole/dice.csv")" -eq 133 ]
 is "nothing is missing then" dice run whole
-is "and nothing is added" [ "$(wc -l < "$W/whole/dice.csv")" -eq 115 ]
+is "and nothing is added" [ "$(wc -l < "$W/whole/dice.csv")" -eq 133 ]
 
 # Killed at random moments, each time with the processes that it has begun
 for turn in $(seq 1 "${CMHA_TEST_KILLS:-12}"); do
@@ -46,7 +46,7 @@ is "to the same rows" same whole ended
 is "two at once: one" dice run two --jobs 2
 is "two at once: the other" wait $run
 is "two at once: the same rows" same whole two
-is "no run twice" [ "$(cat "$W/out2" "$W/out" | grep -c '^dice ')" -eq 114 ]
+is "no run twice" [ "$(cat "$W/out2" "$W/out" | grep -c '^dice ')" -eq 132 ]
 
 # Rows again
 is "a row again" dice row whole dice small heavy 2
@@ -57,7 +57,7 @@ is "is the same" grep -q 'the same to all digits' "$W/out"
 # Files that are not whole
 broken() { mkdir -p "$W/broken" && rm -f "$W/broken"/* && sed "$@" "$W/whole/dice.csv" > "$W/broken/dice.csv"; }
 broken '$ s/.......$//' && truncate -s -1 "$W/broken/dice.csv"
-is "a cut file" refuses 1 'line 115 is cut' dice run broken
+is "a cut file" refuses 1 'line 133 is cut' dice run broken
 head -c 5000 "$W/whole/dice.csv" > "$W/broken/dice.csv"
 is "a file cut anywhere" refuses 1 'cut or broken' dice list broken
 broken '7 s/,small,/,tiny,/; 7 s/,large,/,tiny,/; 7 s/,"large[^"]*",/,tiny,/'; is "an unknown part" refuses 1 'line 7 has no valid part' dice run broken
@@ -94,6 +94,7 @@ is "nothing is asked for" refuses 2 'no run is asked for' dice run whole --only 
 is "a report" dice report whole
 is "is what the rows say" dice check whole
 sed -i '0,/1\.5/ s//1.6/' "$W/whole.report/README.md"
+is "of equal rates the one of the lowest loss" [ "$(grep -c '^| flat dice .* | 0.01 | 6 |' "$W/whole.report/README.md")" -eq 2 ]
 is "a changed number" refuses 1 'README.md, line .* is not what the rows say' dice check whole
 is "mended" dice report whole
 sed -i 's/stroke-width/stroke-widht/' "$W/whole.report/figures/dice.svg"

@@ -19,7 +19,11 @@ static int dice_run(const evidence_run *run, evidence_result *result) {
     double value = 1.5 + 0.02 * cmha_rng_normal(&shared) + gain + 0.1 * far * far;
     value += spread * cmha_rng_normal(&own) + 1e-4 * (run->threads - 1);
     if (bad > 0 && run->seed == (uint64_t)bad) value = NAN;
-    for (size_t step = 10; step <= 50; step += 10) evidence_point(result, step, value + 2.0 / (double)step);
+    /* of no rate better than of another, but for the loss */
+    if (evidence_number(run, "dice.flat", 0) > 0) value = run->seed ? value - 0.1 * far * far : 1.5, far = -far;
+    else far = 0;
+    for (size_t step = 10; step <= 50; step += 10)
+        evidence_point(result, step, value + 2.0 / (double)step + 0.1 * far);
     result->parameters = 1000, result->tokens = 12345;
     return evidence_add(result, "value", value) && evidence_add(result, "twice.value", 2 * value);
 }
@@ -34,7 +38,8 @@ static const evidence_variant variants[] = {
     {"heavy", "heavy dice", "kind=cmha dice.gain=0.05"},
     {"light", "light dice", "kind=cmha dice.gain=-0.05"},
     {"alike", "dice with a mark", "kind=alibi dice.gain=0.0001 dice.mark=red,blue"},
+    {"flat", "flat dice", "kind=pope dice.flat=1"},
     {"broken", "broken dice", "kind=dot dice.gain=0.002 dice.bad=3"}};
 const evidence_claim evidence_claim_dice = {
-    "dice", "Dice", "Dice are claimed to be even.", parts, 2, variants, 7, "value", "points", 0, 6,
+    "dice", "Dice", "Dice are claimed to be even.", parts, 2, variants, 8, "value", "points", 0, 6,
     {1e-3, 3e-3, 1e-2}, dice_run, 0.0001, 1, "twice.value", 0};
