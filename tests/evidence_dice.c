@@ -20,8 +20,9 @@ static int dice_run(const evidence_run *run, evidence_result *result) {
     value += spread * cmha_rng_normal(&own) + 1e-4 * (run->threads - 1);
     if (bad > 0 && run->seed == (uint64_t)bad) value = NAN;
     /* of no rate better than of another, but for the loss */
-    if (evidence_number(run, "dice.flat", 0) > 0) value = run->seed ? value - 0.1 * far * far : 1.5, far = -far;
-    else far = 0;
+    int flat = evidence_number(run, "dice.flat", 0) > 0;
+    if (flat) value = run->seed ? value - 0.1 * far * far : 1.5;
+    far = flat ? -far : 0;
     for (size_t step = 10; step <= 50; step += 10)
         evidence_point(result, step, value + 2.0 / (double)step + 0.1 * far);
     result->parameters = 1000, result->tokens = 12345;
