@@ -189,9 +189,10 @@ double rows_measure(const evidence_row *row, const char *name) {
     return NAN;
 }
 
-/* The loss at the end of a row's curve: what tells kinds apart that solve nothing, or all. */
+/* The loss at the end of a row's curve: what tells rates apart that solve nothing, or all. */
 static double last_loss(const evidence_row *row) {
-    return row->result.points ? row->result.curve[row->result.points - 1].loss : NAN;
+    double loss = row->result.points ? row->result.curve[row->result.points - 1].loss : INFINITY;
+    return isfinite(loss) ? loss : INFINITY;
 }
 
 double rows_rate(const evidence_table *table, const evidence_claim *claim, const evidence_part *part,
