@@ -119,6 +119,10 @@ def check_table(claim, name, part, higher, measure, lines):
         near(cells[2], claim.rate(part, v, measure, higher), what + " rate")
         near(cells[4], values.mean() if len(values) else math.nan, what + " mean")
         near(cells[5], values.std(ddof=1) if len(values) > 1 else 0.0, what + " deviation")
+        solved = re.search(r"(\d+) of (\d+) at (\S+) or more", cells[9])
+        if solved:
+            near(solved[1], (values >= float(solved[3])).sum(), what + " solved")
+            near(solved[2], len(of[v]), what + " seeds")
         if v == base:
             continue
         near(cells[6], d[v].mean() if len(d[v]) else math.nan, what + " difference")

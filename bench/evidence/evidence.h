@@ -63,6 +63,7 @@ struct evidence_claim {
     int quick;       /* part of `make evidence`, which must end in 20 minutes */
     const char *also; /* a second measure, compared in a sentence of its own; NULL: none */
     int also_higher;
+    double solved; /* tables say how many seeds have a measure of that at least; 0: they do not */
 };
 
 /* The names of all claims, in the report's order: each is a constant evidence_claim evidence_claim_NAME of

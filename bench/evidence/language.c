@@ -76,7 +76,7 @@ static int work_path(const evidence_run *run, char path[1024], const char *name,
 /* Learns the BPE of a text and saves it. */
 static int make_tokenizer(const evidence_run *run, const char *path, void *what) {
     const text_row *row = (const text_row *)what;
-    bpe_options options = {row->vocabulary, 2, "gpt2", NULL, 0};
+    bpe_options options = {row->vocabulary, 2, "gpt2", NULL, 0, 0};
     tokenizer t;
     char from[1024];
     if (!evidence_data(run, row->train, from)) return 0;
@@ -568,7 +568,7 @@ const evidence_claim evidence_claim_generation = {
     "36.5 ± 0.5, sinusoidal positions' 43.2, learned ones' 45.8 and shared δ and b's 38.1, with more "
     "varied and less repetitive samples.",
     generation_parts, COUNT(generation_parts), generation_variants, COUNT(generation_variants), "loss",
-    "nats a token", 0, 8, {1.5e-3, 3e-3, 6e-3}, generation_run, 1, 0, "gen_ppl", 0};
+    "nats a token", 0, 8, {1.5e-3, 3e-3, 6e-3}, generation_run, 1, 0, "gen_ppl", 0, 0};
 
 static const evidence_part steps_parts[] = {
     {"shakespeare", "Tiny Shakespeare, bytes, 1,500 steps",
@@ -582,7 +582,7 @@ const evidence_claim evidence_claim_steps = {
     "steps", "Five times the steps: what is left of a lead",
     "Ours: whether what `generation` finds after 300 steps on Tiny Shakespeare is still there after 1,500.",
     steps_parts, 1, steps_variants, COUNT(steps_variants), "loss", "nats a token", 0, 8,
-    {1.5e-3, 3e-3, 6e-3}, text_run, 1.8, 0, NULL, 0};
+    {1.5e-3, 3e-3, 6e-3}, text_run, 1.8, 0, NULL, 0, 0};
 
 static const evidence_variant ablation_variants[] = {
     {"full", "ComplexFormer, full (δ from near 0, with PCL)", "kind=cmha delta_init=paper pcl_weight=0.01"},
@@ -597,7 +597,7 @@ const evidence_claim evidence_claim_ablation = {
     "ComplexFormer (arXiv 2505.10222, Table 4) claims that sharing δ and b costs 1.8 of 40.5 gen-PPL, "
     "fixing them 3.0, leaving out the phase contrastive loss 1.0, and RoPE 2.4.",
     generation_parts, 1, ablation_variants, COUNT(ablation_variants), "loss",
-    "nats a token", 0, 5, {1.5e-3, 3e-3, 6e-3}, text_run, 1, 0, NULL, 0};
+    "nats a token", 0, 5, {1.5e-3, 3e-3, 6e-3}, text_run, 1, 0, NULL, 0, 0};
 
 static const evidence_part answers_parts[] = {
     {"code", "MBPP: programs after their descriptions, bytes",
@@ -615,7 +615,7 @@ const evidence_claim evidence_claim_answers = {
     "ComplexFormer (arXiv 2505.10222, Tables 2 and 3) claims more programs that pass (MBPP pass@1 17.5 % "
     "against RoPE's 15.2) and more right answers (GSM8K 21.3 % against 18.5).",
     answers_parts, COUNT(answers_parts), answers_variants, COUNT(answers_variants), "answers",
-    "nats a byte of held-out answers", 0, 5, {1.5e-3, 3e-3, 6e-3}, answers_run, 0.8, 0, "exact", 1};
+    "nats a byte of held-out answers", 0, 5, {1.5e-3, 3e-3, 6e-3}, answers_run, 0.8, 0, "exact", 1, 0};
 
 static const evidence_part longer_parts[] = {
     {"wikitext2", "WikiText-2, bytes, trained on 256 at a time",
@@ -634,7 +634,7 @@ const evidence_claim evidence_claim_longer = {
     "ALiBi (arXiv 2108.12409) and PoPE (arXiv 2509.10534) claim to hold their loss on contexts longer than "
     "those of training, where RoPE needs other frequencies (NTK, YaRN: arXiv 2309.00071).",
     longer_parts, COUNT(longer_parts), longer_variants, COUNT(longer_variants), "p2048",
-    "bits a byte at positions 1,024 to 2,047", 0, 5, {1.5e-3, 3e-3, 6e-3}, longer_run, 1, 0, NULL, 0};
+    "bits a byte at positions 1,024 to 2,047", 0, 5, {1.5e-3, 3e-3, 6e-3}, longer_run, 1, 0, NULL, 0, 0};
 
 static const evidence_part quick_parts[] = {
     {"shakespeare", "Tiny Shakespeare, bytes",
@@ -650,4 +650,4 @@ const evidence_claim evidence_claim_text_quick = {
     "text_quick", "ComplexFormer against RoPE in a minute of training each",
     "Ours: the comparison of `generation` with models of 0.1 million numbers, for who wants to see it run.",
     quick_parts, 1, quick_variants, COUNT(quick_variants), "loss", "nats a byte", 0, 8, {1.5e-3, 3e-3, 6e-3},
-    text_run, 0.1, 1, NULL, 0};
+    text_run, 0.1, 1, NULL, 0, 0};

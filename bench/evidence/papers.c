@@ -586,7 +586,7 @@ const evidence_claim evidence_claim_cope_glue = {
     "81.71 against 80.98, on QNLI, not measured here, 59.86 against 60.74; one run each, the epoch chosen on "
     "the rows it is measured on, and that RoPE is not orthogonal.",
     cope_tasks, LENGTH(cope_tasks), cope_variants, LENGTH(cope_variants) - 3, "score", "% or 100 r", 1, 5,
-    {1e-4, 3e-4, 1e-3}, run_glue, 0.2, 0, NULL, 0};
+    {1e-4, 3e-4, 1e-3}, run_glue, 0.2, 0, NULL, 0, 0};
 
 #define TEXT_SMALL \
     "n_layers=3 d_model=128 n_heads=4 d_ff=512 max_positions=128 trainer.batch=16 trainer.length=128 " \
@@ -598,7 +598,7 @@ const evidence_claim evidence_claim_cope_text = {
     "CoPE's sections 3.3 and 3.4: positions in the first layer alone are enough, without RoPE's long-term "
     "decay; no language model is measured.",
     cope_texts, LENGTH(cope_texts), cope_variants, LENGTH(cope_variants), "val", "nats a byte", 0, 5,
-    {1e-3, 3e-3, 1e-2}, run_text, 0.6, 0, NULL, 0};
+    {1e-3, 3e-3, 1e-2}, run_text, 0.6, 0, NULL, 0, 0};
 
 #define MOBIUS_SMALL \
     "n_layers=4 d_model=128 n_heads=4 d_ff=512 placement=post attention_bias=1 head_bias=1 " \
@@ -628,7 +628,7 @@ const evidence_claim evidence_claim_mobius_text = {
     "heads do best, and all geometries are learned (its Figure 3, by eye); on GLUE after pretraining, one "
     "run each.",
     mobius_texts, LENGTH(mobius_texts), mobius_variants, LENGTH(mobius_variants), "val", "nats a byte", 0, 5,
-    {3e-4, 1e-3, 3e-3}, run_text, 0.7, 0, NULL, 0};
+    {3e-4, 1e-3, 3e-3}, run_text, 0.7, 0, NULL, 0, 0};
 
 #define MOBIUS_TASK \
     "preset=encoder placement=post attention_bias=1 n_layers=3 d_model=64 n_heads=4 d_ff=128 dropout=0.1 " \
@@ -648,7 +648,7 @@ const evidence_claim evidence_claim_mobius_glue = {
     "MöbiusAttention's Table 2: MobiusBERT and MobRoFormer beat their hosts on most tasks, CoLA, MRPC and "
     "RTE among them, after pretraining on C4; here without any.",
     mobius_tasks, LENGTH(mobius_tasks), mobius_hosts, LENGTH(mobius_hosts), "score", "% or 100 r", 1, 5,
-    {1e-4, 3e-4, 1e-3}, run_glue, 0.2, 0, NULL, 0};
+    {1e-4, 3e-4, 1e-3}, run_glue, 0.2, 0, NULL, 0, 0};
 
 /* stories260K as build/convert makes it of llama2.c's file */
 static const evidence_part finetune_parts[] = {
@@ -668,7 +668,7 @@ const evidence_claim evidence_claim_finetune = {
     "Ours: with δ = 1 and b = 0 a model that was trained with RoPE is a ComplexFormer, whose δ and b can "
     "learn.",
     finetune_parts, 1, finetune_variants, LENGTH(finetune_variants), "val", "nats a token", 0, 5,
-    {3e-3, 3e-2, 1e-1}, run_finetune, 0.5, 0, NULL, 0};
+    {3e-3, 3e-2, 1e-1}, run_finetune, 0.5, 0, NULL, 0, 0};
 
 static const evidence_part music_parts[] = {{"jsb", "JSB chorales, quarter notes",
                                              "n_layers=3 d_model=128 n_heads=4 d_ff=256 dropout=0.2 "
@@ -685,4 +685,4 @@ const evidence_claim evidence_claim_music = {
     "music", "Music",
     "PoPE (arXiv 2509.10534) claims lower losses than RoPE's on music, the JSB chorales among it.",
     music_parts, 1, music_variants, LENGTH(music_variants), "nats_note", "nats a note", 0, 8,
-    {1e-3, 3e-3, 1e-2}, run_music, 0.8, 0, NULL, 0};
+    {1e-3, 3e-3, 1e-2}, run_music, 0.8, 0, NULL, 0, 0};

@@ -107,12 +107,22 @@ static void put_p(FILE *out, double p) {
 
 /* ---- A part's table ---- */
 
+/* Seeds that solve: of tasks that go all or nothing they say more than a mean. */
+static size_t solved(const finding *f, const findings *all) {
+    double x[MOST_SEEDS];
+    size_t n = 0;
+    for (size_t i = values_of(f, NULL, all->measure, x, NULL); i-- > 0;) n += x[i] >= all->claim->solved;
+    return n;
+}
+
 static void put_verdict(FILE *out, const findings *all, const finding *f) {
     static const char *const words[] = {"not measured yet", "baseline", "noise floor", "**better**",
                                         "**worse**", "not told apart", "diverged"};
     fputs(words[f->verdict], out);
     if (f->diverged) fprintf(out, ", %zu of %zu without a finite loss", f->diverged, f->n);
     if (f->n && f->n < all->claim->seeds) fprintf(out, "; %zu of %zu seeds so far", f->n, all->claim->seeds);
+    if (f->n && all->claim->solved > 0)
+        fprintf(out, "; %zu of %zu at %g or more", solved(f, all), f->n, all->claim->solved);
 }
 
 static void put_row(FILE *out, const findings *all, const finding *f) {
