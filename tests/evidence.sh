@@ -133,6 +133,10 @@ fi
 for number in $(sed -n '/^## Evidence/,/^## Where/p' README.md | grep -o '[0-9]\.[0-9]\{3,\}'); do
     is "README's $number stands in the report" grep -q -- "$number" bench/evidence/README.md
 done
+# the differences that other pages name
+grep -oh '[0-9]\.[0-9]* ± [0-9.]*[0-9]' README.md bench/README.md examples/*.md | sort -u > "$W/named"
+sed -n '/rows: begin/,$p' bench/evidence/README.md > "$W/tables.md"
+while read -r pair; do is "$pair is a difference of the report" grep -qF -- "$pair" "$W/tables.md"; done < "$W/named"
 grep -l ',[0-9a-f]\{7,\}+,' bench/evidence/results/*.csv > "$W/out"
 is "no row is of a changed tree" [ ! -s "$W/out" ]
 data=${CMHA_DATA:-../shared/data}
