@@ -290,9 +290,9 @@ if [ -f README.md ]; then
     # its first program is the example, to the letter
     if diff examples/block.c "$W/readme1.c" > "$W/log"; then ok; else bad "README.md has another block than examples/block.c"; fi
     # every link from page to page leads to a file and, behind a #, to a heading
-    awk 'FNR == 1 { folder = FILENAME; if (!sub(/[^\/]*$/, "", folder)) folder = "" }
+    LC_ALL=C awk 'FNR == 1 { folder = FILENAME; if (!sub(/[^\/]*$/, "", folder)) folder = "" }
         /^#+ / {
-            anchor = tolower($0); sub(/^#+ /, "", anchor); gsub(/[^a-z0-9 _-]/, "", anchor); gsub(/ /, "-", anchor)
+            anchor = tolower($0); sub(/^#+ /, "", anchor); gsub(/[^a-z0-9 _\200-\377-]/, "", anchor); gsub(/ /, "-", anchor)
             headings[FILENAME "#" anchor] = 1
         }
         { rest = $0; while (match(rest, /\]\([^) ]*\)/)) {
@@ -302,7 +302,7 @@ if [ -f README.md ]; then
             path = links[l]; while (sub(/[a-z]+\/\.\.\//, "", path)) continue
             file = path; sub(/#.*/, "", file)
             if ((getline line < file) < 0 || (path ~ /#/ && !(path in headings))) print l; else close(file) } }' \
-        README.md examples/README.md examples/PAPERS.md bench/README.md tests/README.md > "$W/log" 2>&1
+        README.md examples/README.md examples/PAPERS.md bench/README.md bench/evidence/README.md tests/README.md > "$W/log" 2>&1
     if [ -s "$W/log" ]; then bad "links that lead nowhere"; else ok; fi
 else skip "there is no README.md"; fi
 # the Manual's map from equations to functions

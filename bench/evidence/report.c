@@ -450,8 +450,9 @@ static void put_claim(FILE *out, const evidence_claim *claim, const evidence_tab
         put_table(out, all), put_others(out, all);
     }
     if (has_figure) fprintf(out, "![%s](figures/%s.svg)\n\n", claim->title, claim->name);
-    fprintf(out, "`build/evidence run %s` makes the rows that [results/%s.csv](results/%s.csv) lacks.\n\n",
-            claim->name, claim->name, claim->name);
+    fprintf(out, "`build/evidence run %s` makes ", claim->name);
+    if (!table->n) fputs("its rows.\n\n", out);
+    else fprintf(out, "the rows that [results/%s.csv](results/%s.csv) lacks.\n\n", claim->name, claim->name);
 }
 
 /* Counts the kinds of a verdict over the parts of a claim. */
