@@ -579,7 +579,8 @@ static const evidence_variant cope_variants[] = {
     {"real-rope", "CoPE real, RoPE in the layers above", "kind=cope-real attention=rope"},
     {"sinusoidal", "sinusoidal positions", "kind=dot+sinusoidal"},
     {"phase-temperature", "CoPE phase, learned temperature", "kind=cope-phase head_temperature=1"},
-    {"phase-both", "the same, learned gamma", "kind=cope-phase head_temperature=1 cope_gamma_learned=1"}};
+    {"phase-both", "CoPE phase, learned temperature and gamma",
+     "kind=cope-phase head_temperature=1 cope_gamma_learned=1"}};
 const evidence_claim evidence_claim_cope_glue = {
     "cope_glue", "CoPE on GLUE",
     "CoPE's Table 1: on SST-2 phase 82.57 % against RoPE's 81.31 (sinusoidal positions 82.57), on MRPC F1 "
@@ -608,7 +609,7 @@ static const evidence_part mobius_texts[] = {
     {"shakespeare", "Tiny Shakespeare, next byte", MOBIUS_SMALL "text.file=books/tinyshakespeare.txt"}};
 static const evidence_variant mobius_variants[] = {
     {"bert", "BERT: plain heads, learned positions", "kind=dot+learned"},
-    FLOOR("bert", "the same"),
+    FLOOR("bert", "BERT"),
     {"roformer", "RoFormer: plain heads, RoPE", "kind=rope"},
     {"framed", "framed, T, 2 of 4 heads", "kind=mobius"},
     {"framed-rope", "framed, T, RoPE in plain heads", "kind=mobius+rope"},
@@ -662,7 +663,7 @@ static const evidence_variant finetune_variants[] = {
     {"all-delta", "all weights, δ and b", "kind=cmha"},
     {"delta", "δ and b alone", "kind=cmha finetune.freeze=* finetune.train=*.delta,*.b"},
     {"lora", "LoRA of rank 4 on q and v", "kind=rope lora_rank=4 lora_on=wq,wv"},
-    {"lora-delta", "the same, δ and b", "kind=cmha lora_rank=4 lora_on=wq,wv finetune.train=*.delta,*.b"}};
+    {"lora-delta", "LoRA, δ and b", "kind=cmha lora_rank=4 lora_on=wq,wv finetune.train=*.delta,*.b"}};
 const evidence_claim evidence_claim_finetune = {
     "finetune", "A RoPE model opened as ComplexFormer",
     "Ours: with δ = 1 and b = 0 a model that was trained with RoPE is a ComplexFormer, whose δ and b can "

@@ -420,7 +420,7 @@ const evidence_claim evidence_claim_retrieval = {
 #define SIGNAL "signal.parameters=72000 signal.epochs=5 signal.runs=16"
 static const evidence_part modulation_parts[] = {
     {"any-phase", "13 modulations, liquid-dsp", SIGNAL},
-    {"one-phase", "the same, trained at phase 0 alone", SIGNAL},
+    {"one-phase", "13 modulations, trained at phase 0 alone", SIGNAL},
     {"plain", "4 plain modulations, 480 frames", "signal.parameters=72000 signal.epochs=20"}};
 static const evidence_variant modulation_variants[] = {
     {"rope", "RoPE, real", "kind=rope"},
