@@ -76,7 +76,7 @@ static int work_path(const evidence_run *run, char path[1024], const char *name,
 /* Learns the BPE of a text and saves it. */
 static int make_tokenizer(const evidence_run *run, const char *path, void *what) {
     const text_row *row = (const text_row *)what;
-    bpe_options options = {row->vocabulary, 2, "gpt2", NULL, 0, 0};
+    bpe_options options = {row->vocabulary, 2, "gpt2", NULL, 0};
     tokenizer t;
     char from[1024];
     if (!evidence_data(run, row->train, from)) return 0;
