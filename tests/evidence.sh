@@ -95,6 +95,7 @@ is "a report" dice report whole
 is "is what the rows say" dice check whole
 sed -i '0,/1\.5/ s//1.6/' "$W/whole.report/README.md"
 is "of equal rates the one of the lowest loss" [ "$(grep -c '^| flat dice .* | 0.01 | 6 |' "$W/whole.report/README.md")" -eq 2 ]
+is "seeds that solve are counted" grep -q '^| light dice .*; [0-6] of 6 at 1.5 or more |$' "$W/whole.report/README.md"
 is "a changed number" refuses 1 'README.md, line .* is not what the rows say' dice check whole
 is "mended" dice report whole
 sed -i 's/stroke-width/stroke-widht/' "$W/whole.report/figures/dice.svg"
