@@ -28,6 +28,7 @@ typedef struct evidence_part { const char *name, *label, *settings; } evidence_p
        reseed=N         the seeds are N higher than the row's
        threads=N        instead of 1; instructions=NAME as cmha_instructions has it
        choose=MEASURE   the rate is chosen by it, not by the claim's own measure
+       program=NAME     the run is of that program beside this one: its own defaults count, no preset
    Other words with a dot in their name (task.length=64) are the claim's own: evidence_word finds them. */
 typedef struct evidence_variant { const char *name, *label, *settings; } evidence_variant;
 

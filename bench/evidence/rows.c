@@ -260,7 +260,7 @@ static void put_fields(FILE *file, cmha_table table, const void *config, const v
 /* Every setting that is not a default, and the words that are the claim's or the program's own; the caller
    frees them. NULL: no memory. */
 static char *settings_text(const evidence_run *run) {
-    char *text = NULL;
+    char *text = NULL, program[64];
     size_t n;
     cmha_model_config model, model0;
     cmha_trainer_config trainer, trainer0;
@@ -268,7 +268,8 @@ static char *settings_text(const evidence_run *run) {
     cmha_config_defaults(cmha_trainer_table(), &trainer0);
     FILE *file = open_memstream(&text, &n);
     if (!file) return NULL;
-    if (evidence_configure(run, NULL, &model, &trainer)) {
+    if (evidence_word(run, "program", program)) fprintf(file, "lr=%.9g ", run->rate);
+    else if (evidence_configure(run, NULL, &model, &trainer)) {
         put_fields(file, cmha_model_table(), &model, &model0, "");
         put_fields(file, cmha_trainer_table(), &trainer, &trainer0, "trainer.");
     }

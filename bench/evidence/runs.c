@@ -93,7 +93,7 @@ double evidence_number(const evidence_run *run, const char *name, double otherwi
 
 int evidence_reads(const char *name) {
     static const char *const ours[] = {"preset", "like", "reseed", "threads", "instructions",
-                                     "choose"};
+                                     "choose", "program"};
     for (size_t i = 0; i < sizeof ours / sizeof *ours; i++)
         if (!strcmp(name, ours[i])) return 1;
     return 0;
