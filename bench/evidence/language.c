@@ -577,7 +577,7 @@ static const evidence_variant steps_variants[] = {
     {"rope", "RoPE", "kind=rope"},
     {"cmha", "ComplexFormer, δ from 1", "kind=cmha delta_init=rope_start"},
     {"cmha-near-0", "ComplexFormer, δ from near 0", "kind=cmha delta_init=paper"},
-    {"rope-again", "RoPE, other seeds", "like=rope reseed=1000"}};
+    FLOOR("rope", "RoPE")};
 const evidence_claim evidence_claim_steps = {
     "steps", "Five times the steps: what is left of a lead",
     "Ours: whether what `generation` finds after 300 steps on Tiny Shakespeare is still there after 1,500.",

@@ -431,6 +431,12 @@ static int put_figure(const evidence_claim *claim, const evidence_table *table, 
 
 /* ---- The report ---- */
 
+static void put_rates(FILE *out, const evidence_claim *claim) {
+    for (int r = 0; r < 3 && claim->rates[r] > 0; r++)
+        fprintf(out, "%s%g", !r ? "" : r < 2 ? ", " : " or ", claim->rates[r]);
+    fputs("\n\n", out);
+}
+
 static void put_claim(FILE *out, const evidence_claim *claim, const evidence_table *table, int has_figure,
                       findings *all) {
     fprintf(out, "### %s\n\n*Claimed:* %s\n\n", claim->title, claim->claimed);
@@ -446,7 +452,7 @@ static void put_claim(FILE *out, const evidence_claim *claim, const evidence_tab
         if (!rows) continue;
         fprintf(out, "**%s** (`%s`; %s is better)\n\n", claim->parts[i].label, claim->parts[i].name,
                 claim->higher ? "more" : "less");
-        if (*claim->parts[i].settings) fprintf(out, "Settings: `%s`\n\n", claim->parts[i].settings);
+        fprintf(out, "Settings: `%s`; rate ", claim->parts[i].settings), put_rates(out, claim);
         put_table(out, all), put_others(out, all);
     }
     if (has_figure) fprintf(out, "![%s](figures/%s.svg)\n\n", claim->title, claim->name);

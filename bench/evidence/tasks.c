@@ -433,7 +433,8 @@ static const evidence_part recall_parts[] = {
     {"4", "4 pairs, 16 keys and 16 values, width 64",
      TWO_LAYERS "trainer.steps=3000 task.symbols=16 task.most=4"}};
 CLAIM(recall, "Multi-query associative recall", "Arora et al. 2023 (arXiv 2312.04927): attention of two "
-      "layers solves it at every width they tried, models without attention do not.", recall_parts, 0.4)
+      "layers solves it at every width they tried, gated convolutions need more width for longer "
+      "texts.", recall_parts, 0.4)
 
 static const evidence_part indexing_parts[] = {
     {"10", "6 to 10 of 40 letters, shifts to 3, width 64",
