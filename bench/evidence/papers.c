@@ -608,9 +608,9 @@ const evidence_claim evidence_claim_cope_text = {
 static const evidence_part mobius_texts[] = {
     {"shakespeare", "Tiny Shakespeare, next byte", MOBIUS_SMALL "text.file=books/tinyshakespeare.txt"}};
 static const evidence_variant mobius_variants[] = {
-    {"bert", "BERT: plain heads, learned positions", "kind=dot+learned"},
+    {"bert", "BERT (learned positions)", "kind=dot+learned"},
     FLOOR("bert", "BERT"),
-    {"roformer", "RoFormer: plain heads, RoPE", "kind=rope"},
+    {"roformer", "RoFormer (RoPE)", "kind=rope"},
     {"framed", "framed, T, 2 of 4 heads", "kind=mobius"},
     {"framed-rope", "framed, T, RoPE in plain heads", "kind=mobius+rope"},
     {"top", "top", "kind=mobius mobius_wiring=top"},
