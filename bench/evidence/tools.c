@@ -422,7 +422,7 @@ const evidence_claim evidence_claim_retrieval = {
     retrieval_parts, LENGTH(retrieval_parts), retrieval_variants, LENGTH(retrieval_variants), "mrr",
     "mean reciprocal rank", 1, 5, {3e-4, 1e-3, 3e-3}, run_retrieval, 0.8, 0, NULL, 0, 0};
 
-#define SIGNAL "program=signal signal.parameters=72000 signal.epochs=5 signal.runs=16"
+#define SIGNAL "program=signal signal.parameters=72000 signal.epochs=6 signal.runs=32"
 static const evidence_part modulation_parts[] = {
     {"any-phase", "13 modulations, liquid-dsp", SIGNAL},
     {"one-phase", "13 modulations, trained at phase 0 alone", SIGNAL},
