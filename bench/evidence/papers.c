@@ -615,7 +615,7 @@ static const evidence_variant mobius_variants[] = {
     {"framed-rope", "framed, T, RoPE in plain heads", "kind=mobius+rope"},
     {"top", "top", "kind=mobius mobius_wiring=top"},
     {"stacked", "stacked", "kind=mobius mobius_wiring=stacked"},
-    {"framed-7", "framed, 7 layers", "kind=mobius n_layers=7"}, /* of four layers alternating has the same two */
+    {"framed-7", "framed, 7 layers", "kind=mobius n_layers=7"}, /* of four, alternating takes the same two */
     {"alternating", "alternating, 7 layers", "kind=mobius mobius_wiring=alternating n_layers=7"},
     {"full", "framed, full", "kind=mobius mobius_mode=full"},
     {"literal", "framed, literal", "kind=mobius mobius_mode=literal"},
