@@ -140,6 +140,15 @@ sed -n '/rows: begin/,$p' bench/evidence/README.md > "$W/tables.md"
 while read -r pair; do is "$pair is a difference of the report" grep -qF -- "$pair" "$W/tables.md"; done < "$W/named"
 grep -l ',[0-9a-f]\{7,\}+,' bench/evidence/results/*.csv > "$W/out"
 is "no row is of a changed tree" [ ! -s "$W/out" ]
+grep -l 'program=.*trainer\.\|trainer\..*program=' bench/evidence/results/*.csv > "$W/out"
+is "rows of other programs name no preset" [ ! -s "$W/out" ]
+is "no two kinds are one model" python3 -c 'import csv, sys
+seen = {}
+for path in sys.argv[1:]:
+    for r in csv.DictReader(open(path, newline="", encoding="utf-8")):
+        run = r["claim"], r["part"], r["seed"], r["rate"], r["curve"]
+        if r["curve"] and r["threads"] == "1" and seen.setdefault(run, r["variant"]) != r["variant"]:
+            sys.exit("%s is %s: %s" % (r["variant"], seen[run], run[:4]))' bench/evidence/results/*.csv
 data=${CMHA_DATA:-../shared/data}
 if [ -d "$data" ] && command -v sha256sum > /dev/null; then
     sums=$PWD/bench/evidence/data.sha256
