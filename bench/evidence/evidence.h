@@ -32,6 +32,12 @@ typedef struct evidence_part { const char *name, *label, *settings; } evidence_p
    Other words with a dot in their name (task.length=64) are the claim's own: evidence_word finds them. */
 typedef struct evidence_variant { const char *name, *label, *settings; } evidence_variant;
 
+#define LENGTH(table) (sizeof(table) / sizeof *(table))
+/* Rows of the baseline against itself: the noise floor. */
+#define FLOOR(name, label) \
+    {name "-again", label ", other seeds", "like=" name " reseed=1000"}, \
+    {name "-threads", label ", two threads", "like=" name " threads=2"}
+
 typedef struct evidence_claim evidence_claim;
 typedef struct evidence_run {
     const evidence_claim *claim;

@@ -542,11 +542,6 @@ static int longer_run(const evidence_run *run, evidence_result *result) {
 
 /* ---- The claims ---- */
 
-#define COUNT(array) (sizeof(array) / sizeof *(array))
-#define FLOOR(name, label) \
-    {name "-again", label ", other seeds", "like=" name " reseed=1000"}, \
-    {name "-threads", label ", two threads", "like=" name " threads=2"}
-
 static const evidence_part generation_parts[] = {
     {"shakespeare", "Tiny Shakespeare, bytes",
      "text.set=shakespeare trainer.steps=300 trainer.batch=8 trainer.length=256"},
@@ -567,7 +562,7 @@ const evidence_claim evidence_claim_generation = {
     "ComplexFormer (arXiv 2505.10222, Table 1) claims the best text: gen-PPL 34.2 ± 0.4 against RoPE's "
     "36.5 ± 0.5, sinusoidal positions' 43.2, learned ones' 45.8 and shared δ and b's 38.1, with more "
     "varied and less repetitive samples.",
-    generation_parts, COUNT(generation_parts), generation_variants, COUNT(generation_variants), "loss",
+    generation_parts, LENGTH(generation_parts), generation_variants, LENGTH(generation_variants), "loss",
     "nats a token", 0, 8, {1.5e-3, 3e-3, 6e-3}, generation_run, 1, 0, "gen_ppl", 0, 0};
 
 static const evidence_part steps_parts[] = {
@@ -581,7 +576,7 @@ static const evidence_variant steps_variants[] = {
 const evidence_claim evidence_claim_steps = {
     "steps", "Five times the steps: what is left of a lead",
     "Ours: whether what `generation` finds after 300 steps on Tiny Shakespeare is still there after 1,500.",
-    steps_parts, 1, steps_variants, COUNT(steps_variants), "loss", "nats a token", 0, 8,
+    steps_parts, 1, steps_variants, LENGTH(steps_variants), "loss", "nats a token", 0, 8,
     {1.5e-3, 3e-3, 6e-3}, text_run, 1.8, 0, NULL, 0, 0};
 
 static const evidence_variant ablation_variants[] = {
@@ -596,7 +591,7 @@ const evidence_claim evidence_claim_ablation = {
     "ablation", "ComplexFormer, Table 4: what its parts bring",
     "ComplexFormer (arXiv 2505.10222, Table 4) claims that sharing δ and b costs 1.8 of 40.5 gen-PPL, "
     "fixing them 3.0, leaving out the phase contrastive loss 1.0, and RoPE 2.4.",
-    generation_parts, 1, ablation_variants, COUNT(ablation_variants), "loss",
+    generation_parts, 1, ablation_variants, LENGTH(ablation_variants), "loss",
     "nats a token", 0, 5, {1.5e-3, 3e-3, 6e-3}, text_run, 1, 0, NULL, 0, 0};
 
 static const evidence_part answers_parts[] = {
@@ -614,7 +609,7 @@ const evidence_claim evidence_claim_answers = {
     "answers", "ComplexFormer, Tables 2 and 3, in small: programs and worked answers",
     "ComplexFormer (arXiv 2505.10222, Tables 2 and 3) claims more programs that pass (MBPP pass@1 17.5 % "
     "against RoPE's 15.2) and more right answers (GSM8K 21.3 % against 18.5).",
-    answers_parts, COUNT(answers_parts), answers_variants, COUNT(answers_variants), "answers",
+    answers_parts, LENGTH(answers_parts), answers_variants, LENGTH(answers_variants), "answers",
     "nats a byte of held-out answers", 0, 5, {1.5e-3, 3e-3, 6e-3}, answers_run, 0.8, 0, "exact", 1, 0};
 
 static const evidence_part longer_parts[] = {
@@ -633,7 +628,7 @@ const evidence_claim evidence_claim_longer = {
     "longer", "Longer contexts: trained at 256, tested to 2,048",
     "ALiBi (arXiv 2108.12409) and PoPE (arXiv 2509.10534) claim to hold their loss on contexts longer than "
     "those of training, where RoPE needs other frequencies (NTK, YaRN: arXiv 2309.00071).",
-    longer_parts, COUNT(longer_parts), longer_variants, COUNT(longer_variants), "p2048",
+    longer_parts, LENGTH(longer_parts), longer_variants, LENGTH(longer_variants), "p2048",
     "bits a byte at positions 1,024 to 2,047", 0, 5, {1.5e-3, 3e-3, 6e-3}, longer_run, 1, 0, NULL, 0, 0};
 
 static const evidence_part quick_parts[] = {
@@ -649,5 +644,5 @@ static const evidence_variant quick_variants[] = {
 const evidence_claim evidence_claim_text_quick = {
     "text_quick", "ComplexFormer against RoPE in a minute of training each",
     "Ours: the comparison of `generation` with models of 0.1 million numbers, for who wants to see it run.",
-    quick_parts, 1, quick_variants, COUNT(quick_variants), "loss", "nats a byte", 0, 8, {1.5e-3, 3e-3, 6e-3},
+    quick_parts, 1, quick_variants, LENGTH(quick_variants), "loss", "nats a byte", 0, 8, {1.5e-3, 3e-3, 6e-3},
     text_run, 0.1, 1, NULL, 0, 0};

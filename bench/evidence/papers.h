@@ -20,10 +20,4 @@ int papers_work(const evidence_run *run, const char *name, char path[1024]);
 int papers_made(const char *path, char own[1200]);
 int papers_keep(const evidence_run *run, const char *own, const char *path);
 
-#define LENGTH(table) (sizeof(table) / sizeof *(table))
-/* Rows of the baseline against itself: the noise floor. */
-#define FLOOR(name, label) \
-    {name "-again", label ", other seeds", "like=" name " reseed=1000"}, \
-    {name "-threads", label ", two threads", "like=" name " threads=2"}
-
 #endif

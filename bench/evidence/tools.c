@@ -239,7 +239,7 @@ static int run_crat(const evidence_run *run, evidence_result *result) {
     double with = NAN, without = NAN, numbers = NAN;
     evidence_run same = *run;
     command c;
-    same.threads = 1; /* whose row it is does not matter to the encoder */
+    same.threads = 1; /* rows differ in the decoder alone, also the one of two threads */
     evidence_word(run, "rag.steps", steps), evidence_word(run, "rag.length", length);
     if (!make_encoder(&same, 1000, 0, model) || !begin_rag(run, &c, pairs, run->seed)) return 0;
     say(&c, "--model"), say(&c, "%s", model), say(&c, "--read"), say(&c, "%s", steps);
