@@ -12,17 +12,18 @@
 
    A microcontroller needs no more than an allocator (cmha_context_config.allocator); what only infers is
    compiled with CMHA_INFERENCE_ONLY, CMHA_NO_FILES and CMHA_NO_CBLAS. tests/device.c does all of it. */
+#include "tools/regular.h"
+
 #include <ctype.h>
-#include <stdio.h>
 
 int main(int argc, char **argv) {
-    FILE *file = argc == 3 ? fopen(argv[1], "rb") : NULL;
+    FILE *file = argc == 3 ? regular_open(argv[1]) : NULL;
     const char *name = argc == 3 ? argv[2] : "";
     long bytes = 0;
     int c, bad = !*name || isdigit((unsigned char)*name);
     for (; *name; name++) bad |= !isalnum((unsigned char)*name) && *name != '_';
     if (argc != 3 || bad) return fprintf(stderr, "usage: embed FILE NAME > NAME.h, NAME a C identifier\n"), 2;
-    if (!file) return perror(argv[1]), 1;
+    if (!file) return fprintf(stderr, "embed: cannot open %s%s\n", argv[1], regular_fault(argv[1])), 1;
     printf("/* %s, written by examples/embed.c */\n", argv[2]);
     printf("#ifdef __GNUC__\n__attribute__((aligned(64)))\n#endif\n");
     printf("static const unsigned char %s[] = {", argv[2]);

@@ -86,9 +86,10 @@ static void add_recording(const char *name, const unsigned char *bytes, size_t s
 }
 
 static unsigned char *read_file(const char *path, size_t *size) {
-    FILE *file = fopen(path, "rb");
+    FILE *file = regular_open(path);
     unsigned char *bytes = NULL;
     long end;
+    if (!file && *regular_fault(path)) complain(1, path, regular_fault(path));
     if (!file || fseek(file, 0, SEEK_END) || (end = ftell(file)) < 0 || fseek(file, 0, SEEK_SET))
         complain(1, "cannot read ", path);
     else if (*size = (size_t)end, bytes = take(*size, 1), fread(bytes, 1, *size, file) != *size)

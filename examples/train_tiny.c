@@ -241,7 +241,8 @@ int main(int argc, char **argv) {
     if (!file) file = access("cmha.h", R_OK) ? path : "cmha.h";
     int width = (int)whole(WIDTH, 1, 4);
     signal(SIGINT, on_signal), signal(SIGTERM, on_signal);
-    losses_spare(file, &option[OUT], &option[CSV], &option[PLOT], last), open_text(&text, file, width);
+    losses_spare(file, &option[OUT], &option[CSV], &option[PLOT], &option[FROM], last);
+    open_text(&text, file, width);
     check(cmha_model_init(&model, &ctx, &mc)), tune(&model);
     if (option[FROM].value) check(cmha_model_read(&model, option[FROM].value, 2, NULL));
     check(cmha_trainer_init(&trainer, &model, &tc));
@@ -254,7 +255,7 @@ int main(int argc, char **argv) {
     if (train.count <= tc.length) complain(1, "not even one sequence to learn from (see --seq) in ", file);
     must(ranks.rank || text_may_save(option[OUT].value, failure));
     losses plot = {ranks.rank ? NULL : option[PLOT].value, draw_base(file), tc.steps, held_bytes, NULL, 0, 0};
-    losses_open(&plot, option[CSV].value, option[OUT].value, last, trainer.step);
+    losses_open(&plot, option[CSV].value, trainer.step);
     ranks_same_start(&trainer, &text);
     if (ranks_stop(&stop)) complain(128 + stop, "stopped before the first step", "");
     FILE *csv = fopen(ranks.rank ? "/dev/null" : option[CSV].value, resume ? "a" : "w");
@@ -262,7 +263,7 @@ int main(int argc, char **argv) {
     if (!resume || (!fseek(csv, 0, SEEK_END) && !ftell(csv)))
         fputs("step,loss,val_loss,lr,grad_norm,tokens_per_s,bits_per_byte,val_bits_per_byte\n", csv);
     if (fflush(csv)) complain(1, "cannot write ", option[CSV].value);
-    losses_apart(&plot, option[CSV].value), cmha_blas_name(blas, sizeof blas);
+    cmha_blas_name(blas, sizeof blas);
     if (!quiet)
         printf("%s, %zu %s; %zu parameters, %zu of them learn; %s, %d threads\n", file, text.count,
                words.kind == CODEC_BYTES ? "bytes" : "tokens", model.parameters.size,

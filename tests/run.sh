@@ -311,6 +311,12 @@ if [ -x "$P/train_tiny" ]; then
     cp "$W/kept.csv" "$W/text.csv"
     one "train_tiny --csv in place of its text" complains "$P/train_tiny" --steps 1 --csv "$W/text.csv" "$W/text.csv"
     one "train_tiny leaves the text alone" cmp "$W/text.csv" "$W/kept.csv"
+    for both in "--csv $W/one --out $W/one" "--csv $W/./one --out $W/one" "--csv $W/one.last --out $W/one" "--plot $W/one --out $W/one"; do
+        one "train_tiny $both" complains "$P/train_tiny" --steps 1 $small $both
+        one "train_tiny says so" says 'would replace'
+    done
+    one "train_tiny --csv in place of --from" complains "$P/train_tiny" --from "$W/tiny.safetensors" $small --out "$W/one" \
+        --csv "$W/tiny.safetensors"
     one "train_tiny --plot /dev/full" sh -c "[ ! -c /dev/full ] || { ! '$P/train_tiny' $quick --plot /dev/full > $W/out 2>&1; }"
     one "train_tiny leaves no half picture" sh -c "! ls $W/plot.svg.* 2> /dev/null"
     one "train_tiny with 3 steps again" works "$P/train_tiny" --steps 3 --seed 4 $small
@@ -320,6 +326,23 @@ if [ -x "$P/train_tiny" ]; then
         one "train_tiny shows bytes as \xNN" says '\\x[0-9a-f][0-9a-f]'
     fi
 fi
+# Files of other kinds, and a limit on the size of files
+if mkfifo "$W/fifo" 2> "$W/out"; then
+    waits() { timeout 10 "$@" > "$W/out" 2>&1 < /dev/null; [ $? -eq 1 ] && [ "$(wc -l < "$W/out")" -eq 1 ]; }
+    for c in "train_tiny $small" generate "tokens inspect" "tokens train --out $W/x.json" "convert x" "classify --task sst2 --dev README.md --train" spoken signal \
+        "geometry" "look" "score" "embed" "rag --text"; do
+        [ -x "$P/${c%% *}" ] || continue
+        case $c in convert*) set -- "$P/convert" "$W/fifo" "$W/x"; one "$c, a FIFO" waits "$@"; continue;; esac
+        case $c in embed) set -- "$P/embed" "$W/fifo" name; one "$c, a FIFO" waits "$@"; continue;; esac
+        # shellcheck disable=SC2086
+        one "$c, a FIFO" waits "$P"/$c "$W/fifo"
+        one "$c, a FIFO: says so" says 'not a regular file'
+    done
+fi
+limited() { (ulimit -f 1 && "$@") > "$W/out" 2>&1 < /dev/null; [ $? -eq 1 ] && ! ls "$W"/limited*.tmp > /dev/null 2>&1; }
+[ -x "$P/tokens" ] && one "tokens train, a limit on files" limited "$P/tokens" train --size 3000 --out "$W/limited.json" cmha.h
+[ -s "$W/tiny.safetensors" ] && [ -x "$P/geometry" ] &&
+    one "geometry, a limit on files" limited "$P/geometry" "$W/tiny.safetensors" --svg "$W/limited.svg"
 [ -x "$P/train_tiny" ] && part "train_tiny, killed and stopped" tests/kill.sh "$B"
 [ -x "$P/evidence_test" ] && part "evidence" tests/evidence.sh "$B"
 if [ -x "$P/train_tiny" ] && [ -x "$P/generate" ]; then

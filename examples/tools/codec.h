@@ -289,7 +289,7 @@ static inline int codec_encode_file(const codec *c, const char *from, const char
     char why[TEXT_ERROR] = "", *target = text_replaced(to, &mode);
     size_t size = target ? strlen(target) + 40 : 0;
     char *name = (char *)malloc(size + 1);
-    FILE *text = fopen(from, "rb"), *file = NULL;
+    FILE *text = regular_open(from), *file = NULL;
     int same = text_same_file(from, to);
     if (text && target && name && !same) file = text_own_file(target, name, size, mode);
     if (file) {
@@ -298,7 +298,7 @@ static inline int codec_encode_file(const codec *c, const char *from, const char
         if (done && !text_replace(name, target)) done = text_fail(why, "cannot be written");
         if (!done) (void)remove(name);
     }
-    if (!text) text_fail(error, "cannot open %s", from);
+    if (!text) text_fail(error, "cannot open %s%s", from, regular_fault(from));
     else if (same) text_fail(error, "%s is where the ids of the text would go; ids need --width", from);
     else if (!file) text_fail(error, "cannot write %s", to);
     else if (!done) text_fail(error, "%.150s into %.150s: %.150s", from, to, why);

@@ -404,7 +404,7 @@ static void open_input(input *in, const char *path) {
     if (stat(path, &about)) complain(1, "cannot read ", path);
     if (S_ISDIR(about.st_mode)) open_folder(in);
     else {
-        if (!(file = fopen(path, "rb"))) complain(1, "cannot read ", path);
+        if (!(file = regular_open(path))) complain(1, "cannot read ", path);
         size_t n = fread(head, 1, sizeof head, file);
         fclose(file), length = gguf_bits(head, 8);
         if (!memcmp(head, "GGUF", 4)) open_gguf(in);

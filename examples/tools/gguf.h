@@ -13,6 +13,8 @@
 #include <string.h>
 #include <sys/types.h>
 
+#include "regular.h"
+
 enum { GGUF_ERROR = 512, GGUF_RANK = 4, GGUF_ALIGNMENT = 32, GGUF_BLOCK = 32 };
 
 /* What a value is, as the file numbers it. */
@@ -394,7 +396,7 @@ static inline int gguf_open(gguf_file *g, const char *path, char *error) {
     int64_t end;
     int done = -1;
     memset(g, 0, sizeof *g);
-    if (!(g->file = fopen(path, "rb"))) return gguf_fail(error, "cannot open it");
+    if (!(g->file = regular_open(path))) return gguf_fail(error, "cannot open it%s", regular_fault(path));
     if (gguf_seek(g->file, 0, SEEK_END) || (end = gguf_tell(g->file)) < 0)
         return gguf_close(g), gguf_fail(error, "cannot read it");
     for (g->size = (uint64_t)end; done < 0; room *= 4) {

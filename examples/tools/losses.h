@@ -112,29 +112,25 @@ static inline int losses_draw(const losses *l) {
     return done;
 }
 
-/* Ends the program where one of the files that it writes would replace the text that it reads. */
+/* Ends the program where two of the files that it writes are one, or one of them is the text that it reads or
+   the checkpoint that it begins with. */
 static inline void losses_spare(const char *text, const setting *out, const setting *csv, const setting *plot,
-                                const char *last) {
-    const setting *written[3] = {out, csv, plot};
-    for (int i = 0; i < 3; i++)
-        if (written[i]->value && text_same_file(text, written[i]->value))
-            complain(2, written[i]->name, " would replace the text");
-    if (text_same_file(text, last)) complain(2, "the last state would replace the text ", text);
-}
-
-/* Ends it where plot and CSV, which is there now, turn out to be one file spelt in two ways. */
-static inline void losses_apart(const losses *l, const char *csv) {
-    if (l->path && text_same_file(l->path, csv)) complain(2, "--plot would replace ", csv);
+                                const setting *from, const char *last) {
+    const char *names[] = {"the text", "--from", "--out", "the last state", "--csv", "--plot"};
+    const char *paths[] = {text, from->value, out->value, last, csv->value, plot->value};
+    char line[100];
+    for (int i = 2; i < 6; i++)
+        for (int k = 0; paths[i] && k < i; k++) {
+            if (!paths[k] || !text_same_place(paths[i], paths[k])) continue;
+            if (k == 1 && i == 2) continue; /* a checkpoint may be trained on in its place */
+            snprintf(line, sizeof line, "%s would replace %s: ", names[i], names[k]);
+            complain(2, line, paths[k]);
+        }
 }
 
 /* Begins the picture, of a run that is resumed at `step` with the rows of its CSV. Ends the program where it
-   cannot be written or would replace one of the others. */
-static inline void losses_open(losses *l, const char *csv, const char *out, const char *last,
-                               size_t step) {
-    const char *others[3] = {csv, out, last};
-    for (int i = 0; l->path && i < 3; i++)
-        if (!strcmp(l->path, others[i]) || text_same_file(l->path, others[i]))
-            complain(2, "--plot would replace ", others[i]);
+   cannot be written. */
+static inline void losses_open(losses *l, const char *csv, size_t step) {
     if (l->path) losses_read(l, csv, step), must(losses_draw(l));
 }
 

@@ -231,9 +231,6 @@ static inline void start_program(char **argv) {
     const char *kernel = getenv("OPENBLAS_CORETYPE");
     text_open_streams();
     kernel_given = kernel && *kernel;
-#ifdef SIGXFSZ
-    signal(SIGXFSZ, SIG_IGN); /* a file larger than allowed is an error of writing */
-#endif
     cmha_blas_restart(argv);
 }
 

@@ -4,12 +4,15 @@
 #define STREAMS_H
 
 #include <fcntl.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "regular.h"
 
 enum { TEXT_ERROR = 512 }; /* bytes of an error line */
 
@@ -79,8 +82,9 @@ static inline int text_fail(char *error, const char *format, ...) {
     return 0;
 }
 
-/* Opens what the caller has closed of the standard streams, before any file takes its number and gets its
-   text. Reading finds nothing there, and writing fails as it would without. First thing in main. */
+/* First thing in main. Opens what the caller has closed of the standard streams, before any file takes its
+   number and gets its text: reading finds nothing there, and writing fails as it would without. A file larger
+   than allowed becomes an error of writing. */
 static inline void text_open_streams(void) {
 #ifdef _WIN32
     const char *nothing = "NUL";
@@ -91,6 +95,9 @@ static inline void text_open_streams(void) {
     do fd = open(nothing, O_RDONLY);
     while (fd >= 0 && fd < 3);
     if (fd >= 0) close(fd);
+#ifdef SIGXFSZ
+    signal(SIGXFSZ, SIG_IGN);
+#endif
 }
 
 /* Has everything that was printed arrived? Closes the standard output. */

@@ -43,14 +43,12 @@ static inline int text_number(text_slice s, double *value) {
    open one could mean to wait for ever. */
 static inline int text_read(const char *path, size_t limit, char **text, size_t *bytes, char *error) {
     int standard = !strcmp(path, "-"), failed;
-    struct stat about;
-    FILE *file = standard ? stdin : NULL;
+    FILE *file = standard ? stdin : regular_open(path);
     size_t room = 65536, got;
     char *more;
     *text = NULL, *bytes = 0;
-    if (!standard && !stat(path, &about) && !S_ISREG(about.st_mode))
-        return text_fail(error, "cannot read %s: not a regular file (the standard input is -)", path);
-    if (!standard) file = fopen(path, "rb");
+    if (!file && *regular_fault(path))
+        return text_fail(error, "cannot read %s%s (the standard input is -)", path, regular_fault(path));
     if (!file) return text_fail(error, "cannot open %s", path);
     *text = (char *)malloc(room);
     while (*text && (got = fread(*text + *bytes, 1, room - *bytes, file)) > 0) {
@@ -212,6 +210,23 @@ static inline int text_same_file(const char *a, const char *b) {
     struct stat x, y;
     return !stat(a, &x) && !stat(b, &y) && x.st_dev == y.st_dev && x.st_ino == y.st_ino &&
            x.st_ino; /* 0: a system without such numbers */
+}
+
+/* The length of a path's folder, its slash included. */
+static inline size_t text_folder(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash ? (size_t)(slash - path) + 1 : 0;
+}
+
+/* Would two paths name one file, whether it is there already or not? */
+static inline int text_same_place(const char *a, const char *b) {
+    size_t n = text_folder(a), m = text_folder(b);
+    char folder[2][4200];
+    if (!strcmp(a, b) || text_same_file(a, b)) return 1;
+    snprintf(folder[0], sizeof folder[0], "./%.*s", (int)n, a);
+    snprintf(folder[1], sizeof folder[1], "./%.*s", (int)m, b);
+    return !strcmp(a + n, b + m) && text_same_file(*a == '/' ? folder[0] + 2 : folder[0],
+                                                   *b == '/' ? folder[1] + 2 : folder[1]);
 }
 
 /* What a save to `path` replaces, to be freed: the path, or the file that a link there names. NULL where that

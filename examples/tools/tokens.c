@@ -167,9 +167,10 @@ static uint64_t whole(const char *name, const char *digits) {
 static double read_text(bpe_trainer *trainer, const char *path) {
     static char part[1 << 16];
     int standard = !strcmp(path, "-");
-    FILE *file = standard ? stdin : fopen(path, "rb");
+    FILE *file = standard ? stdin : regular_open(path);
     double bytes = 0;
     size_t n;
+    if (!file && *regular_fault(path)) die(1, path, regular_fault(path));
     if (!file) die(1, "cannot open ", path);
     while ((n = fread(part, 1, sizeof part, file)) > 0)
         must(bpe_put(trainer, part, n, failure)), bytes += (double)n;

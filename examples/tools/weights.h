@@ -78,12 +78,13 @@ static inline int weights_sort(weights *w, char *error) {
 
 /* Reads a small file whole, with an end; NULL and a line where that fails. */
 static inline char *weights_slurp(const char *path, size_t most, size_t *n, char *error) {
-    FILE *file = fopen(path, "rb");
+    FILE *file = regular_open(path);
     char *text = NULL;
     int64_t size = -1;
     if (file && !gguf_seek(file, 0, SEEK_END)) size = gguf_tell(file);
     if (size < 0 || (uint64_t)size > most)
-        text_fail(error, size < 0 ? "cannot read %s" : "%s is larger than a file of its kind can be", path);
+        text_fail(error, size < 0 ? "cannot read %s%s" : "%s is larger than a file of its kind can be%s", path,
+                  size < 0 ? regular_fault(path) : "");
     else if (!(text = (char *)malloc((size_t)size + 1))) text_fail(error, "no memory for %s", path);
     else if (gguf_seek(file, 0, SEEK_SET) || fread(text, 1, (size_t)size, file) != (size_t)size)
         text_fail(error, "cannot read %s", path), free(text), text = NULL;
@@ -221,7 +222,7 @@ static inline int weights_open_plain(weights *w, cmha_context *context, const ch
     uint64_t at = sizeof head, size;
     char text[32];
     memset(w, 0, sizeof *w), w->path = path;
-    if (!(w->plain = fopen(path, "rb")) || fread(head, 1, sizeof head, w->plain) != sizeof head ||
+    if (!(w->plain = regular_open(path)) || fread(head, 1, sizeof head, w->plain) != sizeof head ||
         gguf_seek(w->plain, 0, SEEK_END))
         return text_fail(error, "%s: neither safetensors nor GGUF nor llama2.c", path);
     size = (uint64_t)gguf_tell(w->plain);
