@@ -59,10 +59,12 @@ typedef struct tokenizer_pair { uint64_t key; uint32_t rank; int32_t id; } token
 typedef struct tokenizer_merge { int32_t left, right, id; } tokenizer_merge;
 typedef struct tokenizer_edge { uint64_t key; uint32_t to; } tokenizer_edge; /* key: node * 256 + byte + 1 */
 
-/* A tree of bytes: from a node along a byte to another; node 0 is the root. */
+/* A tree of bytes: from a node along a byte to another; node 0 is the root. Linked (tokenizer_trie_link), it
+   is the automaton of Aho and Corasick, which finds all its strings in a text in one pass. */
 typedef struct tokenizer_trie {
     tokenizer_edge *edges; /* [n_edges, a power of two] */
     int32_t *ids;          /* [nodes]: what ends here, -1: nothing */
+    uint32_t *fail, *hit;  /* [nodes]: the longest suffix in the tree; that is a string, 0: none. NULL: not linked */
     size_t n_edges, nodes, room;
     unsigned char begins[256]; /* does anything begin with this byte? */
 } tokenizer_trie;
@@ -77,7 +79,7 @@ typedef struct tokenizer_step {
 /* A token that is found in the text before anything else. */
 typedef struct tokenizer_added {
     char *content;
-    size_t n;
+    size_t n, n_found; /* bytes; as it is looked for */
     int32_t id;
     int special, left, right, word, normalized;
 } tokenizer_added;
@@ -111,9 +113,11 @@ typedef struct tokenizer {
     size_t word_most;                              /* WordPiece: most characters of a word */
     double least_score;
     tokenizer_trie trie;                           /* WordPiece, Unigram: the model's tokens */
+    tokenizer_trie inside;                         /* WordPiece: behind "##", backwards */
     tokenizer_added *added;
     size_t n_added, longest_added;
-    tokenizer_trie found, found_later;             /* added tokens in the raw text; in the normalized one */
+    tokenizer_trie found, found_later;             /* added tokens in the raw text; in the normalized one;
+                                                      backwards */
     tokenizer_step normal[TOKENIZER_STEPS], pre[TOKENIZER_STEPS], decode[TOKENIZER_STEPS];
     int n_normal, n_pre, n_decode;
     tokenizer_ids before, after;                   /* what the template adds */
@@ -324,16 +328,18 @@ static inline int tokenizer_trie_grow(tokenizer_trie *t) {
     return 1;
 }
 
-static inline int tokenizer_trie_add(tokenizer_trie *t, const char *s, size_t n, int32_t id) {
+/* `back`: from the last byte to the first */
+static inline int tokenizer_trie_add(tokenizer_trie *t, const char *s, size_t n, int back, int32_t id) {
     uint32_t node = 0;
     if (!tokenizer_trie_grow(t)) return 0;
-    if (n) t->begins[(unsigned char)*s] = 1;
+    if (n) t->begins[(unsigned char)s[back ? n - 1 : 0]] = 1;
     for (size_t i = 0; i < n; i++) {
+        unsigned char byte = (unsigned char)s[back ? n - 1 - i : i];
         tokenizer_edge *edge;
         if (!tokenizer_trie_grow(t)) return 0;
-        edge = tokenizer_edge_of(t, node, (unsigned char)s[i]);
+        edge = tokenizer_edge_of(t, node, byte);
         if (!edge->key) {
-            edge->key = ((uint64_t)node << 8 | (unsigned char)s[i]) + 1, edge->to = (uint32_t)t->nodes;
+            edge->key = ((uint64_t)node << 8 | byte) + 1, edge->to = (uint32_t)t->nodes;
             t->ids[t->nodes++] = -1;
         }
         node = edge->to;
@@ -342,8 +348,66 @@ static inline int tokenizer_trie_add(tokenizer_trie *t, const char *s, size_t n,
     return 1;
 }
 
+/* From a node along a byte, in the longest suffix that goes on with it. */
+static inline uint32_t tokenizer_trie_step(const tokenizer_trie *t, uint32_t node, char byte) {
+    uint32_t next;
+    while (!(next = tokenizer_walk(t, node, byte)) && node) node = t->fail[node];
+    return next;
+}
+
+/* The longest string of the tree that ends at a node, as a node; 0: none. */
+static inline uint32_t tokenizer_trie_end(const tokenizer_trie *t, uint32_t node) {
+    return t->ids[node] >= 0 ? node : t->hit[node];
+}
+
+/* A node while a tree is linked. */
+typedef struct tokenizer_link { uint32_t parent, depth, strings; char byte; } tokenizer_link;
+
+/* Fills the links but for `strings`, and the nodes in the order of their depth; `count` [n + 1] is zeroed. */
+static inline void tokenizer_trie_sort(const tokenizer_trie *t, tokenizer_link *link, uint32_t *count,
+                                       uint32_t *order) {
+    size_t n = t->nodes;
+    for (size_t i = 0; i < t->n_edges; i++) {
+        const tokenizer_edge *e = t->edges + i;
+        if (!e->key) continue;
+        link[e->to].parent = (uint32_t)((e->key - 1) >> 8);
+        link[e->to].byte = (char)(e->key - 1);
+    }
+    for (size_t i = 1; i < n; i++) { /* a child comes behind its parent */
+        link[i].depth = link[link[i].parent].depth + 1;
+        count[link[i].depth + 1]++;
+    }
+    count[1] = 1; /* the root */
+    for (size_t d = 1; d <= n; d++) count[d] += count[d - 1];
+    for (size_t i = 0; i < n; i++) order[count[link[i].depth]++] = (uint32_t)i;
+}
+
+/* Links a tree that gets no more strings. *most: how many of them end at one place of a text at most. */
+static inline int tokenizer_trie_link(tokenizer_trie *t, size_t *most) {
+    size_t n = t->nodes;
+    tokenizer_link *link = (tokenizer_link *)calloc(n + 1, sizeof *link);
+    uint32_t *count = (uint32_t *)calloc(n + 2, sizeof *count);
+    uint32_t *order = (uint32_t *)calloc(n + 1, sizeof *order);
+    t->fail = (uint32_t *)calloc(n + 1, sizeof *t->fail);
+    t->hit = (uint32_t *)calloc(n + 1, sizeof *t->hit);
+    *most = 0;
+    if (link && count && order && t->fail && t->hit) {
+        tokenizer_trie_sort(t, link, count, order);
+        for (size_t k = 1; k < n; k++) {
+            uint32_t node = order[k], parent = link[node].parent, fail = 0;
+            if (parent) fail = tokenizer_trie_step(t, t->fail[parent], link[node].byte);
+            t->fail[node] = fail;
+            t->hit[node] = tokenizer_trie_end(t, fail);
+            link[node].strings = link[fail].strings + (t->ids[node] >= 0);
+            if (link[node].strings > *most) *most = link[node].strings;
+        }
+    } else *most = SIZE_MAX;
+    free(link), free(count), free(order);
+    return *most != SIZE_MAX;
+}
+
 static inline void tokenizer_trie_close(tokenizer_trie *t) {
-    free(t->edges), free(t->ids);
+    free(t->edges), free(t->ids), free(t->fail), free(t->hit);
     memset(t, 0, sizeof *t);
 }
 
@@ -352,7 +416,8 @@ static inline void tokenizer_close(tokenizer *t) {
     for (int k = 0; k < 3; k++)
         for (int i = 0; i < TOKENIZER_STEPS; i++) free(steps[k][i].from), free(steps[k][i].to);
     for (size_t i = 0; i < t->n_added; i++) free(t->added[i].content);
-    tokenizer_trie_close(&t->trie), tokenizer_trie_close(&t->found), tokenizer_trie_close(&t->found_later);
+    tokenizer_trie_close(&t->trie), tokenizer_trie_close(&t->inside);
+    tokenizer_trie_close(&t->found), tokenizer_trie_close(&t->found_later);
     free(t->bytes), free(t->begin), free(t->flags), free(t->scores), free(t->slots), free(t->merges);
     free(t->pairs), free(t->prefix), free(t->suffix), free(t->added), free(t->outline);
     tokenizer_ids_free(&t->before), tokenizer_ids_free(&t->after);
@@ -367,7 +432,11 @@ typedef struct tokenizer_spans { tokenizer_span *at; size_t n, room; } tokenizer
 /* A symbol of a word that is being merged; a neighbour outside the word is SIZE_MAX. */
 typedef struct tokenizer_symbol { size_t left, right; int32_t id; } tokenizer_symbol;
 typedef struct tokenizer_candidate { uint32_t rank; int32_t left, right; size_t at; } tokenizer_candidate;
-typedef struct tokenizer_path { double score; size_t from; int32_t id; } tokenizer_path;
+typedef struct tokenizer_path { double score; size_t from; int32_t id, begins; } tokenizer_path;
+
+/* The longest string of a tree at each place of a text where one begins, the last place first. */
+typedef struct tokenizer_hit { size_t at; int32_t id; } tokenizer_hit;
+typedef struct tokenizer_hits { tokenizer_hit *at; size_t n, room; } tokenizer_hits;
 
 /* A word seen before; most words of a text have been. */
 typedef struct tokenizer_cached { unsigned char n, n_ids; char bytes[22]; int32_t ids[10]; } tokenizer_cached;
@@ -380,6 +449,7 @@ typedef struct tokenizer_work {
     tokenizer_candidate *heap;
     tokenizer_path *paths;
     size_t n_symbols, n_heap, n_paths;
+    tokenizer_hits added, later, inside; /* in the raw text, in the normalized one, in a word */
     tokenizer_cached *cache;   /* [TOKENIZER_CACHE] or NULL */
     int (*piece)(void *user, const char *s,
                  size_t n); /* gets each piece instead of encoding it; 0: no memory */
@@ -388,8 +458,8 @@ typedef struct tokenizer_work {
 
 static inline void tokenizer_work_close(tokenizer_work *w) {
     for (int i = 0; i < 4; i++) free(w->text[i].at);
-    free(w->spans[0].at), free(w->spans[1].at), free(w->symbols), free(w->heap), free(w->paths),
-        free(w->cache);
+    free(w->spans[0].at), free(w->spans[1].at), free(w->symbols), free(w->heap), free(w->paths);
+    free(w->added.at), free(w->later.at), free(w->inside.at), free(w->cache);
     memset(w, 0, sizeof *w);
 }
 
@@ -402,6 +472,32 @@ static inline int tokenizer_put_span(tokenizer_spans *s, size_t at, size_t n) {
     }
     s->at[s->n].at = at, s->at[s->n++].n = n;
     return 1;
+}
+
+/* Finds the strings of a linked tree of reversed strings in a text, in one pass from its end. */
+static inline int tokenizer_find_all(const tokenizer_trie *t, const char *s, size_t n, tokenizer_hits *hits) {
+    uint32_t node = 0, end;
+    hits->n = 0;
+    if (!t->nodes) return 1;
+    while (n--) {
+        if (!node && !t->begins[(unsigned char)s[n]]) continue;
+        node = tokenizer_trie_step(t, node, s[n]);
+        if (!(end = tokenizer_trie_end(t, node))) continue;
+        if (hits->n == hits->room) {
+            void *memory = hits->at;
+            if (!tokenizer_room(&memory, &hits->room, hits->n + 1, sizeof *hits->at)) return 0;
+            hits->at = (tokenizer_hit *)memory;
+        }
+        hits->at[hits->n].at = n;
+        hits->at[hits->n++].id = t->ids[end];
+    }
+    return 1;
+}
+
+/* Takes the hits in front of a place away; the next one, or NULL. */
+static inline const tokenizer_hit *tokenizer_next_hit(tokenizer_hits *hits, size_t from) {
+    while (hits->n && hits->at[hits->n - 1].at < from) hits->n--;
+    return hits->n ? &hits->at[hits->n - 1] : NULL;
 }
 
 /* ---- One word: BPE ---- */
@@ -554,26 +650,27 @@ static inline int tokenizer_bpe(const tokenizer *t, tokenizer_work *w, const cha
 
 /* The longest tokens from the left, those behind the first with the prefix "##"; the unknown token alone if
    the word cannot be put together. */
-static inline int tokenizer_wordpiece(const tokenizer *t, const char *s, size_t n, tokenizer_ids *ids,
-                                      char *error) {
-    size_t before = ids->n, characters = 0, at, end;
-    uint32_t inside = 0;
-    int32_t c, id = 0;
-    const char *p = t->prefix ? t->prefix : "";
-    while (*p && (inside = tokenizer_walk(&t->trie, inside, *p)) != 0) p++;
-    for (at = 0; at < n && characters <= t->word_most; characters++) at += tokenizer_char(s + at, n - at, &c);
-    for (at = 0; characters <= t->word_most && at < n && id >= 0; at = end) {
-        uint32_t node = at ? inside : 0;
-        size_t i = at;
-        id = -1, end = at;
-        if (at && *p) break; /* no token begins with the prefix */
-        while (i < n && (node = tokenizer_walk(&t->trie, node, s[i])) != 0) {
-            i++;
-            if (t->trie.ids[node] >= 0) id = t->trie.ids[node], end = i;
-        }
-        if (id >= 0 && !tokenizer_put_id(ids, id)) return tokenizer_no_memory(error);
+static inline int tokenizer_wordpiece(const tokenizer *t, tokenizer_work *w, const char *s, size_t n,
+                                      tokenizer_ids *ids, char *error) {
+    size_t before = ids->n, prefix = t->prefix ? strlen(t->prefix) : 0, characters = 0, at = 0, end;
+    uint32_t node = 0;
+    int32_t c, id = -1;
+    while (at < n && characters <= t->word_most) {
+        at += tokenizer_char(s + at, n - at, &c);
+        characters++;
     }
-    if (at == n && id >= 0 && characters <= t->word_most) return 1;
+    if (characters <= t->word_most && !tokenizer_find_all(&t->inside, s, n, &w->inside))
+        return tokenizer_no_memory(error);
+    for (at = end = 0; at < n && (node = tokenizer_walk(&t->trie, node, s[at])) != 0;)
+        if (at++, t->trie.ids[node] >= 0) id = t->trie.ids[node], end = at;
+    for (at = end; characters <= t->word_most && id >= 0;) {
+        const tokenizer_hit *next;
+        if (!tokenizer_put_id(ids, id)) return tokenizer_no_memory(error);
+        if (at == n) return 1;
+        next = tokenizer_next_hit(&w->inside, at);
+        id = next && next->at == at ? next->id : -1;
+        if (id >= 0) at += tokenizer_length(t, id) - prefix;
+    }
     ids->n = before;
     if (t->unk < 0) return tokenizer_fail(error, "a word is unknown, and there is no token for that");
     return tokenizer_put_id(ids, t->unk) ? 1 : tokenizer_no_memory(error);
@@ -599,22 +696,28 @@ static inline int tokenizer_unigram(const tokenizer *t, tokenizer_work *w, const
                                     tokenizer_ids *ids, char *error) {
     tokenizer_path *p;
     size_t at, end, length;
+    uint32_t node = 0;
     void *memory = w->paths;
     if (!tokenizer_room(&memory, &w->n_paths, n + 1, sizeof *w->paths)) return tokenizer_no_memory(error);
     w->paths = p = (tokenizer_path *)memory;
-    for (at = 0; at <= n; at++) p[at].from = SIZE_MAX, p[at].score = 0, p[at].id = -1;
+    for (at = 0; at <= n; at++) p[at].from = SIZE_MAX, p[at].score = 0, p[at].id = -1, p[at].begins = 0;
     for (at = 0; at < n; at += length) {
-        uint32_t node = 0;
         int32_t c;
         int single = 0;
         length = tokenizer_char(s + at, n - at, &c);
-        for (end = at; end < n && (node = tokenizer_walk(&t->trie, node, s[end])) != 0;) {
-            int32_t id = t->trie.ids[node];
-            end++;
-            if (id < 0) continue;
-            single |= end == at + length;
-            if (p[end].from == SIZE_MAX || p[at].score + t->scores[id] > p[end].score)
-                p[end].from = at, p[end].id = id, p[end].score = p[at].score + t->scores[id];
+        p[at].begins = 1;
+        for (end = at + 1; end <= at + length; end++) { /* the tokens that end here, the longest first */
+            uint32_t last = 0;
+            node = t->trie.nodes ? tokenizer_trie_step(&t->trie, node, s[end - 1]) : 0;
+            if (node) last = tokenizer_trie_end(&t->trie, node);
+            for (; last; last = t->trie.hit[last]) {
+                int32_t id = t->trie.ids[last];
+                size_t from = end - tokenizer_length(t, id);
+                if (!p[from].begins) continue;
+                single |= from == at && end == at + length;
+                if (p[end].from == SIZE_MAX || p[from].score + t->scores[id] > p[end].score)
+                    p[end].from = from, p[end].id = id, p[end].score = p[from].score + t->scores[id];
+            }
         }
         end = at + length;
         if (!single && (p[end].from == SIZE_MAX || p[at].score + t->least_score - 10 > p[end].score))
@@ -657,7 +760,7 @@ static inline int tokenizer_piece(const tokenizer *t, tokenizer_work *w, const c
         }
     }
     done = t->kind == TOKENIZER_BPE         ? tokenizer_bpe(t, w, s, n, ids, error)
-         : t->kind == TOKENIZER_WORDPIECE   ? tokenizer_wordpiece(t, s, n, ids, error)
+         : t->kind == TOKENIZER_WORDPIECE   ? tokenizer_wordpiece(t, w, s, n, ids, error)
                                             : tokenizer_unigram(t, w, s, n, ids, error);
     if (done && kept && ids->n - before <= sizeof kept->ids / sizeof *kept->ids) {
         kept->n = (unsigned char)n, kept->n_ids = (unsigned char)(ids->n - before);
@@ -1283,20 +1386,15 @@ typedef struct tokenizer_segment { size_t at, n; int added; } tokenizer_segment;
 
 /* The next added token in s from `from` on that is to be found; its stretch with the blanks that it takes
    along. 0 if there is none. */
-static inline int tokenizer_next_added(const tokenizer *t, const tokenizer_trie *trie, const char *s,
-                                       size_t n, size_t from, int plain, tokenizer_segment *found) {
-    size_t at, i, end, length, start = from;
+static inline int tokenizer_next_added(const tokenizer *t, tokenizer_hits *hits, const char *s, size_t n,
+                                       size_t from, int plain, tokenizer_segment *found) {
+    size_t at = from, i, end, length, start = from;
+    const tokenizer_hit *next;
     int32_t c;
-    for (at = from; at < n; at++) {
-        uint32_t node = 0;
-        const tokenizer_added *a;
-        int hit = -1;
-        if (!trie->begins[(unsigned char)s[at]]) continue;
-        for (i = end = at; i < n && (node = tokenizer_walk(trie, node, s[i])) != 0;)
-            if (i++, trie->ids[node] >= 0) hit = trie->ids[node], end = i;
-        if (hit < 0) continue;
-        a = &t->added[hit];
-        i = at, at = end - 1; /* whatever becomes of it, the search goes on behind it */
+    for (; (next = tokenizer_next_hit(hits, at)) != NULL; at = end) { /* on behind a hit, taken or not */
+        const tokenizer_added *a = &t->added[next->id];
+        int hit = next->id;
+        i = next->at, end = i + a->n_found;
         if (plain && a->special) continue;
         if (a->word) {
             size_t before = i;
@@ -1317,6 +1415,7 @@ static inline int tokenizer_next_added(const tokenizer *t, const tokenizer_trie 
             length = tokenizer_char(s + end, n - end, &c);
             if (!tokenizer_space(c)) break;
         }
+        hits->n--;
         found->at = start, found->n = end - start, found->added = hit;
         return 1;
     }
@@ -1332,7 +1431,8 @@ static inline int tokenizer_between(const tokenizer *t, tokenizer_work *w, const
     size_t at = 0;
     if (!n) return 1;
     if (!tokenizer_normalize(t, w, &s, &n, &place, error)) return 0;
-    while (t->found_later.nodes && tokenizer_next_added(t, &t->found_later, s, n, at, plain, &hit)) {
+    if (!tokenizer_find_all(&t->found_later, s, n, &w->later)) return tokenizer_no_memory(error);
+    while (tokenizer_next_added(t, &w->later, s, n, at, plain, &hit)) {
         if ((hit.at > at && !tokenizer_pieces(t, w, s + at, hit.at - at, &place, ids, error))) return 0;
         if (!tokenizer_put_id(ids, t->added[hit.added].id)) return tokenizer_no_memory(error);
         place.first = place.goes_on = 0, at = hit.at + hit.n;
@@ -1378,10 +1478,11 @@ static inline int tokenizer_stream_run(tokenizer_stream *s, int last, tokenizer_
     const char *text = s->text.at;
     int plain = s->special & TOKENIZER_PLAIN, done = 1, open = 0;
     size_t n = s->text.n, at = 0, guard = t->longest_added + 64;
+    if (!tokenizer_find_all(&t->found, text, n, &s->work.added)) return tokenizer_no_memory(error);
     while (done && !open && at < n) {
         tokenizer_place place;
         tokenizer_segment hit = {0, 0, -1};
-        int found = t->found.nodes && tokenizer_next_added(t, &t->found, text, n, at, plain, &hit);
+        int found = tokenizer_next_added(t, &s->work.added, text, n, at, plain, &hit);
         size_t stop = found ? hit.at : n;
         open = !last && (!found || hit.at + hit.n + guard > n); /* what follows could change it */
         if (open) {
@@ -1459,18 +1560,35 @@ typedef struct tokenizer_decoder {
     int n_kept, begun, cut, blank;
 } tokenizer_decoder;
 
-/* Replaces in s, n bytes with room for what comes out; returns how many there are then. */
+/* Replaces in s, n bytes with room for what comes out; returns how many there are then. What grows is moved
+   to the end of that room first, so that writing never overtakes reading. */
 static inline size_t tokenizer_exchange(char *s, size_t n, const tokenizer_step *step) {
-    for (size_t at = 0; at + step->n_from <= n;) {
-        if (memcmp(s + at, step->from, step->n_from)) {
-            at++;
+    size_t hits = 0, at = 0, more = 0, out = 0;
+    while (at + step->n_from <= n) {
+        int hit = !memcmp(s + at, step->from, step->n_from);
+        hits += (size_t)hit;
+        at += hit ? step->n_from : 1;
+    }
+    if (step->n_to > step->n_from) more = hits * (step->n_to - step->n_from);
+    memmove(s + more, s, n);
+    for (at = more; at < more + n;) {
+        if (at + step->n_from > more + n || memcmp(s + at, step->from, step->n_from)) {
+            s[out++] = s[at++];
             continue;
         }
-        memmove(s + at + step->n_to, s + at + step->n_from, n - at - step->n_from);
-        memcpy(s + at, step->to, step->n_to);
-        at += step->n_to, n += step->n_to, n -= step->n_from;
+        at += step->n_from;
+        memcpy(s + out, step->to, step->n_to);
+        out += step->n_to;
     }
-    return n;
+    return out;
+}
+
+/* The most bytes that n become in a decoder. tokenizer_decode_step keeps to it. */
+static inline size_t tokenizer_grown(const tokenizer_step *step, size_t n) {
+    int exchanges = step->kind == TOKENIZER_EXCHANGE || step->kind == TOKENIZER_FROM_METASPACE;
+    if (step->kind == TOKENIZER_FROM_WORDPIECE || step->kind == TOKENIZER_FROM_BPE) return n + 1;
+    if (!exchanges || step->n_to <= step->n_from) return n;
+    return n + n / step->n_from * (step->n_to - step->n_from);
 }
 
 /* Does WordPiece's clean-up take the blank away that stood before this? */
@@ -1491,7 +1609,7 @@ static inline int tokenizer_hex(char c) {
 /* The text of one token at s, n bytes, goes through one decoder; returns how many bytes there are then. */
 static inline size_t tokenizer_decode_step(const tokenizer_step *step, tokenizer_decoder *d, char *s,
                                            size_t n, int fused) {
-    size_t cut;
+    size_t cut, front = 0;
     switch (step->kind) {
     case TOKENIZER_FROM_FALLBACK:
         if (n == 6 && !memcmp(s, "<0x", 3) && s[5] == '>' && tokenizer_hex(s[3]) >= 0 &&
@@ -1499,9 +1617,14 @@ static inline size_t tokenizer_decode_step(const tokenizer_step *step, tokenizer
             return *s = (char)(tokenizer_hex(s[3]) * 16 + tokenizer_hex(s[4])), 1;
         return n;
     case TOKENIZER_CUT: /* up to a characters in front, of the whole text or of each token; up to b behind */
-        for (cut = fused ? (size_t)d->cut : 0; (int)cut < step->a && n >= step->n_from &&
-                                               !memcmp(s, step->from, step->n_from); cut++)
-            n -= step->n_from, memmove(s, s + step->n_from, n);
+        cut = fused ? (size_t)d->cut : 0;
+        while ((int)cut < step->a && n - front >= step->n_from &&
+               !memcmp(s + front, step->from, step->n_from)) {
+            front += step->n_from;
+            cut++;
+        }
+        n -= front;
+        memmove(s, s + front, n);
         if (fused) d->cut = n ? step->a : (int)cut;
         for (cut = 0; !fused && (int)cut < step->b && n >= step->n_from &&
                       !memcmp(s + n - step->n_from, step->from, step->n_from); cut++) n -= step->n_from;
@@ -1604,8 +1727,11 @@ enum { TOKENIZER_NONE = -2, TOKENIZER_SEQUENCE = -1 };
 /* The first field of a node that is not among `fields`, or NULL; null counts as absent. */
 static inline const char *tokenizer_stranger(const cJSON *node, const char *fields) {
     for (const cJSON *field = node->child; field; field = field->next) {
-        size_t n = strlen(field->string);
-        const char *at = n ? fields : NULL;
+        size_t n;
+        const char *at;
+        if (!field->string) return "without a name"; /* of a list */
+        n = strlen(field->string);
+        at = n ? fields : NULL;
         while (at && (at = strstr(at, field->string)) != NULL &&
                (at[n] != ' ' || (at > fields && at[-1] != ' ')))
             at++;
@@ -1938,7 +2064,7 @@ static inline void tokenizer_parts_close(tokenizer_parts *p) {
 
 static inline int tokenizer_put_entry(tokenizer_parts *p, const char *s, size_t n, int32_t id, double score) {
     void *memory = p->entries;
-    if (!(score >= TOKENIZER_NEVER)) score = TOKENIZER_NEVER; /* no number, too */
+    if (score < TOKENIZER_NEVER) score = TOKENIZER_NEVER;
     if (p->n == p->room) {
         if (!tokenizer_room(&memory, &p->room, p->n + 1, sizeof *p->entries)) return 0;
         p->entries = (tokenizer_entry *)memory;
@@ -2003,6 +2129,7 @@ static inline int tokenizer_read_added(tokenizer *t, const cJSON *list, char *er
         const char *stranger =
             tokenizer_stranger(one, "id content special lstrip rstrip single_word normalized ");
         a->id = tokenizer_whole(tokenizer_field(one, "id"));
+        if (!cJSON_IsObject(one)) return tokenizer_fail(error, "an added token is no object");
         if (stranger) return tokenizer_fail(error, "an added token: the field %.100s is not known", stranger);
         if (!content || a->id < 0) return tokenizer_fail(error, "an added token has no content or no id");
         if (!*content) continue; /* never found */
@@ -2020,6 +2147,7 @@ static inline int tokenizer_read_added(tokenizer *t, const cJSON *list, char *er
 /* Builds the trees that find added tokens; those that are normalized are looked for as they become. */
 static inline int tokenizer_index_added(tokenizer *t, char *error) {
     tokenizer_work w;
+    size_t most;
     int done = 1;
     memset(&w, 0, sizeof w);
     for (size_t i = 0; done && i < t->n_added; i++) {
@@ -2029,9 +2157,12 @@ static inline int tokenizer_index_added(tokenizer *t, char *error) {
         size_t n = a->n;
         if (!t->n_normal) a->normalized = 0;
         if (a->normalized && !(done = tokenizer_normalize(t, &w, &s, &n, &place, error))) break;
-        if (n && !tokenizer_trie_add(a->normalized ? &t->found_later : &t->found, s, n, (int32_t)i))
+        a->n_found = n;
+        if (n && !tokenizer_trie_add(a->normalized ? &t->found_later : &t->found, s, n, 1, (int32_t)i))
             done = tokenizer_no_memory(error);
     }
+    if (done && (!tokenizer_trie_link(&t->found, &most) || !tokenizer_trie_link(&t->found_later, &most)))
+        done = tokenizer_no_memory(error);
     tokenizer_work_close(&w);
     return done;
 }
@@ -2050,28 +2181,33 @@ static inline int tokenizer_number_tokens(tokenizer *t, tokenizer_parts *p, char
     if (size > 65536 + 4 * (p->n + t->n_added))
         return tokenizer_fail(error, "ids go up to %zu, but there are only %zu tokens", size - 1,
                               p->n + t->n_added);
-    t->size = size;
+    t->size = size, t->longest = 0;
     t->begin = (size_t *)calloc(size + 1, sizeof *t->begin);
     t->flags = (unsigned char *)calloc(size + 1, 1);
     if (t->kind == TOKENIZER_UNIGRAM) t->scores = (double *)calloc(size + 1, sizeof *t->scores);
     if (!t->begin || !t->flags || (t->kind == TOKENIZER_UNIGRAM && !t->scores))
         return tokenizer_no_memory(error);
-    for (i = 0; i < t->n_added; i++)
-        t->flags[t->added[i].id] |=
-            (unsigned char)(TOKENIZER_ADDED | (t->added[i].special ? TOKENIZER_SPECIAL : 0));
+    for (i = t->n_added; i--;) {
+        id = t->added[i].id;
+        t->flags[id] |= (unsigned char)(TOKENIZER_ADDED | (t->added[i].special ? TOKENIZER_SPECIAL : 0));
+        t->begin[id] = i; /* the first of this id, until its bytes are there */
+    }
     for (at = 0, id = 0; (size_t)id < size; id++) {
         int done = 1;
+        i = t->begin[id];
         t->begin[id] = bytes.n;
         if (at < p->n && p->entries[at].id == id) {
             const tokenizer_entry *e = p->entries + at++;
             if (at < p->n && p->entries[at].id == id)
                 return free(bytes.at), tokenizer_fail(error, "two tokens have the id %ld", (long)id);
+            if (!(e->score <= -TOKENIZER_NEVER))
+                return free(bytes.at),
+                       tokenizer_fail(error, "the score of token %ld is no finite number", (long)id);
             done = tokenizer_put_token(&bytes, e->s, e->n, t->byte_level, &literal);
             t->flags[id] |=
                 (unsigned char)(TOKENIZER_THERE | TOKENIZER_MODEL | (literal ? TOKENIZER_LITERAL : 0));
             if (t->scores) t->scores[id] = e->score;
         } else if (t->flags[id]) {
-            for (i = 0; t->added[i].id != id; i++) {}
             done = tokenizer_put_token(&bytes, t->added[i].content, t->added[i].n, t->byte_level, &literal);
             t->flags[id] |= (unsigned char)(TOKENIZER_THERE | (literal ? TOKENIZER_LITERAL : 0));
         }
@@ -2084,9 +2220,13 @@ static inline int tokenizer_number_tokens(tokenizer *t, tokenizer_parts *p, char
     return 1;
 }
 
+/* So many Unigram tokens may end at one place of a text: each of them is a way there. */
+#define TOKENIZER_NESTED 512
+
 /* Makes the model's tokens be found by their bytes. */
 static inline int tokenizer_index_tokens(tokenizer *t, char *error) {
     char name[8];
+    size_t prefix = t->prefix ? strlen(t->prefix) : 0, most;
     int bytes = 0;
     t->n_slots = tokenizer_slots(t->size);
     t->slots = (uint32_t *)calloc(t->n_slots, sizeof *t->slots);
@@ -2094,13 +2234,21 @@ static inline int tokenizer_index_tokens(tokenizer *t, char *error) {
     for (int32_t id = 0; (size_t)id < t->size; id++) {
         uint32_t *slot;
         const char *s = t->bytes + t->begin[id];
+        size_t length = tokenizer_length(t, id);
         if ((t->flags[id] & (TOKENIZER_MODEL | TOKENIZER_LITERAL)) != TOKENIZER_MODEL) continue;
-        if (!*(slot = tokenizer_slot(t, s, tokenizer_length(t, id)))) *slot = (uint32_t)id + 1;
-        if (t->kind != TOKENIZER_BPE && tokenizer_length(t, id) &&
-            !(t->scores && t->scores[id] <= TOKENIZER_NEVER) &&
-            !tokenizer_trie_add(&t->trie, s, tokenizer_length(t, id), id))
+        if (!*(slot = tokenizer_slot(t, s, length))) *slot = (uint32_t)id + 1;
+        if (t->kind == TOKENIZER_BPE || !length || (t->scores && t->scores[id] <= TOKENIZER_NEVER)) continue;
+        if (!tokenizer_trie_add(&t->trie, s, length, 0, id)) return tokenizer_no_memory(error);
+        if (t->kind != TOKENIZER_WORDPIECE || length <= prefix || (prefix && memcmp(s, t->prefix, prefix)))
+            continue;
+        if (!tokenizer_trie_add(&t->inside, s + prefix, length - prefix, 1, id))
             return tokenizer_no_memory(error);
     }
+    if (!tokenizer_trie_link(&t->inside, &most) || !tokenizer_trie_link(&t->trie, &most))
+        return tokenizer_no_memory(error);
+    if (t->kind == TOKENIZER_UNIGRAM && most > TOKENIZER_NESTED)
+        return tokenizer_fail(error, "model Unigram: %zu tokens end like one another, %d may", most,
+                              TOKENIZER_NESTED);
     for (int i = 0; i < 256; i++) {
         name[0] = (char)i, t->byte_ids[i] = tokenizer_find(t, name, 1);
         snprintf(name, sizeof name, "<0x%02X>", (unsigned)i), t->fallback[i] = tokenizer_find(t, name, 6);
@@ -2381,7 +2529,7 @@ static inline int tokenizer_read_model(tokenizer *t, const cJSON *model, char *e
         "type unk_token continuing_subword_prefix max_input_chars_per_word special_ids ",
         "type unk_id byte_fallback special_ids "};
     const char *type = tokenizer_string(model, "type"), *text, *stranger;
-    const cJSON *dropout = tokenizer_field(model, "dropout");
+    const cJSON *dropout = tokenizer_field(model, "dropout"), *words;
     size_t n;
     int32_t most;
     if (!type) /* files of old */
@@ -2406,9 +2554,10 @@ static inline int tokenizer_read_model(tokenizer *t, const cJSON *model, char *e
     if ((t->prefix && strlen(t->prefix) > 16) || (t->suffix && strlen(t->suffix) > 16))
         return tokenizer_fail(error, "model %s: a prefix or suffix of more than 16 bytes", type);
     if (t->kind != TOKENIZER_WORDPIECE) return 1;
-    most = tokenizer_whole(tokenizer_field(model, "max_input_chars_per_word"));
-    t->word_most = most < 0 ? 100 : (size_t)most;
-    return 1;
+    words = tokenizer_field(model, "max_input_chars_per_word");
+    most = words && !cJSON_IsNull(words) ? tokenizer_whole(words) : 100;
+    t->word_most = (size_t)most;
+    return most >= 0 || tokenizer_fail(error, "model WordPiece: max_input_chars_per_word is no whole number");
 }
 
 /* Finds the unknown token, which the outline names by its text or, for Unigram, by its number. */
@@ -2432,9 +2581,33 @@ static inline int tokenizer_read_unknown(tokenizer *t, const cJSON *model, char 
     return 1;
 }
 
+/* The most bytes that one byte of text becomes in the normalizers and in Metaspace: a small file shall not
+   ask for memory and time without bound. Unicode's normal forms have bounds of their own. */
+#define TOKENIZER_GROWTH 4096
+static inline int tokenizer_check_growth(const tokenizer *t, char *error) {
+    size_t grown = 1;
+    for (int i = 0; i < t->n_normal + t->n_pre; i++) {
+        const tokenizer_step *s = i < t->n_normal ? &t->normal[i] : &t->pre[i - t->n_normal];
+        int pre = i >= t->n_normal;
+        size_t from = 1, more = s->n_to;
+        if (pre ? s->kind != TOKENIZER_METASPACE
+                : s->kind != TOKENIZER_PREPEND && s->kind != TOKENIZER_REPLACE &&
+                      s->kind != TOKENIZER_REPLACE_BLANKS)
+            continue;
+        if (!pre && s->kind == TOKENIZER_REPLACE) from = s->n_from;
+        if (pre || s->kind == TOKENIZER_PREPEND) more++; /* in front of a text of one byte */
+        if (more > TOKENIZER_GROWTH * from) grown = TOKENIZER_GROWTH + 1;
+        else if (more > from) grown = grown * more / from + (grown * more % from != 0);
+        if (grown > TOKENIZER_GROWTH)
+            return tokenizer_fail(error, "the normalizers would make a text over %d times as long",
+                                  TOKENIZER_GROWTH);
+    }
+    return 1;
+}
+
 static inline int tokenizer_check_steps(tokenizer *t, char *error) {
     int from_bytes = 0, behind = 0;
-    size_t grown = t->longest + 1;
+    size_t grown = t->longest, most = t->longest + ((size_t)1 << 20);
     for (int i = 0; i < t->n_pre; i++)
         if (t->pre[i].kind == TOKENIZER_BYTES) t->byte_level = behind = 1;
         else if (behind) {
@@ -2447,17 +2620,16 @@ static inline int tokenizer_check_steps(tokenizer *t, char *error) {
     for (int i = 0; i < t->n_decode; i++) {
         const tokenizer_step *s = &t->decode[i];
         from_bytes |= s->kind == TOKENIZER_FROM_BYTES;
-        if (s->n_to > s->n_from && s->kind == TOKENIZER_EXCHANGE)
-            grown *= (s->n_to + s->n_from - 1) / s->n_from;
+        if (s->n_to > most) return tokenizer_fail(error, "decoder Replace: texts would become too long");
+        grown = tokenizer_grown(s, grown);
+        if (grown > most) return tokenizer_fail(error, "the decoders would make a token too long");
         if (s->kind == TOKENIZER_CUT && s->b)
             for (int k = 0; k < i; k++)
                 if (t->decode[k].kind == TOKENIZER_FUSE)
                     return tokenizer_fail(error,
                                           "decoder Strip: nothing can be cut off the end of a whole text");
-        if (grown > (size_t)1 << 28)
-            return tokenizer_fail(error, "decoder Replace: texts would become too long");
     }
-    t->longest = grown;
+    t->longest = grown + 1; /* without decoders a blank comes in front */
     if (t->byte_level && t->kind != TOKENIZER_BPE)
         return tokenizer_fail(error, "pre-tokenizer ByteLevel is known with the model BPE only");
     if (t->byte_level != from_bytes)
@@ -2474,7 +2646,7 @@ static inline int tokenizer_assemble(tokenizer *t, const cJSON *outline, tokeniz
         !tokenizer_read_steps(1, tokenizer_field(outline, "pre_tokenizer"), t->pre, &t->n_pre, error) ||
         !tokenizer_read_steps(2, tokenizer_field(outline, "decoder"), t->decode, &t->n_decode, error) ||
         !tokenizer_read_processor(t, tokenizer_field(outline, "post_processor"), error) ||
-        !tokenizer_check_steps(t, error) ||
+        !tokenizer_check_growth(t, error) || !tokenizer_check_steps(t, error) ||
         !tokenizer_read_added(t, tokenizer_field(outline, "added_tokens"), error) ||
         !tokenizer_number_tokens(t, p, error) || !tokenizer_check_steps(t, error) ||
         !tokenizer_index_tokens(t, error) || !tokenizer_read_unknown(t, model, error) ||
@@ -2789,7 +2961,7 @@ static inline const tokenizer_pre *tokenizer_find_pre(const char *name, size_t n
         {" smollm starcoder refact command-r codeshell exaone minerva-7b ", "gpt2", 0, 1, 0, 0}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         for (const char *at = rows[i].names; n && (at = strchr(at, ' ')) != NULL && at[1]; at++)
-            if (!strncmp(at + 1, name, n) && at[n + 1] == ' ') return rows + i;
+            if (strcspn(at + 1, " ") == n && !memcmp(at + 1, name, n)) return rows + i;
     return NULL;
 }
 
@@ -3060,7 +3232,7 @@ enum { TOKENIZER_MAGIC = 4 };
 
 /* Is there a file that can be read, and no folder? */
 static inline int tokenizer_is_file(const char *path) {
-    FILE *file = fopen(path, "rb");
+    FILE *file = regular_open(path);
     int is = file && (getc(file) != EOF || !ferror(file));
     if (file) fclose(file);
     return is;
@@ -3068,7 +3240,7 @@ static inline int tokenizer_is_file(const char *path) {
 
 /* A file in memory of malloc, or NULL; of a GGUF file, which may be large, only the first bytes. */
 static inline char *tokenizer_load(const char *path, size_t *n, char *error) {
-    FILE *file = fopen(path, "rb");
+    FILE *file = regular_open(path);
     tokenizer_bytes bytes;
     char *part = (char *)malloc(TOKENIZER_CHUNK);
     size_t got;
@@ -3077,7 +3249,7 @@ static inline char *tokenizer_load(const char *path, size_t *n, char *error) {
     if (!file || !part) {
         if (file) fclose(file);
         free(part);
-        return tokenizer_fail(error, "cannot open %.300s", path), (char *)NULL;
+        return tokenizer_fail(error, "cannot open %.300s%s", path, regular_fault(path)), (char *)NULL;
     }
     while (!bad && (got = fread(part, 1, TOKENIZER_CHUNK, file)) > 0) {
         if (!bytes.n && got >= TOKENIZER_MAGIC && !memcmp(part, "GGUF", 4)) got = TOKENIZER_MAGIC;
@@ -3142,16 +3314,19 @@ static inline void tokenizer_take_config(tokenizer *t, const cJSON *config) {
     }
 }
 
-/* The tokenizer_config.json in the folder of the file, or NULL. */
-static inline cJSON *tokenizer_load_config(const char *path) {
-    char name[4200], ignored[TOKENIZER_ERROR], *text;
+/* The tokenizer_config.json in the folder of the file; *config is NULL where there is none. */
+static inline int tokenizer_load_config(const char *path, cJSON **config, char *error) {
+    char name[4200], *text;
     size_t n, folder = strlen(path);
-    cJSON *config;
+    struct stat about;
+    *config = NULL;
     while (folder && path[folder - 1] != '/' && path[folder - 1] != '\\') folder--;
     snprintf(name, sizeof name, "%.*stokenizer_config.json", (int)folder, path);
-    if (!(text = tokenizer_load(name, &n, ignored))) return NULL;
-    config = cJSON_ParseWithLength(text, n);
-    return free(text), config;
+    if (stat(name, &about)) return 1;
+    if (!(text = tokenizer_load(name, &n, error))) return 0;
+    *config = cJSON_ParseWithLength(text, n);
+    free(text);
+    return cJSON_IsObject(*config) || tokenizer_fail(error, "%.300s: this is no JSON object", name);
 }
 
 /* Opens one file, with what stands in the tokenizer_config.json beside it. */
@@ -3169,7 +3344,8 @@ static inline int tokenizer_open_file(tokenizer *t, const char *path, const char
         return done = tokenizer_read_gguf(t, &g, path, error), gguf_close(&g), done;
     }
     if (second && !(more = tokenizer_load(second, &n_more, error))) return free(text), 0;
-    config = tokenizer_load_config(path);
+    if (!tokenizer_load_config(path, &config, error))
+        return free(text), free(more), cJSON_Delete(config), 0;
     class_name = tokenizer_string(config, "tokenizer_class");
     if (second && class_name && strncmp(class_name, "GPT2Tokenizer", 13)) {
         tokenizer_fail(error, "%.200s: the pairs of a %.60s need their tokenizer.json", path, class_name);
@@ -3189,6 +3365,7 @@ static inline int tokenizer_open(tokenizer *t, const char *path, char *error) {
     static const char *const files[][2] = {{"tokenizer.json", NULL}, {"encoder.json", "vocab.bpe"},
                                            {"vocab.json", "merges.txt"}, {"vocab.txt", NULL}};
     char name[2][4200];
+    const char *fault;
     size_t n = strlen(path), length;
     memset(t, 0, sizeof *t);
     if (n > 4000) return tokenizer_fail(error, "the path of a tokenizer is too long");
@@ -3205,7 +3382,9 @@ static inline int tokenizer_open(tokenizer *t, const char *path, char *error) {
         if (!tokenizer_is_file(name[0])) continue;
         return tokenizer_open_file(t, name[0], files[i][1] ? name[1] : NULL, error);
     }
-    return tokenizer_fail(error, "there is no tokenizer at %.300s", path);
+    fault = regular_fault(path);
+    return tokenizer_fail(error, "there is no tokenizer at %.300s%s", path,
+                          strcmp(fault, REGULAR_FOLDER) ? fault : "");
 }
 
 /* ---- Writing tokenizer.json ---- */

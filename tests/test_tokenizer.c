@@ -146,6 +146,9 @@ static void published(void) {
 
 #define BPE_OF(fields) "{'model':{'type':'BPE','vocab':{'a':0,'b':1,'ab':2},'merges':['a b']" fields
 #define WITH(field) BPE_OF("}," field "}")
+#define TEN(s) s s s s s s s s s s
+#define HUNDRED "{'type':'Replace','pattern':{'String':'a'},'content':'" TEN(TEN("a")) "'}"
+#define SIGN "{'type':'Metaspace','replacement':'" TEN("abc") "'}"
 
 static void refusals(void) {
     static const struct { const char *json, *says;
@@ -180,6 +183,14 @@ static void refusals(void) {
         {WITH("'added_tokens':[{'id':7,'content':'x','wild':true}]"), "wild"},
         {WITH("'added_tokens':[{'id':-7,'content':'x'}]"), "no id"},
         {WITH("'added_tokens':[{'id':2000000000,'content':'x'}]"), "ids go up to 2000000000"},
+        {WITH("'added_tokens':[['x']]"), "no object"},
+        {WITH("'added_tokens':[7]"), "no object"},
+        {WITH("'normalizer':{'type':'Sequence','normalizers':[" HUNDRED "," HUNDRED "]}"), "times as long"},
+        {WITH("'pre_tokenizer':{'type':'Sequence','pretokenizers':[" SIGN "," SIGN "," SIGN "]}"), "times as long"},
+        {"{'model':[['x']]}", "no vocab"},
+        {"{'model':{'type':'WordPiece','vocab':{'[UNK]':0},'max_input_chars_per_word':1e999}}", "no whole number"},
+        {"{'model':{'type':'Unigram','vocab':[['a',-1],['b',1e999]]}}", "score of token 1"},
+        {"{'model':{'type':'Unigram','vocab':[['a',-1],['b',1e31]]}}", "score of token 1"},
         {"{'model':{'type':'BPE','vocab':{'a':0,'b':0},'merges':[]}}", "the id 0"},
         {"{'model':{'type':'BPE','vocab':{'a':0.5},'merges':[]}}", "has no id"},
         {"{'model':{'type':'BPE','vocab':{'a':4294967296},'merges':[]}}", "has no id"},
@@ -216,6 +227,113 @@ static void refusals(void) {
         CHECK(strstr(ids_of(&t, "axb", 3, 0), "the byte 0x78") != NULL);
         tokenizer_close(&t), tokenizer_close(&t);
     }
+}
+
+/* ---- Decoders keep to the room that was reckoned for them ---- */
+
+static void put_step(tokenizer_bytes *b) {
+    static const char *const steps[] = {
+        "{'type':'WordPiece','prefix':'##','cleanup':false}", "{'type':'BPEDecoder','suffix':'b'}",
+        "{'type':'Replace','pattern':{'String':' '},'content':'ABCDEF'}", "{'type':'Fuse'}",
+        "{'type':'Replace','pattern':{'String':'aa'},'content':'b'}", "{'type':'ByteFallback'}",
+        "{'type':'Replace','pattern':{'String':'A'},'content':'  '}", "{'type':'Metaspace'}",
+        "{'type':'Metaspace','replacement':'b','prepend_scheme':'never'}",
+        "{'type':'Strip','content':' ','start':3,'stop':0}"};
+    const char *step = steps[draw(sizeof steps / sizeof *steps)];
+    tokenizer_put(b, step, strlen(step));
+}
+
+/* Any chain of decoders, of which each may make a text longer for the next: a token adds at most longest + 8
+   bytes, and nothing is written behind them. */
+static void decoders(void) {
+    enum { GUARD = 64 };
+    for (int k = 0; k < 3000; k++) {
+        tokenizer_bytes json;
+        tokenizer t;
+        memset(&json, 0, sizeof json);
+        tokenizer_put(&json, "{'decoder':{'type':'Sequence','decoders':[", 42);
+        for (size_t i = 0, n = 1 + draw(15); i < n; i++) {
+            if (i) tokenizer_put(&json, ",", 1);
+            put_step(&json);
+        }
+        tokenizer_put(&json, "]},'model':{'type':'BPE','vocab':{'a':0,'b':1,' a a ':2,'<0x41>':3},'merges':[]}}", 81);
+        if (from_json(&t, json.at)) {
+            size_t room = t.longest + 8;
+            char *out = (char *)malloc(room + GUARD);
+            tokenizer_decoder d;
+            int kept = out != NULL;
+            memset(&d, 0, sizeof d);
+            if (out) memset(out + room, 0x5A, GUARD);
+            for (int i = 0; out && i < 40; i++) {
+                size_t n = tokenizer_decode(&t, &d, (int32_t)draw(4), out);
+                if (n > room) kept = 0;
+            }
+            for (int i = 0; out && i < GUARD; i++) kept &= out[room + (size_t)i] == 0x5A;
+            CHECK_THAT(kept, "%s", json.at);
+            free(out);
+        } else CHECK_THAT(strstr(error, "too long") != NULL, "%s: %s", json.at, error);
+        tokenizer_close(&t), free(json.at);
+    }
+}
+
+/* ---- Time and memory by the size of the input ---- */
+
+/* Words of which each is found almost to its end at every place of a text: added tokens, WordPieces and Unigram
+   tokens "a..ab" of up to 400 letters, in 300 KB of the letter a. */
+static void costs(void) {
+    enum { WORDS = 400, BYTES = 300000 };
+    static const char *const begins[] = {
+        "{'model':{'type':'BPE','vocab':{'a':0,'b':1},'merges':[]},'added_tokens':[{'id':2,'content':'ab'}",
+        "{'model':{'type':'WordPiece','unk_token':'a','max_input_chars_per_word':9999999,'vocab':{'a':0,'##a':1",
+        "{'model':{'type':'Unigram','vocab':[['a',-1]"};
+    static const char *const ends[] = {"]}", "}}}", "]}}"};
+    char *text = (char *)malloc(BYTES), word[WORDS + 2];
+    if (!CHECK(text != NULL)) return;
+    memset(text, 'a', BYTES);
+    for (int kind = 0; kind < 3; kind++) {
+        tokenizer_bytes json;
+        tokenizer_ids ids;
+        tokenizer t;
+        double start;
+        memset(&json, 0, sizeof json), memset(&ids, 0, sizeof ids);
+        tokenizer_put(&json, begins[kind], strlen(begins[kind]));
+        for (int i = 2; i < WORDS; i++) {
+            char entry[WORDS + 80];
+            memset(word, 'a', (size_t)i), word[i] = 'b', word[i + 1] = 0;
+            if (kind == 0) snprintf(entry, sizeof entry, ",{'id':%d,'content':'%s'}", i + 1, word);
+            if (kind == 1) snprintf(entry, sizeof entry, ",'##%s':%d", word, i);
+            if (kind == 2) snprintf(entry, sizeof entry, ",['%s',-%d]", word, i);
+            tokenizer_put(&json, entry, strlen(entry));
+        }
+        tokenizer_put(&json, ends[kind], strlen(ends[kind]));
+        if (CHECK_THAT(from_json(&t, json.at), "%s", error)) {
+            start = now();
+            CHECK_THAT(tokenizer_encode(&t, text, BYTES, 0, &ids, error), "%s", error);
+            CHECK(ids.n == BYTES);
+            CHECK_THAT(now() - start < 1, "kind %d: %.2f s", kind, now() - start);
+        }
+        tokenizer_ids_free(&ids), tokenizer_close(&t), free(json.at);
+    }
+    free(text);
+}
+
+/* Sixty thousand added tokens, in less than two seconds. */
+static void many_added(void) {
+    tokenizer_bytes json;
+    tokenizer t;
+    double start = now();
+    memset(&json, 0, sizeof json);
+    tokenizer_put(&json, "{'model':{'type':'BPE','vocab':{'a':0},'merges':[]},'added_tokens':[", 68);
+    for (int i = 1; i <= 60000; i++) {
+        char entry[60];
+        snprintf(entry, sizeof entry, "%s{'id':%d,'content':'x%d'}", i > 1 ? "," : "", i, i);
+        tokenizer_put(&json, entry, strlen(entry));
+    }
+    tokenizer_put(&json, "]}", 2);
+    CHECK_THAT(from_json(&t, json.at), "%s", error);
+    CHECK(!strcmp(ids_of(&t, "ax59999a", 8, 0), "0 59999 0"));
+    CHECK_THAT(now() - start < 2, "%.2f s", now() - start);
+    tokenizer_close(&t), free(json.at);
 }
 
 /* ---- A byte-level tokenizer of all bytes with random merges ---- */
@@ -614,6 +732,12 @@ static void gguf(void) {
         tokenizer t;
         gguf_of(&b, "gpt2", "martian", letters, 6, "");
         CHECK(!tokenizer_read(&t, b.at, b.n, "gguf", error) && strstr(error, "martian"));
+        free(b.at), memset(&b, 0, sizeof b);
+        /* a zero in the name: what is behind it belongs to no name */
+        gguf_of(&b, "gpt2", "minerva-7b +behind", letters, 6, "");
+        for (size_t i = 0; i + 18 < b.n; i++)
+            if (!memcmp(b.at + i, "minerva-7b +behind", 18)) b.at[i + 11] = 0;
+        CHECK(!tokenizer_read(&t, b.at, b.n, "gguf", error) && strstr(error, "is not known"));
         free(b.at), gguf_of(&b, "rwkv", "", letters, 6, "");
         CHECK(!tokenizer_read(&t, b.at, b.n, "gguf", error) && strstr(error, "rwkv"));
         free(b.at);
@@ -657,6 +781,13 @@ static void folders(void) {
     snprintf(first, sizeof first, "%s", t.identity), tokenizer_close(&t);
     snprintf(path, sizeof path, "%s/encoder.json", folder);
     CHECK(tokenizer_open(&t, path, error) && !strcmp(first, t.identity)), tokenizer_close(&t);
+    put("tokenizer_config.json", "{\"eos_token\":");
+    CHECK(!tokenizer_open(&t, folder, error) && strstr(error, "tokenizer_config.json: this is no JSON"));
+    gone("tokenizer_config.json"), snprintf(path, sizeof path, "%s/tokenizer_config.json", folder);
+    CHECK(mkfifo(path, 0600) == 0); /* which must not be waited for */
+    CHECK(!tokenizer_open(&t, folder, error) && strstr(error, "not a regular file"));
+    CHECK(!tokenizer_open(&t, path, error) && strstr(error, "not a regular file"));
+    gone("tokenizer_config.json");
     put("tokenizer_config.json", "{\"tokenizer_class\":\"Qwen2Tokenizer\"}");
     CHECK(!tokenizer_open(&t, folder, error) && strstr(error, "Qwen2Tokenizer"));
     gone("tokenizer_config.json");
@@ -720,7 +851,7 @@ static void stories(void) {
 }
 
 int main(void) {
-    published(), refusals(), bytes(), others_in_pieces(), many_marks(), llama2c(), gguf(), folders();
+    published(), refusals(), decoders(), costs(), many_added(), bytes(), others_in_pieces(), many_marks(), llama2c(), gguf(), folders();
     golden(SHARED "tokenizers/gpt2", "ggml-vocab-gpt-2"),
         golden(SHARED "tokenizers/bert/vocab.txt", "ggml-vocab-bert-bge");
     stories();
