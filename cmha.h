@@ -1400,6 +1400,7 @@ typedef struct cmha_parameters {
     double *sums;          /* [threads]: scratch of norms */
     void *memory;          /* [bytes], of list and sums; NULL: they are a model's */
     size_t bytes;
+    int optimised;         /* 1: what is thawed gets its gradient and moments at once */
 } cmha_parameters;
 
 /* Describes a parameter of a network built by hand. */
@@ -10504,7 +10505,7 @@ static cmha_status cmha__plan_lay(const cmha_parameters *p, cmha_parameters *pla
     int other = 0;
     cmha__attach_grad(plan, NULL);
     for (size_t i = 0; i < p->count; i++) other |= p->list[i].frozen != plan->list[i].frozen;
-    if (other && (p->grad || p->memory)) /* a model's may still come */
+    if (other && (p->grad || p->memory || p->optimised)) /* a model's may still come */
         status = cmha__take_zeros(p->context, plan->learning, &plan->grad);
     if (status || !moments) return status;
     return cmha__take_zeros(p->context, 2 * plan->learning, &plan->moments);
@@ -10566,12 +10567,12 @@ CMHA_DEF cmha_status cmha_parameters_tune(cmha_parameters *p, const char *patter
     for (size_t i = 0; i < p->count; i++)
         if (cmha__matches(pattern, p->list[i].name, 0)) n += (size_t)cmha__tune(&plan.list[i], what, value);
     if (!n) status = cmha__fail(p->context, CMHA_ERR_NOT_FOUND, "tune: no parameter matches %.60s", pattern);
-    if (!status) status = cmha__plan_lay(p, &plan, p->moments != NULL);
+    if (!status) status = cmha__plan_lay(p, &plan, p->optimised);
     for (size_t i = 0; !status && plan.moments && i < 2 * p->count; i++) {
         const cmha_parameter *now = &plan.list[i / 2], *old = &p->list[i / 2];
-        const cmha_real *from = p->moments + i % 2 * p->learning + old->place;
+        cmha_real *to = plan.moments + i % 2 * plan.learning + now->place;
         if (now->frozen || old->frozen) continue;
-        memcpy(plan.moments + i % 2 * plan.learning + now->place, from, now->tensor.size * sizeof *from);
+        memcpy(to, p->moments + i % 2 * p->learning + old->place, now->tensor.size * sizeof *to);
     }
     if (!status && matched) *matched = n;
     return cmha__plan_end(p, &plan, status);
@@ -12525,7 +12526,7 @@ CMHA_FIT cmha_status cmha_parameters_step(cmha_parameters *p, const cmha_adamw_a
     next.t = p->step + 1;
     cmha_status status = cmha__need_grad(p);
     if (!status && !p->moments) status = cmha__take_zeros(p->context, 2 * p->learning, &p->moments);
-    if (!status) status = cmha__update(p, next, mode, limit, NULL, grad_norm);
+    if (!status) p->optimised = 1, status = cmha__update(p, next, mode, limit, NULL, grad_norm);
     if (!status) p->step++;
     if (!status) cmha_parameters_zero_grad(p);
     return status;
@@ -12614,7 +12615,7 @@ CMHA_FIT void cmha_trainer_close(cmha_trainer *trainer) {
         cmha_parameters *p = &trainer->model->parameters;
         memset(&trainer->model->tape.shared, 0, sizeof trainer->model->tape.shared);
         cmha__give(p->context, p->moments, 2 * p->learning * sizeof *p->moments);
-        p->moments = NULL, trainer->model->trainer = 0;
+        p->moments = NULL, p->optimised = 0, trainer->model->trainer = 0;
     }
     memset(trainer, 0, sizeof *trainer);
 }
@@ -12650,6 +12651,7 @@ CMHA_FIT cmha_status cmha_trainer_init(cmha_trainer *trainer, cmha_model *model,
     }
     if (status) return cmha_trainer_close(trainer), status;
     model->trainer = trainer->opening;
+    p->optimised = 1;
     return cmha_trainer_share(trainer, NULL);
 }
 
@@ -14221,6 +14223,7 @@ CMHA_FIT cmha_status cmha_parameters_save(cmha_parameters *p, const char *path, 
     if (!p || !cmha__is_open(p->context)) return CMHA_ERR_STATE;
     cmha_status status = cmha__holds_numbers(p);
     if (!status && state && !p->moments) status = cmha__take_zeros(p->context, 2 * p->learning, &p->moments);
+    if (!status && state) p->optimised = 1;
     cmha__state told = {p, NULL, NULL, state ? &p->step : NULL, 0};
     return status ? status : cmha__save(p->context, path, cmha__tell_state, &told);
 }
@@ -14434,6 +14437,7 @@ static cmha_status cmha__read_learning(cmha_archive *archive, cmha_parameters *p
     status = cmha__read_tuning(archive, &plan);
     if (!status) status = cmha__plan_lay(p, &plan, 1);
     if (!status) status = cmha__read_state(archive, &plan, plan.moments, 1, 1, NULL);
+    if (!status) p->optimised = 1;
     return cmha__plan_end(p, &plan, status);
 }
 

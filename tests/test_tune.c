@@ -367,6 +367,46 @@ static void patterns(void) {
 
 /* ------------------------------------------------- files ------------------------------------------------ */
 
+/* Freezing and thawing while a trainer is open, in any order: f and t all, w and v a matrix, s a step, o a
+   state saved and read. A step is refused where nothing learns, and what learns moves. */
+static void thawed(const char *order) {
+    cmha_trainer_config t = training();
+    cmha_trainer trainer;
+    cmha_model model;
+    cmha_model_config config;
+    double loss = 0;
+    cmha_config_defaults(cmha_model_table(), &config);
+    CHECK_OK(cmha_config_set_all(&context, cmha_model_table(), &config,
+                                 "vocabulary=256 n_layers=1 d_model=16 n_heads=2 d_ff=16"));
+    CHECK_OK(cmha_model_init(&model, &context, &config));
+    if (*order == 'f') freeze(&model, "*", 1), order++;
+    CHECK_OK(cmha_trainer_init(&trainer, &model, &t));
+    for (; *order; order++) {
+        cmha_parameters *p = &model.parameters;
+        if (*order == 'f' || *order == 't') freeze(&model, "*", *order == 'f');
+        if (*order == 'w' || *order == 'v') freeze(&model, *order == 'w' ? "*.wq.weight" : "*.w1.weight", 0);
+        if (*order == 'o') {
+            CHECK_OK(cmha_trainer_save(&trainer, path_of("thawed")));
+            CHECK_OK(cmha_trainer_read(&trainer, path_of("thawed")));
+        }
+        CHECK_THAT(!p->learning == !p->moments && (!p->learning || p->grad), "at %s", order);
+        if (*order != 's') continue;
+        cmha_status status = cmha_trainer_step(&trainer, &stream, &loss);
+        CHECK_THAT(status == (p->learning ? CMHA_OK : CMHA_ERR_STATE), "at %s: %s", order,
+                   cmha_error(&context));
+        CHECK(!p->learning || check_largest(p->moments, 2 * p->learning) > 0);
+    }
+    cmha_trainer_close(&trainer);
+    CHECK(!model.parameters.moments);
+    cmha_model_close(&model);
+}
+
+static void thawing(void) {
+    static const char *const orders[] = {"ft",    "fts",       "ftst",   "fws",     "fswsvs", "ststfs",
+                                         "sfsts", "fwvsofsto", "fowsos", "sfwsvos", "ffttss", "fsotos"};
+    for (size_t i = 0; i < sizeof orders / sizeof *orders; i++) thawed(orders[i]);
+}
+
 static void tune_some(cmha_model *model) {
     freeze(model, "blocks.0.*", 1), freeze(model, "*delta", 0);
     CHECK_OK(cmha_parameters_tune(&model->parameters, "*delta", CMHA_TUNE_RATE, 0.1, NULL));
@@ -748,6 +788,7 @@ int main(void) {
     exact_memory("causal=0", "blocks.0.*");
     exact_memory("family=crat experts=2", "*experts*");
     patterns();
+    thawing();
     files();
     lists();
     wrong_rows();
