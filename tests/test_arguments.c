@@ -790,6 +790,12 @@ static const char *ugly_name(void) {
         WITH(f->batch.ids = low_ids, cmha_model_attention(&f->decoder, &f->batch, 0, 0, 0, f->logits)))      \
     ROW(gradient_no_batch, CMHA_ERR_ARGUMENT, "gradient",                                                    \
         cmha_model_gradient(&f->decoder, NULL, 1, 0, &f->loss))                                              \
+    ROW(training_loss_no_model, CMHA_ERR_STATE, NULL,                                                        \
+        cmha_model_training_loss(NULL, &f->batch, 0, &f->loss))                                              \
+    ROW(training_loss_no_batch, CMHA_ERR_ARGUMENT, "training loss",                                          \
+        cmha_model_training_loss(&f->decoder, NULL, 0, &f->loss))                                            \
+    ROW(training_loss_no_result, CMHA_ERR_ARGUMENT, "training loss",                                         \
+        cmha_model_training_loss(&f->decoder, &f->batch, 0, NULL))                                           \
     ROW(gradient_no_result, CMHA_ERR_ARGUMENT, "gradient",                                                   \
         cmha_model_gradient(&f->decoder, &f->batch, 1, 0, NULL))                                             \
     ROW(gradient_token, CMHA_ERR_TOKEN, "token", WITH(f->batch.ids = low_ids, act_gradient(f)))              \

@@ -609,6 +609,27 @@ static void trains(const char *label, const cmha_model_config *config, int can) 
     one_training(label, &c, NULL);
 }
 
+/* Weights that no mean can be made with are refused by every call that has them; a batch whose labels weigh
+   nothing is no batch. */
+static void wrong_weights(cmha_model *model, cmha_batch *batch) {
+    static const struct { double weights[3]; cmha_status status; const char *says; } rows[] = {
+        {{1, (double)NAN, 1}, CMHA_ERR_NOT_FINITE, "class_weights[1] is"},
+        {{1, 1, (double)INFINITY}, CMHA_ERR_NOT_FINITE, "class_weights[2] is inf"},
+        {{-1, 1, 1}, CMHA_ERR_ARGUMENT, "class_weights[0] is -1"},
+        {{0, 0, 0}, CMHA_ERR_ARGUMENT, "sum to 0"}};
+    const cmha_real *before = batch->class_weights;
+    cmha_real weights[3];
+    double loss = 7;
+    batch->class_weights = weights;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        for (int k = 0; k < 3; k++) weights[k] = (cmha_real)rows[i].weights[k];
+        CHECK_IS(cmha_model_loss(model, batch, &loss), rows[i].status);
+        CHECK_THAT(strstr(cmha_error(&context), rows[i].says) != NULL, "%s", cmha_error(&context));
+        CHECK_IS(cmha_model_gradient(model, batch, 1, 0, &loss), rows[i].status);
+    }
+    batch->class_weights = before;
+}
+
 /* Labels: classes, and a number with classes = 1. Weights of the classes change what is learnt. */
 static void fits(const char *label, const cmha_model_config *config, int can) {
     static const cmha_real weights[3] = {1, 5, (cmha_real)0.2};
@@ -627,6 +648,7 @@ static void fits(const char *label, const cmha_model_config *config, int can) {
     CHECK_OK(cmha_model_gradient(&model, &l.batch, 1, 3, &weighted));
     CHECK_THAT(plain != weighted && check_largest(model.parameters.grad, model.parameters.size) > 1e-6,
                "%s: class weights change nothing", label);
+    wrong_weights(&model, &l.batch);
     cmha_model_close(&model);
 }
 

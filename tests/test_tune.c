@@ -655,6 +655,45 @@ static void wrong_rows(void) {
     CHECK_IS(cmha_parameters_init(&p, &context, rows, SIZE_MAX / 8), CMHA_ERR_OVERFLOW);
 }
 
+/* A gradient whose norm is a number although its squares are none in float: the step is that of the same
+   direction, and clips to the same length. */
+static void large_gradients(void) {
+    static const double sizes[] = {1e3, 1e19, 1e22, 1e30};
+    cmha_adamw_args args = {1e-2, 0.9, 0.99, 1e-8, 0, 1, 0};
+    cmha_real first[OUT * IN];
+    double norm;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        cmha_parameters p;
+        CHECK_OK(cmha_parameters_init(&p, &context, rows, 3));
+        for (size_t k = 0; k < p.size; k++) p.grad[k] = (cmha_real)((k % 3 ? 1 : -0.5) * sizes[i]);
+        CHECK_OK(cmha_parameters_step(&p, &args, CMHA_CLIP_WHOLE, 1, &norm));
+        CHECK_THAT(norm > sizes[i] && norm < 100 * sizes[i], "%g for %g", norm, sizes[i]);
+        if (!i) memcpy(first, p.data, sizeof first);
+        CHECK(check_distance(p.data, first, OUT * IN) < 1e-6);
+        for (size_t k = 0; k < p.size; k++) p.grad[k] = (cmha_real)sizes[i];
+        if (sizeof(cmha_real) == 4 && sizes[i] > 1e18) /* whose second moments would be infinite */
+            CHECK_IS(cmha_parameters_step(&p, &args, CMHA_CLIP_WHOLE, 0, &norm), CMHA_ERR_NOT_FINITE);
+        cmha_parameters_close(&p);
+    }
+}
+
+/* Arguments that would make parameters NaN, or learn nothing without a word. */
+static void wrong_steps(void) {
+    const cmha_adamw_args right = {1e-2, 0.9, 0.99, 1e-8, 0.1, 1, 0};
+    cmha_parameters p;
+    CHECK_OK(cmha_parameters_init(&p, &context, rows, 3));
+    for (int i = 0; i < 12; i++) {
+        cmha_adamw_args args = right;
+        double *const members[] = {&args.lr, &args.beta1, &args.beta2, &args.eps, &args.weight_decay, &args.grad_scale};
+        *members[i % 6] = i < 6 ? (double)NAN : i == 10 ? (double)INFINITY : -1;
+        CHECK_IS(cmha_parameters_step(&p, &args, CMHA_CLIP_WHOLE, 1, NULL), CMHA_ERR_ARGUMENT);
+    }
+    CHECK_IS(cmha_parameters_step(&p, &right, CMHA_CLIP_WHOLE, (double)NAN, NULL), CMHA_ERR_ARGUMENT);
+    CHECK_IS(cmha_parameters_step(&p, &right, CMHA_CLIP_WHOLE, -1, NULL), CMHA_ERR_ARGUMENT);
+    CHECK(p.step == 0);
+    cmha_parameters_close(&p);
+}
+
 /* Everything at every allocation that fails: a status, nothing lost, nothing changed. */
 static void failures(void) {
     check_heap heap;
@@ -755,7 +794,7 @@ static void checks(void) {
     memcpy(kept, model.parameters.data, model.parameters.size * sizeof *kept);
     memcpy(kept + model.parameters.size, model.parameters.grad, model.parameters.learning * sizeof *kept);
     CHECK_OK(cmha_gradient_check(&model.parameters, model_loss, &model, &error));
-    CHECK_THAT(error < check_tolerance(1e-6, 0.5) && error > 0, "%g: %s", error, cmha_error(&context));
+    CHECK_THAT(error < check_tolerance(1e-6, 1e-2) && error >= 0, "%g: %s", error, cmha_error(&context));
     CHECK(!memcmp(kept, model.parameters.data, model.parameters.size * sizeof *kept));
     CHECK(!memcmp(kept + model.parameters.size, model.parameters.grad,
                   model.parameters.learning * sizeof *kept));
@@ -766,6 +805,55 @@ static void checks(void) {
     CHECK_THAT(error > 0.5 && strstr(cmha_error(&context), "blocks.0.ln1.weight"), "%s",
                cmha_error(&context));
     free(kept), cmha_model_close(&model);
+}
+
+/* A sequence of five tokens: a check computes thousands of losses. */
+static cmha_batch five_tokens(void) {
+    cmha_batch batch = batch_of();
+    batch.batch = 1, batch.length = 5;
+    return batch;
+}
+
+static cmha_status training_loss(void *user, double *loss) {
+    cmha_batch batch = five_tokens();
+    return cmha_model_training_loss((cmha_model *)user, &batch, 3, loss);
+}
+
+/* The check holds for every kind, extra losses included; what jumps or bends within a step is left out with
+   its reason. */
+static void every_kind(void) {
+    static const char *const leaps[][2] = {
+        {"cmha", "delta theta jumps where a phase passes pi"}, {"cmha-shared", "the same"},
+        {"cope-phase", "A / |A| turns fast where |A| is small"}, {"cope-hybrid", "the same"},
+        {"cope-hybrid_norm", "the maximum counts as a constant"}, {"pope", "beta starts at the end of its range"},
+        {"angular-atan", "the arctan's phase jumps"}};
+    static const char *const bends[] = {"angular", "angular-linear", "crat", "lag"}; /* phases of small numbers */
+    cmha_batch batch = five_tokens();
+    const char *kind;
+    for (size_t i = 0, k; (kind = cmha_kind_name(i, NULL)) != NULL; i++) {
+        cmha_model_config config;
+        cmha_model model;
+        double loss, error = -1;
+        for (k = 0; k < sizeof leaps / sizeof *leaps; k++)
+            if (!strcmp(kind, leaps[k][0])) break;
+        if (k < sizeof leaps / sizeof *leaps) continue;
+        for (k = 0; k < sizeof bends / sizeof *bends; k++)
+            if (!strcmp(kind, bends[k])) break;
+        if (sizeof(cmha_real) == 4 && k < sizeof bends / sizeof *bends) continue;
+        cmha_config_defaults(cmha_model_table(), &config);
+        CHECK_OK(cmha_kind(&context, kind, &config));
+        CHECK_OK(cmha_config_set_all(&context, cmha_model_table(), &config,
+                                     "d_model=32 d_ff=8 n_heads=2 n_layers=1 max_positions=16"));
+        config.vocabulary = VOCABULARY;
+        if (config.experts > 1) config.experts_top = config.experts = 2; /* a choice of them jumps */
+        CHECK_OK(cmha_model_init(&model, &context, &config));
+        freeze(&model, "*", 1), freeze(&model, "blocks.0.attn*", 0); /* for the time it takes */
+        if (config.experts) freeze(&model, "*router*", 0);
+        CHECK_OK(cmha_model_gradient(&model, &batch, 1, 3, &loss));
+        CHECK_OK(cmha_gradient_check(&model.parameters, training_loss, &model, &error));
+        CHECK_THAT(error < check_tolerance(1e-3, 1e-2), "%s: %g: %s", kind, error, cmha_error(&context));
+        cmha_model_close(&model);
+    }
 }
 
 int main(void) {
@@ -792,8 +880,11 @@ int main(void) {
     files();
     lists();
     wrong_rows();
+    large_gradients();
+    wrong_steps();
     failures();
     checks();
+    every_kind();
     cmha_context_close(&context);
     return check_end();
 }
