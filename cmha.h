@@ -448,15 +448,30 @@ CMHA_FIT void cmha_norm_backward(int centred, const cmha_real *x, const cmha_rea
 CMHA_DEF cmha_tensor *cmha_layernorm(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_tensor *bias,
     cmha_real eps);
 CMHA_DEF cmha_tensor *cmha_rmsnorm(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_real eps);
+/* Lists norms of real states: ROW(constant, word, the code's pass, gain's and offset's numbers a channel
+   (gain -1: one in all; offset 0: none), statistics of a row). */
+#define CMHA_NORMS(ROW) \
+    ROW(LAYER, "layernorm", cmha__norm_rows, 1, 1, 2) \
+    ROW(RMS, "rmsnorm", cmha__norm_rows, 1, 0, 1)
+#define CMHA__NORM_NAME(name, word, pass, gain, offset, kept) CMHA_NORM_##name,
+#define CMHA__NORM_WORD(name, word, pass, gain, offset, kept) "|" word
+typedef enum cmha_norm { CMHA_NORMS(CMHA__NORM_NAME) CMHA_NORM_COUNT } cmha_norm;
 
+/* Lists activations: ROW(constant, word, the code's formula with its slope, gated). Gated ones read a row
+   [gate | up] and are up * formula(gate), half as wide. */
+#define CMHA_ACTIVATIONS(ROW) \
+    ROW(GELU_ERF, "gelu_erf", cmha__gelu_erf, 0)    /* x/2 (1 + erf(x / sqrt 2)) */ \
+    ROW(GELU_TANH, "gelu_tanh", cmha__gelu_tanh, 0) /* x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) */ \
+    ROW(SWIGLU, "swiglu", cmha__silu, 1)            /* gate * sigmoid(gate) */ \
+    ROW(RELU, "relu", cmha__relu, 0)                /* max(x, 0), its slope at 0 being 0 */
+#define CMHA__ACTIVATION_NAME(name, word, formula, gated) CMHA_ACTIVATION_##name,
+#define CMHA__ACTIVATION_WORD(name, word, formula, gated) "|" word
 typedef enum cmha_activation {
     CMHA_ACTIVATION_NONE = -1, /* of cmha_sublayer alone */
-    CMHA_ACTIVATION_GELU_ERF,  /* x/2 (1 + erf(x / sqrt 2)) */
-    CMHA_ACTIVATION_GELU_TANH, /* x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) */
-    CMHA_ACTIVATION_SWIGLU,    /* of a row [gate | up]: up * gate * sigmoid(gate), half as wide */
-    CMHA_ACTIVATION_RELU       /* max(x, 0), its slope at 0 being 0 */
+    CMHA_ACTIVATIONS(CMHA__ACTIVATION_NAME) CMHA_ACTIVATION_COUNT
 } cmha_activation;
-/* Computes y [n] = act(x), not SWIGLU; y may be x. Of planes GELU is CRAT's cGELU (eq 9). Tape: any. */
+/* Computes y [n] = formula(x), NaN where there is no such kind; y may be x. Of planes GELU is CRAT's cGELU
+   (eq 9). Tape: any, gated ones on rows [gate | up]. */
 CMHA_DEF void cmha_activation_forward(const cmha_real *x, size_t n, cmha_activation kind, cmha_real *y);
 CMHA_FIT void cmha_activation_backward(const cmha_real *x, const cmha_real *dy, size_t n,
     cmha_activation kind, cmha_real *dx);
@@ -597,7 +612,8 @@ CMHA_DEF void cmha_cope_table(cmha_cope_imag kind, size_t n, size_t d, double ba
 typedef enum cmha_quotient_kind {
     CMHA_QUOTIENT_REG,   /* u conj(w) / (|w|^2 + eps^2): |y| <= |u| / (2 eps), smooth where eps > 0 */
     CMHA_QUOTIENT_EXACT, /* u / w, eps is not read; unbounded near w = 0 */
-    CMHA_QUOTIENT_UNIT   /* u conj(w) / sqrt(|w|^2 + eps^2): |y| <= |u| */
+    CMHA_QUOTIENT_UNIT,  /* u conj(w) / sqrt(|w|^2 + eps^2): |y| <= |u| */
+    CMHA_QUOTIENT_COUNT
 } cmha_quotient_kind;
 /* Divides y = u over w, all [T, 2D], rows [Re (D) | Im (D)]. Where w and eps vanish (below the smallest
    normal number) y and its gradients are 0. Errors, cmha_mobius's too: ARGUMENT (eps < 0). */
@@ -648,12 +664,18 @@ CMHA_FIT void cmha_complex_rotate_backward(const cmha_real *z, const cmha_real *
     size_t T, size_t D, cmha_real *dz, cmha_real *dtheta);
 CMHA_DEF cmha_tensor *cmha_complex_rotate(cmha_tape *tape, cmha_tensor *z, cmha_tensor *theta);
 
-/* Names norms over D complex features: y = gamma M c + beta, c = z - mean(z), M real 2x2, V = cov(c). */
+/* Names norms over D complex features: y = gamma M c + beta, c = z - mean(z), M real 2x2, V = cov(c).
+   ROW(constant, word, numbers of gamma a feature, centred, spread: M is the inverse root of V's trace, axes
+   or all, gamma as a real 2x2 matrix (rr, ri, ir, ii): n is its n-th number, -n less that, 0 = 0). */
+#define CMHA_COMPLEX_NORMS(ROW) \
+    ROW(CLN, "cln", 2, 1, TRACE, 1, -2, 2, 1) /* M = 1/sqrt(mean|c|^2 + eps), gamma complex: CRAT eq 8 */ \
+    ROW(CRMS, "crms", 1, 0, TRACE, 1, 0, 0, 1) /* CLN with c = z, gamma real: keeps phases, unlike CLN */ \
+    ROW(SPLIT, "split", 2, 1, AXES, 1, 0, 0, 2) /* two real LayerNorms, one on Re, one on Im */ \
+    ROW(WHITEN, "whiten", 3, 1, MATRIX, 1, 2, 2, 3) /* M = (V + eps 1)^(-1/2) (Trabelsi et al.) */
+#define CMHA__COMPLEX_NORM_NAME(name, word, n, centred, spread, rr, ri, ir, ii) CMHA_COMPLEX_NORM_##name,
+#define CMHA__COMPLEX_NORM_WORD(name, word, n, centred, spread, rr, ri, ir, ii) "|" word
 typedef enum cmha_complex_norm_kind {
-    CMHA_COMPLEX_NORM_CLN,   /* M = 1/sqrt(mean|c|^2 + eps), gamma [2, D] complex: CRAT eq 8 */
-    CMHA_COMPLEX_NORM_CRMS,  /* CLN with c = z, gamma [D] real: keeps phases, as CLN does not */
-    CMHA_COMPLEX_NORM_SPLIT, /* two real LayerNorms, one on Re, one on Im, gamma [2, D] their weights */
-    CMHA_COMPLEX_NORM_WHITEN /* M = (V + eps 1)^(-1/2) (Trabelsi et al.), gamma [3, D]: rr, ri, ii */
+    CMHA_COMPLEX_NORMS(CMHA__COMPLEX_NORM_NAME) CMHA_COMPLEX_NORM_COUNT
 } cmha_complex_norm_kind;
 typedef struct cmha_complex_norm_args {
     cmha_complex_norm_kind kind;
@@ -1145,7 +1167,6 @@ typedef enum cmha_position { CMHA_POSITION_NONE, CMHA_POSITION_LEARNED, CMHA_POS
     CMHA_POSITION_ALIBI, CMHA_POSITION_MULTIFREQ } cmha_position;
 typedef enum cmha_delta_init { CMHA_DELTA_INIT_PAPER, CMHA_DELTA_INIT_ROPE_START,
     CMHA_DELTA_INIT_CONST } cmha_delta_init;
-typedef enum cmha_norm { CMHA_NORM_LAYER, CMHA_NORM_RMS } cmha_norm;
 typedef enum cmha_placement { CMHA_PLACEMENT_PRE, CMHA_PLACEMENT_POST } cmha_placement;
 typedef enum cmha_pool { CMHA_POOL_FIRST, CMHA_POOL_MEAN } cmha_pool;
 typedef enum cmha_init { CMHA_INIT_NORMAL, CMHA_INIT_XAVIER } cmha_init;
@@ -1184,6 +1205,7 @@ typedef enum cmha_crat_attention { CMHA_CRAT_ATTENTION_ANGULAR, CMHA_CRAT_ATTENT
 typedef enum cmha_residual { CMHA_RESIDUAL_NONE, CMHA_RESIDUAL_FREE, CMHA_RESIDUAL_UNIT } cmha_residual;
 /* Lists fields: SIZE and REAL(member, default, minimum, maximum, help), FLAG(member, default, help), NAME
    (member, help), ENUM(member, first, last, words, help), words for first, the default, to last. */
+#define CMHA_WORDS(words) (&(words)[1]) /* of rows, each behind a bar */
 #define CMHA_MODEL_FIELDS(SIZE, REAL, FLAG, ENUM, NAME) \
     SIZE(n_layers, 8, 1, 1024, "blocks") \
     SIZE(d_model, 512, 1, 65536, "width of a token; divisible by n_heads where d_head = 0") \
@@ -1226,10 +1248,10 @@ typedef enum cmha_residual { CMHA_RESIDUAL_NONE, CMHA_RESIDUAL_FREE, CMHA_RESIDU
     REAL(label_range, 0, 0, 1e6, "regression: values are label_range * sigmoid(logit); 0 = the logits") \
     ENUM(placement, CMHA_PLACEMENT_PRE, CMHA_PLACEMENT_POST, \
          "pre|post", "norm before the sublayer, or after the sum") \
-    ENUM(norm, CMHA_NORM_LAYER, CMHA_NORM_RMS, "layernorm|rmsnorm", "kind of norm") \
+    ENUM(norm, CMHA_NORM_LAYER, CMHA_NORM_COUNT - 1, CMHA_WORDS(CMHA_NORMS(CMHA__NORM_WORD)), "the norm") \
     REAL(norm_eps, 1e-5, 0, 1, "epsilon of the norm") \
-    ENUM(activation, CMHA_ACTIVATION_GELU_ERF, CMHA_ACTIVATION_RELU, \
-         "gelu_erf|gelu_tanh|swiglu|relu", "between w1 and w2") \
+    ENUM(activation, CMHA_ACTIVATION_GELU_ERF, CMHA_ACTIVATION_COUNT - 1, \
+         CMHA_WORDS(CMHA_ACTIVATIONS(CMHA__ACTIVATION_WORD)), "between w1 and w2") \
     FLAG(attention_bias, 0, "biases on plain heads' q, k, v projections and on the output projection") \
     FLAG(qkv_bias, 0, "biases on plain heads' q, k, v projections alone") \
     FLAG(output_bias, 0, "a bias on the attention's output projection alone") \
@@ -1271,7 +1293,8 @@ typedef enum cmha_residual { CMHA_RESIDUAL_NONE, CMHA_RESIDUAL_FREE, CMHA_RESIDU
     ENUM(mobius_softmax, CMHA_SOFTMAX_RI_PRODUCT, CMHA_SOFTMAX_SCORE, \
          "ri_product|real|ri_split|yang8|abs", "mobius: softmax of a complex score") \
     FLAG(mobius_hermitian, 0, "mobius: q conj(k) instead of the paper's q k") \
-    ENUM(mobius_quotient, CMHA_QUOTIENT_REG, CMHA_QUOTIENT_UNIT, "reg|exact|unit", "mobius: the division") \
+    ENUM(mobius_quotient, CMHA_QUOTIENT_REG, CMHA_QUOTIENT_COUNT - 1, "reg|exact|unit", \
+         "mobius: the division") \
     REAL(mobius_eps, 1e-3, 0, 1e3, "mobius: epsilon of the quotient") \
     ENUM(mobius_init, CMHA_MOBIUS_INIT_IDENTITY, CMHA_MOBIUS_INIT_ORTHO, "identity|ortho", \
          "mobius: normal or orthogonal matrices; maps start near the identity") \
@@ -1279,8 +1302,8 @@ typedef enum cmha_residual { CMHA_RESIDUAL_NONE, CMHA_RESIDUAL_FREE, CMHA_RESIDU
          "crat: softmax of cosines, its linear kernel, by lag, Re q conj k") \
     SIZE(real_heads, 0, 0, 1024, "crat: heads that see Re z alone") \
     SIZE(imag_heads, 0, 0, 1024, "crat: heads that see Im z alone; the others see both") \
-    ENUM(complex_norm, CMHA_COMPLEX_NORM_CLN, CMHA_COMPLEX_NORM_WHITEN, \
-         "cln|crms|split|whiten", "crat: the norm") \
+    ENUM(complex_norm, CMHA_COMPLEX_NORM_CLN, CMHA_COMPLEX_NORM_COUNT - 1, \
+         CMHA_WORDS(CMHA_COMPLEX_NORMS(CMHA__COMPLEX_NORM_WORD)), "crat: the norm") \
     SIZE(low_rank, 0, 0, 65536, "crat: rank of the attention's projections U V^H (eq 15); 0 = dense") \
     SIZE(pe_terms, 4, 1, 64, "multifreq: sines per channel (K of CRAT eq 2)") \
     FLAG(state_rotation, 1, "crat: rotate the state by angles of its content (eq 6)") \
@@ -1341,8 +1364,8 @@ CMHA_DEF cmha_table cmha_model_table(void);
     REAL(lr, 1e-4, 0, 100, "peak learning rate") \
     REAL(min_lr, 0, 0, 100, "learning rate at the end") \
     REAL(warmup, 0.05, 0, 1, "share of the steps with a rising rate; step s, from 0, has the rate of s + 1") \
-    ENUM(schedule, CMHA_SCHEDULE_COSINE, CMHA_SCHEDULE_CONSTANT, \
-         "cosine|linear|constant", "the rate after the warm-up") \
+    ENUM(schedule, CMHA_SCHEDULE_COSINE, CMHA_SCHEDULE_COUNT - 1, \
+         CMHA_WORDS(CMHA_SCHEDULES(CMHA__SCHEDULE_WORD)), "the rate after the warm-up") \
     REAL(weight_decay, 0.01, 0, 100, "decoupled decay, of matrices and embeddings alone") \
     REAL(beta1, 0.9, 0, 0.999999, "decay of the first moment") \
     REAL(beta2, 0.98, 0, 0.9999999, "decay of the second moment") \
@@ -1350,7 +1373,7 @@ CMHA_DEF cmha_table cmha_model_table(void);
     REAL(clip, 1, 0, 1e9, "largest norm of the gradient, see clip_mode; 0 = no clipping") \
     REAL(mask_rate, 0.15, 0, 1, "encoders: share of the tokens to be guessed (masked language model)") \
     SIZE(mask_token, 0, 0, 2147483647, "encoders: the token that stands for a hidden one, [MASK]") \
-    ENUM(clip_mode, CMHA_CLIP_WHOLE, CMHA_CLIP_VALUE, "whole|tensors|global|values", \
+    ENUM(clip_mode, CMHA_CLIP_WHOLE, CMHA_CLIP_COUNT - 1, CMHA_WORDS(CMHA_CLIPS(CMHA__CLIP_WORD)), \
          "the whole gradient, or real and imaginary parts apart (CRAT eq 22)") \
     REAL(held_out, 0.1, 0, 0.9, "share of the tokens kept for validation, at the end of the text") \
     SIZE(eval_every, 100, 1, 1000000000, "steps between validations") \
@@ -1607,22 +1630,31 @@ typedef struct cmha_adamw_args {
 CMHA_FIT void cmha_adamw(const cmha_adamw_args *args, size_t n, cmha_real *p, const cmha_real *g,
     cmha_real *m, cmha_real *v);
 
-typedef enum cmha_schedule { CMHA_SCHEDULE_COSINE, CMHA_SCHEDULE_LINEAR,
-    CMHA_SCHEDULE_CONSTANT } cmha_schedule;
-/* Returns the learning rate of step s = 0, 1, ...: base s/warmup while s < warmup; then from base to minimum
-   along a half cosine or a line until `total`, and minimum from there on (CONSTANT: base). */
+/* Lists schedules: ROW(constant, word, the rate from a = `base` to b = `minimum` at x, from 0 to 1). */
+#define CMHA_SCHEDULES(ROW) \
+    ROW(COSINE, "cosine", b + (a - b) / 2 * (1 + cos(3.14159265358979323846 * x))) \
+    ROW(LINEAR, "linear", a + (b - a) * x) \
+    ROW(CONSTANT, "constant", a)
+#define CMHA__SCHEDULE_NAME(name, word, rate) CMHA_SCHEDULE_##name,
+#define CMHA__SCHEDULE_WORD(name, word, rate) "|" word
+typedef enum cmha_schedule { CMHA_SCHEDULES(CMHA__SCHEDULE_NAME) CMHA_SCHEDULE_COUNT } cmha_schedule;
+/* Returns the learning rate of step s = 0, 1, ...: base s/warmup while s < warmup; then the schedule's until
+   `total`, where x = 1, which stays; NaN where there is no such schedule. */
 CMHA_FIT double cmha_learning_rate(cmha_schedule schedule, double base, double minimum, size_t warmup,
     size_t total, size_t s);
 
 /* Says of which norm the gradient is clipped. All but WHOLE clip real and imaginary parts of complex
-   parameters apart (CRAT eq 22), turning the gradient; a real parameter or a Möbius map is one real part. */
-typedef enum cmha_clip_mode {
-    CMHA_CLIP_WHOLE,  /* one norm over everything */
-    CMHA_CLIP_NORM,   /* each part of each parameter to a norm of at most `limit` */
-    CMHA_CLIP_GLOBAL, /* one norm over all real parts, another over all imaginary parts */
-    CMHA_CLIP_VALUE   /* each number into [-limit, limit] */
-} cmha_clip_mode;
-/* Clips gradients in place. Zeros and NaN stay, and so does what shares a norm with a NaN. */
+   parameters apart (CRAT eq 22), turning the gradient; a real parameter or a Möbius map is one real part.
+   ROW(constant, word, whose norm). */
+#define CMHA_CLIPS(ROW) \
+    ROW(WHOLE, "whole", ALL)     /* one norm over everything */ \
+    ROW(NORM, "tensors", PART)   /* each part of each parameter to a norm of at most `limit` */ \
+    ROW(GLOBAL, "global", PARTS) /* one norm over all real parts, another over all imaginary parts */ \
+    ROW(VALUE, "values", NUMBER) /* each number into [-limit, limit] */
+#define CMHA__CLIP_NAME(name, word, norm) CMHA_CLIP_##name,
+#define CMHA__CLIP_WORD(name, word, norm) "|" word
+typedef enum cmha_clip_mode { CMHA_CLIPS(CMHA__CLIP_NAME) CMHA_CLIP_COUNT } cmha_clip_mode;
+/* Clips gradients in place, by no such mode none. Zeros and NaN stay, and what shares a norm with a NaN. */
 CMHA_FIT void cmha_componentwise_clip(cmha_clip_mode mode, cmha_real limit, const cmha_parameter *parameters,
     size_t count);
 /* Takes a step of a network built by hand: clips the gradients (limit 0: not), updates what is not frozen by
@@ -4284,8 +4316,8 @@ typedef struct cmha__op {
     int needed;    /* so many inputs must be there, others may be NULL */
     int flags;
     int kinds;     /* `kind` lies below; 0 = not read */
-    int shared[2]; /* numbers for each of the D channels of inputs 1 and 2 where all rows share them: their
-                      gradients are summed by thread, then in order. 0 = they have rows like input 0 */
+    int shared[2]; /* numbers for each of the D channels of inputs 1 and 2 where all rows share them, -n: n
+                      in all; gradients are summed by thread, then in order. 0 = rows like input 0 */
     size_t kept;   /* of each row, which the forward writes and the backward reads, in bytes */
 } cmha__op;
 
@@ -4351,10 +4383,13 @@ static void cmha__call_shape(cmha__call *c) {
     if (op->flags & CMHA__PLANES) cmha__is_planes(c->tape, x, op->name);
     if ((op->flags & CMHA__ALIKE) && !cmha__same_shape(x, y))
         CMHA__MISFIT(c->tape, "%s: sizes %zu and %zu differ in shape", op->name, x->size, y->size);
-    for (int i = 1; i < CMHA__OP_INPUTS; i++)
-        if (cmha__is_shared(c, i) && c->in[i] && c->in[i]->size != (size_t)op->shared[i - 1] * c->D)
+    for (int i = 1; i < 3; i++) {
+        int shared = op->shared[i - 1];
+        size_t need = shared < 0 ? (size_t)-shared : (size_t)shared * c->D;
+        if (shared && c->in[i] && c->in[i]->size != need)
             CMHA__MISFIT(c->tape, "%s: rows of %zu do not fit a parameter of %zu", op->name, width,
                          c->in[i]->size);
+    }
     if (op->kinds && (c->kind < 0 || c->kind >= op->kinds))
         CMHA__MISUSE(c->tape, "%s: there is no such kind", op->name);
     if ((op->flags & CMHA__EPS) && !(c->number >= 0)) /* NaN too */
@@ -4741,75 +4776,114 @@ static inline void cmha__relu(cmha_real x, cmha_real *y, cmha_real *slope) {
     *slope = x > 0 ? 1 : 0;
 }
 
-/* Runs a statement for every x[i], with act(x[i]) and its derivative in `value` and `slope`. */
-#define CMHA__EACH(FORMULA, STATEMENT)         \
-    for (size_t i = 0; i < n; i++) {           \
-        cmha_real value, slope;                \
-        FORMULA(x[i], &value, &slope);         \
-        STATEMENT;                             \
+static inline void cmha__silu(cmha_real x, cmha_real *y, cmha_real *slope) {
+    cmha_real s = cmha__sigmoid(x);
+    *y = x * s;
+    *slope = s + x * s * (1 - s);
+}
+static inline void cmha__no_activation(cmha_real x, cmha_real *y, cmha_real *slope) {
+    *y = *slope = x * (cmha_real)NAN;
+}
+
+/* Runs CMHA__DO for every x[i], with formula(x[i]) and its derivative in `value` and `slope`. */
+#define CMHA__EACH(name, word, formula, gated)   \
+    case CMHA_ACTIVATION_##name:                 \
+        for (size_t i = 0; i < n; i++) {         \
+            cmha_real value, slope;              \
+            formula(x[i], &value, &slope);       \
+            CMHA__DO;                            \
+        }                                        \
+        break;
+#define CMHA__EACH_ACTIVATED                                                \
+    switch (kind) {                                                         \
+        CMHA_ACTIVATIONS(CMHA__EACH)                                        \
+    case CMHA_ACTIVATION_NONE:                                              \
+    default: CMHA__EACH(COUNT, "", cmha__no_activation, 0)                  \
     }
-#define CMHA__EACH_ACTIVATED(kind, STATEMENT)                                 \
-    if ((kind) == CMHA_ACTIVATION_GELU_TANH) CMHA__EACH(cmha__gelu_tanh, STATEMENT)      \
-    else if ((kind) == CMHA_ACTIVATION_RELU) CMHA__EACH(cmha__relu, STATEMENT)           \
-    else CMHA__EACH(cmha__gelu_erf, STATEMENT)
 
 /* CRAT eq 9. */
 CMHA__HOT(CMHA_DEF, cmha_activation_forward,
-          (const cmha_real *x, size_t n, cmha_activation kind, cmha_real *y),
-          (x, n, kind, y)){CMHA__EACH_ACTIVATED(kind, y[i] = value)}
+          (const cmha_real *x, size_t n, cmha_activation kind, cmha_real *y), (x, n, kind, y)) {
+#define CMHA__DO y[i] = value
+    CMHA__EACH_ACTIVATED
+#undef CMHA__DO
+}
 
 CMHA__HOT(CMHA_FIT, cmha_activation_backward,
           (const cmha_real *x, const cmha_real *dy, size_t n, cmha_activation kind, cmha_real *dx),
           (x, dy, n, kind, dx)) {
     if (!dx) return;
-    CMHA__EACH_ACTIVATED(kind, dx[i] += slope != 0 ? dy[i] * slope : 0)
+#define CMHA__DO dx[i] += slope != 0 ? dy[i] * slope : 0
+    CMHA__EACH_ACTIVATED
+#undef CMHA__DO
 }
 
 /* Writes y = act(x) and its derivative in one go, for a backward that needs both. */
 CMHA__HOT(static, cmha__activation_both,
           (const cmha_real *x, size_t n, cmha_activation kind, cmha__out y, cmha__out dydx),
-          (x, n, kind, y, dydx)){CMHA__EACH_ACTIVATED(kind, (y[i] = value, dydx[i] = slope))}
-
-CMHA__HOT(CMHA_DEF, cmha_swiglu_forward, (const cmha_real *gate, const cmha_real *up, size_t n, cmha_real *y),
-          (gate, up, n, y)) {
-    for (size_t i = 0; i < n; i++) y[i] = up[i] * (gate[i] * cmha__sigmoid(gate[i]));
+          (x, n, kind, y, dydx)) {
+#define CMHA__DO (y[i] = value, dydx[i] = slope)
+    CMHA__EACH_ACTIVATED
+#undef CMHA__DO
 }
 
-CMHA__HOT(CMHA_FIT, cmha_swiglu_backward,
-          (const cmha_real *gate, const cmha_real *up, const cmha_real *dy, size_t n, cmha_real *dgate,
-           cmha_real *dup),
-          (gate, up, dy, n, dgate, dup)) {
-    if (dgate)
-        for (size_t i = 0; i < n; i++) {
-            cmha_real s = cmha__sigmoid(gate[i]);
-            dgate[i] += dy[i] * up[i] * (s + gate[i] * s * (1 - s));
-        }
-    if (dup)
-        for (size_t i = 0; i < n; i++) dup[i] += dy[i] * (gate[i] * cmha__sigmoid(gate[i]));
+CMHA__HOT(static, cmha__gated_forward,
+          (const cmha_real *x, const cmha_real *up, size_t n, cmha_activation kind, cmha_real *y),
+          (x, up, n, kind, y)) {
+#define CMHA__DO y[i] = up[i] * value
+    CMHA__EACH_ACTIVATED
+#undef CMHA__DO
 }
 
-/* Writes act(x) [T, I] to `to`, x of twice the width for SWIGLU; with a dy adds the gradient of x. */
+CMHA__HOT(static, cmha__gated_backward,
+          (const cmha_real *x, const cmha_real *up, const cmha_real *dy, size_t n, cmha_activation kind,
+           cmha_real *dgate, cmha_real *dup),
+          (x, up, dy, n, kind, dgate, dup)) {
+#define CMHA__DO dgate[i] += dy[i] * up[i] * slope
+    if (dgate) CMHA__EACH_ACTIVATED
+#undef CMHA__DO
+#define CMHA__DO dup[i] += dy[i] * value
+    if (dup) CMHA__EACH_ACTIVATED
+#undef CMHA__DO
+}
+
+CMHA_DEF void cmha_swiglu_forward(const cmha_real *gate, const cmha_real *up, size_t n, cmha_real *y) {
+    cmha__gated_forward(gate, up, n, CMHA_ACTIVATION_SWIGLU, y);
+}
+CMHA_FIT void cmha_swiglu_backward(const cmha_real *gate, const cmha_real *up, const cmha_real *dy, size_t n,
+                                   cmha_real *dgate, cmha_real *dup) {
+    cmha__gated_backward(gate, up, dy, n, CMHA_ACTIVATION_SWIGLU, dgate, dup);
+}
+
+/* Does it read rows [gate | up]? */
+static int cmha__is_gated(int act) {
+#define CMHA__GATED(name, word, formula, gated) gated,
+    static const unsigned char gates[] = {CMHA_ACTIVATIONS(CMHA__GATED)};
+    return act >= 0 && gates[act];
+}
+
+/* Writes act(x) [T, I] to `to`, x of twice the width where gated; with a dy adds the gradient of x. */
 static void cmha__activate(int threads, const cmha_real *x, size_t T, size_t I, int act, const cmha_real *dy,
                            cmha_real *to) {
     const cmha_activation kind = (cmha_activation)act;
     if (!CMHA__TRAINS) dy = NULL;
     CMHA__FOR_CHUNKS(threads, T, lo, hi) {
         size_t at = lo * I, n = (hi - lo) * I;
-        for (size_t t = lo; kind == CMHA_ACTIVATION_SWIGLU && t < hi; t++) {
-            const cmha_real *gate = x + 2 * t * I, *up = gate + I;
-            cmha_real *dgate = to + 2 * t * I;
-            if (dy) cmha_swiglu_backward(gate, up, dy + t * I, I, dgate, dgate + I);
-            else cmha_swiglu_forward(gate, up, I, to + t * I);
-        }
-        if (kind == CMHA_ACTIVATION_SWIGLU) continue;
-        if (dy) cmha_activation_backward(x + at, dy + at, n, kind, to + at);
+        if (cmha__is_gated(act))
+            for (size_t t = lo; t < hi; t++) {
+                const cmha_real *gate = x + 2 * t * I, *up = gate + I;
+                cmha_real *dgate = to + 2 * t * I;
+                if (dy) cmha__gated_backward(gate, up, dy + t * I, I, kind, dgate, dgate + I);
+                else cmha__gated_forward(gate, up, I, kind, to + t * I);
+            }
+        else if (dy) cmha_activation_backward(x + at, dy + at, n, kind, to + at);
         else cmha_activation_forward(x + at, n, kind, to + at);
     }
 }
 
 static void cmha__activate_shape(cmha__call *c) {
-    if (c->kind != CMHA_ACTIVATION_SWIGLU) return;
-    if (c->D % 2) CMHA__MISFIT(c->tape, "swiglu: width %zu is odd", c->D);
+    if (!cmha__is_gated(c->kind)) return;
+    if (c->D % 2) CMHA__MISFIT(c->tape, "activate: width %zu of [gate | up] is odd", c->D);
     c->shape[c->rank - 1] /= 2;
 }
 static void cmha__activate_pass(const cmha__call *c) {
@@ -4818,7 +4892,7 @@ static void cmha__activate_pass(const cmha__call *c) {
 
 CMHA_DEF cmha_tensor *cmha_activate(cmha_tape *tape, cmha_tensor *x, cmha_activation kind) {
     static const cmha__op op = {
-        "activate", cmha__activate_pass, cmha__activate_shape, 1, 0, CMHA_ACTIVATION_RELU + 1, {0, 0}, 0};
+        "activate", cmha__activate_pass, cmha__activate_shape, 1, 0, CMHA_ACTIVATION_COUNT, {0, 0}, 0};
     return cmha__operate(tape, &op, (int)kind, 0, x, NULL, NULL);
 }
 
@@ -5064,7 +5138,7 @@ static cmha_status cmha__sublayer_backward(cmha_tape *tape, cmha_record *r) {
     cmha_tensor *x = r->in[0], *w = r->in[1];
     size_t T = cmha__rows(r->out), O = w->shape[0], I = w->shape[1];
     int threads = tape->context->threads, act = s->act, fresh = 0;
-    int writes = act < 0 || (act != CMHA_ACTIVATION_SWIGLU && w->needs_grad);
+    int writes = act < 0 || (!cmha__is_gated(act) && w->needs_grad);
     int identity = s->gain == 1 && s->dropout <= 0;
     cmha_real *dx = writes ? cmha__grad_fresh(tape, x, &fresh) : cmha_tape_grad(tape, x);
     cmha_real *dw = cmha_tape_grad(tape, w), *dbias = cmha_tape_grad(tape, r->in[2]);
@@ -5124,8 +5198,8 @@ static cmha_status cmha__check_linear(cmha_tape *tape, const char *name, const c
                                       const cmha_tensor *w, const cmha_tensor *bias) {
     size_t W = cmha__last(x), I = cmha__last(w);
     if (w->rank != 2) CMHA__MISFIT(tape, "%s: the weight must be [O, I]", name);
-    else if (act > CMHA_ACTIVATION_RELU) CMHA__MISUSE(tape, "%s: there is no such activation", name);
-    else if (W != I * (act == CMHA_ACTIVATION_SWIGLU ? 2 : 1))
+    else if (act >= CMHA_ACTIVATION_COUNT) CMHA__MISUSE(tape, "%s: there is no such activation", name);
+    else if (W != I * (cmha__is_gated(act) ? 2 : 1))
         CMHA__MISFIT(tape, "%s: input of width %zu, weight for %zu", name, W, I);
     else if (bias && bias->size != w->shape[0])
         CMHA__MISFIT(tape, "%s: output of width %zu, bias of %zu", name, w->shape[0], bias->size);
@@ -5172,7 +5246,7 @@ CMHA_DEF cmha_tensor *cmha_linear(cmha_tape *tape, cmha_tensor *x, cmha_tensor *
     return cmha__sublayer(tape, x, CMHA_ACTIVATION_NONE, weight, bias, NULL, 1, 0, 0);
 }
 
-/* ---- Common: norms. A norm is a kernel pair, its row and its place in cmha__norms ---- */
+/* ---- Common: norms. A norm is a kernel pair and its row in CMHA_NORMS ---- */
 
 /* Returns 1 / sqrt(mean of (x - mean)^2 + eps) where squares leave the type's range; NaN of infinite rows. */
 CMHA__COLD static cmha_real cmha__wide_root(const cmha_real *x, size_t D, double eps, int centred,
@@ -5272,18 +5346,17 @@ static void cmha__norm_rows(const cmha__call *c) {
     if (!cmha__goes_back(c)) cmha_norm_forward(centred, x, w, c->x[2], c->n, c->D, c->number, c->y, stats);
     else cmha_norm_backward(centred, x, w, stats, c->dy, c->n, c->D, c->dx[0], c->dx[1], c->dx[2]);
 }
-static const cmha__op cmha__layernorm_op = {
-    "layernorm", cmha__norm_rows, NULL, 2, CMHA__EPS, 0, {1, 1}, 2 * sizeof(cmha_real)};
-static const cmha__op cmha__rmsnorm_op = {
-    "rmsnorm", cmha__norm_rows, NULL, 2, CMHA__EPS, 0, {1, 0}, sizeof(cmha_real)};
+#define CMHA__NORM_ROW(name, word, pass, gain, offset, kept) \
+    {word, pass, NULL, 2, CMHA__EPS, 0, {gain, offset}, (kept) * sizeof(cmha_real)},
+static const cmha__op cmha__norms[] = {CMHA_NORMS(CMHA__NORM_ROW)};
 
 CMHA_DEF cmha_tensor *cmha_layernorm(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_tensor *bias,
                                      cmha_real eps) {
-    return cmha__operate(tape, &cmha__layernorm_op, 0, eps, x, weight, bias);
+    return cmha__operate(tape, &cmha__norms[CMHA_NORM_LAYER], 0, eps, x, weight, bias);
 }
 
 CMHA_DEF cmha_tensor *cmha_rmsnorm(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_real eps) {
-    return cmha__operate(tape, &cmha__rmsnorm_op, 0, eps, x, weight, NULL);
+    return cmha__operate(tape, &cmha__norms[CMHA_NORM_RMS], 0, eps, x, weight, NULL);
 }
 
 /* ---- Common: losses ---- */
@@ -5965,9 +6038,9 @@ CMHA__HOT_OP(cmha__quotient_pass) {
 
 static const cmha__op cmha__quotient_op = {
     "quotient", cmha__quotient_pass, NULL, 2, CMHA__PLANES | CMHA__ALIKE | CMHA__EPS,
-    CMHA_QUOTIENT_UNIT + 1, {0, 0}, 0};
+    CMHA_QUOTIENT_COUNT, {0, 0}, 0};
 static const cmha__op cmha__mobius_op = {
-    "mobius", cmha__quotient_pass, NULL, 2, CMHA__PLANES | CMHA__EPS, CMHA_QUOTIENT_UNIT + 1, {8, 0}, 0};
+    "mobius", cmha__quotient_pass, NULL, 2, CMHA__PLANES | CMHA__EPS, CMHA_QUOTIENT_COUNT, {8, 0}, 0};
 
 CMHA__KERNELS(cmha_quotient, cmha__quotient_op, CMHA__QUOTIENT_OPTIONS, (int)kind, eps)
 CMHA_DEF cmha_tensor *cmha_quotient(cmha_tape *tape, cmha_tensor *u, cmha_tensor *w, cmha_quotient_kind kind,
@@ -6159,29 +6232,28 @@ static size_t cmha__wide_load(const cmha_real *z, size_t D, size_t j0, const dou
     return m;
 }
 
-/* One kind of norm, in the order of cmha_complex_norm_kind. */
 enum { CMHA__SPREAD_TRACE, CMHA__SPREAD_AXES, CMHA__SPREAD_MATRIX };
 
+/* One kind of norm, as CMHA_COMPLEX_NORMS lists it. */
 typedef struct cmha__complex_norm_row {
     cmha__op op;  /* its shared[0]: numbers of gamma a feature */
-    int centred;  /* is the mean subtracted? */
-    int spread;   /* M is the inverse root of V's trace, of V's diagonal, of V */
-    int entry[4]; /* gamma as a real 2x2 matrix (rr, ri, ir, ii): n is its n-th number, -n less that, 0 = 0 */
+    int centred, spread, entry[4];
 } cmha__complex_norm_row;
 
 static void cmha__complex_norm_rows(const cmha__call *c);
 
-#define CMHA__NORM_OP(gamma)                                                                                 \
-    {                                                                                                        \
-        "complex_norm", cmha__complex_norm_rows, NULL, 1, CMHA__PLANES | CMHA__EPS,                          \
-            CMHA_COMPLEX_NORM_WHITEN + 1, {gamma, 2}, 5 * sizeof(double)                                     \
-    }
+#define CMHA__COMPLEX_NORM_ROW(name, word, n, centred, spread, rr, ri, ir, ii)     \
+    {{"complex_norm", cmha__complex_norm_rows, NULL, 1, CMHA__PLANES | CMHA__EPS, \
+      CMHA_COMPLEX_NORM_COUNT, {n, 2}, 5 * sizeof(double)},                       \
+     centred, CMHA__SPREAD_##spread, {rr, ri, ir, ii}},
+static const cmha__complex_norm_row cmha__complex_norms[] = {CMHA_COMPLEX_NORMS(CMHA__COMPLEX_NORM_ROW)};
 
-static const cmha__complex_norm_row cmha__complex_norms[] = {
-    {CMHA__NORM_OP(2), 1, CMHA__SPREAD_TRACE, {1, -2, 2, 1}},   /* CLN, CRAT eq 8 */
-    {CMHA__NORM_OP(1), 0, CMHA__SPREAD_TRACE, {1, 0, 0, 1}},    /* CRMS */
-    {CMHA__NORM_OP(2), 1, CMHA__SPREAD_AXES, {1, 0, 0, 2}},     /* SPLIT_NORM */
-    {CMHA__NORM_OP(3), 1, CMHA__SPREAD_MATRIX, {1, 2, 2, 3}}};  /* WHITEN */
+/* The first value of gamma's n-th number, n from 0: the matrix 1, or what leaves variance 1/2 a part. */
+static double cmha__first_gain(const cmha__complex_norm_row *row, size_t n) {
+    int diagonal = row->entry[0] == (int)n + 1 || row->entry[3] == (int)n + 1;
+    if (!diagonal) return 0;
+    return row->spread == CMHA__SPREAD_MATRIX ? 0.70710678118654752440 : 1;
+}
 
 /* stats = (mean Re, mean Im, V_rr, V_ri, V_ii) of one row; not centred: the mean counts as 0. */
 static void cmha__moments(const cmha_real *z, size_t D, int centred, double *stats) {
@@ -6376,7 +6448,7 @@ static void cmha__complex_norm_rows(const cmha__call *c) {
 
 CMHA_DEF cmha_tensor *cmha_complex_norm(cmha_tape *tape, cmha_tensor *z, cmha_complex_norm_kind kind,
                                         cmha_tensor *gamma, cmha_tensor *beta, cmha_real eps) {
-    int there = (unsigned)kind <= CMHA_COMPLEX_NORM_WHITEN; /* another is refused by the first */
+    int there = (unsigned)kind < CMHA_COMPLEX_NORM_COUNT; /* another is refused by the first */
     return cmha__operate(tape, &cmha__complex_norms[there ? kind : 0].op, (int)kind, eps, z, gamma, beta);
 }
 
@@ -10616,7 +10688,7 @@ enum {
     CMHA__ZEROS, CMHA__ONES, CMHA__DELTA, CMHA__BETA,
     CMHA__MAPS,   /* Möbius maps near the identity */
     CMHA__UNIT,   /* 1 + 0i */
-    CMHA__WHITEN, /* matrices that leave variance 1/2 a part */
+    CMHA__GAIN,   /* of a complex norm: see cmha__complex_norm_row */
     CMHA__WAVES,  /* of the multi-frequency positions */
     CMHA__SHARES, /* of the queries of a reflection window */
     CMHA__GAMMA,  /* CoPE's, learned */
@@ -10738,15 +10810,14 @@ static cmha_parameter *cmha__declare(cmha__list *to, const char *name, cmha_tens
 static void cmha__declare_norm(cmha__list *to, const char *gain, cmha_tensor **weight, const char *offset,
                                cmha_tensor **bias, int complex_state) {
     const cmha_model_config *c = &to->model->config;
-    const size_t none = CMHA__NONE, n = complex_state ? c->d_model / 2 : c->d_model;
-    int kind = complex_state ? c->complex_norm : -1;
-    int shifts = complex_state ? kind != CMHA_COMPLEX_NORM_CRMS : c->norm != CMHA_NORM_RMS;
-    int form = complex_state && shifts ? CMHA__COMPLEX : CMHA__REAL;
-    int start = kind == CMHA_COMPLEX_NORM_CLN ? CMHA__UNIT : CMHA__ONES;
-    if (kind == CMHA_COMPLEX_NORM_WHITEN)
-        cmha__declare(to, gain, weight, CMHA__WHITEN, CMHA__REAL, 3, n, none);
-    else cmha__declare(to, gain, weight, start, form, n, none, none);
-    if (shifts) cmha__declare(to, offset, bias, CMHA__ZEROS, form, n, none, none);
+    const cmha__complex_norm_row *row = complex_state ? &cmha__complex_norms[c->complex_norm] : NULL;
+    const int *numbers = row ? row->op.shared : cmha__norms[c->norm].shared;
+    const size_t none = CMHA__NONE, n = row ? c->d_model / 2 : c->d_model;
+    int start = row ? CMHA__GAIN : CMHA__ONES, form = row ? CMHA__COMPLEX : CMHA__REAL;
+    if (numbers[0] > 2) cmha__declare(to, gain, weight, start, CMHA__REAL, (size_t)numbers[0], n, none);
+    else if (numbers[0] < 0) cmha__declare(to, gain, weight, start, CMHA__REAL, 1, none, none);
+    else cmha__declare(to, gain, weight, start, numbers[0] == 2 ? form : CMHA__REAL, n, none, none);
+    if (row ? row->centred : numbers[1]) cmha__declare(to, offset, bias, CMHA__ZEROS, form, n, none, none);
 }
 
 /* Declares the parameters of the program's score in a layer; keys: numbers in a token's keys. */
@@ -10780,7 +10851,7 @@ static void cmha__declare_layer(cmha__list *to, size_t layer, cmha_block *at) {
     int out_bias = c->attention_bias || c->output_bias, mobius = family == CMHA_FAMILY_MOBIUS;
     size_t heads = score && score->attend ? 0 : cmha__plain_heads(c, layer);
     size_t all_keys = cmha__kv_heads(c) * width, q = heads * width, kv = heads == c->n_heads ? all_keys : q;
-    size_t gate = c->activation == CMHA_ACTIVATION_SWIGLU ? ff : 0;
+    size_t gate = cmha__is_gated(c->activation) ? ff : 0;
     size_t phases = c->share == CMHA_SHARE_PER_HEAD ? heads : 1; /* rows of delta */
     if (!heads || score || c->share == CMHA_SHARE_FIXED) phases = 0;
     size_t results = c->n_heads + heads * (cmha__fan(to->model->plain) - 1); /* heads that wo reads */
@@ -11019,7 +11090,7 @@ static void cmha__start_parameter(const cmha_model *model, size_t index) {
         double x = start == CMHA__BETA     ? -(double)CMHA__TURN * cmha_rng_uniform(&rng)
                    : start == CMHA__MAPS   ? i / (2 * cols) % 3 == 0 && i / cols % 2 == 0 /* a = d = 1 */
                    : start == CMHA__UNIT   ? i < t->size / 2
-                   : start == CMHA__WHITEN ? i / cols == 1 ? 0 : 0.70710678118654752440
+                   : start == CMHA__GAIN   ? cmha__first_gain(&cmha__complex_norms[c->complex_norm], i / cols)
                                            : mean;
         if (start == CMHA__LORA_A || (c->init == CMHA_INIT_XAVIER && weighs && !orthogonal))
             x = bound * (2 * cmha_rng_uniform(&rng) - 1);
@@ -11136,8 +11207,8 @@ static cmha_status cmha__check_model(cmha_context *context, cmha_model *model) {
                         : c->causal && c->feature_norm == CMHA_FEATURE_NORM_SEQUENCE
                             ? "feature_norm = sequence sees the future; causal needs frame or none"
                         : c->gaussian && !c->values ? "gaussian needs values"
-                        : c->head_transform && c->activation == CMHA_ACTIVATION_SWIGLU
-                            ? "head_transform has one matrix, swiglu needs two"
+                        : c->head_transform && cmha__is_gated(c->activation)
+                            ? "head_transform has one matrix, a gated activation needs two"
                         : c->pcl_weight > 0 &&
                               (family->wrong || *c->score || c->attention > CMHA_ATTENTION_DOT)
                             ? "the phase contrastive loss is for family = real, attention = cmha, rope, dot"
@@ -11395,9 +11466,7 @@ struct cmha__pass {
 static cmha_tensor *cmha__norm_by(cmha_tape *tape, const cmha_model_config *c, int complex_state,
                                   cmha_tensor *x, cmha_tensor *gain, cmha_tensor *offset) {
     int kind = complex_state ? c->complex_norm : c->norm;
-    const cmha__op *op = complex_state            ? &cmha__complex_norms[kind].op
-                         : kind == CMHA_NORM_RMS ? &cmha__rmsnorm_op
-                                                 : &cmha__layernorm_op;
+    const cmha__op *op = complex_state ? &cmha__complex_norms[kind].op : &cmha__norms[kind];
     return cmha__operate(tape, op, kind, (cmha_real)c->norm_eps, x, gain, offset);
 }
 
@@ -12484,20 +12553,26 @@ CMHA__HOT(CMHA_FIT, cmha_adamw,
 
 CMHA_FIT double cmha_learning_rate(cmha_schedule schedule, double base, double minimum, size_t warmup,
                                    size_t total, size_t s) {
-    if (s < warmup) return base * (double)s / (double)warmup;
-    if (schedule == CMHA_SCHEDULE_CONSTANT) return base;
-    double progress = (double)(s - warmup);
-    if (total > warmup) progress /= (double)(total - warmup);
-    if (progress > 1) progress = 1;
-    if (schedule == CMHA_SCHEDULE_LINEAR) return base + (minimum - base) * progress;
-    return minimum + (base - minimum) / 2 * (1 + cos(3.14159265358979323846 * progress));
+    const double a = base, b = minimum;
+    if (s < warmup) return a * (double)s / (double)warmup;
+    double x = (double)(s - warmup);
+    if (total > warmup) x /= (double)(total - warmup);
+    if (x > 1) x = 1;
+#define CMHA__RATE(name, word, rate) \
+    if (schedule == CMHA_SCHEDULE_##name) return rate;
+    CMHA_SCHEDULES(CMHA__RATE)
+    return (double)NAN;
 }
 
 /* CRAT eq 22. A sweep for the norms over several parameters, and one that clips. */
 CMHA_FIT void cmha_componentwise_clip(cmha_clip_mode mode, cmha_real limit, const cmha_parameter *parameters,
                                       size_t count) {
-    int together = mode == CMHA_CLIP_WHOLE, sums = together || mode == CMHA_CLIP_GLOBAL;
+    enum { ALL, PARTS, PART, NUMBER };
+#define CMHA__CLIP_ROW(name, word, norm) norm,
+    static const int norms[] = {CMHA_CLIPS(CMHA__CLIP_ROW)};
     double squares[2] = {0, 0};
+    if ((unsigned)mode >= CMHA_CLIP_COUNT) return;
+    int together = norms[mode] == ALL, sums = together || norms[mode] == PARTS;
     for (int sweep = sums ? 0 : 1; sweep < 2; sweep++)
         for (size_t i = 0; i < 2 * count; i++) {
             const cmha_parameter *p = &parameters[i / 2];
@@ -12507,7 +12582,7 @@ CMHA_FIT void cmha_componentwise_clip(cmha_clip_mode mode, cmha_real limit, cons
             if ((part && !p->is_complex) || p->frozen) continue;
             if (!sweep) {
                 *sum += cmha_sum_squares(g, n);
-            } else if (mode == CMHA_CLIP_VALUE) {
+            } else if (norms[mode] == NUMBER) {
                 for (size_t j = 0; j < n; j++) g[j] = g[j] > limit ? limit : g[j] < -limit ? -limit : g[j];
             } else {
                 double norm = sqrt(sums ? *sum : cmha_sum_squares(g, n));
@@ -12558,7 +12633,8 @@ static cmha_status cmha__update(cmha_parameters *p, cmha_adamw_args args, cmha_c
 CMHA_FIT cmha_status cmha_parameters_step(cmha_parameters *p, const cmha_adamw_args *args,
                                           cmha_clip_mode mode, double limit, double *grad_norm) {
     if (!p || !cmha__is_open(p->context)) return CMHA_ERR_STATE;
-    if (!args || !(args->grad_scale > 0)) return CMHA__WRONG(p->context, "step: no args, or grad_scale <= 0");
+    if (!args || !(args->grad_scale > 0) || (unsigned)mode >= CMHA_CLIP_COUNT)
+        return CMHA__WRONG(p->context, "step: no args, grad_scale <= 0, or no such mode of clipping");
     if (!(args->lr >= 0 && args->lr <= FLT_MAX && args->eps >= 0 && args->eps <= FLT_MAX && limit >= 0) ||
         !(args->beta1 >= 0 && args->beta1 < 1 && args->beta2 >= 0 && args->beta2 < 1) ||
         !(fabs(args->weight_decay) <= FLT_MAX))
