@@ -870,14 +870,20 @@ typedef struct cmha_attention_views {
     cmha_heads y, dy, dq, dk, dv; /* y, dy: [B, H, n_q, d_v] */
 } cmha_attention_views;
 
+/* Lists what plain heads of models may be: ROW(constant, word of the field `attention`). */
+#define CMHA_ATTENTION_KINDS(ROW) \
+    ROW(CMHA, "cmha")     /* ComplexFormer eq 1-9 */ \
+    ROW(ROPE, "rope")     /* Su et al. 2021; CMHA with delta = 1, b = 0 */ \
+    ROW(DOT, "dot")       /* Vaswani et al. 2017 */ \
+    ROW(POPE, "pope")     /* scale sum_c softplus(q_c) softplus(k_c) cos((m - n) omega_c - beta_c) */ \
+    ROW(ROPEPP, "ropepp") /* head 2h of y is RoPE's of query head h, 2h + 1 the same of -i q */
+#define CMHA__ATTENTION_NAME(name, word) CMHA_ATTENTION_##name,
+#define CMHA__ATTENTION_WORD(name, word) "|" word
 typedef enum cmha_attention_kind {
-    CMHA_ATTENTION_CMHA,    /* ComplexFormer eq 1-9 */
-    CMHA_ATTENTION_ROPE,    /* Su et al. 2021; CMHA with delta = 1, b = 0 */
-    CMHA_ATTENTION_DOT,     /* Vaswani et al. 2017 */
-    CMHA_ATTENTION_POPE,    /* scale sum_c softplus(q_c) softplus(k_c) cos((m - n) omega_c - beta_c) */
-    CMHA_ATTENTION_ROPEPP,  /* head 2h of y is RoPE's of query head h, 2h + 1 the same of -i q */
+    CMHA_ATTENTION_KINDS(CMHA__ATTENTION_NAME)
     CMHA_ATTENTION_COMPLEX, /* complex: O = sum_j q_j conj(k_j), see cmha_softmax. CoPE, MöbiusAttention */
-    CMHA_ATTENTION_ANGULAR  /* phasors u(z) = z / sqrt(|z|^2 + eps^2): Re O is CRAT eq 12's sum of cosines */
+    CMHA_ATTENTION_ANGULAR, /* phasors u(z) = z / sqrt(|z|^2 + eps^2): Re O is CRAT eq 12's sum of cosines */
+    CMHA_ATTENTION_COUNT
 } cmha_attention_kind;
 
 /* Says what becomes of the scores O of COMPLEX and ANGULAR (already times scale). RI_PRODUCT, the default,
@@ -916,7 +922,7 @@ typedef struct cmha_attention_args {
     cmha_attention_kind kind;
     cmha_layout layout;
     size_t rotary_dims; /* of HALF, as in cmha_rope_options; of POPE the leading numbers that rotate, n */
-    const cmha_score *score; /* instead of a kind; NULL = by kind */
+    const cmha_score *score; /* instead of a kind; NULL = by kind (while a call runs, never) */
     const cmha_real *parameters[CMHA_MAX_SCORE_PARAMETERS]; /* of the score; CMHA's: delta, b, POPE's: beta */
     cmha_share share; /* delta, b [H, P], beta [H, n] per query head, [1, ..] shared, none fixed */
     int temperature; /* 1: behind its parameters one more, log_temp [H]: finished scores / exp(log_temp),
@@ -943,10 +949,12 @@ typedef struct cmha_attention_args {
 /* Names axes of a score's parameter that are no plain numbers. */
 enum {
     CMHA_AXIS_HEADS = -1, /* `heads`, as the first axis: each head has its own numbers */
-    CMHA_AXIS_WIDTH = -2, /* d_k, numbers of a head, with planes = 2 complex ones */
-    CMHA_AXIS_PAIRS = -3, /* complex numbers of a head */
-    CMHA_AXIS_MODEL = -4, /* d_model; this and the next: `attend` only */
-    CMHA_AXIS_KEYS = -5   /* numbers of all key heads */
+    CMHA_AXIS_SHARE = -2, /* as `share` says: each head has them, all share them, or there are none */
+    CMHA_AXIS_WIDTH = -3, /* d_k, numbers of a head, with planes = 2 complex ones */
+    CMHA_AXIS_PAIRS = -4, /* complex numbers of a head */
+    CMHA_AXIS_TURNS = -5, /* numbers of a head that rotate: rotary_dims, or d_k */
+    CMHA_AXIS_MODEL = -6, /* d_model; this and the next: `attend` only */
+    CMHA_AXIS_KEYS = -7   /* numbers of all key heads */
 };
 /* Declares a parameter of a score: "blocks.I.attn.<name>" in a model. */
 typedef struct cmha_score_parameter {
@@ -1216,7 +1224,8 @@ typedef enum cmha_residual { CMHA_RESIDUAL_NONE, CMHA_RESIDUAL_FREE, CMHA_RESIDU
     SIZE(vocabulary, 256, 0, 2147483647, "number of tokens; 256 = bytes; 0 (tokens = 0): no such head") \
     SIZE(max_positions, 1024, 1, 16777216, "positions of the learned embedding; other kinds have no limit") \
     ENUM(family, CMHA_FAMILY_REAL, CMHA_FAMILY_CRAT, "real|cope|mobius|crat", "whose model: cmha_family") \
-    ENUM(attention, CMHA_ATTENTION_CMHA, CMHA_ATTENTION_ROPEPP, "cmha|rope|dot|pope|ropepp", \
+    ENUM(attention, CMHA_ATTENTION_CMHA, CMHA_ATTENTION_COMPLEX - 1, \
+         CMHA_WORDS(CMHA_ATTENTION_KINDS(CMHA__ATTENTION_WORD)), \
          "score of plain heads; ropepp: query head h gives heads 2h and 2h + 1") \
     ENUM(position, CMHA_POSITION_NONE, CMHA_POSITION_MULTIFREQ, "none|learned|sinusoidal|alibi|multifreq", \
          "positions outside the score; crat: always multifreq") \
@@ -7884,8 +7893,6 @@ CMHA_DEF void cmha_alibi_slopes(size_t H, cmha_real *slopes) {
 
 /* ---- Scores: a feature map, or a function of the complex product ---- */
 
-static const cmha_score *cmha__score_of(const cmha_attention_args *a);
-
 /* Numbers of a row of features for a number of a row of one plane. */
 static size_t cmha__widens(const cmha_score *score) {
     return score && score->features > 1 ? (size_t)score->features : 1;
@@ -7894,26 +7901,33 @@ static size_t cmha__widens(const cmha_score *score) {
 static size_t cmha__fan(const cmha_score *score) { return score && score->imaginary ? 2 : 1; }
 
 static cmha_rows cmha__query_rows(const cmha_attention_args *a, cmha_heads view, size_t b, size_t head) {
-    return cmha__rows_at(view, b, head / cmha__fan(cmha__score_of(a)));
+    return cmha__rows_at(view, b, head / cmha__fan(a->score));
 }
 
-static int cmha__is_complex(const cmha_attention_args *a) {
-    const cmha_score *score = cmha__score_of(a);
-    return score && score->planes == 2;
-}
+static int cmha__is_complex(const cmha_attention_args *a) { return a->score && a->score->planes == 2; }
 
 static size_t cmha__key_width(const cmha_attention_args *a) {
-    return (cmha__is_complex(a) ? 2 : cmha__widens(cmha__score_of(a))) * a->d_k;
+    return (cmha__is_complex(a) ? 2 : cmha__widens(a->score)) * a->d_k;
 }
 static size_t cmha__value_width(const cmha_attention_args *a) {
     return cmha__is_complex(a) && a->complex_v ? 2 * a->d_v : a->d_v;
 }
 
 static const cmha_score_parameter cmha__phase_parameters[] = {
-    {"delta", {CMHA_AXIS_HEADS, CMHA_AXIS_PAIRS, 0}, 1, 0, 0},
-    {"b", {CMHA_AXIS_HEADS, CMHA_AXIS_PAIRS, 0}, 0, 0, 0}};
+    {"delta", {CMHA_AXIS_SHARE, CMHA_AXIS_PAIRS, 0}, 1, 0, 0},
+    {"b", {CMHA_AXIS_SHARE, CMHA_AXIS_PAIRS, 0}, 0, 0, 0}};
 static const cmha_score_parameter cmha__shift_parameters[] = {
-    {"beta", {CMHA_AXIS_HEADS, CMHA_AXIS_WIDTH, 0}, 0, 0, 0}}; /* of what rotates */
+    {"beta", {CMHA_AXIS_SHARE, CMHA_AXIS_TURNS, 0}, 0, 0, 0}};
+
+/* The first numbers of delta and beta, where the configuration has a say. */
+static double cmha__first_delta(const cmha_model_config *c, cmha_rng *rng) {
+    if (c->delta_init == CMHA_DELTA_INIT_CONST) return c->delta_value;
+    double mean = c->delta_init == CMHA_DELTA_INIT_ROPE_START;
+    return c->delta_std > 0 ? mean + c->delta_std * cmha_rng_normal(rng) : mean;
+}
+static double cmha__first_beta(const cmha_model_config *c, cmha_rng *rng) {
+    return c->beta_uniform ? -(double)CMHA__TURN * cmha_rng_uniform(rng) : 0;
+}
 
 /* How rows turn by position and, CMHA's and PoPE's, by what is learned. Two planes lie side by side. */
 static cmha_rotate_args cmha__turns(const cmha_score_call *c) {
@@ -8000,43 +8014,64 @@ CMHA__HOT(static, cmha__cope_back,
     }
 }
 
-/* The library's own rows, by kind and, those with `forward`, by softmax; else -1. */
+/* The library's own rows, by kind and, those with `forward`, by softmax; else -1. contrasts: the phase
+   contrastive loss reads its phases. first: draws a number of its first parameter; NULL: as that says. */
+typedef struct cmha__kind_row {
+    int kind, softmax, contrasts;
+    double (*first)(const cmha_model_config *c, cmha_rng *rng);
+    cmha_score score;
+} cmha__kind_row;
 #define CMHA__PAIR(name) name, CMHA__BACK(name##_back)
 #define CMHA__NO_PAIR NULL, NULL
-#define CMHA__OF_KIND(kind, softmax, planes, rotates, map, forward, parameters, n) \
-    {CMHA_ATTENTION_##kind, softmax,                                           \
-     {#kind, planes, rotates, 0, map, forward, parameters, n, NULL, 0, NULL, 0, 0}}
-static const struct cmha__kind_row {
-    int kind, softmax;
-    cmha_score score;
-} cmha__scores[] = {
-    CMHA__OF_KIND(CMHA, -1, 1, 1, CMHA__PAIR(cmha__turned_map), CMHA__NO_PAIR, cmha__phase_parameters, 2),
-    CMHA__OF_KIND(ROPE, -1, 1, 1, CMHA__NO_PAIR, CMHA__NO_PAIR, NULL, 0),
-    CMHA__OF_KIND(DOT, -1, 1, 0, CMHA__NO_PAIR, CMHA__NO_PAIR, NULL, 0),
-    {CMHA_ATTENTION_POPE, -1, /* the shift is the query's: keys are shared */
-     {"POPE", 1, 1, 1, CMHA__PAIR(cmha__turned_map), CMHA__NO_PAIR, cmha__shift_parameters, 1, NULL, 0, NULL,
-      2, 0}},
-    {CMHA_ATTENTION_ROPEPP, -1,
-     {"ROPEPP", 1, 1, 0, CMHA__NO_PAIR, CMHA__NO_PAIR, NULL, 0, NULL, 0, NULL, 0, 1}},
-    CMHA__OF_KIND(COMPLEX, -1, 2, 0, CMHA__NO_PAIR, CMHA__NO_PAIR, NULL, 0),
-    CMHA__OF_KIND(COMPLEX, CMHA_SOFTMAX_SCORE, 2, 0, CMHA__NO_PAIR, CMHA__PAIR(cmha__cope), NULL, 0),
-    CMHA__OF_KIND(ANGULAR, -1, 2, 0, CMHA__PAIR(cmha__phasor_map), CMHA__NO_PAIR, NULL, 0),
-    CMHA__OF_KIND(ANGULAR, CMHA_SOFTMAX_SCORE, 2, 0, CMHA__PAIR(cmha__phasor_map), CMHA__PAIR(cmha__cope),
-                  NULL, 0)};
+#define CMHA__LEARNED(array) array, sizeof array / sizeof *array
+#define CMHA__FIXED NULL, 0
+#define CMHA__KIND(kind, contrasts, first, rotates, shared, map, learned, features, imaginary) \
+    {CMHA_ATTENTION_##kind, -1, contrasts, first,                                              \
+     {#kind, 1, rotates, shared, map, CMHA__NO_PAIR, learned, NULL, 0, NULL, features, imaginary}},
+#define CMHA__PLANES_KIND(kind, map)                                                                       \
+    {CMHA_ATTENTION_##kind, -1, 0, NULL,                                                                   \
+     {#kind, 2, 0, 0, map, CMHA__NO_PAIR, CMHA__FIXED, NULL, 0, NULL, 0, 0}},                              \
+    {CMHA_ATTENTION_##kind, CMHA_SOFTMAX_SCORE, 0, NULL,                                                   \
+     {#kind, 2, 0, 0, map, CMHA__PAIR(cmha__cope), CMHA__FIXED, NULL, 0, NULL, 0, 0}},
+static const cmha__kind_row cmha__scores[] = {
+    CMHA__KIND(CMHA, 1, cmha__first_delta, 1, 0, CMHA__PAIR(cmha__turned_map),
+               CMHA__LEARNED(cmha__phase_parameters), 0, 0)
+    CMHA__KIND(ROPE, 1, NULL, 1, 0, CMHA__NO_PAIR, CMHA__FIXED, 0, 0)
+    CMHA__KIND(DOT, 1, NULL, 0, 0, CMHA__NO_PAIR, CMHA__FIXED, 0, 0)
+    CMHA__KIND(POPE, 0, cmha__first_beta, 1, 1, CMHA__PAIR(cmha__turned_map), /* queries alone are shifted */
+               CMHA__LEARNED(cmha__shift_parameters), 2, 0)
+    CMHA__KIND(ROPEPP, 0, NULL, 1, 0, CMHA__NO_PAIR, CMHA__FIXED, 0, 1)
+    CMHA__PLANES_KIND(COMPLEX, CMHA__NO_PAIR)
+    CMHA__PLANES_KIND(ANGULAR, CMHA__PAIR(cmha__phasor_map))};
+/* Each kind has its row, two another for SCORE: else this does not compile. */
+typedef char
+    cmha__kinds_have_rows[sizeof cmha__scores / sizeof *cmha__scores == CMHA_ATTENTION_COUNT + 2 ? 1 : -1];
 
-/* Finds a kind's row; NULL where there is no such kind. */
-static const cmha_score *cmha__row_of_kind(int kind, int softmax) {
-    const cmha_score *found = NULL;
+/* Finds the row of a kind or, kind < 0, that of which `score` is; NULL where there is none. */
+static const cmha__kind_row *cmha__kind_row_of(int kind, int softmax, const cmha_score *score) {
+    const cmha__kind_row *found = NULL;
     for (size_t i = 0; i < sizeof cmha__scores / sizeof *cmha__scores; i++) {
-        const struct cmha__kind_row *row = cmha__scores + i;
-        if (row->kind == kind && (row->softmax < 0 || row->softmax == softmax)) found = &row->score;
+        const cmha__kind_row *row = cmha__scores + i;
+        int is = kind < 0 ? score == &row->score
+                          : row->kind == kind && (row->softmax < 0 || row->softmax == softmax);
+        if (is) found = row;
     }
     return found;
 }
+static int cmha__contrasts(const cmha_score *score) {
+    const cmha__kind_row *row = cmha__kind_row_of(-1, 0, score);
+    return row && row->contrasts;
+}
+static const cmha_score *cmha__row_of_kind(int kind, int softmax) {
+    const cmha__kind_row *row = kind < 0 ? NULL : cmha__kind_row_of(kind, softmax, NULL);
+    return row ? &row->score : NULL;
+}
 
-/* The row of a call's score. */
-static const cmha_score *cmha__score_of(const cmha_attention_args *a) {
-    return a->score ? a->score : cmha__row_of_kind((int)a->kind, (int)a->softmax);
+/* A call's options with the row of its score, which is looked up once a call. */
+static cmha_attention_args cmha__with_score(const cmha_attention_args *args) {
+    cmha_attention_args a = *args;
+    if (!a.score) a.score = cmha__row_of_kind((int)a.kind, (int)a.softmax);
+    return a;
 }
 
 /* Does a map make the features, or does the core read real rows as they are? */
@@ -8049,28 +8084,26 @@ static void cmha__map(const cmha_score_call *c, cmha_rows x, size_t n, cmha_real
     (score->map ? score->map : score->rotates ? cmha__turned_map : cmha__planes_map)(c, x, n, y);
 }
 
-/* The length of an axis, of heads with rows of d_k numbers. */
-static size_t cmha__axis(const cmha_score *score, int axis, size_t heads, size_t d_k) {
-    return axis >= 0                  ? (size_t)axis
-           : axis == CMHA_AXIS_HEADS ? heads
-           : axis == CMHA_AXIS_PAIRS ? score->planes == 2 ? d_k : d_k / 2
-                                     : d_k;
+/* The length of an axis but heads, of rows of d_k numbers. */
+static size_t cmha__axis(const cmha_score *score, int axis, size_t d_k, size_t rotary) {
+    if (axis >= 0) return (size_t)axis;
+    if (axis == CMHA_AXIS_PAIRS && score->planes == 1) return d_k / 2;
+    return axis == CMHA_AXIS_TURNS && rotary ? rotary : d_k;
 }
 
 /* Returns the numbers that a head sees of parameter i of a call, 0 if there is none. *step: from one head's
-   to the next's, 0 if all share them. Where the kinds have any, `share` decides; log_temp comes last. */
+   to the next's, 0 if all share them. log_temp comes last. */
 static size_t cmha__own_numbers(const cmha_attention_args *a, size_t i, size_t *step) {
-    const cmha_score *score = cmha__score_of(a);
+    const cmha_score *score = a->score;
     size_t n = 1;
-    int beta = score && score->parameters == cmha__shift_parameters;
-    int ours = beta || (score && score->parameters == cmha__phase_parameters);
     *step = 1;
     if (!score || i >= score->n_parameters) return score && i == score->n_parameters && a->temperature;
-    if (ours && a->share == CMHA_SHARE_FIXED) return 0;
     const int *axes = score->parameters[i].axes;
-    for (int j = 0; j < 3 && axes[j]; j++) n *= cmha__axis(score, axes[j], 1, a->d_k);
-    if (beta && a->rotary_dims) n = a->rotary_dims;
-    *step = axes[0] == CMHA_AXIS_HEADS && (!ours || a->share == CMHA_SHARE_PER_HEAD) ? n : 0;
+    int shares = axes[0] == CMHA_AXIS_SHARE, heads = shares || axes[0] == CMHA_AXIS_HEADS;
+    if (shares && a->share == CMHA_SHARE_FIXED) return 0;
+    for (int j = heads; j < 3; j++)
+        if (axes[j]) n *= cmha__axis(score, axes[j], a->d_k, a->rotary_dims);
+    *step = heads && !(shares && a->share == CMHA_SHARE_SHARED) ? n : 0;
     return n;
 }
 
@@ -8083,7 +8116,7 @@ static size_t cmha__all_numbers(const cmha_attention_args *a) {
 
 /* Does the feature of a key depend on the query head that sees it? */
 static int cmha__own_keys(const cmha_attention_args *a) {
-    const cmha_score *score = cmha__score_of(a);
+    const cmha_score *score = a->score;
     int own = score->rotates && a->rotation_head;
     size_t step;
     for (size_t i = 0; score->map && i < score->n_parameters; i++)
@@ -8097,7 +8130,7 @@ static cmha_score_call cmha__call_of_head(const cmha_attention_args *a, size_t h
     cmha_score_call c;
     size_t own, step;
     memset(&c, 0, sizeof c);
-    c.score = cmha__score_of(a), c.args = a, c.head = head, c.is_key = is_key, c.divisor = 1;
+    c.score = a->score, c.args = a, c.head = head, c.is_key = is_key, c.divisor = 1;
     if (c.score->rotates)
         c.rotation = a->rotation + head / cmha__fan(c.score) * a->rotation_head + first * cmha__key_width(a);
     for (size_t i = 0; i < CMHA_MAX_SCORE_PARAMETERS; i++) {
@@ -8130,8 +8163,9 @@ static const char *cmha__score_wrong(const cmha_score *row) {
         for (size_t j = 0; j < i; j++)
             if (!strcmp(row->parameters[j].name, p->name)) return "two parameters have one name";
         for (int j = 0; j < 3; j++) {
-            int axis = p->axes[j], least = row->attend ? CMHA_AXIS_KEYS : CMHA_AXIS_PAIRS;
-            if (axis < least || (axis == CMHA_AXIS_HEADS && j) || (axis ? j && !p->axes[j - 1] : !j))
+            int axis = p->axes[j], least = row->attend ? CMHA_AXIS_KEYS : CMHA_AXIS_TURNS;
+            int heads = axis == CMHA_AXIS_HEADS || axis == CMHA_AXIS_SHARE;
+            if (axis < least || (heads && j) || (axis ? j && !p->axes[j - 1] : !j))
                 return "a parameter's axes are none, unknown or not for it";
             size *= axis > 0 ? axis : 1;
         }
@@ -8762,7 +8796,7 @@ static void cmha__forward_terms(cmha__head *h) {
 /* ---- Peaks: the largest |O| of every row, head or batch, found in a pass before the softmax ---- */
 
 static int cmha__has_peaks(const cmha_attention_args *a) {
-    const cmha_score *score = cmha__score_of(a);
+    const cmha_score *score = a->score;
     return score && score->forward && a->norm_max != CMHA_NORM_MAX_NONE;
 }
 
@@ -8859,7 +8893,7 @@ static cmha__attention_call cmha__new_call(const cmha_attention_args *a, const c
                                           int backward) {
     cmha__attention_call x;
     memset(&x, 0, sizeof x);
-    x.args = a, x.views = views, x.score = cmha__score_of(a), x.backward = backward;
+    x.args = a, x.views = views, x.score = a->score, x.backward = backward;
     x.dk = cmha__key_width(a), x.dv = cmha__value_width(a), x.pieces = cmha__head_pieces(a);
     if (a->n_k > a->n_q) x.first_q = a->n_k - a->n_q;
     if (a->n_q > a->n_k) x.first_k = a->n_q - a->n_k;
@@ -8887,12 +8921,13 @@ static size_t cmha__deal_call(cmha__attention_call *x, cmha_real *base) {
 }
 
 CMHA_DEF size_t cmha_attention_scratch(const cmha_attention_args *args, int backward) {
-    cmha__attention_call call = cmha__new_call(args, NULL, backward);
+    cmha_attention_args a = cmha__with_score(args);
+    cmha__attention_call call = cmha__new_call(&a, NULL, backward);
     double threads = args->threads > 1 ? args->threads : 1, heads = (double)args->batch * (double)args->heads;
     double rows = (double)args->n_q + (double)args->n_k + CMHA__TILE;
     double d_k = (double)args->d_k * (double)cmha__widens(call.score);
     double width = d_k + (double)args->d_v + CMHA__TILE;
-    double numbers = (double)cmha__all_numbers(args);
+    double numbers = (double)cmha__all_numbers(&a);
     return cmha__countable(cmha__deal_call(&call, NULL) + 16, /* to a line of cache */
                            rows * (40 * threads * width + 8 * heads * (d_k + 1)) + 4 * heads * numbers);
 }
@@ -8984,7 +9019,8 @@ static void cmha__set_peaks(const cmha__attention_call *x) {
 
 CMHA_DEF void cmha_attention_forward(const cmha_attention_args *args, const cmha_attention_views *views,
                                      cmha_lse *lse, cmha_real *scratch) {
-    cmha__attention_call x = cmha__new_call(args, views, 0);
+    cmha_attention_args a = cmha__with_score(args);
+    cmha__attention_call x = cmha__new_call(&a, views, 0);
     cmha__deal_call(&x, scratch);
     x.lse = lse;
     cmha__set_peaks(&x);
@@ -9074,7 +9110,8 @@ CMHA_FIT void cmha_attention_backward(const cmha_attention_args *args, const cmh
                                       const cmha_lse *lse, const cmha_real *dlse,
                                       cmha_real *const *dparameters, cmha_real *scratch) {
     size_t units = args->batch * args->heads;
-    cmha__attention_call x = cmha__new_call(args, views, 1);
+    cmha_attention_args a = cmha__with_score(args);
+    cmha__attention_call x = cmha__new_call(&a, views, 1);
     cmha__deal_call(&x, scratch);
     x.lse = (cmha_lse *)(uintptr_t)lse, x.dlse = dlse;
     if (x.partial) memset(x.partial, 0, units * x.numbers * sizeof *x.partial);
@@ -9083,13 +9120,13 @@ CMHA_FIT void cmha_attention_backward(const cmha_attention_args *args, const cmh
     int pieced = x.pieces > 1;
     x.pieces = 1;
     if (pieced) cmha__each_head(&x, cmha__collect_pieces);
-    if (cmha__has_peaks(args) && args->norm_max_grad) cmha__peak_gradients(args, views, x.peaks);
+    if (cmha__has_peaks(&a) && a.norm_max_grad) cmha__peak_gradients(&a, views, x.peaks);
     const double *sum = x.partial;
     for (size_t u = 0; sum && dparameters && u < units; u++) /* in an order that no thread changes */
         for (size_t i = 0, own, step; i < CMHA_MAX_SCORE_PARAMETERS; i++, sum += own) {
-            own = cmha__own_numbers(args, i, &step);
+            own = cmha__own_numbers(&a, i, &step);
             for (size_t j = 0; j < own && dparameters[i]; j++)
-                dparameters[i][u % args->heads * step + j] += (cmha_real)sum[j];
+                dparameters[i][u % a.heads * step + j] += (cmha_real)sum[j];
         }
 }
 
@@ -9779,7 +9816,7 @@ static cmha_heads cmha__tokens_view(const cmha_attention_args *a, cmha_real *dat
 static cmha_attention_views cmha__views(const cmha__attention_saved *s, cmha_real **grad, cmha_real *y) {
     const cmha_attention_args *a = &s->args;
     int complex_k = cmha__is_complex(a), complex_v = complex_k && a->complex_v;
-    size_t queries = a->heads / cmha__fan(cmha__score_of(a));
+    size_t queries = a->heads / cmha__fan(a->score);
     size_t heads = queries + (s->row ? 2 * a->kv_heads : 0);
     cmha_real *data[3];
     cmha_attention_views x;
@@ -9799,7 +9836,7 @@ static const cmha_tensor *cmha__attention_fits(cmha_tape *tape, cmha__attention_
     cmha_tensor *const *in = s->in;
     const cmha_tensor *q = in[0], *k = in[1], *v = in[2];
     cmha_attention_args *a = &s->args;
-    const cmha_score *score = cmha__score_of(a);
+    const cmha_score *score = a->score;
     size_t planes = cmha__is_complex(a) ? 2 : 1, v_planes = a->complex_v ? planes : 1;
     size_t fan = cmha__fan(score), queries = a->heads / fan, turning = cmha__widens(score) * planes;
     size_t width = cmha__last(q), parts = planes * (queries + (k ? 0 : 2 * a->kv_heads)), need, step;
@@ -9838,9 +9875,7 @@ static const cmha_tensor *cmha__attention_fits(cmha_tape *tape, cmha__attention_
 
 /* A score that does not serve here or (fits: the shapes do) options that mean nothing; NULL if neither. */
 static const char *cmha__attention_wrong(const cmha_attention_args *a, int fits) {
-    const cmha_score *score = cmha__score_of(a);
-    const char *wrong = a->score ? cmha__score_wrong(score) : NULL;
-    if (wrong) return wrong;
+    const cmha_score *score = a->score;
     if (!score) return "there is no such kind";
     if (score->attend) return "this score builds whole layers of models";
     if (fits && score->rotates && !a->rotation) return "no rotation table";
@@ -9870,13 +9905,14 @@ static cmha__attention_saved *cmha__softmax_open(cmha_tape *tape, const cmha_att
                                                  cmha_tensor *const *parameters) {
     cmha__attention_saved *s = cmha__attention_open(tape, args, q, k, v);
     if (!s) return NULL;
-    const cmha_score *score = cmha__score_of(args), *own = args->score;
-    const char *wrong = cmha__attention_wrong(args, 0);
-    s->args = *args, s->args.threads = tape->context->threads;
+    s->args = cmha__with_score(args), s->args.threads = tape->context->threads;
+    const cmha_score *score = s->args.score, *own = args->score;
+    const char *wrong = own ? cmha__score_wrong(own) : NULL;
+    if (!wrong) wrong = cmha__attention_wrong(&s->args, 0);
     for (size_t i = 0; !wrong && parameters && i < score->n_parameters + !!args->temperature; i++)
         s->in[3 + i] = parameters[i];
     if (!wrong && !cmha__attention_fits(tape, s)) return NULL;
-    if (!wrong) wrong = cmha__attention_wrong(args, 1);
+    if (!wrong) wrong = cmha__attention_wrong(&s->args, 1);
     if (!wrong) return s;
     CMHA__MISUSE(tape, "attention: %s%.31s%s%s", own ? "score " : "", own && own->name ? own->name : "",
                  own ? ": " : "", wrong);
@@ -9966,8 +10002,9 @@ static void cmha__see(cmha_tape *tape, const cmha__attention_saved *s) {
         a.softmax = CMHA_SOFTMAX_REAL, a.kind = cope ? CMHA_ATTENTION_COMPLEX : CMHA_ATTENTION_ANGULAR;
         a.scale = cope ? 1 : 1 / (cmha_real)a.d_k, a.eps = lag ? s->lag.eps : s->linear.eps;
         a.causal = lag || s->linear.causal, a.key_mask = lag ? s->lag.key_mask : s->linear.key_mask;
+        a.score = NULL, a = cmha__with_score(&a);
     }
-    cmha_score row = *cmha__score_of(&a);
+    cmha_score row = *a.score;
     if (cope) row.map = cmha__elu_map;
     if (phases) row.forward = cmha__arg, a.softmax = CMHA_SOFTMAX_REAL;
     if (phases) a.alibi = NULL, a.norm_max = CMHA_NORM_MAX_NONE, a.temperature = 0;
@@ -10038,7 +10075,7 @@ static cmha_tensor *cmha__attend_planes(cmha_tape *tape, const cmha_linear_args 
     if (kind > CMHA_LINEAR_ANGULAR || output > CMHA_COPE_OUTPUT_HYBRID)
         return CMHA__MISUSE(tape, "linear attention: there is no such kind or output");
     cmha_attention_args *a = &s->args;
-    a->kind = CMHA_ATTENTION_COMPLEX;
+    a->kind = CMHA_ATTENTION_COMPLEX, *a = cmha__with_score(a);
     a->heads = a->kv_heads = lag ? lag->heads : linear->heads;
     a->complex_v = lag || linear->kind == CMHA_LINEAR_ANGULAR;
     if (!cmha__attention_fits(tape, s)) return NULL;
@@ -10296,15 +10333,15 @@ CMHA_DEF cmha_tensor *cmha_pcl(cmha_tape *tape, const cmha_attention_args *args,
     cmha__pcl_saved *s = CMHA__NEW(tape, cmha__pcl_saved);
     if (!s) return NULL;
     cmha_attention_args *a = &s->attention.args;
-    *a = *args, a->temperature = 0;
+    *a = cmha__with_score(args), a->temperature = 0;
     s->options = *options;
-    s->adapted = options->adapted && args->kind != CMHA_ATTENTION_DOT;
+    s->adapted = options->adapted && a->score && a->score->rotates;
     cmha_tensor **in = s->attention.in;
     in[0] = qkv, in[3] = delta, in[4] = b;
     if (!cmha__attention_fits(tape, &s->attention)) return NULL;
     if (a->d_k % 2 || w->size != a->d_k / 2)
         return CMHA__MISFIT(tape, "pcl: w of %zu numbers does not fit heads of %zu", w->size, a->d_k);
-    const char *wrong = args->kind > CMHA_ATTENTION_DOT || args->score ? "it is for kinds CMHA, ROPE and DOT"
+    const char *wrong = !cmha__contrasts(a->score)      ? "it is for kinds CMHA, ROPE and DOT"
                         : !(options->tau > 0)                          ? "tau must be positive"
                         : s->adapted && !args->rotation                ? "no rotation table"
                         : args->rotary_dims && args->layout            ? "rotary_dims of halves"
@@ -10685,7 +10722,7 @@ enum {
     CMHA__MATRIX, /* of Möbius heads: a weight, or orthogonal */
     CMHA__LORA_A, /* U(+-1/sqrt(inputs)), as PEFT has it */
     CMHA__LORA_B, /* zeros */
-    CMHA__ZEROS, CMHA__ONES, CMHA__DELTA, CMHA__BETA,
+    CMHA__ZEROS, CMHA__ONES,
     CMHA__MAPS,   /* Möbius maps near the identity */
     CMHA__UNIT,   /* 1 + 0i */
     CMHA__GAIN,   /* of a complex norm: see cmha__complex_norm_row */
@@ -10693,7 +10730,7 @@ enum {
     CMHA__SHARES, /* of the queries of a reflection window */
     CMHA__GAMMA,  /* CoPE's, learned */
     CMHA__CLOSED, /* the bias of its gate: sigmoid(-2) = 0.12 listens to the model; the paper is silent */
-    CMHA__OWN_SCORE           /* and the next ones: parameters of the program's score */
+    CMHA__OF_SCORE            /* and the next ones: parameters of the layer's score */
 };
 
 /* What a parameter is in memory, and to its block. */
@@ -10725,7 +10762,7 @@ static size_t cmha__feature_width(const cmha_model_config *c) {
     return c->complex_features ? 2 * c->features : c->features;
 }
 
-/* The program's row for a layer's heads, `score` of the model or NULL. */
+/* The program's row for a layer's heads, `score` of the model or NULL: it is of the kind `plain`. */
 static const cmha_score *cmha__layer_score(const cmha_model *m, size_t layer) {
     return (int)cmha__layer_family(&m->config, layer)->family == m->config.family ? m->score : NULL;
 }
@@ -10820,22 +10857,28 @@ static void cmha__declare_norm(cmha__list *to, const char *gain, cmha_tensor **w
     if (row ? row->centred : numbers[1]) cmha__declare(to, offset, bias, CMHA__ZEROS, form, n, none, none);
 }
 
-/* Declares the parameters of the program's score in a layer; keys: numbers in a token's keys. */
-static void cmha__declare_score(cmha__list *to, int real, size_t keys, cmha_block *at) {
+/* Declares the parameters of a score for some heads of a layer; keys: numbers in a token's keys. */
+static void cmha__declare_score(cmha__list *to, const cmha_score *score, int real, size_t heads, size_t keys,
+                                cmha_block *at) {
     const cmha_model_config *c = &to->model->config;
-    const cmha_score *score = to->model->score;
     size_t width = cmha__head_width(c) / (real && score->planes == 2 ? 2 : 1); /* complex numbers, or reals */
-    size_t heads = c->n_heads * cmha__fan(score);
+    size_t share = c->share == CMHA_SHARE_PER_HEAD ? heads : c->share == CMHA_SHARE_SHARED;
     for (size_t i = 0; i < score->n_parameters; i++) {
         const cmha_score_parameter *p = &score->parameters[i];
         size_t axes[3] = {CMHA__NONE, CMHA__NONE, CMHA__NONE};
         char name[48];
-        for (int j = 0; j < 3 && p->axes[j]; j++)
-            axes[j] = p->axes[j] == CMHA_AXIS_MODEL  ? c->d_model
-                      : p->axes[j] == CMHA_AXIS_KEYS ? keys
-                                                     : cmha__axis(score, p->axes[j], heads, width);
+        for (int j = 0; j < 3; j++) {
+            if (!p->axes[j]) break;
+            switch (p->axes[j]) {
+            case CMHA_AXIS_HEADS: axes[j] = heads; break;
+            case CMHA_AXIS_SHARE: axes[j] = share; break;
+            case CMHA_AXIS_MODEL: axes[j] = c->d_model; break;
+            case CMHA_AXIS_KEYS: axes[j] = keys; break;
+            default: axes[j] = cmha__axis(score, p->axes[j], width, real ? c->rotary_dims : 0);
+            }
+        }
         cmha__print(name, sizeof name, "attn.%s", p->name);
-        cmha_parameter *own = cmha__declare(to, name, &at->score[i], CMHA__OWN_SCORE + (int)i, CMHA__REAL,
+        cmha_parameter *own = cmha__declare(to, name, &at->score[i], CMHA__OF_SCORE + (int)i, CMHA__REAL,
                                             axes[0], axes[1], axes[2]);
         if (own) own->decay = own->usual_decay = p->decay;
     }
@@ -10852,8 +10895,6 @@ static void cmha__declare_layer(cmha__list *to, size_t layer, cmha_block *at) {
     size_t heads = score && score->attend ? 0 : cmha__plain_heads(c, layer);
     size_t all_keys = cmha__kv_heads(c) * width, q = heads * width, kv = heads == c->n_heads ? all_keys : q;
     size_t gate = cmha__is_gated(c->activation) ? ff : 0;
-    size_t phases = c->share == CMHA_SHARE_PER_HEAD ? heads : 1; /* rows of delta */
-    if (!heads || score || c->share == CMHA_SHARE_FIXED) phases = 0;
     size_t results = c->n_heads + heads * (cmha__fan(to->model->plain) - 1); /* heads that wo reads */
     size_t cope = family == CMHA_FAMILY_COPE ? d : 0;
     const cmha_score *row = cope ? score : to->model->plain; /* log_temp comes behind its parameters */
@@ -10882,11 +10923,7 @@ static void cmha__declare_layer(cmha__list *to, size_t layer, cmha_block *at) {
     CMHA__ROW("attn.wk.weight", zk_weight, 1, WEIGHT, COMPLEX, cope, cope);
     CMHA__ROW("attn.wv.weight", zv_weight, 1, WEIGHT, REAL, cope, cope);
     CMHA__BIASED("attn.wo", wo, out_bias, RESIDUAL_WEIGHT, REAL, d, heads ? results * width : d);
-    CMHA__ROW("attn.delta", score[0], c->attention == CMHA_ATTENTION_CMHA, DELTA, REAL, phases, P);
-    CMHA__ROW("attn.b", score[1], c->attention == CMHA_ATTENTION_CMHA, ZEROS, REAL, phases, P);
-    cmha__declare(to, "attn.beta", &at->score[0], c->beta_uniform ? CMHA__BETA : CMHA__ZEROS, CMHA__REAL,
-                  c->attention == CMHA_ATTENTION_POPE ? phases : 0, c->rotary_dims ? c->rotary_dims : width,
-                  none);
+    if (heads && !score) cmha__declare_score(to, to->model->plain, 1, heads, all_keys, at);
     CMHA__ROW("attn.log_temp", score[own], c->head_temperature, ZEROS, REAL, temps, none);
     CMHA__ROW("attn.mobius_log_temp", mobius_temp, c->head_temperature, ZEROS, REAL, maps / width, none);
     CMHA__ROW("attn.pcl_w", pcl_w, heads && c->pcl_weight > 0 && c->pcl_learn, ONES, REAL, P, none);
@@ -10900,7 +10937,8 @@ static void cmha__declare_layer(cmha__list *to, size_t layer, cmha_block *at) {
     CMHA__BIASED("attn.wo_imag", imag_wo, out_bias, RESIDUAL_WEIGHT, REAL, imag, d);
     CMHA__BIASED("ffn.w1_imag", imag_w1, c->ffn_bias, WEIGHT, REAL, imag ? ff + gate : 0, d);
     CMHA__BIASED("ffn.w2_imag", imag_w2, c->ffn_bias, RESIDUAL_WEIGHT, REAL, imag, ff);
-    if (score) cmha__declare_score(to, family == CMHA_FAMILY_REAL, all_keys, at);
+    if (score)
+        cmha__declare_score(to, score, !cope, c->n_heads * cmha__fan(score), all_keys, at);
 }
 
 #define CMHA__LOW_RANK(name, g, part) \
@@ -11059,20 +11097,17 @@ static void cmha__start_parameter(const cmha_model *model, size_t index) {
     const cmha_tensor *t = &p->tensor;
     cmha_rng rng = cmha_rng_make(model->context->config.seed, index);
     int start = p->start, orthogonal = start == CMHA__MATRIX && c->mobius_init == CMHA_MOBIUS_INIT_ORTHO;
-    int weighs = p->usual_decay > 0 && start != CMHA__LORA_B, fixed = c->delta_init == CMHA_DELTA_INIT_CONST;
+    int weighs = p->usual_decay > 0 && start != CMHA__LORA_B;
     size_t cols = t->shape[t->rank - 1], rows = t->rank > 1 ? t->shape[t->rank - 2] : 1;
     double bound = start == CMHA__EMBEDDING ? 0.1
                    : start == CMHA__LORA_A  ? 1 / sqrt((double)cols)
                                             : sqrt(6.0 / (double)(rows + cols));
     double mean = 0, spread = weighs ? c->init_std : 0;
+    double (*first)(const cmha_model_config *config, cmha_rng *rng) = NULL;
     switch (start) {
     case CMHA__INPUT: spread = 1 / sqrt((double)cols); break;
     case CMHA__RESIDUAL_WEIGHT: spread /= sqrt(2.0 * (double)c->n_layers); break;
     case CMHA__MATRIX: spread = orthogonal ? 1 : spread; break;
-    case CMHA__DELTA:
-        mean = fixed ? c->delta_value : c->delta_init == CMHA_DELTA_INIT_ROPE_START;
-        spread = fixed ? 0 : c->delta_std;
-        break;
     case CMHA__MAPS: spread = 0.02; break;
     case CMHA__ONES: mean = 1; break;
     case CMHA__GAMMA: mean = c->cope_gamma; break;
@@ -11082,12 +11117,15 @@ static void cmha__start_parameter(const cmha_model *model, size_t index) {
         cmha_multifreq_init(c->pe_terms, c->d_model, c->base, model->pe_omega->data, model->pe_delta->data);
         return;
     }
-    if (start >= CMHA__OWN_SCORE) {
-        const cmha_score_parameter *own = &model->score->parameters[start - CMHA__OWN_SCORE];
+    if (start >= CMHA__OF_SCORE) {
+        const cmha_score *score = cmha__layer_score(model, p->section - 1);
+        const cmha_score_parameter *own = &(score ? score : model->plain)->parameters[start - CMHA__OF_SCORE];
+        const cmha__kind_row *row = score ? NULL : cmha__kind_row_of(-1, 0, model->plain);
+        if (row && start == CMHA__OF_SCORE) first = row->first;
         weighs = own->spread < 0, mean = own->start, spread = weighs ? c->init_std : own->spread;
     }
     for (size_t i = 0; i < t->size; i++) {
-        double x = start == CMHA__BETA     ? -(double)CMHA__TURN * cmha_rng_uniform(&rng)
+        double x = first                   ? first(c, &rng)
                    : start == CMHA__MAPS   ? i / (2 * cols) % 3 == 0 && i / cols % 2 == 0 /* a = d = 1 */
                    : start == CMHA__UNIT   ? i < t->size / 2
                    : start == CMHA__GAIN   ? cmha__first_gain(&cmha__complex_norms[c->complex_norm], i / cols)
@@ -11168,7 +11206,8 @@ static cmha_status cmha__find_score(cmha_context *ctx, cmha_model *model) {
         cmha_block none;
         cmha_model counted;
         cmha__list names = {&counted, "", name, 0, 0, 0, 0, 0};
-        memset(&counted, 0, sizeof counted), counted.config = *c;
+        memset(&counted, 0, sizeof counted);
+        counted.config = *c, counted.plain = cmha__row_of_kind(c->attention, 0);
         cmha__print(name, sizeof name, "attn.%s", row->parameters[i].name);
         cmha__declare_layer(&names, 0, &none);
         if (names.found) wrong = "a parameter has the name of one of the layer's own";
@@ -11210,7 +11249,7 @@ static cmha_status cmha__check_model(cmha_context *context, cmha_model *model) {
                         : c->head_transform && cmha__is_gated(c->activation)
                             ? "head_transform has one matrix, a gated activation needs two"
                         : c->pcl_weight > 0 &&
-                              (family->wrong || *c->score || c->attention > CMHA_ATTENTION_DOT)
+                              (family->wrong || !cmha__contrasts(model->plain))
                             ? "the phase contrastive loss is for family = real, attention = cmha, rope, dot"
                         : c->rotary_dims * turning % 2 || c->rotary_dims > cmha__head_width(c)
                             ? "rotary_dims is odd or larger than a head"
@@ -11666,6 +11705,7 @@ static cmha_attention_args cmha__softmax_args(const cmha__pass *pass, size_t hea
     a.eps = (cmha_real)c->complex_eps;
     a.dropout = (cmha_real)c->attention_dropout;
     a.temperature = c->head_temperature;
+    a.share = (cmha_share)c->share;
     a.threads = pass->model->context->threads;
     return a;
 }
@@ -11722,7 +11762,6 @@ static cmha_tensor *cmha__plain_attention(cmha__pass *pass, cmha_tensor *h) {
     cmha_tensor *qkv = cmha__linear(pass, h, k->qkv_weight, k->qkv_bias), *w = k->pcl_w;
     if (a.score && a.score->planes == 2) a.d_k /= 2, a.halves = 1, a.softmax = CMHA_SOFTMAX_REAL;
     a.kind = (cmha_attention_kind)c->attention;
-    a.share = (cmha_share)c->share;
     if (c->pcl_weight > 0 && cmha__records(pass->tape)) {
         cmha_pcl_options options = {(cmha_real)c->pcl_tau, (cmha_real)c->pcl_mask, c->pcl_adapted};
         if (!w) w = cmha_tensor_new(pass->tape, 1, &P, 0);

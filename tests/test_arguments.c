@@ -961,7 +961,7 @@ static const char *ugly_name(void) {
         OP(cmha_rmsnorm(TAPE, tensor(f, 2, 4, 5, 1), f->b, (cmha_real)NAN)))                                 \
     ROW(rmsnorm_width_0, CMHA_OK, NULL,                                                                      \
         fine(f, cmha_rmsnorm(TAPE, tensor(f, 2, 4, 0, 1), tensor(f, 1, 0, 1, 1), 0)))                        \
-    ROW(activate_odd, CMHA_ERR_SHAPE, "swiglu",                                                              \
+    ROW(activate_odd, CMHA_ERR_SHAPE, "activate",                                                            \
         OP(cmha_activate(TAPE, tensor(f, 2, 2, 3, 1), CMHA_ACTIVATION_SWIGLU)))                              \
     ROW(activate_kind, CMHA_ERR_ARGUMENT, "activate", OP(cmha_activate(TAPE, f->x, (cmha_activation)9)))     \
     ROW(dropout_1, CMHA_ERR_ARGUMENT, "dropout", OP(cmha_dropout(TAPE, f->x, 1)))                            \
