@@ -215,6 +215,7 @@ typedef struct cmha_buffer {
 CMHA_DEF cmha_files cmha_buffers(cmha_buffer *list);
 typedef enum cmha_log_level { CMHA_LOG_INFO, CMHA_LOG_WARNING } cmha_log_level;
 typedef struct cmha_score cmha_score; /* a kind of attention of one's own, see Attention */
+typedef struct cmha_optimiser cmha_optimiser; /* an optimiser of one's own, see Training */
 typedef struct cmha_context_config {
     int threads;              /* 0 = every core OpenMP offers; without OpenMP always 1 (fork(): see above) */
     uint64_t seed;            /* of initial parameters, dropout and batches; 0 is a seed like any other */
@@ -225,6 +226,8 @@ typedef struct cmha_context_config {
     int keep_blas_threads; /* 1: as OpenBLAS is set; 0: it has one till close, of the first context last */
     const cmha_score *scores; /* [n_scores], outlive the context: what models name in their field `score` */
     size_t n_scores;
+    const cmha_optimiser *optimisers; /* [n_optimisers], likewise: what trainers name in theirs */
+    size_t n_optimisers;
 } cmha_context_config;
 
 /* Holds what other objects borrow: options, threads, the line on the last failure. One thread at a time. */
@@ -1386,7 +1389,8 @@ CMHA_DEF cmha_table cmha_model_table(void);
          "the whole gradient, or real and imaginary parts apart (CRAT eq 22)") \
     REAL(held_out, 0.1, 0, 0.9, "share of the tokens kept for validation, at the end of the text") \
     SIZE(eval_every, 100, 1, 1000000000, "steps between validations") \
-    SIZE(eval_tokens, 65536, 1, 1000000000, "most tokens of the held-out text per validation")
+    SIZE(eval_tokens, 65536, 1, 1000000000, "most tokens of the held-out text per validation") \
+    NAME(optimiser, "adamw, or a row of the program's own; empty = adamw")
 typedef struct cmha_trainer_config { CMHA__MEMBERS(CMHA_TRAINER_FIELDS) } cmha_trainer_config;
 CMHA_DEF cmha_table cmha_trainer_table(void);
 
@@ -1413,7 +1417,8 @@ typedef struct cmha_parameter {
     double lr_scale;    /* factor on the learning rate, and with it on the decay: 1; 0 = its values stay */
     double decay;       /* factor on the weight decay: 1 for weight matrices and embeddings, else 0 */
     double usual_decay; /* the library's own, this and the next: that before it was tuned */
-    size_t place;       /* of its gradient and moments in their blocks */
+    size_t place;       /* of its gradient in their block */
+    size_t kept[2];     /* of its moments in theirs, SIZE_MAX: it has none */
     size_t section;     /* its gradient is whole when the records of this one have been walked */
     int start, form;    /* how it starts, and what it is in memory */
     size_t adapter;     /* of a matrix W with an adapter B A: where A is in the list, before B; 0 = none */
@@ -1427,8 +1432,10 @@ typedef struct cmha_parameters {
     size_t count;
     cmha_real *data;       /* [size], of what is not packed */
     cmha_real *grad;       /* [learning]; a model's is NULL until its first training pass */
-    cmha_real *moments;    /* [2, learning], of cmha_parameters_step or a model's trainers; NULL before */
+    cmha_real *moments;    /* [kept], of cmha_parameters_step or a model's trainers; NULL before */
     size_t size, learning; /* numbers of all but packed ones, and of those that are not frozen */
+    size_t kept;           /* first moments of all that learn and have any, then second ones */
+    const cmha_optimiser *optimiser; /* NULL: AdamW */
     size_t step;           /* of cmha_parameters_step: steps done */
     double *sums;          /* [threads]: scratch of norms */
     void *memory;          /* [bytes], of list and sums; NULL: they are a model's */
@@ -1638,6 +1645,20 @@ typedef struct cmha_adamw_args {
 } cmha_adamw_args;
 CMHA_FIT void cmha_adamw(const cmha_adamw_args *args, size_t n, cmha_real *p, const cmha_real *g,
     cmha_real *m, cmha_real *v);
+/* Describes an optimiser. Memory and saved states follow. A row that contradicts itself is an ARGUMENT. */
+struct cmha_optimiser {
+    const char *name; /* 1 to 31 letters, digits and - _ . + */
+    int moments;      /* it keeps of each number: 0, 1 (m) or 2 (m and v) */
+    /* Says whether a parameter is for it (NULL: all are); others are AdamW's. */
+    int (*serves)(const cmha_optimiser *optimiser, const cmha_parameter *parameter);
+    /* Updates n numbers, as cmha_adamw; m and v begin as zeros, NULL where not kept. In several threads. */
+    void (*update)(const cmha_optimiser *optimiser, const cmha_adamw_args *args, size_t n, cmha_real *p,
+        const cmha_real *g, cmha_real *m, cmha_real *v);
+    void *user; /* the program's own */
+};
+/* Chooses the optimiser: adamw (or ""), or one of the context; its moments begin as zeros, and p->step as 0.
+   Trainers choose that of their field. Errors: NOT_FOUND. */
+CMHA_FIT cmha_status cmha_parameters_optimiser(cmha_parameters *p, const char *name);
 
 /* Lists schedules: ROW(constant, word, the rate from a = `base` to b = `minimum` at x, from 0 to 1). */
 #define CMHA_SCHEDULES(ROW) \
@@ -1667,9 +1688,9 @@ typedef enum cmha_clip_mode { CMHA_CLIPS(CMHA__CLIP_NAME) CMHA_CLIP_COUNT } cmha
 CMHA_FIT void cmha_componentwise_clip(cmha_clip_mode mode, cmha_real limit, const cmha_parameter *parameters,
     size_t count);
 /* Takes a step of a network built by hand: clips the gradients (limit 0: not), updates what is not frozen by
-   AdamW with its lr_scale and decay, and zeroes the gradients. `step` counts, not args->t. *grad_norm (or
-   NULL) is that before clipping, times args->grad_scale. Errors: STATE (all is frozen), NOT_FINITE (the norm;
-   all is as before). */
+   the optimiser with its lr_scale and decay, and zeroes the gradients. `step` counts, not args->t. *grad_norm
+   (or NULL) is that before clipping, times args->grad_scale. Errors: STATE (all is frozen), NOT_FINITE (the
+   norm; all is as before). */
 CMHA_FIT cmha_status cmha_parameters_step(cmha_parameters *p, const cmha_adamw_args *args,
     cmha_clip_mode mode, double limit, double *grad_norm);
 
@@ -1697,7 +1718,7 @@ CMHA_DEF int32_t cmha_tokens_at(const cmha_tokens *tokens, size_t i);
 /* Returns a view of [begin, end), cut at the stream's end; NULL is empty. */
 CMHA_DEF cmha_tokens cmha_tokens_part(const cmha_tokens *tokens, size_t begin, size_t end);
 
-/* Trains a model with AdamW, whose moments are the model's: one trainer at a time. (seed, step) alone decide
+/* Trains a model. An optimiser's moments are the model's: one trainer at a time. (seed, step) alone decide
    where batches are drawn, whether resumed or not. */
 typedef struct cmha_trainer {
     cmha_context *context;
@@ -1723,7 +1744,7 @@ CMHA_FIT cmha_status cmha_trainer_step(cmha_trainer *trainer, const cmha_tokens 
 /* Takes one step on the caller's batch, whatever `accumulate` is. Up to config.batch x config.length tokens
    allocate nothing. Errors: those of cmha_model_gradient. */
 CMHA_FIT cmha_status cmha_trainer_fit(cmha_trainer *trainer, const cmha_batch *batch, double *loss);
-/* The second half of a step, for objectives of one's own: clips gradients, applies AdamW and zeroes them. The
+/* The second half of a step, for objectives of one's own: clips gradients, updates and zeroes them. The
    first is cmha_parameters_zero_grad, the first time, and cmha_tape_backward or cmha_model_gradient.
    *grad_norm (or NULL) is that before clipping. For this alone batch and length 1 will do. */
 CMHA_FIT cmha_status cmha_trainer_apply(cmha_trainer *trainer, double *grad_norm);
@@ -10516,9 +10537,34 @@ static size_t cmha__window_width(const cmha_model_config *c) {
 #define CMHA__EACH_PARAMETER(one, p) \
     for (cmha_parameter *one = (p)->list; one < (p)->list + (p)->count; one++)
 
+static void cmha__by_adamw(const cmha_optimiser *optimiser, const cmha_adamw_args *args, size_t n,
+    cmha_real *p, const cmha_real *g, cmha_real *m, cmha_real *v) {
+    (void)optimiser;
+    cmha_adamw(args, n, p, g, m, v);
+}
+/* The library's own optimisers. The first is the default, and for what another one does not serve. */
+static const cmha_optimiser cmha__optimisers[] = {{"adamw", 2, NULL, CMHA__BACK(cmha__by_adamw), NULL}};
+
+static const cmha_optimiser *cmha__optimiser_of(const cmha_parameters *p, const cmha_parameter *one) {
+    const cmha_optimiser *row = p->optimiser;
+    return row && !(row->serves && !row->serves(row, one)) ? row : cmha__optimisers;
+}
+
+/* Lays the moments of what learns: all first ones, then all second ones. */
+static void cmha__lay_moments(cmha_parameters *p) {
+    p->kept = 0;
+    for (int i = 0; i < 2; i++)
+        CMHA__EACH_PARAMETER(one, p) {
+            int keeps = !one->frozen && cmha__optimiser_of(p, one)->moments > i;
+            one->kept[i] = keeps ? p->kept : SIZE_MAX;
+            if (keeps) p->kept += one->tensor.size;
+        }
+}
+
 /* Lays the numbers that learn one after another; points tensors at their gradients, grad NULL: at none. One
    product's matrix has a gradient where all its parameters do. */
 static void cmha__attach_grad(cmha_parameters *p, cmha_real *grad) {
+    cmha__lay_moments(p);
     p->learning = 0;
     CMHA__EACH_PARAMETER(one, p) {
         const cmha_parameter *first = one;
@@ -10570,7 +10616,7 @@ CMHA_DEF void cmha_parameters_close(cmha_parameters *p) {
     if (!p || !p->context) return;
     cmha__give(p->context, p->data, p->size * sizeof *p->data);
     cmha__give(p->context, p->grad, p->learning * sizeof *p->grad);
-    cmha__give(p->context, p->moments, 2 * p->learning * sizeof *p->moments);
+    cmha__give(p->context, p->moments, p->kept * sizeof *p->moments);
     cmha__give(p->context, p->memory, p->bytes);
     memset(p, 0, sizeof *p);
 }
@@ -10642,7 +10688,7 @@ static cmha_status cmha__plan_lay(const cmha_parameters *p, cmha_parameters *pla
     if (other && (p->grad || p->memory || p->optimised)) /* a model's may still come */
         status = cmha__take_zeros(p->context, plan->learning, &plan->grad);
     if (status || !moments) return status;
-    return cmha__take_zeros(p->context, 2 * plan->learning, &plan->moments);
+    return cmha__take_zeros(p->context, plan->kept, &plan->moments);
 }
 
 /* Makes p learn as planned, or after a failure drops the plan. */
@@ -10654,7 +10700,7 @@ static cmha_status cmha__plan_end(cmha_parameters *p, cmha_parameters *plan, cmh
         cmha__attach_grad(p, p->grad = plan->grad);
     }
     if (drop.grad != p->grad) cmha__give(p->context, drop.grad, drop.learning * sizeof *p->grad);
-    cmha__give(p->context, drop.moments, 2 * drop.learning * sizeof *p->grad);
+    cmha__give(p->context, drop.moments, drop.kept * sizeof *p->grad);
     cmha__give(p->context, plan->memory, plan->bytes);
     return status;
 }
@@ -10704,9 +10750,9 @@ CMHA_DEF cmha_status cmha_parameters_tune(cmha_parameters *p, const char *patter
     if (!status) status = cmha__plan_lay(p, &plan, p->optimised);
     for (size_t i = 0; !status && plan.moments && i < 2 * p->count; i++) {
         const cmha_parameter *now = &plan.list[i / 2], *old = &p->list[i / 2];
-        cmha_real *to = plan.moments + i % 2 * plan.learning + now->place;
-        if (now->frozen || old->frozen) continue;
-        memcpy(to, p->moments + i % 2 * p->learning + old->place, now->tensor.size * sizeof *to);
+        size_t to = now->kept[i % 2], from = old->kept[i % 2];
+        if (to == SIZE_MAX || from == SIZE_MAX) continue;
+        memcpy(plan.moments + to, p->moments + from, now->tensor.size * sizeof *p->moments);
     }
     if (!status && matched) *matched = n;
     return cmha__plan_end(p, &plan, status);
@@ -12539,8 +12585,9 @@ CMHA_DEF cmha_status cmha_model_training_memory(cmha_model *model, size_t batch,
     if (!cmha__model_is_open(model)) return CMHA_ERR_STATE;
     if (!need) return CMHA__WRONG(model->context, "model memory: no result");
     cmha_status status = cmha__measure(model, batch, length, &memory, &records);
-    size_t numbers = (model->parameters.size + 3 * model->parameters.learning) * sizeof(cmha_real);
-    size_t blocks = model->parameters.learning ? 7 : 5; /* each of which cmha__take puts on a line of cache */
+    const cmha_parameters *p = &model->parameters;
+    size_t numbers = (p->size + p->learning + p->kept) * sizeof(cmha_real);
+    size_t blocks = 5u + (p->learning > 0) + (p->kept > 0); /* each on a line of cache */
     size_t fixed = model->table_bytes + numbers + 2 * CMHA__BLOCK_OVERHEAD + blocks * 64;
     if (!status && !(cmha__sum(fixed, memory, need) && cmha__sum(*need, records, need) &&
                      cmha__sum(*need, 2 * batch * length * sizeof(int32_t), need)))
@@ -12631,7 +12678,7 @@ CMHA_FIT void cmha_componentwise_clip(cmha_clip_mode mode, cmha_real limit, cons
         }
 }
 
-/* Clips the gradients and updates all that learns by AdamW. Ranks take the first's norm: others may have more
+/* Clips the gradients and updates all that learns. Ranks take the first's norm: others may have more
    threads, and so another order of sums. */
 static cmha_status cmha__update(cmha_parameters *p, cmha_adamw_args args, cmha_clip_mode mode, double limit,
                                 cmha_tape *tape, double *grad_norm) {
@@ -12659,14 +12706,49 @@ static cmha_status cmha__update(cmha_parameters *p, cmha_adamw_args args, cmha_c
     for (size_t i = 0; i < p->count; i++) {
         const cmha_parameter *one = &p->list[i];
         const cmha_tensor *t = &one->tensor;
-        cmha_real *m = p->moments + one->place, *v = m + p->learning;
+        const cmha_optimiser *row = cmha__optimiser_of(p, one);
         if (one->frozen) continue;
         args.lr = lr * one->lr_scale, args.weight_decay = decay * one->decay;
         CMHA__FOR_CHUNKS(t->size > 16384 ? threads : 1, t->size, lo, hi) {
-            cmha_adamw(&args, hi - lo, t->data + lo, t->grad + lo, m + lo, v + lo);
+            cmha_real *m = row->moments > 0 ? p->moments + one->kept[0] + lo : NULL;
+            cmha_real *v = row->moments > 1 ? p->moments + one->kept[1] + lo : NULL;
+            row->update(row, &args, hi - lo, t->data + lo, t->grad + lo, m, v);
         }
     }
     return CMHA_OK;
+}
+
+/* Chooses an optimiser by name and takes zeros for its moments; after a failure all is as it was. */
+static cmha_status cmha__begin_moments(cmha_parameters *p, const char *name) {
+    const cmha_context_config *c = &p->context->config;
+    const cmha_optimiser *row = NULL, *old = p->optimiser;
+    cmha_real *moments;
+    size_t kept = p->kept;
+    if (!name || !*name || !strcmp(name, cmha__optimisers->name)) row = cmha__optimisers;
+    for (size_t i = 0; !row && i < c->n_optimisers; i++)
+        if (c->optimisers[i].name && !strcmp(c->optimisers[i].name, name)) row = &c->optimisers[i];
+    if (!row) return cmha__fail(p->context, CMHA_ERR_NOT_FOUND, "there is no optimiser %.31s", name);
+    if (!cmha__is_name(row->name, 31) || !row->update || row->moments < 0 || row->moments > 2)
+        return CMHA__WRONG(p->context, "optimiser %.31s: its name, update or moments are wrong", name);
+    p->optimiser = row;
+    cmha__lay_moments(p);
+    cmha_status status = cmha__take_zeros(p->context, p->kept, &moments);
+    if (status) {
+        p->optimiser = old;
+        cmha__lay_moments(p);
+        return status;
+    }
+    cmha__give(p->context, p->moments, kept * sizeof *moments);
+    p->moments = moments;
+    return CMHA_OK;
+}
+
+CMHA_FIT cmha_status cmha_parameters_optimiser(cmha_parameters *p, const char *name) {
+    if (!p || !cmha__is_open(p->context)) return CMHA_ERR_STATE;
+    cmha_status status = cmha__holds_numbers(p);
+    if (!status) status = cmha__begin_moments(p, name);
+    if (!status) p->step = 0;
+    return status;
 }
 
 CMHA_FIT cmha_status cmha_parameters_step(cmha_parameters *p, const cmha_adamw_args *args,
@@ -12682,7 +12764,7 @@ CMHA_FIT cmha_status cmha_parameters_step(cmha_parameters *p, const cmha_adamw_a
     cmha_adamw_args next = *args;
     next.t = p->step + 1;
     cmha_status status = cmha__need_grad(p);
-    if (!status && !p->moments) status = cmha__take_zeros(p->context, 2 * p->learning, &p->moments);
+    if (!status && !p->moments) status = cmha__take_zeros(p->context, p->kept, &p->moments);
     if (!status) p->optimised = 1, status = cmha__update(p, next, mode, limit, NULL, grad_norm);
     if (!status) p->step++;
     if (!status) cmha_parameters_zero_grad(p);
@@ -12773,7 +12855,7 @@ CMHA_FIT void cmha_trainer_close(cmha_trainer *trainer) {
     if (cmha__trainer_is_open(trainer)) {
         cmha_parameters *p = &trainer->model->parameters;
         memset(&trainer->model->tape.shared, 0, sizeof trainer->model->tape.shared);
-        cmha__give(p->context, p->moments, 2 * p->learning * sizeof *p->moments);
+        cmha__give(p->context, p->moments, p->kept * sizeof *p->moments);
         p->moments = NULL, p->optimised = 0, trainer->model->trainer = 0;
     }
     memset(trainer, 0, sizeof *trainer);
@@ -12804,9 +12886,7 @@ CMHA_FIT cmha_status cmha_trainer_init(cmha_trainer *trainer, cmha_model *model,
     if (!status) {
         cmha_tape_reset(&model->tape);
         trainer->ids = (int32_t *)cmha__take(context, "trainer", tokens);
-        if (!trainer->ids) status = CMHA_ERR_MEMORY;
-        else if (p->moments) cmha__clear(context->threads, p->moments, 2 * p->learning);
-        else status = cmha__take_zeros(context, 2 * p->learning, &p->moments);
+        status = trainer->ids ? cmha__begin_moments(p, c->optimiser) : CMHA_ERR_MEMORY;
     }
     if (status) return cmha_trainer_close(trainer), status;
     model->trainer = trainer->opening;
@@ -14242,7 +14322,7 @@ static cmha_archive_item cmha__item(const cmha_parameters *p, cmha_real *moments
         item.data = packed && packed->scales ? packed->scales + cmha__packed_row(one) : NULL, item.rank = 1;
         if (packed && one->tensor.size == packed->O * packed->I) item.shape = &packed->O;
     } else if (block) {
-        item.data = one->frozen || !moments ? NULL : moments + (block - 1) * p->learning + one->place;
+        item.data = !moments || one->kept[block - 1] == SIZE_MAX ? NULL : moments + one->kept[block - 1];
     } else if (packed) {
         item.data = (const cmha_real *)(const void *)packed->words;
         item.dtype = packed->scales ? "I8" : "BF16";
@@ -14288,15 +14368,15 @@ static void cmha__tell_u64(cmha__output *o, const char *key, uint64_t value) {
     cmha__tell_note(o, key, digits);
 }
 
-/* Fields of models behind `recompute`, which came later, are told where they are not the default: earlier
-   versions read files of models without them. */
+/* Fields behind `recompute` and `eval_tokens`, which came later, are told where they are not the default:
+   earlier versions read files without them. */
 static void cmha__tell_table(cmha__output *o, const char *prefix, cmha_table table, const void *config) {
-    size_t first = offsetof(cmha_model_config, recompute);
     int model = table.fields == cmha_model_table().fields;
+    size_t last = model ? offsetof(cmha_model_config, recompute) : offsetof(cmha_trainer_config, eval_tokens);
     char key[CMHA__NAME], value[32];
     for (size_t i = 0; i < table.count; i++) {
         double is = cmha__field_value(&table.fields[i], config), usual = table.fields[i].initial;
-        if (model && table.fields[i].offset > first && !(is < usual || is > usual)) continue;
+        if (table.fields[i].offset > last && !(is < usual || is > usual)) continue;
         cmha_config_get(table, config, table.fields[i].name, value, sizeof value);
         cmha__print(key, sizeof key, "%s%s", prefix, table.fields[i].name);
         cmha__tell_note(o, key, value);
@@ -14357,6 +14437,8 @@ static void cmha__tell_state(cmha__output *o, const void *of) {
         cmha__tell_table(o, "trainer.", cmha_trainer_table(), &whole);
     }
     if (s->step) cmha__tell_u64(o, "state.step", *s->step);
+    if (s->step && p->optimiser && p->optimiser != cmha__optimisers)
+        cmha__tell_note(o, "state.optimiser", p->optimiser->name);
     if (s->trainer) {
         double best = s->trainer->best;
         cmha__tell_u64(o, "state.seed", s->trainer->seed);
@@ -14381,7 +14463,7 @@ static void cmha__tell_state(cmha__output *o, const void *of) {
 CMHA_FIT cmha_status cmha_parameters_save(cmha_parameters *p, const char *path, int state) {
     if (!p || !cmha__is_open(p->context)) return CMHA_ERR_STATE;
     cmha_status status = cmha__holds_numbers(p);
-    if (!status && state && !p->moments) status = cmha__take_zeros(p->context, 2 * p->learning, &p->moments);
+    if (!status && state && !p->moments) status = cmha__take_zeros(p->context, p->kept, &p->moments);
     if (!status && state) p->optimised = 1;
     cmha__state told = {p, NULL, NULL, state ? &p->step : NULL, 0};
     return status ? status : cmha__save(p->context, path, cmha__tell_state, &told);
@@ -14591,6 +14673,11 @@ static cmha_status cmha__read_tuning(const cmha_archive *archive, cmha_parameter
 /* Reads what is tuned, parameters and moments; after a failure all is as it was. */
 static cmha_status cmha__read_learning(cmha_archive *archive, cmha_parameters *p) {
     cmha_parameters plan;
+    const char *theirs = cmha_archive_metadata(archive, "state.optimiser");
+    const char *ours = p->optimiser ? p->optimiser->name : cmha__optimisers->name;
+    if (strcmp(theirs ? theirs : cmha__optimisers->name, ours) != 0)
+        return CMHA__MALFORMED(p->context, "it learned by the optimiser %.31s, not %.31s",
+                               theirs ? theirs : cmha__optimisers->name, ours);
     cmha_status status = cmha__plan(p, &plan);
     if (status) return status;
     status = cmha__read_tuning(archive, &plan);
