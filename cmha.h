@@ -1659,6 +1659,8 @@ struct cmha_optimiser {
 /* Chooses the optimiser: adamw (or ""), or one of the context; its moments begin as zeros, and p->step as 0.
    Trainers choose that of their field. Errors: NOT_FOUND. */
 CMHA_FIT cmha_status cmha_parameters_optimiser(cmha_parameters *p, const char *name);
+/* Returns optimiser i by name, the context's last; NULL when there are no more. */
+CMHA_DEF const char *cmha_optimiser_name(const cmha_context *context, size_t i);
 
 /* Lists schedules: ROW(constant, word, the rate from a = `base` to b = `minimum` at x, from 0 to 1). */
 #define CMHA_SCHEDULES(ROW) \
@@ -2004,12 +2006,16 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
      an operation    a pass over rows (cmha__call), by a kernel pair or for one (cmha__kernel), and a public
                      function with its cmha__op; one that is no rows pushes a record, as cmha__sublayer.
                      Backward kernels are CMHA_FIT. Then rows in tests/ops.h and tests/test_arguments.c
+     an activation   a row in CMHA_ACTIVATIONS, and beside cmha__relu its formula with its slope
+     a norm          a row in CMHA_NORMS or CMHA_COMPLEX_NORMS, and of a real one the pass that it names: see
+                     cmha__norm_rows. Gain and offset are declared by it, cmha__norm_by applies it
      a score         a cmha_score: by features, map and map_back; as a function of O = <q, k>, forward and
                      backward over 64 pairs; its parameters. Caches, decoding, memory and files follow. A
-                     program's own stands in its context, one of ours in cmha__scores, with a kind or softmax
-                     and its word in CMHA_MODEL_FIELDS. Then a row in tests/scores.h
-     a norm          a kernel pair and its cmha__op; cmha_norm (or cmha_complex_norm_kind) and its word; its
-                     gain and offset in cmha__declare_norm
+                     program's own stands in its context, one of ours in CMHA_ATTENTION_KINDS and cmha__scores
+     an optimiser    a cmha_optimiser: a program's own stands in its context, ours in cmha__optimisers
+     a schedule      a row in CMHA_SCHEDULES; how to clip, in CMHA_CLIPS
+                     All these are tested because they stand there, by tests/grad_words.c; of a score's forms
+                     a row in tests/scores.h
      a parameter     a CMHA__ROW in cmha__declare_layer, _crat, _embeddings or _heads: name, member,
                      condition, start, form, axes. Counting, naming, starting, decay, clipping, saving and
                      packing follow; tests/README.md's table of tensors is held against them
@@ -4815,66 +4821,57 @@ static inline void cmha__no_activation(cmha_real x, cmha_real *y, cmha_real *slo
     *y = *slope = x * (cmha_real)NAN;
 }
 
-/* Runs CMHA__DO for every x[i], with formula(x[i]) and its derivative in `value` and `slope`. */
-#define CMHA__EACH(name, word, formula, gated)   \
-    case CMHA_ACTIVATION_##name:                 \
-        for (size_t i = 0; i < n; i++) {         \
-            cmha_real value, slope;              \
-            formula(x[i], &value, &slope);       \
-            CMHA__DO;                            \
-        }                                        \
+/* Does something for every x[i], with formula(x[i]) and its derivative in `value` and `slope`. */
+#define CMHA__EACH(name, formula, something)                                                        \
+    case CMHA_ACTIVATION_##name:                                                                    \
+        for (size_t i = 0; i < n; i++) {                                                            \
+            cmha_real value, slope;                                                                 \
+            formula(x[i], &value, &slope);                                                          \
+            something;                                                                              \
+        }                                                                                           \
         break;
-#define CMHA__EACH_ACTIVATED                                                \
-    switch (kind) {                                                         \
-        CMHA_ACTIVATIONS(CMHA__EACH)                                        \
-    case CMHA_ACTIVATION_NONE:                                              \
-    default: CMHA__EACH(COUNT, "", cmha__no_activation, 0)                  \
+#define CMHA__EACH_ACTIVATED(ROW)                                     \
+    switch (kind) {                                                   \
+        CMHA_ACTIVATIONS(ROW)                                         \
+    case CMHA_ACTIVATION_NONE:                                        \
+    default: ROW(COUNT, "", cmha__no_activation, 0)                   \
     }
+
+#define CMHA__VALUE(name, word, formula, gated) CMHA__EACH(name, formula, y[i] = value)
+#define CMHA__SLOPE(name, word, formula, gated) \
+    CMHA__EACH(name, formula, dx[i] += slope != 0 ? dy[i] * slope : 0)
+#define CMHA__BOTH(name, word, formula, gated) CMHA__EACH(name, formula, y[i] = value; dydx[i] = slope)
+#define CMHA__GATED(name, word, formula, gated) CMHA__EACH(name, formula, y[i] = up[i] * value)
+#define CMHA__GATE_SLOPE(name, word, formula, gated) \
+    CMHA__EACH(name, formula, dgate[i] += dy[i] * up[i] * slope)
+#define CMHA__UP_SLOPE(name, word, formula, gated) CMHA__EACH(name, formula, dup[i] += dy[i] * value)
 
 /* CRAT eq 9. */
 CMHA__HOT(CMHA_DEF, cmha_activation_forward,
-          (const cmha_real *x, size_t n, cmha_activation kind, cmha_real *y), (x, n, kind, y)) {
-#define CMHA__DO y[i] = value
-    CMHA__EACH_ACTIVATED
-#undef CMHA__DO
-}
+          (const cmha_real *x, size_t n, cmha_activation kind, cmha_real *y),
+          (x, n, kind, y)){CMHA__EACH_ACTIVATED(CMHA__VALUE)}
 
 CMHA__HOT(CMHA_FIT, cmha_activation_backward,
           (const cmha_real *x, const cmha_real *dy, size_t n, cmha_activation kind, cmha_real *dx),
           (x, dy, n, kind, dx)) {
-    if (!dx) return;
-#define CMHA__DO dx[i] += slope != 0 ? dy[i] * slope : 0
-    CMHA__EACH_ACTIVATED
-#undef CMHA__DO
+    if (dx) CMHA__EACH_ACTIVATED(CMHA__SLOPE)
 }
 
 /* Writes y = act(x) and its derivative in one go, for a backward that needs both. */
 CMHA__HOT(static, cmha__activation_both,
           (const cmha_real *x, size_t n, cmha_activation kind, cmha__out y, cmha__out dydx),
-          (x, n, kind, y, dydx)) {
-#define CMHA__DO (y[i] = value, dydx[i] = slope)
-    CMHA__EACH_ACTIVATED
-#undef CMHA__DO
-}
+          (x, n, kind, y, dydx)){CMHA__EACH_ACTIVATED(CMHA__BOTH)}
 
 CMHA__HOT(static, cmha__gated_forward,
           (const cmha_real *x, const cmha_real *up, size_t n, cmha_activation kind, cmha_real *y),
-          (x, up, n, kind, y)) {
-#define CMHA__DO y[i] = up[i] * value
-    CMHA__EACH_ACTIVATED
-#undef CMHA__DO
-}
+          (x, up, n, kind, y)){CMHA__EACH_ACTIVATED(CMHA__GATED)}
 
 CMHA__HOT(static, cmha__gated_backward,
           (const cmha_real *x, const cmha_real *up, const cmha_real *dy, size_t n, cmha_activation kind,
            cmha_real *dgate, cmha_real *dup),
           (x, up, dy, n, kind, dgate, dup)) {
-#define CMHA__DO dgate[i] += dy[i] * up[i] * slope
-    if (dgate) CMHA__EACH_ACTIVATED
-#undef CMHA__DO
-#define CMHA__DO dup[i] += dy[i] * value
-    if (dup) CMHA__EACH_ACTIVATED
-#undef CMHA__DO
+    if (dgate) CMHA__EACH_ACTIVATED(CMHA__GATE_SLOPE)
+    if (dup) CMHA__EACH_ACTIVATED(CMHA__UP_SLOPE)
 }
 
 CMHA_DEF void cmha_swiglu_forward(const cmha_real *gate, const cmha_real *up, size_t n, cmha_real *y) {
@@ -4887,8 +4884,8 @@ CMHA_FIT void cmha_swiglu_backward(const cmha_real *gate, const cmha_real *up, c
 
 /* Does it read rows [gate | up]? */
 static int cmha__is_gated(int act) {
-#define CMHA__GATED(name, word, formula, gated) gated,
-    static const unsigned char gates[] = {CMHA_ACTIVATIONS(CMHA__GATED)};
+#define CMHA__GATES(name, word, formula, gated) gated,
+    static const unsigned char gates[] = {CMHA_ACTIVATIONS(CMHA__GATES)};
     return act >= 0 && gates[act];
 }
 
@@ -12718,15 +12715,28 @@ static cmha_status cmha__update(cmha_parameters *p, cmha_adamw_args args, cmha_c
     return CMHA_OK;
 }
 
+/* Returns optimiser i: the library's, then the context's. */
+static const cmha_optimiser *cmha__optimiser_at(const cmha_context *context, size_t i) {
+    const size_t ours = sizeof cmha__optimisers / sizeof *cmha__optimisers;
+    if (i < ours) return &cmha__optimisers[i];
+    return i - ours < context->config.n_optimisers ? &context->config.optimisers[i - ours] : NULL;
+}
+
+CMHA_DEF const char *cmha_optimiser_name(const cmha_context *context, size_t i) {
+    const cmha_optimiser *row = cmha__is_open(context) ? cmha__optimiser_at(context, i) : NULL;
+    return row ? row->name : NULL;
+}
+
 /* Chooses an optimiser by name and takes zeros for its moments; after a failure all is as it was. */
 static cmha_status cmha__begin_moments(cmha_parameters *p, const char *name) {
-    const cmha_context_config *c = &p->context->config;
-    const cmha_optimiser *row = NULL, *old = p->optimiser;
+    const cmha_optimiser *row, *old = p->optimiser;
     cmha_real *moments;
-    size_t kept = p->kept;
-    if (!name || !*name || !strcmp(name, cmha__optimisers->name)) row = cmha__optimisers;
-    for (size_t i = 0; !row && i < c->n_optimisers; i++)
-        if (c->optimisers[i].name && !strcmp(c->optimisers[i].name, name)) row = &c->optimisers[i];
+    size_t kept = p->kept, i = 0;
+    if (!name || !*name) name = cmha__optimisers->name;
+    while ((row = cmha__optimiser_at(p->context, i)) != NULL) {
+        if (row->name && !strcmp(row->name, name)) break;
+        i++;
+    }
     if (!row) return cmha__fail(p->context, CMHA_ERR_NOT_FOUND, "there is no optimiser %.31s", name);
     if (!cmha__is_name(row->name, 31) || !row->update || row->moments < 0 || row->moments > 2)
         return CMHA__WRONG(p->context, "optimiser %.31s: its name, update or moments are wrong", name);

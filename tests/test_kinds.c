@@ -78,32 +78,8 @@ static void every_kind(void) {
     CHECK(n >= 19 && cmha_kind_name(n + 1, &fields) == NULL);
 }
 
-/* Kinds and presets are what their names say. */
+/* Presets are what their names say. */
 static void names(void) {
-    static const char *const kinds[][2] = {
-        {"cmha", "family=real attention=cmha share=per_head position=none"},
-        {"cmha-shared", "attention=cmha share=shared"},
-        {"cmha-fixed", "attention=cmha share=fixed"},
-        {"rope", "attention=rope position=none"},
-        {"dot", "attention=dot position=none"},
-        {"dot+learned", "attention=dot position=learned"},
-        {"dot+sinusoidal", "attention=dot position=sinusoidal"},
-        {"alibi", "attention=dot position=alibi"},
-        {"pope", "family=real attention=pope share=per_head position=none"},
-        {"ropepp", "family=real attention=ropepp position=none"},
-        {"cope-phase", "family=cope cope_score=phase"},
-        {"cope-magnitude", "family=cope cope_score=magnitude"},
-        {"cope-real", "family=cope cope_score=real"},
-        {"cope-hybrid", "family=cope cope_score=hybrid"},
-        {"cope-hybrid_norm", "family=cope cope_score=hybrid_norm"},
-        {"cope-linear", "family=cope cope_score=linear"},
-        {"mobius", "family=mobius attention=dot placement=post"},
-        {"mobius+rope", "family=mobius attention=rope placement=post"},
-        {"angular", "family=crat crat_attention=angular experts=0"},
-        {"angular-atan", "family=crat crat_attention=angular angle=atan experts=0"},
-        {"angular-linear", "family=crat crat_attention=linear angle=atan2"},
-        {"crat", "family=crat experts=4 complex_residual=free phase_reg=1e-4"},
-        {"lag", "family=crat crat_attention=lag causal=0"}};
     static const char *const presets[][2] = {
         {"encoder", "causal=0 attention=rope classes=2 pool=mean n_layers=4 d_model=128"},
         {"cope", "family=cope causal=0 placement=post activation=relu init=xavier n_layers=6 d_model=256"},
@@ -114,12 +90,6 @@ static void names(void) {
     cmha_model_config m;
     size_t i;
     check_context(&c, 1, 3);
-    for (i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-        m = check_model_config();
-        CHECK_OK(cmha_kind(&c, kinds[i][0], &m));
-        has_options(&m, kinds[i][1], kinds[i][0]);
-    }
-    CHECK(cmha_kind_name(i, NULL) == NULL);
     for (i = 0; i < sizeof presets / sizeof *presets; i++) {
         CHECK_OK(cmha_preset(NULL, presets[i][0], &m, NULL));
         has_options(&m, presets[i][1], presets[i][0]);
