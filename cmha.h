@@ -896,7 +896,8 @@ typedef enum cmha_softmax {
     CMHA_SOFTMAX_REAL,       /* y = softmax(Re O) v: CoPE `real`, angular attention, Eilers & Jiang 2023 */
     CMHA_SOFTMAX_RI_SPLIT,   /* y = softmax(Re O) Re v + i softmax(Im O) Im v */
     CMHA_SOFTMAX_YANG8,      /* (P_rr + i P_ri + i P_ir - P_ii) v, P_xy = softmax(q_x k_y): Yang et al. */
-    CMHA_SOFTMAX_SCORE       /* y = softmax(magnitude |O| / max + cosine Re O / sqrt(|O|^2 + eps^2)) v */
+    CMHA_SOFTMAX_SCORE,      /* y = softmax(magnitude |O| / max + cosine Re O / sqrt(|O|^2 + eps^2)) v */
+    CMHA_SOFTMAX_COUNT
 } cmha_softmax;
 
 /* Chooses the max, + 1e-12, that divides the magnitudes of SCORE (CoPE `hybrid_norm`). */
@@ -1066,8 +1067,9 @@ CMHA_DEF const cmha_real *cmha_rotation(cmha_tape *tape, const double *omega, si
 typedef enum cmha_linear_kind {
     CMHA_LINEAR_COPE,   /* CoPE eq 10-17: f(x) = elu(x) + 1 of every real and imaginary part, F = 2d, real v.
                            With complex f(q), f(k) key s weighs W_ts = sum_j f(q_tj) conj f(k_sj) */
-    CMHA_LINEAR_ANGULAR /* CRAT's "linear" path made exact: weights 1 + (1/d) sum_j Re(u(q_j) conj u(k_j)), 0
-                           to 2, u as above. F = 2d + 1, complex v. No approximation of CRAT eq 12-13 */
+    CMHA_LINEAR_ANGULAR, /* CRAT's "linear" path made exact: weights 1 + (1/d) sum_j Re(u(q_j) conj u(k_j)),
+                            0 to 2, u as above. F = 2d + 1, complex v. No approximation of CRAT eq 12-13 */
+    CMHA_LINEAR_COUNT
 } cmha_linear_kind;
 
 /* Says what CoPE's linear attention makes of Num = sum_s W_ts v_s by channels; C = Re Num / sqrt(|Num|^2 +
@@ -1077,7 +1079,8 @@ typedef enum cmha_cope_output {
     CMHA_COPE_OUTPUT_REAL,      /* Re Num / Den, Den = sum_s Re W_ts */
     CMHA_COPE_OUTPUT_MAGNITUDE, /* |Num| / Den, gradient 0 at Num = 0 */
     CMHA_COPE_OUTPUT_PHASE,     /* C / Den */
-    CMHA_COPE_OUTPUT_HYBRID     /* (|Num| + alpha C) / Den */
+    CMHA_COPE_OUTPUT_HYBRID,    /* (|Num| + alpha C) / Den */
+    CMHA_COPE_OUTPUT_COUNT
 } cmha_cope_output;
 
 /* Holds all about a linear attention but the arrays. Zero what you do not set. */
@@ -1302,7 +1305,7 @@ typedef enum cmha_residual { CMHA_RESIDUAL_NONE, CMHA_RESIDUAL_FREE, CMHA_RESIDU
          "mobius: which layers") \
     ENUM(mobius_mode, CMHA_MOBIUS_MODE_T, CMHA_MOBIUS_MODE_LITERAL, "t|full|literal", \
          "mobius: what the maps are; literal reads the first mobius_heads * d_k channels") \
-    ENUM(mobius_softmax, CMHA_SOFTMAX_RI_PRODUCT, CMHA_SOFTMAX_SCORE, \
+    ENUM(mobius_softmax, CMHA_SOFTMAX_RI_PRODUCT, CMHA_SOFTMAX_COUNT - 1, \
          "ri_product|real|ri_split|yang8|abs", "mobius: softmax of a complex score") \
     FLAG(mobius_hermitian, 0, "mobius: q conj(k) instead of the paper's q k") \
     ENUM(mobius_quotient, CMHA_QUOTIENT_REG, CMHA_QUOTIENT_COUNT - 1, "reg|exact|unit", \
@@ -9902,7 +9905,7 @@ static const char *cmha__attention_wrong(const cmha_attention_args *a, int fits)
     if (score->forward && a->norm_max != CMHA_NORM_MAX_NONE && (score->map || score->rotates))
         return "norm_max is not for phasors";
     if (score->forward || a->softmax == CMHA_SOFTMAX_REAL) return NULL;
-    if ((unsigned)a->softmax > CMHA_SOFTMAX_SCORE) return "there is no such softmax";
+    if ((unsigned)a->softmax >= CMHA_SOFTMAX_COUNT) return "there is no such softmax";
     return a->complex_v ? NULL : "this softmax needs complex values";
 }
 
@@ -10090,7 +10093,7 @@ static cmha_tensor *cmha__attend_planes(cmha_tape *tape, const cmha_linear_args 
     if (lag) s->lag = *lag;
     else s->linear = *linear;
     unsigned kind = (unsigned)s->linear.kind, output = (unsigned)s->linear.output; /* lag: 0 */
-    if (kind > CMHA_LINEAR_ANGULAR || output > CMHA_COPE_OUTPUT_HYBRID)
+    if (kind >= CMHA_LINEAR_COUNT || output >= CMHA_COPE_OUTPUT_COUNT)
         return CMHA__MISUSE(tape, "linear attention: there is no such kind or output");
     cmha_attention_args *a = &s->args;
     a->kind = CMHA_ATTENTION_COMPLEX, *a = cmha__with_score(a);
@@ -11133,6 +11136,15 @@ static void cmha__orthogonalise(cmha_real *A, size_t rows, size_t cols) {
     }
 }
 
+/* Returns the mean of number i of a parameter. */
+static double cmha__first_value(const cmha_model_config *c, int start, const cmha_tensor *t, size_t i,
+    double mean) {
+    size_t row = i / cmha__last(t);
+    if (start == CMHA__MAPS) return row / 2 % 3 == 0 && row % 2 == 0; /* a = d = 1 */
+    if (start == CMHA__UNIT) return i < t->size / 2;
+    return start == CMHA__GAIN ? cmha__first_gain(&cmha__complex_norms[c->complex_norm], row) : mean;
+}
+
 /* Writes a parameter's first numbers: normal ones around a mean, or by XAVIER uniform ones. */
 static void cmha__start_parameter(const cmha_model *model, size_t index) {
     const cmha_model_config *c = &model->config;
@@ -11168,11 +11180,7 @@ static void cmha__start_parameter(const cmha_model *model, size_t index) {
         weighs = own->spread < 0, mean = own->start, spread = weighs ? c->init_std : own->spread;
     }
     for (size_t i = 0; i < t->size; i++) {
-        double x = first                   ? first(c, &rng)
-                   : start == CMHA__MAPS   ? i / (2 * cols) % 3 == 0 && i / cols % 2 == 0 /* a = d = 1 */
-                   : start == CMHA__UNIT   ? i < t->size / 2
-                   : start == CMHA__GAIN   ? cmha__first_gain(&cmha__complex_norms[c->complex_norm], i / cols)
-                                           : mean;
+        double x = first ? first(c, &rng) : cmha__first_value(c, start, t, i, mean);
         if (start == CMHA__LORA_A || (c->init == CMHA_INIT_XAVIER && weighs && !orthogonal))
             x = bound * (2 * cmha_rng_uniform(&rng) - 1);
         else if (spread > 0) x += spread * cmha_rng_normal(&rng);
