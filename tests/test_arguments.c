@@ -1164,6 +1164,12 @@ static const char *ugly_name(void) {
     ROW(step_list_none, CMHA_ERR_STATE, NULL, cmha_parameters_step(NULL, NULL, CMHA_CLIP_WHOLE, 0, NULL))    \
     ROW(step_list_no_args, CMHA_ERR_ARGUMENT, "args",                                                        \
         cmha_parameters_step(&f->decoder.parameters, NULL, CMHA_CLIP_WHOLE, 0, NULL))                        \
+    ROW(step_mode, CMHA_ERR_ARGUMENT, "mode",                                                                \
+        cmha_parameters_step(&f->decoder.parameters, &(cmha_adamw_args){0, 0, 0, 0, 0, 1, 0},                \
+                             (cmha_clip_mode)9, 0, NULL))                                                    \
+    ROW(optimiser_none, CMHA_ERR_STATE, NULL, cmha_parameters_optimiser(NULL, NULL))                         \
+    ROW(optimiser_unknown, CMHA_ERR_NOT_FOUND, "no-such",                                                    \
+        cmha_parameters_optimiser(&f->decoder.parameters, "no-such"))                                        \
     ROW(check_none, CMHA_ERR_STATE, NULL, cmha_gradient_check(NULL, NULL, NULL, &f->loss))                   \
     ROW(check_no_loss, CMHA_ERR_ARGUMENT, "no loss",                                                         \
         cmha_gradient_check(&f->decoder.parameters, NULL, NULL, &f->loss))                                   \
@@ -1515,6 +1521,7 @@ static void plain_open(plain *p) {
     ROW(cmha_blas_restart, cmha_blas_restart(NULL))                                                          \
     ROW(cmha_preset_name, EQUAL(cmha_preset_name(SIZE_MAX) != NULL, 0))                                      \
     ROW(cmha_kind_name, EQUAL(cmha_kind_name(SIZE_MAX, NULL) != NULL, 0))                                    \
+    ROW(cmha_optimiser_name, EQUAL(cmha_optimiser_name(NULL, 0) != NULL, 0))                                 \
     ROW(cmha_config_defaults, cmha_config_defaults(cmha_model_table(), NULL))                                \
     ROW(cmha_config_get, cmha_config_get(cmha_model_table(), NULL, "nothing", NULL, 9),                      \
         cmha_config_get(cmha_model_table(), NULL, cmha_model_table().fields[0].name, p->text, 0))            \
