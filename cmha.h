@@ -182,7 +182,7 @@ typedef enum cmha_status {
 CMHA_DEF const char *cmha_status_string(cmha_status status); /* a constant English phrase; never NULL */
 /* Hands out memory, in the thread that called the library. Set both callbacks or neither (malloc, free). */
 typedef struct cmha_allocator {
-    void *(*allocate)(void *user, size_t bytes);             /* NULL when there is none */
+    void *(*allocate)(void *user, size_t bytes); /* NULL when there is none */
     void (*release)(void *user, void *memory, size_t bytes); /* bytes: what allocate was asked for */
     void *user;
 } cmha_allocator;
@@ -207,7 +207,7 @@ typedef struct cmha_buffer {
     const char *name; /* the path that leads here; NULL ends a list */
     const void *data; /* [size], of any alignment: the caller's array or, after a save, `taken` */
     size_t size;
-    void *taken;  /* `size` bytes of the context's allocator, which the caller gives back, or NULL */
+    void *taken; /* `size` bytes of the context's allocator, which the caller gives back, or NULL */
     void *saving; /* what is being written, beside the old file until it is whole */
     size_t saving_bytes;
 } cmha_buffer;
@@ -217,10 +217,10 @@ typedef enum cmha_log_level { CMHA_LOG_INFO, CMHA_LOG_WARNING } cmha_log_level;
 typedef struct cmha_score cmha_score; /* a kind of attention of one's own, see Attention */
 typedef struct cmha_optimiser cmha_optimiser; /* an optimiser of one's own, see Training */
 typedef struct cmha_context_config {
-    int threads;              /* 0 = every core OpenMP offers; without OpenMP always 1 (fork(): see above) */
-    uint64_t seed;            /* of initial parameters, dropout and batches; 0 is a seed like any other */
+    int threads; /* 0 = every core OpenMP offers; without OpenMP always 1 (fork(): see above) */
+    uint64_t seed; /* of initial parameters, dropout and batches; 0 is a seed like any other */
     cmha_allocator allocator; /* zeroed = malloc and free */
-    cmha_files files;         /* zeroed = the system's; cmha_buffers(list) = files in memory */
+    cmha_files files; /* zeroed = the system's; cmha_buffers(list) = files in memory */
     void (*log)(void *user, cmha_log_level level, const char *line); /* no newline; NULL = silence */
     void *log_user;
     int keep_blas_threads; /* 1: as OpenBLAS is set; 0: it has one till close, of the first context last */
@@ -233,11 +233,11 @@ typedef struct cmha_context_config {
 /* Holds what other objects borrow: options, threads, the line on the last failure. One thread at a time. */
 struct cmha_context {
     cmha_context_config config;
-    int threads;      /* resolved number of threads, >= 1 */
+    int threads; /* resolved number of threads, >= 1 */
     int blas_threads; /* OpenBLAS's own setting before init, 0 = untouched */
     char detail[512]; /* see cmha_error */
-    uint32_t open;    /* a mark that init ran and close did not */
-    uint64_t models;  /* opened so far */
+    uint32_t open; /* a mark that init ran and close did not */
+    uint64_t models; /* opened so far */
 };
 
 /* Opens a context; config NULL = all defaults. Warns through the log where cmha_blas_remedy has one. Errors:
@@ -272,10 +272,10 @@ typedef enum cmha_field_type cmha_field_type;
 typedef struct cmha_field {
     const char *name;
     cmha_field_type type; /* size_t, double, int 0/1, int with words, char [32]: letters, digits, - _ . + */
-    size_t offset;                    /* of the member in its struct, in bytes */
+    size_t offset; /* of the member in its struct, in bytes */
     double initial, minimum, maximum; /* default and closed range */
-    const char *choices;              /* ENUM: "a|b|c", from minimum to maximum; NAME: "NAME"; else NULL */
-    const char *help;                 /* one line */
+    const char *choices; /* ENUM: "a|b|c", from minimum to maximum; NAME: "NAME"; else NULL */
+    const char *help; /* one line */
 } cmha_field;
 typedef struct cmha_table { const cmha_field *fields; size_t count; } cmha_table;
 CMHA_DEF void cmha_config_defaults(cmha_table table, void *config); /* writes them all */
@@ -348,10 +348,10 @@ typedef struct cmha_ranks {
 /* Holds what a model's tape and trainer share with other ranks (cmha_trainer_share). */
 typedef struct cmha_sharing {
     cmha_ranks ranks;
-    size_t first;        /* sequences of the whole batch before this rank's */
-    cmha_status agreed;  /* the failure that all ranks know of: nothing more is sent in this pass */
-    int last, begins;    /* the pass is a step's last; its backward begins sums */
-    size_t left, begun;  /* parameters whose sums are not begun; where those that are begin */
+    size_t first; /* sequences of the whole batch before this rank's */
+    cmha_status agreed; /* the failure that all ranks know of: nothing more is sent in this pass */
+    int last, begins; /* the pass is a step's last; its backward begins sums */
+    size_t left, begun; /* parameters whose sums are not begun; where those that are begin */
     struct cmha_parameters *parameters;
 } cmha_sharing;
 enum { CMHA_MAX_FREE = 32 };
@@ -466,7 +466,7 @@ typedef enum cmha_norm { CMHA_NORMS(CMHA__NORM_NAME) CMHA_NORM_COUNT } cmha_norm
     ROW(GELU_ERF, "gelu_erf", cmha__gelu_erf, 0)    /* x/2 (1 + erf(x / sqrt 2)) */ \
     ROW(GELU_TANH, "gelu_tanh", cmha__gelu_tanh, 0) /* x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) */ \
     ROW(SWIGLU, "swiglu", cmha__silu, 1)            /* gate * sigmoid(gate) */ \
-    ROW(RELU, "relu", cmha__relu, 0)                /* max(x, 0), its slope at 0 being 0 */
+    ROW(RELU, "relu", cmha__relu, 0) /* max(x, 0), its slope at 0 being 0 */
 #define CMHA__ACTIVATION_NAME(name, word, formula, gated) CMHA_ACTIVATION_##name,
 #define CMHA__ACTIVATION_WORD(name, word, formula, gated) "|" word
 typedef enum cmha_activation {
@@ -515,8 +515,8 @@ CMHA_DEF cmha_tensor *cmha_squared_error(cmha_tape *tape, cmha_tensor *x, const 
 
 typedef enum cmha_storage {
     CMHA_STORAGE_FLOAT, /* cmha_real as it is */
-    CMHA_STORAGE_BF16,  /* the upper half of a float, to nearest, ties to even: 8 bits; keeps NaN */
-    CMHA_STORAGE_INT8   /* scale * code, code -127 to 127; scale of a row (output): max |weight| / 127 */
+    CMHA_STORAGE_BF16, /* the upper half of a float, to nearest, ties to even: 8 bits; keeps NaN */
+    CMHA_STORAGE_INT8 /* scale * code, code -127 to 127; scale of a row (output): max |weight| / 127 */
 } cmha_storage;
 /* Holds a matrix [O, I] as BF16 or INT8. Off by at most half a step: scale / 2, or 1/256 of the weight. A row
    of zeros stays one; a row with a NaN or an infinity is all NaN as INT8. */
@@ -550,9 +550,9 @@ CMHA_FIT void cmha_euler_backward(const cmha_real *x, const cmha_real *dmodulus,
 
 /* Chooses the frequencies omega_j of the pairs: RoPE's, the default, or eq 6 as printed (LITERAL). */
 typedef enum cmha_frequency {
-    CMHA_FREQUENCY_ROPE,    /* base^(-2j/d_k) */
+    CMHA_FREQUENCY_ROPE, /* base^(-2j/d_k) */
     CMHA_FREQUENCY_LITERAL, /* base^(-4j/d_k) */
-    CMHA_FREQUENCY_TABLE    /* the caller's omega */
+    CMHA_FREQUENCY_TABLE /* the caller's omega */
 } cmha_frequency;
 /* Stretches the frequencies of n pairs for texts f times as long as those learned. LINEAR: omega/f.
    NTK: omega_j f^(-j/(n-1)), another base. YARN (arXiv 2309.00071): omega/f of pairs that turn up to `slow`
@@ -604,7 +604,7 @@ CMHA_FIT void cmha_rotate_backward(const cmha_rotate_args *args, const cmha_real
 typedef enum cmha_cope_imag {
     CMHA_COPE_IMAG_SIN_DUP, /* sin(t w), w = base^(-2 floor(c/2)/d), as the authors' code has it */
     CMHA_COPE_IMAG_SIN_COS, /* even c the same, odd c cos(t w): the sinusoidal table of Vaswani et al. */
-    CMHA_COPE_IMAG_LEARNED  /* a parameter of the caller's */
+    CMHA_COPE_IMAG_LEARNED /* a parameter of the caller's */
 } cmha_cope_imag;
 /* Fills table [n, d], any d: row r is position t = pos0 + r, without the paper's gamma. LEARNED: zeros. */
 CMHA_DEF void cmha_cope_table(cmha_cope_imag kind, size_t n, size_t d, double base, size_t pos0,
@@ -613,9 +613,9 @@ CMHA_DEF void cmha_cope_table(cmha_cope_imag kind, size_t n, size_t d, double ba
 /* ---- MöbiusAttention ---- */
 /* Chooses how to divide: MöbiusAttention eq 5 is silent on poles; REG (eps 1e-3 in float), UNIT are ours. */
 typedef enum cmha_quotient_kind {
-    CMHA_QUOTIENT_REG,   /* u conj(w) / (|w|^2 + eps^2): |y| <= |u| / (2 eps), smooth where eps > 0 */
+    CMHA_QUOTIENT_REG, /* u conj(w) / (|w|^2 + eps^2): |y| <= |u| / (2 eps), smooth where eps > 0 */
     CMHA_QUOTIENT_EXACT, /* u / w, eps is not read; unbounded near w = 0 */
-    CMHA_QUOTIENT_UNIT,  /* u conj(w) / sqrt(|w|^2 + eps^2): |y| <= |u| */
+    CMHA_QUOTIENT_UNIT, /* u conj(w) / sqrt(|w|^2 + eps^2): |y| <= |u| */
     CMHA_QUOTIENT_COUNT
 } cmha_quotient_kind;
 /* Divides y = u over w, all [T, 2D], rows [Re (D) | Im (D)]. Where w and eps vanish (below the smallest
@@ -790,7 +790,7 @@ CMHA_DEF cmha_tensor *cmha_balance(cmha_tape *tape, cmha_tensor *logits, size_t 
 /* Searches by an index of the caller's. features [Q, 2 d_r]: the queries' phasors; index [Q, k] gets
    documents in any order, -1 = none. A failure ends the call with its status. */
 typedef cmha_status (*cmha_search_fn)(void *user, const cmha_real *features, size_t Q, size_t k,
-                                      int64_t *index);
+        int64_t *index);
 
 /* Holds documents as complex vectors (cmha_model_vectors), encoded anew if the encoder changes. Only read. */
 typedef struct cmha_knowledge {
@@ -893,18 +893,18 @@ typedef enum cmha_attention_kind {
    reads softmax(O) of MöbiusAttention's eq 9 channel by channel. Real values go with REAL and SCORE. */
 typedef enum cmha_softmax {
     CMHA_SOFTMAX_RI_PRODUCT, /* y = (softmax(Re O) + i softmax(Im O)) v */
-    CMHA_SOFTMAX_REAL,       /* y = softmax(Re O) v: CoPE `real`, angular attention, Eilers & Jiang 2023 */
-    CMHA_SOFTMAX_RI_SPLIT,   /* y = softmax(Re O) Re v + i softmax(Im O) Im v */
-    CMHA_SOFTMAX_YANG8,      /* (P_rr + i P_ri + i P_ir - P_ii) v, P_xy = softmax(q_x k_y): Yang et al. */
-    CMHA_SOFTMAX_SCORE,      /* y = softmax(magnitude |O| / max + cosine Re O / sqrt(|O|^2 + eps^2)) v */
+    CMHA_SOFTMAX_REAL, /* y = softmax(Re O) v: CoPE `real`, angular attention, Eilers & Jiang 2023 */
+    CMHA_SOFTMAX_RI_SPLIT, /* y = softmax(Re O) Re v + i softmax(Im O) Im v */
+    CMHA_SOFTMAX_YANG8, /* (P_rr + i P_ri + i P_ir - P_ii) v, P_xy = softmax(q_x k_y): Yang et al. */
+    CMHA_SOFTMAX_SCORE, /* y = softmax(magnitude |O| / max + cosine Re O / sqrt(|O|^2 + eps^2)) v */
     CMHA_SOFTMAX_COUNT
 } cmha_softmax;
 
 /* Chooses the max, + 1e-12, that divides the magnitudes of SCORE (CoPE `hybrid_norm`). */
 typedef enum cmha_norm_max {
     CMHA_NORM_MAX_NONE,
-    CMHA_NORM_MAX_ROW,   /* largest |O| among the row's permitted keys: causal-safe */
-    CMHA_NORM_MAX_HEAD,  /* among all permitted pairs of the head: leaks the future where causal */
+    CMHA_NORM_MAX_ROW, /* largest |O| among the row's permitted keys: causal-safe */
+    CMHA_NORM_MAX_HEAD, /* among all permitted pairs of the head: leaks the future where causal */
     CMHA_NORM_MAX_GLOBAL /* over the batch, masked pairs too, as CoPE's code: batch mates, padding count */
 } cmha_norm_max;
 
@@ -958,14 +958,14 @@ enum {
     CMHA_AXIS_PAIRS = -4, /* complex numbers of a head */
     CMHA_AXIS_TURNS = -5, /* numbers of a head that rotate: rotary_dims, or d_k */
     CMHA_AXIS_MODEL = -6, /* d_model; this and the next: `attend` only */
-    CMHA_AXIS_KEYS = -7   /* numbers of all key heads */
+    CMHA_AXIS_KEYS = -7 /* numbers of all key heads */
 };
 /* Declares a parameter of a score: "blocks.I.attn.<name>" in a model. */
 typedef struct cmha_score_parameter {
-    const char *name;     /* 1 to 23 letters, digits and - _ . + */
-    int axes[3];          /* numbers from 1 on or CMHA_AXIS_..; 0 = no more */
+    const char *name; /* 1 to 23 letters, digits and - _ . + */
+    int axes[3]; /* numbers from 1 on or CMHA_AXIS_..; 0 = no more */
     double start, spread; /* starts N(start, spread^2); spread < 0: as weight matrices do, by init */
-    int decay;            /* 1: weight decay applies */
+    int decay; /* 1: weight decay applies */
 } cmha_score_parameter;
 
 /* Views rows of one head: row i begins at data[i * ld], its imaginary part `imag` numbers further on. */
@@ -974,13 +974,13 @@ typedef struct cmha_rows { cmha_real *data; size_t ld, imag; } cmha_rows;
 typedef struct cmha_score_call {
     const cmha_score *score;
     const cmha_attention_args *args;
-    size_t head;               /* of `heads`; of keys that a group shares, its first */
-    int is_key;                /* the rows are keys */
+    size_t head; /* of `heads`; of keys that a group shares, its first */
+    int is_key; /* the rows are keys */
     const cmha_real *rotation; /* [n, 2P], the rows' part of the table */
     const cmha_real *parameters[CMHA_MAX_SCORE_PARAMETERS]; /* the head's numbers of each */
     double *gradients[CMHA_MAX_SCORE_PARAMETERS]; /* backwards: sums to add to, NULL = not wanted */
-    cmha_real divisor;         /* of |O|, see cmha_norm_max; else 1 */
-    double *ddivisor;          /* its gradient to add to, NULL = not wanted */
+    cmha_real divisor; /* of |O|, see cmha_norm_max; else 1 */
+    double *ddivisor; /* its gradient to add to, NULL = not wanted */
 } cmha_score_call;
 typedef struct cmha_layer cmha_layer; /* see Models */
 /* Describes a score. Rows of q and k become rows of features; the score is scale times the real product of
@@ -988,10 +988,10 @@ typedef struct cmha_layer cmha_layer; /* see Models */
    a time. Callbacks run in several threads at once. A row that contradicts itself is an ARGUMENT. */
 struct cmha_score {
     const char *name; /* for the field `score`: 1 to 31 letters, digits and - _ . + */
-    int planes;       /* 1: rows of d_k real numbers; 2: of d_k complex ones, features [Re | Im] */
-    int rotates;      /* 1: reads the rotation table, P = F/2; without a map rows turn as RoPE's, complex as
-                         halves */
-    int shared_keys;  /* 1: features of keys are the same for all query heads, though parameters are not */
+    int planes; /* 1: rows of d_k real numbers; 2: of d_k complex ones, features [Re | Im] */
+    int rotates; /* 1: reads the rotation table, P = F/2; without a map rows turn as RoPE's, complex as
+                    halves */
+    int shared_keys; /* 1: features of keys are the same for all query heads, though parameters are not */
     /* Writes y [n, F], the features of n rows x, F = planes d_k. NULL: rows are their own features. */
     void (*map)(const cmha_score_call *call, cmha_rows x, size_t n, cmha_real *y);
     /* Adds to dx (data NULL: not wanted) and call->gradients, given dy [n, F]. */
@@ -1005,21 +1005,21 @@ struct cmha_score {
     size_t n_parameters;
     /* Builds a layer's whole attention instead, see cmha_layer; map and forward are NULL then. */
     cmha_tensor *(*attend)(const cmha_layer *layer, cmha_tensor *h);
-    int whole;  /* 1: attend needs the whole sequence; a cache is refused */
+    int whole; /* 1: attend needs the whole sequence; a cache is refused */
     void *user; /* the program's own */
-    int features;  /* planes = 1: of d_k numbers a map makes F = features d_k, up to 64 d_k; 0 = 1 */
+    int features; /* planes = 1: of d_k numbers a map makes F = features d_k, up to 64 d_k; 0 = 1 */
     int imaginary; /* 1, planes = 1: each query head gives two heads of y: head 2h has Re O and 2h + 1 Im O
                       as scores, O = sum_j q_j conj(k_j) of features [Re | Im], as RoPE++ */
 };
 
 /* Names CoPE's scores (its 3.2), of A = sum_c q_c conj(k_c), C = Re A / |A|, s = 1/sqrt(d_k). */
 typedef enum cmha_cope_score {
-    CMHA_COPE_SCORE_PHASE,       /* s C, within +-s: it nearly averages */
-    CMHA_COPE_SCORE_MAGNITUDE,   /* s |A|: aligned and opposed are alike */
-    CMHA_COPE_SCORE_REAL,        /* s Re A: ordinary attention of [Re | Im] */
-    CMHA_COPE_SCORE_HYBRID,      /* s (|A| + alpha C) */
+    CMHA_COPE_SCORE_PHASE, /* s C, within +-s: it nearly averages */
+    CMHA_COPE_SCORE_MAGNITUDE, /* s |A|: aligned and opposed are alike */
+    CMHA_COPE_SCORE_REAL, /* s Re A: ordinary attention of [Re | Im] */
+    CMHA_COPE_SCORE_HYBRID, /* s (|A| + alpha C) */
     CMHA_COPE_SCORE_HYBRID_NORM, /* s (|A| / (max + 1e-12) + alpha C); which max, the paper leaves open */
-    CMHA_COPE_SCORE_LINEAR       /* no softmax at all: cmha_linear_attention, not cmha_cope_args */
+    CMHA_COPE_SCORE_LINEAR /* no softmax at all: cmha_linear_attention, not cmha_cope_args */
 } cmha_cope_score;
 typedef struct cmha_cope_options {
     cmha_cope_score score;
@@ -1065,8 +1065,8 @@ CMHA_DEF const cmha_real *cmha_rotation(cmha_tape *tape, const double *omega, si
        y_t = f(q_t) (sum_s f(k_s) v_s^T) / f(q_t) (sum_s f(k_s))
    The sums over keys, if causal running, are one matrix of F x (c + 1) numbers. q, k: d complex numbers. */
 typedef enum cmha_linear_kind {
-    CMHA_LINEAR_COPE,   /* CoPE eq 10-17: f(x) = elu(x) + 1 of every real and imaginary part, F = 2d, real v.
-                           With complex f(q), f(k) key s weighs W_ts = sum_j f(q_tj) conj f(k_sj) */
+    CMHA_LINEAR_COPE, /* CoPE eq 10-17: f(x) = elu(x) + 1 of every real and imaginary part, F = 2d, real v.
+                         With complex f(q), f(k) key s weighs W_ts = sum_j f(q_tj) conj f(k_sj) */
     CMHA_LINEAR_ANGULAR, /* CRAT's "linear" path made exact: weights 1 + (1/d) sum_j Re(u(q_j) conj u(k_j)),
                             0 to 2, u as above. F = 2d + 1, complex v. No approximation of CRAT eq 12-13 */
     CMHA_LINEAR_COUNT
@@ -1076,10 +1076,10 @@ typedef enum cmha_linear_kind {
    eps^2). REAL, a convex average of the values, is the one to use. The others, experimental, take the paper
    literally. MAGNITUDE loses the values' sign, PHASE their size. */
 typedef enum cmha_cope_output {
-    CMHA_COPE_OUTPUT_REAL,      /* Re Num / Den, Den = sum_s Re W_ts */
+    CMHA_COPE_OUTPUT_REAL, /* Re Num / Den, Den = sum_s Re W_ts */
     CMHA_COPE_OUTPUT_MAGNITUDE, /* |Num| / Den, gradient 0 at Num = 0 */
-    CMHA_COPE_OUTPUT_PHASE,     /* C / Den */
-    CMHA_COPE_OUTPUT_HYBRID,    /* (|Num| + alpha C) / Den */
+    CMHA_COPE_OUTPUT_PHASE, /* C / Den */
+    CMHA_COPE_OUTPUT_HYBRID, /* (|Num| + alpha C) / Den */
     CMHA_COPE_OUTPUT_COUNT
 } cmha_cope_output;
 
@@ -1208,8 +1208,8 @@ typedef enum cmha_wiring { CMHA_WIRING_FRAMED, CMHA_WIRING_TOP, CMHA_WIRING_STAC
     CMHA_WIRING_ALTERNATING } cmha_wiring;
 /* Chooses what the maps of MöbiusAttention's eq 5-8 are: printed as scalars, counted as matrices. */
 typedef enum cmha_mobius_mode {
-    CMHA_MOBIUS_MODE_T,      /* "T": a complex linear map, then the Möbius map by channel; linear k, v */
-    CMHA_MOBIUS_MODE_FULL,   /* (A rho + b) / (C rho + d) with matrices A and C; k and v complex linear */
+    CMHA_MOBIUS_MODE_T, /* "T": a complex linear map, then the Möbius map by channel; linear k, v */
+    CMHA_MOBIUS_MODE_FULL, /* (A rho + b) / (C rho + d) with matrices A and C; k and v complex linear */
     CMHA_MOBIUS_MODE_LITERAL /* as printed: by channel, of the first mobius_heads * d_k; for teaching */
 } cmha_mobius_mode;
 typedef enum cmha_mobius_init { CMHA_MOBIUS_INIT_IDENTITY, CMHA_MOBIUS_INIT_ORTHO } cmha_mobius_init;
@@ -1412,19 +1412,19 @@ CMHA_DEF cmha_status cmha_kind(cmha_context *context, const char *name, cmha_mod
 
 /* Names a view into a block of parameters, and says how it learns. */
 typedef struct cmha_parameter {
-    char name[48];      /* as in a safetensors file: "blocks.0.attn.wq.weight" */
+    char name[48]; /* as in a safetensors file: "blocks.0.attn.wq.weight" */
     cmha_tensor tensor;
-    int is_complex;     /* the first axis is (real part, imaginary part) */
-    int frozen;         /* 1: it stays as it is, without gradient and moments; cmha_parameters_tune sets it */
-    int usual_frozen;   /* 1: of a model with adapters and not one of them, so it begins frozen */
-    double lr_scale;    /* factor on the learning rate, and with it on the decay: 1; 0 = its values stay */
-    double decay;       /* factor on the weight decay: 1 for weight matrices and embeddings, else 0 */
+    int is_complex; /* the first axis is (real part, imaginary part) */
+    int frozen; /* 1: it stays as it is, without gradient and moments; cmha_parameters_tune sets it */
+    int usual_frozen; /* 1: of a model with adapters and not one of them, so it begins frozen */
+    double lr_scale; /* factor on the learning rate, and with it on the decay: 1; 0 = its values stay */
+    double decay; /* factor on the weight decay: 1 for weight matrices and embeddings, else 0 */
     double usual_decay; /* the library's own, this and the next: that before it was tuned */
-    size_t place;       /* of its gradient in their block */
-    size_t kept[2];     /* of its moments in theirs, SIZE_MAX: it has none */
-    size_t section;     /* its gradient is whole when the records of this one have been walked */
-    int start, form;    /* how it starts, and what it is in memory */
-    size_t adapter;     /* of a matrix W with an adapter B A: where A is in the list, before B; 0 = none */
+    size_t place; /* of its gradient in their block */
+    size_t kept[2]; /* of its moments in theirs, SIZE_MAX: it has none */
+    size_t section; /* its gradient is whole when the records of this one have been walked */
+    int start, form; /* how it starts, and what it is in memory */
+    size_t adapter; /* of a matrix W with an adapter B A: where A is in the list, before B; 0 = none */
     cmha_tensor matrix; /* where one product serves several, the real matrix that ends here */
 } cmha_parameter;
 
@@ -1433,25 +1433,25 @@ typedef struct cmha_parameters {
     cmha_context *context;
     cmha_parameter *list;
     size_t count;
-    cmha_real *data;       /* [size], of what is not packed */
-    cmha_real *grad;       /* [learning]; a model's is NULL until its first training pass */
-    cmha_real *moments;    /* [kept], of cmha_parameters_step or a model's trainers; NULL before */
+    cmha_real *data; /* [size], of what is not packed */
+    cmha_real *grad; /* [learning]; a model's is NULL until its first training pass */
+    cmha_real *moments; /* [kept], of cmha_parameters_step or a model's trainers; NULL before */
     size_t size, learning; /* numbers of all but packed ones, and of those that are not frozen */
-    size_t kept;           /* first moments of all that learn and have any, then second ones */
+    size_t kept; /* first moments of all that learn and have any, then second ones */
     const cmha_optimiser *optimiser; /* NULL: AdamW */
-    size_t step;           /* of cmha_parameters_step: steps done */
-    double *sums;          /* [threads]: scratch of norms */
-    void *memory;          /* [bytes], of list and sums; NULL: they are a model's */
+    size_t step; /* of cmha_parameters_step: steps done */
+    double *sums; /* [threads]: scratch of norms */
+    void *memory; /* [bytes], of list and sums; NULL: they are a model's */
     size_t bytes;
-    int optimised;         /* 1: what is thawed gets its gradient and moments at once */
+    int optimised; /* 1: what is thawed gets its gradient and moments at once */
 } cmha_parameters;
 
 /* Describes a parameter of a network built by hand. */
 typedef struct cmha_parameter_row {
-    const char *name;            /* 1 to 47 bytes */
+    const char *name; /* 1 to 47 bytes */
     size_t shape[CMHA_MAX_RANK]; /* ends before the first 0 */
-    double mean, spread, decay;  /* starts N(mean, spread^2), by the seed; decay: as in cmha_parameter */
-    int is_complex;              /* 1: shape[0] must be 2 */
+    double mean, spread, decay; /* starts N(mean, spread^2), by the seed; decay: as in cmha_parameter */
+    int is_complex; /* 1: shape[0] must be 2 */
 } cmha_parameter_row;
 /* Opens parameters of rows, which it copies, and gradients, zeros: list[i].tensor, of row i, is for any tape.
    Errors: ARGUMENT (also a name twice), SHAPE. */
@@ -1474,57 +1474,57 @@ CMHA_DEF cmha_status cmha_parameters_tune(cmha_parameters *p, const char *patter
    product; so do w1 (gate) and w3 (up) of SwiGLU. */
 typedef struct cmha_block {
     cmha_tensor *ln1_weight, *ln1_bias, *qkv_weight, *qkv_bias, *wo_weight, *wo_bias, *pcl_w;
-    cmha_tensor *score[CMHA_MAX_SCORE_PARAMETERS];       /* delta and b, beta, or a row's; then log_temp */
+    cmha_tensor *score[CMHA_MAX_SCORE_PARAMETERS]; /* delta and b, beta, or a row's; then log_temp */
     cmha_tensor *ln2_weight, *ln2_bias, *w1_weight, *w1_bias, *w2_weight, *w2_bias;
-    cmha_tensor *ln3_weight, *ln3_bias;                  /* mobius */
-    cmha_tensor *zq_weight, *zk_weight, *zv_weight;      /* cope (v real), mobius: complex projections */
+    cmha_tensor *ln3_weight, *ln3_bias; /* mobius */
+    cmha_tensor *zq_weight, *zk_weight, *zv_weight; /* cope (v real), mobius: complex projections */
     cmha_tensor *zq_bias, *zk_bias, *zv_bias, *mobius_temp;
     cmha_tensor *mobius, *divisor_weight, *divisor_bias; /* mobius: maps [4, 2, d_q]; FULL: C and d */
-    cmha_tensor *imag_wo_weight, *imag_wo_bias;          /* mobius without plain heads, eq 20-27 */
+    cmha_tensor *imag_wo_weight, *imag_wo_bias; /* mobius without plain heads, eq 20-27 */
     cmha_tensor *imag_w1_weight, *imag_w1_bias, *imag_w2_weight, *imag_w2_bias;
     struct {
-        cmha_tensor *weight;                             /* mixed [2, 3 n d_h, D]; else real [6 n d_h, D] */
-        cmha_tensor *u[3], *v[3];                        /* instead of it, low rank: of q, k and v */
+        cmha_tensor *weight; /* mixed [2, 3 n d_h, D]; else real [6 n d_h, D] */
+        cmha_tensor *u[3], *v[3]; /* instead of it, low rank: of q, k and v */
         cmha_tensor *temp;
-    } group[3];                                          /* crat: real, imaginary and mixed heads */
+    } group[3]; /* crat: real, imaginary and mixed heads */
     cmha_tensor *wo_u, *wo_v;
-    cmha_tensor *alpha[2], *beta[2];                     /* crat: of the two sums (eq 20); psi in alpha */
-    cmha_tensor *router_weight, *router_bias;            /* crat: of the experts: w1 and w2 [2, E, O, I] */
-    cmha_irw_weights irw;                                /* crat: the reflection window */
+    cmha_tensor *alpha[2], *beta[2]; /* crat: of the two sums (eq 20); psi in alpha */
+    cmha_tensor *router_weight, *router_bias; /* crat: of the experts: w1 and w2 [2, E, O, I] */
+    cmha_irw_weights irw; /* crat: the reflection window */
 } cmha_block;
 
 /* Holds a decoder language model, or with causal = 0 an encoder, of any family. */
 typedef struct cmha_model {
     cmha_context *context;
     cmha_model_config config;
-    const cmha_score *score;     /* the program's row that config.score names, or NULL */
-    const cmha_score *plain;     /* the row of plain heads: that one, or of the kind `attention` */
+    const cmha_score *score; /* the program's row that config.score names, or NULL */
+    const cmha_score *plain; /* the row of plain heads: that one, or of the kind `attention` */
     cmha_parameters parameters;
     struct {
-        cmha_storage storage;    /* BF16 or INT8; FLOAT: there are none */
-        cmha_packed *matrices;   /* in the order of the parameters */
+        cmha_storage storage; /* BF16 or INT8; FLOAT: there are none */
+        cmha_packed *matrices; /* in the order of the parameters */
         size_t n_matrices;
-        size_t bytes, saved;     /* their memory; what they took as numbers */
-    } packed;                    /* of cmha_model_pack: matrices without other numbers */
+        size_t bytes, saved; /* their memory; what they took as numbers */
+    } packed; /* of cmha_model_pack: matrices without other numbers */
     cmha_block *blocks;
     cmha_tensor *token_weight, *position_weight, *type_weight, *final_weight, *final_bias;
     cmha_tensor *head_weight, *head_bias, *class_weight, *class_bias, *value_weight, *value_bias;
     cmha_tensor *feature_weight, *feature_bias, *emb_norm_weight, *emb_norm_bias, *pool_weight, *pool_bias;
     cmha_tensor *head_dense_weight, *head_dense_bias, *head_norm_weight, *head_norm_bias;
-    cmha_tensor *pe_omega, *pe_delta, *gamma;                           /* multifreq; cope's, learned */
+    cmha_tensor *pe_omega, *pe_delta, *gamma; /* multifreq; cope's, learned */
     cmha_tensor *state_weight, *state_bias, *theta_weight, *theta_bias; /* crat, eq 5 and 6 */
-    double *omega;               /* [n_omega, P] */
-    double score_factor;         /* of heads that rotate: what cmha_frequencies returned */
-    size_t n_omega, P;           /* 1, or n_heads after cmha_model_set_frequencies; d_k/2, pope d_k */
-    cmha_real *alibi;            /* [n_heads], ropepp [2 n_heads], or NULL */
+    double *omega; /* [n_omega, P] */
+    double score_factor; /* of heads that rotate: what cmha_frequencies returned */
+    size_t n_omega, P; /* 1, or n_heads after cmha_model_set_frequencies; d_k/2, pope d_k */
+    cmha_real *alibi; /* [n_heads], ropepp [2 n_heads], or NULL */
     const cmha_knowledge *knowledge; /* see cmha_model_set_knowledge */
     uint64_t knowledge_identity; /* of the base set last or of the file loaded; 0 = none */
     uint64_t *expert_use; /* [n_layers, experts] or NULL: a rank's tokens in training; may be cleared */
-    void *tables;                /* [table_bytes]: of parameters, blocks, omega, alibi and expert_use */
+    void *tables; /* [table_bytes]: of parameters, blocks, omega, alibi and expert_use */
     size_t table_bytes;
-    cmha_tape tape;              /* of the model's own passes */
-    uint64_t opening;            /* which of the context's models; what was opened on another says STATE */
-    uint64_t trainer;            /* the number of its trainer, 0 = none; an older one says STATE */
+    cmha_tape tape; /* of the model's own passes */
+    uint64_t opening; /* which of the context's models; what was opened on another says STATE */
+    uint64_t trainer; /* the number of its trainer, 0 = none; an older one says STATE */
 } cmha_model;
 
 /* Shows a score's `attend` the layer whose whole attention it builds, in place of wq, wk, wv and the softmax:
@@ -1535,10 +1535,10 @@ struct cmha_layer {
     const cmha_model *model;
     const cmha_score *score;
     size_t index, batch, length; /* of the layer, from 0; of h */
-    size_t first;                /* position of the first token: behind those a cache holds */
+    size_t first; /* position of the first token: behind those a cache holds */
     cmha_tensor *const *parameters; /* of the row, in its order */
     cmha_attention_args args; /* as the model has it, to copy and change; its kind is DOT */
-    void *pass;               /* the library's own */
+    void *pass; /* the library's own */
 };
 /* Attends as cmha_attention does and, in a cache, to the tokens that it holds: q, k and v are those of the
    new ones, as many keys as queries. Errors: STATE (other calls than in the pass that measured). */
@@ -1553,15 +1553,15 @@ CMHA_DEF cmha_tensor *cmha_layer_attention(const cmha_layer *layer, const cmha_a
    times e^(i phi) then turn the first state, and the first layer's probabilities stay, angular or dot, under
    the norms cln (while its bias is 0) and crms. */
 typedef struct cmha_batch {
-    const int32_t *ids, *targets;   /* [batch, length]; targets -1 are ignored; ids NULL where tokens = 0 */
-    const unsigned char *key_mask;  /* [batch, length], 0 = padding, NULL = none */
+    const int32_t *ids, *targets; /* [batch, length]; targets -1 are ignored; ids NULL where tokens = 0 */
+    const unsigned char *key_mask; /* [batch, length], 0 = padding, NULL = none */
     size_t batch, length;
-    const int32_t *types;           /* [batch, length], below token_types; NULL = all 0 */
-    const cmha_real *labels;        /* [batch]: integers below `classes` (else TOKEN); classes = 1: values */
+    const int32_t *types; /* [batch, length], below token_types; NULL = all 0 */
+    const cmha_real *labels; /* [batch]: integers below `classes` (else TOKEN); classes = 1: values */
     const cmha_real *class_weights; /* [classes] or NULL */
-    const cmha_real *features;      /* [batch, length, features or, complex, 2 features], rows [Re | Im];
-                                       finite (else NOT_FINITE). Those of padding are not read */
-    const cmha_real *values;        /* [batch, length, values], to be predicted; NaN are ignored */
+    const cmha_real *features; /* [batch, length, features or, complex, 2 features], rows [Re | Im];
+                                  finite (else NOT_FINITE). Those of padding are not read */
+    const cmha_real *values; /* [batch, length, values], to be predicted; NaN are ignored */
 } cmha_batch;
 
 /* Cuts n samples [planes, n] (2: Re and Im) into frames of `width`, one every `hop`: rows of planes * width
@@ -1614,7 +1614,7 @@ typedef enum cmha_see {
     CMHA_SEE_PROBABILITIES, /* weights of the values; lag: a[t - s] over their sum */
     CMHA_SEE_SCORES, /* before the softmax; linear: weights before their sum divides; lag: temp R[t - s] */
     CMHA_SEE_PHASES, /* arg O, radians, of features (delta, b, position; phasors; elu + 1); dot has none */
-    CMHA_SEE_NEXT    /* times 1 on top: softmax(Im O); times 1, 2, 3 with yang8: P_ri, P_ir, P_ii */
+    CMHA_SEE_NEXT /* times 1 on top: softmax(Im O); times 1, 2, 3 with yang8: P_ri, P_ir, P_ii */
 } cmha_see;
 /* Computes what a layer's head looks at (counted as the output projection reads them: plain, then Möbius;
    real, imaginary, mixed): out [batch, queries, keys]. Errors: STATE (it has none). */
@@ -1651,7 +1651,7 @@ CMHA_FIT void cmha_adamw(const cmha_adamw_args *args, size_t n, cmha_real *p, co
 /* Describes an optimiser. Memory and saved states follow. A row that contradicts itself is an ARGUMENT. */
 struct cmha_optimiser {
     const char *name; /* 1 to 31 letters, digits and - _ . + */
-    int moments;      /* it keeps of each number: 0, 1 (m) or 2 (m and v) */
+    int moments; /* it keeps of each number: 0, 1 (m) or 2 (m and v) */
     /* Says whether a parameter is for it (NULL: all are); others are AdamW's. */
     int (*serves)(const cmha_optimiser *optimiser, const cmha_parameter *parameter);
     /* Updates n numbers, as cmha_adamw; m and v begin as zeros, NULL where not kept. In several threads. */
@@ -1713,10 +1713,10 @@ CMHA_FIT cmha_status cmha_gradient_check(cmha_parameters *p, cmha_loss_fn loss, 
 typedef struct cmha_tokens {
     const void *data;
     size_t count;
-    int width;           /* bytes a token, 1, 2 or 4; in files little endian */
+    int width; /* bytes a token, 1, 2 or 4; in files little endian */
     cmha_context *owner; /* of data that cmha_tokens_open took; NULL = the caller's */
     size_t bytes;
-    int mapped;          /* data is the file itself */
+    int mapped; /* data is the file itself */
 } cmha_tokens;
 /* Returns token i, -1 beyond the end; 32-bit values above 2^31 - 1 come out negative. */
 CMHA_DEF int32_t cmha_tokens_at(const cmha_tokens *tokens, size_t i);
@@ -1729,12 +1729,12 @@ typedef struct cmha_trainer {
     cmha_context *context;
     cmha_model *model;
     cmha_trainer_config config;
-    uint64_t opening;     /* which of the model's trainers */
-    int32_t *ids;         /* [2, batch * length]: ids, then targets */
-    size_t step;          /* steps done */
+    uint64_t opening; /* which of the model's trainers */
+    int32_t *ids; /* [2, batch * length]: ids, then targets */
+    size_t step; /* steps done */
     uint64_t seed;
     double grad_norm, lr; /* of the last step; the norm is that before clipping */
-    double best;          /* lowest validation loss so far, for programs that keep the best */
+    double best; /* lowest validation loss so far, for programs that keep the best */
 } cmha_trainer;
 /* Opens a trainer: moments are zeros, later steps take no memory, and an older one of the model says STATE.
    config NULL = defaults. Errors: TOKEN. */
@@ -1776,8 +1776,8 @@ CMHA_FIT void cmha_trainer_split(const cmha_trainer *trainer, const cmha_tokens 
 /* Places what one attention call of a pass keeps of the tokens so far. */
 typedef struct cmha_slot {
     size_t key_heads, kv_heads, key_width, value_width; /* tiles of keys, rows of values */
-    size_t value_row;    /* numbers from one token's values to the next */
-    size_t state;        /* linear attention instead: numbers in all, whatever the length */
+    size_t value_row; /* numbers from one token's values to the next */
+    size_t state; /* linear attention instead: numbers in all, whatever the length */
     size_t keys, values; /* where they begin in cmha_cache.memory */
 } cmha_slot;
 
@@ -1786,30 +1786,30 @@ typedef struct cmha_slot {
 typedef struct cmha_cache {
     cmha_context *context;
     cmha_model *model;
-    uint64_t opening;               /* of the model */
+    uint64_t opening; /* of the model */
     size_t batch, capacity, length; /* sequences; tokens it can hold; tokens held */
-    size_t first;                   /* tokens dropped by sliding */
-    int slide;                      /* see cmha_cache_init */
-    cmha_slot *slots;               /* in the order of the calls */
+    size_t first; /* tokens dropped by sliding */
+    int slide; /* see cmha_cache_init */
+    cmha_slot *slots; /* in the order of the calls */
     size_t n_slots;
-    cmha_real *memory;              /* per slot keys [batch, key_heads, tiles, key_width, 64] and values
-                                       [batch, kv_heads, tiles * 64, value_row], or the state */
-    size_t size, bytes;             /* of memory, in cmha_real; of all arrays, one block */
-    void *spare;                    /* room for a copy of what it holds, to go back to; or NULL */
-    int has_state, given;           /* given: the block is the caller's */
-    cmha_storage storage;           /* BF16: two in 32 bits as in cmha_packed, rows of values padded to 32 */
-    size_t ready;                   /* a pass over so many tokens has the memory it needs */
-    int32_t *ids;                   /* [2, batch, capacity]: the tokens held, and the ones being read */
-    cmha_real *features;            /* [2, batch, capacity, numbers of a position]: likewise */
-    cmha_tape tape;                 /* of its passes */
+    cmha_real *memory; /* per slot keys [batch, key_heads, tiles, key_width, 64] and values
+                          [batch, kv_heads, tiles * 64, value_row], or the state */
+    size_t size, bytes; /* of memory, in cmha_real; of all arrays, one block */
+    void *spare; /* room for a copy of what it holds, to go back to; or NULL */
+    int has_state, given; /* given: the block is the caller's */
+    cmha_storage storage; /* BF16: two in 32 bits as in cmha_packed, rows of values padded to 32 */
+    size_t ready; /* a pass over so many tokens has the memory it needs */
+    int32_t *ids; /* [2, batch, capacity]: the tokens held, and the ones being read */
+    cmha_real *features; /* [2, batch, capacity, numbers of a position]: likewise */
+    cmha_tape tape; /* of its passes */
 } cmha_cache;
 
 /* Sets how a cache reads and stores numbers; all zero = none. */
 typedef struct cmha_cache_options {
     cmha_storage storage; /* of keys and values: FLOAT or BF16; states stay cmha_real */
-    size_t prompt;        /* positions that a pass has memory for from the start; 0 = 1 */
-    void *memory;         /* the caller's, aligned as malloc's: all it takes; NULL = the context's */
-    size_t bytes;         /* its size, at least what cmha_cache_memory says */
+    size_t prompt; /* positions that a pass has memory for from the start; 0 = 1 */
+    void *memory; /* the caller's, aligned as malloc's: all it takes; NULL = the context's */
+    size_t bytes; /* its size, at least what cmha_cache_memory says */
 } cmha_cache_options;
 /* Opens a cache of `capacity` tokens (at most max_positions, if learned). slide = 1: when full, it forgets
    the oldest quarter and reads the rest again from position 0; 0: FULL. options NULL = none. Set a knowledge
@@ -1858,12 +1858,12 @@ CMHA_DEF cmha_status cmha_generate(cmha_cache *cache, const int32_t *prompt, siz
    little-endian tensors. Errors of every call: those of Models, IO; of reading also NOT_FOUND and FORMAT. */
 
 typedef struct cmha_archive_tensor {
-    const char *name;    /* UTF-8 */
-    const char *dtype;   /* "F32", "F64", "F16", "BF16", "I64", ... */
+    const char *name; /* UTF-8 */
+    const char *dtype; /* "F32", "F64", "F16", "BF16", "I64", ... */
     size_t shape[8];
-    int rank;            /* 0 for a scalar */
+    int rank; /* 0 for a scalar */
     uint64_t begin, end; /* bytes, from the first one after the header */
-    size_t count;        /* numbers: the product of shape, of "C64" twice that */
+    size_t count; /* numbers: the product of shape, of "C64" twice that */
 } cmha_archive_tensor;
 
 typedef struct cmha_archive {
@@ -1871,10 +1871,10 @@ typedef struct cmha_archive {
     char *path;
     cmha_archive_tensor *tensors; /* in the order of their names */
     size_t n_tensors;
-    const char **metadata;        /* [2 * n_metadata]: key, value, key, value ... */
+    const char **metadata; /* [2 * n_metadata]: key, value, key, value ... */
     size_t n_metadata;
-    uint64_t data_begin, size;    /* bytes from the start of the file; of all of it */
-    void *file, *memory;          /* file: the system's; NULL = the context's callbacks have it */
+    uint64_t data_begin, size; /* bytes from the start of the file; of all of it */
+    void *file, *memory; /* file: the system's; NULL = the context's callbacks have it */
     size_t memory_size;
 } cmha_archive;
 /* Opens a safetensors file and checks its whole header. */
@@ -2032,7 +2032,7 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
    Before a change that must not alter results keep the header, then `make bits AGAINST=OLD.h`. `make test` is
    the whole suite, `make mutants` asks whether it can fail, tests/README.md says what it promises. */
 
-#if (((defined(CMHA_IMPLEMENTATION) && !defined(CMHA_LINKED)) || defined(CMHA_STATIC)) &&                    \
+#if (((defined(CMHA_IMPLEMENTATION) && !defined(CMHA_LINKED)) || defined(CMHA_STATIC)) && \
      !defined(CMHA_IMPLEMENTATION_ONCE)) || defined(CMHA__AGAIN)
 #ifndef CMHA__AGAIN
 #define CMHA_IMPLEMENTATION_ONCE
@@ -2071,8 +2071,8 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
 #endif
 
 /* A program compiled for any CPU of its kind has its hot loops for newer ones too, and chooses as it runs. */
-#if defined(__x86_64__) && !(defined(__AVX2__) && defined(__FMA__)) && !defined(CMHA_NO_DISPATCH) &&         \
-    !defined(CMHA_NO_SIMD) && !defined(CMHA__GCC_FAST) && !defined(_WIN32) && defined(__OPTIMIZE__) &&       \
+#if defined(__x86_64__) && !(defined(__AVX2__) && defined(__FMA__)) && !defined(CMHA_NO_DISPATCH) && \
+    !defined(CMHA_NO_SIMD) && !defined(CMHA__GCC_FAST) && !defined(_WIN32) && defined(__OPTIMIZE__) && \
     !defined(__OPTIMIZE_SIZE__) && (__GNUC__ >= 8 || defined(__clang__)) && defined(__has_include)
 #if __has_include("cmha.h") /* the header includes itself, which one of another name cannot */
 #define CMHA__DISPATCH
@@ -2563,21 +2563,21 @@ static size_t cmha__cut(size_t n, int chunks, int c) {
     CMHA__PARALLEL(threads, n) \
     for (int cmha__chunk = 0; cmha__chunk < cmha__chunks(threads, n); cmha__chunk++) \
         for (size_t lo = cmha__cut(n, cmha__chunks(threads, n), cmha__chunk), \
-                    hi = cmha__cut(n, cmha__chunks(threads, n), cmha__chunk + 1), cmha__once = lo < hi; \
+                hi = cmha__cut(n, cmha__chunks(threads, n), cmha__chunk + 1), cmha__once = lo < hi; \
              cmha__once; cmha__once = 0)
 #define CMHA__FOR_EACH(threads, n, i) /* the same, number by number */ \
     CMHA__FOR_CHUNKS(threads, n, cmha__lo, cmha__hi) \
     for (size_t i = cmha__lo; i < cmha__hi; i++)
 
 /* Runs a statement for i = 0 .. n - 1, l = i modulo `lanes`: sums in lanes [l] vectorise, with one order. */
-#define CMHA__IN_LANES(lanes, n, STATEMENT)                                             \
-    {                                                                                   \
-        for (size_t cmha__at = 0; cmha__at < (n) - (n) % lanes; cmha__at += lanes)      \
-            for (size_t l = 0; l < lanes; l++) {                                        \
-                size_t i = cmha__at + l;                                                \
-                STATEMENT;                                                              \
-            }                                                                           \
-        for (size_t i = (n) - (n) % lanes, l = 0; i < (n); i++, l++) STATEMENT;         \
+#define CMHA__IN_LANES(lanes, n, STATEMENT) \
+    { \
+        for (size_t cmha__at = 0; cmha__at < (n) - (n) % lanes; cmha__at += lanes) \
+            for (size_t l = 0; l < lanes; l++) { \
+                size_t i = cmha__at + l; \
+                STATEMENT; \
+            } \
+        for (size_t i = (n) - (n) % lanes, l = 0; i < (n); i++, l++) STATEMENT; \
     }
 
 /* ---- instruction sets ---- */
@@ -2610,22 +2610,22 @@ static int cmha__set(void) {
     return set;
 }
 
-#define CMHA__CHOOSE(name, arguments)                                       \
-    {                                                                       \
-        int cmha__now = cmha__set();                                        \
-        if (cmha__now == CMHA__SET_AVX512) name##_avx512 arguments;         \
-        else if (cmha__now == CMHA__SET_AVX2) name##_avx2 arguments;        \
-        else name##_base arguments;                                         \
+#define CMHA__CHOOSE(name, arguments) \
+    { \
+        int cmha__now = cmha__set(); \
+        if (cmha__now == CMHA__SET_AVX512) name##_avx512 arguments; \
+        else if (cmha__now == CMHA__SET_AVX2) name##_avx2 arguments; \
+        else name##_base arguments; \
     }
-#define CMHA__HOT_AS(storage, type, returns, name, parameters, arguments)                                    \
-    static type name##_base parameters;                                                                      \
-    __attribute__((CMHA__AVX2, flatten)) static type name##_avx2 parameters {                                \
-        returns name##_base arguments;                                                                       \
-    }                                                                                                        \
-    storage __attribute__((noinline)) type name parameters {                                                 \
-        if (cmha__set() != CMHA__SET_BASE) returns name##_avx2 arguments;                                    \
-        else returns name##_base arguments;                                                                  \
-    }                                                                                                        \
+#define CMHA__HOT_AS(storage, type, returns, name, parameters, arguments) \
+    static type name##_base parameters; \
+    __attribute__((CMHA__AVX2, flatten)) static type name##_avx2 parameters { \
+        returns name##_base arguments; \
+    } \
+    storage __attribute__((noinline)) type name parameters { \
+        if (cmha__set() != CMHA__SET_BASE) returns name##_avx2 arguments; \
+        else returns name##_base arguments; \
+    } \
     static type name##_base parameters
 #else
 CMHA__UNUSED static int cmha__set(void) {
@@ -2738,7 +2738,7 @@ static void cmha__sort(const void **items, size_t n, cmha__compare compare) {
 #define CMHA__TABLE(config, walk) \
     typedef config cmha__owner; \
     static const cmha_field rows[] = {walk(CMHA__SIZE_ROW, CMHA__REAL_ROW, CMHA__FLAG_ROW, CMHA__ENUM_ROW, \
-                                           CMHA__NAME_ROW)}; \
+            CMHA__NAME_ROW)}; \
     cmha_table table = {rows, sizeof rows / sizeof *rows}; \
     return table
 
@@ -2797,14 +2797,14 @@ static int cmha__field_fits(const cmha_field *field, double value) {
 }
 
 static cmha_status cmha__field_fail(cmha_context *ctx, cmha_table table, const cmha_field *field,
-                                    const char *value) {
+        const char *value) {
     static const char *const is[] = {"a whole number from ", "a number from ", "", "one of ",
-                                     "a name of at most "};
+            "a name of at most "};
     char range[64];
     const char *of[] = {range, range, "0 or 1", field->choices, "31 characters"};
     cmha__print(range, sizeof range, "%.10g to %.10g", field->minimum, field->maximum);
     return CMHA__WRONG(ctx, "%s: %s = %.40s is not %s%s", cmha__table_name(table), field->name, value,
-                       is[field->type], of[field->type]);
+            is[field->type], of[field->type]);
 }
 
 static int cmha__parse_field(const cmha_field *field, const char *text, double *value) {
@@ -2843,7 +2843,7 @@ static const cmha_field *cmha__field_of(cmha_table table, const char *name) {
 }
 
 CMHA_DEF cmha_status cmha_config_set(cmha_context *context, cmha_table table, void *config, const char *name,
-                                     const char *value) {
+        const char *value) {
     const cmha_field *field = cmha__field_of(table, name);
     double number;
     if (!config || !name || !value) return CMHA__WRONG(context, "config set: config, name or value is NULL");
@@ -2857,7 +2857,7 @@ CMHA_DEF cmha_status cmha_config_set(cmha_context *context, cmha_table table, vo
 }
 
 CMHA_DEF cmha_status cmha_config_set_all(cmha_context *context, cmha_table table, void *config,
-                                         const char *text) {
+        const char *text) {
     char name[64], value[64];
     cmha_status status = CMHA_OK;
     if (!text || !config) return CMHA__WRONG(context, "config: the text or the configuration is NULL");
@@ -2868,16 +2868,16 @@ CMHA_DEF cmha_status cmha_config_set_all(cmha_context *context, cmha_table table
         cmha__print(name, sizeof name, "%.*s", (int)(n < room ? n : room), text);
         cmha__print(value, sizeof value, "%.*s", (int)(m < room ? m : room), after);
         status = n > room || m > room
-                     ? CMHA__WRONG(context, "%s: %.40s is longer than any option or value",
-                                   cmha__table_name(table), n > room ? name : value)
-                     : cmha_config_set(context, table, config, name, value);
+                ? CMHA__WRONG(context, "%s: %.40s is longer than any option or value",
+                cmha__table_name(table), n > room ? name : value)
+                : cmha_config_set(context, table, config, name, value);
         text = after + m;
     }
     return status;
 }
 
 CMHA_DEF void cmha_config_get(cmha_table table, const void *config, const char *name, char *text,
-                              size_t size) {
+        size_t size) {
     const cmha_field *field = cmha__field_of(table, name);
     char line[32];
     if (!text || !size) return;
@@ -3035,10 +3035,10 @@ CMHA_DEF cmha_status cmha_context_init(cmha_context *context, const cmha_context
     if (copy.threads < 0) return CMHA__WRONG(context, "context: threads = %d is negative", copy.threads);
     if (!copy.allocator.allocate != !copy.allocator.release)
         return CMHA__WRONG(context, "context: the allocator lacks %s",
-                           copy.allocator.allocate ? "release" : "allocate");
+                copy.allocator.allocate ? "release" : "allocate");
     if (!copy.files.size != !copy.files.read || !copy.files.write != !copy.files.finish)
         return CMHA__WRONG(context, "context: the files lack one of %s",
-                           !copy.files.size != !copy.files.read ? "size and read" : "write and finish");
+                !copy.files.size != !copy.files.read ? "size and read" : "write and finish");
     context->config = copy;
     context->threads = 1;
 #ifdef _OPENMP
@@ -3057,8 +3057,8 @@ CMHA_DEF cmha_status cmha_context_init(cmha_context *context, const cmha_context
     const char *remedy = cmha_blas_remedy(), *core = cmha__blas_core();
     if (remedy && core)
         cmha__warn(context, "OpenBLAS uses its %s kernel, which leaves this CPU at about a quarter to a half "
-                   "of its speed%s; set %s in the environment before the program starts", core,
-                   cmha__blas_is_behind(16) ? " (so the built-in product takes its place)" : "", remedy);
+                "of its speed%s; set %s in the environment before the program starts", core,
+                cmha__blas_is_behind(16) ? " (so the built-in product takes its place)" : "", remedy);
     return CMHA_OK;
 }
 
@@ -3206,7 +3206,7 @@ CMHA__INSIDE void CMHA__THIS(cmha__panel_piece)(
 
 /* C [MR, NR] = a [MR, K] b [K, NR] + beta C, by p K, lda, ldc and beta, 0 or 1. turned: a is transposed. */
 CMHA__FUSED static void CMHA__THIS(cmha__gemm_tile)(const cmha__product *p, int turned, const cmha_real *a,
-                                                    const cmha_real *b, cmha_real *C) {
+        const cmha_real *b, cmha_real *C) {
 #ifdef CMHA__GEMM_VECTORS
     if (turned) CMHA__THIS(cmha__panel_piece)(CMHA__GEMM_MR, 2, 1, p, CMHA__GEMM_MR, a, b, C);
     else CMHA__THIS(cmha__panel_piece)(CMHA__GEMM_MR, 2, 0, p, CMHA__GEMM_MR, a, b, C);
@@ -3224,7 +3224,7 @@ CMHA__FUSED static void CMHA__THIS(cmha__gemm_tile)(const cmha__product *p, int 
 /* to [K, width] = from, lane l of step k being from[l * lane + k * step], 0 beyond `lanes`; 8 steps of lanes
    that are not contiguous at a time, so that a line of cache is used while it is there. */
 static inline void CMHA__THIS(cmha__gemm_pack)(const cmha_real *from, size_t lane, size_t step, size_t lanes,
-                                   size_t width, size_t K, cmha_real *to) {
+        size_t width, size_t K, cmha_real *to) {
     size_t k;
     if (lane == 1 && lanes == width) {
         for (k = 0; k < K; k++)
@@ -3263,7 +3263,7 @@ CMHA__COPY static void CMHA__THIS(cmha__gemm_sweep)(const cmha__product *p, cons
                 one.lda = there ? p->lda : (size_t)MB;
                 one.ldc = direct ? p->ldc : CMHA__GEMM_NR, one.beta = direct && adds;
                 CMHA__THIS(cmha__gemm_tile)(&one, !there, there ? A + r * a_row : strips + (r - whole),
-                                            packed + j * p->K, direct ? C : tile);
+                        packed + j * p->K, direct ? C : tile);
                 for (const cmha_real *t = tile; !direct && n > 0; n--, t += CMHA__GEMM_NR, C += p->ldc)
                     for (size_t c = 0; c < cols; c++)
                         C[c] = adds ? p->alpha * t[c] + p->beta * C[c] : p->alpha * t[c];
@@ -3284,8 +3284,7 @@ CMHA__COPY static void CMHA__THIS(cmha__gemm_blocked)(const cmha__product *p) {
             piece.beta = k ? (cmha_real)1 : p->beta;
             for (size_t c = 0; c < piece.N; c += CMHA__GEMM_NR)
                 CMHA__THIS(cmha__gemm_pack)(p->B + k * b_row + (j + c) * b_col, b_col, b_row,
-                                cmha__min(piece.N - c, CMHA__GEMM_NR), CMHA__GEMM_NR, piece.K,
-                                packed + c * piece.K);
+                        cmha__min(piece.N - c, CMHA__GEMM_NR), CMHA__GEMM_NR, piece.K, packed + c * piece.K);
             CMHA__THIS(cmha__gemm_sweep)(&piece, packed);
         }
     }
@@ -3341,13 +3340,13 @@ CMHA__INSIDE CMHA__FLOATS CMHA__THIS(cmha__floats_at)(const void *from) {
 /* Returns sum + the 64 products of a block of weights and x, lane by lane. INT8 codes are converted in the
    top byte of a word, 2^24 times too large, where a mask extends the sign. */
 CMHA__INSIDE CMHA__FLOATS CMHA__THIS(cmha__block_sum)(cmha_storage storage, CMHA__FLOATS sum,
-                                                      const void *weights, const float *x) {
+        const void *weights, const float *x) {
     CMHA__FUSE
     const uint32_t *words = (const uint32_t *)weights;
     if (storage == CMHA_STORAGE_FLOAT)
         for (int k = 0; k < 64; k += CMHA__STREAM_LANES)
             sum = sum + CMHA__THIS(cmha__floats_at)((const float *)weights + k) *
-                            CMHA__THIS(cmha__floats_at)(x + k);
+                    CMHA__THIS(cmha__floats_at)(x + k);
     else if (storage == CMHA_STORAGE_BF16)
         for (int k = 0; k < 32; k += CMHA__STREAM_LANES) {
             CMHA__WORDS w = (CMHA__WORDS)CMHA__THIS(cmha__floats_at)(words + k);
@@ -3383,7 +3382,7 @@ CMHA__INSIDE void CMHA__THIS(cmha__lane_sums)(const CMHA__FLOATS *sum, float *y)
 /* Multiplies rows lo .. hi - 1 of p, or of the floats at its source, by T rows x. Behind the last whole block
    x and weights that are floats are padded with zeros. */
 CMHA__INSIDE void CMHA__THIS(cmha__stream_rows)(cmha_storage storage, const cmha_packed *p, const float *x,
-                                                size_t T, size_t lo, size_t hi, float *y, size_t ldy) {
+        size_t T, size_t lo, size_t hi, float *y, size_t ldy) {
     int plain = storage == CMHA_STORAGE_FLOAT;
     const unsigned char *weights = plain ? (const unsigned char *)p->source : (const unsigned char *)p->words;
     size_t full = p->I / CMHA__BLOCK, left = p->I % CMHA__BLOCK;
@@ -3424,7 +3423,7 @@ CMHA__INSIDE void CMHA__THIS(cmha__stream_rows)(cmha_storage storage, const cmha
 }
 
 CMHA__FUSED static void CMHA__THIS(cmha__packed_rows)(const cmha_packed *p, const cmha_real *x, size_t T,
-                                                      size_t lo, size_t hi, cmha_real *y, size_t ldy) {
+        size_t lo, size_t hi, cmha_real *y, size_t ldy) {
     if (p->storage == CMHA_STORAGE_INT8)
         CMHA__THIS(cmha__stream_rows)(CMHA_STORAGE_INT8, p, x, T, lo, hi, y, ldy);
     else if (p->storage == CMHA_STORAGE_BF16)
@@ -3443,7 +3442,7 @@ CMHA__INSIDE CMHA__FLOATS CMHA__THIS(cmha__lanes_at)(cmha_storage storage, const
 
 /* Computes sum [columns] = the sum over n rows, `stride` bytes apart, of factor times the row's beginning. */
 CMHA__INSIDE void CMHA__THIS(cmha__weighted_rows)(cmha_storage storage, int columns, const float *factor,
-                                                  size_t n, const char *rows, size_t stride, float *sum) {
+        size_t n, const char *rows, size_t stride, float *sum) {
     CMHA__FUSE
     CMHA__FLOATS lanes[CMHA__PART / CMHA__STREAM_LANES];
     int bytes = storage == CMHA_STORAGE_FLOAT ? columns * 4 : columns * 2;
@@ -3458,7 +3457,7 @@ CMHA__INSIDE void CMHA__THIS(cmha__weighted_rows)(cmha_storage storage, int colu
 
 /* Computes y [width] = the sum over n rows, `row` numbers apart (BF16: padded), of factor times row. */
 CMHA__INSIDE void CMHA__THIS(cmha__mix_stored)(cmha_storage storage, const float *factor, size_t n,
-                                               const char *rows, size_t row, size_t width, float *y) {
+        const char *rows, size_t row, size_t width, float *y) {
     size_t size = storage == CMHA_STORAGE_FLOAT ? 4 : 2, stride = row * size, c;
     float last[32];
     for (c = 0; c + CMHA__PART <= width; c += CMHA__PART)
@@ -3479,7 +3478,7 @@ CMHA__INSIDE void CMHA__THIS(cmha__mix_stored)(cmha_storage storage, const float
 }
 
 CMHA__FUSED static void CMHA__THIS(cmha__mix_rows)(int halves, const float *factor, size_t n,
-                                                   const char *rows, size_t row, size_t width, float *y) {
+        const char *rows, size_t row, size_t width, float *y) {
     if (halves) CMHA__THIS(cmha__mix_stored)(CMHA_STORAGE_BF16, factor, n, rows, row, width, y);
     else CMHA__THIS(cmha__mix_stored)(CMHA_STORAGE_FLOAT, factor, n, rows, row, width, y);
 }
@@ -3549,18 +3548,18 @@ static int cmha__gemm_cblas(const cmha__product *p) {
     const int ldb = cmha__blas_stride(p->ldb, p->trans_b ? p->K : p->N);
     if (M == 1 && (!p->trans_a || p->lda == 1)) /* a decoded token: up to 3 times faster than their gemm */
         CMHA__CBLAS(gemv)(CblasRowMajor, p->trans_b ? CblasNoTrans : CblasTrans, p->trans_b ? N : K,
-                          p->trans_b ? K : N, p->alpha, p->B, ldb, p->A, 1, p->beta, p->C, 1);
+                p->trans_b ? K : N, p->alpha, p->B, ldb, p->A, 1, p->beta, p->C, 1);
     else
         CMHA__CBLAS(gemm)(CblasRowMajor, p->trans_a ? CblasTrans : CblasNoTrans,
-                          p->trans_b ? CblasTrans : CblasNoTrans, M, N, K, p->alpha, p->A, lda, p->B, ldb,
-                          p->beta, p->C, cmha__blas_stride(p->ldc, p->N));
+                p->trans_b ? CblasTrans : CblasNoTrans, M, N, K, p->alpha, p->A, lda, p->B, ldb,
+                p->beta, p->C, cmha__blas_stride(p->ldc, p->N));
     return 1;
 }
 #endif
 
 CMHA_DEF void cmha_gemm(int trans_a, int trans_b, size_t M, size_t N, size_t K, cmha_real alpha,
-                        const cmha_real *A, size_t lda, const cmha_real *B, size_t ldb, cmha_real beta,
-                        cmha_real *C, size_t ldc) {
+        const cmha_real *A, size_t lda, const cmha_real *B, size_t ldb, cmha_real beta,
+        cmha_real *C, size_t ldc) {
     cmha__product p = {trans_a, trans_b, M, N, K, lda, ldb, ldc, alpha, beta, A, B, C};
     if (!M || !N) return;
     if (!K || !(alpha < 0 || alpha > 0 || alpha != alpha)) {
@@ -3581,8 +3580,8 @@ CMHA_DEF void cmha_gemm(int trans_a, int trans_b, size_t M, size_t N, size_t K, 
 
 /* Deals cmha_gemm to threads: rows of C, or columns where there are clearly more, cut at multiples of 16. */
 static void cmha__gemm(int threads, int ta, int tb, size_t M, size_t N, size_t K, cmha_real alpha,
-                       const cmha_real *A, size_t lda, const cmha_real *B, size_t ldb, cmha_real beta,
-                       cmha_real *C, size_t ldc) {
+        const cmha_real *A, size_t lda, const cmha_real *B, size_t ldb, cmha_real beta,
+        cmha_real *C, size_t ldc) {
     int by_columns = N / 2 > M;
     size_t extent = by_columns ? N : M, workers = threads > 1 ? (size_t)threads : 1;
     size_t unit = extent >= 16 * workers ? 16 : 1, units = extent / unit + (extent % unit != 0);
@@ -3594,10 +3593,10 @@ static void cmha__gemm(int threads, int ta, int tb, size_t M, size_t N, size_t K
         size_t lo = first * unit, hi = last * unit < extent ? last * unit : extent;
         if (by_columns)
             cmha_gemm(ta, tb, M, hi - lo, K, alpha, A, lda, tb ? B + lo * ldb : B + lo, ldb, beta, C + lo,
-                      ldc);
+                    ldc);
         else
             cmha_gemm(ta, tb, hi - lo, N, K, alpha, ta ? A + lo : A + lo * lda, lda, B, ldb, beta,
-                      C + lo * ldc, ldc);
+                    C + lo * ldc, ldc);
     }
 }
 
@@ -3707,7 +3706,7 @@ static inline float cmha__square_root(float x) {
 
 /* u = z / r, r = sqrt(|z|^2 + eps^2), and 1/r; all 0 where r is. Scaled lest a square leave the range. */
 static inline void cmha__phasor(cmha_real re, cmha_real im, cmha_real eps, cmha_real *u_re, cmha_real *u_im,
-                                cmha_real *inverse) {
+        cmha_real *inverse) {
     cmha_real a = re < 0 ? -re : re, b = im < 0 ? -im : im, big = a > b ? a : b;
     big = big > eps ? big : eps;
     cmha_real scale = big > CMHA__PHASOR_RANGE ? 1 / CMHA__PHASOR_SCALE : 1;
@@ -3723,7 +3722,7 @@ static inline void cmha__phasor(cmha_real re, cmha_real im, cmha_real eps, cmha_
 
 /* dz += (g - u Re(conj(u) g)) / r for one number; g = 0 changes nothing, whatever r. */
 static inline void cmha__phasor_backward(cmha_real re, cmha_real im, cmha_real e, cmha_real gr, cmha_real gi,
-                                         cmha_real *dre, cmha_real *dim) {
+        cmha_real *dre, cmha_real *dim) {
     cmha_real ur, ui, inverse;
     cmha__phasor(re, im, e, &ur, &ui, &inverse);
     cmha_real along = ur * gr + ui * gi;
@@ -3733,7 +3732,7 @@ static inline void cmha__phasor_backward(cmha_real re, cmha_real im, cmha_real e
 
 /* u [d | d] = factor * phasors of one row; angle: see cmha_attention_args. */
 static inline void cmha__phasor_row(const cmha_real *re, const cmha_real *im, size_t d, cmha_real eps,
-                                    cmha_real factor, int angle, cmha_real *u_re, cmha_real *u_im) {
+        cmha_real factor, int angle, cmha_real *u_re, cmha_real *u_im) {
     for (size_t j = 0; j < d; j++) {
         cmha_real a, b, inverse, f = angle && re[j] < 0 ? -factor : factor;
         cmha__phasor(re[j], im[j], eps, &a, &b, &inverse);
@@ -3744,8 +3743,8 @@ static inline void cmha__phasor_row(const cmha_real *re, const cmha_real *im, si
 
 /* Adds the gradient of one row given factor * the cotangent of its phasors. */
 static void cmha__phasor_row_backward(const cmha_real *re, const cmha_real *im, size_t d, cmha_real eps,
-                                      cmha_real factor, int angle, const cmha_real *g_re,
-                                      const cmha_real *g_im, cmha__out dre, cmha__out dim) {
+        cmha_real factor, int angle, const cmha_real *g_re,
+        const cmha_real *g_im, cmha__out dre, cmha__out dim) {
     for (size_t j = 0; j < d; j++) {
         cmha_real f = angle && re[j] < 0 ? -factor : factor;
         cmha__phasor_backward(re[j], im[j], eps, f * g_re[j], f * g_im[j], &dre[j], &dim[j]);
@@ -3795,7 +3794,7 @@ CMHA__HOT(CMHA_DEF, cmha_tanh, (size_t n, const cmha_real *x, cmha_real *y), (n,
 }
 
 CMHA__HOT(CMHA_DEF, cmha_modulus, (size_t n, const cmha_real *re, const cmha_real *im, cmha_real *y),
-          (n, re, im, y)) {
+        (n, re, im, y)) {
     for (size_t i = 0; i < n; i++) y[i] = cmha__hypot(re[i], im[i]);
 }
 
@@ -3825,7 +3824,7 @@ static inline cmha_real cmha__largest_64(cmha__in a) {
     cmha_real lanes[CMHA__LANES], half[CMHA__LANES / 2], quarter[CMHA__LANES / 4];
     for (int l = 0; l < CMHA__LANES; l++)
         lanes[l] = cmha__larger(cmha__larger(a[l], a[l + CMHA__LANES]),
-                                cmha__larger(a[l + 2 * CMHA__LANES], a[l + 3 * CMHA__LANES]));
+                cmha__larger(a[l + 2 * CMHA__LANES], a[l + 3 * CMHA__LANES]));
     for (int l = 0; l < CMHA__LANES / 2; l++) half[l] = cmha__larger(lanes[l], lanes[l + CMHA__LANES / 2]);
     for (int l = 0; l < CMHA__LANES / 4; l++) quarter[l] = cmha__larger(half[l], half[l + CMHA__LANES / 4]);
     return cmha__larger(cmha__larger(quarter[0], quarter[2]), cmha__larger(quarter[1], quarter[3]));
@@ -3876,7 +3875,7 @@ static void cmha__drop_row(cmha_real *x, size_t n, cmha_real p, uint64_t row, ui
 struct cmha_arena_block {
     struct cmha_arena_block *older;
     size_t size, used; /* bytes of `data` */
-    size_t taken;      /* bytes asked of the allocator; 0 = the block lies in memory of others */
+    size_t taken; /* bytes asked of the allocator; 0 = the block lies in memory of others */
     unsigned char *data;
 };
 
@@ -3896,7 +3895,7 @@ typedef struct cmha__array {
 
 /* Counts the bytes of a block for arrays, each on lines of cache of its own. */
 static cmha_status cmha__count_arrays(cmha_context *ctx, const char *what, const cmha__array *arrays,
-                                      size_t n, size_t *bytes) {
+        size_t n, size_t *bytes) {
     size_t one = 0;
     *bytes = 0;
     for (size_t i = 0; i < n; i++)
@@ -3908,7 +3907,7 @@ static cmha_status cmha__count_arrays(cmha_context *ctx, const char *what, const
 
 /* Takes such a block, unless it is given with 63 bytes to spare. The first array's pointer is the block's. */
 static cmha_status cmha__take_arrays(cmha_context *ctx, const char *what, const cmha__array *arrays, size_t n,
-                                     size_t *bytes, void *given) {
+        size_t *bytes, void *given) {
     cmha_status status = cmha__count_arrays(ctx, what, arrays, n, bytes);
     char *block = given || status ? (char *)given : (char *)cmha__take(ctx, what, *bytes);
     if (status) return status;
@@ -4073,7 +4072,7 @@ static void *cmha__tape_take(cmha_tape *tape, cmha_arena *arena, size_t bytes) {
         if (!block || block->size - block->used < bytes) {
             if (arena->fixed)
                 return cmha__reject(tape, CMHA_ERR_MEMORY, "tape: its memory has %zu bytes, it takes %zu",
-                                    block->size, end);
+                        block->size, end);
             size_t size = arena->reserved > arena->used ? arena->reserved - arena->used : arena->used / 4;
             if (size < bytes) size = bytes;
             block = cmha__block_new(tape->context, size < 16384 ? 16384 : size);
@@ -4140,7 +4139,7 @@ static cmha_status cmha__sum_over_ranks(cmha_tape *tape, cmha_status status, dou
         else if (message[1] > 0) s->agreed = CMHA_ERR_NOT_FINITE;
         if (s->agreed && s->agreed != status)
             cmha__fail(tape->context, s->agreed, "ranks: another one %s",
-                       failed ? "has failed" : "has numbers that are not finite");
+                    failed ? "has failed" : "has numbers that are not finite");
         for (size_t j = 0; j < some && !s->agreed; j++) values[i + j] = message[NEWS + j];
         i += some;
     } while (i < n && !s->agreed);
@@ -4198,7 +4197,7 @@ CMHA_DEF cmha_tensor *cmha_tensor_new(cmha_tape *tape, int rank, const size_t *s
 }
 
 CMHA_DEF cmha_tensor *cmha_tensor_wrap(cmha_tape *tape, int rank, const size_t *shape, cmha_real *data,
-                                       cmha_real *grad) {
+        cmha_real *grad) {
     cmha_tensor *t = cmha__tensor_shaped(tape, rank, shape);
     if (!t) return NULL;
     if (!data && t->size) return CMHA__MISUSE(tape, "tensor: the data to wrap is NULL");
@@ -4207,8 +4206,7 @@ CMHA_DEF cmha_tensor *cmha_tensor_wrap(cmha_tape *tape, int rank, const size_t *
 }
 
 CMHA_DEF cmha_tensor *cmha_tape_push(cmha_tape *tape, const char *name, cmha_tensor *out,
-                                     cmha_tensor *const *in, int n_in, cmha_backward_fn backward,
-                                     void *user) {
+        cmha_tensor *const *in, int n_in, cmha_backward_fn backward, void *user) {
     int wanted = 0;
     if (!tape || tape->status || !out) return NULL;
     if (!cmha__is_open(tape->context)) return cmha__stop(tape, CMHA_ERR_STATE);
@@ -4300,7 +4298,7 @@ static cmha_status cmha__walk(cmha_tape *tape) {
         if (!status) status = record->backward(tape, record);
         if (status)
             cmha__reject(tape, status, "backward of %s: %s", record->name ? record->name : "an operation",
-                         cmha_status_string(status));
+                    cmha_status_string(status));
         if (tape->status) return tape->status;
         if (!out->grad || out->needs_grad != 2) continue;
         if (tape->n_unused < CMHA_MAX_FREE) {
@@ -4334,12 +4332,12 @@ CMHA_FIT cmha_status cmha_tape_backward(cmha_tape *tape, cmha_tensor *loss, cmha
 typedef struct cmha__call cmha__call;
 
 enum {
-    CMHA__PLANES = 1,  /* rows of input 0 are [Re (D) | Im (D)]: an odd width is refused, D is half of it */
-    CMHA__ALIKE = 2,   /* input 1 has the shape of input 0 */
-    CMHA__EPS = 4,     /* `number` is an epsilon, at least 0 */
+    CMHA__PLANES = 1, /* rows of input 0 are [Re (D) | Im (D)]: an odd width is refused, D is half of it */
+    CMHA__ALIKE = 2, /* input 1 has the shape of input 0 */
+    CMHA__EPS = 4, /* `number` is an epsilon, at least 0 */
     CMHA__NUMBERS = 8, /* every number is a row of its own */
     CMHA__PASSED = 16, /* the gradient of input 0 is the result's, which is handed over after the backward */
-    CMHA__WHOLE = 32,  /* pointers stay at the beginning of their tensors: the operation finds its rows */
+    CMHA__WHOLE = 32, /* pointers stay at the beginning of their tensors: the operation finds its rows */
     CMHA__UNPACKS = 64, /* inputs may be packed */
     CMHA__SCRATCH = 128, /* the pass, all in one, takes scratch of the tape: a dry run asks it to */
     CMHA__FRESH = 256 /* the first gradient that is not passed may hold no numbers yet: see `fresh` */
@@ -4352,12 +4350,12 @@ typedef struct cmha__op {
     void (*pass)(const cmha__call *call); /* forward: writes y. Backward (cmha__goes_back): adds to dx, in
                                              which gradients not wanted, never all, are NULL */
     void (*shape)(cmha__call *call); /* changes rank, shape and rows, or rejects. NULL: those of input 0 */
-    int needed;    /* so many inputs must be there, others may be NULL */
+    int needed; /* so many inputs must be there, others may be NULL */
     int flags;
-    int kinds;     /* `kind` lies below; 0 = not read */
+    int kinds; /* `kind` lies below; 0 = not read */
     int shared[2]; /* numbers for each of the D channels of inputs 1 and 2 where all rows share them, -n: n
                       in all; gradients are summed by thread, then in order. 0 = rows like input 0 */
-    size_t kept;   /* of each row, which the forward writes and the backward reads, in bytes */
+    size_t kept; /* of each row, which the forward writes and the backward reads, in bytes */
 } cmha__op;
 
 /* One call. A pass gets a copy whose pointers stand at its first row. */
@@ -4370,9 +4368,9 @@ struct cmha__call {
     size_t count;
     uint64_t key;
     const void *given; /* an array of the caller's, which stays valid until the backward */
-    int rank;          /* of the result */
+    int rank; /* of the result */
     size_t shape[CMHA_MAX_RANK], rows;
-    size_t D;     /* numbers in a row of input 0, or complex numbers */
+    size_t D; /* numbers in a row of input 0, or complex numbers */
     size_t lo, n; /* rows lo .. lo + n - 1 are to be computed */
     const cmha_real *x[CMHA__OP_INPUTS], *dy;
     cmha_real *y, *dx[CMHA__OP_INPUTS];
@@ -4398,7 +4396,7 @@ static int cmha__is_planes(cmha_tape *tape, const cmha_tensor *z, const char *na
     if (!tape || tape->status || !z) return 0;
     if (cmha__last(z) % 2)
         CMHA__MISFIT(tape, "%s: a width of %zu is odd and cannot be read as complex numbers", name,
-                     cmha__last(z));
+                cmha__last(z));
     return !tape->status;
 }
 
@@ -4427,7 +4425,7 @@ static void cmha__call_shape(cmha__call *c) {
         size_t need = shared < 0 ? (size_t)-shared : (size_t)shared * c->D;
         if (shared && c->in[i] && c->in[i]->size != need)
             CMHA__MISFIT(c->tape, "%s: rows of %zu do not fit a parameter of %zu", op->name, width,
-                         c->in[i]->size);
+                    c->in[i]->size);
     }
     if (op->kinds && (c->kind < 0 || c->kind >= op->kinds))
         CMHA__MISUSE(c->tape, "%s: there is no such kind", op->name);
@@ -4527,7 +4525,7 @@ static cmha__call cmha__call_of(const cmha__op *op, cmha_tensor *a, cmha_tensor 
 
 /* Runs a call whose options are a kind and a number. */
 static cmha_tensor *cmha__operate(cmha_tape *tape, const cmha__op *op, int kind, cmha_real number,
-                                  cmha_tensor *a, cmha_tensor *b, cmha_tensor *c) {
+        cmha_tensor *a, cmha_tensor *b, cmha_tensor *c) {
     cmha__call call = cmha__call_of(op, a, b, c);
     call.kind = kind, call.number = number;
     return cmha__run(tape, &call);
@@ -4535,21 +4533,21 @@ static cmha_tensor *cmha__operate(cmha_tape *tape, const cmha__op *op, int kind,
 
 /* Runs a call of one input whose options are a kind, an array of the caller's and whole numbers. */
 static cmha_tensor *cmha__operate_by(cmha_tape *tape, const cmha__op *op, cmha_tensor *x, int kind,
-                                     const void *given, size_t count, uint64_t key) {
+        const void *given, size_t count, uint64_t key) {
     cmha__call call = cmha__call_of(op, x, NULL, NULL);
     call.kind = kind, call.given = given, call.count = count, call.key = key;
     return cmha__run(tape, &call);
 }
 
 /* The body of an operation whose row says no more than this: `run`, one of these two, gets what follows. */
-#define CMHA__RUNS(run, name, pass, shape, needed, flags, ...)                   \
+#define CMHA__RUNS(run, name, pass, shape, needed, flags, ...) \
     static const cmha__op op = {name, pass, shape, needed, flags, 0, {0, 0}, 0}; \
     return run(tape, &op, __VA_ARGS__)
 
 /* Runs the pass of an operation of two inputs as a kernel, without a tape; dy: backwards. */
 static void cmha__kernel(const cmha__op *op, int kind, cmha_real number, size_t T, size_t D,
-                         const cmha_real *a, const cmha_real *b, cmha_real *y, const cmha_real *dy,
-                         cmha_real *da, cmha_real *db) {
+        const cmha_real *a, const cmha_real *b, cmha_real *y, const cmha_real *dy,
+        cmha_real *da, cmha_real *db) {
     cmha__call c = cmha__call_of(op, NULL, NULL, NULL);
     c.kind = kind, c.number = number, c.n = T, c.D = D;
     c.x[0] = a, c.x[1] = b, c.y = y, c.dy = dy, c.dx[0] = da, c.dx[1] = db;
@@ -4557,14 +4555,14 @@ static void cmha__kernel(const cmha__op *op, int kind, cmha_real number, size_t 
 }
 
 /* Defines the kernel pair of such a row, whose kind and number are constants or among the `options`. */
-#define CMHA__KERNELS(name, op, options, kind, number)                                                       \
-    CMHA_DEF void name##_forward(const cmha_real *a, const cmha_real *b, size_t T, size_t D,                 \
-                                 options cmha_real *y) {                                                     \
-        cmha__kernel(&op, kind, number, T, D, a, b, y, NULL, NULL, NULL);                                    \
-    }                                                                                                        \
-    CMHA_FIT void name##_backward(const cmha_real *a, const cmha_real *b, const cmha_real *dy, size_t T,     \
-                                  size_t D, options cmha_real *da, cmha_real *db) {                          \
-        cmha__kernel(&op, kind, number, T, D, a, b, NULL, dy, da, db);                                       \
+#define CMHA__KERNELS(name, op, options, kind, number) \
+    CMHA_DEF void name##_forward(const cmha_real *a, const cmha_real *b, size_t T, size_t D, \
+            options cmha_real *y) { \
+        cmha__kernel(&op, kind, number, T, D, a, b, y, NULL, NULL, NULL); \
+    } \
+    CMHA_FIT void name##_backward(const cmha_real *a, const cmha_real *b, const cmha_real *dy, size_t T, \
+            size_t D, options cmha_real *da, cmha_real *db) { \
+        cmha__kernel(&op, kind, number, T, D, a, b, NULL, dy, da, db); \
     }
 #define CMHA__NO_OPTIONS
 #define CMHA__QUOTIENT_OPTIONS cmha_quotient_kind kind, cmha_real eps,
@@ -4580,7 +4578,7 @@ static void cmha__add_pass(const cmha__call *c) {
 
 CMHA_DEF cmha_tensor *cmha_add(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b) {
     CMHA__RUNS(cmha__operate, "add", cmha__add_pass, NULL, 2, CMHA__ALIKE | CMHA__NUMBERS | CMHA__PASSED, 0,
-               0, a, b, NULL);
+            0, a, b, NULL);
 }
 
 CMHA__HOT_OP(cmha__mul_pass) {
@@ -4626,7 +4624,7 @@ static void cmha__matmul_shape(cmha__call *c) {
     size_t inner = b->shape[b->rank - (c->kind ? 1 : 2)];
     if (c->D != inner) CMHA__MISFIT(c->tape, "matmul: inner sizes %zu and %zu differ", c->D, inner);
     else if (b->rank > 2 &&
-             (a->rank != b->rank || memcmp(a->shape, b->shape, (size_t)(a->rank - 2) * sizeof *a->shape)))
+            (a->rank != b->rank || memcmp(a->shape, b->shape, (size_t)(a->rank - 2) * sizeof *a->shape)))
         CMHA__MISFIT(c->tape, "matmul: batches of sizes %zu and %zu differ in shape", a->size, b->size);
     c->shape[c->rank - 1] = b->shape[b->rank - (c->kind ? 2 : 1)];
     c->rows = c->count = 1;
@@ -4642,9 +4640,9 @@ static void cmha__matmul_pass(const cmha__call *c) {
         const cmha_real *g = c->dy ? c->dy + i * M * N : NULL;
         cmha_real *dA = c->dx[0] ? c->dx[0] + i * M * K : NULL, *dB = c->dx[1] ? c->dx[1] + i * K * N : NULL;
         if (!g) cmha__gemm(threads, 0, trans_b, M, N, K, 1, A, K, B, ldb, 0, c->y + i * M * N, N);
-        if (dA) cmha__gemm(threads, 0, !trans_b, M, K, N, 1, g, N, B, ldb, 1, dA, K);        /* dY B^T */
-        if (dB && trans_b) cmha__gemm(threads, 1, 0, N, K, M, 1, g, N, A, K, 1, dB, K);      /* dY^T A */
-        else if (dB) cmha__gemm(threads, 1, 0, K, N, M, 1, A, K, g, N, 1, dB, N);            /* A^T dY */
+        if (dA) cmha__gemm(threads, 0, !trans_b, M, K, N, 1, g, N, B, ldb, 1, dA, K); /* dY B^T */
+        if (dB && trans_b) cmha__gemm(threads, 1, 0, N, K, M, 1, g, N, A, K, 1, dB, K); /* dY^T A */
+        else if (dB) cmha__gemm(threads, 1, 0, K, N, M, 1, A, K, g, N, 1, dB, N); /* A^T dY */
     }
 }
 
@@ -4676,7 +4674,7 @@ static size_t cmha__around(const cmha_tensor *t, int axis, size_t *outer) {
 
 /* Copies or adds `width` numbers of each of n rows. */
 static void cmha__copy_rows(const cmha_real *from, size_t ld_from, size_t n, size_t width, cmha_real *to,
-                            size_t ld_to, int add) {
+        size_t ld_to, int add) {
     for (size_t i = 0; i < n; i++)
         if (add) cmha__axpy(width, 1, from + i * ld_from, to + i * ld_to);
         else memcpy(to + i * ld_to, from + i * ld_from, width * sizeof *to);
@@ -4728,7 +4726,7 @@ static void cmha__slice_pass(const cmha__call *c) {
 
 CMHA_DEF cmha_tensor *cmha_slice(cmha_tape *tape, cmha_tensor *x, int axis, size_t begin, size_t end) {
     CMHA__RUNS(cmha__operate_by, "slice", cmha__slice_pass, cmha__slice_shape, 1, 0, x, axis, NULL, begin,
-               end);
+            end);
 }
 
 /* One number comes of the whole input, by one thread. */
@@ -4787,11 +4785,11 @@ CMHA_DEF cmha_tensor *cmha_mean_tokens(cmha_tape *tape, cmha_tensor *x, const un
 
 /* Rejects tokens outside [0, V) but `ignore`, where that is allowed. */
 static cmha_status cmha__check_tokens(cmha_tape *tape, const int32_t *ids, size_t n, size_t V, int may_ignore,
-                                      int32_t ignore) {
+        int32_t ignore) {
     for (size_t i = 0; i < n && !tape->status && !cmha__dry(tape); i++)
         if ((ids[i] < 0 || (size_t)ids[i] >= V) && !(may_ignore && ids[i] == ignore))
             cmha__reject(tape, CMHA_ERR_TOKEN, "token %d at index %zu is outside the vocabulary of %zu",
-                         (int)ids[i], i, V);
+                    (int)ids[i], i, V);
     return tape->status;
 }
 
@@ -4825,19 +4823,19 @@ static inline void cmha__no_activation(cmha_real x, cmha_real *y, cmha_real *slo
 }
 
 /* Does something for every x[i], with formula(x[i]) and its derivative in `value` and `slope`. */
-#define CMHA__EACH(name, formula, something)                                                        \
-    case CMHA_ACTIVATION_##name:                                                                    \
-        for (size_t i = 0; i < n; i++) {                                                            \
-            cmha_real value, slope;                                                                 \
-            formula(x[i], &value, &slope);                                                          \
-            something;                                                                              \
-        }                                                                                           \
+#define CMHA__EACH(name, formula, something) \
+    case CMHA_ACTIVATION_##name: \
+        for (size_t i = 0; i < n; i++) { \
+            cmha_real value, slope; \
+            formula(x[i], &value, &slope); \
+            something; \
+        } \
         break;
-#define CMHA__EACH_ACTIVATED(ROW)                                     \
-    switch (kind) {                                                   \
-        CMHA_ACTIVATIONS(ROW)                                         \
-    case CMHA_ACTIVATION_NONE:                                        \
-    default: ROW(COUNT, "", cmha__no_activation, 0)                   \
+#define CMHA__EACH_ACTIVATED(ROW) \
+    switch (kind) { \
+        CMHA_ACTIVATIONS(ROW) \
+    case CMHA_ACTIVATION_NONE: \
+    default: ROW(COUNT, "", cmha__no_activation, 0) \
     }
 
 #define CMHA__VALUE(name, word, formula, gated) CMHA__EACH(name, formula, y[i] = value)
@@ -4851,28 +4849,27 @@ static inline void cmha__no_activation(cmha_real x, cmha_real *y, cmha_real *slo
 
 /* CRAT eq 9. */
 CMHA__HOT(CMHA_DEF, cmha_activation_forward,
-          (const cmha_real *x, size_t n, cmha_activation kind, cmha_real *y),
-          (x, n, kind, y)){CMHA__EACH_ACTIVATED(CMHA__VALUE)}
+        (const cmha_real *x, size_t n, cmha_activation kind, cmha_real *y),
+        (x, n, kind, y)){CMHA__EACH_ACTIVATED(CMHA__VALUE)}
 
 CMHA__HOT(CMHA_FIT, cmha_activation_backward,
-          (const cmha_real *x, const cmha_real *dy, size_t n, cmha_activation kind, cmha_real *dx),
-          (x, dy, n, kind, dx)) {
+        (const cmha_real *x, const cmha_real *dy, size_t n, cmha_activation kind, cmha_real *dx),
+        (x, dy, n, kind, dx)) {
     if (dx) CMHA__EACH_ACTIVATED(CMHA__SLOPE)
 }
 
 /* Writes y = act(x) and its derivative in one go, for a backward that needs both. */
 CMHA__HOT(static, cmha__activation_both,
-          (const cmha_real *x, size_t n, cmha_activation kind, cmha__out y, cmha__out dydx),
-          (x, n, kind, y, dydx)){CMHA__EACH_ACTIVATED(CMHA__BOTH)}
+        (const cmha_real *x, size_t n, cmha_activation kind, cmha__out y, cmha__out dydx),
+        (x, n, kind, y, dydx)){CMHA__EACH_ACTIVATED(CMHA__BOTH)}
 
 CMHA__HOT(static, cmha__gated_forward,
-          (const cmha_real *x, const cmha_real *up, size_t n, cmha_activation kind, cmha_real *y),
-          (x, up, n, kind, y)){CMHA__EACH_ACTIVATED(CMHA__GATED)}
+        (const cmha_real *x, const cmha_real *up, size_t n, cmha_activation kind, cmha_real *y),
+        (x, up, n, kind, y)){CMHA__EACH_ACTIVATED(CMHA__GATED)}
 
 CMHA__HOT(static, cmha__gated_backward,
-          (const cmha_real *x, const cmha_real *up, const cmha_real *dy, size_t n, cmha_activation kind,
-           cmha_real *dgate, cmha_real *dup),
-          (x, up, dy, n, kind, dgate, dup)) {
+        (const cmha_real *x, const cmha_real *up, const cmha_real *dy, size_t n, cmha_activation kind,
+        cmha_real *dgate, cmha_real *dup), (x, up, dy, n, kind, dgate, dup)) {
     if (dgate) CMHA__EACH_ACTIVATED(CMHA__GATE_SLOPE)
     if (dup) CMHA__EACH_ACTIVATED(CMHA__UP_SLOPE)
 }
@@ -4881,7 +4878,7 @@ CMHA_DEF void cmha_swiglu_forward(const cmha_real *gate, const cmha_real *up, si
     cmha__gated_forward(gate, up, n, CMHA_ACTIVATION_SWIGLU, y);
 }
 CMHA_FIT void cmha_swiglu_backward(const cmha_real *gate, const cmha_real *up, const cmha_real *dy, size_t n,
-                                   cmha_real *dgate, cmha_real *dup) {
+        cmha_real *dgate, cmha_real *dup) {
     cmha__gated_backward(gate, up, dy, n, CMHA_ACTIVATION_SWIGLU, dgate, dup);
 }
 
@@ -4894,7 +4891,7 @@ static int cmha__is_gated(int act) {
 
 /* Writes act(x) [T, I] to `to`, x of twice the width where gated; with a dy adds the gradient of x. */
 static void cmha__activate(int threads, const cmha_real *x, size_t T, size_t I, int act, const cmha_real *dy,
-                           cmha_real *to) {
+        cmha_real *to) {
     const cmha_activation kind = (cmha_activation)act;
     if (!CMHA__TRAINS) dy = NULL;
     CMHA__FOR_CHUNKS(threads, T, lo, hi) {
@@ -4927,8 +4924,8 @@ CMHA_DEF cmha_tensor *cmha_activate(cmha_tape *tape, cmha_tensor *x, cmha_activa
 }
 
 CMHA__HOT(CMHA_DEF, cmha_dropout_forward,
-          (const cmha_real *x, size_t n, cmha_real p, uint64_t key, size_t first, cmha_real *y),
-          (x, n, p, key, first, y)) {
+        (const cmha_real *x, size_t n, cmha_real p, uint64_t key, size_t first, cmha_real *y),
+        (x, n, p, key, first, y)) {
     if (y != x && n) memcpy(y, x, n * sizeof *y);
     if (p <= 0) return;
     for (size_t i = 0, chunk; i < n; i += chunk) { /* rows of 65536 indices share a 64-bit row key */
@@ -4966,7 +4963,7 @@ CMHA_DEF cmha_tensor *cmha_dropout(cmha_tape *tape, cmha_tensor *x, cmha_real p)
 
 CMHA_DEF size_t cmha_packed_words(cmha_storage storage, size_t O, size_t I) {
     return cmha__countable(cmha__groups(O) * CMHA__GROUP * cmha__blocks(I) * cmha__block_words(storage),
-                           ((double)O + CMHA__GROUP) * ((double)I + CMHA__BLOCK));
+            ((double)O + CMHA__GROUP) * ((double)I + CMHA__BLOCK));
 }
 
 /* Returns the block that holds column i of a row. The row's next block is CMHA__GROUP blocks further. */
@@ -5037,7 +5034,7 @@ static void cmha__block_numbers(cmha_storage storage, const uint32_t *words, cmh
 }
 
 CMHA__HOT(CMHA_DEF, cmha_unpack, (const cmha_packed *p, size_t lo, size_t hi, cmha_real *weight),
-          (p, lo, hi, weight)) {
+        (p, lo, hi, weight)) {
     cmha_real block[CMHA__BLOCK];
     size_t n;
     for (size_t o = lo; o < hi; o++)
@@ -5050,7 +5047,7 @@ CMHA__HOT(CMHA_DEF, cmha_unpack, (const cmha_packed *p, size_t lo, size_t hi, cm
 }
 
 CMHA_DEF void cmha_packed_forward(const cmha_packed *p, const cmha_real *x, size_t T, size_t lo, size_t hi,
-                                  cmha_real *y, size_t ldy) {
+        cmha_real *y, size_t ldy) {
 #if CMHA__STREAMS
     CMHA__CHOOSE(cmha__packed_rows, (p, x, T, lo, hi, y, ldy))
 #else
@@ -5078,7 +5075,7 @@ enum { CMHA__FEW_ROWS = 4 }; /* more of them, and a matrix product is faster tha
    through, faster than a BLAS; for many a packed copy becomes floats 256 KiB at a time. Takes scratch, also
    in a dry run. turned > 0: the weight is [O / turned, I, turned], read by its columns. */
 static void cmha__weight_product(cmha_tape *tape, const cmha_tensor *weight, const cmha_real *x, size_t T,
-                                 size_t I, size_t O, size_t turned, cmha_real *y) {
+        size_t I, size_t O, size_t turned, cmha_real *y) {
     const cmha_real *w = weight->data;
     const cmha_packed *packed = weight->packed, plain = {CMHA_STORAGE_FLOAT, O, I, 0, w, NULL, NULL};
     int few = T <= CMHA__FEW_ROWS, plainly = CMHA__STREAMS && !turned && !cmha__records(tape);
@@ -5113,12 +5110,12 @@ static void cmha__weight_product(cmha_tape *tape, const cmha_tensor *weight, con
 /* ---- Common: embedding ---- */
 
 CMHA_DEF void cmha_embedding_forward(const cmha_real *weight, const int32_t *ids, size_t T, size_t D,
-                                     cmha_real *y) {
+        cmha_real *y) {
     for (size_t t = 0; t < T; t++) memcpy(y + t * D, weight + (size_t)ids[t] * D, D * sizeof *y);
 }
 
 CMHA_FIT void cmha_embedding_backward(const cmha_real *dy, const int32_t *ids, size_t T, size_t D,
-                                      cmha_real *dweight) {
+        cmha_real *dweight) {
     for (size_t t = 0; dweight && t < T; t++) cmha__axpy(D, 1, dy + t * D, dweight + (size_t)ids[t] * D);
 }
 
@@ -5141,9 +5138,9 @@ static void cmha__embedding_pass(const cmha__call *c) {
 
 /* CRAT eq 1. */
 CMHA_DEF cmha_tensor *cmha_embedding(cmha_tape *tape, cmha_tensor *weight, const int32_t *ids, size_t B,
-                                     size_t N) {
+        size_t N) {
     CMHA__RUNS(cmha__operate_by, "embedding", cmha__embedding_pass, cmha__embedding_shape, 1, CMHA__UNPACKS,
-               weight, 0, ids, B, N);
+            weight, 0, ids, B, N);
 }
 
 /* ---- Common: sublayer, residual + gain * dropout(act(x) W^T + bias) ---- */
@@ -5204,8 +5201,8 @@ static cmha_status cmha__sublayer_backward(cmha_tape *tape, cmha_record *r) {
 
 /* y = residual + gain * dropout(product + bias), row by row; y may be the product's own memory. */
 static void cmha__sublayer_finish(const cmha_tape *tape, const cmha__sublayer_saved *s,
-                                  const cmha_real *product, const cmha_tensor *bias,
-                                  const cmha_real *residual, size_t T, size_t O, cmha_real *y) {
+        const cmha_real *product, const cmha_tensor *bias,
+        const cmha_real *residual, size_t T, size_t O, cmha_real *y) {
     if (!bias && !residual && s->gain == 1 && s->dropout <= 0) return;
     CMHA__FOR_EACH(tape->context->threads, T, t) {
         const cmha_real *p = product + t * O, *base = residual ? residual + t * O : NULL;
@@ -5225,7 +5222,7 @@ static void cmha__sublayer_finish(const cmha_tape *tape, const cmha__sublayer_sa
 }
 
 static cmha_status cmha__check_linear(cmha_tape *tape, const char *name, const cmha_tensor *x, int act,
-                                      const cmha_tensor *w, const cmha_tensor *bias) {
+        const cmha_tensor *w, const cmha_tensor *bias) {
     size_t W = cmha__last(x), I = cmha__last(w);
     if (w->rank != 2) CMHA__MISFIT(tape, "%s: the weight must be [O, I]", name);
     else if (act >= CMHA_ACTIVATION_COUNT) CMHA__MISUSE(tape, "%s: there is no such activation", name);
@@ -5238,8 +5235,7 @@ static cmha_status cmha__check_linear(cmha_tape *tape, const char *name, const c
 
 /* Does what cmha_sublayer does. in_place: outside of a recording the residual's memory may be taken. */
 static cmha_tensor *cmha__sublayer(cmha_tape *tape, cmha_tensor *x, int act, cmha_tensor *weight,
-                                   cmha_tensor *bias, cmha_tensor *residual, cmha_real gain,
-                                   cmha_real dropout, int in_place) {
+        cmha_tensor *bias, cmha_tensor *residual, cmha_real gain, cmha_real dropout, int in_place) {
     if (!x || !weight || !tape || tape->status) return NULL;
     if (cmha__check_linear(tape, "linear", x, act, weight, bias) || cmha__check_dropout(tape, dropout))
         return NULL;
@@ -5266,8 +5262,7 @@ static cmha_tensor *cmha__sublayer(cmha_tape *tape, cmha_tensor *x, int act, cmh
 }
 
 CMHA_DEF cmha_tensor *cmha_sublayer(cmha_tape *tape, cmha_tensor *x, int act, cmha_tensor *weight,
-                                    cmha_tensor *bias, cmha_tensor *residual, cmha_real gain,
-                                    cmha_real dropout) {
+        cmha_tensor *bias, cmha_tensor *residual, cmha_real gain, cmha_real dropout) {
     return cmha__sublayer(tape, x, act, weight, bias, residual, gain, dropout, 0);
 }
 
@@ -5280,7 +5275,7 @@ CMHA_DEF cmha_tensor *cmha_linear(cmha_tape *tape, cmha_tensor *x, cmha_tensor *
 
 /* Returns 1 / sqrt(mean of (x - mean)^2 + eps) where squares leave the type's range; NaN of infinite rows. */
 CMHA__COLD static cmha_real cmha__wide_root(const cmha_real *x, size_t D, double eps, int centred,
-                                            cmha_real *mean) {
+        cmha_real *mean) {
     double top = 0, middle = 0, sum = 0;
     for (size_t i = 0; i < D; i++) {
         double d = fabs((double)x[i]);
@@ -5300,7 +5295,7 @@ CMHA__COLD static cmha_real cmha__wide_root(const cmha_real *x, size_t D, double
 
 /* Returns the mean of dy weight (x - mean) r^2 where a product leaves the range of the type. */
 CMHA__COLD static cmha_real cmha__wide_cross(const cmha_real *x, const cmha_real *weight, const cmha_real *dy,
-                                             size_t D, cmha_real mean, cmha_real r) {
+        size_t D, cmha_real mean, cmha_real r) {
     double sum = 0;
     for (size_t i = 0; i < D; i++)
         sum += (double)dy[i] * weight[i] * (((double)x[i] - mean) * r);
@@ -5309,7 +5304,7 @@ CMHA__COLD static cmha_real cmha__wide_cross(const cmha_real *x, const cmha_real
 
 /* Returns the mean of g (x - mean) r^2 over a row, g = dy weight, and the sum of g; it vectorises. */
 static cmha_real cmha__norm_cross(const cmha_real *x, const cmha_real *weight, const cmha_real *dy, size_t D,
-                                  cmha_real mean, cmha_real r, cmha_real *sum) {
+        cmha_real mean, cmha_real r, cmha_real *sum) {
     cmha_real g[256], c[256], cross = 0;
     *sum = 0;
     for (size_t at = 0, n; (n = cmha__min(D - at, 256)) > 0; at += n) {
@@ -5326,9 +5321,9 @@ static cmha_real cmha__norm_cross(const cmha_real *x, const cmha_real *weight, c
 }
 
 CMHA__HOT(CMHA_DEF, cmha_norm_forward,
-          (int centred, const cmha_real *x, const cmha_real *weight, const cmha_real *bias, size_t T,
-           size_t D, cmha_real eps, cmha_real *y, cmha_real *stats),
-          (centred, x, weight, bias, T, D, eps, y, stats)) {
+        (int centred, const cmha_real *x, const cmha_real *weight, const cmha_real *bias, size_t T,
+        size_t D, cmha_real eps, cmha_real *y, cmha_real *stats),
+        (centred, x, weight, bias, T, D, eps, y, stats)) {
     for (size_t t = 0; t < T; t++, x += D, y += D) {
         const cmha_real *d = centred ? y : x;
         cmha_real mean = centred ? cmha__total(x, D) / (cmha_real)D : 0, r, squares;
@@ -5351,9 +5346,9 @@ CMHA__HOT(CMHA_DEF, cmha_norm_forward,
 }
 
 CMHA__HOT(CMHA_FIT, cmha_norm_backward,
-          (int centred, const cmha_real *x, const cmha_real *weight, const cmha_real *stats,
-           const cmha_real *dy, size_t T, size_t D, cmha_real *dx, cmha_real *dweight, cmha_real *dbias),
-          (centred, x, weight, stats, dy, T, D, dx, dweight, dbias)) {
+        (int centred, const cmha_real *x, const cmha_real *weight, const cmha_real *stats,
+        const cmha_real *dy, size_t T, size_t D, cmha_real *dx, cmha_real *dweight, cmha_real *dbias),
+        (centred, x, weight, stats, dy, T, D, dx, dweight, dbias)) {
     for (size_t t = 0; t < T; t++, x += D, dy += D) {
         cmha_real mean = centred ? *stats++ : 0, r = *stats++;
         if (dx) {
@@ -5381,7 +5376,7 @@ static void cmha__norm_rows(const cmha__call *c) {
 static const cmha__op cmha__norms[] = {CMHA_NORMS(CMHA__NORM_ROW)};
 
 CMHA_DEF cmha_tensor *cmha_layernorm(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_tensor *bias,
-                                     cmha_real eps) {
+        cmha_real eps) {
     return cmha__operate(tape, &cmha__norms[CMHA_NORM_LAYER], 0, eps, x, weight, bias);
 }
 
@@ -5398,9 +5393,8 @@ static cmha_real cmha__top_logit(const cmha_real *logits, size_t V) {
 }
 
 CMHA__HOT_OF(CMHA_DEF, double, cmha_cross_entropy_forward,
-             (const cmha_real *logits, const int32_t *targets, size_t T, size_t V, int32_t ignore,
-              cmha_real *lse, size_t *counted),
-             (logits, targets, T, V, ignore, lse, counted)) {
+        (const cmha_real *logits, const int32_t *targets, size_t T, size_t V, int32_t ignore,
+        cmha_real *lse, size_t *counted), (logits, targets, T, V, ignore, lse, counted)) {
     double sum = 0;
     size_t count = 0;
     for (size_t t = 0; t < T; t++, logits += V) {
@@ -5422,9 +5416,8 @@ CMHA__HOT_OF(CMHA_DEF, double, cmha_cross_entropy_forward,
 }
 
 CMHA__HOT_OF(CMHA_FIT, double, cmha_cross_entropy_gradient,
-             (cmha_real * logits, const int32_t *targets, size_t T, size_t V, int32_t ignore,
-              cmha_real scale),
-             (logits, targets, T, V, ignore, scale)) {
+        (cmha_real * logits, const int32_t *targets, size_t T, size_t V, int32_t ignore, cmha_real scale),
+        (logits, targets, T, V, ignore, scale)) {
     double sum = 0;
     for (size_t t = 0; t < T; t++, logits += V) {
         if (targets[t] == ignore) {
@@ -5442,9 +5435,9 @@ CMHA__HOT_OF(CMHA_FIT, double, cmha_cross_entropy_gradient,
 }
 
 CMHA__HOT(CMHA_FIT, cmha_cross_entropy_backward,
-          (const cmha_real *logits, const int32_t *targets, const cmha_real *lse, size_t T, size_t V,
-           int32_t ignore, cmha_real scale, cmha_real *dlogits),
-          (logits, targets, lse, T, V, ignore, scale, dlogits)) {
+        (const cmha_real *logits, const int32_t *targets, const cmha_real *lse, size_t T, size_t V,
+        int32_t ignore, cmha_real scale, cmha_real *dlogits),
+        (logits, targets, lse, T, V, ignore, scale, dlogits)) {
     if (!dlogits) return;
     for (size_t t = 0; t < T; t++, logits += V, dlogits += V) {
         if (targets[t] == ignore) continue;
@@ -5460,7 +5453,7 @@ static int cmha__weights_wrong(cmha_tape *tape, const cmha_real *weights, size_t
         double w = (double)weights[i];
         if (w >= 0 && w <= FLT_MAX) continue;
         cmha__reject(tape, w < 0 ? CMHA_ERR_ARGUMENT : CMHA_ERR_NOT_FINITE,
-                     "cross-entropy: class_weights[%zu] is %g", i, w);
+                "cross-entropy: class_weights[%zu] is %g", i, w);
         return 1;
     }
     return 0;
@@ -5471,14 +5464,14 @@ typedef struct cmha__entropy {
     const int32_t *targets;
     const cmha_real *weights; /* of the classes; NULL = 1 each */
     int32_t ignore;
-    double *sums;    /* for each thread: its part of the loss, and of `counted` */
-    double counted;  /* rows, or their weights' sum */
-    cmha_real *lse;  /* of logits that are kept, else NULL */
+    double *sums; /* for each thread: its part of the loss, and of `counted` */
+    double counted; /* rows, or their weights' sum */
+    cmha_real *lse; /* of logits that are kept, else NULL */
     cmha_real early; /* the cotangent that the forward pass has already passed on, 0 = none */
 } cmha__entropy;
 
 static cmha__entropy *cmha__entropy_new(cmha_tape *tape, const int32_t *targets, size_t T, size_t V,
-                                        int32_t ignore, const cmha_real *class_weights) {
+        int32_t ignore, const cmha_real *class_weights) {
     if (!targets) CMHA__MISUSE(tape, "cross-entropy: targets is NULL");
     if (tape->status) return NULL;
     cmha__entropy *s = CMHA__NEW(tape, cmha__entropy);
@@ -5497,7 +5490,7 @@ static double cmha__row_weight(const cmha__entropy *s, size_t t) {
 
 /* Adds n rows' losses to a thread's sums; with a scale logits become their gradient, or d gets it. */
 static void cmha__entropy_rows(const cmha__entropy *s, cmha_real *logits, size_t t, size_t n, size_t V,
-                               const cmha_real *scale, double *sums, cmha_real *d) {
+        const cmha_real *scale, double *sums, cmha_real *d) {
     size_t m, counted;
     for (size_t end = t + n; t < end; t += m, logits += m * V) {
         double weight = s->weights ? cmha__row_weight(s, t) : 1;
@@ -5533,7 +5526,7 @@ static void cmha__entropy_pass(const cmha__call *c) {
     cmha_real scale = back ? c->dy[0] / (cmha_real)s->counted : 0;
     CMHA__FOR_CHUNKS(threads, back && !(s->counted > 0) ? 0 : T, lo, hi) {
         cmha__entropy_rows(s, c->in[0]->data + lo * V, lo, hi - lo, V, back ? &scale : NULL,
-                           s->sums + 2 * cmha__chunk, back ? c->dx[0] + lo * V : NULL);
+                s->sums + 2 * cmha__chunk, back ? c->dx[0] + lo * V : NULL);
     }
     if (back) return;
     for (int i = 0; i < threads; i++) s->counted += s->sums[2 * i + 1];
@@ -5542,7 +5535,7 @@ static void cmha__entropy_pass(const cmha__call *c) {
 }
 
 CMHA_DEF cmha_tensor *cmha_cross_entropy(cmha_tape *tape, cmha_tensor *logits, const int32_t *targets,
-                                         int32_t ignore, const cmha_real *class_weights) {
+        int32_t ignore, const cmha_real *class_weights) {
     static const cmha__op op = {"cross_entropy", cmha__entropy_pass, cmha__one_shape, 1, 0, 0, {0, 0}, 0};
     cmha__call call = cmha__call_of(&op, logits, NULL, NULL);
     if (!logits || !tape || tape->status || !tape->context) return NULL;
@@ -5556,7 +5549,7 @@ CMHA_DEF cmha_tensor *cmha_cross_entropy(cmha_tape *tape, cmha_tensor *logits, c
 /* Sweeps once over the rows: the losses, and with `back` the gradients of in = x, weight, bias for that
    cotangent. 256 rows of logits or more at a time: each time the weight's gradient is read and written. */
 static void cmha__projection_sweep(cmha_tape *tape, const cmha__entropy *s, cmha_tensor *const *in, int back,
-                                   cmha_real cotangent) {
+        cmha_real cotangent) {
     const cmha_tensor *x = in[0], *w = in[1], *bias = in[2];
     size_t T = cmha__rows(x), V = w->shape[0], I = w->shape[1], rows = ((size_t)4 << 20) / (V ? V : 1);
     int threads = tape->context->threads, fresh = 0;
@@ -5574,11 +5567,11 @@ static void cmha__projection_sweep(cmha_tape *tape, const cmha__entropy *s, cmha
         CMHA__FOR_CHUNKS(threads, n, lo, hi) {
             for (size_t i = lo; bias && i < hi; i++) cmha__axpy(V, 1, bias->data, logits + i * V);
             cmha__entropy_rows(s, logits + lo * V, t + lo, hi - lo, V, back ? &scale : NULL,
-                               s->sums + 2 * cmha__chunk, NULL);
+                    s->sums + 2 * cmha__chunk, NULL);
         }
         if (dx)
             cmha__gemm(threads, 0, 0, n, I, V, 1, logits, V, w->data, I, adds, dx + t * I, I); /* += G W */
-        if (dw) cmha__gemm(threads, 1, 0, V, I, n, 1, logits, V, some, I, 1, dw, I);           /* += G^T X */
+        if (dw) cmha__gemm(threads, 1, 0, V, I, n, 1, logits, V, some, I, 1, dw, I); /* += G^T X */
         if (db) cmha__bias_backward(threads, logits, n, V, db);
     }
     cmha__rewind(tape, mark);
@@ -5595,8 +5588,8 @@ static cmha_status cmha__projection_backward(cmha_tape *tape, cmha_record *r) {
 /* `early`, if not 0, is the cotangent of the backward to come: gradients are passed on at once, while the
    logits are there. The backward makes up for another one; without it they are wrong. */
 static cmha_tensor *cmha__linear_cross_entropy(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight,
-                                               cmha_tensor *bias, const int32_t *targets, int32_t ignore,
-                                               const cmha_real *class_weights, cmha_real early) {
+        cmha_tensor *bias, const int32_t *targets, int32_t ignore,
+        const cmha_real *class_weights, cmha_real early) {
     if (!x || !weight || !tape || tape->status || !tape->context) return NULL;
     if (targets && cmha__check_linear(tape, "cross-entropy", x, CMHA_ACTIVATION_NONE, weight, bias))
         return NULL;
@@ -5613,8 +5606,7 @@ static cmha_tensor *cmha__linear_cross_entropy(cmha_tape *tape, cmha_tensor *x, 
 }
 
 CMHA_DEF cmha_tensor *cmha_linear_cross_entropy(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight,
-                                                cmha_tensor *bias, const int32_t *targets, int32_t ignore,
-                                                const cmha_real *class_weights) {
+        cmha_tensor *bias, const int32_t *targets, int32_t ignore, const cmha_real *class_weights) {
     return cmha__linear_cross_entropy(tape, x, weight, bias, targets, ignore, class_weights, 0);
 }
 
@@ -5651,7 +5643,7 @@ static void cmha__numbers_pass(const cmha__call *c) {
 }
 
 static cmha_tensor *cmha__number_loss(cmha_tape *tape, cmha_tensor *x, const cmha_real *targets, int gaussian,
-                                      int skips) {
+        int skips) {
     static const cmha__op op = {
         "squared_error", cmha__numbers_pass, cmha__numbers_shape, 1, 0, 0, {0, 0}, sizeof(size_t)};
     return cmha__operate_by(tape, &op, x, gaussian, targets, (size_t)skips, 0);
@@ -5683,7 +5675,7 @@ static const cmha__op cmha__tanh_op = {"tanh", cmha__tanh_pass, NULL, 1, CMHA__N
 /* ---- Common: positions ---- */
 
 CMHA_DEF double cmha_frequencies(cmha_frequency kind, double base, size_t P, const cmha_rope_options *options,
-                                 double *omega) {
+        double *omega) {
     cmha_rope_options o;
     memset(&o, 0, sizeof o);
     if (options) o = *options;
@@ -5720,15 +5712,15 @@ CMHA_DEF void cmha_rotation_table(const double *omega, size_t P, size_t n, ptrdi
 
 /* CoPE eq 1: the imaginary part. */
 CMHA_DEF void cmha_cope_table(cmha_cope_imag kind, size_t n, size_t d, double base, size_t pos0,
-                              cmha_real *table) {
+        cmha_real *table) {
     for (size_t c = 0; c < d; c++) {
         double omega = pow(base, -2.0 * (double)(c / 2) / (double)d);
         int cosine = kind == CMHA_COPE_IMAG_SIN_COS && c % 2;
         for (size_t r = 0; r < n; r++) {
             double angle = (double)(pos0 + r) * omega;
             table[r * d + c] = (cmha_real)(kind == CMHA_COPE_IMAG_LEARNED ? 0
-                                           : cosine                       ? cos(angle)
-                                                                          : sin(angle));
+                    : cosine                       ? cos(angle)
+                    : sin(angle));
         }
     }
 }
@@ -5741,7 +5733,7 @@ static size_t cmha__block_of(size_t n, size_t at) { return cmha__min(n - at, CMH
 
 /* re, im [m] from the pairs j0 .. j0 + m - 1 of one head vector of P. */
 static void cmha__split_pairs(const cmha_real *x, size_t P, size_t j0, size_t m, cmha_layout layout,
-                              cmha_real *re, cmha_real *im) {
+        cmha_real *re, cmha_real *im) {
     if (layout == CMHA_LAYOUT_HALF) {
         memcpy(re, x + j0, m * sizeof *re);
         memcpy(im, x + P + j0, m * sizeof *im);
@@ -5755,7 +5747,7 @@ static void cmha__split_pairs(const cmha_real *x, size_t P, size_t j0, size_t m,
 
 /* The reverse, added to x. */
 static void cmha__add_pairs(const cmha_real *re, const cmha_real *im, size_t P, size_t j0, size_t m,
-                            cmha_layout layout, cmha_real *x) {
+        cmha_layout layout, cmha_real *x) {
     if (layout == CMHA_LAYOUT_HALF) {
         cmha__axpy(m, 1, re, x + j0);
         cmha__axpy(m, 1, im, x + P + j0);
@@ -5775,7 +5767,7 @@ static void cmha__phases(const cmha_real *re, const cmha_real *im, size_t m, cmh
 
 /* ComplexFormer eq 1-4. */
 CMHA_DEF void cmha_euler_forward(const cmha_real *x, size_t T, size_t P, cmha_layout layout,
-                                 cmha_real *modulus, cmha_real *phase) {
+        cmha_real *modulus, cmha_real *phase) {
     cmha_real re[CMHA__PAIRS], im[CMHA__PAIRS];
     for (size_t t = 0; t < T; t++, x += 2 * P)
         for (size_t j0 = 0, m; (m = cmha__block_of(P, j0)) > 0; j0 += m) {
@@ -5787,7 +5779,7 @@ CMHA_DEF void cmha_euler_forward(const cmha_real *x, size_t T, size_t P, cmha_la
 }
 
 CMHA_FIT void cmha_euler_backward(const cmha_real *x, const cmha_real *dmodulus, const cmha_real *dphase,
-                                  size_t T, size_t P, cmha_layout layout, cmha_real *dx) {
+        size_t T, size_t P, cmha_layout layout, cmha_real *dx) {
     cmha_real re[CMHA__PAIRS], im[CMHA__PAIRS];
     for (size_t t = 0; t < T; t++, x += 2 * P, dx += 2 * P)
         for (size_t j0 = 0, m; (m = cmha__block_of(P, j0)) > 0; j0 += m) {
@@ -5834,7 +5826,7 @@ static void cmha__rotations(const cmha_rotate_args *a, size_t j0, size_t m, cmha
 
 /* Reads the pairs from j0 on, or PoPE's sizes, whose slopes are theta. Returns how many; 0 at the end. */
 static size_t cmha__read_pairs(const cmha_rotate_args *a, const cmha_real *x, const cmha_real *table,
-                               size_t j0, cmha__rotated *o) {
+        size_t j0, cmha__rotated *o) {
     size_t rotary = a->rotary ? a->rotary : a->P, skip = j0 < rotary ? 0 : rotary;
     size_t own = (skip ? a->P : rotary) - skip, m = cmha__block_of(skip + own, j0);
     o->skip = skip, o->own = own, o->cosine = table + j0, o->sine = table + a->P + j0;
@@ -5850,8 +5842,8 @@ static size_t cmha__read_pairs(const cmha_rotate_args *a, const cmha_real *x, co
 
 /* ComplexFormer eq 5-8: the feature of a query or key, whose dot product is the score. */
 CMHA__HOT(CMHA_DEF, cmha_rotate_forward,
-          (const cmha_rotate_args *args, const cmha_real *x, size_t ldx, size_t n, cmha_real *y, size_t ldy),
-          (args, x, ldx, n, y, ldy)) {
+        (const cmha_rotate_args *args, const cmha_real *x, size_t ldx, size_t n, cmha_real *y, size_t ldy),
+        (args, x, ldx, n, y, ldy)) {
     const cmha_real *table = args->rotation;
     size_t P = args->P, m;
     cmha__rotated o;
@@ -5867,7 +5859,7 @@ CMHA__HOT(CMHA_DEF, cmha_rotate_forward,
 
 /* s = (gr, gi) becomes s + i (delta - 1) e^{i theta} Im(s e^{-i theta}); turn gets Im(s conj z). */
 static void cmha__rotate_adjoint(cmha__in re, cmha__in im, size_t m, cmha__in delta, cmha__out gr,
-                                 cmha__out gi, cmha__out turn) {
+        cmha__out gi, cmha__out turn) {
     for (size_t j = 0; j < m; j++) {
         cmha_real ar = re[j] < 0 ? -re[j] : re[j], ai = im[j] < 0 ? -im[j] : im[j];
         cmha_real large = ar > ai ? ar : ai;
@@ -5882,9 +5874,8 @@ static void cmha__rotate_adjoint(cmha__in re, cmha__in im, size_t m, cmha__in de
 }
 
 CMHA__HOT(CMHA_FIT, cmha_rotate_backward,
-          (const cmha_rotate_args *args, const cmha_real *x, size_t ldx, size_t n, const cmha_real *dy,
-           size_t ldy, cmha_real *dx, double *ddelta, double *db),
-          (args, x, ldx, n, dy, ldy, dx, ddelta, db)) {
+        (const cmha_rotate_args *args, const cmha_real *x, size_t ldx, size_t n, const cmha_real *dy,
+        size_t ldy, cmha_real *dx, double *ddelta, double *db), (args, x, ldx, n, dy, ldy, dx, ddelta, db)) {
     cmha_real gr[CMHA__PAIRS], gi[CMHA__PAIRS], turn[CMHA__PAIRS];
     const cmha_real *table = args->rotation;
     size_t P = args->P, m;
@@ -5922,7 +5913,7 @@ typedef struct cmha__quotient_grad {
 } cmha__quotient_grad;
 
 static void cmha__denominators(cmha__in wr, cmha__in wi, size_t n, cmha_quotient_kind kind, cmha_real eps,
-                               cmha__division *CMHA__RESTRICT d) {
+        cmha__division *CMHA__RESTRICT d) {
     int unit = kind == CMHA_QUOTIENT_UNIT;
     if (kind == CMHA_QUOTIENT_EXACT) eps = 0;
     d->unit = unit;
@@ -5941,7 +5932,7 @@ static void cmha__denominators(cmha__in wr, cmha__in wi, size_t n, cmha_quotient
 
 /* y = u conj(w) / s, or over sqrt s. */
 static void cmha__divide(cmha__in ur, cmha__in ui, const cmha__division *CMHA__RESTRICT d, size_t n,
-                         cmha__out yr, cmha__out yi) {
+        cmha__out yr, cmha__out yi) {
     int unit = d->unit;
     for (size_t j = 0; j < n; j++) {
         cmha_real m = unit ? 1 : d->m[j];
@@ -5953,7 +5944,7 @@ static void cmha__divide(cmha__in ur, cmha__in ui, const cmha__division *CMHA__R
 /* The backward of y = u conj(q) / m: du = g q / m, dw = -conj(y) du + (u k/m) conj(g k/m); of UNIT,
    y = u conj(q): du = g q, dw = (i q Im(y conj(g)) + k^2 u conj(g)) / m. */
 static void cmha__divide_backward(cmha__in ur, cmha__in ui, const cmha__division *CMHA__RESTRICT d,
-                                  cmha__in gr, cmha__in gi, size_t n, cmha__quotient_grad *CMHA__RESTRICT o) {
+        cmha__in gr, cmha__in gi, size_t n, cmha__quotient_grad *CMHA__RESTRICT o) {
     size_t units = d->unit ? n : 0;
     for (size_t j = units; j < n; j++) {
         cmha_real qr = d->qr[j], qi = d->qi[j], m = d->m[j], k = d->k[j];
@@ -5968,7 +5959,7 @@ static void cmha__divide_backward(cmha__in ur, cmha__in ui, const cmha__division
     for (size_t j = 0; j < units; j++) {
         cmha_real qr = d->qr[j], qi = d->qi[j], m = d->m[j], k = d->k[j];
         cmha_real ar = ur[j] * gr[j] + ui[j] * gi[j], ai = ui[j] * gr[j] - ur[j] * gi[j],
-                  turn = ai * qr - ar * qi;
+                turn = ai * qr - ar * qi;
         o->ur[j] = gr[j] * qr - gi[j] * qi;
         o->ui[j] = gr[j] * qi + gi[j] * qr;
         o->wr[j] = (k * k * ar - qi * turn) / m;
@@ -5991,7 +5982,7 @@ static void cmha__affine_dx(cmha__in gr, cmha__in gi, cmha__in a, size_t D, size
 
 /* sums[0], sums[1] += g conj(x): da; of 4 planes sums[2], sums[3] += g: db. */
 static void cmha__affine_sums(cmha__in gr, cmha__in gi, cmha__in x, size_t D, size_t n, int planes,
-                              double (*CMHA__RESTRICT sums)[CMHA__PAIRS]) {
+        double (*CMHA__RESTRICT sums)[CMHA__PAIRS]) {
     for (size_t j = 0; j < n; j++) sums[0][j] += (double)(gr[j] * x[j] + gi[j] * x[D + j]);
     for (size_t j = 0; j < n; j++) sums[1][j] += (double)(gi[j] * x[j] - gr[j] * x[D + j]);
     if (planes < 4) return;
@@ -6074,13 +6065,13 @@ static const cmha__op cmha__mobius_op = {
 
 CMHA__KERNELS(cmha_quotient, cmha__quotient_op, CMHA__QUOTIENT_OPTIONS, (int)kind, eps)
 CMHA_DEF cmha_tensor *cmha_quotient(cmha_tape *tape, cmha_tensor *u, cmha_tensor *w, cmha_quotient_kind kind,
-                                    cmha_real eps) {
+        cmha_real eps) {
     return cmha__operate(tape, &cmha__quotient_op, (int)kind, eps, u, w, NULL);
 }
 
 CMHA__KERNELS(cmha_mobius, cmha__mobius_op, CMHA__QUOTIENT_OPTIONS, (int)kind, eps)
 CMHA_DEF cmha_tensor *cmha_mobius(cmha_tape *tape, cmha_tensor *rho, cmha_tensor *abcd,
-                                  cmha_quotient_kind kind, cmha_real eps) {
+        cmha_quotient_kind kind, cmha_real eps) {
     return cmha__operate(tape, &cmha__mobius_op, (int)kind, eps, rho, abcd, NULL);
 }
 
@@ -6089,7 +6080,7 @@ CMHA_DEF cmha_tensor *cmha_mobius(cmha_tape *tape, cmha_tensor *rho, cmha_tensor
 /* y = Wr xr - Wi xi + i (Wr xi + Wi xr) from the products Z [2T, 2O], rows [Wr xr | Wi xr] and [Wr xi | Wi
    xi]. The adjoint has the transposes of Wr and Wi, and Wi with the other sign. */
 static void cmha__complex_combine(const cmha_complex_linear_args *a, const cmha_real *Z,
-                                  const cmha_real *bias, cmha_real *y) {
+        const cmha_real *bias, cmha_real *y) {
     size_t O = a->O;
     cmha_real sign = a->adjoint ? -1 : 1;
     CMHA__FOR_EACH(a->threads, a->T, t) {
@@ -6103,8 +6094,7 @@ static void cmha__complex_combine(const cmha_complex_linear_args *a, const cmha_
 
 /* CRAT eq 10 (MöbiusAttention eq 7-8 with full matrices), and its adjoint. */
 CMHA_DEF void cmha_complex_linear_forward(const cmha_complex_linear_args *args, const cmha_real *x,
-                                          const cmha_real *weight, const cmha_real *bias, cmha_real *y,
-                                          cmha_real *scratch) {
+        const cmha_real *weight, const cmha_real *bias, cmha_real *y, cmha_real *scratch) {
     size_t rows = 2 * args->T, I = args->I, O = args->O;
     if (!args->adjoint)
         cmha__gemm(args->threads, 0, 1, rows, 2 * O, I, 1, x, I, weight, I, 0, scratch, 2 * O);
@@ -6115,8 +6105,8 @@ CMHA_DEF void cmha_complex_linear_forward(const cmha_complex_linear_args *args, 
 
 /* By the cotangent dZ of the four products. */
 CMHA_FIT void cmha_complex_linear_backward(const cmha_complex_linear_args *args, const cmha_real *x,
-                                           const cmha_real *weight, const cmha_real *dy, cmha_real *dx,
-                                           cmha_real *dweight, cmha_real *dbias, cmha_real *scratch) {
+        const cmha_real *weight, const cmha_real *dy, cmha_real *dx,
+        cmha_real *dweight, cmha_real *dbias, cmha_real *scratch) {
     const cmha_complex_linear_args *a = args;
     cmha_real *dZ = scratch;
     size_t rows = 2 * a->T, I = a->I, O = a->O, parts = a->adjoint ? 2 : 1, width = 2 * O / parts;
@@ -6137,7 +6127,7 @@ CMHA_FIT void cmha_complex_linear_backward(const cmha_complex_linear_args *args,
         cmha_real keep = a->fresh && !part ? 0 : 1, *dw = dweight ? dweight + part * I * O : NULL;
         if (dx)
             cmha__gemm(threads, 0, a->adjoint, rows, I, width, 1, z, 2 * O, w, a->adjoint ? O : I, keep, dx,
-                       I);
+                    I);
         if (dw && a->adjoint) cmha__gemm(threads, 1, 0, I, O, rows, 1, x, I, z, 2 * O, 1, dw, O);
         else if (dw) cmha__gemm(threads, 1, 0, width, I, rows, 1, z, 2 * O, x, I, 1, dw, I);
     }
@@ -6148,7 +6138,7 @@ static void cmha__complex_map_shape(cmha__call *c) {
     const cmha_tensor *w = c->in[1];
     if (w->rank != 3 || w->shape[0] != 2 || c->D != w->shape[c->kind ? 1 : 2])
         CMHA__MISFIT(c->tape, "complex linear: rows of %zu numbers, a weight [2, O, I] of %zu", 2 * c->D,
-                     w->size);
+                w->size);
     c->rows = 1, c->shape[c->rank - 1] = 2 * w->shape[c->kind ? 2 : 1];
     cmha__holds(c->tape, "complex linear: the bias", c->in[2], c->shape[c->rank - 1]);
 }
@@ -6168,19 +6158,19 @@ static void cmha__complex_map_pass(const cmha__call *c) {
 }
 
 static cmha_tensor *cmha__complex_map(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_tensor *bias,
-                                      int adjoint) {
+        int adjoint) {
     CMHA__RUNS(cmha__operate, "complex linear", cmha__complex_map_pass, cmha__complex_map_shape, 2,
-               CMHA__PLANES | CMHA__UNPACKS | CMHA__SCRATCH | CMHA__FRESH, adjoint, 0, x, weight, bias);
+            CMHA__PLANES | CMHA__UNPACKS | CMHA__SCRATCH | CMHA__FRESH, adjoint, 0, x, weight, bias);
 }
 
 CMHA_DEF cmha_tensor *cmha_complex_linear(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight,
-                                          cmha_tensor *bias) {
+        cmha_tensor *bias) {
     return cmha__complex_map(tape, x, weight, bias, 0);
 }
 
 /* CRAT eq 15 */
 CMHA_DEF cmha_tensor *cmha_complex_lowrank(cmha_tape *tape, cmha_tensor *x, cmha_tensor *u, cmha_tensor *v,
-                                           cmha_tensor *bias) {
+        cmha_tensor *bias) {
     return cmha__complex_map(tape, cmha__complex_map(tape, x, v, NULL, 1), u, bias, 0);
 }
 
@@ -6221,7 +6211,7 @@ static void cmha__complex_rotate_fits(cmha__call *c) {
     const cmha_tensor *theta = c->in[1];
     if (cmha__last(theta) != c->D || theta->size != c->in[0]->size / 2)
         CMHA__MISFIT(c->tape, "complex_rotate: %zu complex numbers, %zu angles", c->in[0]->size / 2,
-                     theta->size);
+                theta->size);
 }
 static const cmha__op cmha__complex_rotate_op = {
     "complex_rotate", cmha__complex_rotate_pass, cmha__complex_rotate_fits, 2, CMHA__PLANES, 0, {0, 0}, 0};
@@ -6266,15 +6256,15 @@ enum { CMHA__SPREAD_TRACE, CMHA__SPREAD_AXES, CMHA__SPREAD_MATRIX };
 
 /* One kind of norm, as CMHA_COMPLEX_NORMS lists it. */
 typedef struct cmha__complex_norm_row {
-    cmha__op op;  /* its shared[0]: numbers of gamma a feature */
+    cmha__op op; /* its shared[0]: numbers of gamma a feature */
     int centred, spread, entry[4];
 } cmha__complex_norm_row;
 
 static void cmha__complex_norm_rows(const cmha__call *c);
 
-#define CMHA__COMPLEX_NORM_ROW(name, word, n, centred, spread, rr, ri, ir, ii)     \
+#define CMHA__COMPLEX_NORM_ROW(name, word, n, centred, spread, rr, ri, ir, ii) \
     {{"complex_norm", cmha__complex_norm_rows, NULL, 1, CMHA__PLANES | CMHA__EPS, \
-      CMHA_COMPLEX_NORM_COUNT, {n, 2}, 5 * sizeof(double)},                       \
+      CMHA_COMPLEX_NORM_COUNT, {n, 2}, 5 * sizeof(double)}, \
      centred, CMHA__SPREAD_##spread, {rr, ri, ir, ii}},
 static const cmha__complex_norm_row cmha__complex_norms[] = {CMHA_COMPLEX_NORMS(CMHA__COMPLEX_NORM_ROW)};
 
@@ -6339,7 +6329,7 @@ static cmha__root cmha__norm_root(const cmha__complex_norm_row *row, const doubl
 
 /* g = m features of gamma as real 2x2 matrices; NULL = the matrix 1. */
 static void cmha__gamma_load(const cmha__complex_norm_row *row, const cmha_real *gamma, size_t D, size_t m,
-                             double g[4][CMHA__WIDE]) {
+        double g[4][CMHA__WIDE]) {
     for (int e = 0; e < 4; e++) {
         int n = gamma ? row->entry[e] : 0;
         const cmha_real *from = n ? gamma + (size_t)(n < 0 ? -n - 1 : n - 1) * D : NULL;
@@ -6353,7 +6343,7 @@ static void cmha__gamma_load(const cmha__complex_norm_row *row, const cmha_real 
 
 /* dgamma += dy h^T as its kind has it, for m features; h = M c. */
 static void cmha__gamma_backward(const cmha__complex_norm_row *row, const cmha__wide *h, const cmha_real *dy,
-                                 size_t D, size_t m, cmha_real *dgamma) {
+        size_t D, size_t m, cmha_real *dgamma) {
     for (int n = 1; n <= row->op.shared[0]; n++, dgamma += D) {
         double sum[CMHA__WIDE] = {0};
         for (int e = 0; e < 4; e++) {
@@ -6377,9 +6367,8 @@ static void cmha__wide_apply(const double *M, size_t m, cmha__wide *c) {
 
 /* CRAT eq 8 */
 CMHA__HOT(CMHA_DEF, cmha_complex_norm_forward,
-          (const cmha_complex_norm_args *args, const cmha_real *z, const cmha_real *gamma,
-           const cmha_real *beta, cmha_real *y, double *stats),
-          (args, z, gamma, beta, y, stats)) {
+        (const cmha_complex_norm_args *args, const cmha_real *z, const cmha_real *gamma,
+        const cmha_real *beta, cmha_real *y, double *stats), (args, z, gamma, beta, y, stats)) {
     const cmha__complex_norm_row *kind = &cmha__complex_norms[args->kind];
     double row[5], g[4][CMHA__WIDE];
     size_t D = args->D;
@@ -6400,7 +6389,7 @@ CMHA__HOT(CMHA_DEF, cmha_complex_norm_forward,
 
 /* dh = gamma^T dy for one block; returns its length. */
 static size_t cmha__norm_cotangent(const cmha__complex_norm_row *row, const cmha_real *gamma,
-                                   const cmha_real *dy, size_t D, size_t j0, cmha__wide *dh) {
+        const cmha_real *dy, size_t D, size_t j0, cmha__wide *dh) {
     static const double zero[2] = {0, 0};
     double g[4][CMHA__WIDE];
     size_t m = cmha__wide_load(dy, D, j0, zero, dh);
@@ -6415,8 +6404,8 @@ static size_t cmha__norm_cotangent(const cmha__complex_norm_row *row, const cmha
 
 /* dz += M (dh - mean dh) + 2/D dV c, the mean only where the forward subtracts one. */
 static void cmha__complex_norm_row_backward(const cmha__complex_norm_row *row, const cmha__root *root,
-                                            const cmha_real *z, const cmha_real *gamma, const double *mean,
-                                            const cmha_real *dy, size_t D, cmha_real *dz) {
+        const cmha_real *z, const cmha_real *gamma, const double *mean,
+        const cmha_real *dy, size_t D, cmha_real *dz) {
     double G[4] = {0, 0, 0, 0}, sum[2] = {0, 0}, dV[3];
     cmha__wide dh, c;
     for (size_t j0 = 0, m; (m = cmha__norm_cotangent(row, gamma, dy, D, j0, &dh)) > 0; j0 += m) {
@@ -6451,9 +6440,9 @@ static void cmha__complex_norm_row_backward(const cmha__complex_norm_row *row, c
 }
 
 CMHA__HOT(CMHA_FIT, cmha_complex_norm_backward,
-          (const cmha_complex_norm_args *args, const cmha_real *z, const cmha_real *gamma,
-           const double *stats, const cmha_real *dy, cmha_real *dz, cmha_real *dgamma, cmha_real *dbeta),
-          (args, z, gamma, stats, dy, dz, dgamma, dbeta)) {
+        (const cmha_complex_norm_args *args, const cmha_real *z, const cmha_real *gamma,
+        const double *stats, const cmha_real *dy, cmha_real *dz, cmha_real *dgamma, cmha_real *dbeta),
+        (args, z, gamma, stats, dy, dz, dgamma, dbeta)) {
     const cmha__complex_norm_row *kind = &cmha__complex_norms[args->kind];
     size_t D = args->D;
     cmha__wide h;
@@ -6477,7 +6466,7 @@ static void cmha__complex_norm_rows(const cmha__call *c) {
 }
 
 CMHA_DEF cmha_tensor *cmha_complex_norm(cmha_tape *tape, cmha_tensor *z, cmha_complex_norm_kind kind,
-                                        cmha_tensor *gamma, cmha_tensor *beta, cmha_real eps) {
+        cmha_tensor *gamma, cmha_tensor *beta, cmha_real eps) {
     int there = (unsigned)kind < CMHA_COMPLEX_NORM_COUNT; /* another is refused by the first */
     return cmha__operate(tape, &cmha__complex_norms[there ? kind : 0].op, (int)kind, eps, z, gamma, beta);
 }
@@ -6485,13 +6474,13 @@ CMHA_DEF cmha_tensor *cmha_complex_norm(cmha_tape *tape, cmha_tensor *z, cmha_co
 /* ---- Phasors and parts ---- */
 
 CMHA__HOT(CMHA_DEF, cmha_phasor_forward,
-          (const cmha_real *z, size_t T, size_t D, cmha_real eps, cmha_real *u), (z, T, D, eps, u)) {
+        (const cmha_real *z, size_t T, size_t D, cmha_real eps, cmha_real *u), (z, T, D, eps, u)) {
     for (size_t t = 0; t < T; t++, z += 2 * D, u += 2 * D) cmha__phasor_row(z, z + D, D, eps, 1, 0, u, u + D);
 }
 
 CMHA__HOT(CMHA_FIT, cmha_phasor_backward,
-          (const cmha_real *z, const cmha_real *du, size_t T, size_t D, cmha_real eps, cmha_real *dz),
-          (z, du, T, D, eps, dz)) {
+        (const cmha_real *z, const cmha_real *du, size_t T, size_t D, cmha_real eps, cmha_real *dz),
+        (z, du, T, D, eps, dz)) {
     for (size_t t = 0; dz && t < T; t++, z += 2 * D, du += 2 * D, dz += 2 * D)
         cmha__phasor_row_backward(z, z + D, D, eps, 1, 0, du, du + D, dz, dz + D);
 }
@@ -6503,7 +6492,7 @@ static void cmha__phasor_rows(const cmha__call *c) {
 
 CMHA_DEF cmha_tensor *cmha_phasor(cmha_tape *tape, cmha_tensor *z, cmha_real eps) {
     CMHA__RUNS(cmha__operate, "phasor", cmha__phasor_rows, NULL, 1, CMHA__PLANES | CMHA__EPS, 0, eps, z, NULL,
-               NULL);
+            NULL);
 }
 
 CMHA_DEF cmha_tensor *cmha_complex_join(cmha_tape *tape, cmha_tensor *re, cmha_tensor *im) {
@@ -6525,7 +6514,7 @@ enum { CMHA__EXACT_EVERY = 64 };
 
 /* wave = exp(i (omega t + delta)) of m columns, delta NULL = 0: exactly, or by a `step` from the last row. */
 static void cmha__wave(const cmha_real *omega, const cmha_real *delta, size_t m, double t,
-                       const cmha__wide *step, cmha__wide *wave) {
+        const cmha__wide *step, cmha__wide *wave) {
     if (step) {
         for (size_t j = 0; j < m; j++) {
             double re = wave->re[j] * step->re[j] - wave->im[j] * step->im[j];
@@ -6546,7 +6535,7 @@ static void cmha__multifreq_shape(cmha__call *c) {
     c->shape[0] = c->count, c->rows = c->D;
     if (c->rank != 2 || !cmha__same_shape(c->in[0], c->in[1]))
         CMHA__MISFIT(c->tape, "multifreq: omega and delta (%zu and %zu numbers) must be [K, d]",
-                     c->in[0]->size, c->in[1]->size);
+                c->in[0]->size, c->in[1]->size);
 }
 
 /* CRAT eq 2 for channels lo .. lo + n - 1 at `count` positions from number `key` on, or its gradients. */
@@ -6577,7 +6566,7 @@ static void cmha__multifreq_walk(const cmha__call *c) {
 }
 
 CMHA_DEF cmha_tensor *cmha_multifreq(cmha_tape *tape, cmha_tensor *omega, cmha_tensor *delta, size_t n,
-                                     size_t pos0) {
+        size_t pos0) {
     static const cmha__op op = {
         "multifreq", cmha__multifreq_walk, cmha__multifreq_shape, 2, CMHA__WHOLE, 0, {0, 0}, 0};
     cmha__call call = cmha__call_of(&op, omega, delta, NULL);
@@ -6600,7 +6589,7 @@ static void cmha__add_rows_fits(cmha__call *c) {
     c->rows = rows->size;
     if (rows->rank != 2 || x->rank < 2 || memcmp(rows->shape, x->shape + (x->rank - 2), 2 * sizeof *x->shape))
         CMHA__MISFIT(c->tape, "add_rows: [B, N, D] of %zu and [N, D] of %zu numbers differ", x->size,
-                     rows->size);
+                rows->size);
 }
 
 /* CRAT eq 3 */
@@ -6613,7 +6602,7 @@ static void cmha__add_rows_numbers(const cmha__call *c) {
 
 CMHA_DEF cmha_tensor *cmha_add_rows(cmha_tape *tape, cmha_tensor *x, cmha_tensor *rows) {
     CMHA__RUNS(cmha__operate, "add_rows", cmha__add_rows_numbers, cmha__add_rows_fits, 2,
-               CMHA__WHOLE | CMHA__PASSED, 0, 0, x, rows, NULL);
+            CMHA__WHOLE | CMHA__PASSED, 0, 0, x, rows, NULL);
 }
 
 /* ---- Regularisers and clipping of complex numbers ---- */
@@ -6680,7 +6669,7 @@ static void cmha__regulariser_pass(const cmha__call *c) {
             if (!way) cmha__axpy(2 * D, (cmha_real)(2 * slope), z, dz);
             for (size_t j = 0; way && j < D; j++) /* dz -= slope * (gradient of every R_j times count) */
                 cmha__phasor_backward(z[j], z[D + j], c->second, (cmha_real)(-slope * way[j]),
-                                      (cmha_real)(-slope * way[D + j]), &dz[j], &dz[D + j]);
+                        (cmha_real)(-slope * way[D + j]), &dz[j], &dz[D + j]);
         }
         return;
     }
@@ -6705,7 +6694,7 @@ static void cmha__regulariser_pass(const cmha__call *c) {
 }
 
 static cmha_tensor *cmha__regularise(cmha_tape *tape, cmha_tensor *z, const unsigned char *key_mask,
-                                     cmha_real lam, cmha_real eps, int phases) {
+        cmha_real lam, cmha_real eps, int phases) {
     static const cmha__op ops[2] = {
         {"mag_reg", cmha__regulariser_pass, cmha__regulariser_shape, 1, CMHA__PLANES, 0, {0, 0}, 0},
         {"phase_reg", cmha__regulariser_pass, cmha__regulariser_shape, 1, CMHA__PLANES, 0, {0, 0}, 0}};
@@ -6715,12 +6704,12 @@ static cmha_tensor *cmha__regularise(cmha_tape *tape, cmha_tensor *z, const unsi
 }
 
 CMHA_DEF cmha_tensor *cmha_phase_reg(cmha_tape *tape, cmha_tensor *z, const unsigned char *key_mask,
-                                     cmha_real lam, cmha_real eps) {
+        cmha_real lam, cmha_real eps) {
     return cmha__regularise(tape, z, key_mask, lam, eps, 1);
 }
 
 CMHA_DEF cmha_tensor *cmha_mag_reg(cmha_tape *tape, cmha_tensor *z, const unsigned char *key_mask,
-                                   cmha_real lam) {
+        cmha_real lam) {
     return cmha__regularise(tape, z, key_mask, lam, 0, 0);
 }
 
@@ -6734,9 +6723,8 @@ static size_t cmha__piece_end(size_t at, size_t n) { return at + cmha__min(n - a
 
 /* CRAT eq 20 */
 CMHA__HOT(CMHA_DEF, cmha_complex_residual_forward,
-          (const cmha_real *z, const cmha_real *f, cmha_real alpha, cmha_real beta, size_t T, size_t D,
-           cmha_real *y),
-          (z, f, alpha, beta, T, D, y)) {
+        (const cmha_real *z, const cmha_real *f, cmha_real alpha, cmha_real beta, size_t T, size_t D,
+        cmha_real *y), (z, f, alpha, beta, T, D, y)) {
     for (size_t t = 0; t < T; t++, z += 2 * D, f += 2 * D, y += 2 * D) {
         for (size_t j = 0; j < D; j++) y[j] = f[j] + (alpha * z[j] - beta * z[D + j]);
         for (size_t j = 0; j < D; j++) y[D + j] = f[D + j] + (alpha * z[D + j] + beta * z[j]);
@@ -6744,9 +6732,8 @@ CMHA__HOT(CMHA_DEF, cmha_complex_residual_forward,
 }
 
 CMHA__HOT(CMHA_FIT, cmha_complex_residual_backward,
-          (const cmha_real *z, cmha_real alpha, cmha_real beta, const cmha_real *dy, size_t T, size_t D,
-           cmha_real *dz, double *dalpha, double *dbeta),
-          (z, alpha, beta, dy, T, D, dz, dalpha, dbeta)) {
+        (const cmha_real *z, cmha_real alpha, cmha_real beta, const cmha_real *dy, size_t T, size_t D,
+        cmha_real *dz, double *dalpha, double *dbeta), (z, alpha, beta, dy, T, D, dz, dalpha, dbeta)) {
     double re[CMHA__WIDE_LANES] = {0}, im[CMHA__WIDE_LANES] = {0};
     for (size_t at = 0; at < 2 * T * D; at += 2 * D) {
         const cmha_real *a = z + at, *b = a + D, *g = dy + at, *h = g + D;
@@ -6794,9 +6781,9 @@ static void cmha__residual_pass(const cmha__call *c) {
 }
 
 CMHA_DEF cmha_tensor *cmha_complex_residual(cmha_tape *tape, cmha_tensor *z, cmha_tensor *f,
-                                            cmha_tensor *alpha, cmha_tensor *beta) {
+        cmha_tensor *alpha, cmha_tensor *beta) {
     static const cmha__op op = {"complex residual", cmha__residual_pass, cmha__residual_shape, 3,
-                                CMHA__PLANES | CMHA__ALIKE | CMHA__PASSED | CMHA__FRESH, 0, {0, 0}, 0};
+            CMHA__PLANES | CMHA__ALIKE | CMHA__PASSED | CMHA__FRESH, 0, {0, 0}, 0};
     cmha__call call = cmha__call_of(&op, f, z, alpha);
     call.in[3] = beta;
     return cmha__run(tape, &call);
@@ -6805,15 +6792,14 @@ CMHA_DEF cmha_tensor *cmha_complex_residual(cmha_tape *tape, cmha_tensor *z, cmh
 /* ---- Mixture of experts: the router ---- */
 
 CMHA_DEF void cmha_router_forward(const cmha_real *z, const cmha_real *router, const cmha_real *bias,
-                                  size_t T, size_t D, size_t E, cmha_real *logits) {
+        size_t T, size_t D, size_t E, cmha_real *logits) {
     for (size_t t = 0; bias && t < T; t++) memcpy(logits + t * E, bias, E * sizeof *logits);
     cmha_gemm(0, 1, T, E, D, 1, z, 2 * D, router, D, bias ? 1 : 0, logits, E);
     cmha_gemm(0, 1, T, E, D, 1, z + D, 2 * D, router + E * D, D, 1, logits, E);
 }
 
 CMHA_FIT void cmha_router_backward(const cmha_real *z, const cmha_real *router, const cmha_real *dlogits,
-                                   size_t T, size_t D, size_t E, cmha_real *dz, cmha_real *drouter,
-                                   cmha_real *dbias) {
+        size_t T, size_t D, size_t E, cmha_real *dz, cmha_real *drouter, cmha_real *dbias) {
     if (dz) cmha_gemm(0, 0, T, D, E, 1, dlogits, E, router, D, 1, dz, 2 * D);
     if (dz) cmha_gemm(0, 0, T, D, E, 1, dlogits, E, router + E * D, D, 1, dz + D, 2 * D);
     if (drouter) cmha_gemm(1, 0, E, D, T, 1, dlogits, E, z, 2 * D, 1, drouter, D);
@@ -6843,14 +6829,14 @@ static void cmha__router_pass(const cmha__call *c) {
     for (size_t i = 2 * half * c->lo / c->rows; c->dx[1] && i < 2 * half * (c->lo + c->n) / c->rows; i++) {
         size_t part = i / half, lo = i % half * CMHA__PIECE, n = cmha__piece_end(lo, D) - lo;
         cmha_gemm(1, 0, E, n, c->count, 1, c->dy, E, c->x[0] + part * D + lo, 2 * D, 1,
-                  c->dx[1] + part * E * D + lo, D);
+                c->dx[1] + part * E * D + lo, D);
     }
     if (c->dx[2] && !c->lo) cmha__bias_backward(1, c->dy, c->count, E, c->dx[2]);
 }
 
 CMHA_DEF cmha_tensor *cmha_router(cmha_tape *tape, cmha_tensor *z, cmha_tensor *router, cmha_tensor *bias) {
     CMHA__RUNS(cmha__operate, "router", cmha__router_pass, cmha__router_shape, 2, CMHA__PLANES | CMHA__WHOLE,
-               0, 0, z, router, bias);
+            0, 0, z, router, bias);
 }
 
 /* Does expert a come before b? A total order: NaN, the larger logit, the lower index. */
@@ -6891,7 +6877,7 @@ CMHA_DEF size_t cmha_route_size(size_t T, size_t E, size_t top) {
 }
 
 CMHA_DEF void cmha_route_forward(const cmha_real *logits, const unsigned char *key_mask, size_t T, size_t E,
-                                 size_t top, int threads, size_t *plan, cmha_real *gate) {
+        size_t top, int threads, size_t *plan, cmha_real *gate) {
     cmha__route r = cmha__route_of(plan, T, E, top);
     CMHA__FOR_EACH(threads, T, t) {
         const cmha_real *row = key_mask && !key_mask[t] ? NULL : logits + t * E;
@@ -6917,7 +6903,7 @@ CMHA_DEF void cmha_route_forward(const cmha_real *logits, const unsigned char *k
 }
 
 CMHA_FIT void cmha_route_backward(const size_t *plan, const cmha_real *gate, const cmha_real *dgate, size_t T,
-                                  size_t E, size_t top, cmha_real *dlogits) {
+        size_t E, size_t top, cmha_real *dlogits) {
     if (!dlogits) return;
     for (size_t t = 0; t < T; t++, plan += top, gate += top, dgate += top, dlogits += E) {
         cmha_real mean = cmha__dot(gate, dgate, top);
@@ -6930,7 +6916,7 @@ CMHA_FIT void cmha_route_backward(const size_t *plan, const cmha_real *gate, con
 
 /* to [n, 2D] = x i, or with sign = -1 x (-i). */
 CMHA__HOT(static, cmha__times_i, (const cmha_real *x, size_t n, size_t D, cmha_real sign, cmha_real *to),
-          (x, n, D, sign, to)) {
+        (x, n, D, sign, to)) {
     for (size_t t = 0; t < n; t++, x += 2 * D, to += 2 * D) {
         for (size_t j = 0; j < D; j++) to[j] = -sign * x[D + j];
         for (size_t j = 0; j < D; j++) to[D + j] = sign * x[j];
@@ -6944,12 +6930,12 @@ typedef struct cmha__mixture {
     const cmha_packed *packed[2]; /* forward: instead of the matrices, or NULL */
     cmha__route r;
     const cmha_real *z, *dy;
-    cmha_real *out;          /* forward: what the experts make of their tokens [P, 2D] */
-    cmha_real *x, *ix;       /* backward: tokens, and times i [P, 2D] */
-    cmha_real *g, *ig;       /* the gate times dy, and times -i [P, 2D] */
-    cmha_real *act, *dpre;   /* cGELU(hidden), and the gradient of hidden [P, 2F] */
-    cmha_real *dgate, *own;  /* own: scratch of each thread; in a piece, of its thread */
-    cmha_real *pieces;       /* likewise: packed rows as numbers */
+    cmha_real *out; /* forward: what the experts make of their tokens [P, 2D] */
+    cmha_real *x, *ix; /* backward: tokens, and times i [P, 2D] */
+    cmha_real *g, *ig; /* the gate times dy, and times -i [P, 2D] */
+    cmha_real *act, *dpre; /* cGELU(hidden), and the gradient of hidden [P, 2F] */
+    cmha_real *dgate, *own; /* own: scratch of each thread; in a piece, of its thread */
+    cmha_real *pieces; /* likewise: packed rows as numbers */
     size_t expert, first, n; /* the piece: pairs first .. first + n - 1 of the plan */
 } cmha__mixture;
 
@@ -6964,7 +6950,7 @@ static cmha__mixture cmha__mixture_of(const cmha_experts_args *a, const cmha_exp
 /* y = W x + bias from x and i x, or the adjoint's W^H x = Wr^T x + Wi^T (-i x) from x and -i x; W: the first
    (second = 0) or second matrix of the piece's expert, x [n, 2I] and y [n, 2O], or the reverse. */
 static void cmha__expert_product(const cmha__mixture *m, int second, int adjoint, const cmha_real *x,
-                                 const cmha_real *ix, cmha_real *y) {
+        const cmha_real *ix, cmha_real *y) {
     const size_t D = m->a->D, F = m->a->F, E = m->a->E, rows = 2 * m->n;
     const size_t O = second ? D : F, I = second ? F : D, from = adjoint ? O : I, to = adjoint ? I : O;
     const cmha_real *w = second ? m->weights->w2 : m->weights->w1;
@@ -7000,8 +6986,7 @@ CMHA_DEF size_t cmha_experts_scratch(const cmha_experts_args *a, int backward) {
     size_t pairs = a->T * a->top, workers = cmha__workers(a);
     double rows = (double)a->T * (double)a->top + (double)workers * CMHA__PIECE;
     return cmha__countable(pairs * (backward ? 8 * a->D + 4 * a->F : 2 * a->D) +
-                               workers * cmha__expert_own(a, backward),
-                           8 * rows * ((double)a->D + (double)a->F));
+            workers * cmha__expert_own(a, backward), 8 * rows * ((double)a->D + (double)a->F));
 }
 
 static void cmha__mixture_run(const cmha__mixture *m, int backward, void (*work)(const cmha__mixture *)) {
@@ -7028,7 +7013,7 @@ static void cmha__gather(const cmha__mixture *m, const cmha_real *rows, cmha_rea
 
 /* y [T, 2D] += a token's rows, best choice first, times their gate (NULL = 1); fresh: y is written. */
 static void cmha__mixture_scatter(const cmha__mixture *m, const cmha_real *gate, const cmha_real *rows,
-                                  int fresh, cmha_real *y) {
+        int fresh, cmha_real *y) {
     size_t W = 2 * m->a->D, top = m->a->top;
     CMHA__FOR_EACH(m->a->threads, m->a->T, t) {
         if (fresh) memset(y + t * W, 0, W * sizeof *y);
@@ -7058,7 +7043,7 @@ static void cmha__experts_run(cmha__mixture *m, const cmha_real *z, cmha_real *y
 }
 
 CMHA_DEF void cmha_experts_forward(const cmha_experts_args *a, const cmha_experts_weights *weights,
-                                   const cmha_real *z, cmha_real *y, cmha_real *scratch) {
+        const cmha_real *z, cmha_real *y, cmha_real *scratch) {
     cmha__mixture m = cmha__mixture_of(a, weights);
     cmha__experts_run(&m, z, y, scratch);
 }
@@ -7099,13 +7084,13 @@ static void cmha__expert_input(const cmha__mixture *m) {
 /* Rows lo .. hi - 1 of the gradients of an expert's first (second = 0) or second matrix and bias: dW += g
    x^H, dbias += the sum of g. The imaginary part takes -i g and x or g and i x, whichever is there. */
 static void cmha__expert_outer(const cmha__mixture *m, const cmha_experts_grads *d, size_t e, int second,
-                               size_t lo, size_t hi) {
+        size_t lo, size_t hi) {
     size_t D = m->a->D, F = m->a->F, first = m->r.first[e], n = m->r.first[e + 1] - first;
     size_t I = second ? F : D, O = second ? D : F, at = e * O + lo, plane = m->a->E * O;
     size_t row = 2 * first * O + lo;
     const cmha_real *g = (second ? m->g : m->dpre) + row, *g_imag = second ? m->ig + row : g;
     const cmha_real *x = (second ? m->act : m->x) + 2 * first * I,
-                    *x_imag = second ? x : m->ix + 2 * first * I;
+            *x_imag = second ? x : m->ix + 2 * first * I;
     cmha_real *dw = second ? d->w2 : d->w1, *db = second ? d->b2 : d->b1;
     if (dw && n) {
         cmha_gemm(1, 0, hi - lo, I, 2 * n, 1, g, O, x, I, 1, dw + at * I, I);
@@ -7118,8 +7103,8 @@ static void cmha__expert_outer(const cmha__mixture *m, const cmha_experts_grads 
 }
 
 CMHA_FIT void cmha_experts_backward(const cmha_experts_args *a, const cmha_experts_weights *weights,
-                                    const cmha_real *z, const cmha_real *dy, cmha_real *dz, cmha_real *dgate,
-                                    const cmha_experts_grads *grads, cmha_real *scratch) {
+        const cmha_real *z, const cmha_real *dy, cmha_real *dz, cmha_real *dgate,
+        const cmha_experts_grads *grads, cmha_real *scratch) {
     size_t wide = a->T * a->top * 2 * a->D, hide = a->T * a->top * 2 * a->F, workers = cmha__workers(a);
     size_t one = cmha__pieces(a->F), both = one + cmha__pieces(a->D);
     cmha__mixture m = cmha__mixture_of(a, weights);
@@ -7152,17 +7137,17 @@ static void cmha__experts_shape(cmha__call *c) {
     cmha_experts_args *a = CMHA__NEW(c->tape, cmha_experts_args);
     if (w1->rank != 4 || w2->rank != 4 || w1->shape[0] != 2 || w2->shape[0] != 2)
         CMHA__MISFIT(c->tape,
-                     "experts: the weights must be [2, E, hidden, width] and [2, E, width, hidden]");
+                "experts: the weights must be [2, E, hidden, width] and [2, E, width, hidden]");
     else if (w2->shape[1] != E || w2->shape[2] != D || w2->shape[3] != F || c->D != D ||
-             cmha__last(logits) != E || cmha__rows(logits) != T)
+            cmha__last(logits) != E || cmha__rows(logits) != T)
         CMHA__MISFIT(c->tape, "experts: rows of %zu, weights of %zu and %zu, logits of %zu do not fit",
-                     2 * c->D, w1->size, w2->size, logits->size);
+            2 * c->D, w1->size, w2->size, logits->size);
     cmha__holds(c->tape, "experts: b1", c->in[4], 2 * E * F);
     cmha__holds(c->tape, "experts: b2", c->in[5], 2 * E * D);
     if (!cmha__experts_top(c->tape, "experts", top, E)) return;
     if (cmha__countable(0, 128 * (double)T * (double)top * ((double)D + (double)F + 1)))
         cmha__reject(c->tape, CMHA_ERR_OVERFLOW, "experts: %zu tokens, %zu experts each, are too many", T,
-                     top);
+                top);
     if (!a || c->tape->status) return;
     a->T = T, a->D = D, a->F = F, a->E = E, a->top = top, a->threads = c->tape->context->threads;
     a->plan = (size_t *)cmha_tape_alloc(c->tape, cmha_route_size(T, E, top) * sizeof *a->plan);
@@ -7185,7 +7170,7 @@ static void cmha__experts_pass(const cmha__call *c) {
         cmha__mixture m = cmha__mixture_of(a, &weights);
         m.packed[0] = c->in[2]->packed, m.packed[1] = c->in[3]->packed, m.pieces = more;
         cmha_route_forward(c->x[1], mask, a->T, a->E, a->top, a->threads, m.r.expert,
-                           (cmha_real *)(uintptr_t)a->gate);
+                (cmha_real *)(uintptr_t)a->gate);
         cmha__experts_run(&m, c->x[0], c->y, scratch);
     } else if (computes) {
         cmha_experts_grads grads = {c->dx[2], c->dx[4], c->dx[3], c->dx[5]};
@@ -7199,10 +7184,10 @@ static void cmha__experts_pass(const cmha__call *c) {
 }
 
 CMHA_DEF cmha_tensor *cmha_experts(cmha_tape *tape, cmha_tensor *z, cmha_tensor *logits, size_t top,
-                                   cmha_tensor *w1, cmha_tensor *b1, cmha_tensor *w2, cmha_tensor *b2,
-                                   const unsigned char *key_mask, uint64_t *use) {
+        cmha_tensor *w1, cmha_tensor *b1, cmha_tensor *w2, cmha_tensor *b2,
+        const unsigned char *key_mask, uint64_t *use) {
     static const cmha__op op = {"experts", cmha__experts_pass, cmha__experts_shape, 4,
-                                CMHA__PLANES | CMHA__UNPACKS | CMHA__SCRATCH, 0, {0, 0}, 0};
+            CMHA__PLANES | CMHA__UNPACKS | CMHA__SCRATCH, 0, {0, 0}, 0};
     cmha__call call = cmha__call_of(&op, z, logits, w1);
     call.in[3] = w2, call.in[4] = b1, call.in[5] = b2, call.count = top, call.given = key_mask;
     cmha_tensor *y = cmha__run(tape, &call);
@@ -7225,7 +7210,7 @@ static cmha_real cmha__balance_row(const cmha_real *logits, size_t E, cmha_real 
 }
 
 CMHA_DEF double cmha_balance_forward(const cmha_real *logits, const unsigned char *key_mask, size_t T,
-                                     size_t E, size_t top, double *share) {
+        size_t E, size_t top, double *share) {
     double *p = share + E, loss = 0, count = (double)cmha__counted(key_mask, T);
     for (size_t e = 0; e < 2 * E; e++) share[e] = 0;
     share[2 * E] = count;
@@ -7247,8 +7232,7 @@ CMHA_DEF double cmha_balance_forward(const cmha_real *logits, const unsigned cha
 }
 
 CMHA_FIT void cmha_balance_backward(const cmha_real *logits, const unsigned char *key_mask,
-                                    const double *share, size_t T, size_t E, cmha_real dloss,
-                                    cmha_real *dlogits) {
+        const double *share, size_t T, size_t E, cmha_real dloss, cmha_real *dlogits) {
     double scale = share[2 * E] > 0 ? dloss * (double)E / share[2 * E] : 0;
     for (size_t t = 0; dlogits && t < T; t++, logits += E, dlogits += E) {
         if (key_mask && !key_mask[t]) continue;
@@ -7257,7 +7241,7 @@ CMHA_FIT void cmha_balance_backward(const cmha_real *logits, const unsigned char
         for (size_t e = 0; e < E; e++) mean += share[e] * (double)(cmha__exp(logits[e] - most) * inverse);
         for (size_t e = 0; e < E; e++)
             dlogits[e] += (cmha_real)(scale * (share[e] - mean) *
-                                      (double)(cmha__exp(logits[e] - most) * inverse));
+                    (double)(cmha__exp(logits[e] - most) * inverse));
     }
 }
 
@@ -7283,7 +7267,7 @@ static void cmha__balance_pass(const cmha__call *c) {
 }
 
 CMHA_DEF cmha_tensor *cmha_balance(cmha_tape *tape, cmha_tensor *logits, size_t top,
-                                   const unsigned char *key_mask) {
+        const unsigned char *key_mask) {
     static const cmha__op op = {"balance", cmha__balance_pass, cmha__balance_shape, 1, 0, 0, {0, 0}, 0};
     return cmha__operate_by(tape, &op, logits, 0, key_mask, top, 0);
 }
@@ -7360,8 +7344,8 @@ static cmha_status cmha__knowledge_finite(const cmha_knowledge *kb) {
 }
 
 CMHA_DEF cmha_status cmha_knowledge_init(cmha_knowledge *knowledge, cmha_context *context, size_t n,
-                                         size_t d_r, const cmha_real *vectors, const int64_t *ids,
-                                         const char *texts, const uint64_t *text_begin) {
+        size_t d_r, const cmha_real *vectors, const int64_t *ids,
+        const char *texts, const uint64_t *text_begin) {
     if (!knowledge) return CMHA__WRONG(context, "knowledge: it is NULL");
     memset(knowledge, 0, sizeof *knowledge);
     if (!cmha__is_open(context)) return CMHA_ERR_STATE;
@@ -7397,10 +7381,10 @@ CMHA_DEF const char *cmha_knowledge_text(const cmha_knowledge *knowledge, size_t
 
 /* ---- Retrieval: search ---- */
 
-#define CMHA__NEAREST_ROWS ((size_t)128)      /* queries and documents of one tile of similarities */
+#define CMHA__NEAREST_ROWS ((size_t)128) /* queries and documents of one tile of similarities */
 #define CMHA__NEAREST_DOCUMENTS ((size_t)512)
-#define CMHA__NEAREST_FEW ((size_t)6)         /* up to so many queries take products of one row each */
-#define CMHA__NEAREST_SPAN ((size_t)64)       /* similarities looked at together: most hold nothing better */
+#define CMHA__NEAREST_FEW ((size_t)6) /* up to so many queries take products of one row each */
+#define CMHA__NEAREST_SPAN ((size_t)64) /* similarities looked at together: most hold nothing better */
 #define CMHA__SEARCH_BLOCKS ((size_t)4) /* of queries a thread, beyond which threads share out queries */
 
 /* A search for Q queries of k documents each, and its memory. */
@@ -7408,19 +7392,19 @@ typedef struct cmha__search {
     cmha_context *context;
     const cmha_knowledge *base;
     size_t Q, d_r, k;
-    cmha_real under;         /* what a similarity must lie above */
-    int64_t *index;          /* [Q, k], the answer */
+    cmha_real under; /* what a similarity must lie above */
+    int64_t *index; /* [Q, k], the answer */
     cmha_real *similarity;
-    size_t tile, lists;      /* numbers of one thread's scratch; places in own_index and own_similarity */
-    cmha_real *phasors;      /* [Q, 2 d_r], the queries */
-    cmha_real *scratch;      /* [threads, tile] */
+    size_t tile, lists; /* numbers of one thread's scratch; places in own_index and own_similarity */
+    cmha_real *phasors; /* [Q, 2 d_r], the queries */
+    cmha_real *scratch; /* [threads, tile] */
     cmha_real *own_similarity;
     int64_t *own_index; /* lists of all threads but the first; or what the caller's search finds [Q, k] */
 } cmha__search;
 
 /* A search without its memory; *bytes gets the size of that, SIZE_MAX where it overflows. */
 static cmha__search cmha__search_of(cmha_context *context, const cmha_knowledge *base, size_t Q, size_t d_r,
-                                    size_t k, cmha_real threshold, size_t *bytes) {
+        size_t k, cmha_real threshold, size_t *bytes) {
     const size_t threads = (size_t)context->threads, rows = cmha__min(Q, CMHA__NEAREST_ROWS);
     const size_t shares = cmha__min(Q, CMHA__SEARCH_BLOCKS * threads * CMHA__NEAREST_ROWS) * (threads - 1);
     cmha__search s;
@@ -7429,11 +7413,11 @@ static cmha__search cmha__search_of(cmha_context *context, const cmha_knowledge 
     s.under = -(cmha_real)INFINITY; /* rounding may take a similarity below -1 */
     if (threshold > -1) /* the number below it, so that "above" is "at least the threshold" */
         s.under = sizeof threshold == sizeof(float) ? nextafterf((float)threshold, -FLT_MAX)
-                                                    : (cmha_real)nextafter((double)threshold, -DBL_MAX);
+                : (cmha_real)nextafter((double)threshold, -DBL_MAX);
     s.tile = CMHA__NEAREST_DOCUMENTS * (rows + 2 * d_r);
     s.lists = (shares > Q ? shares : Q) * k;
     double about = ((double)shares + (double)Q) * (double)k * 16 + 16 * (double)Q * (double)d_r +
-                   8 * (double)threads * (double)CMHA__NEAREST_DOCUMENTS * ((double)rows + 2 * (double)d_r);
+            8 * (double)threads * (double)CMHA__NEAREST_DOCUMENTS * ((double)rows + 2 * (double)d_r);
     *bytes = (s.lists + threads * s.tile + Q * 2 * d_r) * sizeof *s.scratch + s.lists * sizeof *s.own_index;
     *bytes = cmha__countable(*bytes, about);
     return s;
@@ -7459,7 +7443,7 @@ static void cmha__nearest_insert(cmha_real s, int64_t i, size_t k, int64_t *inde
 
 /* Inserts those of n documents from `first` on whose scores, no NaN, are above the k-th best. */
 static void cmha__nearest_scan(const cmha_real *scores, size_t n, size_t first, size_t k, cmha_real under,
-                               int64_t *index, cmha_real *similarity) {
+        int64_t *index, cmha_real *similarity) {
     cmha_real limit = cmha__larger(similarity[k - 1], under);
     for (size_t i = 0, m; (m = cmha__min(n - i, CMHA__NEAREST_SPAN)) > 0; i += m) {
         int any = m < CMHA__NEAREST_SPAN;
@@ -7494,10 +7478,10 @@ static void cmha__nearest_range(const cmha__search *s, size_t lo, size_t hi, cmh
             size_t step = rows <= CMHA__NEAREST_FEW ? 1 : rows;
             for (size_t r = 0; r < rows; r += step)
                 cmha_gemm(0, 1, step, width, W, scale, s->phasors + (q + r) * W, W, tile, W, 0,
-                          scores + r * width, width);
+                        scores + r * width, width);
             for (size_t r = 0; r < rows; r++)
                 cmha__nearest_scan(scores + r * width, cols, lo, k, s->under, s->index + (q + r) * k,
-                                   s->similarity + (q + r) * k);
+                        s->similarity + (q + r) * k);
         }
     }
 }
@@ -7505,7 +7489,7 @@ static void cmha__nearest_range(const cmha__search *s, size_t lo, size_t hi, cmh
 /* Cuts along queries or documents, at the same places for any number of threads. */
 static void cmha__search_exact(const cmha__search *s) {
     const size_t Q = s->Q, k = s->k, n = s->base->n, rows = CMHA__NEAREST_ROWS,
-                 width = CMHA__NEAREST_DOCUMENTS;
+            width = CMHA__NEAREST_DOCUMENTS;
     const size_t blocks = Q / rows + (Q % rows != 0), tiles = n / width + (n % width != 0);
     const size_t threads = (size_t)s->context->threads, list = Q * k, others = list * (threads - 1);
     const int by_query = blocks > CMHA__SEARCH_BLOCKS * threads || tiles < 2 * threads;
@@ -7520,7 +7504,7 @@ static void cmha__search_exact(const cmha__search *s) {
             part.index = s->own_index + (own - list), part.similarity = s->own_similarity + (own - list);
         }
         cmha__nearest_range(&part, by_query ? 0 : lo * width, by_query ? n : cmha__min(hi * width, n),
-                            s->scratch + (size_t)cmha__chunk * s->tile);
+                s->scratch + (size_t)cmha__chunk * s->tile);
     }
     for (size_t i = 0; !by_query && i < others; i++) { /* each list from its best on */
         size_t q = i / k % Q;
@@ -7537,14 +7521,14 @@ static cmha_status cmha__search_callers(const cmha__search *s) {
     cmha_status status = base->search(base->search_user, s->phasors, s->Q, k, s->own_index);
     if (status)
         return cmha__fail(s->context, status, "search: the caller's ended with: %s",
-                          cmha_status_string(status));
+                cmha_status_string(status));
     for (size_t i = 0; i < s->Q * k; i++) {
         int64_t found = s->own_index[i];
         size_t q = i / k;
         if (found < 0) continue;
         if ((uint64_t)found >= base->n)
             return CMHA__WRONG(s->context, "search: the caller's found document %zu of %zu", (size_t)found,
-                               base->n);
+                    base->n);
         cmha_real one = cmha__dot(s->phasors + q * W, base->features + (size_t)found * W, W);
         one /= (cmha_real)s->d_r;
         if (one > s->under) cmha__nearest_insert(one, found, k, s->index + q * k, s->similarity + q * k);
@@ -7569,8 +7553,7 @@ static cmha_status cmha__search_run(const cmha__search *s) {
 
 /* Queries go through in slabs, for bounded memory. */
 CMHA_DEF cmha_status cmha_knowledge_search(const cmha_knowledge *knowledge, const cmha_real *queries,
-                                           size_t Q, size_t k, cmha_real threshold, int64_t *index,
-                                           cmha_real *similarity) {
+        size_t Q, size_t k, cmha_real threshold, int64_t *index, cmha_real *similarity) {
     const size_t slab = cmha__min(Q, 4096);
     size_t bytes;
     if (!knowledge || !cmha__is_open(knowledge->context)) return CMHA_ERR_STATE;
@@ -7603,14 +7586,14 @@ typedef struct cmha__retrieval {
     cmha_retrieve_args args;
     size_t T, d_r;
     const cmha_real *vectors, *features; /* of the base that was searched; NULL = nothing was */
-    cmha_real *weights, *p;              /* [M]; [T, M, k]: similarities, then the softmax of each query's */
-    int64_t *index;                      /* [T, M, k] */
-    unsigned char *found;                /* [T] */
+    cmha_real *weights, *p; /* [M]; [T, M, k]: similarities, then the softmax of each query's */
+    int64_t *index; /* [T, M, k] */
+    unsigned char *found; /* [T] */
 } cmha__retrieval;
 
 /* Between rows [Re of M queries | Im] of q and M rows [Re | Im] each: phasors, or with dq their backward. */
 static void cmha__retrieve_phasors(const cmha__retrieval *s, const cmha_real *q, size_t lo, size_t hi,
-                                   cmha_real *u, cmha_real *dq) {
+        cmha_real *u, cmha_real *dq) {
     size_t M = s->args.queries, d = s->d_r;
     cmha_real eps = s->args.eps, *row = u + lo * M * 2 * d;
     for (size_t query = lo * M; query < hi * M; query++, row += 2 * d) {
@@ -7650,7 +7633,7 @@ static void cmha__retrieve_mix(const cmha__retrieval *s, size_t lo, size_t hi, c
 /* The gradients by rows lo .. hi - 1: with a_i = <drbar, r_i> and their mean over p the weight's is the sum
    of means, the phasors' sum_i w p_i (a_i - mean) / (tau d_r) u_i. own: dweights [M], a [k]. */
 static void cmha__retrieve_back(const cmha__retrieval *s, const cmha_real *drbar, size_t lo, size_t hi,
-                                cmha_real *du, cmha_real *own) {
+        cmha_real *du, cmha_real *own) {
     size_t M = s->args.queries, k = s->args.top, W = 2 * s->d_r;
     cmha_real *a = own + M, scale = s->args.tau * (cmha_real)s->d_r;
     if (du) memset(du + lo * M * W, 0, (hi - lo) * M * W * sizeof *du);
@@ -7668,7 +7651,7 @@ static void cmha__retrieve_back(const cmha__retrieval *s, const cmha_real *drbar
             for (size_t i = 0; du && i < k; i++)
                 if (index[i] >= 0)
                     cmha__axpy(W, s->weights[m] * p[i] * (a[i] - mean) / scale,
-                               s->features + (size_t)index[i] * W, du + (t * M + m) * W);
+                            s->features + (size_t)index[i] * W, du + (t * M + m) * W);
             sum += mean;
         }
         own[m] += (cmha_real)sum;
@@ -7699,19 +7682,18 @@ static cmha_status cmha__retrieve_record(cmha_tape *tape, cmha_record *r) {
 }
 
 static int cmha__retrieve_fits(cmha_tape *tape, const cmha_knowledge *kb, const cmha_retrieve_args *a,
-                               const cmha_tensor *q, const cmha_tensor *w_logits) {
+        const cmha_tensor *q, const cmha_tensor *w_logits) {
     if (!a || !a->queries || a->queries > SIZE_MAX / 2) CMHA__MISUSE(tape, "retrieve: no queries");
     else if (!(a->tau > 0) || !(a->eps >= 0) || a->threshold != a->threshold)
         CMHA__MISUSE(tape, "retrieve: tau must be > 0, eps >= 0, the threshold a number");
     else if (cmha__last(q) % (2 * a->queries) || (kb && kb->n && cmha__last(q) / 2 / a->queries != kb->d_r))
         CMHA__MISFIT(tape, "retrieve: rows of %zu numbers for %zu queries, documents of width %zu",
-                     cmha__last(q), a->queries, kb ? kb->d_r : 0);
+                cmha__last(q), a->queries, kb ? kb->d_r : 0);
     return cmha__holds(tape, "retrieve: w_logits", w_logits, a ? a->queries : 0);
 }
 
 CMHA_DEF cmha_tensor *cmha_retrieve(cmha_tape *tape, const cmha_knowledge *knowledge,
-                                    const cmha_retrieve_args *args, cmha_tensor *q, cmha_tensor *w_logits,
-                                    const unsigned char **found) {
+        const cmha_retrieve_args *args, cmha_tensor *q, cmha_tensor *w_logits, const unsigned char **found) {
     cmha_tensor *in[2] = {q, w_logits}, *y;
     size_t Q, bytes;
     if (!q || !w_logits || !tape || tape->status) return NULL;
@@ -7765,7 +7747,7 @@ static void cmha__reflect_fits(cmha__call *c) {
     if (!(c->number > 0)) CMHA__MISUSE(c->tape, "reflect: tau must be positive");
     else if (!fits || cmha__last(gate) != c->D || gate->size != z->size / 2)
         CMHA__MISFIT(c->tape, "reflect: z of %zu numbers, v of %zu and a gate of %zu do not fit", z->size,
-                     v->size, gate->size);
+                v->size, gate->size);
 }
 
 /* The second half of CRAT eq 19. */
@@ -7801,7 +7783,7 @@ static void cmha__reflect_rows(const cmha__call *c) {
 }
 
 CMHA_DEF cmha_tensor *cmha_reflect(cmha_tape *tape, cmha_tensor *z, cmha_tensor *v, cmha_tensor *gate,
-                                   cmha_real tau, cmha_fusion fusion, const unsigned char *found) {
+        cmha_real tau, cmha_fusion fusion, const unsigned char *found) {
     static const cmha__op op = {
         "reflect", cmha__reflect_rows, cmha__reflect_fits, 3, CMHA__PLANES, 0, {0, 0}, 0};
     cmha__call call = cmha__call_of(&op, z, v, gate);
@@ -7811,8 +7793,8 @@ CMHA_DEF cmha_tensor *cmha_reflect(cmha_tape *tape, cmha_tensor *z, cmha_tensor 
 
 /* CRAT eq 17-19 */
 CMHA_DEF cmha_tensor *cmha_irw(cmha_tape *tape, const cmha_knowledge *knowledge,
-                               const cmha_retrieve_args *args, cmha_real gate_tau, cmha_fusion fusion,
-                               cmha_tensor *z, const cmha_irw_weights *weights) {
+        const cmha_retrieve_args *args, cmha_real gate_tau, cmha_fusion fusion,
+        cmha_tensor *z, const cmha_irw_weights *weights) {
     const unsigned char *found = NULL;
     if (!weights || !cmha__is_planes(tape, z, "irw")) return NULL;
     if (!weights->wm || !weights->w_logits || !weights->wv || !weights->wg)
@@ -7873,8 +7855,8 @@ static void cmha__add_rows(const cmha_real *rows, size_t n, size_t d, size_t wid
 
 /* to [cols, rows] = from [rows, cols]^T. */
 CMHA__HOT(static, cmha__transpose,
-          (const cmha_real *from, size_t ld, size_t rows, size_t cols, cmha_real *to, size_t ld_to),
-          (from, ld, rows, cols, to, ld_to)) {
+        (const cmha_real *from, size_t ld, size_t rows, size_t cols, cmha_real *to, size_t ld_to),
+        (from, ld, rows, cols, to, ld_to)) {
     for (size_t c = 0; c < cols; c++)
         for (size_t r = 0; r < rows; r++) to[c * ld_to + r] = from[r * ld + c];
 }
@@ -7971,7 +7953,7 @@ static void cmha__turned_map(const cmha_score_call *c, cmha_rows x, size_t n, cm
 }
 
 static void cmha__turned_map_back(const cmha_score_call *c, cmha_rows x, size_t n, const cmha_real *dy,
-                                  cmha_rows dx) {
+        cmha_rows dx) {
     cmha_rotate_args rotate = cmha__turns(c);
     double *db = c->is_key ? NULL : c->gradients[!rotate.polar];
     cmha_rotate_backward(&rotate, x.data, x.ld, n, dy, 2 * rotate.P, dx.data, c->gradients[0], db);
@@ -7983,14 +7965,14 @@ static void cmha__planes_map(const cmha_score_call *c, cmha_rows x, size_t n, cm
 
 /* Of rows that are their own features, in one plane or two. */
 static void cmha__rows_back(const cmha_score_call *c, cmha_rows x, size_t n, const cmha_real *dy,
-                            cmha_rows dx) {
+        cmha_rows dx) {
     (void)x;
     cmha__add_rows(dy, n, c->args->d_k, cmha__key_width(c->args), dx);
 }
 
 /* CRAT eq 11-13: between phasors the product is the sum of cosines of phase differences. */
 CMHA__HOT(static, cmha__phasor_map, (const cmha_score_call *c, cmha_rows x, size_t n, cmha_real *y),
-          (c, x, n, y)) {
+        (c, x, n, y)) {
     const cmha_attention_args *a = c->args;
     const cmha_real *z = x.data;
     for (size_t d = a->d_k; n > 0; n--, z += x.ld, y += 2 * d)
@@ -7998,8 +7980,8 @@ CMHA__HOT(static, cmha__phasor_map, (const cmha_score_call *c, cmha_rows x, size
 }
 
 CMHA__HOT(static, cmha__phasor_map_back,
-          (const cmha_score_call *c, cmha_rows x, size_t n, const cmha_real *dy, cmha_rows dx),
-          (c, x, n, dy, dx)) {
+        (const cmha_score_call *c, cmha_rows x, size_t n, const cmha_real *dy, cmha_rows dx),
+        (c, x, n, dy, dx)) {
     const cmha_attention_args *a = c->args;
     const cmha_real *z = x.data;
     cmha_real *dz = dx.data;
@@ -8009,8 +7991,8 @@ CMHA__HOT(static, cmha__phasor_map_back,
 
 /* CoPE eq 2 in all its scores: s = scale (magnitude |O| / divisor + cosine Re O / sqrt(|O|^2 + eps^2)). */
 CMHA__HOT(static, cmha__cope,
-          (const cmha_score_call *call, const cmha_real *re, const cmha_real *im, cmha_real *s),
-          (call, re, im, s)) {
+        (const cmha_score_call *call, const cmha_real *re, const cmha_real *im, cmha_real *s),
+        (call, re, im, s)) {
     const cmha_attention_args *a = call->args;
     cmha_real m = a->scale * a->magnitude / call->divisor, c = a->scale * a->cosine, e = a->eps;
     for (size_t j = 0; j < CMHA__TILE; j++) {
@@ -8020,8 +8002,8 @@ CMHA__HOT(static, cmha__cope,
 }
 
 CMHA__HOT(static, cmha__cope_back,
-          (const cmha_score_call *call, const cmha_real *ds, cmha_real *re, cmha_real *im),
-          (call, ds, re, im)) {
+        (const cmha_score_call *call, const cmha_real *ds, cmha_real *re, cmha_real *im),
+        (call, ds, re, im)) {
     const cmha_attention_args *a = call->args;
     cmha_real m = a->scale * a->magnitude / call->divisor, c = a->scale * a->cosine, e = a->eps, sum = 0;
     for (size_t j = 0; call->ddivisor && j < CMHA__TILE; j++) sum += ds[j] * cmha__hypot(re[j], im[j]);
@@ -8047,20 +8029,20 @@ typedef struct cmha__kind_row {
 #define CMHA__LEARNED(array) array, sizeof array / sizeof *array
 #define CMHA__FIXED NULL, 0
 #define CMHA__KIND(kind, contrasts, first, rotates, shared, map, learned, features, imaginary) \
-    {CMHA_ATTENTION_##kind, -1, contrasts, first,                                              \
+    {CMHA_ATTENTION_##kind, -1, contrasts, first, \
      {#kind, 1, rotates, shared, map, CMHA__NO_PAIR, learned, NULL, 0, NULL, features, imaginary}},
-#define CMHA__PLANES_KIND(kind, map)                                                                       \
-    {CMHA_ATTENTION_##kind, -1, 0, NULL,                                                                   \
-     {#kind, 2, 0, 0, map, CMHA__NO_PAIR, CMHA__FIXED, NULL, 0, NULL, 0, 0}},                              \
-    {CMHA_ATTENTION_##kind, CMHA_SOFTMAX_SCORE, 0, NULL,                                                   \
+#define CMHA__PLANES_KIND(kind, map) \
+    {CMHA_ATTENTION_##kind, -1, 0, NULL, \
+     {#kind, 2, 0, 0, map, CMHA__NO_PAIR, CMHA__FIXED, NULL, 0, NULL, 0, 0}}, \
+    {CMHA_ATTENTION_##kind, CMHA_SOFTMAX_SCORE, 0, NULL, \
      {#kind, 2, 0, 0, map, CMHA__PAIR(cmha__cope), CMHA__FIXED, NULL, 0, NULL, 0, 0}},
 static const cmha__kind_row cmha__scores[] = {
     CMHA__KIND(CMHA, 1, cmha__first_delta, 1, 0, CMHA__PAIR(cmha__turned_map),
-               CMHA__LEARNED(cmha__phase_parameters), 0, 0)
+            CMHA__LEARNED(cmha__phase_parameters), 0, 0)
     CMHA__KIND(ROPE, 1, NULL, 1, 0, CMHA__NO_PAIR, CMHA__FIXED, 0, 0)
     CMHA__KIND(DOT, 1, NULL, 0, 0, CMHA__NO_PAIR, CMHA__FIXED, 0, 0)
     CMHA__KIND(POPE, 0, cmha__first_beta, 1, 1, CMHA__PAIR(cmha__turned_map), /* queries alone are shifted */
-               CMHA__LEARNED(cmha__shift_parameters), 2, 0)
+            CMHA__LEARNED(cmha__shift_parameters), 2, 0)
     CMHA__KIND(ROPEPP, 0, NULL, 1, 0, CMHA__NO_PAIR, CMHA__FIXED, 0, 1)
     CMHA__PLANES_KIND(COMPLEX, CMHA__NO_PAIR)
     CMHA__PLANES_KIND(ANGULAR, CMHA__PAIR(cmha__phasor_map))};
@@ -8074,7 +8056,7 @@ static const cmha__kind_row *cmha__kind_row_of(int kind, int softmax, const cmha
     for (size_t i = 0; i < sizeof cmha__scores / sizeof *cmha__scores; i++) {
         const cmha__kind_row *row = cmha__scores + i;
         int is = kind < 0 ? score == &row->score
-                          : row->kind == kind && (row->softmax < 0 || row->softmax == softmax);
+                : row->kind == kind && (row->softmax < 0 || row->softmax == softmax);
         if (is) found = row;
     }
     return found;
@@ -8147,7 +8129,7 @@ static int cmha__own_keys(const cmha_attention_args *a) {
 
 /* A head's queries or keys, from row `first` of the table on. sums: of the head's gradients, or NULL. */
 static cmha_score_call cmha__call_of_head(const cmha_attention_args *a, size_t head, int is_key, size_t first,
-                                          double *sums) {
+        double *sums) {
     cmha_score_call c;
     size_t own, step;
     memset(&c, 0, sizeof c);
@@ -8198,7 +8180,7 @@ static const char *cmha__score_wrong(const cmha_score *row) {
 
 /* Writes n keys' features to transposed tiles from column `at` on: keys or, by way of its first, words. */
 static void cmha__write_keys(const cmha_score_call *c, cmha_rows k, size_t n, size_t at, cmha_real *keys,
-                             uint32_t *words, cmha_real *rows) {
+        uint32_t *words, cmha_real *rows) {
     size_t count, d = cmha__key_width(c->args);
     int mapped = cmha__has_map(c->score);
     cmha_score_call part = *c;
@@ -8207,7 +8189,7 @@ static void cmha__write_keys(const cmha_score_call *c, cmha_rows k, size_t n, si
         count = cmha__min(n - i, CMHA__TILE - column);
         if (mapped) cmha__map(&part, k, count, rows);
         cmha__transpose(mapped ? rows : k.data, mapped ? d : k.ld, count, d,
-                        keys + (words ? 0 : tile) + column, CMHA__TILE);
+                keys + (words ? 0 : tile) + column, CMHA__TILE);
         for (size_t f = 0; words && f < CMHA__TILE * d; f += CMHA__TILE)
             for (size_t j = column; j < column + count; j++)
                 cmha__bf16_put(words + (tile + f) / 2, j, keys[f + j]);
@@ -8237,14 +8219,14 @@ CMHA_DEF void cmha_cope_args(cmha_attention_args *args, const cmha_cope_options 
 typedef struct cmha__peak {
     double gradient;
     size_t key, row; /* the pair's key, and the row whose peak is this row's divisor; SIZE_MAX: none */
-    cmha_real size;  /* |O|, at first of the row, then of the divisor */
+    cmha_real size; /* |O|, at first of the row, then of the divisor */
 } cmha__peak;
 
 /* Scratch of one thread. Keys and values of a BF16 cache are numbers again; scores are of one query. */
 typedef struct cmha__unit {
     cmha_real *keys, *values, *scores, *q, *turned, *rows, *out;
     cmha_real *S, *dS, *re, *im; /* [64, 64] each: scores and their gradient, O of the tile at work */
-    cmha_real *m, *l, *acc;      /* running softmax: [64], [64], [64, dv] */
+    cmha_real *m, *l, *acc; /* running softmax: [64], [64], [64, dv] */
     cmha_real *dq, *dturned, *dk, *fold, *dvalues, *dout, *D, *v_columns, *dv;
     cmha_lse *again;
 } cmha__unit;
@@ -8254,20 +8236,20 @@ typedef struct cmha__attention_call {
     const cmha_attention_args *args;
     const cmha_attention_views *views;
     const cmha_score *score;
-    const cmha_cache *cache;   /* has the tokens before, in its slot, and gets the new ones; or NULL */
+    const cmha_cache *cache; /* has the tokens before, in its slot, and gets the new ones; or NULL */
     const cmha_slot *slot;
-    int backward, halves;      /* halves: the cache is BF16 */
-    size_t dk, dv, pieces;     /* numbers in a row of features and of values; see cmha__head_pieces */
-    size_t first_q, first_k;   /* rows of the rotation table before the first query's and key's */
-    cmha_lse *lse;             /* [B, H, n_q]; the backward only reads it */
+    int backward, halves; /* halves: the cache is BF16 */
+    size_t dk, dv, pieces; /* numbers in a row of features and of values; see cmha__head_pieces */
+    size_t first_q, first_k; /* rows of the rotation table before the first query's and key's */
+    cmha_lse *lse; /* [B, H, n_q]; the backward only reads it */
     const cmha_real *dlse;
-    size_t numbers;            /* of the score's parameters, those that one head sees */
-    double *partial;           /* their gradients by every head, [B, H, numbers] */
-    cmha__peak *peaks;         /* [B, H, n_q] */
+    size_t numbers; /* of the score's parameters, those that one head sees */
+    double *partial; /* their gradients by every head, [B, H, numbers] */
+    cmha__peak *peaks; /* [B, H, n_q] */
     cmha_real *dq, *dk_pieces; /* of heads in pieces: [B, H, pieces, n_q, dk], [B, H, n_k, dk] */
-    cmha_real *units;          /* the threads' own scratch, each `own` numbers */
+    cmha_real *units; /* the threads' own scratch, each `own` numbers */
     size_t own;
-    size_t seen;               /* cmha__see: the head that is looked at, by one of its terms */
+    size_t seen; /* cmha__see: the head that is looked at, by one of its terms */
     const struct cmha__term *term;
 } cmha__attention_call;
 
@@ -8276,28 +8258,28 @@ typedef struct cmha__head {
     const cmha__attention_call *call;
     const cmha_attention_args *args;
     const cmha_score *score;
-    cmha_score_call shown;       /* to a function of O */
+    cmha_score_call shown; /* to a function of O */
     const cmha__unit *u;
     size_t batch, head, kv, row; /* row: the first one of the head in arrays [B, H, n_q] */
     size_t dk, dv;
     const cmha_real *q, *turned; /* features [n_q, dk]; turned: those that give Im O, q then gives Re O */
-    const cmha_real *keys, *v;   /* features, transposed: tiles [ceil(n_k / 64)][dk][64]; values [n_k, dv] */
-    size_t ldq, ldv;             /* from row to row of q and of v */
+    const cmha_real *keys, *v; /* features, transposed: tiles [ceil(n_k / 64)][dk][64]; values [n_k, dv] */
+    size_t ldq, ldv; /* from row to row of q and of v */
     void *past_keys, *past_values; /* the head's part of a cache, numbers or BF16 words */
-    const unsigned char *mask;   /* [n_k] or NULL */
-    double cold, scale;          /* 1 / temperature, and times the call's scale */
-    cmha_real slope;             /* ALiBi, 0 = none; times `cold` too */
-    uint64_t row_key;            /* dropout: row i draws from row_key + i */
-    cmha__peak *peaks;           /* what each row's magnitudes are divided by, [n_q] or NULL */
-    int careful;                 /* in double: at work is a row whose scores have left the type's range */
-    size_t piece, pieces;        /* at work: tiles piece, piece + pieces, ... (backward: of keys) */
-    cmha_lse *lse;               /* [n_q]; NULL = not wanted */
-    const cmha_real *dy;         /* backward: rows lddy apart */
-    cmha_real *dq, *dk_to;       /* features [n_q, dk], [n_k, dk], accumulated */
-    cmha_real *dv_to;            /* rows lddv apart, accumulated; may be NULL */
+    const unsigned char *mask; /* [n_k] or NULL */
+    double cold, scale; /* 1 / temperature, and times the call's scale */
+    cmha_real slope; /* ALiBi, 0 = none; times `cold` too */
+    uint64_t row_key; /* dropout: row i draws from row_key + i */
+    cmha__peak *peaks; /* what each row's magnitudes are divided by, [n_q] or NULL */
+    int careful; /* in double: at work is a row whose scores have left the type's range */
+    size_t piece, pieces; /* at work: tiles piece, piece + pieces, ... (backward: of keys) */
+    cmha_lse *lse; /* [n_q]; NULL = not wanted */
+    const cmha_real *dy; /* backward: rows lddy apart */
+    cmha_real *dq, *dk_to; /* features [n_q, dk], [n_k, dk], accumulated */
+    cmha_real *dv_to; /* rows lddv apart, accumulated; may be NULL */
     size_t lddy, lddv;
-    double *dlog_temp;           /* or NULL */
-    cmha_real *scores;           /* [n_q, n_k]: gets what the forward makes of every visible pair; or NULL */
+    double *dlog_temp; /* or NULL */
+    cmha_real *scores; /* [n_q, n_k]: gets what the forward makes of every visible pair; or NULL */
 } cmha__head;
 
 static size_t cmha__tiles(size_t n) { return (n + CMHA__TILE - 1) / CMHA__TILE; }
@@ -8307,8 +8289,7 @@ static size_t cmha__tile_rows(size_t n, size_t i) { return n - i < CMHA__TILE ? 
 
 /* A product of tiles, beta 0 or 1. The BLAS, which pays off from a few rows on, gets what no vectors fill. */
 static void cmha__tile_gemm(int trans_a, size_t M, size_t N, size_t K, cmha_real alpha, const cmha_real *A,
-                            size_t lda, const cmha_real *B, size_t ldb, cmha_real beta, cmha_real *C,
-                            size_t ldc) {
+        size_t lda, const cmha_real *B, size_t ldb, cmha_real beta, cmha_real *C, size_t ldc) {
     for (size_t i = 0; M <= 4 && !trans_a && i < M; i++) {
         if (beta == 0) memset(C + i * ldc, 0, N * sizeof *C);
         for (size_t k = 0; k < K; k++) cmha__axpy(N, alpha * A[i * lda + k], B + k * ldb, C + i * ldc);
@@ -8438,7 +8419,7 @@ static void cmha__scores_of(const cmha__head *h, size_t i0, size_t rows, size_t 
 
 /* Dropout's bits: a row's key, then the key index. */
 CMHA__HOT(static, cmha__drop_tile, (const cmha__head *h, cmha_real *S, size_t i0, size_t rows, size_t j0),
-          (h, S, i0, rows, j0)) {
+        (h, S, i0, rows, j0)) {
     uint64_t row = h->row_key + i0;
     for (size_t r = 0; r < rows; r++, S += CMHA__TILE)
         cmha__drop_row(S, CMHA__TILE, h->args->dropout, cmha__mix(row + r), (uint32_t)j0);
@@ -8452,7 +8433,7 @@ CMHA__HOT(static, cmha__softmax_tile, (const cmha__unit *u, size_t rows, size_t 
         cmha_real old = m[r];
         m[r] = shift[r];
         shift[r] = shift[r] > -(cmha_real)INFINITY ? shift[r] : 0; /* nothing visible yet */
-        move[r] = cmha__exp(old - shift[r]);                       /* 1 where the maximum stays */
+        move[r] = cmha__exp(old - shift[r]); /* 1 where the maximum stays */
     }
     for (size_t r = 0; r < rows; r++, S += CMHA__TILE, acc += dv) {
         if (move[r] < 1) {
@@ -8529,7 +8510,7 @@ static void cmha__dy_products(const cmha__head *h, size_t i0, size_t rows, cmha_
 
 /* Scores p [64] of a query become probabilities, d [64] the gradient of the scores before the scale. */
 CMHA__HOT(static, cmha__backward_row,
-          (cmha_lse lse, cmha_real D, cmha_real scale, cmha_real *p, cmha_real *d), (lse, D, scale, p, d)) {
+        (cmha_lse lse, cmha_real D, cmha_real scale, cmha_real *p, cmha_real *d), (lse, D, scale, p, d)) {
     /* Below it, and as denormals, probabilities would only slow the products, many times over. */
     const cmha_real tiny = CMHA__SMALLEST * (cmha_real)1e8;
     for (size_t j = 0; j < CMHA__TILE; j++) {
@@ -8565,7 +8546,7 @@ static void cmha__backward_scores(const cmha__head *h, size_t i0, size_t rows, s
 
 /* One set of query features: dQ += dS K and dK += dS^T Q. */
 static void cmha__backward_features(const cmha__head *h, const cmha_real *q, const cmha_real *dS, size_t i0,
-                                    size_t rows, size_t j0, cmha_real *dq) {
+        size_t rows, size_t j0, cmha_real *dq) {
     size_t dk = h->dk, cols = cmha__tile_rows(h->args->n_k, j0);
     const cmha_real *keys = h->u->rows;
     cmha__tile_gemm(0, rows, dk, cols, 1, dS, CMHA__TILE, keys, dk, 1, dq + i0 * dk, dk);
@@ -8590,7 +8571,7 @@ static void cmha__backward_tile(const cmha__head *h, size_t j0) {
         cmha__backward_scores(h, i0, rows, j0);
         if (dv && sum.data) /* dV += P^T dY */
             cmha__tile_gemm(1, cols, dv, rows, 1, u->S, CMHA__TILE, h->dy + i0 * h->lddy, h->lddy, 1,
-                            sum.data, sum.ld);
+                    sum.data, sum.ld);
         if (!h->turned) {
             cmha__backward_features(h, h->q, u->dS, i0, rows, j0, h->dq);
             continue;
@@ -8668,7 +8649,7 @@ static const cmha__term *cmha__terms(const cmha_attention_args *a, int *count) {
 
 /* to [n, 2d] = (add: +=) matrix (back: its transpose) times the halves of from [n, 2d]; =: may be `to`. */
 static void cmha__apply(const signed char *matrix, int back, const cmha_real *from, size_t n, size_t d,
-                        cmha_real *to, int add) {
+        cmha_real *to, int add) {
     cmha_real m0 = matrix[0], m1 = matrix[back ? 2 : 1], m2 = matrix[back ? 1 : 2], m3 = matrix[3];
     for (size_t i = 0; i < n; i++, from += 2 * d, to += 2 * d)
         for (size_t j = 0; j < d; j++) {
@@ -8761,7 +8742,7 @@ static void cmha__set_past(cmha__head *h) {
 
 #if CMHA__STREAMS
 static void cmha__mix_rows(int halves, const float *factor, size_t n, const char *rows, size_t row,
-                           size_t width, float *y) {
+        size_t width, float *y) {
     CMHA__CHOOSE(cmha__mix_rows, (halves, factor, n, rows, row, width, y))
 }
 
@@ -8863,7 +8844,7 @@ static size_t cmha__peak_group(const cmha_attention_args *a) {
 
 /* Adds every divisor's gradient to the pair that its maximum is: dO = g O / |O|. */
 static void cmha__peak_gradients(const cmha_attention_args *a, const cmha_attention_views *x,
-                                 const cmha__peak *peaks) {
+        const cmha__peak *peaks) {
     size_t total = a->batch * a->heads * a->n_q, group = cmha__peak_group(a);
     double sign = a->bilinear ? -1 : 1;
     for (size_t begin = 0; begin < total; begin += group) {
@@ -8905,13 +8886,13 @@ static void cmha__peak_gradients(const cmha_attention_args *a, const cmha_attent
 static size_t cmha__head_pieces(const cmha_attention_args *a) {
     size_t units = a->batch * a->kv_heads;
     int whole = a->n_q < 1024 || a->n_k < 1024 || cmha__is_complex(a) || !units || units > 7 ||
-                a->temperature;
+            a->temperature;
     return whole ? 1 : (8 + units - 1) / units;
 }
 
 /* A call without a cache, to be dealt out. */
 static cmha__attention_call cmha__new_call(const cmha_attention_args *a, const cmha_attention_views *views,
-                                          int backward) {
+        int backward) {
     cmha__attention_call x;
     memset(&x, 0, sizeof x);
     x.args = a, x.views = views, x.score = a->score, x.backward = backward;
@@ -8930,10 +8911,10 @@ static size_t cmha__deal_call(cmha__attention_call *x, cmha_real *base) {
     if (base) base += cmha__to_line(base) / sizeof *base;
     x->numbers = x->backward ? cmha__all_numbers(a) : 0;
     const cmha__part parts[] = {{&x->partial, cmha__reals_for(heads * x->numbers * sizeof *x->partial)},
-                                {&x->peaks, cmha__reals_for(peaks * sizeof *x->peaks)},
-                                {&x->dq, pieced * x->pieces * rows * x->dk},
-                                {&x->dk_pieces, pieced * heads * a->n_k * x->dk},
-                                {&x->units, 0}};
+            {&x->peaks, cmha__reals_for(peaks * sizeof *x->peaks)},
+            {&x->dq, pieced * x->pieces * rows * x->dk},
+            {&x->dk_pieces, pieced * heads * a->n_k * x->dk},
+            {&x->units, 0}};
     size_t used = cmha__deal(parts, 5, base);
     if (!x->numbers) x->partial = NULL;
     if (!peaks) x->peaks = NULL;
@@ -8950,12 +8931,12 @@ CMHA_DEF size_t cmha_attention_scratch(const cmha_attention_args *args, int back
     double width = d_k + (double)args->d_v + CMHA__TILE;
     double numbers = (double)cmha__all_numbers(&a);
     return cmha__countable(cmha__deal_call(&call, NULL) + 16, /* to a line of cache */
-                           rows * (40 * threads * width + 8 * heads * (d_k + 1)) + 4 * heads * numbers);
+            rows * (40 * threads * width + 8 * heads * (d_k + 1)) + 4 * heads * numbers);
 }
 
 /* Appends a head's new keys to a cache, if they are its own or (fresh) its group's, and values. */
 static void cmha__append_past(cmha__head *h, const cmha_score_call *c, cmha_rows k, cmha_rows v, int fresh,
-                              int own) {
+        int own) {
     const cmha__attention_call *x = h->call;
     const cmha_slot *slot = x->slot;
     size_t n = x->args->n_q, d_v = x->args->d_v, row = h->batch * slot->kv_heads + h->kv;
@@ -8967,7 +8948,7 @@ static void cmha__append_past(cmha__head *h, const cmha_score_call *c, cmha_rows
     h->keys = NULL, h->ldv = slot->value_row;
     if (own || fresh)
         cmha__write_keys(c, k, n, at, x->halves ? h->u->keys : (cmha_real *)h->past_keys,
-                         x->halves ? (uint32_t *)h->past_keys : NULL, h->u->rows);
+                x->halves ? (uint32_t *)h->past_keys : NULL, h->u->rows);
     for (size_t t = 0; fresh && t < n; t++, v.data += v.ld) {
         size_t first = (at + t) * h->ldv;
         cmha_real *to = x->halves ? h->u->acc : (cmha_real *)h->past_values + first;
@@ -9039,7 +9020,7 @@ static void cmha__set_peaks(const cmha__attention_call *x) {
 }
 
 CMHA_DEF void cmha_attention_forward(const cmha_attention_args *args, const cmha_attention_views *views,
-                                     cmha_lse *lse, cmha_real *scratch) {
+        cmha_lse *lse, cmha_real *scratch) {
     cmha_attention_args a = cmha__with_score(args);
     cmha__attention_call x = cmha__new_call(&a, views, 0);
     cmha__deal_call(&x, scratch);
@@ -9128,8 +9109,7 @@ static void cmha__collect_pieces(cmha__head *h) {
 }
 
 CMHA_FIT void cmha_attention_backward(const cmha_attention_args *args, const cmha_attention_views *views,
-                                      const cmha_lse *lse, const cmha_real *dlse,
-                                      cmha_real *const *dparameters, cmha_real *scratch) {
+        const cmha_lse *lse, const cmha_real *dlse, cmha_real *const *dparameters, cmha_real *scratch) {
     size_t units = args->batch * args->heads;
     cmha_attention_args a = cmha__with_score(args);
     cmha__attention_call x = cmha__new_call(&a, views, 1);
@@ -9163,12 +9143,12 @@ typedef struct cmha__linear_head {
     size_t F, C, W, forms;
     size_t half, row; /* channels before the imaginary ones; numbers saved of each row */
     size_t state_size, scratch;
-    int causal, appends;     /* appends: from a state given on, always causal */
-    cmha_real *Q, *K;        /* features [R, F], R = forms * 64, and [64, F] */
-    cmha_real *columns;      /* K or V transposed, [F or W, 64] */
-    cmha_real *V, *N;        /* [64, W], [R, W]: values, and the sums [Num | Den] or their gradient */
-    cmha_real *S;            /* [R, 64]: weights or their gradient */
-    cmha_real *state;        /* [F, W] forwards, [W, F] in the backward */
+    int causal, appends; /* appends: from a state given on, always causal */
+    cmha_real *Q, *K; /* features [R, F], R = forms * 64, and [64, F] */
+    cmha_real *columns; /* K or V transposed, [F or W, 64] */
+    cmha_real *V, *N; /* [64, W], [R, W]: values, and the sums [Num | Den] or their gradient */
+    cmha_real *S; /* [R, 64]: weights or their gradient */
+    cmha_real *state; /* [F, W] forwards, [W, F] in the backward */
     cmha_real *dQ, *dK, *dV; /* in the backward only */
 } cmha__linear_head;
 
@@ -9204,13 +9184,13 @@ CMHA_DEF size_t cmha_linear_attention_scratch(const cmha_linear_args *args, int 
 CMHA_DEF size_t cmha_linear_attention_saved(const cmha_linear_args *args) {
     double rows = (double)args->batch * (double)args->heads * (double)args->n;
     return cmha__countable(args->batch * args->heads * args->n * cmha__linear_open(args, 0, NULL).row,
-                           rows * (4 * ((double)args->d + (double)args->d_v) + 1));
+            rows * (4 * ((double)args->d + (double)args->d_v) + 1));
 }
 
 CMHA_DEF size_t cmha_linear_attention_state(const cmha_linear_args *args) {
     double width = 2 * ((double)args->d + (double)args->d_v + 1);
     return cmha__countable(args->batch * args->heads * cmha__linear_open(args, 0, NULL).state_size,
-                           (double)args->batch * (double)args->heads * width * width);
+            (double)args->batch * (double)args->heads * width * width);
 }
 
 /* The views of one head: every array begins at its first row. */
@@ -9231,8 +9211,8 @@ static void cmha__elu_row(const cmha_real *x, const cmha_real *im, size_t d, cmh
    queries' [q+r | q+i] stands their second form, [q+i | -q+r], if there is one. back: dq or dk += their
    gradient, given dQ or dK. */
 CMHA__HOT(static, cmha__linear_features,
-          (const cmha__linear_head *h, int is_key, int back, size_t i0, size_t rows),
-          (h, is_key, back, i0, rows)) {
+        (const cmha__linear_head *h, int is_key, int back, size_t i0, size_t rows),
+        (h, is_key, back, i0, rows)) {
     cmha_heads x = is_key ? h->x.k : h->x.q, dx = is_key ? h->x.dk : h->x.dq;
     cmha_real *f = is_key ? h->K : h->Q, *g = !back ? f : is_key ? h->dK : h->dQ;
     size_t d = h->a->d;
@@ -9276,10 +9256,10 @@ static void cmha__linear_keys(const cmha__linear_head *h, size_t i0, size_t rows
 /* S [R, 64] = left times the transpose of right [rows, width], 0 for what a causal query must not see: Q K^T
    are the tokens' weights, dN V^T the gradient of these. */
 static void cmha__linear_weights(const cmha__linear_head *h, size_t rows, const cmha_real *left,
-                                 const cmha_real *right, size_t width) {
+        const cmha_real *right, size_t width) {
     cmha__transpose(right, width, rows, width, h->columns, CMHA__TILE);
     cmha__tile_gemm(0, h->forms * rows, rows, width, 1, left, width, h->columns, CMHA__TILE, 0, h->S,
-                    CMHA__TILE);
+            CMHA__TILE);
     for (size_t r = 0; r < h->forms * rows; r++)
         memset(h->S + r * CMHA__TILE + r % rows + 1, 0, (rows - r % rows - 1) * sizeof *h->S);
 }
@@ -9312,7 +9292,7 @@ static void cmha__linear_output(const cmha__linear_head *h, size_t i0, size_t ro
     for (size_t r = 0; r < rows; r++) {
         const cmha_real *N = h->N + r * h->W, *imag = N + rows * h->W;
         cmha_real *y = h->x.y.data + (i0 + r) * h->x.y.token,
-                  *saved = h->saved ? h->saved + (i0 + r) * h->row : NULL;
+                *saved = h->saved ? h->saved + (i0 + r) * h->row : NULL;
         cmha_real den = N[C] + (h->a->kind == CMHA_LINEAR_ANGULAR ? h->a->den_eps : 0);
         cmha_real inverse = cmha__linear_inverse(den);
         if (saved) saved[0] = den;
@@ -9335,7 +9315,7 @@ static void cmha__linear_cotangent(const cmha__linear_head *h, size_t i0, size_t
     size_t C = h->C, half = h->half, y_imag = h->x.y.imag, dy_imag = h->x.dy.imag;
     for (size_t r = 0; r < rows; r++) {
         const cmha_real *y = h->x.y.data + (i0 + r) * h->x.y.token,
-                        *dy = h->x.dy.data + (i0 + r) * h->x.dy.token;
+                *dy = h->x.dy.data + (i0 + r) * h->x.dy.token;
         const cmha_real *saved = h->saved + (i0 + r) * h->row;
         cmha_real *N = h->N + r * h->W, *imag = N + rows * h->W, inverse = cmha__linear_inverse(saved[0]);
         N[C] = -inverse * (cmha__dot(y, dy, half) + cmha__dot(y + y_imag, dy + dy_imag, C - half));
@@ -9355,7 +9335,7 @@ static void cmha__linear_cotangent(const cmha__linear_head *h, size_t i0, size_t
 /* to [R, m] = from [R, width] times the state [width, m] of the tokens before (or all); causal also of the
    tokens in hand, whose rows x [rows, m] are weighed by from y^T, y [rows, width]. */
 static void cmha__linear_sums(const cmha__linear_head *h, size_t rows, const cmha_real *from,
-                              const cmha_real *y, size_t width, const cmha_real *x, size_t m, cmha_real *to) {
+        const cmha_real *y, size_t width, const cmha_real *x, size_t m, cmha_real *to) {
     size_t R = h->forms * rows;
     cmha__tile_gemm(0, R, m, width, 1, from, width, h->state, m, 0, to, m);
     if (!h->causal) return;
@@ -9415,7 +9395,7 @@ static void cmha__linear_walk(const cmha__linear_head *h, int to) {
 
 /* Every head, from `state` on if there is one, or backwards. */
 static void cmha__linear_run(const cmha_linear_args *a, const cmha_attention_views *x, cmha_real *saved,
-                             cmha_real *state, int backward, cmha_real *scratch) {
+        cmha_real *state, int backward, cmha_real *scratch) {
     size_t own = cmha__linear_open(a, backward, NULL).scratch;
     CMHA__FOR_CHUNKS(cmha__chunks(a->threads, a->batch * a->heads), a->batch * a->heads, lo, hi) {
         cmha__linear_head h = cmha__linear_open(a, backward, scratch + (size_t)cmha__chunk * own);
@@ -9433,17 +9413,17 @@ static void cmha__linear_run(const cmha_linear_args *a, const cmha_attention_vie
 }
 
 CMHA_DEF void cmha_linear_attention_forward(const cmha_linear_args *args, const cmha_attention_views *views,
-                                            cmha_real *saved, cmha_real *scratch) {
+        cmha_real *saved, cmha_real *scratch) {
     cmha__linear_run(args, views, saved, NULL, 0, scratch);
 }
 
 CMHA_DEF void cmha_linear_attention_append(const cmha_linear_args *args, const cmha_attention_views *views,
-                                           cmha_real *state, cmha_real *scratch) {
+        cmha_real *state, cmha_real *scratch) {
     cmha__linear_run(args, views, NULL, state, 0, scratch);
 }
 
 CMHA_FIT void cmha_linear_attention_backward(const cmha_linear_args *args, const cmha_attention_views *views,
-                                             const cmha_real *saved, cmha_real *scratch) {
+        const cmha_real *saved, cmha_real *scratch) {
     cmha__linear_run(args, views, (cmha_real *)(uintptr_t)saved, NULL, 1, scratch); /* saved is only read */
 }
 
@@ -9451,8 +9431,7 @@ CMHA_FIT void cmha_linear_attention_backward(const cmha_linear_args *args, const
 
 /* (a, b) = (a + b w, a - b w), w = c + i s. */
 static inline void cmha__butterfly(double *CMHA__RESTRICT ar, double *CMHA__RESTRICT ai,
-                                   double *CMHA__RESTRICT br, double *CMHA__RESTRICT bi, size_t lanes,
-                                   double c, double s) {
+        double *CMHA__RESTRICT br, double *CMHA__RESTRICT bi, size_t lanes, double c, double s) {
     for (size_t l = 0; l < lanes; l++) {
         double re = br[l] * c - bi[l] * s, im = br[l] * s + bi[l] * c;
         br[l] = ar[l] - re;
@@ -9464,12 +9443,12 @@ static inline void cmha__butterfly(double *CMHA__RESTRICT ar, double *CMHA__REST
 
 /* The stages that join blocks of h = from, 2 from, .. < m rows, of n rows. */
 static inline void cmha__fft_stages(double *re, double *im, size_t from, size_t m, size_t n, size_t lanes,
-                                    const double *table) {
+        const double *table) {
     for (size_t h = from; h < m; h *= 2)
         for (size_t i = 0; i < n; i += 2 * h)
             for (size_t k = i; k < i + h; k++)
                 cmha__butterfly(re + k * lanes, im + k * lanes, re + (k + h) * lanes, im + (k + h) * lanes,
-                                lanes, table[2 * h + k - i], table[3 * h + k - i]);
+                        lanes, table[2 * h + k - i], table[3 * h + k - i]);
 }
 
 /* Transforms `lanes` columns of m (a power of two) rows forwards, in place; a constant number vectorises.
@@ -9495,7 +9474,7 @@ static inline void cmha__fft_columns(double *re, double *im, size_t m, size_t la
 
 /* One column, or so many. */
 CMHA__HOT(static, cmha__fft, (double *re, double *im, size_t m, size_t lanes, const double *table),
-          (re, im, m, lanes, table)) {
+        (re, im, m, lanes, table)) {
     if (lanes == 1) cmha__fft_columns(re, im, m, 1, table);
     else cmha__fft_columns(re, im, m, CMHA__FFT_LANES, table);
 }
@@ -9511,15 +9490,15 @@ static size_t cmha__fft_length(size_t n) {
 typedef struct cmha__lag_head {
     const cmha_lag_args *a;
     size_t n; /* tokens up to the last one present: padding at the end is as if it were not there */
-    const unsigned char *mask;      /* [n]; NULL = all present */
-    cmha_attention_views x;         /* data: of this head */
-    cmha_real *lags;                /* [n] */
+    const unsigned char *mask; /* [n]; NULL = all present */
+    cmha_attention_views x; /* data: of this head */
+    cmha_real *lags; /* [n] */
     double *table, *spectrum, *sum; /* [2m] each */
-    double *g, *z;                  /* groups of channels */
+    double *g, *z; /* groups of channels */
     double *weight, *total, *dlags; /* [n] each */
     double *pairs, *score; /* [n] each: N_tau, and the scores of lags that matter to a row not done */
-    unsigned char *done;   /* [n]: rows that have had their weights */
-    size_t hi, left;       /* rows of the weights in hand lie below hi, rows not done below left */
+    unsigned char *done; /* [n]: rows that have had their weights */
+    size_t hi, left; /* rows of the weights in hand lie below hi, rows not done below left */
 } cmha__lag_head;
 
 /* Deals a thread's scratch out, as cmha__deal. The table has the twiddles of all stages, for shorter
@@ -9528,9 +9507,9 @@ static size_t cmha__lag_open(const cmha_lag_args *a, cmha_real *base, cmha__lag_
     size_t m = cmha__fft_length(a->n), two = sizeof(double) / sizeof(cmha_real), column = 2 * m * two;
     size_t group = column * CMHA__FFT_LANES, n = a->n * two;
     const cmha__part parts[] = {{&h->table, column}, {&h->spectrum, column}, {&h->sum, column},
-                                {&h->g, group}, {&h->z, group}, {&h->weight, n}, {&h->total, n},
-                                {&h->dlags, n}, {&h->pairs, n}, {&h->score, n},
-                                {&h->done, cmha__reals_for(a->n)}};
+            {&h->g, group}, {&h->z, group}, {&h->weight, n}, {&h->total, n},
+            {&h->dlags, n}, {&h->pairs, n}, {&h->score, n},
+            {&h->done, cmha__reals_for(a->n)}};
     memset(h, 0, sizeof *h);
     h->a = a;
     size_t used = cmha__deal(parts, 11, base);
@@ -9547,7 +9526,7 @@ CMHA_DEF size_t cmha_lag_attention_scratch(const cmha_lag_args *args) {
     cmha__lag_head h;
     size_t threads = (size_t)cmha__chunks(args->threads, args->batch * args->heads);
     return cmha__countable(cmha__lag_open(args, NULL, &h) * threads + 1,
-                           (double)threads * 512 * ((double)args->n + 1));
+            (double)threads * 512 * ((double)args->n + 1));
 }
 
 static int cmha__lag_absent(const cmha__lag_head *h, size_t t) { return h->mask && !h->mask[t]; }
@@ -9559,7 +9538,7 @@ enum { CMHA__LAG_PHASORS = 1, CMHA__LAG_CONJ = 2, CMHA__LAG_OVER = 4, CMHA__LAG_
 /* Group g = the spectrum of channels j0.. of the tokens present in rows [0, n) of a view, zero elsewhere; or
    (adds) adds g's rows to them, z: as gradient of u(z). */
 static void cmha__lag_move(const cmha__lag_head *h, double *g, size_t n, size_t j0, int what, cmha_heads view,
-                           int adds, const cmha_heads *z) {
+        int adds, const cmha_heads *z) {
     const size_t L = CMHA__FFT_LANES, m = cmha__fft_length(n), width = cmha__min(h->a->d - j0, L);
     if (!adds) memset(g, 0, 2 * m * L * sizeof *g);
     for (size_t t = 0; t < n; t++) {
@@ -9646,7 +9625,7 @@ static void cmha__lag_sequence(cmha__lag_head *h, size_t b) {
 /* Sweeps over the channels of rows [0, n): h->sum [n] = their correlation with `with`, times the length of a
    transform, and `to` gets what h->spectrum makes of them, z: as gradient of u(z). with, to: may be NULL. */
 static void cmha__lag_sweep(const cmha__lag_head *h, size_t n, int what, cmha_heads from,
-                            const cmha_heads *with, const cmha_heads *z, const cmha_heads *to) {
+        const cmha_heads *with, const cmha_heads *z, const cmha_heads *to) {
     size_t m = cmha__fft_length(n);
     if (with) memset(h->sum, 0, 2 * m * sizeof *h->sum);
     for (size_t j0 = 0; j0 < h->a->d; j0 += CMHA__FFT_LANES) {
@@ -9749,7 +9728,7 @@ static void cmha__lag_backward(cmha__lag_head *h) {
         double m = (double)cmha__fft_length(h->hi);
         cmha__lag_spectrum(h, h->weight, h->hi, h->spectrum);
         cmha__lag_sweep(h, h->hi, CMHA__LAG_OVER | CMHA__LAG_CONJ, x->dy, scored ? &x->v : NULL, NULL,
-                        x->dv.data ? &x->dv : NULL);
+                x->dv.data ? &x->dv : NULL);
         if (!scored) continue;
         cmha__lag_denominators(h);
         for (size_t tau = 0; tau < h->hi; tau++)
@@ -9762,7 +9741,7 @@ static void cmha__lag_backward(cmha__lag_head *h) {
 }
 
 static void cmha__lag_run(const cmha_lag_args *a, const cmha_attention_views *x, cmha_real *lags,
-                          int backward, cmha_real *scratch) {
+        int backward, cmha_real *scratch) {
     cmha__lag_head none;
     size_t own = cmha__lag_open(a, NULL, &none);
     CMHA__FOR_CHUNKS(a->threads, a->batch * a->heads, lo, hi) {
@@ -9788,19 +9767,19 @@ static void cmha__lag_run(const cmha_lag_args *a, const cmha_attention_views *x,
 }
 
 CMHA_DEF void cmha_lag_attention_forward(const cmha_lag_args *args, const cmha_attention_views *views,
-                                         cmha_real *lags, cmha_real *scratch) {
+        cmha_real *lags, cmha_real *scratch) {
     cmha__lag_run(args, views, lags, 0, scratch);
 }
 
 CMHA_FIT void cmha_lag_attention_backward(const cmha_lag_args *args, const cmha_attention_views *views,
-                                          const cmha_real *lags, cmha_real *scratch) {
+        const cmha_real *lags, cmha_real *scratch) {
     cmha__lag_run(args, views, (cmha_real *)(uintptr_t)lags, 1, scratch); /* lags are only read */
 }
 
 /* ---- Attention on the tape: one call for the three cores ---- */
 
 CMHA_DEF const cmha_real *cmha_rotation(cmha_tape *tape, const double *omega, size_t n_tables, size_t P,
-                                        size_t n, ptrdiff_t pos0) {
+        size_t n, ptrdiff_t pos0) {
     cmha_real *table = NULL;
     size_t size;
     if (!tape || tape->status) return NULL;
@@ -9828,7 +9807,7 @@ typedef struct cmha__attention_saved {
 
 /* A token-major view of `heads` heads of d numbers, real or complex: in planes, or halves of a head. */
 static cmha_heads cmha__tokens_view(const cmha_attention_args *a, cmha_real *data, size_t N, size_t heads,
-                                    size_t d, int is_complex) {
+        size_t d, int is_complex) {
     size_t step = is_complex && a->halves ? 2 * d : d, imag = a->halves ? d : heads * d;
     return cmha_tokens_major(data, N, (is_complex ? 2 : 1) * heads * d, step, is_complex ? imag : 0);
 }
@@ -9875,9 +9854,9 @@ static const cmha_tensor *cmha__attention_fits(cmha_tape *tape, cmha__attention_
     s->row = k ? 0 : width;
     need = planes * a->kv_heads * a->d_k;
     if (k && (k->shape[0] != a->batch || v->shape[0] != a->batch || v->shape[1] != a->n_k ||
-              cmha__last(k) != need || cmha__last(v) % (v_planes * a->kv_heads)))
+            cmha__last(k) != need || cmha__last(v) % (v_planes * a->kv_heads)))
         return CMHA__MISFIT(tape, "attention: %zu keys of width %zu where %zu is needed, %zu values of %zu",
-                            a->n_k, cmha__last(k), need, v->shape[1], cmha__last(v));
+            a->n_k, cmha__last(k), need, v->shape[1], cmha__last(v));
     if (score && (score->rotates || score->imaginary) && turning * a->d_k % 2)
         return CMHA__MISFIT(tape, "attention: no complex pairs: head width %zu is odd", a->d_k);
     if (a->rotary_dims * turning % 2 || a->rotary_dims > planes * a->d_k)
@@ -9887,8 +9866,8 @@ static const cmha_tensor *cmha__attention_fits(cmha_tape *tape, cmha__attention_
         if (step) need *= a->heads;
         if (!in[3 + i] || in[3 + i]->size != need)
             return CMHA__MISFIT(tape, "attention: %s needs %zu numbers, it has %zu",
-                                i < score->n_parameters ? score->parameters[i].name : "log_temp", need,
-                                in[3 + i] ? in[3 + i]->size : 0);
+                    i < score->n_parameters ? score->parameters[i].name : "log_temp", need,
+                    in[3 + i] ? in[3 + i]->size : 0);
         a->parameters[i] = in[3 + i]->data;
     }
     return q;
@@ -9911,7 +9890,7 @@ static const char *cmha__attention_wrong(const cmha_attention_args *a, int fits)
 
 /* What every call begins with; NULL where there is nothing to do. */
 static cmha__attention_saved *cmha__attention_open(cmha_tape *tape, const void *args, cmha_tensor *q,
-                                                   cmha_tensor *k, cmha_tensor *v) {
+        cmha_tensor *k, cmha_tensor *v) {
     if (!q || !tape || tape->status) return NULL;
     if (!args) CMHA__MISUSE(tape, "attention: args is NULL");
     cmha__attention_saved *s =
@@ -9922,8 +9901,7 @@ static cmha__attention_saved *cmha__attention_open(cmha_tape *tape, const void *
 
 /* Opens a call of softmax attention, and checks it; NULL after an error line. */
 static cmha__attention_saved *cmha__softmax_open(cmha_tape *tape, const cmha_attention_args *args,
-                                                 cmha_tensor *q, cmha_tensor *k, cmha_tensor *v,
-                                                 cmha_tensor *const *parameters) {
+        cmha_tensor *q, cmha_tensor *k, cmha_tensor *v, cmha_tensor *const *parameters) {
     cmha__attention_saved *s = cmha__attention_open(tape, args, q, k, v);
     if (!s) return NULL;
     s->args = cmha__with_score(args), s->args.threads = tape->context->threads;
@@ -9936,19 +9914,19 @@ static cmha__attention_saved *cmha__softmax_open(cmha_tape *tape, const cmha_att
     if (!wrong) wrong = cmha__attention_wrong(&s->args, 1);
     if (!wrong) return s;
     CMHA__MISUSE(tape, "attention: %s%.31s%s%s", own ? "score " : "", own && own->name ? own->name : "",
-                 own ? ": " : "", wrong);
+            own ? ": " : "", wrong);
     return NULL;
 }
 
 /* Runs a core in the tape's scratch, backwards where y has a gradient. */
 static cmha_status cmha__core_run(cmha_tape *tape, const cmha__attention_saved *s, const cmha_tensor *y,
-                                  cmha_real *state) {
+        cmha_real *state) {
     cmha_real *grad[CMHA_MAX_INPUTS];
     int back = CMHA__TRAINS && y->grad;
     for (int i = 0; back && i < CMHA_MAX_INPUTS; i++) grad[i] = cmha_tape_grad(tape, s->in[i]);
     size_t room = s->core == CMHA__LAG      ? cmha_lag_attention_scratch(&s->lag)
-                  : s->core == CMHA__LINEAR ? cmha_linear_attention_scratch(&s->linear, back)
-                                            : cmha_attention_scratch(&s->args, back);
+            : s->core == CMHA__LINEAR ? cmha_linear_attention_scratch(&s->linear, back)
+            : cmha_attention_scratch(&s->args, back);
     cmha__mark mark = cmha__mark_of(tape);
     cmha_real *scratch = cmha__reals(tape, room), *saved = (cmha_real *)s->rows;
     cmha_lse *lse = (cmha_lse *)s->rows;
@@ -10073,7 +10051,7 @@ static cmha_tensor *cmha__attend(cmha_tape *tape, cmha__attention_saved *s, cmha
 }
 
 CMHA_DEF cmha_tensor *cmha_attention(cmha_tape *tape, const cmha_attention_args *args, cmha_tensor *q,
-                                     cmha_tensor *k, cmha_tensor *v, cmha_tensor *const *parameters) {
+        cmha_tensor *k, cmha_tensor *v, cmha_tensor *const *parameters) {
     cmha__attention_saved *s = cmha__softmax_open(tape, args, q, k, v, parameters);
     if (!s || cmha__check_dropout(tape, args->dropout)) return NULL;
     if (!cmha__records(tape)) s->args.dropout = 0;
@@ -10085,8 +10063,7 @@ CMHA_DEF cmha_tensor *cmha_attention(cmha_tape *tape, const cmha_attention_args 
 /* Linear or lag attention: queries and keys are the same tokens, complex, of as many heads. state NULL: the
    sequence is whole. Else linear attention goes on from a cache's state, outside of a recording. */
 static cmha_tensor *cmha__attend_planes(cmha_tape *tape, const cmha_linear_args *linear,
-                                        const cmha_lag_args *lag, cmha_tensor *q, cmha_tensor *k,
-                                        cmha_tensor *v, cmha_real *state) {
+        const cmha_lag_args *lag, cmha_tensor *q, cmha_tensor *k, cmha_tensor *v, cmha_real *state) {
     cmha__attention_saved *s = cmha__attention_open(tape, lag ? (const void *)lag : linear, q, k, v);
     if (!s) return NULL;
     s->core = lag ? CMHA__LAG : CMHA__LINEAR;
@@ -10111,12 +10088,12 @@ static cmha_tensor *cmha__attend_planes(cmha_tape *tape, const cmha_linear_args 
 }
 
 CMHA_DEF cmha_tensor *cmha_linear_attention(cmha_tape *tape, const cmha_linear_args *args, cmha_tensor *q,
-                                            cmha_tensor *k, cmha_tensor *v) {
+        cmha_tensor *k, cmha_tensor *v) {
     return cmha__attend_planes(tape, args, NULL, q, k, v, NULL);
 }
 
 CMHA_DEF cmha_tensor *cmha_lag_attention(cmha_tape *tape, const cmha_lag_args *args, cmha_tensor *q,
-                                         cmha_tensor *k, cmha_tensor *v) {
+        cmha_tensor *k, cmha_tensor *v) {
     return cmha__attend_planes(tape, NULL, args, q, k, v, NULL);
 }
 
@@ -10124,7 +10101,7 @@ CMHA_DEF cmha_tensor *cmha_lag_attention(cmha_tape *tape, const cmha_lag_args *a
 
 CMHA_DEF size_t cmha_pcl_scratch(const cmha_pcl_args *args) {
     return cmha__countable((8 * args->P + CMHA__TILE) * args->N,
-                           (8 * (double)args->P + CMHA__TILE) * (double)args->N);
+            (8 * (double)args->P + CMHA__TILE) * (double)args->N);
 }
 
 static cmha_real cmha__pcl_scale(const cmha_pcl_args *a) { return 1 / ((cmha_real)a->P * a->tau); }
@@ -10147,7 +10124,7 @@ static void cmha__phasors(const cmha_pcl_args *a, const cmha_real *theta, cmha_r
 
 /* Returns row t of S [64, N] = sim(t, j) / tau, which is filled for 64 tokens t at a time. */
 static cmha_real *cmha__pcl_logits(const cmha_pcl_args *a, const cmha_real *q, const cmha_real *k, size_t t,
-                                   cmha_real *S) {
+        cmha_real *S) {
     size_t d = 2 * a->P, N = a->N, row = t % CMHA__TILE;
     if (!row) cmha_gemm(0, 1, cmha__tile_rows(N, t), N, d, 1, q + t * d, d, k, d, 0, S, N);
     return S + row * N;
@@ -10156,7 +10133,7 @@ static cmha_real *cmha__pcl_logits(const cmha_pcl_args *a, const cmha_real *q, c
 /* Turns logits, padding taken out, into exp(logit - top), the positive's into 0; returns the sum. top: the
    largest, or given. With the positive apart nothing cancels: the loss is log(1 + others). */
 static cmha_real cmha__pcl_others(const cmha_pcl_args *a, size_t positive, int find, cmha_real *top,
-                                  cmha_real *row) {
+        cmha_real *row) {
     for (size_t j = 0; a->valid && j < a->N; j++)
         if (!a->valid[j]) row[j] = -(cmha_real)INFINITY;
     if (find) *top = cmha__largest(row, a->N);
@@ -10165,7 +10142,7 @@ static cmha_real cmha__pcl_others(const cmha_pcl_args *a, size_t positive, int f
 }
 
 CMHA_DEF double cmha_pcl_forward(const cmha_pcl_args *args, const cmha_real *theta, cmha_real *lse,
-                                 cmha_real *scratch) {
+        cmha_real *scratch) {
     size_t N = args->N, d = 2 * args->P, count = cmha__counted(args->valid, args->N);
     cmha_real *q = scratch, *k = q + N * d, *S = k + N * d;
     double sum = 0;
@@ -10187,7 +10164,7 @@ CMHA_DEF double cmha_pcl_forward(const cmha_pcl_args *args, const cmha_real *the
 }
 
 CMHA_FIT void cmha_pcl_backward(const cmha_pcl_args *args, const cmha_real *theta, const cmha_real *lse,
-                                cmha_real dloss, cmha_real *dtheta, cmha_real *dw, cmha_real *scratch) {
+        cmha_real dloss, cmha_real *dtheta, cmha_real *dw, cmha_real *scratch) {
     size_t N = args->N, P = args->P, d = 2 * P, count = cmha__counted(args->valid, args->N);
     cmha_real *q = scratch, *k = q + N * d, *dq = k + N * d, *dk = dq + N * d, *S = dk + N * d;
     cmha_real scale = cmha__pcl_scale(args);
@@ -10228,14 +10205,14 @@ typedef struct cmha__pcl_saved {
     int adapted; /* phases are those after delta, b and position */
     size_t units;
     double all_units; /* with those of other ranks */
-    cmha_real *lse;   /* [units, N, 2] */
+    cmha_real *lse; /* [units, N, 2] */
 } cmha__pcl_saved;
 
 /* A unit's phases, out of a thread's scratch. */
 typedef struct cmha__pcl_unit {
     cmha_pcl_args args;
     cmha_score_call call; /* its head's delta, b (of queries only) and rotation */
-    size_t at;            /* of the unit's first number in the projection */
+    size_t at; /* of the unit's first number in the projection */
     cmha_real *kernel, *theta, *adapted, *dtheta;
     unsigned char *keep;
 } cmha__pcl_unit;
@@ -10246,7 +10223,7 @@ static size_t cmha__pcl_deal(const cmha__pcl_saved *s, cmha_real *base, cmha__pc
     memset(u, 0, sizeof *u);
     u->args.N = N, u->args.P = P, u->args.tau = s->options.tau;
     const cmha__part parts[] = {{&u->kernel, cmha_pcl_scratch(&u->args)}, {&u->theta, n}, {&u->adapted, n},
-                                {&u->dtheta, n}, {&u->keep, cmha__reals_for(n)}};
+            {&u->dtheta, n}, {&u->keep, cmha__reals_for(n)}};
     size_t used = cmha__deal(parts, 5, base);
     u->args.keep = u->keep;
     return used;
@@ -10285,7 +10262,7 @@ static void cmha__pcl_open(const cmha__call *c, size_t unit, cmha__pcl_unit *u) 
 
 /* The unit's gradients: that of the projection, and of delta, b and w into part [3, P]. */
 static void cmha__pcl_unit_backward(const cmha__call *c, const cmha__pcl_unit *u, const cmha_real *lse,
-                                    cmha_real *part) {
+        cmha_real *part) {
     const cmha__pcl_saved *s = (const cmha__pcl_saved *)c->kept;
     const cmha_real *delta = u->call.parameters[0];
     cmha_layout layout = s->attention.args.layout;
@@ -10345,8 +10322,7 @@ static void cmha__pcl_pass(const cmha__call *c) {
 }
 
 CMHA_DEF cmha_tensor *cmha_pcl(cmha_tape *tape, const cmha_attention_args *args, cmha_tensor *qkv,
-                               cmha_tensor *delta, cmha_tensor *b, cmha_tensor *w,
-                               const cmha_pcl_options *options) {
+        cmha_tensor *delta, cmha_tensor *b, cmha_tensor *w, const cmha_pcl_options *options) {
     static const cmha__op op = {"pcl", cmha__pcl_pass, cmha__pcl_shape, 1, CMHA__SCRATCH, 0, {0, 0}, 0};
     cmha__call call = cmha__call_of(&op, qkv, delta, b);
     if (!qkv || !w || !tape || tape->status) return NULL;
@@ -10363,10 +10339,10 @@ CMHA_DEF cmha_tensor *cmha_pcl(cmha_tape *tape, const cmha_attention_args *args,
     if (a->d_k % 2 || w->size != a->d_k / 2)
         return CMHA__MISFIT(tape, "pcl: w of %zu numbers does not fit heads of %zu", w->size, a->d_k);
     const char *wrong = !cmha__contrasts(a->score)      ? "it is for kinds CMHA, ROPE and DOT"
-                        : !(options->tau > 0)                          ? "tau must be positive"
-                        : s->adapted && !args->rotation                ? "no rotation table"
-                        : args->rotary_dims && args->layout            ? "rotary_dims of halves"
-                                                                       : NULL;
+            : !(options->tau > 0)                          ? "tau must be positive"
+            : s->adapted && !args->rotation                ? "no rotation table"
+            : args->rotary_dims && args->layout            ? "rotary_dims of halves"
+            : NULL;
     if (wrong) return CMHA__MISUSE(tape, "pcl: %s", wrong);
     s->key = cmha__draw(tape);
     if (cmha__among_ranks(tape)) a->first = tape->shared.first;
@@ -10386,9 +10362,9 @@ CMHA_DEF cmha_tensor *cmha_pcl(cmha_tape *tape, const cmha_attention_args *args,
 
 /* ---- Presets and kinds: rows of text ---- */
 
-#define CMHA__MOBIUS_BERT                                                                                    \
-    " family=mobius causal=0 d_model=768 n_heads=12 d_ff=3072 vocabulary=30522 max_positions=512 "           \
-    "mobius_heads=6 position=learned placement=post attention_bias=1 head_bias=1 dropout=0.1 "               \
+#define CMHA__MOBIUS_BERT \
+    " family=mobius causal=0 d_model=768 n_heads=12 d_ff=3072 vocabulary=30522 max_positions=512 " \
+    "mobius_heads=6 position=learned placement=post attention_bias=1 head_bias=1 dropout=0.1 " \
     "attention_dropout=0.1 token_types=2"
 /* name, fields of the model, fields of the trainer; the rest are defaults, which are ComplexFormer's */
 static const char *const cmha__presets[][3] = {
@@ -10414,8 +10390,8 @@ static const char *const cmha__presets[][3] = {
      "phase_reg=1e-4 mag_reg=1e-4 embedding_scale=1", "clip_mode=tensors"}};
 
 #define CMHA__COPE_KIND(score) {"cope-" score, "family=cope cope_score=" score " attention=dot position=none"}
-#define CMHA__CRAT_KIND(attention)                                                                           \
-    "family=crat crat_attention=" attention " activation=gelu_erf attention_bias=0 output_bias=0 "           \
+#define CMHA__CRAT_KIND(attention) \
+    "family=crat crat_attention=" attention " activation=gelu_erf attention_bias=0 output_bias=0 " \
     "qkv_bias=0 position=none placement=pre embedding_scale=1"
 static const char *const cmha__kinds[][2] = { /* name, fields */
     {"cmha", "family=real attention=cmha share=per_head position=none"},
@@ -10444,7 +10420,7 @@ CMHA_DEF const char *cmha_preset_name(size_t i) {
 }
 
 CMHA_DEF cmha_status cmha_preset(cmha_context *context, const char *name, cmha_model_config *model,
-                                 cmha_trainer_config *trainer) {
+        cmha_trainer_config *trainer) {
     size_t i = 0;
     if (!name) return CMHA__WRONG(context, "preset: its name is NULL");
     while (cmha_preset_name(i) && strcmp(cmha_preset_name(i), name) != 0) i++;
@@ -10478,11 +10454,11 @@ typedef struct cmha__list cmha__list;
 /* One family. The table stands below the blocks, in cmha__family. */
 typedef struct cmha__family_row {
     cmha_family family;
-    int complex_state;                                    /* what blocks hand on is planes [Re | Im] */
+    int complex_state; /* what blocks hand on is planes [Re | Im] */
     int (*has)(const cmha_model_config *c, size_t layer); /* its own, not a plain one? NULL: all are */
-    size_t (*plain_heads)(const cmha_model_config *c);    /* of its own layers; NULL: none */
+    size_t (*plain_heads)(const cmha_model_config *c); /* of its own layers; NULL: none */
     void (*declare)(cmha__list *to, size_t layer, cmha_block *at); /* parameters of its own layers */
-    const char *(*wrong)(const cmha_model_config *c);     /* what is, or NULL; NULL: nothing can be */
+    const char *(*wrong)(const cmha_model_config *c); /* what is, or NULL; NULL: nothing can be */
     cmha_tensor *(*embed)(cmha__pass *pass, cmha_tensor *x); /* token embeddings to the first block's input */
     cmha_tensor *(*block)(cmha__pass *pass, cmha_tensor *x);
     cmha_tensor *(*attend)(cmha__pass *pass, cmha_tensor *h); /* in cmha__transformer_block */
@@ -10589,7 +10565,7 @@ static cmha_status cmha__holds_numbers(const cmha_parameters *p) {
     for (size_t i = 0; i < p->count; i++)
         if (p->list[i].tensor.packed)
             return cmha__fail(p->context, CMHA_ERR_STATE, "parameters: %s is packed, it stays as it is",
-                              p->list[i].name);
+                    p->list[i].name);
     return CMHA_OK;
 }
 
@@ -10638,13 +10614,13 @@ static const char *cmha__row_wrong(const cmha_parameters *p, const cmha_paramete
 }
 
 CMHA_DEF cmha_status cmha_parameters_init(cmha_parameters *p, cmha_context *context,
-                                          const cmha_parameter_row *rows, size_t count) {
+        const cmha_parameter_row *rows, size_t count) {
     if (!p) return CMHA_ERR_ARGUMENT;
     memset(p, 0, sizeof *p);
     if (!cmha__is_open(context)) return CMHA_ERR_STATE;
     if (!rows || !count) return CMHA__WRONG(context, "parameters: there are no rows");
     cmha__array arrays[] = {{&p->sums, (size_t)context->threads, sizeof *p->sums},
-                            {&p->list, count, sizeof *p->list}};
+            {&p->list, count, sizeof *p->list}};
     cmha_status status = cmha__take_arrays(context, "parameters", arrays, 2, &p->bytes, NULL);
     p->context = context;
     if (!status) p->memory = memset(p->sums, 0, p->bytes);
@@ -10734,7 +10710,7 @@ static int cmha__tune(cmha_parameter *p, cmha_tuning what, double value) {
 }
 
 CMHA_DEF cmha_status cmha_parameters_tune(cmha_parameters *p, const char *pattern, cmha_tuning what,
-                                          double value, size_t *matched) {
+        double value, size_t *matched) {
     cmha_parameters plan;
     cmha_parameter any;
     size_t n = 0;
@@ -10769,24 +10745,24 @@ enum {
     CMHA__LORA_A, /* U(+-1/sqrt(inputs)), as PEFT has it */
     CMHA__LORA_B, /* zeros */
     CMHA__ZEROS, CMHA__ONES,
-    CMHA__MAPS,   /* Möbius maps near the identity */
-    CMHA__UNIT,   /* 1 + 0i */
-    CMHA__GAIN,   /* of a complex norm: see cmha__complex_norm_row */
-    CMHA__WAVES,  /* of the multi-frequency positions */
+    CMHA__MAPS, /* Möbius maps near the identity */
+    CMHA__UNIT, /* 1 + 0i */
+    CMHA__GAIN, /* of a complex norm: see cmha__complex_norm_row */
+    CMHA__WAVES, /* of the multi-frequency positions */
     CMHA__SHARES, /* of the queries of a reflection window */
-    CMHA__GAMMA,  /* CoPE's, learned */
+    CMHA__GAMMA, /* CoPE's, learned */
     CMHA__CLOSED, /* the bias of its gate: sigmoid(-2) = 0.12 listens to the model; the paper is silent */
-    CMHA__OF_SCORE            /* and the next ones: parameters of the layer's score */
+    CMHA__OF_SCORE /* and the next ones: parameters of the layer's score */
 };
 
 /* What a parameter is in memory, and to its block. */
 enum {
     CMHA__REAL,
-    CMHA__JOINED,  /* more rows of the real matrix before it */
+    CMHA__JOINED, /* more rows of the real matrix before it */
     CMHA__COMPLEX, /* a first axis of 2: real part, imaginary part; and these, which differ elsewhere: */
     CMHA__STACKED, /* the block sees one real matrix of twice the rows */
-    CMHA__TURNED,  /* products read it by its columns */
-    CMHA__EXACT    /* stays as it is in a packed model, as what does not decay */
+    CMHA__TURNED, /* products read it by its columns */
+    CMHA__EXACT /* stays as it is in a packed model, as what does not decay */
 };
 
 #define CMHA__NONE SIZE_MAX /* no axis */
@@ -10794,13 +10770,13 @@ enum {
 /* A list of parameters in the making, in file order; without a table in the model only counted. */
 struct cmha__list {
     cmha_model *model;
-    char prefix[32];    /* of the names in a layer */
+    char prefix[32]; /* of the names in a layer */
     const char *sought; /* NULL, or a name; was it that of a parameter that any configuration has? */
     int found;
-    size_t section;     /* see cmha_record */
-    int adapts;         /* 1: a second walk, which declares the adapters of what the first one has declared */
-    size_t walked;      /* parameters of the first walk that the second one has met */
-    uint64_t adapted;   /* which patterns of lora_on have named a matrix */
+    size_t section; /* see cmha_record */
+    int adapts; /* 1: a second walk, which declares the adapters of what the first one has declared */
+    size_t walked; /* parameters of the first walk that the second one has met */
+    uint64_t adapted; /* which patterns of lora_on have named a matrix */
 };
 
 /* Returns the numbers of a position's features. */
@@ -10816,7 +10792,7 @@ static const cmha_score *cmha__layer_score(const cmha_model *m, size_t layer) {
 /* Appends a parameter, or where an axis is 0 none. *member gets what a block sees. A size that overflows
    stays SIZE_MAX. Returns the parameter, NULL where there is none or no table. */
 static cmha_parameter *cmha__append(cmha__list *to, const char *name, cmha_tensor **member, int start,
-                                    int form, size_t a, size_t b, size_t c) {
+        int form, size_t a, size_t b, size_t c) {
     cmha_parameters *all = &to->model->parameters;
     cmha_parameter *p = NULL;
     const size_t axes[4] = {a, b, c, CMHA__NONE};
@@ -10856,7 +10832,7 @@ static cmha_parameter *cmha__append(cmha__list *to, const char *name, cmha_tenso
    and B [a, rank], complex where it is. Only what cmha__project reads has any: no experts, routers, factors
    of low rank and matrices of windows. */
 static cmha_parameter *cmha__declare(cmha__list *to, const char *name, cmha_tensor **member, int start,
-                                     int form, size_t a, size_t b, size_t c) {
+        int form, size_t a, size_t b, size_t c) {
     cmha_parameters *all = &to->model->parameters;
     const char *end = strstr(name, ".weight");
     size_t rank = to->model->config.lora_rank;
@@ -10875,7 +10851,7 @@ static cmha_parameter *cmha__declare(cmha__list *to, const char *name, cmha_tens
         cmha_tensor *none = NULL;
         cmha__print(own, sizeof own, "%.*s.lora_%c", (int)(end - name), name, "ab"[i]);
         cmha__append(to, own, &none, CMHA__LORA_A + i, i ? complex_b : joined ? CMHA__REAL : form,
-                     i ? a : rank, i ? rank : b, c);
+                i ? a : rank, i ? rank : b, c);
     }
     return NULL;
 }
@@ -10891,7 +10867,7 @@ static cmha_parameter *cmha__declare(cmha__list *to, const char *name, cmha_tens
 
 /* Declares gain and offset of a norm of real states (cmha_norm) or complex ones (cmha_complex_norm). */
 static void cmha__declare_norm(cmha__list *to, const char *gain, cmha_tensor **weight, const char *offset,
-                               cmha_tensor **bias, int complex_state) {
+        cmha_tensor **bias, int complex_state) {
     const cmha_model_config *c = &to->model->config;
     const cmha__complex_norm_row *row = complex_state ? &cmha__complex_norms[c->complex_norm] : NULL;
     const int *numbers = row ? row->op.shared : cmha__norms[c->norm].shared;
@@ -10905,7 +10881,7 @@ static void cmha__declare_norm(cmha__list *to, const char *gain, cmha_tensor **w
 
 /* Declares the parameters of a score for some heads of a layer; keys: numbers in a token's keys. */
 static void cmha__declare_score(cmha__list *to, const cmha_score *score, int real, size_t heads, size_t keys,
-                                cmha_block *at) {
+        cmha_block *at) {
     const cmha_model_config *c = &to->model->config;
     size_t width = cmha__head_width(c) / (real && score->planes == 2 ? 2 : 1); /* complex numbers, or reals */
     size_t share = c->share == CMHA_SHARE_PER_HEAD ? heads : c->share == CMHA_SHARE_SHARED;
@@ -10925,7 +10901,7 @@ static void cmha__declare_score(cmha__list *to, const cmha_score *score, int rea
         }
         cmha__print(name, sizeof name, "attn.%s", p->name);
         cmha_parameter *own = cmha__declare(to, name, &at->score[i], CMHA__OF_SCORE + (int)i, CMHA__REAL,
-                                            axes[0], axes[1], axes[2]);
+                axes[0], axes[1], axes[2]);
         if (own) own->decay = own->usual_decay = p->decay;
     }
 }
@@ -11099,7 +11075,7 @@ static cmha_status cmha__declare_all(cmha_model *model) {
     for (; on; to.adapted >>= 1, on = strchr(on, ',') ? strchr(on, ',') + 1 : NULL)
         if (!(to.adapted & 1))
             return CMHA__WRONG(model->context, "model: lora_on: \"%.*s\" names no matrix of the blocks that "
-                               "can have an adapter", (int)strcspn(on, ","), on);
+                    "can have an adapter", (int)strcspn(on, ","), on);
     return CMHA_OK;
 }
 
@@ -11155,8 +11131,8 @@ static void cmha__start_parameter(const cmha_model *model, size_t index) {
     int weighs = p->usual_decay > 0 && start != CMHA__LORA_B;
     size_t cols = t->shape[t->rank - 1], rows = t->rank > 1 ? t->shape[t->rank - 2] : 1;
     double bound = start == CMHA__EMBEDDING ? 0.1
-                   : start == CMHA__LORA_A  ? 1 / sqrt((double)cols)
-                                            : sqrt(6.0 / (double)(rows + cols));
+            : start == CMHA__LORA_A  ? 1 / sqrt((double)cols)
+            : sqrt(6.0 / (double)(rows + cols));
     double mean = 0, spread = weighs ? c->init_std : 0;
     double (*first)(const cmha_model_config *config, cmha_rng *rng) = NULL;
     switch (start) {
@@ -11224,7 +11200,7 @@ static const char *cmha__crat_wrong(const cmha_model_config *c) {
     if (c->activation != CMHA_ACTIVATION_GELU_ERF) return "crat's layers are cGELU: activation = gelu_erf";
     if (c->angle && c->crat_attention) return "angle = atan is for crat_attention = angular";
     if (c->head_temperature && (c->crat_attention == CMHA_CRAT_ATTENTION_LINEAR ||
-                                c->crat_attention == CMHA_CRAT_ATTENTION_LAG))
+            c->crat_attention == CMHA_CRAT_ATTENTION_LAG))
         return "linear and lag have no softmax for head_temperature";
     if (c->experts && c->experts_top > c->experts) return "experts_top is larger than experts";
     if (!c->tokens && c->complex_features && !c->state_rotation)
@@ -11247,7 +11223,7 @@ static cmha_status cmha__find_score(cmha_context *ctx, cmha_model *model) {
         !cope && c->family != CMHA_FAMILY_REAL                        ? "it is for family = real or cope"
         : cope && (row->attend || row->planes != 2 || row->rotates) ? "cope needs planes = 2 and no rotation"
         : c->head_temperature && row->attend ? "head_temperature is not for attend"
-                                                                    : cmha__score_wrong(row);
+            : cmha__score_wrong(row);
     for (size_t i = 0; !wrong && i < row->n_parameters * 3; i++)
         pairs |= row->parameters[i / 3].axes[i % 3] == CMHA_AXIS_PAIRS;
     if (!wrong && !cope && pairs && cmha__head_width(c) % 2)
@@ -11274,42 +11250,42 @@ static cmha_status cmha__check_model(cmha_context *context, cmha_model *model) {
     if (status) return status;
     if (c->d_model % c->n_heads && !c->d_head)
         return cmha__fail(context, CMHA_ERR_SHAPE, "model: d_model %zu is not divisible by n_heads %zu",
-                          c->d_model, c->n_heads);
+                c->d_model, c->n_heads);
     if (c->n_heads % cmha__kv_heads(c))
         return cmha__fail(context, CMHA_ERR_SHAPE, "model: n_heads %zu is not divisible by n_kv_heads %zu",
-                          c->n_heads, c->n_kv_heads);
+                c->n_heads, c->n_kv_heads);
     if ((status = cmha__find_score(context, model)) != CMHA_OK) return status;
     model->plain = cmha__layer_score(model, 1);
     if (!model->plain) model->plain = cmha__row_of_kind(c->attention, 0);
     size_t turning = cmha__widens(model->plain);
     if (cmha__head_width(c) % 2 && ((model->plain->rotates && turning % 2) || c->pcl_weight > 0))
         return cmha__fail(context, CMHA_ERR_SHAPE, "model: a head of %zu is not made of complex pairs",
-                          cmha__head_width(c));
+                cmha__head_width(c));
     if (c->position == CMHA_POSITION_SINUSOIDAL && c->d_model % 2)
         return cmha__fail(context, CMHA_ERR_SHAPE,
-                          "model: sinusoidal positions need an even d_model, not %zu", c->d_model);
+                "model: sinusoidal positions need an even d_model, not %zu", c->d_model);
     const cmha__family_row *family = cmha__family(c->family);
     const char *wrong = c->window && !c->causal ? "a window needs causal = 1"
-                        : !c->tokens && !c->features ? "tokens = 0 needs features"
-                        : c->tokens && !c->vocabulary ? "vocabulary = 0 needs tokens = 0"
-                        : !c->features && (c->complex_features || c->feature_norm)
-                            ? "complex_features and feature_norm need features"
-                        : c->causal && c->feature_norm == CMHA_FEATURE_NORM_SEQUENCE
-                            ? "feature_norm = sequence sees the future; causal needs frame or none"
-                        : c->gaussian && !c->values ? "gaussian needs values"
-                        : c->head_transform && cmha__is_gated(c->activation)
-                            ? "head_transform has one matrix, a gated activation needs two"
-                        : c->pcl_weight > 0 &&
-                              (family->wrong || !cmha__contrasts(model->plain))
-                            ? "the phase contrastive loss is for family = real, attention = cmha, rope, dot"
-                        : c->rotary_dims * turning % 2 || c->rotary_dims > cmha__head_width(c)
-                            ? "rotary_dims is odd or larger than a head"
-                        : c->rotary_dims && c->layout && c->pcl_weight > 0
-                            ? "the phase contrastive loss has no rotary_dims where layout = half" : NULL;
+            : !c->tokens && !c->features ? "tokens = 0 needs features"
+            : c->tokens && !c->vocabulary ? "vocabulary = 0 needs tokens = 0"
+            : !c->features && (c->complex_features || c->feature_norm)
+            ? "complex_features and feature_norm need features"
+            : c->causal && c->feature_norm == CMHA_FEATURE_NORM_SEQUENCE
+            ? "feature_norm = sequence sees the future; causal needs frame or none"
+            : c->gaussian && !c->values ? "gaussian needs values"
+            : c->head_transform && cmha__is_gated(c->activation)
+            ? "head_transform has one matrix, a gated activation needs two"
+            : c->pcl_weight > 0 &&
+            (family->wrong || !cmha__contrasts(model->plain))
+            ? "the phase contrastive loss is for family = real, attention = cmha, rope, dot"
+            : c->rotary_dims * turning % 2 || c->rotary_dims > cmha__head_width(c)
+            ? "rotary_dims is odd or larger than a head"
+            : c->rotary_dims && c->layout && c->pcl_weight > 0
+            ? "the phase contrastive loss has no rotary_dims where layout = half" : NULL;
     if (!wrong && family->wrong)
         wrong = cmha__kv_heads(c) != c->n_heads ? "its heads cannot be grouped (n_kv_heads)"
                 : c->d_head || c->embedding_norm ? "d_head and embedding_norm are for family = real"
-                                                : family->wrong(c);
+                : family->wrong(c);
     return wrong ? CMHA__WRONG(context, "model: %s", wrong) : CMHA_OK;
 }
 
@@ -11327,26 +11303,26 @@ static cmha_status cmha__model_describe(cmha_model *model) {
         return cmha__fail(model->context, CMHA_ERR_OVERFLOW, "model: the number of parameters overflows");
     model->n_omega = heads, model->P = P;
     cmha__array arrays[] = {{&model->omega, heads * P, sizeof *model->omega},
-                            {&p->sums, (size_t)model->context->threads, sizeof *p->sums},
-                            {&model->expert_use, uses, sizeof *model->expert_use},
-                            {&p->list, p->count, sizeof *p->list},
-                            {&model->blocks, c->n_layers, sizeof *model->blocks},
-                            {&model->alibi, slopes, sizeof *model->alibi}};
+            {&p->sums, (size_t)model->context->threads, sizeof *p->sums},
+            {&model->expert_use, uses, sizeof *model->expert_use},
+            {&p->list, p->count, sizeof *p->list},
+            {&model->blocks, c->n_layers, sizeof *model->blocks},
+            {&model->alibi, slopes, sizeof *model->alibi}};
     status = cmha__take_arrays(model->context, "model", arrays, 6, &model->table_bytes, NULL);
     if (status) return status;
     model->tables = memset(model->omega, 0, model->table_bytes);
     if (!uses) model->expert_use = NULL;
     if (!slopes) model->alibi = NULL;
     cmha_rope_options rope = {c->rotary_dims * turning, (cmha_rope_scaling)c->rope_scaling, c->rope_factor,
-                              (double)c->rope_length, c->rope_fast, c->rope_slow,
-                              (cmha_rope_ramp)c->rope_ramp};
+            (double)c->rope_length, c->rope_fast, c->rope_slow,
+            (cmha_rope_ramp)c->rope_ramp};
     for (size_t h = 0; h < heads; h++)
         model->score_factor =
             cmha_frequencies((cmha_frequency)c->frequency, c->base, P, &rope, model->omega + h * P);
     if (!(model->score_factor > 0))
         return CMHA__WRONG(model->context,
-                           "model: base %g has no frequencies from rope_slow = %g to rope_fast = %g turns in "
-                           "rope_length = %zu", c->base, c->rope_slow, c->rope_fast, c->rope_length);
+                "model: base %g has no frequencies from rope_slow = %g to rope_fast = %g turns in "
+                "rope_length = %zu", c->base, c->rope_slow, c->rope_fast, c->rope_length);
     if (slopes) cmha_alibi_slopes(slopes, model->alibi);
     return cmha__declare_all(model);
 }
@@ -11471,7 +11447,7 @@ CMHA_DEF cmha_status cmha_model_pack(cmha_model *model, cmha_storage storage) {
         return CMHA__WRONG(context, "model pack: the storage must be BF16 or INT8");
     if (model->packed.storage)
         return cmha__fail(context, CMHA_ERR_STATE, "model pack: it is packed already, as %s",
-                          cmha__storages[model->packed.storage]);
+                cmha__storages[model->packed.storage]);
     cmha_status status = cmha__move_numbers(model, storage, &old);
     if (!status) cmha_parameters_close(&old);
     return status;
@@ -11496,7 +11472,7 @@ CMHA_DEF cmha_status cmha_model_merge(cmha_model *model) {
         for (size_t part = 0; part < (B->rank == 3 ? 4 : 1); part++) { /* as cmha__adapter_parts has them */
             size_t i = part / 2, j = part % 2;
             cmha_gemm(0, 0, O, I, r, part == 3 ? -scale : scale, B->data + i * O * r, r,
-                      A->data + j * r * I, I, 1, one->tensor.data + (i ^ j) * O * I, I);
+                    A->data + j * r * I, I, 1, one->tensor.data + (i ^ j) * O * I, I);
         }
         one->adapter = 0;
     }
@@ -11527,7 +11503,7 @@ CMHA_DEF cmha_status cmha_model_set_knowledge(cmha_model *model, const cmha_know
         return cmha__fail(model->context, CMHA_ERR_STATE, "model: it has no window (irw_layers) for a base");
     if (knowledge && knowledge->d_r != width)
         return cmha__fail(model->context, CMHA_ERR_SHAPE, "model: the base has %zu features, its windows %zu",
-                          knowledge->d_r, width);
+                knowledge->d_r, width);
     model->knowledge = knowledge;
     model->knowledge_identity = knowledge ? knowledge->identity : 0;
     return CMHA_OK;
@@ -11539,22 +11515,22 @@ CMHA_DEF cmha_status cmha_model_set_knowledge(cmha_model *model, const cmha_know
 struct cmha__pass {
     cmha_model *model;
     cmha_tape *tape;
-    cmha_cache *cache;          /* NULL: every token of the sequences is in this batch */
-    const cmha_batch *batch;    /* ids, types and mask of the tokens */
+    cmha_cache *cache; /* NULL: every token of the sequences is in this batch */
+    const cmha_batch *batch; /* ids, types and mask of the tokens */
     const cmha_model_config *c; /* of the model */
-    const cmha_block *k;        /* the weights of the block that runs */
-    size_t layer, B, N, first;  /* first: position of the first token */
-    size_t slot;                /* of the cache: attention calls so far */
-    const cmha_real *rotation;  /* table of the plain heads */
-    cmha_tensor *imag;          /* cope, mobius: imaginary channel of the next complex layer */
-    cmha_tensor *tokens;        /* mobius: the token embeddings */
-    cmha_tensor *features;      /* complex ones: what joins the imaginary channel or, crat, the state */
-    cmha_tensor *extra;         /* losses beside the objective, weighted */
-    int again;                  /* 1: a block runs once more for its gradients and counts no experts */
+    const cmha_block *k; /* the weights of the block that runs */
+    size_t layer, B, N, first; /* first: position of the first token */
+    size_t slot; /* of the cache: attention calls so far */
+    const cmha_real *rotation; /* table of the plain heads */
+    cmha_tensor *imag; /* cope, mobius: imaginary channel of the next complex layer */
+    cmha_tensor *tokens; /* mobius: the token embeddings */
+    cmha_tensor *features; /* complex ones: what joins the imaginary channel or, crat, the state */
+    cmha_tensor *extra; /* losses beside the objective, weighted */
+    int again; /* 1: a block runs once more for its gradients and counts no experts */
 };
 
 static cmha_tensor *cmha__norm_by(cmha_tape *tape, const cmha_model_config *c, int complex_state,
-                                  cmha_tensor *x, cmha_tensor *gain, cmha_tensor *offset) {
+        cmha_tensor *x, cmha_tensor *gain, cmha_tensor *offset) {
     int kind = complex_state ? c->complex_norm : c->norm;
     const cmha__op *op = complex_state ? &cmha__complex_norms[kind].op : &cmha__norms[kind];
     return cmha__operate(tape, op, kind, (cmha_real)c->norm_eps, x, gain, offset);
@@ -11566,7 +11542,7 @@ static cmha_tensor *cmha__ln(cmha__pass *pass, int which, cmha_tensor *x) {
     cmha_tensor *const norms[3][2] = {
         {k->ln1_weight, k->ln1_bias}, {k->ln2_weight, k->ln2_bias}, {k->ln3_weight, k->ln3_bias}};
     return cmha__norm_by(pass->tape, pass->c, cmha__complex_state(pass->c), x, norms[which - 1][0],
-                         norms[which - 1][1]);
+            norms[which - 1][1]);
 }
 
 static cmha_tensor *cmha__scaled(cmha__pass *pass, cmha_tensor *x, double factor) {
@@ -11612,7 +11588,7 @@ static cmha_tensor *cmha__joined(cmha__pass *pass, cmha_tensor *weight) {
 /* Adds u B^T to the base's columns of y, part i of B with part j of u to part i ^ j; of y's gradient instead:
    shares of the gradients of u and B, if not NULL. in: y, u, B. */
 static void cmha__adapter_parts(int threads, const cmha_parameter *base, cmha_tensor *const *in, cmha_real *y,
-                                int back, cmha_real *du, cmha_real *db) {
+        int back, cmha_real *du, cmha_real *db) {
     const cmha_tensor *u = in[1], *B = in[2];
     size_t T = cmha__rows(in[0]), W = cmha__last(in[0]), R = cmha__last(u), r = cmha__last(B);
     size_t O = B->shape[B->rank - 2];
@@ -11631,20 +11607,20 @@ static cmha_status cmha__adapter_backward(cmha_tape *tape, cmha_record *r) {
     cmha_real *du = cmha_tape_grad(tape, r->in[1]), *db = cmha_tape_grad(tape, r->in[2]);
     if (!tape->status && !cmha__dry(tape))
         cmha__adapter_parts(tape->context->threads, (const cmha_parameter *)r->user, r->in, r->out->grad, 1,
-                            du, db);
+                du, db);
     cmha__pass_grad(tape, r->out, r->in[0]);
     return tape->status;
 }
 
 /* Adds scale * B A act(x) to a product y = W act(x), in its memory (LoRA, arXiv 2106.09685). */
 static cmha_tensor *cmha__adapt(cmha__pass *pass, cmha_tensor *y, cmha_tensor *x, int act,
-                                cmha_parameter *base) {
+        cmha_parameter *base) {
     cmha_tape *tape = pass->tape;
     cmha_parameter *p = &pass->model->parameters.list[base->adapter];
     cmha_tensor *A = p->matrix.rank ? &p->matrix : &p->tensor; /* a real x gives Re and Im of A x */
     double scale = pass->c->lora_alpha / (double)pass->c->lora_rank;
     cmha_tensor *u = A->rank == 3 ? cmha__scaled(pass, cmha_complex_linear(tape, x, A, NULL), scale)
-                                  : cmha__sublayer(tape, x, act, A, NULL, NULL, (cmha_real)scale, 0, 0);
+            : cmha__sublayer(tape, x, act, A, NULL, NULL, (cmha_real)scale, 0, 0);
     cmha_tensor *in[3] = {y, u, &p[1].tensor};
     if (!y || !u) return NULL;
     if (!cmha__dry(tape)) cmha__adapter_parts(tape->context->threads, base, in, y->data, 0, NULL, NULL);
@@ -11654,7 +11630,7 @@ static cmha_tensor *cmha__adapt(cmha__pass *pass, cmha_tensor *y, cmha_tensor *x
 
 /* act(x) W^T + bias, W a block's matrix with its adapters; or residual + factor * dropout(that). */
 static cmha_tensor *cmha__project(cmha__pass *pass, cmha_tensor *x, int act, cmha_tensor *weight,
-                                  cmha_tensor *bias, cmha_tensor *residual) {
+        cmha_tensor *bias, cmha_tensor *residual) {
     const cmha_model_config *c = pass->c;
     cmha_parameter *list = pass->model->parameters.list, *one = list; /* of several in W, the last */
     cmha_tape *tape = pass->tape;
@@ -11668,8 +11644,8 @@ static cmha_tensor *cmha__project(cmha__pass *pass, cmha_tensor *x, int act, cmh
     }
     weight = cmha__joined(pass, weight), bias = cmha__joined(pass, bias);
     cmha_tensor *y = weight && weight->rank == 3
-                         ? cmha_complex_linear(tape, x, weight, bias)
-                         : cmha__sublayer(tape, x, act, weight, bias, residual, gain, dropout, 1);
+            ? cmha_complex_linear(tape, x, weight, bias)
+            : cmha__sublayer(tape, x, act, weight, bias, residual, gain, dropout, 1);
     for (; one->adapter || one->form == CMHA__JOINED; one--) {
         if (one->adapter) y = cmha__adapt(pass, y, x, act, one);
         if (one->form != CMHA__JOINED) break;
@@ -11701,7 +11677,7 @@ static cmha_status cmha__next_slot(cmha__pass *pass, cmha_slot *slot) {
         !cmha__sum(slot->keys, slot->state + keys / part, &slot->values) ||
         !cmha__sum(slot->values, values / part, &cache->size))
         cmha__reject(pass->tape, CMHA_ERR_OVERFLOW, "cache: %zu x %zu tokens overflow a size", cache->batch,
-                     cache->capacity);
+            cache->capacity);
     cache->has_state |= slot->state > 0;
     if (cache->slots) cache->slots[at] = *slot;
     cache->n_slots++;
@@ -11715,7 +11691,7 @@ static void cmha__cached_head(cmha__head *h) {
 
 /* Runs softmax attention, through the cache if there is one. */
 static cmha_tensor *cmha__softmax_heads(cmha__pass *pass, const cmha_attention_args *args, cmha_tensor *q,
-                                        cmha_tensor *k, cmha_tensor *v, cmha_tensor *const *parameters) {
+        cmha_tensor *k, cmha_tensor *v, cmha_tensor *const *parameters) {
     if (!pass->cache) return cmha_attention(pass->tape, args, q, k, v, parameters);
     cmha__attention_saved *s = cmha__softmax_open(pass->tape, args, q, k, v, parameters);
     if (!s) return NULL;
@@ -11762,8 +11738,7 @@ static cmha_attention_args cmha__softmax_args(const cmha__pass *pass, size_t hea
 }
 
 CMHA_DEF cmha_tensor *cmha_layer_attention(const cmha_layer *layer, const cmha_attention_args *args,
-                                           cmha_tensor *q, cmha_tensor *k, cmha_tensor *v,
-                                           cmha_tensor *const *parameters) {
+        cmha_tensor *q, cmha_tensor *k, cmha_tensor *v, cmha_tensor *const *parameters) {
     if (!layer || !q) return NULL;
     if (!args) return CMHA__MISUSE(layer->tape, "layer attention: args is NULL");
     return cmha__softmax_heads((cmha__pass *)layer->pass, args, q, k, v, parameters);
@@ -11771,7 +11746,7 @@ CMHA_DEF cmha_tensor *cmha_layer_attention(const cmha_layer *layer, const cmha_a
 
 /* Runs linear attention of `heads` heads of d numbers, likewise: of it a cache keeps the state alone. */
 static cmha_tensor *cmha__linear_heads(cmha__pass *pass, cmha_linear_kind kind, size_t heads, size_t d,
-                                       cmha_tensor *q, cmha_tensor *k, cmha_tensor *v) {
+        cmha_tensor *q, cmha_tensor *k, cmha_tensor *v) {
     cmha_linear_args a;
     cmha_real *state = NULL;
     memset(&a, 0, sizeof a);
@@ -11803,12 +11778,12 @@ static cmha_tensor *cmha__plain_attention(cmha__pass *pass, cmha_tensor *h) {
     if (a.score && a.score->attend) { /* builds the whole attention */
         const cmha_score *score = a.score;
         cmha_layer layer = {pass->tape, pass->model, score, pass->layer, pass->B, pass->N, pass->first,
-                            k->score, a, pass};
+                k->score, a, pass};
         layer.args.score = NULL, layer.args.kind = CMHA_ATTENTION_DOT;
         cmha_tensor *y = h ? score->attend(&layer, h) : NULL;
         if (pass->tape->status || (y && cmha__same_shape(y, h))) return y;
         return CMHA__MISFIT(pass->tape, "score %s: attend must return [%zu, %zu, %zu]", score->name, pass->B,
-                            pass->N, c->d_model);
+                pass->N, c->d_model);
     }
     cmha_tensor *qkv = cmha__linear(pass, h, k->qkv_weight, k->qkv_bias), *w = k->pcl_w;
     if (a.score && a.score->planes == 2) a.d_k /= 2, a.halves = 1, a.softmax = CMHA_SOFTMAX_REAL;
@@ -11818,7 +11793,7 @@ static cmha_tensor *cmha__plain_attention(cmha__pass *pass, cmha_tensor *h) {
         if (!w) w = cmha_tensor_new(pass->tape, 1, &P, 0);
         for (size_t i = 0; w && !k->pcl_w && !cmha__dry(pass->tape) && i < P; i++) w->data[i] = 1;
         cmha__add_loss(pass, cmha_pcl(pass->tape, &a, qkv, k->score[0], k->score[1], w, &options),
-                       c->pcl_weight / (double)c->n_layers);
+                c->pcl_weight / (double)c->n_layers);
     }
     return pass->tape->status ? NULL : cmha__softmax_heads(pass, &a, qkv, NULL, NULL, k->score);
 }
@@ -11833,7 +11808,7 @@ static cmha_tensor *cmha__cope_attention(cmha__pass *pass, cmha_tensor *h) {
     cmha_tensor *v = cmha__linear(pass, h, pass->k->zv_weight, NULL);
     cmha_attention_args a = cmha__softmax_args(pass, c->n_heads, d_k);
     cmha_cope_options cope = {(cmha_cope_score)c->cope_score, (cmha_real)c->cope_alpha, a.eps,
-                              c->cope_repo_scale, (cmha_norm_max)c->cope_max, c->cope_max_grad};
+            c->cope_repo_scale, (cmha_norm_max)c->cope_max, c->cope_max_grad};
     if (c->cope_score == CMHA_COPE_SCORE_LINEAR && !pass->model->score)
         return cmha__linear_heads(pass, CMHA_LINEAR_COPE, c->n_heads, d_k, q, k, v);
     cmha_cope_args(&a, &cope);
@@ -11889,9 +11864,9 @@ static cmha_tensor *cmha__mobius_attention(cmha__pass *pass, cmha_tensor *re, cm
     cmha_tensor *d = k->mobius ? NULL : cmha__linear(pass, rho, k->divisor_weight, k->divisor_bias);
     q = k->mobius ? cmha_mobius(tape, q, k->mobius, quotient, eps) : cmha_quotient(tape, q, d, quotient, eps);
     cmha_tensor *key = literal ? cmha_elementwise_complex(tape, rho, k->zk_weight)
-                               : cmha__linear(pass, rho, k->zk_weight, k->zk_bias);
+            : cmha__linear(pass, rho, k->zk_weight, k->zk_bias);
     cmha_tensor *v = literal ? cmha_elementwise_complex(tape, rho, k->zv_weight)
-                             : cmha__linear(pass, rho, k->zv_weight, k->zv_bias);
+            : cmha__linear(pass, rho, k->zv_weight, k->zv_bias);
     return cmha__softmax_heads(pass, &a, q, key, v, &k->mobius_temp);
 }
 
@@ -12000,9 +11975,9 @@ static cmha_tensor *cmha__crat_block(cmha__pass *pass, cmha_tensor *z) {
         a = cmha_reshape(tape, cmha_concat(tape, a, b, 2), 3, both);
     }
     a = k->wo_u ? cmha_complex_lowrank(tape, a, k->wo_u, k->wo_v, NULL)
-                : cmha__linear(pass, a, k->wo_weight, NULL);
+            : cmha__linear(pass, a, k->wo_weight, NULL);
     cmha_retrieve_args args = {c->irw_queries, c->irw_top, (cmha_real)c->irw_tau, (cmha_real)c->irw_threshold,
-                               (cmha_real)c->complex_eps, c->irw_raw};
+            (cmha_real)c->complex_eps, c->irw_raw};
     if (k->irw.wm && (base || cmha__dry(tape)))
         a = cmha_irw(tape, base, &args, (cmha_real)c->irw_gate_tau, (cmha_fusion)c->irw_fusion, a, &k->irw);
     z = cmha__crat_residual(pass, 0, z, a);
@@ -12015,10 +11990,10 @@ static cmha_tensor *cmha__crat_block(cmha__pass *pass, cmha_tensor *z) {
    the gradients outside: every sum has the order it would have had, so the same bits. */
 
 typedef struct cmha__kept {
-    cmha__pass pass;            /* as it was before the block */
-    cmha_batch batch;           /* the caller's own may be gone by then */
-    cmha_tensor *x, *extra;     /* extra: the losses up to and with this block's, if it adds any */
-    uint64_t key, draws;        /* the tape's */
+    cmha__pass pass; /* as it was before the block */
+    cmha_batch batch; /* the caller's own may be gone by then */
+    cmha_tensor *x, *extra; /* extra: the losses up to and with this block's, if it adds any */
+    uint64_t key, draws; /* the tape's */
 } cmha__kept;
 
 static cmha_tensor *cmha__run_block(cmha__pass *pass, cmha_tensor *x) {
@@ -12230,11 +12205,11 @@ static const cmha__family_row *cmha__family(int family) {
 
 /* Rejects features that are not finite, n positions of W, unless they are padding. */
 static cmha_status cmha__check_features(cmha_tape *tape, const cmha_real *x, const unsigned char *mask,
-                                        size_t n, size_t W) {
+        size_t n, size_t W) {
     for (size_t i = 0; i < n * W && !tape->status && !cmha__dry(tape); i++)
         if ((!mask || mask[i / W]) && !(fabs((double)x[i]) <= DBL_MAX))
             cmha__reject(tape, CMHA_ERR_NOT_FINITE, "features: number %zu of position %zu is %g", i % W,
-                         i / W, (double)x[i]);
+                    i / W, (double)x[i]);
     return tape->status;
 }
 
@@ -12269,12 +12244,12 @@ static cmha_tensor *cmha__embed_input(cmha__pass *pass) {
     int complex_in = m->feature_weight && m->feature_weight->rank == 3;
     if (!c->features != !pass->batch->features)
         return CMHA__MISUSE(tape, "model: it reads %zu features a position, there are %s", c->features,
-                            c->features ? "none" : "some");
+                c->features ? "none" : "some");
     if (c->tokens) x = cmha_embedding(tape, m->token_weight, pass->batch->ids, pass->B, pass->N);
     if (c->embedding_scale && x) x = cmha_scale(tape, x, (cmha_real)sqrt((double)c->d_model));
     if (c->features && !tape->status) f = cmha__read_features(pass);
     f = complex_in ? cmha_complex_linear(tape, f, m->feature_weight, m->feature_bias)
-                   : cmha_linear(tape, f, m->feature_weight, m->feature_bias);
+            : cmha_linear(tape, f, m->feature_weight, m->feature_bias);
     if (complex_in && cmha__complex_state(c)) pass->features = f, f = NULL;
     else if (complex_in) pass->features = cmha_complex_part(tape, f, 1), f = cmha_complex_part(tape, f, 0);
     if (f) x = x ? cmha_add(tape, x, f) : f;
@@ -12290,8 +12265,7 @@ static cmha_tensor *cmha__model_body(cmha__pass *pass) {
     const cmha__family_row *family = cmha__family(c->family);
     cmha_tape *tape = pass->tape;
     if (!family->complex_state && m->plain->rotates)
-        pass->rotation = cmha_rotation(tape, m->omega, m->n_omega, m->P, pass->N,
-                                       (ptrdiff_t)pass->first);
+        pass->rotation = cmha_rotation(tape, m->omega, m->n_omega, m->P, pass->N, (ptrdiff_t)pass->first);
     cmha_tensor *x = cmha__embed_input(pass);
     x = x ? family->embed(pass, x) : NULL;
     for (pass->layer = 0; x && pass->layer < c->n_layers; pass->layer++) {
@@ -12334,7 +12308,7 @@ static cmha_tensor *cmha__vocabulary_head(cmha_model *m, cmha_tape *tape, cmha_t
 }
 
 CMHA_DEF cmha_tensor *cmha_model_states(cmha_model *model, cmha_tape *tape, const cmha_batch *batch,
-                                        cmha_tensor **extra_loss) {
+        cmha_tensor **extra_loss) {
     cmha__pass pass;
     if (extra_loss) *extra_loss = NULL;
     if (!tape || tape->status) return NULL;
@@ -12351,13 +12325,13 @@ CMHA_DEF cmha_tensor *cmha_model_states(cmha_model *model, cmha_tape *tape, cons
 }
 
 CMHA_DEF cmha_tensor *cmha_model_forward(cmha_model *model, cmha_tape *tape, const cmha_batch *batch,
-                                         cmha_tensor **extra_loss) {
+        cmha_tensor **extra_loss) {
     cmha_tensor *x = cmha_model_states(model, tape, batch, extra_loss);
     return x ? cmha__vocabulary_head(model, tape, x) : NULL;
 }
 
 CMHA_DEF cmha_tensor *cmha_model_scores(cmha_model *model, cmha_tape *tape, cmha_tensor *states,
-                                        const unsigned char *key_mask) {
+        const unsigned char *key_mask) {
     if (!states || !tape || tape->status) return NULL;
     if (!cmha__model_is_open(model)) return CMHA__MISUSE(tape, "scores: the model is missing");
     if (!model->class_weight)
@@ -12370,7 +12344,7 @@ CMHA_DEF cmha_tensor *cmha_model_scores(cmha_model *model, cmha_tape *tape, cmha
     cmha_tensor *x = mean ? cmha_mean_tokens(tape, states, key_mask) : cmha_gather(tape, states, first, B);
     if (model->pool_weight)
         x = cmha__operate(tape, &cmha__tanh_op, 0, 0,
-                          cmha_linear(tape, x, model->pool_weight, model->pool_bias), NULL, NULL);
+                cmha_linear(tape, x, model->pool_weight, model->pool_bias), NULL, NULL);
     x = cmha_linear(tape, x, model->class_weight, model->class_bias);
     if (c->classes > 1 || !(c->label_range > 0)) return x;
     return cmha_scale(tape, cmha_sigmoid(tape, x), (cmha_real)c->label_range);
@@ -12386,7 +12360,7 @@ CMHA_DEF cmha_tensor *cmha_model_values(cmha_model *model, cmha_tape *tape, cmha
 }
 
 CMHA_DEF size_t cmha_frames(const cmha_real *samples, size_t n, size_t planes, size_t width, size_t hop,
-                            cmha_real *frames) {
+        cmha_real *frames) {
     if (!n || !width || !hop) return 0;
     size_t count = n > width ? cmha__min((n - 1) / hop, (n - width - 1) / hop + 1) + 1 : 1;
     for (size_t f = 0; frames && f < count; f++)
@@ -12402,7 +12376,7 @@ CMHA_DEF size_t cmha_frames(const cmha_real *samples, size_t n, size_t planes, s
    number differs from batch to batch, so gradients of that size are not recycled: a dry run, where all are
    hidden, would reuse them for tensors of all tokens, and fewer would need more than was measured. */
 static cmha_tensor *cmha__token_loss(cmha_model *model, const cmha_batch *batch, cmha_tensor *states,
-                                     cmha_real weight) {
+        cmha_real weight) {
     cmha_tape *tape = &model->tape;
     const int32_t *targets = batch->targets;
     size_t total = batch->batch * batch->length, n = 0;
@@ -12419,18 +12393,18 @@ static cmha_tensor *cmha__token_loss(cmha_model *model, const cmha_batch *batch,
     }
     states = cmha__head_input(model, tape, states);
     return cmha__linear_cross_entropy(tape, states, cmha__output_weight(model, tape), model->head_bias,
-                                      targets, -1, NULL, weight);
+            targets, -1, NULL, weight);
 }
 
 /* The loss of tokens, values or labels. weight: the cotangent of the backward that follows. */
 static cmha_tensor *cmha__objective(cmha_model *model, const cmha_batch *batch, cmha_real weight,
-                                    cmha_tensor **extra) {
+        cmha_tensor **extra) {
     cmha_tape *tape = &model->tape;
     cmha_tensor *states = cmha_model_states(model, tape, batch, extra);
     if (!states) return NULL;
     if (!batch->labels && batch->values)
         return cmha__number_loss(tape, cmha_model_values(model, tape, states), batch->values,
-                                 model->config.gaussian, 1);
+                model->config.gaussian, 1);
     if (!batch->labels) return cmha__token_loss(model, batch, states, weight);
     cmha_tensor *scores = cmha_model_scores(model, tape, states, batch->key_mask);
     if (model->config.classes == 1) return cmha_squared_error(tape, scores, batch->labels);
@@ -12445,7 +12419,7 @@ static cmha_tensor *cmha__objective(cmha_model *model, const cmha_batch *batch, 
 
 /* Starts a pass of the function `name` on the model's own tape. */
 static cmha_status cmha__own_pass(cmha_model *model, const char *name, const cmha_batch *batch,
-                                  const void *result, int recording, uint64_t key) {
+        const void *result, int recording, uint64_t key) {
     if (!cmha__model_is_open(model)) return CMHA_ERR_STATE;
     cmha_tape_reset(&model->tape);
     model->tape.recording = recording;
@@ -12497,14 +12471,14 @@ CMHA_DEF cmha_status cmha_model_vectors(cmha_model *model, const cmha_batch *bat
 }
 
 CMHA_DEF cmha_status cmha_model_attention(cmha_model *model, const cmha_batch *batch, size_t layer,
-                                          size_t head, int what, cmha_real *out) {
+        size_t head, int what, cmha_real *out) {
     cmha_status status = cmha__own_pass(model, "model attention", batch, out, 0, 0);
     if (status) return status;
     size_t layers = model->config.n_layers, plain = cmha__plain_heads(&model->config, layer);
     size_t first = model->config.n_heads - plain, heads = first + plain * cmha__fan(model->plain);
     if (layer >= layers || head >= heads || what < 0 || what >= 4 * CMHA_SEE_NEXT)
         return CMHA__WRONG(model->context, "model attention: layer %zu of %zu, head %zu of %zu, what = %d",
-                           layer, layers, head, heads, what);
+                layer, layers, head, heads, what);
     struct cmha__probe probe = {layer, 0, (first + head) % heads, what, out}; /* Möbius heads run first */
     model->tape.probe = &probe;
     cmha_model_states(model, &model->tape, batch, NULL);
@@ -12515,7 +12489,7 @@ CMHA_DEF cmha_status cmha_model_attention(cmha_model *model, const cmha_batch *b
 }
 
 CMHA_FIT cmha_status cmha_model_gradient(cmha_model *model, const cmha_batch *batch, double weight,
-                                         uint64_t key, double *loss) {
+        uint64_t key, double *loss) {
     cmha_tensor *extra;
     cmha_status status = cmha__own_pass(model, "gradient", batch, loss, 1, key);
     if (!status) status = cmha__need_grad(&model->parameters);
@@ -12541,7 +12515,7 @@ CMHA_FIT cmha_status cmha_model_gradient(cmha_model *model, const cmha_batch *ba
 }
 
 CMHA_FIT cmha_status cmha_model_training_loss(cmha_model *model, const cmha_batch *batch, uint64_t key,
-                                              double *loss) {
+        double *loss) {
     cmha_tensor *extra;
     cmha_status status = cmha__own_pass(model, "training loss", batch, loss, 1, key);
     if (status) return status;
@@ -12555,14 +12529,14 @@ static cmha_batch cmha__dry_batch(const cmha_model_config *c, size_t batch, size
     static const int32_t none = 0;
     static const cmha_real number = 0;
     cmha_batch b = {c->tokens ? &none : NULL, &none, NULL, batch, length, NULL, c->classes ? &number : NULL,
-                    NULL, c->features ? &number : NULL, c->values ? &number : NULL};
+            NULL, c->features ? &number : NULL, c->values ? &number : NULL};
     return b;
 }
 
 /* Counts the bytes of both arenas by dry runs of a step and of an evaluation, which takes more in small
    models whose blocks run twice. Without any head the objective is the caller's own. */
 static cmha_status cmha__measure(cmha_model *like, size_t batch, size_t length, size_t *memory,
-                                 size_t *records) {
+        size_t *records) {
     cmha_real *nowhere = (cmha_real *)(uintptr_t)64;
     cmha_batch b = cmha__dry_batch(&like->config, batch, length);
     int heads = like->config.vocabulary || like->config.classes || like->config.values;
@@ -12585,7 +12559,7 @@ static cmha_status cmha__measure(cmha_model *like, size_t batch, size_t length, 
 }
 
 CMHA_DEF cmha_status cmha_model_training_memory(cmha_model *model, size_t batch, size_t length,
-                                                size_t *need) {
+        size_t *need) {
     size_t memory, records;
     if (!cmha__model_is_open(model)) return CMHA_ERR_STATE;
     if (!need) return CMHA__WRONG(model->context, "model memory: no result");
@@ -12595,13 +12569,13 @@ CMHA_DEF cmha_status cmha_model_training_memory(cmha_model *model, size_t batch,
     size_t blocks = 5u + (p->learning > 0) + (p->kept > 0); /* each on a line of cache */
     size_t fixed = model->table_bytes + numbers + 2 * CMHA__BLOCK_OVERHEAD + blocks * 64;
     if (!status && !(cmha__sum(fixed, memory, need) && cmha__sum(*need, records, need) &&
-                     cmha__sum(*need, 2 * batch * length * sizeof(int32_t), need)))
+            cmha__sum(*need, 2 * batch * length * sizeof(int32_t), need)))
         status = cmha__fail(model->context, CMHA_ERR_OVERFLOW, "model memory: training takes too many bytes");
     return status;
 }
 
 CMHA_DEF cmha_status cmha_model_memory(cmha_context *context, const cmha_model_config *config, size_t batch,
-                                       size_t length, size_t *parameters, size_t *training) {
+        size_t length, size_t *parameters, size_t *training) {
     cmha_model model;
     if (!cmha__is_open(context)) return CMHA_ERR_STATE;
     cmha_status status = cmha__model_open(&model, context, config);
@@ -12625,9 +12599,8 @@ CMHA_DEF cmha_status cmha_model_memory(cmha_context *context, const cmha_model_c
 /* ---- Optimiser ---- */
 
 CMHA__HOT(CMHA_FIT, cmha_adamw,
-          (const cmha_adamw_args *args, size_t n, cmha_real *p, const cmha_real *g, cmha_real *m,
-           cmha_real *v),
-          (args, n, p, g, m, v)) {
+        (const cmha_adamw_args *args, size_t n, cmha_real *p, const cmha_real *g, cmha_real *m, cmha_real *v),
+        (args, n, p, g, m, v)) {
     cmha_real b1 = (cmha_real)args->beta1, b2 = (cmha_real)args->beta2, scale = (cmha_real)args->grad_scale;
     cmha_real a1 = (cmha_real)(1 - args->beta1), a2 = (cmha_real)(1 - args->beta2);
     cmha_real eps = (cmha_real)args->eps, decay = (cmha_real)(args->lr * args->weight_decay);
@@ -12643,7 +12616,7 @@ CMHA__HOT(CMHA_FIT, cmha_adamw,
 }
 
 CMHA_FIT double cmha_learning_rate(cmha_schedule schedule, double base, double minimum, size_t warmup,
-                                   size_t total, size_t s) {
+        size_t total, size_t s) {
     const double a = base, b = minimum;
     if (s < warmup) return a * (double)s / (double)warmup;
     double x = (double)(s - warmup);
@@ -12657,7 +12630,7 @@ CMHA_FIT double cmha_learning_rate(cmha_schedule schedule, double base, double m
 
 /* CRAT eq 22. A sweep for the norms over several parameters, and one that clips. */
 CMHA_FIT void cmha_componentwise_clip(cmha_clip_mode mode, cmha_real limit, const cmha_parameter *parameters,
-                                      size_t count) {
+        size_t count) {
     enum { ALL, PARTS, PART, NUMBER };
 #define CMHA__CLIP_ROW(name, word, norm) norm,
     static const int norms[] = {CMHA_CLIPS(CMHA__CLIP_ROW)};
@@ -12686,7 +12659,7 @@ CMHA_FIT void cmha_componentwise_clip(cmha_clip_mode mode, cmha_real limit, cons
 /* Clips the gradients and updates all that learns. Ranks take the first's norm: others may have more
    threads, and so another order of sums. */
 static cmha_status cmha__update(cmha_parameters *p, cmha_adamw_args args, cmha_clip_mode mode, double limit,
-                                cmha_tape *tape, double *grad_norm) {
+        cmha_tape *tape, double *grad_norm) {
     int threads = p->context->threads;
     double sum = 0, lr = args.lr, decay = args.weight_decay;
     for (int c = 0; c < threads; c++) p->sums[c] = 0;
@@ -12770,7 +12743,7 @@ CMHA_FIT cmha_status cmha_parameters_optimiser(cmha_parameters *p, const char *n
 }
 
 CMHA_FIT cmha_status cmha_parameters_step(cmha_parameters *p, const cmha_adamw_args *args,
-                                          cmha_clip_mode mode, double limit, double *grad_norm) {
+        cmha_clip_mode mode, double limit, double *grad_norm) {
     if (!p || !cmha__is_open(p->context)) return CMHA_ERR_STATE;
     if (!args || !(args->grad_scale > 0) || (unsigned)mode >= CMHA_CLIP_COUNT)
         return CMHA__WRONG(p->context, "step: no args, grad_scale <= 0, or no such mode of clipping");
@@ -12778,7 +12751,7 @@ CMHA_FIT cmha_status cmha_parameters_step(cmha_parameters *p, const cmha_adamw_a
         !(args->beta1 >= 0 && args->beta1 < 1 && args->beta2 >= 0 && args->beta2 < 1) ||
         !(fabs(args->weight_decay) <= FLT_MAX))
         return CMHA__WRONG(p->context, "step: lr %g, beta1 %g, beta2 %g, eps %g, weight_decay %g or limit %g",
-                           args->lr, args->beta1, args->beta2, args->eps, args->weight_decay, limit);
+            args->lr, args->beta1, args->beta2, args->eps, args->weight_decay, limit);
     cmha_adamw_args next = *args;
     next.t = p->step + 1;
     cmha_status status = cmha__need_grad(p);
@@ -12797,7 +12770,7 @@ static double cmha__side(uint64_t key, size_t i) { return key && cmha__mix(key +
 /* Returns the loss's slope along a direction of numbers lo .. hi - 1, which were `kept`, and how much of it
    may be the rounding of four losses. */
 static cmha_status cmha__slope(cmha_real *data, const cmha_real *kept, size_t lo, size_t hi, uint64_t key,
-                               cmha_loss_fn loss, void *user, double *slope, double *rounding) {
+        cmha_loss_fn loss, void *user, double *slope, double *rounding) {
     static const double at[4] = {-2, -1, 1, 2}, factor[4] = {1 / 12., -8 / 12., 8 / 12., -1 / 12.};
     double h = (sizeof(cmha_real) == 8 ? 1e-4 : 1e-2) * (key ? 8 / sqrt((double)(hi - lo)) : 1), value = 0;
     cmha_status status = CMHA_OK;
@@ -12849,7 +12822,7 @@ CMHA_FIT cmha_status cmha_gradient_check(cmha_parameters *p, cmha_loss_fn loss, 
             if (status || off <= worst) continue;
             worst = off;
             cmha__fail(p->context, CMHA_OK, "gradient check: %s%s: %.9g by differences, %.9g in the gradient",
-                       one->name, key ? ", along a direction" : "", slope, told);
+                    one->name, key ? ", along a direction" : "", slope, told);
         }
     }
     memcpy(p->data, kept, size), memcpy(p->grad, grads, bytes - size);
@@ -12880,7 +12853,7 @@ CMHA_FIT void cmha_trainer_close(cmha_trainer *trainer) {
 }
 
 CMHA_FIT cmha_status cmha_trainer_init(cmha_trainer *trainer, cmha_model *model,
-                                       const cmha_trainer_config *config) {
+        const cmha_trainer_config *config) {
     if (!trainer) return CMHA_ERR_ARGUMENT;
     memset(trainer, 0, sizeof *trainer);
     if (!cmha__model_is_open(model)) return CMHA_ERR_STATE;
@@ -12893,7 +12866,7 @@ CMHA_FIT cmha_status cmha_trainer_init(cmha_trainer *trainer, cmha_model *model,
     if (status) return status;
     if (!model->config.causal && model->config.tokens && c->mask_token >= model->config.vocabulary)
         return cmha__fail(context, CMHA_ERR_TOKEN, "trainer: mask_token %zu is outside the vocabulary of %zu",
-                          c->mask_token, model->config.vocabulary);
+                c->mask_token, model->config.vocabulary);
     trainer->context = context, trainer->model = model, trainer->opening = ++context->models;
     trainer->seed = context->config.seed, trainer->best = (double)INFINITY;
     size_t memory, records;
@@ -12923,7 +12896,7 @@ CMHA_FIT cmha_status cmha_trainer_share(cmha_trainer *trainer, const cmha_ranks 
     if (r->rank >= r->ranks || (r->ranks > 1 && !r->reduce) || !r->begin != !r->wait ||
         r->ranks > 1048576 / batch) /* which the field `batch` of a saved state must hold */
         return CMHA__WRONG(context, "share: rank %zu of %zu, each with %zu sequences, or a missing callback",
-                           r->rank, r->ranks, batch);
+            r->rank, r->ranks, batch);
     if (r->ranks > 1 && c->family == CMHA_FAMILY_COPE && c->cope_score == CMHA_COPE_SCORE_HYBRID_NORM &&
         c->cope_max == CMHA_NORM_MAX_GLOBAL)
         return cmha__fail(context, CMHA_ERR_STATE, "share: cope_max = global needs the whole batch");
@@ -12933,7 +12906,7 @@ CMHA_FIT cmha_status cmha_trainer_share(cmha_trainer *trainer, const cmha_ranks 
 }
 
 CMHA_FIT void cmha_mask_tokens(int32_t *ids, int32_t *targets, size_t n, const unsigned char *keep,
-                               size_t vocabulary, int32_t mask_token, double rate, cmha_rng *rng) {
+        size_t vocabulary, int32_t mask_token, double rate, cmha_rng *rng) {
     for (size_t i = 0; i < n; i++) {
         double chosen = cmha_rng_uniform(rng), fate = cmha_rng_uniform(rng);
         targets[i] = -1;
@@ -12946,7 +12919,7 @@ CMHA_FIT void cmha_mask_tokens(int32_t *ids, int32_t *targets, size_t n, const u
 
 /* Refuses models of features, streams without data, and less than `least` tokens. */
 static cmha_status cmha__check_stream(const cmha_trainer *trainer, const char *call,
-                                      const cmha_tokens *tokens, size_t least) {
+        const cmha_tokens *tokens, size_t least) {
     int width = tokens && tokens->data ? tokens->width : 0;
     if (trainer->model->config.features)
         return cmha__fail(trainer->context, CMHA_ERR_STATE, "%s: the model reads more than tokens", call);
@@ -12956,7 +12929,7 @@ static cmha_status cmha__check_stream(const cmha_trainer *trainer, const char *c
 
 /* Fills a row of the trainer's ids and targets from the stream; `draw` hides an encoder's. */
 static void cmha__fill_row(const cmha_trainer *trainer, const cmha_batch *b, size_t row,
-                           const cmha_tokens *tokens, size_t start, uint64_t draw) {
+        const cmha_tokens *tokens, size_t start, uint64_t draw) {
     const cmha_model_config *c = &trainer->model->config;
     const cmha_trainer_config *t = &trainer->config;
     int32_t *ids = trainer->ids + row * b->length, *targets = ids + b->batch * b->length;
@@ -12967,7 +12940,7 @@ static void cmha__fill_row(const cmha_trainer *trainer, const cmha_batch *b, siz
     }
     if (!c->causal)
         cmha_mask_tokens(ids, targets, b->length, NULL, c->vocabulary, (int32_t)t->mask_token, t->mask_rate,
-                         &rng);
+                &rng);
 }
 
 /* The second half of a step. One that fails by its numbers counts too. */
@@ -13000,7 +12973,7 @@ CMHA_FIT cmha_status cmha_trainer_step(cmha_trainer *trainer, const cmha_tokens 
     cmha_sharing *s = &trainer->model->tape.shared;
     const cmha_trainer_config *c = &trainer->config;
     cmha_batch batch = {trainer->ids, trainer->ids + c->batch * c->length, NULL, c->batch, c->length, NULL,
-                        NULL, NULL, NULL, NULL};
+            NULL, NULL, NULL, NULL};
     double sum = 0;
     cmha_parameters_zero_grad(&trainer->model->parameters);
     for (size_t part = 0; !status && part < c->accumulate; part++) {
@@ -13059,7 +13032,7 @@ CMHA_FIT cmha_status cmha_trainer_evaluate(cmha_trainer *trainer, const cmha_tok
         if (rows > c->batch) rows = c->batch;
         if (pass++ % ranks->ranks != ranks->rank) continue;
         cmha_batch batch = {trainer->ids, trainer->ids + rows * length, NULL, rows, length, NULL, NULL, NULL,
-                            NULL, NULL};
+                NULL, NULL};
         double mean = 0;
         size_t targets = 0;
         for (size_t row = 0; row < rows; row++)
@@ -13076,7 +13049,7 @@ CMHA_FIT cmha_status cmha_trainer_evaluate(cmha_trainer *trainer, const cmha_tok
 }
 
 CMHA_FIT void cmha_trainer_split(const cmha_trainer *trainer, const cmha_tokens *all, cmha_tokens *train,
-                                 cmha_tokens *held_out) {
+        cmha_tokens *held_out) {
     size_t count = all ? all->count : 0, cut = count;
     if (trainer) cut -= (size_t)((double)count * trainer->config.held_out);
     if (train) *train = cmha_tokens_part(all, 0, cut);
@@ -13101,7 +13074,7 @@ static cmha_tensor *cmha__cache_pass(cmha_cache *cache, cmha_tape *tape, const c
     for (size_t b = 0; last && b < pass.B; b++) last[b] = (b + 1) * n - 1;
     if (last) x = cmha__final_norm(&pass, cmha_gather(tape, x, last, pass.B));
     return batch->features && cache->model->value_weight ? cmha_model_values(cache->model, tape, x)
-                                                         : cmha__vocabulary_head(cache->model, tape, x);
+            : cmha__vocabulary_head(cache->model, tape, x);
 }
 
 /* Runs a pass over n tokens dry: to count slots and, if there is an array, to place them; or for the bytes of
@@ -13125,7 +13098,7 @@ static cmha_status cmha__cache_dry(cmha_cache *cache, size_t n, size_t *memory, 
 /* Opens a cache or, bytes not NULL, counts what it takes. Slots are a pass's attention calls: a dry pass
    counts them, another says what `prompt` positions need, a third places them. */
 static cmha_status cmha__cache_open(cmha_cache *cache, cmha_model *model, size_t batch, size_t capacity,
-                                    int slide, const cmha_cache_options *options, size_t *bytes) {
+        int slide, const cmha_cache_options *options, size_t *bytes) {
     cmha_cache_options o;
     void *memory = NULL, *records = NULL;
     size_t memory_bytes = 0, records_bytes = 0, held = 0, need = 0;
@@ -13135,9 +13108,9 @@ static cmha_status cmha__cache_open(cmha_cache *cache, cmha_model *model, size_t
     if (options) o = *options;
     int stored = o.storage == CMHA_STORAGE_FLOAT || o.storage == CMHA_STORAGE_BF16;
     const char *wrong = !stored                 ? "keys and values are stored as FLOAT or BF16"
-                        : !batch || !capacity ? "batch and capacity must be positive"
-                        : (uintptr_t)o.memory % sizeof(double) ? "its memory is not aligned as malloc's is"
-                                                               : NULL;
+            : !batch || !capacity ? "batch and capacity must be positive"
+            : (uintptr_t)o.memory % sizeof(double) ? "its memory is not aligned as malloc's is"
+            : NULL;
     cmha_status status = wrong ? CMHA_ERR_ARGUMENT : CMHA_ERR_STATE;
     if (!wrong && !model->config.causal) wrong = "a bidirectional model cannot continue a sequence";
     if (wrong) return cmha__fail(context, status, "cache of %zu x %zu: %s", batch, capacity, wrong);
@@ -13154,12 +13127,12 @@ static cmha_status cmha__cache_open(cmha_cache *cache, cmha_model *model, size_t
     size_t frame = 2 * cmha__feature_width(&model->config) * sizeof *cache->features, frames = 0;
     if (!cmha__mul(batch, frame, &frames)) frames = SIZE_MAX; /* which no array takes */
     cmha__array arrays[] = {{&cache->memory, cache->size, sizeof *cache->memory},
-                            {&cache->ids, cache->capacity, 2 * cache->batch * sizeof *cache->ids},
-                            {&cache->features, cache->capacity, frames},
-                            {&cache->slots, cache->n_slots, sizeof *cache->slots},
-                            {&memory, memory_bytes + CMHA__BLOCK_OVERHEAD, 1},
-                            {&records, records_bytes + CMHA__BLOCK_OVERHEAD, 1},
-                            {&cache->spare, 0, 1}};
+            {&cache->ids, cache->capacity, 2 * cache->batch * sizeof *cache->ids},
+            {&cache->features, cache->capacity, frames},
+            {&cache->slots, cache->n_slots, sizeof *cache->slots},
+            {&memory, memory_bytes + CMHA__BLOCK_OVERHEAD, 1},
+            {&records, records_bytes + CMHA__BLOCK_OVERHEAD, 1},
+            {&cache->spare, 0, 1}};
     if (!status) status = cmha__count_arrays(context, "cache", arrays, 3, &held);
     if (model->config.irw_layers && (slide || cache->has_state)) arrays[6].n = held;
     if (!status) status = cmha__count_arrays(context, "cache", arrays, 7, &need);
@@ -13181,13 +13154,13 @@ static cmha_status cmha__cache_open(cmha_cache *cache, cmha_model *model, size_t
 }
 
 CMHA_DEF cmha_status cmha_cache_init(cmha_cache *cache, cmha_model *model, size_t batch, size_t capacity,
-                                     int slide, const cmha_cache_options *options) {
+        int slide, const cmha_cache_options *options) {
     if (!cache) return CMHA_ERR_ARGUMENT;
     return cmha__cache_open(cache, model, batch, capacity, slide, options, NULL);
 }
 
 CMHA_DEF cmha_status cmha_cache_memory(cmha_model *model, size_t batch, size_t capacity, int slide,
-                                       const cmha_cache_options *options, size_t *bytes) {
+        const cmha_cache_options *options, size_t *bytes) {
     cmha_cache counted;
     if (!bytes) return CMHA_ERR_ARGUMENT;
     return cmha__cache_open(&counted, model, batch, capacity, slide, options, bytes);
@@ -13211,7 +13184,7 @@ static int cmha__cache_is_open(const cmha_cache *cache) {
 
 /* Copies n positions of each sequence, from number `at` on, to the cache's rows of ld from `to` on. */
 static void cmha__copy_positions(cmha_cache *cache, const cmha_batch *from, size_t at, size_t n, size_t to,
-                                 size_t ld) {
+        size_t ld) {
     size_t W = cmha__feature_width(&cache->model->config);
     for (size_t b = 0; b < cache->batch; b++, at += from->length, to += ld) {
         if (from->ids) memcpy(cache->ids + to, from->ids + at, n * sizeof *from->ids);
@@ -13230,7 +13203,7 @@ static cmha_batch cmha__cache_batch(const cmha_cache *cache, size_t at, size_t n
 
 /* Reads n positions of each sequence, as many at a time as there is memory for. */
 static cmha_status cmha__cache_read(cmha_cache *cache, const cmha_batch *from, size_t at, size_t n,
-                                    cmha_real *out) {
+        cmha_real *out) {
     size_t half = cache->batch * cache->capacity;
     for (size_t part; n; n -= part, at += part) {
         part = cmha__min(n, cache->ready);
@@ -13252,7 +13225,7 @@ static cmha_status cmha__cache_read(cmha_cache *cache, const cmha_batch *from, s
    memory can fail in a search alone. New keys lie beyond those held, where nobody looks; but states have then
    moved on and what has slid is gone: that needs a copy to go back to. */
 static cmha_status cmha__cache_advance(cmha_cache *cache, const cmha_batch *fresh, size_t skip, int sliding,
-                                       size_t kept, cmha_real *out) {
+        size_t kept, cmha_real *out) {
     size_t bytes = (size_t)((char *)cache->slots - (char *)cache->memory);
     int copied = cache->spare && cache->model->knowledge && (sliding || cache->has_state);
     cmha_batch held = cmha__cache_batch(cache, 0, cache->capacity);
@@ -13271,7 +13244,7 @@ static cmha_status cmha__cache_advance(cmha_cache *cache, const cmha_batch *fres
 }
 
 CMHA_DEF cmha_status cmha_cache_append_features(cmha_cache *cache, const int32_t *ids,
-                                                const cmha_real *features, size_t n, cmha_real *out) {
+        const cmha_real *features, size_t n, cmha_real *out) {
     cmha_batch fresh = {ids, NULL, NULL, 0, n, NULL, NULL, NULL, features, NULL};
     size_t total = 0, bytes = 0;
     if (!cmha__cache_is_open(cache)) return CMHA_ERR_STATE;
@@ -13279,13 +13252,13 @@ CMHA_DEF cmha_status cmha_cache_append_features(cmha_cache *cache, const int32_t
     const cmha_model_config *c = &cache->model->config;
     if (!c->features != !features)
         return CMHA__WRONG(context,
-                           "append: the model reads %zu features a position (cmha_cache_append_features), %s",
-                           c->features, c->features ? "here are none" : "here are some");
+                "append: the model reads %zu features a position (cmha_cache_append_features), %s",
+                c->features, c->features ? "here are none" : "here are some");
     if ((c->tokens && !ids) || !n) return CMHA__WRONG(context, "append: no tokens");
     int sliding = n > cache->capacity - cache->length;
     if (sliding && !cache->slide) /* before any token is looked at: a wrong n has no tokens */
         return cmha__fail(context, CMHA_ERR_FULL, "cache: %zu tokens held of %zu, no room for %zu more",
-                          cache->length, cache->capacity, n);
+                cache->length, cache->capacity, n);
     size_t W = cmha__feature_width(c), position = sizeof *ids + W * sizeof *features;
     if (!cmha__mul(cache->batch, n, &total) || !cmha__mul(total, position, &bytes))
         return cmha__fail(context, CMHA_ERR_OVERFLOW, "append: %zu x %zu tokens overflow", cache->batch, n);
@@ -13345,7 +13318,7 @@ static const cmha__candidate *cmha__pop(cmha__candidate *c, size_t n) {
 }
 
 CMHA_DEF int32_t cmha_sample(const cmha_sampler_config *config, const cmha_real *logits, size_t V,
-                             const int32_t *recent, size_t n_recent, cmha_rng *rng, cmha_real *scratch) {
+        const int32_t *recent, size_t n_recent, cmha_rng *rng, cmha_real *scratch) {
     cmha__candidate *c = (cmha__candidate *)(void *)scratch; /* 2 V reals hold V candidates */
     size_t i, n = config->top_k && config->top_k < V ? config->top_k : V, best = 0;
     double total = 0, kept = 0;
@@ -13391,8 +13364,7 @@ CMHA_DEF int32_t cmha_sample(const cmha_sampler_config *config, const cmha_real 
 }
 
 CMHA_DEF cmha_status cmha_generate(cmha_cache *cache, const int32_t *prompt, size_t n_prompt, size_t n_new,
-                                   const cmha_sampler_config *sampler, uint64_t seed, cmha_token_fn on_token,
-                                   void *user) {
+        const cmha_sampler_config *sampler, uint64_t seed, cmha_token_fn on_token, void *user) {
     cmha_sampler_config config;
     if (!cmha__cache_is_open(cache)) return CMHA_ERR_STATE;
     cmha_context *context = cache->context;
@@ -13405,10 +13377,10 @@ CMHA_DEF cmha_status cmha_generate(cmha_cache *cache, const int32_t *prompt, siz
     cmha_real *logits = NULL, *scratch = NULL;
     int32_t *recent = NULL, *tokens = NULL; /* a ring of the last tokens; `count` have passed */
     cmha__array arrays[] = {{&rng, B, sizeof *rng},
-                            {&logits, V, B * sizeof *logits},
-                            {&scratch, V, 2 * sizeof *scratch},
-                            {&recent, window, B * sizeof *recent},
-                            {&tokens, B, sizeof *tokens}};
+            {&logits, V, B * sizeof *logits},
+            {&scratch, V, 2 * sizeof *scratch},
+            {&recent, window, B * sizeof *recent},
+            {&tokens, B, sizeof *tokens}};
     status = cmha__take_arrays(context, "generate", arrays, 5, &bytes, NULL);
     if (status) return status;
     for (size_t b = 0; b < B; b++) rng[b] = cmha_rng_make(seed, b);
@@ -13420,7 +13392,7 @@ CMHA_DEF cmha_status cmha_generate(cmha_cache *cache, const int32_t *prompt, siz
             for (size_t b = 0; b < B; b++) recent[b * window + count % window] = newest[b * n + t];
         for (size_t b = 0; b < B && !status; b++) {
             tokens[b] = cmha_sample(&config, logits + b * V, V, recent + b * window,
-                                    cmha__min(count, window), &rng[b], scratch);
+                    cmha__min(count, window), &rng[b], scratch);
             if (tokens[b] < 0) status = cmha__fail(context, CMHA_ERR_NOT_FINITE, "generate: logits are NaN");
         }
         if (!status && on_token && on_token(user, tokens, B)) status = CMHA_STOPPED;
@@ -13570,7 +13542,7 @@ static cmha_status cmha__file_open(cmha_context *ctx, const char *path, void **f
 }
 
 static cmha_status cmha__file_read(cmha_context *ctx, const char *path, void *file, uint64_t offset, void *to,
-                                   size_t bytes) {
+        size_t bytes) {
     const cmha_files *f = &ctx->config.files;
     if (file) return cmha__system_read(ctx, file, offset, to, bytes);
     cmha_status status = f->read ? CMHA_OK : CMHA_ERR_STATE; /* the context was opened again without them */
@@ -13592,7 +13564,7 @@ static cmha_status cmha__buffer_size(void *user, cmha_context *ctx, const char *
 }
 
 static cmha_status cmha__buffer_read(void *user, cmha_context *ctx, const char *path, uint64_t offset,
-                                     void *to, size_t bytes) {
+        void *to, size_t bytes) {
     const cmha_buffer *b = cmha__buffer_of(user, path);
     (void)ctx;
     if (!b || !b->data || offset > b->size || bytes > b->size - offset) return CMHA_ERR_IO;
@@ -13601,7 +13573,7 @@ static cmha_status cmha__buffer_read(void *user, cmha_context *ctx, const char *
 }
 
 static cmha_status cmha__buffer_write(void *user, cmha_context *ctx, const char *path, uint64_t offset,
-                                      const void *from, size_t bytes, uint64_t total) {
+        const void *from, size_t bytes, uint64_t total) {
     cmha_buffer *b = cmha__buffer_of(user, path);
     if (!b) return CMHA_ERR_NOT_FOUND;
     b->saving_bytes = (size_t)total;
@@ -13622,7 +13594,7 @@ static cmha_status cmha__buffer_finish(void *user, cmha_context *ctx, const char
 
 CMHA_DEF cmha_files cmha_buffers(cmha_buffer *list) {
     cmha_files files = {cmha__buffer_size,   cmha__buffer_read, cmha__buffer_write,
-                        cmha__buffer_finish, 1,                 list};
+            cmha__buffer_finish, 1,                 list};
     return files;
 }
 
@@ -13689,10 +13661,10 @@ static cmha_real cmha__decode(const unsigned char *from, int dtype) {
 /* ---- the header: JSON of one fixed shape, so that rules are never deeper than four ---- */
 
 typedef struct cmha__header {
-    cmha_archive *archive;      /* its arrays have room for all that a header of this length can hold */
+    cmha_archive *archive; /* its arrays have room for all that a header of this length can hold */
     const char *begin;
-    char *at;                   /* the text ends in a NUL, which no rule accepts */
-    int seen_metadata, named;   /* named: what is wrong is the tensor */
+    char *at; /* the text ends in a NUL, which no rule accepts */
+    int seen_metadata, named; /* named: what is wrong is the tensor */
     cmha_archive_tensor tensor; /* the one that is being read, bits for its fields, and a list */
     int seen, n;
     uint64_t list[8];
@@ -13910,8 +13882,8 @@ static cmha_status cmha__load_header(cmha_archive *archive, const char *path) {
         return CMHA__MALFORMED(ctx, "not a safetensors file: its header exceeds it or 100 MB");
     size_t text = (size_t)length, name = strlen(path) + 1;
     cmha__array arrays[] = {{&archive->tensors, text / TENSOR, sizeof *archive->tensors}, /* at most */
-                            {&archive->metadata, text / PAIR + 1, 2 * sizeof *archive->metadata},
-                            {&archive->path, name + text + 1, 1}};
+            {&archive->metadata, text / PAIR + 1, 2 * sizeof *archive->metadata},
+            {&archive->path, name + text + 1, 1}};
     status = cmha__take_arrays(ctx, "header", arrays, 3, &archive->memory_size, NULL);
     if (status) return status;
     archive->memory = archive->tensors;
@@ -13951,7 +13923,7 @@ CMHA_DEF void cmha_archive_close(cmha_archive *archive) {
 CMHA_DEF const cmha_archive_tensor *cmha_archive_find(const cmha_archive *archive, const char *name) {
     if (!archive || !name || !archive->n_tensors) return NULL;
     return (const cmha_archive_tensor *)bsearch(&name, archive->tensors, archive->n_tensors,
-                                                sizeof *archive->tensors, cmha__compare_names);
+            sizeof *archive->tensors, cmha__compare_names);
 }
 
 CMHA_DEF const char *cmha_archive_metadata(const cmha_archive *archive, const char *key) {
@@ -13963,7 +13935,7 @@ CMHA_DEF const char *cmha_archive_metadata(const cmha_archive *archive, const ch
 /* Reads n words of the data from byte `from` on, in this machine's order. */
 static cmha_status cmha__read_words(cmha_archive *archive, uint64_t from, void *out, size_t n, size_t width) {
     cmha_status status = cmha__file_read(archive->context, archive->path, archive->file,
-                                         archive->data_begin + from, out, n * width);
+            archive->data_begin + from, out, n * width);
     cmha__swap_words(out, n, width);
     return cmha__blame(archive->context, archive->path, status);
 }
@@ -13984,16 +13956,15 @@ static cmha_status cmha__read_tensor(cmha_archive *a, const cmha_archive_tensor 
     size_t n, width = planes ? 4 : cmha__dtypes[dtype].width, row = t->rank ? t->shape[t->rank - 1] : 1;
     cmha_status status = CMHA_OK;
     if (whole ? dtype != CMHA__AS_I64 : dtype > CMHA__AS_C64)
-        return cmha__blame(ctx, a->path,
-                           CMHA__MALFORMED(ctx, "tensor %.60s: %s is not %s", t->name, t->dtype,
-                                           whole ? "I64" : "F64, F32, F16, BF16, I64 or C64"));
+        return cmha__blame(ctx, a->path, CMHA__MALFORMED(ctx, "tensor %.60s: %s is not %s", t->name, t->dtype,
+            whole ? "I64" : "F64, F32, F16, BF16, I64 or C64"));
     if (whole || dtype == CMHA__AS_REAL) return cmha__read_words(a, t->begin, out, t->count, width);
     for (size_t done = 0; !status && done < t->count; done += n) {
         n = cmha__min(t->count - done, sizeof piece / width);
         status = cmha__read_words(a, t->begin + done * width, piece, n * width, 1);
         for (size_t i = 0; !status && i < n; i++)
             ((cmha_real *)out)[planes ? cmha__plane_place(done + i, row) : done + i] =
-                cmha__decode(piece + i * width, dtype);
+            cmha__decode(piece + i * width, dtype);
     }
     return status;
 }
@@ -14003,7 +13974,7 @@ CMHA_DEF cmha_status cmha_archive_read(cmha_archive *archive, const cmha_archive
 }
 
 CMHA_DEF cmha_status cmha_archive_read_i64(cmha_archive *archive, const cmha_archive_tensor *t,
-                                           int64_t *out) {
+        int64_t *out) {
     return cmha__read_tensor(archive, t, out, 1);
 }
 
@@ -14028,13 +13999,13 @@ struct cmha__output {
     const char *name;
     cmha__contents contents;
     const void *of;
-    char *header;                                   /* NULL while it is measured */
-    size_t used, room, notes, tensors, bytes;       /* of the header; of what it tells; of their data */
-    int writing, error;                             /* 0 = the header is told; first failure, or its errno */
-    uint64_t at, total;                             /* bytes that callbacks have taken; of the whole file */
-    int fd;                                         /* the system's; -1 = callbacks write */
-    int mode, replaces;                             /* permissions; 1 = those of an old file */
-    size_t folder;                                  /* characters of the folder, with which both begin: */
+    char *header; /* NULL while it is measured */
+    size_t used, room, notes, tensors, bytes; /* of the header; of what it tells; of their data */
+    int writing, error; /* 0 = the header is told; first failure, or its errno */
+    uint64_t at, total; /* bytes that callbacks have taken; of the whole file */
+    int fd; /* the system's; -1 = callbacks write */
+    int mode, replaces; /* permissions; 1 = those of an old file */
+    size_t folder; /* characters of the folder, with which both begin: */
     char path[CMHA__PATH], beside[CMHA__PATH + 32]; /* what is replaced; the file under its own name */
 };
 
@@ -14080,7 +14051,7 @@ static void cmha__write_words(cmha__output *o, const void *data, size_t n, size_
         if (swaps) cmha__swap_words(from, part, width);
         size_t bytes = part * width;
         o->error = o->fd >= 0 ? cmha__file_move(o->fd, from, bytes, 1)
-                              : (int)(f->write)(f->user, o->context, o->name, o->at, from, bytes, o->total);
+            : (int)(f->write)(f->user, o->context, o->name, o->at, from, bytes, o->total);
         if (!o->error) o->at += bytes;
     }
 }
@@ -14284,18 +14255,17 @@ static cmha_status cmha__check_item(cmha_context *ctx, const cmha_archive_item *
         problem = "its name is missing, reserved or not UTF-8";
     else if (item->rank < 0 || item->rank > 8 || (item->rank && !item->shape)) problem = "its rank is bad";
     else if (item->dtype && strcmp(item->dtype, "I64") != 0 && strcmp(item->dtype, "U8") != 0 &&
-             strcmp(item->dtype, "C64") != 0)
+            strcmp(item->dtype, "C64") != 0)
         problem = "its dtype is not I64, U8 or C64";
     for (int i = 0; !problem && i < item->rank; i++) countable &= cmha__mul(bytes, item->shape[i], &bytes);
     if (!problem && countable && bytes && !item->data) problem = "it has no data";
     if (!problem && countable && cmha__sum(*total, bytes, total)) return CMHA_OK;
     return cmha__fail(ctx, problem ? CMHA_ERR_ARGUMENT : CMHA_ERR_OVERFLOW, "archive write: tensor %.60s: %s",
-                      item->name ? item->name : "", problem ? problem : "more bytes than can be counted");
+            item->name ? item->name : "", problem ? problem : "more bytes than can be counted");
 }
 
 CMHA_FIT cmha_status cmha_archive_write(cmha_context *context, const char *path,
-                                        const cmha_archive_item *items, size_t n_items,
-                                        const char *const *metadata, size_t n_metadata) {
+        const cmha_archive_item *items, size_t n_items, const char *const *metadata, size_t n_metadata) {
     size_t most = n_items > n_metadata ? n_items : n_metadata, bytes = 0, total = 0, i;
     cmha_status status = CMHA_OK;
     if (!context || !path || (n_items && !items) || (n_metadata && !metadata))
@@ -14351,7 +14321,7 @@ static cmha_archive_item cmha__item(const cmha_parameters *p, cmha_real *moments
 /* Moves a packed parameter from an archive, byte `from` on, or, archive NULL, to a file: bytes of INT8, words
    of BF16 there, in the order of the numbers. */
 static cmha_status cmha__move_packed(const cmha_parameter *one, cmha__output *o, cmha_archive *archive,
-                                     uint64_t from) {
+        uint64_t from) {
     const cmha_packed *p = one->tensor.packed;
     uint16_t halves[4096];
     unsigned char *codes = (unsigned char *)halves;
@@ -14417,7 +14387,7 @@ typedef struct cmha__state {
     const cmha_model *model;
     const cmha_trainer *trainer;
     const size_t *step; /* and with it the moments */
-    int part;           /* 1: only what is not frozen */
+    int part; /* 1: only what is not frozen */
 } cmha__state;
 
 /* Returns an identity of what is frozen or, with a file, not in it, by first numbers. */
@@ -14515,7 +14485,7 @@ CMHA_FIT cmha_status cmha_trainer_save(cmha_trainer *trainer, const char *path) 
 /* Reads a configuration from the metadata. An option that is not there has its default; one of a later
    version is refused, and a file without any of the model's, which is not ours. */
 static cmha_status cmha__archive_config(const cmha_archive *archive, const char *prefix, cmha_table table,
-                                        void *config) {
+        void *config) {
     size_t found = 0, n = strlen(prefix);
     cmha_config_defaults(table, config);
     for (size_t i = 0; i < archive->n_metadata; i++) {
@@ -14526,11 +14496,11 @@ static cmha_status cmha__archive_config(const cmha_archive *archive, const char 
     }
     if (found || table.fields != cmha_model_table().fields) return CMHA_OK;
     return CMHA__MALFORMED(archive->context, "it holds no configuration of ours (metadata cfg.*); another "
-                                             "program wrote it");
+            "program wrote it");
 }
 
 CMHA_DEF cmha_status cmha_config_read(cmha_context *context, const char *path, cmha_model_config *model,
-                                      cmha_trainer_config *trainer) {
+        cmha_trainer_config *trainer) {
     cmha_archive archive;
     cmha_model_config m;
     cmha_trainer_config t;
@@ -14546,7 +14516,7 @@ CMHA_DEF cmha_status cmha_config_read(cmha_context *context, const char *path, c
 
 /* Reads a whole number up to `most` from the metadata; without it 0 or, must = 1, an error. */
 static cmha_status cmha__archive_u64(const cmha_archive *archive, const char *key, int must, uint64_t most,
-                                     uint64_t *value) {
+        uint64_t *value) {
     const char *text = cmha_archive_metadata(archive, key);
     *value = 0;
     if (!text && must) return CMHA__MALFORMED(archive->context, "it has no training state");
@@ -14607,7 +14577,7 @@ static cmha_status cmha__fits(const cmha_archive_tensor *found, const cmha_archi
 /* Compares the file's tensors with parameters and, if not NULL, moments. strict = 1: fails if one does not
    fit, is unknown or, not with 2, missing; 0: logs a line for each. */
 static cmha_status cmha__compare_state(const cmha_archive *archive, const cmha_parameters *p,
-                                       cmha_real *moments, int strict) {
+        cmha_real *moments, int strict) {
     cmha__names missing = {"", 0, 0}, strange = {"", 0, 0};
     const char *path = cmha__path_end(archive->path);
     for (size_t i = 0; i < 4 * p->count; i++) {
@@ -14619,9 +14589,8 @@ static cmha_status cmha__compare_state(const cmha_archive *archive, const cmha_p
         if (!status) continue;
         if (found)
             cmha__print(why, sizeof why, "is %s of shape [%s], the model needs [%s] of %s", found->dtype,
-                        cmha__shape_text(found->shape, found->rank, theirs),
-                        cmha__shape_text(item.shape, item.rank, ours),
-                        item.dtype ? item.dtype : "F64, F32, F16 or BF16");
+            cmha__shape_text(found->shape, found->rank, theirs),
+            cmha__shape_text(item.shape, item.rank, ours), item.dtype ? item.dtype : "F64, F32, F16 or BF16");
         if (!strict)
             cmha__warn(p->context, "%s: %s %.60s %s", path, found ? "tensor" : "parameter", own, why);
         else if (found) return cmha__fail(p->context, status, "tensor %s %s", own, why);
@@ -14640,13 +14609,13 @@ static cmha_status cmha__compare_state(const cmha_archive *archive, const cmha_p
     }
     if (!missing.used && !strange.used) return CMHA_OK;
     return CMHA__MALFORMED(p->context, "%s%s%s", missing.text, missing.used && strange.used ? "; " : "",
-                           strange.text);
+            strange.text);
 }
 
 /* Reads parameters and, if not NULL, moments: all (strict = 1), or what fits. over = 1: into other memory
    first, so that a disk that fails half-way leaves them. *taken (or NULL) = tensors read. */
 static cmha_status cmha__read_state(cmha_archive *archive, const cmha_parameters *p, cmha_real *moments,
-                                    int strict, int over, size_t *taken) {
+        int strict, int over, size_t *taken) {
     size_t bytes = over ? p->size * sizeof *p->data : 0, matched = 0;
     cmha_real *into = bytes ? (cmha_real *)cmha__take(p->context, "parameters", bytes) : p->data;
     if (bytes && !into) return CMHA_ERR_MEMORY;
@@ -14695,7 +14664,7 @@ static cmha_status cmha__read_learning(cmha_archive *archive, cmha_parameters *p
     const char *ours = p->optimiser ? p->optimiser->name : cmha__optimisers->name;
     if (strcmp(theirs ? theirs : cmha__optimisers->name, ours) != 0)
         return CMHA__MALFORMED(p->context, "it learned by the optimiser %.31s, not %.31s",
-                               theirs ? theirs : cmha__optimisers->name, ours);
+            theirs ? theirs : cmha__optimisers->name, ours);
     cmha_status status = cmha__plan(p, &plan);
     if (status) return status;
     status = cmha__read_tuning(archive, &plan);
@@ -14707,7 +14676,7 @@ static cmha_status cmha__read_learning(cmha_archive *archive, cmha_parameters *p
 
 /* Reads parameters or, state = 1, all that they have learned. strict = 2: those of a model. */
 static cmha_status cmha__read_parameters(cmha_parameters *p, const char *path, int state, int strict,
-                                         cmha_model *model, size_t *taken) {
+        cmha_model *model, size_t *taken) {
     cmha_archive archive;
     uint64_t step = 0, rest = 0;
     if (!p || !cmha__is_open(p->context)) return CMHA_ERR_STATE;
@@ -14749,7 +14718,7 @@ CMHA_DEF cmha_status cmha_model_open(cmha_model *model, cmha_context *context, c
     if (!status) status = cmha_model_memory(context, &config, 1, 1, &need, NULL);
     if (!status && need / 32 > archive.size + 65536) /* the file's numbers may have 1 byte, ours up to 8 */
         status = CMHA__MALFORMED(context, "its configuration needs %zu bytes of parameters, the file is "
-                                 "smaller", need);
+            "smaller", need);
     if (!status) status = cmha__model_open(model, context, &config);
     if (!status) status = cmha__take_numbers(model, (cmha_storage)storage);
     if (status == CMHA_ERR_ARGUMENT) status = CMHA_ERR_FORMAT; /* the argument came from the file */
@@ -14843,7 +14812,7 @@ CMHA_FIT cmha_status cmha_knowledge_save(const cmha_knowledge *knowledge, const 
 
 /* Finds a file's tensors and checks them; there must be no others. */
 static cmha_status cmha__knowledge_find(cmha_knowledge *kb, const cmha_archive *archive,
-                                        const cmha_archive_tensor **t) {
+        const cmha_archive_tensor **t) {
     size_t known = 0;
     for (size_t i = 0; i < 5; i++) {
         const cmha__knowledge_row *row = &cmha__knowledge_rows[i];
@@ -14861,12 +14830,12 @@ static cmha_status cmha__knowledge_find(cmha_knowledge *kb, const cmha_archive *
     if (!t[3] != !t[4]) return cmha__tensor_fail(archive, cmha__knowledge_rows[t[3] ? 4 : 3].name, "missing");
     if (known == archive->n_tensors) return CMHA_OK;
     return CMHA__MALFORMED(archive->context, "it has %zu tensors, a knowledge base %zu of these",
-                           archive->n_tensors, known);
+            archive->n_tensors, known);
 }
 
 /* Maps the file where real tensors can be used as they lie there. */
 static void cmha__knowledge_map(cmha_knowledge *kb, const cmha_archive *archive,
-                                const cmha_archive_tensor **t) {
+        const cmha_archive_tensor **t) {
     uint64_t begin = archive->data_begin;
     for (size_t i = 0; i < 2; i++)
         if (!t[i] || cmha__dtype(t[i]->dtype) != CMHA__AS_REAL || (begin + t[i]->begin) % sizeof(cmha_real))
@@ -14890,8 +14859,8 @@ static int cmha__knowledge_phasors(const cmha_knowledge *kb) {
             m = cmha__block_of(d, j);
             cmha__phasor_row(z, z + d, m, cmha__feature_eps, 1, 0, u, u + m);
             for (size_t l = 0; l < m; l++) {
-                cmha_real a = f[l] - u[l], b = f[d + l] - u[m + l];
-                same &= a * a + b * b <= (cmha_real)1e-4;
+            cmha_real a = f[l] - u[l], b = f[d + l] - u[m + l];
+            same &= a * a + b * b <= (cmha_real)1e-4;
             }
         }
     return same;
@@ -14926,7 +14895,7 @@ static cmha_status cmha__knowledge_open(cmha_knowledge *kb, cmha_archive *archiv
 }
 
 CMHA_DEF cmha_status cmha_knowledge_open(cmha_knowledge *knowledge, cmha_context *context, const char *path,
-                                         int map) {
+        int map) {
     cmha_archive archive;
     cmha_status status;
     if (!knowledge) return CMHA__WRONG(context, "knowledge load: knowledge is NULL");
@@ -14943,7 +14912,7 @@ CMHA_DEF cmha_status cmha_knowledge_open(cmha_knowledge *knowledge, cmha_context
 /* ---- token streams ---- */
 
 CMHA_DEF cmha_status cmha_tokens_open(cmha_tokens *tokens, cmha_context *context, const char *path,
-                                      int width) {
+        int width) {
     uint64_t size;
     void *data = NULL, *file;
     if (tokens) memset(tokens, 0, sizeof *tokens);
