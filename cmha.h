@@ -1355,7 +1355,7 @@ typedef enum cmha_residual { CMHA_RESIDUAL_NONE, CMHA_RESIDUAL_FREE, CMHA_RESIDU
     FLAG(gaussian, 0, "values: the mean and the log variance of each; 0: squared error") \
     SIZE(lora_rank, 0, 0, 65536, "rank of adapters (LoRA), which then learn alone; 0 = none") \
     REAL(lora_alpha, 0, 0, 1e6, "lora: the factor lora_alpha / lora_rank on what they add; 0 = lora_rank") \
-    NAME(lora_on, "lora: matrices of the blocks, as in wq,wv or ffn.* or *; empty = wq,wv") \
+    NAME(lora_on, "lora: matrices of the blocks, as in wq,wv or ffn.*; empty = what projects q and v, or *") \
     FLAG(beta_uniform, 0, "pope: beta starts anywhere in [-2 pi, 0]; 0: at 0") \
     FLAG(head_temperature, 0, "divides the scores of each head with a softmax by a learned exp(log_temp)") \
     FLAG(cope_gamma_learned, 0, "cope: cope_gamma is learned, from that on") \
@@ -1703,11 +1703,10 @@ CMHA_FIT cmha_status cmha_parameters_step(cmha_parameters *p, const cmha_adamw_a
 typedef cmha_status (*cmha_loss_fn)(void *user, double *loss);
 /* Compares the gradients that stand in parameters with differences of fourth order of their loss: number by
    number of up to 64, of a longer parameter along 8 directions, 4 losses each. *error is the largest,
-   relative to its parameter's largest derivative (at least a thousandth of all), less what may be rounding of
-   the losses, some 1e-3 in float; cmha_error names where. Right are 1e-3 in double (smooth scores: 1e-8), 1e-2
-   in float, but for losses that jump or bend within a step (1e-4, 1e-2): delta that is no whole number where
-   a phase passes pi, phases of small numbers, routers, ReLU, maxima. NaN or zeros alone: infinite. A pass must
-   repeat: dropout 0. Errors: STATE. */
+   relative to its parameter's largest derivative (at least a thousandth of all), less the losses' rounding;
+   cmha_error names where. Right are 1e-3 in double (smooth scores 1e-8), 1e-2 in float, unless the loss jumps
+   or bends within a step (1e-4, 1e-2), as by phases at pi or of small numbers, routers, ReLU, maxima. NaN or
+   zeros alone: infinite. Dropout must be 0. Errors: STATE. */
 CMHA_FIT cmha_status cmha_gradient_check(cmha_parameters *p, cmha_loss_fn loss, void *user, double *error);
 
 typedef struct cmha_tokens {
@@ -2006,28 +2005,28 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
    be closed. What was opened on others keeps their mark or `opening`, and says CMHA_ERR_STATE if it differs.
 
    Recipes. Each idea is a row; look at the neighbour.
-     an operation    a pass over rows (cmha__call), by a kernel pair or for one (cmha__kernel), and a public
-                     function with its cmha__op; one that is no rows pushes a record, as cmha__sublayer.
-                     Backward kernels are CMHA_FIT. Then rows in tests/ops.h and tests/test_arguments.c
-     an activation   a row in CMHA_ACTIVATIONS, and beside cmha__relu its formula with its slope
-     a norm          a row in CMHA_NORMS or CMHA_COMPLEX_NORMS, and of a real one the pass that it names: see
-                     cmha__norm_rows. Gain and offset are declared by it, cmha__norm_by applies it
-     a score         a cmha_score: by features, map and map_back; as a function of O = <q, k>, forward and
-                     backward over 64 pairs; its parameters. Caches, decoding, memory and files follow. A
-                     program's own stands in its context, one of ours in CMHA_ATTENTION_KINDS and cmha__scores
-     an optimiser    a cmha_optimiser: a program's own stands in its context, ours in cmha__optimisers
-     a schedule      a row in CMHA_SCHEDULES; how to clip, in CMHA_CLIPS
-                     All these are tested because they stand there, by tests/grad_words.c; of a score's forms
-                     a row in tests/scores.h
-     a parameter     a CMHA__ROW in cmha__declare_layer, _crat, _embeddings or _heads: name, member,
-                     condition, start, form, axes. Counting, naming, starting, decay, clipping, saving and
-                     packing follow; tests/README.md's table of tensors is held against them
-     a family        a row in cmha__family: layers that are its own, parameters, what is wrong with a
-                     configuration, how embeddings enter, its block; cmha_family and its word
-     a field         a line in CMHA_MODEL_FIELDS, CMHA_TRAINER_FIELDS or CMHA_SAMPLER_FIELDS: setting,
-                     checking, printing, files and help follow
-     a kind, preset  a line in cmha__kinds or cmha__presets
-     a file's data     a walk (cmha__contents); the reader compares names and shapes before it reads
+   - an operation: a pass over rows (cmha__call), by a kernel pair or for one (cmha__kernel), and a public
+     function with its cmha__op; one that is no rows pushes a record, as cmha__sublayer. Backward kernels
+     are CMHA_FIT. Then rows in tests/ops.h and tests/test_arguments.c
+   - an activation: a row in CMHA_ACTIVATIONS, and beside cmha__relu its formula with its slope
+   - a norm: a row in CMHA_NORMS or CMHA_COMPLEX_NORMS, and of a real one the pass that it names: see
+     cmha__norm_rows. Gain and offset are declared by it, cmha__norm_by applies it
+   - a score: a cmha_score: by features, map and map_back; as a function of O = <q, k>, forward and
+     backward over 64 pairs; its parameters. Caches, decoding, memory and files follow. A program's own
+     stands in its context, one of ours in CMHA_ATTENTION_KINDS and cmha__scores
+   - an optimiser: a cmha_optimiser: a program's own stands in its context, ours in cmha__optimisers
+   - a schedule: a row in CMHA_SCHEDULES; how to clip: one in CMHA_CLIPS
+   - a parameter: a CMHA__ROW in cmha__declare_layer, _crat, _embeddings or _heads: name, member,
+     condition, start, form, axes. Counting, naming, starting, decay, clipping, saving and packing follow;
+     tests/README.md's table of tensors is held against them
+   - a family: a row in cmha__family: layers that are its own, parameters, what is wrong with a
+     configuration, how embeddings enter, its block; cmha_family and its word
+   - a field: a line in CMHA_MODEL_FIELDS, CMHA_TRAINER_FIELDS or CMHA_SAMPLER_FIELDS: setting, checking,
+     printing, files and help follow
+   - a kind, preset: a line in cmha__kinds or cmha__presets
+   - a file's data: a walk (cmha__contents); the reader compares names and shapes before it reads
+
+   tests/grad_words.c tests these rows because they stand there; a new form of score: a row in tests/scores.h
 
    Before a change that must not alter results keep the header, then `make bits AGAINST=OLD.h`. `make test` is
    the whole suite, `make mutants` asks whether it can fail, tests/README.md says what it promises. */
@@ -11291,13 +11290,19 @@ static cmha_status cmha__check_model(cmha_context *context, cmha_model *model) {
 
 /* Takes the tables that describe the model: parameters, blocks, frequencies. */
 static cmha_status cmha__model_describe(cmha_model *model) {
-    const cmha_model_config *c = &model->config;
+    static const char *const adapted[] = {"wq,wv", "wqkv", "mobius_q,mobius_v", "*"}; /* the first that fit */
+    cmha_model_config *c = &model->config;
     cmha_parameters *p = &model->parameters;
     size_t turning = cmha__widens(model->plain), P = cmha__head_width(c) * turning / 2;
     size_t heads = c->frequency == CMHA_FREQUENCY_TABLE ? c->n_heads : 1;
     size_t uses = cmha__complex_state(c) ? c->n_layers * c->experts : 0;
     size_t slopes = c->position == CMHA_POSITION_ALIBI ? c->n_heads * cmha__fan(model->plain) : 0;
-    cmha_status status = cmha__declare_all(model);
+    int choices = c->lora_rank && !*c->lora_on ? 4 : 0, next = 0;
+    cmha_status status;
+    do {
+        if (choices) cmha__print(c->lora_on, sizeof c->lora_on, "%s", adapted[next++]);
+        status = cmha__declare_all(model);
+    } while (status && next < choices);
     if (status) return status;
     if (p->size > SIZE_MAX / sizeof(cmha_real) / 8)
         return cmha__fail(model->context, CMHA_ERR_OVERFLOW, "model: the number of parameters overflows");
@@ -11346,7 +11351,6 @@ static cmha_status cmha__model_open(cmha_model *model, cmha_context *context, co
     else cmha_config_defaults(cmha_model_table(), &model->config);
     cmha_model_config *c = &model->config;
     if (c->lora_rank && !(c->lora_alpha > 0)) c->lora_alpha = (double)c->lora_rank;
-    if (c->lora_rank && !*c->lora_on) memcpy(c->lora_on, "wq,wv", sizeof "wq,wv");
     cmha_status status = cmha__check_model(context, model);
     if (status) return status;
     model->context = model->parameters.context = context;
@@ -12501,8 +12505,9 @@ CMHA_FIT cmha_status cmha_model_gradient(cmha_model *model, const cmha_batch *ba
     if (total && !cmha__dry(tape)) {
         double sum = total->data[0];
         *loss = objective->data[0];
-        if (!(fabs(sum) <= FLT_MAX))
-            status = cmha__fail(model->context, CMHA_ERR_NOT_FINITE, "gradient: the loss is %g", sum);
+        if (!(fabs(sum) <= FLT_MAX && fabs(weight) <= FLT_MAX))
+            status = cmha__fail(model->context, CMHA_ERR_NOT_FINITE, "gradient: the loss is %g, weighs %g",
+                sum, weight);
     }
     if (cmha__among_ranks(tape)) {
         cmha_sharing *s = &tape->shared;
@@ -12747,9 +12752,8 @@ CMHA_FIT cmha_status cmha_parameters_step(cmha_parameters *p, const cmha_adamw_a
     if (!p || !cmha__is_open(p->context)) return CMHA_ERR_STATE;
     if (!args || !(args->grad_scale > 0) || (unsigned)mode >= CMHA_CLIP_COUNT)
         return CMHA__WRONG(p->context, "step: no args, grad_scale <= 0, or no such mode of clipping");
-    if (!(args->lr >= 0 && args->lr <= FLT_MAX && args->eps >= 0 && args->eps <= FLT_MAX && limit >= 0) ||
-        !(args->beta1 >= 0 && args->beta1 < 1 && args->beta2 >= 0 && args->beta2 < 1) ||
-        !(fabs(args->weight_decay) <= FLT_MAX))
+    if (!(args->lr >= 0 && args->beta1 >= 0 && args->beta2 >= 0 && args->eps >= 0 && limit >= 0) ||
+        !(fabs(args->lr + args->eps + args->weight_decay) <= FLT_MAX && fmax(args->beta1, args->beta2) < 1))
         return CMHA__WRONG(p->context, "step: lr %g, beta1 %g, beta2 %g, eps %g, weight_decay %g or limit %g",
             args->lr, args->beta1, args->beta2, args->eps, args->weight_decay, limit);
     cmha_adamw_args next = *args;

@@ -341,7 +341,7 @@ static void refusals(void) {
         {"family=crat experts=2 lora_rank=2 lora_on=router", "\"router\""},
         {"family=crat low_rank=2 lora_rank=2 lora_on=wo", "\"wo\""},
         {"family=crat irw_layers=1 lora_rank=2 lora_on=gate", "\"gate\""},
-        {"family=crat lora_rank=2", "\"wq\""},
+        {"family=crat lora_rank=2 lora_on=wq", "\"wq\""},
     };
     cmha_model_config config;
     cmha_model model;
@@ -500,6 +500,26 @@ static int write_curve(const char *folder) {
     return check_end();
 }
 
+/* Without lora_on every kind of model has adapters somewhere, which alone learn. */
+static void by_default(void) {
+    const char *kind;
+    for (size_t i = 0; (kind = cmha_kind_name(i, NULL)) != NULL; i++) {
+        cmha_model_config config;
+        cmha_model model;
+        size_t adapters = 0;
+        cmha_config_defaults(cmha_model_table(), &config);
+        CHECK_OK(cmha_kind(&context, kind, &config));
+        CHECK_OK(cmha_config_set_all(&context, cmha_model_table(), &config,
+                                     "d_model=16 n_heads=2 d_ff=16 n_layers=2 lora_rank=2"));
+        cmha_status status = cmha_model_init(&model, &context, &config);
+        if (!CHECK_THAT(!status, "%s: %s", kind, cmha_error(&context))) continue;
+        for (size_t k = 0; k < model.parameters.count; k++)
+            adapters += strstr(model.parameters.list[k].name, ".lora_") != NULL;
+        CHECK_THAT(adapters >= 2 && model.parameters.learning > 0, "%s has %zu adapters", kind, adapters);
+        cmha_model_close(&model);
+    }
+}
+
 int main(int argc, char **argv) {
     size_t i;
     cmha_blas_restart(argv);
@@ -517,6 +537,7 @@ int main(int argc, char **argv) {
         memory(forms[i]);
     }
     refusals();
+    by_default();
     patterns();
     rope();
     frequencies();
