@@ -46,7 +46,8 @@
        CMHA_NO_DISPATCH      compile for the instruction set of the flags alone, not for AVX2 and AVX-512 too
        CMHA_NO_FILES         no file system, no stdio: paths lead to the context's callbacks (cmha_buffers)
        CMHA_INFERENCE_ONLY   no backward passes, training or writing; gcc -O2 makes 450 KB of code of it, with
-                             NO_DISPATCH 300. The linker names what is called all the same
+                             NO_DISPATCH 300. The linker names what is called all the same, if
+                             CMHA_IMPLEMENTATION comes before the file's first #include of this one
 
    Rules that hold everywhere
      - Arrays are row-major; a comment such as x [B, N, D] gives the shape, last index fastest.
@@ -107,11 +108,15 @@
 #else
 #define CMHA_DEF extern
 #endif
-#ifdef CMHA_INFERENCE_ONLY /* backward passes, training and writing: the linker names what is called anyway */
+/* Backward passes, training and writing: CMHA_INFERENCE_ONLY drops them where the code is. */
+#if defined(CMHA_INFERENCE_ONLY) && defined(CMHA_IMPLEMENTATION) && !defined(CMHA_LINKED)
 #define CMHA_FIT CMHA_OWN
-#define CMHA__TRAINS 0
 #else
 #define CMHA_FIT CMHA_DEF
+#endif
+#ifdef CMHA_INFERENCE_ONLY
+#define CMHA__TRAINS 0
+#else
 #define CMHA__TRAINS 1
 #endif
 
@@ -8244,6 +8249,7 @@ typedef struct cmha__attention_call {
     const cmha_real *dlse;
     size_t numbers; /* of the score's parameters, those that one head sees */
     double *partial; /* their gradients by every head, [B, H, numbers] */
+    double *dlog_temp; /* of a temperature by every head's pieces, [B, H, pieces]; or NULL */
     cmha__peak *peaks; /* [B, H, n_q] */
     cmha_real *dq, *dk_pieces; /* of heads in pieces: [B, H, pieces, n_q, dk], [B, H, n_k, dk] */
     cmha_real *units; /* the threads' own scratch, each `own` numbers */
@@ -8605,7 +8611,7 @@ static void cmha__row_products(const cmha__head *h, cmha_rows y, const cmha_real
         for (size_t r = 0; r < rows; r++) {
             u->D[i0 + r] = dv ? u->S[r * CMHA__TILE + r] : 0;
             if (dlse) u->D[i0 + r] -= dlse[i0 + r];
-            if (dlse && h->dlog_temp)
+            if (dlse && h->dlog_temp && !h->piece)
                 *h->dlog_temp -= (double)dlse[i0 + r] * h->lse[i0 + r].largest;
         }
     }
@@ -8880,12 +8886,10 @@ static void cmha__peak_gradients(const cmha_attention_args *a, const cmha_attent
 /* ---- Attention = feature map, core, and the feature map's backward ---- */
 
 /* Returns the pieces of a long head's tiles, so that few heads keep the cores busy too: by the shape, not the
-   threads, which would change the order of sums. A complex softmax, and a temperature's gradient, have terms
-   of a whole head. */
+   threads, which would change the order of sums. A complex softmax has terms of a whole head. */
 static size_t cmha__head_pieces(const cmha_attention_args *a) {
     size_t units = a->batch * a->kv_heads;
-    int whole = a->n_q < 1024 || a->n_k < 1024 || cmha__is_complex(a) || !units || units > 7 ||
-            a->temperature;
+    int whole = a->n_q < 1024 || a->n_k < 1024 || cmha__is_complex(a) || !units || units > 7;
     return whole ? 1 : (8 + units - 1) / units;
 }
 
@@ -8906,6 +8910,7 @@ static size_t cmha__deal_call(cmha__attention_call *x, cmha_real *base) {
     const cmha_attention_args *a = x->args;
     size_t heads = a->batch * a->heads, rows = heads * a->n_q;
     size_t peaks = cmha__has_peaks(a) ? rows : 0, pieced = x->backward && x->pieces > 1;
+    size_t temps = x->backward && a->temperature ? heads * x->pieces : 0;
     cmha__unit none;
     if (base) base += cmha__to_line(base) / sizeof *base;
     x->numbers = x->backward ? cmha__all_numbers(a) : 0;
@@ -8913,10 +8918,12 @@ static size_t cmha__deal_call(cmha__attention_call *x, cmha_real *base) {
             {&x->peaks, cmha__reals_for(peaks * sizeof *x->peaks)},
             {&x->dq, pieced * x->pieces * rows * x->dk},
             {&x->dk_pieces, pieced * heads * a->n_k * x->dk},
+            {&x->dlog_temp, cmha__reals_for(temps * sizeof *x->dlog_temp)},
             {&x->units, 0}};
-    size_t used = cmha__deal(parts, 5, base);
+    size_t used = cmha__deal(parts, 6, base);
     if (!x->numbers) x->partial = NULL;
     if (!peaks) x->peaks = NULL;
+    if (!temps) x->dlog_temp = NULL;
     x->own = cmha__deal_unit(x, NULL, &none);
     return used + x->own * (size_t)cmha__chunks(a->threads, a->batch * a->kv_heads * x->pieces);
 }
@@ -9062,7 +9069,10 @@ static void cmha__collect(const cmha__head *h, cmha_real *dq, const cmha_real *d
     const cmha_score *score = h->score;
     size_t b = h->batch, head = h->head;
     double *sums = h->call->partial;
-    if (sums) sums += (b * a->heads + head) * h->call->numbers;
+    size_t unit = b * a->heads + head, pieces = cmha__head_pieces(a);
+    if (sums) sums += unit * h->call->numbers;
+    for (size_t i = 0; h->call->dlog_temp && i < pieces; i++)
+        sums[h->call->numbers - 1] += h->call->dlog_temp[unit * pieces + i];
     cmha_score_call queries = cmha__call_of_head(a, head, 0, h->call->first_q, sums);
     cmha_score_call keys = cmha__call_of_head(a, head, 1, h->call->first_k, sums);
     void (*back)(const cmha_score_call *, cmha_rows, size_t, const cmha_real *, cmha_rows) =
@@ -9090,7 +9100,7 @@ static void cmha__backward_of_head(cmha__head *h) {
         memset(h->dk_to + j0 * h->dk, 0, cmha__tile_rows(a->n_k, j0) * h->dk * sizeof *h->dk_to);
     if (complex_v) memset(u->dvalues, 0, a->n_k * h->dv * sizeof *u->dvalues);
     if (h->score->planes == 2) memset(u->fold, 0, a->n_q * h->dk * sizeof *u->fold);
-    if (a->temperature) h->dlog_temp = x->partial + (unit + 1) * x->numbers - 1;
+    if (x->dlog_temp) *(h->dlog_temp = x->dlog_temp + unit * x->pieces + h->piece) = 0;
     for (int t = 0; t < count; t++) cmha__backward_term(h, &terms[t], count);
     if (x->pieces > 1) return;
     cmha__collect(h, h->score->planes == 2 ? u->fold : u->dq, u->dk);
@@ -9280,9 +9290,10 @@ static double cmha__cope_channel(const cmha_linear_args *a, double re, double im
     return y + weight * re / r;
 }
 
-/* 1 / Den; 0 where there is no key. */
-static cmha_real cmha__linear_inverse(cmha_real den) {
-    return den < CMHA__SMALLEST && den > -CMHA__SMALLEST ? 0 : 1 / den;
+/* Den, by the sum of a row's weights; 0 where there is no key. */
+static cmha_real cmha__linear_den(const cmha_linear_args *a, cmha_real sum) {
+    if (a->kind == CMHA_LINEAR_ANGULAR) sum += a->den_eps;
+    return sum < CMHA__SMALLEST && sum > -CMHA__SMALLEST ? 0 : sum;
 }
 
 /* y of rows i0.. from N = [Num | den]. */
@@ -9292,8 +9303,7 @@ static void cmha__linear_output(const cmha__linear_head *h, size_t i0, size_t ro
         const cmha_real *N = h->N + r * h->W, *imag = N + rows * h->W;
         cmha_real *y = h->x.y.data + (i0 + r) * h->x.y.token,
                 *saved = h->saved ? h->saved + (i0 + r) * h->row : NULL;
-        cmha_real den = N[C] + (h->a->kind == CMHA_LINEAR_ANGULAR ? h->a->den_eps : 0);
-        cmha_real inverse = cmha__linear_inverse(den);
+        cmha_real den = cmha__linear_den(h->a, N[C]), inverse = den != 0 ? 1 / den : 0;
         if (saved) saved[0] = den;
         if (h->forms == 1) {
             for (size_t c = 0; c < half; c++) y[c] = N[c] * inverse;
@@ -9316,7 +9326,7 @@ static void cmha__linear_cotangent(const cmha__linear_head *h, size_t i0, size_t
         const cmha_real *y = h->x.y.data + (i0 + r) * h->x.y.token,
                 *dy = h->x.dy.data + (i0 + r) * h->x.dy.token;
         const cmha_real *saved = h->saved + (i0 + r) * h->row;
-        cmha_real *N = h->N + r * h->W, *imag = N + rows * h->W, inverse = cmha__linear_inverse(saved[0]);
+        cmha_real *N = h->N + r * h->W, *imag = N + rows * h->W, inverse = saved[0] != 0 ? 1 / saved[0] : 0;
         N[C] = -inverse * (cmha__dot(y, dy, half) + cmha__dot(y + y_imag, dy + dy_imag, C - half));
         for (size_t c = 0; c < half; c++) N[c] = dy[c] * inverse;
         for (size_t c = half; c < C; c++) N[c] = dy[dy_imag + c - half] * inverse;
@@ -9972,16 +9982,17 @@ static void cmha__see_head(cmha__head *h) {
     cmha__forward_head(h, none);
 }
 
-/* Divides weights, or the exponentials of scores, by their sum (plus den_eps); 0 where one is -infinity. */
+/* Divides weights by what the core does, or the exponentials of scores by their sum. -infinity becomes 0. */
 static void cmha__weigh(cmha_real *row, size_t n, const cmha_linear_args *linear) {
-    double top = -(double)INFINITY, sum = linear ? (double)linear->den_eps : 0;
+    double top = -(double)INFINITY, sum = 0;
     for (size_t j = 0; j < n; j++) top = (double)row[j] > top ? (double)row[j] : top;
     for (size_t j = 0; j < n; j++) {
         if (row[j] < -CMHA__LARGEST) row[j] = 0;
         else if (!linear) row[j] = (cmha_real)exp((double)row[j] - top);
         sum += row[j];
     }
-    for (size_t j = 0; j < n && sum != 0; j++) row[j] = (cmha_real)((double)row[j] / sum);
+    if (linear) sum = (double)cmha__linear_den(linear, (cmha_real)sum);
+    for (size_t j = 0; j < n; j++) row[j] = sum != 0 ? (cmha_real)((double)row[j] / sum) : 0;
 }
 
 /* Writes what is looked for, if it is a head of this call, whose core has run: scores by the softmax core in

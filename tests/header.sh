@@ -256,6 +256,30 @@ printf '%s\n' '#include "cmha.h"' 'int main(void) { return cmha_trainer_init(0, 
 $CC -I. -DCMHA_INFERENCE_ONLY "$W/trains.c" "$W/part.$first.o" -o "$W/trains" $CMHA_LIBS > "$W/log" 2>&1 && bad "a program that trains links"
 if grep -q "undefined reference to .cmha_trainer_init" "$W/log"; then ok; else bad "the linker does not name what is missing"; fi
 
+# A file that declares first and gets the code later has all of it: training then says that it cannot
+printf '%s\n' '#include "cmha.h"' '#define CMHA_IMPLEMENTATION' '#include "cmha.h"' 'int main(void) {' '    cmha_context context;' \
+    '    cmha_tape tape;' '    if (cmha_context_init(&context, NULL) || cmha_tape_init(&tape, &context, 0)) return 1;' \
+    '    return cmha_tape_backward(&tape, NULL, 1) == CMHA_OK;' '}' > "$W/later.c"
+# shellcheck disable=SC2086
+runs "declared first, -DCMHA_INFERENCE_ONLY" sh -c "$CC $FLAGS $blas -std=c99 -DCMHA_INFERENCE_ONLY $W/later.c -o $W/later $CMHA_LIBS &&
+    $W/later"
+
+# Every configuration of a file without the code, and with it, says nothing. A microcontroller's code has neither files nor a BLAS.
+printf '%s\n' '#include "cmha.h"' 'int main(void) { return 0; }' > "$W/plain.c" && cp "$W/plain.c" "$W/plain.cc"
+# silent COMPILER: all of them
+silent() {
+    case $1 in *++) source=$W/plain.cc;; *) source=$W/plain.c;; esac
+    for code in '' -DCMHA_LINKED -DCMHA_IMPLEMENTATION -DCMHA_STATIC; do
+        for trains in '' -DCMHA_INFERENCE_ONLY; do for files in '' -DCMHA_NO_FILES; do for real in '' -DCMHA_DOUBLE; do
+            without=
+            case $1$code in arm*IMPL*|arm*STATIC) [ -n "$files" ] || continue; without=-DCMHA_NO_CBLAS;; esac
+            # shellcheck disable=SC2086
+            try "a file that includes it" $1 $FLAGS $blas $without $code $trains $files $real -fsyntax-only "$source"
+        done; done; done
+    done
+}
+for c in gcc g++ clang clang++ arm-none-eabi-gcc; do if has $c; then silent $c; else skip "$c is not installed"; fi; done
+
 # --------------------------------------------------------------------------------------------------- no exit, print, or globals
 if sed '1,/#ifndef CMHA_H/d' cmha.h |
     grep -n -w -e 'exit(' -e 'abort(' -e ' printf(' -e 'fprintf(stdout' -e 'fprintf(stderr' -e 'puts(' > "$W/log"

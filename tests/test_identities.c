@@ -814,14 +814,14 @@ static void alibi(void) {
    filled by seed, each gradient is zero. */
 typedef struct long_call {
     cmha_attention_args args;
-    cmha_real *x[8], *ddelta, *db, *scratch; /* q, k, v, y, dy, dq, dk, dv */
+    cmha_real *x[8], *dturn[3], *dlse, *scratch; /* q, k, v, y, dy, dq, dk, dv; of delta, b, log_temp */
     cmha_lse *lse;
     size_t n[8];                                   /* of one sequence */
 } long_call;
 
 static void long_open(long_call *c, const cmha_attention_args *args, size_t copies, const cmha_real *turn) {
     size_t nq = args->heads * args->n_q * args->d_k, nk = args->kv_heads * args->n_k * args->d_k, sizes[8], i,
-           j, need;
+           j, need, pairs = args->heads * args->d_k / 2, rows = args->heads * args->n_q;
     c->args = *args, c->args.batch = copies;
     sizes[0] = sizes[3] = sizes[4] = sizes[5] = nq, sizes[1] = sizes[2] = sizes[6] = sizes[7] = nk;
     for (i = 0; i < 8; i++) {
@@ -832,15 +832,14 @@ static void long_open(long_call *c, const cmha_attention_args *args, size_t copi
     }
     need = cmha_attention_scratch(&c->args, 0);
     if (cmha_attention_scratch(&c->args, 1) > need) need = cmha_attention_scratch(&c->args, 1);
-    c->lse = (cmha_lse *)check_alloc(copies * args->heads * args->n_q, sizeof *c->lse),
-    c->scratch = check_zeros(need);
-    c->ddelta = check_zeros(args->heads * args->d_k / 2), c->db = check_zeros(args->heads * args->d_k / 2);
-    c->args.parameters[0] = turn, c->args.parameters[1] = turn + args->heads * args->d_k / 2;
+    c->lse = (cmha_lse *)check_alloc(copies * rows, sizeof *c->lse), c->scratch = check_zeros(need);
+    c->dlse = check_zeros(copies * rows), check_seed = 99, check_fill(c->dlse, rows, 1);
+    for (j = 1; j < copies; j++) memcpy(c->dlse + j * rows, c->dlse, rows * sizeof *c->dlse);
+    for (i = 0; i < 3; i++) c->dturn[i] = check_zeros(pairs), c->args.parameters[i] = turn + i * pairs;
 }
 
 static void long_run(long_call *c) {
     cmha_heads v[8];
-    cmha_real *turns[2];
     cmha_attention_views x;
     size_t i, H;
     for (i = 0; i < 8; i++) {
@@ -850,25 +849,32 @@ static void long_run(long_call *c) {
     }
     x.q = v[0], x.k = v[1], x.v = v[2], x.y = v[3], x.dy = v[4], x.dq = v[5], x.dk = v[6], x.dv = v[7];
     cmha_attention_forward(&c->args, &x, c->lse, c->scratch);
-    turns[0] = c->ddelta, turns[1] = c->db;
-    cmha_attention_backward(&c->args, &x, c->lse, NULL, turns, c->scratch);
+    cmha_attention_backward(&c->args, &x, c->lse, c->dlse, c->dturn, c->scratch);
 }
 
 static void long_close(long_call *c) {
     size_t i;
     for (i = 0; i < 8; i++) free(c->x[i]);
-    free(c->lse), free(c->scratch), free(c->ddelta), free(c->db);
+    for (i = 0; i < 3; i++) free(c->dturn[i]);
+    free(c->lse), free(c->dlse), free(c->scratch);
+}
+
+/* How many times the scratch of one thread three take: more than once only where a head is in pieces. */
+static double scratch_of_threads(const long_call *one, const long_call *three) {
+    return (double)cmha_attention_scratch(&three->args, 1) / (double)cmha_attention_scratch(&one->args, 1);
 }
 
 /* Few long heads are worked on in pieces, eight sequences are not: both give the same,
    and one thread the bits of three. */
-static void long_heads(size_t heads, size_t kv_heads, size_t n_q, size_t n_k, size_t window) {
+static void long_heads(size_t heads, size_t kv_heads, size_t n_q, size_t n_k, size_t window,
+                       int temperature) {
     cmha_attention_args a;
     long_call one, three, eight;
-    cmha_real *rotation = check_zeros((n_q > n_k ? n_q : n_k) * 16), *turn = check_zeros(heads * 16);
+    cmha_real *rotation = check_zeros((n_q > n_k ? n_q : n_k) * 16), *turn = check_zeros(heads * 24);
     double omega[8], tolerance = check_tolerance(1e-13, 2e-5);
-    size_t i;
+    size_t i, t;
     memset(&a, 0, sizeof a);
+    a.temperature = temperature;
     a.heads = heads, a.kv_heads = kv_heads, a.n_q = n_q, a.n_k = n_k, a.d_k = a.d_v = 16,
     a.scale = (cmha_real)0.25;
     a.causal = 1, a.window = window, a.kind = CMHA_ATTENTION_CMHA, a.share = CMHA_SHARE_PER_HEAD,
@@ -876,11 +882,13 @@ static void long_heads(size_t heads, size_t kv_heads, size_t n_q, size_t n_k, si
     cmha_frequencies(CMHA_FREQUENCY_ROPE, 10000, 8, NULL, omega);
     cmha_rotation_table(omega, 8, n_q > n_k ? n_q : n_k, 0, rotation);
     a.rotation = rotation;
-    check_fill(turn, heads * 16, 1);
+    check_fill(turn, heads * 24, 1);
     long_open(&one, &a, 1, turn), long_open(&eight, &a, 8, turn);
     a.threads = 3;
     long_open(&three, &a, 1, turn);
     long_run(&one), long_run(&three), long_run(&eight);
+    CHECK_THAT(heads > 1 || scratch_of_threads(&one, &three) > 1.02,
+               "a head is one thread's, temperature %d", temperature);
     for (i = 3; i < 8; i++) {
         CHECK_THAT(!memcmp(one.x[i], three.x[i], one.n[i] * sizeof(cmha_real)),
                    "array %zu depends on the threads", i);
@@ -890,9 +898,12 @@ static void long_heads(size_t heads, size_t kv_heads, size_t n_q, size_t n_k, si
                    "array %zu of a head in pieces is off by %g", i,
                    check_distance(one.x[i], eight.x[i], one.n[i]));
     }
-    for (i = 0; i < heads * 8; i++) {
-        CHECK_NEAR(eight.ddelta[i] / 8, one.ddelta[i], tolerance * check_largest(one.ddelta, heads * 8));
-        CHECK_NEAR(eight.db[i] / 8, one.db[i], tolerance * check_largest(one.db, heads * 8));
+    for (t = 0; t < (temperature ? 3 : 2); t++) {
+        double most = check_largest(one.dturn[t], heads * 8);
+        CHECK_THAT(!memcmp(one.dturn[t], three.dturn[t], heads * 8 * sizeof(cmha_real)),
+                   "parameter %d depends on the threads", (int)t);
+        CHECK(most > 1e-3);
+        for (i = 0; i < heads * 8; i++) CHECK_NEAR(eight.dturn[t][i] / 8, one.dturn[t][i], tolerance * most);
     }
     long_close(&one), long_close(&three), long_close(&eight);
     free(rotation), free(turn);
@@ -944,7 +955,11 @@ int main(int argc, char **argv) {
     zero_moduli();
     dropout_statistics(), dropout_draws();
     views_and_threads();
-    long_heads(1, 1, 1100, 1100, 0), long_heads(2, 1, 1030, 1090, 200), long_heads(3, 3, 1024, 1024, 0);
+    for (i = 0; i < 2; i++) {
+        long_heads(1, 1, 1100, 1100, 0, i);
+        long_heads(2, 1, 1030, 1090, 200, i);
+        long_heads(3, 3, 1024, 1024, 0, i);
+    }
     pcl_is_a_mean(0, PH), pcl_is_a_mean(1, PH), pcl_is_a_mean(0, 1), pcl_is_a_mean(1, 1), pcl_of_a_model();
     alibi();
     memory_is_linear();

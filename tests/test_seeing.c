@@ -322,16 +322,17 @@ static void rows(cmha_model *model, const cmha_batch *batch, const char *label) 
                     total += linear_kernel(c, layer) ? fmax(x, 0) : x > -HUGE_VAL ? exp(x - top) : 0;
                 }
                 if (linear_kernel(c, layer) && total > 0 && c->family == CMHA_FAMILY_CRAT) extra = 1e-6;
+                double den = total + extra > 0 ? total + extra : 1; /* no weights: 0 */
                 for (j = 0; j < n; j++) {
                     double x = (double)s[i * n + j];
                     double want = linear_kernel(c, layer) ? fmax(x, 0) : exp(x - top);
                     if (!(x > -HUGE_VAL)) bad += p[i * n + j] != 0;
-                    else seen++, sum += !(fabs((double)p[i * n + j] - want / (total + extra)) <= 2e-6);
+                    else seen++, sum += !(fabs((double)p[i * n + j] - want / den) <= 2e-6);
                     if (c->causal && j > i % n) bad += p[i * n + j] != 0;
                     if (batch->key_mask && !batch->key_mask[i / n * n + j]) bad += p[i * n + j] != 0;
                     if (c->window && i % n >= j + c->window) bad += p[i * n + j] != 0;
                 }
-                bad += sum > 0 || (total > 0 ? !(fabs(whole - total / (total + extra)) <= 2e-6) : whole != 0);
+                bad += sum > 0 || (total > 0 ? !(fabs(whole - total / den) <= 2e-6) : whole != 0);
             }
         }
     CHECK_THAT(bad == 0, "%s: %d numbers do not fit together", label, (int)bad);
@@ -441,6 +442,59 @@ static void test_kinds(void) {
             batch.length = length;
             rows(&model, &batch, kinds[i]);
         }
+        cmha_model_close(&model);
+    }
+}
+
+/* Gives every token of a CoPE model queries and keys whose channels are near `size` (elu + 1 near e^size):
+   ln1 gives rows of sum D, which each channel multiplies by size / D. */
+static void level_queries(cmha_model *model, double size) {
+    for (size_t i = 0; i < model->parameters.count; i++) {
+        cmha_parameter *p = &model->parameters.list[i];
+        cmha_real to = strstr(p->name, "ln1.bias") ? 1 : (cmha_real)(size / D);
+        if (!strstr(p->name, "blocks.0.")) continue;
+        if (!strstr(p->name, "ln1.bias") && !strstr(p->name, ".wq.") && !strstr(p->name, ".wk.")) continue;
+        for (size_t j = 0; j < p->tensor.size; j++) p->tensor.data[j] = to;
+    }
+}
+
+/* Weights of keys that are all nearly nothing, or in float nothing, are those that the model uses. */
+static void test_tiny(void) {
+    static const double sizes[] = {-4, -8, -16, -30, -60, -400};
+    cmha_batch batch = batch_of(N, NULL);
+    cmha_real p[B * N * N];
+    for (size_t i = 0; i < 2 * sizeof sizes / sizeof *sizes; i++) {
+        cmha_model model;
+        double worst = 0, size = sizes[i / 2], want = size > -40 ? 1 : 0;
+        if (!open_model(&model, i % 2 ? COPE "cope_score=linear causal=0" : COPE "cope_score=linear")) return;
+        level_queries(&model, size);
+        rows(&model, &batch, "cope-linear, tiny weights");
+        CHECK_OK(cmha_model_attention(&model, &batch, 0, 1, CMHA_SEE_PROBABILITIES, p));
+        for (size_t row = 0; row < B * N; row++) {
+            double sum = 0;
+            for (size_t j = 0; j < N; j++) sum += (double)p[row * N + j];
+            worst = worse(worst, fabs(sum - want));
+        }
+        CHECK_THAT(worst < 1e-5, "weights near e^%g: a row's sum is off by %g", 2 * size, worst);
+        cmha_model_close(&model);
+    }
+}
+
+/* Rows of every kind whose queries and keys are a hundred times as large: what a softmax saturates. */
+static void test_large(void) {
+    const char *name;
+    cmha_batch batch = batch_of(N, NULL);
+    for (size_t i = 0; (name = cmha_kind_name(i, NULL)) != NULL; i++) {
+        cmha_model model;
+        cmha_model_config config = check_model_config();
+        CHECK_OK(cmha_kind(&context, name, &config));
+        if (!CHECK_OK(cmha_model_init(&model, &context, &config))) continue;
+        for (size_t j = 0; j < model.parameters.count; j++) {
+            cmha_tensor *t = &model.parameters.list[j].tensor;
+            if (!strstr(model.parameters.list[j].name, ".attn.") || t->rank < 2) continue;
+            for (size_t k = 0; k < t->size; k++) t->data[k] *= 100;
+        }
+        rows(&model, &batch, name);
         cmha_model_close(&model);
     }
 }
@@ -590,6 +644,8 @@ static void test_refusals(void) {
 int main(void) {
     check_context(&context, 2, 7);
     test_kinds();
+    test_tiny();
+    test_large();
     test_output();
     test_long();
     test_own_scores();
