@@ -280,6 +280,43 @@ silent() {
 }
 for c in gcc g++ clang clang++ arm-none-eabi-gcc; do if has $c; then silent $c; else skip "$c is not installed"; fi; done
 
+# ---------------------------------------------------------------------------------------------------------------- another BLAS
+# asks FOLDER OPTION...: the functions of a BLAS that the code with these options must find, into FOLDER/asks
+asks() {
+    to=$1; shift; mkdir -p "$to"
+    # shellcheck disable=SC2086
+    $CC -I. "$@" -O1 $openmp -DCMHA_IMPLEMENTATION -x c -c cmha.h -o "$to/cmha.o" >"$W/log" 2>&1 &&
+        nm -u "$to/cmha.o" | awk '$1 == "U" { print $2 }' | sed 's/^_cblas/cblas/' | grep '^cblas_' | sort > "$to/asks"
+}
+# documented LETTER FOLDER: README.md names just these
+documented() {
+    if grep -o "\`cblas_$1[a-z]*\`" README.md | tr -d '\`' | sort -u | diff - "$2/asks" > "$W/log"; then ok; else bad "README.md names other functions of a BLAS"; fi
+}
+case $CMHA_CFLAGS in *-fopenmp*) openmp=-fopenmp;; *) openmp=;; esac
+case $CMHA_CFLAGS in *NO_CBLAS*) skip "there is no CBLAS";; *)
+    # shellcheck disable=SC2086
+    for l in s d; do
+        real=; [ $l = d ] && real=-DCMHA_DOUBLE
+        if asks "$W/$l" $blas $real; then documented $l "$W/$l"; else bad "the functions of a BLAS"; fi
+    done;;
+esac
+# BLIS in place of OpenBLAS: links, computes the same, learns
+blis=$(for d in /usr/include/*/blis-* /usr/include/blis /usr/local/include/blis; do if [ -f "$d/cblas.h" ]; then echo "$d"; break; fi; done)
+if [ -n "$blis" ] && echo 'int main(void) { return 0; }' | $CC -x c - -lblis -o "$W/blis" 2>/dev/null; then
+    if asks "$W/blis.d" -isystem "$blis"; then ok; else bad "the code with BLIS"; fi
+    # with_blis NAME SOURCE: compiles a program, which must then run with BLIS
+    with_blis() {
+        # shellcheck disable=SC2086
+        runs "$1 with BLIS" $CC -I. -O1 $openmp $3 "$2" "$W/blis.d/cmha.o" -o "$W/blis.d/$1" -lblis -lm &&
+            nm -u "$W/blis.d/$1" | grep -q cblas_sgemm || bad "$1 does not ask BLIS"
+    }
+    with_blis conformance tests/conformance.c -DCMHA_TEST_LINKED
+    runs "conformance with BLIS" "$W/blis.d/conformance" --strict tests/cases
+    with_blis train_tiny examples/train_tiny.c -DCMHA_LINKED
+    runs "train_tiny with BLIS" sh -c "$W/blis.d/train_tiny --steps 40 --out $W/blis.d/tiny.safetensors --csv $W/blis.d/losses.csv README.md &&
+        awk -F, 'NR == 2 { first = \$2 } NR > 2 && \$2 > 0 { last = \$2 } END { exit !(last > 0 && last < first - 0.5) }' $W/blis.d/losses.csv"
+else skip "BLIS is not installed"; fi
+
 # --------------------------------------------------------------------------------------------------- no exit, print, or globals
 if sed '1,/#ifndef CMHA_H/d' cmha.h |
     grep -n -w -e 'exit(' -e 'abort(' -e ' printf(' -e 'fprintf(stdout' -e 'fprintf(stderr' -e 'puts(' > "$W/log"
