@@ -130,10 +130,10 @@ $(B)/evidence: $(EVIDENCE) $(B)/cmha.o
 
 # The same program with a claim that takes no time, for tests/evidence.sh
 $(B)/evidence_test: tests/evidence_dice.c bench/evidence/evidence.c \
-        $(patsubst %,$(B)/evidence.objects/%.o,runs rows statistics report) $(EVIDENCE_HEADERS) $(B)/cmha.o
+        $(patsubst %,$(B)/evidence.objects/%.o,runs rows statistics findings figures report) $(EVIDENCE_HEADERS) $(B)/cmha.o
 	$(COMPILE) '-DEVIDENCE_CLAIMS(X)=X(dice)' -o $@ $(filter %.c %.o,$^) $(LINK)
 
-# Repeats the quick claims and looks whether the report is what the rows say. Both need the texts of bench/evidence/README.md.
+# Repeats the quick claims and looks whether the report is what the rows say. Both need the texts of bench/evidence/METHOD.md.
 evidence: $(B)/evidence
 	rm -rf $(B)/evidence.quick
 	$(B)/evidence run --quick --jobs $(or $(JOBS),2) --results $(B)/evidence.quick/results

@@ -1,5 +1,6 @@
-"""evidence.py RESULTS README: computes every number of the report's tables from the CSV files again, with Python's csv and SciPy,
-and says which differ. Knows nothing of the program but the columns and the words of README.md. Without SciPy: says so and ends well."""
+"""evidence.py RESULTS REPORT QUESTIONS: computes every number of the report's pages from the CSV files again, with Python's csv and
+SciPy, and says which differ. Knows nothing of the program but the columns, the words of the pages and QUESTIONS, the table of
+questions in C. Without SciPy: says so and ends well."""
 import csv, glob, math, os, re, sys
 
 try:
@@ -29,7 +30,10 @@ def near(text, value, what):
             say(f"{what}: {text}, not {value}")
         return
     digits = len(text.split(".")[1]) if "." in text else 0
-    if abs(float(text) - value) > 0.5000001 * 10.0 ** -digits + 1e-8 * abs(value):
+    if text.startswith("<"):
+        if value >= float(text[1:]):
+            say(f"{what}: {text}, not {value}")
+    elif abs(float(text) - value) > 0.5000001 * 10.0 ** -digits + 1e-8 * abs(value):
         say(f"{what}: {text}, not {value}")
 
 
@@ -81,162 +85,295 @@ def paired(a, b, measure):
     return np.array([x - y for x, y in both if math.isfinite(x) and math.isfinite(y)])
 
 
-def corrected_p(of, base, floors, measure):
-    """Holm's p of every kind that is compared with the baseline, the differences, and who has a finite number for each seed."""
-    d = {v: paired(of[v], of[base], measure) for v in of if v != base}
-    finite = {v: all(math.isfinite(r["m"].get(measure, math.nan)) for r in of[v].values()) for v in of}
-    raw = {}
-    for v in d:
-        if v not in floors and finite[v] and len(d[v]) > 1:
-            same = np.all(d[v] == d[v][0])
-            raw[v] = float(stats.ttest_1samp(d[v], 0).pvalue) if not same else float(d[v][0] == 0)
+def finite(rows, measure):
+    return np.array([x for x in (r["m"].get(measure, math.nan) for r in rows.values()) if math.isfinite(x)])
+
+
+def cells_of(line):
+    return [c.strip() for c in line.strip()[1:-1].split("|")]
+
+
+class Table:
+    """A table of a page, by one measure, and what the rows say of it."""
+
+    def __init__(self, claim, name, part, higher, by, by_higher, chance, lines):
+        self.claim, self.name, self.part, self.higher = claim, name, part, higher
+        head = cells_of(lines[0])
+        self.measure = re.match(r"`(\S+)`", head[4]).group(1)
+        self.second = self.measure != by
+        self.rows = {}
+        for line in lines[2:]:
+            cells = cells_of(line)
+            label, variant = re.fullmatch(r"(.*) \(`([^`]+)`\)", cells[0]).groups()
+            self.rows[variant] = (label, cells)
+        self.base = next(iter(self.rows))
+        self.of = {v: claim.seeds(part, v, by, by_higher) for v in self.rows}
+        self.rate = {v: claim.rate(part, v, by, by_higher) for v in self.rows}
+        self.floors = {v for v in self.of if claim.rows_of(part, v) and "like" in claim.rows_of(part, v)[0]["w"]}
+        self.compare()
+        self.find_failure(chance)
+
+    def compare(self):
+        measure, of, base = self.measure, self.of, self.base
+        self.d = {v: paired(of[v], of[base], measure) for v in of if v != base}
+        self.whole = {v: len(finite(of[v], measure)) == len(of[v]) for v in of}
+        self.raw = {}
+        for v, d in self.d.items():
+            if v in self.floors or not self.whole[v] or len(d) < 2:
+                continue
+            same = np.all(d == d[0])
+            self.raw[v] = float(stats.ttest_1samp(d, 0).pvalue) if not same else float(d[0] == 0)
             # the same by pairs, as SciPy has it
             a = [of[v][s]["m"][measure] for s in sorted(of[v]) if s in of[base]]
             b = [of[base][s]["m"].get(measure, math.nan) for s in sorted(of[v]) if s in of[base]]
-            if not same and np.all(np.isfinite(b)) and abs(float(stats.ttest_rel(a, b).pvalue) - raw[v]) > 1e-9:
+            if not same and np.all(np.isfinite(b)) and abs(float(stats.ttest_rel(a, b).pvalue) - self.raw[v]) > 1e-9:
                 say(f"{measure} of {v}: SciPy disagrees with itself")
-    return holm(raw), d, finite
+        self.p = holm(self.raw)
+        self.half = {v: stats.sem(d) * stats.t.ppf(0.975, len(d) - 1) if len(d) > 1 else math.nan for v, d in self.d.items()}
+        self.mean = {v: d.mean() if len(d) else math.nan for v, d in self.d.items()}
+        most = [abs(self.mean[w]) + self.half[w] for w in self.floors if w in self.d and math.isfinite(self.half[w])]
+        self.noise = {v: bool(most) and abs(self.mean[v]) <= max(most) for v in self.d}
 
+    def find_failure(self, chance):
+        self.failed, self.at_chance = False, 0
+        if not chance:
+            return
+        measure, value, higher = chance
+        low = (lambda x: not x > 1.01 * value) if higher else (lambda x: not x < 0.99 * value)
+        trials = [r for r in self.claim.rows_of(self.part, self.base) if r["chosen"] == "0"]
+        self.at_chance = sum(low(r["m"].get(measure, math.nan)) for r in trials)
+        x = finite(self.of[self.base], measure)
+        self.failed = bool(len(x)) and (low(x.mean()) or self.at_chance > 1)
 
-def check_table(claim, name, part, higher, measure, lines):
-    rows = []
-    for line in lines:
-        cells = [c.strip() for c in line.strip().strip("|").split(" | ")]
-        rows.append((re.search(r"\(`([^`]+)`\)$", cells[0]).group(1), cells))
-    base = rows[0][0]
-    of = {v: claim.seeds(part, v, measure, higher) for v, _ in rows}
-    floors = {v for v in of if claim.rows_of(part, v) and "like" in claim.rows_of(part, v)[0]["w"]}
-    corrected, d, finite = corrected_p(of, base, floors, measure)
-    for v, cells in rows:
-        what = f"{name}/{part}/{v}"
-        values = np.array([r["m"][measure] for r in of[v].values() if math.isfinite(r["m"][measure])])
-        near(cells[3], len(of[v]), what + " seeds")
-        if not of[v]:
-            if "not measured yet" not in cells[9]:
-                say(what + ": says nothing of rows that are not there")
-            continue
-        near(cells[1], float(next(iter(of[v].values()))["parameters"]), what + " parameters")
-        near(cells[2], claim.rate(part, v, measure, higher), what + " rate")
-        near(cells[4], values.mean() if len(values) else math.nan, what + " mean")
-        near(cells[5], values.std(ddof=1) if len(values) > 1 else 0.0, what + " deviation")
-        solved = re.search(r"(\d+) of (\d+) at (\S+) or more", cells[9])
+    def edge(self, v):
+        like = self.claim.rows_of(self.part, v)[0]["w"].get("like", v)
+        rates = {float(r["rate"]) for r in self.claim.rows_of(self.part, like) if r["chosen"] == "0"}
+        return len(rates) > 1 and not min(rates) < self.rate[v] < max(rates)
+
+    def verdict(self, v):
+        if v == self.base:
+            return "baseline"
+        if v in self.floors:
+            return "noise floor"
+        if not self.whole[v]:
+            return "diverged"
+        if v not in self.p or self.p[v] >= 0.05:
+            return "not told apart"
+        return "**better**" if (self.mean[v] > 0) == self.higher else "**worse**"
+
+    def told(self, v):
+        return self.verdict(v) in ("**better**", "**worse**")
+
+    def check(self, over_all):
+        for v, (_, cells) in self.rows.items():
+            what = f"{self.name}/{self.part}/{v}" + (f" by {self.measure}" if self.second else "")
+            values = finite(self.of[v], self.measure)
+            near(cells[3], len(self.of[v]), what + " seeds")
+            if not self.of[v]:
+                if "not measured yet" not in cells[8]:
+                    say(what + ": says nothing of rows that are not there")
+                continue
+            near(cells[1], float(next(iter(self.of[v].values()))["parameters"]), what + " parameters")
+            rate, *edge = cells[2].split(", ")
+            near(rate, self.rate[v], what + " rate")
+            if (edge == ["edge"]) != self.edge(v):
+                say(f"{what}: {cells[2]}, but at the edge is {self.edge(v)}")
+            check_mean(cells[4], values, what)
+            if v != self.base:
+                check_difference(cells[5], self.mean[v], self.half[v], what)
+            near(cells[6], self.p.get(v, math.nan), what + " p")
+            near(cells[7], over_all.get((self.name, self.part, v), math.nan) if not self.second else math.nan, what + " p over all")
+            self.check_words(v, cells[8], values, what)
+
+    def check_words(self, v, cell, values, what):
+        compared = v in self.d and v not in self.floors and self.whole[v]
+        verdict = "baseline failed" if compared and self.failed else self.verdict(v)
+        if re.split("[;,]", cell)[0] != verdict:
+            say(f"{what}: {cell}, not {verdict}")
+        if ("; noise" in cell) != (compared and not self.failed and self.told(v) and self.noise[v]):
+            say(f"{what}: {cell}, but noise is {self.noise.get(v)}")
+        solved = re.search(r"(\d+) of (\d+) at (\S+) or more", cell)
         if solved:
             near(solved[1], (values >= float(solved[3])).sum(), what + " solved")
-            near(solved[2], len(of[v]), what + " seeds")
-        if v == base:
-            continue
-        near(cells[6], d[v].mean() if len(d[v]) else math.nan, what + " difference")
-        if len(d[v]) > 1:
-            half = stats.sem(d[v]) * stats.t.ppf(0.975, len(d[v]) - 1)
-            low, high = cells[7].split(" to ")
-            near(low, d[v].mean() - half, what + " interval")
-            near(high, d[v].mean() + half, what + " interval")
-        if v in corrected:
-            p = corrected[v]
-            if cells[8].startswith("<"):
-                if p >= float(cells[8][1:]):
-                    say(f"{what}: p {cells[8]}, not {p}")
-            else:
-                near(cells[8], p, what + " p")
-            verdict = "not told apart" if p >= 0.05 else "**better**" if (d[v].mean() > 0) == higher else "**worse**"
-        else:
-            near(cells[8], math.nan, what + " p")
-            verdict = "noise floor" if v in floors else "diverged" if not finite[v] else "not told apart"
-        if not cells[9].startswith(verdict):
-            say(f"{what}: {cells[9]}, not {verdict}")
-    return of, d, floors
+            near(solved[2], len(self.of[v]), what + " seeds")
 
 
-def check_others(claim, name, part, of, lines):
+def check_mean(cell, x, what):
+    if not len(x):
+        near(cell, math.nan, what + " mean")
+        return
+    mean, deviation = re.fullmatch(r"(\S+) \((\S+)\)", cell).groups()
+    near(mean, x.mean(), what + " mean")
+    near(deviation, x.std(ddof=1) if len(x) > 1 else 0.0, what + " deviation")
+
+
+def check_difference(cell, mean, half, what):
+    if not math.isfinite(half):
+        near(cell.split()[0], mean, what + " difference")
+        return
+    parts = re.match(r"(\S+) \((\S+) to (\S+)\)", cell)
+    for text, value in zip(parts.groups(), (mean, mean - half, mean + half)):
+        near(text, value, what + " difference")
+
+
+def check_others(table, lines):
     heads = re.findall(r"`([^`]+)`", lines[0])
     for line in lines[2:]:
-        cells = [c.strip() for c in line.strip().strip("|").split(" | ")]
+        cells = cells_of(line)
         for v, cell in zip(heads, cells[1:]):
-            x = np.array([r["m"][cells[0]] for r in of[v].values() if math.isfinite(r["m"].get(cells[0], math.nan))])
-            what = f"{name}/{part}/{v} {cells[0]}"
-            if not len(x):
-                near(cell, math.nan, what)
-                continue
-            mean, deviation = re.fullmatch(r"(\S+) \((\S+)\)", cell).groups()
-            near(mean, x.mean(), what)
-            near(deviation, x.std(ddof=1) if len(x) > 1 else 0.0, what + " deviation")
+            check_mean(cell, finite(table.of[v], cells[0]), f"{table.name}/{table.part}/{v} {cells[0]}")
 
 
-def check_sentence(sentence, labels, of, d, base, what):
-    """The differences with their intervals, and the baseline's mean."""
-    for label, mean, half in re.findall(r"(?:[:,] )([^:]*?) \(([-+][\d.]+) ± ([\d.]+)\)", sentence):
-        v = [v for v in labels if labels[v] == label or label.endswith(labels[v])]
-        v = max(v, key=lambda k: len(labels[k])) if v else None
-        if v is None:
-            say(f"{what}: nothing is known of {label}")
+def blocks_of(text):
+    """The tables of a text, each as its lines."""
+    return [b.strip("\n").split("\n") for b in re.findall(r"(?:^\|.*\n)+", text, re.M)]
+
+
+def read_chance(text, higher):
+    m = re.search(r"Chance:\s+`(\S+)`\s+(\S+)\s+\(([^)]*)\)\.\s+The\s+baseline\s+is\s+no\s+better\s+at\s+(\d+)\s+of", text)
+    return ((m[1], float(m[2]), higher and m[1] not in ("loss", "val")), int(m[4]), "failed**" in text) if m else (None, 0, False)
+
+
+def read_page(claim, name, text):
+    """The tables of a claim's page; the first of a part decides."""
+    tables = []
+    for section in text.split("\n## ")[1:]:
+        m = re.search(r"^Part `(\S+)`: (more|less) is", section, re.M)
+        part, higher = m.groups() if m else (re.search(r"Part `(\S+?)`", section).group(1), "less")
+        if not m:
+            if "not measured yet" not in section or any(r["part"] == part and r["chosen"] == "1" for r in claim.rows):
+                say(f"{name}/{part}: no table")
             continue
-        near(mean, d[v].mean(), f"{what} {label}")
-        near(half, stats.sem(d[v]) * stats.t.ppf(0.975, len(d[v]) - 1), f"{what} {label}")
+        halves = re.split(r"^By `\S+` \((more|less) is better\)", section.split("<details>")[0], flags=re.M)
+        by = re.match(r"`(\S+)`", cells_of(blocks_of(halves[0])[0][0])[4]).group(1)
+        for text_of, more in zip(halves[::2], [higher] + halves[1::2]):
+            chance, trials, failed = read_chance(text_of, more == "more")
+            table = Table(claim, name, part, more == "more", by, higher == "more", chance, blocks_of(text_of)[0])
+            near(str(trials), table.at_chance, f"{name}/{part}: trials at chance")
+            if failed != table.failed:
+                say(f"{name}/{part}: the baseline failed: {table.failed}")
+            tables.append(table)
+        if "<details>" in section:
+            check_others(table if len(halves) == 1 else tables[-2], blocks_of(section.split("<details>")[1])[0])
+    return tables
 
 
-def check_second(sentence, labels, of, floors, base, measure, higher, what):
-    """A sentence about a second measure: its numbers, and in which list each kind stands."""
-    corrected, d, finite = corrected_p(of, base, floors, measure)
-    values = np.array([x for x in (r["m"].get(measure, math.nan) for r in of[base].values()) if math.isfinite(x)])
-    near(re.match(r"against .*? \(([\d.]+)\)", sentence).group(1), values.mean(), what + " mean")
-    check_sentence(sentence, labels, of, d, base, what)
-    seeds, compared = re.search(r"(\d+) seeds, p corrected for (\d+) comparisons", sentence).groups()
-    near(seeds, len(of[base]), what + " seeds")
-    near(compared, len(corrected), what + " comparisons")
-    for v in corrected:
-        verdict = "not told apart" if corrected[v] >= 0.05 else "better" if (d[v].mean() > 0) == higher else "worse"
-        places = [part for part in re.split("; |\\. ", sentence) if f" {labels[v]} (" in part]
-        if len(places) != 1 or not places[0].startswith(verdict + ": "):
-            say(f"{what}: {labels[v]} is not among those {verdict}")
+def read_questions(path):
+    text = open(path, encoding="utf-8").read()
+    names = dict(re.findall(r'#define (\w+) ("[^"]*")', text))
+    text = text.split("evidence_questions[] = {")[1].split("};")[0]
+    text = re.sub(r"\b(" + "|".join(names) + r")\b", lambda m: names[m[1]], text) if names else text
+    row = r'\{"([^"]*)",\s*"([^"]*)", "([^"]*)",\s*"([^"]*)", (\d), (\d), (\S+?)\}'
+    return [r for r in re.findall(row, text) if r[0]]
 
 
-def main(results, readme):
-    text = open(readme, encoding="utf-8").read()
-    text = text.split("<!-- rows: begin")[1].split("-->\n", 1)[1].split("<!-- rows: end -->")[0]
-    claims = {os.path.basename(p)[:-4]: Claim(p) for p in glob.glob(os.path.join(results, "*.csv"))}
-    seen = set()
-    overview, *sections = text.split("\n### ")
-    for name, there in re.findall(r"\| (\S+): .*? \| (\d+) of \d+ \|", overview):
-        if name in claims and int(there) > len(claims[name].rows):
-            say(f"{name}: {there} rows, but the file has {len(claims[name].rows)}")
-    for section in sections:
-        name = re.search(r"`build/evidence run (\S+?)`", section).group(1)
-        tables = re.split(r"\n\*\*(.+?)\*\* \(`(\S+?)`; (more|less) is better\)\n\n", section)
-        sentences = dict(re.findall(r"\*Found, (.*?):\* (.*)\n", tables[0]))
-        seconds = re.findall(r"\*By `(\S+?)`, (.*) \((more|less) is better\):\* (.*)\n", tables[0])
-        if len(seconds) != len(re.findall(r"^\*By ", tables[0], re.M)):
-            say(f"{name}: a second sentence that cannot be read")
-        for label, part, better, body in zip(tables[1::4], tables[2::4], tables[3::4], tables[4::4]):
-            head, rows = body.split("\n", 1)
-            lines = re.findall(r"^\| .*$", body.split("<details>")[0], re.M)
-            measure = re.search(r"mean of `(\S+?)`", lines[0]).group(1)
-            rows = [l for l in lines[1:] if not l.startswith("|---")]
-            of, d, floors = check_table(claims[name], name, part, better == "more", measure, rows)
-            labels = {}
-            for l in rows:
-                m = re.match(r"\| (.*) \(`(\S+?)`\) \|", l)
-                labels[m.group(2)] = m.group(1)
-            check_sentence(sentences[label], labels, of, d, rows[0], f"{name}/{part}: the sentence")
-            for second, its, more, sentence in seconds:
-                if its == label:
-                    check_second(sentence, labels, of, floors, next(iter(of)), second, more == "more", f"{name}/{part}: {second}")
-            if "<details>" in body:
-                others = re.findall(r"^\|.*$", body.split("<details>")[1].split("</details>")[0], re.M)
-                check_others(claims[name], name, part, of, others)
-            seen.add((name, part))
-    for line in re.findall(r"^\| \S+: .*$", overview, re.M):
-        name, cells = line[2:].split(":")[0], [c.strip() for c in line.strip("| ").split(" | ")]
-        words = ["**better**", "**worse**", "not told apart", "diverged"]
-        verdicts = [l.strip("| ").split(" | ")[-1] for s in sections if f"`build/evidence run {name}`" in s
-                    for l in re.findall(r"^\| .*\(`[^`]+`\) \| .*$", s, re.M)]
+def answer(table, variants, worse, claimed):
+    """Which kind answers, in which words, and whether its rate or the baseline's is at the edge."""
+    sign = 1 if table.higher != worse else -1
+    v = max(variants.split(","), key=lambda k: sign * table.mean[k])
+    if not table.of[v] or not table.of[table.base]:
+        return v, "not measured yet"
+    if table.failed:
+        return v, "baseline failed"
+    if table.verdict(v) == ("**worse**" if worse else "**better**"):
+        return v, "**holds**"
+    number = claimed / 100 * finite(table.of[table.base], table.measure).mean()
+    outside = claimed and abs(number - table.mean[v]) > table.half[v]
+    return v, "**does not hold**" if table.verdict(v) != "not told apart" or outside else "cannot be told"
+
+
+def check_question(question, cells, tables, over_all):
+    ask, name, part, variants, second, worse, claimed = question
+    if cells[0] != ask:
+        say(f"{ask}: the row is of {cells[0]}")
+    if not variants:
+        if cells[1] != "not tested":
+            say(f"{ask}: {cells[1]}, but it is not tested")
+        return
+    found = [t for t in tables if (t.name, t.part, t.second) == (name, part, second == "1")]
+    if not found:
+        if cells[1] != "not measured yet":
+            say(f"{ask}: {cells[1]}, but there is no table")
+        return
+    table = found[0]
+    v, words = answer(table, variants, worse == "1", float(claimed))
+    if cells[1] != words:
+        say(f"{ask}: {cells[1]}, not {words}")
+    if words == "not measured yet":
+        return
+    label, _, difference = cells[2].rpartition(": ")
+    if label != (table.rows[v][0] if "," in variants else ""):
+        say(f"{ask}: {cells[2]} is not of {v}")
+    check_difference(difference, table.mean[v], table.half[v], ask)
+    of = re.search(r"` of (\S+)$", difference)
+    if bool(of) != table.second:
+        say(f"{ask}: {cells[2]}")
+    if of and abs(float(of[1]) / finite(table.of[table.base], table.measure).mean() - 1 if float(of[1]) else 0) > 0.005:
+        say(f"{ask}: of {of[1]}")
+    near(cells[3], len(table.of[v]), ask + " seeds")
+    told = table.told(v) and not table.failed
+    survives = "–" if second == "1" or not told else "yes" if over_all[(name, part, v)] < 0.05 else "no"
+    care = [w for w, is_so in (("edge", table.edge(v) or table.edge(table.base)), ("noise", told and table.noise[v])) if is_so]
+    if cells[4] != survives or cells[5] != ", ".join(care):
+        say(f"{ask}: {cells[4:6]}, not {survives}, {care}")
+
+
+def check_tally(text, tables, over_all):
+    first = [t for t in tables if not t.second]
+    numbers = re.search(r"\*Over all tables:\*(.*?at\s+the\s+edge)", text, re.S).group(1)
+    got = [int(n) for n in re.findall(r"\d+", numbers)]
+    bad, good = [t for t in first if t.raw and t.failed], [t for t in first if t.raw and not t.failed]
+    compared = [sum(len(t.raw) for t in g) for g in (good, bad)]
+    told = [sum(t.told(v) for t in g for v in t.raw) for g in (good, bad)]
+    survive = [sum(over_all[(t.name, t.part, v)] < 0.05 for t in g for v in t.raw) for g in (good, bad)]
+    kinds = [(t, v) for t in first for v in t.of if v not in t.floors and t.of[v]]
+    tuned = [k for k in kinds if any(r["chosen"] == "0" for r in k[0].claim.rows_of(k[0].part, k[1]))]
+    want = [sum(compared), len(good) + len(bad), compared[1], len(bad), compared[0], told[0], survive[0], sum(compared), sum(told),
+            sum(survive), sum(t.edge(v) for t, v in kinds), len(tuned)]
+    for a, b in zip(got, want, strict=True):
+        near(str(a), b, "over all tables")
+
+
+def check_costs(text, claims, tables):
+    words = ["**better**", "**worse**", "not told apart", "diverged"]
+    for line in blocks_of(text.split("<!-- rows: begin")[1])[0][2:]:
+        cells = cells_of(line)
+        name = re.match(r"\[(\S+)\]", cells[0]).group(1)
+        mine = [t for t in tables if t.name == name and not t.second]
+        kinds = [(t, v) for t in mine for v in t.of if t.of[v] and v not in t.floors and v != t.base]
         for word, cell in zip(words, cells[4:]):
-            near(cell, sum(v.startswith(word) for v in verdicts), f"{name}: kinds {word}")
+            count = sum(t.verdict(v) == word for t, v in kinds if not t.failed or word == "diverged")
+            near(cell, count, f"{name}: kinds {word}")
+        near(cells[9], sum(len(t.raw) for t in mine if t.failed), f"{name}: baseline failed")
+        if name in claims and int(cells[1].split()[0]) > len(claims[name].rows):
+            say(f"{name}: {cells[1]} rows, but the file has {len(claims[name].rows)}")
+
+
+def main(results, report, questions):
+    read = lambda name: open(os.path.join(report, name), encoding="utf-8").read()
+    claims = {os.path.basename(p)[:-4]: Claim(p) for p in glob.glob(os.path.join(results, "*.csv"))}
+    pages = {n: read(f"results/{n}.md").split("<!-- rows: end -->")[0] for n in claims}
+    tables = [t for n in claims for t in read_page(claims[n], n, pages[n])]
+    over_all = holm({(t.name, t.part, v): p for t in tables if not t.second for v, p in t.raw.items()})
+    for t in tables:
+        t.check(over_all)
+    asked = read_questions(questions)
+    overview = read("README.md")
+    rows = [cells_of(l) for l in blocks_of(overview)[0][2:]]
+    if len(rows) != len(asked):
+        say(f"README.md: {len(rows)} rows of {len(asked)} questions")
+    for question, cells in zip(asked, rows):
+        check_question(question, cells, tables, over_all)
+        if question[1] in pages and "| " + " | ".join(cells[:6]) not in pages[question[1]]:
+            say(f"{question[1]}.md: does not repeat the answer to {question[0]}")
+    check_tally(overview, tables, over_all)
+    check_costs(read("METHOD.md"), claims, tables)
     for name, claim in claims.items():
         for part in {r["part"] for r in claim.rows if r["chosen"] == "1"}:
-            if (name, part) not in seen:
+            if not any((t.name, t.part) == (name, part) for t in tables):
                 say(f"{name}/{part}: rows without a table")
     print(f"{checked} numbers compared, {wrong} wrong")
     return 1 if wrong else 0
 
 
-sys.exit(main(*sys.argv[1:3]))
+sys.exit(main(*sys.argv[1:4]))

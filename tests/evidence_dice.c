@@ -44,3 +44,20 @@ static const evidence_variant variants[] = {
 const evidence_claim evidence_claim_dice = {
     "dice", "Dice", "Dice are claimed to be even.", parts, 2, variants, 8, "value", "points", 0, 6,
     {1e-3, 3e-3, 1e-2}, dice_run, 0.0001, 1, "twice.value", 0, 1.5};
+
+const evidence_question evidence_questions[] = {
+    {"Are light dice light?", "dice", "large", "light", 0, 0, 0},
+    {"Are heavy dice light?", "dice", "small", "heavy", 0, 0, 0},
+    {"Are heavy dice heavy?", "dice", "small", "heavy", 0, 1, 0},
+    {"Are heavy dice heavier by a hundredth?", "dice", "small", "heavy", 1, 1, 1},
+    {"Is any kind lighter?", "dice", "small", "alike,heavy,light", 0, 0, 0},
+    {"Are dice with a mark lighter?", "dice", "small", "alike", 0, 0, 0},
+    {"Are dice with a mark lighter by half?", "dice", "small", "alike", 1, 0, -50},
+    {"Do broken dice fall?", "dice", "small", "broken", 0, 0, 0},
+    {"Are square dice even?", "dice", "small", "", 0, 0, 0},
+    {"", "", "", "", 0, 0, 0}};
+/* Even dice fall 1.5 on average: by these numbers they fail in one part and not in the other. */
+const evidence_chance evidence_chances[] = {
+    {"dice", "small", 0, "value", 0, 5, "dice that nobody throws"},
+    {"dice", "large", 0, "value", 0, 1.5, "even dice"},
+    {NULL, "", 0, "", 0, 0, ""}};

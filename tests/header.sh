@@ -363,7 +363,8 @@ if [ -f README.md ]; then
             path = links[l]; while (sub(/[a-z]+\/\.\.\//, "", path)) continue
             file = path; sub(/#.*/, "", file)
             if ((getline line < file) < 0 || (path ~ /#/ && !(path in headings))) print l; else close(file) } }' \
-        README.md examples/README.md examples/PAPERS.md bench/README.md bench/evidence/README.md tests/README.md > "$W/log" 2>&1
+        README.md examples/README.md examples/PAPERS.md bench/README.md bench/evidence/*.md \
+        bench/evidence/results/*.md tests/README.md > "$W/log" 2>&1
     if [ -s "$W/log" ]; then bad "links that lead nowhere"; else ok; fi
 else skip "there is no README.md"; fi
 # the Manual's map from equations to functions

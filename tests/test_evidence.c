@@ -52,6 +52,18 @@ static void pairs(void) {
     CHECK(p.p >= 1 && isnan(p.half) && isnan(p.mean));
 }
 
+static void noise(void) {
+    statistics_pairs floor = {5, -0.02, 0.03, 0.2}, none = {1, 0.5, NAN, 1}, d = {5, 0.049, 0.01, 0.01};
+    CHECK(statistics_within(&d, &floor)); /* as far as 0.05 the baseline lies from itself */
+    d.mean = -0.049;
+    CHECK(statistics_within(&d, &floor));
+    d.mean = 0.051;
+    CHECK(!statistics_within(&d, &floor));
+    CHECK(!statistics_within(&d, &none)); /* one pair says nothing */
+    d.mean = NAN;
+    CHECK(!statistics_within(&d, &floor));
+}
+
 static void holm(void) {
     double p[] = {0.04, 0.001, 0.03, 0.02}, q[] = {0.9, 0.8, 0.02}, one[] = {0.04};
     static const double p_want[] = {0.06, 0.004, 0.06, 0.06}, q_want[] = {1, 1, 0.06};
@@ -64,6 +76,7 @@ static void holm(void) {
 int main(void) {
     student();
     pairs();
+    noise();
     holm();
     return check_end();
 }

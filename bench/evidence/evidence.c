@@ -23,7 +23,7 @@ enum { DATA, RESULTS, REPORT, WORK, JOBS, SEEDS, ONLY, SET, QUICK, HELP, N_OPTIO
 static setting option[N_OPTIONS] = {
     {"--data", NULL, "folder with the public data (CMHA_DATA, else ../shared/data)"},
     {"--results", "bench/evidence/results", "folder with the rows, a CSV a claim"},
-    {"--report", "bench/evidence", "folder with README.md and figures/"},
+    {"--report", "bench/evidence", "folder with README.md, METHOD.md, results/ and figures/"},
     {"--work", "build/evidence.work", "folder for tokenizers and judges, which are made again where missing"},
     {"--jobs", "1", "run: processes at once, each with one thread"},
     {"--seeds", "0", "run: so many seeds; 0 = the claim's"},
@@ -399,8 +399,11 @@ static int report(int n_names, int compare) {
     char path[1100];
     if (n_names) complain(2, "report and check take no names", "");
     for (const evidence_claim *const *c = evidence_claims; *c; c++) load_table(*c), must_be_current(*c);
-    snprintf(path, sizeof path, "%s/figures", option[REPORT].value);
-    if (!compare) make_folder(path);
+    static const char *const folders[] = {"figures", "results"};
+    for (int i = 0; i < 2 && !compare; i++) {
+        snprintf(path, sizeof path, "%s/%s", option[REPORT].value, folders[i]);
+        make_folder(path);
+    }
     must(report_write(tables, option[REPORT].value, compare, failure));
     return 0;
 }
@@ -412,7 +415,7 @@ static int help(void) {
     puts(PROGRAM " list [CLAIM..]   claims, and how many of their rows are there\n"
          PROGRAM " run [CLAIM..]    makes the rows that are missing\n"
          PROGRAM " row CLAIM PART VARIANT SEED [RATE]   repeats a row: how far is it from the one there?\n"
-         PROGRAM " report           writes the tables of README.md and the figures\n"
+         PROGRAM " report           writes README.md, METHOD.md, results/*.md and the figures\n"
          PROGRAM " check            are they what the rows say?\n");
     print_options(option, N_OPTIONS, 10, 0);
     return 0;

@@ -1,5 +1,6 @@
 /* evidence.h - what a claim says of itself, so that the program can make its rows: runs, their settings, what
-   they leave. language.c, tasks.c and papers.c hold the claims; evidence.c lists and runs them. */
+   they leave. language.c, tasks.c and papers.c hold the claims, questions.c what is asked of their rows;
+   evidence.c lists and runs them. */
 #ifndef EVIDENCE_H
 #define EVIDENCE_H
 
@@ -87,6 +88,29 @@ struct evidence_claim {
 EVIDENCE_CLAIMS(EVIDENCE_DECLARE)
 #undef EVIDENCE_DECLARE
 extern const evidence_claim *const evidence_claims[]; /* NULL ends it */
+
+/* ---- questions.c: what README.md asks of the rows ---- */
+
+typedef struct evidence_question {
+    const char *ask;             /* "" ends the table */
+    const char *claim, *part;    /* the table that answers; of an untested question the claim alone */
+    const char *variants;        /* names with commas between; the best of them answers. "": untested */
+    int second;                  /* by the claim's second measure */
+    int worse;                   /* asked is whether it is worse than the baseline, not better */
+    double claimed;              /* the paper's difference, in percent of the baseline; 0: no number */
+} evidence_question;
+extern const evidence_question evidence_questions[];
+
+/* What a model reaches that has learned nothing. A run within a hundredth of that learned nothing. */
+typedef struct evidence_chance {
+    const char *claim, *part; /* "": all parts. A NULL claim ends the table */
+    int second;               /* it judges the second measure */
+    const char *measure;      /* mostly the one that decides; of tasks the loss */
+    int higher;
+    double value;
+    const char *what;         /* reaches it */
+} evidence_chance;
+extern const evidence_chance evidence_chances[];
 
 /* ---- runs.c: what most runs do ---- */
 

@@ -586,7 +586,7 @@ const evidence_claim evidence_claim_cope_glue = {
     "CoPE's Table 1: on SST-2 phase 82.57 % against RoPE's 81.31 (sinusoidal positions, not measured here, "
     "82.57), on MRPC F1 81.71 against 80.98, on QNLI, not measured here, 59.86 against 60.74. The authors' "
     "code chooses the epoch on the rows that it reports, and its RoPE (`rope-mixed`) is not orthogonal.",
-    cope_tasks, LENGTH(cope_tasks), cope_variants, LENGTH(cope_variants) - 3, "score", "% or 100 r", 1, 5,
+    cope_tasks, LENGTH(cope_tasks), cope_variants, LENGTH(cope_variants) - 3, "score", "points", 1, 5,
     {1e-4, 3e-4, 1e-3}, run_glue, 0.2, 0, NULL, 0, 0};
 
 #define TEXT_SMALL \
@@ -651,7 +651,7 @@ const evidence_claim evidence_claim_mobius_glue = {
     "MobiusBERT and MobRoFormer beat their hosts on CoLA (56.84 to BERT's 56.29, 56.74 to RoFormer's 53.16) "
     "and RTE (76.75 to 76.61, 77.91 to 77.62); by MRPC's F1 the one does (91.5 to 90.88), the other does not "
     "(91.67 to 92.3). After pretraining on C4; here without any.",
-    mobius_tasks, LENGTH(mobius_tasks), mobius_hosts, LENGTH(mobius_hosts), "score", "% or 100 r", 1, 5,
+    mobius_tasks, LENGTH(mobius_tasks), mobius_hosts, LENGTH(mobius_hosts), "score", "points", 1, 5,
     {1e-4, 3e-4, 1e-3}, run_glue, 0.2, 0, NULL, 0, 0};
 
 /* stories260K as build/convert makes it of llama2.c's file */

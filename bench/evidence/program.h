@@ -1,6 +1,7 @@
 /* program.h - what the parts of the program share beside evidence.h. evidence.c: the command line, and runs
    in processes of their own. runs.c: settings, starting, training. rows.c: the CSV files. statistics.c:
-   paired differences. report.c: README.md, figures, and whether they say what the files say. */
+   paired differences. findings.c: verdicts. questions.c: what README.md asks. report.c, figures.c: pages and
+   figures, and whether they say what the rows say. */
 #ifndef EVIDENCE_PROGRAM_H
 #define EVIDENCE_PROGRAM_H
 
@@ -86,10 +87,80 @@ statistics_pairs statistics_paired(const double *x, const double *base, size_t n
 /* Holm's correction of n p-values, in place. */
 void statistics_holm(double *p, size_t n);
 
+/* Is the difference no larger than one that the baseline has from itself, |mean| + half of the interval? */
+int statistics_within(const statistics_pairs *pairs, const statistics_pairs *floor);
+
+/* ---- findings.c ---- */
+
+enum { MOST_VARIANTS = 64, MOST_SEEDS = 64 };
+
+/* What a part's rows say of a variant. */
+typedef struct finding {
+    const evidence_variant *variant;
+    int floor;           /* it only shows how far runs of the same kind lie apart */
+    int noise;           /* its difference is no larger than one of those */
+    int edge;            /* it chose the lowest or the highest of three rates */
+    double rate;         /* 0: not chosen yet */
+    size_t n, diverged;  /* seeds measured; those without a finite number */
+    double mean, deviation; /* of the measure */
+    statistics_pairs pairs; /* with the baseline, of the seeds that both have */
+    double p, over_all;  /* corrected within the table, and over all tables; NAN: not compared */
+    enum { NOTHING, BASELINE, FLOOR, BETTER, WORSE, ALIKE, DIVERGED } verdict;
+    const evidence_row *rows[MOST_SEEDS]; /* of seed i + 1, or NULL */
+} finding;
+
+typedef struct findings {
+    const evidence_claim *claim;
+    const evidence_part *part;
+    int second;          /* by the claim's second measure */
+    const char *measure;
+    int higher;
+    const evidence_chance *chance; /* NULL: not known */
+    size_t trials_at_chance;       /* of the baseline's three */
+    int failed;                    /* the baseline learned nothing, so the verdicts count nowhere */
+    size_t n, compared;  /* variants; p-values that were corrected together */
+    finding of[MOST_VARIANTS];
+} findings;
+
+/* The values of a measure for seeds that the variant and, if it is given, the other have. */
+size_t findings_values(const finding *f, const finding *other, const char *measure, double *x, double *y);
+
+/* Tables, comparisons, those that are better or worse in their table, those after Holm over all tables. */
+typedef struct tally { size_t tables, compared, told, survive; } tally;
+
+/* All tables, and counts over them by the measures that decide. */
+typedef struct evidence_findings {
+    findings *first, *second; /* [n]; of the second measure, empty where the claim has none */
+    size_t n;
+    tally count[2];           /* [1]: of tables whose baseline failed; [0]: of the others */
+    size_t tuned, edges;      /* kinds that chose a rate; those at an edge */
+} evidence_findings;
+
+int findings_open(evidence_findings *e, const evidence_table *tables, char *error);
+void findings_close(evidence_findings *e);
+const findings *findings_of(const evidence_findings *e, const char *claim, const char *part, int second);
+
+typedef struct evidence_answer {
+    enum { UNTESTED, UNMEASURED, BASE_FAILED, HOLDS, NOT, OPEN } verdict;
+    const findings *all;
+    const finding *kind; /* that answers */
+    int edge;            /* its rate or the baseline's is at the edge */
+    int outside;         /* the paper's number lies outside the interval */
+} evidence_answer;
+
+/* Answers a question; 0 and a line where it names what no claim has. */
+int findings_answer(const evidence_findings *e, const evidence_question *q, evidence_answer *a, char *error);
+
+/* ---- figures.c ---- */
+
+/* Writes a claim's figure, or compares it with the one that is there. *there: does the claim have one? */
+int figures_put(const evidence_claim *claim, const findings *parts, const char *folder, int compare,
+                int *there, char *error);
+
 /* ---- report.c ---- */
 
-/* Writes FOLDER/README.md's tables and FOLDER/figures/, tables[i] being those of evidence_claims[i]; or says
-   (compare) whether both are what the rows say. */
+/* Writes FOLDER/README.md, METHOD.md, results/CLAIM.md and figures/, tables[i] being those of
+   evidence_claims[i]; or says (compare) whether all of them are what the rows say. */
 int report_write(const evidence_table *tables, const char *folder, int compare, char *error);
 
 #endif

@@ -71,6 +71,10 @@ statistics_pairs statistics_paired(const double *x, const double *base, size_t n
     return pairs;
 }
 
+int statistics_within(const statistics_pairs *pairs, const statistics_pairs *floor) {
+    return !isnan(floor->half) && fabs(pairs->mean) <= fabs(floor->mean) + floor->half;
+}
+
 void statistics_holm(double *p, size_t n) {
     /* The k-th smallest of n is multiplied by n - k + 1; none may fall below one before it. */
     unsigned char *done = (unsigned char *)calloc(n + 1, 1);

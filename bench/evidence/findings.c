@@ -1,0 +1,217 @@
+/* findings.c - what the rows say: verdicts of kinds, of questions, and over all tables together. */
+#include "program.h"
+
+#include <math.h>
+
+size_t findings_values(const finding *f, const finding *other, const char *measure, double *x, double *y) {
+    size_t n = 0;
+    for (size_t i = 0; i < MOST_SEEDS; i++) {
+        if (!f->rows[i] || (other && !other->rows[i])) continue;
+        double value = rows_measure(f->rows[i], measure);
+        double beside = other ? rows_measure(other->rows[i], measure) : 0;
+        if (!isfinite(value) || !isfinite(beside)) continue;
+        x[n] = value;
+        if (other) y[n] = beside;
+        n++;
+    }
+    return n;
+}
+
+/* ---- A part's kinds ---- */
+
+/* Collects a variant's rows at its chosen rate. */
+static void collect(finding *f, const findings *all, const evidence_table *table,
+                    const evidence_variant *variant) {
+    const double *rates = all->claim->rates;
+    double x[MOST_SEEDS];
+    f->variant = variant, f->floor = evidence_like(all->claim, variant) != variant;
+    f->rate = rows_rate(table, all->claim, all->part, variant);
+    for (size_t i = 0; f->rate > 0 && i < MOST_SEEDS; i++) {
+        f->rows[i] = rows_find(table, all->part, variant, i + 1, f->rate);
+        f->n += f->rows[i] != NULL;
+    }
+    f->edge = f->n > 0 && rates[1] > 0 && !(f->rate > rates[0] && f->rate < rates[2]);
+    size_t finite = findings_values(f, NULL, all->measure, x, NULL);
+    f->diverged = f->n - finite;
+    f->mean = statistics_mean(x, finite), f->deviation = statistics_deviation(x, finite);
+}
+
+/* Compares with the baseline, corrects within the table, and judges. */
+static void judge(findings *all) {
+    double x[MOST_SEEDS], y[MOST_SEEDS], p[MOST_VARIANTS];
+    size_t who[MOST_VARIANTS];
+    for (size_t v = 0; v < all->n; v++) {
+        finding *f = &all->of[v];
+        f->verdict = !f->n ? NOTHING : v == 0 ? BASELINE : f->floor ? FLOOR : f->diverged ? DIVERGED : ALIKE;
+        size_t n = v ? findings_values(f, &all->of[0], all->measure, x, y) : 0;
+        f->pairs = statistics_paired(x, y, n), f->p = f->over_all = NAN;
+        if (f->verdict == ALIKE && n > 1) p[all->compared] = f->pairs.p, who[all->compared++] = v;
+    }
+    statistics_holm(p, all->compared);
+    for (size_t i = 0; i < all->compared; i++) {
+        finding *f = &all->of[who[i]];
+        f->p = p[i];
+        if (p[i] < 0.05) f->verdict = (f->pairs.mean > 0) == all->higher ? BETTER : WORSE;
+    }
+}
+
+/* Is a kind's difference no larger than one that the baseline has from itself? */
+static void find_noise(findings *all) {
+    for (size_t v = 1; v < all->n; v++)
+        for (size_t w = 1; w < all->n; w++)
+            if (all->of[w].floor && statistics_within(&all->of[v].pairs, &all->of[w].pairs))
+                all->of[v].noise = !all->of[v].floor;
+}
+
+/* ---- Baselines that failed ---- */
+
+static int at_chance(const evidence_chance *c, double value) {
+    return c->higher ? !(value > 1.01 * c->value) : !(value < 0.99 * c->value);
+}
+
+/* A baseline failed that is at chance at two of its three rates, or on average at the one that it chose. */
+static void find_failure(findings *all, const evidence_table *table) {
+    const evidence_claim *claim = all->claim;
+    double x[MOST_SEEDS];
+    for (const evidence_chance *c = evidence_chances; c->claim; c++) {
+        if (strcmp(c->claim, claim->name) != 0 || c->second != all->second) continue;
+        if (*c->part && strcmp(c->part, all->part->name) != 0) continue;
+        size_t n = findings_values(&all->of[0], NULL, c->measure, x, NULL);
+        all->chance = c;
+        for (int r = 0; r < 3 && claim->rates[1] > 0; r++) {
+            const evidence_row *row = rows_find(table, all->part, claim->variants, 0, claim->rates[r]);
+            all->trials_at_chance += row && at_chance(c, rows_measure(row, c->measure));
+        }
+        all->failed = n && (at_chance(c, statistics_mean(x, n)) || all->trials_at_chance > 1);
+        return;
+    }
+}
+
+/* Judges a part by the measure that decides, or by the claim's second. */
+static void find_out(findings *all, const evidence_table *table, const evidence_claim *claim,
+                     const evidence_part *part, int second) {
+    memset(all, 0, sizeof *all);
+    all->claim = claim, all->part = part, all->second = second;
+    all->measure = second ? claim->also : claim->measure;
+    all->higher = second ? claim->also_higher : claim->higher;
+    for (size_t v = 0; v < claim->n_variants && v < MOST_VARIANTS; v++)
+        collect(&all->of[all->n++], all, table, &claim->variants[v]);
+    judge(all), find_noise(all), find_failure(all, table);
+}
+
+/* ---- All tables together ---- */
+
+/* Corrects the p of every comparison by Holm over all tables, and counts. */
+static int find_over_all(evidence_findings *e) {
+    size_t n = 0;
+    for (size_t t = 0; t < e->n; t++) n += e->first[t].compared;
+    double *p = (double *)malloc((n + 1) * sizeof *p);
+    if (!p) return 0;
+    for (size_t t = 0, i = 0; t < e->n; t++)
+        for (size_t v = 0; v < e->first[t].n; v++)
+            if (!isnan(e->first[t].of[v].p)) p[i++] = e->first[t].of[v].pairs.p;
+    statistics_holm(p, n);
+    for (size_t t = 0, i = 0; t < e->n; t++)
+        for (size_t v = 0; v < e->first[t].n; v++) {
+            finding *f = &e->first[t].of[v];
+            if (!isnan(f->p)) f->over_all = p[i++];
+        }
+    free(p);
+    return 1;
+}
+
+static void count_findings(evidence_findings *e) {
+    for (size_t t = 0; t < e->n; t++) {
+        const findings *all = &e->first[t];
+        tally *c = &e->count[all->failed];
+        c->tables += all->compared > 0;
+        for (size_t v = 0; v < all->n; v++) {
+            const finding *f = &all->of[v];
+            if (f->floor) continue;
+            e->tuned += f->n && all->claim->rates[1] > 0;
+            if (f->edge) e->edges++;
+            if (isnan(f->p)) continue;
+            c->compared++;
+            if (f->verdict != ALIKE) c->told++;
+            if (f->over_all < 0.05) c->survive++;
+        }
+    }
+}
+
+void findings_close(evidence_findings *e) { free(e->first), free(e->second), memset(e, 0, sizeof *e); }
+
+int findings_open(evidence_findings *e, const evidence_table *tables, char *error) {
+    size_t n = 0, t = 0;
+    memset(e, 0, sizeof *e);
+    for (size_t i = 0; evidence_claims[i]; i++) n += evidence_claims[i]->n_parts;
+    e->first = (findings *)calloc(n + 1, sizeof *e->first);
+    e->second = (findings *)calloc(n + 1, sizeof *e->second);
+    if (!e->first || !e->second) {
+        findings_close(e);
+        return evidence_fail(error, "no memory for the report");
+    }
+    for (size_t i = 0; evidence_claims[i]; i++)
+        for (size_t k = 0; k < evidence_claims[i]->n_parts; k++, t++) {
+            const evidence_claim *claim = evidence_claims[i];
+            find_out(&e->first[t], &tables[i], claim, &claim->parts[k], 0);
+            if (claim->also) find_out(&e->second[t], &tables[i], claim, &claim->parts[k], 1);
+        }
+    e->n = n;
+    if (!find_over_all(e)) {
+        findings_close(e);
+        return evidence_fail(error, "no memory for the report");
+    }
+    count_findings(e);
+    return 1;
+}
+
+const findings *findings_of(const evidence_findings *e, const char *claim, const char *part, int second) {
+    for (size_t t = 0; t < e->n; t++)
+        if (!strcmp(e->first[t].claim->name, claim) && !strcmp(e->first[t].part->name, part))
+            return second ? &e->second[t] : &e->first[t];
+    return NULL;
+}
+
+/* ---- Questions ---- */
+
+static const finding *kind_named(const findings *all, const char *name, size_t n) {
+    for (size_t v = 0; v < all->n; v++) {
+        const char *its = all->of[v].variant->name;
+        if (strlen(its) == n && !strncmp(its, name, n)) return &all->of[v];
+    }
+    return NULL;
+}
+
+/* Of the kinds that a question names the one that is farthest ahead in the direction that is asked for. */
+static int choose_kind(const evidence_question *q, evidence_answer *a, char *error) {
+    int up = q->worse ? !a->all->higher : a->all->higher;
+    for (const char *at = q->variants; *at; at += *at == ',') {
+        size_t n = strcspn(at, ",");
+        const finding *f = kind_named(a->all, at, n);
+        if (!f)
+            return evidence_fail(error, "%s has no kind %.*s: \"%s\"", q->claim, (int)n, at, q->ask);
+        double ahead = a->kind ? f->pairs.mean - a->kind->pairs.mean : 1;
+        if (!a->kind || (up ? ahead > 0 : ahead < 0)) a->kind = f;
+        at += n;
+    }
+    return 1;
+}
+
+int findings_answer(const evidence_findings *e, const evidence_question *q, evidence_answer *a, char *error) {
+    memset(a, 0, sizeof *a);
+    if (!*q->variants) return a->verdict = UNTESTED, 1;
+    a->all = findings_of(e, q->claim, q->part, q->second);
+    if (!a->all) return evidence_fail(error, "\"%s\" asks for no table: %s %s", q->ask, q->claim, q->part);
+    if (!choose_kind(q, a, error)) return 0;
+    const finding *f = a->kind, *base = &a->all->of[0];
+    double claimed = q->claimed / 100 * base->mean;
+    a->outside = q->claimed < 0 || q->claimed > 0;
+    if (a->outside) a->outside = fabs(claimed - f->pairs.mean) > f->pairs.half;
+    a->edge = f->edge || base->edge;
+    if (!f->n || !base->n) a->verdict = UNMEASURED;
+    else if (a->all->failed) a->verdict = BASE_FAILED;
+    else if (f->verdict == (q->worse ? WORSE : BETTER)) a->verdict = HOLDS;
+    else if (f->verdict != ALIKE || a->outside) a->verdict = NOT;
+    else a->verdict = OPEN;
+    return 1;
+}
