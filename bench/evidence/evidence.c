@@ -396,13 +396,13 @@ static int verb_list(char **names, int n_names) {
 /* ---- report and check ---- */
 
 static int report(int n_names, int compare) {
+    static const char *const folders[] = {"figures", "results"};
     char path[1100];
     if (n_names) complain(2, "report and check take no names", "");
     for (const evidence_claim *const *c = evidence_claims; *c; c++) load_table(*c), must_be_current(*c);
-    static const char *const folders[] = {"figures", "results"};
-    for (int i = 0; i < 2 && !compare; i++) {
+    for (int i = 0; i < 2; i++) {
         snprintf(path, sizeof path, "%s/%s", option[REPORT].value, folders[i]);
-        make_folder(path);
+        if (!compare) make_folder(path);
     }
     must(report_write(tables, option[REPORT].value, compare, failure));
     return 0;

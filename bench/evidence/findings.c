@@ -78,9 +78,9 @@ static void find_failure(findings *all, const evidence_table *table) {
         if (*c->part && strcmp(c->part, all->part->name) != 0) continue;
         size_t n = findings_values(&all->of[0], NULL, c->measure, x, NULL);
         all->chance = c;
-        for (int r = 0; r < 3 && claim->rates[1] > 0; r++) {
+        for (int r = 0; r < 3; r++) {
             const evidence_row *row = rows_find(table, all->part, claim->variants, 0, claim->rates[r]);
-            all->trials_at_chance += row && at_chance(c, rows_measure(row, c->measure));
+            if (row && at_chance(c, rows_measure(row, c->measure))) all->trials_at_chance++;
         }
         all->failed = n && (at_chance(c, statistics_mean(x, n)) || all->trials_at_chance > 1);
         return;
@@ -96,7 +96,9 @@ static void find_out(findings *all, const evidence_table *table, const evidence_
     all->higher = second ? claim->also_higher : claim->higher;
     for (size_t v = 0; v < claim->n_variants && v < MOST_VARIANTS; v++)
         collect(&all->of[all->n++], all, table, &claim->variants[v]);
-    judge(all), find_noise(all), find_failure(all, table);
+    judge(all);
+    find_noise(all);
+    find_failure(all, table);
 }
 
 /* ---- All tables together ---- */
@@ -199,7 +201,8 @@ static int choose_kind(const evidence_question *q, evidence_answer *a, char *err
 
 int findings_answer(const evidence_findings *e, const evidence_question *q, evidence_answer *a, char *error) {
     memset(a, 0, sizeof *a);
-    if (!*q->variants) return a->verdict = UNTESTED, 1;
+    a->verdict = UNTESTED;
+    if (!*q->variants) return 1;
     a->all = findings_of(e, q->claim, q->part, q->second);
     if (!a->all) return evidence_fail(error, "\"%s\" asks for no table: %s %s", q->ask, q->claim, q->part);
     if (!choose_kind(q, a, error)) return 0;

@@ -89,9 +89,9 @@ const evidence_question evidence_questions[] = {
      "crat", "cranfield", "dot,no-window,one-frequency,arctan,plain-norm,dense", 0, 1, 0},
     {"Is CRAT a better language model than RoPE?",
      "crat", "cranfield", "", 0, 0, 0},
-    {"Does CRAT's encoder find passages better than BM25 (Cranfield)?",
+    {"Does CRAT's encoder find passages better than BM25 (Cranfield; the difference is BM25's)?",
      "retrieval", "cranfield", "bm25", 0, 1, 0},
-    {"Does CRAT's encoder find passages better than BM25 (SQuAD)?",
+    {"Does CRAT's encoder find passages better than BM25 (SQuAD; the difference is BM25's)?",
      "retrieval", "squad", "bm25", 0, 1, 0},
     /* complex signals */
     {"Is any complex model ahead of a real RoPE on radio signals?",

@@ -13,24 +13,28 @@ static const char mark_end[] = "<!-- rows: end -->\n";
 static int decimals(double size, int digits) {
     if (!(size > 0) || !isfinite(size)) return 0;
     int n = digits - 1 - (int)floor(log10(size));
-    return n < 0 ? 0 : n > 6 ? 6 : n;
+    if (n > 6) n = 6;
+    return n > 0 ? n : 0;
 }
 
 /* A mean and its standard deviation, to two digits of the latter. */
 static void put_mean(FILE *out, double mean, double deviation) {
     int n = deviation > 0 ? decimals(deviation, 2) : decimals(fabs(mean), 3);
+    if (n > 4) n = 4;
     if (!isfinite(mean)) fputs("–", out);
-    else fprintf(out, "%.*f (%.*f)", n < 4 ? n : 4, mean, n < 4 ? n : 4, deviation);
+    else fprintf(out, "%.*f (%.*f)", n, mean, n, deviation);
 }
 
 /* A difference with its interval, to three digits of the larger of the difference and half the interval. */
 static void put_difference(FILE *out, const statistics_pairs *pairs) {
     double half = isnan(pairs->half) ? 0 : pairs->half;
-    int n = decimals(fabs(pairs->mean) > half ? fabs(pairs->mean) : half, 3);
+    double size = fabs(pairs->mean) > half ? fabs(pairs->mean) : half;
+    int n = decimals(size, 3);
     if (isnan(pairs->mean)) fputs("–", out);
-    else fprintf(out, "%+.*f", n, pairs->mean);
-    if (!isnan(pairs->half))
-        fprintf(out, " (%+.*f to %+.*f)", n, pairs->mean - half, n, pairs->mean + half);
+    else fprintf(out, size > 0 ? "%+.*f" : "%.*f", n, pairs->mean);
+    if (isnan(pairs->half)) return;
+    fprintf(out, size > 0 ? " (%+.*f to %+.*f)" : " (%.*f to %.*f)", n, pairs->mean - half, n,
+            pairs->mean + half);
 }
 
 static void put_p(FILE *out, double p) {
@@ -53,9 +57,10 @@ static void put_paragraph(FILE *out, const char *format, ...) {
     for (const char *at = text; *at;) {
         size_t bytes = strcspn(at, " "), wide = 0;
         for (size_t i = 0; i < bytes; i++) wide += ((unsigned char)at[i] & 0xC0) != 0x80;
-        if (column && column + 1 + wide > 110) putc('\n', out), column = 0;
-        else if (column) putc(' ', out), column++;
-        fwrite(at, 1, bytes, out), column += wide;
+        int fits = column + 1 + wide <= 110;
+        if (column) putc(fits ? ' ' : '\n', out);
+        column = column && fits ? column + 1 + wide : wide;
+        fwrite(at, 1, bytes, out);
         at += bytes + (at[bytes] == ' ');
     }
     fputs("\n\n", out);
@@ -77,7 +82,8 @@ static void put_answer(FILE *out, const evidence_question *q, const evidence_ans
     if (q->second) fprintf(out, " `%s` of %.3g | %zu | ", a->all->measure, a->all->of[0].mean, f->n);
     else fprintf(out, " %s | %zu | ", a->all->claim->unit, f->n);
     int told = !a->all->failed && (f->verdict == BETTER || f->verdict == WORSE);
-    fputs(q->second || !told ? "–" : f->over_all < 0.05 ? "yes" : "no", out);
+    if (q->second || !told) fputs("–", out);
+    else fputs(f->over_all < 0.05 ? "yes" : "no", out);
     fprintf(out, " | %s%s", a->edge ? "edge" : "", a->edge && told && f->noise ? ", " : "");
     fprintf(out, "%s |", told && f->noise ? "noise" : "");
 }
@@ -277,9 +283,10 @@ static void put_counts(FILE *out, const evidence_findings *e, const evidence_cla
     for (size_t i = 0; i < claim->n_parts; i++) {
         const findings *all = findings_of(e, claim->name, claim->parts[i].name, 0);
         if (all->failed) failed += all->compared;
-        for (size_t v = 1; v < all->n; v++)
-            for (size_t k = all->failed ? 3 : 0; k < 5 && !all->of[v].floor; k++)
-                counts[k] += (int)all->of[v].verdict == asked[k];
+        for (size_t v = 1; v < all->n; v++) {
+            if (all->of[v].floor) continue;
+            for (size_t k = all->failed ? 3 : 0; k < 5; k++) counts[k] += (int)all->of[v].verdict == asked[k];
+        }
     }
     for (size_t k = 0; k < 5; k++) fprintf(out, " %zu |", counts[k]);
     fprintf(out, " %zu |\n", failed);
