@@ -42,16 +42,20 @@ static void judge(findings *all) {
     size_t who[MOST_VARIANTS];
     for (size_t v = 0; v < all->n; v++) {
         finding *f = &all->of[v];
-        f->verdict = !f->n ? NOTHING : v == 0 ? BASELINE : f->floor ? FLOOR : f->diverged ? DIVERGED : ALIKE;
+        f->verdict = FOUND_ALIKE;
+        if (f->diverged) f->verdict = FOUND_DIVERGED;
+        if (f->floor) f->verdict = FOUND_FLOOR;
+        if (v == 0) f->verdict = FOUND_BASELINE;
+        if (!f->n) f->verdict = FOUND_NOTHING;
         size_t n = v ? findings_values(f, &all->of[0], all->measure, x, y) : 0;
         f->pairs = statistics_paired(x, y, n), f->p = f->over_all = NAN;
-        if (f->verdict == ALIKE && n > 1) p[all->compared] = f->pairs.p, who[all->compared++] = v;
+        if (f->verdict == FOUND_ALIKE && n > 1) p[all->compared] = f->pairs.p, who[all->compared++] = v;
     }
     statistics_holm(p, all->compared);
     for (size_t i = 0; i < all->compared; i++) {
         finding *f = &all->of[who[i]];
         f->p = p[i];
-        if (p[i] < 0.05) f->verdict = (f->pairs.mean > 0) == all->higher ? BETTER : WORSE;
+        if (p[i] < 0.05) f->verdict = (f->pairs.mean > 0) == all->higher ? FOUND_BETTER : FOUND_WORSE;
     }
 }
 
@@ -134,7 +138,7 @@ static void count_findings(evidence_findings *e) {
             if (f->edge) e->edges++;
             if (isnan(f->p)) continue;
             c->compared++;
-            if (f->verdict != ALIKE) c->told++;
+            if (f->verdict != FOUND_ALIKE) c->told++;
             if (f->over_all < 0.05) c->survive++;
         }
     }
@@ -201,7 +205,7 @@ static int choose_kind(const evidence_question *q, evidence_answer *a, char *err
 
 int findings_answer(const evidence_findings *e, const evidence_question *q, evidence_answer *a, char *error) {
     memset(a, 0, sizeof *a);
-    a->verdict = UNTESTED;
+    a->verdict = ANSWER_UNTESTED;
     if (!*q->variants) return 1;
     a->all = findings_of(e, q->claim, q->part, q->second);
     if (!a->all) return evidence_fail(error, "\"%s\" asks for no table: %s %s", q->ask, q->claim, q->part);
@@ -211,10 +215,10 @@ int findings_answer(const evidence_findings *e, const evidence_question *q, evid
     a->outside = q->claimed < 0 || q->claimed > 0;
     if (a->outside) a->outside = fabs(claimed - f->pairs.mean) > f->pairs.half;
     a->edge = f->edge || base->edge;
-    if (!f->n || !base->n) a->verdict = UNMEASURED;
-    else if (a->all->failed) a->verdict = BASE_FAILED;
-    else if (f->verdict == (q->worse ? WORSE : BETTER)) a->verdict = HOLDS;
-    else if (f->verdict != ALIKE || a->outside) a->verdict = NOT;
-    else a->verdict = OPEN;
+    if (!f->n || !base->n) a->verdict = ANSWER_UNMEASURED;
+    else if (a->all->failed) a->verdict = ANSWER_BASE_FAILED;
+    else if (f->verdict == (q->worse ? FOUND_WORSE : FOUND_BETTER)) a->verdict = ANSWER_HOLDS;
+    else if (f->verdict != FOUND_ALIKE || a->outside) a->verdict = ANSWER_NOT;
+    else a->verdict = ANSWER_OPEN;
     return 1;
 }

@@ -105,7 +105,9 @@ typedef struct finding {
     double mean, deviation; /* of the measure */
     statistics_pairs pairs; /* with the baseline, of the seeds that both have */
     double p, over_all;  /* corrected within the table, and over all tables; NAN: not compared */
-    enum { NOTHING, BASELINE, FLOOR, BETTER, WORSE, ALIKE, DIVERGED } verdict;
+    enum {
+        FOUND_NOTHING, FOUND_BASELINE, FOUND_FLOOR, FOUND_BETTER, FOUND_WORSE, FOUND_ALIKE, FOUND_DIVERGED
+    } verdict;
     const evidence_row *rows[MOST_SEEDS]; /* of seed i + 1, or NULL */
 } finding;
 
@@ -141,7 +143,9 @@ void findings_close(evidence_findings *e);
 const findings *findings_of(const evidence_findings *e, const char *claim, const char *part, int second);
 
 typedef struct evidence_answer {
-    enum { UNTESTED, UNMEASURED, BASE_FAILED, HOLDS, NOT, OPEN } verdict;
+    enum {
+        ANSWER_UNTESTED, ANSWER_UNMEASURED, ANSWER_BASE_FAILED, ANSWER_HOLDS, ANSWER_NOT, ANSWER_OPEN
+    } verdict;
     const findings *all;
     const finding *kind; /* that answers */
     int edge;            /* its rate or the baseline's is at the edge */

@@ -72,7 +72,7 @@ static void put_answer(FILE *out, const evidence_question *q, const evidence_ans
     static const char *const words[] = {"not tested", "not measured yet", "baseline failed", "**holds**",
                                         "**does not hold**", "cannot be told"};
     fprintf(out, "| %s | %s | ", q->ask, words[a->verdict]);
-    if (a->verdict == UNTESTED || a->verdict == UNMEASURED) {
+    if (a->verdict == ANSWER_UNTESTED || a->verdict == ANSWER_UNMEASURED) {
         fputs("– | 0 | – | – |", out);
         return;
     }
@@ -81,7 +81,7 @@ static void put_answer(FILE *out, const evidence_question *q, const evidence_ans
     put_difference(out, &f->pairs);
     if (q->second) fprintf(out, " `%s` of %.3g | %zu | ", a->all->measure, a->all->of[0].mean, f->n);
     else fprintf(out, " %s | %zu | ", a->all->claim->unit, f->n);
-    int told = !a->all->failed && (f->verdict == BETTER || f->verdict == WORSE);
+    int told = !a->all->failed && (f->verdict == FOUND_BETTER || f->verdict == FOUND_WORSE);
     if (q->second || !told) fputs("–", out);
     else fputs(f->over_all < 0.05 ? "yes" : "no", out);
     fprintf(out, " | %s%s", a->edge ? "edge" : "", a->edge && told && f->noise ? ", " : "");
@@ -138,9 +138,9 @@ static size_t solved(const finding *f, const findings *all) {
 static void put_verdict(FILE *out, const findings *all, const finding *f) {
     static const char *const words[] = {"not measured yet", "baseline", "noise floor", "**better**",
                                         "**worse**", "not told apart", "diverged"};
-    int compared = f->verdict == BETTER || f->verdict == WORSE || f->verdict == ALIKE;
+    int compared = f->verdict == FOUND_BETTER || f->verdict == FOUND_WORSE || f->verdict == FOUND_ALIKE;
     fputs(compared && all->failed ? "baseline failed" : words[f->verdict], out);
-    if (f->noise && compared && !all->failed && f->verdict != ALIKE) fputs("; noise", out);
+    if (f->noise && compared && !all->failed && f->verdict != FOUND_ALIKE) fputs("; noise", out);
     if (f->diverged) fprintf(out, ", %zu of %zu without a finite loss", f->diverged, f->n);
     if (f->n && f->n < all->claim->seeds) fprintf(out, "; %zu of %zu seeds so far", f->n, all->claim->seeds);
     if (f->n && !all->second && all->claim->solved > 0)
@@ -155,7 +155,7 @@ static void put_row(FILE *out, const findings *all, const finding *f) {
     else {
         fprintf(out, "%zu | %g%s | %zu | ", any->result.parameters, f->rate, f->edge ? ", edge" : "", f->n);
         put_mean(out, f->mean, f->deviation), fputs(" | ", out);
-        if (f->verdict == BASELINE) fputs("–", out);
+        if (f->verdict == FOUND_BASELINE) fputs("–", out);
         else put_difference(out, &f->pairs);
         fputs(" | ", out), put_p(out, f->p), fputs(" | ", out), put_p(out, f->over_all), fputs(" | ", out);
     }
@@ -278,7 +278,7 @@ static cost cost_of(const evidence_table *table, const evidence_claim *claim) {
 
 /* METHOD.md: rows, time and verdicts of every claim. */
 static void put_counts(FILE *out, const evidence_findings *e, const evidence_claim *claim) {
-    static const int asked[] = {BETTER, WORSE, ALIKE, DIVERGED, NOTHING};
+    static const int asked[] = {FOUND_BETTER, FOUND_WORSE, FOUND_ALIKE, FOUND_DIVERGED, FOUND_NOTHING};
     size_t counts[5] = {0}, failed = 0;
     for (size_t i = 0; i < claim->n_parts; i++) {
         const findings *all = findings_of(e, claim->name, claim->parts[i].name, 0);
