@@ -9,7 +9,7 @@
        int main(int argc, char **argv) {
            cmha_context ctx; cmha_model model; cmha_trainer trainer; cmha_tokens text;
            cmha_model_config mc; cmha_trainer_config tc; double loss; int step;
-           cmha_blas_restart(argv);           // mends what slows a BLAS or threads: starts once more
+           cmha_blas_restart(argv);           // restarts once with the right OpenBLAS kernel
            cmha_preset(NULL, "tiny", &mc, &tc);
            if (cmha_context_init(&ctx, NULL) ||
                cmha_tokens_open(&text, &ctx, argc > 1 ? argv[1] : "cmha.h", 1) ||
@@ -25,11 +25,11 @@
        }
 
    Compile and link
-       Linux, BSD     cc -O2 -fopenmp app.c -lopenblas -lm                   (Debian: libopenblas-dev)
+       Linux, BSD     cc -O2 -fopenmp app.c -lopenblas -lm (Debian: libopenblas-dev)
        macOS          cc -O3 app.c -framework Accelerate
        MinGW          gcc -O3 -march=native -fopenmp app.c -lopenblas
-       nothing there  cc -O2 -DCMHA_NO_CBLAS app.c -lm                       (the built-in GEMM)
-       32-bit x86     add -msse2 -mfpmath=sse                                (an x87 gets slow mathematics)
+       nothing there  cc -O2 -DCMHA_NO_CBLAS app.c -lm (the built-in GEMM)
+       32-bit x86     add -msse2 -mfpmath=sse (an x87 gets slow mathematics)
        wasm           emcc -O3 -DCMHA_NO_CBLAS app.c -sALLOW_MEMORY_GROWTH=1 (-sNODERAWFS=1: node's files)
    The code compiles as C99, C11, C17 and C++11, the declarations as C89 too. Under -Ofast, -ffast-math and
    their parts the library keeps to IEEE arithmetic, at its speed; where clang has no way to, an #error names
@@ -45,9 +45,8 @@
        CMHA_NO_SIMD          keep to scalar mathematics from libm (the reference path of the tests)
        CMHA_NO_DISPATCH      compile for the instruction set of the flags alone, not for AVX2 and AVX-512 too
        CMHA_NO_FILES         no file system, no stdio: paths lead to the context's callbacks (cmha_buffers)
-       CMHA_INFERENCE_ONLY   no backward passes, training or writing; gcc -O2 makes 450 KB of code of it, with
-                             NO_DISPATCH 300. The linker names what is called all the same, if
-                             CMHA_IMPLEMENTATION comes before the file's first #include of this one
+       CMHA_INFERENCE_ONLY   no backward passes, training or writing (gcc -O2: 450 KB, NO_DISPATCH 300). With
+         CMHA_IMPLEMENTATION before the file's first #include of this one the linker names what is called
 
    Rules that hold everywhere
      - Arrays are row-major; a comment such as x [B, N, D] gives the shape, last index fastest.
@@ -71,20 +70,20 @@
 
    Where the papers' equations are: functions that compute them, whose comments name them in the same words
        ComplexFormer, arXiv 2505.10222
-           1-4 cmha_euler_forward, 5-8 cmha_rotate_forward, 9 cmha__forward_rows
+         1-4 cmha_euler_forward, 5-8 cmha_rotate_forward, 9 cmha__forward_rows
        CoPE, arXiv 2508.18308; its 3-9 discuss eq 2 and drop the conjugate of K_proj
-           1 cmha_cope_table, 2 cmha__cope, 10-17 cmha__linear_walk
+         1 cmha_cope_table, 2 cmha__cope, 10-17 cmha__linear_walk
        MöbiusAttention, arXiv 2409.12175
-           1-4 examples/tools/mobius_geometry.h, 5-6 cmha__quotient_pass,
-           7-8 cmha__elementwise_pass, 9 cmha__terms, 10-27 cmha__mobius_block
+         1-4 examples/tools/mobius_geometry.h, 5-6 cmha__quotient_pass,
+         7-8 cmha__elementwise_pass, 9 cmha__terms, 10-27 cmha__mobius_block
        CRAT, crat.maxware.ca; its displayed equations are missing, the numbers are those of a reconstruction
-           1 cmha_embedding, 2 cmha__multifreq_walk, 3 cmha__add_rows_numbers, 4-5 cmha_linear,
-           6-7 cmha__complex_rotate_pass, 8 cmha_complex_norm_forward, 9 cmha_activation_forward,
-           10 cmha_complex_linear_forward, 11-13 cmha__phasor_map, 14 cmha__lag_scores,
-           15 cmha_complex_lowrank, 16 cmha__crat_block, 17 cmha_irw, 18 cmha__search_run,
-           19 cmha__retrieve_mix, 20 cmha_complex_residual_forward, 21 cmha__experts_run,
-           22 cmha_componentwise_clip, 23-24 cmha__regulariser_sum,
-           25 cmha__model_body, 26-27 cmha__final_norm, 28-35 examples/extensions
+         1 cmha_embedding, 2 cmha__multifreq_walk, 3 cmha__add_rows_numbers, 4-5 cmha_linear,
+         6-7 cmha__complex_rotate_pass, 8 cmha_complex_norm_forward, 9 cmha_activation_forward,
+         10 cmha_complex_linear_forward, 11-13 cmha__phasor_map, 14 cmha__lag_scores,
+         15 cmha_complex_lowrank, 16 cmha__crat_block, 17 cmha_irw, 18 cmha__search_run,
+         19 cmha__retrieve_mix, 20 cmha_complex_residual_forward, 21 cmha__experts_run,
+         22 cmha_componentwise_clip, 23-24 cmha__regulariser_sum,
+         25 cmha__model_body, 26-27 cmha__final_norm, 28-35 examples/extensions
 
    Rooms, in this order for the declarations and again for the code:
        Base | Vector mathematics | Tape and engine | Operations | Attention | Models | Training | Inference |
@@ -1709,9 +1708,9 @@ typedef cmha_status (*cmha_loss_fn)(void *user, double *loss);
 /* Compares the gradients that stand in parameters with differences of fourth order of their loss: number by
    number of up to 64, of a longer parameter along 8 directions, 4 losses each. *error is the largest,
    relative to its parameter's largest derivative (at least a thousandth of all), less the losses' rounding;
-   cmha_error names where. Right are 1e-3 in double (smooth scores 1e-8), 1e-2 in float, unless the loss jumps
-   or bends within a step (1e-4, 1e-2), as by phases at pi or of small numbers, routers, ReLU, maxima. NaN or
-   zeros alone: infinite. Dropout must be 0. Errors: STATE. */
+   cmha_error names where. Right are 1e-3 in double (smooth scores 1e-8), 1e-2 in float, unless a loss jumps or
+   bends within a step (1e-4, 1e-2): phases at pi or of small numbers, routers, ReLU, maxima. NaN or zeros
+   alone: infinite. Dropout must be 0. Errors: STATE. */
 CMHA_FIT cmha_status cmha_gradient_check(cmha_parameters *p, cmha_loss_fn loss, void *user, double *error);
 
 typedef struct cmha_tokens {
@@ -5451,18 +5450,6 @@ CMHA__HOT(CMHA_FIT, cmha_cross_entropy_backward,
     }
 }
 
-/* Refuses class weights that no mean can be made with. */
-static int cmha__weights_wrong(cmha_tape *tape, const cmha_real *weights, size_t V) {
-    for (size_t i = 0; weights && !cmha__dry(tape) && i < V; i++) {
-        double w = (double)weights[i];
-        if (w >= 0 && w <= FLT_MAX) continue;
-        cmha__reject(tape, w < 0 ? CMHA_ERR_ARGUMENT : CMHA_ERR_NOT_FINITE,
-                "cross-entropy: class_weights[%zu] is %g", i, w);
-        return 1;
-    }
-    return 0;
-}
-
 /* What both cross-entropies save. */
 typedef struct cmha__entropy {
     const int32_t *targets;
@@ -5481,7 +5468,12 @@ static cmha__entropy *cmha__entropy_new(cmha_tape *tape, const int32_t *targets,
     cmha__entropy *s = CMHA__NEW(tape, cmha__entropy);
     if (s) s->sums = (double *)cmha__record_alloc(tape, 2 * (size_t)tape->context->threads * sizeof *s->sums);
     if (!s || !s->sums || cmha__check_tokens(tape, targets, T, V, 1, ignore)) return NULL;
-    if (cmha__weights_wrong(tape, class_weights, V)) return NULL;
+    for (size_t i = 0; class_weights && !cmha__dry(tape) && i < V; i++) {
+        double w = (double)class_weights[i];
+        cmha_status status = w < 0 ? CMHA_ERR_ARGUMENT : CMHA_ERR_NOT_FINITE;
+        if (w >= 0 && w <= FLT_MAX) continue;
+        return cmha__reject(tape, status, "cross-entropy: class_weights[%zu] is %g", i, w), NULL;
+    }
     s->targets = targets, s->weights = class_weights, s->ignore = ignore;
     return s;
 }
@@ -12765,8 +12757,8 @@ CMHA_FIT cmha_status cmha_parameters_step(cmha_parameters *p, const cmha_adamw_a
         return CMHA__WRONG(p->context, "step: no args, grad_scale <= 0, or no such mode of clipping");
     if (!(args->lr >= 0 && args->beta1 >= 0 && args->beta2 >= 0 && args->eps >= 0 && limit >= 0) ||
         !(fabs(args->lr + args->eps + args->weight_decay) <= FLT_MAX && fmax(args->beta1, args->beta2) < 1))
-        return CMHA__WRONG(p->context, "step: lr %g, beta1 %g, beta2 %g, eps %g, weight_decay %g or limit %g",
-            args->lr, args->beta1, args->beta2, args->eps, args->weight_decay, limit);
+        return CMHA__WRONG(p->context, "step: lr %g, limit %g or another number of args is out of range",
+            args->lr, limit);
     cmha_adamw_args next = *args;
     next.t = p->step + 1;
     cmha_status status = cmha__need_grad(p);
