@@ -5,6 +5,8 @@
 # make mpi        build/train_mpi, which trains on several machines; MPICC=mpicc.mpich: with that MPI
 # make signal-data  labelled radio signals, build/signal.safetensors, with liquid-dsp
 # make platform-aarch64, -s390x, -i386, -musl, -windows, -wasm, -cortex-m    cross-compile, run tests there (tests/README.md)
+# make quick T=test_scores    one test (grad_.. too) with everything unoptimised: seconds after a change of cmha.h
+# make rooms      lines and bytes of each room of cmha.h; fails on a new call of a later room
 # make bits AGAINST=OLD.h    do all kinds of models compute the same bits with the header OLD.h? (float, double)
 # make compilers  every standard and level of optimisation of gcc and clang
 # make symbols    tests/symbols.txt after a change of the API that is meant
@@ -238,6 +240,15 @@ bench: $(B)/bench
 
 test: all
 	@CC='$(CC)' CMHA_CFLAGS='$(CFLAGS) $(OPENMP) $(BLAS_CFLAGS) $(CPPFLAGS)' CMHA_LIBS='$(OPENMP) $(TEXT_LIBS) $(LINK)' tests/run.sh $(B)
+
+# One test, built apart from the others: the header takes three seconds without optimisation
+quick:
+	@test -n '$(T)' || { echo 'make quick T=TEST: a test, such as test_scores or grad_words' >&2; exit 1; }
+	@$(MAKE) --no-print-directory -s B=$(B)/quick CFLAGS='-O0 -g' $(B)/quick/$(T)
+	@GOMP_SPINCOUNT=4000 $(B)/quick/$(T)
+
+rooms:
+	@LC_ALL=C awk -f tests/rooms.awk cmha.h cmha.h
 
 # For a change of the header that must not alter results: every kind's training and decoding, before the change and after it.
 bits: $(B)/cmha.o $(B)/cmha-f64.o
