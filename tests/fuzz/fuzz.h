@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define NEED(condition) ((condition) ? (void)0 : fuzz_stop(__FILE__, __LINE__, #condition))
 
@@ -70,6 +71,55 @@ extern cmha_context fuzz_context;
 extern size_t fuzz_memory, fuzz_peak;  /* bytes out, and the most since it was last set */
 enum { FUZZ_MEMORY = 256 << 20 };
 void fuzz_open_context(void);
+
+/* What an input may cost: a bound that follows from its bytes, so that a small file that asks for much is found.
+   fuzz_cost_begin starts to count the memory of malloc and the processor's time, fuzz_cost_end checks both. */
+int __sanitizer_install_malloc_and_free_hooks(void (*taken)(const volatile void *, size_t),
+                                              void (*freed)(const volatile void *));
+size_t __sanitizer_get_allocated_size(const volatile void *memory);
+
+typedef struct fuzz_cost { int64_t memory, peak; double seconds; int counts; } fuzz_cost;
+static fuzz_cost fuzz_the_cost;
+
+static inline void fuzz_taken(const volatile void *memory, size_t bytes) {
+    (void)memory;
+    fuzz_the_cost.memory += (int64_t)bytes;
+    if (fuzz_the_cost.memory > fuzz_the_cost.peak) fuzz_the_cost.peak = fuzz_the_cost.memory;
+}
+
+static inline void fuzz_freed(const volatile void *memory) {
+    if (memory) fuzz_the_cost.memory -= (int64_t)__sanitizer_get_allocated_size(memory);
+}
+
+static inline double fuzz_seconds(void) {
+    struct timespec now;
+    NEED(!clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now));
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static inline void fuzz_cost_begin(void) {
+    if (!fuzz_the_cost.counts) NEED(__sanitizer_install_malloc_and_free_hooks(fuzz_taken, fuzz_freed) > 0);
+    fuzz_the_cost.counts = 1;
+    fuzz_the_cost.memory = fuzz_the_cost.peak = 0;
+    fuzz_the_cost.seconds = fuzz_seconds();
+}
+
+/* At most `base` MiB and 1 s, and for each byte `each` bytes and 20 microseconds */
+static inline void fuzz_cost_end(const char *what, size_t bytes, size_t base, size_t each) {
+    double seconds = fuzz_seconds() - fuzz_the_cost.seconds;
+    int64_t most = (int64_t)(base << 20) + (int64_t)(bytes * each);
+    if (fuzz_the_cost.peak <= most && seconds <= 1 + 20e-6 * (double)bytes) return;
+    fprintf(stderr, "%s of %zu bytes: %.1f MiB, %.2f s\n", what, bytes,
+            (double)fuzz_the_cost.peak / 1048576, seconds);
+    fuzz_stop(__FILE__, __LINE__, "a cost within bounds");
+}
+
+/* FNV-1a of an input: what an input without flags of its own is done with */
+static inline uint64_t fuzz_hash(const uint8_t *data, size_t size) {
+    uint64_t hash = 0xCBF29CE484222325u;
+    for (size_t i = 0; i < size; i++) hash = (hash ^ data[i]) * 0x100000001B3u;
+    return hash ^ hash >> 32;
+}
 
 /* One line that names the file, nothing in it that a terminal would obey. */
 static inline void fuzz_check_line(const char *line) {

@@ -20,7 +20,7 @@ $CLANG $FLAGS $CHECKS -fsanitize=fuzzer-no-link -c tests/fuzz/files.c -o "$F/fil
 # fuzz NAME: builds and runs one; leaves NAME.log and, if it finds something, NAME.found
 fuzz() {
     libs=
-    case $1 in forms|tokeni*) libs='-lutf8proc -lcjson';; esac
+    case $1 in archive|checkpoint|adapters|knowledge|gguf|forms|weights|tokeni*) libs='-lutf8proc -lcjson';; esac
     rm -f "$F/$1.found" && mkdir -p "$F/corpus/$1"
     # shellcheck disable=SC2086
     if ! $CLANG $FLAGS $CHECKS -fsanitize=fuzzer "tests/fuzz/$1.c" "$F/files.o" $libs -lm -o "$F/$1" > "$F/$1.log" 2>&1; then
