@@ -10,7 +10,7 @@
 #include <unistd.h>
 #endif
 
-#define REGULAR_FOLDER ": a folder"
+#define REGULAR_FOLDER ": a folder, not a regular file"
 
 /* What to add to "cannot open PATH": that it is a folder, no regular file, or nothing. */
 static inline const char *regular_fault(const char *path) {

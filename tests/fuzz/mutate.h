@@ -1,11 +1,12 @@
-/* Structured mutation: a valid file with something of it changed. mutate_json changes the tree of a JSON text,
-   mutate_gguf the fields of a GGUF file, whose counts and lengths stay right unless they are what is changed.
-   Both return the new size, or 0 where the bytes are no such file or the result does not fit; then libFuzzer's
-   own mutation of bytes is what is left (mutate_bytes). Random numbers come from the seed alone. */
+/* Structured mutation: a valid file with something of it changed. mutate_json changes the tree of a JSON
+   text, mutate_gguf the fields of a GGUF file, whose counts and lengths stay right unless they are what is
+   changed. Both return the new size, or 0 where the bytes are no such file or the result does not fit; then
+   libFuzzer's own mutation of bytes is what is left (mutate_bytes). Random numbers come from the seed alone. */
 #ifndef MUTATE_H
 #define MUTATE_H
 
 #include <cjson/cJSON.h>
+#include <sanitizer/lsan_interface.h>
 
 #include <math.h>
 #include <stdint.h>
@@ -59,7 +60,8 @@ static const char *const mutate_limits[] = {
     "16777217", "2147483646", "2147483647", "2147483648", "-2147483648", "-2147483649", "4294967295",
     "4294967296", "9007199254740993", "9223372036854775807", "9223372036854775808", "18446744073709551616",
     "-9223372036854775809", "1e-400", "1e-45", "1e-7", "1e10", "1e30", "-1e30", "1e38", "1e39", "-1e39",
-    "1e300", "-1e300", "1.7976931348623157e308", "1e999", "-1e999", "NaN", "Infinity", "null", "true", "false",
+    "1e300", "-1e300", "1.7976931348623157e308", "1e999", "-1e999", "NaN", "Infinity", "null", "true",
+    "false",
     "\"\"", "\" \"", "[]", "{}", "[[]]", "[{}]", "{\"\":0}", "[\"x\"]", "[null]", "\"\\u0000\"",
     "\"a\\u0000b\"", "\"\\n\"", "\"\\ud800\"", "\"\\uFFFF\"", "\"\xEF\xBF\xBD\"", "\"\xE2\x96\x81\"",
     "\"\xFF\xFE\"", "\"0\"", "\"1\"", "\"-1\"", "\"inf\"", "\"nan\"", "\"1e999\"", "\"true\"", "\"%s%n\"",
@@ -106,7 +108,8 @@ static inline cJSON *mutate_text(const char *text) {
 
 /* A string with something of it changed. */
 static inline cJSON *mutate_string(mutate_state *m, const char *s) {
-    static const char *const odd[] = {" ", "\n", "\xE2\x96\x81", "\xFF", "##", "</w>", "\xCC\x81", "a", "<0x0A>",
+    static const char *const odd[] = {" ", "\n", "\xE2\x96\x81", "\xFF", "##", "</w>", "\xCC\x81", "a",
+                                      "<0x0A>",
                                       "\xC4\xA0", "\xF0\x9F\x98\x80", NULL};
     size_t n = strlen(s), times = 2 + mutate_below(m, 30), at = mutate_below(m, n + 1);
     const char *more = mutate_below(m, 2) ? mutate_among(m, odd) : mutate_among(m, m->language->words);
@@ -149,7 +152,8 @@ static inline cJSON *mutate_value(mutate_state *m, const cJSON *old, const cJSON
 
 static inline void mutate_replace(cJSON *parent, cJSON *old, cJSON *item) {
     if (!item) return;
-    if (old->string) item->string = strdup(old->string);
+    free(item->string);
+    item->string = old->string ? strdup(old->string) : NULL;
     cJSON_ReplaceItemViaPointer(parent, old, item);
 }
 
@@ -241,7 +245,9 @@ static inline size_t mutate_json(mutate_state *m, uint8_t *data, size_t size, si
 /* ---- GGUF ---- */
 
 /* A number or text of a GGUF file that can be changed: where it is and what. */
-typedef enum mutate_kind { MUTATE_COUNT, MUTATE_LENGTH, MUTATE_TYPE, MUTATE_NUMBER, MUTATE_BYTES } mutate_kind;
+typedef enum mutate_kind {
+    MUTATE_COUNT, MUTATE_LENGTH, MUTATE_TYPE, MUTATE_NUMBER, MUTATE_BYTES
+} mutate_kind;
 typedef struct mutate_field {
     size_t at, n; /* of MUTATE_BYTES, the length stands in the 8 bytes before */
     mutate_kind kind;
@@ -373,7 +379,9 @@ static inline size_t mutate_gguf_text(mutate_state *m, const mutate_gguf_file *g
     switch (mutate_below(m, 6)) {
     case 0: n = 0; break;
     case 1: /* what another text is */
-        if (other->kind == MUTATE_BYTES) n = other->n < 512 ? other->n : 512, memcpy(bytes, data + other->at, n);
+        if (other->kind != MUTATE_BYTES) break;
+        n = other->n < 256 ? other->n : 256;
+        memcpy(bytes, data + other->at, n);
         break;
     case 2: case 3: n = strlen(word) < 256 ? strlen(word) : 256, memcpy(bytes, word, n); break;
     case 4: /* a zero, and as many bytes again */
@@ -449,13 +457,27 @@ static inline size_t mutate_file(mutate_state *m, uint8_t *data, size_t size, si
     uint8_t *copy = (uint8_t *)malloc(most + 1);
     size_t n = 0;
     if (mutate_below(m, 8)) {
+        __lsan_disable(); /* what a change of the tree loses is not the parser's */
         memcpy(copy, data, size);
         n = size > 4 && !memcmp(data, "GGUF", 4) ? mutate_gguf(m, copy, size, most)
                                                  : mutate_json(m, copy, size, most);
         if (n) memcpy(data, copy, n);
+        __lsan_enable();
     }
     free(copy);
     return n ? n : mutate_bytes(data, size, most);
+}
+
+/* The file from `begin` to `end` of an input, what stands around it as it is; the new size of all. */
+static inline size_t mutate_part(mutate_state *m, uint8_t *data, size_t size, size_t most, size_t begin,
+                                 size_t end) {
+    size_t n, rest = size - end;
+    uint8_t *behind = (uint8_t *)malloc(rest + 1);
+    memcpy(behind, data + end, rest);
+    n = mutate_file(m, data + begin, end - begin, most - begin - rest);
+    memcpy(data + begin + n, behind, rest);
+    free(behind);
+    return begin + n + rest;
 }
 
 #endif

@@ -44,7 +44,7 @@ for t in "$@"; do
         grep -n 'error:\|does not hold\|ERROR\|runtime error\|^    #[0-9] ' "$F/$t.log" | head -n 20
         grep 'Test unit written' "$F/$t.log"
     fi
-    n=$(sed -n 's/^stat::number_of_executed_units: *//p' "$F/$t.log")
+    n=$(sed -n 's/^stat::number_of_executed_units: *//p' "$F/$t.log" | tail -n 1)
     total=$((total + ${n:-0}))
     printf '%-12s %12d executions\n' "$t" "${n:-0}"
 done

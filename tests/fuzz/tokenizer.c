@@ -43,54 +43,66 @@ static const char *const pieces[] = {
     "\"special\":false}",
     "{\"id\":3,\"content\":\" \",\"normalized\":false,\"special\":true}",
     "{\"type\":\"Unigram\",\"unk_id\":0,\"byte_fallback\":true,\"vocab\":[[\"<unk>\",0],[\"a\",-1e30]]}",
-    "{\"type\":\"WordPiece\",\"unk_token\":\"a\",\"max_input_chars_per_word\":3,\"vocab\":{\"a\":0,\"##b\":1}}",
+    "{\"type\":\"WordPiece\",\"unk_token\":\"a\",\"max_input_chars_per_word\":3,\"vocab\":{\"a\":0,\"##b\""
+    ":1}}",
     "{\"type\":\"BPE\",\"unk_token\":\"a\",\"fuse_unk\":true,\"byte_fallback\":true,\"ignore_merges\":true,"
     "\"merges_tie\":true,\"vocab\":{\"a\":0,\"b\":1,\"ab\":2},\"merges\":[\"a b\"]}",
-    "[\"a\",-1]", "[\"\xE2\x96\x81\",-2.5]", "\"a b\"", "[\"a\",\"b\"]", "{\"bos\":0,\"eos\":1,\"unk\":2}", NULL};
+    "[\"a\",-1]", "[\"\xE2\x96\x81\",-2.5]", "\"a b\"", "[\"a\",\"b\"]", "{\"bos\":0,\"eos\":1,\"unk\":2}",
+    NULL};
 static const char *const words[] = {
-    "type", "model", "vocab", "merges", "added_tokens", "normalizer", "pre_tokenizer", "post_processor", "decoder",
-    "normalizers", "pretokenizers", "decoders", "processors", "content", "pattern", "String", "Regex", "prepend",
-    "replacement", "prepend_scheme", "never", "always", "behavior", "Removed", "invert", "special_tokens", "ids",
+    "type", "model", "vocab", "merges", "added_tokens", "normalizer", "pre_tokenizer", "post_processor",
+    "decoder",
+    "normalizers", "pretokenizers", "decoders", "processors", "content", "pattern", "String", "Regex",
+    "prepend",
+    "replacement", "prepend_scheme", "never", "always", "behavior", "Removed", "invert", "special_tokens",
+    "ids",
     "id", "special", "normalized", "lstrip", "rstrip", "single_word", "unk_token", "unk_id", "byte_fallback",
     "continuing_subword_prefix", "end_of_word_suffix", "max_input_chars_per_word", "special_ids", "dropout",
     "fuse_unk", "ignore_merges", "merges_tie", "single", "cls", "sep", "start", "stop", "suffix", "prefix",
-    "cleanup", "BPE", "WordPiece", "Unigram", "Sequence", "a", "b", " ", "ab", "aaaaaaaa", "[UNK]", "<unk>", "<s>",
+    "cleanup", "BPE", "WordPiece", "Unigram", "Sequence", "a", "b", " ", "ab", "aaaaaaaa", "[UNK]", "<unk>",
+    "<s>",
     "tokenizer.ggml.model", "tokenizer.ggml.pre", "tokenizer.ggml.tokens", "tokenizer.ggml.scores",
     "tokenizer.ggml.token_type", "tokenizer.ggml.merges", "tokenizer.ggml.bos_token_id",
     "tokenizer.ggml.eos_token_id", "tokenizer.ggml.unknown_token_id", "tokenizer.ggml.add_bos_token",
-    "tokenizer.ggml.add_eos_token", "tokenizer.ggml.add_space_prefix", "tokenizer.ggml.remove_extra_whitespaces",
-    "tokenizer.ggml.precompiled_charsmap", "gpt2", "llama", "t5", "bert", "gpt-2", "llama-bpe", "qwen2", "gpt-4o",
+    "tokenizer.ggml.add_eos_token", "tokenizer.ggml.add_space_prefix",
+    "tokenizer.ggml.remove_extra_whitespaces",
+    "tokenizer.ggml.precompiled_charsmap", "gpt2", "llama", "t5", "bert", "gpt-2", "llama-bpe", "qwen2",
+    "gpt-4o",
     "minerva-7b", "smaug-bpe", NULL};
 
 /* Texts that tokenizers stumble over */
 static const struct { const char *text; size_t n; } nasty[] = {
 #define NASTY(text) {text, sizeof text - 1}
-    NASTY(""), NASTY(" "), NASTY("\0"), NASTY("a\0b\0\0"), NASTY("\xFF\xFE\xC3\x28\xF0\x9F\x98 \xED\xA0\x80\xE2\x96"),
-    NASTY("aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"),
-    NASTY("  \t\n\r\n   \xC2\xA0\xE2\x80\xA8\xE3\x80\x80 a  b   c"), NASTY("a b c ab abc the don't I'LL 12345 6,789.01"),
-    NASTY("e\xCC\x81\xCC\xA7\xCC\x81\xCC\xA7\xCC\x81\xCC\x81\xCC\x81 A\xCC\x8A \xEF\xB7\xBA\xEF\xAC\x83\xC4\xB0\xE1\xBA\x9E"),
-    NASTY("\xE6\x97\xA5\xE6\x9C\xAC\xF0\x9F\x91\xA9\xE2\x80\x8D\xF0\x9F\x91\xA7 \xE2\x96\x81\xE2\x96\x81 </w> ## <0x0A><s>[UNK]"),
-    NASTY("\xE1\x84\x80\xE1\x85\xA1\xE1\x86\xA8\xEA\xB0\x80\xE2\x84\xAB\xEF\xBC\xA1 \xEF\xBF\xBD\xEF\xBF\xBF\xF4\x8F\xBF\xBF"),
-    NASTY("\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n            x            \n"), NASTY("b.b,b!b?b-b'b\"b(b)b[b]b{b}b")};
+    NASTY(""), NASTY(" "), NASTY("\0"), NASTY("a\0b\0\0"),
+    NASTY("\xFF\xFE\xC3\x28\xF0\x9F\x98 \xED\xA0\x80\xE2\x96"),
+    NASTY("aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+    "aaaaaaaa"),
+    NASTY("  \t\n\r\n   \xC2\xA0\xE2\x80\xA8\xE3\x80\x80 a  b   c"),
+    NASTY("a b c ab abc the don't I'LL 12345 6,789.01"),
+    NASTY("e\xCC\x81\xCC\xA7\xCC\x81\xCC\xA7\xCC\x81\xCC\x81\xCC\x81 A\xCC\x8A \xEF\xB7\xBA\xEF\xAC\x83"
+    "\xC4\xB0\xE1\xBA\x9E"),
+    NASTY("\xE6\x97\xA5\xE6\x9C\xAC\xF0\x9F\x91\xA9\xE2\x80\x8D\xF0\x9F\x91\xA7 \xE2\x96\x81\xE2\x96\x81 <"
+    "/w> ## <0x0A><s>[UNK]"),
+    NASTY("\xE1\x84\x80\xE1\x85\xA1\xE1\x86\xA8\xEA\xB0\x80\xE2\x84\xAB\xEF\xBC\xA1 \xEF\xBF\xBD\xEF\xBF"
+    "\xBF\xF4\x8F\xBF\xBF"),
+    NASTY("\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n            x            \n"),
+    NASTY("b.b,b!b?b-b'b\"b(b)b[b]b{b}b") };
 enum { NASTY_TEXTS = sizeof nasty / sizeof *nasty, LONG_TEXT = 1 << 16 };
 
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t most, unsigned seed) {
     static const mutate_language language = {pieces, words};
     mutate_state m = mutate_begin(seed, &language);
-    size_t n, text, more;
-    uint8_t *copied;
+    size_t n, more;
     if (!size || *data == '{' || *data == 'G') return mutate_file(&m, data, size, most);
     n = size > 3 ? data[1] | (size_t)data[2] << 8 : 0;
-    if (n > size - 3 || n < 2 || mutate_below(&m, 4) == 0) return mutate_bytes(data, size, most);
-    text = size - 3 - n;
-    copied = (uint8_t *)malloc(text + 1);
-    memcpy(copied, data + 3 + n, text);
-    more = mutate_file(&m, data + 3, n, most - 3 - text < 65535 ? most - 3 - text : 65535);
-    data[1] = (uint8_t)more;
-    data[2] = (uint8_t)(more >> 8);
-    memcpy(data + 3 + more, copied, text);
-    free(copied);
-    return 3 + more + text;
+    if (size > 65535 || n > size - 3 || n < 2 || mutate_below(&m, 4) == 0)
+        return mutate_bytes(data, size, most);
+    if (most > 65535) most = 65535;
+    more = mutate_part(&m, data, size, most, 3, 3 + n);
+    n = n + more - size;
+    data[1] = (uint8_t)n;
+    data[2] = (uint8_t)(n >> 8);
+    return more;
 }
 
 static unsigned char *copy(const uint8_t *from, size_t n) { /* of exactly this size, for AddressSanitizer */
@@ -126,11 +138,13 @@ static tokenizer_bytes decode(const tokenizer *t, const int32_t *ids, size_t n, 
 static tokenizer_bytes decode_all(const tokenizer *t) {
     int32_t ids[300];
     size_t n = t->longest > 4096 ? 20 : 300;
-    for (size_t i = 0; i < n; i++)
-        ids[i] = i % 50 == 0   ? INT32_MIN
-                 : i % 50 == 1 ? INT32_MAX
-                 : i % 50 == 2 ? (int32_t)t->size
-                               : (int32_t)(i * 7919 % (i % 2 ? t->size : t->size < 8 ? t->size : 8)) - (i % 50 == 3);
+    for (size_t i = 0; i < n; i++) {
+        size_t among = i % 2 || t->size < 8 ? t->size : 8;
+        ids[i] = (int32_t)(i * 7919 % among) - (i % 50 == 3);
+        if (i % 50 == 0) ids[i] = INT32_MIN;
+        if (i % 50 == 1) ids[i] = INT32_MAX;
+        if (i % 50 == 2) ids[i] = (int32_t)t->size;
+    }
     return decode(t, ids, n, 0);
 }
 
@@ -218,7 +232,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     uint64_t hash = fuzz_hash(data, size);
     int alone = size > 4 && (*data == '{' || !memcmp(data, "GGUF", 4)), fine;
     unsigned flags = alone ? (unsigned)(hash >> 24 & 255) : size ? data[0] : 0;
-    size_t begin = alone ? 0 : 3, n = size, rest;
+    size_t begin = alone ? 0 : 3, n = size, rest, which = (size_t)(hash % NASTY_TEXTS);
     unsigned char *file, *text;
     tokenizer t;
     if (size < 3) return 0;
@@ -234,7 +248,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         use(&t, text, rest, n, flags, hash);
         free(decode_all(&t).at);
         save(&t, text, rest);
-        if (hash % 4 == 0) save(&t, (const unsigned char *)nasty[hash % NASTY_TEXTS].text, nasty[hash % NASTY_TEXTS].n);
+        if (hash % 4 == 0)
+            save(&t, (const unsigned char *)nasty[which].text, nasty[which].n);
         tokenizer_close(&t);
     } else fuzz_check_line(error), free(file);
     tokenizer_close(&t);
