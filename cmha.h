@@ -1708,8 +1708,8 @@ typedef cmha_status (*cmha_loss_fn)(void *user, double *loss);
 /* Compares the gradients that stand in parameters with differences of fourth order of their loss: number by
    number of up to 64, of a longer parameter along 8 directions, 4 losses each. *error is the largest,
    relative to its parameter's largest derivative (at least a thousandth of all), less the losses' rounding;
-   cmha_error names where. Right are 1e-3 in double (smooth scores 1e-8), 1e-2 in float, unless a loss jumps or
-   bends within a step (1e-4, 1e-2): phases at pi or of small numbers, routers, ReLU, maxima. NaN or zeros
+   cmha_error names where. Right are 1e-3 in double (smooth scores 1e-8), 1e-2 in float; but a loss may jump
+   or bend within a step (1e-4, 1e-2): phases at pi or of small numbers, routers, ReLU, maxima. NaN or zeros
    alone: infinite. Dropout must be 0. Errors: STATE. */
 CMHA_FIT cmha_status cmha_gradient_check(cmha_parameters *p, cmha_loss_fn loss, void *user, double *error);
 

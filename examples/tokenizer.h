@@ -64,7 +64,7 @@ typedef struct tokenizer_edge { uint64_t key; uint32_t to; } tokenizer_edge; /* 
 typedef struct tokenizer_trie {
     tokenizer_edge *edges; /* [n_edges, a power of two] */
     int32_t *ids;          /* [nodes]: what ends here, -1: nothing */
-    uint32_t *fail, *hit;  /* [nodes]: the longest suffix in the tree; that is a string, 0: none. NULL: not linked */
+    uint32_t *fail, *hit;  /* [nodes]: the longest suffix in the tree; that is a string, 0: none */
     size_t n_edges, nodes, room;
     unsigned char begins[256]; /* does anything begin with this byte? */
 } tokenizer_trie;
@@ -2583,7 +2583,7 @@ static inline int tokenizer_read_unknown(tokenizer *t, const cJSON *model, char 
 
 /* The most bytes that one byte of text becomes in the normalizers and in Metaspace: a small file shall not
    ask for memory and time without bound. Unicode's normal forms have bounds of their own. */
-#define TOKENIZER_GROWTH 4096
+#define TOKENIZER_GROWTH 256
 static inline int tokenizer_check_growth(const tokenizer *t, char *error) {
     size_t grown = 1;
     for (int i = 0; i < t->n_normal + t->n_pre; i++) {

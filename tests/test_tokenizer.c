@@ -186,9 +186,11 @@ static void refusals(void) {
         {WITH("'added_tokens':[['x']]"), "no object"},
         {WITH("'added_tokens':[7]"), "no object"},
         {WITH("'normalizer':{'type':'Sequence','normalizers':[" HUNDRED "," HUNDRED "]}"), "times as long"},
-        {WITH("'pre_tokenizer':{'type':'Sequence','pretokenizers':[" SIGN "," SIGN "," SIGN "]}"), "times as long"},
+        {WITH("'pre_tokenizer':{'type':'Sequence','pretokenizers':[" SIGN "," SIGN "," SIGN "]}"),
+         "times as long"},
         {"{'model':[['x']]}", "no vocab"},
-        {"{'model':{'type':'WordPiece','vocab':{'[UNK]':0},'max_input_chars_per_word':1e999}}", "no whole number"},
+        {"{'model':{'type':'WordPiece','vocab':{'[UNK]':0},'max_input_chars_per_word':1e999}}",
+         "no whole number"},
         {"{'model':{'type':'Unigram','vocab':[['a',-1],['b',1e999]]}}", "score of token 1"},
         {"{'model':{'type':'Unigram','vocab':[['a',-1],['b',1e31]]}}", "score of token 1"},
         {"{'model':{'type':'BPE','vocab':{'a':0,'b':0},'merges':[]}}", "the id 0"},
@@ -256,7 +258,8 @@ static void decoders(void) {
             if (i) tokenizer_put(&json, ",", 1);
             put_step(&json);
         }
-        tokenizer_put(&json, "]},'model':{'type':'BPE','vocab':{'a':0,'b':1,' a a ':2,'<0x41>':3},'merges':[]}}", 81);
+        tokenizer_put(&json, "]},'model':{'type':'BPE','vocab':{'a':0,'b':1,' a a ':2,'<0x41>':3},", 68);
+        tokenizer_put(&json, "'merges':[]}}", 13);
         if (from_json(&t, json.at)) {
             size_t room = t.longest + 8;
             char *out = (char *)malloc(room + GUARD);
@@ -278,13 +281,14 @@ static void decoders(void) {
 
 /* ---- Time and memory by the size of the input ---- */
 
-/* Words of which each is found almost to its end at every place of a text: added tokens, WordPieces and Unigram
-   tokens "a..ab" of up to 400 letters, in 300 KB of the letter a. */
+/* Words of which each is found almost to its end at every place of a text: added tokens, WordPieces and
+   Unigram tokens "a..ab" of up to 400 letters, in 300 KB of the letter a. */
 static void costs(void) {
     enum { WORDS = 400, BYTES = 300000 };
     static const char *const begins[] = {
         "{'model':{'type':'BPE','vocab':{'a':0,'b':1},'merges':[]},'added_tokens':[{'id':2,'content':'ab'}",
-        "{'model':{'type':'WordPiece','unk_token':'a','max_input_chars_per_word':9999999,'vocab':{'a':0,'##a':1",
+        "{'model':{'type':'WordPiece','unk_token':'a','max_input_chars_per_word':9999999,'vocab':{'a':0,"
+        "'##a':1",
         "{'model':{'type':'Unigram','vocab':[['a',-1]"};
     static const char *const ends[] = {"]}", "}}}", "]}}"};
     char *text = (char *)malloc(BYTES), word[WORDS + 2];
@@ -851,7 +855,8 @@ static void stories(void) {
 }
 
 int main(void) {
-    published(), refusals(), decoders(), costs(), many_added(), bytes(), others_in_pieces(), many_marks(), llama2c(), gguf(), folders();
+    published(), refusals(), decoders(), costs(), many_added(), bytes(), others_in_pieces(), many_marks();
+    llama2c(), gguf(), folders();
     golden(SHARED "tokenizers/gpt2", "ggml-vocab-gpt-2"),
         golden(SHARED "tokenizers/bert/vocab.txt", "ggml-vocab-bert-bge");
     stories();

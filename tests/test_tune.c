@@ -684,7 +684,8 @@ static void wrong_steps(void) {
     CHECK_OK(cmha_parameters_init(&p, &context, rows, 3));
     for (int i = 0; i < 12; i++) {
         cmha_adamw_args args = right;
-        double *const members[] = {&args.lr, &args.beta1, &args.beta2, &args.eps, &args.weight_decay, &args.grad_scale};
+        double *const members[] = {&args.lr,  &args.beta1,        &args.beta2,
+                                   &args.eps, &args.weight_decay, &args.grad_scale};
         *members[i % 6] = i < 6 ? (double)NAN : i == 10 ? (double)INFINITY : -1;
         CHECK_IS(cmha_parameters_step(&p, &args, CMHA_CLIP_WHOLE, 1, NULL), CMHA_ERR_ARGUMENT);
     }
@@ -825,9 +826,11 @@ static void every_kind(void) {
     static const char *const leaps[][2] = {
         {"cmha", "delta theta jumps where a phase passes pi"}, {"cmha-shared", "the same"},
         {"cope-phase", "A / |A| turns fast where |A| is small"}, {"cope-hybrid", "the same"},
-        {"cope-hybrid_norm", "the maximum counts as a constant"}, {"pope", "beta starts at the end of its range"},
+        {"cope-hybrid_norm", "the maximum counts as a constant"},
+        {"pope", "beta starts at the end of its range"},
         {"angular-atan", "the arctan's phase jumps"}};
-    static const char *const bends[] = {"angular", "angular-linear", "crat", "lag"}; /* phases of small numbers */
+    /* phases of small numbers */
+    static const char *const bends[] = {"angular", "angular-linear", "crat", "lag"};
     cmha_batch batch = five_tokens();
     const char *kind;
     for (size_t i = 0, k; (kind = cmha_kind_name(i, NULL)) != NULL; i++) {

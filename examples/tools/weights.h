@@ -83,8 +83,8 @@ static inline char *weights_slurp(const char *path, size_t most, size_t *n, char
     int64_t size = -1;
     if (file && !gguf_seek(file, 0, SEEK_END)) size = gguf_tell(file);
     if (size < 0 || (uint64_t)size > most)
-        text_fail(error, size < 0 ? "cannot read %s%s" : "%s is larger than a file of its kind can be%s", path,
-                  size < 0 ? regular_fault(path) : "");
+        text_fail(error, size < 0 ? "cannot read %s%s" : "%s is larger than a file of its kind can be%s",
+                  path, size < 0 ? regular_fault(path) : "");
     else if (!(text = (char *)malloc((size_t)size + 1))) text_fail(error, "no memory for %s", path);
     else if (gguf_seek(file, 0, SEEK_SET) || fread(text, 1, (size_t)size, file) != (size_t)size)
         text_fail(error, "cannot read %s", path), free(text), text = NULL;

@@ -72,8 +72,9 @@ extern size_t fuzz_memory, fuzz_peak;  /* bytes out, and the most since it was l
 enum { FUZZ_MEMORY = 256 << 20 };
 void fuzz_open_context(void);
 
-/* What an input may cost: a bound that follows from its bytes, so that a small file that asks for much is found.
-   fuzz_cost_begin starts to count the memory of malloc and the processor's time, fuzz_cost_end checks both. */
+/* What an input may cost: a bound that follows from its bytes, so that a small file that asks for much is
+   found. fuzz_cost_begin starts to count the memory of malloc and the processor's time, fuzz_cost_end checks
+   both. */
 int __sanitizer_install_malloc_and_free_hooks(void (*taken)(const volatile void *, size_t),
                                               void (*freed)(const volatile void *));
 size_t __sanitizer_get_allocated_size(const volatile void *memory);

@@ -1,7 +1,7 @@
 /* Structured mutation: a valid file with something of it changed. mutate_json changes the tree of a JSON
    text, mutate_gguf the fields of a GGUF file, whose counts and lengths stay right unless they are what is
    changed. Both return the new size, or 0 where the bytes are no such file or the result does not fit; then
-   libFuzzer's own mutation of bytes is what is left (mutate_bytes). Random numbers come from the seed alone. */
+   libFuzzer's own mutation of bytes is what is left (mutate_bytes). Random numbers come from the seed. */
 #ifndef MUTATE_H
 #define MUTATE_H
 
