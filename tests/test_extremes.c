@@ -358,6 +358,7 @@ static void rows_of_the_library(void) {
     for (const char *at = text; (at = strstr(at, "static const cmha__op ")) != NULL; at++) {
         const char *begin = strchr(at, '"'), *end = begin ? strchr(begin + 1, '"') : NULL;
         char name[64];
+        if (begin && begin > strchr(at, ';')) continue; /* rows of a list: tests/grad_words.c walks it */
         if (!CHECK(end && end - begin < 60)) return;
         name[0] = ' ', memcpy(name + 1, begin + 1, (size_t)(end - begin) - 1),
         memcpy(name + (end - begin), " ", 2);
