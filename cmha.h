@@ -5472,7 +5472,8 @@ static cmha__entropy *cmha__entropy_new(cmha_tape *tape, const int32_t *targets,
         double w = (double)class_weights[i];
         cmha_status status = w < 0 ? CMHA_ERR_ARGUMENT : CMHA_ERR_NOT_FINITE;
         if (w >= 0 && w <= FLT_MAX) continue;
-        return cmha__reject(tape, status, "cross-entropy: class_weights[%zu] is %g", i, w), NULL;
+        cmha__reject(tape, status, "cross-entropy: class_weights[%zu] is %g", i, w);
+        return NULL;
     }
     s->targets = targets, s->weights = class_weights, s->ignore = ignore;
     return s;

@@ -242,8 +242,7 @@ int main(int argc, char **argv) {
     int width = (int)whole(WIDTH, 1, 4);
     signal(SIGINT, on_signal), signal(SIGTERM, on_signal);
     losses_spare(file, &option[OUT], &option[CSV], &option[PLOT], &option[FROM], last);
-    open_text(&text, file, width);
-    check(cmha_model_init(&model, &ctx, &mc)), tune(&model);
+    open_text(&text, file, width), check(cmha_model_init(&model, &ctx, &mc)), tune(&model);
     if (option[FROM].value) check(cmha_model_read(&model, option[FROM].value, 2, NULL));
     check(cmha_trainer_init(&trainer, &model, &tc));
     if (resume) check(cmha_trainer_read(&trainer, origin()));

@@ -258,7 +258,7 @@ static int base_config(const char *kind, const char *options, cmha_model_config 
     models_set(&context, c,
                "d_model=8 n_heads=2 d_ff=6 vocabulary=9 max_positions=16 base=30 mobius_heads=1 "
                "rope_factor=4 rope_length=32 rope_fast=4 irw_layers=1 irw_width=3 irw_queries=2 "
-               "irw_top=2 complex_eps=0.01 cope_max_grad=1"); /* without, the maximum is a constant */
+               "irw_top=7 complex_eps=0.01 cope_max_grad=1"); /* without, the maximum is a constant */
     c->classes = 0;
     if (cmha_kind(&quiet, kind, c)) return 0;
     return !cmha_config_set_all(&quiet, cmha_model_table(), c, options);
