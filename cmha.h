@@ -8533,7 +8533,7 @@ static void cmha__backward_scores(const cmha__head *h, size_t i0, size_t rows, s
         cmha_real *p = u->S + r * CMHA__TILE, *d = u->dS + r * CMHA__TILE;
         if (h->lse[i0 + r].in_double) cmha__careful_row(h, i0, r, j0, p);
         for (size_t j = 0; h->dlog_temp && j < CMHA__TILE; j++)
-            above[j] = cmha__larger(p[j] - h->lse[i0 + r].largest, -CMHA__LARGEST);
+            above[j] = cmha__larger(p[j] - h->lse[i0 + r].largest, -CMHA__LARGEST / 2);
         cmha__backward_row(h->lse[i0 + r], u->D[i0 + r], h->dlog_temp ? 1 : scale, p, d);
         if (!h->dlog_temp) continue;
         *h->dlog_temp -= cmha__dot(above, d, CMHA__TILE); /* the sum of d is dlse's, see D */
