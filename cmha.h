@@ -4258,7 +4258,7 @@ CMHA_FIT cmha_real *cmha_tape_grad(cmha_tape *tape, cmha_tensor *t) {
     return grad;
 }
 
-/* Adds the result's gradient to that of an input that enters as it is, or hands it over: last of all. */
+/* Passes out's gradient to `in` unchanged: moves the buffer if it can, else adds. Call it last. */
 static void cmha__pass_grad(cmha_tape *tape, cmha_tensor *out, cmha_tensor *in) {
     if (!in || !in->needs_grad) return;
     if (!in->grad && in->needs_grad == 2 && out->needs_grad == 2 && in->size == out->size) {
@@ -7680,7 +7680,7 @@ static cmha_status cmha__retrieve_record(cmha_tape *tape, cmha_record *r) {
 
 static int cmha__retrieve_fits(cmha_tape *tape, const cmha_knowledge *kb, const cmha_retrieve_args *a,
         const cmha_tensor *q, const cmha_tensor *w_logits) {
-    if (!a || !a->queries || a->queries > SIZE_MAX / 2) CMHA__MISUSE(tape, "retrieve: no queries");
+    if (!a || !a->queries || a->queries > SIZE_MAX / 2) CMHA__MISUSE(tape, "retrieve: args is NULL or its queries 0");
     else if (!(a->tau > 0) || !(a->eps >= 0) || a->threshold != a->threshold)
         CMHA__MISUSE(tape, "retrieve: tau must be > 0, eps >= 0, the threshold a number");
     else if (cmha__last(q) % (2 * a->queries) || (kb && kb->n && cmha__last(q) / 2 / a->queries != kb->d_r))
@@ -7860,7 +7860,7 @@ CMHA__HOT(static, cmha__transpose,
 
 static size_t cmha__up16(size_t n) { return (n + 15) / 16 * 16; }
 
-/* The same rows or, where they begin off the lines of cache, a copy at `to` that is read many times. */
+/* Returns the rows or, if they are not aligned to 64 bytes, a copy in `to` that is. */
 static cmha_rows cmha__on_lines(cmha_rows from, size_t n, size_t width, cmha_real *to) {
     cmha_rows copy = {to, cmha__up16(width), 0};
     if (!from.data || (!cmha__to_line(from.data) && from.ld * sizeof *to % 64 == 0)) return from;
@@ -8664,7 +8664,7 @@ static size_t cmha__cache_tokens(const cmha_cache *cache) {
     return cmha__tiles(cache->capacity) * CMHA__TILE;
 }
 
-/* Deals the arrays out that a head needs, as cmha__deal. */
+/* Lays out one head's scratch, as cmha__deal. */
 static size_t cmha__deal_unit(const cmha__attention_call *x, cmha_real *base, cmha__unit *u) {
     const cmha_attention_args *a = x->args;
     size_t dk = x->dk, dv = x->dv, T = CMHA__TILE, tile = T * T, fresh = !x->cache;
@@ -9474,7 +9474,7 @@ static inline void cmha__fft_columns(double *re, double *im, size_t m, size_t la
 
 #define CMHA__FFT_LANES ((size_t)8) /* channels transformed at a time */
 
-/* One column, or so many. */
+/* Transforms 1 or CMHA__FFT_LANES columns. */
 CMHA__HOT(static, cmha__fft, (double *re, double *im, size_t m, size_t lanes, const double *table),
         (re, im, m, lanes, table)) {
     if (lanes == 1) cmha__fft_columns(re, im, m, 1, table);
@@ -9948,7 +9948,7 @@ static cmha_status cmha__core_run(cmha_tape *tape, const cmha__attention_saved *
     return tape->status;
 }
 
-/* What cmha_model_attention looks for: the head that is `head` behind the next one to run in `layer`. */
+/* What cmha_model_attention asks for. `head` counts down the heads of `layer`; at 0 a call has the head. */
 struct cmha__probe {
     size_t layer, at, head; /* at: the layer that runs */
     int what;
@@ -11492,7 +11492,7 @@ CMHA_DEF cmha_status cmha_model_merge(cmha_model *model) {
 
 CMHA_DEF cmha_status cmha_model_set_frequencies(cmha_model *model, const double *omega) {
     if (!cmha__model_is_open(model)) return CMHA_ERR_STATE;
-    if (!omega) return CMHA__WRONG(model->context, "model: no frequencies");
+    if (!omega) return CMHA__WRONG(model->context, "model: omega is NULL");
     if (model->config.frequency != CMHA_FREQUENCY_TABLE)
         return cmha__fail(model->context, CMHA_ERR_STATE, "model: frequencies need frequency = table");
     size_t count = model->n_omega * model->P;
@@ -12571,7 +12571,7 @@ CMHA_DEF cmha_status cmha_model_training_memory(cmha_model *model, size_t batch,
         size_t *need) {
     size_t memory, records;
     if (!cmha__model_is_open(model)) return CMHA_ERR_STATE;
-    if (!need) return CMHA__WRONG(model->context, "model memory: no result");
+    if (!need) return CMHA__WRONG(model->context, "model memory: need is NULL");
     cmha_status status = cmha__measure(model, batch, length, &memory, &records);
     const cmha_parameters *p = &model->parameters;
     size_t numbers = (p->size + p->learning + p->kept) * sizeof(cmha_real);
@@ -12805,7 +12805,7 @@ CMHA_FIT cmha_status cmha_gradient_check(cmha_parameters *p, cmha_loss_fn loss, 
     cmha_status status = CMHA_OK;
     double least = 0, worst = -1, slope;
     if (!p || !cmha__is_open(p->context)) return CMHA_ERR_STATE;
-    if (!loss || !error) return CMHA__WRONG(p->context, "gradient check: no loss or no result");
+    if (!loss || !error) return CMHA__WRONG(p->context, "gradient check: loss or error is NULL");
     if (!p->grad) return cmha__fail(p->context, CMHA_ERR_STATE, "gradient check: there are no gradients");
     size_t size = p->size * sizeof *p->data, bytes = size + p->learning * sizeof *p->grad;
     cmha_real *kept = (cmha_real *)cmha__take(p->context, "gradient check", bytes);
@@ -13030,7 +13030,7 @@ CMHA_FIT cmha_status cmha_trainer_apply(cmha_trainer *trainer, double *grad_norm
 CMHA_FIT cmha_status cmha_trainer_evaluate(cmha_trainer *trainer, const cmha_tokens *tokens, double *loss) {
     if (!cmha__trainer_is_open(trainer)) return CMHA_ERR_STATE;
     cmha_status status = cmha__check_stream(trainer, "evaluate", tokens, 2);
-    if (!status && !loss) status = CMHA__WRONG(trainer->context, "evaluate: no result");
+    if (!status && !loss) status = CMHA__WRONG(trainer->context, "evaluate: loss is NULL");
     const cmha_trainer_config *c = &trainer->config;
     const cmha_ranks *ranks = &trainer->model->tape.shared.ranks;
     size_t total = status ? 0 : cmha__min(tokens->count - 1, c->eval_tokens), pass = 0;

@@ -810,7 +810,7 @@ static const char *ugly_name(void) {
     ROW(scores_width, CMHA_ERR_SHAPE, "width", OP(cmha_model_scores(&f->encoder, TAPE, f->x, NULL)))         \
     ROW(scores_no_model, CMHA_ERR_ARGUMENT, "scores", OP(cmha_model_scores(NULL, TAPE, f->x, NULL)))         \
     ROW(frequencies_no_model, CMHA_ERR_STATE, NULL, cmha_model_set_frequencies(NULL, &f->loss))              \
-    ROW(frequencies_null, CMHA_ERR_ARGUMENT, "frequencies", cmha_model_set_frequencies(&f->decoder, NULL))   \
+    ROW(frequencies_null, CMHA_ERR_ARGUMENT, "omega", cmha_model_set_frequencies(&f->decoder, NULL))         \
     ROW(frequencies_kind, CMHA_ERR_STATE, "frequency", cmha_model_set_frequencies(&f->decoder, &f->loss))    \
     ROW(step_no_trainer, CMHA_ERR_STATE, NULL, cmha_trainer_step(NULL, &f->tokens, &f->loss))                \
     ROW(step_no_tokens, CMHA_ERR_ARGUMENT, "step", cmha_trainer_step(&f->trainer, NULL, &f->loss))           \
@@ -1171,10 +1171,10 @@ static const char *ugly_name(void) {
     ROW(optimiser_unknown, CMHA_ERR_NOT_FOUND, "no-such",                                                    \
         cmha_parameters_optimiser(&f->decoder.parameters, "no-such"))                                        \
     ROW(check_none, CMHA_ERR_STATE, NULL, cmha_gradient_check(NULL, NULL, NULL, &f->loss))                   \
-    ROW(check_no_loss, CMHA_ERR_ARGUMENT, "no loss",                                                         \
+    ROW(check_no_loss, CMHA_ERR_ARGUMENT, "loss or error is NULL",                                           \
         cmha_gradient_check(&f->decoder.parameters, NULL, NULL, &f->loss))                                   \
     ROW(training_memory_none, CMHA_ERR_STATE, NULL, cmha_model_training_memory(NULL, 1, 1, &f->bytes))       \
-    ROW(training_memory_no_result, CMHA_ERR_ARGUMENT, "no result",                                           \
+    ROW(training_memory_no_result, CMHA_ERR_ARGUMENT, "need is NULL",                                        \
         cmha_model_training_memory(&f->decoder, 1, 1, NULL))                                                 \
     ROW(training_memory_huge, CMHA_ERR_OVERFLOW, "overflows",                                                \
         cmha_model_training_memory(&f->decoder, SIZE_MAX / 4, 2, &f->bytes))                                 \
