@@ -483,10 +483,11 @@ CMHA_DEF void cmha_activation_forward(const cmha_real *x, size_t n, cmha_activat
 CMHA_FIT void cmha_activation_backward(const cmha_real *x, const cmha_real *dy, size_t n,
     cmha_activation kind, cmha_real *dx);
 CMHA_DEF cmha_tensor *cmha_activate(cmha_tape *tape, cmha_tensor *x, cmha_activation kind);
-/* Computes y [n] = up * gate * sigmoid(gate). */
-CMHA_DEF void cmha_swiglu_forward(const cmha_real *gate, const cmha_real *up, size_t n, cmha_real *y);
-CMHA_FIT void cmha_swiglu_backward(const cmha_real *gate, const cmha_real *up, const cmha_real *dy, size_t n,
-    cmha_real *dgate, cmha_real *dup);
+/* Computes y [n] = up * formula(gate). */
+CMHA_DEF void cmha_gated_forward(const cmha_real *gate, const cmha_real *up, size_t n, cmha_activation kind,
+    cmha_real *y);
+CMHA_FIT void cmha_gated_backward(const cmha_real *gate, const cmha_real *up, const cmha_real *dy, size_t n,
+    cmha_activation kind, cmha_real *dgate, cmha_real *dup);
 
 /* Computes y [n] = x * keep / (1 - p), 0 <= p < 1; y may be x. keep is a Bernoulli(1 - p) bit of (key, first
    + index) alone: the backward is the same call on dy. Tape: x itself when not recording or p = 0. */
@@ -1222,7 +1223,9 @@ typedef enum cmha_crat_attention { CMHA_CRAT_ATTENTION_ANGULAR, CMHA_CRAT_ATTENT
 /* Chooses alpha + i beta of CRAT eq 20, (alpha + i beta) z + f: 1; learned; learned, of modulus 1. */
 typedef enum cmha_residual { CMHA_RESIDUAL_NONE, CMHA_RESIDUAL_FREE, CMHA_RESIDUAL_UNIT } cmha_residual;
 /* Lists fields: SIZE and REAL(member, default, minimum, maximum, help), FLAG(member, default, help), NAME
-   (member, help), ENUM(member, first, last, words, help), words for first, the default, to last. */
+   (member, help), ENUM(member, first, last, words, help), words for first, the default, to last. A
+   field whose help begins with words joined by bars, and a colon, is read only if one holds: the name of a
+   field that is not 0, or the word that one has, either being read itself. */
 #define CMHA_WORDS(words) (&(words)[1]) /* of rows, each behind a bar */
 #define CMHA_MODEL_FIELDS(SIZE, REAL, FLAG, ENUM, NAME) \
     SIZE(n_layers, 8, 1, 1024, "blocks") \
@@ -1236,35 +1239,37 @@ typedef enum cmha_residual { CMHA_RESIDUAL_NONE, CMHA_RESIDUAL_FREE, CMHA_RESIDU
     ENUM(family, CMHA_FAMILY_REAL, CMHA_FAMILY_CRAT, "real|cope|mobius|crat", "whose model: cmha_family") \
     ENUM(attention, CMHA_ATTENTION_CMHA, CMHA_ATTENTION_COMPLEX - 1, \
          CMHA_WORDS(CMHA_ATTENTION_KINDS(CMHA__ATTENTION_WORD)), \
-         "score of plain heads; ropepp: query head h gives heads 2h and 2h + 1") \
+         "real|cope|mobius: score of plain heads; ropepp: query head h gives heads 2h and 2h + 1") \
     ENUM(position, CMHA_POSITION_NONE, CMHA_POSITION_MULTIFREQ, "none|learned|sinusoidal|alibi|multifreq", \
          "positions outside the score; crat: always multifreq") \
     ENUM(share, CMHA_SHARE_PER_HEAD, CMHA_SHARE_FIXED, "per_head|shared|fixed", \
-         "cmha, pope: whose delta and b, or beta; fixed = 1 and 0, or 0") \
+         "cmha|pope: whose delta and b, or beta; fixed = 1 and 0, or 0") \
     ENUM(delta_init, CMHA_DELTA_INIT_PAPER, CMHA_DELTA_INIT_CONST, "paper|rope_start|const", \
          "cmha: N(0, std^2), 1 + N(0, std^2), or delta_value") \
-    REAL(delta_std, 0.02, 0, 100, "cmha: spread of the initial delta") \
-    REAL(delta_value, 1, -100, 100, "cmha: initial delta with delta_init = const") \
-    ENUM(layout, CMHA_LAYOUT_INTERLEAVED, CMHA_LAYOUT_HALF, "interleaved|half", "complex pairs of a head") \
+    REAL(delta_std, 0.02, 0, 100, "paper|rope_start: spread of the initial delta") \
+    REAL(delta_value, 1, -100, 100, "const: the initial delta") \
+    ENUM(layout, CMHA_LAYOUT_INTERLEAVED, CMHA_LAYOUT_HALF, "interleaved|half", \
+         "cmha|rope|ropepp|pcl_weight: pairs of a head") \
     ENUM(frequency, CMHA_FREQUENCY_ROPE, CMHA_FREQUENCY_TABLE, "rope|literal|table", \
-         "base^(-2j/d_k) (pope: base^(-c/d_k)), eq 6 as printed, or cmha_model_set_frequencies") \
-    REAL(base, 10000, 1, 1e12, "base of the frequencies") \
-    SIZE(rotary_dims, 0, 0, 65536, "leading numbers of a head that rotate; 0 = all") \
+         "cmha|rope|pope|ropepp: base^(-2j/d_k) (pope: base^(-c/d_k)), eq 6 as printed, or a given table") \
+    REAL(base, 10000, 1, 1e12, \
+         "cmha|rope|pope|ropepp|crat|sinusoidal|multifreq|sin_dup|sin_cos: of the frequencies") \
+    SIZE(rotary_dims, 0, 0, 65536, "cmha|rope|pope|ropepp: leading numbers of a head that rotate; 0 = all") \
     ENUM(rope_scaling, CMHA_ROPE_SCALING_NONE, CMHA_ROPE_SCALING_LLAMA3, "none|linear|ntk|yarn|llama3", \
-         "frequencies for longer texts: cmha_rope_scaling") \
-    REAL(rope_factor, 1, 1, 1e6, "rope_scaling: how many times longer") \
-    SIZE(rope_length, 0, 0, 1073741824, "yarn, llama3: tokens that were learned") \
-    REAL(rope_fast, 32, 0, 1e9, "yarn, llama3: turns in them from which on a frequency stays") \
-    REAL(rope_slow, 1, 0, 1e9, "yarn, llama3: turns up to which it is divided by rope_factor") \
+         "cmha|rope|pope|ropepp: for longer texts, cmha_rope_scaling") \
+    REAL(rope_factor, 1, 1, 1e6, "linear|ntk|yarn|llama3: times longer") \
+    SIZE(rope_length, 0, 0, 1073741824, "yarn|llama3: tokens that were learned") \
+    REAL(rope_fast, 32, 0, 1e9, "yarn|llama3: turns in them from which on a frequency stays") \
+    REAL(rope_slow, 1, 0, 1e9, "yarn|llama3: turns up to which it is divided by rope_factor") \
     ENUM(rope_ramp, CMHA_ROPE_RAMP_INDEX, CMHA_ROPE_RAMP_ROTATIONS, "index|rotations", \
          "yarn: what the mixture in between is linear in") \
-    REAL(score_scale, 0, 0, 1e6, "factor on the score of plain, Möbius and angular heads; 0 = 1/sqrt(d_k)") \
+    REAL(score_scale, 0, 0, 1e6, "real|cope|mobius|angular|dot: factor on it; 0 = 1/sqrt(d_k)") \
     SIZE(window, 0, 0, 16777216, "a token sees this many, itself included; 0 = all; needs causal") \
     FLAG(causal, 1, "a token sees no later one; 0: an encoder") \
     SIZE(token_types, 0, 0, 65536, "kinds of tokens (sentence A, B), each with an embedding; 0 = none") \
     SIZE(classes, 0, 0, 65536, "classes of a sequence; 1 = a regression; 0 = no such head") \
-    ENUM(pool, CMHA_POOL_FIRST, CMHA_POOL_MEAN, "first|mean", "what the class head sees: [CLS] or the mean") \
-    REAL(label_range, 0, 0, 1e6, "regression: values are label_range * sigmoid(logit); 0 = the logits") \
+    ENUM(pool, CMHA_POOL_FIRST, CMHA_POOL_MEAN, "first|mean", "classes: their head sees [CLS] or the mean") \
+    REAL(label_range, 0, 0, 1e6, "classes: 1 is label_range * sigmoid(logit); 0 = the logit") \
     ENUM(placement, CMHA_PLACEMENT_PRE, CMHA_PLACEMENT_POST, \
          "pre|post", "norm before the sublayer, or after the sum") \
     ENUM(norm, CMHA_NORM_LAYER, CMHA_NORM_COUNT - 1, CMHA_WORDS(CMHA_NORMS(CMHA__NORM_WORD)), "the norm") \
@@ -1277,46 +1282,46 @@ typedef enum cmha_residual { CMHA_RESIDUAL_NONE, CMHA_RESIDUAL_FREE, CMHA_RESIDU
     FLAG(ffn_bias, 1, "biases in the feed-forward layer") \
     FLAG(tied, 1, "the output projection is the token embedding") \
     FLAG(embedding_norm, 0, "real: a norm of the embeddings' sum") \
-    FLAG(head_transform, 0, "norm(activation(W x + b)) before the vocabulary's head, as BERT has it") \
-    FLAG(pooler, 0, "tanh(W x + b) before the class head, likewise") \
-    FLAG(embedding_scale, 0, "token embeddings times sqrt(d_model), so that sines do not drown them") \
-    FLAG(head_bias, 0, "bias on the logits") \
+    FLAG(head_transform, 0, "vocabulary: norm(activation(W x + b)) before its head, as BERT has it") \
+    FLAG(pooler, 0, "classes: tanh(W x + b) before their head, likewise") \
+    FLAG(embedding_scale, 0, "tokens: embeddings times sqrt(d_model), so that sines do not drown them") \
+    FLAG(head_bias, 0, "vocabulary: bias on the logits") \
     REAL(residual_scale, 1, 0, 100, "factor on each sublayer's output") \
     REAL(dropout, 0, 0, 0.95, "on embeddings and sublayer outputs") \
-    REAL(attention_dropout, 0, 0, 0.95, "on attention probabilities; linear attention and lag have none") \
+    REAL(attention_dropout, 0, 0, 0.95, "real|cope|mobius|angular|dot: on probabilities") \
     ENUM(init, CMHA_INIT_NORMAL, CMHA_INIT_XAVIER, "normal|xavier", \
          "weights N(0, init_std^2), or U(+-sqrt(6/(in + out))) and embeddings U(+-0.1)") \
     REAL(init_std, 0.02, 0, 10, "spread of the weights; before a residual sum: over sqrt(2 n_layers)") \
     REAL(pcl_weight, 0, 0, 100, "phase contrastive loss: factor on its mean over layers (epsilon); 0 = off") \
-    REAL(pcl_tau, 0.1, 1e-3, 1000, "phase contrastive loss: temperature") \
-    REAL(pcl_mask, 0.5, 0, 0.99, "phase contrastive loss: share of masked phases") \
-    FLAG(pcl_adapted, 0, "phase contrastive loss: phases after delta, b and position") \
-    FLAG(pcl_learn, 1, "phase contrastive loss: learn the weights w") \
+    REAL(pcl_tau, 0.1, 1e-3, 1000, "pcl_weight: temperature") \
+    REAL(pcl_mask, 0.5, 0, 0.99, "pcl_weight: share of masked phases") \
+    FLAG(pcl_adapted, 0, "pcl_weight: phases after delta, b and position") \
+    FLAG(pcl_learn, 1, "pcl_weight: learn the weights w") \
     REAL(complex_eps, 1e-6, 0, 1, "smoothing of phasors (crat) and of the cosine (cope)") \
     ENUM(cope_score, CMHA_COPE_SCORE_PHASE, CMHA_COPE_SCORE_LINEAR, \
          "phase|magnitude|real|hybrid|hybrid_norm|linear", "cope: the first layer's score") \
     ENUM(cope_imag, CMHA_COPE_IMAG_SIN_DUP, CMHA_COPE_IMAG_LEARNED, "sin_dup|sin_cos|learned", \
          "cope: imaginary embedding") \
     REAL(cope_gamma, 1, -1000, 1000, "cope: factor on the imaginary part") \
-    REAL(cope_alpha, 0.2, -1000, 1000, "cope: weight of the cosine in the hybrids") \
+    REAL(cope_alpha, 0.2, -1000, 1000, "hybrid|hybrid_norm: weight of the cosine") \
     REAL(cope_scale, 1, 0, 1e6, "cope: factor on the score beside 1/sqrt(d_k), an inverse temperature") \
     FLAG(cope_repo_scale, 0, "cope: |A| and Re A over d_k, as the authors' code has it") \
     ENUM(cope_max, CMHA_NORM_MAX_ROW, CMHA_NORM_MAX_GLOBAL, \
-         "row|head|global", "hybrid_norm's maximum; causal: row") \
-    FLAG(cope_max_grad, 0, "cope: the gradient flows through that maximum") \
+         "row|head|global", "hybrid_norm: its maximum; causal = row") \
+    FLAG(cope_max_grad, 0, "hybrid_norm: the gradient flows through that") \
     SIZE(mobius_heads, 2, 0, 1024, "mobius: Möbius heads beside plain ones; n_heads = no others") \
     ENUM(mobius_wiring, CMHA_WIRING_FRAMED, CMHA_WIRING_ALTERNATING, "framed|top|stacked|alternating", \
          "mobius: which layers") \
     ENUM(mobius_mode, CMHA_MOBIUS_MODE_T, CMHA_MOBIUS_MODE_LITERAL, "t|full|literal", \
-         "mobius: what the maps are; literal reads the first mobius_heads * d_k channels") \
+         "mobius_heads: what the maps are; literal reads the first mobius_heads * d_k channels") \
     ENUM(mobius_softmax, CMHA_SOFTMAX_RI_PRODUCT, CMHA_SOFTMAX_COUNT - 1, \
-         "ri_product|real|ri_split|yang8|abs", "mobius: softmax of a complex score") \
-    FLAG(mobius_hermitian, 0, "mobius: q conj(k) instead of the paper's q k") \
+         "ri_product|real|ri_split|yang8|abs", "mobius_heads: softmax of a complex score") \
+    FLAG(mobius_hermitian, 0, "mobius_heads: q conj(k) instead of the paper's q k") \
     ENUM(mobius_quotient, CMHA_QUOTIENT_REG, CMHA_QUOTIENT_COUNT - 1, "reg|exact|unit", \
-         "mobius: the division") \
-    REAL(mobius_eps, 1e-3, 0, 1e3, "mobius: epsilon of the quotient") \
+         "mobius_heads: the division") \
+    REAL(mobius_eps, 1e-3, 0, 1e3, "reg: epsilon of the quotient") \
     ENUM(mobius_init, CMHA_MOBIUS_INIT_IDENTITY, CMHA_MOBIUS_INIT_ORTHO, "identity|ortho", \
-         "mobius: normal or orthogonal matrices; maps start near the identity") \
+         "mobius_heads: normal or orthogonal matrices; maps start near the identity") \
     ENUM(crat_attention, CMHA_CRAT_ATTENTION_ANGULAR, CMHA_CRAT_ATTENTION_DOT, "angular|linear|lag|dot", \
          "crat: softmax of cosines, its linear kernel, by lag, Re q conj k") \
     SIZE(real_heads, 0, 0, 1024, "crat: heads that see Re z alone") \
@@ -1324,31 +1329,31 @@ typedef enum cmha_residual { CMHA_RESIDUAL_NONE, CMHA_RESIDUAL_FREE, CMHA_RESIDU
     ENUM(complex_norm, CMHA_COMPLEX_NORM_CLN, CMHA_COMPLEX_NORM_COUNT - 1, \
          CMHA_WORDS(CMHA_COMPLEX_NORMS(CMHA__COMPLEX_NORM_WORD)), "crat: the norm") \
     SIZE(low_rank, 0, 0, 65536, "crat: rank of the attention's projections U V^H (eq 15); 0 = dense") \
-    SIZE(pe_terms, 4, 1, 64, "multifreq: sines per channel (K of CRAT eq 2)") \
+    SIZE(pe_terms, 4, 1, 64, "crat|multifreq: sines per channel (K of CRAT eq 2)") \
     FLAG(state_rotation, 1, "crat: rotate the state by angles of its content (eq 6)") \
     FLAG(state_gelu, 0, "crat: cGELU on the rotated state; it crowds the phases into one quadrant") \
     REAL(phase_reg, 0, 0, 1000, "crat: phase regularisation of the last state (lambda_p of eq 23)") \
     REAL(mag_reg, 0, 0, 1000, "crat: magnitude regularisation of the last state (lambda_m of eq 24)") \
-    REAL(lag_temp, 1, -1e6, 1e6, "crat, lag: factor on the correlations") \
-    SIZE(lag_topk, 0, 0, 16777216, "crat, lag: the most lags mixed; 0 = all") \
+    REAL(lag_temp, 1, -1e6, 1e6, "lag: factor on the correlations") \
+    SIZE(lag_topk, 0, 0, 16777216, "lag: the most lags mixed; 0 = all") \
     ENUM(complex_residual, CMHA_RESIDUAL_NONE, CMHA_RESIDUAL_UNIT, "none|free|unit", \
          "crat: factor on the skip connection: 1, alpha + i beta, e^(i psi)") \
     SIZE(experts, 0, 0, 65536, "crat: experts of a layer (E of eq 21), each as wide as d_ff; 0 = one layer") \
-    SIZE(experts_top, 2, 1, 65536, "crat: experts of a token; with 1, only `balance` teaches the router") \
-    REAL(balance, 0, 0, 1000, "crat: weight of each layer's load balance loss; paper none, 0.01 is usual") \
+    SIZE(experts_top, 2, 1, 65536, "experts: those of a token; with 1, only `balance` teaches the router") \
+    REAL(balance, 0, 0, 1000, "experts: weight of a layer's load balance loss; paper none, 0.01 is usual") \
     SIZE(irw_layers, 0, 0, 1024, "crat: layers with a reflection window into a knowledge base; 0 = none") \
-    SIZE(irw_from, 0, 0, 1024, "crat: the first of them, from 1 on; 0 = the middle of the depth") \
-    SIZE(irw_queries, 3, 1, 1024, "crat: queries a token asks (M of eq 17)") \
-    SIZE(irw_top, 5, 1, 1024, "crat: documents a query finds (k)") \
-    SIZE(irw_width, 0, 0, 65536, "crat: complex features of a document (d_r); 0 = d_model/2") \
-    REAL(irw_tau, 1, 1e-6, 1e6, "crat: temperature of the similarities") \
-    REAL(irw_gate_tau, 1, 1e-6, 1e6, "crat: temperature of the reflection gate (tau of eq 19)") \
-    REAL(irw_threshold, -1, -1, 1, "crat: least similarity of a document that counts as found") \
+    SIZE(irw_from, 0, 0, 1024, "irw_layers: the first of them, from 1 on; 0 = the middle of the depth") \
+    SIZE(irw_queries, 3, 1, 1024, "irw_layers: queries a token asks (M of eq 17)") \
+    SIZE(irw_top, 5, 1, 1024, "irw_layers: documents a query finds (k)") \
+    SIZE(irw_width, 0, 0, 65536, "irw_layers: complex features of a document (d_r); 0 = d_model/2") \
+    REAL(irw_tau, 1, 1e-6, 1e6, "irw_layers: temperature of the similarities") \
+    REAL(irw_gate_tau, 1, 1e-6, 1e6, "irw_layers: temperature of the reflection gate (tau of eq 19)") \
+    REAL(irw_threshold, -1, -1, 1, "irw_layers: least similarity of a document that counts as found") \
     ENUM(irw_fusion, CMHA_FUSION_CONVEX, CMHA_FUSION_ADDITIVE, "convex|additive", \
-         "crat: (1 - g) a + g r, or a + g r") \
-    FLAG(irw_raw, 0, "crat: the weights of the queries as they are, no softmax") \
-    FLAG(recompute, 0, "training: blocks keep their input alone, run again in the backward: less memory") \
-    NAME(score, "real, cope: the program's own instead of attention, or cope_score; empty = none") \
+         "irw_layers: (1 - g) a + g r, or a + g r") \
+    FLAG(irw_raw, 0, "irw_layers: the weights of the queries as they are, no softmax") \
+    FLAG(recompute, 0, "in training blocks keep their input alone, run again in the backward: less memory") \
+    NAME(score, "real|cope: the program's own instead of attention, or cope_score; empty = none") \
     NAME(tokenizer, "whose tokens the ids are, by its identity; empty = bytes or bare numbers") \
     FLAG(tokens, 1, "ids are embedded; 0: features alone, and the vocabulary's head is untied") \
     SIZE(features, 0, 0, 65536, "numbers of a position, beside ids or instead; 0 = none") \
@@ -1358,12 +1363,12 @@ typedef enum cmha_residual { CMHA_RESIDUAL_NONE, CMHA_RESIDUAL_FREE, CMHA_RESIDU
     SIZE(values, 0, 0, 65536, "numbers predicted at a position; 0 = no such head") \
     FLAG(gaussian, 0, "values: the mean and the log variance of each; 0: squared error") \
     SIZE(lora_rank, 0, 0, 65536, "rank of adapters (LoRA), which then learn alone; 0 = none") \
-    REAL(lora_alpha, 0, 0, 1e6, "lora: the factor lora_alpha / lora_rank on what they add; 0 = lora_rank") \
-    NAME(lora_on, "lora: matrices of the blocks, as in wq,wv or ffn.*; empty = what projects q and v, or *") \
+    REAL(lora_alpha, 0, 0, 1e6, "lora_rank: they add this / lora_rank times their product; 0 = lora_rank") \
+    NAME(lora_on, "lora_rank: matrices, as in wq,wv or ffn.*; empty = what projects q and v, or *") \
     FLAG(beta_uniform, 0, "pope: beta starts anywhere in [-2 pi, 0]; 0: at 0") \
     FLAG(head_temperature, 0, "divides the scores of each head with a softmax by a learned exp(log_temp)") \
     FLAG(cope_gamma_learned, 0, "cope: cope_gamma is learned, from that on") \
-    ENUM(angle, 0, 1, "atan2|atan", "crat, angular: a phasor's angle; atan takes z and -z for the same")
+    ENUM(angle, 0, 1, "atan2|atan", "angular: a phasor's angle; atan takes z and -z for the same")
 
 #define CMHA_SIZE_MEMBER(name, initial, minimum, maximum, help) size_t name;
 #define CMHA_REAL_MEMBER(name, initial, minimum, maximum, help) double name;
@@ -1574,7 +1579,8 @@ CMHA_DEF size_t cmha_frames(const cmha_real *samples, size_t n, size_t planes, s
     cmha_real *frames);
 
 /* Opens a model: random weights from the context's seed, zero biases, delta by delta_init. cfg NULL =
-   defaults. Errors: SHAPE (of the configuration), NOT_FOUND (no such `score` in the context). */
+   defaults. The log names what is set and not read. Errors: SHAPE (of the configuration), NOT_FOUND (`score`:
+   none in the context). */
 CMHA_DEF cmha_status cmha_model_init(cmha_model *model, cmha_context *context, const cmha_model_config *cfg);
 CMHA_DEF void cmha_model_close(cmha_model *model);
 /* Packs all matrices that products and lookups read but routers and Möbius maps, as BF16 or INT8, and gives
@@ -2929,7 +2935,6 @@ extern void openblas_set_num_threads(int n) __attribute__((weak));
 #define CMHA__BLAS_HAS(function) 1
 #endif
 
-/* Returns the kernel family that OpenBLAS chose, NULL if the BLAS is another. */
 static const char *cmha__blas_core(void) {
 #ifdef CMHA__OPENBLAS
     if (CMHA__BLAS_HAS(openblas_get_corename)) return openblas_get_corename();
@@ -3077,7 +3082,6 @@ CMHA_DEF void cmha_context_close(cmha_context *context) {
 
 /* ---- products: what all instruction sets share ---- */
 
-/* One product C [M, N] = alpha op(A) op(B) + beta C, as cmha_gemm describes it. */
 typedef struct cmha__product {
     int trans_a, trans_b;
     size_t M, N, K, lda, ldb, ldc;
@@ -3992,7 +3996,6 @@ static void cmha__rewind(cmha_tape *tape, cmha__mark mark) {
     cmha__arena_rewind(tape->context, &tape->memory, mark);
 }
 
-/* Returns the key of the next dropout mask. */
 static uint64_t cmha__draw(cmha_tape *tape) {
     return cmha__mix(cmha__mix(tape->key) + ++tape->draws * CMHA__GOLDEN);
 }
@@ -4049,7 +4052,6 @@ static cmha_context *cmha__unfailed(const cmha_tape *tape) {
 
 #define cmha__reject(tape, ...) cmha__stop(tape, cmha__fail(cmha__unfailed(tape), __VA_ARGS__))
 
-/* Refuse shapes that do not fit, and arguments. */
 #define CMHA__MISFIT(tape, ...) cmha__reject(tape, CMHA_ERR_SHAPE, __VA_ARGS__)
 #define CMHA__MISUSE(tape, ...) cmha__reject(tape, CMHA_ERR_ARGUMENT, __VA_ARGS__)
 
@@ -4112,7 +4114,6 @@ static void *cmha__record_alloc(cmha_tape *tape, size_t bytes) {
 
 /* ---- Ranks that share a batch (cmha_trainer_share) ---- */
 
-/* Tells whether this is a training pass that ranks share. */
 static int cmha__among_ranks(const cmha_tape *tape) {
     return tape->shared.ranks.ranks > 1 && cmha__records(tape) && !cmha__dry(tape);
 }
@@ -4177,7 +4178,6 @@ static cmha_tensor *cmha__tensor_shaped(cmha_tape *tape, int rank, const size_t 
     return t;
 }
 
-/* Makes an operation's result, which that fills. */
 static cmha_tensor *cmha__result(cmha_tape *tape, int rank, const size_t *shape) {
     cmha_tensor *t = cmha__tensor_shaped(tape, rank, shape);
     if (t) t->data = cmha__reals(tape, t->size);
@@ -4675,7 +4675,6 @@ static size_t cmha__around(const cmha_tensor *t, int axis, size_t *outer) {
     return inner;
 }
 
-/* Copies or adds `width` numbers of each of n rows. */
 static void cmha__copy_rows(const cmha_real *from, size_t ld_from, size_t n, size_t width, cmha_real *to,
         size_t ld_to, int add) {
     for (size_t i = 0; i < n; i++)
@@ -4851,38 +4850,25 @@ static inline void cmha__no_activation(cmha_real x, cmha_real *y, cmha_real *slo
 #define CMHA__UP_SLOPE(name, word, formula, gated) CMHA__EACH(name, formula, dup[i] += dy[i] * value)
 
 /* CRAT eq 9. */
-CMHA__HOT(CMHA_DEF, cmha_activation_forward,
-        (const cmha_real *x, size_t n, cmha_activation kind, cmha_real *y),
-        (x, n, kind, y)){CMHA__EACH_ACTIVATED(CMHA__VALUE)}
+CMHA__HOT(CMHA_DEF, cmha_activation_forward, (const cmha_real *x, size_t n, cmha_activation kind,
+        cmha_real *y), (x, n, kind, y)){CMHA__EACH_ACTIVATED(CMHA__VALUE)}
 
-CMHA__HOT(CMHA_FIT, cmha_activation_backward,
-        (const cmha_real *x, const cmha_real *dy, size_t n, cmha_activation kind, cmha_real *dx),
-        (x, dy, n, kind, dx)) {
+CMHA__HOT(CMHA_FIT, cmha_activation_backward, (const cmha_real *x, const cmha_real *dy, size_t n,
+        cmha_activation kind, cmha_real *dx), (x, dy, n, kind, dx)) {
     if (dx) CMHA__EACH_ACTIVATED(CMHA__SLOPE)
 }
 
 /* Writes y = act(x) and its derivative in one go, for a backward that needs both. */
-CMHA__HOT(static, cmha__activation_both,
-        (const cmha_real *x, size_t n, cmha_activation kind, cmha__out y, cmha__out dydx),
-        (x, n, kind, y, dydx)){CMHA__EACH_ACTIVATED(CMHA__BOTH)}
+CMHA__HOT(static, cmha__activation_both, (const cmha_real *x, size_t n, cmha_activation kind, cmha__out y,
+        cmha__out dydx), (x, n, kind, y, dydx)){CMHA__EACH_ACTIVATED(CMHA__BOTH)}
 
-CMHA__HOT(static, cmha__gated_forward,
-        (const cmha_real *x, const cmha_real *up, size_t n, cmha_activation kind, cmha_real *y),
-        (x, up, n, kind, y)){CMHA__EACH_ACTIVATED(CMHA__GATED)}
+CMHA__HOT(CMHA_DEF, cmha_gated_forward, (const cmha_real *x, const cmha_real *up, size_t n,
+        cmha_activation kind, cmha_real *y), (x, up, n, kind, y)){CMHA__EACH_ACTIVATED(CMHA__GATED)}
 
-CMHA__HOT(static, cmha__gated_backward,
-        (const cmha_real *x, const cmha_real *up, const cmha_real *dy, size_t n, cmha_activation kind,
-        cmha_real *dgate, cmha_real *dup), (x, up, dy, n, kind, dgate, dup)) {
+CMHA__HOT(CMHA_FIT, cmha_gated_backward, (const cmha_real *x, const cmha_real *up, const cmha_real *dy,
+        size_t n, cmha_activation kind, cmha_real *dgate, cmha_real *dup), (x, up, dy, n, kind, dgate, dup)) {
     if (dgate) CMHA__EACH_ACTIVATED(CMHA__GATE_SLOPE)
     if (dup) CMHA__EACH_ACTIVATED(CMHA__UP_SLOPE)
-}
-
-CMHA_DEF void cmha_swiglu_forward(const cmha_real *gate, const cmha_real *up, size_t n, cmha_real *y) {
-    cmha__gated_forward(gate, up, n, CMHA_ACTIVATION_SWIGLU, y);
-}
-CMHA_FIT void cmha_swiglu_backward(const cmha_real *gate, const cmha_real *up, const cmha_real *dy, size_t n,
-        cmha_real *dgate, cmha_real *dup) {
-    cmha__gated_backward(gate, up, dy, n, CMHA_ACTIVATION_SWIGLU, dgate, dup);
 }
 
 /* Does it read rows [gate | up]? */
@@ -4903,8 +4889,8 @@ static void cmha__activate(int threads, const cmha_real *x, size_t T, size_t I, 
             for (size_t t = lo; t < hi; t++) {
                 const cmha_real *gate = x + 2 * t * I, *up = gate + I;
                 cmha_real *dgate = to + 2 * t * I;
-                if (dy) cmha__gated_backward(gate, up, dy + t * I, I, kind, dgate, dgate + I);
-                else cmha__gated_forward(gate, up, I, kind, to + t * I);
+                if (dy) cmha_gated_backward(gate, up, dy + t * I, I, kind, dgate, dgate + I);
+                else cmha_gated_forward(gate, up, I, kind, to + t * I);
             }
         else if (dy) cmha_activation_backward(x + at, dy + at, n, kind, to + at);
         else cmha_activation_forward(x + at, n, kind, to + at);
@@ -4926,9 +4912,8 @@ CMHA_DEF cmha_tensor *cmha_activate(cmha_tape *tape, cmha_tensor *x, cmha_activa
     return cmha__operate(tape, &op, (int)kind, 0, x, NULL, NULL);
 }
 
-CMHA__HOT(CMHA_DEF, cmha_dropout_forward,
-        (const cmha_real *x, size_t n, cmha_real p, uint64_t key, size_t first, cmha_real *y),
-        (x, n, p, key, first, y)) {
+CMHA__HOT(CMHA_DEF, cmha_dropout_forward, (const cmha_real *x, size_t n, cmha_real p, uint64_t key,
+        size_t first, cmha_real *y), (x, n, p, key, first, y)) {
     if (y != x && n) memcpy(y, x, n * sizeof *y);
     if (p <= 0) return;
     for (size_t i = 0, chunk; i < n; i += chunk) { /* rows of 65536 indices share a 64-bit row key */
@@ -5323,10 +5308,9 @@ static cmha_real cmha__norm_cross(const cmha_real *x, const cmha_real *weight, c
     return cmha__wide_cross(x, weight, dy, D, mean, r);
 }
 
-CMHA__HOT(CMHA_DEF, cmha_norm_forward,
-        (int centred, const cmha_real *x, const cmha_real *weight, const cmha_real *bias, size_t T,
-        size_t D, cmha_real eps, cmha_real *y, cmha_real *stats),
-        (centred, x, weight, bias, T, D, eps, y, stats)) {
+CMHA__HOT(CMHA_DEF, cmha_norm_forward, (int centred, const cmha_real *x, const cmha_real *weight,
+        const cmha_real *bias, size_t T, size_t D, cmha_real eps, cmha_real *y, cmha_real *stats), (centred,
+        x, weight, bias, T, D, eps, y, stats)) {
     for (size_t t = 0; t < T; t++, x += D, y += D) {
         const cmha_real *d = centred ? y : x;
         cmha_real mean = centred ? cmha__total(x, D) / (cmha_real)D : 0, r, squares;
@@ -5348,10 +5332,9 @@ CMHA__HOT(CMHA_DEF, cmha_norm_forward,
     }
 }
 
-CMHA__HOT(CMHA_FIT, cmha_norm_backward,
-        (int centred, const cmha_real *x, const cmha_real *weight, const cmha_real *stats,
-        const cmha_real *dy, size_t T, size_t D, cmha_real *dx, cmha_real *dweight, cmha_real *dbias),
-        (centred, x, weight, stats, dy, T, D, dx, dweight, dbias)) {
+CMHA__HOT(CMHA_FIT, cmha_norm_backward, (int centred, const cmha_real *x, const cmha_real *weight,
+        const cmha_real *stats, const cmha_real *dy, size_t T, size_t D, cmha_real *dx, cmha_real *dweight,
+        cmha_real *dbias), (centred, x, weight, stats, dy, T, D, dx, dweight, dbias)) {
     for (size_t t = 0; t < T; t++, x += D, dy += D) {
         cmha_real mean = centred ? *stats++ : 0, r = *stats++;
         if (dx) {
@@ -5418,9 +5401,8 @@ CMHA__HOT_OF(CMHA_DEF, double, cmha_cross_entropy_forward,
     return sum;
 }
 
-CMHA__HOT_OF(CMHA_FIT, double, cmha_cross_entropy_gradient,
-        (cmha_real * logits, const int32_t *targets, size_t T, size_t V, int32_t ignore, cmha_real scale),
-        (logits, targets, T, V, ignore, scale)) {
+CMHA__HOT_OF(CMHA_FIT, double, cmha_cross_entropy_gradient, (cmha_real * logits, const int32_t *targets,
+        size_t T, size_t V, int32_t ignore, cmha_real scale), (logits, targets, T, V, ignore, scale)) {
     double sum = 0;
     for (size_t t = 0; t < T; t++, logits += V) {
         if (targets[t] == ignore) {
@@ -5437,9 +5419,8 @@ CMHA__HOT_OF(CMHA_FIT, double, cmha_cross_entropy_gradient,
     return sum;
 }
 
-CMHA__HOT(CMHA_FIT, cmha_cross_entropy_backward,
-        (const cmha_real *logits, const int32_t *targets, const cmha_real *lse, size_t T, size_t V,
-        int32_t ignore, cmha_real scale, cmha_real *dlogits),
+CMHA__HOT(CMHA_FIT, cmha_cross_entropy_backward, (const cmha_real *logits, const int32_t *targets,
+        const cmha_real *lse, size_t T, size_t V, int32_t ignore, cmha_real scale, cmha_real *dlogits),
         (logits, targets, lse, T, V, ignore, scale, dlogits)) {
     if (!dlogits) return;
     for (size_t t = 0; t < T; t++, logits += V, dlogits += V) {
@@ -5450,7 +5431,6 @@ CMHA__HOT(CMHA_FIT, cmha_cross_entropy_backward,
     }
 }
 
-/* What both cross-entropies save. */
 typedef struct cmha__entropy {
     const int32_t *targets;
     const cmha_real *weights; /* of the classes; NULL = 1 each */
@@ -5479,7 +5459,6 @@ static cmha__entropy *cmha__entropy_new(cmha_tape *tape, const int32_t *targets,
     return s;
 }
 
-/* Returns a row's weight in the mean: its target's. */
 static double cmha__row_weight(const cmha__entropy *s, size_t t) {
     if (s->targets[t] == s->ignore) return 0;
     return s->weights ? (double)s->weights[s->targets[t]] : 1;
@@ -5716,7 +5695,7 @@ CMHA_DEF void cmha_cope_table(cmha_cope_imag kind, size_t n, size_t d, double ba
         for (size_t r = 0; r < n; r++) {
             double angle = (double)(pos0 + r) * omega;
             table[r * d + c] = (cmha_real)(kind == CMHA_COPE_IMAG_LEARNED ? 0
-                    : cosine                       ? cos(angle)
+                    : cosine ? cos(angle)
                     : sin(angle));
         }
     }
@@ -5838,9 +5817,8 @@ static size_t cmha__read_pairs(const cmha_rotate_args *a, const cmha_real *x, co
 }
 
 /* ComplexFormer eq 5-8: the feature of a query or key, whose dot product is the score. */
-CMHA__HOT(CMHA_DEF, cmha_rotate_forward,
-        (const cmha_rotate_args *args, const cmha_real *x, size_t ldx, size_t n, cmha_real *y, size_t ldy),
-        (args, x, ldx, n, y, ldy)) {
+CMHA__HOT(CMHA_DEF, cmha_rotate_forward, (const cmha_rotate_args *args, const cmha_real *x, size_t ldx,
+        size_t n, cmha_real *y, size_t ldy), (args, x, ldx, n, y, ldy)) {
     const cmha_real *table = args->rotation;
     size_t P = args->P, m;
     cmha__rotated o;
@@ -5987,7 +5965,6 @@ static void cmha__affine_sums(cmha__in gr, cmha__in gi, cmha__in x, size_t D, si
     for (size_t j = 0; j < n; j++) sums[3][j] += gi[j];
 }
 
-/* A block's sums into `planes` rows of D numbers. */
 static void cmha__add_sums(double (*sums)[CMHA__PAIRS], size_t planes, size_t D, size_t n, cmha_real *to) {
     for (size_t i = 0; i < planes; i++)
         for (size_t j = 0; j < n; j++) to[i * D + j] += (cmha_real)sums[i][j];
@@ -6436,10 +6413,9 @@ static void cmha__complex_norm_row_backward(const cmha__complex_norm_row *row, c
     }
 }
 
-CMHA__HOT(CMHA_FIT, cmha_complex_norm_backward,
-        (const cmha_complex_norm_args *args, const cmha_real *z, const cmha_real *gamma,
-        const double *stats, const cmha_real *dy, cmha_real *dz, cmha_real *dgamma, cmha_real *dbeta),
-        (args, z, gamma, stats, dy, dz, dgamma, dbeta)) {
+CMHA__HOT(CMHA_FIT, cmha_complex_norm_backward, (const cmha_complex_norm_args *args, const cmha_real *z,
+        const cmha_real *gamma, const double *stats, const cmha_real *dy, cmha_real *dz, cmha_real *dgamma,
+        cmha_real *dbeta), (args, z, gamma, stats, dy, dz, dgamma, dbeta)) {
     const cmha__complex_norm_row *kind = &cmha__complex_norms[args->kind];
     size_t D = args->D;
     cmha__wide h;
@@ -6475,9 +6451,8 @@ CMHA__HOT(CMHA_DEF, cmha_phasor_forward,
     for (size_t t = 0; t < T; t++, z += 2 * D, u += 2 * D) cmha__phasor_row(z, z + D, D, eps, 1, 0, u, u + D);
 }
 
-CMHA__HOT(CMHA_FIT, cmha_phasor_backward,
-        (const cmha_real *z, const cmha_real *du, size_t T, size_t D, cmha_real eps, cmha_real *dz),
-        (z, du, T, D, eps, dz)) {
+CMHA__HOT(CMHA_FIT, cmha_phasor_backward, (const cmha_real *z, const cmha_real *du, size_t T, size_t D,
+        cmha_real eps, cmha_real *dz), (z, du, T, D, eps, dz)) {
     for (size_t t = 0; dz && t < T; t++, z += 2 * D, du += 2 * D, dz += 2 * D)
         cmha__phasor_row_backward(z, z + D, D, eps, 1, 0, du, du + D, dz, dz + D);
 }
@@ -6719,9 +6694,8 @@ static size_t cmha__pieces(size_t n) { return n / CMHA__PIECE + (n % CMHA__PIECE
 static size_t cmha__piece_end(size_t at, size_t n) { return at + cmha__min(n - at, CMHA__PIECE); }
 
 /* CRAT eq 20 */
-CMHA__HOT(CMHA_DEF, cmha_complex_residual_forward,
-        (const cmha_real *z, const cmha_real *f, cmha_real alpha, cmha_real beta, size_t T, size_t D,
-        cmha_real *y), (z, f, alpha, beta, T, D, y)) {
+CMHA__HOT(CMHA_DEF, cmha_complex_residual_forward, (const cmha_real *z, const cmha_real *f, cmha_real alpha,
+        cmha_real beta, size_t T, size_t D, cmha_real *y), (z, f, alpha, beta, T, D, y)) {
     for (size_t t = 0; t < T; t++, z += 2 * D, f += 2 * D, y += 2 * D) {
         for (size_t j = 0; j < D; j++) y[j] = f[j] + (alpha * z[j] - beta * z[D + j]);
         for (size_t j = 0; j < D; j++) y[D + j] = f[D + j] + (alpha * z[D + j] + beta * z[j]);
@@ -7680,7 +7654,7 @@ static cmha_status cmha__retrieve_record(cmha_tape *tape, cmha_record *r) {
 
 static int cmha__retrieve_fits(cmha_tape *tape, const cmha_knowledge *kb, const cmha_retrieve_args *a,
         const cmha_tensor *q, const cmha_tensor *w_logits) {
-    if (!a || !a->queries || a->queries > SIZE_MAX / 2) CMHA__MISUSE(tape, "retrieve: args is NULL or its queries 0");
+    if (!a || !a->queries || a->queries > SIZE_MAX / 2) CMHA__MISUSE(tape, "retrieve: args or queries is 0");
     else if (!(a->tau > 0) || !(a->eps >= 0) || a->threshold != a->threshold)
         CMHA__MISUSE(tape, "retrieve: tau must be > 0, eps >= 0, the threshold a number");
     else if (cmha__last(q) % (2 * a->queries) || (kb && kb->n && cmha__last(q) / 2 / a->queries != kb->d_r))
@@ -7851,9 +7825,8 @@ static void cmha__add_rows(const cmha_real *rows, size_t n, size_t d, size_t wid
 }
 
 /* to [cols, rows] = from [rows, cols]^T. */
-CMHA__HOT(static, cmha__transpose,
-        (const cmha_real *from, size_t ld, size_t rows, size_t cols, cmha_real *to, size_t ld_to),
-        (from, ld, rows, cols, to, ld_to)) {
+CMHA__HOT(static, cmha__transpose, (const cmha_real *from, size_t ld, size_t rows, size_t cols, cmha_real *to,
+        size_t ld_to), (from, ld, rows, cols, to, ld_to)) {
     for (size_t c = 0; c < cols; c++)
         for (size_t r = 0; r < rows; r++) to[c * ld_to + r] = from[r * ld + c];
 }
@@ -7976,9 +7949,8 @@ CMHA__HOT(static, cmha__phasor_map, (const cmha_score_call *c, cmha_rows x, size
         cmha__phasor_row(z, z + x.imag, d, a->eps, 1, a->angle, y, y + d);
 }
 
-CMHA__HOT(static, cmha__phasor_map_back,
-        (const cmha_score_call *c, cmha_rows x, size_t n, const cmha_real *dy, cmha_rows dx),
-        (c, x, n, dy, dx)) {
+CMHA__HOT(static, cmha__phasor_map_back, (const cmha_score_call *c, cmha_rows x, size_t n,
+        const cmha_real *dy, cmha_rows dx), (c, x, n, dy, dx)) {
     const cmha_attention_args *a = c->args;
     const cmha_real *z = x.data;
     cmha_real *dz = dx.data;
@@ -7987,9 +7959,8 @@ CMHA__HOT(static, cmha__phasor_map_back,
 }
 
 /* CoPE eq 2 in all its scores: s = scale (magnitude |O| / divisor + cosine Re O / sqrt(|O|^2 + eps^2)). */
-CMHA__HOT(static, cmha__cope,
-        (const cmha_score_call *call, const cmha_real *re, const cmha_real *im, cmha_real *s),
-        (call, re, im, s)) {
+CMHA__HOT(static, cmha__cope, (const cmha_score_call *call, const cmha_real *re, const cmha_real *im,
+        cmha_real *s), (call, re, im, s)) {
     const cmha_attention_args *a = call->args;
     cmha_real m = a->scale * a->magnitude / call->divisor, c = a->scale * a->cosine, e = a->eps;
     for (size_t j = 0; j < CMHA__TILE; j++) {
@@ -7998,9 +7969,8 @@ CMHA__HOT(static, cmha__cope,
     }
 }
 
-CMHA__HOT(static, cmha__cope_back,
-        (const cmha_score_call *call, const cmha_real *ds, cmha_real *re, cmha_real *im),
-        (call, ds, re, im)) {
+CMHA__HOT(static, cmha__cope_back, (const cmha_score_call *call, const cmha_real *ds, cmha_real *re,
+        cmha_real *im), (call, ds, re, im)) {
     const cmha_attention_args *a = call->args;
     cmha_real m = a->scale * a->magnitude / call->divisor, c = a->scale * a->cosine, e = a->eps, sum = 0;
     for (size_t j = 0; call->ddivisor && j < CMHA__TILE; j++) sum += ds[j] * cmha__hypot(re[j], im[j]);
@@ -9212,9 +9182,8 @@ static void cmha__elu_row(const cmha_real *x, const cmha_real *im, size_t d, cmh
 /* Q or (is_key) K [rows, F] = features of rows i0..; zero, the constant too, where a key is masked. Below the
    queries' [q+r | q+i] stands their second form, [q+i | -q+r], if there is one. back: dq or dk += their
    gradient, given dQ or dK. */
-CMHA__HOT(static, cmha__linear_features,
-        (const cmha__linear_head *h, int is_key, int back, size_t i0, size_t rows),
-        (h, is_key, back, i0, rows)) {
+CMHA__HOT(static, cmha__linear_features, (const cmha__linear_head *h, int is_key, int back, size_t i0,
+        size_t rows), (h, is_key, back, i0, rows)) {
     cmha_heads x = is_key ? h->x.k : h->x.q, dx = is_key ? h->x.dk : h->x.dq;
     cmha_real *f = is_key ? h->K : h->Q, *g = !back ? f : is_key ? h->dK : h->dQ;
     size_t d = h->a->d;
@@ -9926,7 +9895,7 @@ static cmha_status cmha__core_run(cmha_tape *tape, const cmha__attention_saved *
     cmha_real *grad[CMHA_MAX_INPUTS];
     int back = CMHA__TRAINS && y->grad;
     for (int i = 0; back && i < CMHA_MAX_INPUTS; i++) grad[i] = cmha_tape_grad(tape, s->in[i]);
-    size_t room = s->core == CMHA__LAG      ? cmha_lag_attention_scratch(&s->lag)
+    size_t room = s->core == CMHA__LAG ? cmha_lag_attention_scratch(&s->lag)
             : s->core == CMHA__LINEAR ? cmha_linear_attention_scratch(&s->linear, back)
             : cmha_attention_scratch(&s->args, back);
     cmha__mark mark = cmha__mark_of(tape);
@@ -10341,10 +10310,10 @@ CMHA_DEF cmha_tensor *cmha_pcl(cmha_tape *tape, const cmha_attention_args *args,
     if (!cmha__attention_fits(tape, &s->attention)) return NULL;
     if (a->d_k % 2 || w->size != a->d_k / 2)
         return CMHA__MISFIT(tape, "pcl: w of %zu numbers does not fit heads of %zu", w->size, a->d_k);
-    const char *wrong = !cmha__contrasts(a->score)      ? "it is for kinds CMHA, ROPE and DOT"
-            : !(options->tau > 0)                          ? "tau must be positive"
-            : s->adapted && !args->rotation                ? "no rotation table"
-            : args->rotary_dims && args->layout            ? "rotary_dims of halves"
+    const char *wrong = !cmha__contrasts(a->score) ? "it is for kinds CMHA, ROPE and DOT"
+            : !(options->tau > 0) ? "tau must be positive"
+            : s->adapted && !args->rotation ? "no rotation table"
+            : args->rotary_dims && args->layout ? "rotary_dims of halves"
             : NULL;
     if (wrong) return CMHA__MISUSE(tape, "pcl: %s", wrong);
     s->key = cmha__draw(tape);
@@ -10479,7 +10448,6 @@ static size_t cmha__head_width(const cmha_model_config *c) {
 }
 static int cmha__complex_state(const cmha_model_config *c) { return cmha__family(c->family)->complex_state; }
 
-/* The family whose attention a layer has. */
 static const cmha__family_row *cmha__layer_family(const cmha_model_config *c, size_t layer) {
     const cmha__family_row *own = cmha__family(c->family);
     return !own->has || own->has(c, layer) ? own : cmha__family(CMHA_FAMILY_REAL);
@@ -10556,14 +10524,12 @@ static void cmha__attach_grad(cmha_parameters *p, cmha_real *grad) {
     }
 }
 
-/* Takes n zeros, gradients or moments; NULL if n is 0. */
 static cmha_status cmha__take_zeros(cmha_context *context, size_t n, cmha_real **zeros) {
     *zeros = n ? (cmha_real *)cmha__take(context, "gradients or moments", n * sizeof **zeros) : NULL;
     if (*zeros) memset(*zeros, 0, n * sizeof **zeros);
     return *zeros || !n ? CMHA_OK : CMHA_ERR_MEMORY;
 }
 
-/* Refuses parameters of a packed model. */
 static cmha_status cmha__holds_numbers(const cmha_parameters *p) {
     for (size_t i = 0; i < p->count; i++)
         if (p->list[i].tensor.packed)
@@ -10782,7 +10748,6 @@ struct cmha__list {
     uint64_t adapted; /* which patterns of lora_on have named a matrix */
 };
 
-/* Returns the numbers of a position's features. */
 static size_t cmha__feature_width(const cmha_model_config *c) {
     return c->complex_features ? 2 * c->features : c->features;
 }
@@ -11134,7 +11099,7 @@ static void cmha__start_parameter(const cmha_model *model, size_t index) {
     int weighs = p->usual_decay > 0 && start != CMHA__LORA_B;
     size_t cols = t->shape[t->rank - 1], rows = t->rank > 1 ? t->shape[t->rank - 2] : 1;
     double bound = start == CMHA__EMBEDDING ? 0.1
-            : start == CMHA__LORA_A  ? 1 / sqrt((double)cols)
+            : start == CMHA__LORA_A ? 1 / sqrt((double)cols)
             : sqrt(6.0 / (double)(rows + cols));
     double mean = 0, spread = weighs ? c->init_std : 0;
     double (*first)(const cmha_model_config *config, cmha_rng *rng) = NULL;
@@ -11213,7 +11178,6 @@ static const char *cmha__crat_wrong(const cmha_model_config *c) {
     return NULL;
 }
 
-/* Finds the row that the configuration names, if any, and checks that it fits. */
 static cmha_status cmha__find_score(cmha_context *ctx, cmha_model *model) {
     const cmha_model_config *c = &model->config;
     const cmha_score *row = ctx->config.scores, *end = row ? row + ctx->config.n_scores : NULL;
@@ -11223,7 +11187,7 @@ static cmha_status cmha__find_score(cmha_context *ctx, cmha_model *model) {
     int cope = c->family == CMHA_FAMILY_COPE, pairs = row->planes == 2;
     pairs |= row->rotates && cmha__widens(row) % 2;
     const char *wrong =
-        !cope && c->family != CMHA_FAMILY_REAL                        ? "it is for family = real or cope"
+        !cope && c->family != CMHA_FAMILY_REAL ? "it is for family = real or cope"
         : cope && (row->attend || row->planes != 2 || row->rotates) ? "cope needs planes = 2 and no rotation"
         : c->head_temperature && row->attend ? "head_temperature is not for attend"
             : cmha__score_wrong(row);
@@ -11346,7 +11310,6 @@ CMHA_DEF void cmha_model_close(cmha_model *model) {
     memset(model, 0, sizeof *model);
 }
 
-/* Opens everything but the numbers. */
 static cmha_status cmha__model_open(cmha_model *model, cmha_context *context, const cmha_model_config *cfg) {
     if (!model) return CMHA_ERR_ARGUMENT;
     memset(model, 0, sizeof *model);
@@ -11415,11 +11378,45 @@ static cmha_status cmha__take_numbers(cmha_model *model, cmha_storage storage) {
     return CMHA_OK;
 }
 
+/* Does one of the words that stand before the colon of a field's help hold? See CMHA_MODEL_FIELDS. */
+static int cmha__is_read(const cmha_model_config *c, const cmha_field *field) {
+    cmha_table table = cmha_model_table();
+    const char *word = field->help, *end = word + strcspn(word, " :");
+    if (*end != ':') return 1;
+    for (size_t n; word < end; word += n + 1) {
+        n = strcspn(word, "|:");
+        for (const cmha_field *of = table.fields; of < table.fields + table.count; of++) {
+            double value = cmha__field_value(of, c);
+            const char *is = of->name;
+            size_t length = value != 0 ? strlen(is) : 0;
+            if (of->type == CMHA_FIELD_ENUM)
+                length = cmha__choice(of->choices, (int)(value - of->minimum), &is);
+            if (of != field && length == n && !memcmp(is, word, n) && cmha__is_read(c, of)) return 1;
+        }
+    }
+    return 0;
+}
+
+/* Warns of fields that are not read, but not of what is a default or some preset's. */
+static void cmha__name_unread(cmha_context *context, const cmha_model_config *c) {
+    cmha_table table = cmha_model_table();
+    for (const cmha_field *field = table.fields; field < table.fields + table.count; field++) {
+        double value = cmha__field_value(field, c);
+        int usual = value == field->initial || cmha__is_read(c, field);
+        cmha_model_config preset;
+        if (usual) continue;
+        for (size_t i = 0; !cmha_preset(NULL, cmha_preset_name(i), &preset, NULL); i++)
+            usual |= value == cmha__field_value(field, &preset);
+        if (!usual) cmha__warn(context, "model: nothing reads %s; %s", field->name, field->help);
+    }
+}
+
 CMHA_DEF cmha_status cmha_model_init(cmha_model *model, cmha_context *context, const cmha_model_config *cfg) {
     cmha_status status = cmha__model_open(model, context, cfg);
     if (!status) status = cmha__take_numbers(model, CMHA_STORAGE_FLOAT);
     if (status) cmha_model_close(model);
     for (size_t i = 0; !status && i < model->parameters.count; i++) cmha__start_parameter(model, i);
+    if (!status) cmha__name_unread(context, &model->config);
     return status;
 }
 
@@ -11519,7 +11516,6 @@ CMHA_DEF cmha_status cmha_model_set_knowledge(cmha_model *model, const cmha_know
 
 /* ---- Forward pass ---- */
 
-/* What all blocks of one pass share. */
 struct cmha__pass {
     cmha_model *model;
     cmha_tape *tape;
@@ -12607,9 +12603,8 @@ CMHA_DEF cmha_status cmha_model_memory(cmha_context *context, const cmha_model_c
 
 /* ---- Optimiser ---- */
 
-CMHA__HOT(CMHA_FIT, cmha_adamw,
-        (const cmha_adamw_args *args, size_t n, cmha_real *p, const cmha_real *g, cmha_real *m, cmha_real *v),
-        (args, n, p, g, m, v)) {
+CMHA__HOT(CMHA_FIT, cmha_adamw, (const cmha_adamw_args *args, size_t n, cmha_real *p, const cmha_real *g,
+        cmha_real *m, cmha_real *v), (args, n, p, g, m, v)) {
     cmha_real b1 = (cmha_real)args->beta1, b2 = (cmha_real)args->beta2, scale = (cmha_real)args->grad_scale;
     cmha_real a1 = (cmha_real)(1 - args->beta1), a2 = (cmha_real)(1 - args->beta2);
     cmha_real eps = (cmha_real)args->eps, decay = (cmha_real)(args->lr * args->weight_decay);
@@ -12925,7 +12920,6 @@ CMHA_FIT void cmha_mask_tokens(int32_t *ids, int32_t *targets, size_t n, const u
     }
 }
 
-/* Refuses models of features, streams without data, and less than `least` tokens. */
 static cmha_status cmha__check_stream(const cmha_trainer *trainer, const char *call,
         const cmha_tokens *tokens, size_t least) {
     int width = tokens && tokens->data ? tokens->width : 0;
@@ -13115,7 +13109,7 @@ static cmha_status cmha__cache_open(cmha_cache *cache, cmha_model *model, size_t
     cmha_context *context = model->context;
     if (options) o = *options;
     int stored = o.storage == CMHA_STORAGE_FLOAT || o.storage == CMHA_STORAGE_BF16;
-    const char *wrong = !stored                 ? "keys and values are stored as FLOAT or BF16"
+    const char *wrong = !stored ? "keys and values are stored as FLOAT or BF16"
             : !batch || !capacity ? "batch and capacity must be positive"
             : (uintptr_t)o.memory % sizeof(double) ? "its memory is not aligned as malloc's is"
             : NULL;
@@ -13473,14 +13467,12 @@ enum { CMHA__HERE = -100, CMHA__FOLLOW = 0x400 }; /* AT_FDCWD and AT_SYMLINK_FOL
 
 enum { CMHA__FILE_PIECE = 1 << 26 }; /* one read or write asks for no more: systems limit it */
 
-/* Turns errno into a status and an error line. */
 static cmha_status cmha__io_fail(cmha_context *ctx, const char *what) {
     int number = errno;
     cmha_status status = number == ENOENT || number == ENOTDIR ? CMHA_ERR_NOT_FOUND : CMHA_ERR_IO;
     return cmha__fail(ctx, status, "%s: %s", what, number ? strerror(number) : "the file ended early");
 }
 
-/* Opens a regular file for reading and measures it. */
 static cmha_status cmha__system_open(cmha_context *ctx, const char *path, void **file, uint64_t *size) {
     struct CMHA__STAT(stat) about;
     int fd = CMHA__SYSTEM(open)(path, O_RDONLY | CMHA__FILE_FLAGS);
@@ -13601,8 +13593,8 @@ static cmha_status cmha__buffer_finish(void *user, cmha_context *ctx, const char
 }
 
 CMHA_DEF cmha_files cmha_buffers(cmha_buffer *list) {
-    cmha_files files = {cmha__buffer_size,   cmha__buffer_read, cmha__buffer_write,
-            cmha__buffer_finish, 1,                 list};
+    cmha_files files = {cmha__buffer_size, cmha__buffer_read, cmha__buffer_write,
+            cmha__buffer_finish, 1, list};
     return files;
 }
 
@@ -13697,7 +13689,6 @@ static int cmha__accept(cmha__header *h, char c) {
     return 1;
 }
 
-/* Reads things between two brackets and commas. */
 static const char *cmha__read_all(cmha__header *h, const char *brackets, cmha__rule rule) {
     const char *wrong;
     if (!cmha__accept(h, *brackets)) return *brackets == '[' ? "a list is expected" : "an object is expected";
@@ -13831,7 +13822,6 @@ static int cmha__compare_places(const void *a, const void *b) {
     return p->end < q->end ? -1 : p->end > q->end;
 }
 
-/* Compares things whose first member is their name. */
 static int cmha__compare_names(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
@@ -13876,7 +13866,6 @@ static cmha_status cmha__arrange(cmha_archive *archive) {
 
 /* ---- archives ---- */
 
-/* Reads a file's header into one block, and checks it. */
 static cmha_status cmha__load_header(cmha_archive *archive, const char *path) {
     enum { TENSOR = 49, PAIR = 6 }; /* bytes: "":{"dtype":"U8","shape":[],"data_offsets":[0,0]} and "":"", */
     cmha_context *ctx = archive->context;
@@ -14234,7 +14223,6 @@ static cmha_status cmha__save(cmha_context *ctx, const char *path, cmha__content
     return cmha__blame(ctx, path, status);
 }
 
-/* The caller's arrays. */
 typedef struct cmha__arrays {
     const cmha_archive_item *items;
     const char *const *metadata;
@@ -14352,7 +14340,6 @@ static cmha_status cmha__move_packed(const cmha_parameter *one, cmha__output *o,
     return status;
 }
 
-/* Counts the frequencies of the caller's own. */
 static size_t cmha__own_omega(const cmha_model *model) {
     const cmha_model_config *c = &model->config;
     return c->frequency == CMHA_FREQUENCY_TABLE ? c->n_heads * model->P : 0;
@@ -14572,7 +14559,6 @@ static const char *cmha__shape_text(const size_t *shape, int rank, char text[80]
     return text;
 }
 
-/* Compares a tensor of the file, or NULL, with what it is for. */
 static cmha_status cmha__fits(const cmha_archive_tensor *found, const cmha_archive_item *wanted) {
     size_t bytes = (size_t)wanted->rank * sizeof *wanted->shape;
     if (!found) return CMHA_ERR_NOT_FOUND;

@@ -296,10 +296,10 @@ static void op_swiglu(kase *k) {
     size_t n = need(k, "in.gate")->count;
     cmha_real *gate = reals(k, "in.gate", n), *up = reals(k, "in.up", n), *y = zeros(k, n),
               *dgate = zeros(k, n), *dup = zeros(k, n);
-    cmha_swiglu_forward(gate, up, n, y);
+    cmha_gated_forward(gate, up, n, CMHA_ACTIVATION_SWIGLU, y);
     compare(k, "out.y", y, n);
     if (!gradients_wanted(k)) return;
-    cmha_swiglu_backward(gate, up, cotangent(k, "cot.y", n), n, dgate, dup);
+    cmha_gated_backward(gate, up, cotangent(k, "cot.y", n), n, CMHA_ACTIVATION_SWIGLU, dgate, dup);
     compare_gradient(k, "grad.in.gate", dgate, n);
     compare_gradient(k, "grad.in.up", dup, n);
 }

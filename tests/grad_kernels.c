@@ -109,9 +109,10 @@ static void gelu_forward(pair *p) {
 static void gelu_backward(pair *p) {
     cmha_activation_backward(p->x[0], p->dy, p->T, (cmha_activation)p->option, p->dx[0]);
 }
-static void swiglu_forward(pair *p) { cmha_swiglu_forward(p->x[0], p->x[1], p->T, p->y); }
+static const cmha_activation swiglu = CMHA_ACTIVATION_SWIGLU;
+static void swiglu_forward(pair *p) { cmha_gated_forward(p->x[0], p->x[1], p->T, swiglu, p->y); }
 static void swiglu_backward(pair *p) {
-    cmha_swiglu_backward(p->x[0], p->x[1], p->dy, p->T, p->dx[0], p->dx[1]);
+    cmha_gated_backward(p->x[0], p->x[1], p->dy, p->T, swiglu, p->dx[0], p->dx[1]);
 }
 
 static void check_activations(size_t n) {
@@ -416,9 +417,10 @@ static void check_unwanted(void) {
     cmha_norm_backward(0, x, w, stats, dy, T, I, b, NULL, NULL),
         cmha_norm_backward(0, x, w, stats, dy, T, I, NULL, d, NULL);
     CHECK(check_distance(a, b, T * I) < 1e-14 && check_distance(c, d, I * I) < 1e-14);
-    cmha_swiglu_backward(x, dy, dy, T * I, a, NULL), cmha_swiglu_backward(x, dy, dy, T * I, b, c);
+    cmha_gated_backward(x, dy, dy, T * I, swiglu, a, NULL);
+    cmha_gated_backward(x, dy, dy, T * I, swiglu, b, c);
     CHECK(check_distance(a, b, T * I) < 1e-14);
-    cmha_swiglu_backward(x, dy, dy, T * I, NULL, d);
+    cmha_gated_backward(x, dy, dy, T * I, swiglu, NULL, d);
     CHECK(check_distance(c, d, T * I) < 1e-14);
 }
 

@@ -252,6 +252,8 @@ if [ -x "$P/train_tiny" ]; then
         one "train_tiny --seed $value" complains "$P/train_tiny" --seed $value $small
         one "train_tiny --threads $value" complains "$P/train_tiny" --threads $value $small
     done
+    one "train_tiny, a field that is not read" works "$P/train_tiny" --steps 1 --attention dot --set pcl_tau=0.5 $small
+    one "train_tiny names it" says 'nothing reads pcl_tau; pcl_weight'
     one "train_tiny, an encoder" complains "$P/train_tiny" --attention lag $small
     one "train_tiny, a bad choice" complains "$P/train_tiny" --attention telepathy
     one "train_tiny, a missing file" complains "$P/train_tiny" $small "$W/nowhere.txt"

@@ -1418,8 +1418,9 @@ static void plain_open(plain *p) {
         cmha_norm_backward(0, NULL, NULL, NULL, NULL, 0, 8, NULL, NULL, NULL))                               \
     ROW(cmha_activation_forward, cmha_activation_forward(NULL, 0, CMHA_ACTIVATION_RELU, NULL))               \
     ROW(cmha_activation_backward, cmha_activation_backward(NULL, NULL, 0, CMHA_ACTIVATION_GELU_ERF, NULL))   \
-    ROW(cmha_swiglu_forward, cmha_swiglu_forward(NULL, NULL, 0, NULL))                                       \
-    ROW(cmha_swiglu_backward, cmha_swiglu_backward(NULL, NULL, NULL, 0, NULL, NULL))                         \
+    ROW(cmha_gated_forward, cmha_gated_forward(NULL, NULL, 0, CMHA_ACTIVATION_SWIGLU, NULL))                 \
+    ROW(cmha_gated_backward,                                                                                 \
+        cmha_gated_backward(NULL, NULL, NULL, 0, CMHA_ACTIVATION_SWIGLU, NULL, NULL))                        \
     ROW(cmha_dropout_forward, cmha_dropout_forward(NULL, 0, (cmha_real)0.5, 1, SIZE_MAX, NULL))              \
     ROW(cmha_cross_entropy_forward,                                                                          \
         SAME(cmha_cross_entropy_forward(NULL, NULL, 0, 8, -1, NULL, &p->count), 0), EQUAL(p->count, 0))      \

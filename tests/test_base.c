@@ -391,23 +391,23 @@ static void activations(void) {
     cmha_activation_forward(x, N, CMHA_ACTIVATION_GELU_TANH, y);
     near_all("gelu_tanh", y, want, N, r, 4 * f);
     for (i = 0; i < N; i++) want[i] = (double)x[i] * 5 / (1 + exp(-(double)x[i] * 5)), dx[i] = x[i] * 5;
-    cmha_swiglu_forward(dx, one, N, y);
+    cmha_gated_forward(dx, one, N, CMHA_ACTIVATION_SWIGLU, y);
     near_all("swiglu", y, want, N, 4 * r, f);
     for (i = 0; i < N; i++) x[i] = (cmha_real)(-20 - (double)i / 100);
     for (i = 0; i < N; i++) want[i] = (double)x[i] / (1 + exp(-(double)x[i]));
-    cmha_swiglu_forward(x, one, N, y); /* far on the left it is x exp(x) */
+    cmha_gated_forward(x, one, N, CMHA_ACTIVATION_SWIGLU, y); /* far on the left it is x exp(x) */
     near_all("exp", y, want, N, r, 0);
     x[0] = (cmha_real)1e30, x[1] = (cmha_real)-1e30;
     cmha_activation_forward(x, 2, CMHA_ACTIVATION_GELU_ERF, y);
     CHECK(y[0] == x[0] && y[1] == 0);
     cmha_activation_forward(x, 2, CMHA_ACTIVATION_GELU_TANH, y);
     CHECK(y[0] == x[0] && y[1] == 0);
-    cmha_swiglu_forward(x, one, 2, y);
+    cmha_gated_forward(x, one, 2, CMHA_ACTIVATION_SWIGLU, y);
     CHECK(y[0] == x[0] && y[1] == 0);
     x[0] = (cmha_real)NAN; /* no maths that loses a NaN */
     cmha_activation_forward(x, 1, CMHA_ACTIVATION_GELU_ERF, y);
     CHECK(y[0] != y[0]);
-    cmha_swiglu_forward(x, one, 1, y);
+    cmha_gated_forward(x, one, 1, CMHA_ACTIVATION_SWIGLU, y);
     CHECK(y[0] != y[0]);
 }
 
@@ -481,8 +481,9 @@ static void schedules(void) {
 static void nothing(void) {
     cmha_real x = 5, y = 7;
     cmha_norm_forward(1, &x, &x, NULL, 0, 1, 1, &y, &y), cmha_norm_forward(0, &x, &x, NULL, 0, 1, 1, &y, &y);
-    cmha_activation_forward(&x, 0, CMHA_ACTIVATION_GELU_ERF, &y), cmha_swiglu_forward(&x, &x, 0, &y),
-        cmha_dropout_forward(&x, 0, 0.5, 1, 0, &y);
+    cmha_activation_forward(&x, 0, CMHA_ACTIVATION_GELU_ERF, &y);
+    cmha_gated_forward(&x, &x, 0, CMHA_ACTIVATION_SWIGLU, &y);
+    cmha_dropout_forward(&x, 0, 0.5, 1, 0, &y);
     cmha_embedding_forward(&x, NULL, 0, 1, &y), cmha_euler_forward(&x, 0, 1, CMHA_LAYOUT_HALF, &y, &y);
     cmha_cope_table(CMHA_COPE_IMAG_SIN_COS, 0, 2, 10000, 0, &y), cmha_rotation_table(NULL, 0, 3, 0, &y);
     CHECK(y == 7);
