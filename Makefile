@@ -1,5 +1,6 @@
 # make            every program and test, into build/          make train      train on the project's own header
-# make test       run the tests                                make bench      measure this machine, into build/bench.json and .svg
+# make test       the tests, in minutes                        make bench      measure this machine, into build/bench.json and .svg
+# make test-all   also with other compilers and flags, under sanitizers, in several processes: what CI runs
 # make corpus     an English text, build/kjv.txt               make install    header, for pkg-config, CMake: PREFIX=/usr/local DESTDIR=
 # make extensions  examples/extensions, one after another      make fuzz       hostile files, FUZZ_SECONDS=60 each parser
 # make mpi        build/train_mpi, which trains on several machines; MPICC=mpicc.mpich: with that MPI
@@ -238,8 +239,12 @@ signal-data: $(B)/signal_data
 bench: $(B)/bench
 	$(B)/bench $(or $(ARGS),--json $(B)/bench.json --svg $(B)/bench.svg)
 
-test: all
-	@CC='$(CC)' CMHA_CFLAGS='$(CFLAGS) $(OPENMP) $(BLAS_CFLAGS) $(CPPFLAGS)' CMHA_LIBS='$(OPENMP) $(TEXT_LIBS) $(LINK)' tests/run.sh $(B)
+# Both build with all cores, unless make was told how many to take
+CORES = $(or $(shell getconf _NPROCESSORS_ONLN 2>/dev/null),2)
+test test-all:
+	@$(MAKE) --no-print-directory $(if $(filter -j%,$(MAKEFLAGS)),,-j$(CORES)) all
+	@CC='$(CC)' CMHA_CFLAGS='$(CFLAGS) $(OPENMP) $(BLAS_CFLAGS) $(CPPFLAGS)' CMHA_LIBS='$(OPENMP) $(TEXT_LIBS) $(LINK)' \
+	    tests/run.sh $(B) $(findstring all,$@)
 
 # One test, built apart from the others: the header takes three seconds without optimisation
 quick:
@@ -308,6 +313,6 @@ clean:
 	rm -rf $(B)
 
 FORCE:
-.PHONY: all $(PLATFORMS) platforms compilers bits symbols train mpi signal-data extensions bench evidence evidence-all test fuzz tsan corpus install clean FORCE
+.PHONY: all $(PLATFORMS) platforms compilers bits symbols train mpi signal-data extensions bench evidence evidence-all test test-all quick rooms fuzz tsan corpus install clean FORCE
 .PHONY: sanitize memcheck tidy cppcheck analyze analysis coverage mutants
 .DELETE_ON_ERROR:

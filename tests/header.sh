@@ -1,5 +1,5 @@
 #!/bin/sh
-# tests/header.sh BUILD_DIR: how the header compiles, what it exports, the documentation's programs, and the sanitizers.
+# tests/header.sh BUILD_DIR: how the header compiles, what it exports, and the documentation's programs.
 # Environment: CC, CMHA_CFLAGS, CMHA_LIBS as the Makefile has found them. Last line: N passed, N failed.
 B=${1:-build}
 CC=${CC:-cc}
@@ -398,31 +398,6 @@ awk '/^[a-zA-Z].*[a-z0-9_]\(/ && !/^(typedef|return|else|struct|enum|union)/ { o
         if (commas >= 9 && match(all, /[a-zA-Z0-9_]+\(/)) print substr(all, RSTART, RLENGTH - 1), commas + 1
     }' cmha.h | sort -u > "$W/log"
 if [ "$(wc -l < "$W/log")" -le 8 ]; then ok; else bad "$(wc -l < "$W/log") functions have ten or more parameters, not 8" 60; fi
-
-# ------------------------------------------------------------------------------------------------------------------ sanitizers
-S="-std=gnu99 -O1 -g -fsanitize=address,undefined,float-cast-overflow -fno-sanitize-recover=all -fno-omit-frame-pointer -I. $blas"
-if echo 'int main(void){return 0;}' | gcc -fsanitize=address,undefined -x c - -o "$W/san" >/dev/null 2>&1 && "$W/san"; then
-    gcc $S -DCMHA_IMPLEMENTATION -x c -c cmha.h -o "$W/float.o" &
-    gcc $S -DCMHA_DOUBLE -DCMHA_IMPLEMENTATION -x c -c cmha.h -o "$W/double.o"
-    wait
-    export S W CMHA_LIBS CMHA_TEST_QUICK=1
-    # two at a time, whichever is next
-    # shellcheck disable=SC2016
-    case $CMHA_LIBS in *utf8proc*) lacking=none;; *) lacking='test_tokenizer\|_convert\.c';; esac
-    printf '%s\n' tests/test_*.c tests/grad_*.c tests/conformance.c | grep -v "$lacking" | xargs -P 2 -n 1 sh -c '
-        n=$(basename "$0" .c) mode=$W/float.o cases=
-        case $n in grad_*) mode="-DCMHA_DOUBLE $W/double.o";; conformance) cases=tests/cases;; esac
-        if gcc $S -DCMHA_TEST_LINKED "$0" $mode -o "$W/san_$n" $CMHA_LIBS && "$W/san_$n" $cases
-        then echo ok > "$W/san_$n.verdict"; else echo bad > "$W/san_$n.verdict"; fi > "$W/san_$n.log" 2>&1'
-    for v in "$W"/san_*.verdict; do
-        n=${v%.verdict}; cp "$n.log" "$W/log"
-        if [ "$(cat "$v")" = ok ]; then ok; else tail -40 "$n.log" > "$W/log"; bad "sanitizers, ${n##*/san_}" 40; fi
-    done
-else skip "this compiler has no sanitizers"; fi
-# without OpenMP and OpenBLAS, whose waiting ThreadSanitizer takes for races
-if echo 'int main(void){return 0;}' | gcc -fsanitize=thread -x c - -o "$W/san" >/dev/null 2>&1 && "$W/san"; then
-    runs "sanitizers, threads" make -s tsan CC=gcc B="$W"
-else skip "this compiler has no ThreadSanitizer"; fi
 
 echo "$passed passed, $failed failed"
 [ $failed -eq 0 ]

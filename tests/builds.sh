@@ -1,0 +1,105 @@
+#!/bin/sh
+# tests/builds.sh BUILD_DIR: the tests against libraries of other flags: without CBLAS, without SIMD, in double, with -ffast-math, and for
+# every instruction set of this CPU. Environment: CC, CMHA_CFLAGS, CMHA_LIBS. The last line is N passed, N failed.
+B=${1:-build}
+CC=${CC:-cc}
+cd "$(dirname "$0")/.." || exit 2
+W=$B/tests/builds
+rm -rf "$W" && mkdir -p "$W" || exit 2
+SHARED=../shared/conformance/cases
+. tests/parts.sh
+
+# ------------------------------------------------------ builds without CBLAS, without SIMD, with -ffast-math
+# They take longest to compile, so two at once: library NAME COMPILER FLAG... is $W/NAME.o; the double one is
+# there already
+library() {
+    name=$1; shift
+    "$@" -I. -DCMHA_IMPLEMENTATION -x c -c cmha.h -o "$W/$name.o" > "$W/$name.log" 2>&1
+}
+plain=$(for f in $CMHA_CFLAGS; do [ "$f" = -fopenmp ] || printf '%s ' "$f"; done) # clang may have no OpenMP
+# shellcheck disable=SC2086
+{
+    library -DCMHA_NO_CBLAS $CC $CMHA_CFLAGS -DCMHA_NO_CBLAS &
+    library -DCMHA_NO_SIMD $CC $CMHA_CFLAGS -DCMHA_NO_SIMD & wait
+    library fast-gcc gcc $CMHA_CFLAGS -O1 -ffast-math -DCMHA_NO_CBLAS &
+    library fast-clang clang $plain -O1 -ffast-math -DCMHA_NO_CBLAS & wait
+}
+[ -f "$B/cmha-f64.o" ] && cp "$B/cmha-f64.o" "$W/-DCMHA_DOUBLE.o"
+variant() { # LABEL MACRO [NAME]: the programs, compiled with that macro, against that library
+    build=$1 macro=$2 object=$W/${3:-$2}
+    if [ ! -s "$object.o" ]; then cp "$object.log" "$W/out"; one "$build does not compile" false; return; fi
+    for n in test_base test_identities test_extremes conformance; do
+        # shellcheck disable=SC2086
+        if ! $CC $CMHA_CFLAGS -O1 "$macro" -I. -DCMHA_TEST_LINKED "tests/$n.c" "$object.o" -o "$W/$n" \
+            $CMHA_LIBS > "$W/out" 2>&1; then
+            one "$build: $n does not compile" false; continue
+        fi
+        case $n in
+            conformance) part "$n, $build" "$W/$n" --strict tests/cases;;
+            *) part "$n, $build" env CMHA_TEST_QUICK=1 "$W/$n";;
+        esac
+        [ $n = conformance ] && [ -d $SHARED ] && part "$n, $build, shared cases" "$W/$n" $SHARED
+    done
+}
+variant "no CBLAS" -DCMHA_NO_CBLAS
+variant "no SIMD" -DCMHA_NO_SIMD
+variant "double" -DCMHA_DOUBLE
+# the library alone: under such a flag a test could not see NaN
+for c in gcc clang; do
+    if command -v $c >/dev/null 2>&1; then variant "-ffast-math, $c" -DCMHA_NO_CBLAS fast-$c
+    else echo "SKIP $c is not installed"; fi
+done
+
+# ------------------------------------------------ instruction sets, chosen while the program runs: -O2 and no -march
+any=$(for f in $CMHA_CFLAGS; do case $f in -m* | -fopenmp) ;; *) printf '%s ' "$f";; esac; done)
+# dispatched COMPILER TEST...: the tests with a library of that compiler, every set that this CPU has forced in turn
+dispatched() {
+    c=$1; shift
+    command -v "$c" > /dev/null 2>&1 || return
+    openmp=; [ "$c" = clang ] || case $CMHA_CFLAGS in *-fopenmp*) openmp=-fopenmp;; esac
+    # shellcheck disable=SC2086
+    library "any-$c" "$c" $any -O2 $openmp
+    if ! nm "$W/any-$c.o" 2> /dev/null | grep -q '_avx512$'; then echo "SKIP $c: no dispatch here"; return; fi
+    for n in "$@"; do
+        # shellcheck disable=SC2086
+        $CC $any -O1 $openmp -I. -DCMHA_TEST_LINKED "tests/$n.c" "$W/any-$c.o" -o "$W/$n-$c" $CMHA_LIBS > "$W/out" 2>&1
+        one "$c -O2: $n compiles" [ -x "$W/$n-$c" ]
+    done
+    for set in sse2 avx2 avx512; do
+        if CMHA_INSTRUCTIONS=$set "$W/conformance-$c" 2>&1 | grep -q 'no instructions'; then echo "SKIP this CPU has no $set"; continue; fi
+        for n in "$@"; do
+            [ $n = bits ] || [ $n = conformance ] || part "$n, $c -O2, $set" env CMHA_TEST_QUICK=1 CMHA_INSTRUCTIONS=$set "$W/$n-$c"
+        done
+        part "conformance, $c -O2, $set" env CMHA_INSTRUCTIONS=$set "$W/conformance-$c" --strict tests/cases
+        [ -d $SHARED ] && part "conformance, $c -O2, $set, shared cases" env CMHA_INSTRUCTIONS=$set "$W/conformance-$c" $SHARED
+    done
+}
+dispatched "$CC" conformance test_identities test_extremes bits
+[ "$CC" = clang ] || dispatched clang conformance
+# The program of the Makefile's flags computes the same bits as the dispatched one with the same instructions
+prints() { CMHA_TEST_QUICK=1 GOMP_SPINCOUNT=4000 "$1" | grep -v passed; }
+same() {
+    # shellcheck disable=SC2086
+    $CC $CMHA_CFLAGS -O1 -I. -DCMHA_TEST_LINKED tests/bits.c "$B/cmha.o" -o "$W/bits" $CMHA_LIBS > "$W/out" 2>&1 || return 1
+    for set in avx512 avx2 sse2; do # the library of the Makefile's flags has one of them
+        CMHA_INSTRUCTIONS=$set "$W/bits" 0 > "$W/out" 2>&1 || continue
+        prints "$W/bits" > "$W/bits.txt"
+        CMHA_INSTRUCTIONS=$set prints "$W/bits-$CC" > "$W/any.txt"
+        [ -s "$W/bits.txt" ] && diff "$W/bits.txt" "$W/any.txt" > "$W/out"
+        return
+    done
+    return 1
+}
+if [ -x "$W/bits-$CC" ]; then one "the same bits with -O2 and with $CMHA_CFLAGS" same; fi
+# What the program takes by itself, and refuses, on CPUs that qemu has. An exported OPENBLAS_CORETYPE is of this CPU, not of qemu's:
+# OpenBLAS would obey it and take instructions that are not there.
+takes() { env -u OPENBLAS_CORETYPE CMHA_INSTRUCTIONS="$2" qemu-x86_64 -cpu "$1" "$W/conformance-$CC" --strict tests/cases > "$W/out" 2>&1; }
+beyond() { takes "$@"; grep -q 'no instructions' "$W/out"; }
+if command -v qemu-x86_64 > /dev/null 2>&1 && [ -x "$W/conformance-$CC" ]; then
+    one "qemu, no AVX: the conformance cases hold" takes Nehalem sse2
+    one "qemu, no AVX: AVX2 is refused" beyond Nehalem avx2
+    one "qemu, AVX2: the conformance cases hold" takes Haswell avx2
+    one "qemu, AVX2: AVX-512 is refused" beyond Haswell avx512
+fi
+
+total

@@ -1,0 +1,709 @@
+#!/bin/sh
+# tests/programs.sh BUILD_DIR: the examples and tools as their users run them. Environment: CC, CMHA_CFLAGS, CMHA_LIBS.
+# Failures in detail; the last line is N passed, N failed, and so is the exit status.
+B=${1:-build}
+CC=${CC:-cc}
+cd "$(dirname "$0")/.." || exit 2
+W=$B/tests/programs
+rm -rf "$W" && mkdir -p "$W" || exit 2
+. tests/parts.sh
+
+P=$(cd "$B" && pwd)
+works() { "$@" > "$W/out" 2>&1 < /dev/null; }
+# complains COMMAND...: fails with exactly one line
+complains() { "$@" > "$W/out" 2>&1 < /dev/null && return 1; [ "$(wc -l < "$W/out")" -eq 1 ]; }
+says() { grep -q "$1" "$W/out"; }
+# A failure of writing: the output or a file is the full device
+full() {
+    [ -c /dev/full ] || return 0
+    "$@" 2> "$W/out" < /dev/null > /dev/full && return 1
+    [ "$(wc -l < "$W/out")" -eq 1 ]
+}
+# The standard output is closed from the start
+closed() { "$@" 2> "$W/out" < /dev/null >&- && return 1; [ "$(wc -l < "$W/out")" -eq 1 ]; }
+# Without a word on stderr, although the kernel is an old one that the user chose
+silent() { OPENBLAS_CORETYPE=Prescott "$@" 2> "$W/out" < /dev/null > /dev/null && [ ! -s "$W/out" ]; }
+# On a terminal, where there is a `script` that makes one
+terminal() { script -qec "$*" /dev/null > "$W/out" 2> /dev/null < /dev/null; }
+if script -qec true /dev/null > "$W/out" 2>&1 < /dev/null; then terminals=1; else terminals=; fi
+# What came out harms no terminal: characters of UTF-8, of which \n, \r and \t alone are control characters
+harmless() {
+    iconv -f UTF-8 -t UTF-8 "$W/out" > "$W/text" || return 1
+    [ "$(LC_ALL=C tr -d '\n\r\t\040-\176\200-\377' < "$W/text" | wc -c)" -eq 0 ] || return 1
+    ! LC_ALL=C grep -q "$(printf '\302[\200-\237]')" "$W/text"
+}
+# An SVG that a parser of XML reads, with a title, a description and two labelled axes at least
+picture() {
+    for word in "<title id='draw" "<desc id='draw" "role='img'" "rotate(-90"; do
+        grep -q "$word" "$1" || return 1
+    done
+    ! command -v python3 > /dev/null 2>&1 || python3 -c 'import sys, xml.dom.minidom; xml.dom.minidom.parse(sys.argv[1])' "$1"
+}
+small="--quiet --seq 32 --batch 2 --out $W/tiny.safetensors --csv $W/loss.csv"
+# Was the build made with libutf8proc and cJSON?
+tokenizers=; grep -q '^TEXT_LIBS.*cjson' "$B/config.mk" 2> /dev/null && tokenizers=1
+if [ -x "$P/train_tiny" ]; then
+    one "train_tiny --steps 3" works "$P/train_tiny" --steps 3 $small
+    one "train_tiny writes its csv" [ -s "$W/loss.csv" ]
+    one "train_tiny writes a checkpoint" [ -s "$W/tiny.safetensors" ]
+    one "train_tiny --resume" works "$P/train_tiny" --steps 5 $small --resume
+    one "train_tiny with a file and --set" works "$P/train_tiny" --steps 2 --attention rope --set n_layers=1 --set dropout=0.1 \
+        $small README.md
+    one "train_tiny, a bad option" complains "$P/train_tiny" --no-such-option
+    one "train_tiny, a bad value" complains "$P/train_tiny" --steps many
+    one "train_tiny, a bad field" complains "$P/train_tiny" --set nothing=1 $small
+    one "train_tiny, a misspelt field" complains "$P/train_tiny" --set n_layer=1 $small
+    one "train_tiny names both tables and the nearest field" says 'model nor training .* n_layers'
+    one "train_tiny, a misspelt option" complains "$P/train_tiny" --stpes 3
+    one "train_tiny names the nearest option" says ' --steps'
+    for value in -1 3x 1.5 18446744073709551616; do
+        one "train_tiny --seed $value" complains "$P/train_tiny" --seed $value $small
+        one "train_tiny --threads $value" complains "$P/train_tiny" --threads $value $small
+    done
+    one "train_tiny, a field that is not read" works "$P/train_tiny" --steps 1 --attention dot --set pcl_tau=0.5 $small
+    one "train_tiny names it" says 'nothing reads pcl_tau; pcl_weight'
+    one "train_tiny, an encoder" complains "$P/train_tiny" --attention lag $small
+    one "train_tiny, a bad choice" complains "$P/train_tiny" --attention telepathy
+    one "train_tiny, a missing file" complains "$P/train_tiny" $small "$W/nowhere.txt"
+    printf 'too short' > "$W/short.txt" && cp "$W/loss.csv" "$W/loss.before"
+    one "train_tiny, less than a sequence" complains "$P/train_tiny" $small "$W/short.txt"
+    one "train_tiny leaves the rows of the run before" cmp "$W/loss.before" "$W/loss.csv"
+    one "train_tiny, a state that is not there" complains "$P/train_tiny" $small --resume="$W/nowhere.last"
+    printf 'kept\n' > "$W/kept.csv"
+    one "train_tiny, nowhere to save to" complains "$P/train_tiny" $small --csv "$W/kept.csv" --out "$W/nowhere/x" cmha.h
+    one "train_tiny then leaves the CSV as it was" grep -qx kept "$W/kept.csv"
+    one "train_tiny --help" works "$P/train_tiny" --help
+    one "train_tiny --help lists the fields" says d_model
+    quick="--quiet --seq 32 --batch 2 --set n_layers=1 --set d_model=16 --set d_ff=16 --set n_heads=2"
+    quick="$quick --set eval_tokens=64 --out $W/quick.safetensors --csv $W/quick.csv"
+    one "train_tiny: no warning to who chose the kernel" silent "$P/train_tiny" --steps 1 $quick
+    one "train_tiny --help > /dev/full" full "$P/train_tiny" --help
+    one "train_tiny > /dev/full" full "$P/train_tiny" --steps 1 $quick
+    one "train_tiny --csv /dev/full" sh -c \
+        "[ ! -c /dev/full ] || ! '$P/train_tiny' --steps 1 $quick --csv /dev/full > $W/out 2>&1"
+    one "train_tiny, the output closed" closed "$P/train_tiny" --steps 3 ${quick#--quiet }
+    one "train_tiny writes no progress into its csv" [ "$(cut -d, -f1 "$W/quick.csv" | tr '\n' ' ')" = \
+        "step 1 2 3 " ]
+    one "train_tiny, more tokens than bytes" complains "$P/train_tiny" --steps 2 $quick \
+        --set vocabulary=50257 README.md
+    one "train_tiny names the way" says 'add --width 2'
+    for i in $(seq 200); do printf '\144\003\007\001'; done > "$W/tokens" # 868 and 263
+    one "train_tiny --width 2" works "$P/train_tiny" --steps 2 $quick --width 2 \
+        --set vocabulary=869 "$W/tokens"
+    one "train_tiny prints their numbers" says '^[0-9]* [0-9]*[0-9][0-9][0-9] '
+    one "train_tiny --width 2, a token outside" complains "$P/train_tiny" --steps 2 $quick \
+        --set vocabulary=868 --width 2 "$W/tokens"
+    one "train_tiny tells losses in bits a byte" works "$P/train_tiny" --steps 2 ${quick#--quiet } --set eval_every=1
+    one "train_tiny: both losses" says 'loss [0-9.]* ([0-9.]* bits/byte)  validation [0-9.]* ([0-9.]* bits/byte)'
+    one "train_tiny: bits are nats by log 2" awk -F, 'NR > 1 && ($2 / log(2) - $7) ^ 2 + ($3 / log(2) - $8) ^ 2 > 1e-8 {
+        exit 1 } END { exit NR != 3 }' "$W/quick.csv"
+    one "train_tiny prints a validation loss where it is measured" works "$P/train_tiny" --steps 41 \
+        --set eval_every=21 ${quick#--quiet}
+    one "train_tiny repeats no validation loss" [ "$(grep -c 'validation' "$W/out")" -eq 2 ]
+    one "train_tiny --plot" works "$P/train_tiny" --steps 5 --set eval_every=2 $quick --plot "$W/plot.svg"
+    one "train_tiny --plot: a picture" picture "$W/plot.svg"
+    one "train_tiny --plot: units" grep -q 'loss (nats a token)</text>' "$W/plot.svg"
+    one "train_tiny --plot: bits as well" grep -q 'loss (bits a byte)</text>' "$W/plot.svg"
+    # the best of the validations in the CSV
+    one "train_tiny --plot: the CSV's numbers" grep -q "step 5 of 5: .*the best $(awk -F, 'NR > 1 && $3 && (!best || $3 < best) {
+        best = $3; at = $1 } END { printf "%.4f at step %d", best, at }' "$W/quick.csv")" "$W/plot.svg"
+    sed '/^4,/d' "$W/quick.csv" > "$W/cut.csv" && printf '5,1' >> "$W/cut.csv" && cp "$W/cut.csv" "$W/quick.csv"
+    one "train_tiny --plot --resume" works "$P/train_tiny" --steps 8 --set eval_every=2 $quick --plot "$W/plot.svg" --resume
+    one "train_tiny --plot: the run before as well" grep -q 'training: from [0-9.]* at 1 to [0-9.]* at 8' "$W/plot.svg"
+    one "train_tiny --plot --resume without rows" works "$P/train_tiny" --steps 9 $quick --csv "$W/new.csv" --plot "$W/plot.svg" --resume
+    one "train_tiny --plot: from here on" grep -q 'training: from [0-9.]* at 9 to' "$W/plot.svg"
+    cp "$W/plot.svg" "$W/kept.svg"
+    one "train_tiny --plot, a refused run" complains "$P/train_tiny" $quick --plot "$W/plot.svg" --out "$W/nowhere/x"
+    one "train_tiny --plot: the old picture stays" cmp "$W/plot.svg" "$W/kept.svg"
+    one "train_tiny --plot, no such folder" complains "$P/train_tiny" $small --csv "$W/kept.csv" --plot "$W/nowhere/x.svg"
+    one "train_tiny then leaves the CSV alone" grep -qx kept "$W/kept.csv"
+    one "train_tiny --plot in place of the CSV" complains "$P/train_tiny" $small --csv "$W/kept.csv" --plot "$W/kept.csv"
+    cp "$W/kept.csv" "$W/text.csv"
+    one "train_tiny --csv in place of its text" complains "$P/train_tiny" --steps 1 --csv "$W/text.csv" "$W/text.csv"
+    one "train_tiny leaves the text alone" cmp "$W/text.csv" "$W/kept.csv"
+    for both in "--csv $W/one --out $W/one" "--csv $W/./one --out $W/one" "--csv $W/one.last --out $W/one" "--plot $W/one --out $W/one"; do
+        one "train_tiny $both" complains "$P/train_tiny" --steps 1 $small $both
+        one "train_tiny says so" says 'would replace'
+    done
+    one "train_tiny --csv in place of --from" complains "$P/train_tiny" --from "$W/tiny.safetensors" $small --out "$W/one" \
+        --csv "$W/tiny.safetensors"
+    one "train_tiny --plot /dev/full" sh -c "[ ! -c /dev/full ] || { ! '$P/train_tiny' $quick --plot /dev/full > $W/out 2>&1; }"
+    one "train_tiny leaves no half picture" sh -c "! ls $W/plot.svg.* 2> /dev/null"
+    one "train_tiny with 3 steps again" works "$P/train_tiny" --steps 3 --seed 4 $small
+    if [ "$terminals" ]; then
+        one "train_tiny on a terminal" terminal "$P/train_tiny" --steps 3 --seed 4 $quick
+        one "train_tiny harms no terminal" harmless
+        one "train_tiny shows bytes as \xNN" says '\\x[0-9a-f][0-9a-f]'
+    fi
+fi
+# Files of other kinds, and a limit on the size of files
+if mkfifo "$W/fifo" 2> "$W/out"; then
+    waits() { timeout 10 "$@" > "$W/out" 2>&1 < /dev/null; [ $? -eq 1 ] && [ "$(wc -l < "$W/out")" -eq 1 ]; }
+    for c in "train_tiny $small" generate "tokens inspect" "tokens train --out $W/x.json" "convert x" "classify --task sst2 --dev README.md --train" spoken signal \
+        "geometry" "look" "score" "embed" "rag --text"; do
+        [ -x "$P/${c%% *}" ] || continue
+        case $c in convert*) set -- "$P/convert" "$W/fifo" "$W/x"; one "$c, a FIFO" waits "$@"; continue;; esac
+        case $c in embed) set -- "$P/embed" "$W/fifo" name; one "$c, a FIFO" waits "$@"; continue;; esac
+        # shellcheck disable=SC2086
+        one "$c, a FIFO" waits "$P"/$c "$W/fifo"
+        one "$c, a FIFO: says so" says 'not a regular file'
+    done
+fi
+limited() { (ulimit -f 1 && "$@") > "$W/out" 2>&1 < /dev/null; [ $? -eq 1 ] && ! ls "$W"/limited*.tmp > /dev/null 2>&1; }
+[ -x "$P/tokens" ] && one "tokens train, a limit on files" limited "$P/tokens" train --size 3000 --out "$W/limited.json" cmha.h
+[ -s "$W/tiny.safetensors" ] && [ -x "$P/geometry" ] &&
+    one "geometry, a limit on files" limited "$P/geometry" "$W/tiny.safetensors" --svg "$W/limited.svg"
+if [ -x "$P/train_tiny" ] && [ -x "$P/generate" ]; then
+    tune="--steps 4 --seq 32 --batch 2 --set eval_tokens=64 --csv $W/tune.csv" base=$W/rope.safetensors former=$W/former.safetensors
+    part_of=$W/adapters.safetensors
+    one "fine-tuning: a RoPE model" works "$P/train_tiny" --attention rope $quick --steps 3 --out "$base"
+    one "fine-tuning: as a ComplexFormer, delta and b alone" works "$P/train_tiny" --from "$base" --attention cmha \
+        --set delta_init=const --freeze '*' --train '*.delta,*.b' $tune --out "$former" README.md
+    one "fine-tuning says how much learns" says '16 of them learn'
+    one "fine-tuning: --lora" works "$P/train_tiny" --from "$former" --lora 2,4,wq,w2 $tune --out "$part_of" README.md
+    one "fine-tuning: its file is small" sh -c '[ "$(wc -c < "$1")" -lt 6000 ] && grep -q lora_b "$1"' - "$part_of"
+    one "fine-tuning: --resume" works "$P/train_tiny" --resume="$part_of.last" --steps 6 --csv "$W/tune.csv" --out "$part_of" README.md
+    one "fine-tuning: --lora and --train" works "$P/train_tiny" --from "$former" --lora 2 --train '*.delta' $tune --out "$W/both.safetensors"
+    one "train_tiny --lora in place of its base" complains "$P/train_tiny" --from "$former" --lora 2 $tune --out "$former"
+    one "fine-tuning: its file has delta, too" grep -q attn.delta "$W/both.safetensors"
+    one "generate --adapter" works "$P/generate" --adapter "$part_of" --tokens 9 "$former"
+    one "generate --adapter --score" works "$P/generate" --adapter "$part_of" --score README.md --tokens 99 --context 32 "$former"
+    unmerged=$(cut -d' ' -f1 "$W/out")
+    one "generate --merge" works "$P/generate" --adapter "$part_of" --merge "$W/merged.safetensors" "$former"
+    one "generate --score of what was merged" works "$P/generate" --score README.md --tokens 99 --context 32 "$W/merged.safetensors"
+    near() { awk -v a="$1" -v b="$2" 'BEGIN { exit !(a > 0 && (a - b) ^ 2 < 1e-8) }'; }
+    one "generate: merged, the same loss" near "$unmerged" "$(cut -d' ' -f1 "$W/out")"
+    one "generate --merge in place of its base" complains "$P/generate" --adapter "$part_of" --merge "$former" "$former"
+    one "generate --merge, then --pack" works "$P/generate" --pack int8 "$W/packed.safetensors" "$W/merged.safetensors"
+    one "generate --adapter, another base" complains "$P/generate" --adapter "$part_of" "$W/merged.safetensors"
+    one "generate says so" says 'other numbers'
+    one "generate, adapters alone" complains "$P/generate" "$part_of"
+    one "generate --merge without --adapter" complains "$P/generate" --merge "$W/x.safetensors" "$former"
+    one "train_tiny --from what is no checkpoint" complains "$P/train_tiny" --from README.md $tune
+    one "train_tiny --from adapters" complains "$P/train_tiny" --from "$part_of" $tune
+    one "train_tiny --from, another size" complains "$P/train_tiny" --from "$base" --set d_model=32 $tune
+    one "train_tiny --from and --resume" complains "$P/train_tiny" --from "$base" --resume="$part_of.last" $tune
+    one "train_tiny --lora without --from" complains "$P/train_tiny" --lora 4 $tune
+    one "train_tiny --lora 0" complains "$P/train_tiny" --lora 0 --from "$base" $tune
+    one "train_tiny --lora, no such matrix" complains "$P/train_tiny" --lora 4,8,wq,wx --from "$base" $tune
+    one "train_tiny names it" says '"wx"'
+    one "train_tiny --train, no such parameter" complains "$P/train_tiny" --from "$base" --train '*.delta' $tune
+fi
+# PyTorch, where some Python has it
+for python in python3 /usr/bin/python3; do
+    "$python" -c 'import torch' > "$W/out" 2>&1 || continue
+    for x in test_lora grad_lora; do
+        mkdir -p "$W/$x"
+        one "$x writes a curve" works "$B/$x" "$W/$x"
+        one "$x: PyTorch's curve is the same" works "$python" tests/lora.py "$W/$x"
+    done
+    torch=$python
+    break
+done
+[ "$torch" ] || echo "SKIP no Python here has PyTorch: the curve of LoRA is not compared"
+if [ -x "$P/generate" ]; then
+    one "generate" works "$P/generate" "$W/tiny.safetensors"
+    one "generate says something" [ -s "$W/out" ]
+    one "generate --help" works "$P/generate" --help
+    head -c 300 README.md > "$W/prompt.txt"
+    one "generate takes as much of a long prompt as it looks back" sh -c "'$P/generate' --prompt - --context 128 --tokens 3 '$W/tiny.safetensors' \
+        < '$W/prompt.txt' 2>&1 >/dev/null | grep -q '300 tokens the last 128 '"
+    one "generate, sizes whose product is too large" complains "$P/generate" --batch 4 \
+        --tokens 4611686018427387905 "$W/tiny.safetensors"
+    one "generate says so" says 'no memory'
+    for value in -1 3x '' 18446744073709551616; do
+        one "generate --tokens '$value'" complains "$P/generate" --tokens "$value" "$W/tiny.safetensors"
+        one "generate --batch '$value'" complains "$P/generate" --batch "$value" "$W/tiny.safetensors"
+    done
+    one "generate, a misspelt field" complains "$P/generate" --set top_kk=1 "$W/tiny.safetensors"
+    one "generate names the nearest field" says 'top_k;'
+    one "generate --help without a warning" silent "$P/generate" --help
+    one "generate > /dev/full" full "$P/generate" --tokens 5 "$W/tiny.safetensors"
+    one "generate --help > /dev/full" full "$P/generate" --help
+    one "generate, the output closed" closed "$P/generate" --tokens 5 "$W/tiny.safetensors"
+    "$P/generate" --tokens 50 "$W/tiny.safetensors" > "$W/bytes"
+    one "generate: as many bytes as tokens, and a newline" sh -c "[ \$(wc -c < $W/bytes) -eq 51 ] &&
+        [ \"\$(tail -c 1 $W/bytes | od -An -tx1 | tr -d ' ')\" = 0a ]"
+    one "generate --verbose" works "$P/generate" --verbose --tokens 50 "$W/tiny.safetensors"
+    one "generate --verbose: on a line of its own" says '^generate: prompt of 1 tokens'
+    if [ "$terminals" ]; then
+        one "generate on a terminal" terminal "$P/generate" --tokens 300 "$W/tiny.safetensors"
+        one "generate harms no terminal" harmless
+        one "generate shows bytes as \xNN" says '\\x[0-9a-f][0-9a-f]'
+        for i in $(seq 20); do printf '€€€€€€€€€'; done > "$W/euros.txt"
+        one "train_tiny learns a character" works "$P/train_tiny" $quick --steps 150 --lr 1e-2 --batch 4 \
+            --set d_model=32 --set d_ff=32 --out "$W/euros.safetensors" "$W/euros.txt"
+        one "generate shows characters of several bytes whole" terminal "$P/generate" --prompt '€' \
+            --tokens 30 --set temperature=0 "$W/euros.safetensors"
+        one "generate shows no byte alone, and the prompt" [ "$(tr -d '\r' < "$W/out")" = '€€€€€€€€€€€' ]
+    fi
+    one "generate shows the prompt" sh -c "'$P/generate' --prompt 'a\\tprompt ' --tokens 3 '$W/tiny.safetensors' | grep -q '^a	prompt '"
+    one "generate: two samples" works "$P/generate" --batch 2 --prompt abc --separator '\x00.' --tokens 7 "$W/tiny.safetensors"
+    # seven bytes each, which may be any, and the separator
+    one "generate: the samples alone" [ "$(wc -c < "$W/out") $(od -An -v -tx1 -w9 "$W/out" | cut -c 22- | tr -d '\n')" = \
+        "18  00 2e 00 2e" ]
+    one "generate --special, no such word" complains "$P/generate" --special some "$W/tiny.safetensors"
+    one "generate --score" works "$P/generate" --score LICENSE --context 64 --tokens 500 "$W/tiny.safetensors"
+    one "generate --score: perplexity and bits" awk -v RS='[ ,\n]+' '{ f[NR] = $0 }
+        END { exit !((log(f[6]) - f[1]) ^ 2 < 1e-8 && (f[1] / log(2) - f[7]) ^ 2 < 1e-8) }' "$W/out"
+    one "generate --pack" works "$P/generate" --pack int8 "$W/packed.safetensors" "$W/tiny.safetensors"
+    one "generate --pack: no text" [ ! -s "$W/out" ]
+    one "generate --pack: less than a tenth of a training state" sh -c \
+        "[ \$((10 * \$(wc -c < '$W/packed.safetensors'))) -lt \$(wc -c < '$W/tiny.safetensors') ]"
+    one "generate --weights int8" works "$P/generate" --tokens 50 --weights int8 --context 128 "$W/tiny.safetensors"
+    mv "$W/out" "$W/bytes"
+    one "generate from the packed file" works "$P/generate" --tokens 50 --context 128 "$W/packed.safetensors"
+    one "generate: the same text from both" cmp "$W/bytes" "$W/out"
+    one "generate, a packed file packed otherwise" complains "$P/generate" --weights bf16 "$W/packed.safetensors"
+    one "generate says how it is packed" says 'packed already, as int8'
+    one "generate --pack=bf16" works "$P/generate" --pack=bf16 "$W/packed.safetensors" "$W/tiny.safetensors"
+    one "generate --pack, no storage" complains "$P/generate" --pack f32 "$W/packed.safetensors" "$W/tiny.safetensors"
+    one "generate --pack, no file" complains "$P/generate" "$W/tiny.safetensors" --pack int8
+    one "generate --pack into nowhere" complains "$P/generate" --pack int8 "$W/nowhere/x" "$W/tiny.safetensors"
+    one "generate, a bad option" complains "$P/generate" --no-such-option
+    one "generate, a missing file" complains "$P/generate" "$W/nowhere.safetensors"
+    one "generate, a file that is no checkpoint" complains "$P/generate" cmha.h
+fi
+if [ -x "$P/score" ]; then
+    # of the row NAME in the table: the number in column N
+    cell() { awk -v name="$1" -v n="$2" 'index($0, name) == 1 { print $(NF - 2 + n) }' "$W/out"; }
+    printf 'a b a b\nabcabcabc\n\nzzzzzz' > "$W/samples.txt"
+    one "score" works "$P/score" "$W/samples.txt"
+    one "score: samples and tokens, one column" [ "$(awk '/^samples/ { s = $2 } /^tokens/ { print s, $2 }' "$W/out")" = "4 22" ]
+    one "score: Dist-1 and Rep-4" [ "$(awk '/^Dist-1/ { d = $2 } /^Rep-4/ { print d, $2 }' "$W/out")" = "0.2273 0.3889" ]
+    one "score --dist, --rep" works "$P/score" --dist tokens --rep pooled "$W/samples.txt"
+    one "score: pooled" [ "$(awk '/^Dist-2/ { d = $2 } /^Rep-4/ { print d, $2 }' "$W/out")" = "0.3636 0.3846" ]
+    one "score: of nothing" complains "$P/score" /dev/null
+    one "score, another separator" works "$P/score" --separator 'b\x20' "$W/samples.txt"
+    one "score: it counts" says '^samples  *2$'
+    one "score --judge, --human" works "$P/score" --judge "$W/tiny.safetensors" --human README.md "$W/samples.txt"
+    one "score: as much of people" [ "$(cell tokens 1) $(cell tokens 2) $(cell samples 2)" = "22 22 4" ]
+    "$P/generate" --score LICENSE --context 64 --tokens 99999 "$W/tiny.safetensors" > "$W/bytes"
+    one "score --judge" works "$P/score" --judge "$W/tiny.safetensors" --context 64 --separator '' LICENSE
+    one "score and generate --score agree" [ "$(awk '/^perplexity/ { print $3 }' "$W/out")" = \
+        "$(awk '{ print $6 + 0 == $6 ? $6 : substr($6, 1, length($6) - 1) }' "$W/bytes")" ]
+    one "score, ids" works "$P/score" --width 2 --length 3 --eos 263 "$W/tokens"
+    one "score: ids end at the eos" [ "$(awk '/^samples/ { s = $2 } /^tokens/ { print s, $2 }' "$W/out")" = "133 67" ]
+    one "score, ids without a length" complains "$P/score" --width 2 "$W/tokens"
+    one "score, too short a text of people" complains "$P/score" --human "$W/samples.txt" LICENSE
+    one "score, a judge that is no checkpoint" complains "$P/score" --judge LICENSE LICENSE
+    one "score, a bad option" complains "$P/score" --jugde x LICENSE
+    one "score, a bad choice" complains "$P/score" --rep some LICENSE
+    one "score, a missing file" complains "$P/score" "$W/nowhere.txt"
+    one "score --help > /dev/full" full "$P/score" --help
+    one "score, the output closed" closed "$P/score" LICENSE
+fi
+if [ "$tokenizers" ] && [ -x "$P/tokens" ]; then
+    one "a tokenizer of ours" works "$P/tokens" train --size 320 --special '<|endoftext|>' --out "$W/bpe.json" README.md
+    one "another one" works "$P/tokens" train --size 330 --out "$W/other.json" README.md
+    speak="$quick --set d_model=32 --set d_ff=32 --set eval_every=2 --out $W/speak.safetensors --csv $W/speak.csv"
+    rm -f "$W/speak.tokenizer.json"
+    one "train_tiny --tokenizer" works "$P/train_tiny" --steps 4 $speak --tokenizer "$W/bpe.json" LICENSE
+    one "train_tiny ends the sample with a newline" [ "$(tail -c 1 "$W/out" | od -An -tx1 | tr -d ' ')" = 0a ]
+    one "train_tiny: the sample begins with the text's first token" sh -c \
+        "[ \"\$(head -c 1 '$W/out')\" = \"\$(head -c 1 LICENSE)\" ]"
+    one "train_tiny keeps the tokenizer" [ "$("$P/tokens" inspect "$W/speak.tokenizer.json" | grep identity)" = \
+        "$("$P/tokens" inspect "$W/bpe.json" | grep identity)" ]
+    "$P/tokens" encode "$W/bpe.json" < LICENSE > "$W/ids"
+    "$P/tokens" encode "$W/bpe.json" --binary < LICENSE > "$W/ids.binary"
+    one "train_tiny reads what tokens encode writes" cmp "$W/ids.binary" "$W/speak.ids"
+    # the last tenth is held out; of it 64 tokens (eval_tokens) behind the first are scored
+    n=$(wc -l < "$W/ids") && tail -n $((n / 10)) "$W/ids" | sed -n 2,65p > "$W/scored"
+    one "train_tiny: bits are those of the tokens scored" awk -F, -v n="$(wc -l < "$W/scored")" \
+        -v bytes="$("$P/tokens" decode "$W/bpe.json" < "$W/scored" | wc -c)" '
+        $3 && NR > 1 { rows++; if (($3 * n / bytes / log(2) - $8) ^ 2 > 1e-8) exit bad = 1 }
+        END { exit bad || rows != 2 }' "$W/speak.csv"
+    cut -d, -f1-5 "$W/speak.csv" > "$W/first.csv"
+    one "train_tiny --width 2 with the same tokens" works "$P/train_tiny" --steps 4 $speak --tokenizer "$W/bpe.json" --width 2 "$W/ids.binary"
+    one "train_tiny learns the same" sh -c "cut -d, -f1-5 '$W/speak.csv' | cmp - '$W/first.csv'"
+    one "train_tiny --resume knows its tokenizer" works "$P/train_tiny" --steps 6 $speak --resume LICENSE
+    one "train_tiny --resume, another tokenizer" complains "$P/train_tiny" --steps 8 $speak --resume --tokenizer "$W/other.json" LICENSE
+    one "train_tiny names both" says 'other.json is the tokenizer bpe-[0-9a-f]*, but .* of bpe-'
+    one "train_tiny --resume, a tokenizer for bytes" complains "$P/train_tiny" $small --resume --tokenizer "$W/bpe.json" LICENSE
+    one "train_tiny, a text that is none" complains "$P/train_tiny" $speak --tokenizer "$W/bpe.json" "$W/nowhere.txt"
+    one "train_tiny, the same with another tokenizer" complains "$P/train_tiny" $speak --tokenizer "$W/other.json" "$W/nowhere.txt"
+    one "train_tiny leaves the one beside OUT" works "$P/generate" --tokens 5 "$W/speak.safetensors"
+    one "train_tiny, a tokenizer that is none" complains "$P/train_tiny" $speak --tokenizer LICENSE LICENSE
+    one "train_tiny, ids without --width" complains "$P/train_tiny" --steps 1 $speak --tokenizer "$W/bpe.json" "$W/speak.ids"
+    one "train_tiny leaves them alone" cmp "$W/ids.binary" "$W/speak.ids"
+    one "train_tiny, nowhere to put ids" complains "$P/train_tiny" $speak --out "$W/nowhere/x.safetensors" \
+        --tokenizer "$W/bpe.json" LICENSE
+
+    one "generate on tokens" works "$P/generate" --prompt 'The above copyright' --tokens 5 "$W/speak.safetensors"
+    one "generate shows the prompt of tokens" says '^The above copyright'
+    one "generate on tokens, numbers of tokens" sh -c "'$P/generate' --prompt 'The above' --tokens 0 '$W/speak.safetensors' | grep -qx 'The above'"
+    one "generate, another tokenizer" complains "$P/generate" --tokenizer "$W/other.json" "$W/speak.safetensors"
+    mv "$W/speak.tokenizer.json" "$W/tokenizer.json"
+    one "generate finds tokenizer.json in the folder" works "$P/generate" --tokens 5 "$W/speak.safetensors"
+    mv "$W/tokenizer.json" "$W/speak.json"
+    one "generate, no tokenizer there" complains "$P/generate" --tokens 5 "$W/speak.safetensors"
+    one "generate says where it looked" says 'speak.tokenizer.json nor tokenizer.json'
+    one "generate --pack without it" works "$P/generate" --pack int8 "$W/speak8.safetensors" "$W/speak.safetensors"
+    one "generate says that it is missing" says 'no tokenizer was saved'
+    mv "$W/speak.json" "$W/speak.tokenizer.json"
+    one "generate --pack, a model on tokens" works "$P/generate" --pack int8 "$W/speak8.safetensors" "$W/speak.safetensors"
+    one "generate: what was packed has its tokenizer" works "$P/generate" --tokens 5 "$W/speak8.safetensors"
+    cp LICENSE "$W/own.txt"
+    one "tokens train in place of its text" complains "$P/tokens" train --out "$W/own.txt" "$W/own.txt"
+    one "tokens leaves that" cmp LICENSE "$W/own.txt"
+    "$P/generate" --score LICENSE --context 64 --tokens 99999 "$W/speak.safetensors" > "$W/bytes"
+    n=$(wc -l < "$W/ids")
+    one "generate --score on tokens: as many" grep -q ", $((n - 1)) tokens" "$W/bytes"
+    one "score on tokens" works "$P/score" --judge "$W/speak.safetensors" --separator '' --context 64 --human README.md LICENSE
+    one "score on tokens: as many of people" [ "$(cell tokens 1) $(cell tokens 2)" = "$n $n" ]
+
+    for i in $(seq 60); do printf 'ab<|endoftext|>'; done > "$W/ends.txt"
+    one "train_tiny learns where a text ends" works "$P/train_tiny" $speak --steps 120 --lr 1e-2 --batch 4 --set eval_every=60 \
+        --out "$W/ends.safetensors" --tokenizer "$W/bpe.json" "$W/ends.txt"
+    greedy="--set temperature=0 --tokens 6 $W/ends.safetensors"
+    ended() { one "generate $1" [ "$("$P/generate" $1 $greedy)" = "$2" ]; }
+    ended "--prompt ab" ab
+    ended "" ab
+    ended "--prompt a --special all" 'ab'
+    ended "--prompt ab --endless" ababab
+    ended "--prompt ab --endless --special all" 'ab<|endoftext|>ab<|endoftext|>ab'
+    ended "--prompt a --batch 2" "$(printf -- '--- 1 ---\nab\n--- 2 ---\nab')"
+    ended "--prompt a --batch 3 --separator ." 'b.b.b.'
+
+    tiny="--quiet --train $W/texts.tsv --dev $W/texts.tsv --length 32 --set n_layers=1 --set d_model=16 --set d_ff=16 --out $W/texts.safetensors"
+    { echo 'label	text'; for i in 1 2 3 4 5 6 7 8; do printf 'good\tnice %s\nbad\tawful %s\n' $i $i; done; } > "$W/texts.tsv"
+    for t in "$W/bpe.json" tests/wordpiece_vocab.txt; do
+        one "classify --tokenizer $(basename "$t")" works "$P/classify" $tiny --columns label,text --epochs 20 --batch 4 --lr 1e-2 \
+            --set dropout=0 --mlm 2 --tokenizer "$t"
+        one "classify --predict finds it" works "$P/classify" --predict "$W/texts.tsv" --columns text --model "$W/texts.safetensors"
+        one "classify --predict, the same by name" works "$P/classify" --predict "$W/texts.tsv" --columns text \
+            --model "$W/texts.safetensors" --vocab "$t"
+        one "classify --predict answers every line" [ "$(wc -l < "$W/out")" -eq 16 ]
+        one "classify --predict, another tokenizer" complains "$P/classify" --predict "$W/texts.tsv" --columns text \
+            --model "$W/texts.safetensors" --tokenizer "$W/other.json"
+    done
+    printf 'The whale swims. It sings.\nBread of today. Butter of tomorrow.\nThe sea is deep. It is cold.\nA town of people. It has a market.\n' > "$W/four.txt"
+    one "rag --tokenizer" works "$P/rag" --quiet --length 16 --batch 2 --steps 2 --read 2 --tokens 3 --set n_layers=1 --set d_model=16 \
+        --set d_ff=16 --held-out 0 --tokenizer "$W/bpe.json" --text "$W/four.txt" --save "$W/four" --base "$W/four.base" --ask whale
+    one "rag keeps the tokenizer" works "$P/rag" --quiet --length 16 --tokens 3 --model "$W/four" --base "$W/four.base" --ask whale
+    one "rag, another tokenizer" complains "$P/rag" --quiet --length 16 --model "$W/four" --base "$W/four.base" --tokenizer "$W/other.json"
+fi
+if [ ! "$tokenizers" ]; then
+    for n in train_tiny generate classify rag score; do
+        one "$n names what tokenizers need" complains "$P/$n" --tokenizer LICENSE --text LICENSE --train LICENSE --dev LICENSE
+    done
+fi
+if [ -x "$P/classify" ]; then
+    { echo 'label	text'; for i in 1 2 3 4 5 6 7 8; do printf 'good\tnice %s\nbad\tawful %s\n' $i $i; done; } > "$W/texts.tsv"
+    tiny="--quiet --train $W/texts.tsv --dev $W/texts.tsv --length 32 --set n_layers=1 --set d_model=16 --set d_ff=16 --out $W/texts.safetensors"
+    one "classify learns to tell two words apart" works "$P/classify" $tiny --columns label,text --epochs 30 --batch 4 --lr 1e-2 --set dropout=0
+    one "classify says how well" says 'best accuracy 1.0000'
+    one "classify --predict" works "$P/classify" --predict "$W/texts.tsv" --columns text --model "$W/texts.safetensors"
+    one "classify --predict names the classes" says '^bad	[01]\.'
+    one "classify --predict answers every line" [ "$(wc -l < "$W/out")" -eq 16 ]
+    one "classify --mlm, with weights" works "$P/classify" $tiny --columns 1,2 --mlm 2 --epochs 1 --class-weights balanced --metric matthews
+    one "classify, a bad option" complains "$P/classify" --no-such-option
+    one "classify, no such column" complains "$P/classify" $tiny --columns label,nothing
+    one "classify, labels that are no numbers" complains "$P/classify" $tiny --columns label,text --metric spearman
+    one "classify, a missing file" complains "$P/classify" $tiny --task sst2 --train "$W/nowhere.tsv"
+    one "classify, a checkpoint without classes" complains "$P/classify" --predict README.md --model "$W/tiny.safetensors"
+    one "classify --help" works "$P/classify" --help
+    one "classify, a batch that is too large" complains "$P/classify" $tiny --columns label,text \
+        --batch 1048576 --length 16777216
+    one "classify, no whole number" complains "$P/classify" $tiny --columns label,text --epochs 1e3
+    one "classify, a misspelt field" complains "$P/classify" $tiny --columns label,text --set n_layer=1
+    one "classify names the nearest field" says 'model nor training .* n_layers'
+    one "classify --predict > /dev/full" full "$P/classify" --predict "$W/texts.tsv" --columns text \
+        --model "$W/texts.safetensors"
+    one "classify, the output closed" closed "$P/classify" --predict "$W/texts.tsv" --columns text \
+        --model "$W/texts.safetensors"
+    one "classify --help without a warning" silent "$P/classify" --help
+    if [ "$terminals" ]; then
+        printf 'label\ttext\n\033[31m\tred\n\377\tblue\n' > "$W/steer.tsv"
+        one "classify, labels that steer a terminal" works "$P/classify" $tiny --train "$W/steer.tsv" \
+            --dev "$W/steer.tsv" --columns label,text --epochs 1
+        one "classify --predict on a terminal" terminal "$P/classify" --predict "$W/steer.tsv" \
+            --columns text --model "$W/texts.safetensors"
+        one "classify harms no terminal" harmless
+    fi
+fi
+if [ -x "$P/rag" ]; then
+    # lists SEARCHER N PATTERN: its list in the last answer has N passages, all of which match
+    lists() {
+        awk -v name="$1" -v n="$2" -v pattern="$3" '/^[^ ]/ { on = index($0, name) == 1 }
+            on && /#[0-9]/ { count++; if ($0 !~ pattern) bad = 1 }
+            END { exit bad || count + 0 != n }' "$W/out"
+    }
+    : > "$W/passages.txt"; printf 'where are the whales\twhale\nbread and butter\t#2 #5\n' > "$W/pairs.tsv"
+    for i in 1 2 3 4; do
+        printf 'The whale number %s swims. A whale lives in the deep sea and sings.\nBread of %s days. Bread and butter make a meal.\n\n' $i $i
+    done >> "$W/passages.txt"
+    tiny="--quiet --length 16 --batch 4 --steps 3 --read 2 --held-out 0.3 --tokens 3 --set n_layers=1 --set d_model=16 --set d_ff=16"
+    one "rag trains, reports and answers" works "$P/rag" $tiny --text "$W/passages.txt" --pairs "$W/pairs.tsv" --save "$W/rag" \
+        --base "$W/rag.base" --ask 'the deep sea'
+    one "rag: BM25 finds both" says '^BM25, .*1.000'
+    one "rag: four searchers are measured" [ "$(grep -c '^[CBbr].*  [01]\.[0-9]*$' "$W/out")" -eq 4 ]
+    one "rag: the decoder is measured" says 'nats per token: [0-9.]* with the base'
+    grep '^  [0-9w]' "$W/out" > "$W/rag.first"
+    one "rag with the saved models and base" works "$P/rag" --quiet --length 16 --tokens 3 --model "$W/rag" --base "$W/rag.base" \
+        --ask 'the deep sea'
+    grep '^  [0-9w]' "$W/out" > "$W/rag.second"
+    one "rag gives the same answer again" cmp "$W/rag.first" "$W/rag.second"
+    one "rag: BM25 lists what shares a word" lists BM25 4 'deep sea'
+    one "rag: either's best may lead both" says '^  0\.03[0-9]* *#'
+    saved="--quiet --length 16 --tokens 3 --model $W/rag"
+    for ask in '' '%% ~~'; do
+        one "rag, a question without a known word" works "$P/rag" $saved --base "$W/rag.base" --ask "$ask"
+        one "rag: nothing found" [ "$(grep -ac ': nothing$' "$W/out")" -eq $([ "$tokenizers" ] || [ ! "$ask" ] && echo 3 || echo 1) ]
+    done
+    one "rag, more asked for than there is" works "$P/rag" $saved --base "$W/rag.base" \
+        --ask 'the deep sea' --top 999999999
+    one "rag: each passage once" lists BM25 4 'deep sea'
+    # One word is in every passage, one in a third of them: the second tells.
+    for i in 1 2 3 4 5 6 7 8 9 10; do
+        printf 'The bread of day %s is eaten by the people of the town.\n' $i $i
+        printf 'The whale of day %s is seen by the people of the ship.\n' $i >&3
+    done > "$W/frequent.txt" 3> "$W/whales.txt"
+    cat "$W/whales.txt" >> "$W/frequent.txt"
+    one "rag, a frequent word that tells" works "$P/rag" --quiet --steps 0 --read 0 --set d_model=64 \
+        --text "$W/frequent.txt" --ask 'what is the whale'
+    for by in CRAT BM25 both; do one "rag: $by finds it" lists $by 5 'The whale'; done
+    head -n 1 "$W/whales.txt" > "$W/whale.txt"
+    one "rag, a base of one passage" works "$P/rag" $saved --text "$W/whale.txt" --base "$W/one.base" \
+        --ask "$(cat "$W/whale.txt")"
+    for by in CRAT BM25 both; do one "rag: $by lists it" lists $by 1 'The whale'; done
+    head -c 2000 "$W/rag.base" > "$W/cut.base"
+    one "rag, a base that ends early" complains "$P/rag" $saved --base "$W/cut.base" --ask whale
+    one "rag, seed 2" works "$P/rag" $tiny --read 0 --seed 2 --text "$W/passages.txt" --base "$W/other.base"
+    one "rag: not by this encoder" complains "$P/rag" $saved --base "$W/other.base" --ask whale
+    cranfield=../shared/data/qa/cranfield
+    if [ -d $cranfield ]; then
+        awk -v out="$W/cran." -f examples/tools/cranfield.awk $cranfield/cran.all.1400.xml $cranfield/cran.qry.xml \
+            $cranfield/cranqrel.trec.txt
+        one "rag on Cranfield" works "$P/rag" --quiet --steps 20 --batch 32 --length 64 --read 0 --top 1 \
+            --set d_model=128 --set d_ff=16 --text "$W/cran.passages.txt" \
+            --ask 'what is the effect of a shock wave on a boundary layer'
+        # by bytes an encoder finds little in 20 steps
+        for by in $(if [ "$tokenizers" ]; then echo CRAT BM25 both; else echo BM25; fi); do
+            one "rag: $by finds such waves" lists $by 1 'shock.wave|shock.tube'
+        done
+    fi
+    one "rag --paragraphs, another text for the same models" works "$P/rag" --quiet --length 16 --tokens 3 --model "$W/rag" --paragraphs \
+        --text "$W/passages.txt" --ask whale
+    one "rag --paragraphs joins lines" says '#1  The whale number 1 swims.*sings'
+    one "rag, nothing to read" complains "$P/rag"
+    one "rag, a missing file" complains "$P/rag" --text "$W/nowhere.txt"
+    one "rag, an empty file" complains "$P/rag" --text /dev/null
+    one "rag, a bad option" complains "$P/rag" --no-such-option
+    one "rag, a bad number" complains "$P/rag" --text "$W/passages.txt" --steps many
+    one "rag without a decoder" works "$P/rag" $tiny --read 0 --set d_model=8 --text "$W/passages.txt" --base "$W/other.base"
+    one "rag, a base of another width" complains "$P/rag" --model "$W/rag" --base "$W/other.base"
+    one "rag --help" works "$P/rag" --help
+    one "rag > /dev/full" full "$P/rag" --quiet --model "$W/rag" --base "$W/rag.base" --ask 'the deep sea'
+    one "rag, the output closed" closed "$P/rag" --quiet --model "$W/rag" --base "$W/rag.base" \
+        --ask 'the deep sea'
+    one "rag, no whole number" complains "$P/rag" --text "$W/passages.txt" --batch 1.5
+    one "rag, a batch that is too large" complains "$P/rag" --quiet --text "$W/passages.txt" \
+        --batch 999999999 --length 999999999
+    one "rag, a misspelt field" complains "$P/rag" --text "$W/passages.txt" --set encoder.n_layer=1
+    one "rag names the nearest field" says 'model nor training .* n_layers'
+    one "rag --help without a warning" silent "$P/rag" --help
+    if [ "$terminals" ]; then
+        printf 'A whale \033[31mred\033[0m and \377 blue \302\233 swims.\n' | cat - "$W/passages.txt" > \
+            "$W/steer.txt"
+        one "rag on a terminal" terminal "$P/rag" $tiny --text "$W/steer.txt" --top 20 --ask "'a whale'"
+        one "rag harms no terminal" harmless
+    fi
+fi
+if [ -x "$P/bench" ]; then
+    one "bench --quick maps" works "$P/bench" --quick maps --json "$W/bench.json" --svg "$W/bench.svg"
+    one "bench prints a table" says '^  cmha .* x '
+    command -v python3 >/dev/null 2>&1 && one "bench --json is JSON, with numbers" python3 -c \
+        'import json, sys; d = json.load(open(sys.argv[1])); sys.exit(not (d["machine"]["threads"] > 0 and all(
+            r["section"] == "maps" and r["name"] and r["n"] > 0 and r["unit"] and r["value"] > 0 and "ratio" in r for r in d["results"])))' \
+        "$W/bench.json"
+    one "bench --svg is a chart" picture "$W/bench.svg"
+    one "bench --svg: units" grep -q '>time ([a-z]*)</text>' "$W/bench.svg"
+    one "bench, no such section" complains "$P/bench" telepathy
+    one "bench, no such section: status 2" sh -c "'$P/bench' telepathy 2> $W/out; [ \$? -eq 2 ]"
+    one "bench, a file that cannot be written" complains "$P/bench" maps --json "$W/nowhere/bench.json"
+    one "bench --help" works "$P/bench" --help
+    one "bench --help > /dev/full" full "$P/bench" --help
+    one "bench, a length below zero" complains "$P/bench" --serve attention/-16/rope
+    one "bench, no threads" complains "$P/bench" --threads 0 maps
+    one "bench, a storage that is none" complains "$P/bench" --serve decode/16/rope/int7
+    # an OpenBLAS that somebody holds to a kernel below the CPU is told in the first line
+    if OPENBLAS_CORETYPE=Prescott "$P/bench" --quick memory 2> /dev/null | grep -q 'OpenBLAS Prescott' && grep -q avx2 /proc/cpuinfo; then
+        one "bench, a weaker kernel" works env OPENBLAS_CORETYPE=Prescott "$P/bench" --quick memory
+        one "bench says so" says '^[*]* OPENBLAS_CORETYPE=Prescott IS SET'
+    fi
+    if command -v python3 > /dev/null 2>&1; then
+        one "bench takes turns" works python3 bench/peers/turns.py --rounds 2 --count 16 --memory \
+            "one=$P/bench --serve attention/16/dot,aligned" "two=$P/bench --serve attention/16/cmha"
+        one "bench takes turns, with a range" says '^  two .* to '
+        # llama-bench's time of 32 tokens as seconds of one
+        printf '#!/bin/sh\ncase "$*" in *--help*) ;; *-fa\ 1*-n\ 32*) echo \047[{"avg_ns": 3200000}]\047;; esac\n' > "$W/llama-bench"
+        chmod +x "$W/llama-bench"
+        one "llamacpp.py" works sh -c "echo | python3 bench/peers/llamacpp.py serve $W/llama-bench none decode/16 -fa 1"
+        one "llamacpp.py, seconds a token" says '^0.000100000'
+        one "llamacpp.py, a program that measures nothing" complains sh -c \
+            "echo | python3 bench/peers/llamacpp.py serve $W/llama-bench none decode/16 -fa 0 > $W/turn"
+    fi
+fi
+if [ -x "$P/signal" ]; then
+    tiny="--frame 8 --batch 32 --lr 5e-3 --set n_layers=1 --set d_model=32 --quiet"
+    wave=$W/signal.safetensors
+    # better THAN: in every row of the table the mean accuracy of all levels and of turned frames is above
+    better() { awk -v than="$1" '/^[a-z].* [0-9]+ .*\./ && NF > 9 { n++; if ($(NF - 4) < than || $(NF - 2) < than) bad = 1 }
+        END { exit bad || !n }' "$W/out"; }
+    one "signal learns plain signals" works "$P/signal" --synthetic "$wave" $tiny --epochs 40 \
+        --svg "$W/signal.svg" --csv "$W/signal.csv" --save "$W/signal.model"
+    one "signal is right of most, where chance is a quarter" better 75
+    one "signal prints the confusion of classes" says '^fsk2 '
+    one "signal draws two curves' axes and the classes" grep -q '>qpsk</text>' "$W/signal.svg"
+    one "signal --svg is a picture" picture "$W/signal.svg"
+    one "signal --svg: units" grep -q '>signal over noise (dB)</text>' "$W/signal.svg"
+    one "signal --save: a checkpoint" [ -s "$W/signal.model" ]
+    one "signal --csv: a row for every level" [ "$(wc -l < "$W/signal.csv")" -eq 3 ]
+    one "signal --compare" works "$P/signal" "$wave" $tiny --epochs 1 --seeds 2 --compare=rope,cope-magnitude,angular
+    one "signal --compare: about as many parameters each" awk '/^(rope|cope-magnitude|angular) / { n++
+        if (!first) first = $2; if ($2 > first || $2 < 0.98 * first) bad = 1 } END { exit bad || n != 3 }' "$W/out"
+    one "signal --rows" works "$P/signal" "$wave" $tiny --epochs 1 --rows 40
+    one "signal: the last positions are filled up" works "$P/signal" "$wave" $tiny --epochs 1 --frame 7 --hop 5
+    sed 's/"classes":"bpsk,/"classes":"bp\\n,/' "$wave" > "$W/steer.wave"
+    one "signal, a class that is no plain text" works "$P/signal" "$W/steer.wave" $tiny --epochs 1
+    one "signal shows it as a question mark" says '^bp? '
+    head -c 100000 "$wave" > "$W/cut.wave"
+    sed 's/"C64"/"F32"/' "$wave" > "$W/lie.wave"
+    sed 's/"classes":"bpsk,qpsk,fsk2,am"/"classes":"bpsk............."/' "$wave" > "$W/class.wave"
+    sed 's/"label"/"lebal"/' "$wave" > "$W/name.wave"
+    for file in cut lie class name; do
+        one "signal, $file file" complains "$P/signal" "$W/$file.wave" $tiny --epochs 1
+    done
+    one "signal, a checkpoint" complains "$P/signal" "$W/tiny.safetensors" $tiny
+    one "signal, a missing file" complains "$P/signal" "$W/nowhere.wave" $tiny
+    one "signal without a file" complains "$P/signal"
+    one "signal, a kind that is none" complains "$P/signal" "$wave" $tiny --attention telepathy
+    one "signal, a misspelt field" complains "$P/signal" "$wave" $tiny --set n_layer=1
+    one "signal names the nearest field" says 'model nor training .* n_layers'
+    one "signal, no whole number" complains "$P/signal" "$wave" $tiny --epochs 1e3
+    one "signal, a drawing that cannot be written" complains "$P/signal" "$wave" $tiny --epochs 1 --svg "$W/nowhere/x.svg"
+    one "signal --help" works "$P/signal" --help
+    one "signal --help > /dev/full" full "$P/signal" --help
+    one "signal, the output closed" closed "$P/signal" "$wave" $tiny --epochs 1
+fi
+if [ -x "$P/signal_next" ] && [ -s "$W/signal.safetensors" ]; then
+    tiny="--quiet --set n_layers=1 --set d_model=32"
+    one "signal_next" works "$P/signal_next" "$wave" $tiny --epochs 20
+    one "signal_next beats the last frame again" awk '/^the model/ { m = $3 } /^the last/ { exit !(m < $5) }' "$W/out"
+    one "signal_next streams" says '^Streamed, 8 frames one by one: within [0-9.]*e-0[5-9]'
+    one "signal_next --attention cope-magnitude" works "$P/signal_next" "$wave" $tiny --epochs 1 --attention cope-magnitude
+    one "signal_next, an encoder" complains "$P/signal_next" "$wave" $tiny --attention lag
+    one "signal_next, frames too long" complains "$P/signal_next" "$wave" $tiny --frame 32
+    one "signal_next, a cut file" complains "$P/signal_next" "$W/cut.wave" $tiny
+    one "signal_next without a file" complains "$P/signal_next"
+    one "signal_next --help" works "$P/signal_next" --help
+    one "signal_next > /dev/full" full "$P/signal_next" "$wave" $tiny --epochs 1
+fi
+# shellcheck disable=SC2086
+if echo '#include <liquid/liquid.h>' | $CC -E - > /dev/null 2>&1; then
+    one "signal_data compiles" works $CC $CMHA_CFLAGS -DCMHA_LINKED -I. examples/signal_data.c "$B/cmha.o" -o "$W/signal_data" \
+        -lliquid $CMHA_LIBS
+    radio=$W/radio.safetensors few="--runs 1 --frames 2 --step 30 --samples 64"
+    one "signal_data writes a set" works "$W/signal_data" $few --out "$radio"
+    one "signal_data says how large it is" says '^156 frames of 64 samples from 78 runs: 13 classes, 2 levels'
+    one "signal reads it" works "$P/signal" "$radio" --epochs 1 --frame 16 --set d_model=32
+    one "signal lists its classes" says '^apsk16 '
+    one "signal_data once more" works "$W/signal_data" $few --out "$radio.2"
+    one "signal_data makes the same of the same seed" cmp "$radio" "$radio.2"
+    one "signal_data, another seed" works "$W/signal_data" $few --out "$radio.2" --seed 2
+    one "signal_data makes something else of it" sh -c "! cmp -s '$radio' '$radio.2'"
+    one "signal_data, levels upside down" complains "$W/signal_data" $few --out "$radio.2" --low 30
+    one "signal_data, no number" complains "$W/signal_data" $few --out "$radio.2" --echo half
+    one "signal_data, a misspelt option" complains "$W/signal_data" $few --uot "$radio.2"
+    one "signal_data, a file that cannot be written" complains "$W/signal_data" $few --out "$W/nowhere/x.safetensors"
+    one "signal_data --help > /dev/full" full "$W/signal_data" --help
+else echo "SKIP liquid-dsp is not installed"
+fi
+if [ -x "$P/spoken" ]; then
+    # tone FILE RATE PERIOD: a WAV file of a square wave of that period, 2000 samples
+    # shellcheck disable=SC2059
+    tone() {
+        printf "$(awk -v rate="$2" -v period="$3" '
+            function put(v, n) { while (n--) { printf "\\%03o", v % 256; v = int(v / 256) } }
+            BEGIN { printf "RIFF"; put(4036, 4); printf "WAVEfmt "; put(16, 4); put(1, 2); put(1, 2); put(rate, 4)
+                put(2 * rate, 4); put(2, 2); put(16, 2); printf "data"; put(4000, 4)
+                for (i = 0; i < 2000; i++) put(i % period < period / 2 ? 8000 : 57536, 2) }')" > "$1"
+    }
+    mkdir -p "$W/digits"
+    for d in 0 1 2 3; do for t in 3 4 5 6 7 8; do
+        tone "$W/digits/${d}_ann_$t.wav" 8000 $((8 + 6 * d + t % 2)); tone "$W/digits/${d}_bob_$t.wav" 8000 $((9 + 6 * d + t % 2))
+    done; done
+    tiny="--batch 8 --lr 5e-3 --window 64 --set n_layers=1 --set d_model=32 --set d_ff=32 --quiet"
+    # right THAN: the accuracy in the last line
+    right() { awk -v than="$1" 'END { exit !($(NF - 1) >= than) }' "$W/out"; }
+    one "spoken learns four tones" works "$P/spoken" "$W/digits" $tiny --epochs 12
+    one "spoken is right of most" right 80
+    if command -v tar > /dev/null 2>&1; then
+        tar -C "$W" -cf "$W/digits.tar" digits
+        one "spoken, a speaker left out, from an archive" works "$P/spoken" "$W/digits.tar" $tiny --epochs 12 --leave bob
+        one "spoken is right of most of his" right 60
+        head -c 5000 "$W/digits.tar" > "$W/cut.tar"
+        one "spoken, an archive that ends early" complains "$P/spoken" "$W/cut.tar" $tiny
+    fi
+    for what in magnitude complex; do
+        one "spoken --features $what" works "$P/spoken" "$W/digits" $tiny --epochs 1 --features $what
+    done
+    one "spoken, no such speaker" complains "$P/spoken" "$W/digits" $tiny --leave eve
+    one "spoken, no archive" complains "$P/spoken" README.md $tiny
+    one "spoken, a missing file" complains "$P/spoken" "$W/nowhere" $tiny
+    one "spoken, a folder without recordings" complains "$P/spoken" tests $tiny
+    mkdir -p "$W/slow" && tone "$W/slow/1_ann_1.wav" 8001 8
+    one "spoken, another rate" complains "$P/spoken" "$W/slow" $tiny
+    one "spoken says so" says 'not 8 kHz'
+    mv "$W/slow/1_ann_1.wav" "$W/slow/one.wav"
+    one "spoken, another name" complains "$P/spoken" "$W/slow" $tiny
+    one "spoken --help" works "$P/spoken" --help
+    one "spoken --help > /dev/full" full "$P/spoken" --help
+    one "spoken, the output closed" closed "$P/spoken" "$W/digits" $tiny --epochs 1
+fi
+for n in block plain_kernels; do
+    [ -x "$P/$n" ] && one "$n" works "$P/$n" && one "$n says something" [ -s "$W/out" ] &&
+        one "$n > /dev/full" full "$P/$n"
+done
+if [ -x "$P/geometry" ]; then
+    drawn="--steps 1 --quiet --seq 32 --batch 2 --set d_model=32 --set d_ff=32 --csv $W/loss.csv LICENSE"
+    # names that XML would take for something else
+    name="$W/$(printf 'a&b<c>\377\033.safetensors')"
+    # shellcheck disable=SC2086
+    for layers in 1 2 4 8; do
+        one "train_tiny, $layers layers" works "$P/train_tiny" --set n_layers=$layers --set n_heads=4 \
+            --out "$name" $drawn
+        one "geometry, $layers layers" works "$P/geometry" "$name" --svg "$W/layers.svg"
+        one "geometry: as many rows of its table" [ "$(grep -c '^b  ' "$W/out")" -eq $((layers * 4)) ]
+        one "geometry: a delta and a b of every layer" [ "$(grep -c '>layer [0-9]*: delta<' "$W/layers.svg") $(
+            grep -c '>layer [0-9]*: b<' "$W/layers.svg")" = "$layers $layers" ]
+        one "geometry: lines at delta = 1 and b = 0, and in the legend" [ \
+            "$(grep -c "stroke-dasharray='9 3 2 3'" "$W/layers.svg")" -eq $((2 * layers + 1)) ]
+        one "geometry: a title with the checkpoint's name" grep -q \
+            '>a&amp;b&lt;c&gt;??.safetensors: delta and b of every head</title>' "$W/layers.svg"
+        one "geometry --svg is a picture" picture "$W/layers.svg"
+    done
+    one "train_tiny, Möbius maps" works "$P/train_tiny" --attention mobius --set n_layers=2 \
+        --set n_heads=2 --out "$W/maps.safetensors" $drawn
+    one "geometry, Möbius maps" works "$P/geometry" "$W/maps.safetensors" --svg "$W/maps.svg"
+    one "geometry counts them" says 'loxodromic'
+    one "geometry: the maps' unit" grep -q '>channels of the head</text>' "$W/maps.svg"
+    one "geometry: a title for maps" grep -q '>maps.safetensors: maps of every head</title>' "$W/maps.svg"
+    one "geometry, a drawing that cannot be written" sh -c \
+        "[ ! -c /dev/full ] || ! '$P/geometry' '$W/maps.safetensors' --svg /dev/full > $W/out 2>&1"
+    one "geometry > /dev/full" full "$P/geometry" "$W/maps.safetensors" --svg "$W/maps.svg"
+    one "geometry, the output closed" closed "$P/geometry" "$W/maps.safetensors" --svg "$W/closed.svg"
+    one "geometry draws the same without an output" cmp "$W/maps.svg" "$W/closed.svg"
+    one "geometry, a bad tolerance" complains "$P/geometry" --tol -1 "$W/maps.safetensors"
+    one "geometry, a bad option" complains "$P/geometry" --sgv x "$W/maps.safetensors"
+    one "geometry names the nearest option" says ' --svg'
+fi
+for e in examples/extensions/*.c; do
+    n=$(basename "$e" .c)
+    one "extension $n" works "$P/extensions/$n"
+    one "extension $n checks its gradient" says 'gradient against differences'
+    one "extension $n gives its verdict" says '^Verdict: '
+done
+
+total
