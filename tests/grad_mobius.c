@@ -110,6 +110,75 @@ static void trial_run(operation op, cmha_quotient_kind kind, double eps, size_t 
     free(p.y), free(p.dy);
 }
 
+/* ---- Saturated softmaxes (MöbiusAttention eq 9) ---- */
+
+enum { TOKENS = 7, WIDTH = 4, NUMBERS = TOKENS * 2 * WIDTH };
+
+/* The gradient of q by its definition in long double: of key j p_j sum_l p_l (dP_j - dP_l), where nothing
+   cancels. Returns the largest |dP|. */
+static double exact_dq(const double *q, const double *k, const double *v, const double *dy, double scale,
+                       long double *dq) {
+    long double p[TOKENS], dp[TOKENS];
+    double most = 0;
+    for (size_t i = 0; i < NUMBERS; i++) dq[i] = 0;
+    for (size_t at = 0; at < 2 * TOKENS; at++) { /* each token's softmax of Re O, then of Im O */
+        size_t t = at / 2, imag = at % 2, row = t * 2 * WIDTH;
+        long double top = -1e30L, sum = 0;
+        for (size_t j = 0; j <= t; j++) {
+            p[j] = dp[j] = 0;
+            for (size_t c = 0; c < WIDTH; c++) {
+                const double *key = k + j * 2 * WIDTH + c, *value = v + j * 2 * WIDTH + c;
+                long double re = q[row + c], im = q[row + WIDTH + c], gr = dy[row + c];
+                long double gi = dy[row + WIDTH + c];
+                p[j] += scale * (imag ? re * key[WIDTH] + im * key[0] : re * key[0] - im * key[WIDTH]);
+                dp[j] += imag ? gi * value[0] - gr * value[WIDTH] : gr * value[0] + gi * value[WIDTH];
+            }
+            most = fmax(most, fabs((double)dp[j]));
+            if (p[j] > top) top = p[j];
+        }
+        for (size_t j = 0; j <= t; j++) sum += p[j] = expl(p[j] - top);
+        for (size_t j = 0; j <= t; j++) {
+            long double slope = 0;
+            for (size_t l = 0; l <= t; l++) slope += p[l] / sum * (dp[j] - dp[l]);
+            slope *= p[j] / sum * scale;
+            for (size_t c = 0; c < WIDTH; c++) {
+                const double *key = k + j * 2 * WIDTH + c;
+                dq[row + c] += slope * (imag ? key[WIDTH] : key[0]);
+                dq[row + WIDTH + c] += slope * (imag ? key[0] : -key[WIDTH]);
+            }
+        }
+    }
+    return most;
+}
+
+/* Where one key has the weight 1 - w, p (dP - sum p dP) subtracts numbers that agree to w: the gradient is
+   exact to some units in the last place of scale |dP|, not of itself. */
+static void saturated(double scale) {
+    cmha_attention_args a;
+    cmha_attention_views x;
+    double *one[8];
+    cmha_heads *const views[8] = {&x.q, &x.k, &x.v, &x.y, &x.dy, &x.dq, &x.dk, &x.dv};
+    long double dq[NUMBERS];
+    memset(&a, 0, sizeof a);
+    a.batch = a.heads = a.kv_heads = 1, a.n_q = a.n_k = TOKENS, a.d_k = a.d_v = WIDTH;
+    a.scale = scale, a.causal = 1, a.complex_v = a.bilinear = 1;
+    a.kind = CMHA_ATTENTION_COMPLEX, a.softmax = CMHA_SOFTMAX_RI_PRODUCT;
+    for (size_t i = 0; i < 8; i++) {
+        one[i] = check_zeros(NUMBERS);
+        *views[i] = cmha_heads_major(one[i], 1, TOKENS, WIDTH, 1);
+        if (i < 3 || i == 4) check_fill(one[i], NUMBERS, 1);
+    }
+    double *scratch = check_zeros(cmha_attention_scratch(&a, 0) + cmha_attention_scratch(&a, 1));
+    cmha_attention_forward(&a, &x, NULL, scratch);
+    cmha_attention_backward(&a, &x, NULL, NULL, NULL, scratch);
+    double unit = exact_dq(one[0], one[1], one[2], one[4], scale, dq) * scale * 2.2e-16, off = 0;
+    for (size_t i = 0; i < NUMBERS; i++) off = fmax(off, fabs((double)(one[5][i] - dq[i])));
+    CHECK_THAT(off <= 16 * unit, "scale %g: dq is off by %g units of scale |dP|", scale, off / unit);
+    CHECK(check_largest(one[5], NUMBERS) > 0);
+    for (size_t i = 0; i < 8; i++) free(one[i]);
+    free(scratch);
+}
+
 int main(void) {
     static const double eps[3] = {0, 1e-3, 0.5};
     static const size_t sizes[4][2] = {{1, 1}, {3, 5}, {5, 19}, {2, 258}};
@@ -129,6 +198,7 @@ int main(void) {
         trial_run(SCALE, CMHA_QUOTIENT_REG, 0, sizes[s][0], sizes[s][1], NULL);
         trial_run(SCALE, CMHA_QUOTIENT_REG, 0, sizes[s][0], sizes[s][1], &tape);
     }
+    for (double scale = 0.5; scale < 1000; scale *= 2) saturated(scale);
     cmha_tape_close(&tape);
     cmha_context_close(&context);
     return check_end();
