@@ -229,11 +229,18 @@ printf '#include "cmha.h"\n' | $CC -I. -E -x c - | grep -c 'cblas_' > "$W/count"
 if [ "$(cat "$W/count")" = 0 ]; then ok; else bad "the declarations pull in cblas.h"; fi
 
 # ---------------------------------------------------------------------------------------------- without files, without training
+# gcc's objects are those of tests/README.md's table of sizes, whose numbers they must be but for a hundredth: "Sizes"
+sizes=
+# shellcheck disable=SC2086
+small() { gcc $FLAGS -std=c99 -O2 -DCMHA_NO_CBLAS -DCMHA_NO_DISPATCH "$@" -DCMHA_IMPLEMENTATION -x c -c cmha.h -o "$W/part.gcc.o"; }
+bytes() { sizes="$sizes $(size "$W/part.gcc.o" | awk 'NR == 2 { print $1 + $2 }')"; }
+if has gcc; then try "all of it" small; bytes; fi
 # shellcheck disable=SC2086
 for m in -DCMHA_NO_FILES -DCMHA_INFERENCE_ONLY "-DCMHA_NO_FILES -DCMHA_INFERENCE_ONLY"; do
     for c in $compilers; do
         xx=g++; [ $c = clang ] && xx=clang++
-        try "$m, C99" $c $FLAGS $blas -std=c99 -O1 $m -DCMHA_IMPLEMENTATION -x c -c cmha.h -o "$W/part.$c.o"
+        if [ $c = gcc ]; then try "$m, C99" small $m; bytes
+        else try "$m, C99" $c $FLAGS $blas -std=c99 -O1 $m -DCMHA_IMPLEMENTATION -x c -c cmha.h -o "$W/part.$c.o"; fi
         if has $xx; then try "$m, C++11" $xx $FLAGS $blas -std=c++11 $m -fsyntax-only "$W/code.cpp"; fi
     done
     first=${compilers# }; first=${first%% *}
@@ -252,6 +259,13 @@ for m in -DCMHA_NO_FILES -DCMHA_INFERENCE_ONLY "-DCMHA_NO_FILES -DCMHA_INFERENCE
         then bad "$m has the code of training"; else ok; fi;;
     esac
 done
+if [ "$(uname -m)" = x86_64 ] && gcc --version 2>/dev/null | grep -q ' 12\.2'; then
+    sed -n '/^| all of it/,/^$/p' tests/README.md | awk -F'|' -v sizes="$sizes" 'BEGIN { split(sizes, now, " ") }
+        NR == 3 { for (i = 1; i <= 4; i++) { said = $(i + 1); gsub(/[ ,]/, "", said)
+            if (said + 0 < 1 || (now[i] / said - 1) ^ 2 > 1e-4) print "tests/README.md says " said " bytes, now " now[i] } }
+        END { if (NR < 3) print "tests/README.md has no table of sizes" }' > "$W/log"
+    if [ -s "$W/log" ]; then bad "sizes in tests/README.md"; else ok; fi
+else skip "this compiler is not that of the table of sizes"; fi
 printf '%s\n' '#include "cmha.h"' 'int main(void) { return cmha_trainer_init(0, 0, 0) != 0; }' > "$W/trains.c"
 $CC -I. -DCMHA_INFERENCE_ONLY "$W/trains.c" "$W/part.$first.o" -o "$W/trains" $CMHA_LIBS > "$W/log" 2>&1 && bad "a program that trains links"
 if grep -q "undefined reference to .cmha_trainer_init" "$W/log"; then ok; else bad "the linker does not name what is missing"; fi
