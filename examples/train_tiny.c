@@ -17,7 +17,7 @@
 #include <signal.h>
 
 enum { MODEL, ATTENTION, PRESET, STEPS, LR, SEQ, BATCH, TOKENIZER, WIDTH, SEED, THREADS, FROM, LORA, OUT,
-       CSV, PLOT, RESUME, OVERLAP, QUIET, HELP, FREEZE, RATE, TRAIN, SET, N_OPTIONS };
+       CSV, PLOT, RESUME, OVERLAP, TIMEOUT, QUIET, HELP, FREEZE, RATE, TRAIN, SET, N_OPTIONS };
 static setting option[N_OPTIONS] = {
     {"--model", NULL, "one of the kinds below"},
     {"--attention", NULL, "the same"},
@@ -41,6 +41,9 @@ static setting option[N_OPTIONS] = {
     {"--resume", NULL,
      "continue exactly where OUT.last stopped, on the same FILE; --resume=PATH: from another state"},
     {"--overlap", NULL, "of train_mpi, 1: sum gradients while the backward goes on; 0: afterwards"},
+    {"--timeout", NULL,
+     "of train_mpi: seconds of waiting for another rank after which the state is saved and all end;\n"
+     "               else they wait for ever"},
     {"--quiet", NULL, "no progress, only the sample"},
     {"--help", NULL, "this page, with the values in effect"},
     {"--freeze", NULL, "PATTERN: parameters that stay as they are, as in 'blocks.0.*'; may be repeated"},
@@ -106,18 +109,8 @@ static int help(void) {
     puts("\nKinds of attention, and the fields they set (causal=0: for encoders only)");
     const char *kind, *fields;
     for (size_t i = 0; (kind = cmha_kind_name(i, &fields)) != NULL; i++) printf("  %-17s %s\n", kind, fields);
-    for (int t = 0; t < 2; t++) {
-        cmha_table table = t ? cmha_trainer_table() : cmha_model_table();
-        printf("\n%s: field, value, range, meaning\n", t ? "Training" : "Model");
-        for (size_t f = 0; f < table.count; f++) {
-            const cmha_field *field = &table.fields[f];
-            char value[32], range[64];
-            cmha_config_get(table, t ? (void *)&tc : (void *)&mc, field->name, value, sizeof value);
-            snprintf(range, sizeof range, "%.10g..%.10g", field->minimum, field->maximum);
-            printf("  %-17s %-11s %-29s %s\n", field->name, value, field->choices ? field->choices : range,
-                   field->help);
-        }
-    }
+    print_fields("Model", cmha_model_table(), &mc);
+    print_fields("Training", cmha_trainer_table(), &tc);
     return end_program(0);
 }
 
@@ -156,15 +149,16 @@ static void open_text(cmha_tokens *text, const char *file, int width) {
 }
 
 /* Saves the state of the run, also as OUT if it is the best. The tokenizer goes beside OUT no sooner: what is
-   there may be another model's. */
-static void keep(cmha_trainer *trainer, int best) {
+   there may be another model's. Of NULL nothing. Returns how often it has saved. */
+static int keep(cmha_trainer *trainer, int best) {
     static int kept;
     const char *out = option[OUT].value;
-    if (ranks.rank) return;
+    if (ranks.rank || !trainer) return kept;
     if (best)
         check(mc.lora_rank ? cmha_model_save_part(trainer->model, out) : cmha_trainer_save(trainer, out));
     if (!kept++) must(codec_save(&words, out, failure));
     check(cmha_trainer_save(trainer, last));
+    return kept;
 }
 
 /* Opens the context and settles the configuration; returns FILE or NULL. */
@@ -173,6 +167,7 @@ static const char *configure(int argc, char **argv) {
     size_t batch = 0;
     int n_set = 0, o;
     const char *file = read_options(option, N_OPTIONS, flags, argc, argv, &n_set);
+    ranks_patience(&option[TIMEOUT], keep);
     ranks_same_options(option, N_OPTIONS, 1u << THREADS | 1u << OUT | 1u << CSV | 1u << PLOT | 1u << QUIET);
     open_context(&option[SEED], &option[THREADS], option[HELP].value != NULL);
     if (cmha_preset(NULL, option[PRESET].value, &mc, &tc))
@@ -230,7 +225,7 @@ int main(int argc, char **argv) {
     cmha_model model; cmha_trainer trainer; cmha_tokens text, train, held_out;
     char path[4096], blas[64], seen[32], bits[24], seen_bits[24];
     int bad = 0, better = 0;
-    start_program(argv), ranks_start(on_signal);
+    start_program(argv), ranks_start(on_signal, &stop);
     const char *file = configure(argc, argv), *slash = strrchr(argv[0], '/'), *resume = option[RESUME].value;
     int terminal = isatty(1) && ranks.ranks == 1; /* mpirun pretends to be one */
     int quiet = option[QUIET].value != NULL;
@@ -272,12 +267,13 @@ int main(int argc, char **argv) {
                ranks.ranks * tc.batch);
 
     double loss, val, start = seconds();
+    ranks_whole(&trainer);
     for (size_t first = trainer.step; !ranks_stop(&stop) && trainer.step < tc.steps;) {
         double before = seconds();
         cmha_status status = cmha_trainer_step(&trainer, &train, &loss);
         bad = status == CMHA_ERR_NOT_FINITE ? bad + 1 : 0;
         if (bad && bad < 10) { complain(0, "step skipped: ", cmha_error(&ctx)); continue; }
-        ranks_check(status);
+        ranks_check(status), ranks_whole(NULL);
         double tokens = (double)(ranks.ranks * tc.batch) * (double)tc.length * (double)tc.accumulate;
         double speed = tokens / (seconds() - before);
         int measure = trainer.step % tc.eval_every == 0 || trainer.step == tc.steps;
@@ -295,6 +291,7 @@ int main(int argc, char **argv) {
         int best = measure && val < trainer.best;
         if (best) trainer.best = val, better = 1;
         if (measure) keep(&trainer, best);
+        ranks_whole(&trainer);
         if (quiet || !(terminal || measure || trainer.step % 20 == 0)) continue;
         double each = (seconds() - start) / (double)(trainer.step - first);
         int eta = (int)(each * (double)(tc.steps - trainer.step));

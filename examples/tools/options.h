@@ -164,6 +164,17 @@ static inline void print_options(const setting *options, int n, int width, int v
     }
 }
 
+/* Prints the fields of a configuration, with their values. */
+static inline void print_fields(const char *title, cmha_table table, const void *config) {
+    printf("\n%s: field, value, range, meaning\n", title);
+    for (const cmha_field *f = table.fields; f < table.fields + table.count; f++) {
+        char value[32], range[64];
+        cmha_config_get(table, config, f->name, value, sizeof value);
+        snprintf(range, sizeof range, "%.10g..%.10g", f->minimum, f->maximum);
+        printf("  %-17s %-11s %-29s %s\n", f->name, value, f->choices ? f->choices : range, f->help);
+    }
+}
+
 /* Sets a field of the first of n configurations that has it; where none has, the line names them and what is
    nearest. */
 static inline void set_field(const settable *places, int n, const char *name, const char *value) {

@@ -11,11 +11,61 @@
 #include "codec.h"
 #include "options.h"
 
+#include <limits.h>
+
+/* Is rank the first of its program? counts: the ranks of each program, "2 1", or NULL, unknown. */
+static inline int ranks_is_first(int rank, const char *counts) {
+    int begin = 0;
+    if (!counts) return 1;
+    for (;;) {
+        char *end;
+        long n = strtol(counts, &end, 10);
+        if (end == counts || begin > rank) return 0;
+        if (begin == rank) return 1;
+        begin += (int)n;
+        counts = end;
+    }
+}
+
+/* How many ranks mpirun has started, as its environment says; NULL: fewer than two. *rank: this one.
+   *first: it is the first of its program, or that is unknown, as with mpich. */
+static inline const char *ranks_asked_for(int *rank, int *first) {
+    static const char *const names[2][2] = {{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"},
+                                            {"PMI_SIZE", "PMI_RANK"}};
+    for (int i = 0; i < 2; i++) {
+        const char *size = getenv(names[i][0]), *number = getenv(names[i][1]);
+        if (!size || !number || atoi(size) < 2) continue;
+        *rank = atoi(number);
+        *first = ranks_is_first(*rank, getenv("OMPI_APP_CTX_NUM_PROCS"));
+        return size;
+    }
+    return NULL;
+}
+
+/* Ends a process that mpirun has started for nothing; one of them says why. */
+static inline void ranks_refuse(int says, const char *why, const char *size) {
+    if (says) complain(1, why, size);
+    sleep(1); /* else mpirun may end that one before it has spoken */
+    exit(1);
+}
+
 #ifndef WITH_MPI
 
 static const cmha_ranks ranks = {0, 1, NULL, NULL, NULL, NULL};
 
-static inline void ranks_start(void (*on_signal)(int)) { (void)on_signal; }
+/* Under mpirun every process would take itself for the only one, and all would write the same files. */
+static inline void ranks_start(void (*on_signal)(int), volatile sig_atomic_t *stop) {
+    int rank, first;
+    const char *size = ranks_asked_for(&rank, &first);
+    (void)on_signal, (void)stop;
+    if (size)
+        ranks_refuse(first, "built without MPI, it is no rank of several; start train_mpi (make mpi); ranks "
+                            "asked for: ", size);
+}
+static inline void ranks_patience(const setting *timeout, int (*keeps)(cmha_trainer *, int)) {
+    (void)keeps, (void)(timeout->value && number_of(timeout, 1, 1e6));
+}
+static inline void ranks_whole(cmha_trainer *trainer) { (void)trainer; }
 static inline int ranks_stop(volatile sig_atomic_t *stop) { return *stop; }
 static inline void ranks_check(cmha_status status) { check(status); }
 static inline void ranks_same_options(const setting *options, int n, uint32_t own) {
@@ -36,7 +86,9 @@ static inline double ranks_spent(void) { return 0; }
 
 #else
 
+#include <errno.h>
 #include <mpi.h>
+#include <sched.h>
 #ifdef _OPENMP
 #include <omp.h>
 #endif
@@ -45,19 +97,81 @@ static inline double ranks_spent(void) { return 0; }
 #endif
 
 #define RANKS_REAL (sizeof(cmha_real) == 8 ? MPI_DOUBLE : MPI_FLOAT)
-enum { RANKS_PIECE = 1 << 20, RANKS_BEGUN = 4096 }; /* bytes of a message; sums under way at once */
+enum {
+    RANKS_PIECE = 1 << 20, /* bytes of a broadcast or of a sum, if the ranks are few */
+    RANKS_PART = 1 << 16,  /* bytes of a sum that a ring sends at once, at least */
+    RANKS_FEW = 1 << 10,   /* where all there is would make less, a sum goes along a tree */
+    RANKS_BEGUN = 4096     /* sums under way at once */
+};
 
 static cmha_ranks ranks = {0, 1, NULL, NULL, NULL, NULL}; /* alone, until ranks_start */
 static char ranks_host[MPI_MAX_PROCESSOR_NAME];
 static int ranks_apart;      /* the ranks are on more than one machine */
-static int ranks_over;       /* 1: all know that this is the end; 2: MPI has failed */
+static int ranks_over;       /* 1: all know that this is the end; 2: there is no more agreeing */
 static int ranks_echo;       /* this rank fails only because another one does */
 static double ranks_seconds; /* spent in sums of the library */
 static MPI_Request ranks_begun[RANKS_BEGUN];
 static MPI_Status ranks_statuses[RANKS_BEGUN];
 static int ranks_n_begun;
+static cmha_real *ranks_held; /* values that wait for more to be summed with */
+static size_t ranks_n_held;
 
-/* ---- Agreements ---- */
+/* ---- Waiting ---- */
+
+/* MPI waits without a word, for ever, where a link, a machine or a process is dead. So all waits are here:
+   they ask again and again whether it is over, and look at the clock. After some seconds rank 0 asks all
+   ranks which wait they are in: it waits for those that do not answer or have not got so far. */
+typedef struct ranks_place {
+    char host[64];
+    long process;            /* 0: on another machine */
+    MPI_Request sent;        /* the last word to it */
+    unsigned long long word; /* that word */
+    unsigned long long wait; /* that it was in when it answered last */
+} ranks_place;
+
+static const unsigned long long RANKS_LAST_WORD = ULLONG_MAX; /* who gets that ends without a line */
+static ranks_place *ranks_places;
+static MPI_Comm ranks_words;
+static unsigned long long ranks_waits; /* that have begun here */
+static unsigned long long ranks_asked; /* the wait in which rank 0 has asked last */
+static double ranks_first = 30;        /* seconds without a line, if CMHA_PATIENCE does not say otherwise */
+static double ranks_limit = 1e9;       /* of a wait in seconds */
+static double ranks_due;               /* seconds of this wait until it is time to ask or to speak */
+static int ranks_hurried, ranks_asks, ranks_said; /* in this wait */
+static volatile sig_atomic_t *ranks_signal; /* has come, and the others do not know yet; or NULL */
+static int ranks_lost;                 /* a sum of the library has not ended within the limit */
+static cmha_trainer *ranks_savable;    /* the trainer while its files are of the same step, or NULL */
+static int (*ranks_keeps)(cmha_trainer *, int); /* saves that, if it is one; how often has it saved? */
+
+static inline void ranks_send(ranks_place *to, unsigned long long word) {
+    int sent = 0;
+    if (MPI_Test(&to->sent, &sent, MPI_STATUS_IGNORE) || !sent) return; /* the last one is still there */
+    to->word = word;
+    MPI_Isend(&to->word, 1, MPI_UNSIGNED_LONG_LONG, (int)(to - ranks_places), 0, ranks_words, &to->sent);
+}
+
+static inline void ranks_send_all(unsigned long long word) {
+    for (ranks_place *to = ranks_places; to < ranks_places + ranks.ranks; to++)
+        if (to != ranks_places + ranks.rank) ranks_send(to, word);
+}
+
+/* Ends all processes that can be reached, the others without a line. MPI_Abort itself may wait for what a
+   dead link does not bring. */
+static inline void ranks_abort(void) {
+    double since = MPI_Wtime();
+    int there;
+    ranks_over = 2;
+    fflush(NULL);
+    if (ranks_places) {
+        ranks_send_all(RANKS_LAST_WORD);
+        while (MPI_Wtime() - since < 0.2)
+            MPI_Iprobe(MPI_ANY_SOURCE, 0, ranks_words, &there, MPI_STATUS_IGNORE);
+    }
+    signal(SIGALRM, SIG_DFL);
+    alarm(10);
+    MPI_Abort(MPI_COMM_WORLD, 1);
+    _exit(1);
+}
 
 /* Where MPI itself fails there is nothing left to agree on. */
 static inline void ranks_must(int code) {
@@ -66,9 +180,177 @@ static inline void ranks_must(int code) {
     if (code == MPI_SUCCESS) return;
     MPI_Error_string(code, why, &n);
     fprintf(stderr, PROGRAM ": rank %zu on %s: %s\n", ranks.rank, ranks_host, why);
-    ranks_over = 2;
-    MPI_Abort(MPI_COMM_WORLD, 1);
+    ranks_abort();
 }
+
+/* Prints one line about this rank. */
+static inline void ranks_say(const char *format, ...) {
+    char line[TEXT_ERROR];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(line, sizeof line, format, list);
+    va_end(list);
+    fprintf(stderr, PROGRAM ": rank %zu on %s %s\n", ranks.rank, ranks_host, line);
+    ranks_said = 1;
+}
+
+/* Gets to know where the others are. */
+static inline void ranks_meet(void) {
+    ranks_place mine;
+    memset(&mine, 0, sizeof mine);
+    snprintf(mine.host, sizeof mine.host, "%.63s", ranks_host);
+    mine.process = (long)getpid();
+    ranks_must(MPI_Comm_dup(MPI_COMM_WORLD, &ranks_words));
+    ranks_place *all = (ranks_place *)take(ranks.ranks, sizeof mine);
+    ranks_must(MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all, sizeof mine, MPI_BYTE, MPI_COMM_WORLD));
+    for (ranks_place *p = all; p < all + ranks.ranks; p++) {
+        p->sent = MPI_REQUEST_NULL;
+        if (strcmp(p->host, mine.host) || kill((pid_t)p->process, 0)) p->process = 0;
+    }
+    ranks_places = all;
+}
+
+/* Ends the job where a process of this machine has died; the first that is left here says whose it was. */
+static inline void ranks_mourn(void) {
+    const ranks_place *first = NULL, *dead = NULL;
+    for (const ranks_place *p = ranks_places; p < ranks_places + ranks.ranks; p++) {
+        if (!p->process) continue;
+        if (kill((pid_t)p->process, 0) && errno == ESRCH) dead = p;
+        else if (!first) first = p;
+    }
+    if (!dead || first != ranks_places + ranks.rank) return;
+    ranks_say("ends: rank %d on %s has died", (int)(dead - ranks_places), dead->host);
+    ranks_abort();
+}
+
+/* Reads the words that have come: questions of rank 0, answers to it. */
+static inline void ranks_listen(void) {
+    for (;;) {
+        unsigned long long word;
+        int there;
+        MPI_Status from;
+        ranks_must(MPI_Iprobe(MPI_ANY_SOURCE, 0, ranks_words, &there, &from));
+        if (!there) return;
+        ranks_must(MPI_Recv(&word, 1, MPI_UNSIGNED_LONG_LONG, from.MPI_SOURCE, 0, ranks_words, &from));
+        if (word == RANKS_LAST_WORD) {
+            fflush(NULL);
+            _exit(1);
+        }
+        if (!ranks.rank) ranks_places[from.MPI_SOURCE].wait = word;
+        else ranks_asked = word;
+        if (ranks.rank) ranks_send(ranks_places, ranks_waits);
+    }
+}
+
+/* Whom this rank waits for. A rank may be in the next wait already when this one is not over for all. */
+static inline const char *ranks_whom(void) {
+    static char text[160];
+    size_t last = 0, n = 0;
+    if (ranks.rank) n = 1;
+    else
+        for (size_t r = 1; r < ranks.ranks; r++) {
+            n += ranks_places[r].wait + 1 < ranks_waits;
+            if (!last || ranks_places[r].wait < ranks_places[last].wait) last = r;
+        }
+    if (!n) return "for all others, which wait too: a link between two of them may be dead";
+    snprintf(text, sizeof text, "for rank %zu on %s", last, ranks_places[last].host);
+    if (n > 1) snprintf(strchr(text, 0), 40, " and %zu others", n - 1);
+    return text;
+}
+
+/* Is this rank to say that it waits for rank 0? Not if that one asks; and one of a machine, or of all, will
+   do. */
+static inline int ranks_misses_first(void) {
+    size_t r = ranks.rank;
+    if (!r || ranks_asked + 1 >= ranks_waits) return 0;
+    if (ranks_hurried) return r == 1;
+    for (const ranks_place *p = ranks_places; p < ranks_places + r; p++)
+        if (!strcmp(p->host, ranks_places[r].host)) return 0;
+    return 1;
+}
+
+/* Seconds of a wait without a line */
+static inline double ranks_silence(void) {
+    return ranks_first < ranks_limit / 2 ? ranks_first : ranks_limit / 2;
+}
+
+/* Looks around in a wait of so many seconds. Where mpirun ends the job, by SIGTERM, there is a second left to
+   say whom this rank waits for, who may be the cause of it. */
+static inline void ranks_watch(double waited) {
+    ranks_listen();
+    ranks_mourn();
+    if (ranks_signal && *ranks_signal == SIGTERM && !ranks_hurried) {
+        ranks_due = waited + (ranks.rank ? 0.6 : 0);
+        ranks_hurried = 1;
+        ranks_asks = 0;
+    }
+    if (ranks_said || waited < ranks_due) return;
+    if (!ranks.rank && !ranks_asks) {
+        ranks_send_all(ranks_waits);
+        ranks_asks = 1;
+        ranks_due = waited + (ranks_hurried ? 0.4 : ranks_silence() / 10);
+    } else if (!ranks.rank || ranks_misses_first())
+        ranks_say("has waited %.0f s %s", waited, ranks_whom());
+}
+
+/* Waits until requests are over; returns 0 where that takes longer than the limit. Only rank 0 has something
+   to save, so the others leave it as long again for that. */
+static inline int ranks_await(MPI_Request *requests, int n) {
+    double since = MPI_Wtime(), look = 0.1, limit = ranks_limit * (ranks.rank ? 2 : 1);
+    int done;
+    ranks_due = ranks_silence() * (ranks.rank ? 1.5 : 0.9); /* rank 0 leaves the others a tenth to answer */
+    ranks_waits++;
+    ranks_hurried = ranks_asks = ranks_said = 0;
+    for (;;) {
+        ranks_must(MPI_Testall(n, requests, &done, ranks_statuses));
+        if (done) return 1;
+        double waited = MPI_Wtime() - since;
+        if (waited >= limit) return 0;
+        sched_yield();
+        if (waited < look) continue;
+        ranks_watch(waited);
+        look = waited + 0.05;
+    }
+}
+
+/* Ends the job where waiting has taken too long; rank 0 saves the state. */
+static inline void ranks_give_up(void) {
+    const char *what = "";
+    double limit = ranks_limit * (ranks.rank ? 2 : 1);
+    ranks_over = 2;
+    if (!ranks.rank)
+        what = ranks_keeps(ranks_savable, 0) ? "; --resume continues" : "; nothing was saved yet";
+    ranks_say("has given up after %g s of waiting %s%s", limit, ranks_whom(), what);
+    ranks_abort();
+}
+
+/* Gives all ranks n bytes of rank 0. */
+static inline void ranks_tell(void *bytes, size_t n) {
+    MPI_Request request;
+    ranks_must(MPI_Ibcast(bytes, (int)n, MPI_BYTE, 0, MPI_COMM_WORLD, &request));
+    if (!ranks_await(&request, 1)) ranks_give_up();
+}
+
+/* Gives all ranks the sum of few values, or what `op` is, along a tree; returns whether that was possible
+   within the limit. */
+static inline int ranks_combine(void *values, int n, MPI_Datatype type, MPI_Op op) {
+    MPI_Request request;
+    const void *mine = ranks.rank ? values : MPI_IN_PLACE;
+    ranks_must(MPI_Ireduce(mine, values, n, type, op, 0, MPI_COMM_WORLD, &request));
+    if (!ranks_await(&request, 1)) return 0;
+    ranks_must(MPI_Ibcast(values, n, type, 0, MPI_COMM_WORLD, &request));
+    return ranks_await(&request, 1);
+}
+
+/* timeout: an option, the seconds after which a wait ends the job. keeps: ranks_keeps */
+static inline void ranks_patience(const setting *timeout, int (*keeps)(cmha_trainer *, int)) {
+    ranks_keeps = keeps;
+    if (timeout->value) ranks_limit = number_of(timeout, 1, 1e6);
+}
+
+static inline void ranks_whole(cmha_trainer *trainer) { ranks_savable = trainer; }
+
+/* ---- Agreements ---- */
 
 /* Tells the others whether this rank fails, and with which status; who fails of itself goes before who only
    echoes, and lower ranks before higher ones. Returns whether this rank is the one to say why; *status
@@ -76,7 +358,7 @@ static inline void ranks_must(int code) {
 static inline int ranks_settle(int *status, int *stop) {
     long long n = (long long)ranks.ranks, after = n - 1 - (long long)ranks.rank;
     long long mine = *status ? ((ranks_echo ? 0 : n) + after) * 256 + *status : 0, news[2] = {mine, *stop};
-    ranks_must(MPI_Allreduce(MPI_IN_PLACE, news, 2, MPI_LONG_LONG, MPI_MAX, MPI_COMM_WORLD));
+    if (!ranks_combine(news, 2, MPI_LONG_LONG, MPI_MAX)) ranks_give_up();
     *status = (int)(news[0] % 256), *stop = (int)news[1];
     ranks_over = *status != 0;
     return *status && news[0] == mine;
@@ -92,7 +374,9 @@ static inline int ranks_agree(int stop) {
 
 static inline int ranks_stop(volatile sig_atomic_t *stop) {
     int agreed = ranks_agree(*stop);
-    if (agreed) *stop = agreed;
+    if (!agreed) return 0;
+    *stop = agreed;
+    ranks_signal = NULL;
     return agreed;
 }
 
@@ -110,6 +394,7 @@ static inline int ranks_speaks(int *status, char line[TEXT_ERROR]) {
 /* Ends the program on a status of the library, which has told the other ranks: they have STATE, or a line
    that says so. */
 static inline void ranks_check(cmha_status status) {
+    if (ranks_lost) ranks_give_up();
     ranks_echo = status == CMHA_ERR_STATE || !strncmp(cmha_error(&ctx), "ranks: another", 14);
     check(status);
 }
@@ -139,7 +424,7 @@ static inline void ranks_compare(ranks_facts *mine) {
     memcpy(mine->host, ranks_host, sizeof ranks_host);
     *first = *mine;
     ranks_agree(0);
-    ranks_must(MPI_Bcast(first, (int)sizeof *first, MPI_BYTE, 0, MPI_COMM_WORLD));
+    ranks_tell(first, sizeof *first);
     while (*a && !strcmp(a, b)) a += strlen(a) + 1, b += strlen(b) + 1;
     if (*a || *b) {
         snprintf(line, sizeof line, "%.170s, but %.170s on rank 0 (%.60s)", a, b, first->host);
@@ -223,12 +508,12 @@ static inline void ranks_same_weights(const cmha_trainer *trainer) {
 static inline void ranks_give(char **bytes, size_t *n) {
     unsigned long long size = *n;
     ranks_agree(0);
-    ranks_must(MPI_Bcast(&size, 1, MPI_UNSIGNED_LONG_LONG, 0, MPI_COMM_WORLD));
+    ranks_tell(&size, sizeof size);
     if (ranks.rank) *n = (size_t)size, *bytes = (char *)take(*n, 1);
     ranks_agree(0);
     for (size_t at = 0, some; at < *n; at += some) {
         some = *n - at < RANKS_PIECE ? *n - at : RANKS_PIECE;
-        ranks_must(MPI_Bcast(*bytes + at, (int)some, MPI_BYTE, 0, MPI_COMM_WORLD));
+        ranks_tell(*bytes + at, some);
     }
 }
 
@@ -270,50 +555,75 @@ static inline int ranks_lack(size_t turn, const char *path) {
         cmha_tokens_close(&seen);
     }
     if (made_now) made = hash;
-    if (turn == 1) ranks_must(MPI_Bcast(&made, 1, MPI_UNSIGNED_LONG_LONG, 0, MPI_COMM_WORLD));
+    if (turn == 1) ranks_tell(&made, sizeof made);
     return mine && (!turn || hash != made);
 }
 
 /* ---- Sums ---- */
 
-/* In pieces that stay in caches and of which a ring sends one part for each rank. */
-static inline cmha_status ranks_reduce(void *user, cmha_real *values, size_t n) {
-    const size_t piece = RANKS_PIECE / sizeof *values * (ranks.ranks < 256 ? ranks.ranks : 256);
-    double before = MPI_Wtime();
-    (void)user;
-    for (size_t at = 0, some; at < n; at += some) {
-        some = n - at < piece ? n - at : piece;
-        ranks_must(MPI_Allreduce(MPI_IN_PLACE, values + at, (int)some, RANKS_REAL, MPI_SUM, MPI_COMM_WORLD));
-    }
-    ranks_seconds += MPI_Wtime() - before;
+/* Values of a sum, which a ring parts among the ranks: more for many, for messages not to shrink */
+static inline size_t ranks_piece(void) {
+    size_t parts = (ranks.ranks < 8192 ? ranks.ranks : 8192) * RANKS_PART;
+    return (parts > RANKS_PIECE ? parts : RANKS_PIECE) / sizeof(cmha_real);
+}
+
+/* Waits for all sums that are under way. */
+static inline cmha_status ranks_wait_begun(void) {
+    if (!ranks_lost) ranks_lost = !ranks_await(ranks_begun, ranks_n_begun);
+    ranks_n_begun = 0;
+    return ranks_lost ? CMHA_ERR_IO : CMHA_OK;
+}
+
+/* Begins to sum the last n of the values that are held back. */
+static inline cmha_status ranks_sum_held(size_t n) {
+    if (ranks_n_begun == RANKS_BEGUN) ranks_wait_begun();
+    if (ranks_lost) return CMHA_ERR_IO;
+    ranks_n_held -= n;
+    ranks_must(MPI_Iallreduce(MPI_IN_PLACE, ranks_held + ranks_n_held, (int)n, RANKS_REAL, MPI_SUM,
+                              MPI_COMM_WORLD, &ranks_begun[ranks_n_begun++]));
     return CMHA_OK;
+}
+
+/* Values that lie just before those of the last call, as the library begins them, are summed together. */
+static inline cmha_status ranks_begin(void *user, cmha_real *values, size_t n) {
+    cmha_status status = CMHA_OK;
+    (void)user;
+    if (ranks_n_held && values + n != ranks_held) status = ranks_sum_held(ranks_n_held);
+    ranks_held = values;
+    ranks_n_held += n;
+    while (ranks_n_held >= ranks_piece()) {
+        if (status) return status;
+        status = ranks_sum_held(ranks_piece());
+    }
+    return status;
 }
 
 static inline cmha_status ranks_wait(void *user, int all) {
     double before = MPI_Wtime();
+    cmha_status status = CMHA_OK;
     int done;
     (void)user;
-    if (all) ranks_must(MPI_Waitall(ranks_n_begun, ranks_begun, ranks_statuses));
-    else ranks_must(MPI_Testall(ranks_n_begun, ranks_begun, &done, ranks_statuses));
-    if (all) ranks_n_begun = 0;
+    if (ranks_lost) return CMHA_ERR_IO;
+    if (!all) ranks_must(MPI_Testall(ranks_n_begun, ranks_begun, &done, ranks_statuses));
+    if (all && ranks_n_held) status = ranks_sum_held(ranks_n_held);
+    if (all && !status) status = ranks_wait_begun();
     ranks_seconds += MPI_Wtime() - before;
-    return CMHA_OK;
+    return status;
 }
 
-static inline cmha_status ranks_begin(void *user, cmha_real *values, size_t n) {
-    const size_t piece = RANKS_PIECE / sizeof *values;
-    for (size_t at = 0, some; at < n; at += some) {
-        some = n - at < piece ? n - at : piece;
-        if (ranks_n_begun == RANKS_BEGUN) ranks_wait(user, 1);
-        ranks_must(MPI_Iallreduce(MPI_IN_PLACE, values + at, (int)some, RANKS_REAL, MPI_SUM, MPI_COMM_WORLD,
-                                  &ranks_begun[ranks_n_begun++]));
-    }
-    return CMHA_OK;
+static inline cmha_status ranks_reduce(void *user, cmha_real *values, size_t n) {
+    double before = MPI_Wtime();
+    if (ranks_lost) return CMHA_ERR_IO;
+    if (n * sizeof *values > RANKS_FEW * ranks.ranks)
+        return ranks_begin(user, values, n) ? CMHA_ERR_IO : ranks_wait(user, 1);
+    ranks_lost = !ranks_combine(values, (int)n, RANKS_REAL, MPI_SUM);
+    ranks_seconds += MPI_Wtime() - before;
+    return ranks_lost ? CMHA_ERR_IO : CMHA_OK;
 }
 
 /* The mean of x over the ranks. */
 static inline double ranks_mean(double x) {
-    ranks_must(MPI_Allreduce(MPI_IN_PLACE, &x, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD));
+    if (!ranks_combine(&x, 1, MPI_DOUBLE, MPI_SUM)) ranks_give_up();
     return x / (double)ranks.ranks;
 }
 
@@ -363,39 +673,61 @@ static inline void ranks_look_around(void) {
 
 /* A program of one MPI under the mpirun of another would run several times, each time as the only rank. */
 static inline void ranks_check_start(void) {
-    static const char *const names[2][2] = {{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"},
-                                            {"PMI_SIZE", "PMI_RANK"}};
-    for (int i = 0; i < 2 && ranks.ranks == 1; i++) {
-        const char *size = getenv(names[i][0]), *rank = getenv(names[i][1]);
-        if (!size || !rank || atoi(size) < 2) continue;
-        if (atoi(rank)) exit(1);
-        complain(1, "this mpirun is not that of the MPI which the program was built with; ranks asked for: ",
-                 size);
-    }
+    int rank, first;
+    const char *size = ranks_asked_for(&rank, &first);
+    if (ranks.ranks == 1 && size)
+        ranks_refuse(!rank, "this mpirun is not that of the MPI which the program was built with; ranks "
+                            "asked for: ", size);
 }
 
 /* The last thing of a process, however it ends */
 static void ranks_end(void) {
     int status = 0, stop = 0;
     fflush(NULL);
+    ranks_signal = NULL;
+    if (ranks.rank) ranks_limit = 1e9; /* rank 0 may still be at its sample */
+    if (ranks.rank) ranks_first = 1e9;
     if (!ranks_over) ranks_settle(&status, &stop);
     if (ranks_over != 2) MPI_Finalize();
     if (status) _exit(status);
 }
 
-/* Has Open MPI, unless the user says otherwise, send both ways over a TCP link at its full rate, and begin
-   sums in a ring, which sends half of what its tree does. */
+/* Has Open MPI, unless the user says otherwise, send both ways over a TCP link at its full rate, and sum
+   in a ring, where each of R ranks sends 2 (R - 1) / R of the values. Its other ways have some ranks send up
+   to 3 times the values. */
 static inline void ranks_tune(void) {
     setenv("OMPI_MCA_btl_tcp_flags", "send", 0);
     setenv("OMPI_MCA_coll_libnbc_iallreduce_algorithm", "ring", 0);
 }
 
+static void ranks_no_start(int number) {
+    static const char line[] = PROGRAM ": still waits for the other ranks to start: does every program of "
+                                       "this job use MPI, and do the machines reach each other?\n";
+    (void)number;
+    if (write(2, line, sizeof line - 1) < 0) _exit(1);
+}
+
+/* Lets the first rank of a program say so once after some seconds of a start, in which MPI alone waits; 0: it
+   has ended. */
+static inline void ranks_watch_start(double s) {
+    struct sigaction action;
+    int rank, first;
+    memset(&action, 0, sizeof action);
+    action.sa_handler = ranks_no_start, action.sa_flags = SA_RESTART;
+    if (!ranks_asked_for(&rank, &first) || !first) return;
+    sigaction(SIGALRM, &action, NULL);
+    alarm((unsigned)s);
+}
+
 /* Meets the other ranks, after start_program, which may execute the program again. Only rank 0 keeps its
    standard output. SIGUSR1, which mpirun hands on, asks to stop as well. */
-static inline void ranks_start(void (*on_signal)(int)) {
+static inline void ranks_start(void (*on_signal)(int), volatile sig_atomic_t *stop) {
     int rank, n, level;
     ranks_facts *f;
+    const char *patience = getenv("CMHA_PATIENCE");
+    if (patience && atof(patience) >= 1) ranks_first = atof(patience);
     ranks_tune();
+    ranks_watch_start(ranks_first);
     ranks_must(MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level));
     atexit(ranks_end);
     ranks_must(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
@@ -403,14 +735,17 @@ static inline void ranks_start(void (*on_signal)(int)) {
     ranks_must(MPI_Comm_size(MPI_COMM_WORLD, &n));
     ranks_must(MPI_Get_processor_name(ranks_host, &level));
     ranks.rank = (size_t)rank, ranks.ranks = (size_t)n, speaks = ranks_speaks;
+    ranks_signal = stop;
     signal(SIGUSR1, on_signal);
     ranks_check_start();
     if (rank && !freopen("/dev/null", "w", stdout)) complain(1, "cannot open /dev/null", "");
+    ranks_meet();
+    ranks_look_around();
+    ranks_watch_start(0);
     f = ranks_no_facts();
     ranks_fact(f, "cmha %d.%d.%d with numbers of %zu bytes", CMHA_VERSION_MAJOR, CMHA_VERSION_MINOR,
                CMHA_VERSION_PATCH, sizeof(cmha_real));
     ranks_compare(f);
-    ranks_look_around();
 }
 
 #endif
