@@ -267,31 +267,31 @@ int main(int argc, char **argv) {
                ranks.ranks * tc.batch);
 
     double loss, val, start = seconds();
-    ranks_whole(&trainer);
+    ranks_savable(&trainer);
     for (size_t first = trainer.step; !ranks_stop(&stop) && trainer.step < tc.steps;) {
         double before = seconds();
         cmha_status status = cmha_trainer_step(&trainer, &train, &loss);
         bad = status == CMHA_ERR_NOT_FINITE ? bad + 1 : 0;
         if (bad && bad < 10) { complain(0, "step skipped: ", cmha_error(&ctx)); continue; }
-        ranks_check(status), ranks_whole(NULL);
+        ranks_check(status);
         double tokens = (double)(ranks.ranks * tc.batch) * (double)tc.length * (double)tc.accumulate;
         double speed = tokens / (seconds() - before);
         int measure = trainer.step % tc.eval_every == 0 || trainer.step == tc.steps;
         double bytes = ranks_mean(codec_batch_bytes(&words, trainer.ids, tc.batch, tc.length));
         *seen = *seen_bits = 0;
         tell_bits(bits, "%.5f", loss, bytes);
-        if (measure) {
-            ranks_check(cmha_trainer_evaluate(&trainer, &held_out, &val)), ranks_same_weights(&trainer);
+        if (measure) status = cmha_trainer_evaluate(&trainer, &held_out, &val);
+        if (measure && !status)
             snprintf(seen, sizeof seen, "%.5f", val), tell_bits(seen_bits, "%.5f", val, held_bytes);
-        }
         fprintf(csv, "%zu,%.6f,%s,%.4e,%.4f,%.0f,%s,%s\n", trainer.step, loss, seen, trainer.lr,
                 trainer.grad_norm, speed, bits, seen_bits);
         if (fflush(csv)) complain(1, "cannot write ", option[CSV].value); /* whole rows, if it is killed */
+        ranks_check(status); /* a saved state has the rows of its steps */
+        if (measure) ranks_same_weights(&trainer);
         losses_add(&plot, trainer.step, loss, measure ? &val : NULL, trainer.lr);
         int best = measure && val < trainer.best;
         if (best) trainer.best = val, better = 1;
         if (measure) keep(&trainer, best);
-        ranks_whole(&trainer);
         if (quiet || !(terminal || measure || trainer.step % 20 == 0)) continue;
         double each = (seconds() - start) / (double)(trainer.step - first);
         int eta = (int)(each * (double)(tc.steps - trainer.step));

@@ -176,6 +176,29 @@ if [ ! "$other" ]; then echo "SKIP there is no other MPI, whose mpirun would be 
     status=$?
     one "another MPI's mpirun: one line says so" [ "$status $(ours | grep -c 'not that of the MPI')" = '1 1' ]
 fi
+# besides COMMAND...: rank 0 is train_mpi, rank 1 is that
+besides() {
+    jobs=$((jobs + 1)) name=mixed
+    # shellcheck disable=SC2086
+    CMHA_MPI_JOB=$$.$jobs $mpirun $options -n 1 "$W/rank" "$program" $small --out "$W/$name" --csv "$W/$name.csv" text : -n 1 "$W/rank" "$@" \
+        > "$W/sample" 2> "$W/out" < /dev/null &
+    job=$!
+}
+besides "$B/train_tiny" --out "$W/mixed" --csv "$W/mixed.csv" text
+ends 20
+one "train_tiny as a rank: one line says so" [ "$((status != 0)) $(ours | wc -l) $(ours | grep -c 'built without MPI')" = '1 1 1' ]
+program=$B/train_tiny
+starts 2 mixed text
+ends 20
+program=$B/train_mpi
+one "mpirun train_tiny: nothing is trained" [ "$((status != 0)) $(ours | grep -c 'built without MPI') $(find "$W" -name 'mixed*')" = '1 1 ' ]
+export CMHA_PATIENCE=1
+besides sleep 60
+sleep 3
+one "a program without MPI as a rank: one line says what is waited for" [ "$(ours | grep -c 'still waits for the other ranks to start')" -eq 1 ]
+kill -TERM $job
+ends 10
+unset CMHA_PATIENCE
 one "without mpirun: train_tiny" alone alone --batch 2 --steps 4 text
 one "without mpirun" alone_as train_mpi one --batch 2 --steps 4 text
 one "without mpirun: the bytes of train_tiny" same alone one
@@ -425,6 +448,81 @@ for victim in 0 1; do
 done
 one "ranks that stand still for a moment" finished
 one "ranks that stand still for a moment change nothing" same whole paused
+
+# ---------------------------------------------------------------------------------------------- who is waited for, and how long
+rank_on() { echo "rank $1 on $(hostname | cut -d . -f 1)[^:]*"; }
+# says PATTERN: a line of ours does, and as many lines as the second argument says are ours
+says() {
+    ours | grep -q -- "$1" || { because "no line says $1"; return; }
+    [ "$(ours | wc -l)" -eq "$2" ] || because "$(ours | wc -l) lines of ours, not $2"
+}
+if [ "$mpi" = 'Open MPI' ]; then # Hydra kills all at once
+    for victim in 0 1; do
+        goes_on mourned
+        process_of $victim
+        appears "$W/mourned.last" && kill -KILL "$pid"
+        one "rank $victim is killed: the others end" over
+        one "rank $victim is killed: the line names it" says "$(rank_on $((1 - victim))) ends: $(rank_on $victim) has died" 1
+        rm -f "$W"/mourned*
+    done
+fi
+export CMHA_PATIENCE=1
+for victim in 0 1; do
+    goes_on waited
+    process_of $victim
+    appears "$W/waited.last" && kill -STOP "$pid"
+    sleep 2.5; kill -CONT "$pid"
+    one "rank $victim does not answer for a while: the job goes on" finished
+    one "rank $victim does not answer for a while: one line says so" says "$(rank_on $((1 - victim))) has waited [12] s for $(rank_on $victim)" 1
+    one "rank $victim does not answer for a while: nothing changes" same whole waited
+    rm -f "$W"/waited*
+done
+unset CMHA_PATIENCE
+# limited LABEL WHO LINES PATTERN: a job with --timeout 2 has ended with a line that names rank 1, and what is saved
+limited() {
+    ends 15
+    one "$1: all end" [ $((status != 0)) -eq 1 ]
+    one "$1: the line says so" says "$(rank_on 0) has given up after 2 s of waiting for $(rank_on 1); $2" 2
+}
+goes_on limited --timeout 2
+process_of 1
+appears "$W/limited.last" && kill -STOP "$pid"
+limited "--timeout" "--resume continues"
+goes_on limited
+one "--timeout: it goes on" finished
+one "--timeout: it ends as an undisturbed run" undone limited
+one "--timeout: no step is lost or done twice" [ "$(wc -l < "$W/limited.csv")" -eq $((steps + 1)) ]
+if [ -e "$W/here/words.json" ]; then # the ids of the text are there before the weights, which take a while
+    starts 2 early --timeout 2 --tokenizer words.json --set d_model=512 --set n_layers=8 text
+    process_of 1
+    appears "$W/early.ids" && kill -STOP "$pid"
+    limited "--timeout before the first step" "nothing was saved yet"
+    one "--timeout before the first step: nothing is" [ ! -e "$W/early.last" ]
+fi
+
+# ------------------------------------------------------------------------------------------------------ the bytes of a sum
+# rings RANKS: of the model's bytes the busiest rank sends what it does in a ring, 2 (RANKS - 1) / RANKS of them a step, and no 5 % more,
+# as Open MPI counts them in runs of 2 and 4 steps
+rings() {
+    for steps in 2 4; do
+        before="env OMPI_MCA_pml_monitoring_enable=2 OMPI_MCA_pml_monitoring_enable_output=3 OMPI_MCA_pml_monitoring_filename=$W/sent.$steps"
+        trains "$1" counted --overlap $given --batch 1 --steps $steps --set eval_every=100 text || { before=; return 1; }
+        before=
+    done
+    learn=$(sed -n 's/.*; \([0-9]*\) parameters.*/\1/p' "$W/sample")
+    for rank in $(seq 0 $(($1 - 1))); do
+        awk 'FNR == 1 { file++ } $1 == "E" || $1 == "I" { sum[file] += $4 } END { printf "%d\n", (sum[2] - sum[1]) / 2 }' \
+            "$W/sent.2.$rank.prof" "$W/sent.4.$rank.prof" || return 1
+    done | awk -v n="$1" -v bytes=$((4 * learn)) '$1 > most { most = $1 }
+        END { ring = 2 * (n - 1) / n; print most / bytes " times the bytes, a ring: " ring; exit !(most > .95 * ring * bytes && most < 1.05 * ring * bytes) }' > "$W/out"
+}
+if [ "$mpi" = 'Open MPI' ] && ompi_info 2> /dev/null | grep -q 'pml: monitoring'; then
+    small=${small#--quiet }
+    for n in 3 ${long:+5 6}; do
+        for given in 0 1; do one "$n ranks, --overlap $given: sums send what a ring does" rings $n; done
+    done
+    small="--quiet $small"
+else echo "SKIP there is no Open MPI that counts bytes"; fi
 
 # ---------------------------------------------------------------------------------------------------------- the disk of rank 0
 # full: the job has ended in one line that names the reason and leaves nothing half-written; then there is room again

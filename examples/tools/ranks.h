@@ -65,7 +65,7 @@ static inline void ranks_start(void (*on_signal)(int), volatile sig_atomic_t *st
 static inline void ranks_patience(const setting *timeout, int (*keeps)(cmha_trainer *, int)) {
     (void)keeps, (void)(timeout->value && number_of(timeout, 1, 1e6));
 }
-static inline void ranks_whole(cmha_trainer *trainer) { (void)trainer; }
+static inline void ranks_savable(cmha_trainer *trainer) { (void)trainer; }
 static inline int ranks_stop(volatile sig_atomic_t *stop) { return *stop; }
 static inline void ranks_check(cmha_status status) { check(status); }
 static inline void ranks_same_options(const setting *options, int n, uint32_t own) {
@@ -140,7 +140,7 @@ static double ranks_due;               /* seconds of this wait until it is time 
 static int ranks_hurried, ranks_asks, ranks_said; /* in this wait */
 static volatile sig_atomic_t *ranks_signal; /* has come, and the others do not know yet; or NULL */
 static int ranks_lost;                 /* a sum of the library has not ended within the limit */
-static cmha_trainer *ranks_savable;    /* the trainer while its files are of the same step, or NULL */
+static cmha_trainer *ranks_trainer;    /* whose state a wait that takes too long saves, or NULL */
 static int (*ranks_keeps)(cmha_trainer *, int); /* saves that, if it is one; how often has it saved? */
 
 static inline void ranks_send(ranks_place *to, unsigned long long word) {
@@ -264,7 +264,7 @@ static inline int ranks_misses_first(void) {
     size_t r = ranks.rank;
     if (!r || ranks_asked + 1 >= ranks_waits) return 0;
     if (ranks_hurried) return r == 1;
-    for (const ranks_place *p = ranks_places; p < ranks_places + r; p++)
+    for (const ranks_place *p = ranks_places + 1; p < ranks_places + r; p++)
         if (!strcmp(p->host, ranks_places[r].host)) return 0;
     return 1;
 }
@@ -319,7 +319,7 @@ static inline void ranks_give_up(void) {
     double limit = ranks_limit * (ranks.rank ? 2 : 1);
     ranks_over = 2;
     if (!ranks.rank)
-        what = ranks_keeps(ranks_savable, 0) ? "; --resume continues" : "; nothing was saved yet";
+        what = ranks_keeps(ranks_trainer, 0) ? "; --resume continues" : "; nothing was saved yet";
     ranks_say("has given up after %g s of waiting %s%s", limit, ranks_whom(), what);
     ranks_abort();
 }
@@ -348,7 +348,8 @@ static inline void ranks_patience(const setting *timeout, int (*keeps)(cmha_trai
     if (timeout->value) ranks_limit = number_of(timeout, 1, 1e6);
 }
 
-static inline void ranks_whole(cmha_trainer *trainer) { ranks_savable = trainer; }
+/* From here on there is a state to save. */
+static inline void ranks_savable(cmha_trainer *trainer) { ranks_trainer = trainer; }
 
 /* ---- Agreements ---- */
 
@@ -367,6 +368,7 @@ static inline int ranks_settle(int *status, int *stop) {
 /* Goes on with all ranks or ends with them; returns the signal that asked one of them to stop, or 0. */
 static inline int ranks_agree(int stop) {
     int status = 0;
+    if (ranks_lost) ranks_give_up();
     ranks_settle(&status, &stop);
     if (status) exit(status);
     return stop;
@@ -621,10 +623,10 @@ static inline cmha_status ranks_reduce(void *user, cmha_real *values, size_t n) 
     return ranks_lost ? CMHA_ERR_IO : CMHA_OK;
 }
 
-/* The mean of x over the ranks. */
+/* The mean of x over the ranks; 0 where a wait takes too long, which the next wait tells. */
 static inline double ranks_mean(double x) {
-    if (!ranks_combine(&x, 1, MPI_DOUBLE, MPI_SUM)) ranks_give_up();
-    return x / (double)ranks.ranks;
+    if (!ranks_lost) ranks_lost = !ranks_combine(&x, 1, MPI_DOUBLE, MPI_SUM);
+    return ranks_lost ? 0 : x / (double)ranks.ranks;
 }
 
 static inline double ranks_spent(void) { return ranks_seconds; }
