@@ -506,7 +506,7 @@ fi
 rings() {
     for steps in 2 4; do
         before="env OMPI_MCA_pml_monitoring_enable=2 OMPI_MCA_pml_monitoring_enable_output=3 OMPI_MCA_pml_monitoring_filename=$W/sent.$steps"
-        trains "$1" counted --overlap $given --batch 1 --steps $steps --set eval_every=100 text || { before=; return 1; }
+        trains "$1" counted --overlap $given --batch 1 --steps $steps --set d_model=128 --set d_ff=512 --set n_layers=4 text || { before=; return 1; }
         before=
     done
     learn=$(sed -n 's/.*; \([0-9]*\) parameters.*/\1/p' "$W/sample")
