@@ -225,7 +225,7 @@ int main(int argc, char **argv) {
     cmha_model model; cmha_trainer trainer; cmha_tokens text, train, held_out;
     char path[4096], blas[64], seen[32], bits[24], seen_bits[24];
     int bad = 0, better = 0;
-    start_program(argv), ranks_start(on_signal, &stop);
+    start_program(argv), ranks_start(on_signal);
     const char *file = configure(argc, argv), *slash = strrchr(argv[0], '/'), *resume = option[RESUME].value;
     int terminal = isatty(1) && ranks.ranks == 1; /* mpirun pretends to be one */
     int quiet = option[QUIET].value != NULL;

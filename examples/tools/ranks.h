@@ -54,10 +54,10 @@ static inline void ranks_refuse(int says, const char *why, const char *size) {
 static const cmha_ranks ranks = {0, 1, NULL, NULL, NULL, NULL};
 
 /* Under mpirun every process would take itself for the only one, and all would write the same files. */
-static inline void ranks_start(void (*on_signal)(int), volatile sig_atomic_t *stop) {
+static inline void ranks_start(void (*on_signal)(int)) {
     int rank, first;
     const char *size = ranks_asked_for(&rank, &first);
-    (void)on_signal, (void)stop;
+    (void)on_signal;
     if (size)
         ranks_refuse(first, "built without MPI, it is no rank of several; start train_mpi (make mpi); ranks "
                             "asked for: ", size);
@@ -119,11 +119,14 @@ static size_t ranks_n_held;
 /* ---- Waiting ---- */
 
 /* MPI waits without a word, for ever, where a link, a machine or a process is dead. So all waits are here:
-   they ask again and again whether it is over, and look at the clock. After some seconds rank 0 asks all
-   ranks which wait they are in: it waits for those that do not answer or have not got so far. */
+   they ask again and again whether it is over, and look at the clock. After some seconds rank 0, or a rank
+   that it does not ask, asks all which wait they are in: those that do not answer or have not got so far are
+   waited for. */
+enum { RANKS_ASK, RANKS_ANSWER };
 typedef struct ranks_place {
     char host[64];
-    long process;            /* 0: on another machine */
+    int machine;             /* the lowest rank there */
+    long process;
     MPI_Request sent;        /* the last word to it */
     unsigned long long word; /* that word */
     unsigned long long wait; /* that it was in when it answered last */
@@ -132,27 +135,27 @@ typedef struct ranks_place {
 static const unsigned long long RANKS_LAST_WORD = ULLONG_MAX; /* who gets that ends without a line */
 static ranks_place *ranks_places;
 static MPI_Comm ranks_words;
-static unsigned long long ranks_waits; /* that have begun here */
+static unsigned long long ranks_waits = 1; /* that have begun here, and one */
 static unsigned long long ranks_asked; /* the wait in which rank 0 has asked last */
 static double ranks_first = 30;        /* seconds without a line, if CMHA_PATIENCE does not say otherwise */
 static double ranks_limit = 1e9;       /* of a wait in seconds */
 static double ranks_due;               /* seconds of this wait until it is time to ask or to speak */
-static int ranks_hurried, ranks_asks, ranks_said; /* in this wait */
-static volatile sig_atomic_t *ranks_signal; /* has come, and the others do not know yet; or NULL */
+static int ranks_asks, ranks_said;     /* in this wait */
 static int ranks_lost;                 /* a sum of the library has not ended within the limit */
 static cmha_trainer *ranks_trainer;    /* whose state a wait that takes too long saves, or NULL */
 static int (*ranks_keeps)(cmha_trainer *, int); /* saves that, if it is one; how often has it saved? */
 
-static inline void ranks_send(ranks_place *to, unsigned long long word) {
+static inline void ranks_send(ranks_place *to, unsigned long long word, int tag) {
     int sent = 0;
     if (MPI_Test(&to->sent, &sent, MPI_STATUS_IGNORE) || !sent) return; /* the last one is still there */
     to->word = word;
-    MPI_Isend(&to->word, 1, MPI_UNSIGNED_LONG_LONG, (int)(to - ranks_places), 0, ranks_words, &to->sent);
+    MPI_Isend(&to->word, 1, MPI_UNSIGNED_LONG_LONG, (int)(to - ranks_places), tag, ranks_words,
+              &to->sent);
 }
 
-static inline void ranks_send_all(unsigned long long word) {
+static inline void ranks_ask(unsigned long long word) {
     for (ranks_place *to = ranks_places; to < ranks_places + ranks.ranks; to++)
-        if (to != ranks_places + ranks.rank) ranks_send(to, word);
+        if (to != ranks_places + ranks.rank) ranks_send(to, word, RANKS_ASK);
 }
 
 /* Ends all processes that can be reached, the others without a line. MPI_Abort itself may wait for what a
@@ -163,9 +166,9 @@ static inline void ranks_abort(void) {
     ranks_over = 2;
     fflush(NULL);
     if (ranks_places) {
-        ranks_send_all(RANKS_LAST_WORD);
+        ranks_ask(RANKS_LAST_WORD);
         while (MPI_Wtime() - since < 0.2)
-            MPI_Iprobe(MPI_ANY_SOURCE, 0, ranks_words, &there, MPI_STATUS_IGNORE);
+            MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, ranks_words, &there, MPI_STATUS_IGNORE);
     }
     signal(SIGALRM, SIG_DFL);
     alarm(10);
@@ -194,78 +197,78 @@ static inline void ranks_say(const char *format, ...) {
     ranks_said = 1;
 }
 
-/* Gets to know where the others are. */
-static inline void ranks_meet(void) {
+/* Gets to know where the others are. machine: the lowest rank of this one */
+static inline void ranks_meet(int machine) {
     ranks_place mine;
     memset(&mine, 0, sizeof mine);
     snprintf(mine.host, sizeof mine.host, "%.63s", ranks_host);
+    mine.machine = machine;
     mine.process = (long)getpid();
     ranks_must(MPI_Comm_dup(MPI_COMM_WORLD, &ranks_words));
     ranks_place *all = (ranks_place *)take(ranks.ranks, sizeof mine);
     ranks_must(MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all, sizeof mine, MPI_BYTE, MPI_COMM_WORLD));
-    for (ranks_place *p = all; p < all + ranks.ranks; p++) {
-        p->sent = MPI_REQUEST_NULL;
-        if (strcmp(p->host, mine.host) || kill((pid_t)p->process, 0)) p->process = 0;
-    }
+    for (ranks_place *p = all; p < all + ranks.ranks; p++) p->sent = MPI_REQUEST_NULL;
     ranks_places = all;
 }
 
 /* Ends the job where a process of this machine has died; the first that is left here says whose it was. */
 static inline void ranks_mourn(void) {
-    const ranks_place *first = NULL, *dead = NULL;
+    const ranks_place *mine = ranks_places + ranks.rank, *first = NULL, *dead = NULL;
     for (const ranks_place *p = ranks_places; p < ranks_places + ranks.ranks; p++) {
-        if (!p->process) continue;
+        if (p->machine != mine->machine) continue;
         if (kill((pid_t)p->process, 0) && errno == ESRCH) dead = p;
         else if (!first) first = p;
     }
-    if (!dead || first != ranks_places + ranks.rank) return;
+    if (!dead || first != mine) return;
     ranks_say("ends: rank %d on %s has died", (int)(dead - ranks_places), dead->host);
     ranks_abort();
 }
 
-/* Reads the words that have come: questions of rank 0, answers to it. */
+/* Reads the words that have come, and answers. */
 static inline void ranks_listen(void) {
     for (;;) {
         unsigned long long word;
         int there;
         MPI_Status from;
-        ranks_must(MPI_Iprobe(MPI_ANY_SOURCE, 0, ranks_words, &there, &from));
+        ranks_must(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, ranks_words, &there, &from));
         if (!there) return;
-        ranks_must(MPI_Recv(&word, 1, MPI_UNSIGNED_LONG_LONG, from.MPI_SOURCE, 0, ranks_words, &from));
+        int source = from.MPI_SOURCE, tag = from.MPI_TAG;
+        ranks_must(MPI_Recv(&word, 1, MPI_UNSIGNED_LONG_LONG, source, tag, ranks_words, MPI_STATUS_IGNORE));
         if (word == RANKS_LAST_WORD) {
             fflush(NULL);
             _exit(1);
         }
-        if (!ranks.rank) ranks_places[from.MPI_SOURCE].wait = word;
-        else ranks_asked = word;
-        if (ranks.rank) ranks_send(ranks_places, ranks_waits);
+        if (tag == RANKS_ASK) ranks_send(ranks_places + source, ranks_waits, RANKS_ANSWER);
+        if (tag == RANKS_ASK && !source) ranks_asked = word;
+        if (tag == RANKS_ANSWER) ranks_places[source].wait = word;
     }
 }
 
 /* Whom this rank waits for. A rank may be in the next wait already when this one is not over for all. */
 static inline const char *ranks_whom(void) {
-    static char text[160];
-    size_t last = 0, n = 0;
-    if (ranks.rank) n = 1;
-    else
-        for (size_t r = 1; r < ranks.ranks; r++) {
-            n += ranks_places[r].wait + 1 < ranks_waits;
-            if (!last || ranks_places[r].wait < ranks_places[last].wait) last = r;
-        }
+    static char text[320];
+    size_t n = 0;
+    if (!ranks_asks) return "for the others";
+    for (size_t r = 0; r < ranks.ranks; r++) {
+        const ranks_place *p = ranks_places + r;
+        size_t used = n ? strlen(text) : 0;
+        if (r == ranks.rank || p->wait + 1 >= ranks_waits) continue;
+        if (n < 3)
+            snprintf(text + used, sizeof text - used, "%s rank %zu on %s", n ? "," : "for", r, p->host);
+        n++;
+    }
     if (!n) return "for all others, which wait too: a link between two of them may be dead";
-    snprintf(text, sizeof text, "for rank %zu on %s", last, ranks_places[last].host);
-    if (n > 1) snprintf(strchr(text, 0), 40, " and %zu others", n - 1);
+    if (n > 3) snprintf(strchr(text, 0), 40, " and %zu more", n - 3);
     return text;
 }
 
-/* Is this rank to say that it waits for rank 0? Not if that one asks; and one of a machine, or of all, will
-   do. */
-static inline int ranks_misses_first(void) {
+/* Is this rank to ask who waits? Only rank 0, if that one asks; else one of a machine will do. */
+static inline int ranks_may_ask(void) {
     size_t r = ranks.rank;
-    if (!r || ranks_asked + 1 >= ranks_waits) return 0;
-    if (ranks_hurried) return r == 1;
+    if (!r) return 1;
+    if (ranks_asked + 1 >= ranks_waits) return 0;
     for (const ranks_place *p = ranks_places + 1; p < ranks_places + r; p++)
-        if (!strcmp(p->host, ranks_places[r].host)) return 0;
+        if (p->machine == ranks_places[r].machine) return 0;
     return 1;
 }
 
@@ -274,23 +277,18 @@ static inline double ranks_silence(void) {
     return ranks_first < ranks_limit / 2 ? ranks_first : ranks_limit / 2;
 }
 
-/* Looks around in a wait of so many seconds. Where mpirun ends the job, by SIGTERM, there is a second left to
-   say whom this rank waits for, who may be the cause of it. */
+/* Looks around in a wait of so many seconds. */
 static inline void ranks_watch(double waited) {
     ranks_listen();
     ranks_mourn();
-    if (ranks_signal && *ranks_signal == SIGTERM && !ranks_hurried) {
-        ranks_due = waited + (ranks.rank ? 0.6 : 0);
-        ranks_hurried = 1;
-        ranks_asks = 0;
-    }
-    if (ranks_said || waited < ranks_due) return;
-    if (!ranks.rank && !ranks_asks) {
-        ranks_send_all(ranks_waits);
-        ranks_asks = 1;
-        ranks_due = waited + (ranks_hurried ? 0.4 : ranks_silence() / 10);
-    } else if (!ranks.rank || ranks_misses_first())
+    if (ranks_said || waited < ranks_due || !ranks_may_ask()) return;
+    if (ranks_asks) {
         ranks_say("has waited %.0f s %s", waited, ranks_whom());
+        return;
+    }
+    ranks_ask(ranks_waits);
+    ranks_asks = 1;
+    ranks_due = waited + ranks_silence() / 10;
 }
 
 /* Waits until requests are over; returns 0 where that takes longer than the limit. Only rank 0 has something
@@ -300,7 +298,7 @@ static inline int ranks_await(MPI_Request *requests, int n) {
     int done;
     ranks_due = ranks_silence() * (ranks.rank ? 1.5 : 0.9); /* rank 0 leaves the others a tenth to answer */
     ranks_waits++;
-    ranks_hurried = ranks_asks = ranks_said = 0;
+    ranks_asks = ranks_said = 0;
     for (;;) {
         ranks_must(MPI_Testall(n, requests, &done, ranks_statuses));
         if (done) return 1;
@@ -376,9 +374,7 @@ static inline int ranks_agree(int stop) {
 
 static inline int ranks_stop(volatile sig_atomic_t *stop) {
     int agreed = ranks_agree(*stop);
-    if (!agreed) return 0;
-    *stop = agreed;
-    ranks_signal = NULL;
+    if (agreed) *stop = agreed;
     return agreed;
 }
 
@@ -662,15 +658,17 @@ static inline void ranks_part_cores(MPI_Comm machine) {
 #endif
 }
 
-/* Looks who else is on this machine. */
-static inline void ranks_look_around(void) {
+/* Looks who else is on this machine; returns the lowest rank. */
+static inline int ranks_look_around(void) {
     MPI_Comm machine;
-    int here;
+    int here, lowest = (int)ranks.rank;
     ranks_must(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &machine));
     ranks_must(MPI_Comm_size(machine, &here));
     ranks_apart = (size_t)here < ranks.ranks;
     if (here > 1) ranks_part_cores(machine);
+    ranks_must(MPI_Allreduce(MPI_IN_PLACE, &lowest, 1, MPI_INT, MPI_MIN, machine));
     ranks_must(MPI_Comm_free(&machine));
+    return lowest;
 }
 
 /* A program of one MPI under the mpirun of another would run several times, each time as the only rank. */
@@ -686,7 +684,6 @@ static inline void ranks_check_start(void) {
 static void ranks_end(void) {
     int status = 0, stop = 0;
     fflush(NULL);
-    ranks_signal = NULL;
     if (ranks.rank) ranks_limit = 1e9; /* rank 0 may still be at its sample */
     if (ranks.rank) ranks_first = 1e9;
     if (!ranks_over) ranks_settle(&status, &stop);
@@ -711,7 +708,7 @@ static void ranks_no_start(int number) {
 
 /* Lets the first rank of a program say so once after some seconds of a start, in which MPI alone waits; 0: it
    has ended. */
-static inline void ranks_watch_start(double s) {
+static inline void ranks_watch_start(int s) {
     struct sigaction action;
     int rank, first;
     memset(&action, 0, sizeof action);
@@ -723,13 +720,12 @@ static inline void ranks_watch_start(double s) {
 
 /* Meets the other ranks, after start_program, which may execute the program again. Only rank 0 keeps its
    standard output. SIGUSR1, which mpirun hands on, asks to stop as well. */
-static inline void ranks_start(void (*on_signal)(int), volatile sig_atomic_t *stop) {
+static inline void ranks_start(void (*on_signal)(int)) {
     int rank, n, level;
     ranks_facts *f;
-    const char *patience = getenv("CMHA_PATIENCE");
-    if (patience && atof(patience) >= 1) ranks_first = atof(patience);
+    const setting patience = {"CMHA_PATIENCE", getenv("CMHA_PATIENCE"), NULL};
     ranks_tune();
-    ranks_watch_start(ranks_first);
+    ranks_watch_start(patience.value ? atoi(patience.value) : 30);
     ranks_must(MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level));
     atexit(ranks_end);
     ranks_must(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
@@ -737,13 +733,12 @@ static inline void ranks_start(void (*on_signal)(int), volatile sig_atomic_t *st
     ranks_must(MPI_Comm_size(MPI_COMM_WORLD, &n));
     ranks_must(MPI_Get_processor_name(ranks_host, &level));
     ranks.rank = (size_t)rank, ranks.ranks = (size_t)n, speaks = ranks_speaks;
-    ranks_signal = stop;
     signal(SIGUSR1, on_signal);
     ranks_check_start();
     if (rank && !freopen("/dev/null", "w", stdout)) complain(1, "cannot open /dev/null", "");
-    ranks_meet();
-    ranks_look_around();
+    ranks_meet(ranks_look_around());
     ranks_watch_start(0);
+    if (patience.value) ranks_first = number_of(&patience, 1, 1e6);
     f = ranks_no_facts();
     ranks_fact(f, "cmha %d.%d.%d with numbers of %zu bytes", CMHA_VERSION_MAJOR, CMHA_VERSION_MINOR,
                CMHA_VERSION_PATCH, sizeof(cmha_real));
