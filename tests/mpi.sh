@@ -505,21 +505,27 @@ fi
 # as Open MPI counts them in runs of 2 and 4 steps
 rings() {
     for steps in 2 4; do
-        before="env OMPI_MCA_pml_monitoring_enable=2 OMPI_MCA_pml_monitoring_enable_output=3 OMPI_MCA_pml_monitoring_filename=$W/sent.$steps"
-        trains "$1" counted --overlap $given --batch 1 --steps $steps --set d_model=128 --set d_ff=512 --set n_layers=4 text || { before=; return 1; }
+        before="env OMPI_MCA_pml_monitoring_enable=2 OMPI_MCA_pml_monitoring_enable_output=3"
+        before="$before OMPI_MCA_pml_monitoring_filename=$W/sent.$steps"
+        starts "$1" counted --overlap "$given" --batch 1 --steps $steps --set d_model=128 --set d_ff=512 --set n_layers=4 text
         before=
+        finished || return 1
     done
     learn=$(sed -n 's/.*; \([0-9]*\) parameters.*/\1/p' "$W/sample")
     for rank in $(seq 0 $(($1 - 1))); do
         awk 'FNR == 1 { file++ } $1 == "E" || $1 == "I" { sum[file] += $4 } END { printf "%d\n", (sum[2] - sum[1]) / 2 }' \
             "$W/sent.2.$rank.prof" "$W/sent.4.$rank.prof" || return 1
     done | awk -v n="$1" -v bytes=$((4 * learn)) '$1 > most { most = $1 }
-        END { ring = 2 * (n - 1) / n; print most / bytes " times the bytes, a ring: " ring; exit !(most > .95 * ring * bytes && most < 1.05 * ring * bytes) }' > "$W/out"
+        END {
+            ring = 2 * (n - 1) / n; times = most / bytes
+            print times " times the bytes, a ring: " ring
+            exit !(times > .95 * ring && times < 1.05 * ring)
+        }' > "$W/out"
 }
 if [ "$mpi" = 'Open MPI' ] && ompi_info 2> /dev/null | grep -q 'pml: monitoring'; then
     small=${small#--quiet }
     for n in 3 ${long:+5 6}; do
-        for given in 0 1; do one "$n ranks, --overlap $given: sums send what a ring does" rings $n; done
+        for given in 0 1; do one "$n ranks, --overlap $given: sums send what a ring does" rings "$n"; done
     done
     small="--quiet $small"
 else echo "SKIP there is no Open MPI that counts bytes"; fi

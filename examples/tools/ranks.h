@@ -63,7 +63,8 @@ static inline void ranks_start(void (*on_signal)(int)) {
                             "asked for: ", size);
 }
 static inline void ranks_patience(const setting *timeout, int (*keeps)(cmha_trainer *, int)) {
-    (void)keeps, (void)(timeout->value && number_of(timeout, 1, 1e6));
+    (void)keeps;
+    if (timeout->value) number_of(timeout, 1, 1e6);
 }
 static inline void ranks_savable(cmha_trainer *trainer) { (void)trainer; }
 static inline int ranks_stop(volatile sig_atomic_t *stop) { return *stop; }
