@@ -83,8 +83,8 @@ class Bench:
         self.tests += ["conformance", "conformance" + DOUBLE]
         self.seconds = dict.fromkeys(self.tests, 0.0)
 
-    def compile(self, source, out, flags):
-        command = CC + CFLAGS + ["-O1", "-w", f"-I{ROOT}"] + flags + ["-c", "-o", out, source]
+    def compile(self, source, out, flags, level="-O1"):
+        command = CC + CFLAGS + [level, "-w", f"-I{ROOT}"] + flags + ["-c", "-o", out, source]
         return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
     def objects(self, flags):
@@ -112,7 +112,7 @@ class Bench:
                 with open(f"{folder}/cmha.h", "w", encoding="utf-8") as file:
                     file.write(header)
                 flags = ["-DCMHA_IMPLEMENTATION", "-x", "c"] + ["-DCMHA_DOUBLE"] * double
-                done = self.compile(f"{folder}/cmha.h", out, mutant.flags + flags)
+                done = self.compile(f"{folder}/cmha.h", out, mutant.flags + flags, "-O0")
                 mutant.library[double] = out if done.returncode == 0 else None
         return mutant.library[double]
 
