@@ -2,6 +2,11 @@
    of the data in units of 4 (little endian), a byte that says what is done with the file, then its header.
    The data is made here. A file that is refused must leave model and trainer bit for bit as they were. */
 #include "fuzz.h"
+#include "mutate.h"
+
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t most, unsigned seed) {
+    return mutate_archive(data, size, most, seed, 4, size > 4);
+}
 
 #include <math.h>
 

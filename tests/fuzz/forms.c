@@ -1,7 +1,34 @@
 /* config.json of other people's models, and the values of GGUF files. What is understood makes a
    configuration in range; what it can be told in again, in the forms of others, means the same. */
 #include "fuzz.h"
+#include "mutate.h"
 #include "examples/tools/forms.h"
+
+static const char *const pieces[] = {
+    "{\"type\":\"linear\",\"factor\":2.0}", "{\"rope_type\":\"dynamic\",\"factor\":2.0}",
+    "{\"rope_type\":\"llama3\",\"factor\":8.0,\"low_freq_factor\":1.0,\"high_freq_factor\":4.0,"
+    "\"original_max_position_embeddings\":16}",
+    "{\"rope_type\":\"yarn\",\"factor\":4.0,\"beta_fast\":32,\"beta_slow\":1,\"attention_factor\":1.2,"
+    "\"mscale\":1.0,\"mscale_all_dim\":0.5,\"original_max_position_embeddings\":16}",
+    "{\"0\":\"no\",\"1\":\"yes\"}", "[\"LlamaForCausalLM\"]", "[\"BertForSequenceClassification\"]",
+    "[\"sliding_attention\",\"full_attention\"]", NULL};
+static const char *const words[] = {
+    "architectures", "model_type", "hidden_size", "intermediate_size", "num_hidden_layers", "vocab_size",
+    "num_attention_heads", "num_key_value_heads", "head_dim", "hidden_act", "max_position_embeddings",
+    "rms_norm_eps", "rope_theta", "rope_scaling", "rope_parameters", "partial_rotary_factor",
+    "tie_word_embeddings", "attention_bias", "mlp_bias", "sliding_window", "use_sliding_window",
+    "max_window_layers", "layer_types", "n_embd", "n_layer", "n_head", "n_inner", "n_positions", "id2label",
+    "label2id", "num_labels", "problem_type", "type_vocab_size", "position_embedding_type", "is_decoder",
+    "activation_function", "layer_norm_eps", "scale_attn_weights", "score_scale", "rope_type", "factor",
+    "llama", "mistral", "qwen2", "gpt2", "bert", "silu", "gelu", "gelu_new", "relu", "absolute", "yarn",
+    "linear", "llama3", "default", "GPT2LMHeadModel", "MistralForCausalLM", "Qwen2ForCausalLM",
+    "BertForMaskedLM", "general.architecture", "llama.rope.scaling.type", "llama.attention.key_length",
+    "llama.attention.causal", "gpt2.context_length", "bert.pooling_type", NULL};
+
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t most, unsigned seed) {
+    static const mutate_language language = {pieces, words, NULL};
+    return mutate_whole(data, size, most, seed, &language);
+}
 
 /* Two configurations have the same fields, but for those that only training knows. */
 static void same(const cmha_model_config *a, const cmha_model_config *b) {

@@ -1,6 +1,17 @@
 /* GGUF files. What gguf.h accepts has values and tensors inside of the file, in order and with names of their
    own, reads without an error, and comes back the same after it was written. */
+#include "mutate.h"
 #include "examples/tools/gguf.h"
+
+static const char *const nothing[] = {NULL};
+static const char *const words[] = {
+    "general.architecture", "general.alignment", "llama.block_count", "tokenizer.ggml.tokens",
+    "token_embd.weight", "output_norm.weight", "blk.0.attn_q.weight", "blk.0.ffn_down.weight", NULL};
+
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t most, unsigned seed) {
+    static const mutate_language language = {nothing, words, NULL};
+    return mutate_whole(data, size, most, seed, &language);
+}
 
 #define NEED(condition) ((condition) ? (void)0 : abort())
 

@@ -1,6 +1,11 @@
 /* A knowledge base: opened, searched, saved, and then it must come back the
    same. Input: see fuzz_put_archive. */
 #include "fuzz.h"
+#include "mutate.h"
+
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t most, unsigned seed) {
+    return mutate_archive(data, size, most, seed, 2, size > 2 && data[1] & 1);
+}
 
 /* Every text within the texts, every document its own nearest (or one that
    ties) unless it is nothing but zeros. */

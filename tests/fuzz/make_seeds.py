@@ -1,5 +1,5 @@
 """Writes the fuzzers' valid files into tests/fuzz/corpus: python3 tests/fuzz/make_seeds.py. Every kind of tokenizer and every
-step, in tokenizer.json and in GGUF; config.json of every form; a small model as GGUF; and small hostile files of known kinds."""
+step, in tokenizer.json and in GGUF; config.json of every form; a small model as GGUF; adapters; and small hostile files of known kinds."""
 import json, os, struct
 
 CORPUS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "corpus")
@@ -221,3 +221,41 @@ CONFIGS = {
 }
 for name, value in CONFIGS.items():
     write("forms", "json-" + name, value)
+
+# ---- Adapters ----
+
+LORA = {"blocks.0.attn.%s.lora_%s" % (w, ab): (2, 4) if ab == "a" else (4, 2) for w in ("wq", "wv") for ab in "ab"}
+BASE = {"tok_emb.weight": (5, 4), "ln_f.weight": (4,), "ln_f.bias": (4,),
+        **{"blocks.0.%s.%s" % (norm, part): (4,) for norm in ("ln1", "ln2") for part in ("weight", "bias")},
+        **{"blocks.0.attn.%s.weight" % w: (4, 4) for w in ("wq", "wk", "wv", "wo")},
+        **{"blocks.0.ffn.%s.%s" % (w, part): (4, 4) if part == "weight" else (4,) for w in ("w1", "w2") for part in ("weight", "bias")}}
+SIZES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
+
+
+def adapters(name, strict, shapes, metadata=None, dtype="F32", disk=0, **changed):
+    """A file's header and how tests/fuzz/adapters.c reads it; `changed` replaces fields of the last tensor."""
+    header, at = {"__metadata__": metadata} if metadata is not None else {}, 0
+    for key, shape in shapes.items():
+        count = 1
+        for n in shape:
+            count *= n
+        header[key] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + SIZES[dtype] * count]}
+        at += SIZES[dtype] * count
+    header[key].update(changed)
+    units = (at + 3) // 4
+    body = json.dumps(header, separators=(",", ":")).encode()
+    write("adapters", name, bytes([disk, units & 255, units >> 8, strict]) + body)
+
+
+PART = {"format": "cmha", "cfg.lora_rank": "2", "cfg.lora_on": "wq,wv", "part": "6894796002815795547"}
+adapters("part", 2, LORA, PART)
+adapters("part-of-another", 2, LORA, {**PART, "part": "1"})
+adapters("alone", 2, LORA)
+adapters("fits", 0, LORA, dtype="BF16")
+adapters("whole", 1, {**BASE, **LORA}, {"format": "cmha"}, "F16")
+adapters("base", 2, BASE, dtype="F64")
+adapters("tuned", 2, {**BASE, **LORA}, {**PART, "tune.frozen.tok_emb.weight": "0", "tune.rate.tok_emb.weight": "2"})
+adapters("disk-fails", 2, LORA, PART, disk=60)
+adapters("hostile-rank", 2, LORA, PART, shape=[2, 4])
+adapters("hostile-overlap", 0, LORA, PART, data_offsets=[0, 32])
+adapters("hostile-wrap", 0, LORA, PART, shape=[1 << 32, 1 << 32, 8], data_offsets=[96, 128])

@@ -17,9 +17,11 @@
 size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t most);
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t most, unsigned seed);
 
-/* What a kind of file is made of: pieces of JSON that may stand anywhere, and words; lists end with NULL. */
+/* What a kind of file is made of: pieces of JSON that may stand anywhere, and words; lists end with NULL.
+   `mend`, or NULL, makes right again what follows from the rest of a tree. */
 typedef struct mutate_language {
     const char *const *pieces, *const *words;
+    void (*mend)(cJSON *root);
 } mutate_language;
 
 typedef struct mutate_state {
@@ -229,6 +231,7 @@ static inline size_t mutate_json(mutate_state *m, uint8_t *data, size_t size, si
     if (!root || (!cJSON_IsObject(root) && !cJSON_IsArray(root))) return cJSON_Delete(root), (size_t)0;
     for (size_t i = 0; i < changes; i++) {
         mutate_tree(m, root);
+        if (m->language->mend && mutate_below(m, 4)) m->language->mend(root);
         text = cJSON_PrintUnformatted(root); /* what was put in as text becomes part of the tree */
         if (!text) break;
         n = strlen(text);
@@ -478,6 +481,65 @@ static inline size_t mutate_part(mutate_state *m, uint8_t *data, size_t size, si
     memcpy(data + begin + n, behind, rest);
     free(behind);
     return begin + n + rest;
+}
+
+/* A file that is the whole input */
+static inline size_t mutate_whole(uint8_t *data, size_t size, size_t most, unsigned seed,
+                                  const mutate_language *language) {
+    mutate_state m = mutate_begin(seed, language);
+    return mutate_file(&m, data, size, most);
+}
+
+/* ---- safetensors ---- */
+
+static const char *const mutate_archive_pieces[] = {
+    "{\"dtype\":\"F32\",\"shape\":[2,2],\"data_offsets\":[0,16]}",
+    "{\"dtype\":\"F16\",\"shape\":[4],\"data_offsets\":[0,8]}",
+    "{\"dtype\":\"BF16\",\"shape\":[],\"data_offsets\":[0,2]}",
+    "{\"dtype\":\"I64\",\"shape\":[0],\"data_offsets\":[8,8]}",
+    "{\"dtype\":\"C64\",\"shape\":[1,1,1,1,1,1,1,1],\"data_offsets\":[0,8]}",
+    "{\"cfg.lora_rank\":\"2\",\"tune.frozen.*\":\"1\",\"part\":\"0\"}", "[0,4]", "[4,0]", "[2,2]", NULL};
+static const char *const mutate_archive_words[] = {
+    "__metadata__", "dtype", "shape", "data_offsets",
+    "F64", "F32", "F16", "BF16", "I64", "I32", "U8", "BOOL", "C64", "F8_E4M3",
+    "cfg.lora_rank", "cfg.lora_on", "cfg.lora_alpha", "cfg.n_layers", "cfg.d_model", "cfg.n_heads",
+    "cfg.vocabulary", "cfg.attention", "cfg.tied", "part", "knowledge", "omega", "features",
+    "trainer.step", "trainer.seed", "trainer.best", "trainer.length",
+    "optim.m.tok_emb.weight", "optim.v.tok_emb.weight", "tok_emb.weight", "blocks.0.attn.wq.weight",
+    "blocks.0.attn.wq.lora_a", "blocks.0.attn.wq.lora_b", "blocks.0.attn.wv.lora_a",
+    "tune.frozen.tok_emb.weight", "tune.rate.tok_emb.weight", "tune.decay.tok_emb.weight",
+    "0", "1", "2", "-1", "inf", "nan", "1e999", "18446744073709551615", "18446744073709551616",
+    "rope", "dot", "none", "wq", "wq,wv", NULL};
+
+/* Lets the data of each tensor lie behind those of the one before, as many bytes as its type and shape say. */
+static inline void mutate_lay_out(cJSON *root) {
+    static const struct { const char *name; double bytes; } types[] = {
+        {"F64", 8}, {"F32", 4}, {"F16", 2}, {"BF16", 2}, {"I64", 8},
+        {"I32", 4}, {"U8", 1}, {"BOOL", 1}, {"C64", 8}};
+    double at = 0;
+    for (cJSON *item = root->child; item; item = item->next) {
+        const cJSON *type = cJSON_GetObjectItemCaseSensitive(item, "dtype");
+        const cJSON *shape = cJSON_GetObjectItemCaseSensitive(item, "shape"), *axis;
+        cJSON *place = cJSON_GetObjectItemCaseSensitive(item, "data_offsets");
+        double bytes = 0;
+        for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+            if (cJSON_IsString(type) && !strcmp(type->valuestring, types[i].name)) bytes = types[i].bytes;
+        cJSON_ArrayForEach(axis, shape) bytes *= axis->valuedouble;
+        if (!(fabs(bytes) < 1e15) || !cJSON_IsArray(place) || cJSON_GetArraySize(place) != 2) continue;
+        cJSON_ReplaceItemInArray(place, 0, cJSON_CreateNumber(at));
+        at += bytes;
+        cJSON_ReplaceItemInArray(place, 1, cJSON_CreateNumber(at));
+    }
+}
+
+/* A safetensors file whose header begins at `begin`: JSON alone, where `known`, up to a zero or the end. */
+static inline size_t mutate_archive(uint8_t *data, size_t size, size_t most, unsigned seed, size_t begin,
+                                    int known) {
+    static const mutate_language language = {mutate_archive_pieces, mutate_archive_words, mutate_lay_out};
+    mutate_state m = mutate_begin(seed, &language);
+    const uint8_t *end = known ? (const uint8_t *)memchr(data + begin, 0, size - begin) : NULL;
+    if (!known || mutate_below(&m, 6) == 0) return mutate_bytes(data, size, most);
+    return mutate_part(&m, data, size, most, begin, end ? (size_t)(end - data) : size);
 }
 
 #endif

@@ -90,7 +90,7 @@ static const struct { const char *text; size_t n; } nasty[] = {
 enum { NASTY_TEXTS = sizeof nasty / sizeof *nasty, LONG_TEXT = 1 << 16 };
 
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t most, unsigned seed) {
-    static const mutate_language language = {pieces, words};
+    static const mutate_language language = {pieces, words, NULL};
     mutate_state m = mutate_begin(seed, &language);
     size_t n, more;
     if (!size || *data == '{' || *data == 'G') return mutate_file(&m, data, size, most);
