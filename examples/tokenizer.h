@@ -2812,6 +2812,7 @@ static inline int tokenizer_read_pairs(tokenizer *t, const char *vocabulary, siz
         "'dropout':null,'unk_token':null,'continuing_subword_prefix':null,'end_of_word_suffix':null,"
         "'fuse_unk':false,'byte_fallback':false,'ignore_merges':false}}");
     const char *at = merges, *line, *blank;
+    char why[TOKENIZER_ERROR];
     size_t length;
     tokenizer_parts p;
     int done = 1;
@@ -2820,7 +2821,7 @@ static inline int tokenizer_read_pairs(tokenizer *t, const char *vocabulary, siz
         cJSON_Delete(json), cJSON_Delete(outline);
         return tokenizer_fail(error, "%.200s: this is no JSON", name);
     }
-    done = tokenizer_json_parts(json, NULL, &p, error);
+    if (!tokenizer_json_parts(json, NULL, &p, why)) done = tokenizer_fail(error, "%.200s: %s", name, why);
     while (done && tokenizer_line(&at, merges + n_merges, &line, &length)) {
         if (!length || (line == merges && length > 8 && !memcmp(line, "#version", 8))) continue;
         blank = (const char *)memchr(line, ' ', length);
@@ -3092,7 +3093,8 @@ static inline int tokenizer_gguf_bert(tokenizer *t, const gguf_value *tokens, co
                tokenizer_put(&lines, s + (begins ? 3 : 0), n - (begins ? 3 : 0)) &&
                tokenizer_put(&lines, "\n", 1);
     }
-    done = done ? tokenizer_read_lines(t, lines.at, lines.n, 1, name, error) : tokenizer_no_memory(error);
+    if (!done) tokenizer_no_memory(error);
+    else done = tokenizer_read_lines(t, lines.n ? lines.at : "", lines.n, 1, name, error);
     free(lines.at);
     return done;
 }

@@ -744,6 +744,8 @@ static void gguf(void) {
         CHECK(!tokenizer_read(&t, b.at, b.n, "gguf", error) && strstr(error, "is not known"));
         free(b.at), gguf_of(&b, "rwkv", "", letters, 6, "");
         CHECK(!tokenizer_read(&t, b.at, b.n, "gguf", error) && strstr(error, "rwkv"));
+        free(b.at), gguf_of(&b, "bert", "", pieces, 0, ""); /* nothing, not even a place: see it with UBSan */
+        CHECK(!tokenizer_read(&t, b.at, b.n, "gguf", error) && strstr(error, "[UNK] is not"));
         free(b.at);
     }
 }

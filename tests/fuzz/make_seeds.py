@@ -156,6 +156,7 @@ for pre in ("gpt-2", "llama-bpe", "qwen2", "gpt-4o", "starcoder"):
                                    (T + "bos_token_id", U32, 5), (T + "add_bos_token", BOOL, True))
 for name, values in VOCABULARIES.items():
     write("tokenizer", "gguf-of-" + name, gguf(values))
+write("tokenizer", "gguf-hostile-no-words", gguf(vocabulary("bert", [])))
 zero = vocabulary("gpt2", ["a"], (T + "pre", TEXT, b"minerva-7b \0" + b"A" * 40), (T + "merges", TEXT, []))
 write("tokenizer", "gguf-hostile-pre", gguf(zero))
 

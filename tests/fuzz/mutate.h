@@ -511,7 +511,7 @@ static const char *const mutate_archive_words[] = {
     "0", "1", "2", "-1", "inf", "nan", "1e999", "18446744073709551615", "18446744073709551616",
     "rope", "dot", "none", "wq", "wq,wv", NULL};
 
-/* Lets the data of each tensor lie behind those of the one before, as many bytes as its type and shape say. */
+/* Lets the data of each tensor lie behind those of the one before, as long as type and shape say. */
 static inline void mutate_lay_out(cJSON *root) {
     static const struct { const char *name; double bytes; } types[] = {
         {"F64", 8}, {"F32", 4}, {"F16", 2}, {"BF16", 2}, {"I64", 8},
