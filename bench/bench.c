@@ -59,7 +59,9 @@ static void usage(void) {
          "  --save FILE    with them: writes the model there\n\n"
          "\"of GEMM\" is the share of the rate of a large matrix product, \"/ RoPE\" a quotient of times, "
          "both of the same rounds\n"
-         "of the same run. Numbers are medians of five.");
+         "of the same run. Numbers are medians of five.\n\n"
+         "-h is --help, --version tells the library's. Example:\n"
+         "  build/bench attention --threads 1 --svg attention.svg");
 }
 
 static void choose(options *o, const char *name) {
@@ -81,8 +83,11 @@ static void parse(options *o, int argc, char **argv) {
         if (k < VALUES) {
             *values[k] = argv[i][n] ? argv[i] + n + 1 : argv[++i];
             if (!*values[k] || !**values[k]) die(2, "a value is missing after ", names[k]);
-        } else if (!strcmp(argv[i], "--help")) usage(), finish_output(), exit(0);
-        else if (!strcmp(argv[i], "--quick")) quick = 1;
+        } else if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) usage(), finish_output(), exit(0);
+        else if (!strcmp(argv[i], "--version")) {
+            printf("bench, cmha %d.%d.%d\n", CMHA_VERSION_MAJOR, CMHA_VERSION_MINOR, CMHA_VERSION_PATCH);
+            finish_output(), exit(0);
+        } else if (!strcmp(argv[i], "--quick")) quick = 1;
         else choose(o, argv[i]);
     }
     for (size_t i = 0; i < SECTIONS && !o->any; i++) o->chosen[i] = sections[i].by_default;

@@ -249,7 +249,7 @@ static int help(void) {
     printf("\nKinds of attention:");
     for (size_t i = 0; (kind = cmha_kind_name(i, NULL)) != NULL; i++) printf(" %s", kind);
     printf("\n--compare alone: %s\n", all);
-    return end_program(0);
+    return end_help("build/signal --compare cmha,rope --svg signal.svg signal.safetensors");
 }
 
 /* The configuration of a kind; `settings` are the arguments of --set. */
@@ -260,7 +260,7 @@ static void configure(const char *kind, char **settings, int n_set) {
                               "tokens=0 vocabulary=0 complex_features=1 feature_norm=sequence token_types=0 "
                               "delta_init=rope_start n_layers=2 d_model=64 d_ff=128 dropout=0"));
     check(cmha_config_set_all(&ctx, cmha_trainer_table(), &tc, "batch=64 lr=2e-3 weight_decay=0.05"));
-    if (cmha_kind(&ctx, kind, &mc)) complain(2, cmha_error(&ctx), "; see --help");
+    set_kind(kind, &mc);
     mc.causal = 0, mc.classes = classes, mc.features = part[0].width, mc.max_positions = part[0].longest;
     for (int o = BATCH; o <= LR; o++)
         if (option[o].value) set_field(both, 2, option[o].name + 2, option[o].value);

@@ -170,7 +170,7 @@ int main(int argc, char **argv) {
     if (option[HELP].value) {
         puts("signal_data [OPTION...]: labelled radio signals, made with liquid-dsp\n");
         print_options(option, N_OPTIONS, 10, 20);
-        return end_program(0);
+        return end_help("build/signal_data --runs 100 --out signal.safetensors");
     }
     static const setting threads = {"--threads", "1", NULL};
     open_context(&option[SEED], &threads, 1);

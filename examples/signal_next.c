@@ -160,7 +160,7 @@ int main(int argc, char **argv) {
         print_options(option, N_OPTIONS, 12, 9), printf("\nKinds of attention:");
         for (size_t i = 0; (kind = cmha_kind_name(i, NULL)) != NULL; i++) printf(" %s", kind);
         puts("");
-        return end_program(0);
+        return end_help("build/signal_next --attention cmha signal.safetensors");
     }
     if (!path) complain(2, "name a file of signal_data; see --help", "");
     read_signals(path, frame, frame);
@@ -169,7 +169,7 @@ int main(int argc, char **argv) {
     check(cmha_config_set_all(&ctx, cmha_model_table(), &mc, "tokens=0 vocabulary=0 complex_features=1 "
                               "gaussian=1 n_layers=2 d_model=64 d_ff=128"));
     check(cmha_config_set_all(&ctx, cmha_trainer_table(), &tc, "batch=64 lr=2e-3 weight_decay=0.05"));
-    if (cmha_kind(&ctx, option[ATTENTION].value, &mc)) complain(2, cmha_error(&ctx), "; see --help");
+    set_kind(option[ATTENTION].value, &mc);
     mc.features = frame, mc.values = 2 * frame, mc.max_positions = tc.length = part[0].longest;
     set_fields(both, 2, argv + 1, n_set);
     if (!mc.causal) complain(2, "an encoder (causal=0) sees what it should predict", "");

@@ -227,7 +227,7 @@ static int help(void) {
     printf("\nKinds of attention:");
     for (size_t i = 0; (kind = cmha_kind_name(i, NULL)) != NULL; i++) printf(" %s", kind);
     puts("");
-    return end_program(0);
+    return end_help("build/spoken --attention cmha recordings.tar");
 }
 
 /* The configuration of a kind; `settings` are the arguments of --set. */
@@ -238,7 +238,7 @@ static void configure(const char *kind, char **settings, int n_set) {
                               "delta_init=rope_start n_layers=2 d_model=64 d_ff=128 dropout=0.05"));
     check(cmha_config_set_all(&ctx, cmha_trainer_table(), &tc,
                               "batch=32 length=64 lr=5e-3 weight_decay=0.1"));
-    if (cmha_kind(&ctx, kind, &mc)) complain(2, cmha_error(&ctx), "; see --help");
+    set_kind(kind, &mc);
     mc.causal = 0, mc.features = window / 2 + 1, mc.complex_features = features != MAGNITUDE;
     mc.max_positions = longest;
     for (int o = BATCH; o <= LR; o++)
@@ -257,7 +257,7 @@ int main(int argc, char **argv) {
     window = (size_t)whole_of(&option[WINDOW], 4, 1024), speed = number_of(&option[SPEED], 0, 0.5);
     if (window & (window - 1)) complain(2, "--window is a power of 2, not ", option[WINDOW].value);
     while (features < 3 && strcmp(kinds_of[features], option[FEATURES].value)) features++;
-    if (features == 3) complain(2, "see --help; there are no --features ", option[FEATURES].value);
+    if (features == 3) no_such("there are no --features", option[FEATURES].value, kinds_of, 3);
     open_context(&option[SEED], &option[THREADS], option[HELP].value != NULL);
     if (option[HELP].value) return help();
     if (!path) complain(2, "name a folder or a tar archive of recordings; see --help", "");

@@ -111,7 +111,7 @@ static int help(void) {
     for (size_t i = 0; (kind = cmha_kind_name(i, &fields)) != NULL; i++) printf("  %-17s %s\n", kind, fields);
     print_fields("Model", cmha_model_table(), &mc);
     print_fields("Training", cmha_trainer_table(), &tc);
-    return end_program(0);
+    return end_help("build/" PROGRAM " --attention cmha --steps 200 --plot loss.svg text.txt");
 }
 
 /* Without --batch a state's batch, that of all ranks, is divided among these. */
@@ -170,16 +170,14 @@ static const char *configure(int argc, char **argv) {
     ranks_patience(&option[TIMEOUT], keep);
     ranks_same_options(option, N_OPTIONS, 1u << THREADS | 1u << OUT | 1u << CSV | 1u << PLOT | 1u << QUIET);
     open_context(&option[SEED], &option[THREADS], option[HELP].value != NULL);
-    if (cmha_preset(NULL, option[PRESET].value, &mc, &tc))
-        complain(2, "see --help; there is no preset ", option[PRESET].value);
+    set_preset(option[PRESET].value, &mc, &tc);
     snprintf(last, sizeof last, "%s.last", option[OUT].value);
     if (option[RESUME].value && (option[FROM].value || option[LORA].value || n_tuned))
         complain(2, "--from, --lora, --freeze, --rate, --train: with --resume those of the state hold", "");
     if (origin()) ranks_bring(origin()), recall(origin());
     if (option[RESUME].value) batch = tc.batch, tc.batch = 0;
     for (o = MODEL; o <= ATTENTION; o++)
-        if (option[o].value && cmha_kind(&ctx, option[o].value, &mc))
-            complain(2, cmha_error(&ctx), "; see --help");
+        if (option[o].value) set_kind(option[o].value, &mc);
     for (o = STEPS; o <= BATCH; o++)
         if (option[o].value) set(o == SEQ ? "length" : option[o].name + 2, option[o].value);
     if (option[LORA].value) add_adapters(option[LORA].value);

@@ -110,8 +110,12 @@ if [ -x "$P/train_tiny" ]; then
     sed '/^4,/d' "$W/quick.csv" > "$W/cut.csv" && printf '5,1' >> "$W/cut.csv" && cp "$W/cut.csv" "$W/quick.csv"
     one "train_tiny --plot --resume" works "$P/train_tiny" --steps 8 --set eval_every=2 $quick --plot "$W/plot.svg" --resume
     one "train_tiny --plot: the run before as well" grep -q 'training: from [0-9.]* at 1 to [0-9.]* at 8' "$W/plot.svg"
-    one "train_tiny --plot --resume without rows" works "$P/train_tiny" --steps 9 $quick --csv "$W/new.csv" --plot "$W/plot.svg" --resume
-    one "train_tiny --plot: from here on" grep -q 'training: from [0-9.]* at 9 to' "$W/plot.svg"
+    sed -i '3s/^\([0-9]*\),[^,]*,[^,]*,/\1,inf,-inf,/' "$W/quick.csv"
+    one "train_tiny --plot --resume, rows with inf" works "$P/train_tiny" --steps 9 --set eval_every=2 $quick --plot "$W/plot.svg" --resume
+    one "train_tiny --plot: a picture all the same" picture "$W/plot.svg"
+    one "train_tiny --plot: no number that is none" sh -c "! grep -q '[> ]-*inf[ <(]\|[> ]-*nan[ <(]' '$W/plot.svg'"
+    one "train_tiny --plot --resume without rows" works "$P/train_tiny" --steps 10 $quick --csv "$W/new.csv" --plot "$W/plot.svg" --resume
+    one "train_tiny --plot: from here on" grep -q 'training: from [0-9.]* at 10 to' "$W/plot.svg"
     cp "$W/plot.svg" "$W/kept.svg"
     one "train_tiny --plot, a refused run" complains "$P/train_tiny" $quick --plot "$W/plot.svg" --out "$W/nowhere/x"
     one "train_tiny --plot: the old picture stays" cmp "$W/plot.svg" "$W/kept.svg"
@@ -135,6 +139,49 @@ if [ -x "$P/train_tiny" ]; then
         one "train_tiny harms no terminal" harmless
         one "train_tiny shows bytes as \xNN" says '\\x[0-9a-f][0-9a-f]'
     fi
+fi
+# What each program says of itself: -h is --help, which ends with an example of this program; --version the header's
+version=$(awk '/^#define CMHA_VERSION_M|^#define CMHA_VERSION_P/ { printf "%s%s", dot, $3; dot = "." }' cmha.h)
+for c in train_tiny tokens generate score convert classify rag geometry look spoken signal signal_next bench evidence; do
+    [ -x "$P/$c" ] || continue
+    one "$c -h" works "$P/$c" -h && cp "$W/out" "$W/help"
+    one "$c -h is --help" sh -c "'$P/$c' --help < /dev/null | cmp - '$W/help'"
+    one "$c --help ends with an example" sh -c "tail -n 1 '$W/help' | grep -q '^  build/$c '"
+    one "$c --version" works "$P/$c" --version
+    one "$c says the version" says "^$c, cmha $version\$"
+    for o in -h --help --version; do one "$c $o > /dev/full" full "$P/$c" $o; done
+done
+# The nearest of the words that there are
+while read -r word command; do
+    [ -x "$P/${command%% *}" ] || continue
+    # shellcheck disable=SC2086
+    one "$command" complains "$P/"$command
+    one "$command names the nearest" says "the nearest is $word"
+done << 'END'
+cmha train_tiny --attention cmah
+tiny train_tiny --preset tyni
+rmsnorm train_tiny --set norm=rmsnrom
+cmha classify --train x --attention cmah
+sst2 classify --train x --task sst3
+accuracy classify --train x --metric acuracy
+gguf convert a b --to gguff
+encode tokens encod x
+row evidence rows
+END
+# Tables without tabs, a vocabulary that is none
+if [ -x "$P/classify" ]; then
+    printf 'label,text\n1,good\n' > "$W/commas.csv" && printf 'label text\n1 good\n' > "$W/blanks.txt"
+    one "classify, commas" complains "$P/classify" --train "$W/commas.csv" --dev "$W/commas.csv" --columns label,text
+    one "classify: tabs part columns" says 'tabs part columns, and it has none, but commas'
+    one "classify, commas and numbers" complains "$P/classify" --train "$W/commas.csv" --dev "$W/commas.csv" --columns 1,2
+    one "classify: tabs do" says 'tabs part columns, and it has none, but commas'
+    one "classify, blanks" complains "$P/classify" --train "$W/blanks.txt" --dev "$W/blanks.txt" --columns label,text
+    one "classify: not blanks" says 'tabs part columns, and it has none, but blanks'
+fi
+if [ -x "$P/tokens" ]; then
+    mkdir -p "$W/words" && printf '{"a": "x"}' > "$W/words/vocab.json" && printf 'a b\n' > "$W/words/merges.txt"
+    one "tokens, a bad vocab.json" complains "$P/tokens" inspect "$W/words"
+    one "tokens names its path" says 'words/vocab.json: '
 fi
 # Files of other kinds, and a limit on the size of files
 if mkfifo "$W/fifo" 2> "$W/out"; then

@@ -86,6 +86,13 @@ static void set_columns(const char *list, int skip) {
     if (!labelled_columns(list, skip, columns, &n_columns, failure)) complain(2, failure, "");
 }
 
+static void no_task(const char *name) {
+    const char *names[sizeof labelled_tasks / sizeof *labelled_tasks];
+    size_t n = 0;
+    for (; n < sizeof names / sizeof *names; n++) names[n] = labelled_tasks[n].name;
+    no_such("there is no task", name, names, n);
+}
+
 static void configure(int argc, char **argv) {
     const settable both[2] = {{cmha_model_table(), &mc}, {cmha_trainer_table(), &tc}};
     int n_set = 0, o;
@@ -93,10 +100,8 @@ static void configure(int argc, char **argv) {
     if (rest) complain(2, "see --help; what is ", rest);
     for (o = MLM; o <= ROWS; o++) whole(o);
     open_context(&option[SEED], &option[THREADS], option[HELP].value != NULL);
-    if (cmha_preset(NULL, option[PRESET].value, &mc, &tc))
-        complain(2, "see --help; there is no preset ", option[PRESET].value);
-    if (option[ATTENTION].value && cmha_kind(&ctx, option[ATTENTION].value, &mc))
-        complain(2, cmha_error(&ctx), "; see --help");
+    set_preset(option[PRESET].value, &mc, &tc);
+    if (option[ATTENTION].value) set_kind(option[ATTENTION].value, &mc);
     for (o = BATCH; o <= LR; o++)
         if (option[o].value) set_field(both, 2, option[o].name + 2, option[o].value);
     mc.causal = 0, mc.token_types = 2;
@@ -104,14 +109,15 @@ static void configure(int argc, char **argv) {
     mc.max_positions = tc.length;
     if (option[TASK].value) {
         const labelled_task *task = labelled_task_named(option[TASK].value);
-        if (!task) complain(2, "see --help; there is no task ", option[TASK].value);
+        if (!task) no_task(option[TASK].value);
         else set_columns(task->columns, option[PREDICT].value != NULL), class_names = task->classes;
         if (task && !option[METRIC].value) option[METRIC].value = task->metric;
     }
     if (option[COLUMNS].value) set_columns(option[COLUMNS].value, 0);
     if (!option[METRIC].value) option[METRIC].value = "accuracy";
     metric = labelled_metric_named(option[METRIC].value);
-    if (metric == LABELLED_METRICS) complain(2, "see --help; there is no metric ", option[METRIC].value);
+    if (metric == LABELLED_METRICS) no_such("there is no metric", option[METRIC].value, labelled_metrics,
+                                            LABELLED_METRICS);
 }
 
 static int help(void) {
@@ -122,7 +128,7 @@ static int help(void) {
     printf("\nKinds of attention:");
     for (size_t i = 0; (kind = cmha_kind_name(i, NULL)) != NULL; i++) printf(" %s", kind);
     puts("");
-    return end_program(0);
+    return end_help("build/classify --task sst2 --train train.tsv --dev dev.tsv --out sst2.safetensors");
 }
 
 /* ---- Rows and batches ---- */

@@ -800,7 +800,11 @@ static int compare(const char *path, const char *with) {
 static int word_of(int o, const char *const *words, int n) {
     int i = 0;
     while (i < n && strcmp(words[i], option[o].value)) i++;
-    if (i == n) complain(2, option[o].name, " has no such value; see --help");
+    if (i == n) {
+        char what[64];
+        snprintf(what, sizeof what, "%s has no value", option[o].name);
+        no_such(what, option[o].value, words, (size_t)n);
+    }
     return i;
 }
 
@@ -826,7 +830,7 @@ static int help(void) {
          "a file, with --to hf a folder. A tokenizer in or beside IN goes along, for M.safetensors\n"
          "as M.tokenizer.json. What is not understood of a model is named, and nothing is written.\n");
     print_options(option, N_OPTIONS, 16, 0);
-    return end_program(0);
+    return end_help("build/convert gpt2/ gpt2.safetensors");
 }
 
 int main(int argc, char **argv) {

@@ -190,7 +190,7 @@ static int help(void) {
         snprintf(range, sizeof range, "%.10g..%.10g", table.fields[i].minimum, table.fields[i].maximum);
         printf("    %-18s %-6s %-16s %s\n", table.fields[i].name, value, range, table.fields[i].help);
     }
-    return end_program(0);
+    return end_help("build/generate --prompt 'Once upon a time' --tokens 100 tiny.safetensors");
 }
 
 /* Takes the second value of --pack out of the command line. */

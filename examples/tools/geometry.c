@@ -196,7 +196,7 @@ int main(int argc, char **argv) {
     if (option[HELP].value) {
         puts("geometry [OPTION...] CHECKPOINT: what a model does in the complex plane: table and drawing\n");
         print_options(option, N_OPTIONS, 8, 0);
-        return end_program(0);
+        return end_help("build/geometry --svg heads.svg tiny.safetensors");
     }
     if (sscanf(option[TOL].value, "%lf%c", &tolerance, &rest) != 1 || !(tolerance >= 0))
         complain(2, "not a tolerance: ", option[TOL].value);

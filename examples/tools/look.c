@@ -1040,7 +1040,7 @@ static int help(void) {
     puts("look [OPTION...] CHECKPOINT [TEXT]: writes one HTML page that shows what the model does, in the\n"
          "complex plane and with the text (a file; else a text of ours)\n");
     print_options(option, N_OPTIONS, 13, 0);
-    return end_program(0);
+    return end_help("build/look --out look.html tiny.safetensors text.txt");
 }
 
 /* Takes the second argument that is no option, the text, out of the command line; NULL if there is none. */

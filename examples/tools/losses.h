@@ -72,8 +72,9 @@ static inline void losses_mean(const losses *l, size_t points, size_t each, doub
 static inline void losses_say(const losses *l, char *line, size_t size) {
     double best = INFINITY, last = NAN, at = 0;
     for (const losses_row *r = l->rows; r < l->rows + l->n; r++) {
-        if (isfinite(r->held_out)) last = r->held_out;
-        if (r->held_out < best) best = r->held_out, at = r->step;
+        if (!isfinite(r->held_out)) continue;
+        last = r->held_out;
+        if (last < best) best = last, at = r->step;
     }
     if (!l->n) snprintf(line, size, "before the first of %zu steps", l->steps);
     else if (isnan(last)) snprintf(line, size, "step %.0f of %zu", l->rows[l->n - 1].step, l->steps);

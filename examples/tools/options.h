@@ -111,18 +111,77 @@ static inline void unknown(const char *what, const char *name, const char *neare
     complain(2, line, "");
 }
 
+/* The one of some words, which stand between blanks, bars and commas, that resembles the wrong one most; NULL
+   if none does. It lies in `nearest`. */
+static inline const char *nearest_word(const char *wrong, const char *words, char nearest[64]) {
+    const char *found = NULL;
+    for (int apart = 0; *words; words += strspn(words, " |,")) {
+        char word[64];
+        size_t length = strcspn(words, " |,");
+        const char *before = found;
+        snprintf(word, sizeof word, "%.*s", (int)length, words);
+        resemble(wrong, word, &found, &apart);
+        if (found != before) found = strcpy(nearest, word);
+        words += length;
+    }
+    return found;
+}
+
+/* Ends the program, as a name is none of those that there are. */
+static inline void no_such(const char *what, const char *wrong, const char *const *names, size_t n) {
+    const char *nearest = NULL;
+    int apart = 0;
+    for (size_t i = 0; i < n; i++) resemble(wrong, names[i], &nearest, &apart);
+    unknown(what, wrong, nearest);
+}
+
+/* Sets the fields of a preset, or those of a kind of attention. */
+static inline void set_preset(const char *name, cmha_model_config *model, cmha_trainer_config *trainer) {
+    const char *nearest = NULL, *one;
+    int apart = 0;
+    if (!cmha_preset(NULL, name, model, trainer)) return;
+    for (size_t i = 0; (one = cmha_preset_name(i)) != NULL; i++) resemble(name, one, &nearest, &apart);
+    unknown("there is no preset", name, nearest);
+}
+
+static inline void set_kind(const char *name, cmha_model_config *model) {
+    const char *nearest = NULL, *one;
+    int apart = 0;
+    if (!cmha_kind(&ctx, name, model)) return;
+    for (size_t i = 0; (one = cmha_kind_name(i, NULL)) != NULL; i++) resemble(name, one, &nearest, &apart);
+    unknown("there is no kind of attention", name, nearest);
+}
+
 /* Cuts NAME=VALUE after the name; returns the value. */
 static inline char *cut_value(char *field) {
     char *sign = strchr(field, '=');
     return sign ? *sign = 0, sign + 1 : field + strlen(field);
 }
 
-/* The option that an argument NAME or NAME=VALUE means, or NULL. */
+/* The option that an argument NAME or NAME=VALUE means, or NULL; -h is --help. */
 static inline setting *find_option(setting *options, int n, const char *argument) {
+    if (!strcmp(argument, "-h")) argument = "--help";
     size_t length = strcspn(argument, "=");
     for (setting *o = options; o < options + n; o++)
         if (!strncmp(o->name, argument, length) && !o->name[length]) return o;
     return NULL;
+}
+
+/* Last thing in main: what was printed has to have arrived. Returns the status of the program. */
+static inline int end_program(int status) {
+    if (!text_close_output()) complain(1, "cannot write to the standard output", "");
+    return status;
+}
+
+/* The same behind the page that --help prints, whose last line is an example. */
+static inline int end_help(const char *example) {
+    printf("\n-h is --help, --version tells the library's. Example:\n  %s\n", example);
+    return end_program(0);
+}
+
+static inline void end_with_version(void) {
+    printf(PROGRAM ", cmha %d.%d.%d\n", CMHA_VERSION_MAJOR, CMHA_VERSION_MINOR, CMHA_VERSION_PATCH);
+    exit(end_program(0));
 }
 
 /* Reads the command line into the options. The bits of `flags` are set for those that stand without a value,
@@ -134,6 +193,7 @@ static inline const char *read_options(setting *options, int n, uint32_t flags, 
     for (int i = 1, apart = 0; i < argc; i++) {
         setting *o = find_option(options, n, argv[i]);
         char *sign = strchr(argv[i], '='), *value = sign ? sign + 1 : NULL;
+        if (!strcmp(argv[i], "--version")) end_with_version();
         if (!o && (rest || *argv[i] == '-')) {
             cut_value(argv[i]);
             for (o = options; o < options + n; o++) resemble(argv[i], o->name, &nearest, &apart);
@@ -175,6 +235,18 @@ static inline void print_fields(const char *title, cmha_table table, const void 
     }
 }
 
+/* Ends the program with the library's line, and the nearest of the field's words. */
+static inline void wrong_value(const settable *place, const char *name, const char *value) {
+    char nearest[64], line[96] = "";
+    for (size_t f = 0; f < place->table.count; f++) {
+        const cmha_field *field = &place->table.fields[f];
+        const char *word = field->choices && !strcmp(field->name, name)
+                               ? nearest_word(value, field->choices, nearest) : NULL;
+        if (word) snprintf(line, sizeof line, "; the nearest is %s", word);
+    }
+    complain(2, cmha_error(&ctx), line);
+}
+
 /* Sets a field of the first of n configurations that has it; where none has, the line names them and what is
    nearest. */
 static inline void set_field(const settable *places, int n, const char *name, const char *value) {
@@ -182,7 +254,7 @@ static inline void set_field(const settable *places, int n, const char *name, co
     int i, apart = 0;
     for (i = 0; i < n; i++) {
         cmha_status status = cmha_config_set(&ctx, places[i].table, places[i].config, name, value);
-        if (status && status != CMHA_ERR_NOT_FOUND) complain(2, cmha_error(&ctx), "");
+        if (status && status != CMHA_ERR_NOT_FOUND) wrong_value(&places[i], name, value);
         if (!status) return;
     }
     for (i = 0; i < n; i++)
@@ -265,12 +337,6 @@ static inline size_t trained_length(const char *path) {
     if (!length || !text_whole(length, &n) || !n || n > SIZE_MAX) n = 1024;
     cmha_archive_close(&archive);
     return (size_t)n;
-}
-
-/* Last thing in main: what was printed has to have arrived. Returns the status of the program. */
-static inline int end_program(int status) {
-    if (!text_close_output()) complain(1, "cannot write to the standard output", "");
-    return status;
 }
 
 #endif

@@ -145,7 +145,7 @@ static int help(void) {
          "--pairs\n"
          "rag [OPTION...] --model NAME --text FILE, or --base FILE: the same with what was trained before\n");
     print_options(option, N_OPTIONS, 14, 9);
-    return end_program(0);
+    return end_help("build/rag --text notes.txt --ask 'Who wrote it?'");
 }
 
 /* ---- Passages ---- */

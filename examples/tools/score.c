@@ -223,7 +223,7 @@ static int help(void) {
          "Dist-n: different n-grams by all n-grams; it falls with the amount of text, so compare as many\n"
          "samples of the same length. Rep-4: 4-grams that equal an earlier one of their sample, by all.\n");
     print_options(option, N_OPTIONS, 12, 8);
-    return end_program(0);
+    return end_help("build/score --judge gpt2.safetensors --human text.txt samples.txt");
 }
 
 static samples read_samples(const char *path, int human) {

@@ -124,6 +124,14 @@ static inline int text_cut(text_slice line, const size_t *want, size_t columns, 
     return found == columns;
 }
 
+/* What to say of a line without the columns that are wanted: nothing, unless it has no tab. */
+static inline const char *text_parted(text_slice line) {
+    if (line.n && memchr(line.at, '\t', line.n)) return "";
+    if (line.n && memchr(line.at, ',', line.n)) return "; tabs part columns, and it has none, but commas";
+    if (line.n && memchr(line.at, ' ', line.n)) return "; tabs part columns, and it has none, but blanks";
+    return "; tabs part columns, and it has none";
+}
+
 /* Which columns the names mean. A name of digits is a column's number from 1; any other name is looked for in
    the first line, which is then a header. *header tells. */
 static inline int text_header(text_slice line, const char *const *names, size_t columns, size_t *want,
@@ -144,7 +152,8 @@ static inline int text_header(text_slice line, const char *const *names, size_t 
             more = text_cut_cell(&rest, &cell);
             if (text_same(cell, text_of(names[c]))) want[c] = number;
         }
-        if (!want[c]) return text_fail(error, "the first line has no column \"%s\"", names[c]);
+        if (!want[c])
+            return text_fail(error, "the first line has no column \"%s\"%s", names[c], text_parted(line));
     }
     return 1;
 }
@@ -156,6 +165,8 @@ static inline int text_table_parse(text_table *t, char *text, size_t bytes, cons
     size_t want[TEXT_COLUMNS], rows = 1, line, i;
     const char *at = text, *end = text + bytes;
     int header;
+    char why[TEXT_ERROR - 80];
+    text_slice skipped = {NULL, 0};
     memset(t, 0, sizeof *t);
     t->text = text;
     if (!columns || columns > TEXT_COLUMNS)
@@ -170,7 +181,6 @@ static inline int text_table_parse(text_table *t, char *text, size_t bytes, cons
     for (line = 1, at = at < end ? at : NULL; at; line++) {
         text_slice row = text_line(&at, end);
         if (line == 1) {
-            char why[TEXT_ERROR - 80];
             if (!text_header(row, names, columns, want, &header, error)) {
                 snprintf(why, sizeof why, "%.*s", (int)sizeof why - 1, error);
                 return text_table_close(t),
@@ -179,9 +189,13 @@ static inline int text_table_parse(text_table *t, char *text, size_t bytes, cons
             if (header) continue;
         }
         if (text_cut(row, want, columns, t->cells + t->rows * columns)) t->lines[t->rows++] = line;
-        else if (row.n && !t->skipped++) t->first_skipped = line;
+        else if (row.n && !t->skipped++) t->first_skipped = line, skipped = row;
     }
-    return 1;
+    if (t->rows || !t->skipped || !*text_parted(skipped)) return 1;
+    snprintf(why, sizeof why, "line %zu has not %zu columns%s", t->first_skipped, columns,
+             text_parted(skipped));
+    return text_table_close(t),
+           text_fail(error, "%s: %s", path + (strlen(path) > 70 ? strlen(path) - 70 : 0), why);
 }
 
 /* Loads the columns called names[columns] of a file of at most `limit` bytes.

@@ -1,27 +1,18 @@
 /* Text to tokens and back, with the tokenizers of other people's models (--help lists everything):
-       cc -O2 -I. examples/tools/tokens.c -o build/tokens -lutf8proc -lcjson
+       cc -O2 -I. examples/tools/tokens.c -o build/tokens -lutf8proc -lcjson -lopenblas -lm
        build/tokens encode TOKENIZER < text > ids
        build/tokens decode TOKENIZER < ids > text
        build/tokens inspect TOKENIZER
        build/tokens train --size 8192 --special '<|endoftext|>' --out tokenizer.json text.txt */
+#define CMHA_IMPLEMENTATION
+#include "cmha.h"
+
+#define PROGRAM "tokens"
+#include "options.h"
 #include "bpe.h"
 #include "text.h"
 
-#include <sys/time.h>
-
-static char failure[TEXT_ERROR];
 static tokenizer tok;
-
-static int die(int status, const char *what, const char *which) {
-    char line[TEXT_ERROR];
-    text_fail(line, "%s%s", what, which);
-    fprintf(stderr, "tokens: %s\n", line);
-    exit(status);
-}
-
-static void must(int done) {
-    if (!done) die(1, failure, "");
-}
 
 static void help(void) {
     puts("build/tokens COMMAND TOKENIZER [OPTION...]\n"
@@ -43,6 +34,13 @@ static void help(void) {
          "    --min-count N  pairs that come less often are not merged (2)\n"
          "    --out FILE     the tokenizer.json to be written\n"
          "    TEXT           a file; - is the standard input");
+    exit(end_help("build/tokens encode tokenizer.json < text.txt > ids.txt"));
+}
+
+/* Ends the program where an argument asks for that page or for the version. */
+static void asked(const char *argument) {
+    if (!strcmp(argument, "--help") || !strcmp(argument, "-h")) help();
+    if (!strcmp(argument, "--version")) end_with_version();
 }
 
 /* Writes ids as asked for. */
@@ -64,7 +62,7 @@ static void encode(int special, int width) {
         must(tokenizer_stream_put(&stream, part, n, &ids, failure));
         write_ids(&ids, width), ids.n = 0;
     }
-    if (ferror(stdin)) die(1, "cannot read the standard input", "");
+    if (ferror(stdin)) complain(1, "cannot read the standard input", "");
     must(tokenizer_stream_end(&stream, &ids, failure));
     write_ids(&ids, width);
     tokenizer_ids_free(&ids), tokenizer_stream_close(&stream);
@@ -77,20 +75,20 @@ static int next_id(int width, int32_t *id) {
     int c = getchar(), i = 0;
     if (width) {
         for (; i < width && c != EOF; i++, c = i < width ? getchar() : c) n |= (uint64_t)c << 8 * i;
-        if (i && i < width) die(1, "the last number is cut off", "");
+        if (i && i < width) complain(1, "the last number is cut off", "");
     } else {
         while (c == ' ' || c == '\n' || c == '\r' || c == '\t' || c == ',') c = getchar();
         for (; c != EOF && c != ' ' && c != '\n' && c != '\r' && c != '\t' && c != ',' && i < 23;
              c = getchar())
             digits[i++] = (char)c;
         digits[i] = 0;
-        if (i && !text_whole(digits, &n)) die(1, "not the number of a token: ", digits);
+        if (i && !text_whole(digits, &n)) complain(1, "not the number of a token: ", digits);
     }
-    if (ferror(stdin)) die(1, "cannot read the standard input", "");
+    if (ferror(stdin)) complain(1, "cannot read the standard input", "");
     if (!i) return 0;
     if (n >= tok.size || !(tok.flags[n] & TOKENIZER_THERE)) {
         snprintf(digits, sizeof digits, "%llu", (unsigned long long)n);
-        die(1, "there is no token of the number ", digits);
+        complain(1, "there is no token of the number ", digits);
     }
     *id = (int32_t)n;
     return 1;
@@ -100,7 +98,7 @@ static void decode(int skip, int width) {
     tokenizer_decoder state = {0, {0}, 0, 0, 0, 0};
     char *out = (char *)malloc(tok.longest + 8);
     int32_t id;
-    if (!out) die(1, "no memory", "");
+    if (!out) complain(1, "no memory", "");
     state.skip_special = skip;
     while (!ferror(stdout) && next_id(width, &id))
         fwrite(out, 1, tokenizer_decode(&tok, &state, id, out), stdout);
@@ -151,15 +149,9 @@ static void inspect(void) {
 
 enum { SPECIALS = 1000 };
 
-static double seconds(void) {
-    struct timeval t;
-    gettimeofday(&t, NULL);
-    return (double)t.tv_sec + 1e-6 * (double)t.tv_usec;
-}
-
 static uint64_t whole(const char *name, const char *digits) {
     uint64_t n = 0;
-    if (!text_whole(digits, &n) || n > INT32_MAX) die(2, name, " is a whole number below 2^31");
+    if (!text_whole(digits, &n) || n > INT32_MAX) complain(2, name, " is a whole number below 2^31");
     return n;
 }
 
@@ -170,11 +162,11 @@ static double read_text(bpe_trainer *trainer, const char *path) {
     FILE *file = standard ? stdin : regular_open(path);
     double bytes = 0;
     size_t n;
-    if (!file && *regular_fault(path)) die(1, path, regular_fault(path));
-    if (!file) die(1, "cannot open ", path);
+    if (!file && *regular_fault(path)) complain(1, path, regular_fault(path));
+    if (!file) complain(1, "cannot open ", path);
     while ((n = fread(part, 1, sizeof part, file)) > 0)
         must(bpe_put(trainer, part, n, failure)), bytes += (double)n;
-    if (ferror(file)) die(1, "cannot read ", standard ? "the standard input" : path);
+    if (ferror(file)) complain(1, "cannot read ", standard ? "the standard input" : path);
     if (!standard) fclose(file);
     must(bpe_end(trainer, failure));
     return bytes;
@@ -206,45 +198,46 @@ static void train(int argc, char **argv) {
             argv[n_paths++] = argv[i];
             continue;
         }
-        if (!strcmp(name, "--help")) {
-            help(), exit(!text_close_output());
-        } else if (!value) die(2, "see --help; a value is missing after ", name);
+        asked(name);
+        if (!value) complain(2, "see --help; a value is missing after ", name);
         else if (!strcmp(name, "--size")) o.size = (size_t)whole(name, value);
         else if (!strcmp(name, "--min-count")) o.min_count = whole(name, value);
         else if (!strcmp(name, "--split")) o.split = value;
         else if (!strcmp(name, "--out")) out = value;
-        else if (strcmp(name, "--special")) die(2, "see --help; train has no option ", name);
-        else if (o.n_special == SPECIALS) die(2, "there are too many of ", name);
+        else if (strcmp(name, "--special")) complain(2, "see --help; train has no option ", name);
+        else if (o.n_special == SPECIALS) complain(2, "there are too many of ", name);
         else special[o.n_special++] = value;
         i++;
     }
-    if (!out) die(2, "see --help; train needs --out, the file to be written", "");
-    if (!n_paths) die(2, "see --help; train needs a text, - is the standard input", "");
+    if (!out) complain(2, "see --help; train needs --out, the file to be written", "");
+    if (!n_paths) complain(2, "see --help; train needs a text, - is the standard input", "");
     for (int i = 0; i < n_paths; i++)
-        if (text_same_file(argv[i], out)) die(2, "--out would replace the text ", out);
+        if (text_same_file(argv[i], out)) complain(2, "--out would replace the text ", out);
     learn(&o, argv, n_paths, out);
 }
 
 int main(int argc, char **argv) {
+    static const char *const commands[] = {"encode", "decode", "inspect", "train"};
     const char *command = argc > 1 ? argv[1] : "", *path = NULL;
     int binary = 0, special = 0, skip = 0, ids = 0, width;
     text_open_streams();
-    if (!*command || !strcmp(command, "--help")) return help(), !text_close_output();
-    if (!strcmp(command, "train")) return train(argc - 2, argv + 2), 0;
+    if (!*command) help();
+    asked(command);
+    if (!strcmp(command, "train")) return train(argc - 2, argv + 2), end_program(0);
     for (int i = 2; i < argc; i++) {
+        asked(argv[i]);
         if (!strcmp(argv[i], "--binary")) binary = 1;
         else if (!strcmp(argv[i], "--special")) special |= TOKENIZER_TEMPLATE;
         else if (!strcmp(argv[i], "--plain")) special |= TOKENIZER_PLAIN;
         else if (!strcmp(argv[i], "--skip-special")) skip = 1;
         else if (!strcmp(argv[i], "--ids")) ids = 1;
-        else if (!strcmp(argv[i], "--help")) return help(), !text_close_output();
-        else if (*argv[i] == '-') die(2, "see --help; there is no option ", argv[i]);
-        else if (path) die(2, "one tokenizer is enough, what is ", argv[i]);
+        else if (*argv[i] == '-') complain(2, "see --help; there is no option ", argv[i]);
+        else if (path) complain(2, "one tokenizer is enough, what is ", argv[i]);
         else path = argv[i];
     }
     if (strcmp(command, "encode") && strcmp(command, "decode") && strcmp(command, "inspect"))
-        die(2, "see --help; there is no command ", command);
-    if (!path) die(2, "see --help; a tokenizer is missing after ", command);
+        no_such("there is no command", command, commands, sizeof commands / sizeof *commands);
+    if (!path) complain(2, "see --help; a tokenizer is missing after ", command);
     must(tokenizer_open(&tok, path, failure));
     width = !binary ? 0 : tok.size <= 65536 ? 2 : 4;
     if (*command == 'e') encode(special, width);
@@ -252,6 +245,5 @@ int main(int argc, char **argv) {
     else if (ids) list_tokens();
     else inspect();
     tokenizer_close(&tok);
-    if (!text_close_output()) die(1, "cannot write to the standard output", "");
-    return 0;
+    return end_program(0);
 }
