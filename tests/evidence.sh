@@ -53,6 +53,11 @@ is "a row again" dice row whole dice small heavy 2
 is "is the same" grep -q 'the same to all digits' "$W/out"
 is "a trial again" dice row whole dice small heavy 0 0.01
 is "is the same" grep -q 'the same to all digits' "$W/out"
+mkdir -p "$W/other" && sed '2,$ s/value=1\./value=3./' "$W/whole/dice.csv" > "$W/other/dice.csv"
+is "other digits on the same machine" eval '! dice row other dice small heavy 2'
+is "are an error" grep -q 'other digits than committed' "$W/out"
+sed -i '2,$ s/,[^,]*OpenBLAS[^,]*,/,another BLAS,/; 2,$ s/,built-in,/,another BLAS,/' "$W/other/dice.csv"
+is "another machine may have others" dice row other dice small heavy 2
 
 # Files that are not whole
 broken() { mkdir -p "$W/broken" && rm -f "$W/broken"/* && sed "$@" "$W/whole/dice.csv" > "$W/broken/dice.csv"; }

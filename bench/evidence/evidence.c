@@ -328,7 +328,8 @@ static const evidence_variant *find_variant(const evidence_claim *claim, const c
     return NULL;
 }
 
-static void print_beside(const evidence_result *now, const evidence_row *row) {
+/* Returns the largest difference, NAN where a measure is missing or no number. */
+static double print_beside(const evidence_result *now, const evidence_row *row) {
     double apart = 0;
     for (size_t i = 0; i < now->n; i++) {
         double value = now->measures[i].value, before = row ? rows_measure(row, now->measures[i].name) : NAN;
@@ -345,6 +346,14 @@ static void print_beside(const evidence_result *now, const evidence_row *row) {
     if (!row) puts("no such row is committed");
     else if (apart > 0 || isnan(apart)) printf("the largest difference is %.2g of its number\n", apart);
     else puts("the same to all digits");
+    return row ? apart : 0;
+}
+
+/* Was the row made by the BLAS and instructions that are here, so that its digits must come again? */
+static int same_machine(const evidence_row *row) {
+    char blas[64];
+    return !strcmp(row->cell[COLUMN_blas], cmha_blas_name(blas, sizeof blas)) &&
+           !strcmp(row->cell[COLUMN_instructions], cmha_instructions(NULL));
 }
 
 static int verb_row(char **arguments, int n) {
@@ -369,8 +378,12 @@ static int verb_row(char **arguments, int n) {
     must(perform(&j, rate, &about, &run, &result, failure));
     printf("%s %s %s seed %llu rate %g: %zu parameters, %.0f s\n", claim->name, j.part->name, j.variant->name,
            (unsigned long long)seed_of(&j), rate, result.parameters, about.seconds);
-    print_beside(&result, row);
-    return 0;
+    double apart = print_beside(&result, row);
+    if (!row || *more || !(apart > 0 || isnan(apart))) return 0;
+    if (!same_machine(row)) return puts("(by another BLAS or other instructions)"), 0;
+    complain(0, "other digits than committed, on the same BLAS and instructions: other code, or other data; "
+                "bench/evidence/data.sha256 tells", "");
+    return 1;
 }
 
 /* ---- list ---- */
@@ -411,14 +424,14 @@ static int report(int n_names, int compare) {
 static int verb_report(char **names, int n_names) { return (void)names, report(n_names, 0); }
 static int verb_check(char **names, int n_names) { return (void)names, report(n_names, 1); }
 
-static int help(void) {
+static int help(int status) {
     puts(PROGRAM " list [CLAIM..]   claims, and how many of their rows are there\n"
          PROGRAM " run [CLAIM..]    makes the rows that are missing\n"
          PROGRAM " row CLAIM PART VARIANT SEED [RATE]   repeats a row: how far is it from the one there?\n"
          PROGRAM " report           writes README.md, METHOD.md, results/*.md and the figures\n"
          PROGRAM " check            are they what the rows say?\n");
     print_options(option, N_OPTIONS, 10, 0);
-    return 0;
+    return end_help("build/evidence row generation wikitext2 pope 3"), status;
 }
 
 int main(int argc, char **argv) {
@@ -438,10 +451,12 @@ int main(int argc, char **argv) {
             complain(2, "too many --set", "");
     }
     if (rest) complain(2, "names come before options: ", rest);
-    if (option[HELP].value || words == 1) return help(), end_program(option[HELP].value ? 0 : 2);
+    if (option[HELP].value || words == 1) return help(option[HELP].value ? 0 : 2);
     if (*more && strcmp(argv[1], "row") != 0) complain(2, "--set is for row alone", "");
     for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++)
         if (!strcmp(verbs[i].name, argv[1])) return end_program(verbs[i].run(argv + 2, words - 2));
-    complain(2, "see --help; there is no verb ", argv[1]);
+    const char *names[sizeof verbs / sizeof *verbs];
+    for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++) names[i] = verbs[i].name;
+    no_such("there is no verb", argv[1], names, sizeof verbs / sizeof *verbs);
     return 2;
 }
