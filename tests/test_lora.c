@@ -181,8 +181,10 @@ static void merges(const char *form) {
     CHECK(model.parameters.count == base.parameters.count && model.parameters.size == base.parameters.size);
     CHECK(model.parameters.learning == model.parameters.size);
     CHECK(!memcmp(&model.config, &plain, sizeof plain));
-    for (i = 0; i < base.parameters.count; i++)
+    for (i = 0; i < base.parameters.count; i++) {
         CHECK(!strcmp(model.parameters.list[i].name, base.parameters.list[i].name));
+        CHECK(!model.parameters.list[i].frozen && !model.parameters.list[i].usual_frozen);
+    }
     CHECK_IS(cmha_model_merge(&model), CMHA_ERR_STATE);
     /* it is a model as any: learns, saves, opens, packs */
     CHECK_OK(cmha_model_training_memory(&model, BATCH, LENGTH, &bytes));

@@ -137,6 +137,15 @@ static void odd_numbers(void) {
     cmha_unpack(&p, 0, 4, back);
     CHECK(back[1] != back[1] && back[0] == 1 && !(fabs((double)back[I + 2]) <= DBL_MAX) && back[I + 2] > 0);
     free_packed(&p);
+#ifndef CMHA_DOUBLE
+    const uint32_t signalling = 0x7f800001; /* a NaN by its lowest bit alone, which BF16 does not have */
+    memcpy(&w[1], &signalling, sizeof signalling);
+    p = packed_of(w, 4, I, CMHA_STORAGE_BF16);
+    cmha_unpack(&p, 0, 4, back);
+    CHECK(back[1] != back[1]);
+    w[1] = nan;
+    free_packed(&p);
+#endif
     p = packed_of(w, 4, I, CMHA_STORAGE_INT8);
     for (i = 0; i < I; i++) x[i] = 1;
     cmha_packed_forward(&p, x, 1, 0, 4, y, 4);
