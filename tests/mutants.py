@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""tests/mutants.py FOLDER [LIST] [--check | --self]: builds wrong changes of cmha.h and runs the tests.
+"""tests/mutants.py FOLDER [LIST] [--check | --self]: builds wrong changes of cmha.h, or of a header of the
+examples, and runs the tests.
 
 Each entry of LIST (tests/mutants.txt, whose first lines describe it) is a mutant. The first test that fails,
 crashes or does not end kills it; one that passes all of them survives. --check only looks whether every entry
@@ -30,6 +31,7 @@ DOUBLE = "-f64"  # ends the names of tests that take the library in double
 class Mutant:
     def __init__(self, name):
         self.name, self.tries, self.flags, self.old, self.new = name, [], [], [], []
+        self.file = "cmha.h"
         self.library, self.lock, self.verdict = {}, threading.Lock(), ""
 
 
@@ -47,17 +49,27 @@ def read_list(path):
                 sys.exit(f"{path}:{number}: before the first mutant")
             elif word == "try":
                 mutants[-1].tries = rest.split()
+            elif word == "in":
+                mutants[-1].file = rest.strip()
             elif word == "with":
                 mutants[-1].flags = rest.split()
             elif line[0] in " -+":
                 mutants[-1].old += [line[1:]] * (line[0] != "+")
                 mutants[-1].new += [line[1:]] * (line[0] != "-")
             else:
-                sys.exit(f"{path}:{number}: neither mutant, try, with, a comment nor a line of a change")
+                sys.exit(f"{path}:{number}: neither mutant, try, in, with, a comment nor a line of a change")
     for name in (m.name for m in mutants):
         if sum(m.name == name for m in mutants) > 1:
             sys.exit(f"{path}: {name} comes twice")
     return mutants
+
+
+def read_files(mutants):
+    texts = {}
+    for path in {"cmha.h"} | {m.file for m in mutants}:
+        with open(f"{ROOT}/{path}", encoding="utf-8") as file:
+            texts[path] = file.read()
+    return texts
 
 
 def changed(header, mutant):
@@ -82,13 +94,14 @@ class Bench:
         self.tests = [n + DOUBLE if n.startswith("grad_") else n for n in names]
         self.tests += ["conformance", "conformance" + DOUBLE]
         self.seconds = dict.fromkeys(self.tests, 0.0)
+        self.lock = threading.Lock()
 
     def compile(self, source, out, flags, level="-O1"):
         command = CC + CFLAGS + [level, "-w", f"-I{ROOT}"] + flags + ["-c", "-o", out, source]
         return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
     def objects(self, flags):
-        folder = os.path.join(self.folder, "tests" + "".join(flags))
+        folder = self.objects_of(flags)
         os.makedirs(folder, exist_ok=True)
         headers = [f"{ROOT}/cmha.h"]
         for part in ("tests", "examples", "examples/tools"):
@@ -116,14 +129,52 @@ class Bench:
                 mutant.library[double] = out if done.returncode == 0 else None
         return mutant.library[double]
 
+    def whole(self, flags, double):
+        """The library as it is, for mutants of other files."""
+        out = os.path.join(self.objects_of(flags), f"library{DOUBLE if double else ''}.o")
+        with self.lock:
+            if not os.path.exists(out) or os.path.getmtime(out) < os.path.getmtime(f"{ROOT}/cmha.h"):
+                more = ["-DCMHA_IMPLEMENTATION", "-x", "c"] + ["-DCMHA_DOUBLE"] * double
+                self.compile(f"{ROOT}/cmha.h", out, flags + more)
+        return out
+
+    def objects_of(self, flags):
+        return os.path.join(self.folder, "tests" + "".join(flags))
+
+    def with_change(self, mutant, text, folder, test):
+        """The test's object with another file than cmha.h changed: compiled in a tree of links to ours."""
+        for part in ("", "tests", "examples", "examples/tools"):
+            os.makedirs(f"{folder}/tree/{part}", exist_ok=True)
+            for name in os.listdir(f"{ROOT}/{part}"):
+                link = f"{folder}/tree/{part}/{name}"
+                if os.path.isfile(f"{ROOT}/{part}/{name}") and not os.path.lexists(link):
+                    os.symlink(f"{ROOT}/{part}/{name}", link)
+        os.remove(f"{folder}/tree/{mutant.file}")
+        with open(f"{folder}/tree/{mutant.file}", "w", encoding="utf-8") as file:
+            file.write(text)
+        double = ["-DCMHA_DOUBLE"] if test.endswith(DOUBLE) else []
+        done = self.compile(f"{folder}/tree/tests/{test.removesuffix(DOUBLE)}.c", f"{folder}/{test}.o",
+                            mutant.flags + double + ["-DCMHA_TEST_LINKED"])
+        if done.returncode == 0 and "convert" in test:  # it runs that program
+            command = CC + CFLAGS + ["-O1", "-w", f"-I{folder}/tree", "-DWITH_TOKENIZER", "-DCMHA_LINKED",
+                                     "-o", f"{folder}/convert", f"{folder}/tree/examples/tools/convert.c",
+                                     self.whole(mutant.flags, False)] + LIBS
+            done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        return f"{folder}/{test}.o" if done.returncode == 0 else None
+
     def run(self, mutant, header, folder, test):
         """What the test says against the mutant: nothing, or how it fails."""
-        library = self.library(mutant, header, folder, test.endswith(DOUBLE))
-        if not library:
+        double = test.endswith(DOUBLE)
+        if mutant.file == "cmha.h":
+            library = self.library(mutant, header, folder, double)
+            built = f"{self.objects_of(mutant.flags)}/{test}.o"
+        else:
+            library = self.whole(mutant.flags, double)
+            built = self.with_change(mutant, header, folder, test)
+        if not library or not built:
             return "does not compile"
         program = f"{folder}/{test}"
-        objects = os.path.join(self.folder, "tests" + "".join(mutant.flags))
-        link = CC + CFLAGS + ["-o", program, f"{objects}/{test}.o", library] + LIBS + ["-pthread"]
+        link = CC + CFLAGS + ["-o", program, built, library] + LIBS + ["-pthread"]
         done = subprocess.run(link, capture_output=True, text=True, check=False)
         if done.returncode:
             return "does not link"
@@ -197,16 +248,16 @@ def unchanged_passes(bench, header, flags, pool):
 
 
 def run_all(bench, mutants):
-    with open(f"{ROOT}/cmha.h", encoding="utf-8") as file:
-        header = file.read()
+    texts = read_files(mutants)
     jobs = int(os.environ.get("JOBS") or os.cpu_count() or 1)
     started = time.monotonic()
 
     def one(mutant):
-        text, why = changed(header, mutant)
+        text, why = changed(texts[mutant.file], mutant)
         unknown = [test for test in mutant.tries if test not in bench.tests]
         if text and not unknown:
-            rest = sorted((t for t in bench.tests if t not in mutant.tries), key=bench.seconds.get)
+            others = bench.tests if mutant.file == "cmha.h" else []  # of other files the named tests alone
+            rest = sorted((t for t in others if t not in mutant.tries), key=bench.seconds.get)
             mutant.verdict = judge(bench, mutant, text, mutant.tries + rest)
         else:
             mutant.verdict = f"does not fit: {why or 'there is no test ' + unknown[0]}"
@@ -216,7 +267,7 @@ def run_all(bench, mutants):
 
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         for flags in sorted({tuple(m.flags) for m in mutants}):
-            if not unchanged_passes(bench, header, list(flags), pool):
+            if not unchanged_passes(bench, texts["cmha.h"], list(flags), pool):
                 return False
         killed = sum(pool.map(one, mutants))
     rooms = {}
@@ -281,9 +332,8 @@ def check_self(bench):
 
 
 def check_list(mutants):
-    with open(f"{ROOT}/cmha.h", encoding="utf-8") as file:
-        header = file.read()
-    bad = [(m, changed(header, m)[1]) for m in mutants if not changed(header, m)[0]]
+    texts = read_files(mutants)
+    bad = [(m, changed(texts[m.file], m)[1]) for m in mutants if not changed(texts[m.file], m)[0]]
     for mutant, why in bad:
         print(f"FAIL {mutant.name}: {why}")
     print(f"{len(mutants) - len(bad)} passed, {len(bad)} failed")

@@ -217,8 +217,8 @@ static double apart(const char *name, const char *a, const char *b) {
     return most;
 }
 
-/* A model of our own with rows of 32 and 64, and of 12, which stay F32. */
-static void make_own(const char *path) {
+/* A model of our own with rows of 32 and 64, and of 12, which stay F32, and with these other fields. */
+static void make_own(const char *path, const char *fields) {
     cmha_model_config config;
     cmha_model model;
     cmha_config_defaults(cmha_model_table(), &config);
@@ -226,6 +226,7 @@ static void make_own(const char *path) {
                                  "n_layers=1 d_model=32 n_heads=4 n_kv_heads=2 d_ff=12 vocabulary=20 "
                                  "attention=rope layout=interleaved norm=rmsnorm activation=swiglu "
                                  "ffn_bias=0 init_std=0.3 tied=0"));
+    CHECK_OK(cmha_config_set_all(&context, cmha_model_table(), &config, fields));
     CHECK_OK(cmha_model_init(&model, &context, &config));
     CHECK_OK(cmha_model_save(&model, path));
     cmha_model_close(&model);
@@ -256,7 +257,7 @@ static void gguf_and_back(void) {
     static const struct { const char *type; double bound; } cases[] = {
         {"f32", 0}, {"f16", 1.0 / 2048}, {"bf16", 1.0 / 256}, {"q8_0", 0.52 / 127}};
     static const char *const exact[] = {"llama", "grouped", "biased", "qwen2"};
-    make_own(path_of("own"));
+    make_own(path_of("own"), "");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         CONVERT("--to gguf --type %s %s %s", cases[i].type, path_of("own"), path_of("g"));
         CONVERT("%s %s", path_of("g"), path_of("b"));
@@ -279,6 +280,12 @@ static void gguf_and_back(void) {
     refused("none", "score_scale", "--to gguf tests/models/partial");
     refused("none", "window = 5", "--to gguf tests/models/mistral");
     refused("none", "attention = dot", "--to gguf tests/models/gpt2");
+    for (int i = 0; i < 2; i++) { /* what has a window is Mistral's there, whose projections have no biases */
+        char line[256];
+        make_own(path_of("biased"), i ? "window=5 ffn_bias=1" : "window=5 attention_bias=1");
+        snprintf(line, sizeof line, "--to hf %s", path_of("biased"));
+        refused("none", "window beside attention_bias or ffn_bias", line);
+    }
 }
 
 /* ---- RoPE is ComplexFormer ---- */
