@@ -56,6 +56,11 @@ is "is the same" grep -q 'the same to all digits' "$W/out"
 mkdir -p "$W/other" && sed '2,$ s/value=1\./value=3./' "$W/whole/dice.csv" > "$W/other/dice.csv"
 is "other digits on the same machine" eval '! dice row other dice small heavy 2'
 is "are an error" grep -q 'other digits than committed' "$W/out"
+mkdir -p "$W/o'data/books" && echo other > "$W/o'data/books/tinyshakespeare.txt"
+if command -v sha256sum > /dev/null; then
+    is "a row with other data" dice row whole dice small heavy 2 --data "$W/o'data"
+    is "names them" grep -q '^evidence.*:   books/tinyshakespeare.txt$' "$W/out"
+fi
 sed -i '2,$ s/,[^,]*OpenBLAS[^,]*,/,another BLAS,/; 2,$ s/,built-in,/,another BLAS,/' "$W/other/dice.csv"
 is "another machine may have others" dice row other dice small heavy 2
 

@@ -356,6 +356,38 @@ static int same_machine(const evidence_row *row) {
            !strcmp(row->cell[COLUMN_instructions], cmha_instructions(NULL));
 }
 
+/* Appends a word for the shell, in quotes; 0: there is no room. */
+static int quote(char *to, size_t room, const char *word) {
+    size_t n = strlen(to);
+    if (n + 4 * strlen(word) + 3 > room) return 0;
+    to[n++] = '\'';
+    for (; *word; word++) {
+        if (*word == '\'') n += (size_t)sprintf(to + n, "'\\'");
+        to[n++] = *word;
+    }
+    to[n] = '\'', to[n + 1] = 0;
+    return 1;
+}
+
+/* Names the files of --data whose hashes are not those of what the committed rows were made of. */
+static void compare_data(void) {
+    char command[4096] = "cd ", line[512], sums[4096];
+    int told = 0;
+    if (!realpath("bench/evidence/data.sha256", sums) || !quote(command, sizeof command / 2, option[DATA].value))
+        return;
+    strcat(command, " 2> /dev/null && sha256sum --ignore-missing -c ");
+    if (!quote(command, sizeof command - 32, sums)) return;
+    FILE *said = popen(strcat(command, " 2> /dev/null"), "r");
+    while (said && fgets(line, sizeof line, said)) {
+        char *end = strstr(line, ": FAILED");
+        if (!end) continue;
+        *end = 0;
+        if (!told++) complain(0, "the data differ from those of the committed rows (data.sha256):", "");
+        complain(0, "  ", line);
+    }
+    if (said) pclose(said);
+}
+
 static int verb_row(char **arguments, int n) {
     if (n < 4 || n > 5) complain(2, "row CLAIM PART VARIANT SEED [RATE]", "");
     const evidence_claim *claim = find_claim(arguments[0]);
@@ -375,6 +407,7 @@ static int verb_row(char **arguments, int n) {
     if (!(rate > 0)) complain(2, "no rate has been chosen yet; give one", "");
     const evidence_row *row = rows_find(table, j.part, j.variant, seed_of(&j), rate);
     make_folder(option[WORK].value);
+    if (row) compare_data();
     must(perform(&j, rate, &about, &run, &result, failure));
     printf("%s %s %s seed %llu rate %g: %zu parameters, %.0f s\n", claim->name, j.part->name, j.variant->name,
            (unsigned long long)seed_of(&j), rate, result.parameters, about.seconds);
