@@ -2038,8 +2038,8 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
 
    tests/grad_words.c tests these rows because they stand there; a new form of score: a row in tests/scores.h
 
-   Before a change that must not alter results keep the header, then `make bits AGAINST=OLD.h`. The whole suite
-   is `make test-all`, `make mutants` asks whether it can fail, tests/README.md says what it promises. */
+   Before a change that must not alter results keep the header, then `make bits AGAINST=OLD.h`. The suite is
+   `make test-all`, `make mutants` asks whether it can fail, tests/README.md says what it promises. */
 
 #if (((defined(CMHA_IMPLEMENTATION) && !defined(CMHA_LINKED)) || defined(CMHA_STATIC)) && \
      !defined(CMHA_IMPLEMENTATION_ONCE)) || defined(CMHA__AGAIN)
