@@ -2263,7 +2263,8 @@ CMHA__PRINTF(3, 4) static size_t cmha__print(char *to, size_t room, const char *
 
 /* Measures a well-formed UTF-8 character (of which a NUL ends the text); 0 = it is malformed. */
 static size_t cmha__utf8_length(const unsigned char *s) {
-    size_t n = s[0] < 0x80 ? 1 : s[0] < 0xc2 ? 0 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : s[0] < 0xf5 ? 4 : 0;
+    size_t n = (size_t)1 + (s[0] >= 0xc2) + (s[0] >= 0xe0) + (s[0] >= 0xf0);
+    if ((s[0] >= 0x80 && s[0] < 0xc2) || s[0] > 0xf4) return 0;
     for (size_t i = 1; i < n; i++)
         if ((s[i] & 0xc0) != 0x80) return 0;
     if ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f)) return 0; /* surrogates; too long */
@@ -2295,26 +2296,36 @@ static int cmha__parse_u64(const char *text, uint64_t *value) {
 static size_t cmha__write_g(double value, int precision, char *text) {
     char digits[800], *to = text; /* the lowest first; the longest number has 767 */
     uint64_t bits, mantissa;
-    int n = 0, i, carry;
+    int n = 0, i, carry, rest = 0;
     memcpy(&bits, &value, sizeof bits);
     int exponent = (int)(bits >> 52 & 2047);
     mantissa = bits & UINT64_MAX >> 12;
     if (bits >> 63) *to++ = '-';
     if (exponent == 2047) return cmha__print(to, 4, "%s", mantissa ? "nan" : "inf") + (size_t)(to - text);
-    if (exponent) mantissa |= UINT64_C(1) << 52, exponent--;
-    for (exponent -= 1074; mantissa && mantissa % 2 == 0; mantissa /= 2) exponent++;
-    for (; mantissa; mantissa /= 10) digits[n++] = (char)(mantissa % 10);
-    for (int left = exponent < 0 ? -exponent : exponent; n && left; left--, n = i) /* m 2^-p = m 5^p 10^-p */
+    if (exponent) mantissa |= UINT64_C(1) << 52;
+    else exponent = 1; /* a number below the normal ones, or 0 */
+    exponent = mantissa ? exponent - 1075 : 0;
+    if (mantissa)
+        for (; mantissa % 2 == 0; mantissa /= 2) exponent++;
+    do digits[n++] = (char)(mantissa % 10);
+    while (mantissa /= 10);
+    int factor = exponent < 0 ? 5 : 2; /* m 2^-p = m 5^p 10^-p */
+    for (int left = exponent < 0 ? -exponent : exponent; left; left--, n = i)
         for (carry = 0, i = 0; i < n || carry; carry /= 10, i++) {
-            carry += (i < n ? digits[i] : 0) * (exponent < 0 ? 5 : 2);
+            carry += (i < n ? digits[i] : 0) * factor;
             digits[i] = (char)(carry % 10);
         }
-    int point = !n ? 1 : exponent < 0 ? n + exponent : n, low = n > precision ? n - precision : 0;
-    for (i = 0; i + 1 < low && !digits[i];) i++;
-    int up = low && 2 * digits[low - 1] + (i + 1 < low) + digits[low] % 2 > 10;
-    for (i = low; up && i < n && digits[i] == 9; i++) digits[i] = 0;
-    if (up && i == n) digits[n++] = 0, point++;
-    if (up) digits[i]++;
+    int point = exponent < 0 ? n + exponent : n, low = n > precision ? n - precision : 0;
+    for (i = 0; i + 1 < low; i++) rest |= digits[i];
+    if (low && 2 * digits[low - 1] + (rest != 0) + digits[low] % 2 > 10) {
+        digits[n] = 0;
+        for (i = low; digits[i] == 9; i++) digits[i] = 0;
+        digits[i]++;
+        if (i == n) {
+            n++;
+            point++;
+        }
+    }
     while (low < n && !digits[low]) low++;
     int scientific = point < -3 || point > precision, before = scientific ? 1 : point;
     for (i = before < 1 ? before - 1 : 0; i < n - low || i < before; i++) {
@@ -2337,22 +2348,27 @@ static size_t cmha__vprint(char *to, size_t room, const char *format, va_list ar
         int precision = -1, whole;
         if (*format == '%') {
             if (*++format == '.') {
-                for (precision = 0, format++; *format >= '0' && *format <= '9'; format++)
-                    precision = precision * 10 + (*format - '0');
-                if (*format == '*') precision = va_arg(arguments, int), format++;
+                precision = *++format == '*' ? va_arg(arguments, int) : 0;
+                format += *format == '*';
+                while (*format >= '0' && *format <= '9') precision = precision * 10 + (*format++ - '0');
             }
             piece = *format == '%' ? format : number;
             switch (*format) {
             case 's':
                 piece = va_arg(arguments, const char *);
-                for (n = 0; n < (size_t)precision && piece[n];) n++; /* with a precision it needs no NUL */
+                n = 0;
+                while (n < (size_t)precision && piece[n]) n++; /* with a precision it needs no NUL */
                 break;
             case 'd':
-                whole = va_arg(arguments, int), number[0] = '-';
+                whole = va_arg(arguments, int);
+                number[0] = '-';
                 n = (size_t)(whole < 0);
                 n += cmha__write_u64((uint64_t)(whole < 0 ? -(int64_t)whole : whole), number + n);
                 break;
-            case 'z': n = cmha__write_u64(va_arg(arguments, size_t), number), format++; break;
+            case 'z':
+                n = cmha__write_u64(va_arg(arguments, size_t), number);
+                format++;
+                break;
             case 'g':
                 n = cmha__write_g(va_arg(arguments, double), precision < 0 ? 6 : precision, number);
                 break;
@@ -2377,20 +2393,25 @@ static size_t cmha__print(char *to, size_t room, const char *format, ...) {
 /* Reads plain decimal numbers and inf. strtod gets digits and an exponent: it knows the locale's point. */
 static int cmha__parse_real(const char *text, double *value) {
     char local[100];
-    size_t used = 0, first;
-    int point = 0, exponent = 0;
+    size_t used = 0;
+    int point = 0, digits = 0, exponent = 0;
     uint64_t power;
     if (strcmp(text, "inf") == 0 || strcmp(text, "-inf") == 0) {
         *value = *text == '-' ? -HUGE_VAL : HUGE_VAL;
         return 1;
     }
     if (*text == '-' || *text == '+') local[used++] = *text++;
-    for (first = used; (*text >= '0' && *text <= '9') || (*text == '.' && !point); text++) {
-        if (used == 90) return 0;
-        if (*text == '.') point = 1;
-        else local[used++] = *text, exponent -= point;
+    for (size_t left = strspn(text, "0123456789."); left; left--, text++) {
+        if (used == 90 || (*text == '.' && point)) return 0;
+        if (*text == '.') {
+            point = 1;
+            continue;
+        }
+        local[used++] = *text;
+        exponent -= point;
+        digits = 1;
     }
-    if (used == first) return 0;
+    if (!digits) return 0;
     if (*text == 'e' || *text == 'E') {
         if (!cmha__parse_u64(text + 1 + (text[1] == '-' || text[1] == '+'), &power)) return 0;
         exponent += (text[1] == '-' ? -1 : 1) * (int)(power < 9999 ? power : 9999);
@@ -2721,8 +2742,11 @@ static void cmha__sort(const void **items, size_t n, cmha__compare compare) {
     for (size_t parents = n / 2; n > 1;) {
         size_t root = 0, child;
         const void *moved;
-        if (parents) root = --parents, moved = items[root];
-        else moved = items[--n], items[n] = items[0];
+        if (parents) moved = items[root = --parents];
+        else {
+            moved = items[--n];
+            items[n] = items[0];
+        }
         while ((child = 2 * root + 1) < n) {
             if (child + 1 < n && compare(items[child], items[child + 1]) < 0) child++;
             if (compare(moved, items[child]) >= 0) break;
@@ -2798,7 +2822,8 @@ static double cmha__field_value(const cmha_field *field, const void *config) {
     if (field->type == CMHA_FIELD_SIZE) return (double)*(const size_t *)(const void *)member;
     if (field->type == CMHA_FIELD_REAL) return *(const double *)(const void *)member;
     if (field->type != CMHA_FIELD_NAME) return *(const int *)(const void *)member;
-    return !*member ? 0 : cmha__is_name(member, CMHA__NAME_ROOM - 1) ? 1 : -1;
+    if (!*member) return 0;
+    return cmha__is_name(member, CMHA__NAME_ROOM - 1) ? 1 : -1;
 }
 
 static int cmha__field_fits(const cmha_field *field, double value) {
@@ -2846,7 +2871,8 @@ CMHA_DEF void cmha_config_defaults(cmha_table table, void *config) {
 }
 
 static const cmha_field *cmha__field_of(cmha_table table, const char *name) {
-    for (size_t i = 0; name && i < table.count; i++)
+    if (!name) return NULL;
+    for (size_t i = 0; i < table.count; i++)
         if (strcmp(table.fields[i].name, name) == 0) return &table.fields[i];
     return NULL;
 }
@@ -2868,21 +2894,21 @@ CMHA_DEF cmha_status cmha_config_set(cmha_context *context, cmha_table table, vo
 CMHA_DEF cmha_status cmha_config_set_all(cmha_context *context, cmha_table table, void *config,
         const char *text) {
     char name[64], value[64];
-    cmha_status status = CMHA_OK;
     if (!text || !config) return CMHA__WRONG(context, "config: the text or the configuration is NULL");
-    for (text += strspn(text, " "); *text && !status; text += strspn(text, " ")) {
+    while (*(text += strspn(text, " "))) {
         size_t n = strcspn(text, "= "), m, room = sizeof name - 1;
         const char *after = text + n + (text[n] == '=');
         m = strcspn(after, " ");
         cmha__print(name, sizeof name, "%.*s", (int)(n < room ? n : room), text);
         cmha__print(value, sizeof value, "%.*s", (int)(m < room ? m : room), after);
-        status = n > room || m > room
-                ? CMHA__WRONG(context, "%s: %.40s is longer than any option or value",
-                cmha__table_name(table), n > room ? name : value)
-                : cmha_config_set(context, table, config, name, value);
+        if (n > room || m > room)
+            return CMHA__WRONG(context, "%s: %.40s is longer than any option or value",
+                    cmha__table_name(table), n > room ? name : value);
+        cmha_status status = cmha_config_set(context, table, config, name, value);
+        if (status) return status;
         text = after + m;
     }
-    return status;
+    return CMHA_OK;
 }
 
 CMHA_DEF void cmha_config_get(cmha_table table, const void *config, const char *name, char *text,
@@ -2961,10 +2987,10 @@ static int cmha__core_rank(void) {
         "|Haswell|Zen|Excavator|",
         "|SkylakeX|Cooperlake|SapphireRapids|"};
     const char *core = cmha__blas_core();
-    size_t length = core ? strlen(core) : 0;
+    if (!core || !*core) return -1;
     for (int rank = 3; rank >= 0; rank--)
-        for (const char *at = families[rank]; length && (at = strstr(at + 1, core)) != NULL;)
-            if (at[-1] == '|' && at[length] == '|') return rank;
+        for (const char *at = families[rank]; (at = strstr(at + 1, core)) != NULL;)
+            if (at[-1] == '|' && at[strlen(core)] == '|') return rank;
     return -1;
 }
 #endif
@@ -3019,7 +3045,8 @@ CMHA_DEF void cmha_blas_restart(char **argv) {
 #ifdef _OPENMP
     if (!getenv("OMP_WAIT_POLICY")) settings[1] = "GOMP_SPINCOUNT=4000";
 #endif
-    for (int i = 0; argv && argv[0] && i < 2; i++) {
+    if (!argv || !argv[0]) return;
+    for (int i = 0; i < 2; i++) {
         char name[32];
         int n = settings[i] ? (int)strcspn(settings[i], "=") : 0;
         cmha__print(name, sizeof name, "%.*s", n, n ? settings[i] : "");
@@ -3205,8 +3232,10 @@ CMHA__INSIDE void CMHA__THIS(cmha__panel_piece)(
     CMHA__UNROLL for (int i = 0; i < height; i++) {
         loose *c = (loose *)(C + (size_t)i * p->ldc);
         if ((size_t)i >= rows) return;
-        CMHA__UNROLL for (int w = 0; w < vectors; w++)
-            b[w] = c[w], c[w] = fresh ? alpha * sum[i][w] : b[w] + alpha * sum[i][w];
+        CMHA__UNROLL for (int w = 0; w < vectors; w++) {
+            b[w] = c[w];
+            c[w] = fresh ? alpha * sum[i][w] : b[w] + alpha * sum[i][w];
+        }
     }
 }
 #endif
@@ -3256,7 +3285,8 @@ CMHA__COPY static void CMHA__THIS(cmha__gemm_sweep)(const cmha__product *p, cons
     size_t a_row = p->trans_a ? 1 : p->lda, a_col = p->trans_a ? p->lda : 1;
     cmha__product one = *p; /* of its tiles */
     const int adds = !cmha__gemm_fresh(p), plain = !(p->alpha != 1) && (!adds || !(p->beta != 1));
-    one.alpha = 1, one.ldb = CMHA__GEMM_NR;
+    one.alpha = 1;
+    one.ldb = CMHA__GEMM_NR;
     for (size_t i = 0; i < p->M; i += MB) {
         size_t rows = cmha__min(p->M - i, MB), whole = p->trans_a ? 0 : rows / CMHA__GEMM_MR * CMHA__GEMM_MR;
         const cmha_real *A = p->A + i * a_row;
@@ -3268,10 +3298,12 @@ CMHA__COPY static void CMHA__THIS(cmha__gemm_sweep)(const cmha__product *p, cons
                 const int direct = plain && n == CMHA__GEMM_MR && cols == CMHA__GEMM_NR, there = r < whole;
                 cmha_real *C = p->C + (i + r) * p->ldc + j;
                 one.lda = there ? p->lda : (size_t)MB;
-                one.ldc = direct ? p->ldc : CMHA__GEMM_NR, one.beta = direct && adds;
+                one.ldc = direct ? p->ldc : CMHA__GEMM_NR;
+                one.beta = direct && adds;
                 CMHA__THIS(cmha__gemm_tile)(&one, !there, there ? A + r * a_row : strips + (r - whole),
                         packed + j * p->K, direct ? C : tile);
-                for (const cmha_real *t = tile; !direct && n > 0; n--, t += CMHA__GEMM_NR, C += p->ldc)
+                if (direct) continue;
+                for (const cmha_real *t = tile; n > 0; n--, t += CMHA__GEMM_NR, C += p->ldc)
                     for (size_t c = 0; c < cols; c++)
                         C[c] = adds ? p->alpha * t[c] + p->beta * C[c] : p->alpha * t[c];
             }
@@ -3307,7 +3339,8 @@ CMHA__INSIDE void CMHA__THIS(cmha__panel_strip)(
     cmha_real *C = p->C + column;
     size_t rows, left = p->M;
     for (; left > 0; left -= rows, A += rows * a_row, C += rows * p->ldc) {
-        rows = cmha__min(left, !full ? 8 : left < CMHA__PANEL_ROWS ? CMHA__PANEL_REST : CMHA__PANEL_ROWS);
+        rows = left < CMHA__PANEL_ROWS ? CMHA__PANEL_REST : CMHA__PANEL_ROWS;
+        rows = cmha__min(left, full ? rows : 8);
         if (full && rows == CMHA__PANEL_ROWS)
             CMHA__THIS(cmha__panel_piece)(CMHA__PANEL_ROWS, CMHA__PANEL_VECTORS, trans, p, rows, A, B, C);
         else if (full)
@@ -3418,8 +3451,9 @@ CMHA__INSIDE void CMHA__THIS(cmha__stream_rows)(cmha_storage storage, const cmha
                     for (size_t l = 0; l < line; l += 64) __builtin_prefetch(at + ahead + l);
                     sum[r] = CMHA__THIS(cmha__block_sum)(storage, sum[r], at, from + b * CMHA__BLOCK);
                 }
-            for (int r = 0; r < 4 && left; r++)
-                sum[r] = CMHA__THIS(cmha__block_sum)(storage, sum[r], rows_last[r], x_last);
+            if (left)
+                for (int r = 0; r < 4; r++)
+                    sum[r] = CMHA__THIS(cmha__block_sum)(storage, sum[r], rows_last[r], x_last);
             CMHA__THIS(cmha__lane_sums)(sum, product);
             for (size_t r = 0; r < 4; r++)
                 if (o + r >= lo && o + r < hi)
@@ -3477,8 +3511,9 @@ CMHA__INSIDE void CMHA__THIS(cmha__mix_stored)(cmha_storage storage, const float
         memcpy(y + c, last, left * sizeof *y);
         return;
     }
+    if (!left) return;
     for (size_t i = 0; i < left; i++) y[c + i] = 0;
-    for (size_t r = 0; left && r < n; r++) {
+    for (size_t r = 0; r < n; r++) {
         const float *from = (const float *)(const void *)(rows + r * stride) + c;
         for (size_t i = 0; i < left; i++) y[c + i] += factor[r] * from[i];
     }
@@ -3542,7 +3577,8 @@ CMHA__HOT(static, cmha__gemm_row, (const cmha__product *p), (p)) {
 #ifndef CMHA_NO_CBLAS
 /* CBLAS refuses a stride below the number of columns, also of one row, which does not use it. */
 static int cmha__blas_stride(size_t stride, size_t columns) {
-    return (int)(stride > columns ? stride : columns ? columns : 1);
+    if (stride > columns) return (int)stride;
+    return columns ? (int)columns : 1;
 }
 
 /* Hands a product to CBLAS; 0 if a size is beyond its int or its kernel is behind ours. */
@@ -3931,7 +3967,8 @@ enum { CMHA__BLOCK_OVERHEAD = 128 }; /* the block's own struct and the alignment
 
 static struct cmha_arena_block *cmha__block_in(void *memory, size_t bytes, size_t taken) {
     struct cmha_arena_block *block = (struct cmha_arena_block *)memset(memory, 0, sizeof *block);
-    block->size = bytes, block->taken = taken;
+    block->size = bytes;
+    block->taken = taken;
     block->data = (unsigned char *)memory + sizeof *block;
     block->data += cmha__to_line(block->data);
     return block;
@@ -4144,10 +4181,11 @@ static cmha_status cmha__sum_over_ranks(cmha_tape *tape, cmha_status status, dou
         if (s->agreed && s->agreed != status)
             cmha__fail(tape->context, s->agreed, "ranks: another one %s",
                     failed ? "has failed" : "has numbers that are not finite");
-        for (size_t j = 0; j < some && !s->agreed; j++) values[i + j] = message[NEWS + j];
+        if (s->agreed) return s->agreed;
+        for (size_t j = 0; j < some; j++) values[i + j] = message[NEWS + j];
         i += some;
-    } while (i < n && !s->agreed);
-    return s->agreed;
+    } while (i < n);
+    return CMHA_OK;
 }
 
 /* Makes sums of a rank's part of a batch those of the whole batch. */
@@ -4169,9 +4207,11 @@ static cmha_tensor *cmha__tensor_shaped(cmha_tape *tape, int rank, const size_t 
     if (!shape) return CMHA__MISUSE(tape, "tensor: its shape is NULL");
     cmha_tensor *t = CMHA__NEW(tape, cmha_tensor);
     if (!t) return NULL;
-    t->rank = rank, t->size = 1;
+    t->rank = rank;
+    t->size = 1;
     for (int i = 0; i < rank; i++) {
-        t->shape[i] = shape[i], t->size *= shape[i];
+        t->shape[i] = shape[i];
+        t->size *= shape[i];
         if (!cmha__mul(extent, shape[i] ? shape[i] : 1, &extent) || extent > SIZE_MAX / 64)
             return cmha__reject(tape, CMHA_ERR_OVERFLOW, "tensor: its size overflows");
     }
@@ -4204,7 +4244,9 @@ CMHA_DEF cmha_tensor *cmha_tensor_wrap(cmha_tape *tape, int rank, const size_t *
     cmha_tensor *t = cmha__tensor_shaped(tape, rank, shape);
     if (!t) return NULL;
     if (!data && t->size) return CMHA__MISUSE(tape, "tensor: the data to wrap is NULL");
-    t->data = data, t->grad = grad, t->needs_grad = grad != NULL;
+    t->data = data;
+    t->grad = grad;
+    t->needs_grad = grad != NULL;
     return t;
 }
 
@@ -4223,10 +4265,15 @@ CMHA_DEF cmha_tensor *cmha_tape_push(cmha_tape *tape, const char *name, cmha_ten
     if (!cmha__records(tape) || !wanted || !backward) return out;
     cmha_record *record = CMHA__NEW(tape, cmha_record);
     if (!record) return NULL;
-    record->name = name, record->backward = backward, record->user = user;
-    record->out = out, record->n_in = n_in;
+    record->name = name;
+    record->backward = backward;
+    record->user = user;
+    record->out = out;
+    record->n_in = n_in;
     for (int i = 0; i < n_in; i++) record->in[i] = in[i];
-    record->previous = tape->last, record->section = tape->section, tape->last = record;
+    record->previous = tape->last;
+    record->section = tape->section;
+    tape->last = record;
     if (!out->grad) out->needs_grad = 2;
     return out;
 }
@@ -4444,7 +4491,8 @@ static void cmha__call_shape(cmha__call *c) {
 static cmha__call cmha__call_at(const cmha__call *call, size_t lo, size_t hi, cmha_real *own) {
     cmha__call c = *call;
     size_t at = c.op->flags & CMHA__WHOLE ? 0 : lo, step = c.out->size / c.rows;
-    c.lo = lo, c.n = hi - lo;
+    c.lo = lo;
+    c.n = hi - lo;
     if (c.y) c.y += at * step;
     if (c.dy) c.dy += at * step;
     if (c.kept) c.kept = (char *)c.kept + at * c.op->kept;
@@ -4452,8 +4500,10 @@ static cmha__call cmha__call_at(const cmha__call *call, size_t lo, size_t hi, cm
         int shared = cmha__is_shared(&c, i);
         step = c.in[i] && !shared ? c.in[i]->size / c.rows : 0;
         if (c.x[i]) c.x[i] += at * step;
-        if (c.dx[i] && shared) c.dx[i] = own, own += c.in[i]->size;
-        else if (c.dx[i]) c.dx[i] += at * step;
+        if (c.dx[i] && shared) {
+            c.dx[i] = own;
+            own += c.in[i]->size;
+        } else if (c.dx[i]) c.dx[i] += at * step;
     }
     return c;
 }
@@ -4488,12 +4538,16 @@ static cmha_status cmha__call_backward(cmha_tape *tape, cmha_record *r) {
     cmha__mark mark = cmha__mark_of(tape);
     size_t all = (size_t)tape->context->threads * sums;
     cmha_real *own = all ? cmha__reals(tape, all) : NULL;
-    if (own && !cmha__dry(tape)) memset(own, 0, all * sizeof *own);
+    if (cmha__dry(tape)) all = 0;
+    if (own && all) memset(own, 0, all * sizeof *own);
     if (wanted) cmha__call_rows(&c, own, sums);
-    for (size_t at = 0; at < all && !tape->status && !cmha__dry(tape);)
-        for (int i = 1; i < CMHA__OP_INPUTS; i++)
-            if (c.dx[i] && cmha__is_shared(&c, i))
-                cmha__axpy(c.in[i]->size, 1, own + at, c.dx[i]), at += c.in[i]->size;
+    if (tape->status) all = 0;
+    for (size_t at = 0; at < all;)
+        for (int i = 1; i < CMHA__OP_INPUTS; i++) {
+            if (!c.dx[i] || !cmha__is_shared(&c, i)) continue;
+            cmha__axpy(c.in[i]->size, 1, own + at, c.dx[i]);
+            at += c.in[i]->size;
+        }
     cmha__rewind(tape, mark);
     if (passed) cmha__pass_grad(tape, r->out, c.in[0]);
     return tape->status;
@@ -4522,7 +4576,9 @@ static cmha__call cmha__call_of(const cmha__op *op, cmha_tensor *a, cmha_tensor 
     cmha__call call;
     memset(&call, 0, sizeof call);
     call.op = op;
-    call.in[0] = a, call.in[1] = b, call.in[2] = c;
+    call.in[0] = a;
+    call.in[1] = b;
+    call.in[2] = c;
     return call;
 }
 
@@ -4530,7 +4586,8 @@ static cmha__call cmha__call_of(const cmha__op *op, cmha_tensor *a, cmha_tensor 
 static cmha_tensor *cmha__operate(cmha_tape *tape, const cmha__op *op, int kind, cmha_real number,
         cmha_tensor *a, cmha_tensor *b, cmha_tensor *c) {
     cmha__call call = cmha__call_of(op, a, b, c);
-    call.kind = kind, call.number = number;
+    call.kind = kind;
+    call.number = number;
     return cmha__run(tape, &call);
 }
 
@@ -4538,7 +4595,10 @@ static cmha_tensor *cmha__operate(cmha_tape *tape, const cmha__op *op, int kind,
 static cmha_tensor *cmha__operate_by(cmha_tape *tape, const cmha__op *op, cmha_tensor *x, int kind,
         const void *given, size_t count, uint64_t key) {
     cmha__call call = cmha__call_of(op, x, NULL, NULL);
-    call.kind = kind, call.given = given, call.count = count, call.key = key;
+    call.kind = kind;
+    call.given = given;
+    call.count = count;
+    call.key = key;
     return cmha__run(tape, &call);
 }
 
