@@ -39,6 +39,8 @@
        CMHA_IMPLEMENTATION   this file also gets the code (one file of a program; not needed with CMHA_STATIC)
        CMHA_LINKED           no file gets the code: an object that has it is linked, as our Makefile does
        CMHA_STATIC           every function is static and the code comes along: private copies may coexist
+       CMHA_DEF              what stands before every function, default extern, in C++ extern "C": for
+         __declspec(dllexport) or __attribute__((visibility("default")))
        CMHA_DOUBLE           cmha_real is double, not float: gradient checks to 1e-9. See CMHA_CONFIGURATION
        CMHA_NO_CBLAS         do not use CBLAS; the built-in blocked GEMM takes its place
        CMHA_CBLAS_HEADER     the header that declares cblas_sgemm, default <cblas.h>; for the code alone
@@ -101,7 +103,10 @@
 #define CMHA_OWN static
 #endif
 #if defined(CMHA_STATIC)
+#undef CMHA_DEF
 #define CMHA_DEF CMHA_OWN
+#elif defined(CMHA_DEF)
+#define CMHA__DEF_GIVEN
 #elif defined(__cplusplus)
 #define CMHA_DEF extern "C"
 #else
@@ -2182,7 +2187,7 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
 #endif
 
 /* Public functions are whole pieces of work: GCC would compile copies of them into every thread's loop. */
-#if defined(__GNUC__) && !defined(__clang__) && !defined(CMHA_STATIC)
+#if defined(__GNUC__) && !defined(__clang__) && !defined(CMHA_STATIC) && !defined(CMHA__DEF_GIVEN)
 #undef CMHA_DEF
 #ifdef __cplusplus
 #define CMHA_DEF extern "C" CMHA__IEEE __attribute__((noinline, noclone))

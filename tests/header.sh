@@ -217,6 +217,12 @@ if [ -s "$W/log" ]; then bad "exported, but not declared"; else ok; fi
 $CC $blas -I. -O1 -DCMHA_STATIC -c "$W/user.c" -o "$W/user.o"
 nm -g --defined-only "$W/user.o" | awk 'NF == 3 { print $3 }' | grep -v '^_*other$' > "$W/log"
 if [ -s "$W/log" ]; then bad "static mode exports symbols"; else ok; fi
+# what a program puts before every function: here of a shared object that hides all else
+# shellcheck disable=SC2086
+$CC $blas -I. -O1 -fPIC -fvisibility=hidden '-DCMHA_DEF=extern __attribute__((visibility("default")))' \
+    -DCMHA_IMPLEMENTATION -DCMHA_INFERENCE_ONLY -DCMHA_NO_DISPATCH -x c -c cmha.h -o "$W/shown.o" 2> "$W/log" &&
+    $CC -shared "$W/shown.o" -o "$W/shown.so" $CMHA_LIBS 2>> "$W/log"
+if nm -D --defined-only "$W/shown.so" 2>> "$W/log" | grep -q ' cmha_version$'; then ok; else bad "CMHA_DEF of a program's own"; fi
 
 macros() { $CC -I. $blas -E -dM -x c - | awk '{ sub(/\(.*/, "", $2); print $2 }' | sort -u; }
 printf '#include <stddef.h>\n#include <stdint.h>\n' | macros > "$W/before"
