@@ -305,11 +305,14 @@ def check_question(question, cells, tables, over_all):
     if label != (table.rows[v][0] if "," in variants else ""):
         say(f"{ask}: {cells[2]} is not of {v}")
     check_difference(difference, table.mean[v], table.half[v], ask)
-    of = re.search(r"` of (\S+)$", difference)
-    if bool(of) != table.second:
-        say(f"{ask}: {cells[2]}")
-    if of and abs(float(of[1]) / finite(table.of[table.base], table.measure).mean() - 1 if float(of[1]) else 0) > 0.005:
-        say(f"{ask}: of {of[1]}")
+    base = finite(table.of[table.base], table.measure).mean()
+    for number, wanted, value in ((r"`; baseline ([^\s,]+)", table.second, base),
+                                  (r", claimed (\S+)$", float(claimed) != 0, base * float(claimed) / 100)):
+        there = re.search(number, difference)
+        if bool(there) != wanted:
+            say(f"{ask}: {cells[2]}")
+        if there and abs(float(there[1]) - value) > 0.005 * abs(value):
+            say(f"{ask}: {there[0]}")
     near(cells[3], len(table.of[v]), ask + " seeds")
     told = table.told(v) and not table.failed
     survives = "–" if second == "1" or not told else "yes" if over_all[(name, part, v)] < 0.05 else "no"
@@ -320,7 +323,7 @@ def check_question(question, cells, tables, over_all):
 
 def check_tally(text, tables, over_all):
     first = [t for t in tables if not t.second]
-    numbers = re.search(r"\*Over all tables:\*(.*?at\s+the\s+edge)", text, re.S).group(1)
+    numbers = re.search(r"\*Over all tables:\*(.*?or\s+the\s+highest)", text, re.S).group(1)
     got = [int(n) for n in re.findall(r"\d+", numbers)]
     bad, good = [t for t in first if t.raw and t.failed], [t for t in first if t.raw and not t.failed]
     compared = [sum(len(t.raw) for t in g) for g in (good, bad)]
@@ -328,8 +331,8 @@ def check_tally(text, tables, over_all):
     survive = [sum(over_all[(t.name, t.part, v)] < 0.05 for t in g for v in t.raw) for g in (good, bad)]
     kinds = [(t, v) for t in first for v in t.of if v not in t.floors and t.of[v]]
     tuned = [k for k in kinds if any(r["chosen"] == "0" for r in k[0].claim.rows_of(k[0].part, k[1]))]
-    want = [sum(compared), len(good) + len(bad), compared[1], len(bad), compared[0], told[0], survive[0], sum(compared), sum(told),
-            sum(survive), sum(t.edge(v) for t, v in kinds), len(tuned)]
+    want = [sum(compared), len(good) + len(bad), len(bad), compared[1], compared[0], told[0], survive[0], sum(compared),
+            sum(t.edge(v) for t, v in kinds), len(tuned)]
     for a, b in zip(got, want, strict=True):
         near(str(a), b, "over all tables")
 

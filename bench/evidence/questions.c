@@ -8,7 +8,7 @@
 
 const evidence_question evidence_questions[] = {
     /* ComplexFormer */
-    {"Does ComplexFormer, δ from near 0, lead after 400 steps with 0.1 million numbers (Tiny Shakespeare)?",
+    {"Does ComplexFormer, δ from near 0, lead after 400 steps with 0.1 million parameters (Tiny Shakespeare)?",
      "text_quick", "shakespeare", NEAR0, 0, 0, 0},
     {"Does ComplexFormer, δ from near 0, lead after 300 steps (Tiny Shakespeare)?",
      "generation", "shakespeare", NEAR0, 0, 0, 0},
@@ -56,11 +56,11 @@ const evidence_question evidence_questions[] = {
     /* tasks */
     {"Do PoPE, RoPE++ or ComplexFormer, δ from near 0, learn to copy as RoPE does?",
      "copy", "24", "pope,ropepp,cmha-0", 0, 0, 0},
-    {"Is any kind better at associative recall?",
+    {"Is any of ten kinds better at associative recall?",
      "recall", "4", ANY, 0, 0, 0},
     {"Do Möbius heads learn parity as RoPE does?",
      "parity", "16", "mobius", 0, 0, 0},
-    {"Is any kind better at sorting?",
+    {"Is any of ten kinds better at sorting?",
      "sorting", "16", ANY, 0, 0, 0},
     {"Is ComplexFormer better where content has to move position (phase memory)?",
      "phase_memory", "64", "cmha,cmha-0", 0, 0, 0},
@@ -81,7 +81,7 @@ const evidence_question evidence_questions[] = {
     {"Is MobiusBERT better than BERT on RTE?",
      "mobius_glue", "rte", "mobiusbert", 0, 0, 0},
     /* CRAT */
-    {"Does CRAT lose with real states, which have a third fewer numbers?",
+    {"Does CRAT lose with real states, at two thirds of the parameters?",
      "crat", "cranfield", "real", 0, 1, 0},
     {"Does CRAT lose without its rotation?",
      "crat", "cranfield", "no-rotation", 0, 1, 0},
@@ -89,14 +89,14 @@ const evidence_question evidence_questions[] = {
      "crat", "cranfield", "dot,no-window,one-frequency,arctan,plain-norm,dense", 0, 1, 0},
     {"Is CRAT a better language model than RoPE?",
      "crat", "cranfield", "", 0, 0, 0},
-    {"Does CRAT's encoder find passages better than BM25 (Cranfield; the difference is BM25's)?",
-     "retrieval", "cranfield", "bm25", 0, 1, 0},
-    {"Does CRAT's encoder find passages better than BM25 (SQuAD; the difference is BM25's)?",
-     "retrieval", "squad", "bm25", 0, 1, 0},
+    {"Does BM25 find passages better than CRAT's encoder (Cranfield)?",
+     "retrieval", "cranfield", "bm25", 0, 0, 0},
+    {"Does BM25 find passages better than CRAT's encoder (SQuAD)?",
+     "retrieval", "squad", "bm25", 0, 0, 0},
     /* complex signals */
-    {"Is any complex model ahead of a real RoPE on radio signals?",
+    {"Is any complex model ahead on radio signals?",
      "modulation", "any-phase", COMPLEX_KINDS, 0, 0, 0},
-    {"Is any complex model ahead on radio signals, test frames turned?",
+    {"Is any complex model ahead on radio signals whose test frames have other phases?",
      "modulation", "any-phase", COMPLEX_KINDS, 1, 0, 0},
     {"Is any complex model ahead on spoken digits, spectra with phases?",
      "spoken", "complex", COMPLEX_KINDS, 0, 0, 0},

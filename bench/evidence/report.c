@@ -79,8 +79,11 @@ static void put_answer(FILE *out, const evidence_question *q, const evidence_ans
     const finding *f = a->kind;
     if (strchr(q->variants, ',')) fprintf(out, "%s: ", f->variant->label);
     put_difference(out, &f->pairs);
-    if (q->second) fprintf(out, " `%s` of %.3g | %zu | ", a->all->measure, a->all->of[0].mean, f->n);
-    else fprintf(out, " %s | %zu | ", a->all->claim->unit, f->n);
+    if (q->second) fprintf(out, " `%s`; baseline %.3g", a->all->measure, a->all->of[0].mean);
+    else fprintf(out, " %s", a->all->claim->unit);
+    if (q->claimed < 0 || q->claimed > 0)
+        fprintf(out, ", claimed %+.3g", a->all->of[0].mean * q->claimed / 100);
+    fprintf(out, " | %zu | ", f->n);
     int told = !a->all->failed && (f->verdict == FOUND_BETTER || f->verdict == FOUND_WORSE);
     if (q->second || !told) fputs("–", out);
     else fputs(f->over_all < 0.05 ? "yes" : "no", out);
@@ -109,12 +112,11 @@ static int put_questions(FILE *out, const evidence_findings *e, const evidence_c
 static void put_tally(FILE *out, const evidence_findings *e) {
     const tally *good = &e->count[0], *bad = &e->count[1];
     size_t compared = good->compared + bad->compared;
-    put_paragraph(out, "*Over all tables:* %zu comparisons in %zu tables; %zu of them, in %zu tables, are "
-                  "with a baseline that failed. Of the other %zu, %zu are better or worse within their table "
-                  "and %zu after Holm's correction over all %zu. (With those whose baseline failed: %zu and "
-                  "%zu.) %zu of %zu kinds chose a rate at the edge.", compared, good->tables + bad->tables,
-                  bad->compared, bad->tables, good->compared, good->told, good->survive, compared,
-                  good->told + bad->told, good->survive + bad->survive, e->edges, e->tuned);
+    put_paragraph(out, "*Over all tables:* %zu comparisons in %zu tables. In %zu tables, with %zu comparisons, "
+                  "the baseline failed. Of the other %zu comparisons %zu are significant within their table, "
+                  "%zu after Holm's correction over all %zu. In %zu of %zu choices of a learning rate the best "
+                  "of three was the lowest or the highest.", compared, good->tables + bad->tables, bad->tables,
+                  bad->compared, good->compared, good->told, good->survive, compared, e->edges, e->tuned);
 }
 
 /* README.md: the questions, and how to read their answers. */
