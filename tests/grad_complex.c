@@ -107,7 +107,7 @@ static void probe_run(probe *p) {
 /* ----------------------------------------------- kernels ------------------------------------------------ */
 
 static cmha_complex_linear_args linear_args(const probe *p) {
-    cmha_complex_linear_args a;
+    cmha_complex_linear_args a = {0, 0, 0, 0, 0, 0};
     a.T = p->T, a.I = p->I, a.O = p->O, a.adjoint = p->option, a.threads = 2;
     return a;
 }

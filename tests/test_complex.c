@@ -29,7 +29,7 @@ static void linear(int adjoint, int bias) {
     cmha_real *x = check_array(2 * T * I, 1), *w = check_array(2 * O * I, 1), *b = check_array(2 * O, 1),
               y[2 * T * O], scratch[4 * T * O];
     double want[2 * O], worst = 0;
-    cmha_complex_linear_args a;
+    cmha_complex_linear_args a = {0, 0, 0, 0, 0, 0};
     size_t t, j;
     a.T = T, a.I = I, a.O = O, a.adjoint = adjoint, a.threads = 1;
     cmha_complex_linear_forward(&a, x, w, bias ? b : NULL, y, scratch);

@@ -595,7 +595,7 @@ static void step_by_hand(double clip) {
             size_t at = (size_t)(p->tensor.data - twin.parameters.data);
             cmha_adamw_args a = {0, 0, 0, 0, 0, 0, 0};
             a.lr = lr, a.beta1 = t.beta1, a.beta2 = t.beta2, a.eps = t.adam_eps, a.t = step + 1;
-            a.weight_decay = p->decay ? t.weight_decay : 0;
+            a.weight_decay = p->decay > 0 ? t.weight_decay : 0;
             a.grad_scale = clip > 0 && norm > clip ? clip / norm : 1;
             cmha_adamw(&a, p->tensor.size, p->tensor.data, p->tensor.grad, mo + at, ve + at);
         }
