@@ -2569,7 +2569,8 @@ static void cmha__unmap_file(void *mapping, size_t size) {
 #if !defined(_WIN32) && !defined(CMHA_NO_FILES)
     if (mapping) (void)munmap(mapping, size);
 #endif
-    (void)mapping, (void)size;
+    (void)mapping;
+    (void)size;
 }
 
 /* ---- threads ---- */
@@ -3760,7 +3761,9 @@ static inline void cmha__phasor(cmha_real re, cmha_real im, cmha_real eps, cmha_
     cmha_real scale = big > CMHA__PHASOR_RANGE ? 1 / CMHA__PHASOR_SCALE : 1;
     const cmha_real much = CMHA__PHASOR_SCALE * (CMHA__PHASOR_SCALE / CMHA__PHASOR_RANGE);
     scale = big < 1 / CMHA__PHASOR_RANGE ? much : scale;
-    re *= scale, im *= scale, eps *= scale;
+    re *= scale;
+    im *= scale;
+    eps *= scale;
     cmha_real root = cmha__inverse_root(re * re + im * im + eps * eps);
     root = big < CMHA__SMALLEST ? 0 : root; /* subnormal numbers count as 0: 1/r would overflow */
     *u_re = re * root;
@@ -4617,8 +4620,16 @@ static void cmha__kernel(const cmha__op *op, int kind, cmha_real number, size_t 
         const cmha_real *a, const cmha_real *b, cmha_real *y, const cmha_real *dy,
         cmha_real *da, cmha_real *db) {
     cmha__call c = cmha__call_of(op, NULL, NULL, NULL);
-    c.kind = kind, c.number = number, c.n = T, c.D = D;
-    c.x[0] = a, c.x[1] = b, c.y = y, c.dy = dy, c.dx[0] = da, c.dx[1] = db;
+    c.kind = kind;
+    c.number = number;
+    c.n = T;
+    c.D = D;
+    c.x[0] = a;
+    c.x[1] = b;
+    c.y = y;
+    c.dy = dy;
+    c.dx[0] = da;
+    c.dx[1] = db;
     op->pass(&c);
 }
 
@@ -4696,7 +4707,8 @@ static void cmha__matmul_shape(cmha__call *c) {
         CMHA__MISFIT(c->tape, "matmul: batches of sizes %zu and %zu differ in shape", a->size, b->size);
     c->shape[c->rank - 1] = b->shape[b->rank - (c->kind ? 2 : 1)];
     c->rows = c->count = 1;
-    for (int d = 0; b->rank > 2 && d + 2 < a->rank; d++) c->count *= a->shape[d];
+    if (b->rank > 2)
+        for (int d = 0; d + 2 < a->rank; d++) c->count *= a->shape[d];
 }
 static void cmha__matmul_pass(const cmha__call *c) {
     const cmha_tensor *a = c->in[0], *b = c->in[1];
@@ -4727,7 +4739,8 @@ CMHA_DEF cmha_tensor *cmha_reshape(cmha_tape *tape, cmha_tensor *x, int rank, co
     cmha_tensor *y = x ? cmha__tensor_shaped(tape, rank, shape) : NULL;
     if (!y) return NULL;
     if (y->size != x->size) return CMHA__MISFIT(tape, "reshape: %zu elements into %zu", x->size, y->size);
-    y->data = x->data, y->packed = x->packed;
+    y->data = x->data;
+    y->packed = x->packed;
     return cmha__push(tape, "reshape", y, &x, 1, cmha__reshape_backward, NULL);
 }
 
@@ -4797,7 +4810,10 @@ CMHA_DEF cmha_tensor *cmha_slice(cmha_tape *tape, cmha_tensor *x, int axis, size
 }
 
 /* One number comes of the whole input, by one thread. */
-static void cmha__one_shape(cmha__call *c) { c->rank = 1, c->rows = c->shape[0] = 1; }
+static void cmha__one_shape(cmha__call *c) {
+    c->rank = 1;
+    c->rows = c->shape[0] = 1;
+}
 static void cmha__sum_pass(const cmha__call *c) {
     size_t n = c->in[0]->size;
     if (!c->dy) c->y[0] = cmha__total(c->x[0], n);
@@ -4812,13 +4828,18 @@ CMHA_DEF cmha_tensor *cmha_sum(cmha_tape *tape, cmha_tensor *x) {
 /* given: the `count` indices. One thread walks them, because rows may be picked more than once. */
 static void cmha__gather_shape(cmha__call *c) {
     if (!c->given && c->count) CMHA__MISUSE(c->tape, "gather: index is NULL");
-    c->rank = 2, c->shape[0] = c->count, c->shape[1] = c->D, c->rows = 1;
+    c->rank = 2;
+    c->shape[0] = c->count;
+    c->shape[1] = c->D;
+    c->rows = 1;
 }
 static void cmha__gather_pass(const cmha__call *c) {
     const size_t *index = (const size_t *)c->given, D = c->D, rows = cmha__rows(c->in[0]);
-    for (size_t i = 0; i < c->count && !c->tape->status; i++)
-        if (index[i] >= rows) CMHA__MISUSE(c->tape, "gather: row %zu of %zu", index[i], rows);
-        else if (c->dy) cmha__axpy(D, 1, c->dy + i * D, c->dx[0] + index[i] * D);
+    for (size_t i = 0; i < c->count; i++)
+        if (index[i] >= rows) {
+            CMHA__MISUSE(c->tape, "gather: row %zu of %zu", index[i], rows);
+            return;
+        } else if (c->dy) cmha__axpy(D, 1, c->dy + i * D, c->dx[0] + index[i] * D);
         else memcpy(c->y + i * D, c->x[0] + index[i] * D, D * sizeof *c->y);
 }
 
@@ -4828,7 +4849,9 @@ CMHA_DEF cmha_tensor *cmha_gather(cmha_tape *tape, cmha_tensor *x, const size_t 
 
 static void cmha__mean_shape(cmha__call *c) {
     if (c->rank != 3) CMHA__MISFIT(c->tape, "mean: the tensor must be [B, N, D]");
-    c->rank = 2, c->rows = c->shape[0], c->shape[1] = c->D;
+    c->rank = 2;
+    c->rows = c->shape[0];
+    c->shape[1] = c->D;
 }
 /* Writes the mean token of each sequence, or spreads its gradient over the tokens. */
 static void cmha__mean_pass(const cmha__call *c) {
@@ -4853,10 +4876,13 @@ CMHA_DEF cmha_tensor *cmha_mean_tokens(cmha_tape *tape, cmha_tensor *x, const un
 /* Rejects tokens outside [0, V) but `ignore`, where that is allowed. */
 static cmha_status cmha__check_tokens(cmha_tape *tape, const int32_t *ids, size_t n, size_t V, int may_ignore,
         int32_t ignore) {
-    for (size_t i = 0; i < n && !tape->status && !cmha__dry(tape); i++)
-        if ((ids[i] < 0 || (size_t)ids[i] >= V) && !(may_ignore && ids[i] == ignore))
-            cmha__reject(tape, CMHA_ERR_TOKEN, "token %d at index %zu is outside the vocabulary of %zu",
-                    (int)ids[i], i, V);
+    if (cmha__dry(tape)) return tape->status;
+    for (size_t i = 0; i < n; i++) {
+        if ((ids[i] >= 0 && (size_t)ids[i] < V) || (may_ignore && ids[i] == ignore)) continue;
+        cmha__reject(tape, CMHA_ERR_TOKEN, "token %d at index %zu is outside the vocabulary of %zu",
+                (int)ids[i], i, V);
+        break;
+    }
     return tape->status;
 }
 
@@ -4997,10 +5023,11 @@ static void cmha__dropout_pass(const cmha__call *c) {
     cmha_real piece[256]; /* the backward goes a piece at a time */
     size_t first = c->count + c->lo;
     if (!cmha__goes_back(c)) cmha_dropout_forward(c->x[0], c->n, c->number, c->key, first, c->y);
-    for (size_t i = 0, n; cmha__goes_back(c) && (n = cmha__min(c->n - i, 256)) > 0; i += n) {
-        cmha_dropout_forward(c->dy + i, n, c->number, c->key, first + i, piece);
-        cmha__axpy(n, 1, piece, c->dx[0] + i);
-    }
+    if (cmha__goes_back(c))
+        for (size_t i = 0, n; (n = cmha__min(c->n - i, 256)) > 0; i += n) {
+            cmha_dropout_forward(c->dy + i, n, c->number, c->key, first + i, piece);
+            cmha__axpy(n, 1, piece, c->dx[0] + i);
+        }
 }
 
 CMHA_DEF cmha_tensor *cmha_dropout(cmha_tape *tape, cmha_tensor *x, cmha_real p) {
@@ -5008,7 +5035,9 @@ CMHA_DEF cmha_tensor *cmha_dropout(cmha_tape *tape, cmha_tensor *x, cmha_real p)
     cmha__call call = cmha__call_of(&op, x, NULL, NULL);
     if (!x || !tape || tape->status || cmha__check_dropout(tape, p)) return NULL;
     if (p == 0 || !cmha__records(tape)) return x;
-    call.number = p, call.key = cmha__draw(tape), call.count = cmha__first_number(tape, x);
+    call.number = p;
+    call.key = cmha__draw(tape);
+    call.count = cmha__first_number(tape, x);
     return cmha__run(tape, &call);
 }
 
@@ -5059,18 +5088,18 @@ CMHA_DEF void cmha_pack(cmha_packed *p, const cmha_real *weight) {
     for (size_t o = 0; o < p->O; o++) {
         const cmha_real *row = C ? weight + o / C * p->I * C + o % C : weight + o * p->I;
         cmha_real most = 0; /* the largest magnitude; NaN, which stays, where one is no number */
-        for (size_t i = 0; bytes && i < p->I; i++) {
-            cmha_real x = row[i * step], size = x < 0 ? -x : x;
-            if (!(size <= CMHA__LARGEST)) most = (cmha_real)NAN;
-            else if (size > most) most = size;
-        }
+        if (bytes)
+            for (size_t i = 0; i < p->I; i++) {
+                cmha_real x = row[i * step], size = x < 0 ? -x : x;
+                if (!(size <= CMHA__LARGEST)) most = (cmha_real)NAN;
+                else if (size > most) most = size;
+            }
         if (bytes) p->scales[o] = (cmha_real)((double)most / 127);
         for (size_t i = 0; i < p->I; i++) {
             uint32_t *block = cmha__block_at(p, o, i);
             double scale = bytes ? p->scales[o] : 0; /* one that has vanished or is NaN: code 0 */
-            double steps = scale > 0 ? row[i * step] / scale : 0;
+            double steps = scale > 0 ? fmax(-127, fmin(row[i * step] / scale, 127)) : 0;
             int code = (int)(steps + (steps < 0 ? -0.5 : 0.5));
-            code = code < -127 ? -127 : code > 127 ? 127 : code;
             if (bytes) block[i % 16] |= ((uint32_t)code & 255) << i % CMHA__BLOCK / 16 * 8;
             else cmha__bf16_put(block, i % CMHA__BLOCK, row[i * step]);
         }
@@ -5093,7 +5122,7 @@ CMHA__HOT(CMHA_DEF, cmha_unpack, (const cmha_packed *p, size_t lo, size_t hi, cm
     for (size_t o = lo; o < hi; o++)
         for (size_t i = 0; i < p->I; i += n) {
             cmha_real scale = p->scales ? p->scales[o] : 1;
-            n = p->I - i < CMHA__BLOCK ? p->I - i : CMHA__BLOCK;
+            n = cmha__min(p->I - i, CMHA__BLOCK);
             cmha__block_numbers(p->storage, cmha__block_at(p, o, i), block);
             for (size_t j = 0; j < n; j++) *weight++ = scale * block[j];
         }
@@ -5109,7 +5138,7 @@ CMHA_DEF void cmha_packed_forward(const cmha_packed *p, const cmha_real *x, size
     for (size_t o = lo; o < hi; o++) {
         for (size_t t = 0; t < T; t++) y[t * ldy + o - lo] = 0;
         for (size_t i = 0; i < p->I; i += n) {
-            n = p->I - i < CMHA__BLOCK ? p->I - i : CMHA__BLOCK;
+            n = cmha__min(p->I - i, CMHA__BLOCK);
             cmha__block_numbers(p->storage, cmha__block_at(p, o, i), block);
             for (size_t t = 0; t < T; t++) {
                 sum = cmha__dot(x + t * p->I + i, block, n);
@@ -5169,14 +5198,19 @@ CMHA_DEF void cmha_embedding_forward(const cmha_real *weight, const int32_t *ids
 
 CMHA_FIT void cmha_embedding_backward(const cmha_real *dy, const int32_t *ids, size_t T, size_t D,
         cmha_real *dweight) {
-    for (size_t t = 0; dweight && t < T; t++) cmha__axpy(D, 1, dy + t * D, dweight + (size_t)ids[t] * D);
+    if (dweight)
+        for (size_t t = 0; t < T; t++) cmha__axpy(D, 1, dy + t * D, dweight + (size_t)ids[t] * D);
 }
 
 /* given: the ids of `count` sequences of `key` tokens. */
 static void cmha__embedding_shape(cmha__call *c) {
     if (c->rank != 2) CMHA__MISFIT(c->tape, "embedding: the weight must be [V, D]");
     else if (!c->given) CMHA__MISUSE(c->tape, "embedding: ids is NULL");
-    c->rank = 3, c->shape[0] = c->count, c->shape[1] = (size_t)c->key, c->shape[2] = c->D, c->rows = 1;
+    c->rank = 3;
+    c->shape[0] = c->count;
+    c->shape[1] = (size_t)c->key;
+    c->shape[2] = c->D;
+    c->rows = 1;
 }
 static void cmha__embedding_pass(const cmha__call *c) {
     const int32_t *ids = (const int32_t *)c->given;
@@ -5184,7 +5218,11 @@ static void cmha__embedding_pass(const cmha__call *c) {
     if (cmha__goes_back(c)) cmha_embedding_backward(c->dy, ids, T, D, c->dx[0]);
     else if (!cmha__check_tokens(c->tape, ids, T, V, 0, 0)) {
         const cmha_packed *p = c->in[0]->packed;
-        for (size_t t = 0, id; p && t < T; t++) id = (size_t)ids[t], cmha_unpack(p, id, id + 1, c->y + t * D);
+        if (p)
+            for (size_t t = 0, id; t < T; t++) {
+                id = (size_t)ids[t];
+                cmha_unpack(p, id, id + 1, c->y + t * D);
+            }
         if (!p) cmha_embedding_forward(c->x[0], ids, T, D, c->y);
     }
 }
@@ -5299,8 +5337,11 @@ static cmha_tensor *cmha__sublayer(cmha_tape *tape, cmha_tensor *x, int act, cmh
     cmha_tensor *y = in_place ? residual : cmha__result_of_width(tape, x, O);
     cmha__sublayer_saved *s = y ? CMHA__NEW(tape, cmha__sublayer_saved) : NULL;
     if (!s) return NULL;
-    s->act = act, s->gain = gain, s->dropout = cmha__records(tape) ? dropout : 0;
-    s->key = s->dropout > 0 ? cmha__draw(tape) : 0, s->first = cmha__first_number(tape, y);
+    s->act = act;
+    s->gain = gain;
+    s->dropout = cmha__records(tape) ? dropout : 0;
+    s->key = s->dropout > 0 ? cmha__draw(tape) : 0;
+    s->first = cmha__first_number(tape, y);
     cmha__mark mark = cmha__mark_of(tape);
     cmha_real *h = act >= 0 ? cmha__reals(tape, T * I) : x->data;
     cmha_real *product = in_place ? cmha__reals(tape, T * O) : y->data;
@@ -5335,7 +5376,8 @@ CMHA__COLD static cmha_real cmha__wide_root(const cmha_real *x, size_t D, double
         if (!(d <= DBL_MAX)) return (cmha_real)NAN;
         top = d > top ? d : top;
     }
-    for (size_t i = 0; centred && i < D; i++) middle += (double)x[i] / top;
+    if (centred)
+        for (size_t i = 0; i < D; i++) middle += (double)x[i] / top;
     middle /= (double)D;
     for (size_t i = 0; i < D; i++) {
         double d = (double)x[i] / top - middle;
@@ -5379,13 +5421,15 @@ CMHA__HOT(CMHA_DEF, cmha_norm_forward, (int centred, const cmha_real *x, const c
     for (size_t t = 0; t < T; t++, x += D, y += D) {
         const cmha_real *d = centred ? y : x;
         cmha_real mean = centred ? cmha__total(x, D) / (cmha_real)D : 0, r, squares;
-        for (size_t i = 0; centred && i < D; i++) y[i] = x[i] - mean;
+        if (centred)
+            for (size_t i = 0; i < D; i++) y[i] = x[i] - mean;
         squares = cmha__dot(d, d, D);
         r = 1 / (cmha_real)sqrt((double)(squares / (cmha_real)D + eps));
         if (r > (cmha_real)FLT_MAX) r = 0; /* eps = 0 and a constant row */
         if (!(squares <= CMHA__LARGEST)) {
             r = cmha__wide_root(x, D, eps, centred, &mean);
-            for (size_t i = 0; centred && i < D; i++) y[i] = x[i] - mean;
+            if (centred)
+                for (size_t i = 0; i < D; i++) y[i] = x[i] - mean;
         }
         if (centred)
             for (size_t i = 0; i < D; i++) y[i] = y[i] * r * weight[i];
@@ -5458,7 +5502,10 @@ CMHA__HOT_OF(CMHA_DEF, double, cmha_cross_entropy_forward,
             all += cmha__exp_shifted(some, n, top);
         }
         cmha_real rest = (cmha_real)log((double)all);
-        if (lse) lse[2 * t] = top, lse[2 * t + 1] = rest;
+        if (lse) {
+            lse[2 * t] = top;
+            lse[2 * t + 1] = rest;
+        }
         sum += ((double)top - logits[targets[t]]) + rest;
         count++;
     }
@@ -5513,14 +5560,17 @@ static cmha__entropy *cmha__entropy_new(cmha_tape *tape, const int32_t *targets,
     cmha__entropy *s = CMHA__NEW(tape, cmha__entropy);
     if (s) s->sums = (double *)cmha__record_alloc(tape, 2 * (size_t)tape->context->threads * sizeof *s->sums);
     if (!s || !s->sums || cmha__check_tokens(tape, targets, T, V, 1, ignore)) return NULL;
-    for (size_t i = 0; class_weights && !cmha__dry(tape) && i < V; i++) {
-        double w = (double)class_weights[i];
-        cmha_status status = w < 0 ? CMHA_ERR_ARGUMENT : CMHA_ERR_NOT_FINITE;
-        if (w >= 0 && w <= FLT_MAX) continue;
-        cmha__reject(tape, status, "cross-entropy: class_weights[%zu] is %g", i, w);
-        return NULL;
-    }
-    s->targets = targets, s->weights = class_weights, s->ignore = ignore;
+    if (class_weights && !cmha__dry(tape))
+        for (size_t i = 0; i < V; i++) {
+            double w = (double)class_weights[i];
+            cmha_status status = w < 0 ? CMHA_ERR_ARGUMENT : CMHA_ERR_NOT_FINITE;
+            if (w >= 0 && w <= FLT_MAX) continue;
+            cmha__reject(tape, status, "cross-entropy: class_weights[%zu] is %g", i, w);
+            return NULL;
+        }
+    s->targets = targets;
+    s->weights = class_weights;
+    s->ignore = ignore;
     return s;
 }
 
@@ -5553,7 +5603,8 @@ static void cmha__entropy_rows(const cmha__entropy *s, cmha_real *logits, size_t
 static void cmha__entropy_mean(cmha_tape *tape, const cmha__entropy *s, size_t T, cmha_real *mean) {
     double sum = 0;
     size_t rows = 0;
-    for (size_t t = 0; s->weights && t < T; t++) rows += s->targets[t] != s->ignore;
+    if (s->weights)
+        for (size_t t = 0; t < T; t++) rows += s->targets[t] != s->ignore;
     if (rows && !(s->counted > 0))
         CMHA__MISUSE(tape, "cross-entropy: the class weights of %zu rows sum to 0", rows);
     for (int c = 0; c < tape->context->threads; c++) sum += s->sums[2 * c];
@@ -5601,20 +5652,22 @@ static void cmha__projection_sweep(cmha_tape *tape, const cmha__entropy *s, cmha
     cmha__mark mark = cmha__mark_of(tape);
     rows = cmha__min(rows < 256 ? 256 : rows, T);
     cmha_real *logits = cmha__reals(tape, rows * V);
-    for (size_t t = 0, n; !tape->status && !cmha__dry(tape) && (n = cmha__min(T - t, rows)) > 0; t += n) {
-        const cmha_real *some = x->data + t * I;
-        if (w->packed) cmha__weight_product(tape, w, some, n, I, V, 0, logits);
-        else cmha__gemm(threads, 0, 1, n, V, I, 1, some, I, w->data, I, 0, logits, V);
-        CMHA__FOR_CHUNKS(threads, n, lo, hi) {
-            for (size_t i = lo; bias && i < hi; i++) cmha__axpy(V, 1, bias->data, logits + i * V);
-            cmha__entropy_rows(s, logits + lo * V, t + lo, hi - lo, V, back ? &scale : NULL,
-                    s->sums + 2 * cmha__chunk, NULL);
+    if (!cmha__dry(tape) && !tape->status)
+        for (size_t t = 0, n; (n = cmha__min(T - t, rows)) > 0; t += n) {
+            const cmha_real *some = x->data + t * I;
+            if (w->packed) cmha__weight_product(tape, w, some, n, I, V, 0, logits);
+            else cmha__gemm(threads, 0, 1, n, V, I, 1, some, I, w->data, I, 0, logits, V);
+            CMHA__FOR_CHUNKS(threads, n, lo, hi) {
+                if (bias)
+                    for (size_t i = lo; i < hi; i++) cmha__axpy(V, 1, bias->data, logits + i * V);
+                cmha__entropy_rows(s, logits + lo * V, t + lo, hi - lo, V, back ? &scale : NULL,
+                        s->sums + 2 * cmha__chunk, NULL);
+            }
+            if (dx) /* += G W */
+                cmha__gemm(threads, 0, 0, n, I, V, 1, logits, V, w->data, I, adds, dx + t * I, I);
+            if (dw) cmha__gemm(threads, 1, 0, V, I, n, 1, logits, V, some, I, 1, dw, I); /* += G^T X */
+            if (db) cmha__bias_backward(threads, logits, n, V, db);
         }
-        if (dx)
-            cmha__gemm(threads, 0, 0, n, I, V, 1, logits, V, w->data, I, adds, dx + t * I, I); /* += G W */
-        if (dw) cmha__gemm(threads, 1, 0, V, I, n, 1, logits, V, some, I, 1, dw, I); /* += G^T X */
-        if (db) cmha__bias_backward(threads, logits, n, V, db);
-    }
     cmha__rewind(tape, mark);
 }
 
@@ -5638,7 +5691,8 @@ static cmha_tensor *cmha__linear_cross_entropy(cmha_tape *tape, cmha_tensor *x, 
     cmha_tensor *in[3] = {x, weight, bias}, *y = cmha__result(tape, 1, &one);
     cmha__entropy *s = cmha__entropy_new(tape, targets, T, weight->shape[0], ignore, class_weights);
     if (!s) return NULL;
-    for (size_t t = 0; !cmha__dry(tape) && t < T; t++) s->counted += cmha__row_weight(s, t);
+    if (!cmha__dry(tape))
+        for (size_t t = 0; t < T; t++) s->counted += cmha__row_weight(s, t);
     cmha__over_ranks(tape, &s->counted, 1);
     s->early = cmha__records(tape) && (cmha__dry(tape) || s->counted > 0) ? early : 0;
     cmha__projection_sweep(tape, s, in, s->early != 0, s->early);
@@ -5663,9 +5717,13 @@ static void cmha__numbers_pass(const cmha__call *c) {
     size_t *counted = (size_t *)c->kept;
     double sum = 0;
     if (!c->dy) *counted = 0;
-    for (size_t i = 0; i < n && !c->dy; i++) *counted += !c->count || targets[i] == targets[i];
+    if (!c->dy)
+        for (size_t i = 0; i < n; i++) *counted += !c->count || targets[i] == targets[i];
     double all = (double)*counted;
-    if (!c->dy) cmha__over_ranks(c->tape, &all, 1), *counted = (size_t)all;
+    if (!c->dy) {
+        cmha__over_ranks(c->tape, &all, 1);
+        *counted = (size_t)all;
+    }
     cmha_real g = c->dy ? c->dy[0] : 0, *d = c->dx[0];
     double scale = *counted ? g / (double)*counted : 0;
     for (size_t i = 0, row = 0; i < n; i++, row += i % V ? 0 : width) {
@@ -5759,9 +5817,8 @@ CMHA_DEF void cmha_cope_table(cmha_cope_imag kind, size_t n, size_t d, double ba
         int cosine = kind == CMHA_COPE_IMAG_SIN_COS && c % 2;
         for (size_t r = 0; r < n; r++) {
             double angle = (double)(pos0 + r) * omega;
-            table[r * d + c] = (cmha_real)(kind == CMHA_COPE_IMAG_LEARNED ? 0
-                    : cosine ? cos(angle)
-                    : sin(angle));
+            double wave = cosine ? cos(angle) : sin(angle);
+            table[r * d + c] = kind == CMHA_COPE_IMAG_LEARNED ? 0 : (cmha_real)wave;
         }
     }
 }
@@ -5848,21 +5905,26 @@ typedef struct cmha__rotated {
 } cmha__rotated;
 
 #define CMHA__TURN ((cmha_real)6.283185307179586477)
-static inline cmha_real cmha__beta(cmha_real b) { return b < -CMHA__TURN ? -CMHA__TURN : b > 0 ? 0 : b; }
+static inline cmha_real cmha__beta(cmha_real b) {
+    if (b > 0) return 0;
+    return b < -CMHA__TURN ? -CMHA__TURN : b;
+}
 
 /* Writes theta and each pair's rotation exp(i ((delta - 1) theta + b)) exp(i t omega) as (c, s). */
 static void cmha__rotations(const cmha_rotate_args *a, size_t j0, size_t m, cmha__rotated *o) {
     const cmha_real *delta = a->delta ? a->delta + j0 : NULL, *table_c = o->cosine, *table_s = o->sine;
     if (delta) cmha__phases(o->re, o->im, m, o->theta);
     for (size_t j = 0; j < m; j++) o->c[j] = delta ? (delta[j] - 1) * o->theta[j] : 0;
-    for (size_t j = 0; o->b && j < m; j++) o->c[j] += a->polar ? -cmha__beta(o->b[j]) : o->b[j];
+    if (o->b)
+        for (size_t j = 0; j < m; j++) o->c[j] += a->polar ? -cmha__beta(o->b[j]) : o->b[j];
     for (size_t j = 0; j < m; j++) {
         cmha_real si, co;
         cmha__sincos(o->c[j], &si, &co);
         o->c[j] = co * table_c[j] - si * table_s[j];
         o->s[j] = si * table_c[j] + co * table_s[j];
     }
-    o->cosine = o->c, o->sine = o->s;
+    o->cosine = o->c;
+    o->sine = o->s;
 }
 
 /* Reads the pairs from j0 on, or PoPE's sizes, whose slopes are theta. Returns how many; 0 at the end. */
@@ -5870,13 +5932,21 @@ static size_t cmha__read_pairs(const cmha_rotate_args *a, const cmha_real *x, co
         size_t j0, cmha__rotated *o) {
     size_t rotary = a->rotary ? a->rotary : a->P, skip = j0 < rotary ? 0 : rotary;
     size_t own = (skip ? a->P : rotary) - skip, m = cmha__block_of(skip + own, j0);
-    o->skip = skip, o->own = own, o->cosine = table + j0, o->sine = table + a->P + j0;
+    o->skip = skip;
+    o->own = own;
+    o->cosine = table + j0;
+    o->sine = table + a->P + j0;
     o->b = a->b && (a->polar ? !skip : a->delta != NULL) ? a->b + j0 : NULL;
     if (!a->polar) cmha__split_pairs(x + 2 * skip, own, j0 - skip, m, a->layout, o->re, o->im);
-    for (size_t j = 0; a->polar && j < m; j++) {
-        o->re[j] = cmha__softplus(x[j0 + j], &o->theta[j]), o->im[j] = 0;
-        if (skip) o->re[j] = x[j0 + j], o->theta[j] = 1;
-    }
+    if (a->polar)
+        for (size_t j = 0; j < m; j++) {
+            o->re[j] = cmha__softplus(x[j0 + j], &o->theta[j]);
+            o->im[j] = 0;
+            if (skip) {
+                o->re[j] = x[j0 + j];
+                o->theta[j] = 1;
+            }
+        }
     if (a->delta || o->b) cmha__rotations(a, j0, m, o);
     return m;
 }
@@ -5928,12 +5998,16 @@ CMHA__HOT(CMHA_FIT, cmha_rotate_backward,
                 gi[j] = dy[P + j0 + j] * c[j] - dy[j0 + j] * s[j];
             }
             if (args->delta) cmha__rotate_adjoint(o.re, o.im, m, args->delta + j0, gr, gi, turn);
-            for (size_t j = 0; o.b && args->polar && j < m; j++) /* a clamp, whose ends pass */
-                turn[j] = cmha__beta(o.b[j]) == o.b[j] ? -gi[j] * o.re[j] : 0;
-            for (size_t j = 0; args->delta && ddelta && j < m; j++)
-                ddelta[j0 + j] += (double)(o.theta[j] * turn[j]);
-            for (size_t j = 0; (args->delta || o.b) && db && j < m; j++) db[j0 + j] += turn[j];
-            for (size_t j = 0; dx && args->polar && j < m; j++) dx[j0 + j] += gr[j] * o.theta[j];
+            if (o.b && args->polar)
+                for (size_t j = 0; j < m; j++) /* a clamp, whose ends pass */
+                    turn[j] = cmha__beta(o.b[j]) == o.b[j] ? -gi[j] * o.re[j] : 0;
+            if (args->delta && ddelta)
+                for (size_t j = 0; j < m; j++)
+                    ddelta[j0 + j] += (double)(o.theta[j] * turn[j]);
+            if ((args->delta || o.b) && db)
+                for (size_t j = 0; j < m; j++) db[j0 + j] += turn[j];
+            if (dx && args->polar)
+                for (size_t j = 0; j < m; j++) dx[j0 + j] += gr[j] * o.theta[j];
             if (dx && !args->polar)
                 cmha__add_pairs(gr, gi, o.own, j0 - o.skip, m, args->layout, dx + 2 * o.skip);
         }
@@ -6011,7 +6085,10 @@ static void cmha__divide_backward(cmha__in ur, cmha__in ui, const cmha__division
 static void cmha__affine(cmha__in x, cmha__in a, cmha__in b, size_t D, size_t n, cmha__out yr, cmha__out yi) {
     for (size_t j = 0; j < n; j++) yr[j] = a[j] * x[j] - a[D + j] * x[D + j];
     for (size_t j = 0; j < n; j++) yi[j] = a[j] * x[D + j] + a[D + j] * x[j];
-    if (b) cmha__axpy(n, 1, b, yr), cmha__axpy(n, 1, b + D, yi);
+    if (b) {
+        cmha__axpy(n, 1, b, yr);
+        cmha__axpy(n, 1, b + D, yi);
+    }
 }
 
 /* dx += g conj(a). */
@@ -6073,7 +6150,10 @@ CMHA__HOT_OP(cmha__quotient_pass) {
             const cmha_real *x = c->x[0] + at, *ur = x, *ui = x + D;
             const cmha_real *wr = c->x[1] + (maps ? 0 : at), *wi = wr + D;
             if (maps) {
-                ur = mapped[0], ui = mapped[1], wr = mapped[2], wi = mapped[3];
+                ur = mapped[0];
+                ui = mapped[1];
+                wr = mapped[2];
+                wi = mapped[3];
                 cmha__affine(x, map, map + 2 * D, D, n, mapped[0], mapped[1]);
                 cmha__affine(x, map + 4 * D, map + 6 * D, D, n, mapped[2], mapped[3]);
             }
@@ -6137,8 +6217,9 @@ CMHA_DEF void cmha_complex_linear_forward(const cmha_complex_linear_args *args, 
     size_t rows = 2 * args->T, I = args->I, O = args->O;
     if (!args->adjoint)
         cmha__gemm(args->threads, 0, 1, rows, 2 * O, I, 1, x, I, weight, I, 0, scratch, 2 * O);
-    for (size_t at = 0; args->adjoint && at < 2 * O; at += O)
-        cmha__gemm(args->threads, 0, 0, rows, O, I, 1, x, I, weight + at * I, O, 0, scratch + at, 2 * O);
+    if (args->adjoint)
+        for (size_t at = 0; at < 2 * O; at += O)
+            cmha__gemm(args->threads, 0, 0, rows, O, I, 1, x, I, weight + at * I, O, 0, scratch + at, 2 * O);
     cmha__complex_combine(args, scratch, bias, y);
 }
 
@@ -6178,7 +6259,8 @@ static void cmha__complex_map_shape(cmha__call *c) {
     if (w->rank != 3 || w->shape[0] != 2 || c->D != w->shape[c->kind ? 1 : 2])
         CMHA__MISFIT(c->tape, "complex linear: rows of %zu numbers, a weight [2, O, I] of %zu", 2 * c->D,
                 w->size);
-    c->rows = 1, c->shape[c->rank - 1] = 2 * w->shape[c->kind ? 2 : 1];
+    c->rows = 1;
+    c->shape[c->rank - 1] = 2 * w->shape[c->kind ? 2 : 1];
     cmha__holds(c->tape, "complex linear: the bias", c->in[2], c->shape[c->rank - 1]);
 }
 static void cmha__complex_map_pass(const cmha__call *c) {
@@ -6241,9 +6323,16 @@ CMHA__HOT_OP(cmha__complex_rotate_pass) {
                 re[j] = turned[j] * cosine - turned[D + j] * sine;
                 im[j] = turned[j] * sine + turned[D + j] * cosine;
             }
-            if (!back) memcpy(c->y + at, re, m * sizeof *re), memcpy(c->y + at + D, im, m * sizeof *im);
-            if (dz) cmha__axpy(m, 1, re, dz + at), cmha__axpy(m, 1, im, dz + at + D);
-            for (size_t j = 0; dtheta && j < m; j++) dtheta[angle + j] += im[j] * z[j] - re[j] * z[D + j];
+            if (!back) {
+                memcpy(c->y + at, re, m * sizeof *re);
+                memcpy(c->y + at + D, im, m * sizeof *im);
+            }
+            if (dz) {
+                cmha__axpy(m, 1, re, dz + at);
+                cmha__axpy(m, 1, im, dz + at + D);
+            }
+            if (dtheta)
+                for (size_t j = 0; j < m; j++) dtheta[angle + j] += im[j] * z[j] - re[j] * z[D + j];
         }
 }
 static void cmha__complex_rotate_fits(cmha__call *c) {
@@ -6319,10 +6408,11 @@ static void cmha__moments(const cmha_real *z, size_t D, int centred, double *sta
     double mean[2] = {0, 0};
     cmha__wide c;
     memset(stats, 0, 5 * sizeof *stats);
-    for (size_t j0 = 0, m; centred && (m = cmha__wide_load(z, D, j0, stats, &c)) > 0; j0 += m) {
-        mean[0] += cmha__wide_total(c.re, m) / (double)D;
-        mean[1] += cmha__wide_total(c.im, m) / (double)D;
-    }
+    if (centred)
+        for (size_t j0 = 0, m; (m = cmha__wide_load(z, D, j0, stats, &c)) > 0; j0 += m) {
+            mean[0] += cmha__wide_total(c.re, m) / (double)D;
+            mean[1] += cmha__wide_total(c.im, m) / (double)D;
+        }
     memcpy(stats, mean, sizeof mean);
     for (size_t j0 = 0, m; (m = cmha__wide_load(z, D, j0, stats, &c)) > 0; j0 += m) {
         stats[2] += cmha__wide_dot(c.re, c.re, m) / (double)D;
@@ -6360,7 +6450,8 @@ static cmha__root cmha__norm_root(const cmha__complex_norm_row *row, const doubl
         det = (det > 0 ? det : 0) + eps * (trace + eps);
         root.f1 = cmha__inverse_spread(first);
         root.f2 = cmha__inverse_spread(first > 0 ? det / first : first);
-        root.c = cos(angle), root.s = sin(angle);
+        root.c = cos(angle);
+        root.s = sin(angle);
     }
     cmha__root_matrix(&root, root.f1, 0, root.f2, root.M);
     return root;
@@ -6465,7 +6556,8 @@ static void cmha__complex_norm_row_backward(const cmha__complex_norm_row *row, c
     double e = row->spread == CMHA__SPREAD_MATRIX ? (G[3] - G[0]) * cs + both * (cc - ss) / 2 : 0;
     double off = f1 + f2 > 0 ? f1 * f1 * (f2 * f2) / (f1 + f2) : 0;
     if (row->spread == CMHA__SPREAD_TRACE) a = b = a + b;
-    a *= -scale * f1 * f1 * f1 / 2, b *= -scale * f2 * f2 * f2 / 2;
+    a *= -scale * f1 * f1 * f1 / 2;
+    b *= -scale * f2 * f2 * f2 / 2;
     cmha__root_matrix(root, a, -scale * off * e, b, dV);
     for (size_t j0 = 0, m; (m = cmha__norm_cotangent(row, gamma, dy, D, j0, &dh)) > 0; j0 += m) {
         cmha__wide_load(z, D, j0, mean, &c);
@@ -6487,10 +6579,11 @@ CMHA__HOT(CMHA_FIT, cmha_complex_norm_backward, (const cmha_complex_norm_args *a
     for (size_t t = 0; t < args->T; t++, z += 2 * D, dy += 2 * D, stats += 5) {
         cmha__root root = cmha__norm_root(kind, stats + 2, args->eps);
         if (dz) cmha__complex_norm_row_backward(kind, &root, z, gamma, stats, dy, D, dz + 2 * t * D);
-        for (size_t j0 = 0, m; dgamma && (m = cmha__wide_load(z, D, j0, stats, &h)) > 0; j0 += m) {
-            cmha__wide_apply(root.M, m, &h);
-            cmha__gamma_backward(kind, &h, dy + j0, D, m, dgamma + j0);
-        }
+        if (dgamma)
+            for (size_t j0 = 0, m; (m = cmha__wide_load(z, D, j0, stats, &h)) > 0; j0 += m) {
+                cmha__wide_apply(root.M, m, &h);
+                cmha__gamma_backward(kind, &h, dy + j0, D, m, dgamma + j0);
+            }
         if (dbeta) cmha__axpy(2 * D, 1, dy, dbeta);
     }
 }
@@ -6518,8 +6611,9 @@ CMHA__HOT(CMHA_DEF, cmha_phasor_forward,
 
 CMHA__HOT(CMHA_FIT, cmha_phasor_backward, (const cmha_real *z, const cmha_real *du, size_t T, size_t D,
         cmha_real eps, cmha_real *dz), (z, du, T, D, eps, dz)) {
-    for (size_t t = 0; dz && t < T; t++, z += 2 * D, du += 2 * D, dz += 2 * D)
-        cmha__phasor_row_backward(z, z + D, D, eps, 1, 0, du, du + D, dz, dz + D);
+    if (dz)
+        for (size_t t = 0; t < T; t++, z += 2 * D, du += 2 * D, dz += 2 * D)
+            cmha__phasor_row_backward(z, z + D, D, eps, 1, 0, du, du + D, dz, dz + D);
 }
 
 static void cmha__phasor_rows(const cmha__call *c) {
@@ -6569,7 +6663,8 @@ static void cmha__wave(const cmha_real *omega, const cmha_real *delta, size_t m,
 
 /* What is dealt to threads are channels, which do not depend on each other. */
 static void cmha__multifreq_shape(cmha__call *c) {
-    c->shape[0] = c->count, c->rows = c->D;
+    c->shape[0] = c->count;
+    c->rows = c->D;
     if (c->rank != 2 || !cmha__same_shape(c->in[0], c->in[1]))
         CMHA__MISFIT(c->tape, "multifreq: omega and delta (%zu and %zu numbers) must be [K, d]",
                 c->in[0]->size, c->in[1]->size);
@@ -6580,7 +6675,8 @@ static void cmha__multifreq_walk(const cmha__call *c) {
     size_t K = c->in[0]->shape[0], d = c->D, hi = c->lo + c->n, m;
     double scale = 1 / sqrt(K ? (double)K : 1);
     cmha__wide wave, step, sum; /* sum: of domega and ddelta */
-    for (size_t r = 0; !c->dy && r < c->count; r++) memset(c->y + r * d + c->lo, 0, c->n * sizeof *c->y);
+    if (!c->dy)
+        for (size_t r = 0; r < c->count; r++) memset(c->y + r * d + c->lo, 0, c->n * sizeof *c->y);
     for (size_t k = 0; k < K; k++)
         for (size_t j0 = c->lo; (m = cmha__min(hi - j0, CMHA__WIDE)) > 0; j0 += m) {
             const cmha_real *omega = c->x[0] + k * d + j0, *delta = c->x[1] + k * d + j0;
@@ -6590,15 +6686,19 @@ static void cmha__multifreq_walk(const cmha__call *c) {
                 size_t at = r * d + j0;
                 double t = (double)c->key + (double)r;
                 cmha__wave(omega, delta, m, t, r % CMHA__EXACT_EVERY ? &step : NULL, &wave);
-                for (size_t j = 0; !c->dy && j < m; j++) c->y[at + j] += (cmha_real)(scale * wave.im[j]);
-                for (size_t j = 0; c->dy && j < m; j++) {
-                    double g = scale * (double)c->dy[at + j] * wave.re[j];
-                    sum.re[j] += g * t;
-                    sum.im[j] += g;
-                }
+                if (!c->dy)
+                    for (size_t j = 0; j < m; j++) c->y[at + j] += (cmha_real)(scale * wave.im[j]);
+                if (c->dy)
+                    for (size_t j = 0; j < m; j++) {
+                        double g = scale * (double)c->dy[at + j] * wave.re[j];
+                        sum.re[j] += g * t;
+                        sum.im[j] += g;
+                    }
             }
-            for (size_t j = 0; c->dx[0] && j < m; j++) c->dx[0][k * d + j0 + j] += (cmha_real)sum.re[j];
-            for (size_t j = 0; c->dx[1] && j < m; j++) c->dx[1][k * d + j0 + j] += (cmha_real)sum.im[j];
+            if (c->dx[0])
+                for (size_t j = 0; j < m; j++) c->dx[0][k * d + j0 + j] += (cmha_real)sum.re[j];
+            if (c->dx[1])
+                for (size_t j = 0; j < m; j++) c->dx[1][k * d + j0 + j] += (cmha_real)sum.im[j];
         }
 }
 
@@ -6607,7 +6707,8 @@ CMHA_DEF cmha_tensor *cmha_multifreq(cmha_tape *tape, cmha_tensor *omega, cmha_t
     static const cmha__op op = {
         "multifreq", cmha__multifreq_walk, cmha__multifreq_shape, 2, CMHA__WHOLE, 0, {0, 0}, 0};
     cmha__call call = cmha__call_of(&op, omega, delta, NULL);
-    call.count = n, call.key = pos0;
+    call.count = n;
+    call.key = pos0;
     return cmha__run(tape, &call);
 }
 
@@ -6671,8 +6772,9 @@ static double cmha__regulariser_sum(const cmha__call *c, double *CMHA__RESTRICT 
     const unsigned char *mask = (const unsigned char *)c->given;
     size_t D = c->D, T = cmha__rows(c->in[0]);
     double *CMHA__RESTRICT im = re ? re + D : NULL, sum = 0;
-    for (size_t t = lo; !re && t < hi; t++)
-        if (!mask || mask[t]) sum += cmha_sum_squares(c->x[0] + 2 * t * D, 2 * D);
+    if (!re)
+        for (size_t t = lo; t < hi; t++)
+            if (!mask || mask[t]) sum += cmha_sum_squares(c->x[0] + 2 * t * D, 2 * D);
     if (!re) return sum;
     for (size_t j = lo; j < hi; j++) re[j] = im[j] = 0;
     for (size_t t = 0; t < T; t++) {
@@ -6704,9 +6806,10 @@ static void cmha__regulariser_pass(const cmha__call *c) {
             cmha_real *CMHA__RESTRICT dz = c->dx[0] + 2 * t * D;
             if (mask && !mask[t]) continue;
             if (!way) cmha__axpy(2 * D, (cmha_real)(2 * slope), z, dz);
-            for (size_t j = 0; way && j < D; j++) /* dz -= slope * (gradient of every R_j times count) */
-                cmha__phasor_backward(z[j], z[D + j], c->second, (cmha_real)(-slope * way[j]),
-                        (cmha_real)(-slope * way[D + j]), &dz[j], &dz[D + j]);
+            if (way)
+                for (size_t j = 0; j < D; j++) /* dz -= slope * (gradient of every R_j times count) */
+                    cmha__phasor_backward(z[j], z[D + j], c->second, (cmha_real)(-slope * way[j]),
+                            (cmha_real)(-slope * way[D + j]), &dz[j], &dz[D + j]);
         }
         return;
     }
@@ -6719,12 +6822,14 @@ static void cmha__regulariser_pass(const cmha__call *c) {
     if (way) cmha__over_ranks(c->tape, way, 2 * D);
     CMHA__FOR_CHUNKS(c->tape->context->threads, way ? D : 0, lo, hi) {
         sums[cmha__chunk] = 0; /* the sum of 1 - R_j; sums of phasors become directions */
-        for (size_t j = lo; j < hi && *counted > 0; j++) {
-            double length = sqrt(way[j] * way[j] + way[D + j] * way[D + j]); /* R_j times count */
-            double inverse = length <= *counted * (double)CMHA__EPSILON ? 0 : 1 / length;
-            sums[cmha__chunk] += 1 - length / *counted;
-            way[j] *= inverse, way[D + j] *= inverse;
-        }
+        if (*counted > 0)
+            for (size_t j = lo; j < hi; j++) {
+                double length = sqrt(way[j] * way[j] + way[D + j] * way[D + j]); /* R_j times count */
+                double inverse = length <= *counted * (double)CMHA__EPSILON ? 0 : 1 / length;
+                sums[cmha__chunk] += 1 - length / *counted;
+                way[j] *= inverse;
+                way[D + j] *= inverse;
+            }
     }
     double all = cmha__wide_total(sums, threads);
     c->y[0] = (cmha_real)(c->number * cmha__mean_over(all, way ? 1 : *counted, D));
@@ -6736,7 +6841,10 @@ static cmha_tensor *cmha__regularise(cmha_tape *tape, cmha_tensor *z, const unsi
         {"mag_reg", cmha__regulariser_pass, cmha__regulariser_shape, 1, CMHA__PLANES, 0, {0, 0}, 0},
         {"phase_reg", cmha__regulariser_pass, cmha__regulariser_shape, 1, CMHA__PLANES, 0, {0, 0}, 0}};
     cmha__call call = cmha__call_of(&ops[phases], z, NULL, NULL);
-    call.kind = phases, call.given = key_mask, call.number = lam, call.second = eps;
+    call.kind = phases;
+    call.given = key_mask;
+    call.number = lam;
+    call.second = eps;
     return cmha__run(tape, &call);
 }
 
@@ -6774,8 +6882,10 @@ CMHA__HOT(CMHA_FIT, cmha_complex_residual_backward,
     for (size_t at = 0; at < 2 * T * D; at += 2 * D) {
         const cmha_real *a = z + at, *b = a + D, *g = dy + at, *h = g + D;
         cmha_real *d = dz ? dz + at : NULL;
-        for (size_t j = 0; d && j < D; j++) d[j] += alpha * g[j] + beta * h[j];
-        for (size_t j = 0; d && j < D; j++) d[D + j] += alpha * h[j] - beta * g[j];
+        if (d)
+            for (size_t j = 0; j < D; j++) d[j] += alpha * g[j] + beta * h[j];
+        if (d)
+            for (size_t j = 0; j < D; j++) d[D + j] += alpha * h[j] - beta * g[j];
         if (!dalpha && !dbeta) continue;
         CMHA__IN_LANES(CMHA__WIDE_LANES, D, {
             re[l] += (double)a[i] * g[i] + (double)b[i] * h[i];
@@ -6829,7 +6939,8 @@ CMHA_DEF cmha_tensor *cmha_complex_residual(cmha_tape *tape, cmha_tensor *z, cmh
 
 CMHA_DEF void cmha_router_forward(const cmha_real *z, const cmha_real *router, const cmha_real *bias,
         size_t T, size_t D, size_t E, cmha_real *logits) {
-    for (size_t t = 0; bias && t < T; t++) memcpy(logits + t * E, bias, E * sizeof *logits);
+    if (bias)
+        for (size_t t = 0; t < T; t++) memcpy(logits + t * E, bias, E * sizeof *logits);
     cmha_gemm(0, 1, T, E, D, 1, z, 2 * D, router, D, bias ? 1 : 0, logits, E);
     cmha_gemm(0, 1, T, E, D, 1, z + D, 2 * D, router + E * D, D, 1, logits, E);
 }
@@ -6849,7 +6960,8 @@ static void cmha__router_shape(cmha__call *c) {
     if (router->rank != 3 || router->shape[0] != 2 || router->shape[2] != c->D)
         CMHA__MISFIT(c->tape, "router: its weight must be [2, E, %zu], not %zu numbers", c->D, router->size);
     else cmha__holds(c->tape, "router: the bias", c->in[2], router->shape[1]);
-    c->count = c->rows, c->rows = cmha__pieces(c->rows);
+    c->count = c->rows;
+    c->rows = cmha__pieces(c->rows);
     c->shape[c->rank - 1] = router->shape[router->rank > 1];
 }
 /* With its share of the pieces of rows a thread takes as large a share of the pieces of columns. */
@@ -6862,11 +6974,12 @@ static void cmha__router_pass(const cmha__call *c) {
         else cmha_router_backward(NULL, c->x[1], c->dy + lo * E, n, D, E, dz, NULL, NULL);
     }
     if (!cmha__goes_back(c)) return;
-    for (size_t i = 2 * half * c->lo / c->rows; c->dx[1] && i < 2 * half * (c->lo + c->n) / c->rows; i++) {
-        size_t part = i / half, lo = i % half * CMHA__PIECE, n = cmha__piece_end(lo, D) - lo;
-        cmha_gemm(1, 0, E, n, c->count, 1, c->dy, E, c->x[0] + part * D + lo, 2 * D, 1,
-                c->dx[1] + part * E * D + lo, D);
-    }
+    if (c->dx[1])
+        for (size_t i = 2 * half * c->lo / c->rows; i < 2 * half * (c->lo + c->n) / c->rows; i++) {
+            size_t part = i / half, lo = i % half * CMHA__PIECE, n = cmha__piece_end(lo, D) - lo;
+            cmha_gemm(1, 0, E, n, c->count, 1, c->dy, E, c->x[0] + part * D + lo, 2 * D, 1,
+                    c->dx[1] + part * E * D + lo, D);
+        }
     if (c->dx[2] && !c->lo) cmha__bias_backward(1, c->dy, c->count, E, c->dx[2]);
 }
 
@@ -6943,7 +7056,8 @@ CMHA_FIT void cmha_route_backward(const size_t *plan, const cmha_real *gate, con
     if (!dlogits) return;
     for (size_t t = 0; t < T; t++, plan += top, gate += top, dgate += top, dlogits += E) {
         cmha_real mean = cmha__dot(gate, dgate, top);
-        for (size_t c = 0; top > 1 && c < top; c++) dlogits[plan[c]] += gate[c] * (dgate[c] - mean);
+        if (top > 1)
+            for (size_t c = 0; c < top; c++) dlogits[plan[c]] += gate[c] * (dgate[c] - mean);
     }
 }
 
@@ -6978,7 +7092,8 @@ typedef struct cmha__mixture {
 static cmha__mixture cmha__mixture_of(const cmha_experts_args *a, const cmha_experts_weights *weights) {
     cmha__mixture m;
     memset(&m, 0, sizeof m);
-    m.a = a, m.weights = weights;
+    m.a = a;
+    m.weights = weights;
     m.r = cmha__route_of(a->plan, a->T, a->E, a->top);
     return m;
 }
@@ -6990,20 +7105,23 @@ static void cmha__expert_product(const cmha__mixture *m, int second, int adjoint
     const size_t D = m->a->D, F = m->a->F, E = m->a->E, rows = 2 * m->n;
     const size_t O = second ? D : F, I = second ? F : D, from = adjoint ? O : I, to = adjoint ? I : O;
     const cmha_real *w = second ? m->weights->w2 : m->weights->w1;
-    const cmha_real *bias = adjoint ? NULL : second ? m->weights->b2 : m->weights->b1;
-    for (size_t i = 0; bias && i < rows; i++)
-        memcpy(y + i * O, bias + (i % 2 * E + m->expert) * O, O * sizeof *y);
+    const cmha_real *bias = second ? m->weights->b2 : m->weights->b1;
+    if (adjoint) bias = NULL;
+    if (bias)
+        for (size_t i = 0; i < rows; i++)
+            memcpy(y + i * O, bias + (i % 2 * E + m->expert) * O, O * sizeof *y);
     for (size_t part = 0; part < 2; part++) {
         const cmha_packed *p = m->packed[second];
         const cmha_real *in = part ? ix : x;
         size_t which = part * E + m->expert, lo = which * O;
         cmha_real keep = part || bias ? 1 : 0, *pieces = m->pieces; /* [64, O + I] */
         if (!p) cmha_gemm(0, !adjoint, rows, to, from, 1, in, from, w + which * D * F, I, keep, y, to);
-        for (size_t at = 0, n; p && rows > CMHA__FEW_ROWS && at < O; at += n) {
-            n = cmha__min(CMHA__PIECE, O - at);
-            cmha_unpack(p, lo + at, lo + at + n, pieces);
-            cmha_gemm(0, 1, rows, n, I, 1, in, I, pieces, I, keep, y + at, O);
-        }
+        if (p && rows > CMHA__FEW_ROWS)
+            for (size_t at = 0, n; at < O; at += n) {
+                n = cmha__min(CMHA__PIECE, O - at);
+                cmha_unpack(p, lo + at, lo + at + n, pieces);
+                cmha_gemm(0, 1, rows, n, I, 1, in, I, pieces, I, keep, y + at, O);
+            }
         if (!p || rows > CMHA__FEW_ROWS) continue;
         cmha_packed_forward(p, in, rows, lo, lo + O, pieces, O);
         for (size_t i = 0; i < rows * O; i++) y[i] = pieces[i] + (keep > 0 ? y[i] : 0);
@@ -7073,7 +7191,9 @@ static void cmha__expert_forward(const cmha__mixture *m) {
 /* CRAT eq 21. m: the weights, as they are or packed. */
 static void cmha__experts_run(cmha__mixture *m, const cmha_real *z, cmha_real *y, cmha_real *scratch) {
     const cmha_experts_args *a = m->a;
-    m->z = z, m->out = scratch, m->own = scratch + a->T * a->top * 2 * a->D;
+    m->z = z;
+    m->out = scratch;
+    m->own = scratch + a->T * a->top * 2 * a->D;
     cmha__mixture_run(m, 0, cmha__expert_forward);
     cmha__mixture_scatter(m, a->gate, m->out, 1, y);
 }
@@ -7132,10 +7252,11 @@ static void cmha__expert_outer(const cmha__mixture *m, const cmha_experts_grads 
         cmha_gemm(1, 0, hi - lo, I, 2 * n, 1, g, O, x, I, 1, dw + at * I, I);
         cmha_gemm(1, 0, hi - lo, I, 2 * n, 1, g_imag, O, x_imag, I, 1, dw + (plane + at) * I, I);
     }
-    for (size_t t = 0; db && t < n; t++) {
-        cmha__axpy(hi - lo, 1, g + 2 * t * O, db + at);
-        cmha__axpy(hi - lo, 1, g + (2 * t + 1) * O, db + plane + at);
-    }
+    if (db)
+        for (size_t t = 0; t < n; t++) {
+            cmha__axpy(hi - lo, 1, g + 2 * t * O, db + at);
+            cmha__axpy(hi - lo, 1, g + (2 * t + 1) * O, db + plane + at);
+        }
 }
 
 CMHA_FIT void cmha_experts_backward(const cmha_experts_args *a, const cmha_experts_weights *weights,
@@ -7144,9 +7265,16 @@ CMHA_FIT void cmha_experts_backward(const cmha_experts_args *a, const cmha_exper
     size_t wide = a->T * a->top * 2 * a->D, hide = a->T * a->top * 2 * a->F, workers = cmha__workers(a);
     size_t one = cmha__pieces(a->F), both = one + cmha__pieces(a->D);
     cmha__mixture m = cmha__mixture_of(a, weights);
-    m.x = scratch, m.ix = m.x + wide, m.g = m.ix + wide, m.ig = m.g + wide;
-    m.act = m.ig + wide, m.dpre = m.act + hide, m.own = m.dpre + hide;
-    m.z = z, m.dy = dy, m.dgate = dgate;
+    m.x = scratch;
+    m.ix = m.x + wide;
+    m.g = m.ix + wide;
+    m.ig = m.g + wide;
+    m.act = m.ig + wide;
+    m.dpre = m.act + hide;
+    m.own = m.dpre + hide;
+    m.z = z;
+    m.dy = dy;
+    m.dgate = dgate;
     cmha__mixture_run(&m, 1, cmha__expert_backward);
     /* Of each expert the weights' gradients by rows, in turns: all tokens may be with one expert. */
     CMHA__FOR_CHUNKS(a->threads, workers, begin, end) {
@@ -7185,11 +7313,17 @@ static void cmha__experts_shape(cmha__call *c) {
         cmha__reject(c->tape, CMHA_ERR_OVERFLOW, "experts: %zu tokens, %zu experts each, are too many", T,
                 top);
     if (!a || c->tape->status) return;
-    a->T = T, a->D = D, a->F = F, a->E = E, a->top = top, a->threads = c->tape->context->threads;
+    a->T = T;
+    a->D = D;
+    a->F = F;
+    a->E = E;
+    a->top = top;
+    a->threads = c->tape->context->threads;
     a->plan = (size_t *)cmha_tape_alloc(c->tape, cmha_route_size(T, E, top) * sizeof *a->plan);
     a->gate = cmha__reals(c->tape, T * top);
     if (cmha__records(c->tape)) a->hidden = cmha__reals(c->tape, T * top * 2 * F);
-    c->kept = a, c->rows = 1;
+    c->kept = a;
+    c->rows = 1;
 }
 static void cmha__experts_pass(const cmha__call *c) {
     cmha_tape *tape = c->tape;
@@ -7204,7 +7338,9 @@ static void cmha__experts_pass(const cmha__call *c) {
     int computes = !tape->status && !cmha__dry(tape);
     if (computes && !back) {
         cmha__mixture m = cmha__mixture_of(a, &weights);
-        m.packed[0] = c->in[2]->packed, m.packed[1] = c->in[3]->packed, m.pieces = more;
+        m.packed[0] = c->in[2]->packed;
+        m.packed[1] = c->in[3]->packed;
+        m.pieces = more;
         cmha_route_forward(c->x[1], mask, a->T, a->E, a->top, a->threads, m.r.expert,
                 (cmha_real *)(uintptr_t)a->gate);
         cmha__experts_run(&m, c->x[0], c->y, scratch);
@@ -7212,8 +7348,9 @@ static void cmha__experts_pass(const cmha__call *c) {
         cmha_experts_grads grads = {c->dx[2], c->dx[4], c->dx[3], c->dx[5]};
         memset(more, 0, pairs * sizeof *more);
         cmha_experts_backward(a, &weights, c->x[0], c->dy, c->dx[0], c->dx[1] ? more : NULL, &grads, scratch);
-        for (size_t i = 0; mask && i < pairs; i++)
-            if (!mask[i / a->top]) more[i] = 0;
+        if (mask)
+            for (size_t i = 0; i < pairs; i++)
+                if (!mask[i / a->top]) more[i] = 0;
         cmha_route_backward(a->plan, a->gate, more, a->T, a->E, a->top, c->dx[1]);
     }
     cmha__rewind(tape, mark);
@@ -7225,7 +7362,11 @@ CMHA_DEF cmha_tensor *cmha_experts(cmha_tape *tape, cmha_tensor *z, cmha_tensor 
     static const cmha__op op = {"experts", cmha__experts_pass, cmha__experts_shape, 4,
             CMHA__PLANES | CMHA__UNPACKS | CMHA__SCRATCH, 0, {0, 0}, 0};
     cmha__call call = cmha__call_of(&op, z, logits, w1);
-    call.in[3] = w2, call.in[4] = b1, call.in[5] = b2, call.count = top, call.given = key_mask;
+    call.in[3] = w2;
+    call.in[4] = b1;
+    call.in[5] = b2;
+    call.count = top;
+    call.given = key_mask;
     cmha_tensor *y = cmha__run(tape, &call);
     if (!y || !use || cmha__dry(tape)) return y;
     const cmha_experts_args *a = (const cmha_experts_args *)call.kept;
@@ -7259,26 +7400,28 @@ CMHA_DEF double cmha_balance_forward(const cmha_real *logits, const unsigned cha
             share[chosen] += 1;
         }
     }
-    for (size_t e = 0; count > 0 && e < E; e++) {
-        share[e] /= count * (double)top;
-        p[e] /= count;
-        loss += share[e] * p[e];
-    }
+    if (count > 0)
+        for (size_t e = 0; e < E; e++) {
+            share[e] /= count * (double)top;
+            p[e] /= count;
+            loss += share[e] * p[e];
+        }
     return (double)E * loss;
 }
 
 CMHA_FIT void cmha_balance_backward(const cmha_real *logits, const unsigned char *key_mask,
         const double *share, size_t T, size_t E, cmha_real dloss, cmha_real *dlogits) {
     double scale = share[2 * E] > 0 ? dloss * (double)E / share[2 * E] : 0;
-    for (size_t t = 0; dlogits && t < T; t++, logits += E, dlogits += E) {
-        if (key_mask && !key_mask[t]) continue;
-        cmha_real most, inverse = cmha__balance_row(logits, E, &most);
-        double mean = 0;
-        for (size_t e = 0; e < E; e++) mean += share[e] * (double)(cmha__exp(logits[e] - most) * inverse);
-        for (size_t e = 0; e < E; e++)
-            dlogits[e] += (cmha_real)(scale * (share[e] - mean) *
-                    (double)(cmha__exp(logits[e] - most) * inverse));
-    }
+    if (dlogits)
+        for (size_t t = 0; t < T; t++, logits += E, dlogits += E) {
+            if (key_mask && !key_mask[t]) continue;
+            cmha_real most, inverse = cmha__balance_row(logits, E, &most);
+            double mean = 0;
+            for (size_t e = 0; e < E; e++) mean += share[e] * (double)(cmha__exp(logits[e] - most) * inverse);
+            for (size_t e = 0; e < E; e++)
+                dlogits[e] += (cmha_real)(scale * (share[e] - mean) *
+                        (double)(cmha__exp(logits[e] - most) * inverse));
+        }
 }
 
 /* given: the mask; count: the experts of a token; kept: the shares. */
@@ -7321,7 +7464,7 @@ static uint64_t cmha__knowledge_identity(size_t n, size_t d_r, const cmha_real *
             cmha_real number = x[i];
             uint32_t bits;
 #ifdef CMHA_DOUBLE
-            number = number > FLT_MAX ? FLT_MAX : number < -FLT_MAX ? -FLT_MAX : number;
+            if (fabs(number) > FLT_MAX) number = number > 0 ? FLT_MAX : -FLT_MAX;
 #endif
             float value = (float)number;
             memcpy(&bits, &value, sizeof bits);
@@ -7388,9 +7531,13 @@ CMHA_DEF cmha_status cmha_knowledge_init(cmha_knowledge *knowledge, cmha_context
     if (n && (!vectors || !d_r)) return CMHA__WRONG(context, "knowledge: %zu documents without vectors", n);
     if (!texts != !text_begin) return CMHA__WRONG(context, "knowledge: texts and text_begin need each other");
     if (d_r > SIZE_MAX / 2) return cmha__fail(context, CMHA_ERR_OVERFLOW, "knowledge: %zu features", d_r);
-    knowledge->context = context, knowledge->n = n, knowledge->d_r = d_r;
-    knowledge->vectors = vectors, knowledge->ids = ids;
-    knowledge->texts = texts, knowledge->text_begin = text_begin;
+    knowledge->context = context;
+    knowledge->n = n;
+    knowledge->d_r = d_r;
+    knowledge->vectors = vectors;
+    knowledge->ids = ids;
+    knowledge->texts = texts;
+    knowledge->text_begin = text_begin;
     cmha_status status = cmha__knowledge_reserve(knowledge); /* first: every array's size is then possible */
     if (!status && texts && !cmha__texts_in_order(text_begin, n, UINT64_MAX))
         status = CMHA__WRONG(context, "knowledge: text_begin does not ascend from 0");
@@ -7445,7 +7592,11 @@ static cmha__search cmha__search_of(cmha_context *context, const cmha_knowledge 
     const size_t shares = cmha__min(Q, CMHA__SEARCH_BLOCKS * threads * CMHA__NEAREST_ROWS) * (threads - 1);
     cmha__search s;
     memset(&s, 0, sizeof s);
-    s.context = context, s.base = base, s.Q = Q, s.d_r = d_r, s.k = k;
+    s.context = context;
+    s.base = base;
+    s.Q = Q;
+    s.d_r = d_r;
+    s.k = k;
     s.under = -(cmha_real)INFINITY; /* rounding may take a similarity below -1 */
     if (threshold > -1) /* the number below it, so that "above" is "at least the threshold" */
         s.under = sizeof threshold == sizeof(float) ? nextafterf((float)threshold, -FLT_MAX)
@@ -7469,7 +7620,8 @@ static void cmha__search_place(cmha__search *s, void *memory) {
 /* Puts document i, which belongs there, into a list of the k best so far, ties by index. */
 static void cmha__nearest_insert(cmha_real s, int64_t i, size_t k, int64_t *index, cmha_real *similarity) {
     size_t at = k - 1;
-    for (; at > 0 && (similarity[at - 1] < s || (similarity[at - 1] <= s && index[at - 1] > i)); at--) {
+    for (; at > 0; at--) {
+        if (similarity[at - 1] > s || (similarity[at - 1] >= s && index[at - 1] <= i)) break;
         similarity[at] = similarity[at - 1];
         index[at] = index[at - 1];
     }
@@ -7485,16 +7637,20 @@ static void cmha__nearest_scan(const cmha_real *scores, size_t n, size_t first, 
         int any = m < CMHA__NEAREST_SPAN;
         if (!any)
             for (size_t j = 0; j < CMHA__NEAREST_SPAN; j++) any |= scores[i + j] > limit;
-        for (size_t j = i; any && j < i + m; j++) {
-            if (!(scores[j] > limit)) continue;
-            cmha__nearest_insert(scores[j], (int64_t)(first + j), k, index, similarity);
-            limit = cmha__larger(similarity[k - 1], under);
-        }
+        if (any)
+            for (size_t j = i; j < i + m; j++) {
+                if (!(scores[j] > limit)) continue;
+                cmha__nearest_insert(scores[j], (int64_t)(first + j), k, index, similarity);
+                limit = cmha__larger(similarity[k - 1], under);
+            }
     }
 }
 
 static void cmha__nearest_begin(size_t n, int64_t *index, cmha_real *similarity) {
-    for (size_t i = 0; i < n; i++) index[i] = -1, similarity[i] = -(cmha_real)INFINITY;
+    for (size_t i = 0; i < n; i++) {
+        index[i] = -1;
+        similarity[i] = -(cmha_real)INFINITY;
+    }
 }
 
 /* Adds documents lo .. hi - 1 to the lists, by tiles of one width: equals get equal bits. */
@@ -7534,20 +7690,24 @@ static void cmha__search_exact(const cmha__search *s) {
         cmha__search part = *s;
         size_t own = (size_t)cmha__chunk * list, q = lo * rows;
         if (by_query) {
-            part.Q = cmha__min(hi * rows, Q) - q, part.phasors += q * 2 * s->d_r;
-            part.index += q * k, part.similarity += q * k;
+            part.Q = cmha__min(hi * rows, Q) - q;
+            part.phasors += q * 2 * s->d_r;
+            part.index += q * k;
+            part.similarity += q * k;
         } else if (own) {
-            part.index = s->own_index + (own - list), part.similarity = s->own_similarity + (own - list);
+            part.index = s->own_index + (own - list);
+            part.similarity = s->own_similarity + (own - list);
         }
         cmha__nearest_range(&part, by_query ? 0 : lo * width, by_query ? n : cmha__min(hi * width, n),
                 s->scratch + (size_t)cmha__chunk * s->tile);
     }
-    for (size_t i = 0; !by_query && i < others; i++) { /* each list from its best on */
-        size_t q = i / k % Q;
-        cmha_real *to = s->similarity + q * k;
-        if (s->own_similarity[i] > to[k - 1])
-            cmha__nearest_insert(s->own_similarity[i], s->own_index[i], k, s->index + q * k, to);
-    }
+    if (!by_query)
+        for (size_t i = 0; i < others; i++) { /* each list from its best on */
+            size_t q = i / k % Q;
+            cmha_real *to = s->similarity + q * k;
+            if (s->own_similarity[i] > to[k - 1])
+                cmha__nearest_insert(s->own_similarity[i], s->own_index[i], k, s->index + q * k, to);
+        }
 }
 
 /* The caller's search: its documents in the order of our similarities. */
@@ -7601,16 +7761,23 @@ CMHA_DEF cmha_status cmha_knowledge_search(const cmha_knowledge *knowledge, cons
     bytes = cmha__countable(bytes, 16 * (double)Q * ((double)k + (double)s.d_r)); /* the caller's arrays */
     if (bytes == SIZE_MAX)
         return cmha__fail(context, CMHA_ERR_OVERFLOW, "search: %zu documents for each of %zu queries", k, Q);
-    for (size_t i = 0; !knowledge->n && i < Q * k; i++) index[i] = -1, similarity[i] = 0;
+    if (!knowledge->n)
+        for (size_t i = 0; i < Q * k; i++) {
+            index[i] = -1;
+            similarity[i] = 0;
+        }
     if (!knowledge->n) return CMHA_OK;
     void *memory = cmha__take(context, "search", bytes);
     if (!memory) return CMHA_ERR_MEMORY;
     cmha__search_place(&s, memory);
     cmha_status status = CMHA_OK;
-    for (size_t q = 0; q < Q && !status; q += s.Q) {
-        s.Q = cmha__min(Q - q, slab), s.index = index + q * k, s.similarity = similarity + q * k;
+    for (size_t q = 0; q < Q; q += s.Q) {
+        s.Q = cmha__min(Q - q, slab);
+        s.index = index + q * k;
+        s.similarity = similarity + q * k;
         cmha_phasor_forward(queries + q * 2 * s.d_r, s.Q, s.d_r, cmha__feature_eps, s.phasors);
         status = cmha__search_run(&s);
+        if (status) break;
     }
     cmha__give(context, memory, bytes);
     return status;
@@ -7661,7 +7828,8 @@ static void cmha__retrieve_mix(const cmha__retrieval *s, size_t lo, size_t hi, c
             p[i] /= sum;
             cmha__axpy(W, s->weights[query % M] * p[i], s->vectors + (size_t)index[i] * W, row);
         }
-        for (size_t j = 0; !found && first != first && j < W; j++) row[j] = first; /* a NaN shows */
+        if (!found && first != first)
+            for (size_t j = 0; j < W; j++) row[j] = first; /* a NaN shows */
         if (found || first != first) s->found[query / M] = 1;
     }
 }
@@ -7684,10 +7852,11 @@ static void cmha__retrieve_back(const cmha__retrieval *s, const cmha_real *drbar
                 a[i] = cmha__dot(drbar + t * W, s->vectors + (size_t)index[i] * W, W);
                 mean += p[i] * a[i];
             }
-            for (size_t i = 0; du && i < k; i++)
-                if (index[i] >= 0)
-                    cmha__axpy(W, s->weights[m] * p[i] * (a[i] - mean) / scale,
-                            s->features + (size_t)index[i] * W, du + (t * M + m) * W);
+            if (du)
+                for (size_t i = 0; i < k; i++)
+                    if (index[i] >= 0)
+                        cmha__axpy(W, s->weights[m] * p[i] * (a[i] - mean) / scale,
+                                s->features + (size_t)index[i] * W, du + (t * M + m) * W);
             sum += mean;
         }
         own[m] += (cmha_real)sum;
@@ -7709,9 +7878,11 @@ static cmha_status cmha__retrieve_record(cmha_tape *tape, cmha_record *r) {
             if (du) cmha__retrieve_phasors(s, r->in[0]->data, lo, hi, du, dq);
         }
         for (size_t c = 0; c < threads; c++) cmha__axpy(M, 1, partial + c * part, dweights);
-        for (size_t m = 0; !s->args.raw_weights && m < M; m++) mean += s->weights[m] * dweights[m];
-        for (size_t m = 0; dl && m < M; m++)
-            dl[m] += s->args.raw_weights ? dweights[m] : s->weights[m] * (dweights[m] - mean);
+        if (!s->args.raw_weights)
+            for (size_t m = 0; m < M; m++) mean += s->weights[m] * dweights[m];
+        if (dl)
+            for (size_t m = 0; m < M; m++)
+                dl[m] += s->args.raw_weights ? dweights[m] : s->weights[m] * (dweights[m] - mean);
     }
     cmha__rewind(tape, mark);
     return tape->status;
@@ -7737,7 +7908,9 @@ CMHA_DEF cmha_tensor *cmha_retrieve(cmha_tape *tape, const cmha_knowledge *knowl
     cmha__retrieval *s = CMHA__NEW(tape, cmha__retrieval);
     if (!s) return NULL;
     size_t M = args->queries;
-    s->args = *args, s->T = cmha__rows(q), s->d_r = cmha__last(q) / 2 / M;
+    s->args = *args;
+    s->T = cmha__rows(q);
+    s->d_r = cmha__last(q) / 2 / M;
     if (!cmha__mul(s->T, M, &Q)) Q = SIZE_MAX;
     cmha__search search =
         cmha__search_of(tape->context, knowledge, Q, s->d_r, args->top, args->threshold, &bytes);
@@ -7751,8 +7924,10 @@ CMHA_DEF cmha_tensor *cmha_retrieve(cmha_tape *tape, const cmha_knowledge *knowl
     cmha__mark mark = cmha__mark_of(tape);
     void *memory = cmha_tape_alloc(tape, bytes);
     if (tape->status) return NULL;
-    if (knowledge && knowledge->n && args->top && Q && s->d_r)
-        s->vectors = knowledge->vectors, s->features = knowledge->features;
+    if (knowledge && knowledge->n && args->top && Q && s->d_r) {
+        s->vectors = knowledge->vectors;
+        s->features = knowledge->features;
+    }
     if (!cmha__dry(tape)) {
         cmha_real sum = 1;
         memcpy(s->weights, w_logits->data, M * sizeof *s->weights);
@@ -7763,7 +7938,8 @@ CMHA_DEF cmha_tensor *cmha_retrieve(cmha_tape *tape, const cmha_knowledge *knowl
     }
     if (!cmha__dry(tape) && s->vectors) {
         cmha__search_place(&search, memory);
-        search.index = s->index, search.similarity = s->p;
+        search.index = s->index;
+        search.similarity = s->p;
         CMHA__FOR_CHUNKS(tape->context->threads, s->T, lo, hi) {
             cmha__retrieve_phasors(s, q->data, lo, hi, search.phasors, NULL);
         }
@@ -7803,18 +7979,27 @@ static void cmha__reflect_rows(const cmha__call *c) {
             else if (dz) cmha__axpy(W, 1, dy, dz);
             continue;
         }
-        for (size_t j = 0; !back && j < D; j++) {
-            cmha_real g = cmha__sigmoid(gate[j] / tau), keep = convex ? 1 - g : 1;
-            y[j] = keep * z[j] + g * v[j];
-            y[D + j] = keep * z[D + j] + g * v[D + j];
-        }
-        for (size_t j = 0; back && j < D; j++) {
-            cmha_real g = cmha__sigmoid(gate[j] / tau), keep = convex ? 1 - g : 1, re = dy[j], im = dy[D + j];
-            cmha_real a = convex ? v[j] - z[j] : v[j], b = convex ? v[D + j] - z[D + j] : v[D + j];
-            if (dz) dz[j] += keep * re, dz[D + j] += keep * im;
-            if (dv) dv[j] += g * re, dv[D + j] += g * im;
-            if (dgate) dgate[j] += (re * a + im * b) * g * (1 - g) / tau;
-        }
+        if (!back)
+            for (size_t j = 0; j < D; j++) {
+                cmha_real g = cmha__sigmoid(gate[j] / tau), keep = convex ? 1 - g : 1;
+                y[j] = keep * z[j] + g * v[j];
+                y[D + j] = keep * z[D + j] + g * v[D + j];
+            }
+        if (back)
+            for (size_t j = 0; j < D; j++) {
+                cmha_real g = cmha__sigmoid(gate[j] / tau), keep = convex ? 1 - g : 1;
+                cmha_real re = dy[j], im = dy[D + j];
+                cmha_real a = convex ? v[j] - z[j] : v[j], b = convex ? v[D + j] - z[D + j] : v[D + j];
+                if (dz) {
+                    dz[j] += keep * re;
+                    dz[D + j] += keep * im;
+                }
+                if (dv) {
+                    dv[j] += g * re;
+                    dv[D + j] += g * im;
+                }
+                if (dgate) dgate[j] += (re * a + im * b) * g * (1 - g) / tau;
+            }
     }
 }
 
@@ -7823,7 +8008,9 @@ CMHA_DEF cmha_tensor *cmha_reflect(cmha_tape *tape, cmha_tensor *z, cmha_tensor 
     static const cmha__op op = {
         "reflect", cmha__reflect_rows, cmha__reflect_fits, 3, CMHA__PLANES, 0, {0, 0}, 0};
     cmha__call call = cmha__call_of(&op, z, v, gate);
-    call.kind = (int)fusion, call.number = tau, call.given = found;
+    call.kind = (int)fusion;
+    call.number = tau;
+    call.given = found;
     return cmha__run(tape, &call);
 }
 
@@ -7877,13 +8064,16 @@ static void cmha__complex_rows(cmha_rows from, size_t n, size_t d, cmha_real *to
 }
 
 static void cmha__zero_rows(cmha_rows to, size_t n, size_t d) {
-    for (; n > 0; n--, to.data += to.ld)
-        memset(to.data, 0, d * sizeof *to.data), memset(to.data + to.imag, 0, d * sizeof *to.data);
+    for (; n > 0; n--, to.data += to.ld) {
+        memset(to.data, 0, d * sizeof *to.data);
+        memset(to.data + to.imag, 0, d * sizeof *to.data);
+    }
 }
 
 /* Adds rows [n, width] to n rows of d numbers or, width 2d, of [Re | Im]. */
 static void cmha__add_rows(const cmha_real *rows, size_t n, size_t d, size_t width, cmha_rows to) {
-    for (; to.data && n > 0; n--, rows += width, to.data += to.ld) {
+    if (!to.data) return;
+    for (; n > 0; n--, rows += width, to.data += to.ld) {
         cmha__axpy(d, 1, rows, to.data);
         cmha__axpy(width - d, 1, rows + d, to.data + to.imag);
     }
@@ -7973,7 +8163,8 @@ static cmha_rotate_args cmha__turns(const cmha_score_call *c) {
     int learned = c->score->parameters == cmha__phase_parameters;
     cmha_rotate_args rotate;
     memset(&rotate, 0, sizeof rotate);
-    rotate.P = cmha__key_width(a) / 2, rotate.rotation = c->rotation;
+    rotate.P = cmha__key_width(a) / 2;
+    rotate.rotation = c->rotation;
     rotate.layout = c->score->planes == 2 ? CMHA_LAYOUT_HALF : a->layout;
     rotate.polar = c->score->parameters == cmha__shift_parameters;
     if (c->score->planes == 1) rotate.rotary = rotate.polar ? a->rotary_dims : a->rotary_dims / 2;
@@ -8019,8 +8210,9 @@ CMHA__HOT(static, cmha__phasor_map_back, (const cmha_score_call *c, cmha_rows x,
     const cmha_attention_args *a = c->args;
     const cmha_real *z = x.data;
     cmha_real *dz = dx.data;
-    for (size_t d = a->d_k; dz && n > 0; n--, z += x.ld, dz += dx.ld, dy += 2 * d)
-        cmha__phasor_row_backward(z, z + x.imag, d, a->eps, 1, a->angle, dy, dy + d, dz, dz + dx.imag);
+    if (dz)
+        for (size_t d = a->d_k; n > 0; n--, z += x.ld, dz += dx.ld, dy += 2 * d)
+            cmha__phasor_row_backward(z, z + x.imag, d, a->eps, 1, a->angle, dy, dy + d, dz, dz + dx.imag);
 }
 
 /* CoPE eq 2 in all its scores: s = scale (magnitude |O| / divisor + cosine Re O / sqrt(|O|^2 + eps^2)). */
@@ -8038,7 +8230,8 @@ CMHA__HOT(static, cmha__cope_back, (const cmha_score_call *call, const cmha_real
         cmha_real *im), (call, ds, re, im)) {
     const cmha_attention_args *a = call->args;
     cmha_real m = a->scale * a->magnitude / call->divisor, c = a->scale * a->cosine, e = a->eps, sum = 0;
-    for (size_t j = 0; call->ddivisor && j < CMHA__TILE; j++) sum += ds[j] * cmha__hypot(re[j], im[j]);
+    if (call->ddivisor)
+        for (size_t j = 0; j < CMHA__TILE; j++) sum += ds[j] * cmha__hypot(re[j], im[j]);
     if (call->ddivisor) *call->ddivisor += -(sum * m / call->divisor);
     for (size_t j = 0; j < CMHA__TILE; j++) {
         cmha_real size = cmha__hypot(re[j], im[j]), smooth = cmha__hypot(size, e), some = size > 0 ? size : 1;
@@ -8154,8 +8347,9 @@ static int cmha__own_keys(const cmha_attention_args *a) {
     const cmha_score *score = a->score;
     int own = score->rotates && a->rotation_head;
     size_t step;
-    for (size_t i = 0; score->map && i < score->n_parameters; i++)
-        own |= cmha__own_numbers(a, i, &step) && step && !score->shared_keys;
+    if (score->map)
+        for (size_t i = 0; i < score->n_parameters; i++)
+            own |= cmha__own_numbers(a, i, &step) && step && !score->shared_keys;
     return own;
 }
 
@@ -8165,7 +8359,11 @@ static cmha_score_call cmha__call_of_head(const cmha_attention_args *a, size_t h
     cmha_score_call c;
     size_t own, step;
     memset(&c, 0, sizeof c);
-    c.score = a->score, c.args = a, c.head = head, c.is_key = is_key, c.divisor = 1;
+    c.score = a->score;
+    c.args = a;
+    c.head = head;
+    c.is_key = is_key;
+    c.divisor = 1;
     if (c.score->rotates)
         c.rotation = a->rotation + head / cmha__fan(c.score) * a->rotation_head + first * cmha__key_width(a);
     for (size_t i = 0; i < CMHA_MAX_SCORE_PARAMETERS; i++) {
@@ -8222,9 +8420,10 @@ static void cmha__write_keys(const cmha_score_call *c, cmha_rows k, size_t n, si
         if (mapped) cmha__map(&part, k, count, rows);
         cmha__transpose(mapped ? rows : k.data, mapped ? d : k.ld, count, d,
                 keys + (words ? 0 : tile) + column, CMHA__TILE);
-        for (size_t f = 0; words && f < CMHA__TILE * d; f += CMHA__TILE)
-            for (size_t j = column; j < column + count; j++)
-                cmha__bf16_put(words + (tile + f) / 2, j, keys[f + j]);
+        if (words)
+            for (size_t f = 0; f < CMHA__TILE * d; f += CMHA__TILE)
+                for (size_t j = column; j < column + count; j++)
+                    cmha__bf16_put(words + (tile + f) / 2, j, keys[f + j]);
         if (part.rotation) part.rotation += count * d;
     }
 }
@@ -8238,8 +8437,10 @@ CMHA_DEF void cmha_cope_args(cmha_attention_args *args, const cmha_cope_options 
     args->softmax = score == CMHA_COPE_SCORE_REAL ? CMHA_SOFTMAX_REAL : CMHA_SOFTMAX_SCORE;
     args->scale = score == CMHA_COPE_SCORE_REAL ? s * twice : s;
     args->complex_v = args->bilinear = 0;
-    args->magnitude = norm ? 1 : hybrid || score == CMHA_COPE_SCORE_MAGNITUDE ? twice : 0;
-    args->cosine = hybrid ? options->alpha : score == CMHA_COPE_SCORE_PHASE ? 1 : 0;
+    args->magnitude = hybrid || score == CMHA_COPE_SCORE_MAGNITUDE ? twice : 0;
+    if (norm) args->magnitude = 1;
+    args->cosine = score == CMHA_COPE_SCORE_PHASE ? 1 : 0;
+    if (hybrid) args->cosine = options->alpha;
     args->eps = options->eps;
     args->norm_max = norm ? options->norm_max : CMHA_NORM_MAX_NONE;
     args->norm_max_grad = norm && options->norm_max_grad;
@@ -8323,10 +8524,11 @@ static size_t cmha__tile_rows(size_t n, size_t i) { return n - i < CMHA__TILE ? 
 /* A product of tiles, beta 0 or 1. The BLAS, which pays off from a few rows on, gets what no vectors fill. */
 static void cmha__tile_gemm(int trans_a, size_t M, size_t N, size_t K, cmha_real alpha, const cmha_real *A,
         size_t lda, const cmha_real *B, size_t ldb, cmha_real beta, cmha_real *C, size_t ldc) {
-    for (size_t i = 0; M <= 4 && !trans_a && i < M; i++) {
-        if (beta == 0) memset(C + i * ldc, 0, N * sizeof *C);
-        for (size_t k = 0; k < K; k++) cmha__axpy(N, alpha * A[i * lda + k], B + k * ldb, C + i * ldc);
-    }
+    if (M <= 4 && !trans_a)
+        for (size_t i = 0; i < M; i++) {
+            if (beta == 0) memset(C + i * ldc, 0, N * sizeof *C);
+            for (size_t k = 0; k < K; k++) cmha__axpy(N, alpha * A[i * lda + k], B + k * ldb, C + i * ldc);
+        }
     if (M <= 4 && !trans_a) return;
 #ifdef CMHA__GEMM_VECTORS
     cmha__product p = {trans_a, 0, M, N, K, lda, ldb, ldc, alpha, beta, A, B, C};
@@ -8361,7 +8563,8 @@ static void cmha__mask_tile(const cmha__head *h, cmha_real *S, size_t i0, size_t
                 S[j] -= h->slope * (cmha_real)(distance < 0 ? -distance : distance);
             }
         }
-        for (size_t j = 0; j < CMHA__TILE && j0 + j < begin; j++) S[j] = -(cmha_real)INFINITY;
+        size_t hidden = begin > j0 ? cmha__min(begin - j0, CMHA__TILE) : 0;
+        for (size_t j = 0; j < hidden; j++) S[j] = -(cmha_real)INFINITY;
         for (size_t j = end > j0 ? end - j0 : 0; j < CMHA__TILE; j++) S[j] = -(cmha_real)INFINITY;
         if (h->mask)
             for (size_t j = 0; j < cols; j++)
@@ -8412,7 +8615,8 @@ CMHA__COLD static void cmha__careful_row(const cmha__head *h, size_t i0, size_t 
         double re = cmha__careful_dot(q, keys, h->dk, j), im, size, fit;
         S[j] = cmha__careful_score(h->scale * re);
         if (!h->turned) continue;
-        im = cmha__careful_dot(h->turned + (i0 + r) * h->ldq, keys, h->dk, j), size = hypot(re, im);
+        im = cmha__careful_dot(h->turned + (i0 + r) * h->ldq, keys, h->dk, j);
+        size = hypot(re, im);
         fit = size > 1e30 ? (double)cmha__careful_score(size) / size : 1;
         h->u->re[r * CMHA__TILE + j] = (cmha_real)(re * fit);
         h->u->im[r * CMHA__TILE + j] = (cmha_real)(im * fit);
@@ -8441,7 +8645,8 @@ static void cmha__scores_of(const cmha__head *h, size_t i0, size_t rows, size_t 
         for (size_t r = 0, at = 0; r < rows; r++, at += CMHA__TILE) {
             shown.divisor = cmha__divisor(h, i0 + r);
             h->score->forward(&shown, h->u->re + at, h->u->im + at, S + at);
-            for (size_t j = at; a->temperature && j < at + CMHA__TILE; j++) S[j] *= (cmha_real)h->cold;
+            if (a->temperature)
+                for (size_t j = at; j < at + CMHA__TILE; j++) S[j] *= (cmha_real)h->cold;
         }
     }
     cmha__visible(a, i0, &begin, &end);
@@ -8490,8 +8695,9 @@ static void cmha__forward_rows(const cmha__head *h, size_t i0, size_t rows, cmha
     for (size_t j0 = begin / CMHA__TILE * CMHA__TILE; j0 < end; j0 += CMHA__TILE) {
         size_t cols = cmha__tile_rows(a->n_k, j0);
         cmha__scores_of(h, i0, rows, j0, S);
-        for (size_t r = 0; h->scores && r < rows; r++)
-            memcpy(h->scores + (i0 + r) * a->n_k + j0, S + r * CMHA__TILE, cols * sizeof *S);
+        if (h->scores)
+            for (size_t r = 0; r < rows; r++)
+                memcpy(h->scores + (i0 + r) * a->n_k + j0, S + r * CMHA__TILE, cols * sizeof *S);
         cmha__softmax_tile(h->u, rows, dv);
         if (a->dropout > 0) cmha__drop_tile(h, S, i0, rows, j0);
         if (dv) cmha__tile_gemm(0, rows, dv, cols, 1, S, CMHA__TILE, h->v + j0 * h->ldv, h->ldv, 1, acc, dv);
@@ -8567,8 +8773,9 @@ static void cmha__backward_scores(const cmha__head *h, size_t i0, size_t rows, s
     for (size_t r = 0; r < rows; r++) {
         cmha_real *p = u->S + r * CMHA__TILE, *d = u->dS + r * CMHA__TILE;
         if (h->lse[i0 + r].in_double) cmha__careful_row(h, i0, r, j0, p);
-        for (size_t j = 0; h->dlog_temp && j < CMHA__TILE; j++)
-            above[j] = cmha__larger(p[j] - h->lse[i0 + r].largest, -CMHA__LARGEST / 2);
+        if (h->dlog_temp)
+            for (size_t j = 0; j < CMHA__TILE; j++)
+                above[j] = cmha__larger(p[j] - h->lse[i0 + r].largest, -CMHA__LARGEST / 2);
         cmha__backward_row(h->lse[i0 + r], u->D[i0 + r], h->dlog_temp ? 1 : scale, p, d);
         if (!h->dlog_temp) continue;
         *h->dlog_temp -= cmha__dot(above, d, CMHA__TILE); /* the sum of d is dlse's, see D */
@@ -8621,8 +8828,9 @@ static void cmha__backward_tile(const cmha__head *h, size_t j0) {
         cmha__backward_features(h, h->q, u->re, i0, rows, j0, h->dq);
         cmha__backward_features(h, h->turned, u->im, i0, rows, j0, u->dturned);
     }
-    for (size_t j = 0; sum.data != to.data && j < cols; j++)
-        memcpy(to.data + j * to.ld, sum.data + j * sum.ld, dv * sizeof *to.data);
+    if (sum.data != to.data)
+        for (size_t j = 0; j < cols; j++)
+            memcpy(to.data + j * to.ld, sum.data + j * sum.ld, dv * sizeof *to.data);
 }
 
 /* D [n_q] = rowsum(dy * y) - dlse, which the softmax's backward subtracts from dP. By dP's matrix product, as
@@ -8725,13 +8933,20 @@ static size_t cmha__deal_unit(const cmha__attention_call *x, cmha_real *base, cm
 static void cmha__set_head(cmha__head *h, const cmha__attention_call *x, const cmha__unit *u, size_t unit) {
     const cmha_attention_args *a = x->args;
     memset(h, 0, sizeof *h);
-    h->call = x, h->args = a, h->score = x->score, h->u = u;
-    h->batch = unit / a->heads, h->head = unit % a->heads, h->kv = h->head / (a->heads / a->kv_heads);
+    h->call = x;
+    h->args = a;
+    h->score = x->score;
+    h->u = u;
+    h->batch = unit / a->heads;
+    h->head = unit % a->heads;
+    h->kv = h->head / (a->heads / a->kv_heads);
     h->row = unit * a->n_q;
-    h->dk = x->dk, h->dv = x->dv;
+    h->dk = x->dk;
+    h->dv = x->dv;
     h->mask = a->key_mask ? a->key_mask + h->batch * a->n_k : NULL;
     h->cold = a->temperature ? exp(-(double)a->parameters[x->score->n_parameters][h->head]) : 1;
-    h->cold = h->cold > 1e30 ? 1e30 : h->cold < 1e-30 ? 1e-30 : h->cold;
+    if (h->cold > 1e30) h->cold = 1e30;
+    if (h->cold < 1e-30) h->cold = 1e-30;
     h->scale = (double)a->scale * h->cold;
     h->slope = (cmha_real)(a->alibi ? (double)a->alibi[h->head] * h->cold : 0);
     h->row_key = cmha__mix(a->key) + a->first * a->heads * a->n_q + h->row;
@@ -8926,8 +9141,13 @@ static cmha__attention_call cmha__new_call(const cmha_attention_args *a, const c
         int backward) {
     cmha__attention_call x;
     memset(&x, 0, sizeof x);
-    x.args = a, x.views = views, x.score = a->score, x.backward = backward;
-    x.dk = cmha__key_width(a), x.dv = cmha__value_width(a), x.pieces = cmha__head_pieces(a);
+    x.args = a;
+    x.views = views;
+    x.score = a->score;
+    x.backward = backward;
+    x.dk = cmha__key_width(a);
+    x.dv = cmha__value_width(a);
+    x.pieces = cmha__head_pieces(a);
     if (a->n_k > a->n_q) x.first_q = a->n_k - a->n_q;
     if (a->n_q > a->n_k) x.first_k = a->n_q - a->n_k;
     return x;
@@ -8979,18 +9199,21 @@ static void cmha__append_past(cmha__head *h, const cmha_score_call *c, cmha_rows
     char *values = (char *)(x->cache->memory + slot->values);
     h->past_keys = keys + (own ? h->batch * x->args->heads + h->head : row) * slot->key_width * bytes;
     h->past_values = values + row * slot->value_row * bytes;
-    h->keys = NULL, h->ldv = slot->value_row;
+    h->keys = NULL;
+    h->ldv = slot->value_row;
     if (own || fresh)
         cmha__write_keys(c, k, n, at, x->halves ? h->u->keys : (cmha_real *)h->past_keys,
                 x->halves ? (uint32_t *)h->past_keys : NULL, h->u->rows);
-    for (size_t t = 0; fresh && t < n; t++, v.data += v.ld) {
-        size_t first = (at + t) * h->ldv;
-        cmha_real *to = x->halves ? h->u->acc : (cmha_real *)h->past_values + first;
-        if (h->dv > d_v) cmha__complex_rows(v, 1, d_v, to);
-        else if (h->dv) memcpy(to, v.data, h->dv * sizeof *to);
-        for (size_t i = 0; x->halves && i < h->dv; i++)
-            cmha__bf16_put((uint32_t *)h->past_values + first / 2, i, to[i]);
-    }
+    if (fresh)
+        for (size_t t = 0; t < n; t++, v.data += v.ld) {
+            size_t first = (at + t) * h->ldv;
+            cmha_real *to = x->halves ? h->u->acc : (cmha_real *)h->past_values + first;
+            if (h->dv > d_v) cmha__complex_rows(v, 1, d_v, to);
+            else if (h->dv) memcpy(to, v.data, h->dv * sizeof *to);
+            if (x->halves)
+                for (size_t i = 0; i < h->dv; i++)
+                    cmha__bf16_put((uint32_t *)h->past_values + first / 2, i, to[i]);
+        }
 }
 
 /* Shows a head its keys, its own or (fresh) a new group's, and the group's values. */
@@ -9032,7 +9255,8 @@ static void cmha__each_head(const cmha__attention_call *x, void (*run)(cmha__hea
                 cmha__set_head(&h, x, &u, i);
                 cmha__set_rows(&h, fresh, differ, &values);
                 h.peaks = x->peaks ? x->peaks + h.row : NULL;
-                h.piece = item % x->pieces, h.pieces = x->pieces;
+                h.piece = item % x->pieces;
+                h.pieces = x->pieces;
                 run(&h);
             }
     }
@@ -9048,8 +9272,10 @@ static void cmha__set_peaks(const cmha__attention_call *x) {
         size_t best = SIZE_MAX, end = begin + group;
         for (size_t i = begin; i < end; i++)
             if (peaks[i].key != SIZE_MAX && (best == SIZE_MAX || peaks[i].size > peaks[best].size)) best = i;
-        for (size_t i = begin; i < end; i++)
-            peaks[i].row = best, peaks[i].size = best == SIZE_MAX ? 0 : peaks[best].size;
+        for (size_t i = begin; i < end; i++) {
+            peaks[i].row = best;
+            peaks[i].size = best == SIZE_MAX ? 0 : peaks[best].size;
+        }
     }
 }
 
@@ -9076,10 +9302,16 @@ static void cmha__backward_term(cmha__head *h, const cmha__term *term, int count
         cmha__complex_rows(dy, a->n_q, a->d_v, u->dout);
         cmha__apply(term->mix, 1, u->dout, a->n_q, a->d_v, u->dout, 0);
         if (count == 1) cmha__complex_rows(y, a->n_q, a->d_v, u->out);
-        else h->lse = u->again, cmha__forward_head(h, out);
-        y = out, dy.data = u->dout, dy.ld = h->dv;
+        else {
+            h->lse = u->again;
+            cmha__forward_head(h, out);
+        }
+        y = out;
+        dy.data = u->dout;
+        dy.ld = h->dv;
     } else dy = cmha__on_lines(dy, a->n_q, h->dv, u->dout);
-    h->dy = dy.data, h->lddy = dy.ld;
+    h->dy = dy.data;
+    h->lddy = dy.ld;
     cmha__row_products(h, y, h->call->dlse ? h->call->dlse + h->row : NULL);
     memset(h->dq, 0, a->n_q * h->dk * sizeof *h->dq);
     if (h->turned) memset(u->dturned, 0, a->n_q * h->dk * sizeof *u->dturned);
@@ -9099,8 +9331,9 @@ static void cmha__collect(const cmha__head *h, cmha_real *dq, const cmha_real *d
     double *sums = h->call->partial;
     size_t unit = b * a->heads + head, pieces = cmha__head_pieces(a);
     if (sums) sums += unit * h->call->numbers;
-    for (size_t i = 0; h->call->dlog_temp && i < pieces; i++)
-        sums[h->call->numbers - 1] += h->call->dlog_temp[unit * pieces + i];
+    if (h->call->dlog_temp)
+        for (size_t i = 0; i < pieces; i++)
+            sums[h->call->numbers - 1] += h->call->dlog_temp[unit * pieces + i];
     cmha_score_call queries = cmha__call_of_head(a, head, 0, h->call->first_q, sums);
     cmha_score_call keys = cmha__call_of_head(a, head, 1, h->call->first_k, sums);
     void (*back)(const cmha_score_call *, cmha_rows, size_t, const cmha_real *, cmha_rows) =
@@ -9151,7 +9384,8 @@ CMHA_FIT void cmha_attention_backward(const cmha_attention_args *args, const cmh
     cmha_attention_args a = cmha__with_score(args);
     cmha__attention_call x = cmha__new_call(&a, views, 1);
     cmha__deal_call(&x, scratch);
-    x.lse = (cmha_lse *)(uintptr_t)lse, x.dlse = dlse;
+    x.lse = (cmha_lse *)(uintptr_t)lse;
+    x.dlse = dlse;
     if (x.partial) memset(x.partial, 0, units * x.numbers * sizeof *x.partial);
     cmha__set_peaks(&x);
     cmha__each_head(&x, cmha__backward_of_head);
@@ -9160,12 +9394,14 @@ CMHA_FIT void cmha_attention_backward(const cmha_attention_args *args, const cmh
     if (pieced) cmha__each_head(&x, cmha__collect_pieces);
     if (cmha__has_peaks(&a) && a.norm_max_grad) cmha__peak_gradients(&a, views, x.peaks);
     const double *sum = x.partial;
-    for (size_t u = 0; sum && dparameters && u < units; u++) /* in an order that no thread changes */
-        for (size_t i = 0, own, step; i < CMHA_MAX_SCORE_PARAMETERS; i++, sum += own) {
-            own = cmha__own_numbers(&a, i, &step);
-            for (size_t j = 0; j < own && dparameters[i]; j++)
-                dparameters[i][u % a.heads * step + j] += (cmha_real)sum[j];
-        }
+    if (sum && dparameters)
+        for (size_t u = 0; u < units; u++) /* in an order that no thread changes */
+            for (size_t i = 0, own, step; i < CMHA_MAX_SCORE_PARAMETERS; i++, sum += own) {
+                own = cmha__own_numbers(&a, i, &step);
+                if (dparameters[i])
+                    for (size_t j = 0; j < own; j++)
+                        dparameters[i][u % a.heads * step + j] += (cmha_real)sum[j];
+            }
 }
 
 /* ---- The linear core ---- */
@@ -9439,7 +9675,8 @@ static void cmha__linear_run(const cmha_linear_args *a, const cmha_attention_vie
             h.x = cmha__views_of_head(x, unit / a->heads, unit % a->heads);
             h.mask = a->key_mask ? a->key_mask + unit / a->heads * a->n : NULL;
             h.saved = saved ? saved + unit * a->n * h.row : NULL;
-            h.appends = state != NULL, h.causal = state || a->causal;
+            h.appends = state != NULL;
+            h.causal = state || a->causal;
             if (state) h.state = state + unit * h.state_size;
             if (!backward) cmha__linear_walk(&h, CMHA__LINEAR_Y);
             if (backward && h.x.dq.data) cmha__linear_walk(&h, CMHA__LINEAR_DQ);
@@ -9497,8 +9734,10 @@ static inline void cmha__fft_columns(double *re, double *im, size_t m, size_t la
         if (i >= j) continue;
         for (size_t l = 0; l < lanes; l++) {
             double x = re[i * lanes + l], y = im[i * lanes + l];
-            re[i * lanes + l] = re[j * lanes + l], re[j * lanes + l] = x;
-            im[i * lanes + l] = im[j * lanes + l], im[j * lanes + l] = y;
+            re[i * lanes + l] = re[j * lanes + l];
+            re[j * lanes + l] = x;
+            im[i * lanes + l] = im[j * lanes + l];
+            im[j * lanes + l] = y;
         }
     }
     for (i = 0; i < m; i += block)
@@ -9549,12 +9788,13 @@ static size_t cmha__lag_open(const cmha_lag_args *a, cmha_real *base, cmha__lag_
     memset(h, 0, sizeof *h);
     h->a = a;
     size_t used = cmha__deal(parts, 11, base);
-    for (size_t i = 1; base && i < m; i *= 2)
-        for (size_t k = 0; k < i; k++) {
-            double angle = 3.14159265358979323846 * (double)k / (double)i;
-            h->table[2 * i + k] = cos(angle);
-            h->table[3 * i + k] = -sin(angle);
-        }
+    if (base)
+        for (size_t i = 1; i < m; i *= 2)
+            for (size_t k = 0; k < i; k++) {
+                double angle = 3.14159265358979323846 * (double)k / (double)i;
+                h->table[2 * i + k] = cos(angle);
+                h->table[3 * i + k] = -sin(angle);
+            }
     return used;
 }
 
@@ -9582,10 +9822,11 @@ static void cmha__lag_move(const cmha__lag_head *h, double *g, size_t n, size_t 
         double total = what & (adds ? CMHA__LAG_SHARES : CMHA__LAG_OVER) ? h->total[t] : 1;
         if (cmha__lag_absent(h, t) || total == 0) continue;
         double scale = 1 / total, *row = g + t * L, *row_imag = row + m * L;
-        for (size_t l = 0; adds && l < L; l++) {
-            u[l] = (cmha_real)(row[l] * scale);
-            u[L + l] = (cmha_real)(row_imag[l] * scale);
-        }
+        if (adds)
+            for (size_t l = 0; l < L; l++) {
+                u[l] = (cmha_real)(row[l] * scale);
+                u[L + l] = (cmha_real)(row_imag[l] * scale);
+            }
         if (CMHA__TRAINS && adds && z) {
             const cmha_real *x = z->data + t * z->token + j0;
             cmha__phasor_row_backward(x, x + z->imag, width, h->a->eps, 1, 0, u, u + L, re, im);
@@ -9593,7 +9834,8 @@ static void cmha__lag_move(const cmha__lag_head *h, double *g, size_t n, size_t 
         if (adds) continue;
         if (what & CMHA__LAG_PHASORS) {
             cmha__phasor_row(re, im, width, h->a->eps, 1, 0, u, u + L);
-            re = u, im = u + L;
+            re = u;
+            im = u + L;
         }
         for (size_t l = 0; l < width; l++) {
             row[l] = re[l] * scale;
@@ -9650,7 +9892,8 @@ static void cmha__lag_masked(const cmha__lag_head *h, const double *x, size_t n,
 /* The mask of sequence b, and the pairs of tokens each lag joins. */
 static void cmha__lag_sequence(cmha__lag_head *h, size_t b) {
     h->mask = h->a->key_mask ? h->a->key_mask + b * h->a->n : NULL;
-    for (h->n = h->a->n; h->n && cmha__lag_absent(h, h->n - 1);) h->n--;
+    h->n = h->a->n;
+    while (h->n && cmha__lag_absent(h, h->n - 1)) h->n--;
     if (cmha__counted(h->mask, h->n) == h->n) h->mask = NULL;
     for (size_t t = 0; t < h->n; t++) h->pairs[t] = (double)(h->n - t);
     if (!h->mask) return;
@@ -9680,7 +9923,8 @@ static void cmha__lag_sweep(const cmha__lag_head *h, size_t n, int what, cmha_he
 /* The higher rank first, of equals the lower lag. */
 static int cmha__compare_ranks(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
-    return x > y ? -1 : x < y ? 1 : a < b ? -1 : a > b;
+    if (x > y || x < y) return x > y ? -1 : 1;
+    return a < b ? -1 : a > b;
 }
 
 /* CRAT eq 14, made well-defined: lags [a->n] = temp R of the topk largest R of lags that join any pair, else
@@ -9730,8 +9974,10 @@ static int cmha__lag_weights(cmha__lag_head *h) {
             int waits = !h->done[t] && !cmha__lag_absent(h, t), light = h->total[t] < 1e-4;
             if (waits && light) h->left = t + 1;
             if (h->weight[t] >= 2e-4) h->score[t] = -(double)INFINITY;
-            if (waits && !light) h->done[t] = 1, rows++;
-            else h->total[t] = 0;
+            if (waits && !light) {
+                h->done[t] = 1;
+                rows++;
+            } else h->total[t] = 0;
         }
     }
     return rows > 0;
@@ -9745,8 +9991,9 @@ static void cmha__lag_denominators(const cmha__lag_head *h) {
     for (size_t t = h->hi; t-- > 0;) {
         const cmha_real *a = y.data + t * y.token, *b = dy.data + t * dy.token;
         double row = 0;
-        for (size_t j = 0; h->total[t] != 0 && j < h->a->d; j++)
-            row += (double)a[j] * b[j] + (double)a[y.imag + j] * b[dy.imag + j];
+        if (h->total[t] != 0)
+            for (size_t j = 0; j < h->a->d; j++)
+                row += (double)a[j] * b[j] + (double)a[y.imag + j] * b[dy.imag + j];
         if (h->total[t] != 0) sum -= row / h->total[t];
         h->total[t] = sum;
         if (h->mask) sum = 0;
@@ -9823,8 +10070,9 @@ CMHA_DEF const cmha_real *cmha_rotation(cmha_tape *tape, const double *omega, si
     else if (!cmha__mul(n_tables, n, &size) || !cmha__mul(size, 2, &size) || !cmha__mul(size, P, &size))
         cmha__reject(tape, CMHA_ERR_OVERFLOW, "rotation: the size of its table overflows");
     else table = cmha__reals(tape, size);
-    for (size_t i = 0; table && i < n_tables && !cmha__dry(tape); i++)
-        cmha_rotation_table(omega + i * P, P, n, pos0, table + i * n * 2 * P);
+    if (table && !cmha__dry(tape))
+        for (size_t i = 0; i < n_tables; i++)
+            cmha_rotation_table(omega + i * P, P, n, pos0, table + i * n * 2 * P);
     return table;
 }
 
@@ -9884,7 +10132,9 @@ static const cmha_tensor *cmha__attention_fits(cmha_tape *tape, cmha__attention_
         return CMHA__MISFIT(tape, "attention: give k and v, of rank 3, or neither (q of width %zu)", width);
     if (!k && planes != v_planes && !a->halves)
         return CMHA__MISFIT(tape, "attention: real values cannot be fused with complex queries");
-    a->batch = q->shape[0], a->n_q = q->shape[1], a->d_k = width / parts;
+    a->batch = q->shape[0];
+    a->n_q = q->shape[1];
+    a->d_k = width / parts;
     a->n_k = k ? k->shape[1] : a->n_q;
     a->d_v = k ? cmha__last(v) / (v_planes * a->kv_heads) : a->d_k * planes / v_planes;
     s->row = k ? 0 : width;
@@ -9897,15 +10147,16 @@ static const cmha_tensor *cmha__attention_fits(cmha_tape *tape, cmha__attention_
         return CMHA__MISFIT(tape, "attention: no complex pairs: head width %zu is odd", a->d_k);
     if (a->rotary_dims * turning % 2 || a->rotary_dims > planes * a->d_k)
         return CMHA__MISFIT(tape, "attention: %zu numbers of %zu cannot rotate", a->rotary_dims, a->d_k);
-    for (size_t i = 0; score && i <= score->n_parameters; i++) {
-        if (!(need = cmha__own_numbers(a, i, &step))) continue;
-        if (step) need *= a->heads;
-        if (!in[3 + i] || in[3 + i]->size != need)
-            return CMHA__MISFIT(tape, "attention: %s needs %zu numbers, it has %zu",
-                    i < score->n_parameters ? score->parameters[i].name : "log_temp", need,
-                    in[3 + i] ? in[3 + i]->size : 0);
-        a->parameters[i] = in[3 + i]->data;
-    }
+    if (score)
+        for (size_t i = 0; i <= score->n_parameters; i++) {
+            if (!(need = cmha__own_numbers(a, i, &step))) continue;
+            if (step) need *= a->heads;
+            if (!in[3 + i] || in[3 + i]->size != need)
+                return CMHA__MISFIT(tape, "attention: %s needs %zu numbers, it has %zu",
+                        i < score->n_parameters ? score->parameters[i].name : "log_temp", need,
+                        in[3 + i] ? in[3 + i]->size : 0);
+            a->parameters[i] = in[3 + i]->data;
+        }
     return q;
 }
 
@@ -9931,7 +10182,11 @@ static cmha__attention_saved *cmha__attention_open(cmha_tape *tape, const void *
     if (!args) CMHA__MISUSE(tape, "attention: args is NULL");
     cmha__attention_saved *s =
         args ? (cmha__attention_saved *)cmha__record_alloc(tape, sizeof(cmha__attention_saved)) : NULL;
-    if (s) s->in[0] = q, s->in[1] = k, s->in[2] = v;
+    if (s) {
+        s->in[0] = q;
+        s->in[1] = k;
+        s->in[2] = v;
+    }
     return s;
 }
 
@@ -9940,12 +10195,14 @@ static cmha__attention_saved *cmha__softmax_open(cmha_tape *tape, const cmha_att
         cmha_tensor *q, cmha_tensor *k, cmha_tensor *v, cmha_tensor *const *parameters) {
     cmha__attention_saved *s = cmha__attention_open(tape, args, q, k, v);
     if (!s) return NULL;
-    s->args = cmha__with_score(args), s->args.threads = tape->context->threads;
+    s->args = cmha__with_score(args);
+    s->args.threads = tape->context->threads;
     const cmha_score *score = s->args.score, *own = args->score;
     const char *wrong = own ? cmha__score_wrong(own) : NULL;
     if (!wrong) wrong = cmha__attention_wrong(&s->args, 0);
-    for (size_t i = 0; !wrong && parameters && i < score->n_parameters + !!args->temperature; i++)
-        s->in[3 + i] = parameters[i];
+    if (parameters && !wrong)
+        for (size_t i = 0; i < score->n_parameters + !!args->temperature; i++)
+            s->in[3 + i] = parameters[i];
     if (!wrong && !cmha__attention_fits(tape, s)) return NULL;
     if (!wrong) wrong = cmha__attention_wrong(&s->args, 1);
     if (!wrong) return s;
@@ -9959,7 +10216,8 @@ static cmha_status cmha__core_run(cmha_tape *tape, const cmha__attention_saved *
         cmha_real *state) {
     cmha_real *grad[CMHA_MAX_INPUTS];
     int back = CMHA__TRAINS && y->grad;
-    for (int i = 0; back && i < CMHA_MAX_INPUTS; i++) grad[i] = cmha_tape_grad(tape, s->in[i]);
+    if (back)
+        for (int i = 0; i < CMHA_MAX_INPUTS; i++) grad[i] = cmha_tape_grad(tape, s->in[i]);
     size_t room = s->core == CMHA__LAG ? cmha_lag_attention_scratch(&s->lag)
             : s->core == CMHA__LINEAR ? cmha_linear_attention_scratch(&s->linear, back)
             : cmha_attention_scratch(&s->args, back);
@@ -9970,7 +10228,10 @@ static cmha_status cmha__core_run(cmha_tape *tape, const cmha__attention_saved *
         cmha_attention_views x = cmha__views(s, NULL, y->data);
         if (back) {
             cmha_attention_views d = cmha__views(s, grad, y->grad);
-            x.dq = d.q, x.dk = d.k, x.dv = d.v, x.dy = d.y;
+            x.dq = d.q;
+            x.dk = d.k;
+            x.dv = d.v;
+            x.dy = d.y;
         }
         if (s->core == CMHA__LINEAR)
             cmha__linear_run(&s->linear, &x, state ? NULL : saved, state, back, scratch);
@@ -10035,17 +10296,31 @@ static void cmha__see(cmha_tape *tape, const cmha__attention_saved *s) {
     if (head >= heads) p->head -= heads;
     if (head >= heads) return;
     if (!plain) {
-        a.softmax = CMHA_SOFTMAX_REAL, a.kind = cope ? CMHA_ATTENTION_COMPLEX : CMHA_ATTENTION_ANGULAR;
-        a.scale = cope ? 1 : 1 / (cmha_real)a.d_k, a.eps = lag ? s->lag.eps : s->linear.eps;
-        a.causal = lag || s->linear.causal, a.key_mask = lag ? s->lag.key_mask : s->linear.key_mask;
-        a.score = NULL, a = cmha__with_score(&a);
+        a.softmax = CMHA_SOFTMAX_REAL;
+        a.kind = cope ? CMHA_ATTENTION_COMPLEX : CMHA_ATTENTION_ANGULAR;
+        a.scale = cope ? 1 : 1 / (cmha_real)a.d_k;
+        a.eps = lag ? s->lag.eps : s->linear.eps;
+        a.causal = lag || s->linear.causal;
+        a.key_mask = lag ? s->lag.key_mask : s->linear.key_mask;
+        a.score = NULL;
+        a = cmha__with_score(&a);
     }
     cmha_score row = *a.score;
     if (cope) row.map = cmha__elu_map;
-    if (phases) row.forward = cmha__arg, a.softmax = CMHA_SOFTMAX_REAL;
-    if (phases) a.alibi = NULL, a.norm_max = CMHA_NORM_MAX_NONE, a.temperature = 0;
+    if (phases) {
+        row.forward = cmha__arg;
+        a.softmax = CMHA_SOFTMAX_REAL;
+    }
+    if (phases) {
+        a.alibi = NULL;
+        a.norm_max = CMHA_NORM_MAX_NONE;
+        a.temperature = 0;
+    }
     const cmha__term *term = cmha__terms(&a, &count) + next;
-    a.score = &row, a.d_v = 0, a.complex_v = 0, a.threads = tape->context->threads;
+    a.score = &row;
+    a.d_v = 0;
+    a.complex_v = 0;
+    a.threads = tape->context->threads;
     cmha_attention_views x = cmha__views(s, NULL, p->out);
     cmha_real *scratch = cmha__reals(tape, cmha_attention_scratch(&a, 0)), *out = p->out;
     p->out = NULL;
@@ -10054,16 +10329,18 @@ static void cmha__see(cmha_tape *tape, const cmha__attention_saved *s) {
     if (!scratch || tape->status) return;
     cmha__attention_call call = cmha__new_call(&a, &x, 0);
     cmha__deal_call(&call, scratch);
-    call.seen = head, call.term = term;
+    call.seen = head;
+    call.term = term;
     for (size_t i = 0; i < pairs; i++) out[i] = -(cmha_real)INFINITY;
     cmha__set_peaks(&call);
     cmha__each_head(&call, cmha__see_head);
     for (size_t i = 0; i < a.batch * a.n_q; i++, out += n) {
         const cmha_real *R = lag ? (cmha_real *)s->rows + (i / n * heads + head) * n + i % n : NULL;
-        for (size_t j = 0; j < n && !plain && !cope; j++) {
-            if (lag && a.key_mask && !a.key_mask[i]) out[j] = -(cmha_real)INFINITY;
-            if (!phases && !(out[j] < -CMHA__LARGEST)) out[j] = lag ? *(R - j) : 1 + out[j];
-        }
+        if (!plain && !cope)
+            for (size_t j = 0; j < n; j++) {
+                if (lag && a.key_mask && !a.key_mask[i]) out[j] = -(cmha_real)INFINITY;
+                if (!phases && !(out[j] < -CMHA__LARGEST)) out[j] = lag ? *(R - j) : 1 + out[j];
+            }
         if (what == CMHA_SEE_PROBABILITIES) cmha__weigh(out, n, plain || lag ? NULL : &s->linear);
     }
 }
@@ -10110,7 +10387,8 @@ static cmha_tensor *cmha__attend_planes(cmha_tape *tape, const cmha_linear_args 
     if (kind >= CMHA_LINEAR_COUNT || output >= CMHA_COPE_OUTPUT_COUNT)
         return CMHA__MISUSE(tape, "linear attention: there is no such kind or output");
     cmha_attention_args *a = &s->args;
-    a->kind = CMHA_ATTENTION_COMPLEX, *a = cmha__with_score(a);
+    a->kind = CMHA_ATTENTION_COMPLEX;
+    *a = cmha__with_score(a);
     a->heads = a->kv_heads = lag ? lag->heads : linear->heads;
     a->complex_v = lag || linear->kind == CMHA_LINEAR_ANGULAR;
     if (!cmha__attention_fits(tape, s)) return NULL;
@@ -10118,8 +10396,10 @@ static cmha_tensor *cmha__attend_planes(cmha_tape *tape, const cmha_linear_args 
         return CMHA__MISFIT(tape, "attention: %zu queries, %zu keys, values of %zu", a->n_q, a->n_k, a->d_v);
     if (lag && a->d_v != a->d_k)
         return CMHA__MISFIT(tape, "lag attention: values of %zu a head, queries of %zu", a->d_v, a->d_k);
-    s->linear.batch = s->lag.batch = a->batch, s->linear.n = s->lag.n = a->n_q;
-    s->linear.d = s->lag.d = a->d_k, s->linear.d_v = a->d_v;
+    s->linear.batch = s->lag.batch = a->batch;
+    s->linear.n = s->lag.n = a->n_q;
+    s->linear.d = s->lag.d = a->d_k;
+    s->linear.d_v = a->d_v;
     s->linear.threads = s->lag.threads = tape->context->threads;
     return cmha__attend(tape, s, state);
 }
@@ -10171,8 +10451,9 @@ static cmha_real *cmha__pcl_logits(const cmha_pcl_args *a, const cmha_real *q, c
    largest, or given. With the positive apart nothing cancels: the loss is log(1 + others). */
 static cmha_real cmha__pcl_others(const cmha_pcl_args *a, size_t positive, int find, cmha_real *top,
         cmha_real *row) {
-    for (size_t j = 0; a->valid && j < a->N; j++)
-        if (!a->valid[j]) row[j] = -(cmha_real)INFINITY;
+    if (a->valid)
+        for (size_t j = 0; j < a->N; j++)
+            if (!a->valid[j]) row[j] = -(cmha_real)INFINITY;
     if (find) *top = cmha__largest(row, a->N);
     row[positive] = -(cmha_real)INFINITY;
     return cmha__exp_shifted(row, a->N, *top);
@@ -10258,7 +10539,9 @@ typedef struct cmha__pcl_unit {
 static size_t cmha__pcl_deal(const cmha__pcl_saved *s, cmha_real *base, cmha__pcl_unit *u) {
     size_t N = s->attention.args.n_q, P = s->attention.args.d_k / 2, n = N * P;
     memset(u, 0, sizeof *u);
-    u->args.N = N, u->args.P = P, u->args.tau = s->options.tau;
+    u->args.N = N;
+    u->args.P = P;
+    u->args.tau = s->options.tau;
     const cmha__part parts[] = {{&u->kernel, cmha_pcl_scratch(&u->args)}, {&u->theta, n}, {&u->adapted, n},
             {&u->dtheta, n}, {&u->keep, cmha__reals_for(n)}};
     size_t used = cmha__deal(parts, 5, base);
@@ -10286,15 +10569,16 @@ static void cmha__pcl_open(const cmha__call *c, size_t unit, cmha__pcl_unit *u) 
     for (size_t t = 0; t < N; t++)
         cmha_euler_forward(qkv + t * s->attention.row, 1, P, a->layout, NULL, u->theta + t * P);
     memcpy(u->adapted, u->theta, N * P * sizeof *u->theta);
-    for (size_t i = 0; s->adapted && i < N * P; i++) {
-        const cmha_real *turn = u->call.rotation + i / P * d + i % P;
-        const cmha_real *delta = u->call.parameters[0], *offset = u->call.parameters[1];
-        /* The angle of the rotation, reduced: only its cosine and sine matter. */
-        double angle = atan2((double)turn[P], (double)turn[0]);
-        angle += (double)(delta ? delta[i % P] : 1) * u->theta[i];
-        if (offset) angle += offset[i % P];
-        u->adapted[i] = (cmha_real)angle;
-    }
+    if (s->adapted)
+        for (size_t i = 0; i < N * P; i++) {
+            const cmha_real *turn = u->call.rotation + i / P * d + i % P;
+            const cmha_real *delta = u->call.parameters[0], *offset = u->call.parameters[1];
+            /* The angle of the rotation, reduced: only its cosine and sine matter. */
+            double angle = atan2((double)turn[P], (double)turn[0]);
+            angle += (double)(delta ? delta[i % P] : 1) * u->theta[i];
+            if (offset) angle += offset[i % P];
+            u->adapted[i] = (cmha_real)angle;
+        }
 }
 
 /* The unit's gradients: that of the projection, and of delta, b and w into part [3, P]. */
@@ -10307,14 +10591,16 @@ static void cmha__pcl_unit_backward(const cmha__call *c, const cmha__pcl_unit *u
     cmha_real scale = c->dy[0] / (cmha_real)s->all_units, *dqkv = c->dx[0];
     memset(u->dtheta, 0, N * P * sizeof *u->dtheta);
     cmha_pcl_backward(&u->args, u->adapted, lse, scale, u->dtheta, part + 2 * P, u->kernel);
-    for (size_t i = 0; s->adapted && i < N * P; i++) {
-        cmha_real turn = u->dtheta[i];
-        part[i % P] += delta ? u->theta[i] * turn : 0;
-        part[P + i % P] += u->call.parameters[1] ? turn : 0;
-        u->dtheta[i] = (delta ? delta[i % P] : 1) * turn;
-    }
-    for (size_t t = 0; dqkv && t < N; t++, at += s->attention.row)
-        cmha_euler_backward(c->x[0] + at, NULL, u->dtheta + t * P, 1, P, layout, dqkv + at);
+    if (s->adapted)
+        for (size_t i = 0; i < N * P; i++) {
+            cmha_real turn = u->dtheta[i];
+            part[i % P] += delta ? u->theta[i] * turn : 0;
+            part[P + i % P] += u->call.parameters[1] ? turn : 0;
+            u->dtheta[i] = (delta ? delta[i % P] : 1) * turn;
+        }
+    if (dqkv)
+        for (size_t t = 0; t < N; t++, at += s->attention.row)
+            cmha_euler_backward(c->x[0] + at, NULL, u->dtheta + t * P, 1, P, layout, dqkv + at);
 }
 
 static void cmha__pcl_shape(cmha__call *c) {
@@ -10347,13 +10633,15 @@ static void cmha__pcl_pass(const cmha__call *c) {
                 else cmha__pcl_unit_backward(c, &u, lse, parts + unit * 3 * P);
             }
         }
-        for (size_t u = 0; !back && u < s->units; u++) sum += losses[u];
+        if (!back)
+            for (size_t u = 0; u < s->units; u++) sum += losses[u];
         if (!back) c->y[0] = s->units ? (cmha_real)(sum / (double)s->units) : 0;
-        for (size_t u = 0; back && u < s->units; u++, parts += 3 * P) {
-            size_t head = a->share == CMHA_SHARE_PER_HEAD ? cmha__pcl_head(a, u) : 0;
-            for (size_t i = 0; i < 3; i++)
-                if (c->dx[1 + i]) cmha__axpy(P, 1, parts + i * P, c->dx[1 + i] + (i < 2 ? head * P : 0));
-        }
+        if (back)
+            for (size_t u = 0; u < s->units; u++, parts += 3 * P) {
+                size_t head = a->share == CMHA_SHARE_PER_HEAD ? cmha__pcl_head(a, u) : 0;
+                for (size_t i = 0; i < 3; i++)
+                    if (c->dx[1 + i]) cmha__axpy(P, 1, parts + i * P, c->dx[1 + i] + (i < 2 ? head * P : 0));
+            }
     }
     cmha__rewind(tape, mark);
 }
@@ -10367,11 +10655,14 @@ CMHA_DEF cmha_tensor *cmha_pcl(cmha_tape *tape, const cmha_attention_args *args,
     cmha__pcl_saved *s = CMHA__NEW(tape, cmha__pcl_saved);
     if (!s) return NULL;
     cmha_attention_args *a = &s->attention.args;
-    *a = cmha__with_score(args), a->temperature = 0;
+    *a = cmha__with_score(args);
+    a->temperature = 0;
     s->options = *options;
     s->adapted = options->adapted && a->score && a->score->rotates;
     cmha_tensor **in = s->attention.in;
-    in[0] = qkv, in[3] = delta, in[4] = b;
+    in[0] = qkv;
+    in[3] = delta;
+    in[4] = b;
     if (!cmha__attention_fits(tape, &s->attention)) return NULL;
     if (a->d_k % 2 || w->size != a->d_k / 2)
         return CMHA__MISFIT(tape, "pcl: w of %zu numbers does not fit heads of %zu", w->size, a->d_k);
@@ -10386,7 +10677,8 @@ CMHA_DEF cmha_tensor *cmha_pcl(cmha_tape *tape, const cmha_attention_args *args,
     s->units = a->batch * (a->heads + a->kv_heads);
     s->all_units = (double)s->units;
     cmha__over_ranks(tape, &s->all_units, 1);
-    call.in[3] = w, call.kept = s;
+    call.in[3] = w;
+    call.kept = s;
     return cmha__run(tape, &call);
 }
 
@@ -10478,8 +10770,9 @@ CMHA_DEF const char *cmha_kind_name(size_t i, const char **fields) {
 
 CMHA_DEF cmha_status cmha_kind(cmha_context *context, const char *name, cmha_model_config *model) {
     const char *fields, *known;
-    for (size_t i = 0; name && (known = cmha_kind_name(i, &fields)) != NULL; i++)
-        if (!strcmp(known, name)) return cmha_config_set_all(context, cmha_model_table(), model, fields);
+    if (name)
+        for (size_t i = 0; (known = cmha_kind_name(i, &fields)) != NULL; i++)
+            if (!strcmp(known, name)) return cmha_config_set_all(context, cmha_model_table(), model, fields);
     return cmha__fail(context, CMHA_ERR_NOT_FOUND, "there is no kind of attention \"%s\"", name ? name : "");
 }
 
@@ -10583,9 +10876,11 @@ static void cmha__attach_grad(cmha_parameters *p, cmha_real *grad) {
         int learns = grad && !one->frozen;
         one->place = p->learning;
         if (!one->frozen) p->learning += one->tensor.size;
-        one->tensor.needs_grad = learns, one->tensor.grad = learns ? grad + one->place : NULL;
+        one->tensor.needs_grad = learns;
+        one->tensor.grad = learns ? grad + one->place : NULL;
         while (one->matrix.data && first->tensor.data != one->matrix.data) learns &= !(--first)->frozen;
-        one->matrix.needs_grad = learns, one->matrix.grad = learns ? grad + first->place : NULL;
+        one->matrix.needs_grad = learns;
+        one->matrix.grad = learns ? grad + first->place : NULL;
     }
 }
 
@@ -10617,8 +10912,9 @@ CMHA_FIT void cmha_parameters_zero_grad(cmha_parameters *p) {
 }
 
 CMHA_DEF cmha_parameter *cmha_parameters_find(const cmha_parameters *p, const char *name) {
-    for (size_t i = 0; p && name && i < p->count; i++)
-        if (!strcmp(p->list[i].name, name)) return &p->list[i];
+    if (p && name)
+        for (size_t i = 0; i < p->count; i++)
+            if (!strcmp(p->list[i].name, name)) return &p->list[i];
     return NULL;
 }
 
@@ -10661,20 +10957,29 @@ CMHA_DEF cmha_status cmha_parameters_init(cmha_parameters *p, cmha_context *cont
     for (size_t i = 0; !status && i < count; i++) {
         cmha_parameter *one = &p->list[i];
         const char *wrong = cmha__row_wrong(p, &rows[i], &one->tensor);
-        if (wrong) status = CMHA__WRONG(context, "parameters: row %zu: %s", i, wrong);
-        else memcpy(one->name, rows[i].name, strlen(rows[i].name)), p->count++, p->size += one->tensor.size;
-        one->is_complex = rows[i].is_complex, one->lr_scale = 1;
+        if (wrong) {
+            status = CMHA__WRONG(context, "parameters: row %zu: %s", i, wrong);
+            break;
+        }
+        memcpy(one->name, rows[i].name, strlen(rows[i].name));
+        p->count++;
+        p->size += one->tensor.size;
+        one->is_complex = rows[i].is_complex;
+        one->lr_scale = 1;
         one->decay = one->usual_decay = rows[i].decay;
     }
     if (!status) p->data = (cmha_real *)cmha__take(context, "parameters", p->size * sizeof *p->data);
     if (!status && !p->data) status = CMHA_ERR_MEMORY;
-    for (size_t i = 0, at = 0; !status && i < count; at += p->list[i++].tensor.size) {
-        cmha_rng rng = cmha_rng_make(context->config.seed, i);
-        cmha_real *data = p->list[i].tensor.data = p->data + at;
-        for (size_t k = 0; k < p->list[i].tensor.size; k++)
-            data[k] = (cmha_real)(rows[i].mean + rows[i].spread * cmha_rng_normal(&rng));
+    if (!status) {
+        for (size_t i = 0, at = 0; i < count; at += p->list[i++].tensor.size) {
+            cmha_rng rng = cmha_rng_make(context->config.seed, i);
+            cmha_real *data = p->list[i].tensor.data = p->data + at;
+            for (size_t k = 0; k < p->list[i].tensor.size; k++)
+                data[k] = (cmha_real)(rows[i].mean + rows[i].spread * cmha_rng_normal(&rng));
+        }
+        cmha__attach_grad(p, NULL);
+        status = cmha__need_grad(p);
     }
-    if (!status) cmha__attach_grad(p, NULL), status = cmha__need_grad(p);
     if (status) cmha_parameters_close(p);
     return status;
 }
@@ -10683,7 +10988,8 @@ CMHA_DEF cmha_status cmha_parameters_init(cmha_parameters *p, cmha_context *cont
 static cmha_status cmha__plan(const cmha_parameters *p, cmha_parameters *plan) {
     *plan = *p;
     plan->memory = cmha__take(p->context, "tuning", plan->bytes = p->count * sizeof *p->list);
-    plan->list = (cmha_parameter *)plan->memory, plan->moments = NULL;
+    plan->list = (cmha_parameter *)plan->memory;
+    plan->moments = NULL;
     if (!plan->list) return CMHA_ERR_MEMORY;
     memcpy(plan->list, p->list, plan->bytes);
     return CMHA_OK;
@@ -10722,9 +11028,13 @@ static uint64_t cmha__matches(const char *patterns, const char *name, int suffix
     for (int i = 0; patterns; i += i < 63) {
         const char *p = patterns, *at = name, *from = name, *after_star = suffix ? p : NULL;
         while (p && *at) {
-            if (*p == '*') after_star = ++p, from = at;
-            else if (*p == *at && *p != ',') p++, at++;
-            else if ((p = after_star) != NULL) at = ++from;
+            if (*p == '*') {
+                after_star = ++p;
+                from = at;
+            } else if (*p == *at && *p != ',') {
+                p++;
+                at++;
+            } else if ((p = after_star) != NULL) at = ++from;
         }
         while (p && *p == '*') p++;
         which |= (uint64_t)(p && p > patterns && (!*p || *p == ',')) << i;
@@ -10758,12 +11068,13 @@ CMHA_DEF cmha_status cmha_parameters_tune(cmha_parameters *p, const char *patter
         if (cmha__matches(pattern, p->list[i].name, 0)) n += (size_t)cmha__tune(&plan.list[i], what, value);
     if (!n) status = cmha__fail(p->context, CMHA_ERR_NOT_FOUND, "tune: no parameter matches %.60s", pattern);
     if (!status) status = cmha__plan_lay(p, &plan, p->optimised);
-    for (size_t i = 0; !status && plan.moments && i < 2 * p->count; i++) {
-        const cmha_parameter *now = &plan.list[i / 2], *old = &p->list[i / 2];
-        size_t to = now->kept[i % 2], from = old->kept[i % 2];
-        if (to == SIZE_MAX || from == SIZE_MAX) continue;
-        memcpy(plan.moments + to, p->moments + from, now->tensor.size * sizeof *p->moments);
-    }
+    if (plan.moments && !status)
+        for (size_t i = 0; i < 2 * p->count; i++) {
+            const cmha_parameter *now = &plan.list[i / 2], *old = &p->list[i / 2];
+            size_t to = now->kept[i % 2], from = old->kept[i % 2];
+            if (to == SIZE_MAX || from == SIZE_MAX) continue;
+            memcpy(plan.moments + to, p->moments + from, now->tensor.size * sizeof *p->moments);
+        }
     if (!status && matched) *matched = n;
     return cmha__plan_end(p, &plan, status);
 }
@@ -10842,17 +11153,24 @@ static cmha_parameter *cmha__append(cmha__list *to, const char *name, cmha_tenso
         p = &all->list[all->count];
         cmha_tensor *matrix = &p->matrix;
         cmha__print(p->name, sizeof p->name, "%s%s", to->prefix, name);
-        p->start = start, p->form = form, p->is_complex = is_complex, p->section = to->section;
-        p->lr_scale = 1, p->decay = p->usual_decay = start < CMHA__ZEROS;
+        p->start = start;
+        p->form = form;
+        p->is_complex = is_complex;
+        p->section = to->section;
+        p->lr_scale = 1;
+        p->decay = p->usual_decay = start < CMHA__ZEROS;
         p->usual_frozen = to->model->config.lora_rank && start != CMHA__LORA_A && start != CMHA__LORA_B;
         p->frozen = p->usual_frozen;
         p->tensor = t;
         if (form == CMHA__STACKED) {
-            *matrix = t, matrix->rank--;
-            matrix->shape[0] = 2 * t.shape[1], matrix->shape[1] = t.shape[2];
+            *matrix = t;
+            matrix->rank--;
+            matrix->shape[0] = 2 * t.shape[1];
+            matrix->shape[1] = t.shape[2];
         } else if (form == CMHA__JOINED) {
             *matrix = **member;
-            matrix->shape[0] += t.shape[0], matrix->size += t.size;
+            matrix->shape[0] += t.shape[0];
+            matrix->size += t.size;
         }
         *member = matrix->rank ? matrix : &p->tensor;
     }
@@ -10880,12 +11198,13 @@ static cmha_parameter *cmha__declare(cmha__list *to, const char *name, cmha_tens
     uint64_t named = cmha__matches(to->model->config.lora_on, own, 1);
     to->adapted |= named;
     if (named && all->list) all->list[base].adapter = all->count;
-    for (int i = 0; named && i < 2; i++) {
-        cmha_tensor *none = NULL;
-        cmha__print(own, sizeof own, "%.*s.lora_%c", (int)(end - name), name, "ab"[i]);
-        cmha__append(to, own, &none, CMHA__LORA_A + i, i ? complex_b : joined ? CMHA__REAL : form,
-                i ? a : rank, i ? rank : b, c);
-    }
+    if (named)
+        for (int i = 0; i < 2; i++) {
+            cmha_tensor *none = NULL;
+            cmha__print(own, sizeof own, "%.*s.lora_%c", (int)(end - name), name, "ab"[i]);
+            cmha__append(to, own, &none, CMHA__LORA_A + i, i ? complex_b : joined ? CMHA__REAL : form,
+                    i ? a : rank, i ? rank : b, c);
+        }
     return NULL;
 }
 
@@ -11102,7 +11421,8 @@ static cmha_status cmha__declare_all(cmha_model *model) {
             cmha__print(to.prefix, sizeof to.prefix, "blocks.%zu.", i);
             cmha__layer_family(c, i)->declare(&to, i, model->blocks ? &model->blocks[i] : &counted);
         }
-        to.prefix[0] = 0, to.section++;
+        to.prefix[0] = 0;
+        to.section++;
         cmha__declare_heads(&to, model);
     }
     for (; on; to.adapted >>= 1, on = strchr(on, ',') ? strchr(on, ',') + 1 : NULL)
@@ -11114,7 +11434,8 @@ static cmha_status cmha__declare_all(cmha_model *model) {
 
 /* Points what is not packed at its numbers, and counts these. */
 static void cmha__place_numbers(cmha_parameters *p, cmha_real *data) {
-    p->data = data, p->size = 0;
+    p->data = data;
+    p->size = 0;
     CMHA__EACH_PARAMETER(one, p) {
         cmha_tensor *t = &one->tensor;
         t->data = t->packed ? NULL : data + p->size;
@@ -11186,7 +11507,9 @@ static void cmha__start_parameter(const cmha_model *model, size_t index) {
         const cmha_score_parameter *own = &(score ? score : model->plain)->parameters[start - CMHA__OF_SCORE];
         const cmha__kind_row *row = score ? NULL : cmha__kind_row_of(-1, 0, model->plain);
         if (row && start == CMHA__OF_SCORE) first = row->first;
-        weighs = own->spread < 0, mean = own->start, spread = weighs ? c->init_std : own->spread;
+        weighs = own->spread < 0;
+        mean = own->start;
+        spread = weighs ? c->init_std : own->spread;
     }
     for (size_t i = 0; i < t->size; i++) {
         double x = first ? first(c, &rng) : cmha__first_value(c, start, t, i, mean);
@@ -11195,8 +11518,9 @@ static void cmha__start_parameter(const cmha_model *model, size_t index) {
         else if (spread > 0) x += spread * cmha_rng_normal(&rng);
         t->data[i] = (cmha_real)x;
     }
-    for (size_t at = 0; orthogonal && at < t->size; at += rows * cols)
-        cmha__orthogonalise(t->data + at, rows, cols);
+    if (orthogonal)
+        for (size_t at = 0; at < t->size; at += rows * cols)
+            cmha__orthogonalise(t->data + at, rows, cols);
 }
 
 /* ---- Opening a model ---- */
@@ -11256,8 +11580,9 @@ static cmha_status cmha__find_score(cmha_context *ctx, cmha_model *model) {
         : cope && (row->attend || row->planes != 2 || row->rotates) ? "cope needs planes = 2 and no rotation"
         : c->head_temperature && row->attend ? "head_temperature is not for attend"
             : cmha__score_wrong(row);
-    for (size_t i = 0; !wrong && i < row->n_parameters * 3; i++)
-        pairs |= row->parameters[i / 3].axes[i % 3] == CMHA_AXIS_PAIRS;
+    if (!wrong)
+        for (size_t i = 0; i < row->n_parameters * 3; i++)
+            pairs |= row->parameters[i / 3].axes[i % 3] == CMHA_AXIS_PAIRS;
     if (!wrong && !cope && pairs && cmha__head_width(c) % 2)
         wrong = "complex pairs need a head of even width";
     for (size_t i = 0; !wrong && i < row->n_parameters; i++) {
@@ -11266,7 +11591,8 @@ static cmha_status cmha__find_score(cmha_context *ctx, cmha_model *model) {
         cmha_model counted;
         cmha__list names = {&counted, "", name, 0, 0, 0, 0, 0};
         memset(&counted, 0, sizeof counted);
-        counted.config = *c, counted.plain = cmha__row_of_kind(c->attention, 0);
+        counted.config = *c;
+        counted.plain = cmha__row_of_kind(c->attention, 0);
         cmha__print(name, sizeof name, "attn.%s", row->parameters[i].name);
         cmha__declare_layer(&names, 0, &none);
         if (names.found) wrong = "a parameter has the name of one of the layer's own";
@@ -11339,7 +11665,8 @@ static cmha_status cmha__model_describe(cmha_model *model) {
     if (status) return status;
     if (p->size > SIZE_MAX / sizeof(cmha_real) / 8)
         return cmha__fail(model->context, CMHA_ERR_OVERFLOW, "model: the number of parameters overflows");
-    model->n_omega = heads, model->P = P;
+    model->n_omega = heads;
+    model->P = P;
     cmha__array arrays[] = {{&model->omega, heads * P, sizeof *model->omega},
             {&p->sums, (size_t)model->context->threads, sizeof *p->sums},
             {&model->expert_use, uses, sizeof *model->expert_use},
@@ -11401,8 +11728,10 @@ static cmha_packed cmha__matrix_of(const cmha_parameters *p, size_t i, cmha_stor
     cmha_packed m;
     memset(&m, 0, sizeof m);
     if (one->start >= CMHA__LORA_A || one->form == CMHA__EXACT || goes_on) return m;
-    m.storage = storage, m.source = t->data;
-    m.I = t->shape[t->rank - 1 - turned], m.O = t->size / m.I;
+    m.storage = storage;
+    m.source = t->data;
+    m.I = t->shape[t->rank - 1 - turned];
+    m.O = t->size / m.I;
     m.turned = turned ? t->shape[t->rank - 1] : 0;
     return m;
 }
@@ -11415,11 +11744,14 @@ static cmha_status cmha__take_numbers(cmha_model *model, cmha_storage storage) {
     uint32_t *words = NULL;
     cmha_real *scales = NULL;
     size_t n = 0, n_words = 0, n_scales = 0, packed = 0, bytes = 0;
-    for (size_t i = 0; storage && i < p->count; i++) {
-        cmha_packed one = cmha__matrix_of(p, i, storage);
-        n += one.O > 0, packed += one.O * one.I, n_scales += storage == CMHA_STORAGE_INT8 ? one.O : 0;
-        if (!cmha__sum(n_words, cmha_packed_words(storage, one.O, one.I), &n_words)) n_words = SIZE_MAX;
-    }
+    if (storage)
+        for (size_t i = 0; i < p->count; i++) {
+            cmha_packed one = cmha__matrix_of(p, i, storage);
+            n += one.O > 0;
+            packed += one.O * one.I;
+            n_scales += storage == CMHA_STORAGE_INT8 ? one.O : 0;
+            if (!cmha__sum(n_words, cmha_packed_words(storage, one.O, one.I), &n_words)) n_words = SIZE_MAX;
+        }
     cmha__array arrays[] = {
         {&m, n, sizeof *m}, {&words, n_words, sizeof *words}, {&scales, n_scales, sizeof *scales}};
     cmha_status status = n ? cmha__take_arrays(context, "model", arrays, 3, &bytes, NULL) : CMHA_OK;
@@ -11428,17 +11760,26 @@ static cmha_status cmha__take_numbers(cmha_model *model, cmha_storage storage) {
     cmha_real *data = (cmha_real *)cmha__take(context, "model", left * sizeof *data);
     if (!data) return cmha__give(context, m, bytes), CMHA_ERR_MEMORY;
     if (n) memset(m, 0, bytes);
-    model->packed.storage = storage, model->packed.matrices = m, model->packed.n_matrices = n;
-    model->packed.bytes = bytes, model->packed.saved = packed * sizeof *data;
-    for (size_t i = 0; n && i < p->count; i++) {
-        cmha_packed one = cmha__matrix_of(p, i, storage);
-        if (!one.O) continue;
-        one.words = words, words += cmha_packed_words(storage, one.O, one.I);
-        if (n_scales) one.scales = scales, scales += one.O;
-        *m = one, p->list[i].tensor.packed = m;
-        for (size_t j = i; p->list[j].form == CMHA__JOINED; j--) p->list[j - 1].tensor.packed = m;
-        m++;
-    }
+    model->packed.storage = storage;
+    model->packed.matrices = m;
+    model->packed.n_matrices = n;
+    model->packed.bytes = bytes;
+    model->packed.saved = packed * sizeof *data;
+    if (n)
+        for (size_t i = 0; i < p->count; i++) {
+            cmha_packed one = cmha__matrix_of(p, i, storage);
+            if (!one.O) continue;
+            one.words = words;
+            words += cmha_packed_words(storage, one.O, one.I);
+            if (n_scales) {
+                one.scales = scales;
+                scales += one.O;
+            }
+            *m = one;
+            p->list[i].tensor.packed = m;
+            for (size_t j = i; p->list[j].form == CMHA__JOINED; j--) p->list[j - 1].tensor.packed = m;
+            m++;
+        }
     cmha__place_numbers(p, data);
     return CMHA_OK;
 }
@@ -11479,10 +11820,13 @@ static void cmha__name_unread(cmha_context *context, const cmha_model_config *c)
 CMHA_DEF cmha_status cmha_model_init(cmha_model *model, cmha_context *context, const cmha_model_config *cfg) {
     cmha_status status = cmha__model_open(model, context, cfg);
     if (!status) status = cmha__take_numbers(model, CMHA_STORAGE_FLOAT);
-    if (status) cmha_model_close(model);
-    for (size_t i = 0; !status && i < model->parameters.count; i++) cmha__start_parameter(model, i);
-    if (!status) cmha__name_unread(context, &model->config);
-    return status;
+    if (status) {
+        cmha_model_close(model);
+        return status;
+    }
+    for (size_t i = 0; i < model->parameters.count; i++) cmha__start_parameter(model, i);
+    cmha__name_unread(context, &model->config);
+    return CMHA_OK;
 }
 
 static const char *const cmha__storages[3] = {"", "bf16", "int8"}; /* in the order of cmha_storage */
@@ -11505,7 +11849,8 @@ static cmha_status cmha__move_numbers(cmha_model *model, cmha_storage storage, c
         if (t->data) memcpy(t->data, old->data + at, t->size * sizeof *t->data);
     }
     p->grad = p->moments = NULL;
-    model->trainer = 0, model->opening = ++model->context->models;
+    model->trainer = 0;
+    model->opening = ++model->context->models;
     return CMHA_OK;
 }
 
@@ -11546,7 +11891,9 @@ CMHA_DEF cmha_status cmha_model_merge(cmha_model *model) {
         }
         one->adapter = 0;
     }
-    c->lora_rank = 0, c->lora_alpha = 0, memset(c->lora_on, 0, sizeof c->lora_on);
+    c->lora_rank = 0;
+    c->lora_alpha = 0;
+    memset(c->lora_on, 0, sizeof c->lora_on);
     cmha__attach_grad(p, NULL);
     cmha_parameters_close(&old);
     return CMHA_OK;
@@ -11711,7 +12058,8 @@ static cmha_tensor *cmha__project(cmha__pass *pass, cmha_tensor *x, int act, cmh
         cmha_tensor *y = cmha__drop(pass, cmha__project(pass, x, act, weight, bias, NULL));
         return cmha_add(tape, residual, cmha__scaled(pass, y, c->residual_scale));
     }
-    weight = cmha__joined(pass, weight), bias = cmha__joined(pass, bias);
+    weight = cmha__joined(pass, weight);
+    bias = cmha__joined(pass, bias);
     cmha_tensor *y = weight && weight->rank == 3
             ? cmha_complex_linear(tape, x, weight, bias)
             : cmha__sublayer(tape, x, act, weight, bias, residual, gain, dropout, 1);
@@ -11776,8 +12124,12 @@ static cmha_tensor *cmha__softmax_heads(cmha__pass *pass, const cmha_attention_a
     if (!y || cmha__next_slot(pass, &slot)) return NULL;
     cmha_attention_views views = cmha__views(s, NULL, y->data); /* the new tokens alone */
     cmha__attention_call call = cmha__new_call(a, &views, 0);
-    call.cache = pass->cache, call.slot = &slot, call.halves = halves, call.pieces = 1;
-    a->n_k = pass->cache->length + pass->N, a->dropout = 0;
+    call.cache = pass->cache;
+    call.slot = &slot;
+    call.halves = halves;
+    call.pieces = 1;
+    a->n_k = pass->cache->length + pass->N;
+    a->dropout = 0;
     cmha_real *scratch = cmha__reals(pass->tape, cmha__deal_call(&call, NULL));
     if (!scratch || cmha__dry(pass->tape)) return scratch ? y : NULL;
     cmha__deal_call(&call, scratch);
@@ -11790,10 +12142,13 @@ static cmha_attention_args cmha__softmax_args(const cmha__pass *pass, size_t hea
     const cmha_model_config *c = pass->c;
     cmha_attention_args a;
     memset(&a, 0, sizeof a);
-    a.batch = pass->B, a.n_q = a.n_k = pass->N;
-    a.heads = a.kv_heads = heads, a.d_k = a.d_v = d;
+    a.batch = pass->B;
+    a.n_q = a.n_k = pass->N;
+    a.heads = a.kv_heads = heads;
+    a.d_k = a.d_v = d;
     a.scale = (cmha_real)(c->score_scale > 0 ? c->score_scale : 1 / sqrt((double)d));
-    a.causal = c->causal, a.window = c->window;
+    a.causal = c->causal;
+    a.window = c->window;
     a.key_mask = a.query_mask = pass->batch->key_mask;
     a.alibi = pass->model->alibi;
     a.rotation = pass->rotation;
@@ -11819,7 +12174,9 @@ static cmha_tensor *cmha__linear_heads(cmha__pass *pass, cmha_linear_kind kind, 
     cmha_linear_args a;
     cmha_real *state = NULL;
     memset(&a, 0, sizeof a);
-    a.batch = 1, a.heads = heads, a.d = a.d_v = d;
+    a.batch = 1;
+    a.heads = heads;
+    a.d = a.d_v = d;
     a.kind = kind;
     a.causal = pass->c->causal;
     a.alpha = (cmha_real)pass->c->cope_alpha;
@@ -11842,25 +12199,32 @@ static cmha_tensor *cmha__plain_attention(cmha__pass *pass, cmha_tensor *h) {
     a.score = cmha__layer_score(pass->model, pass->layer);
     a.heads *= cmha__fan(pass->model->plain);
     if (heads == c->n_heads) a.kv_heads = cmha__kv_heads(c);
-    a.layout = (cmha_layout)c->layout, a.rotary_dims = c->rotary_dims;
+    a.layout = (cmha_layout)c->layout;
+    a.rotary_dims = c->rotary_dims;
     if (pass->rotation) a.scale *= (cmha_real)pass->model->score_factor;
     if (a.score && a.score->attend) { /* builds the whole attention */
         const cmha_score *score = a.score;
         cmha_layer layer = {pass->tape, pass->model, score, pass->layer, pass->B, pass->N, pass->first,
                 k->score, a, pass};
-        layer.args.score = NULL, layer.args.kind = CMHA_ATTENTION_DOT;
+        layer.args.score = NULL;
+        layer.args.kind = CMHA_ATTENTION_DOT;
         cmha_tensor *y = h ? score->attend(&layer, h) : NULL;
         if (pass->tape->status || (y && cmha__same_shape(y, h))) return y;
         return CMHA__MISFIT(pass->tape, "score %s: attend must return [%zu, %zu, %zu]", score->name, pass->B,
                 pass->N, c->d_model);
     }
     cmha_tensor *qkv = cmha__linear(pass, h, k->qkv_weight, k->qkv_bias), *w = k->pcl_w;
-    if (a.score && a.score->planes == 2) a.d_k /= 2, a.halves = 1, a.softmax = CMHA_SOFTMAX_REAL;
+    if (a.score && a.score->planes == 2) {
+        a.d_k /= 2;
+        a.halves = 1;
+        a.softmax = CMHA_SOFTMAX_REAL;
+    }
     a.kind = (cmha_attention_kind)c->attention;
     if (c->pcl_weight > 0 && cmha__records(pass->tape)) {
         cmha_pcl_options options = {(cmha_real)c->pcl_tau, (cmha_real)c->pcl_mask, c->pcl_adapted};
         if (!w) w = cmha_tensor_new(pass->tape, 1, &P, 0);
-        for (size_t i = 0; w && !k->pcl_w && !cmha__dry(pass->tape) && i < P; i++) w->data[i] = 1;
+        if (w && !k->pcl_w && !cmha__dry(pass->tape))
+            for (size_t i = 0; i < P; i++) w->data[i] = 1;
         cmha__add_loss(pass, cmha_pcl(pass->tape, &a, qkv, k->score[0], k->score[1], w, &options),
                 c->pcl_weight / (double)c->n_layers);
     }
@@ -11926,8 +12290,10 @@ static cmha_tensor *cmha__mobius_attention(cmha__pass *pass, cmha_tensor *re, cm
     a.complex_v = 1;
     a.bilinear = !c->mobius_hermitian;
     a.magnitude = 1; /* the form `abs` */
-    if (literal && width < c->d_model)
-        re = cmha_slice(tape, re, 2, 0, width), im = cmha_slice(tape, im, 2, 0, width);
+    if (literal && width < c->d_model) {
+        re = cmha_slice(tape, re, 2, 0, width);
+        im = cmha_slice(tape, im, 2, 0, width);
+    }
     cmha_tensor *rho = cmha_complex_join(tape, re, im);
     cmha_tensor *q = literal ? rho : cmha__linear(pass, rho, k->zq_weight, k->zq_bias);
     cmha_tensor *d = k->mobius ? NULL : cmha__linear(pass, rho, k->divisor_weight, k->divisor_bias);
@@ -11957,11 +12323,16 @@ static cmha_tensor *cmha__mobius_block(cmha__pass *pass, cmha_tensor *x) {
     if (tape->status) return NULL;
     if (!k->qkv_weight) {
         cmha_block imag = *k;
-        imag.wo_weight = k->imag_wo_weight, imag.wo_bias = k->imag_wo_bias;
-        imag.w1_weight = k->imag_w1_weight, imag.w1_bias = k->imag_w1_bias;
-        imag.w2_weight = k->imag_w2_weight, imag.w2_bias = k->imag_w2_bias;
-        pass->k = &imag, im = cmha__mobius_channel(pass, a_im, im);
-        pass->k = k, re = cmha__mobius_channel(pass, a_re, re);
+        imag.wo_weight = k->imag_wo_weight;
+        imag.wo_bias = k->imag_wo_bias;
+        imag.w1_weight = k->imag_w1_weight;
+        imag.w1_bias = k->imag_w1_bias;
+        imag.w2_weight = k->imag_w2_weight;
+        imag.w2_bias = k->imag_w2_bias;
+        pass->k = &imag;
+        im = cmha__mobius_channel(pass, a_im, im);
+        pass->k = k;
+        re = cmha__mobius_channel(pass, a_re, re);
         return cmha_add(tape, re, im);
     }
     cmha_tensor *plain = cmha__plain_attention(pass, cmha_add(tape, re, im));
@@ -11988,8 +12359,10 @@ static cmha_tensor *cmha__crat_group(cmha__pass *pass, cmha_tensor *z, int g) {
     if (c->crat_attention == CMHA_CRAT_ATTENTION_LAG) {
         cmha_lag_args lag;
         memset(&lag, 0, sizeof lag);
-        lag.heads = heads, lag.topk = c->lag_topk;
-        lag.temp = (cmha_real)c->lag_temp, lag.eps = a.eps;
+        lag.heads = heads;
+        lag.topk = c->lag_topk;
+        lag.temp = (cmha_real)c->lag_temp;
+        lag.eps = a.eps;
         lag.key_mask = a.key_mask;
         return cmha_lag_attention(tape, &lag, qkv[0], qkv[1], qkv[2]);
     }
@@ -12040,7 +12413,8 @@ static cmha_tensor *cmha__crat_block(cmha__pass *pass, cmha_tensor *z) {
         /* Planes head after head: [Re a | Im a] and [Re b | Im b] become [Re a b | Im a b]. */
         size_t n = pass->B * pass->N, wa = cmha__last(a) / 2, wb = cmha__last(b) / 2;
         size_t left[] = {n, 2, wa}, right[] = {n, 2, wb}, both[] = {pass->B, pass->N, 2 * (wa + wb)};
-        a = cmha_reshape(tape, a, 3, left), b = cmha_reshape(tape, b, 3, right);
+        a = cmha_reshape(tape, a, 3, left);
+        b = cmha_reshape(tape, b, 3, right);
         a = cmha_reshape(tape, cmha_concat(tape, a, b, 2), 3, both);
     }
     a = k->wo_u ? cmha_complex_lowrank(tape, a, k->wo_u, k->wo_v, NULL)
@@ -12081,17 +12455,28 @@ static cmha_status cmha__kept_backward(cmha_tape *tape, cmha_record *r) {
     if (tape->status) return tape->status;
     cmha_tape before = *tape;
     cmha__mark memory = cmha__mark_of(tape), records = cmha__arena_mark(&tape->records);
-    tape->recording = 1, tape->key = kept->key, tape->draws = kept->draws;
-    tape->last = NULL, tape->n_unused = 0;
-    pass.again = 1, pass.batch = &kept->batch;
+    tape->recording = 1;
+    tape->key = kept->key;
+    tape->draws = kept->draws;
+    tape->last = NULL;
+    tape->n_unused = 0;
+    pass.again = 1;
+    pass.batch = &kept->batch;
     cmha_tensor *y = cmha__run_block(&pass, kept->x);
     if (y) {
-        y->grad = r->out->grad, y->needs_grad = r->out->needs_grad;
-        if (kept->extra) pass.extra->grad = kept->extra->grad, pass.extra->needs_grad = 1;
+        y->grad = r->out->grad;
+        y->needs_grad = r->out->needs_grad;
+        if (kept->extra) {
+            pass.extra->grad = kept->extra->grad;
+            pass.extra->needs_grad = 1;
+        }
         cmha__walk(tape);
     }
-    tape->recording = before.recording, tape->key = before.key, tape->draws = before.draws;
-    tape->last = before.last, tape->n_unused = before.n_unused;
+    tape->recording = before.recording;
+    tape->key = before.key;
+    tape->draws = before.draws;
+    tape->last = before.last;
+    tape->n_unused = before.n_unused;
     memcpy(tape->unused, before.unused, sizeof tape->unused);
     if (tape->status) return tape->status;
     cmha__rewind(tape, memory);
@@ -12113,8 +12498,11 @@ static cmha_tensor *cmha__kept_block(cmha__pass *pass, cmha_tensor *x) {
     cmha_tensor *y = cmha__result(tape, x->rank, x->shape), *sum = cmha__result(tape, 1, &one);
     cmha_record *last = tape->last;
     if (!kept || !y || !sum) return NULL;
-    kept->pass = *pass, kept->batch = *pass->batch, kept->x = x;
-    kept->key = tape->key, kept->draws = tape->draws;
+    kept->pass = *pass;
+    kept->batch = *pass->batch;
+    kept->x = x;
+    kept->key = tape->key;
+    kept->draws = tape->draws;
     cmha__mark memory = cmha__mark_of(tape), records = cmha__arena_mark(&tape->records);
     cmha_tensor *inner = cmha__run_block(pass, x);
     if (!inner) return NULL;
@@ -12158,8 +12546,9 @@ static cmha_tensor *cmha__rows_of_embedding(cmha__pass *pass, cmha_tensor *weigh
     int counting = weight == pass->model->position_weight;
     if (!ids) {
         int32_t *made = (int32_t *)cmha_tape_alloc(pass->tape, n * sizeof *made);
-        for (size_t i = 0; made && !cmha__dry(pass->tape) && i < n; i++)
-            made[i] = counting ? (int32_t)(pass->first + i % N) : 0;
+        if (made && !cmha__dry(pass->tape))
+            for (size_t i = 0; i < n; i++)
+                made[i] = counting ? (int32_t)(pass->first + i % N) : 0;
         ids = made;
     }
     return ids ? cmha_embedding(pass->tape, weight, ids, pass->B, N) : NULL;
@@ -12275,10 +12664,13 @@ static const cmha__family_row *cmha__family(int family) {
 /* Rejects features that are not finite, n positions of W, unless they are padding. */
 static cmha_status cmha__check_features(cmha_tape *tape, const cmha_real *x, const unsigned char *mask,
         size_t n, size_t W) {
-    for (size_t i = 0; i < n * W && !tape->status && !cmha__dry(tape); i++)
-        if ((!mask || mask[i / W]) && !(fabs((double)x[i]) <= DBL_MAX))
-            cmha__reject(tape, CMHA_ERR_NOT_FINITE, "features: number %zu of position %zu is %g", i % W,
-                    i / W, (double)x[i]);
+    if (cmha__dry(tape)) return tape->status;
+    for (size_t i = 0; i < n * W; i++) {
+        if ((mask && !mask[i / W]) || fabs((double)x[i]) <= DBL_MAX) continue;
+        cmha__reject(tape, CMHA_ERR_NOT_FINITE, "features: number %zu of position %zu is %g", i % W, i / W,
+                (double)x[i]);
+        break;
+    }
     return tape->status;
 }
 
@@ -12290,16 +12682,18 @@ static cmha_tensor *cmha__read_features(cmha__pass *pass) {
     size_t group = c->feature_norm == CMHA_FEATURE_NORM_SEQUENCE ? N : 1; /* positions of one norm */
     cmha_tensor *f = cmha__result(pass->tape, 3, shape);
     if (!f || cmha__check_features(pass->tape, b->features, b->key_mask, pass->B * N, W)) return NULL;
-    for (size_t t = 0, present = 0; !cmha__dry(pass->tape) && t < pass->B * N; t++) {
-        cmha_real *row = f->data + t * W, *first = row - t % group * W;
-        int absent = b->key_mask && !b->key_mask[t];
-        if (absent) memset(row, 0, W * sizeof *row);
-        else memcpy(row, b->features + t * W, W * sizeof *row);
-        present = (t % group ? present : 0) + !absent;
-        if (!c->feature_norm || t % group < group - 1 || !present) continue;
-        double rms = sqrt(cmha_sum_squares(first, group * W) / (double)(present * c->features));
-        for (size_t i = 0; rms > 0 && i < group * W; i++) first[i] = (cmha_real)((double)first[i] / rms);
-    }
+    if (!cmha__dry(pass->tape))
+        for (size_t t = 0, present = 0; t < pass->B * N; t++) {
+            cmha_real *row = f->data + t * W, *first = row - t % group * W;
+            int absent = b->key_mask && !b->key_mask[t];
+            if (absent) memset(row, 0, W * sizeof *row);
+            else memcpy(row, b->features + t * W, W * sizeof *row);
+            present = (t % group ? present : 0) + !absent;
+            if (!c->feature_norm || t % group < group - 1 || !present) continue;
+            double rms = sqrt(cmha_sum_squares(first, group * W) / (double)(present * c->features));
+            if (rms > 0)
+                for (size_t i = 0; i < group * W; i++) first[i] = (cmha_real)((double)first[i] / rms);
+        }
     return f;
 }
 
@@ -12319,8 +12713,13 @@ static cmha_tensor *cmha__embed_input(cmha__pass *pass) {
     if (c->features && !tape->status) f = cmha__read_features(pass);
     f = complex_in ? cmha_complex_linear(tape, f, m->feature_weight, m->feature_bias)
             : cmha_linear(tape, f, m->feature_weight, m->feature_bias);
-    if (complex_in && cmha__complex_state(c)) pass->features = f, f = NULL;
-    else if (complex_in) pass->features = cmha_complex_part(tape, f, 1), f = cmha_complex_part(tape, f, 0);
+    if (complex_in && cmha__complex_state(c)) {
+        pass->features = f;
+        f = NULL;
+    } else if (complex_in) {
+        pass->features = cmha_complex_part(tape, f, 1);
+        f = cmha_complex_part(tape, f, 0);
+    }
     if (f) x = x ? cmha_add(tape, x, f) : f;
     if (!x) x = cmha_tensor_new(tape, 3, shape, 0);
     if (!m->type_weight) return x;
@@ -12368,7 +12767,11 @@ static cmha_tensor *cmha__head_input(cmha_model *m, cmha_tape *tape, cmha_tensor
     cmha_tensor *h = cmha_linear(tape, x, m->head_dense_weight, m->head_dense_bias);
     cmha_tensor *a = cmha_activate(tape, h, (cmha_activation)m->config.activation);
     x = cmha__norm_by(tape, &m->config, 0, a, m->head_norm_weight, m->head_norm_bias);
-    if (x) h->needs_grad = !!h->needs_grad, a->needs_grad = !!a->needs_grad, x->needs_grad = !!x->needs_grad;
+    if (x) {
+        h->needs_grad = !!h->needs_grad;
+        a->needs_grad = !!a->needs_grad;
+        x->needs_grad = !!x->needs_grad;
+    }
     return x;
 }
 
@@ -12386,8 +12789,11 @@ CMHA_DEF cmha_tensor *cmha_model_states(cmha_model *model, cmha_tape *tape, cons
     if (cmha__records(tape) && !cmha__dry(tape)) cmha__stop(tape, cmha__need_grad(&model->parameters));
     if (tape->status) return NULL;
     memset(&pass, 0, sizeof pass);
-    pass.model = model, pass.tape = tape, pass.batch = batch;
-    pass.B = batch->batch, pass.N = batch->length;
+    pass.model = model;
+    pass.tape = tape;
+    pass.batch = batch;
+    pass.B = batch->batch;
+    pass.N = batch->length;
     cmha_tensor *x = cmha__final_norm(&pass, cmha__model_body(&pass));
     if (extra_loss) *extra_loss = x ? pass.extra : NULL;
     return x;
@@ -12409,7 +12815,8 @@ CMHA_DEF cmha_tensor *cmha_model_scores(cmha_model *model, cmha_tape *tape, cmha
     const cmha_model_config *c = &model->config;
     size_t B = states->shape[0], N = states->shape[1], mean = c->pool == CMHA_POOL_MEAN;
     size_t *first = mean ? NULL : (size_t *)cmha__record_alloc(tape, (B + 1) * sizeof *first);
-    for (size_t b = 0; first && b < B; b++) first[b] = b * N;
+    if (first)
+        for (size_t b = 0; b < B; b++) first[b] = b * N;
     cmha_tensor *x = mean ? cmha_mean_tokens(tape, states, key_mask) : cmha_gather(tape, states, first, B);
     if (model->pool_weight)
         x = cmha__operate(tape, &cmha__tanh_op, 0, 0,
@@ -12432,7 +12839,8 @@ CMHA_DEF size_t cmha_frames(const cmha_real *samples, size_t n, size_t planes, s
         cmha_real *frames) {
     if (!n || !width || !hop) return 0;
     size_t count = n > width ? cmha__min((n - 1) / hop, (n - width - 1) / hop + 1) + 1 : 1;
-    for (size_t f = 0; frames && f < count; f++)
+    if (!frames) return count;
+    for (size_t f = 0; f < count; f++)
         for (size_t plane = 0; plane < planes; plane++)
             for (size_t i = 0, at = f * hop; i < width; i++, at++)
                 *frames++ = at < n ? samples[plane * n + at] : 0;
@@ -12453,8 +12861,12 @@ static cmha_tensor *cmha__token_loss(cmha_model *model, const cmha_batch *batch,
     if (!model->config.causal) {
         size_t *index = (size_t *)cmha_tape_alloc(tape, (total + 1) * sizeof *index);
         int32_t *wanted = (int32_t *)cmha_tape_alloc(tape, (total + 1) * sizeof *wanted);
-        for (size_t i = 0; wanted && !cmha__dry(tape) && i < total; i++)
-            if (targets[i] != -1) index[n] = i, wanted[n++] = targets[i];
+        if (wanted && !cmha__dry(tape))
+            for (size_t i = 0; i < total; i++)
+                if (targets[i] != -1) {
+                    index[n] = i;
+                    wanted[n++] = targets[i];
+                }
         if (cmha__dry(tape)) n = total; /* the most there can be */
         states = wanted ? cmha_gather(tape, states, index, n) : NULL;
         targets = wanted;
@@ -12478,11 +12890,12 @@ static cmha_tensor *cmha__objective(cmha_model *model, const cmha_batch *batch, 
     cmha_tensor *scores = cmha_model_scores(model, tape, states, batch->key_mask);
     if (model->config.classes == 1) return cmha_squared_error(tape, scores, batch->labels);
     int32_t *targets = (int32_t *)cmha__record_alloc(tape, (batch->batch + 1) * sizeof *targets);
-    for (size_t b = 0; targets && !cmha__dry(tape) && b < batch->batch; b++) {
-        double label = batch->labels[b];
-        targets[b] = label >= 0 && label < 65536 ? (int32_t)label : -2; /* refused, as are NaN and 1.5 */
-        if (label - (double)targets[b] > 0) targets[b] = -2;
-    }
+    if (targets && !cmha__dry(tape))
+        for (size_t b = 0; b < batch->batch; b++) {
+            double label = batch->labels[b];
+            targets[b] = label >= 0 && label < 65536 ? (int32_t)label : -2; /* refused, as are NaN and 1.5 */
+            if (label - (double)targets[b] > 0) targets[b] = -2;
+        }
     return targets ? cmha_cross_entropy(tape, scores, targets, -1, batch->class_weights) : NULL;
 }
 
@@ -12525,17 +12938,19 @@ CMHA_DEF cmha_status cmha_model_vectors(cmha_model *model, const cmha_batch *bat
     if (W % 2) return cmha__fail(model->context, CMHA_ERR_SHAPE, "vectors: d_model %zu is odd", W);
     cmha_tensor *y = cmha_model_states(model, &model->tape, batch, NULL);
     cmha_real *phasors = y ? cmha__reals(&model->tape, W) : NULL, eps = (cmha_real)model->config.complex_eps;
-    for (size_t b = 0; phasors && b < batch->batch; b++, vectors += W) {
-        size_t count = 0;
-        memset(vectors, 0, W * sizeof *vectors);
-        for (size_t n = b * batch->length; n < (b + 1) * batch->length; n++) {
-            if (batch->key_mask && !batch->key_mask[n]) continue;
-            cmha_phasor_forward(y->data + n * W, 1, W / 2, eps, phasors);
-            cmha__axpy(W, 1, phasors, vectors);
-            count++;
+    if (phasors)
+        for (size_t b = 0; b < batch->batch; b++, vectors += W) {
+            size_t count = 0;
+            memset(vectors, 0, W * sizeof *vectors);
+            for (size_t n = b * batch->length; n < (b + 1) * batch->length; n++) {
+                if (batch->key_mask && !batch->key_mask[n]) continue;
+                cmha_phasor_forward(y->data + n * W, 1, W / 2, eps, phasors);
+                cmha__axpy(W, 1, phasors, vectors);
+                count++;
+            }
+            if (count)
+                for (size_t j = 0; j < W; j++) vectors[j] /= (cmha_real)count;
         }
-        for (size_t j = 0; count && j < W; j++) vectors[j] /= (cmha_real)count;
-    }
     return model->tape.status;
 }
 
@@ -12578,7 +12993,8 @@ CMHA_FIT cmha_status cmha_model_gradient(cmha_model *model, const cmha_batch *ba
         cmha_sharing *s = &tape->shared;
         status = cmha__sum_over_ranks(tape, status, loss, 1);
         s->begins = !status && s->last && s->ranks.begin && !model->config.recompute;
-        s->left = s->parameters->count, s->begun = s->parameters->learning;
+        s->left = s->parameters->count;
+        s->begun = s->parameters->learning;
     }
     if (status) return status;
     return cmha_tape_backward(tape, total, (cmha_real)weight);
@@ -12615,7 +13031,7 @@ static cmha_status cmha__measure(cmha_model *like, size_t batch, size_t length, 
     cmha_status status = CMHA_OK;
     *memory = *records = 0;
     if (!dry.parameters.grad) cmha__attach_grad(&dry.parameters, dry.parameters.grad = nowhere);
-    for (int training = heads; heads && training >= 0 && !status; training--) {
+    for (int training = heads ? 1 : -1; training >= 0; training--) {
         status = cmha_tape_init(&dry.tape, like->context, 1);
         if (status || !CMHA__TRAINS) return status;
         dry.tape.memory.measuring = 1;
@@ -12623,6 +13039,7 @@ static cmha_status cmha__measure(cmha_model *like, size_t batch, size_t length, 
         if (dry.tape.memory.peak > *memory) *memory = dry.tape.memory.peak;
         if (dry.tape.records.peak > *records) *records = dry.tape.records.peak;
         cmha_tape_close(&dry.tape);
+        if (status) break;
     }
     cmha__attach_grad(&like->parameters, like->parameters.grad);
     return status;
@@ -12716,11 +13133,15 @@ CMHA_FIT void cmha_componentwise_clip(cmha_clip_mode mode, cmha_real limit, cons
             if (!sweep) {
                 *sum += cmha_sum_squares(g, n);
             } else if (norms[mode] == NUMBER) {
-                for (size_t j = 0; j < n; j++) g[j] = g[j] > limit ? limit : g[j] < -limit ? -limit : g[j];
+                for (size_t j = 0; j < n; j++) {
+                    cmha_real below = g[j] > limit ? limit : g[j];
+                    g[j] = below < -limit ? -limit : below;
+                }
             } else {
                 double norm = sqrt(sums ? *sum : cmha_sum_squares(g, n));
                 cmha_real factor = norm > (double)limit ? (cmha_real)((double)limit / norm) : 1;
-                for (size_t j = 0; factor < 1 && j < n; j++) g[j] *= factor;
+                if (factor < 1)
+                    for (size_t j = 0; j < n; j++) g[j] *= factor;
             }
         }
 }
@@ -12755,7 +13176,8 @@ static cmha_status cmha__update(cmha_parameters *p, cmha_adamw_args args, cmha_c
         const cmha_tensor *t = &one->tensor;
         const cmha_optimiser *row = cmha__optimiser_of(p, one);
         if (one->frozen) continue;
-        args.lr = lr * one->lr_scale, args.weight_decay = decay * one->decay;
+        args.lr = lr * one->lr_scale;
+        args.weight_decay = decay * one->decay;
         CMHA__FOR_CHUNKS(t->size > 16384 ? threads : 1, t->size, lo, hi) {
             cmha_real *m = row->moments > 0 ? p->moments + one->kept[0] + lo : NULL;
             cmha_real *v = row->moments > 1 ? p->moments + one->kept[1] + lo : NULL;
@@ -12824,7 +13246,10 @@ CMHA_FIT cmha_status cmha_parameters_step(cmha_parameters *p, const cmha_adamw_a
     next.t = p->step + 1;
     cmha_status status = cmha__need_grad(p);
     if (!status && !p->moments) status = cmha__take_zeros(p->context, p->kept, &p->moments);
-    if (!status) p->optimised = 1, status = cmha__update(p, next, mode, limit, NULL, grad_norm);
+    if (!status) {
+        p->optimised = 1;
+        status = cmha__update(p, next, mode, limit, NULL, grad_norm);
+    }
     if (!status) p->step++;
     if (!status) cmha_parameters_zero_grad(p);
     return status;
@@ -12843,11 +13268,12 @@ static cmha_status cmha__slope(cmha_real *data, const cmha_real *kept, size_t lo
     double h = (sizeof(cmha_real) == 8 ? 1e-4 : 1e-2) * (key ? 8 / sqrt((double)(hi - lo)) : 1), value = 0;
     cmha_status status = CMHA_OK;
     *slope = 0;
-    for (int s = 0; s < 4 && !status; s++) {
+    for (int s = 0; s < 4; s++) {
         for (size_t i = lo; i < hi; i++)
             data[i] = (cmha_real)(kept[i] + cmha__side(key, i) * at[s] * h);
         status = loss(user, &value);
-        *slope += status ? 0 : factor[s] / h * value;
+        if (status) break;
+        *slope += factor[s] / h * value;
     }
     memcpy(data + lo, kept + lo, (hi - lo) * sizeof *data);
     *rounding = 8 * (double)CMHA__EPSILON * fabs(value) / h;
@@ -12857,7 +13283,8 @@ static cmha_status cmha__slope(cmha_real *data, const cmha_real *kept, size_t lo
 /* Returns the largest derivative of up to 64 numbers, of more their norm, which is what directions see. */
 static double cmha__steepness(const cmha_real *grad, size_t n) {
     double most = n > 64 ? sqrt(cmha_sum_squares(grad, n)) : 0;
-    for (size_t i = 0; n <= 64 && i < n; i++) most = fmax(most, fabs((double)grad[i]));
+    if (n <= 64)
+        for (size_t i = 0; i < n; i++) most = fmax(most, fabs((double)grad[i]));
     return most;
 }
 
@@ -12871,7 +13298,8 @@ CMHA_FIT cmha_status cmha_gradient_check(cmha_parameters *p, cmha_loss_fn loss, 
     cmha_real *kept = (cmha_real *)cmha__take(p->context, "gradient check", bytes);
     cmha_real *grads = kept + p->size;
     if (!kept) return CMHA_ERR_MEMORY;
-    memcpy(kept, p->data, size), memcpy(grads, p->grad, bytes - size);
+    memcpy(kept, p->data, size);
+    memcpy(grads, p->grad, bytes - size);
     CMHA__EACH_PARAMETER(one, p)
         if (!one->frozen) least = fmax(least, 1e-3 * cmha__steepness(grads + one->place, one->tensor.size));
     CMHA__EACH_PARAMETER(one, p) {
@@ -12879,7 +13307,7 @@ CMHA_FIT cmha_status cmha_gradient_check(cmha_parameters *p, cmha_loss_fn loss, 
         cmha_real *data = one->tensor.data, *was = kept + (data - p->data), *grad = grads + one->place;
         size_t n = one->tensor.size, wide = n > 64;
         double scale = fmax(least, cmha__steepness(grad, n));
-        for (size_t k = 0; k < (wide ? 8 : n) && !status; k++) {
+        for (size_t k = 0; k < (wide ? 8 : n); k++) {
             size_t lo = wide ? 0 : k, hi = wide ? n : k + 1;
             uint64_t key = wide ? 2 * cmha__mix(one->place + k) + 1 : 0;
             double told = 0, rounding, off;
@@ -12887,13 +13315,15 @@ CMHA_FIT cmha_status cmha_gradient_check(cmha_parameters *p, cmha_loss_fn loss, 
             status = cmha__slope(data, was, lo, hi, key, loss, user, &slope, &rounding);
             off = fabs(slope - told);
             off = off <= DBL_MAX && scale > 0 ? fmax(0, off - rounding) / scale : (double)INFINITY;
-            if (status || off <= worst) continue;
+            if (status) break;
+            if (off <= worst) continue;
             worst = off;
             cmha__fail(p->context, CMHA_OK, "gradient check: %s%s: %.9g by differences, %.9g in the gradient",
                     one->name, key ? ", along a direction" : "", slope, told);
         }
     }
-    memcpy(p->data, kept, size), memcpy(p->grad, grads, bytes - size);
+    memcpy(p->data, kept, size);
+    memcpy(p->grad, grads, bytes - size);
     cmha__give(p->context, kept, bytes);
     if (!status) *error = worst;
     return status;
@@ -12915,7 +13345,9 @@ CMHA_FIT void cmha_trainer_close(cmha_trainer *trainer) {
         cmha_parameters *p = &trainer->model->parameters;
         memset(&trainer->model->tape.shared, 0, sizeof trainer->model->tape.shared);
         cmha__give(p->context, p->moments, p->kept * sizeof *p->moments);
-        p->moments = NULL, p->optimised = 0, trainer->model->trainer = 0;
+        p->moments = NULL;
+        p->optimised = 0;
+        trainer->model->trainer = 0;
     }
     memset(trainer, 0, sizeof *trainer);
 }
@@ -12935,8 +13367,11 @@ CMHA_FIT cmha_status cmha_trainer_init(cmha_trainer *trainer, cmha_model *model,
     if (!model->config.causal && model->config.tokens && c->mask_token >= model->config.vocabulary)
         return cmha__fail(context, CMHA_ERR_TOKEN, "trainer: mask_token %zu is outside the vocabulary of %zu",
                 c->mask_token, model->config.vocabulary);
-    trainer->context = context, trainer->model = model, trainer->opening = ++context->models;
-    trainer->seed = context->config.seed, trainer->best = (double)INFINITY;
+    trainer->context = context;
+    trainer->model = model;
+    trainer->opening = ++context->models;
+    trainer->seed = context->config.seed;
+    trainer->best = (double)INFINITY;
     size_t memory, records;
     size_t tokens = 2 * c->batch * c->length * sizeof *trainer->ids; /* the dry run refuses what overflows */
     status = cmha__need_grad(p);
@@ -12969,7 +13404,9 @@ CMHA_FIT cmha_status cmha_trainer_share(cmha_trainer *trainer, const cmha_ranks 
         c->cope_max == CMHA_NORM_MAX_GLOBAL)
         return cmha__fail(context, CMHA_ERR_STATE, "share: cope_max = global needs the whole batch");
     memset(s, 0, sizeof *s);
-    s->ranks = *r, s->first = r->rank * batch, s->parameters = &trainer->model->parameters;
+    s->ranks = *r;
+    s->first = r->rank * batch;
+    s->parameters = &trainer->model->parameters;
     return CMHA_OK;
 }
 
@@ -13019,7 +13456,8 @@ static cmha_status cmha__trainer_finish(cmha_trainer *trainer, cmha_status statu
     int begun = s->begins; /* what one begins all do, failed or not */
     cmha_status sums = begun ? cmha__begin_sums(tape, 0) : CMHA_OK;
     cmha_status waited = begun ? cmha__summed(tape, s->ranks.wait(s->ranks.user, 1)) : CMHA_OK;
-    status = cmha__sum_over_ranks(tape, status ? status : sums ? sums : waited, NULL, 0);
+    if (!status) status = sums ? sums : waited;
+    status = cmha__sum_over_ranks(tape, status, NULL, 0);
     if (!status && !begun && s->ranks.ranks > 1 && p->learning)
         status = cmha__summed(tape, s->ranks.reduce(s->ranks.user, p->grad, p->learning));
     size_t warmup = (size_t)(c->warmup * (double)c->steps + 0.5), next = trainer->step + 1;
@@ -13095,7 +13533,8 @@ CMHA_FIT cmha_status cmha_trainer_evaluate(cmha_trainer *trainer, const cmha_tok
     size_t total = status ? 0 : cmha__min(tokens->count - 1, c->eval_tokens), pass = 0;
     double sums[2] = {0, 0}; /* of losses, of targets */
     for (size_t done = 0, rows, length; done < total && !status; done += rows * length) {
-        length = total - done < c->length ? total - done : c->length, rows = (total - done) / length;
+        length = total - done < c->length ? total - done : c->length;
+        rows = (total - done) / length;
         if (rows > c->batch) rows = c->batch;
         if (pass++ % ranks->ranks != ranks->rank) continue;
         cmha_batch batch = {trainer->ids, trainer->ids + rows * length, NULL, rows, length, NULL, NULL, NULL,
@@ -13133,12 +13572,18 @@ static cmha_tensor *cmha__cache_pass(cmha_cache *cache, cmha_tape *tape, const c
     cmha__pass pass;
     size_t n = batch->length;
     memset(&pass, 0, sizeof pass);
-    pass.model = cache->model, pass.tape = tape, pass.cache = cache, pass.batch = batch;
-    pass.B = cache->n_slots ? cache->batch : 1, pass.N = n, pass.first = cache->length;
+    pass.model = cache->model;
+    pass.tape = tape;
+    pass.cache = cache;
+    pass.batch = batch;
+    pass.B = cache->n_slots ? cache->batch : 1;
+    pass.N = n;
+    pass.first = cache->length;
     cmha_tensor *x = cmha__model_body(&pass);
     if (!x || !asks) return x;
     size_t *last = (size_t *)cmha__record_alloc(tape, pass.B * sizeof *last);
-    for (size_t b = 0; last && b < pass.B; b++) last[b] = (b + 1) * n - 1;
+    if (last)
+        for (size_t b = 0; b < pass.B; b++) last[b] = (b + 1) * n - 1;
     if (last) x = cmha__final_norm(&pass, cmha_gather(tape, x, last, pass.B));
     return batch->features && cache->model->value_weight ? cmha_model_values(cache->model, tape, x)
             : cmha__vocabulary_head(cache->model, tape, x);
@@ -13156,7 +13601,10 @@ static cmha_status cmha__cache_dry(cmha_cache *cache, size_t n, size_t *memory, 
     cache->length = 0;
     cmha__cache_pass(cache, &dry, &batch, 1);
     cache->length = length;
-    if (memory) *memory = dry.memory.peak, *records = dry.records.peak;
+    if (memory) {
+        *memory = dry.memory.peak;
+        *records = dry.records.peak;
+    }
     cmha_status status = dry.status;
     cmha_tape_close(&dry);
     return status;
@@ -13169,7 +13617,8 @@ static cmha_status cmha__cache_open(cmha_cache *cache, cmha_model *model, size_t
     cmha_cache_options o;
     void *memory = NULL, *records = NULL;
     size_t memory_bytes = 0, records_bytes = 0, held = 0, need = 0;
-    memset(&o, 0, sizeof o), memset(cache, 0, sizeof *cache);
+    memset(&o, 0, sizeof o);
+    memset(cache, 0, sizeof *cache);
     if (!cmha__model_is_open(model)) return CMHA_ERR_STATE;
     cmha_context *context = model->context;
     if (options) o = *options;
@@ -13184,9 +13633,14 @@ static cmha_status cmha__cache_open(cmha_cache *cache, cmha_model *model, size_t
     if (model->score && model->score->whole)
         return cmha__fail(context, status, "cache: score %s needs the whole sequence", model->score->name);
     if (model->position_weight) capacity = cmha__min(capacity, model->config.max_positions);
-    cache->context = context, cache->model = model, cache->opening = model->opening;
-    cache->batch = batch, cache->capacity = capacity, cache->slide = slide;
-    cache->storage = o.storage, cache->given = o.memory != NULL;
+    cache->context = context;
+    cache->model = model;
+    cache->opening = model->opening;
+    cache->batch = batch;
+    cache->capacity = capacity;
+    cache->slide = slide;
+    cache->storage = o.storage;
+    cache->given = o.memory != NULL;
     cache->ready = cmha__min(o.prompt ? o.prompt : 1, capacity);
     cmha_tape_init(&cache->tape, context, 0);
     status = cmha__cache_dry(cache, 1, NULL, NULL);
@@ -13306,7 +13760,10 @@ static cmha_status cmha__cache_advance(cmha_cache *cache, const cmha_batch *fres
     }
     if (!status) status = cmha__cache_read(cache, fresh, skip, fresh->length - skip, out);
     if (status && copied) memcpy(cache->memory, cache->spare, bytes);
-    if (status) cache->length = length, cache->first = first;
+    if (status) {
+        cache->length = length;
+        cache->first = first;
+    }
     return status;
 }
 
@@ -13395,11 +13852,12 @@ CMHA_DEF int32_t cmha_sample(const cmha_sampler_config *config, const cmha_real 
         c[i].id = (int32_t)i;
     }
     i = n_recent > config->penalty_window ? n_recent - config->penalty_window : 0;
-    for (; penalty != 1 && recent && i < n_recent; i++) {
-        size_t id = (size_t)recent[i]; /* a negative one is beyond V, too */
-        if (id < V && logits[id] == logits[id])
-            c[id].p = logits[id] > 0 ? logits[id] / penalty : logits[id] * penalty;
-    }
+    if (penalty != 1 && recent)
+        for (; i < n_recent; i++) {
+            size_t id = (size_t)recent[i]; /* a negative one is beyond V, too */
+            if (id < V && logits[id] == logits[id])
+                c[id].p = logits[id] > 0 ? logits[id] / penalty : logits[id] * penalty;
+        }
     for (i = 1; i < V; i++)
         if (c[i].p > c[best].p) best = i;
     if (!V || !(c[best].p > -(cmha_real)INFINITY)) return -1;
@@ -13455,12 +13913,15 @@ CMHA_DEF cmha_status cmha_generate(cmha_cache *cache, const int32_t *prompt, siz
     for (size_t i = 0, count = 0; !status && i < n_new; i++) {
         const int32_t *newest = i ? tokens : prompt;
         size_t n = i ? 1 : n_prompt;
-        for (size_t t = 0; t < n && window; t++, count++)
-            for (size_t b = 0; b < B; b++) recent[b * window + count % window] = newest[b * n + t];
-        for (size_t b = 0; b < B && !status; b++) {
+        if (window)
+            for (size_t t = 0; t < n; t++, count++)
+                for (size_t b = 0; b < B; b++) recent[b * window + count % window] = newest[b * n + t];
+        for (size_t b = 0; b < B; b++) {
             tokens[b] = cmha_sample(&config, logits + b * V, V, recent + b * window,
                     cmha__min(count, window), &rng[b], scratch);
-            if (tokens[b] < 0) status = cmha__fail(context, CMHA_ERR_NOT_FINITE, "generate: logits are NaN");
+            if (tokens[b] >= 0) continue;
+            status = cmha__fail(context, CMHA_ERR_NOT_FINITE, "generate: logits are NaN");
+            break;
         }
         if (!status && on_token && on_token(user, tokens, B)) status = CMHA_STOPPED;
         else if (!status && i + 1 < n_new) status = cmha_cache_append(cache, tokens, 1, logits);
@@ -13542,8 +14003,11 @@ static cmha_status cmha__system_open(cmha_context *ctx, const char *path, void *
     struct CMHA__STAT(stat) about;
     int fd = CMHA__SYSTEM(open)(path, O_RDONLY | CMHA__FILE_FLAGS);
     if (fd < 0) return cmha__io_fail(ctx, "cannot be opened");
-    if (CMHA__STAT(fstat)(fd, &about) == 0 && S_ISREG(about.st_mode))
-        return *size = (uint64_t)about.st_size, *file = (void *)((intptr_t)fd + 1), CMHA_OK; /* never NULL */
+    if (CMHA__STAT(fstat)(fd, &about) == 0 && S_ISREG(about.st_mode)) {
+        *size = (uint64_t)about.st_size;
+        *file = (void *)((intptr_t)fd + 1); /* never NULL */
+        return CMHA_OK;
+    }
     CMHA__SYSTEM(close)(fd);
     return cmha__fail(ctx, CMHA_ERR_IO, "cannot be read: not a regular file");
 }
@@ -13556,7 +14020,8 @@ static int cmha__file_move(int fd, void *first, size_t bytes, int writing) {
         errno = 0;
         long long moved = writing ? CMHA__SYSTEM(write)(fd, at, piece) : CMHA__SYSTEM(read)(fd, at, piece);
         if (moved < 0 && errno == EINTR) continue;
-        if (moved <= 0) return errno ? errno : writing ? ENOSPC : -1;
+        if (moved <= 0 && errno) return errno;
+        if (moved <= 0) return writing ? ENOSPC : -1;
         at += moved;
         bytes -= (size_t)moved;
     }
@@ -13599,7 +14064,8 @@ static cmha_status cmha__blame(cmha_context *ctx, const char *path, cmha_status 
 /* Finds and measures a file. *file is the system's, NULL where the callbacks have it. */
 static cmha_status cmha__file_open(cmha_context *ctx, const char *path, void **file, uint64_t *size) {
     const cmha_files *f = &ctx->config.files;
-    *file = NULL, *size = 0;
+    *file = NULL;
+    *size = 0;
     cmha_status status = f->size ? f->size(f->user, ctx, path, size) : CMHA_ERR_NOT_FOUND;
     if (status == CMHA_ERR_NOT_FOUND && (f->system_too || !f->size))
         return cmha__system_open(ctx, path, file, size);
@@ -13652,7 +14118,10 @@ static cmha_status cmha__buffer_finish(void *user, cmha_context *ctx, const char
     cmha_buffer *b = cmha__buffer_of(user, path);
     if (!b) return CMHA_ERR_NOT_FOUND;
     cmha__give_plain(ctx, whole ? b->taken : b->saving, whole ? b->size : b->saving_bytes);
-    if (whole) b->data = b->taken = b->saving, b->size = b->saving_bytes;
+    if (whole) {
+        b->data = b->taken = b->saving;
+        b->size = b->saving_bytes;
+    }
     b->saving = NULL;
     return CMHA_OK;
 }
@@ -13719,7 +14188,8 @@ static cmha_real cmha__decode(const unsigned char *from, int dtype) {
     case CMHA__AS_BF16: return cmha__float_of((uint32_t)cmha__bytes_get(from, 2) << 16);
     default: bits = cmha__bytes_get(from, 8);
     }
-    memcpy(&wide, &bits, sizeof wide), memcpy(&whole, &bits, sizeof whole);
+    memcpy(&wide, &bits, sizeof wide);
+    memcpy(&whole, &bits, sizeof whole);
     return dtype == CMHA__AS_F64 ? (cmha_real)wide : (cmha_real)whole;
 }
 
@@ -13785,7 +14255,7 @@ static int cmha__unescape(cmha__header *h, char **out) {
         c = 0x10000 + ((c - 0xd800) << 10) + (low - 0xdc00);
         h->at += 6;
     }
-    size_t n = c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
+    size_t n = (size_t)1 + (c >= 0x80) + (c >= 0x800) + (c >= 0x10000);
     for (size_t i = n; i-- > 1; c >>= 6) (*out)[i] = (char)(0x80 | (c & 63));
     (*out)[0] = (char)(lead[n] | c);
     *out += n;
@@ -13845,25 +14315,33 @@ static const char *cmha__read_field(cmha__header *h) {
     if (wrong) return wrong;
     int bit = !strcmp(key, "dtype") ? 1 : !strcmp(key, "shape") ? 2 : !strcmp(key, "data_offsets") ? 4 : 0;
     if (!bit || h->seen & bit) return "a field of a tensor is unknown or comes twice";
-    h->seen |= bit, h->n = 0;
+    h->seen |= bit;
+    h->n = 0;
     if (bit == 1) return cmha__read_string(h, &t->dtype);
     wrong = cmha__read_all(h, "[]", cmha__read_number);
-    if (bit == 4 && h->n == 2) t->begin = h->list[0], t->end = h->list[1], h->seen |= 8;
+    if (bit == 4 && h->n == 2) {
+        t->begin = h->list[0];
+        t->end = h->list[1];
+        h->seen |= 8;
+    }
     if (bit == 4) return wrong;
-    t->rank = h->n, t->count = 1;
-    for (int i = 0; i < h->n && !wrong; i++) {
+    t->rank = h->n;
+    t->count = 1;
+    if (wrong) return wrong;
+    for (int i = 0; i < h->n; i++) {
         t->shape[i] = (size_t)h->list[i];
         h->named = t->shape[i] != h->list[i] || !cmha__mul(t->count, t->shape[i], &t->count);
-        if (h->named) wrong = "its shape is too large";
+        if (h->named) return "its shape is too large";
     }
-    return wrong;
+    return NULL;
 }
 
 /* "name": {fields in any order} or "__metadata__": {pairs} */
 static const char *cmha__read_entry(cmha__header *h) {
     cmha_archive_tensor *t = &h->tensor;
     size_t width, bytes;
-    memset(t, 0, sizeof *t), h->seen = 0;
+    memset(t, 0, sizeof *t);
+    h->seen = 0;
     const char *wrong = cmha__read_key(h, &t->name);
     if (wrong) return wrong;
     if (strcmp(t->name, "__metadata__") == 0)
@@ -13921,7 +14399,8 @@ static cmha_status cmha__arrange(cmha_archive *archive) {
         end = t->end;
     }
     if (!twice) twice = cmha__repeated(order, copy, n, sizeof *copy);
-    for (i = 0; i < n && !twice; i++) archive->tensors[i] = *(const cmha_archive_tensor *)order[i];
+    if (!twice)
+        for (i = 0; i < n; i++) archive->tensors[i] = *(const cmha_archive_tensor *)order[i];
     cmha__give(ctx, copy, bytes);
     if (hole) return cmha__tensor_fail(archive, hole, "there is a hole or an overlap before its data");
     if (twice) return CMHA__MALFORMED(ctx, "%.60s comes twice in the header", twice);
@@ -13953,7 +14432,8 @@ static cmha_status cmha__load_header(cmha_archive *archive, const char *path) {
     memcpy(archive->path, path, name);
     cmha__header h;
     memset(&h, 0, sizeof h);
-    h.archive = archive, h.begin = h.at = archive->path + name;
+    h.archive = archive;
+    h.begin = h.at = archive->path + name;
     if ((status = cmha__file_read(ctx, path, archive->file, 8, h.at, text)) != CMHA_OK) return status;
     h.at[text] = 0;
     const char *wrong = *h.at != '{' ? "it does not begin with {" : NULL;
@@ -13989,8 +14469,9 @@ CMHA_DEF const cmha_archive_tensor *cmha_archive_find(const cmha_archive *archiv
 }
 
 CMHA_DEF const char *cmha_archive_metadata(const cmha_archive *archive, const char *key) {
-    for (size_t i = 0; archive && key && i < archive->n_metadata; i++)
-        if (strcmp(archive->metadata[2 * i], key) == 0) return archive->metadata[2 * i + 1];
+    if (archive && key)
+        for (size_t i = 0; i < archive->n_metadata; i++)
+            if (strcmp(archive->metadata[2 * i], key) == 0) return archive->metadata[2 * i + 1];
     return NULL;
 }
 
@@ -14021,10 +14502,11 @@ static cmha_status cmha__read_tensor(cmha_archive *a, const cmha_archive_tensor 
         return cmha__blame(ctx, a->path, CMHA__MALFORMED(ctx, "tensor %.60s: %s is not %s", t->name, t->dtype,
             whole ? "I64" : "F64, F32, F16, BF16, I64 or C64"));
     if (whole || dtype == CMHA__AS_REAL) return cmha__read_words(a, t->begin, out, t->count, width);
-    for (size_t done = 0; !status && done < t->count; done += n) {
+    for (size_t done = 0; done < t->count; done += n) {
         n = cmha__min(t->count - done, sizeof piece / width);
         status = cmha__read_words(a, t->begin + done * width, piece, n * width, 1);
-        for (size_t i = 0; !status && i < n; i++)
+        if (status) break;
+        for (size_t i = 0; i < n; i++)
             ((cmha_real *)out)[planes ? cmha__plane_place(done + i, row) : done + i] =
             cmha__decode(piece + i * width, dtype);
     }
@@ -14107,15 +14589,16 @@ static void cmha__write_words(cmha__output *o, const void *data, size_t n, size_
     const cmha_files *f = &o->context->config.files;
     unsigned char piece[8192], *at = (unsigned char *)(uintptr_t)data, *from;
     int swaps = width > 1 && !cmha__little_endian();
-    for (size_t part; n && !o->error; n -= part, at += part * width) {
-        part = swaps && n > sizeof piece / width ? sizeof piece / width : n;
-        from = swaps ? (unsigned char *)memcpy(piece, at, part * width) : at;
-        if (swaps) cmha__swap_words(from, part, width);
-        size_t bytes = part * width;
-        o->error = o->fd >= 0 ? cmha__file_move(o->fd, from, bytes, 1)
-            : (int)(f->write)(f->user, o->context, o->name, o->at, from, bytes, o->total);
-        if (!o->error) o->at += bytes;
-    }
+    if (!o->error)
+        for (size_t part; n; n -= part, at += part * width) {
+            part = swaps && n > sizeof piece / width ? sizeof piece / width : n;
+            from = swaps ? (unsigned char *)memcpy(piece, at, part * width) : at;
+            if (swaps) cmha__swap_words(from, part, width);
+            size_t bytes = part * width;
+            o->error = o->fd >= 0 ? cmha__file_move(o->fd, from, bytes, 1)
+                : (int)(f->write)(f->user, o->context, o->name, o->at, from, bytes, o->total);
+            if (!o->error) o->at += bytes;
+        }
 }
 
 static int cmha__item_dtype(const cmha_archive_item *item) {
@@ -14128,10 +14611,14 @@ static void cmha__tell_tensor(cmha__output *o, const cmha_archive_item *item) {
     for (int i = 0; i < item->rank; i++) n *= item->shape[i];
     size_t row = item->rank ? item->shape[item->rank - 1] : 1;
     float pairs[1024];
-    for (size_t i = 0, m = 0; o->writing && dtype == CMHA__AS_C64 && i < 2 * n; i++) {
-        pairs[m++] = (float)item->data[cmha__plane_place(i, row)];
-        if (m == 1024 || i + 1 == 2 * n) cmha__write_words(o, pairs, m, sizeof *pairs), m = 0;
-    }
+    if (o->writing && dtype == CMHA__AS_C64)
+        for (size_t i = 0, m = 0; i < 2 * n; i++) {
+            pairs[m++] = (float)item->data[cmha__plane_place(i, row)];
+            if (m == 1024 || i + 1 == 2 * n) {
+                cmha__write_words(o, pairs, m, sizeof *pairs);
+                m = 0;
+            }
+        }
     if (o->writing && dtype != CMHA__AS_C64 && item->data) cmha__write_words(o, item->data, n, width);
     cmha__emit(o, "%s", o->tensors++ ? "," : o->notes ? "}," : "");
     cmha__emit_string(o, item->name);
@@ -14151,7 +14638,8 @@ static void cmha__tell_header(cmha__output *o) {
 
 static void cmha__tell_file(cmha__output *o) {
     uint64_t length = o->used;
-    o->writing = 1, o->error = 0;
+    o->writing = 1;
+    o->error = 0;
     cmha__write_words(o, &length, 1, 8);
     cmha__write_words(o, o->header, o->used, 1);
     o->contents(o, o->of);
@@ -14267,7 +14755,11 @@ static cmha_status cmha__save(cmha_context *ctx, const char *path, cmha__content
     cmha_status status;
     if (!path) return CMHA__WRONG(ctx, "archive write: path is NULL");
     memset(&o, 0, sizeof o);
-    o.context = ctx, o.name = path, o.contents = contents, o.of = of, o.fd = -1;
+    o.context = ctx;
+    o.name = path;
+    o.contents = contents;
+    o.of = of;
+    o.fd = -1;
     cmha__tell_header(&o);
     o.room = o.used + 1;
     o.header = (char *)cmha__take(ctx, "its header", o.room);
@@ -14302,8 +14794,9 @@ static void cmha__tell_arrays(cmha__output *o, const void *of) {
 
 static int cmha__is_utf8(const char *text) {
     size_t n;
-    for (; text && *text; text += n)
-        if (!(n = cmha__utf8_length((const unsigned char *)text))) return 0;
+    if (text)
+        for (; *text; text += n)
+            if (!(n = cmha__utf8_length((const unsigned char *)text))) return 0;
     return text != NULL;
 }
 
@@ -14318,7 +14811,8 @@ static cmha_status cmha__check_item(cmha_context *ctx, const cmha_archive_item *
     else if (item->dtype && strcmp(item->dtype, "I64") != 0 && strcmp(item->dtype, "U8") != 0 &&
             strcmp(item->dtype, "C64") != 0)
         problem = "its dtype is not I64, U8 or C64";
-    for (int i = 0; !problem && i < item->rank; i++) countable &= cmha__mul(bytes, item->shape[i], &bytes);
+    if (!problem)
+        for (int i = 0; i < item->rank; i++) countable &= cmha__mul(bytes, item->shape[i], &bytes);
     if (!problem && countable && bytes && !item->data) problem = "it has no data";
     if (!problem && countable && cmha__sum(*total, bytes, total)) return CMHA_OK;
     return cmha__fail(ctx, problem ? CMHA_ERR_ARGUMENT : CMHA_ERR_OVERFLOW, "archive write: tensor %.60s: %s",
@@ -14328,12 +14822,13 @@ static cmha_status cmha__check_item(cmha_context *ctx, const cmha_archive_item *
 CMHA_FIT cmha_status cmha_archive_write(cmha_context *context, const char *path,
         const cmha_archive_item *items, size_t n_items, const char *const *metadata, size_t n_metadata) {
     size_t most = n_items > n_metadata ? n_items : n_metadata, bytes = 0, total = 0, i;
-    cmha_status status = CMHA_OK;
     if (!context || !path || (n_items && !items) || (n_metadata && !metadata))
         return CMHA__WRONG(context, "archive write: context, path or an array is NULL");
     if (!cmha__is_open(context)) return CMHA_ERR_STATE;
-    for (i = 0; i < n_items && !status; i++) status = cmha__check_item(context, &items[i], &total);
-    if (status) return status;
+    for (i = 0; i < n_items; i++) {
+        cmha_status status = cmha__check_item(context, &items[i], &total);
+        if (status) return status;
+    }
     for (i = 0; i < 2 * n_metadata; i++)
         if (!cmha__is_utf8(metadata[i])) return CMHA__WRONG(context, "archive write: metadata is not UTF-8");
     if (!cmha__mul(most + 1, sizeof(void *), &bytes)) bytes = SIZE_MAX;
@@ -14368,7 +14863,8 @@ static cmha_archive_item cmha__item(const cmha_parameters *p, cmha_real *moments
     cmha_archive_item item = {name, one->tensor.data, one->tensor.shape, one->tensor.rank, NULL};
     cmha__print(name, CMHA__NAME, "%s%s", cmha__prefixes[block], one->name);
     if (block == 3) {
-        item.data = packed && packed->scales ? packed->scales + cmha__packed_row(one) : NULL, item.rank = 1;
+        item.data = packed && packed->scales ? packed->scales + cmha__packed_row(one) : NULL;
+        item.rank = 1;
         if (packed && one->tensor.size == packed->O * packed->I) item.shape = &packed->O;
     } else if (block) {
         item.data = !moments || one->kept[block - 1] == SIZE_MAX ? NULL : moments + one->kept[block - 1];
@@ -14389,10 +14885,11 @@ static cmha_status cmha__move_packed(const cmha_parameter *one, cmha__output *o,
     cmha_status status = CMHA_OK;
     int bytes = p->storage == CMHA_STORAGE_INT8;
     size_t C = p->turned, across = C ? C : p->I, first = cmha__packed_row(one), row = 0, i = 0;
-    for (size_t at = 0, n, width = bytes ? 1 : 2; at < one->tensor.size && !status; at += n) {
+    for (size_t at = 0, n, width = bytes ? 1 : 2; at < one->tensor.size; at += n) {
         n = cmha__min(one->tensor.size - at, sizeof halves / width);
         if (archive) status = cmha__read_words(archive, from + at * width, halves, n, width);
-        for (size_t k = 0; k < n && !status; k++, i = i + 1 < across ? i + 1 : 0, row += !i) {
+        if (status) break;
+        for (size_t k = 0; k < n; k++, i = i + 1 < across ? i + 1 : 0, row += !i) {
             size_t r = C ? row / p->I * C + i : first + row, c = C ? row % p->I : i, j = c % CMHA__BLOCK;
             size_t shift = bytes ? j / 16 * 8 : j / 16 % 2 * 16;
             uint32_t *word = cmha__block_at(p, r, c) + (bytes ? 0 : j / 32 * 16) + j % 16;
@@ -14590,16 +15087,18 @@ static cmha_status cmha__archive_omega(const cmha_archive *archive, cmha_model *
     size_t n = cmha__own_omega(model), length;
     int differ = same && n && !text;
     if (text && !n) problem = "it has an omega but not frequency = table";
-    for (size_t i = 0; text && i < n && !problem; i++, text += length + 1) {
-        char one[40] = "";
-        double value;
-        length = strcspn(text, ",");
-        if (length < sizeof one) memcpy(one, text, length);
-        if (!cmha__parse_real(one, &value) || fabs(value) > DBL_MAX || text[length] != (i + 1 < n ? ',' : 0))
-            problem = "omega is not a list of as many finite numbers as the model needs";
-        else if (!same) model->omega[i] = value;
-        else differ |= value < model->omega[i] || value > model->omega[i];
-    }
+    if (text)
+        for (size_t i = 0; i < n && !problem; i++, text += length + 1) {
+            char one[40] = "";
+            double value;
+            length = strcspn(text, ",");
+            if (length < sizeof one) memcpy(one, text, length);
+            char end = i + 1 < n ? ',' : 0;
+            if (!cmha__parse_real(one, &value) || fabs(value) > DBL_MAX || text[length] != end)
+                problem = "omega is not a list of as many finite numbers as the model needs";
+            else if (!same) model->omega[i] = value;
+            else differ |= value < model->omega[i] || value > model->omega[i];
+        }
     if (!problem && differ) problem = "omega is another in the file than in the model";
     return problem ? CMHA__MALFORMED(archive->context, "%s", problem) : CMHA_OK;
 }
@@ -14859,7 +15358,8 @@ static void cmha__tell_knowledge(cmha__output *o, const void *of) {
         cmha_archive_item item = {row->name, NULL, shape, row->dtype ? 1 : 2, row->dtype};
         memcpy(&item.data, (const char *)kb + row->member, sizeof item.data);
         if (i > 1 && !item.data) continue;
-        shape[0] = i == 4 ? (size_t)kb->text_begin[kb->n] : kb->n + (i == 3), shape[1] = 2 * kb->d_r;
+        shape[0] = i == 4 ? (size_t)kb->text_begin[kb->n] : kb->n + (i == 3);
+        shape[1] = 2 * kb->d_r;
         cmha__tell_tensor(o, &item);
     }
 }
@@ -14881,7 +15381,10 @@ static cmha_status cmha__knowledge_find(cmha_knowledge *kb, const cmha_archive *
         known++;
         if (row->dtype ? strcmp(found->dtype, row->dtype) != 0 : cmha__dtype(found->dtype) >= CMHA__AS_I64)
             return cmha__tensor_fail(archive, row->name, "not of the dtype that it has in a knowledge base");
-        if (!i) kb->n = found->shape[0], kb->d_r = found->shape[1] / 2;
+        if (!i) {
+            kb->n = found->shape[0];
+            kb->d_r = found->shape[1] / 2;
+        }
         if (found->rank != (row->dtype ? 1 : 2) || (i < 4 && found->shape[0] != kb->n + (i == 3)) ||
             (i < 2 && (found->shape[1] != 2 * kb->d_r || kb->n >= SIZE_MAX / 16 || (kb->n && !kb->d_r))))
             return cmha__tensor_fail(archive, row->name, "not the shape of one for vectors [n, 2 d_r]");
@@ -14911,18 +15414,17 @@ static void cmha__knowledge_map(cmha_knowledge *kb, const cmha_archive *archive,
 static int cmha__knowledge_phasors(const cmha_knowledge *kb) {
     cmha_real u[2 * CMHA__PAIRS];
     size_t d = kb->d_r, m;
-    int same = 1;
-    for (size_t i = 0; i < kb->n && same; i++)
+    for (size_t i = 0; i < kb->n; i++)
         for (size_t j = 0; j < d; j += m) {
             const cmha_real *z = kb->vectors + i * 2 * d + j, *f = kb->features + i * 2 * d + j;
             m = cmha__block_of(d, j);
             cmha__phasor_row(z, z + d, m, cmha__feature_eps, 1, 0, u, u + m);
             for (size_t l = 0; l < m; l++) {
-            cmha_real a = f[l] - u[l], b = f[d + l] - u[m + l];
-            same &= a * a + b * b <= (cmha_real)1e-4;
+                cmha_real a = f[l] - u[l], b = f[d + l] - u[m + l];
+                if (!(a * a + b * b <= (cmha_real)1e-4)) return 0;
             }
         }
-    return same;
+    return 1;
 }
 
 static cmha_status cmha__knowledge_open(cmha_knowledge *kb, cmha_archive *archive, int map) {
@@ -14982,8 +15484,10 @@ CMHA_DEF cmha_status cmha_tokens_open(cmha_tokens *tokens, cmha_context *context
         return CMHA__WRONG(context, "tokens load: width %d is not 1, 2 or 4", width);
     cmha_status status = cmha__file_open(context, path, &file, &size);
     if (status) return cmha__blame(context, path, status);
-    tokens->owner = context, tokens->width = width;
-    tokens->bytes = (size_t)size, tokens->count = tokens->bytes / (size_t)width;
+    tokens->owner = context;
+    tokens->width = width;
+    tokens->bytes = (size_t)size;
+    tokens->count = tokens->bytes / (size_t)width;
     if (!size) status = CMHA__MALFORMED(context, "it is empty");
     else if (size % (uint64_t)width)
         status = CMHA__MALFORMED(context, "its size is not a multiple of %d bytes", width);
@@ -15024,7 +15528,9 @@ CMHA_DEF cmha_tokens cmha_tokens_part(const cmha_tokens *tokens, size_t begin, s
     if (end > tokens->count) end = tokens->count;
     if (begin > end) begin = end;
     size_t width = (size_t)tokens->width;
-    part.width = tokens->width, part.count = end - begin, part.bytes = part.count * width;
+    part.width = tokens->width;
+    part.count = end - begin;
+    part.bytes = part.count * width;
     part.data = tokens->data ? (const char *)tokens->data + begin * width : NULL;
     return part;
 }
