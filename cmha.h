@@ -7899,6 +7899,14 @@ static int cmha__retrieve_fits(cmha_tape *tape, const cmha_knowledge *kb, const 
     return cmha__holds(tape, "retrieve: w_logits", w_logits, a ? a->queries : 0);
 }
 
+/* to [M] = the softmax of the logits, or these as they are. */
+static void cmha__query_weights(const cmha_real *logits, size_t M, int raw, cmha_real *to) {
+    memcpy(to, logits, M * sizeof *to);
+    if (raw) return;
+    cmha_real sum = cmha__exp_shifted(to, M, cmha__largest(to, M));
+    for (size_t m = 0; m < M; m++) to[m] /= sum;
+}
+
 CMHA_DEF cmha_tensor *cmha_retrieve(cmha_tape *tape, const cmha_knowledge *knowledge,
         const cmha_retrieve_args *args, cmha_tensor *q, cmha_tensor *w_logits, const unsigned char **found) {
     cmha_tensor *in[2] = {q, w_logits}, *y;
@@ -7929,10 +7937,7 @@ CMHA_DEF cmha_tensor *cmha_retrieve(cmha_tape *tape, const cmha_knowledge *knowl
         s->features = knowledge->features;
     }
     if (!cmha__dry(tape)) {
-        cmha_real sum = 1;
-        memcpy(s->weights, w_logits->data, M * sizeof *s->weights);
-        if (!args->raw_weights) sum = cmha__exp_shifted(s->weights, M, cmha__largest(s->weights, M));
-        for (size_t m = 0; m < M; m++) s->weights[m] /= sum;
+        cmha__query_weights(w_logits->data, M, args->raw_weights, s->weights);
         memset(y->data, 0, y->size * sizeof *y->data);
         memset(s->found, 0, s->T);
     }
@@ -10283,6 +10288,21 @@ static void cmha__weigh(cmha_real *row, size_t n, const cmha_linear_args *linear
     for (size_t j = 0; j < n; j++) row[j] = sum != 0 ? (cmha_real)((double)row[j] / sum) : 0;
 }
 
+/* The softmax call whose scores are those of this call's core. */
+static cmha_attention_args cmha__seen_args(const cmha__attention_saved *s) {
+    cmha_attention_args a = s->args;
+    int lag = s->core == CMHA__LAG, cope = s->core == CMHA__LINEAR && s->linear.kind == CMHA_LINEAR_COPE;
+    if (s->core == CMHA__SOFTMAX) return a;
+    a.softmax = CMHA_SOFTMAX_REAL;
+    a.kind = cope ? CMHA_ATTENTION_COMPLEX : CMHA_ATTENTION_ANGULAR;
+    a.scale = cope ? 1 : 1 / (cmha_real)a.d_k;
+    a.eps = lag ? s->lag.eps : s->linear.eps;
+    a.causal = lag || s->linear.causal;
+    a.key_mask = lag ? s->lag.key_mask : s->linear.key_mask;
+    a.score = NULL;
+    return cmha__with_score(&a);
+}
+
 /* Writes what is looked for, if it is a head of this call, whose core has run: scores by the softmax core in
    any case, by the call's own row, or CoPE's linear kernel, or arg O. */
 static void cmha__see(cmha_tape *tape, const cmha__attention_saved *s) {
@@ -10290,28 +10310,16 @@ static void cmha__see(cmha_tape *tape, const cmha__attention_saved *s) {
     int what = p->what % CMHA_SEE_NEXT, next = p->what / CMHA_SEE_NEXT, phases = what == CMHA_SEE_PHASES;
     int lag = s->core == CMHA__LAG, plain = s->core == CMHA__SOFTMAX, count;
     int cope = s->core == CMHA__LINEAR && s->linear.kind == CMHA_LINEAR_COPE;
-    cmha_attention_args a = s->args;
+    cmha_attention_args a = cmha__seen_args(s);
     size_t heads = a.heads, head = p->head, n = a.n_k, pairs = a.batch * a.n_q * n;
     if (p->at != p->layer || !p->out) return;
     if (head >= heads) p->head -= heads;
     if (head >= heads) return;
-    if (!plain) {
-        a.softmax = CMHA_SOFTMAX_REAL;
-        a.kind = cope ? CMHA_ATTENTION_COMPLEX : CMHA_ATTENTION_ANGULAR;
-        a.scale = cope ? 1 : 1 / (cmha_real)a.d_k;
-        a.eps = lag ? s->lag.eps : s->linear.eps;
-        a.causal = lag || s->linear.causal;
-        a.key_mask = lag ? s->lag.key_mask : s->linear.key_mask;
-        a.score = NULL;
-        a = cmha__with_score(&a);
-    }
     cmha_score row = *a.score;
     if (cope) row.map = cmha__elu_map;
     if (phases) {
         row.forward = cmha__arg;
         a.softmax = CMHA_SOFTMAX_REAL;
-    }
-    if (phases) {
         a.alibi = NULL;
         a.norm_max = CMHA_NORM_MAX_NONE;
         a.temperature = 0;
@@ -11258,13 +11266,28 @@ static void cmha__declare_score(cmha__list *to, const cmha_score *score, int rea
     }
 }
 
+/* Möbius heads of together `maps` numbers. */
+static void cmha__declare_mobius(cmha__list *to, size_t maps, cmha_block *at) {
+    int mode = to->model->config.mobius_mode;
+    size_t literal = mode == CMHA_MOBIUS_MODE_LITERAL ? maps : 0, none = CMHA__NONE;
+    size_t full = mode == CMHA_MOBIUS_MODE_FULL ? maps : 0, d = to->model->config.d_model;
+    CMHA__BIASED("attn.mobius_q", zq, 1, MATRIX, COMPLEX, maps - literal, d);
+    CMHA__ROW("attn.mobius_divisor.weight", divisor_weight, 1, MATRIX, COMPLEX, full, d);
+    CMHA__ROW("attn.mobius_divisor.bias", divisor_bias, 1, UNIT, COMPLEX, full, none);
+    cmha__declare(to, "attn.mobius", &at->mobius, CMHA__MAPS, CMHA__REAL, 4, 2, maps - full);
+    CMHA__BIASED("attn.mobius_k", zk, 1, MATRIX, COMPLEX, maps - literal, d);
+    CMHA__ROW("attn.mobius_k.weight", zk_weight, 1, UNIT, COMPLEX, literal, none);
+    CMHA__BIASED("attn.mobius_v", zv, 1, MATRIX, COMPLEX, maps - literal, d);
+    CMHA__ROW("attn.mobius_v.weight", zv_weight, 1, UNIT, COMPLEX, literal, none);
+}
+
 /* Layers of the real family, CoPE and MöbiusAttention. */
 static void cmha__declare_layer(cmha__list *to, size_t layer, cmha_block *at) {
     const cmha_model_config *c = &to->model->config;
     const cmha_score *score = cmha__layer_score(to->model, layer);
     const size_t none = CMHA__NONE, d = c->d_model, ff = c->d_ff, width = cmha__head_width(c), P = width / 2;
     cmha_family family = cmha__layer_family(c, layer)->family;
-    int mode = c->mobius_mode, qkv_bias = c->attention_bias || c->qkv_bias;
+    int qkv_bias = c->attention_bias || c->qkv_bias;
     int out_bias = c->attention_bias || c->output_bias, mobius = family == CMHA_FAMILY_MOBIUS;
     size_t heads = score && score->attend ? 0 : cmha__plain_heads(c, layer);
     size_t all_keys = cmha__kv_heads(c) * width, q = heads * width, kv = heads == c->n_heads ? all_keys : q;
@@ -11274,9 +11297,7 @@ static void cmha__declare_layer(cmha__list *to, size_t layer, cmha_block *at) {
     const cmha_score *row = cope ? score : to->model->plain; /* log_temp comes behind its parameters */
     size_t own = row ? row->n_parameters : 0, temps = heads * cmha__fan(row);
     if (cope && (score || c->cope_score != CMHA_COPE_SCORE_LINEAR)) temps = c->n_heads;
-    size_t maps = mobius ? c->mobius_heads * width : 0; /* width of the Möbius heads, and in such a mode: */
-    size_t literal = mode == CMHA_MOBIUS_MODE_LITERAL ? maps : 0;
-    size_t full = mode == CMHA_MOBIUS_MODE_FULL ? maps : 0;
+    size_t maps = mobius ? c->mobius_heads * width : 0;
     size_t imag = mobius && !heads ? d : 0; /* the channel of Möbius heads alone */
     CMHA__NORM("ln1", ln1, 0);
     CMHA__ROW("attn.wq.weight", qkv_weight, 1, WEIGHT, REAL, q, d);
@@ -11285,14 +11306,7 @@ static void cmha__declare_layer(cmha__list *to, size_t layer, cmha_block *at) {
     CMHA__ROW("attn.wq.bias", qkv_bias, qkv_bias, ZEROS, REAL, q, none);
     CMHA__ROW("attn.wk.bias", qkv_bias, qkv_bias, ZEROS, JOINED, kv, none);
     CMHA__ROW("attn.wv.bias", qkv_bias, qkv_bias, ZEROS, JOINED, kv, none);
-    CMHA__BIASED("attn.mobius_q", zq, 1, MATRIX, COMPLEX, maps - literal, d);
-    CMHA__ROW("attn.mobius_divisor.weight", divisor_weight, 1, MATRIX, COMPLEX, full, d);
-    CMHA__ROW("attn.mobius_divisor.bias", divisor_bias, 1, UNIT, COMPLEX, full, none);
-    cmha__declare(to, "attn.mobius", &at->mobius, CMHA__MAPS, CMHA__REAL, 4, 2, maps - full);
-    CMHA__BIASED("attn.mobius_k", zk, 1, MATRIX, COMPLEX, maps - literal, d);
-    CMHA__ROW("attn.mobius_k.weight", zk_weight, 1, UNIT, COMPLEX, literal, none);
-    CMHA__BIASED("attn.mobius_v", zv, 1, MATRIX, COMPLEX, maps - literal, d);
-    CMHA__ROW("attn.mobius_v.weight", zv_weight, 1, UNIT, COMPLEX, literal, none);
+    if (maps) cmha__declare_mobius(to, maps, at);
     CMHA__ROW("attn.wq.weight", zq_weight, 1, WEIGHT, COMPLEX, cope, cope);
     CMHA__ROW("attn.wk.weight", zk_weight, 1, WEIGHT, COMPLEX, cope, cope);
     CMHA__ROW("attn.wv.weight", zv_weight, 1, WEIGHT, REAL, cope, cope);
@@ -13612,26 +13626,32 @@ static cmha_status cmha__cache_dry(cmha_cache *cache, size_t n, size_t *memory, 
 
 /* Opens a cache or, bytes not NULL, counts what it takes. Slots are a pass's attention calls: a dry pass
    counts them, another says what `prompt` positions need, a third places them. */
+static cmha_status cmha__cache_check(const cmha_model *model, size_t batch, size_t capacity,
+        const cmha_cache_options *options, cmha_cache_options *o) {
+    if (!cmha__model_is_open(model)) return CMHA_ERR_STATE;
+    memset(o, 0, sizeof *o);
+    if (options) *o = *options;
+    int stored = o->storage == CMHA_STORAGE_FLOAT || o->storage == CMHA_STORAGE_BF16;
+    const char *wrong = NULL;
+    if (!stored) wrong = "keys and values are stored as FLOAT or BF16";
+    else if (!batch || !capacity) wrong = "batch and capacity must be positive";
+    else if ((uintptr_t)o->memory % sizeof(double)) wrong = "its memory is not aligned as malloc's is";
+    cmha_status status = wrong ? CMHA_ERR_ARGUMENT : CMHA_ERR_STATE;
+    if (!wrong && !model->config.causal) wrong = "a bidirectional model cannot continue a sequence";
+    if (wrong) return cmha__fail(model->context, status, "cache of %zu x %zu: %s", batch, capacity, wrong);
+    if (!model->score || !model->score->whole) return CMHA_OK;
+    return cmha__fail(model->context, status, "cache: score %s needs the whole sequence", model->score->name);
+}
+
 static cmha_status cmha__cache_open(cmha_cache *cache, cmha_model *model, size_t batch, size_t capacity,
         int slide, const cmha_cache_options *options, size_t *bytes) {
     cmha_cache_options o;
     void *memory = NULL, *records = NULL;
     size_t memory_bytes = 0, records_bytes = 0, held = 0, need = 0;
-    memset(&o, 0, sizeof o);
     memset(cache, 0, sizeof *cache);
-    if (!cmha__model_is_open(model)) return CMHA_ERR_STATE;
+    cmha_status status = cmha__cache_check(model, batch, capacity, options, &o);
+    if (status) return status;
     cmha_context *context = model->context;
-    if (options) o = *options;
-    int stored = o.storage == CMHA_STORAGE_FLOAT || o.storage == CMHA_STORAGE_BF16;
-    const char *wrong = !stored ? "keys and values are stored as FLOAT or BF16"
-            : !batch || !capacity ? "batch and capacity must be positive"
-            : (uintptr_t)o.memory % sizeof(double) ? "its memory is not aligned as malloc's is"
-            : NULL;
-    cmha_status status = wrong ? CMHA_ERR_ARGUMENT : CMHA_ERR_STATE;
-    if (!wrong && !model->config.causal) wrong = "a bidirectional model cannot continue a sequence";
-    if (wrong) return cmha__fail(context, status, "cache of %zu x %zu: %s", batch, capacity, wrong);
-    if (model->score && model->score->whole)
-        return cmha__fail(context, status, "cache: score %s needs the whole sequence", model->score->name);
     if (model->position_weight) capacity = cmha__min(capacity, model->config.max_positions);
     cache->context = context;
     cache->model = model;
