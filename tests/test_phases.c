@@ -363,6 +363,21 @@ static void temperatures(void) {
 
 /* ----------------------------------------------- extremes ----------------------------------------------- */
 
+/* Products of 1e40 count as 1e30 (1 + log(|O| / 1e30)): at a temperature of 1e30 weights go as |O|. */
+static void hot(void) {
+    phase_shape s = {1, 1, 1, 1, 2, 1, 1, 0, 0, 0, 0, 0, 0, 1};
+    phase_problem p;
+    size_t f = 0;
+    while (strcmp(phase_forms[f].name, "magnitude") != 0) f++;
+    phase_open(&p, &phase_forms[f], &s), phase_heat(&p);
+    p.args.scale = 1, p.log_temp[0] = (cmha_real)69.0775527898;
+    p.q[0] = (cmha_real)check_tolerance(1e15, 1e20), p.k[0] = p.q[0], p.k[2] = p.q[0] / 2;
+    p.q[1] = p.k[1] = p.k[3] = p.v[0] = p.v[1] = p.v[3] = 0, p.v[2] = 1;
+    phase_forward(&p);
+    CHECK_NEAR(p.y[0], check_tolerance(1 / (1 + exp(0.5)), 1. / 3), 1e-5);
+    phase_close(&p);
+}
+
 static void check_problem_finite(phase_problem *p, const char *name, const char *what) {
     /* a temperature of 1e-30 makes gradients of 1e30 times the other side's numbers, one of 1e-13 of |O| */
     int wide = p->log_temp[0] > (p->args.norm_max ? 1 : 100);
@@ -699,6 +714,7 @@ int main(int argc, char **argv) {
     phasors("angular"), phasors("arctan");
     on_the_axis();
     temperatures();
+    hot();
     for (i = CMHA_NORM_MAX_ROW; i <= CMHA_NORM_MAX_GLOBAL; i++)
         scale_free((cmha_norm_max)i, pow(2, check_tolerance(400, 50))),
             scale_free((cmha_norm_max)i, pow(2, -2));

@@ -366,6 +366,12 @@ static cmha_tensor *makes_more(const cmha_layer *layer, cmha_tensor *h) {
     return cmha_layer_attention(layer, &layer->args, h, h, h, NULL);
 }
 
+static cmha_tensor *makes_another(const cmha_layer *layer, cmha_tensor *h) {
+    cmha_attention_args a = layer->args;
+    if (!cmha_tape_measures(layer->tape)) a.heads = a.kv_heads = 1;
+    return cmha_layer_attention(layer, &a, h, h, h, NULL);
+}
+
 static void bad_rows(void) {
     static const cmha_score_parameter none = {"p", {0, 0, 0}, 0, 0, 0},
                                       late = {"p", {2, CMHA_AXIS_HEADS, 0}, 0, 0, 0},
@@ -432,7 +438,8 @@ static void bad_rows(void) {
 
 /* Calls of attention and layers that go wrong while they run. */
 static void bad_calls(void) {
-    cmha_score layers[3];
+    static const char *const words[] = {"score=nothing", "score=half", "score=more", "score=another"};
+    cmha_score layers[4];
     cmha_context_config config;
     cmha_context c;
     cmha_model model;
@@ -449,11 +456,12 @@ static void bad_calls(void) {
     layers[0].name = "nothing", layers[0].attend = returns_nothing;
     layers[1].name = "half", layers[1].attend = returns_half;
     layers[2].name = "more", layers[2].attend = makes_more;
-    config.threads = 1, config.scores = layers, config.n_scores = 3;
+    layers[3].name = "another", layers[3].attend = makes_another;
+    config.threads = 1, config.scores = layers, config.n_scores = 4;
     CHECK_OK(cmha_context_init(&c, &config));
     batch.ids = ids, batch.batch = 1, batch.length = 4;
-    for (i = 0; i < 3; i++) {
-        models_set(&c, &m, i == 0 ? "score=nothing" : i == 1 ? "score=half" : "score=more");
+    for (i = 0; i < 4; i++) {
+        models_set(&c, &m, words[i]);
         CHECK_OK(cmha_model_init(&model, &c, &m));
         if (i < 2) {
             CHECK_IS(cmha_model_logits(&model, &batch, logits), CMHA_ERR_SHAPE);
@@ -492,6 +500,25 @@ static void bad_calls(void) {
     cmha_context_close(&c);
 }
 
+/* Keys that a group of heads shares are kept once, also where each head has a temperature. */
+static void shared_keys(void) {
+    size_t size[2];
+    int hot;
+    for (hot = 0; hot < 2; hot++) {
+        cmha_context c;
+        cmha_model model;
+        cmha_cache cache;
+        cmha_model_config m = check_model_config();
+        scores_context(&c, 1, 1);
+        models_set(&c, &m, hot ? "score=my-rope n_kv_heads=1 head_temperature=1" : "score=my-rope n_kv_heads=1");
+        CHECK_OK(cmha_model_init(&model, &c, &m));
+        CHECK_OK(cmha_cache_init(&cache, &model, 1, 40, 0, NULL));
+        size[hot] = cache.size;
+        cmha_cache_close(&cache), cmha_model_close(&model), cmha_context_close(&c);
+    }
+    CHECK_IS(size[1], size[0]);
+}
+
 /* ---- the arrays of numbers ---- */
 
 static void numbers(void) {
@@ -528,6 +555,7 @@ int main(int argc, char **argv) {
     edges();
     bad_rows();
     bad_calls();
+    shared_keys();
     numbers();
     return check_end();
 }
