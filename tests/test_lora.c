@@ -13,7 +13,7 @@ static unsigned char text[3000];
 static cmha_tokens stream;
 
 static const char *const forms[] = {
-    "lora_rank=3 lora_on=* attention_bias=1 n_kv_heads=2",
+    "lora_rank=3 lora_on=* attention_bias=1 n_kv_heads=2 dropout=0.2",
     "lora_rank=2 lora_alpha=5",
     "lora_rank=4 lora_alpha=1 lora_on=wk,w3,wo,w2 activation=swiglu norm=rmsnorm attention=rope tied=0",
     "lora_rank=2 lora_on=* placement=post residual_scale=0.5 attention=dot position=learned",
@@ -162,7 +162,7 @@ static void merges(const char *form) {
     cmha_trainer trainer;
     cmha_trainer_config t = training();
     cmha_batch batch = batch_of();
-    double tolerance = check_tolerance(1e-12, 2e-4), loss;
+    double tolerance = check_tolerance(1e-12, 2e-4), loss, before;
     cmha_real *full = check_zeros(BATCH * LENGTH * VOCABULARY);
     size_t i, bytes;
     if (!open_form(&model, &config, form) || !open_form(&base, &plain, form)) return;
@@ -172,12 +172,16 @@ static void merges(const char *form) {
     CHECK_THAT(decode_off(&model, full, 1) < tolerance && decode_off(&model, full, 4) < tolerance,
                "%s: decoded logits are off by %g and %g", form, decode_off(&model, full, 1),
                decode_off(&model, full, 4));
+    CHECK_OK(cmha_model_training_loss(&model, &batch, 7, &before)); /* adapters add before the dropout */
     CHECK_OK(cmha_trainer_init(&trainer, &model, &t));
     CHECK_THAT(!cmha_model_merge(&model), "%s: %s", form, cmha_error(&context));
     CHECK_IS(cmha_trainer_fit(&trainer, &batch, &loss), CMHA_ERR_STATE);
     cmha_trainer_close(&trainer);
     CHECK_THAT(logits_off(&model, full) < tolerance, "%s: merged logits are off by %g", form,
                logits_off(&model, full));
+    CHECK_OK(cmha_model_training_loss(&model, &batch, 7, &loss));
+    CHECK_THAT(fabs(loss - before) < tolerance, "%s: merged, the training loss is off by %g", form,
+               loss - before);
     CHECK(model.parameters.count == base.parameters.count && model.parameters.size == base.parameters.size);
     CHECK(model.parameters.learning == model.parameters.size);
     CHECK(!memcmp(&model.config, &plain, sizeof plain));

@@ -549,7 +549,8 @@ static void most_hidden(void) {
     for (i = 0; i < 48; i++) ids_[i] = (int32_t)(i % 7), targets[i] = i > 1 ? 3 : -1;
     batch.ids = ids_, batch.targets = targets, batch.batch = 2, batch.length = 24;
     CHECK_OK(cmha_context_init(&ctx, NULL));
-    CHECK_OK(cmha_config_set_all(&ctx, cmha_model_table(), &c, "causal=0 head_transform=1 attention=dot d_model=64 d_ff=16 n_layers=1"));
+    CHECK_OK(cmha_config_set_all(&ctx, cmha_model_table(), &c,
+                                 "causal=0 head_transform=1 attention=dot d_model=64 d_ff=16 n_layers=1"));
     CHECK_OK(cmha_model_init(&model, &ctx, &c));
     cmha_config_defaults(cmha_trainer_table(), &t);
     t.batch = 2, t.length = 24;

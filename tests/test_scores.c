@@ -510,7 +510,8 @@ static void shared_keys(void) {
         cmha_cache cache;
         cmha_model_config m = check_model_config();
         scores_context(&c, 1, 1);
-        models_set(&c, &m, hot ? "score=my-rope n_kv_heads=1 head_temperature=1" : "score=my-rope n_kv_heads=1");
+        models_set(&c, &m, "score=my-rope n_kv_heads=1");
+        m.head_temperature = hot;
         CHECK_OK(cmha_model_init(&model, &c, &m));
         CHECK_OK(cmha_cache_init(&cache, &model, 1, 40, 0, NULL));
         size[hot] = cache.size;
