@@ -279,6 +279,51 @@ static void decoders(void) {
     }
 }
 
+/* What stands at an edge: just as long as allowed, just unknown, just outside, the last letter. */
+static void edges(void) {
+    static const struct {
+        const char *json, *text, *ids; /* or what the error says */
+    } cases[] = {
+        {"{'model':{'type':'WordPiece','unk_token':'u','max_input_chars_per_word':2,"
+         "'vocab':{'u':0,'a':1,'##b':2}}}", "ab", "1 2"},
+        {"{'model':{'type':'WordPiece','unk_token':'u','max_input_chars_per_word':2,"
+         "'vocab':{'u':0,'a':1,'##b':2}}}", "abb", "0"},
+        /* an unknown character costs 10 more than the least token, which b does not make up for */
+        {"{'model':{'type':'Unigram','unk_id':0,'vocab':[['u',0],['b',3],['xb',-2]]}}", "xb", "2"},
+        {"{'model':{'type':'Unigram','unk_id':0,'vocab':[['u',0],['b',14],['xb',-2]]}}", "xb", "0 1"},
+        {"{'model':{'type':'Unigram','unk_id':1,'vocab':[['a',-1]]}}", "a", "wrong id"},
+        {"{'pre_tokenizer':{'type':'ByteLevel','add_prefix_space':false},'decoder':{'type':'ByteLevel'},"
+         "'model':{'type':'BPE','vocab':{'a':0,'z':1,'az':2},'merges':['a z']}}", "az", "2"},
+        {"{'normalizer':{'type':'Lowercase'},"
+         "'model':{'type':'BPE','vocab':{'i':0,'\xCC\x87':1},'merges':[]}}", "\xC4\xB0", "0 1"},
+        {"{'normalizer':{'type':'NFD'},"
+         "'model':{'type':'BPE','vocab':{'a':0,'\xCC\xA3':1,'\xCC\x81':2},'merges':[]}}",
+         "a\xCC\x81\xCC\xA3", "0 1 2"},
+        {"{'normalizer':{'type':'Strip','strip_left':true,'strip_right':true},"
+         "'model':{'type':'BPE','vocab':{'a':0,'\xE3\x80\x80':1},'merges':[]}}", "a\xE3\x80\x80", "0"},
+        {"{'normalizer':{'type':'Precompiled','precompiled_charsmap':'CAAAAAAAAAA='},"
+         "'model':{'type':'Unigram','unk_id':0,'vocab':[['a',-1]]}}", "a", "damaged"}};
+    tokenizer_bytes json;
+    tokenizer t;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        if (from_json(&t, cases[i].json)) {
+            const char *got = ids_of(&t, cases[i].text, strlen(cases[i].text), 0);
+            CHECK_THAT(!strcmp(got, cases[i].ids), "%s: %s, not %s", cases[i].json, got, cases[i].ids);
+            tokenizer_close(&t);
+        } else CHECK_THAT(strstr(error, cases[i].ids) != NULL, "%s: %s", cases[i].json, error);
+    memset(&json, 0, sizeof json); /* 513 tokens of which each ends like the next */
+    tokenizer_put(&json, "{'model':{'type':'Unigram','vocab':[['u',0]", 43);
+    for (int i = 1; i <= 513; i++) {
+        char word[520], entry[560];
+        memset(word, 'a', sizeof word);
+        snprintf(entry, sizeof entry, ",['%.*s',-1]", i, word);
+        tokenizer_put(&json, entry, strlen(entry));
+    }
+    tokenizer_put(&json, "]}}", 3);
+    CHECK(!from_json(&t, json.at) && strstr(error, "513 tokens end like one another"));
+    free(json.at);
+}
+
 /* ---- Time and memory by the size of the input ---- */
 
 /* Words of which each is found almost to its end at every place of a text: added tokens, WordPieces and
@@ -857,7 +902,7 @@ static void stories(void) {
 }
 
 int main(void) {
-    published(), refusals(), decoders(), costs(), many_added(), bytes(), others_in_pieces(), many_marks();
+    published(), refusals(), decoders(), edges(), costs(), many_added(), bytes(), others_in_pieces(), many_marks();
     llama2c(), gguf(), folders();
     golden(SHARED "tokenizers/gpt2", "ggml-vocab-gpt-2"),
         golden(SHARED "tokenizers/bert/vocab.txt", "ggml-vocab-bert-bge");
