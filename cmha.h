@@ -9403,7 +9403,7 @@ CMHA_FIT void cmha_attention_backward(const cmha_attention_args *args, const cmh
         for (size_t u = 0; u < units; u++) /* in an order that no thread changes */
             for (size_t i = 0, own, step; i < CMHA_MAX_SCORE_PARAMETERS; i++, sum += own) {
                 own = cmha__own_numbers(&a, i, &step);
-                if (dparameters[i])
+                if (own && dparameters[i]) /* which has no room for what the score lacks */
                     for (size_t j = 0; j < own; j++)
                         dparameters[i][u % a.heads * step + j] += (cmha_real)sum[j];
             }
