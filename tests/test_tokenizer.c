@@ -902,7 +902,8 @@ static void stories(void) {
 }
 
 int main(void) {
-    published(), refusals(), decoders(), edges(), costs(), many_added(), bytes(), others_in_pieces(), many_marks();
+    published(), refusals(), decoders(), edges(), costs(), many_added();
+    bytes(), others_in_pieces(), many_marks();
     llama2c(), gguf(), folders();
     golden(SHARED "tokenizers/gpt2", "ggml-vocab-gpt-2"),
         golden(SHARED "tokenizers/bert/vocab.txt", "ggml-vocab-bert-bge");
