@@ -351,22 +351,25 @@ static char *read_file(const char *path, size_t *n) {
     return bytes;
 }
 
+/* Puts `text` in the place of `old` in the config.json of the folder "bad". */
+static void change(const char *old, const char *text) {
+    char config[8192];
+    size_t n;
+    snprintf(config, sizeof config, "%.4000s", read_file(path_of("bad/config.json"), &n));
+    char *at = strstr(config, old);
+    if (!CHECK_THAT(at, "config.json has no %s", old)) return;
+    memmove(at + strlen(text), at + strlen(old), strlen(at + strlen(old)) + 1);
+    memcpy(at, text, strlen(text));
+    write_file(path_of("bad/config.json"), config, strlen(config));
+}
+
 /* A copy of a model's folder whose config.json has `text` in place of `old`. */
 static const char *with(const char *name, const char *old, const char *text) {
-    char config[8192], command[1600];
-    size_t n;
-    char *at;
-    snprintf(command, sizeof command, "%s/config.json", model_of(name));
-    snprintf(config, sizeof config, "%.4000s", read_file(command, &n));
+    char command[1600];
     snprintf(command, sizeof command, "rm -rf %s && cp -r %s %s && chmod -R u+w %s", path_of("bad"),
              model_of(name), path_of("bad"), path_of("bad"));
     CHECK(system(command) == 0);
-    at = strstr(config, old);
-    if (CHECK_THAT(at, "%s has no %s", name, old)) {
-        memmove(at + strlen(text), at + strlen(old), strlen(at + strlen(old)) + 1);
-        memcpy(at, text, strlen(text));
-    }
-    write_file(path_of("bad/config.json"), config, strlen(config));
+    change(old, text);
     return path_of("bad");
 }
 
@@ -424,6 +427,9 @@ static void settings(void) {
         }
         refused("none", cases[i].says, with(cases[i].name, cases[i].old, cases[i].text));
     }
+    (void)with("qwen2", "\"use_sliding_window\": false", "\"use_sliding_window\": true");
+    change("\"num_hidden_layers\": 1", "\"num_hidden_layers\": 2"); /* the second of two has a window */
+    refused("none", "some layers", path_of("bad"));
     static char deep[200001];
     memset(deep, '[', sizeof deep - 1);
     (void)with("llama", "{", "{");
@@ -461,6 +467,19 @@ static void shards(void) {
     refused("none", "its index names 1 tensors, its shards have 21", path_of("bad"));
     write_file(path_of("bad/model.safetensors.index.json"), "{\"weight_map\": 1}", 17);
     refused("none", "no weight_map", path_of("bad"));
+    /* a second shard of one tensor, which the index seeks in the first, and a tensor of the first in it */
+    static const char other[] = "A\0\0\0\0\0\0\0"
+                                "{\"other\": {\"dtype\": \"F32\", \"shape\": [1], "
+                                "\"data_offsets\": [0, 4]}}\0\0\0";
+    write_file(path_of("bad/two.safetensors"), other, sizeof other);
+    snprintf(text + used - strlen("one.safetensors\""), 80,
+             "two.safetensors\", \"other\": \"one.safetensors\"}}");
+    write_file(path_of("bad/model.safetensors.index.json"), text, strlen(text));
+    refused("none", "is not in the shard that the index says", path_of("bad"));
+    CHECK(!rename(path_of("bad/one.safetensors"), path_of("bad/two.safetensors")));
+    snprintf(more, sizeof more, "cp %s %s", path_of("bad/two.safetensors"), path_of("bad/one.safetensors"));
+    CHECK(system(more) == 0);
+    refused("none", "comes twice", path_of("bad"));
 }
 
 /* The tokenizer that a checkpoint names, and whether it lies beside it. */
@@ -543,6 +562,46 @@ static void cut_files(void) {
         write_file(path_of("bad.bin"), whole + 4, i), refused("none", path_of("bad.bin"), path_of("bad.bin"));
 }
 
+/* A GGUF of one value and one tensor of 4 numbers, with 40 bytes behind its header: the value's type, of lists
+   that of the elements, and where the tensor begins. Returns what the reader says of it. */
+static const char *one_value(uint32_t type, uint32_t of, uint64_t begin) {
+    static char error[GGUF_ERROR];
+    static unsigned char bytes[256];
+    unsigned char *at = bytes;
+    gguf_file g;
+    memset(bytes, 0, sizeof bytes), memset(error, 0, sizeof error);
+    at = gguf_store(gguf_store(gguf_store(gguf_store(at, 0x46554747, 4), 3, 4), 1, 8), 1, 8);
+    at = gguf_store(gguf_store(at, 1, 8), 'v', 1);
+    at = gguf_store(at, type, 4);
+    if (type == GGUF_ARRAY) at = gguf_store(gguf_store(at, of, 4), 1, 8);
+    at = gguf_store(at, 7, 4);
+    at = gguf_store(gguf_store(at, 1, 8), 't', 1);
+    at = gguf_store(gguf_store(gguf_store(gguf_store(at, 1, 4), 4, 8), GGUF_AS_F32, 4), begin, 8);
+    if (gguf_read(&g, bytes, (size_t)(at - bytes + 31) / 32 * 32 + 40, error)) gguf_close(&g);
+    return error;
+}
+
+/* A list of numbers is read, one of lists is not; a tensor lies inside of the file, also where sums wrap. */
+static void gguf_places(void) {
+    CHECK_THAT(!*one_value(GGUF_U32, 0, 0), "%s", one_value(GGUF_U32, 0, 0));
+    CHECK_THAT(!*one_value(GGUF_ARRAY, GGUF_U32, 0), "%s", one_value(GGUF_ARRAY, GGUF_U32, 0));
+    CHECK(strstr(one_value(GGUF_ARRAY, GGUF_ARRAY, 0), "unknown type"));
+    CHECK(strstr(one_value(GGUF_U32, 0, 16), "is not where it can be")); /* 16 is no multiple of 32 */
+    static const uint64_t beyond[] = {32, (uint64_t)1 << 32, (uint64_t)1 << 63, UINT64_MAX - 31};
+    for (int i = 0; i < 4; i++)
+        CHECK_THAT(strstr(one_value(GGUF_U32, 0, beyond[i]), "ends beyond the file"), "tensor at %g",
+                   (double)beyond[i]);
+}
+
+/* A width that its heads do not divide is named. */
+static void plain_heads(void) {
+    unsigned char head[28], *at = head;
+    static const unsigned sizes[7] = {10, 16, 1, 3, 3, 20, 16};
+    for (int i = 0; i < 7; i++) at = gguf_store(at, sizes[i], 4);
+    write_file(path_of("heads.bin"), head, sizeof head);
+    refused("none", "not divisible by its heads", path_of("heads.bin"));
+}
+
 /* What is read is never what is written, by whatever name. */
 static void onto_itself(void) {
     static const char *const to[] = {"it", "it/", "it/model.safetensors", "it/../it.safetensors"};
@@ -584,6 +643,22 @@ static void not_a_number(void) {
 
 #endif
 
+/* Every F16 comes back from its float, and what lies between two goes to the nearer, halfway to the even. */
+static void halves(void) {
+    uint32_t wrong = 0;
+    for (uint32_t half = 0; half < 0x7C00; half++) {
+        double low = (double)gguf_from_half(half), high = (double)gguf_from_half(half + 1);
+        if (half == 0x7BFF) high = 65536; /* where the next one is infinite */
+        uint32_t even = half + (half & 1);
+        float middle = (float)((low + high) / 2);
+        int right = gguf_to_half((float)low) == half && gguf_to_half(middle) == even &&
+                    gguf_to_half(nextafterf(middle, 0)) == half &&
+                    gguf_to_half(nextafterf(middle, INFINITY)) == half + 1;
+        if (!right) wrong = half + 1;
+    }
+    CHECK_THAT(!wrong, "the half %#x", (unsigned)wrong - 1);
+}
+
 /* A NaN of the lowest bit stays one in BF16; a list has no element behind its last. */
 static void small_things(void) {
     static const uint32_t nan_bits = 0x7F800001u;
@@ -608,6 +683,7 @@ int main(int argc, char **argv) {
     CHECK_OK(cmha_context_init(&context, NULL));
     if (!CHECK(mkdtemp(folder) != NULL)) return check_end();
     small_things();
+    halves();
     like_elsewhere();
     stories();
 #ifndef CMHA_DOUBLE
@@ -618,6 +694,8 @@ int main(int argc, char **argv) {
     shards();
     tokenizers();
     cut_files();
+    gguf_places();
+    plain_heads();
     onto_itself();
     in_the_way();
     not_a_number();

@@ -663,7 +663,6 @@ static inline int form_holds(const cmha_model_config *c, form f, char *error) {
         return text_fail(error, "qkv_bias beside ffn_bias has no form there");
     if (f == LLAMA && c->window && (c->attention_bias || c->ffn_bias)) /* Mistral's form, which has none */
         return text_fail(error, "window beside attention_bias or ffn_bias has no form there");
-    if (f == GGUF_LLAMA && c->window) return text_fail(error, "window = %zu has no form there", c->window);
     return 1;
 }
 

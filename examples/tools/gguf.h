@@ -315,7 +315,7 @@ static inline int gguf_check(gguf_file *g, size_t header, char *error) {
             return gguf_fail(error, "%.80s comes twice", g->values[i].key);
     v = gguf_find(g, "general.alignment");
     if (v && (v->type != GGUF_U32 || !gguf_element(v, 0, &alignment))) alignment = 0;
-    step = alignment >= 1 && alignment <= 1048576 ? (uint64_t)alignment : 0;
+    step = alignment <= 1048576 ? (uint64_t)alignment : 0;
     if (!step || (step & (step - 1))) return gguf_fail(error, "general.alignment is no power of two");
     g->data = ((uint64_t)header + step - 1) / step * step;
     room = g->size > g->data ? g->size - g->data : 0;
