@@ -163,6 +163,9 @@ __attribute__((used)) static void (*const cmha__configuration)(void) = CMHA_CONF
 #endif
 #endif
 
+/* Returns the bytes of a struct of this header, "cmha_model", for callers in other languages; 0 for other
+   names. They hold for this build: CMHA_DOUBLE changes some. */
+CMHA_DEF size_t cmha_sizeof(const char *name);
 CMHA_DEF const char *cmha_version(void); /* and configuration of the code: "0.7.0 (float, CBLAS, OpenMP)" */
 
 /* name, what cmha_status_string says of it */
@@ -423,13 +426,20 @@ CMHA_FIT cmha_status cmha_tape_backward(cmha_tape *tape, cmha_tensor *loss, cmha
 CMHA_DEF void cmha_gemm(int trans_a, int trans_b, size_t M, size_t N, size_t K, cmha_real alpha,
     const cmha_real *A, size_t lda, const cmha_real *B, size_t ldb, cmha_real beta, cmha_real *C, size_t ldc);
 CMHA_DEF cmha_tensor *cmha_add(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b); /* of one shape */
-CMHA_DEF cmha_tensor *cmha_mul(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b); /* by elements, likewise */
+/* Multiplies by elements -> a's shape. b is repeated along axes of 1, and leading ones that it lacks. */
+CMHA_DEF cmha_tensor *cmha_mul(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b);
 CMHA_DEF cmha_tensor *cmha_scale(cmha_tape *tape, cmha_tensor *x, cmha_real factor);
 CMHA_DEF cmha_tensor *cmha_sigmoid(cmha_tape *tape, cmha_tensor *x);
+CMHA_DEF cmha_tensor *cmha_exponential(cmha_tape *tape, cmha_tensor *x);
+/* Softmax over the rows of scores [.., M, K]. causal: row i sees keys 0 .. i + K - M. key_mask: [B, K], B the
+   first of three or four axes, else 1. A row that sees nothing, or -infinity alone, becomes 0. */
+CMHA_DEF cmha_tensor *cmha_softmax_rows(cmha_tape *tape, cmha_tensor *x, int causal,
+    const unsigned char *key_mask);
 CMHA_DEF cmha_tensor *cmha_sum(cmha_tape *tape, cmha_tensor *x); /* -> [1] */
 /* Multiplies a [.., M, K] by b, [K, N] or as many [.., K, N]. trans_b = 1: b is [.., N, K]. */
 CMHA_DEF cmha_tensor *cmha_matmul(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b, int trans_b);
 CMHA_DEF cmha_tensor *cmha_reshape(cmha_tape *tape, cmha_tensor *x, int rank, const size_t *shape);
+CMHA_DEF cmha_tensor *cmha_transpose(cmha_tape *tape, cmha_tensor *x, int axis_a, int axis_b); /* swaps two */
 CMHA_DEF cmha_tensor *cmha_concat(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b, int axis);
 CMHA_DEF cmha_tensor *cmha_slice(cmha_tape *tape, cmha_tensor *x, int axis, size_t begin, size_t end);
 /* Picks rows x[index[i]] of x [.., D] -> [n, D]. Errors: ARGUMENT (an index beyond the rows). */
@@ -2440,6 +2450,26 @@ static void cmha__write_real(double value, char *text) {
 
 CMHA_DEF const char *cmha_version(void) {
     return CMHA__VERSION " (" CMHA__REAL_NAME ", " CMHA__BLAS_NAME CMHA__OPENMP_NAME CMHA__SIMD_NAME ")";
+}
+
+#define CMHA__STRUCTS(ROW) \
+    ROW(adamw_args) ROW(allocator) ROW(archive) ROW(archive_item) ROW(archive_tensor) ROW(arena) \
+    ROW(attention_args) ROW(attention_views) ROW(batch) ROW(block) ROW(buffer) ROW(cache) \
+    ROW(cache_options) ROW(complex_linear_args) ROW(complex_norm_args) ROW(context) ROW(context_config) \
+    ROW(cope_options) ROW(experts_args) ROW(experts_grads) ROW(experts_weights) ROW(field) ROW(files) \
+    ROW(heads) ROW(irw_weights) ROW(knowledge) ROW(lag_args) ROW(layer) ROW(linear_args) ROW(lse) \
+    ROW(model) ROW(model_config) ROW(optimiser) ROW(packed) ROW(parameter) ROW(parameter_row) \
+    ROW(parameters) ROW(pcl_args) ROW(pcl_options) ROW(ranks) ROW(record) ROW(retrieve_args) ROW(rng) \
+    ROW(rope_options) ROW(rotate_args) ROW(rows) ROW(sampler_config) ROW(score) ROW(score_call) \
+    ROW(score_parameter) ROW(sharing) ROW(slot) ROW(table) ROW(tape) ROW(tensor) ROW(tokens) ROW(trainer) \
+    ROW(trainer_config)
+CMHA_DEF size_t cmha_sizeof(const char *name) {
+#define CMHA__SIZE(name) {"cmha_" #name, sizeof(cmha_##name)},
+    static const struct { const char *name; size_t size; } structs[] = {CMHA__STRUCTS(CMHA__SIZE)};
+#undef CMHA__SIZE
+    for (size_t i = 0; name && i < sizeof structs / sizeof *structs; i++)
+        if (!strcmp(structs[i].name, name)) return structs[i].size;
+    return 0;
 }
 
 #ifndef CMHA_STATIC
@@ -4660,7 +4690,50 @@ CMHA_DEF cmha_tensor *cmha_add(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b) 
             0, a, b, NULL);
 }
 
+/* Sets how far an index of each axis of `a` moves in b, 0 where b repeats; 0 where b does not fit. */
+static int cmha__repeats(const cmha_tensor *a, const cmha_tensor *b, size_t *stride) {
+    size_t step = 1;
+    if (b->rank > a->rank) return 0;
+    for (int d = a->rank - 1, e = b->rank - 1; d >= 0; d--, e--) {
+        size_t n = e < 0 ? 1 : b->shape[e];
+        if (n != 1 && n != a->shape[d]) return 0;
+        stride[d] = n == 1 ? 0 : step;
+        step *= n;
+    }
+    return 1;
+}
+/* kind: does b repeat? One thread walks all then, because rows of `a` add to the same gradients of b. */
+static void cmha__mul_shape(cmha__call *c) {
+    size_t stride[CMHA_MAX_RANK];
+    if (cmha__same_shape(c->in[0], c->in[1])) return;
+    if (!cmha__repeats(c->in[0], c->in[1], stride))
+        CMHA__MISFIT(c->tape, "mul: sizes %zu and %zu do not fit", c->in[0]->size, c->in[1]->size);
+    c->kind = 1;
+    c->rows = 1;
+}
+static void cmha__mul_repeated(const cmha__call *c) {
+    const cmha_tensor *a = c->in[0];
+    const int last = a->rank - 1;
+    size_t stride[CMHA_MAX_RANK], T = cmha__rows(a), D = c->D;
+    cmha__repeats(a, c->in[1], stride);
+    for (size_t t = 0, i = 0; t < T; t++) {
+        size_t at = 0, rest = t;
+        for (int d = last - 1; d >= 0; d--) {
+            at += rest % a->shape[d] * stride[d];
+            rest /= a->shape[d];
+        }
+        for (size_t end = i + D; i < end; i++, at += stride[last]) {
+            if (!cmha__goes_back(c)) c->y[i] = c->x[0][i] * c->x[1][at];
+            if (c->dx[0]) c->dx[0][i] += c->dy[i] * c->x[1][at];
+            if (c->dx[1]) c->dx[1][at] += c->dy[i] * c->x[0][i];
+        }
+    }
+}
 CMHA__HOT_OP(cmha__mul_pass) {
+    if (c->kind) {
+        cmha__mul_repeated(c);
+        return;
+    }
     if (!cmha__goes_back(c))
         for (size_t i = 0; i < c->n; i++) c->y[i] = c->x[0][i] * c->x[1][i];
     for (int k = 0; k < 2; k++)
@@ -4669,7 +4742,7 @@ CMHA__HOT_OP(cmha__mul_pass) {
 }
 
 CMHA_DEF cmha_tensor *cmha_mul(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b) {
-    CMHA__RUNS(cmha__operate, "mul", cmha__mul_pass, NULL, 2, CMHA__ALIKE | CMHA__NUMBERS, 0, 0, a, b, NULL);
+    CMHA__RUNS(cmha__operate, "mul", cmha__mul_pass, cmha__mul_shape, 2, CMHA__NUMBERS, 0, 0, a, b, NULL);
 }
 
 CMHA__HOT_OP(cmha__scale_pass) {
@@ -4691,6 +4764,53 @@ CMHA__HOT_OP(cmha__sigmoid_pass) {
 
 CMHA_DEF cmha_tensor *cmha_sigmoid(cmha_tape *tape, cmha_tensor *x) {
     CMHA__RUNS(cmha__operate, "sigmoid", cmha__sigmoid_pass, NULL, 1, CMHA__NUMBERS, 0, 0, x, NULL, NULL);
+}
+
+static void cmha__exponential_pass(const cmha__call *c) {
+    if (!cmha__goes_back(c)) cmha_exp(c->n, c->x[0], c->y);
+    else
+        for (size_t i = 0; i < c->n; i++) c->dx[0][i] += c->dy[i] * c->y[i];
+}
+
+CMHA_DEF cmha_tensor *cmha_exponential(cmha_tape *tape, cmha_tensor *x) {
+    CMHA__RUNS(cmha__operate, "exponential", cmha__exponential_pass, NULL, 1, CMHA__NUMBERS, 0, 0, x, NULL,
+            NULL);
+}
+
+/* kind: is it causal? given: the mask. */
+static void cmha__softmax_shape(cmha__call *c) {
+    if (c->rank < 2) CMHA__MISFIT(c->tape, "softmax: scores must be [.., M, K], not of rank %d", c->rank);
+}
+static void cmha__softmax_pass(const cmha__call *c) {
+    const cmha_tensor *x = c->in[0];
+    size_t K = c->D, M = x->shape[x->rank - 2];
+    for (size_t r = 0; r < c->n; r++) {
+        size_t row = c->lo + r, i = row % M, seen = K, batch = x->rank > 2 ? x->shape[0] : 1;
+        const unsigned char *mask = (const unsigned char *)c->given;
+        if (mask) mask += row / (cmha__rows(x) / batch) * K;
+        const cmha_real *s = c->x[0] + r * K;
+        cmha_real *y = c->y + r * K, top = -CMHA__LARGEST, sum = 0;
+        if (cmha__goes_back(c)) {
+            const cmha_real *dy = c->dy + r * K;
+            cmha_real along = cmha__dot(y, dy, K);
+            for (size_t j = 0; j < K; j++) c->dx[0][r * K + j] += y[j] * (dy[j] - along);
+            continue;
+        }
+        if (c->kind) seen = i + K >= M ? i + K - M + 1 : 0;
+        for (size_t j = 0; j < seen; j++)
+            if ((!mask || mask[j]) && s[j] > top) top = s[j];
+        for (size_t j = 0; j < K; j++) {
+            y[j] = j < seen && (!mask || mask[j]) ? cmha__exp(s[j] - top) : 0;
+            sum += y[j];
+        }
+        for (size_t j = 0; j < K; j++) y[j] /= sum != 0 ? sum : 1;
+    }
+}
+
+CMHA_DEF cmha_tensor *cmha_softmax_rows(cmha_tape *tape, cmha_tensor *x, int causal,
+        const unsigned char *key_mask) {
+    CMHA__RUNS(cmha__operate_by, "softmax", cmha__softmax_pass, cmha__softmax_shape, 1, 0, x, causal != 0,
+            key_mask, 0, 0);
 }
 
 /* kind: is b transposed? count: how many products of [M, K] by [K, N]. One matrix for all is one product. */
@@ -4758,6 +4878,44 @@ static void cmha__copy_rows(const cmha_real *from, size_t ld_from, size_t n, siz
     for (size_t i = 0; i < n; i++)
         if (add) cmha__axpy(width, 1, from + i * ld_from, to + i * ld_to);
         else memcpy(to + i * ld_to, from + i * ld_from, width * sizeof *to);
+}
+
+/* count and key: the two axes, the earlier first. A row is what the axes before it leave. */
+static void cmha__transpose_shape(cmha__call *c) {
+    const cmha_tensor *x = c->in[0];
+    size_t a = c->count, b = (size_t)c->key, rank = (size_t)c->rank;
+    if (a >= rank || b >= rank) {
+        CMHA__MISFIT(c->tape, "transpose: axes %zu and %zu of a tensor of rank %zu", a, b, rank);
+        return;
+    }
+    c->shape[a] = x->shape[b];
+    c->shape[b] = x->shape[a];
+    c->rows = 1;
+    for (size_t d = 0; d < a; d++) c->rows *= x->shape[d];
+}
+/* A row is [P, between, Q, inner] before and [Q, between, P, inner] after. */
+static void cmha__transpose_pass(const cmha__call *c) {
+    const cmha_tensor *x = c->in[0];
+    const size_t P = x->shape[c->count], Q = x->shape[c->key];
+    size_t between = 1, inner = 1;
+    for (size_t d = c->count + 1; d < c->key; d++) between *= x->shape[d];
+    for (size_t d = (size_t)c->key + 1; d < (size_t)x->rank; d++) inner *= x->shape[d];
+    for (size_t r = 0; r < c->n; r++)
+        for (size_t p = 0; p < P; p++)
+            for (size_t m = 0; m < between; m++) {
+                size_t from = ((r * P + p) * between + m) * Q * inner;
+                size_t to = (r * Q * between * P + m * P + p) * inner;
+                size_t step = between * P * inner; /* from one of Q to the next, in the result */
+                if (!c->dy) cmha__copy_rows(c->x[0] + from, inner, Q, inner, c->y + to, step, 0);
+                else cmha__copy_rows(c->dy + to, step, Q, inner, c->dx[0] + from, inner, 1);
+            }
+}
+
+CMHA_DEF cmha_tensor *cmha_transpose(cmha_tape *tape, cmha_tensor *x, int axis_a, int axis_b) {
+    size_t a = (size_t)axis_a, b = (size_t)axis_b;
+    if (a == b && x && a < (size_t)x->rank) return x;
+    CMHA__RUNS(cmha__operate_by, "transpose", cmha__transpose_pass, cmha__transpose_shape, 1, 0, x, 0, NULL,
+            cmha__min(a, b), a < b ? b : a);
 }
 
 /* kind: the axis. */

@@ -117,6 +117,17 @@ static cmha_tensor *build_double(trial *t, cmha_tensor **in) {
 } /* one tensor, used twice */
 static cmha_tensor *build_square(trial *t, cmha_tensor **in) { return cmha_mul(&t->tape, in[0], in[0]); }
 static cmha_tensor *build_mul(trial *t, cmha_tensor **in) { return cmha_mul(&t->tape, in[0], in[1]); }
+static cmha_tensor *build_exponential(trial *t, cmha_tensor **in) {
+    return cmha_exponential(&t->tape, in[0]);
+}
+static cmha_tensor *build_transpose(trial *t, cmha_tensor **in) {
+    return cmha_transpose(&t->tape, in[0], t->option / 4, t->option % 4);
+}
+static unsigned char seen_keys[2 * 6] = {1, 0, 1, 1, 0, 1, 0, 0, 1, 1, 1, 1};
+/* option: bit 0: causal, bit 1: a mask */
+static cmha_tensor *build_softmax(trial *t, cmha_tensor **in) {
+    return cmha_softmax_rows(&t->tape, in[0], t->option & 1, t->option & 2 ? seen_keys : NULL);
+}
 static cmha_tensor *build_scale(trial *t, cmha_tensor **in) { return cmha_scale(&t->tape, in[0], -1.7); }
 static cmha_tensor *build_sum(trial *t, cmha_tensor **in) { return cmha_sum(&t->tape, in[0]); }
 static cmha_tensor *build_matmul(trial *t, cmha_tensor **in) {
@@ -180,6 +191,32 @@ static void check_arithmetic(void) {
     trial_run((trial){.name = "square", .n_in = 1, .rank = {2}, .shape = {{5, 3}}, .build = build_square});
     trial_run((trial){
         .name = "mul", .n_in = 2, .rank = {4, 4}, .shape = {{2, 3, 2, 2}, {2, 3, 2, 2}}, .build = build_mul});
+    static const struct {
+        int rank;
+        size_t shape[CMHA_MAX_RANK];
+    } repeated[] = {{1, {3}}, {1, {1}}, {2, {4, 3}}, {2, {4, 1}}, {3, {5, 1, 3}}, {4, {2, 1, 4, 1}}};
+    for (i = 0; i < 6; i++) {
+        trial m = {.name = "mul, repeated",
+                   .n_in = 2,
+                   .rank = {4, repeated[i].rank},
+                   .shape = {{2, 5, 4, 3}},
+                   .build = build_mul};
+        memcpy(m.shape[1], repeated[i].shape, sizeof repeated[i].shape);
+        trial_run(m);
+    }
+    trial_run((trial){
+        .name = "exponential", .n_in = 1, .rank = {2}, .shape = {{5, 3}}, .build = build_exponential});
+    for (i = 0; i < 12; i++)
+        trial_run((trial){.name = "transpose", .n_in = 1, .rank = {4}, .shape = {{2, 3, 4, 5}}, .option = i,
+                          .build = build_transpose});
+    for (i = 0; i < 4; i++) {
+        trial_run((trial){.name = "softmax", .n_in = 1, .rank = {3}, .shape = {{2, 4, 6}}, .option = i,
+                          .build = build_softmax});
+        trial_run((trial){.name = "softmax", .n_in = 1, .rank = {4}, .shape = {{2, 3, 7, 6}}, .option = i,
+                          .build = build_softmax});
+        trial_run((trial){.name = "softmax", .n_in = 1, .rank = {2}, .shape = {{1, 6}}, .option = i,
+                          .build = build_softmax});
+    }
     trial_run((trial){.name = "scale", .n_in = 1, .rank = {1}, .shape = {{1}}, .build = build_scale});
     trial_run((trial){.name = "sum", .n_in = 1, .rank = {3}, .shape = {{3, 2, 5}}, .build = build_sum});
     trial_run(
@@ -210,6 +247,56 @@ static void check_arithmetic(void) {
         if (i) m.shape[1][0] = 5, m.shape[1][1] = 4, b.shape[1][2] = 5, b.shape[1][3] = 4;
         trial_run(m), trial_run(b);
     }
+}
+
+/* Attention made of a product, a softmax of rows and a product is cmha_attention, masked rows included; keys
+   are transposed by the one operation or the other. */
+static void check_composed(int causal, const unsigned char *mask, size_t n_q) {
+    size_t q_shape[3] = {2, n_q, 4}, k_shape[3] = {2, 6, 4}, row[1] = {4};
+    cmha_real *q = check_array(2 * n_q * 4, 2), *k = check_array(48, 2), *v = check_array(48, 1), scale[4];
+    cmha_attention_args a;
+    cmha_tape tape;
+    double worst = 0;
+    for (int i = 0; i < 4; i++) scale[i] = 0.6;
+    memset(&a, 0, sizeof a);
+    a.heads = a.kv_heads = 1, a.scale = 0.6, a.causal = causal, a.kind = CMHA_ATTENTION_DOT;
+    a.key_mask = mask;
+    CHECK_OK(cmha_tape_init(&tape, &context, 0));
+    cmha_tensor *Q = cmha_tensor_wrap(&tape, 3, q_shape, q, NULL);
+    cmha_tensor *K = cmha_tensor_wrap(&tape, 3, k_shape, k, NULL);
+    cmha_tensor *V = cmha_tensor_wrap(&tape, 3, k_shape, v, NULL);
+    cmha_tensor *Qs = cmha_mul(&tape, Q, cmha_tensor_wrap(&tape, 1, row, scale, NULL));
+    cmha_tensor *s = cmha_matmul(&tape, Qs, cmha_transpose(&tape, K, 1, 2), 0);
+    cmha_tensor *y = cmha_matmul(&tape, cmha_softmax_rows(&tape, s, causal, mask), V, 0);
+    cmha_tensor *whole = cmha_attention(&tape, &a, Q, K, V, NULL);
+    if (CHECK_THAT(y && whole && y->size == whole->size, "%s", cmha_error(&context)))
+        for (size_t i = 0; i < y->size; i++)
+            worst = fmax(worst, fabs((double)y->data[i] - (double)whole->data[i]));
+    CHECK_THAT(worst <= 1e-14, "causal %d, %zu queries: %g apart", causal, n_q, worst);
+    cmha_tape_close(&tape);
+    free(q), free(k), free(v);
+}
+
+static void check_softmax(void) {
+    static const unsigned char none[12] = {1, 1, 0, 0, 0, 0};
+    static const size_t queries[] = {1, 4, 6, 9};
+    for (int i = 0; i < 4; i++)
+        for (int causal = 0; causal < 2; causal++) {
+            check_composed(causal, NULL, queries[i]);
+            check_composed(causal, seen_keys, queries[i]);
+            check_composed(causal, none, queries[i]);
+        }
+    size_t shape[2] = {3, 4};
+    cmha_real x[12] = {-INFINITY, -INFINITY, -INFINITY, -INFINITY, 1e308, -1e308, 1e308, 0, 1, NAN, 2, 3};
+    cmha_tape tape;
+    CHECK_OK(cmha_tape_init(&tape, &context, 0));
+    cmha_tensor *y = cmha_softmax_rows(&tape, cmha_tensor_wrap(&tape, 2, shape, x, NULL), 0, NULL);
+    if (CHECK(y)) {
+        CHECK(y->data[0] == 0 && y->data[3] == 0); /* nothing but -infinity */
+        CHECK(y->data[4] == 0.5 && y->data[5] == 0 && y->data[6] == 0.5);
+        CHECK(y->data[8] != y->data[8]); /* NaN stays */
+    }
+    cmha_tape_close(&tape);
 }
 
 static void check_layers(void) {
@@ -545,6 +632,7 @@ int main(int argc, char **argv) {
     cmha_blas_restart(argv);
     check_context(&context, 2, 1);
     check_arithmetic();
+    check_softmax();
     check_layers();
     check_sublayers();
     check_failures();

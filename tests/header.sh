@@ -396,14 +396,28 @@ if awk -f tests/equations.awk cmha.h > "$W/log"; then ok; else bad "the Manual's
 # shellcheck disable=SC2086
 runs "examples/train_tiny.c compiles alone" sh -c "$CC $blas -O1 examples/train_tiny.c -I. -o $W/train_tiny $CMHA_LIBS && $W/train_tiny --help"
 
+# every struct that is defined in public has its size by name
+{
+    printf '#define CMHA_IMPLEMENTATION\n#include "cmha.h"\n#include <stdio.h>\nint main(void) {\n    size_t wrong = cmha_sizeof("cmha_none") + cmha_sizeof(NULL);\n'
+    sed '/^#if (((defined(CMHA_IMPLEMENTATION)/,$d' cmha.h | grep -oE '^(typedef )?struct cmha_[a-z]\w* \{' | grep -oE 'cmha_\w+' |
+        sort -u | while read -r name; do
+        echo "    if (cmha_sizeof(\"$name\") != sizeof(struct $name)) wrong++, puts(\"$name\");"
+    done
+    printf '    return wrong != 0;\n}\n'
+} > "$W/sizes.c"
+if [ "$(grep -c sizeof "$W/sizes.c")" -lt 50 ]; then cp "$W/sizes.c" "$W/log"; bad "structs are not found in cmha.h"; else ok; fi
+# shellcheck disable=SC2086
+runs "cmha_sizeof knows every struct" sh -c "$CC $blas -O1 -I. $W/sizes.c -o $W/sizes $CMHA_LIBS && $W/sizes"
+
 # ----------------------------------------------------------------------------------------------------------------------- sizes
 lines() { if [ "$(wc -l < "$1")" -le "$2" ]; then ok; else : > "$W/log"; bad "$1 has more than $2 lines"; fi; }
 lines examples/train_tiny.c 320
 lines examples/block.c 60
 lines examples/own_attention.c 90
 lines README.md 200
-# 765,000 is the aim; one thing a line and no guards in loop headers took 7,000 on top of 800,000
-if [ "$(wc -c < cmha.h)" -le 808000 ]; then ok; else wc -c cmha.h > "$W/log"; bad "cmha.h is over 808 KB"; fi
+# 765,000 is the aim; one thing a line and no guards in loop headers took 7,000 on top of 800,000, and what a
+# score's attend missed on the tape 6,500
+if [ "$(wc -c < cmha.h)" -le 816000 ]; then ok; else wc -c cmha.h > "$W/log"; bad "cmha.h is over 816 KB"; fi
 # characters are counted: awk counts bytes, of which those above 0x7F that continue one are taken away
 for f in cmha.h examples/*.c examples/*/*.[ch] bench/*.[ch] tests/*.[ch] tests/fuzz/*.[ch]; do
     LC_ALL=C tr -d '\200-\277' < "$f" | LC_ALL=C awk -v f="$f" 'length($0) > 110 { print f ":" FNR ": " length($0) " columns" }'

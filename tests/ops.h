@@ -267,6 +267,7 @@ typedef struct ops_limits {
 
 static const ops_limits ops_fine = {OPS_FINITE, OPS_FINITE, 0, ""};
 static const ops_limits ops_product = {OPS_OVERFLOW, OPS_FINITE, 0, "a product or square of inputs"};
+static const ops_limits ops_exponential = {OPS_OVERFLOW, OPS_OVERFLOW, 0, "e to the power of 1e30"};
 static const ops_limits ops_sums = {OPS_CANCEL, OPS_FINITE, 0,
                                     "a sum of products, by the BLAS: 1e60 - 1e60 is inf - inf"};
 static const ops_limits ops_sums_twice = {OPS_CANCEL, OPS_CANCEL, 0, "sums of products of such sums"};
@@ -290,6 +291,12 @@ static const ops_limits ops_slope = {OPS_FINITE, OPS_CANCEL, 1,
 #define OPS_TABLE(ROW)                                                                                       \
     ROW(add, ops_fine, OPS_TWO(cmha_add(tape, a, b), OPS_X2(3, 4), OPS_X2(3, 4));)                           \
     ROW(mul, ops_product, OPS_TWO(cmha_mul(tape, a, b), OPS_X2(3, 4), OPS_X2(3, 4));)                        \
+    ROW(mul_row, ops_product, OPS_TWO(cmha_mul(tape, a, b), OPS_X3(2, 3, 4), OPS_W1(4));)                    \
+    ROW(mul_column, ops_product, OPS_TWO(cmha_mul(tape, a, b), OPS_X3(2, 3, 4), OPS_W2(3, 1));)              \
+    ROW(exponential, ops_exponential, return cmha_exponential(tape, OPS_X2(3, 8));)                          \
+    ROW(softmax, ops_fine, return cmha_softmax_rows(tape, OPS_X3(2, 3, 4), 0, NULL);)                        \
+    ROW(softmax_causal, ops_fine, return cmha_softmax_rows(tape, OPS_X3(2, 5, 4), 1, NULL);)                 \
+    ROW(transpose, ops_fine, return cmha_transpose(tape, OPS_X3(2, 3, 4), 0, 2);)                            \
     ROW(scale, ops_fine, return cmha_scale(tape, OPS_X2(3, 4), (cmha_real)-0.3);)                            \
     ROW(matmul, ops_sums, OPS_TWO(cmha_matmul(tape, a, b, 0), OPS_X3(2, 3, 4), OPS_W2(4, 5));)               \
     ROW(matmul_transposed, ops_sums, OPS_TWO(cmha_matmul(tape, a, b, 1), OPS_X2(3, 4), OPS_W2(5, 4));)       \

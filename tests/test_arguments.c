@@ -912,7 +912,12 @@ static const char *ugly_name(void) {
 
 #define ROWS_OPS(ROW)                                                                                        \
     ROW(add_shapes, CMHA_ERR_SHAPE, "add", OP(cmha_add(TAPE, f->x, f->w)))                                   \
-    ROW(mul_shapes, CMHA_ERR_SHAPE, "mul", OP(cmha_mul(TAPE, f->x, f->w)))                                   \
+    ROW(mul_shapes, CMHA_ERR_SHAPE, "mul", OP(cmha_mul(TAPE, f->x, tensor(f, 1, 3, 1, 1))))                  \
+    ROW(mul_rank, CMHA_ERR_SHAPE, "mul", OP(cmha_mul(TAPE, f->b, f->x)))                                     \
+    ROW(softmax_rank, CMHA_ERR_SHAPE, "softmax", OP(cmha_softmax_rows(TAPE, f->b, 0, NULL)))                 \
+    ROW(transpose_axis, CMHA_ERR_SHAPE, "transpose", OP(cmha_transpose(TAPE, f->x, 0, 3)))                   \
+    ROW(transpose_axis_negative, CMHA_ERR_SHAPE, "transpose", OP(cmha_transpose(TAPE, f->x, -1, 0)))         \
+    ROW(transpose_axes_negative, CMHA_ERR_SHAPE, "transpose", OP(cmha_transpose(TAPE, f->x, -1, -1)))        \
     ROW(matmul_inner, CMHA_ERR_SHAPE, "matmul", OP(cmha_matmul(TAPE, f->x, f->w, 0)))                        \
     ROW(matmul_rank, CMHA_ERR_SHAPE, "matmul", OP(cmha_matmul(TAPE, f->x, f->b, 0)))                         \
     ROW(matmul_batches, CMHA_ERR_SHAPE, "matmul", OP(cmha_matmul(TAPE, f->x, tensor(f, 3, 3, 8, 2), 0)))     \
@@ -1322,6 +1327,8 @@ static const char *ugly_name(void) {
     ROW(scale_closed, CMHA_ERR_STATE, NULL, (cmha_scale(closed(f), f->x, 2), f->spare_tape.status))          \
     ROW(sigmoid_closed, CMHA_ERR_STATE, NULL, (cmha_sigmoid(closed(f), f->x), f->spare_tape.status))         \
     ROW(sum_closed, CMHA_ERR_STATE, NULL, (cmha_sum(closed(f), f->x), f->spare_tape.status))                 \
+    ROW(exponential_closed, CMHA_ERR_STATE, NULL,                                                            \
+        (cmha_exponential(closed(f), f->x), f->spare_tape.status))                                           \
     ROW(fail_without_reason, CMHA_ERR_STATE, NULL,                                                           \
         (cmha_tape_fail(TAPE, CMHA_OK, NULL), cmha_tape_status(TAPE)))                                       \
     ROW(balance_top_0, CMHA_ERR_ARGUMENT, "balance", OP(cmha_balance(TAPE, f->x, 0, NULL)))                  \
@@ -1479,6 +1486,7 @@ static void plain_open(plain *p) {
     ROW(cmha_phasor_forward, cmha_phasor_forward(NULL, 0, 4, 0, NULL))                                       \
     ROW(cmha_phasor_backward, cmha_phasor_backward(NULL, NULL, 0, 4, 0, NULL))                               \
     ROW(cmha_multifreq_init, cmha_multifreq_init(0, 4, 1e4, NULL, NULL))                                     \
+    ROW(cmha_sizeof, SAME(cmha_sizeof(NULL), 0))                                                             \
     ROW(cmha_sum_squares, SAME(cmha_sum_squares(NULL, 0), 0))                                                \
     ROW(cmha_componentwise_clip, cmha_componentwise_clip(CMHA_CLIP_GLOBAL, 1, NULL, 0))                      \
     ROW(cmha_complex_residual_forward, cmha_complex_residual_forward(NULL, NULL, 1, 0, 0, 4, NULL))          \

@@ -562,7 +562,7 @@ static void cut_files(void) {
         write_file(path_of("bad.bin"), whole + 4, i), refused("none", path_of("bad.bin"), path_of("bad.bin"));
 }
 
-/* A GGUF of one value and one tensor of 4 numbers, with 40 bytes behind its header: the value's type, of lists
+/* A GGUF of one value and one tensor of 4 numbers, 40 bytes behind its header: the value's type, of lists
    that of the elements, and where the tensor begins. Returns what the reader says of it. */
 static const char *one_value(uint32_t type, uint32_t of, uint64_t begin) {
     static char error[GGUF_ERROR];
