@@ -255,7 +255,8 @@ static inline cmha_tensor *ops_pooled(cmha_tape *tape, cmha_tensor *x, cmha_tens
    is 0 the double build must show that the true values are beyond the range of float: see test_extremes.c. */
 typedef enum ops_range {
     OPS_FINITE,   /* always finite */
-    OPS_OVERFLOW, /* may be infinite */
+    OPS_OVERFLOW, /* may be infinite in float */
+    OPS_BEYOND,   /* is infinite in double, too */
     OPS_CANCEL    /* may be infinite, and NaN where two infinite terms of a sum have opposite signs */
 } ops_range;
 
@@ -267,7 +268,7 @@ typedef struct ops_limits {
 
 static const ops_limits ops_fine = {OPS_FINITE, OPS_FINITE, 0, ""};
 static const ops_limits ops_product = {OPS_OVERFLOW, OPS_FINITE, 0, "a product or square of inputs"};
-static const ops_limits ops_exponential = {OPS_OVERFLOW, OPS_OVERFLOW, 0, "e to the power of 1e30"};
+static const ops_limits ops_exponential = {OPS_BEYOND, OPS_BEYOND, 0, "e to the power of 1e30"};
 static const ops_limits ops_sums = {OPS_CANCEL, OPS_FINITE, 0,
                                     "a sum of products, by the BLAS: 1e60 - 1e60 is inf - inf"};
 static const ops_limits ops_sums_twice = {OPS_CANCEL, OPS_CANCEL, 0, "sums of products of such sums"};
