@@ -1401,7 +1401,7 @@ CMHA_DEF cmha_table cmha_model_table(void);
     SIZE(length, 512, 1, 16777216, "tokens per sequence") \
     SIZE(accumulate, 1, 1, 1048576, "forward passes per step") \
     REAL(lr, 1e-4, 0, 100, "peak learning rate") \
-    REAL(min_lr, 0, 0, 100, "learning rate at the end") \
+    REAL(min_lr, 0, 0, 100, "cosine|linear|wsd: learning rate at the end") \
     REAL(warmup, 0.05, 0, 1, "share of the steps with a rising rate; step s, from 0, has the rate of s + 1") \
     ENUM(schedule, CMHA_SCHEDULE_COSINE, CMHA_SCHEDULE_COUNT - 1, \
          CMHA_WORDS(CMHA_SCHEDULES(CMHA__SCHEDULE_WORD)), "the rate after the warm-up") \
@@ -1410,14 +1410,19 @@ CMHA_DEF cmha_table cmha_model_table(void);
     REAL(beta2, 0.98, 0, 0.9999999, "decay of the second moment") \
     REAL(adam_eps, 1e-9, 0, 1, "AdamW's epsilon") \
     REAL(clip, 1, 0, 1e9, "largest norm of the gradient, see clip_mode; 0 = no clipping") \
-    REAL(mask_rate, 0.15, 0, 1, "encoders: share of the tokens to be guessed (masked language model)") \
-    SIZE(mask_token, 0, 0, 2147483647, "encoders: the token that stands for a hidden one, [MASK]") \
+    REAL(mask_rate, 0.15, 0, 1, "share of an encoder's tokens to be guessed (masked language model)") \
+    SIZE(mask_token, 0, 0, 2147483647, "an encoder's token that stands for a hidden one, [MASK]") \
     ENUM(clip_mode, CMHA_CLIP_WHOLE, CMHA_CLIP_COUNT - 1, CMHA_WORDS(CMHA_CLIPS(CMHA__CLIP_WORD)), \
          "the whole gradient, or real and imaginary parts apart (CRAT eq 22)") \
     REAL(held_out, 0.1, 0, 0.9, "share of the tokens kept for validation, at the end of the text") \
     SIZE(eval_every, 100, 1, 1000000000, "steps between validations") \
     SIZE(eval_tokens, 65536, 1, 1000000000, "most tokens of the held-out text per validation") \
-    NAME(optimiser, "adamw, or a row of the program's own; empty = adamw")
+    REAL(momentum, 0.95, 0, 0.999999, "muon|sgd: decay of the sum of gradients") \
+    FLAG(nesterov, 1, "muon|sgd: that sum is taken one step ahead") \
+    ENUM(update_scale, CMHA_UPDATE_RMS, CMHA_UPDATE_SHAPE, "rms|shape", \
+         "muon: updates as large as AdamW's, or times sqrt(max(1, rows / columns))") \
+    REAL(decay_share, 0.2, 0, 1, "wsd: share of the steps, the last ones, in which the rate falls") \
+    NAME(optimiser, "adamw, muon, lion, sgd or a row of the program's own; empty = adamw")
 typedef struct cmha_trainer_config { CMHA__MEMBERS(CMHA_TRAINER_FIELDS) } cmha_trainer_config;
 CMHA_DEF cmha_table cmha_trainer_table(void);
 
@@ -1443,6 +1448,9 @@ typedef struct cmha_parameter {
     int usual_frozen; /* 1: of a model with adapters and not one of them, so it begins frozen */
     double lr_scale; /* factor on the learning rate, and with it on the decay: 1; 0 = its values stay */
     double decay; /* factor on the weight decay: 1 for weight matrices and embeddings, else 0 */
+    int chosen; /* 0: the optimiser says whether it is for it; 1: it is AdamW's; 2: the optimiser's */
+    int matrices; /* its rows are those of so many, fused q, k and v of 3; 0: it is no matrix between layers
+                     but an embedding, an output head or none. Of a network built by hand every one is 1 */
     double usual_decay; /* the library's own, this and the next: that before it was tuned */
     size_t place; /* of its gradient in their block */
     size_t kept[2]; /* of its moments in theirs, SIZE_MAX: it has none */
@@ -1461,7 +1469,8 @@ typedef struct cmha_parameters {
     cmha_real *grad; /* [learning]; a model's is NULL until its first training pass */
     cmha_real *moments; /* [kept], of cmha_parameters_step or a model's trainers; NULL before */
     size_t size, learning; /* numbers of all but packed ones, and of those that are not frozen */
-    size_t kept; /* first moments of all that learn and have any, then second ones */
+    size_t kept; /* first moments of all that learn and have any, second ones, scratch of the optimiser */
+    size_t work; /* where the scratch begins */
     const cmha_optimiser *optimiser; /* NULL: AdamW */
     size_t step; /* of cmha_parameters_step: steps done */
     double *sums; /* [threads]: scratch of norms */
@@ -1486,8 +1495,10 @@ CMHA_DEF void cmha_parameters_close(cmha_parameters *p);
 CMHA_DEF cmha_parameter *cmha_parameters_find(const cmha_parameters *p, const char *name);
 CMHA_FIT void cmha_parameters_zero_grad(cmha_parameters *p);
 
-/* Names a member of cmha_parameter: frozen, 1 or 0; lr_scale or decay, 0 .. 1e6. */
-typedef enum cmha_tuning { CMHA_TUNE_FROZEN, CMHA_TUNE_RATE, CMHA_TUNE_DECAY } cmha_tuning;
+/* Names a member of cmha_parameter: frozen, 1 or 0; lr_scale or decay, 0 .. 1e6; chosen, 0, 1 or 2. */
+typedef enum cmha_tuning {
+    CMHA_TUNE_FROZEN, CMHA_TUNE_RATE, CMHA_TUNE_DECAY, CMHA_TUNE_OPTIMISER, CMHA_TUNE_COUNT
+} cmha_tuning;
 /* Sets a member of all parameters whose name matches a pattern of "*.delta,*.b", * being any characters.
    Between passes: gradients become zeros where it changes what is frozen; moments stay, zeros where thawed.
    *matched (or NULL) counts; 0: NOT_FOUND. */
@@ -1664,44 +1675,88 @@ CMHA_DEF cmha_status cmha_model_memory(cmha_context *context, const cmha_model_c
 CMHA_DEF cmha_status cmha_model_training_memory(cmha_model *model, size_t batch, size_t length, size_t *need);
 
 /* ================ Training ================ */
+/* How large Muon's updates are: RMS, 0.2 sqrt(max(R, C)), of complex matrices 0.2 sqrt(2 max(R, C)), which
+   gives each real number AdamW's root mean square (Liu et al. 2025, arXiv 2502.16982), so that AdamW's rate
+   and decay serve; SHAPE, sqrt(max(1, R / C)), of rates near 0.02 (Jordan 2024). Of AdamW's fields of a
+   trainer lr, weight_decay and clip serve all. */
+typedef enum cmha_update_scale { CMHA_UPDATE_RMS, CMHA_UPDATE_SHAPE } cmha_update_scale;
 /* Updates n numbers by AdamW with decoupled decay (Loshchilov & Hutter 2019). With g scaled by grad_scale:
        p -= lr weight_decay p; m = beta1 m + (1 - beta1) g; v = beta2 v + (1 - beta2) g^2;
        p -= lr (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps) */
 typedef struct cmha_adamw_args {
     double lr, beta1, beta2, eps, weight_decay, grad_scale;
     size_t t; /* counts from 1 */
+    double momentum; /* this and the next two: of other optimisers */
+    int nesterov;
+    cmha_update_scale scale;
 } cmha_adamw_args;
 CMHA_FIT void cmha_adamw(const cmha_adamw_args *args, size_t n, cmha_real *p, const cmha_real *g,
     cmha_real *m, cmha_real *v);
+/* Lion (Chen et al. 2023, arXiv 2302.06675), x = grad_scale g: p -= lr (sign(beta1 m + (1 - beta1) x) +
+   weight_decay p); m = beta2 m + (1 - beta2) x. Its rate is a third to a tenth of AdamW's. */
+CMHA_FIT void cmha_lion(const cmha_adamw_args *args, size_t n, cmha_real *p, const cmha_real *g,
+    cmha_real *m);
+/* Computes m = momentum m + x, d = x + momentum m (nesterov) or m: SGD's direction, and Muon's before it is
+   made orthogonal; d may be g. Then p -= lr (weight_decay p + d). */
+CMHA_FIT void cmha_momentum(const cmha_adamw_args *args, size_t n, cmha_real *d, const cmha_real *g,
+    cmha_real *m);
+CMHA_FIT void cmha_descend(const cmha_adamw_args *args, size_t n, cmha_real *p, const cmha_real *d);
+/* Views R rows of C numbers, complex where imag > 0: so many numbers from each real part to its other one. */
+typedef struct cmha_matrix { cmha_real *data; size_t R, C, imag; } cmha_matrix;
+/* Makes a direction nearly orthogonal, a complex one unitary, in place (Muon: Jordan 2024). U divided by its
+   norm + 1e-7 becomes X; five times A = X X^H, X = 3.4445 X + (-4.7750 A + 2.0315 A A) X, by the shorter
+   side; then it is scaled. scratch: cmha_muon_scratch numbers. Of X only U's singular vectors stay: its own
+   singular values are 0.7 to 1.2, but of what was smaller than a hundredth of the norm. */
+CMHA_FIT void cmha_muon(cmha_update_scale scale, const cmha_matrix *U, cmha_real *scratch);
+CMHA_DEF size_t cmha_muon_scratch(size_t R, size_t C, int is_complex);
+/* Shows an optimiser n numbers, as cmha_adamw has them; m and v begin as zeros, NULL where not kept. */
+typedef struct cmha_update {
+    const cmha_adamw_args *args;
+    size_t n;
+    cmha_real *p;
+    const cmha_real *g;
+    cmha_real *m, *v;
+} cmha_update;
 /* Describes an optimiser. Memory and saved states follow. A row that contradicts itself is an ARGUMENT. */
 struct cmha_optimiser {
     const char *name; /* 1 to 31 letters, digits and - _ . + */
     int moments; /* it keeps of each number: 0, 1 (m) or 2 (m and v) */
     /* Says whether a parameter is for it (NULL: all are); others are AdamW's. */
     int (*serves)(const cmha_optimiser *optimiser, const cmha_parameter *parameter);
-    /* Updates n numbers, as cmha_adamw; m and v begin as zeros, NULL where not kept. In several threads. */
-    void (*update)(const cmha_optimiser *optimiser, const cmha_adamw_args *args, size_t n, cmha_real *p,
-        const cmha_real *g, cmha_real *m, cmha_real *v);
+    void (*update)(const cmha_optimiser *optimiser, const cmha_update *u); /* in several threads */
     void *user; /* the program's own */
+    /* Or NULL: it works on whole matrices, what has none is AdamW's. Then p of `update` is g, which becomes a
+       direction; this one changes each matrix of it in place, with as many numbers of scratch as `scratch`
+       says, and cmha_descend follows. Ranks share the matrices. */
+    void (*direct)(const cmha_optimiser *optimiser, const cmha_adamw_args *args, const cmha_matrix *direction,
+        cmha_real *scratch);
+    size_t (*scratch)(size_t R, size_t C, int is_complex);
 };
-/* Chooses the optimiser: adamw (or ""), or one of the context; its moments begin as zeros, and p->step as 0.
-   Trainers choose that of their field. Errors: NOT_FOUND. */
+/* Chooses the optimiser: adamw (or ""), muon, lion, sgd, or one of the context; its moments begin as zeros,
+   and p->step as 0. Trainers choose that of their field. Errors: NOT_FOUND. */
 CMHA_FIT cmha_status cmha_parameters_optimiser(cmha_parameters *p, const char *name);
 /* Returns optimiser i by name, the context's last; NULL when there are no more. */
 CMHA_DEF const char *cmha_optimiser_name(const cmha_context *context, size_t i);
 
-/* Lists schedules: ROW(constant, word, the rate from a = `base` to b = `minimum` at x, from 0 to 1). */
+/* Lists schedules: ROW(constant, word, the rate from a = `base` to b = `minimum`). x goes from 0 behind the
+   warm-up to 1 at `total`, y from 0 at total (1 - share) to 1 there: WSD is Hu et al. 2024. */
 #define CMHA_SCHEDULES(ROW) \
     ROW(COSINE, "cosine", b + (a - b) / 2 * (1 + cos(3.14159265358979323846 * x))) \
     ROW(LINEAR, "linear", a + (b - a) * x) \
-    ROW(CONSTANT, "constant", a)
+    ROW(CONSTANT, "constant", a) \
+    ROW(WSD, "wsd", a + (b - a) * y)
 #define CMHA__SCHEDULE_NAME(name, word, rate) CMHA_SCHEDULE_##name,
 #define CMHA__SCHEDULE_WORD(name, word, rate) "|" word
 typedef enum cmha_schedule { CMHA_SCHEDULES(CMHA__SCHEDULE_NAME) CMHA_SCHEDULE_COUNT } cmha_schedule;
+typedef struct cmha_rate {
+    cmha_schedule schedule;
+    double base, minimum;
+    size_t warmup, total; /* steps */
+    double share; /* wsd: of the steps, in which the rate falls; 0 = it never does */
+} cmha_rate;
 /* Returns the learning rate of step s = 0, 1, ...: base s/warmup while s < warmup; then the schedule's until
-   `total`, where x = 1, which stays; NaN where there is no such schedule. */
-CMHA_FIT double cmha_learning_rate(cmha_schedule schedule, double base, double minimum, size_t warmup,
-    size_t total, size_t s);
+   `total`, which stays; NaN where there is no such schedule. */
+CMHA_FIT double cmha_learning_rate(const cmha_rate *rate, size_t s);
 
 /* Says of which norm the gradient is clipped. All but WHOLE clip real and imaginary parts of complex
    parameters apart (CRAT eq 22), turning the gradient; a real parameter or a Möbius map is one real part.
@@ -2039,7 +2094,8 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
    - a score: a cmha_score: by features, map and map_back; as a function of O = <q, k>, forward and
      backward over 64 pairs; its parameters. Caches, decoding, memory and files follow. A program's own
      stands in its context, one of ours in CMHA_ATTENTION_KINDS and cmha__scores
-   - an optimiser: a cmha_optimiser: a program's own stands in its context, ours in cmha__optimisers
+   - an optimiser: a cmha_optimiser: `update` for numbers, or `direct` for whole matrices, as cmha__by_muon
+     has it; a program's own stands in its context, ours in cmha__optimisers
    - a schedule: a row in CMHA_SCHEDULES; how to clip: one in CMHA_CLIPS
    - a parameter: a CMHA__ROW in cmha__declare_layer, _crat, _embeddings or _heads: name, member,
      condition, start, form, axes. Counting, naming, starting, decay, clipping, saving and packing follow;
@@ -2458,11 +2514,11 @@ CMHA_DEF const char *cmha_version(void) {
     ROW(cache_options) ROW(complex_linear_args) ROW(complex_norm_args) ROW(context) ROW(context_config) \
     ROW(cope_options) ROW(experts_args) ROW(experts_grads) ROW(experts_weights) ROW(field) ROW(files) \
     ROW(heads) ROW(irw_weights) ROW(knowledge) ROW(lag_args) ROW(layer) ROW(linear_args) ROW(lse) \
-    ROW(model) ROW(model_config) ROW(optimiser) ROW(packed) ROW(parameter) ROW(parameter_row) \
-    ROW(parameters) ROW(pcl_args) ROW(pcl_options) ROW(ranks) ROW(record) ROW(retrieve_args) ROW(rng) \
-    ROW(rope_options) ROW(rotate_args) ROW(rows) ROW(sampler_config) ROW(score) ROW(score_call) \
+    ROW(matrix) ROW(model) ROW(model_config) ROW(optimiser) ROW(packed) ROW(parameter) ROW(parameter_row) \
+    ROW(parameters) ROW(pcl_args) ROW(pcl_options) ROW(ranks) ROW(rate) ROW(record) ROW(retrieve_args) \
+    ROW(rng) ROW(rope_options) ROW(rotate_args) ROW(rows) ROW(sampler_config) ROW(score) ROW(score_call) \
     ROW(score_parameter) ROW(sharing) ROW(slot) ROW(table) ROW(tape) ROW(tensor) ROW(tokens) ROW(trainer) \
-    ROW(trainer_config)
+    ROW(trainer_config) ROW(update)
 CMHA_DEF size_t cmha_sizeof(const char *name) {
 #define CMHA__SIZE(name) {"cmha_" #name, sizeof(cmha_##name)},
     static const struct { const char *name; size_t size; } structs[] = {CMHA__STRUCTS(CMHA__SIZE)};
@@ -11008,28 +11064,81 @@ static size_t cmha__window_width(const cmha_model_config *c) {
 #define CMHA__EACH_PARAMETER(one, p) \
     for (cmha_parameter *one = (p)->list; one < (p)->list + (p)->count; one++)
 
-static void cmha__by_adamw(const cmha_optimiser *optimiser, const cmha_adamw_args *args, size_t n,
-    cmha_real *p, const cmha_real *g, cmha_real *m, cmha_real *v) {
+static void cmha__by_adamw(const cmha_optimiser *optimiser, const cmha_update *u) {
     (void)optimiser;
-    cmha_adamw(args, n, p, g, m, v);
+    cmha_adamw(u->args, u->n, u->p, u->g, u->m, u->v);
 }
+static void cmha__by_lion(const cmha_optimiser *optimiser, const cmha_update *u) {
+    (void)optimiser;
+    cmha_lion(u->args, u->n, u->p, u->g, u->m);
+}
+static void cmha__by_sgd(const cmha_optimiser *optimiser, const cmha_update *u) {
+    cmha_real d[256];
+    (void)optimiser;
+    for (size_t i = 0, some; i < u->n; i += some) {
+        some = cmha__min(u->n - i, 256);
+        cmha_momentum(u->args, some, d, u->g + i, u->m + i);
+        cmha_descend(u->args, some, u->p + i, d);
+    }
+}
+static void cmha__by_muon(const cmha_optimiser *optimiser, const cmha_update *u) {
+    (void)optimiser;
+    cmha_momentum(u->args, u->n, u->p, u->g, u->m);
+}
+static void cmha__muon_direct(const cmha_optimiser *optimiser, const cmha_adamw_args *args,
+        const cmha_matrix *direction, cmha_real *scratch) {
+    (void)optimiser;
+    cmha_muon(args->scale, direction, scratch);
+}
+static int cmha__between(const cmha_optimiser *optimiser, const cmha_parameter *one) {
+    return (void)optimiser, one->matrices > 0;
+}
+
 /* The library's own optimisers. The first is the default, and for what another one does not serve. */
-static const cmha_optimiser cmha__optimisers[] = {{"adamw", 2, NULL, CMHA__BACK(cmha__by_adamw), NULL}};
+static const cmha_optimiser cmha__optimisers[] = {
+    {"adamw", 2, NULL, CMHA__BACK(cmha__by_adamw), NULL, NULL, NULL},
+    {"muon", 1, cmha__between, CMHA__BACK(cmha__by_muon), NULL, CMHA__BACK(cmha__muon_direct),
+     cmha_muon_scratch},
+    {"lion", 1, NULL, CMHA__BACK(cmha__by_lion), NULL, NULL, NULL},
+    {"sgd", 1, NULL, CMHA__BACK(cmha__by_sgd), NULL, NULL, NULL}};
 
 static const cmha_optimiser *cmha__optimiser_of(const cmha_parameters *p, const cmha_parameter *one) {
     const cmha_optimiser *row = p->optimiser;
-    return row && !(row->serves && !row->serves(row, one)) ? row : cmha__optimisers;
+    if (!row || one->chosen == 1) return cmha__optimisers;
+    if (row->direct && one->tensor.rank - one->is_complex < 2) return cmha__optimisers;
+    return one->chosen == 2 || !row->serves || row->serves(row, one) ? row : cmha__optimisers;
 }
 
-/* Lays the moments of what learns: all first ones, then all second ones. */
+/* Returns matrix k of a parameter's numbers at `data`, which are those of several where it is fused or holds
+   experts; data NULL beyond the last. */
+static cmha_matrix cmha__matrix_at(const cmha_parameter *one, cmha_real *data, size_t k) {
+    const cmha_tensor *t = &one->tensor;
+    size_t parts = one->matrices > 1 && t->shape[t->rank - 2] % (size_t)one->matrices == 0
+            ? (size_t)one->matrices
+            : 1;
+    cmha_matrix m = {NULL, t->shape[t->rank - 2] / parts, t->shape[t->rank - 1], 0};
+    if (one->is_complex) m.imag = t->size / 2;
+    if ((k + 1) * m.R * m.C <= t->size / (one->is_complex ? 2 : 1)) m.data = data + k * m.R * m.C;
+    return m;
+}
+
+/* Lays the moments of what learns: all first ones, then all second ones, and then each thread's scratch. */
 static void cmha__lay_moments(cmha_parameters *p) {
+    size_t scratch = 0;
     p->kept = 0;
     for (int i = 0; i < 2; i++)
         CMHA__EACH_PARAMETER(one, p) {
-            int keeps = !one->frozen && cmha__optimiser_of(p, one)->moments > i;
+            const cmha_optimiser *row = cmha__optimiser_of(p, one);
+            int keeps = !one->frozen && row->moments > i;
             one->kept[i] = keeps ? p->kept : SIZE_MAX;
             if (keeps) p->kept += one->tensor.size;
+            if (!row->direct || !row->scratch || one->frozen) continue;
+            cmha_matrix m = cmha__matrix_at(one, NULL, 0);
+            size_t need = row->scratch(m.R, m.C, one->is_complex);
+            if (need > scratch) scratch = need;
         }
+    p->work = p->kept;
+    p->kept += scratch * (size_t)p->context->threads;
 }
 
 /* Lays the numbers that learn one after another; points tensors at their gradients, grad NULL: at none. One
@@ -11133,6 +11242,7 @@ CMHA_DEF cmha_status cmha_parameters_init(cmha_parameters *p, cmha_context *cont
         one->is_complex = rows[i].is_complex;
         one->lr_scale = 1;
         one->decay = one->usual_decay = rows[i].decay;
+        one->matrices = one->tensor.rank - one->is_complex >= 2;
     }
     if (!status) p->data = (cmha_real *)cmha__take(context, "parameters", p->size * sizeof *p->data);
     if (!status && !p->data) status = CMHA_ERR_MEMORY;
@@ -11212,11 +11322,13 @@ static uint64_t cmha__matches(const char *patterns, const char *name, int suffix
 
 /* Sets a member of a parameter; returns whether the value is one. */
 static int cmha__tune(cmha_parameter *p, cmha_tuning what, double value) {
-    if (!(value >= 0 && value <= (what == CMHA_TUNE_FROZEN ? 1 : 1e6))) return 0;
+    static const double most[CMHA_TUNE_COUNT] = {1, 1e6, 1e6, 2};
+    if ((unsigned)what >= CMHA_TUNE_COUNT || !(value >= 0 && value <= most[what])) return 0;
     if (what == CMHA_TUNE_RATE) p->lr_scale = value;
     else if (what == CMHA_TUNE_DECAY) p->decay = value;
+    else if (what == CMHA_TUNE_OPTIMISER) p->chosen = (int)value;
     else p->frozen = value > 0;
-    return what == CMHA_TUNE_FROZEN ? value <= 0 || value >= 1 : what <= CMHA_TUNE_DECAY;
+    return most[what] > 2 || value <= floor(value);
 }
 
 CMHA_DEF cmha_status cmha_parameters_tune(cmha_parameters *p, const char *pattern, cmha_tuning what,
@@ -11325,6 +11437,7 @@ static cmha_parameter *cmha__append(cmha__list *to, const char *name, cmha_tenso
         p->section = to->section;
         p->lr_scale = 1;
         p->decay = p->usual_decay = start < CMHA__ZEROS;
+        p->matrices = *to->prefix && t.rank - is_complex >= 2 && start <= CMHA__LORA_B;
         p->usual_frozen = to->model->config.lora_rank && start != CMHA__LORA_A && start != CMHA__LORA_B;
         p->frozen = p->usual_frozen;
         p->tensor = t;
@@ -11487,6 +11600,9 @@ static void cmha__declare_layer(cmha__list *to, size_t layer, cmha_block *at) {
         cmha__declare_score(to, score, !cope, c->n_heads * cmha__fan(score), all_keys, at);
 }
 
+static void cmha__fused(cmha_parameter *qkv) {
+    if (qkv) qkv->matrices = 3;
+}
 #define CMHA__LOW_RANK(name, g, part) \
     CMHA__ROW(name ".u", group[g].u[part], 1, WEIGHT, COMPLEX, width[g], c->low_rank); \
     CMHA__ROW(name ".v", group[g].v[part], width[g] > 0, WEIGHT, TURNED, half, c->low_rank)
@@ -11495,7 +11611,8 @@ static void cmha__declare_layer(cmha__list *to, size_t layer, cmha_block *at) {
     CMHA__LOW_RANK("attn." name ".wq", g, 0); \
     CMHA__LOW_RANK("attn." name ".wk", g, 1); \
     CMHA__LOW_RANK("attn." name ".wv", g, 2); \
-    CMHA__ROW("attn." name ".wqkv.weight", group[g].weight, !c->low_rank, WEIGHT, form, 3 * width[g], half); \
+    cmha__fused(CMHA__ROW("attn." name ".wqkv.weight", group[g].weight, !c->low_rank, WEIGHT, form, \
+        3 * width[g], half)); \
     CMHA__ROW("attn." name ".log_temp", group[g].temp, temper, ZEROS, REAL, width[g] / head, none)
 #define CMHA__SKIP(name, sum) \
     CMHA__ROW(name ".alpha", alpha[sum], skip == CMHA_RESIDUAL_FREE, ONES, REAL, 1, none); \
@@ -11957,35 +12074,43 @@ static cmha_status cmha__take_numbers(cmha_model *model, cmha_storage storage) {
 }
 
 /* Does one of the words that stand before the colon of a field's help hold? See CMHA_MODEL_FIELDS. */
-static int cmha__is_read(const cmha_model_config *c, const cmha_field *field) {
-    cmha_table table = cmha_model_table();
+static int cmha__is_read(cmha_table table, const void *config, const cmha_field *field) {
     const char *word = field->help, *end = word + strcspn(word, " :");
     if (*end != ':') return 1;
     for (size_t n; word < end; word += n + 1) {
         n = strcspn(word, "|:");
         for (const cmha_field *of = table.fields; of < table.fields + table.count; of++) {
-            double value = cmha__field_value(of, c);
             const char *is = of->name;
-            size_t length = value != 0 ? strlen(is) : 0;
-            if (of->type == CMHA_FIELD_ENUM)
-                length = cmha__choice(of->choices, (int)(value - of->minimum), &is);
-            if (of != field && length == n && !memcmp(is, word, n) && cmha__is_read(c, of)) return 1;
+            size_t length;
+            if (of->type == CMHA_FIELD_NAME) {
+                is = (const char *)config + of->offset;
+                length = strlen(is);
+            } else {
+                double value = cmha__field_value(of, config);
+                length = value != 0 ? strlen(is) : 0;
+                if (of->type == CMHA_FIELD_ENUM)
+                    length = cmha__choice(of->choices, (int)(value - of->minimum), &is);
+            }
+            if (of == field || length != n || memcmp(is, word, n) != 0) continue;
+            if (cmha__is_read(table, config, of)) return 1;
         }
     }
     return 0;
 }
 
-/* Warns of fields that are not read, but not of what is a default or some preset's. */
-static void cmha__name_unread(cmha_context *context, const cmha_model_config *c) {
-    cmha_table table = cmha_model_table();
+/* Warns of fields of a model or a trainer that nothing reads, but for defaults and what some preset has. */
+static void cmha__name_unread(cmha_context *context, const char *what, cmha_table table,
+        const void *config) {
+    cmha_model_config model;
+    cmha_trainer_config trainer;
+    const void *preset = *what == 'm' ? (const void *)&model : (const void *)&trainer;
     for (const cmha_field *field = table.fields; field < table.fields + table.count; field++) {
-        double value = cmha__field_value(field, c);
-        int usual = value == field->initial || cmha__is_read(c, field);
-        cmha_model_config preset;
+        double value = cmha__field_value(field, config);
+        int usual = value == field->initial || cmha__is_read(table, config, field);
         if (usual) continue;
-        for (size_t i = 0; !cmha_preset(NULL, cmha_preset_name(i), &preset, NULL); i++)
-            usual |= value == cmha__field_value(field, &preset);
-        if (!usual) cmha__warn(context, "model: nothing reads %s; %s", field->name, field->help);
+        for (size_t i = 0; !cmha_preset(NULL, cmha_preset_name(i), &model, &trainer); i++)
+            usual |= value == cmha__field_value(field, preset);
+        if (!usual) cmha__warn(context, "%s: nothing reads %s; %s", what, field->name, field->help);
     }
 }
 
@@ -11997,7 +12122,7 @@ CMHA_DEF cmha_status cmha_model_init(cmha_model *model, cmha_context *context, c
         return status;
     }
     for (size_t i = 0; i < model->parameters.count; i++) cmha__start_parameter(model, i);
-    cmha__name_unread(context, &model->config);
+    cmha__name_unread(context, "model", cmha_model_table(), &model->config);
     return CMHA_OK;
 }
 
@@ -13273,15 +13398,142 @@ CMHA__HOT(CMHA_FIT, cmha_adamw, (const cmha_adamw_args *args, size_t n, cmha_rea
     }
 }
 
-CMHA_FIT double cmha_learning_rate(cmha_schedule schedule, double base, double minimum, size_t warmup,
-        size_t total, size_t s) {
-    const double a = base, b = minimum;
-    if (s < warmup) return a * (double)s / (double)warmup;
-    double x = (double)(s - warmup);
-    if (total > warmup) x /= (double)(total - warmup);
-    if (x > 1) x = 1;
-#define CMHA__RATE(name, word, rate) \
-    if (schedule == CMHA_SCHEDULE_##name) return rate;
+CMHA__HOT(CMHA_FIT, cmha_lion, (const cmha_adamw_args *args, size_t n, cmha_real *p, const cmha_real *g,
+        cmha_real *m), (args, n, p, g, m)) {
+    cmha_real b1 = (cmha_real)args->beta1, b2 = (cmha_real)args->beta2, scale = (cmha_real)args->grad_scale;
+    cmha_real a1 = (cmha_real)(1 - args->beta1), a2 = (cmha_real)(1 - args->beta2);
+    cmha_real step = (cmha_real)args->lr, decay = (cmha_real)args->weight_decay;
+    for (size_t i = 0; i < n; i++) {
+        cmha_real x = g[i] * scale, c = b1 * m[i] + a1 * x;
+        cmha_real sign = (cmha_real)((c > 0) - (c < 0));
+        p[i] -= step * (sign + decay * p[i]);
+        m[i] = b2 * m[i] + a2 * x;
+    }
+}
+
+CMHA__HOT(CMHA_FIT, cmha_momentum, (const cmha_adamw_args *args, size_t n, cmha_real *d, const cmha_real *g,
+        cmha_real *m), (args, n, d, g, m)) {
+    cmha_real mu = (cmha_real)args->momentum, scale = (cmha_real)args->grad_scale;
+    for (size_t i = 0; i < n; i++) {
+        cmha_real x = g[i] * scale;
+        m[i] = mu * m[i] + x;
+        d[i] = args->nesterov ? x + mu * m[i] : m[i];
+    }
+}
+
+CMHA__HOT(CMHA_FIT, cmha_descend, (const cmha_adamw_args *args, size_t n, cmha_real *p, const cmha_real *d),
+        (args, n, p, d)) {
+    cmha_real step = (cmha_real)args->lr, decay = (cmha_real)(args->lr * args->weight_decay);
+    for (size_t i = 0; i < n; i++) p[i] = (p[i] - decay * p[i]) - step * d[i];
+}
+
+CMHA_DEF size_t cmha_muon_scratch(size_t R, size_t C, int is_complex) {
+    size_t m = cmha__min(R, C), planes = is_complex ? 2 : 1;
+    double about = (double)m * 16 * ((double)R + (double)C);
+    return cmha__countable(planes * (2 * R * C + 4 * m * m), about);
+}
+
+/* Writes A = X Y^H [m, m], which is Hermitian, of X, Y [m, K], planes side by side in rows: strips up to its
+   diagonal, which are mirrored. */
+static void cmha__hermitian(size_t m, size_t K, size_t planes, const cmha_real *X, const cmha_real *Y,
+        cmha_real *A) {
+    enum { STRIP = 64, LINE = 16 };
+    const size_t ld = planes * K, to = planes * m;
+    for (size_t i = 0; i < m; i += STRIP) {
+        size_t rows = cmha__min(STRIP, m - i);
+        const cmha_real *x = X + i * ld;
+        cmha_real *re = A + i * to, *im = re + m;
+        cmha_gemm(0, 1, rows, i + rows, ld, 1, x, ld, Y, ld, 0, re, to);
+        if (planes == 1) continue;
+        cmha_gemm(0, 1, rows, i + rows, K, 1, x + K, ld, Y, ld, 0, im, to);
+        cmha_gemm(0, 1, rows, i + rows, K, -1, x, ld, Y + K, ld, 1, im, to);
+    }
+    for (size_t first = 0; first < m; first += LINE) /* whose rows stay in the cache */
+        for (size_t i = first + 1; i < m; i++)
+            for (size_t j = first; j < cmha__min(first + LINE, i); j++) {
+                A[j * to + i] = A[i * to + j];
+                if (planes == 2) A[j * to + m + i] = -A[i * to + m + j];
+            }
+}
+
+/* Moves a direction times a factor into X, transposed where its columns are fewer, or back: back = 1. */
+static void cmha__muon_move(const cmha_matrix *U, cmha_real factor, cmha_real *X, int back) {
+    enum { LINE = 16 };
+    const int turned = U->R > U->C;
+    const size_t K = turned ? U->R : U->C, ld = U->imag ? 2 * K : K, step = turned ? ld : 1;
+    const size_t width = turned ? (size_t)LINE : U->C;
+    for (size_t plane = 0; plane <= (U->imag > 0); plane++)
+        for (size_t first = 0; first < U->C; first += width)
+            for (size_t i = 0; i < U->R; i++) {
+                cmha_real *u = U->data + plane * U->imag + i * U->C;
+                cmha_real *x = X + plane * K + (turned ? i : i * ld);
+                for (size_t j = first; j < cmha__min(first + width, U->C); j++)
+                    if (back) u[j] = factor * x[j * step];
+                    else x[j * step] = factor * u[j];
+            }
+}
+
+/* Y [m, K] = P X, both with planes side by side. */
+static void cmha__muon_apply(size_t m, size_t K, size_t planes, const cmha_real *P, const cmha_real *X,
+        cmha_real *Y) {
+    const size_t ld = planes * K, to = planes * m;
+    cmha_gemm(0, 0, m, ld, m, 1, P, to, X, ld, 0, Y, ld); /* Re P times both planes */
+    if (planes == 1) return;
+    cmha_gemm(0, 0, m, K, m, -1, P + m, to, X + K, ld, 1, Y, ld);
+    cmha_gemm(0, 0, m, K, m, 1, P + m, to, X, ld, 1, Y + K, ld);
+}
+
+/* Where rows are long, X is not multiplied in each pass: with Q = a + b A + c A A, which commutes with A, the
+   next A is Q A Q, and a product P of some Q is applied at once. After two and after five passes, because the
+   rounding of small singular values in A, 6e-8, grows by a^2 a pass. */
+CMHA_FIT void cmha_muon(cmha_update_scale scale, const cmha_matrix *U, cmha_real *scratch) {
+    const cmha_real a = (cmha_real)3.4445, b = (cmha_real)-4.7750, c = (cmha_real)2.0315;
+    const size_t m = cmha__min(U->R, U->C), K = U->R > U->C ? U->R : U->C, planes = U->imag ? 2 : 1;
+    const size_t size = planes * m * K, square = planes * m * m;
+    cmha_real *X = scratch, *Y = X + size, *A = Y + size, *P = A + square, *other = P + square, *last;
+    cmha_real *const next = other + square;
+    int fresh = 1;
+    double sum = cmha_sum_squares(U->data, U->R * U->C), factor;
+    if (U->imag) sum += cmha_sum_squares(U->data + U->imag, U->R * U->C);
+    cmha__muon_move(U, (cmha_real)(1 / (sqrt(sum) + 1e-7)), X, 0);
+    for (int pass = 0; pass < 5; pass++) {
+        cmha_real *Q = fresh ? P : next;
+        if (fresh) cmha__hermitian(m, K, planes, X, X, A);
+        cmha__hermitian(m, m, planes, A, A, Q);
+        for (size_t i = 0; i < square; i++) Q[i] = b * A[i] + c * Q[i];
+        for (size_t i = 0; i < m; i++) Q[i * planes * m + i] += a;
+        if (!fresh) {
+            cmha__hermitian(m, m, planes, Q, P, other);
+            last = P;
+            P = other;
+            other = last;
+        }
+        fresh = K < 2 * m || pass == 1 || pass == 4;
+        if (fresh) {
+            cmha__muon_apply(m, K, planes, P, X, Y);
+            last = X;
+            X = Y;
+            Y = last;
+        } else {
+            cmha__hermitian(m, m, planes, Q, A, other);
+            cmha__hermitian(m, m, planes, other, Q, A);
+        }
+    }
+    if (scale == CMHA_UPDATE_RMS) factor = 0.2 * sqrt((double)(planes * K));
+    else factor = U->R > U->C ? sqrt((double)U->R / (double)U->C) : 1;
+    cmha__muon_move(U, (cmha_real)factor, X, 1);
+}
+
+CMHA_FIT double cmha_learning_rate(const cmha_rate *rate, size_t s) {
+    const double a = rate->base, b = rate->minimum, total = (double)rate->total, at = (double)s;
+    const double corner = total * (1 - rate->share);
+    if (s < rate->warmup) return a * at / (double)rate->warmup;
+    double x = at - (double)rate->warmup, y = 0;
+    if (rate->total > rate->warmup) x /= total - (double)rate->warmup;
+    x = fmin(x, 1);
+    if (at > corner && rate->share > 0) y = fmin((at - corner) / (total - corner), 1);
+#define CMHA__RATE(name, word, rule) \
+    if (rate->schedule == CMHA_SCHEDULE_##name) return rule;
     CMHA_SCHEDULES(CMHA__RATE)
     return (double)NAN;
 }
@@ -13318,6 +13570,56 @@ CMHA_FIT void cmha_componentwise_clip(cmha_clip_mode mode, cmha_real limit, cons
         }
 }
 
+/* Walks the matrices of directions, which lie in the gradients' place, and returns the work that they take.
+   Those whose work begins in [lo, hi) are changed; or, scratch NULL, the others become zeros. */
+static size_t cmha__direct_some(cmha_parameters *p, const cmha_adamw_args *args, size_t lo, size_t hi,
+        cmha_real *scratch) {
+    size_t at = 0;
+    CMHA__EACH_PARAMETER(one, p) {
+        const cmha_optimiser *row = cmha__optimiser_of(p, one);
+        cmha_adamw_args own = *args;
+        if (!row->direct || one->frozen) continue;
+        own.lr *= one->lr_scale;
+        own.weight_decay *= one->decay;
+        for (size_t k = 0;; k++) {
+            cmha_matrix m = cmha__matrix_at(one, one->tensor.grad, k);
+            size_t size = m.R * m.C, mine = at >= lo && at < hi;
+            if (!m.data) break;
+            if (mine && scratch) row->direct(row, &own, &m, scratch);
+            if (!mine && !scratch) {
+                memset(m.data, 0, size * sizeof *m.data);
+                if (m.imag) memset(m.data + m.imag, 0, size * sizeof *m.data);
+            }
+            at += (size_t)((double)cmha__min(m.R, m.C) * (double)size / 1024) + 1;
+        }
+    }
+    return at;
+}
+
+/* Has optimisers of whole matrices change directions: each rank its share, dealt to threads, then the ranks
+   add what they have to the zeros of the others. */
+static cmha_status cmha__direct(cmha_parameters *p, const cmha_adamw_args *args, cmha_tape *tape) {
+    const cmha_ranks alone = {0, 1, NULL, NULL, NULL, NULL};
+    const cmha_ranks *ranks = tape ? &tape->shared.ranks : &alone;
+    int threads = p->context->threads;
+    size_t all = cmha__direct_some(p, args, 0, SIZE_MAX, NULL), each = (p->kept - p->work) / (size_t)threads;
+    size_t first = cmha__cut(all, (int)ranks->ranks, (int)ranks->rank);
+    size_t mine = cmha__cut(all, (int)ranks->ranks, (int)ranks->rank + 1) - first;
+    CMHA__FOR_CHUNKS(threads, mine, lo, hi) {
+        cmha_real *scratch = p->moments + p->work + (size_t)cmha__chunk * each;
+        cmha__direct_some(p, args, first + lo, first + hi, scratch);
+    }
+    if (ranks->ranks < 2 || !all) return CMHA_OK;
+    size_t begin = p->learning, end = 0;
+    cmha__direct_some(p, args, first, first + mine, NULL);
+    CMHA__EACH_PARAMETER(one, p) {
+        if (one->frozen || !cmha__optimiser_of(p, one)->direct) continue;
+        begin = cmha__min(begin, one->place);
+        end = one->place + one->tensor.size;
+    }
+    return cmha__summed(tape, ranks->reduce(ranks->user, p->grad + begin, end - begin));
+}
+
 /* Clips the gradients and updates all that learns. Ranks take the first's norm: others may have more
    threads, and so another order of sums. */
 static cmha_status cmha__update(cmha_parameters *p, cmha_adamw_args args, cmha_clip_mode mode, double limit,
@@ -13343,20 +13645,26 @@ static cmha_status cmha__update(cmha_parameters *p, cmha_adamw_args args, cmha_c
     if (limit > 0 && mode != CMHA_CLIP_WHOLE)
         cmha_componentwise_clip(mode, (cmha_real)(limit / args.grad_scale), p->list, p->count);
     else if (limit > 0 && norm > limit) args.grad_scale *= limit / norm;
-    for (size_t i = 0; i < p->count; i++) {
-        const cmha_parameter *one = &p->list[i];
-        const cmha_tensor *t = &one->tensor;
-        const cmha_optimiser *row = cmha__optimiser_of(p, one);
-        if (one->frozen) continue;
-        args.lr = lr * one->lr_scale;
-        args.weight_decay = decay * one->decay;
-        CMHA__FOR_CHUNKS(t->size > 16384 ? threads : 1, t->size, lo, hi) {
-            cmha_real *m = row->moments > 0 ? p->moments + one->kept[0] + lo : NULL;
-            cmha_real *v = row->moments > 1 ? p->moments + one->kept[1] + lo : NULL;
-            row->update(row, &args, hi - lo, t->data + lo, t->grad + lo, m, v);
+    for (int descends = 0; descends < 2 && !status; descends++) { /* as directions from their matrices say */
+        for (size_t i = 0; i < p->count; i++) {
+            const cmha_parameter *one = &p->list[i];
+            const cmha_tensor *t = &one->tensor;
+            const cmha_optimiser *row = cmha__optimiser_of(p, one);
+            if (one->frozen || (descends && !row->direct)) continue;
+            args.lr = lr * one->lr_scale;
+            args.weight_decay = decay * one->decay;
+            CMHA__FOR_CHUNKS(t->size > 16384 ? threads : 1, t->size, lo, hi) {
+                cmha_update u = {&args, hi - lo, (row->direct ? t->grad : t->data) + lo, t->grad + lo, NULL,
+                        NULL};
+                if (row->moments > 0) u.m = p->moments + one->kept[0] + lo;
+                if (row->moments > 1) u.v = p->moments + one->kept[1] + lo;
+                if (descends) cmha_descend(&args, hi - lo, t->data + lo, t->grad + lo);
+                else row->update(row, &u);
+            }
         }
+        if (!descends) status = cmha__direct(p, &args, tape);
     }
-    return CMHA_OK;
+    return status;
 }
 
 /* Returns optimiser i: the library's, then the context's. */
@@ -13557,6 +13865,7 @@ CMHA_FIT cmha_status cmha_trainer_init(cmha_trainer *trainer, cmha_model *model,
     if (status) return cmha_trainer_close(trainer), status;
     model->trainer = trainer->opening;
     p->optimised = 1;
+    cmha__name_unread(context, "trainer", cmha_trainer_table(), c);
     return cmha_trainer_share(trainer, NULL);
 }
 
@@ -13633,8 +13942,10 @@ static cmha_status cmha__trainer_finish(cmha_trainer *trainer, cmha_status statu
     if (!status && !begun && s->ranks.ranks > 1 && p->learning)
         status = cmha__summed(tape, s->ranks.reduce(s->ranks.user, p->grad, p->learning));
     size_t warmup = (size_t)(c->warmup * (double)c->steps + 0.5), next = trainer->step + 1;
-    double lr = cmha_learning_rate((cmha_schedule)c->schedule, c->lr, c->min_lr, warmup, c->steps, next);
-    cmha_adamw_args args = {lr, c->beta1, c->beta2, c->adam_eps, c->weight_decay, 1, next};
+    cmha_rate rate = {(cmha_schedule)c->schedule, c->lr, c->min_lr, warmup, c->steps, c->decay_share};
+    double lr = cmha_learning_rate(&rate, next);
+    cmha_adamw_args args = {lr, c->beta1, c->beta2, c->adam_eps, c->weight_decay, 1, next, c->momentum,
+            c->nesterov, (cmha_update_scale)c->update_scale};
     if (!status)
         status = cmha__update(p, args, (cmha_clip_mode)c->clip_mode, c->clip, tape, &trainer->grad_norm);
     if (!status) trainer->lr = lr;
@@ -15108,9 +15419,9 @@ static void cmha__tell_table(cmha__output *o, const char *prefix, cmha_table tab
 
 /* What is tuned of a parameter: its key in metadata, how it is, and how usually. */
 static double cmha__tuning(const cmha_parameter *p, size_t what, char *key, double *usual) {
-    static const char *const names[3] = {"frozen", "rate", "decay"};
-    const double now[3] = {p->frozen ? 1.0 : 0.0, p->lr_scale, p->decay};
-    const double usually[3] = {p->usual_frozen ? 1.0 : 0.0, 1, p->usual_decay};
+    static const char *const names[CMHA_TUNE_COUNT] = {"frozen", "rate", "decay", "optimiser"};
+    const double now[CMHA_TUNE_COUNT] = {p->frozen ? 1.0 : 0.0, p->lr_scale, p->decay, (double)p->chosen};
+    const double usually[CMHA_TUNE_COUNT] = {p->usual_frozen ? 1.0 : 0.0, 1, p->usual_decay, 0};
     cmha__print(key, CMHA__NAME, "tune.%s.%s", names[what], p->name);
     *usual = usually[what];
     return now[what];
@@ -15168,10 +15479,11 @@ static void cmha__tell_state(cmha__output *o, const void *of) {
         cmha__write_real(best <= (double)INFINITY ? best : (double)INFINITY, text);
         cmha__tell_note(o, "state.best", text);
     }
-    for (size_t i = 0; i < 3 * p->count; i++) {
-        double usual, now = cmha__tuning(&p->list[i / 3], i % 3, key, &usual);
+    for (size_t i = 0; i < CMHA_TUNE_COUNT * p->count; i++) {
+        const cmha_parameter *one = &p->list[i / CMHA_TUNE_COUNT];
+        double usual, now = cmha__tuning(one, i % CMHA_TUNE_COUNT, key, &usual);
         cmha__write_real(now, text);
-        if (s->part && p->list[i / 3].frozen) continue;
+        if (s->part && one->frozen) continue;
         if (now < usual || now > usual) cmha__tell_note(o, key, text);
     }
     for (size_t i = 0; i < 4 * p->count; i++) {
@@ -15379,14 +15691,15 @@ static cmha_status cmha__read_tuning(const cmha_archive *archive, cmha_parameter
     size_t unknown = 0;
     for (size_t i = 0; i < archive->n_metadata; i++)
         unknown += strncmp(archive->metadata[2 * i], "tune.", 5) == 0;
-    for (size_t i = 0; i < 3 * p->count; i++) {
-        cmha_parameter *one = &p->list[i / 3];
+    for (size_t i = 0; i < CMHA_TUNE_COUNT * p->count; i++) {
+        cmha_parameter *one = &p->list[i / CMHA_TUNE_COUNT];
+        const cmha_tuning what = (cmha_tuning)(i % CMHA_TUNE_COUNT);
         double value;
-        (void)cmha__tuning(one, i % 3, key, &value);
+        (void)cmha__tuning(one, what, key, &value);
         const char *text = cmha_archive_metadata(archive, key);
         int done = !text || cmha__parse_real(text, &value);
         unknown -= text != NULL;
-        if (!cmha__tune(one, (cmha_tuning)(i % 3), value) || !done)
+        if (!cmha__tune(one, what, value) || !done)
             return CMHA__MALFORMED(p->context, "%s = %.24s is out of range", key, text ? text : "usual");
     }
     if (!unknown) return CMHA_OK;

@@ -16,14 +16,15 @@
 #include <math.h>
 #include <signal.h>
 
-enum { MODEL, ATTENTION, PRESET, STEPS, LR, SEQ, BATCH, TOKENIZER, WIDTH, SEED, THREADS, FROM, LORA, OUT,
-       CSV, PLOT, RESUME, OVERLAP, TIMEOUT, QUIET, HELP, FREEZE, RATE, TRAIN, SET, N_OPTIONS };
+enum { MODEL, ATTENTION, PRESET, STEPS, LR, OPTIMISER, SEQ, BATCH, TOKENIZER, WIDTH, SEED, THREADS, FROM,
+       LORA, OUT, CSV, PLOT, RESUME, OVERLAP, TIMEOUT, QUIET, HELP, FREEZE, RATE, TRAIN, SET, N_OPTIONS };
 static setting option[N_OPTIONS] = {
     {"--model", NULL, "one of the kinds below"},
     {"--attention", NULL, "the same"},
     {"--preset", "tiny", "tiny | paper | repo | eulerformer | crat"},
     {"--steps", NULL, "optimiser steps"},
     {"--lr", NULL, "peak learning rate"},
+    {"--optimiser", NULL, "adamw | muon | lion | sgd; PATTERN=NAME, adamw or this: of some parameters alone"},
     {"--seq", NULL, "tokens per sequence (the field `length`)"},
     {"--batch", NULL, "sequences per forward pass; of train_mpi those of each rank"},
     {"--tokenizer", NULL, "a tokenizer for FILE, kept beside OUT; else the tokens are bytes"},
@@ -235,7 +236,7 @@ int main(int argc, char **argv) {
     int width = (int)whole(WIDTH, 1, 4);
     signal(SIGINT, on_signal), signal(SIGTERM, on_signal);
     losses_spare(file, &option[OUT], &option[CSV], &option[PLOT], &option[FROM], last);
-    open_text(&text, file, width), check(cmha_model_init(&model, &ctx, &mc)), tune(&model);
+    open_text(&text, file, width), check(cmha_model_init(&model, &ctx, &mc)), tune(&model, tc.optimiser);
     if (option[FROM].value) check(cmha_model_read(&model, option[FROM].value, 2, NULL));
     check(cmha_trainer_init(&trainer, &model, &tc));
     if (resume) check(cmha_trainer_read(&trainer, origin()));

@@ -162,6 +162,10 @@ static double number(kase *k, const char *key) {
     return x;
 }
 
+static double number_or(kase *k, const char *key, double otherwise) {
+    return cmha_archive_metadata(&k->file, key) ? number(k, key) : otherwise;
+}
+
 static size_t whole(kase *k, const char *key) {
     double x = number(k, key);
     if (x < 0 || x != floor(x)) leave(k, CASE_FAIL, "malformed: %s is \"%s\"", key, text(k, key));
@@ -338,10 +342,6 @@ static void op_sinusoidal_table(kase *k) {
     cmha_real *y = zeros(k, n * d);
     cmha_cope_table(CMHA_COPE_IMAG_SIN_COS, n, d, number(k, "cfg.base"), whole(k, "cfg.pos0"), y);
     compare(k, "out.y", y, n * d);
-}
-
-static double number_or(kase *k, const char *key, double otherwise) {
-    return cmha_archive_metadata(&k->file, key) ? number(k, key) : otherwise;
 }
 
 /* Fills omega [P] as cfg says, and the rotating numbers of a head, of which `pair` have one frequency;
@@ -547,14 +547,77 @@ static void op_adamw(kase *k) {
     compare(k, "out.v", v, n);
 }
 
+/* T steps of an optimiser on one parameter of a network built by hand, whose moments follow it. */
+static void optimise(kase *k, const char *name, const cmha_parameter_row *row, const cmha_real *start,
+                     const cmha_real *g, cmha_real *end, cmha_real *buf) {
+    const int scaled = cmha_archive_metadata(&k->file, "cfg.scale_by") != NULL;
+    cmha_adamw_args a;
+    cmha_parameters p;
+    memset(&a, 0, sizeof a);
+    a.lr = number(k, "cfg.lr"), a.weight_decay = number(k, "cfg.wd"), a.grad_scale = 1;
+    a.beta1 = number_or(k, "cfg.beta1", 0), a.beta2 = number_or(k, "cfg.beta2", 0);
+    a.momentum = number_or(k, "cfg.momentum", 0), a.nesterov = number_or(k, "cfg.nesterov", 0) > 0;
+    if (scaled) a.scale = (cmha_update_scale)choice(k, "cfg.scale_by", "rms|shape");
+    if (cmha_parameters_init(&p, k->context, row, 1)) leave(k, CASE_FAIL, "%s", cmha_error(k->context));
+    size_t n = p.size, steps = whole(k, "cfg.steps");
+    cmha_status status = cmha_parameters_optimiser(&p, name);
+    memcpy(p.data, start, n * sizeof *start);
+    for (size_t t = 0; t < steps && !status; t++) {
+        memcpy(p.grad, g + t * n, n * sizeof *g);
+        status = cmha_parameters_step(&p, &a, CMHA_CLIP_WHOLE, 0, NULL);
+    }
+    memcpy(end, p.data, n * sizeof *end);
+    memcpy(buf, p.moments + p.list->kept[0], n * sizeof *buf);
+    cmha_parameters_close(&p);
+    if (status) leave(k, CASE_FAIL, "%s: %s", name, cmha_error(k->context));
+}
+
+static void vector_steps(kase *k, const char *name, const char *buf_name) {
+    size_t n = need(k, "in.p")->count, steps = whole(k, "cfg.steps");
+    cmha_parameter_row row = {"p", {n, 0, 0, 0}, 0, 0, 1, 0};
+    cmha_real *p = reals(k, "in.p", n), *g = reals(k, "in.g", steps * n), *buf = zeros(k, n);
+    optimise(k, name, &row, p, g, p, buf);
+    compare(k, "out.p", p, n);
+    compare(k, buf_name, buf, n);
+}
+static void op_lion(kase *k) { vector_steps(k, "lion", "out.m"); }
+static void op_sgd(kase *k) { vector_steps(k, "sgd", "out.buf"); }
+
+static void op_muon(kase *k) {
+    const int complex = cmha_archive_find(&k->file, "in.w_re") != NULL;
+    size_t R = axis(k, complex ? "in.w_re" : "in.w", 0), C = axis(k, complex ? "in.w_re" : "in.w", 1);
+    size_t n = R * C, steps = whole(k, "cfg.steps"), all = complex ? 2 * n : n;
+    cmha_parameter_row real = {"w", {R, C, 0, 0}, 0, 0, 1, 0}, planes = {"w", {2, R, C, 0}, 0, 0, 1, 1};
+    cmha_real *w = zeros(k, all), *g = zeros(k, steps * all), *buf = zeros(k, all);
+    static const char *const suffix[2] = {"_re", "_im"};
+    char in[16], of[16], out_w[16], out_buf[16];
+    for (int plane = 0; plane <= complex; plane++) {
+        const char *end = complex ? suffix[plane] : "";
+        size_t at = (size_t)plane * n;
+        snprintf(in, sizeof in, "in.w%s", end), snprintf(of, sizeof of, "in.g%s", end);
+        memcpy(w + at, reals(k, in, n), n * sizeof *w);
+        const cmha_real *from = reals(k, of, steps * n);
+        for (size_t t = 0; t < steps; t++) memcpy(g + t * all + at, from + t * n, n * sizeof *g);
+    }
+    optimise(k, "muon", complex ? &planes : &real, w, g, w, buf);
+    for (int plane = 0; plane <= complex; plane++) {
+        const char *end = complex ? suffix[plane] : "";
+        snprintf(out_w, sizeof out_w, "out.w%s", end), snprintf(out_buf, sizeof out_buf, "out.buf%s", end);
+        compare(k, out_w, w + (size_t)plane * n, n);
+        compare(k, out_buf, buf + (size_t)plane * n, n);
+    }
+}
+
 static void op_lr_schedule(kase *k) {
+    cmha_rate rate = {CMHA_SCHEDULE_COSINE, number(k, "cfg.base_lr"), number(k, "cfg.min_lr"),
+                      whole(k, "cfg.warmup"), whole(k, "cfg.total"), number_or(k, "cfg.share", 0)};
+    if (cmha_archive_metadata(&k->file, "cfg.schedule") && choice(k, "cfg.schedule", "cosine|wsd"))
+        rate.schedule = CMHA_SCHEDULE_WSD;
     size_t n = need(k, "in.step")->count, i;
     int64_t *step = integers(k, "in.step", n);
     cmha_real *lr = zeros(k, n);
     for (i = 0; i < n; i++)
-        lr[i] = (cmha_real)cmha_learning_rate(CMHA_SCHEDULE_COSINE, number(k, "cfg.base_lr"),
-                                              number(k, "cfg.min_lr"), whole(k, "cfg.warmup"),
-                                              whole(k, "cfg.total"), (size_t)step[i]);
+        lr[i] = (cmha_real)cmha_learning_rate(&rate, (size_t)step[i]);
     compare(k, "out.lr", lr, n);
 }
 
@@ -655,6 +718,8 @@ static const struct {
     {"embedding", op_embedding}, {"sinusoidal_table", op_sinusoidal_table},
     {"attention", op_attention}, {"pcl", op_pcl},
     {"adamw", op_adamw},         {"lr_schedule", op_lr_schedule},
+    {"muon", op_muon},           {"lion", op_lion},
+    {"sgd", op_sgd},
     {"model", op_model},         {"cope_attention", op_cope_attention},
     {"mobius_attention", op_mobius_attention}, {"angular_attention", op_angular_attention},
     {"mobius_map", op_mobius_map}, {"mobius_classify", op_mobius_classify},

@@ -19,16 +19,17 @@ static cmha_real features[B * N * 2 * FEATURES], values[B * N * OUTPUTS];
 /* ------------------------------------------ optimisers of our own ----------------------------------------
  */
 
-static void plain(const cmha_optimiser *row, const cmha_adamw_args *a, size_t n, cmha_real *p,
-                  const cmha_real *g, cmha_real *m, cmha_real *v) {
-    CHECK(!strcmp(row->name, "plain") && !m && !v);
-    for (size_t i = 0; i < n; i++) p[i] -= a->lr * a->grad_scale * g[i];
+static void plain(const cmha_optimiser *row, const cmha_update *u) {
+    CHECK(!strcmp(row->name, "plain") && !u->m && !u->v);
+    for (size_t i = 0; i < u->n; i++) u->p[i] -= u->args->lr * u->args->grad_scale * u->g[i];
 }
 
-static void heavy_ball(const cmha_optimiser *row, const cmha_adamw_args *a, size_t n, cmha_real *p,
-                       const cmha_real *g, cmha_real *m, cmha_real *v) {
-    CHECK(row->moments == 1 && m && !v);
-    for (size_t i = 0; i < n; i++) m[i] = a->beta1 * m[i] + a->grad_scale * g[i], p[i] -= a->lr * m[i];
+static void heavy_ball(const cmha_optimiser *row, const cmha_update *u) {
+    CHECK(row->moments == 1 && u->m && !u->v);
+    for (size_t i = 0; i < u->n; i++) {
+        u->m[i] = u->args->beta1 * u->m[i] + u->args->grad_scale * u->g[i];
+        u->p[i] -= u->args->lr * u->m[i];
+    }
 }
 
 static int is_matrix(const cmha_optimiser *row, const cmha_parameter *p) {
@@ -36,9 +37,10 @@ static int is_matrix(const cmha_optimiser *row, const cmha_parameter *p) {
 }
 
 /* heavy-matrices leaves what is no matrix to AdamW, which keeps two moments of it */
-static const cmha_optimiser own_optimisers[] = {{"plain", 0, NULL, plain, NULL},
-                                                {"heavy-ball", 1, NULL, heavy_ball, NULL},
-                                                {"heavy-matrices", 1, is_matrix, heavy_ball, NULL}};
+static const cmha_optimiser own_optimisers[] = {
+    {"plain", 0, NULL, plain, NULL, NULL, NULL},
+    {"heavy-ball", 1, NULL, heavy_ball, NULL, NULL, NULL},
+    {"heavy-matrices", 1, is_matrix, heavy_ball, NULL, NULL, NULL}};
 
 /* ------------------------------------------------ subjects -----------------------------------------------
  */
@@ -427,7 +429,8 @@ static void optimisers(void) {
 
 /* What the rows say of moments is what memory has, and a row that is none is refused. */
 static void moments(void) {
-    static const cmha_optimiser wrong[] = {{"none", 1, NULL, NULL, NULL}, {"three", 3, NULL, plain, NULL}};
+    static const cmha_optimiser wrong[] = {{"none", 1, NULL, NULL, NULL, NULL, NULL},
+                                            {"three", 3, NULL, plain, NULL, NULL, NULL}};
     cmha_context bad;
     cmha_context_config config;
     cmha_model_config c;
@@ -474,7 +477,9 @@ static void trainer_words(void) {
             cmha_trainer_config t = small_steps();
             double after = NAN;
             int differs = 0;
-            snprintf(t.optimiser, sizeof t.optimiser, "plain"), t.lr = 1e-2, t.clip = 1e-2;
+            int muons = !strncmp(f->help, "muon", 4); /* nothing else reads it */
+            snprintf(t.optimiser, sizeof t.optimiser, muons ? "muon" : "plain"), t.clip = 1e-2;
+            t.lr = muons ? 1e-4 : 1e-2;
             for (int v = w; !differs; v = v == (int)f->maximum ? (int)f->minimum : v + 1) {
                 *(int *)(void *)((char *)&t + f->offset) = v;
                 double before = steps(&t, 8, NULL, v == w ? own : other, &after);

@@ -49,6 +49,19 @@ if [ -x "$P/train_tiny" ]; then
     one "train_tiny --resume" works "$P/train_tiny" --steps 5 $small --resume
     one "train_tiny with a file and --set" works "$P/train_tiny" --steps 2 --attention rope --set n_layers=1 --set dropout=0.1 \
         $small README.md
+    muon="--set n_layers=1 --set schedule=constant --set warmup=0 --optimiser muon"
+    one "train_tiny --optimiser" works "$P/train_tiny" --steps 2 $muon --optimiser '*.wq.*=adamw' $small README.md
+    cp "$W/tiny.safetensors.last" "$W/two.last"
+    one "train_tiny --optimiser, resumed" works "$P/train_tiny" --steps 4 $small --resume="$W/two.last" README.md
+    cp "$W/tiny.safetensors.last" "$W/twice.last"
+    one "train_tiny --optimiser, at once" works "$P/train_tiny" --steps 4 $muon --optimiser '*.wq.*=adamw' $small README.md
+    one "train_tiny --optimiser: resumed is as at once" cmp -s "$W/twice.last" "$W/tiny.safetensors.last"
+    one "train_tiny --optimiser, of a name that is none" complains "$P/train_tiny" --steps 2 --optimiser muno $small
+    one "train_tiny --optimiser, a pattern with another" complains "$P/train_tiny" --steps 2 $muon --optimiser '*.wq.*=lion' $small
+    one "train_tiny --optimiser, a pattern of nothing" complains "$P/train_tiny" --steps 2 $muon --optimiser '*.nothing=adamw' $small
+    one "train_tiny --set schedule=wsd" works "$P/train_tiny" --steps 2 --set schedule=wsd --set decay_share=0.5 $small README.md
+    one "train_tiny, a field that the optimiser does not read" works "$P/train_tiny" --steps 2 --set momentum=0.5 $small README.md
+    one "train_tiny says that nothing reads it" says 'nothing reads momentum'
     one "train_tiny, a bad option" complains "$P/train_tiny" --no-such-option
     one "train_tiny, a bad value" complains "$P/train_tiny" --steps many
     one "train_tiny, a bad field" complains "$P/train_tiny" --set nothing=1 $small

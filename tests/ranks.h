@@ -107,6 +107,10 @@ static const row rows[] = {
     {"cmha causal=0 pcl_weight=0.1 dropout=0.1", "", BATCH, NULL, 0, 4, 0},
     {"mobius causal=0", "", BATCH, NULL, 0, 3, 0},
     {"lag balance=0.1 experts=3", "", BATCH, NULL, 0, 0, 0},
+    {"cmha dropout=0.1", "optimiser=muon lr=3e-3 accumulate=2", TEXT, NULL, 0, 3, 1},
+    {"cmha lora_rank=2 n_kv_heads=2", "optimiser=muon momentum=0.9 nesterov=0", TEXT, NULL, 0, 0, 1},
+    {"crat balance=0.1", "optimiser=muon update_scale=shape lr=1e-3", TEXT, "*.wo.*", 2, 3, 1},
+    {"mobius", "optimiser=sgd lr=1e-2 schedule=wsd", BATCH, NULL, 0, 4, 0},
     {"cmha values=2", "", OWN, NULL, 0, 3, 0},
     {"crat causal=0 classes=3 balance=0.1 dropout=0.1", "lr=1e-3", OWN, NULL, 0, 3, 1},
     {"crat values=2", "clip=0.1 clip_mode=global", OWN, "*.router.*,state.*", 0, 4, 1},
@@ -286,7 +290,7 @@ static uint64_t digest_of(uint64_t d, const void *from, size_t bytes) {
 static uint64_t digest(const life *me) {
     const cmha_parameters *p = &me->model.parameters;
     return digest_of(digest_of(1, p->data, p->size * sizeof *p->data), p->moments,
-                     2 * p->learning * sizeof *p->moments);
+                     p->work * sizeof *p->moments);
 }
 
 /* ------------------------------------ batches of the program's own ------------------------------------ */
@@ -402,14 +406,20 @@ static cmha_status step(life *me, check_heap *heap, double *loss) {
                                     : own_objective(me, now, loss);
 }
 
-/* What is known after a step. */
+/* What is known after a step. Ranks tell each other Muon's directions, too, in the gradients' place. */
 static void record(life *me, cmha_status status, double loss) {
-    size_t s = me->done++, learning = me->model.parameters.learning;
+    const cmha_parameters *p = &me->model.parameters;
+    size_t s = me->done++, learning = p->learning, first = learning, last = 0;
+    for (const cmha_parameter *one = p->list; one < p->list + p->count && p->work < p->kept; one++) {
+        if (one->frozen || one->kept[1] != SIZE_MAX) continue;
+        if (one->place < first) first = one->place;
+        last = one->place + one->tensor.size;
+    }
     me->statuses[s] = status, me->losses[s] = status ? 0 : loss, me->norms[s] = me->trainer.grad_norm;
     me->digests[s] = digest(me), me->counts[s] = me->trainer.step;
     snprintf(me->lines[s], sizeof *me->lines, "%s", status ? cmha_error(me->model.context) : "");
     for (size_t i = 0; i < learning && me->place && me->ranks > 1 && me->fault == NOTHING; i++)
-        me->unsent += me->sent[i] != 1;
+        me->unsent += me->sent[i] != 1 + (i >= first && i < last);
     memset(me->sent, 0, learning);
 }
 
@@ -455,7 +465,7 @@ static void keep_result(life *me) {
     me->size = p->size, me->learning = p->learning;
     me->parameters = check_zeros(p->size), me->moments = check_zeros(2 * p->learning);
     memcpy(me->parameters, p->data, p->size * sizeof *p->data);
-    if (p->learning) memcpy(me->moments, p->moments, 2 * p->learning * sizeof *p->moments);
+    if (p->work) memcpy(me->moments, p->moments, p->work * sizeof *p->moments);
     for (size_t i = 0; me->model.expert_use && i < c->n_layers * c->experts; i++)
         me->use += me->model.expert_use[i];
 }

@@ -2,8 +2,9 @@
 # to a later room or, within one, to a function that is declared ahead of its code. A room uses only the rooms above it.
 # Ends with status 1 when a call is not among the known ones.
 BEGIN {
+    # moments are laid by the table of optimisers, and one of them is a function of Training
     # a trainer draws its batches from token streams, whose code opens files
-    split("cmha_tokens_at cmha_tokens_part", names, " ")
+    split("cmha_tokens_at cmha_tokens_part cmha_muon cmha_muon_scratch", names, " ")
     for (i in names) known[names[i]] = 1
     # tables whose rows have functions that ask the table
     split("cmha__score_of cmha__family cmha__complex_norm_rows", names, " ")

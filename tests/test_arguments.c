@@ -1170,7 +1170,7 @@ static const char *ugly_name(void) {
     ROW(step_list_no_args, CMHA_ERR_ARGUMENT, "args",                                                        \
         cmha_parameters_step(&f->decoder.parameters, NULL, CMHA_CLIP_WHOLE, 0, NULL))                        \
     ROW(step_mode, CMHA_ERR_ARGUMENT, "mode",                                                                \
-        cmha_parameters_step(&f->decoder.parameters, &(cmha_adamw_args){0, 0, 0, 0, 0, 1, 0},                \
+        cmha_parameters_step(&f->decoder.parameters, &(cmha_adamw_args){.grad_scale = 1},                    \
                              (cmha_clip_mode)9, 0, NULL))                                                    \
     ROW(optimiser_none, CMHA_ERR_STATE, NULL, cmha_parameters_optimiser(NULL, NULL))                         \
     ROW(optimiser_unknown, CMHA_ERR_NOT_FOUND, "no-such",                                                    \
@@ -1506,8 +1506,14 @@ static void plain_open(plain *p) {
     ROW(cmha_balance_forward, SAME(cmha_balance_forward(NULL, NULL, 0, 1, 1, p->doubles), 0))                \
     ROW(cmha_balance_backward, cmha_balance_backward(NULL, NULL, p->doubles, 0, 1, 1, NULL))                 \
     ROW(cmha_adamw, cmha_adamw(&p->adamw, 0, NULL, NULL, NULL, NULL))                                        \
-    ROW(cmha_learning_rate, SAME(cmha_learning_rate(CMHA_SCHEDULE_COSINE, 1, 0.5, 0, 0, SIZE_MAX), 0.5),     \
-        SAME(cmha_learning_rate(CMHA_SCHEDULE_LINEAR, 1, 0, 0, 0, 0), 1))                                    \
+    ROW(cmha_learning_rate,                                                                                  \
+        SAME(cmha_learning_rate(&(cmha_rate){CMHA_SCHEDULE_COSINE, 1, 0.5, 0, 0, 0}, SIZE_MAX), 0.5),        \
+        SAME(cmha_learning_rate(&(cmha_rate){CMHA_SCHEDULE_LINEAR, 1, 0, 0, 0, 0}, 0), 1))                   \
+    ROW(cmha_lion, cmha_lion(&p->adamw, 0, NULL, NULL, NULL))                                                \
+    ROW(cmha_momentum, cmha_momentum(&p->adamw, 0, NULL, NULL, NULL))                                        \
+    ROW(cmha_descend, cmha_descend(&p->adamw, 0, NULL, NULL))                                                \
+    ROW(cmha_muon, cmha_muon(CMHA_UPDATE_RMS, &(cmha_matrix){NULL, 0, 5, 0}, NULL))                          \
+    ROW(cmha_muon_scratch, EQUAL(cmha_muon_scratch(TOP, TOP, 1), SIZE_MAX))                                  \
     ROW(cmha_packed_words, EQUAL(cmha_packed_words(CMHA_STORAGE_BF16, TOP, TOP), SIZE_MAX),                  \
         EQUAL(cmha_packed_words(CMHA_STORAGE_INT8, 0, 9), 0))                                                \
     ROW(cmha_pack, cmha_pack(&p->packed, NULL))                                                              \

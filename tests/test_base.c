@@ -463,18 +463,37 @@ static void dropout(void) {
     CHECK(!memcmp(x, y, sizeof x)); /* in place */
 }
 
+static double rate_at(cmha_schedule schedule, double base, double minimum, size_t warmup, size_t total,
+                      size_t s) {
+    const cmha_rate rate = {schedule, base, minimum, warmup, total, 0.25};
+    return cmha_learning_rate(&rate, s);
+}
+
 static void schedules(void) {
-    CHECK_NEAR(cmha_learning_rate(CMHA_SCHEDULE_COSINE, 1, 0.1, 10, 100, 0), 0, 0);
-    CHECK_NEAR(cmha_learning_rate(CMHA_SCHEDULE_COSINE, 1, 0.1, 10, 100, 5), 0.5, 1e-15);
-    CHECK_NEAR(cmha_learning_rate(CMHA_SCHEDULE_COSINE, 1, 0.1, 10, 100, 10), 1, 1e-15);
-    CHECK_NEAR(cmha_learning_rate(CMHA_SCHEDULE_COSINE, 1, 0.1, 10, 100, 55), 0.55, 1e-12);
-    CHECK_NEAR(cmha_learning_rate(CMHA_SCHEDULE_LINEAR, 1, 0.1, 10, 100, 55), 0.55, 1e-12);
-    CHECK_NEAR(cmha_learning_rate(CMHA_SCHEDULE_LINEAR, 1, 0.1, 10, 100, 28), 0.82, 1e-12);
-    CHECK_NEAR(cmha_learning_rate(CMHA_SCHEDULE_COSINE, 1, 0.1, 10, 100, 5000), 0.1, 1e-15);
-    CHECK_NEAR(cmha_learning_rate(CMHA_SCHEDULE_LINEAR, 1, 0.1, 10, 100, 5000), 0.1, 1e-15);
-    CHECK_NEAR(cmha_learning_rate(CMHA_SCHEDULE_CONSTANT, 1, 0.1, 10, 100, 5000), 1, 0);
-    CHECK_NEAR(cmha_learning_rate(CMHA_SCHEDULE_CONSTANT, 1, 0.1, 10, 100, 1), 0.1, 1e-15);
-    CHECK_NEAR(cmha_learning_rate(CMHA_SCHEDULE_COSINE, 1, 0.1, 0, 0, 0), 1, 0.91);
+    cmha_rate wsd = {CMHA_SCHEDULE_WSD, 1, 0.1, 10, 100, 0.25};
+    CHECK_NEAR(cmha_learning_rate(&wsd, 5), 0.5, 1e-15);
+    CHECK_NEAR(cmha_learning_rate(&wsd, 75), 1, 0);
+    CHECK_NEAR(cmha_learning_rate(&wsd, 85), 0.64, 1e-15);
+    CHECK_NEAR(cmha_learning_rate(&wsd, 100), 0.1, 1e-15);
+    CHECK_NEAR(cmha_learning_rate(&wsd, 5000), 0.1, 1e-15);
+    wsd.share = 0; /* it never falls */
+    CHECK_NEAR(cmha_learning_rate(&wsd, 5000), 1, 0);
+    wsd.share = 1, wsd.warmup = 0; /* a line */
+    CHECK_NEAR(cmha_learning_rate(&wsd, 50), 0.55, 1e-15);
+    wsd.share = 1, wsd.warmup = 80; /* the warm-up goes first */
+    CHECK_NEAR(cmha_learning_rate(&wsd, 40), 0.5, 1e-15);
+    CHECK_NEAR(cmha_learning_rate(&wsd, 80), 0.28, 1e-15);
+    CHECK_NEAR(rate_at(CMHA_SCHEDULE_COSINE, 1, 0.1, 10, 100, 0), 0, 0);
+    CHECK_NEAR(rate_at(CMHA_SCHEDULE_COSINE, 1, 0.1, 10, 100, 5), 0.5, 1e-15);
+    CHECK_NEAR(rate_at(CMHA_SCHEDULE_COSINE, 1, 0.1, 10, 100, 10), 1, 1e-15);
+    CHECK_NEAR(rate_at(CMHA_SCHEDULE_COSINE, 1, 0.1, 10, 100, 55), 0.55, 1e-12);
+    CHECK_NEAR(rate_at(CMHA_SCHEDULE_LINEAR, 1, 0.1, 10, 100, 55), 0.55, 1e-12);
+    CHECK_NEAR(rate_at(CMHA_SCHEDULE_LINEAR, 1, 0.1, 10, 100, 28), 0.82, 1e-12);
+    CHECK_NEAR(rate_at(CMHA_SCHEDULE_COSINE, 1, 0.1, 10, 100, 5000), 0.1, 1e-15);
+    CHECK_NEAR(rate_at(CMHA_SCHEDULE_LINEAR, 1, 0.1, 10, 100, 5000), 0.1, 1e-15);
+    CHECK_NEAR(rate_at(CMHA_SCHEDULE_CONSTANT, 1, 0.1, 10, 100, 5000), 1, 0);
+    CHECK_NEAR(rate_at(CMHA_SCHEDULE_CONSTANT, 1, 0.1, 10, 100, 1), 0.1, 1e-15);
+    CHECK_NEAR(rate_at(CMHA_SCHEDULE_COSINE, 1, 0.1, 0, 0, 0), 1, 0.91);
 }
 
 /* Sizes of zero are fine everywhere */

@@ -352,7 +352,7 @@ static void clipping(const char *kind, cmha_clip_mode mode, double limit) {
     mo = check_zeros(model.parameters.size), ve = check_zeros(model.parameters.size);
     for (step = 0; step < 3; step++) {
         cmha_real *raw;
-        cmha_adamw_args a = {0, 0, 0, 0, 0, 0, 0};
+        cmha_adamw_args a = {.t = 0};
         CHECK_OK(cmha_trainer_fit(&trainer, &batch, &loss));
         cmha_parameters_zero_grad(&twin.parameters);
         CHECK_OK(cmha_model_gradient(&twin, &batch, 1, 0, &loss));

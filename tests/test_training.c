@@ -413,7 +413,7 @@ static void own_objective(void) {
 /* AdamW without epsilon leaves a parameter that never had a gradient where it was */
 static void adamw_without_epsilon(void) {
     cmha_real p[2] = {1, 1}, g[2] = {0, 1}, moments[4] = {0};
-    cmha_adamw_args a = {0.1, 0.9, 0.99, 0, 0, 1, 1};
+    cmha_adamw_args a = {0.1, 0.9, 0.99, 0, 0, 1, 1, 0, 0, CMHA_UPDATE_RMS};
     cmha_adamw(&a, 2, p, g, moments, moments + 2);
     CHECK(p[0] == 1);
     CHECK_NEAR((double)p[1], 0.9, 1e-6);
@@ -589,11 +589,12 @@ static void step_by_hand(double clip) {
         CHECK_NEAR(trainer.grad_norm / norm, 1, check_tolerance(1e-9, 1e-3));
         lr = trainer.lr;
         /* never 0 */
-        CHECK_NEAR(lr, cmha_learning_rate(CMHA_SCHEDULE_COSINE, t.lr, t.min_lr, 2, 10, step + 1), 1e-15);
+        const cmha_rate rate = {CMHA_SCHEDULE_COSINE, t.lr, t.min_lr, 2, 10, 0};
+        CHECK_NEAR(lr, cmha_learning_rate(&rate, step + 1), 1e-15);
         for (i = 0; i < twin.parameters.count; i++) {
             cmha_parameter *p = &twin.parameters.list[i];
             size_t at = (size_t)(p->tensor.data - twin.parameters.data);
-            cmha_adamw_args a = {0, 0, 0, 0, 0, 0, 0};
+            cmha_adamw_args a = {.t = 0};
             a.lr = lr, a.beta1 = t.beta1, a.beta2 = t.beta2, a.eps = t.adam_eps, a.t = step + 1;
             a.weight_decay = p->decay > 0 ? t.weight_decay : 0;
             a.grad_scale = clip > 0 && norm > clip ? clip / norm : 1;

@@ -558,7 +558,7 @@ static void list_gradient(cmha_parameters *p, cmha_tape *tape) {
 static void lists(void) {
     cmha_parameters p, q;
     cmha_tape tape;
-    cmha_adamw_args args = {1e-2, 0.9, 0.99, 1e-8, 0.1, 1, 0};
+    cmha_adamw_args args = {1e-2, 0.9, 0.99, 1e-8, 0.1, 1, 0, 0, 0, CMHA_UPDATE_RMS};
     cmha_real *kept, *m, *v;
     double norm, before = 0, after = 0;
     size_t i, size = OUT * IN + OUT + 2 * IN, step;
@@ -659,7 +659,7 @@ static void wrong_rows(void) {
    direction, and clips to the same length. */
 static void large_gradients(void) {
     static const double sizes[] = {1e3, 1e19, 1e22, 1e30};
-    cmha_adamw_args args = {1e-2, 0.9, 0.99, 1e-8, 0, 1, 0};
+    cmha_adamw_args args = {1e-2, 0.9, 0.99, 1e-8, 0, 1, 0, 0, 0, CMHA_UPDATE_RMS};
     cmha_real first[OUT * IN];
     double norm;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
@@ -679,7 +679,7 @@ static void large_gradients(void) {
 
 /* Arguments that would make parameters NaN, or learn nothing without a word. */
 static void wrong_steps(void) {
-    const cmha_adamw_args right = {1e-2, 0.9, 0.99, 1e-8, 0.1, 1, 0};
+    const cmha_adamw_args right = {1e-2, 0.9, 0.99, 1e-8, 0.1, 1, 0, 0, 0, CMHA_UPDATE_RMS};
     cmha_parameters p;
     CHECK_OK(cmha_parameters_init(&p, &context, rows, 3));
     for (int i = 0; i < 12; i++) {
@@ -701,7 +701,7 @@ static void failures(void) {
     cmha_context_config config = check_heap_config(&heap);
     cmha_context c;
     cmha_parameters p;
-    cmha_adamw_args args = {1e-2, 0.9, 0.99, 1e-8, 0.1, 1, 0};
+    cmha_adamw_args args = {1e-2, 0.9, 0.99, 1e-8, 0.1, 1, 0, 0, 0, CMHA_UPDATE_RMS};
     cmha_real before[OUT * IN + OUT + 2 * IN];
     cmha_status status = CMHA_ERR_MEMORY;
     size_t at, k, refused = 0;

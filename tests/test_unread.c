@@ -1,5 +1,5 @@
 /* Fields that a model does not read: a walk over all kinds and fields. cmha_model_init names what is set just
-   where no value changes the model, its parameters, losses and gradients. */
+   where no value changes the model, its parameters, losses and gradients. So does a trainer. */
 #include "models.h"
 
 enum { ROWS = 2, LENGTH = 12 };
@@ -165,6 +165,61 @@ static void walk_presets(void) {
         }
 }
 
+/* A number for what a short training makes of a model; 0 where it is refused. */
+static uint64_t trained(const cmha_trainer_config *config) {
+    int32_t ids[4 * LENGTH];
+    cmha_model_config c = check_model_config();
+    cmha_tokens tokens;
+    cmha_model model;
+    cmha_trainer trainer;
+    uint64_t hash = 14695981039346656037u;
+    check_seed = 5;
+    for (size_t i = 0; i < 4 * LENGTH; i++) ids[i] = (int32_t)check_below((uint64_t)c.vocabulary);
+    memset(&tokens, 0, sizeof tokens);
+    tokens.data = ids, tokens.count = 4 * LENGTH, tokens.width = 4;
+    lines = 0, said[0] = 0;
+    CHECK_OK(cmha_model_init(&model, &context, &c));
+    if (cmha_trainer_init(&trainer, &model, config)) return cmha_model_close(&model), 0;
+    for (int step = 0; step < 4; step++) CHECK_OK(cmha_trainer_step(&trainer, &tokens, NULL));
+    for (size_t i = 0; i < model.parameters.count; i++) {
+        const cmha_tensor *t = &model.parameters.list[i].tensor;
+        hash = mixed(hash, t->data, t->size * sizeof *t->data);
+    }
+    cmha_trainer_close(&trainer), cmha_model_close(&model);
+    return hash;
+}
+
+/* A trainer names a field that it was given just where that does not change what it makes of a model. */
+static void walk_trainers(void) {
+    static const char *const set[][2] = {{"momentum", "0.5"}, {"nesterov", "0"}, {"update_scale", "shape"},
+                                         {"decay_share", "0.6"}, {"min_lr", "0.00003"}};
+    static const char *const schedules[] = {"cosine", "linear", "constant", "wsd"};
+    const cmha_table table = cmha_trainer_table();
+    const char *optimiser;
+    int named = 0, unnamed = 0;
+    for (size_t k = 0; (optimiser = cmha_optimiser_name(&context, k)) != NULL; k++)
+        for (size_t s = 0; s < sizeof schedules / sizeof *schedules; s++) {
+            cmha_trainer_config base;
+            cmha_config_defaults(table, &base);
+            base.batch = ROWS, base.length = LENGTH, base.steps = 4;
+            CHECK_OK(cmha_config_set(&context, table, &base, "optimiser", optimiser));
+            CHECK_OK(cmha_config_set(&context, table, &base, "schedule", schedules[s]));
+            uint64_t before = trained(&base);
+            CHECK_THAT(before && lines == 0, "%s, %s: %s", optimiser, schedules[s], said);
+            for (size_t f = 0; f < sizeof set / sizeof *set; f++) {
+                char line[64];
+                cmha_trainer_config c = base;
+                snprintf(line, sizeof line, "trainer: nothing reads %s;", set[f][0]);
+                CHECK_OK(cmha_config_set(&context, table, &c, set[f][0], set[f][1]));
+                int changes = trained(&c) != before, told = strstr(said, line) != NULL;
+                CHECK_THAT(told != changes, "%s, %s: %s %s and %s named", optimiser, schedules[s], set[f][0],
+                           changes ? "changes the model" : "changes nothing", told ? "is" : "is not");
+                named += told, unnamed += changes;
+            }
+        }
+    CHECK(named > 0 && unnamed > 0);
+}
+
 int main(void) {
     cmha_context_config config;
     memset(&config, 0, sizeof config);
@@ -172,6 +227,7 @@ int main(void) {
     CHECK_OK(cmha_context_init(&context, &config));
     walk_kinds();
     walk_presets();
+    walk_trainers();
     cmha_context_close(&context);
     return check_end();
 }

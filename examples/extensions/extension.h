@@ -78,7 +78,7 @@ static inline int32_t largest(const cmha_real *row, size_t n) {
 
 /* One step of AdamW down the gradient of `loss`; the tape is free again afterwards. Returns the loss. */
 static inline double descend(network *net, cmha_tensor *loss, double learning_rate) {
-    cmha_adamw_args args = {learning_rate, 0.9, 0.99, 1e-8, 0, 1, 0};
+    cmha_adamw_args args = {.lr = learning_rate, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .grad_scale = 1};
     double value = loss ? (double)loss->data[0] : 0;
     if (cmha_tape_backward(&net->tape, loss, 1) ||
         cmha_parameters_step(&net->parameters, &args, CMHA_CLIP_WHOLE, 0, NULL))

@@ -278,7 +278,7 @@ static int train_model(void) {
                model.parameters.size, ctx.threads);
     signal(SIGINT, on_signal), signal(SIGTERM, on_signal);
     if (whole(MLM)) fit(&model, whole(MLM), &train, NULL);
-    tune(&model);
+    tune(&model, tc.optimiser);
     double best = fit(&model, times(train.batches, whole(EPOCHS)), &train, &dev);
     if (stop) complain(128 + stop, "stopped; the best model so far is in ", option[OUT].value);
     printf("best %s %.4f, in %s\n", option[METRIC].value, best, option[OUT].value);

@@ -16,7 +16,8 @@ static cmha_context ctx;
 static int line_open;    /* the cursor of the terminal stands behind something */
 static int kernel_given; /* the user chose OpenBLAS's kernel */
 static char failure[TEXT_ERROR]; /* what text_.. functions say of a failure */
-static struct { char *pattern, option; } tuned[64]; /* f, r and t: --freeze, --rate (with =X) and --train */
+/* f, r, t and o: --freeze, --rate (with =X), --train and --optimiser (with =NAME) */
+static struct { char *pattern, option; } tuned[64];
 static int n_tuned;
 
 /* Of processes that work together (ranks.h): agrees with them on the status, if it is an end; is this the one
@@ -186,7 +187,7 @@ static inline void end_with_version(void) {
 
 /* Reads the command line into the options. The bits of `flags` are set for those that stand without a value,
    which is then "". --set may come more than once: its arguments are kept in argv[1 ..], *n_set of them; so
-   may --freeze, --rate and --train. Returns the one argument that is no option, or NULL. */
+   may --freeze, --rate, --train and --optimiser. Returns the one argument that is no option, or NULL. */
 static inline const char *read_options(setting *options, int n, uint32_t flags, int argc, char **argv,
                                        int *n_set) {
     const char *rest = NULL, *nearest = NULL;
@@ -204,9 +205,9 @@ static inline const char *read_options(setting *options, int n, uint32_t flags, 
         }
         if (!value) value = flags >> (o - options) & 1 ? argv[i] + strlen(argv[i]) : argv[++i];
         if (!value) complain(2, "a value is missing after ", o->name);
-        int rate = !strcmp(o->name, "--rate");
-        int tunes = !strncmp(o->what, "PATTERN", 7); /* classify's --train names a file */
-        if (tunes && (n_tuned == 64 || (strchr(value, '=') != NULL) != rate))
+        int assigns = strchr(value, '=') != NULL, chooses = assigns && !strcmp(o->name, "--optimiser");
+        int tunes = !strncmp(o->what, "PATTERN", 7) || chooses; /* classify's --train names a file */
+        if (tunes && (n_tuned == 64 || assigns != (chooses || !strcmp(o->name, "--rate"))))
             complain(2, "see --help; what is ", value);
         if (!strcmp(o->name, "--set")) argv[1 + (*n_set)++] = value;
         else if (tunes) tuned[n_tuned].pattern = value, tuned[n_tuned++].option = o->name[2];
@@ -288,17 +289,22 @@ static inline size_t unescape(char *s) {
     return n;
 }
 
-/* Does what --freeze and --rate ask for, and then --train. */
-static inline void tune(cmha_model *model) {
+/* Does what --freeze, --rate and --optimiser ask for, and then --train. `optimiser` is the trainer's. */
+static inline void tune(cmha_model *model, const char *optimiser) {
     for (int i = 0; i < 2 * n_tuned; i++) {
         char *pattern = tuned[i % n_tuned].pattern, option = tuned[i % n_tuned].option;
         if ((option == 't') != (i >= n_tuned)) continue;
-        char *value = option == 'r' ? cut_value(pattern) : pattern, *rest = value;
+        char *value = option == 'r' || option == 'o' ? cut_value(pattern) : pattern, *rest = value;
+        cmha_tuning what = option == 'r'   ? CMHA_TUNE_RATE
+                           : option == 'o' ? CMHA_TUNE_OPTIMISER
+                                           : CMHA_TUNE_FROZEN;
         double x = option == 'r' ? strtod(value, &rest) : option == 'f';
         if (option == 'r' && (rest == value || *rest))
             complain(2, "see --help; --rate needs a number, not ", value);
-        check(cmha_parameters_tune(&model->parameters, pattern,
-                                   option == 'r' ? CMHA_TUNE_RATE : CMHA_TUNE_FROZEN, x, NULL));
+        if (option == 'o') x = strcmp(value, "adamw") ? 2 : 1;
+        if (option == 'o' && x > 1 && strcmp(value, optimiser))
+            complain(2, "some parameters may have adamw or the optimiser of all, not ", value);
+        check(cmha_parameters_tune(&model->parameters, pattern, what, x, NULL));
     }
 }
 

@@ -481,13 +481,13 @@ static inline void ranks_same_start(const cmha_trainer *trainer, const cmha_toke
     ranks_fact_hash(f, "a text", text->data, text->count * (size_t)text->width);
     ranks_fact(f, "%zu parameters that learn", p->learning);
     for (const cmha_parameter *one = p->list; one < p->list + p->count; one++) {
-        const double how[3] = {one->frozen, one->lr_scale, one->decay};
+        const double how[4] = {one->frozen, one->lr_scale, one->decay, one->chosen};
         tuned_how = ranks_hash(tuned_how, how, sizeof how);
     }
     ranks_fact_hash(f, "rates at which parameters learn", &tuned_how, sizeof tuned_how);
     ranks_fact(f, "step %zu, best loss %.17g", trainer->step, trainer->best);
     ranks_fact_hash(f, "weights", p->data, p->size * sizeof *p->data);
-    ranks_fact_hash(f, "moments", p->moments, p->moments ? 2 * p->learning * sizeof *p->moments : 0);
+    ranks_fact_hash(f, "moments", p->moments, p->moments ? p->work * sizeof *p->moments : 0);
     ranks_compare(f);
 }
 
