@@ -286,6 +286,7 @@ mutants: $(B)/config.mk
 	    CMHA_LIBS='$(OPENMP) $(TEXT_LIBS) $(LINK)' ONLY='$(ONLY)' JOBS='$(JOBS)' python3 tests/mutants.py $(B)/mutants $(ARGS)
 
 # What other programs say of the code, one line for what is clean; each target names the package it lacks.
+coverage memcheck: $(B)/convert
 sanitize memcheck tidy cppcheck analyze coverage: $(B)/config.mk
 	@CC='$(CC)' CMHA_CFLAGS='$(CFLAGS) $(OPENMP) $(BLAS_CFLAGS) $(CPPFLAGS)' CMHA_LIBS='$(OPENMP) $(TEXT_LIBS) $(LINK)' tests/analysis.sh $@ $(B)
 

@@ -308,6 +308,10 @@ CMHA_DEF cmha_status cmha_config_check(cmha_context *context, cmha_table table, 
 CMHA_DEF void cmha_exp(size_t n, const cmha_real *x, cmha_real *y);
 CMHA_DEF void cmha_tanh(size_t n, const cmha_real *x, cmha_real *y);
 CMHA_DEF void cmha_modulus(size_t n, const cmha_real *re, const cmha_real *im, cmha_real *y);
+/* Computes the soft cap y [n] = cap tanh(x / cap) of Gemma 2 (arXiv 2408.00118), cap > 0, and slope [n] (or
+   NULL), its derivative. y may be x. */
+CMHA_DEF void cmha_softcap_forward(const cmha_real *x, size_t n, cmha_real cap, cmha_real *y,
+    cmha_real *slope);
 
 /* ================ Tape and engine ================ */
 enum { CMHA_MAX_RANK = 4, CMHA_MAX_INPUTS = 9 };
@@ -431,6 +435,7 @@ CMHA_DEF cmha_tensor *cmha_mul(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b);
 CMHA_DEF cmha_tensor *cmha_scale(cmha_tape *tape, cmha_tensor *x, cmha_real factor);
 CMHA_DEF cmha_tensor *cmha_sigmoid(cmha_tape *tape, cmha_tensor *x);
 CMHA_DEF cmha_tensor *cmha_exponential(cmha_tape *tape, cmha_tensor *x);
+CMHA_DEF cmha_tensor *cmha_softcap(cmha_tape *tape, cmha_tensor *x, cmha_real cap); /* cap tanh(x / cap) */
 /* Softmax over the rows of scores [.., M, K]. causal: row i sees keys 0 .. i + K - M. key_mask: [B, K], B the
    first of three or four axes, else 1. A row that sees nothing, or -infinity alone, becomes 0. */
 CMHA_DEF cmha_tensor *cmha_softmax_rows(cmha_tape *tape, cmha_tensor *x, int causal,
@@ -461,7 +466,8 @@ CMHA_DEF cmha_tensor *cmha_sublayer(cmha_tape *tape, cmha_tensor *x, int act, cm
     cmha_tensor *bias, cmha_tensor *residual, cmha_real gain, cmha_real dropout);
 
 /* Normalises rows: y [T, D] = weight * (x - mean) / sqrt(var + eps) + bias, var biased. stats [T, 2], for the
-   backward: mean, 1 / sqrt(var + eps); [T] with centred = 0, RMSNorm, where the mean counts as 0. */
+   backward: mean, 1 / sqrt(var + eps); [T] with centred = 0, RMSNorm, where the mean counts as 0. Likewise
+   with centred = -1, and 1 + weight in the place of weight (Gemma). */
 CMHA_DEF void cmha_norm_forward(int centred, const cmha_real *x, const cmha_real *weight,
     const cmha_real *bias, size_t T, size_t D, cmha_real eps, cmha_real *y, cmha_real *stats);
 CMHA_FIT void cmha_norm_backward(int centred, const cmha_real *x, const cmha_real *weight,
@@ -471,12 +477,14 @@ CMHA_DEF cmha_tensor *cmha_layernorm(cmha_tape *tape, cmha_tensor *x, cmha_tenso
     cmha_real eps);
 CMHA_DEF cmha_tensor *cmha_rmsnorm(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_real eps);
 /* Lists norms of real states: ROW(constant, word, the code's pass, gain's and offset's numbers a channel
-   (gain -1: one in all; offset 0: none), statistics of a row). */
+   (gain -1: one in all; offset 0: none), statistics of a row, what is added to the gain, which starts at 1
+   without it). */
 #define CMHA_NORMS(ROW) \
-    ROW(LAYER, "layernorm", cmha__norm_rows, 1, 1, 2) \
-    ROW(RMS, "rmsnorm", cmha__norm_rows, 1, 0, 1)
-#define CMHA__NORM_NAME(name, word, pass, gain, offset, kept) CMHA_NORM_##name,
-#define CMHA__NORM_WORD(name, word, pass, gain, offset, kept) "|" word
+    ROW(LAYER, "layernorm", cmha__norm_rows, 1, 1, 2, 0) \
+    ROW(RMS, "rmsnorm", cmha__norm_rows, 1, 0, 1, 0) \
+    ROW(RMS_ONE_PLUS, "rmsnorm_one_plus", cmha__norm_rows, 1, 0, 1, 1)
+#define CMHA__NORM_NAME(name, word, pass, gain, offset, kept, plus) CMHA_NORM_##name,
+#define CMHA__NORM_WORD(name, word, pass, gain, offset, kept, plus) "|" word
 typedef enum cmha_norm { CMHA_NORMS(CMHA__NORM_NAME) CMHA_NORM_COUNT } cmha_norm;
 
 /* Lists activations: ROW(constant, word, the code's formula with its slope, gated). Gated ones read a row
@@ -485,7 +493,8 @@ typedef enum cmha_norm { CMHA_NORMS(CMHA__NORM_NAME) CMHA_NORM_COUNT } cmha_norm
     ROW(GELU_ERF, "gelu_erf", cmha__gelu_erf, 0)    /* x/2 (1 + erf(x / sqrt 2)) */ \
     ROW(GELU_TANH, "gelu_tanh", cmha__gelu_tanh, 0) /* x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) */ \
     ROW(SWIGLU, "swiglu", cmha__silu, 1)            /* gate * sigmoid(gate) */ \
-    ROW(RELU, "relu", cmha__relu, 0) /* max(x, 0), its slope at 0 being 0 */
+    ROW(RELU, "relu", cmha__relu, 0)   /* max(x, 0), its slope at 0 being 0 */ \
+    ROW(RELU2, "relu2", cmha__relu2, 0) /* its square (So et al. 2021, arXiv 2109.08668) */
 #define CMHA__ACTIVATION_NAME(name, word, formula, gated) CMHA_ACTIVATION_##name,
 #define CMHA__ACTIVATION_WORD(name, word, formula, gated) "|" word
 typedef enum cmha_activation {
@@ -920,6 +929,10 @@ typedef enum cmha_softmax {
     CMHA_SOFTMAX_COUNT
 } cmha_softmax;
 
+/* Chooses what becomes of a model's queries and keys before all else: head vectors over the root of their
+   mean square + norm_eps, times a gain of the layer (Henry et al. 2020, arXiv 2010.04245; Qwen3). */
+typedef enum cmha_qk_norm { CMHA_QK_NORM_NONE, CMHA_QK_NORM_RMS, CMHA_QK_NORM_RMS_GAIN } cmha_qk_norm;
+
 /* Chooses the max, + 1e-12, that divides the magnitudes of SCORE (CoPE `hybrid_norm`). */
 typedef enum cmha_norm_max {
     CMHA_NORM_MAX_NONE,
@@ -968,6 +981,9 @@ typedef struct cmha_attention_args {
     uint64_t key; /* of the dropout bits */
     size_t first; /* sequences of a larger batch before these, which have their own dropout bits */
     int threads; /* over (batch, kv head) */
+    cmha_real softcap; /* > 0: scores become softcap tanh(score / softcap), behind the scale, before ALiBi,
+                          temperature and masks (Gemma 2); 0 = as they are */
+    size_t sinks; /* window: keys 0 .. sinks - 1 stay visible (Xiao et al. 2023, arXiv 2309.17453) */
 } cmha_attention_args;
 
 /* Names axes of a score's parameter that are no plain numbers. */
@@ -1383,6 +1399,12 @@ typedef enum cmha_residual { CMHA_RESIDUAL_NONE, CMHA_RESIDUAL_FREE, CMHA_RESIDU
     FLAG(beta_uniform, 0, "pope: beta starts anywhere in [-2 pi, 0]; 0: at 0") \
     FLAG(head_temperature, 0, "divides the scores of each head with a softmax by a learned exp(log_temp)") \
     FLAG(cope_gamma_learned, 0, "cope: cope_gamma is learned, from that on") \
+    REAL(score_softcap, 0, 0, 1e6, \
+         "caps scores: c tanh(score / c), before ALiBi, temperature and masks; 0 = no") \
+    REAL(logit_softcap, 0, 0, 1e6, "caps the logits of tokens likewise; 0 = no") \
+    ENUM(qk_norm, CMHA_QK_NORM_NONE, CMHA_QK_NORM_RMS_GAIN, "none|rms|rms_gain", \
+         "plain and CoPE's heads: queries and keys over their root mean square (norm_eps), with a gain") \
+    SIZE(sinks, 0, 0, 16777216, "window: the first tokens, so many, stay visible") \
     ENUM(angle, 0, 1, "atan2|atan", "angular: a phasor's angle; atan takes z and -z for the same")
 
 #define CMHA_SIZE_MEMBER(name, initial, minimum, maximum, help) size_t name;
@@ -1510,6 +1532,7 @@ CMHA_DEF cmha_status cmha_parameters_tune(cmha_parameters *p, const char *patter
 typedef struct cmha_block {
     cmha_tensor *ln1_weight, *ln1_bias, *qkv_weight, *qkv_bias, *wo_weight, *wo_bias, *pcl_w;
     cmha_tensor *score[CMHA_MAX_SCORE_PARAMETERS]; /* delta and b, beta, or a row's; then log_temp */
+    cmha_tensor *q_norm, *k_norm; /* gains of qk_norm [d_k] */
     cmha_tensor *ln2_weight, *ln2_bias, *w1_weight, *w1_bias, *w2_weight, *w2_bias;
     cmha_tensor *ln3_weight, *ln3_bias; /* mobius */
     cmha_tensor *zq_weight, *zk_weight, *zv_weight; /* cope (v real), mobius: complex projections */
@@ -1709,6 +1732,8 @@ typedef struct cmha_matrix { cmha_real *data; size_t R, C, imag; } cmha_matrix;
    singular values are 0.7 to 1.2, but of what was smaller than a hundredth of the norm. */
 CMHA_FIT void cmha_muon(cmha_update_scale scale, const cmha_matrix *U, cmha_real *scratch);
 CMHA_DEF size_t cmha_muon_scratch(size_t R, size_t C, int is_complex);
+/* Averages weights after a step: e = beta e + (1 - beta) w. */
+CMHA_FIT void cmha_ema(double beta, size_t n, cmha_real *e, const cmha_real *w);
 /* Shows an optimiser n numbers, as cmha_adamw has them; m and v begin as zeros, NULL where not kept. */
 typedef struct cmha_update {
     const cmha_adamw_args *args;
@@ -2269,9 +2294,11 @@ extern int fsync(int fd);
 extern ssize_t readlink(const char *path, char *to, size_t bytes);
 extern int setenv(const char *name, const char *value, int replace);
 #ifdef __linux__
-extern long syscall(long number, ...);
 extern int linkat(int from_folder, const char *from, int to_folder, const char *to, int flags);
 #endif
+#endif
+#if !defined(__cplusplus) && defined(__linux__) && !defined(__USE_MISC) && !defined(CMHA_NO_FILES)
+extern long syscall(long number, ...); /* which every feature macro hides */
 #endif
 
 #define CMHA__BACK(function) (CMHA__TRAINS ? function : NULL) /* which is left out where nothing trains */
@@ -3930,6 +3957,16 @@ CMHA__HOT(CMHA_DEF, cmha_tanh, (size_t n, const cmha_real *x, cmha_real *y), (n,
     for (size_t i = 0; i < n; i++) y[i] = cmha__tanh(x[i]);
 }
 
+CMHA__HOT(CMHA_DEF, cmha_softcap_forward, (const cmha_real *x, size_t n, cmha_real cap, cmha_real *y,
+        cmha_real *slope), (x, n, cap, y, slope)) {
+    if (slope)
+        for (size_t i = 0; i < n; i++) {
+            cmha_real u = x[i] / cap, e = cmha__exp(u < 0 ? 2 * u : -2 * u); /* 1 - tanh^2 would cancel */
+            slope[i] = 4 * e / ((1 + e) * (1 + e));
+        }
+    for (size_t i = 0; i < n; i++) y[i] = cap * cmha__tanh(x[i] / cap);
+}
+
 CMHA__HOT(CMHA_DEF, cmha_modulus, (size_t n, const cmha_real *re, const cmha_real *im, cmha_real *y),
         (n, re, im, y)) {
     for (size_t i = 0; i < n; i++) y[i] = cmha__hypot(re[i], im[i]);
@@ -5119,7 +5156,11 @@ static inline void cmha__relu(cmha_real x, cmha_real *y, cmha_real *slope) {
     *y = x < 0 ? 0 : x; /* NaN stays */
     *slope = x > 0 ? 1 : 0;
 }
-
+static inline void cmha__relu2(cmha_real x, cmha_real *y, cmha_real *slope) {
+    cmha_real above = x < 0 ? 0 : x;
+    *y = above * above;
+    *slope = 2 * above;
+}
 static inline void cmha__silu(cmha_real x, cmha_real *y, cmha_real *slope) {
     cmha_real s = cmha__sigmoid(x);
     *y = x * s;
@@ -5603,22 +5644,22 @@ CMHA__COLD static cmha_real cmha__wide_root(const cmha_real *x, size_t D, double
 }
 
 /* Returns the mean of dy weight (x - mean) r^2 where a product leaves the range of the type. */
-CMHA__COLD static cmha_real cmha__wide_cross(const cmha_real *x, const cmha_real *weight, const cmha_real *dy,
-        size_t D, cmha_real mean, cmha_real r) {
+CMHA__COLD static cmha_real cmha__wide_cross(const cmha_real *x, const cmha_real *weight, cmha_real plus,
+        const cmha_real *dy, size_t D, cmha_real mean, cmha_real r) {
     double sum = 0;
     for (size_t i = 0; i < D; i++)
-        sum += (double)dy[i] * weight[i] * (((double)x[i] - mean) * r);
+        sum += (double)dy[i] * ((double)plus + weight[i]) * (((double)x[i] - mean) * r);
     return (cmha_real)(sum * (double)r / (double)D);
 }
 
-/* Returns the mean of g (x - mean) r^2 over a row, g = dy weight, and the sum of g; it vectorises. */
-static cmha_real cmha__norm_cross(const cmha_real *x, const cmha_real *weight, const cmha_real *dy, size_t D,
-        cmha_real mean, cmha_real r, cmha_real *sum) {
+/* Returns the mean of g (x - mean) r^2 over a row, g = dy (plus + weight), and g's sum; it vectorises. */
+static cmha_real cmha__norm_cross(const cmha_real *x, const cmha_real *weight, cmha_real plus,
+        const cmha_real *dy, size_t D, cmha_real mean, cmha_real r, cmha_real *sum) {
     cmha_real g[256], c[256], cross = 0;
     *sum = 0;
     for (size_t at = 0, n; (n = cmha__min(D - at, 256)) > 0; at += n) {
         for (size_t i = 0; i < n; i++) {
-            g[i] = dy[at + i] * weight[at + i];
+            g[i] = dy[at + i] * (plus + weight[at + i]);
             c[i] = g[i] * (x[at + i] - mean);
         }
         *sum += cmha__total(g, n);
@@ -5626,12 +5667,14 @@ static cmha_real cmha__norm_cross(const cmha_real *x, const cmha_real *weight, c
     }
     cross = cross * r * r / (cmha_real)D;
     if (cross <= CMHA__LARGEST && cross >= -CMHA__LARGEST) return cross;
-    return cmha__wide_cross(x, weight, dy, D, mean, r);
+    return cmha__wide_cross(x, weight, plus, dy, D, mean, r);
 }
 
 CMHA__HOT(CMHA_DEF, cmha_norm_forward, (int centred, const cmha_real *x, const cmha_real *weight,
         const cmha_real *bias, size_t T, size_t D, cmha_real eps, cmha_real *y, cmha_real *stats), (centred,
         x, weight, bias, T, D, eps, y, stats)) {
+    const cmha_real plus = (cmha_real)(centred < 0);
+    centred = centred > 0;
     for (size_t t = 0; t < T; t++, x += D, y += D) {
         const cmha_real *d = centred ? y : x;
         cmha_real mean = centred ? cmha__total(x, D) / (cmha_real)D : 0, r, squares;
@@ -5648,7 +5691,7 @@ CMHA__HOT(CMHA_DEF, cmha_norm_forward, (int centred, const cmha_real *x, const c
         if (centred)
             for (size_t i = 0; i < D; i++) y[i] = y[i] * r * weight[i];
         else
-            for (size_t i = 0; i < D; i++) y[i] = x[i] * r * weight[i];
+            for (size_t i = 0; i < D; i++) y[i] = x[i] * r * (plus + weight[i]);
         if (bias) cmha__axpy(D, 1, bias, y);
         if (centred) *stats++ = mean;
         *stats++ = r;
@@ -5658,12 +5701,15 @@ CMHA__HOT(CMHA_DEF, cmha_norm_forward, (int centred, const cmha_real *x, const c
 CMHA__HOT(CMHA_FIT, cmha_norm_backward, (int centred, const cmha_real *x, const cmha_real *weight,
         const cmha_real *stats, const cmha_real *dy, size_t T, size_t D, cmha_real *dx, cmha_real *dweight,
         cmha_real *dbias), (centred, x, weight, stats, dy, T, D, dx, dweight, dbias)) {
+    const cmha_real plus = (cmha_real)(centred < 0);
+    centred = centred > 0;
     for (size_t t = 0; t < T; t++, x += D, dy += D) {
         cmha_real mean = centred ? *stats++ : 0, r = *stats++;
         if (dx) {
-            cmha_real sum, cross = cmha__norm_cross(x, weight, dy, D, mean, r, &sum);
+            cmha_real sum, cross = cmha__norm_cross(x, weight, plus, dy, D, mean, r, &sum);
             sum = centred ? sum / (cmha_real)D : 0;
-            for (size_t i = 0; i < D; i++) dx[i] += r * (dy[i] * weight[i] - sum - (x[i] - mean) * cross);
+            for (size_t i = 0; i < D; i++)
+                dx[i] += r * (dy[i] * (plus + weight[i]) - sum - (x[i] - mean) * cross);
             dx += D;
         }
         if (dweight)
@@ -5672,25 +5718,28 @@ CMHA__HOT(CMHA_FIT, cmha_norm_backward, (int centred, const cmha_real *x, const 
     }
 }
 
+#define CMHA__NORM_PLUS(name, word, pass, gain, offset, kept, plus) plus,
+static const unsigned char cmha__norm_plus[] = {CMHA_NORMS(CMHA__NORM_PLUS)};
+
 /* The row that has an offset is the centred one. */
 static void cmha__norm_rows(const cmha__call *c) {
     const cmha_real *x = c->x[0], *w = c->x[1];
     cmha_real *stats = (cmha_real *)c->kept;
-    int centred = c->op->shared[1];
+    int centred = cmha__norm_plus[c->kind] ? -1 : c->op->shared[1];
     if (!cmha__goes_back(c)) cmha_norm_forward(centred, x, w, c->x[2], c->n, c->D, c->number, c->y, stats);
     else cmha_norm_backward(centred, x, w, stats, c->dy, c->n, c->D, c->dx[0], c->dx[1], c->dx[2]);
 }
-#define CMHA__NORM_ROW(name, word, pass, gain, offset, kept) \
+#define CMHA__NORM_ROW(name, word, pass, gain, offset, kept, plus) \
     {word, pass, NULL, 2, CMHA__EPS, 0, {gain, offset}, (kept) * sizeof(cmha_real)},
 static const cmha__op cmha__norms[] = {CMHA_NORMS(CMHA__NORM_ROW)};
 
 CMHA_DEF cmha_tensor *cmha_layernorm(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_tensor *bias,
         cmha_real eps) {
-    return cmha__operate(tape, &cmha__norms[CMHA_NORM_LAYER], 0, eps, x, weight, bias);
+    return cmha__operate(tape, &cmha__norms[CMHA_NORM_LAYER], CMHA_NORM_LAYER, eps, x, weight, bias);
 }
 
 CMHA_DEF cmha_tensor *cmha_rmsnorm(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_real eps) {
-    return cmha__operate(tape, &cmha__norms[CMHA_NORM_RMS], 0, eps, x, weight, NULL);
+    return cmha__operate(tape, &cmha__norms[CMHA_NORM_RMS], CMHA_NORM_RMS, eps, x, weight, NULL);
 }
 
 /* ---- Common: losses ---- */
@@ -5765,6 +5814,7 @@ typedef struct cmha__entropy {
     double counted; /* rows, or their weights' sum */
     cmha_real *lse; /* of logits that are kept, else NULL */
     cmha_real early; /* the cotangent that the forward pass has already passed on, 0 = none */
+    cmha_real cap, *slopes; /* a soft cap on logits, or 0, and its derivatives of each thread's row */
 } cmha__entropy;
 
 static cmha__entropy *cmha__entropy_new(cmha_tape *tape, const int32_t *targets, size_t T, size_t V,
@@ -5801,12 +5851,16 @@ static void cmha__entropy_rows(const cmha__entropy *s, cmha_real *logits, size_t
         double weight = s->weights ? cmha__row_weight(s, t) : 1;
         const int32_t *targets = s->targets + t;
         cmha_real *lse = s->lse ? s->lse + 2 * t : NULL, factor = scale ? *scale * (cmha_real)weight : 0;
-        m = s->weights ? 1 : end - t;
+        cmha_real *slope = s->cap > 0 ? s->slopes + (size_t)(sums - s->sums) / 2 * V : NULL;
+        m = s->weights || slope ? 1 : end - t;
+        if (slope) cmha_softcap_forward(logits, V, s->cap, logits, scale ? slope : NULL);
         if (CMHA__TRAINS && d) {
             cmha_cross_entropy_backward(logits, targets, lse, m, V, s->ignore, factor, d);
             d += m * V;
         } else if (scale) {
             sums[0] += weight * cmha_cross_entropy_gradient(logits, targets, m, V, s->ignore, factor);
+            if (slope)
+                for (size_t i = 0; i < V; i++) logits[i] *= slope[i];
         } else {
             sums[0] += weight * cmha_cross_entropy_forward(logits, targets, m, V, s->ignore, lse, &counted);
             sums[1] += weight * (double)counted;
@@ -5854,7 +5908,7 @@ CMHA_DEF cmha_tensor *cmha_cross_entropy(cmha_tape *tape, cmha_tensor *logits, c
 
 /* Sweeps once over the rows: the losses, and with `back` the gradients of in = x, weight, bias for that
    cotangent. 256 rows of logits or more at a time: each time the weight's gradient is read and written. */
-static void cmha__projection_sweep(cmha_tape *tape, const cmha__entropy *s, cmha_tensor *const *in, int back,
+static void cmha__projection_sweep(cmha_tape *tape, cmha__entropy *s, cmha_tensor *const *in, int back,
         cmha_real cotangent) {
     const cmha_tensor *x = in[0], *w = in[1], *bias = in[2];
     size_t T = cmha__rows(x), V = w->shape[0], I = w->shape[1], rows = ((size_t)4 << 20) / (V ? V : 1);
@@ -5866,6 +5920,7 @@ static void cmha__projection_sweep(cmha_tape *tape, const cmha__entropy *s, cmha
     cmha__mark mark = cmha__mark_of(tape);
     rows = cmha__min(rows < 256 ? 256 : rows, T);
     cmha_real *logits = cmha__reals(tape, rows * V);
+    if (s->cap > 0) s->slopes = cmha__reals(tape, (size_t)threads * V);
     if (!cmha__dry(tape) && !tape->status)
         for (size_t t = 0, n; (n = cmha__min(T - t, rows)) > 0; t += n) {
             const cmha_real *some = x->data + t * I;
@@ -5886,7 +5941,7 @@ static void cmha__projection_sweep(cmha_tape *tape, const cmha__entropy *s, cmha
 }
 
 static cmha_status cmha__projection_backward(cmha_tape *tape, cmha_record *r) {
-    const cmha__entropy *s = (const cmha__entropy *)r->user;
+    cmha__entropy *s = (cmha__entropy *)r->user;
     int dry = cmha__dry(tape);
     cmha_real rest = dry ? s->early == 0 : r->out->grad[0] - s->early;
     if ((dry || s->counted > 0) && rest != 0) cmha__projection_sweep(tape, s, r->in, 1, rest);
@@ -5896,8 +5951,8 @@ static cmha_status cmha__projection_backward(cmha_tape *tape, cmha_record *r) {
 /* `early`, if not 0, is the cotangent of the backward to come: gradients are passed on at once, while the
    logits are there. The backward makes up for another one; without it they are wrong. */
 static cmha_tensor *cmha__linear_cross_entropy(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight,
-        cmha_tensor *bias, const int32_t *targets, int32_t ignore,
-        const cmha_real *class_weights, cmha_real early) {
+        cmha_tensor *bias, const int32_t *targets, int32_t ignore, const cmha_real *class_weights,
+        cmha_real cap, cmha_real early) {
     if (!x || !weight || !tape || tape->status || !tape->context) return NULL;
     if (targets && cmha__check_linear(tape, "cross-entropy", x, CMHA_ACTIVATION_NONE, weight, bias))
         return NULL;
@@ -5905,6 +5960,7 @@ static cmha_tensor *cmha__linear_cross_entropy(cmha_tape *tape, cmha_tensor *x, 
     cmha_tensor *in[3] = {x, weight, bias}, *y = cmha__result(tape, 1, &one);
     cmha__entropy *s = cmha__entropy_new(tape, targets, T, weight->shape[0], ignore, class_weights);
     if (!s) return NULL;
+    s->cap = cap;
     if (!cmha__dry(tape))
         for (size_t t = 0; t < T; t++) s->counted += cmha__row_weight(s, t);
     cmha__over_ranks(tape, &s->counted, 1);
@@ -5916,7 +5972,7 @@ static cmha_tensor *cmha__linear_cross_entropy(cmha_tape *tape, cmha_tensor *x, 
 
 CMHA_DEF cmha_tensor *cmha_linear_cross_entropy(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight,
         cmha_tensor *bias, const int32_t *targets, int32_t ignore, const cmha_real *class_weights) {
-    return cmha__linear_cross_entropy(tape, x, weight, bias, targets, ignore, class_weights, 0);
+    return cmha__linear_cross_entropy(tape, x, weight, bias, targets, ignore, class_weights, 0, 0);
 }
 
 /* The mean of a loss, or 0. kind = 0: the squared error of x [.., V]; 1: the negative log likelihood of x
@@ -5984,6 +6040,25 @@ static void cmha__tanh_pass(const cmha__call *c) {
         else c->y[i] = cmha__tanh(c->x[0][i]);
 }
 static const cmha__op cmha__tanh_op = {"tanh", cmha__tanh_pass, NULL, 1, CMHA__NUMBERS, 0, {0, 0}, 0};
+
+/* number: the cap */
+static void cmha__softcap_shape(cmha__call *c) {
+    if (!(c->number > 0 && c->number <= CMHA__LARGEST))
+        CMHA__MISUSE(c->tape, "softcap: the cap is %g", (double)c->number);
+}
+static void cmha__softcap_pass(const cmha__call *c) {
+    cmha_real y[256], slope[256];
+    if (!cmha__goes_back(c)) cmha_softcap_forward(c->x[0], c->n, c->number, c->y, NULL);
+    else
+        for (size_t at = 0, n; (n = cmha__min(c->n - at, 256)) > 0; at += n) {
+            cmha_softcap_forward(c->x[0] + at, n, c->number, y, slope);
+            for (size_t i = 0; i < n; i++) c->dx[0][at + i] += c->dy[at + i] * slope[i];
+        }
+}
+CMHA_DEF cmha_tensor *cmha_softcap(cmha_tape *tape, cmha_tensor *x, cmha_real cap) {
+    CMHA__RUNS(cmha__operate, "softcap", cmha__softcap_pass, cmha__softcap_shape, 1, CMHA__NUMBERS, 0, cap, x,
+            NULL, NULL);
+}
 
 /* ---- Common: positions ---- */
 
@@ -8678,6 +8753,7 @@ typedef struct cmha__peak {
 typedef struct cmha__unit {
     cmha_real *keys, *values, *scores, *q, *turned, *rows, *out;
     cmha_real *S, *dS, *re, *im; /* [64, 64] each: scores and their gradient, O of the tile at work */
+    cmha_real *slopes; /* [64, 64]: derivatives of a soft cap */
     cmha_real *m, *l, *acc; /* running softmax: [64], [64], [64, dv] */
     cmha_real *dq, *dturned, *dk, *fold, *dvalues, *dout, *D, *v_columns, *dv;
     cmha_lse *again;
@@ -8782,8 +8858,8 @@ static void cmha__mask_tile(const cmha__head *h, cmha_real *S, size_t i0, size_t
                 S[j] -= h->slope * (cmha_real)(distance < 0 ? -distance : distance);
             }
         }
-        size_t hidden = begin > j0 ? cmha__min(begin - j0, CMHA__TILE) : 0;
-        for (size_t j = 0; j < hidden; j++) S[j] = -(cmha_real)INFINITY;
+        size_t hidden = begin > j0 ? cmha__min(begin - j0, CMHA__TILE) : 0, sinks = h->args->sinks;
+        for (size_t j = sinks > j0 ? sinks - j0 : 0; j < hidden; j++) S[j] = -(cmha_real)INFINITY;
         for (size_t j = end > j0 ? end - j0 : 0; j < CMHA__TILE; j++) S[j] = -(cmha_real)INFINITY;
         if (h->mask)
             for (size_t j = 0; j < cols; j++)
@@ -8799,6 +8875,14 @@ static void cmha__products(const cmha__head *h, size_t i0, size_t rows, size_t j
     cmha_real scale = h->turned ? 1 : (cmha_real)h->scale;
     cmha__tile_gemm(0, rows, T, h->dk, scale, q, ld, k, T, 0, h->turned ? h->u->re : S, T);
     if (h->turned) cmha__tile_gemm(0, rows, T, h->dk, 1, h->turned + i0 * ld, ld, k, T, 0, h->u->im, T);
+}
+
+/* Finishes n scores but for biases and masks: caps them, which gives slopes, and divides by temperature. */
+static void cmha__finish_scores(const cmha__head *h, cmha_real *S, size_t n, cmha_real *slopes) {
+    const cmha_real cap = h->args->softcap, cold = (cmha_real)h->cold;
+    if (cap > 0) cmha_softcap_forward(S, n, cap, S, slopes);
+    if (h->args->temperature && (cap > 0 || h->turned))
+        for (size_t j = 0; j < n; j++) S[j] *= cold;
 }
 
 static cmha_real cmha__divisor(const cmha__head *h, size_t i) {
@@ -8845,8 +8929,10 @@ CMHA__COLD static void cmha__careful_row(const cmha__head *h, size_t i0, size_t 
         cmha_score_call shown = h->shown;
         shown.divisor = cmha__divisor(h, i0 + r);
         h->score->forward(&shown, re, im, S);
-        for (size_t j = 0; j < CMHA__TILE; j++) S[j] = cmha__careful_score(h->cold * (double)S[j]);
+        if (!(h->args->softcap > 0))
+            for (size_t j = 0; j < CMHA__TILE; j++) S[j] = cmha__careful_score(h->cold * (double)S[j]);
     }
+    if (h->args->softcap > 0) cmha__finish_scores(h, S, CMHA__TILE, h->u->slopes + r * CMHA__TILE);
     cmha__mask_tile(h, S, i0 + r, 1, j0);
 }
 
@@ -8864,10 +8950,9 @@ static void cmha__scores_of(const cmha__head *h, size_t i0, size_t rows, size_t 
         for (size_t r = 0, at = 0; r < rows; r++, at += CMHA__TILE) {
             shown.divisor = cmha__divisor(h, i0 + r);
             h->score->forward(&shown, h->u->re + at, h->u->im + at, S + at);
-            if (a->temperature)
-                for (size_t j = at; j < at + CMHA__TILE; j++) S[j] *= (cmha_real)h->cold;
         }
     }
+    cmha__finish_scores(h, S, rows * CMHA__TILE, h->call->backward ? h->u->slopes : NULL);
     cmha__visible(a, i0, &begin, &end);
     cmha__visible(a, i0 + rows - 1, &last_begin, &last_end);
     if (h->mask || h->slope > 0 || last_begin > j0 || end < j0 + CMHA__TILE)
@@ -8911,7 +8996,9 @@ static void cmha__forward_rows(const cmha__head *h, size_t i0, size_t rows, cmha
     for (size_t r = 0; r < rows; r++) m[r] = -(cmha_real)INFINITY;
     cmha__visible(a, i0, &begin, &none);
     cmha__visible(a, i0 + rows - 1, &none, &end);
-    for (size_t j0 = begin / CMHA__TILE * CMHA__TILE; j0 < end; j0 += CMHA__TILE) {
+    const size_t first = begin / CMHA__TILE * CMHA__TILE; /* tile, but for those of sinks */
+    for (size_t j0 = a->sinks ? 0 : first; j0 < end; j0 += CMHA__TILE) {
+        if (j0 >= a->sinks && j0 < first) j0 = first;
         size_t cols = cmha__tile_rows(a->n_k, j0);
         cmha__scores_of(h, i0, rows, j0, S);
         if (h->scores)
@@ -8940,6 +9027,7 @@ CMHA__COLD static void cmha__forward_lost(const cmha__head *h, size_t i0, size_t
     for (size_t r = 0; r < rows; r++) {
         size_t j, end;
         cmha__visible(h->args, i0 + r, &j, &end);
+        if (h->args->sinks) j = 0; /* which are seen, or what is below the window is looked at in vain */
         while (j < end && h->mask && !h->mask[j]) j++;
         if (l[r] != l[r] || (l[r] == 0 && j < end)) cmha__forward_rows(&slow, i0 + r, 1, y);
     }
@@ -8983,7 +9071,8 @@ CMHA__HOT(static, cmha__backward_row,
 static void cmha__backward_scores(const cmha__head *h, size_t i0, size_t rows, size_t j0) {
     const cmha_attention_args *a = h->args;
     const cmha__unit *u = h->u;
-    cmha_real scale = (cmha_real)(h->turned ? h->cold : h->scale); /* a function of O has it in its factors */
+    /* a function of O has the scale in its factors */
+    cmha_real scale = (cmha_real)(h->turned ? h->cold : (double)a->scale * h->cold);
     cmha_real above[CMHA__TILE];
     cmha__scores_of(h, i0, rows, j0, u->S);
     if (h->dv) cmha__dy_products(h, i0, rows, u->dS);
@@ -8996,9 +9085,12 @@ static void cmha__backward_scores(const cmha__head *h, size_t i0, size_t rows, s
             for (size_t j = 0; j < CMHA__TILE; j++)
                 above[j] = cmha__larger(p[j] - h->lse[i0 + r].largest, -CMHA__LARGEST / 2);
         cmha__backward_row(h->lse[i0 + r], u->D[i0 + r], h->dlog_temp ? 1 : scale, p, d);
-        if (!h->dlog_temp) continue;
-        *h->dlog_temp -= cmha__dot(above, d, CMHA__TILE); /* the sum of d is dlse's, see D */
-        for (size_t j = 0; j < CMHA__TILE; j++) d[j] *= scale;
+        if (h->dlog_temp) {
+            *h->dlog_temp -= cmha__dot(above, d, CMHA__TILE); /* the sum of d is dlse's, see D */
+            for (size_t j = 0; j < CMHA__TILE; j++) d[j] *= scale;
+        }
+        if (a->softcap > 0)
+            for (size_t j = 0; j < CMHA__TILE; j++) d[j] *= u->slopes[r * CMHA__TILE + j];
     }
     if (a->dropout > 0) cmha__drop_tile(h, u->S, i0, rows, j0);
 }
@@ -9026,7 +9118,7 @@ static void cmha__backward_tile(const cmha__head *h, size_t j0) {
         rows = cmha__tile_rows(n_q, i0);
         cmha__visible(h->args, i0, &begin, &none);
         cmha__visible(h->args, i0 + rows - 1, &none, &end);
-        if (begin >= j0 + cols || end <= j0) continue;
+        if ((begin >= j0 + cols && j0 >= h->args->sinks) || end <= j0) continue;
         cmha__backward_scores(h, i0, rows, j0);
         if (dv && sum.data) /* dV += P^T dY */
             cmha__tile_gemm(1, cols, dv, rows, 1, u->S, CMHA__TILE, h->dy + i0 * h->lddy, h->lddy, 1,
@@ -9130,7 +9222,8 @@ static size_t cmha__cache_tokens(const cmha_cache *cache) {
 static size_t cmha__deal_unit(const cmha__attention_call *x, cmha_real *base, cmha__unit *u) {
     const cmha_attention_args *a = x->args;
     size_t dk = x->dk, dv = x->dv, T = CMHA__TILE, tile = T * T, fresh = !x->cache;
-    size_t turned = x->score->forward ? 1 : 0, complex_v = dv > a->d_v, backward = (size_t)x->backward;
+    size_t turned = x->score->forward ? 1 : 0, capped = a->softcap > 0 ? 1 : 0;
+    size_t complex_v = dv > a->d_v, backward = (size_t)x->backward;
     size_t past = fresh ? 0 : cmha__cache_tokens(x->cache), again = x->halves ? past : 0;
     size_t value_row = fresh ? cmha__up16(dv) : x->slot->value_row;
     size_t own_q = cmha__has_map(x->score) || backward ? a->n_q * cmha__up16(dk) : 0;
@@ -9140,12 +9233,13 @@ static size_t cmha__deal_unit(const cmha__attention_call *x, cmha_real *base, cm
         {&u->scores, past}, {&u->q, own_q}, {&u->turned, turned * a->n_q * dk}, {&u->rows, T * dk},
         {&u->S, tile}, {&u->m, T}, {&u->l, T}, {&u->acc, T * dv},
         {&u->re, turned * tile}, {&u->im, turned * tile}, {&u->out, complex_v * a->n_q * dv},
+        {&u->slopes, capped * tile},
         {&u->dS, tile}, {&u->dq, a->n_q * dk}, {&u->dturned, turned * a->n_q * dk}, /* backward: from here */
         {&u->dk, a->n_k * dk}, {&u->fold, x->score->planes == 2 ? a->n_q * dk : 0},
         {&u->again, cmha__reals_for(complex_v * a->n_q * sizeof *u->again)},
         {&u->dvalues, complex_v * a->n_k * dv}, {&u->dout, a->n_q * value_row}, {&u->D, a->n_q},
         {&u->v_columns, T * dv}, {&u->dv, T * value_row}};
-    return cmha__deal(parts, backward ? sizeof parts / sizeof *parts : 13, base);
+    return cmha__deal(parts, backward ? sizeof parts / sizeof *parts : 14, base);
 }
 
 /* Head `unit` of all sequences' heads. */
@@ -9166,7 +9260,7 @@ static void cmha__set_head(cmha__head *h, const cmha__attention_call *x, const c
     h->cold = a->temperature ? exp(-(double)a->parameters[x->score->n_parameters][h->head]) : 1;
     if (h->cold > 1e30) h->cold = 1e30;
     if (h->cold < 1e-30) h->cold = 1e-30;
-    h->scale = (double)a->scale * h->cold;
+    h->scale = (double)a->scale * (a->softcap > 0 ? 1 : h->cold); /* a cap comes between the two */
     h->slope = (cmha_real)(a->alibi ? (double)a->alibi[h->head] * h->cold : 0);
     h->row_key = cmha__mix(a->key) + a->first * a->heads * a->n_q + h->row;
     h->keys = u->keys;
@@ -9222,12 +9316,14 @@ static int cmha__stream_head(const cmha__head *h, cmha_real *out) {
     size_t size = halves ? 2 : 4, begin, end;
     if (a->n_q != 1 || !h->dv || h->mask || h->score->forward) return 0;
     cmha__visible(a, 0, &begin, &end);
+    if (begin && a->sinks) begin = 0; /* what lies between gets a weight of 0 */
     size_t from = begin / CMHA__TILE * CMHA__TILE, count = cmha__tiles(a->n_k - from) * CMHA__TILE;
     const char *keys = (const char *)h->past_keys + from * h->dk * size;
     const char *values = (const char *)h->past_values + begin * h->ldv * size;
     for (size_t j = 0; j < count; j += CMHA__TILE) {
         cmha__mix_rows(halves, h->q, h->dk, keys + j * h->dk * size, CMHA__TILE, CMHA__TILE, S + j);
         for (size_t i = j; i < j + CMHA__TILE; i++) S[i] *= (cmha_real)h->scale;
+        cmha__finish_scores(h, S + j, CMHA__TILE, NULL);
         cmha__mask_tile(h, S + j, 0, 1, from + j);
     }
     cmha_real top = cmha__largest(S, count);
@@ -9293,7 +9389,8 @@ static void cmha__find_peaks(cmha__head *h) {
                 cmha__visible(a, i0 + r, &begin, &end);
                 for (size_t j = 0; j < cols; j++) re[j] = cmha__hypot(re[j], im[j]);
                 for (size_t j = 0; j < cols; j++) {
-                    int seen = j0 + j >= begin && j0 + j < end && (!h->mask || h->mask[j0 + j]);
+                    int in_reach = j0 + j < end && (j0 + j >= begin || j0 + j < a->sinks);
+                    int seen = in_reach && (!h->mask || h->mask[j0 + j]);
                     if (!seen && a->norm_max != CMHA_NORM_MAX_GLOBAL) continue;
                     if (peak->key != SIZE_MAX && !(re[j] > peak->size)) continue;
                     peak->size = re[j] == re[j] ? re[j] : (cmha_real)INFINITY; /* a NaN shows in the scores */
@@ -10537,6 +10634,7 @@ static void cmha__see(cmha_tape *tape, const cmha__attention_saved *s) {
         a.alibi = NULL;
         a.norm_max = CMHA_NORM_MAX_NONE;
         a.temperature = 0;
+        a.softcap = 0;
     }
     const cmha__term *term = cmha__terms(&a, &count) + next;
     a.score = &row;
@@ -11503,7 +11601,8 @@ static void cmha__declare_norm(cmha__list *to, const char *gain, cmha_tensor **w
     const cmha__complex_norm_row *row = complex_state ? &cmha__complex_norms[c->complex_norm] : NULL;
     const int *numbers = row ? row->op.shared : cmha__norms[c->norm].shared;
     const size_t none = CMHA__NONE, n = row ? c->d_model / 2 : c->d_model;
-    int start = row ? CMHA__GAIN : CMHA__ONES, form = row ? CMHA__COMPLEX : CMHA__REAL;
+    int usual = cmha__norm_plus[c->norm] ? CMHA__ZEROS : CMHA__ONES;
+    int start = row ? CMHA__GAIN : usual, form = row ? CMHA__COMPLEX : CMHA__REAL;
     if (numbers[0] > 2) cmha__declare(to, gain, weight, start, CMHA__REAL, (size_t)numbers[0], n, none);
     else if (numbers[0] < 0) cmha__declare(to, gain, weight, start, CMHA__REAL, 1, none, none);
     else cmha__declare(to, gain, weight, start, numbers[0] == 2 ? form : CMHA__REAL, n, none, none);
@@ -11570,6 +11669,7 @@ static void cmha__declare_layer(cmha__list *to, size_t layer, cmha_block *at) {
     if (cope && (score || c->cope_score != CMHA_COPE_SCORE_LINEAR)) temps = c->n_heads;
     size_t maps = mobius ? c->mobius_heads * width : 0;
     size_t imag = mobius && !heads ? d : 0; /* the channel of Möbius heads alone */
+    int gains = c->qk_norm == CMHA_QK_NORM_RMS_GAIN && (heads || cope);
     CMHA__NORM("ln1", ln1, 0);
     CMHA__ROW("attn.wq.weight", qkv_weight, 1, WEIGHT, REAL, q, d);
     CMHA__ROW("attn.wk.weight", qkv_weight, 1, WEIGHT, JOINED, kv, d);
@@ -11584,6 +11684,8 @@ static void cmha__declare_layer(cmha__list *to, size_t layer, cmha_block *at) {
     CMHA__BIASED("attn.wo", wo, out_bias, RESIDUAL_WEIGHT, REAL, d, heads ? results * width : d);
     if (heads && !score) cmha__declare_score(to, to->model->plain, 1, heads, all_keys, at);
     CMHA__ROW("attn.log_temp", score[own], c->head_temperature, ZEROS, REAL, temps, none);
+    CMHA__ROW("attn.q_norm.weight", q_norm, gains, ONES, REAL, width, none);
+    CMHA__ROW("attn.k_norm.weight", k_norm, gains, ONES, REAL, width, none);
     CMHA__ROW("attn.mobius_log_temp", mobius_temp, c->head_temperature, ZEROS, REAL, maps / width, none);
     CMHA__ROW("attn.pcl_w", pcl_w, heads && c->pcl_weight > 0 && c->pcl_learn, ONES, REAL, P, none);
     CMHA__NORM("ln2", ln2, 0);
@@ -11848,6 +11950,10 @@ static const char *cmha__crat_wrong(const cmha_model_config *c) {
     if (c->head_temperature && (c->crat_attention == CMHA_CRAT_ATTENTION_LINEAR ||
             c->crat_attention == CMHA_CRAT_ATTENTION_LAG))
         return "linear and lag have no softmax for head_temperature";
+    if (c->score_softcap > 0 && (c->crat_attention == CMHA_CRAT_ATTENTION_LINEAR ||
+            c->crat_attention == CMHA_CRAT_ATTENTION_LAG))
+        return "linear and lag have no scores for score_softcap";
+    if (c->qk_norm) return "crat's queries and keys have no qk_norm";
     if (c->experts && c->experts_top > c->experts) return "experts_top is larger than experts";
     if (!c->tokens && c->complex_features && !c->state_rotation)
         return "complex features alone have their positions by state_rotation, which is 0";
@@ -11868,6 +11974,7 @@ static cmha_status cmha__find_score(cmha_context *ctx, cmha_model *model) {
         !cope && c->family != CMHA_FAMILY_REAL ? "it is for family = real or cope"
         : cope && (row->attend || row->planes != 2 || row->rotates) ? "cope needs planes = 2 and no rotation"
         : c->head_temperature && row->attend ? "head_temperature is not for attend"
+        : c->qk_norm && row->attend ? "qk_norm is not for attend"
             : cmha__score_wrong(row);
     if (!wrong)
         for (size_t i = 0; i < row->n_parameters * 3; i++)
@@ -11913,6 +12020,7 @@ static cmha_status cmha__check_model(cmha_context *context, cmha_model *model) {
                 "model: sinusoidal positions need an even d_model, not %zu", c->d_model);
     const cmha__family_row *family = cmha__family(c->family);
     const char *wrong = c->window && !c->causal ? "a window needs causal = 1"
+            : c->qk_norm && model->plain->planes == 2 ? "qk_norm is not for a score of complex rows"
             : !c->tokens && !c->features ? "tokens = 0 needs features"
             : c->tokens && !c->vocabulary ? "vocabulary = 0 needs tokens = 0"
             : !c->features && (c->complex_features || c->feature_norm)
@@ -12453,6 +12561,8 @@ static cmha_attention_args cmha__softmax_args(const cmha__pass *pass, size_t hea
     a.eps = (cmha_real)c->complex_eps;
     a.dropout = (cmha_real)c->attention_dropout;
     a.temperature = c->head_temperature;
+    a.softcap = (cmha_real)c->score_softcap;
+    a.sinks = c->sinks;
     a.share = (cmha_share)c->share;
     a.threads = pass->model->context->threads;
     return a;
@@ -12487,6 +12597,39 @@ static cmha_tensor *cmha__linear_heads(cmha__pass *pass, cmha_linear_kind kind, 
     return cmha__attend_planes(pass->tape, &a, NULL, q, k, v, state);
 }
 
+/* Divides heads of d numbers (planes = 2: complex ones, in planes of all heads) by their root mean square. */
+static cmha_tensor *cmha__norm_heads(cmha__pass *pass, cmha_tensor *x, cmha_tensor *gain, size_t planes,
+        size_t d) {
+    cmha_tape *tape = pass->tape;
+    const cmha_real eps = (cmha_real)pass->c->norm_eps;
+    const size_t width = cmha__last(x), heads = width / planes / d, whole[3] = {pass->B, pass->N, width};
+    const size_t rows[3] = {pass->B, pass->N * heads, d}, apart[4] = {pass->B * pass->N, planes, heads, d};
+    const size_t together[3] = {pass->B, pass->N * heads, 2 * d};
+    const size_t joined[4] = {pass->B * pass->N, heads, planes, d};
+    if (!gain) {
+        gain = cmha_tensor_new(tape, 1, &d, 0);
+        for (size_t i = 0; gain && !cmha__dry(tape) && i < d; i++) gain->data[i] = 1;
+    }
+    if (planes == 1) x = cmha_rmsnorm(tape, cmha_reshape(tape, x, 3, rows), gain, eps);
+    if (planes == 1) return cmha_reshape(tape, x, 3, whole);
+    x = cmha_reshape(tape, cmha_transpose(tape, cmha_reshape(tape, x, 4, apart), 1, 2), 3, together);
+    x = cmha_reshape(tape, cmha_complex_norm(tape, x, CMHA_COMPLEX_NORM_CRMS, gain, NULL, eps), 4, joined);
+    return cmha_reshape(tape, cmha_transpose(tape, x, 1, 2), 3, whole);
+}
+
+/* Likewise the queries and keys in rows [q | k | v] of plain heads. */
+static cmha_tensor *cmha__norm_queries(cmha__pass *pass, cmha_tensor *qkv, size_t heads, size_t kv_heads) {
+    const size_t d = cmha__head_width(pass->c), keys = heads * d, values = keys + kv_heads * d;
+    if (!qkv) return NULL;
+    cmha_tensor *q = cmha_slice(pass->tape, qkv, 2, 0, keys);
+    cmha_tensor *k = cmha_slice(pass->tape, qkv, 2, keys, values);
+    cmha_tensor *v = cmha_slice(pass->tape, qkv, 2, values, values + kv_heads * d);
+    if (!q || !k || !v) return NULL;
+    q = cmha__norm_heads(pass, q, pass->k->q_norm, 1, d);
+    k = cmha__norm_heads(pass, k, pass->k->k_norm, 1, d);
+    return cmha_concat(pass->tape, cmha_concat(pass->tape, q, k, 2), v, 2);
+}
+
 /* The layer's plain heads on h [B, N, d_model]: `attention` of the configuration. */
 static cmha_tensor *cmha__plain_attention(cmha__pass *pass, cmha_tensor *h) {
     const cmha_model_config *c = pass->c;
@@ -12511,6 +12654,7 @@ static cmha_tensor *cmha__plain_attention(cmha__pass *pass, cmha_tensor *h) {
                 pass->N, c->d_model);
     }
     cmha_tensor *qkv = cmha__linear(pass, h, k->qkv_weight, k->qkv_bias), *w = k->pcl_w;
+    if (c->qk_norm) qkv = cmha__norm_queries(pass, qkv, heads, a.kv_heads);
     if (a.score && a.score->planes == 2) {
         a.d_k /= 2;
         a.halves = 1;
@@ -12536,6 +12680,8 @@ static cmha_tensor *cmha__cope_attention(cmha__pass *pass, cmha_tensor *h) {
     cmha_tensor *q = cmha__linear(pass, z, pass->k->zq_weight, NULL);
     cmha_tensor *k = cmha__linear(pass, z, pass->k->zk_weight, NULL);
     cmha_tensor *v = cmha__linear(pass, h, pass->k->zv_weight, NULL);
+    if (c->qk_norm && q) q = cmha__norm_heads(pass, q, pass->k->q_norm, 2, d_k);
+    if (c->qk_norm && k) k = cmha__norm_heads(pass, k, pass->k->k_norm, 2, d_k);
     cmha_attention_args a = cmha__softmax_args(pass, c->n_heads, d_k);
     cmha_cope_options cope = {(cmha_cope_score)c->cope_score, (cmha_real)c->cope_alpha, a.eps,
             c->cope_repo_scale, (cmha_norm_max)c->cope_max, c->cope_max_grad};
@@ -13073,7 +13219,9 @@ static cmha_tensor *cmha__head_input(cmha_model *m, cmha_tape *tape, cmha_tensor
 }
 
 static cmha_tensor *cmha__vocabulary_head(cmha_model *m, cmha_tape *tape, cmha_tensor *x) {
-    return cmha_linear(tape, cmha__head_input(m, tape, x), cmha__output_weight(m, tape), m->head_bias);
+    const cmha_real cap = (cmha_real)m->config.logit_softcap;
+    x = cmha_linear(tape, cmha__head_input(m, tape, x), cmha__output_weight(m, tape), m->head_bias);
+    return cap > 0 ? cmha_softcap(tape, x, cap) : x;
 }
 
 CMHA_DEF cmha_tensor *cmha_model_states(cmha_model *model, cmha_tape *tape, const cmha_batch *batch,
@@ -13171,7 +13319,7 @@ static cmha_tensor *cmha__token_loss(cmha_model *model, const cmha_batch *batch,
     }
     states = cmha__head_input(model, tape, states);
     return cmha__linear_cross_entropy(tape, states, cmha__output_weight(model, tape), model->head_bias,
-            targets, -1, NULL, weight);
+            targets, -1, NULL, (cmha_real)model->config.logit_softcap, weight);
 }
 
 /* The loss of tokens, values or labels. weight: the cotangent of the backward that follows. */
@@ -13425,6 +13573,11 @@ CMHA__HOT(CMHA_FIT, cmha_descend, (const cmha_adamw_args *args, size_t n, cmha_r
         (args, n, p, d)) {
     cmha_real step = (cmha_real)args->lr, decay = (cmha_real)(args->lr * args->weight_decay);
     for (size_t i = 0; i < n; i++) p[i] = (p[i] - decay * p[i]) - step * d[i];
+}
+
+CMHA__HOT(CMHA_FIT, cmha_ema, (double beta, size_t n, cmha_real *e, const cmha_real *w), (beta, n, e, w)) {
+    cmha_real b = (cmha_real)beta, a = (cmha_real)(1 - beta);
+    for (size_t i = 0; i < n; i++) e[i] = b * e[i] + a * w[i];
 }
 
 CMHA_DEF size_t cmha_muon_scratch(size_t R, size_t C, int is_complex) {

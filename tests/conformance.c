@@ -271,22 +271,23 @@ static void op_layernorm(kase *k) {
     compare_gradient(k, "grad.param.bias", db, D);
 }
 
-static void op_rmsnorm(kase *k) {
+/* centred: as cmha_norm_forward has it */
+static void rmsnorm(kase *k, int centred) {
     size_t T = rows(k, "in.x"), D = axis(k, "in.x", -1);
     cmha_real *x = reals(k, "in.x", T * D), *w = reals(k, "param.weight", D), *y = zeros(k, T * D),
               *stats = zeros(k, T);
     cmha_real *dx = zeros(k, T * D), *dw = zeros(k, D);
-    cmha_norm_forward(0, x, w, NULL, T, D, (cmha_real)number(k, "cfg.eps"), y, stats);
+    cmha_norm_forward(centred, x, w, NULL, T, D, (cmha_real)number(k, "cfg.eps"), y, stats);
     compare(k, "out.y", y, T * D);
     if (!gradients_wanted(k)) return;
-    cmha_norm_backward(0, x, w, stats, cotangent(k, "cot.y", T * D), T, D, dx, dw, NULL);
+    cmha_norm_backward(centred, x, w, stats, cotangent(k, "cot.y", T * D), T, D, dx, dw, NULL);
     compare_gradient(k, "grad.in.x", dx, T * D);
     compare_gradient(k, "grad.param.weight", dw, D);
 }
+static void op_rmsnorm(kase *k) { rmsnorm(k, 0); }
+static void op_rmsnorm_one_plus(kase *k) { rmsnorm(k, -1); }
 
-static void op_gelu(kase *k) {
-    cmha_activation kind =
-        choice(k, "cfg.approx", "none|tanh") ? CMHA_ACTIVATION_GELU_TANH : CMHA_ACTIVATION_GELU_ERF;
+static void activation(kase *k, cmha_activation kind) {
     size_t n = need(k, "in.x")->count;
     cmha_real *x = reals(k, "in.x", n), *y = zeros(k, n), *dx = zeros(k, n);
     cmha_activation_forward(x, n, kind, y);
@@ -295,6 +296,11 @@ static void op_gelu(kase *k) {
     cmha_activation_backward(x, cotangent(k, "cot.y", n), n, kind, dx);
     compare_gradient(k, "grad.in.x", dx, n);
 }
+static void op_gelu(kase *k) {
+    int tanh_form = choice(k, "cfg.approx", "none|tanh");
+    activation(k, tanh_form ? CMHA_ACTIVATION_GELU_TANH : CMHA_ACTIVATION_GELU_ERF);
+}
+static void op_relu2(kase *k) { activation(k, CMHA_ACTIVATION_RELU2); }
 
 static void op_swiglu(kase *k) {
     size_t n = need(k, "in.gate")->count;
@@ -313,7 +319,9 @@ static void op_cross_entropy(kase *k) {
     int32_t ignore = (int32_t)number(k, "cfg.ignore_index"), *targets = tokens(k, "in.targets", T);
     cmha_real *logits = reals(k, "in.logits", T * V), *lse = zeros(k, 2 * T), *d = zeros(k, T * V), loss, cot;
     double sum;
+    cmha_real *slope = zeros(k, T * V), cap = (cmha_real)number_or(k, "cfg.softcap", 0);
     if (number(k, "cfg.label_smoothing") != 0) leave(k, CASE_SKIP, "label smoothing is not supported");
+    if (cap > 0) cmha_softcap_forward(logits, T * V, cap, logits, slope);
     sum = cmha_cross_entropy_forward(logits, targets, T, V, ignore, lse, &counted);
     loss = (cmha_real)(counted ? sum / (double)counted : 0);
     compare(k, "out.loss", &loss, 1);
@@ -321,6 +329,7 @@ static void op_cross_entropy(kase *k) {
     cot = *cotangent(k, "cot.loss", 1);
     cmha_cross_entropy_backward(logits, targets, lse, T, V, ignore, counted ? cot / (cmha_real)counted : 0,
                                 d);
+    for (size_t i = 0; cap > 0 && i < T * V; i++) d[i] *= slope[i];
     compare_gradient(k, "grad.in.logits", d, T * V);
 }
 
@@ -450,7 +459,8 @@ static void attention_sizes(kase *k, cmha_attention_args *a) {
     if (a->n_k < a->n_q) leave(k, CASE_SKIP, "fewer keys than queries");
     a->scale = (cmha_real)number(k, "cfg.scale");
     a->causal = whole(k, "cfg.causal") != 0;
-    a->window = whole_or(k, "cfg.window", 0);
+    a->window = whole_or(k, "cfg.window", 0), a->sinks = whole_or(k, "cfg.sinks", 0);
+    a->softcap = (cmha_real)number_or(k, "cfg.softcap", 0);
     if (a->window && !a->causal) leave(k, CASE_SKIP, "a window without causal = 1");
     if (number(k, "cfg.key_pos0") != number(k, "cfg.pos0") + (double)a->n_q - (double)a->n_k)
         leave(k, CASE_SKIP, "key_pos0 is not pos0 + Nq - Nk");
@@ -459,8 +469,46 @@ static void attention_sizes(kase *k, cmha_attention_args *a) {
     attention_kind(k, a);
 }
 
+/* cfg.qk_norm of queries or keys: what it makes of them, and what the backward needs */
+typedef struct head_norm {
+    const char *gain_name;
+    cmha_real *x, *gain, *stats;
+    size_t rows, d;
+    cmha_real eps;
+} head_norm;
+
+/* Returns the n numbers of heads of d normalised, or as they are */
+static cmha_real *normed(kase *k, head_norm *s, const char *gain_name, cmha_real *x, size_t n, size_t d) {
+    memset(s, 0, sizeof *s);
+    if (!whole_or(k, "cfg.qk_norm", 0)) return x;
+    s->gain_name = gain_name, s->x = x, s->rows = d ? n / d : 0, s->d = d;
+    s->eps = (cmha_real)number(k, "cfg.qk_eps"), s->stats = zeros(k, s->rows);
+    cmha_real *y = zeros(k, n);
+    if (whole_or(k, "cfg.qk_gain", 0)) s->gain = reals(k, gain_name, d);
+    else {
+        s->gain_name = NULL, s->gain = zeros(k, d);
+        for (size_t i = 0; i < d; i++) s->gain[i] = 1;
+    }
+    cmha_norm_forward(0, x, s->gain, NULL, s->rows, d, s->eps, y, s->stats);
+    return y;
+}
+
+/* Returns the gradient of what was normalised, and compares that of the gain */
+static cmha_real *normed_back(kase *k, const head_norm *s, cmha_real *dy) {
+    char name[48];
+    if (!s->x) return dy;
+    cmha_real *dx = zeros(k, s->rows * s->d), *dgain = zeros(k, s->d);
+    cmha_norm_backward(0, s->x, s->gain, s->stats, dy, s->rows, s->d, dx, dgain, NULL);
+    if (s->gain_name) {
+        snprintf(name, sizeof name, "grad.%s", s->gain_name);
+        compare_gradient(k, name, dgain, s->d);
+    }
+    return dx;
+}
+
 static void op_attention(kase *k) {
     cmha_attention_args a;
+    head_norm q_norm, k_norm;
     size_t queries, nq, nk, nv, ny, nd, width, i;
     cmha_real *q, *key, *dq, *dk, *dv, *y, *scratch, *turns[CMHA_MAX_SCORE_PARAMETERS] = {0};
     const char *names[3];
@@ -481,6 +529,7 @@ static void op_attention(kase *k) {
     scratch = zeros(k, cmha_attention_scratch(&a, 0));
     memset(&x, 0, sizeof x);
     apart(k, &a, q = reals(k, "in.q", nq), nq, 0), apart(k, &a, key = reals(k, "in.k", nk), nk, 0);
+    q = normed(k, &q_norm, "param.g_q", q, nq, width), key = normed(k, &k_norm, "param.g_k", key, nk, width);
     x.q = cmha_heads_major(q, queries, a.n_q, a.d_k, is_complex);
     x.k = cmha_heads_major(key, a.kv_heads, a.n_k, a.d_k, is_complex);
     x.v = cmha_heads_major(reals(k, "in.v", nv), a.kv_heads, a.n_k, a.d_v, 0);
@@ -498,6 +547,7 @@ static void op_attention(kase *k) {
     if (a.temperature) turns[temperature_of(&a)] = zeros(k, a.heads);
     cmha_attention_backward(&a, &x, lse, NULL, turns, scratch);
     if (a.temperature) compare_gradient(k, "grad.param.log_temp", turns[temperature_of(&a)], a.heads);
+    dq = normed_back(k, &q_norm, dq), dk = normed_back(k, &k_norm, dk);
     apart(k, &a, dq, nq, 1), apart(k, &a, dk, nk, 1);
     compare_gradient(k, "grad.in.q", dq, nq);
     compare_gradient(k, "grad.in.k", dk, nk);
@@ -582,6 +632,13 @@ static void vector_steps(kase *k, const char *name, const char *buf_name) {
 }
 static void op_lion(kase *k) { vector_steps(k, "lion", "out.m"); }
 static void op_sgd(kase *k) { vector_steps(k, "sgd", "out.buf"); }
+
+static void op_ema(kase *k) {
+    size_t n = need(k, "in.e")->count, steps = whole(k, "cfg.steps");
+    cmha_real *e = reals(k, "in.e", n), *w = reals(k, "in.w", steps * n);
+    for (size_t t = 0; t < steps; t++) cmha_ema(number(k, "cfg.beta"), n, e, w + t * n);
+    compare(k, "out.e", e, n);
+}
 
 static void op_muon(kase *k) {
     const int complex = cmha_archive_find(&k->file, "in.w_re") != NULL;
@@ -719,6 +776,8 @@ static const struct {
     {"attention", op_attention}, {"pcl", op_pcl},
     {"adamw", op_adamw},         {"lr_schedule", op_lr_schedule},
     {"muon", op_muon},           {"lion", op_lion},
+    {"ema", op_ema},             {"relu2", op_relu2},
+    {"rmsnorm_one_plus", op_rmsnorm_one_plus},
     {"sgd", op_sgd},
     {"model", op_model},         {"cope_attention", op_cope_attention},
     {"mobius_attention", op_mobius_attention}, {"angular_attention", op_angular_attention},

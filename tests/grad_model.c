@@ -259,6 +259,20 @@ int main(int argc, char **argv) {
         "score=power window=4 position=alibi attention_dropout=0.2 attention_bias=1 recompute=1",
         "score=power family=cope cope_imag=learned", "score=gated n_kv_heads=1 dropout=0.2 recompute=1",
         "score=mean causal=0",
+        /* QK-norm, soft caps, sinks, squared ReLU, gains of 1 + w */
+        "qk_norm=rms_gain n_heads=4 n_kv_heads=2 share=shared score_softcap=0.7 window=3 sinks=1",
+        "attention=rope qk_norm=rms layout=half rotary_dims=4 d_head=8 logit_softcap=0.9 activation=relu2",
+        "attention=pope qk_norm=rms_gain score_softcap=0.5 head_temperature=1 recompute=1 sinks=2 window=2",
+        "attention=dot position=alibi score_softcap=0.4 head_temperature=1 norm=rmsnorm_one_plus dropout=0.2",
+        "attention=ropepp qk_norm=rms_gain n_heads=4 n_kv_heads=2 attention_dropout=0.2 lora_rank=2",
+        "qk_norm=rms_gain pcl_weight=0.2 pcl_adapted=1 logit_softcap=2 tied=0 head_bias=1 placement=post",
+        "family=cope attention=dot cope_score=hybrid_norm cope_max_grad=1 qk_norm=rms_gain score_softcap=0.6",
+        "family=cope attention=rope cope_score=linear qk_norm=rms score_softcap=1 norm=rmsnorm_one_plus",
+        "family=mobius mobius_heads=1 attention=dot position=learned placement=post qk_norm=rms_gain "
+        "score_softcap=0.5 mobius_softmax=yang8",
+        "family=crat d_model=16 n_heads=4 real_heads=1 imag_heads=1 score_softcap=0.3 norm=rmsnorm_one_plus",
+        "score=gain qk_norm=rms_gain score_softcap=0.8 head_temperature=1",
+        "score=power score_softcap=0.5 window=2 sinks=3",
     };
     static const unsigned char mask[12] = {1, 1, 1, 1, 1, 0, 1, 1, 1, 0, 0, 0};
     size_t i, n = sizeof options / sizeof *options;

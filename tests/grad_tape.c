@@ -117,6 +117,7 @@ static cmha_tensor *build_double(trial *t, cmha_tensor **in) {
 } /* one tensor, used twice */
 static cmha_tensor *build_square(trial *t, cmha_tensor **in) { return cmha_mul(&t->tape, in[0], in[0]); }
 static cmha_tensor *build_mul(trial *t, cmha_tensor **in) { return cmha_mul(&t->tape, in[0], in[1]); }
+static cmha_tensor *build_softcap(trial *t, cmha_tensor **in) { return cmha_softcap(&t->tape, in[0], 0.6); }
 static cmha_tensor *build_exponential(trial *t, cmha_tensor **in) {
     return cmha_exponential(&t->tape, in[0]);
 }
@@ -206,6 +207,8 @@ static void check_arithmetic(void) {
     }
     trial_run((trial){
         .name = "exponential", .n_in = 1, .rank = {2}, .shape = {{5, 3}}, .build = build_exponential});
+    trial_run((trial){
+        .name = "softcap", .n_in = 1, .rank = {2}, .shape = {{150, 3}}, .build = build_softcap});
     for (i = 0; i < 12; i++)
         trial_run((trial){.name = "transpose", .n_in = 1, .rank = {4}, .shape = {{2, 3, 4, 5}}, .option = i,
                           .build = build_transpose});

@@ -268,6 +268,7 @@ typedef struct ops_limits {
 
 static const ops_limits ops_fine = {OPS_FINITE, OPS_FINITE, 0, ""};
 static const ops_limits ops_product = {OPS_OVERFLOW, OPS_FINITE, 0, "a product or square of inputs"};
+static const ops_limits ops_square = {OPS_OVERFLOW, OPS_FINITE, 0, "a square of inputs"};
 static const ops_limits ops_exponential = {OPS_BEYOND, OPS_BEYOND, 0, "e to the power of 1e30"};
 static const ops_limits ops_sums = {OPS_CANCEL, OPS_FINITE, 0,
                                     "a sum of products, by the BLAS: 1e60 - 1e60 is inf - inf"};
@@ -325,6 +326,8 @@ static const ops_limits ops_slope = {OPS_FINITE, OPS_CANCEL, 1,
     ROW(gelu_tanh, ops_fine, return cmha_activate(tape, OPS_X2(3, 8), CMHA_ACTIVATION_GELU_TANH);)           \
     ROW(swiglu, ops_product, return cmha_activate(tape, OPS_X2(3, 8), CMHA_ACTIVATION_SWIGLU);)              \
     ROW(relu, ops_fine, return cmha_activate(tape, OPS_X2(3, 8), CMHA_ACTIVATION_RELU);)                     \
+    ROW(relu2, ops_square, return cmha_activate(tape, OPS_X2(3, 8), CMHA_ACTIVATION_RELU2);)                 \
+    ROW(softcap, ops_fine, return cmha_softcap(tape, OPS_X2(3, 8), (cmha_real)0.7);)                         \
     ROW(dropout, ops_fine, return cmha_dropout(tape, OPS_X2(3, 8), (cmha_real)0.4);)                         \
     ROW(sigmoid, ops_fine, return cmha_sigmoid(tape, OPS_X2(3, 8));)                                         \
     ROW(quotient_reg, ops_fine, OPS_TWO(cmha_quotient(tape, a, b, CMHA_QUOTIENT_REG, (cmha_real)1e-3),       \

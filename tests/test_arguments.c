@@ -1327,6 +1327,12 @@ static const char *ugly_name(void) {
     ROW(scale_closed, CMHA_ERR_STATE, NULL, (cmha_scale(closed(f), f->x, 2), f->spare_tape.status))          \
     ROW(sigmoid_closed, CMHA_ERR_STATE, NULL, (cmha_sigmoid(closed(f), f->x), f->spare_tape.status))         \
     ROW(sum_closed, CMHA_ERR_STATE, NULL, (cmha_sum(closed(f), f->x), f->spare_tape.status))                 \
+    ROW(softcap_0, CMHA_ERR_ARGUMENT, "softcap", OP(cmha_softcap(TAPE, f->x, 0)))                            \
+    ROW(softcap_nan, CMHA_ERR_ARGUMENT, "softcap", OP(cmha_softcap(TAPE, f->x, (cmha_real)NAN)))             \
+    ROW(softcap_infinite, CMHA_ERR_ARGUMENT, "softcap",                                                      \
+        OP(cmha_softcap(TAPE, f->x, (cmha_real)INFINITY)))                                                   \
+    ROW(softcap_closed, CMHA_ERR_STATE, NULL,                                                                \
+        (cmha_softcap(closed(f), f->x, 2), f->spare_tape.status))                                            \
     ROW(exponential_closed, CMHA_ERR_STATE, NULL,                                                            \
         (cmha_exponential(closed(f), f->x), f->spare_tape.status))                                           \
     ROW(fail_without_reason, CMHA_ERR_STATE, NULL,                                                           \
@@ -1411,6 +1417,7 @@ static void plain_open(plain *p) {
     ROW(cmha_buffers, CHECK(cmha_buffers(NULL).size && !cmha_buffers(NULL).user))                            \
     ROW(cmha_exp, cmha_exp(0, NULL, NULL))                                                                   \
     ROW(cmha_tanh, cmha_tanh(0, NULL, NULL))                                                                 \
+    ROW(cmha_softcap_forward, cmha_softcap_forward(NULL, 0, 1, NULL, NULL))                                  \
     ROW(cmha_modulus, cmha_modulus(0, NULL, NULL, NULL))                                                     \
     ROW(cmha_tape_measures, EQUAL(cmha_tape_measures(NULL), 0))                                              \
     ROW(cmha_layer_attention,                                                                                \
@@ -1510,6 +1517,7 @@ static void plain_open(plain *p) {
         SAME(cmha_learning_rate(&(cmha_rate){CMHA_SCHEDULE_COSINE, 1, 0.5, 0, 0, 0}, SIZE_MAX), 0.5),        \
         SAME(cmha_learning_rate(&(cmha_rate){CMHA_SCHEDULE_LINEAR, 1, 0, 0, 0, 0}, 0), 1))                   \
     ROW(cmha_lion, cmha_lion(&p->adamw, 0, NULL, NULL, NULL))                                                \
+    ROW(cmha_ema, cmha_ema(0.9, 0, NULL, NULL))                                                              \
     ROW(cmha_momentum, cmha_momentum(&p->adamw, 0, NULL, NULL, NULL))                                        \
     ROW(cmha_descend, cmha_descend(&p->adamw, 0, NULL, NULL))                                                \
     ROW(cmha_muon, cmha_muon(CMHA_UPDATE_RMS, &(cmha_matrix){NULL, 0, 5, 0}, NULL))                          \

@@ -32,6 +32,8 @@ static const struct kind {
     {BOTH, "attention=dot position=alibi n_kv_heads=1"},
     {DECODER | PADS, "attention=rope window=5"},
     {BOTH, "attention=dot position=multifreq pe_terms=2"},
+    {BOTH, "attention=rope qk_norm=rms_gain score_softcap=0.7 logit_softcap=3 norm=rmsnorm_one_plus"},
+    {DECODER | PADS, "attention=cmha qk_norm=rms window=3 sinks=2 activation=relu2 n_kv_heads=2"},
     {BOTH, "attention=rope layout=half norm=rmsnorm activation=swiglu n_kv_heads=2 qkv_bias=1 d_head=12 "
            "rotary_dims=8 rope_scaling=yarn rope_factor=4 rope_length=512 base=100"},
     {BOTH, "attention=cmha layout=half d_head=6 rotary_dims=4 rope_scaling=llama3 rope_factor=4 "
@@ -41,6 +43,7 @@ static const struct kind {
     /* CoPE: every score, imaginary part and maximum */
     {BOTH, COPE "cope_score=phase placement=post activation=relu output_bias=1 token_types=2"},
     {BOTH, COPE "cope_score=magnitude cope_imag=sin_cos"},
+    {BOTH, COPE "cope_score=hybrid qk_norm=rms_gain score_softcap=0.7"},
     {BOTH, COPE "cope_score=real cope_imag=learned cope_gamma=0.7 attention=rope"},
     {BOTH,
      COPE "cope_score=hybrid cope_alpha=0.6 cope_repo_scale=1 attention=cmha cope_scale=2 frequency=table"},

@@ -24,6 +24,8 @@ static const family families[] = {
      "n_kv_heads=2 activation=swiglu norm=rmsnorm tied=0 head_bias=1 position=alibi window=3"},
     {"real, post-norm, learned", "attention=rope placement=post position=learned attention_bias=1"},
     {"real, frequencies", "frequency=table attention=rope"},
+    {"real, of today", "qk_norm=rms_gain score_softcap=2 logit_softcap=5 n_kv_heads=2 window=4 sinks=1 "
+                       "norm=rmsnorm_one_plus activation=relu2 tied=0"},
     {"real, encoder", "causal=0 classes=3 token_types=2 position=sinusoidal dropout=0.1"},
     {"real, heads of their own",
      "attention=rope layout=half d_head=12 rotary_dims=8 qkv_bias=1 rope_scaling=linear rope_factor=2"},
@@ -31,6 +33,7 @@ static const family families[] = {
                    "attention_bias=1 head_bias=1 embedding_norm=1 head_transform=1 pooler=1 dropout=0.1"},
     {"cope", "family=cope attention=dot cope_score=hybrid_norm cope_imag=learned cope_gamma=0.5"},
     {"cope, linear", "family=cope attention=dot cope_score=linear"},
+    {"cope, of today", "family=cope attention=dot cope_score=real qk_norm=rms_gain score_softcap=2"},
     {"cope, encoder",
      "family=cope attention=dot cope_score=phase causal=0 classes=1 label_range=5 pool=mean placement=post"},
     {"mobius", "family=mobius attention=dot position=learned placement=post mobius_init=ortho n_layers=2"},

@@ -34,6 +34,7 @@ static const char *const forms[] = {
     "family=crat d_model=16 irw_layers=2 irw_from=1 irw_width=5 irw_queries=2 irw_top=3 irw_tau=0.1 "
     "experts=3 balance=0.01",
     "family=crat crat_attention=linear state_gelu=1",
+    "qk_norm=rms_gain score_softcap=2 logit_softcap=5 window=6 sinks=1 attention_dropout=0.1",
 };
 
 typedef struct run {

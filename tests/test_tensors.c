@@ -343,7 +343,7 @@ static cmha_model_config drawn_config(cmha_context *context) {
     static const char *const needs[] = {
         "", "position=none", "placement=post position=learned mobius_hermitian=0",
         "placement=pre position=none activation=gelu_erf attention_bias=0 output_bias=0 "
-        "qkv_bias=0"};
+        "qkv_bias=0 qk_norm=none"};
     cmha_table table = cmha_model_table();
     cmha_model_config c;
     char name[LONGEST];
