@@ -12,13 +12,14 @@
 #endif
 #include "tools/ranks.h" /* options.h and codec.h with it */
 #include "tools/losses.h"
+#include "tools/minutes.h"
 
 #include <math.h>
 #include <signal.h>
 
-enum { MODEL, ATTENTION, PRESET, STEPS, LR, OPTIMISER, SEQ, BATCH, TOKENIZER, WIDTH, SEED, THREADS, FROM,
-       LORA, OUT, CSV, PLOT, RESUME, OVERLAP, TIMEOUT, QUIET, HELP, FREEZE, RATE, TRAIN, SET, N_OPTIONS };
-static setting option[N_OPTIONS] = {
+enum { MODEL, ATTENTION, PRESET, STEPS, LR, OPTIMISER, SEQ, BATCH, MINUTES, TOKENIZER, WIDTH, SEED, THREADS,
+       FROM, LORA, OUT, CSV, PLOT, RESUME, OVERLAP, TIMEOUT, QUIET, HELP, FREEZE, RATE, TRAIN, SET, OPTIONS };
+static setting option[OPTIONS] = {
     {"--model", NULL, "one of the kinds below"},
     {"--attention", NULL, "the same"},
     {"--preset", "tiny", "tiny | paper | repo | eulerformer | crat"},
@@ -27,6 +28,7 @@ static setting option[N_OPTIONS] = {
     {"--optimiser", NULL, "adamw | muon | lion | sgd; PATTERN=NAME, adamw or this: of some parameters alone"},
     {"--seq", NULL, "tokens per sequence (the field `length`)"},
     {"--batch", NULL, "sequences per forward pass; of train_mpi those of each rank"},
+    {"--minutes", NULL, "instead of --steps: as many as take so long, which are printed"},
     {"--tokenizer", NULL, "a tokenizer for FILE, kept beside OUT; else the tokens are bytes"},
     {"--width", "1", "bytes of a token in FILE, else 1; 2 or 4: numbers, little endian, in the vocabulary"},
     {"--seed", "1", "of the weights, the batches and the sample; else 1"},
@@ -106,7 +108,7 @@ static void add_adapters(const char *at) {
 static int help(void) {
     puts(PROGRAM " [OPTION...] [FILE]: trains a ComplexFormer on the text of FILE, else on the project's\n"
          "header, and prints a sample; on a terminal control characters and non-UTF-8 show as \\xNN\n");
-    print_options(option, N_OPTIONS, 12, 0);
+    print_options(option, OPTIONS, 12, 0);
     puts("\nKinds of attention, and the fields they set (causal=0: for encoders only)");
     const char *kind, *fields;
     for (size_t i = 0; (kind = cmha_kind_name(i, &fields)) != NULL; i++) printf("  %-17s %s\n", kind, fields);
@@ -167,14 +169,16 @@ static const char *configure(int argc, char **argv) {
     const uint32_t flags = 1u << RESUME | 1u << QUIET | 1u << HELP;
     size_t batch = 0;
     int n_set = 0, o;
-    const char *file = read_options(option, N_OPTIONS, flags, argc, argv, &n_set);
+    const char *file = read_options(option, OPTIONS, flags, argc, argv, &n_set);
     ranks_patience(&option[TIMEOUT], keep);
-    ranks_same_options(option, N_OPTIONS, 1u << THREADS | 1u << OUT | 1u << CSV | 1u << PLOT | 1u << QUIET);
+    ranks_same_options(option, OPTIONS, 1u << THREADS | 1u << OUT | 1u << CSV | 1u << PLOT | 1u << QUIET);
     open_context(&option[SEED], &option[THREADS], option[HELP].value != NULL);
     set_preset(option[PRESET].value, &mc, &tc);
     snprintf(last, sizeof last, "%s.last", option[OUT].value);
     if (option[RESUME].value && (option[FROM].value || option[LORA].value || n_tuned))
         complain(2, "--from, --lora, --freeze, --rate, --train: with --resume those of the state hold", "");
+    if (option[MINUTES].value && (option[RESUME].value || option[STEPS].value || ranks.ranks > 1))
+        complain(2, "--minutes chooses the steps: it is not for --resume, --steps or several ranks", "");
     if (origin()) ranks_bring(origin()), recall(origin());
     if (option[RESUME].value) batch = tc.batch, tc.batch = 0;
     for (o = MODEL; o <= ATTENTION; o++)
@@ -233,19 +237,20 @@ int main(int argc, char **argv) {
     /* Without a FILE, a text that is always there: cmha.h, in this folder or above the program's. */
     snprintf(path, sizeof path, "%.*s../cmha.h", slash ? (int)(slash - argv[0] + 1) : 0, argv[0]);
     if (!file) file = access("cmha.h", R_OK) ? path : "cmha.h";
-    int width = (int)whole(WIDTH, 1, 4);
     signal(SIGINT, on_signal), signal(SIGTERM, on_signal);
     losses_spare(file, &option[OUT], &option[CSV], &option[PLOT], &option[FROM], last);
-    open_text(&text, file, width), check(cmha_model_init(&model, &ctx, &mc)), tune(&model, tc.optimiser);
+    open_text(&text, file, (int)whole(WIDTH, 1, 4));
+    check(cmha_model_init(&model, &ctx, &mc)), tune(&model, tc.optimiser);
     if (option[FROM].value) check(cmha_model_read(&model, option[FROM].value, 2, NULL));
     check(cmha_trainer_init(&trainer, &model, &tc));
     if (resume) check(cmha_trainer_read(&trainer, origin()));
-    ranks_bring(NULL), ranks_share(&trainer, &option[OVERLAP]);
     cmha_trainer_split(&trainer, &text, &train, &held_out);
     if (held_out.count < 2) held_out = train;
     size_t scored = held_out.count - 1 < tc.eval_tokens ? held_out.count - 1 : tc.eval_tokens;
     double held_bytes = codec_bytes(&words, &held_out, 1, 1 + scored) / (double)scored;
     if (train.count <= tc.length) complain(1, "not even one sequence to learn from (see --seq) in ", file);
+    if (option[MINUTES].value) tc.steps = minutes_steps(&option[MINUTES], &trainer, &train, &held_out);
+    ranks_bring(NULL), ranks_share(&trainer, &option[OVERLAP]);
     must(ranks.rank || text_may_save(option[OUT].value, failure));
     losses plot = {ranks.rank ? NULL : option[PLOT].value, draw_base(file), tc.steps, held_bytes, NULL, 0, 0};
     losses_open(&plot, option[CSV].value, trainer.step);
@@ -309,8 +314,7 @@ int main(int argc, char **argv) {
 
     if (better && !ranks.rank) check(cmha_model_read(&model, option[OUT].value, 2, NULL));
     if (!ranks.rank) sample(&model, &text);
-    codec_close(&words);
-    cmha_trainer_close(&trainer), cmha_model_close(&model);
+    codec_close(&words), cmha_trainer_close(&trainer), cmha_model_close(&model);
     cmha_tokens_close(&text), cmha_context_close(&ctx);
     return end_program(stop ? 128 + stop : 0);
 }
