@@ -1405,6 +1405,7 @@ typedef enum cmha_residual { CMHA_RESIDUAL_NONE, CMHA_RESIDUAL_FREE, CMHA_RESIDU
     ENUM(qk_norm, CMHA_QK_NORM_NONE, CMHA_QK_NORM_RMS_GAIN, "none|rms|rms_gain", \
          "plain and CoPE's heads: queries and keys over their root mean square (norm_eps), with a gain") \
     SIZE(sinks, 0, 0, 16777216, "window: the first tokens, so many, stay visible") \
+    FLAG(residual_zero, 0, "matrices that write into the residual sum (wo, w2) begin with zeros") \
     ENUM(angle, 0, 1, "atan2|atan", "angular: a phasor's angle; atan takes z and -z for the same")
 
 #define CMHA_SIZE_MEMBER(name, initial, minimum, maximum, help) size_t name;
@@ -11882,7 +11883,10 @@ static void cmha__start_parameter(const cmha_model *model, size_t index) {
     double (*first)(const cmha_model_config *config, cmha_rng *rng) = NULL;
     switch (start) {
     case CMHA__INPUT: spread = 1 / sqrt((double)cols); break;
-    case CMHA__RESIDUAL_WEIGHT: spread /= sqrt(2.0 * (double)c->n_layers); break;
+    case CMHA__RESIDUAL_WEIGHT:
+        weighs &= !c->residual_zero;
+        spread = weighs ? spread / sqrt(2.0 * (double)c->n_layers) : 0;
+        break;
     case CMHA__MATRIX: spread = orthogonal ? 1 : spread; break;
     case CMHA__MAPS: spread = 0.02; break;
     case CMHA__ONES: mean = 1; break;

@@ -341,6 +341,32 @@ static void gains_at_first(void) {
     }
 }
 
+/* The matrices before a residual sum begin with zeros, and learn. */
+static void zero_start(const char *options) {
+    char both[256];
+    cmha_model model;
+    cmha_trainer trainer;
+    cmha_trainer_config t;
+    cmha_batch batch = batch_of();
+    snprintf(both, sizeof both, "%s residual_zero=1", options);
+    open_model(&model, both);
+    cmha_config_defaults(cmha_trainer_table(), &t);
+    t.batch = ROWS, t.length = LENGTH, t.warmup = 0;
+    CHECK_OK(cmha_trainer_init(&trainer, &model, &t));
+    for (int learned = 0; learned < 2; learned++) {
+        if (learned)
+            for (int step = 0; step < 3; step++) CHECK_OK(cmha_trainer_fit(&trainer, &batch, NULL));
+        for (size_t i = 0; i < model.parameters.count; i++) {
+            const cmha_parameter *p = &model.parameters.list[i];
+            int zero = strstr(p->name, ".wo.weight") || strstr(p->name, ".w2.weight");
+            if (p->decay > 0)
+                CHECK_THAT((check_largest(p->tensor.data, p->tensor.size) <= 0) == (zero && !learned),
+                           "%s: %s, learned %d", options, p->name, learned);
+        }
+    }
+    cmha_trainer_close(&trainer), cmha_model_close(&model);
+}
+
 static void refused(const char *options, const char *word) {
     cmha_model_config c = check_model_config();
     cmha_model model;
@@ -366,6 +392,7 @@ int main(int argc, char **argv) {
     lengths("attention=pope n_kv_heads=1 position=alibi n_layers=1", "blocks.0.attn.wk.weight");
     lengths("family=cope attention=rope cope_score=real", "blocks.0.attn.wk.weight");
     capped_logits("attention=rope"), capped_logits("attention=rope tied=0 head_bias=1 norm=rmsnorm_one_plus");
+    zero_start("attention=rope"), zero_start("init=xavier activation=swiglu"), zero_start("family=crat");
     refused("family=crat qk_norm=rms", "qk_norm");
     refused("family=crat crat_attention=linear score_softcap=1", "score_softcap");
     cmha_context_close(&context);
