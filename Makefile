@@ -206,7 +206,7 @@ symbols: $(B)/cmha.o
 	CC='$(CC)' tests/symbols.sh $< > tests/symbols.txt
 
 train: $(B)/train_tiny
-	$(B)/train_tiny $(ARGS)
+	$(B)/train_tiny --preset fast $(ARGS)
 
 extensions: $(EXTENSIONS)
 	@for e in $^; do echo "---- $$e"; $$e || exit 1; done

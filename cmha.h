@@ -1450,10 +1450,10 @@ typedef struct cmha_trainer_config { CMHA__MEMBERS(CMHA_TRAINER_FIELDS) } cmha_t
 CMHA_DEF cmha_table cmha_trainer_table(void);
 
 /* Fills both configurations (each may be NULL) with a preset: tiny learns a text in minutes from RoPE
-   (delta = 1), encoder is a small classifier; paper is ComplexFormer's appendix A (its optional loss is
-   pcl_weight = 0.01), repo its authors' public code; eulerformer; cope; mobiusbert has half of the heads
-   Möbius ("H & T"), mobroformer RoPE in the others; crat is all of CRAT (its missing Table A1 is ours).
-   Errors: NOT_FOUND. */
+   (delta = 1), fast in less than half of them (Muon, QK-norm), encoder is a small classifier; paper is
+   ComplexFormer's appendix A (its optional loss is pcl_weight = 0.01), repo its authors' public code;
+   eulerformer; cope; mobiusbert has half of the heads Möbius ("H & T"), mobroformer RoPE in the others; crat
+   is all of CRAT (its missing Table A1 is ours). Errors: NOT_FOUND. */
 CMHA_DEF cmha_status cmha_preset(cmha_context *context, const char *name, cmha_model_config *model,
     cmha_trainer_config *trainer);
 /* Return preset i, and attention kind i, by name; NULL when there are no more. *fields (or NULL) gets what
@@ -11020,6 +11020,9 @@ CMHA_DEF cmha_tensor *cmha_pcl(cmha_tape *tape, const cmha_attention_args *args,
 static const char *const cmha__presets[][3] = {
     {"tiny", "n_layers=4 d_model=128 n_heads=4 d_ff=512 delta_init=rope_start",
      "steps=1500 batch=16 length=128 lr=3e-3 min_lr=1e-4 beta2=0.99 adam_eps=1e-8 weight_decay=0.1"},
+    {"fast", "n_layers=4 d_model=128 n_heads=4 d_ff=512 delta_init=rope_start qk_norm=rms",
+     "steps=550 batch=16 length=128 optimiser=muon lr=0.012 schedule=linear beta2=0.99 adam_eps=1e-8 "
+     "weight_decay=0.1"},
     {"encoder", "n_layers=4 d_model=128 n_heads=4 d_ff=512 causal=0 attention=rope token_types=2 classes=2 "
      "pool=mean dropout=0.1", "batch=32 length=64 lr=1e-3 beta2=0.99 adam_eps=1e-8"},
     {"paper", "dropout=0.1 attention_dropout=0.1", ""},
@@ -11042,7 +11045,7 @@ static const char *const cmha__presets[][3] = {
 #define CMHA__COPE_KIND(score) {"cope-" score, "family=cope cope_score=" score " attention=dot position=none"}
 #define CMHA__CRAT_KIND(attention) \
     "family=crat crat_attention=" attention " activation=gelu_erf attention_bias=0 output_bias=0 " \
-    "qkv_bias=0 position=none placement=pre embedding_scale=1"
+    "qkv_bias=0 position=none placement=pre embedding_scale=1 qk_norm=none"
 static const char *const cmha__kinds[][2] = { /* name, fields */
     {"cmha", "family=real attention=cmha share=per_head position=none"},
     {"cmha-shared", "family=real attention=cmha share=shared position=none"},

@@ -22,7 +22,7 @@ enum { MODEL, ATTENTION, PRESET, STEPS, LR, OPTIMISER, SEQ, BATCH, MINUTES, TOKE
 static setting option[OPTIONS] = {
     {"--model", NULL, "one of the kinds below"},
     {"--attention", NULL, "the same"},
-    {"--preset", "tiny", "tiny | paper | repo | eulerformer | crat"},
+    {"--preset", "tiny", "tiny | fast | paper | repo | eulerformer | crat"},
     {"--steps", NULL, "optimiser steps"},
     {"--lr", NULL, "peak learning rate"},
     {"--optimiser", NULL, "adamw | muon | lion | sgd; PATTERN=NAME, adamw or this: of some parameters alone"},

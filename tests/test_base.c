@@ -283,7 +283,7 @@ static void presets(void) {
         CHECK_OK(cmha_config_check(&context, cmha_model_table(), &m));
         CHECK_OK(cmha_config_check(&context, cmha_trainer_table(), &t));
     }
-    CHECK(i == 9);
+    CHECK(i == 10);
     CHECK_OK(cmha_preset(NULL, "eulerformer", &m, NULL));
     CHECK(m.share == CMHA_SHARE_SHARED && m.placement == CMHA_PLACEMENT_POST && m.pcl_adapted == 1 &&
           m.pcl_weight > 0);

@@ -81,6 +81,7 @@ static void every_kind(void) {
 /* Presets are what their names say. */
 static void names(void) {
     static const char *const presets[][2] = {
+        {"fast", "attention=cmha qk_norm=rms n_layers=4 d_model=128 d_ff=512"},
         {"encoder", "causal=0 attention=rope classes=2 pool=mean n_layers=4 d_model=128"},
         {"cope", "family=cope causal=0 placement=post activation=relu init=xavier n_layers=6 d_model=256"},
         {"mobiusbert", "family=mobius attention=dot mobius_heads=6 n_layers=11 position=learned d_model=768"},

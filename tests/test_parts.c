@@ -167,7 +167,8 @@ static void sinks_backward(void) {
         x.q = cmha_heads_major(q, 1, 1, D, 0), x.k = cmha_heads_major(k, 1, N, D, 0);
         x.v = cmha_heads_major(v, 1, N, D, 0), x.y = cmha_heads_major(y, 1, 1, D, 0);
         x.dy = cmha_heads_major(dy, 1, 1, D, 0), x.dq = cmha_heads_major(got[masked][0], 1, 1, D, 0);
-        x.dk = cmha_heads_major(got[masked][1], 1, N, D, 0), x.dv = cmha_heads_major(got[masked][2], 1, N, D, 0);
+        x.dk = cmha_heads_major(got[masked][1], 1, N, D, 0);
+        x.dv = cmha_heads_major(got[masked][2], 1, N, D, 0);
         cmha_real *scratch = check_zeros(cmha_attention_scratch(&a, 1));
         cmha_attention_forward(&a, &x, lse, scratch);
         cmha_attention_backward(&a, &x, lse, NULL, NULL, scratch);
