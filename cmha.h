@@ -10482,6 +10482,7 @@ static const char *cmha__attention_wrong(const cmha_attention_args *a, int fits)
     const cmha_score *score = a->score;
     if (!score) return "there is no such kind";
     if (score->attend) return "this score builds whole layers of models";
+    if (!(a->softcap >= 0 && a->softcap <= CMHA__LARGEST)) return "softcap must be 0, or above it and finite";
     if (fits && score->rotates && !a->rotation) return "no rotation table";
     if (!fits || score->planes == 1) return NULL;
     if (score->rotates && !score->map && !a->halves) return "complex rows turn where they are halves";

@@ -1083,6 +1083,8 @@ static const char *ugly_name(void) {
         ATTEND(f->attention.kind = CMHA_ATTENTION_ROPE))                                                     \
     ROW(attention_no_delta, CMHA_ERR_SHAPE, "delta", ATTEND(f->attention.kind = CMHA_ATTENTION_CMHA))        \
     ROW(attention_no_temperatures, CMHA_ERR_SHAPE, "log_temp", ATTEND(f->attention.temperature = 1))         \
+    ROW(attention_softcap_nan, CMHA_ERR_ARGUMENT, "softcap", ATTEND(f->attention.softcap = (cmha_real)NAN))  \
+    ROW(attention_softcap_below, CMHA_ERR_ARGUMENT, "softcap", ATTEND(f->attention.softcap = -1))            \
     ROW(attention_real_values, CMHA_ERR_ARGUMENT, "complex values",                                          \
         ATTEND(f->attention.kind = CMHA_ATTENTION_COMPLEX))                                                  \
     ROW(attention_kind, CMHA_ERR_ARGUMENT, "attention", ATTEND(f->attention.kind = (cmha_attention_kind)42)) \

@@ -179,7 +179,7 @@ static int sees(const looked *h, size_t b, size_t t, size_t s) {
     int lag = c->family == CMHA_FAMILY_CRAT && c->crat_attention == CMHA_CRAT_ATTENTION_LAG;
     const unsigned char *mask = h->batch->key_mask;
     if (mask && (!mask[b * N + s] || (lag && !mask[b * N + t]))) return 0;
-    return s <= t ? !c->window || t - s < c->window : !c->causal && !lag;
+    return s <= t ? !c->window || t - s < c->window || s < c->sinks : !c->causal && !lag;
 }
 
 /* The largest |O| that divides row t of sequence b (CoPE hybrid_norm). */
@@ -255,9 +255,11 @@ static double warm_score(const looked *h, size_t b, size_t t, size_t s, int next
         if (c->mobius_softmax == CMHA_SOFTMAX_SCORE) return scale * size;
         return scale * (next ? im : re);
     }
+    double score = scale * re, cap = c->score_softcap;
+    if (cap > 0) score = cap * tanh(score / cap);
     if (c->position == CMHA_POSITION_ALIBI)
-        re -= pow(2, -8.0 * (double)(h->head + 1) / (double)plain) * fabs((double)t - (double)s) / scale;
-    return scale * re;
+        score -= pow(2, -8.0 * (double)(h->head + 1) / (double)plain) * fabs((double)t - (double)s);
+    return score;
 }
 
 static double score_of(const looked *h, size_t b, size_t t, size_t s, int next) {
@@ -330,7 +332,7 @@ static void rows(cmha_model *model, const cmha_batch *batch, const char *label) 
                     else seen++, sum += !(fabs((double)p[i * n + j] - want / den) <= 2e-6);
                     if (c->causal && j > i % n) bad += p[i * n + j] != 0;
                     if (batch->key_mask && !batch->key_mask[i / n * n + j]) bad += p[i * n + j] != 0;
-                    if (c->window && i % n >= j + c->window) bad += p[i * n + j] != 0;
+                    if (c->window && j >= c->sinks && i % n >= j + c->window) bad += p[i * n + j] != 0;
                 }
                 bad += sum > 0 || (total > 0 ? !(fabs(whole - total / den) <= 2e-6) : whole != 0);
             }
@@ -388,6 +390,8 @@ static const char *const kinds[] = {
     "attention=cmha share=shared layout=half n_kv_heads=2",
     "attention=cmha causal=0 share=fixed",
     "attention=rope n_kv_heads=2 window=4",
+    "attention=rope n_kv_heads=2 window=3 sinks=2 score_softcap=0.3",
+    "attention=cmha position=alibi head_temperature=1 score_softcap=0.5",
     "attention=rope layout=half causal=0 score_scale=0.7 attention_bias=1",
     "attention=dot position=learned n_kv_heads=1",
     "attention=dot position=alibi",
