@@ -416,6 +416,8 @@ static void settings(void) {
         {"qwen2", "\"use_sliding_window\": false", "\"use_sliding_window\": true", "qwen2"},
         {"qwen2", "\"use_sliding_window\": false", "\"use_sliding_window\": {}", "window is not understood"},
         {"qwen2", "\"use_sliding_window\": false", "\"use_sliding_window\": [1]", "window is not understood"},
+        {"qwen2", "\"use_sliding_window\": false",
+         "\"use_sliding_window\": false, \"attention_bias\": true", ""}, /* which it does not read */
         {"gpt2", "\"n_ctx\": 16", "\"scale_attn_weights\": false", "scale_attn_weights"},
         {"gpt2", "\"gelu_new\"", "\"silu\"", "an activation \"silu\""},
         {"bert", "\"absolute\"", "\"relative_key\"", "position_embedding_type"},

@@ -494,7 +494,9 @@ static inline int form_json_llama(form_settings *s, cmha_model_config *c, char *
         return text_fail(error, "%s has no num_key_value_heads", s->file);
     if (d != per_head && !form_set_number(s, c, "d_head", d, error)) return 0;
     if (share != 1 && !form_set_turned(s, c, floor(d * share), d, error)) return 0;
-    if (qwen && !form_set(s, c, "qkv_bias", "1", error)) return 0;
+    /* Qwen2 reads no attention_bias: q, k and v have biases, o none */
+    if (qwen && (!form_set(s, c, "qkv_bias", "1", error) || !form_set(s, c, "attention_bias", "0", error)))
+        return 0;
     c->layout = CMHA_LAYOUT_HALF;
     return form_json_window(s, c, error) && form_json_rope(s, c, error);
 }
