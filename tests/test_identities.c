@@ -422,8 +422,8 @@ static void decode_families(void) {
         "family=crat angle=atan real_heads=1", "family=crat crat_attention=dot imag_heads=2",
         "qk_norm=rms_gain score_softcap=0.7 window=6 sinks=2 n_kv_heads=2",
         "attention=rope qk_norm=rms logit_softcap=3 norm=rmsnorm_one_plus activation=relu2 window=4 sinks=9",
-        "family=cope attention=rope cope_score=hybrid_norm qk_norm=rms_gain score_softcap=0.6 window=5 "
-        "sinks=1"};
+        ("family=cope attention=rope cope_score=hybrid_norm qk_norm=rms_gain score_softcap=0.6 window=5 "
+         "sinks=1")};
     size_t i;
     for (i = 0; i < sizeof options / sizeof *options; i++) {
         cmha_model_config c = check_model_config();
