@@ -276,7 +276,7 @@ def answer(table, variants, worse, claimed):
     if table.failed:
         return v, "baseline failed"
     if table.verdict(v) == ("**worse**" if worse else "**better**"):
-        return v, "**holds**"
+        return v, "holds within noise: not shown" if table.noise[v] else "**holds**"
     number = claimed / 100 * finite(table.of[table.base], table.measure).mean()
     outside = claimed and abs(number - table.mean[v]) > table.half[v]
     return v, "**does not hold**" if table.verdict(v) != "not told apart" or outside else "cannot be told"
@@ -315,7 +315,9 @@ def check_question(question, cells, tables, over_all):
             say(f"{ask}: {there[0]}")
     near(cells[3], len(table.of[v]), ask + " seeds")
     told = table.told(v) and not table.failed
-    survives = "–" if second == "1" or not told else "yes" if over_all[(name, part, v)] < 0.05 else "no"
+    survives = "–"
+    if told:
+        survives = "not counted" if second == "1" else "yes" if over_all[(name, part, v)] < 0.05 else "no"
     care = [w for w, is_so in (("edge", table.edge(v) or table.edge(table.base)), ("noise", told and table.noise[v])) if is_so]
     if cells[4] != survives or cells[5] != ", ".join(care):
         say(f"{ask}: {cells[4:6]}, not {survives}, {care}")

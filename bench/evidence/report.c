@@ -71,7 +71,8 @@ static void put_paragraph(FILE *out, const char *format, ...) {
 static void put_answer(FILE *out, const evidence_question *q, const evidence_answer *a) {
     static const char *const words[] = {"not tested", "not measured yet", "baseline failed", "**holds**",
                                         "**does not hold**", "cannot be told"};
-    fprintf(out, "| %s | %s | ", q->ask, words[a->verdict]);
+    int noise = a->verdict == ANSWER_HOLDS && a->kind->noise;
+    fprintf(out, "| %s | %s | ", q->ask, noise ? "holds within noise: not shown" : words[a->verdict]);
     if (a->verdict == ANSWER_UNTESTED || a->verdict == ANSWER_UNMEASURED) {
         fputs("– | 0 | – | – |", out);
         return;
@@ -81,11 +82,14 @@ static void put_answer(FILE *out, const evidence_question *q, const evidence_ans
     put_difference(out, &f->pairs);
     if (q->second) fprintf(out, " `%s`; baseline %.3g", a->all->measure, a->all->of[0].mean);
     else fprintf(out, " %s", a->all->claim->unit);
+    const char *baseline = a->all->of[0].variant->label;
+    if (strcmp(baseline, "RoPE") != 0) fprintf(out, ", against %s", baseline);
     if (q->claimed < 0 || q->claimed > 0)
         fprintf(out, ", claimed %+.3g", a->all->of[0].mean * q->claimed / 100);
     fprintf(out, " | %zu | ", f->n);
     int told = !a->all->failed && (f->verdict == FOUND_BETTER || f->verdict == FOUND_WORSE);
-    if (q->second || !told) fputs("–", out);
+    if (!told) fputs("–", out);
+    else if (q->second) fputs("not counted", out);
     else fputs(f->over_all < 0.05 ? "yes" : "no", out);
     fprintf(out, " | %s%s", a->edge ? "edge" : "", a->edge && told && f->noise ? ", " : "");
     fprintf(out, "%s |", told && f->noise ? "noise" : "");
@@ -112,10 +116,10 @@ static int put_questions(FILE *out, const evidence_findings *e, const evidence_c
 static void put_tally(FILE *out, const evidence_findings *e) {
     const tally *good = &e->count[0], *bad = &e->count[1];
     size_t compared = good->compared + bad->compared;
-    put_paragraph(out, "*Over all tables:* %zu comparisons in %zu tables. In %zu tables, with %zu comparisons, "
-                  "the baseline failed. Of the other %zu comparisons %zu are significant within their table, "
-                  "%zu after Holm's correction over all %zu. In %zu of %zu choices of a learning rate the best "
-                  "of three was the lowest or the highest.", compared, good->tables + bad->tables, bad->tables,
+    put_paragraph(out, "*Over all tables:* %zu comparisons in %zu tables. Set aside, because their baseline "
+                  "failed: %zu tables with %zu comparisons. Of the other %zu comparisons %zu are significant "
+                  "within their table, %zu after Holm's correction over all %zu. In %zu of %zu choices of a "
+                  "learning rate the best of three was the lowest or the highest.", compared, good->tables + bad->tables, bad->tables,
                   bad->compared, good->compared, good->told, good->survive, compared, e->edges, e->tuned);
 }
 
