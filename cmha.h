@@ -3885,34 +3885,47 @@ static inline void cmha__phasor(cmha_real re, cmha_real im, cmha_real eps, cmha_
     *inverse = root * scale;
 }
 
-/* dz += (g - u Re(conj(u) g)) / r for one number; g = 0 changes nothing, whatever r. */
-static inline void cmha__phasor_backward(cmha_real re, cmha_real im, cmha_real e, cmha_real gr, cmha_real gi,
-        cmha_real *dre, cmha_real *dim) {
+/* (g - u Re(conj(u) g)) / r, the gradient of z, for one number and its cotangent g; 0 for g = 0. */
+typedef struct { cmha_real re, im; } cmha__number;
+static inline cmha__number cmha__phasor_backward(cmha_real re, cmha_real im, cmha_real eps, cmha_real gr,
+        cmha_real gi) {
     cmha_real ur, ui, inverse;
-    cmha__phasor(re, im, e, &ur, &ui, &inverse);
+    cmha__phasor(re, im, eps, &ur, &ui, &inverse);
     cmha_real along = ur * gr + ui * gi;
-    *dre += (gr - ur * along) * inverse;
-    *dim += (gi - ui * along) * inverse;
+    cmha__number dz = {(gr - ur * along) * inverse, (gi - ui * along) * inverse};
+    return dz;
 }
 
-/* u [d | d] = factor * phasors of one row; angle: see cmha_attention_args. */
-static inline void cmha__phasor_row(const cmha_real *re, const cmha_real *im, size_t d, cmha_real eps,
-        cmha_real factor, int angle, cmha_real *u_re, cmha_real *u_im) {
-    for (size_t j = 0; j < d; j++) {
-        cmha_real a, b, inverse, f = angle && re[j] < 0 ? -factor : factor;
-        cmha__phasor(re[j], im[j], eps, &a, &b, &inverse);
-        u_re[j] = a * f;
+/* Rows of d phasors u = factor z / r. Imaginary parts lie z, u and dz numbers behind the real ones. */
+typedef struct {
+    size_t d, z, u, dz;
+    cmha_real eps, factor;
+    int angle; /* see cmha_attention_args */
+} cmha__phasor_form;
+
+static inline void cmha__phasor_row(const cmha__phasor_form *p, const cmha_real *z, cmha_real *u) {
+    const cmha_real *im = z + p->z, eps = p->eps, factor = p->factor;
+    cmha_real *u_im = u + p->u;
+    const int angle = p->angle;
+    for (size_t j = 0, d = p->d; j < d; j++) {
+        cmha_real a, b, inverse, f = angle && z[j] < 0 ? -factor : factor;
+        cmha__phasor(z[j], im[j], eps, &a, &b, &inverse);
+        u[j] = a * f;
         u_im[j] = b * f;
     }
 }
 
 /* Adds the gradient of one row given factor * the cotangent of its phasors. */
-static void cmha__phasor_row_backward(const cmha_real *re, const cmha_real *im, size_t d, cmha_real eps,
-        cmha_real factor, int angle, const cmha_real *g_re,
-        const cmha_real *g_im, cmha__out dre, cmha__out dim) {
-    for (size_t j = 0; j < d; j++) {
-        cmha_real f = angle && re[j] < 0 ? -factor : factor;
-        cmha__phasor_backward(re[j], im[j], eps, f * g_re[j], f * g_im[j], &dre[j], &dim[j]);
+static void cmha__phasor_row_backward(const cmha__phasor_form *p, const cmha_real *z, const cmha_real *g,
+        cmha_real *dz) {
+    const cmha_real *im = z + p->z, *g_im = g + p->u, eps = p->eps, factor = p->factor;
+    cmha__out dre = dz, dim = dz + p->dz;
+    const int angle = p->angle;
+    for (size_t j = 0, d = p->d; j < d; j++) {
+        cmha_real f = angle && z[j] < 0 ? -factor : factor;
+        cmha__number more = cmha__phasor_backward(z[j], im[j], eps, f * g[j], f * g_im[j]);
+        dre[j] += more.re;
+        dim[j] += more.im;
     }
 }
 
@@ -4739,33 +4752,36 @@ static cmha_tensor *cmha__operate_by(cmha_tape *tape, const cmha__op *op, cmha_t
     static const cmha__op op = {name, pass, shape, needed, flags, 0, {0, 0}, 0}; \
     return run(tape, &op, __VA_ARGS__)
 
-/* Runs the pass of an operation of two inputs as a kernel, without a tape; dy: backwards. */
-static void cmha__kernel(const cmha__op *op, int kind, cmha_real number, size_t T, size_t D,
-        const cmha_real *a, const cmha_real *b, cmha_real *y, const cmha_real *dy,
-        cmha_real *da, cmha_real *db) {
+/* A call of an operation of two inputs as a kernel, without a tape: its pass runs on what is put in. */
+static cmha__call cmha__kernel(const cmha__op *op, size_t T, size_t D, const cmha_real *a,
+        const cmha_real *b) {
     cmha__call c = cmha__call_of(op, NULL, NULL, NULL);
-    c.kind = kind;
-    c.number = number;
     c.n = T;
     c.D = D;
     c.x[0] = a;
     c.x[1] = b;
-    c.y = y;
-    c.dy = dy;
-    c.dx[0] = da;
-    c.dx[1] = db;
-    op->pass(&c);
+    return c;
 }
 
 /* Defines the kernel pair of such a row, whose kind and number are constants or among the `options`. */
-#define CMHA__KERNELS(name, op, options, kind, number) \
+#define CMHA__KERNELS(name, op, options, kind_, number_) \
     CMHA_DEF void name##_forward(const cmha_real *a, const cmha_real *b, size_t T, size_t D, \
             options cmha_real *y) { \
-        cmha__kernel(&op, kind, number, T, D, a, b, y, NULL, NULL, NULL); \
+        cmha__call c = cmha__kernel(&op, T, D, a, b); \
+        c.kind = kind_; \
+        c.number = number_; \
+        c.y = y; \
+        op.pass(&c); \
     } \
     CMHA_FIT void name##_backward(const cmha_real *a, const cmha_real *b, const cmha_real *dy, size_t T, \
             size_t D, options cmha_real *da, cmha_real *db) { \
-        cmha__kernel(&op, kind, number, T, D, a, b, NULL, dy, da, db); \
+        cmha__call c = cmha__kernel(&op, T, D, a, b); \
+        c.kind = kind_; \
+        c.number = number_; \
+        c.dy = dy; \
+        c.dx[0] = da; \
+        c.dx[1] = db; \
+        op.pass(&c); \
     }
 #define CMHA__NO_OPTIONS
 #define CMHA__QUOTIENT_OPTIONS cmha_quotient_kind kind, cmha_real eps,
@@ -4968,10 +4984,12 @@ static size_t cmha__around(const cmha_tensor *t, int axis, size_t *outer) {
 }
 
 static void cmha__copy_rows(const cmha_real *from, size_t ld_from, size_t n, size_t width, cmha_real *to,
-        size_t ld_to, int add) {
-    for (size_t i = 0; i < n; i++)
-        if (add) cmha__axpy(width, 1, from + i * ld_from, to + i * ld_to);
-        else memcpy(to + i * ld_to, from + i * ld_from, width * sizeof *to);
+        size_t ld_to) {
+    for (size_t i = 0; i < n; i++) memcpy(to + i * ld_to, from + i * ld_from, width * sizeof *to);
+}
+static void cmha__sum_rows(const cmha_real *from, size_t ld_from, size_t n, size_t width, cmha_real *to,
+        size_t ld_to) {
+    for (size_t i = 0; i < n; i++) cmha__axpy(width, 1, from + i * ld_from, to + i * ld_to);
 }
 
 /* count and key: the two axes, the earlier first. A row is what the axes before it leave. */
@@ -5000,8 +5018,8 @@ static void cmha__transpose_pass(const cmha__call *c) {
                 size_t from = ((r * P + p) * between + m) * Q * inner;
                 size_t to = (r * Q * between * P + m * P + p) * inner;
                 size_t step = between * P * inner; /* from one of Q to the next, in the result */
-                if (!c->dy) cmha__copy_rows(c->x[0] + from, inner, Q, inner, c->y + to, step, 0);
-                else cmha__copy_rows(c->dy + to, step, Q, inner, c->dx[0] + from, inner, 1);
+                if (!c->dy) cmha__copy_rows(c->x[0] + from, inner, Q, inner, c->y + to, step);
+                else cmha__sum_rows(c->dy + to, step, Q, inner, c->dx[0] + from, inner);
             }
 }
 
@@ -5031,8 +5049,8 @@ static void cmha__concat_pass(const cmha__call *c) {
     size_t a = c->in[0]->size / c->rows, b = c->in[1]->size / c->rows;
     for (int k = 0; k < 2; k++) {
         size_t width = k ? b : a, at = k ? a : 0;
-        if (!c->dy) cmha__copy_rows(c->x[k], width, c->n, width, c->y + at, a + b, 0);
-        else if (c->dx[k]) cmha__copy_rows(c->dy + at, a + b, c->n, width, c->dx[k], width, 1);
+        if (!c->dy) cmha__copy_rows(c->x[k], width, c->n, width, c->y + at, a + b);
+        else if (c->dx[k]) cmha__sum_rows(c->dy + at, a + b, c->n, width, c->dx[k], width);
     }
 }
 
@@ -5052,8 +5070,8 @@ static void cmha__slice_shape(cmha__call *c) {
 }
 static void cmha__slice_pass(const cmha__call *c) {
     size_t from = c->in[0]->size / c->rows, to = c->out->size / c->rows;
-    if (!c->dy) cmha__copy_rows(c->x[0] + c->count, from, c->n, to, c->y, to, 0);
-    else cmha__copy_rows(c->dy, to, c->n, to, c->dx[0] + c->count, from, 1);
+    if (!c->dy) cmha__copy_rows(c->x[0] + c->count, from, c->n, to, c->y, to);
+    else cmha__sum_rows(c->dy, to, c->n, to, c->dx[0] + c->count, from);
 }
 
 CMHA_DEF cmha_tensor *cmha_slice(cmha_tape *tape, cmha_tensor *x, int axis, size_t begin, size_t end) {
@@ -6119,12 +6137,15 @@ CMHA_DEF void cmha_cope_table(cmha_cope_imag kind, size_t n, size_t d, double ba
 
 static size_t cmha__block_of(size_t n, size_t at) { return cmha__min(n - at, CMHA__PAIRS); }
 
-/* re, im [m] from the pairs j0 .. j0 + m - 1 of one head vector of P. */
-static void cmha__split_pairs(const cmha_real *x, size_t P, size_t j0, size_t m, cmha_layout layout,
-        cmha_real *re, cmha_real *im) {
-    if (layout == CMHA_LAYOUT_HALF) {
+/* Some pairs of a head vector: j0 .. j0 + m - 1 of P. */
+typedef struct { size_t P, j0, m; cmha_layout layout; } cmha__some_pairs;
+
+/* re, im [m] from them. */
+static void cmha__split_pairs(const cmha__some_pairs *s, const cmha_real *x, cmha_real *re, cmha_real *im) {
+    const size_t j0 = s->j0, m = s->m;
+    if (s->layout == CMHA_LAYOUT_HALF) {
         memcpy(re, x + j0, m * sizeof *re);
-        memcpy(im, x + P + j0, m * sizeof *im);
+        memcpy(im, x + s->P + j0, m * sizeof *im);
     } else {
         for (size_t j = 0; j < m; j++) {
             re[j] = x[2 * (j0 + j)];
@@ -6134,11 +6155,12 @@ static void cmha__split_pairs(const cmha_real *x, size_t P, size_t j0, size_t m,
 }
 
 /* The reverse, added to x. */
-static void cmha__add_pairs(const cmha_real *re, const cmha_real *im, size_t P, size_t j0, size_t m,
-        cmha_layout layout, cmha_real *x) {
-    if (layout == CMHA_LAYOUT_HALF) {
+static void cmha__add_pairs(const cmha__some_pairs *s, const cmha_real *re, const cmha_real *im,
+        cmha_real *x) {
+    const size_t j0 = s->j0, m = s->m;
+    if (s->layout == CMHA_LAYOUT_HALF) {
         cmha__axpy(m, 1, re, x + j0);
-        cmha__axpy(m, 1, im, x + P + j0);
+        cmha__axpy(m, 1, im, x + s->P + j0);
     } else {
         for (size_t j = 0; j < m; j++) {
             x[2 * (j0 + j)] += re[j];
@@ -6159,7 +6181,8 @@ CMHA_DEF void cmha_euler_forward(const cmha_real *x, size_t T, size_t P, cmha_la
     cmha_real re[CMHA__PAIRS], im[CMHA__PAIRS];
     for (size_t t = 0; t < T; t++, x += 2 * P)
         for (size_t j0 = 0, m; (m = cmha__block_of(P, j0)) > 0; j0 += m) {
-            cmha__split_pairs(x, P, j0, m, layout, re, im);
+            const cmha__some_pairs pairs = {P, j0, m, layout};
+            cmha__split_pairs(&pairs, x, re, im);
             if (modulus)
                 for (size_t j = 0; j < m; j++) modulus[t * P + j0 + j] = cmha__hypot(re[j], im[j]);
             if (phase) cmha__phases(re, im, m, phase + t * P + j0);
@@ -6171,8 +6194,9 @@ CMHA_FIT void cmha_euler_backward(const cmha_real *x, const cmha_real *dmodulus,
     cmha_real re[CMHA__PAIRS], im[CMHA__PAIRS];
     for (size_t t = 0; t < T; t++, x += 2 * P, dx += 2 * P)
         for (size_t j0 = 0, m; (m = cmha__block_of(P, j0)) > 0; j0 += m) {
+            const cmha__some_pairs pairs = {P, j0, m, layout};
             size_t at = t * P + j0;
-            cmha__split_pairs(x, P, j0, m, layout, re, im);
+            cmha__split_pairs(&pairs, x, re, im);
             for (size_t j = 0; j < m; j++) {
                 cmha_real lambda = cmha__hypot(re[j], im[j]), some = lambda > 0 ? lambda : 1;
                 cmha_real square = lambda * lambda + (cmha_real)1e-12;
@@ -6181,7 +6205,7 @@ CMHA_FIT void cmha_euler_backward(const cmha_real *x, const cmha_real *dmodulus,
                 im[j] = g * (im[j] / some) + h * (re[j] / square);
                 re[j] = a;
             }
-            cmha__add_pairs(re, im, P, j0, m, layout, dx);
+            cmha__add_pairs(&pairs, re, im, dx);
         }
 }
 
@@ -6227,7 +6251,8 @@ static size_t cmha__read_pairs(const cmha_rotate_args *a, const cmha_real *x, co
     o->cosine = table + j0;
     o->sine = table + a->P + j0;
     o->b = a->b && (a->polar ? !skip : a->delta != NULL) ? a->b + j0 : NULL;
-    if (!a->polar) cmha__split_pairs(x + 2 * skip, own, j0 - skip, m, a->layout, o->re, o->im);
+    const cmha__some_pairs pairs = {own, j0 - skip, m, a->layout};
+    if (!a->polar) cmha__split_pairs(&pairs, x + 2 * skip, o->re, o->im);
     if (a->polar)
         for (size_t j = 0; j < m; j++) {
             o->re[j] = cmha__softplus(x[j0 + j], &o->theta[j]);
@@ -6258,8 +6283,9 @@ CMHA__HOT(CMHA_DEF, cmha_rotate_forward, (const cmha_rotate_args *args, const cm
 }
 
 /* s = (gr, gi) becomes s + i (delta - 1) e^{i theta} Im(s e^{-i theta}); turn gets Im(s conj z). */
-static void cmha__rotate_adjoint(cmha__in re, cmha__in im, size_t m, cmha__in delta, cmha__out gr,
-        cmha__out gi, cmha__out turn) {
+static void cmha__rotate_adjoint(const cmha__rotated *o, size_t m, cmha__in delta, cmha__out gr, cmha__out gi,
+        cmha__out turn) {
+    cmha__in re = o->re, im = o->im;
     for (size_t j = 0; j < m; j++) {
         cmha_real ar = re[j] < 0 ? -re[j] : re[j], ai = im[j] < 0 ? -im[j] : im[j];
         cmha_real large = ar > ai ? ar : ai;
@@ -6287,7 +6313,7 @@ CMHA__HOT(CMHA_FIT, cmha_rotate_backward,
                 gr[j] = dy[j0 + j] * c[j] + dy[P + j0 + j] * s[j];
                 gi[j] = dy[P + j0 + j] * c[j] - dy[j0 + j] * s[j];
             }
-            if (args->delta) cmha__rotate_adjoint(o.re, o.im, m, args->delta + j0, gr, gi, turn);
+            if (args->delta) cmha__rotate_adjoint(&o, m, args->delta + j0, gr, gi, turn);
             if (o.b && args->polar)
                 for (size_t j = 0; j < m; j++) /* a clamp, whose ends pass */
                     turn[j] = cmha__beta(o.b[j]) == o.b[j] ? -gi[j] * o.re[j] : 0;
@@ -6298,8 +6324,8 @@ CMHA__HOT(CMHA_FIT, cmha_rotate_backward,
                 for (size_t j = 0; j < m; j++) db[j0 + j] += turn[j];
             if (dx && args->polar)
                 for (size_t j = 0; j < m; j++) dx[j0 + j] += gr[j] * o.theta[j];
-            if (dx && !args->polar)
-                cmha__add_pairs(gr, gi, o.own, j0 - o.skip, m, args->layout, dx + 2 * o.skip);
+            const cmha__some_pairs pairs = {o.own, j0 - o.skip, m, args->layout};
+            if (dx && !args->polar) cmha__add_pairs(&pairs, gr, gi, dx + 2 * o.skip);
         }
 }
 
@@ -6309,6 +6335,7 @@ CMHA__HOT(CMHA_FIT, cmha_rotate_backward,
    of UNIT q = w/sqrt s, k = eps/sqrt s, m = sqrt s. At a pole q = k = 0, m = 1. */
 typedef struct cmha__division {
     int unit;
+    size_t n;
     cmha_real qr[CMHA__PAIRS], qi[CMHA__PAIRS], k[CMHA__PAIRS], m[CMHA__PAIRS];
 } cmha__division;
 
@@ -6321,6 +6348,7 @@ static void cmha__denominators(cmha__in wr, cmha__in wi, size_t n, cmha_quotient
     int unit = kind == CMHA_QUOTIENT_UNIT;
     if (kind == CMHA_QUOTIENT_EXACT) eps = 0;
     d->unit = unit;
+    d->n = n;
     for (size_t j = 0; j < n; j++) {
         cmha_real ar = wr[j] < 0 ? -wr[j] : wr[j], ai = wi[j] < 0 ? -wi[j] : wi[j], large = ar > ai ? ar : ai;
         int pole = ar + ai + eps < CMHA__SMALLEST; /* false for NaN, which then comes out of a division */
@@ -6335,10 +6363,10 @@ static void cmha__denominators(cmha__in wr, cmha__in wi, size_t n, cmha_quotient
 }
 
 /* y = u conj(w) / s, or over sqrt s. */
-static void cmha__divide(cmha__in ur, cmha__in ui, const cmha__division *CMHA__RESTRICT d, size_t n,
-        cmha__out yr, cmha__out yi) {
-    int unit = d->unit;
-    for (size_t j = 0; j < n; j++) {
+static void cmha__divide(cmha__in ur, cmha__in ui, const cmha__division *CMHA__RESTRICT d, cmha__out yr,
+        cmha__out yi) {
+    const int unit = d->unit;
+    for (size_t j = 0, n = d->n; j < n; j++) {
         cmha_real m = unit ? 1 : d->m[j];
         yr[j] = (ur[j] * d->qr[j] + ui[j] * d->qi[j]) / m;
         yi[j] = (ui[j] * d->qr[j] - ur[j] * d->qi[j]) / m;
@@ -6348,8 +6376,8 @@ static void cmha__divide(cmha__in ur, cmha__in ui, const cmha__division *CMHA__R
 /* The backward of y = u conj(q) / m: du = g q / m, dw = -conj(y) du + (u k/m) conj(g k/m); of UNIT,
    y = u conj(q): du = g q, dw = (i q Im(y conj(g)) + k^2 u conj(g)) / m. */
 static void cmha__divide_backward(cmha__in ur, cmha__in ui, const cmha__division *CMHA__RESTRICT d,
-        cmha__in gr, cmha__in gi, size_t n, cmha__quotient_grad *CMHA__RESTRICT o) {
-    size_t units = d->unit ? n : 0;
+        cmha__in gr, cmha__in gi, cmha__quotient_grad *CMHA__RESTRICT o) {
+    const size_t n = d->n, units = d->unit ? n : 0;
     for (size_t j = units; j < n; j++) {
         cmha_real qr = d->qr[j], qi = d->qi[j], m = d->m[j], k = d->k[j];
         cmha_real yr = (ur[j] * qr + ui[j] * qi) / m, yi = (ui[j] * qr - ur[j] * qi) / m;
@@ -6371,14 +6399,17 @@ static void cmha__divide_backward(cmha__in ur, cmha__in ui, const cmha__division
     }
 }
 
-/* y = a x + b (b NULL: a x) on a block of columns; imaginary parts lie D numbers behind the real ones. */
-static void cmha__affine(cmha__in x, cmha__in a, cmha__in b, size_t D, size_t n, cmha__out yr, cmha__out yi) {
+/* y = a x on a block of columns; imaginary parts lie D numbers behind the real ones. */
+static void cmha__channels(cmha__in x, cmha__in a, size_t D, size_t n, cmha__out yr, cmha__out yi) {
     for (size_t j = 0; j < n; j++) yr[j] = a[j] * x[j] - a[D + j] * x[D + j];
     for (size_t j = 0; j < n; j++) yi[j] = a[j] * x[D + j] + a[D + j] * x[j];
-    if (b) {
-        cmha__axpy(n, 1, b, yr);
-        cmha__axpy(n, 1, b + D, yi);
-    }
+}
+
+/* y = a x + b, where b lies behind a. */
+static void cmha__affine(cmha__in x, cmha__in a, size_t D, size_t n, cmha__out yr, cmha__out yi) {
+    cmha__channels(x, a, D, n, yr, yi);
+    cmha__axpy(n, 1, a + 2 * D, yr);
+    cmha__axpy(n, 1, a + 3 * D, yi);
 }
 
 /* dx += g conj(a). */
@@ -6387,12 +6418,17 @@ static void cmha__affine_dx(cmha__in gr, cmha__in gi, cmha__in a, size_t D, size
     for (size_t j = 0; j < n; j++) dx[D + j] += gi[j] * a[j] - gr[j] * a[D + j];
 }
 
-/* sums[0], sums[1] += g conj(x): da; of 4 planes sums[2], sums[3] += g: db. */
-static void cmha__affine_sums(cmha__in gr, cmha__in gi, cmha__in x, size_t D, size_t n, int planes,
+/* sums[0], sums[1] += g conj(x): da. */
+static void cmha__channel_sums(cmha__in gr, cmha__in gi, cmha__in x, size_t D, size_t n,
         double (*CMHA__RESTRICT sums)[CMHA__PAIRS]) {
     for (size_t j = 0; j < n; j++) sums[0][j] += (double)(gr[j] * x[j] + gi[j] * x[D + j]);
     for (size_t j = 0; j < n; j++) sums[1][j] += (double)(gi[j] * x[j] - gr[j] * x[D + j]);
-    if (planes < 4) return;
+}
+
+/* And sums[2], sums[3] += g: db. */
+static void cmha__affine_sums(cmha__in gr, cmha__in gi, cmha__in x, size_t D, size_t n,
+        double (*CMHA__RESTRICT sums)[CMHA__PAIRS]) {
+    cmha__channel_sums(gr, gi, x, D, n, sums);
     for (size_t j = 0; j < n; j++) sums[2][j] += gr[j];
     for (size_t j = 0; j < n; j++) sums[3][j] += gi[j];
 }
@@ -6410,9 +6446,9 @@ static void cmha__elementwise_pass(const cmha__call *c) {
         memset(sums, 0, sizeof sums);
         for (size_t at = j; at < 2 * c->n * D; at += 2 * D) {
             const cmha_real *x = c->x[0] + at, *w = c->x[1] + j, *g = back ? c->dy + at : NULL;
-            if (!back) cmha__affine(x, w, NULL, D, n, c->y + at, c->y + at + D);
+            if (!back) cmha__channels(x, w, D, n, c->y + at, c->y + at + D);
             if (back && c->dx[0]) cmha__affine_dx(g, g + D, w, D, n, c->dx[0] + at);
-            if (back && c->dx[1]) cmha__affine_sums(g, g + D, x, D, n, 2, sums);
+            if (back && c->dx[1]) cmha__channel_sums(g, g + D, x, D, n, sums);
         }
         if (back && c->dx[1]) cmha__add_sums(sums, 2, D, n, c->dx[1] + j);
     }
@@ -6444,22 +6480,22 @@ CMHA__HOT_OP(cmha__quotient_pass) {
                 ui = mapped[1];
                 wr = mapped[2];
                 wi = mapped[3];
-                cmha__affine(x, map, map + 2 * D, D, n, mapped[0], mapped[1]);
-                cmha__affine(x, map + 4 * D, map + 6 * D, D, n, mapped[2], mapped[3]);
+                cmha__affine(x, map, D, n, mapped[0], mapped[1]);
+                cmha__affine(x, map + 4 * D, D, n, mapped[2], mapped[3]);
             }
             cmha__denominators(wr, wi, n, (cmha_quotient_kind)c->kind, c->number, &d);
             if (!back) {
-                cmha__divide(ur, ui, &d, n, c->y + at, c->y + at + D);
+                cmha__divide(ur, ui, &d, c->y + at, c->y + at + D);
                 continue;
             }
-            cmha__divide_backward(ur, ui, &d, c->dy + at, c->dy + at + D, n, &g);
+            cmha__divide_backward(ur, ui, &d, c->dy + at, c->dy + at + D, &g);
             if (dx && maps) {
                 cmha__affine_dx(g.ur, g.ui, map, D, n, dx + at);
                 cmha__affine_dx(g.wr, g.wi, map + 4 * D, D, n, dx + at);
             } else if (dx) cmha__axpy(n, 1, g.ur, dx + at), cmha__axpy(n, 1, g.ui, dx + at + D);
             if (dw && maps) {
-                cmha__affine_sums(g.ur, g.ui, x, D, n, 4, sums);
-                cmha__affine_sums(g.wr, g.wi, x, D, n, 4, sums + 4);
+                cmha__affine_sums(g.ur, g.ui, x, D, n, sums);
+                cmha__affine_sums(g.wr, g.wi, x, D, n, sums + 4);
             } else if (dw) cmha__axpy(n, 1, g.wr, dw + at), cmha__axpy(n, 1, g.wi, dw + at + D);
         }
         if (back && dw && maps) cmha__add_sums(sums, 8, D, n, dw + j);
@@ -6896,14 +6932,16 @@ CMHA_DEF cmha_tensor *cmha_complex_norm(cmha_tape *tape, cmha_tensor *z, cmha_co
 
 CMHA__HOT(CMHA_DEF, cmha_phasor_forward,
         (const cmha_real *z, size_t T, size_t D, cmha_real eps, cmha_real *u), (z, T, D, eps, u)) {
-    for (size_t t = 0; t < T; t++, z += 2 * D, u += 2 * D) cmha__phasor_row(z, z + D, D, eps, 1, 0, u, u + D);
+    const cmha__phasor_form p = {D, D, D, D, eps, 1, 0};
+    for (size_t t = 0; t < T; t++) cmha__phasor_row(&p, z + 2 * t * D, u + 2 * t * D);
 }
 
 CMHA__HOT(CMHA_FIT, cmha_phasor_backward, (const cmha_real *z, const cmha_real *du, size_t T, size_t D,
         cmha_real eps, cmha_real *dz), (z, du, T, D, eps, dz)) {
+    const cmha__phasor_form p = {D, D, D, D, eps, 1, 0};
     if (dz)
-        for (size_t t = 0; t < T; t++, z += 2 * D, du += 2 * D, dz += 2 * D)
-            cmha__phasor_row_backward(z, z + D, D, eps, 1, 0, du, du + D, dz, dz + D);
+        for (size_t at = 0; at < 2 * T * D; at += 2 * D)
+            cmha__phasor_row_backward(&p, z + at, du + at, dz + at);
 }
 
 static void cmha__phasor_rows(const cmha__call *c) {
@@ -7097,9 +7135,12 @@ static void cmha__regulariser_pass(const cmha__call *c) {
             if (mask && !mask[t]) continue;
             if (!way) cmha__axpy(2 * D, (cmha_real)(2 * slope), z, dz);
             if (way)
-                for (size_t j = 0; j < D; j++) /* dz -= slope * (gradient of every R_j times count) */
-                    cmha__phasor_backward(z[j], z[D + j], c->second, (cmha_real)(-slope * way[j]),
-                            (cmha_real)(-slope * way[D + j]), &dz[j], &dz[D + j]);
+                for (size_t j = 0; j < D; j++) { /* dz -= slope * (gradient of every R_j times count) */
+                    cmha_real gr = (cmha_real)(-slope * way[j]), gi = (cmha_real)(-slope * way[D + j]);
+                    cmha__number more = cmha__phasor_backward(z[j], z[D + j], c->second, gr, gi);
+                    dz[j] += more.re;
+                    dz[D + j] += more.im;
+                }
         }
         return;
     }
@@ -8088,12 +8129,12 @@ typedef struct cmha__retrieval {
 static void cmha__retrieve_phasors(const cmha__retrieval *s, const cmha_real *q, size_t lo, size_t hi,
         cmha_real *u, cmha_real *dq) {
     size_t M = s->args.queries, d = s->d_r;
-    cmha_real eps = s->args.eps, *row = u + lo * M * 2 * d;
+    const cmha__phasor_form p = {d, M * d, d, M * d, s->args.eps, 1, 0};
+    cmha_real *row = u + lo * M * 2 * d;
     for (size_t query = lo * M; query < hi * M; query++, row += 2 * d) {
-        size_t re = (query / M * 2 * M + query % M) * d, im = re + M * d;
-        if (CMHA__TRAINS && dq)
-            cmha__phasor_row_backward(q + re, q + im, d, eps, 1, 0, row, row + d, dq + re, dq + im);
-        else cmha__phasor_row(q + re, q + im, d, eps, 1, 0, row, row + d);
+        size_t at = (query / M * 2 * M + query % M) * d;
+        if (CMHA__TRAINS && dq) cmha__phasor_row_backward(&p, q + at, row, dq + at);
+        else cmha__phasor_row(&p, q + at, row);
     }
 }
 
@@ -8494,20 +8535,18 @@ static void cmha__rows_back(const cmha_score_call *c, cmha_rows x, size_t n, con
 /* CRAT eq 11-13: between phasors the product is the sum of cosines of phase differences. */
 CMHA__HOT(static, cmha__phasor_map, (const cmha_score_call *c, cmha_rows x, size_t n, cmha_real *y),
         (c, x, n, y)) {
-    const cmha_attention_args *a = c->args;
-    const cmha_real *z = x.data;
-    for (size_t d = a->d_k; n > 0; n--, z += x.ld, y += 2 * d)
-        cmha__phasor_row(z, z + x.imag, d, a->eps, 1, a->angle, y, y + d);
+    const size_t d = c->args->d_k;
+    const cmha__phasor_form p = {d, x.imag, d, 0, c->args->eps, 1, c->args->angle};
+    for (size_t i = 0; i < n; i++) cmha__phasor_row(&p, x.data + i * x.ld, y + i * 2 * d);
 }
 
 CMHA__HOT(static, cmha__phasor_map_back, (const cmha_score_call *c, cmha_rows x, size_t n,
         const cmha_real *dy, cmha_rows dx), (c, x, n, dy, dx)) {
-    const cmha_attention_args *a = c->args;
-    const cmha_real *z = x.data;
-    cmha_real *dz = dx.data;
-    if (dz)
-        for (size_t d = a->d_k; n > 0; n--, z += x.ld, dz += dx.ld, dy += 2 * d)
-            cmha__phasor_row_backward(z, z + x.imag, d, a->eps, 1, a->angle, dy, dy + d, dz, dz + dx.imag);
+    const size_t d = c->args->d_k;
+    const cmha__phasor_form p = {d, x.imag, d, dx.imag, c->args->eps, 1, c->args->angle};
+    if (dx.data)
+        for (size_t i = 0; i < n; i++)
+            cmha__phasor_row_backward(&p, x.data + i * x.ld, dy + i * 2 * d, dx.data + i * dx.ld);
 }
 
 /* CoPE eq 2 in all its scores: s = scale (magnitude |O| / divisor + cosine Re O / sqrt(|O|^2 + eps^2)). */
@@ -9806,7 +9845,8 @@ CMHA__HOT(static, cmha__linear_features, (const cmha__linear_head *h, int is_key
     cmha_real *f = is_key ? h->K : h->Q, *g = !back ? f : is_key ? h->dK : h->dQ;
     size_t d = h->a->d;
     int angular = h->a->kind == CMHA_LINEAR_ANGULAR, twice = !is_key && h->forms == 2;
-    cmha_real factor = d ? (cmha_real)(1 / sqrt((double)d)) : 1;
+    const cmha_real factor = d ? (cmha_real)(1 / sqrt((double)d)) : 1;
+    const cmha__phasor_form p = {d, x.imag, d, dx.imag, h->a->eps, factor, 0};
     if (!CMHA__TRAINS) back = 0;
     if (back && twice) cmha__apply(cmha__imaginary[0], 1, g + rows * h->F, rows, d, g, 1);
     for (size_t r = 0; r < rows; r++, f += h->F, g += back ? h->F : 0) {
@@ -9816,9 +9856,9 @@ CMHA__HOT(static, cmha__linear_features, (const cmha__linear_head *h, int is_key
         if (!back && angular) f[2 * d] = 1;
         if (!back && absent) memset(f, 0, h->F * sizeof *f);
         if (absent) continue;
-        if (!back && angular) cmha__phasor_row(re, im, d, h->a->eps, factor, 0, f, f + d);
+        if (!back && angular) cmha__phasor_row(&p, re, f);
         else if (!back) cmha__elu_row(re, im, d, f);
-        else if (angular) cmha__phasor_row_backward(re, im, d, h->a->eps, factor, 0, g, g + d, dre, dim);
+        else if (angular) cmha__phasor_row_backward(&p, re, g, dre);
         else
             for (size_t j = 0; j < d; j++) { /* f' = min(f, 1) */
                 dre[j] += g[j] * (f[j] < 1 ? f[j] : 1);
@@ -10145,12 +10185,13 @@ static void cmha__lag_move(const cmha__lag_head *h, double *g, size_t n, size_t 
                 u[L + l] = (cmha_real)(row_imag[l] * scale);
             }
         if (CMHA__TRAINS && adds && z) {
-            const cmha_real *x = z->data + t * z->token + j0;
-            cmha__phasor_row_backward(x, x + z->imag, width, h->a->eps, 1, 0, u, u + L, re, im);
+            const cmha__phasor_form p = {width, z->imag, L, (size_t)(im - re), h->a->eps, 1, 0};
+            cmha__phasor_row_backward(&p, z->data + t * z->token + j0, u, re);
         } else if (adds) cmha__axpy(width, 1, u, re), cmha__axpy(width, 1, u + L, im);
         if (adds) continue;
         if (what & CMHA__LAG_PHASORS) {
-            cmha__phasor_row(re, im, width, h->a->eps, 1, 0, u, u + L);
+            const cmha__phasor_form p = {width, (size_t)(im - re), L, 0, h->a->eps, 1, 0};
+            cmha__phasor_row(&p, re, u);
             re = u;
             im = u + L;
         }
@@ -16070,7 +16111,8 @@ static int cmha__knowledge_phasors(const cmha_knowledge *kb) {
         for (size_t j = 0; j < d; j += m) {
             const cmha_real *z = kb->vectors + i * 2 * d + j, *f = kb->features + i * 2 * d + j;
             m = cmha__block_of(d, j);
-            cmha__phasor_row(z, z + d, m, cmha__feature_eps, 1, 0, u, u + m);
+            const cmha__phasor_form p = {m, d, m, 0, cmha__feature_eps, 1, 0};
+            cmha__phasor_row(&p, z, u);
             for (size_t l = 0; l < m; l++) {
                 cmha_real a = f[l] - u[l], b = f[d + l] - u[m + l];
                 if (!(a * a + b * b <= (cmha_real)1e-4)) return 0;
