@@ -4736,14 +4736,13 @@ static cmha_tensor *cmha__operate(cmha_tape *tape, const cmha__op *op, int kind,
     return cmha__run(tape, &call);
 }
 
-/* Runs a call of one input whose options are a kind, an array of the caller's and whole numbers. */
+/* Runs a call of one input whose options are a kind, an array of the caller's and a whole number. */
 static cmha_tensor *cmha__operate_by(cmha_tape *tape, const cmha__op *op, cmha_tensor *x, int kind,
-        const void *given, size_t count, uint64_t key) {
+        const void *given, size_t count) {
     cmha__call call = cmha__call_of(op, x, NULL, NULL);
     call.kind = kind;
     call.given = given;
     call.count = count;
-    call.key = key;
     return cmha__run(tape, &call);
 }
 
@@ -4920,7 +4919,7 @@ static void cmha__softmax_pass(const cmha__call *c) {
 CMHA_DEF cmha_tensor *cmha_softmax_rows(cmha_tape *tape, cmha_tensor *x, int causal,
         const unsigned char *key_mask) {
     CMHA__RUNS(cmha__operate_by, "softmax", cmha__softmax_pass, cmha__softmax_shape, 1, 0, x, causal != 0,
-            key_mask, 0, 0);
+            key_mask, 0);
 }
 
 /* kind: is b transposed? count: how many products of [M, K] by [K, N]. One matrix for all is one product. */
@@ -5026,8 +5025,11 @@ static void cmha__transpose_pass(const cmha__call *c) {
 CMHA_DEF cmha_tensor *cmha_transpose(cmha_tape *tape, cmha_tensor *x, int axis_a, int axis_b) {
     size_t a = (size_t)axis_a, b = (size_t)axis_b;
     if (a == b && x && a < (size_t)x->rank) return x;
-    CMHA__RUNS(cmha__operate_by, "transpose", cmha__transpose_pass, cmha__transpose_shape, 1, 0, x, 0, NULL,
-            cmha__min(a, b), a < b ? b : a);
+    static const cmha__op op = {"transpose", cmha__transpose_pass, cmha__transpose_shape, 1, 0, 0, {0, 0}, 0};
+    cmha__call call = cmha__call_of(&op, x, NULL, NULL);
+    call.count = cmha__min(a, b);
+    call.key = a < b ? b : a;
+    return cmha__run(tape, &call);
 }
 
 /* kind: the axis. */
@@ -5075,8 +5077,12 @@ static void cmha__slice_pass(const cmha__call *c) {
 }
 
 CMHA_DEF cmha_tensor *cmha_slice(cmha_tape *tape, cmha_tensor *x, int axis, size_t begin, size_t end) {
-    CMHA__RUNS(cmha__operate_by, "slice", cmha__slice_pass, cmha__slice_shape, 1, 0, x, axis, NULL, begin,
-            end);
+    static const cmha__op op = {"slice", cmha__slice_pass, cmha__slice_shape, 1, 0, 0, {0, 0}, 0};
+    cmha__call call = cmha__call_of(&op, x, NULL, NULL);
+    call.kind = axis;
+    call.count = begin;
+    call.key = end;
+    return cmha__run(tape, &call);
 }
 
 /* One number comes of the whole input, by one thread. */
@@ -5114,7 +5120,7 @@ static void cmha__gather_pass(const cmha__call *c) {
 }
 
 CMHA_DEF cmha_tensor *cmha_gather(cmha_tape *tape, cmha_tensor *x, const size_t *index, size_t n) {
-    CMHA__RUNS(cmha__operate_by, "gather", cmha__gather_pass, cmha__gather_shape, 1, 0, x, 0, index, n, 0);
+    CMHA__RUNS(cmha__operate_by, "gather", cmha__gather_pass, cmha__gather_shape, 1, 0, x, 0, index, n);
 }
 
 static void cmha__mean_shape(cmha__call *c) {
@@ -5140,7 +5146,7 @@ static void cmha__mean_pass(const cmha__call *c) {
 }
 
 CMHA_DEF cmha_tensor *cmha_mean_tokens(cmha_tape *tape, cmha_tensor *x, const unsigned char *key_mask) {
-    CMHA__RUNS(cmha__operate_by, "mean", cmha__mean_pass, cmha__mean_shape, 1, 0, x, 0, key_mask, 0, 0);
+    CMHA__RUNS(cmha__operate_by, "mean", cmha__mean_pass, cmha__mean_shape, 1, 0, x, 0, key_mask, 0);
 }
 
 /* Rejects tokens outside [0, V) but `ignore`, where that is allowed. */
@@ -5431,7 +5437,9 @@ enum { CMHA__FEW_ROWS = 4 }; /* more of them, and a matrix product is faster tha
    through, faster than a BLAS; for many a packed copy becomes floats 256 KiB at a time. Takes scratch, also
    in a dry run. turned > 0: the weight is [O / turned, I, turned], read by its columns. */
 static void cmha__weight_product(cmha_tape *tape, const cmha_tensor *weight, const cmha_real *x, size_t T,
-        size_t I, size_t O, size_t turned, cmha_real *y) {
+        size_t turned, cmha_real *y) {
+    const size_t I = turned ? weight->shape[1] : cmha__last(weight);
+    const size_t O = turned ? weight->shape[0] * turned : cmha__rows(weight);
     const cmha_real *w = weight->data;
     const cmha_packed *packed = weight->packed, plain = {CMHA_STORAGE_FLOAT, O, I, 0, w, NULL, NULL};
     int few = T <= CMHA__FEW_ROWS, plainly = CMHA__STREAMS && !turned && !cmha__records(tape);
@@ -5504,8 +5512,13 @@ static void cmha__embedding_pass(const cmha__call *c) {
 /* CRAT eq 1. */
 CMHA_DEF cmha_tensor *cmha_embedding(cmha_tape *tape, cmha_tensor *weight, const int32_t *ids, size_t B,
         size_t N) {
-    CMHA__RUNS(cmha__operate_by, "embedding", cmha__embedding_pass, cmha__embedding_shape, 1, CMHA__UNPACKS,
-            weight, 0, ids, B, N);
+    static const cmha__op op = {
+        "embedding", cmha__embedding_pass, cmha__embedding_shape, 1, CMHA__UNPACKS, 0, {0, 0}, 0};
+    cmha__call call = cmha__call_of(&op, weight, NULL, NULL);
+    call.given = ids;
+    call.count = B;
+    call.key = N;
+    return cmha__run(tape, &call);
 }
 
 /* ---- Common: sublayer, residual + gain * dropout(act(x) W^T + bias) ---- */
@@ -5566,12 +5579,12 @@ static cmha_status cmha__sublayer_backward(cmha_tape *tape, cmha_record *r) {
 
 /* y = residual + gain * dropout(product + bias), row by row; y may be the product's own memory. */
 static void cmha__sublayer_finish(const cmha_tape *tape, const cmha__sublayer_saved *s,
-        const cmha_real *product, const cmha_tensor *bias,
-        const cmha_real *residual, size_t T, size_t O, cmha_real *y) {
+        const cmha_real *product, const cmha_tensor *bias, const cmha_tensor *residual, cmha_tensor *y) {
+    const size_t T = cmha__rows(y), O = cmha__last(y);
     if (!bias && !residual && s->gain == 1 && s->dropout <= 0) return;
     CMHA__FOR_EACH(tape->context->threads, T, t) {
-        const cmha_real *p = product + t * O, *base = residual ? residual + t * O : NULL;
-        cmha_real *row = y + t * O;
+        const cmha_real *p = product + t * O, *base = residual ? residual->data + t * O : NULL;
+        cmha_real *row = y->data + t * O;
         if (s->dropout > 0) { /* training: product is y */
             if (bias) cmha__axpy(O, 1, bias->data, row);
             cmha_dropout_forward(row, O, s->dropout, s->key, s->first + t * O, row);
@@ -5598,11 +5611,14 @@ static cmha_status cmha__check_linear(cmha_tape *tape, const char *name, const c
     return tape->status;
 }
 
-/* Does what cmha_sublayer does. in_place: outside of a recording the residual's memory may be taken. */
-static cmha_tensor *cmha__sublayer(cmha_tape *tape, cmha_tensor *x, int act, cmha_tensor *weight,
-        cmha_tensor *bias, cmha_tensor *residual, cmha_real gain, cmha_real dropout, int in_place) {
+/* Does what cmha_sublayer does on in = x, weight, bias, residual, with the act, gain and dropout of `form`.
+   in_place: outside of a recording the residual's memory may be taken. */
+static cmha_tensor *cmha__sublayer(cmha_tape *tape, cmha_tensor *const *in, const cmha__sublayer_saved *form,
+        int in_place) {
+    cmha_tensor *x = in[0], *weight = in[1], *bias = in[2], *residual = in[3];
     if (!x || !weight || !tape || tape->status) return NULL;
-    if (cmha__check_linear(tape, "linear", x, act, weight, bias) || cmha__check_dropout(tape, dropout))
+    const int act = form->act;
+    if (cmha__check_linear(tape, "linear", x, act, weight, bias) || cmha__check_dropout(tape, form->dropout))
         return NULL;
     size_t T = cmha__rows(x), O = weight->shape[0], I = weight->shape[1];
     if (residual && (cmha__last(residual) != O || cmha__rows(residual) != T))
@@ -5611,9 +5627,8 @@ static cmha_tensor *cmha__sublayer(cmha_tape *tape, cmha_tensor *x, int act, cmh
     cmha_tensor *y = in_place ? residual : cmha__result_of_width(tape, x, O);
     cmha__sublayer_saved *s = y ? CMHA__NEW(tape, cmha__sublayer_saved) : NULL;
     if (!s) return NULL;
-    s->act = act;
-    s->gain = gain;
-    s->dropout = cmha__records(tape) ? dropout : 0;
+    *s = *form;
+    if (!cmha__records(tape)) s->dropout = 0;
     s->key = s->dropout > 0 ? cmha__draw(tape) : 0;
     s->first = cmha__first_number(tape, y);
     cmha__mark mark = cmha__mark_of(tape);
@@ -5621,22 +5636,23 @@ static cmha_tensor *cmha__sublayer(cmha_tape *tape, cmha_tensor *x, int act, cmh
     cmha_real *product = in_place ? cmha__reals(tape, T * O) : y->data;
     if (act >= 0 && !tape->status && !cmha__dry(tape))
         cmha__activate(tape->context->threads, x->data, T, I, act, NULL, h);
-    cmha__weight_product(tape, weight, h, T, I, O, 0, product); /* Y = h W^T */
+    cmha__weight_product(tape, weight, h, T, 0, product); /* Y = h W^T */
     if (!tape->status && !cmha__dry(tape))
-        cmha__sublayer_finish(tape, s, product, bias, residual ? residual->data : NULL, T, O, y->data);
+        cmha__sublayer_finish(tape, s, product, bias, residual, y);
     cmha__rewind(tape, mark);
-    cmha_tensor *in[4] = {x, weight, bias, residual};
     return cmha__push(tape, "sublayer", y, in, 4, cmha__sublayer_backward, s);
 }
 
 CMHA_DEF cmha_tensor *cmha_sublayer(cmha_tape *tape, cmha_tensor *x, int act, cmha_tensor *weight,
         cmha_tensor *bias, cmha_tensor *residual, cmha_real gain, cmha_real dropout) {
-    return cmha__sublayer(tape, x, act, weight, bias, residual, gain, dropout, 0);
+    cmha_tensor *in[4] = {x, weight, bias, residual};
+    const cmha__sublayer_saved form = {act, gain, dropout, 0, 0};
+    return cmha__sublayer(tape, in, &form, 0);
 }
 
 /* CRAT eq 4-5. */
 CMHA_DEF cmha_tensor *cmha_linear(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_tensor *bias) {
-    return cmha__sublayer(tape, x, CMHA_ACTIVATION_NONE, weight, bias, NULL, 1, 0, 0);
+    return cmha_sublayer(tape, x, CMHA_ACTIVATION_NONE, weight, bias, NULL, 1, 0);
 }
 
 /* ---- Common: norms. A norm is a kernel pair and its row in CMHA_NORMS ---- */
@@ -5662,18 +5678,22 @@ CMHA__COLD static cmha_real cmha__wide_root(const cmha_real *x, size_t D, double
     return root <= (double)FLT_MAX ? (cmha_real)root : 0; /* eps = 0 and a constant row */
 }
 
+/* A normed row: y = (x - mean) r (plus + weight). */
+typedef struct { const cmha_real *weight; size_t D; cmha_real plus, mean, r; } cmha__normed;
+
 /* Returns the mean of dy weight (x - mean) r^2 where a product leaves the range of the type. */
-CMHA__COLD static cmha_real cmha__wide_cross(const cmha_real *x, const cmha_real *weight, cmha_real plus,
-        const cmha_real *dy, size_t D, cmha_real mean, cmha_real r) {
+CMHA__COLD static cmha_real cmha__wide_cross(const cmha__normed *n, const cmha_real *x, const cmha_real *dy) {
     double sum = 0;
-    for (size_t i = 0; i < D; i++)
-        sum += (double)dy[i] * ((double)plus + weight[i]) * (((double)x[i] - mean) * r);
-    return (cmha_real)(sum * (double)r / (double)D);
+    for (size_t i = 0; i < n->D; i++)
+        sum += (double)dy[i] * ((double)n->plus + n->weight[i]) * (((double)x[i] - n->mean) * n->r);
+    return (cmha_real)(sum * (double)n->r / (double)n->D);
 }
 
 /* Returns the mean of g (x - mean) r^2 over a row, g = dy (plus + weight), and g's sum; it vectorises. */
-static cmha_real cmha__norm_cross(const cmha_real *x, const cmha_real *weight, cmha_real plus,
-        const cmha_real *dy, size_t D, cmha_real mean, cmha_real r, cmha_real *sum) {
+static cmha_real cmha__norm_cross(const cmha__normed *normed, const cmha_real *x, const cmha_real *dy,
+        cmha_real *sum) {
+    const cmha_real *weight = normed->weight, plus = normed->plus, mean = normed->mean, r = normed->r;
+    const size_t D = normed->D;
     cmha_real g[256], c[256], cross = 0;
     *sum = 0;
     for (size_t at = 0, n; (n = cmha__min(D - at, 256)) > 0; at += n) {
@@ -5686,7 +5706,7 @@ static cmha_real cmha__norm_cross(const cmha_real *x, const cmha_real *weight, c
     }
     cross = cross * r * r / (cmha_real)D;
     if (cross <= CMHA__LARGEST && cross >= -CMHA__LARGEST) return cross;
-    return cmha__wide_cross(x, weight, plus, dy, D, mean, r);
+    return cmha__wide_cross(normed, x, dy);
 }
 
 CMHA__HOT(CMHA_DEF, cmha_norm_forward, (int centred, const cmha_real *x, const cmha_real *weight,
@@ -5725,7 +5745,8 @@ CMHA__HOT(CMHA_FIT, cmha_norm_backward, (int centred, const cmha_real *x, const 
     for (size_t t = 0; t < T; t++, x += D, dy += D) {
         cmha_real mean = centred ? *stats++ : 0, r = *stats++;
         if (dx) {
-            cmha_real sum, cross = cmha__norm_cross(x, weight, plus, dy, D, mean, r, &sum);
+            const cmha__normed normed = {weight, D, plus, mean, r};
+            cmha_real sum, cross = cmha__norm_cross(&normed, x, dy, &sum);
             sum = centred ? sum / (cmha_real)D : 0;
             for (size_t i = 0; i < D; i++)
                 dx[i] += r * (dy[i] * (plus + weight[i]) - sum - (x[i] - mean) * cross);
@@ -5943,7 +5964,7 @@ static void cmha__projection_sweep(cmha_tape *tape, cmha__entropy *s, cmha_tenso
     if (!cmha__dry(tape) && !tape->status)
         for (size_t t = 0, n; (n = cmha__min(T - t, rows)) > 0; t += n) {
             const cmha_real *some = x->data + t * I;
-            if (w->packed) cmha__weight_product(tape, w, some, n, I, V, 0, logits);
+            if (w->packed) cmha__weight_product(tape, w, some, n, 0, logits);
             else cmha__gemm(threads, 0, 1, n, V, I, 1, some, I, w->data, I, 0, logits, V);
             CMHA__FOR_CHUNKS(threads, n, lo, hi) {
                 if (bias)
@@ -5969,21 +5990,26 @@ static cmha_status cmha__projection_backward(cmha_tape *tape, cmha_record *r) {
 
 /* `early`, if not 0, is the cotangent of the backward to come: gradients are passed on at once, while the
    logits are there. The backward makes up for another one; without it they are wrong. */
+typedef struct {
+    const int32_t *targets;
+    int32_t ignore;
+    const cmha_real *class_weights; /* or NULL */
+    cmha_real cap, early; /* a cap of logits, or 0 */
+} cmha__entropy_options;
 static cmha_tensor *cmha__linear_cross_entropy(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight,
-        cmha_tensor *bias, const int32_t *targets, int32_t ignore, const cmha_real *class_weights,
-        cmha_real cap, cmha_real early) {
+        cmha_tensor *bias, const cmha__entropy_options *o) {
     if (!x || !weight || !tape || tape->status || !tape->context) return NULL;
-    if (targets && cmha__check_linear(tape, "cross-entropy", x, CMHA_ACTIVATION_NONE, weight, bias))
+    if (o->targets && cmha__check_linear(tape, "cross-entropy", x, CMHA_ACTIVATION_NONE, weight, bias))
         return NULL;
     size_t T = cmha__rows(x), one = 1;
     cmha_tensor *in[3] = {x, weight, bias}, *y = cmha__result(tape, 1, &one);
-    cmha__entropy *s = cmha__entropy_new(tape, targets, T, weight->shape[0], ignore, class_weights);
+    cmha__entropy *s = cmha__entropy_new(tape, o->targets, T, weight->shape[0], o->ignore, o->class_weights);
     if (!s) return NULL;
-    s->cap = cap;
+    s->cap = o->cap;
     if (!cmha__dry(tape))
         for (size_t t = 0; t < T; t++) s->counted += cmha__row_weight(s, t);
     cmha__over_ranks(tape, &s->counted, 1);
-    s->early = cmha__records(tape) && (cmha__dry(tape) || s->counted > 0) ? early : 0;
+    s->early = cmha__records(tape) && (cmha__dry(tape) || s->counted > 0) ? o->early : 0;
     cmha__projection_sweep(tape, s, in, s->early != 0, s->early);
     if (!cmha__dry(tape)) cmha__entropy_mean(tape, s, T, y->data);
     return cmha__push(tape, "linear_cross_entropy", y, in, 3, cmha__projection_backward, s);
@@ -5991,7 +6017,8 @@ static cmha_tensor *cmha__linear_cross_entropy(cmha_tape *tape, cmha_tensor *x, 
 
 CMHA_DEF cmha_tensor *cmha_linear_cross_entropy(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight,
         cmha_tensor *bias, const int32_t *targets, int32_t ignore, const cmha_real *class_weights) {
-    return cmha__linear_cross_entropy(tape, x, weight, bias, targets, ignore, class_weights, 0, 0);
+    const cmha__entropy_options o = {targets, ignore, class_weights, 0, 0};
+    return cmha__linear_cross_entropy(tape, x, weight, bias, &o);
 }
 
 /* The mean of a loss, or 0. kind = 0: the squared error of x [.., V]; 1: the negative log likelihood of x
@@ -6034,7 +6061,7 @@ static cmha_tensor *cmha__number_loss(cmha_tape *tape, cmha_tensor *x, const cmh
         int skips) {
     static const cmha__op op = {
         "squared_error", cmha__numbers_pass, cmha__numbers_shape, 1, 0, 0, {0, 0}, sizeof(size_t)};
-    return cmha__operate_by(tape, &op, x, gaussian, targets, (size_t)skips, 0);
+    return cmha__operate_by(tape, &op, x, gaussian, targets, (size_t)skips);
 }
 
 CMHA_DEF cmha_tensor *cmha_squared_error(cmha_tape *tape, cmha_tensor *x, const cmha_real *targets) {
@@ -6596,7 +6623,7 @@ static void cmha__complex_map_pass(const cmha__call *c) {
     cmha__mark mark = cmha__mark_of(tape);
     cmha_real *scratch = cmha__reals(tape, 2 * c->out->size);
     if (!cmha__goes_back(c))
-        cmha__weight_product(tape, c->in[1], c->x[0], 2 * T, c->D, 2 * O, c->kind ? O : 0, scratch);
+        cmha__weight_product(tape, c->in[1], c->x[0], 2 * T, c->kind ? O : 0, scratch);
     if (!tape->status && !cmha__dry(tape)) {
         if (!cmha__goes_back(c)) cmha__complex_combine(&a, scratch, c->x[2], c->y);
         else cmha_complex_linear_backward(&a, c->x[0], c->x[1], c->dy, c->dx[0], c->dx[1], c->dx[2], scratch);
@@ -7779,7 +7806,7 @@ static void cmha__balance_pass(const cmha__call *c) {
 CMHA_DEF cmha_tensor *cmha_balance(cmha_tape *tape, cmha_tensor *logits, size_t top,
         const unsigned char *key_mask) {
     static const cmha__op op = {"balance", cmha__balance_pass, cmha__balance_shape, 1, 0, 0, {0, 0}, 0};
-    return cmha__operate_by(tape, &op, logits, 0, key_mask, top, 0);
+    return cmha__operate_by(tape, &op, logits, 0, key_mask, top);
 }
 
 /* ---- Retrieval: the knowledge base ---- */
@@ -10740,8 +10767,9 @@ CMHA_DEF cmha_tensor *cmha_attention(cmha_tape *tape, const cmha_attention_args 
 /* Linear or lag attention: queries and keys are the same tokens, complex, of as many heads. state NULL: the
    sequence is whole. Else linear attention goes on from a cache's state, outside of a recording. */
 static cmha_tensor *cmha__attend_planes(cmha_tape *tape, const cmha_linear_args *linear,
-        const cmha_lag_args *lag, cmha_tensor *q, cmha_tensor *k, cmha_tensor *v, cmha_real *state) {
-    cmha__attention_saved *s = cmha__attention_open(tape, lag ? (const void *)lag : linear, q, k, v);
+        const cmha_lag_args *lag, cmha_tensor *const *qkv, cmha_real *state) {
+    const void *args = lag ? (const void *)lag : linear;
+    cmha__attention_saved *s = cmha__attention_open(tape, args, qkv[0], qkv[1], qkv[2]);
     if (!s) return NULL;
     s->core = lag ? CMHA__LAG : CMHA__LINEAR;
     if (lag) s->lag = *lag;
@@ -10769,12 +10797,14 @@ static cmha_tensor *cmha__attend_planes(cmha_tape *tape, const cmha_linear_args 
 
 CMHA_DEF cmha_tensor *cmha_linear_attention(cmha_tape *tape, const cmha_linear_args *args, cmha_tensor *q,
         cmha_tensor *k, cmha_tensor *v) {
-    return cmha__attend_planes(tape, args, NULL, q, k, v, NULL);
+    cmha_tensor *qkv[3] = {q, k, v};
+    return cmha__attend_planes(tape, args, NULL, qkv, NULL);
 }
 
 CMHA_DEF cmha_tensor *cmha_lag_attention(cmha_tape *tape, const cmha_lag_args *args, cmha_tensor *q,
         cmha_tensor *k, cmha_tensor *v) {
-    return cmha__attend_planes(tape, NULL, args, q, k, v, NULL);
+    cmha_tensor *qkv[3] = {q, k, v};
+    return cmha__attend_planes(tape, NULL, args, qkv, NULL);
 }
 
 /* ---- Phase contrastive loss ---- */
@@ -12455,10 +12485,10 @@ static cmha_tensor *cmha__joined(cmha__pass *pass, cmha_tensor *weight) {
 
 /* ---- Products of a block's matrices and their adapters ---- */
 
-/* Adds u B^T to the base's columns of y, part i of B with part j of u to part i ^ j; of y's gradient instead:
-   shares of the gradients of u and B, if not NULL. in: y, u, B. */
+/* Adds u B^T to the base's columns of y, part i of B with part j of u to part i ^ j. With
+   du or db: of y's gradient instead shares of the gradients of u and B. in: y, u, B. */
 static void cmha__adapter_parts(int threads, const cmha_parameter *base, cmha_tensor *const *in, cmha_real *y,
-        int back, cmha_real *du, cmha_real *db) {
+        cmha_real *du, cmha_real *db) {
     const cmha_tensor *u = in[1], *B = in[2];
     size_t T = cmha__rows(in[0]), W = cmha__last(in[0]), R = cmha__last(u), r = cmha__last(B);
     size_t O = B->shape[B->rank - 2];
@@ -12467,7 +12497,7 @@ static void cmha__adapter_parts(int threads, const cmha_parameter *base, cmha_te
         size_t i = part / 2, j = part % 2;
         cmha_real sign = part == 3 ? -1 : 1, *y_ij = y + (i ^ j) * O;
         const cmha_real *u_j = u->data + j * r, *b_i = B->data + i * O * r;
-        if (!back) cmha__gemm(threads, 0, 1, T, O, r, sign, u_j, R, b_i, r, 1, y_ij, W);
+        if (!du && !db) cmha__gemm(threads, 0, 1, T, O, r, sign, u_j, R, b_i, r, 1, y_ij, W);
         if (du) cmha__gemm(threads, 0, 0, T, r, O, sign, y_ij, W, b_i, r, 1, du + j * r, R);
         if (db) cmha__gemm(threads, 1, 0, O, r, T, sign, y_ij, W, u_j, R, 1, db + i * O * r, r);
     }
@@ -12475,9 +12505,9 @@ static void cmha__adapter_parts(int threads, const cmha_parameter *base, cmha_te
 
 static cmha_status cmha__adapter_backward(cmha_tape *tape, cmha_record *r) {
     cmha_real *du = cmha_tape_grad(tape, r->in[1]), *db = cmha_tape_grad(tape, r->in[2]);
-    if (!tape->status && !cmha__dry(tape))
-        cmha__adapter_parts(tape->context->threads, (const cmha_parameter *)r->user, r->in, r->out->grad, 1,
-                du, db);
+    if ((du || db) && !tape->status && !cmha__dry(tape))
+        cmha__adapter_parts(tape->context->threads, (const cmha_parameter *)r->user, r->in, r->out->grad, du,
+                db);
     cmha__pass_grad(tape, r->out, r->in[0]);
     return tape->status;
 }
@@ -12490,10 +12520,10 @@ static cmha_tensor *cmha__adapt(cmha__pass *pass, cmha_tensor *y, cmha_tensor *x
     cmha_tensor *A = p->matrix.rank ? &p->matrix : &p->tensor; /* a real x gives Re and Im of A x */
     double scale = pass->c->lora_alpha / (double)pass->c->lora_rank;
     cmha_tensor *u = A->rank == 3 ? cmha__scaled(pass, cmha_complex_linear(tape, x, A, NULL), scale)
-            : cmha__sublayer(tape, x, act, A, NULL, NULL, (cmha_real)scale, 0, 0);
+            : cmha_sublayer(tape, x, act, A, NULL, NULL, (cmha_real)scale, 0);
     cmha_tensor *in[3] = {y, u, &p[1].tensor};
     if (!y || !u) return NULL;
-    if (!cmha__dry(tape)) cmha__adapter_parts(tape->context->threads, base, in, y->data, 0, NULL, NULL);
+    if (!cmha__dry(tape)) cmha__adapter_parts(tape->context->threads, base, in, y->data, NULL, NULL);
     if (cmha__records(tape)) y = cmha_tensor_wrap(tape, y->rank, y->shape, y->data, NULL);
     return cmha__push(tape, "adapter", y, in, 3, cmha__adapter_backward, base);
 }
@@ -12504,8 +12534,8 @@ static cmha_tensor *cmha__project(cmha__pass *pass, cmha_tensor *x, int act, cmh
     const cmha_model_config *c = pass->c;
     cmha_parameter *list = pass->model->parameters.list, *one = list; /* of several in W, the last */
     cmha_tape *tape = pass->tape;
-    cmha_real gain = residual ? (cmha_real)c->residual_scale : 1;
-    cmha_real dropout = residual ? (cmha_real)c->dropout : 0;
+    const cmha__sublayer_saved form = {act, residual ? (cmha_real)c->residual_scale : 1,
+            residual ? (cmha_real)c->dropout : 0, 0, 0};
     if (!x || !weight || tape->status) return NULL;
     one += (size_t)((const char *)weight - (const char *)list) / sizeof *list;
     if (residual && one->adapter) { /* it adds before the dropout */
@@ -12514,9 +12544,9 @@ static cmha_tensor *cmha__project(cmha__pass *pass, cmha_tensor *x, int act, cmh
     }
     weight = cmha__joined(pass, weight);
     bias = cmha__joined(pass, bias);
-    cmha_tensor *y = weight && weight->rank == 3
-            ? cmha_complex_linear(tape, x, weight, bias)
-            : cmha__sublayer(tape, x, act, weight, bias, residual, gain, dropout, 1);
+    cmha_tensor *in[4] = {x, weight, bias, residual};
+    cmha_tensor *y = weight && weight->rank == 3 ? cmha_complex_linear(tape, x, weight, bias)
+            : cmha__sublayer(tape, in, &form, 1);
     for (; one->adapter || one->form == CMHA__JOINED; one--) {
         if (one->adapter) y = cmha__adapt(pass, y, x, act, one);
         if (one->form != CMHA__JOINED) break;
@@ -12626,7 +12656,7 @@ CMHA_DEF cmha_tensor *cmha_layer_attention(const cmha_layer *layer, const cmha_a
 
 /* Runs linear attention of `heads` heads of d numbers, likewise: of it a cache keeps the state alone. */
 static cmha_tensor *cmha__linear_heads(cmha__pass *pass, cmha_linear_kind kind, size_t heads, size_t d,
-        cmha_tensor *q, cmha_tensor *k, cmha_tensor *v) {
+        cmha_tensor *const *qkv) {
     cmha_linear_args a;
     cmha_real *state = NULL;
     memset(&a, 0, sizeof a);
@@ -12643,7 +12673,7 @@ static cmha_tensor *cmha__linear_heads(cmha__pass *pass, cmha_linear_kind kind, 
     if (pass->cache && cmha__next_slot(pass, &slot)) return NULL;
     if (pass->cache && !cmha__dry(pass->tape)) state = pass->cache->memory + slot.keys;
     if (state && !pass->cache->length) memset(state, 0, slot.state * sizeof *state);
-    return cmha__attend_planes(pass->tape, &a, NULL, q, k, v, state);
+    return cmha__attend_planes(pass->tape, &a, NULL, qkv, state);
 }
 
 /* Divides heads of d numbers (planes = 2: complex ones, in planes of all heads) by their root mean square. */
@@ -12734,8 +12764,9 @@ static cmha_tensor *cmha__cope_attention(cmha__pass *pass, cmha_tensor *h) {
     cmha_attention_args a = cmha__softmax_args(pass, c->n_heads, d_k);
     cmha_cope_options cope = {(cmha_cope_score)c->cope_score, (cmha_real)c->cope_alpha, a.eps,
             c->cope_repo_scale, (cmha_norm_max)c->cope_max, c->cope_max_grad};
+    cmha_tensor *qkv[3] = {q, k, v};
     if (c->cope_score == CMHA_COPE_SCORE_LINEAR && !pass->model->score)
-        return cmha__linear_heads(pass, CMHA_LINEAR_COPE, c->n_heads, d_k, q, k, v);
+        return cmha__linear_heads(pass, CMHA_LINEAR_COPE, c->n_heads, d_k, qkv);
     cmha_cope_args(&a, &cope);
     a.scale *= (cmha_real)c->cope_scale;
     a.score = pass->model->score;
@@ -12847,7 +12878,7 @@ static cmha_tensor *cmha__crat_group(cmha__pass *pass, cmha_tensor *z, int g) {
     for (int i = 0; i < 3; i++) qkv[i] = w ? NULL : cmha_complex_lowrank(tape, x, u[i], v[i], NULL);
     if (w) qkv[0] = cmha__linear(pass, x, w, NULL);
     if (c->crat_attention == CMHA_CRAT_ATTENTION_LINEAR)
-        return cmha__linear_heads(pass, CMHA_LINEAR_ANGULAR, heads, d, qkv[0], qkv[1], qkv[2]);
+        return cmha__linear_heads(pass, CMHA_LINEAR_ANGULAR, heads, d, qkv);
     if (c->crat_attention == CMHA_CRAT_ATTENTION_LAG) {
         cmha_lag_args lag;
         memset(&lag, 0, sizeof lag);
@@ -13367,8 +13398,8 @@ static cmha_tensor *cmha__token_loss(cmha_model *model, const cmha_batch *batch,
         if (states) states->needs_grad = states->needs_grad != 0;
     }
     states = cmha__head_input(model, tape, states);
-    return cmha__linear_cross_entropy(tape, states, cmha__output_weight(model, tape), model->head_bias,
-            targets, -1, NULL, (cmha_real)model->config.logit_softcap, weight);
+    const cmha__entropy_options o = {targets, -1, NULL, (cmha_real)model->config.logit_softcap, weight};
+    return cmha__linear_cross_entropy(tape, states, cmha__output_weight(model, tape), model->head_bias, &o);
 }
 
 /* The loss of tokens, values or labels. weight: the cotangent of the backward that follows. */
@@ -13944,20 +13975,27 @@ static double cmha__side(uint64_t key, size_t i) { return key && cmha__mix(key +
 
 /* Returns the loss's slope along a direction of numbers lo .. hi - 1, which were `kept`, and how much of it
    may be the rounding of four losses. */
-static cmha_status cmha__slope(cmha_real *data, const cmha_real *kept, size_t lo, size_t hi, uint64_t key,
-        cmha_loss_fn loss, void *user, double *slope, double *rounding) {
+typedef struct {
+    cmha_real *data;
+    const cmha_real *kept;
+    size_t lo, hi;
+    uint64_t key; /* of the signs */
+} cmha__direction;
+static cmha_status cmha__slope(const cmha__direction *d, cmha_loss_fn loss, void *user, double *slope,
+        double *rounding) {
     static const double at[4] = {-2, -1, 1, 2}, factor[4] = {1 / 12., -8 / 12., 8 / 12., -1 / 12.};
-    double h = (sizeof(cmha_real) == 8 ? 1e-4 : 1e-2) * (key ? 8 / sqrt((double)(hi - lo)) : 1), value = 0;
+    double h = (sizeof(cmha_real) == 8 ? 1e-4 : 1e-2) * (d->key ? 8 / sqrt((double)(d->hi - d->lo)) : 1);
+    double value = 0;
     cmha_status status = CMHA_OK;
     *slope = 0;
     for (int s = 0; s < 4; s++) {
-        for (size_t i = lo; i < hi; i++)
-            data[i] = (cmha_real)(kept[i] + cmha__side(key, i) * at[s] * h);
+        for (size_t i = d->lo; i < d->hi; i++)
+            d->data[i] = (cmha_real)(d->kept[i] + cmha__side(d->key, i) * at[s] * h);
         status = loss(user, &value);
         if (status) break;
         *slope += factor[s] / h * value;
     }
-    memcpy(data + lo, kept + lo, (hi - lo) * sizeof *data);
+    memcpy(d->data + d->lo, d->kept + d->lo, (d->hi - d->lo) * sizeof *d->data);
     *rounding = 8 * (double)CMHA__EPSILON * fabs(value) / h;
     return status;
 }
@@ -13994,7 +14032,8 @@ CMHA_FIT cmha_status cmha_gradient_check(cmha_parameters *p, cmha_loss_fn loss, 
             uint64_t key = wide ? 2 * cmha__mix(one->place + k) + 1 : 0;
             double told = 0, rounding, off;
             for (size_t j = lo; j < hi; j++) told += cmha__side(key, j) * grad[j];
-            status = cmha__slope(data, was, lo, hi, key, loss, user, &slope, &rounding);
+            const cmha__direction along = {data, was, lo, hi, key};
+            status = cmha__slope(&along, loss, user, &slope, &rounding);
             off = fabs(slope - told);
             off = off <= DBL_MAX && scale > 0 ? fmax(0, off - rounding) / scale : (double)INFINITY;
             if (status) break;
@@ -14314,22 +14353,30 @@ static cmha_status cmha__cache_check(const cmha_model *model, size_t batch, size
     return cmha__fail(model->context, status, "cache: score %s needs the whole sequence", model->score->name);
 }
 
-static cmha_status cmha__cache_open(cmha_cache *cache, cmha_model *model, size_t batch, size_t capacity,
-        int slide, const cmha_cache_options *options, size_t *bytes) {
+/* What is asked of a cache; bytes: only to know how many it takes. */
+typedef struct {
+    size_t batch, capacity;
+    int slide;
+    const cmha_cache_options *options;
+    size_t *bytes;
+} cmha__cache_plan;
+
+static cmha_status cmha__cache_open(cmha_cache *cache, cmha_model *model, const cmha__cache_plan *plan) {
+    size_t capacity = plan->capacity, *bytes = plan->bytes;
     cmha_cache_options o;
     void *memory = NULL, *records = NULL;
     size_t memory_bytes = 0, records_bytes = 0, held = 0, need = 0;
     memset(cache, 0, sizeof *cache);
-    cmha_status status = cmha__cache_check(model, batch, capacity, options, &o);
+    cmha_status status = cmha__cache_check(model, plan->batch, capacity, plan->options, &o);
     if (status) return status;
     cmha_context *context = model->context;
     if (model->position_weight) capacity = cmha__min(capacity, model->config.max_positions);
     cache->context = context;
     cache->model = model;
     cache->opening = model->opening;
-    cache->batch = batch;
+    cache->batch = plan->batch;
     cache->capacity = capacity;
-    cache->slide = slide;
+    cache->slide = plan->slide;
     cache->storage = o.storage;
     cache->given = o.memory != NULL;
     cache->ready = cmha__min(o.prompt ? o.prompt : 1, capacity);
@@ -14337,7 +14384,7 @@ static cmha_status cmha__cache_open(cmha_cache *cache, cmha_model *model, size_t
     status = cmha__cache_dry(cache, 1, NULL, NULL);
     if (!status) status = cmha__cache_dry(cache, cache->ready, &memory_bytes, &records_bytes);
     size_t frame = 2 * cmha__feature_width(&model->config) * sizeof *cache->features, frames = 0;
-    if (!cmha__mul(batch, frame, &frames)) frames = SIZE_MAX; /* which no array takes */
+    if (!cmha__mul(plan->batch, frame, &frames)) frames = SIZE_MAX; /* which no array takes */
     cmha__array arrays[] = {{&cache->memory, cache->size, sizeof *cache->memory},
             {&cache->ids, cache->capacity, 2 * cache->batch * sizeof *cache->ids},
             {&cache->features, cache->capacity, frames},
@@ -14346,7 +14393,7 @@ static cmha_status cmha__cache_open(cmha_cache *cache, cmha_model *model, size_t
             {&records, records_bytes + CMHA__BLOCK_OVERHEAD, 1},
             {&cache->spare, 0, 1}};
     if (!status) status = cmha__count_arrays(context, "cache", arrays, 3, &held);
-    if (model->config.irw_layers && (slide || cache->has_state)) arrays[6].n = held;
+    if (model->config.irw_layers && (plan->slide || cache->has_state)) arrays[6].n = held;
     if (!status) status = cmha__count_arrays(context, "cache", arrays, 7, &need);
     need += 64; /* to a line of cache */
     if (!status && bytes) *bytes = need;
@@ -14368,14 +14415,16 @@ static cmha_status cmha__cache_open(cmha_cache *cache, cmha_model *model, size_t
 CMHA_DEF cmha_status cmha_cache_init(cmha_cache *cache, cmha_model *model, size_t batch, size_t capacity,
         int slide, const cmha_cache_options *options) {
     if (!cache) return CMHA_ERR_ARGUMENT;
-    return cmha__cache_open(cache, model, batch, capacity, slide, options, NULL);
+    const cmha__cache_plan plan = {batch, capacity, slide, options, NULL};
+    return cmha__cache_open(cache, model, &plan);
 }
 
 CMHA_DEF cmha_status cmha_cache_memory(cmha_model *model, size_t batch, size_t capacity, int slide,
         const cmha_cache_options *options, size_t *bytes) {
     cmha_cache counted;
     if (!bytes) return CMHA_ERR_ARGUMENT;
-    return cmha__cache_open(&counted, model, batch, capacity, slide, options, bytes);
+    const cmha__cache_plan plan = {batch, capacity, slide, options, bytes};
+    return cmha__cache_open(&counted, model, &plan);
 }
 
 CMHA_DEF void cmha_cache_close(cmha_cache *cache) {
