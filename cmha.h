@@ -3237,6 +3237,13 @@ typedef struct cmha__product {
     cmha_real *C;
 } cmha__product;
 
+/* Rows of floats or BF16 (halves), `row` numbers apart. */
+typedef struct cmha__stored_rows {
+    const char *at;
+    int halves;
+    size_t n, row, width;
+} cmha__stored_rows;
+
 #define cmha__gemm_fresh(p) (!((p)->beta < 0 || (p)->beta > 0)) /* ignores what C holds? */
 
 /* Depth of the packed pieces of A and B, and B's width: 72 KiB of stack, of 128 that a musl thread has. */
@@ -3639,10 +3646,11 @@ CMHA__INSIDE void CMHA__THIS(cmha__mix_stored)(cmha_storage storage, const float
     }
 }
 
-CMHA__FUSED static void CMHA__THIS(cmha__mix_rows)(int halves, const float *factor, size_t n,
-        const char *rows, size_t row, size_t width, float *y) {
-    if (halves) CMHA__THIS(cmha__mix_stored)(CMHA_STORAGE_BF16, factor, n, rows, row, width, y);
-    else CMHA__THIS(cmha__mix_stored)(CMHA_STORAGE_FLOAT, factor, n, rows, row, width, y);
+CMHA__FUSED static void CMHA__THIS(cmha__mix_rows)(const cmha__stored_rows *r, const float *factor,
+        float *y) {
+    const size_t n = r->n, row = r->row, width = r->width;
+    if (r->halves) CMHA__THIS(cmha__mix_stored)(CMHA_STORAGE_BF16, factor, n, r->at, row, width, y);
+    else CMHA__THIS(cmha__mix_stored)(CMHA_STORAGE_FLOAT, factor, n, r->at, row, width, y);
 }
 #endif
 #undef CMHA__SET
@@ -4727,13 +4735,18 @@ static cmha__call cmha__call_of(const cmha__op *op, cmha_tensor *a, cmha_tensor 
     return call;
 }
 
-/* Runs a call whose options are a kind and a number. */
-static cmha_tensor *cmha__operate(cmha_tape *tape, const cmha__op *op, int kind, cmha_real number,
-        cmha_tensor *a, cmha_tensor *b, cmha_tensor *c) {
-    cmha__call call = cmha__call_of(op, a, b, c);
+/* Runs a call of three inputs whose options are a kind and a number. */
+static cmha_tensor *cmha__operate_on(cmha_tape *tape, const cmha__op *op, int kind, cmha_real number,
+        cmha_tensor *const *in) {
+    cmha__call call = cmha__call_of(op, in[0], in[1], in[2]);
     call.kind = kind;
     call.number = number;
     return cmha__run(tape, &call);
+}
+static cmha_tensor *cmha__operate(cmha_tape *tape, const cmha__op *op, int kind, cmha_real number,
+        cmha_tensor *a, cmha_tensor *b) {
+    cmha_tensor *in[3] = {a, b, NULL};
+    return cmha__operate_on(tape, op, kind, number, in);
 }
 
 /* Runs a call of one input whose options are a kind, an array of the caller's and a whole number. */
@@ -4746,7 +4759,7 @@ static cmha_tensor *cmha__operate_by(cmha_tape *tape, const cmha__op *op, cmha_t
     return cmha__run(tape, &call);
 }
 
-/* The body of an operation whose row says no more than this: `run`, one of these two, gets what follows. */
+/* The body of an operation whose row says no more than this: `run`, one of these three, gets what follows. */
 #define CMHA__RUNS(run, name, pass, shape, needed, flags, ...) \
     static const cmha__op op = {name, pass, shape, needed, flags, 0, {0, 0}, 0}; \
     return run(tape, &op, __VA_ARGS__)
@@ -4796,7 +4809,7 @@ static void cmha__add_pass(const cmha__call *c) {
 
 CMHA_DEF cmha_tensor *cmha_add(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b) {
     CMHA__RUNS(cmha__operate, "add", cmha__add_pass, NULL, 2, CMHA__ALIKE | CMHA__NUMBERS | CMHA__PASSED, 0,
-            0, a, b, NULL);
+            0, a, b);
 }
 
 /* Sets how far an index of each axis of `a` moves in b, 0 where b repeats; 0 where b does not fit. */
@@ -4851,7 +4864,7 @@ CMHA__HOT_OP(cmha__mul_pass) {
 }
 
 CMHA_DEF cmha_tensor *cmha_mul(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b) {
-    CMHA__RUNS(cmha__operate, "mul", cmha__mul_pass, cmha__mul_shape, 2, CMHA__NUMBERS, 0, 0, a, b, NULL);
+    CMHA__RUNS(cmha__operate, "mul", cmha__mul_pass, cmha__mul_shape, 2, CMHA__NUMBERS, 0, 0, a, b);
 }
 
 CMHA__HOT_OP(cmha__scale_pass) {
@@ -4861,7 +4874,7 @@ CMHA__HOT_OP(cmha__scale_pass) {
 }
 
 CMHA_DEF cmha_tensor *cmha_scale(cmha_tape *tape, cmha_tensor *x, cmha_real factor) {
-    CMHA__RUNS(cmha__operate, "scale", cmha__scale_pass, NULL, 1, CMHA__NUMBERS, 0, factor, x, NULL, NULL);
+    CMHA__RUNS(cmha__operate, "scale", cmha__scale_pass, NULL, 1, CMHA__NUMBERS, 0, factor, x, NULL);
 }
 
 CMHA__HOT_OP(cmha__sigmoid_pass) {
@@ -4872,7 +4885,7 @@ CMHA__HOT_OP(cmha__sigmoid_pass) {
 }
 
 CMHA_DEF cmha_tensor *cmha_sigmoid(cmha_tape *tape, cmha_tensor *x) {
-    CMHA__RUNS(cmha__operate, "sigmoid", cmha__sigmoid_pass, NULL, 1, CMHA__NUMBERS, 0, 0, x, NULL, NULL);
+    CMHA__RUNS(cmha__operate, "sigmoid", cmha__sigmoid_pass, NULL, 1, CMHA__NUMBERS, 0, 0, x, NULL);
 }
 
 static void cmha__exponential_pass(const cmha__call *c) {
@@ -4882,8 +4895,7 @@ static void cmha__exponential_pass(const cmha__call *c) {
 }
 
 CMHA_DEF cmha_tensor *cmha_exponential(cmha_tape *tape, cmha_tensor *x) {
-    CMHA__RUNS(cmha__operate, "exponential", cmha__exponential_pass, NULL, 1, CMHA__NUMBERS, 0, 0, x, NULL,
-            NULL);
+    CMHA__RUNS(cmha__operate, "exponential", cmha__exponential_pass, NULL, 1, CMHA__NUMBERS, 0, 0, x, NULL);
 }
 
 /* kind: is it causal? given: the mask. */
@@ -4956,7 +4968,7 @@ static void cmha__matmul_pass(const cmha__call *c) {
 }
 
 CMHA_DEF cmha_tensor *cmha_matmul(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b, int trans_b) {
-    CMHA__RUNS(cmha__operate, "matmul", cmha__matmul_pass, cmha__matmul_shape, 2, 0, trans_b, 0, a, b, NULL);
+    CMHA__RUNS(cmha__operate, "matmul", cmha__matmul_pass, cmha__matmul_shape, 2, 0, trans_b, 0, a, b);
 }
 
 static cmha_status cmha__reshape_backward(cmha_tape *tape, cmha_record *r) {
@@ -5057,7 +5069,7 @@ static void cmha__concat_pass(const cmha__call *c) {
 }
 
 CMHA_DEF cmha_tensor *cmha_concat(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b, int axis) {
-    CMHA__RUNS(cmha__operate, "concat", cmha__concat_pass, cmha__concat_shape, 2, 0, axis, 0, a, b, NULL);
+    CMHA__RUNS(cmha__operate, "concat", cmha__concat_pass, cmha__concat_shape, 2, 0, axis, 0, a, b);
 }
 
 /* kind: the axis; count and key: where the part begins and ends; afterwards count is its place in a row. */
@@ -5098,7 +5110,7 @@ static void cmha__sum_pass(const cmha__call *c) {
 }
 
 CMHA_DEF cmha_tensor *cmha_sum(cmha_tape *tape, cmha_tensor *x) {
-    CMHA__RUNS(cmha__operate, "sum", cmha__sum_pass, cmha__one_shape, 1, 0, 0, 0, x, NULL, NULL);
+    CMHA__RUNS(cmha__operate, "sum", cmha__sum_pass, cmha__one_shape, 1, 0, 0, 0, x, NULL);
 }
 
 /* given: the `count` indices. One thread walks them, because rows may be picked more than once. */
@@ -5250,8 +5262,11 @@ static int cmha__is_gated(int act) {
 }
 
 /* Writes act(x) [T, I] to `to`, x of twice the width where gated; with a dy adds the gradient of x. */
-static void cmha__activate(int threads, const cmha_real *x, size_t T, size_t I, int act, const cmha_real *dy,
+typedef struct { size_t T, I; int act; } cmha__activated;
+static void cmha__activate(int threads, const cmha__activated *rows, const cmha_real *x, const cmha_real *dy,
         cmha_real *to) {
+    const size_t T = rows->T, I = rows->I;
+    const int act = rows->act;
     const cmha_activation kind = (cmha_activation)act;
     if (!CMHA__TRAINS) dy = NULL;
     CMHA__FOR_CHUNKS(threads, T, lo, hi) {
@@ -5274,13 +5289,14 @@ static void cmha__activate_shape(cmha__call *c) {
     c->shape[c->rank - 1] /= 2;
 }
 static void cmha__activate_pass(const cmha__call *c) {
-    cmha__activate(1, c->x[0], c->n, cmha__last(c->out), c->kind, c->dy, c->dy ? c->dx[0] : c->y);
+    const cmha__activated rows = {c->n, cmha__last(c->out), c->kind};
+    cmha__activate(1, &rows, c->x[0], c->dy, c->dy ? c->dx[0] : c->y);
 }
 
 CMHA_DEF cmha_tensor *cmha_activate(cmha_tape *tape, cmha_tensor *x, cmha_activation kind) {
     static const cmha__op op = {
         "activate", cmha__activate_pass, cmha__activate_shape, 1, 0, CMHA_ACTIVATION_COUNT, {0, 0}, 0};
-    return cmha__operate(tape, &op, (int)kind, 0, x, NULL, NULL);
+    return cmha__operate(tape, &op, (int)kind, 0, x, NULL);
 }
 
 CMHA__HOT(CMHA_DEF, cmha_dropout_forward, (const cmha_real *x, size_t n, cmha_real p, uint64_t key,
@@ -5543,6 +5559,7 @@ static cmha_status cmha__sublayer_backward(cmha_tape *tape, cmha_record *r) {
     cmha_tensor *x = r->in[0], *w = r->in[1];
     size_t T = cmha__rows(r->out), O = w->shape[0], I = w->shape[1];
     int threads = tape->context->threads, act = s->act, fresh = 0;
+    const cmha__activated rows = {T, I, act};
     int writes = act < 0 || (!cmha__is_gated(act) && w->needs_grad);
     int identity = s->gain == 1 && s->dropout <= 0;
     cmha_real *dx = writes ? cmha__grad_fresh(tape, x, &fresh) : cmha_tape_grad(tape, x);
@@ -5562,7 +5579,7 @@ static cmha_status cmha__sublayer_backward(cmha_tape *tape, cmha_record *r) {
             CMHA__FOR_CHUNKS(threads, T * I, lo, hi) {
                 cmha__activation_both(x->data + lo, hi - lo, (cmha_activation)act, h + lo, dx + lo);
             }
-        else if (act >= 0 && dw) cmha__activate(threads, x->data, T, I, act, NULL, h);
+        else if (act >= 0 && dw) cmha__activate(threads, &rows, x->data, NULL, h);
         if (dw) cmha__gemm(threads, 1, 0, O, I, T, 1, gd, O, h, I, 1, dw, I); /* dW += g^T h */
         if (dbias) cmha__bias_backward(threads, gd, T, O, dbias);
         if (dx) cmha__gemm(threads, 0, 0, T, I, O, 1, gd, O, w->data, I, adds, dh, I); /* dh = g W */
@@ -5570,7 +5587,7 @@ static cmha_status cmha__sublayer_backward(cmha_tape *tape, cmha_record *r) {
             CMHA__FOR_CHUNKS(threads, T * I, lo, hi) {
                 for (size_t i = lo; i < hi; i++) dx[i] *= dh[i];
             }
-        else if (act >= 0 && dx) cmha__activate(threads, x->data, T, I, act, dh, dx);
+        else if (act >= 0 && dx) cmha__activate(threads, &rows, x->data, dh, dx);
     }
     cmha__rewind(tape, mark);
     cmha__pass_grad(tape, r->out, r->in[3]);
@@ -5634,8 +5651,9 @@ static cmha_tensor *cmha__sublayer(cmha_tape *tape, cmha_tensor *const *in, cons
     cmha__mark mark = cmha__mark_of(tape);
     cmha_real *h = act >= 0 ? cmha__reals(tape, T * I) : x->data;
     cmha_real *product = in_place ? cmha__reals(tape, T * O) : y->data;
+    const cmha__activated rows = {T, I, act};
     if (act >= 0 && !tape->status && !cmha__dry(tape))
-        cmha__activate(tape->context->threads, x->data, T, I, act, NULL, h);
+        cmha__activate(tape->context->threads, &rows, x->data, NULL, h);
     cmha__weight_product(tape, weight, h, T, 0, product); /* Y = h W^T */
     if (!tape->status && !cmha__dry(tape))
         cmha__sublayer_finish(tape, s, product, bias, residual, y);
@@ -5775,11 +5793,12 @@ static const cmha__op cmha__norms[] = {CMHA_NORMS(CMHA__NORM_ROW)};
 
 CMHA_DEF cmha_tensor *cmha_layernorm(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_tensor *bias,
         cmha_real eps) {
-    return cmha__operate(tape, &cmha__norms[CMHA_NORM_LAYER], CMHA_NORM_LAYER, eps, x, weight, bias);
+    cmha_tensor *in[3] = {x, weight, bias};
+    return cmha__operate_on(tape, &cmha__norms[CMHA_NORM_LAYER], CMHA_NORM_LAYER, eps, in);
 }
 
 CMHA_DEF cmha_tensor *cmha_rmsnorm(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_real eps) {
-    return cmha__operate(tape, &cmha__norms[CMHA_NORM_RMS], CMHA_NORM_RMS, eps, x, weight, NULL);
+    return cmha__operate(tape, &cmha__norms[CMHA_NORM_RMS], CMHA_NORM_RMS, eps, x, weight);
 }
 
 /* ---- Common: losses ---- */
@@ -5850,6 +5869,8 @@ typedef struct cmha__entropy {
     const int32_t *targets;
     const cmha_real *weights; /* of the classes; NULL = 1 each */
     int32_t ignore;
+    size_t V;
+    cmha_real *dlogits; /* gets the gradient of logits that are kept; NULL: these become it */
     double *sums; /* for each thread: its part of the loss, and of `counted` */
     double counted; /* rows, or their weights' sum */
     cmha_real *lse; /* of logits that are kept, else NULL */
@@ -5875,6 +5896,7 @@ static cmha__entropy *cmha__entropy_new(cmha_tape *tape, const int32_t *targets,
     s->targets = targets;
     s->weights = class_weights;
     s->ignore = ignore;
+    s->V = V;
     return s;
 }
 
@@ -5883,9 +5905,11 @@ static double cmha__row_weight(const cmha__entropy *s, size_t t) {
     return s->weights ? (double)s->weights[s->targets[t]] : 1;
 }
 
-/* Adds n rows' losses to a thread's sums; with a scale logits become their gradient, or d gets it. */
-static void cmha__entropy_rows(const cmha__entropy *s, cmha_real *logits, size_t t, size_t n, size_t V,
-        const cmha_real *scale, double *sums, cmha_real *d) {
+/* Adds the losses of n rows from t on to a thread's sums; with a scale computes their gradient. */
+static void cmha__entropy_rows(const cmha__entropy *s, cmha_real *logits, size_t t, size_t n,
+        const cmha_real *scale, double *sums) {
+    cmha_real *d = s->dlogits ? s->dlogits + t * s->V : NULL;
+    const size_t V = s->V;
     size_t m, counted;
     for (size_t end = t + n; t < end; t += m, logits += m * V) {
         double weight = s->weights ? cmha__row_weight(s, t) : 1;
@@ -5921,12 +5945,13 @@ static void cmha__entropy_mean(cmha_tape *tape, const cmha__entropy *s, size_t T
 
 static void cmha__entropy_pass(const cmha__call *c) {
     cmha__entropy *s = (cmha__entropy *)c->kept;
-    const size_t T = cmha__rows(c->in[0]), V = c->D;
+    const size_t T = cmha__rows(c->in[0]);
     const int threads = c->tape->context->threads, back = cmha__goes_back(c);
+    s->dlogits = back ? c->dx[0] : NULL;
     cmha_real scale = back ? c->dy[0] / (cmha_real)s->counted : 0;
     CMHA__FOR_CHUNKS(threads, back && !(s->counted > 0) ? 0 : T, lo, hi) {
-        cmha__entropy_rows(s, c->in[0]->data + lo * V, lo, hi - lo, V, back ? &scale : NULL,
-                s->sums + 2 * cmha__chunk, back ? c->dx[0] + lo * V : NULL);
+        cmha__entropy_rows(s, c->in[0]->data + lo * s->V, lo, hi - lo, back ? &scale : NULL,
+                s->sums + 2 * cmha__chunk);
     }
     if (back) return;
     for (int i = 0; i < threads; i++) s->counted += s->sums[2 * i + 1];
@@ -5969,8 +5994,8 @@ static void cmha__projection_sweep(cmha_tape *tape, cmha__entropy *s, cmha_tenso
             CMHA__FOR_CHUNKS(threads, n, lo, hi) {
                 if (bias)
                     for (size_t i = lo; i < hi; i++) cmha__axpy(V, 1, bias->data, logits + i * V);
-                cmha__entropy_rows(s, logits + lo * V, t + lo, hi - lo, V, back ? &scale : NULL,
-                        s->sums + 2 * cmha__chunk, NULL);
+                cmha__entropy_rows(s, logits + lo * V, t + lo, hi - lo, back ? &scale : NULL,
+                        s->sums + 2 * cmha__chunk);
             }
             if (dx) /* += G W */
                 cmha__gemm(threads, 0, 0, n, I, V, 1, logits, V, w->data, I, adds, dx + t * I, I);
@@ -6103,7 +6128,7 @@ static void cmha__softcap_pass(const cmha__call *c) {
 }
 CMHA_DEF cmha_tensor *cmha_softcap(cmha_tape *tape, cmha_tensor *x, cmha_real cap) {
     CMHA__RUNS(cmha__operate, "softcap", cmha__softcap_pass, cmha__softcap_shape, 1, CMHA__NUMBERS, 0, cap, x,
-            NULL, NULL);
+            NULL);
 }
 
 /* ---- Common: positions ---- */
@@ -6485,7 +6510,7 @@ static const cmha__op cmha__elementwise_op = {
 
 CMHA__KERNELS(cmha_elementwise_complex, cmha__elementwise_op, CMHA__NO_OPTIONS, 0, 0)
 CMHA_DEF cmha_tensor *cmha_elementwise_complex(cmha_tape *tape, cmha_tensor *x, cmha_tensor *w) {
-    return cmha__operate(tape, &cmha__elementwise_op, 0, 0, x, w, NULL);
+    return cmha__operate(tape, &cmha__elementwise_op, 0, 0, x, w);
 }
 
 /* Quotients u / w or, by a shared map (MöbiusAttention eq 5-6), (a rho + b) / (c rho + d), likewise. */
@@ -6538,13 +6563,13 @@ static const cmha__op cmha__mobius_op = {
 CMHA__KERNELS(cmha_quotient, cmha__quotient_op, CMHA__QUOTIENT_OPTIONS, (int)kind, eps)
 CMHA_DEF cmha_tensor *cmha_quotient(cmha_tape *tape, cmha_tensor *u, cmha_tensor *w, cmha_quotient_kind kind,
         cmha_real eps) {
-    return cmha__operate(tape, &cmha__quotient_op, (int)kind, eps, u, w, NULL);
+    return cmha__operate(tape, &cmha__quotient_op, (int)kind, eps, u, w);
 }
 
 CMHA__KERNELS(cmha_mobius, cmha__mobius_op, CMHA__QUOTIENT_OPTIONS, (int)kind, eps)
 CMHA_DEF cmha_tensor *cmha_mobius(cmha_tape *tape, cmha_tensor *rho, cmha_tensor *abcd,
         cmha_quotient_kind kind, cmha_real eps) {
-    return cmha__operate(tape, &cmha__mobius_op, (int)kind, eps, rho, abcd, NULL);
+    return cmha__operate(tape, &cmha__mobius_op, (int)kind, eps, rho, abcd);
 }
 
 /* ---- Complex linear maps ---- */
@@ -6633,8 +6658,9 @@ static void cmha__complex_map_pass(const cmha__call *c) {
 
 static cmha_tensor *cmha__complex_map(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_tensor *bias,
         int adjoint) {
-    CMHA__RUNS(cmha__operate, "complex linear", cmha__complex_map_pass, cmha__complex_map_shape, 2,
-            CMHA__PLANES | CMHA__UNPACKS | CMHA__SCRATCH | CMHA__FRESH, adjoint, 0, x, weight, bias);
+    cmha_tensor *in[3] = {x, weight, bias};
+    CMHA__RUNS(cmha__operate_on, "complex linear", cmha__complex_map_pass, cmha__complex_map_shape, 2,
+            CMHA__PLANES | CMHA__UNPACKS | CMHA__SCRATCH | CMHA__FRESH, adjoint, 0, in);
 }
 
 CMHA_DEF cmha_tensor *cmha_complex_linear(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight,
@@ -6699,7 +6725,7 @@ static const cmha__op cmha__complex_rotate_op = {
 
 CMHA__KERNELS(cmha_complex_rotate, cmha__complex_rotate_op, CMHA__NO_OPTIONS, 0, 0)
 CMHA_DEF cmha_tensor *cmha_complex_rotate(cmha_tape *tape, cmha_tensor *z, cmha_tensor *theta) {
-    return cmha__operate(tape, &cmha__complex_rotate_op, 0, 0, z, theta, NULL);
+    return cmha__operate(tape, &cmha__complex_rotate_op, 0, 0, z, theta);
 }
 
 /* ---- Complex norms ---- */
@@ -6952,7 +6978,8 @@ static void cmha__complex_norm_rows(const cmha__call *c) {
 CMHA_DEF cmha_tensor *cmha_complex_norm(cmha_tape *tape, cmha_tensor *z, cmha_complex_norm_kind kind,
         cmha_tensor *gamma, cmha_tensor *beta, cmha_real eps) {
     int there = (unsigned)kind < CMHA_COMPLEX_NORM_COUNT; /* another is refused by the first */
-    return cmha__operate(tape, &cmha__complex_norms[there ? kind : 0].op, (int)kind, eps, z, gamma, beta);
+    cmha_tensor *in[3] = {z, gamma, beta};
+    return cmha__operate_on(tape, &cmha__complex_norms[there ? kind : 0].op, (int)kind, eps, in);
 }
 
 /* ---- Phasors and parts ---- */
@@ -6977,7 +7004,7 @@ static void cmha__phasor_rows(const cmha__call *c) {
 }
 
 CMHA_DEF cmha_tensor *cmha_phasor(cmha_tape *tape, cmha_tensor *z, cmha_real eps) {
-    CMHA__RUNS(cmha__operate, "phasor", cmha__phasor_rows, NULL, 1, CMHA__PLANES | CMHA__EPS, 0, eps, z, NULL,
+    CMHA__RUNS(cmha__operate, "phasor", cmha__phasor_rows, NULL, 1, CMHA__PLANES | CMHA__EPS, 0, eps, z,
             NULL);
 }
 
@@ -7095,7 +7122,7 @@ static void cmha__add_rows_numbers(const cmha__call *c) {
 
 CMHA_DEF cmha_tensor *cmha_add_rows(cmha_tape *tape, cmha_tensor *x, cmha_tensor *rows) {
     CMHA__RUNS(cmha__operate, "add_rows", cmha__add_rows_numbers, cmha__add_rows_fits, 2,
-            CMHA__WHOLE | CMHA__PASSED, 0, 0, x, rows, NULL);
+            CMHA__WHOLE | CMHA__PASSED, 0, 0, x, rows);
 }
 
 /* ---- Regularisers and clipping of complex numbers ---- */
@@ -7342,8 +7369,9 @@ static void cmha__router_pass(const cmha__call *c) {
 }
 
 CMHA_DEF cmha_tensor *cmha_router(cmha_tape *tape, cmha_tensor *z, cmha_tensor *router, cmha_tensor *bias) {
-    CMHA__RUNS(cmha__operate, "router", cmha__router_pass, cmha__router_shape, 2, CMHA__PLANES | CMHA__WHOLE,
-            0, 0, z, router, bias);
+    cmha_tensor *in[3] = {z, router, bias};
+    CMHA__RUNS(cmha__operate_on, "router", cmha__router_pass, cmha__router_shape, 2,
+            CMHA__PLANES | CMHA__WHOLE, 0, 0, in);
 }
 
 /* Does expert a come before b? A total order: NaN, the larger logit, the lower index. */
@@ -7936,6 +7964,7 @@ typedef struct cmha__search {
     cmha_real under; /* what a similarity must lie above */
     int64_t *index; /* [Q, k], the answer */
     cmha_real *similarity;
+    size_t bytes; /* of all that it takes */
     size_t tile, lists; /* numbers of one thread's scratch; places in own_index and own_similarity */
     cmha_real *phasors; /* [Q, 2 d_r], the queries */
     cmha_real *scratch; /* [threads, tile] */
@@ -7945,7 +7974,7 @@ typedef struct cmha__search {
 
 /* A search without its memory; *bytes gets the size of that, SIZE_MAX where it overflows. */
 static cmha__search cmha__search_of(cmha_context *context, const cmha_knowledge *base, size_t Q, size_t d_r,
-        size_t k, cmha_real threshold, size_t *bytes) {
+        size_t k, cmha_real threshold) {
     const size_t threads = (size_t)context->threads, rows = cmha__min(Q, CMHA__NEAREST_ROWS);
     const size_t shares = cmha__min(Q, CMHA__SEARCH_BLOCKS * threads * CMHA__NEAREST_ROWS) * (threads - 1);
     cmha__search s;
@@ -7963,8 +7992,8 @@ static cmha__search cmha__search_of(cmha_context *context, const cmha_knowledge 
     s.lists = (shares > Q ? shares : Q) * k;
     double about = ((double)shares + (double)Q) * (double)k * 16 + 16 * (double)Q * (double)d_r +
             8 * (double)threads * (double)CMHA__NEAREST_DOCUMENTS * ((double)rows + 2 * (double)d_r);
-    *bytes = (s.lists + threads * s.tile + Q * 2 * d_r) * sizeof *s.scratch + s.lists * sizeof *s.own_index;
-    *bytes = cmha__countable(*bytes, about);
+    s.bytes = (s.lists + threads * s.tile + Q * 2 * d_r) * sizeof *s.scratch + s.lists * sizeof *s.own_index;
+    s.bytes = cmha__countable(s.bytes, about);
     return s;
 }
 
@@ -7988,8 +8017,10 @@ static void cmha__nearest_insert(cmha_real s, int64_t i, size_t k, int64_t *inde
 }
 
 /* Inserts those of n documents from `first` on whose scores, no NaN, are above the k-th best. */
-static void cmha__nearest_scan(const cmha_real *scores, size_t n, size_t first, size_t k, cmha_real under,
+static void cmha__nearest_scan(const cmha__search *s, const cmha_real *scores, size_t n, size_t first,
         int64_t *index, cmha_real *similarity) {
+    const size_t k = s->k;
+    const cmha_real under = s->under;
     cmha_real limit = cmha__larger(similarity[k - 1], under);
     for (size_t i = 0, m; (m = cmha__min(n - i, CMHA__NEAREST_SPAN)) > 0; i += m) {
         int any = m < CMHA__NEAREST_SPAN;
@@ -8030,7 +8061,7 @@ static void cmha__nearest_range(const cmha__search *s, size_t lo, size_t hi, cmh
                 cmha_gemm(0, 1, step, width, W, scale, s->phasors + (q + r) * W, W, tile, W, 0,
                         scores + r * width, width);
             for (size_t r = 0; r < rows; r++)
-                cmha__nearest_scan(scores + r * width, cols, lo, k, s->under, s->index + (q + r) * k,
+                cmha__nearest_scan(s, scores + r * width, cols, lo, s->index + (q + r) * k,
                         s->similarity + (q + r) * k);
         }
     }
@@ -8115,8 +8146,8 @@ CMHA_DEF cmha_status cmha_knowledge_search(const cmha_knowledge *knowledge, cons
     if (!Q || !k) return CMHA_OK;
     if (!queries || !index || !similarity) return CMHA__WRONG(context, "search: an array is NULL");
     if (threshold != threshold) return CMHA__WRONG(context, "search: the threshold is NaN");
-    cmha__search s = cmha__search_of(context, knowledge, slab, knowledge->d_r, k, threshold, &bytes);
-    bytes = cmha__countable(bytes, 16 * (double)Q * ((double)k + (double)s.d_r)); /* the caller's arrays */
+    cmha__search s = cmha__search_of(context, knowledge, slab, knowledge->d_r, k, threshold);
+    bytes = cmha__countable(s.bytes, 16 * (double)Q * ((double)k + (double)s.d_r)); /* the caller's arrays */
     if (bytes == SIZE_MAX)
         return cmha__fail(context, CMHA_ERR_OVERFLOW, "search: %zu documents for each of %zu queries", k, Q);
     if (!knowledge->n)
@@ -8268,7 +8299,7 @@ static void cmha__query_weights(const cmha_real *logits, size_t M, int raw, cmha
 CMHA_DEF cmha_tensor *cmha_retrieve(cmha_tape *tape, const cmha_knowledge *knowledge,
         const cmha_retrieve_args *args, cmha_tensor *q, cmha_tensor *w_logits, const unsigned char **found) {
     cmha_tensor *in[2] = {q, w_logits}, *y;
-    size_t Q, bytes;
+    size_t Q;
     if (!q || !w_logits || !tape || tape->status) return NULL;
     if (!cmha__retrieve_fits(tape, knowledge, args, q, w_logits)) return NULL;
     cmha__retrieval *s = CMHA__NEW(tape, cmha__retrieval);
@@ -8279,8 +8310,8 @@ CMHA_DEF cmha_tensor *cmha_retrieve(cmha_tape *tape, const cmha_knowledge *knowl
     s->d_r = cmha__last(q) / 2 / M;
     if (!cmha__mul(s->T, M, &Q)) Q = SIZE_MAX;
     cmha__search search =
-        cmha__search_of(tape->context, knowledge, Q, s->d_r, args->top, args->threshold, &bytes);
-    if (bytes == SIZE_MAX)
+        cmha__search_of(tape->context, knowledge, Q, s->d_r, args->top, args->threshold);
+    if (search.bytes == SIZE_MAX)
         return cmha__reject(tape, CMHA_ERR_OVERFLOW, "retrieve: %zu rows, %zu queries each", s->T, M);
     y = cmha__result_of_width(tape, q, 2 * s->d_r);
     s->weights = cmha__reals(tape, M);
@@ -8288,7 +8319,7 @@ CMHA_DEF cmha_tensor *cmha_retrieve(cmha_tape *tape, const cmha_knowledge *knowl
     s->index = (int64_t *)cmha_tape_alloc(tape, Q * args->top * sizeof *s->index);
     s->found = (unsigned char *)cmha_tape_alloc(tape, s->T);
     cmha__mark mark = cmha__mark_of(tape);
-    void *memory = cmha_tape_alloc(tape, bytes);
+    void *memory = cmha_tape_alloc(tape, search.bytes);
     if (tape->status) return NULL;
     if (knowledge && knowledge->n && args->top && Q && s->d_r) {
         s->vectors = knowledge->vectors;
@@ -8769,10 +8800,14 @@ static const char *cmha__score_wrong(const cmha_score *row) {
     return NULL;
 }
 
-/* Writes n keys' features to transposed tiles from column `at` on: keys or, by way of its first, words. */
-static void cmha__write_keys(const cmha_score_call *c, cmha_rows k, size_t n, size_t at, cmha_real *keys,
-        uint32_t *words, cmha_real *rows) {
-    size_t count, d = cmha__key_width(c->args);
+/* Where keys' features go: transposed tiles from column `at` on, of keys or, by way of its first, words. */
+typedef struct { cmha_real *keys; uint32_t *words; size_t at; } cmha__key_tiles;
+
+static void cmha__write_keys(const cmha_score_call *c, cmha_rows k, size_t n, const cmha__key_tiles *to,
+        cmha_real *rows) {
+    uint32_t *words = to->words;
+    cmha_real *keys = to->keys;
+    size_t count, at = to->at, d = cmha__key_width(c->args);
     int mapped = cmha__has_map(c->score);
     cmha_score_call part = *c;
     for (size_t i = 0; i < n; i += count, k.data += count * k.ld) {
@@ -9164,8 +9199,8 @@ static void cmha__backward_scores(const cmha__head *h, size_t i0, size_t rows, s
 
 /* One set of query features: dQ += dS K and dK += dS^T Q. */
 static void cmha__backward_features(const cmha__head *h, const cmha_real *q, const cmha_real *dS, size_t i0,
-        size_t rows, size_t j0, cmha_real *dq) {
-    size_t dk = h->dk, cols = cmha__tile_rows(h->args->n_k, j0);
+        size_t j0, cmha_real *dq) {
+    size_t dk = h->dk, rows = cmha__tile_rows(h->args->n_q, i0), cols = cmha__tile_rows(h->args->n_k, j0);
     const cmha_real *keys = h->u->rows;
     cmha__tile_gemm(0, rows, dk, cols, 1, dS, CMHA__TILE, keys, dk, 1, dq + i0 * dk, dk);
     cmha__tile_gemm(1, cols, dk, rows, 1, dS, CMHA__TILE, q + i0 * h->ldq, h->ldq, 1, h->dk_to + j0 * dk, dk);
@@ -9191,7 +9226,7 @@ static void cmha__backward_tile(const cmha__head *h, size_t j0) {
             cmha__tile_gemm(1, cols, dv, rows, 1, u->S, CMHA__TILE, h->dy + i0 * h->lddy, h->lddy, 1,
                     sum.data, sum.ld);
         if (!h->turned) {
-            cmha__backward_features(h, h->q, u->dS, i0, rows, j0, h->dq);
+            cmha__backward_features(h, h->q, u->dS, i0, j0, h->dq);
             continue;
         }
         for (size_t r = 0, at = 0; r < rows; r++, at += CMHA__TILE) {
@@ -9203,8 +9238,8 @@ static void cmha__backward_tile(const cmha__head *h, size_t j0) {
             if (peaks) shown.ddivisor = &peaks[i0 + r].gradient;
             h->score->backward(&shown, ds, re, im);
         }
-        cmha__backward_features(h, h->q, u->re, i0, rows, j0, h->dq);
-        cmha__backward_features(h, h->turned, u->im, i0, rows, j0, u->dturned);
+        cmha__backward_features(h, h->q, u->re, i0, j0, h->dq);
+        cmha__backward_features(h, h->turned, u->im, i0, j0, u->dturned);
     }
     if (sum.data != to.data)
         for (size_t j = 0; j < cols; j++)
@@ -9266,9 +9301,11 @@ static const cmha__term *cmha__terms(const cmha_attention_args *a, int *count) {
     return &terms[softmax == CMHA_SOFTMAX_RI_SPLIT][a->bilinear ? 2 : 0];
 }
 
-/* to [n, 2d] = (add: +=) matrix (back: its transpose) times the halves of from [n, 2d]; =: may be `to`. */
-static void cmha__apply(const signed char *matrix, int back, const cmha_real *from, size_t n, size_t d,
-        cmha_real *to, int add) {
+/* to [n, 2d] = (ADDS: +=) matrix (BACK: its transpose) times the halves of from [n, 2d]; =: may be `to`. */
+enum { CMHA__BACK = 1, CMHA__ADDS = 2 };
+static void cmha__apply(const signed char *matrix, int how, const cmha_real *from, size_t n, size_t d,
+        cmha_real *to) {
+    const int back = how & CMHA__BACK, add = how & CMHA__ADDS;
     cmha_real m0 = matrix[0], m1 = matrix[back ? 2 : 1], m2 = matrix[back ? 1 : 2], m3 = matrix[3];
     for (size_t i = 0; i < n; i++, from += 2 * d, to += 2 * d)
         for (size_t j = 0; j < d; j++) {
@@ -9348,12 +9385,12 @@ static void cmha__set_queries(cmha__head *h, const cmha__term *term) {
     h->ldq = mapped ? h->dk : q.ld;
     if (mapped) cmha__map(&c, q, a->n_q, u->q);
     if (h->score->imaginary && h->head % 2)
-        cmha__apply(cmha__imaginary[0], 0, u->q, a->n_q, h->dk / 2, u->q, 0);
+        cmha__apply(cmha__imaginary[0], 0, u->q, a->n_q, h->dk / 2, u->q);
     if (h->score->forward) {
-        cmha__apply(cmha__imaginary[a->bilinear != 0], 0, u->q, a->n_q, h->dk / 2, u->turned, 0);
+        cmha__apply(cmha__imaginary[a->bilinear != 0], 0, u->q, a->n_q, h->dk / 2, u->turned);
         h->turned = u->turned;
     }
-    if (h->score->planes == 2) cmha__apply(term->form, 0, u->q, a->n_q, a->d_k, u->q, 0);
+    if (h->score->planes == 2) cmha__apply(term->form, 0, u->q, a->n_q, a->d_k, u->q);
 }
 
 /* Shows a head its keys and values in a cache, as numbers. */
@@ -9369,9 +9406,8 @@ static void cmha__set_past(cmha__head *h) {
 }
 
 #if CMHA__STREAMS
-static void cmha__mix_rows(int halves, const float *factor, size_t n, const char *rows, size_t row,
-        size_t width, float *y) {
-    CMHA__CHOOSE(cmha__mix_rows, (halves, factor, n, rows, row, width, y))
+static void cmha__mix_rows(const cmha__stored_rows *r, const float *factor, float *y) {
+    CMHA__CHOOSE(cmha__mix_rows, (r, factor, y))
 }
 
 /* One query against a cache, by scores that are products: keys and values stream through once. 0: it is not
@@ -9388,7 +9424,8 @@ static int cmha__stream_head(const cmha__head *h, cmha_real *out) {
     const char *keys = (const char *)h->past_keys + from * h->dk * size;
     const char *values = (const char *)h->past_values + begin * h->ldv * size;
     for (size_t j = 0; j < count; j += CMHA__TILE) {
-        cmha__mix_rows(halves, h->q, h->dk, keys + j * h->dk * size, CMHA__TILE, CMHA__TILE, S + j);
+        const cmha__stored_rows tile = {keys + j * h->dk * size, halves, h->dk, CMHA__TILE, CMHA__TILE};
+        cmha__mix_rows(&tile, h->q, S + j);
         for (size_t i = j; i < j + CMHA__TILE; i++) S[i] *= (cmha_real)h->scale;
         cmha__finish_scores(h, S + j, CMHA__TILE, NULL);
         cmha__mask_tile(h, S + j, 0, 1, from + j);
@@ -9396,7 +9433,8 @@ static int cmha__stream_head(const cmha__head *h, cmha_real *out) {
     cmha_real top = cmha__largest(S, count);
     cmha_real total = cmha__exp_shifted(S, count, top > -(cmha_real)INFINITY ? top : 0);
     if (!(total > 0)) return 0;
-    cmha__mix_rows(halves, S + (begin - from), end - begin, values, h->ldv, h->dv, out);
+    const cmha__stored_rows seen = {values, halves, end - begin, h->ldv, h->dv};
+    cmha__mix_rows(&seen, S + (begin - from), out);
     for (size_t i = 0; i < h->dv; i++) out[i] *= 1 / total;
     return 1;
 }
@@ -9420,7 +9458,7 @@ static void cmha__forward_terms(cmha__head *h) {
             cmha__forward_head(h, out);
         }
         if (!mixed) continue;
-        cmha__apply(terms[t].mix, 0, out.data, a->n_q, a->d_v, out.data, 0);
+        cmha__apply(terms[t].mix, 0, out.data, a->n_q, a->d_v, out.data);
         cmha__add_rows(out.data, a->n_q, a->d_v, h->dv, y);
     }
 }
@@ -9584,9 +9622,12 @@ static void cmha__append_past(cmha__head *h, const cmha_score_call *c, cmha_rows
     h->past_values = values + row * slot->value_row * bytes;
     h->keys = NULL;
     h->ldv = slot->value_row;
-    if (own || fresh)
-        cmha__write_keys(c, k, n, at, x->halves ? h->u->keys : (cmha_real *)h->past_keys,
-                x->halves ? (uint32_t *)h->past_keys : NULL, h->u->rows);
+    cmha__key_tiles tiles = {(cmha_real *)h->past_keys, NULL, at};
+    if (x->halves) {
+        tiles.keys = h->u->keys;
+        tiles.words = (uint32_t *)h->past_keys;
+    }
+    if (own || fresh) cmha__write_keys(c, k, n, &tiles, h->u->rows);
     if (fresh)
         for (size_t t = 0; t < n; t++, v.data += v.ld) {
             size_t first = (at + t) * h->ldv;
@@ -9612,7 +9653,8 @@ static void cmha__set_rows(cmha__head *h, int fresh, int own, cmha_rows *values)
         cmha__append_past(h, &c, k, v, fresh, own);
         return;
     }
-    if (fresh || own) cmha__write_keys(&c, k, a->n_k, 0, u->keys, NULL, u->rows);
+    const cmha__key_tiles tiles = {u->keys, NULL, 0};
+    if (fresh || own) cmha__write_keys(&c, k, a->n_k, &tiles, u->rows);
     if (fresh && complex_v) cmha__complex_rows(v, a->n_k, a->d_v, u->values);
     else if (fresh && !x->backward) v = cmha__on_lines(v, a->n_k, h->dv, u->values);
     if (fresh) *values = v;
@@ -9683,7 +9725,7 @@ static void cmha__backward_term(cmha__head *h, const cmha__term *term, int count
     if (h->dv > a->d_v) {
         cmha_rows out = {u->out, h->dv, 0};
         cmha__complex_rows(dy, a->n_q, a->d_v, u->dout);
-        cmha__apply(term->mix, 1, u->dout, a->n_q, a->d_v, u->dout, 0);
+        cmha__apply(term->mix, CMHA__BACK, u->dout, a->n_q, a->d_v, u->dout);
         if (count == 1) cmha__complex_rows(y, a->n_q, a->d_v, u->out);
         else {
             h->lse = u->again;
@@ -9701,8 +9743,10 @@ static void cmha__backward_term(cmha__head *h, const cmha__term *term, int count
     for (size_t j0 = h->piece * CMHA__TILE; j0 < a->n_k; j0 += h->pieces * CMHA__TILE)
         cmha__backward_tile(h, j0);
     if (h->score->planes == 1) return;
-    cmha__apply(term->form, 1, h->dq, a->n_q, a->d_k, u->fold, 1);
-    if (h->turned) cmha__apply(cmha__imaginary[a->bilinear != 0], 1, u->dturned, a->n_q, a->d_k, u->fold, 1);
+    cmha__apply(term->form, CMHA__BACK | CMHA__ADDS, h->dq, a->n_q, a->d_k, u->fold);
+    if (h->turned)
+        cmha__apply(cmha__imaginary[a->bilinear != 0], CMHA__BACK | CMHA__ADDS, u->dturned, a->n_q, a->d_k,
+                u->fold);
 }
 
 /* A head's gradients to where the caller wants them: dq (of its features, or folded) and dk. */
@@ -9721,7 +9765,8 @@ static void cmha__collect(const cmha__head *h, cmha_real *dq, const cmha_real *d
     cmha_score_call keys = cmha__call_of_head(a, head, 1, h->call->first_k, sums);
     void (*back)(const cmha_score_call *, cmha_rows, size_t, const cmha_real *, cmha_rows) =
         score->map ? score->map_back : score->rotates ? cmha__turned_map_back : cmha__rows_back;
-    if (h->score->imaginary && h->head % 2) cmha__apply(cmha__imaginary[0], 1, dq, a->n_q, h->dk / 2, dq, 0);
+    if (h->score->imaginary && h->head % 2)
+        cmha__apply(cmha__imaginary[0], CMHA__BACK, dq, a->n_q, h->dk / 2, dq);
     back(&queries, cmha__query_rows(a, x->q, b, head), a->n_q, dq, cmha__query_rows(a, x->dq, b, head));
     back(&keys, cmha__rows_at(x->k, b, h->kv), a->n_k, dk, cmha__rows_at(x->dk, b, h->kv));
 }
@@ -9875,7 +9920,8 @@ CMHA__HOT(static, cmha__linear_features, (const cmha__linear_head *h, int is_key
     const cmha_real factor = d ? (cmha_real)(1 / sqrt((double)d)) : 1;
     const cmha__phasor_form p = {d, x.imag, d, dx.imag, h->a->eps, factor, 0};
     if (!CMHA__TRAINS) back = 0;
-    if (back && twice) cmha__apply(cmha__imaginary[0], 1, g + rows * h->F, rows, d, g, 1);
+    if (back && twice)
+        cmha__apply(cmha__imaginary[0], CMHA__BACK | CMHA__ADDS, g + rows * h->F, rows, d, g);
     for (size_t r = 0; r < rows; r++, f += h->F, g += back ? h->F : 0) {
         const cmha_real *re = x.data + (i0 + r) * x.token, *im = re + x.imag;
         cmha_real *dre = back ? dx.data + (i0 + r) * dx.token : NULL, *dim = back ? dre + dx.imag : NULL;
@@ -9892,7 +9938,7 @@ CMHA__HOT(static, cmha__linear_features, (const cmha__linear_head *h, int is_key
                 dim[j] += g[d + j] * (f[d + j] < 1 ? f[d + j] : 1);
             }
     }
-    if (!back && twice) cmha__apply(cmha__imaginary[0], 0, h->Q, rows, d, f, 0);
+    if (!back && twice) cmha__apply(cmha__imaginary[0], 0, h->Q, rows, d, f);
 }
 
 /* K = features of the keys i0.., V = [their values | 1]; a masked key is zero in both. */
@@ -9988,11 +10034,12 @@ static void cmha__linear_cotangent(const cmha__linear_head *h, size_t i0, size_t
     }
 }
 
-/* to [R, m] = from [R, width] times the state [width, m] of the tokens before (or all); causal also of the
-   tokens in hand, whose rows x [rows, m] are weighed by from y^T, y [rows, width]. */
-static void cmha__linear_sums(const cmha__linear_head *h, size_t rows, const cmha_real *from,
-        const cmha_real *y, size_t width, const cmha_real *x, size_t m, cmha_real *to) {
-    size_t R = h->forms * rows;
+/* N [R, W] = Q [R, F] times the state [F, W] of the tokens before (or all); causal also of those in hand, whose
+   V are weighed by Q K^T. `back`: dQ [R, F] = N times the state [W, F], likewise with K and N V^T. */
+static void cmha__linear_sums(const cmha__linear_head *h, size_t rows, int back) {
+    const cmha_real *from = back ? h->N : h->Q, *y = back ? h->V : h->K, *x = back ? h->K : h->V;
+    const size_t width = back ? h->W : h->F, m = back ? h->F : h->W, R = h->forms * rows;
+    cmha_real *to = back ? h->dQ : h->N;
     cmha__tile_gemm(0, R, m, width, 1, from, width, h->state, m, 0, to, m);
     if (!h->causal) return;
     cmha__linear_weights(h, rows, from, y, width);
@@ -10032,12 +10079,12 @@ static void cmha__linear_walk(const cmha__linear_head *h, int to) {
             if (by_key ? pass == 1 : summed) cmha__linear_keys(h, i0, rows);
             if (by_key ? summed : pass == 1) {
                 cmha__linear_features(h, 0, 0, i0, rows);
-                if (to == CMHA__LINEAR_Y) cmha__linear_sums(h, rows, h->Q, h->K, F, h->V, W, h->N);
+                if (to == CMHA__LINEAR_Y) cmha__linear_sums(h, rows, 0);
                 else cmha__linear_cotangent(h, i0, rows);
             }
             if (pass == 1 && to == CMHA__LINEAR_Y) cmha__linear_output(h, i0, rows);
             if (pass == 1 && to == CMHA__LINEAR_DQ) {
-                cmha__linear_sums(h, rows, h->N, h->V, W, h->K, F, h->dQ);
+                cmha__linear_sums(h, rows, 1);
                 cmha__linear_features(h, 0, 1, i0, rows);
             }
             if (pass == 1 && to == CMHA__LINEAR_DK) cmha__linear_key_gradient(h, i0, rows);
@@ -10087,10 +10134,11 @@ CMHA_FIT void cmha_linear_attention_backward(const cmha_linear_args *args, const
 /* ---- The lag core ---- */
 
 /* (a, b) = (a + b w, a - b w), w = c + i s. */
+typedef struct { double c, s; } cmha__twiddle;
 static inline void cmha__butterfly(double *CMHA__RESTRICT ar, double *CMHA__RESTRICT ai,
-        double *CMHA__RESTRICT br, double *CMHA__RESTRICT bi, size_t lanes, double c, double s) {
+        double *CMHA__RESTRICT br, double *CMHA__RESTRICT bi, size_t lanes, cmha__twiddle w) {
     for (size_t l = 0; l < lanes; l++) {
-        double re = br[l] * c - bi[l] * s, im = br[l] * s + bi[l] * c;
+        double re = br[l] * w.c - bi[l] * w.s, im = br[l] * w.s + bi[l] * w.c;
         br[l] = ar[l] - re;
         bi[l] = ai[l] - im;
         ar[l] += re;
@@ -10098,14 +10146,16 @@ static inline void cmha__butterfly(double *CMHA__RESTRICT ar, double *CMHA__REST
     }
 }
 
-/* The stages that join blocks of h = from, 2 from, .. < m rows, of n rows. */
-static inline void cmha__fft_stages(double *re, double *im, size_t from, size_t m, size_t n, size_t lanes,
+/* The stages that join blocks of h = from, 2 from, .. < m rows. */
+static inline void cmha__fft_stages(double *re, double *im, size_t from, size_t m, size_t lanes,
         const double *table) {
     for (size_t h = from; h < m; h *= 2)
-        for (size_t i = 0; i < n; i += 2 * h)
-            for (size_t k = i; k < i + h; k++)
-                cmha__butterfly(re + k * lanes, im + k * lanes, re + (k + h) * lanes, im + (k + h) * lanes,
-                        lanes, table[2 * h + k - i], table[3 * h + k - i]);
+        for (size_t i = 0; i < m; i += 2 * h)
+            for (size_t k = i; k < i + h; k++) {
+                const cmha__twiddle w = {table[2 * h + k - i], table[3 * h + k - i]};
+                size_t a = k * lanes, b = (k + h) * lanes;
+                cmha__butterfly(re + a, im + a, re + b, im + b, lanes, w);
+            }
 }
 
 /* Transforms `lanes` columns of m (a power of two) rows forwards, in place; a constant number vectorises.
@@ -10125,8 +10175,8 @@ static inline void cmha__fft_columns(double *re, double *im, size_t m, size_t la
         }
     }
     for (i = 0; i < m; i += block)
-        cmha__fft_stages(re + i * lanes, im + i * lanes, 1, block, block, lanes, table);
-    cmha__fft_stages(re, im, block, m, m, lanes, table);
+        cmha__fft_stages(re + i * lanes, im + i * lanes, 1, block, lanes, table);
+    cmha__fft_stages(re, im, block, m, lanes, table);
 }
 
 #define CMHA__FFT_LANES ((size_t)8) /* channels transformed at a time */
@@ -10195,29 +10245,25 @@ static int cmha__lag_absent(const cmha__lag_head *h, size_t t) { return h->mask 
    are divided by their totals, and left out where these are 0. */
 enum { CMHA__LAG_PHASORS = 1, CMHA__LAG_CONJ = 2, CMHA__LAG_OVER = 4, CMHA__LAG_SHARES = 8 };
 
-/* Group g = the spectrum of channels j0.. of the tokens present in rows [0, n) of a view, zero elsewhere; or
-   (adds) adds g's rows to them, z: as gradient of u(z). */
-static void cmha__lag_move(const cmha__lag_head *h, double *g, size_t n, size_t j0, int what, cmha_heads view,
-        int adds, const cmha_heads *z) {
+/* What divides or multiplies a token's row; 0: it takes no part. */
+static double cmha__lag_scale(const cmha__lag_head *h, size_t t, int by_total) {
+    double total = by_total ? h->total[t] : 1;
+    return cmha__lag_absent(h, t) || total == 0 ? 0 : 1 / total;
+}
+
+/* Group g = the spectrum of channels j0.. of the tokens present in rows [0, n) of a view, zero elsewhere. */
+static void cmha__lag_take(const cmha__lag_head *h, double *g, size_t n, size_t j0, int what,
+        cmha_heads view) {
     const size_t L = CMHA__FFT_LANES, m = cmha__fft_length(n), width = cmha__min(h->a->d - j0, L);
-    if (!adds) memset(g, 0, 2 * m * L * sizeof *g);
+    const cmha__phasor_form p = {width, view.imag, L, 0, h->a->eps, 1, 0};
+    memset(g, 0, 2 * m * L * sizeof *g);
     for (size_t t = 0; t < n; t++) {
-        cmha_real u[2 * CMHA__FFT_LANES], *re = view.data + t * view.token + j0, *im = re + view.imag;
-        double total = what & (adds ? CMHA__LAG_SHARES : CMHA__LAG_OVER) ? h->total[t] : 1;
-        if (cmha__lag_absent(h, t) || total == 0) continue;
-        double scale = 1 / total, *row = g + t * L, *row_imag = row + m * L;
-        if (adds)
-            for (size_t l = 0; l < L; l++) {
-                u[l] = (cmha_real)(row[l] * scale);
-                u[L + l] = (cmha_real)(row_imag[l] * scale);
-            }
-        if (CMHA__TRAINS && adds && z) {
-            const cmha__phasor_form p = {width, z->imag, L, (size_t)(im - re), h->a->eps, 1, 0};
-            cmha__phasor_row_backward(&p, z->data + t * z->token + j0, u, re);
-        } else if (adds) cmha__axpy(width, 1, u, re), cmha__axpy(width, 1, u + L, im);
-        if (adds) continue;
+        const cmha_real *re = view.data + t * view.token + j0, *im = re + view.imag;
+        double scale = cmha__lag_scale(h, t, what & CMHA__LAG_OVER);
+        double *row = g + t * L, *row_imag = row + m * L;
+        cmha_real u[2 * CMHA__FFT_LANES];
+        if (scale == 0) continue;
         if (what & CMHA__LAG_PHASORS) {
-            const cmha__phasor_form p = {width, (size_t)(im - re), L, 0, h->a->eps, 1, 0};
             cmha__phasor_row(&p, re, u);
             re = u;
             im = u + L;
@@ -10227,7 +10273,29 @@ static void cmha__lag_move(const cmha__lag_head *h, double *g, size_t n, size_t 
             row_imag[l] = im[l] * scale;
         }
     }
-    if (!adds) cmha__fft(g, g + m * L, m, L, h->table);
+    cmha__fft(g, g + m * L, m, L, h->table);
+}
+
+/* Adds the rows of h->g to channels j0.. of rows [0, n) of a view, z: as gradient of u(z). */
+static void cmha__lag_give(const cmha__lag_head *h, size_t n, size_t j0, int what, const cmha_heads *view,
+        const cmha_heads *z) {
+    const size_t L = CMHA__FFT_LANES, m = cmha__fft_length(n), width = cmha__min(h->a->d - j0, L);
+    for (size_t t = 0; t < n; t++) {
+        const double scale = cmha__lag_scale(h, t, what & CMHA__LAG_SHARES), *row = h->g + t * L;
+        cmha_real u[2 * CMHA__FFT_LANES], *to = view->data + t * view->token + j0;
+        if (scale == 0) continue;
+        for (size_t l = 0; l < L; l++) {
+            u[l] = (cmha_real)(row[l] * scale);
+            u[L + l] = (cmha_real)(row[m * L + l] * scale);
+        }
+        if (CMHA__TRAINS && z) {
+            const cmha__phasor_form p = {width, z->imag, L, view->imag, h->a->eps, 1, 0};
+            cmha__phasor_row_backward(&p, z->data + t * z->token + j0, u, to);
+            continue;
+        }
+        cmha__axpy(width, 1, u, to);
+        cmha__axpy(width, 1, u + L, to + view->imag);
+    }
 }
 
 /* h->sum [2][m] += sum over the lanes of g conj(z), two groups: the spectrum of their correlation. */
@@ -10286,23 +10354,23 @@ static void cmha__lag_sequence(cmha__lag_head *h, size_t b) {
     for (size_t t = 0; t < h->n; t++) h->pairs[t] = floor(h->pairs[t] + 0.5);
 }
 
-/* Sweeps over the channels of rows [0, n): h->sum [n] = their correlation with `with`, times the length of a
-   transform, and `to` gets what h->spectrum makes of them, z: as gradient of u(z). with, to: may be NULL. */
-static void cmha__lag_sweep(const cmha__lag_head *h, size_t n, int what, cmha_heads from,
-        const cmha_heads *with, const cmha_heads *z, const cmha_heads *to) {
+/* Sweeps over the channels of rows [0, n) of `from`: h->sum [n] = their correlation with `with`, times the
+   length of a transform, and `to` gets what h->spectrum makes of them, z: as gradient of u(z). */
+typedef struct { const cmha_heads *from, *with, *z, *to; } cmha__lag_views; /* all but `from` may be NULL */
+static void cmha__lag_sweep(const cmha__lag_head *h, size_t n, int what, const cmha__lag_views *x) {
     size_t m = cmha__fft_length(n);
-    if (with) memset(h->sum, 0, 2 * m * sizeof *h->sum);
+    if (x->with) memset(h->sum, 0, 2 * m * sizeof *h->sum);
     for (size_t j0 = 0; j0 < h->a->d; j0 += CMHA__FFT_LANES) {
-        cmha__lag_move(h, h->g, n, j0, what, from, 0, NULL);
-        if (with) {
-            cmha__lag_move(h, h->z, n, j0, what & CMHA__LAG_PHASORS, *with, 0, NULL);
+        cmha__lag_take(h, h->g, n, j0, what, *x->from);
+        if (x->with) {
+            cmha__lag_take(h, h->z, n, j0, what & CMHA__LAG_PHASORS, *x->with);
             cmha__lag_correlate(h, m);
         }
-        if (!to) continue;
+        if (!x->to) continue;
         cmha__lag_filter(h, h->g, m, CMHA__FFT_LANES, what & CMHA__LAG_CONJ);
-        cmha__lag_move(h, h->g, n, j0, what, *to, 1, z);
+        cmha__lag_give(h, n, j0, what, x->to, x->z);
     }
-    if (with) cmha__fft(h->sum + m, h->sum, m, 1, h->table);
+    if (x->with) cmha__fft(h->sum + m, h->sum, m, 1, h->table);
 }
 
 /* The higher rank first, of equals the lower lag. */
@@ -10319,7 +10387,8 @@ static void cmha__lag_scores(const cmha__lag_head *h) {
     size_t n = h->n, m = cmha__fft_length(n), eligible = 0;
     double root = sqrt((double)(h->a->d ? h->a->d : 1)), unit = CMHA__LAG_GRID / root, *rank = h->total;
     const void **order = (const void **)(void *)h->g;
-    cmha__lag_sweep(h, n, CMHA__LAG_PHASORS, h->x.q, &h->x.k, NULL, NULL);
+    const cmha__lag_views q_with_k = {&h->x.q, &h->x.k, NULL, NULL};
+    cmha__lag_sweep(h, n, CMHA__LAG_PHASORS, &q_with_k);
     for (size_t tau = 0; tau < h->a->n; tau++) {
         h->lags[tau] = -(cmha_real)INFINITY;
         if (tau >= n || !(h->pairs[tau] > 0)) continue;
@@ -10395,8 +10464,9 @@ static void cmha__lag_backward(cmha__lag_head *h) {
     while (cmha__lag_weights(h)) {
         double m = (double)cmha__fft_length(h->hi);
         cmha__lag_spectrum(h, h->weight, h->hi, h->spectrum);
-        cmha__lag_sweep(h, h->hi, CMHA__LAG_OVER | CMHA__LAG_CONJ, x->dy, scored ? &x->v : NULL, NULL,
-                x->dv.data ? &x->dv : NULL);
+        const cmha__lag_views values = {
+            &x->dy, scored ? &x->v : NULL, NULL, x->dv.data ? &x->dv : NULL};
+        cmha__lag_sweep(h, h->hi, CMHA__LAG_OVER | CMHA__LAG_CONJ, &values);
         if (!scored) continue;
         cmha__lag_denominators(h);
         for (size_t tau = 0; tau < h->hi; tau++)
@@ -10404,8 +10474,9 @@ static void cmha__lag_backward(cmha__lag_head *h) {
     }
     for (size_t tau = 0; tau < h->n; tau++) h->dlags[tau] *= h->pairs[tau] > 0 ? factor / h->pairs[tau] : 0;
     cmha__lag_spectrum(h, h->dlags, h->n, h->spectrum);
-    if (x->dq.data) cmha__lag_sweep(h, h->n, CMHA__LAG_PHASORS, x->k, NULL, &x->q, &x->dq);
-    if (x->dk.data) cmha__lag_sweep(h, h->n, CMHA__LAG_PHASORS | CMHA__LAG_CONJ, x->q, NULL, &x->k, &x->dk);
+    const cmha__lag_views to_q = {&x->k, NULL, &x->q, &x->dq}, to_k = {&x->q, NULL, &x->k, &x->dk};
+    if (x->dq.data) cmha__lag_sweep(h, h->n, CMHA__LAG_PHASORS, &to_q);
+    if (x->dk.data) cmha__lag_sweep(h, h->n, CMHA__LAG_PHASORS | CMHA__LAG_CONJ, &to_k);
 }
 
 static void cmha__lag_run(const cmha_lag_args *a, const cmha_attention_views *x, cmha_real *lags,
@@ -10428,7 +10499,8 @@ static void cmha__lag_run(const cmha_lag_args *a, const cmha_attention_views *x,
             cmha__zero_rows(cmha__rows_at(h.x.y, 0, 0), a->n, a->d); /* what rows that see no lag keep */
             while (cmha__lag_weights(&h)) {
                 cmha__lag_spectrum(&h, h.weight, h.hi, h.spectrum);
-                cmha__lag_sweep(&h, h.hi, CMHA__LAG_SHARES, h.x.v, NULL, NULL, &h.x.y);
+                const cmha__lag_views values = {&h.x.v, NULL, NULL, &h.x.y};
+                cmha__lag_sweep(&h, h.hi, CMHA__LAG_SHARES, &values);
             }
         }
     }
@@ -12433,7 +12505,8 @@ static cmha_tensor *cmha__norm_by(cmha_tape *tape, const cmha_model_config *c, i
         cmha_tensor *x, cmha_tensor *gain, cmha_tensor *offset) {
     int kind = complex_state ? c->complex_norm : c->norm;
     const cmha__op *op = complex_state ? &cmha__complex_norms[kind].op : &cmha__norms[kind];
-    return cmha__operate(tape, op, kind, (cmha_real)c->norm_eps, x, gain, offset);
+    cmha_tensor *in[3] = {x, gain, offset};
+    return cmha__operate_on(tape, op, kind, (cmha_real)c->norm_eps, in);
 }
 
 /* Applies norm 1, 2 or 3 of the block. */
@@ -13345,7 +13418,7 @@ CMHA_DEF cmha_tensor *cmha_model_scores(cmha_model *model, cmha_tape *tape, cmha
     cmha_tensor *x = mean ? cmha_mean_tokens(tape, states, key_mask) : cmha_gather(tape, states, first, B);
     if (model->pool_weight)
         x = cmha__operate(tape, &cmha__tanh_op, 0, 0,
-                cmha_linear(tape, x, model->pool_weight, model->pool_bias), NULL, NULL);
+                cmha_linear(tape, x, model->pool_weight, model->pool_bias), NULL);
     x = cmha_linear(tape, x, model->class_weight, model->class_bias);
     if (c->classes > 1 || !(c->label_range > 0)) return x;
     return cmha_scale(tape, cmha_sigmoid(tape, x), (cmha_real)c->label_range);
@@ -13357,7 +13430,7 @@ CMHA_DEF cmha_tensor *cmha_model_values(cmha_model *model, cmha_tape *tape, cmha
     if (!model->value_weight)
         return cmha__reject(tape, CMHA_ERR_STATE, "values: the model has no value head (values = 0)");
     cmha_tensor *y = cmha_linear(tape, states, model->value_weight, model->value_bias);
-    return model->config.gaussian ? cmha__operate(tape, &cmha__bound_op, 0, 0, y, NULL, NULL) : y;
+    return model->config.gaussian ? cmha__operate(tape, &cmha__bound_op, 0, 0, y, NULL) : y;
 }
 
 CMHA_DEF size_t cmha_frames(const cmha_real *samples, size_t n, size_t planes, size_t width, size_t hop,

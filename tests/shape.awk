@@ -123,7 +123,7 @@ END {
     limit["loops with && in their condition"] = 19
     limit["nested ?:"] = 39
     limit["assignments joined by commas"] = 20
-    limit["functions of more than 6 parameters"] = 64
+    limit["functions of more than 6 parameters"] = 38
     limit["functions of more than 9 parameters"] = 5
     limit["functions of more than 50 lines"] = 0
     for (what in limit) {
