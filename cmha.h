@@ -3924,8 +3924,8 @@ static inline void cmha__phasor_row(const cmha__phasor_form *p, const cmha_real 
 }
 
 /* Adds the gradient of one row given factor * the cotangent of its phasors. */
-static void cmha__phasor_row_backward(const cmha__phasor_form *p, const cmha_real *z, const cmha_real *g,
-        cmha_real *dz) {
+static inline void cmha__phasor_row_backward(const cmha__phasor_form *p, const cmha_real *z,
+        const cmha_real *g, cmha_real *dz) {
     const cmha_real *im = z + p->z, *g_im = g + p->u, eps = p->eps, factor = p->factor;
     cmha__out dre = dz, dim = dz + p->dz;
     const int angle = p->angle;
