@@ -25,9 +25,12 @@ trap 'exit 1' INT TERM
 made=
 
 # Seconds that the sums of a step of n ranks still cost after its backward. A ring sends 2 (n-1) times the n-th part of the bytes,
-# of which headers make 1.045; each of its messages, of pieces of 1 MB, also waits for one another's latency. During a backward,
-# two thirds of a step, sums of all but its last eighth are hidden as far as they fit in there.
-MODEL='function sums(n, gbit, bytes, latency) { return 2 * (n - 1) * (bytes / n * 8.36e-9 / gbit + latency * bytes / 2^20 / 8) }
+# of which headers make 1.045; each message of a piece (1 MB, of more than 16 ranks 64 KB a rank) also waits for the latency of
+# others, eight pieces at a time. During a backward, two thirds of a step, sums of all but its last eighth are hidden as far as they fit in there.
+MODEL='function sums(n, gbit, bytes, latency,   piece) {
+    piece = n > 16 ? n * 2^16 : 2^20
+    return 2 * (n - 1) * (bytes / n * 8.36e-9 / gbit + latency * bytes / piece / 8)
+}
 function step(alone, n, gbit, overlap, bytes, latency,   s, hides) {
     s = sums(n, gbit, bytes, latency)
     hides = s * 7 / 8
