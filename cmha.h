@@ -10034,8 +10034,8 @@ static void cmha__linear_cotangent(const cmha__linear_head *h, size_t i0, size_t
     }
 }
 
-/* N [R, W] = Q [R, F] times the state [F, W] of the tokens before (or all); causal also of those in hand, whose
-   V are weighed by Q K^T. `back`: dQ [R, F] = N times the state [W, F], likewise with K and N V^T. */
+/* N [R, W] = Q [R, F] times the state [F, W] of the tokens before (or all); causal also of those in hand,
+   whose V are weighed by Q K^T. `back`: dQ [R, F] = N times the state [W, F], likewise with K and N V^T. */
 static void cmha__linear_sums(const cmha__linear_head *h, size_t rows, int back) {
     const cmha_real *from = back ? h->N : h->Q, *y = back ? h->V : h->K, *x = back ? h->K : h->V;
     const size_t width = back ? h->W : h->F, m = back ? h->F : h->W, R = h->forms * rows;
