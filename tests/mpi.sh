@@ -542,6 +542,7 @@ full() {
     one "$1: it ends as an undisturbed run" undone "$3"
 }
 size=$(wc -c < "$W/whole.last")
+find "$W" -name '*.tmp' -delete # who was killed above between naming a file and its place leaves one, as the guide says
 if command -v prlimit > /dev/null 2>&1; then
     only 0 'trap "" XFSZ' # the limit comes while it runs, perhaps in the middle of a write
     goes_on limit
