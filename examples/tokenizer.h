@@ -2697,6 +2697,17 @@ static inline int tokenizer_has_zero(const char *s, size_t n) {
     return 0;
 }
 
+/* Detaches a field of a model, and further ones of that name that are null: a saved file has its own. */
+static inline cJSON *tokenizer_take(cJSON *model, const char *name) {
+    cJSON *taken = cJSON_DetachItemFromObjectCaseSensitive(model, name);
+    for (cJSON *field = model ? model->child : NULL, *next; field; field = next) {
+        next = field->next;
+        if (field->string && cJSON_IsNull(field) && !strcmp(field->string, name))
+            cJSON_Delete(cJSON_DetachItemViaPointer(model, field));
+    }
+    return taken;
+}
+
 /* Fills the parts from a model; strings are the JSON's. */
 static inline int tokenizer_json_parts(const cJSON *vocabulary, const cJSON *merges, tokenizer_parts *p,
                                        char *error) {
@@ -2743,8 +2754,8 @@ static inline int tokenizer_read_json(tokenizer *t, const char *text, size_t n, 
                                                           : "%.200s: this is no JSON",
                               name);
     model = cJSON_GetObjectItemCaseSensitive(json, "model");
-    vocabulary = cJSON_DetachItemFromObjectCaseSensitive(model, "vocab");
-    merges = cJSON_DetachItemFromObjectCaseSensitive(model, "merges");
+    vocabulary = tokenizer_take(model, "vocab");
+    merges = tokenizer_take(model, "merges");
     done =
         tokenizer_json_parts(vocabulary, merges, &p, line) || tokenizer_fail(error, "%.200s: %s", name, line);
     done = done && tokenizer_build(t, json, &p, name, error);
