@@ -15625,6 +15625,9 @@ static cmha_status cmha__check_item(cmha_context *ctx, const cmha_archive_item *
             strcmp(item->dtype, "C64") != 0)
         problem = "its dtype is not I64, U8 or C64";
     if (!problem)
+        for (int i = 0; i < item->rank; i++)
+            if (!item->shape[i]) bytes = 0; /* whatever the other axes are */
+    if (!problem)
         for (int i = 0; i < item->rank; i++) countable &= cmha__mul(bytes, item->shape[i], &bytes);
     if (!problem && countable && bytes && !item->data) problem = "it has no data";
     if (!problem && countable && cmha__sum(*total, bytes, total)) return CMHA_OK;
