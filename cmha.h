@@ -74,7 +74,7 @@
        ComplexFormer, arXiv 2505.10222
          1-4 cmha_euler_forward, 5-8 cmha_rotate_forward, 9 cmha__forward_rows
        CoPE, arXiv 2508.18308; its 3-9 discuss eq 2 and drop the conjugate of K_proj
-         1 cmha_cope_table, 2 cmha__cope, 10-17 cmha__linear_walk
+         1 cmha_cope_table, 2 cmha__cope, 10-17 cmha__linear_y
        MöbiusAttention, arXiv 2409.12175
          1-4 examples/tools/mobius_geometry.h, 5-6 cmha__quotient_pass,
          7-8 cmha__elementwise_pass, 9 cmha__terms, 10-27 cmha__mobius_block
@@ -10063,36 +10063,52 @@ static void cmha__linear_key_gradient(const cmha__linear_head *h, size_t i0, siz
     cmha__add_rows(h->dV, rows, h->half, C, dv);
 }
 
-enum { CMHA__LINEAR_Y, CMHA__LINEAR_DQ, CMHA__LINEAR_DK }; /* what a walk computes; DK: dv too */
+/* A tile of a walk: `reads` takes its rows' result from the state, `adds` puts its rows into it. */
+typedef void (*cmha__linear_tile)(const cmha__linear_head *h, size_t i0, size_t rows, int reads, int adds);
 
-/* CoPE eq 10-17, in one pass: state [F, W] = sum f(k)^T [v | 1] of the tokens before. dq walks so too, its
-   state [W, F]; dk and dv from the end, over the queries. Not causal, all is summed first. */
-static void cmha__linear_walk(const cmha__linear_head *h, int to) {
-    size_t F = h->F, W = h->W, tiles = cmha__tiles(h->a->n);
-    int by_key = to == CMHA__LINEAR_DK;
-    if (!CMHA__TRAINS) to = CMHA__LINEAR_Y;
+/* CoPE eq 10-17: y = f(q) state, divided; state [F, W] += f(k)^T [v | 1]. */
+static void cmha__linear_y(const cmha__linear_head *h, size_t i0, size_t rows, int reads, int adds) {
+    if (adds) cmha__linear_keys(h, i0, rows);
+    if (reads) {
+        cmha__linear_features(h, 0, 0, i0, rows);
+        cmha__linear_sums(h, rows, 0);
+        cmha__linear_output(h, i0, rows);
+    }
+    if (adds) cmha__tile_gemm(1, h->F, h->W, rows, 1, h->K, h->F, h->V, h->W, 1, h->state, h->W);
+}
+
+/* df(q) = dN state; state [W, F] += [v | 1]^T f(k). */
+static void cmha__linear_dq(const cmha__linear_head *h, size_t i0, size_t rows, int reads, int adds) {
+    if (adds) cmha__linear_keys(h, i0, rows);
+    if (reads) {
+        cmha__linear_features(h, 0, 0, i0, rows);
+        cmha__linear_cotangent(h, i0, rows);
+        cmha__linear_sums(h, rows, 1);
+        cmha__linear_features(h, 0, 1, i0, rows);
+    }
+    if (adds) cmha__tile_gemm(1, h->W, h->F, rows, 1, h->V, h->W, h->K, h->F, 1, h->state, h->F);
+}
+
+/* df(k) = [v | 1] state, dv = f(k) state^T; state [W, F] += dN^T f(q). */
+static void cmha__linear_dk_dv(const cmha__linear_head *h, size_t i0, size_t rows, int reads, int adds) {
+    size_t R = h->forms * rows;
+    if (reads) cmha__linear_keys(h, i0, rows);
+    if (adds) {
+        cmha__linear_features(h, 0, 0, i0, rows);
+        cmha__linear_cotangent(h, i0, rows);
+    }
+    if (reads) cmha__linear_key_gradient(h, i0, rows);
+    if (adds) cmha__tile_gemm(1, h->W, h->F, R, 1, h->N, h->W, h->Q, h->F, 1, h->state, h->F);
+}
+
+/* Causal, one pass reads each tile's state before the tile is added; else all are added first. */
+static void cmha__linear_walk(const cmha__linear_head *h, cmha__linear_tile tile, int from_end) {
+    size_t n = h->a->n, tiles = cmha__tiles(n);
     if (!h->appends) memset(h->state, 0, h->state_size * sizeof *h->state);
     for (int pass = h->causal ? 1 : 0; pass < 2; pass++)
         for (size_t t = 0; t < tiles; t++) {
-            size_t i0 = (by_key ? tiles - 1 - t : t) * CMHA__TILE, rows = cmha__tile_rows(h->a->n, i0);
-            int summed = pass == 0 || h->causal;
-            if (by_key ? pass == 1 : summed) cmha__linear_keys(h, i0, rows);
-            if (by_key ? summed : pass == 1) {
-                cmha__linear_features(h, 0, 0, i0, rows);
-                if (to == CMHA__LINEAR_Y) cmha__linear_sums(h, rows, 0);
-                else cmha__linear_cotangent(h, i0, rows);
-            }
-            if (pass == 1 && to == CMHA__LINEAR_Y) cmha__linear_output(h, i0, rows);
-            if (pass == 1 && to == CMHA__LINEAR_DQ) {
-                cmha__linear_sums(h, rows, 1);
-                cmha__linear_features(h, 0, 1, i0, rows);
-            }
-            if (pass == 1 && to == CMHA__LINEAR_DK) cmha__linear_key_gradient(h, i0, rows);
-            if (!summed) continue;
-            if (by_key) cmha__tile_gemm(1, W, F, h->forms * rows, 1, h->N, W, h->Q, F, 1, h->state, F);
-            else if (to == CMHA__LINEAR_DQ)
-                cmha__tile_gemm(1, W, F, rows, 1, h->V, W, h->K, F, 1, h->state, F);
-            else cmha__tile_gemm(1, F, W, rows, 1, h->K, F, h->V, W, 1, h->state, W);
+            size_t i0 = (from_end ? tiles - 1 - t : t) * CMHA__TILE;
+            tile(h, i0, cmha__tile_rows(n, i0), pass == 1, pass == 0 || h->causal);
         }
 }
 
@@ -10109,9 +10125,10 @@ static void cmha__linear_run(const cmha_linear_args *a, const cmha_attention_vie
             h.appends = state != NULL;
             h.causal = state || a->causal;
             if (state) h.state = state + unit * h.state_size;
-            if (!backward) cmha__linear_walk(&h, CMHA__LINEAR_Y);
-            if (backward && h.x.dq.data) cmha__linear_walk(&h, CMHA__LINEAR_DQ);
-            if (backward && (h.x.dk.data || h.x.dv.data)) cmha__linear_walk(&h, CMHA__LINEAR_DK);
+            if (!backward) cmha__linear_walk(&h, cmha__linear_y, 0);
+            if (!CMHA__TRAINS || !backward) continue;
+            if (h.x.dq.data) cmha__linear_walk(&h, cmha__linear_dq, 0);
+            if (h.x.dk.data || h.x.dv.data) cmha__linear_walk(&h, cmha__linear_dk_dv, 1);
         }
     }
 }
