@@ -3,6 +3,7 @@
 # make test-all   also with other compilers and flags, under sanitizers, in several processes: what CI runs
 # make corpus     an English text, build/kjv.txt               make install    header, for pkg-config, CMake: PREFIX=/usr/local DESTDIR=
 # make extensions  examples/extensions, one after another      make fuzz       hostile files, FUZZ_SECONDS=60 each parser
+# make lib        build/libcmha.so, the library for examples/python/cmha.py and other languages
 # make mpi        build/train_mpi, which trains on several machines; MPICC=mpicc.mpich: with that MPI
 # make signal-data  labelled radio signals, build/signal.safetensors, with liquid-dsp
 # make platform-aarch64, -s390x, -i386, -musl, -windows, -wasm, -cortex-m    cross-compile, run tests there (tests/README.md)
@@ -205,6 +206,21 @@ compilers:
 symbols: $(B)/cmha.o
 	CC='$(CC)' tests/symbols.sh $< > tests/symbols.txt
 
+# The library as a shared object, which exports the public functions alone; of the system's own name.
+ifeq ($(shell uname),Darwin)
+LIB = $(B)/libcmha.dylib
+AS_LIB = -dynamiclib -Wl,-exported_symbol,_cmha_*
+else
+LIB = $(B)/libcmha.so
+AS_LIB = -shared -Wl,--version-script=$@.map
+endif
+
+lib: $(LIB)
+
+$(LIB): cmha.h $(B)/config.mk
+	@echo 'CMHA_$(VERSION) { global: cmha_*; local: *; };' > $@.map
+	$(COMPILE) $(PRECISION) -fPIC -fno-semantic-interposition -DCMHA_IMPLEMENTATION -x c $< -x none $(AS_LIB) -o $@ $(LINK)
+
 train: $(B)/train_tiny
 	$(B)/train_tiny --preset fast $(ARGS)
 
@@ -241,8 +257,8 @@ bench: $(B)/bench
 
 # Both build with all cores, unless make was told how many to take
 CORES = $(or $(shell getconf _NPROCESSORS_ONLN 2>/dev/null),2)
-test test-all:
-	@$(MAKE) --no-print-directory $(if $(filter -j%,$(MAKEFLAGS)),,-j$(CORES)) all
+test test-all: # with the shared object where tests/python.py can run
+	@$(MAKE) --no-print-directory $(if $(filter -j%,$(MAKEFLAGS)),,-j$(CORES)) all $$(tests/numpy.sh >/dev/null && echo lib)
 	@CC='$(CC)' CMHA_CFLAGS='$(CFLAGS) $(OPENMP) $(BLAS_CFLAGS) $(CPPFLAGS)' CMHA_LIBS='$(OPENMP) $(TEXT_LIBS) $(LINK)' \
 	    tests/run.sh $(B) $(findstring all,$@)
 
@@ -314,6 +330,6 @@ clean:
 	rm -rf $(B)
 
 FORCE:
-.PHONY: all $(PLATFORMS) platforms compilers bits symbols train mpi signal-data extensions bench evidence evidence-all test test-all quick rooms fuzz tsan corpus install clean FORCE
+.PHONY: all $(PLATFORMS) platforms compilers bits symbols lib train mpi signal-data extensions bench evidence evidence-all test test-all quick rooms fuzz tsan corpus install clean FORCE
 .PHONY: sanitize memcheck tidy cppcheck analyze analysis coverage mutants
 .DELETE_ON_ERROR:

@@ -29,6 +29,8 @@ if [ "$all" ]; then
     [ -x "$B/train_tiny" ] && beside "train_tiny, killed and stopped" tests/kill.sh "$B"
     [ -x "$B/evidence_test" ] && beside "evidence" tests/evidence.sh "$B"
 fi
+if python=$(tests/numpy.sh); then beside "python" "$python" tests/python.py "$B"
+else printf '%-44s %s\n' "python" 'left out, without python3 and NumPy'; fi
 for t in tests/test_base.c tests/test_identities.c tests/test_crash.c tests/test_*.c tests/grad_*.c; do
     n=$(basename "$t" .c)
     case " $begun_tests " in *" $n "*) continue;; esac

@@ -1,0 +1,619 @@
+"""cmha.h from Python: one file, ctypes and NumPy, nothing to build but the library (make lib).
+
+    import numpy, cmha
+    text = numpy.fromfile("cmha.h", numpy.uint8)
+    model = cmha.Model(preset="tiny", attention="cmha")
+    trainer = cmha.Trainer(model, steps=200)
+    for step in range(200): print(step, trainer.step(text))
+    print(bytes(model.generate(b"static int ", 200)).decode(errors="replace"))
+
+The library is CMHA_LIBRARY of the environment, else libcmha.so (.dylib) beside this file, else in build/.
+Fields of models and training are keyword arguments; `build/train_tiny --help` lists them. A call that fails
+raises cmha.Error with the library's line. Arrays of parameters are the model's own memory, not copies. One
+thread at a time may use a model.
+"""
+import ctypes
+import os
+import sys
+import warnings
+
+import numpy
+
+__all__ = ["Error", "Model", "Trainer", "kinds", "library", "presets", "version"]
+
+_size = ctypes.c_size_t
+_pointer = ctypes.c_void_p
+
+
+class Error(Exception):
+    """A call failed: str() is the library's line, `status` its name, such as "CMHA_ERR_SHAPE"."""
+
+    def __init__(self, status, line):
+        super().__init__(line)
+        self.status = status
+
+
+# ---- structs of the header that cross the border; loading compares their sizes with the library's
+
+class _Table(ctypes.Structure):  # cmha_table
+    _fields_ = [("fields", _pointer), ("count", _size)]
+
+
+class _Field(ctypes.Structure):  # cmha_field
+    _fields_ = [("name", ctypes.c_char_p), ("type", ctypes.c_int), ("offset", _size),
+                ("initial", ctypes.c_double), ("minimum", ctypes.c_double), ("maximum", ctypes.c_double),
+                ("choices", ctypes.c_char_p), ("help", ctypes.c_char_p)]
+
+
+_LOG = ctypes.CFUNCTYPE(None, _pointer, ctypes.c_int, ctypes.c_char_p)
+_TOKEN = ctypes.CFUNCTYPE(ctypes.c_int, _pointer, ctypes.POINTER(ctypes.c_int32), _size)
+
+
+class _ContextConfig(ctypes.Structure):  # cmha_context_config
+    _fields_ = [("threads", ctypes.c_int), ("seed", ctypes.c_uint64), ("allocator", _pointer * 3),
+                ("files", _pointer * 4), ("system_too", ctypes.c_int), ("files_user", _pointer),
+                ("log", _LOG), ("log_user", _pointer), ("keep_blas_threads", ctypes.c_int), ("scores", _pointer),
+                ("n_scores", _size), ("optimisers", _pointer), ("n_optimisers", _size)]
+
+
+class _Tensor(ctypes.Structure):  # cmha_tensor
+    _fields_ = [("data", _pointer), ("grad", _pointer), ("shape", _size * 4), ("rank", ctypes.c_int),
+                ("needs_grad", ctypes.c_int), ("size", _size), ("packed", _pointer)]
+
+
+class _Batch(ctypes.Structure):  # cmha_batch
+    _fields_ = [("ids", _pointer), ("targets", _pointer), ("key_mask", _pointer), ("batch", _size),
+                ("length", _size), ("types", _pointer), ("labels", _pointer), ("class_weights", _pointer),
+                ("features", _pointer), ("values", _pointer)]
+
+
+class _Tokens(ctypes.Structure):  # cmha_tokens
+    _fields_ = [("data", _pointer), ("count", _size), ("width", ctypes.c_int), ("owner", _pointer),
+                ("bytes", _size), ("mapped", ctypes.c_int)]
+
+
+class _Parameters(ctypes.Structure):  # how cmha_parameters begins
+    _fields_ = [("context", _pointer), ("list", _pointer), ("count", _size)]
+
+
+class _Parameter(ctypes.Structure):  # how cmha_parameter begins
+    _fields_ = [("name", ctypes.c_char * 48), ("tensor", _Tensor), ("is_complex", ctypes.c_int),
+                ("frozen", ctypes.c_int)]
+
+
+# ---- the library
+
+def _find():
+    name = "libcmha.dylib" if sys.platform == "darwin" else "libcmha.so"
+    here = os.path.dirname(os.path.abspath(__file__))
+    places = [os.environ.get("CMHA_LIBRARY"), os.path.join(here, name),
+              os.path.join(here, "..", "..", "build", name)]
+    for place in places:
+        if place and os.path.exists(place):
+            return place
+    raise ImportError("cmha: there is no %s: `make lib` builds it, CMHA_LIBRARY says where it is" % name)
+
+
+# what each function takes and returns; those that return a status are checked
+_STATUS = {
+    "cmha_config_set": [_pointer, _Table, _pointer, ctypes.c_char_p, ctypes.c_char_p],
+    "cmha_preset": [_pointer, ctypes.c_char_p, _pointer, _pointer],
+    "cmha_kind": [_pointer, ctypes.c_char_p, _pointer],
+    "cmha_context_init": [_pointer, _pointer],
+    "cmha_model_init": [_pointer, _pointer, _pointer],
+    "cmha_model_open": [_pointer, _pointer, ctypes.c_char_p],
+    "cmha_model_save": [_pointer, ctypes.c_char_p],
+    "cmha_model_read": [_pointer, ctypes.c_char_p, ctypes.c_int, _pointer],
+    "cmha_model_pack": [_pointer, ctypes.c_int],
+    "cmha_model_logits": [_pointer, _pointer, _pointer],
+    "cmha_model_classify": [_pointer, _pointer, _pointer],
+    "cmha_model_predict": [_pointer, _pointer, _pointer],
+    "cmha_model_vectors": [_pointer, _pointer, _pointer],
+    "cmha_model_loss": [_pointer, _pointer, _pointer],
+    "cmha_model_attention": [_pointer, _pointer, _size, _size, ctypes.c_int, _pointer],
+    "cmha_tape_init": [_pointer, _pointer, ctypes.c_int],
+    "cmha_tape_status": [_pointer],
+    "cmha_trainer_init": [_pointer, _pointer, _pointer],
+    "cmha_trainer_step": [_pointer, _pointer, _pointer],
+    "cmha_trainer_fit": [_pointer, _pointer, _pointer],
+    "cmha_trainer_evaluate": [_pointer, _pointer, _pointer],
+    "cmha_trainer_save": [_pointer, ctypes.c_char_p],
+    "cmha_trainer_read": [_pointer, ctypes.c_char_p],
+    "cmha_parameters_tune": [_pointer, ctypes.c_char_p, ctypes.c_int, ctypes.c_double, _pointer],
+    "cmha_cache_init": [_pointer, _pointer, _size, _size, ctypes.c_int, _pointer],
+    "cmha_generate": [_pointer, _pointer, _size, _size, _pointer, ctypes.c_uint64, _TOKEN, _pointer],
+}
+_OTHER = {
+    "cmha_sizeof": (_size, [ctypes.c_char_p]),
+    "cmha_version": (ctypes.c_char_p, []),
+    "cmha_error": (ctypes.c_char_p, [_pointer]),
+    "cmha_status_string": (ctypes.c_char_p, [ctypes.c_int]),
+    "cmha_blas_remedy": (ctypes.c_char_p, []),
+    "cmha_model_table": (_Table, []),
+    "cmha_trainer_table": (_Table, []),
+    "cmha_sampler_table": (_Table, []),
+    "cmha_config_defaults": (None, [_Table, _pointer]),
+    "cmha_config_get": (None, [_Table, _pointer, ctypes.c_char_p, ctypes.c_char_p, _size]),
+    "cmha_preset_name": (ctypes.c_char_p, [_size]),
+    "cmha_kind_name": (ctypes.c_char_p, [_size, _pointer]),
+    "cmha_context_close": (None, [_pointer]),
+    "cmha_model_close": (None, [_pointer]),
+    "cmha_model_states": (ctypes.POINTER(_Tensor), [_pointer, _pointer, _pointer, _pointer]),
+    "cmha_tape_close": (None, [_pointer]),
+    "cmha_trainer_close": (None, [_pointer]),
+    "cmha_cache_close": (None, [_pointer]),
+}
+# in the order of cmha_status
+_NAMES = ("CMHA_OK", "CMHA_ERR_ARGUMENT", "CMHA_ERR_SHAPE", "CMHA_ERR_MEMORY", "CMHA_ERR_OVERFLOW",
+          "CMHA_ERR_IO", "CMHA_ERR_FORMAT", "CMHA_ERR_NOT_FOUND", "CMHA_ERR_NOT_FINITE", "CMHA_ERR_FULL",
+          "CMHA_ERR_TOKEN", "CMHA_ERR_STATE", "CMHA_STOPPED")
+
+
+def _load():
+    path = _find()
+    lib = ctypes.CDLL(path)
+    for name, arguments in _STATUS.items():
+        getattr(lib, name).argtypes = arguments
+        getattr(lib, name).restype = ctypes.c_int
+    for name, (result, arguments) in _OTHER.items():
+        getattr(lib, name).argtypes = arguments
+        getattr(lib, name).restype = result
+    whole = {"cmha_table": _Table, "cmha_field": _Field, "cmha_context_config": _ContextConfig,
+             "cmha_tensor": _Tensor, "cmha_batch": _Batch, "cmha_tokens": _Tokens}
+    for name, mirror in whole.items():
+        if lib.cmha_sizeof(name.encode()) != ctypes.sizeof(mirror):
+            raise ImportError("cmha: %s is of another version than cmha.py: its %s differs" % (path, name))
+    if lib.cmha_status_string(len(_NAMES) - 1) != b"a callback asked to stop":
+        raise ImportError("cmha: %s is of another version than cmha.py: its statuses differ" % path)
+    return path, lib
+
+
+library, _lib = _load()
+version = _lib.cmha_version().decode()
+real = numpy.dtype(numpy.float64 if "(double" in version else numpy.float32)
+"""The type of all numbers: float32, or float64 of a library built with -DCMHA_DOUBLE."""
+
+
+def _room(name):
+    """Zeroed memory for a struct of the header, aligned for any of them."""
+    return (ctypes.c_uint64 * ((_lib.cmha_sizeof(name.encode()) + 7) // 8))()
+
+
+def _check(status, context=None):
+    if status:
+        line = _lib.cmha_error(context).decode(errors="replace") if context is not None else ""
+        raise Error(_NAMES[status], line or _lib.cmha_status_string(status).decode())
+
+
+def presets():
+    """Names of all presets."""
+    return _named(_lib.cmha_preset_name)
+
+
+def kinds():
+    """Names of all kinds of attention, with the fields that each sets."""
+    fields = ctypes.c_char_p()
+    names = _named(lambda i: _lib.cmha_kind_name(i, None))
+    result = {}
+    for i, name in enumerate(names):
+        _lib.cmha_kind_name(i, ctypes.byref(fields))
+        result[name] = fields.value.decode()
+    return result
+
+
+def _named(ask):
+    names = []
+    while True:
+        name = ask(len(names))
+        if name is None:
+            return names
+        names.append(name.decode())
+
+
+class Config:
+    """Fields of a configuration struct by name: config["d_model"]; dict(config.items()) is all of them."""
+
+    def __init__(self, table, memory, owner=None):
+        self._table, self._memory, self._owner = table, memory, owner
+        rows = ctypes.cast(table.fields, ctypes.POINTER(_Field))
+        self._types = {rows[i].name.decode(): rows[i].type for i in range(table.count)}
+
+    def __contains__(self, name):
+        return name in self._types
+
+    def __iter__(self):
+        return iter(self._types)
+
+    def __getitem__(self, name):
+        if name not in self:
+            raise KeyError(name)
+        text = ctypes.create_string_buffer(64)
+        _lib.cmha_config_get(self._table, self._memory, name.encode(), text, 64)
+        kind = self._types[name]  # cmha_field_type: size, real, flag, enum, name
+        return (int, float, lambda t: bool(int(t)), str, str)[kind](text.value.decode())
+
+    def items(self):
+        return [(name, self[name]) for name in self]
+
+    def set(self, context, name, value):
+        if isinstance(value, (bool, numpy.bool_)):
+            value = int(value)
+        status = _lib.cmha_config_set(context, self._table, self._memory, name.encode(), str(value).encode())
+        _check(status, context)
+
+
+class _Owner:
+    """Holds context and model of the library until the last array or object that uses them is gone."""
+
+    def __init__(self, seed, threads):
+        self.model = None
+        self.context = _room("cmha_context")
+        self.log = _LOG(lambda user, level, line: warnings.warn(line.decode(errors="replace"), stacklevel=2))
+        config = _ContextConfig(threads=threads, seed=seed, log=self.log)
+        opened = _lib.cmha_context_init(self.context, ctypes.byref(config))
+        if opened:
+            self.context = None
+            _check(opened)
+
+    def __del__(self):
+        if getattr(self, "model", None) is not None:
+            _lib.cmha_model_close(self.model)
+        if getattr(self, "context", None) is not None:
+            _lib.cmha_context_close(self.context)
+
+    def check(self, status):
+        _check(status, self.context)
+
+
+def _array(owner, address, shape):
+    """A NumPy array over the library's memory, which the owner keeps while the array lives."""
+    number = ctypes.c_double if real.itemsize == 8 else ctypes.c_float
+    memory = (number * int(numpy.prod(shape, dtype=numpy.int64))).from_address(address)
+    memory.owner = owner
+    return numpy.frombuffer(memory, real).reshape(shape)
+
+
+def _ids(ids):
+    """[batch, length] of int32, from rows of numbers, a row, bytes or a str (its UTF-8)."""
+    if isinstance(ids, str):
+        ids = ids.encode()
+    if isinstance(ids, (bytes, bytearray)):
+        ids = numpy.frombuffer(bytes(ids), numpy.uint8)
+    ids = numpy.asarray(ids)
+    if ids.dtype.kind not in "iu" or ids.ndim not in (1, 2):
+        raise Error("CMHA_ERR_ARGUMENT", "ids: whole numbers [length] or [batch, length], not %s %s"
+                    % (ids.dtype, list(ids.shape)))
+    if ids.size and (ids.max() > 2**31 - 1 or ids.min() < -2**31):
+        raise Error("CMHA_ERR_TOKEN", "ids: %d is outside of 32 bits" % max(ids.max(), -int(ids.min())))
+    return numpy.ascontiguousarray(numpy.atleast_2d(ids), numpy.int32)
+
+
+def _stream(tokens):
+    """cmha_tokens over an array [count] of 1, 2 or 4 bytes, which it does not copy; bytes and str too."""
+    if isinstance(tokens, str):
+        tokens = tokens.encode()
+    if isinstance(tokens, (bytes, bytearray)):
+        tokens = numpy.frombuffer(bytes(tokens), numpy.uint8)
+    tokens = numpy.asarray(tokens)
+    if tokens.dtype.kind not in "iu" or tokens.ndim != 1 or tokens.dtype == numpy.int8:
+        raise Error("CMHA_ERR_ARGUMENT", "tokens: whole numbers [count], not %s %s"
+                    % (tokens.dtype, list(tokens.shape)))
+    if tokens.itemsize == 8:
+        if tokens.size and (tokens.max() > 2**31 - 1 or tokens.min() < 0):
+            raise Error("CMHA_ERR_TOKEN", "tokens: a token is outside of 31 bits")
+        tokens = tokens.astype(numpy.uint32)
+    tokens = numpy.ascontiguousarray(tokens, tokens.dtype.newbyteorder("<"))
+    stream = _Tokens(data=tokens.ctypes.data, count=tokens.size, width=tokens.itemsize)
+    stream.array = tokens
+    return stream
+
+
+class _Held:
+    """A cmha_batch and the arrays that it points to."""
+
+    def __init__(self, model, ids, targets=None, mask=None, labels=None, features=None, values=None,
+                 types=None):
+        self.c = _Batch()
+        self.kept = []
+        shape = None
+        if ids is not None:
+            ids = _ids(ids)
+            shape = ids.shape
+            self.c.ids = self.keep(ids)
+        if features is not None:
+            features = numpy.asarray(features)
+            if features.ndim == 2:
+                features = features[None]
+            if numpy.iscomplexobj(features):
+                features = numpy.concatenate([features.real, features.imag], -1)
+            width = model.config["features"] * (2 if model.config["complex_features"] else 1)
+            shape = shape or features.shape[:2]
+            self.c.features = self.keep(self.fit("features", features, shape + (width,), real))
+        if shape is None:
+            raise Error("CMHA_ERR_ARGUMENT", "batch: there are neither ids nor features")
+        self.c.batch, self.c.length = shape
+        if targets is not None:
+            self.c.targets = self.keep(self.fit("targets", _ids(targets), shape, numpy.int32))
+        if mask is not None:
+            self.c.key_mask = self.keep(self.fit("mask", numpy.atleast_2d(mask), shape, numpy.uint8))
+        if types is not None:
+            self.c.types = self.keep(self.fit("types", _ids(types), shape, numpy.int32))
+        if labels is not None:
+            self.c.labels = self.keep(self.fit("labels", labels, shape[:1], real))
+        if values is not None:
+            self.c.values = self.keep(self.fit("values", values, shape + (model.config["values"],), real))
+        self.shape = shape
+
+    def keep(self, array):
+        self.kept.append(array)
+        return array.ctypes.data
+
+    @staticmethod
+    def fit(name, array, shape, dtype):
+        array = numpy.asarray(array)
+        if array.ndim == len(shape) - 1:
+            array = array[None]
+        if array.shape != tuple(shape):
+            raise Error("CMHA_ERR_SHAPE", "%s: %s, not %s" % (name, list(array.shape), list(shape)))
+        return numpy.ascontiguousarray(array, dtype)
+
+    def __enter__(self):
+        return ctypes.byref(self.c)
+
+    def __exit__(self, *_):
+        return False
+
+
+class Model:
+    """Model(preset="tiny", attention="rope", n_layers=2, ...) has random weights; Model.open(path) reads."""
+
+    def __init__(self, preset="tiny", attention=None, seed=1, threads=0, **fields):
+        self._begin(seed, threads)
+        table = _lib.cmha_model_table()
+        memory = _room("cmha_model_config")
+        trainer = _room("cmha_trainer_config")
+        self._check(_lib.cmha_preset(self._context, preset.encode(), memory, trainer))
+        self._trainer_start = trainer
+        if attention is not None:
+            self._check(_lib.cmha_kind(self._context, attention.encode(), memory))
+        config = Config(table, memory)
+        for name, value in fields.items():
+            config.set(self._context, name, value)
+        model = _room("cmha_model")
+        self._check(_lib.cmha_model_init(model, self._context, memory))
+        self._opened(model)
+
+    @classmethod
+    def open(cls, path, seed=1, threads=0):
+        """Opens what `save`, or a program of the project, has written."""
+        self = cls.__new__(cls)
+        self._begin(seed, threads)
+        self._trainer_start = None
+        model = _room("cmha_model")
+        self._check(_lib.cmha_model_open(model, self._context, os.fsencode(path)))
+        self._opened(model)
+        return self
+
+    def _begin(self, seed, threads):
+        self._owner = _Owner(seed, threads)
+        self._context = self._owner.context
+        self._check = self._owner.check
+        remedy = _lib.cmha_blas_remedy()
+        if remedy:
+            line = "OpenBLAS takes a slow kernel: start Python with %s in its environment"
+            warnings.warn(line % remedy.decode(), stacklevel=3)
+
+    def _opened(self, model):
+        # a model begins with its context and its configuration; two pointers further on are its parameters
+        self._owner.model = self._model = model
+        fields = _lib.cmha_sizeof(b"cmha_model_config")
+        base = ctypes.addressof(model)
+        place = (fields + 7) // 8 * 8 + 3 * ctypes.sizeof(_pointer)
+        self._parameters = _Parameters.from_address(base + place)
+        if self._parameters.context != ctypes.addressof(self._context):
+            raise Error("CMHA_ERR_STATE", "cmha.py: the library's model begins otherwise than this file knows")
+        self.config = Config(_lib.cmha_model_table(), _pointer(base + ctypes.sizeof(_pointer)), self._owner)
+
+    def _parameter(self, i):
+        return _Parameter.from_address(self._parameters.list + i * _lib.cmha_sizeof(b"cmha_parameter"))
+
+    def _named(self):
+        return [self._parameter(i) for i in range(self._parameters.count)]
+
+    @property
+    def parameters(self):
+        """{name: array}: the weights themselves; what is written into an array, the model has. Of a packed
+        model those that are not packed."""
+        return {p.name.decode(): self._view(p.tensor.data, p) for p in self._named() if p.tensor.data}
+
+    @property
+    def gradients(self):
+        """{name: array} of what learns, once a trainer has been opened: the last step's, until the next."""
+        return {p.name.decode(): self._view(p.tensor.grad, p) for p in self._named() if p.tensor.grad}
+
+    def _view(self, address, p):
+        return _array(self._owner, address, tuple(p.tensor.shape[:p.tensor.rank]))
+
+    def tune(self, pattern, frozen=None, rate=None, decay=None):
+        """Says how parameters learn whose names match "*.delta,*.b"; returns how many do."""
+        count = _size()
+        place = ctypes.byref(self._parameters)
+        for what, value in enumerate((frozen, rate, decay)):
+            if value is not None:
+                self._check(_lib.cmha_parameters_tune(place, pattern.encode(), what, float(value),
+                                                      ctypes.byref(count)))
+        return count.value
+
+    def save(self, path):
+        self._check(_lib.cmha_model_save(self._model, os.fsencode(path)))
+
+    def read(self, path, strict=1):
+        """Reads weights into this model, by name; strict as in cmha_model_read. Returns how many were taken."""
+        taken = _size()
+        self._check(_lib.cmha_model_read(self._model, os.fsencode(path), strict, ctypes.byref(taken)))
+        return taken.value
+
+    def pack(self, storage="int8"):
+        """Keeps the matrices as "int8" or "bf16" alone: less memory, no more training."""
+        self._check(_lib.cmha_model_pack(self._model, {"bf16": 1, "int8": 2}[storage]))
+
+    def _result(self, function, batch, width):
+        out = numpy.zeros((batch.shape[0],) + width, real)
+        with batch as c:
+            self._check(function(self._model, c, out.ctypes.data))
+        return out
+
+    def logits(self, ids=None, mask=None, features=None, types=None):
+        """ids [batch, length], or [length] -> [batch, length, vocabulary]."""
+        batch = _Held(self, ids, mask=mask, features=features, types=types)
+        return self._result(_lib.cmha_model_logits, batch, (batch.shape[1], self.config["vocabulary"]))
+
+    def classify(self, ids=None, mask=None, features=None, types=None):
+        """-> scores [batch, classes], before a softmax."""
+        batch = _Held(self, ids, mask=mask, features=features, types=types)
+        return self._result(_lib.cmha_model_classify, batch, (self.config["classes"],))
+
+    def predict(self, ids=None, mask=None, features=None, types=None):
+        """-> predicted values [batch, length, values]; of a gaussian model means, then log variances."""
+        batch = _Held(self, ids, mask=mask, features=features, types=types)
+        width = self.config["values"] * (2 if self.config["gaussian"] else 1)
+        return self._result(_lib.cmha_model_predict, batch, (batch.shape[1], width))
+
+    def vectors(self, ids=None, mask=None, features=None, types=None):
+        """-> [batch, d_model]: a vector for each sequence, the mean of its tokens' phasors, to be compared."""
+        batch = _Held(self, ids, mask=mask, features=features, types=types)
+        return self._result(_lib.cmha_model_vectors, batch, (self.config["d_model"],))
+
+    def embeddings(self, ids=None, mask=None, features=None, types=None):
+        """-> [batch, length, d_model], the states after the last norm."""
+        tape = _room("cmha_tape")
+        self._check(_lib.cmha_tape_init(tape, self._context, 0))
+        try:
+            with _Held(self, ids, mask=mask, features=features, types=types) as c:
+                states = _lib.cmha_model_states(self._model, tape, c, None)
+                self._check(_lib.cmha_tape_status(tape))
+            t = states.contents
+            return _array(None, t.data, tuple(t.shape[:t.rank])).copy()
+        finally:
+            _lib.cmha_tape_close(tape)
+
+    def attention(self, ids=None, layer=0, head=0, what="probabilities", mask=None, features=None):
+        """-> [batch, queries, keys]; what: "probabilities", "scores" or "phases" (radians)."""
+        batch = _Held(self, ids, mask=mask, features=features)
+        seen = ("probabilities", "scores", "phases").index(what)
+        out = numpy.zeros((batch.shape[0], batch.shape[1], batch.shape[1]), real)
+        with batch as c:
+            self._check(_lib.cmha_model_attention(self._model, c, layer, head, seen, out.ctypes.data))
+        return out
+
+    def loss(self, ids=None, targets=None, **batch):
+        """The mean loss of targets [batch, length] (-1: ignored; of ids alone the next tokens), labels or
+        values."""
+        if targets is None and batch.get("labels") is None and batch.get("values") is None:
+            ids = _ids(ids)
+            ids, targets = ids[:, :-1], ids[:, 1:]
+        loss = ctypes.c_double()
+        with _Held(self, ids, targets=targets, **batch) as c:
+            self._check(_lib.cmha_model_loss(self._model, c, ctypes.byref(loss)))
+        return loss.value
+
+    def generate(self, prompt, n, capacity=None, seed=0, on_token=None, **sampler):
+        """Continues prompts [batch, length] (or [length], bytes, str) by n tokens: -> [batch, n] or [n].
+        sampler: temperature, top_k, top_p, repetition_penalty, penalty_window. capacity: of a cache that
+        slides, for more tokens than that. on_token(ids [batch]) sees each token as it comes; if it returns
+        something true, or raises, that is the end."""
+        one = isinstance(prompt, (str, bytes, bytearray)) or numpy.ndim(prompt) == 1
+        prompt = _ids(prompt)
+        table = _lib.cmha_sampler_table()
+        memory = _room("cmha_sampler_config")
+        _lib.cmha_config_defaults(table, memory)
+        config = Config(table, memory)
+        for name, value in sampler.items():
+            config.set(self._context, name, value)
+        written, raised = [], []
+
+        def take(user, tokens, batch):
+            try:
+                written.append(numpy.array(tokens[:batch], numpy.int32))
+                return int(bool(on_token and on_token(written[-1])))
+            except BaseException as error:  # goes on behind the library's call
+                raised.append(error)
+                return 1
+
+        cache = _room("cmha_cache")
+        slides = capacity is not None
+        capacity = capacity or max(prompt.shape[1] + n, 1)
+        self._check(_lib.cmha_cache_init(cache, self._model, prompt.shape[0], capacity, int(slides), None))
+        try:
+            status = _lib.cmha_generate(cache, prompt.ctypes.data, prompt.shape[1], n, memory, seed,
+                                        _TOKEN(take), None)
+        finally:
+            _lib.cmha_cache_close(cache)
+        if raised:
+            raise raised[0]
+        if status != _NAMES.index("CMHA_STOPPED"):
+            self._check(status)
+        ids = numpy.stack(written, 1) if written else numpy.zeros((prompt.shape[0], 0), numpy.int32)
+        if not one:
+            return ids
+        return ids[0].astype(numpy.uint8) if self.config["vocabulary"] <= 256 else ids[0]
+
+
+class Trainer:
+    """Trains a model: Trainer(model, steps=1000, batch=8, lr=3e-3, optimiser="muon", ...). What is not named
+    is as the model's preset says; of an opened model as the library's defaults."""
+
+    def __init__(self, model, **fields):
+        self._trainer = None
+        self._owner, self._check, self.model = model._owner, model._check, model
+        table = _lib.cmha_trainer_table()
+        memory = _room("cmha_trainer_config")
+        if model._trainer_start is None:
+            _lib.cmha_config_defaults(table, memory)
+        else:
+            ctypes.memmove(memory, model._trainer_start, ctypes.sizeof(memory))
+        config = Config(table, memory)
+        for name, value in fields.items():
+            config.set(model._context, name, value)
+        trainer = _room("cmha_trainer")
+        self._check(_lib.cmha_trainer_init(trainer, model._model, memory))
+        self._trainer = trainer
+        # a trainer begins with two pointers and its configuration
+        self.config = Config(table, _pointer(ctypes.addressof(trainer) + 2 * ctypes.sizeof(_pointer)), self)
+
+    def __del__(self):
+        if getattr(self, "_trainer", None) is not None:
+            _lib.cmha_trainer_close(self._trainer)
+
+    def step(self, tokens):
+        """One step on pieces drawn from tokens [count], 1, 2 or 4 bytes each. Returns their mean loss."""
+        return self._with(_lib.cmha_trainer_step, tokens)
+
+    def evaluate(self, tokens):
+        """The mean loss on tokens [count], eval_tokens at most."""
+        return self._with(_lib.cmha_trainer_evaluate, tokens)
+
+    def _with(self, function, tokens):
+        loss = ctypes.c_double()
+        stream = _stream(tokens)
+        self._check(function(self._trainer, ctypes.byref(stream), ctypes.byref(loss)))
+        return loss.value
+
+    def fit(self, ids=None, targets=None, **batch):
+        """One step on a batch of the caller's: targets [batch, length], labels [batch] or values, with mask,
+        features and types as `logits` has them. Of ids alone the targets are the next tokens. Returns the
+        loss."""
+        if targets is None and batch.get("labels") is None and batch.get("values") is None:
+            ids = _ids(ids)
+            ids, targets = ids[:, :-1], ids[:, 1:]
+        loss = ctypes.c_double()
+        with _Held(self.model, ids, targets=targets, **batch) as c:
+            self._check(_lib.cmha_trainer_fit(self._trainer, c, ctypes.byref(loss)))
+        return loss.value
+
+    def save(self, path):
+        """Saves model, moments and step: `read` goes on from there, to the bit."""
+        self._check(_lib.cmha_trainer_save(self._trainer, os.fsencode(path)))
+
+    def read(self, path):
+        self._check(_lib.cmha_trainer_read(self._trainer, os.fsencode(path)))

@@ -1,0 +1,186 @@
+"""python3 tests/python.py BUILD_DIR: examples/python/cmha.py on the library of `make lib`, against what the
+programs in BUILD_DIR compute. The last line is N passed, N failed."""
+import gc
+import os
+import subprocess
+import sys
+import tempfile
+import warnings
+
+import numpy
+
+build = os.path.abspath(sys.argv[1] if len(sys.argv) > 1 else "build")
+here = os.path.dirname(os.path.abspath(__file__))
+os.environ.setdefault("CMHA_LIBRARY", os.path.join(build, "libcmha.so"))
+sys.path.insert(0, os.path.join(here, "..", "examples", "python"))
+import cmha
+
+passed = failed = 0
+warnings.simplefilter("ignore")
+
+
+def one(label, good):
+    global passed, failed
+    passed, failed = passed + bool(good), failed + (not good)
+    if not good:
+        print("FAIL", label)
+
+
+def refused(label, status, words, call):
+    try:
+        call()
+    except cmha.Error as error:
+        one(label + ": " + error.status + ": " + str(error), error.status == status and words in str(error))
+    else:
+        one(label + " is not refused", False)
+
+
+text = numpy.fromfile(os.path.join(here, "..", "README.md"), numpy.uint8)
+small = dict(n_layers=2, d_model=32, n_heads=2, d_ff=64)
+folder = tempfile.TemporaryDirectory()
+
+
+def path(name):
+    return os.path.join(folder.name, name)
+
+
+# a run of the program and the same run from here have the same bits
+options = ["--steps", "5", "--seq", "48", "--batch", "3", "--threads", "1", "--quiet"]
+options += [word for name, value in small.items() for word in ("--set", "%s=%d" % (name, value))]
+ran = subprocess.run([os.path.join(build, "train_tiny"), *options, "--out", path("c.safetensors"), "--csv",
+                      path("c.csv"), os.path.join(here, "..", "README.md")], stdout=subprocess.DEVNULL)
+one("train_tiny runs", ran.returncode == 0)
+model = cmha.Model(preset="tiny", seed=1, threads=1, **small)
+trainer = cmha.Trainer(model, steps=5, length=48, batch=3)
+cut = len(text) - int(len(text) * trainer.config["held_out"])
+losses = [trainer.step(text[:cut]) for _ in range(5)]
+one("losses fall", losses[-1] < losses[0])
+theirs = cmha.Model.open(path("c.safetensors.last"), threads=1)
+one("the same bits as train_tiny's", all((theirs.parameters[n] == p).all() for n, p in model.parameters.items()))
+one("and as many", len(theirs.parameters) == len(model.parameters) > 10)
+rows = open(path("c.csv")).read().split("\n")[1:6]
+one("and losses", all(abs(float(r.split(",")[1]) - l) < 1e-6 for r, l in zip(rows, losses)))
+one("evaluate", abs(trainer.evaluate(text[cut:]) - float(rows[-1].split(",")[2])) < 2e-5)
+
+# what is kept, read, gone on with
+trainer.save(path("state.safetensors"))
+trainer.step(text[:cut])
+again = cmha.Model(preset="tiny", seed=1, threads=1, **small)
+resumed = cmha.Trainer(again, steps=5, length=48, batch=3)
+resumed.read(path("state.safetensors"))
+resumed.step(text[:cut])
+pairs = [(again.parameters[n], p) for n, p in model.parameters.items()]
+one("a resumed run goes on to the bit", all((a == p).all() for a, p in pairs))
+model.save(path("m.safetensors"))
+opened = cmha.Model.open(path("m.safetensors"))
+one("configuration", dict(opened.config.items()) == dict(model.config.items()) and opened.config["d_model"] == 32)
+one("saved and opened", (opened.logits(b"some text") == model.logits(b"some text")).all())
+
+# shapes, and numbers that must agree with each other
+ids = numpy.frombuffer(b"a text of 24 characters.", numpy.uint8).reshape(2, 12)
+logits = model.logits(ids)
+one("logits", logits.shape == (2, 12, 256) and logits.dtype == cmha.real and numpy.abs(logits).max() > 0.01)
+one("rows of a batch are apart", numpy.allclose(model.logits(ids[1])[0], logits[1], atol=1e-5))
+high = logits[:, :-1].astype(numpy.float64)
+lse = numpy.log(numpy.exp(high).sum(-1))
+chosen = numpy.take_along_axis(high, ids[:, 1:, None].astype(numpy.int64), -1)[..., 0]
+one("loss of the next tokens", abs(model.loss(ids) - (lse - chosen).mean()) < 1e-5)
+states = model.embeddings(ids)
+one("embeddings", states.shape == (2, 12, 32))
+one("times the tied embedding are the logits",
+    numpy.allclose(states @ model.parameters["tok_emb.weight"].T, logits, atol=1e-4))
+seen = model.attention(ids, layer=1, head=1)
+one("probabilities sum to 1", numpy.allclose(seen.sum(-1), 1, atol=1e-5))
+one("causally", not numpy.triu(seen[0], 1).any())
+one("phases", model.attention(ids, what="phases").shape == (2, 12, 12))
+one("vectors", model.vectors(ids).shape == (2, 32))
+mask = numpy.ones((2, 12)); mask[0, 6:] = 0
+other = numpy.where(mask, ids, 0)
+one("a masked token changes nothing",
+    numpy.array_equal(model.logits(ids, mask=mask)[0, :6], model.logits(other, mask=mask)[0, :6]))
+
+# arrays are the model's memory, and outlive its name
+weight = model.parameters["tok_emb.weight"]
+before = weight.copy()
+weight *= 0
+one("what is written, the model has", not model.logits(ids).any())
+weight[:] = before
+one("and has again", numpy.array_equal(model.logits(ids), logits))
+one("gradients are there", set(model.gradients) == set(model.parameters))
+held = opened.parameters["tok_emb.weight"]
+total = held.sum()
+del opened
+gc.collect()
+one("an array keeps its model", held.sum() == total)
+
+# generation
+greedy = model.generate("The ", 20, temperature=0)
+one("generate", greedy.shape == (20,) and greedy.dtype == numpy.uint8)
+prompt = numpy.frombuffer(b"The ", numpy.uint8)
+for token in greedy[:5]:
+    one("greedy tokens are the likeliest", model.logits(prompt)[0, -1].argmax() == token)
+    prompt = numpy.append(prompt, token)
+one("two prompts", model.generate(ids, 3, seed=7, top_k=5).shape == (2, 3))
+one("a seed repeats", numpy.array_equal(model.generate("x", 9, seed=3), model.generate("x", 9, seed=3)))
+one("on_token stops", model.generate("x", 50, on_token=lambda ids: True).shape == (1,))
+
+
+def raises(ids):
+    raise ZeroDivisionError
+
+
+try:
+    model.generate("x", 50, on_token=raises)
+    one("an exception of on_token comes through", False)
+except ZeroDivisionError:
+    one("an exception of on_token comes through", True)
+
+# tuning, other objectives
+one("tune", model.tune("*.delta", frozen=True) == 2 and model.tune("*.b", rate=0.5) == 2)
+fitted = cmha.Trainer(model, batch=2, length=12, lr=1e-2, warmup=0)
+delta = model.parameters["blocks.0.attn.delta"].copy()
+first = fitted.fit(ids)
+for _ in range(20):
+    last = fitted.fit(ids)
+one("fit learns its batch", last < first - 0.5)
+one("what is frozen stays", numpy.array_equal(model.parameters["blocks.0.attn.delta"], delta))
+judge = cmha.Model(preset="encoder", classes=2, pool="first", threads=1, **small)
+learns = cmha.Trainer(judge, batch=8, length=6, lr=3e-3, warmup=0, steps=200)
+draw = numpy.random.default_rng(1)
+for _ in range(200):
+    words = draw.integers(0, 4, (8, 6))
+    learns.fit(words, labels=words[:, 0] > 1)
+words = draw.integers(0, 4, (64, 6))
+right = (judge.classify(words).argmax(-1) == (words[:, 0] > 1)).mean()
+one("a classifier learns from labels", right > 0.8)
+signal = cmha.Model(attention="rope", tokens=0, vocabulary=0, features=3, values=3, threads=1, **small)
+wave = numpy.sin(numpy.arange(41)[:, None] * [0.1, 0.2, 0.3])
+regress = cmha.Trainer(signal, batch=1, length=40, lr=1e-2, warmup=0)
+fits = [regress.fit(features=wave[:-1], values=wave[1:]) for _ in range(60)]
+one("values are predicted", fits[-1] < 0.2 * fits[0] and signal.predict(features=wave).shape == (1, 41, 3))
+packed = cmha.Model.open(path("m.safetensors"))
+packed.pack("int8")
+unpacked = cmha.Model.open(path("m.safetensors"))
+off = numpy.abs(packed.logits(ids) - unpacked.logits(ids)).max()
+one("packed, near the same", 0 < off < 0.1)
+one("and its matrices are gone", "tok_emb.weight" not in packed.parameters)
+
+# one line, and nothing lost
+refused("a wrong shape", "CMHA_ERR_SHAPE", "not divisible by n_heads 7", lambda: cmha.Model(n_heads=7))
+refused("a misspelt field", "CMHA_ERR_NOT_FOUND", "n_haeds", lambda: cmha.Model(n_haeds=7))
+refused("a field out of range", "CMHA_ERR_ARGUMENT", "n_layers", lambda: cmha.Model(n_layers=0))
+refused("a preset", "CMHA_ERR_NOT_FOUND", "huge", lambda: cmha.Model(preset="huge"))
+refused("a token", "CMHA_ERR_TOKEN", "300", lambda: model.logits([300]))
+refused("a large token", "CMHA_ERR_TOKEN", "32 bits", lambda: model.logits([2**40]))
+refused("fractions", "CMHA_ERR_ARGUMENT", "whole numbers", lambda: model.logits([0.5]))
+refused("a missing file", "CMHA_ERR_NOT_FOUND", "nowhere", lambda: cmha.Model.open(path("nowhere")))
+refused("a file of another kind", "CMHA_ERR_FORMAT", "c.csv", lambda: cmha.Model.open(path("c.csv")))
+refused("too short a text", "CMHA_ERR_ARGUMENT", "tokens", lambda: fitted.step(text[:5]))
+refused("targets of another shape", "CMHA_ERR_SHAPE", "targets", lambda: model.loss(ids, ids[:, 1:]))
+refused("no such head", "CMHA_ERR_STATE", "classes", lambda: model.classify(ids))
+refused("a trainer of a packed model", "CMHA_ERR_STATE", "packed", lambda: cmha.Trainer(packed))
+one("after all that the model is the same", numpy.isfinite(model.logits(ids)).all())
+one("kinds and presets", cmha.kinds()["rope"].startswith("family=") and "fast" in cmha.presets())
+
+print("%d passed, %d failed" % (passed, failed))
+sys.exit(failed > 0)
