@@ -31,46 +31,49 @@
        nothing there  cc -O2 -DCMHA_NO_CBLAS app.c -lm (the built-in GEMM)
        32-bit x86     add -msse2 -mfpmath=sse (an x87 gets slow mathematics)
        wasm           emcc -O3 -DCMHA_NO_CBLAS app.c -sALLOW_MEMORY_GROWTH=1 (-sNODERAWFS=1: node's files)
-   The code compiles as C99, C11, C17 and C++11, the declarations as C89 too. Under -Ofast, -ffast-math and
-   their parts the library keeps to IEEE arithmetic, at its speed; where clang has no way to, an #error names
-   the flag to add. A program linked with such a flag takes denormal numbers for 0, and the library with it.
+   The code compiles as C99, C11, C17 and C++11, the declarations also as C89. Under -ffast-math, -Ofast and
+   the flags these imply, the library still computes in IEEE arithmetic, no faster than without them; where
+   clang cannot, an #error names the flag to add. Linking with such a flag makes a whole program, library
+   included, treat denormal numbers as 0.
 
-   Configuration macros; but for the first and CMHA_CBLAS_HEADER the same in every file of a program
-       CMHA_IMPLEMENTATION   this file also gets the code (one file of a program; not needed with CMHA_STATIC)
-       CMHA_LINKED           no file gets the code: an object that has it is linked, as our Makefile does
-       CMHA_STATIC           every function is static and the code comes along: private copies may coexist
-       CMHA_DEF              what stands before every function, default extern, in C++ extern "C": for
+   Configuration macros. In all files of a program the same, but for IMPLEMENTATION and CBLAS_HEADER
+       CMHA_IMPLEMENTATION   compile the code in this file: exactly one of a program (STATIC: not needed)
+       CMHA_LINKED           compile it in no file: an object that has it is linked
+       CMHA_STATIC           compile it as static functions in each file: private copies may coexist
+       CMHA_DEF              prefix of functions, default extern, in C++ extern "C"; for example
          __declspec(dllexport) or __attribute__((visibility("default")))
        CMHA_DOUBLE           cmha_real is double, not float: gradient checks to 1e-9. See CMHA_CONFIGURATION
-       CMHA_NO_CBLAS         do not use CBLAS; the built-in blocked GEMM takes its place
+       CMHA_NO_CBLAS         do not use CBLAS but the built-in matrix product (GEMM)
        CMHA_CBLAS_HEADER     the header that declares cblas_sgemm, default <cblas.h>; for the code alone
-       CMHA_NO_SIMD          keep to scalar mathematics from libm (the reference path of the tests)
-       CMHA_NO_DISPATCH      compile for the instruction set of the flags alone, not for AVX2 and AVX-512 too
+       CMHA_NO_SIMD          use scalar mathematics from libm (the reference path of the tests)
+       CMHA_NO_DISPATCH      compile only for the flags' instruction set, not also for AVX2 and AVX-512
        CMHA_NO_FILES         no file system, no stdio: paths lead to the context's callbacks (cmha_buffers)
-       CMHA_INFERENCE_ONLY   no backward passes, training or writing (gcc -O2: 450 KB, NO_DISPATCH 300). With
-         CMHA_IMPLEMENTATION before the file's first #include of this one the linker names what is called
+       CMHA_INFERENCE_ONLY   no backward passes, training or writing (gcc -O2: 450 KB, NO_DISPATCH 300). If
+         CMHA_IMPLEMENTATION is defined before this file's first #include, calls of them do not link
 
    Rules that hold everywhere
      - Arrays are row-major; a comment such as x [B, N, D] gives the shape, last index fastest.
-     - A call that can fail returns a cmha_status, and cmha_error(context) has one line that names the
-       operation and the sizes. Operations on a tape return a tensor instead, NULL after a failure; NULL may
-       be passed on, and cmha_tape_status and cmha_tape_backward report the first failure.
-     - The library never prints, exits or aborts, has no globals (but which instructions the CPU has), and
-       allocates through the context alone.
-     - Backward passes accumulate (+=) into gradients.
-     - A masked key is absent: it changes nothing (if it is finite), and a query that sees no key gets zeros.
-       What padding and, in a causal model, later tokens hold changes no bit of another token's numbers. But
-       with experts (CRAT) a BLAS sums rows in an order that depends on how many tokens share an expert: later
-       tokens and batch mates change them by about 1e-7 (not with the built-in product).
+     - A call that can fail returns a cmha_status; cmha_error(context) then names the operation and the sizes
+       in one line. Operations on a tape return a tensor, or NULL after a failure; they also accept such a
+       NULL, and cmha_tape_status and cmha_tape_backward return the first failure.
+     - Zero the members of a struct that you do not set. "(or NULL)" marks a result that you may not want or
+       an argument that you may leave out.
+     - The library never prints, exits or aborts, has no global state (but the chosen instruction set) and
+       allocates only through the context.
+     - Backward passes add (+=) to gradients.
+     - A masked key changes nothing, if it is finite; a query that sees no key gives zeros. Padding and, in a
+       causal model, later tokens change no bit of another token's numbers, except with experts (CRAT): there
+       the order of a BLAS's sums depends on how many tokens share an expert, so that later tokens and other
+       sequences of the batch make differences of about 1e-7 (not with the built-in product).
      - Complex numbers are pairs of reals; the gradient of z is dL/dRe(z) + i dL/dIm(z).
      - The papers leave much open: examples/PAPERS.md says what, and what is computed here.
-     - Objects (context, tape, model, trainer, cache, tokens, archive) are opened by _init or _open and closed
-       by _close, the context last. Closing twice, or closing a zeroed object, does nothing. What was opened
-       on a model or a context that has been closed since says CMHA_ERR_STATE, and can still be closed.
+     - _init or _open opens an object (context, tape, model, trainer, cache, tokens, archive), _close closes
+       it, the context last. Closing a closed or zeroed object does nothing. An object whose model or context
+       was closed returns CMHA_ERR_STATE and can still be closed.
      - Two threads may work at once with two contexts. In a child of fork() GCC's OpenMP waits for ever: fork
-       before the first call, or let the child open a context with threads = 1, or execute a program.
+       before the first call, open the child's context with threads = 1, or exec another program.
 
-   Where the papers' equations are: functions that compute them, whose comments name them in the same words
+   Where the papers' equations are: in these functions, whose comments name them in the same words
        ComplexFormer, arXiv 2505.10222
          1-4 cmha_euler_forward, 5-8 cmha_rotate_forward, 9 cmha__forward_rows
        CoPE, arXiv 2508.18308; its 3-9 discuss eq 2 and drop the conjugate of K_proj
@@ -112,7 +115,7 @@
 #else
 #define CMHA_DEF extern
 #endif
-/* Backward passes, training and writing: CMHA_INFERENCE_ONLY drops them where the code is. */
+/* Marks what CMHA_INFERENCE_ONLY leaves out: backward passes, training, writing. */
 #if defined(CMHA_INFERENCE_ONLY) && defined(CMHA_IMPLEMENTATION) && !defined(CMHA_LINKED)
 #define CMHA_FIT CMHA_OWN
 #else
@@ -137,8 +140,8 @@ typedef float cmha_real;
 /* For #if: 1000 is version 0.10.0. */
 #define CMHA_VERSION (CMHA_VERSION_MAJOR * 10000 + CMHA_VERSION_MINOR * 100 + CMHA_VERSION_PATCH)
 
-/* Makes the linker (of GCC and clang) refuse a program of another version (two numbers) or another cmha_real,
-   except under CMHA_STATIC: undefined reference to `cmha_0_7_compiled_with_CMHA_DOUBLE' */
+/* Makes the linker (of GCC and clang; not under CMHA_STATIC) refuse objects that were compiled with another
+   MAJOR.MINOR or cmha_real: undefined reference to `cmha_0_10_compiled_with_CMHA_DOUBLE' */
 #ifndef CMHA_STATIC
 #ifdef CMHA_DOUBLE
 #define CMHA_CONFIGURATION CMHA_CONFIGURATION_NAME(CMHA_VERSION_MAJOR, CMHA_VERSION_MINOR, with)
@@ -163,12 +166,13 @@ __attribute__((used)) static void (*const cmha__configuration)(void) = CMHA_CONF
 #endif
 #endif
 
-/* Returns the bytes of a struct of this header, "cmha_model", for callers in other languages; 0 for other
-   names. They hold for this build: CMHA_DOUBLE changes some. */
+/* Returns sizeof the struct of that name ("cmha_model"), for callers in other languages; 0: no such struct.
+   CMHA_DOUBLE changes some. */
 CMHA_DEF size_t cmha_sizeof(const char *name);
-CMHA_DEF const char *cmha_version(void); /* and configuration of the code: "0.7.0 (float, CBLAS, OpenMP)" */
+CMHA_DEF const char *cmha_version(void); /* the code's, with its configuration: "0.10.0 (float, CBLAS,
+                                            OpenMP)" */
 
-/* name, what cmha_status_string says of it */
+/* name, text of cmha_status_string */
 #define CMHA_STATUSES(X) \
     X(CMHA_OK, "no error") \
     X(CMHA_ERR_ARGUMENT, "an argument is missing or out of range") \
@@ -192,85 +196,89 @@ typedef enum cmha_status {
 } cmha_status;
 
 CMHA_DEF const char *cmha_status_string(cmha_status status); /* a constant English phrase; never NULL */
-/* Hands out memory, in the thread that called the library. Set both callbacks or neither (malloc, free). */
+/* Allocates memory, in the calling thread. Set both callbacks or neither (malloc, free). */
 typedef struct cmha_allocator {
-    void *(*allocate)(void *user, size_t bytes); /* NULL when there is none */
-    void (*release)(void *user, void *memory, size_t bytes); /* bytes: what allocate was asked for */
+    void *(*allocate)(void *user, size_t bytes); /* NULL: out of memory */
+    void (*release)(void *user, void *memory, size_t bytes); /* bytes: as asked of allocate */
     void *user;
 } cmha_allocator;
 typedef struct cmha_context cmha_context;
-/* Says where paths lead; pairs that are NULL: to the system's files. A status but CMHA_OK ends the call,
-   which returns it with the path in its line and leaves all as it was. */
+/* Replaces the system's files: read with size, write with finish; a pair may be NULL. If a callback fails,
+   the call changes nothing and returns the callback's status, with the path in its error line. */
 typedef struct cmha_files {
     cmha_status (*size)(void *user, cmha_context *context, const char *path, uint64_t *bytes);
     cmha_status (*read)(void *user, cmha_context *context, const char *path, uint64_t offset, void *to,
         size_t bytes);
-    /* Takes a new file of `total` bytes in pieces, from offset 0 on, each where the last one ended. */
+    /* Gets a new file of `total` bytes in consecutive pieces, from offset 0 on. */
     cmha_status (*write)(void *user, cmha_context *context, const char *path, uint64_t offset,
         const void *from, size_t bytes, uint64_t total);
-    /* Ends that: whole = 1 puts it in the old file's place, 0 forgets it. */
+    /* Ends the writing. whole = 1: the new file replaces the old one; 0: it is discarded. */
     cmha_status (*finish)(void *user, cmha_context *context, const char *path, int whole);
-    int system_too; /* 1: where size, or the first write, says NOT_FOUND, the system's files are next */
+    int system_too; /* 1: after NOT_FOUND of size or the first write, the system's files are tried */
     void *user;
 } cmha_files;
 
-/* Holds a file in memory. Zero what you do not set. */
+/* Is a file in memory. */
 typedef struct cmha_buffer {
     const char *name; /* the path that leads here; NULL ends a list */
-    const void *data; /* [size], of any alignment: the caller's array or, after a save, `taken` */
+    const void *data; /* [size], of any alignment: the caller's or, after a save, `taken` */
     size_t size;
-    void *taken; /* `size` bytes of the context's allocator, which the caller gives back, or NULL */
-    void *saving; /* what is being written, beside the old file until it is whole */
+    void *taken; /* NULL or, after a save, memory of the context's allocator, for the caller to give back */
+    void *saving; /* the new file while it is written */
     size_t saving_bytes;
 } cmha_buffer;
-/* Makes files of a list of buffers, which outlive the context. Other paths are the system's. */
+/* Serves paths from a list of buffers, which must outlive the context; other paths are the system's. */
 CMHA_DEF cmha_files cmha_buffers(cmha_buffer *list);
 typedef enum cmha_log_level { CMHA_LOG_INFO, CMHA_LOG_WARNING } cmha_log_level;
-typedef struct cmha_score cmha_score; /* a kind of attention of one's own, see Attention */
-typedef struct cmha_optimiser cmha_optimiser; /* an optimiser of one's own, see Training */
+typedef struct cmha_score cmha_score; /* a program's own kind of attention, see Attention */
+typedef struct cmha_optimiser cmha_optimiser; /* a program's own optimiser, see Training */
 typedef struct cmha_context_config {
-    int threads; /* 0 = every core OpenMP offers; without OpenMP always 1 (fork(): see above) */
-    uint64_t seed; /* of initial parameters, dropout and batches; 0 is a seed like any other */
+    int threads; /* 0 = as many as OpenMP offers; without OpenMP always 1 */
+    uint64_t seed; /* of initial parameters, dropout and batches; 0 is an ordinary seed */
     cmha_allocator allocator; /* zeroed = malloc and free */
     cmha_files files; /* zeroed = the system's; cmha_buffers(list) = files in memory */
     void (*log)(void *user, cmha_log_level level, const char *line); /* no newline; NULL = silence */
     void *log_user;
-    int keep_blas_threads; /* 1: as OpenBLAS is set; 0: it has one till close, of the first context last */
-    const cmha_score *scores; /* [n_scores], outlive the context: what models name in their field `score` */
+    int keep_blas_threads; /* 0: OpenBLAS uses one thread until close (close the first context last); 1: as
+                              many as before */
+    const cmha_score *scores; /* [n_scores], must outlive the context: the field `score` of models names
+                                 one */
     size_t n_scores;
-    const cmha_optimiser *optimisers; /* [n_optimisers], likewise: what trainers name in theirs */
+    const cmha_optimiser *optimisers; /* [n_optimisers], likewise: the field `optimiser` of trainers names
+                                         one */
     size_t n_optimisers;
 } cmha_context_config;
 
-/* Holds what other objects borrow: options, threads, the line on the last failure. One thread at a time. */
+/* Holds what all its objects use: options, threads, the last failure's line. One thread at a time. */
 struct cmha_context {
     cmha_context_config config;
-    int threads; /* resolved number of threads, >= 1 */
-    int blas_threads; /* OpenBLAS's own setting before init, 0 = untouched */
+    int threads; /* used, >= 1 */
+    int blas_threads; /* OpenBLAS's before init, 0 = untouched */
     char detail[512]; /* see cmha_error */
-    uint32_t open; /* a mark that init ran and close did not */
+    uint32_t open; /* set by init, cleared by close */
     uint64_t models; /* opened so far */
 };
 
-/* Opens a context; config NULL = all defaults. Warns through the log where cmha_blas_remedy has one. Errors:
-   ARGUMENT (negative threads, half an allocator or of a pair of file callbacks). */
+/* Opens a context; config NULL = defaults. Logs a warning if cmha_blas_remedy returns one. Errors: ARGUMENT
+   (threads < 0, half of a pair of callbacks). */
 CMHA_DEF cmha_status cmha_context_init(cmha_context *context, const cmha_context_config *config);
 CMHA_DEF void cmha_context_close(cmha_context *context);
-/* Returns one line about the last failure, "attention: width 65 is not divisible by 4 heads"; "" if none. */
+/* Returns the line of the last failure, "attention: width 65 is not divisible by 4 heads"; "" if none. */
 CMHA_DEF const char *cmha_error(const cmha_context *context);
-/* Names what does the matrix products: "OpenBLAS SkylakeX", "CBLAS", "Accelerate" or "built-in". */
+/* Writes what multiplies matrices, "OpenBLAS SkylakeX", "CBLAS", "Accelerate" or "built-in"; returns
+   buffer. */
 CMHA_DEF const char *cmha_blas_name(char *buffer, size_t size);
-/* Names the hot loops' instruction set, "avx512", "avx2", "sse2", elsewhere "base": the CPU's best where GCC
-   or clang compiled for every x86-64, else, as under CMHA_NO_DISPATCH, the flags'. NULL asks; a name chooses,
-   for tests, in the whole process, while nobody computes: NULL if it cannot be had. */
+/* Returns the instruction set of the hot loops, "avx512", "avx2", "sse2", elsewhere "base": the CPU's best if
+   GCC or clang compiled for every x86-64, else that of the flags. A name chooses that set for the process
+   (for tests, while nothing is computed); NULL is then returned if it is not available. */
 CMHA_DEF const char *cmha_instructions(const char *name);
-/* Returns the variable that makes OpenBLAS use this CPU, "OPENBLAS_CORETYPE=SkylakeX"; NULL if it does. */
+/* Returns the setting that makes OpenBLAS use this CPU, "OPENBLAS_CORETYPE=SkylakeX"; NULL: not needed. */
 CMHA_DEF const char *cmha_blas_remedy(void);
-/* First thing in main: puts that remedy and a short spin of GCC's waiting threads (GOMP_SPINCOUNT) into the
-   environment, unless the user has, and executes the program again, once (Linux only). */
+/* Call it first in main (does something on Linux only): adds that setting and GOMP_SPINCOUNT, a short spin of
+   GCC's waiting threads, to the environment, unless the user has, and executes the program again, once. */
 CMHA_DEF void cmha_blas_restart(char **argv);
 
-/* Draws random numbers by counter: the SplitMix64 finaliser over key + counter. */
+/* Draws random numbers by a counter: the SplitMix64 finaliser over key + counter. */
 typedef struct cmha_rng { uint64_t key, counter; } cmha_rng;
 CMHA_DEF cmha_rng cmha_rng_make(uint64_t seed, uint64_t stream); /* streams of one seed are independent */
 CMHA_DEF uint64_t cmha_rng_next(cmha_rng *rng); /* 64 uniform bits */
@@ -278,7 +286,7 @@ CMHA_DEF double cmha_rng_uniform(cmha_rng *rng); /* in [0, 1), 53 bits */
 CMHA_DEF double cmha_rng_normal(cmha_rng *rng); /* mean 0, variance 1 */
 CMHA_DEF uint64_t cmha_rng_below(cmha_rng *rng, uint64_t n); /* in [0, n), n > 0 */
 
-/* Describes a field of a configuration struct: for setting by name, checking, printing, help. */
+/* Describes a field of a configuration struct, for setting by name, checking, printing and help. */
 enum cmha_field_type { CMHA_FIELD_SIZE, CMHA_FIELD_REAL, CMHA_FIELD_FLAG, CMHA_FIELD_ENUM, CMHA_FIELD_NAME };
 typedef enum cmha_field_type cmha_field_type;
 typedef struct cmha_field {
@@ -290,26 +298,27 @@ typedef struct cmha_field {
     const char *help; /* one line */
 } cmha_field;
 typedef struct cmha_table { const cmha_field *fields; size_t count; } cmha_table;
-CMHA_DEF void cmha_config_defaults(cmha_table table, void *config); /* writes them all */
-/* Sets a field from text. Errors: NOT_FOUND (no such field), ARGUMENT (no number or choice, out of range). */
+CMHA_DEF void cmha_config_defaults(cmha_table table, void *config); /* sets every field */
+/* Sets a field from text. Errors: NOT_FOUND (no such field), ARGUMENT (not a number or choice, out of
+   range). */
 CMHA_DEF cmha_status cmha_config_set(cmha_context *context, cmha_table table, void *config, const char *name,
     const char *value);
 /* Sets "NAME=VALUE NAME=VALUE ..." (blanks between) likewise. */
 CMHA_DEF cmha_status cmha_config_set_all(cmha_context *context, cmha_table table, void *config,
     const char *text);
-/* Writes a field as text for cmha_config_set; "" if there is no such field. size >= 32 is enough. */
+/* Writes a field as text for cmha_config_set; "" if there is no such field. 32 bytes are enough. */
 CMHA_DEF void cmha_config_get(cmha_table table, const void *config, const char *name, char *text,
     size_t size);
-/* Checks the range of every field. Errors: ARGUMENT, naming the first that is outside. */
+/* Checks every field's range. Errors: ARGUMENT, naming the first outside. */
 CMHA_DEF cmha_status cmha_config_check(cmha_context *context, cmha_table table, const void *config);
 
 /* ================ Vector mathematics ================ */
-/* Compute y [n] = exp(x), tanh(x) (both libm's in double), sqrt(re^2 + im^2), to 4 ulp. y may be x. */
+/* Compute y [n] = exp(x), tanh(x) (in double libm's), sqrt(re^2 + im^2), to 4 ulp. y may be x. */
 CMHA_DEF void cmha_exp(size_t n, const cmha_real *x, cmha_real *y);
 CMHA_DEF void cmha_tanh(size_t n, const cmha_real *x, cmha_real *y);
 CMHA_DEF void cmha_modulus(size_t n, const cmha_real *re, const cmha_real *im, cmha_real *y);
-/* Computes the soft cap y [n] = cap tanh(x / cap) of Gemma 2 (arXiv 2408.00118), cap > 0, and slope [n] (or
-   NULL), its derivative. y may be x. */
+/* Computes the soft cap y [n] = cap tanh(x / cap) of Gemma 2 (arXiv 2408.00118), cap > 0, and its derivative
+   slope [n] (or NULL). y may be x. */
 CMHA_DEF void cmha_softcap_forward(const cmha_real *x, size_t n, cmha_real cap, cmha_real *y,
     cmha_real *slope);
 
