@@ -325,19 +325,19 @@ CMHA_DEF void cmha_softcap_forward(const cmha_real *x, size_t n, cmha_real cap, 
 /* ================ Tape and engine ================ */
 enum { CMHA_MAX_RANK = 4, CMHA_MAX_INPUTS = 9 };
 typedef struct cmha_packed cmha_packed;
-/* Holds a dense array, until cmha_tape_reset if a tape made it, else as long as its model. One filled by
-   hand, else zeros, with needs_grad = 1 and its own `grad`, is a parameter that outlives tapes. */
+/* Is a dense array, valid until cmha_tape_reset if a tape made it. Filled by hand (the rest zeros), with
+   needs_grad = 1 and its own `grad`, it is a parameter that outlives tapes. */
 typedef struct cmha_tensor {
     cmha_real *data, *grad; /* grad: NULL until a backward pass needs it */
     size_t shape[CMHA_MAX_RANK];
     int rank;
-    int needs_grad; /* 0: no gradient; 1: kept until the reset; 2, a result's: recycled, unless 1 is set */
+    int needs_grad; /* 0: no gradient; 1: kept until the reset; 2 (results): its memory is reused */
     size_t size; /* product of shape */
-    const cmha_packed *packed; /* of a matrix of a packed model, whose data are NULL: what is read instead */
+    const cmha_packed *packed; /* of a matrix of a packed model: read in place of data, which are NULL */
 } cmha_tensor;
 typedef struct cmha_tape cmha_tape;
 typedef struct cmha_record cmha_record;
-/* Adds to the gradients of record->in[] (cmha_tape_grad), given record->out->grad. */
+/* Adds to the gradients (cmha_tape_grad) of record->in[], given record->out->grad. */
 typedef cmha_status (*cmha_backward_fn)(cmha_tape *tape, cmha_record *record);
 
 /* Records one operation. */
@@ -346,122 +346,122 @@ struct cmha_record {
     cmha_backward_fn backward;
     cmha_tensor *out, *in[CMHA_MAX_INPUTS];
     int n_in;
-    void *user; /* whatever the operation saved; tape memory or the caller's */
-    size_t section; /* of the model: 0 before its blocks, then their number from 1 on */
+    void *user; /* the operation's own; tape memory or the caller's */
+    size_t section; /* 0: before the model's blocks; then the block, from 1 on */
     cmha_record *previous;
 };
 
-/* Hands out memory from blocks that are rewound together. */
+/* Gives memory from blocks that are freed together. */
 typedef struct cmha_arena {
     struct cmha_arena_block *block; /* newest */
     size_t used, peak, reserved; /* bytes */
     int fixed; /* 1: takes no further block */
-    int measuring; /* 1: hands out addresses that must not be touched, and only counts */
+    int measuring; /* 1: only counts; its addresses must not be touched */
 } cmha_arena;
-/* Sums over the ranks of a training: processes or threads, each with its context and model, that make the
-   same calls in the same order. All get the same bits, or all a failure. */
+/* Adds up numbers over the ranks of a training: processes or threads, each with its context and model, that
+   make the same calls in the same order. All get the same bits, or all a failure. */
 typedef struct cmha_ranks {
-    size_t rank, ranks; /* which, from 0, of how many */
+    size_t rank, ranks; /* this one, from 0; their number */
     /* Replaces each of n values by its sum over all ranks. */
     cmha_status (*reduce)(void *user, cmha_real *values, size_t n);
-    /* Both or NULL, to sum while the backward goes on. begin starts a sum of values that nobody touches until
-       wait(user, 1), which ends all that was begun; wait(user, 0) only lets it go on. */
+    /* Both or NULL: sums during the backward pass. begin starts to sum values, which nobody touches until
+       wait(user, 1) ends all sums; wait(user, 0) only lets them make progress. */
     cmha_status (*begin)(void *user, cmha_real *values, size_t n);
     cmha_status (*wait)(void *user, int all);
     void *user;
 } cmha_ranks;
-/* Holds what a model's tape and trainer share with other ranks (cmha_trainer_share). */
+/* What a model's tape and trainer know of other ranks (cmha_trainer_share). */
 typedef struct cmha_sharing {
     cmha_ranks ranks;
-    size_t first; /* sequences of the whole batch before this rank's */
-    cmha_status agreed; /* the failure that all ranks know of: nothing more is sent in this pass */
-    int last, begins; /* the pass is a step's last; its backward begins sums */
-    size_t left, begun; /* parameters whose sums are not begun; where those that are begin */
+    size_t first; /* of the whole batch: sequences before this rank's */
+    cmha_status agreed; /* a failure known to all ranks: this pass sends nothing more */
+    int last, begins; /* this is a step's last pass; its backward begins sums */
+    size_t left, begun; /* parameters whose sums have not begun; where those that have start */
     struct cmha_parameters *parameters;
 } cmha_sharing;
 enum { CMHA_MAX_FREE = 32 };
-/* Records operations and walks them back. After the first step it allocates nothing. */
+/* Records operations and walks them back. Allocates nothing after the first step. */
 struct cmha_tape {
     cmha_context *context;
     cmha_arena memory, records;
     cmha_record *last;
-    int recording; /* 1: operations append records; 0: compute only */
-    uint64_t key, draws; /* of dropout: the pass's key (or set it; a reset changes it), masks drawn */
+    int recording; /* 1: operations are recorded; 0: only computed */
+    uint64_t key, draws; /* of dropout: the pass's key, which you may set and a reset changes; masks drawn */
     cmha_status status;
-    struct { void *memory; size_t bytes; } unused[CMHA_MAX_FREE]; /* gradient buffers free for reuse */
+    struct { void *memory; size_t bytes; } unused[CMHA_MAX_FREE]; /* gradient buffers for reuse */
     int n_unused;
-    size_t section; /* of the records that are appended */
+    size_t section; /* of new records */
     struct cmha__probe *probe; /* of cmha_model_attention */
     cmha_sharing shared;
 };
 
 CMHA_DEF cmha_status cmha_tape_init(cmha_tape *tape, cmha_context *context, int recording);
 CMHA_DEF void cmha_tape_close(cmha_tape *tape);
-CMHA_DEF void cmha_tape_reset(cmha_tape *tape); /* forgets records, tensors and the failure; keeps memory */
-CMHA_DEF cmha_status cmha_tape_status(const cmha_tape *tape); /* of the first failure since the reset */
-/* Tells whether the tape only measures memory: tensors then have no numbers. */
+CMHA_DEF void cmha_tape_reset(cmha_tape *tape); /* forgets records, tensors and failure; keeps memory */
+CMHA_DEF cmha_status cmha_tape_status(const cmha_tape *tape); /* the first failure since the reset */
+/* Returns 1 if the tape only measures memory: tensors then have no numbers. */
 CMHA_DEF int cmha_tape_measures(const cmha_tape *tape);
-/* Keeps a failure of the caller's operation with its line, unless there is one. Returns NULL. */
+/* Reports a failure of the caller's operation, if it is the first, with its line. Returns NULL. */
 CMHA_DEF cmha_tensor *cmha_tape_fail(cmha_tape *tape, cmha_status status, const char *line);
-/* Makes a tensor of zeros in the tape. needs_grad 1: its gradient is wanted. */
+/* Makes a tensor of zeros. needs_grad = 1: with a gradient. */
 CMHA_DEF cmha_tensor *cmha_tensor_new(cmha_tape *tape, int rank, const size_t *shape, int needs_grad);
-/* Makes a tensor over the caller's data. The backward adds to grad, if not NULL. */
+/* Makes a tensor of the caller's data. Backward passes add to grad (or NULL). */
 CMHA_DEF cmha_tensor *cmha_tensor_wrap(cmha_tape *tape, int rank, const size_t *shape, cmha_real *data,
     cmha_real *grad);
-/* Takes memory until the next reset, also inside a backward callback; 64-byte aligned, not cleared. */
+/* Allocates until the next reset, also in a backward callback; 64-byte aligned, not cleared. */
 CMHA_DEF void *cmha_tape_alloc(cmha_tape *tape, size_t bytes);
 
-/* Appends an operation of the caller's: returns `out`, made by cmha_tensor_new and computed from in[0..n_in).
-   There is no record without recording or an input that needs a gradient. A status of `backward` but CMHA_OK
-   ends the pass, with cmha_tape_fail's line or the name. See examples/extensions. */
+/* Appends the caller's operation and returns `out`, which cmha_tensor_new made and the caller computed from
+   in[0..n_in). Records nothing if the tape does not record or no input needs a gradient. A failure of
+   `backward` ends the pass, with cmha_tape_fail's line or the operation's name. See examples/extensions. */
 CMHA_DEF cmha_tensor *cmha_tape_push(cmha_tape *tape, const char *name, cmha_tensor *out,
     cmha_tensor *const *in, int n_in, cmha_backward_fn backward, void *user);
-/* Returns, inside a backward callback, t's gradient to add to; NULL if it needs none or memory ran out. */
+/* Returns, in a backward callback, t's gradient to add to; NULL: it needs none, or no memory. */
 CMHA_FIT cmha_real *cmha_tape_grad(cmha_tape *tape, cmha_tensor *t);
-/* Walks the records back from `loss`, one element of gradient `seed` (usually 1). Forgets them. */
+/* Walks the records back from `loss`, one element, whose gradient is `seed` (usually 1); forgets them. */
 CMHA_FIT cmha_status cmha_tape_backward(cmha_tape *tape, cmha_tensor *loss, cmha_real seed);
 
 /* ================ Operations ================ */
-/* Kernels are pure functions over pointers and sizes: no context, no allocation, no checks, threads only
-   where a struct has `threads` (0 = 1). Sizes are those of arrays that exist; 0 is fine, and an empty array
-   may be NULL. A length that a function returns is SIZE_MAX where it overflows; scratch, in cmha_real, is
-   aligned as for double. Outputs must not overlap inputs unless stated. _backward takes cotangents, dy =
-   dL/dy, and adds to its gradient arguments; NULL = not wanted. Rows are [T, D]; a bias may be NULL.
+/* Kernels (functions without a context or tape) take pointers and sizes, allocate and check nothing, and use
+   threads only where a struct has `threads` (0 = 1). Sizes may be 0, and empty arrays NULL. Functions that
+   return a length return SIZE_MAX on overflow; scratch, counted in cmha_real, is aligned as for double.
+   Outputs must not overlap inputs unless stated. _backward takes dy = dL/dy and adds to its gradient
+   arguments, each (or NULL). Rows are [T, D]; a bias may be NULL.
 
-   Operations return a new tensor of their tape, or NULL (see cmha_tape_status). Beside a kernel pair they
-   compute the same, from [.., D], all axes but the last being rows; "Tape:" tells what differs, as inputs ->
-   result. Errors of every operation: SHAPE, ARGUMENT (no such kind, an array missing), MEMORY, OVERFLOW; a
-   comment names others. Arrays outlive the backward. key_mask: a byte a token, 0 = absent; NULL = none is. */
+   Operations return a new tensor of their tape, or NULL. Beside a kernel pair they compute the same on [..,
+   D], all axes but the last being rows; "Tape:" tells what differs, as inputs -> result. Every operation's
+   errors: SHAPE, ARGUMENT (no such kind, an array missing), MEMORY, OVERFLOW; comments name others. Arrays
+   must outlive the backward pass. key_mask: a byte a token, 0 = absent; NULL = all present. */
 
 /* ---- Common ---- */
-/* Computes C [M, N] = alpha op(A) op(B) + beta C, op(A) [M, K], op(B) [K, N]. trans_x = 1: the matrix is
-   stored transposed. ld* are row strides as stored. beta = 0 ignores what C held, NaN included. */
+/* Computes C [M, N] = alpha op(A) op(B) + beta C, op(A) [M, K], op(B) [K, N]; trans_x = 1: op transposes.
+   ld*: distances of rows as stored. beta = 0 overwrites C, NaN included. */
 CMHA_DEF void cmha_gemm(int trans_a, int trans_b, size_t M, size_t N, size_t K, cmha_real alpha,
     const cmha_real *A, size_t lda, const cmha_real *B, size_t ldb, cmha_real beta, cmha_real *C, size_t ldc);
-CMHA_DEF cmha_tensor *cmha_add(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b); /* of one shape */
-/* Multiplies by elements -> a's shape. b is repeated along axes of 1, and leading ones that it lacks. */
+CMHA_DEF cmha_tensor *cmha_add(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b); /* of equal shapes */
+/* Multiplies elements -> a's shape. b's axes that are 1 or missing in front repeat. */
 CMHA_DEF cmha_tensor *cmha_mul(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b);
 CMHA_DEF cmha_tensor *cmha_scale(cmha_tape *tape, cmha_tensor *x, cmha_real factor);
 CMHA_DEF cmha_tensor *cmha_sigmoid(cmha_tape *tape, cmha_tensor *x);
 CMHA_DEF cmha_tensor *cmha_exponential(cmha_tape *tape, cmha_tensor *x);
 CMHA_DEF cmha_tensor *cmha_softcap(cmha_tape *tape, cmha_tensor *x, cmha_real cap); /* cap tanh(x / cap) */
-/* Softmax over the rows of scores [.., M, K]. causal: row i sees keys 0 .. i + K - M. key_mask: [B, K], B the
-   first of three or four axes, else 1. A row that sees nothing, or -infinity alone, becomes 0. */
+/* Computes softmax of each row of scores [.., M, K]. causal: row i sees keys 0 .. i + K - M. key_mask [B, K],
+   B the first of three or four axes, else 1. A row that sees no key, or only -infinity, becomes 0. */
 CMHA_DEF cmha_tensor *cmha_softmax_rows(cmha_tape *tape, cmha_tensor *x, int causal,
     const unsigned char *key_mask);
 CMHA_DEF cmha_tensor *cmha_sum(cmha_tape *tape, cmha_tensor *x); /* -> [1] */
-/* Multiplies a [.., M, K] by b, [K, N] or as many [.., K, N]. trans_b = 1: b is [.., N, K]. */
+/* Multiplies a [.., M, K] by b [K, N] or [.., K, N]; trans_b = 1: b is [.., N, K]. */
 CMHA_DEF cmha_tensor *cmha_matmul(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b, int trans_b);
 CMHA_DEF cmha_tensor *cmha_reshape(cmha_tape *tape, cmha_tensor *x, int rank, const size_t *shape);
-CMHA_DEF cmha_tensor *cmha_transpose(cmha_tape *tape, cmha_tensor *x, int axis_a, int axis_b); /* swaps two */
+CMHA_DEF cmha_tensor *cmha_transpose(cmha_tape *tape, cmha_tensor *x, int axis_a, int axis_b);
 CMHA_DEF cmha_tensor *cmha_concat(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b, int axis);
 CMHA_DEF cmha_tensor *cmha_slice(cmha_tape *tape, cmha_tensor *x, int axis, size_t begin, size_t end);
-/* Picks rows x[index[i]] of x [.., D] -> [n, D]. Errors: ARGUMENT (an index beyond the rows). */
+/* Picks rows index[i] of x [.., D] -> [n, D]. Errors: ARGUMENT (no such row). */
 CMHA_DEF cmha_tensor *cmha_gather(cmha_tape *tape, cmha_tensor *x, const size_t *index, size_t n);
-/* Averages over tokens: x [B, N, D], key_mask [B, N] -> [B, D]; a sequence without tokens gives 0. */
+/* Averages over tokens: x [B, N, D], key_mask [B, N] -> [B, D]; 0 for a sequence without tokens. */
 CMHA_DEF cmha_tensor *cmha_mean_tokens(cmha_tape *tape, cmha_tensor *x, const unsigned char *key_mask);
 
-/* Looks up rows y [T, D] of weight [V, D], 0 <= ids[t] < V. Tape: ids [B, N] -> [B, N, D]. Errors: TOKEN. */
+/* Looks up rows y [T, D] of weight [V, D]; 0 <= ids[t] < V. Tape: ids [B, N] -> [B, N, D]. Errors: TOKEN. */
 CMHA_DEF void cmha_embedding_forward(const cmha_real *weight, const int32_t *ids, size_t T, size_t D,
     cmha_real *y);
 CMHA_FIT void cmha_embedding_backward(const cmha_real *dy, const int32_t *ids, size_t T, size_t D,
@@ -470,13 +470,13 @@ CMHA_DEF cmha_tensor *cmha_embedding(cmha_tape *tape, cmha_tensor *weight, const
     size_t N);
 /* Computes x [.., I] weight^T + bias -> [.., O]; weight [O, I], bias [O]. */
 CMHA_DEF cmha_tensor *cmha_linear(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_tensor *bias);
-/* Computes residual (or NULL) + gain * dropout(act(x) weight^T + bias). act: a cmha_activation. */
+/* Computes residual (or NULL) + gain dropout(act(x) weight^T + bias). act: a cmha_activation. */
 CMHA_DEF cmha_tensor *cmha_sublayer(cmha_tape *tape, cmha_tensor *x, int act, cmha_tensor *weight,
     cmha_tensor *bias, cmha_tensor *residual, cmha_real gain, cmha_real dropout);
 
-/* Normalises rows: y [T, D] = weight * (x - mean) / sqrt(var + eps) + bias, var biased. stats [T, 2], for the
-   backward: mean, 1 / sqrt(var + eps); [T] with centred = 0, RMSNorm, where the mean counts as 0. Likewise
-   with centred = -1, and 1 + weight in the place of weight (Gemma). */
+/* Normalises rows: y [T, D] = weight (x - mean) / sqrt(var + eps) + bias, var biased. stats, for the
+   backward: [T, 2] mean, 1 / sqrt(var + eps). centred = 0 (RMSNorm): mean is 0, stats [T]; -1: likewise, with
+   1 + weight for weight (Gemma). */
 CMHA_DEF void cmha_norm_forward(int centred, const cmha_real *x, const cmha_real *weight,
     const cmha_real *bias, size_t T, size_t D, cmha_real eps, cmha_real *y, cmha_real *stats);
 CMHA_FIT void cmha_norm_backward(int centred, const cmha_real *x, const cmha_real *weight,
@@ -485,9 +485,8 @@ CMHA_FIT void cmha_norm_backward(int centred, const cmha_real *x, const cmha_rea
 CMHA_DEF cmha_tensor *cmha_layernorm(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_tensor *bias,
     cmha_real eps);
 CMHA_DEF cmha_tensor *cmha_rmsnorm(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_real eps);
-/* Lists norms of real states: ROW(constant, word, the code's pass, gain's and offset's numbers a channel
-   (gain -1: one in all; offset 0: none), statistics of a row, what is added to the gain, which starts at 1
-   without it). */
+/* Lists norms of real states: ROW(constant, word, the code's pass, numbers of the gain per channel (-1: one
+   in all), of the offset (0: none), statistics per row, what is added to the gain). */
 #define CMHA_NORMS(ROW) \
     ROW(LAYER, "layernorm", cmha__norm_rows, 1, 1, 2, 0) \
     ROW(RMS, "rmsnorm", cmha__norm_rows, 1, 0, 1, 0) \
@@ -496,56 +495,57 @@ CMHA_DEF cmha_tensor *cmha_rmsnorm(cmha_tape *tape, cmha_tensor *x, cmha_tensor 
 #define CMHA__NORM_WORD(name, word, pass, gain, offset, kept, plus) "|" word
 typedef enum cmha_norm { CMHA_NORMS(CMHA__NORM_NAME) CMHA_NORM_COUNT } cmha_norm;
 
-/* Lists activations: ROW(constant, word, the code's formula with its slope, gated). Gated ones read a row
-   [gate | up] and are up * formula(gate), half as wide. */
+/* Lists activations: ROW(constant, word, the code's formula with its slope, gated). Gated ones read rows
+   [gate | up] and return up formula(gate), half as wide. */
 #define CMHA_ACTIVATIONS(ROW) \
     ROW(GELU_ERF, "gelu_erf", cmha__gelu_erf, 0)    /* x/2 (1 + erf(x / sqrt 2)) */ \
     ROW(GELU_TANH, "gelu_tanh", cmha__gelu_tanh, 0) /* x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) */ \
     ROW(SWIGLU, "swiglu", cmha__silu, 1)            /* gate * sigmoid(gate) */ \
-    ROW(RELU, "relu", cmha__relu, 0)   /* max(x, 0), its slope at 0 being 0 */ \
-    ROW(RELU2, "relu2", cmha__relu2, 0) /* its square (So et al. 2021, arXiv 2109.08668) */
+    ROW(RELU, "relu", cmha__relu, 0)   /* max(x, 0), slope 0 at 0 */ \
+    ROW(RELU2, "relu2", cmha__relu2, 0) /* max(x, 0)^2 (So et al. 2021, arXiv 2109.08668) */
 #define CMHA__ACTIVATION_NAME(name, word, formula, gated) CMHA_ACTIVATION_##name,
 #define CMHA__ACTIVATION_WORD(name, word, formula, gated) "|" word
 typedef enum cmha_activation {
-    CMHA_ACTIVATION_NONE = -1, /* of cmha_sublayer alone */
+    CMHA_ACTIVATION_NONE = -1, /* only for cmha_sublayer */
     CMHA_ACTIVATIONS(CMHA__ACTIVATION_NAME) CMHA_ACTIVATION_COUNT
 } cmha_activation;
-/* Computes y [n] = formula(x), NaN where there is no such kind; y may be x. Of planes GELU is CRAT's cGELU
-   (eq 9). Tape: any, gated ones on rows [gate | up]. */
+/* Computes y [n] = formula(x), NaN if there is no such kind; y may be x. GELU on planes is CRAT's cGELU (eq
+   9). Tape: gated kinds, too. */
 CMHA_DEF void cmha_activation_forward(const cmha_real *x, size_t n, cmha_activation kind, cmha_real *y);
 CMHA_FIT void cmha_activation_backward(const cmha_real *x, const cmha_real *dy, size_t n,
     cmha_activation kind, cmha_real *dx);
 CMHA_DEF cmha_tensor *cmha_activate(cmha_tape *tape, cmha_tensor *x, cmha_activation kind);
-/* Computes y [n] = up * formula(gate). */
+/* Computes y [n] = up formula(gate). */
 CMHA_DEF void cmha_gated_forward(const cmha_real *gate, const cmha_real *up, size_t n, cmha_activation kind,
     cmha_real *y);
 CMHA_FIT void cmha_gated_backward(const cmha_real *gate, const cmha_real *up, const cmha_real *dy, size_t n,
     cmha_activation kind, cmha_real *dgate, cmha_real *dup);
 
-/* Computes y [n] = x * keep / (1 - p), 0 <= p < 1; y may be x. keep is a Bernoulli(1 - p) bit of (key, first
-   + index) alone: the backward is the same call on dy. Tape: x itself when not recording or p = 0. */
+/* Computes y [n] = x keep / (1 - p), 0 <= p < 1; y may be x. keep, a Bernoulli(1 - p) bit, depends only on
+   key and first + index: the backward is the same call on dy. Tape: returns x if p = 0 or it does not
+   record. */
 CMHA_DEF void cmha_dropout_forward(const cmha_real *x, size_t n, cmha_real p, uint64_t key, size_t first,
     cmha_real *y);
 CMHA_DEF cmha_tensor *cmha_dropout(cmha_tape *tape, cmha_tensor *x, cmha_real p);
 
-/* Returns the sum of logsumexp(logits) - logits[target] over counted rows, those with target != ignore.
-   logits [T, V]. counted (or NULL) gets their number. lse [T, 2] (or NULL), for the backward, gets a row's
-   largest logit and log sum exp(logit - largest), apart for huge logits. */
+/* Returns the sum of logsumexp(logits) - logits[target] over counted rows of logits [T, V]: those whose
+   target is not `ignore`. counted (or NULL) gets their number; lse [T, 2] (or NULL), for the backward, each
+   row's largest logit and log sum exp(logit - largest). */
 CMHA_DEF double cmha_cross_entropy_forward(const cmha_real *logits, const int32_t *targets, size_t T,
     size_t V, int32_t ignore, cmha_real *lse, size_t *counted);
-/* Returns the same; logits become their gradient, scale (softmax(logits) - onehot(target)), else 0. */
+/* Returns the same; replaces logits by scale (softmax(logits) - onehot(target)), 0 in rows not counted. */
 CMHA_FIT double cmha_cross_entropy_gradient(cmha_real *logits, const int32_t *targets, size_t T, size_t V,
     int32_t ignore, cmha_real scale);
-/* Adds scale (softmax(logits) - onehot(target)) to dlogits on counted rows; dlogits must not be logits. */
+/* Adds scale (softmax(logits) - onehot(target)) to counted rows of dlogits, which must not be logits. */
 CMHA_FIT void cmha_cross_entropy_backward(const cmha_real *logits, const int32_t *targets,
     const cmha_real *lse, size_t T, size_t V, int32_t ignore, cmha_real scale, cmha_real *dlogits);
-/* Averages that loss over counted rows, logits [.., V] -> [1]; no row: 0. class_weights [V] (or NULL) weight
-   the mean: sum w[target] loss / sum w[target]. Errors, here and next: TOKEN; of weights, ARGUMENT (below 0;
+/* Averages that loss over counted rows, logits [.., V] -> [1]; 0 without any. With class_weights w [V] (or
+   NULL): sum w[target] loss / sum w[target]. Errors, also of the next: TOKEN; of weights, ARGUMENT (one < 0;
    those of the counted rows sum to 0), NOT_FINITE. */
 CMHA_DEF cmha_tensor *cmha_cross_entropy(cmha_tape *tape, cmha_tensor *logits, const int32_t *targets,
     int32_t ignore, const cmha_real *class_weights);
-/* Averages the loss of logits x weight^T + bias. x [.., I], weight [V, I], bias [V]. Some rows of logits
-   exist at a time (16 MiB of floats, at least 256 rows), in the backward once more. */
+/* Averages the loss of logits x weight^T + bias, x [.., I], weight [V, I], bias [V]. Holds only some rows of
+   logits at a time (16 MiB of floats, at least 256 rows) and computes them again in the backward. */
 CMHA_DEF cmha_tensor *cmha_linear_cross_entropy(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight,
     cmha_tensor *bias, const int32_t *targets, int32_t ignore, const cmha_real *class_weights);
 /* Averages (x - targets)^2 -> [1]; targets [size of x]. */
@@ -553,124 +553,127 @@ CMHA_DEF cmha_tensor *cmha_squared_error(cmha_tape *tape, cmha_tensor *x, const 
 
 typedef enum cmha_storage {
     CMHA_STORAGE_FLOAT, /* cmha_real as it is */
-    CMHA_STORAGE_BF16, /* the upper half of a float, to nearest, ties to even: 8 bits; keeps NaN */
-    CMHA_STORAGE_INT8 /* scale * code, code -127 to 127; scale of a row (output): max |weight| / 127 */
+    CMHA_STORAGE_BF16, /* the upper half of a float, rounded to nearest even; keeps NaN */
+    CMHA_STORAGE_INT8 /* scale * code, code -127 to 127; scale of an output row: max |weight| / 127 */
 } cmha_storage;
-/* Holds a matrix [O, I] as BF16 or INT8. Off by at most half a step: scale / 2, or 1/256 of the weight. A row
-   of zeros stays one; a row with a NaN or an infinity is all NaN as INT8. */
+/* Holds a matrix [O, I] as BF16 or INT8. Errors are at most scale / 2 (INT8) or |weight| / 256. Rows of zeros
+   stay zeros; INT8 rows with a NaN or infinity become NaN. */
 struct cmha_packed {
     cmha_storage storage;
     size_t O, I;
-    size_t turned; /* 0: the source is [O, I]; C: it is [O / C, I, C], and a row here is a column there */
-    const cmha_real *source; /* what it was packed from; not read again */
-    uint32_t *words; /* groups of 4 rows by blocks of 64 columns, padded with zeros */
+    size_t turned; /* C: the source is [O / C, I, C] and its columns are rows here; 0: it is [O, I] */
+    const cmha_real *source; /* what was packed; not read again */
+    uint32_t *words; /* groups of 4 rows x blocks of 64 columns, padded with zeros */
     cmha_real *scales; /* INT8: [O], else NULL */
 };
-CMHA_DEF size_t cmha_packed_words(cmha_storage storage, size_t O, size_t I); /* their length */
-/* Fills words and scales, the caller's, from weight [O, I]. The other members must be set. */
+CMHA_DEF size_t cmha_packed_words(cmha_storage storage, size_t O, size_t I); /* length of `words` */
+/* Fills the caller's words and scales from weight [O, I]. Set the other members first. */
 CMHA_DEF void cmha_pack(cmha_packed *packed, const cmha_real *weight);
-/* Writes rows lo .. hi - 1 as numbers again, to weight [hi - lo, I]. */
+/* Writes rows lo .. hi - 1 as numbers to weight [hi - lo, I]. */
 CMHA_DEF void cmha_unpack(const cmha_packed *packed, size_t lo, size_t hi, cmha_real *weight);
-/* Multiplies x [T, I], few rows such as a decoded token's, by rows lo .. hi - 1 transposed -> y [T, ldy], of
-   which hi - lo columns. A row's sum does not depend on lo and hi. */
+/* Multiplies x [T, I], T small as in decoding, by the transposed rows lo .. hi - 1 -> y [T, hi - lo], rows
+   ldy apart. A row's sum does not depend on lo and hi. */
 CMHA_DEF void cmha_packed_forward(const cmha_packed *packed, const cmha_real *x, size_t T, size_t lo,
     size_t hi, cmha_real *y, size_t ldy);
 
 /* ---- ComplexFormer ---- */
 /* Orders the P = d_k/2 complex numbers of a head: number j is (x[2j], x[2j+1]); HALF: (x[j], x[j+P]). */
 typedef enum cmha_layout { CMHA_LAYOUT_INTERLEAVED, CMHA_LAYOUT_HALF } cmha_layout;
-/* Splits x [T, 2P] into modulus and phase [T, P] or NULL (ComplexFormer eq 1-4); the phase, in [-pi, pi], is
-   0 at modulus 0. dx += dmodulus (re, im)/modulus (0 there) + dphase (-im, re)/(modulus^2 + 1e-12). */
+/* Splits x [T, 2P] into modulus and phase [T, P], each (or NULL) (ComplexFormer eq 1-4); phases lie in [-pi,
+   pi], 0 at modulus 0. dx += dmodulus (re, im)/modulus (0 there) + dphase (-im, re)/(modulus^2 + 1e-12). */
 CMHA_DEF void cmha_euler_forward(const cmha_real *x, size_t T, size_t P, cmha_layout layout,
     cmha_real *modulus, cmha_real *phase);
 CMHA_FIT void cmha_euler_backward(const cmha_real *x, const cmha_real *dmodulus, const cmha_real *dphase,
     size_t T, size_t P, cmha_layout layout, cmha_real *dx);
 
-/* Chooses the frequencies omega_j of the pairs: RoPE's, the default, or eq 6 as printed (LITERAL). */
+/* Chooses the frequencies omega_j of the pairs. */
 typedef enum cmha_frequency {
-    CMHA_FREQUENCY_ROPE, /* base^(-2j/d_k) */
-    CMHA_FREQUENCY_LITERAL, /* base^(-4j/d_k) */
+    CMHA_FREQUENCY_ROPE, /* base^(-2j/d_k), as RoPE; the default */
+    CMHA_FREQUENCY_LITERAL, /* base^(-4j/d_k), ComplexFormer eq 6 as printed */
     CMHA_FREQUENCY_TABLE /* the caller's omega */
 } cmha_frequency;
-/* Stretches the frequencies of n pairs for texts f times as long as those learned. LINEAR: omega/f.
-   NTK: omega_j f^(-j/(n-1)), another base. YARN (arXiv 2309.00071): omega/f of pairs that turn up to `slow`
-   times in `length` tokens, omega of those that turn `fast` times or more, mixtures between; and the score
-   times (0.1 ln f + 1)^2. LLAMA3, Llama 3.1's: the same by ROTATIONS, without that factor. */
+/* Stretches the frequencies of n pairs for texts f times as long as those trained on. LINEAR: omega/f. NTK:
+   omega_j f^(-j/(n-1)), a changed base. YARN (arXiv 2309.00071): omega/f for pairs that turn at most `slow`
+   times in `length` tokens, omega for those that turn at least `fast` times, a mixture between; scores times
+   (0.1 ln f + 1)^2. LLAMA3 (Llama 3.1): as YARN by ROTATIONS, scores unchanged. */
 typedef enum cmha_rope_scaling { CMHA_ROPE_SCALING_NONE, CMHA_ROPE_SCALING_LINEAR, CMHA_ROPE_SCALING_NTK,
     CMHA_ROPE_SCALING_YARN, CMHA_ROPE_SCALING_LLAMA3 } cmha_rope_scaling;
-/* YARN's mixture is linear in the pair's index, ends rounded outwards, as weights have it; or in turns. */
+/* YARN's mixture is linear in the pair's index (its ends rounded outwards, as in YaRN's code), or in
+   turns. */
 typedef enum cmha_rope_ramp { CMHA_ROPE_RAMP_INDEX, CMHA_ROPE_RAMP_ROTATIONS } cmha_rope_ramp;
 typedef struct cmha_rope_options {
-    size_t rotary_dims; /* leading numbers of a head that rotate, 2n, d_k in the formulas; 0 = all */
+    size_t rotary_dims; /* leading numbers of a head that rotate, 2n (d_k in the formulas); 0 = all */
     cmha_rope_scaling scaling;
-    double factor, length, fast, slow; /* f >= 1; the others of YARN and LLAMA3 */
+    double factor, length, fast, slow; /* factor: f >= 1; the others are for YARN and LLAMA3 */
     cmha_rope_ramp ramp;
 } cmha_rope_options;
-/* Writes omega [P], 0 for pairs behind those that rotate; options NULL: zeros. Returns the factor on the
-   score, or 0 where f < 1, fast <= slow or there is nothing between them (omega is then unspecified). */
+/* Writes omega [P], 0 for pairs that do not rotate; options (or NULL). Returns the factor on scores; 0, with
+   omega unspecified, if f < 1, fast <= slow or no pair lies between them. */
 CMHA_DEF double cmha_frequencies(cmha_frequency kind, double base, size_t P, const cmha_rope_options *options,
     double *omega);
-/* Fills table [n, 2P]: row r is cos(t omega_j) for j < P, then the sines, t = pos0 + r, angles in double. */
+/* Fills table [n, 2P]: row r has cos(t omega_j), j < P, then sin, t = pos0 + r; angles are in double. */
 CMHA_DEF void cmha_rotation_table(const double *omega, size_t P, size_t n, ptrdiff_t pos0, cmha_real *table);
 
 typedef struct cmha_rotate_args { /* zero what you do not set */
     size_t P;
     cmha_layout layout;
     const cmha_real *rotation; /* [n, 2P] from cmha_rotation_table */
-    const cmha_real *delta, *b; /* [P]. delta NULL: delta = 1, b = 0, RoPE exactly. b NULL: 0, as for keys */
-    size_t rotary; /* leading pairs that are laid out by themselves, as are those behind; 0 = P */
-    int polar; /* 1, PoPE: rows of P numbers x_j, z_j = softplus(x_j), behind `rotary` x_j, without delta; y_j
-                  = z_j exp(i (t omega_j - b_j)), b as if clamped to [-2 pi, 0] */
+    const cmha_real *delta, *b; /* [P]. delta NULL: delta = 1, b = 0, which is RoPE; b NULL: 0, as for keys */
+    size_t rotary; /* pairs that rotate, laid out by themselves before the others; 0 = P */
+    /* 1, PoPE: x has rows of P numbers; y_j = z_j exp(i (t omega_j - b_j)), z_j = softplus(x_j) or, behind
+       `rotary`, x_j; no delta; b is clamped to [-2 pi, 0]. */
+    int polar;
 } cmha_rotate_args;
-/* Computes the feature map of ComplexFormer (eq 1-8, factorised) and of its kin, on n rows of one head:
+/* Computes the feature map of ComplexFormer (eq 1-8, factorised) and its relatives, on n rows of one head:
        y_j = lambda_j exp(i (delta_j theta_j + b_j + t omega_j))
            = z_j exp(i ((delta_j - 1) theta_j + b_j)) exp(i t omega_j)
-   with z_j = lambda_j exp(i theta_j) the j-th pair of x. Eq 8's score, a sum of cosines over n^2 P terms, is
-   the plain dot product of these features, because cos(alpha_m - beta_n) = Re exp(i alpha_m) conj exp(i
-   beta_n), of phase differences that are not wrapped to (-pi, pi], as the paper writes. The second form needs
-   no modulus, is exact at lambda = 0, and its backward has no 1/lambda. For a delta that is no integer, y
-   jumps by 2 lambda |sin(pi delta)| where theta crosses the negative real axis: a property of the method. x:
-   rows of 2P reals, ldx apart. y: rows [Re y (P) | Im y (P)], ldy apart. */
+   where z_j = lambda_j exp(i theta_j) is the j-th pair of x. Eq 8's score, a sum of cosines, is the plain dot
+   product of these features, because cos(alpha_m - beta_n) = Re exp(i alpha_m) conj exp(i beta_n); phase
+   differences are not wrapped to (-pi, pi], as the paper writes. The second form needs no modulus, is exact
+   at lambda = 0, and its backward has no 1/lambda. Unless delta is an integer, y jumps by 2 lambda |sin(pi
+   delta)| where theta crosses the negative real axis: a property of the method. x: rows of 2P numbers, ldx
+   apart; y: rows [Re y (P) | Im y (P)], ldy apart. */
 CMHA_DEF void cmha_rotate_forward(const cmha_rotate_args *args, const cmha_real *x, size_t ldx, size_t n,
     cmha_real *y, size_t ldy);
-/* Adds to dx (rows ldx apart), ddelta and db [P], the last two in double for long sums. */
+/* Adds to dx (rows ldx apart) and, in double, to ddelta and db [P]. */
 CMHA_FIT void cmha_rotate_backward(const cmha_rotate_args *args, const cmha_real *x, size_t ldx, size_t n,
     const cmha_real *dy, size_t ldy, cmha_real *dx, double *ddelta, double *db);
 
 /* ---- CoPE ---- */
-/* Chooses the imaginary part of CoPE's embedding (eq 1): positions. */
+/* Chooses the imaginary part of CoPE's embedding (eq 1), which codes positions. */
 typedef enum cmha_cope_imag {
-    CMHA_COPE_IMAG_SIN_DUP, /* sin(t w), w = base^(-2 floor(c/2)/d), as the authors' code has it */
-    CMHA_COPE_IMAG_SIN_COS, /* even c the same, odd c cos(t w): the sinusoidal table of Vaswani et al. */
-    CMHA_COPE_IMAG_LEARNED /* a parameter of the caller's */
+    CMHA_COPE_IMAG_SIN_DUP, /* sin(t w), w = base^(-2 floor(c/2)/d), as in the authors' code */
+    CMHA_COPE_IMAG_SIN_COS, /* even c: the same; odd c: cos(t w), as in Vaswani et al. */
+    CMHA_COPE_IMAG_LEARNED /* the caller's parameter */
 } cmha_cope_imag;
-/* Fills table [n, d], any d: row r is position t = pos0 + r, without the paper's gamma. LEARNED: zeros. */
+/* Fills table [n, d]: row r is position t = pos0 + r, without the paper's gamma. LEARNED: zeros. */
 CMHA_DEF void cmha_cope_table(cmha_cope_imag kind, size_t n, size_t d, double base, size_t pos0,
     cmha_real *table);
 
 /* ---- MöbiusAttention ---- */
-/* Chooses how to divide: MöbiusAttention eq 5 is silent on poles; REG (eps 1e-3 in float), UNIT are ours. */
+/* Chooses the division of MöbiusAttention eq 5, which does not treat poles. eps 1e-3 is usual in float. */
 typedef enum cmha_quotient_kind {
-    CMHA_QUOTIENT_REG, /* u conj(w) / (|w|^2 + eps^2): |y| <= |u| / (2 eps), smooth where eps > 0 */
-    CMHA_QUOTIENT_EXACT, /* u / w, eps is not read; unbounded near w = 0 */
-    CMHA_QUOTIENT_UNIT, /* u conj(w) / sqrt(|w|^2 + eps^2): |y| <= |u| */
+    CMHA_QUOTIENT_REG, /* ours: u conj(w) / (|w|^2 + eps^2); |y| <= |u| / (2 eps), smooth for eps > 0 */
+    CMHA_QUOTIENT_EXACT, /* u / w, without eps; unbounded near w = 0 */
+    CMHA_QUOTIENT_UNIT, /* ours: u conj(w) / sqrt(|w|^2 + eps^2); |y| <= |u| */
     CMHA_QUOTIENT_COUNT
 } cmha_quotient_kind;
-/* Divides y = u over w, all [T, 2D], rows [Re (D) | Im (D)]. Where w and eps vanish (below the smallest
-   normal number) y and its gradients are 0. Errors, cmha_mobius's too: ARGUMENT (eps < 0). */
+/* Computes y = u / w, all [T, 2D], rows [Re (D) | Im (D)]. Where w and eps are 0 (or below the smallest
+   normal number), y and its gradients are 0. Errors, also of cmha_mobius: ARGUMENT (eps < 0). */
 CMHA_DEF void cmha_quotient_forward(const cmha_real *u, const cmha_real *w, size_t T, size_t D,
     cmha_quotient_kind kind, cmha_real eps, cmha_real *y);
 CMHA_FIT void cmha_quotient_backward(const cmha_real *u, const cmha_real *w, const cmha_real *dy, size_t T,
     size_t D, cmha_quotient_kind kind, cmha_real eps, cmha_real *du, cmha_real *dw);
 CMHA_DEF cmha_tensor *cmha_quotient(cmha_tape *tape, cmha_tensor *u, cmha_tensor *w, cmha_quotient_kind kind,
     cmha_real eps);
-/* Multiplies rows x [T, 2D] by w [2, D] channel by channel: MöbiusAttention eq 7-8 as printed. */
+/* Multiplies each row of x [T, 2D] by w [2, D] (MöbiusAttention eq 7-8 as printed). */
 CMHA_DEF void cmha_elementwise_complex_forward(const cmha_real *x, const cmha_real *w, size_t T, size_t D,
     cmha_real *y);
 CMHA_FIT void cmha_elementwise_complex_backward(const cmha_real *x, const cmha_real *w, const cmha_real *dy,
     size_t T, size_t D, cmha_real *dx, cmha_real *dw);
 CMHA_DEF cmha_tensor *cmha_elementwise_complex(cmha_tape *tape, cmha_tensor *x, cmha_tensor *w);
-/* Maps channels (MöbiusAttention eq 5): y [T, 2D] = (a rho + b) / (c rho + d); abcd [4, 2, D] (re, im). */
+/* Computes y [T, 2D] = (a rho + b) / (c rho + d) by channel (MöbiusAttention eq 5); abcd [4, 2, D] (re,
+   im). */
 CMHA_DEF void cmha_mobius_forward(const cmha_real *rho, const cmha_real *abcd, size_t T, size_t D,
     cmha_quotient_kind kind, cmha_real eps, cmha_real *y);
 CMHA_FIT void cmha_mobius_backward(const cmha_real *rho, const cmha_real *abcd, const cmha_real *dy, size_t T,
@@ -679,15 +682,15 @@ CMHA_DEF cmha_tensor *cmha_mobius(cmha_tape *tape, cmha_tensor *rho, cmha_tensor
     cmha_quotient_kind kind, cmha_real eps);
 
 /* ---- Complex building blocks (CRAT 4.1 to 4.7) ---- */
-/* Complex arrays are planes: rows [Re (D) | Im (D)]; a weight is [2, O, I], a vector [2, D]: real part, then
-   imaginary part. Operations refuse an odd width (SHAPE) and eps < 0 (ARGUMENT). */
+/* A complex array has planes: its rows are [Re (D) | Im (D)]. A weight is [2, O, I], a vector [2, D]: real,
+   then imaginary part. Operations refuse an odd width (SHAPE) and eps < 0 (ARGUMENT). */
 typedef struct cmha_complex_linear_args {
     size_t T, I, O; /* rows, complex numbers in and out */
     int adjoint; /* 0: y = W x + b, weight [2, O, I]; 1: y = W^H x + b, weight [2, I, O] */
-    int threads, fresh; /* fresh: the backward writes dx, whatever it held */
+    int threads, fresh; /* fresh = 1: the backward overwrites dx */
 } cmha_complex_linear_args;
 /* Computes y [T, 2O] = W x + b, no conjugate (CRAT eq 10). x [T, 2I], bias [2, O], scratch [4 T O]. For a
-   real x [.., I] (CRAT eq 5) reshape the weight to [2O, I] and take cmha_linear. */
+   real x [.., I] (CRAT eq 5) use cmha_linear, the weight reshaped to [2O, I]. */
 CMHA_DEF void cmha_complex_linear_forward(const cmha_complex_linear_args *args, const cmha_real *x,
     const cmha_real *weight, const cmha_real *bias, cmha_real *y, cmha_real *scratch);
 CMHA_FIT void cmha_complex_linear_backward(const cmha_complex_linear_args *args, const cmha_real *x,
@@ -695,22 +698,22 @@ CMHA_FIT void cmha_complex_linear_backward(const cmha_complex_linear_args *args,
     cmha_real *scratch);
 CMHA_DEF cmha_tensor *cmha_complex_linear(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight,
     cmha_tensor *bias);
-/* Computes U (V^H x) + b (CRAT eq 15), u [2, O, r], v [2, I, r], b [2, O]: [.., 2I] -> [.., 2O]. */
+/* Computes U (V^H x) + b (CRAT eq 15): x [.., 2I] -> [.., 2O], u [2, O, r], v [2, I, r], b [2, O]. */
 CMHA_DEF cmha_tensor *cmha_complex_lowrank(cmha_tape *tape, cmha_tensor *x, cmha_tensor *u, cmha_tensor *v,
     cmha_tensor *bias);
-/* Computes y = z exp(i theta) (CRAT eq 6-7). z, y [T, 2D], theta [T, D] of any size. */
+/* Computes y = z exp(i theta) (CRAT eq 6-7). z, y [T, 2D], theta [T, D]. */
 CMHA_DEF void cmha_complex_rotate_forward(const cmha_real *z, const cmha_real *theta, size_t T, size_t D,
     cmha_real *y);
 CMHA_FIT void cmha_complex_rotate_backward(const cmha_real *z, const cmha_real *theta, const cmha_real *dy,
     size_t T, size_t D, cmha_real *dz, cmha_real *dtheta);
 CMHA_DEF cmha_tensor *cmha_complex_rotate(cmha_tape *tape, cmha_tensor *z, cmha_tensor *theta);
 
-/* Names norms over D complex features: y = gamma M c + beta, c = z - mean(z), M real 2x2, V = cov(c).
-   ROW(constant, word, numbers of gamma a feature, centred, spread: M is the inverse root of V's trace, axes
-   or all, gamma as a real 2x2 matrix (rr, ri, ir, ii): n is its n-th number, -n less that, 0 = 0). */
+/* Lists norms over D complex features: y = gamma M c + beta, c = z - mean(z), M real 2x2, V = cov(c).
+   ROW(constant, word, numbers of gamma per feature, centred, spread: M is the inverse root of V's TRACE, AXES
+   or MATRIX, gamma as a real 2x2 matrix (rr, ri, ir, ii): n = its n-th number, -n = that negated, 0 = 0). */
 #define CMHA_COMPLEX_NORMS(ROW) \
     ROW(CLN, "cln", 2, 1, TRACE, 1, -2, 2, 1) /* M = 1/sqrt(mean|c|^2 + eps), gamma complex: CRAT eq 8 */ \
-    ROW(CRMS, "crms", 1, 0, TRACE, 1, 0, 0, 1) /* CLN with c = z, gamma real: keeps phases, unlike CLN */ \
+    ROW(CRMS, "crms", 1, 0, TRACE, 1, 0, 0, 1) /* c = z, gamma real: unlike CLN it keeps phases */ \
     ROW(SPLIT, "split", 2, 1, AXES, 1, 0, 0, 2) /* two real LayerNorms, one on Re, one on Im */ \
     ROW(WHITEN, "whiten", 3, 1, MATRIX, 1, 2, 2, 3) /* M = (V + eps 1)^(-1/2) (Trabelsi et al.) */
 #define CMHA__COMPLEX_NORM_NAME(name, word, n, centred, spread, rr, ri, ir, ii) CMHA_COMPLEX_NORM_##name,
@@ -723,8 +726,9 @@ typedef struct cmha_complex_norm_args {
     size_t T, D; /* rows, complex features */
     cmha_real eps;
 } cmha_complex_norm_args;
-/* Normalises rows. beta [2, D] or NULL, gamma NULL = 1. Where eps and a variance are 0 (WHITEN: a singular V)
-   root and gradient are 0. stats [T, 5] or NULL, for the backward: mean Re, Im, V_rr, V_ri, V_ii. */
+/* Normalises rows. beta [2, D] (or NULL), gamma NULL = 1. Where eps and a variance are 0 (WHITEN: V is
+   singular) result and gradient are 0. stats [T, 5] (or NULL), for the backward: mean Re, Im, V_rr, V_ri,
+   V_ii. */
 CMHA_DEF void cmha_complex_norm_forward(const cmha_complex_norm_args *args, const cmha_real *z,
     const cmha_real *gamma, const cmha_real *beta, cmha_real *y, double *stats);
 CMHA_FIT void cmha_complex_norm_backward(const cmha_complex_norm_args *args, const cmha_real *z,
@@ -734,38 +738,38 @@ CMHA_DEF cmha_tensor *cmha_complex_norm(cmha_tape *tape, cmha_tensor *z, cmha_co
     cmha_tensor *gamma, cmha_tensor *beta, cmha_real eps);
 
 /* Computes the smoothed phasor u = z / r, r = sqrt(|z|^2 + eps^2), at least the smallest normal number. z, u
-   [T, 2D]; |u| <= 1, u(0) = 0. dz grows like 1/|z| down to |z| = eps: keep eps (1e-6) for it. */
+   [T, 2D]; |u| <= 1, u(0) = 0. dz grows like 1/|z| down to |z| = eps: do not set eps (1e-6) to 0. */
 CMHA_DEF void cmha_phasor_forward(const cmha_real *z, size_t T, size_t D, cmha_real eps, cmha_real *u);
 CMHA_FIT void cmha_phasor_backward(const cmha_real *z, const cmha_real *du, size_t T, size_t D, cmha_real eps,
     cmha_real *dz);
 CMHA_DEF cmha_tensor *cmha_phasor(cmha_tape *tape, cmha_tensor *z, cmha_real eps);
-/* Joins re, im [.., D] to planes [.., 2D], and parts them again: part 0 real, 1 imaginary. im NULL = 0. */
+/* Joins re and im (or NULL: 0) [.., D] to planes [.., 2D]; returns a part of them: 0 real, 1 imaginary. */
 CMHA_DEF cmha_tensor *cmha_complex_join(cmha_tape *tape, cmha_tensor *re, cmha_tensor *im);
 CMHA_DEF cmha_tensor *cmha_complex_part(cmha_tape *tape, cmha_tensor *z, int part);
 
 /* Computes positions y [n, d] (CRAT eq 2): y[r, i] = (1/sqrt K) sum_k sin(omega[k, i] t + delta[k, i]), t =
-   pos0 + r, omega, delta [K, d]. Angles and the sums of gradients are formed in double. */
+   pos0 + r; omega, delta [K, d]. Angles and gradients' sums are in double. */
 CMHA_DEF cmha_tensor *cmha_multifreq(cmha_tape *tape, cmha_tensor *omega, cmha_tensor *delta, size_t n,
     size_t pos0);
-/* Starts its parameters, of which the paper is silent: omega = base^(-2 floor(i/2)/d) 2^(k - (K-1)/2), delta
-   = 0 for even i, pi/2 for odd: sinusoidal positions, for K > 1 octaves around. */
+/* Initialises its parameters (not in the paper): omega = base^(-2 floor(i/2)/d) 2^(k - (K-1)/2), delta = 0
+   for even i, pi/2 for odd: sinusoidal positions and, if K > 1, octaves around them. */
 CMHA_DEF void cmha_multifreq_init(size_t K, size_t d, double base, cmha_real *omega, cmha_real *delta);
 /* Adds rows [N, D] to every sequence of x [.., N, D] (CRAT eq 3). */
 CMHA_DEF cmha_tensor *cmha_add_rows(cmha_tape *tape, cmha_tensor *x, cmha_tensor *rows);
 
 /* Regularises phases (CRAT eq 23) -> [1]: lam * mean over channels of 1 - R_j, R_j = |mean over present rows
-   of u(z_j)|, u the phasor; for |z| >> eps the paper's mean of 1 - cos(phase - mean phase). One phase for all
-   is its minimum: keep lam small. No gradient where R_j rounds to 0. */
+   of u(z_j)|, u the phasor; for |z| >> eps it is the paper's mean of 1 - cos(phase - mean phase). Least when
+   all phases are equal: keep lam small. No gradient where R_j rounds to 0. */
 CMHA_DEF cmha_tensor *cmha_phase_reg(cmha_tape *tape, cmha_tensor *z, const unsigned char *key_mask,
     cmha_real lam, cmha_real eps);
-/* Regularises magnitudes (CRAT eq 24) -> [1]: lam * mean of |z|^2 over present rows and channels. */
+/* Regularises magnitudes (CRAT eq 24) -> [1]: lam * mean |z|^2 over present rows and channels. */
 CMHA_DEF cmha_tensor *cmha_mag_reg(cmha_tape *tape, cmha_tensor *z, const unsigned char *key_mask,
     cmha_real lam);
 CMHA_DEF double cmha_sum_squares(const cmha_real *x, size_t n); /* in double */
 
 /* ---- Complex residual and mixture of experts (CRAT eq 20-21) ---- */
-/* Computes y = (alpha + i beta) z + f (CRAT eq 20). z, f, y [T, 2D]; y may be f. Tape: alpha, beta [1] start
-   at 1, 0; beta NULL, ours: the factor is cos alpha + i sin alpha, which turns but cannot scale. */
+/* Computes y = (alpha + i beta) z + f (CRAT eq 20). z, f, y [T, 2D]; y may be f. Tape: alpha, beta [1]; beta
+   NULL (ours): the factor is cos alpha + i sin alpha, a rotation. */
 CMHA_DEF void cmha_complex_residual_forward(const cmha_real *z, const cmha_real *f, cmha_real alpha,
     cmha_real beta, size_t T, size_t D, cmha_real *y);
 CMHA_FIT void cmha_complex_residual_backward(const cmha_real *z, cmha_real alpha, cmha_real beta,
@@ -773,15 +777,15 @@ CMHA_FIT void cmha_complex_residual_backward(const cmha_real *z, cmha_real alpha
 CMHA_DEF cmha_tensor *cmha_complex_residual(cmha_tape *tape, cmha_tensor *z, cmha_tensor *f,
     cmha_tensor *alpha, cmha_tensor *beta);
 
-/* Scores experts: logits [T, E] = Re(conj(router_e) . z) + bias_e (ours), router [2, E, D], bias [E]. */
+/* Computes logits [T, E] = Re(conj(router_e) . z) + bias_e (ours); router [2, E, D], bias [E]. */
 CMHA_DEF void cmha_router_forward(const cmha_real *z, const cmha_real *router, const cmha_real *bias,
     size_t T, size_t D, size_t E, cmha_real *logits);
 CMHA_FIT void cmha_router_backward(const cmha_real *z, const cmha_real *router, const cmha_real *dlogits,
     size_t T, size_t D, size_t E, cmha_real *dz, cmha_real *drouter, cmha_real *dbias);
 CMHA_DEF cmha_tensor *cmha_router(cmha_tape *tape, cmha_tensor *z, cmha_tensor *router, cmha_tensor *bias);
 
-/* Sends each token to the 1 <= top <= E experts of largest logits [T, E], best first, ties to the lower
-   index, NaN first (it shows), an absent one to the first. gate [T, top]: softmax over the chosen logits, no
+/* Sends each token to the `top` experts (1 to E) of largest logits [T, E], best first, ties to the lower
+   index, NaN first, an absent token to the first `top`. gate [T, top]: softmax of the chosen logits, without
    gradient if top = 1. plan [cmha_route_size]: experts [T, top], then (token, choice) by expert. */
 CMHA_DEF size_t cmha_route_size(size_t T, size_t E, size_t top);
 CMHA_DEF void cmha_route_forward(const cmha_real *logits, const unsigned char *key_mask, size_t T, size_t E,
@@ -789,11 +793,11 @@ CMHA_DEF void cmha_route_forward(const cmha_real *logits, const unsigned char *k
 CMHA_FIT void cmha_route_backward(const size_t *plan, const cmha_real *gate, const cmha_real *dgate, size_t T,
     size_t E, size_t top, cmha_real *dlogits);
 typedef struct cmha_experts_args {
-    size_t T, D, F, E, top; /* tokens, complex width, complex hidden width, experts, experts a token */
+    size_t T, D, F, E, top; /* tokens, complex width, hidden complex width, experts, experts per token */
     int threads;
-    const size_t *plan; /* this and gate [T, top]: of cmha_route_forward */
+    const size_t *plan; /* with gate [T, top], of cmha_route_forward */
     const cmha_real *gate;
-    cmha_real *hidden; /* [T top, 2F] gets W1 z + b1 of the grouped pairs for the backward; or NULL */
+    cmha_real *hidden; /* [T top, 2F] (or NULL) gets W1 z + b1, for the backward */
 } cmha_experts_args;
 typedef struct cmha_experts_weights {
     const cmha_real *w1, *b1; /* [2, E, F, D], [2, E, F]; biases or NULL */
@@ -802,8 +806,8 @@ typedef struct cmha_experts_weights {
 typedef struct cmha_experts_grads { cmha_real *w1, *b1, *w2, *b2; } cmha_experts_grads;
 CMHA_DEF size_t cmha_experts_scratch(const cmha_experts_args *args, int backward);
 /* Mixes experts (CRAT eq 21): y [T, 2D] = sum over a token's choices of gate_e (W2_e cGELU(W1_e z + b1_e) +
-   b2_e). No token is dropped; no bit depends on `threads`. Tape: routes by logits [.., E], which learn from
-   cmha_balance alone if top = 1, and adds present tokens to use [E] (or NULL). */
+   b2_e). Drops no token; bits do not depend on `threads`. Tape: routes by logits [.., E], which learn only
+   from cmha_balance if top = 1, and adds numbers of present tokens to use [E] (or NULL). */
 CMHA_DEF void cmha_experts_forward(const cmha_experts_args *args, const cmha_experts_weights *weights,
     const cmha_real *z, cmha_real *y, cmha_real *scratch);
 CMHA_FIT void cmha_experts_backward(const cmha_experts_args *args, const cmha_experts_weights *weights,
@@ -813,10 +817,10 @@ CMHA_DEF cmha_tensor *cmha_experts(cmha_tape *tape, cmha_tensor *z, cmha_tensor 
     cmha_tensor *w1, cmha_tensor *b1, cmha_tensor *w2, cmha_tensor *b2, const unsigned char *key_mask,
     uint64_t *use);
 
-/* Returns the load balance of the Switch Transformer (Fedus et al. 2021, eq 4; CRAT has none): E sum_e f_e
-   p_e over logits [T, E], f_e expert e's share of the (token, choice) pairs, p_e the mean of the full
-   softmax; 1 when both are even, 0 without a token. Only p has a gradient. share [2 E + 1] gets f, p and the
-   number of present tokens; the backward may take any of the rows. Tape: -> [1], to be added times 1e-2. */
+/* Returns the load balance loss of the Switch Transformer (Fedus et al. 2021, eq 4; not in CRAT): E sum_e f_e
+   p_e over logits [T, E], f_e the share of (token, choice) pairs of expert e, p_e the mean of the full
+   softmax; 1 if both are even, 0 without tokens. Only p has a gradient. share [2 E + 1] gets f, p and the
+   number of present tokens; the backward may get some of the rows. Tape: -> [1], usually added times 1e-2. */
 CMHA_DEF double cmha_balance_forward(const cmha_real *logits, const unsigned char *key_mask, size_t T,
     size_t E, size_t top, double *share);
 CMHA_FIT void cmha_balance_backward(const cmha_real *logits, const unsigned char *key_mask,
@@ -825,72 +829,73 @@ CMHA_DEF cmha_tensor *cmha_balance(cmha_tape *tape, cmha_tensor *logits, size_t 
     const unsigned char *key_mask);
 
 /* ---- Retrieval: CRAT's Imaginary Reflection Window (its 4.4) ---- */
-/* Searches by an index of the caller's. features [Q, 2 d_r]: the queries' phasors; index [Q, k] gets
-   documents in any order, -1 = none. A failure ends the call with its status. */
+/* Searches the caller's index: writes index [Q, k], documents in any order, -1 = none, of queries whose
+   phasors are features [Q, 2 d_r]. A failure ends the library's call with that status. */
 typedef cmha_status (*cmha_search_fn)(void *user, const cmha_real *features, size_t Q, size_t k,
         int64_t *index);
 
-/* Holds documents as complex vectors (cmha_model_vectors), encoded anew if the encoder changes. Only read. */
+/* Holds documents as complex vectors (cmha_model_vectors; encode anew if the model changes). Only read. */
 typedef struct cmha_knowledge {
     cmha_context *context;
-    size_t n, d_r; /* documents; complex features of each */
-    const cmha_real *vectors; /* [n, 2 d_r] planes: the values that are mixed */
-    const cmha_real *features; /* [n, 2 d_r] their phasors z / sqrt(|z|^2 + 1e-12): what is searched */
-    const int64_t *ids; /* [n], the caller's numbers; NULL = 0, 1, ... */
+    size_t n, d_r; /* documents, complex features of each */
+    const cmha_real *vectors; /* [n, 2 d_r] planes, which are mixed */
+    const cmha_real *features; /* [n, 2 d_r] their phasors z / sqrt(|z|^2 + 1e-12), which are searched */
+    const int64_t *ids; /* [n] the caller's numbers; NULL = 0, 1, ... */
     const char *texts; /* document i is texts[text_begin[i] .. text_begin[i + 1]); NULL = none */
     const uint64_t *text_begin; /* [n + 1] */
-    uint64_t identity; /* a hash of n, d_r and the vectors (as floats): which base this is */
+    uint64_t identity; /* a hash of n, d_r and the vectors as floats */
     cmha_search_fn search; /* NULL = exact search; set it after opening */
     void *search_user;
-    struct { void *memory; size_t bytes; } owned[5]; /* what close gives back; mapping: and a mapped file */
+    struct { void *memory; size_t bytes; } owned[5]; /* freed by close; mapping: a mapped file */
     void *mapping;
     size_t mapped;
 } cmha_knowledge;
-/* Opens a base, maybe empty, over arrays that outlive it. ids may be NULL; texts and text_begin, ascending
-   from 0, both or neither. Errors: ARGUMENT, MEMORY, OVERFLOW, NOT_FINITE (vectors), STATE. */
+/* Opens a base, possibly empty, of arrays that must outlive it. ids (or NULL); texts and text_begin,
+   ascending from 0, both or neither. Errors: ARGUMENT, MEMORY, OVERFLOW, NOT_FINITE (vectors), STATE. */
 CMHA_DEF cmha_status cmha_knowledge_init(cmha_knowledge *knowledge, cmha_context *context, size_t n,
     size_t d_r, const cmha_real *vectors, const int64_t *ids, const char *texts, const uint64_t *text_begin);
 CMHA_DEF void cmha_knowledge_close(cmha_knowledge *knowledge);
 
 /* Searches by the angular similarity of CRAT eq 18: (1/d_r) sum_j cos(arg q_j - arg r_j) = (1/d_r) <u(q),
-   u(r)> of the phasors; |u(q) - u(r)|^2 = 2 d_r (1 - similarity), so that any index for distances serves.
-   Writes index, similarity [Q, k]: of each of the queries [Q, 2 d_r] the documents of similarity >= threshold
-   (-1: all), best first, ties to the lower index; -1 and 0 where there are fewer, NaN for a query with a NaN.
-   The same bits for any number of threads; memory is bounded whatever n is. Errors: ARGUMENT (also the
-   caller's search beyond n), MEMORY, OVERFLOW, the search's own. */
+   u(r)> with phasors u; |u(q) - u(r)|^2 = 2 d_r (1 - similarity), so an index of distances finds the same.
+   For each of queries [Q, 2 d_r] writes to index and similarity [Q, k] the best documents of similarity >=
+   threshold (-1: all), ties to the lower index, then -1 and 0; similarity NaN for a query with a NaN. The
+   same bits for any number of threads; memory does not grow with n. Errors: ARGUMENT (also a document >= n of
+   the caller's search), MEMORY, OVERFLOW, the search's own. */
 CMHA_DEF cmha_status cmha_knowledge_search(const cmha_knowledge *knowledge, const cmha_real *queries,
     size_t Q, size_t k, cmha_real threshold, int64_t *index, cmha_real *similarity);
-/* Returns the text of document i, *length bytes without a NUL; NULL and 0 if none. length or NULL. */
+/* Returns the text of document i, *length (or NULL) bytes without a NUL; NULL and 0 if none. */
 CMHA_DEF const char *cmha_knowledge_text(const cmha_knowledge *knowledge, size_t i, size_t *length);
 
 typedef struct cmha_retrieve_args {
-    size_t queries, top; /* M per row; k documents per query */
-    cmha_real tau; /* tau_r of the softmax over similarities, > 0; 1 leaves it out, as the paper does */
-    cmha_real threshold; /* a similarity below does not count; -1 = all count */
-    cmha_real eps; /* of the queries' phasors, >= 0; 1e-6 is usual */
+    size_t queries, top; /* M per token, k documents per query */
+    cmha_real tau; /* > 0: of the softmax over similarities; 1, as in the paper, has no effect */
+    cmha_real threshold; /* least similarity that counts; -1 = all */
+    cmha_real eps; /* of the queries' phasors; 1e-6 is usual */
     int raw_weights; /* 1: w_logits are the weights; 0: their softmax */
 } cmha_retrieve_args;
 /* Mixes what queries find (CRAT eq 19, first half): rows q [.., 2 M d_r] = [Re of M queries | Im], w_logits
    [M] -> rbar [.., 2 d_r] = sum_m softmax(w_logits)_m sum_i softmax_i(similarity_i / tau) r_i. A query that
-   finds nothing adds 0, one whose similarities are NaN adds NaN. found (or NULL) gets bytes of tape memory: 1
-   where a query of the row found a document. The choice has no gradient. Errors: the caller's search's. */
+   finds nothing adds 0, one of NaN similarities NaN. *found (or NULL) gets tape memory: a byte a row, 1 if a
+   query of it found a document. The choice has no gradient. Errors: also the caller's search's. */
 CMHA_DEF cmha_tensor *cmha_retrieve(cmha_tape *tape, const cmha_knowledge *knowledge,
     const cmha_retrieve_args *args, cmha_tensor *q, cmha_tensor *w_logits, const unsigned char **found);
 
-/* Chooses what the gate g = sigmoid(gate / tau) makes of z and retrieved v: (1 - g) z + g v or z + g v. */
+/* Chooses what the gate g = sigmoid(gate / tau) makes of z and retrieved v: (1 - g) z + g v, or z + g v. */
 typedef enum cmha_fusion { CMHA_FUSION_CONVEX, CMHA_FUSION_ADDITIVE } cmha_fusion;
-/* Reflects v in z (CRAT eq 19, second half): z, v [.., 2D], gate [.., D], of both planes. Rows with 0 in
-   found (one byte a row, NULL = all found) stay z bit for bit and give v and gate no gradient. */
+/* Reflects v in z (CRAT eq 19, second half): z, v [.., 2D], gate [.., D], for both planes. Rows that are 0 in
+   found (a byte a row, NULL = all found) keep z's bits and give v and gate no gradient. */
 CMHA_DEF cmha_tensor *cmha_reflect(cmha_tape *tape, cmha_tensor *z, cmha_tensor *v, cmha_tensor *gate,
     cmha_real tau, cmha_fusion fusion, const unsigned char *found);
 
 typedef struct cmha_irw_weights {
-    cmha_tensor *wm, *bm; /* [2, M d_r, D], [2, M d_r]: complex W_m, b_m of all queries one after another */
+    cmha_tensor *wm, *bm; /* [2, M d_r, D], [2, M d_r] complex: W_m, b_m of the queries in turn */
     cmha_tensor *w_logits, *wv; /* [M]; [2, D, d_r], complex */
     cmha_tensor *wg, *bg; /* [D, 2D + 2 d_r], real, on [Re z | Im z | Re rbar | Im rbar]; [D] */
 } cmha_irw_weights;
-/* Computes the window (CRAT eq 17-19) on the tokens of z [.., 2D]: q^(m) = W_m Im z + b_m, rbar by
-   cmha_retrieve, gate = W_g [z | rbar] + b_g, v = W_v rbar, then cmha_reflect; z itself without a base. */
+/* Computes the reflection window (CRAT eq 17-19) on z [.., 2D]: q^(m) = W_m Im z + b_m, rbar by
+   cmha_retrieve, gate = W_g [z | rbar] + b_g, v = W_v rbar, then cmha_reflect. Returns z if knowledge is
+   NULL. */
 CMHA_DEF cmha_tensor *cmha_irw(cmha_tape *tape, const cmha_knowledge *knowledge,
     const cmha_retrieve_args *args, cmha_real gate_tau, cmha_fusion fusion, cmha_tensor *z,
     const cmha_irw_weights *weights);
