@@ -901,39 +901,40 @@ CMHA_DEF cmha_tensor *cmha_irw(cmha_tape *tape, const cmha_knowledge *knowledge,
     const cmha_irw_weights *weights);
 
 /* ================ Attention ================ */
-/* Views an array [B, H, N, d] by strides: element (b, h, n, i) is data[b * batch + h * head + n * token + i],
-   of a complex array the real part; the imaginary part lies `imag` numbers further on (0: real). */
+/* Is an array [B, H, N, d] by strides: element (b, h, n, i), or its real part, is data[b batch + h head + n
+   token + i]; the imaginary part lies `imag` numbers further on (0: real). */
 typedef struct cmha_heads { cmha_real *data; size_t batch, head, token, imag; } cmha_heads;
-/* View arrays [B, H, N, d], or with is_complex = 1 [B, H, N, 2d], rows [Re (d) | Im (d)]; and [B, N, row]
-   with head h at column h * d and, of complex numbers, its imaginary part at imag + h * d (0: real). */
+/* View [B, H, N, d] or, if is_complex, [B, H, N, 2d], rows [Re (d) | Im (d)]; and [B, N, row], with head h
+   from column h d on, its imaginary part from imag + h d on (imag 0: real). */
 CMHA_DEF cmha_heads cmha_heads_major(cmha_real *data, size_t H, size_t N, size_t d, int is_complex);
 CMHA_DEF cmha_heads cmha_tokens_major(cmha_real *data, size_t N, size_t row, size_t d, size_t imag);
 
-/* Holds the arrays of one attention, whichever core computes it. Zero what you do not set. A forward reads q,
-   k, v and writes y; its backward reads these and dy and adds to dq, dk, dv (data NULL: not wanted). */
+/* Holds the arrays of an attention of any kind. A forward reads q, k, v and writes y; its backward reads
+   these and dy, and adds to dq, dk, dv (data NULL: not wanted). */
 typedef struct cmha_attention_views {
     cmha_heads q, k, v; /* [B, H, n_q, d_k], [B, Hkv, n_k, d_k], [B, Hkv, n_k, d_v] */
     cmha_heads y, dy, dq, dk, dv; /* y, dy: [B, H, n_q, d_v] */
 } cmha_attention_views;
 
-/* Lists what plain heads of models may be: ROW(constant, word of the field `attention`). */
+/* Lists kinds of plain heads in models: ROW(constant, word of the field `attention`). */
 #define CMHA_ATTENTION_KINDS(ROW) \
     ROW(CMHA, "cmha")     /* ComplexFormer eq 1-9 */ \
     ROW(ROPE, "rope")     /* Su et al. 2021; CMHA with delta = 1, b = 0 */ \
     ROW(DOT, "dot")       /* Vaswani et al. 2017 */ \
     ROW(POPE, "pope")     /* scale sum_c softplus(q_c) softplus(k_c) cos((m - n) omega_c - beta_c) */ \
-    ROW(ROPEPP, "ropepp") /* head 2h of y is RoPE's of query head h, 2h + 1 the same of -i q */
+    ROW(ROPEPP, "ropepp") /* head 2h of y is RoPE of query head h, head 2h + 1 RoPE of -i q */
 #define CMHA__ATTENTION_NAME(name, word) CMHA_ATTENTION_##name,
 #define CMHA__ATTENTION_WORD(name, word) "|" word
 typedef enum cmha_attention_kind {
     CMHA_ATTENTION_KINDS(CMHA__ATTENTION_NAME)
-    CMHA_ATTENTION_COMPLEX, /* complex: O = sum_j q_j conj(k_j), see cmha_softmax. CoPE, MöbiusAttention */
-    CMHA_ATTENTION_ANGULAR, /* phasors u(z) = z / sqrt(|z|^2 + eps^2): Re O is CRAT eq 12's sum of cosines */
+    CMHA_ATTENTION_COMPLEX, /* CoPE, MöbiusAttention: O = sum_j q_j conj(k_j), then cmha_softmax */
+    CMHA_ATTENTION_ANGULAR, /* O of phasors u(z) = z / sqrt(|z|^2 + eps^2): Re O is CRAT eq 12's sum of
+                               cosines */
     CMHA_ATTENTION_COUNT
 } cmha_attention_kind;
 
-/* Says what becomes of the scores O of COMPLEX and ANGULAR (already times scale). RI_PRODUCT, the default,
-   reads softmax(O) of MöbiusAttention's eq 9 channel by channel. Real values go with REAL and SCORE. */
+/* Chooses what becomes of the scores O (times scale) of COMPLEX and ANGULAR. RI_PRODUCT, the default, takes
+   softmax(O) of MöbiusAttention's eq 9 by parts. Real values need REAL or SCORE. */
 typedef enum cmha_softmax {
     CMHA_SOFTMAX_RI_PRODUCT, /* y = (softmax(Re O) + i softmax(Im O)) v */
     CMHA_SOFTMAX_REAL, /* y = softmax(Re O) v: CoPE `real`, angular attention, Eilers & Jiang 2023 */
@@ -943,268 +944,278 @@ typedef enum cmha_softmax {
     CMHA_SOFTMAX_COUNT
 } cmha_softmax;
 
-/* Chooses what becomes of a model's queries and keys before all else: head vectors over the root of their
-   mean square + norm_eps, times a gain of the layer (Henry et al. 2020, arXiv 2010.04245; Qwen3). */
+/* Normalises a model's queries and keys first: head vectors over sqrt(mean square + norm_eps), with GAIN
+   times a learned gain (Henry et al. 2020, arXiv 2010.04245; Qwen3). */
 typedef enum cmha_qk_norm { CMHA_QK_NORM_NONE, CMHA_QK_NORM_RMS, CMHA_QK_NORM_RMS_GAIN } cmha_qk_norm;
 
-/* Chooses the max, + 1e-12, that divides the magnitudes of SCORE (CoPE `hybrid_norm`). */
+/* Chooses the max of SCORE (CoPE `hybrid_norm`), to which 1e-12 is added. */
 typedef enum cmha_norm_max {
     CMHA_NORM_MAX_NONE,
-    CMHA_NORM_MAX_ROW, /* largest |O| among the row's permitted keys: causal-safe */
-    CMHA_NORM_MAX_HEAD, /* among all permitted pairs of the head: leaks the future where causal */
-    CMHA_NORM_MAX_GLOBAL /* over the batch, masked pairs too, as CoPE's code: batch mates, padding count */
+    CMHA_NORM_MAX_ROW, /* of the row's visible keys */
+    CMHA_NORM_MAX_HEAD, /* of the head's visible pairs: if causal, later tokens leak in */
+    CMHA_NORM_MAX_GLOBAL /* of the batch, masked pairs included, as in CoPE's code: padding and other
+                            sequences count */
 } cmha_norm_max;
 
-/* Chooses a head's delta and b: its own, shared (the paper's "EulerFormer-MHA (Shared)"), or 1 and 0; PoPE's
-   beta: its own, shared or 0. */
+/* Chooses delta and b (PoPE: beta): per head, shared (the paper's "EulerFormer-MHA (Shared)"), or 1 and 0
+   (0). */
 typedef enum cmha_share { CMHA_SHARE_PER_HEAD, CMHA_SHARE_SHARED, CMHA_SHARE_FIXED } cmha_share;
 enum { CMHA_MAX_SCORE_PARAMETERS = 8 }; /* 5 without `attend` */
-/* Holds all about an attention call but the arrays. Zero what you do not set. */
+/* Holds everything of an attention call but its arrays. */
 typedef struct cmha_attention_args {
-    size_t batch, heads, kv_heads; /* kv_heads divides heads: head h reads kv head h / (heads / kv_heads) and
-                                      query head h; of ROPEPP heads / 2, and query head h / 2 */
+    /* Head h reads query head h (ROPEPP: h / 2) and key/value head h / (heads / kv_heads). kv_heads divides
+       the number of query heads: `heads`, for ROPEPP heads / 2. */
+    size_t batch, heads, kv_heads;
     size_t n_q, n_k; /* query i is at position pos0 + i, key j at pos0 + n_q - n_k + j */
-    size_t d_k, d_v; /* numbers per head, complex for COMPLEX and ANGULAR. d_v 0: lse alone */
+    size_t d_k, d_v; /* numbers per head, complex for COMPLEX and ANGULAR; d_v 0: only lse */
     cmha_real scale; /* factor on the score */
     int causal; /* key position <= query position */
-    size_t window; /* causal: only the last `window` positions, own one included; 0 = all */
+    size_t window; /* causal: a query sees the last `window` positions, its own included; 0 = all */
     const unsigned char *key_mask; /* [B, n_k] */
-    const cmha_real *alibi; /* slopes [H]: score -= slope |m - n| (Press et al. 2022); NULL = none */
+    const cmha_real *alibi; /* slopes [H]: score -= slope |m - n| (Press et al. 2022), or NULL */
     cmha_attention_kind kind;
     cmha_layout layout;
-    size_t rotary_dims; /* of HALF, as in cmha_rope_options; of POPE the leading numbers that rotate, n */
-    const cmha_score *score; /* instead of a kind; NULL = by kind (while a call runs, never) */
-    const cmha_real *parameters[CMHA_MAX_SCORE_PARAMETERS]; /* of the score; CMHA's: delta, b, POPE's: beta */
-    cmha_share share; /* delta, b [H, P], beta [H, n] per query head, [1, ..] shared, none fixed */
-    int temperature; /* 1: behind its parameters one more, log_temp [H]: finished scores / exp(log_temp),
-                        which counts as 1e-30 to 1e30 */
-    const cmha_real *rotation; /* cmha_rotation_table [n, 2P], n = max(n_q, n_k), last row query n_q-1; P
-                                  complex numbers a head: d_k / 2, or d_k of complex kinds and POPE */
-    size_t rotation_head; /* 0, or the distance between the heads' tables (per-head frequencies) */
-    int halves; /* on a tape: complex heads are [Re (d_k) | Im (d_k)] of a head, then of the next */
-    cmha_softmax softmax; /* this and the next: COMPLEX and ANGULAR only */
-    int complex_v; /* v and y are complex, d_v numbers a head */
-    int bilinear; /* O = sum_j q_j k_j, no conjugate: MöbiusAttention eq 9 as printed */
+    size_t rotary_dims; /* HALF: as in cmha_rope_options; POPE: the leading numbers that rotate, n */
+    const cmha_score *score; /* a score instead of the kind, or NULL; never NULL in callbacks */
+    const cmha_real *parameters[CMHA_MAX_SCORE_PARAMETERS]; /* the score's; CMHA: delta, b; POPE: beta */
+    cmha_share share; /* delta, b [H, P], beta [H, n] per query head; shared [1, ..]; fixed: none */
+    /* 1: one more parameter follows, log_temp [H]: finished scores are divided by exp(log_temp), clamped to
+       [1e-30, 1e30]. */
+    int temperature;
+    /* cmha_rotation_table [n, 2P], n = max(n_q, n_k), its last row for the last query; P = d_k / 2, or d_k
+       for complex kinds and POPE. */
+    const cmha_real *rotation;
+    size_t rotation_head; /* distance between the heads' tables, 0 = one table for all */
+    int halves; /* on a tape: each complex head is [Re (d_k) | Im (d_k)] */
+    cmha_softmax softmax; /* softmax, complex_v and bilinear: for COMPLEX and ANGULAR */
+    int complex_v; /* 1: v and y are complex */
+    int bilinear; /* 1: O = sum_j q_j k_j, no conjugate: MöbiusAttention eq 9 as printed */
     cmha_real magnitude, cosine; /* SCORE */
-    cmha_real eps; /* of the phasors (ANGULAR), and of SCORE's cosine: O is unscaled */
+    cmha_real eps; /* of ANGULAR's phasors and SCORE's cosine, there of unscaled O */
     int angle; /* ANGULAR: 0 = atan2; 1 = arctan(Im / Re), CRAT's ablation: -u where Re z < 0 */
     cmha_norm_max norm_max; /* SCORE */
-    int norm_max_grad; /* 0: that maximum is a constant backwards; 1: its entry gets a gradient */
-    const unsigned char *query_mask; /* HEAD: [B, n_q], 0 = padding that the maximum passes over, or NULL */
-    cmha_real dropout; /* on the probabilities; the softmaxes of one pair share their bit */
-    uint64_t key; /* of the dropout bits */
-    size_t first; /* sequences of a larger batch before these, which have their own dropout bits */
+    int norm_max_grad; /* 0: no gradient through that maximum; 1: through its entry */
+    const unsigned char *query_mask; /* HEAD: [B, n_q] (or NULL), 0 = padding, which the maximum skips */
+    cmha_real dropout; /* of the probabilities; the softmaxes of a pair share a mask */
+    uint64_t key; /* of the dropout mask */
+    size_t first; /* index of the first sequence in a larger batch, for dropout */
     int threads; /* over (batch, kv head) */
-    cmha_real softcap; /* > 0: scores become softcap tanh(score / softcap), behind the scale, before ALiBi,
-                          temperature and masks (Gemma 2); 0 = as they are */
+    /* > 0: scaled scores become softcap tanh(score / softcap), before ALiBi, temperature, masks (Gemma 2). */
+    cmha_real softcap;
     size_t sinks; /* window: keys 0 .. sinks - 1 stay visible (Xiao et al. 2023, arXiv 2309.17453) */
 } cmha_attention_args;
 
-/* Names axes of a score's parameter that are no plain numbers. */
+/* Names axes of a score's parameter that depend on the model. */
 enum {
-    CMHA_AXIS_HEADS = -1, /* `heads`, as the first axis: each head has its own numbers */
-    CMHA_AXIS_SHARE = -2, /* as `share` says: each head has them, all share them, or there are none */
-    CMHA_AXIS_WIDTH = -3, /* d_k, numbers of a head, with planes = 2 complex ones */
+    CMHA_AXIS_HEADS = -1, /* first axis, `heads`: each head has its own numbers */
+    CMHA_AXIS_SHARE = -2, /* first axis, by `share`: per head, shared or none at all */
+    CMHA_AXIS_WIDTH = -3, /* d_k: numbers of a head, complex ones if planes = 2 */
     CMHA_AXIS_PAIRS = -4, /* complex numbers of a head */
-    CMHA_AXIS_TURNS = -5, /* numbers of a head that rotate: rotary_dims, or d_k */
-    CMHA_AXIS_MODEL = -6, /* d_model; this and the next: `attend` only */
+    CMHA_AXIS_TURNS = -5, /* numbers of a head that rotate */
+    CMHA_AXIS_MODEL = -6, /* d_model; like the next only for `attend` */
     CMHA_AXIS_KEYS = -7 /* numbers of all key heads */
 };
 /* Declares a parameter of a score: "blocks.I.attn.<name>" in a model. */
 typedef struct cmha_score_parameter {
-    const char *name; /* 1 to 23 letters, digits and - _ . + */
-    int axes[3]; /* numbers from 1 on or CMHA_AXIS_..; 0 = no more */
-    double start, spread; /* starts N(start, spread^2); spread < 0: as weight matrices do, by init */
-    int decay; /* 1: weight decay applies */
+    const char *name; /* 1 to 23 letters, digits, - _ . + */
+    int axes[3]; /* sizes or CMHA_AXIS_..; 0 = no more */
+    double start, spread; /* starts N(start, spread^2); spread < 0: as weight matrices, by `init` */
+    int decay; /* 1: with weight decay */
 } cmha_score_parameter;
 
-/* Views rows of one head: row i begins at data[i * ld], its imaginary part `imag` numbers further on. */
+/* Is rows of a head: row i begins at data[i ld], its imaginary part `imag` numbers further on. */
 typedef struct cmha_rows { cmha_real *data; size_t ld, imag; } cmha_rows;
-/* Shows a score's callbacks the head of a sequence that they work for. */
+/* Tells a score's callbacks for which head of a sequence they work. */
 typedef struct cmha_score_call {
     const cmha_score *score;
     const cmha_attention_args *args;
-    size_t head; /* of `heads`; of keys that a group shares, its first */
+    size_t head; /* 0 .. heads - 1; of keys shared by a group its first */
     int is_key; /* the rows are keys */
-    const cmha_real *rotation; /* [n, 2P], the rows' part of the table */
-    const cmha_real *parameters[CMHA_MAX_SCORE_PARAMETERS]; /* the head's numbers of each */
-    double *gradients[CMHA_MAX_SCORE_PARAMETERS]; /* backwards: sums to add to, NULL = not wanted */
-    cmha_real divisor; /* of |O|, see cmha_norm_max; else 1 */
-    double *ddivisor; /* its gradient to add to, NULL = not wanted */
+    const cmha_real *rotation; /* [n, 2P], the part for these rows */
+    const cmha_real *parameters[CMHA_MAX_SCORE_PARAMETERS]; /* this head's */
+    double *gradients[CMHA_MAX_SCORE_PARAMETERS]; /* backward: add here; NULL = not wanted */
+    cmha_real divisor; /* of |O|: the max of cmha_norm_max + 1e-12, else 1 */
+    double *ddivisor; /* add its gradient here; NULL = not wanted */
 } cmha_score_call;
 typedef struct cmha_layer cmha_layer; /* see Models */
-/* Describes a score. Rows of q and k become rows of features; the score is scale times the real product of
-   two or, with `forward`, a function of the complex product O = sum_j q_j conj(k_j) of a query and 64 keys at
-   a time. Callbacks run in several threads at once. A row that contradicts itself is an ARGUMENT. */
+/* Describes a score. `map` turns rows of q and k into features; the score is scale times the real product of
+   two or, with `forward`, a function of the complex product O = sum_j q_j conj(k_j). Callbacks run in several
+   threads at once. A contradictory description gives ARGUMENT. */
 struct cmha_score {
-    const char *name; /* for the field `score`: 1 to 31 letters, digits and - _ . + */
-    int planes; /* 1: rows of d_k real numbers; 2: of d_k complex ones, features [Re | Im] */
-    int rotates; /* 1: reads the rotation table, P = F/2; without a map rows turn as RoPE's, complex as
-                    halves */
-    int shared_keys; /* 1: features of keys are the same for all query heads, though parameters are not */
-    /* Writes y [n, F], the features of n rows x, F = planes d_k. NULL: rows are their own features. */
+    const char *name; /* for the field `score`: 1 to 31 letters, digits, - _ . + */
+    int planes; /* rows of d_k: 1 = real numbers; 2 = complex ones, features [Re | Im] */
+    int rotates; /* 1: reads the rotation table, P = F/2; without a map rows turn as RoPE's (complex:
+                    `halves`) */
+    int shared_keys; /* 1: keys have the same features for all query heads, parameters or not */
+    /* Writes the features y [n, F] of n rows x, F = planes d_k. NULL: rows are their features. */
     void (*map)(const cmha_score_call *call, cmha_rows x, size_t n, cmha_real *y);
     /* Adds to dx (data NULL: not wanted) and call->gradients, given dy [n, F]. */
     void (*map_back)(const cmha_score_call *call, cmha_rows x, size_t n, const cmha_real *dy, cmha_rows dx);
-    /* Writes s [64], the scores of O = re + i im [64], with args->scale. NULL: scale Re O. */
+    /* Writes scores s [64], args->scale included, of O = re + i im [64] of a query and 64 keys. NULL: scale
+       Re O. */
     void (*forward)(const cmha_score_call *call, const cmha_real *re, const cmha_real *im, cmha_real *s);
-    /* Turns re and im into ds times the partial derivatives by Re O and Im O; adds to call->gradients and
-       ddivisor. Where ds is 0, as for masked keys, O comes as 0: finite derivatives there will do. */
+    /* Replaces re and im by ds times the score's derivatives by Re O and Im O; adds to call->gradients and
+       ddivisor. Where ds = 0, as for masked keys, O is 0: return anything finite. */
     void (*backward)(const cmha_score_call *call, const cmha_real *ds, cmha_real *re, cmha_real *im);
     const cmha_score_parameter *parameters;
     size_t n_parameters;
-    /* Builds a layer's whole attention instead, see cmha_layer; map and forward are NULL then. */
+    /* Builds a layer's whole attention instead, see cmha_layer; map and forward are NULL. */
     cmha_tensor *(*attend)(const cmha_layer *layer, cmha_tensor *h);
-    int whole; /* 1: attend needs the whole sequence; a cache is refused */
+    int whole; /* 1: attend needs whole sequences; caches refuse it */
     void *user; /* the program's own */
-    int features; /* planes = 1: of d_k numbers a map makes F = features d_k, up to 64 d_k; 0 = 1 */
-    int imaginary; /* 1, planes = 1: each query head gives two heads of y: head 2h has Re O and 2h + 1 Im O
-                      as scores, O = sum_j q_j conj(k_j) of features [Re | Im], as RoPE++ */
+    int features; /* planes = 1: map makes F = features d_k numbers of d_k, features up to 64; 0 = 1 */
+    /* 1, planes = 1: as RoPE++ each query head h gives two heads of y, 2h with scores Re O, 2h + 1 with Im O,
+       O = sum_j q_j conj(k_j) of features [Re | Im]. */
+    int imaginary;
 };
 
-/* Names CoPE's scores (its 3.2), of A = sum_c q_c conj(k_c), C = Re A / |A|, s = 1/sqrt(d_k). */
+/* Names CoPE's scores (its 3.2): A = sum_c q_c conj(k_c), C = Re A / |A|, s = 1/sqrt(d_k). */
 typedef enum cmha_cope_score {
-    CMHA_COPE_SCORE_PHASE, /* s C, within +-s: it nearly averages */
-    CMHA_COPE_SCORE_MAGNITUDE, /* s |A|: aligned and opposed are alike */
+    CMHA_COPE_SCORE_PHASE, /* s C, within +-s: weights are almost equal */
+    CMHA_COPE_SCORE_MAGNITUDE, /* s |A|: the same for aligned and opposed */
     CMHA_COPE_SCORE_REAL, /* s Re A: ordinary attention of [Re | Im] */
     CMHA_COPE_SCORE_HYBRID, /* s (|A| + alpha C) */
-    CMHA_COPE_SCORE_HYBRID_NORM, /* s (|A| / (max + 1e-12) + alpha C); which max, the paper leaves open */
-    CMHA_COPE_SCORE_LINEAR /* no softmax at all: cmha_linear_attention, not cmha_cope_args */
+    CMHA_COPE_SCORE_HYBRID_NORM, /* s (|A| / (max + 1e-12) + alpha C); the paper does not say which max */
+    CMHA_COPE_SCORE_LINEAR /* no softmax: cmha_linear_attention, not cmha_cope_args */
 } cmha_cope_score;
 typedef struct cmha_cope_options {
     cmha_cope_score score;
     cmha_real alpha; /* 0.2 in the paper */
-    cmha_real eps; /* C = Re A / sqrt(|A|^2 + eps^2): smooth, 0 at A = 0; ours. 1e-6 */
-    int repo_scale; /* 1: |A| and Re A times s twice, as the authors' code does */
+    cmha_real eps; /* 1e-6, ours: C = Re A / sqrt(|A|^2 + eps^2), smooth, 0 at A = 0 */
+    int repo_scale; /* 1: |A| and Re A times s^2, as in the authors' code */
     cmha_norm_max norm_max; /* HYBRID_NORM */
     int norm_max_grad;
 } cmha_cope_options;
-/* Makes args (d_k set, values real) CoPE's: kind, scale, softmax, magnitude, cosine, eps, norm_max. */
+/* Sets kind, scale, softmax, magnitude, cosine, eps and norm_max of args, whose d_k is set, for real
+   values. */
 CMHA_DEF void cmha_cope_args(cmha_attention_args *args, const cmha_cope_options *options);
-CMHA_DEF void cmha_alibi_slopes(size_t H, cmha_real *slopes); /* ALiBi's s_h = 2^(-8 (h+1)/H), any H */
+CMHA_DEF void cmha_alibi_slopes(size_t H, cmha_real *slopes); /* 2^(-8 (h+1)/H), any H */
 
-/* Holds a row's log sum exp in two parts, for huge scores. Both are 0 without a key. */
+/* Is a row's log sum exp in two parts, for huge scores. Both are 0 without a key. */
 typedef struct cmha_lse {
-    cmha_real largest; /* score of the row */
+    cmha_real largest; /* the row's largest score */
     cmha_real log_sum; /* log sum exp(score - largest) */
-    int in_double; /* 1: products left the type's range; then scores beyond 1e30 keep their order only */
+    int in_double; /* 1: products overflowed; then scores beyond 1e30 keep only their order */
 } cmha_lse;
-CMHA_DEF size_t cmha_attention_scratch(const cmha_attention_args *args, int backward); /* O(n), never n^2 */
-/* Computes y = softmax(scale Q'K'^T + mask) V over permitted keys (ComplexFormer eq 9), Q', K' the features
-   of q, k. lse [B, H, n_q] (or NULL), for the backward, is not set by RI_PRODUCT, RI_SPLIT and YANG8. */
+CMHA_DEF size_t cmha_attention_scratch(const cmha_attention_args *args, int backward); /* O(n), not n^2 */
+/* Computes y = softmax(scale Q'K'^T + mask) V over visible keys (ComplexFormer eq 9), Q', K' the features of
+   q, k. lse [B, H, n_q] (or NULL) is for the backward; RI_PRODUCT, RI_SPLIT and YANG8 do not set it. */
 CMHA_DEF void cmha_attention_forward(const cmha_attention_args *args, const cmha_attention_views *views,
     cmha_lse *lse, cmha_real *scratch);
-/* Adds to dq, dk (strides of q, k), dv and dparameters (as args->parameters; NULL, all or one: not wanted).
-   dlse [B, H, n_q] (or NULL): cotangent of the rows' log sum exp. The same bits for any number of threads. */
+/* Adds to dq, dk (strides of q, k), dv and dparameters, like args->parameters (all or one NULL: not wanted).
+   dlse [B, H, n_q] (or NULL): gradient of the rows' log sum exp. The same bits for any number of threads. */
 CMHA_FIT void cmha_attention_backward(const cmha_attention_args *args, const cmha_attention_views *views,
     const cmha_lse *lse, const cmha_real *dlse, cmha_real *const *dparameters, cmha_real *scratch);
-/* Attends over token-major projections: q [B, Nq, H * d_k], k [B, Nk, Hkv * d_k], v [B, Nk, Hkv * d_v] -> [B,
-   Nq, H * d_v]. Or k and v are NULL and q the fused [B, N, (H + 2 Hkv) * d_k]. Of ROPEPP q has H / 2 heads.
-   Of COMPLEX and ANGULAR q and k are planes, [Re of all heads | Im of all heads]; with complex_v so are v and
-   the result, and the fused form is [Re (q k v) | Im (q k v)]; or with `halves` all are heads of [Re | Im],
-   and values may be real. The tensors set the sizes. parameters, instead of args', are the score's (CMHA:
-   delta and b), or NULL. Errors: ARGUMENT (no rotation table; real values where a softmax needs complex ones;
-   norm_max of phasors). */
+/* Attends: q [B, Nq, H d_k] (ROPEPP: H / 2 heads), k [B, Nk, Hkv d_k], v [B, Nk, Hkv d_v] -> [B, Nq, H d_v].
+   Or k and v are NULL and q is fused, [B, N, (H + 2 Hkv) d_k]. For COMPLEX and ANGULAR q and k are planes,
+   [Re of all heads | Im of all heads]; with complex_v also v and the result, and q fused is [Re (q k v) | Im
+   (q k v)]. With `halves` each head is [Re | Im] instead, and fused values may be real. Sizes come from the
+   tensors, parameters (or NULL) replace args'. Errors: ARGUMENT (no rotation table; real values where a
+   softmax needs complex ones; norm_max of phasors). */
 CMHA_DEF cmha_tensor *cmha_attention(cmha_tape *tape, const cmha_attention_args *args, cmha_tensor *q,
     cmha_tensor *k, cmha_tensor *v, cmha_tensor *const *parameters);
-/* Makes rotation tables in the tape's memory, one per row of omega [n_tables, P]. */
+/* Makes rotation tables in tape memory, one per row of omega [n_tables, P]. */
 CMHA_DEF const cmha_real *cmha_rotation(cmha_tape *tape, const double *omega, size_t n_tables, size_t P,
     size_t n, ptrdiff_t pos0);
 
 /* Names attention without a softmax, in O(n): with features f(q), f(k) [n, F] and values v [n, c],
        y_t = f(q_t) (sum_s f(k_s) v_s^T) / f(q_t) (sum_s f(k_s))
-   The sums over keys, if causal running, are one matrix of F x (c + 1) numbers. q, k: d complex numbers. */
+   The sums over keys (causal: over those so far) are a matrix of F (c + 1) numbers. q, k: d complex
+   numbers. */
 typedef enum cmha_linear_kind {
-    CMHA_LINEAR_COPE, /* CoPE eq 10-17: f(x) = elu(x) + 1 of every real and imaginary part, F = 2d, real v.
-                         With complex f(q), f(k) key s weighs W_ts = sum_j f(q_tj) conj f(k_sj) */
-    CMHA_LINEAR_ANGULAR, /* CRAT's "linear" path made exact: weights 1 + (1/d) sum_j Re(u(q_j) conj u(k_j)),
-                            0 to 2, u as above. F = 2d + 1, complex v. No approximation of CRAT eq 12-13 */
+    /* CoPE eq 10-17: f(x) = elu(x) + 1 of real and imaginary parts, F = 2d, real v. Read as complex numbers,
+       they weight key s by W_ts = sum_j f(q_tj) conj f(k_sj). */
+    CMHA_LINEAR_COPE,
+    /* CRAT's "linear" path made exact: weights 1 + (1/d) sum_j Re(u(q_j) conj u(k_j)), 0 to 2, u the phasor;
+       F = 2d + 1, complex v. Does not approximate CRAT eq 12-13. */
+    CMHA_LINEAR_ANGULAR,
     CMHA_LINEAR_COUNT
 } cmha_linear_kind;
 
-/* Says what CoPE's linear attention makes of Num = sum_s W_ts v_s by channels; C = Re Num / sqrt(|Num|^2 +
-   eps^2). REAL, a convex average of the values, is the one to use. The others, experimental, take the paper
-   literally. MAGNITUDE loses the values' sign, PHASE their size. */
+/* Chooses the output of CoPE's linear attention, per channel of Num = sum_s W_ts v_s; C = Re Num /
+   sqrt(|Num|^2 + eps^2). Use REAL, a convex average of values. The others, experimental, follow the paper
+   literally: MAGNITUDE loses the values' sign, PHASE their size. */
 typedef enum cmha_cope_output {
     CMHA_COPE_OUTPUT_REAL, /* Re Num / Den, Den = sum_s Re W_ts */
-    CMHA_COPE_OUTPUT_MAGNITUDE, /* |Num| / Den, gradient 0 at Num = 0 */
+    CMHA_COPE_OUTPUT_MAGNITUDE, /* |Num| / Den; gradient 0 at Num = 0 */
     CMHA_COPE_OUTPUT_PHASE, /* C / Den */
     CMHA_COPE_OUTPUT_HYBRID, /* (|Num| + alpha C) / Den */
     CMHA_COPE_OUTPUT_COUNT
 } cmha_cope_output;
 
-/* Holds all about a linear attention but the arrays. Zero what you do not set. */
+/* Holds everything of a linear attention but its arrays. */
 typedef struct cmha_linear_args {
     size_t batch, heads, n;
     size_t d; /* complex numbers of a head of q and k */
-    size_t d_v; /* numbers of a head of v and y, real for COPE, else complex; 0 = d */
+    size_t d_v; /* numbers of a head of v and y (ANGULAR: complex); 0 = d */
     cmha_linear_kind kind;
     cmha_cope_output output; /* COPE only */
     int causal;
-    cmha_real alpha; /* of HYBRID; the paper's 0.2 */
-    cmha_real eps; /* COPE: of C; ANGULAR: of u, whose gradient 1/eps bounds. 1e-6 is usual */
-    cmha_real den_eps; /* ANGULAR, 1e-6: y = num / (den + den_eps); den nears 0 if all keys point away */
+    cmha_real alpha; /* HYBRID: 0.2 in the paper */
+    cmha_real eps; /* of C (COPE) or u (ANGULAR), whose gradient is at most 1/eps; 1e-6 */
+    cmha_real den_eps; /* ANGULAR, 1e-6: y = num / (den + den_eps); den nears 0 if all keys point away from
+                          q */
     const unsigned char *key_mask; /* [B, n] */
     int threads; /* over (batch, head) */
 } cmha_linear_args;
-/* Return lengths: scratch; saved, B H n (1, or 2 d_v + 1 where experimental); a state, B H F (c + 1). */
+/* Return lengths: of scratch, saved (B H n (1, or 2 d_v + 1 if experimental)), a state (B H F (c + 1)). */
 CMHA_DEF size_t cmha_linear_attention_scratch(const cmha_linear_args *args, int backward);
 CMHA_DEF size_t cmha_linear_attention_saved(const cmha_linear_args *args);
 CMHA_DEF size_t cmha_linear_attention_state(const cmha_linear_args *args);
-/* Computes y of complex q, k, and v: real for COPE, else complex. saved (or NULL) is for the backward. */
+/* Computes y; q and k are complex. saved (or NULL) is for the backward. */
 CMHA_DEF void cmha_linear_attention_forward(const cmha_linear_args *args, const cmha_attention_views *views,
     cmha_real *saved, cmha_real *scratch);
 CMHA_FIT void cmha_linear_attention_backward(const cmha_linear_args *args, const cmha_attention_views *views,
     const cmha_real *saved, cmha_real *scratch);
-/* Decodes n more tokens, causal in any case, and brings `state`, zeros before the first, up to date. */
+/* Decodes n more tokens, always causal; updates `state`, zeros at first. */
 CMHA_DEF void cmha_linear_attention_append(const cmha_linear_args *args, const cmha_attention_views *views,
     cmha_real *state, cmha_real *scratch);
 
-/* Mixes by lag, which CRAT's FFT path (eq 14) comes to: IFFT(FFT(Q) conj FFT(K)) has n numbers, one for a lag
-   between two tokens, not n^2. Zero-padded, lest lags wrap round, it is like the auto-correlation of
-   Autoformer (Wu et al. 2021), with weights that every query shares:
+/* Mixes by lag, as CRAT's FFT path (eq 14) amounts to: IFFT(FFT(Q) conj FFT(K)) has n numbers, one per lag
+   between tokens, not n^2. Zero-padded against wrap-around, it is like the auto-correlation of Autoformer (Wu
+   et al. 2021); all queries share the weights:
        N_tau  = number of pairs of tokens t and t - tau that are both present: n - tau without a mask
        R[tau] = 1 / (sqrt(d) N_tau) sum over these pairs, sum_j Re(u(q_tj) conj u(k_{t-tau,j}))
        a      = softmax of temp R over the topk lags (0: all) of largest R among those with N_tau > 0, else 0
        y_t    = sum a[tau] v_{t-tau} / sum a[tau] over tau <= t, t - tau present; 0 if none is, or t is not
-   Encoders only. Ties go to the lower lag; R closer than rounding, 2^-20 sqrt(d) (in double 2^-32), tie. The
-   choice has no gradient. Absent tokens take no part: padding at the end changes no bit. */
+   Only for encoders. Ties go to the lower lag; R that differ by less than rounding, 2^-20 sqrt(d) (in double
+   2^-32), tie. The choice has no gradient. Absent tokens take no part; padding at the end changes no bit. */
 typedef struct cmha_lag_args {
     size_t batch, heads, n;
     size_t d; /* complex numbers of a head of q, k, v and y */
     cmha_real temp;
     size_t topk;
-    cmha_real eps; /* of the phasors; 1e-6 is usual */
+    cmha_real eps; /* of the phasors u; 1e-6 is usual */
     const unsigned char *key_mask; /* [B, n] */
     int threads; /* over (batch, head) */
 } cmha_lag_args;
 CMHA_DEF size_t cmha_lag_attention_scratch(const cmha_lag_args *args); /* O(n) per thread */
-/* Computes y of q, k, v, all complex, in O(n log n d). lags [B, H, n] gets temp R of the chosen lags and
-   -infinity for the others: the backward reads it, and its softmax is what the head mixes by. */
+/* Computes y, all arrays complex, in O(n log n d). lags [B, H, n], for the backward, gets temp R of the
+   chosen lags, -infinity for others; its softmax is a. */
 CMHA_DEF void cmha_lag_attention_forward(const cmha_lag_args *args, const cmha_attention_views *views,
     cmha_real *lags, cmha_real *scratch);
 CMHA_FIT void cmha_lag_attention_backward(const cmha_lag_args *args, const cmha_attention_views *views,
     const cmha_real *lags, cmha_real *scratch);
-/* Attend over token-major planes: q, k [B, N, 2 H d] = [Re of all heads | Im of all heads]; v [B, N, H d_v]
-   real for CMHA_LINEAR_COPE, else planes; the result is like v. Or, unless values are real, k and v are NULL
-   and q the fused [B, N, 6 H d] = [Re (q | k | v) | Im (q | k | v)]. Of the sizes only `heads` is read. */
+/* Attend: q, k [B, N, 2 H d] = [Re of all heads | Im of all heads]; v [B, N, H d_v] real for
+   CMHA_LINEAR_COPE, else planes; the result is like v. Or, for complex values, k and v are NULL and q is
+   fused, [B, N, 6 H d] = [Re (q | k | v) | Im (q | k | v)]. Of the sizes in args only `heads` is read. */
 CMHA_DEF cmha_tensor *cmha_linear_attention(cmha_tape *tape, const cmha_linear_args *args, cmha_tensor *q,
     cmha_tensor *k, cmha_tensor *v);
 CMHA_DEF cmha_tensor *cmha_lag_attention(cmha_tape *tape, const cmha_lag_args *args, cmha_tensor *q,
     cmha_tensor *k, cmha_tensor *v);
 
-/* Describes the phase contrastive loss of ComplexFormer 3.2, which gives eps and tau; the form is after
+/* Describes the phase contrastive loss of ComplexFormer 3.2, which gives only eps and tau; the form follows
    EulerFormer eq 14. theta [N, P] are one head's phases.
        sim(j, j') = (1/P) sum_r w_r cos(theta[j, r] - keep[j', r] theta[j', r])
        loss = mean over j of ( -sim(j, pos(j))/tau + logsumexp_j' sim(j, j')/tau )
-   Never negative, however small tau is (unless a positive is padding). 64 rows of sim exist at a time. */
+   Never negative for any tau (unless a positive is padding). Holds 64 rows of sim at a time. */
 typedef struct cmha_pcl_args {
     size_t N, P;
     cmha_real tau;
     const cmha_real *w; /* [P] */
-    const unsigned char *keep; /* [N, P]: 0 masks a phase to 0; NULL = all kept */
-    const size_t *positive; /* [N]: each token's positive; NULL = itself */
-    const unsigned char *valid; /* [N]: 0 = padding; NULL = none */
+    const unsigned char *keep; /* [N, P] (or NULL), 0 sets a phase to 0 */
+    const size_t *positive; /* [N] each token's positive; NULL = itself */
+    const unsigned char *valid; /* [N] (or NULL), 0 = padding */
 } cmha_pcl_args;
 CMHA_DEF size_t cmha_pcl_scratch(const cmha_pcl_args *args);
 /* Returns the loss. lse [N, 2] is for the backward, which adds to dtheta [N, P] and dw [P]. */
@@ -1214,11 +1225,11 @@ CMHA_FIT void cmha_pcl_backward(const cmha_pcl_args *args, const cmha_real *thet
     cmha_real dloss, cmha_real *dtheta, cmha_real *dw, cmha_real *scratch);
 
 typedef struct cmha_pcl_options {
-    cmha_real tau, mask_rate; /* mask_rate: probability that a phase of the second view is masked */
-    int adapted; /* 1: phases after delta, b and position, EulerFormer's choice; 0: raw phases theta */
+    cmha_real tau, mask_rate; /* probability that a phase of the second view is masked */
+    int adapted; /* 1: phases after delta, b and position, as EulerFormer; 0: raw phases theta */
 } cmha_pcl_options;
-/* Averages that loss over a projection qkv [B, N, (H + 2 Hkv) * d_k] -> [1]. Sequences, heads of queries and
-   keys count alike. w [P], args as for cmha_attention. A key's adapted phase is its first query head's. */
+/* Averages that loss over sequences and heads, of queries and keys alike, of qkv [B, N, (H + 2 Hkv) d_k] ->
+   [1]. w [P]; args as for cmha_attention. A key head's adapted phases are those of its first query head. */
 CMHA_DEF cmha_tensor *cmha_pcl(cmha_tape *tape, const cmha_attention_args *args, cmha_tensor *qkv,
     cmha_tensor *delta, cmha_tensor *b, cmha_tensor *w, const cmha_pcl_options *options);
 
