@@ -1234,10 +1234,10 @@ CMHA_DEF cmha_tensor *cmha_pcl(cmha_tape *tape, const cmha_attention_args *args,
     cmha_tensor *delta, cmha_tensor *b, cmha_tensor *w, const cmha_pcl_options *options);
 
 /* ================ Models ================ */
-/* Errors of every call down to Files, named only where more is to be said: ARGUMENT (NULL, out of range),
-   STATE (a closed object), MEMORY, OVERFLOW (a size). A failed _init or _open leaves a closed object. */
+/* Errors of every call from here to Files; comments name others: ARGUMENT (NULL, out of range), STATE (a
+   closed object), MEMORY, OVERFLOW (a size). A failed _init or _open leaves a closed object. */
 
-/* MULTIFREQ: CRAT eq 2, for the other families too. */
+/* MULTIFREQ: CRAT eq 2, for every family. */
 typedef enum cmha_position { CMHA_POSITION_NONE, CMHA_POSITION_LEARNED, CMHA_POSITION_SINUSOIDAL,
     CMHA_POSITION_ALIBI, CMHA_POSITION_MULTIFREQ } cmha_position;
 typedef enum cmha_delta_init { CMHA_DELTA_INIT_PAPER, CMHA_DELTA_INIT_ROPE_START,
@@ -1245,44 +1245,45 @@ typedef enum cmha_delta_init { CMHA_DELTA_INIT_PAPER, CMHA_DELTA_INIT_ROPE_START
 typedef enum cmha_placement { CMHA_PLACEMENT_PRE, CMHA_PLACEMENT_POST } cmha_placement;
 typedef enum cmha_pool { CMHA_POOL_FIRST, CMHA_POOL_MEAN } cmha_pool;
 typedef enum cmha_init { CMHA_INIT_NORMAL, CMHA_INIT_XAVIER } cmha_init;
-/* Chooses what features are divided by: nothing, or their root mean square |f| over a position or a
-   sequence's present positions (which a causal model must not see). Zeros stay zeros. */
+/* Divides features by nothing, or by their root mean square |f| over a position or a sequence's present
+   positions (not in causal models: later ones count). Zeros stay zeros. */
 typedef enum cmha_feature_norm { CMHA_FEATURE_NORM_NONE, CMHA_FEATURE_NORM_FRAME,
     CMHA_FEATURE_NORM_SEQUENCE } cmha_feature_norm;
-/* Names the paper whose blocks a model has:
-     real   ComplexFormer and every baseline. x = embedding(ids) + positions; blocks x += attention(norm(x)),
+/* Names the paper whose blocks a model has: real   ComplexFormer and every baseline. x = embedding(ids) +
+   positions; blocks x += attention(norm(x)),
             x += ffn(norm(x)); logits = norm(x) W^T. (Post-norm: x = norm(x + sublayer(x)), no final norm.)
-     cope   Queries and keys of the first layer are complex projections of z = token + i gamma position; their
-            score is cope_score. No norm touches the imaginary part; the layers above are plain.
-     mobius Layers of mobius_wiring have mobius_heads Möbius heads beside plain ones (eq 10-19) or alone (eq
-            20-27). Their input is complex: real the layer below; imaginary, before any norm, the positions in
-            the first layer, the tokens in later ones. ln1 norms both.
-     crat   The state is d_model/2 complex features; norm, attention and feed-forward layer are complex:
-            a = window(attention(norm(z))), z = r1 z + a, z = r2 z + ffn(norm(z)). Some layers have a window
-            (irw_) that mixes in documents of a knowledge base; ffn is a mixture of `experts` or one dense
-            layer; r1 and r2 are 1 or learned complex numbers. */
+   cope   The first layer's queries and keys are complex projections of z = token + i gamma position, scored
+   by
+            cope_score; no norm touches the imaginary part. The other layers are plain.
+   mobius Layers of mobius_wiring have mobius_heads Möbius heads beside plain ones (eq 10-19) or alone (eq
+            20-27), on complex inputs: real part from the layer below; imaginary part, before any norm, the
+            positions in the first such layer, the tokens in later ones. ln1 norms both.
+   crat   The state is d_model/2 complex features; norm, attention and feed-forward layer are complex:
+            a = window(attention(norm(z))), z = r1 z + a, z = r2 z + ffn(norm(z)). The window (irw_), in some
+            layers, mixes in documents of a knowledge base; ffn is a mixture of `experts` or one dense layer;
+            r1 and r2 are 1 or learned complex numbers. */
 typedef enum cmha_family { CMHA_FAMILY_REAL, CMHA_FAMILY_COPE, CMHA_FAMILY_MOBIUS,
     CMHA_FAMILY_CRAT } cmha_family;
 
-/* Names the Möbius layers: first and last; the first; the first two; every third, from the first on. */
+/* Chooses the Möbius layers: first and last; first; first two; every third from the first on. */
 typedef enum cmha_wiring { CMHA_WIRING_FRAMED, CMHA_WIRING_TOP, CMHA_WIRING_STACKED,
     CMHA_WIRING_ALTERNATING } cmha_wiring;
-/* Chooses what the maps of MöbiusAttention's eq 5-8 are: printed as scalars, counted as matrices. */
+/* Chooses the maps of MöbiusAttention eq 5-8, which are printed as scalars but counted as matrices. */
 typedef enum cmha_mobius_mode {
-    CMHA_MOBIUS_MODE_T, /* "T": a complex linear map, then the Möbius map by channel; linear k, v */
-    CMHA_MOBIUS_MODE_FULL, /* (A rho + b) / (C rho + d) with matrices A and C; k and v complex linear */
-    CMHA_MOBIUS_MODE_LITERAL /* as printed: by channel, of the first mobius_heads * d_k; for teaching */
+    CMHA_MOBIUS_MODE_T, /* "T": a complex linear map, then the Möbius map by channel; k, v complex linear */
+    CMHA_MOBIUS_MODE_FULL, /* (A rho + b) / (C rho + d) with matrices A, C; k, v complex linear */
+    CMHA_MOBIUS_MODE_LITERAL /* as printed: by channel, on the first mobius_heads * d_k; for teaching */
 } cmha_mobius_mode;
 typedef enum cmha_mobius_init { CMHA_MOBIUS_INIT_IDENTITY, CMHA_MOBIUS_INIT_ORTHO } cmha_mobius_init;
 typedef enum cmha_crat_attention { CMHA_CRAT_ATTENTION_ANGULAR, CMHA_CRAT_ATTENTION_LINEAR,
     CMHA_CRAT_ATTENTION_LAG, CMHA_CRAT_ATTENTION_DOT } cmha_crat_attention;
-/* Chooses alpha + i beta of CRAT eq 20, (alpha + i beta) z + f: 1; learned; learned, of modulus 1. */
+/* Chooses alpha + i beta of CRAT eq 20: 1; learned; learned, of modulus 1. */
 typedef enum cmha_residual { CMHA_RESIDUAL_NONE, CMHA_RESIDUAL_FREE, CMHA_RESIDUAL_UNIT } cmha_residual;
-/* Lists fields: SIZE and REAL(member, default, minimum, maximum, help), FLAG(member, default, help), NAME
-   (member, help), ENUM(member, first, last, words, help), words for first, the default, to last. A
-   field whose help begins with words joined by bars, and a colon, is read only if one holds: the name of a
-   field that is not 0, or the word that one has, either being read itself. */
-#define CMHA_WORDS(words) (&(words)[1]) /* of rows, each behind a bar */
+/* Lists fields: SIZE and REAL(member, default, minimum, maximum, help), FLAG(member, default, help),
+   NAME(member, help), ENUM(member, first, last, words, help) with words for the values from first, the
+   default, to last. A field whose help begins like "a|b: " is read only if, of fields that are read, one
+   named so is not 0 or one has such a word as its value. */
+#define CMHA_WORDS(words) (&(words)[1])
 #define CMHA_MODEL_FIELDS(SIZE, REAL, FLAG, ENUM, NAME) \
     SIZE(n_layers, 8, 1, 1024, "blocks") \
     SIZE(d_model, 512, 1, 65536, "width of a token; divisible by n_heads where d_head = 0") \
@@ -1474,293 +1475,294 @@ CMHA_DEF cmha_table cmha_model_table(void);
 typedef struct cmha_trainer_config { CMHA__MEMBERS(CMHA_TRAINER_FIELDS) } cmha_trainer_config;
 CMHA_DEF cmha_table cmha_trainer_table(void);
 
-/* Fills both configurations (each may be NULL) with a preset: tiny learns a text in minutes from RoPE
-   (delta = 1), fast in less than half of them (Muon, QK-norm), encoder is a small classifier; paper is
-   ComplexFormer's appendix A (its optional loss is pcl_weight = 0.01), repo its authors' public code;
-   eulerformer; cope; mobiusbert has half of the heads Möbius ("H & T"), mobroformer RoPE in the others; crat
+/* Fills configurations (each or NULL) with a preset: tiny learns a text in minutes, starting as RoPE (delta =
+   1); fast in less than half the time (Muon, QK-norm); encoder is a small classifier; paper is
+   ComplexFormer's appendix A (its optional loss is pcl_weight = 0.01), repo its authors' code; eulerformer;
+   cope; mobiusbert has half of its heads Möbius ("H & T"), mobroformer likewise with RoPE in the others; crat
    is all of CRAT (its missing Table A1 is ours). Errors: NOT_FOUND. */
 CMHA_DEF cmha_status cmha_preset(cmha_context *context, const char *name, cmha_model_config *model,
     cmha_trainer_config *trainer);
-/* Return preset i, and attention kind i, by name; NULL when there are no more. *fields (or NULL) gets what
-   the kind, and cmha_kind, sets: "family=real attention=dot position=alibi". Errors: NOT_FOUND. */
+/* Return the name of preset i, and of attention kind i; NULL beyond the last. *fields (or NULL): what the
+   kind, and cmha_kind, sets, "family=real attention=dot position=alibi". Errors: NOT_FOUND. */
 CMHA_DEF const char *cmha_preset_name(size_t i);
 CMHA_DEF const char *cmha_kind_name(size_t i, const char **fields);
 CMHA_DEF cmha_status cmha_kind(cmha_context *context, const char *name, cmha_model_config *model);
 
-/* Names a view into a block of parameters, and says how it learns. */
+/* Is a named part of a block of parameters, and how it learns. */
 typedef struct cmha_parameter {
-    char name[48]; /* as in a safetensors file: "blocks.0.attn.wq.weight" */
+    char name[48]; /* as in files: "blocks.0.attn.wq.weight" */
     cmha_tensor tensor;
-    int is_complex; /* the first axis is (real part, imaginary part) */
-    int frozen; /* 1: it stays as it is, without gradient and moments; cmha_parameters_tune sets it */
-    int usual_frozen; /* 1: of a model with adapters and not one of them, so it begins frozen */
-    double lr_scale; /* factor on the learning rate, and with it on the decay: 1; 0 = its values stay */
-    double decay; /* factor on the weight decay: 1 for weight matrices and embeddings, else 0 */
-    int chosen; /* 0: the optimiser says whether it is for it; 1: it is AdamW's; 2: the optimiser's */
-    int matrices; /* its rows are those of so many, fused q, k and v of 3; 0: it is no matrix between layers
-                     but an embedding, an output head or none. Of a network built by hand every one is 1 */
-    double usual_decay; /* the library's own, this and the next: that before it was tuned */
-    size_t place; /* of its gradient in their block */
-    size_t kept[2]; /* of its moments in theirs, SIZE_MAX: it has none */
-    size_t section; /* its gradient is whole when the records of this one have been walked */
-    int start, form; /* how it starts, and what it is in memory */
-    size_t adapter; /* of a matrix W with an adapter B A: where A is in the list, before B; 0 = none */
-    cmha_tensor matrix; /* where one product serves several, the real matrix that ends here */
+    int is_complex; /* 1: its first axis is [real part, imaginary part] */
+    int frozen; /* 1: it does not learn and has no gradient or moments; set by cmha_parameters_tune */
+    int usual_frozen; /* 1: begins frozen: the model has adapters, and it is not one */
+    double lr_scale; /* factor on the learning rate, decay included; usually 1; 0: values stay */
+    double decay; /* factor on the weight decay: 1 for matrices and embeddings, else 0 */
+    int chosen; /* 0: its optimiser decides; 1: AdamW updates it; 2: the optimiser */
+    int matrices; /* stacked in it, 3 in fused q, k, v; 0: none; in models also embedding, output head */
+    double usual_decay; /* this and the rest are the library's own; decay before tuning */
+    size_t place; /* of its gradient in the block of gradients */
+    size_t kept[2]; /* of its moments, SIZE_MAX: none */
+    size_t section; /* of the record with which its gradient is complete */
+    int start, form; /* how it starts; its form in memory */
+    size_t adapter; /* of a matrix W with adapter B A: index of A, before B; 0 = none */
+    cmha_tensor matrix; /* where one product serves several parameters: its matrix, in the last of them */
 } cmha_parameter;
 
-/* Holds parameters, gradients and moments in one block each: a model's, or a network's built by hand. */
+/* Holds a model's or hand-built network's parameters, gradients and moments, a block each. */
 typedef struct cmha_parameters {
     cmha_context *context;
     cmha_parameter *list;
     size_t count;
-    cmha_real *data; /* [size], of what is not packed */
-    cmha_real *grad; /* [learning]; a model's is NULL until its first training pass */
-    cmha_real *moments; /* [kept], of cmha_parameters_step or a model's trainers; NULL before */
-    size_t size, learning; /* numbers of all but packed ones, and of those that are not frozen */
-    size_t kept; /* first moments of all that learn and have any, second ones, scratch of the optimiser */
-    size_t work; /* where the scratch begins */
+    cmha_real *data; /* [size], packed ones excepted */
+    cmha_real *grad; /* [learning]; of models NULL until the first training pass */
+    cmha_real *moments; /* [kept], of cmha_parameters_step or a trainer; NULL before */
+    size_t size, learning; /* numbers that are not packed; those that learn */
+    size_t kept; /* first moments, second moments, the optimiser's scratch */
+    size_t work; /* where that scratch begins */
     const cmha_optimiser *optimiser; /* NULL: AdamW */
-    size_t step; /* of cmha_parameters_step: steps done */
+    size_t step; /* steps done by cmha_parameters_step */
     double *sums; /* [threads]: scratch of norms */
-    void *memory; /* [bytes], of list and sums; NULL: they are a model's */
+    void *memory; /* [bytes] of list and sums; NULL: a model's */
     size_t bytes;
-    int optimised; /* 1: what is thawed gets its gradient and moments at once */
+    int optimised; /* 1: unfrozen parameters get gradients and moments at once */
 } cmha_parameters;
 
-/* Describes a parameter of a network built by hand. */
+/* Describes a parameter of a hand-built network. */
 typedef struct cmha_parameter_row {
     const char *name; /* 1 to 47 bytes */
     size_t shape[CMHA_MAX_RANK]; /* ends before the first 0 */
-    double mean, spread, decay; /* starts N(mean, spread^2), by the seed; decay: as in cmha_parameter */
+    double mean, spread, decay; /* starts N(mean, spread^2), by the seed; decay as in cmha_parameter */
     int is_complex; /* 1: shape[0] must be 2 */
 } cmha_parameter_row;
-/* Opens parameters of rows, which it copies, and gradients, zeros: list[i].tensor, of row i, is for any tape.
-   Errors: ARGUMENT (also a name twice), SHAPE. */
+/* Opens parameters described by rows, which it copies, with zero gradients; list[i].tensor, of rows[i], works
+   on any tape. Errors: ARGUMENT (also a name twice), SHAPE. */
 CMHA_DEF cmha_status cmha_parameters_init(cmha_parameters *p, cmha_context *context,
     const cmha_parameter_row *rows, size_t count);
 CMHA_DEF void cmha_parameters_close(cmha_parameters *p);
-/* Returns the parameter of that name, or NULL. */
 CMHA_DEF cmha_parameter *cmha_parameters_find(const cmha_parameters *p, const char *name);
 CMHA_FIT void cmha_parameters_zero_grad(cmha_parameters *p);
 
-/* Names a member of cmha_parameter: frozen, 1 or 0; lr_scale or decay, 0 .. 1e6; chosen, 0, 1 or 2. */
+/* Names a member of cmha_parameter: frozen, 0 or 1; lr_scale and decay, 0 to 1e6; chosen, 0, 1 or 2. */
 typedef enum cmha_tuning {
     CMHA_TUNE_FROZEN, CMHA_TUNE_RATE, CMHA_TUNE_DECAY, CMHA_TUNE_OPTIMISER, CMHA_TUNE_COUNT
 } cmha_tuning;
-/* Sets a member of all parameters whose name matches a pattern of "*.delta,*.b", * being any characters.
-   Between passes: gradients become zeros where it changes what is frozen; moments stay, zeros where thawed.
-   *matched (or NULL) counts; 0: NOT_FOUND. */
+/* Sets a member of all parameters whose names match a pattern of "*.delta,*.b", * being any characters. Call
+   it between passes: freezing or unfreezing zeroes gradients; moments stay, or are zeros if unfrozen.
+   *matched (or NULL) gets their number. Errors: NOT_FOUND (none). */
 CMHA_DEF cmha_status cmha_parameters_tune(cmha_parameters *p, const char *pattern, cmha_tuning what,
     double value, size_t *matched);
 
-/* Points to a block's parameters; NULL where there are none. wq, wk and wv lie one after another for one
-   product; so do w1 (gate) and w3 (up) of SwiGLU. */
+/* Points to a block's parameters; NULL: none. For one product wq, wk and wv lie one after another, and
+   SwiGLU's w1 (gate) and w3 (up). */
 typedef struct cmha_block {
     cmha_tensor *ln1_weight, *ln1_bias, *qkv_weight, *qkv_bias, *wo_weight, *wo_bias, *pcl_w;
-    cmha_tensor *score[CMHA_MAX_SCORE_PARAMETERS]; /* delta and b, beta, or a row's; then log_temp */
-    cmha_tensor *q_norm, *k_norm; /* gains of qk_norm [d_k] */
+    cmha_tensor *score[CMHA_MAX_SCORE_PARAMETERS]; /* delta and b, beta, or the program's; then log_temp */
+    cmha_tensor *q_norm, *k_norm; /* [d_k], gains of qk_norm */
     cmha_tensor *ln2_weight, *ln2_bias, *w1_weight, *w1_bias, *w2_weight, *w2_bias;
     cmha_tensor *ln3_weight, *ln3_bias; /* mobius */
-    cmha_tensor *zq_weight, *zk_weight, *zv_weight; /* cope (v real), mobius: complex projections */
+    cmha_tensor *zq_weight, *zk_weight, *zv_weight; /* complex projections of cope (v real) and mobius */
     cmha_tensor *zq_bias, *zk_bias, *zv_bias, *mobius_temp;
     cmha_tensor *mobius, *divisor_weight, *divisor_bias; /* mobius: maps [4, 2, d_q]; FULL: C and d */
-    cmha_tensor *imag_wo_weight, *imag_wo_bias; /* mobius without plain heads, eq 20-27 */
+    cmha_tensor *imag_wo_weight, *imag_wo_bias; /* mobius without plain heads (eq 20-27) */
     cmha_tensor *imag_w1_weight, *imag_w1_bias, *imag_w2_weight, *imag_w2_bias;
     struct {
         cmha_tensor *weight; /* mixed [2, 3 n d_h, D]; else real [6 n d_h, D] */
-        cmha_tensor *u[3], *v[3]; /* instead of it, low rank: of q, k and v */
+        cmha_tensor *u[3], *v[3]; /* low rank: instead, of q, k, v */
         cmha_tensor *temp;
     } group[3]; /* crat: real, imaginary and mixed heads */
     cmha_tensor *wo_u, *wo_v;
-    cmha_tensor *alpha[2], *beta[2]; /* crat: of the two sums (eq 20); psi in alpha */
-    cmha_tensor *router_weight, *router_bias; /* crat: of the experts: w1 and w2 [2, E, O, I] */
-    cmha_irw_weights irw; /* crat: the reflection window */
+    cmha_tensor *alpha[2], *beta[2]; /* crat: of both sums (eq 20); alpha may be psi */
+    cmha_tensor *router_weight, *router_bias; /* crat: of experts, whose w1 and w2 are [2, E, O, I] */
+    cmha_irw_weights irw;
 } cmha_block;
 
-/* Holds a decoder language model, or with causal = 0 an encoder, of any family. */
+/* Holds a model of any family, a decoder or, with causal = 0, an encoder. */
 typedef struct cmha_model {
     cmha_context *context;
     cmha_model_config config;
-    const cmha_score *score; /* the program's row that config.score names, or NULL */
-    const cmha_score *plain; /* the row of plain heads: that one, or of the kind `attention` */
+    const cmha_score *score; /* the program's, named by config.score, or NULL */
+    const cmha_score *plain; /* of plain heads: that one, or the kind's */
     cmha_parameters parameters;
     struct {
-        cmha_storage storage; /* BF16 or INT8; FLOAT: there are none */
+        cmha_storage storage; /* FLOAT: not packed */
         cmha_packed *matrices; /* in the order of the parameters */
         size_t n_matrices;
-        size_t bytes, saved; /* their memory; what they took as numbers */
-    } packed; /* of cmha_model_pack: matrices without other numbers */
+        size_t bytes, saved; /* their memory; memory saved */
+    } packed; /* of cmha_model_pack */
     cmha_block *blocks;
     cmha_tensor *token_weight, *position_weight, *type_weight, *final_weight, *final_bias;
     cmha_tensor *head_weight, *head_bias, *class_weight, *class_bias, *value_weight, *value_bias;
     cmha_tensor *feature_weight, *feature_bias, *emb_norm_weight, *emb_norm_bias, *pool_weight, *pool_bias;
     cmha_tensor *head_dense_weight, *head_dense_bias, *head_norm_weight, *head_norm_bias;
-    cmha_tensor *pe_omega, *pe_delta, *gamma; /* multifreq; cope's, learned */
+    cmha_tensor *pe_omega, *pe_delta, *gamma; /* multifreq; learned cope_gamma */
     cmha_tensor *state_weight, *state_bias, *theta_weight, *theta_bias; /* crat, eq 5 and 6 */
     double *omega; /* [n_omega, P] */
-    double score_factor; /* of heads that rotate: what cmha_frequencies returned */
+    double score_factor; /* of heads that rotate: from cmha_frequencies */
     size_t n_omega, P; /* 1, or n_heads after cmha_model_set_frequencies; d_k/2, pope d_k */
     cmha_real *alibi; /* [n_heads], ropepp [2 n_heads], or NULL */
     const cmha_knowledge *knowledge; /* see cmha_model_set_knowledge */
-    uint64_t knowledge_identity; /* of the base set last or of the file loaded; 0 = none */
-    uint64_t *expert_use; /* [n_layers, experts] or NULL: a rank's tokens in training; may be cleared */
-    void *tables; /* [table_bytes]: of parameters, blocks, omega, alibi and expert_use */
+    uint64_t knowledge_identity; /* of the base last set or loaded; 0 = none */
+    uint64_t *expert_use; /* [n_layers, experts] or NULL: tokens seen in training (by this rank); may be
+                             cleared */
+    void *tables; /* [table_bytes]: parameters, blocks, omega, alibi, expert_use */
     size_t table_bytes;
     cmha_tape tape; /* of the model's own passes */
-    uint64_t opening; /* which of the context's models; what was opened on another says STATE */
-    uint64_t trainer; /* the number of its trainer, 0 = none; an older one says STATE */
+    uint64_t opening; /* number among the context's models; objects opened on another return STATE */
+    uint64_t trainer; /* of its trainer, 0 = none; older trainers return STATE */
 } cmha_model;
 
-/* Shows a score's `attend` the layer whose whole attention it builds, in place of wq, wk, wv and the softmax:
-   h [batch, length, d_model], after the norm -> the same shape, before wo. It makes the same operations in
-   every pass, whatever the numbers; see cmha_tape_measures. To fail it calls cmha_tape_fail. */
+/* Tells a score's `attend` the layer whose attention it builds, in place of wq, wk, wv and softmax: h [batch,
+   length, d_model], normed -> the same shape, before wo. It must make the same operations in every pass,
+   whatever the numbers (cmha_tape_measures), and fail by cmha_tape_fail. */
 struct cmha_layer {
     cmha_tape *tape;
     const cmha_model *model;
     const cmha_score *score;
-    size_t index, batch, length; /* of the layer, from 0; of h */
-    size_t first; /* position of the first token: behind those a cache holds */
-    cmha_tensor *const *parameters; /* of the row, in its order */
-    cmha_attention_args args; /* as the model has it, to copy and change; its kind is DOT */
+    size_t index, batch, length; /* index: of the layer, from 0 */
+    size_t first; /* position of h's first token, behind those in a cache */
+    cmha_tensor *const *parameters; /* of the score, in its order */
+    cmha_attention_args args; /* the model's, of kind DOT, to copy and change */
     void *pass; /* the library's own */
 };
-/* Attends as cmha_attention does and, in a cache, to the tokens that it holds: q, k and v are those of the
-   new ones, as many keys as queries. Errors: STATE (other calls than in the pass that measured). */
+/* Attends as cmha_attention, in a cache also to the tokens it holds: q, k, v are those of the new tokens, as
+   many keys as queries. Errors: STATE (other calls than in the pass that measured). */
 CMHA_DEF cmha_tensor *cmha_layer_attention(const cmha_layer *layer, const cmha_attention_args *args,
     cmha_tensor *q, cmha_tensor *k, cmha_tensor *v, cmha_tensor *const *parameters);
 
-/* Holds the tokens of a batch, or frames of numbers, `features`. Zero every member you do not set. The loss
-   is that of labels, if they are there, else of values, else of targets. Features W f + b ("feature.weight",
-   real) join the token embeddings. Complex ones, where attention is complex, are C f: in cope and mobius its
-   real part joins the tokens, its imaginary part the imaginary channel of the first complex layer; in crat C
-   f joins the state or, with tokens = 0, is it, which positions then only turn (state_rotation). Features
-   times e^(i phi) then turn the first state, and the first layer's probabilities stay, angular or dot, under
-   the norms cln (while its bias is 0) and crms. */
+/* Holds a batch of tokens, features or both. The loss is that of labels if given, else of values, else of
+   targets. Real features f add W f + b ("feature.weight") to the token embeddings. Complex ones enter complex
+   attention as C f: cope and mobius add its real part to the tokens, its imaginary part to the imaginary
+   channel of the first complex layer; crat adds it to the state or, with tokens = 0, takes it as the state,
+   which positions then only rotate (state_rotation). Features times e^(i phi) then rotate that state, and
+   under the norms cln (while its bias is 0) and crms the first layer's angular or dot probabilities stay. */
 typedef struct cmha_batch {
-    const int32_t *ids, *targets; /* [batch, length]; targets -1 are ignored; ids NULL where tokens = 0 */
-    const unsigned char *key_mask; /* [batch, length], 0 = padding, NULL = none */
+    const int32_t *ids, *targets; /* [batch, length]; target -1 = ignored; ids NULL if tokens = 0 */
+    const unsigned char *key_mask; /* [batch, length] (or NULL), 0 = padding */
     size_t batch, length;
-    const int32_t *types; /* [batch, length], below token_types; NULL = all 0 */
-    const cmha_real *labels; /* [batch]: integers below `classes` (else TOKEN); classes = 1: values */
-    const cmha_real *class_weights; /* [classes] or NULL */
-    const cmha_real *features; /* [batch, length, features or, complex, 2 features], rows [Re | Im];
-                                  finite (else NOT_FINITE). Those of padding are not read */
-    const cmha_real *values; /* [batch, length, values], to be predicted; NaN are ignored */
+    const int32_t *types; /* [batch, length], < token_types; NULL = all 0 */
+    const cmha_real *labels; /* [batch], integers < classes (else TOKEN); if classes = 1, values */
+    const cmha_real *class_weights; /* [classes] (or NULL) */
+    /* [batch, length, features or, complex, 2 features], rows [Re | Im]; finite (else NOT_FINITE). Those of
+       padding are not read. */
+    const cmha_real *features;
+    const cmha_real *values; /* [batch, length, values], to be predicted; NaN = ignored */
 } cmha_batch;
 
-/* Cuts n samples [planes, n] (2: Re and Im) into frames of `width`, one every `hop`: rows of planes * width
-   numbers, the last filled up with zeros. Returns how many reach all samples. frames NULL: only counts. */
+/* Cuts n samples [planes, n] (2: Re, Im) into frames of `width` samples, one every `hop`: rows of planes *
+   width numbers, the last padded with zeros. Returns how many cover all samples. frames NULL: only counts. */
 CMHA_DEF size_t cmha_frames(const cmha_real *samples, size_t n, size_t planes, size_t width, size_t hop,
     cmha_real *frames);
 
-/* Opens a model: random weights from the context's seed, zero biases, delta by delta_init. cfg NULL =
-   defaults. The log names what is set and not read. Errors: SHAPE (of the configuration), NOT_FOUND (`score`:
-   none in the context). */
+/* Opens a model with random weights by the context's seed, zero biases, delta by delta_init; cfg NULL =
+   defaults. Logs fields that are set but not read. Errors: SHAPE (configuration), NOT_FOUND (no `score` of
+   that name). */
 CMHA_DEF cmha_status cmha_model_init(cmha_model *model, cmha_context *context, const cmha_model_config *cfg);
 CMHA_DEF void cmha_model_close(cmha_model *model);
-/* Packs all matrices that products and lookups read but routers and Möbius maps, as BF16 or INT8, and gives
-   the numbers back. Passes, new caches and cmha_model_save use them so. Caches and trainers opened before say
-   STATE, and so does what needs the numbers: training, cmha_model_read, packing again. Errors: ARGUMENT
-   (FLOAT). */
+/* Packs all matrices of products and lookups, but not routers and Möbius maps, as BF16 or INT8, and frees the
+   numbers. Passes, new caches and cmha_model_save use them so. Older caches and trainers return STATE, and so
+   do calls that need the numbers: training, cmha_model_read, packing again. Errors: ARGUMENT (FLOAT). */
 CMHA_DEF cmha_status cmha_model_pack(cmha_model *model, cmha_storage storage);
-/* Adds lora_alpha / lora_rank B A to each matrix that has an adapter B A; then the model has no adapters, and
-   nothing is frozen. Caches and trainers opened before say STATE. Errors: STATE (packed, or it has no
-   adapters); the model is then as it was. */
+/* Adds lora_alpha / lora_rank B A to each matrix with an adapter B A and removes adapters and freezing. Older
+   caches and trainers return STATE. Errors (nothing changes): STATE (packed, no adapters). */
 CMHA_DEF cmha_status cmha_model_merge(cmha_model *model);
 /* Copies omega [n_heads, d_k/2] (pope: d_k), radians per position. Errors: STATE (frequency is not table). */
 CMHA_DEF cmha_status cmha_model_set_frequencies(cmha_model *model, const double *omega);
-/* Sets the base that CRAT's windows read, which the model does not copy; NULL turns them off. It may change
-   between any two calls. Errors: STATE (no window), SHAPE (not irw_width features). */
+/* Sets the base that CRAT's windows read, which must outlive its use; NULL turns them off. Allowed between
+   any two calls. Errors: STATE (no window), SHAPE (not irw_width features). */
 CMHA_DEF cmha_status cmha_model_set_knowledge(cmha_model *model, const cmha_knowledge *knowledge);
 
-/* Return logits [batch, length, vocabulary], or states [batch, length, d_model] after the final norm, on the
-   caller's tape. *extra_loss (or NULL) = the sum [1] of the weighted losses beside the objective (phase
-   contrastive, load balance; CRAT eq 23-24), or NULL. Errors of every call with a batch: TOKEN, SHAPE (more
-   positions than learned), NOT_FINITE (features), STATE (no such head). */
+/* Return logits [batch, length, vocabulary], or states [batch, length, d_model] after the final norm.
+   *extra_loss (or NULL): the sum [1] of the weighted additional losses (phase contrastive, load balance, CRAT
+   eq 23-24), or NULL if none. Errors of every call with a batch: TOKEN, SHAPE (more positions than learned),
+   NOT_FINITE (features), STATE (no such head). */
 CMHA_DEF cmha_tensor *cmha_model_forward(cmha_model *model, cmha_tape *tape, const cmha_batch *batch,
     cmha_tensor **extra_loss);
 CMHA_DEF cmha_tensor *cmha_model_states(cmha_model *model, cmha_tape *tape, const cmha_batch *batch,
     cmha_tensor **extra_loss);
-/* Applies the class head: logits [batch, classes], or a regression's values. Errors: STATE (classes = 0). */
+/* Applies the class head -> logits [batch, classes], or a regression's values. Errors: STATE (classes =
+   0). */
 CMHA_DEF cmha_tensor *cmha_model_scores(cmha_model *model, cmha_tape *tape, cmha_tensor *states,
     const unsigned char *key_mask);
-/* Applies the value head to states [.., d_model]: values [.., values] or, gaussian, rows [means | log
-   variances] [.., 2 values], the latter 16 tanh(y / 16) of its output y. Errors: STATE (values = 0). */
+/* Applies the value head to states [.., d_model] -> values [.., values] or, gaussian, [means | log variances]
+   [.., 2 values], a log variance being 16 tanh(y / 16) of the head's output y. Errors: STATE (values = 0). */
 CMHA_DEF cmha_tensor *cmha_model_values(cmha_model *model, cmha_tape *tape, cmha_tensor *states);
-/* Compute without a tape: class scores [batch, classes]; the mean loss over targets or, if the batch has
-   them, labels or values, without dropout and extra losses; logits [batch, length, vocabulary]; predicted
-   values, as above. Errors: of class_weights, ARGUMENT (below 0; those that count sum to 0), NOT_FINITE. */
+/* Compute on the model's tape class scores [batch, classes]; the mean loss over targets, labels or values,
+   without dropout and additional losses; logits [batch, length, vocabulary]; values as above. Errors: of
+   class_weights ARGUMENT (one < 0; those that count sum to 0), NOT_FINITE. */
 CMHA_DEF cmha_status cmha_model_classify(cmha_model *model, const cmha_batch *batch, cmha_real *scores);
 CMHA_DEF cmha_status cmha_model_loss(cmha_model *model, const cmha_batch *batch, double *loss);
 CMHA_DEF cmha_status cmha_model_logits(cmha_model *model, const cmha_batch *batch, cmha_real *logits);
 CMHA_DEF cmha_status cmha_model_predict(cmha_model *model, const cmha_batch *batch, cmha_real *values);
-/* Names what can be seen of a head. A pair that is masked has probability 0, score and phase -infinity. */
+/* Names what cmha_model_attention shows. Masked pairs have probability 0, score and phase -infinity. */
 typedef enum cmha_see {
     CMHA_SEE_PROBABILITIES, /* weights of the values; lag: a[t - s] over their sum */
-    CMHA_SEE_SCORES, /* before the softmax; linear: weights before their sum divides; lag: temp R[t - s] */
-    CMHA_SEE_PHASES, /* arg O, radians, of features (delta, b, position; phasors; elu + 1); dot has none */
-    CMHA_SEE_NEXT /* times 1 on top: softmax(Im O); times 1, 2, 3 with yang8: P_ri, P_ir, P_ii */
+    CMHA_SEE_SCORES, /* before the softmax; linear: weights before normalisation; lag: temp R[t - s] */
+    CMHA_SEE_PHASES, /* arg O in radians, of features (with delta, b, position; phasors; elu + 1); dot:
+                        none */
+    CMHA_SEE_NEXT /* add 1 * this: softmax(Im O); with yang8 1, 2, 3 * this: P_ri, P_ir, P_ii */
 } cmha_see;
-/* Computes what a layer's head looks at (counted as the output projection reads them: plain, then Möbius;
-   real, imaginary, mixed): out [batch, queries, keys]. Errors: STATE (it has none). */
+/* Shows a layer's head (numbered as wo reads them: plain, then Möbius; real, imaginary, mixed) -> out [batch,
+   queries, keys]. Errors: STATE (it has none). */
 CMHA_DEF cmha_status cmha_model_attention(cmha_model *model, const cmha_batch *batch, size_t layer,
     size_t head, int what, cmha_real *out);
-/* Encodes documents for a knowledge base: vectors [batch, d_model], d_r = d_model / 2 complex features, the
-   mean over tokens of the phasors (eps complex_eps) of cmha_model_states. Errors: SHAPE (odd d_model). */
+/* Encodes documents for a knowledge base -> vectors [batch, d_model] of d_r = d_model / 2 complex features:
+   the mean over tokens of cmha_model_states' phasors (eps complex_eps). Errors: SHAPE (odd d_model). */
 CMHA_DEF cmha_status cmha_model_vectors(cmha_model *model, const cmha_batch *batch, cmha_real *vectors);
-/* Adds weight * d loss / d parameter to the gradients. key seeds the pass's dropout. *loss is the objective
-   without extra losses. Errors: as of cmha_model_loss; NOT_FINITE (the total; gradients then unspecified). */
+/* Adds weight * d(training loss)/d(parameter) to the gradients; `key` seeds dropout. *loss is without
+   additional losses. Errors: those of cmha_model_loss, NOT_FINITE (total loss; gradients are then
+   unspecified). */
 CMHA_FIT cmha_status cmha_model_gradient(cmha_model *model, const cmha_batch *batch, double weight,
     uint64_t key, double *loss);
-/* Computes the loss whose gradient that is: with the extra losses, and with dropout by the key. */
+/* Computes that training loss: additional losses and dropout included. */
 CMHA_FIT cmha_status cmha_model_training_loss(cmha_model *model, const cmha_batch *batch, uint64_t key,
     double *loss);
-/* Counts the bytes of the parameters, and of all training (with gradients, moments, activations) at batch x
-   length; either may be NULL. Exact: dry runs measure a step and an evaluation, with labels where classes >
-   0, else values where values > 0; another objective may take more at its first. Errors: SHAPE. */
+/* Counts the bytes of parameters, and of training in all (gradients, moments, activations) at batch x length;
+   each (or NULL). Exact: measures dry runs of a step and an evaluation, with labels if classes > 0, else
+   values if values > 0; the first step of another objective may need more. Errors: SHAPE. */
 CMHA_DEF cmha_status cmha_model_memory(cmha_context *context, const cmha_model_config *config, size_t batch,
     size_t length, size_t *parameters, size_t *training);
-/* Counts likewise for an open model: less where parameters are frozen. */
+/* Counts likewise for an open model; frozen parameters need less. */
 CMHA_DEF cmha_status cmha_model_training_memory(cmha_model *model, size_t batch, size_t length, size_t *need);
 
 /* ================ Training ================ */
-/* How large Muon's updates are: RMS, 0.2 sqrt(max(R, C)), of complex matrices 0.2 sqrt(2 max(R, C)), which
-   gives each real number AdamW's root mean square (Liu et al. 2025, arXiv 2502.16982), so that AdamW's rate
-   and decay serve; SHAPE, sqrt(max(1, R / C)), of rates near 0.02 (Jordan 2024). Of AdamW's fields of a
-   trainer lr, weight_decay and clip serve all. */
+/* Scales Muon's updates of [R, C] by 0.2 sqrt(max(R, C)) (RMS; complex: 0.2 sqrt(2 max(R, C))), which gives
+   them AdamW's root mean square per number, so that its rate and decay fit (Liu et al. 2025, arXiv
+   2502.16982), or by sqrt(max(1, R / C)) (SHAPE), for rates near 0.02 (Jordan 2024). Every optimiser reads
+   the trainer's lr, weight_decay and clip. */
 typedef enum cmha_update_scale { CMHA_UPDATE_RMS, CMHA_UPDATE_SHAPE } cmha_update_scale;
-/* Updates n numbers by AdamW with decoupled decay (Loshchilov & Hutter 2019). With g scaled by grad_scale:
+/* Updates n numbers by AdamW with decoupled decay (Loshchilov & Hutter 2019), g having been scaled by
+   grad_scale:
        p -= lr weight_decay p; m = beta1 m + (1 - beta1) g; v = beta2 v + (1 - beta2) g^2;
        p -= lr (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps) */
 typedef struct cmha_adamw_args {
     double lr, beta1, beta2, eps, weight_decay, grad_scale;
-    size_t t; /* counts from 1 */
-    double momentum; /* this and the next two: of other optimisers */
+    size_t t; /* of the step, from 1 */
+    double momentum; /* momentum, nesterov, scale: for other optimisers */
     int nesterov;
     cmha_update_scale scale;
 } cmha_adamw_args;
 CMHA_FIT void cmha_adamw(const cmha_adamw_args *args, size_t n, cmha_real *p, const cmha_real *g,
     cmha_real *m, cmha_real *v);
-/* Lion (Chen et al. 2023, arXiv 2302.06675), x = grad_scale g: p -= lr (sign(beta1 m + (1 - beta1) x) +
-   weight_decay p); m = beta2 m + (1 - beta2) x. Its rate is a third to a tenth of AdamW's. */
+/* Updates by Lion (Chen et al. 2023, arXiv 2302.06675), x = grad_scale g: p -= lr (sign(beta1 m + (1 - beta1)
+   x) + weight_decay p); m = beta2 m + (1 - beta2) x. Use a third to a tenth of AdamW's rate. */
 CMHA_FIT void cmha_lion(const cmha_adamw_args *args, size_t n, cmha_real *p, const cmha_real *g,
     cmha_real *m);
-/* Computes m = momentum m + x, d = x + momentum m (nesterov) or m: SGD's direction, and Muon's before it is
-   made orthogonal; d may be g. Then p -= lr (weight_decay p + d). */
+/* Compute SGD's direction, which Muon then makes orthogonal: m = momentum m + x, d = x + momentum m
+   (nesterov) or m, d may be g; and the step p -= lr (weight_decay p + d). */
 CMHA_FIT void cmha_momentum(const cmha_adamw_args *args, size_t n, cmha_real *d, const cmha_real *g,
     cmha_real *m);
 CMHA_FIT void cmha_descend(const cmha_adamw_args *args, size_t n, cmha_real *p, const cmha_real *d);
-/* Views R rows of C numbers, complex where imag > 0: so many numbers from each real part to its other one. */
+/* Is R rows of C numbers, complex if imag > 0, the distance from a real part to its imaginary part. */
 typedef struct cmha_matrix { cmha_real *data; size_t R, C, imag; } cmha_matrix;
-/* Makes a direction nearly orthogonal, a complex one unitary, in place (Muon: Jordan 2024). U divided by its
-   norm + 1e-7 becomes X; five times A = X X^H, X = 3.4445 X + (-4.7750 A + 2.0315 A A) X, by the shorter
-   side; then it is scaled. scratch: cmha_muon_scratch numbers. Of X only U's singular vectors stay: its own
-   singular values are 0.7 to 1.2, but of what was smaller than a hundredth of the norm. */
+/* Makes a direction U nearly orthogonal (complex: unitary) in place (Muon: Jordan 2024): X = U / (|U| +
+   1e-7); five times A = X X^H, X = 3.4445 X + (-4.7750 A + 2.0315 A A) X, by the shorter side; then scales
+   it. X keeps U's singular vectors; its singular values are 0.7 to 1.2, but for those below |U| / 100.
+   scratch [cmha_muon_scratch]. */
 CMHA_FIT void cmha_muon(cmha_update_scale scale, const cmha_matrix *U, cmha_real *scratch);
 CMHA_DEF size_t cmha_muon_scratch(size_t R, size_t C, int is_complex);
 /* Averages weights after a step: e = beta e + (1 - beta) w. */
 CMHA_FIT void cmha_ema(double beta, size_t n, cmha_real *e, const cmha_real *w);
-/* Shows an optimiser n numbers, as cmha_adamw has them; m and v begin as zeros, NULL where not kept. */
+/* Gives an optimiser n numbers, as cmha_adamw has them; m and v start as zeros, NULL if not kept. */
 typedef struct cmha_update {
     const cmha_adamw_args *args;
     size_t n;
@@ -1768,29 +1770,29 @@ typedef struct cmha_update {
     const cmha_real *g;
     cmha_real *m, *v;
 } cmha_update;
-/* Describes an optimiser. Memory and saved states follow. A row that contradicts itself is an ARGUMENT. */
+/* Describes an optimiser. A contradictory description gives ARGUMENT. */
 struct cmha_optimiser {
-    const char *name; /* 1 to 31 letters, digits and - _ . + */
-    int moments; /* it keeps of each number: 0, 1 (m) or 2 (m and v) */
-    /* Says whether a parameter is for it (NULL: all are); others are AdamW's. */
+    const char *name; /* 1 to 31 letters, digits, - _ . + */
+    int moments; /* kept of each number: 0, 1 (m) or 2 (m and v) */
+    /* Returns whether it updates a parameter (NULL: all); AdamW updates the others. */
     int (*serves)(const cmha_optimiser *optimiser, const cmha_parameter *parameter);
     void (*update)(const cmha_optimiser *optimiser, const cmha_update *u); /* in several threads */
     void *user; /* the program's own */
-    /* Or NULL: it works on whole matrices, what has none is AdamW's. Then p of `update` is g, which becomes a
-       direction; this one changes each matrix of it in place, with as many numbers of scratch as `scratch`
-       says, and cmha_descend follows. Ranks share the matrices. */
+    /* NULL, or it works on whole matrices (AdamW updates all else): `update`, called with p = g, makes g a
+       direction; `direct` changes each of its matrices in place, with `scratch` numbers; cmha_descend
+       follows. Ranks share the matrices. */
     void (*direct)(const cmha_optimiser *optimiser, const cmha_adamw_args *args, const cmha_matrix *direction,
         cmha_real *scratch);
     size_t (*scratch)(size_t R, size_t C, int is_complex);
 };
-/* Chooses the optimiser: adamw (or ""), muon, lion, sgd, or one of the context; its moments begin as zeros,
-   and p->step as 0. Trainers choose that of their field. Errors: NOT_FOUND. */
+/* Chooses the optimiser, adamw (or ""), muon, lion, sgd or one of the context's; zeroes moments and p->step.
+   Trainers take that of their field. Errors: NOT_FOUND. */
 CMHA_FIT cmha_status cmha_parameters_optimiser(cmha_parameters *p, const char *name);
-/* Returns optimiser i by name, the context's last; NULL when there are no more. */
+/* Returns the name of optimiser i, the context's last; NULL beyond. */
 CMHA_DEF const char *cmha_optimiser_name(const cmha_context *context, size_t i);
 
-/* Lists schedules: ROW(constant, word, the rate from a = `base` to b = `minimum`). x goes from 0 behind the
-   warm-up to 1 at `total`, y from 0 at total (1 - share) to 1 there: WSD is Hu et al. 2024. */
+/* Lists schedules: ROW(constant, word, rate from a = `base` to b = `minimum`). x rises from 0 after the
+   warm-up to 1 at `total`, y from 0 at total (1 - share) to 1 (WSD: Hu et al. 2024). */
 #define CMHA_SCHEDULES(ROW) \
     ROW(COSINE, "cosine", b + (a - b) / 2 * (1 + cos(3.14159265358979323846 * x))) \
     ROW(LINEAR, "linear", a + (b - a) * x) \
@@ -1803,162 +1805,165 @@ typedef struct cmha_rate {
     cmha_schedule schedule;
     double base, minimum;
     size_t warmup, total; /* steps */
-    double share; /* wsd: of the steps, in which the rate falls; 0 = it never does */
+    double share; /* wsd: of the steps, at the end, in which the rate falls; 0 = never */
 } cmha_rate;
-/* Returns the learning rate of step s = 0, 1, ...: base s/warmup while s < warmup; then the schedule's until
-   `total`, which stays; NaN where there is no such schedule. */
+/* Returns the rate of step s = 0, 1, ...: base s/warmup while s < warmup, then the schedule's until `total`,
+   then its last; NaN: no such schedule. */
 CMHA_FIT double cmha_learning_rate(const cmha_rate *rate, size_t s);
 
-/* Says of which norm the gradient is clipped. All but WHOLE clip real and imaginary parts of complex
-   parameters apart (CRAT eq 22), turning the gradient; a real parameter or a Möbius map is one real part.
-   ROW(constant, word, whose norm). */
+/* Lists which norm clips the gradient: ROW(constant, word, whose norm). All but WHOLE clip real and imaginary
+   parts of complex parameters apart (CRAT eq 22), which changes the gradient's direction; real parameters and
+   Möbius maps count as real parts. */
 #define CMHA_CLIPS(ROW) \
-    ROW(WHOLE, "whole", ALL)     /* one norm over everything */ \
-    ROW(NORM, "tensors", PART)   /* each part of each parameter to a norm of at most `limit` */ \
-    ROW(GLOBAL, "global", PARTS) /* one norm over all real parts, another over all imaginary parts */ \
-    ROW(VALUE, "values", NUMBER) /* each number into [-limit, limit] */
+    ROW(WHOLE, "whole", ALL)     /* of everything */ \
+    ROW(NORM, "tensors", PART)   /* of each part of each parameter */ \
+    ROW(GLOBAL, "global", PARTS) /* of all real parts, and of all imaginary parts */ \
+    ROW(VALUE, "values", NUMBER) /* each number is clamped to [-limit, limit] */
 #define CMHA__CLIP_NAME(name, word, norm) CMHA_CLIP_##name,
 #define CMHA__CLIP_WORD(name, word, norm) "|" word
 typedef enum cmha_clip_mode { CMHA_CLIPS(CMHA__CLIP_NAME) CMHA_CLIP_COUNT } cmha_clip_mode;
-/* Clips gradients in place, by no such mode none. Zeros and NaN stay, and what shares a norm with a NaN. */
+/* Clips gradients in place; unknown modes do not. Zeros, NaN and what shares a norm with a NaN stay. */
 CMHA_FIT void cmha_componentwise_clip(cmha_clip_mode mode, cmha_real limit, const cmha_parameter *parameters,
     size_t count);
-/* Takes a step of a network built by hand: clips the gradients (limit 0: not), updates what is not frozen by
-   the optimiser with its lr_scale and decay, and zeroes the gradients. `step` counts, not args->t. *grad_norm
-   (or NULL) is that before clipping, times args->grad_scale. Errors: STATE (all is frozen), NOT_FINITE (the
-   norm; all is as before). */
+/* Takes a step of a hand-built network: clips gradients (limit 0: not), updates what is not frozen by the
+   optimiser, with its lr_scale and decay, zeroes gradients and counts p->step; args->t is not read.
+   *grad_norm (or NULL): the norm before clipping, times args->grad_scale. Errors: STATE (all is frozen),
+   NOT_FINITE (the norm; nothing changes). */
 CMHA_FIT cmha_status cmha_parameters_step(cmha_parameters *p, const cmha_adamw_args *args,
     cmha_clip_mode mode, double limit, double *grad_norm);
 
-/* Computes a loss by the parameters as they are; a status but CMHA_OK ends the check, which returns it. */
+/* Computes the loss for the present parameters; a failure ends the check with its status. */
 typedef cmha_status (*cmha_loss_fn)(void *user, double *loss);
-/* Compares the gradients that stand in parameters with differences of fourth order of their loss: number by
-   number of up to 64, of a longer parameter along 8 directions, 4 losses each. *error is the largest,
-   relative to its parameter's largest derivative (at least a thousandth of all), less the losses' rounding;
-   cmha_error names where. Right are 1e-3 in double (smooth scores 1e-8), 1e-2 in float; but a loss may jump
-   or bend within a step (1e-4, 1e-2): phases at pi or of small numbers, routers, ReLU, maxima. NaN or zeros
-   alone: infinite. Dropout must be 0. Errors: STATE. */
+/* Compares the gradients in p with fourth-order differences of the loss (4 losses each): every number of
+   parameters up to 64, 8 directions of longer ones. *error: the largest deviation, less the losses' rounding,
+   relative to its parameter's largest derivative (at least a thousandth of the largest of all); cmha_error
+   names it. If the gradients are right it is below 1e-3 in double (smooth scores 1e-8), 1e-2 in float, unless
+   the loss jumps or bends within a step (1e-4, float 1e-2): phases at pi or of small numbers, routers, ReLU,
+   maxima. NaN, or only zeros, give infinity. Dropout must be 0. Errors: STATE. */
 CMHA_FIT cmha_status cmha_gradient_check(cmha_parameters *p, cmha_loss_fn loss, void *user, double *error);
 
 typedef struct cmha_tokens {
     const void *data;
     size_t count;
-    int width; /* bytes a token, 1, 2 or 4; in files little endian */
-    cmha_context *owner; /* of data that cmha_tokens_open took; NULL = the caller's */
+    int width; /* bytes per token, 1, 2 or 4; little endian in files */
+    cmha_context *owner; /* of data from cmha_tokens_open; NULL = the caller's */
     size_t bytes;
-    int mapped; /* data is the file itself */
+    int mapped; /* 1: data is the mapped file */
 } cmha_tokens;
-/* Returns token i, -1 beyond the end; 32-bit values above 2^31 - 1 come out negative. */
+/* Returns token i, -1 beyond the end; 32-bit tokens above 2^31 - 1 are negative. */
 CMHA_DEF int32_t cmha_tokens_at(const cmha_tokens *tokens, size_t i);
-/* Returns a view of [begin, end), cut at the stream's end; NULL is empty. */
+/* Returns a view of tokens [begin, end), cut at the stream's end; tokens NULL is empty. */
 CMHA_DEF cmha_tokens cmha_tokens_part(const cmha_tokens *tokens, size_t begin, size_t end);
 
-/* Trains a model. An optimiser's moments are the model's: one trainer at a time. (seed, step) alone decide
-   where batches are drawn, whether resumed or not. */
+/* Trains a model, one trainer at a time: moments are the model's. (seed, step) alone decide where batches are
+   drawn, resumed or not. */
 typedef struct cmha_trainer {
     cmha_context *context;
     cmha_model *model;
     cmha_trainer_config config;
-    uint64_t opening; /* which of the model's trainers */
+    uint64_t opening; /* number among the context's */
     int32_t *ids; /* [2, batch * length]: ids, then targets */
     size_t step; /* steps done */
     uint64_t seed;
-    double grad_norm, lr; /* of the last step; the norm is that before clipping */
-    double best; /* lowest validation loss so far, for programs that keep the best */
+    double grad_norm, lr; /* of the last step; the norm before clipping */
+    double best; /* lowest validation loss, for programs to keep */
 } cmha_trainer;
-/* Opens a trainer: moments are zeros, later steps take no memory, and an older one of the model says STATE.
-   config NULL = defaults. Errors: TOKEN. */
+/* Opens a trainer; config NULL = defaults. Zeroes moments; later steps allocate nothing; older trainers of
+   the model return STATE. Errors: TOKEN. */
 CMHA_FIT cmha_status cmha_trainer_init(cmha_trainer *trainer, cmha_model *model,
     const cmha_trainer_config *config);
 CMHA_FIT void cmha_trainer_close(cmha_trainer *trainer);
-/* Takes one optimiser step on batches drawn from `tokens`. *loss (or NULL) is their mean cross-entropy, of
-   every next token or, in an encoder, of hidden ones (cmha_mask_tokens). Errors: ARGUMENT (fewer than length
-   + 1 tokens), TOKEN, and of all steps NOT_FINITE: loss or gradient was NaN or infinite; parameters and
-   moments are as before, but the step is counted, so that the next draws other batches. */
+/* Takes an optimiser step on batches drawn from `tokens`. *loss (or NULL): their mean cross-entropy, of every
+   next token or, in encoders, of hidden ones (cmha_mask_tokens). Errors: ARGUMENT (fewer than length + 1
+   tokens), TOKEN and, of every kind of step, NOT_FINITE: the loss or gradient was not finite; parameters and
+   moments are as before, but the step counts, so that the next one draws other batches. */
 CMHA_FIT cmha_status cmha_trainer_step(cmha_trainer *trainer, const cmha_tokens *tokens, double *loss);
-/* Takes one step on the caller's batch, whatever `accumulate` is. Up to config.batch x config.length tokens
+/* Takes a step on the caller's batch, whatever `accumulate` is. Up to config.batch x config.length tokens
    allocate nothing. Errors: those of cmha_model_gradient. */
 CMHA_FIT cmha_status cmha_trainer_fit(cmha_trainer *trainer, const cmha_batch *batch, double *loss);
-/* The second half of a step, for objectives of one's own: clips gradients, updates and zeroes them. The
-   first is cmha_parameters_zero_grad, the first time, and cmha_tape_backward or cmha_model_gradient.
-   *grad_norm (or NULL) is that before clipping. For this alone batch and length 1 will do. */
+/* Does the second half of a step, for a program's own objective: clips gradients, updates and zeroes them.
+   The first half is cmha_tape_backward or cmha_model_gradient, before the first step
+   cmha_parameters_zero_grad. *grad_norm (or NULL): the norm before clipping. For this alone batch = length =
+   1 is enough. */
 CMHA_FIT cmha_status cmha_trainer_apply(cmha_trainer *trainer, double *grad_norm);
-/* Lets ranks train one model: of ranks x config.batch sequences rank r takes r x config.batch and on, in
-   cmha_trainer_fit fewer on the last ranks. Losses, gradients (which cmha_trainer_apply sums), means,
-   dropout, validation and saved states are those of one trainer with all of them, up to the order of sums;
-   parameters that were equal stay so, to the bit. A failure of one rank ends the same call on all:
-   NOT_FINITE everywhere, else STATE on the others. NULL or one rank: alone again. Errors: STATE (cope_max =
+/* Lets ranks train one model: of ranks * config.batch sequences rank r has config.batch from r config.batch
+   on (in cmha_trainer_fit the last ranks may have fewer). Losses, gradients (summed by cmha_trainer_apply),
+   means, dropout, validation and saved states are those of one trainer with all sequences, up to the order of
+   sums; equal parameters stay equal to the bit. A failure of one rank ends the call on all: NOT_FINITE as
+   such, others as STATE on the other ranks. NULL or one rank: alone again. Errors: STATE (cope_max =
    global). */
 CMHA_FIT cmha_status cmha_trainer_share(cmha_trainer *trainer, const cmha_ranks *ranks);
 /* Hides tokens as BERT does (Devlin et al. 2019): of those chosen with probability `rate` 80 % become
-   mask_token, 10 % a drawn one; targets [n] gets their ids, else -1. keep[i] = 0: never chosen; or NULL. */
+   mask_token, 10 % a random one; targets [n] gets their ids, else -1. keep[i] = 0: never chosen; or NULL. */
 CMHA_FIT void cmha_mask_tokens(int32_t *ids, int32_t *targets, size_t n, const unsigned char *keep,
     size_t vocabulary, int32_t mask_token, double rate, cmha_rng *rng);
-/* Computes the mean loss over the targets (an encoder's hidden tokens; 0 if none) in consecutive windows, the
-   last one maybe shorter, of eval_tokens at most. Errors: ARGUMENT (fewer than 2 tokens), TOKEN. */
+/* Computes the mean loss over targets (in encoders hidden tokens; 0 if none) of consecutive windows, the last
+   maybe shorter, of at most eval_tokens. Errors: ARGUMENT (fewer than 2 tokens), TOKEN. */
 CMHA_FIT cmha_status cmha_trainer_evaluate(cmha_trainer *trainer, const cmha_tokens *tokens, double *loss);
-/* Cuts off the tail config.held_out, nothing without a trainer. Either result may be NULL. */
+/* Cuts off the tail config.held_out (trainer NULL: nothing); train and held_out (or NULL). */
 CMHA_FIT void cmha_trainer_split(const cmha_trainer *trainer, const cmha_tokens *all, cmha_tokens *train,
     cmha_tokens *held_out);
 
 /* ================ Inference ================ */
 
-/* Places what one attention call of a pass keeps of the tokens so far. */
+/* Says where an attention call keeps what it needs of the tokens so far. */
 typedef struct cmha_slot {
-    size_t key_heads, kv_heads, key_width, value_width; /* tiles of keys, rows of values */
-    size_t value_row; /* numbers from one token's values to the next */
-    size_t state; /* linear attention instead: numbers in all, whatever the length */
+    size_t key_heads, kv_heads, key_width, value_width; /* of tiles of keys, rows of values */
+    size_t value_row; /* from one token's values to the next */
+    size_t state; /* linear attention: numbers of its state, else 0 */
     size_t keys, values; /* where they begin in cmha_cache.memory */
 } cmha_slot;
 
 /* Holds keys (features, transposed in tiles) and values of the tokens so far of `batch` sequences of equal
-   length. Caches, also in several threads, may share a model that nobody trains (and cmha_error's line). */
+   length. Caches of several threads may share a model that is not trained meanwhile (and its context's error
+   line). */
 typedef struct cmha_cache {
     cmha_context *context;
     cmha_model *model;
     uint64_t opening; /* of the model */
-    size_t batch, capacity, length; /* sequences; tokens it can hold; tokens held */
-    size_t first; /* tokens dropped by sliding */
+    size_t batch, capacity, length; /* sequences; room in tokens; tokens held */
+    size_t first; /* tokens forgotten by sliding */
     int slide; /* see cmha_cache_init */
     cmha_slot *slots; /* in the order of the calls */
     size_t n_slots;
-    cmha_real *memory; /* per slot keys [batch, key_heads, tiles, key_width, 64] and values
-                          [batch, kv_heads, tiles * 64, value_row], or the state */
-    size_t size, bytes; /* of memory, in cmha_real; of all arrays, one block */
-    void *spare; /* room for a copy of what it holds, to go back to; or NULL */
-    int has_state, given; /* given: the block is the caller's */
-    cmha_storage storage; /* BF16: two in 32 bits as in cmha_packed, rows of values padded to 32 */
-    size_t ready; /* a pass over so many tokens has the memory it needs */
-    int32_t *ids; /* [2, batch, capacity]: the tokens held, and the ones being read */
-    cmha_real *features; /* [2, batch, capacity, numbers of a position]: likewise */
+    /* Per slot keys [batch, key_heads, tiles, key_width, 64], values [batch, kv_heads, tiles * 64,
+       value_row], or the state. */
+    cmha_real *memory;
+    size_t size, bytes; /* of memory, in cmha_real; of the block of all arrays */
+    void *spare; /* a copy of what it holds, to go back to; or NULL */
+    int has_state, given; /* given = 1: the block is the caller's */
+    cmha_storage storage; /* BF16: pairs as in cmha_packed, rows of values padded to 32 */
+    size_t ready; /* tokens of a pass for which there is memory */
+    int32_t *ids; /* [2, batch, capacity]: tokens held, tokens being read */
+    cmha_real *features; /* [2, batch, capacity, numbers per position]: likewise */
     cmha_tape tape; /* of its passes */
 } cmha_cache;
 
-/* Sets how a cache reads and stores numbers; all zero = none. */
+/* Sets how a cache stores numbers and where. */
 typedef struct cmha_cache_options {
-    cmha_storage storage; /* of keys and values: FLOAT or BF16; states stay cmha_real */
-    size_t prompt; /* positions that a pass has memory for from the start; 0 = 1 */
-    void *memory; /* the caller's, aligned as malloc's: all it takes; NULL = the context's */
-    size_t bytes; /* its size, at least what cmha_cache_memory says */
+    cmha_storage storage; /* FLOAT or BF16, of keys and values; states stay cmha_real */
+    size_t prompt; /* positions that a pass has memory for; 0 = 1 */
+    void *memory; /* all of the cache's, aligned as malloc's; NULL = from the context */
+    size_t bytes; /* of memory, at least cmha_cache_memory's */
 } cmha_cache_options;
-/* Opens a cache of `capacity` tokens (at most max_positions, if learned). slide = 1: when full, it forgets
-   the oldest quarter and reads the rest again from position 0; 0: FULL. options NULL = none. Set a knowledge
-   base before. Up to `prompt` positions at once then take no memory. More, as when it slides, take more once;
-   in the caller's memory they are read `prompt` at a time, the same but for rounding. Errors: STATE (an
-   encoder, a `whole` score), MEMORY (too few bytes). */
+/* Opens a cache of `capacity` tokens (learned positions: at most max_positions); options (or NULL). When full
+   it returns FULL or, slide = 1, forgets the oldest quarter and reads the rest again from position 0. Set a
+   knowledge base before. Passes of more than `prompt` positions, as when it slides, allocate once; in the
+   caller's memory they are read `prompt` at a time, the same up to rounding. Errors: STATE (an encoder, a
+   `whole` score), MEMORY (`bytes` too small). */
 CMHA_DEF cmha_status cmha_cache_init(cmha_cache *cache, cmha_model *model, size_t batch, size_t capacity,
     int slide, const cmha_cache_options *options);
-/* Counts, exactly, the bytes that such a cache takes, whatever its memory and bytes. Errors: the same. */
+/* Counts exactly the bytes of such a cache; options' memory and bytes are not read. Errors: the same. */
 CMHA_DEF cmha_status cmha_cache_memory(cmha_model *model, size_t batch, size_t capacity, int slide,
     const cmha_cache_options *options, size_t *bytes);
 CMHA_DEF void cmha_cache_close(cmha_cache *cache);
-CMHA_DEF void cmha_cache_reset(cmha_cache *cache); /* holds no token afterwards */
-/* Appends n tokens to each sequence, ids [batch, n]: a prompt in one call, each further token in another.
-   logits [batch, vocabulary] (or NULL): the last token's. A sliding cache reads the last that it can hold. On
-   an error it is as before. Errors: FULL, TOKEN, what the caller's search returned. */
+CMHA_DEF void cmha_cache_reset(cmha_cache *cache); /* forgets all tokens */
+/* Appends n tokens to each sequence, ids [batch, n]: a prompt, or the next token. logits [batch, vocabulary]
+   (or NULL) are those of the last token. A sliding cache reads only the last tokens it can hold. On an error
+   nothing changes. Errors: FULL, TOKEN, the caller's search's. */
 CMHA_DEF cmha_status cmha_cache_append(cmha_cache *cache, const int32_t *ids, size_t n, cmha_real *logits);
-/* Does the same for models with features, as cmha_batch has them: [batch, n, ..], ids [batch, n], NULL where
-   tokens = 0. out (or NULL) gets the last position's values (cmha_model_values) or, without them, logits. */
+/* Does so with features, [batch, n, ..] as in cmha_batch; ids NULL if tokens = 0. out (or NULL) gets the last
+   position's values (cmha_model_values) or, if there are none, logits. */
 CMHA_DEF cmha_status cmha_cache_append_features(cmha_cache *cache, const int32_t *ids,
     const cmha_real *features, size_t n, cmha_real *out);
 
@@ -1971,50 +1976,50 @@ CMHA_DEF cmha_status cmha_cache_append_features(cmha_cache *cache, const int32_t
     SIZE(penalty_window, 64, 0, 1024, "recent tokens the penalty looks at")
 typedef struct cmha_sampler_config { CMHA__MEMBERS(CMHA_SAMPLER_FIELDS) } cmha_sampler_config;
 CMHA_DEF cmha_table cmha_sampler_table(void);
-/* Draws a token from logits [V], -1 if all are NaN. The penalty is for recent [n_recent]. scratch [2 * V]. */
+/* Draws a token from logits [V]; -1: all are NaN. Penalises recent [n_recent]. scratch [2 * V]. */
 CMHA_DEF int32_t cmha_sample(const cmha_sampler_config *config, const cmha_real *logits, size_t V,
     const int32_t *recent, size_t n_recent, cmha_rng *rng, cmha_real *scratch);
 
-/* Receives the new token of every sequence, tokens [batch]; anything but 0 stops. */
+/* Gets the new token of every sequence, tokens [batch]; nonzero stops. */
 typedef int (*cmha_token_fn)(void *user, const int32_t *tokens, size_t batch);
-/* Appends prompt [batch, n_prompt > 0], then samples up to n_new tokens a sequence, each from its own stream
-   of `seed`. The last is not appended: give it as the next prompt to go on. sampler NULL = defaults. Errors:
-   those of cmha_cache_append, NOT_FINITE (logits without a number), STOPPED (by on_token). */
+/* Appends prompt [batch, n_prompt > 0], then draws up to n_new tokens a sequence, each from its own stream of
+   `seed`; sampler (or NULL). The last token is not appended: begin the next prompt with it. Errors: those of
+   cmha_cache_append, NOT_FINITE (all logits NaN), STOPPED (by on_token). */
 CMHA_DEF cmha_status cmha_generate(cmha_cache *cache, const int32_t *prompt, size_t n_prompt, size_t n_new,
     const cmha_sampler_config *sampler, uint64_t seed, cmha_token_fn on_token, void *user);
 
 /* ================ Files ================ */
 /* Weights and training state are safetensors files: 8 bytes of header length, a JSON header, raw
-   little-endian tensors. Errors of every call: those of Models, IO; of reading also NOT_FOUND and FORMAT. */
+   little-endian tensors. Errors of every call: those of Models, IO; of reading also NOT_FOUND, FORMAT. */
 
 typedef struct cmha_archive_tensor {
     const char *name; /* UTF-8 */
     const char *dtype; /* "F32", "F64", "F16", "BF16", "I64", ... */
     size_t shape[8];
     int rank; /* 0 for a scalar */
-    uint64_t begin, end; /* bytes, from the first one after the header */
-    size_t count; /* numbers: the product of shape, of "C64" twice that */
+    uint64_t begin, end; /* in bytes, after the header */
+    size_t count; /* numbers: the product of shape, for "C64" twice that */
 } cmha_archive_tensor;
 
 typedef struct cmha_archive {
     cmha_context *context;
     char *path;
-    cmha_archive_tensor *tensors; /* in the order of their names */
+    cmha_archive_tensor *tensors; /* ordered by name */
     size_t n_tensors;
-    const char **metadata; /* [2 * n_metadata]: key, value, key, value ... */
+    const char **metadata; /* [2 * n_metadata]: key, value, ... */
     size_t n_metadata;
-    uint64_t data_begin, size; /* bytes from the start of the file; of all of it */
-    void *file, *memory; /* file: the system's; NULL = the context's callbacks have it */
+    uint64_t data_begin, size; /* in bytes from the start of the file; of the file */
+    void *file, *memory; /* file: the system's, NULL = the callbacks have it */
     size_t memory_size;
 } cmha_archive;
-/* Opens a safetensors file and checks its whole header. */
+/* Opens a safetensors file and checks its header. */
 CMHA_DEF cmha_status cmha_archive_open(cmha_archive *archive, cmha_context *context, const char *path);
 CMHA_DEF void cmha_archive_close(cmha_archive *archive);
-/* Finds a tensor, or the value of a key; NULL = none. */
+/* Return a tensor, or the value of a key; NULL = none. */
 CMHA_DEF const cmha_archive_tensor *cmha_archive_find(const cmha_archive *archive, const char *name);
 CMHA_DEF const char *cmha_archive_metadata(const cmha_archive *archive, const char *key);
-/* Reads a whole tensor into out [count], from F64, F32, F16, BF16 or I64; _i64 reads I64 alone. Of C64 and
-   shape [.., n] out gets planes [.., 2 n], rows [Re | Im]. Errors: FORMAT (dtype), IO (out half written). */
+/* Reads a tensor into out [count], from F64, F32, F16, BF16 or I64; _i64 from I64 alone. C64 of shape [.., n]
+   gives planes [.., 2 n]. Errors: FORMAT (dtype), IO (out is then half written). */
 CMHA_DEF cmha_status cmha_archive_read(cmha_archive *archive, const cmha_archive_tensor *t, cmha_real *out);
 CMHA_DEF cmha_status cmha_archive_read_i64(cmha_archive *archive, const cmha_archive_tensor *t, int64_t *out);
 
@@ -2023,67 +2028,68 @@ typedef struct cmha_archive_item {
     const cmha_real *data;
     const size_t *shape;
     int rank;
-    const char *dtype; /* NULL = cmha_real's, F32 or F64; "I64" or "U8": data points at int64_t or bytes;
-                          "C64": data are planes [.., 2 n], rows [Re | Im], of a shape [.., n] */
+    /* NULL = cmha_real's, F32 or F64; "I64", "U8": data points at int64_t, bytes; "C64" of shape [.., n]:
+       data are planes [.., 2 n]. */
+    const char *dtype;
 } cmha_archive_item;
-/* Writes tensors and metadata [2 * n_metadata] (key, value, ...). Errors: ARGUMENT (a name twice, no UTF-8).
-   Every save writes a new file in the folder of `path`, flushes it to the disk and renames it over `path`:
-     - A crash leaves the old file or the new one. Of several writers the last one's stays, whole.
-     - A link at `path` stays; the file that it names is replaced, or made. Only a regular file is replaced,
-       and the new one has its permissions. (Windows: links and permissions are not looked at.)
-     - A failure, also at RLIMIT_FSIZE, leaves nothing behind. A killed process may leave cmha-XXXXXXXX.tmp,
-       on most file systems of Linux only in the moment before the renaming (a file needs no name before). */
+/* Writes tensors and metadata [2 * n_metadata] (key, value, ...). Errors: ARGUMENT (a name twice, not UTF-8).
+   Every save writes a new file in the folder of `path`, flushes it to the disk and renames it to `path`:
+     - A crash leaves the old file or the new one, whole. Of several writers the last one's file stays.
+     - A link at `path` stays; the file it names is replaced, or made. Only regular files are replaced; the
+       new one gets the old one's permissions. (Not on Windows: links, permissions.)
+     - A failure, RLIMIT_FSIZE included, leaves nothing behind. A killed process may leave cmha-XXXXXXXX.tmp,
+       on most Linux file systems only in the moment before the renaming (before, the file has no name). */
 CMHA_FIT cmha_status cmha_archive_write(cmha_context *context, const char *path,
     const cmha_archive_item *items, size_t n_items, const char *const *metadata, size_t n_metadata);
 
-/* Saves parameters by name and what of them is tuned, metadata "tune.frozen.<name>", "tune.rate.<name>" and
-   "tune.decay.<name>". state = 1: with moments ("optim.m.<name>", "optim.v.<name>") and step. */
+/* Saves parameters by name and how they are tuned, metadata "tune.frozen.<name>", "tune.rate.<name>" and
+   "tune.decay.<name>"; state = 1: also moments ("optim.m.<name>", "optim.v.<name>") and step. */
 CMHA_FIT cmha_status cmha_parameters_save(cmha_parameters *p, const char *path, int state);
-/* Reads such a file, with every parameter in its shape, into open parameters. state = 1: moments, step and
-   what is tuned too, and the run continues bit for bit; 0: weights alone. On an error all is as it was. */
+/* Reads such a file, which must have every parameter in its shape. state = 1: also moments, step and tuning,
+   so that the run continues bit for bit. On an error nothing changes. */
 CMHA_FIT cmha_status cmha_parameters_read(cmha_parameters *p, const char *path, int state);
-/* Saves the model's parameters likewise, metadata "cfg.<field>" and the identity of the base, "knowledge". */
+/* Saves a model's parameters likewise, metadata "cfg.<field>" and "knowledge", the base's identity. */
 CMHA_FIT cmha_status cmha_model_save(cmha_model *model, const char *path);
-/* Saves likewise what learns alone, as adapters or what else a fine-tuning changes, and the identity of the
-   rest, "part". cmha_model_read, strict = 2, reads it onto that. Errors: STATE (packed, or all is frozen). */
+/* Saves likewise only what learns, such as adapters, and the identity of the rest, "part"; to read it into
+   that, use cmha_model_read, strict = 2. Errors: STATE (packed, or all is frozen). */
 CMHA_FIT cmha_status cmha_model_save_part(cmha_model *model, const char *path);
-/* Reads a checkpoint's configurations, each or NULL; the trainer's is the default where the file has none. */
+/* Reads a checkpoint's configurations (each or NULL); a trainer's that it lacks is the default. */
 CMHA_DEF cmha_status cmha_config_read(cmha_context *context, const char *path, cmha_model_config *model,
     cmha_trainer_config *trainer);
-/* Opens a model from a file of cmha_model_save (of a packed model a packed one) or cmha_trainer_save, all
-   checked before a weight is read. Errors: SHAPE, FORMAT (also no configuration: use cmha_model_read). */
+/* Opens a model from a file of cmha_model_save (packed if that was) or cmha_trainer_save; checks everything
+   before it reads a weight. Errors: SHAPE, FORMAT (no configuration, for example: use cmha_model_read). */
 CMHA_DEF cmha_status cmha_model_open(cmha_model *model, cmha_context *context, const char *path);
-/* Reads weights, whoever wrote them, into an open model: tensors F64, F32, F16 or BF16 of the parameters'
-   names. Metadata is not read. *taken (or NULL) = parameters read. On an error the model is bit for bit as it
-   was; while it reads, the weights are in memory twice. Errors: SHAPE. strict = 1: every parameter must be
-   there in its shape, and no other tensor but a checkpoint's moments (the error line names them); 0: takes
-   what fits by name, dtype and shape, and logs a warning for every parameter and tensor that is left; 2: as
-   1, but parameters that the file lacks stay: adapters above a base, a base below a part (FORMAT if it is not
-   the part's own); frequencies of the file's own are read, too. */
+/* Reads weights, whoever wrote them, into an open model: tensors of the parameters' names, of F64, F32, F16
+   or BF16; no metadata. *taken (or NULL): parameters read. Meanwhile the weights are in memory twice; on an
+   error the model is bit for bit as it was. Errors: SHAPE. strict = 1: the file must have every parameter in
+   its shape, and nothing else but a checkpoint's moments (the error line names what is wrong); 0: reads what
+   fits by name, dtype and shape, and logs a warning for every other parameter and tensor; 2: as 1, but
+   parameters that the file lacks stay, as for adapters above a base or a base below a part (FORMAT if it is
+   not that part's base), and frequencies that it has are read. */
 CMHA_DEF cmha_status cmha_model_read(cmha_model *model, const char *path, int strict, size_t *taken);
-/* Saves model, moments ("optim.m.<name>", "optim.v.<name>"), step, seed, best loss (infinity if NaN). */
+/* Saves model, moments (as above), step, seed, best loss (infinity if NaN). */
 CMHA_FIT cmha_status cmha_trainer_save(cmha_trainer *trainer, const char *path);
-/* Loads that state into an open trainer of a model of the same configuration, which then learns as the file
-   says ("tune."). With the saved trainer's configuration ("trainer.<field>", not read; its batch is that of
-   all ranks) and the same tokens the run continues bit for bit. Memory and errors as in cmha_model_read;
-   FORMAT: another base. */
+/* Reads that state, tuning included, into an open trainer of a model of the same configuration. With the
+   saved trainer's configuration ("trainer.<field>", not read here; its batch is that of all ranks) and the
+   same tokens the run continues bit for bit. Memory and errors as of cmha_model_read; FORMAT: another
+   base. */
 CMHA_FIT cmha_status cmha_trainer_read(cmha_trainer *trainer, const char *path);
 
-/* Saves what there is of vectors and features [n, 2 d_r], ids [n] and text_begin [n + 1] (I64), texts (U8),
-   and metadata "identity", a decimal. */
+/* Saves vectors and features [n, 2 d_r], and ids [n], text_begin [n + 1] (I64), texts (U8) if any; metadata
+   "identity", a decimal. */
 CMHA_FIT cmha_status cmha_knowledge_save(const cmha_knowledge *knowledge, const char *path);
-/* Opens a base from such a file, of which only `vectors` (F32, F64, F16 or BF16) must be there. Checks sizes,
-   the texts' order, that vectors are finite and features their phasors. `search` is NULL. Errors: NOT_FINITE.
-   map = 1: vectors and features are mapped where system and file allow it (POSIX, little endian, cmha_real's
-   dtype). Until the base is closed nobody may then write into the file: shorter, it ends the process (SIGBUS)
-   where the base is used; other numbers change the base. A save to the same path is safe: it replaces the
-   file, and the base keeps the old one. */
+/* Opens a base from such a file, which needs only `vectors` (F32, F64, F16 or BF16). Checks sizes, the texts'
+   order, that vectors are finite and features their phasors; sets `search` to NULL. Errors: NOT_FINITE. map =
+   1: maps vectors and features where system and file allow it (POSIX, little endian, cmha_real's dtype).
+   Until close nobody may then write into the file: if it gets shorter, use of the base ends the process
+   (SIGBUS); other numbers change the base. Saving to the same path is safe: it replaces the file, and the
+   base keeps the old one. */
 CMHA_DEF cmha_status cmha_knowledge_open(cmha_knowledge *knowledge, cmha_context *context, const char *path,
     int map);
 
-/* Opens a file as a stream of `width` bytes a token. A text (1) is read. Wider tokens are mapped where the
-   system can (POSIX, little endian), so that they may exceed the memory; until the stream is closed nobody
-   may then write into the file: see cmha_knowledge_open. Errors: FORMAT (empty, or a token cut off). */
+/* Opens a file as a stream of `width` bytes a token. Text (width 1) is read; wider tokens are mapped where
+   the system can (POSIX, little endian), so that they may exceed the memory; then nobody may write into the
+   file until close (cmha_knowledge_open). Errors: FORMAT (empty, or a token cut off). */
 CMHA_DEF cmha_status cmha_tokens_open(cmha_tokens *tokens, cmha_context *context, const char *path,
     int width);
 CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
@@ -2097,71 +2103,74 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
 /* For whoever changes this code
 
    The corridor. cmha__embed_input makes rows of tokens and frames; a block projects them
-   (cmha__weight_product), maps each row to features on its own (a row of cmha__scores), lets a core mix them
-   (softmax in tiles of 64, linear, lag) and projects back. Models says which rows a block walks; Operations
-   and Attention compute; Training and Inference remember what lies between steps.
+   (cmha__weight_product), maps each row to features (an entry of cmha__scores), lets a core mix rows (softmax
+   in tiles of 64, linear, lag) and projects back. Models says which rows a block walks; Operations and
+   Attention compute; Training and Inference keep what lies between steps.
 
-   Who may call whom. A room uses the rooms above it alone. cmha__name is internal, cmha_name public. Kernels
-   take pointers and sizes, check nothing and allocate nothing. Operations on a tape check shapes, take memory
-   from the tape, call kernels and push a record. Everything from Models on works through operations, so that
-   a gradient exists wherever a value does.
+   Who may call whom. A room uses only rooms above it. cmha__name is internal, cmha_name public. Kernels take
+   pointers and sizes, check nothing and allocate nothing. Operations on a tape check shapes, take memory from
+   the tape, call kernels and push a record. Everything from Models on uses operations, so that every value
+   has a gradient.
 
    The tape. A record keeps its inputs, its result and what its backward needs; cmha_tape_backward walks
-   records from the newest. A gradient is taken when its first contribution comes and recycled when its record
-   has been walked: as zeros to add to (cmha_tape_grad), as new memory to write, which saves a sweep
-   (cmha__grad_fresh), or as the result's, handed on whole (cmha__pass_grad).
+   records from the newest. A gradient gets memory with its first contribution and returns it when its record
+   has been walked. An operation gets a gradient as zeros to add to (cmha_tape_grad), as new memory to write,
+   which saves a pass over it (cmha__grad_fresh), or takes over the result's (cmha__pass_grad).
 
-   The dry run. With tape->memory.measuring = 1 addresses are counted, not taken, and every operation asks
-   cmha__dry before it touches data. So a pass finds out what is listed nowhere: the bytes of a step
-   (cmha_model_memory), the slots of a cache (an attention call that finds none places one). An operation
-   takes the same memory, in the same order, in a dry run and in a real one, whatever the data.
+   The dry run. With tape->memory.measuring = 1 addresses are counted, not allocated; every operation asks
+   cmha__dry before it touches data. So a pass measures what no table lists: the bytes of a step
+   (cmha_model_memory), the slots of a cache (an attention call that finds none makes one). An operation must
+   take the same memory in the same order in dry and real runs, whatever the data.
 
-   Scratch. cmha__mark_of and cmha__rewind bracket it. Take what outlives the operation (its result, what the
+   Scratch lies between cmha__mark_of and cmha__rewind. Take what outlives the operation (its result, what the
    backward reads, gradients) before the mark. Nothing allocates after a first step: test_memory counts.
 
    Determinism. The same seed and thread count give the same bits. CMHA__FOR_CHUNKS cuts work at places that
-   depend on sizes and threads alone; sums are kept for each thread and added in their order; no atomic, no
-   dynamic schedule, no reduction clause. Where the number of threads must not matter either (experts, search,
-   the heads of one sequence), pieces have a fixed size. Draws come from (key, index), so a backward draws a
-   forward's bits again. Floating point is IEEE: no reassociation but the lanes that are written out, no
-   contraction but where CMHA__FUSED says so.
+   depend only on sizes and threads; each thread has its sums, added in their order; no atomics, dynamic
+   schedules or reduction clauses. Where the number of threads must not matter either (experts, search, the
+   heads of one sequence), pieces have a fixed size. Random numbers come from (key, index), so that a backward
+   draws its forward's again. Floating point is IEEE: reassociated only in written-out lanes, contracted only
+   by CMHA__FUSED.
 
    Ranks (cmha_trainer_share). What a training pass counts or averages over its batch goes through
-   cmha__over_ranks, what it draws by the index in the whole batch (cmha__first_number); gradients are summed
-   once a step. A rank that fails says so in the next message: all send equally many, of one size.
+   cmha__over_ranks; random numbers go by the index in the whole batch (cmha__first_number); gradients are
+   summed once a step. A rank that fails says so in its next message: all ranks send equally many, of equal
+   sizes.
 
    Failures. cmha__fail writes the context's line and returns the status; cmha__reject does so on a tape and
    returns NULL; the first failure stays. Lines begin with the operation and end with the numbers. Sizes go
-   through cmha__mul and cmha__sum before anything is taken. An object that failed to open is zeroed and may
-   be closed. What was opened on others keeps their mark or `opening`, and says CMHA_ERR_STATE if it differs.
+   through cmha__mul and cmha__sum before anything is allocated. An object that failed to open is zeroed and
+   may be closed. An object keeps the mark or `opening` of those it was opened on, and returns CMHA_ERR_STATE
+   if theirs differ.
 
-   Recipes. Each idea is a row; look at the neighbour.
+   Recipes. Each idea is an entry of a table; look at its neighbours.
    - an operation: a pass over rows (cmha__call), by a kernel pair or for one (cmha__kernel), and a public
-     function with its cmha__op; one that is no rows pushes a record, as cmha__sublayer. Backward kernels
-     are CMHA_FIT. Then rows in tests/ops.h and tests/test_arguments.c
-   - an activation: a row in CMHA_ACTIVATIONS, and beside cmha__relu its formula with its slope
-   - a norm: a row in CMHA_NORMS or CMHA_COMPLEX_NORMS, and of a real one the pass that it names: see
-     cmha__norm_rows. Gain and offset are declared by it, cmha__norm_by applies it
-   - a score: a cmha_score: by features, map and map_back; as a function of O = <q, k>, forward and
-     backward over 64 pairs; its parameters. Caches, decoding, memory and files follow. A program's own
-     stands in its context, one of ours in CMHA_ATTENTION_KINDS and cmha__scores
-   - an optimiser: a cmha_optimiser: `update` for numbers, or `direct` for whole matrices, as cmha__by_muon
-     has it; a program's own stands in its context, ours in cmha__optimisers
-   - a schedule: a row in CMHA_SCHEDULES; how to clip: one in CMHA_CLIPS
-   - a parameter: a CMHA__ROW in cmha__declare_layer, _crat, _embeddings or _heads: name, member,
-     condition, start, form, axes. Counting, naming, starting, decay, clipping, saving and packing follow;
-     tests/README.md's table of tensors is held against them
-   - a family: a row in cmha__family: layers that are its own, parameters, what is wrong with a
-     configuration, how embeddings enter, its block; cmha_family and its word
-   - a field: a line in CMHA_MODEL_FIELDS, CMHA_TRAINER_FIELDS or CMHA_SAMPLER_FIELDS: setting, checking,
+     function with its cmha__op; what does not go by rows pushes a record, as cmha__sublayer. Backward kernels
+     are CMHA_FIT. Then entries in tests/ops.h and tests/test_arguments.c
+   - an activation: an entry of CMHA_ACTIVATIONS and, beside cmha__relu, its formula with its slope
+   - a norm: an entry of CMHA_NORMS or CMHA_COMPLEX_NORMS and, if real, the pass it names: see
+     cmha__norm_rows. The entry declares gain and offset, cmha__norm_by applies it
+   - a score: a cmha_score with map and map_back for features, or forward and backward for a function of O =
+     <q, k> over 64 pairs, and its parameters. Caches, decoding, memory and files follow. Ours is an entry of
+     CMHA_ATTENTION_KINDS and cmha__scores, a program's one of its context
+   - an optimiser: a cmha_optimiser with `update` for numbers, or `direct` for whole matrices, as
+     cmha__by_muon; ours is an entry of cmha__optimisers, a program's one of its context
+   - a schedule: an entry of CMHA_SCHEDULES; a way to clip: of CMHA_CLIPS
+   - a parameter: a CMHA__ROW in cmha__declare_layer, _crat, _embeddings or _heads: name, member, condition,
+     start, form, axes. Counting, starting, decay, clipping, saving and packing follow; tests/README.md's
+     table of tensors is held against them
+   - a family: an entry of cmha__family: its layers, parameters, what is wrong with a configuration, how
+     embeddings enter, its block; and cmha_family and its word
+   - a field: a line of CMHA_MODEL_FIELDS, CMHA_TRAINER_FIELDS or CMHA_SAMPLER_FIELDS: setting, checking,
      printing, files and help follow
-   - a kind, preset: a line in cmha__kinds or cmha__presets
+   - a kind, a preset: a line of cmha__kinds, cmha__presets
    - a file's data: a walk (cmha__contents); the reader compares names and shapes before it reads
 
-   tests/grad_words.c tests these rows because they stand there; a new form of score: a row in tests/scores.h
+   tests/grad_words.c tests all these entries; a new form of score needs one in tests/scores.h.
 
-   Before a change that must not alter results keep the header, then `make bits AGAINST=OLD.h`. The suite is
-   `make test-all`, `make mutants` asks whether it can fail, tests/README.md says what it promises. */
+   To check a change that must not alter results keep the old header, then `make bits AGAINST=OLD.h`. The
+   suite is `make test-all`; `make mutants` asks whether it can fail; tests/README.md says what it
+   promises. */
 
 #if (((defined(CMHA_IMPLEMENTATION) && !defined(CMHA_LINKED)) || defined(CMHA_STATIC)) && \
      !defined(CMHA_IMPLEMENTATION_ONCE)) || defined(CMHA__AGAIN)
