@@ -91,8 +91,8 @@
          25 cmha__model_body, 26-27 cmha__final_norm, 28-35 examples/extensions
 
    Rooms, in this order for the declarations and again for the code:
-       Base | Vector mathematics | Tape and engine | Operations | Attention | Models | Training | Inference |
-       Files */
+       Base | Vector mathematics | Tape and engine | Operations |
+       Attention | Models | Training | Inference | Files */
 
 #ifndef CMHA_H
 #define CMHA_H
@@ -140,8 +140,8 @@ typedef float cmha_real;
 /* For #if: 1000 is version 0.10.0. */
 #define CMHA_VERSION (CMHA_VERSION_MAJOR * 10000 + CMHA_VERSION_MINOR * 100 + CMHA_VERSION_PATCH)
 
-/* Makes the linker (of GCC and clang; not under CMHA_STATIC) refuse objects that were compiled with another
-   MAJOR.MINOR or cmha_real: undefined reference to `cmha_0_10_compiled_with_CMHA_DOUBLE' */
+/* Makes linkers (GCC's, clang's; not under CMHA_STATIC) refuse objects compiled with another MAJOR.MINOR or
+   cmha_real: undefined reference to `cmha_0_10_compiled_with_CMHA_DOUBLE'. */
 #ifndef CMHA_STATIC
 #ifdef CMHA_DOUBLE
 #define CMHA_CONFIGURATION CMHA_CONFIGURATION_NAME(CMHA_VERSION_MAJOR, CMHA_VERSION_MINOR, with)
@@ -169,8 +169,7 @@ __attribute__((used)) static void (*const cmha__configuration)(void) = CMHA_CONF
 /* Returns sizeof the struct of that name ("cmha_model"), for callers in other languages; 0: no such struct.
    CMHA_DOUBLE changes some. */
 CMHA_DEF size_t cmha_sizeof(const char *name);
-CMHA_DEF const char *cmha_version(void); /* the code's, with its configuration: "0.10.0 (float, CBLAS,
-                                            OpenMP)" */
+CMHA_DEF const char *cmha_version(void); /* of the code: "0.10.0 (float, CBLAS, OpenMP)" */
 
 /* name, text of cmha_status_string */
 #define CMHA_STATUSES(X) \
@@ -218,7 +217,7 @@ typedef struct cmha_files {
     void *user;
 } cmha_files;
 
-/* Is a file in memory. */
+/* Holds a file in memory. */
 typedef struct cmha_buffer {
     const char *name; /* the path that leads here; NULL ends a list */
     const void *data; /* [size], of any alignment: the caller's or, after a save, `taken` */
@@ -239,13 +238,10 @@ typedef struct cmha_context_config {
     cmha_files files; /* zeroed = the system's; cmha_buffers(list) = files in memory */
     void (*log)(void *user, cmha_log_level level, const char *line); /* no newline; NULL = silence */
     void *log_user;
-    int keep_blas_threads; /* 0: OpenBLAS uses one thread until close (close the first context last); 1: as
-                              many as before */
-    const cmha_score *scores; /* [n_scores], must outlive the context: the field `score` of models names
-                                 one */
+    int keep_blas_threads; /* 0: OpenBLAS has one thread till close (of the first context last); 1: all */
+    const cmha_score *scores; /* [n_scores], outlive the context; a model's field `score` names one */
     size_t n_scores;
-    const cmha_optimiser *optimisers; /* [n_optimisers], likewise: the field `optimiser` of trainers names
-                                         one */
+    const cmha_optimiser *optimisers; /* [n_optimisers], likewise, for a trainer's field `optimiser` */
     size_t n_optimisers;
 } cmha_context_config;
 
@@ -265,8 +261,7 @@ CMHA_DEF cmha_status cmha_context_init(cmha_context *context, const cmha_context
 CMHA_DEF void cmha_context_close(cmha_context *context);
 /* Returns the line of the last failure, "attention: width 65 is not divisible by 4 heads"; "" if none. */
 CMHA_DEF const char *cmha_error(const cmha_context *context);
-/* Writes what multiplies matrices, "OpenBLAS SkylakeX", "CBLAS", "Accelerate" or "built-in"; returns
-   buffer. */
+/* Writes what multiplies matrices, "OpenBLAS SkylakeX", "CBLAS", "Accelerate" or "built-in", to buffer. */
 CMHA_DEF const char *cmha_blas_name(char *buffer, size_t size);
 /* Returns the instruction set of the hot loops, "avx512", "avx2", "sse2", elsewhere "base": the CPU's best if
    GCC or clang compiled for every x86-64, else that of the flags. A name chooses that set for the process
@@ -274,8 +269,8 @@ CMHA_DEF const char *cmha_blas_name(char *buffer, size_t size);
 CMHA_DEF const char *cmha_instructions(const char *name);
 /* Returns the setting that makes OpenBLAS use this CPU, "OPENBLAS_CORETYPE=SkylakeX"; NULL: not needed. */
 CMHA_DEF const char *cmha_blas_remedy(void);
-/* Call it first in main (does something on Linux only): adds that setting and GOMP_SPINCOUNT, a short spin of
-   GCC's waiting threads, to the environment, unless the user has, and executes the program again, once. */
+/* Call it first in main (Linux, else it does nothing): adds that setting and a short GOMP_SPINCOUNT (spinning
+   of GCC's idle threads) to the environment, unless the user has, and executes the program again, once. */
 CMHA_DEF void cmha_blas_restart(char **argv);
 
 /* Draws random numbers by a counter: the SplitMix64 finaliser over key + counter. */
@@ -299,8 +294,7 @@ typedef struct cmha_field {
 } cmha_field;
 typedef struct cmha_table { const cmha_field *fields; size_t count; } cmha_table;
 CMHA_DEF void cmha_config_defaults(cmha_table table, void *config); /* sets every field */
-/* Sets a field from text. Errors: NOT_FOUND (no such field), ARGUMENT (not a number or choice, out of
-   range). */
+/* Sets a field from text. Errors: NOT_FOUND (no such field), ARGUMENT (no number or choice, out of range). */
 CMHA_DEF cmha_status cmha_config_set(cmha_context *context, cmha_table table, void *config, const char *name,
     const char *value);
 /* Sets "NAME=VALUE NAME=VALUE ..." (blanks between) likewise. */
@@ -325,13 +319,13 @@ CMHA_DEF void cmha_softcap_forward(const cmha_real *x, size_t n, cmha_real cap, 
 /* ================ Tape and engine ================ */
 enum { CMHA_MAX_RANK = 4, CMHA_MAX_INPUTS = 9 };
 typedef struct cmha_packed cmha_packed;
-/* Is a dense array, valid until cmha_tape_reset if a tape made it. Filled by hand (the rest zeros), with
+/* Holds a dense array, valid until cmha_tape_reset if a tape made it. Filled by hand (the rest zeros), with
    needs_grad = 1 and its own `grad`, it is a parameter that outlives tapes. */
 typedef struct cmha_tensor {
     cmha_real *data, *grad; /* grad: NULL until a backward pass needs it */
     size_t shape[CMHA_MAX_RANK];
     int rank;
-    int needs_grad; /* 0: no gradient; 1: kept until the reset; 2 (results): its memory is reused */
+    int needs_grad; /* 0: no gradient; 1: kept until the reset; 2 (results): freed early, unless set to 1 */
     size_t size; /* product of shape */
     const cmha_packed *packed; /* of a matrix of a packed model: read in place of data, which are NULL */
 } cmha_tensor;
@@ -340,7 +334,6 @@ typedef struct cmha_record cmha_record;
 /* Adds to the gradients (cmha_tape_grad) of record->in[], given record->out->grad. */
 typedef cmha_status (*cmha_backward_fn)(cmha_tape *tape, cmha_record *record);
 
-/* Records one operation. */
 struct cmha_record {
     const char *name;
     cmha_backward_fn backward;
@@ -351,7 +344,7 @@ struct cmha_record {
     cmha_record *previous;
 };
 
-/* Gives memory from blocks that are freed together. */
+/* Allocates from blocks that are freed together. */
 typedef struct cmha_arena {
     struct cmha_arena_block *block; /* newest */
     size_t used, peak, reserved; /* bytes */
@@ -390,7 +383,7 @@ struct cmha_tape {
     cmha_status status;
     struct { void *memory; size_t bytes; } unused[CMHA_MAX_FREE]; /* gradient buffers for reuse */
     int n_unused;
-    size_t section; /* of new records */
+    size_t section;
     struct cmha__probe *probe; /* of cmha_model_attention */
     cmha_sharing shared;
 };
@@ -439,7 +432,7 @@ CMHA_FIT cmha_status cmha_tape_backward(cmha_tape *tape, cmha_tensor *loss, cmha
 CMHA_DEF void cmha_gemm(int trans_a, int trans_b, size_t M, size_t N, size_t K, cmha_real alpha,
     const cmha_real *A, size_t lda, const cmha_real *B, size_t ldb, cmha_real beta, cmha_real *C, size_t ldc);
 CMHA_DEF cmha_tensor *cmha_add(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b); /* of equal shapes */
-/* Multiplies elements -> a's shape. b's axes that are 1 or missing in front repeat. */
+/* Multiplies elementwise -> a's shape; b repeats along axes of size 1 and leading axes that it lacks. */
 CMHA_DEF cmha_tensor *cmha_mul(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b);
 CMHA_DEF cmha_tensor *cmha_scale(cmha_tape *tape, cmha_tensor *x, cmha_real factor);
 CMHA_DEF cmha_tensor *cmha_sigmoid(cmha_tape *tape, cmha_tensor *x);
@@ -486,7 +479,8 @@ CMHA_DEF cmha_tensor *cmha_layernorm(cmha_tape *tape, cmha_tensor *x, cmha_tenso
     cmha_real eps);
 CMHA_DEF cmha_tensor *cmha_rmsnorm(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_real eps);
 /* Lists norms of real states: ROW(constant, word, the code's pass, numbers of the gain per channel (-1: one
-   in all), of the offset (0: none), statistics per row, what is added to the gain). */
+   in all), of the offset (0: none), statistics per row, plus, added to the gain, which starts at 1 -
+   plus). */
 #define CMHA_NORMS(ROW) \
     ROW(LAYER, "layernorm", cmha__norm_rows, 1, 1, 2, 0) \
     ROW(RMS, "rmsnorm", cmha__norm_rows, 1, 0, 1, 0) \
@@ -509,8 +503,8 @@ typedef enum cmha_activation {
     CMHA_ACTIVATION_NONE = -1, /* only for cmha_sublayer */
     CMHA_ACTIVATIONS(CMHA__ACTIVATION_NAME) CMHA_ACTIVATION_COUNT
 } cmha_activation;
-/* Computes y [n] = formula(x), NaN if there is no such kind; y may be x. GELU on planes is CRAT's cGELU (eq
-   9). Tape: gated kinds, too. */
+/* Computes y [n] = formula(x), NaN if there is no such kind; y may be x. On planes GELU is CRAT's cGELU (eq
+   9). Tape: also gated kinds, on rows [gate | up]. */
 CMHA_DEF void cmha_activation_forward(const cmha_real *x, size_t n, cmha_activation kind, cmha_real *y);
 CMHA_FIT void cmha_activation_backward(const cmha_real *x, const cmha_real *dy, size_t n,
     cmha_activation kind, cmha_real *dx);
@@ -522,8 +516,7 @@ CMHA_FIT void cmha_gated_backward(const cmha_real *gate, const cmha_real *up, co
     cmha_activation kind, cmha_real *dgate, cmha_real *dup);
 
 /* Computes y [n] = x keep / (1 - p), 0 <= p < 1; y may be x. keep, a Bernoulli(1 - p) bit, depends only on
-   key and first + index: the backward is the same call on dy. Tape: returns x if p = 0 or it does not
-   record. */
+   key and first + index: the backward is the same call on dy. Tape: x itself if p = 0 or not recording. */
 CMHA_DEF void cmha_dropout_forward(const cmha_real *x, size_t n, cmha_real p, uint64_t key, size_t first,
     cmha_real *y);
 CMHA_DEF cmha_tensor *cmha_dropout(cmha_tape *tape, cmha_tensor *x, cmha_real p);
@@ -556,7 +549,7 @@ typedef enum cmha_storage {
     CMHA_STORAGE_BF16, /* the upper half of a float, rounded to nearest even; keeps NaN */
     CMHA_STORAGE_INT8 /* scale * code, code -127 to 127; scale of an output row: max |weight| / 127 */
 } cmha_storage;
-/* Holds a matrix [O, I] as BF16 or INT8. Errors are at most scale / 2 (INT8) or |weight| / 256. Rows of zeros
+/* Holds a matrix [O, I] as BF16 or INT8, rounded by at most scale / 2 (INT8) or |weight| / 256. Rows of zeros
    stay zeros; INT8 rows with a NaN or infinity become NaN. */
 struct cmha_packed {
     cmha_storage storage;
@@ -598,8 +591,7 @@ typedef enum cmha_frequency {
    (0.1 ln f + 1)^2. LLAMA3 (Llama 3.1): as YARN by ROTATIONS, scores unchanged. */
 typedef enum cmha_rope_scaling { CMHA_ROPE_SCALING_NONE, CMHA_ROPE_SCALING_LINEAR, CMHA_ROPE_SCALING_NTK,
     CMHA_ROPE_SCALING_YARN, CMHA_ROPE_SCALING_LLAMA3 } cmha_rope_scaling;
-/* YARN's mixture is linear in the pair's index (its ends rounded outwards, as in YaRN's code), or in
-   turns. */
+/* YARN's mixture is linear in the pair's index (ends rounded outwards, as in YaRN's code), or in turns. */
 typedef enum cmha_rope_ramp { CMHA_ROPE_RAMP_INDEX, CMHA_ROPE_RAMP_ROTATIONS } cmha_rope_ramp;
 typedef struct cmha_rope_options {
     size_t rotary_dims; /* leading numbers of a head that rotate, 2n (d_k in the formulas); 0 = all */
@@ -614,7 +606,7 @@ CMHA_DEF double cmha_frequencies(cmha_frequency kind, double base, size_t P, con
 /* Fills table [n, 2P]: row r has cos(t omega_j), j < P, then sin, t = pos0 + r; angles are in double. */
 CMHA_DEF void cmha_rotation_table(const double *omega, size_t P, size_t n, ptrdiff_t pos0, cmha_real *table);
 
-typedef struct cmha_rotate_args { /* zero what you do not set */
+typedef struct cmha_rotate_args {
     size_t P;
     cmha_layout layout;
     const cmha_real *rotation; /* [n, 2P] from cmha_rotation_table */
@@ -627,12 +619,11 @@ typedef struct cmha_rotate_args { /* zero what you do not set */
 /* Computes the feature map of ComplexFormer (eq 1-8, factorised) and its relatives, on n rows of one head:
        y_j = lambda_j exp(i (delta_j theta_j + b_j + t omega_j))
            = z_j exp(i ((delta_j - 1) theta_j + b_j)) exp(i t omega_j)
-   where z_j = lambda_j exp(i theta_j) is the j-th pair of x. Eq 8's score, a sum of cosines, is the plain dot
-   product of these features, because cos(alpha_m - beta_n) = Re exp(i alpha_m) conj exp(i beta_n); phase
-   differences are not wrapped to (-pi, pi], as the paper writes. The second form needs no modulus, is exact
-   at lambda = 0, and its backward has no 1/lambda. Unless delta is an integer, y jumps by 2 lambda |sin(pi
-   delta)| where theta crosses the negative real axis: a property of the method. x: rows of 2P numbers, ldx
-   apart; y: rows [Re y (P) | Im y (P)], ldy apart. */
+   where z_j = lambda_j exp(i theta_j) is the j-th pair of x. The dot product of these features is eq 8's sum
+   of cosines, because cos(alpha_m - beta_n) = Re exp(i alpha_m) conj exp(i beta_n); phase differences are not
+   wrapped to (-pi, pi]. The second form needs no modulus, is exact at lambda = 0, and its backward has no
+   1/lambda. Unless delta is an integer, y jumps by 2 lambda |sin(pi delta)| where theta crosses the negative
+   real axis: a property of the method. Rows of x have 2P numbers, rows of y are [Re y (P) | Im y (P)]. */
 CMHA_DEF void cmha_rotate_forward(const cmha_rotate_args *args, const cmha_real *x, size_t ldx, size_t n,
     cmha_real *y, size_t ldy);
 /* Adds to dx (rows ldx apart) and, in double, to ddelta and db [P]. */
@@ -672,8 +663,7 @@ CMHA_DEF void cmha_elementwise_complex_forward(const cmha_real *x, const cmha_re
 CMHA_FIT void cmha_elementwise_complex_backward(const cmha_real *x, const cmha_real *w, const cmha_real *dy,
     size_t T, size_t D, cmha_real *dx, cmha_real *dw);
 CMHA_DEF cmha_tensor *cmha_elementwise_complex(cmha_tape *tape, cmha_tensor *x, cmha_tensor *w);
-/* Computes y [T, 2D] = (a rho + b) / (c rho + d) by channel (MöbiusAttention eq 5); abcd [4, 2, D] (re,
-   im). */
+/* Computes y [T, 2D] = (a rho + b) / (c rho + d) by channel (MöbiusAttention eq 5); abcd [4, 2, D]. */
 CMHA_DEF void cmha_mobius_forward(const cmha_real *rho, const cmha_real *abcd, size_t T, size_t D,
     cmha_quotient_kind kind, cmha_real eps, cmha_real *y);
 CMHA_FIT void cmha_mobius_backward(const cmha_real *rho, const cmha_real *abcd, const cmha_real *dy, size_t T,
@@ -727,8 +717,7 @@ typedef struct cmha_complex_norm_args {
     cmha_real eps;
 } cmha_complex_norm_args;
 /* Normalises rows. beta [2, D] (or NULL), gamma NULL = 1. Where eps and a variance are 0 (WHITEN: V is
-   singular) result and gradient are 0. stats [T, 5] (or NULL), for the backward: mean Re, Im, V_rr, V_ri,
-   V_ii. */
+   singular) M and gradients are 0. stats [T, 5] (or NULL), for the backward: means, V_rr, V_ri, V_ii. */
 CMHA_DEF void cmha_complex_norm_forward(const cmha_complex_norm_args *args, const cmha_real *z,
     const cmha_real *gamma, const cmha_real *beta, cmha_real *y, double *stats);
 CMHA_FIT void cmha_complex_norm_backward(const cmha_complex_norm_args *args, const cmha_real *z,
@@ -807,7 +796,7 @@ typedef struct cmha_experts_grads { cmha_real *w1, *b1, *w2, *b2; } cmha_experts
 CMHA_DEF size_t cmha_experts_scratch(const cmha_experts_args *args, int backward);
 /* Mixes experts (CRAT eq 21): y [T, 2D] = sum over a token's choices of gate_e (W2_e cGELU(W1_e z + b1_e) +
    b2_e). Drops no token; bits do not depend on `threads`. Tape: routes by logits [.., E], which learn only
-   from cmha_balance if top = 1, and adds numbers of present tokens to use [E] (or NULL). */
+   from cmha_balance if top = 1, and counts each expert's present tokens in use [E] (or NULL). */
 CMHA_DEF void cmha_experts_forward(const cmha_experts_args *args, const cmha_experts_weights *weights,
     const cmha_real *z, cmha_real *y, cmha_real *scratch);
 CMHA_FIT void cmha_experts_backward(const cmha_experts_args *args, const cmha_experts_weights *weights,
@@ -857,11 +846,11 @@ CMHA_DEF cmha_status cmha_knowledge_init(cmha_knowledge *knowledge, cmha_context
 CMHA_DEF void cmha_knowledge_close(cmha_knowledge *knowledge);
 
 /* Searches by the angular similarity of CRAT eq 18: (1/d_r) sum_j cos(arg q_j - arg r_j) = (1/d_r) <u(q),
-   u(r)> with phasors u; |u(q) - u(r)|^2 = 2 d_r (1 - similarity), so an index of distances finds the same.
-   For each of queries [Q, 2 d_r] writes to index and similarity [Q, k] the best documents of similarity >=
-   threshold (-1: all), ties to the lower index, then -1 and 0; similarity NaN for a query with a NaN. The
-   same bits for any number of threads; memory does not grow with n. Errors: ARGUMENT (also a document >= n of
-   the caller's search), MEMORY, OVERFLOW, the search's own. */
+   u(r)> with phasors u; |u(q) - u(r)|^2 = 2 d_r (1 - similarity), so an index of distances finds the same. Of
+   each of queries [Q, 2 d_r], index and similarity [Q, k] get the best documents of similarity >= threshold
+   (-1: all), ties to the lower index, then -1 and 0; NaN for a query with a NaN. Bits do not depend on
+   threads, memory does not grow with n. Errors: ARGUMENT (the caller's search beyond n), MEMORY, OVERFLOW,
+   the search's own. */
 CMHA_DEF cmha_status cmha_knowledge_search(const cmha_knowledge *knowledge, const cmha_real *queries,
     size_t Q, size_t k, cmha_real threshold, int64_t *index, cmha_real *similarity);
 /* Returns the text of document i, *length (or NULL) bytes without a NUL; NULL and 0 if none. */
@@ -894,15 +883,14 @@ typedef struct cmha_irw_weights {
     cmha_tensor *wg, *bg; /* [D, 2D + 2 d_r], real, on [Re z | Im z | Re rbar | Im rbar]; [D] */
 } cmha_irw_weights;
 /* Computes the reflection window (CRAT eq 17-19) on z [.., 2D]: q^(m) = W_m Im z + b_m, rbar by
-   cmha_retrieve, gate = W_g [z | rbar] + b_g, v = W_v rbar, then cmha_reflect. Returns z if knowledge is
-   NULL. */
+   cmha_retrieve, gate = W_g [z | rbar] + b_g, v = W_v rbar, then cmha_reflect. No documents: returns z. */
 CMHA_DEF cmha_tensor *cmha_irw(cmha_tape *tape, const cmha_knowledge *knowledge,
     const cmha_retrieve_args *args, cmha_real gate_tau, cmha_fusion fusion, cmha_tensor *z,
     const cmha_irw_weights *weights);
 
 /* ================ Attention ================ */
-/* Is an array [B, H, N, d] by strides: element (b, h, n, i), or its real part, is data[b batch + h head + n
-   token + i]; the imaginary part lies `imag` numbers further on (0: real). */
+/* Describes an array [B, H, N, d] by strides: element (b, h, n, i), or its real part, is data[b batch + h
+   head + n token + i]; the imaginary part lies `imag` numbers further on (0: real). */
 typedef struct cmha_heads { cmha_real *data; size_t batch, head, token, imag; } cmha_heads;
 /* View [B, H, N, d] or, if is_complex, [B, H, N, 2d], rows [Re (d) | Im (d)]; and [B, N, row], with head h
    from column h d on, its imaginary part from imag + h d on (imag 0: real). */
@@ -928,13 +916,12 @@ typedef struct cmha_attention_views {
 typedef enum cmha_attention_kind {
     CMHA_ATTENTION_KINDS(CMHA__ATTENTION_NAME)
     CMHA_ATTENTION_COMPLEX, /* CoPE, MöbiusAttention: O = sum_j q_j conj(k_j), then cmha_softmax */
-    CMHA_ATTENTION_ANGULAR, /* O of phasors u(z) = z / sqrt(|z|^2 + eps^2): Re O is CRAT eq 12's sum of
-                               cosines */
+    CMHA_ATTENTION_ANGULAR, /* O of phasors u(z) = z / sqrt(|z|^2 + eps^2); Re O: CRAT eq 12 */
     CMHA_ATTENTION_COUNT
 } cmha_attention_kind;
 
-/* Chooses what becomes of the scores O (times scale) of COMPLEX and ANGULAR. RI_PRODUCT, the default, takes
-   softmax(O) of MöbiusAttention's eq 9 by parts. Real values need REAL or SCORE. */
+/* Chooses what becomes of the scores O (times scale) of COMPLEX and ANGULAR. RI_PRODUCT, the default, is our
+   reading of MöbiusAttention's eq 9. Real values need REAL or SCORE. */
 typedef enum cmha_softmax {
     CMHA_SOFTMAX_RI_PRODUCT, /* y = (softmax(Re O) + i softmax(Im O)) v */
     CMHA_SOFTMAX_REAL, /* y = softmax(Re O) v: CoPE `real`, angular attention, Eilers & Jiang 2023 */
@@ -953,15 +940,12 @@ typedef enum cmha_norm_max {
     CMHA_NORM_MAX_NONE,
     CMHA_NORM_MAX_ROW, /* of the row's visible keys */
     CMHA_NORM_MAX_HEAD, /* of the head's visible pairs: if causal, later tokens leak in */
-    CMHA_NORM_MAX_GLOBAL /* of the batch, masked pairs included, as in CoPE's code: padding and other
-                            sequences count */
+    CMHA_NORM_MAX_GLOBAL /* of the batch, with masked pairs, padding and all, as CoPE's code */
 } cmha_norm_max;
 
-/* Chooses delta and b (PoPE: beta): per head, shared (the paper's "EulerFormer-MHA (Shared)"), or 1 and 0
-   (0). */
+/* Chooses delta and b (PoPE: beta): per head, shared ("EulerFormer-MHA (Shared)") or fixed at 1 and 0 (0). */
 typedef enum cmha_share { CMHA_SHARE_PER_HEAD, CMHA_SHARE_SHARED, CMHA_SHARE_FIXED } cmha_share;
 enum { CMHA_MAX_SCORE_PARAMETERS = 8 }; /* 5 without `attend` */
-/* Holds everything of an attention call but its arrays. */
 typedef struct cmha_attention_args {
     /* Head h reads query head h (ROPEPP: h / 2) and key/value head h / (heads / kv_heads). kv_heads divides
        the number of query heads: `heads`, for ROPEPP heads / 2. */
@@ -979,8 +963,8 @@ typedef struct cmha_attention_args {
     const cmha_score *score; /* a score instead of the kind, or NULL; never NULL in callbacks */
     const cmha_real *parameters[CMHA_MAX_SCORE_PARAMETERS]; /* the score's; CMHA: delta, b; POPE: beta */
     cmha_share share; /* delta, b [H, P], beta [H, n] per query head; shared [1, ..]; fixed: none */
-    /* 1: one more parameter follows, log_temp [H]: finished scores are divided by exp(log_temp), clamped to
-       [1e-30, 1e30]. */
+    /* 1: one more parameter follows, log_temp [H]; scores are divided by exp(log_temp), clamped to [1e-30,
+       1e30]. */
     int temperature;
     /* cmha_rotation_table [n, 2P], n = max(n_q, n_k), its last row for the last query; P = d_k / 2, or d_k
        for complex kinds and POPE. */
@@ -999,7 +983,7 @@ typedef struct cmha_attention_args {
     cmha_real dropout; /* of the probabilities; the softmaxes of a pair share a mask */
     uint64_t key; /* of the dropout mask */
     size_t first; /* index of the first sequence in a larger batch, for dropout */
-    int threads; /* over (batch, kv head) */
+    int threads;
     /* > 0: scaled scores become softcap tanh(score / softcap), before ALiBi, temperature, masks (Gemma 2). */
     cmha_real softcap;
     size_t sinks; /* window: keys 0 .. sinks - 1 stay visible (Xiao et al. 2023, arXiv 2309.17453) */
@@ -1023,7 +1007,7 @@ typedef struct cmha_score_parameter {
     int decay; /* 1: with weight decay */
 } cmha_score_parameter;
 
-/* Is rows of a head: row i begins at data[i ld], its imaginary part `imag` numbers further on. */
+/* Describes rows of a head: row i begins at data[i ld], its imaginary part `imag` numbers further on. */
 typedef struct cmha_rows { cmha_real *data; size_t ld, imag; } cmha_rows;
 /* Tells a score's callbacks for which head of a sequence they work. */
 typedef struct cmha_score_call {
@@ -1044,15 +1028,13 @@ typedef struct cmha_layer cmha_layer; /* see Models */
 struct cmha_score {
     const char *name; /* for the field `score`: 1 to 31 letters, digits, - _ . + */
     int planes; /* rows of d_k: 1 = real numbers; 2 = complex ones, features [Re | Im] */
-    int rotates; /* 1: reads the rotation table, P = F/2; without a map rows turn as RoPE's (complex:
-                    `halves`) */
+    int rotates; /* 1: reads the rotation table, P = F/2; without map rows turn as RoPE (complex: `halves`) */
     int shared_keys; /* 1: keys have the same features for all query heads, parameters or not */
-    /* Writes the features y [n, F] of n rows x, F = planes d_k. NULL: rows are their features. */
+    /* Writes features y [n, F] of rows x, F = planes d_k (or by `features`). NULL: rows are features. */
     void (*map)(const cmha_score_call *call, cmha_rows x, size_t n, cmha_real *y);
     /* Adds to dx (data NULL: not wanted) and call->gradients, given dy [n, F]. */
     void (*map_back)(const cmha_score_call *call, cmha_rows x, size_t n, const cmha_real *dy, cmha_rows dx);
-    /* Writes scores s [64], args->scale included, of O = re + i im [64] of a query and 64 keys. NULL: scale
-       Re O. */
+    /* Writes scores s [64], with args->scale, of O = re + i im [64], a query by 64 keys. NULL: scale Re O. */
     void (*forward)(const cmha_score_call *call, const cmha_real *re, const cmha_real *im, cmha_real *s);
     /* Replaces re and im by ds times the score's derivatives by Re O and Im O; adds to call->gradients and
        ddivisor. Where ds = 0, as for masked keys, O is 0: return anything finite. */
@@ -1086,12 +1068,11 @@ typedef struct cmha_cope_options {
     cmha_norm_max norm_max; /* HYBRID_NORM */
     int norm_max_grad;
 } cmha_cope_options;
-/* Sets kind, scale, softmax, magnitude, cosine, eps and norm_max of args, whose d_k is set, for real
-   values. */
+/* Sets kind, scale, softmax, magnitude, cosine, eps, norm_max of args (d_k set) for real values. */
 CMHA_DEF void cmha_cope_args(cmha_attention_args *args, const cmha_cope_options *options);
 CMHA_DEF void cmha_alibi_slopes(size_t H, cmha_real *slopes); /* 2^(-8 (h+1)/H), any H */
 
-/* Is a row's log sum exp in two parts, for huge scores. Both are 0 without a key. */
+/* Holds a row's log sum exp in two parts, for huge scores. Both are 0 without a key. */
 typedef struct cmha_lse {
     cmha_real largest; /* the row's largest score */
     cmha_real log_sum; /* log sum exp(score - largest) */
@@ -1120,8 +1101,7 @@ CMHA_DEF const cmha_real *cmha_rotation(cmha_tape *tape, const double *omega, si
 
 /* Names attention without a softmax, in O(n): with features f(q), f(k) [n, F] and values v [n, c],
        y_t = f(q_t) (sum_s f(k_s) v_s^T) / f(q_t) (sum_s f(k_s))
-   The sums over keys (causal: over those so far) are a matrix of F (c + 1) numbers. q, k: d complex
-   numbers. */
+   The sums over keys (causal: so far) are F (c + 1) numbers. q, k: d complex numbers. */
 typedef enum cmha_linear_kind {
     /* CoPE eq 10-17: f(x) = elu(x) + 1 of real and imaginary parts, F = 2d, real v. Read as complex numbers,
        they weight key s by W_ts = sum_j f(q_tj) conj f(k_sj). */
@@ -1143,7 +1123,6 @@ typedef enum cmha_cope_output {
     CMHA_COPE_OUTPUT_COUNT
 } cmha_cope_output;
 
-/* Holds everything of a linear attention but its arrays. */
 typedef struct cmha_linear_args {
     size_t batch, heads, n;
     size_t d; /* complex numbers of a head of q and k */
@@ -1153,10 +1132,9 @@ typedef struct cmha_linear_args {
     int causal;
     cmha_real alpha; /* HYBRID: 0.2 in the paper */
     cmha_real eps; /* of C (COPE) or u (ANGULAR), whose gradient is at most 1/eps; 1e-6 */
-    cmha_real den_eps; /* ANGULAR, 1e-6: y = num / (den + den_eps); den nears 0 if all keys point away from
-                          q */
+    cmha_real den_eps; /* ANGULAR, 1e-6: y = num / (den + den_eps); den nears 0 if q and keys oppose */
     const unsigned char *key_mask; /* [B, n] */
-    int threads; /* over (batch, head) */
+    int threads;
 } cmha_linear_args;
 /* Return lengths: of scratch, saved (B H n (1, or 2 d_v + 1 if experimental)), a state (B H F (c + 1)). */
 CMHA_DEF size_t cmha_linear_attention_scratch(const cmha_linear_args *args, int backward);
@@ -1171,9 +1149,9 @@ CMHA_FIT void cmha_linear_attention_backward(const cmha_linear_args *args, const
 CMHA_DEF void cmha_linear_attention_append(const cmha_linear_args *args, const cmha_attention_views *views,
     cmha_real *state, cmha_real *scratch);
 
-/* Mixes by lag, as CRAT's FFT path (eq 14) amounts to: IFFT(FFT(Q) conj FFT(K)) has n numbers, one per lag
-   between tokens, not n^2. Zero-padded against wrap-around, it is like the auto-correlation of Autoformer (Wu
-   et al. 2021); all queries share the weights:
+/* Mixes by lag, which CRAT's FFT path (eq 14) amounts to: IFFT(FFT(Q) conj FFT(K)) has n numbers, one per
+   lag, not n^2. Zero-padded against wrap-around, like Autoformer's auto-correlation (Wu et al. 2021), but all
+   queries share the weights:
        N_tau  = number of pairs of tokens t and t - tau that are both present: n - tau without a mask
        R[tau] = 1 / (sqrt(d) N_tau) sum over these pairs, sum_j Re(u(q_tj) conj u(k_{t-tau,j}))
        a      = softmax of temp R over the topk lags (0: all) of largest R among those with N_tau > 0, else 0
@@ -1187,7 +1165,7 @@ typedef struct cmha_lag_args {
     size_t topk;
     cmha_real eps; /* of the phasors u; 1e-6 is usual */
     const unsigned char *key_mask; /* [B, n] */
-    int threads; /* over (batch, head) */
+    int threads;
 } cmha_lag_args;
 CMHA_DEF size_t cmha_lag_attention_scratch(const cmha_lag_args *args); /* O(n) per thread */
 /* Computes y, all arrays complex, in O(n log n d). lags [B, H, n], for the backward, gets temp R of the
@@ -1249,16 +1227,15 @@ typedef enum cmha_init { CMHA_INIT_NORMAL, CMHA_INIT_XAVIER } cmha_init;
    positions (not in causal models: later ones count). Zeros stay zeros. */
 typedef enum cmha_feature_norm { CMHA_FEATURE_NORM_NONE, CMHA_FEATURE_NORM_FRAME,
     CMHA_FEATURE_NORM_SEQUENCE } cmha_feature_norm;
-/* Names the paper whose blocks a model has: real   ComplexFormer and every baseline. x = embedding(ids) +
-   positions; blocks x += attention(norm(x)),
+/* Names the paper whose blocks a model has:
+     real   ComplexFormer and every baseline: x = embedding(ids) + positions; blocks x += attention(norm(x)),
             x += ffn(norm(x)); logits = norm(x) W^T. (Post-norm: x = norm(x + sublayer(x)), no final norm.)
-   cope   The first layer's queries and keys are complex projections of z = token + i gamma position, scored
-   by
-            cope_score; no norm touches the imaginary part. The other layers are plain.
-   mobius Layers of mobius_wiring have mobius_heads Möbius heads beside plain ones (eq 10-19) or alone (eq
+     cope   The first layer's queries and keys are complex projections of z = token + i gamma position, scored
+            by cope_score; no norm touches the imaginary part. The other layers are plain.
+     mobius Layers of mobius_wiring have mobius_heads Möbius heads beside plain ones (eq 10-19) or alone (eq
             20-27), on complex inputs: real part from the layer below; imaginary part, before any norm, the
             positions in the first such layer, the tokens in later ones. ln1 norms both.
-   crat   The state is d_model/2 complex features; norm, attention and feed-forward layer are complex:
+     crat   The state is d_model/2 complex features; norm, attention and feed-forward layer are complex:
             a = window(attention(norm(z))), z = r1 z + a, z = r2 z + ffn(norm(z)). The window (irw_), in some
             layers, mixes in documents of a knowledge base; ffn is a mixture of `experts` or one dense layer;
             r1 and r2 are 1 or learned complex numbers. */
@@ -1280,9 +1257,9 @@ typedef enum cmha_crat_attention { CMHA_CRAT_ATTENTION_ANGULAR, CMHA_CRAT_ATTENT
 /* Chooses alpha + i beta of CRAT eq 20: 1; learned; learned, of modulus 1. */
 typedef enum cmha_residual { CMHA_RESIDUAL_NONE, CMHA_RESIDUAL_FREE, CMHA_RESIDUAL_UNIT } cmha_residual;
 /* Lists fields: SIZE and REAL(member, default, minimum, maximum, help), FLAG(member, default, help),
-   NAME(member, help), ENUM(member, first, last, words, help) with words for the values from first, the
-   default, to last. A field whose help begins like "a|b: " is read only if, of fields that are read, one
-   named so is not 0 or one has such a word as its value. */
+   NAME(member, help), ENUM(member, first, last, words, help) with a word per value from first, the default,
+   to last. If a help begins "a|b: ", the field is read only if a field that is read is named a or b and not
+   0, or has the value a or b. */
 #define CMHA_WORDS(words) (&(words)[1])
 #define CMHA_MODEL_FIELDS(SIZE, REAL, FLAG, ENUM, NAME) \
     SIZE(n_layers, 8, 1, 1024, "blocks") \
@@ -1471,15 +1448,15 @@ CMHA_DEF cmha_table cmha_model_table(void);
     ENUM(update_scale, CMHA_UPDATE_RMS, CMHA_UPDATE_SHAPE, "rms|shape", \
          "muon: updates as large as AdamW's, or times sqrt(max(1, rows / columns))") \
     REAL(decay_share, 0.2, 0, 1, "wsd: share of the steps, the last ones, in which the rate falls") \
-    NAME(optimiser, "adamw, muon, lion, sgd or a row of the program's own; empty = adamw")
+    NAME(optimiser, "adamw, muon, lion, sgd or one of the program's own; empty = adamw")
 typedef struct cmha_trainer_config { CMHA__MEMBERS(CMHA_TRAINER_FIELDS) } cmha_trainer_config;
 CMHA_DEF cmha_table cmha_trainer_table(void);
 
-/* Fills configurations (each or NULL) with a preset: tiny learns a text in minutes, starting as RoPE (delta =
-   1); fast in less than half the time (Muon, QK-norm); encoder is a small classifier; paper is
-   ComplexFormer's appendix A (its optional loss is pcl_weight = 0.01), repo its authors' code; eulerformer;
-   cope; mobiusbert has half of its heads Möbius ("H & T"), mobroformer likewise with RoPE in the others; crat
-   is all of CRAT (its missing Table A1 is ours). Errors: NOT_FOUND. */
+/* Fills configurations (each or NULL) with a preset: tiny learns a text in minutes, from RoPE (delta = 1),
+   fast in less than half the time (Muon, QK-norm); encoder is a small classifier; paper is ComplexFormer's
+   appendix A (its optional loss is pcl_weight = 0.01), repo its authors' code; eulerformer; cope; half of
+   mobiusbert's heads are Möbius ("H & T"), mobroformer's others RoPE; crat is all of CRAT (its missing Table
+   A1 is ours). Errors: NOT_FOUND. */
 CMHA_DEF cmha_status cmha_preset(cmha_context *context, const char *name, cmha_model_config *model,
     cmha_trainer_config *trainer);
 /* Return the name of preset i, and of attention kind i; NULL beyond the last. *fields (or NULL): what the
@@ -1488,7 +1465,7 @@ CMHA_DEF const char *cmha_preset_name(size_t i);
 CMHA_DEF const char *cmha_kind_name(size_t i, const char **fields);
 CMHA_DEF cmha_status cmha_kind(cmha_context *context, const char *name, cmha_model_config *model);
 
-/* Is a named part of a block of parameters, and how it learns. */
+/* Names a part of a block of parameters and how it learns. */
 typedef struct cmha_parameter {
     char name[48]; /* as in files: "blocks.0.attn.wq.weight" */
     cmha_tensor tensor;
@@ -1598,12 +1575,11 @@ typedef struct cmha_model {
     cmha_tensor *state_weight, *state_bias, *theta_weight, *theta_bias; /* crat, eq 5 and 6 */
     double *omega; /* [n_omega, P] */
     double score_factor; /* of heads that rotate: from cmha_frequencies */
-    size_t n_omega, P; /* 1, or n_heads after cmha_model_set_frequencies; d_k/2, pope d_k */
+    size_t n_omega, P; /* n_omega: 1, or n_heads if frequency = table; P: d_k/2, pope d_k */
     cmha_real *alibi; /* [n_heads], ropepp [2 n_heads], or NULL */
     const cmha_knowledge *knowledge; /* see cmha_model_set_knowledge */
     uint64_t knowledge_identity; /* of the base last set or loaded; 0 = none */
-    uint64_t *expert_use; /* [n_layers, experts] or NULL: tokens seen in training (by this rank); may be
-                             cleared */
+    uint64_t *expert_use; /* [n_layers, experts] or NULL: tokens trained on, by this rank; may be cleared */
     void *tables; /* [table_bytes]: parameters, blocks, omega, alibi, expert_use */
     size_t table_bytes;
     cmha_tape tape; /* of the model's own passes */
@@ -1653,14 +1629,13 @@ typedef struct cmha_batch {
 CMHA_DEF size_t cmha_frames(const cmha_real *samples, size_t n, size_t planes, size_t width, size_t hop,
     cmha_real *frames);
 
-/* Opens a model with random weights by the context's seed, zero biases, delta by delta_init; cfg NULL =
-   defaults. Logs fields that are set but not read. Errors: SHAPE (configuration), NOT_FOUND (no `score` of
-   that name). */
+/* Opens a model: random weights by the context's seed, zero biases, delta by delta_init; cfg NULL = defaults.
+   Logs fields that are set but not read. Errors: SHAPE (configuration), NOT_FOUND (no such `score`). */
 CMHA_DEF cmha_status cmha_model_init(cmha_model *model, cmha_context *context, const cmha_model_config *cfg);
 CMHA_DEF void cmha_model_close(cmha_model *model);
 /* Packs all matrices of products and lookups, but not routers and Möbius maps, as BF16 or INT8, and frees the
-   numbers. Passes, new caches and cmha_model_save use them so. Older caches and trainers return STATE, and so
-   do calls that need the numbers: training, cmha_model_read, packing again. Errors: ARGUMENT (FLOAT). */
+   numbers. Passes, new caches and cmha_model_save use the packed ones. Older caches and trainers return
+   STATE, as does what needs numbers: training, cmha_model_read, packing again. Errors: ARGUMENT (FLOAT). */
 CMHA_DEF cmha_status cmha_model_pack(cmha_model *model, cmha_storage storage);
 /* Adds lora_alpha / lora_rank B A to each matrix with an adapter B A and removes adapters and freezing. Older
    caches and trainers return STATE. Errors (nothing changes): STATE (packed, no adapters). */
@@ -1679,8 +1654,7 @@ CMHA_DEF cmha_tensor *cmha_model_forward(cmha_model *model, cmha_tape *tape, con
     cmha_tensor **extra_loss);
 CMHA_DEF cmha_tensor *cmha_model_states(cmha_model *model, cmha_tape *tape, const cmha_batch *batch,
     cmha_tensor **extra_loss);
-/* Applies the class head -> logits [batch, classes], or a regression's values. Errors: STATE (classes =
-   0). */
+/* Applies the class head -> logits [batch, classes] or a regression's values. Errors: STATE (classes = 0). */
 CMHA_DEF cmha_tensor *cmha_model_scores(cmha_model *model, cmha_tape *tape, cmha_tensor *states,
     const unsigned char *key_mask);
 /* Applies the value head to states [.., d_model] -> values [.., values] or, gaussian, [means | log variances]
@@ -1697,9 +1671,8 @@ CMHA_DEF cmha_status cmha_model_predict(cmha_model *model, const cmha_batch *bat
 typedef enum cmha_see {
     CMHA_SEE_PROBABILITIES, /* weights of the values; lag: a[t - s] over their sum */
     CMHA_SEE_SCORES, /* before the softmax; linear: weights before normalisation; lag: temp R[t - s] */
-    CMHA_SEE_PHASES, /* arg O in radians, of features (with delta, b, position; phasors; elu + 1); dot:
-                        none */
-    CMHA_SEE_NEXT /* add 1 * this: softmax(Im O); with yang8 1, 2, 3 * this: P_ri, P_ir, P_ii */
+    CMHA_SEE_PHASES, /* arg O, radians, of features (delta, b, position; phasors; elu + 1); dot: none */
+    CMHA_SEE_NEXT /* `what` + this: of softmax(Im O); yang8: + 1, 2, 3 times this: of P_ri, P_ir, P_ii */
 } cmha_see;
 /* Shows a layer's head (numbered as wo reads them: plain, then Möbius; real, imaginary, mixed) -> out [batch,
    queries, keys]. Errors: STATE (it has none). */
@@ -1709,8 +1682,7 @@ CMHA_DEF cmha_status cmha_model_attention(cmha_model *model, const cmha_batch *b
    the mean over tokens of cmha_model_states' phasors (eps complex_eps). Errors: SHAPE (odd d_model). */
 CMHA_DEF cmha_status cmha_model_vectors(cmha_model *model, const cmha_batch *batch, cmha_real *vectors);
 /* Adds weight * d(training loss)/d(parameter) to the gradients; `key` seeds dropout. *loss is without
-   additional losses. Errors: those of cmha_model_loss, NOT_FINITE (total loss; gradients are then
-   unspecified). */
+   additional losses. Errors: those of cmha_model_loss, NOT_FINITE (the total; gradients are unspecified). */
 CMHA_FIT cmha_status cmha_model_gradient(cmha_model *model, const cmha_batch *batch, double weight,
     uint64_t key, double *loss);
 /* Computes that training loss: additional losses and dropout included. */
@@ -1725,13 +1697,12 @@ CMHA_DEF cmha_status cmha_model_memory(cmha_context *context, const cmha_model_c
 CMHA_DEF cmha_status cmha_model_training_memory(cmha_model *model, size_t batch, size_t length, size_t *need);
 
 /* ================ Training ================ */
-/* Scales Muon's updates of [R, C] by 0.2 sqrt(max(R, C)) (RMS; complex: 0.2 sqrt(2 max(R, C))), which gives
-   them AdamW's root mean square per number, so that its rate and decay fit (Liu et al. 2025, arXiv
-   2502.16982), or by sqrt(max(1, R / C)) (SHAPE), for rates near 0.02 (Jordan 2024). Every optimiser reads
-   the trainer's lr, weight_decay and clip. */
+/* Scales Muon's updates [R, C]: RMS, by 0.2 sqrt(max(R, C)) (complex: 0.2 sqrt(2 max(R, C))), gives AdamW's
+   root mean square per number, so that its rate and decay fit (Liu et al. 2025, arXiv 2502.16982); SHAPE, by
+   sqrt(max(1, R / C)), is for rates near 0.02 (Jordan 2024). Every optimiser reads the trainer's lr,
+   weight_decay and clip. */
 typedef enum cmha_update_scale { CMHA_UPDATE_RMS, CMHA_UPDATE_SHAPE } cmha_update_scale;
-/* Updates n numbers by AdamW with decoupled decay (Loshchilov & Hutter 2019), g having been scaled by
-   grad_scale:
+/* Updates n numbers by AdamW with decoupled decay (Loshchilov & Hutter 2019), g being times grad_scale:
        p -= lr weight_decay p; m = beta1 m + (1 - beta1) g; v = beta2 v + (1 - beta2) g^2;
        p -= lr (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps) */
 typedef struct cmha_adamw_args {
@@ -1752,12 +1723,12 @@ CMHA_FIT void cmha_lion(const cmha_adamw_args *args, size_t n, cmha_real *p, con
 CMHA_FIT void cmha_momentum(const cmha_adamw_args *args, size_t n, cmha_real *d, const cmha_real *g,
     cmha_real *m);
 CMHA_FIT void cmha_descend(const cmha_adamw_args *args, size_t n, cmha_real *p, const cmha_real *d);
-/* Is R rows of C numbers, complex if imag > 0, the distance from a real part to its imaginary part. */
+/* Describes R rows of C numbers, complex if imag > 0, the distance from real to imaginary parts. */
 typedef struct cmha_matrix { cmha_real *data; size_t R, C, imag; } cmha_matrix;
 /* Makes a direction U nearly orthogonal (complex: unitary) in place (Muon: Jordan 2024): X = U / (|U| +
    1e-7); five times A = X X^H, X = 3.4445 X + (-4.7750 A + 2.0315 A A) X, by the shorter side; then scales
-   it. X keeps U's singular vectors; its singular values are 0.7 to 1.2, but for those below |U| / 100.
-   scratch [cmha_muon_scratch]. */
+   it. X keeps U's singular vectors; singular values above |U| / 100 become 0.7 to 1.2. scratch
+   [cmha_muon_scratch]. */
 CMHA_FIT void cmha_muon(cmha_update_scale scale, const cmha_matrix *U, cmha_real *scratch);
 CMHA_DEF size_t cmha_muon_scratch(size_t R, size_t C, int is_complex);
 /* Averages weights after a step: e = beta e + (1 - beta) w. */
@@ -1788,7 +1759,7 @@ struct cmha_optimiser {
 /* Chooses the optimiser, adamw (or ""), muon, lion, sgd or one of the context's; zeroes moments and p->step.
    Trainers take that of their field. Errors: NOT_FOUND. */
 CMHA_FIT cmha_status cmha_parameters_optimiser(cmha_parameters *p, const char *name);
-/* Returns the name of optimiser i, the context's last; NULL beyond. */
+/* Returns the name of optimiser i, the context's behind the library's; NULL beyond. */
 CMHA_DEF const char *cmha_optimiser_name(const cmha_context *context, size_t i);
 
 /* Lists schedules: ROW(constant, word, rate from a = `base` to b = `minimum`). x rises from 0 after the
@@ -1837,9 +1808,9 @@ typedef cmha_status (*cmha_loss_fn)(void *user, double *loss);
 /* Compares the gradients in p with fourth-order differences of the loss (4 losses each): every number of
    parameters up to 64, 8 directions of longer ones. *error: the largest deviation, less the losses' rounding,
    relative to its parameter's largest derivative (at least a thousandth of the largest of all); cmha_error
-   names it. If the gradients are right it is below 1e-3 in double (smooth scores 1e-8), 1e-2 in float, unless
-   the loss jumps or bends within a step (1e-4, float 1e-2): phases at pi or of small numbers, routers, ReLU,
-   maxima. NaN, or only zeros, give infinity. Dropout must be 0. Errors: STATE. */
+   names it. Right gradients give at most 1e-3 in double (smooth scores 1e-8), 1e-2 in float, unless the loss
+   jumps or bends within a step (1e-4, float 1e-2): phases at pi or of small numbers, routers, ReLU, maxima.
+   NaN, or only zeros, give infinity. Dropout must be 0. Errors: STATE. */
 CMHA_FIT cmha_status cmha_gradient_check(cmha_parameters *p, cmha_loss_fn loss, void *user, double *error);
 
 typedef struct cmha_tokens {
@@ -1883,15 +1854,14 @@ CMHA_FIT cmha_status cmha_trainer_step(cmha_trainer *trainer, const cmha_tokens 
 CMHA_FIT cmha_status cmha_trainer_fit(cmha_trainer *trainer, const cmha_batch *batch, double *loss);
 /* Does the second half of a step, for a program's own objective: clips gradients, updates and zeroes them.
    The first half is cmha_tape_backward or cmha_model_gradient, before the first step
-   cmha_parameters_zero_grad. *grad_norm (or NULL): the norm before clipping. For this alone batch = length =
-   1 is enough. */
+   cmha_parameters_zero_grad. *grad_norm (or NULL): the norm before clipping. Works with batch = length =
+   1. */
 CMHA_FIT cmha_status cmha_trainer_apply(cmha_trainer *trainer, double *grad_norm);
 /* Lets ranks train one model: of ranks * config.batch sequences rank r has config.batch from r config.batch
    on (in cmha_trainer_fit the last ranks may have fewer). Losses, gradients (summed by cmha_trainer_apply),
    means, dropout, validation and saved states are those of one trainer with all sequences, up to the order of
    sums; equal parameters stay equal to the bit. A failure of one rank ends the call on all: NOT_FINITE as
-   such, others as STATE on the other ranks. NULL or one rank: alone again. Errors: STATE (cope_max =
-   global). */
+   such, others as STATE on the other ranks. NULL, or one rank: alone. Errors: STATE (cope_max = global). */
 CMHA_FIT cmha_status cmha_trainer_share(cmha_trainer *trainer, const cmha_ranks *ranks);
 /* Hides tokens as BERT does (Devlin et al. 2019): of those chosen with probability `rate` 80 % become
    mask_token, 10 % a random one; targets [n] gets their ids, else -1. keep[i] = 0: never chosen; or NULL. */
@@ -1915,8 +1885,7 @@ typedef struct cmha_slot {
 } cmha_slot;
 
 /* Holds keys (features, transposed in tiles) and values of the tokens so far of `batch` sequences of equal
-   length. Caches of several threads may share a model that is not trained meanwhile (and its context's error
-   line). */
+   length. Caches in several threads may share a model that nobody trains (and its context's error line). */
 typedef struct cmha_cache {
     cmha_context *context;
     cmha_model *model;
@@ -2038,7 +2007,7 @@ typedef struct cmha_archive_item {
      - A link at `path` stays; the file it names is replaced, or made. Only regular files are replaced; the
        new one gets the old one's permissions. (Not on Windows: links, permissions.)
      - A failure, RLIMIT_FSIZE included, leaves nothing behind. A killed process may leave cmha-XXXXXXXX.tmp,
-       on most Linux file systems only in the moment before the renaming (before, the file has no name). */
+       on most Linux file systems only if killed in the moment before the renaming. */
 CMHA_FIT cmha_status cmha_archive_write(cmha_context *context, const char *path,
     const cmha_archive_item *items, size_t n_items, const char *const *metadata, size_t n_metadata);
 
@@ -2060,19 +2029,18 @@ CMHA_DEF cmha_status cmha_config_read(cmha_context *context, const char *path, c
    before it reads a weight. Errors: SHAPE, FORMAT (no configuration, for example: use cmha_model_read). */
 CMHA_DEF cmha_status cmha_model_open(cmha_model *model, cmha_context *context, const char *path);
 /* Reads weights, whoever wrote them, into an open model: tensors of the parameters' names, of F64, F32, F16
-   or BF16; no metadata. *taken (or NULL): parameters read. Meanwhile the weights are in memory twice; on an
-   error the model is bit for bit as it was. Errors: SHAPE. strict = 1: the file must have every parameter in
-   its shape, and nothing else but a checkpoint's moments (the error line names what is wrong); 0: reads what
-   fits by name, dtype and shape, and logs a warning for every other parameter and tensor; 2: as 1, but
-   parameters that the file lacks stay, as for adapters above a base or a base below a part (FORMAT if it is
-   not that part's base), and frequencies that it has are read. */
+   or BF16. *taken (or NULL): parameters read. Meanwhile the weights are in memory twice; on an error the
+   model is bit for bit as it was. Errors: SHAPE. strict = 1: the file must have every parameter in its shape,
+   and nothing else but a checkpoint's moments (the error line names what is wrong); 0: reads what fits by
+   name, dtype and shape, and logs a warning for every other parameter and tensor; 2: as 1, but parameters
+   that the file lacks stay, as for adapters above a base or a base below a part (FORMAT if it is not the
+   part's base), and set frequencies are read. */
 CMHA_DEF cmha_status cmha_model_read(cmha_model *model, const char *path, int strict, size_t *taken);
 /* Saves model, moments (as above), step, seed, best loss (infinity if NaN). */
 CMHA_FIT cmha_status cmha_trainer_save(cmha_trainer *trainer, const char *path);
 /* Reads that state, tuning included, into an open trainer of a model of the same configuration. With the
    saved trainer's configuration ("trainer.<field>", not read here; its batch is that of all ranks) and the
-   same tokens the run continues bit for bit. Memory and errors as of cmha_model_read; FORMAT: another
-   base. */
+   same tokens the run continues bit for bit. Memory and errors as of cmha_model_read; FORMAT: other base. */
 CMHA_FIT cmha_status cmha_trainer_read(cmha_trainer *trainer, const char *path);
 
 /* Saves vectors and features [n, 2 d_r], and ids [n], text_begin [n + 1] (I64), texts (U8) if any; metadata
@@ -2081,9 +2049,9 @@ CMHA_FIT cmha_status cmha_knowledge_save(const cmha_knowledge *knowledge, const 
 /* Opens a base from such a file, which needs only `vectors` (F32, F64, F16 or BF16). Checks sizes, the texts'
    order, that vectors are finite and features their phasors; sets `search` to NULL. Errors: NOT_FINITE. map =
    1: maps vectors and features where system and file allow it (POSIX, little endian, cmha_real's dtype).
-   Until close nobody may then write into the file: if it gets shorter, use of the base ends the process
-   (SIGBUS); other numbers change the base. Saving to the same path is safe: it replaces the file, and the
-   base keeps the old one. */
+   Until close nobody may then write into the file: a shorter one ends the process (SIGBUS) when the base is
+   used, other numbers change the base. Saving to the same path is safe: it replaces the file, not what is
+   open. */
 CMHA_DEF cmha_status cmha_knowledge_open(cmha_knowledge *knowledge, cmha_context *context, const char *path,
     int map);
 
@@ -2168,9 +2136,8 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
 
    tests/grad_words.c tests all these entries; a new form of score needs one in tests/scores.h.
 
-   To check a change that must not alter results keep the old header, then `make bits AGAINST=OLD.h`. The
-   suite is `make test-all`; `make mutants` asks whether it can fail; tests/README.md says what it
-   promises. */
+   Before a change that must not alter results keep the header, then `make bits AGAINST=OLD.h`. The suite is
+   `make test-all`; `make mutants` asks whether it can fail; tests/README.md says what it promises. */
 
 #if (((defined(CMHA_IMPLEMENTATION) && !defined(CMHA_LINKED)) || defined(CMHA_STATIC)) && \
      !defined(CMHA_IMPLEMENTATION_ONCE)) || defined(CMHA__AGAIN)
