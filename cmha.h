@@ -36,7 +36,7 @@
    clang cannot, an #error names the flag to add. Linking with such a flag makes a whole program, library
    included, treat denormal numbers as 0.
 
-   Configuration macros. In all files of a program the same, but for IMPLEMENTATION and CBLAS_HEADER
+   Configuration macros; all but IMPLEMENTATION and CBLAS_HEADER must be the same in every file of a program
        CMHA_IMPLEMENTATION   compile the code in this file: exactly one of a program (STATIC: not needed)
        CMHA_LINKED           compile it in no file: an object that has it is linked
        CMHA_STATIC           compile it as static functions in each file: private copies may coexist
@@ -202,8 +202,9 @@ typedef struct cmha_allocator {
     void *user;
 } cmha_allocator;
 typedef struct cmha_context cmha_context;
-/* Replaces the system's files: read with size, write with finish; a pair may be NULL. If a callback fails,
-   the call changes nothing and returns the callback's status, with the path in its error line. */
+/* Replaces the system's files. Set size and read, write and finish, or neither of a pair: the system's. If a
+   callback fails, the call changes nothing and returns the callback's status, with the path in its error
+   line. */
 typedef struct cmha_files {
     cmha_status (*size)(void *user, cmha_context *context, const char *path, uint64_t *bytes);
     cmha_status (*read)(void *user, cmha_context *context, const char *path, uint64_t offset, void *to,
@@ -394,14 +395,14 @@ CMHA_DEF void cmha_tape_reset(cmha_tape *tape); /* forgets records, tensors and 
 CMHA_DEF cmha_status cmha_tape_status(const cmha_tape *tape); /* the first failure since the reset */
 /* Returns 1 if the tape only measures memory: tensors then have no numbers. */
 CMHA_DEF int cmha_tape_measures(const cmha_tape *tape);
-/* Reports a failure of the caller's operation, if it is the first, with its line. Returns NULL. */
+/* Records a failure of the caller's operation and its error line, if it is the first. Returns NULL. */
 CMHA_DEF cmha_tensor *cmha_tape_fail(cmha_tape *tape, cmha_status status, const char *line);
 /* Makes a tensor of zeros. needs_grad = 1: with a gradient. */
 CMHA_DEF cmha_tensor *cmha_tensor_new(cmha_tape *tape, int rank, const size_t *shape, int needs_grad);
 /* Makes a tensor of the caller's data. Backward passes add to grad (or NULL). */
 CMHA_DEF cmha_tensor *cmha_tensor_wrap(cmha_tape *tape, int rank, const size_t *shape, cmha_real *data,
     cmha_real *grad);
-/* Allocates until the next reset, also in a backward callback; 64-byte aligned, not cleared. */
+/* Allocates memory until the reset, also in backward callbacks; 64-byte aligned, not cleared. */
 CMHA_DEF void *cmha_tape_alloc(cmha_tape *tape, size_t bytes);
 
 /* Appends the caller's operation and returns `out`, which cmha_tensor_new made and the caller computed from
@@ -419,12 +420,12 @@ CMHA_FIT cmha_status cmha_tape_backward(cmha_tape *tape, cmha_tensor *loss, cmha
    threads only where a struct has `threads` (0 = 1). Sizes may be 0, and empty arrays NULL. Functions that
    return a length return SIZE_MAX on overflow; scratch, counted in cmha_real, is aligned as for double.
    Outputs must not overlap inputs unless stated. _backward takes dy = dL/dy and adds to its gradient
-   arguments, each (or NULL). Rows are [T, D]; a bias may be NULL.
+   arguments, which may be NULL. Rows are [T, D]; a bias may be NULL.
 
-   Operations return a new tensor of their tape, or NULL. Beside a kernel pair they compute the same on [..,
-   D], all axes but the last being rows; "Tape:" tells what differs, as inputs -> result. Every operation's
-   errors: SHAPE, ARGUMENT (no such kind, an array missing), MEMORY, OVERFLOW; comments name others. Arrays
-   must outlive the backward pass. key_mask: a byte a token, 0 = absent; NULL = all present. */
+   Operations return a new tensor of their tape, or NULL. One beside a kernel pair computes the same on [..,
+   D], all axes but the last being rows; "Tape:" tells what differs, as inputs -> result. Errors of all
+   operations: SHAPE, ARGUMENT (no such kind, an array missing), MEMORY, OVERFLOW; comments name others.
+   Arrays must outlive the backward pass. key_mask: a byte a token, 0 = absent; NULL = all present. */
 
 /* ---- Common ---- */
 /* Computes C [M, N] = alpha op(A) op(B) + beta C, op(A) [M, K], op(B) [K, N]; trans_x = 1: op transposes.
@@ -732,7 +733,7 @@ CMHA_DEF void cmha_phasor_forward(const cmha_real *z, size_t T, size_t D, cmha_r
 CMHA_FIT void cmha_phasor_backward(const cmha_real *z, const cmha_real *du, size_t T, size_t D, cmha_real eps,
     cmha_real *dz);
 CMHA_DEF cmha_tensor *cmha_phasor(cmha_tape *tape, cmha_tensor *z, cmha_real eps);
-/* Joins re and im (or NULL: 0) [.., D] to planes [.., 2D]; returns a part of them: 0 real, 1 imaginary. */
+/* Join re and im (NULL: 0) [.., D] to planes [.., 2D]; return their real (part 0) or imaginary part (1). */
 CMHA_DEF cmha_tensor *cmha_complex_join(cmha_tape *tape, cmha_tensor *re, cmha_tensor *im);
 CMHA_DEF cmha_tensor *cmha_complex_part(cmha_tape *tape, cmha_tensor *z, int part);
 
@@ -1022,14 +1023,14 @@ typedef struct cmha_score_call {
     double *ddivisor; /* add its gradient here; NULL = not wanted */
 } cmha_score_call;
 typedef struct cmha_layer cmha_layer; /* see Models */
-/* Describes a score. `map` turns rows of q and k into features; the score is scale times the real product of
-   two or, with `forward`, a function of the complex product O = sum_j q_j conj(k_j). Callbacks run in several
+/* Describes a score. `map` turns rows of q and k into features; the score is scale times their dot product
+   or, with `forward`, a function of the complex product O = sum_j q_j conj(k_j). Callbacks run in several
    threads at once. A contradictory description gives ARGUMENT. */
 struct cmha_score {
     const char *name; /* for the field `score`: 1 to 31 letters, digits, - _ . + */
     int planes; /* rows of d_k: 1 = real numbers; 2 = complex ones, features [Re | Im] */
     int rotates; /* 1: reads the rotation table, P = F/2; without map rows turn as RoPE (complex: `halves`) */
-    int shared_keys; /* 1: keys have the same features for all query heads, parameters or not */
+    int shared_keys; /* 1: keys have the same features for all query heads, whatever the parameters */
     /* Writes features y [n, F] of rows x, F = planes d_k (or by `features`). NULL: rows are features. */
     void (*map)(const cmha_score_call *call, cmha_rows x, size_t n, cmha_real *y);
     /* Adds to dx (data NULL: not wanted) and call->gradients, given dy [n, F]. */
