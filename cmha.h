@@ -209,7 +209,7 @@ typedef struct cmha_files {
     cmha_status (*size)(void *user, cmha_context *context, const char *path, uint64_t *bytes);
     cmha_status (*read)(void *user, cmha_context *context, const char *path, uint64_t offset, void *to,
         size_t bytes);
-    /* Gets a new file of `total` bytes in consecutive pieces, from offset 0 on. */
+    /* Gets a new file of `total` bytes in consecutive pieces from offset 0. */
     cmha_status (*write)(void *user, cmha_context *context, const char *path, uint64_t offset,
         const void *from, size_t bytes, uint64_t total);
     /* Ends the writing. whole = 1: the new file replaces the old one; 0: it is discarded. */
@@ -239,7 +239,7 @@ typedef struct cmha_context_config {
     cmha_files files; /* zeroed = the system's; cmha_buffers(list) = files in memory */
     void (*log)(void *user, cmha_log_level level, const char *line); /* no newline; NULL = silence */
     void *log_user;
-    int keep_blas_threads; /* 0: OpenBLAS has one thread till close (of the first context last); 1: all */
+    int keep_blas_threads; /* 0: OpenBLAS has one thread until close (close in reverse order); 1: unchanged */
     const cmha_score *scores; /* [n_scores], outlive the context; a model's field `score` names one */
     size_t n_scores;
     const cmha_optimiser *optimisers; /* [n_optimisers], likewise, for a trainer's field `optimiser` */
@@ -1589,8 +1589,8 @@ typedef struct cmha_model {
 } cmha_model;
 
 /* Tells a score's `attend` the layer whose attention it builds, in place of wq, wk, wv and softmax: h [batch,
-   length, d_model], normed -> the same shape, before wo. It must make the same operations in every pass,
-   whatever the numbers (cmha_tape_measures), and fail by cmha_tape_fail. */
+   length, d_model], normed -> the same shape, before wo. Its operations must be the same in every pass,
+   whatever the numbers (cmha_tape_measures); it fails by cmha_tape_fail. */
 struct cmha_layer {
     cmha_tape *tape;
     const cmha_model *model;
