@@ -31,46 +31,49 @@
        nothing there  cc -O2 -DCMHA_NO_CBLAS app.c -lm (the built-in GEMM)
        32-bit x86     add -msse2 -mfpmath=sse (an x87 gets slow mathematics)
        wasm           emcc -O3 -DCMHA_NO_CBLAS app.c -sALLOW_MEMORY_GROWTH=1 (-sNODERAWFS=1: node's files)
-   The code compiles as C99, C11, C17 and C++11, the declarations as C89 too. Under -Ofast, -ffast-math and
-   their parts the library keeps to IEEE arithmetic, at its speed; where clang has no way to, an #error names
-   the flag to add. A program linked with such a flag takes denormal numbers for 0, and the library with it.
+   The code compiles as C99, C11, C17 and C++11, the declarations also as C89. Under -ffast-math, -Ofast and
+   the flags these imply, the library still computes in IEEE arithmetic, no faster than without them; where
+   clang cannot, an #error names the flag to add. Linking with such a flag makes a whole program, library
+   included, treat denormal numbers as 0.
 
-   Configuration macros; but for the first and CMHA_CBLAS_HEADER the same in every file of a program
-       CMHA_IMPLEMENTATION   this file also gets the code (one file of a program; not needed with CMHA_STATIC)
-       CMHA_LINKED           no file gets the code: an object that has it is linked, as our Makefile does
-       CMHA_STATIC           every function is static and the code comes along: private copies may coexist
-       CMHA_DEF              what stands before every function, default extern, in C++ extern "C": for
+   Configuration macros; all but IMPLEMENTATION and CBLAS_HEADER must be the same in every file of a program
+       CMHA_IMPLEMENTATION   compile the code in this file: exactly one of a program (STATIC: not needed)
+       CMHA_LINKED           compile it in no file: an object that has it is linked
+       CMHA_STATIC           compile it as static functions in each file: private copies may coexist
+       CMHA_DEF              prefix of functions, default extern, in C++ extern "C"; for example
          __declspec(dllexport) or __attribute__((visibility("default")))
        CMHA_DOUBLE           cmha_real is double, not float: gradient checks to 1e-9. See CMHA_CONFIGURATION
-       CMHA_NO_CBLAS         do not use CBLAS; the built-in blocked GEMM takes its place
+       CMHA_NO_CBLAS         do not use CBLAS but the built-in matrix product (GEMM)
        CMHA_CBLAS_HEADER     the header that declares cblas_sgemm, default <cblas.h>; for the code alone
-       CMHA_NO_SIMD          keep to scalar mathematics from libm (the reference path of the tests)
-       CMHA_NO_DISPATCH      compile for the instruction set of the flags alone, not for AVX2 and AVX-512 too
+       CMHA_NO_SIMD          use scalar mathematics from libm (the reference path of the tests)
+       CMHA_NO_DISPATCH      compile only for the flags' instruction set, not also for AVX2 and AVX-512
        CMHA_NO_FILES         no file system, no stdio: paths lead to the context's callbacks (cmha_buffers)
-       CMHA_INFERENCE_ONLY   no backward passes, training or writing (gcc -O2: 450 KB, NO_DISPATCH 300). With
-         CMHA_IMPLEMENTATION before the file's first #include of this one the linker names what is called
+       CMHA_INFERENCE_ONLY   no backward passes, training or writing (gcc -O2: 450 KB, NO_DISPATCH 300). If
+         CMHA_IMPLEMENTATION is defined before this file's first #include, calls of them do not link
 
    Rules that hold everywhere
      - Arrays are row-major; a comment such as x [B, N, D] gives the shape, last index fastest.
-     - A call that can fail returns a cmha_status, and cmha_error(context) has one line that names the
-       operation and the sizes. Operations on a tape return a tensor instead, NULL after a failure; NULL may
-       be passed on, and cmha_tape_status and cmha_tape_backward report the first failure.
-     - The library never prints, exits or aborts, has no globals (but which instructions the CPU has), and
-       allocates through the context alone.
-     - Backward passes accumulate (+=) into gradients.
-     - A masked key is absent: it changes nothing (if it is finite), and a query that sees no key gets zeros.
-       What padding and, in a causal model, later tokens hold changes no bit of another token's numbers. But
-       with experts (CRAT) a BLAS sums rows in an order that depends on how many tokens share an expert: later
-       tokens and batch mates change them by about 1e-7 (not with the built-in product).
+     - A call that can fail returns a cmha_status; cmha_error(context) then names the operation and the sizes
+       in one line. Operations on a tape return a tensor, or NULL after a failure; they also accept such a
+       NULL, and cmha_tape_status and cmha_tape_backward return the first failure.
+     - Zero the members of a struct that you do not set. "(or NULL)" marks a result that you may not want or
+       an argument that you may leave out.
+     - The library never prints, exits or aborts, has no global state (but the chosen instruction set) and
+       allocates only through the context.
+     - Backward passes add (+=) to gradients.
+     - A masked key changes nothing, if it is finite; a query that sees no key gives zeros. Padding and, in a
+       causal model, later tokens change no bit of another token's numbers, except with experts (CRAT): there
+       the order of a BLAS's sums depends on how many tokens share an expert, so that later tokens and other
+       sequences of the batch make differences of about 1e-7 (not with the built-in product).
      - Complex numbers are pairs of reals; the gradient of z is dL/dRe(z) + i dL/dIm(z).
      - The papers leave much open: examples/PAPERS.md says what, and what is computed here.
-     - Objects (context, tape, model, trainer, cache, tokens, archive) are opened by _init or _open and closed
-       by _close, the context last. Closing twice, or closing a zeroed object, does nothing. What was opened
-       on a model or a context that has been closed since says CMHA_ERR_STATE, and can still be closed.
+     - _init or _open opens an object (context, tape, model, trainer, cache, tokens, archive), _close closes
+       it, the context last. Closing a closed or zeroed object does nothing. An object whose model or context
+       was closed returns CMHA_ERR_STATE and can still be closed.
      - Two threads may work at once with two contexts. In a child of fork() GCC's OpenMP waits for ever: fork
-       before the first call, or let the child open a context with threads = 1, or execute a program.
+       before the first call, open the child's context with threads = 1, or exec another program.
 
-   Where the papers' equations are: functions that compute them, whose comments name them in the same words
+   Where the papers' equations are: in these functions, whose comments name them in the same words
        ComplexFormer, arXiv 2505.10222
          1-4 cmha_euler_forward, 5-8 cmha_rotate_forward, 9 cmha__forward_rows
        CoPE, arXiv 2508.18308; its 3-9 discuss eq 2 and drop the conjugate of K_proj
@@ -88,8 +91,8 @@
          25 cmha__model_body, 26-27 cmha__final_norm, 28-35 examples/extensions
 
    Rooms, in this order for the declarations and again for the code:
-       Base | Vector mathematics | Tape and engine | Operations | Attention | Models | Training | Inference |
-       Files */
+       Base | Vector mathematics | Tape and engine | Operations |
+       Attention | Models | Training | Inference | Files */
 
 #ifndef CMHA_H
 #define CMHA_H
@@ -112,7 +115,7 @@
 #else
 #define CMHA_DEF extern
 #endif
-/* Backward passes, training and writing: CMHA_INFERENCE_ONLY drops them where the code is. */
+/* Marks what CMHA_INFERENCE_ONLY leaves out: backward passes, training, writing. */
 #if defined(CMHA_INFERENCE_ONLY) && defined(CMHA_IMPLEMENTATION) && !defined(CMHA_LINKED)
 #define CMHA_FIT CMHA_OWN
 #else
@@ -137,8 +140,8 @@ typedef float cmha_real;
 /* For #if: 1000 is version 0.10.0. */
 #define CMHA_VERSION (CMHA_VERSION_MAJOR * 10000 + CMHA_VERSION_MINOR * 100 + CMHA_VERSION_PATCH)
 
-/* Makes the linker (of GCC and clang) refuse a program of another version (two numbers) or another cmha_real,
-   except under CMHA_STATIC: undefined reference to `cmha_0_7_compiled_with_CMHA_DOUBLE' */
+/* Makes linkers (GCC's, clang's; not under CMHA_STATIC) refuse objects compiled with another MAJOR.MINOR or
+   cmha_real: undefined reference to `cmha_0_10_compiled_with_CMHA_DOUBLE'. */
 #ifndef CMHA_STATIC
 #ifdef CMHA_DOUBLE
 #define CMHA_CONFIGURATION CMHA_CONFIGURATION_NAME(CMHA_VERSION_MAJOR, CMHA_VERSION_MINOR, with)
@@ -163,12 +166,12 @@ __attribute__((used)) static void (*const cmha__configuration)(void) = CMHA_CONF
 #endif
 #endif
 
-/* Returns the bytes of a struct of this header, "cmha_model", for callers in other languages; 0 for other
-   names. They hold for this build: CMHA_DOUBLE changes some. */
+/* Returns sizeof the struct of that name ("cmha_model"), for callers in other languages; 0: no such struct.
+   CMHA_DOUBLE changes some. */
 CMHA_DEF size_t cmha_sizeof(const char *name);
-CMHA_DEF const char *cmha_version(void); /* and configuration of the code: "0.7.0 (float, CBLAS, OpenMP)" */
+CMHA_DEF const char *cmha_version(void); /* of the code: "0.10.0 (float, CBLAS, OpenMP)" */
 
-/* name, what cmha_status_string says of it */
+/* name, text of cmha_status_string */
 #define CMHA_STATUSES(X) \
     X(CMHA_OK, "no error") \
     X(CMHA_ERR_ARGUMENT, "an argument is missing or out of range") \
@@ -192,85 +195,86 @@ typedef enum cmha_status {
 } cmha_status;
 
 CMHA_DEF const char *cmha_status_string(cmha_status status); /* a constant English phrase; never NULL */
-/* Hands out memory, in the thread that called the library. Set both callbacks or neither (malloc, free). */
+/* Allocates memory, in the calling thread. Set both callbacks or neither (malloc, free). */
 typedef struct cmha_allocator {
-    void *(*allocate)(void *user, size_t bytes); /* NULL when there is none */
-    void (*release)(void *user, void *memory, size_t bytes); /* bytes: what allocate was asked for */
+    void *(*allocate)(void *user, size_t bytes); /* NULL: out of memory */
+    void (*release)(void *user, void *memory, size_t bytes); /* bytes: as asked of allocate */
     void *user;
 } cmha_allocator;
 typedef struct cmha_context cmha_context;
-/* Says where paths lead; pairs that are NULL: to the system's files. A status but CMHA_OK ends the call,
-   which returns it with the path in its line and leaves all as it was. */
+/* Replaces the system's files. Set size and read, write and finish, or neither of a pair: the system's. If a
+   callback fails, the call changes nothing and returns the callback's status, with the path in its error
+   line. */
 typedef struct cmha_files {
     cmha_status (*size)(void *user, cmha_context *context, const char *path, uint64_t *bytes);
     cmha_status (*read)(void *user, cmha_context *context, const char *path, uint64_t offset, void *to,
         size_t bytes);
-    /* Takes a new file of `total` bytes in pieces, from offset 0 on, each where the last one ended. */
+    /* Gets a new file of `total` bytes in consecutive pieces from offset 0. */
     cmha_status (*write)(void *user, cmha_context *context, const char *path, uint64_t offset,
         const void *from, size_t bytes, uint64_t total);
-    /* Ends that: whole = 1 puts it in the old file's place, 0 forgets it. */
+    /* Ends the writing. whole = 1: the new file replaces the old one; 0: it is discarded. */
     cmha_status (*finish)(void *user, cmha_context *context, const char *path, int whole);
-    int system_too; /* 1: where size, or the first write, says NOT_FOUND, the system's files are next */
+    int system_too; /* 1: after NOT_FOUND of size or the first write, the system's files are tried */
     void *user;
 } cmha_files;
 
-/* Holds a file in memory. Zero what you do not set. */
+/* Holds a file in memory. */
 typedef struct cmha_buffer {
     const char *name; /* the path that leads here; NULL ends a list */
-    const void *data; /* [size], of any alignment: the caller's array or, after a save, `taken` */
+    const void *data; /* [size], of any alignment: the caller's or, after a save, `taken` */
     size_t size;
-    void *taken; /* `size` bytes of the context's allocator, which the caller gives back, or NULL */
-    void *saving; /* what is being written, beside the old file until it is whole */
+    void *taken; /* NULL or, after a save, memory of the context's allocator, for the caller to give back */
+    void *saving; /* the new file while it is written */
     size_t saving_bytes;
 } cmha_buffer;
-/* Makes files of a list of buffers, which outlive the context. Other paths are the system's. */
+/* Serves paths from a list of buffers, which must outlive the context; other paths are the system's. */
 CMHA_DEF cmha_files cmha_buffers(cmha_buffer *list);
 typedef enum cmha_log_level { CMHA_LOG_INFO, CMHA_LOG_WARNING } cmha_log_level;
-typedef struct cmha_score cmha_score; /* a kind of attention of one's own, see Attention */
-typedef struct cmha_optimiser cmha_optimiser; /* an optimiser of one's own, see Training */
+typedef struct cmha_score cmha_score; /* a program's own kind of attention, see Attention */
+typedef struct cmha_optimiser cmha_optimiser; /* a program's own optimiser, see Training */
 typedef struct cmha_context_config {
-    int threads; /* 0 = every core OpenMP offers; without OpenMP always 1 (fork(): see above) */
-    uint64_t seed; /* of initial parameters, dropout and batches; 0 is a seed like any other */
+    int threads; /* 0 = as many as OpenMP offers; without OpenMP always 1 */
+    uint64_t seed; /* of initial parameters, dropout and batches; 0 is an ordinary seed */
     cmha_allocator allocator; /* zeroed = malloc and free */
     cmha_files files; /* zeroed = the system's; cmha_buffers(list) = files in memory */
     void (*log)(void *user, cmha_log_level level, const char *line); /* no newline; NULL = silence */
     void *log_user;
-    int keep_blas_threads; /* 1: as OpenBLAS is set; 0: it has one till close, of the first context last */
-    const cmha_score *scores; /* [n_scores], outlive the context: what models name in their field `score` */
+    int keep_blas_threads; /* 0: OpenBLAS has one thread until close (close in reverse order); 1: unchanged */
+    const cmha_score *scores; /* [n_scores], outlive the context; a model's field `score` names one */
     size_t n_scores;
-    const cmha_optimiser *optimisers; /* [n_optimisers], likewise: what trainers name in theirs */
+    const cmha_optimiser *optimisers; /* [n_optimisers], likewise, for a trainer's field `optimiser` */
     size_t n_optimisers;
 } cmha_context_config;
 
-/* Holds what other objects borrow: options, threads, the line on the last failure. One thread at a time. */
+/* Holds what all its objects use: options, threads, the last failure's line. One thread at a time. */
 struct cmha_context {
     cmha_context_config config;
-    int threads; /* resolved number of threads, >= 1 */
-    int blas_threads; /* OpenBLAS's own setting before init, 0 = untouched */
+    int threads; /* used, >= 1 */
+    int blas_threads; /* OpenBLAS's before init, 0 = untouched */
     char detail[512]; /* see cmha_error */
-    uint32_t open; /* a mark that init ran and close did not */
+    uint32_t open; /* set by init, cleared by close */
     uint64_t models; /* opened so far */
 };
 
-/* Opens a context; config NULL = all defaults. Warns through the log where cmha_blas_remedy has one. Errors:
-   ARGUMENT (negative threads, half an allocator or of a pair of file callbacks). */
+/* Opens a context; config NULL = defaults. Logs a warning if cmha_blas_remedy returns one. Errors: ARGUMENT
+   (threads < 0, half of a pair of callbacks). */
 CMHA_DEF cmha_status cmha_context_init(cmha_context *context, const cmha_context_config *config);
 CMHA_DEF void cmha_context_close(cmha_context *context);
-/* Returns one line about the last failure, "attention: width 65 is not divisible by 4 heads"; "" if none. */
+/* Returns the line of the last failure, "attention: width 65 is not divisible by 4 heads"; "" if none. */
 CMHA_DEF const char *cmha_error(const cmha_context *context);
-/* Names what does the matrix products: "OpenBLAS SkylakeX", "CBLAS", "Accelerate" or "built-in". */
+/* Writes what multiplies matrices, "OpenBLAS SkylakeX", "CBLAS", "Accelerate" or "built-in", to buffer. */
 CMHA_DEF const char *cmha_blas_name(char *buffer, size_t size);
-/* Names the hot loops' instruction set, "avx512", "avx2", "sse2", elsewhere "base": the CPU's best where GCC
-   or clang compiled for every x86-64, else, as under CMHA_NO_DISPATCH, the flags'. NULL asks; a name chooses,
-   for tests, in the whole process, while nobody computes: NULL if it cannot be had. */
+/* Returns the instruction set of the hot loops, "avx512", "avx2", "sse2", elsewhere "base": the CPU's best if
+   GCC or clang compiled for every x86-64, else that of the flags. A name chooses that set for the process
+   (for tests, while nothing is computed); NULL is then returned if it is not available. */
 CMHA_DEF const char *cmha_instructions(const char *name);
-/* Returns the variable that makes OpenBLAS use this CPU, "OPENBLAS_CORETYPE=SkylakeX"; NULL if it does. */
+/* Returns the setting that makes OpenBLAS use this CPU, "OPENBLAS_CORETYPE=SkylakeX"; NULL: not needed. */
 CMHA_DEF const char *cmha_blas_remedy(void);
-/* First thing in main: puts that remedy and a short spin of GCC's waiting threads (GOMP_SPINCOUNT) into the
-   environment, unless the user has, and executes the program again, once (Linux only). */
+/* Call it first in main (Linux, else it does nothing): adds that setting and a short GOMP_SPINCOUNT (spinning
+   of GCC's idle threads) to the environment, unless the user has, and executes the program again, once. */
 CMHA_DEF void cmha_blas_restart(char **argv);
 
-/* Draws random numbers by counter: the SplitMix64 finaliser over key + counter. */
+/* Draws random numbers by a counter: the SplitMix64 finaliser over key + counter. */
 typedef struct cmha_rng { uint64_t key, counter; } cmha_rng;
 CMHA_DEF cmha_rng cmha_rng_make(uint64_t seed, uint64_t stream); /* streams of one seed are independent */
 CMHA_DEF uint64_t cmha_rng_next(cmha_rng *rng); /* 64 uniform bits */
@@ -278,7 +282,7 @@ CMHA_DEF double cmha_rng_uniform(cmha_rng *rng); /* in [0, 1), 53 bits */
 CMHA_DEF double cmha_rng_normal(cmha_rng *rng); /* mean 0, variance 1 */
 CMHA_DEF uint64_t cmha_rng_below(cmha_rng *rng, uint64_t n); /* in [0, n), n > 0 */
 
-/* Describes a field of a configuration struct: for setting by name, checking, printing, help. */
+/* Describes a field of a configuration struct, for setting by name, checking, printing and help. */
 enum cmha_field_type { CMHA_FIELD_SIZE, CMHA_FIELD_REAL, CMHA_FIELD_FLAG, CMHA_FIELD_ENUM, CMHA_FIELD_NAME };
 typedef enum cmha_field_type cmha_field_type;
 typedef struct cmha_field {
@@ -290,169 +294,168 @@ typedef struct cmha_field {
     const char *help; /* one line */
 } cmha_field;
 typedef struct cmha_table { const cmha_field *fields; size_t count; } cmha_table;
-CMHA_DEF void cmha_config_defaults(cmha_table table, void *config); /* writes them all */
+CMHA_DEF void cmha_config_defaults(cmha_table table, void *config); /* sets every field */
 /* Sets a field from text. Errors: NOT_FOUND (no such field), ARGUMENT (no number or choice, out of range). */
 CMHA_DEF cmha_status cmha_config_set(cmha_context *context, cmha_table table, void *config, const char *name,
     const char *value);
 /* Sets "NAME=VALUE NAME=VALUE ..." (blanks between) likewise. */
 CMHA_DEF cmha_status cmha_config_set_all(cmha_context *context, cmha_table table, void *config,
     const char *text);
-/* Writes a field as text for cmha_config_set; "" if there is no such field. size >= 32 is enough. */
+/* Writes a field as text for cmha_config_set; "" if there is no such field. 32 bytes are enough. */
 CMHA_DEF void cmha_config_get(cmha_table table, const void *config, const char *name, char *text,
     size_t size);
-/* Checks the range of every field. Errors: ARGUMENT, naming the first that is outside. */
+/* Checks every field's range. Errors: ARGUMENT, naming the first outside. */
 CMHA_DEF cmha_status cmha_config_check(cmha_context *context, cmha_table table, const void *config);
 
 /* ================ Vector mathematics ================ */
-/* Compute y [n] = exp(x), tanh(x) (both libm's in double), sqrt(re^2 + im^2), to 4 ulp. y may be x. */
+/* Compute y [n] = exp(x), tanh(x) (in double libm's), sqrt(re^2 + im^2), to 4 ulp. y may be x. */
 CMHA_DEF void cmha_exp(size_t n, const cmha_real *x, cmha_real *y);
 CMHA_DEF void cmha_tanh(size_t n, const cmha_real *x, cmha_real *y);
 CMHA_DEF void cmha_modulus(size_t n, const cmha_real *re, const cmha_real *im, cmha_real *y);
-/* Computes the soft cap y [n] = cap tanh(x / cap) of Gemma 2 (arXiv 2408.00118), cap > 0, and slope [n] (or
-   NULL), its derivative. y may be x. */
+/* Computes the soft cap y [n] = cap tanh(x / cap) of Gemma 2 (arXiv 2408.00118), cap > 0, and its derivative
+   slope [n] (or NULL). y may be x. */
 CMHA_DEF void cmha_softcap_forward(const cmha_real *x, size_t n, cmha_real cap, cmha_real *y,
     cmha_real *slope);
 
 /* ================ Tape and engine ================ */
 enum { CMHA_MAX_RANK = 4, CMHA_MAX_INPUTS = 9 };
 typedef struct cmha_packed cmha_packed;
-/* Holds a dense array, until cmha_tape_reset if a tape made it, else as long as its model. One filled by
-   hand, else zeros, with needs_grad = 1 and its own `grad`, is a parameter that outlives tapes. */
+/* Holds a dense array, valid until cmha_tape_reset if a tape made it. Filled by hand (the rest zeros), with
+   needs_grad = 1 and its own `grad`, it is a parameter that outlives tapes. */
 typedef struct cmha_tensor {
     cmha_real *data, *grad; /* grad: NULL until a backward pass needs it */
     size_t shape[CMHA_MAX_RANK];
     int rank;
-    int needs_grad; /* 0: no gradient; 1: kept until the reset; 2, a result's: recycled, unless 1 is set */
+    int needs_grad; /* 0: no gradient; 1: kept until the reset; 2 (results): freed early, unless set to 1 */
     size_t size; /* product of shape */
-    const cmha_packed *packed; /* of a matrix of a packed model, whose data are NULL: what is read instead */
+    const cmha_packed *packed; /* of a matrix of a packed model: read in place of data, which are NULL */
 } cmha_tensor;
 typedef struct cmha_tape cmha_tape;
 typedef struct cmha_record cmha_record;
-/* Adds to the gradients of record->in[] (cmha_tape_grad), given record->out->grad. */
+/* Adds to the gradients (cmha_tape_grad) of record->in[], given record->out->grad. */
 typedef cmha_status (*cmha_backward_fn)(cmha_tape *tape, cmha_record *record);
 
-/* Records one operation. */
 struct cmha_record {
     const char *name;
     cmha_backward_fn backward;
     cmha_tensor *out, *in[CMHA_MAX_INPUTS];
     int n_in;
-    void *user; /* whatever the operation saved; tape memory or the caller's */
-    size_t section; /* of the model: 0 before its blocks, then their number from 1 on */
+    void *user; /* the operation's own; tape memory or the caller's */
+    size_t section; /* 0: before the model's blocks; then the block, from 1 on */
     cmha_record *previous;
 };
 
-/* Hands out memory from blocks that are rewound together. */
+/* Allocates from blocks that are freed together. */
 typedef struct cmha_arena {
     struct cmha_arena_block *block; /* newest */
     size_t used, peak, reserved; /* bytes */
     int fixed; /* 1: takes no further block */
-    int measuring; /* 1: hands out addresses that must not be touched, and only counts */
+    int measuring; /* 1: only counts; its addresses must not be touched */
 } cmha_arena;
-/* Sums over the ranks of a training: processes or threads, each with its context and model, that make the
-   same calls in the same order. All get the same bits, or all a failure. */
+/* Adds up numbers over the ranks of a training: processes or threads, each with its context and model, that
+   make the same calls in the same order. All get the same bits, or all a failure. */
 typedef struct cmha_ranks {
-    size_t rank, ranks; /* which, from 0, of how many */
+    size_t rank, ranks; /* this one, from 0; their number */
     /* Replaces each of n values by its sum over all ranks. */
     cmha_status (*reduce)(void *user, cmha_real *values, size_t n);
-    /* Both or NULL, to sum while the backward goes on. begin starts a sum of values that nobody touches until
-       wait(user, 1), which ends all that was begun; wait(user, 0) only lets it go on. */
+    /* Both or NULL: sums during the backward pass. begin starts to sum values, which nobody touches until
+       wait(user, 1) ends all sums; wait(user, 0) only lets them make progress. */
     cmha_status (*begin)(void *user, cmha_real *values, size_t n);
     cmha_status (*wait)(void *user, int all);
     void *user;
 } cmha_ranks;
-/* Holds what a model's tape and trainer share with other ranks (cmha_trainer_share). */
+/* What a model's tape and trainer know of other ranks (cmha_trainer_share). */
 typedef struct cmha_sharing {
     cmha_ranks ranks;
-    size_t first; /* sequences of the whole batch before this rank's */
-    cmha_status agreed; /* the failure that all ranks know of: nothing more is sent in this pass */
-    int last, begins; /* the pass is a step's last; its backward begins sums */
-    size_t left, begun; /* parameters whose sums are not begun; where those that are begin */
+    size_t first; /* of the whole batch: sequences before this rank's */
+    cmha_status agreed; /* a failure known to all ranks: this pass sends nothing more */
+    int last, begins; /* this is a step's last pass; its backward begins sums */
+    size_t left, begun; /* parameters whose sums have not begun; where those that have start */
     struct cmha_parameters *parameters;
 } cmha_sharing;
 enum { CMHA_MAX_FREE = 32 };
-/* Records operations and walks them back. After the first step it allocates nothing. */
+/* Records operations and walks them back. Allocates nothing after the first step. */
 struct cmha_tape {
     cmha_context *context;
     cmha_arena memory, records;
     cmha_record *last;
-    int recording; /* 1: operations append records; 0: compute only */
-    uint64_t key, draws; /* of dropout: the pass's key (or set it; a reset changes it), masks drawn */
+    int recording; /* 1: operations are recorded; 0: only computed */
+    uint64_t key, draws; /* of dropout: the pass's key, which you may set and a reset changes; masks drawn */
     cmha_status status;
-    struct { void *memory; size_t bytes; } unused[CMHA_MAX_FREE]; /* gradient buffers free for reuse */
+    struct { void *memory; size_t bytes; } unused[CMHA_MAX_FREE]; /* gradient buffers for reuse */
     int n_unused;
-    size_t section; /* of the records that are appended */
+    size_t section;
     struct cmha__probe *probe; /* of cmha_model_attention */
     cmha_sharing shared;
 };
 
 CMHA_DEF cmha_status cmha_tape_init(cmha_tape *tape, cmha_context *context, int recording);
 CMHA_DEF void cmha_tape_close(cmha_tape *tape);
-CMHA_DEF void cmha_tape_reset(cmha_tape *tape); /* forgets records, tensors and the failure; keeps memory */
-CMHA_DEF cmha_status cmha_tape_status(const cmha_tape *tape); /* of the first failure since the reset */
-/* Tells whether the tape only measures memory: tensors then have no numbers. */
+CMHA_DEF void cmha_tape_reset(cmha_tape *tape); /* forgets records, tensors and failure; keeps memory */
+CMHA_DEF cmha_status cmha_tape_status(const cmha_tape *tape); /* the first failure since the reset */
+/* Returns 1 if the tape only measures memory: tensors then have no numbers. */
 CMHA_DEF int cmha_tape_measures(const cmha_tape *tape);
-/* Keeps a failure of the caller's operation with its line, unless there is one. Returns NULL. */
+/* Records a failure of the caller's operation and its error line, if it is the first. Returns NULL. */
 CMHA_DEF cmha_tensor *cmha_tape_fail(cmha_tape *tape, cmha_status status, const char *line);
-/* Makes a tensor of zeros in the tape. needs_grad 1: its gradient is wanted. */
+/* Makes a tensor of zeros. needs_grad = 1: with a gradient. */
 CMHA_DEF cmha_tensor *cmha_tensor_new(cmha_tape *tape, int rank, const size_t *shape, int needs_grad);
-/* Makes a tensor over the caller's data. The backward adds to grad, if not NULL. */
+/* Makes a tensor of the caller's data. Backward passes add to grad (or NULL). */
 CMHA_DEF cmha_tensor *cmha_tensor_wrap(cmha_tape *tape, int rank, const size_t *shape, cmha_real *data,
     cmha_real *grad);
-/* Takes memory until the next reset, also inside a backward callback; 64-byte aligned, not cleared. */
+/* Allocates memory until the reset, also in backward callbacks; 64-byte aligned, not cleared. */
 CMHA_DEF void *cmha_tape_alloc(cmha_tape *tape, size_t bytes);
 
-/* Appends an operation of the caller's: returns `out`, made by cmha_tensor_new and computed from in[0..n_in).
-   There is no record without recording or an input that needs a gradient. A status of `backward` but CMHA_OK
-   ends the pass, with cmha_tape_fail's line or the name. See examples/extensions. */
+/* Appends the caller's operation and returns `out`, which cmha_tensor_new made and the caller computed from
+   in[0..n_in). Records nothing if the tape does not record or no input needs a gradient. A failure of
+   `backward` ends the pass, with cmha_tape_fail's line or the operation's name. See examples/extensions. */
 CMHA_DEF cmha_tensor *cmha_tape_push(cmha_tape *tape, const char *name, cmha_tensor *out,
     cmha_tensor *const *in, int n_in, cmha_backward_fn backward, void *user);
-/* Returns, inside a backward callback, t's gradient to add to; NULL if it needs none or memory ran out. */
+/* Returns, in a backward callback, t's gradient to add to; NULL: it needs none, or no memory. */
 CMHA_FIT cmha_real *cmha_tape_grad(cmha_tape *tape, cmha_tensor *t);
-/* Walks the records back from `loss`, one element of gradient `seed` (usually 1). Forgets them. */
+/* Walks the records back from `loss`, one element, whose gradient is `seed` (usually 1); forgets them. */
 CMHA_FIT cmha_status cmha_tape_backward(cmha_tape *tape, cmha_tensor *loss, cmha_real seed);
 
 /* ================ Operations ================ */
-/* Kernels are pure functions over pointers and sizes: no context, no allocation, no checks, threads only
-   where a struct has `threads` (0 = 1). Sizes are those of arrays that exist; 0 is fine, and an empty array
-   may be NULL. A length that a function returns is SIZE_MAX where it overflows; scratch, in cmha_real, is
-   aligned as for double. Outputs must not overlap inputs unless stated. _backward takes cotangents, dy =
-   dL/dy, and adds to its gradient arguments; NULL = not wanted. Rows are [T, D]; a bias may be NULL.
+/* Kernels (functions without a context or tape) take pointers and sizes, allocate and check nothing, and use
+   threads only where a struct has `threads` (0 = 1). Sizes may be 0, and empty arrays NULL. Functions that
+   return a length return SIZE_MAX on overflow; scratch, counted in cmha_real, is aligned as for double.
+   Outputs must not overlap inputs unless stated. _backward takes dy = dL/dy and adds to its gradient
+   arguments, which may be NULL. Rows are [T, D]; a bias may be NULL.
 
-   Operations return a new tensor of their tape, or NULL (see cmha_tape_status). Beside a kernel pair they
-   compute the same, from [.., D], all axes but the last being rows; "Tape:" tells what differs, as inputs ->
-   result. Errors of every operation: SHAPE, ARGUMENT (no such kind, an array missing), MEMORY, OVERFLOW; a
-   comment names others. Arrays outlive the backward. key_mask: a byte a token, 0 = absent; NULL = none is. */
+   Operations return a new tensor of their tape, or NULL. One beside a kernel pair computes the same on [..,
+   D], all axes but the last being rows; "Tape:" tells what differs, as inputs -> result. Errors of all
+   operations: SHAPE, ARGUMENT (no such kind, an array missing), MEMORY, OVERFLOW; comments name others.
+   Arrays must outlive the backward pass. key_mask: a byte a token, 0 = absent; NULL = all present. */
 
 /* ---- Common ---- */
-/* Computes C [M, N] = alpha op(A) op(B) + beta C, op(A) [M, K], op(B) [K, N]. trans_x = 1: the matrix is
-   stored transposed. ld* are row strides as stored. beta = 0 ignores what C held, NaN included. */
+/* Computes C [M, N] = alpha op(A) op(B) + beta C, op(A) [M, K], op(B) [K, N]; trans_x = 1: op transposes.
+   ld*: distances of rows as stored. beta = 0 overwrites C, NaN included. */
 CMHA_DEF void cmha_gemm(int trans_a, int trans_b, size_t M, size_t N, size_t K, cmha_real alpha,
     const cmha_real *A, size_t lda, const cmha_real *B, size_t ldb, cmha_real beta, cmha_real *C, size_t ldc);
-CMHA_DEF cmha_tensor *cmha_add(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b); /* of one shape */
-/* Multiplies by elements -> a's shape. b is repeated along axes of 1, and leading ones that it lacks. */
+CMHA_DEF cmha_tensor *cmha_add(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b); /* of equal shapes */
+/* Multiplies elementwise -> a's shape; b repeats along axes of size 1 and leading axes that it lacks. */
 CMHA_DEF cmha_tensor *cmha_mul(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b);
 CMHA_DEF cmha_tensor *cmha_scale(cmha_tape *tape, cmha_tensor *x, cmha_real factor);
 CMHA_DEF cmha_tensor *cmha_sigmoid(cmha_tape *tape, cmha_tensor *x);
 CMHA_DEF cmha_tensor *cmha_exponential(cmha_tape *tape, cmha_tensor *x);
 CMHA_DEF cmha_tensor *cmha_softcap(cmha_tape *tape, cmha_tensor *x, cmha_real cap); /* cap tanh(x / cap) */
-/* Softmax over the rows of scores [.., M, K]. causal: row i sees keys 0 .. i + K - M. key_mask: [B, K], B the
-   first of three or four axes, else 1. A row that sees nothing, or -infinity alone, becomes 0. */
+/* Computes softmax of each row of scores [.., M, K]. causal: row i sees keys 0 .. i + K - M. key_mask [B, K],
+   B the first of three or four axes, else 1. A row that sees no key, or only -infinity, becomes 0. */
 CMHA_DEF cmha_tensor *cmha_softmax_rows(cmha_tape *tape, cmha_tensor *x, int causal,
     const unsigned char *key_mask);
 CMHA_DEF cmha_tensor *cmha_sum(cmha_tape *tape, cmha_tensor *x); /* -> [1] */
-/* Multiplies a [.., M, K] by b, [K, N] or as many [.., K, N]. trans_b = 1: b is [.., N, K]. */
+/* Multiplies a [.., M, K] by b [K, N] or [.., K, N]; trans_b = 1: b is [.., N, K]. */
 CMHA_DEF cmha_tensor *cmha_matmul(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b, int trans_b);
 CMHA_DEF cmha_tensor *cmha_reshape(cmha_tape *tape, cmha_tensor *x, int rank, const size_t *shape);
-CMHA_DEF cmha_tensor *cmha_transpose(cmha_tape *tape, cmha_tensor *x, int axis_a, int axis_b); /* swaps two */
+CMHA_DEF cmha_tensor *cmha_transpose(cmha_tape *tape, cmha_tensor *x, int axis_a, int axis_b);
 CMHA_DEF cmha_tensor *cmha_concat(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b, int axis);
 CMHA_DEF cmha_tensor *cmha_slice(cmha_tape *tape, cmha_tensor *x, int axis, size_t begin, size_t end);
-/* Picks rows x[index[i]] of x [.., D] -> [n, D]. Errors: ARGUMENT (an index beyond the rows). */
+/* Picks rows index[i] of x [.., D] -> [n, D]. Errors: ARGUMENT (no such row). */
 CMHA_DEF cmha_tensor *cmha_gather(cmha_tape *tape, cmha_tensor *x, const size_t *index, size_t n);
-/* Averages over tokens: x [B, N, D], key_mask [B, N] -> [B, D]; a sequence without tokens gives 0. */
+/* Averages over tokens: x [B, N, D], key_mask [B, N] -> [B, D]; 0 for a sequence without tokens. */
 CMHA_DEF cmha_tensor *cmha_mean_tokens(cmha_tape *tape, cmha_tensor *x, const unsigned char *key_mask);
 
-/* Looks up rows y [T, D] of weight [V, D], 0 <= ids[t] < V. Tape: ids [B, N] -> [B, N, D]. Errors: TOKEN. */
+/* Looks up rows y [T, D] of weight [V, D]; 0 <= ids[t] < V. Tape: ids [B, N] -> [B, N, D]. Errors: TOKEN. */
 CMHA_DEF void cmha_embedding_forward(const cmha_real *weight, const int32_t *ids, size_t T, size_t D,
     cmha_real *y);
 CMHA_FIT void cmha_embedding_backward(const cmha_real *dy, const int32_t *ids, size_t T, size_t D,
@@ -461,13 +464,13 @@ CMHA_DEF cmha_tensor *cmha_embedding(cmha_tape *tape, cmha_tensor *weight, const
     size_t N);
 /* Computes x [.., I] weight^T + bias -> [.., O]; weight [O, I], bias [O]. */
 CMHA_DEF cmha_tensor *cmha_linear(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_tensor *bias);
-/* Computes residual (or NULL) + gain * dropout(act(x) weight^T + bias). act: a cmha_activation. */
+/* Computes residual (or NULL) + gain dropout(act(x) weight^T + bias). act: a cmha_activation. */
 CMHA_DEF cmha_tensor *cmha_sublayer(cmha_tape *tape, cmha_tensor *x, int act, cmha_tensor *weight,
     cmha_tensor *bias, cmha_tensor *residual, cmha_real gain, cmha_real dropout);
 
-/* Normalises rows: y [T, D] = weight * (x - mean) / sqrt(var + eps) + bias, var biased. stats [T, 2], for the
-   backward: mean, 1 / sqrt(var + eps); [T] with centred = 0, RMSNorm, where the mean counts as 0. Likewise
-   with centred = -1, and 1 + weight in the place of weight (Gemma). */
+/* Normalises rows: y [T, D] = weight (x - mean) / sqrt(var + eps) + bias, var biased. stats, for the
+   backward: [T, 2] mean, 1 / sqrt(var + eps). centred = 0 (RMSNorm): mean is 0, stats [T]; -1: likewise, with
+   1 + weight for weight (Gemma). */
 CMHA_DEF void cmha_norm_forward(int centred, const cmha_real *x, const cmha_real *weight,
     const cmha_real *bias, size_t T, size_t D, cmha_real eps, cmha_real *y, cmha_real *stats);
 CMHA_FIT void cmha_norm_backward(int centred, const cmha_real *x, const cmha_real *weight,
@@ -476,9 +479,9 @@ CMHA_FIT void cmha_norm_backward(int centred, const cmha_real *x, const cmha_rea
 CMHA_DEF cmha_tensor *cmha_layernorm(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_tensor *bias,
     cmha_real eps);
 CMHA_DEF cmha_tensor *cmha_rmsnorm(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_real eps);
-/* Lists norms of real states: ROW(constant, word, the code's pass, gain's and offset's numbers a channel
-   (gain -1: one in all; offset 0: none), statistics of a row, what is added to the gain, which starts at 1
-   without it). */
+/* Lists norms of real states: ROW(constant, word, the code's pass, numbers of the gain per channel (-1: one
+   in all), of the offset (0: none), statistics per row, plus, added to the gain, which starts at 1 -
+   plus). */
 #define CMHA_NORMS(ROW) \
     ROW(LAYER, "layernorm", cmha__norm_rows, 1, 1, 2, 0) \
     ROW(RMS, "rmsnorm", cmha__norm_rows, 1, 0, 1, 0) \
@@ -487,56 +490,56 @@ CMHA_DEF cmha_tensor *cmha_rmsnorm(cmha_tape *tape, cmha_tensor *x, cmha_tensor 
 #define CMHA__NORM_WORD(name, word, pass, gain, offset, kept, plus) "|" word
 typedef enum cmha_norm { CMHA_NORMS(CMHA__NORM_NAME) CMHA_NORM_COUNT } cmha_norm;
 
-/* Lists activations: ROW(constant, word, the code's formula with its slope, gated). Gated ones read a row
-   [gate | up] and are up * formula(gate), half as wide. */
+/* Lists activations: ROW(constant, word, the code's formula with its slope, gated). Gated ones read rows
+   [gate | up] and return up formula(gate), half as wide. */
 #define CMHA_ACTIVATIONS(ROW) \
     ROW(GELU_ERF, "gelu_erf", cmha__gelu_erf, 0)    /* x/2 (1 + erf(x / sqrt 2)) */ \
     ROW(GELU_TANH, "gelu_tanh", cmha__gelu_tanh, 0) /* x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) */ \
     ROW(SWIGLU, "swiglu", cmha__silu, 1)            /* gate * sigmoid(gate) */ \
-    ROW(RELU, "relu", cmha__relu, 0)   /* max(x, 0), its slope at 0 being 0 */ \
-    ROW(RELU2, "relu2", cmha__relu2, 0) /* its square (So et al. 2021, arXiv 2109.08668) */
+    ROW(RELU, "relu", cmha__relu, 0)   /* max(x, 0), slope 0 at 0 */ \
+    ROW(RELU2, "relu2", cmha__relu2, 0) /* max(x, 0)^2 (So et al. 2021, arXiv 2109.08668) */
 #define CMHA__ACTIVATION_NAME(name, word, formula, gated) CMHA_ACTIVATION_##name,
 #define CMHA__ACTIVATION_WORD(name, word, formula, gated) "|" word
 typedef enum cmha_activation {
-    CMHA_ACTIVATION_NONE = -1, /* of cmha_sublayer alone */
+    CMHA_ACTIVATION_NONE = -1, /* only for cmha_sublayer */
     CMHA_ACTIVATIONS(CMHA__ACTIVATION_NAME) CMHA_ACTIVATION_COUNT
 } cmha_activation;
-/* Computes y [n] = formula(x), NaN where there is no such kind; y may be x. Of planes GELU is CRAT's cGELU
-   (eq 9). Tape: any, gated ones on rows [gate | up]. */
+/* Computes y [n] = formula(x), NaN if there is no such kind; y may be x. On planes GELU is CRAT's cGELU (eq
+   9). Tape: also gated kinds, on rows [gate | up]. */
 CMHA_DEF void cmha_activation_forward(const cmha_real *x, size_t n, cmha_activation kind, cmha_real *y);
 CMHA_FIT void cmha_activation_backward(const cmha_real *x, const cmha_real *dy, size_t n,
     cmha_activation kind, cmha_real *dx);
 CMHA_DEF cmha_tensor *cmha_activate(cmha_tape *tape, cmha_tensor *x, cmha_activation kind);
-/* Computes y [n] = up * formula(gate). */
+/* Computes y [n] = up formula(gate). */
 CMHA_DEF void cmha_gated_forward(const cmha_real *gate, const cmha_real *up, size_t n, cmha_activation kind,
     cmha_real *y);
 CMHA_FIT void cmha_gated_backward(const cmha_real *gate, const cmha_real *up, const cmha_real *dy, size_t n,
     cmha_activation kind, cmha_real *dgate, cmha_real *dup);
 
-/* Computes y [n] = x * keep / (1 - p), 0 <= p < 1; y may be x. keep is a Bernoulli(1 - p) bit of (key, first
-   + index) alone: the backward is the same call on dy. Tape: x itself when not recording or p = 0. */
+/* Computes y [n] = x keep / (1 - p), 0 <= p < 1; y may be x. keep, a Bernoulli(1 - p) bit, depends only on
+   key and first + index: the backward is the same call on dy. Tape: x itself if p = 0 or not recording. */
 CMHA_DEF void cmha_dropout_forward(const cmha_real *x, size_t n, cmha_real p, uint64_t key, size_t first,
     cmha_real *y);
 CMHA_DEF cmha_tensor *cmha_dropout(cmha_tape *tape, cmha_tensor *x, cmha_real p);
 
-/* Returns the sum of logsumexp(logits) - logits[target] over counted rows, those with target != ignore.
-   logits [T, V]. counted (or NULL) gets their number. lse [T, 2] (or NULL), for the backward, gets a row's
-   largest logit and log sum exp(logit - largest), apart for huge logits. */
+/* Returns the sum of logsumexp(logits) - logits[target] over counted rows of logits [T, V]: those whose
+   target is not `ignore`. counted (or NULL) gets their number; lse [T, 2] (or NULL), for the backward, each
+   row's largest logit and log sum exp(logit - largest). */
 CMHA_DEF double cmha_cross_entropy_forward(const cmha_real *logits, const int32_t *targets, size_t T,
     size_t V, int32_t ignore, cmha_real *lse, size_t *counted);
-/* Returns the same; logits become their gradient, scale (softmax(logits) - onehot(target)), else 0. */
+/* Returns the same; replaces logits by scale (softmax(logits) - onehot(target)), 0 in rows not counted. */
 CMHA_FIT double cmha_cross_entropy_gradient(cmha_real *logits, const int32_t *targets, size_t T, size_t V,
     int32_t ignore, cmha_real scale);
-/* Adds scale (softmax(logits) - onehot(target)) to dlogits on counted rows; dlogits must not be logits. */
+/* Adds scale (softmax(logits) - onehot(target)) to counted rows of dlogits, which must not be logits. */
 CMHA_FIT void cmha_cross_entropy_backward(const cmha_real *logits, const int32_t *targets,
     const cmha_real *lse, size_t T, size_t V, int32_t ignore, cmha_real scale, cmha_real *dlogits);
-/* Averages that loss over counted rows, logits [.., V] -> [1]; no row: 0. class_weights [V] (or NULL) weight
-   the mean: sum w[target] loss / sum w[target]. Errors, here and next: TOKEN; of weights, ARGUMENT (below 0;
+/* Averages that loss over counted rows, logits [.., V] -> [1]; 0 without any. With class_weights w [V] (or
+   NULL): sum w[target] loss / sum w[target]. Errors, also of the next: TOKEN; of weights, ARGUMENT (one < 0;
    those of the counted rows sum to 0), NOT_FINITE. */
 CMHA_DEF cmha_tensor *cmha_cross_entropy(cmha_tape *tape, cmha_tensor *logits, const int32_t *targets,
     int32_t ignore, const cmha_real *class_weights);
-/* Averages the loss of logits x weight^T + bias. x [.., I], weight [V, I], bias [V]. Some rows of logits
-   exist at a time (16 MiB of floats, at least 256 rows), in the backward once more. */
+/* Averages the loss of logits x weight^T + bias, x [.., I], weight [V, I], bias [V]. Holds only some rows of
+   logits at a time (16 MiB of floats, at least 256 rows) and computes them again in the backward. */
 CMHA_DEF cmha_tensor *cmha_linear_cross_entropy(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight,
     cmha_tensor *bias, const int32_t *targets, int32_t ignore, const cmha_real *class_weights);
 /* Averages (x - targets)^2 -> [1]; targets [size of x]. */
@@ -544,124 +547,124 @@ CMHA_DEF cmha_tensor *cmha_squared_error(cmha_tape *tape, cmha_tensor *x, const 
 
 typedef enum cmha_storage {
     CMHA_STORAGE_FLOAT, /* cmha_real as it is */
-    CMHA_STORAGE_BF16, /* the upper half of a float, to nearest, ties to even: 8 bits; keeps NaN */
-    CMHA_STORAGE_INT8 /* scale * code, code -127 to 127; scale of a row (output): max |weight| / 127 */
+    CMHA_STORAGE_BF16, /* the upper half of a float, rounded to nearest even; keeps NaN */
+    CMHA_STORAGE_INT8 /* scale * code, code -127 to 127; scale of an output row: max |weight| / 127 */
 } cmha_storage;
-/* Holds a matrix [O, I] as BF16 or INT8. Off by at most half a step: scale / 2, or 1/256 of the weight. A row
-   of zeros stays one; a row with a NaN or an infinity is all NaN as INT8. */
+/* Holds a matrix [O, I] as BF16 or INT8, rounded by at most scale / 2 (INT8) or |weight| / 256. Rows of zeros
+   stay zeros; INT8 rows with a NaN or infinity become NaN. */
 struct cmha_packed {
     cmha_storage storage;
     size_t O, I;
-    size_t turned; /* 0: the source is [O, I]; C: it is [O / C, I, C], and a row here is a column there */
-    const cmha_real *source; /* what it was packed from; not read again */
-    uint32_t *words; /* groups of 4 rows by blocks of 64 columns, padded with zeros */
+    size_t turned; /* C: the source is [O / C, I, C] and its columns are rows here; 0: it is [O, I] */
+    const cmha_real *source; /* what was packed; not read again */
+    uint32_t *words; /* groups of 4 rows x blocks of 64 columns, padded with zeros */
     cmha_real *scales; /* INT8: [O], else NULL */
 };
-CMHA_DEF size_t cmha_packed_words(cmha_storage storage, size_t O, size_t I); /* their length */
-/* Fills words and scales, the caller's, from weight [O, I]. The other members must be set. */
+CMHA_DEF size_t cmha_packed_words(cmha_storage storage, size_t O, size_t I); /* length of `words` */
+/* Fills the caller's words and scales from weight [O, I]. Set the other members first. */
 CMHA_DEF void cmha_pack(cmha_packed *packed, const cmha_real *weight);
-/* Writes rows lo .. hi - 1 as numbers again, to weight [hi - lo, I]. */
+/* Writes rows lo .. hi - 1 as numbers to weight [hi - lo, I]. */
 CMHA_DEF void cmha_unpack(const cmha_packed *packed, size_t lo, size_t hi, cmha_real *weight);
-/* Multiplies x [T, I], few rows such as a decoded token's, by rows lo .. hi - 1 transposed -> y [T, ldy], of
-   which hi - lo columns. A row's sum does not depend on lo and hi. */
+/* Multiplies x [T, I], T small as in decoding, by the transposed rows lo .. hi - 1 -> y [T, hi - lo], rows
+   ldy apart. A row's sum does not depend on lo and hi. */
 CMHA_DEF void cmha_packed_forward(const cmha_packed *packed, const cmha_real *x, size_t T, size_t lo,
     size_t hi, cmha_real *y, size_t ldy);
 
 /* ---- ComplexFormer ---- */
 /* Orders the P = d_k/2 complex numbers of a head: number j is (x[2j], x[2j+1]); HALF: (x[j], x[j+P]). */
 typedef enum cmha_layout { CMHA_LAYOUT_INTERLEAVED, CMHA_LAYOUT_HALF } cmha_layout;
-/* Splits x [T, 2P] into modulus and phase [T, P] or NULL (ComplexFormer eq 1-4); the phase, in [-pi, pi], is
-   0 at modulus 0. dx += dmodulus (re, im)/modulus (0 there) + dphase (-im, re)/(modulus^2 + 1e-12). */
+/* Splits x [T, 2P] into modulus and phase [T, P], each (or NULL) (ComplexFormer eq 1-4); phases lie in [-pi,
+   pi], 0 at modulus 0. dx += dmodulus (re, im)/modulus (0 there) + dphase (-im, re)/(modulus^2 + 1e-12). */
 CMHA_DEF void cmha_euler_forward(const cmha_real *x, size_t T, size_t P, cmha_layout layout,
     cmha_real *modulus, cmha_real *phase);
 CMHA_FIT void cmha_euler_backward(const cmha_real *x, const cmha_real *dmodulus, const cmha_real *dphase,
     size_t T, size_t P, cmha_layout layout, cmha_real *dx);
 
-/* Chooses the frequencies omega_j of the pairs: RoPE's, the default, or eq 6 as printed (LITERAL). */
+/* Chooses the frequencies omega_j of the pairs. */
 typedef enum cmha_frequency {
-    CMHA_FREQUENCY_ROPE, /* base^(-2j/d_k) */
-    CMHA_FREQUENCY_LITERAL, /* base^(-4j/d_k) */
+    CMHA_FREQUENCY_ROPE, /* base^(-2j/d_k), as RoPE; the default */
+    CMHA_FREQUENCY_LITERAL, /* base^(-4j/d_k), ComplexFormer eq 6 as printed */
     CMHA_FREQUENCY_TABLE /* the caller's omega */
 } cmha_frequency;
-/* Stretches the frequencies of n pairs for texts f times as long as those learned. LINEAR: omega/f.
-   NTK: omega_j f^(-j/(n-1)), another base. YARN (arXiv 2309.00071): omega/f of pairs that turn up to `slow`
-   times in `length` tokens, omega of those that turn `fast` times or more, mixtures between; and the score
-   times (0.1 ln f + 1)^2. LLAMA3, Llama 3.1's: the same by ROTATIONS, without that factor. */
+/* Stretches the frequencies of n pairs for texts f times as long as those trained on. LINEAR: omega/f. NTK:
+   omega_j f^(-j/(n-1)), a changed base. YARN (arXiv 2309.00071): omega/f for pairs that turn at most `slow`
+   times in `length` tokens, omega for those that turn at least `fast` times, a mixture between; scores times
+   (0.1 ln f + 1)^2. LLAMA3 (Llama 3.1): as YARN by ROTATIONS, scores unchanged. */
 typedef enum cmha_rope_scaling { CMHA_ROPE_SCALING_NONE, CMHA_ROPE_SCALING_LINEAR, CMHA_ROPE_SCALING_NTK,
     CMHA_ROPE_SCALING_YARN, CMHA_ROPE_SCALING_LLAMA3 } cmha_rope_scaling;
-/* YARN's mixture is linear in the pair's index, ends rounded outwards, as weights have it; or in turns. */
+/* YARN's mixture is linear in the pair's index (ends rounded outwards, as in YaRN's code), or in turns. */
 typedef enum cmha_rope_ramp { CMHA_ROPE_RAMP_INDEX, CMHA_ROPE_RAMP_ROTATIONS } cmha_rope_ramp;
 typedef struct cmha_rope_options {
-    size_t rotary_dims; /* leading numbers of a head that rotate, 2n, d_k in the formulas; 0 = all */
+    size_t rotary_dims; /* leading numbers of a head that rotate, 2n (d_k in the formulas); 0 = all */
     cmha_rope_scaling scaling;
-    double factor, length, fast, slow; /* f >= 1; the others of YARN and LLAMA3 */
+    double factor, length, fast, slow; /* factor: f >= 1; the others are for YARN and LLAMA3 */
     cmha_rope_ramp ramp;
 } cmha_rope_options;
-/* Writes omega [P], 0 for pairs behind those that rotate; options NULL: zeros. Returns the factor on the
-   score, or 0 where f < 1, fast <= slow or there is nothing between them (omega is then unspecified). */
+/* Writes omega [P], 0 for pairs that do not rotate; options (or NULL). Returns the factor on scores; 0, with
+   omega unspecified, if f < 1, fast <= slow or no pair lies between them. */
 CMHA_DEF double cmha_frequencies(cmha_frequency kind, double base, size_t P, const cmha_rope_options *options,
     double *omega);
-/* Fills table [n, 2P]: row r is cos(t omega_j) for j < P, then the sines, t = pos0 + r, angles in double. */
+/* Fills table [n, 2P]: row r has cos(t omega_j), j < P, then sin, t = pos0 + r; angles are in double. */
 CMHA_DEF void cmha_rotation_table(const double *omega, size_t P, size_t n, ptrdiff_t pos0, cmha_real *table);
 
-typedef struct cmha_rotate_args { /* zero what you do not set */
+typedef struct cmha_rotate_args {
     size_t P;
     cmha_layout layout;
     const cmha_real *rotation; /* [n, 2P] from cmha_rotation_table */
-    const cmha_real *delta, *b; /* [P]. delta NULL: delta = 1, b = 0, RoPE exactly. b NULL: 0, as for keys */
-    size_t rotary; /* leading pairs that are laid out by themselves, as are those behind; 0 = P */
-    int polar; /* 1, PoPE: rows of P numbers x_j, z_j = softplus(x_j), behind `rotary` x_j, without delta; y_j
-                  = z_j exp(i (t omega_j - b_j)), b as if clamped to [-2 pi, 0] */
+    const cmha_real *delta, *b; /* [P]. delta NULL: delta = 1, b = 0, which is RoPE; b NULL: 0, as for keys */
+    size_t rotary; /* pairs that rotate, laid out by themselves before the others; 0 = P */
+    /* 1, PoPE: x has rows of P numbers; y_j = z_j exp(i (t omega_j - b_j)), z_j = softplus(x_j) or, behind
+       `rotary`, x_j; no delta; b is clamped to [-2 pi, 0]. */
+    int polar;
 } cmha_rotate_args;
-/* Computes the feature map of ComplexFormer (eq 1-8, factorised) and of its kin, on n rows of one head:
+/* Computes the feature map of ComplexFormer (eq 1-8, factorised) and its relatives, on n rows of one head:
        y_j = lambda_j exp(i (delta_j theta_j + b_j + t omega_j))
            = z_j exp(i ((delta_j - 1) theta_j + b_j)) exp(i t omega_j)
-   with z_j = lambda_j exp(i theta_j) the j-th pair of x. Eq 8's score, a sum of cosines over n^2 P terms, is
-   the plain dot product of these features, because cos(alpha_m - beta_n) = Re exp(i alpha_m) conj exp(i
-   beta_n), of phase differences that are not wrapped to (-pi, pi], as the paper writes. The second form needs
-   no modulus, is exact at lambda = 0, and its backward has no 1/lambda. For a delta that is no integer, y
-   jumps by 2 lambda |sin(pi delta)| where theta crosses the negative real axis: a property of the method. x:
-   rows of 2P reals, ldx apart. y: rows [Re y (P) | Im y (P)], ldy apart. */
+   where z_j = lambda_j exp(i theta_j) is the j-th pair of x. The dot product of these features is eq 8's sum
+   of cosines, because cos(alpha_m - beta_n) = Re exp(i alpha_m) conj exp(i beta_n); phase differences are not
+   wrapped to (-pi, pi]. The second form needs no modulus, is exact at lambda = 0, and its backward has no
+   1/lambda. Unless delta is an integer, y jumps by 2 lambda |sin(pi delta)| where theta crosses the negative
+   real axis: a property of the method. Rows of x have 2P numbers, rows of y are [Re y (P) | Im y (P)]. */
 CMHA_DEF void cmha_rotate_forward(const cmha_rotate_args *args, const cmha_real *x, size_t ldx, size_t n,
     cmha_real *y, size_t ldy);
-/* Adds to dx (rows ldx apart), ddelta and db [P], the last two in double for long sums. */
+/* Adds to dx (rows ldx apart) and, in double, to ddelta and db [P]. */
 CMHA_FIT void cmha_rotate_backward(const cmha_rotate_args *args, const cmha_real *x, size_t ldx, size_t n,
     const cmha_real *dy, size_t ldy, cmha_real *dx, double *ddelta, double *db);
 
 /* ---- CoPE ---- */
-/* Chooses the imaginary part of CoPE's embedding (eq 1): positions. */
+/* Chooses the imaginary part of CoPE's embedding (eq 1), which codes positions. */
 typedef enum cmha_cope_imag {
-    CMHA_COPE_IMAG_SIN_DUP, /* sin(t w), w = base^(-2 floor(c/2)/d), as the authors' code has it */
-    CMHA_COPE_IMAG_SIN_COS, /* even c the same, odd c cos(t w): the sinusoidal table of Vaswani et al. */
-    CMHA_COPE_IMAG_LEARNED /* a parameter of the caller's */
+    CMHA_COPE_IMAG_SIN_DUP, /* sin(t w), w = base^(-2 floor(c/2)/d), as in the authors' code */
+    CMHA_COPE_IMAG_SIN_COS, /* even c: the same; odd c: cos(t w), as in Vaswani et al. */
+    CMHA_COPE_IMAG_LEARNED /* the caller's parameter */
 } cmha_cope_imag;
-/* Fills table [n, d], any d: row r is position t = pos0 + r, without the paper's gamma. LEARNED: zeros. */
+/* Fills table [n, d]: row r is position t = pos0 + r, without the paper's gamma. LEARNED: zeros. */
 CMHA_DEF void cmha_cope_table(cmha_cope_imag kind, size_t n, size_t d, double base, size_t pos0,
     cmha_real *table);
 
 /* ---- MöbiusAttention ---- */
-/* Chooses how to divide: MöbiusAttention eq 5 is silent on poles; REG (eps 1e-3 in float), UNIT are ours. */
+/* Chooses the division of MöbiusAttention eq 5, which does not treat poles. eps 1e-3 is usual in float. */
 typedef enum cmha_quotient_kind {
-    CMHA_QUOTIENT_REG, /* u conj(w) / (|w|^2 + eps^2): |y| <= |u| / (2 eps), smooth where eps > 0 */
-    CMHA_QUOTIENT_EXACT, /* u / w, eps is not read; unbounded near w = 0 */
-    CMHA_QUOTIENT_UNIT, /* u conj(w) / sqrt(|w|^2 + eps^2): |y| <= |u| */
+    CMHA_QUOTIENT_REG, /* ours: u conj(w) / (|w|^2 + eps^2); |y| <= |u| / (2 eps), smooth for eps > 0 */
+    CMHA_QUOTIENT_EXACT, /* u / w, without eps; unbounded near w = 0 */
+    CMHA_QUOTIENT_UNIT, /* ours: u conj(w) / sqrt(|w|^2 + eps^2); |y| <= |u| */
     CMHA_QUOTIENT_COUNT
 } cmha_quotient_kind;
-/* Divides y = u over w, all [T, 2D], rows [Re (D) | Im (D)]. Where w and eps vanish (below the smallest
-   normal number) y and its gradients are 0. Errors, cmha_mobius's too: ARGUMENT (eps < 0). */
+/* Computes y = u / w, all [T, 2D], rows [Re (D) | Im (D)]. Where w and eps are 0 (or below the smallest
+   normal number), y and its gradients are 0. Errors, also of cmha_mobius: ARGUMENT (eps < 0). */
 CMHA_DEF void cmha_quotient_forward(const cmha_real *u, const cmha_real *w, size_t T, size_t D,
     cmha_quotient_kind kind, cmha_real eps, cmha_real *y);
 CMHA_FIT void cmha_quotient_backward(const cmha_real *u, const cmha_real *w, const cmha_real *dy, size_t T,
     size_t D, cmha_quotient_kind kind, cmha_real eps, cmha_real *du, cmha_real *dw);
 CMHA_DEF cmha_tensor *cmha_quotient(cmha_tape *tape, cmha_tensor *u, cmha_tensor *w, cmha_quotient_kind kind,
     cmha_real eps);
-/* Multiplies rows x [T, 2D] by w [2, D] channel by channel: MöbiusAttention eq 7-8 as printed. */
+/* Multiplies each row of x [T, 2D] by w [2, D] (MöbiusAttention eq 7-8 as printed). */
 CMHA_DEF void cmha_elementwise_complex_forward(const cmha_real *x, const cmha_real *w, size_t T, size_t D,
     cmha_real *y);
 CMHA_FIT void cmha_elementwise_complex_backward(const cmha_real *x, const cmha_real *w, const cmha_real *dy,
     size_t T, size_t D, cmha_real *dx, cmha_real *dw);
 CMHA_DEF cmha_tensor *cmha_elementwise_complex(cmha_tape *tape, cmha_tensor *x, cmha_tensor *w);
-/* Maps channels (MöbiusAttention eq 5): y [T, 2D] = (a rho + b) / (c rho + d); abcd [4, 2, D] (re, im). */
+/* Computes y [T, 2D] = (a rho + b) / (c rho + d) by channel (MöbiusAttention eq 5); abcd [4, 2, D]. */
 CMHA_DEF void cmha_mobius_forward(const cmha_real *rho, const cmha_real *abcd, size_t T, size_t D,
     cmha_quotient_kind kind, cmha_real eps, cmha_real *y);
 CMHA_FIT void cmha_mobius_backward(const cmha_real *rho, const cmha_real *abcd, const cmha_real *dy, size_t T,
@@ -670,15 +673,15 @@ CMHA_DEF cmha_tensor *cmha_mobius(cmha_tape *tape, cmha_tensor *rho, cmha_tensor
     cmha_quotient_kind kind, cmha_real eps);
 
 /* ---- Complex building blocks (CRAT 4.1 to 4.7) ---- */
-/* Complex arrays are planes: rows [Re (D) | Im (D)]; a weight is [2, O, I], a vector [2, D]: real part, then
-   imaginary part. Operations refuse an odd width (SHAPE) and eps < 0 (ARGUMENT). */
+/* A complex array has planes: its rows are [Re (D) | Im (D)]. A weight is [2, O, I], a vector [2, D]: real,
+   then imaginary part. Operations refuse an odd width (SHAPE) and eps < 0 (ARGUMENT). */
 typedef struct cmha_complex_linear_args {
     size_t T, I, O; /* rows, complex numbers in and out */
     int adjoint; /* 0: y = W x + b, weight [2, O, I]; 1: y = W^H x + b, weight [2, I, O] */
-    int threads, fresh; /* fresh: the backward writes dx, whatever it held */
+    int threads, fresh; /* fresh = 1: the backward overwrites dx */
 } cmha_complex_linear_args;
 /* Computes y [T, 2O] = W x + b, no conjugate (CRAT eq 10). x [T, 2I], bias [2, O], scratch [4 T O]. For a
-   real x [.., I] (CRAT eq 5) reshape the weight to [2O, I] and take cmha_linear. */
+   real x [.., I] (CRAT eq 5) use cmha_linear, the weight reshaped to [2O, I]. */
 CMHA_DEF void cmha_complex_linear_forward(const cmha_complex_linear_args *args, const cmha_real *x,
     const cmha_real *weight, const cmha_real *bias, cmha_real *y, cmha_real *scratch);
 CMHA_FIT void cmha_complex_linear_backward(const cmha_complex_linear_args *args, const cmha_real *x,
@@ -686,22 +689,22 @@ CMHA_FIT void cmha_complex_linear_backward(const cmha_complex_linear_args *args,
     cmha_real *scratch);
 CMHA_DEF cmha_tensor *cmha_complex_linear(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight,
     cmha_tensor *bias);
-/* Computes U (V^H x) + b (CRAT eq 15), u [2, O, r], v [2, I, r], b [2, O]: [.., 2I] -> [.., 2O]. */
+/* Computes U (V^H x) + b (CRAT eq 15): x [.., 2I] -> [.., 2O], u [2, O, r], v [2, I, r], b [2, O]. */
 CMHA_DEF cmha_tensor *cmha_complex_lowrank(cmha_tape *tape, cmha_tensor *x, cmha_tensor *u, cmha_tensor *v,
     cmha_tensor *bias);
-/* Computes y = z exp(i theta) (CRAT eq 6-7). z, y [T, 2D], theta [T, D] of any size. */
+/* Computes y = z exp(i theta) (CRAT eq 6-7). z, y [T, 2D], theta [T, D]. */
 CMHA_DEF void cmha_complex_rotate_forward(const cmha_real *z, const cmha_real *theta, size_t T, size_t D,
     cmha_real *y);
 CMHA_FIT void cmha_complex_rotate_backward(const cmha_real *z, const cmha_real *theta, const cmha_real *dy,
     size_t T, size_t D, cmha_real *dz, cmha_real *dtheta);
 CMHA_DEF cmha_tensor *cmha_complex_rotate(cmha_tape *tape, cmha_tensor *z, cmha_tensor *theta);
 
-/* Names norms over D complex features: y = gamma M c + beta, c = z - mean(z), M real 2x2, V = cov(c).
-   ROW(constant, word, numbers of gamma a feature, centred, spread: M is the inverse root of V's trace, axes
-   or all, gamma as a real 2x2 matrix (rr, ri, ir, ii): n is its n-th number, -n less that, 0 = 0). */
+/* Lists norms over D complex features: y = gamma M c + beta, c = z - mean(z), M real 2x2, V = cov(c).
+   ROW(constant, word, numbers of gamma per feature, centred, spread: M is the inverse root of V's TRACE, AXES
+   or MATRIX, gamma as a real 2x2 matrix (rr, ri, ir, ii): n = its n-th number, -n = that negated, 0 = 0). */
 #define CMHA_COMPLEX_NORMS(ROW) \
     ROW(CLN, "cln", 2, 1, TRACE, 1, -2, 2, 1) /* M = 1/sqrt(mean|c|^2 + eps), gamma complex: CRAT eq 8 */ \
-    ROW(CRMS, "crms", 1, 0, TRACE, 1, 0, 0, 1) /* CLN with c = z, gamma real: keeps phases, unlike CLN */ \
+    ROW(CRMS, "crms", 1, 0, TRACE, 1, 0, 0, 1) /* c = z, gamma real: unlike CLN it keeps phases */ \
     ROW(SPLIT, "split", 2, 1, AXES, 1, 0, 0, 2) /* two real LayerNorms, one on Re, one on Im */ \
     ROW(WHITEN, "whiten", 3, 1, MATRIX, 1, 2, 2, 3) /* M = (V + eps 1)^(-1/2) (Trabelsi et al.) */
 #define CMHA__COMPLEX_NORM_NAME(name, word, n, centred, spread, rr, ri, ir, ii) CMHA_COMPLEX_NORM_##name,
@@ -714,8 +717,8 @@ typedef struct cmha_complex_norm_args {
     size_t T, D; /* rows, complex features */
     cmha_real eps;
 } cmha_complex_norm_args;
-/* Normalises rows. beta [2, D] or NULL, gamma NULL = 1. Where eps and a variance are 0 (WHITEN: a singular V)
-   root and gradient are 0. stats [T, 5] or NULL, for the backward: mean Re, Im, V_rr, V_ri, V_ii. */
+/* Normalises rows. beta [2, D] (or NULL), gamma NULL = 1. Where eps and a variance are 0 (WHITEN: V is
+   singular) M and gradients are 0. stats [T, 5] (or NULL), for the backward: means, V_rr, V_ri, V_ii. */
 CMHA_DEF void cmha_complex_norm_forward(const cmha_complex_norm_args *args, const cmha_real *z,
     const cmha_real *gamma, const cmha_real *beta, cmha_real *y, double *stats);
 CMHA_FIT void cmha_complex_norm_backward(const cmha_complex_norm_args *args, const cmha_real *z,
@@ -725,38 +728,38 @@ CMHA_DEF cmha_tensor *cmha_complex_norm(cmha_tape *tape, cmha_tensor *z, cmha_co
     cmha_tensor *gamma, cmha_tensor *beta, cmha_real eps);
 
 /* Computes the smoothed phasor u = z / r, r = sqrt(|z|^2 + eps^2), at least the smallest normal number. z, u
-   [T, 2D]; |u| <= 1, u(0) = 0. dz grows like 1/|z| down to |z| = eps: keep eps (1e-6) for it. */
+   [T, 2D]; |u| <= 1, u(0) = 0. dz grows like 1/|z| down to |z| = eps: do not set eps (1e-6) to 0. */
 CMHA_DEF void cmha_phasor_forward(const cmha_real *z, size_t T, size_t D, cmha_real eps, cmha_real *u);
 CMHA_FIT void cmha_phasor_backward(const cmha_real *z, const cmha_real *du, size_t T, size_t D, cmha_real eps,
     cmha_real *dz);
 CMHA_DEF cmha_tensor *cmha_phasor(cmha_tape *tape, cmha_tensor *z, cmha_real eps);
-/* Joins re, im [.., D] to planes [.., 2D], and parts them again: part 0 real, 1 imaginary. im NULL = 0. */
+/* Join re and im (NULL: 0) [.., D] to planes [.., 2D]; return their real (part 0) or imaginary part (1). */
 CMHA_DEF cmha_tensor *cmha_complex_join(cmha_tape *tape, cmha_tensor *re, cmha_tensor *im);
 CMHA_DEF cmha_tensor *cmha_complex_part(cmha_tape *tape, cmha_tensor *z, int part);
 
 /* Computes positions y [n, d] (CRAT eq 2): y[r, i] = (1/sqrt K) sum_k sin(omega[k, i] t + delta[k, i]), t =
-   pos0 + r, omega, delta [K, d]. Angles and the sums of gradients are formed in double. */
+   pos0 + r; omega, delta [K, d]. Angles and gradients' sums are in double. */
 CMHA_DEF cmha_tensor *cmha_multifreq(cmha_tape *tape, cmha_tensor *omega, cmha_tensor *delta, size_t n,
     size_t pos0);
-/* Starts its parameters, of which the paper is silent: omega = base^(-2 floor(i/2)/d) 2^(k - (K-1)/2), delta
-   = 0 for even i, pi/2 for odd: sinusoidal positions, for K > 1 octaves around. */
+/* Initialises its parameters (not in the paper): omega = base^(-2 floor(i/2)/d) 2^(k - (K-1)/2), delta = 0
+   for even i, pi/2 for odd: sinusoidal positions and, if K > 1, octaves around them. */
 CMHA_DEF void cmha_multifreq_init(size_t K, size_t d, double base, cmha_real *omega, cmha_real *delta);
 /* Adds rows [N, D] to every sequence of x [.., N, D] (CRAT eq 3). */
 CMHA_DEF cmha_tensor *cmha_add_rows(cmha_tape *tape, cmha_tensor *x, cmha_tensor *rows);
 
 /* Regularises phases (CRAT eq 23) -> [1]: lam * mean over channels of 1 - R_j, R_j = |mean over present rows
-   of u(z_j)|, u the phasor; for |z| >> eps the paper's mean of 1 - cos(phase - mean phase). One phase for all
-   is its minimum: keep lam small. No gradient where R_j rounds to 0. */
+   of u(z_j)|, u the phasor; for |z| >> eps it is the paper's mean of 1 - cos(phase - mean phase). Least when
+   all phases are equal: keep lam small. No gradient where R_j rounds to 0. */
 CMHA_DEF cmha_tensor *cmha_phase_reg(cmha_tape *tape, cmha_tensor *z, const unsigned char *key_mask,
     cmha_real lam, cmha_real eps);
-/* Regularises magnitudes (CRAT eq 24) -> [1]: lam * mean of |z|^2 over present rows and channels. */
+/* Regularises magnitudes (CRAT eq 24) -> [1]: lam * mean |z|^2 over present rows and channels. */
 CMHA_DEF cmha_tensor *cmha_mag_reg(cmha_tape *tape, cmha_tensor *z, const unsigned char *key_mask,
     cmha_real lam);
 CMHA_DEF double cmha_sum_squares(const cmha_real *x, size_t n); /* in double */
 
 /* ---- Complex residual and mixture of experts (CRAT eq 20-21) ---- */
-/* Computes y = (alpha + i beta) z + f (CRAT eq 20). z, f, y [T, 2D]; y may be f. Tape: alpha, beta [1] start
-   at 1, 0; beta NULL, ours: the factor is cos alpha + i sin alpha, which turns but cannot scale. */
+/* Computes y = (alpha + i beta) z + f (CRAT eq 20). z, f, y [T, 2D]; y may be f. Tape: alpha, beta [1]; beta
+   NULL (ours): the factor is cos alpha + i sin alpha, a rotation. */
 CMHA_DEF void cmha_complex_residual_forward(const cmha_real *z, const cmha_real *f, cmha_real alpha,
     cmha_real beta, size_t T, size_t D, cmha_real *y);
 CMHA_FIT void cmha_complex_residual_backward(const cmha_real *z, cmha_real alpha, cmha_real beta,
@@ -764,15 +767,15 @@ CMHA_FIT void cmha_complex_residual_backward(const cmha_real *z, cmha_real alpha
 CMHA_DEF cmha_tensor *cmha_complex_residual(cmha_tape *tape, cmha_tensor *z, cmha_tensor *f,
     cmha_tensor *alpha, cmha_tensor *beta);
 
-/* Scores experts: logits [T, E] = Re(conj(router_e) . z) + bias_e (ours), router [2, E, D], bias [E]. */
+/* Computes logits [T, E] = Re(conj(router_e) . z) + bias_e (ours); router [2, E, D], bias [E]. */
 CMHA_DEF void cmha_router_forward(const cmha_real *z, const cmha_real *router, const cmha_real *bias,
     size_t T, size_t D, size_t E, cmha_real *logits);
 CMHA_FIT void cmha_router_backward(const cmha_real *z, const cmha_real *router, const cmha_real *dlogits,
     size_t T, size_t D, size_t E, cmha_real *dz, cmha_real *drouter, cmha_real *dbias);
 CMHA_DEF cmha_tensor *cmha_router(cmha_tape *tape, cmha_tensor *z, cmha_tensor *router, cmha_tensor *bias);
 
-/* Sends each token to the 1 <= top <= E experts of largest logits [T, E], best first, ties to the lower
-   index, NaN first (it shows), an absent one to the first. gate [T, top]: softmax over the chosen logits, no
+/* Sends each token to the `top` experts (1 to E) of largest logits [T, E], best first, ties to the lower
+   index, NaN first, an absent token to the first `top`. gate [T, top]: softmax of the chosen logits, without
    gradient if top = 1. plan [cmha_route_size]: experts [T, top], then (token, choice) by expert. */
 CMHA_DEF size_t cmha_route_size(size_t T, size_t E, size_t top);
 CMHA_DEF void cmha_route_forward(const cmha_real *logits, const unsigned char *key_mask, size_t T, size_t E,
@@ -780,11 +783,11 @@ CMHA_DEF void cmha_route_forward(const cmha_real *logits, const unsigned char *k
 CMHA_FIT void cmha_route_backward(const size_t *plan, const cmha_real *gate, const cmha_real *dgate, size_t T,
     size_t E, size_t top, cmha_real *dlogits);
 typedef struct cmha_experts_args {
-    size_t T, D, F, E, top; /* tokens, complex width, complex hidden width, experts, experts a token */
+    size_t T, D, F, E, top; /* tokens, complex width, hidden complex width, experts, experts per token */
     int threads;
-    const size_t *plan; /* this and gate [T, top]: of cmha_route_forward */
+    const size_t *plan; /* with gate [T, top], of cmha_route_forward */
     const cmha_real *gate;
-    cmha_real *hidden; /* [T top, 2F] gets W1 z + b1 of the grouped pairs for the backward; or NULL */
+    cmha_real *hidden; /* [T top, 2F] (or NULL) gets W1 z + b1, for the backward */
 } cmha_experts_args;
 typedef struct cmha_experts_weights {
     const cmha_real *w1, *b1; /* [2, E, F, D], [2, E, F]; biases or NULL */
@@ -793,8 +796,8 @@ typedef struct cmha_experts_weights {
 typedef struct cmha_experts_grads { cmha_real *w1, *b1, *w2, *b2; } cmha_experts_grads;
 CMHA_DEF size_t cmha_experts_scratch(const cmha_experts_args *args, int backward);
 /* Mixes experts (CRAT eq 21): y [T, 2D] = sum over a token's choices of gate_e (W2_e cGELU(W1_e z + b1_e) +
-   b2_e). No token is dropped; no bit depends on `threads`. Tape: routes by logits [.., E], which learn from
-   cmha_balance alone if top = 1, and adds present tokens to use [E] (or NULL). */
+   b2_e). Drops no token; bits do not depend on `threads`. Tape: routes by logits [.., E], which learn only
+   from cmha_balance if top = 1, and counts each expert's present tokens in use [E] (or NULL). */
 CMHA_DEF void cmha_experts_forward(const cmha_experts_args *args, const cmha_experts_weights *weights,
     const cmha_real *z, cmha_real *y, cmha_real *scratch);
 CMHA_FIT void cmha_experts_backward(const cmha_experts_args *args, const cmha_experts_weights *weights,
@@ -804,10 +807,10 @@ CMHA_DEF cmha_tensor *cmha_experts(cmha_tape *tape, cmha_tensor *z, cmha_tensor 
     cmha_tensor *w1, cmha_tensor *b1, cmha_tensor *w2, cmha_tensor *b2, const unsigned char *key_mask,
     uint64_t *use);
 
-/* Returns the load balance of the Switch Transformer (Fedus et al. 2021, eq 4; CRAT has none): E sum_e f_e
-   p_e over logits [T, E], f_e expert e's share of the (token, choice) pairs, p_e the mean of the full
-   softmax; 1 when both are even, 0 without a token. Only p has a gradient. share [2 E + 1] gets f, p and the
-   number of present tokens; the backward may take any of the rows. Tape: -> [1], to be added times 1e-2. */
+/* Returns the load balance loss of the Switch Transformer (Fedus et al. 2021, eq 4; not in CRAT): E sum_e f_e
+   p_e over logits [T, E], f_e the share of (token, choice) pairs of expert e, p_e the mean of the full
+   softmax; 1 if both are even, 0 without tokens. Only p has a gradient. share [2 E + 1] gets f, p and the
+   number of present tokens; the backward may get some of the rows. Tape: -> [1], usually added times 1e-2. */
 CMHA_DEF double cmha_balance_forward(const cmha_real *logits, const unsigned char *key_mask, size_t T,
     size_t E, size_t top, double *share);
 CMHA_FIT void cmha_balance_backward(const cmha_real *logits, const unsigned char *key_mask,
@@ -816,110 +819,110 @@ CMHA_DEF cmha_tensor *cmha_balance(cmha_tape *tape, cmha_tensor *logits, size_t 
     const unsigned char *key_mask);
 
 /* ---- Retrieval: CRAT's Imaginary Reflection Window (its 4.4) ---- */
-/* Searches by an index of the caller's. features [Q, 2 d_r]: the queries' phasors; index [Q, k] gets
-   documents in any order, -1 = none. A failure ends the call with its status. */
+/* Searches the caller's index: writes index [Q, k], documents in any order, -1 = none, of queries whose
+   phasors are features [Q, 2 d_r]. A failure ends the library's call with that status. */
 typedef cmha_status (*cmha_search_fn)(void *user, const cmha_real *features, size_t Q, size_t k,
         int64_t *index);
 
-/* Holds documents as complex vectors (cmha_model_vectors), encoded anew if the encoder changes. Only read. */
+/* Holds documents as complex vectors (cmha_model_vectors; encode anew if the model changes). Only read. */
 typedef struct cmha_knowledge {
     cmha_context *context;
-    size_t n, d_r; /* documents; complex features of each */
-    const cmha_real *vectors; /* [n, 2 d_r] planes: the values that are mixed */
-    const cmha_real *features; /* [n, 2 d_r] their phasors z / sqrt(|z|^2 + 1e-12): what is searched */
-    const int64_t *ids; /* [n], the caller's numbers; NULL = 0, 1, ... */
+    size_t n, d_r; /* documents, complex features of each */
+    const cmha_real *vectors; /* [n, 2 d_r] planes, which are mixed */
+    const cmha_real *features; /* [n, 2 d_r] their phasors z / sqrt(|z|^2 + 1e-12), which are searched */
+    const int64_t *ids; /* [n] the caller's numbers; NULL = 0, 1, ... */
     const char *texts; /* document i is texts[text_begin[i] .. text_begin[i + 1]); NULL = none */
     const uint64_t *text_begin; /* [n + 1] */
-    uint64_t identity; /* a hash of n, d_r and the vectors (as floats): which base this is */
+    uint64_t identity; /* a hash of n, d_r and the vectors as floats */
     cmha_search_fn search; /* NULL = exact search; set it after opening */
     void *search_user;
-    struct { void *memory; size_t bytes; } owned[5]; /* what close gives back; mapping: and a mapped file */
+    struct { void *memory; size_t bytes; } owned[5]; /* freed by close; mapping: a mapped file */
     void *mapping;
     size_t mapped;
 } cmha_knowledge;
-/* Opens a base, maybe empty, over arrays that outlive it. ids may be NULL; texts and text_begin, ascending
-   from 0, both or neither. Errors: ARGUMENT, MEMORY, OVERFLOW, NOT_FINITE (vectors), STATE. */
+/* Opens a base, possibly empty, of arrays that must outlive it. ids (or NULL); texts and text_begin,
+   ascending from 0, both or neither. Errors: ARGUMENT, MEMORY, OVERFLOW, NOT_FINITE (vectors), STATE. */
 CMHA_DEF cmha_status cmha_knowledge_init(cmha_knowledge *knowledge, cmha_context *context, size_t n,
     size_t d_r, const cmha_real *vectors, const int64_t *ids, const char *texts, const uint64_t *text_begin);
 CMHA_DEF void cmha_knowledge_close(cmha_knowledge *knowledge);
 
 /* Searches by the angular similarity of CRAT eq 18: (1/d_r) sum_j cos(arg q_j - arg r_j) = (1/d_r) <u(q),
-   u(r)> of the phasors; |u(q) - u(r)|^2 = 2 d_r (1 - similarity), so that any index for distances serves.
-   Writes index, similarity [Q, k]: of each of the queries [Q, 2 d_r] the documents of similarity >= threshold
-   (-1: all), best first, ties to the lower index; -1 and 0 where there are fewer, NaN for a query with a NaN.
-   The same bits for any number of threads; memory is bounded whatever n is. Errors: ARGUMENT (also the
-   caller's search beyond n), MEMORY, OVERFLOW, the search's own. */
+   u(r)> with phasors u; |u(q) - u(r)|^2 = 2 d_r (1 - similarity), so an index of distances finds the same. Of
+   each of queries [Q, 2 d_r], index and similarity [Q, k] get the best documents of similarity >= threshold
+   (-1: all), ties to the lower index, then -1 and 0; NaN for a query with a NaN. Bits do not depend on
+   threads, memory does not grow with n. Errors: ARGUMENT (the caller's search beyond n), MEMORY, OVERFLOW,
+   the search's own. */
 CMHA_DEF cmha_status cmha_knowledge_search(const cmha_knowledge *knowledge, const cmha_real *queries,
     size_t Q, size_t k, cmha_real threshold, int64_t *index, cmha_real *similarity);
-/* Returns the text of document i, *length bytes without a NUL; NULL and 0 if none. length or NULL. */
+/* Returns the text of document i, *length (or NULL) bytes without a NUL; NULL and 0 if none. */
 CMHA_DEF const char *cmha_knowledge_text(const cmha_knowledge *knowledge, size_t i, size_t *length);
 
 typedef struct cmha_retrieve_args {
-    size_t queries, top; /* M per row; k documents per query */
-    cmha_real tau; /* tau_r of the softmax over similarities, > 0; 1 leaves it out, as the paper does */
-    cmha_real threshold; /* a similarity below does not count; -1 = all count */
-    cmha_real eps; /* of the queries' phasors, >= 0; 1e-6 is usual */
+    size_t queries, top; /* M per token, k documents per query */
+    cmha_real tau; /* > 0: of the softmax over similarities; 1, as in the paper, has no effect */
+    cmha_real threshold; /* least similarity that counts; -1 = all */
+    cmha_real eps; /* of the queries' phasors; 1e-6 is usual */
     int raw_weights; /* 1: w_logits are the weights; 0: their softmax */
 } cmha_retrieve_args;
 /* Mixes what queries find (CRAT eq 19, first half): rows q [.., 2 M d_r] = [Re of M queries | Im], w_logits
    [M] -> rbar [.., 2 d_r] = sum_m softmax(w_logits)_m sum_i softmax_i(similarity_i / tau) r_i. A query that
-   finds nothing adds 0, one whose similarities are NaN adds NaN. found (or NULL) gets bytes of tape memory: 1
-   where a query of the row found a document. The choice has no gradient. Errors: the caller's search's. */
+   finds nothing adds 0, one of NaN similarities NaN. *found (or NULL) gets tape memory: a byte a row, 1 if a
+   query of it found a document. The choice has no gradient. Errors: also the caller's search's. */
 CMHA_DEF cmha_tensor *cmha_retrieve(cmha_tape *tape, const cmha_knowledge *knowledge,
     const cmha_retrieve_args *args, cmha_tensor *q, cmha_tensor *w_logits, const unsigned char **found);
 
-/* Chooses what the gate g = sigmoid(gate / tau) makes of z and retrieved v: (1 - g) z + g v or z + g v. */
+/* Chooses what the gate g = sigmoid(gate / tau) makes of z and retrieved v: (1 - g) z + g v, or z + g v. */
 typedef enum cmha_fusion { CMHA_FUSION_CONVEX, CMHA_FUSION_ADDITIVE } cmha_fusion;
-/* Reflects v in z (CRAT eq 19, second half): z, v [.., 2D], gate [.., D], of both planes. Rows with 0 in
-   found (one byte a row, NULL = all found) stay z bit for bit and give v and gate no gradient. */
+/* Reflects v in z (CRAT eq 19, second half): z, v [.., 2D], gate [.., D], for both planes. Rows that are 0 in
+   found (a byte a row, NULL = all found) keep z's bits and give v and gate no gradient. */
 CMHA_DEF cmha_tensor *cmha_reflect(cmha_tape *tape, cmha_tensor *z, cmha_tensor *v, cmha_tensor *gate,
     cmha_real tau, cmha_fusion fusion, const unsigned char *found);
 
 typedef struct cmha_irw_weights {
-    cmha_tensor *wm, *bm; /* [2, M d_r, D], [2, M d_r]: complex W_m, b_m of all queries one after another */
+    cmha_tensor *wm, *bm; /* [2, M d_r, D], [2, M d_r] complex: W_m, b_m of the queries in turn */
     cmha_tensor *w_logits, *wv; /* [M]; [2, D, d_r], complex */
     cmha_tensor *wg, *bg; /* [D, 2D + 2 d_r], real, on [Re z | Im z | Re rbar | Im rbar]; [D] */
 } cmha_irw_weights;
-/* Computes the window (CRAT eq 17-19) on the tokens of z [.., 2D]: q^(m) = W_m Im z + b_m, rbar by
-   cmha_retrieve, gate = W_g [z | rbar] + b_g, v = W_v rbar, then cmha_reflect; z itself without a base. */
+/* Computes the reflection window (CRAT eq 17-19) on z [.., 2D]: q^(m) = W_m Im z + b_m, rbar by
+   cmha_retrieve, gate = W_g [z | rbar] + b_g, v = W_v rbar, then cmha_reflect. No documents: returns z. */
 CMHA_DEF cmha_tensor *cmha_irw(cmha_tape *tape, const cmha_knowledge *knowledge,
     const cmha_retrieve_args *args, cmha_real gate_tau, cmha_fusion fusion, cmha_tensor *z,
     const cmha_irw_weights *weights);
 
 /* ================ Attention ================ */
-/* Views an array [B, H, N, d] by strides: element (b, h, n, i) is data[b * batch + h * head + n * token + i],
-   of a complex array the real part; the imaginary part lies `imag` numbers further on (0: real). */
+/* Describes an array [B, H, N, d] by strides: element (b, h, n, i), or its real part, is data[b batch + h
+   head + n token + i]; the imaginary part lies `imag` numbers further on (0: real). */
 typedef struct cmha_heads { cmha_real *data; size_t batch, head, token, imag; } cmha_heads;
-/* View arrays [B, H, N, d], or with is_complex = 1 [B, H, N, 2d], rows [Re (d) | Im (d)]; and [B, N, row]
-   with head h at column h * d and, of complex numbers, its imaginary part at imag + h * d (0: real). */
+/* View [B, H, N, d] or, if is_complex, [B, H, N, 2d], rows [Re (d) | Im (d)]; and [B, N, row], with head h
+   from column h d on, its imaginary part from imag + h d on (imag 0: real). */
 CMHA_DEF cmha_heads cmha_heads_major(cmha_real *data, size_t H, size_t N, size_t d, int is_complex);
 CMHA_DEF cmha_heads cmha_tokens_major(cmha_real *data, size_t N, size_t row, size_t d, size_t imag);
 
-/* Holds the arrays of one attention, whichever core computes it. Zero what you do not set. A forward reads q,
-   k, v and writes y; its backward reads these and dy and adds to dq, dk, dv (data NULL: not wanted). */
+/* Holds the arrays of an attention of any kind. A forward reads q, k, v and writes y; its backward reads
+   these and dy, and adds to dq, dk, dv (data NULL: not wanted). */
 typedef struct cmha_attention_views {
     cmha_heads q, k, v; /* [B, H, n_q, d_k], [B, Hkv, n_k, d_k], [B, Hkv, n_k, d_v] */
     cmha_heads y, dy, dq, dk, dv; /* y, dy: [B, H, n_q, d_v] */
 } cmha_attention_views;
 
-/* Lists what plain heads of models may be: ROW(constant, word of the field `attention`). */
+/* Lists kinds of plain heads in models: ROW(constant, word of the field `attention`). */
 #define CMHA_ATTENTION_KINDS(ROW) \
     ROW(CMHA, "cmha")     /* ComplexFormer eq 1-9 */ \
     ROW(ROPE, "rope")     /* Su et al. 2021; CMHA with delta = 1, b = 0 */ \
     ROW(DOT, "dot")       /* Vaswani et al. 2017 */ \
     ROW(POPE, "pope")     /* scale sum_c softplus(q_c) softplus(k_c) cos((m - n) omega_c - beta_c) */ \
-    ROW(ROPEPP, "ropepp") /* head 2h of y is RoPE's of query head h, 2h + 1 the same of -i q */
+    ROW(ROPEPP, "ropepp") /* head 2h of y is RoPE of query head h, head 2h + 1 RoPE of -i q */
 #define CMHA__ATTENTION_NAME(name, word) CMHA_ATTENTION_##name,
 #define CMHA__ATTENTION_WORD(name, word) "|" word
 typedef enum cmha_attention_kind {
     CMHA_ATTENTION_KINDS(CMHA__ATTENTION_NAME)
-    CMHA_ATTENTION_COMPLEX, /* complex: O = sum_j q_j conj(k_j), see cmha_softmax. CoPE, MöbiusAttention */
-    CMHA_ATTENTION_ANGULAR, /* phasors u(z) = z / sqrt(|z|^2 + eps^2): Re O is CRAT eq 12's sum of cosines */
+    CMHA_ATTENTION_COMPLEX, /* CoPE, MöbiusAttention: O = sum_j q_j conj(k_j), then cmha_softmax */
+    CMHA_ATTENTION_ANGULAR, /* O of phasors u(z) = z / sqrt(|z|^2 + eps^2); Re O: CRAT eq 12 */
     CMHA_ATTENTION_COUNT
 } cmha_attention_kind;
 
-/* Says what becomes of the scores O of COMPLEX and ANGULAR (already times scale). RI_PRODUCT, the default,
-   reads softmax(O) of MöbiusAttention's eq 9 channel by channel. Real values go with REAL and SCORE. */
+/* Chooses what becomes of the scores O (times scale) of COMPLEX and ANGULAR. RI_PRODUCT, the default, is our
+   reading of MöbiusAttention's eq 9. Real values need REAL or SCORE. */
 typedef enum cmha_softmax {
     CMHA_SOFTMAX_RI_PRODUCT, /* y = (softmax(Re O) + i softmax(Im O)) v */
     CMHA_SOFTMAX_REAL, /* y = softmax(Re O) v: CoPE `real`, angular attention, Eilers & Jiang 2023 */
@@ -929,268 +932,269 @@ typedef enum cmha_softmax {
     CMHA_SOFTMAX_COUNT
 } cmha_softmax;
 
-/* Chooses what becomes of a model's queries and keys before all else: head vectors over the root of their
-   mean square + norm_eps, times a gain of the layer (Henry et al. 2020, arXiv 2010.04245; Qwen3). */
+/* Normalises a model's queries and keys first: head vectors over sqrt(mean square + norm_eps), with GAIN
+   times a learned gain (Henry et al. 2020, arXiv 2010.04245; Qwen3). */
 typedef enum cmha_qk_norm { CMHA_QK_NORM_NONE, CMHA_QK_NORM_RMS, CMHA_QK_NORM_RMS_GAIN } cmha_qk_norm;
 
-/* Chooses the max, + 1e-12, that divides the magnitudes of SCORE (CoPE `hybrid_norm`). */
+/* Chooses the max of SCORE (CoPE `hybrid_norm`), to which 1e-12 is added. */
 typedef enum cmha_norm_max {
     CMHA_NORM_MAX_NONE,
-    CMHA_NORM_MAX_ROW, /* largest |O| among the row's permitted keys: causal-safe */
-    CMHA_NORM_MAX_HEAD, /* among all permitted pairs of the head: leaks the future where causal */
-    CMHA_NORM_MAX_GLOBAL /* over the batch, masked pairs too, as CoPE's code: batch mates, padding count */
+    CMHA_NORM_MAX_ROW, /* of the row's visible keys */
+    CMHA_NORM_MAX_HEAD, /* of the head's visible pairs: if causal, later tokens leak in */
+    CMHA_NORM_MAX_GLOBAL /* of the batch, with masked pairs, padding and all, as CoPE's code */
 } cmha_norm_max;
 
-/* Chooses a head's delta and b: its own, shared (the paper's "EulerFormer-MHA (Shared)"), or 1 and 0; PoPE's
-   beta: its own, shared or 0. */
+/* Chooses delta and b (PoPE: beta): per head, shared ("EulerFormer-MHA (Shared)") or fixed at 1 and 0 (0). */
 typedef enum cmha_share { CMHA_SHARE_PER_HEAD, CMHA_SHARE_SHARED, CMHA_SHARE_FIXED } cmha_share;
 enum { CMHA_MAX_SCORE_PARAMETERS = 8 }; /* 5 without `attend` */
-/* Holds all about an attention call but the arrays. Zero what you do not set. */
 typedef struct cmha_attention_args {
-    size_t batch, heads, kv_heads; /* kv_heads divides heads: head h reads kv head h / (heads / kv_heads) and
-                                      query head h; of ROPEPP heads / 2, and query head h / 2 */
+    /* Head h reads query head h (ROPEPP: h / 2) and key/value head h / (heads / kv_heads). kv_heads divides
+       the number of query heads: `heads`, for ROPEPP heads / 2. */
+    size_t batch, heads, kv_heads;
     size_t n_q, n_k; /* query i is at position pos0 + i, key j at pos0 + n_q - n_k + j */
-    size_t d_k, d_v; /* numbers per head, complex for COMPLEX and ANGULAR. d_v 0: lse alone */
+    size_t d_k, d_v; /* numbers per head, complex for COMPLEX and ANGULAR; d_v 0: only lse */
     cmha_real scale; /* factor on the score */
     int causal; /* key position <= query position */
-    size_t window; /* causal: only the last `window` positions, own one included; 0 = all */
+    size_t window; /* causal: a query sees the last `window` positions, its own included; 0 = all */
     const unsigned char *key_mask; /* [B, n_k] */
-    const cmha_real *alibi; /* slopes [H]: score -= slope |m - n| (Press et al. 2022); NULL = none */
+    const cmha_real *alibi; /* slopes [H]: score -= slope |m - n| (Press et al. 2022), or NULL */
     cmha_attention_kind kind;
     cmha_layout layout;
-    size_t rotary_dims; /* of HALF, as in cmha_rope_options; of POPE the leading numbers that rotate, n */
-    const cmha_score *score; /* instead of a kind; NULL = by kind (while a call runs, never) */
-    const cmha_real *parameters[CMHA_MAX_SCORE_PARAMETERS]; /* of the score; CMHA's: delta, b, POPE's: beta */
-    cmha_share share; /* delta, b [H, P], beta [H, n] per query head, [1, ..] shared, none fixed */
-    int temperature; /* 1: behind its parameters one more, log_temp [H]: finished scores / exp(log_temp),
-                        which counts as 1e-30 to 1e30 */
-    const cmha_real *rotation; /* cmha_rotation_table [n, 2P], n = max(n_q, n_k), last row query n_q-1; P
-                                  complex numbers a head: d_k / 2, or d_k of complex kinds and POPE */
-    size_t rotation_head; /* 0, or the distance between the heads' tables (per-head frequencies) */
-    int halves; /* on a tape: complex heads are [Re (d_k) | Im (d_k)] of a head, then of the next */
-    cmha_softmax softmax; /* this and the next: COMPLEX and ANGULAR only */
-    int complex_v; /* v and y are complex, d_v numbers a head */
-    int bilinear; /* O = sum_j q_j k_j, no conjugate: MöbiusAttention eq 9 as printed */
+    size_t rotary_dims; /* HALF: as in cmha_rope_options; POPE: the leading numbers that rotate, n */
+    const cmha_score *score; /* a score instead of the kind, or NULL; never NULL in callbacks */
+    const cmha_real *parameters[CMHA_MAX_SCORE_PARAMETERS]; /* the score's; CMHA: delta, b; POPE: beta */
+    cmha_share share; /* delta, b [H, P], beta [H, n] per query head; shared [1, ..]; fixed: none */
+    /* 1: one more parameter follows, log_temp [H]; scores are divided by exp(log_temp), clamped to [1e-30,
+       1e30]. */
+    int temperature;
+    /* cmha_rotation_table [n, 2P], n = max(n_q, n_k), its last row for the last query; P = d_k / 2, or d_k
+       for complex kinds and POPE. */
+    const cmha_real *rotation;
+    size_t rotation_head; /* distance between the heads' tables, 0 = one table for all */
+    int halves; /* on a tape: each complex head is [Re (d_k) | Im (d_k)] */
+    cmha_softmax softmax; /* softmax, complex_v and bilinear: for COMPLEX and ANGULAR */
+    int complex_v; /* 1: v and y are complex */
+    int bilinear; /* 1: O = sum_j q_j k_j, no conjugate: MöbiusAttention eq 9 as printed */
     cmha_real magnitude, cosine; /* SCORE */
-    cmha_real eps; /* of the phasors (ANGULAR), and of SCORE's cosine: O is unscaled */
+    cmha_real eps; /* of ANGULAR's phasors and SCORE's cosine, there of unscaled O */
     int angle; /* ANGULAR: 0 = atan2; 1 = arctan(Im / Re), CRAT's ablation: -u where Re z < 0 */
     cmha_norm_max norm_max; /* SCORE */
-    int norm_max_grad; /* 0: that maximum is a constant backwards; 1: its entry gets a gradient */
-    const unsigned char *query_mask; /* HEAD: [B, n_q], 0 = padding that the maximum passes over, or NULL */
-    cmha_real dropout; /* on the probabilities; the softmaxes of one pair share their bit */
-    uint64_t key; /* of the dropout bits */
-    size_t first; /* sequences of a larger batch before these, which have their own dropout bits */
-    int threads; /* over (batch, kv head) */
-    cmha_real softcap; /* > 0: scores become softcap tanh(score / softcap), behind the scale, before ALiBi,
-                          temperature and masks (Gemma 2); 0 = as they are */
+    int norm_max_grad; /* 0: no gradient through that maximum; 1: through its entry */
+    const unsigned char *query_mask; /* HEAD: [B, n_q] (or NULL), 0 = padding, which the maximum skips */
+    cmha_real dropout; /* of the probabilities; the softmaxes of a pair share a mask */
+    uint64_t key; /* of the dropout mask */
+    size_t first; /* index of the first sequence in a larger batch, for dropout */
+    int threads;
+    /* > 0: scaled scores become softcap tanh(score / softcap), before ALiBi, temperature, masks (Gemma 2). */
+    cmha_real softcap;
     size_t sinks; /* window: keys 0 .. sinks - 1 stay visible (Xiao et al. 2023, arXiv 2309.17453) */
 } cmha_attention_args;
 
-/* Names axes of a score's parameter that are no plain numbers. */
+/* Names axes of a score's parameter that depend on the model. */
 enum {
-    CMHA_AXIS_HEADS = -1, /* `heads`, as the first axis: each head has its own numbers */
-    CMHA_AXIS_SHARE = -2, /* as `share` says: each head has them, all share them, or there are none */
-    CMHA_AXIS_WIDTH = -3, /* d_k, numbers of a head, with planes = 2 complex ones */
+    CMHA_AXIS_HEADS = -1, /* first axis, `heads`: each head has its own numbers */
+    CMHA_AXIS_SHARE = -2, /* first axis, by `share`: per head, shared or none at all */
+    CMHA_AXIS_WIDTH = -3, /* d_k: numbers of a head, complex ones if planes = 2 */
     CMHA_AXIS_PAIRS = -4, /* complex numbers of a head */
-    CMHA_AXIS_TURNS = -5, /* numbers of a head that rotate: rotary_dims, or d_k */
-    CMHA_AXIS_MODEL = -6, /* d_model; this and the next: `attend` only */
+    CMHA_AXIS_TURNS = -5, /* numbers of a head that rotate */
+    CMHA_AXIS_MODEL = -6, /* d_model; like the next only for `attend` */
     CMHA_AXIS_KEYS = -7 /* numbers of all key heads */
 };
 /* Declares a parameter of a score: "blocks.I.attn.<name>" in a model. */
 typedef struct cmha_score_parameter {
-    const char *name; /* 1 to 23 letters, digits and - _ . + */
-    int axes[3]; /* numbers from 1 on or CMHA_AXIS_..; 0 = no more */
-    double start, spread; /* starts N(start, spread^2); spread < 0: as weight matrices do, by init */
-    int decay; /* 1: weight decay applies */
+    const char *name; /* 1 to 23 letters, digits, - _ . + */
+    int axes[3]; /* sizes or CMHA_AXIS_..; 0 = no more */
+    double start, spread; /* starts N(start, spread^2); spread < 0: as weight matrices, by `init` */
+    int decay; /* 1: with weight decay */
 } cmha_score_parameter;
 
-/* Views rows of one head: row i begins at data[i * ld], its imaginary part `imag` numbers further on. */
+/* Describes rows of a head: row i begins at data[i ld], its imaginary part `imag` numbers further on. */
 typedef struct cmha_rows { cmha_real *data; size_t ld, imag; } cmha_rows;
-/* Shows a score's callbacks the head of a sequence that they work for. */
+/* Tells a score's callbacks for which head of a sequence they work. */
 typedef struct cmha_score_call {
     const cmha_score *score;
     const cmha_attention_args *args;
-    size_t head; /* of `heads`; of keys that a group shares, its first */
+    size_t head; /* 0 .. heads - 1; of keys shared by a group its first */
     int is_key; /* the rows are keys */
-    const cmha_real *rotation; /* [n, 2P], the rows' part of the table */
-    const cmha_real *parameters[CMHA_MAX_SCORE_PARAMETERS]; /* the head's numbers of each */
-    double *gradients[CMHA_MAX_SCORE_PARAMETERS]; /* backwards: sums to add to, NULL = not wanted */
-    cmha_real divisor; /* of |O|, see cmha_norm_max; else 1 */
-    double *ddivisor; /* its gradient to add to, NULL = not wanted */
+    const cmha_real *rotation; /* [n, 2P], the part for these rows */
+    const cmha_real *parameters[CMHA_MAX_SCORE_PARAMETERS]; /* this head's */
+    double *gradients[CMHA_MAX_SCORE_PARAMETERS]; /* backward: add here; NULL = not wanted */
+    cmha_real divisor; /* of |O|: the max of cmha_norm_max + 1e-12, else 1 */
+    double *ddivisor; /* add its gradient here; NULL = not wanted */
 } cmha_score_call;
 typedef struct cmha_layer cmha_layer; /* see Models */
-/* Describes a score. Rows of q and k become rows of features; the score is scale times the real product of
-   two or, with `forward`, a function of the complex product O = sum_j q_j conj(k_j) of a query and 64 keys at
-   a time. Callbacks run in several threads at once. A row that contradicts itself is an ARGUMENT. */
+/* Describes a score. `map` turns rows of q and k into features; the score is scale times their dot product
+   or, with `forward`, a function of the complex product O = sum_j q_j conj(k_j). Callbacks run in several
+   threads at once. A contradictory description gives ARGUMENT. */
 struct cmha_score {
-    const char *name; /* for the field `score`: 1 to 31 letters, digits and - _ . + */
-    int planes; /* 1: rows of d_k real numbers; 2: of d_k complex ones, features [Re | Im] */
-    int rotates; /* 1: reads the rotation table, P = F/2; without a map rows turn as RoPE's, complex as
-                    halves */
-    int shared_keys; /* 1: features of keys are the same for all query heads, though parameters are not */
-    /* Writes y [n, F], the features of n rows x, F = planes d_k. NULL: rows are their own features. */
+    const char *name; /* for the field `score`: 1 to 31 letters, digits, - _ . + */
+    int planes; /* rows of d_k: 1 = real numbers; 2 = complex ones, features [Re | Im] */
+    int rotates; /* 1: reads the rotation table, P = F/2; without map rows turn as RoPE (complex: `halves`) */
+    int shared_keys; /* 1: keys have the same features for all query heads, whatever the parameters */
+    /* Writes features y [n, F] of rows x, F = planes d_k (or by `features`). NULL: rows are features. */
     void (*map)(const cmha_score_call *call, cmha_rows x, size_t n, cmha_real *y);
     /* Adds to dx (data NULL: not wanted) and call->gradients, given dy [n, F]. */
     void (*map_back)(const cmha_score_call *call, cmha_rows x, size_t n, const cmha_real *dy, cmha_rows dx);
-    /* Writes s [64], the scores of O = re + i im [64], with args->scale. NULL: scale Re O. */
+    /* Writes scores s [64], with args->scale, of O = re + i im [64], a query by 64 keys. NULL: scale Re O. */
     void (*forward)(const cmha_score_call *call, const cmha_real *re, const cmha_real *im, cmha_real *s);
-    /* Turns re and im into ds times the partial derivatives by Re O and Im O; adds to call->gradients and
-       ddivisor. Where ds is 0, as for masked keys, O comes as 0: finite derivatives there will do. */
+    /* Replaces re and im by ds times the score's derivatives by Re O and Im O; adds to call->gradients and
+       ddivisor. Where ds = 0, as for masked keys, O is 0: return anything finite. */
     void (*backward)(const cmha_score_call *call, const cmha_real *ds, cmha_real *re, cmha_real *im);
     const cmha_score_parameter *parameters;
     size_t n_parameters;
-    /* Builds a layer's whole attention instead, see cmha_layer; map and forward are NULL then. */
+    /* Builds a layer's whole attention instead, see cmha_layer; map and forward are NULL. */
     cmha_tensor *(*attend)(const cmha_layer *layer, cmha_tensor *h);
-    int whole; /* 1: attend needs the whole sequence; a cache is refused */
+    int whole; /* 1: attend needs whole sequences; caches refuse it */
     void *user; /* the program's own */
-    int features; /* planes = 1: of d_k numbers a map makes F = features d_k, up to 64 d_k; 0 = 1 */
-    int imaginary; /* 1, planes = 1: each query head gives two heads of y: head 2h has Re O and 2h + 1 Im O
-                      as scores, O = sum_j q_j conj(k_j) of features [Re | Im], as RoPE++ */
+    int features; /* planes = 1: map makes F = features d_k numbers of d_k, features up to 64; 0 = 1 */
+    /* 1, planes = 1: as RoPE++ each query head h gives two heads of y, 2h with scores Re O, 2h + 1 with Im O,
+       O = sum_j q_j conj(k_j) of features [Re | Im]. */
+    int imaginary;
 };
 
-/* Names CoPE's scores (its 3.2), of A = sum_c q_c conj(k_c), C = Re A / |A|, s = 1/sqrt(d_k). */
+/* Names CoPE's scores (its 3.2): A = sum_c q_c conj(k_c), C = Re A / |A|, s = 1/sqrt(d_k). */
 typedef enum cmha_cope_score {
-    CMHA_COPE_SCORE_PHASE, /* s C, within +-s: it nearly averages */
-    CMHA_COPE_SCORE_MAGNITUDE, /* s |A|: aligned and opposed are alike */
+    CMHA_COPE_SCORE_PHASE, /* s C, within +-s: weights are almost equal */
+    CMHA_COPE_SCORE_MAGNITUDE, /* s |A|: the same for aligned and opposed */
     CMHA_COPE_SCORE_REAL, /* s Re A: ordinary attention of [Re | Im] */
     CMHA_COPE_SCORE_HYBRID, /* s (|A| + alpha C) */
-    CMHA_COPE_SCORE_HYBRID_NORM, /* s (|A| / (max + 1e-12) + alpha C); which max, the paper leaves open */
-    CMHA_COPE_SCORE_LINEAR /* no softmax at all: cmha_linear_attention, not cmha_cope_args */
+    CMHA_COPE_SCORE_HYBRID_NORM, /* s (|A| / (max + 1e-12) + alpha C); the paper does not say which max */
+    CMHA_COPE_SCORE_LINEAR /* no softmax: cmha_linear_attention, not cmha_cope_args */
 } cmha_cope_score;
 typedef struct cmha_cope_options {
     cmha_cope_score score;
     cmha_real alpha; /* 0.2 in the paper */
-    cmha_real eps; /* C = Re A / sqrt(|A|^2 + eps^2): smooth, 0 at A = 0; ours. 1e-6 */
-    int repo_scale; /* 1: |A| and Re A times s twice, as the authors' code does */
+    cmha_real eps; /* 1e-6, ours: C = Re A / sqrt(|A|^2 + eps^2), smooth, 0 at A = 0 */
+    int repo_scale; /* 1: |A| and Re A times s^2, as in the authors' code */
     cmha_norm_max norm_max; /* HYBRID_NORM */
     int norm_max_grad;
 } cmha_cope_options;
-/* Makes args (d_k set, values real) CoPE's: kind, scale, softmax, magnitude, cosine, eps, norm_max. */
+/* Sets kind, scale, softmax, magnitude, cosine, eps, norm_max of args (d_k set) for real values. */
 CMHA_DEF void cmha_cope_args(cmha_attention_args *args, const cmha_cope_options *options);
-CMHA_DEF void cmha_alibi_slopes(size_t H, cmha_real *slopes); /* ALiBi's s_h = 2^(-8 (h+1)/H), any H */
+CMHA_DEF void cmha_alibi_slopes(size_t H, cmha_real *slopes); /* 2^(-8 (h+1)/H), any H */
 
 /* Holds a row's log sum exp in two parts, for huge scores. Both are 0 without a key. */
 typedef struct cmha_lse {
-    cmha_real largest; /* score of the row */
+    cmha_real largest; /* the row's largest score */
     cmha_real log_sum; /* log sum exp(score - largest) */
-    int in_double; /* 1: products left the type's range; then scores beyond 1e30 keep their order only */
+    int in_double; /* 1: products overflowed; then scores beyond 1e30 keep only their order */
 } cmha_lse;
-CMHA_DEF size_t cmha_attention_scratch(const cmha_attention_args *args, int backward); /* O(n), never n^2 */
-/* Computes y = softmax(scale Q'K'^T + mask) V over permitted keys (ComplexFormer eq 9), Q', K' the features
-   of q, k. lse [B, H, n_q] (or NULL), for the backward, is not set by RI_PRODUCT, RI_SPLIT and YANG8. */
+CMHA_DEF size_t cmha_attention_scratch(const cmha_attention_args *args, int backward); /* O(n), not n^2 */
+/* Computes y = softmax(scale Q'K'^T + mask) V over visible keys (ComplexFormer eq 9), Q', K' the features of
+   q, k. lse [B, H, n_q] (or NULL) is for the backward; RI_PRODUCT, RI_SPLIT and YANG8 do not set it. */
 CMHA_DEF void cmha_attention_forward(const cmha_attention_args *args, const cmha_attention_views *views,
     cmha_lse *lse, cmha_real *scratch);
-/* Adds to dq, dk (strides of q, k), dv and dparameters (as args->parameters; NULL, all or one: not wanted).
-   dlse [B, H, n_q] (or NULL): cotangent of the rows' log sum exp. The same bits for any number of threads. */
+/* Adds to dq, dk (strides of q, k), dv and dparameters, like args->parameters (all or one NULL: not wanted).
+   dlse [B, H, n_q] (or NULL): gradient of the rows' log sum exp. The same bits for any number of threads. */
 CMHA_FIT void cmha_attention_backward(const cmha_attention_args *args, const cmha_attention_views *views,
     const cmha_lse *lse, const cmha_real *dlse, cmha_real *const *dparameters, cmha_real *scratch);
-/* Attends over token-major projections: q [B, Nq, H * d_k], k [B, Nk, Hkv * d_k], v [B, Nk, Hkv * d_v] -> [B,
-   Nq, H * d_v]. Or k and v are NULL and q the fused [B, N, (H + 2 Hkv) * d_k]. Of ROPEPP q has H / 2 heads.
-   Of COMPLEX and ANGULAR q and k are planes, [Re of all heads | Im of all heads]; with complex_v so are v and
-   the result, and the fused form is [Re (q k v) | Im (q k v)]; or with `halves` all are heads of [Re | Im],
-   and values may be real. The tensors set the sizes. parameters, instead of args', are the score's (CMHA:
-   delta and b), or NULL. Errors: ARGUMENT (no rotation table; real values where a softmax needs complex ones;
-   norm_max of phasors). */
+/* Attends: q [B, Nq, H d_k] (ROPEPP: H / 2 heads), k [B, Nk, Hkv d_k], v [B, Nk, Hkv d_v] -> [B, Nq, H d_v].
+   Or k and v are NULL and q is fused, [B, N, (H + 2 Hkv) d_k]. For COMPLEX and ANGULAR q and k are planes,
+   [Re of all heads | Im of all heads]; with complex_v also v and the result, and q fused is [Re (q k v) | Im
+   (q k v)]. With `halves` each head is [Re | Im] instead, and fused values may be real. Sizes come from the
+   tensors, parameters (or NULL) replace args'. Errors: ARGUMENT (no rotation table; real values where a
+   softmax needs complex ones; norm_max of phasors). */
 CMHA_DEF cmha_tensor *cmha_attention(cmha_tape *tape, const cmha_attention_args *args, cmha_tensor *q,
     cmha_tensor *k, cmha_tensor *v, cmha_tensor *const *parameters);
-/* Makes rotation tables in the tape's memory, one per row of omega [n_tables, P]. */
+/* Makes rotation tables in tape memory, one per row of omega [n_tables, P]. */
 CMHA_DEF const cmha_real *cmha_rotation(cmha_tape *tape, const double *omega, size_t n_tables, size_t P,
     size_t n, ptrdiff_t pos0);
 
 /* Names attention without a softmax, in O(n): with features f(q), f(k) [n, F] and values v [n, c],
        y_t = f(q_t) (sum_s f(k_s) v_s^T) / f(q_t) (sum_s f(k_s))
-   The sums over keys, if causal running, are one matrix of F x (c + 1) numbers. q, k: d complex numbers. */
+   The sums over keys (causal: so far) are F (c + 1) numbers. q, k: d complex numbers. */
 typedef enum cmha_linear_kind {
-    CMHA_LINEAR_COPE, /* CoPE eq 10-17: f(x) = elu(x) + 1 of every real and imaginary part, F = 2d, real v.
-                         With complex f(q), f(k) key s weighs W_ts = sum_j f(q_tj) conj f(k_sj) */
-    CMHA_LINEAR_ANGULAR, /* CRAT's "linear" path made exact: weights 1 + (1/d) sum_j Re(u(q_j) conj u(k_j)),
-                            0 to 2, u as above. F = 2d + 1, complex v. No approximation of CRAT eq 12-13 */
+    /* CoPE eq 10-17: f(x) = elu(x) + 1 of real and imaginary parts, F = 2d, real v. Read as complex numbers,
+       they weight key s by W_ts = sum_j f(q_tj) conj f(k_sj). */
+    CMHA_LINEAR_COPE,
+    /* CRAT's "linear" path made exact: weights 1 + (1/d) sum_j Re(u(q_j) conj u(k_j)), 0 to 2, u the phasor;
+       F = 2d + 1, complex v. Does not approximate CRAT eq 12-13. */
+    CMHA_LINEAR_ANGULAR,
     CMHA_LINEAR_COUNT
 } cmha_linear_kind;
 
-/* Says what CoPE's linear attention makes of Num = sum_s W_ts v_s by channels; C = Re Num / sqrt(|Num|^2 +
-   eps^2). REAL, a convex average of the values, is the one to use. The others, experimental, take the paper
-   literally. MAGNITUDE loses the values' sign, PHASE their size. */
+/* Chooses the output of CoPE's linear attention, per channel of Num = sum_s W_ts v_s; C = Re Num /
+   sqrt(|Num|^2 + eps^2). Use REAL, a convex average of values. The others, experimental, follow the paper
+   literally: MAGNITUDE loses the values' sign, PHASE their size. */
 typedef enum cmha_cope_output {
     CMHA_COPE_OUTPUT_REAL, /* Re Num / Den, Den = sum_s Re W_ts */
-    CMHA_COPE_OUTPUT_MAGNITUDE, /* |Num| / Den, gradient 0 at Num = 0 */
+    CMHA_COPE_OUTPUT_MAGNITUDE, /* |Num| / Den; gradient 0 at Num = 0 */
     CMHA_COPE_OUTPUT_PHASE, /* C / Den */
     CMHA_COPE_OUTPUT_HYBRID, /* (|Num| + alpha C) / Den */
     CMHA_COPE_OUTPUT_COUNT
 } cmha_cope_output;
 
-/* Holds all about a linear attention but the arrays. Zero what you do not set. */
 typedef struct cmha_linear_args {
     size_t batch, heads, n;
     size_t d; /* complex numbers of a head of q and k */
-    size_t d_v; /* numbers of a head of v and y, real for COPE, else complex; 0 = d */
+    size_t d_v; /* numbers of a head of v and y (ANGULAR: complex); 0 = d */
     cmha_linear_kind kind;
     cmha_cope_output output; /* COPE only */
     int causal;
-    cmha_real alpha; /* of HYBRID; the paper's 0.2 */
-    cmha_real eps; /* COPE: of C; ANGULAR: of u, whose gradient 1/eps bounds. 1e-6 is usual */
-    cmha_real den_eps; /* ANGULAR, 1e-6: y = num / (den + den_eps); den nears 0 if all keys point away */
+    cmha_real alpha; /* HYBRID: 0.2 in the paper */
+    cmha_real eps; /* of C (COPE) or u (ANGULAR), whose gradient is at most 1/eps; 1e-6 */
+    cmha_real den_eps; /* ANGULAR, 1e-6: y = num / (den + den_eps); den nears 0 if q and keys oppose */
     const unsigned char *key_mask; /* [B, n] */
-    int threads; /* over (batch, head) */
+    int threads;
 } cmha_linear_args;
-/* Return lengths: scratch; saved, B H n (1, or 2 d_v + 1 where experimental); a state, B H F (c + 1). */
+/* Return lengths: of scratch, saved (B H n (1, or 2 d_v + 1 if experimental)), a state (B H F (c + 1)). */
 CMHA_DEF size_t cmha_linear_attention_scratch(const cmha_linear_args *args, int backward);
 CMHA_DEF size_t cmha_linear_attention_saved(const cmha_linear_args *args);
 CMHA_DEF size_t cmha_linear_attention_state(const cmha_linear_args *args);
-/* Computes y of complex q, k, and v: real for COPE, else complex. saved (or NULL) is for the backward. */
+/* Computes y; q and k are complex. saved (or NULL) is for the backward. */
 CMHA_DEF void cmha_linear_attention_forward(const cmha_linear_args *args, const cmha_attention_views *views,
     cmha_real *saved, cmha_real *scratch);
 CMHA_FIT void cmha_linear_attention_backward(const cmha_linear_args *args, const cmha_attention_views *views,
     const cmha_real *saved, cmha_real *scratch);
-/* Decodes n more tokens, causal in any case, and brings `state`, zeros before the first, up to date. */
+/* Decodes n more tokens, always causal; updates `state`, zeros at first. */
 CMHA_DEF void cmha_linear_attention_append(const cmha_linear_args *args, const cmha_attention_views *views,
     cmha_real *state, cmha_real *scratch);
 
-/* Mixes by lag, which CRAT's FFT path (eq 14) comes to: IFFT(FFT(Q) conj FFT(K)) has n numbers, one for a lag
-   between two tokens, not n^2. Zero-padded, lest lags wrap round, it is like the auto-correlation of
-   Autoformer (Wu et al. 2021), with weights that every query shares:
+/* Mixes by lag, which CRAT's FFT path (eq 14) amounts to: IFFT(FFT(Q) conj FFT(K)) has n numbers, one per
+   lag, not n^2. Zero-padded against wrap-around, like Autoformer's auto-correlation (Wu et al. 2021), but all
+   queries share the weights:
        N_tau  = number of pairs of tokens t and t - tau that are both present: n - tau without a mask
        R[tau] = 1 / (sqrt(d) N_tau) sum over these pairs, sum_j Re(u(q_tj) conj u(k_{t-tau,j}))
        a      = softmax of temp R over the topk lags (0: all) of largest R among those with N_tau > 0, else 0
        y_t    = sum a[tau] v_{t-tau} / sum a[tau] over tau <= t, t - tau present; 0 if none is, or t is not
-   Encoders only. Ties go to the lower lag; R closer than rounding, 2^-20 sqrt(d) (in double 2^-32), tie. The
-   choice has no gradient. Absent tokens take no part: padding at the end changes no bit. */
+   Only for encoders. Ties go to the lower lag; R that differ by less than rounding, 2^-20 sqrt(d) (in double
+   2^-32), tie. The choice has no gradient. Absent tokens take no part; padding at the end changes no bit. */
 typedef struct cmha_lag_args {
     size_t batch, heads, n;
     size_t d; /* complex numbers of a head of q, k, v and y */
     cmha_real temp;
     size_t topk;
-    cmha_real eps; /* of the phasors; 1e-6 is usual */
+    cmha_real eps; /* of the phasors u; 1e-6 is usual */
     const unsigned char *key_mask; /* [B, n] */
-    int threads; /* over (batch, head) */
+    int threads;
 } cmha_lag_args;
 CMHA_DEF size_t cmha_lag_attention_scratch(const cmha_lag_args *args); /* O(n) per thread */
-/* Computes y of q, k, v, all complex, in O(n log n d). lags [B, H, n] gets temp R of the chosen lags and
-   -infinity for the others: the backward reads it, and its softmax is what the head mixes by. */
+/* Computes y, all arrays complex, in O(n log n d). lags [B, H, n], for the backward, gets temp R of the
+   chosen lags, -infinity for others; its softmax is a. */
 CMHA_DEF void cmha_lag_attention_forward(const cmha_lag_args *args, const cmha_attention_views *views,
     cmha_real *lags, cmha_real *scratch);
 CMHA_FIT void cmha_lag_attention_backward(const cmha_lag_args *args, const cmha_attention_views *views,
     const cmha_real *lags, cmha_real *scratch);
-/* Attend over token-major planes: q, k [B, N, 2 H d] = [Re of all heads | Im of all heads]; v [B, N, H d_v]
-   real for CMHA_LINEAR_COPE, else planes; the result is like v. Or, unless values are real, k and v are NULL
-   and q the fused [B, N, 6 H d] = [Re (q | k | v) | Im (q | k | v)]. Of the sizes only `heads` is read. */
+/* Attend: q, k [B, N, 2 H d] = [Re of all heads | Im of all heads]; v [B, N, H d_v] real for
+   CMHA_LINEAR_COPE, else planes; the result is like v. Or, for complex values, k and v are NULL and q is
+   fused, [B, N, 6 H d] = [Re (q | k | v) | Im (q | k | v)]. Of the sizes in args only `heads` is read. */
 CMHA_DEF cmha_tensor *cmha_linear_attention(cmha_tape *tape, const cmha_linear_args *args, cmha_tensor *q,
     cmha_tensor *k, cmha_tensor *v);
 CMHA_DEF cmha_tensor *cmha_lag_attention(cmha_tape *tape, const cmha_lag_args *args, cmha_tensor *q,
     cmha_tensor *k, cmha_tensor *v);
 
-/* Describes the phase contrastive loss of ComplexFormer 3.2, which gives eps and tau; the form is after
+/* Describes the phase contrastive loss of ComplexFormer 3.2, which gives only eps and tau; the form follows
    EulerFormer eq 14. theta [N, P] are one head's phases.
        sim(j, j') = (1/P) sum_r w_r cos(theta[j, r] - keep[j', r] theta[j', r])
        loss = mean over j of ( -sim(j, pos(j))/tau + logsumexp_j' sim(j, j')/tau )
-   Never negative, however small tau is (unless a positive is padding). 64 rows of sim exist at a time. */
+   Never negative for any tau (unless a positive is padding). Holds 64 rows of sim at a time. */
 typedef struct cmha_pcl_args {
     size_t N, P;
     cmha_real tau;
     const cmha_real *w; /* [P] */
-    const unsigned char *keep; /* [N, P]: 0 masks a phase to 0; NULL = all kept */
-    const size_t *positive; /* [N]: each token's positive; NULL = itself */
-    const unsigned char *valid; /* [N]: 0 = padding; NULL = none */
+    const unsigned char *keep; /* [N, P] (or NULL), 0 sets a phase to 0 */
+    const size_t *positive; /* [N] each token's positive; NULL = itself */
+    const unsigned char *valid; /* [N] (or NULL), 0 = padding */
 } cmha_pcl_args;
 CMHA_DEF size_t cmha_pcl_scratch(const cmha_pcl_args *args);
 /* Returns the loss. lse [N, 2] is for the backward, which adds to dtheta [N, P] and dw [P]. */
@@ -1200,19 +1204,19 @@ CMHA_FIT void cmha_pcl_backward(const cmha_pcl_args *args, const cmha_real *thet
     cmha_real dloss, cmha_real *dtheta, cmha_real *dw, cmha_real *scratch);
 
 typedef struct cmha_pcl_options {
-    cmha_real tau, mask_rate; /* mask_rate: probability that a phase of the second view is masked */
-    int adapted; /* 1: phases after delta, b and position, EulerFormer's choice; 0: raw phases theta */
+    cmha_real tau, mask_rate; /* probability that a phase of the second view is masked */
+    int adapted; /* 1: phases after delta, b and position, as EulerFormer; 0: raw phases theta */
 } cmha_pcl_options;
-/* Averages that loss over a projection qkv [B, N, (H + 2 Hkv) * d_k] -> [1]. Sequences, heads of queries and
-   keys count alike. w [P], args as for cmha_attention. A key's adapted phase is its first query head's. */
+/* Averages that loss over sequences and heads, of queries and keys alike, of qkv [B, N, (H + 2 Hkv) d_k] ->
+   [1]. w [P]; args as for cmha_attention. A key head's adapted phases are those of its first query head. */
 CMHA_DEF cmha_tensor *cmha_pcl(cmha_tape *tape, const cmha_attention_args *args, cmha_tensor *qkv,
     cmha_tensor *delta, cmha_tensor *b, cmha_tensor *w, const cmha_pcl_options *options);
 
 /* ================ Models ================ */
-/* Errors of every call down to Files, named only where more is to be said: ARGUMENT (NULL, out of range),
-   STATE (a closed object), MEMORY, OVERFLOW (a size). A failed _init or _open leaves a closed object. */
+/* Errors of every call from here to Files; comments name others: ARGUMENT (NULL, out of range), STATE (a
+   closed object), MEMORY, OVERFLOW (a size). A failed _init or _open leaves a closed object. */
 
-/* MULTIFREQ: CRAT eq 2, for the other families too. */
+/* MULTIFREQ: CRAT eq 2, for every family. */
 typedef enum cmha_position { CMHA_POSITION_NONE, CMHA_POSITION_LEARNED, CMHA_POSITION_SINUSOIDAL,
     CMHA_POSITION_ALIBI, CMHA_POSITION_MULTIFREQ } cmha_position;
 typedef enum cmha_delta_init { CMHA_DELTA_INIT_PAPER, CMHA_DELTA_INIT_ROPE_START,
@@ -1220,44 +1224,44 @@ typedef enum cmha_delta_init { CMHA_DELTA_INIT_PAPER, CMHA_DELTA_INIT_ROPE_START
 typedef enum cmha_placement { CMHA_PLACEMENT_PRE, CMHA_PLACEMENT_POST } cmha_placement;
 typedef enum cmha_pool { CMHA_POOL_FIRST, CMHA_POOL_MEAN } cmha_pool;
 typedef enum cmha_init { CMHA_INIT_NORMAL, CMHA_INIT_XAVIER } cmha_init;
-/* Chooses what features are divided by: nothing, or their root mean square |f| over a position or a
-   sequence's present positions (which a causal model must not see). Zeros stay zeros. */
+/* Divides features by nothing, or by their root mean square |f| over a position or a sequence's present
+   positions (not in causal models: later ones count). Zeros stay zeros. */
 typedef enum cmha_feature_norm { CMHA_FEATURE_NORM_NONE, CMHA_FEATURE_NORM_FRAME,
     CMHA_FEATURE_NORM_SEQUENCE } cmha_feature_norm;
 /* Names the paper whose blocks a model has:
-     real   ComplexFormer and every baseline. x = embedding(ids) + positions; blocks x += attention(norm(x)),
+     real   ComplexFormer and every baseline: x = embedding(ids) + positions; blocks x += attention(norm(x)),
             x += ffn(norm(x)); logits = norm(x) W^T. (Post-norm: x = norm(x + sublayer(x)), no final norm.)
-     cope   Queries and keys of the first layer are complex projections of z = token + i gamma position; their
-            score is cope_score. No norm touches the imaginary part; the layers above are plain.
+     cope   The first layer's queries and keys are complex projections of z = token + i gamma position, scored
+            by cope_score; no norm touches the imaginary part. The other layers are plain.
      mobius Layers of mobius_wiring have mobius_heads Möbius heads beside plain ones (eq 10-19) or alone (eq
-            20-27). Their input is complex: real the layer below; imaginary, before any norm, the positions in
-            the first layer, the tokens in later ones. ln1 norms both.
+            20-27), on complex inputs: real part from the layer below; imaginary part, before any norm, the
+            positions in the first such layer, the tokens in later ones. ln1 norms both.
      crat   The state is d_model/2 complex features; norm, attention and feed-forward layer are complex:
-            a = window(attention(norm(z))), z = r1 z + a, z = r2 z + ffn(norm(z)). Some layers have a window
-            (irw_) that mixes in documents of a knowledge base; ffn is a mixture of `experts` or one dense
-            layer; r1 and r2 are 1 or learned complex numbers. */
+            a = window(attention(norm(z))), z = r1 z + a, z = r2 z + ffn(norm(z)). The window (irw_), in some
+            layers, mixes in documents of a knowledge base; ffn is a mixture of `experts` or one dense layer;
+            r1 and r2 are 1 or learned complex numbers. */
 typedef enum cmha_family { CMHA_FAMILY_REAL, CMHA_FAMILY_COPE, CMHA_FAMILY_MOBIUS,
     CMHA_FAMILY_CRAT } cmha_family;
 
-/* Names the Möbius layers: first and last; the first; the first two; every third, from the first on. */
+/* Chooses the Möbius layers: first and last; first; first two; every third from the first on. */
 typedef enum cmha_wiring { CMHA_WIRING_FRAMED, CMHA_WIRING_TOP, CMHA_WIRING_STACKED,
     CMHA_WIRING_ALTERNATING } cmha_wiring;
-/* Chooses what the maps of MöbiusAttention's eq 5-8 are: printed as scalars, counted as matrices. */
+/* Chooses the maps of MöbiusAttention eq 5-8, which are printed as scalars but counted as matrices. */
 typedef enum cmha_mobius_mode {
-    CMHA_MOBIUS_MODE_T, /* "T": a complex linear map, then the Möbius map by channel; linear k, v */
-    CMHA_MOBIUS_MODE_FULL, /* (A rho + b) / (C rho + d) with matrices A and C; k and v complex linear */
-    CMHA_MOBIUS_MODE_LITERAL /* as printed: by channel, of the first mobius_heads * d_k; for teaching */
+    CMHA_MOBIUS_MODE_T, /* "T": a complex linear map, then the Möbius map by channel; k, v complex linear */
+    CMHA_MOBIUS_MODE_FULL, /* (A rho + b) / (C rho + d) with matrices A, C; k, v complex linear */
+    CMHA_MOBIUS_MODE_LITERAL /* as printed: by channel, on the first mobius_heads * d_k; for teaching */
 } cmha_mobius_mode;
 typedef enum cmha_mobius_init { CMHA_MOBIUS_INIT_IDENTITY, CMHA_MOBIUS_INIT_ORTHO } cmha_mobius_init;
 typedef enum cmha_crat_attention { CMHA_CRAT_ATTENTION_ANGULAR, CMHA_CRAT_ATTENTION_LINEAR,
     CMHA_CRAT_ATTENTION_LAG, CMHA_CRAT_ATTENTION_DOT } cmha_crat_attention;
-/* Chooses alpha + i beta of CRAT eq 20, (alpha + i beta) z + f: 1; learned; learned, of modulus 1. */
+/* Chooses alpha + i beta of CRAT eq 20: 1; learned; learned, of modulus 1. */
 typedef enum cmha_residual { CMHA_RESIDUAL_NONE, CMHA_RESIDUAL_FREE, CMHA_RESIDUAL_UNIT } cmha_residual;
-/* Lists fields: SIZE and REAL(member, default, minimum, maximum, help), FLAG(member, default, help), NAME
-   (member, help), ENUM(member, first, last, words, help), words for first, the default, to last. A
-   field whose help begins with words joined by bars, and a colon, is read only if one holds: the name of a
-   field that is not 0, or the word that one has, either being read itself. */
-#define CMHA_WORDS(words) (&(words)[1]) /* of rows, each behind a bar */
+/* Lists fields: SIZE and REAL(member, default, minimum, maximum, help), FLAG(member, default, help),
+   NAME(member, help), ENUM(member, first, last, words, help) with a word per value from first, the default,
+   to last. If a help begins "a|b: ", the field is read only if a field that is read is named a or b and not
+   0, or has the value a or b. */
+#define CMHA_WORDS(words) (&(words)[1])
 #define CMHA_MODEL_FIELDS(SIZE, REAL, FLAG, ENUM, NAME) \
     SIZE(n_layers, 8, 1, 1024, "blocks") \
     SIZE(d_model, 512, 1, 65536, "width of a token; divisible by n_heads where d_head = 0") \
@@ -1445,297 +1449,292 @@ CMHA_DEF cmha_table cmha_model_table(void);
     ENUM(update_scale, CMHA_UPDATE_RMS, CMHA_UPDATE_SHAPE, "rms|shape", \
          "muon: updates as large as AdamW's, or times sqrt(max(1, rows / columns))") \
     REAL(decay_share, 0.2, 0, 1, "wsd: share of the steps, the last ones, in which the rate falls") \
-    NAME(optimiser, "adamw, muon, lion, sgd or a row of the program's own; empty = adamw")
+    NAME(optimiser, "adamw, muon, lion, sgd or one of the program's own; empty = adamw")
 typedef struct cmha_trainer_config { CMHA__MEMBERS(CMHA_TRAINER_FIELDS) } cmha_trainer_config;
 CMHA_DEF cmha_table cmha_trainer_table(void);
 
-/* Fills both configurations (each may be NULL) with a preset: tiny learns a text in minutes from RoPE
-   (delta = 1), fast in less than half of them (Muon, QK-norm), encoder is a small classifier; paper is
-   ComplexFormer's appendix A (its optional loss is pcl_weight = 0.01), repo its authors' public code;
-   eulerformer; cope; mobiusbert has half of the heads Möbius ("H & T"), mobroformer RoPE in the others; crat
-   is all of CRAT (its missing Table A1 is ours). Errors: NOT_FOUND. */
+/* Fills configurations (each or NULL) with a preset: tiny learns a text in minutes, from RoPE (delta = 1),
+   fast in less than half the time (Muon, QK-norm); encoder is a small classifier; paper is ComplexFormer's
+   appendix A (its optional loss is pcl_weight = 0.01), repo its authors' code; eulerformer; cope; half of
+   mobiusbert's heads are Möbius ("H & T"), mobroformer's others RoPE; crat is all of CRAT (its missing Table
+   A1 is ours). Errors: NOT_FOUND. */
 CMHA_DEF cmha_status cmha_preset(cmha_context *context, const char *name, cmha_model_config *model,
     cmha_trainer_config *trainer);
-/* Return preset i, and attention kind i, by name; NULL when there are no more. *fields (or NULL) gets what
-   the kind, and cmha_kind, sets: "family=real attention=dot position=alibi". Errors: NOT_FOUND. */
+/* Return the name of preset i, and of attention kind i; NULL beyond the last. *fields (or NULL): what the
+   kind, and cmha_kind, sets, "family=real attention=dot position=alibi". Errors: NOT_FOUND. */
 CMHA_DEF const char *cmha_preset_name(size_t i);
 CMHA_DEF const char *cmha_kind_name(size_t i, const char **fields);
 CMHA_DEF cmha_status cmha_kind(cmha_context *context, const char *name, cmha_model_config *model);
 
-/* Names a view into a block of parameters, and says how it learns. */
+/* Names a part of a block of parameters and how it learns. */
 typedef struct cmha_parameter {
-    char name[48]; /* as in a safetensors file: "blocks.0.attn.wq.weight" */
+    char name[48]; /* as in files: "blocks.0.attn.wq.weight" */
     cmha_tensor tensor;
-    int is_complex; /* the first axis is (real part, imaginary part) */
-    int frozen; /* 1: it stays as it is, without gradient and moments; cmha_parameters_tune sets it */
-    int usual_frozen; /* 1: of a model with adapters and not one of them, so it begins frozen */
-    double lr_scale; /* factor on the learning rate, and with it on the decay: 1; 0 = its values stay */
-    double decay; /* factor on the weight decay: 1 for weight matrices and embeddings, else 0 */
-    int chosen; /* 0: the optimiser says whether it is for it; 1: it is AdamW's; 2: the optimiser's */
-    int matrices; /* its rows are those of so many, fused q, k and v of 3; 0: it is no matrix between layers
-                     but an embedding, an output head or none. Of a network built by hand every one is 1 */
-    double usual_decay; /* the library's own, this and the next: that before it was tuned */
-    size_t place; /* of its gradient in their block */
-    size_t kept[2]; /* of its moments in theirs, SIZE_MAX: it has none */
-    size_t section; /* its gradient is whole when the records of this one have been walked */
-    int start, form; /* how it starts, and what it is in memory */
-    size_t adapter; /* of a matrix W with an adapter B A: where A is in the list, before B; 0 = none */
-    cmha_tensor matrix; /* where one product serves several, the real matrix that ends here */
+    int is_complex; /* 1: its first axis is [real part, imaginary part] */
+    int frozen; /* 1: it does not learn and has no gradient or moments; set by cmha_parameters_tune */
+    int usual_frozen; /* 1: begins frozen: the model has adapters, and it is not one */
+    double lr_scale; /* factor on the learning rate, decay included; usually 1; 0: values stay */
+    double decay; /* factor on the weight decay: 1 for matrices and embeddings, else 0 */
+    int chosen; /* 0: its optimiser decides; 1: AdamW updates it; 2: the optimiser */
+    int matrices; /* stacked in it, 3 in fused q, k, v; 0: none; in models also embedding, output head */
+    double usual_decay; /* this and the rest are the library's own; decay before tuning */
+    size_t place; /* of its gradient in the block of gradients */
+    size_t kept[2]; /* of its moments, SIZE_MAX: none */
+    size_t section; /* of the record with which its gradient is complete */
+    int start, form; /* how it starts; its form in memory */
+    size_t adapter; /* of a matrix W with adapter B A: index of A, before B; 0 = none */
+    cmha_tensor matrix; /* where one product serves several parameters: its matrix, in the last of them */
 } cmha_parameter;
 
-/* Holds parameters, gradients and moments in one block each: a model's, or a network's built by hand. */
+/* Holds a model's or hand-built network's parameters, gradients and moments, a block each. */
 typedef struct cmha_parameters {
     cmha_context *context;
     cmha_parameter *list;
     size_t count;
-    cmha_real *data; /* [size], of what is not packed */
-    cmha_real *grad; /* [learning]; a model's is NULL until its first training pass */
-    cmha_real *moments; /* [kept], of cmha_parameters_step or a model's trainers; NULL before */
-    size_t size, learning; /* numbers of all but packed ones, and of those that are not frozen */
-    size_t kept; /* first moments of all that learn and have any, second ones, scratch of the optimiser */
-    size_t work; /* where the scratch begins */
+    cmha_real *data; /* [size], packed ones excepted */
+    cmha_real *grad; /* [learning]; of models NULL until the first training pass */
+    cmha_real *moments; /* [kept], of cmha_parameters_step or a trainer; NULL before */
+    size_t size, learning; /* numbers that are not packed; those that learn */
+    size_t kept; /* first moments, second moments, the optimiser's scratch */
+    size_t work; /* where that scratch begins */
     const cmha_optimiser *optimiser; /* NULL: AdamW */
-    size_t step; /* of cmha_parameters_step: steps done */
+    size_t step; /* steps done by cmha_parameters_step */
     double *sums; /* [threads]: scratch of norms */
-    void *memory; /* [bytes], of list and sums; NULL: they are a model's */
+    void *memory; /* [bytes] of list and sums; NULL: a model's */
     size_t bytes;
-    int optimised; /* 1: what is thawed gets its gradient and moments at once */
+    int optimised; /* 1: unfrozen parameters get gradients and moments at once */
 } cmha_parameters;
 
-/* Describes a parameter of a network built by hand. */
+/* Describes a parameter of a hand-built network. */
 typedef struct cmha_parameter_row {
     const char *name; /* 1 to 47 bytes */
     size_t shape[CMHA_MAX_RANK]; /* ends before the first 0 */
-    double mean, spread, decay; /* starts N(mean, spread^2), by the seed; decay: as in cmha_parameter */
+    double mean, spread, decay; /* starts N(mean, spread^2), by the seed; decay as in cmha_parameter */
     int is_complex; /* 1: shape[0] must be 2 */
 } cmha_parameter_row;
-/* Opens parameters of rows, which it copies, and gradients, zeros: list[i].tensor, of row i, is for any tape.
-   Errors: ARGUMENT (also a name twice), SHAPE. */
+/* Opens parameters described by rows, which it copies, with zero gradients; list[i].tensor, of rows[i], works
+   on any tape. Errors: ARGUMENT (also a name twice), SHAPE. */
 CMHA_DEF cmha_status cmha_parameters_init(cmha_parameters *p, cmha_context *context,
     const cmha_parameter_row *rows, size_t count);
 CMHA_DEF void cmha_parameters_close(cmha_parameters *p);
-/* Returns the parameter of that name, or NULL. */
 CMHA_DEF cmha_parameter *cmha_parameters_find(const cmha_parameters *p, const char *name);
 CMHA_FIT void cmha_parameters_zero_grad(cmha_parameters *p);
 
-/* Names a member of cmha_parameter: frozen, 1 or 0; lr_scale or decay, 0 .. 1e6; chosen, 0, 1 or 2. */
+/* Names a member of cmha_parameter: frozen, 0 or 1; lr_scale and decay, 0 to 1e6; chosen, 0, 1 or 2. */
 typedef enum cmha_tuning {
     CMHA_TUNE_FROZEN, CMHA_TUNE_RATE, CMHA_TUNE_DECAY, CMHA_TUNE_OPTIMISER, CMHA_TUNE_COUNT
 } cmha_tuning;
-/* Sets a member of all parameters whose name matches a pattern of "*.delta,*.b", * being any characters.
-   Between passes: gradients become zeros where it changes what is frozen; moments stay, zeros where thawed.
-   *matched (or NULL) counts; 0: NOT_FOUND. */
+/* Sets a member of all parameters whose names match a pattern of "*.delta,*.b", * being any characters. Call
+   it between passes: freezing or unfreezing zeroes gradients; moments stay, or are zeros if unfrozen.
+   *matched (or NULL) gets their number. Errors: NOT_FOUND (none). */
 CMHA_DEF cmha_status cmha_parameters_tune(cmha_parameters *p, const char *pattern, cmha_tuning what,
     double value, size_t *matched);
 
-/* Points to a block's parameters; NULL where there are none. wq, wk and wv lie one after another for one
-   product; so do w1 (gate) and w3 (up) of SwiGLU. */
+/* Points to a block's parameters; NULL: none. For one product wq, wk and wv lie one after another, and
+   SwiGLU's w1 (gate) and w3 (up). */
 typedef struct cmha_block {
     cmha_tensor *ln1_weight, *ln1_bias, *qkv_weight, *qkv_bias, *wo_weight, *wo_bias, *pcl_w;
-    cmha_tensor *score[CMHA_MAX_SCORE_PARAMETERS]; /* delta and b, beta, or a row's; then log_temp */
-    cmha_tensor *q_norm, *k_norm; /* gains of qk_norm [d_k] */
+    cmha_tensor *score[CMHA_MAX_SCORE_PARAMETERS]; /* delta and b, beta, or the program's; then log_temp */
+    cmha_tensor *q_norm, *k_norm; /* [d_k], gains of qk_norm */
     cmha_tensor *ln2_weight, *ln2_bias, *w1_weight, *w1_bias, *w2_weight, *w2_bias;
     cmha_tensor *ln3_weight, *ln3_bias; /* mobius */
-    cmha_tensor *zq_weight, *zk_weight, *zv_weight; /* cope (v real), mobius: complex projections */
+    cmha_tensor *zq_weight, *zk_weight, *zv_weight; /* complex projections of cope (v real) and mobius */
     cmha_tensor *zq_bias, *zk_bias, *zv_bias, *mobius_temp;
     cmha_tensor *mobius, *divisor_weight, *divisor_bias; /* mobius: maps [4, 2, d_q]; FULL: C and d */
-    cmha_tensor *imag_wo_weight, *imag_wo_bias; /* mobius without plain heads, eq 20-27 */
+    cmha_tensor *imag_wo_weight, *imag_wo_bias; /* mobius without plain heads (eq 20-27) */
     cmha_tensor *imag_w1_weight, *imag_w1_bias, *imag_w2_weight, *imag_w2_bias;
     struct {
         cmha_tensor *weight; /* mixed [2, 3 n d_h, D]; else real [6 n d_h, D] */
-        cmha_tensor *u[3], *v[3]; /* instead of it, low rank: of q, k and v */
+        cmha_tensor *u[3], *v[3]; /* low rank: instead, of q, k, v */
         cmha_tensor *temp;
     } group[3]; /* crat: real, imaginary and mixed heads */
     cmha_tensor *wo_u, *wo_v;
-    cmha_tensor *alpha[2], *beta[2]; /* crat: of the two sums (eq 20); psi in alpha */
-    cmha_tensor *router_weight, *router_bias; /* crat: of the experts: w1 and w2 [2, E, O, I] */
-    cmha_irw_weights irw; /* crat: the reflection window */
+    cmha_tensor *alpha[2], *beta[2]; /* crat: of both sums (eq 20); alpha may be psi */
+    cmha_tensor *router_weight, *router_bias; /* crat: of experts, whose w1 and w2 are [2, E, O, I] */
+    cmha_irw_weights irw;
 } cmha_block;
 
-/* Holds a decoder language model, or with causal = 0 an encoder, of any family. */
+/* Holds a model of any family, a decoder or, with causal = 0, an encoder. */
 typedef struct cmha_model {
     cmha_context *context;
     cmha_model_config config;
-    const cmha_score *score; /* the program's row that config.score names, or NULL */
-    const cmha_score *plain; /* the row of plain heads: that one, or of the kind `attention` */
+    const cmha_score *score; /* the program's, named by config.score, or NULL */
+    const cmha_score *plain; /* of plain heads: that one, or the kind's */
     cmha_parameters parameters;
     struct {
-        cmha_storage storage; /* BF16 or INT8; FLOAT: there are none */
+        cmha_storage storage; /* FLOAT: not packed */
         cmha_packed *matrices; /* in the order of the parameters */
         size_t n_matrices;
-        size_t bytes, saved; /* their memory; what they took as numbers */
-    } packed; /* of cmha_model_pack: matrices without other numbers */
+        size_t bytes, saved; /* their memory; memory saved */
+    } packed; /* of cmha_model_pack */
     cmha_block *blocks;
     cmha_tensor *token_weight, *position_weight, *type_weight, *final_weight, *final_bias;
     cmha_tensor *head_weight, *head_bias, *class_weight, *class_bias, *value_weight, *value_bias;
     cmha_tensor *feature_weight, *feature_bias, *emb_norm_weight, *emb_norm_bias, *pool_weight, *pool_bias;
     cmha_tensor *head_dense_weight, *head_dense_bias, *head_norm_weight, *head_norm_bias;
-    cmha_tensor *pe_omega, *pe_delta, *gamma; /* multifreq; cope's, learned */
+    cmha_tensor *pe_omega, *pe_delta, *gamma; /* multifreq; learned cope_gamma */
     cmha_tensor *state_weight, *state_bias, *theta_weight, *theta_bias; /* crat, eq 5 and 6 */
     double *omega; /* [n_omega, P] */
-    double score_factor; /* of heads that rotate: what cmha_frequencies returned */
-    size_t n_omega, P; /* 1, or n_heads after cmha_model_set_frequencies; d_k/2, pope d_k */
+    double score_factor; /* of heads that rotate: from cmha_frequencies */
+    size_t n_omega, P; /* n_omega: 1, or n_heads if frequency = table; P: d_k/2, pope d_k */
     cmha_real *alibi; /* [n_heads], ropepp [2 n_heads], or NULL */
     const cmha_knowledge *knowledge; /* see cmha_model_set_knowledge */
-    uint64_t knowledge_identity; /* of the base set last or of the file loaded; 0 = none */
-    uint64_t *expert_use; /* [n_layers, experts] or NULL: a rank's tokens in training; may be cleared */
-    void *tables; /* [table_bytes]: of parameters, blocks, omega, alibi and expert_use */
+    uint64_t knowledge_identity; /* of the base last set or loaded; 0 = none */
+    uint64_t *expert_use; /* [n_layers, experts] or NULL: tokens trained on, by this rank; may be cleared */
+    void *tables; /* [table_bytes]: parameters, blocks, omega, alibi, expert_use */
     size_t table_bytes;
     cmha_tape tape; /* of the model's own passes */
-    uint64_t opening; /* which of the context's models; what was opened on another says STATE */
-    uint64_t trainer; /* the number of its trainer, 0 = none; an older one says STATE */
+    uint64_t opening; /* number among the context's models; objects opened on another return STATE */
+    uint64_t trainer; /* of its trainer, 0 = none; older trainers return STATE */
 } cmha_model;
 
-/* Shows a score's `attend` the layer whose whole attention it builds, in place of wq, wk, wv and the softmax:
-   h [batch, length, d_model], after the norm -> the same shape, before wo. It makes the same operations in
-   every pass, whatever the numbers; see cmha_tape_measures. To fail it calls cmha_tape_fail. */
+/* Tells a score's `attend` the layer whose attention it builds, in place of wq, wk, wv and softmax: h [batch,
+   length, d_model], normed -> the same shape, before wo. Its operations must be the same in every pass,
+   whatever the numbers (cmha_tape_measures); it fails by cmha_tape_fail. */
 struct cmha_layer {
     cmha_tape *tape;
     const cmha_model *model;
     const cmha_score *score;
-    size_t index, batch, length; /* of the layer, from 0; of h */
-    size_t first; /* position of the first token: behind those a cache holds */
-    cmha_tensor *const *parameters; /* of the row, in its order */
-    cmha_attention_args args; /* as the model has it, to copy and change; its kind is DOT */
+    size_t index, batch, length; /* index: of the layer, from 0 */
+    size_t first; /* position of h's first token, behind those in a cache */
+    cmha_tensor *const *parameters; /* of the score, in its order */
+    cmha_attention_args args; /* the model's, of kind DOT, to copy and change */
     void *pass; /* the library's own */
 };
-/* Attends as cmha_attention does and, in a cache, to the tokens that it holds: q, k and v are those of the
-   new ones, as many keys as queries. Errors: STATE (other calls than in the pass that measured). */
+/* Attends as cmha_attention, in a cache also to the tokens it holds: q, k, v are those of the new tokens, as
+   many keys as queries. Errors: STATE (other calls than in the pass that measured). */
 CMHA_DEF cmha_tensor *cmha_layer_attention(const cmha_layer *layer, const cmha_attention_args *args,
     cmha_tensor *q, cmha_tensor *k, cmha_tensor *v, cmha_tensor *const *parameters);
 
-/* Holds the tokens of a batch, or frames of numbers, `features`. Zero every member you do not set. The loss
-   is that of labels, if they are there, else of values, else of targets. Features W f + b ("feature.weight",
-   real) join the token embeddings. Complex ones, where attention is complex, are C f: in cope and mobius its
-   real part joins the tokens, its imaginary part the imaginary channel of the first complex layer; in crat C
-   f joins the state or, with tokens = 0, is it, which positions then only turn (state_rotation). Features
-   times e^(i phi) then turn the first state, and the first layer's probabilities stay, angular or dot, under
-   the norms cln (while its bias is 0) and crms. */
+/* Holds a batch of tokens, features or both. The loss is that of labels if given, else of values, else of
+   targets. Real features f add W f + b ("feature.weight") to the token embeddings. Complex ones enter complex
+   attention as C f: cope and mobius add its real part to the tokens, its imaginary part to the imaginary
+   channel of the first complex layer; crat adds it to the state or, with tokens = 0, takes it as the state,
+   which positions then only rotate (state_rotation). Features times e^(i phi) then rotate that state, and
+   under the norms cln (while its bias is 0) and crms the first layer's angular or dot probabilities stay. */
 typedef struct cmha_batch {
-    const int32_t *ids, *targets; /* [batch, length]; targets -1 are ignored; ids NULL where tokens = 0 */
-    const unsigned char *key_mask; /* [batch, length], 0 = padding, NULL = none */
+    const int32_t *ids, *targets; /* [batch, length]; target -1 = ignored; ids NULL if tokens = 0 */
+    const unsigned char *key_mask; /* [batch, length] (or NULL), 0 = padding */
     size_t batch, length;
-    const int32_t *types; /* [batch, length], below token_types; NULL = all 0 */
-    const cmha_real *labels; /* [batch]: integers below `classes` (else TOKEN); classes = 1: values */
-    const cmha_real *class_weights; /* [classes] or NULL */
-    const cmha_real *features; /* [batch, length, features or, complex, 2 features], rows [Re | Im];
-                                  finite (else NOT_FINITE). Those of padding are not read */
-    const cmha_real *values; /* [batch, length, values], to be predicted; NaN are ignored */
+    const int32_t *types; /* [batch, length], < token_types; NULL = all 0 */
+    const cmha_real *labels; /* [batch], integers < classes (else TOKEN); if classes = 1, values */
+    const cmha_real *class_weights; /* [classes] (or NULL) */
+    /* [batch, length, features or, complex, 2 features], rows [Re | Im]; finite (else NOT_FINITE). Those of
+       padding are not read. */
+    const cmha_real *features;
+    const cmha_real *values; /* [batch, length, values], to be predicted; NaN = ignored */
 } cmha_batch;
 
-/* Cuts n samples [planes, n] (2: Re and Im) into frames of `width`, one every `hop`: rows of planes * width
-   numbers, the last filled up with zeros. Returns how many reach all samples. frames NULL: only counts. */
+/* Cuts n samples [planes, n] (2: Re, Im) into frames of `width` samples, one every `hop`: rows of planes *
+   width numbers, the last padded with zeros. Returns how many cover all samples. frames NULL: only counts. */
 CMHA_DEF size_t cmha_frames(const cmha_real *samples, size_t n, size_t planes, size_t width, size_t hop,
     cmha_real *frames);
 
-/* Opens a model: random weights from the context's seed, zero biases, delta by delta_init. cfg NULL =
-   defaults. The log names what is set and not read. Errors: SHAPE (of the configuration), NOT_FOUND (`score`:
-   none in the context). */
+/* Opens a model: random weights by the context's seed, zero biases, delta by delta_init; cfg NULL = defaults.
+   Logs fields that are set but not read. Errors: SHAPE (configuration), NOT_FOUND (no such `score`). */
 CMHA_DEF cmha_status cmha_model_init(cmha_model *model, cmha_context *context, const cmha_model_config *cfg);
 CMHA_DEF void cmha_model_close(cmha_model *model);
-/* Packs all matrices that products and lookups read but routers and Möbius maps, as BF16 or INT8, and gives
-   the numbers back. Passes, new caches and cmha_model_save use them so. Caches and trainers opened before say
-   STATE, and so does what needs the numbers: training, cmha_model_read, packing again. Errors: ARGUMENT
-   (FLOAT). */
+/* Packs all matrices of products and lookups, but not routers and Möbius maps, as BF16 or INT8, and frees the
+   numbers. Passes, new caches and cmha_model_save use the packed ones. Older caches and trainers return
+   STATE, as does what needs numbers: training, cmha_model_read, packing again. Errors: ARGUMENT (FLOAT). */
 CMHA_DEF cmha_status cmha_model_pack(cmha_model *model, cmha_storage storage);
-/* Adds lora_alpha / lora_rank B A to each matrix that has an adapter B A; then the model has no adapters, and
-   nothing is frozen. Caches and trainers opened before say STATE. Errors: STATE (packed, or it has no
-   adapters); the model is then as it was. */
+/* Adds lora_alpha / lora_rank B A to each matrix with an adapter B A and removes adapters and freezing. Older
+   caches and trainers return STATE. Errors (nothing changes): STATE (packed, no adapters). */
 CMHA_DEF cmha_status cmha_model_merge(cmha_model *model);
 /* Copies omega [n_heads, d_k/2] (pope: d_k), radians per position. Errors: STATE (frequency is not table). */
 CMHA_DEF cmha_status cmha_model_set_frequencies(cmha_model *model, const double *omega);
-/* Sets the base that CRAT's windows read, which the model does not copy; NULL turns them off. It may change
-   between any two calls. Errors: STATE (no window), SHAPE (not irw_width features). */
+/* Sets the base that CRAT's windows read, which must outlive its use; NULL turns them off. Allowed between
+   any two calls. Errors: STATE (no window), SHAPE (not irw_width features). */
 CMHA_DEF cmha_status cmha_model_set_knowledge(cmha_model *model, const cmha_knowledge *knowledge);
 
-/* Return logits [batch, length, vocabulary], or states [batch, length, d_model] after the final norm, on the
-   caller's tape. *extra_loss (or NULL) = the sum [1] of the weighted losses beside the objective (phase
-   contrastive, load balance; CRAT eq 23-24), or NULL. Errors of every call with a batch: TOKEN, SHAPE (more
-   positions than learned), NOT_FINITE (features), STATE (no such head). */
+/* Return logits [batch, length, vocabulary], or states [batch, length, d_model] after the final norm.
+   *extra_loss (or NULL): the sum [1] of the weighted additional losses (phase contrastive, load balance, CRAT
+   eq 23-24), or NULL if none. Errors of every call with a batch: TOKEN, SHAPE (more positions than learned),
+   NOT_FINITE (features), STATE (no such head). */
 CMHA_DEF cmha_tensor *cmha_model_forward(cmha_model *model, cmha_tape *tape, const cmha_batch *batch,
     cmha_tensor **extra_loss);
 CMHA_DEF cmha_tensor *cmha_model_states(cmha_model *model, cmha_tape *tape, const cmha_batch *batch,
     cmha_tensor **extra_loss);
-/* Applies the class head: logits [batch, classes], or a regression's values. Errors: STATE (classes = 0). */
+/* Applies the class head -> logits [batch, classes] or a regression's values. Errors: STATE (classes = 0). */
 CMHA_DEF cmha_tensor *cmha_model_scores(cmha_model *model, cmha_tape *tape, cmha_tensor *states,
     const unsigned char *key_mask);
-/* Applies the value head to states [.., d_model]: values [.., values] or, gaussian, rows [means | log
-   variances] [.., 2 values], the latter 16 tanh(y / 16) of its output y. Errors: STATE (values = 0). */
+/* Applies the value head to states [.., d_model] -> values [.., values] or, gaussian, [means | log variances]
+   [.., 2 values], a log variance being 16 tanh(y / 16) of the head's output y. Errors: STATE (values = 0). */
 CMHA_DEF cmha_tensor *cmha_model_values(cmha_model *model, cmha_tape *tape, cmha_tensor *states);
-/* Compute without a tape: class scores [batch, classes]; the mean loss over targets or, if the batch has
-   them, labels or values, without dropout and extra losses; logits [batch, length, vocabulary]; predicted
-   values, as above. Errors: of class_weights, ARGUMENT (below 0; those that count sum to 0), NOT_FINITE. */
+/* Compute on the model's tape class scores [batch, classes]; the mean loss over targets, labels or values,
+   without dropout and additional losses; logits [batch, length, vocabulary]; values as above. Errors: of
+   class_weights ARGUMENT (one < 0; those that count sum to 0), NOT_FINITE. */
 CMHA_DEF cmha_status cmha_model_classify(cmha_model *model, const cmha_batch *batch, cmha_real *scores);
 CMHA_DEF cmha_status cmha_model_loss(cmha_model *model, const cmha_batch *batch, double *loss);
 CMHA_DEF cmha_status cmha_model_logits(cmha_model *model, const cmha_batch *batch, cmha_real *logits);
 CMHA_DEF cmha_status cmha_model_predict(cmha_model *model, const cmha_batch *batch, cmha_real *values);
-/* Names what can be seen of a head. A pair that is masked has probability 0, score and phase -infinity. */
+/* Names what cmha_model_attention shows. Masked pairs have probability 0, score and phase -infinity. */
 typedef enum cmha_see {
     CMHA_SEE_PROBABILITIES, /* weights of the values; lag: a[t - s] over their sum */
-    CMHA_SEE_SCORES, /* before the softmax; linear: weights before their sum divides; lag: temp R[t - s] */
-    CMHA_SEE_PHASES, /* arg O, radians, of features (delta, b, position; phasors; elu + 1); dot has none */
-    CMHA_SEE_NEXT /* times 1 on top: softmax(Im O); times 1, 2, 3 with yang8: P_ri, P_ir, P_ii */
+    CMHA_SEE_SCORES, /* before the softmax; linear: weights before normalisation; lag: temp R[t - s] */
+    CMHA_SEE_PHASES, /* arg O, radians, of features (delta, b, position; phasors; elu + 1); dot: none */
+    CMHA_SEE_NEXT /* `what` + this: of softmax(Im O); yang8: + 1, 2, 3 times this: of P_ri, P_ir, P_ii */
 } cmha_see;
-/* Computes what a layer's head looks at (counted as the output projection reads them: plain, then Möbius;
-   real, imaginary, mixed): out [batch, queries, keys]. Errors: STATE (it has none). */
+/* Shows a layer's head (numbered as wo reads them: plain, then Möbius; real, imaginary, mixed) -> out [batch,
+   queries, keys]. Errors: STATE (it has none). */
 CMHA_DEF cmha_status cmha_model_attention(cmha_model *model, const cmha_batch *batch, size_t layer,
     size_t head, int what, cmha_real *out);
-/* Encodes documents for a knowledge base: vectors [batch, d_model], d_r = d_model / 2 complex features, the
-   mean over tokens of the phasors (eps complex_eps) of cmha_model_states. Errors: SHAPE (odd d_model). */
+/* Encodes documents for a knowledge base -> vectors [batch, d_model] of d_r = d_model / 2 complex features:
+   the mean over tokens of cmha_model_states' phasors (eps complex_eps). Errors: SHAPE (odd d_model). */
 CMHA_DEF cmha_status cmha_model_vectors(cmha_model *model, const cmha_batch *batch, cmha_real *vectors);
-/* Adds weight * d loss / d parameter to the gradients. key seeds the pass's dropout. *loss is the objective
-   without extra losses. Errors: as of cmha_model_loss; NOT_FINITE (the total; gradients then unspecified). */
+/* Adds weight * d(training loss)/d(parameter) to the gradients; `key` seeds dropout. *loss is without
+   additional losses. Errors: those of cmha_model_loss, NOT_FINITE (the total; gradients are unspecified). */
 CMHA_FIT cmha_status cmha_model_gradient(cmha_model *model, const cmha_batch *batch, double weight,
     uint64_t key, double *loss);
-/* Computes the loss whose gradient that is: with the extra losses, and with dropout by the key. */
+/* Computes that training loss: additional losses and dropout included. */
 CMHA_FIT cmha_status cmha_model_training_loss(cmha_model *model, const cmha_batch *batch, uint64_t key,
     double *loss);
-/* Counts the bytes of the parameters, and of all training (with gradients, moments, activations) at batch x
-   length; either may be NULL. Exact: dry runs measure a step and an evaluation, with labels where classes >
-   0, else values where values > 0; another objective may take more at its first. Errors: SHAPE. */
+/* Counts the bytes of parameters, and of training in all (gradients, moments, activations) at batch x length;
+   each (or NULL). Exact: measures dry runs of a step and an evaluation, with labels if classes > 0, else
+   values if values > 0; the first step of another objective may need more. Errors: SHAPE. */
 CMHA_DEF cmha_status cmha_model_memory(cmha_context *context, const cmha_model_config *config, size_t batch,
     size_t length, size_t *parameters, size_t *training);
-/* Counts likewise for an open model: less where parameters are frozen. */
+/* Counts likewise for an open model; frozen parameters need less. */
 CMHA_DEF cmha_status cmha_model_training_memory(cmha_model *model, size_t batch, size_t length, size_t *need);
 
 /* ================ Training ================ */
-/* How large Muon's updates are: RMS, 0.2 sqrt(max(R, C)), of complex matrices 0.2 sqrt(2 max(R, C)), which
-   gives each real number AdamW's root mean square (Liu et al. 2025, arXiv 2502.16982), so that AdamW's rate
-   and decay serve; SHAPE, sqrt(max(1, R / C)), of rates near 0.02 (Jordan 2024). Of AdamW's fields of a
-   trainer lr, weight_decay and clip serve all. */
+/* Scales Muon's updates [R, C]: RMS, by 0.2 sqrt(max(R, C)) (complex: 0.2 sqrt(2 max(R, C))), gives AdamW's
+   root mean square per number, so that its rate and decay fit (Liu et al. 2025, arXiv 2502.16982); SHAPE, by
+   sqrt(max(1, R / C)), is for rates near 0.02 (Jordan 2024). Every optimiser reads the trainer's lr,
+   weight_decay and clip. */
 typedef enum cmha_update_scale { CMHA_UPDATE_RMS, CMHA_UPDATE_SHAPE } cmha_update_scale;
-/* Updates n numbers by AdamW with decoupled decay (Loshchilov & Hutter 2019). With g scaled by grad_scale:
+/* Updates n numbers by AdamW with decoupled decay (Loshchilov & Hutter 2019), g being times grad_scale:
        p -= lr weight_decay p; m = beta1 m + (1 - beta1) g; v = beta2 v + (1 - beta2) g^2;
        p -= lr (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps) */
 typedef struct cmha_adamw_args {
     double lr, beta1, beta2, eps, weight_decay, grad_scale;
-    size_t t; /* counts from 1 */
-    double momentum; /* this and the next two: of other optimisers */
+    size_t t; /* of the step, from 1 */
+    double momentum; /* momentum, nesterov, scale: for other optimisers */
     int nesterov;
     cmha_update_scale scale;
 } cmha_adamw_args;
 CMHA_FIT void cmha_adamw(const cmha_adamw_args *args, size_t n, cmha_real *p, const cmha_real *g,
     cmha_real *m, cmha_real *v);
-/* Lion (Chen et al. 2023, arXiv 2302.06675), x = grad_scale g: p -= lr (sign(beta1 m + (1 - beta1) x) +
-   weight_decay p); m = beta2 m + (1 - beta2) x. Its rate is a third to a tenth of AdamW's. */
+/* Updates by Lion (Chen et al. 2023, arXiv 2302.06675), x = grad_scale g: p -= lr (sign(beta1 m + (1 - beta1)
+   x) + weight_decay p); m = beta2 m + (1 - beta2) x. Use a third to a tenth of AdamW's rate. */
 CMHA_FIT void cmha_lion(const cmha_adamw_args *args, size_t n, cmha_real *p, const cmha_real *g,
     cmha_real *m);
-/* Computes m = momentum m + x, d = x + momentum m (nesterov) or m: SGD's direction, and Muon's before it is
-   made orthogonal; d may be g. Then p -= lr (weight_decay p + d). */
+/* Compute SGD's direction, which Muon then makes orthogonal: m = momentum m + x, d = x + momentum m
+   (nesterov) or m, d may be g; and the step p -= lr (weight_decay p + d). */
 CMHA_FIT void cmha_momentum(const cmha_adamw_args *args, size_t n, cmha_real *d, const cmha_real *g,
     cmha_real *m);
 CMHA_FIT void cmha_descend(const cmha_adamw_args *args, size_t n, cmha_real *p, const cmha_real *d);
-/* Views R rows of C numbers, complex where imag > 0: so many numbers from each real part to its other one. */
+/* Describes R rows of C numbers, complex if imag > 0, the distance from real to imaginary parts. */
 typedef struct cmha_matrix { cmha_real *data; size_t R, C, imag; } cmha_matrix;
-/* Makes a direction nearly orthogonal, a complex one unitary, in place (Muon: Jordan 2024). U divided by its
-   norm + 1e-7 becomes X; five times A = X X^H, X = 3.4445 X + (-4.7750 A + 2.0315 A A) X, by the shorter
-   side; then it is scaled. scratch: cmha_muon_scratch numbers. Of X only U's singular vectors stay: its own
-   singular values are 0.7 to 1.2, but of what was smaller than a hundredth of the norm. */
+/* Makes a direction U nearly orthogonal (complex: unitary) in place (Muon: Jordan 2024): X = U / (|U| +
+   1e-7); five times A = X X^H, X = 3.4445 X + (-4.7750 A + 2.0315 A A) X, by the shorter side; then scales
+   it. X keeps U's singular vectors; singular values above |U| / 100 become 0.7 to 1.2. scratch
+   [cmha_muon_scratch]. */
 CMHA_FIT void cmha_muon(cmha_update_scale scale, const cmha_matrix *U, cmha_real *scratch);
 CMHA_DEF size_t cmha_muon_scratch(size_t R, size_t C, int is_complex);
 /* Averages weights after a step: e = beta e + (1 - beta) w. */
 CMHA_FIT void cmha_ema(double beta, size_t n, cmha_real *e, const cmha_real *w);
-/* Shows an optimiser n numbers, as cmha_adamw has them; m and v begin as zeros, NULL where not kept. */
+/* Gives an optimiser n numbers, as cmha_adamw has them; m and v start as zeros, NULL if not kept. */
 typedef struct cmha_update {
     const cmha_adamw_args *args;
     size_t n;
@@ -1743,29 +1742,29 @@ typedef struct cmha_update {
     const cmha_real *g;
     cmha_real *m, *v;
 } cmha_update;
-/* Describes an optimiser. Memory and saved states follow. A row that contradicts itself is an ARGUMENT. */
+/* Describes an optimiser. A contradictory description gives ARGUMENT. */
 struct cmha_optimiser {
-    const char *name; /* 1 to 31 letters, digits and - _ . + */
-    int moments; /* it keeps of each number: 0, 1 (m) or 2 (m and v) */
-    /* Says whether a parameter is for it (NULL: all are); others are AdamW's. */
+    const char *name; /* 1 to 31 letters, digits, - _ . + */
+    int moments; /* kept of each number: 0, 1 (m) or 2 (m and v) */
+    /* Returns whether it updates a parameter (NULL: all); AdamW updates the others. */
     int (*serves)(const cmha_optimiser *optimiser, const cmha_parameter *parameter);
     void (*update)(const cmha_optimiser *optimiser, const cmha_update *u); /* in several threads */
     void *user; /* the program's own */
-    /* Or NULL: it works on whole matrices, what has none is AdamW's. Then p of `update` is g, which becomes a
-       direction; this one changes each matrix of it in place, with as many numbers of scratch as `scratch`
-       says, and cmha_descend follows. Ranks share the matrices. */
+    /* NULL, or it works on whole matrices (AdamW updates all else): `update`, called with p = g, makes g a
+       direction; `direct` changes each of its matrices in place, with `scratch` numbers; cmha_descend
+       follows. Ranks share the matrices. */
     void (*direct)(const cmha_optimiser *optimiser, const cmha_adamw_args *args, const cmha_matrix *direction,
         cmha_real *scratch);
     size_t (*scratch)(size_t R, size_t C, int is_complex);
 };
-/* Chooses the optimiser: adamw (or ""), muon, lion, sgd, or one of the context; its moments begin as zeros,
-   and p->step as 0. Trainers choose that of their field. Errors: NOT_FOUND. */
+/* Chooses the optimiser, adamw (or ""), muon, lion, sgd or one of the context's; zeroes moments and p->step.
+   Trainers take that of their field. Errors: NOT_FOUND. */
 CMHA_FIT cmha_status cmha_parameters_optimiser(cmha_parameters *p, const char *name);
-/* Returns optimiser i by name, the context's last; NULL when there are no more. */
+/* Returns the name of optimiser i, the context's behind the library's; NULL beyond. */
 CMHA_DEF const char *cmha_optimiser_name(const cmha_context *context, size_t i);
 
-/* Lists schedules: ROW(constant, word, the rate from a = `base` to b = `minimum`). x goes from 0 behind the
-   warm-up to 1 at `total`, y from 0 at total (1 - share) to 1 there: WSD is Hu et al. 2024. */
+/* Lists schedules: ROW(constant, word, rate from a = `base` to b = `minimum`). x rises from 0 after the
+   warm-up to 1 at `total`, y from 0 at total (1 - share) to 1 (WSD: Hu et al. 2024). */
 #define CMHA_SCHEDULES(ROW) \
     ROW(COSINE, "cosine", b + (a - b) / 2 * (1 + cos(3.14159265358979323846 * x))) \
     ROW(LINEAR, "linear", a + (b - a) * x) \
@@ -1778,162 +1777,163 @@ typedef struct cmha_rate {
     cmha_schedule schedule;
     double base, minimum;
     size_t warmup, total; /* steps */
-    double share; /* wsd: of the steps, in which the rate falls; 0 = it never does */
+    double share; /* wsd: of the steps, at the end, in which the rate falls; 0 = never */
 } cmha_rate;
-/* Returns the learning rate of step s = 0, 1, ...: base s/warmup while s < warmup; then the schedule's until
-   `total`, which stays; NaN where there is no such schedule. */
+/* Returns the rate of step s = 0, 1, ...: base s/warmup while s < warmup, then the schedule's until `total`,
+   then its last; NaN: no such schedule. */
 CMHA_FIT double cmha_learning_rate(const cmha_rate *rate, size_t s);
 
-/* Says of which norm the gradient is clipped. All but WHOLE clip real and imaginary parts of complex
-   parameters apart (CRAT eq 22), turning the gradient; a real parameter or a Möbius map is one real part.
-   ROW(constant, word, whose norm). */
+/* Lists which norm clips the gradient: ROW(constant, word, whose norm). All but WHOLE clip real and imaginary
+   parts of complex parameters apart (CRAT eq 22), which changes the gradient's direction; real parameters and
+   Möbius maps count as real parts. */
 #define CMHA_CLIPS(ROW) \
-    ROW(WHOLE, "whole", ALL)     /* one norm over everything */ \
-    ROW(NORM, "tensors", PART)   /* each part of each parameter to a norm of at most `limit` */ \
-    ROW(GLOBAL, "global", PARTS) /* one norm over all real parts, another over all imaginary parts */ \
-    ROW(VALUE, "values", NUMBER) /* each number into [-limit, limit] */
+    ROW(WHOLE, "whole", ALL)     /* of everything */ \
+    ROW(NORM, "tensors", PART)   /* of each part of each parameter */ \
+    ROW(GLOBAL, "global", PARTS) /* of all real parts, and of all imaginary parts */ \
+    ROW(VALUE, "values", NUMBER) /* each number is clamped to [-limit, limit] */
 #define CMHA__CLIP_NAME(name, word, norm) CMHA_CLIP_##name,
 #define CMHA__CLIP_WORD(name, word, norm) "|" word
 typedef enum cmha_clip_mode { CMHA_CLIPS(CMHA__CLIP_NAME) CMHA_CLIP_COUNT } cmha_clip_mode;
-/* Clips gradients in place, by no such mode none. Zeros and NaN stay, and what shares a norm with a NaN. */
+/* Clips gradients in place; unknown modes do not. Zeros, NaN and what shares a norm with a NaN stay. */
 CMHA_FIT void cmha_componentwise_clip(cmha_clip_mode mode, cmha_real limit, const cmha_parameter *parameters,
     size_t count);
-/* Takes a step of a network built by hand: clips the gradients (limit 0: not), updates what is not frozen by
-   the optimiser with its lr_scale and decay, and zeroes the gradients. `step` counts, not args->t. *grad_norm
-   (or NULL) is that before clipping, times args->grad_scale. Errors: STATE (all is frozen), NOT_FINITE (the
-   norm; all is as before). */
+/* Takes a step of a hand-built network: clips gradients (limit 0: not), updates what is not frozen by the
+   optimiser, with its lr_scale and decay, zeroes gradients and counts p->step; args->t is not read.
+   *grad_norm (or NULL): the norm before clipping, times args->grad_scale. Errors: STATE (all is frozen),
+   NOT_FINITE (the norm; nothing changes). */
 CMHA_FIT cmha_status cmha_parameters_step(cmha_parameters *p, const cmha_adamw_args *args,
     cmha_clip_mode mode, double limit, double *grad_norm);
 
-/* Computes a loss by the parameters as they are; a status but CMHA_OK ends the check, which returns it. */
+/* Computes the loss for the present parameters; a failure ends the check with its status. */
 typedef cmha_status (*cmha_loss_fn)(void *user, double *loss);
-/* Compares the gradients that stand in parameters with differences of fourth order of their loss: number by
-   number of up to 64, of a longer parameter along 8 directions, 4 losses each. *error is the largest,
-   relative to its parameter's largest derivative (at least a thousandth of all), less the losses' rounding;
-   cmha_error names where. Right are 1e-3 in double (smooth scores 1e-8), 1e-2 in float; but a loss may jump
-   or bend within a step (1e-4, 1e-2): phases at pi or of small numbers, routers, ReLU, maxima. NaN or zeros
-   alone: infinite. Dropout must be 0. Errors: STATE. */
+/* Compares the gradients in p with fourth-order differences of the loss (4 losses each): every number of
+   parameters up to 64, 8 directions of longer ones. *error: the largest deviation, less the losses' rounding,
+   relative to its parameter's largest derivative (at least a thousandth of the largest of all); cmha_error
+   names it. Right gradients give at most 1e-3 in double (smooth scores 1e-8), 1e-2 in float, unless the loss
+   jumps or bends within a step (1e-4, float 1e-2): phases at pi or of small numbers, routers, ReLU, maxima.
+   NaN, or only zeros, give infinity. Dropout must be 0. Errors: STATE. */
 CMHA_FIT cmha_status cmha_gradient_check(cmha_parameters *p, cmha_loss_fn loss, void *user, double *error);
 
 typedef struct cmha_tokens {
     const void *data;
     size_t count;
-    int width; /* bytes a token, 1, 2 or 4; in files little endian */
-    cmha_context *owner; /* of data that cmha_tokens_open took; NULL = the caller's */
+    int width; /* bytes per token, 1, 2 or 4; little endian in files */
+    cmha_context *owner; /* of data from cmha_tokens_open; NULL = the caller's */
     size_t bytes;
-    int mapped; /* data is the file itself */
+    int mapped; /* 1: data is the mapped file */
 } cmha_tokens;
-/* Returns token i, -1 beyond the end; 32-bit values above 2^31 - 1 come out negative. */
+/* Returns token i, -1 beyond the end; 32-bit tokens above 2^31 - 1 are negative. */
 CMHA_DEF int32_t cmha_tokens_at(const cmha_tokens *tokens, size_t i);
-/* Returns a view of [begin, end), cut at the stream's end; NULL is empty. */
+/* Returns a view of tokens [begin, end), cut at the stream's end; tokens NULL is empty. */
 CMHA_DEF cmha_tokens cmha_tokens_part(const cmha_tokens *tokens, size_t begin, size_t end);
 
-/* Trains a model. An optimiser's moments are the model's: one trainer at a time. (seed, step) alone decide
-   where batches are drawn, whether resumed or not. */
+/* Trains a model, one trainer at a time: moments are the model's. (seed, step) alone decide where batches are
+   drawn, resumed or not. */
 typedef struct cmha_trainer {
     cmha_context *context;
     cmha_model *model;
     cmha_trainer_config config;
-    uint64_t opening; /* which of the model's trainers */
+    uint64_t opening; /* number among the context's */
     int32_t *ids; /* [2, batch * length]: ids, then targets */
     size_t step; /* steps done */
     uint64_t seed;
-    double grad_norm, lr; /* of the last step; the norm is that before clipping */
-    double best; /* lowest validation loss so far, for programs that keep the best */
+    double grad_norm, lr; /* of the last step; the norm before clipping */
+    double best; /* lowest validation loss, for programs to keep */
 } cmha_trainer;
-/* Opens a trainer: moments are zeros, later steps take no memory, and an older one of the model says STATE.
-   config NULL = defaults. Errors: TOKEN. */
+/* Opens a trainer; config NULL = defaults. Zeroes moments; later steps allocate nothing; older trainers of
+   the model return STATE. Errors: TOKEN. */
 CMHA_FIT cmha_status cmha_trainer_init(cmha_trainer *trainer, cmha_model *model,
     const cmha_trainer_config *config);
 CMHA_FIT void cmha_trainer_close(cmha_trainer *trainer);
-/* Takes one optimiser step on batches drawn from `tokens`. *loss (or NULL) is their mean cross-entropy, of
-   every next token or, in an encoder, of hidden ones (cmha_mask_tokens). Errors: ARGUMENT (fewer than length
-   + 1 tokens), TOKEN, and of all steps NOT_FINITE: loss or gradient was NaN or infinite; parameters and
-   moments are as before, but the step is counted, so that the next draws other batches. */
+/* Takes an optimiser step on batches drawn from `tokens`. *loss (or NULL): their mean cross-entropy, of every
+   next token or, in encoders, of hidden ones (cmha_mask_tokens). Errors: ARGUMENT (fewer than length + 1
+   tokens), TOKEN and, of every kind of step, NOT_FINITE: the loss or gradient was not finite; parameters and
+   moments are as before, but the step counts, so that the next one draws other batches. */
 CMHA_FIT cmha_status cmha_trainer_step(cmha_trainer *trainer, const cmha_tokens *tokens, double *loss);
-/* Takes one step on the caller's batch, whatever `accumulate` is. Up to config.batch x config.length tokens
+/* Takes a step on the caller's batch, whatever `accumulate` is. Up to config.batch x config.length tokens
    allocate nothing. Errors: those of cmha_model_gradient. */
 CMHA_FIT cmha_status cmha_trainer_fit(cmha_trainer *trainer, const cmha_batch *batch, double *loss);
-/* The second half of a step, for objectives of one's own: clips gradients, updates and zeroes them. The
-   first is cmha_parameters_zero_grad, the first time, and cmha_tape_backward or cmha_model_gradient.
-   *grad_norm (or NULL) is that before clipping. For this alone batch and length 1 will do. */
+/* Does the second half of a step, for a program's own objective: clips gradients, updates and zeroes them.
+   The first half is cmha_tape_backward or cmha_model_gradient, before the first step
+   cmha_parameters_zero_grad. *grad_norm (or NULL): the norm before clipping. Works with batch = length =
+   1. */
 CMHA_FIT cmha_status cmha_trainer_apply(cmha_trainer *trainer, double *grad_norm);
-/* Lets ranks train one model: of ranks x config.batch sequences rank r takes r x config.batch and on, in
-   cmha_trainer_fit fewer on the last ranks. Losses, gradients (which cmha_trainer_apply sums), means,
-   dropout, validation and saved states are those of one trainer with all of them, up to the order of sums;
-   parameters that were equal stay so, to the bit. A failure of one rank ends the same call on all:
-   NOT_FINITE everywhere, else STATE on the others. NULL or one rank: alone again. Errors: STATE (cope_max =
-   global). */
+/* Lets ranks train one model: of ranks * config.batch sequences rank r has config.batch from r config.batch
+   on (in cmha_trainer_fit the last ranks may have fewer). Losses, gradients (summed by cmha_trainer_apply),
+   means, dropout, validation and saved states are those of one trainer with all sequences, up to the order of
+   sums; equal parameters stay equal to the bit. A failure of one rank ends the call on all: NOT_FINITE as
+   such, others as STATE on the other ranks. NULL, or one rank: alone. Errors: STATE (cope_max = global). */
 CMHA_FIT cmha_status cmha_trainer_share(cmha_trainer *trainer, const cmha_ranks *ranks);
 /* Hides tokens as BERT does (Devlin et al. 2019): of those chosen with probability `rate` 80 % become
-   mask_token, 10 % a drawn one; targets [n] gets their ids, else -1. keep[i] = 0: never chosen; or NULL. */
+   mask_token, 10 % a random one; targets [n] gets their ids, else -1. keep[i] = 0: never chosen; or NULL. */
 CMHA_FIT void cmha_mask_tokens(int32_t *ids, int32_t *targets, size_t n, const unsigned char *keep,
     size_t vocabulary, int32_t mask_token, double rate, cmha_rng *rng);
-/* Computes the mean loss over the targets (an encoder's hidden tokens; 0 if none) in consecutive windows, the
-   last one maybe shorter, of eval_tokens at most. Errors: ARGUMENT (fewer than 2 tokens), TOKEN. */
+/* Computes the mean loss over targets (in encoders hidden tokens; 0 if none) of consecutive windows, the last
+   maybe shorter, of at most eval_tokens. Errors: ARGUMENT (fewer than 2 tokens), TOKEN. */
 CMHA_FIT cmha_status cmha_trainer_evaluate(cmha_trainer *trainer, const cmha_tokens *tokens, double *loss);
-/* Cuts off the tail config.held_out, nothing without a trainer. Either result may be NULL. */
+/* Cuts off the tail config.held_out (trainer NULL: nothing); train and held_out (or NULL). */
 CMHA_FIT void cmha_trainer_split(const cmha_trainer *trainer, const cmha_tokens *all, cmha_tokens *train,
     cmha_tokens *held_out);
 
 /* ================ Inference ================ */
 
-/* Places what one attention call of a pass keeps of the tokens so far. */
+/* Says where an attention call keeps what it needs of the tokens so far. */
 typedef struct cmha_slot {
-    size_t key_heads, kv_heads, key_width, value_width; /* tiles of keys, rows of values */
-    size_t value_row; /* numbers from one token's values to the next */
-    size_t state; /* linear attention instead: numbers in all, whatever the length */
+    size_t key_heads, kv_heads, key_width, value_width; /* of tiles of keys, rows of values */
+    size_t value_row; /* from one token's values to the next */
+    size_t state; /* linear attention: numbers of its state, else 0 */
     size_t keys, values; /* where they begin in cmha_cache.memory */
 } cmha_slot;
 
 /* Holds keys (features, transposed in tiles) and values of the tokens so far of `batch` sequences of equal
-   length. Caches, also in several threads, may share a model that nobody trains (and cmha_error's line). */
+   length. Caches in several threads may share a model that nobody trains (and its context's error line). */
 typedef struct cmha_cache {
     cmha_context *context;
     cmha_model *model;
     uint64_t opening; /* of the model */
-    size_t batch, capacity, length; /* sequences; tokens it can hold; tokens held */
-    size_t first; /* tokens dropped by sliding */
+    size_t batch, capacity, length; /* sequences; room in tokens; tokens held */
+    size_t first; /* tokens forgotten by sliding */
     int slide; /* see cmha_cache_init */
     cmha_slot *slots; /* in the order of the calls */
     size_t n_slots;
-    cmha_real *memory; /* per slot keys [batch, key_heads, tiles, key_width, 64] and values
-                          [batch, kv_heads, tiles * 64, value_row], or the state */
-    size_t size, bytes; /* of memory, in cmha_real; of all arrays, one block */
-    void *spare; /* room for a copy of what it holds, to go back to; or NULL */
-    int has_state, given; /* given: the block is the caller's */
-    cmha_storage storage; /* BF16: two in 32 bits as in cmha_packed, rows of values padded to 32 */
-    size_t ready; /* a pass over so many tokens has the memory it needs */
-    int32_t *ids; /* [2, batch, capacity]: the tokens held, and the ones being read */
-    cmha_real *features; /* [2, batch, capacity, numbers of a position]: likewise */
+    /* Per slot keys [batch, key_heads, tiles, key_width, 64], values [batch, kv_heads, tiles * 64,
+       value_row], or the state. */
+    cmha_real *memory;
+    size_t size, bytes; /* of memory, in cmha_real; of the block of all arrays */
+    void *spare; /* a copy of what it holds, to go back to; or NULL */
+    int has_state, given; /* given = 1: the block is the caller's */
+    cmha_storage storage; /* BF16: pairs as in cmha_packed, rows of values padded to 32 */
+    size_t ready; /* tokens of a pass for which there is memory */
+    int32_t *ids; /* [2, batch, capacity]: tokens held, tokens being read */
+    cmha_real *features; /* [2, batch, capacity, numbers per position]: likewise */
     cmha_tape tape; /* of its passes */
 } cmha_cache;
 
-/* Sets how a cache reads and stores numbers; all zero = none. */
+/* Sets how a cache stores numbers and where. */
 typedef struct cmha_cache_options {
-    cmha_storage storage; /* of keys and values: FLOAT or BF16; states stay cmha_real */
-    size_t prompt; /* positions that a pass has memory for from the start; 0 = 1 */
-    void *memory; /* the caller's, aligned as malloc's: all it takes; NULL = the context's */
-    size_t bytes; /* its size, at least what cmha_cache_memory says */
+    cmha_storage storage; /* FLOAT or BF16, of keys and values; states stay cmha_real */
+    size_t prompt; /* positions that a pass has memory for; 0 = 1 */
+    void *memory; /* all of the cache's, aligned as malloc's; NULL = from the context */
+    size_t bytes; /* of memory, at least cmha_cache_memory's */
 } cmha_cache_options;
-/* Opens a cache of `capacity` tokens (at most max_positions, if learned). slide = 1: when full, it forgets
-   the oldest quarter and reads the rest again from position 0; 0: FULL. options NULL = none. Set a knowledge
-   base before. Up to `prompt` positions at once then take no memory. More, as when it slides, take more once;
-   in the caller's memory they are read `prompt` at a time, the same but for rounding. Errors: STATE (an
-   encoder, a `whole` score), MEMORY (too few bytes). */
+/* Opens a cache of `capacity` tokens (learned positions: at most max_positions); options (or NULL). When full
+   it returns FULL or, slide = 1, forgets the oldest quarter and reads the rest again from position 0. Set a
+   knowledge base before. Passes of more than `prompt` positions, as when it slides, allocate once; in the
+   caller's memory they are read `prompt` at a time, the same up to rounding. Errors: STATE (an encoder, a
+   `whole` score), MEMORY (`bytes` too small). */
 CMHA_DEF cmha_status cmha_cache_init(cmha_cache *cache, cmha_model *model, size_t batch, size_t capacity,
     int slide, const cmha_cache_options *options);
-/* Counts, exactly, the bytes that such a cache takes, whatever its memory and bytes. Errors: the same. */
+/* Counts exactly the bytes of such a cache; options' memory and bytes are not read. Errors: the same. */
 CMHA_DEF cmha_status cmha_cache_memory(cmha_model *model, size_t batch, size_t capacity, int slide,
     const cmha_cache_options *options, size_t *bytes);
 CMHA_DEF void cmha_cache_close(cmha_cache *cache);
-CMHA_DEF void cmha_cache_reset(cmha_cache *cache); /* holds no token afterwards */
-/* Appends n tokens to each sequence, ids [batch, n]: a prompt in one call, each further token in another.
-   logits [batch, vocabulary] (or NULL): the last token's. A sliding cache reads the last that it can hold. On
-   an error it is as before. Errors: FULL, TOKEN, what the caller's search returned. */
+CMHA_DEF void cmha_cache_reset(cmha_cache *cache); /* forgets all tokens */
+/* Appends n tokens to each sequence, ids [batch, n]: a prompt, or the next token. logits [batch, vocabulary]
+   (or NULL) are those of the last token. A sliding cache reads only the last tokens it can hold. On an error
+   nothing changes. Errors: FULL, TOKEN, the caller's search's. */
 CMHA_DEF cmha_status cmha_cache_append(cmha_cache *cache, const int32_t *ids, size_t n, cmha_real *logits);
-/* Does the same for models with features, as cmha_batch has them: [batch, n, ..], ids [batch, n], NULL where
-   tokens = 0. out (or NULL) gets the last position's values (cmha_model_values) or, without them, logits. */
+/* Does so with features, [batch, n, ..] as in cmha_batch; ids NULL if tokens = 0. out (or NULL) gets the last
+   position's values (cmha_model_values) or, if there are none, logits. */
 CMHA_DEF cmha_status cmha_cache_append_features(cmha_cache *cache, const int32_t *ids,
     const cmha_real *features, size_t n, cmha_real *out);
 
@@ -1946,50 +1946,50 @@ CMHA_DEF cmha_status cmha_cache_append_features(cmha_cache *cache, const int32_t
     SIZE(penalty_window, 64, 0, 1024, "recent tokens the penalty looks at")
 typedef struct cmha_sampler_config { CMHA__MEMBERS(CMHA_SAMPLER_FIELDS) } cmha_sampler_config;
 CMHA_DEF cmha_table cmha_sampler_table(void);
-/* Draws a token from logits [V], -1 if all are NaN. The penalty is for recent [n_recent]. scratch [2 * V]. */
+/* Draws a token from logits [V]; -1: all are NaN. Penalises recent [n_recent]. scratch [2 * V]. */
 CMHA_DEF int32_t cmha_sample(const cmha_sampler_config *config, const cmha_real *logits, size_t V,
     const int32_t *recent, size_t n_recent, cmha_rng *rng, cmha_real *scratch);
 
-/* Receives the new token of every sequence, tokens [batch]; anything but 0 stops. */
+/* Gets the new token of every sequence, tokens [batch]; nonzero stops. */
 typedef int (*cmha_token_fn)(void *user, const int32_t *tokens, size_t batch);
-/* Appends prompt [batch, n_prompt > 0], then samples up to n_new tokens a sequence, each from its own stream
-   of `seed`. The last is not appended: give it as the next prompt to go on. sampler NULL = defaults. Errors:
-   those of cmha_cache_append, NOT_FINITE (logits without a number), STOPPED (by on_token). */
+/* Appends prompt [batch, n_prompt > 0], then draws up to n_new tokens a sequence, each from its own stream of
+   `seed`; sampler (or NULL). The last token is not appended: begin the next prompt with it. Errors: those of
+   cmha_cache_append, NOT_FINITE (all logits NaN), STOPPED (by on_token). */
 CMHA_DEF cmha_status cmha_generate(cmha_cache *cache, const int32_t *prompt, size_t n_prompt, size_t n_new,
     const cmha_sampler_config *sampler, uint64_t seed, cmha_token_fn on_token, void *user);
 
 /* ================ Files ================ */
 /* Weights and training state are safetensors files: 8 bytes of header length, a JSON header, raw
-   little-endian tensors. Errors of every call: those of Models, IO; of reading also NOT_FOUND and FORMAT. */
+   little-endian tensors. Errors of every call: those of Models, IO; of reading also NOT_FOUND, FORMAT. */
 
 typedef struct cmha_archive_tensor {
     const char *name; /* UTF-8 */
     const char *dtype; /* "F32", "F64", "F16", "BF16", "I64", ... */
     size_t shape[8];
     int rank; /* 0 for a scalar */
-    uint64_t begin, end; /* bytes, from the first one after the header */
-    size_t count; /* numbers: the product of shape, of "C64" twice that */
+    uint64_t begin, end; /* in bytes, after the header */
+    size_t count; /* numbers: the product of shape, for "C64" twice that */
 } cmha_archive_tensor;
 
 typedef struct cmha_archive {
     cmha_context *context;
     char *path;
-    cmha_archive_tensor *tensors; /* in the order of their names */
+    cmha_archive_tensor *tensors; /* ordered by name */
     size_t n_tensors;
-    const char **metadata; /* [2 * n_metadata]: key, value, key, value ... */
+    const char **metadata; /* [2 * n_metadata]: key, value, ... */
     size_t n_metadata;
-    uint64_t data_begin, size; /* bytes from the start of the file; of all of it */
-    void *file, *memory; /* file: the system's; NULL = the context's callbacks have it */
+    uint64_t data_begin, size; /* in bytes from the start of the file; of the file */
+    void *file, *memory; /* file: the system's, NULL = the callbacks have it */
     size_t memory_size;
 } cmha_archive;
-/* Opens a safetensors file and checks its whole header. */
+/* Opens a safetensors file and checks its header. */
 CMHA_DEF cmha_status cmha_archive_open(cmha_archive *archive, cmha_context *context, const char *path);
 CMHA_DEF void cmha_archive_close(cmha_archive *archive);
-/* Finds a tensor, or the value of a key; NULL = none. */
+/* Return a tensor, or the value of a key; NULL = none. */
 CMHA_DEF const cmha_archive_tensor *cmha_archive_find(const cmha_archive *archive, const char *name);
 CMHA_DEF const char *cmha_archive_metadata(const cmha_archive *archive, const char *key);
-/* Reads a whole tensor into out [count], from F64, F32, F16, BF16 or I64; _i64 reads I64 alone. Of C64 and
-   shape [.., n] out gets planes [.., 2 n], rows [Re | Im]. Errors: FORMAT (dtype), IO (out half written). */
+/* Reads a tensor into out [count], from F64, F32, F16, BF16 or I64; _i64 from I64 alone. C64 of shape [.., n]
+   gives planes [.., 2 n]. Errors: FORMAT (dtype), IO (out is then half written). */
 CMHA_DEF cmha_status cmha_archive_read(cmha_archive *archive, const cmha_archive_tensor *t, cmha_real *out);
 CMHA_DEF cmha_status cmha_archive_read_i64(cmha_archive *archive, const cmha_archive_tensor *t, int64_t *out);
 
@@ -1998,67 +1998,67 @@ typedef struct cmha_archive_item {
     const cmha_real *data;
     const size_t *shape;
     int rank;
-    const char *dtype; /* NULL = cmha_real's, F32 or F64; "I64" or "U8": data points at int64_t or bytes;
-                          "C64": data are planes [.., 2 n], rows [Re | Im], of a shape [.., n] */
+    /* NULL = cmha_real's, F32 or F64; "I64", "U8": data points at int64_t, bytes; "C64" of shape [.., n]:
+       data are planes [.., 2 n]. */
+    const char *dtype;
 } cmha_archive_item;
-/* Writes tensors and metadata [2 * n_metadata] (key, value, ...). Errors: ARGUMENT (a name twice, no UTF-8).
-   Every save writes a new file in the folder of `path`, flushes it to the disk and renames it over `path`:
-     - A crash leaves the old file or the new one. Of several writers the last one's stays, whole.
-     - A link at `path` stays; the file that it names is replaced, or made. Only a regular file is replaced,
-       and the new one has its permissions. (Windows: links and permissions are not looked at.)
-     - A failure, also at RLIMIT_FSIZE, leaves nothing behind. A killed process may leave cmha-XXXXXXXX.tmp,
-       on most file systems of Linux only in the moment before the renaming (a file needs no name before). */
+/* Writes tensors and metadata [2 * n_metadata] (key, value, ...). Errors: ARGUMENT (a name twice, not UTF-8).
+   Every save writes a new file in the folder of `path`, flushes it to the disk and renames it to `path`:
+     - A crash leaves the old file or the new one, whole. Of several writers the last one's file stays.
+     - A link at `path` stays; the file it names is replaced, or made. Only regular files are replaced; the
+       new one gets the old one's permissions. (Not on Windows: links, permissions.)
+     - A failure, RLIMIT_FSIZE included, leaves nothing behind. A killed process may leave cmha-XXXXXXXX.tmp,
+       on most Linux file systems only if killed in the moment before the renaming. */
 CMHA_FIT cmha_status cmha_archive_write(cmha_context *context, const char *path,
     const cmha_archive_item *items, size_t n_items, const char *const *metadata, size_t n_metadata);
 
-/* Saves parameters by name and what of them is tuned, metadata "tune.frozen.<name>", "tune.rate.<name>" and
-   "tune.decay.<name>". state = 1: with moments ("optim.m.<name>", "optim.v.<name>") and step. */
+/* Saves parameters by name and how they are tuned, metadata "tune.frozen.<name>", "tune.rate.<name>" and
+   "tune.decay.<name>"; state = 1: also moments ("optim.m.<name>", "optim.v.<name>") and step. */
 CMHA_FIT cmha_status cmha_parameters_save(cmha_parameters *p, const char *path, int state);
-/* Reads such a file, with every parameter in its shape, into open parameters. state = 1: moments, step and
-   what is tuned too, and the run continues bit for bit; 0: weights alone. On an error all is as it was. */
+/* Reads such a file, which must have every parameter in its shape. state = 1: also moments, step and tuning,
+   so that the run continues bit for bit. On an error nothing changes. */
 CMHA_FIT cmha_status cmha_parameters_read(cmha_parameters *p, const char *path, int state);
-/* Saves the model's parameters likewise, metadata "cfg.<field>" and the identity of the base, "knowledge". */
+/* Saves a model's parameters likewise, metadata "cfg.<field>" and "knowledge", the base's identity. */
 CMHA_FIT cmha_status cmha_model_save(cmha_model *model, const char *path);
-/* Saves likewise what learns alone, as adapters or what else a fine-tuning changes, and the identity of the
-   rest, "part". cmha_model_read, strict = 2, reads it onto that. Errors: STATE (packed, or all is frozen). */
+/* Saves likewise only what learns, such as adapters, and the identity of the rest, "part"; to read it into
+   that, use cmha_model_read, strict = 2. Errors: STATE (packed, or all is frozen). */
 CMHA_FIT cmha_status cmha_model_save_part(cmha_model *model, const char *path);
-/* Reads a checkpoint's configurations, each or NULL; the trainer's is the default where the file has none. */
+/* Reads a checkpoint's configurations (each or NULL); a trainer's that it lacks is the default. */
 CMHA_DEF cmha_status cmha_config_read(cmha_context *context, const char *path, cmha_model_config *model,
     cmha_trainer_config *trainer);
-/* Opens a model from a file of cmha_model_save (of a packed model a packed one) or cmha_trainer_save, all
-   checked before a weight is read. Errors: SHAPE, FORMAT (also no configuration: use cmha_model_read). */
+/* Opens a model from a file of cmha_model_save (packed if that was) or cmha_trainer_save; checks everything
+   before it reads a weight. Errors: SHAPE, FORMAT (no configuration, for example: use cmha_model_read). */
 CMHA_DEF cmha_status cmha_model_open(cmha_model *model, cmha_context *context, const char *path);
-/* Reads weights, whoever wrote them, into an open model: tensors F64, F32, F16 or BF16 of the parameters'
-   names. Metadata is not read. *taken (or NULL) = parameters read. On an error the model is bit for bit as it
-   was; while it reads, the weights are in memory twice. Errors: SHAPE. strict = 1: every parameter must be
-   there in its shape, and no other tensor but a checkpoint's moments (the error line names them); 0: takes
-   what fits by name, dtype and shape, and logs a warning for every parameter and tensor that is left; 2: as
-   1, but parameters that the file lacks stay: adapters above a base, a base below a part (FORMAT if it is not
-   the part's own); frequencies of the file's own are read, too. */
+/* Reads weights, whoever wrote them, into an open model: tensors of the parameters' names, of F64, F32, F16
+   or BF16. *taken (or NULL): parameters read. Meanwhile the weights are in memory twice; on an error the
+   model is bit for bit as it was. Errors: SHAPE. strict = 1: the file must have every parameter in its shape,
+   and nothing else but a checkpoint's moments (the error line names what is wrong); 0: reads what fits by
+   name, dtype and shape, and logs a warning for every other parameter and tensor; 2: as 1, but parameters
+   that the file lacks stay, as for adapters above a base or a base below a part (FORMAT if it is not the
+   part's base), and set frequencies are read. */
 CMHA_DEF cmha_status cmha_model_read(cmha_model *model, const char *path, int strict, size_t *taken);
-/* Saves model, moments ("optim.m.<name>", "optim.v.<name>"), step, seed, best loss (infinity if NaN). */
+/* Saves model, moments (as above), step, seed, best loss (infinity if NaN). */
 CMHA_FIT cmha_status cmha_trainer_save(cmha_trainer *trainer, const char *path);
-/* Loads that state into an open trainer of a model of the same configuration, which then learns as the file
-   says ("tune."). With the saved trainer's configuration ("trainer.<field>", not read; its batch is that of
-   all ranks) and the same tokens the run continues bit for bit. Memory and errors as in cmha_model_read;
-   FORMAT: another base. */
+/* Reads that state, tuning included, into an open trainer of a model of the same configuration. With the
+   saved trainer's configuration ("trainer.<field>", not read here; its batch is that of all ranks) and the
+   same tokens the run continues bit for bit. Memory and errors as of cmha_model_read; FORMAT: other base. */
 CMHA_FIT cmha_status cmha_trainer_read(cmha_trainer *trainer, const char *path);
 
-/* Saves what there is of vectors and features [n, 2 d_r], ids [n] and text_begin [n + 1] (I64), texts (U8),
-   and metadata "identity", a decimal. */
+/* Saves vectors and features [n, 2 d_r], and ids [n], text_begin [n + 1] (I64), texts (U8) if any; metadata
+   "identity", a decimal. */
 CMHA_FIT cmha_status cmha_knowledge_save(const cmha_knowledge *knowledge, const char *path);
-/* Opens a base from such a file, of which only `vectors` (F32, F64, F16 or BF16) must be there. Checks sizes,
-   the texts' order, that vectors are finite and features their phasors. `search` is NULL. Errors: NOT_FINITE.
-   map = 1: vectors and features are mapped where system and file allow it (POSIX, little endian, cmha_real's
-   dtype). Until the base is closed nobody may then write into the file: shorter, it ends the process (SIGBUS)
-   where the base is used; other numbers change the base. A save to the same path is safe: it replaces the
-   file, and the base keeps the old one. */
+/* Opens a base from such a file, which needs only `vectors` (F32, F64, F16 or BF16). Checks sizes, the texts'
+   order, that vectors are finite and features their phasors; sets `search` to NULL. Errors: NOT_FINITE. map =
+   1: maps vectors and features where system and file allow it (POSIX, little endian, cmha_real's dtype).
+   Until close nobody may then write into the file: a shorter one ends the process (SIGBUS) when the base is
+   used, other numbers change the base. Saving to the same path is safe: it replaces the file, not what is
+   open. */
 CMHA_DEF cmha_status cmha_knowledge_open(cmha_knowledge *knowledge, cmha_context *context, const char *path,
     int map);
 
-/* Opens a file as a stream of `width` bytes a token. A text (1) is read. Wider tokens are mapped where the
-   system can (POSIX, little endian), so that they may exceed the memory; until the stream is closed nobody
-   may then write into the file: see cmha_knowledge_open. Errors: FORMAT (empty, or a token cut off). */
+/* Opens a file as a stream of `width` bytes a token. Text (width 1) is read; wider tokens are mapped where
+   the system can (POSIX, little endian), so that they may exceed the memory; then nobody may write into the
+   file until close (cmha_knowledge_open). Errors: FORMAT (empty, or a token cut off). */
 CMHA_DEF cmha_status cmha_tokens_open(cmha_tokens *tokens, cmha_context *context, const char *path,
     int width);
 CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
@@ -2072,71 +2072,73 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
 /* For whoever changes this code
 
    The corridor. cmha__embed_input makes rows of tokens and frames; a block projects them
-   (cmha__weight_product), maps each row to features on its own (a row of cmha__scores), lets a core mix them
-   (softmax in tiles of 64, linear, lag) and projects back. Models says which rows a block walks; Operations
-   and Attention compute; Training and Inference remember what lies between steps.
+   (cmha__weight_product), maps each row to features (an entry of cmha__scores), lets a core mix rows (softmax
+   in tiles of 64, linear, lag) and projects back. Models says which rows a block walks; Operations and
+   Attention compute; Training and Inference keep what lies between steps.
 
-   Who may call whom. A room uses the rooms above it alone. cmha__name is internal, cmha_name public. Kernels
-   take pointers and sizes, check nothing and allocate nothing. Operations on a tape check shapes, take memory
-   from the tape, call kernels and push a record. Everything from Models on works through operations, so that
-   a gradient exists wherever a value does.
+   Who may call whom. A room uses only rooms above it. cmha__name is internal, cmha_name public. Kernels take
+   pointers and sizes, check nothing and allocate nothing. Operations on a tape check shapes, take memory from
+   the tape, call kernels and push a record. Everything from Models on uses operations, so that every value
+   has a gradient.
 
    The tape. A record keeps its inputs, its result and what its backward needs; cmha_tape_backward walks
-   records from the newest. A gradient is taken when its first contribution comes and recycled when its record
-   has been walked: as zeros to add to (cmha_tape_grad), as new memory to write, which saves a sweep
-   (cmha__grad_fresh), or as the result's, handed on whole (cmha__pass_grad).
+   records from the newest. A gradient gets memory with its first contribution and returns it when its record
+   has been walked. An operation gets a gradient as zeros to add to (cmha_tape_grad), as new memory to write,
+   which saves a pass over it (cmha__grad_fresh), or takes over the result's (cmha__pass_grad).
 
-   The dry run. With tape->memory.measuring = 1 addresses are counted, not taken, and every operation asks
-   cmha__dry before it touches data. So a pass finds out what is listed nowhere: the bytes of a step
-   (cmha_model_memory), the slots of a cache (an attention call that finds none places one). An operation
-   takes the same memory, in the same order, in a dry run and in a real one, whatever the data.
+   The dry run. With tape->memory.measuring = 1 addresses are counted, not allocated; every operation asks
+   cmha__dry before it touches data. So a pass measures what no table lists: the bytes of a step
+   (cmha_model_memory), the slots of a cache (an attention call that finds none makes one). An operation must
+   take the same memory in the same order in dry and real runs, whatever the data.
 
-   Scratch. cmha__mark_of and cmha__rewind bracket it. Take what outlives the operation (its result, what the
+   Scratch lies between cmha__mark_of and cmha__rewind. Take what outlives the operation (its result, what the
    backward reads, gradients) before the mark. Nothing allocates after a first step: test_memory counts.
 
    Determinism. The same seed and thread count give the same bits. CMHA__FOR_CHUNKS cuts work at places that
-   depend on sizes and threads alone; sums are kept for each thread and added in their order; no atomic, no
-   dynamic schedule, no reduction clause. Where the number of threads must not matter either (experts, search,
-   the heads of one sequence), pieces have a fixed size. Draws come from (key, index), so a backward draws a
-   forward's bits again. Floating point is IEEE: no reassociation but the lanes that are written out, no
-   contraction but where CMHA__FUSED says so.
+   depend only on sizes and threads; each thread has its sums, added in their order; no atomics, dynamic
+   schedules or reduction clauses. Where the number of threads must not matter either (experts, search, the
+   heads of one sequence), pieces have a fixed size. Random numbers come from (key, index), so that a backward
+   draws its forward's again. Floating point is IEEE: reassociated only in written-out lanes, contracted only
+   by CMHA__FUSED.
 
    Ranks (cmha_trainer_share). What a training pass counts or averages over its batch goes through
-   cmha__over_ranks, what it draws by the index in the whole batch (cmha__first_number); gradients are summed
-   once a step. A rank that fails says so in the next message: all send equally many, of one size.
+   cmha__over_ranks; random numbers go by the index in the whole batch (cmha__first_number); gradients are
+   summed once a step. A rank that fails says so in its next message: all ranks send equally many, of equal
+   sizes.
 
    Failures. cmha__fail writes the context's line and returns the status; cmha__reject does so on a tape and
    returns NULL; the first failure stays. Lines begin with the operation and end with the numbers. Sizes go
-   through cmha__mul and cmha__sum before anything is taken. An object that failed to open is zeroed and may
-   be closed. What was opened on others keeps their mark or `opening`, and says CMHA_ERR_STATE if it differs.
+   through cmha__mul and cmha__sum before anything is allocated. An object that failed to open is zeroed and
+   may be closed. An object keeps the mark or `opening` of those it was opened on, and returns CMHA_ERR_STATE
+   if theirs differ.
 
-   Recipes. Each idea is a row; look at the neighbour.
+   Recipes. Each idea is an entry of a table; look at its neighbours.
    - an operation: a pass over rows (cmha__call), by a kernel pair or for one (cmha__kernel), and a public
-     function with its cmha__op; one that is no rows pushes a record, as cmha__sublayer. Backward kernels
-     are CMHA_FIT. Then rows in tests/ops.h and tests/test_arguments.c
-   - an activation: a row in CMHA_ACTIVATIONS, and beside cmha__relu its formula with its slope
-   - a norm: a row in CMHA_NORMS or CMHA_COMPLEX_NORMS, and of a real one the pass that it names: see
-     cmha__norm_rows. Gain and offset are declared by it, cmha__norm_by applies it
-   - a score: a cmha_score: by features, map and map_back; as a function of O = <q, k>, forward and
-     backward over 64 pairs; its parameters. Caches, decoding, memory and files follow. A program's own
-     stands in its context, one of ours in CMHA_ATTENTION_KINDS and cmha__scores
-   - an optimiser: a cmha_optimiser: `update` for numbers, or `direct` for whole matrices, as cmha__by_muon
-     has it; a program's own stands in its context, ours in cmha__optimisers
-   - a schedule: a row in CMHA_SCHEDULES; how to clip: one in CMHA_CLIPS
-   - a parameter: a CMHA__ROW in cmha__declare_layer, _crat, _embeddings or _heads: name, member,
-     condition, start, form, axes. Counting, naming, starting, decay, clipping, saving and packing follow;
-     tests/README.md's table of tensors is held against them
-   - a family: a row in cmha__family: layers that are its own, parameters, what is wrong with a
-     configuration, how embeddings enter, its block; cmha_family and its word
-   - a field: a line in CMHA_MODEL_FIELDS, CMHA_TRAINER_FIELDS or CMHA_SAMPLER_FIELDS: setting, checking,
+     function with its cmha__op; what does not go by rows pushes a record, as cmha__sublayer. Backward kernels
+     are CMHA_FIT. Then entries in tests/ops.h and tests/test_arguments.c
+   - an activation: an entry of CMHA_ACTIVATIONS and, beside cmha__relu, its formula with its slope
+   - a norm: an entry of CMHA_NORMS or CMHA_COMPLEX_NORMS and, if real, the pass it names: see
+     cmha__norm_rows. The entry declares gain and offset, cmha__norm_by applies it
+   - a score: a cmha_score with map and map_back for features, or forward and backward for a function of O =
+     <q, k> over 64 pairs, and its parameters. Caches, decoding, memory and files follow. Ours is an entry of
+     CMHA_ATTENTION_KINDS and cmha__scores, a program's one of its context
+   - an optimiser: a cmha_optimiser with `update` for numbers, or `direct` for whole matrices, as
+     cmha__by_muon; ours is an entry of cmha__optimisers, a program's one of its context
+   - a schedule: an entry of CMHA_SCHEDULES; a way to clip: of CMHA_CLIPS
+   - a parameter: a CMHA__ROW in cmha__declare_layer, _crat, _embeddings or _heads: name, member, condition,
+     start, form, axes. Counting, starting, decay, clipping, saving and packing follow; tests/README.md's
+     table of tensors is held against them
+   - a family: an entry of cmha__family: its layers, parameters, what is wrong with a configuration, how
+     embeddings enter, its block; and cmha_family and its word
+   - a field: a line of CMHA_MODEL_FIELDS, CMHA_TRAINER_FIELDS or CMHA_SAMPLER_FIELDS: setting, checking,
      printing, files and help follow
-   - a kind, preset: a line in cmha__kinds or cmha__presets
+   - a kind, a preset: a line of cmha__kinds, cmha__presets
    - a file's data: a walk (cmha__contents); the reader compares names and shapes before it reads
 
-   tests/grad_words.c tests these rows because they stand there; a new form of score: a row in tests/scores.h
+   tests/grad_words.c tests all these entries; a new form of score needs one in tests/scores.h.
 
    Before a change that must not alter results keep the header, then `make bits AGAINST=OLD.h`. The suite is
-   `make test-all`, `make mutants` asks whether it can fail, tests/README.md says what it promises. */
+   `make test-all`; `make mutants` asks whether it can fail; tests/README.md says what it promises. */
 
 #if (((defined(CMHA_IMPLEMENTATION) && !defined(CMHA_LINKED)) || defined(CMHA_STATIC)) && \
      !defined(CMHA_IMPLEMENTATION_ONCE)) || defined(CMHA__AGAIN)
