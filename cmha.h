@@ -2307,7 +2307,6 @@ extern long syscall(long number, ...); /* which every feature macro hides */
     cmha_tape_push(tape, name, out, in, n_in, CMHA__BACK(backward), user)
 
 #if defined(__GNUC__) || defined(__clang__)
-#define CMHA__UNUSED __attribute__((unused))
 #define CMHA__COLD __attribute__((noinline, cold)) /* for what only numbers at the ends of their range need */
 #ifdef _WIN32
 #define CMHA__PRINTF(text, first) __attribute__((__format__(__gnu_printf__, text, first)))
@@ -2315,7 +2314,6 @@ extern long syscall(long number, ...); /* which every feature macro hides */
 #define CMHA__PRINTF(text, first) __attribute__((__format__(__printf__, text, first)))
 #endif
 #else
-#define CMHA__UNUSED
 #define CMHA__COLD
 #define CMHA__PRINTF(text, first)
 #endif
@@ -2404,8 +2402,6 @@ static size_t cmha__write_g(double value, int precision, char *text) {
     if (exponent) mantissa |= UINT64_C(1) << 52;
     else exponent = 1; /* a number below the normal ones, or 0 */
     exponent = mantissa ? exponent - 1075 : 0;
-    if (mantissa)
-        for (; mantissa % 2 == 0; mantissa /= 2) exponent++;
     do digits[n++] = (char)(mantissa % 10);
     while (mantissa /= 10);
     int factor = exponent < 0 ? 5 : 2; /* m 2^-p = m 5^p 10^-p */
@@ -2713,7 +2709,7 @@ static size_t cmha__cut(size_t n, int chunks, int c) {
     CMHA__PARALLEL(threads, n) \
     for (int cmha__chunk = 0; cmha__chunk < cmha__chunks(threads, n); cmha__chunk++) \
         for (size_t lo = cmha__cut(n, cmha__chunks(threads, n), cmha__chunk), \
-                hi = cmha__cut(n, cmha__chunks(threads, n), cmha__chunk + 1), cmha__once = lo < hi; \
+            hi = cmha__cut(n, cmha__chunks(threads, n), cmha__chunk + 1), cmha__once = lo < hi; \
              cmha__once; cmha__once = 0)
 #define CMHA__FOR_EACH(threads, n, i) /* the same, number by number */ \
     CMHA__FOR_CHUNKS(threads, n, cmha__lo, cmha__hi) \
@@ -2740,17 +2736,18 @@ static size_t cmha__cut(size_t n, int chunks, int c) {
 #define CMHA__AVX512 target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")
 
 enum { CMHA__SET_BASE, CMHA__SET_AVX2, CMHA__SET_AVX512, CMHA__SETS };
-#if defined(__GNUC__) && (defined(__x86_64__) || defined(__i386__))
-#define CMHA__X86
 /* Returns the best set of this CPU, whatever the program was compiled for. */
-CMHA__UNUSED static int cmha__best_set(void) {
+static int cmha__best_set(void) {
+#if defined(__GNUC__) && (defined(__x86_64__) || defined(__i386__))
     if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return CMHA__SET_BASE;
     if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
         !__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512vl"))
         return CMHA__SET_AVX2;
     return CMHA__SET_AVX512;
-}
+#else
+    return CMHA__SET_BASE;
 #endif
+}
 #ifdef CMHA__DISPATCH
 static int cmha__chosen = -1; /* until a thread asks; all find the same */
 
@@ -2778,7 +2775,7 @@ static int cmha__set(void) {
     } \
     static type name##_base parameters
 #else
-CMHA__UNUSED static int cmha__set(void) {
+static int cmha__set(void) {
 #if defined(__AVX512F__)
     return CMHA__SET_AVX512;
 #elif defined(__AVX2__) && defined(__FMA__)
@@ -2792,11 +2789,13 @@ CMHA__UNUSED static int cmha__set(void) {
 #endif
 
 CMHA_DEF const char *cmha_instructions(const char *name) {
+    static const char *const names[CMHA__SETS] = {
 #ifdef __x86_64__
-    static const char *const names[CMHA__SETS] = {"sse2", "avx2", "avx512"};
+        "sse2",
 #else
-    static const char *const names[CMHA__SETS] = {"base", "avx2", "avx512"};
+        "base",
 #endif
+        "avx2", "avx512"};
     int set = 0;
     if (!name) return names[cmha__set()];
     while (set < CMHA__SETS && strcmp(name, names[set])) set++;
@@ -2855,10 +2854,8 @@ CMHA_DEF uint64_t cmha_rng_below(cmha_rng *rng, uint64_t n) {
 
 /* ---- order, without the C library's qsort, which may call malloc ---- */
 
-typedef int (*cmha__compare)(const void *a, const void *b);
-
 /* Makes a heap of the largest on top, from the last parent on, then sets top after top behind the rest. */
-static void cmha__sort(const void **items, size_t n, cmha__compare compare) {
+static void cmha__sort(const void **items, size_t n, int (*compare)(const void *a, const void *b)) {
     for (size_t parents = n / 2; n > 1;) {
         size_t root = 0, child;
         const void *moved;
@@ -2891,7 +2888,7 @@ static void cmha__sort(const void **items, size_t n, cmha__compare compare) {
 #define CMHA__TABLE(config, walk) \
     typedef config cmha__owner; \
     static const cmha_field rows[] = {walk(CMHA__SIZE_ROW, CMHA__REAL_ROW, CMHA__FLAG_ROW, CMHA__ENUM_ROW, \
-            CMHA__NAME_ROW)}; \
+        CMHA__NAME_ROW)}; \
     cmha_table table = {rows, sizeof rows / sizeof *rows}; \
     return table
 
@@ -2958,7 +2955,7 @@ static cmha_status cmha__field_fail(cmha_context *ctx, cmha_table table, const c
     const char *of[] = {range, range, "0 or 1", field->choices, "31 characters"};
     cmha__print(range, sizeof range, "%.10g to %.10g", field->minimum, field->maximum);
     return CMHA__WRONG(ctx, "%s: %s = %.40s is not %s%s", cmha__table_name(table), field->name, value,
-            is[field->type], of[field->type]);
+        is[field->type], of[field->type]);
 }
 
 static int cmha__parse_field(const cmha_field *field, const char *text, double *value) {
@@ -3016,14 +3013,14 @@ CMHA_DEF cmha_status cmha_config_set_all(cmha_context *context, cmha_table table
     char name[64], value[64];
     if (!text || !config) return CMHA__WRONG(context, "config: the text or the configuration is NULL");
     while (*(text += strspn(text, " "))) {
-        size_t n = strcspn(text, "= "), m, room = sizeof name - 1;
+        size_t n = strcspn(text, "= "), room = sizeof name - 1;
         const char *after = text + n + (text[n] == '=');
-        m = strcspn(after, " ");
-        cmha__print(name, sizeof name, "%.*s", (int)(n < room ? n : room), text);
-        cmha__print(value, sizeof value, "%.*s", (int)(m < room ? m : room), after);
+        size_t m = strcspn(after, " ");
+        cmha__print(name, sizeof name, "%.*s", (int)cmha__min(n, room), text);
+        cmha__print(value, sizeof value, "%.*s", (int)cmha__min(m, room), after);
         if (n > room || m > room)
             return CMHA__WRONG(context, "%s: %.40s is longer than any option or value",
-                    cmha__table_name(table), n > room ? name : value);
+                cmha__table_name(table), n > room ? name : value);
         cmha_status status = cmha_config_set(context, table, config, name, value);
         if (status) return status;
         text = after + m;
@@ -3095,7 +3092,6 @@ CMHA_DEF const char *cmha_blas_name(char *buffer, size_t size) {
     return buffer;
 }
 
-#if defined(CMHA__OPENBLAS) && defined(CMHA__X86)
 static const int cmha__set_ranks[CMHA__SETS] = {0, 2, 3};
 
 /* Ranks OpenBLAS's kernel family: 0 SSE, 1 AVX, 2 AVX2, 3 AVX-512; -1: unknown to us, or another BLAS. */
@@ -3113,30 +3109,25 @@ static int cmha__core_rank(void) {
             if (at[-1] == '|' && at[strlen(core)] == '|') return rank;
     return -1;
 }
-#endif
 
 /* Tells whether OpenBLAS's kernel is for an older instruction set than the built-in product, which then
    computes C of so many rows faster: few of them if it is SSE's. Every product asks. */
-CMHA__UNUSED static int cmha__blas_is_behind(size_t rows) {
-#if defined(CMHA__OPENBLAS) && !defined(CMHA__SCALAR) && defined(CMHA__X86)
-    int rank = cmha__set() > CMHA__SET_BASE ? cmha__core_rank() : -1;
-    return rank == 0 || (rank > 0 && rows >= 16 && rank < cmha__set_ranks[cmha__set()]);
-#else
-    (void)rows;
-    return 0;
+static int cmha__blas_is_behind(size_t rows) {
+    int rank = -1;
+#ifndef CMHA__SCALAR
+    if (cmha__set() > CMHA__SET_BASE) rank = cmha__core_rank();
 #endif
+    return rank == 0 || (rank > 0 && rows >= 16 && rank < cmha__set_ranks[cmha__set()]);
 }
 
 CMHA_DEF const char *cmha_blas_remedy(void) {
-#if defined(CMHA__OPENBLAS) && defined(CMHA__X86)
     int rank = cmha__core_rank(), best = cmha__best_set();
     if (rank < 0 || rank >= cmha__set_ranks[best]) return NULL;
+#ifdef CMHA__OPENBLAS
     if (CMHA__BLAS_HAS(openblas_get_config) && !strstr(openblas_get_config(), "DYNAMIC_ARCH"))
         return NULL; /* has one kernel only and does not read the variable */
-    return best == CMHA__SET_AVX512 ? "OPENBLAS_CORETYPE=SkylakeX" : "OPENBLAS_CORETYPE=Haswell";
-#else
-    return NULL;
 #endif
+    return best == CMHA__SET_AVX512 ? "OPENBLAS_CORETYPE=SkylakeX" : "OPENBLAS_CORETYPE=Haswell";
 }
 
 #if defined(__linux__) && !defined(CMHA_NO_FILES)
@@ -3190,10 +3181,10 @@ CMHA_DEF cmha_status cmha_context_init(cmha_context *context, const cmha_context
     if (copy.threads < 0) return CMHA__WRONG(context, "context: threads = %d is negative", copy.threads);
     if (!copy.allocator.allocate != !copy.allocator.release)
         return CMHA__WRONG(context, "context: the allocator lacks %s",
-                copy.allocator.allocate ? "release" : "allocate");
+            copy.allocator.allocate ? "release" : "allocate");
     if (!copy.files.size != !copy.files.read || !copy.files.write != !copy.files.finish)
         return CMHA__WRONG(context, "context: the files lack one of %s",
-                !copy.files.size != !copy.files.read ? "size and read" : "write and finish");
+            !copy.files.size != !copy.files.read ? "size and read" : "write and finish");
     context->config = copy;
     context->threads = 1;
 #ifdef _OPENMP
@@ -3212,13 +3203,13 @@ CMHA_DEF cmha_status cmha_context_init(cmha_context *context, const cmha_context
     const char *remedy = cmha_blas_remedy(), *core = cmha__blas_core();
     if (remedy && core)
         cmha__warn(context, "OpenBLAS uses its %s kernel, which leaves this CPU at about a quarter to a half "
-                "of its speed%s; set %s in the environment before the program starts", core,
-                cmha__blas_is_behind(16) ? " (so the built-in product takes its place)" : "", remedy);
+            "of its speed%s; set %s in the environment before the program starts", core,
+            cmha__blas_is_behind(16) ? " (so the built-in product takes its place)" : "", remedy);
     return CMHA_OK;
 }
 
 CMHA_DEF void cmha_context_close(cmha_context *context) {
-    if (!context || context->open != CMHA__OPEN) return;
+    if (!cmha__is_open(context)) return;
 #ifdef CMHA__OPENBLAS
     if (context->blas_threads > 0) openblas_set_num_threads(context->blas_threads);
 #endif
@@ -3296,7 +3287,9 @@ static size_t cmha__groups(size_t O) { return O / CMHA__GROUP + (O % CMHA__GROUP
 #define CMHA__GEMM_MR (CMHA__VECTOR_BYTES == 64 ? 12 : CMHA__REGISTERS == 32 ? 8 : 6)
 #define CMHA__GEMM_LANES (CMHA__VECTOR_BYTES / (int)sizeof(cmha_real))
 #define CMHA__GEMM_NR (2 * CMHA__GEMM_LANES)
-#define CMHA__REALS cmha_real __attribute__((vector_size(CMHA__VECTOR_BYTES)))
+#define CMHA__VECTOR(type) type __attribute__((vector_size(CMHA__VECTOR_BYTES)))
+#define CMHA__REALS CMHA__VECTOR(cmha_real)
+#define CMHA__AT(numbers) (*(const CMHA__THIS(cmha__loose) *)(const void *)(numbers))
 #else
 #define CMHA__GEMM_MR 4
 #define CMHA__GEMM_NR 8
@@ -3331,14 +3324,15 @@ static size_t cmha__groups(size_t O) { return O / CMHA__GROUP + (O % CMHA__GROUP
 #define CMHA__PANEL_ROWS 6
 #define CMHA__PANEL_REST 4 /* rows at the end */
 
+/* A vector wherever it lies. A memcpy may stay one, through memory, where a compiler likes short vectors. */
+typedef cmha_real CMHA__THIS(cmha__loose)
+    __attribute__((vector_size(CMHA__VECTOR_BYTES), aligned(sizeof(cmha_real)), may_alias));
+
 /* Computes `rows` rows, `vectors` wide. Inlined with constants and unrolled: the sums are registers. */
 CMHA__INSIDE void CMHA__THIS(cmha__panel_piece)(
     const int height, const int vectors, const int trans, const cmha__product *p, size_t rows,
     const cmha_real *A, const cmha_real *B, cmha_real *C) {
     CMHA__FUSE
-    /* Wherever they lie. A memcpy may stay one, through memory, where a compiler likes short vectors. */
-    typedef cmha_real loose
-        __attribute__((vector_size(CMHA__VECTOR_BYTES), aligned(sizeof(cmha_real)), may_alias));
     const CMHA__REALS zero = {0};
     CMHA__REALS sum[12][CMHA__PANEL_VECTORS], b[CMHA__PANEL_VECTORS];
     const size_t lda = p->lda, ldb = p->ldb;
@@ -3349,7 +3343,7 @@ CMHA__INSIDE void CMHA__THIS(cmha__panel_piece)(
         CMHA__UNROLL for (int w = 0; w < vectors; w++) sum[i][w] = zero;
     }
     for (size_t k = 0; k < p->K; k++, B += ldb) {
-        CMHA__UNROLL for (int w = 0; w < vectors; w++) b[w] = ((const loose *)B)[w];
+        CMHA__UNROLL for (int w = 0; w < vectors; w++) b[w] = CMHA__AT(B + w * CMHA__GEMM_LANES);
         CMHA__UNROLL for (int i = 0; i < height; i++) {
             const cmha_real factor = a[i][trans ? 0 : k];
             CMHA__UNROLL for (int w = 0; w < vectors; w++) sum[i][w] = sum[i][w] + factor * b[w];
@@ -3357,7 +3351,7 @@ CMHA__INSIDE void CMHA__THIS(cmha__panel_piece)(
         }
     }
     CMHA__UNROLL for (int i = 0; i < height; i++) {
-        loose *c = (loose *)(C + (size_t)i * p->ldc);
+        CMHA__THIS(cmha__loose) *c = (CMHA__THIS(cmha__loose) *)(C + (size_t)i * p->ldc);
         if ((size_t)i >= rows) return;
         CMHA__UNROLL for (int w = 0; w < vectors; w++) {
             b[w] = c[w];
@@ -3428,7 +3422,7 @@ CMHA__COPY static void CMHA__THIS(cmha__gemm_sweep)(const cmha__product *p, cons
                 one.ldc = direct ? p->ldc : CMHA__GEMM_NR;
                 one.beta = direct && adds;
                 CMHA__THIS(cmha__gemm_tile)(&one, !there, there ? A + r * a_row : strips + (r - whole),
-                        packed + j * p->K, direct ? C : tile);
+                    packed + j * p->K, direct ? C : tile);
                 if (direct) continue;
                 for (const cmha_real *t = tile; n > 0; n--, t += CMHA__GEMM_NR, C += p->ldc)
                     for (size_t c = 0; c < cols; c++)
@@ -3450,7 +3444,7 @@ CMHA__COPY static void CMHA__THIS(cmha__gemm_blocked)(const cmha__product *p) {
             piece.beta = k ? (cmha_real)1 : p->beta;
             for (size_t c = 0; c < piece.N; c += CMHA__GEMM_NR)
                 CMHA__THIS(cmha__gemm_pack)(p->B + k * b_row + (j + c) * b_col, b_col, b_row,
-                        cmha__min(piece.N - c, CMHA__GEMM_NR), CMHA__GEMM_NR, piece.K, packed + c * piece.K);
+                    cmha__min(piece.N - c, CMHA__GEMM_NR), CMHA__GEMM_NR, piece.K, packed + c * piece.K);
             CMHA__THIS(cmha__gemm_sweep)(&piece, packed);
         }
     }
@@ -3491,51 +3485,38 @@ CMHA__FUSED static int CMHA__THIS(cmha__panel)(const cmha__product *p) {
 #endif
 
 #if CMHA__STREAMS
-#define CMHA__STREAM_LANES (CMHA__VECTOR_BYTES / 4)
-#define CMHA__FLOATS float __attribute__((vector_size(CMHA__VECTOR_BYTES)))
-#define CMHA__WORDS uint32_t __attribute__((vector_size(CMHA__VECTOR_BYTES)))
-#define CMHA__INTS int32_t __attribute__((vector_size(CMHA__VECTOR_BYTES)))
-#define CMHA__QUAD float __attribute__((vector_size(16)))
-#define CMHA__FROM_INTS(words) __builtin_convertvector((CMHA__INTS)(words), CMHA__FLOATS)
-
-CMHA__INSIDE CMHA__FLOATS CMHA__THIS(cmha__floats_at)(const void *from) {
-    CMHA__FLOATS v;
-    memcpy(&v, from, sizeof v);
-    return v;
-}
+#define CMHA__WORDS CMHA__VECTOR(uint32_t)
+#define CMHA__FROM_INTS(words) __builtin_convertvector((CMHA__VECTOR(int32_t))(words), CMHA__REALS)
 
 /* Returns sum + the 64 products of a block of weights and x, lane by lane. INT8 codes are converted in the
    top byte of a word, 2^24 times too large, where a mask extends the sign. */
-CMHA__INSIDE CMHA__FLOATS CMHA__THIS(cmha__block_sum)(cmha_storage storage, CMHA__FLOATS sum,
+CMHA__INSIDE CMHA__REALS CMHA__THIS(cmha__block_sum)(cmha_storage storage, CMHA__REALS sum,
         const void *weights, const float *x) {
     CMHA__FUSE
-    const uint32_t *words = (const uint32_t *)weights;
+    const uint32_t *words = (const uint32_t *)weights, top = 0xff000000u;
     if (storage == CMHA_STORAGE_FLOAT)
-        for (int k = 0; k < 64; k += CMHA__STREAM_LANES)
-            sum = sum + CMHA__THIS(cmha__floats_at)((const float *)weights + k) *
-                    CMHA__THIS(cmha__floats_at)(x + k);
+        for (int k = 0; k < 64; k += CMHA__GEMM_LANES) sum = sum + CMHA__AT(words + k) * CMHA__AT(x + k);
     else if (storage == CMHA_STORAGE_BF16)
-        for (int k = 0; k < 32; k += CMHA__STREAM_LANES) {
-            CMHA__WORDS w = (CMHA__WORDS)CMHA__THIS(cmha__floats_at)(words + k);
+        for (int k = 0; k < 32; k += CMHA__GEMM_LANES) {
+            CMHA__WORDS w = (CMHA__WORDS)CMHA__AT(words + k);
             const float *at = x + k + k / 16 * 16;
-            sum = sum + (CMHA__FLOATS)(w << 16) * CMHA__THIS(cmha__floats_at)(at);
-            sum = sum + (CMHA__FLOATS)(w & 0xffff0000u) * CMHA__THIS(cmha__floats_at)(at + 16);
+            sum = sum + (CMHA__REALS)(w << 16) * CMHA__AT(at);
+            sum = sum + (CMHA__REALS)(w & 0xffff0000u) * CMHA__AT(at + 16);
         }
     else
-        for (int k = 0; k < 16; k += CMHA__STREAM_LANES) {
-            const uint32_t top = 0xff000000u;
-            CMHA__WORDS w = (CMHA__WORDS)CMHA__THIS(cmha__floats_at)(words + k);
-            sum = sum + CMHA__FROM_INTS(w << 24) * CMHA__THIS(cmha__floats_at)(x + k);
-            sum = sum + CMHA__FROM_INTS(w << 16 & top) * CMHA__THIS(cmha__floats_at)(x + k + 16);
-            sum = sum + CMHA__FROM_INTS(w << 8 & top) * CMHA__THIS(cmha__floats_at)(x + k + 32);
-            sum = sum + CMHA__FROM_INTS(w & top) * CMHA__THIS(cmha__floats_at)(x + k + 48);
+        for (int k = 0; k < 16; k += CMHA__GEMM_LANES) {
+            CMHA__WORDS w = (CMHA__WORDS)CMHA__AT(words + k);
+            sum = sum + CMHA__FROM_INTS(w << 24) * CMHA__AT(x + k);
+            sum = sum + CMHA__FROM_INTS(w << 16 & top) * CMHA__AT(x + k + 16);
+            sum = sum + CMHA__FROM_INTS(w << 8 & top) * CMHA__AT(x + k + 32);
+            sum = sum + CMHA__FROM_INTS(w & top) * CMHA__AT(x + k + 48);
         }
     return sum;
 }
 
 /* Writes the sums of all lanes of four vectors, to y [4]. */
-CMHA__INSIDE void CMHA__THIS(cmha__lane_sums)(const CMHA__FLOATS *sum, float *y) {
-    CMHA__QUAD part[CMHA__VECTOR_BYTES / 16];
+CMHA__INSIDE void CMHA__THIS(cmha__lane_sums)(const CMHA__REALS *sum, float *y) {
+    float __attribute__((vector_size(16))) part[CMHA__VECTOR_BYTES / 16];
     float lanes[4];
     for (int r = 0; r < 4; r++) {
         memcpy(part, &sum[r], sizeof part);
@@ -3559,7 +3540,7 @@ CMHA__INSIDE void CMHA__THIS(cmha__stream_rows)(cmha_storage storage, const cmha
     size_t ahead = !plain ? 4096 : group <= 16384 ? group : 2048; /* the next group, or along the row */
     float x_last[CMHA__BLOCK] = {0}, w_last[4][CMHA__BLOCK] = {{0}}, product[4];
     const unsigned char *rows[4], *rows_last[4];
-    CMHA__FLOATS sum[4];
+    CMHA__REALS sum[4];
     for (size_t o = lo / 4 * 4; o < hi; o += 4) {
         for (size_t r = 0; r < 4; r++) { /* the last group of floats may lack rows */
             rows[r] = weights + o / 4 * group + (plain && o + r >= p->O ? p->O - 1 - o : r) * row;
@@ -3602,31 +3583,35 @@ CMHA__FUSED static void CMHA__THIS(cmha__packed_rows)(const cmha_packed *p, cons
 #define CMHA__PART (CMHA__VECTOR_BYTES > 16 ? 64 : 32) /* columns whose sums registers can hold */
 
 /* Returns numbers i, i + 1, ... of a row; i + 32 would have another word, but not another half. */
-CMHA__INSIDE CMHA__FLOATS CMHA__THIS(cmha__lanes_at)(cmha_storage storage, const void *row, int i) {
-    if (storage == CMHA_STORAGE_FLOAT) return CMHA__THIS(cmha__floats_at)((const float *)row + i);
-    CMHA__WORDS w = (CMHA__WORDS)CMHA__THIS(cmha__floats_at)((const uint32_t *)row + i / 32 * 16 + i % 16);
-    return (CMHA__FLOATS)(i / 16 % 2 ? w & 0xffff0000u : w << 16);
+CMHA__INSIDE CMHA__REALS CMHA__THIS(cmha__lanes_at)(cmha_storage storage, const void *row, int i) {
+    const uint32_t *words = (const uint32_t *)row;
+    if (storage == CMHA_STORAGE_FLOAT) return CMHA__AT(words + i);
+    CMHA__WORDS w = (CMHA__WORDS)CMHA__AT(words + i / 32 * 16 + i % 16);
+    return (CMHA__REALS)(i / 16 % 2 ? w & 0xffff0000u : w << 16);
 }
 
 /* Computes sum [columns] = the sum over n rows, `stride` bytes apart, of factor times the row's beginning. */
 CMHA__INSIDE void CMHA__THIS(cmha__weighted_rows)(cmha_storage storage, int columns, const float *factor,
         size_t n, const char *rows, size_t stride, float *sum) {
     CMHA__FUSE
-    CMHA__FLOATS lanes[CMHA__PART / CMHA__STREAM_LANES];
+    CMHA__REALS lanes[CMHA__PART / CMHA__GEMM_LANES];
     int bytes = storage == CMHA_STORAGE_FLOAT ? columns * 4 : columns * 2;
     memset(lanes, 0, sizeof lanes);
     for (size_t r = 0; r < n; r++, rows += stride) {
         for (int line = 0; line < bytes; line += 64) __builtin_prefetch(rows + line + 4096);
-        for (int i = 0, l = 0; i < columns; i += CMHA__STREAM_LANES, l++)
+        for (int i = 0, l = 0; i < columns; i += CMHA__GEMM_LANES, l++)
             lanes[l] = lanes[l] + factor[r] * CMHA__THIS(cmha__lanes_at)(storage, rows, i);
     }
     memcpy(sum, lanes, (size_t)columns * sizeof *sum);
 }
 
-/* Computes y [width] = the sum over n rows, `row` numbers apart (BF16: padded), of factor times row. */
-CMHA__INSIDE void CMHA__THIS(cmha__mix_stored)(cmha_storage storage, const float *factor, size_t n,
-        const char *rows, size_t row, size_t width, float *y) {
-    size_t size = storage == CMHA_STORAGE_FLOAT ? 4 : 2, stride = row * size, c;
+/* Computes y [width] = the sum over rows (BF16: padded) of factor times row. */
+CMHA__INSIDE void CMHA__THIS(cmha__mix_stored)(cmha_storage storage, const cmha__stored_rows *from,
+        const float *factor, float *y) {
+    const size_t n = from->n, width = from->width, size = storage == CMHA_STORAGE_FLOAT ? 4 : 2;
+    const size_t stride = from->row * size;
+    const char *rows = from->at;
+    size_t c;
     float last[32];
     for (c = 0; c + CMHA__PART <= width; c += CMHA__PART)
         CMHA__THIS(cmha__weighted_rows)(storage, CMHA__PART, factor, n, rows + c * size, stride, y + c);
@@ -3641,16 +3626,15 @@ CMHA__INSIDE void CMHA__THIS(cmha__mix_stored)(cmha_storage storage, const float
     if (!left) return;
     for (size_t i = 0; i < left; i++) y[c + i] = 0;
     for (size_t r = 0; r < n; r++) {
-        const float *from = (const float *)(const void *)(rows + r * stride) + c;
-        for (size_t i = 0; i < left; i++) y[c + i] += factor[r] * from[i];
+        const float *row = (const float *)(const void *)(rows + r * stride) + c;
+        for (size_t i = 0; i < left; i++) y[c + i] += factor[r] * row[i];
     }
 }
 
 CMHA__FUSED static void CMHA__THIS(cmha__mix_rows)(const cmha__stored_rows *r, const float *factor,
         float *y) {
-    const size_t n = r->n, row = r->row, width = r->width;
-    if (r->halves) CMHA__THIS(cmha__mix_stored)(CMHA_STORAGE_BF16, factor, n, r->at, row, width, y);
-    else CMHA__THIS(cmha__mix_stored)(CMHA_STORAGE_FLOAT, factor, n, r->at, row, width, y);
+    if (r->halves) CMHA__THIS(cmha__mix_stored)(CMHA_STORAGE_BF16, r, factor, y);
+    else CMHA__THIS(cmha__mix_stored)(CMHA_STORAGE_FLOAT, r, factor, y);
 }
 #endif
 #undef CMHA__SET
@@ -3719,11 +3703,11 @@ static int cmha__gemm_cblas(const cmha__product *p) {
     const int ldb = cmha__blas_stride(p->ldb, p->trans_b ? p->K : p->N);
     if (M == 1 && (!p->trans_a || p->lda == 1)) /* a decoded token: up to 3 times faster than their gemm */
         CMHA__CBLAS(gemv)(CblasRowMajor, p->trans_b ? CblasNoTrans : CblasTrans, p->trans_b ? N : K,
-                p->trans_b ? K : N, p->alpha, p->B, ldb, p->A, 1, p->beta, p->C, 1);
+            p->trans_b ? K : N, p->alpha, p->B, ldb, p->A, 1, p->beta, p->C, 1);
     else
         CMHA__CBLAS(gemm)(CblasRowMajor, p->trans_a ? CblasTrans : CblasNoTrans,
-                p->trans_b ? CblasTrans : CblasNoTrans, M, N, K, p->alpha, p->A, lda, p->B, ldb,
-                p->beta, p->C, cmha__blas_stride(p->ldc, p->N));
+            p->trans_b ? CblasTrans : CblasNoTrans, M, N, K, p->alpha, p->A, lda, p->B, ldb,
+            p->beta, p->C, cmha__blas_stride(p->ldc, p->N));
     return 1;
 }
 #endif
@@ -3764,10 +3748,10 @@ static void cmha__gemm(int threads, int ta, int tb, size_t M, size_t N, size_t K
         size_t lo = first * unit, hi = last * unit < extent ? last * unit : extent;
         if (by_columns)
             cmha_gemm(ta, tb, M, hi - lo, K, alpha, A, lda, tb ? B + lo * ldb : B + lo, ldb, beta, C + lo,
-                    ldc);
+                ldc);
         else
             cmha_gemm(ta, tb, hi - lo, N, K, alpha, ta ? A + lo : A + lo * lda, lda, B, ldb, beta,
-                    C + lo * ldc, ldc);
+                C + lo * ldc, ldc);
     }
 }
 
@@ -4020,7 +4004,7 @@ static inline cmha_real cmha__largest_64(cmha__in a) {
     cmha_real lanes[CMHA__LANES], half[CMHA__LANES / 2], quarter[CMHA__LANES / 4];
     for (int l = 0; l < CMHA__LANES; l++)
         lanes[l] = cmha__larger(cmha__larger(a[l], a[l + CMHA__LANES]),
-                cmha__larger(a[l + 2 * CMHA__LANES], a[l + 3 * CMHA__LANES]));
+            cmha__larger(a[l + 2 * CMHA__LANES], a[l + 3 * CMHA__LANES]));
     for (int l = 0; l < CMHA__LANES / 2; l++) half[l] = cmha__larger(lanes[l], lanes[l + CMHA__LANES / 2]);
     for (int l = 0; l < CMHA__LANES / 4; l++) quarter[l] = cmha__larger(half[l], half[l + CMHA__LANES / 4]);
     return cmha__larger(cmha__larger(quarter[0], quarter[2]), cmha__larger(quarter[1], quarter[3]));
@@ -4267,7 +4251,7 @@ static void *cmha__tape_take(cmha_tape *tape, cmha_arena *arena, size_t bytes) {
         if (!block || block->size - block->used < bytes) {
             if (arena->fixed)
                 return cmha__reject(tape, CMHA_ERR_MEMORY, "tape: its memory has %zu bytes, it takes %zu",
-                        block->size, end);
+                    block->size, end);
             size_t size = arena->reserved > arena->used ? arena->reserved - arena->used : arena->used / 4;
             if (size < bytes) size = bytes;
             block = cmha__block_new(tape->context, size < 16384 ? 16384 : size);
@@ -4333,7 +4317,7 @@ static cmha_status cmha__sum_over_ranks(cmha_tape *tape, cmha_status status, dou
         else if (message[1] > 0) s->agreed = CMHA_ERR_NOT_FINITE;
         if (s->agreed && s->agreed != status)
             cmha__fail(tape->context, s->agreed, "ranks: another one %s",
-                    failed ? "has failed" : "has numbers that are not finite");
+                failed ? "has failed" : "has numbers that are not finite");
         if (s->agreed) return s->agreed;
         for (size_t j = 0; j < some; j++) values[i + j] = message[NEWS + j];
         i += some;
@@ -4501,7 +4485,7 @@ static cmha_status cmha__walk(cmha_tape *tape) {
         if (!status) status = record->backward(tape, record);
         if (status)
             cmha__reject(tape, status, "backward of %s: %s", record->name ? record->name : "an operation",
-                    cmha_status_string(status));
+                cmha_status_string(status));
         if (tape->status) return tape->status;
         if (!out->grad || out->needs_grad != 2) continue;
         if (tape->n_unused < CMHA_MAX_FREE) {
@@ -4599,7 +4583,7 @@ static int cmha__is_planes(cmha_tape *tape, const cmha_tensor *z, const char *na
     if (!tape || tape->status || !z) return 0;
     if (cmha__last(z) % 2)
         CMHA__MISFIT(tape, "%s: a width of %zu is odd and cannot be read as complex numbers", name,
-                cmha__last(z));
+            cmha__last(z));
     return !tape->status;
 }
 
@@ -4628,7 +4612,7 @@ static void cmha__call_shape(cmha__call *c) {
         size_t need = shared < 0 ? (size_t)-shared : (size_t)shared * c->D;
         if (shared && c->in[i] && c->in[i]->size != need)
             CMHA__MISFIT(c->tape, "%s: rows of %zu do not fit a parameter of %zu", op->name, width,
-                    c->in[i]->size);
+                c->in[i]->size);
     }
     if (op->kinds && (c->kind < 0 || c->kind >= op->kinds))
         CMHA__MISUSE(c->tape, "%s: there is no such kind", op->name);
@@ -4778,7 +4762,7 @@ static cmha__call cmha__kernel(const cmha__op *op, size_t T, size_t D, const cmh
 /* Defines the kernel pair of such a row, whose kind and number are constants or among the `options`. */
 #define CMHA__KERNELS(name, op, options, kind_, number_) \
     CMHA_DEF void name##_forward(const cmha_real *a, const cmha_real *b, size_t T, size_t D, \
-            options cmha_real *y) { \
+        options cmha_real *y) { \
         cmha__call c = cmha__kernel(&op, T, D, a, b); \
         c.kind = kind_; \
         c.number = number_; \
@@ -4786,7 +4770,7 @@ static cmha__call cmha__kernel(const cmha__op *op, size_t T, size_t D, const cmh
         op.pass(&c); \
     } \
     CMHA_FIT void name##_backward(const cmha_real *a, const cmha_real *b, const cmha_real *dy, size_t T, \
-            size_t D, options cmha_real *da, cmha_real *db) { \
+        size_t D, options cmha_real *da, cmha_real *db) { \
         cmha__call c = cmha__kernel(&op, T, D, a, b); \
         c.kind = kind_; \
         c.number = number_; \
