@@ -2356,8 +2356,6 @@ extern long syscall(long number, ...); /* which every feature macro hides */
 
 /* ---- text, and numbers in it, whatever the locale's decimal point ---- */
 
-CMHA__PRINTF(3, 4) static size_t cmha__print(char *to, size_t room, const char *format, ...);
-
 /* Measures a well-formed UTF-8 character (of which a NUL ends the text); 0 = it is malformed. */
 static size_t cmha__utf8_length(const unsigned char *s) {
     size_t n = (size_t)1 + (s[0] >= 0xc2) + (s[0] >= 0xe0) + (s[0] >= 0xf0);
@@ -2392,13 +2390,16 @@ static int cmha__parse_u64(const char *text, uint64_t *value) {
 /* Writes a number as printf's %.*g does in the C locale; returns the length. text holds 32 bytes. */
 static size_t cmha__write_g(double value, int precision, char *text) {
     char digits[800], *to = text; /* the lowest first; the longest number has 767 */
-    uint64_t bits, mantissa;
+    uint64_t bits;
     int n = 0, i, carry, rest = 0;
     memcpy(&bits, &value, sizeof bits);
     int exponent = (int)(bits >> 52 & 2047);
-    mantissa = bits & UINT64_MAX >> 12;
+    uint64_t mantissa = bits & UINT64_MAX >> 12;
     if (bits >> 63) *to++ = '-';
-    if (exponent == 2047) return cmha__print(to, 4, "%s", mantissa ? "nan" : "inf") + (size_t)(to - text);
+    if (exponent == 2047) {
+        memcpy(to, mantissa ? "nan" : "inf", 4);
+        return (size_t)(to - text) + 3;
+    }
     if (exponent) mantissa |= UINT64_C(1) << 52;
     else exponent = 1; /* a number below the normal ones, or 0 */
     exponent = mantissa ? exponent - 1075 : 0;
@@ -2430,7 +2431,10 @@ static size_t cmha__write_g(double value, int precision, char *text) {
     *to = 0;
     if (!scientific) return (size_t)(to - text);
     i = point < 1 ? 1 - point : point - 1;
-    return cmha__print(to, 8, "e%c%s%d", point < 1 ? '-' : '+', i < 10 ? "0" : "", i) + (size_t)(to - text);
+    *to++ = 'e';
+    *to++ = point < 1 ? '-' : '+';
+    if (i < 10) *to++ = '0';
+    return (size_t)(to - text) + cmha__write_u64((uint64_t)i, to);
 }
 
 /* Writes what fits, and a NUL; returns the whole length. Knows %s %d %zu %g %c %%, precisions of s and g. */
@@ -2477,7 +2481,7 @@ static size_t cmha__vprint(char *to, size_t room, const char *format, va_list ar
     return used;
 }
 
-static size_t cmha__print(char *to, size_t room, const char *format, ...) {
+CMHA__PRINTF(3, 4) static size_t cmha__print(char *to, size_t room, const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
     size_t length = cmha__vprint(to, room, format, arguments);
@@ -2646,14 +2650,15 @@ static void cmha__give_plain(cmha_context *ctx, void *memory, size_t bytes) {
 /* Bytes from a pointer to the next line of cache, 0 to 63. A vector that straddles two costs twice. */
 static size_t cmha__to_line(const void *at) { return (64 - (uintptr_t)at % 64) % 64; }
 
-/* Memory from a line of cache on, behind a byte that says how far it is from the allocator's. NULL comes with
-   a line about `what`: MEMORY. */
+/* Takes memory from a line of cache on; the byte before it says how far the allocator's is. */
 static void *cmha__take(cmha_context *ctx, const char *what, size_t bytes) {
     size_t far = 64;
     unsigned char *at =
         (unsigned char *)(bytes && bytes <= SIZE_MAX - far ? cmha__take_plain(ctx, bytes + far) : NULL);
-    if (!at) cmha__fail(ctx, CMHA_ERR_MEMORY, "%s: no memory for %zu bytes", what, bytes);
-    if (!at) return NULL;
+    if (!at) {
+        cmha__fail(ctx, CMHA_ERR_MEMORY, "%s: no memory for %zu bytes", what, bytes);
+        return NULL;
+    }
     far = 1 + cmha__to_line(at + 1);
     at[far - 1] = (unsigned char)far;
     return at + far;
@@ -2664,7 +2669,7 @@ static void cmha__give(cmha_context *ctx, void *memory, size_t bytes) {
     if (at) cmha__give_plain(ctx, at - at[-1], bytes + 64);
 }
 
-/* Maps a file of the system's, its descriptor + 1, to be read; NULL where that is not to be had. */
+/* Maps a file (its descriptor + 1) to be read; NULL where the system does not. */
 static void *cmha__map_file(const void *file, uint64_t size) {
     void *mapping = NULL;
 #if !defined(_WIN32) && !defined(CMHA_NO_FILES)
@@ -2916,7 +2921,6 @@ static size_t cmha__choice(const char *choices, int i, const char **begin) {
 
 enum { CMHA__NAME_ROOM = 32 }; /* of a field that is a name */
 
-/* Tells whether text is a name of 1 to `most` characters. */
 static int cmha__is_name(const char *text, size_t most) {
     size_t n = 0;
     while (text && n <= most && text[n] &&
@@ -2933,7 +2937,7 @@ static void cmha__field_store(const cmha_field *field, void *config, double valu
     else *(int *)(void *)member = (int)value;
 }
 
-/* Returns the number that a field holds, of a name whether it is one: 1, 0 for "", -1 for others. */
+/* Returns the number that a field holds; of a name 1, 0 if it is "", -1 if it is none. */
 static double cmha__field_value(const cmha_field *field, const void *config) {
     const char *member = (const char *)config + field->offset;
     if (field->type == CMHA_FIELD_SIZE) return (double)*(const size_t *)(const void *)member;
@@ -3312,7 +3316,7 @@ static size_t cmha__groups(size_t O) { return O / CMHA__GROUP + (O % CMHA__GROUP
 #define CMHA__INSIDE CMHA__FUSED __attribute__((always_inline)) static inline
 
 /* Before a loop of few steps: unroll it, whatever the level of optimisation. */
-#if defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 8 /* clang does so unasked */
+#if !defined(__clang__) && __GNUC__ >= 8 /* clang does so unasked */
 #define CMHA__UNROLL _Pragma("GCC unroll 16")
 #else
 #define CMHA__UNROLL
@@ -3514,7 +3518,7 @@ CMHA__INSIDE CMHA__REALS CMHA__THIS(cmha__block_sum)(cmha_storage storage, CMHA_
     return sum;
 }
 
-/* Writes the sums of all lanes of four vectors, to y [4]. */
+/* y [4] = the sums of four vectors' lanes. */
 CMHA__INSIDE void CMHA__THIS(cmha__lane_sums)(const CMHA__REALS *sum, float *y) {
     float __attribute__((vector_size(16))) part[CMHA__VECTOR_BYTES / 16];
     float lanes[4];
@@ -3582,14 +3586,6 @@ CMHA__FUSED static void CMHA__THIS(cmha__packed_rows)(const cmha_packed *p, cons
 
 #define CMHA__PART (CMHA__VECTOR_BYTES > 16 ? 64 : 32) /* columns whose sums registers can hold */
 
-/* Returns numbers i, i + 1, ... of a row; i + 32 would have another word, but not another half. */
-CMHA__INSIDE CMHA__REALS CMHA__THIS(cmha__lanes_at)(cmha_storage storage, const void *row, int i) {
-    const uint32_t *words = (const uint32_t *)row;
-    if (storage == CMHA_STORAGE_FLOAT) return CMHA__AT(words + i);
-    CMHA__WORDS w = (CMHA__WORDS)CMHA__AT(words + i / 32 * 16 + i % 16);
-    return (CMHA__REALS)(i / 16 % 2 ? w & 0xffff0000u : w << 16);
-}
-
 /* Computes sum [columns] = the sum over n rows, `stride` bytes apart, of factor times the row's beginning. */
 CMHA__INSIDE void CMHA__THIS(cmha__weighted_rows)(cmha_storage storage, int columns, const float *factor,
         size_t n, const char *rows, size_t stride, float *sum) {
@@ -3598,9 +3594,14 @@ CMHA__INSIDE void CMHA__THIS(cmha__weighted_rows)(cmha_storage storage, int colu
     int bytes = storage == CMHA_STORAGE_FLOAT ? columns * 4 : columns * 2;
     memset(lanes, 0, sizeof lanes);
     for (size_t r = 0; r < n; r++, rows += stride) {
+        const uint32_t *words = (const uint32_t *)(const void *)rows;
         for (int line = 0; line < bytes; line += 64) __builtin_prefetch(rows + line + 4096);
-        for (int i = 0, l = 0; i < columns; i += CMHA__GEMM_LANES, l++)
-            lanes[l] = lanes[l] + factor[r] * CMHA__THIS(cmha__lanes_at)(storage, rows, i);
+        for (int i = 0, l = 0; i < columns; i += CMHA__GEMM_LANES, l++) {
+            const int at = storage == CMHA_STORAGE_FLOAT ? i : i / 32 * 16 + i % 16;
+            CMHA__WORDS w = (CMHA__WORDS)CMHA__AT(words + at);
+            if (storage != CMHA_STORAGE_FLOAT) w = i / 16 % 2 ? w & 0xffff0000u : w << 16;
+            lanes[l] = lanes[l] + factor[r] * (CMHA__REALS)w;
+        }
     }
     memcpy(sum, lanes, (size_t)columns * sizeof *sum);
 }
@@ -3659,21 +3660,18 @@ CMHA__FUSED static void CMHA__THIS(cmha__mix_rows)(const cmha__stored_rows *r, c
 
 static void cmha__gemm_blocked(const cmha__product *p) { CMHA__CHOOSE(cmha__gemm_blocked, (p)) }
 
-/* Returns the sum of a[i] b[i], of 64 sums side by side. */
-static cmha_real cmha__gemm_dot(size_t n, const cmha_real *a, const cmha_real *b) {
-    cmha_real sum[64] = {0}, total = 0;
-    CMHA__IN_LANES(64, n, sum[l] += a[i] * b[i])
-    for (size_t l = 0; l < 64; l++) total += sum[l];
-    return total;
-}
-
 /* Computes a product of one row; A is contiguous. */
 CMHA__HOT(static, cmha__gemm_row, (const cmha__product *p), (p)) {
     int fresh = cmha__gemm_fresh(p);
     cmha_real *C = p->C;
     if (p->trans_b) {
-        for (size_t j = 0; j < p->N; j++)
-            C[j] = p->alpha * cmha__gemm_dot(p->K, p->A, p->B + j * p->ldb) + (fresh ? 0 : p->beta * C[j]);
+        for (size_t j = 0; j < p->N; j++) {
+            const cmha_real *a = p->A, *b = p->B + j * p->ldb;
+            cmha_real sum[64] = {0}, total = 0;
+            CMHA__IN_LANES(64, p->K, sum[l] += a[i] * b[i])
+            for (size_t l = 0; l < 64; l++) total += sum[l];
+            C[j] = p->alpha * total + (fresh ? 0 : p->beta * C[j]);
+        }
         return;
     }
     for (size_t j = 0; j < p->N; j++) C[j] = fresh ? 0 : p->beta * C[j];
@@ -4059,7 +4057,7 @@ struct cmha_arena_block {
     unsigned char *data;
 };
 
-/* How far an arena was filled. What is taken after a mark is scratch, and gone after the rewind. */
+/* How far an arena was filled: a rewind forgets what was taken since. */
 typedef struct cmha__mark {
     struct cmha_arena_block *block;
     size_t block_used, used;
@@ -4206,7 +4204,7 @@ CMHA_DEF void cmha_tape_reset(cmha_tape *tape) {
     tape->key = cmha__mix(tape->key + CMHA__GOLDEN); /* the next pass draws other masks */
 }
 
-/* Tells whether operations leave a record: a constant 0 where nothing trains. */
+/* Do operations leave a record? A constant 0 where nothing trains. */
 static int cmha__records(const cmha_tape *tape) { return CMHA__TRAINS && tape->recording; }
 
 CMHA_DEF cmha_status cmha_tape_status(const cmha_tape *tape) {
@@ -4513,9 +4511,9 @@ CMHA_FIT cmha_status cmha_tape_backward(cmha_tape *tape, cmha_tensor *loss, cmha
 
 /* ---- The engine of operations ---- */
 
-/* An operation on rows one by one, or on all as one piece of work (its `shape` sets rows = 1), is a row,
-   cmha__op. cmha__run does the same for all: NULL and failures, the dry run, the result, rows and sums of
-   threads, the record. Others push their own record (cmha_tape_push). */
+/* A cmha__op describes an operation on rows one by one, or on all as one piece of work (its `shape` sets
+   rows = 1). cmha__run does the rest: NULL and failures, the dry run, the result, threads' rows and sums, the
+   record. Other operations push their own (cmha_tape_push). */
 typedef struct cmha__call cmha__call;
 
 enum {
@@ -4523,8 +4521,8 @@ enum {
     CMHA__ALIKE = 2, /* input 1 has the shape of input 0 */
     CMHA__EPS = 4, /* `number` is an epsilon, at least 0 */
     CMHA__NUMBERS = 8, /* every number is a row of its own */
-    CMHA__PASSED = 16, /* the gradient of input 0 is the result's, which is handed over after the backward */
-    CMHA__WHOLE = 32, /* pointers stay at the beginning of their tensors: the operation finds its rows */
+    CMHA__PASSED = 16, /* the gradient of input 0 is the result's, handed over after the backward */
+    CMHA__WHOLE = 32, /* pointers stay at their tensors' beginnings: the pass finds its rows */
     CMHA__UNPACKS = 64, /* inputs may be packed */
     CMHA__SCRATCH = 128, /* the pass, all in one, takes scratch of the tape: a dry run asks it to */
     CMHA__FRESH = 256 /* the first gradient that is not passed may hold no numbers yet: see `fresh` */
@@ -4534,14 +4532,15 @@ enum { CMHA__OP_INPUTS = 6 };
 
 typedef struct cmha__op {
     const char *name;
-    void (*pass)(const cmha__call *call); /* forward: writes y. Backward (cmha__goes_back): adds to dx, in
-                                             which gradients not wanted, never all, are NULL */
+    /* Forward: writes y. Backward (cmha__goes_back): adds to dx, of which some may be NULL, never all. */
+    void (*pass)(const cmha__call *call);
     void (*shape)(cmha__call *call); /* changes rank, shape and rows, or rejects. NULL: those of input 0 */
     int needed; /* so many inputs must be there, others may be NULL */
     int flags;
     int kinds; /* `kind` lies below; 0 = not read */
-    int shared[2]; /* numbers for each of the D channels of inputs 1 and 2 where all rows share them, -n: n
-                      in all; gradients are summed by thread, then in order. 0 = rows like input 0 */
+    /* Numbers for each of the D channels of inputs 1 and 2 where all rows share them; -n: n in all; 0: rows
+       like input 0. Their gradients are summed by thread, then in order. */
+    int shared[2];
     size_t kept; /* of each row, which the forward writes and the backward reads, in bytes */
 } cmha__op;
 
@@ -4587,7 +4586,7 @@ static int cmha__is_planes(cmha_tape *tape, const cmha_tensor *z, const char *na
     return !tape->status;
 }
 
-/* Refuses a tensor, if it is there, of another number of numbers. */
+/* Refuses a tensor, if it is there, of another size. */
 static int cmha__holds(cmha_tape *tape, const char *what, const cmha_tensor *t, size_t need) {
     if (t && t->size != need) CMHA__MISFIT(tape, "%s has %zu numbers, it needs %zu", what, t->size, need);
     return !tape->status;
@@ -4743,12 +4742,12 @@ static cmha_tensor *cmha__operate_by(cmha_tape *tape, const cmha__op *op, cmha_t
     return cmha__run(tape, &call);
 }
 
-/* The body of an operation whose row says no more than this: `run`, one of these three, gets what follows. */
+/* The body of an operation whose cmha__op has no more than this: `run` is one of these three. */
 #define CMHA__RUNS(run, name, pass, shape, needed, flags, ...) \
     static const cmha__op op = {name, pass, shape, needed, flags, 0, {0, 0}, 0}; \
     return run(tape, &op, __VA_ARGS__)
 
-/* A call of an operation of two inputs as a kernel, without a tape: its pass runs on what is put in. */
+/* A call of two inputs without a tape, for an operation's kernel pair. */
 static cmha__call cmha__kernel(const cmha__op *op, size_t T, size_t D, const cmha_real *a,
         const cmha_real *b) {
     cmha__call c = cmha__call_of(op, NULL, NULL, NULL);
@@ -4759,7 +4758,7 @@ static cmha__call cmha__kernel(const cmha__op *op, size_t T, size_t D, const cmh
     return c;
 }
 
-/* Defines the kernel pair of such a row, whose kind and number are constants or among the `options`. */
+/* Defines that pair; kind and number are constants or among the `options`. */
 #define CMHA__KERNELS(name, op, options, kind_, number_) \
     CMHA_DEF void name##_forward(const cmha_real *a, const cmha_real *b, size_t T, size_t D, \
         options cmha_real *y) { \
