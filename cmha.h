@@ -2146,7 +2146,7 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
 /* Sums have an order here, and NaN and infinity a meaning: after -Ofast or -ffast-math the code takes IEEE
    arithmetic back. GCC's macros show every such flag, clang's few, so clang is always asked; it cannot on
    every target nor, from 17 on, for -ffinite-math-only. */
-#if defined(__clang__)
+#ifdef __clang__
 #ifdef __apple_build_version__
 #define CMHA__CLANG (__clang_major__ + 1) /* Apple's 16 is LLVM's 17 */
 #else
@@ -2247,7 +2247,7 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
 #else
 #pragma push_macro("I")
 #pragma push_macro("complex")
-#if defined(CMHA_CBLAS_HEADER)
+#ifdef CMHA_CBLAS_HEADER
 #include CMHA_CBLAS_HEADER
 #elif defined(__APPLE__)
 #include <Accelerate/Accelerate.h>
@@ -2550,7 +2550,6 @@ CMHA_DEF const char *cmha_version(void) {
 CMHA_DEF size_t cmha_sizeof(const char *name) {
 #define CMHA__SIZE(name) {"cmha_" #name, sizeof(cmha_##name)},
     static const struct { const char *name; size_t size; } structs[] = {CMHA__STRUCTS(CMHA__SIZE)};
-#undef CMHA__SIZE
     for (size_t i = 0; name && i < sizeof structs / sizeof *structs; i++)
         if (!strcmp(structs[i].name, name)) return structs[i].size;
     return 0;
@@ -2563,7 +2562,6 @@ CMHA_DEF void CMHA_CONFIGURATION(void) {}
 CMHA_DEF const char *cmha_status_string(cmha_status status) {
 #define CMHA__STATUS_TEXT(name, text) text,
     static const char *const texts[] = {CMHA_STATUSES(CMHA__STATUS_TEXT)};
-#undef CMHA__STATUS_TEXT
     return (unsigned)status < CMHA_STATUS_COUNT ? texts[status] : "an unknown status";
 }
 
@@ -2781,7 +2779,7 @@ static int cmha__set(void) {
     static type name##_base parameters
 #else
 static int cmha__set(void) {
-#if defined(__AVX512F__)
+#ifdef __AVX512F__
     return CMHA__SET_AVX512;
 #elif defined(__AVX2__) && defined(__FMA__)
     return CMHA__SET_AVX2;
@@ -3273,7 +3271,7 @@ static size_t cmha__groups(size_t O) { return O / CMHA__GROUP + (O % CMHA__GROUP
 #ifndef CMHA__AGAIN
 #define CMHA__SET base
 #define CMHA__TARGET
-#if defined(__AVX512F__)
+#ifdef __AVX512F__
 #define CMHA__VECTOR_BYTES 64
 #elif defined(__AVX__)
 #define CMHA__VECTOR_BYTES 32
@@ -3735,21 +3733,18 @@ CMHA_DEF void cmha_gemm(int trans_a, int trans_b, size_t M, size_t N, size_t K, 
 static void cmha__gemm(int threads, int ta, int tb, size_t M, size_t N, size_t K, cmha_real alpha,
         const cmha_real *A, size_t lda, const cmha_real *B, size_t ldb, cmha_real beta,
         cmha_real *C, size_t ldc) {
-    int by_columns = N / 2 > M;
-    size_t extent = by_columns ? N : M, workers = threads > 1 ? (size_t)threads : 1;
-    size_t unit = extent >= 16 * workers ? 16 : 1, units = extent / unit + (extent % unit != 0);
     if (threads <= 1 || 2.0 * (double)M * (double)N * (double)K < 262144.0) {
         cmha_gemm(ta, tb, M, N, K, alpha, A, lda, B, ldb, beta, C, ldc);
         return;
     }
-    CMHA__FOR_CHUNKS(threads, units, first, last) {
-        size_t lo = first * unit, hi = last * unit < extent ? last * unit : extent;
+    const int by_columns = N / 2 > M;
+    const size_t extent = by_columns ? N : M, unit = extent >= 16 * (size_t)threads ? 16 : 1;
+    CMHA__FOR_CHUNKS(threads, extent / unit + (extent % unit != 0), first, last) {
+        size_t lo = first * unit, n = cmha__min(last * unit, extent) - lo;
         if (by_columns)
-            cmha_gemm(ta, tb, M, hi - lo, K, alpha, A, lda, tb ? B + lo * ldb : B + lo, ldb, beta, C + lo,
-                ldc);
+            cmha_gemm(ta, tb, M, n, K, alpha, A, lda, B + lo * (tb ? ldb : 1), ldb, beta, C + lo, ldc);
         else
-            cmha_gemm(ta, tb, hi - lo, N, K, alpha, ta ? A + lo : A + lo * lda, lda, B, ldb, beta,
-                C + lo * ldc, ldc);
+            cmha_gemm(ta, tb, n, N, K, alpha, A + lo * (ta ? 1 : lda), lda, B, ldb, beta, C + lo * ldc, ldc);
     }
 }
 
