@@ -2148,7 +2148,7 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
 /* Sums have an order here, and NaN and infinity a meaning: after -Ofast or -ffast-math the code takes IEEE
    arithmetic back. GCC's macros show every such flag, clang's few, so clang is always asked; it cannot on
    every target nor, from 17 on, for -ffinite-math-only. */
-#if defined(__clang__)
+#ifdef __clang__
 #ifdef __apple_build_version__
 #define CMHA__CLANG (__clang_major__ + 1) /* Apple's 16 is LLVM's 17 */
 #else
@@ -2249,7 +2249,7 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
 #else
 #pragma push_macro("I")
 #pragma push_macro("complex")
-#if defined(CMHA_CBLAS_HEADER)
+#ifdef CMHA_CBLAS_HEADER
 #include CMHA_CBLAS_HEADER
 #elif defined(__APPLE__)
 #include <Accelerate/Accelerate.h>
@@ -2309,7 +2309,6 @@ extern long syscall(long number, ...); /* which every feature macro hides */
     cmha_tape_push(tape, name, out, in, n_in, CMHA__BACK(backward), user)
 
 #if defined(__GNUC__) || defined(__clang__)
-#define CMHA__UNUSED __attribute__((unused))
 #define CMHA__COLD __attribute__((noinline, cold)) /* for what only numbers at the ends of their range need */
 #ifdef _WIN32
 #define CMHA__PRINTF(text, first) __attribute__((__format__(__gnu_printf__, text, first)))
@@ -2317,7 +2316,6 @@ extern long syscall(long number, ...); /* which every feature macro hides */
 #define CMHA__PRINTF(text, first) __attribute__((__format__(__printf__, text, first)))
 #endif
 #else
-#define CMHA__UNUSED
 #define CMHA__COLD
 #define CMHA__PRINTF(text, first)
 #endif
@@ -2360,8 +2358,6 @@ extern long syscall(long number, ...); /* which every feature macro hides */
 
 /* ---- text, and numbers in it, whatever the locale's decimal point ---- */
 
-CMHA__PRINTF(3, 4) static size_t cmha__print(char *to, size_t room, const char *format, ...);
-
 /* Measures a well-formed UTF-8 character (of which a NUL ends the text); 0 = it is malformed. */
 static size_t cmha__utf8_length(const unsigned char *s) {
     size_t n = (size_t)1 + (s[0] >= 0xc2) + (s[0] >= 0xe0) + (s[0] >= 0xf0);
@@ -2396,18 +2392,19 @@ static int cmha__parse_u64(const char *text, uint64_t *value) {
 /* Writes a number as printf's %.*g does in the C locale; returns the length. text holds 32 bytes. */
 static size_t cmha__write_g(double value, int precision, char *text) {
     char digits[800], *to = text; /* the lowest first; the longest number has 767 */
-    uint64_t bits, mantissa;
+    uint64_t bits;
     int n = 0, i, carry, rest = 0;
     memcpy(&bits, &value, sizeof bits);
     int exponent = (int)(bits >> 52 & 2047);
-    mantissa = bits & UINT64_MAX >> 12;
+    uint64_t mantissa = bits & UINT64_MAX >> 12;
     if (bits >> 63) *to++ = '-';
-    if (exponent == 2047) return cmha__print(to, 4, "%s", mantissa ? "nan" : "inf") + (size_t)(to - text);
+    if (exponent == 2047) {
+        memcpy(to, mantissa ? "nan" : "inf", 4);
+        return (size_t)(to - text) + 3;
+    }
     if (exponent) mantissa |= UINT64_C(1) << 52;
     else exponent = 1; /* a number below the normal ones, or 0 */
     exponent = mantissa ? exponent - 1075 : 0;
-    if (mantissa)
-        for (; mantissa % 2 == 0; mantissa /= 2) exponent++;
     do digits[n++] = (char)(mantissa % 10);
     while (mantissa /= 10);
     int factor = exponent < 0 ? 5 : 2; /* m 2^-p = m 5^p 10^-p */
@@ -2436,7 +2433,10 @@ static size_t cmha__write_g(double value, int precision, char *text) {
     *to = 0;
     if (!scientific) return (size_t)(to - text);
     i = point < 1 ? 1 - point : point - 1;
-    return cmha__print(to, 8, "e%c%s%d", point < 1 ? '-' : '+', i < 10 ? "0" : "", i) + (size_t)(to - text);
+    *to++ = 'e';
+    *to++ = point < 1 ? '-' : '+';
+    if (i < 10) *to++ = '0';
+    return (size_t)(to - text) + cmha__write_u64((uint64_t)i, to);
 }
 
 /* Writes what fits, and a NUL; returns the whole length. Knows %s %d %zu %g %c %%, precisions of s and g. */
@@ -2483,7 +2483,7 @@ static size_t cmha__vprint(char *to, size_t room, const char *format, va_list ar
     return used;
 }
 
-static size_t cmha__print(char *to, size_t room, const char *format, ...) {
+CMHA__PRINTF(3, 4) static size_t cmha__print(char *to, size_t room, const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
     size_t length = cmha__vprint(to, room, format, arguments);
@@ -2552,7 +2552,6 @@ CMHA_DEF const char *cmha_version(void) {
 CMHA_DEF size_t cmha_sizeof(const char *name) {
 #define CMHA__SIZE(name) {"cmha_" #name, sizeof(cmha_##name)},
     static const struct { const char *name; size_t size; } structs[] = {CMHA__STRUCTS(CMHA__SIZE)};
-#undef CMHA__SIZE
     for (size_t i = 0; name && i < sizeof structs / sizeof *structs; i++)
         if (!strcmp(structs[i].name, name)) return structs[i].size;
     return 0;
@@ -2565,7 +2564,6 @@ CMHA_DEF void CMHA_CONFIGURATION(void) {}
 CMHA_DEF const char *cmha_status_string(cmha_status status) {
 #define CMHA__STATUS_TEXT(name, text) text,
     static const char *const texts[] = {CMHA_STATUSES(CMHA__STATUS_TEXT)};
-#undef CMHA__STATUS_TEXT
     return (unsigned)status < CMHA_STATUS_COUNT ? texts[status] : "an unknown status";
 }
 
@@ -2652,14 +2650,15 @@ static void cmha__give_plain(cmha_context *ctx, void *memory, size_t bytes) {
 /* Bytes from a pointer to the next line of cache, 0 to 63. A vector that straddles two costs twice. */
 static size_t cmha__to_line(const void *at) { return (64 - (uintptr_t)at % 64) % 64; }
 
-/* Memory from a line of cache on, behind a byte that says how far it is from the allocator's. NULL comes with
-   a line about `what`: MEMORY. */
+/* Takes memory from a line of cache on; the byte before it says how far the allocator's is. */
 static void *cmha__take(cmha_context *ctx, const char *what, size_t bytes) {
     size_t far = 64;
     unsigned char *at =
         (unsigned char *)(bytes && bytes <= SIZE_MAX - far ? cmha__take_plain(ctx, bytes + far) : NULL);
-    if (!at) cmha__fail(ctx, CMHA_ERR_MEMORY, "%s: no memory for %zu bytes", what, bytes);
-    if (!at) return NULL;
+    if (!at) {
+        cmha__fail(ctx, CMHA_ERR_MEMORY, "%s: no memory for %zu bytes", what, bytes);
+        return NULL;
+    }
     far = 1 + cmha__to_line(at + 1);
     at[far - 1] = (unsigned char)far;
     return at + far;
@@ -2670,7 +2669,7 @@ static void cmha__give(cmha_context *ctx, void *memory, size_t bytes) {
     if (at) cmha__give_plain(ctx, at - at[-1], bytes + 64);
 }
 
-/* Maps a file of the system's, its descriptor + 1, to be read; NULL where that is not to be had. */
+/* Maps a file (its descriptor + 1) to be read; NULL where the system does not. */
 static void *cmha__map_file(const void *file, uint64_t size) {
     void *mapping = NULL;
 #if !defined(_WIN32) && !defined(CMHA_NO_FILES)
@@ -2715,7 +2714,7 @@ static size_t cmha__cut(size_t n, int chunks, int c) {
     CMHA__PARALLEL(threads, n) \
     for (int cmha__chunk = 0; cmha__chunk < cmha__chunks(threads, n); cmha__chunk++) \
         for (size_t lo = cmha__cut(n, cmha__chunks(threads, n), cmha__chunk), \
-                hi = cmha__cut(n, cmha__chunks(threads, n), cmha__chunk + 1), cmha__once = lo < hi; \
+            hi = cmha__cut(n, cmha__chunks(threads, n), cmha__chunk + 1), cmha__once = lo < hi; \
              cmha__once; cmha__once = 0)
 #define CMHA__FOR_EACH(threads, n, i) /* the same, number by number */ \
     CMHA__FOR_CHUNKS(threads, n, cmha__lo, cmha__hi) \
@@ -2742,17 +2741,18 @@ static size_t cmha__cut(size_t n, int chunks, int c) {
 #define CMHA__AVX512 target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")
 
 enum { CMHA__SET_BASE, CMHA__SET_AVX2, CMHA__SET_AVX512, CMHA__SETS };
-#if defined(__GNUC__) && (defined(__x86_64__) || defined(__i386__))
-#define CMHA__X86
 /* Returns the best set of this CPU, whatever the program was compiled for. */
-CMHA__UNUSED static int cmha__best_set(void) {
+static int cmha__best_set(void) {
+#if defined(__GNUC__) && (defined(__x86_64__) || defined(__i386__))
     if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return CMHA__SET_BASE;
     if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
         !__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512vl"))
         return CMHA__SET_AVX2;
     return CMHA__SET_AVX512;
-}
+#else
+    return CMHA__SET_BASE;
 #endif
+}
 #ifdef CMHA__DISPATCH
 static int cmha__chosen = -1; /* until a thread asks; all find the same */
 
@@ -2780,8 +2780,8 @@ static int cmha__set(void) {
     } \
     static type name##_base parameters
 #else
-CMHA__UNUSED static int cmha__set(void) {
-#if defined(__AVX512F__)
+static int cmha__set(void) {
+#ifdef __AVX512F__
     return CMHA__SET_AVX512;
 #elif defined(__AVX2__) && defined(__FMA__)
     return CMHA__SET_AVX2;
@@ -2794,11 +2794,13 @@ CMHA__UNUSED static int cmha__set(void) {
 #endif
 
 CMHA_DEF const char *cmha_instructions(const char *name) {
+    static const char *const names[CMHA__SETS] = {
 #ifdef __x86_64__
-    static const char *const names[CMHA__SETS] = {"sse2", "avx2", "avx512"};
+        "sse2",
 #else
-    static const char *const names[CMHA__SETS] = {"base", "avx2", "avx512"};
+        "base",
 #endif
+        "avx2", "avx512"};
     int set = 0;
     if (!name) return names[cmha__set()];
     while (set < CMHA__SETS && strcmp(name, names[set])) set++;
@@ -2857,10 +2859,8 @@ CMHA_DEF uint64_t cmha_rng_below(cmha_rng *rng, uint64_t n) {
 
 /* ---- order, without the C library's qsort, which may call malloc ---- */
 
-typedef int (*cmha__compare)(const void *a, const void *b);
-
 /* Makes a heap of the largest on top, from the last parent on, then sets top after top behind the rest. */
-static void cmha__sort(const void **items, size_t n, cmha__compare compare) {
+static void cmha__sort(const void **items, size_t n, int (*compare)(const void *a, const void *b)) {
     for (size_t parents = n / 2; n > 1;) {
         size_t root = 0, child;
         const void *moved;
@@ -2893,7 +2893,7 @@ static void cmha__sort(const void **items, size_t n, cmha__compare compare) {
 #define CMHA__TABLE(config, walk) \
     typedef config cmha__owner; \
     static const cmha_field rows[] = {walk(CMHA__SIZE_ROW, CMHA__REAL_ROW, CMHA__FLAG_ROW, CMHA__ENUM_ROW, \
-            CMHA__NAME_ROW)}; \
+        CMHA__NAME_ROW)}; \
     cmha_table table = {rows, sizeof rows / sizeof *rows}; \
     return table
 
@@ -2921,7 +2921,6 @@ static size_t cmha__choice(const char *choices, int i, const char **begin) {
 
 enum { CMHA__NAME_ROOM = 32 }; /* of a field that is a name */
 
-/* Tells whether text is a name of 1 to `most` characters. */
 static int cmha__is_name(const char *text, size_t most) {
     size_t n = 0;
     while (text && n <= most && text[n] &&
@@ -2938,7 +2937,7 @@ static void cmha__field_store(const cmha_field *field, void *config, double valu
     else *(int *)(void *)member = (int)value;
 }
 
-/* Returns the number that a field holds, of a name whether it is one: 1, 0 for "", -1 for others. */
+/* Returns the number that a field holds; of a name 1, 0 if it is "", -1 if it is none. */
 static double cmha__field_value(const cmha_field *field, const void *config) {
     const char *member = (const char *)config + field->offset;
     if (field->type == CMHA_FIELD_SIZE) return (double)*(const size_t *)(const void *)member;
@@ -2960,7 +2959,7 @@ static cmha_status cmha__field_fail(cmha_context *ctx, cmha_table table, const c
     const char *of[] = {range, range, "0 or 1", field->choices, "31 characters"};
     cmha__print(range, sizeof range, "%.10g to %.10g", field->minimum, field->maximum);
     return CMHA__WRONG(ctx, "%s: %s = %.40s is not %s%s", cmha__table_name(table), field->name, value,
-            is[field->type], of[field->type]);
+        is[field->type], of[field->type]);
 }
 
 static int cmha__parse_field(const cmha_field *field, const char *text, double *value) {
@@ -3018,14 +3017,14 @@ CMHA_DEF cmha_status cmha_config_set_all(cmha_context *context, cmha_table table
     char name[64], value[64];
     if (!text || !config) return CMHA__WRONG(context, "config: the text or the configuration is NULL");
     while (*(text += strspn(text, " "))) {
-        size_t n = strcspn(text, "= "), m, room = sizeof name - 1;
+        size_t n = strcspn(text, "= "), room = sizeof name - 1;
         const char *after = text + n + (text[n] == '=');
-        m = strcspn(after, " ");
-        cmha__print(name, sizeof name, "%.*s", (int)(n < room ? n : room), text);
-        cmha__print(value, sizeof value, "%.*s", (int)(m < room ? m : room), after);
+        size_t m = strcspn(after, " ");
+        cmha__print(name, sizeof name, "%.*s", (int)cmha__min(n, room), text);
+        cmha__print(value, sizeof value, "%.*s", (int)cmha__min(m, room), after);
         if (n > room || m > room)
             return CMHA__WRONG(context, "%s: %.40s is longer than any option or value",
-                    cmha__table_name(table), n > room ? name : value);
+                cmha__table_name(table), n > room ? name : value);
         cmha_status status = cmha_config_set(context, table, config, name, value);
         if (status) return status;
         text = after + m;
@@ -3097,7 +3096,6 @@ CMHA_DEF const char *cmha_blas_name(char *buffer, size_t size) {
     return buffer;
 }
 
-#if defined(CMHA__OPENBLAS) && defined(CMHA__X86)
 static const int cmha__set_ranks[CMHA__SETS] = {0, 2, 3};
 
 /* Ranks OpenBLAS's kernel family: 0 SSE, 1 AVX, 2 AVX2, 3 AVX-512; -1: unknown to us, or another BLAS. */
@@ -3115,30 +3113,25 @@ static int cmha__core_rank(void) {
             if (at[-1] == '|' && at[strlen(core)] == '|') return rank;
     return -1;
 }
-#endif
 
 /* Tells whether OpenBLAS's kernel is for an older instruction set than the built-in product, which then
    computes C of so many rows faster: few of them if it is SSE's. Every product asks. */
-CMHA__UNUSED static int cmha__blas_is_behind(size_t rows) {
-#if defined(CMHA__OPENBLAS) && !defined(CMHA__SCALAR) && defined(CMHA__X86)
-    int rank = cmha__set() > CMHA__SET_BASE ? cmha__core_rank() : -1;
-    return rank == 0 || (rank > 0 && rows >= 16 && rank < cmha__set_ranks[cmha__set()]);
-#else
-    (void)rows;
-    return 0;
+static int cmha__blas_is_behind(size_t rows) {
+    int rank = -1;
+#ifndef CMHA__SCALAR
+    if (cmha__set() > CMHA__SET_BASE) rank = cmha__core_rank();
 #endif
+    return rank == 0 || (rank > 0 && rows >= 16 && rank < cmha__set_ranks[cmha__set()]);
 }
 
 CMHA_DEF const char *cmha_blas_remedy(void) {
-#if defined(CMHA__OPENBLAS) && defined(CMHA__X86)
     int rank = cmha__core_rank(), best = cmha__best_set();
     if (rank < 0 || rank >= cmha__set_ranks[best]) return NULL;
+#ifdef CMHA__OPENBLAS
     if (CMHA__BLAS_HAS(openblas_get_config) && !strstr(openblas_get_config(), "DYNAMIC_ARCH"))
         return NULL; /* has one kernel only and does not read the variable */
-    return best == CMHA__SET_AVX512 ? "OPENBLAS_CORETYPE=SkylakeX" : "OPENBLAS_CORETYPE=Haswell";
-#else
-    return NULL;
 #endif
+    return best == CMHA__SET_AVX512 ? "OPENBLAS_CORETYPE=SkylakeX" : "OPENBLAS_CORETYPE=Haswell";
 }
 
 #if defined(__linux__) && !defined(CMHA_NO_FILES)
@@ -3192,10 +3185,10 @@ CMHA_DEF cmha_status cmha_context_init(cmha_context *context, const cmha_context
     if (copy.threads < 0) return CMHA__WRONG(context, "context: threads = %d is negative", copy.threads);
     if (!copy.allocator.allocate != !copy.allocator.release)
         return CMHA__WRONG(context, "context: the allocator lacks %s",
-                copy.allocator.allocate ? "release" : "allocate");
+            copy.allocator.allocate ? "release" : "allocate");
     if (!copy.files.size != !copy.files.read || !copy.files.write != !copy.files.finish)
         return CMHA__WRONG(context, "context: the files lack one of %s",
-                !copy.files.size != !copy.files.read ? "size and read" : "write and finish");
+            !copy.files.size != !copy.files.read ? "size and read" : "write and finish");
     context->config = copy;
     context->threads = 1;
 #ifdef _OPENMP
@@ -3214,13 +3207,13 @@ CMHA_DEF cmha_status cmha_context_init(cmha_context *context, const cmha_context
     const char *remedy = cmha_blas_remedy(), *core = cmha__blas_core();
     if (remedy && core)
         cmha__warn(context, "OpenBLAS uses its %s kernel, which leaves this CPU at about a quarter to a half "
-                "of its speed%s; set %s in the environment before the program starts", core,
-                cmha__blas_is_behind(16) ? " (so the built-in product takes its place)" : "", remedy);
+            "of its speed%s; set %s in the environment before the program starts", core,
+            cmha__blas_is_behind(16) ? " (so the built-in product takes its place)" : "", remedy);
     return CMHA_OK;
 }
 
 CMHA_DEF void cmha_context_close(cmha_context *context) {
-    if (!context || context->open != CMHA__OPEN) return;
+    if (!cmha__is_open(context)) return;
 #ifdef CMHA__OPENBLAS
     if (context->blas_threads > 0) openblas_set_num_threads(context->blas_threads);
 #endif
@@ -3280,7 +3273,7 @@ static size_t cmha__groups(size_t O) { return O / CMHA__GROUP + (O % CMHA__GROUP
 #ifndef CMHA__AGAIN
 #define CMHA__SET base
 #define CMHA__TARGET
-#if defined(__AVX512F__)
+#ifdef __AVX512F__
 #define CMHA__VECTOR_BYTES 64
 #elif defined(__AVX__)
 #define CMHA__VECTOR_BYTES 32
@@ -3298,7 +3291,9 @@ static size_t cmha__groups(size_t O) { return O / CMHA__GROUP + (O % CMHA__GROUP
 #define CMHA__GEMM_MR (CMHA__VECTOR_BYTES == 64 ? 12 : CMHA__REGISTERS == 32 ? 8 : 6)
 #define CMHA__GEMM_LANES (CMHA__VECTOR_BYTES / (int)sizeof(cmha_real))
 #define CMHA__GEMM_NR (2 * CMHA__GEMM_LANES)
-#define CMHA__REALS cmha_real __attribute__((vector_size(CMHA__VECTOR_BYTES)))
+#define CMHA__VECTOR(type) type __attribute__((vector_size(CMHA__VECTOR_BYTES)))
+#define CMHA__REALS CMHA__VECTOR(cmha_real)
+#define CMHA__AT(numbers) (*(const CMHA__THIS(cmha__loose) *)(const void *)(numbers))
 #else
 #define CMHA__GEMM_MR 4
 #define CMHA__GEMM_NR 8
@@ -3321,7 +3316,7 @@ static size_t cmha__groups(size_t O) { return O / CMHA__GROUP + (O % CMHA__GROUP
 #define CMHA__INSIDE CMHA__FUSED __attribute__((always_inline)) static inline
 
 /* Before a loop of few steps: unroll it, whatever the level of optimisation. */
-#if defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 8 /* clang does so unasked */
+#if !defined(__clang__) && __GNUC__ >= 8 /* clang does so unasked */
 #define CMHA__UNROLL _Pragma("GCC unroll 16")
 #else
 #define CMHA__UNROLL
@@ -3333,14 +3328,15 @@ static size_t cmha__groups(size_t O) { return O / CMHA__GROUP + (O % CMHA__GROUP
 #define CMHA__PANEL_ROWS 6
 #define CMHA__PANEL_REST 4 /* rows at the end */
 
+/* A vector wherever it lies. A memcpy may stay one, through memory, where a compiler likes short vectors. */
+typedef cmha_real CMHA__THIS(cmha__loose)
+    __attribute__((vector_size(CMHA__VECTOR_BYTES), aligned(sizeof(cmha_real)), may_alias));
+
 /* Computes `rows` rows, `vectors` wide. Inlined with constants and unrolled: the sums are registers. */
 CMHA__INSIDE void CMHA__THIS(cmha__panel_piece)(
     const int height, const int vectors, const int trans, const cmha__product *p, size_t rows,
     const cmha_real *A, const cmha_real *B, cmha_real *C) {
     CMHA__FUSE
-    /* Wherever they lie. A memcpy may stay one, through memory, where a compiler likes short vectors. */
-    typedef cmha_real loose
-        __attribute__((vector_size(CMHA__VECTOR_BYTES), aligned(sizeof(cmha_real)), may_alias));
     const CMHA__REALS zero = {0};
     CMHA__REALS sum[12][CMHA__PANEL_VECTORS], b[CMHA__PANEL_VECTORS];
     const size_t lda = p->lda, ldb = p->ldb;
@@ -3351,7 +3347,7 @@ CMHA__INSIDE void CMHA__THIS(cmha__panel_piece)(
         CMHA__UNROLL for (int w = 0; w < vectors; w++) sum[i][w] = zero;
     }
     for (size_t k = 0; k < p->K; k++, B += ldb) {
-        CMHA__UNROLL for (int w = 0; w < vectors; w++) b[w] = ((const loose *)B)[w];
+        CMHA__UNROLL for (int w = 0; w < vectors; w++) b[w] = CMHA__AT(B + w * CMHA__GEMM_LANES);
         CMHA__UNROLL for (int i = 0; i < height; i++) {
             const cmha_real factor = a[i][trans ? 0 : k];
             CMHA__UNROLL for (int w = 0; w < vectors; w++) sum[i][w] = sum[i][w] + factor * b[w];
@@ -3359,7 +3355,7 @@ CMHA__INSIDE void CMHA__THIS(cmha__panel_piece)(
         }
     }
     CMHA__UNROLL for (int i = 0; i < height; i++) {
-        loose *c = (loose *)(C + (size_t)i * p->ldc);
+        CMHA__THIS(cmha__loose) *c = (CMHA__THIS(cmha__loose) *)(C + (size_t)i * p->ldc);
         if ((size_t)i >= rows) return;
         CMHA__UNROLL for (int w = 0; w < vectors; w++) {
             b[w] = c[w];
@@ -3430,7 +3426,7 @@ CMHA__COPY static void CMHA__THIS(cmha__gemm_sweep)(const cmha__product *p, cons
                 one.ldc = direct ? p->ldc : CMHA__GEMM_NR;
                 one.beta = direct && adds;
                 CMHA__THIS(cmha__gemm_tile)(&one, !there, there ? A + r * a_row : strips + (r - whole),
-                        packed + j * p->K, direct ? C : tile);
+                    packed + j * p->K, direct ? C : tile);
                 if (direct) continue;
                 for (const cmha_real *t = tile; n > 0; n--, t += CMHA__GEMM_NR, C += p->ldc)
                     for (size_t c = 0; c < cols; c++)
@@ -3452,7 +3448,7 @@ CMHA__COPY static void CMHA__THIS(cmha__gemm_blocked)(const cmha__product *p) {
             piece.beta = k ? (cmha_real)1 : p->beta;
             for (size_t c = 0; c < piece.N; c += CMHA__GEMM_NR)
                 CMHA__THIS(cmha__gemm_pack)(p->B + k * b_row + (j + c) * b_col, b_col, b_row,
-                        cmha__min(piece.N - c, CMHA__GEMM_NR), CMHA__GEMM_NR, piece.K, packed + c * piece.K);
+                    cmha__min(piece.N - c, CMHA__GEMM_NR), CMHA__GEMM_NR, piece.K, packed + c * piece.K);
             CMHA__THIS(cmha__gemm_sweep)(&piece, packed);
         }
     }
@@ -3493,51 +3489,38 @@ CMHA__FUSED static int CMHA__THIS(cmha__panel)(const cmha__product *p) {
 #endif
 
 #if CMHA__STREAMS
-#define CMHA__STREAM_LANES (CMHA__VECTOR_BYTES / 4)
-#define CMHA__FLOATS float __attribute__((vector_size(CMHA__VECTOR_BYTES)))
-#define CMHA__WORDS uint32_t __attribute__((vector_size(CMHA__VECTOR_BYTES)))
-#define CMHA__INTS int32_t __attribute__((vector_size(CMHA__VECTOR_BYTES)))
-#define CMHA__QUAD float __attribute__((vector_size(16)))
-#define CMHA__FROM_INTS(words) __builtin_convertvector((CMHA__INTS)(words), CMHA__FLOATS)
-
-CMHA__INSIDE CMHA__FLOATS CMHA__THIS(cmha__floats_at)(const void *from) {
-    CMHA__FLOATS v;
-    memcpy(&v, from, sizeof v);
-    return v;
-}
+#define CMHA__WORDS CMHA__VECTOR(uint32_t)
+#define CMHA__FROM_INTS(words) __builtin_convertvector((CMHA__VECTOR(int32_t))(words), CMHA__REALS)
 
 /* Returns sum + the 64 products of a block of weights and x, lane by lane. INT8 codes are converted in the
    top byte of a word, 2^24 times too large, where a mask extends the sign. */
-CMHA__INSIDE CMHA__FLOATS CMHA__THIS(cmha__block_sum)(cmha_storage storage, CMHA__FLOATS sum,
+CMHA__INSIDE CMHA__REALS CMHA__THIS(cmha__block_sum)(cmha_storage storage, CMHA__REALS sum,
         const void *weights, const float *x) {
     CMHA__FUSE
-    const uint32_t *words = (const uint32_t *)weights;
+    const uint32_t *words = (const uint32_t *)weights, top = 0xff000000u;
     if (storage == CMHA_STORAGE_FLOAT)
-        for (int k = 0; k < 64; k += CMHA__STREAM_LANES)
-            sum = sum + CMHA__THIS(cmha__floats_at)((const float *)weights + k) *
-                    CMHA__THIS(cmha__floats_at)(x + k);
+        for (int k = 0; k < 64; k += CMHA__GEMM_LANES) sum = sum + CMHA__AT(words + k) * CMHA__AT(x + k);
     else if (storage == CMHA_STORAGE_BF16)
-        for (int k = 0; k < 32; k += CMHA__STREAM_LANES) {
-            CMHA__WORDS w = (CMHA__WORDS)CMHA__THIS(cmha__floats_at)(words + k);
+        for (int k = 0; k < 32; k += CMHA__GEMM_LANES) {
+            CMHA__WORDS w = (CMHA__WORDS)CMHA__AT(words + k);
             const float *at = x + k + k / 16 * 16;
-            sum = sum + (CMHA__FLOATS)(w << 16) * CMHA__THIS(cmha__floats_at)(at);
-            sum = sum + (CMHA__FLOATS)(w & 0xffff0000u) * CMHA__THIS(cmha__floats_at)(at + 16);
+            sum = sum + (CMHA__REALS)(w << 16) * CMHA__AT(at);
+            sum = sum + (CMHA__REALS)(w & 0xffff0000u) * CMHA__AT(at + 16);
         }
     else
-        for (int k = 0; k < 16; k += CMHA__STREAM_LANES) {
-            const uint32_t top = 0xff000000u;
-            CMHA__WORDS w = (CMHA__WORDS)CMHA__THIS(cmha__floats_at)(words + k);
-            sum = sum + CMHA__FROM_INTS(w << 24) * CMHA__THIS(cmha__floats_at)(x + k);
-            sum = sum + CMHA__FROM_INTS(w << 16 & top) * CMHA__THIS(cmha__floats_at)(x + k + 16);
-            sum = sum + CMHA__FROM_INTS(w << 8 & top) * CMHA__THIS(cmha__floats_at)(x + k + 32);
-            sum = sum + CMHA__FROM_INTS(w & top) * CMHA__THIS(cmha__floats_at)(x + k + 48);
+        for (int k = 0; k < 16; k += CMHA__GEMM_LANES) {
+            CMHA__WORDS w = (CMHA__WORDS)CMHA__AT(words + k);
+            sum = sum + CMHA__FROM_INTS(w << 24) * CMHA__AT(x + k);
+            sum = sum + CMHA__FROM_INTS(w << 16 & top) * CMHA__AT(x + k + 16);
+            sum = sum + CMHA__FROM_INTS(w << 8 & top) * CMHA__AT(x + k + 32);
+            sum = sum + CMHA__FROM_INTS(w & top) * CMHA__AT(x + k + 48);
         }
     return sum;
 }
 
-/* Writes the sums of all lanes of four vectors, to y [4]. */
-CMHA__INSIDE void CMHA__THIS(cmha__lane_sums)(const CMHA__FLOATS *sum, float *y) {
-    CMHA__QUAD part[CMHA__VECTOR_BYTES / 16];
+/* y [4] = the sums of four vectors' lanes. */
+CMHA__INSIDE void CMHA__THIS(cmha__lane_sums)(const CMHA__REALS *sum, float *y) {
+    float __attribute__((vector_size(16))) part[CMHA__VECTOR_BYTES / 16];
     float lanes[4];
     for (int r = 0; r < 4; r++) {
         memcpy(part, &sum[r], sizeof part);
@@ -3561,7 +3544,7 @@ CMHA__INSIDE void CMHA__THIS(cmha__stream_rows)(cmha_storage storage, const cmha
     size_t ahead = !plain ? 4096 : group <= 16384 ? group : 2048; /* the next group, or along the row */
     float x_last[CMHA__BLOCK] = {0}, w_last[4][CMHA__BLOCK] = {{0}}, product[4];
     const unsigned char *rows[4], *rows_last[4];
-    CMHA__FLOATS sum[4];
+    CMHA__REALS sum[4];
     for (size_t o = lo / 4 * 4; o < hi; o += 4) {
         for (size_t r = 0; r < 4; r++) { /* the last group of floats may lack rows */
             rows[r] = weights + o / 4 * group + (plain && o + r >= p->O ? p->O - 1 - o : r) * row;
@@ -3603,32 +3586,33 @@ CMHA__FUSED static void CMHA__THIS(cmha__packed_rows)(const cmha_packed *p, cons
 
 #define CMHA__PART (CMHA__VECTOR_BYTES > 16 ? 64 : 32) /* columns whose sums registers can hold */
 
-/* Returns numbers i, i + 1, ... of a row; i + 32 would have another word, but not another half. */
-CMHA__INSIDE CMHA__FLOATS CMHA__THIS(cmha__lanes_at)(cmha_storage storage, const void *row, int i) {
-    if (storage == CMHA_STORAGE_FLOAT) return CMHA__THIS(cmha__floats_at)((const float *)row + i);
-    CMHA__WORDS w = (CMHA__WORDS)CMHA__THIS(cmha__floats_at)((const uint32_t *)row + i / 32 * 16 + i % 16);
-    return (CMHA__FLOATS)(i / 16 % 2 ? w & 0xffff0000u : w << 16);
-}
-
 /* Computes sum [columns] = the sum over n rows, `stride` bytes apart, of factor times the row's beginning. */
 CMHA__INSIDE void CMHA__THIS(cmha__weighted_rows)(cmha_storage storage, int columns, const float *factor,
         size_t n, const char *rows, size_t stride, float *sum) {
     CMHA__FUSE
-    CMHA__FLOATS lanes[CMHA__PART / CMHA__STREAM_LANES];
+    CMHA__REALS lanes[CMHA__PART / CMHA__GEMM_LANES];
     int bytes = storage == CMHA_STORAGE_FLOAT ? columns * 4 : columns * 2;
     memset(lanes, 0, sizeof lanes);
     for (size_t r = 0; r < n; r++, rows += stride) {
+        const uint32_t *words = (const uint32_t *)(const void *)rows;
         for (int line = 0; line < bytes; line += 64) __builtin_prefetch(rows + line + 4096);
-        for (int i = 0, l = 0; i < columns; i += CMHA__STREAM_LANES, l++)
-            lanes[l] = lanes[l] + factor[r] * CMHA__THIS(cmha__lanes_at)(storage, rows, i);
+        for (int i = 0, l = 0; i < columns; i += CMHA__GEMM_LANES, l++) {
+            const int at = storage == CMHA_STORAGE_FLOAT ? i : i / 32 * 16 + i % 16;
+            CMHA__WORDS w = (CMHA__WORDS)CMHA__AT(words + at);
+            if (storage != CMHA_STORAGE_FLOAT) w = i / 16 % 2 ? w & 0xffff0000u : w << 16;
+            lanes[l] = lanes[l] + factor[r] * (CMHA__REALS)w;
+        }
     }
     memcpy(sum, lanes, (size_t)columns * sizeof *sum);
 }
 
-/* Computes y [width] = the sum over n rows, `row` numbers apart (BF16: padded), of factor times row. */
-CMHA__INSIDE void CMHA__THIS(cmha__mix_stored)(cmha_storage storage, const float *factor, size_t n,
-        const char *rows, size_t row, size_t width, float *y) {
-    size_t size = storage == CMHA_STORAGE_FLOAT ? 4 : 2, stride = row * size, c;
+/* Computes y [width] = the sum over rows (BF16: padded) of factor times row. */
+CMHA__INSIDE void CMHA__THIS(cmha__mix_stored)(cmha_storage storage, const cmha__stored_rows *from,
+        const float *factor, float *y) {
+    const size_t n = from->n, width = from->width, size = storage == CMHA_STORAGE_FLOAT ? 4 : 2;
+    const size_t stride = from->row * size;
+    const char *rows = from->at;
+    size_t c;
     float last[32];
     for (c = 0; c + CMHA__PART <= width; c += CMHA__PART)
         CMHA__THIS(cmha__weighted_rows)(storage, CMHA__PART, factor, n, rows + c * size, stride, y + c);
@@ -3643,16 +3627,15 @@ CMHA__INSIDE void CMHA__THIS(cmha__mix_stored)(cmha_storage storage, const float
     if (!left) return;
     for (size_t i = 0; i < left; i++) y[c + i] = 0;
     for (size_t r = 0; r < n; r++) {
-        const float *from = (const float *)(const void *)(rows + r * stride) + c;
-        for (size_t i = 0; i < left; i++) y[c + i] += factor[r] * from[i];
+        const float *row = (const float *)(const void *)(rows + r * stride) + c;
+        for (size_t i = 0; i < left; i++) y[c + i] += factor[r] * row[i];
     }
 }
 
 CMHA__FUSED static void CMHA__THIS(cmha__mix_rows)(const cmha__stored_rows *r, const float *factor,
         float *y) {
-    const size_t n = r->n, row = r->row, width = r->width;
-    if (r->halves) CMHA__THIS(cmha__mix_stored)(CMHA_STORAGE_BF16, factor, n, r->at, row, width, y);
-    else CMHA__THIS(cmha__mix_stored)(CMHA_STORAGE_FLOAT, factor, n, r->at, row, width, y);
+    if (r->halves) CMHA__THIS(cmha__mix_stored)(CMHA_STORAGE_BF16, r, factor, y);
+    else CMHA__THIS(cmha__mix_stored)(CMHA_STORAGE_FLOAT, r, factor, y);
 }
 #endif
 #undef CMHA__SET
@@ -3677,21 +3660,18 @@ CMHA__FUSED static void CMHA__THIS(cmha__mix_rows)(const cmha__stored_rows *r, c
 
 static void cmha__gemm_blocked(const cmha__product *p) { CMHA__CHOOSE(cmha__gemm_blocked, (p)) }
 
-/* Returns the sum of a[i] b[i], of 64 sums side by side. */
-static cmha_real cmha__gemm_dot(size_t n, const cmha_real *a, const cmha_real *b) {
-    cmha_real sum[64] = {0}, total = 0;
-    CMHA__IN_LANES(64, n, sum[l] += a[i] * b[i])
-    for (size_t l = 0; l < 64; l++) total += sum[l];
-    return total;
-}
-
 /* Computes a product of one row; A is contiguous. */
 CMHA__HOT(static, cmha__gemm_row, (const cmha__product *p), (p)) {
     int fresh = cmha__gemm_fresh(p);
     cmha_real *C = p->C;
     if (p->trans_b) {
-        for (size_t j = 0; j < p->N; j++)
-            C[j] = p->alpha * cmha__gemm_dot(p->K, p->A, p->B + j * p->ldb) + (fresh ? 0 : p->beta * C[j]);
+        for (size_t j = 0; j < p->N; j++) {
+            const cmha_real *a = p->A, *b = p->B + j * p->ldb;
+            cmha_real sum[64] = {0}, total = 0;
+            CMHA__IN_LANES(64, p->K, sum[l] += a[i] * b[i])
+            for (size_t l = 0; l < 64; l++) total += sum[l];
+            C[j] = p->alpha * total + (fresh ? 0 : p->beta * C[j]);
+        }
         return;
     }
     for (size_t j = 0; j < p->N; j++) C[j] = fresh ? 0 : p->beta * C[j];
@@ -3721,11 +3701,11 @@ static int cmha__gemm_cblas(const cmha__product *p) {
     const int ldb = cmha__blas_stride(p->ldb, p->trans_b ? p->K : p->N);
     if (M == 1 && (!p->trans_a || p->lda == 1)) /* a decoded token: up to 3 times faster than their gemm */
         CMHA__CBLAS(gemv)(CblasRowMajor, p->trans_b ? CblasNoTrans : CblasTrans, p->trans_b ? N : K,
-                p->trans_b ? K : N, p->alpha, p->B, ldb, p->A, 1, p->beta, p->C, 1);
+            p->trans_b ? K : N, p->alpha, p->B, ldb, p->A, 1, p->beta, p->C, 1);
     else
         CMHA__CBLAS(gemm)(CblasRowMajor, p->trans_a ? CblasTrans : CblasNoTrans,
-                p->trans_b ? CblasTrans : CblasNoTrans, M, N, K, p->alpha, p->A, lda, p->B, ldb,
-                p->beta, p->C, cmha__blas_stride(p->ldc, p->N));
+            p->trans_b ? CblasTrans : CblasNoTrans, M, N, K, p->alpha, p->A, lda, p->B, ldb,
+            p->beta, p->C, cmha__blas_stride(p->ldc, p->N));
     return 1;
 }
 #endif
@@ -3755,21 +3735,18 @@ CMHA_DEF void cmha_gemm(int trans_a, int trans_b, size_t M, size_t N, size_t K, 
 static void cmha__gemm(int threads, int ta, int tb, size_t M, size_t N, size_t K, cmha_real alpha,
         const cmha_real *A, size_t lda, const cmha_real *B, size_t ldb, cmha_real beta,
         cmha_real *C, size_t ldc) {
-    int by_columns = N / 2 > M;
-    size_t extent = by_columns ? N : M, workers = threads > 1 ? (size_t)threads : 1;
-    size_t unit = extent >= 16 * workers ? 16 : 1, units = extent / unit + (extent % unit != 0);
     if (threads <= 1 || 2.0 * (double)M * (double)N * (double)K < 262144.0) {
         cmha_gemm(ta, tb, M, N, K, alpha, A, lda, B, ldb, beta, C, ldc);
         return;
     }
-    CMHA__FOR_CHUNKS(threads, units, first, last) {
-        size_t lo = first * unit, hi = last * unit < extent ? last * unit : extent;
+    const int by_columns = N / 2 > M;
+    const size_t extent = by_columns ? N : M, unit = extent >= 16 * (size_t)threads ? 16 : 1;
+    CMHA__FOR_CHUNKS(threads, extent / unit + (extent % unit != 0), first, last) {
+        size_t lo = first * unit, n = cmha__min(last * unit, extent) - lo;
         if (by_columns)
-            cmha_gemm(ta, tb, M, hi - lo, K, alpha, A, lda, tb ? B + lo * ldb : B + lo, ldb, beta, C + lo,
-                    ldc);
+            cmha_gemm(ta, tb, M, n, K, alpha, A, lda, B + lo * (tb ? ldb : 1), ldb, beta, C + lo, ldc);
         else
-            cmha_gemm(ta, tb, hi - lo, N, K, alpha, ta ? A + lo : A + lo * lda, lda, B, ldb, beta,
-                    C + lo * ldc, ldc);
+            cmha_gemm(ta, tb, n, N, K, alpha, A + lo * (ta ? 1 : lda), lda, B, ldb, beta, C + lo * ldc, ldc);
     }
 }
 
@@ -4022,7 +3999,7 @@ static inline cmha_real cmha__largest_64(cmha__in a) {
     cmha_real lanes[CMHA__LANES], half[CMHA__LANES / 2], quarter[CMHA__LANES / 4];
     for (int l = 0; l < CMHA__LANES; l++)
         lanes[l] = cmha__larger(cmha__larger(a[l], a[l + CMHA__LANES]),
-                cmha__larger(a[l + 2 * CMHA__LANES], a[l + 3 * CMHA__LANES]));
+            cmha__larger(a[l + 2 * CMHA__LANES], a[l + 3 * CMHA__LANES]));
     for (int l = 0; l < CMHA__LANES / 2; l++) half[l] = cmha__larger(lanes[l], lanes[l + CMHA__LANES / 2]);
     for (int l = 0; l < CMHA__LANES / 4; l++) quarter[l] = cmha__larger(half[l], half[l + CMHA__LANES / 4]);
     return cmha__larger(cmha__larger(quarter[0], quarter[2]), cmha__larger(quarter[1], quarter[3]));
@@ -4077,7 +4054,7 @@ struct cmha_arena_block {
     unsigned char *data;
 };
 
-/* How far an arena was filled. What is taken after a mark is scratch, and gone after the rewind. */
+/* How far an arena was filled: a rewind forgets what was taken since. */
 typedef struct cmha__mark {
     struct cmha_arena_block *block;
     size_t block_used, used;
@@ -4224,7 +4201,7 @@ CMHA_DEF void cmha_tape_reset(cmha_tape *tape) {
     tape->key = cmha__mix(tape->key + CMHA__GOLDEN); /* the next pass draws other masks */
 }
 
-/* Tells whether operations leave a record: a constant 0 where nothing trains. */
+/* Do operations leave a record? A constant 0 where nothing trains. */
 static int cmha__records(const cmha_tape *tape) { return CMHA__TRAINS && tape->recording; }
 
 CMHA_DEF cmha_status cmha_tape_status(const cmha_tape *tape) {
@@ -4269,7 +4246,7 @@ static void *cmha__tape_take(cmha_tape *tape, cmha_arena *arena, size_t bytes) {
         if (!block || block->size - block->used < bytes) {
             if (arena->fixed)
                 return cmha__reject(tape, CMHA_ERR_MEMORY, "tape: its memory has %zu bytes, it takes %zu",
-                        block->size, end);
+                    block->size, end);
             size_t size = arena->reserved > arena->used ? arena->reserved - arena->used : arena->used / 4;
             if (size < bytes) size = bytes;
             block = cmha__block_new(tape->context, size < 16384 ? 16384 : size);
@@ -4335,7 +4312,7 @@ static cmha_status cmha__sum_over_ranks(cmha_tape *tape, cmha_status status, dou
         else if (message[1] > 0) s->agreed = CMHA_ERR_NOT_FINITE;
         if (s->agreed && s->agreed != status)
             cmha__fail(tape->context, s->agreed, "ranks: another one %s",
-                    failed ? "has failed" : "has numbers that are not finite");
+                failed ? "has failed" : "has numbers that are not finite");
         if (s->agreed) return s->agreed;
         for (size_t j = 0; j < some; j++) values[i + j] = message[NEWS + j];
         i += some;
@@ -4503,7 +4480,7 @@ static cmha_status cmha__walk(cmha_tape *tape) {
         if (!status) status = record->backward(tape, record);
         if (status)
             cmha__reject(tape, status, "backward of %s: %s", record->name ? record->name : "an operation",
-                    cmha_status_string(status));
+                cmha_status_string(status));
         if (tape->status) return tape->status;
         if (!out->grad || out->needs_grad != 2) continue;
         if (tape->n_unused < CMHA_MAX_FREE) {
@@ -4531,9 +4508,9 @@ CMHA_FIT cmha_status cmha_tape_backward(cmha_tape *tape, cmha_tensor *loss, cmha
 
 /* ---- The engine of operations ---- */
 
-/* An operation on rows one by one, or on all as one piece of work (its `shape` sets rows = 1), is a row,
-   cmha__op. cmha__run does the same for all: NULL and failures, the dry run, the result, rows and sums of
-   threads, the record. Others push their own record (cmha_tape_push). */
+/* A cmha__op describes an operation on rows one by one, or on all as one piece of work (its `shape` sets
+   rows = 1). cmha__run does the rest: NULL and failures, the dry run, the result, threads' rows and sums, the
+   record. Other operations push their own (cmha_tape_push). */
 typedef struct cmha__call cmha__call;
 
 enum {
@@ -4541,8 +4518,8 @@ enum {
     CMHA__ALIKE = 2, /* input 1 has the shape of input 0 */
     CMHA__EPS = 4, /* `number` is an epsilon, at least 0 */
     CMHA__NUMBERS = 8, /* every number is a row of its own */
-    CMHA__PASSED = 16, /* the gradient of input 0 is the result's, which is handed over after the backward */
-    CMHA__WHOLE = 32, /* pointers stay at the beginning of their tensors: the operation finds its rows */
+    CMHA__PASSED = 16, /* the gradient of input 0 is the result's, handed over after the backward */
+    CMHA__WHOLE = 32, /* pointers stay at their tensors' beginnings: the pass finds its rows */
     CMHA__UNPACKS = 64, /* inputs may be packed */
     CMHA__SCRATCH = 128, /* the pass, all in one, takes scratch of the tape: a dry run asks it to */
     CMHA__FRESH = 256 /* the first gradient that is not passed may hold no numbers yet: see `fresh` */
@@ -4552,14 +4529,15 @@ enum { CMHA__OP_INPUTS = 6 };
 
 typedef struct cmha__op {
     const char *name;
-    void (*pass)(const cmha__call *call); /* forward: writes y. Backward (cmha__goes_back): adds to dx, in
-                                             which gradients not wanted, never all, are NULL */
+    /* Forward: writes y. Backward (cmha__goes_back): adds to dx, of which some may be NULL, never all. */
+    void (*pass)(const cmha__call *call);
     void (*shape)(cmha__call *call); /* changes rank, shape and rows, or rejects. NULL: those of input 0 */
     int needed; /* so many inputs must be there, others may be NULL */
     int flags;
     int kinds; /* `kind` lies below; 0 = not read */
-    int shared[2]; /* numbers for each of the D channels of inputs 1 and 2 where all rows share them, -n: n
-                      in all; gradients are summed by thread, then in order. 0 = rows like input 0 */
+    /* Numbers for each of the D channels of inputs 1 and 2 where all rows share them; -n: n in all; 0: rows
+       like input 0. Their gradients are summed by thread, then in order. */
+    int shared[2];
     size_t kept; /* of each row, which the forward writes and the backward reads, in bytes */
 } cmha__op;
 
@@ -4601,11 +4579,11 @@ static int cmha__is_planes(cmha_tape *tape, const cmha_tensor *z, const char *na
     if (!tape || tape->status || !z) return 0;
     if (cmha__last(z) % 2)
         CMHA__MISFIT(tape, "%s: a width of %zu is odd and cannot be read as complex numbers", name,
-                cmha__last(z));
+            cmha__last(z));
     return !tape->status;
 }
 
-/* Refuses a tensor, if it is there, of another number of numbers. */
+/* Refuses a tensor, if it is there, of another size. */
 static int cmha__holds(cmha_tape *tape, const char *what, const cmha_tensor *t, size_t need) {
     if (t && t->size != need) CMHA__MISFIT(tape, "%s has %zu numbers, it needs %zu", what, t->size, need);
     return !tape->status;
@@ -4630,7 +4608,7 @@ static void cmha__call_shape(cmha__call *c) {
         size_t need = shared < 0 ? (size_t)-shared : (size_t)shared * c->D;
         if (shared && c->in[i] && c->in[i]->size != need)
             CMHA__MISFIT(c->tape, "%s: rows of %zu do not fit a parameter of %zu", op->name, width,
-                    c->in[i]->size);
+                c->in[i]->size);
     }
     if (op->kinds && (c->kind < 0 || c->kind >= op->kinds))
         CMHA__MISUSE(c->tape, "%s: there is no such kind", op->name);
@@ -4761,12 +4739,12 @@ static cmha_tensor *cmha__operate_by(cmha_tape *tape, const cmha__op *op, cmha_t
     return cmha__run(tape, &call);
 }
 
-/* The body of an operation whose row says no more than this: `run`, one of these three, gets what follows. */
+/* The body of an operation whose cmha__op has no more than this: `run` is one of these three. */
 #define CMHA__RUNS(run, name, pass, shape, needed, flags, ...) \
     static const cmha__op op = {name, pass, shape, needed, flags, 0, {0, 0}, 0}; \
     return run(tape, &op, __VA_ARGS__)
 
-/* A call of an operation of two inputs as a kernel, without a tape: its pass runs on what is put in. */
+/* A call of two inputs without a tape, for an operation's kernel pair. */
 static cmha__call cmha__kernel(const cmha__op *op, size_t T, size_t D, const cmha_real *a,
         const cmha_real *b) {
     cmha__call c = cmha__call_of(op, NULL, NULL, NULL);
@@ -4777,10 +4755,10 @@ static cmha__call cmha__kernel(const cmha__op *op, size_t T, size_t D, const cmh
     return c;
 }
 
-/* Defines the kernel pair of such a row, whose kind and number are constants or among the `options`. */
+/* Defines that pair; kind and number are constants or among the `options`. */
 #define CMHA__KERNELS(name, op, options, kind_, number_) \
     CMHA_DEF void name##_forward(const cmha_real *a, const cmha_real *b, size_t T, size_t D, \
-            options cmha_real *y) { \
+        options cmha_real *y) { \
         cmha__call c = cmha__kernel(&op, T, D, a, b); \
         c.kind = kind_; \
         c.number = number_; \
@@ -4788,7 +4766,7 @@ static cmha__call cmha__kernel(const cmha__op *op, size_t T, size_t D, const cmh
         op.pass(&c); \
     } \
     CMHA_FIT void name##_backward(const cmha_real *a, const cmha_real *b, const cmha_real *dy, size_t T, \
-            size_t D, options cmha_real *da, cmha_real *db) { \
+        size_t D, options cmha_real *da, cmha_real *db) { \
         cmha__call c = cmha__kernel(&op, T, D, a, b); \
         c.kind = kind_; \
         c.number = number_; \

@@ -9,7 +9,6 @@ BEGIN {
     # tables whose rows have functions that ask the table
     split("cmha__score_of cmha__family cmha__complex_norm_rows", names, " ")
     for (i in names) known[names[i]] = 1
-    known["cmha__print"] = 1 # prints numbers, which print their parts
 }
 FNR == 1 { pass++; room = ""; inside = 0 }
 {
