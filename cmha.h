@@ -6391,9 +6391,7 @@ typedef struct cmha__division {
     cmha_real qr[CMHA__PAIRS], qi[CMHA__PAIRS], k[CMHA__PAIRS], m[CMHA__PAIRS];
 } cmha__division;
 
-typedef struct cmha__quotient_grad {
-    cmha_real ur[CMHA__PAIRS], ui[CMHA__PAIRS], wr[CMHA__PAIRS], wi[CMHA__PAIRS];
-} cmha__quotient_grad;
+
 
 static void cmha__denominators(cmha__in wr, cmha__in wi, size_t n, cmha_quotient_kind kind, cmha_real eps,
         cmha__division *CMHA__RESTRICT d) {
@@ -6426,28 +6424,28 @@ static void cmha__divide(cmha__in ur, cmha__in ui, const cmha__division *CMHA__R
 }
 
 /* The backward of y = u conj(q) / m: du = g q / m, dw = -conj(y) du + (u k/m) conj(g k/m); of UNIT,
-   y = u conj(q): du = g q, dw = (i q Im(y conj(g)) + k^2 u conj(g)) / m. */
+   y = u conj(q): du = g q, dw = (i q Im(y conj(g)) + k^2 u conj(g)) / m. o gets Re du, Im du, Re dw, Im dw. */
 static void cmha__divide_backward(cmha__in ur, cmha__in ui, const cmha__division *CMHA__RESTRICT d,
-        cmha__in gr, cmha__in gi, cmha__quotient_grad *CMHA__RESTRICT o) {
+        cmha__in gr, cmha__in gi, cmha_real (*CMHA__RESTRICT o)[CMHA__PAIRS]) {
     const size_t n = d->n, units = d->unit ? n : 0;
     for (size_t j = units; j < n; j++) {
         cmha_real qr = d->qr[j], qi = d->qi[j], m = d->m[j], k = d->k[j];
         cmha_real yr = (ur[j] * qr + ui[j] * qi) / m, yi = (ui[j] * qr - ur[j] * qi) / m;
         cmha_real hr = (gr[j] * qr - gi[j] * qi) / m, hi = (gr[j] * qi + gi[j] * qr) / m;
         cmha_real vr = ur[j] * k / m, vi = ui[j] * k / m, er = gr[j] * k / m, ei = gi[j] * k / m;
-        o->ur[j] = hr;
-        o->ui[j] = hi;
-        o->wr[j] = (vr * er + vi * ei) - (yr * hr + yi * hi);
-        o->wi[j] = (vi * er - vr * ei) - (yr * hi - yi * hr);
+        o[0][j] = hr;
+        o[1][j] = hi;
+        o[2][j] = (vr * er + vi * ei) - (yr * hr + yi * hi);
+        o[3][j] = (vi * er - vr * ei) - (yr * hi - yi * hr);
     }
     for (size_t j = 0; j < units; j++) {
         cmha_real qr = d->qr[j], qi = d->qi[j], m = d->m[j], k = d->k[j];
         cmha_real ar = ur[j] * gr[j] + ui[j] * gi[j], ai = ui[j] * gr[j] - ur[j] * gi[j],
                 turn = ai * qr - ar * qi;
-        o->ur[j] = gr[j] * qr - gi[j] * qi;
-        o->ui[j] = gr[j] * qi + gi[j] * qr;
-        o->wr[j] = (k * k * ar - qi * turn) / m;
-        o->wi[j] = (k * k * ai + qr * turn) / m;
+        o[0][j] = gr[j] * qr - gi[j] * qi;
+        o[1][j] = gr[j] * qi + gi[j] * qr;
+        o[2][j] = (k * k * ar - qi * turn) / m;
+        o[3][j] = (k * k * ai + qr * turn) / m;
     }
 }
 
@@ -6457,15 +6455,8 @@ static void cmha__channels(cmha__in x, cmha__in a, size_t D, size_t n, cmha__out
     for (size_t j = 0; j < n; j++) yi[j] = a[j] * x[D + j] + a[D + j] * x[j];
 }
 
-/* y = a x + b, where b lies behind a. */
-static void cmha__affine(cmha__in x, cmha__in a, size_t D, size_t n, cmha__out yr, cmha__out yi) {
-    cmha__channels(x, a, D, n, yr, yi);
-    cmha__axpy(n, 1, a + 2 * D, yr);
-    cmha__axpy(n, 1, a + 3 * D, yi);
-}
-
 /* dx += g conj(a). */
-static void cmha__affine_dx(cmha__in gr, cmha__in gi, cmha__in a, size_t D, size_t n, cmha__out dx) {
+static void cmha__channels_dx(cmha__in gr, cmha__in gi, cmha__in a, size_t D, size_t n, cmha__out dx) {
     for (size_t j = 0; j < n; j++) dx[j] += gr[j] * a[j] + gi[j] * a[D + j];
     for (size_t j = 0; j < n; j++) dx[D + j] += gi[j] * a[j] - gr[j] * a[D + j];
 }
@@ -6477,13 +6468,7 @@ static void cmha__channel_sums(cmha__in gr, cmha__in gi, cmha__in x, size_t D, s
     for (size_t j = 0; j < n; j++) sums[1][j] += (double)(gi[j] * x[j] - gr[j] * x[D + j]);
 }
 
-/* And sums[2], sums[3] += g: db. */
-static void cmha__affine_sums(cmha__in gr, cmha__in gi, cmha__in x, size_t D, size_t n,
-        double (*CMHA__RESTRICT sums)[CMHA__PAIRS]) {
-    cmha__channel_sums(gr, gi, x, D, n, sums);
-    for (size_t j = 0; j < n; j++) sums[2][j] += gr[j];
-    for (size_t j = 0; j < n; j++) sums[3][j] += gi[j];
-}
+
 
 static void cmha__add_sums(double (*sums)[CMHA__PAIRS], size_t planes, size_t D, size_t n, cmha_real *to) {
     for (size_t i = 0; i < planes; i++)
@@ -6499,7 +6484,7 @@ static void cmha__elementwise_pass(const cmha__call *c) {
         for (size_t at = j; at < 2 * c->n * D; at += 2 * D) {
             const cmha_real *x = c->x[0] + at, *w = c->x[1] + j, *g = back ? c->dy + at : NULL;
             if (!back) cmha__channels(x, w, D, n, c->y + at, c->y + at + D);
-            if (back && c->dx[0]) cmha__affine_dx(g, g + D, w, D, n, c->dx[0] + at);
+            if (back && c->dx[0]) cmha__channels_dx(g, g + D, w, D, n, c->dx[0] + at);
             if (back && c->dx[1]) cmha__channel_sums(g, g + D, x, D, n, sums);
         }
         if (back && c->dx[1]) cmha__add_sums(sums, 2, D, n, c->dx[1] + j);
@@ -6515,42 +6500,41 @@ CMHA_DEF cmha_tensor *cmha_elementwise_complex(cmha_tape *tape, cmha_tensor *x, 
 
 /* Quotients u / w or, by a shared map (MöbiusAttention eq 5-6), (a rho + b) / (c rho + d), likewise. */
 CMHA__HOT_OP(cmha__quotient_pass) {
-    cmha_real mapped[4][CMHA__PAIRS];
+    cmha_real mapped[4][CMHA__PAIRS], grad[4][CMHA__PAIRS]; /* Re u, Im u, Re w, Im w, and their gradients */
     double sums[8][CMHA__PAIRS];
     cmha__division d;
-    cmha__quotient_grad g;
     const int maps = c->op->shared[0], back = cmha__goes_back(c);
-    cmha_real *dx = c->dx[0], *dw = c->dx[1];
     for (size_t j = 0, D = c->D, n; (n = cmha__block_of(D, j)) > 0; j += n) {
         const cmha_real *map = c->x[1] + j;
         if (back && maps) memset(sums, 0, sizeof sums);
         for (size_t at = j; at < 2 * c->n * D; at += 2 * D) {
-            const cmha_real *x = c->x[0] + at, *ur = x, *ui = x + D;
-            const cmha_real *wr = c->x[1] + (maps ? 0 : at), *wi = wr + D;
-            if (maps) {
-                ur = mapped[0];
-                ui = mapped[1];
-                wr = mapped[2];
-                wi = mapped[3];
-                cmha__affine(x, map, D, n, mapped[0], mapped[1]);
-                cmha__affine(x, map + 4 * D, D, n, mapped[2], mapped[3]);
+            const cmha_real *x = c->x[0] + at, *w = c->x[1] + (maps ? 0 : at);
+            const cmha_real *from[4] = {x, x + D, w, w + D};
+            for (size_t i = maps ? 0 : 4; i < 4; i++) { /* a, b, c and d lie 2 D numbers apart */
+                const cmha_real *a = map + i / 2 * 4 * D;
+                if (i % 2 == 0) cmha__channels(x, a, D, n, mapped[i], mapped[i + 1]);
+                cmha__axpy(n, 1, a + (2 + i % 2) * D, mapped[i]);
+                from[i] = mapped[i];
             }
-            cmha__denominators(wr, wi, n, (cmha_quotient_kind)c->kind, c->number, &d);
+            cmha__denominators(from[2], from[3], n, (cmha_quotient_kind)c->kind, c->number, &d);
             if (!back) {
-                cmha__divide(ur, ui, &d, c->y + at, c->y + at + D);
+                cmha__divide(from[0], from[1], &d, c->y + at, c->y + at + D);
                 continue;
             }
-            cmha__divide_backward(ur, ui, &d, c->dy + at, c->dy + at + D, &g);
-            if (dx && maps) {
-                cmha__affine_dx(g.ur, g.ui, map, D, n, dx + at);
-                cmha__affine_dx(g.wr, g.wi, map + 4 * D, D, n, dx + at);
-            } else if (dx) cmha__axpy(n, 1, g.ur, dx + at), cmha__axpy(n, 1, g.ui, dx + at + D);
-            if (dw && maps) {
-                cmha__affine_sums(g.ur, g.ui, x, D, n, sums);
-                cmha__affine_sums(g.wr, g.wi, x, D, n, sums + 4);
-            } else if (dw) cmha__axpy(n, 1, g.wr, dw + at), cmha__axpy(n, 1, g.wi, dw + at + D);
+            cmha__divide_backward(from[0], from[1], &d, c->dy + at, c->dy + at + D, grad);
+            for (size_t k = 0; k < 2; k++) {
+                const cmha_real *gr = grad[2 * k], *gi = grad[2 * k + 1];
+                cmha_real *to = c->dx[maps ? 0 : k];
+                if (to && maps) cmha__channels_dx(gr, gi, map + 4 * k * D, D, n, to + at);
+                if (to && !maps) cmha__axpy(n, 1, gr, to + at);
+                if (to && !maps) cmha__axpy(n, 1, gi, to + at + D);
+                if (!maps || !c->dx[1]) continue;
+                cmha__channel_sums(gr, gi, x, D, n, sums + 4 * k);
+                for (size_t i = 0; i < n; i++) sums[4 * k + 2][i] += gr[i];
+                for (size_t i = 0; i < n; i++) sums[4 * k + 3][i] += gi[i];
+            }
         }
-        if (back && dw && maps) cmha__add_sums(sums, 8, D, n, dw + j);
+        if (back && maps && c->dx[1]) cmha__add_sums(sums, 8, D, n, c->dx[1] + j);
     }
 }
 
@@ -6575,7 +6559,7 @@ CMHA_DEF cmha_tensor *cmha_mobius(cmha_tape *tape, cmha_tensor *rho, cmha_tensor
 /* ---- Complex linear maps ---- */
 
 /* y = Wr xr - Wi xi + i (Wr xi + Wi xr) from the products Z [2T, 2O], rows [Wr xr | Wi xr] and [Wr xi | Wi
-   xi]. The adjoint has the transposes of Wr and Wi, and Wi with the other sign. */
+   xi]; of the adjoint with the transposes of Wr and -Wi. */
 static void cmha__complex_combine(const cmha_complex_linear_args *a, const cmha_real *Z,
         const cmha_real *bias, cmha_real *y) {
     size_t O = a->O;
@@ -6592,21 +6576,18 @@ static void cmha__complex_combine(const cmha_complex_linear_args *a, const cmha_
 /* CRAT eq 10 (MöbiusAttention eq 7-8 with full matrices), and its adjoint. */
 CMHA_DEF void cmha_complex_linear_forward(const cmha_complex_linear_args *args, const cmha_real *x,
         const cmha_real *weight, const cmha_real *bias, cmha_real *y, cmha_real *scratch) {
-    size_t rows = 2 * args->T, I = args->I, O = args->O;
-    if (!args->adjoint)
-        cmha__gemm(args->threads, 0, 1, rows, 2 * O, I, 1, x, I, weight, I, 0, scratch, 2 * O);
-    if (args->adjoint)
-        for (size_t at = 0; at < 2 * O; at += O)
-            cmha__gemm(args->threads, 0, 0, rows, O, I, 1, x, I, weight + at * I, O, 0, scratch + at, 2 * O);
+    const int turned = args->adjoint != 0;
+    size_t I = args->I, O = args->O, width = turned ? O : 2 * O;
+    for (size_t at = 0; at < 2 * O; at += width)
+        cmha__gemm(args->threads, 0, !turned, 2 * args->T, width, I, 1, x, I, weight + at * I, turned ? O : I,
+                0, scratch + at, 2 * O);
     cmha__complex_combine(args, scratch, bias, y);
 }
 
 /* By the cotangent dZ of the four products. */
-CMHA_FIT void cmha_complex_linear_backward(const cmha_complex_linear_args *args, const cmha_real *x,
+CMHA_FIT void cmha_complex_linear_backward(const cmha_complex_linear_args *a, const cmha_real *x,
         const cmha_real *weight, const cmha_real *dy, cmha_real *dx,
-        cmha_real *dweight, cmha_real *dbias, cmha_real *scratch) {
-    const cmha_complex_linear_args *a = args;
-    cmha_real *dZ = scratch;
+        cmha_real *dweight, cmha_real *dbias, cmha_real *dZ) {
     size_t rows = 2 * a->T, I = a->I, O = a->O, parts = a->adjoint ? 2 : 1, width = 2 * O / parts;
     int threads = a->threads;
     cmha_real sign = a->adjoint ? -1 : 1;
@@ -6865,7 +6846,7 @@ static void cmha__gamma_backward(const cmha__complex_norm_row *row, const cmha__
     }
 }
 
-/* h = M c in place */
+/* c becomes M c. */
 static void cmha__wide_apply(const double *M, size_t m, cmha__wide *c) {
     for (size_t j = 0; j < m; j++) {
         double re = M[0] * c->re[j] + M[1] * c->im[j];
@@ -7148,28 +7129,27 @@ static void cmha__regulariser_shape(cmha__call *c) {
     cmha__one_shape(c);
 }
 
-/* Adds the phasors of channels lo .. hi - 1 up (CRAT eq 23) to `re` or, if that is NULL, returns the sum of
-   |z|^2 over the counted ones of rows lo .. hi - 1 (CRAT eq 24). */
-static double cmha__regulariser_sum(const cmha__call *c, double *CMHA__RESTRICT re, size_t lo, size_t hi) {
+/* Writes the sums of the phasors of channels lo .. hi - 1 to `way` (CRAT eq 23) or, if that is NULL, returns
+   the sum of |z|^2 over rows lo .. hi - 1 (CRAT eq 24). */
+static double cmha__regulariser_sum(const cmha__call *c, double *CMHA__RESTRICT way, size_t lo, size_t hi) {
     const unsigned char *mask = (const unsigned char *)c->given;
-    size_t D = c->D, T = cmha__rows(c->in[0]);
-    double *CMHA__RESTRICT im = re ? re + D : NULL, sum = 0;
-    if (!re)
-        for (size_t t = lo; t < hi; t++)
-            if (!mask || mask[t]) sum += cmha_sum_squares(c->x[0] + 2 * t * D, 2 * D);
-    if (!re) return sum;
-    for (size_t j = lo; j < hi; j++) re[j] = im[j] = 0;
-    for (size_t t = 0; t < T; t++) {
+    const size_t D = c->D, first = way ? 0 : lo, end = way ? cmha__rows(c->in[0]) : hi;
+    double sum = 0;
+    if (way)
+        for (size_t j = lo; j < hi; j++) way[j] = way[D + j] = 0;
+    for (size_t t = first; t < end; t++) {
         const cmha_real *CMHA__RESTRICT row = c->x[0] + 2 * t * D;
         if (mask && !mask[t]) continue;
-        for (size_t j = lo; j < hi; j++) {
-            cmha_real ur, ui, unused;
-            cmha__phasor(row[j], row[D + j], c->second, &ur, &ui, &unused);
-            re[j] += ur;
-            im[j] += ui;
-        }
+        if (!way) sum += cmha_sum_squares(row, 2 * D);
+        if (way)
+            for (size_t j = lo; j < hi; j++) {
+                cmha_real ur, ui, unused;
+                cmha__phasor(row[j], row[D + j], c->second, &ur, &ui, &unused);
+                way[j] += ur;
+                way[D + j] += ui;
+            }
     }
-    return 0;
+    return sum;
 }
 
 /* value / (count * D), 0 where nothing is counted: a mean over tokens and channels. */
@@ -7326,16 +7306,17 @@ CMHA_DEF void cmha_router_forward(const cmha_real *z, const cmha_real *router, c
         size_t T, size_t D, size_t E, cmha_real *logits) {
     if (bias)
         for (size_t t = 0; t < T; t++) memcpy(logits + t * E, bias, E * sizeof *logits);
-    cmha_gemm(0, 1, T, E, D, 1, z, 2 * D, router, D, bias ? 1 : 0, logits, E);
-    cmha_gemm(0, 1, T, E, D, 1, z + D, 2 * D, router + E * D, D, 1, logits, E);
+    for (size_t part = 0; part < 2; part++, z += D, router += E * D)
+        cmha_gemm(0, 1, T, E, D, 1, z, 2 * D, router, D, part || bias ? 1 : 0, logits, E);
 }
 
 CMHA_FIT void cmha_router_backward(const cmha_real *z, const cmha_real *router, const cmha_real *dlogits,
         size_t T, size_t D, size_t E, cmha_real *dz, cmha_real *drouter, cmha_real *dbias) {
-    if (dz) cmha_gemm(0, 0, T, D, E, 1, dlogits, E, router, D, 1, dz, 2 * D);
-    if (dz) cmha_gemm(0, 0, T, D, E, 1, dlogits, E, router + E * D, D, 1, dz + D, 2 * D);
-    if (drouter) cmha_gemm(1, 0, E, D, T, 1, dlogits, E, z, 2 * D, 1, drouter, D);
-    if (drouter) cmha_gemm(1, 0, E, D, T, 1, dlogits, E, z + D, 2 * D, 1, drouter + E * D, D);
+    for (size_t part = 0; part < 2; part++) {
+        size_t at = part * D, w = part * E * D;
+        if (dz) cmha_gemm(0, 0, T, D, E, 1, dlogits, E, router + w, D, 1, dz + at, 2 * D);
+        if (drouter) cmha_gemm(1, 0, E, D, T, 1, dlogits, E, z + at, 2 * D, 1, drouter + w, D);
+    }
     if (dbias) cmha__bias_backward(1, dlogits, T, E, dbias);
 }
 
@@ -7459,49 +7440,60 @@ CMHA__HOT(static, cmha__times_i, (const cmha_real *x, size_t n, size_t D, cmha_r
     }
 }
 
-/* The experts at work: what is given, arrays over the P grouped pairs, and a piece of work. */
+/* Map 0 of the experts leads from D to F, map 1 back; x .. ig: for the backward, over the P grouped pairs. */
+typedef struct cmha__expert_map {
+    size_t I, O;
+    const cmha_real *w, *b; /* [2, E, O, I], [2, E, O] or NULL */
+    const cmha_packed *packed; /* forward: instead of w, or NULL */
+    cmha_real *x, *ix; /* what goes in, and, of map 0, times i [P, 2I] */
+    cmha_real *g, *ig; /* the gradient of what comes out, and times -i [P, 2O] */
+} cmha__expert_map;
+
+/* The experts at work, and a piece of work. */
 typedef struct cmha__mixture {
     const cmha_experts_args *a;
-    const cmha_experts_weights *weights;
-    const cmha_packed *packed[2]; /* forward: instead of the matrices, or NULL */
+    cmha__expert_map map[2];
     cmha__route r;
     const cmha_real *z, *dy;
     cmha_real *out; /* forward: what the experts make of their tokens [P, 2D] */
-    cmha_real *x, *ix; /* backward: tokens, and times i [P, 2D] */
-    cmha_real *g, *ig; /* the gate times dy, and times -i [P, 2D] */
-    cmha_real *act, *dpre; /* cGELU(hidden), and the gradient of hidden [P, 2F] */
     cmha_real *dgate, *own; /* own: scratch of each thread; in a piece, of its thread */
     cmha_real *pieces; /* likewise: packed rows as numbers */
     size_t expert, first, n; /* the piece: pairs first .. first + n - 1 of the plan */
 } cmha__mixture;
 
-static cmha__mixture cmha__mixture_of(const cmha_experts_args *a, const cmha_experts_weights *weights) {
+static cmha__mixture cmha__mixture_of(const cmha_experts_args *a, const cmha_experts_weights *weights,
+        const cmha_real *z) {
     cmha__mixture m;
     memset(&m, 0, sizeof m);
     m.a = a;
-    m.weights = weights;
     m.r = cmha__route_of(a->plan, a->T, a->E, a->top);
+    m.z = z;
+    m.map[0].I = m.map[1].O = a->D;
+    m.map[0].O = m.map[1].I = a->F;
+    m.map[0].w = weights->w1;
+    m.map[0].b = weights->b1;
+    m.map[1].w = weights->w2;
+    m.map[1].b = weights->b2;
     return m;
 }
 
-/* y = W x + bias from x and i x, or the adjoint's W^H x = Wr^T x + Wi^T (-i x) from x and -i x; W: the first
-   (second = 0) or second matrix of the piece's expert, x [n, 2I] and y [n, 2O], or the reverse. */
-static void cmha__expert_product(const cmha__mixture *m, int second, int adjoint, const cmha_real *x,
-        const cmha_real *ix, cmha_real *y) {
-    const size_t D = m->a->D, F = m->a->F, E = m->a->E, rows = 2 * m->n;
-    const size_t O = second ? D : F, I = second ? F : D, from = adjoint ? O : I, to = adjoint ? I : O;
-    const cmha_real *w = second ? m->weights->w2 : m->weights->w1;
-    const cmha_real *bias = second ? m->weights->b2 : m->weights->b1;
-    if (adjoint) bias = NULL;
+/* y [n, 2O] = W x + bias of a map of the piece's expert, x [n, 2I], by ix, which gets i x; or the adjoint's
+   x = W^H y = Wr^T y + Wi^T (-i y), by ix = -i y. */
+static void cmha__expert_product(const cmha__mixture *m, int map, int adjoint, const cmha_real *x,
+        cmha_real *ix, cmha_real *y) {
+    const cmha__expert_map *f = &m->map[map];
+    const cmha_packed *p = f->packed;
+    const size_t O = f->O, I = f->I, from = adjoint ? O : I, to = adjoint ? I : O, rows = 2 * m->n;
+    const cmha_real *bias = adjoint ? NULL : f->b;
+    cmha_real *pieces = m->pieces; /* [64, O + I] */
+    cmha__times_i(x, m->n, from, adjoint ? -1 : 1, ix);
     if (bias)
         for (size_t i = 0; i < rows; i++)
-            memcpy(y + i * O, bias + (i % 2 * E + m->expert) * O, O * sizeof *y);
+            memcpy(y + i * O, bias + (i % 2 * m->a->E + m->expert) * O, O * sizeof *y);
     for (size_t part = 0; part < 2; part++) {
-        const cmha_packed *p = m->packed[second];
-        const cmha_real *in = part ? ix : x;
-        size_t which = part * E + m->expert, lo = which * O;
-        cmha_real keep = part || bias ? 1 : 0, *pieces = m->pieces; /* [64, O + I] */
-        if (!p) cmha_gemm(0, !adjoint, rows, to, from, 1, in, from, w + which * D * F, I, keep, y, to);
+        const cmha_real *in = part ? ix : x, keep = part || bias ? 1 : 0;
+        size_t lo = (part * m->a->E + m->expert) * O;
+        if (!p) cmha_gemm(0, !adjoint, rows, to, from, 1, in, from, f->w + lo * I, I, keep, y, to);
         if (p && rows > CMHA__FEW_ROWS)
             for (size_t at = 0, n; at < O; at += n) {
                 n = cmha__min(CMHA__PIECE, O - at);
@@ -7563,21 +7555,18 @@ static void cmha__mixture_scatter(const cmha__mixture *m, const cmha_real *gate,
 }
 
 static void cmha__expert_forward(const cmha__mixture *m) {
-    size_t D = m->a->D, F = m->a->F, n = m->n;
-    cmha_real *x = m->own, *ix = x + 2 * n * D, *act = ix + 2 * n * D, *iact = act + 2 * n * F;
-    cmha_real *pre = m->a->hidden ? m->a->hidden + 2 * m->first * F : iact + 2 * n * F;
+    size_t wide = 2 * m->n * m->a->D, hide = 2 * m->n * m->a->F;
+    cmha_real *x = m->own, *ix = x + wide, *act = ix + wide, *iact = act + hide;
+    cmha_real *pre = m->a->hidden ? m->a->hidden + 2 * m->first * m->a->F : iact + hide;
     cmha__gather(m, m->z, x);
-    cmha__times_i(x, n, D, 1, ix);
     cmha__expert_product(m, 0, 0, x, ix, pre);
-    cmha_activation_forward(pre, 2 * n * F, CMHA_ACTIVATION_GELU_ERF, act);
-    cmha__times_i(act, n, F, 1, iact);
-    cmha__expert_product(m, 1, 0, act, iact, m->out + 2 * m->first * D);
+    cmha_activation_forward(pre, hide, CMHA_ACTIVATION_GELU_ERF, act);
+    cmha__expert_product(m, 1, 0, act, iact, m->out + 2 * m->first * m->a->D);
 }
 
 /* CRAT eq 21. m: the weights, as they are or packed. */
-static void cmha__experts_run(cmha__mixture *m, const cmha_real *z, cmha_real *y, cmha_real *scratch) {
+static void cmha__experts_run(cmha__mixture *m, cmha_real *y, cmha_real *scratch) {
     const cmha_experts_args *a = m->a;
-    m->z = z;
     m->out = scratch;
     m->own = scratch + a->T * a->top * 2 * a->D;
     cmha__mixture_run(m, 0, cmha__expert_forward);
@@ -7586,25 +7575,24 @@ static void cmha__experts_run(cmha__mixture *m, const cmha_real *z, cmha_real *y
 
 CMHA_DEF void cmha_experts_forward(const cmha_experts_args *a, const cmha_experts_weights *weights,
         const cmha_real *z, cmha_real *y, cmha_real *scratch) {
-    cmha__mixture m = cmha__mixture_of(a, weights);
-    cmha__experts_run(&m, z, y, scratch);
+    cmha__mixture m = cmha__mixture_of(a, weights, z);
+    cmha__experts_run(&m, y, scratch);
 }
 
 /* Fills a piece's arrays, adds to dgate <dy, W2 act + b2> = <W2^H dy, act> + <dy, b2>. own gets [n, 2F]. */
 static void cmha__expert_backward(const cmha__mixture *m) {
+    const cmha__expert_map *in = m->map, *out = in + 1;
     size_t D = m->a->D, F = m->a->F, n = m->n, wide = 2 * m->first * D, hide = 2 * m->first * F;
-    const cmha_real *hidden = m->a->hidden + hide;
-    const cmha_real *bias = m->weights->b2 ? m->weights->b2 + m->expert * D : NULL;
-    cmha_real *act = m->act + hide, *dpre = m->dpre + hide;
-    cmha__gather(m, m->z, m->x + wide);
-    cmha__gather(m, m->dy, m->g + wide);
+    const cmha_real *hidden = m->a->hidden + hide, *bias = out->b ? out->b + m->expert * D : NULL;
+    cmha_real *act = out->x + hide, *dpre = in->g + hide;
+    cmha__gather(m, m->z, in->x + wide);
+    cmha__gather(m, m->dy, out->g + wide);
     cmha_activation_forward(hidden, 2 * n * F, CMHA_ACTIVATION_GELU_ERF, act);
-    cmha__times_i(m->x + wide, n, D, 1, m->ix + wide);
-    cmha__times_i(m->g + wide, n, D, -1, m->ig + wide);
-    cmha__expert_product(m, 1, 1, m->g + wide, m->ig + wide, m->own);
+    cmha__times_i(in->x + wide, n, D, 1, in->ix + wide);
+    cmha__expert_product(m, 1, 1, out->g + wide, out->ig + wide, m->own);
     for (size_t i = 0; i < n; i++) {
         size_t pair = m->r.pair[m->first + i], at = wide + 2 * i * D;
-        cmha_real *row = m->own + 2 * i * F, *g = m->g + at, *ig = m->ig + at, gate = m->a->gate[pair];
+        cmha_real *row = m->own + 2 * i * F, *g = out->g + at, *ig = out->ig + at, gate = m->a->gate[pair];
         if (m->dgate) m->dgate[pair] += cmha__dot(row, act + 2 * i * F, 2 * F);
         if (m->dgate && bias)
             m->dgate[pair] += cmha__dot(g, bias, D) + cmha__dot(g + D, bias + m->a->E * D, D);
@@ -7616,33 +7604,29 @@ static void cmha__expert_backward(const cmha__mixture *m) {
     cmha_activation_backward(hidden, m->own, 2 * n * F, CMHA_ACTIVATION_GELU_ERF, dpre);
 }
 
-/* x = W1^H dpre; act gets dpre times -i, neither being needed any more. */
+/* x = W1^H dpre, in the place of the tokens, which are not needed any more. */
 static void cmha__expert_input(const cmha__mixture *m) {
-    size_t F = m->a->F, hide = 2 * m->first * F;
-    cmha__times_i(m->dpre + hide, m->n, F, -1, m->act + hide);
-    cmha__expert_product(m, 0, 1, m->dpre + hide, m->act + hide, m->x + 2 * m->first * m->a->D);
+    const cmha__expert_map *in = m->map;
+    size_t hide = 2 * m->first * m->a->F;
+    cmha__expert_product(m, 0, 1, in->g + hide, in->ig + hide, in->x + 2 * m->first * m->a->D);
 }
 
-/* Rows lo .. hi - 1 of the gradients of an expert's first (second = 0) or second matrix and bias: dW += g
-   x^H, dbias += the sum of g. The imaginary part takes -i g and x or g and i x, whichever is there. */
-static void cmha__expert_outer(const cmha__mixture *m, const cmha_experts_grads *d, size_t e, int second,
+/* Rows lo .. hi - 1 of the gradients of a map and its bias, of one expert: dW += g x^H, dbias += the sum of
+   g. The imaginary part takes -i g and x or g and i x, whichever is there. */
+static void cmha__expert_outer(const cmha__mixture *m, const cmha_experts_grads *d, size_t e, int map,
         size_t lo, size_t hi) {
-    size_t D = m->a->D, F = m->a->F, first = m->r.first[e], n = m->r.first[e + 1] - first;
-    size_t I = second ? F : D, O = second ? D : F, at = e * O + lo, plane = m->a->E * O;
-    size_t row = 2 * first * O + lo;
-    const cmha_real *g = (second ? m->g : m->dpre) + row, *g_imag = second ? m->ig + row : g;
-    const cmha_real *x = (second ? m->act : m->x) + 2 * first * I,
-            *x_imag = second ? x : m->ix + 2 * first * I;
-    cmha_real *dw = second ? d->w2 : d->w1, *db = second ? d->b2 : d->b1;
-    if (dw && n) {
-        cmha_gemm(1, 0, hi - lo, I, 2 * n, 1, g, O, x, I, 1, dw + at * I, I);
-        cmha_gemm(1, 0, hi - lo, I, 2 * n, 1, g_imag, O, x_imag, I, 1, dw + (plane + at) * I, I);
+    const cmha__expert_map *f = &m->map[map];
+    const size_t I = f->I, O = f->O, first = 2 * m->r.first[e], rows = 2 * m->r.first[e + 1] - first;
+    cmha_real *dw = map ? d->w2 : d->w1, *db = map ? d->b2 : d->b1;
+    for (size_t part = 0; part < 2; part++) {
+        const cmha_real *g = part && map ? f->ig : f->g, *x = part && !map ? f->ix : f->x;
+        size_t at = (part * m->a->E + e) * O + lo;
+        if (dw && rows)
+            cmha_gemm(1, 0, hi - lo, I, rows, 1, g + first * O + lo, O, x + first * I, I, 1, dw + at * I, I);
+        if (db)
+            for (size_t t = first + part; t < first + rows; t += 2)
+                cmha__axpy(hi - lo, 1, f->g + t * O + lo, db + at);
     }
-    if (db)
-        for (size_t t = 0; t < n; t++) {
-            cmha__axpy(hi - lo, 1, g + 2 * t * O, db + at);
-            cmha__axpy(hi - lo, 1, g + (2 * t + 1) * O, db + plane + at);
-        }
 }
 
 CMHA_FIT void cmha_experts_backward(const cmha_experts_args *a, const cmha_experts_weights *weights,
@@ -7650,29 +7634,29 @@ CMHA_FIT void cmha_experts_backward(const cmha_experts_args *a, const cmha_exper
         const cmha_experts_grads *grads, cmha_real *scratch) {
     size_t wide = a->T * a->top * 2 * a->D, hide = a->T * a->top * 2 * a->F, workers = cmha__workers(a);
     size_t one = cmha__pieces(a->F), both = one + cmha__pieces(a->D);
-    cmha__mixture m = cmha__mixture_of(a, weights);
-    m.x = scratch;
-    m.ix = m.x + wide;
-    m.g = m.ix + wide;
-    m.ig = m.g + wide;
-    m.act = m.ig + wide;
-    m.dpre = m.act + hide;
-    m.own = m.dpre + hide;
-    m.z = z;
+    cmha__mixture m = cmha__mixture_of(a, weights, z);
+    cmha__expert_map *in = m.map, *out = in + 1;
+    in->x = scratch;
+    in->ix = in->x + wide;
+    out->g = in->ix + wide;
+    out->ig = out->g + wide;
+    in->ig = out->x = out->ig + wide; /* activations are not needed any more when ig is */
+    in->g = out->x + hide;
+    m.own = in->g + hide;
     m.dy = dy;
     m.dgate = dgate;
     cmha__mixture_run(&m, 1, cmha__expert_backward);
     /* Of each expert the weights' gradients by rows, in turns: all tokens may be with one expert. */
     CMHA__FOR_CHUNKS(a->threads, workers, begin, end) {
         for (size_t i = begin; i < a->E * both; i += workers) {
-            int second = i % both >= one;
-            size_t lo = (i % both - (second ? one : 0)) * CMHA__PIECE, rows = second ? a->D : a->F;
-            cmha__expert_outer(&m, grads, i / both, second, lo, cmha__piece_end(lo, rows));
+            int map = i % both >= one;
+            size_t lo = (i % both - (map ? one : 0)) * CMHA__PIECE;
+            cmha__expert_outer(&m, grads, i / both, map, lo, cmha__piece_end(lo, m.map[map].O));
         }
     }
     if (!dz) return;
     cmha__mixture_run(&m, 1, cmha__expert_input);
-    cmha__mixture_scatter(&m, NULL, m.x, 0, dz);
+    cmha__mixture_scatter(&m, NULL, in->x, 0, dz);
 }
 
 static int cmha__experts_top(cmha_tape *tape, const char *name, size_t top, size_t E) {
@@ -7684,6 +7668,7 @@ static int cmha__experts_top(cmha_tape *tape, const char *name, size_t top, size
 static void cmha__experts_shape(cmha__call *c) {
     const cmha_tensor *logits = c->in[1], *w1 = c->in[2], *w2 = c->in[3];
     const size_t T = c->rows, top = c->count, E = w1->shape[1], F = w1->shape[2], D = w1->shape[3];
+    const cmha_experts_args args = {T, D, F, E, top, c->tape->context->threads, NULL, NULL, NULL};
     cmha_experts_args *a = CMHA__NEW(c->tape, cmha_experts_args);
     if (w1->rank != 4 || w2->rank != 4 || w1->shape[0] != 2 || w2->shape[0] != 2)
         CMHA__MISFIT(c->tape,
@@ -7699,12 +7684,7 @@ static void cmha__experts_shape(cmha__call *c) {
         cmha__reject(c->tape, CMHA_ERR_OVERFLOW, "experts: %zu tokens, %zu experts each, are too many", T,
                 top);
     if (!a || c->tape->status) return;
-    a->T = T;
-    a->D = D;
-    a->F = F;
-    a->E = E;
-    a->top = top;
-    a->threads = c->tape->context->threads;
+    *a = args;
     a->plan = (size_t *)cmha_tape_alloc(c->tape, cmha_route_size(T, E, top) * sizeof *a->plan);
     a->gate = cmha__reals(c->tape, T * top);
     if (cmha__records(c->tape)) a->hidden = cmha__reals(c->tape, T * top * 2 * F);
@@ -7723,13 +7703,13 @@ static void cmha__experts_pass(const cmha__call *c) {
     if (back || c->in[2]->packed) more = cmha__reals(tape, back ? pairs : pieces);
     int computes = !tape->status && !cmha__dry(tape);
     if (computes && !back) {
-        cmha__mixture m = cmha__mixture_of(a, &weights);
-        m.packed[0] = c->in[2]->packed;
-        m.packed[1] = c->in[3]->packed;
+        cmha__mixture m = cmha__mixture_of(a, &weights, c->x[0]);
+        m.map[0].packed = c->in[2]->packed;
+        m.map[1].packed = c->in[3]->packed;
         m.pieces = more;
         cmha_route_forward(c->x[1], mask, a->T, a->E, a->top, a->threads, m.r.expert,
                 (cmha_real *)(uintptr_t)a->gate);
-        cmha__experts_run(&m, c->x[0], c->y, scratch);
+        cmha__experts_run(&m, c->y, scratch);
     } else if (computes) {
         cmha_experts_grads grads = {c->dx[2], c->dx[4], c->dx[3], c->dx[5]};
         memset(more, 0, pairs * sizeof *more);
