@@ -6596,10 +6596,12 @@ CMHA_FIT void cmha_complex_linear_backward(const cmha_complex_linear_args *a, co
     CMHA__FOR_EACH(threads, a->T, t) {
         const cmha_real *g = dy + 2 * t * O;
         cmha_real *z = dZ + 4 * t * O;
-        for (size_t j = 0; j < O; j++) z[j] = g[j];
-        for (size_t j = 0; j < O; j++) z[O + j] = sign * g[O + j];
-        for (size_t j = 0; j < O; j++) z[2 * O + j] = g[O + j];
-        for (size_t j = 0; j < O; j++) z[3 * O + j] = -sign * g[j];
+        for (size_t j = 0; j < O; j++) {
+            z[j] = g[j];
+            z[O + j] = sign * g[O + j];
+            z[2 * O + j] = g[O + j];
+            z[3 * O + j] = -sign * g[j];
+        }
     }
     for (size_t part = 0; part < parts; part++) { /* dx += dZ W, dW += dZ^T x; or dZ_i W_i^T, x^T dZ_i */
         const cmha_real *z = dZ + part * O, *w = weight + part * I * O;
@@ -6626,14 +6628,14 @@ static void cmha__complex_map_pass(const cmha__call *c) {
     cmha_tape *tape = c->tape;
     size_t T = cmha__rows(c->out), O = cmha__last(c->out) / 2;
     cmha_complex_linear_args a = {T, c->D, O, c->kind, tape->context->threads, c->fresh};
+    const int back = cmha__goes_back(c);
     cmha__mark mark = cmha__mark_of(tape);
     cmha_real *scratch = cmha__reals(tape, 2 * c->out->size);
-    if (!cmha__goes_back(c))
-        cmha__weight_product(tape, c->in[1], c->x[0], 2 * T, c->kind ? O : 0, scratch);
-    if (!tape->status && !cmha__dry(tape)) {
-        if (!cmha__goes_back(c)) cmha__complex_combine(&a, scratch, c->x[2], c->y);
-        else cmha_complex_linear_backward(&a, c->x[0], c->x[1], c->dy, c->dx[0], c->dx[1], c->dx[2], scratch);
-    }
+    if (!back) cmha__weight_product(tape, c->in[1], c->x[0], 2 * T, c->kind ? O : 0, scratch);
+    int computes = !tape->status && !cmha__dry(tape);
+    if (computes && !back) cmha__complex_combine(&a, scratch, c->x[2], c->y);
+    else if (computes)
+        cmha_complex_linear_backward(&a, c->x[0], c->x[1], c->dy, c->dx[0], c->dx[1], c->dx[2], scratch);
     cmha__rewind(tape, mark);
 }
 
@@ -6784,22 +6786,22 @@ static void cmha__moments(const cmha_real *z, size_t D, int centred, double *sta
 /* The matrix M of a norm by its eigenvalues, M = f1 e1 e1^T + f2 e2 e2^T, e1 = (c, s), e2 = (-s, c): so the
    derivative of an inverse root stays exact next to a singular V. */
 typedef struct cmha__root {
-    double f1, f2, c, s, M[3]; /* M: its (rr, ri, ii) */
+    double f1, f2, cc, ss, cs; /* c^2, s^2, c s */
+    double M[3]; /* its (rr, ri, ii) */
 } cmha__root;
 
 static double cmha__inverse_spread(double variance) { return variance == 0 ? 0 : 1 / sqrt(variance); }
 
 /* (rr, ri, ii) of the symmetric matrix (a, e, b) in the root's basis. */
 static void cmha__root_matrix(const cmha__root *r, double a, double e, double b, double *matrix) {
-    double cc = r->c * r->c, ss = r->s * r->s, cs = r->c * r->s;
-    matrix[0] = a * cc + b * ss - 2 * e * cs;
-    matrix[1] = (a - b) * cs + e * (cc - ss);
-    matrix[2] = a * ss + b * cc + 2 * e * cs;
+    matrix[0] = a * r->cc + b * r->ss - 2 * e * r->cs;
+    matrix[1] = (a - b) * r->cs + e * (r->cc - r->ss);
+    matrix[2] = a * r->ss + b * r->cc + 2 * e * r->cs;
 }
 
 static cmha__root cmha__norm_root(const cmha__complex_norm_row *row, const double *V, double eps) {
     double trace = V[0] + V[2], half = (V[0] - V[2]) / 2, det = V[0] * V[2] - V[1] * V[1];
-    cmha__root root = {0, 0, 1, 0, {0, 0, 0}};
+    cmha__root root = {0, 0, 1, 0, 0, {0, 0, 0}};
     if (row->spread == CMHA__SPREAD_TRACE) {
         root.f1 = root.f2 = cmha__inverse_spread(trace + eps);
     } else if (row->spread == CMHA__SPREAD_AXES) {
@@ -6810,8 +6812,10 @@ static cmha__root cmha__norm_root(const cmha__complex_norm_row *row, const doubl
         det = (det > 0 ? det : 0) + eps * (trace + eps);
         root.f1 = cmha__inverse_spread(first);
         root.f2 = cmha__inverse_spread(first > 0 ? det / first : first);
-        root.c = cos(angle);
-        root.s = sin(angle);
+        double c = cos(angle), s = sin(angle);
+        root.cc = c * c;
+        root.ss = s * s;
+        root.cs = c * s;
     }
     cmha__root_matrix(&root, root.f1, 0, root.f2, root.M);
     return root;
@@ -6911,7 +6915,7 @@ static void cmha__complex_norm_row_backward(const cmha__complex_norm_row *row, c
     /* dV = 2/D dL/dV from G = dL/dM = sum of dh c^T (rr, ri, ir, ii): c gets dV * c. In the eigenbasis 1/sqrt
        has the divided differences -f^3/2 and, off the diagonal, -f1^2 f2^2/(f1 + f2). */
     const double f1 = root->f1, f2 = root->f2, both = G[1] + G[2], scale = 2 / (double)D;
-    double cc = root->c * root->c, ss = root->s * root->s, cs = root->c * root->s;
+    const double cc = root->cc, ss = root->ss, cs = root->cs;
     double a = G[0] * cc + both * cs + G[3] * ss, b = G[0] * ss - both * cs + G[3] * cc;
     double e = row->spread == CMHA__SPREAD_MATRIX ? (G[3] - G[0]) * cs + both * (cc - ss) / 2 : 0;
     double off = f1 + f2 > 0 ? f1 * f1 * (f2 * f2) / (f1 + f2) : 0;
@@ -7159,11 +7163,12 @@ static double cmha__mean_over(double value, double count, size_t D) {
 
 static void cmha__regulariser_pass(const cmha__call *c) {
     const unsigned char *mask = (const unsigned char *)c->given;
-    const size_t T = cmha__rows(c->in[0]), D = c->D, threads = (size_t)c->tape->context->threads;
+    const size_t T = cmha__rows(c->in[0]), D = c->D;
+    const int threads = c->tape->context->threads;
     double *counted = (double *)c->kept, *sums = counted + 1, *way = c->kind ? sums + threads : NULL;
     if (cmha__goes_back(c)) {
         double slope = cmha__mean_over((double)c->number * c->dy[0], *counted, D);
-        CMHA__FOR_EACH(c->tape->context->threads, T, t) {
+        CMHA__FOR_EACH(threads, T, t) {
             const cmha_real *CMHA__RESTRICT z = c->x[0] + 2 * t * D;
             cmha_real *CMHA__RESTRICT dz = c->dx[0] + 2 * t * D;
             if (mask && !mask[t]) continue;
@@ -7178,14 +7183,14 @@ static void cmha__regulariser_pass(const cmha__call *c) {
         }
         return;
     }
-    for (size_t i = 0; i < threads; i++) sums[i] = 0;
+    for (int i = 0; i < threads; i++) sums[i] = 0;
     *counted = (double)cmha__counted(mask, T);
-    CMHA__FOR_CHUNKS(c->tape->context->threads, way ? D : T, lo, hi) {
+    CMHA__FOR_CHUNKS(threads, way ? D : T, lo, hi) {
         sums[cmha__chunk] = cmha__regulariser_sum(c, way, lo, hi);
     }
     cmha__over_ranks(c->tape, counted, 1);
     if (way) cmha__over_ranks(c->tape, way, 2 * D);
-    CMHA__FOR_CHUNKS(c->tape->context->threads, way ? D : 0, lo, hi) {
+    CMHA__FOR_CHUNKS(threads, way ? D : 0, lo, hi) {
         sums[cmha__chunk] = 0; /* the sum of 1 - R_j; sums of phasors become directions */
         if (*counted > 0)
             for (size_t j = lo; j < hi; j++) {
@@ -7196,7 +7201,7 @@ static void cmha__regulariser_pass(const cmha__call *c) {
                 way[D + j] *= inverse;
             }
     }
-    double all = cmha__wide_total(sums, threads);
+    double all = cmha__wide_total(sums, (size_t)threads);
     c->y[0] = (cmha_real)(c->number * cmha__mean_over(all, way ? 1 : *counted, D));
 }
 
@@ -7332,8 +7337,8 @@ static void cmha__router_shape(cmha__call *c) {
 }
 /* With its share of the pieces of rows a thread takes as large a share of the pieces of columns. */
 static void cmha__router_pass(const cmha__call *c) {
-    size_t D = c->D, E = c->in[1]->shape[1], half = cmha__pieces(D);
-    for (size_t i = c->lo; i < c->lo + c->n; i++) {
+    const size_t D = c->D, E = c->in[1]->shape[1], half = cmha__pieces(D), end = c->lo + c->n;
+    for (size_t i = c->lo; i < end; i++) {
         size_t lo = i * CMHA__PIECE, n = cmha__piece_end(lo, c->count) - lo, at = lo * 2 * D;
         cmha_real *dz = c->dx[0] ? c->dx[0] + at : NULL;
         if (!cmha__goes_back(c)) cmha_router_forward(c->x[0] + at, c->x[1], c->x[2], n, D, E, c->y + lo * E);
@@ -7341,7 +7346,7 @@ static void cmha__router_pass(const cmha__call *c) {
     }
     if (!cmha__goes_back(c)) return;
     if (c->dx[1])
-        for (size_t i = 2 * half * c->lo / c->rows; i < 2 * half * (c->lo + c->n) / c->rows; i++) {
+        for (size_t i = 2 * half * c->lo / c->rows; i < 2 * half * end / c->rows; i++) {
             size_t part = i / half, lo = i % half * CMHA__PIECE, n = cmha__piece_end(lo, D) - lo;
             cmha_gemm(1, 0, E, n, c->count, 1, c->dy, E, c->x[0] + part * D + lo, 2 * D, 1,
                     c->dx[1] + part * E * D + lo, D);
@@ -7454,7 +7459,7 @@ typedef struct cmha__mixture {
     const cmha_experts_args *a;
     cmha__expert_map map[2];
     cmha__route r;
-    const cmha_real *z, *dy;
+    const cmha_real *z, *dy; /* dy: NULL in the forward */
     cmha_real *out; /* forward: what the experts make of their tokens [P, 2D] */
     cmha_real *dgate, *own; /* own: scratch of each thread; in a piece, of its thread */
     cmha_real *pieces; /* likewise: packed rows as numbers */
@@ -7521,11 +7526,11 @@ CMHA_DEF size_t cmha_experts_scratch(const cmha_experts_args *a, int backward) {
             workers * cmha__expert_own(a, backward), 8 * rows * ((double)a->D + (double)a->F));
 }
 
-static void cmha__mixture_run(const cmha__mixture *m, int backward, void (*work)(const cmha__mixture *)) {
+static void cmha__mixture_run(const cmha__mixture *m, void (*work)(const cmha__mixture *)) {
     const size_t *piece = m->r.piece, *first = m->r.first;
     CMHA__FOR_CHUNKS(m->a->threads, piece[m->a->E], lo, hi) {
         cmha__mixture p = *m;
-        p.own += (size_t)cmha__chunk * cmha__expert_own(m->a, backward);
+        p.own += (size_t)cmha__chunk * cmha__expert_own(m->a, m->dy != NULL);
         if (p.pieces) p.pieces += (size_t)cmha__chunk * CMHA__PIECE * (m->a->D + m->a->F);
         for (size_t i = lo; i < hi; i++) {
             while (piece[p.expert + 1] <= i) p.expert++;
@@ -7569,7 +7574,7 @@ static void cmha__experts_run(cmha__mixture *m, cmha_real *y, cmha_real *scratch
     const cmha_experts_args *a = m->a;
     m->out = scratch;
     m->own = scratch + a->T * a->top * 2 * a->D;
-    cmha__mixture_run(m, 0, cmha__expert_forward);
+    cmha__mixture_run(m, cmha__expert_forward);
     cmha__mixture_scatter(m, a->gate, m->out, 1, y);
 }
 
@@ -7645,7 +7650,7 @@ CMHA_FIT void cmha_experts_backward(const cmha_experts_args *a, const cmha_exper
     m.own = in->g + hide;
     m.dy = dy;
     m.dgate = dgate;
-    cmha__mixture_run(&m, 1, cmha__expert_backward);
+    cmha__mixture_run(&m, cmha__expert_backward);
     /* Of each expert the weights' gradients by rows, in turns: all tokens may be with one expert. */
     CMHA__FOR_CHUNKS(a->threads, workers, begin, end) {
         for (size_t i = begin; i < a->E * both; i += workers) {
@@ -7655,7 +7660,7 @@ CMHA_FIT void cmha_experts_backward(const cmha_experts_args *a, const cmha_exper
         }
     }
     if (!dz) return;
-    cmha__mixture_run(&m, 1, cmha__expert_input);
+    cmha__mixture_run(&m, cmha__expert_input);
     cmha__mixture_scatter(&m, NULL, in->x, 0, dz);
 }
 
@@ -7670,13 +7675,13 @@ static void cmha__experts_shape(cmha__call *c) {
     const size_t T = c->rows, top = c->count, E = w1->shape[1], F = w1->shape[2], D = w1->shape[3];
     const cmha_experts_args args = {T, D, F, E, top, c->tape->context->threads, NULL, NULL, NULL};
     cmha_experts_args *a = CMHA__NEW(c->tape, cmha_experts_args);
+    const size_t turned[4] = {2, E, D, F};
     if (w1->rank != 4 || w2->rank != 4 || w1->shape[0] != 2 || w2->shape[0] != 2)
-        CMHA__MISFIT(c->tape,
-                "experts: the weights must be [2, E, hidden, width] and [2, E, width, hidden]");
-    else if (w2->shape[1] != E || w2->shape[2] != D || w2->shape[3] != F || c->D != D ||
-            cmha__last(logits) != E || cmha__rows(logits) != T)
+        CMHA__MISFIT(c->tape, "experts: the weights must be [2, E, hidden, width] and [2, E, width, hidden]");
+    else if (memcmp(w2->shape, turned, sizeof turned) || c->D != D || cmha__last(logits) != E ||
+            cmha__rows(logits) != T)
         CMHA__MISFIT(c->tape, "experts: rows of %zu, weights of %zu and %zu, logits of %zu do not fit",
-            2 * c->D, w1->size, w2->size, logits->size);
+                2 * c->D, w1->size, w2->size, logits->size);
     cmha__holds(c->tape, "experts: b1", c->in[4], 2 * E * F);
     cmha__holds(c->tape, "experts: b2", c->in[5], 2 * E * D);
     if (!cmha__experts_top(c->tape, "experts", top, E)) return;
@@ -7888,44 +7893,43 @@ static cmha_status cmha__knowledge_finite(const cmha_knowledge *kb) {
     return CMHA_OK;
 }
 
-CMHA_DEF cmha_status cmha_knowledge_init(cmha_knowledge *knowledge, cmha_context *context, size_t n,
-        size_t d_r, const cmha_real *vectors, const int64_t *ids,
-        const char *texts, const uint64_t *text_begin) {
-    if (!knowledge) return CMHA__WRONG(context, "knowledge: it is NULL");
-    memset(knowledge, 0, sizeof *knowledge);
+CMHA_DEF cmha_status cmha_knowledge_init(cmha_knowledge *kb, cmha_context *context, size_t n, size_t d_r,
+        const cmha_real *vectors, const int64_t *ids, const char *texts, const uint64_t *text_begin) {
+    if (!kb) return CMHA__WRONG(context, "knowledge: it is NULL");
+    memset(kb, 0, sizeof *kb);
     if (!cmha__is_open(context)) return CMHA_ERR_STATE;
     if (n && (!vectors || !d_r)) return CMHA__WRONG(context, "knowledge: %zu documents without vectors", n);
     if (!texts != !text_begin) return CMHA__WRONG(context, "knowledge: texts and text_begin need each other");
     if (d_r > SIZE_MAX / 2) return cmha__fail(context, CMHA_ERR_OVERFLOW, "knowledge: %zu features", d_r);
-    knowledge->context = context;
-    knowledge->n = n;
-    knowledge->d_r = d_r;
-    knowledge->vectors = vectors;
-    knowledge->ids = ids;
-    knowledge->texts = texts;
-    knowledge->text_begin = text_begin;
-    cmha_status status = cmha__knowledge_reserve(knowledge); /* first: every array's size is then possible */
+    kb->context = context;
+    kb->n = n;
+    kb->d_r = d_r;
+    kb->vectors = vectors;
+    kb->ids = ids;
+    kb->texts = texts;
+    kb->text_begin = text_begin;
+    cmha_status status = cmha__knowledge_reserve(kb); /* first: every array's size is then possible */
     if (!status && texts && !cmha__texts_in_order(text_begin, n, UINT64_MAX))
         status = CMHA__WRONG(context, "knowledge: text_begin does not ascend from 0");
-    if (!status) status = cmha__knowledge_finite(knowledge);
-    if (!status) cmha__knowledge_features(knowledge);
-    if (status) cmha_knowledge_close(knowledge);
-    else knowledge->identity = cmha__knowledge_identity(n, d_r, vectors);
+    if (!status) status = cmha__knowledge_finite(kb);
+    if (!status) cmha__knowledge_features(kb);
+    if (status) cmha_knowledge_close(kb);
+    else kb->identity = cmha__knowledge_identity(n, d_r, vectors);
     return status;
 }
 
-CMHA_DEF void cmha_knowledge_close(cmha_knowledge *knowledge) {
-    if (!knowledge || !knowledge->context) return;
-    for (size_t i = 0; i < sizeof knowledge->owned / sizeof *knowledge->owned; i++)
-        cmha__give(knowledge->context, knowledge->owned[i].memory, knowledge->owned[i].bytes);
-    cmha__unmap_file(knowledge->mapping, knowledge->mapped);
-    memset(knowledge, 0, sizeof *knowledge);
+CMHA_DEF void cmha_knowledge_close(cmha_knowledge *kb) {
+    if (!kb || !kb->context) return;
+    for (size_t i = 0; i < sizeof kb->owned / sizeof *kb->owned; i++)
+        cmha__give(kb->context, kb->owned[i].memory, kb->owned[i].bytes);
+    cmha__unmap_file(kb->mapping, kb->mapped);
+    memset(kb, 0, sizeof *kb);
 }
 
-CMHA_DEF const char *cmha_knowledge_text(const cmha_knowledge *knowledge, size_t i, size_t *length) {
-    int there = knowledge && knowledge->texts && i < knowledge->n;
-    if (length) *length = there ? (size_t)(knowledge->text_begin[i + 1] - knowledge->text_begin[i]) : 0;
-    return there ? knowledge->texts + knowledge->text_begin[i] : NULL;
+CMHA_DEF const char *cmha_knowledge_text(const cmha_knowledge *kb, size_t i, size_t *length) {
+    int there = kb && kb->texts && i < kb->n;
+    if (length) *length = there ? (size_t)(kb->text_begin[i + 1] - kb->text_begin[i]) : 0;
+    return there ? kb->texts + kb->text_begin[i] : NULL;
 }
 
 /* ---- Retrieval: search ---- */
@@ -8015,10 +8019,11 @@ static void cmha__nearest_scan(const cmha__search *s, const cmha_real *scores, s
     }
 }
 
-static void cmha__nearest_begin(size_t n, int64_t *index, cmha_real *similarity) {
+/* Empties n places. */
+static void cmha__nearest_begin(size_t n, cmha_real none, int64_t *index, cmha_real *similarity) {
     for (size_t i = 0; i < n; i++) {
         index[i] = -1;
-        similarity[i] = -(cmha_real)INFINITY;
+        similarity[i] = none;
     }
 }
 
@@ -8054,7 +8059,7 @@ static void cmha__search_exact(const cmha__search *s) {
     const size_t blocks = Q / rows + (Q % rows != 0), tiles = n / width + (n % width != 0);
     const size_t threads = (size_t)s->context->threads, list = Q * k, others = list * (threads - 1);
     const int by_query = blocks > CMHA__SEARCH_BLOCKS * threads || tiles < 2 * threads;
-    if (!by_query) cmha__nearest_begin(others, s->own_index, s->own_similarity);
+    if (!by_query) cmha__nearest_begin(others, -(cmha_real)INFINITY, s->own_index, s->own_similarity);
     CMHA__FOR_CHUNKS(s->context->threads, by_query ? blocks : tiles, lo, hi) {
         cmha__search part = *s;
         size_t own = (size_t)cmha__chunk * list, q = lo * rows;
@@ -8105,7 +8110,7 @@ static cmha_status cmha__search_callers(const cmha__search *s) {
 static cmha_status cmha__search_run(const cmha__search *s) {
     size_t W = 2 * s->d_r, k = s->k;
     cmha_status status = CMHA_OK;
-    cmha__nearest_begin(s->Q * k, s->index, s->similarity);
+    cmha__nearest_begin(s->Q * k, -(cmha_real)INFINITY, s->index, s->similarity);
     if (s->base->search) status = cmha__search_callers(s);
     else cmha__search_exact(s);
     for (size_t q = 0; q < s->Q; q++) {
@@ -8117,26 +8122,23 @@ static cmha_status cmha__search_run(const cmha__search *s) {
 }
 
 /* Queries go through in slabs, for bounded memory. */
-CMHA_DEF cmha_status cmha_knowledge_search(const cmha_knowledge *knowledge, const cmha_real *queries,
-        size_t Q, size_t k, cmha_real threshold, int64_t *index, cmha_real *similarity) {
+CMHA_DEF cmha_status cmha_knowledge_search(const cmha_knowledge *kb, const cmha_real *queries, size_t Q,
+        size_t k, cmha_real threshold, int64_t *index, cmha_real *similarity) {
     const size_t slab = cmha__min(Q, 4096);
-    size_t bytes;
-    if (!knowledge || !cmha__is_open(knowledge->context)) return CMHA_ERR_STATE;
-    cmha_context *context = knowledge->context;
+    if (!kb || !cmha__is_open(kb->context)) return CMHA_ERR_STATE;
+    cmha_context *context = kb->context;
     if (!Q || !k) return CMHA_OK;
     if (!queries || !index || !similarity) return CMHA__WRONG(context, "search: an array is NULL");
     if (threshold != threshold) return CMHA__WRONG(context, "search: the threshold is NaN");
-    cmha__search s = cmha__search_of(context, knowledge, slab, knowledge->d_r, k, threshold);
-    bytes = cmha__countable(s.bytes, 16 * (double)Q * ((double)k + (double)s.d_r)); /* the caller's arrays */
-    if (bytes == SIZE_MAX)
+    cmha__search s = cmha__search_of(context, kb, slab, kb->d_r, k, threshold);
+    double callers = 16 * (double)Q * ((double)k + (double)s.d_r); /* bytes of the caller's arrays */
+    if (cmha__countable(s.bytes, callers) == SIZE_MAX)
         return cmha__fail(context, CMHA_ERR_OVERFLOW, "search: %zu documents for each of %zu queries", k, Q);
-    if (!knowledge->n)
-        for (size_t i = 0; i < Q * k; i++) {
-            index[i] = -1;
-            similarity[i] = 0;
-        }
-    if (!knowledge->n) return CMHA_OK;
-    void *memory = cmha__take(context, "search", bytes);
+    if (!kb->n) {
+        cmha__nearest_begin(Q * k, 0, index, similarity);
+        return CMHA_OK;
+    }
+    void *memory = cmha__take(context, "search", s.bytes);
     if (!memory) return CMHA_ERR_MEMORY;
     cmha__search_place(&s, memory);
     cmha_status status = CMHA_OK;
@@ -8148,7 +8150,7 @@ CMHA_DEF cmha_status cmha_knowledge_search(const cmha_knowledge *knowledge, cons
         status = cmha__search_run(&s);
         if (status) break;
     }
-    cmha__give(context, memory, bytes);
+    cmha__give(context, memory, s.bytes);
     return status;
 }
 
@@ -8176,30 +8178,31 @@ static void cmha__retrieve_phasors(const cmha__retrieval *s, const cmha_real *q,
     }
 }
 
+/* Of k places those with a document come first: how many? */
+static size_t cmha__documents(const int64_t *index, size_t k) {
+    size_t n = 0;
+    for (size_t i = 0; i < k; i++) n += index[i] >= 0;
+    return n;
+}
+
 /* CRAT eq 19, first half, of rows lo .. hi - 1: rbar = sum_m weights_m sum_i p_mi r_i, p a softmax. */
 static void cmha__retrieve_mix(const cmha__retrieval *s, size_t lo, size_t hi, cmha_real *rbar) {
     size_t M = s->args.queries, k = s->args.top, W = 2 * s->d_r;
     for (size_t query = lo * M; query < hi * M; query++) {
         const int64_t *index = s->index + query * k;
-        cmha_real *p = s->p + query * k, *row = rbar + query / M * W, first = p[0];
-        cmha_real top = -(cmha_real)INFINITY, sum = 0;
-        int found = 0;
-        for (size_t i = 0; i < k; i++) {
-            found |= index[i] >= 0;
-            if (index[i] >= 0 && p[i] > top) top = p[i];
-        }
-        for (size_t i = 0; i < k; i++) {
-            p[i] = index[i] >= 0 ? cmha__exp((p[i] - top) / s->args.tau) : 0;
+        const size_t n = cmha__documents(index, k);
+        cmha_real *p = s->p + query * k, *row = rbar + query / M * W, best = p[0], sum = 0;
+        for (size_t i = 0; i < n; i++) {
+            p[i] = cmha__exp((p[i] - best) / s->args.tau);
             sum += p[i];
         }
-        for (size_t i = 0; i < k; i++) {
-            if (index[i] < 0) continue;
+        for (size_t i = 0; i < n; i++) {
             p[i] /= sum;
             cmha__axpy(W, s->weights[query % M] * p[i], s->vectors + (size_t)index[i] * W, row);
         }
-        if (!found && first != first)
-            for (size_t j = 0; j < W; j++) row[j] = first; /* a NaN shows */
-        if (found || first != first) s->found[query / M] = 1;
+        if (best != best)
+            for (size_t j = 0; j < W; j++) row[j] = best; /* a NaN shows */
+        if (n || best != best) s->found[query / M] = 1;
     }
 }
 
@@ -8215,17 +8218,15 @@ static void cmha__retrieve_back(const cmha__retrieval *s, const cmha_real *drbar
         for (size_t t = lo; t < hi; t++) {
             const int64_t *index = s->index + (t * M + m) * k;
             const cmha_real *p = s->p + (t * M + m) * k;
+            const size_t n = cmha__documents(index, k);
             cmha_real mean = 0;
-            for (size_t i = 0; i < k; i++) {
-                if (index[i] < 0) continue;
+            for (size_t i = 0; i < n; i++) {
                 a[i] = cmha__dot(drbar + t * W, s->vectors + (size_t)index[i] * W, W);
                 mean += p[i] * a[i];
             }
-            if (du)
-                for (size_t i = 0; i < k; i++)
-                    if (index[i] >= 0)
-                        cmha__axpy(W, s->weights[m] * p[i] * (a[i] - mean) / scale,
-                                s->features + (size_t)index[i] * W, du + (t * M + m) * W);
+            for (size_t i = du ? 0 : n; i < n; i++)
+                cmha__axpy(W, s->weights[m] * p[i] * (a[i] - mean) / scale,
+                        s->features + (size_t)index[i] * W, du + (t * M + m) * W);
             sum += mean;
         }
         own[m] += (cmha_real)sum;
@@ -8276,12 +8277,12 @@ static void cmha__query_weights(const cmha_real *logits, size_t M, int raw, cmha
     for (size_t m = 0; m < M; m++) to[m] /= sum;
 }
 
-CMHA_DEF cmha_tensor *cmha_retrieve(cmha_tape *tape, const cmha_knowledge *knowledge,
-        const cmha_retrieve_args *args, cmha_tensor *q, cmha_tensor *w_logits, const unsigned char **found) {
+CMHA_DEF cmha_tensor *cmha_retrieve(cmha_tape *tape, const cmha_knowledge *kb, const cmha_retrieve_args *args,
+        cmha_tensor *q, cmha_tensor *w_logits, const unsigned char **found) {
     cmha_tensor *in[2] = {q, w_logits}, *y;
     size_t Q;
     if (!q || !w_logits || !tape || tape->status) return NULL;
-    if (!cmha__retrieve_fits(tape, knowledge, args, q, w_logits)) return NULL;
+    if (!cmha__retrieve_fits(tape, kb, args, q, w_logits)) return NULL;
     cmha__retrieval *s = CMHA__NEW(tape, cmha__retrieval);
     if (!s) return NULL;
     size_t M = args->queries;
@@ -8289,8 +8290,7 @@ CMHA_DEF cmha_tensor *cmha_retrieve(cmha_tape *tape, const cmha_knowledge *knowl
     s->T = cmha__rows(q);
     s->d_r = cmha__last(q) / 2 / M;
     if (!cmha__mul(s->T, M, &Q)) Q = SIZE_MAX;
-    cmha__search search =
-        cmha__search_of(tape->context, knowledge, Q, s->d_r, args->top, args->threshold);
+    cmha__search search = cmha__search_of(tape->context, kb, Q, s->d_r, args->top, args->threshold);
     if (search.bytes == SIZE_MAX)
         return cmha__reject(tape, CMHA_ERR_OVERFLOW, "retrieve: %zu rows, %zu queries each", s->T, M);
     y = cmha__result_of_width(tape, q, 2 * s->d_r);
@@ -8301,9 +8301,9 @@ CMHA_DEF cmha_tensor *cmha_retrieve(cmha_tape *tape, const cmha_knowledge *knowl
     cmha__mark mark = cmha__mark_of(tape);
     void *memory = cmha_tape_alloc(tape, search.bytes);
     if (tape->status) return NULL;
-    if (knowledge && knowledge->n && args->top && Q && s->d_r) {
-        s->vectors = knowledge->vectors;
-        s->features = knowledge->features;
+    if (kb && kb->n && args->top && Q && s->d_r) {
+        s->vectors = kb->vectors;
+        s->features = kb->features;
     }
     if (!cmha__dry(tape)) {
         cmha__query_weights(w_logits->data, M, args->raw_weights, s->weights);
@@ -8353,27 +8353,25 @@ static void cmha__reflect_rows(const cmha__call *c) {
             else if (dz) cmha__axpy(W, 1, dy, dz);
             continue;
         }
-        if (!back)
-            for (size_t j = 0; j < D; j++) {
-                cmha_real g = cmha__sigmoid(gate[j] / tau), keep = convex ? 1 - g : 1;
+        for (size_t j = 0; j < D; j++) {
+            cmha_real g = cmha__sigmoid(gate[j] / tau), keep = convex ? 1 - g : 1;
+            if (!back) {
                 y[j] = keep * z[j] + g * v[j];
                 y[D + j] = keep * z[D + j] + g * v[D + j];
+                continue;
             }
-        if (back)
-            for (size_t j = 0; j < D; j++) {
-                cmha_real g = cmha__sigmoid(gate[j] / tau), keep = convex ? 1 - g : 1;
-                cmha_real re = dy[j], im = dy[D + j];
-                cmha_real a = convex ? v[j] - z[j] : v[j], b = convex ? v[D + j] - z[D + j] : v[D + j];
-                if (dz) {
-                    dz[j] += keep * re;
-                    dz[D + j] += keep * im;
-                }
-                if (dv) {
-                    dv[j] += g * re;
-                    dv[D + j] += g * im;
-                }
-                if (dgate) dgate[j] += (re * a + im * b) * g * (1 - g) / tau;
+            cmha_real re = dy[j], im = dy[D + j];
+            cmha_real a = convex ? v[j] - z[j] : v[j], b = convex ? v[D + j] - z[D + j] : v[D + j];
+            if (dz) {
+                dz[j] += keep * re;
+                dz[D + j] += keep * im;
             }
+            if (dv) {
+                dv[j] += g * re;
+                dv[D + j] += g * im;
+            }
+            if (dgate) dgate[j] += (re * a + im * b) * g * (1 - g) / tau;
+        }
     }
 }
 
@@ -8389,23 +8387,21 @@ CMHA_DEF cmha_tensor *cmha_reflect(cmha_tape *tape, cmha_tensor *z, cmha_tensor 
 }
 
 /* CRAT eq 17-19 */
-CMHA_DEF cmha_tensor *cmha_irw(cmha_tape *tape, const cmha_knowledge *knowledge,
-        const cmha_retrieve_args *args, cmha_real gate_tau, cmha_fusion fusion,
-        cmha_tensor *z, const cmha_irw_weights *weights) {
+CMHA_DEF cmha_tensor *cmha_irw(cmha_tape *tape, const cmha_knowledge *kb, const cmha_retrieve_args *args,
+        cmha_real gate_tau, cmha_fusion fusion, cmha_tensor *z, const cmha_irw_weights *w) {
     const unsigned char *found = NULL;
-    if (!weights || !cmha__is_planes(tape, z, "irw")) return NULL;
-    if (!weights->wm || !weights->w_logits || !weights->wv || !weights->wg)
-        return CMHA__MISUSE(tape, "irw: a weight is missing");
-    if (!cmha__dry(tape) && (!knowledge || !knowledge->n)) return z;
-    if (weights->wm->rank != 3 || weights->wm->shape[0] != 2)
+    if (!w || !cmha__is_planes(tape, z, "irw")) return NULL;
+    if (!w->wm || !w->w_logits || !w->wv || !w->wg) return CMHA__MISUSE(tape, "irw: a weight is missing");
+    if (!cmha__dry(tape) && (!kb || !kb->n)) return z;
+    if (w->wm->rank != 3 || w->wm->shape[0] != 2)
         return CMHA__MISFIT(tape, "irw: the weight of the queries must be [2, M d_r, D]");
-    size_t shape[2] = {2 * weights->wm->shape[1], weights->wm->shape[2]};
-    cmha_tensor *wm = cmha_reshape(tape, weights->wm, 2, shape); /* of a real input both parts are one map */
-    cmha_tensor *q = cmha_linear(tape, cmha_complex_part(tape, z, 1), wm, weights->bm);
-    cmha_tensor *rbar = cmha_retrieve(tape, knowledge, args, q, weights->w_logits, &found);
+    size_t shape[2] = {2 * w->wm->shape[1], w->wm->shape[2]};
+    cmha_tensor *wm = cmha_reshape(tape, w->wm, 2, shape); /* of a real input both parts are one map */
+    cmha_tensor *q = cmha_linear(tape, cmha_complex_part(tape, z, 1), wm, w->bm);
+    cmha_tensor *rbar = cmha_retrieve(tape, kb, args, q, w->w_logits, &found);
     cmha_tensor *both = rbar ? cmha_concat(tape, z, rbar, z->rank - 1) : NULL;
-    cmha_tensor *gate = cmha_linear(tape, both, weights->wg, weights->bg);
-    cmha_tensor *v = cmha_complex_linear(tape, rbar, weights->wv, NULL);
+    cmha_tensor *gate = cmha_linear(tape, both, w->wg, w->bg);
+    cmha_tensor *v = cmha_complex_linear(tape, rbar, w->wv, NULL);
     return cmha_reflect(tape, z, v, gate, gate_tau, fusion, found);
 }
 
