@@ -4775,10 +4775,11 @@ static cmha__call cmha__kernel(const cmha__op *op, size_t T, size_t D, const cmh
     return c;
 }
 
-/* Defines the kernel pair of such a row, whose kind and number are constants or among the `options`. */
-#define CMHA__KERNELS(name, op, options, kind_, number_) \
-    CMHA_DEF void name##_forward(const cmha_real *a, const cmha_real *b, size_t T, size_t D, \
-            options cmha_real *y) { \
+/* Defines such an operation's kernel pair and its function on a tape. Its kind and number are constants or
+   among the options, which are parameters behind a comma, or nothing. */
+#define CMHA__PAIRED(name, op, options, kind_, number_) \
+    CMHA_DEF void name##_forward(const cmha_real *a, const cmha_real *b, size_t T, size_t D options, \
+            cmha_real *y) { \
         cmha__call c = cmha__kernel(&op, T, D, a, b); \
         c.kind = kind_; \
         c.number = number_; \
@@ -4786,7 +4787,7 @@ static cmha__call cmha__kernel(const cmha__op *op, size_t T, size_t D, const cmh
         op.pass(&c); \
     } \
     CMHA_FIT void name##_backward(const cmha_real *a, const cmha_real *b, const cmha_real *dy, size_t T, \
-            size_t D, options cmha_real *da, cmha_real *db) { \
+            size_t D options, cmha_real *da, cmha_real *db) { \
         cmha__call c = cmha__kernel(&op, T, D, a, b); \
         c.kind = kind_; \
         c.number = number_; \
@@ -4794,9 +4795,12 @@ static cmha__call cmha__kernel(const cmha__op *op, size_t T, size_t D, const cmh
         c.dx[0] = da; \
         c.dx[1] = db; \
         op.pass(&c); \
+    } \
+    CMHA_DEF cmha_tensor *name(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b options) { \
+        return cmha__operate(tape, &op, kind_, number_, a, b); \
     }
 #define CMHA__NO_OPTIONS
-#define CMHA__QUOTIENT_OPTIONS cmha_quotient_kind kind, cmha_real eps,
+#define CMHA__QUOTIENT_OPTIONS , cmha_quotient_kind kind, cmha_real eps
 
 /* ================ Operations ================ */
 
@@ -6492,11 +6496,7 @@ static void cmha__elementwise_pass(const cmha__call *c) {
 }
 static const cmha__op cmha__elementwise_op = {
     "elementwise_complex", cmha__elementwise_pass, NULL, 2, CMHA__PLANES, 0, {2, 0}, 0};
-
-CMHA__KERNELS(cmha_elementwise_complex, cmha__elementwise_op, CMHA__NO_OPTIONS, 0, 0)
-CMHA_DEF cmha_tensor *cmha_elementwise_complex(cmha_tape *tape, cmha_tensor *x, cmha_tensor *w) {
-    return cmha__operate(tape, &cmha__elementwise_op, 0, 0, x, w);
-}
+CMHA__PAIRED(cmha_elementwise_complex, cmha__elementwise_op, CMHA__NO_OPTIONS, 0, 0)
 
 /* Quotients u / w or, by a shared map (MöbiusAttention eq 5-6), (a rho + b) / (c rho + d), likewise. */
 CMHA__HOT_OP(cmha__quotient_pass) {
@@ -6538,23 +6538,13 @@ CMHA__HOT_OP(cmha__quotient_pass) {
     }
 }
 
-static const cmha__op cmha__quotient_op = {
-    "quotient", cmha__quotient_pass, NULL, 2, CMHA__PLANES | CMHA__ALIKE | CMHA__EPS,
-    CMHA_QUOTIENT_COUNT, {0, 0}, 0};
+static const cmha__op cmha__quotient_op = {"quotient", cmha__quotient_pass, NULL, 2,
+        CMHA__PLANES | CMHA__ALIKE | CMHA__EPS, CMHA_QUOTIENT_COUNT, {0, 0}, 0};
+CMHA__PAIRED(cmha_quotient, cmha__quotient_op, CMHA__QUOTIENT_OPTIONS, (int)kind, eps)
+
 static const cmha__op cmha__mobius_op = {
     "mobius", cmha__quotient_pass, NULL, 2, CMHA__PLANES | CMHA__EPS, CMHA_QUOTIENT_COUNT, {8, 0}, 0};
-
-CMHA__KERNELS(cmha_quotient, cmha__quotient_op, CMHA__QUOTIENT_OPTIONS, (int)kind, eps)
-CMHA_DEF cmha_tensor *cmha_quotient(cmha_tape *tape, cmha_tensor *u, cmha_tensor *w, cmha_quotient_kind kind,
-        cmha_real eps) {
-    return cmha__operate(tape, &cmha__quotient_op, (int)kind, eps, u, w);
-}
-
-CMHA__KERNELS(cmha_mobius, cmha__mobius_op, CMHA__QUOTIENT_OPTIONS, (int)kind, eps)
-CMHA_DEF cmha_tensor *cmha_mobius(cmha_tape *tape, cmha_tensor *rho, cmha_tensor *abcd,
-        cmha_quotient_kind kind, cmha_real eps) {
-    return cmha__operate(tape, &cmha__mobius_op, (int)kind, eps, rho, abcd);
-}
+CMHA__PAIRED(cmha_mobius, cmha__mobius_op, CMHA__QUOTIENT_OPTIONS, (int)kind, eps)
 
 /* ---- Complex linear maps ---- */
 
@@ -6705,11 +6695,7 @@ static void cmha__complex_rotate_fits(cmha__call *c) {
 }
 static const cmha__op cmha__complex_rotate_op = {
     "complex_rotate", cmha__complex_rotate_pass, cmha__complex_rotate_fits, 2, CMHA__PLANES, 0, {0, 0}, 0};
-
-CMHA__KERNELS(cmha_complex_rotate, cmha__complex_rotate_op, CMHA__NO_OPTIONS, 0, 0)
-CMHA_DEF cmha_tensor *cmha_complex_rotate(cmha_tape *tape, cmha_tensor *z, cmha_tensor *theta) {
-    return cmha__operate(tape, &cmha__complex_rotate_op, 0, 0, z, theta);
-}
+CMHA__PAIRED(cmha_complex_rotate, cmha__complex_rotate_op, CMHA__NO_OPTIONS, 0, 0)
 
 /* ---- Complex norms ---- */
 
@@ -7988,24 +7974,25 @@ static void cmha__search_place(cmha__search *s, void *memory) {
     s->scratch = s->phasors + s->Q * 2 * s->d_r;
 }
 
-/* Puts document i, which belongs there, into a list of the k best so far, ties by index. */
-static void cmha__nearest_insert(cmha_real s, int64_t i, size_t k, int64_t *index, cmha_real *similarity) {
-    size_t at = k - 1;
+/* Puts document i, which belongs there, into query q's list of the k best so far, ties by index. */
+static void cmha__nearest_insert(const cmha__search *s, size_t q, cmha_real score, int64_t i) {
+    cmha_real *similarity = s->similarity + q * s->k;
+    int64_t *index = s->index + q * s->k;
+    size_t at = s->k - 1;
     for (; at > 0; at--) {
-        if (similarity[at - 1] > s || (similarity[at - 1] >= s && index[at - 1] <= i)) break;
+        if (similarity[at - 1] > score || (similarity[at - 1] >= score && index[at - 1] <= i)) break;
         similarity[at] = similarity[at - 1];
         index[at] = index[at - 1];
     }
-    similarity[at] = s;
+    similarity[at] = score;
     index[at] = i;
 }
 
-/* Inserts those of n documents from `first` on whose scores, no NaN, are above the k-th best. */
-static void cmha__nearest_scan(const cmha__search *s, const cmha_real *scores, size_t n, size_t first,
-        int64_t *index, cmha_real *similarity) {
-    const size_t k = s->k;
-    const cmha_real under = s->under;
-    cmha_real limit = cmha__larger(similarity[k - 1], under);
+/* Inserts those of n documents from `first` on whose scores, no NaN, are above query q's k-th best. */
+static void cmha__nearest_scan(const cmha__search *s, size_t q, const cmha_real *scores, size_t n,
+        size_t first) {
+    const cmha_real under = s->under, *worst = s->similarity + (q + 1) * s->k - 1;
+    cmha_real limit = cmha__larger(*worst, under);
     for (size_t i = 0, m; (m = cmha__min(n - i, CMHA__NEAREST_SPAN)) > 0; i += m) {
         int any = m < CMHA__NEAREST_SPAN;
         if (!any)
@@ -8013,8 +8000,8 @@ static void cmha__nearest_scan(const cmha__search *s, const cmha_real *scores, s
         if (any)
             for (size_t j = i; j < i + m; j++) {
                 if (!(scores[j] > limit)) continue;
-                cmha__nearest_insert(scores[j], (int64_t)(first + j), k, index, similarity);
-                limit = cmha__larger(similarity[k - 1], under);
+                cmha__nearest_insert(s, q, scores[j], (int64_t)(first + j));
+                limit = cmha__larger(*worst, under);
             }
     }
 }
@@ -8029,7 +8016,7 @@ static void cmha__nearest_begin(size_t n, cmha_real none, int64_t *index, cmha_r
 
 /* Adds documents lo .. hi - 1 to the lists, by tiles of one width: equals get equal bits. */
 static void cmha__nearest_range(const cmha__search *s, size_t lo, size_t hi, cmha_real *scratch) {
-    size_t W = 2 * s->d_r, k = s->k, n = s->base->n, width = CMHA__NEAREST_DOCUMENTS, cols, rows;
+    size_t W = 2 * s->d_r, n = s->base->n, width = CMHA__NEAREST_DOCUMENTS, cols, rows;
     if (n < width) width = (n + CMHA__NEAREST_SPAN - 1) / CMHA__NEAREST_SPAN * CMHA__NEAREST_SPAN;
     cmha_real *filled = scratch, *scores = filled + width * W, scale = 1 / (cmha_real)s->d_r;
     for (; (cols = cmha__min(hi - lo, width)) > 0; lo += cols) {
@@ -8045,9 +8032,7 @@ static void cmha__nearest_range(const cmha__search *s, size_t lo, size_t hi, cmh
             for (size_t r = 0; r < rows; r += step)
                 cmha_gemm(0, 1, step, width, W, scale, s->phasors + (q + r) * W, W, tile, W, 0,
                         scores + r * width, width);
-            for (size_t r = 0; r < rows; r++)
-                cmha__nearest_scan(s, scores + r * width, cols, lo, s->index + (q + r) * k,
-                        s->similarity + (q + r) * k);
+            for (size_t r = 0; r < rows; r++) cmha__nearest_scan(s, q + r, scores + r * width, cols, lo);
         }
     }
 }
@@ -8078,30 +8063,29 @@ static void cmha__search_exact(const cmha__search *s) {
     if (!by_query)
         for (size_t i = 0; i < others; i++) { /* each list from its best on */
             size_t q = i / k % Q;
-            cmha_real *to = s->similarity + q * k;
-            if (s->own_similarity[i] > to[k - 1])
-                cmha__nearest_insert(s->own_similarity[i], s->own_index[i], k, s->index + q * k, to);
+            if (s->own_similarity[i] > s->similarity[(q + 1) * k - 1])
+                cmha__nearest_insert(s, q, s->own_similarity[i], s->own_index[i]);
         }
 }
 
 /* The caller's search: its documents in the order of our similarities. */
 static cmha_status cmha__search_callers(const cmha__search *s) {
     const cmha_knowledge *base = s->base;
-    size_t W = 2 * s->d_r, k = s->k;
-    cmha_status status = base->search(base->search_user, s->phasors, s->Q, k, s->own_index);
+    size_t W = 2 * s->d_r;
+    cmha_status status = base->search(base->search_user, s->phasors, s->Q, s->k, s->own_index);
     if (status)
         return cmha__fail(s->context, status, "search: the caller's ended with: %s",
                 cmha_status_string(status));
-    for (size_t i = 0; i < s->Q * k; i++) {
+    for (size_t i = 0; i < s->Q * s->k; i++) {
         int64_t found = s->own_index[i];
-        size_t q = i / k;
+        size_t q = i / s->k;
         if (found < 0) continue;
         if ((uint64_t)found >= base->n)
             return CMHA__WRONG(s->context, "search: the caller's found document %zu of %zu", (size_t)found,
                     base->n);
         cmha_real one = cmha__dot(s->phasors + q * W, base->features + (size_t)found * W, W);
         one /= (cmha_real)s->d_r;
-        if (one > s->under) cmha__nearest_insert(one, found, k, s->index + q * k, s->similarity + q * k);
+        if (one > s->under) cmha__nearest_insert(s, q, one, found);
     }
     return CMHA_OK;
 }
