@@ -6808,11 +6808,11 @@ static cmha__root cmha__norm_root(const cmha__complex_norm_row *row, const doubl
 }
 
 /* g = m features of gamma as real 2x2 matrices; NULL = the matrix 1. */
-static void cmha__gamma_load(const cmha__complex_norm_row *row, const cmha_real *gamma, size_t D, size_t m,
-        double g[4][CMHA__WIDE]) {
+static void cmha__gamma_load(const cmha__complex_norm_row *row, const cmha_real *gamma, size_t D, size_t j0,
+        size_t m, double g[4][CMHA__WIDE]) {
     for (int e = 0; e < 4; e++) {
         int n = gamma ? row->entry[e] : 0;
-        const cmha_real *from = n ? gamma + (size_t)(n < 0 ? -n - 1 : n - 1) * D : NULL;
+        const cmha_real *from = n ? gamma + (size_t)(n < 0 ? -n - 1 : n - 1) * D + j0 : NULL;
         double sign = n < 0 ? -1 : 1, fixed = !gamma && e % 3 == 0 ? 1 : 0;
         if (from)
             for (size_t j = 0; j < m; j++) g[e][j] = sign * (double)from[j];
@@ -6859,7 +6859,7 @@ CMHA__HOT(CMHA_DEF, cmha_complex_norm_forward,
         cmha__root root = cmha__norm_root(kind, row + 2, args->eps);
         for (size_t j0 = 0, m; (m = cmha__wide_load(z, D, j0, row, &h)) > 0; j0 += m) {
             cmha__wide_apply(root.M, m, &h);
-            if (!t || D > CMHA__WIDE) cmha__gamma_load(kind, gamma ? gamma + j0 : NULL, D, m, g);
+            if (!t || D > CMHA__WIDE) cmha__gamma_load(kind, gamma, D, j0, m, g);
             for (size_t j = 0; j < m; j++) y[j0 + j] = (cmha_real)(g[0][j] * h.re[j] + g[1][j] * h.im[j]);
             for (size_t j = 0; j < m; j++) y[D + j0 + j] = (cmha_real)(g[2][j] * h.re[j] + g[3][j] * h.im[j]);
         }
@@ -6873,7 +6873,7 @@ static size_t cmha__norm_cotangent(const cmha__complex_norm_row *row, const cmha
     static const double zero[2] = {0, 0};
     double g[4][CMHA__WIDE];
     size_t m = cmha__wide_load(dy, D, j0, zero, dh);
-    cmha__gamma_load(row, gamma ? gamma + j0 : NULL, D, m, g);
+    cmha__gamma_load(row, gamma, D, j0, m, g);
     for (size_t j = 0; j < m; j++) {
         double re = g[0][j] * dh->re[j] + g[2][j] * dh->im[j];
         dh->im[j] = g[1][j] * dh->re[j] + g[3][j] * dh->im[j];
@@ -7014,7 +7014,7 @@ static void cmha__wave(const cmha_real *omega, const cmha_real *delta, size_t m,
     }
 }
 
-/* What is dealt to threads are channels, which do not depend on each other. */
+/* Threads share channels, which do not depend on each other. */
 static void cmha__multifreq_shape(cmha__call *c) {
     c->shape[0] = c->count;
     c->rows = c->D;
@@ -7074,7 +7074,7 @@ CMHA_DEF void cmha_multifreq_init(size_t K, size_t d, double base, cmha_real *om
         }
 }
 
-/* What is dealt to threads are the numbers of one sequence, which every sequence gets. */
+/* Threads share the numbers of one sequence, which every sequence gets. */
 static void cmha__add_rows_fits(cmha__call *c) {
     const cmha_tensor *x = c->in[0], *rows = c->in[1];
     c->rows = rows->size;
@@ -7112,7 +7112,7 @@ CMHA_DEF double cmha_sum_squares(const cmha_real *x, size_t n) {
 
 /* kind = 1: CRAT eq 23, of phases; 0: CRAT eq 24, of magnitudes. given: the mask; number, second: lam, eps;
    kept: the tokens that count, each thread's part of the loss and, of phases, [2, D] where a channel's sum of
-   phasors points, 0 if only rounding says so. Phases are dealt to threads by channel, magnitudes by token. */
+   phasors points, 0 if that is rounding alone. Threads share phases by channel, magnitudes by token. */
 static void cmha__regulariser_shape(cmha__call *c) {
     size_t threads = (size_t)c->tape->context->threads;
     c->kept = cmha_tape_alloc(c->tape, (1 + threads + (c->kind ? 2 * c->D : 0)) * sizeof(double));
@@ -7128,7 +7128,7 @@ static double cmha__regulariser_sum(const cmha__call *c, double *CMHA__RESTRICT 
     if (way)
         for (size_t j = lo; j < hi; j++) way[j] = way[D + j] = 0;
     for (size_t t = first; t < end; t++) {
-        const cmha_real *CMHA__RESTRICT row = c->x[0] + 2 * t * D;
+        cmha__in row = c->x[0] + 2 * t * D;
         if (mask && !mask[t]) continue;
         if (!way) sum += cmha_sum_squares(row, 2 * D);
         if (way)
@@ -7155,8 +7155,8 @@ static void cmha__regulariser_pass(const cmha__call *c) {
     if (cmha__goes_back(c)) {
         double slope = cmha__mean_over((double)c->number * c->dy[0], *counted, D);
         CMHA__FOR_EACH(threads, T, t) {
-            const cmha_real *CMHA__RESTRICT z = c->x[0] + 2 * t * D;
-            cmha_real *CMHA__RESTRICT dz = c->dx[0] + 2 * t * D;
+            cmha__in z = c->x[0] + 2 * t * D;
+            cmha__out dz = c->dx[0] + 2 * t * D;
             if (mask && !mask[t]) continue;
             if (!way) cmha__axpy(2 * D, (cmha_real)(2 * slope), z, dz);
             if (way)
@@ -7311,7 +7311,7 @@ CMHA_FIT void cmha_router_backward(const cmha_real *z, const cmha_real *router, 
     if (dbias) cmha__bias_backward(1, dlogits, T, E, dbias);
 }
 
-/* What is dealt to threads are pieces of rows. */
+/* Threads share pieces of rows. */
 static void cmha__router_shape(cmha__call *c) {
     const cmha_tensor *router = c->in[1];
     if (router->rank != 3 || router->shape[0] != 2 || router->shape[2] != c->D)
@@ -7321,7 +7321,7 @@ static void cmha__router_shape(cmha__call *c) {
     c->rows = cmha__pieces(c->rows);
     c->shape[c->rank - 1] = router->shape[router->rank > 1];
 }
-/* With its share of the pieces of rows a thread takes as large a share of the pieces of columns. */
+/* A thread takes as large a share of the pieces of columns as it has of those of rows. */
 static void cmha__router_pass(const cmha__call *c) {
     const size_t D = c->D, E = c->in[1]->shape[1], half = cmha__pieces(D), end = c->lo + c->n;
     for (size_t i = c->lo; i < end; i++) {
@@ -7353,7 +7353,7 @@ static int cmha__expert_ahead(const cmha_real *logits, size_t a, size_t b) {
     return logits[a] > logits[b] || (!(logits[a] < logits[b]) && a < b);
 }
 
-/* The first expert after `last` in that order, after E the first of all. Few are chosen. */
+/* The first expert after `last` in that order; after E the first of all. */
 static size_t cmha__expert_next(const cmha_real *logits, size_t E, size_t last) {
     size_t best = E;
     for (size_t e = 0; e < E; e++) {
@@ -7499,7 +7499,7 @@ static void cmha__expert_product(const cmha__mixture *m, int map, int adjoint, c
 
 static size_t cmha__workers(const cmha_experts_args *a) { return a->threads > 1 ? (size_t)a->threads : 1; }
 
-/* A thread's scratch; forward: a piece's tokens and activations, both also times i, and hidden values. */
+/* A thread's scratch; forward: tokens and activations of a piece, also times i, and hidden values. */
 static size_t cmha__expert_own(const cmha_experts_args *a, int backward) {
     size_t rows = cmha__piece_end(0, a->T * a->top);
     return rows * (backward ? 2 * a->F : 4 * a->D + 6 * a->F);
@@ -7637,7 +7637,7 @@ CMHA_FIT void cmha_experts_backward(const cmha_experts_args *a, const cmha_exper
     m.dy = dy;
     m.dgate = dgate;
     cmha__mixture_run(&m, cmha__expert_backward);
-    /* Of each expert the weights' gradients by rows, in turns: all tokens may be with one expert. */
+    /* Threads take rows of the weights in turns: all tokens may be with one expert. */
     CMHA__FOR_CHUNKS(a->threads, workers, begin, end) {
         for (size_t i = begin; i < a->E * both; i += workers) {
             int map = i % both >= one;
@@ -7769,16 +7769,17 @@ CMHA_DEF double cmha_balance_forward(const cmha_real *logits, const unsigned cha
 CMHA_FIT void cmha_balance_backward(const cmha_real *logits, const unsigned char *key_mask,
         const double *share, size_t T, size_t E, cmha_real dloss, cmha_real *dlogits) {
     double scale = share[2 * E] > 0 ? dloss * (double)E / share[2 * E] : 0;
-    if (dlogits)
-        for (size_t t = 0; t < T; t++, logits += E, dlogits += E) {
-            if (key_mask && !key_mask[t]) continue;
-            cmha_real most, inverse = cmha__balance_row(logits, E, &most);
-            double mean = 0;
-            for (size_t e = 0; e < E; e++) mean += share[e] * (double)(cmha__exp(logits[e] - most) * inverse);
-            for (size_t e = 0; e < E; e++)
-                dlogits[e] += (cmha_real)(scale * (share[e] - mean) *
-                        (double)(cmha__exp(logits[e] - most) * inverse));
+    if (!dlogits) return;
+    for (size_t t = 0; t < T; t++, logits += E, dlogits += E) {
+        if (key_mask && !key_mask[t]) continue;
+        cmha_real most, inverse = cmha__balance_row(logits, E, &most);
+        double mean = 0;
+        for (size_t e = 0; e < E; e++) mean += share[e] * (double)(cmha__exp(logits[e] - most) * inverse);
+        for (size_t e = 0; e < E; e++) {
+            double p = (double)(cmha__exp(logits[e] - most) * inverse);
+            dlogits[e] += (cmha_real)(scale * (share[e] - mean) * p);
         }
+    }
 }
 
 /* given: the mask; count: the experts of a token; kept: the shares. */
@@ -7791,15 +7792,17 @@ static void cmha__balance_pass(const cmha__call *c) {
     const unsigned char *mask = (const unsigned char *)c->given;
     size_t T = cmha__rows(c->in[0]), E = c->D;
     double *share = (double *)c->kept;
-    if (!cmha__goes_back(c)) {
-        c->y[0] = (cmha_real)cmha_balance_forward(c->x[0], mask, T, E, c->count, share);
-        if (!cmha__among_ranks(c->tape)) return;
-        double own = share[2 * E], all; /* means of a rank's part become those of the whole batch */
-        for (size_t e = 0; e < 2 * E; e++) share[e] *= own;
-        cmha__over_ranks(c->tape, share, 2 * E + 1);
-        all = share[2 * E] > 0 ? share[2 * E] : 1;
-        for (size_t e = 0; e < 2 * E; e++) share[e] /= all;
-    } else cmha_balance_backward(c->x[0], mask, share, T, E, c->dy[0], c->dx[0]);
+    if (cmha__goes_back(c)) {
+        cmha_balance_backward(c->x[0], mask, share, T, E, c->dy[0], c->dx[0]);
+        return;
+    }
+    c->y[0] = (cmha_real)cmha_balance_forward(c->x[0], mask, T, E, c->count, share);
+    if (!cmha__among_ranks(c->tape)) return;
+    double own = share[2 * E]; /* means of a rank's part become those of the whole batch */
+    for (size_t e = 0; e < 2 * E; e++) share[e] *= own;
+    cmha__over_ranks(c->tape, share, 2 * E + 1);
+    double all = share[2 * E] > 0 ? share[2 * E] : 1;
+    for (size_t e = 0; e < 2 * E; e++) share[e] /= all;
 }
 
 CMHA_DEF cmha_tensor *cmha_balance(cmha_tape *tape, cmha_tensor *logits, size_t top,
@@ -7820,9 +7823,8 @@ static uint64_t cmha__knowledge_identity(size_t n, size_t d_r, const cmha_real *
         for (size_t i = 0; i < W; i++) {
             cmha_real number = x[i];
             uint32_t bits;
-#ifdef CMHA_DOUBLE
-            if (fabs(number) > FLT_MAX) number = number > 0 ? FLT_MAX : -FLT_MAX;
-#endif
+            if (sizeof number > sizeof(float) && fabs(number) > FLT_MAX)
+                number = number > 0 ? FLT_MAX : -FLT_MAX;
             float value = (float)number;
             memcpy(&bits, &value, sizeof bits);
             lanes[i % 8] = (lanes[i % 8] ^ bits) * UINT64_C(0xd1342543de82ef95);
@@ -7942,7 +7944,7 @@ typedef struct cmha__search {
     int64_t *own_index; /* lists of all threads but the first; or what the caller's search finds [Q, k] */
 } cmha__search;
 
-/* A search without its memory; *bytes gets the size of that, SIZE_MAX where it overflows. */
+/* A search without its memory; `bytes` of it are SIZE_MAX where they overflow. */
 static cmha__search cmha__search_of(cmha_context *context, const cmha_knowledge *base, size_t Q, size_t d_r,
         size_t k, cmha_real threshold) {
     const size_t threads = (size_t)context->threads, rows = cmha__min(Q, CMHA__NEAREST_ROWS);
@@ -7997,12 +7999,12 @@ static void cmha__nearest_scan(const cmha__search *s, size_t q, const cmha_real 
         int any = m < CMHA__NEAREST_SPAN;
         if (!any)
             for (size_t j = 0; j < CMHA__NEAREST_SPAN; j++) any |= scores[i + j] > limit;
-        if (any)
-            for (size_t j = i; j < i + m; j++) {
-                if (!(scores[j] > limit)) continue;
-                cmha__nearest_insert(s, q, scores[j], (int64_t)(first + j));
-                limit = cmha__larger(*worst, under);
-            }
+        if (!any) continue;
+        for (size_t j = i; j < i + m; j++) {
+            if (!(scores[j] > limit)) continue;
+            cmha__nearest_insert(s, q, scores[j], (int64_t)(first + j));
+            limit = cmha__larger(*worst, under);
+        }
     }
 }
 
@@ -8090,7 +8092,7 @@ static cmha_status cmha__search_callers(const cmha__search *s) {
     return CMHA_OK;
 }
 
-/* CRAT eq 18, base not empty, k > 0. Places without a document get 0, of a query with a NaN NaN. */
+/* CRAT eq 18, base not empty, k > 0. A place without a document gets 0, or the NaN of its query. */
 static cmha_status cmha__search_run(const cmha__search *s) {
     size_t W = 2 * s->d_r, k = s->k;
     cmha_status status = CMHA_OK;
@@ -8149,7 +8151,7 @@ typedef struct cmha__retrieval {
     unsigned char *found; /* [T] */
 } cmha__retrieval;
 
-/* Between rows [Re of M queries | Im] of q and M rows [Re | Im] each: phasors, or with dq their backward. */
+/* From rows [Re of M queries | Im] of q to M rows [Re | Im] each: phasors, or with dq their backward. */
 static void cmha__retrieve_phasors(const cmha__retrieval *s, const cmha_real *q, size_t lo, size_t hi,
         cmha_real *u, cmha_real *dq) {
     size_t M = s->args.queries, d = s->d_r;
@@ -8190,8 +8192,8 @@ static void cmha__retrieve_mix(const cmha__retrieval *s, size_t lo, size_t hi, c
     }
 }
 
-/* The gradients by rows lo .. hi - 1: with a_i = <drbar, r_i> and their mean over p the weight's is the sum
-   of means, the phasors' sum_i w p_i (a_i - mean) / (tau d_r) u_i. own: dweights [M], a [k]. */
+/* Gradients by rows lo .. hi - 1: with a_i = <drbar, r_i> and their mean over p a weight gets the sum of
+   means, a phasor sum_i w p_i (a_i - mean) / (tau d_r) u_i. own: dweights [M], a [k]. */
 static void cmha__retrieve_back(const cmha__retrieval *s, const cmha_real *drbar, size_t lo, size_t hi,
         cmha_real *du, cmha_real *own) {
     size_t M = s->args.queries, k = s->args.top, W = 2 * s->d_r;
