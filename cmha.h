@@ -4755,10 +4755,11 @@ static cmha__call cmha__kernel(const cmha__op *op, size_t T, size_t D, const cmh
     return c;
 }
 
-/* Defines that pair; kind and number are constants or among the `options`. */
-#define CMHA__KERNELS(name, op, options, kind_, number_) \
-    CMHA_DEF void name##_forward(const cmha_real *a, const cmha_real *b, size_t T, size_t D, \
-        options cmha_real *y) { \
+/* Defines such an operation's kernel pair and its function on a tape. Its kind and number are constants or
+   among the options, which are parameters behind a comma, or nothing. */
+#define CMHA__PAIRED(name, op, options, kind_, number_) \
+    CMHA_DEF void name##_forward(const cmha_real *a, const cmha_real *b, size_t T, size_t D options, \
+            cmha_real *y) { \
         cmha__call c = cmha__kernel(&op, T, D, a, b); \
         c.kind = kind_; \
         c.number = number_; \
@@ -4766,7 +4767,7 @@ static cmha__call cmha__kernel(const cmha__op *op, size_t T, size_t D, const cmh
         op.pass(&c); \
     } \
     CMHA_FIT void name##_backward(const cmha_real *a, const cmha_real *b, const cmha_real *dy, size_t T, \
-        size_t D, options cmha_real *da, cmha_real *db) { \
+            size_t D options, cmha_real *da, cmha_real *db) { \
         cmha__call c = cmha__kernel(&op, T, D, a, b); \
         c.kind = kind_; \
         c.number = number_; \
@@ -4774,9 +4775,12 @@ static cmha__call cmha__kernel(const cmha__op *op, size_t T, size_t D, const cmh
         c.dx[0] = da; \
         c.dx[1] = db; \
         op.pass(&c); \
+    } \
+    CMHA_DEF cmha_tensor *name(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b options) { \
+        return cmha__operate(tape, &op, kind_, number_, a, b); \
     }
 #define CMHA__NO_OPTIONS
-#define CMHA__QUOTIENT_OPTIONS cmha_quotient_kind kind, cmha_real eps,
+#define CMHA__QUOTIENT_OPTIONS , cmha_quotient_kind kind, cmha_real eps
 
 /* ================ Operations ================ */
 
@@ -6371,9 +6375,7 @@ typedef struct cmha__division {
     cmha_real qr[CMHA__PAIRS], qi[CMHA__PAIRS], k[CMHA__PAIRS], m[CMHA__PAIRS];
 } cmha__division;
 
-typedef struct cmha__quotient_grad {
-    cmha_real ur[CMHA__PAIRS], ui[CMHA__PAIRS], wr[CMHA__PAIRS], wi[CMHA__PAIRS];
-} cmha__quotient_grad;
+
 
 static void cmha__denominators(cmha__in wr, cmha__in wi, size_t n, cmha_quotient_kind kind, cmha_real eps,
         cmha__division *CMHA__RESTRICT d) {
@@ -6406,28 +6408,28 @@ static void cmha__divide(cmha__in ur, cmha__in ui, const cmha__division *CMHA__R
 }
 
 /* The backward of y = u conj(q) / m: du = g q / m, dw = -conj(y) du + (u k/m) conj(g k/m); of UNIT,
-   y = u conj(q): du = g q, dw = (i q Im(y conj(g)) + k^2 u conj(g)) / m. */
+   y = u conj(q): du = g q, dw = (i q Im(y conj(g)) + k^2 u conj(g)) / m. o gets Re du, Im du, Re dw, Im dw. */
 static void cmha__divide_backward(cmha__in ur, cmha__in ui, const cmha__division *CMHA__RESTRICT d,
-        cmha__in gr, cmha__in gi, cmha__quotient_grad *CMHA__RESTRICT o) {
+        cmha__in gr, cmha__in gi, cmha_real (*CMHA__RESTRICT o)[CMHA__PAIRS]) {
     const size_t n = d->n, units = d->unit ? n : 0;
     for (size_t j = units; j < n; j++) {
         cmha_real qr = d->qr[j], qi = d->qi[j], m = d->m[j], k = d->k[j];
         cmha_real yr = (ur[j] * qr + ui[j] * qi) / m, yi = (ui[j] * qr - ur[j] * qi) / m;
         cmha_real hr = (gr[j] * qr - gi[j] * qi) / m, hi = (gr[j] * qi + gi[j] * qr) / m;
         cmha_real vr = ur[j] * k / m, vi = ui[j] * k / m, er = gr[j] * k / m, ei = gi[j] * k / m;
-        o->ur[j] = hr;
-        o->ui[j] = hi;
-        o->wr[j] = (vr * er + vi * ei) - (yr * hr + yi * hi);
-        o->wi[j] = (vi * er - vr * ei) - (yr * hi - yi * hr);
+        o[0][j] = hr;
+        o[1][j] = hi;
+        o[2][j] = (vr * er + vi * ei) - (yr * hr + yi * hi);
+        o[3][j] = (vi * er - vr * ei) - (yr * hi - yi * hr);
     }
     for (size_t j = 0; j < units; j++) {
         cmha_real qr = d->qr[j], qi = d->qi[j], m = d->m[j], k = d->k[j];
         cmha_real ar = ur[j] * gr[j] + ui[j] * gi[j], ai = ui[j] * gr[j] - ur[j] * gi[j],
                 turn = ai * qr - ar * qi;
-        o->ur[j] = gr[j] * qr - gi[j] * qi;
-        o->ui[j] = gr[j] * qi + gi[j] * qr;
-        o->wr[j] = (k * k * ar - qi * turn) / m;
-        o->wi[j] = (k * k * ai + qr * turn) / m;
+        o[0][j] = gr[j] * qr - gi[j] * qi;
+        o[1][j] = gr[j] * qi + gi[j] * qr;
+        o[2][j] = (k * k * ar - qi * turn) / m;
+        o[3][j] = (k * k * ai + qr * turn) / m;
     }
 }
 
@@ -6437,15 +6439,8 @@ static void cmha__channels(cmha__in x, cmha__in a, size_t D, size_t n, cmha__out
     for (size_t j = 0; j < n; j++) yi[j] = a[j] * x[D + j] + a[D + j] * x[j];
 }
 
-/* y = a x + b, where b lies behind a. */
-static void cmha__affine(cmha__in x, cmha__in a, size_t D, size_t n, cmha__out yr, cmha__out yi) {
-    cmha__channels(x, a, D, n, yr, yi);
-    cmha__axpy(n, 1, a + 2 * D, yr);
-    cmha__axpy(n, 1, a + 3 * D, yi);
-}
-
 /* dx += g conj(a). */
-static void cmha__affine_dx(cmha__in gr, cmha__in gi, cmha__in a, size_t D, size_t n, cmha__out dx) {
+static void cmha__channels_dx(cmha__in gr, cmha__in gi, cmha__in a, size_t D, size_t n, cmha__out dx) {
     for (size_t j = 0; j < n; j++) dx[j] += gr[j] * a[j] + gi[j] * a[D + j];
     for (size_t j = 0; j < n; j++) dx[D + j] += gi[j] * a[j] - gr[j] * a[D + j];
 }
@@ -6457,13 +6452,7 @@ static void cmha__channel_sums(cmha__in gr, cmha__in gi, cmha__in x, size_t D, s
     for (size_t j = 0; j < n; j++) sums[1][j] += (double)(gi[j] * x[j] - gr[j] * x[D + j]);
 }
 
-/* And sums[2], sums[3] += g: db. */
-static void cmha__affine_sums(cmha__in gr, cmha__in gi, cmha__in x, size_t D, size_t n,
-        double (*CMHA__RESTRICT sums)[CMHA__PAIRS]) {
-    cmha__channel_sums(gr, gi, x, D, n, sums);
-    for (size_t j = 0; j < n; j++) sums[2][j] += gr[j];
-    for (size_t j = 0; j < n; j++) sums[3][j] += gi[j];
-}
+
 
 static void cmha__add_sums(double (*sums)[CMHA__PAIRS], size_t planes, size_t D, size_t n, cmha_real *to) {
     for (size_t i = 0; i < planes; i++)
@@ -6479,7 +6468,7 @@ static void cmha__elementwise_pass(const cmha__call *c) {
         for (size_t at = j; at < 2 * c->n * D; at += 2 * D) {
             const cmha_real *x = c->x[0] + at, *w = c->x[1] + j, *g = back ? c->dy + at : NULL;
             if (!back) cmha__channels(x, w, D, n, c->y + at, c->y + at + D);
-            if (back && c->dx[0]) cmha__affine_dx(g, g + D, w, D, n, c->dx[0] + at);
+            if (back && c->dx[0]) cmha__channels_dx(g, g + D, w, D, n, c->dx[0] + at);
             if (back && c->dx[1]) cmha__channel_sums(g, g + D, x, D, n, sums);
         }
         if (back && c->dx[1]) cmha__add_sums(sums, 2, D, n, c->dx[1] + j);
@@ -6487,75 +6476,60 @@ static void cmha__elementwise_pass(const cmha__call *c) {
 }
 static const cmha__op cmha__elementwise_op = {
     "elementwise_complex", cmha__elementwise_pass, NULL, 2, CMHA__PLANES, 0, {2, 0}, 0};
-
-CMHA__KERNELS(cmha_elementwise_complex, cmha__elementwise_op, CMHA__NO_OPTIONS, 0, 0)
-CMHA_DEF cmha_tensor *cmha_elementwise_complex(cmha_tape *tape, cmha_tensor *x, cmha_tensor *w) {
-    return cmha__operate(tape, &cmha__elementwise_op, 0, 0, x, w);
-}
+CMHA__PAIRED(cmha_elementwise_complex, cmha__elementwise_op, CMHA__NO_OPTIONS, 0, 0)
 
 /* Quotients u / w or, by a shared map (MöbiusAttention eq 5-6), (a rho + b) / (c rho + d), likewise. */
 CMHA__HOT_OP(cmha__quotient_pass) {
-    cmha_real mapped[4][CMHA__PAIRS];
+    cmha_real mapped[4][CMHA__PAIRS], grad[4][CMHA__PAIRS]; /* Re u, Im u, Re w, Im w, and their gradients */
     double sums[8][CMHA__PAIRS];
     cmha__division d;
-    cmha__quotient_grad g;
     const int maps = c->op->shared[0], back = cmha__goes_back(c);
-    cmha_real *dx = c->dx[0], *dw = c->dx[1];
     for (size_t j = 0, D = c->D, n; (n = cmha__block_of(D, j)) > 0; j += n) {
         const cmha_real *map = c->x[1] + j;
         if (back && maps) memset(sums, 0, sizeof sums);
         for (size_t at = j; at < 2 * c->n * D; at += 2 * D) {
-            const cmha_real *x = c->x[0] + at, *ur = x, *ui = x + D;
-            const cmha_real *wr = c->x[1] + (maps ? 0 : at), *wi = wr + D;
-            if (maps) {
-                ur = mapped[0];
-                ui = mapped[1];
-                wr = mapped[2];
-                wi = mapped[3];
-                cmha__affine(x, map, D, n, mapped[0], mapped[1]);
-                cmha__affine(x, map + 4 * D, D, n, mapped[2], mapped[3]);
+            const cmha_real *x = c->x[0] + at, *w = c->x[1] + (maps ? 0 : at);
+            const cmha_real *from[4] = {x, x + D, w, w + D};
+            for (size_t i = maps ? 0 : 4; i < 4; i++) { /* a, b, c and d lie 2 D numbers apart */
+                const cmha_real *a = map + i / 2 * 4 * D;
+                if (i % 2 == 0) cmha__channels(x, a, D, n, mapped[i], mapped[i + 1]);
+                cmha__axpy(n, 1, a + (2 + i % 2) * D, mapped[i]);
+                from[i] = mapped[i];
             }
-            cmha__denominators(wr, wi, n, (cmha_quotient_kind)c->kind, c->number, &d);
+            cmha__denominators(from[2], from[3], n, (cmha_quotient_kind)c->kind, c->number, &d);
             if (!back) {
-                cmha__divide(ur, ui, &d, c->y + at, c->y + at + D);
+                cmha__divide(from[0], from[1], &d, c->y + at, c->y + at + D);
                 continue;
             }
-            cmha__divide_backward(ur, ui, &d, c->dy + at, c->dy + at + D, &g);
-            if (dx && maps) {
-                cmha__affine_dx(g.ur, g.ui, map, D, n, dx + at);
-                cmha__affine_dx(g.wr, g.wi, map + 4 * D, D, n, dx + at);
-            } else if (dx) cmha__axpy(n, 1, g.ur, dx + at), cmha__axpy(n, 1, g.ui, dx + at + D);
-            if (dw && maps) {
-                cmha__affine_sums(g.ur, g.ui, x, D, n, sums);
-                cmha__affine_sums(g.wr, g.wi, x, D, n, sums + 4);
-            } else if (dw) cmha__axpy(n, 1, g.wr, dw + at), cmha__axpy(n, 1, g.wi, dw + at + D);
+            cmha__divide_backward(from[0], from[1], &d, c->dy + at, c->dy + at + D, grad);
+            for (size_t k = 0; k < 2; k++) {
+                const cmha_real *gr = grad[2 * k], *gi = grad[2 * k + 1];
+                cmha_real *to = c->dx[maps ? 0 : k];
+                if (to && maps) cmha__channels_dx(gr, gi, map + 4 * k * D, D, n, to + at);
+                if (to && !maps) cmha__axpy(n, 1, gr, to + at);
+                if (to && !maps) cmha__axpy(n, 1, gi, to + at + D);
+                if (!maps || !c->dx[1]) continue;
+                cmha__channel_sums(gr, gi, x, D, n, sums + 4 * k);
+                for (size_t i = 0; i < n; i++) sums[4 * k + 2][i] += gr[i];
+                for (size_t i = 0; i < n; i++) sums[4 * k + 3][i] += gi[i];
+            }
         }
-        if (back && dw && maps) cmha__add_sums(sums, 8, D, n, dw + j);
+        if (back && maps && c->dx[1]) cmha__add_sums(sums, 8, D, n, c->dx[1] + j);
     }
 }
 
-static const cmha__op cmha__quotient_op = {
-    "quotient", cmha__quotient_pass, NULL, 2, CMHA__PLANES | CMHA__ALIKE | CMHA__EPS,
-    CMHA_QUOTIENT_COUNT, {0, 0}, 0};
+static const cmha__op cmha__quotient_op = {"quotient", cmha__quotient_pass, NULL, 2,
+        CMHA__PLANES | CMHA__ALIKE | CMHA__EPS, CMHA_QUOTIENT_COUNT, {0, 0}, 0};
+CMHA__PAIRED(cmha_quotient, cmha__quotient_op, CMHA__QUOTIENT_OPTIONS, (int)kind, eps)
+
 static const cmha__op cmha__mobius_op = {
     "mobius", cmha__quotient_pass, NULL, 2, CMHA__PLANES | CMHA__EPS, CMHA_QUOTIENT_COUNT, {8, 0}, 0};
-
-CMHA__KERNELS(cmha_quotient, cmha__quotient_op, CMHA__QUOTIENT_OPTIONS, (int)kind, eps)
-CMHA_DEF cmha_tensor *cmha_quotient(cmha_tape *tape, cmha_tensor *u, cmha_tensor *w, cmha_quotient_kind kind,
-        cmha_real eps) {
-    return cmha__operate(tape, &cmha__quotient_op, (int)kind, eps, u, w);
-}
-
-CMHA__KERNELS(cmha_mobius, cmha__mobius_op, CMHA__QUOTIENT_OPTIONS, (int)kind, eps)
-CMHA_DEF cmha_tensor *cmha_mobius(cmha_tape *tape, cmha_tensor *rho, cmha_tensor *abcd,
-        cmha_quotient_kind kind, cmha_real eps) {
-    return cmha__operate(tape, &cmha__mobius_op, (int)kind, eps, rho, abcd);
-}
+CMHA__PAIRED(cmha_mobius, cmha__mobius_op, CMHA__QUOTIENT_OPTIONS, (int)kind, eps)
 
 /* ---- Complex linear maps ---- */
 
 /* y = Wr xr - Wi xi + i (Wr xi + Wi xr) from the products Z [2T, 2O], rows [Wr xr | Wi xr] and [Wr xi | Wi
-   xi]. The adjoint has the transposes of Wr and Wi, and Wi with the other sign. */
+   xi]; of the adjoint with the transposes of Wr and -Wi. */
 static void cmha__complex_combine(const cmha_complex_linear_args *a, const cmha_real *Z,
         const cmha_real *bias, cmha_real *y) {
     size_t O = a->O;
@@ -6572,21 +6546,18 @@ static void cmha__complex_combine(const cmha_complex_linear_args *a, const cmha_
 /* CRAT eq 10 (MöbiusAttention eq 7-8 with full matrices), and its adjoint. */
 CMHA_DEF void cmha_complex_linear_forward(const cmha_complex_linear_args *args, const cmha_real *x,
         const cmha_real *weight, const cmha_real *bias, cmha_real *y, cmha_real *scratch) {
-    size_t rows = 2 * args->T, I = args->I, O = args->O;
-    if (!args->adjoint)
-        cmha__gemm(args->threads, 0, 1, rows, 2 * O, I, 1, x, I, weight, I, 0, scratch, 2 * O);
-    if (args->adjoint)
-        for (size_t at = 0; at < 2 * O; at += O)
-            cmha__gemm(args->threads, 0, 0, rows, O, I, 1, x, I, weight + at * I, O, 0, scratch + at, 2 * O);
+    const int turned = args->adjoint != 0;
+    size_t I = args->I, O = args->O, width = turned ? O : 2 * O;
+    for (size_t at = 0; at < 2 * O; at += width)
+        cmha__gemm(args->threads, 0, !turned, 2 * args->T, width, I, 1, x, I, weight + at * I, turned ? O : I,
+                0, scratch + at, 2 * O);
     cmha__complex_combine(args, scratch, bias, y);
 }
 
 /* By the cotangent dZ of the four products. */
-CMHA_FIT void cmha_complex_linear_backward(const cmha_complex_linear_args *args, const cmha_real *x,
+CMHA_FIT void cmha_complex_linear_backward(const cmha_complex_linear_args *a, const cmha_real *x,
         const cmha_real *weight, const cmha_real *dy, cmha_real *dx,
-        cmha_real *dweight, cmha_real *dbias, cmha_real *scratch) {
-    const cmha_complex_linear_args *a = args;
-    cmha_real *dZ = scratch;
+        cmha_real *dweight, cmha_real *dbias, cmha_real *dZ) {
     size_t rows = 2 * a->T, I = a->I, O = a->O, parts = a->adjoint ? 2 : 1, width = 2 * O / parts;
     int threads = a->threads;
     cmha_real sign = a->adjoint ? -1 : 1;
@@ -6595,10 +6566,12 @@ CMHA_FIT void cmha_complex_linear_backward(const cmha_complex_linear_args *args,
     CMHA__FOR_EACH(threads, a->T, t) {
         const cmha_real *g = dy + 2 * t * O;
         cmha_real *z = dZ + 4 * t * O;
-        for (size_t j = 0; j < O; j++) z[j] = g[j];
-        for (size_t j = 0; j < O; j++) z[O + j] = sign * g[O + j];
-        for (size_t j = 0; j < O; j++) z[2 * O + j] = g[O + j];
-        for (size_t j = 0; j < O; j++) z[3 * O + j] = -sign * g[j];
+        for (size_t j = 0; j < O; j++) {
+            z[j] = g[j];
+            z[O + j] = sign * g[O + j];
+            z[2 * O + j] = g[O + j];
+            z[3 * O + j] = -sign * g[j];
+        }
     }
     for (size_t part = 0; part < parts; part++) { /* dx += dZ W, dW += dZ^T x; or dZ_i W_i^T, x^T dZ_i */
         const cmha_real *z = dZ + part * O, *w = weight + part * I * O;
@@ -6625,14 +6598,14 @@ static void cmha__complex_map_pass(const cmha__call *c) {
     cmha_tape *tape = c->tape;
     size_t T = cmha__rows(c->out), O = cmha__last(c->out) / 2;
     cmha_complex_linear_args a = {T, c->D, O, c->kind, tape->context->threads, c->fresh};
+    const int back = cmha__goes_back(c);
     cmha__mark mark = cmha__mark_of(tape);
     cmha_real *scratch = cmha__reals(tape, 2 * c->out->size);
-    if (!cmha__goes_back(c))
-        cmha__weight_product(tape, c->in[1], c->x[0], 2 * T, c->kind ? O : 0, scratch);
-    if (!tape->status && !cmha__dry(tape)) {
-        if (!cmha__goes_back(c)) cmha__complex_combine(&a, scratch, c->x[2], c->y);
-        else cmha_complex_linear_backward(&a, c->x[0], c->x[1], c->dy, c->dx[0], c->dx[1], c->dx[2], scratch);
-    }
+    if (!back) cmha__weight_product(tape, c->in[1], c->x[0], 2 * T, c->kind ? O : 0, scratch);
+    int computes = !tape->status && !cmha__dry(tape);
+    if (computes && !back) cmha__complex_combine(&a, scratch, c->x[2], c->y);
+    else if (computes)
+        cmha_complex_linear_backward(&a, c->x[0], c->x[1], c->dy, c->dx[0], c->dx[1], c->dx[2], scratch);
     cmha__rewind(tape, mark);
 }
 
@@ -6702,11 +6675,7 @@ static void cmha__complex_rotate_fits(cmha__call *c) {
 }
 static const cmha__op cmha__complex_rotate_op = {
     "complex_rotate", cmha__complex_rotate_pass, cmha__complex_rotate_fits, 2, CMHA__PLANES, 0, {0, 0}, 0};
-
-CMHA__KERNELS(cmha_complex_rotate, cmha__complex_rotate_op, CMHA__NO_OPTIONS, 0, 0)
-CMHA_DEF cmha_tensor *cmha_complex_rotate(cmha_tape *tape, cmha_tensor *z, cmha_tensor *theta) {
-    return cmha__operate(tape, &cmha__complex_rotate_op, 0, 0, z, theta);
-}
+CMHA__PAIRED(cmha_complex_rotate, cmha__complex_rotate_op, CMHA__NO_OPTIONS, 0, 0)
 
 /* ---- Complex norms ---- */
 
@@ -6783,22 +6752,22 @@ static void cmha__moments(const cmha_real *z, size_t D, int centred, double *sta
 /* The matrix M of a norm by its eigenvalues, M = f1 e1 e1^T + f2 e2 e2^T, e1 = (c, s), e2 = (-s, c): so the
    derivative of an inverse root stays exact next to a singular V. */
 typedef struct cmha__root {
-    double f1, f2, c, s, M[3]; /* M: its (rr, ri, ii) */
+    double f1, f2, cc, ss, cs; /* c^2, s^2, c s */
+    double M[3]; /* its (rr, ri, ii) */
 } cmha__root;
 
 static double cmha__inverse_spread(double variance) { return variance == 0 ? 0 : 1 / sqrt(variance); }
 
 /* (rr, ri, ii) of the symmetric matrix (a, e, b) in the root's basis. */
 static void cmha__root_matrix(const cmha__root *r, double a, double e, double b, double *matrix) {
-    double cc = r->c * r->c, ss = r->s * r->s, cs = r->c * r->s;
-    matrix[0] = a * cc + b * ss - 2 * e * cs;
-    matrix[1] = (a - b) * cs + e * (cc - ss);
-    matrix[2] = a * ss + b * cc + 2 * e * cs;
+    matrix[0] = a * r->cc + b * r->ss - 2 * e * r->cs;
+    matrix[1] = (a - b) * r->cs + e * (r->cc - r->ss);
+    matrix[2] = a * r->ss + b * r->cc + 2 * e * r->cs;
 }
 
 static cmha__root cmha__norm_root(const cmha__complex_norm_row *row, const double *V, double eps) {
     double trace = V[0] + V[2], half = (V[0] - V[2]) / 2, det = V[0] * V[2] - V[1] * V[1];
-    cmha__root root = {0, 0, 1, 0, {0, 0, 0}};
+    cmha__root root = {0, 0, 1, 0, 0, {0, 0, 0}};
     if (row->spread == CMHA__SPREAD_TRACE) {
         root.f1 = root.f2 = cmha__inverse_spread(trace + eps);
     } else if (row->spread == CMHA__SPREAD_AXES) {
@@ -6809,19 +6778,21 @@ static cmha__root cmha__norm_root(const cmha__complex_norm_row *row, const doubl
         det = (det > 0 ? det : 0) + eps * (trace + eps);
         root.f1 = cmha__inverse_spread(first);
         root.f2 = cmha__inverse_spread(first > 0 ? det / first : first);
-        root.c = cos(angle);
-        root.s = sin(angle);
+        double c = cos(angle), s = sin(angle);
+        root.cc = c * c;
+        root.ss = s * s;
+        root.cs = c * s;
     }
     cmha__root_matrix(&root, root.f1, 0, root.f2, root.M);
     return root;
 }
 
 /* g = m features of gamma as real 2x2 matrices; NULL = the matrix 1. */
-static void cmha__gamma_load(const cmha__complex_norm_row *row, const cmha_real *gamma, size_t D, size_t m,
-        double g[4][CMHA__WIDE]) {
+static void cmha__gamma_load(const cmha__complex_norm_row *row, const cmha_real *gamma, size_t D, size_t j0,
+        size_t m, double g[4][CMHA__WIDE]) {
     for (int e = 0; e < 4; e++) {
         int n = gamma ? row->entry[e] : 0;
-        const cmha_real *from = n ? gamma + (size_t)(n < 0 ? -n - 1 : n - 1) * D : NULL;
+        const cmha_real *from = n ? gamma + (size_t)(n < 0 ? -n - 1 : n - 1) * D + j0 : NULL;
         double sign = n < 0 ? -1 : 1, fixed = !gamma && e % 3 == 0 ? 1 : 0;
         if (from)
             for (size_t j = 0; j < m; j++) g[e][j] = sign * (double)from[j];
@@ -6845,7 +6816,7 @@ static void cmha__gamma_backward(const cmha__complex_norm_row *row, const cmha__
     }
 }
 
-/* h = M c in place */
+/* c becomes M c. */
 static void cmha__wide_apply(const double *M, size_t m, cmha__wide *c) {
     for (size_t j = 0; j < m; j++) {
         double re = M[0] * c->re[j] + M[1] * c->im[j];
@@ -6868,7 +6839,7 @@ CMHA__HOT(CMHA_DEF, cmha_complex_norm_forward,
         cmha__root root = cmha__norm_root(kind, row + 2, args->eps);
         for (size_t j0 = 0, m; (m = cmha__wide_load(z, D, j0, row, &h)) > 0; j0 += m) {
             cmha__wide_apply(root.M, m, &h);
-            if (!t || D > CMHA__WIDE) cmha__gamma_load(kind, gamma ? gamma + j0 : NULL, D, m, g);
+            if (!t || D > CMHA__WIDE) cmha__gamma_load(kind, gamma, D, j0, m, g);
             for (size_t j = 0; j < m; j++) y[j0 + j] = (cmha_real)(g[0][j] * h.re[j] + g[1][j] * h.im[j]);
             for (size_t j = 0; j < m; j++) y[D + j0 + j] = (cmha_real)(g[2][j] * h.re[j] + g[3][j] * h.im[j]);
         }
@@ -6882,7 +6853,7 @@ static size_t cmha__norm_cotangent(const cmha__complex_norm_row *row, const cmha
     static const double zero[2] = {0, 0};
     double g[4][CMHA__WIDE];
     size_t m = cmha__wide_load(dy, D, j0, zero, dh);
-    cmha__gamma_load(row, gamma ? gamma + j0 : NULL, D, m, g);
+    cmha__gamma_load(row, gamma, D, j0, m, g);
     for (size_t j = 0; j < m; j++) {
         double re = g[0][j] * dh->re[j] + g[2][j] * dh->im[j];
         dh->im[j] = g[1][j] * dh->re[j] + g[3][j] * dh->im[j];
@@ -6910,7 +6881,7 @@ static void cmha__complex_norm_row_backward(const cmha__complex_norm_row *row, c
     /* dV = 2/D dL/dV from G = dL/dM = sum of dh c^T (rr, ri, ir, ii): c gets dV * c. In the eigenbasis 1/sqrt
        has the divided differences -f^3/2 and, off the diagonal, -f1^2 f2^2/(f1 + f2). */
     const double f1 = root->f1, f2 = root->f2, both = G[1] + G[2], scale = 2 / (double)D;
-    double cc = root->c * root->c, ss = root->s * root->s, cs = root->c * root->s;
+    const double cc = root->cc, ss = root->ss, cs = root->cs;
     double a = G[0] * cc + both * cs + G[3] * ss, b = G[0] * ss - both * cs + G[3] * cc;
     double e = row->spread == CMHA__SPREAD_MATRIX ? (G[3] - G[0]) * cs + both * (cc - ss) / 2 : 0;
     double off = f1 + f2 > 0 ? f1 * f1 * (f2 * f2) / (f1 + f2) : 0;
@@ -7023,7 +6994,7 @@ static void cmha__wave(const cmha_real *omega, const cmha_real *delta, size_t m,
     }
 }
 
-/* What is dealt to threads are channels, which do not depend on each other. */
+/* Threads share channels, which do not depend on each other. */
 static void cmha__multifreq_shape(cmha__call *c) {
     c->shape[0] = c->count;
     c->rows = c->D;
@@ -7083,7 +7054,7 @@ CMHA_DEF void cmha_multifreq_init(size_t K, size_t d, double base, cmha_real *om
         }
 }
 
-/* What is dealt to threads are the numbers of one sequence, which every sequence gets. */
+/* Threads share the numbers of one sequence, which every sequence gets. */
 static void cmha__add_rows_fits(cmha__call *c) {
     const cmha_tensor *x = c->in[0], *rows = c->in[1];
     c->rows = rows->size;
@@ -7121,35 +7092,34 @@ CMHA_DEF double cmha_sum_squares(const cmha_real *x, size_t n) {
 
 /* kind = 1: CRAT eq 23, of phases; 0: CRAT eq 24, of magnitudes. given: the mask; number, second: lam, eps;
    kept: the tokens that count, each thread's part of the loss and, of phases, [2, D] where a channel's sum of
-   phasors points, 0 if only rounding says so. Phases are dealt to threads by channel, magnitudes by token. */
+   phasors points, 0 if that is rounding alone. Threads share phases by channel, magnitudes by token. */
 static void cmha__regulariser_shape(cmha__call *c) {
     size_t threads = (size_t)c->tape->context->threads;
     c->kept = cmha_tape_alloc(c->tape, (1 + threads + (c->kind ? 2 * c->D : 0)) * sizeof(double));
     cmha__one_shape(c);
 }
 
-/* Adds the phasors of channels lo .. hi - 1 up (CRAT eq 23) to `re` or, if that is NULL, returns the sum of
-   |z|^2 over the counted ones of rows lo .. hi - 1 (CRAT eq 24). */
-static double cmha__regulariser_sum(const cmha__call *c, double *CMHA__RESTRICT re, size_t lo, size_t hi) {
+/* Writes the sums of the phasors of channels lo .. hi - 1 to `way` (CRAT eq 23) or, if that is NULL, returns
+   the sum of |z|^2 over rows lo .. hi - 1 (CRAT eq 24). */
+static double cmha__regulariser_sum(const cmha__call *c, double *CMHA__RESTRICT way, size_t lo, size_t hi) {
     const unsigned char *mask = (const unsigned char *)c->given;
-    size_t D = c->D, T = cmha__rows(c->in[0]);
-    double *CMHA__RESTRICT im = re ? re + D : NULL, sum = 0;
-    if (!re)
-        for (size_t t = lo; t < hi; t++)
-            if (!mask || mask[t]) sum += cmha_sum_squares(c->x[0] + 2 * t * D, 2 * D);
-    if (!re) return sum;
-    for (size_t j = lo; j < hi; j++) re[j] = im[j] = 0;
-    for (size_t t = 0; t < T; t++) {
-        const cmha_real *CMHA__RESTRICT row = c->x[0] + 2 * t * D;
+    const size_t D = c->D, first = way ? 0 : lo, end = way ? cmha__rows(c->in[0]) : hi;
+    double sum = 0;
+    if (way)
+        for (size_t j = lo; j < hi; j++) way[j] = way[D + j] = 0;
+    for (size_t t = first; t < end; t++) {
+        cmha__in row = c->x[0] + 2 * t * D;
         if (mask && !mask[t]) continue;
-        for (size_t j = lo; j < hi; j++) {
-            cmha_real ur, ui, unused;
-            cmha__phasor(row[j], row[D + j], c->second, &ur, &ui, &unused);
-            re[j] += ur;
-            im[j] += ui;
-        }
+        if (!way) sum += cmha_sum_squares(row, 2 * D);
+        if (way)
+            for (size_t j = lo; j < hi; j++) {
+                cmha_real ur, ui, unused;
+                cmha__phasor(row[j], row[D + j], c->second, &ur, &ui, &unused);
+                way[j] += ur;
+                way[D + j] += ui;
+            }
     }
-    return 0;
+    return sum;
 }
 
 /* value / (count * D), 0 where nothing is counted: a mean over tokens and channels. */
@@ -7159,13 +7129,14 @@ static double cmha__mean_over(double value, double count, size_t D) {
 
 static void cmha__regulariser_pass(const cmha__call *c) {
     const unsigned char *mask = (const unsigned char *)c->given;
-    const size_t T = cmha__rows(c->in[0]), D = c->D, threads = (size_t)c->tape->context->threads;
+    const size_t T = cmha__rows(c->in[0]), D = c->D;
+    const int threads = c->tape->context->threads;
     double *counted = (double *)c->kept, *sums = counted + 1, *way = c->kind ? sums + threads : NULL;
     if (cmha__goes_back(c)) {
         double slope = cmha__mean_over((double)c->number * c->dy[0], *counted, D);
-        CMHA__FOR_EACH(c->tape->context->threads, T, t) {
-            const cmha_real *CMHA__RESTRICT z = c->x[0] + 2 * t * D;
-            cmha_real *CMHA__RESTRICT dz = c->dx[0] + 2 * t * D;
+        CMHA__FOR_EACH(threads, T, t) {
+            cmha__in z = c->x[0] + 2 * t * D;
+            cmha__out dz = c->dx[0] + 2 * t * D;
             if (mask && !mask[t]) continue;
             if (!way) cmha__axpy(2 * D, (cmha_real)(2 * slope), z, dz);
             if (way)
@@ -7178,14 +7149,14 @@ static void cmha__regulariser_pass(const cmha__call *c) {
         }
         return;
     }
-    for (size_t i = 0; i < threads; i++) sums[i] = 0;
+    for (int i = 0; i < threads; i++) sums[i] = 0;
     *counted = (double)cmha__counted(mask, T);
-    CMHA__FOR_CHUNKS(c->tape->context->threads, way ? D : T, lo, hi) {
+    CMHA__FOR_CHUNKS(threads, way ? D : T, lo, hi) {
         sums[cmha__chunk] = cmha__regulariser_sum(c, way, lo, hi);
     }
     cmha__over_ranks(c->tape, counted, 1);
     if (way) cmha__over_ranks(c->tape, way, 2 * D);
-    CMHA__FOR_CHUNKS(c->tape->context->threads, way ? D : 0, lo, hi) {
+    CMHA__FOR_CHUNKS(threads, way ? D : 0, lo, hi) {
         sums[cmha__chunk] = 0; /* the sum of 1 - R_j; sums of phasors become directions */
         if (*counted > 0)
             for (size_t j = lo; j < hi; j++) {
@@ -7196,7 +7167,7 @@ static void cmha__regulariser_pass(const cmha__call *c) {
                 way[D + j] *= inverse;
             }
     }
-    double all = cmha__wide_total(sums, threads);
+    double all = cmha__wide_total(sums, (size_t)threads);
     c->y[0] = (cmha_real)(c->number * cmha__mean_over(all, way ? 1 : *counted, D));
 }
 
@@ -7306,20 +7277,21 @@ CMHA_DEF void cmha_router_forward(const cmha_real *z, const cmha_real *router, c
         size_t T, size_t D, size_t E, cmha_real *logits) {
     if (bias)
         for (size_t t = 0; t < T; t++) memcpy(logits + t * E, bias, E * sizeof *logits);
-    cmha_gemm(0, 1, T, E, D, 1, z, 2 * D, router, D, bias ? 1 : 0, logits, E);
-    cmha_gemm(0, 1, T, E, D, 1, z + D, 2 * D, router + E * D, D, 1, logits, E);
+    for (size_t part = 0; part < 2; part++, z += D, router += E * D)
+        cmha_gemm(0, 1, T, E, D, 1, z, 2 * D, router, D, part || bias ? 1 : 0, logits, E);
 }
 
 CMHA_FIT void cmha_router_backward(const cmha_real *z, const cmha_real *router, const cmha_real *dlogits,
         size_t T, size_t D, size_t E, cmha_real *dz, cmha_real *drouter, cmha_real *dbias) {
-    if (dz) cmha_gemm(0, 0, T, D, E, 1, dlogits, E, router, D, 1, dz, 2 * D);
-    if (dz) cmha_gemm(0, 0, T, D, E, 1, dlogits, E, router + E * D, D, 1, dz + D, 2 * D);
-    if (drouter) cmha_gemm(1, 0, E, D, T, 1, dlogits, E, z, 2 * D, 1, drouter, D);
-    if (drouter) cmha_gemm(1, 0, E, D, T, 1, dlogits, E, z + D, 2 * D, 1, drouter + E * D, D);
+    for (size_t part = 0; part < 2; part++) {
+        size_t at = part * D, w = part * E * D;
+        if (dz) cmha_gemm(0, 0, T, D, E, 1, dlogits, E, router + w, D, 1, dz + at, 2 * D);
+        if (drouter) cmha_gemm(1, 0, E, D, T, 1, dlogits, E, z + at, 2 * D, 1, drouter + w, D);
+    }
     if (dbias) cmha__bias_backward(1, dlogits, T, E, dbias);
 }
 
-/* What is dealt to threads are pieces of rows. */
+/* Threads share pieces of rows. */
 static void cmha__router_shape(cmha__call *c) {
     const cmha_tensor *router = c->in[1];
     if (router->rank != 3 || router->shape[0] != 2 || router->shape[2] != c->D)
@@ -7329,10 +7301,10 @@ static void cmha__router_shape(cmha__call *c) {
     c->rows = cmha__pieces(c->rows);
     c->shape[c->rank - 1] = router->shape[router->rank > 1];
 }
-/* With its share of the pieces of rows a thread takes as large a share of the pieces of columns. */
+/* A thread takes as large a share of the pieces of columns as it has of those of rows. */
 static void cmha__router_pass(const cmha__call *c) {
-    size_t D = c->D, E = c->in[1]->shape[1], half = cmha__pieces(D);
-    for (size_t i = c->lo; i < c->lo + c->n; i++) {
+    const size_t D = c->D, E = c->in[1]->shape[1], half = cmha__pieces(D), end = c->lo + c->n;
+    for (size_t i = c->lo; i < end; i++) {
         size_t lo = i * CMHA__PIECE, n = cmha__piece_end(lo, c->count) - lo, at = lo * 2 * D;
         cmha_real *dz = c->dx[0] ? c->dx[0] + at : NULL;
         if (!cmha__goes_back(c)) cmha_router_forward(c->x[0] + at, c->x[1], c->x[2], n, D, E, c->y + lo * E);
@@ -7340,7 +7312,7 @@ static void cmha__router_pass(const cmha__call *c) {
     }
     if (!cmha__goes_back(c)) return;
     if (c->dx[1])
-        for (size_t i = 2 * half * c->lo / c->rows; i < 2 * half * (c->lo + c->n) / c->rows; i++) {
+        for (size_t i = 2 * half * c->lo / c->rows; i < 2 * half * end / c->rows; i++) {
             size_t part = i / half, lo = i % half * CMHA__PIECE, n = cmha__piece_end(lo, D) - lo;
             cmha_gemm(1, 0, E, n, c->count, 1, c->dy, E, c->x[0] + part * D + lo, 2 * D, 1,
                     c->dx[1] + part * E * D + lo, D);
@@ -7361,7 +7333,7 @@ static int cmha__expert_ahead(const cmha_real *logits, size_t a, size_t b) {
     return logits[a] > logits[b] || (!(logits[a] < logits[b]) && a < b);
 }
 
-/* The first expert after `last` in that order, after E the first of all. Few are chosen. */
+/* The first expert after `last` in that order; after E the first of all. */
 static size_t cmha__expert_next(const cmha_real *logits, size_t E, size_t last) {
     size_t best = E;
     for (size_t e = 0; e < E; e++) {
@@ -7439,49 +7411,60 @@ CMHA__HOT(static, cmha__times_i, (const cmha_real *x, size_t n, size_t D, cmha_r
     }
 }
 
-/* The experts at work: what is given, arrays over the P grouped pairs, and a piece of work. */
+/* Map 0 of the experts leads from D to F, map 1 back; x .. ig: for the backward, over the P grouped pairs. */
+typedef struct cmha__expert_map {
+    size_t I, O;
+    const cmha_real *w, *b; /* [2, E, O, I], [2, E, O] or NULL */
+    const cmha_packed *packed; /* forward: instead of w, or NULL */
+    cmha_real *x, *ix; /* what goes in, and, of map 0, times i [P, 2I] */
+    cmha_real *g, *ig; /* the gradient of what comes out, and times -i [P, 2O] */
+} cmha__expert_map;
+
+/* The experts at work, and a piece of work. */
 typedef struct cmha__mixture {
     const cmha_experts_args *a;
-    const cmha_experts_weights *weights;
-    const cmha_packed *packed[2]; /* forward: instead of the matrices, or NULL */
+    cmha__expert_map map[2];
     cmha__route r;
-    const cmha_real *z, *dy;
+    const cmha_real *z, *dy; /* dy: NULL in the forward */
     cmha_real *out; /* forward: what the experts make of their tokens [P, 2D] */
-    cmha_real *x, *ix; /* backward: tokens, and times i [P, 2D] */
-    cmha_real *g, *ig; /* the gate times dy, and times -i [P, 2D] */
-    cmha_real *act, *dpre; /* cGELU(hidden), and the gradient of hidden [P, 2F] */
     cmha_real *dgate, *own; /* own: scratch of each thread; in a piece, of its thread */
     cmha_real *pieces; /* likewise: packed rows as numbers */
     size_t expert, first, n; /* the piece: pairs first .. first + n - 1 of the plan */
 } cmha__mixture;
 
-static cmha__mixture cmha__mixture_of(const cmha_experts_args *a, const cmha_experts_weights *weights) {
+static cmha__mixture cmha__mixture_of(const cmha_experts_args *a, const cmha_experts_weights *weights,
+        const cmha_real *z) {
     cmha__mixture m;
     memset(&m, 0, sizeof m);
     m.a = a;
-    m.weights = weights;
     m.r = cmha__route_of(a->plan, a->T, a->E, a->top);
+    m.z = z;
+    m.map[0].I = m.map[1].O = a->D;
+    m.map[0].O = m.map[1].I = a->F;
+    m.map[0].w = weights->w1;
+    m.map[0].b = weights->b1;
+    m.map[1].w = weights->w2;
+    m.map[1].b = weights->b2;
     return m;
 }
 
-/* y = W x + bias from x and i x, or the adjoint's W^H x = Wr^T x + Wi^T (-i x) from x and -i x; W: the first
-   (second = 0) or second matrix of the piece's expert, x [n, 2I] and y [n, 2O], or the reverse. */
-static void cmha__expert_product(const cmha__mixture *m, int second, int adjoint, const cmha_real *x,
-        const cmha_real *ix, cmha_real *y) {
-    const size_t D = m->a->D, F = m->a->F, E = m->a->E, rows = 2 * m->n;
-    const size_t O = second ? D : F, I = second ? F : D, from = adjoint ? O : I, to = adjoint ? I : O;
-    const cmha_real *w = second ? m->weights->w2 : m->weights->w1;
-    const cmha_real *bias = second ? m->weights->b2 : m->weights->b1;
-    if (adjoint) bias = NULL;
+/* y [n, 2O] = W x + bias of a map of the piece's expert, x [n, 2I], by ix, which gets i x; or the adjoint's
+   x = W^H y = Wr^T y + Wi^T (-i y), by ix = -i y. */
+static void cmha__expert_product(const cmha__mixture *m, int map, int adjoint, const cmha_real *x,
+        cmha_real *ix, cmha_real *y) {
+    const cmha__expert_map *f = &m->map[map];
+    const cmha_packed *p = f->packed;
+    const size_t O = f->O, I = f->I, from = adjoint ? O : I, to = adjoint ? I : O, rows = 2 * m->n;
+    const cmha_real *bias = adjoint ? NULL : f->b;
+    cmha_real *pieces = m->pieces; /* [64, O + I] */
+    cmha__times_i(x, m->n, from, adjoint ? -1 : 1, ix);
     if (bias)
         for (size_t i = 0; i < rows; i++)
-            memcpy(y + i * O, bias + (i % 2 * E + m->expert) * O, O * sizeof *y);
+            memcpy(y + i * O, bias + (i % 2 * m->a->E + m->expert) * O, O * sizeof *y);
     for (size_t part = 0; part < 2; part++) {
-        const cmha_packed *p = m->packed[second];
-        const cmha_real *in = part ? ix : x;
-        size_t which = part * E + m->expert, lo = which * O;
-        cmha_real keep = part || bias ? 1 : 0, *pieces = m->pieces; /* [64, O + I] */
-        if (!p) cmha_gemm(0, !adjoint, rows, to, from, 1, in, from, w + which * D * F, I, keep, y, to);
+        const cmha_real *in = part ? ix : x, keep = part || bias ? 1 : 0;
+        size_t lo = (part * m->a->E + m->expert) * O;
+        if (!p) cmha_gemm(0, !adjoint, rows, to, from, 1, in, from, f->w + lo * I, I, keep, y, to);
         if (p && rows > CMHA__FEW_ROWS)
             for (size_t at = 0, n; at < O; at += n) {
                 n = cmha__min(CMHA__PIECE, O - at);
@@ -7496,7 +7479,7 @@ static void cmha__expert_product(const cmha__mixture *m, int second, int adjoint
 
 static size_t cmha__workers(const cmha_experts_args *a) { return a->threads > 1 ? (size_t)a->threads : 1; }
 
-/* A thread's scratch; forward: a piece's tokens and activations, both also times i, and hidden values. */
+/* A thread's scratch; forward: tokens and activations of a piece, also times i, and hidden values. */
 static size_t cmha__expert_own(const cmha_experts_args *a, int backward) {
     size_t rows = cmha__piece_end(0, a->T * a->top);
     return rows * (backward ? 2 * a->F : 4 * a->D + 6 * a->F);
@@ -7509,11 +7492,11 @@ CMHA_DEF size_t cmha_experts_scratch(const cmha_experts_args *a, int backward) {
             workers * cmha__expert_own(a, backward), 8 * rows * ((double)a->D + (double)a->F));
 }
 
-static void cmha__mixture_run(const cmha__mixture *m, int backward, void (*work)(const cmha__mixture *)) {
+static void cmha__mixture_run(const cmha__mixture *m, void (*work)(const cmha__mixture *)) {
     const size_t *piece = m->r.piece, *first = m->r.first;
     CMHA__FOR_CHUNKS(m->a->threads, piece[m->a->E], lo, hi) {
         cmha__mixture p = *m;
-        p.own += (size_t)cmha__chunk * cmha__expert_own(m->a, backward);
+        p.own += (size_t)cmha__chunk * cmha__expert_own(m->a, m->dy != NULL);
         if (p.pieces) p.pieces += (size_t)cmha__chunk * CMHA__PIECE * (m->a->D + m->a->F);
         for (size_t i = lo; i < hi; i++) {
             while (piece[p.expert + 1] <= i) p.expert++;
@@ -7543,48 +7526,44 @@ static void cmha__mixture_scatter(const cmha__mixture *m, const cmha_real *gate,
 }
 
 static void cmha__expert_forward(const cmha__mixture *m) {
-    size_t D = m->a->D, F = m->a->F, n = m->n;
-    cmha_real *x = m->own, *ix = x + 2 * n * D, *act = ix + 2 * n * D, *iact = act + 2 * n * F;
-    cmha_real *pre = m->a->hidden ? m->a->hidden + 2 * m->first * F : iact + 2 * n * F;
+    size_t wide = 2 * m->n * m->a->D, hide = 2 * m->n * m->a->F;
+    cmha_real *x = m->own, *ix = x + wide, *act = ix + wide, *iact = act + hide;
+    cmha_real *pre = m->a->hidden ? m->a->hidden + 2 * m->first * m->a->F : iact + hide;
     cmha__gather(m, m->z, x);
-    cmha__times_i(x, n, D, 1, ix);
     cmha__expert_product(m, 0, 0, x, ix, pre);
-    cmha_activation_forward(pre, 2 * n * F, CMHA_ACTIVATION_GELU_ERF, act);
-    cmha__times_i(act, n, F, 1, iact);
-    cmha__expert_product(m, 1, 0, act, iact, m->out + 2 * m->first * D);
+    cmha_activation_forward(pre, hide, CMHA_ACTIVATION_GELU_ERF, act);
+    cmha__expert_product(m, 1, 0, act, iact, m->out + 2 * m->first * m->a->D);
 }
 
 /* CRAT eq 21. m: the weights, as they are or packed. */
-static void cmha__experts_run(cmha__mixture *m, const cmha_real *z, cmha_real *y, cmha_real *scratch) {
+static void cmha__experts_run(cmha__mixture *m, cmha_real *y, cmha_real *scratch) {
     const cmha_experts_args *a = m->a;
-    m->z = z;
     m->out = scratch;
     m->own = scratch + a->T * a->top * 2 * a->D;
-    cmha__mixture_run(m, 0, cmha__expert_forward);
+    cmha__mixture_run(m, cmha__expert_forward);
     cmha__mixture_scatter(m, a->gate, m->out, 1, y);
 }
 
 CMHA_DEF void cmha_experts_forward(const cmha_experts_args *a, const cmha_experts_weights *weights,
         const cmha_real *z, cmha_real *y, cmha_real *scratch) {
-    cmha__mixture m = cmha__mixture_of(a, weights);
-    cmha__experts_run(&m, z, y, scratch);
+    cmha__mixture m = cmha__mixture_of(a, weights, z);
+    cmha__experts_run(&m, y, scratch);
 }
 
 /* Fills a piece's arrays, adds to dgate <dy, W2 act + b2> = <W2^H dy, act> + <dy, b2>. own gets [n, 2F]. */
 static void cmha__expert_backward(const cmha__mixture *m) {
+    const cmha__expert_map *in = m->map, *out = in + 1;
     size_t D = m->a->D, F = m->a->F, n = m->n, wide = 2 * m->first * D, hide = 2 * m->first * F;
-    const cmha_real *hidden = m->a->hidden + hide;
-    const cmha_real *bias = m->weights->b2 ? m->weights->b2 + m->expert * D : NULL;
-    cmha_real *act = m->act + hide, *dpre = m->dpre + hide;
-    cmha__gather(m, m->z, m->x + wide);
-    cmha__gather(m, m->dy, m->g + wide);
+    const cmha_real *hidden = m->a->hidden + hide, *bias = out->b ? out->b + m->expert * D : NULL;
+    cmha_real *act = out->x + hide, *dpre = in->g + hide;
+    cmha__gather(m, m->z, in->x + wide);
+    cmha__gather(m, m->dy, out->g + wide);
     cmha_activation_forward(hidden, 2 * n * F, CMHA_ACTIVATION_GELU_ERF, act);
-    cmha__times_i(m->x + wide, n, D, 1, m->ix + wide);
-    cmha__times_i(m->g + wide, n, D, -1, m->ig + wide);
-    cmha__expert_product(m, 1, 1, m->g + wide, m->ig + wide, m->own);
+    cmha__times_i(in->x + wide, n, D, 1, in->ix + wide);
+    cmha__expert_product(m, 1, 1, out->g + wide, out->ig + wide, m->own);
     for (size_t i = 0; i < n; i++) {
         size_t pair = m->r.pair[m->first + i], at = wide + 2 * i * D;
-        cmha_real *row = m->own + 2 * i * F, *g = m->g + at, *ig = m->ig + at, gate = m->a->gate[pair];
+        cmha_real *row = m->own + 2 * i * F, *g = out->g + at, *ig = out->ig + at, gate = m->a->gate[pair];
         if (m->dgate) m->dgate[pair] += cmha__dot(row, act + 2 * i * F, 2 * F);
         if (m->dgate && bias)
             m->dgate[pair] += cmha__dot(g, bias, D) + cmha__dot(g + D, bias + m->a->E * D, D);
@@ -7596,33 +7575,29 @@ static void cmha__expert_backward(const cmha__mixture *m) {
     cmha_activation_backward(hidden, m->own, 2 * n * F, CMHA_ACTIVATION_GELU_ERF, dpre);
 }
 
-/* x = W1^H dpre; act gets dpre times -i, neither being needed any more. */
+/* x = W1^H dpre, in the place of the tokens, which are not needed any more. */
 static void cmha__expert_input(const cmha__mixture *m) {
-    size_t F = m->a->F, hide = 2 * m->first * F;
-    cmha__times_i(m->dpre + hide, m->n, F, -1, m->act + hide);
-    cmha__expert_product(m, 0, 1, m->dpre + hide, m->act + hide, m->x + 2 * m->first * m->a->D);
+    const cmha__expert_map *in = m->map;
+    size_t hide = 2 * m->first * m->a->F;
+    cmha__expert_product(m, 0, 1, in->g + hide, in->ig + hide, in->x + 2 * m->first * m->a->D);
 }
 
-/* Rows lo .. hi - 1 of the gradients of an expert's first (second = 0) or second matrix and bias: dW += g
-   x^H, dbias += the sum of g. The imaginary part takes -i g and x or g and i x, whichever is there. */
-static void cmha__expert_outer(const cmha__mixture *m, const cmha_experts_grads *d, size_t e, int second,
+/* Rows lo .. hi - 1 of the gradients of a map and its bias, of one expert: dW += g x^H, dbias += the sum of
+   g. The imaginary part takes -i g and x or g and i x, whichever is there. */
+static void cmha__expert_outer(const cmha__mixture *m, const cmha_experts_grads *d, size_t e, int map,
         size_t lo, size_t hi) {
-    size_t D = m->a->D, F = m->a->F, first = m->r.first[e], n = m->r.first[e + 1] - first;
-    size_t I = second ? F : D, O = second ? D : F, at = e * O + lo, plane = m->a->E * O;
-    size_t row = 2 * first * O + lo;
-    const cmha_real *g = (second ? m->g : m->dpre) + row, *g_imag = second ? m->ig + row : g;
-    const cmha_real *x = (second ? m->act : m->x) + 2 * first * I,
-            *x_imag = second ? x : m->ix + 2 * first * I;
-    cmha_real *dw = second ? d->w2 : d->w1, *db = second ? d->b2 : d->b1;
-    if (dw && n) {
-        cmha_gemm(1, 0, hi - lo, I, 2 * n, 1, g, O, x, I, 1, dw + at * I, I);
-        cmha_gemm(1, 0, hi - lo, I, 2 * n, 1, g_imag, O, x_imag, I, 1, dw + (plane + at) * I, I);
+    const cmha__expert_map *f = &m->map[map];
+    const size_t I = f->I, O = f->O, first = 2 * m->r.first[e], rows = 2 * m->r.first[e + 1] - first;
+    cmha_real *dw = map ? d->w2 : d->w1, *db = map ? d->b2 : d->b1;
+    for (size_t part = 0; part < 2; part++) {
+        const cmha_real *g = part && map ? f->ig : f->g, *x = part && !map ? f->ix : f->x;
+        size_t at = (part * m->a->E + e) * O + lo;
+        if (dw && rows)
+            cmha_gemm(1, 0, hi - lo, I, rows, 1, g + first * O + lo, O, x + first * I, I, 1, dw + at * I, I);
+        if (db)
+            for (size_t t = first + part; t < first + rows; t += 2)
+                cmha__axpy(hi - lo, 1, f->g + t * O + lo, db + at);
     }
-    if (db)
-        for (size_t t = 0; t < n; t++) {
-            cmha__axpy(hi - lo, 1, g + 2 * t * O, db + at);
-            cmha__axpy(hi - lo, 1, g + (2 * t + 1) * O, db + plane + at);
-        }
 }
 
 CMHA_FIT void cmha_experts_backward(const cmha_experts_args *a, const cmha_experts_weights *weights,
@@ -7630,29 +7605,29 @@ CMHA_FIT void cmha_experts_backward(const cmha_experts_args *a, const cmha_exper
         const cmha_experts_grads *grads, cmha_real *scratch) {
     size_t wide = a->T * a->top * 2 * a->D, hide = a->T * a->top * 2 * a->F, workers = cmha__workers(a);
     size_t one = cmha__pieces(a->F), both = one + cmha__pieces(a->D);
-    cmha__mixture m = cmha__mixture_of(a, weights);
-    m.x = scratch;
-    m.ix = m.x + wide;
-    m.g = m.ix + wide;
-    m.ig = m.g + wide;
-    m.act = m.ig + wide;
-    m.dpre = m.act + hide;
-    m.own = m.dpre + hide;
-    m.z = z;
+    cmha__mixture m = cmha__mixture_of(a, weights, z);
+    cmha__expert_map *in = m.map, *out = in + 1;
+    in->x = scratch;
+    in->ix = in->x + wide;
+    out->g = in->ix + wide;
+    out->ig = out->g + wide;
+    in->ig = out->x = out->ig + wide; /* activations are not needed any more when ig is */
+    in->g = out->x + hide;
+    m.own = in->g + hide;
     m.dy = dy;
     m.dgate = dgate;
-    cmha__mixture_run(&m, 1, cmha__expert_backward);
-    /* Of each expert the weights' gradients by rows, in turns: all tokens may be with one expert. */
+    cmha__mixture_run(&m, cmha__expert_backward);
+    /* Threads take rows of the weights in turns: all tokens may be with one expert. */
     CMHA__FOR_CHUNKS(a->threads, workers, begin, end) {
         for (size_t i = begin; i < a->E * both; i += workers) {
-            int second = i % both >= one;
-            size_t lo = (i % both - (second ? one : 0)) * CMHA__PIECE, rows = second ? a->D : a->F;
-            cmha__expert_outer(&m, grads, i / both, second, lo, cmha__piece_end(lo, rows));
+            int map = i % both >= one;
+            size_t lo = (i % both - (map ? one : 0)) * CMHA__PIECE;
+            cmha__expert_outer(&m, grads, i / both, map, lo, cmha__piece_end(lo, m.map[map].O));
         }
     }
     if (!dz) return;
-    cmha__mixture_run(&m, 1, cmha__expert_input);
-    cmha__mixture_scatter(&m, NULL, m.x, 0, dz);
+    cmha__mixture_run(&m, cmha__expert_input);
+    cmha__mixture_scatter(&m, NULL, in->x, 0, dz);
 }
 
 static int cmha__experts_top(cmha_tape *tape, const char *name, size_t top, size_t E) {
@@ -7664,14 +7639,15 @@ static int cmha__experts_top(cmha_tape *tape, const char *name, size_t top, size
 static void cmha__experts_shape(cmha__call *c) {
     const cmha_tensor *logits = c->in[1], *w1 = c->in[2], *w2 = c->in[3];
     const size_t T = c->rows, top = c->count, E = w1->shape[1], F = w1->shape[2], D = w1->shape[3];
+    const cmha_experts_args args = {T, D, F, E, top, c->tape->context->threads, NULL, NULL, NULL};
     cmha_experts_args *a = CMHA__NEW(c->tape, cmha_experts_args);
+    const size_t turned[4] = {2, E, D, F};
     if (w1->rank != 4 || w2->rank != 4 || w1->shape[0] != 2 || w2->shape[0] != 2)
-        CMHA__MISFIT(c->tape,
-                "experts: the weights must be [2, E, hidden, width] and [2, E, width, hidden]");
-    else if (w2->shape[1] != E || w2->shape[2] != D || w2->shape[3] != F || c->D != D ||
-            cmha__last(logits) != E || cmha__rows(logits) != T)
+        CMHA__MISFIT(c->tape, "experts: the weights must be [2, E, hidden, width] and [2, E, width, hidden]");
+    else if (memcmp(w2->shape, turned, sizeof turned) || c->D != D || cmha__last(logits) != E ||
+            cmha__rows(logits) != T)
         CMHA__MISFIT(c->tape, "experts: rows of %zu, weights of %zu and %zu, logits of %zu do not fit",
-            2 * c->D, w1->size, w2->size, logits->size);
+                2 * c->D, w1->size, w2->size, logits->size);
     cmha__holds(c->tape, "experts: b1", c->in[4], 2 * E * F);
     cmha__holds(c->tape, "experts: b2", c->in[5], 2 * E * D);
     if (!cmha__experts_top(c->tape, "experts", top, E)) return;
@@ -7679,12 +7655,7 @@ static void cmha__experts_shape(cmha__call *c) {
         cmha__reject(c->tape, CMHA_ERR_OVERFLOW, "experts: %zu tokens, %zu experts each, are too many", T,
                 top);
     if (!a || c->tape->status) return;
-    a->T = T;
-    a->D = D;
-    a->F = F;
-    a->E = E;
-    a->top = top;
-    a->threads = c->tape->context->threads;
+    *a = args;
     a->plan = (size_t *)cmha_tape_alloc(c->tape, cmha_route_size(T, E, top) * sizeof *a->plan);
     a->gate = cmha__reals(c->tape, T * top);
     if (cmha__records(c->tape)) a->hidden = cmha__reals(c->tape, T * top * 2 * F);
@@ -7703,13 +7674,13 @@ static void cmha__experts_pass(const cmha__call *c) {
     if (back || c->in[2]->packed) more = cmha__reals(tape, back ? pairs : pieces);
     int computes = !tape->status && !cmha__dry(tape);
     if (computes && !back) {
-        cmha__mixture m = cmha__mixture_of(a, &weights);
-        m.packed[0] = c->in[2]->packed;
-        m.packed[1] = c->in[3]->packed;
+        cmha__mixture m = cmha__mixture_of(a, &weights, c->x[0]);
+        m.map[0].packed = c->in[2]->packed;
+        m.map[1].packed = c->in[3]->packed;
         m.pieces = more;
         cmha_route_forward(c->x[1], mask, a->T, a->E, a->top, a->threads, m.r.expert,
                 (cmha_real *)(uintptr_t)a->gate);
-        cmha__experts_run(&m, c->x[0], c->y, scratch);
+        cmha__experts_run(&m, c->y, scratch);
     } else if (computes) {
         cmha_experts_grads grads = {c->dx[2], c->dx[4], c->dx[3], c->dx[5]};
         memset(more, 0, pairs * sizeof *more);
@@ -7778,16 +7749,17 @@ CMHA_DEF double cmha_balance_forward(const cmha_real *logits, const unsigned cha
 CMHA_FIT void cmha_balance_backward(const cmha_real *logits, const unsigned char *key_mask,
         const double *share, size_t T, size_t E, cmha_real dloss, cmha_real *dlogits) {
     double scale = share[2 * E] > 0 ? dloss * (double)E / share[2 * E] : 0;
-    if (dlogits)
-        for (size_t t = 0; t < T; t++, logits += E, dlogits += E) {
-            if (key_mask && !key_mask[t]) continue;
-            cmha_real most, inverse = cmha__balance_row(logits, E, &most);
-            double mean = 0;
-            for (size_t e = 0; e < E; e++) mean += share[e] * (double)(cmha__exp(logits[e] - most) * inverse);
-            for (size_t e = 0; e < E; e++)
-                dlogits[e] += (cmha_real)(scale * (share[e] - mean) *
-                        (double)(cmha__exp(logits[e] - most) * inverse));
+    if (!dlogits) return;
+    for (size_t t = 0; t < T; t++, logits += E, dlogits += E) {
+        if (key_mask && !key_mask[t]) continue;
+        cmha_real most, inverse = cmha__balance_row(logits, E, &most);
+        double mean = 0;
+        for (size_t e = 0; e < E; e++) mean += share[e] * (double)(cmha__exp(logits[e] - most) * inverse);
+        for (size_t e = 0; e < E; e++) {
+            double p = (double)(cmha__exp(logits[e] - most) * inverse);
+            dlogits[e] += (cmha_real)(scale * (share[e] - mean) * p);
         }
+    }
 }
 
 /* given: the mask; count: the experts of a token; kept: the shares. */
@@ -7800,15 +7772,17 @@ static void cmha__balance_pass(const cmha__call *c) {
     const unsigned char *mask = (const unsigned char *)c->given;
     size_t T = cmha__rows(c->in[0]), E = c->D;
     double *share = (double *)c->kept;
-    if (!cmha__goes_back(c)) {
-        c->y[0] = (cmha_real)cmha_balance_forward(c->x[0], mask, T, E, c->count, share);
-        if (!cmha__among_ranks(c->tape)) return;
-        double own = share[2 * E], all; /* means of a rank's part become those of the whole batch */
-        for (size_t e = 0; e < 2 * E; e++) share[e] *= own;
-        cmha__over_ranks(c->tape, share, 2 * E + 1);
-        all = share[2 * E] > 0 ? share[2 * E] : 1;
-        for (size_t e = 0; e < 2 * E; e++) share[e] /= all;
-    } else cmha_balance_backward(c->x[0], mask, share, T, E, c->dy[0], c->dx[0]);
+    if (cmha__goes_back(c)) {
+        cmha_balance_backward(c->x[0], mask, share, T, E, c->dy[0], c->dx[0]);
+        return;
+    }
+    c->y[0] = (cmha_real)cmha_balance_forward(c->x[0], mask, T, E, c->count, share);
+    if (!cmha__among_ranks(c->tape)) return;
+    double own = share[2 * E]; /* means of a rank's part become those of the whole batch */
+    for (size_t e = 0; e < 2 * E; e++) share[e] *= own;
+    cmha__over_ranks(c->tape, share, 2 * E + 1);
+    double all = share[2 * E] > 0 ? share[2 * E] : 1;
+    for (size_t e = 0; e < 2 * E; e++) share[e] /= all;
 }
 
 CMHA_DEF cmha_tensor *cmha_balance(cmha_tape *tape, cmha_tensor *logits, size_t top,
@@ -7829,9 +7803,8 @@ static uint64_t cmha__knowledge_identity(size_t n, size_t d_r, const cmha_real *
         for (size_t i = 0; i < W; i++) {
             cmha_real number = x[i];
             uint32_t bits;
-#ifdef CMHA_DOUBLE
-            if (fabs(number) > FLT_MAX) number = number > 0 ? FLT_MAX : -FLT_MAX;
-#endif
+            if (sizeof number > sizeof(float) && fabs(number) > FLT_MAX)
+                number = number > 0 ? FLT_MAX : -FLT_MAX;
             float value = (float)number;
             memcpy(&bits, &value, sizeof bits);
             lanes[i % 8] = (lanes[i % 8] ^ bits) * UINT64_C(0xd1342543de82ef95);
@@ -7888,44 +7861,43 @@ static cmha_status cmha__knowledge_finite(const cmha_knowledge *kb) {
     return CMHA_OK;
 }
 
-CMHA_DEF cmha_status cmha_knowledge_init(cmha_knowledge *knowledge, cmha_context *context, size_t n,
-        size_t d_r, const cmha_real *vectors, const int64_t *ids,
-        const char *texts, const uint64_t *text_begin) {
-    if (!knowledge) return CMHA__WRONG(context, "knowledge: it is NULL");
-    memset(knowledge, 0, sizeof *knowledge);
+CMHA_DEF cmha_status cmha_knowledge_init(cmha_knowledge *kb, cmha_context *context, size_t n, size_t d_r,
+        const cmha_real *vectors, const int64_t *ids, const char *texts, const uint64_t *text_begin) {
+    if (!kb) return CMHA__WRONG(context, "knowledge: it is NULL");
+    memset(kb, 0, sizeof *kb);
     if (!cmha__is_open(context)) return CMHA_ERR_STATE;
     if (n && (!vectors || !d_r)) return CMHA__WRONG(context, "knowledge: %zu documents without vectors", n);
     if (!texts != !text_begin) return CMHA__WRONG(context, "knowledge: texts and text_begin need each other");
     if (d_r > SIZE_MAX / 2) return cmha__fail(context, CMHA_ERR_OVERFLOW, "knowledge: %zu features", d_r);
-    knowledge->context = context;
-    knowledge->n = n;
-    knowledge->d_r = d_r;
-    knowledge->vectors = vectors;
-    knowledge->ids = ids;
-    knowledge->texts = texts;
-    knowledge->text_begin = text_begin;
-    cmha_status status = cmha__knowledge_reserve(knowledge); /* first: every array's size is then possible */
+    kb->context = context;
+    kb->n = n;
+    kb->d_r = d_r;
+    kb->vectors = vectors;
+    kb->ids = ids;
+    kb->texts = texts;
+    kb->text_begin = text_begin;
+    cmha_status status = cmha__knowledge_reserve(kb); /* first: every array's size is then possible */
     if (!status && texts && !cmha__texts_in_order(text_begin, n, UINT64_MAX))
         status = CMHA__WRONG(context, "knowledge: text_begin does not ascend from 0");
-    if (!status) status = cmha__knowledge_finite(knowledge);
-    if (!status) cmha__knowledge_features(knowledge);
-    if (status) cmha_knowledge_close(knowledge);
-    else knowledge->identity = cmha__knowledge_identity(n, d_r, vectors);
+    if (!status) status = cmha__knowledge_finite(kb);
+    if (!status) cmha__knowledge_features(kb);
+    if (status) cmha_knowledge_close(kb);
+    else kb->identity = cmha__knowledge_identity(n, d_r, vectors);
     return status;
 }
 
-CMHA_DEF void cmha_knowledge_close(cmha_knowledge *knowledge) {
-    if (!knowledge || !knowledge->context) return;
-    for (size_t i = 0; i < sizeof knowledge->owned / sizeof *knowledge->owned; i++)
-        cmha__give(knowledge->context, knowledge->owned[i].memory, knowledge->owned[i].bytes);
-    cmha__unmap_file(knowledge->mapping, knowledge->mapped);
-    memset(knowledge, 0, sizeof *knowledge);
+CMHA_DEF void cmha_knowledge_close(cmha_knowledge *kb) {
+    if (!kb || !kb->context) return;
+    for (size_t i = 0; i < sizeof kb->owned / sizeof *kb->owned; i++)
+        cmha__give(kb->context, kb->owned[i].memory, kb->owned[i].bytes);
+    cmha__unmap_file(kb->mapping, kb->mapped);
+    memset(kb, 0, sizeof *kb);
 }
 
-CMHA_DEF const char *cmha_knowledge_text(const cmha_knowledge *knowledge, size_t i, size_t *length) {
-    int there = knowledge && knowledge->texts && i < knowledge->n;
-    if (length) *length = there ? (size_t)(knowledge->text_begin[i + 1] - knowledge->text_begin[i]) : 0;
-    return there ? knowledge->texts + knowledge->text_begin[i] : NULL;
+CMHA_DEF const char *cmha_knowledge_text(const cmha_knowledge *kb, size_t i, size_t *length) {
+    int there = kb && kb->texts && i < kb->n;
+    if (length) *length = there ? (size_t)(kb->text_begin[i + 1] - kb->text_begin[i]) : 0;
+    return there ? kb->texts + kb->text_begin[i] : NULL;
 }
 
 /* ---- Retrieval: search ---- */
@@ -7952,7 +7924,7 @@ typedef struct cmha__search {
     int64_t *own_index; /* lists of all threads but the first; or what the caller's search finds [Q, k] */
 } cmha__search;
 
-/* A search without its memory; *bytes gets the size of that, SIZE_MAX where it overflows. */
+/* A search without its memory; `bytes` of it are SIZE_MAX where they overflow. */
 static cmha__search cmha__search_of(cmha_context *context, const cmha_knowledge *base, size_t Q, size_t d_r,
         size_t k, cmha_real threshold) {
     const size_t threads = (size_t)context->threads, rows = cmha__min(Q, CMHA__NEAREST_ROWS);
@@ -7984,47 +7956,49 @@ static void cmha__search_place(cmha__search *s, void *memory) {
     s->scratch = s->phasors + s->Q * 2 * s->d_r;
 }
 
-/* Puts document i, which belongs there, into a list of the k best so far, ties by index. */
-static void cmha__nearest_insert(cmha_real s, int64_t i, size_t k, int64_t *index, cmha_real *similarity) {
-    size_t at = k - 1;
+/* Puts document i, which belongs there, into query q's list of the k best so far, ties by index. */
+static void cmha__nearest_insert(const cmha__search *s, size_t q, cmha_real score, int64_t i) {
+    cmha_real *similarity = s->similarity + q * s->k;
+    int64_t *index = s->index + q * s->k;
+    size_t at = s->k - 1;
     for (; at > 0; at--) {
-        if (similarity[at - 1] > s || (similarity[at - 1] >= s && index[at - 1] <= i)) break;
+        if (similarity[at - 1] > score || (similarity[at - 1] >= score && index[at - 1] <= i)) break;
         similarity[at] = similarity[at - 1];
         index[at] = index[at - 1];
     }
-    similarity[at] = s;
+    similarity[at] = score;
     index[at] = i;
 }
 
-/* Inserts those of n documents from `first` on whose scores, no NaN, are above the k-th best. */
-static void cmha__nearest_scan(const cmha__search *s, const cmha_real *scores, size_t n, size_t first,
-        int64_t *index, cmha_real *similarity) {
-    const size_t k = s->k;
-    const cmha_real under = s->under;
-    cmha_real limit = cmha__larger(similarity[k - 1], under);
+/* Inserts those of n documents from `first` on whose scores, no NaN, are above query q's k-th best. */
+static void cmha__nearest_scan(const cmha__search *s, size_t q, const cmha_real *scores, size_t n,
+        size_t first) {
+    const cmha_real under = s->under, *worst = s->similarity + (q + 1) * s->k - 1;
+    cmha_real limit = cmha__larger(*worst, under);
     for (size_t i = 0, m; (m = cmha__min(n - i, CMHA__NEAREST_SPAN)) > 0; i += m) {
         int any = m < CMHA__NEAREST_SPAN;
         if (!any)
             for (size_t j = 0; j < CMHA__NEAREST_SPAN; j++) any |= scores[i + j] > limit;
-        if (any)
-            for (size_t j = i; j < i + m; j++) {
-                if (!(scores[j] > limit)) continue;
-                cmha__nearest_insert(scores[j], (int64_t)(first + j), k, index, similarity);
-                limit = cmha__larger(similarity[k - 1], under);
-            }
+        if (!any) continue;
+        for (size_t j = i; j < i + m; j++) {
+            if (!(scores[j] > limit)) continue;
+            cmha__nearest_insert(s, q, scores[j], (int64_t)(first + j));
+            limit = cmha__larger(*worst, under);
+        }
     }
 }
 
-static void cmha__nearest_begin(size_t n, int64_t *index, cmha_real *similarity) {
+/* Empties n places. */
+static void cmha__nearest_begin(size_t n, cmha_real none, int64_t *index, cmha_real *similarity) {
     for (size_t i = 0; i < n; i++) {
         index[i] = -1;
-        similarity[i] = -(cmha_real)INFINITY;
+        similarity[i] = none;
     }
 }
 
 /* Adds documents lo .. hi - 1 to the lists, by tiles of one width: equals get equal bits. */
 static void cmha__nearest_range(const cmha__search *s, size_t lo, size_t hi, cmha_real *scratch) {
-    size_t W = 2 * s->d_r, k = s->k, n = s->base->n, width = CMHA__NEAREST_DOCUMENTS, cols, rows;
+    size_t W = 2 * s->d_r, n = s->base->n, width = CMHA__NEAREST_DOCUMENTS, cols, rows;
     if (n < width) width = (n + CMHA__NEAREST_SPAN - 1) / CMHA__NEAREST_SPAN * CMHA__NEAREST_SPAN;
     cmha_real *filled = scratch, *scores = filled + width * W, scale = 1 / (cmha_real)s->d_r;
     for (; (cols = cmha__min(hi - lo, width)) > 0; lo += cols) {
@@ -8040,9 +8014,7 @@ static void cmha__nearest_range(const cmha__search *s, size_t lo, size_t hi, cmh
             for (size_t r = 0; r < rows; r += step)
                 cmha_gemm(0, 1, step, width, W, scale, s->phasors + (q + r) * W, W, tile, W, 0,
                         scores + r * width, width);
-            for (size_t r = 0; r < rows; r++)
-                cmha__nearest_scan(s, scores + r * width, cols, lo, s->index + (q + r) * k,
-                        s->similarity + (q + r) * k);
+            for (size_t r = 0; r < rows; r++) cmha__nearest_scan(s, q + r, scores + r * width, cols, lo);
         }
     }
 }
@@ -8054,7 +8026,7 @@ static void cmha__search_exact(const cmha__search *s) {
     const size_t blocks = Q / rows + (Q % rows != 0), tiles = n / width + (n % width != 0);
     const size_t threads = (size_t)s->context->threads, list = Q * k, others = list * (threads - 1);
     const int by_query = blocks > CMHA__SEARCH_BLOCKS * threads || tiles < 2 * threads;
-    if (!by_query) cmha__nearest_begin(others, s->own_index, s->own_similarity);
+    if (!by_query) cmha__nearest_begin(others, -(cmha_real)INFINITY, s->own_index, s->own_similarity);
     CMHA__FOR_CHUNKS(s->context->threads, by_query ? blocks : tiles, lo, hi) {
         cmha__search part = *s;
         size_t own = (size_t)cmha__chunk * list, q = lo * rows;
@@ -8073,39 +8045,38 @@ static void cmha__search_exact(const cmha__search *s) {
     if (!by_query)
         for (size_t i = 0; i < others; i++) { /* each list from its best on */
             size_t q = i / k % Q;
-            cmha_real *to = s->similarity + q * k;
-            if (s->own_similarity[i] > to[k - 1])
-                cmha__nearest_insert(s->own_similarity[i], s->own_index[i], k, s->index + q * k, to);
+            if (s->own_similarity[i] > s->similarity[(q + 1) * k - 1])
+                cmha__nearest_insert(s, q, s->own_similarity[i], s->own_index[i]);
         }
 }
 
 /* The caller's search: its documents in the order of our similarities. */
 static cmha_status cmha__search_callers(const cmha__search *s) {
     const cmha_knowledge *base = s->base;
-    size_t W = 2 * s->d_r, k = s->k;
-    cmha_status status = base->search(base->search_user, s->phasors, s->Q, k, s->own_index);
+    size_t W = 2 * s->d_r;
+    cmha_status status = base->search(base->search_user, s->phasors, s->Q, s->k, s->own_index);
     if (status)
         return cmha__fail(s->context, status, "search: the caller's ended with: %s",
                 cmha_status_string(status));
-    for (size_t i = 0; i < s->Q * k; i++) {
+    for (size_t i = 0; i < s->Q * s->k; i++) {
         int64_t found = s->own_index[i];
-        size_t q = i / k;
+        size_t q = i / s->k;
         if (found < 0) continue;
         if ((uint64_t)found >= base->n)
             return CMHA__WRONG(s->context, "search: the caller's found document %zu of %zu", (size_t)found,
                     base->n);
         cmha_real one = cmha__dot(s->phasors + q * W, base->features + (size_t)found * W, W);
         one /= (cmha_real)s->d_r;
-        if (one > s->under) cmha__nearest_insert(one, found, k, s->index + q * k, s->similarity + q * k);
+        if (one > s->under) cmha__nearest_insert(s, q, one, found);
     }
     return CMHA_OK;
 }
 
-/* CRAT eq 18, base not empty, k > 0. Places without a document get 0, of a query with a NaN NaN. */
+/* CRAT eq 18, base not empty, k > 0. A place without a document gets 0, or the NaN of its query. */
 static cmha_status cmha__search_run(const cmha__search *s) {
     size_t W = 2 * s->d_r, k = s->k;
     cmha_status status = CMHA_OK;
-    cmha__nearest_begin(s->Q * k, s->index, s->similarity);
+    cmha__nearest_begin(s->Q * k, -(cmha_real)INFINITY, s->index, s->similarity);
     if (s->base->search) status = cmha__search_callers(s);
     else cmha__search_exact(s);
     for (size_t q = 0; q < s->Q; q++) {
@@ -8117,26 +8088,23 @@ static cmha_status cmha__search_run(const cmha__search *s) {
 }
 
 /* Queries go through in slabs, for bounded memory. */
-CMHA_DEF cmha_status cmha_knowledge_search(const cmha_knowledge *knowledge, const cmha_real *queries,
-        size_t Q, size_t k, cmha_real threshold, int64_t *index, cmha_real *similarity) {
+CMHA_DEF cmha_status cmha_knowledge_search(const cmha_knowledge *kb, const cmha_real *queries, size_t Q,
+        size_t k, cmha_real threshold, int64_t *index, cmha_real *similarity) {
     const size_t slab = cmha__min(Q, 4096);
-    size_t bytes;
-    if (!knowledge || !cmha__is_open(knowledge->context)) return CMHA_ERR_STATE;
-    cmha_context *context = knowledge->context;
+    if (!kb || !cmha__is_open(kb->context)) return CMHA_ERR_STATE;
+    cmha_context *context = kb->context;
     if (!Q || !k) return CMHA_OK;
     if (!queries || !index || !similarity) return CMHA__WRONG(context, "search: an array is NULL");
     if (threshold != threshold) return CMHA__WRONG(context, "search: the threshold is NaN");
-    cmha__search s = cmha__search_of(context, knowledge, slab, knowledge->d_r, k, threshold);
-    bytes = cmha__countable(s.bytes, 16 * (double)Q * ((double)k + (double)s.d_r)); /* the caller's arrays */
-    if (bytes == SIZE_MAX)
+    cmha__search s = cmha__search_of(context, kb, slab, kb->d_r, k, threshold);
+    double callers = 16 * (double)Q * ((double)k + (double)s.d_r); /* bytes of the caller's arrays */
+    if (cmha__countable(s.bytes, callers) == SIZE_MAX)
         return cmha__fail(context, CMHA_ERR_OVERFLOW, "search: %zu documents for each of %zu queries", k, Q);
-    if (!knowledge->n)
-        for (size_t i = 0; i < Q * k; i++) {
-            index[i] = -1;
-            similarity[i] = 0;
-        }
-    if (!knowledge->n) return CMHA_OK;
-    void *memory = cmha__take(context, "search", bytes);
+    if (!kb->n) {
+        cmha__nearest_begin(Q * k, 0, index, similarity);
+        return CMHA_OK;
+    }
+    void *memory = cmha__take(context, "search", s.bytes);
     if (!memory) return CMHA_ERR_MEMORY;
     cmha__search_place(&s, memory);
     cmha_status status = CMHA_OK;
@@ -8148,7 +8116,7 @@ CMHA_DEF cmha_status cmha_knowledge_search(const cmha_knowledge *knowledge, cons
         status = cmha__search_run(&s);
         if (status) break;
     }
-    cmha__give(context, memory, bytes);
+    cmha__give(context, memory, s.bytes);
     return status;
 }
 
@@ -8163,7 +8131,7 @@ typedef struct cmha__retrieval {
     unsigned char *found; /* [T] */
 } cmha__retrieval;
 
-/* Between rows [Re of M queries | Im] of q and M rows [Re | Im] each: phasors, or with dq their backward. */
+/* From rows [Re of M queries | Im] of q to M rows [Re | Im] each: phasors, or with dq their backward. */
 static void cmha__retrieve_phasors(const cmha__retrieval *s, const cmha_real *q, size_t lo, size_t hi,
         cmha_real *u, cmha_real *dq) {
     size_t M = s->args.queries, d = s->d_r;
@@ -8176,35 +8144,36 @@ static void cmha__retrieve_phasors(const cmha__retrieval *s, const cmha_real *q,
     }
 }
 
+/* Of k places those with a document come first: how many? */
+static size_t cmha__documents(const int64_t *index, size_t k) {
+    size_t n = 0;
+    for (size_t i = 0; i < k; i++) n += index[i] >= 0;
+    return n;
+}
+
 /* CRAT eq 19, first half, of rows lo .. hi - 1: rbar = sum_m weights_m sum_i p_mi r_i, p a softmax. */
 static void cmha__retrieve_mix(const cmha__retrieval *s, size_t lo, size_t hi, cmha_real *rbar) {
     size_t M = s->args.queries, k = s->args.top, W = 2 * s->d_r;
     for (size_t query = lo * M; query < hi * M; query++) {
         const int64_t *index = s->index + query * k;
-        cmha_real *p = s->p + query * k, *row = rbar + query / M * W, first = p[0];
-        cmha_real top = -(cmha_real)INFINITY, sum = 0;
-        int found = 0;
-        for (size_t i = 0; i < k; i++) {
-            found |= index[i] >= 0;
-            if (index[i] >= 0 && p[i] > top) top = p[i];
-        }
-        for (size_t i = 0; i < k; i++) {
-            p[i] = index[i] >= 0 ? cmha__exp((p[i] - top) / s->args.tau) : 0;
+        const size_t n = cmha__documents(index, k);
+        cmha_real *p = s->p + query * k, *row = rbar + query / M * W, best = p[0], sum = 0;
+        for (size_t i = 0; i < n; i++) {
+            p[i] = cmha__exp((p[i] - best) / s->args.tau);
             sum += p[i];
         }
-        for (size_t i = 0; i < k; i++) {
-            if (index[i] < 0) continue;
+        for (size_t i = 0; i < n; i++) {
             p[i] /= sum;
             cmha__axpy(W, s->weights[query % M] * p[i], s->vectors + (size_t)index[i] * W, row);
         }
-        if (!found && first != first)
-            for (size_t j = 0; j < W; j++) row[j] = first; /* a NaN shows */
-        if (found || first != first) s->found[query / M] = 1;
+        if (best != best)
+            for (size_t j = 0; j < W; j++) row[j] = best; /* a NaN shows */
+        if (n || best != best) s->found[query / M] = 1;
     }
 }
 
-/* The gradients by rows lo .. hi - 1: with a_i = <drbar, r_i> and their mean over p the weight's is the sum
-   of means, the phasors' sum_i w p_i (a_i - mean) / (tau d_r) u_i. own: dweights [M], a [k]. */
+/* Gradients by rows lo .. hi - 1: with a_i = <drbar, r_i> and their mean over p a weight gets the sum of
+   means, a phasor sum_i w p_i (a_i - mean) / (tau d_r) u_i. own: dweights [M], a [k]. */
 static void cmha__retrieve_back(const cmha__retrieval *s, const cmha_real *drbar, size_t lo, size_t hi,
         cmha_real *du, cmha_real *own) {
     size_t M = s->args.queries, k = s->args.top, W = 2 * s->d_r;
@@ -8215,17 +8184,15 @@ static void cmha__retrieve_back(const cmha__retrieval *s, const cmha_real *drbar
         for (size_t t = lo; t < hi; t++) {
             const int64_t *index = s->index + (t * M + m) * k;
             const cmha_real *p = s->p + (t * M + m) * k;
+            const size_t n = cmha__documents(index, k);
             cmha_real mean = 0;
-            for (size_t i = 0; i < k; i++) {
-                if (index[i] < 0) continue;
+            for (size_t i = 0; i < n; i++) {
                 a[i] = cmha__dot(drbar + t * W, s->vectors + (size_t)index[i] * W, W);
                 mean += p[i] * a[i];
             }
-            if (du)
-                for (size_t i = 0; i < k; i++)
-                    if (index[i] >= 0)
-                        cmha__axpy(W, s->weights[m] * p[i] * (a[i] - mean) / scale,
-                                s->features + (size_t)index[i] * W, du + (t * M + m) * W);
+            for (size_t i = du ? 0 : n; i < n; i++)
+                cmha__axpy(W, s->weights[m] * p[i] * (a[i] - mean) / scale,
+                        s->features + (size_t)index[i] * W, du + (t * M + m) * W);
             sum += mean;
         }
         own[m] += (cmha_real)sum;
@@ -8276,12 +8243,12 @@ static void cmha__query_weights(const cmha_real *logits, size_t M, int raw, cmha
     for (size_t m = 0; m < M; m++) to[m] /= sum;
 }
 
-CMHA_DEF cmha_tensor *cmha_retrieve(cmha_tape *tape, const cmha_knowledge *knowledge,
-        const cmha_retrieve_args *args, cmha_tensor *q, cmha_tensor *w_logits, const unsigned char **found) {
+CMHA_DEF cmha_tensor *cmha_retrieve(cmha_tape *tape, const cmha_knowledge *kb, const cmha_retrieve_args *args,
+        cmha_tensor *q, cmha_tensor *w_logits, const unsigned char **found) {
     cmha_tensor *in[2] = {q, w_logits}, *y;
     size_t Q;
     if (!q || !w_logits || !tape || tape->status) return NULL;
-    if (!cmha__retrieve_fits(tape, knowledge, args, q, w_logits)) return NULL;
+    if (!cmha__retrieve_fits(tape, kb, args, q, w_logits)) return NULL;
     cmha__retrieval *s = CMHA__NEW(tape, cmha__retrieval);
     if (!s) return NULL;
     size_t M = args->queries;
@@ -8289,8 +8256,7 @@ CMHA_DEF cmha_tensor *cmha_retrieve(cmha_tape *tape, const cmha_knowledge *knowl
     s->T = cmha__rows(q);
     s->d_r = cmha__last(q) / 2 / M;
     if (!cmha__mul(s->T, M, &Q)) Q = SIZE_MAX;
-    cmha__search search =
-        cmha__search_of(tape->context, knowledge, Q, s->d_r, args->top, args->threshold);
+    cmha__search search = cmha__search_of(tape->context, kb, Q, s->d_r, args->top, args->threshold);
     if (search.bytes == SIZE_MAX)
         return cmha__reject(tape, CMHA_ERR_OVERFLOW, "retrieve: %zu rows, %zu queries each", s->T, M);
     y = cmha__result_of_width(tape, q, 2 * s->d_r);
@@ -8301,9 +8267,9 @@ CMHA_DEF cmha_tensor *cmha_retrieve(cmha_tape *tape, const cmha_knowledge *knowl
     cmha__mark mark = cmha__mark_of(tape);
     void *memory = cmha_tape_alloc(tape, search.bytes);
     if (tape->status) return NULL;
-    if (knowledge && knowledge->n && args->top && Q && s->d_r) {
-        s->vectors = knowledge->vectors;
-        s->features = knowledge->features;
+    if (kb && kb->n && args->top && Q && s->d_r) {
+        s->vectors = kb->vectors;
+        s->features = kb->features;
     }
     if (!cmha__dry(tape)) {
         cmha__query_weights(w_logits->data, M, args->raw_weights, s->weights);
@@ -8353,27 +8319,25 @@ static void cmha__reflect_rows(const cmha__call *c) {
             else if (dz) cmha__axpy(W, 1, dy, dz);
             continue;
         }
-        if (!back)
-            for (size_t j = 0; j < D; j++) {
-                cmha_real g = cmha__sigmoid(gate[j] / tau), keep = convex ? 1 - g : 1;
+        for (size_t j = 0; j < D; j++) {
+            cmha_real g = cmha__sigmoid(gate[j] / tau), keep = convex ? 1 - g : 1;
+            if (!back) {
                 y[j] = keep * z[j] + g * v[j];
                 y[D + j] = keep * z[D + j] + g * v[D + j];
+                continue;
             }
-        if (back)
-            for (size_t j = 0; j < D; j++) {
-                cmha_real g = cmha__sigmoid(gate[j] / tau), keep = convex ? 1 - g : 1;
-                cmha_real re = dy[j], im = dy[D + j];
-                cmha_real a = convex ? v[j] - z[j] : v[j], b = convex ? v[D + j] - z[D + j] : v[D + j];
-                if (dz) {
-                    dz[j] += keep * re;
-                    dz[D + j] += keep * im;
-                }
-                if (dv) {
-                    dv[j] += g * re;
-                    dv[D + j] += g * im;
-                }
-                if (dgate) dgate[j] += (re * a + im * b) * g * (1 - g) / tau;
+            cmha_real re = dy[j], im = dy[D + j];
+            cmha_real a = convex ? v[j] - z[j] : v[j], b = convex ? v[D + j] - z[D + j] : v[D + j];
+            if (dz) {
+                dz[j] += keep * re;
+                dz[D + j] += keep * im;
             }
+            if (dv) {
+                dv[j] += g * re;
+                dv[D + j] += g * im;
+            }
+            if (dgate) dgate[j] += (re * a + im * b) * g * (1 - g) / tau;
+        }
     }
 }
 
@@ -8389,23 +8353,21 @@ CMHA_DEF cmha_tensor *cmha_reflect(cmha_tape *tape, cmha_tensor *z, cmha_tensor 
 }
 
 /* CRAT eq 17-19 */
-CMHA_DEF cmha_tensor *cmha_irw(cmha_tape *tape, const cmha_knowledge *knowledge,
-        const cmha_retrieve_args *args, cmha_real gate_tau, cmha_fusion fusion,
-        cmha_tensor *z, const cmha_irw_weights *weights) {
+CMHA_DEF cmha_tensor *cmha_irw(cmha_tape *tape, const cmha_knowledge *kb, const cmha_retrieve_args *args,
+        cmha_real gate_tau, cmha_fusion fusion, cmha_tensor *z, const cmha_irw_weights *w) {
     const unsigned char *found = NULL;
-    if (!weights || !cmha__is_planes(tape, z, "irw")) return NULL;
-    if (!weights->wm || !weights->w_logits || !weights->wv || !weights->wg)
-        return CMHA__MISUSE(tape, "irw: a weight is missing");
-    if (!cmha__dry(tape) && (!knowledge || !knowledge->n)) return z;
-    if (weights->wm->rank != 3 || weights->wm->shape[0] != 2)
+    if (!w || !cmha__is_planes(tape, z, "irw")) return NULL;
+    if (!w->wm || !w->w_logits || !w->wv || !w->wg) return CMHA__MISUSE(tape, "irw: a weight is missing");
+    if (!cmha__dry(tape) && (!kb || !kb->n)) return z;
+    if (w->wm->rank != 3 || w->wm->shape[0] != 2)
         return CMHA__MISFIT(tape, "irw: the weight of the queries must be [2, M d_r, D]");
-    size_t shape[2] = {2 * weights->wm->shape[1], weights->wm->shape[2]};
-    cmha_tensor *wm = cmha_reshape(tape, weights->wm, 2, shape); /* of a real input both parts are one map */
-    cmha_tensor *q = cmha_linear(tape, cmha_complex_part(tape, z, 1), wm, weights->bm);
-    cmha_tensor *rbar = cmha_retrieve(tape, knowledge, args, q, weights->w_logits, &found);
+    size_t shape[2] = {2 * w->wm->shape[1], w->wm->shape[2]};
+    cmha_tensor *wm = cmha_reshape(tape, w->wm, 2, shape); /* of a real input both parts are one map */
+    cmha_tensor *q = cmha_linear(tape, cmha_complex_part(tape, z, 1), wm, w->bm);
+    cmha_tensor *rbar = cmha_retrieve(tape, kb, args, q, w->w_logits, &found);
     cmha_tensor *both = rbar ? cmha_concat(tape, z, rbar, z->rank - 1) : NULL;
-    cmha_tensor *gate = cmha_linear(tape, both, weights->wg, weights->bg);
-    cmha_tensor *v = cmha_complex_linear(tape, rbar, weights->wv, NULL);
+    cmha_tensor *gate = cmha_linear(tape, both, w->wg, w->bg);
+    cmha_tensor *v = cmha_complex_linear(tape, rbar, w->wv, NULL);
     return cmha_reflect(tape, z, v, gate, gate_tau, fusion, found);
 }
 
