@@ -29,6 +29,7 @@ typedef struct evidence_part { const char *name, *label, *settings; } evidence_p
        reseed=N         the seeds are N higher than the row's
        threads=N        instead of 1; instructions=NAME as cmha_instructions has it
        choose=MEASURE   the rate is chosen by it, not by the claim's own measure
+       rate.times=X     trains at X times the rate that the row names: where a grid lies elsewhere
        program=NAME     the run is of that program beside this one: its own defaults count, no preset
    Other words with a dot in their name (task.length=64) are the claim's own: evidence_word finds them. */
 typedef struct evidence_variant { const char *name, *label, *settings; } evidence_variant;
@@ -78,7 +79,7 @@ struct evidence_claim {
    one of the files. */
 #ifndef EVIDENCE_CLAIMS /* tests have their own */
 #define EVIDENCE_CLAIMS(X) \
-    X(text_quick) X(generation) X(steps) X(ablation) X(answers) X(longer) \
+    X(text_quick) X(generation) X(steps) X(optimisers) X(ablation) X(answers) X(longer) \
     X(copy) X(recall) X(indexing) X(parity) X(sorting) X(phase_memory) \
     X(cope_glue) X(cope_text) X(mobius_text) X(mobius_glue) X(crat) X(retrieval) X(modulation) X(spoken) \
     X(finetune) X(music)

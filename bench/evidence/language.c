@@ -579,6 +579,30 @@ const evidence_claim evidence_claim_steps = {
     steps_parts, 1, steps_variants, LENGTH(steps_variants), "loss", "nats a token", 0, 8,
     {1.5e-3, 3e-3, 6e-3}, text_run, 1.8, 0, NULL, 0, 0};
 
+/* A table for each optimiser and length of training: the model of text_quick, so that 480 runs are possible. */
+#define OPTIMISER_PART(name, label, times, steps) \
+    {name "-" #steps, label ", " #steps " steps", \
+     "text.set=shakespeare n_layers=2 d_model=64 n_heads=2 d_ff=256 trainer.batch=8 trainer.length=128 " \
+     "trainer.eval_tokens=32768 trainer.optimiser=" name " rate.times=" times " trainer.steps=" #steps}
+#define OPTIMISER_PARTS(name, label, times) \
+    OPTIMISER_PART(name, label, times, 250), OPTIMISER_PART(name, label, times, 600), \
+    OPTIMISER_PART(name, label, times, 1500)
+static const evidence_part optimisers_parts[] = {
+    OPTIMISER_PARTS("adamw", "AdamW", "1"), OPTIMISER_PARTS("muon", "Muon", "2"),
+    OPTIMISER_PARTS("lion", "Lion, an eighth of the rates", "0.125"),
+    OPTIMISER_PARTS("sgd", "SGD, 64 times the rates", "64")};
+static const evidence_variant optimisers_variants[] = {
+    {"rope", "RoPE", "kind=rope"},
+    {"cmha", "ComplexFormer, δ from 1", "kind=cmha delta_init=rope_start"},
+    {"cmha-near-0", "ComplexFormer, δ from near 0", "kind=cmha delta_init=paper"},
+    {"crat", "CRAT", "kind=crat"},
+    {"mobius", "Möbius heads and RoPE", "kind=mobius+rope mobius_heads=1"}};
+const evidence_claim evidence_claim_optimisers = {
+    "optimisers", "Does the order of the kinds survive another optimiser?",
+    "Ours: whether a lead of a kind over RoPE is one of the kind, or of AdamW.", optimisers_parts,
+    LENGTH(optimisers_parts), optimisers_variants, LENGTH(optimisers_variants), "loss", "nats a byte", 0, 5,
+    {4e-3, 8e-3, 1.6e-2}, text_run, 0.3, 0, NULL, 0, 0};
+
 static const evidence_variant ablation_variants[] = {
     {"full", "ComplexFormer, full (δ from near 0, with PCL)", "kind=cmha delta_init=paper pcl_weight=0.01"},
     {"shared", "shared δ and b", "kind=cmha-shared delta_init=paper pcl_weight=0.01"},

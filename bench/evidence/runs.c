@@ -123,7 +123,7 @@ int evidence_configure(const evidence_run *run, cmha_context *ctx, cmha_model_co
     if (!settings_of(run, list)) return 0;
     evidence_word(run, "preset", value);
     if (cmha_preset(ctx, value, &m, &t)) return evidence_fail(run->error, "%s", cmha_error(ctx));
-    t.lr = run->rate, t.min_lr = run->rate / 30;
+    t.lr = run->rate * evidence_number(run, "rate.times", 1), t.min_lr = t.lr / 30;
     for (int i = 0; i < 4; i++)
         for (const char *at = list[i]; (got = next_word(&at, name, value)) != 0;)
             if (got < 0) return evidence_fail(run->error, "no settings: %.100s", list[i]);
