@@ -13756,8 +13756,8 @@ CMHA_DEF size_t cmha_muon_scratch(size_t R, size_t C, int is_complex) {
     return cmha__countable(planes * (2 * R * C + 4 * m * m), about);
 }
 
-/* Writes A = X Y^H [m, m], which is Hermitian, of X, Y [m, K], planes side by side in rows: strips up to its
-   diagonal, which are mirrored. */
+/* Writes A = X Y^H [m, m], which is Hermitian, of X, Y [m, K], planes side by side in rows: computes strips
+   up to its diagonal and mirrors them. */
 static void cmha__hermitian(size_t m, size_t K, size_t planes, const cmha_real *X, const cmha_real *Y,
         cmha_real *A) {
     enum { STRIP = 64, LINE = 16 };
@@ -13779,7 +13779,7 @@ static void cmha__hermitian(size_t m, size_t K, size_t planes, const cmha_real *
             }
 }
 
-/* Moves a direction times a factor into X, transposed where its columns are fewer, or back: back = 1. */
+/* Moves U times a factor into X, transposed where its columns are fewer; back = 1: X into U. */
 static void cmha__muon_move(const cmha_matrix *U, cmha_real factor, cmha_real *X, int back) {
     enum { LINE = 16 };
     const int turned = U->R > U->C;
@@ -13806,9 +13806,9 @@ static void cmha__muon_apply(size_t m, size_t K, size_t planes, const cmha_real 
     cmha_gemm(0, 0, m, K, m, 1, P + m, to, X, ld, 1, Y + K, ld);
 }
 
-/* Where rows are long, X is not multiplied in each pass: with Q = a + b A + c A A, which commutes with A, the
-   next A is Q A Q, and a product P of some Q is applied at once. After two and after five passes, because the
-   rounding of small singular values in A, 6e-8, grows by a^2 a pass. */
+/* Where rows are long, not every pass multiplies X: Q = a + b A + c A A commutes with A, so the next A is
+   Q A Q, and P, a product of several Q, is applied at once, after two and after five passes: the rounding of
+   small singular values in A, 6e-8, grows by a^2 a pass. */
 CMHA_FIT void cmha_muon(cmha_update_scale scale, const cmha_matrix *U, cmha_real *scratch) {
     const cmha_real a = (cmha_real)3.4445, b = (cmha_real)-4.7750, c = (cmha_real)2.0315;
     const size_t m = cmha__min(U->R, U->C), K = U->R > U->C ? U->R : U->C, planes = U->imag ? 2 : 1;
@@ -13869,17 +13869,17 @@ CMHA_FIT void cmha_componentwise_clip(cmha_clip_mode mode, cmha_real limit, cons
     static const int norms[] = {CMHA_CLIPS(CMHA__CLIP_ROW)};
     double squares[2] = {0, 0};
     if ((unsigned)mode >= CMHA_CLIP_COUNT) return;
-    int together = norms[mode] == ALL, sums = together || norms[mode] == PARTS;
+    int norm_of = norms[mode], sums = norm_of == ALL || norm_of == PARTS;
     for (int sweep = sums ? 0 : 1; sweep < 2; sweep++)
         for (size_t i = 0; i < 2 * count; i++) {
             const cmha_parameter *p = &parameters[i / 2];
             size_t part = i % 2, n = p->tensor.size / (p->is_complex ? 2 : 1);
-            cmha_real *g = p->frozen ? NULL : p->tensor.grad + part * n;
-            double *sum = &squares[together ? 0 : part];
+            double *sum = &squares[norm_of == ALL ? 0 : part];
             if ((part && !p->is_complex) || p->frozen) continue;
+            cmha_real *g = p->tensor.grad + part * n;
             if (!sweep) {
                 *sum += cmha_sum_squares(g, n);
-            } else if (norms[mode] == NUMBER) {
+            } else if (norm_of == NUMBER) {
                 for (size_t j = 0; j < n; j++) {
                     cmha_real below = g[j] > limit ? limit : g[j];
                     g[j] = below < -limit ? -limit : below;
@@ -13893,8 +13893,8 @@ CMHA_FIT void cmha_componentwise_clip(cmha_clip_mode mode, cmha_real limit, cons
         }
 }
 
-/* Walks the matrices of directions, which lie in the gradients' place, and returns the work that they take.
-   Those whose work begins in [lo, hi) are changed; or, scratch NULL, the others become zeros. */
+/* Walks the matrices of directions, which lie in the gradients' place, and returns their work. Changes those
+   whose work begins in [lo, hi) or, scratch NULL, makes the others zeros. */
 static size_t cmha__direct_some(cmha_parameters *p, const cmha_adamw_args *args, size_t lo, size_t hi,
         cmha_real *scratch) {
     size_t at = 0;
@@ -13909,25 +13909,22 @@ static size_t cmha__direct_some(cmha_parameters *p, const cmha_adamw_args *args,
             size_t size = m.R * m.C, mine = at >= lo && at < hi;
             if (!m.data) break;
             if (mine && scratch) row->direct(row, &own, &m, scratch);
-            if (!mine && !scratch) {
-                memset(m.data, 0, size * sizeof *m.data);
-                if (m.imag) memset(m.data + m.imag, 0, size * sizeof *m.data);
-            }
+            if (!mine && !scratch)
+                for (size_t plane = 0; plane <= (m.imag > 0); plane++)
+                    memset(m.data + plane * m.imag, 0, size * sizeof *m.data);
             at += (size_t)((double)cmha__min(m.R, m.C) * (double)size / 1024) + 1;
         }
     }
     return at;
 }
 
-/* Has optimisers of whole matrices change directions: each rank its share, dealt to threads, then the ranks
-   add what they have to the zeros of the others. */
+/* Has optimisers of whole matrices change directions: each rank its share, dealt to threads; then the ranks
+   add up what they have and the zeros of the others. */
 static cmha_status cmha__direct(cmha_parameters *p, const cmha_adamw_args *args, cmha_tape *tape) {
-    const cmha_ranks alone = {0, 1, NULL, NULL, NULL, NULL};
-    const cmha_ranks *ranks = tape ? &tape->shared.ranks : &alone;
-    int threads = p->context->threads;
+    const cmha_ranks *ranks = &tape->shared.ranks;
+    int threads = p->context->threads, of = (int)ranks->ranks, rank = (int)ranks->rank;
     size_t all = cmha__direct_some(p, args, 0, SIZE_MAX, NULL), each = (p->kept - p->work) / (size_t)threads;
-    size_t first = cmha__cut(all, (int)ranks->ranks, (int)ranks->rank);
-    size_t mine = cmha__cut(all, (int)ranks->ranks, (int)ranks->rank + 1) - first;
+    size_t first = cmha__cut(all, of, rank), mine = cmha__cut(all, of, rank + 1) - first;
     CMHA__FOR_CHUNKS(threads, mine, lo, hi) {
         cmha_real *scratch = p->moments + p->work + (size_t)cmha__chunk * each;
         cmha__direct_some(p, args, first + lo, first + hi, scratch);
@@ -13943,8 +13940,8 @@ static cmha_status cmha__direct(cmha_parameters *p, const cmha_adamw_args *args,
     return cmha__summed(tape, ranks->reduce(ranks->user, p->grad + begin, end - begin));
 }
 
-/* Clips the gradients and updates all that learns. Ranks take the first's norm: others may have more
-   threads, and so another order of sums. */
+/* Clips the gradients and updates all that learns. Ranks take the first one's norm: others may have more
+   threads, and so sum in another order. */
 static cmha_status cmha__update(cmha_parameters *p, cmha_adamw_args args, cmha_clip_mode mode, double limit,
         cmha_tape *tape, double *grad_norm) {
     int threads = p->context->threads;
@@ -13957,31 +13954,30 @@ static cmha_status cmha__update(cmha_parameters *p, cmha_adamw_args args, cmha_c
     for (int c = 0; c < threads; c++) sum += p->sums[c];
     if (!(sum <= DBL_MAX)) sum = cmha_sum_squares(p->grad, p->learning); /* floats' squares end at 3e38 */
     double norm = args.grad_scale * sqrt(sum);
-    if (tape && tape->shared.ranks.rank) norm = 0;
-    cmha_status status = tape ? cmha__sum_over_ranks(tape, CMHA_OK, &norm, 1) : CMHA_OK;
+    if (tape->shared.ranks.rank) norm = 0;
+    cmha_status status = cmha__sum_over_ranks(tape, CMHA_OK, &norm, 1);
     if (status) return status;
     if (grad_norm) *grad_norm = norm;
     if (!p->learning) return cmha__fail(p->context, CMHA_ERR_STATE, "step: every parameter is frozen");
-    double most = limit > 0 || sizeof(cmha_real) == 8 ? FLT_MAX : 1e19; /* whose square is a number, too */
+    double most = limit > 0 || sizeof(cmha_real) == 8 ? FLT_MAX : 1e19; /* whose square is a number */
     if (!(norm <= most))
         return cmha__fail(p->context, CMHA_ERR_NOT_FINITE, "step: the gradient's norm is %g", norm);
     if (limit > 0 && mode != CMHA_CLIP_WHOLE)
         cmha_componentwise_clip(mode, (cmha_real)(limit / args.grad_scale), p->list, p->count);
     else if (limit > 0 && norm > limit) args.grad_scale *= limit / norm;
-    for (int descends = 0; descends < 2 && !status; descends++) { /* as directions from their matrices say */
-        for (size_t i = 0; i < p->count; i++) {
-            const cmha_parameter *one = &p->list[i];
+    for (int descends = 0; descends < 2 && !status; descends++) { /* 1: as directions say */
+        CMHA__EACH_PARAMETER(one, p) {
             const cmha_tensor *t = &one->tensor;
             const cmha_optimiser *row = cmha__optimiser_of(p, one);
             if (one->frozen || (descends && !row->direct)) continue;
             args.lr = lr * one->lr_scale;
             args.weight_decay = decay * one->decay;
             CMHA__FOR_CHUNKS(t->size > 16384 ? threads : 1, t->size, lo, hi) {
-                cmha_update u = {&args, hi - lo, (row->direct ? t->grad : t->data) + lo, t->grad + lo, NULL,
-                        NULL};
+                cmha_real *data = t->data + lo, *grad = t->grad + lo;
+                cmha_update u = {&args, hi - lo, row->direct ? grad : data, grad, NULL, NULL};
                 if (row->moments > 0) u.m = p->moments + one->kept[0] + lo;
                 if (row->moments > 1) u.v = p->moments + one->kept[1] + lo;
-                if (descends) cmha_descend(&args, hi - lo, t->data + lo, t->grad + lo);
+                if (descends) cmha_descend(&args, hi - lo, data, grad);
                 else row->update(row, &u);
             }
         }
@@ -13990,7 +13986,6 @@ static cmha_status cmha__update(cmha_parameters *p, cmha_adamw_args args, cmha_c
     return status;
 }
 
-/* Returns optimiser i: the library's, then the context's. */
 static const cmha_optimiser *cmha__optimiser_at(const cmha_context *context, size_t i) {
     const size_t ours = sizeof cmha__optimisers / sizeof *cmha__optimisers;
     if (i < ours) return &cmha__optimisers[i];
@@ -14006,12 +14001,10 @@ CMHA_DEF const char *cmha_optimiser_name(const cmha_context *context, size_t i) 
 static cmha_status cmha__begin_moments(cmha_parameters *p, const char *name) {
     const cmha_optimiser *row, *old = p->optimiser;
     cmha_real *moments;
-    size_t kept = p->kept, i = 0;
+    size_t kept = p->kept;
     if (!name || !*name) name = cmha__optimisers->name;
-    while ((row = cmha__optimiser_at(p->context, i)) != NULL) {
+    for (size_t i = 0; (row = cmha__optimiser_at(p->context, i)) != NULL; i++)
         if (row->name && !strcmp(row->name, name)) break;
-        i++;
-    }
     if (!row) return cmha__fail(p->context, CMHA_ERR_NOT_FOUND, "there is no optimiser %.31s", name);
     if (!cmha__is_name(row->name, 31) || !row->update || row->moments < 0 || row->moments > 2)
         return CMHA__WRONG(p->context, "optimiser %.31s: its name, update or moments are wrong", name);
@@ -14026,6 +14019,12 @@ static cmha_status cmha__begin_moments(cmha_parameters *p, const char *name) {
     cmha__give(p->context, p->moments, kept * sizeof *moments);
     p->moments = moments;
     return CMHA_OK;
+}
+
+static cmha_status cmha__need_moments(cmha_parameters *p) {
+    cmha_status status = p->moments ? CMHA_OK : cmha__take_zeros(p->context, p->kept, &p->moments);
+    if (!status) p->optimised = 1;
+    return status;
 }
 
 CMHA_FIT cmha_status cmha_parameters_optimiser(cmha_parameters *p, const char *name) {
@@ -14046,31 +14045,31 @@ CMHA_FIT cmha_status cmha_parameters_step(cmha_parameters *p, const cmha_adamw_a
         return CMHA__WRONG(p->context, "step: lr %g, limit %g or another number of args is out of range",
             args->lr, limit);
     cmha_adamw_args next = *args;
+    cmha_tape alone; /* without ranks */
     next.t = p->step + 1;
-    cmha_status status = cmha__need_grad(p);
-    if (!status && !p->moments) status = cmha__take_zeros(p->context, p->kept, &p->moments);
-    if (!status) {
-        p->optimised = 1;
-        status = cmha__update(p, next, mode, limit, NULL, grad_norm);
-    }
-    if (!status) p->step++;
-    if (!status) cmha_parameters_zero_grad(p);
-    return status;
+    cmha_status status = cmha_tape_init(&alone, p->context, 0);
+    if (!status) status = cmha__need_grad(p);
+    if (!status) status = cmha__need_moments(p);
+    if (!status) status = cmha__update(p, next, mode, limit, &alone, grad_norm);
+    if (status) return status;
+    p->step++;
+    cmha_parameters_zero_grad(p);
+    return CMHA_OK;
 }
 
 /* ---- Checking gradients ---- */
 
-/* Returns component i of a direction: 1 or -1 by its key, of key 0 always 1. */
-static double cmha__side(uint64_t key, size_t i) { return key && cmha__mix(key + i) % 2 ? -1 : 1; }
-
-/* Returns the loss's slope along a direction of numbers lo .. hi - 1, which were `kept`, and how much of it
-   may be the rounding of four losses. */
+/* A direction of numbers lo .. hi - 1, which were `kept`: each by 1 or -1 as the key says, of key 0 by 1. */
 typedef struct {
     cmha_real *data;
     const cmha_real *kept;
     size_t lo, hi;
-    uint64_t key; /* of the signs */
+    uint64_t key;
 } cmha__direction;
+
+static double cmha__side(uint64_t key, size_t i) { return key && cmha__mix(key + i) % 2 ? -1 : 1; }
+
+/* Measures the loss's slope along a direction, and how much of it may be the rounding of four losses. */
 static cmha_status cmha__slope(const cmha__direction *d, cmha_loss_fn loss, void *user, double *slope,
         double *rounding) {
     static const double at[4] = {-2, -1, 1, 2}, factor[4] = {1 / 12., -8 / 12., 8 / 12., -1 / 12.};
@@ -14092,9 +14091,9 @@ static cmha_status cmha__slope(const cmha__direction *d, cmha_loss_fn loss, void
 
 /* Returns the largest derivative of up to 64 numbers, of more their norm, which is what directions see. */
 static double cmha__steepness(const cmha_real *grad, size_t n) {
-    double most = n > 64 ? sqrt(cmha_sum_squares(grad, n)) : 0;
-    if (n <= 64)
-        for (size_t i = 0; i < n; i++) most = fmax(most, fabs((double)grad[i]));
+    double most = 0;
+    if (n > 64) return sqrt(cmha_sum_squares(grad, n));
+    for (size_t i = 0; i < n; i++) most = fmax(most, fabs((double)grad[i]));
     return most;
 }
 
@@ -14118,19 +14117,18 @@ CMHA_FIT cmha_status cmha_gradient_check(cmha_parameters *p, cmha_loss_fn loss, 
         size_t n = one->tensor.size, wide = n > 64;
         double scale = fmax(least, cmha__steepness(grad, n));
         for (size_t k = 0; k < (wide ? 8 : n); k++) {
-            size_t lo = wide ? 0 : k, hi = wide ? n : k + 1;
-            uint64_t key = wide ? 2 * cmha__mix(one->place + k) + 1 : 0;
-            double told = 0, rounding, off;
-            for (size_t j = lo; j < hi; j++) told += cmha__side(key, j) * grad[j];
-            const cmha__direction along = {data, was, lo, hi, key};
+            const cmha__direction along = {data, was, wide ? 0 : k, wide ? n : k + 1,
+                wide ? 2 * cmha__mix(one->place + k) + 1 : 0};
+            double told = 0, rounding;
+            for (size_t j = along.lo; j < along.hi; j++) told += cmha__side(along.key, j) * grad[j];
             status = cmha__slope(&along, loss, user, &slope, &rounding);
-            off = fabs(slope - told);
-            off = off <= DBL_MAX && scale > 0 ? fmax(0, off - rounding) / scale : (double)INFINITY;
             if (status) break;
+            double off = fabs(slope - told);
+            off = off <= DBL_MAX && scale > 0 ? fmax(0, off - rounding) / scale : (double)INFINITY;
             if (off <= worst) continue;
             worst = off;
             cmha__fail(p->context, CMHA_OK, "gradient check: %s%s: %.9g by differences, %.9g in the gradient",
-                    one->name, key ? ", along a direction" : "", slope, told);
+                one->name, wide ? ", along a direction" : "", slope, told);
         }
     }
     memcpy(p->data, kept, size);
@@ -14776,8 +14774,8 @@ static cmha_status cmha__files_fail(cmha_context *ctx, const char *what, cmha_st
 }
 
 #ifdef CMHA_NO_FILES
-#define cmha__system_open(ctx, path, file, size) cmha__files_fail(ctx, "cannot be opened", CMHA_ERR_NOT_FOUND)
-#define cmha__system_read(ctx, file, offset, to, bytes) CMHA_ERR_STATE /* of none that was opened */
+#define cmha__system_open(a) cmha__files_fail((a)->context, "cannot be opened", CMHA_ERR_NOT_FOUND)
+#define cmha__system_read(a, offset, to, bytes) CMHA_ERR_STATE /* of none that was opened */
 #define cmha__file_move(fd, at, bytes, writing) 0
 #define cmha__system_close(file) (void)(file)
 #define cmha__system_save(o) cmha__files_fail((o)->context, "writing failed", CMHA_ERR_NOT_FOUND)
@@ -14829,17 +14827,17 @@ static cmha_status cmha__io_fail(cmha_context *ctx, const char *what) {
     return cmha__fail(ctx, status, "%s: %s", what, number ? strerror(number) : "the file ended early");
 }
 
-static cmha_status cmha__system_open(cmha_context *ctx, const char *path, void **file, uint64_t *size) {
+static cmha_status cmha__system_open(cmha_archive *a) {
     struct CMHA__STAT(stat) about;
-    int fd = CMHA__SYSTEM(open)(path, O_RDONLY | CMHA__FILE_FLAGS);
-    if (fd < 0) return cmha__io_fail(ctx, "cannot be opened");
+    int fd = CMHA__SYSTEM(open)(a->path, O_RDONLY | CMHA__FILE_FLAGS);
+    if (fd < 0) return cmha__io_fail(a->context, "cannot be opened");
     if (CMHA__STAT(fstat)(fd, &about) == 0 && S_ISREG(about.st_mode)) {
-        *size = (uint64_t)about.st_size;
-        *file = (void *)((intptr_t)fd + 1); /* never NULL */
+        a->size = (uint64_t)about.st_size;
+        a->file = (void *)((intptr_t)fd + 1); /* never NULL */
         return CMHA_OK;
     }
     CMHA__SYSTEM(close)(fd);
-    return cmha__fail(ctx, CMHA_ERR_IO, "cannot be read: not a regular file");
+    return cmha__fail(a->context, CMHA_ERR_IO, "cannot be read: not a regular file");
 }
 
 /* Reads or writes all bytes where the file stands. Returns 0, errno, or -1 at its end (errno = 0). */
@@ -14864,18 +14862,19 @@ static void cmha__system_close(void *file) {
     if (file) CMHA__SYSTEM(close)(cmha__descriptor(file));
 }
 
-static cmha_status cmha__system_read(cmha_context *ctx, void *file, uint64_t offset, void *to, size_t bytes) {
+static cmha_status cmha__system_read(const cmha_archive *a, uint64_t offset, void *to, size_t bytes) {
     CMHA__FILE_PLACE place = (CMHA__FILE_PLACE)offset;
-    int fd = cmha__descriptor(file);
+    int fd = cmha__descriptor(a->file);
     errno = 0;
     int moves = (uint64_t)place == offset && CMHA__SEEK_FILE(fd, place, SEEK_SET) >= 0;
-    return moves && !cmha__file_move(fd, to, bytes, 0) ? CMHA_OK : cmha__io_fail(ctx, "reading failed");
+    if (moves && !cmha__file_move(fd, to, bytes, 0)) return CMHA_OK;
+    return cmha__io_fail(a->context, "reading failed");
 }
 #endif
 
 /* ---- files of the context's callbacks ---- */
 
-/* Cuts a path that is too long for an error line to its end. */
+/* Returns what an error line has room for. */
 static const char *cmha__path_end(const char *path) {
     size_t length = strlen(path);
     return length > 100 ? path + length - 100 : path;
@@ -14891,24 +14890,30 @@ static cmha_status cmha__blame(cmha_context *ctx, const char *path, cmha_status 
     return cmha__fail(ctx, status, "%s%s", name, ctx->detail);
 }
 
-/* Finds and measures a file. *file is the system's, NULL where the callbacks have it. */
-static cmha_status cmha__file_open(cmha_context *ctx, const char *path, void **file, uint64_t *size) {
+/* Closes a file that was read; the call's error line gets its name. */
+static cmha_status cmha__file_end(cmha_archive *a, cmha_status status) {
+    status = cmha__blame(a->context, a->path, status);
+    cmha_archive_close(a);
+    return status;
+}
+
+/* Finds and measures a file. a->file is the system's, NULL where the callbacks have it. */
+static cmha_status cmha__file_open(cmha_archive *a, cmha_context *ctx, const char *path) {
     const cmha_files *f = &ctx->config.files;
-    *file = NULL;
-    *size = 0;
-    cmha_status status = f->size ? f->size(f->user, ctx, path, size) : CMHA_ERR_NOT_FOUND;
-    if (status == CMHA_ERR_NOT_FOUND && (f->system_too || !f->size))
-        return cmha__system_open(ctx, path, file, size);
+    memset(a, 0, sizeof *a);
+    a->context = ctx;
+    a->path = (char *)(uintptr_t)path;
+    cmha_status status = f->size ? f->size(f->user, ctx, path, &a->size) : CMHA_ERR_NOT_FOUND;
+    if (status == CMHA_ERR_NOT_FOUND && (f->system_too || !f->size)) return cmha__system_open(a);
     return cmha__files_fail(ctx, "cannot be opened", status);
 }
 
-static cmha_status cmha__file_read(cmha_context *ctx, const char *path, void *file, uint64_t offset, void *to,
-        size_t bytes) {
-    const cmha_files *f = &ctx->config.files;
-    if (file) return cmha__system_read(ctx, file, offset, to, bytes);
+static cmha_status cmha__file_read(const cmha_archive *a, uint64_t offset, void *to, size_t bytes) {
+    const cmha_files *f = &a->context->config.files;
+    if (a->file) return cmha__system_read(a, offset, to, bytes);
     cmha_status status = f->read ? CMHA_OK : CMHA_ERR_STATE; /* the context was opened again without them */
-    if (!status && bytes) status = (f->read)(f->user, ctx, path, offset, to, bytes);
-    return cmha__files_fail(ctx, "reading failed", status);
+    if (!status && bytes) status = (f->read)(f->user, a->context, a->path, offset, to, bytes);
+    return cmha__files_fail(a->context, "reading failed", status);
 }
 
 static cmha_buffer *cmha__buffer_of(void *list, const char *path) {
@@ -14957,8 +14962,8 @@ static cmha_status cmha__buffer_finish(void *user, cmha_context *ctx, const char
 }
 
 CMHA_DEF cmha_files cmha_buffers(cmha_buffer *list) {
-    cmha_files files = {cmha__buffer_size, cmha__buffer_read, cmha__buffer_write,
-            cmha__buffer_finish, 1, list};
+    cmha_files files = {cmha__buffer_size, cmha__buffer_read, cmha__buffer_write, cmha__buffer_finish, 1,
+        list};
     return files;
 }
 
@@ -14991,16 +14996,18 @@ static void cmha__swap_words(void *words, size_t n, size_t width) {
     }
 }
 
-enum { CMHA__AS_F64, CMHA__AS_F32, CMHA__AS_F16, CMHA__AS_BF16, CMHA__AS_I64, CMHA__AS_C64 }; /* rows below */
-enum { CMHA__AS_REAL = sizeof(cmha_real) == 8 ? CMHA__AS_F64 : CMHA__AS_F32 };
+/* The first types below, in this order; all but U8 can be read as reals. */
+enum {
+    CMHA__AS_F64, CMHA__AS_F32, CMHA__AS_F16, CMHA__AS_BF16, CMHA__AS_I64, CMHA__AS_C64, CMHA__AS_U8,
+    CMHA__AS_REAL = sizeof(cmha_real) == 8 ? CMHA__AS_F64 : CMHA__AS_F32
+};
 
-/* Types and their bytes. The first rows, in the enumeration's order, can be read as reals. */
+/* Types and their bytes; the last one is all others. */
 static const struct { char name[12]; unsigned char width; } cmha__dtypes[] = {
-    {"F64", 8}, {"F32", 4}, {"F16", 2}, {"BF16", 2}, {"I64", 8}, {"C64", 8}, {"U64", 8}, {"I32", 4},
-    {"U32", 4}, {"I16", 2}, {"U16", 2}, {"I8", 1}, {"U8", 1}, {"BOOL", 1}, {"F8_E5M2", 1}, {"F8_E4M3", 1},
+    {"F64", 8}, {"F32", 4}, {"F16", 2}, {"BF16", 2}, {"I64", 8}, {"C64", 8}, {"U8", 1}, {"U64", 8},
+    {"I32", 4}, {"U32", 4}, {"I16", 2}, {"U16", 2}, {"I8", 1}, {"BOOL", 1}, {"F8_E5M2", 1}, {"F8_E4M3", 1},
     {"F8_E8M0", 1}, {"F8_E5M2FNUZ", 1}, {"F8_E4M3FNUZ", 1}, {"", 0}};
 
-/* Finds a type's row; the last one is all others'. */
 static int cmha__dtype(const char *name) {
     int i = 0;
     while (cmha__dtypes[i].width && strcmp(cmha__dtypes[i].name, name) != 0) i++;
@@ -15027,7 +15034,6 @@ static cmha_real cmha__decode(const unsigned char *from, int dtype) {
 
 typedef struct cmha__header {
     cmha_archive *archive; /* its arrays have room for all that a header of this length can hold */
-    const char *begin;
     char *at; /* the text ends in a NUL, which no rule accepts */
     int seen_metadata, named; /* named: what is wrong is the tensor */
     cmha_archive_tensor tensor; /* the one that is being read, bits for its fields, and a list */
@@ -15046,7 +15052,7 @@ static uint64_t cmha__data_bytes(const cmha_archive *archive) { return archive->
 
 static void cmha__skip_blanks(cmha__header *h) { h->at += strspn(h->at, " \t\n\r"); }
 
-/* Steps past a character: 1, if it comes next. */
+/* Steps past a character if it comes next. */
 static int cmha__accept(cmha__header *h, char c) {
     cmha__skip_blanks(h);
     if (*h->at != c) return 0;
@@ -15149,15 +15155,14 @@ static const char *cmha__read_field(cmha__header *h) {
     h->n = 0;
     if (bit == 1) return cmha__read_string(h, &t->dtype);
     wrong = cmha__read_all(h, "[]", cmha__read_number);
-    if (bit == 4 && h->n == 2) {
+    if (bit == 4) {
         t->begin = h->list[0];
         t->end = h->list[1];
-        h->seen |= 8;
+        if (h->n == 2) h->seen |= 8;
     }
-    if (bit == 4) return wrong;
+    if (wrong || bit == 4) return wrong;
     t->rank = h->n;
     t->count = 1;
-    if (wrong) return wrong;
     for (int i = 0; i < h->n; i++) {
         t->shape[i] = (size_t)h->list[i];
         h->named = t->shape[i] != h->list[i] || !cmha__mul(t->count, t->shape[i], &t->count);
@@ -15169,7 +15174,6 @@ static const char *cmha__read_field(cmha__header *h) {
 /* "name": {fields in any order} or "__metadata__": {pairs} */
 static const char *cmha__read_entry(cmha__header *h) {
     cmha_archive_tensor *t = &h->tensor;
-    size_t width, bytes;
     memset(t, 0, sizeof *t);
     h->seen = 0;
     const char *wrong = cmha__read_key(h, &t->name);
@@ -15179,12 +15183,14 @@ static const char *cmha__read_entry(cmha__header *h) {
     if ((wrong = cmha__read_all(h, "{}", cmha__read_field)) != NULL) return wrong;
     h->named = 1;
     if (h->seen != 15) return "it lacks a dtype, a shape or two data_offsets";
-    if (!(width = cmha__dtypes[cmha__dtype(t->dtype)].width)) return "its dtype is not known";
+    int dtype = cmha__dtype(t->dtype);
+    size_t bytes, width = cmha__dtypes[dtype].width;
+    if (!width) return "its dtype is not known";
     if (t->begin > t->end || t->end > cmha__data_bytes(h->archive)) return "its data_offsets leave the file";
     if (!cmha__mul(t->count, width, &bytes) || bytes != t->end - t->begin)
         return "its data_offsets do not fit its shape and dtype";
     h->named = 0;
-    if (cmha__dtype(t->dtype) == CMHA__AS_C64) t->count *= 2;
+    if (dtype == CMHA__AS_C64) t->count *= 2;
     h->archive->tensors[h->archive->n_tensors++] = *t;
     return NULL;
 }
@@ -15199,7 +15205,7 @@ static int cmha__compare_names(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* Lists n things of `size` bytes by name; returns a name that comes twice, or NULL. */
+/* Sorts n things of `size` bytes by name; returns a name that comes twice, or NULL. */
 static const char *cmha__repeated(const void **order, const void *things, size_t n, size_t size) {
     for (size_t i = 0; i < n; i++) order[i] = (const char *)things + i * size;
     cmha__sort(order, n, cmha__compare_names);
@@ -15240,14 +15246,13 @@ static cmha_status cmha__arrange(cmha_archive *archive) {
 
 /* ---- archives ---- */
 
-static cmha_status cmha__load_header(cmha_archive *archive, const char *path) {
+static cmha_status cmha__load_header(cmha_archive *archive, cmha_context *ctx, const char *path) {
     enum { TENSOR = 49, PAIR = 6 }; /* bytes: "":{"dtype":"U8","shape":[],"data_offsets":[0,0]} and "":"", */
-    cmha_context *ctx = archive->context;
     unsigned char raw[8];
-    cmha_status status = cmha__file_open(ctx, path, &archive->file, &archive->size);
+    cmha_status status = cmha__file_open(archive, ctx, path);
     if (status) return status;
     if (archive->size < 8) return CMHA__MALFORMED(ctx, "not a safetensors file: below 8 bytes");
-    if ((status = cmha__file_read(ctx, path, archive->file, 0, raw, 8)) != CMHA_OK) return status;
+    if ((status = cmha__file_read(archive, 0, raw, 8)) != CMHA_OK) return status;
     uint64_t length = cmha__bytes_get(raw, 8);
     if (length > 100000000 || length > archive->size - 8)
         return CMHA__MALFORMED(ctx, "not a safetensors file: its header exceeds it or 100 MB");
@@ -15263,26 +15268,24 @@ static cmha_status cmha__load_header(cmha_archive *archive, const char *path) {
     cmha__header h;
     memset(&h, 0, sizeof h);
     h.archive = archive;
-    h.begin = h.at = archive->path + name;
-    if ((status = cmha__file_read(ctx, path, archive->file, 8, h.at, text)) != CMHA_OK) return status;
-    h.at[text] = 0;
-    const char *wrong = *h.at != '{' ? "it does not begin with {" : NULL;
+    char *begin = h.at = archive->path + name;
+    if ((status = cmha__file_read(archive, 8, begin, text)) != CMHA_OK) return status;
+    begin[text] = 0;
+    const char *wrong = *begin != '{' ? "it does not begin with {" : NULL;
     if (!wrong) wrong = cmha__read_all(&h, "{}", cmha__read_entry);
     if (!wrong) cmha__skip_blanks(&h);
-    if (!wrong && h.at != h.begin + text) wrong = "something follows its end";
+    if (!wrong && h.at != begin + text) wrong = "something follows its end";
     if (h.named) return cmha__tensor_fail(archive, h.tensor.name, wrong);
     if (!wrong) return cmha__arrange(archive);
-    return CMHA__MALFORMED(ctx, "safetensors header, byte %zu: %s", (size_t)(h.at - h.begin), wrong);
+    return CMHA__MALFORMED(ctx, "safetensors header, byte %zu: %s", (size_t)(h.at - begin), wrong);
 }
 
 CMHA_DEF cmha_status cmha_archive_open(cmha_archive *archive, cmha_context *context, const char *path) {
     if (archive) memset(archive, 0, sizeof *archive);
     if (!archive || !context || !path) return CMHA__WRONG(context, "archive open: an argument is NULL");
     if (!cmha__is_open(context)) return CMHA_ERR_STATE;
-    archive->context = context;
-    cmha_status status = cmha__load_header(archive, path);
-    if (status) cmha_archive_close(archive);
-    return cmha__blame(context, path, status);
+    cmha_status status = cmha__load_header(archive, context, path);
+    return status ? cmha__file_end(archive, status) : CMHA_OK;
 }
 
 CMHA_DEF void cmha_archive_close(cmha_archive *archive) {
@@ -15306,11 +15309,10 @@ CMHA_DEF const char *cmha_archive_metadata(const cmha_archive *archive, const ch
 }
 
 /* Reads n words of the data from byte `from` on, in this machine's order. */
-static cmha_status cmha__read_words(cmha_archive *archive, uint64_t from, void *out, size_t n, size_t width) {
-    cmha_status status = cmha__file_read(archive->context, archive->path, archive->file,
-            archive->data_begin + from, out, n * width);
+static cmha_status cmha__read_words(cmha_archive *a, uint64_t from, void *out, size_t n, size_t width) {
+    cmha_status status = cmha__file_read(a, a->data_begin + from, out, n * width);
     cmha__swap_words(out, n, width);
-    return cmha__blame(archive->context, archive->path, status);
+    return cmha__blame(a->context, a->path, status);
 }
 
 /* Returns where number i of complex pairs lies among planes with rows of n. */
@@ -15324,23 +15326,21 @@ static cmha_status cmha__read_tensor(cmha_archive *a, const cmha_archive_tensor 
     if (!ctx) return CMHA_ERR_STATE;
     if (!t || (!out && t->count)) return CMHA__WRONG(ctx, "archive read: tensor or out is NULL");
     unsigned char piece[8192];
-    int dtype = cmha__dtype(t->dtype);
-    int planes = dtype == CMHA__AS_C64;
+    int dtype = cmha__dtype(t->dtype), planes = dtype == CMHA__AS_C64;
     size_t n, width = planes ? 4 : cmha__dtypes[dtype].width, row = t->rank ? t->shape[t->rank - 1] : 1;
-    cmha_status status = CMHA_OK;
     if (whole ? dtype != CMHA__AS_I64 : dtype > CMHA__AS_C64)
         return cmha__blame(ctx, a->path, CMHA__MALFORMED(ctx, "tensor %.60s: %s is not %s", t->name, t->dtype,
             whole ? "I64" : "F64, F32, F16, BF16, I64 or C64"));
     if (whole || dtype == CMHA__AS_REAL) return cmha__read_words(a, t->begin, out, t->count, width);
     for (size_t done = 0; done < t->count; done += n) {
         n = cmha__min(t->count - done, sizeof piece / width);
-        status = cmha__read_words(a, t->begin + done * width, piece, n * width, 1);
-        if (status) break;
+        cmha_status status = cmha__read_words(a, t->begin + done * width, piece, n * width, 1);
+        if (status) return status;
         for (size_t i = 0; i < n; i++)
             ((cmha_real *)out)[planes ? cmha__plane_place(done + i, row) : done + i] =
-            cmha__decode(piece + i * width, dtype);
+                cmha__decode(piece + i * width, dtype);
     }
-    return status;
+    return CMHA_OK;
 }
 
 CMHA_DEF cmha_status cmha_archive_read(cmha_archive *archive, const cmha_archive_tensor *t, cmha_real *out) {
@@ -15365,8 +15365,8 @@ typedef struct cmha__output cmha__output;
 /* Tells what a file holds: metadata (cmha__tell_note), then tensors (cmha__tell_tensor). */
 typedef void (*cmha__contents)(cmha__output *o, const void *of);
 
-/* Holds a file that is being written. Its contents are told three times: to measure the header, to compose it
-   and to write the data. Until it is whole a file of the system's lies in the folder of the one it replaces,
+/* A file that is being written. Its contents are told three times: to measure the header, to compose it and
+   to write the data. Until it is whole a file of the system's lies in the folder of the one it replaces,
    under a name of its own or, so that nothing is left if the process dies, without any. */
 struct cmha__output {
     cmha_context *context;
@@ -15419,16 +15419,16 @@ static void cmha__write_words(cmha__output *o, const void *data, size_t n, size_
     const cmha_files *f = &o->context->config.files;
     unsigned char piece[8192], *at = (unsigned char *)(uintptr_t)data, *from;
     int swaps = width > 1 && !cmha__little_endian();
-    if (!o->error)
-        for (size_t part; n; n -= part, at += part * width) {
-            part = swaps && n > sizeof piece / width ? sizeof piece / width : n;
-            from = swaps ? (unsigned char *)memcpy(piece, at, part * width) : at;
-            if (swaps) cmha__swap_words(from, part, width);
-            size_t bytes = part * width;
-            o->error = o->fd >= 0 ? cmha__file_move(o->fd, from, bytes, 1)
-                : (int)(f->write)(f->user, o->context, o->name, o->at, from, bytes, o->total);
-            if (!o->error) o->at += bytes;
-        }
+    for (size_t part, bytes; n; n -= part, at += bytes) {
+        if (o->error) return;
+        part = swaps ? cmha__min(n, sizeof piece / width) : n;
+        bytes = part * width;
+        from = swaps ? (unsigned char *)memcpy(piece, at, bytes) : at;
+        if (swaps) cmha__swap_words(from, part, width);
+        o->error = o->fd >= 0 ? cmha__file_move(o->fd, from, bytes, 1)
+            : (int)(f->write)(f->user, o->context, o->name, o->at, from, bytes, o->total);
+        if (!o->error) o->at += bytes;
+    }
 }
 
 static int cmha__item_dtype(const cmha_archive_item *item) {
@@ -15439,17 +15439,15 @@ static void cmha__tell_tensor(cmha__output *o, const cmha_archive_item *item) {
     int dtype = cmha__item_dtype(item);
     size_t width = cmha__dtypes[dtype].width, n = 1;
     for (int i = 0; i < item->rank; i++) n *= item->shape[i];
-    size_t row = item->rank ? item->shape[item->rank - 1] : 1;
+    int planes = dtype == CMHA__AS_C64;
+    size_t row = item->rank ? item->shape[item->rank - 1] : 1, numbers = planes && o->writing ? 2 * n : 0;
     float pairs[1024];
-    if (o->writing && dtype == CMHA__AS_C64)
-        for (size_t i = 0, m = 0; i < 2 * n; i++) {
-            pairs[m++] = (float)item->data[cmha__plane_place(i, row)];
-            if (m == 1024 || i + 1 == 2 * n) {
-                cmha__write_words(o, pairs, m, sizeof *pairs);
-                m = 0;
-            }
-        }
-    if (o->writing && dtype != CMHA__AS_C64 && item->data) cmha__write_words(o, item->data, n, width);
+    for (size_t i = 0, m; i < numbers; i += m) {
+        for (m = 0; m < cmha__min(numbers - i, 1024); m++)
+            pairs[m] = (float)item->data[cmha__plane_place(i + m, row)];
+        cmha__write_words(o, pairs, m, sizeof *pairs);
+    }
+    if (o->writing && !planes && item->data) cmha__write_words(o, item->data, n, width);
     cmha__emit(o, "%s", o->tensors++ ? "," : o->notes ? "}," : "");
     cmha__emit_string(o, item->name);
     cmha__emit(o, ":{\"dtype\":\"%s\",\"shape\":[", cmha__dtypes[dtype].name);
@@ -15516,8 +15514,8 @@ static int cmha__output_name(cmha__output *o, int fd) {
     return got;
 }
 
-/* Writes and flushes the file, gives it a name if it has none, and closes it: 1 = done. Else no file is left,
-   and errno has the reason; -1 = only the name failed. */
+/* Writes, flushes and closes the file, and names it if it has no name: 1 = done. Else no file is left, and
+   errno has the reason; -1 = only the name failed. */
 static int cmha__output_fill(cmha__output *o, int fd) {
 #ifndef _WIN32
     if (o->replaces) (void)!fchmod(fd, (mode_t)o->mode); /* some of which the umask has taken */
@@ -15561,20 +15559,19 @@ static int cmha__output_put(cmha__output *o) {
 /* Replaces a regular file, which keeps its permissions, or makes one. */
 static cmha_status cmha__system_save(cmha__output *o) {
     struct CMHA__STAT(stat) about;
-    cmha_status status;
+    const char *failed = "cannot be written";
     o->replaces = CMHA__STAT(stat)(o->name, &about) == 0;
     if (o->replaces && !S_ISREG(about.st_mode))
         return cmha__fail(o->context, CMHA_ERR_IO, "cannot be replaced: not a regular file");
-    if ((!o->replaces && errno != ENOENT) || !cmha__output_follow(o, o->name)) {
-        status = cmha__io_fail(o->context, "cannot be written");
-    } else {
+    if ((o->replaces || errno == ENOENT) && cmha__output_follow(o, o->name)) {
         o->mode = o->replaces ? (int)(about.st_mode & 0777) : CMHA__FILE_MODE;
         memcpy(o->beside, o->path, o->folder);
         o->beside[o->folder] = 0;
         if (cmha__output_put(o)) return CMHA_OK;
-        status = cmha__io_fail(o->context, "writing failed");
+        failed = "writing failed";
     }
-    return status == CMHA_ERR_NOT_FOUND ? CMHA_ERR_IO : status; /* no such folder */
+    (void)cmha__io_fail(o->context, failed);
+    return CMHA_ERR_IO; /* also where there is no such folder */
 }
 #endif
 
@@ -15632,24 +15629,23 @@ static int cmha__is_utf8(const char *text) {
 
 /* Checks an item and adds its bytes to the total. */
 static cmha_status cmha__check_item(cmha_context *ctx, const cmha_archive_item *item, size_t *total) {
-    size_t bytes = cmha__dtypes[cmha__item_dtype(item)].width;
+    int dtype = cmha__item_dtype(item), countable = 1;
+    size_t bytes = cmha__dtypes[dtype].width;
     const char *problem = NULL;
-    int countable = 1;
     if (!cmha__is_utf8(item->name) || strcmp(item->name, "__metadata__") == 0)
         problem = "its name is missing, reserved or not UTF-8";
     else if (item->rank < 0 || item->rank > 8 || (item->rank && !item->shape)) problem = "its rank is bad";
-    else if (item->dtype && strcmp(item->dtype, "I64") != 0 && strcmp(item->dtype, "U8") != 0 &&
-            strcmp(item->dtype, "C64") != 0)
+    else if (item->dtype && (dtype < CMHA__AS_I64 || dtype > CMHA__AS_U8))
         problem = "its dtype is not I64, U8 or C64";
-    if (!problem)
+    else {
         for (int i = 0; i < item->rank; i++)
             if (!item->shape[i]) bytes = 0; /* whatever the other axes are */
-    if (!problem)
         for (int i = 0; i < item->rank; i++) countable &= cmha__mul(bytes, item->shape[i], &bytes);
-    if (!problem && countable && bytes && !item->data) problem = "it has no data";
+        if (countable && bytes && !item->data) problem = "it has no data";
+    }
     if (!problem && countable && cmha__sum(*total, bytes, total)) return CMHA_OK;
     return cmha__fail(ctx, problem ? CMHA_ERR_ARGUMENT : CMHA_ERR_OVERFLOW, "archive write: tensor %.60s: %s",
-            item->name ? item->name : "", problem ? problem : "more bytes than can be counted");
+        item->name ? item->name : "", problem ? problem : "more bytes than can be counted");
 }
 
 CMHA_FIT cmha_status cmha_archive_write(cmha_context *context, const char *path,
@@ -15842,8 +15838,7 @@ static void cmha__tell_state(cmha__output *o, const void *of) {
 CMHA_FIT cmha_status cmha_parameters_save(cmha_parameters *p, const char *path, int state) {
     if (!p || !cmha__is_open(p->context)) return CMHA_ERR_STATE;
     cmha_status status = cmha__holds_numbers(p);
-    if (!status && state && !p->moments) status = cmha__take_zeros(p->context, p->kept, &p->moments);
-    if (!status && state) p->optimised = 1;
+    if (!status && state) status = cmha__need_moments(p);
     cmha__state told = {p, NULL, NULL, state ? &p->step : NULL, 0};
     return status ? status : cmha__save(p->context, path, cmha__tell_state, &told);
 }
@@ -15901,8 +15896,7 @@ CMHA_DEF cmha_status cmha_config_read(cmha_context *context, const char *path, c
     if (!status) status = cmha__archive_config(&archive, "trainer.", cmha_trainer_table(), &t);
     if (!status && model) *model = m;
     if (!status && trainer) *trainer = t;
-    cmha_archive_close(&archive);
-    return cmha__blame(context, path, status);
+    return cmha__file_end(&archive, status);
 }
 
 /* Reads a whole number up to `most` from the metadata; without it 0 or, must = 1, an error. */
@@ -16085,8 +16079,7 @@ static cmha_status cmha__read_parameters(cmha_parameters *p, const char *path, i
     else if (!status) status = cmha__archive_u64(&archive, "state.step", 1, SIZE_MAX / 2, &step);
     if (state && !status) status = cmha__read_learning(&archive, p);
     if (state && !status) p->step = (size_t)step;
-    cmha_archive_close(&archive);
-    return cmha__blame(p->context, path, status);
+    return cmha__file_end(&archive, status);
 }
 
 CMHA_FIT cmha_status cmha_parameters_read(cmha_parameters *p, const char *path, int state) {
@@ -16121,8 +16114,7 @@ CMHA_DEF cmha_status cmha_model_open(cmha_model *model, cmha_context *context, c
     if (!status) cmha__attach_grad(&model->parameters, NULL);
     if (!status) status = cmha__read_state(&archive, &model->parameters, NULL, 1, 0, NULL);
     if (status) cmha_model_close(model);
-    cmha_archive_close(&archive);
-    return cmha__blame(context, path, status);
+    return cmha__file_end(&archive, status);
 }
 
 CMHA_DEF cmha_status cmha_model_read(cmha_model *model, const char *path, int strict, size_t *taken) {
@@ -16164,8 +16156,7 @@ CMHA_FIT cmha_status cmha_trainer_read(cmha_trainer *trainer, const char *path) 
     loaded.step = (size_t)step;
     if (!status) *trainer = loaded;
     if (!status && !model->knowledge) model->knowledge_identity = knowledge;
-    cmha_archive_close(&archive);
-    return cmha__blame(context, path, status);
+    return cmha__file_end(&archive, status);
 }
 
 /* ---- knowledge bases ---- */
@@ -16274,9 +16265,8 @@ static cmha_status cmha__knowledge_open(cmha_knowledge *kb, cmha_archive *archiv
         void *data = NULL;
         if (t[i]) status = cmha__knowledge_take(kb, t[i]->count, width, &data);
         memcpy((char *)kb + row->member, &data, sizeof data);
-        if (!data) continue;
-        if (row->dtype) status = cmha__read_words(archive, t[i]->begin, data, t[i]->count, width);
-        else status = cmha_archive_read(archive, t[i], (cmha_real *)data);
+        if (data && row->dtype) status = cmha__read_words(archive, t[i]->begin, data, t[i]->count, width);
+        else if (data) status = cmha_archive_read(archive, t[i], (cmha_real *)data);
     }
     if (!status && t[3] && !cmha__texts_in_order(kb->text_begin, kb->n, t[4]->count)) /* -1 is huge */
         status = cmha__tensor_fail(archive, "text_begin", "out of order or range");
@@ -16302,41 +16292,39 @@ CMHA_DEF cmha_status cmha_knowledge_open(cmha_knowledge *knowledge, cmha_context
     knowledge->context = context;
     status = cmha__knowledge_open(knowledge, &archive, map);
     if (status) cmha_knowledge_close(knowledge);
-    cmha_archive_close(&archive);
-    return cmha__blame(context, path, status);
+    return cmha__file_end(&archive, status);
 }
 
 /* ---- token streams ---- */
 
 CMHA_DEF cmha_status cmha_tokens_open(cmha_tokens *tokens, cmha_context *context, const char *path,
         int width) {
-    uint64_t size;
-    void *data = NULL, *file;
+    cmha_archive a;
+    void *data = NULL;
     if (tokens) memset(tokens, 0, sizeof *tokens);
     if (!tokens || !context || !path)
         return CMHA__WRONG(context, "tokens load: tokens, context or path is NULL");
     if (!cmha__is_open(context)) return CMHA_ERR_STATE;
     if (width != 1 && width != 2 && width != 4)
         return CMHA__WRONG(context, "tokens load: width %d is not 1, 2 or 4", width);
-    cmha_status status = cmha__file_open(context, path, &file, &size);
-    if (status) return cmha__blame(context, path, status);
+    cmha_status status = cmha__file_open(&a, context, path);
+    if (status) return cmha__file_end(&a, status);
     tokens->owner = context;
     tokens->width = width;
-    tokens->bytes = (size_t)size;
+    tokens->bytes = (size_t)a.size;
     tokens->count = tokens->bytes / (size_t)width;
-    if (!size) status = CMHA__MALFORMED(context, "it is empty");
-    else if (size % (uint64_t)width)
+    if (!a.size) status = CMHA__MALFORMED(context, "it is empty");
+    else if (a.size % (uint64_t)width)
         status = CMHA__MALFORMED(context, "its size is not a multiple of %d bytes", width);
-    else if (width > 1 && cmha__little_endian() && (tokens->data = cmha__map_file(file, size)) != NULL)
+    else if (width > 1 && cmha__little_endian() && (tokens->data = cmha__map_file(a.file, a.size)) != NULL)
         tokens->mapped = 1;
-    else if (size > SIZE_MAX / 2) status = cmha__fail(context, CMHA_ERR_MEMORY, "no memory for its tokens");
+    else if (a.size > SIZE_MAX / 2) status = cmha__fail(context, CMHA_ERR_MEMORY, "no memory for its tokens");
     else if ((tokens->data = data = cmha__take(context, "tokens", tokens->bytes)) == NULL)
         status = CMHA_ERR_MEMORY;
-    else status = cmha__file_read(context, path, file, 0, data, tokens->bytes);
-    cmha__system_close(file);
+    else status = cmha__file_read(&a, 0, data, tokens->bytes);
     cmha__swap_words(data, tokens->count, (size_t)width);
     if (status) cmha_tokens_close(tokens);
-    return cmha__blame(context, path, status);
+    return cmha__file_end(&a, status);
 }
 
 CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens) {
