@@ -13796,24 +13796,14 @@ static void cmha__muon_move(const cmha_matrix *U, cmha_real factor, cmha_real *X
             }
 }
 
-/* Y [m, K] = P X, both with planes side by side. */
-static void cmha__muon_apply(size_t m, size_t K, size_t planes, const cmha_real *P, const cmha_real *X,
-        cmha_real *Y) {
-    const size_t ld = planes * K, to = planes * m;
-    cmha_gemm(0, 0, m, ld, m, 1, P, to, X, ld, 0, Y, ld); /* Re P times both planes */
-    if (planes == 1) return;
-    cmha_gemm(0, 0, m, K, m, -1, P + m, to, X + K, ld, 1, Y, ld);
-    cmha_gemm(0, 0, m, K, m, 1, P + m, to, X, ld, 1, Y + K, ld);
-}
-
 /* Where rows are long, not every pass multiplies X: Q = a + b A + c A A commutes with A, so the next A is
    Q A Q, and P, a product of several Q, is applied at once, after two and after five passes: the rounding of
    small singular values in A, 6e-8, grows by a^2 a pass. */
 CMHA_FIT void cmha_muon(cmha_update_scale scale, const cmha_matrix *U, cmha_real *scratch) {
     const cmha_real a = (cmha_real)3.4445, b = (cmha_real)-4.7750, c = (cmha_real)2.0315;
     const size_t m = cmha__min(U->R, U->C), K = U->R > U->C ? U->R : U->C, planes = U->imag ? 2 : 1;
-    const size_t size = planes * m * K, square = planes * m * m;
-    cmha_real *X = scratch, *Y = X + size, *A = Y + size, *P = A + square, *other = P + square, *last;
+    const size_t ld = planes * K, to = planes * m, square = m * to; /* of X and Y; of all others */
+    cmha_real *X = scratch, *Y = X + m * ld, *A = Y + m * ld, *P = A + square, *other = P + square, *last;
     cmha_real *const next = other + square;
     int fresh = 1;
     double sum = cmha_sum_squares(U->data, U->R * U->C), factor;
@@ -13824,7 +13814,7 @@ CMHA_FIT void cmha_muon(cmha_update_scale scale, const cmha_matrix *U, cmha_real
         if (fresh) cmha__hermitian(m, K, planes, X, X, A);
         cmha__hermitian(m, m, planes, A, A, Q);
         for (size_t i = 0; i < square; i++) Q[i] = b * A[i] + c * Q[i];
-        for (size_t i = 0; i < m; i++) Q[i * planes * m + i] += a;
+        for (size_t i = 0; i < m; i++) Q[i * to + i] += a;
         if (!fresh) {
             cmha__hermitian(m, m, planes, Q, P, other);
             last = P;
@@ -13833,7 +13823,11 @@ CMHA_FIT void cmha_muon(cmha_update_scale scale, const cmha_matrix *U, cmha_real
         }
         fresh = K < 2 * m || pass == 1 || pass == 4;
         if (fresh) {
-            cmha__muon_apply(m, K, planes, P, X, Y);
+            cmha_gemm(0, 0, m, ld, m, 1, P, to, X, ld, 0, Y, ld); /* Re P times both planes */
+            if (planes == 2) {
+                cmha_gemm(0, 0, m, K, m, -1, P + m, to, X + K, ld, 1, Y, ld);
+                cmha_gemm(0, 0, m, K, m, 1, P + m, to, X, ld, 1, Y + K, ld);
+            }
             last = X;
             X = Y;
             Y = last;
@@ -14263,12 +14257,13 @@ static cmha_status cmha__trainer_finish(cmha_trainer *trainer, cmha_status statu
     cmha_parameters *p = &trainer->model->parameters;
     cmha_tape *tape = &trainer->model->tape;
     cmha_sharing *s = &tape->shared;
-    int begun = s->begins; /* what one begins all do, failed or not */
-    cmha_status sums = begun ? cmha__begin_sums(tape, 0) : CMHA_OK;
-    cmha_status waited = begun ? cmha__summed(tape, s->ranks.wait(s->ranks.user, 1)) : CMHA_OK;
-    if (!status) status = sums ? sums : waited;
+    if (s->begins) { /* on all ranks: failed or not, each takes part */
+        cmha_status sums = cmha__begin_sums(tape, 0);
+        cmha_status waited = cmha__summed(tape, s->ranks.wait(s->ranks.user, 1));
+        if (!status) status = sums ? sums : waited;
+    }
     status = cmha__sum_over_ranks(tape, status, NULL, 0);
-    if (!status && !begun && s->ranks.ranks > 1 && p->learning)
+    if (!status && !s->begins && s->ranks.ranks > 1 && p->learning)
         status = cmha__summed(tape, s->ranks.reduce(s->ranks.user, p->grad, p->learning));
     size_t warmup = (size_t)(c->warmup * (double)c->steps + 0.5), next = trainer->step + 1;
     cmha_rate rate = {(cmha_schedule)c->schedule, c->lr, c->min_lr, warmup, c->steps, c->decay_share};
@@ -14345,20 +14340,18 @@ CMHA_FIT cmha_status cmha_trainer_evaluate(cmha_trainer *trainer, const cmha_tok
     size_t total = status ? 0 : cmha__min(tokens->count - 1, c->eval_tokens), pass = 0;
     double sums[2] = {0, 0}; /* of losses, of targets */
     for (size_t done = 0, rows, length; done < total && !status; done += rows * length) {
-        length = total - done < c->length ? total - done : c->length;
-        rows = (total - done) / length;
-        if (rows > c->batch) rows = c->batch;
+        length = cmha__min(total - done, c->length);
+        rows = cmha__min((total - done) / length, c->batch);
         if (pass++ % ranks->ranks != ranks->rank) continue;
         cmha_batch batch = {trainer->ids, trainer->ids + rows * length, NULL, rows, length, NULL, NULL, NULL,
-                NULL, NULL};
-        double mean = 0;
-        size_t targets = 0;
+            NULL, NULL};
+        double mean = 0, targets = 0;
         for (size_t row = 0; row < rows; row++)
             cmha__fill_row(trainer, &batch, row, tokens, done + row * length, done + row * length);
         status = cmha_model_loss(trainer->model, &batch, &mean);
         for (size_t i = 0; i < rows * length; i++) targets += batch.targets[i] != -1;
-        sums[0] += mean * (double)targets;
-        sums[1] += (double)targets;
+        sums[0] += mean * targets;
+        sums[1] += targets;
     }
     status = cmha__sum_over_ranks(&trainer->model->tape, status, sums, 2);
     trainer->model->tape.shared.agreed = CMHA_OK;
@@ -14382,27 +14375,26 @@ CMHA_FIT void cmha_trainer_split(const cmha_trainer *trainer, const cmha_tokens 
    are counted and placed, one sequence does for all. */
 static cmha_tensor *cmha__cache_pass(cmha_cache *cache, cmha_tape *tape, const cmha_batch *batch, int asks) {
     cmha__pass pass;
-    size_t n = batch->length;
     memset(&pass, 0, sizeof pass);
     pass.model = cache->model;
     pass.tape = tape;
     pass.cache = cache;
     pass.batch = batch;
     pass.B = cache->n_slots ? cache->batch : 1;
-    pass.N = n;
+    pass.N = batch->length;
     pass.first = cache->length;
     cmha_tensor *x = cmha__model_body(&pass);
     if (!x || !asks) return x;
     size_t *last = (size_t *)cmha__record_alloc(tape, pass.B * sizeof *last);
-    if (last)
-        for (size_t b = 0; b < pass.B; b++) last[b] = (b + 1) * n - 1;
-    if (last) x = cmha__final_norm(&pass, cmha_gather(tape, x, last, pass.B));
-    return batch->features && cache->model->value_weight ? cmha_model_values(cache->model, tape, x)
-            : cmha__vocabulary_head(cache->model, tape, x);
+    if (!last) return NULL;
+    for (size_t b = 0; b < pass.B; b++) last[b] = (b + 1) * pass.N - 1;
+    x = cmha__final_norm(&pass, cmha_gather(tape, x, last, pass.B));
+    if (batch->features && cache->model->value_weight) return cmha_model_values(cache->model, tape, x);
+    return cmha__vocabulary_head(cache->model, tape, x);
 }
 
-/* Runs a pass over n tokens dry: to count slots and, if there is an array, to place them; or for the bytes of
-   its arenas (else NULL). It needs no room for the tokens: a pass takes what its own need. */
+/* Runs a pass over n tokens dry: to count slots and, if there is an array, to place them; or, memory not
+   NULL, for the bytes of its arenas. It needs no room for the tokens: a pass takes what its own need. */
 static cmha_status cmha__cache_dry(cmha_cache *cache, size_t n, size_t *memory, size_t *records) {
     size_t length = cache->length;
     cmha_batch batch = cmha__dry_batch(&cache->model->config, 1, n);
@@ -14422,8 +14414,6 @@ static cmha_status cmha__cache_dry(cmha_cache *cache, size_t n, size_t *memory, 
     return status;
 }
 
-/* Opens a cache or, bytes not NULL, counts what it takes. Slots are a pass's attention calls: a dry pass
-   counts them, another says what `prompt` positions need, a third places them. */
 static cmha_status cmha__cache_check(const cmha_model *model, size_t batch, size_t capacity,
         const cmha_cache_options *options, cmha_cache_options *o) {
     if (!cmha__model_is_open(model)) return CMHA_ERR_STATE;
@@ -14441,7 +14431,6 @@ static cmha_status cmha__cache_check(const cmha_model *model, size_t batch, size
     return cmha__fail(model->context, status, "cache: score %s needs the whole sequence", model->score->name);
 }
 
-/* What is asked of a cache; bytes: only to know how many it takes. */
 typedef struct {
     size_t batch, capacity;
     int slide;
@@ -14449,6 +14438,8 @@ typedef struct {
     size_t *bytes;
 } cmha__cache_plan;
 
+/* Opens a cache or, bytes not NULL, counts what it takes. Slots are a pass's attention calls: a dry pass
+   counts them, another says what `prompt` positions need, a third places them. */
 static cmha_status cmha__cache_open(cmha_cache *cache, cmha_model *model, const cmha__cache_plan *plan) {
     size_t capacity = plan->capacity, *bytes = plan->bytes;
     cmha_cache_options o;
@@ -14638,7 +14629,7 @@ CMHA_DEF cmha_status cmha_cache_append(cmha_cache *cache, const int32_t *ids, si
 
 /* ---- Sampling ---- */
 
-typedef struct cmha__candidate {
+typedef struct {
     cmha_real p;
     int32_t id;
 } cmha__candidate;
@@ -14767,7 +14758,7 @@ CMHA_DEF cmha_status cmha_generate(cmha_cache *cache, const int32_t *prompt, siz
 
 /* ---- the operating system: plain descriptors, so that a FIFO is refused instead of waited for ---- */
 
-#define CMHA__MALFORMED(ctx, ...) cmha__fail(ctx, CMHA_ERR_FORMAT, __VA_ARGS__)
+#define CMHA__MALFORMED(archive, ...) cmha__fail((archive)->context, CMHA_ERR_FORMAT, __VA_ARGS__)
 
 static cmha_status cmha__files_fail(cmha_context *ctx, const char *what, cmha_status status) {
     return status ? cmha__fail(ctx, status, "%s: %s", what, cmha_status_string(status)) : CMHA_OK;
@@ -14844,7 +14835,7 @@ static cmha_status cmha__system_open(cmha_archive *a) {
 static int cmha__file_move(int fd, void *first, size_t bytes, int writing) {
     unsigned char *at = (unsigned char *)first;
     while (bytes) {
-        unsigned piece = bytes < CMHA__FILE_PIECE ? (unsigned)bytes : (unsigned)CMHA__FILE_PIECE;
+        unsigned piece = (unsigned)cmha__min(bytes, CMHA__FILE_PIECE);
         errno = 0;
         long long moved = writing ? CMHA__SYSTEM(write)(fd, at, piece) : CMHA__SYSTEM(read)(fd, at, piece);
         if (moved < 0 && errno == EINTR) continue;
@@ -15014,17 +15005,12 @@ static int cmha__dtype(const char *name) {
     return i;
 }
 
-static cmha_real cmha__decode(const unsigned char *from, int dtype) {
-    uint64_t bits;
+static cmha_real cmha__decode(uint64_t bits, int dtype) {
     double wide;
     int64_t whole;
-    switch (dtype) {
-    case CMHA__AS_C64:
-    case CMHA__AS_F32: return cmha__float_of((uint32_t)cmha__bytes_get(from, 4));
-    case CMHA__AS_F16: return cmha__half_of((uint32_t)cmha__bytes_get(from, 2));
-    case CMHA__AS_BF16: return cmha__float_of((uint32_t)cmha__bytes_get(from, 2) << 16);
-    default: bits = cmha__bytes_get(from, 8);
-    }
+    if (dtype == CMHA__AS_F16) return cmha__half_of((uint32_t)bits);
+    if (dtype == CMHA__AS_BF16) return cmha__float_of((uint32_t)bits << 16);
+    if (dtype == CMHA__AS_F32 || dtype == CMHA__AS_C64) return cmha__float_of((uint32_t)bits);
     memcpy(&wide, &bits, sizeof wide);
     memcpy(&whole, &bits, sizeof whole);
     return dtype == CMHA__AS_F64 ? (cmha_real)wide : (cmha_real)whole;
@@ -15032,7 +15018,7 @@ static cmha_real cmha__decode(const unsigned char *from, int dtype) {
 
 /* ---- the header: JSON of one fixed shape, so that rules are never deeper than four ---- */
 
-typedef struct cmha__header {
+typedef struct {
     cmha_archive *archive; /* its arrays have room for all that a header of this length can hold */
     char *at; /* the text ends in a NUL, which no rule accepts */
     int seen_metadata, named; /* named: what is wrong is the tensor */
@@ -15045,10 +15031,8 @@ typedef struct cmha__header {
 typedef const char *(*cmha__rule)(cmha__header *h);
 
 static cmha_status cmha__tensor_fail(const cmha_archive *archive, const char *name, const char *problem) {
-    return CMHA__MALFORMED(archive->context, "tensor %.60s: %s", name, problem);
+    return CMHA__MALFORMED(archive, "tensor %.60s: %s", name, problem);
 }
-
-static uint64_t cmha__data_bytes(const cmha_archive *archive) { return archive->size - archive->data_begin; }
 
 static void cmha__skip_blanks(cmha__header *h) { h->at += strspn(h->at, " \t\n\r"); }
 
@@ -15186,7 +15170,8 @@ static const char *cmha__read_entry(cmha__header *h) {
     int dtype = cmha__dtype(t->dtype);
     size_t bytes, width = cmha__dtypes[dtype].width;
     if (!width) return "its dtype is not known";
-    if (t->begin > t->end || t->end > cmha__data_bytes(h->archive)) return "its data_offsets leave the file";
+    if (t->begin > t->end || t->end > h->archive->size - h->archive->data_begin)
+        return "its data_offsets leave the file";
     if (!cmha__mul(t->count, width, &bytes) || bytes != t->end - t->begin)
         return "its data_offsets do not fit its shape and dtype";
     h->named = 0;
@@ -15216,32 +15201,30 @@ static const char *cmha__repeated(const void **order, const void *things, size_t
 
 /* Sorts the tensors by name. Refuses a name twice, and holes or overlaps of data. */
 static cmha_status cmha__arrange(cmha_archive *archive) {
-    cmha_context *ctx = archive->context;
-    size_t n = archive->n_tensors, m = archive->n_metadata, bytes, i;
+    size_t n = archive->n_tensors, m = archive->n_metadata, bytes;
     cmha_archive_tensor *copy;
     const void **order;
     const char *twice, *hole = NULL;
     uint64_t end = 0;
     cmha__array arrays[] = {{&copy, n, sizeof *copy}, {&order, (n > m ? n : m) + 1, sizeof *order}};
-    cmha_status status = cmha__take_arrays(ctx, "header", arrays, 2, &bytes, NULL);
+    cmha_status status = cmha__take_arrays(archive->context, "header", arrays, 2, &bytes, NULL);
     if (status) return status;
     memcpy(copy, archive->tensors, n * sizeof *copy);
     twice = cmha__repeated(order, archive->metadata, m, 2 * sizeof *archive->metadata);
-    for (i = 0; i < n; i++) order[i] = &copy[i];
+    for (size_t i = 0; i < n; i++) order[i] = &copy[i];
     cmha__sort(order, n, cmha__compare_places);
-    for (i = 0; i < n && !hole; i++) {
+    for (size_t i = 0; i < n; i++) {
         const cmha_archive_tensor *t = (const cmha_archive_tensor *)order[i];
-        if (t->begin != end) hole = t->name;
+        if (t->begin != end && !hole) hole = t->name;
         end = t->end;
     }
     if (!twice) twice = cmha__repeated(order, copy, n, sizeof *copy);
-    if (!twice)
-        for (i = 0; i < n; i++) archive->tensors[i] = *(const cmha_archive_tensor *)order[i];
-    cmha__give(ctx, copy, bytes);
+    for (size_t i = 0; i < n; i++) archive->tensors[i] = *(const cmha_archive_tensor *)order[i];
+    cmha__give(archive->context, copy, bytes);
     if (hole) return cmha__tensor_fail(archive, hole, "there is a hole or an overlap before its data");
-    if (twice) return CMHA__MALFORMED(ctx, "%.60s comes twice in the header", twice);
-    if (end == cmha__data_bytes(archive)) return CMHA_OK;
-    return CMHA__MALFORMED(ctx, "the tensors do not fill the file");
+    if (twice) return CMHA__MALFORMED(archive, "%.60s comes twice in the header", twice);
+    if (end == archive->size - archive->data_begin) return CMHA_OK;
+    return CMHA__MALFORMED(archive, "the tensors do not fill the file");
 }
 
 /* ---- archives ---- */
@@ -15251,11 +15234,11 @@ static cmha_status cmha__load_header(cmha_archive *archive, cmha_context *ctx, c
     unsigned char raw[8];
     cmha_status status = cmha__file_open(archive, ctx, path);
     if (status) return status;
-    if (archive->size < 8) return CMHA__MALFORMED(ctx, "not a safetensors file: below 8 bytes");
+    if (archive->size < 8) return CMHA__MALFORMED(archive, "not a safetensors file: below 8 bytes");
     if ((status = cmha__file_read(archive, 0, raw, 8)) != CMHA_OK) return status;
     uint64_t length = cmha__bytes_get(raw, 8);
     if (length > 100000000 || length > archive->size - 8)
-        return CMHA__MALFORMED(ctx, "not a safetensors file: its header exceeds it or 100 MB");
+        return CMHA__MALFORMED(archive, "not a safetensors file: its header exceeds it or 100 MB");
     size_t text = (size_t)length, name = strlen(path) + 1;
     cmha__array arrays[] = {{&archive->tensors, text / TENSOR, sizeof *archive->tensors}, /* at most */
             {&archive->metadata, text / PAIR + 1, 2 * sizeof *archive->metadata},
@@ -15277,7 +15260,7 @@ static cmha_status cmha__load_header(cmha_archive *archive, cmha_context *ctx, c
     if (!wrong && h.at != begin + text) wrong = "something follows its end";
     if (h.named) return cmha__tensor_fail(archive, h.tensor.name, wrong);
     if (!wrong) return cmha__arrange(archive);
-    return CMHA__MALFORMED(ctx, "safetensors header, byte %zu: %s", (size_t)(h.at - begin), wrong);
+    return CMHA__MALFORMED(archive, "safetensors header, byte %zu: %s", (size_t)(h.at - begin), wrong);
 }
 
 CMHA_DEF cmha_status cmha_archive_open(cmha_archive *archive, cmha_context *context, const char *path) {
@@ -15329,7 +15312,7 @@ static cmha_status cmha__read_tensor(cmha_archive *a, const cmha_archive_tensor 
     int dtype = cmha__dtype(t->dtype), planes = dtype == CMHA__AS_C64;
     size_t n, width = planes ? 4 : cmha__dtypes[dtype].width, row = t->rank ? t->shape[t->rank - 1] : 1;
     if (whole ? dtype != CMHA__AS_I64 : dtype > CMHA__AS_C64)
-        return cmha__blame(ctx, a->path, CMHA__MALFORMED(ctx, "tensor %.60s: %s is not %s", t->name, t->dtype,
+        return cmha__blame(ctx, a->path, CMHA__MALFORMED(a, "tensor %.60s: %s is not %s", t->name, t->dtype,
             whole ? "I64" : "F64, F32, F16, BF16, I64 or C64"));
     if (whole || dtype == CMHA__AS_REAL) return cmha__read_words(a, t->begin, out, t->count, width);
     for (size_t done = 0; done < t->count; done += n) {
@@ -15338,7 +15321,7 @@ static cmha_status cmha__read_tensor(cmha_archive *a, const cmha_archive_tensor 
         if (status) return status;
         for (size_t i = 0; i < n; i++)
             ((cmha_real *)out)[planes ? cmha__plane_place(done + i, row) : done + i] =
-                cmha__decode(piece + i * width, dtype);
+                cmha__decode(cmha__bytes_get(piece + i * width, width), dtype);
     }
     return CMHA_OK;
 }
@@ -15607,7 +15590,7 @@ static cmha_status cmha__save(cmha_context *ctx, const char *path, cmha__content
     return cmha__blame(ctx, path, status);
 }
 
-typedef struct cmha__arrays {
+typedef struct {
     const cmha_archive_item *items;
     const char *const *metadata;
     size_t n_items, n_metadata;
@@ -15627,7 +15610,6 @@ static int cmha__is_utf8(const char *text) {
     return text != NULL;
 }
 
-/* Checks an item and adds its bytes to the total. */
 static cmha_status cmha__check_item(cmha_context *ctx, const cmha_archive_item *item, size_t *total) {
     int dtype = cmha__item_dtype(item), countable = 1;
     size_t bytes = cmha__dtypes[dtype].width;
@@ -15768,7 +15750,7 @@ static double cmha__tuning(const cmha_parameter *p, size_t what, char *key, doub
 }
 
 /* What a file of parameters holds; NULL = not that. */
-typedef struct cmha__state {
+typedef struct {
     const cmha_parameters *parameters;
     const cmha_model *model;
     const cmha_trainer *trainer;
@@ -15881,7 +15863,7 @@ static cmha_status cmha__archive_config(const cmha_archive *archive, const char 
         if (cmha_config_set(archive->context, table, config, key + n, value)) return CMHA_ERR_FORMAT;
     }
     if (found || table.fields != cmha_model_table().fields) return CMHA_OK;
-    return CMHA__MALFORMED(archive->context, "it holds no configuration of ours (metadata cfg.*); another "
+    return CMHA__MALFORMED(archive, "it holds no configuration of ours (metadata cfg.*); another "
             "program wrote it");
 }
 
@@ -15904,9 +15886,9 @@ static cmha_status cmha__archive_u64(const cmha_archive *archive, const char *ke
         uint64_t *value) {
     const char *text = cmha_archive_metadata(archive, key);
     *value = 0;
-    if (!text && must) return CMHA__MALFORMED(archive->context, "it has no training state");
+    if (!text && must) return CMHA__MALFORMED(archive, "it has no training state");
     if (!text || (cmha__parse_u64(text, value) && *value <= most)) return CMHA_OK;
-    return CMHA__MALFORMED(archive->context, "%s = %.24s: not a number in its range", key, text);
+    return CMHA__MALFORMED(archive, "%s = %.24s: not a number in its range", key, text);
 }
 
 /* Reads the caller's own frequencies into the model or, same = 1, compares them with its. */
@@ -15928,11 +15910,11 @@ static cmha_status cmha__archive_omega(const cmha_archive *archive, cmha_model *
             else differ |= value < model->omega[i] || value > model->omega[i];
         }
     if (!problem && differ) problem = "omega is another in the file than in the model";
-    return problem ? CMHA__MALFORMED(archive->context, "%s", problem) : CMHA_OK;
+    return problem ? CMHA__MALFORMED(archive, "%s", problem) : CMHA_OK;
 }
 
 /* Names for an error line: as many as fit, then how many more. */
-typedef struct cmha__names {
+typedef struct {
     char text[190];
     size_t used, more;
 } cmha__names;
@@ -15994,7 +15976,7 @@ static cmha_status cmha__compare_state(const cmha_archive *archive, const cmha_p
         else cmha__warn(p->context, "%s: tensor %.60s is unknown to the model", path, name);
     }
     if (!missing.used && !strange.used) return CMHA_OK;
-    return CMHA__MALFORMED(p->context, "%s%s%s", missing.text, missing.used && strange.used ? "; " : "",
+    return CMHA__MALFORMED(archive, "%s%s%s", missing.text, missing.used && strange.used ? "; " : "",
             strange.text);
 }
 
@@ -16038,26 +16020,29 @@ static cmha_status cmha__read_tuning(const cmha_archive *archive, cmha_parameter
         int done = !text || cmha__parse_real(text, &value);
         unknown -= text != NULL;
         if (!cmha__tune(one, what, value) || !done)
-            return CMHA__MALFORMED(p->context, "%s = %.24s is out of range", key, text ? text : "usual");
+            return CMHA__MALFORMED(archive, "%s = %.24s is out of range", key, text ? text : "usual");
     }
     if (!unknown) return CMHA_OK;
-    return CMHA__MALFORMED(p->context, "it tunes %zu things that the model lacks", unknown);
+    return CMHA__MALFORMED(archive, "it tunes %zu things that the model lacks", unknown);
 }
 
-/* Reads what is tuned, parameters and moments; after a failure all is as it was. */
-static cmha_status cmha__read_learning(cmha_archive *archive, cmha_parameters *p) {
+/* Reads the step, what is tuned, parameters and moments; after a failure all is as it was. */
+static cmha_status cmha__read_learning(cmha_archive *archive, cmha_parameters *p, size_t *step) {
     cmha_parameters plan;
     const char *theirs = cmha_archive_metadata(archive, "state.optimiser");
     const char *ours = p->optimiser ? p->optimiser->name : cmha__optimisers->name;
-    if (strcmp(theirs ? theirs : cmha__optimisers->name, ours) != 0)
-        return CMHA__MALFORMED(p->context, "it learned by the optimiser %.31s, not %.31s",
-            theirs ? theirs : cmha__optimisers->name, ours);
-    cmha_status status = cmha__plan(p, &plan);
+    uint64_t steps;
+    cmha_status status = cmha__archive_u64(archive, "state.step", 1, SIZE_MAX / 2, &steps);
     if (status) return status;
+    if (!theirs) theirs = cmha__optimisers->name;
+    if (strcmp(theirs, ours) != 0)
+        return CMHA__MALFORMED(archive, "it learned by the optimiser %.31s, not %.31s", theirs, ours);
+    if ((status = cmha__plan(p, &plan)) != CMHA_OK) return status;
     status = cmha__read_tuning(archive, &plan);
     if (!status) status = cmha__plan_lay(p, &plan, 1);
     if (!status) status = cmha__read_state(archive, &plan, plan.moments, 1, 1, NULL);
     if (!status) p->optimised = 1;
+    if (!status) *step = (size_t)steps; /* + 1 must not be 0 */
     return cmha__plan_end(p, &plan, status);
 }
 
@@ -16065,20 +16050,17 @@ static cmha_status cmha__read_learning(cmha_archive *archive, cmha_parameters *p
 static cmha_status cmha__read_parameters(cmha_parameters *p, const char *path, int state, int strict,
         cmha_model *model, size_t *taken) {
     cmha_archive archive;
-    uint64_t step = 0, rest = 0;
+    uint64_t rest = 0;
     if (!p || !cmha__is_open(p->context)) return CMHA_ERR_STATE;
     cmha_status status = cmha__holds_numbers(p);
     if (!status) status = cmha_archive_open(&archive, p->context, path);
     if (status) return status;
     if (strict == 2) status = cmha__archive_u64(&archive, "part", 0, UINT64_MAX, &rest);
     if (rest && rest != cmha__rest_identity(p, &archive))
-        status = CMHA__MALFORMED(p->context, "a part of a model with other numbers in the rest");
-    if (!status && strict == 2 && cmha_archive_metadata(&archive, "omega"))
-        status = cmha__archive_omega(&archive, model, 0);
-    if (!state && !status) status = cmha__read_state(&archive, p, NULL, strict, 1, taken);
-    else if (!status) status = cmha__archive_u64(&archive, "state.step", 1, SIZE_MAX / 2, &step);
-    if (state && !status) status = cmha__read_learning(&archive, p);
-    if (state && !status) p->step = (size_t)step;
+        status = CMHA__MALFORMED(&archive, "a part of a model with other numbers in the rest");
+    if (!status && strict == 2) status = cmha__archive_omega(&archive, model, 0);
+    if (!status && state) status = cmha__read_learning(&archive, p, &p->step);
+    else if (!status) status = cmha__read_state(&archive, p, NULL, strict, 1, taken);
     return cmha__file_end(&archive, status);
 }
 
@@ -16089,21 +16071,21 @@ CMHA_FIT cmha_status cmha_parameters_read(cmha_parameters *p, const char *path, 
 CMHA_DEF cmha_status cmha_model_open(cmha_model *model, cmha_context *context, const char *path) {
     cmha_model_config config;
     cmha_archive archive;
-    cmha_status status;
     size_t need = 0;
     if (!model) return CMHA__WRONG(context, "model load: model is NULL");
     memset(model, 0, sizeof *model);
-    if ((status = cmha_archive_open(&archive, context, path)) != CMHA_OK) return status;
+    cmha_status status = cmha_archive_open(&archive, context, path);
+    if (status) return status;
     status = cmha__archive_config(&archive, "cfg.", cmha_model_table(), &config);
     if (!status && cmha_archive_metadata(&archive, "part"))
-        status = CMHA__MALFORMED(context, "a part of a model, to be read onto the rest");
+        status = CMHA__MALFORMED(&archive, "a part of a model, to be read onto the rest");
     const char *packed = cmha_archive_metadata(&archive, "packed");
     int storage = packed ? CMHA_STORAGE_BF16 + !strcmp(packed, "int8") : CMHA_STORAGE_FLOAT;
     if (!status && packed && strcmp(packed, cmha__storages[storage]) != 0)
-        status = CMHA__MALFORMED(context, "packed = %.24s: not int8 or bf16", packed);
+        status = CMHA__MALFORMED(&archive, "packed = %.24s: not int8 or bf16", packed);
     if (!status) status = cmha_model_memory(context, &config, 1, 1, &need, NULL);
     if (!status && need / 32 > archive.size + 65536) /* the file's numbers may have 1 byte, ours up to 8 */
-        status = CMHA__MALFORMED(context, "its configuration needs %zu bytes of parameters, the file is "
+        status = CMHA__MALFORMED(&archive, "its configuration needs %zu bytes of parameters, the file is "
             "smaller", need);
     if (!status) status = cmha__model_open(model, context, &config);
     if (!status) status = cmha__take_numbers(model, (cmha_storage)storage);
@@ -16124,36 +16106,33 @@ CMHA_DEF cmha_status cmha_model_read(cmha_model *model, const char *path, int st
 
 CMHA_FIT cmha_status cmha_trainer_read(cmha_trainer *trainer, const char *path) {
     cmha_archive archive;
-    cmha_status status;
-    uint64_t step = 0, knowledge = 0;
+    uint64_t knowledge = 0;
     if (!cmha__trainer_is_open(trainer)) return CMHA_ERR_STATE;
     cmha_model *model = trainer->model;
-    cmha_context *context = model->context;
     cmha_trainer loaded = *trainer;
     cmha_table table = cmha_model_table();
     cmha_model_config config;
     char ours[32], theirs[32];
-    if ((status = cmha_archive_open(&archive, context, path)) != CMHA_OK) return status;
+    cmha_status status = cmha_archive_open(&archive, model->context, path);
+    if (status) return status;
     const char *best = cmha_archive_metadata(&archive, "state.best");
-    status = cmha__archive_u64(&archive, "state.step", 1, SIZE_MAX / 2, &step); /* + 1 must not be 0 */
-    if (!status) status = cmha__archive_u64(&archive, "state.seed", 1, UINT64_MAX, &loaded.seed);
+    status = cmha__archive_u64(&archive, "state.seed", 1, UINT64_MAX, &loaded.seed);
     if (!status && !(best && cmha__parse_real(best, &loaded.best)))
-        status = CMHA__MALFORMED(context, "state.best = %.24s: not a number", best ? best : "");
+        status = CMHA__MALFORMED(&archive, "state.best = %.24s: not a number", best ? best : "");
     if (!status) status = cmha__archive_config(&archive, "cfg.", table, &config);
     for (size_t i = 0; i < table.count && !status; i++) { /* another option would be another run */
         const char *name = table.fields[i].name;
         cmha_config_get(table, &config, name, theirs, sizeof theirs);
         cmha_config_get(table, &model->config, name, ours, sizeof ours);
         if (strcmp(ours, theirs) != 0)
-            status = CMHA__MALFORMED(context, "%s is %s in the file, %s in the model", name, theirs, ours);
+            status = CMHA__MALFORMED(&archive, "%s is %s in the file, %s in the model", name, theirs, ours);
     }
     if (!status) status = cmha__archive_omega(&archive, model, 1);
     if (!status) status = cmha__archive_u64(&archive, "knowledge", 0, UINT64_MAX, &knowledge);
     if (!status && knowledge && model->knowledge && knowledge != model->knowledge_identity)
-        status = CMHA__MALFORMED(
-            context, "it learned with another knowledge base; set this one after loading to use it");
-    if (!status) status = cmha__read_learning(&archive, &model->parameters);
-    loaded.step = (size_t)step;
+        status = CMHA__MALFORMED(&archive,
+            "it learned with another knowledge base; set this one after loading to use it");
+    if (!status) status = cmha__read_learning(&archive, &model->parameters, &loaded.step);
     if (!status) *trainer = loaded;
     if (!status && !model->knowledge) model->knowledge_identity = knowledge;
     return cmha__file_end(&archive, status);
@@ -16162,10 +16141,7 @@ CMHA_FIT cmha_status cmha_trainer_read(cmha_trainer *trainer, const char *path) 
 /* ---- knowledge bases ---- */
 
 /* A tensor of a file and the base's pointer to it: real numbers in rows (dtype NULL), or others in a line. */
-typedef struct cmha__knowledge_row {
-    const char *name, *dtype;
-    size_t member;
-} cmha__knowledge_row;
+typedef struct { const char *name, *dtype; size_t member; } cmha__knowledge_row;
 
 static const cmha__knowledge_row cmha__knowledge_rows[5] = {
     {"vectors", NULL, offsetof(cmha_knowledge, vectors)},
@@ -16217,7 +16193,7 @@ static cmha_status cmha__knowledge_find(cmha_knowledge *kb, const cmha_archive *
     }
     if (!t[3] != !t[4]) return cmha__tensor_fail(archive, cmha__knowledge_rows[t[3] ? 4 : 3].name, "missing");
     if (known == archive->n_tensors) return CMHA_OK;
-    return CMHA__MALFORMED(archive->context, "it has %zu tensors, a knowledge base %zu of these",
+    return CMHA__MALFORMED(archive, "it has %zu tensors, a knowledge base %zu of these",
             archive->n_tensors, known);
 }
 
@@ -16278,17 +16254,17 @@ static cmha_status cmha__knowledge_open(cmha_knowledge *kb, cmha_archive *archiv
     if (status) return status;
     kb->identity = cmha__knowledge_identity(kb->n, kb->d_r, kb->vectors);
     if (identity == kb->identity || !cmha_archive_metadata(archive, "identity")) return CMHA_OK;
-    return CMHA__MALFORMED(archive->context, "its vectors are not those of its identity");
+    return CMHA__MALFORMED(archive, "its vectors are not those of its identity");
 }
 
 CMHA_DEF cmha_status cmha_knowledge_open(cmha_knowledge *knowledge, cmha_context *context, const char *path,
         int map) {
     cmha_archive archive;
-    cmha_status status;
     if (!knowledge) return CMHA__WRONG(context, "knowledge load: knowledge is NULL");
     memset(knowledge, 0, sizeof *knowledge);
     if (!cmha__is_open(context)) return CMHA_ERR_STATE;
-    if ((status = cmha_archive_open(&archive, context, path)) != CMHA_OK) return status;
+    cmha_status status = cmha_archive_open(&archive, context, path);
+    if (status) return status;
     knowledge->context = context;
     status = cmha__knowledge_open(knowledge, &archive, map);
     if (status) cmha_knowledge_close(knowledge);
@@ -16313,9 +16289,9 @@ CMHA_DEF cmha_status cmha_tokens_open(cmha_tokens *tokens, cmha_context *context
     tokens->width = width;
     tokens->bytes = (size_t)a.size;
     tokens->count = tokens->bytes / (size_t)width;
-    if (!a.size) status = CMHA__MALFORMED(context, "it is empty");
+    if (!a.size) status = CMHA__MALFORMED(&a, "it is empty");
     else if (a.size % (uint64_t)width)
-        status = CMHA__MALFORMED(context, "its size is not a multiple of %d bytes", width);
+        status = CMHA__MALFORMED(&a, "its size is not a multiple of %d bytes", width);
     else if (width > 1 && cmha__little_endian() && (tokens->data = cmha__map_file(a.file, a.size)) != NULL)
         tokens->mapped = 1;
     else if (a.size > SIZE_MAX / 2) status = cmha__fail(context, CMHA_ERR_MEMORY, "no memory for its tokens");
@@ -16346,16 +16322,15 @@ CMHA_DEF int32_t cmha_tokens_at(const cmha_tokens *tokens, size_t i) {
 }
 
 CMHA_DEF cmha_tokens cmha_tokens_part(const cmha_tokens *tokens, size_t begin, size_t end) {
-    cmha_tokens part;
-    memset(&part, 0, sizeof part);
+    cmha_tokens part = {NULL, 0, 0, NULL, 0, 0};
     if (!tokens) return part;
-    if (end > tokens->count) end = tokens->count;
-    if (begin > end) begin = end;
     size_t width = (size_t)tokens->width;
+    end = cmha__min(end, tokens->count);
+    begin = cmha__min(begin, end);
     part.width = tokens->width;
     part.count = end - begin;
     part.bytes = part.count * width;
-    part.data = tokens->data ? (const char *)tokens->data + begin * width : NULL;
+    if (tokens->data) part.data = (const char *)tokens->data + begin * width;
     return part;
 }
 
