@@ -14169,7 +14169,7 @@ CMHA_FIT cmha_status cmha_trainer_init(cmha_trainer *trainer, cmha_model *model,
     if (status) return status;
     if (!model->config.causal && model->config.tokens && c->mask_token >= model->config.vocabulary)
         return cmha__fail(context, CMHA_ERR_TOKEN, "trainer: mask_token %zu is outside the vocabulary of %zu",
-                c->mask_token, model->config.vocabulary);
+            c->mask_token, model->config.vocabulary);
     trainer->context = context;
     trainer->model = model;
     trainer->opening = ++context->models;
@@ -14248,7 +14248,7 @@ static void cmha__fill_row(const cmha_trainer *trainer, const cmha_batch *b, siz
     }
     if (!c->causal)
         cmha_mask_tokens(ids, targets, b->length, NULL, c->vocabulary, (int32_t)t->mask_token, t->mask_rate,
-                &rng);
+            &rng);
 }
 
 /* The second half of a step. One that fails by its numbers counts too. */
@@ -14269,7 +14269,7 @@ static cmha_status cmha__trainer_finish(cmha_trainer *trainer, cmha_status statu
     cmha_rate rate = {(cmha_schedule)c->schedule, c->lr, c->min_lr, warmup, c->steps, c->decay_share};
     double lr = cmha_learning_rate(&rate, next);
     cmha_adamw_args args = {lr, c->beta1, c->beta2, c->adam_eps, c->weight_decay, 1, next, c->momentum,
-            c->nesterov, (cmha_update_scale)c->update_scale};
+        c->nesterov, (cmha_update_scale)c->update_scale};
     if (!status)
         status = cmha__update(p, args, (cmha_clip_mode)c->clip_mode, c->clip, tape, &trainer->grad_norm);
     if (!status) trainer->lr = lr;
@@ -14285,7 +14285,7 @@ CMHA_FIT cmha_status cmha_trainer_step(cmha_trainer *trainer, const cmha_tokens 
     cmha_sharing *s = &trainer->model->tape.shared;
     const cmha_trainer_config *c = &trainer->config;
     cmha_batch batch = {trainer->ids, trainer->ids + c->batch * c->length, NULL, c->batch, c->length, NULL,
-            NULL, NULL, NULL, NULL};
+        NULL, NULL, NULL, NULL};
     double sum = 0;
     cmha_parameters_zero_grad(&trainer->model->parameters);
     for (size_t part = 0; !status && part < c->accumulate; part++) {
@@ -14324,8 +14324,8 @@ CMHA_FIT cmha_status cmha_trainer_fit(cmha_trainer *trainer, const cmha_batch *b
 CMHA_FIT cmha_status cmha_trainer_apply(cmha_trainer *trainer, double *grad_norm) {
     if (!cmha__trainer_is_open(trainer)) return CMHA_ERR_STATE;
     const cmha_tape *tape = &trainer->model->tape;
-    cmha_status status = tape->shared.ranks.ranks > 1 ? tape->status : CMHA_OK;
-    status = cmha__trainer_finish(trainer, status);
+    cmha_status failed = tape->shared.ranks.ranks > 1 ? tape->status : CMHA_OK;
+    cmha_status status = cmha__trainer_finish(trainer, failed);
     cmha_parameters_zero_grad(&trainer->model->parameters);
     if (grad_norm) *grad_norm = trainer->grad_norm;
     return status;
@@ -14371,8 +14371,8 @@ CMHA_FIT void cmha_trainer_split(const cmha_trainer *trainer, const cmha_tokens 
 
 /* ---- The cache and its passes ---- */
 
-/* Runs a pass over a batch -> what the head says of the last position, or (asks = 0) anything. While slots
-   are counted and placed, one sequence does for all. */
+/* Runs a pass over a batch -> what the head says of the last position; asks = 0: anything. While slots are
+   counted and placed, one sequence does for all. */
 static cmha_tensor *cmha__cache_pass(cmha_cache *cache, cmha_tape *tape, const cmha_batch *batch, int asks) {
     cmha__pass pass;
     memset(&pass, 0, sizeof pass);
@@ -14393,8 +14393,8 @@ static cmha_tensor *cmha__cache_pass(cmha_cache *cache, cmha_tape *tape, const c
     return cmha__vocabulary_head(cache->model, tape, x);
 }
 
-/* Runs a pass over n tokens dry: to count slots and, if there is an array, to place them; or, memory not
-   NULL, for the bytes of its arenas. It needs no room for the tokens: a pass takes what its own need. */
+/* Runs a dry pass over n tokens: counts slots and, if there is an array, places them; or, memory not NULL,
+   measures its arenas. It needs no room for the tokens: a pass takes what its own need. */
 static cmha_status cmha__cache_dry(cmha_cache *cache, size_t n, size_t *memory, size_t *records) {
     size_t length = cache->length;
     cmha_batch batch = cmha__dry_batch(&cache->model->config, 1, n);
@@ -14465,12 +14465,12 @@ static cmha_status cmha__cache_open(cmha_cache *cache, cmha_model *model, const 
     size_t frame = 2 * cmha__feature_width(&model->config) * sizeof *cache->features, frames = 0;
     if (!cmha__mul(plan->batch, frame, &frames)) frames = SIZE_MAX; /* which no array takes */
     cmha__array arrays[] = {{&cache->memory, cache->size, sizeof *cache->memory},
-            {&cache->ids, cache->capacity, 2 * cache->batch * sizeof *cache->ids},
-            {&cache->features, cache->capacity, frames},
-            {&cache->slots, cache->n_slots, sizeof *cache->slots},
-            {&memory, memory_bytes + CMHA__BLOCK_OVERHEAD, 1},
-            {&records, records_bytes + CMHA__BLOCK_OVERHEAD, 1},
-            {&cache->spare, 0, 1}};
+        {&cache->ids, cache->capacity, 2 * cache->batch * sizeof *cache->ids},
+        {&cache->features, cache->capacity, frames},
+        {&cache->slots, cache->n_slots, sizeof *cache->slots},
+        {&memory, memory_bytes + CMHA__BLOCK_OVERHEAD, 1},
+        {&records, records_bytes + CMHA__BLOCK_OVERHEAD, 1},
+        {&cache->spare, 0, 1}};
     if (!status) status = cmha__count_arrays(context, "cache", arrays, 3, &held);
     if (model->config.irw_layers && (plan->slide || cache->has_state)) arrays[6].n = held;
     if (!status) status = cmha__count_arrays(context, "cache", arrays, 7, &need);
@@ -14522,7 +14522,7 @@ static int cmha__cache_is_open(const cmha_cache *cache) {
     return cmha__model_is_open(model) && model->context == cache->context && model->opening == cache->opening;
 }
 
-/* Copies n positions of each sequence, from number `at` on, to the cache's rows of ld from `to` on. */
+/* Copies n positions of each sequence, from `at` on, to the cache's rows of ld from `to` on. */
 static void cmha__copy_positions(cmha_cache *cache, const cmha_batch *from, size_t at, size_t n, size_t to,
         size_t ld) {
     size_t W = cmha__feature_width(&cache->model->config);
@@ -14532,7 +14532,7 @@ static void cmha__copy_positions(cmha_cache *cache, const cmha_batch *from, size
     }
 }
 
-/* Returns n positions of the cache's own arrays, from number `at` on. */
+/* Views n positions of the cache's own arrays, from `at` on. */
 static cmha_batch cmha__cache_batch(const cmha_cache *cache, size_t at, size_t n) {
     const cmha_model_config *c = &cache->model->config;
     cmha_batch b = cmha__dry_batch(c, cache->batch, n);
@@ -14560,10 +14560,10 @@ static cmha_status cmha__cache_read(cmha_cache *cache, const cmha_batch *from, s
 }
 
 /* Reads the last n - skip of n new tokens. A cache that slides first forgets all but the `kept` newest of its
-   own and reads these again from position 0. To keep their keys would be cheaper, but these were computed
-   from the tokens that are gone, and models that lose their first token so fall apart. A pass that has its
-   memory can fail in a search alone. New keys lie beyond those held, where nobody looks; but states have then
-   moved on and what has slid is gone: that needs a copy to go back to. */
+   own and reads these again from position 0: to keep their keys would be cheaper, but they were computed from
+   the tokens that are gone, and models that lose their first token so fall apart. A pass that has its memory
+   can fail in a search alone. New keys lie beyond those held, where nobody looks; but states that have moved
+   on and what has slid need a copy to go back to. */
 static cmha_status cmha__cache_advance(cmha_cache *cache, const cmha_batch *fresh, size_t skip, int sliding,
         size_t kept, cmha_real *out) {
     size_t bytes = (size_t)((char *)cache->slots - (char *)cache->memory);
@@ -14595,13 +14595,13 @@ CMHA_DEF cmha_status cmha_cache_append_features(cmha_cache *cache, const int32_t
     const cmha_model_config *c = &cache->model->config;
     if (!c->features != !features)
         return CMHA__WRONG(context,
-                "append: the model reads %zu features a position (cmha_cache_append_features), %s",
-                c->features, c->features ? "here are none" : "here are some");
+            "append: the model reads %zu features a position (cmha_cache_append_features), %s",
+            c->features, c->features ? "here are none" : "here are some");
     if ((c->tokens && !ids) || !n) return CMHA__WRONG(context, "append: no tokens");
     int sliding = n > cache->capacity - cache->length;
     if (sliding && !cache->slide) /* before any token is looked at: a wrong n has no tokens */
         return cmha__fail(context, CMHA_ERR_FULL, "cache: %zu tokens held of %zu, no room for %zu more",
-                cache->length, cache->capacity, n);
+            cache->length, cache->capacity, n);
     size_t W = cmha__feature_width(c), position = sizeof *ids + W * sizeof *features;
     if (!cmha__mul(cache->batch, n, &total) || !cmha__mul(total, position, &bytes))
         return cmha__fail(context, CMHA_ERR_OVERFLOW, "append: %zu x %zu tokens overflow", cache->batch, n);
@@ -14638,7 +14638,7 @@ static int cmha__likelier(const cmha__candidate *a, const cmha__candidate *b) {
     return a->p > b->p || (a->p >= b->p && a->id < b->id);
 }
 
-/* Restores a heap, likeliest on top, below its node i. */
+/* Restores a heap, likeliest on top, below node i. */
 static void cmha__sink(cmha__candidate *c, size_t n, size_t i) {
     cmha__candidate moving = c[i];
     size_t child;
@@ -14721,10 +14721,10 @@ CMHA_DEF cmha_status cmha_generate(cmha_cache *cache, const int32_t *prompt, siz
     cmha_real *logits = NULL, *scratch = NULL;
     int32_t *recent = NULL, *tokens = NULL; /* a ring of the last tokens; `count` have passed */
     cmha__array arrays[] = {{&rng, B, sizeof *rng},
-            {&logits, V, B * sizeof *logits},
-            {&scratch, V, 2 * sizeof *scratch},
-            {&recent, window, B * sizeof *recent},
-            {&tokens, B, sizeof *tokens}};
+        {&logits, V, B * sizeof *logits},
+        {&scratch, V, 2 * sizeof *scratch},
+        {&recent, window, B * sizeof *recent},
+        {&tokens, B, sizeof *tokens}};
     status = cmha__take_arrays(context, "generate", arrays, 5, &bytes, NULL);
     if (status) return status;
     for (size_t b = 0; b < B; b++) rng[b] = cmha_rng_make(seed, b);
@@ -14737,7 +14737,7 @@ CMHA_DEF cmha_status cmha_generate(cmha_cache *cache, const int32_t *prompt, siz
                 for (size_t b = 0; b < B; b++) recent[b * window + count % window] = newest[b * n + t];
         for (size_t b = 0; b < B; b++) {
             tokens[b] = cmha_sample(&config, logits + b * V, V, recent + b * window,
-                    cmha__min(count, window), &rng[b], scratch);
+                cmha__min(count, window), &rng[b], scratch);
             if (tokens[b] >= 0) continue;
             status = cmha__fail(context, CMHA_ERR_NOT_FINITE, "generate: logits are NaN");
             break;
@@ -14831,7 +14831,7 @@ static cmha_status cmha__system_open(cmha_archive *a) {
     return cmha__fail(a->context, CMHA_ERR_IO, "cannot be read: not a regular file");
 }
 
-/* Reads or writes all bytes where the file stands. Returns 0, errno, or -1 at its end (errno = 0). */
+/* Reads or writes all bytes where the file stands. Returns 0, errno, or -1 at its end. */
 static int cmha__file_move(int fd, void *first, size_t bytes, int writing) {
     unsigned char *at = (unsigned char *)first;
     while (bytes) {
@@ -14977,10 +14977,10 @@ static float cmha__half_of(uint32_t bits) {
     return (float)mantissa * (sign ? -1 : 1) / 16777216; /* subnormal: units of 2^-24 */
 }
 
-/* Swaps the bytes of words in place, both ways; does nothing on little-endian machines. */
+/* Turns words, if any, from this machine's byte order to the file's, or back. */
 static void cmha__swap_words(void *words, size_t n, size_t width) {
     unsigned char *at = (unsigned char *)words, other[8];
-    if (!words || width == 1 || cmha__little_endian()) return; /* no words are NULL */
+    if (!words || width == 1 || cmha__little_endian()) return;
     for (size_t i = 0; i < n; i++, at += width) {
         for (size_t j = 0; j < width; j++) other[j] = at[width - 1 - j];
         memcpy(at, other, width);
@@ -15281,7 +15281,7 @@ CMHA_DEF void cmha_archive_close(cmha_archive *archive) {
 CMHA_DEF const cmha_archive_tensor *cmha_archive_find(const cmha_archive *archive, const char *name) {
     if (!archive || !name || !archive->n_tensors) return NULL;
     return (const cmha_archive_tensor *)bsearch(&name, archive->tensors, archive->n_tensors,
-            sizeof *archive->tensors, cmha__compare_names);
+        sizeof *archive->tensors, cmha__compare_names);
 }
 
 CMHA_DEF const char *cmha_archive_metadata(const cmha_archive *archive, const char *key) {
@@ -15366,7 +15366,7 @@ struct cmha__output {
     char path[CMHA__PATH], beside[CMHA__PATH + 32]; /* what is replaced; the file under its own name */
 };
 
-/* Appends to the header, or only counts. */
+/* Appends to the header; header NULL: only counts. */
 CMHA__PRINTF(2, 3) static void cmha__emit(cmha__output *o, const char *format, ...) {
     char *at = o->header ? o->header + o->used : NULL;
     va_list arguments;
@@ -15457,7 +15457,7 @@ static void cmha__tell_file(cmha__output *o) {
 }
 
 #ifndef CMHA_NO_FILES
-/* Copies `path` or, where it is a link, what the last link names, so that links stay. 0 = see errno. */
+/* Copies `path` or, so that links stay, what its last link names. 0 = see errno. */
 static int cmha__output_follow(cmha__output *o, const char *path) {
     size_t n = strlen(path), begin;
     for (int links = 0; links < CMHA__LINKS; links++) {
@@ -15473,8 +15473,8 @@ static int cmha__output_follow(cmha__output *o, const char *path) {
     return errno = ELOOP, 0;
 }
 
-/* Gives the open file fd or, fd = -1, a new one a name in its folder that nothing has. Returns its
-   descriptor; -1 leaves the reason in errno. */
+/* Gives the open file fd or, fd = -1, a new one a free name in its folder. Returns its descriptor; -1 leaves
+   the reason in errno. */
 static int cmha__output_name(cmha__output *o, int fd) {
     cmha_rng rng = cmha_rng_make((uint64_t)CMHA__SYSTEM(getpid)(), (uint64_t)(uintptr_t)o);
     char *name = o->beside + o->folder;
@@ -15665,7 +15665,7 @@ static size_t cmha__packed_row(const cmha_parameter *p) {
 }
 
 /* Returns tensor i of a training state: parameters, then the first moments of all, the second ones, and the
-   scales of INT8. Its data are NULL where there is none, as of frozen ones' moments, and the words of what is
+   scales of INT8. Data are NULL where there are none, as of frozen ones' moments; the words of what is
    packed. name [CMHA__NAME] gets its name. */
 static cmha_archive_item cmha__item(const cmha_parameters *p, cmha_real *moments, size_t i, char *name) {
     const cmha_parameter *one = &p->list[i % p->count];
@@ -15686,8 +15686,8 @@ static cmha_archive_item cmha__item(const cmha_parameters *p, cmha_real *moments
     return item;
 }
 
-/* Moves a packed parameter from an archive, byte `from` on, or, archive NULL, to a file: bytes of INT8, words
-   of BF16 there, in the order of the numbers. */
+/* Moves a packed parameter from an archive, byte `from` on, or, archive NULL, to a file: there bytes of INT8
+   or words of BF16, in the order of the numbers. */
 static cmha_status cmha__move_packed(const cmha_parameter *one, cmha__output *o, cmha_archive *archive,
         uint64_t from) {
     const cmha_packed *p = one->tensor.packed;
@@ -15724,8 +15724,8 @@ static void cmha__tell_u64(cmha__output *o, const char *key, uint64_t value) {
     cmha__tell_note(o, key, digits);
 }
 
-/* Fields behind `recompute` and `eval_tokens`, which came later, are told where they are not the default:
-   earlier versions read files without them. */
+/* Fields behind `recompute` and `eval_tokens` came later and are told if not the default, so that earlier
+   versions read files without them. */
 static void cmha__tell_table(cmha__output *o, const char *prefix, cmha_table table, const void *config) {
     int model = table.fields == cmha_model_table().fields;
     size_t last = model ? offsetof(cmha_model_config, recompute) : offsetof(cmha_trainer_config, eval_tokens);
@@ -15739,7 +15739,7 @@ static void cmha__tell_table(cmha__output *o, const char *prefix, cmha_table tab
     }
 }
 
-/* What is tuned of a parameter: its key in metadata, how it is, and how usually. */
+/* Returns how a parameter is tuned, how usually, and the key in metadata. */
 static double cmha__tuning(const cmha_parameter *p, size_t what, char *key, double *usual) {
     static const char *const names[CMHA_TUNE_COUNT] = {"frozen", "rate", "decay", "optimiser"};
     const double now[CMHA_TUNE_COUNT] = {p->frozen ? 1.0 : 0.0, p->lr_scale, p->decay, (double)p->chosen};
@@ -15850,8 +15850,8 @@ CMHA_FIT cmha_status cmha_trainer_save(cmha_trainer *trainer, const char *path) 
 
 /* ---- loading them ---- */
 
-/* Reads a configuration from the metadata. An option that is not there has its default; one of a later
-   version is refused, and a file without any of the model's, which is not ours. */
+/* Reads a configuration from the metadata, defaults where it has none. Refuses options of a later version,
+   and a file without any of the model's, which is not ours. */
 static cmha_status cmha__archive_config(const cmha_archive *archive, const char *prefix, cmha_table table,
         void *config) {
     size_t found = 0, n = strlen(prefix);
@@ -15864,7 +15864,7 @@ static cmha_status cmha__archive_config(const cmha_archive *archive, const char 
     }
     if (found || table.fields != cmha_model_table().fields) return CMHA_OK;
     return CMHA__MALFORMED(archive, "it holds no configuration of ours (metadata cfg.*); another "
-            "program wrote it");
+        "program wrote it");
 }
 
 CMHA_DEF cmha_status cmha_config_read(cmha_context *context, const char *path, cmha_model_config *model,
@@ -15881,7 +15881,7 @@ CMHA_DEF cmha_status cmha_config_read(cmha_context *context, const char *path, c
     return cmha__file_end(&archive, status);
 }
 
-/* Reads a whole number up to `most` from the metadata; without it 0 or, must = 1, an error. */
+/* Reads a whole number up to `most` from the metadata; none is 0 or, must = 1, an error. */
 static cmha_status cmha__archive_u64(const cmha_archive *archive, const char *key, int must, uint64_t most,
         uint64_t *value) {
     const char *text = cmha_archive_metadata(archive, key);
@@ -15942,8 +15942,8 @@ static cmha_status cmha__fits(const cmha_archive_tensor *found, const cmha_archi
     return CMHA_OK;
 }
 
-/* Compares the file's tensors with parameters and, if not NULL, moments. strict = 1: fails if one does not
-   fit, is unknown or, not with 2, missing; 0: logs a line for each. */
+/* Compares the file's tensors with parameters and moments (or NULL). strict = 1: fails if one does not fit,
+   is unknown or missing; 2: but for missing ones; 0: logs a line for each. */
 static cmha_status cmha__compare_state(const cmha_archive *archive, const cmha_parameters *p,
         cmha_real *moments, int strict) {
     cmha__names missing = {"", 0, 0}, strange = {"", 0, 0};
@@ -15977,11 +15977,11 @@ static cmha_status cmha__compare_state(const cmha_archive *archive, const cmha_p
     }
     if (!missing.used && !strange.used) return CMHA_OK;
     return CMHA__MALFORMED(archive, "%s%s%s", missing.text, missing.used && strange.used ? "; " : "",
-            strange.text);
+        strange.text);
 }
 
-/* Reads parameters and, if not NULL, moments: all (strict = 1), or what fits. over = 1: into other memory
-   first, so that a disk that fails half-way leaves them. *taken (or NULL) = tensors read. */
+/* Reads parameters and moments (or NULL): all (strict = 1), or what fits. over = 1: into other memory first,
+   so that a disk that fails half-way leaves them. *taken (or NULL) = tensors read. */
 static cmha_status cmha__read_state(cmha_archive *archive, const cmha_parameters *p, cmha_real *moments,
         int strict, int over, size_t *taken) {
     size_t bytes = over ? p->size * sizeof *p->data : 0, matched = 0;
@@ -16140,7 +16140,7 @@ CMHA_FIT cmha_status cmha_trainer_read(cmha_trainer *trainer, const char *path) 
 
 /* ---- knowledge bases ---- */
 
-/* A tensor of a file and the base's pointer to it: real numbers in rows (dtype NULL), or others in a line. */
+/* A tensor of a file and the base's pointer to it: reals in rows (dtype NULL), or others in a line. */
 typedef struct { const char *name, *dtype; size_t member; } cmha__knowledge_row;
 
 static const cmha__knowledge_row cmha__knowledge_rows[5] = {
@@ -16194,7 +16194,7 @@ static cmha_status cmha__knowledge_find(cmha_knowledge *kb, const cmha_archive *
     if (!t[3] != !t[4]) return cmha__tensor_fail(archive, cmha__knowledge_rows[t[3] ? 4 : 3].name, "missing");
     if (known == archive->n_tensors) return CMHA_OK;
     return CMHA__MALFORMED(archive, "it has %zu tensors, a knowledge base %zu of these",
-            archive->n_tensors, known);
+        archive->n_tensors, known);
 }
 
 /* Maps the file where real tensors can be used as they lie there. */
