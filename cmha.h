@@ -15030,8 +15030,8 @@ typedef struct {
 /* Reads one thing. All of these return what is wrong, or NULL. */
 typedef const char *(*cmha__rule)(cmha__header *h);
 
-static cmha_status cmha__tensor_fail(const cmha_archive *archive, const char *name, const char *problem) {
-    return CMHA__MALFORMED(archive, "tensor %.60s: %s", name, problem);
+static cmha_status cmha__tensor_fail(const cmha_archive *a, const char *name, const char *problem) {
+    return CMHA__MALFORMED(a, "tensor %.60s: %s", name, problem);
 }
 
 static void cmha__skip_blanks(cmha__header *h) { h->at += strspn(h->at, " \t\n\r"); }
@@ -15200,17 +15200,17 @@ static const char *cmha__repeated(const void **order, const void *things, size_t
 }
 
 /* Sorts the tensors by name. Refuses a name twice, and holes or overlaps of data. */
-static cmha_status cmha__arrange(cmha_archive *archive) {
-    size_t n = archive->n_tensors, m = archive->n_metadata, bytes;
+static cmha_status cmha__arrange(cmha_archive *a) {
+    size_t n = a->n_tensors, m = a->n_metadata, bytes;
     cmha_archive_tensor *copy;
     const void **order;
     const char *twice, *hole = NULL;
     uint64_t end = 0;
     cmha__array arrays[] = {{&copy, n, sizeof *copy}, {&order, (n > m ? n : m) + 1, sizeof *order}};
-    cmha_status status = cmha__take_arrays(archive->context, "header", arrays, 2, &bytes, NULL);
+    cmha_status status = cmha__take_arrays(a->context, "header", arrays, 2, &bytes, NULL);
     if (status) return status;
-    memcpy(copy, archive->tensors, n * sizeof *copy);
-    twice = cmha__repeated(order, archive->metadata, m, 2 * sizeof *archive->metadata);
+    memcpy(copy, a->tensors, n * sizeof *copy);
+    twice = cmha__repeated(order, a->metadata, m, 2 * sizeof *a->metadata);
     for (size_t i = 0; i < n; i++) order[i] = &copy[i];
     cmha__sort(order, n, cmha__compare_places);
     for (size_t i = 0; i < n; i++) {
@@ -15219,48 +15219,48 @@ static cmha_status cmha__arrange(cmha_archive *archive) {
         end = t->end;
     }
     if (!twice) twice = cmha__repeated(order, copy, n, sizeof *copy);
-    for (size_t i = 0; i < n; i++) archive->tensors[i] = *(const cmha_archive_tensor *)order[i];
-    cmha__give(archive->context, copy, bytes);
-    if (hole) return cmha__tensor_fail(archive, hole, "there is a hole or an overlap before its data");
-    if (twice) return CMHA__MALFORMED(archive, "%.60s comes twice in the header", twice);
-    if (end == archive->size - archive->data_begin) return CMHA_OK;
-    return CMHA__MALFORMED(archive, "the tensors do not fill the file");
+    for (size_t i = 0; i < n; i++) a->tensors[i] = *(const cmha_archive_tensor *)order[i];
+    cmha__give(a->context, copy, bytes);
+    if (hole) return cmha__tensor_fail(a, hole, "there is a hole or an overlap before its data");
+    if (twice) return CMHA__MALFORMED(a, "%.60s comes twice in the header", twice);
+    if (end == a->size - a->data_begin) return CMHA_OK;
+    return CMHA__MALFORMED(a, "the tensors do not fill the file");
 }
 
 /* ---- archives ---- */
 
-static cmha_status cmha__load_header(cmha_archive *archive, cmha_context *ctx, const char *path) {
+static cmha_status cmha__load_header(cmha_archive *a, cmha_context *ctx, const char *path) {
     enum { TENSOR = 49, PAIR = 6 }; /* bytes: "":{"dtype":"U8","shape":[],"data_offsets":[0,0]} and "":"", */
     unsigned char raw[8];
-    cmha_status status = cmha__file_open(archive, ctx, path);
+    cmha_status status = cmha__file_open(a, ctx, path);
     if (status) return status;
-    if (archive->size < 8) return CMHA__MALFORMED(archive, "not a safetensors file: below 8 bytes");
-    if ((status = cmha__file_read(archive, 0, raw, 8)) != CMHA_OK) return status;
+    if (a->size < 8) return CMHA__MALFORMED(a, "not a safetensors file: below 8 bytes");
+    if ((status = cmha__file_read(a, 0, raw, 8)) != CMHA_OK) return status;
     uint64_t length = cmha__bytes_get(raw, 8);
-    if (length > 100000000 || length > archive->size - 8)
-        return CMHA__MALFORMED(archive, "not a safetensors file: its header exceeds it or 100 MB");
+    if (length > 100000000 || length > a->size - 8)
+        return CMHA__MALFORMED(a, "not a safetensors file: its header exceeds it or 100 MB");
     size_t text = (size_t)length, name = strlen(path) + 1;
-    cmha__array arrays[] = {{&archive->tensors, text / TENSOR, sizeof *archive->tensors}, /* at most */
-            {&archive->metadata, text / PAIR + 1, 2 * sizeof *archive->metadata},
-            {&archive->path, name + text + 1, 1}};
-    status = cmha__take_arrays(ctx, "header", arrays, 3, &archive->memory_size, NULL);
+    cmha__array arrays[] = {{&a->tensors, text / TENSOR, sizeof *a->tensors}, /* at most */
+            {&a->metadata, text / PAIR + 1, 2 * sizeof *a->metadata},
+            {&a->path, name + text + 1, 1}};
+    status = cmha__take_arrays(ctx, "header", arrays, 3, &a->memory_size, NULL);
     if (status) return status;
-    archive->memory = archive->tensors;
-    archive->data_begin = 8 + length;
-    memcpy(archive->path, path, name);
+    a->memory = a->tensors;
+    a->data_begin = 8 + length;
+    memcpy(a->path, path, name);
     cmha__header h;
     memset(&h, 0, sizeof h);
-    h.archive = archive;
-    char *begin = h.at = archive->path + name;
-    if ((status = cmha__file_read(archive, 8, begin, text)) != CMHA_OK) return status;
+    h.archive = a;
+    char *begin = h.at = a->path + name;
+    if ((status = cmha__file_read(a, 8, begin, text)) != CMHA_OK) return status;
     begin[text] = 0;
     const char *wrong = *begin != '{' ? "it does not begin with {" : NULL;
     if (!wrong) wrong = cmha__read_all(&h, "{}", cmha__read_entry);
     if (!wrong) cmha__skip_blanks(&h);
     if (!wrong && h.at != begin + text) wrong = "something follows its end";
-    if (h.named) return cmha__tensor_fail(archive, h.tensor.name, wrong);
-    if (!wrong) return cmha__arrange(archive);
-    return CMHA__MALFORMED(archive, "safetensors header, byte %zu: %s", (size_t)(h.at - begin), wrong);
+    if (h.named) return cmha__tensor_fail(a, h.tensor.name, wrong);
+    if (!wrong) return cmha__arrange(a);
+    return CMHA__MALFORMED(a, "safetensors header, byte %zu: %s", (size_t)(h.at - begin), wrong);
 }
 
 CMHA_DEF cmha_status cmha_archive_open(cmha_archive *archive, cmha_context *context, const char *path) {
@@ -15686,9 +15686,9 @@ static cmha_archive_item cmha__item(const cmha_parameters *p, cmha_real *moments
     return item;
 }
 
-/* Moves a packed parameter from an archive, byte `from` on, or, archive NULL, to a file: there bytes of INT8
+/* Moves a packed parameter from an archive, byte `from` on, or, a NULL, to a file: there bytes of INT8
    or words of BF16, in the order of the numbers. */
-static cmha_status cmha__move_packed(const cmha_parameter *one, cmha__output *o, cmha_archive *archive,
+static cmha_status cmha__move_packed(const cmha_parameter *one, cmha__output *o, cmha_archive *a,
         uint64_t from) {
     const cmha_packed *p = one->tensor.packed;
     uint16_t halves[4096];
@@ -15698,17 +15698,17 @@ static cmha_status cmha__move_packed(const cmha_parameter *one, cmha__output *o,
     size_t C = p->turned, across = C ? C : p->I, first = cmha__packed_row(one), row = 0, i = 0;
     for (size_t at = 0, n, width = bytes ? 1 : 2; at < one->tensor.size; at += n) {
         n = cmha__min(one->tensor.size - at, sizeof halves / width);
-        if (archive) status = cmha__read_words(archive, from + at * width, halves, n, width);
+        if (a) status = cmha__read_words(a, from + at * width, halves, n, width);
         if (status) break;
         for (size_t k = 0; k < n; k++, i = i + 1 < across ? i + 1 : 0, row += !i) {
             size_t r = C ? row / p->I * C + i : first + row, c = C ? row % p->I : i, j = c % CMHA__BLOCK;
             size_t shift = bytes ? j / 16 * 8 : j / 16 % 2 * 16;
             uint32_t *word = cmha__block_at(p, r, c) + (bytes ? 0 : j / 32 * 16) + j % 16;
-            if (archive) *word |= (uint32_t)(bytes ? codes[k] : halves[k]) << shift; /* it was 0 */
+            if (a) *word |= (uint32_t)(bytes ? codes[k] : halves[k]) << shift; /* it was 0 */
             else if (bytes) codes[k] = (unsigned char)(*word >> shift & 255);
             else halves[k] = (uint16_t)(*word >> shift & 65535);
         }
-        if (CMHA__TRAINS && !archive) cmha__write_words(o, halves, n, width);
+        if (CMHA__TRAINS && !a) cmha__write_words(o, halves, n, width);
     }
     return status;
 }
@@ -15852,48 +15852,48 @@ CMHA_FIT cmha_status cmha_trainer_save(cmha_trainer *trainer, const char *path) 
 
 /* Reads a configuration from the metadata, defaults where it has none. Refuses options of a later version,
    and a file without any of the model's, which is not ours. */
-static cmha_status cmha__archive_config(const cmha_archive *archive, const char *prefix, cmha_table table,
+static cmha_status cmha__archive_config(const cmha_archive *a, const char *prefix, cmha_table table,
         void *config) {
     size_t found = 0, n = strlen(prefix);
     cmha_config_defaults(table, config);
-    for (size_t i = 0; i < archive->n_metadata; i++) {
-        const char *key = archive->metadata[2 * i], *value = archive->metadata[2 * i + 1];
+    for (size_t i = 0; i < a->n_metadata; i++) {
+        const char *key = a->metadata[2 * i], *value = a->metadata[2 * i + 1];
         if (strncmp(key, prefix, n) != 0) continue;
         found++;
-        if (cmha_config_set(archive->context, table, config, key + n, value)) return CMHA_ERR_FORMAT;
+        if (cmha_config_set(a->context, table, config, key + n, value)) return CMHA_ERR_FORMAT;
     }
     if (found || table.fields != cmha_model_table().fields) return CMHA_OK;
-    return CMHA__MALFORMED(archive, "it holds no configuration of ours (metadata cfg.*); another "
+    return CMHA__MALFORMED(a, "it holds no configuration of ours (metadata cfg.*); another "
         "program wrote it");
 }
 
 CMHA_DEF cmha_status cmha_config_read(cmha_context *context, const char *path, cmha_model_config *model,
         cmha_trainer_config *trainer) {
-    cmha_archive archive;
+    cmha_archive a;
     cmha_model_config m;
     cmha_trainer_config t;
-    cmha_status status = cmha_archive_open(&archive, context, path);
+    cmha_status status = cmha_archive_open(&a, context, path);
     if (status) return status;
-    status = cmha__archive_config(&archive, "cfg.", cmha_model_table(), &m);
-    if (!status) status = cmha__archive_config(&archive, "trainer.", cmha_trainer_table(), &t);
+    status = cmha__archive_config(&a, "cfg.", cmha_model_table(), &m);
+    if (!status) status = cmha__archive_config(&a, "trainer.", cmha_trainer_table(), &t);
     if (!status && model) *model = m;
     if (!status && trainer) *trainer = t;
-    return cmha__file_end(&archive, status);
+    return cmha__file_end(&a, status);
 }
 
 /* Reads a whole number up to `most` from the metadata; none is 0 or, must = 1, an error. */
-static cmha_status cmha__archive_u64(const cmha_archive *archive, const char *key, int must, uint64_t most,
+static cmha_status cmha__archive_u64(const cmha_archive *a, const char *key, int must, uint64_t most,
         uint64_t *value) {
-    const char *text = cmha_archive_metadata(archive, key);
+    const char *text = cmha_archive_metadata(a, key);
     *value = 0;
-    if (!text && must) return CMHA__MALFORMED(archive, "it has no training state");
+    if (!text && must) return CMHA__MALFORMED(a, "it has no training state");
     if (!text || (cmha__parse_u64(text, value) && *value <= most)) return CMHA_OK;
-    return CMHA__MALFORMED(archive, "%s = %.24s: not a number in its range", key, text);
+    return CMHA__MALFORMED(a, "%s = %.24s: not a number in its range", key, text);
 }
 
 /* Reads the caller's own frequencies into the model or, same = 1, compares them with its. */
-static cmha_status cmha__archive_omega(const cmha_archive *archive, cmha_model *model, int same) {
-    const char *text = cmha_archive_metadata(archive, "omega"), *problem = NULL;
+static cmha_status cmha__archive_omega(const cmha_archive *a, cmha_model *model, int same) {
+    const char *text = cmha_archive_metadata(a, "omega"), *problem = NULL;
     size_t n = cmha__own_omega(model), length;
     int differ = same && n && !text;
     if (text && !n) problem = "it has an omega but not frequency = table";
@@ -15910,7 +15910,7 @@ static cmha_status cmha__archive_omega(const cmha_archive *archive, cmha_model *
             else differ |= value < model->omega[i] || value > model->omega[i];
         }
     if (!problem && differ) problem = "omega is another in the file than in the model";
-    return problem ? CMHA__MALFORMED(archive, "%s", problem) : CMHA_OK;
+    return problem ? CMHA__MALFORMED(a, "%s", problem) : CMHA_OK;
 }
 
 /* Names for an error line: as many as fit, then how many more. */
@@ -15944,14 +15944,14 @@ static cmha_status cmha__fits(const cmha_archive_tensor *found, const cmha_archi
 
 /* Compares the file's tensors with parameters and moments (or NULL). strict = 1: fails if one does not fit,
    is unknown or missing; 2: but for missing ones; 0: logs a line for each. */
-static cmha_status cmha__compare_state(const cmha_archive *archive, const cmha_parameters *p,
+static cmha_status cmha__compare_state(const cmha_archive *a, const cmha_parameters *p,
         cmha_real *moments, int strict) {
     cmha__names missing = {"", 0, 0}, strange = {"", 0, 0};
-    const char *path = cmha__path_end(archive->path);
+    const char *path = cmha__path_end(a->path);
     for (size_t i = 0; i < 4 * p->count; i++) {
         char own[CMHA__NAME];
         cmha_archive_item item = cmha__item(p, moments, i, own);
-        const cmha_archive_tensor *found = cmha_archive_find(archive, own);
+        const cmha_archive_tensor *found = cmha_archive_find(a, own);
         cmha_status status = item.data ? cmha__fits(found, &item) : CMHA_OK;
         char why[250] = "is not in the file and stays as it is", theirs[80], ours[80];
         if (!status) continue;
@@ -15964,8 +15964,8 @@ static cmha_status cmha__compare_state(const cmha_archive *archive, const cmha_p
         else if (found) return cmha__fail(p->context, status, "tensor %s %s", own, why);
         else if (strict != 2) cmha__add_name(&missing, "missing tensors: ", own);
     }
-    for (size_t i = 0; i < archive->n_tensors; i++) {
-        const char *name = archive->tensors[i].name;
+    for (size_t i = 0; i < a->n_tensors; i++) {
+        const char *name = a->tensors[i].name;
         int known = 0;
         for (int j = 0; j < 4; j++) {
             size_t n = strlen(cmha__prefixes[j]);
@@ -15976,27 +15976,27 @@ static cmha_status cmha__compare_state(const cmha_archive *archive, const cmha_p
         else cmha__warn(p->context, "%s: tensor %.60s is unknown to the model", path, name);
     }
     if (!missing.used && !strange.used) return CMHA_OK;
-    return CMHA__MALFORMED(archive, "%s%s%s", missing.text, missing.used && strange.used ? "; " : "",
+    return CMHA__MALFORMED(a, "%s%s%s", missing.text, missing.used && strange.used ? "; " : "",
         strange.text);
 }
 
 /* Reads parameters and moments (or NULL): all (strict = 1), or what fits. over = 1: into other memory first,
    so that a disk that fails half-way leaves them. *taken (or NULL) = tensors read. */
-static cmha_status cmha__read_state(cmha_archive *archive, const cmha_parameters *p, cmha_real *moments,
+static cmha_status cmha__read_state(cmha_archive *a, const cmha_parameters *p, cmha_real *moments,
         int strict, int over, size_t *taken) {
     size_t bytes = over ? p->size * sizeof *p->data : 0, matched = 0;
     cmha_real *into = bytes ? (cmha_real *)cmha__take(p->context, "parameters", bytes) : p->data;
     if (bytes && !into) return CMHA_ERR_MEMORY;
     if (bytes) memcpy(into, p->data, bytes);
-    cmha_status status = cmha__compare_state(archive, p, moments, strict);
+    cmha_status status = cmha__compare_state(a, p, moments, strict);
     for (size_t i = 0; i < 4 * p->count && !status; i++) {
         char name[CMHA__NAME];
         cmha_archive_item item = cmha__item(p, moments, i, name);
-        const cmha_archive_tensor *found = cmha_archive_find(archive, name);
+        const cmha_archive_tensor *found = cmha_archive_find(a, name);
         if (!item.data || cmha__fits(found, &item)) continue;
         cmha_real *to = (cmha_real *)(uintptr_t)item.data; /* moments and scales are read where they are */
-        if (item.dtype) status = cmha__move_packed(&p->list[i], NULL, archive, found->begin);
-        else status = cmha_archive_read(archive, found, i < p->count ? into + (item.data - p->data) : to);
+        if (item.dtype) status = cmha__move_packed(&p->list[i], NULL, a, found->begin);
+        else status = cmha_archive_read(a, found, i < p->count ? into + (item.data - p->data) : to);
         matched++;
     }
     if (!status && bytes) memcpy(p->data, into, bytes);
@@ -16006,41 +16006,41 @@ static cmha_status cmha__read_state(cmha_archive *archive, const cmha_parameters
 }
 
 /* Tunes parameters as the file says, all else as usual. */
-static cmha_status cmha__read_tuning(const cmha_archive *archive, cmha_parameters *p) {
+static cmha_status cmha__read_tuning(const cmha_archive *a, cmha_parameters *p) {
     char key[CMHA__NAME];
     size_t unknown = 0;
-    for (size_t i = 0; i < archive->n_metadata; i++)
-        unknown += strncmp(archive->metadata[2 * i], "tune.", 5) == 0;
+    for (size_t i = 0; i < a->n_metadata; i++)
+        unknown += strncmp(a->metadata[2 * i], "tune.", 5) == 0;
     for (size_t i = 0; i < CMHA_TUNE_COUNT * p->count; i++) {
         cmha_parameter *one = &p->list[i / CMHA_TUNE_COUNT];
         const cmha_tuning what = (cmha_tuning)(i % CMHA_TUNE_COUNT);
         double value;
         (void)cmha__tuning(one, what, key, &value);
-        const char *text = cmha_archive_metadata(archive, key);
+        const char *text = cmha_archive_metadata(a, key);
         int done = !text || cmha__parse_real(text, &value);
         unknown -= text != NULL;
         if (!cmha__tune(one, what, value) || !done)
-            return CMHA__MALFORMED(archive, "%s = %.24s is out of range", key, text ? text : "usual");
+            return CMHA__MALFORMED(a, "%s = %.24s is out of range", key, text ? text : "usual");
     }
     if (!unknown) return CMHA_OK;
-    return CMHA__MALFORMED(archive, "it tunes %zu things that the model lacks", unknown);
+    return CMHA__MALFORMED(a, "it tunes %zu things that the model lacks", unknown);
 }
 
 /* Reads the step, what is tuned, parameters and moments; after a failure all is as it was. */
-static cmha_status cmha__read_learning(cmha_archive *archive, cmha_parameters *p, size_t *step) {
+static cmha_status cmha__read_learning(cmha_archive *a, cmha_parameters *p, size_t *step) {
     cmha_parameters plan;
-    const char *theirs = cmha_archive_metadata(archive, "state.optimiser");
+    const char *theirs = cmha_archive_metadata(a, "state.optimiser");
     const char *ours = p->optimiser ? p->optimiser->name : cmha__optimisers->name;
     uint64_t steps;
-    cmha_status status = cmha__archive_u64(archive, "state.step", 1, SIZE_MAX / 2, &steps);
+    cmha_status status = cmha__archive_u64(a, "state.step", 1, SIZE_MAX / 2, &steps);
     if (status) return status;
     if (!theirs) theirs = cmha__optimisers->name;
     if (strcmp(theirs, ours) != 0)
-        return CMHA__MALFORMED(archive, "it learned by the optimiser %.31s, not %.31s", theirs, ours);
+        return CMHA__MALFORMED(a, "it learned by the optimiser %.31s, not %.31s", theirs, ours);
     if ((status = cmha__plan(p, &plan)) != CMHA_OK) return status;
-    status = cmha__read_tuning(archive, &plan);
+    status = cmha__read_tuning(a, &plan);
     if (!status) status = cmha__plan_lay(p, &plan, 1);
-    if (!status) status = cmha__read_state(archive, &plan, plan.moments, 1, 1, NULL);
+    if (!status) status = cmha__read_state(a, &plan, plan.moments, 1, 1, NULL);
     if (!status) p->optimised = 1;
     if (!status) *step = (size_t)steps; /* + 1 must not be 0 */
     return cmha__plan_end(p, &plan, status);
@@ -16049,19 +16049,19 @@ static cmha_status cmha__read_learning(cmha_archive *archive, cmha_parameters *p
 /* Reads parameters or, state = 1, all that they have learned. strict = 2: those of a model. */
 static cmha_status cmha__read_parameters(cmha_parameters *p, const char *path, int state, int strict,
         cmha_model *model, size_t *taken) {
-    cmha_archive archive;
+    cmha_archive a;
     uint64_t rest = 0;
     if (!p || !cmha__is_open(p->context)) return CMHA_ERR_STATE;
     cmha_status status = cmha__holds_numbers(p);
-    if (!status) status = cmha_archive_open(&archive, p->context, path);
+    if (!status) status = cmha_archive_open(&a, p->context, path);
     if (status) return status;
-    if (strict == 2) status = cmha__archive_u64(&archive, "part", 0, UINT64_MAX, &rest);
-    if (rest && rest != cmha__rest_identity(p, &archive))
-        status = CMHA__MALFORMED(&archive, "a part of a model with other numbers in the rest");
-    if (!status && strict == 2) status = cmha__archive_omega(&archive, model, 0);
-    if (!status && state) status = cmha__read_learning(&archive, p, &p->step);
-    else if (!status) status = cmha__read_state(&archive, p, NULL, strict, 1, taken);
-    return cmha__file_end(&archive, status);
+    if (strict == 2) status = cmha__archive_u64(&a, "part", 0, UINT64_MAX, &rest);
+    if (rest && rest != cmha__rest_identity(p, &a))
+        status = CMHA__MALFORMED(&a, "a part of a model with other numbers in the rest");
+    if (!status && strict == 2) status = cmha__archive_omega(&a, model, 0);
+    if (!status && state) status = cmha__read_learning(&a, p, &p->step);
+    else if (!status) status = cmha__read_state(&a, p, NULL, strict, 1, taken);
+    return cmha__file_end(&a, status);
 }
 
 CMHA_FIT cmha_status cmha_parameters_read(cmha_parameters *p, const char *path, int state) {
@@ -16070,33 +16070,33 @@ CMHA_FIT cmha_status cmha_parameters_read(cmha_parameters *p, const char *path, 
 
 CMHA_DEF cmha_status cmha_model_open(cmha_model *model, cmha_context *context, const char *path) {
     cmha_model_config config;
-    cmha_archive archive;
+    cmha_archive a;
     size_t need = 0;
     if (!model) return CMHA__WRONG(context, "model load: model is NULL");
     memset(model, 0, sizeof *model);
-    cmha_status status = cmha_archive_open(&archive, context, path);
+    cmha_status status = cmha_archive_open(&a, context, path);
     if (status) return status;
-    status = cmha__archive_config(&archive, "cfg.", cmha_model_table(), &config);
-    if (!status && cmha_archive_metadata(&archive, "part"))
-        status = CMHA__MALFORMED(&archive, "a part of a model, to be read onto the rest");
-    const char *packed = cmha_archive_metadata(&archive, "packed");
+    status = cmha__archive_config(&a, "cfg.", cmha_model_table(), &config);
+    if (!status && cmha_archive_metadata(&a, "part"))
+        status = CMHA__MALFORMED(&a, "a part of a model, to be read onto the rest");
+    const char *packed = cmha_archive_metadata(&a, "packed");
     int storage = packed ? CMHA_STORAGE_BF16 + !strcmp(packed, "int8") : CMHA_STORAGE_FLOAT;
     if (!status && packed && strcmp(packed, cmha__storages[storage]) != 0)
-        status = CMHA__MALFORMED(&archive, "packed = %.24s: not int8 or bf16", packed);
+        status = CMHA__MALFORMED(&a, "packed = %.24s: not int8 or bf16", packed);
     if (!status) status = cmha_model_memory(context, &config, 1, 1, &need, NULL);
-    if (!status && need / 32 > archive.size + 65536) /* the file's numbers may have 1 byte, ours up to 8 */
-        status = CMHA__MALFORMED(&archive, "its configuration needs %zu bytes of parameters, the file is "
+    if (!status && need / 32 > a.size + 65536) /* the file's numbers may have 1 byte, ours up to 8 */
+        status = CMHA__MALFORMED(&a, "its configuration needs %zu bytes of parameters, the file is "
             "smaller", need);
     if (!status) status = cmha__model_open(model, context, &config);
     if (!status) status = cmha__take_numbers(model, (cmha_storage)storage);
     if (status == CMHA_ERR_ARGUMENT) status = CMHA_ERR_FORMAT; /* the argument came from the file */
-    if (!status) status = cmha__archive_omega(&archive, model, 0);
-    if (!status) status = cmha__archive_u64(&archive, "knowledge", 0, UINT64_MAX, &model->knowledge_identity);
-    if (!status) status = cmha__read_tuning(&archive, &model->parameters);
+    if (!status) status = cmha__archive_omega(&a, model, 0);
+    if (!status) status = cmha__archive_u64(&a, "knowledge", 0, UINT64_MAX, &model->knowledge_identity);
+    if (!status) status = cmha__read_tuning(&a, &model->parameters);
     if (!status) cmha__attach_grad(&model->parameters, NULL);
-    if (!status) status = cmha__read_state(&archive, &model->parameters, NULL, 1, 0, NULL);
+    if (!status) status = cmha__read_state(&a, &model->parameters, NULL, 1, 0, NULL);
     if (status) cmha_model_close(model);
-    return cmha__file_end(&archive, status);
+    return cmha__file_end(&a, status);
 }
 
 CMHA_DEF cmha_status cmha_model_read(cmha_model *model, const char *path, int strict, size_t *taken) {
@@ -16105,7 +16105,7 @@ CMHA_DEF cmha_status cmha_model_read(cmha_model *model, const char *path, int st
 }
 
 CMHA_FIT cmha_status cmha_trainer_read(cmha_trainer *trainer, const char *path) {
-    cmha_archive archive;
+    cmha_archive a;
     uint64_t knowledge = 0;
     if (!cmha__trainer_is_open(trainer)) return CMHA_ERR_STATE;
     cmha_model *model = trainer->model;
@@ -16113,29 +16113,29 @@ CMHA_FIT cmha_status cmha_trainer_read(cmha_trainer *trainer, const char *path) 
     cmha_table table = cmha_model_table();
     cmha_model_config config;
     char ours[32], theirs[32];
-    cmha_status status = cmha_archive_open(&archive, model->context, path);
+    cmha_status status = cmha_archive_open(&a, model->context, path);
     if (status) return status;
-    const char *best = cmha_archive_metadata(&archive, "state.best");
-    status = cmha__archive_u64(&archive, "state.seed", 1, UINT64_MAX, &loaded.seed);
+    const char *best = cmha_archive_metadata(&a, "state.best");
+    status = cmha__archive_u64(&a, "state.seed", 1, UINT64_MAX, &loaded.seed);
     if (!status && !(best && cmha__parse_real(best, &loaded.best)))
-        status = CMHA__MALFORMED(&archive, "state.best = %.24s: not a number", best ? best : "");
-    if (!status) status = cmha__archive_config(&archive, "cfg.", table, &config);
+        status = CMHA__MALFORMED(&a, "state.best = %.24s: not a number", best ? best : "");
+    if (!status) status = cmha__archive_config(&a, "cfg.", table, &config);
     for (size_t i = 0; i < table.count && !status; i++) { /* another option would be another run */
         const char *name = table.fields[i].name;
         cmha_config_get(table, &config, name, theirs, sizeof theirs);
         cmha_config_get(table, &model->config, name, ours, sizeof ours);
         if (strcmp(ours, theirs) != 0)
-            status = CMHA__MALFORMED(&archive, "%s is %s in the file, %s in the model", name, theirs, ours);
+            status = CMHA__MALFORMED(&a, "%s is %s in the file, %s in the model", name, theirs, ours);
     }
-    if (!status) status = cmha__archive_omega(&archive, model, 1);
-    if (!status) status = cmha__archive_u64(&archive, "knowledge", 0, UINT64_MAX, &knowledge);
+    if (!status) status = cmha__archive_omega(&a, model, 1);
+    if (!status) status = cmha__archive_u64(&a, "knowledge", 0, UINT64_MAX, &knowledge);
     if (!status && knowledge && model->knowledge && knowledge != model->knowledge_identity)
-        status = CMHA__MALFORMED(&archive,
+        status = CMHA__MALFORMED(&a,
             "it learned with another knowledge base; set this one after loading to use it");
-    if (!status) status = cmha__read_learning(&archive, &model->parameters, &loaded.step);
+    if (!status) status = cmha__read_learning(&a, &model->parameters, &loaded.step);
     if (!status) *trainer = loaded;
     if (!status && !model->knowledge) model->knowledge_identity = knowledge;
-    return cmha__file_end(&archive, status);
+    return cmha__file_end(&a, status);
 }
 
 /* ---- knowledge bases ---- */
@@ -16172,42 +16172,42 @@ CMHA_FIT cmha_status cmha_knowledge_save(const cmha_knowledge *knowledge, const 
 }
 
 /* Finds a file's tensors and checks them; there must be no others. */
-static cmha_status cmha__knowledge_find(cmha_knowledge *kb, const cmha_archive *archive,
+static cmha_status cmha__knowledge_find(cmha_knowledge *kb, const cmha_archive *a,
         const cmha_archive_tensor **t) {
     size_t known = 0;
     for (size_t i = 0; i < 5; i++) {
         const cmha__knowledge_row *row = &cmha__knowledge_rows[i];
-        const cmha_archive_tensor *found = t[i] = cmha_archive_find(archive, row->name);
-        if (!i && !found) return cmha__tensor_fail(archive, row->name, "missing: not a knowledge base");
+        const cmha_archive_tensor *found = t[i] = cmha_archive_find(a, row->name);
+        if (!i && !found) return cmha__tensor_fail(a, row->name, "missing: not a knowledge base");
         if (!found) continue;
         known++;
         if (row->dtype ? strcmp(found->dtype, row->dtype) != 0 : cmha__dtype(found->dtype) >= CMHA__AS_I64)
-            return cmha__tensor_fail(archive, row->name, "not of the dtype that it has in a knowledge base");
+            return cmha__tensor_fail(a, row->name, "not of the dtype that it has in a knowledge base");
         if (!i) {
             kb->n = found->shape[0];
             kb->d_r = found->shape[1] / 2;
         }
         if (found->rank != (row->dtype ? 1 : 2) || (i < 4 && found->shape[0] != kb->n + (i == 3)) ||
             (i < 2 && (found->shape[1] != 2 * kb->d_r || kb->n >= SIZE_MAX / 16 || (kb->n && !kb->d_r))))
-            return cmha__tensor_fail(archive, row->name, "not the shape of one for vectors [n, 2 d_r]");
+            return cmha__tensor_fail(a, row->name, "not the shape of one for vectors [n, 2 d_r]");
     }
-    if (!t[3] != !t[4]) return cmha__tensor_fail(archive, cmha__knowledge_rows[t[3] ? 4 : 3].name, "missing");
-    if (known == archive->n_tensors) return CMHA_OK;
-    return CMHA__MALFORMED(archive, "it has %zu tensors, a knowledge base %zu of these",
-        archive->n_tensors, known);
+    if (!t[3] != !t[4]) return cmha__tensor_fail(a, cmha__knowledge_rows[t[3] ? 4 : 3].name, "missing");
+    if (known == a->n_tensors) return CMHA_OK;
+    return CMHA__MALFORMED(a, "it has %zu tensors, a knowledge base %zu of these",
+        a->n_tensors, known);
 }
 
 /* Maps the file where real tensors can be used as they lie there. */
-static void cmha__knowledge_map(cmha_knowledge *kb, const cmha_archive *archive,
+static void cmha__knowledge_map(cmha_knowledge *kb, const cmha_archive *a,
         const cmha_archive_tensor **t) {
-    uint64_t begin = archive->data_begin;
+    uint64_t begin = a->data_begin;
     for (size_t i = 0; i < 2; i++)
         if (!t[i] || cmha__dtype(t[i]->dtype) != CMHA__AS_REAL || (begin + t[i]->begin) % sizeof(cmha_real))
             return;
     if (!cmha__little_endian() || !t[0]->count) return;
-    const char *mapping = (const char *)(kb->mapping = cmha__map_file(archive->file, archive->size));
+    const char *mapping = (const char *)(kb->mapping = cmha__map_file(a->file, a->size));
     if (!mapping) return;
-    kb->mapped = (size_t)archive->size;
+    kb->mapped = (size_t)a->size;
     kb->vectors = (const cmha_real *)(const void *)(mapping + begin + t[0]->begin);
     kb->features = (const cmha_real *)(const void *)(mapping + begin + t[1]->begin);
 }
@@ -16230,45 +16230,45 @@ static int cmha__knowledge_phasors(const cmha_knowledge *kb) {
     return 1;
 }
 
-static cmha_status cmha__knowledge_open(cmha_knowledge *kb, cmha_archive *archive, int map) {
+static cmha_status cmha__knowledge_open(cmha_knowledge *kb, cmha_archive *a, int map) {
     const cmha_archive_tensor *t[5];
     uint64_t identity;
-    cmha_status status = cmha__knowledge_find(kb, archive, t);
-    if (!status && map) cmha__knowledge_map(kb, archive, t);
+    cmha_status status = cmha__knowledge_find(kb, a, t);
+    if (!status && map) cmha__knowledge_map(kb, a, t);
     for (size_t i = kb->mapping ? 2 : 0; i < 5 && !status; i++) {
         const cmha__knowledge_row *row = &cmha__knowledge_rows[i];
         size_t width = row->dtype ? cmha__dtypes[cmha__dtype(row->dtype)].width : sizeof(cmha_real);
         void *data = NULL;
         if (t[i]) status = cmha__knowledge_take(kb, t[i]->count, width, &data);
         memcpy((char *)kb + row->member, &data, sizeof data);
-        if (data && row->dtype) status = cmha__read_words(archive, t[i]->begin, data, t[i]->count, width);
-        else if (data) status = cmha_archive_read(archive, t[i], (cmha_real *)data);
+        if (data && row->dtype) status = cmha__read_words(a, t[i]->begin, data, t[i]->count, width);
+        else if (data) status = cmha_archive_read(a, t[i], (cmha_real *)data);
     }
     if (!status && t[3] && !cmha__texts_in_order(kb->text_begin, kb->n, t[4]->count)) /* -1 is huge */
-        status = cmha__tensor_fail(archive, "text_begin", "out of order or range");
+        status = cmha__tensor_fail(a, "text_begin", "out of order or range");
     if (!status) status = cmha__knowledge_finite(kb);
     if (!status && !t[1] && !(status = cmha__knowledge_reserve(kb))) cmha__knowledge_features(kb);
     if (!status && t[1] && !cmha__knowledge_phasors(kb))
-        status = cmha__tensor_fail(archive, "features", "not the phasors of the vectors");
-    if (!status) status = cmha__archive_u64(archive, "identity", 0, UINT64_MAX, &identity);
+        status = cmha__tensor_fail(a, "features", "not the phasors of the vectors");
+    if (!status) status = cmha__archive_u64(a, "identity", 0, UINT64_MAX, &identity);
     if (status) return status;
     kb->identity = cmha__knowledge_identity(kb->n, kb->d_r, kb->vectors);
-    if (identity == kb->identity || !cmha_archive_metadata(archive, "identity")) return CMHA_OK;
-    return CMHA__MALFORMED(archive, "its vectors are not those of its identity");
+    if (identity == kb->identity || !cmha_archive_metadata(a, "identity")) return CMHA_OK;
+    return CMHA__MALFORMED(a, "its vectors are not those of its identity");
 }
 
 CMHA_DEF cmha_status cmha_knowledge_open(cmha_knowledge *knowledge, cmha_context *context, const char *path,
         int map) {
-    cmha_archive archive;
+    cmha_archive a;
     if (!knowledge) return CMHA__WRONG(context, "knowledge load: knowledge is NULL");
     memset(knowledge, 0, sizeof *knowledge);
     if (!cmha__is_open(context)) return CMHA_ERR_STATE;
-    cmha_status status = cmha_archive_open(&archive, context, path);
+    cmha_status status = cmha_archive_open(&a, context, path);
     if (status) return status;
     knowledge->context = context;
-    status = cmha__knowledge_open(knowledge, &archive, map);
+    status = cmha__knowledge_open(knowledge, &a, map);
     if (status) cmha_knowledge_close(knowledge);
-    return cmha__file_end(&archive, status);
+    return cmha__file_end(&a, status);
 }
 
 /* ---- token streams ---- */
