@@ -14611,7 +14611,7 @@ CMHA_DEF cmha_status cmha_cache_append_features(cmha_cache *cache, const int32_t
         return cache->tape.status;
     size_t keep = cache->capacity - cache->capacity / 4; /* a cache that slides is three quarters full then */
     size_t kept = sliding && n < keep ? keep - n : 0;
-    size_t skip = sliding && n > cache->capacity - kept ? n - (cache->capacity - kept) : 0; /* the last fit */
+    size_t skip = n > cache->capacity ? n - cache->capacity : 0; /* the last fit */
     size_t longest = kept > n - skip ? kept : n - skip;
     if (longest > cache->ready && !cache->given) { /* first: without memory no token is forgotten */
         size_t memory, records;
@@ -14695,7 +14695,7 @@ CMHA_DEF int32_t cmha_sample(const cmha_sampler_config *config, const cmha_real 
             kept += (n < V ? &c[V - 1 - i] : cmha__pop(c, V - i))->p;
             if (kept >= config->top_p * total) break;
         }
-        n = i < n ? i + 1 : n;
+        n = cmha__min(n, i + 1);
         total = kept;
         c += V - n;
     }
@@ -15386,15 +15386,12 @@ static void cmha__emit_string(cmha__output *o, const char *text) {
     cmha__emit(o, "\"");
 }
 
-static void cmha__tell_key(cmha__output *o, const char *key) {
+/* value NULL: the caller emits it. */
+static void cmha__tell_note(cmha__output *o, const char *key, const char *value) {
     cmha__emit(o, "%s", o->notes++ ? "," : "\"__metadata__\":{");
     cmha__emit_string(o, key);
     cmha__emit(o, ":");
-}
-
-static void cmha__tell_note(cmha__output *o, const char *key, const char *value) {
-    cmha__tell_key(o, key);
-    cmha__emit_string(o, value);
+    if (value) cmha__emit_string(o, value);
 }
 
 /* Writes n words in the file's byte order, unless it has failed before. */
@@ -15713,9 +15710,8 @@ static cmha_status cmha__move_packed(const cmha_parameter *one, cmha__output *o,
     return status;
 }
 
-static size_t cmha__own_omega(const cmha_model *model) {
-    const cmha_model_config *c = &model->config;
-    return c->frequency == CMHA_FREQUENCY_TABLE ? c->n_heads * model->P : 0;
+static size_t cmha__own_omega(const cmha_model *m) {
+    return m->config.frequency == CMHA_FREQUENCY_TABLE ? m->config.n_heads * m->P : 0;
 }
 
 static void cmha__tell_u64(cmha__output *o, const char *key, uint64_t value) {
@@ -15772,20 +15768,20 @@ static uint64_t cmha__rest_identity(const cmha_parameters *p, const cmha_archive
 static void cmha__tell_state(cmha__output *o, const void *of) {
     const cmha__state *s = (const cmha__state *)of;
     const cmha_parameters *p = s->parameters;
-    size_t n = s->model ? cmha__own_omega(s->model) : 0;
+    const cmha_model *model = s->model;
+    size_t n = model ? cmha__own_omega(model) : 0;
     char key[CMHA__NAME], text[48];
     cmha__tell_note(o, "format", "cmha");
     cmha__tell_note(o, "cmha.version", CMHA__VERSION);
-    if (s->model) cmha__tell_table(o, "cfg.", cmha_model_table(), &s->model->config);
-    if (n) cmha__tell_key(o, "omega");
+    if (model) cmha__tell_table(o, "cfg.", cmha_model_table(), &model->config);
+    if (n) cmha__tell_note(o, "omega", NULL);
     for (size_t i = 0; i < n; i++) {
-        cmha__write_real(s->model->omega[i], text);
+        cmha__write_real(model->omega[i], text);
         cmha__emit(o, "%s%s%s", i ? "," : "\"", text, i + 1 < n ? "" : "\"");
     }
-    if (s->model && s->model->packed.storage)
-        cmha__tell_note(o, "packed", cmha__storages[s->model->packed.storage]);
-    if (s->model && s->model->knowledge_identity)
-        cmha__tell_u64(o, "knowledge", s->model->knowledge_identity);
+    if (model && model->packed.storage)
+        cmha__tell_note(o, "packed", cmha__storages[model->packed.storage]);
+    if (model && model->knowledge_identity) cmha__tell_u64(o, "knowledge", model->knowledge_identity);
     if (s->part) cmha__tell_u64(o, "part", cmha__rest_identity(p, NULL));
     if (s->trainer) {
         cmha_trainer_config whole = s->trainer->config; /* as one rank would have it */
@@ -15976,8 +15972,7 @@ static cmha_status cmha__compare_state(const cmha_archive *a, const cmha_paramet
         else cmha__warn(p->context, "%s: tensor %.60s is unknown to the model", path, name);
     }
     if (!missing.used && !strange.used) return CMHA_OK;
-    return CMHA__MALFORMED(a, "%s%s%s", missing.text, missing.used && strange.used ? "; " : "",
-        strange.text);
+    return CMHA__MALFORMED(a, "%s%s%s", missing.text, missing.used && strange.used ? "; " : "", strange.text);
 }
 
 /* Reads parameters and moments (or NULL): all (strict = 1), or what fits. over = 1: into other memory first,
@@ -16193,13 +16188,11 @@ static cmha_status cmha__knowledge_find(cmha_knowledge *kb, const cmha_archive *
     }
     if (!t[3] != !t[4]) return cmha__tensor_fail(a, cmha__knowledge_rows[t[3] ? 4 : 3].name, "missing");
     if (known == a->n_tensors) return CMHA_OK;
-    return CMHA__MALFORMED(a, "it has %zu tensors, a knowledge base %zu of these",
-        a->n_tensors, known);
+    return CMHA__MALFORMED(a, "it has %zu tensors, a knowledge base %zu of these", a->n_tensors, known);
 }
 
 /* Maps the file where real tensors can be used as they lie there. */
-static void cmha__knowledge_map(cmha_knowledge *kb, const cmha_archive *a,
-        const cmha_archive_tensor **t) {
+static void cmha__knowledge_map(cmha_knowledge *kb, const cmha_archive *a, const cmha_archive_tensor **t) {
     uint64_t begin = a->data_begin;
     for (size_t i = 0; i < 2; i++)
         if (!t[i] || cmha__dtype(t[i]->dtype) != CMHA__AS_REAL || (begin + t[i]->begin) % sizeof(cmha_real))
