@@ -14336,13 +14336,13 @@ CMHA_FIT cmha_status cmha_trainer_evaluate(cmha_trainer *trainer, const cmha_tok
     cmha_status status = cmha__check_stream(trainer, "evaluate", tokens, 2);
     if (!status && !loss) status = CMHA__WRONG(trainer->context, "evaluate: loss is NULL");
     const cmha_trainer_config *c = &trainer->config;
-    const cmha_ranks *ranks = &trainer->model->tape.shared.ranks;
+    cmha_sharing *s = &trainer->model->tape.shared;
     size_t total = status ? 0 : cmha__min(tokens->count - 1, c->eval_tokens), pass = 0;
     double sums[2] = {0, 0}; /* of losses, of targets */
     for (size_t done = 0, rows, length; done < total && !status; done += rows * length) {
         length = cmha__min(total - done, c->length);
         rows = cmha__min((total - done) / length, c->batch);
-        if (pass++ % ranks->ranks != ranks->rank) continue;
+        if (pass++ % s->ranks.ranks != s->ranks.rank) continue;
         cmha_batch batch = {trainer->ids, trainer->ids + rows * length, NULL, rows, length, NULL, NULL, NULL,
             NULL, NULL};
         double mean = 0, targets = 0;
@@ -14354,7 +14354,7 @@ CMHA_FIT cmha_status cmha_trainer_evaluate(cmha_trainer *trainer, const cmha_tok
         sums[1] += targets;
     }
     status = cmha__sum_over_ranks(&trainer->model->tape, status, sums, 2);
-    trainer->model->tape.shared.agreed = CMHA_OK;
+    s->agreed = CMHA_OK;
     if (!status) *loss = sums[1] > 0 ? sums[0] / sums[1] : 0;
     return status;
 }
@@ -15821,27 +15821,26 @@ CMHA_FIT cmha_status cmha_parameters_save(cmha_parameters *p, const char *path, 
     return status ? status : cmha__save(p->context, path, cmha__tell_state, &told);
 }
 
-static cmha_status cmha__save_model(const cmha_model *model, const char *path, int part) {
+static cmha_status cmha__save_model(const cmha_model *model, const char *path, const cmha_trainer *trainer,
+        int part) {
     if (!cmha__model_is_open(model)) return CMHA_ERR_STATE;
-    cmha__state told = {&model->parameters, model, NULL, NULL, part};
+    cmha__state told = {&model->parameters, model, trainer, trainer ? &trainer->step : NULL, part};
     if (part && (!model->parameters.learning || model->packed.storage))
         return cmha__fail(model->context, CMHA_ERR_STATE, "model save: it is packed, or nothing learns");
     return cmha__save(model->context, path, cmha__tell_state, &told);
 }
 
 CMHA_FIT cmha_status cmha_model_save(cmha_model *model, const char *path) {
-    return cmha__save_model(model, path, 0);
+    return cmha__save_model(model, path, NULL, 0);
 }
 
 CMHA_FIT cmha_status cmha_model_save_part(cmha_model *model, const char *path) {
-    return cmha__save_model(model, path, 1);
+    return cmha__save_model(model, path, NULL, 1);
 }
 
 CMHA_FIT cmha_status cmha_trainer_save(cmha_trainer *trainer, const char *path) {
     if (!cmha__trainer_is_open(trainer)) return CMHA_ERR_STATE;
-    const cmha_trainer *t = trainer;
-    cmha__state told = {&t->model->parameters, t->model, t, &t->step, 0};
-    return cmha__save(t->context, path, cmha__tell_state, &told);
+    return cmha__save_model(trainer->model, path, trainer, 0);
 }
 
 /* ---- loading them ---- */
