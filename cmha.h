@@ -13698,8 +13698,8 @@ CMHA_DEF size_t cmha_muon_scratch(size_t R, size_t C, int is_complex) {
     return cmha__countable(planes * (2 * R * C + 4 * m * m), about);
 }
 
-/* Writes A = X Y^H [m, m], which is Hermitian, of X, Y [m, K], planes side by side in rows: strips up to its
-   diagonal, which are mirrored. */
+/* Writes A = X Y^H [m, m], which is Hermitian, of X, Y [m, K], planes side by side in rows: computes strips
+   up to its diagonal and mirrors them. */
 static void cmha__hermitian(size_t m, size_t K, size_t planes, const cmha_real *X, const cmha_real *Y,
         cmha_real *A) {
     enum { STRIP = 64, LINE = 16 };
@@ -13721,7 +13721,7 @@ static void cmha__hermitian(size_t m, size_t K, size_t planes, const cmha_real *
             }
 }
 
-/* Moves a direction times a factor into X, transposed where its columns are fewer, or back: back = 1. */
+/* Moves U times a factor into X, transposed where its columns are fewer; back = 1: X into U. */
 static void cmha__muon_move(const cmha_matrix *U, cmha_real factor, cmha_real *X, int back) {
     enum { LINE = 16 };
     const int turned = U->R > U->C;
@@ -13738,24 +13738,14 @@ static void cmha__muon_move(const cmha_matrix *U, cmha_real factor, cmha_real *X
             }
 }
 
-/* Y [m, K] = P X, both with planes side by side. */
-static void cmha__muon_apply(size_t m, size_t K, size_t planes, const cmha_real *P, const cmha_real *X,
-        cmha_real *Y) {
-    const size_t ld = planes * K, to = planes * m;
-    cmha_gemm(0, 0, m, ld, m, 1, P, to, X, ld, 0, Y, ld); /* Re P times both planes */
-    if (planes == 1) return;
-    cmha_gemm(0, 0, m, K, m, -1, P + m, to, X + K, ld, 1, Y, ld);
-    cmha_gemm(0, 0, m, K, m, 1, P + m, to, X, ld, 1, Y + K, ld);
-}
-
-/* Where rows are long, X is not multiplied in each pass: with Q = a + b A + c A A, which commutes with A, the
-   next A is Q A Q, and a product P of some Q is applied at once. After two and after five passes, because the
-   rounding of small singular values in A, 6e-8, grows by a^2 a pass. */
+/* Where rows are long, not every pass multiplies X: Q = a + b A + c A A commutes with A, so the next A is
+   Q A Q, and P, a product of several Q, is applied at once, after two and after five passes: the rounding of
+   small singular values in A, 6e-8, grows by a^2 a pass. */
 CMHA_FIT void cmha_muon(cmha_update_scale scale, const cmha_matrix *U, cmha_real *scratch) {
     const cmha_real a = (cmha_real)3.4445, b = (cmha_real)-4.7750, c = (cmha_real)2.0315;
     const size_t m = cmha__min(U->R, U->C), K = U->R > U->C ? U->R : U->C, planes = U->imag ? 2 : 1;
-    const size_t size = planes * m * K, square = planes * m * m;
-    cmha_real *X = scratch, *Y = X + size, *A = Y + size, *P = A + square, *other = P + square, *last;
+    const size_t ld = planes * K, to = planes * m, square = m * to; /* of X and Y; of all others */
+    cmha_real *X = scratch, *Y = X + m * ld, *A = Y + m * ld, *P = A + square, *other = P + square, *last;
     cmha_real *const next = other + square;
     int fresh = 1;
     double sum = cmha_sum_squares(U->data, U->R * U->C), factor;
@@ -13766,7 +13756,7 @@ CMHA_FIT void cmha_muon(cmha_update_scale scale, const cmha_matrix *U, cmha_real
         if (fresh) cmha__hermitian(m, K, planes, X, X, A);
         cmha__hermitian(m, m, planes, A, A, Q);
         for (size_t i = 0; i < square; i++) Q[i] = b * A[i] + c * Q[i];
-        for (size_t i = 0; i < m; i++) Q[i * planes * m + i] += a;
+        for (size_t i = 0; i < m; i++) Q[i * to + i] += a;
         if (!fresh) {
             cmha__hermitian(m, m, planes, Q, P, other);
             last = P;
@@ -13775,7 +13765,11 @@ CMHA_FIT void cmha_muon(cmha_update_scale scale, const cmha_matrix *U, cmha_real
         }
         fresh = K < 2 * m || pass == 1 || pass == 4;
         if (fresh) {
-            cmha__muon_apply(m, K, planes, P, X, Y);
+            cmha_gemm(0, 0, m, ld, m, 1, P, to, X, ld, 0, Y, ld); /* Re P times both planes */
+            if (planes == 2) {
+                cmha_gemm(0, 0, m, K, m, -1, P + m, to, X + K, ld, 1, Y, ld);
+                cmha_gemm(0, 0, m, K, m, 1, P + m, to, X, ld, 1, Y + K, ld);
+            }
             last = X;
             X = Y;
             Y = last;
@@ -13811,17 +13805,17 @@ CMHA_FIT void cmha_componentwise_clip(cmha_clip_mode mode, cmha_real limit, cons
     static const int norms[] = {CMHA_CLIPS(CMHA__CLIP_ROW)};
     double squares[2] = {0, 0};
     if ((unsigned)mode >= CMHA_CLIP_COUNT) return;
-    int together = norms[mode] == ALL, sums = together || norms[mode] == PARTS;
+    int norm_of = norms[mode], sums = norm_of == ALL || norm_of == PARTS;
     for (int sweep = sums ? 0 : 1; sweep < 2; sweep++)
         for (size_t i = 0; i < 2 * count; i++) {
             const cmha_parameter *p = &parameters[i / 2];
             size_t part = i % 2, n = p->tensor.size / (p->is_complex ? 2 : 1);
-            cmha_real *g = p->frozen ? NULL : p->tensor.grad + part * n;
-            double *sum = &squares[together ? 0 : part];
+            double *sum = &squares[norm_of == ALL ? 0 : part];
             if ((part && !p->is_complex) || p->frozen) continue;
+            cmha_real *g = p->tensor.grad + part * n;
             if (!sweep) {
                 *sum += cmha_sum_squares(g, n);
-            } else if (norms[mode] == NUMBER) {
+            } else if (norm_of == NUMBER) {
                 for (size_t j = 0; j < n; j++) {
                     cmha_real below = g[j] > limit ? limit : g[j];
                     g[j] = below < -limit ? -limit : below;
@@ -13835,8 +13829,8 @@ CMHA_FIT void cmha_componentwise_clip(cmha_clip_mode mode, cmha_real limit, cons
         }
 }
 
-/* Walks the matrices of directions, which lie in the gradients' place, and returns the work that they take.
-   Those whose work begins in [lo, hi) are changed; or, scratch NULL, the others become zeros. */
+/* Walks the matrices of directions, which lie in the gradients' place, and returns their work. Changes those
+   whose work begins in [lo, hi) or, scratch NULL, makes the others zeros. */
 static size_t cmha__direct_some(cmha_parameters *p, const cmha_adamw_args *args, size_t lo, size_t hi,
         cmha_real *scratch) {
     size_t at = 0;
@@ -13851,25 +13845,22 @@ static size_t cmha__direct_some(cmha_parameters *p, const cmha_adamw_args *args,
             size_t size = m.R * m.C, mine = at >= lo && at < hi;
             if (!m.data) break;
             if (mine && scratch) row->direct(row, &own, &m, scratch);
-            if (!mine && !scratch) {
-                memset(m.data, 0, size * sizeof *m.data);
-                if (m.imag) memset(m.data + m.imag, 0, size * sizeof *m.data);
-            }
+            if (!mine && !scratch)
+                for (size_t plane = 0; plane <= (m.imag > 0); plane++)
+                    memset(m.data + plane * m.imag, 0, size * sizeof *m.data);
             at += (size_t)((double)cmha__min(m.R, m.C) * (double)size / 1024) + 1;
         }
     }
     return at;
 }
 
-/* Has optimisers of whole matrices change directions: each rank its share, dealt to threads, then the ranks
-   add what they have to the zeros of the others. */
+/* Has optimisers of whole matrices change directions: each rank its share, dealt to threads; then the ranks
+   add up what they have and the zeros of the others. */
 static cmha_status cmha__direct(cmha_parameters *p, const cmha_adamw_args *args, cmha_tape *tape) {
-    const cmha_ranks alone = {0, 1, NULL, NULL, NULL, NULL};
-    const cmha_ranks *ranks = tape ? &tape->shared.ranks : &alone;
-    int threads = p->context->threads;
+    const cmha_ranks *ranks = &tape->shared.ranks;
+    int threads = p->context->threads, of = (int)ranks->ranks, rank = (int)ranks->rank;
     size_t all = cmha__direct_some(p, args, 0, SIZE_MAX, NULL), each = (p->kept - p->work) / (size_t)threads;
-    size_t first = cmha__cut(all, (int)ranks->ranks, (int)ranks->rank);
-    size_t mine = cmha__cut(all, (int)ranks->ranks, (int)ranks->rank + 1) - first;
+    size_t first = cmha__cut(all, of, rank), mine = cmha__cut(all, of, rank + 1) - first;
     CMHA__FOR_CHUNKS(threads, mine, lo, hi) {
         cmha_real *scratch = p->moments + p->work + (size_t)cmha__chunk * each;
         cmha__direct_some(p, args, first + lo, first + hi, scratch);
@@ -13885,8 +13876,8 @@ static cmha_status cmha__direct(cmha_parameters *p, const cmha_adamw_args *args,
     return cmha__summed(tape, ranks->reduce(ranks->user, p->grad + begin, end - begin));
 }
 
-/* Clips the gradients and updates all that learns. Ranks take the first's norm: others may have more
-   threads, and so another order of sums. */
+/* Clips the gradients and updates all that learns. Ranks take the first one's norm: others may have more
+   threads, and so sum in another order. */
 static cmha_status cmha__update(cmha_parameters *p, cmha_adamw_args args, cmha_clip_mode mode, double limit,
         cmha_tape *tape, double *grad_norm) {
     int threads = p->context->threads;
@@ -13899,31 +13890,30 @@ static cmha_status cmha__update(cmha_parameters *p, cmha_adamw_args args, cmha_c
     for (int c = 0; c < threads; c++) sum += p->sums[c];
     if (!(sum <= DBL_MAX)) sum = cmha_sum_squares(p->grad, p->learning); /* floats' squares end at 3e38 */
     double norm = args.grad_scale * sqrt(sum);
-    if (tape && tape->shared.ranks.rank) norm = 0;
-    cmha_status status = tape ? cmha__sum_over_ranks(tape, CMHA_OK, &norm, 1) : CMHA_OK;
+    if (tape->shared.ranks.rank) norm = 0;
+    cmha_status status = cmha__sum_over_ranks(tape, CMHA_OK, &norm, 1);
     if (status) return status;
     if (grad_norm) *grad_norm = norm;
     if (!p->learning) return cmha__fail(p->context, CMHA_ERR_STATE, "step: every parameter is frozen");
-    double most = limit > 0 || sizeof(cmha_real) == 8 ? FLT_MAX : 1e19; /* whose square is a number, too */
+    double most = limit > 0 || sizeof(cmha_real) == 8 ? FLT_MAX : 1e19; /* whose square is a number */
     if (!(norm <= most))
         return cmha__fail(p->context, CMHA_ERR_NOT_FINITE, "step: the gradient's norm is %g", norm);
     if (limit > 0 && mode != CMHA_CLIP_WHOLE)
         cmha_componentwise_clip(mode, (cmha_real)(limit / args.grad_scale), p->list, p->count);
     else if (limit > 0 && norm > limit) args.grad_scale *= limit / norm;
-    for (int descends = 0; descends < 2 && !status; descends++) { /* as directions from their matrices say */
-        for (size_t i = 0; i < p->count; i++) {
-            const cmha_parameter *one = &p->list[i];
+    for (int descends = 0; descends < 2 && !status; descends++) { /* 1: as directions say */
+        CMHA__EACH_PARAMETER(one, p) {
             const cmha_tensor *t = &one->tensor;
             const cmha_optimiser *row = cmha__optimiser_of(p, one);
             if (one->frozen || (descends && !row->direct)) continue;
             args.lr = lr * one->lr_scale;
             args.weight_decay = decay * one->decay;
             CMHA__FOR_CHUNKS(t->size > 16384 ? threads : 1, t->size, lo, hi) {
-                cmha_update u = {&args, hi - lo, (row->direct ? t->grad : t->data) + lo, t->grad + lo, NULL,
-                        NULL};
+                cmha_real *data = t->data + lo, *grad = t->grad + lo;
+                cmha_update u = {&args, hi - lo, row->direct ? grad : data, grad, NULL, NULL};
                 if (row->moments > 0) u.m = p->moments + one->kept[0] + lo;
                 if (row->moments > 1) u.v = p->moments + one->kept[1] + lo;
-                if (descends) cmha_descend(&args, hi - lo, t->data + lo, t->grad + lo);
+                if (descends) cmha_descend(&args, hi - lo, data, grad);
                 else row->update(row, &u);
             }
         }
@@ -13932,7 +13922,6 @@ static cmha_status cmha__update(cmha_parameters *p, cmha_adamw_args args, cmha_c
     return status;
 }
 
-/* Returns optimiser i: the library's, then the context's. */
 static const cmha_optimiser *cmha__optimiser_at(const cmha_context *context, size_t i) {
     const size_t ours = sizeof cmha__optimisers / sizeof *cmha__optimisers;
     if (i < ours) return &cmha__optimisers[i];
@@ -13948,12 +13937,10 @@ CMHA_DEF const char *cmha_optimiser_name(const cmha_context *context, size_t i) 
 static cmha_status cmha__begin_moments(cmha_parameters *p, const char *name) {
     const cmha_optimiser *row, *old = p->optimiser;
     cmha_real *moments;
-    size_t kept = p->kept, i = 0;
+    size_t kept = p->kept;
     if (!name || !*name) name = cmha__optimisers->name;
-    while ((row = cmha__optimiser_at(p->context, i)) != NULL) {
+    for (size_t i = 0; (row = cmha__optimiser_at(p->context, i)) != NULL; i++)
         if (row->name && !strcmp(row->name, name)) break;
-        i++;
-    }
     if (!row) return cmha__fail(p->context, CMHA_ERR_NOT_FOUND, "there is no optimiser %.31s", name);
     if (!cmha__is_name(row->name, 31) || !row->update || row->moments < 0 || row->moments > 2)
         return CMHA__WRONG(p->context, "optimiser %.31s: its name, update or moments are wrong", name);
@@ -13968,6 +13955,12 @@ static cmha_status cmha__begin_moments(cmha_parameters *p, const char *name) {
     cmha__give(p->context, p->moments, kept * sizeof *moments);
     p->moments = moments;
     return CMHA_OK;
+}
+
+static cmha_status cmha__need_moments(cmha_parameters *p) {
+    cmha_status status = p->moments ? CMHA_OK : cmha__take_zeros(p->context, p->kept, &p->moments);
+    if (!status) p->optimised = 1;
+    return status;
 }
 
 CMHA_FIT cmha_status cmha_parameters_optimiser(cmha_parameters *p, const char *name) {
@@ -13988,31 +13981,31 @@ CMHA_FIT cmha_status cmha_parameters_step(cmha_parameters *p, const cmha_adamw_a
         return CMHA__WRONG(p->context, "step: lr %g, limit %g or another number of args is out of range",
             args->lr, limit);
     cmha_adamw_args next = *args;
+    cmha_tape alone; /* without ranks */
     next.t = p->step + 1;
-    cmha_status status = cmha__need_grad(p);
-    if (!status && !p->moments) status = cmha__take_zeros(p->context, p->kept, &p->moments);
-    if (!status) {
-        p->optimised = 1;
-        status = cmha__update(p, next, mode, limit, NULL, grad_norm);
-    }
-    if (!status) p->step++;
-    if (!status) cmha_parameters_zero_grad(p);
-    return status;
+    cmha_status status = cmha_tape_init(&alone, p->context, 0);
+    if (!status) status = cmha__need_grad(p);
+    if (!status) status = cmha__need_moments(p);
+    if (!status) status = cmha__update(p, next, mode, limit, &alone, grad_norm);
+    if (status) return status;
+    p->step++;
+    cmha_parameters_zero_grad(p);
+    return CMHA_OK;
 }
 
 /* ---- Checking gradients ---- */
 
-/* Returns component i of a direction: 1 or -1 by its key, of key 0 always 1. */
-static double cmha__side(uint64_t key, size_t i) { return key && cmha__mix(key + i) % 2 ? -1 : 1; }
-
-/* Returns the loss's slope along a direction of numbers lo .. hi - 1, which were `kept`, and how much of it
-   may be the rounding of four losses. */
+/* A direction of numbers lo .. hi - 1, which were `kept`: each by 1 or -1 as the key says, of key 0 by 1. */
 typedef struct {
     cmha_real *data;
     const cmha_real *kept;
     size_t lo, hi;
-    uint64_t key; /* of the signs */
+    uint64_t key;
 } cmha__direction;
+
+static double cmha__side(uint64_t key, size_t i) { return key && cmha__mix(key + i) % 2 ? -1 : 1; }
+
+/* Measures the loss's slope along a direction, and how much of it may be the rounding of four losses. */
 static cmha_status cmha__slope(const cmha__direction *d, cmha_loss_fn loss, void *user, double *slope,
         double *rounding) {
     static const double at[4] = {-2, -1, 1, 2}, factor[4] = {1 / 12., -8 / 12., 8 / 12., -1 / 12.};
@@ -14034,9 +14027,9 @@ static cmha_status cmha__slope(const cmha__direction *d, cmha_loss_fn loss, void
 
 /* Returns the largest derivative of up to 64 numbers, of more their norm, which is what directions see. */
 static double cmha__steepness(const cmha_real *grad, size_t n) {
-    double most = n > 64 ? sqrt(cmha_sum_squares(grad, n)) : 0;
-    if (n <= 64)
-        for (size_t i = 0; i < n; i++) most = fmax(most, fabs((double)grad[i]));
+    double most = 0;
+    if (n > 64) return sqrt(cmha_sum_squares(grad, n));
+    for (size_t i = 0; i < n; i++) most = fmax(most, fabs((double)grad[i]));
     return most;
 }
 
@@ -14060,19 +14053,18 @@ CMHA_FIT cmha_status cmha_gradient_check(cmha_parameters *p, cmha_loss_fn loss, 
         size_t n = one->tensor.size, wide = n > 64;
         double scale = fmax(least, cmha__steepness(grad, n));
         for (size_t k = 0; k < (wide ? 8 : n); k++) {
-            size_t lo = wide ? 0 : k, hi = wide ? n : k + 1;
-            uint64_t key = wide ? 2 * cmha__mix(one->place + k) + 1 : 0;
-            double told = 0, rounding, off;
-            for (size_t j = lo; j < hi; j++) told += cmha__side(key, j) * grad[j];
-            const cmha__direction along = {data, was, lo, hi, key};
+            const cmha__direction along = {data, was, wide ? 0 : k, wide ? n : k + 1,
+                wide ? 2 * cmha__mix(one->place + k) + 1 : 0};
+            double told = 0, rounding;
+            for (size_t j = along.lo; j < along.hi; j++) told += cmha__side(along.key, j) * grad[j];
             status = cmha__slope(&along, loss, user, &slope, &rounding);
-            off = fabs(slope - told);
-            off = off <= DBL_MAX && scale > 0 ? fmax(0, off - rounding) / scale : (double)INFINITY;
             if (status) break;
+            double off = fabs(slope - told);
+            off = off <= DBL_MAX && scale > 0 ? fmax(0, off - rounding) / scale : (double)INFINITY;
             if (off <= worst) continue;
             worst = off;
             cmha__fail(p->context, CMHA_OK, "gradient check: %s%s: %.9g by differences, %.9g in the gradient",
-                    one->name, key ? ", along a direction" : "", slope, told);
+                one->name, wide ? ", along a direction" : "", slope, told);
         }
     }
     memcpy(p->data, kept, size);
@@ -14119,7 +14111,7 @@ CMHA_FIT cmha_status cmha_trainer_init(cmha_trainer *trainer, cmha_model *model,
     if (status) return status;
     if (!model->config.causal && model->config.tokens && c->mask_token >= model->config.vocabulary)
         return cmha__fail(context, CMHA_ERR_TOKEN, "trainer: mask_token %zu is outside the vocabulary of %zu",
-                c->mask_token, model->config.vocabulary);
+            c->mask_token, model->config.vocabulary);
     trainer->context = context;
     trainer->model = model;
     trainer->opening = ++context->models;
@@ -14198,7 +14190,7 @@ static void cmha__fill_row(const cmha_trainer *trainer, const cmha_batch *b, siz
     }
     if (!c->causal)
         cmha_mask_tokens(ids, targets, b->length, NULL, c->vocabulary, (int32_t)t->mask_token, t->mask_rate,
-                &rng);
+            &rng);
 }
 
 /* The second half of a step. One that fails by its numbers counts too. */
@@ -14207,18 +14199,19 @@ static cmha_status cmha__trainer_finish(cmha_trainer *trainer, cmha_status statu
     cmha_parameters *p = &trainer->model->parameters;
     cmha_tape *tape = &trainer->model->tape;
     cmha_sharing *s = &tape->shared;
-    int begun = s->begins; /* what one begins all do, failed or not */
-    cmha_status sums = begun ? cmha__begin_sums(tape, 0) : CMHA_OK;
-    cmha_status waited = begun ? cmha__summed(tape, s->ranks.wait(s->ranks.user, 1)) : CMHA_OK;
-    if (!status) status = sums ? sums : waited;
+    if (s->begins) { /* on all ranks: failed or not, each takes part */
+        cmha_status sums = cmha__begin_sums(tape, 0);
+        cmha_status waited = cmha__summed(tape, s->ranks.wait(s->ranks.user, 1));
+        if (!status) status = sums ? sums : waited;
+    }
     status = cmha__sum_over_ranks(tape, status, NULL, 0);
-    if (!status && !begun && s->ranks.ranks > 1 && p->learning)
+    if (!status && !s->begins && s->ranks.ranks > 1 && p->learning)
         status = cmha__summed(tape, s->ranks.reduce(s->ranks.user, p->grad, p->learning));
     size_t warmup = (size_t)(c->warmup * (double)c->steps + 0.5), next = trainer->step + 1;
     cmha_rate rate = {(cmha_schedule)c->schedule, c->lr, c->min_lr, warmup, c->steps, c->decay_share};
     double lr = cmha_learning_rate(&rate, next);
     cmha_adamw_args args = {lr, c->beta1, c->beta2, c->adam_eps, c->weight_decay, 1, next, c->momentum,
-            c->nesterov, (cmha_update_scale)c->update_scale};
+        c->nesterov, (cmha_update_scale)c->update_scale};
     if (!status)
         status = cmha__update(p, args, (cmha_clip_mode)c->clip_mode, c->clip, tape, &trainer->grad_norm);
     if (!status) trainer->lr = lr;
@@ -14234,7 +14227,7 @@ CMHA_FIT cmha_status cmha_trainer_step(cmha_trainer *trainer, const cmha_tokens 
     cmha_sharing *s = &trainer->model->tape.shared;
     const cmha_trainer_config *c = &trainer->config;
     cmha_batch batch = {trainer->ids, trainer->ids + c->batch * c->length, NULL, c->batch, c->length, NULL,
-            NULL, NULL, NULL, NULL};
+        NULL, NULL, NULL, NULL};
     double sum = 0;
     cmha_parameters_zero_grad(&trainer->model->parameters);
     for (size_t part = 0; !status && part < c->accumulate; part++) {
@@ -14273,8 +14266,8 @@ CMHA_FIT cmha_status cmha_trainer_fit(cmha_trainer *trainer, const cmha_batch *b
 CMHA_FIT cmha_status cmha_trainer_apply(cmha_trainer *trainer, double *grad_norm) {
     if (!cmha__trainer_is_open(trainer)) return CMHA_ERR_STATE;
     const cmha_tape *tape = &trainer->model->tape;
-    cmha_status status = tape->shared.ranks.ranks > 1 ? tape->status : CMHA_OK;
-    status = cmha__trainer_finish(trainer, status);
+    cmha_status failed = tape->shared.ranks.ranks > 1 ? tape->status : CMHA_OK;
+    cmha_status status = cmha__trainer_finish(trainer, failed);
     cmha_parameters_zero_grad(&trainer->model->parameters);
     if (grad_norm) *grad_norm = trainer->grad_norm;
     return status;
@@ -14285,27 +14278,25 @@ CMHA_FIT cmha_status cmha_trainer_evaluate(cmha_trainer *trainer, const cmha_tok
     cmha_status status = cmha__check_stream(trainer, "evaluate", tokens, 2);
     if (!status && !loss) status = CMHA__WRONG(trainer->context, "evaluate: loss is NULL");
     const cmha_trainer_config *c = &trainer->config;
-    const cmha_ranks *ranks = &trainer->model->tape.shared.ranks;
+    cmha_sharing *s = &trainer->model->tape.shared;
     size_t total = status ? 0 : cmha__min(tokens->count - 1, c->eval_tokens), pass = 0;
     double sums[2] = {0, 0}; /* of losses, of targets */
     for (size_t done = 0, rows, length; done < total && !status; done += rows * length) {
-        length = total - done < c->length ? total - done : c->length;
-        rows = (total - done) / length;
-        if (rows > c->batch) rows = c->batch;
-        if (pass++ % ranks->ranks != ranks->rank) continue;
+        length = cmha__min(total - done, c->length);
+        rows = cmha__min((total - done) / length, c->batch);
+        if (pass++ % s->ranks.ranks != s->ranks.rank) continue;
         cmha_batch batch = {trainer->ids, trainer->ids + rows * length, NULL, rows, length, NULL, NULL, NULL,
-                NULL, NULL};
-        double mean = 0;
-        size_t targets = 0;
+            NULL, NULL};
+        double mean = 0, targets = 0;
         for (size_t row = 0; row < rows; row++)
             cmha__fill_row(trainer, &batch, row, tokens, done + row * length, done + row * length);
         status = cmha_model_loss(trainer->model, &batch, &mean);
         for (size_t i = 0; i < rows * length; i++) targets += batch.targets[i] != -1;
-        sums[0] += mean * (double)targets;
-        sums[1] += (double)targets;
+        sums[0] += mean * targets;
+        sums[1] += targets;
     }
     status = cmha__sum_over_ranks(&trainer->model->tape, status, sums, 2);
-    trainer->model->tape.shared.agreed = CMHA_OK;
+    s->agreed = CMHA_OK;
     if (!status) *loss = sums[1] > 0 ? sums[0] / sums[1] : 0;
     return status;
 }
@@ -14322,31 +14313,30 @@ CMHA_FIT void cmha_trainer_split(const cmha_trainer *trainer, const cmha_tokens 
 
 /* ---- The cache and its passes ---- */
 
-/* Runs a pass over a batch -> what the head says of the last position, or (asks = 0) anything. While slots
-   are counted and placed, one sequence does for all. */
+/* Runs a pass over a batch -> what the head says of the last position; asks = 0: anything. While slots are
+   counted and placed, one sequence does for all. */
 static cmha_tensor *cmha__cache_pass(cmha_cache *cache, cmha_tape *tape, const cmha_batch *batch, int asks) {
     cmha__pass pass;
-    size_t n = batch->length;
     memset(&pass, 0, sizeof pass);
     pass.model = cache->model;
     pass.tape = tape;
     pass.cache = cache;
     pass.batch = batch;
     pass.B = cache->n_slots ? cache->batch : 1;
-    pass.N = n;
+    pass.N = batch->length;
     pass.first = cache->length;
     cmha_tensor *x = cmha__model_body(&pass);
     if (!x || !asks) return x;
     size_t *last = (size_t *)cmha__record_alloc(tape, pass.B * sizeof *last);
-    if (last)
-        for (size_t b = 0; b < pass.B; b++) last[b] = (b + 1) * n - 1;
-    if (last) x = cmha__final_norm(&pass, cmha_gather(tape, x, last, pass.B));
-    return batch->features && cache->model->value_weight ? cmha_model_values(cache->model, tape, x)
-            : cmha__vocabulary_head(cache->model, tape, x);
+    if (!last) return NULL;
+    for (size_t b = 0; b < pass.B; b++) last[b] = (b + 1) * pass.N - 1;
+    x = cmha__final_norm(&pass, cmha_gather(tape, x, last, pass.B));
+    if (batch->features && cache->model->value_weight) return cmha_model_values(cache->model, tape, x);
+    return cmha__vocabulary_head(cache->model, tape, x);
 }
 
-/* Runs a pass over n tokens dry: to count slots and, if there is an array, to place them; or for the bytes of
-   its arenas (else NULL). It needs no room for the tokens: a pass takes what its own need. */
+/* Runs a dry pass over n tokens: counts slots and, if there is an array, places them; or, memory not NULL,
+   measures its arenas. It needs no room for the tokens: a pass takes what its own need. */
 static cmha_status cmha__cache_dry(cmha_cache *cache, size_t n, size_t *memory, size_t *records) {
     size_t length = cache->length;
     cmha_batch batch = cmha__dry_batch(&cache->model->config, 1, n);
@@ -14366,8 +14356,6 @@ static cmha_status cmha__cache_dry(cmha_cache *cache, size_t n, size_t *memory, 
     return status;
 }
 
-/* Opens a cache or, bytes not NULL, counts what it takes. Slots are a pass's attention calls: a dry pass
-   counts them, another says what `prompt` positions need, a third places them. */
 static cmha_status cmha__cache_check(const cmha_model *model, size_t batch, size_t capacity,
         const cmha_cache_options *options, cmha_cache_options *o) {
     if (!cmha__model_is_open(model)) return CMHA_ERR_STATE;
@@ -14385,7 +14373,6 @@ static cmha_status cmha__cache_check(const cmha_model *model, size_t batch, size
     return cmha__fail(model->context, status, "cache: score %s needs the whole sequence", model->score->name);
 }
 
-/* What is asked of a cache; bytes: only to know how many it takes. */
 typedef struct {
     size_t batch, capacity;
     int slide;
@@ -14393,6 +14380,8 @@ typedef struct {
     size_t *bytes;
 } cmha__cache_plan;
 
+/* Opens a cache or, bytes not NULL, counts what it takes. Slots are a pass's attention calls: a dry pass
+   counts them, another says what `prompt` positions need, a third places them. */
 static cmha_status cmha__cache_open(cmha_cache *cache, cmha_model *model, const cmha__cache_plan *plan) {
     size_t capacity = plan->capacity, *bytes = plan->bytes;
     cmha_cache_options o;
@@ -14418,12 +14407,12 @@ static cmha_status cmha__cache_open(cmha_cache *cache, cmha_model *model, const 
     size_t frame = 2 * cmha__feature_width(&model->config) * sizeof *cache->features, frames = 0;
     if (!cmha__mul(plan->batch, frame, &frames)) frames = SIZE_MAX; /* which no array takes */
     cmha__array arrays[] = {{&cache->memory, cache->size, sizeof *cache->memory},
-            {&cache->ids, cache->capacity, 2 * cache->batch * sizeof *cache->ids},
-            {&cache->features, cache->capacity, frames},
-            {&cache->slots, cache->n_slots, sizeof *cache->slots},
-            {&memory, memory_bytes + CMHA__BLOCK_OVERHEAD, 1},
-            {&records, records_bytes + CMHA__BLOCK_OVERHEAD, 1},
-            {&cache->spare, 0, 1}};
+        {&cache->ids, cache->capacity, 2 * cache->batch * sizeof *cache->ids},
+        {&cache->features, cache->capacity, frames},
+        {&cache->slots, cache->n_slots, sizeof *cache->slots},
+        {&memory, memory_bytes + CMHA__BLOCK_OVERHEAD, 1},
+        {&records, records_bytes + CMHA__BLOCK_OVERHEAD, 1},
+        {&cache->spare, 0, 1}};
     if (!status) status = cmha__count_arrays(context, "cache", arrays, 3, &held);
     if (model->config.irw_layers && (plan->slide || cache->has_state)) arrays[6].n = held;
     if (!status) status = cmha__count_arrays(context, "cache", arrays, 7, &need);
@@ -14475,7 +14464,7 @@ static int cmha__cache_is_open(const cmha_cache *cache) {
     return cmha__model_is_open(model) && model->context == cache->context && model->opening == cache->opening;
 }
 
-/* Copies n positions of each sequence, from number `at` on, to the cache's rows of ld from `to` on. */
+/* Copies n positions of each sequence, from `at` on, to the cache's rows of ld from `to` on. */
 static void cmha__copy_positions(cmha_cache *cache, const cmha_batch *from, size_t at, size_t n, size_t to,
         size_t ld) {
     size_t W = cmha__feature_width(&cache->model->config);
@@ -14485,7 +14474,7 @@ static void cmha__copy_positions(cmha_cache *cache, const cmha_batch *from, size
     }
 }
 
-/* Returns n positions of the cache's own arrays, from number `at` on. */
+/* Views n positions of the cache's own arrays, from `at` on. */
 static cmha_batch cmha__cache_batch(const cmha_cache *cache, size_t at, size_t n) {
     const cmha_model_config *c = &cache->model->config;
     cmha_batch b = cmha__dry_batch(c, cache->batch, n);
@@ -14513,10 +14502,10 @@ static cmha_status cmha__cache_read(cmha_cache *cache, const cmha_batch *from, s
 }
 
 /* Reads the last n - skip of n new tokens. A cache that slides first forgets all but the `kept` newest of its
-   own and reads these again from position 0. To keep their keys would be cheaper, but these were computed
-   from the tokens that are gone, and models that lose their first token so fall apart. A pass that has its
-   memory can fail in a search alone. New keys lie beyond those held, where nobody looks; but states have then
-   moved on and what has slid is gone: that needs a copy to go back to. */
+   own and reads these again from position 0: to keep their keys would be cheaper, but they were computed from
+   the tokens that are gone, and models that lose their first token so fall apart. A pass that has its memory
+   can fail in a search alone. New keys lie beyond those held, where nobody looks; but states that have moved
+   on and what has slid need a copy to go back to. */
 static cmha_status cmha__cache_advance(cmha_cache *cache, const cmha_batch *fresh, size_t skip, int sliding,
         size_t kept, cmha_real *out) {
     size_t bytes = (size_t)((char *)cache->slots - (char *)cache->memory);
@@ -14548,13 +14537,13 @@ CMHA_DEF cmha_status cmha_cache_append_features(cmha_cache *cache, const int32_t
     const cmha_model_config *c = &cache->model->config;
     if (!c->features != !features)
         return CMHA__WRONG(context,
-                "append: the model reads %zu features a position (cmha_cache_append_features), %s",
-                c->features, c->features ? "here are none" : "here are some");
+            "append: the model reads %zu features a position (cmha_cache_append_features), %s",
+            c->features, c->features ? "here are none" : "here are some");
     if ((c->tokens && !ids) || !n) return CMHA__WRONG(context, "append: no tokens");
     int sliding = n > cache->capacity - cache->length;
     if (sliding && !cache->slide) /* before any token is looked at: a wrong n has no tokens */
         return cmha__fail(context, CMHA_ERR_FULL, "cache: %zu tokens held of %zu, no room for %zu more",
-                cache->length, cache->capacity, n);
+            cache->length, cache->capacity, n);
     size_t W = cmha__feature_width(c), position = sizeof *ids + W * sizeof *features;
     if (!cmha__mul(cache->batch, n, &total) || !cmha__mul(total, position, &bytes))
         return cmha__fail(context, CMHA_ERR_OVERFLOW, "append: %zu x %zu tokens overflow", cache->batch, n);
@@ -14564,7 +14553,7 @@ CMHA_DEF cmha_status cmha_cache_append_features(cmha_cache *cache, const int32_t
         return cache->tape.status;
     size_t keep = cache->capacity - cache->capacity / 4; /* a cache that slides is three quarters full then */
     size_t kept = sliding && n < keep ? keep - n : 0;
-    size_t skip = sliding && n > cache->capacity - kept ? n - (cache->capacity - kept) : 0; /* the last fit */
+    size_t skip = n > cache->capacity ? n - cache->capacity : 0; /* the last fit */
     size_t longest = kept > n - skip ? kept : n - skip;
     if (longest > cache->ready && !cache->given) { /* first: without memory no token is forgotten */
         size_t memory, records;
@@ -14582,7 +14571,7 @@ CMHA_DEF cmha_status cmha_cache_append(cmha_cache *cache, const int32_t *ids, si
 
 /* ---- Sampling ---- */
 
-typedef struct cmha__candidate {
+typedef struct {
     cmha_real p;
     int32_t id;
 } cmha__candidate;
@@ -14591,7 +14580,7 @@ static int cmha__likelier(const cmha__candidate *a, const cmha__candidate *b) {
     return a->p > b->p || (a->p >= b->p && a->id < b->id);
 }
 
-/* Restores a heap, likeliest on top, below its node i. */
+/* Restores a heap, likeliest on top, below node i. */
 static void cmha__sink(cmha__candidate *c, size_t n, size_t i) {
     cmha__candidate moving = c[i];
     size_t child;
@@ -14648,7 +14637,7 @@ CMHA_DEF int32_t cmha_sample(const cmha_sampler_config *config, const cmha_real 
             kept += (n < V ? &c[V - 1 - i] : cmha__pop(c, V - i))->p;
             if (kept >= config->top_p * total) break;
         }
-        n = i < n ? i + 1 : n;
+        n = cmha__min(n, i + 1);
         total = kept;
         c += V - n;
     }
@@ -14674,10 +14663,10 @@ CMHA_DEF cmha_status cmha_generate(cmha_cache *cache, const int32_t *prompt, siz
     cmha_real *logits = NULL, *scratch = NULL;
     int32_t *recent = NULL, *tokens = NULL; /* a ring of the last tokens; `count` have passed */
     cmha__array arrays[] = {{&rng, B, sizeof *rng},
-            {&logits, V, B * sizeof *logits},
-            {&scratch, V, 2 * sizeof *scratch},
-            {&recent, window, B * sizeof *recent},
-            {&tokens, B, sizeof *tokens}};
+        {&logits, V, B * sizeof *logits},
+        {&scratch, V, 2 * sizeof *scratch},
+        {&recent, window, B * sizeof *recent},
+        {&tokens, B, sizeof *tokens}};
     status = cmha__take_arrays(context, "generate", arrays, 5, &bytes, NULL);
     if (status) return status;
     for (size_t b = 0; b < B; b++) rng[b] = cmha_rng_make(seed, b);
@@ -14690,7 +14679,7 @@ CMHA_DEF cmha_status cmha_generate(cmha_cache *cache, const int32_t *prompt, siz
                 for (size_t b = 0; b < B; b++) recent[b * window + count % window] = newest[b * n + t];
         for (size_t b = 0; b < B; b++) {
             tokens[b] = cmha_sample(&config, logits + b * V, V, recent + b * window,
-                    cmha__min(count, window), &rng[b], scratch);
+                cmha__min(count, window), &rng[b], scratch);
             if (tokens[b] >= 0) continue;
             status = cmha__fail(context, CMHA_ERR_NOT_FINITE, "generate: logits are NaN");
             break;
@@ -14711,15 +14700,15 @@ CMHA_DEF cmha_status cmha_generate(cmha_cache *cache, const int32_t *prompt, siz
 
 /* ---- the operating system: plain descriptors, so that a FIFO is refused instead of waited for ---- */
 
-#define CMHA__MALFORMED(ctx, ...) cmha__fail(ctx, CMHA_ERR_FORMAT, __VA_ARGS__)
+#define CMHA__MALFORMED(archive, ...) cmha__fail((archive)->context, CMHA_ERR_FORMAT, __VA_ARGS__)
 
 static cmha_status cmha__files_fail(cmha_context *ctx, const char *what, cmha_status status) {
     return status ? cmha__fail(ctx, status, "%s: %s", what, cmha_status_string(status)) : CMHA_OK;
 }
 
 #ifdef CMHA_NO_FILES
-#define cmha__system_open(ctx, path, file, size) cmha__files_fail(ctx, "cannot be opened", CMHA_ERR_NOT_FOUND)
-#define cmha__system_read(ctx, file, offset, to, bytes) CMHA_ERR_STATE /* of none that was opened */
+#define cmha__system_open(a) cmha__files_fail((a)->context, "cannot be opened", CMHA_ERR_NOT_FOUND)
+#define cmha__system_read(a, offset, to, bytes) CMHA_ERR_STATE /* of none that was opened */
 #define cmha__file_move(fd, at, bytes, writing) 0
 #define cmha__system_close(file) (void)(file)
 #define cmha__system_save(o) cmha__files_fail((o)->context, "writing failed", CMHA_ERR_NOT_FOUND)
@@ -14771,24 +14760,24 @@ static cmha_status cmha__io_fail(cmha_context *ctx, const char *what) {
     return cmha__fail(ctx, status, "%s: %s", what, number ? strerror(number) : "the file ended early");
 }
 
-static cmha_status cmha__system_open(cmha_context *ctx, const char *path, void **file, uint64_t *size) {
+static cmha_status cmha__system_open(cmha_archive *a) {
     struct CMHA__STAT(stat) about;
-    int fd = CMHA__SYSTEM(open)(path, O_RDONLY | CMHA__FILE_FLAGS);
-    if (fd < 0) return cmha__io_fail(ctx, "cannot be opened");
+    int fd = CMHA__SYSTEM(open)(a->path, O_RDONLY | CMHA__FILE_FLAGS);
+    if (fd < 0) return cmha__io_fail(a->context, "cannot be opened");
     if (CMHA__STAT(fstat)(fd, &about) == 0 && S_ISREG(about.st_mode)) {
-        *size = (uint64_t)about.st_size;
-        *file = (void *)((intptr_t)fd + 1); /* never NULL */
+        a->size = (uint64_t)about.st_size;
+        a->file = (void *)((intptr_t)fd + 1); /* never NULL */
         return CMHA_OK;
     }
     CMHA__SYSTEM(close)(fd);
-    return cmha__fail(ctx, CMHA_ERR_IO, "cannot be read: not a regular file");
+    return cmha__fail(a->context, CMHA_ERR_IO, "cannot be read: not a regular file");
 }
 
-/* Reads or writes all bytes where the file stands. Returns 0, errno, or -1 at its end (errno = 0). */
+/* Reads or writes all bytes where the file stands. Returns 0, errno, or -1 at its end. */
 static int cmha__file_move(int fd, void *first, size_t bytes, int writing) {
     unsigned char *at = (unsigned char *)first;
     while (bytes) {
-        unsigned piece = bytes < CMHA__FILE_PIECE ? (unsigned)bytes : (unsigned)CMHA__FILE_PIECE;
+        unsigned piece = (unsigned)cmha__min(bytes, CMHA__FILE_PIECE);
         errno = 0;
         long long moved = writing ? CMHA__SYSTEM(write)(fd, at, piece) : CMHA__SYSTEM(read)(fd, at, piece);
         if (moved < 0 && errno == EINTR) continue;
@@ -14806,18 +14795,19 @@ static void cmha__system_close(void *file) {
     if (file) CMHA__SYSTEM(close)(cmha__descriptor(file));
 }
 
-static cmha_status cmha__system_read(cmha_context *ctx, void *file, uint64_t offset, void *to, size_t bytes) {
+static cmha_status cmha__system_read(const cmha_archive *a, uint64_t offset, void *to, size_t bytes) {
     CMHA__FILE_PLACE place = (CMHA__FILE_PLACE)offset;
-    int fd = cmha__descriptor(file);
+    int fd = cmha__descriptor(a->file);
     errno = 0;
     int moves = (uint64_t)place == offset && CMHA__SEEK_FILE(fd, place, SEEK_SET) >= 0;
-    return moves && !cmha__file_move(fd, to, bytes, 0) ? CMHA_OK : cmha__io_fail(ctx, "reading failed");
+    if (moves && !cmha__file_move(fd, to, bytes, 0)) return CMHA_OK;
+    return cmha__io_fail(a->context, "reading failed");
 }
 #endif
 
 /* ---- files of the context's callbacks ---- */
 
-/* Cuts a path that is too long for an error line to its end. */
+/* Returns what an error line has room for. */
 static const char *cmha__path_end(const char *path) {
     size_t length = strlen(path);
     return length > 100 ? path + length - 100 : path;
@@ -14833,24 +14823,30 @@ static cmha_status cmha__blame(cmha_context *ctx, const char *path, cmha_status 
     return cmha__fail(ctx, status, "%s%s", name, ctx->detail);
 }
 
-/* Finds and measures a file. *file is the system's, NULL where the callbacks have it. */
-static cmha_status cmha__file_open(cmha_context *ctx, const char *path, void **file, uint64_t *size) {
+/* Closes a file that was read; the call's error line gets its name. */
+static cmha_status cmha__file_end(cmha_archive *a, cmha_status status) {
+    status = cmha__blame(a->context, a->path, status);
+    cmha_archive_close(a);
+    return status;
+}
+
+/* Finds and measures a file. a->file is the system's, NULL where the callbacks have it. */
+static cmha_status cmha__file_open(cmha_archive *a, cmha_context *ctx, const char *path) {
     const cmha_files *f = &ctx->config.files;
-    *file = NULL;
-    *size = 0;
-    cmha_status status = f->size ? f->size(f->user, ctx, path, size) : CMHA_ERR_NOT_FOUND;
-    if (status == CMHA_ERR_NOT_FOUND && (f->system_too || !f->size))
-        return cmha__system_open(ctx, path, file, size);
+    memset(a, 0, sizeof *a);
+    a->context = ctx;
+    a->path = (char *)(uintptr_t)path;
+    cmha_status status = f->size ? f->size(f->user, ctx, path, &a->size) : CMHA_ERR_NOT_FOUND;
+    if (status == CMHA_ERR_NOT_FOUND && (f->system_too || !f->size)) return cmha__system_open(a);
     return cmha__files_fail(ctx, "cannot be opened", status);
 }
 
-static cmha_status cmha__file_read(cmha_context *ctx, const char *path, void *file, uint64_t offset, void *to,
-        size_t bytes) {
-    const cmha_files *f = &ctx->config.files;
-    if (file) return cmha__system_read(ctx, file, offset, to, bytes);
+static cmha_status cmha__file_read(const cmha_archive *a, uint64_t offset, void *to, size_t bytes) {
+    const cmha_files *f = &a->context->config.files;
+    if (a->file) return cmha__system_read(a, offset, to, bytes);
     cmha_status status = f->read ? CMHA_OK : CMHA_ERR_STATE; /* the context was opened again without them */
-    if (!status && bytes) status = (f->read)(f->user, ctx, path, offset, to, bytes);
-    return cmha__files_fail(ctx, "reading failed", status);
+    if (!status && bytes) status = (f->read)(f->user, a->context, a->path, offset, to, bytes);
+    return cmha__files_fail(a->context, "reading failed", status);
 }
 
 static cmha_buffer *cmha__buffer_of(void *list, const char *path) {
@@ -14899,8 +14895,8 @@ static cmha_status cmha__buffer_finish(void *user, cmha_context *ctx, const char
 }
 
 CMHA_DEF cmha_files cmha_buffers(cmha_buffer *list) {
-    cmha_files files = {cmha__buffer_size, cmha__buffer_read, cmha__buffer_write,
-            cmha__buffer_finish, 1, list};
+    cmha_files files = {cmha__buffer_size, cmha__buffer_read, cmha__buffer_write, cmha__buffer_finish, 1,
+        list};
     return files;
 }
 
@@ -14923,43 +14919,40 @@ static float cmha__half_of(uint32_t bits) {
     return (float)mantissa * (sign ? -1 : 1) / 16777216; /* subnormal: units of 2^-24 */
 }
 
-/* Swaps the bytes of words in place, both ways; does nothing on little-endian machines. */
+/* Turns words, if any, from this machine's byte order to the file's, or back. */
 static void cmha__swap_words(void *words, size_t n, size_t width) {
     unsigned char *at = (unsigned char *)words, other[8];
-    if (!words || width == 1 || cmha__little_endian()) return; /* no words are NULL */
+    if (!words || width == 1 || cmha__little_endian()) return;
     for (size_t i = 0; i < n; i++, at += width) {
         for (size_t j = 0; j < width; j++) other[j] = at[width - 1 - j];
         memcpy(at, other, width);
     }
 }
 
-enum { CMHA__AS_F64, CMHA__AS_F32, CMHA__AS_F16, CMHA__AS_BF16, CMHA__AS_I64, CMHA__AS_C64 }; /* rows below */
-enum { CMHA__AS_REAL = sizeof(cmha_real) == 8 ? CMHA__AS_F64 : CMHA__AS_F32 };
+/* The first types below, in this order; all but U8 can be read as reals. */
+enum {
+    CMHA__AS_F64, CMHA__AS_F32, CMHA__AS_F16, CMHA__AS_BF16, CMHA__AS_I64, CMHA__AS_C64, CMHA__AS_U8,
+    CMHA__AS_REAL = sizeof(cmha_real) == 8 ? CMHA__AS_F64 : CMHA__AS_F32
+};
 
-/* Types and their bytes. The first rows, in the enumeration's order, can be read as reals. */
+/* Types and their bytes; the last one is all others. */
 static const struct { char name[12]; unsigned char width; } cmha__dtypes[] = {
-    {"F64", 8}, {"F32", 4}, {"F16", 2}, {"BF16", 2}, {"I64", 8}, {"C64", 8}, {"U64", 8}, {"I32", 4},
-    {"U32", 4}, {"I16", 2}, {"U16", 2}, {"I8", 1}, {"U8", 1}, {"BOOL", 1}, {"F8_E5M2", 1}, {"F8_E4M3", 1},
+    {"F64", 8}, {"F32", 4}, {"F16", 2}, {"BF16", 2}, {"I64", 8}, {"C64", 8}, {"U8", 1}, {"U64", 8},
+    {"I32", 4}, {"U32", 4}, {"I16", 2}, {"U16", 2}, {"I8", 1}, {"BOOL", 1}, {"F8_E5M2", 1}, {"F8_E4M3", 1},
     {"F8_E8M0", 1}, {"F8_E5M2FNUZ", 1}, {"F8_E4M3FNUZ", 1}, {"", 0}};
 
-/* Finds a type's row; the last one is all others'. */
 static int cmha__dtype(const char *name) {
     int i = 0;
     while (cmha__dtypes[i].width && strcmp(cmha__dtypes[i].name, name) != 0) i++;
     return i;
 }
 
-static cmha_real cmha__decode(const unsigned char *from, int dtype) {
-    uint64_t bits;
+static cmha_real cmha__decode(uint64_t bits, int dtype) {
     double wide;
     int64_t whole;
-    switch (dtype) {
-    case CMHA__AS_C64:
-    case CMHA__AS_F32: return cmha__float_of((uint32_t)cmha__bytes_get(from, 4));
-    case CMHA__AS_F16: return cmha__half_of((uint32_t)cmha__bytes_get(from, 2));
-    case CMHA__AS_BF16: return cmha__float_of((uint32_t)cmha__bytes_get(from, 2) << 16);
-    default: bits = cmha__bytes_get(from, 8);
-    }
+    if (dtype == CMHA__AS_F16) return cmha__half_of((uint32_t)bits);
+    if (dtype == CMHA__AS_BF16) return cmha__float_of((uint32_t)bits << 16);
+    if (dtype == CMHA__AS_F32 || dtype == CMHA__AS_C64) return cmha__float_of((uint32_t)bits);
     memcpy(&wide, &bits, sizeof wide);
     memcpy(&whole, &bits, sizeof whole);
     return dtype == CMHA__AS_F64 ? (cmha_real)wide : (cmha_real)whole;
@@ -14967,9 +14960,8 @@ static cmha_real cmha__decode(const unsigned char *from, int dtype) {
 
 /* ---- the header: JSON of one fixed shape, so that rules are never deeper than four ---- */
 
-typedef struct cmha__header {
+typedef struct {
     cmha_archive *archive; /* its arrays have room for all that a header of this length can hold */
-    const char *begin;
     char *at; /* the text ends in a NUL, which no rule accepts */
     int seen_metadata, named; /* named: what is wrong is the tensor */
     cmha_archive_tensor tensor; /* the one that is being read, bits for its fields, and a list */
@@ -14980,15 +14972,13 @@ typedef struct cmha__header {
 /* Reads one thing. All of these return what is wrong, or NULL. */
 typedef const char *(*cmha__rule)(cmha__header *h);
 
-static cmha_status cmha__tensor_fail(const cmha_archive *archive, const char *name, const char *problem) {
-    return CMHA__MALFORMED(archive->context, "tensor %.60s: %s", name, problem);
+static cmha_status cmha__tensor_fail(const cmha_archive *a, const char *name, const char *problem) {
+    return CMHA__MALFORMED(a, "tensor %.60s: %s", name, problem);
 }
-
-static uint64_t cmha__data_bytes(const cmha_archive *archive) { return archive->size - archive->data_begin; }
 
 static void cmha__skip_blanks(cmha__header *h) { h->at += strspn(h->at, " \t\n\r"); }
 
-/* Steps past a character: 1, if it comes next. */
+/* Steps past a character if it comes next. */
 static int cmha__accept(cmha__header *h, char c) {
     cmha__skip_blanks(h);
     if (*h->at != c) return 0;
@@ -15091,15 +15081,14 @@ static const char *cmha__read_field(cmha__header *h) {
     h->n = 0;
     if (bit == 1) return cmha__read_string(h, &t->dtype);
     wrong = cmha__read_all(h, "[]", cmha__read_number);
-    if (bit == 4 && h->n == 2) {
+    if (bit == 4) {
         t->begin = h->list[0];
         t->end = h->list[1];
-        h->seen |= 8;
+        if (h->n == 2) h->seen |= 8;
     }
-    if (bit == 4) return wrong;
+    if (wrong || bit == 4) return wrong;
     t->rank = h->n;
     t->count = 1;
-    if (wrong) return wrong;
     for (int i = 0; i < h->n; i++) {
         t->shape[i] = (size_t)h->list[i];
         h->named = t->shape[i] != h->list[i] || !cmha__mul(t->count, t->shape[i], &t->count);
@@ -15111,7 +15100,6 @@ static const char *cmha__read_field(cmha__header *h) {
 /* "name": {fields in any order} or "__metadata__": {pairs} */
 static const char *cmha__read_entry(cmha__header *h) {
     cmha_archive_tensor *t = &h->tensor;
-    size_t width, bytes;
     memset(t, 0, sizeof *t);
     h->seen = 0;
     const char *wrong = cmha__read_key(h, &t->name);
@@ -15121,12 +15109,15 @@ static const char *cmha__read_entry(cmha__header *h) {
     if ((wrong = cmha__read_all(h, "{}", cmha__read_field)) != NULL) return wrong;
     h->named = 1;
     if (h->seen != 15) return "it lacks a dtype, a shape or two data_offsets";
-    if (!(width = cmha__dtypes[cmha__dtype(t->dtype)].width)) return "its dtype is not known";
-    if (t->begin > t->end || t->end > cmha__data_bytes(h->archive)) return "its data_offsets leave the file";
+    int dtype = cmha__dtype(t->dtype);
+    size_t bytes, width = cmha__dtypes[dtype].width;
+    if (!width) return "its dtype is not known";
+    if (t->begin > t->end || t->end > h->archive->size - h->archive->data_begin)
+        return "its data_offsets leave the file";
     if (!cmha__mul(t->count, width, &bytes) || bytes != t->end - t->begin)
         return "its data_offsets do not fit its shape and dtype";
     h->named = 0;
-    if (cmha__dtype(t->dtype) == CMHA__AS_C64) t->count *= 2;
+    if (dtype == CMHA__AS_C64) t->count *= 2;
     h->archive->tensors[h->archive->n_tensors++] = *t;
     return NULL;
 }
@@ -15141,7 +15132,7 @@ static int cmha__compare_names(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* Lists n things of `size` bytes by name; returns a name that comes twice, or NULL. */
+/* Sorts n things of `size` bytes by name; returns a name that comes twice, or NULL. */
 static const char *cmha__repeated(const void **order, const void *things, size_t n, size_t size) {
     for (size_t i = 0; i < n; i++) order[i] = (const char *)things + i * size;
     cmha__sort(order, n, cmha__compare_names);
@@ -15151,80 +15142,75 @@ static const char *cmha__repeated(const void **order, const void *things, size_t
 }
 
 /* Sorts the tensors by name. Refuses a name twice, and holes or overlaps of data. */
-static cmha_status cmha__arrange(cmha_archive *archive) {
-    cmha_context *ctx = archive->context;
-    size_t n = archive->n_tensors, m = archive->n_metadata, bytes, i;
+static cmha_status cmha__arrange(cmha_archive *a) {
+    size_t n = a->n_tensors, m = a->n_metadata, bytes;
     cmha_archive_tensor *copy;
     const void **order;
     const char *twice, *hole = NULL;
     uint64_t end = 0;
     cmha__array arrays[] = {{&copy, n, sizeof *copy}, {&order, (n > m ? n : m) + 1, sizeof *order}};
-    cmha_status status = cmha__take_arrays(ctx, "header", arrays, 2, &bytes, NULL);
+    cmha_status status = cmha__take_arrays(a->context, "header", arrays, 2, &bytes, NULL);
     if (status) return status;
-    memcpy(copy, archive->tensors, n * sizeof *copy);
-    twice = cmha__repeated(order, archive->metadata, m, 2 * sizeof *archive->metadata);
-    for (i = 0; i < n; i++) order[i] = &copy[i];
+    memcpy(copy, a->tensors, n * sizeof *copy);
+    twice = cmha__repeated(order, a->metadata, m, 2 * sizeof *a->metadata);
+    for (size_t i = 0; i < n; i++) order[i] = &copy[i];
     cmha__sort(order, n, cmha__compare_places);
-    for (i = 0; i < n && !hole; i++) {
+    for (size_t i = 0; i < n; i++) {
         const cmha_archive_tensor *t = (const cmha_archive_tensor *)order[i];
-        if (t->begin != end) hole = t->name;
+        if (t->begin != end && !hole) hole = t->name;
         end = t->end;
     }
     if (!twice) twice = cmha__repeated(order, copy, n, sizeof *copy);
-    if (!twice)
-        for (i = 0; i < n; i++) archive->tensors[i] = *(const cmha_archive_tensor *)order[i];
-    cmha__give(ctx, copy, bytes);
-    if (hole) return cmha__tensor_fail(archive, hole, "there is a hole or an overlap before its data");
-    if (twice) return CMHA__MALFORMED(ctx, "%.60s comes twice in the header", twice);
-    if (end == cmha__data_bytes(archive)) return CMHA_OK;
-    return CMHA__MALFORMED(ctx, "the tensors do not fill the file");
+    for (size_t i = 0; i < n; i++) a->tensors[i] = *(const cmha_archive_tensor *)order[i];
+    cmha__give(a->context, copy, bytes);
+    if (hole) return cmha__tensor_fail(a, hole, "there is a hole or an overlap before its data");
+    if (twice) return CMHA__MALFORMED(a, "%.60s comes twice in the header", twice);
+    if (end == a->size - a->data_begin) return CMHA_OK;
+    return CMHA__MALFORMED(a, "the tensors do not fill the file");
 }
 
 /* ---- archives ---- */
 
-static cmha_status cmha__load_header(cmha_archive *archive, const char *path) {
+static cmha_status cmha__load_header(cmha_archive *a, cmha_context *ctx, const char *path) {
     enum { TENSOR = 49, PAIR = 6 }; /* bytes: "":{"dtype":"U8","shape":[],"data_offsets":[0,0]} and "":"", */
-    cmha_context *ctx = archive->context;
     unsigned char raw[8];
-    cmha_status status = cmha__file_open(ctx, path, &archive->file, &archive->size);
+    cmha_status status = cmha__file_open(a, ctx, path);
     if (status) return status;
-    if (archive->size < 8) return CMHA__MALFORMED(ctx, "not a safetensors file: below 8 bytes");
-    if ((status = cmha__file_read(ctx, path, archive->file, 0, raw, 8)) != CMHA_OK) return status;
+    if (a->size < 8) return CMHA__MALFORMED(a, "not a safetensors file: below 8 bytes");
+    if ((status = cmha__file_read(a, 0, raw, 8)) != CMHA_OK) return status;
     uint64_t length = cmha__bytes_get(raw, 8);
-    if (length > 100000000 || length > archive->size - 8)
-        return CMHA__MALFORMED(ctx, "not a safetensors file: its header exceeds it or 100 MB");
+    if (length > 100000000 || length > a->size - 8)
+        return CMHA__MALFORMED(a, "not a safetensors file: its header exceeds it or 100 MB");
     size_t text = (size_t)length, name = strlen(path) + 1;
-    cmha__array arrays[] = {{&archive->tensors, text / TENSOR, sizeof *archive->tensors}, /* at most */
-            {&archive->metadata, text / PAIR + 1, 2 * sizeof *archive->metadata},
-            {&archive->path, name + text + 1, 1}};
-    status = cmha__take_arrays(ctx, "header", arrays, 3, &archive->memory_size, NULL);
+    cmha__array arrays[] = {{&a->tensors, text / TENSOR, sizeof *a->tensors}, /* at most */
+            {&a->metadata, text / PAIR + 1, 2 * sizeof *a->metadata},
+            {&a->path, name + text + 1, 1}};
+    status = cmha__take_arrays(ctx, "header", arrays, 3, &a->memory_size, NULL);
     if (status) return status;
-    archive->memory = archive->tensors;
-    archive->data_begin = 8 + length;
-    memcpy(archive->path, path, name);
+    a->memory = a->tensors;
+    a->data_begin = 8 + length;
+    memcpy(a->path, path, name);
     cmha__header h;
     memset(&h, 0, sizeof h);
-    h.archive = archive;
-    h.begin = h.at = archive->path + name;
-    if ((status = cmha__file_read(ctx, path, archive->file, 8, h.at, text)) != CMHA_OK) return status;
-    h.at[text] = 0;
-    const char *wrong = *h.at != '{' ? "it does not begin with {" : NULL;
+    h.archive = a;
+    char *begin = h.at = a->path + name;
+    if ((status = cmha__file_read(a, 8, begin, text)) != CMHA_OK) return status;
+    begin[text] = 0;
+    const char *wrong = *begin != '{' ? "it does not begin with {" : NULL;
     if (!wrong) wrong = cmha__read_all(&h, "{}", cmha__read_entry);
     if (!wrong) cmha__skip_blanks(&h);
-    if (!wrong && h.at != h.begin + text) wrong = "something follows its end";
-    if (h.named) return cmha__tensor_fail(archive, h.tensor.name, wrong);
-    if (!wrong) return cmha__arrange(archive);
-    return CMHA__MALFORMED(ctx, "safetensors header, byte %zu: %s", (size_t)(h.at - h.begin), wrong);
+    if (!wrong && h.at != begin + text) wrong = "something follows its end";
+    if (h.named) return cmha__tensor_fail(a, h.tensor.name, wrong);
+    if (!wrong) return cmha__arrange(a);
+    return CMHA__MALFORMED(a, "safetensors header, byte %zu: %s", (size_t)(h.at - begin), wrong);
 }
 
 CMHA_DEF cmha_status cmha_archive_open(cmha_archive *archive, cmha_context *context, const char *path) {
     if (archive) memset(archive, 0, sizeof *archive);
     if (!archive || !context || !path) return CMHA__WRONG(context, "archive open: an argument is NULL");
     if (!cmha__is_open(context)) return CMHA_ERR_STATE;
-    archive->context = context;
-    cmha_status status = cmha__load_header(archive, path);
-    if (status) cmha_archive_close(archive);
-    return cmha__blame(context, path, status);
+    cmha_status status = cmha__load_header(archive, context, path);
+    return status ? cmha__file_end(archive, status) : CMHA_OK;
 }
 
 CMHA_DEF void cmha_archive_close(cmha_archive *archive) {
@@ -15237,7 +15223,7 @@ CMHA_DEF void cmha_archive_close(cmha_archive *archive) {
 CMHA_DEF const cmha_archive_tensor *cmha_archive_find(const cmha_archive *archive, const char *name) {
     if (!archive || !name || !archive->n_tensors) return NULL;
     return (const cmha_archive_tensor *)bsearch(&name, archive->tensors, archive->n_tensors,
-            sizeof *archive->tensors, cmha__compare_names);
+        sizeof *archive->tensors, cmha__compare_names);
 }
 
 CMHA_DEF const char *cmha_archive_metadata(const cmha_archive *archive, const char *key) {
@@ -15248,11 +15234,10 @@ CMHA_DEF const char *cmha_archive_metadata(const cmha_archive *archive, const ch
 }
 
 /* Reads n words of the data from byte `from` on, in this machine's order. */
-static cmha_status cmha__read_words(cmha_archive *archive, uint64_t from, void *out, size_t n, size_t width) {
-    cmha_status status = cmha__file_read(archive->context, archive->path, archive->file,
-            archive->data_begin + from, out, n * width);
+static cmha_status cmha__read_words(cmha_archive *a, uint64_t from, void *out, size_t n, size_t width) {
+    cmha_status status = cmha__file_read(a, a->data_begin + from, out, n * width);
     cmha__swap_words(out, n, width);
-    return cmha__blame(archive->context, archive->path, status);
+    return cmha__blame(a->context, a->path, status);
 }
 
 /* Returns where number i of complex pairs lies among planes with rows of n. */
@@ -15266,23 +15251,21 @@ static cmha_status cmha__read_tensor(cmha_archive *a, const cmha_archive_tensor 
     if (!ctx) return CMHA_ERR_STATE;
     if (!t || (!out && t->count)) return CMHA__WRONG(ctx, "archive read: tensor or out is NULL");
     unsigned char piece[8192];
-    int dtype = cmha__dtype(t->dtype);
-    int planes = dtype == CMHA__AS_C64;
+    int dtype = cmha__dtype(t->dtype), planes = dtype == CMHA__AS_C64;
     size_t n, width = planes ? 4 : cmha__dtypes[dtype].width, row = t->rank ? t->shape[t->rank - 1] : 1;
-    cmha_status status = CMHA_OK;
     if (whole ? dtype != CMHA__AS_I64 : dtype > CMHA__AS_C64)
-        return cmha__blame(ctx, a->path, CMHA__MALFORMED(ctx, "tensor %.60s: %s is not %s", t->name, t->dtype,
+        return cmha__blame(ctx, a->path, CMHA__MALFORMED(a, "tensor %.60s: %s is not %s", t->name, t->dtype,
             whole ? "I64" : "F64, F32, F16, BF16, I64 or C64"));
     if (whole || dtype == CMHA__AS_REAL) return cmha__read_words(a, t->begin, out, t->count, width);
     for (size_t done = 0; done < t->count; done += n) {
         n = cmha__min(t->count - done, sizeof piece / width);
-        status = cmha__read_words(a, t->begin + done * width, piece, n * width, 1);
-        if (status) break;
+        cmha_status status = cmha__read_words(a, t->begin + done * width, piece, n * width, 1);
+        if (status) return status;
         for (size_t i = 0; i < n; i++)
             ((cmha_real *)out)[planes ? cmha__plane_place(done + i, row) : done + i] =
-            cmha__decode(piece + i * width, dtype);
+                cmha__decode(cmha__bytes_get(piece + i * width, width), dtype);
     }
-    return status;
+    return CMHA_OK;
 }
 
 CMHA_DEF cmha_status cmha_archive_read(cmha_archive *archive, const cmha_archive_tensor *t, cmha_real *out) {
@@ -15307,8 +15290,8 @@ typedef struct cmha__output cmha__output;
 /* Tells what a file holds: metadata (cmha__tell_note), then tensors (cmha__tell_tensor). */
 typedef void (*cmha__contents)(cmha__output *o, const void *of);
 
-/* Holds a file that is being written. Its contents are told three times: to measure the header, to compose it
-   and to write the data. Until it is whole a file of the system's lies in the folder of the one it replaces,
+/* A file that is being written. Its contents are told three times: to measure the header, to compose it and
+   to write the data. Until it is whole a file of the system's lies in the folder of the one it replaces,
    under a name of its own or, so that nothing is left if the process dies, without any. */
 struct cmha__output {
     cmha_context *context;
@@ -15325,7 +15308,7 @@ struct cmha__output {
     char path[CMHA__PATH], beside[CMHA__PATH + 32]; /* what is replaced; the file under its own name */
 };
 
-/* Appends to the header, or only counts. */
+/* Appends to the header; header NULL: only counts. */
 CMHA__PRINTF(2, 3) static void cmha__emit(cmha__output *o, const char *format, ...) {
     char *at = o->header ? o->header + o->used : NULL;
     va_list arguments;
@@ -15345,15 +15328,12 @@ static void cmha__emit_string(cmha__output *o, const char *text) {
     cmha__emit(o, "\"");
 }
 
-static void cmha__tell_key(cmha__output *o, const char *key) {
+/* value NULL: the caller emits it. */
+static void cmha__tell_note(cmha__output *o, const char *key, const char *value) {
     cmha__emit(o, "%s", o->notes++ ? "," : "\"__metadata__\":{");
     cmha__emit_string(o, key);
     cmha__emit(o, ":");
-}
-
-static void cmha__tell_note(cmha__output *o, const char *key, const char *value) {
-    cmha__tell_key(o, key);
-    cmha__emit_string(o, value);
+    if (value) cmha__emit_string(o, value);
 }
 
 /* Writes n words in the file's byte order, unless it has failed before. */
@@ -15361,16 +15341,16 @@ static void cmha__write_words(cmha__output *o, const void *data, size_t n, size_
     const cmha_files *f = &o->context->config.files;
     unsigned char piece[8192], *at = (unsigned char *)(uintptr_t)data, *from;
     int swaps = width > 1 && !cmha__little_endian();
-    if (!o->error)
-        for (size_t part; n; n -= part, at += part * width) {
-            part = swaps && n > sizeof piece / width ? sizeof piece / width : n;
-            from = swaps ? (unsigned char *)memcpy(piece, at, part * width) : at;
-            if (swaps) cmha__swap_words(from, part, width);
-            size_t bytes = part * width;
-            o->error = o->fd >= 0 ? cmha__file_move(o->fd, from, bytes, 1)
-                : (int)(f->write)(f->user, o->context, o->name, o->at, from, bytes, o->total);
-            if (!o->error) o->at += bytes;
-        }
+    for (size_t part, bytes; n; n -= part, at += bytes) {
+        if (o->error) return;
+        part = swaps ? cmha__min(n, sizeof piece / width) : n;
+        bytes = part * width;
+        from = swaps ? (unsigned char *)memcpy(piece, at, bytes) : at;
+        if (swaps) cmha__swap_words(from, part, width);
+        o->error = o->fd >= 0 ? cmha__file_move(o->fd, from, bytes, 1)
+            : (int)(f->write)(f->user, o->context, o->name, o->at, from, bytes, o->total);
+        if (!o->error) o->at += bytes;
+    }
 }
 
 static int cmha__item_dtype(const cmha_archive_item *item) {
@@ -15381,17 +15361,15 @@ static void cmha__tell_tensor(cmha__output *o, const cmha_archive_item *item) {
     int dtype = cmha__item_dtype(item);
     size_t width = cmha__dtypes[dtype].width, n = 1;
     for (int i = 0; i < item->rank; i++) n *= item->shape[i];
-    size_t row = item->rank ? item->shape[item->rank - 1] : 1;
+    int planes = dtype == CMHA__AS_C64;
+    size_t row = item->rank ? item->shape[item->rank - 1] : 1, numbers = planes && o->writing ? 2 * n : 0;
     float pairs[1024];
-    if (o->writing && dtype == CMHA__AS_C64)
-        for (size_t i = 0, m = 0; i < 2 * n; i++) {
-            pairs[m++] = (float)item->data[cmha__plane_place(i, row)];
-            if (m == 1024 || i + 1 == 2 * n) {
-                cmha__write_words(o, pairs, m, sizeof *pairs);
-                m = 0;
-            }
-        }
-    if (o->writing && dtype != CMHA__AS_C64 && item->data) cmha__write_words(o, item->data, n, width);
+    for (size_t i = 0, m; i < numbers; i += m) {
+        for (m = 0; m < cmha__min(numbers - i, 1024); m++)
+            pairs[m] = (float)item->data[cmha__plane_place(i + m, row)];
+        cmha__write_words(o, pairs, m, sizeof *pairs);
+    }
+    if (o->writing && !planes && item->data) cmha__write_words(o, item->data, n, width);
     cmha__emit(o, "%s", o->tensors++ ? "," : o->notes ? "}," : "");
     cmha__emit_string(o, item->name);
     cmha__emit(o, ":{\"dtype\":\"%s\",\"shape\":[", cmha__dtypes[dtype].name);
@@ -15418,7 +15396,7 @@ static void cmha__tell_file(cmha__output *o) {
 }
 
 #ifndef CMHA_NO_FILES
-/* Copies `path` or, where it is a link, what the last link names, so that links stay. 0 = see errno. */
+/* Copies `path` or, so that links stay, what its last link names. 0 = see errno. */
 static int cmha__output_follow(cmha__output *o, const char *path) {
     size_t n = strlen(path), begin;
     for (int links = 0; links < CMHA__LINKS; links++) {
@@ -15434,8 +15412,8 @@ static int cmha__output_follow(cmha__output *o, const char *path) {
     return errno = ELOOP, 0;
 }
 
-/* Gives the open file fd or, fd = -1, a new one a name in its folder that nothing has. Returns its
-   descriptor; -1 leaves the reason in errno. */
+/* Gives the open file fd or, fd = -1, a new one a free name in its folder. Returns its descriptor; -1 leaves
+   the reason in errno. */
 static int cmha__output_name(cmha__output *o, int fd) {
     cmha_rng rng = cmha_rng_make((uint64_t)CMHA__SYSTEM(getpid)(), (uint64_t)(uintptr_t)o);
     char *name = o->beside + o->folder;
@@ -15458,8 +15436,8 @@ static int cmha__output_name(cmha__output *o, int fd) {
     return got;
 }
 
-/* Writes and flushes the file, gives it a name if it has none, and closes it: 1 = done. Else no file is left,
-   and errno has the reason; -1 = only the name failed. */
+/* Writes, flushes and closes the file, and names it if it has no name: 1 = done. Else no file is left, and
+   errno has the reason; -1 = only the name failed. */
 static int cmha__output_fill(cmha__output *o, int fd) {
 #ifndef _WIN32
     if (o->replaces) (void)!fchmod(fd, (mode_t)o->mode); /* some of which the umask has taken */
@@ -15503,20 +15481,19 @@ static int cmha__output_put(cmha__output *o) {
 /* Replaces a regular file, which keeps its permissions, or makes one. */
 static cmha_status cmha__system_save(cmha__output *o) {
     struct CMHA__STAT(stat) about;
-    cmha_status status;
+    const char *failed = "cannot be written";
     o->replaces = CMHA__STAT(stat)(o->name, &about) == 0;
     if (o->replaces && !S_ISREG(about.st_mode))
         return cmha__fail(o->context, CMHA_ERR_IO, "cannot be replaced: not a regular file");
-    if ((!o->replaces && errno != ENOENT) || !cmha__output_follow(o, o->name)) {
-        status = cmha__io_fail(o->context, "cannot be written");
-    } else {
+    if ((o->replaces || errno == ENOENT) && cmha__output_follow(o, o->name)) {
         o->mode = o->replaces ? (int)(about.st_mode & 0777) : CMHA__FILE_MODE;
         memcpy(o->beside, o->path, o->folder);
         o->beside[o->folder] = 0;
         if (cmha__output_put(o)) return CMHA_OK;
-        status = cmha__io_fail(o->context, "writing failed");
+        failed = "writing failed";
     }
-    return status == CMHA_ERR_NOT_FOUND ? CMHA_ERR_IO : status; /* no such folder */
+    (void)cmha__io_fail(o->context, failed);
+    return CMHA_ERR_IO; /* also where there is no such folder */
 }
 #endif
 
@@ -15552,7 +15529,7 @@ static cmha_status cmha__save(cmha_context *ctx, const char *path, cmha__content
     return cmha__blame(ctx, path, status);
 }
 
-typedef struct cmha__arrays {
+typedef struct {
     const cmha_archive_item *items;
     const char *const *metadata;
     size_t n_items, n_metadata;
@@ -15572,26 +15549,24 @@ static int cmha__is_utf8(const char *text) {
     return text != NULL;
 }
 
-/* Checks an item and adds its bytes to the total. */
 static cmha_status cmha__check_item(cmha_context *ctx, const cmha_archive_item *item, size_t *total) {
-    size_t bytes = cmha__dtypes[cmha__item_dtype(item)].width;
+    int dtype = cmha__item_dtype(item), countable = 1;
+    size_t bytes = cmha__dtypes[dtype].width;
     const char *problem = NULL;
-    int countable = 1;
     if (!cmha__is_utf8(item->name) || strcmp(item->name, "__metadata__") == 0)
         problem = "its name is missing, reserved or not UTF-8";
     else if (item->rank < 0 || item->rank > 8 || (item->rank && !item->shape)) problem = "its rank is bad";
-    else if (item->dtype && strcmp(item->dtype, "I64") != 0 && strcmp(item->dtype, "U8") != 0 &&
-            strcmp(item->dtype, "C64") != 0)
+    else if (item->dtype && (dtype < CMHA__AS_I64 || dtype > CMHA__AS_U8))
         problem = "its dtype is not I64, U8 or C64";
-    if (!problem)
+    else {
         for (int i = 0; i < item->rank; i++)
             if (!item->shape[i]) bytes = 0; /* whatever the other axes are */
-    if (!problem)
         for (int i = 0; i < item->rank; i++) countable &= cmha__mul(bytes, item->shape[i], &bytes);
-    if (!problem && countable && bytes && !item->data) problem = "it has no data";
+        if (countable && bytes && !item->data) problem = "it has no data";
+    }
     if (!problem && countable && cmha__sum(*total, bytes, total)) return CMHA_OK;
     return cmha__fail(ctx, problem ? CMHA_ERR_ARGUMENT : CMHA_ERR_OVERFLOW, "archive write: tensor %.60s: %s",
-            item->name ? item->name : "", problem ? problem : "more bytes than can be counted");
+        item->name ? item->name : "", problem ? problem : "more bytes than can be counted");
 }
 
 CMHA_FIT cmha_status cmha_archive_write(cmha_context *context, const char *path,
@@ -15629,7 +15604,7 @@ static size_t cmha__packed_row(const cmha_parameter *p) {
 }
 
 /* Returns tensor i of a training state: parameters, then the first moments of all, the second ones, and the
-   scales of INT8. Its data are NULL where there is none, as of frozen ones' moments, and the words of what is
+   scales of INT8. Data are NULL where there are none, as of frozen ones' moments; the words of what is
    packed. name [CMHA__NAME] gets its name. */
 static cmha_archive_item cmha__item(const cmha_parameters *p, cmha_real *moments, size_t i, char *name) {
     const cmha_parameter *one = &p->list[i % p->count];
@@ -15650,9 +15625,9 @@ static cmha_archive_item cmha__item(const cmha_parameters *p, cmha_real *moments
     return item;
 }
 
-/* Moves a packed parameter from an archive, byte `from` on, or, archive NULL, to a file: bytes of INT8, words
-   of BF16 there, in the order of the numbers. */
-static cmha_status cmha__move_packed(const cmha_parameter *one, cmha__output *o, cmha_archive *archive,
+/* Moves a packed parameter from an archive, byte `from` on, or, a NULL, to a file: there bytes of INT8
+   or words of BF16, in the order of the numbers. */
+static cmha_status cmha__move_packed(const cmha_parameter *one, cmha__output *o, cmha_archive *a,
         uint64_t from) {
     const cmha_packed *p = one->tensor.packed;
     uint16_t halves[4096];
@@ -15662,24 +15637,23 @@ static cmha_status cmha__move_packed(const cmha_parameter *one, cmha__output *o,
     size_t C = p->turned, across = C ? C : p->I, first = cmha__packed_row(one), row = 0, i = 0;
     for (size_t at = 0, n, width = bytes ? 1 : 2; at < one->tensor.size; at += n) {
         n = cmha__min(one->tensor.size - at, sizeof halves / width);
-        if (archive) status = cmha__read_words(archive, from + at * width, halves, n, width);
+        if (a) status = cmha__read_words(a, from + at * width, halves, n, width);
         if (status) break;
         for (size_t k = 0; k < n; k++, i = i + 1 < across ? i + 1 : 0, row += !i) {
             size_t r = C ? row / p->I * C + i : first + row, c = C ? row % p->I : i, j = c % CMHA__BLOCK;
             size_t shift = bytes ? j / 16 * 8 : j / 16 % 2 * 16;
             uint32_t *word = cmha__block_at(p, r, c) + (bytes ? 0 : j / 32 * 16) + j % 16;
-            if (archive) *word |= (uint32_t)(bytes ? codes[k] : halves[k]) << shift; /* it was 0 */
+            if (a) *word |= (uint32_t)(bytes ? codes[k] : halves[k]) << shift; /* it was 0 */
             else if (bytes) codes[k] = (unsigned char)(*word >> shift & 255);
             else halves[k] = (uint16_t)(*word >> shift & 65535);
         }
-        if (CMHA__TRAINS && !archive) cmha__write_words(o, halves, n, width);
+        if (CMHA__TRAINS && !a) cmha__write_words(o, halves, n, width);
     }
     return status;
 }
 
-static size_t cmha__own_omega(const cmha_model *model) {
-    const cmha_model_config *c = &model->config;
-    return c->frequency == CMHA_FREQUENCY_TABLE ? c->n_heads * model->P : 0;
+static size_t cmha__own_omega(const cmha_model *m) {
+    return m->config.frequency == CMHA_FREQUENCY_TABLE ? m->config.n_heads * m->P : 0;
 }
 
 static void cmha__tell_u64(cmha__output *o, const char *key, uint64_t value) {
@@ -15688,8 +15662,8 @@ static void cmha__tell_u64(cmha__output *o, const char *key, uint64_t value) {
     cmha__tell_note(o, key, digits);
 }
 
-/* Fields behind `recompute` and `eval_tokens`, which came later, are told where they are not the default:
-   earlier versions read files without them. */
+/* Fields behind `recompute` and `eval_tokens` came later and are told if not the default, so that earlier
+   versions read files without them. */
 static void cmha__tell_table(cmha__output *o, const char *prefix, cmha_table table, const void *config) {
     int model = table.fields == cmha_model_table().fields;
     size_t last = model ? offsetof(cmha_model_config, recompute) : offsetof(cmha_trainer_config, eval_tokens);
@@ -15703,7 +15677,7 @@ static void cmha__tell_table(cmha__output *o, const char *prefix, cmha_table tab
     }
 }
 
-/* What is tuned of a parameter: its key in metadata, how it is, and how usually. */
+/* Returns how a parameter is tuned, how usually, and the key in metadata. */
 static double cmha__tuning(const cmha_parameter *p, size_t what, char *key, double *usual) {
     static const char *const names[CMHA_TUNE_COUNT] = {"frozen", "rate", "decay", "optimiser"};
     const double now[CMHA_TUNE_COUNT] = {p->frozen ? 1.0 : 0.0, p->lr_scale, p->decay, (double)p->chosen};
@@ -15714,7 +15688,7 @@ static double cmha__tuning(const cmha_parameter *p, size_t what, char *key, doub
 }
 
 /* What a file of parameters holds; NULL = not that. */
-typedef struct cmha__state {
+typedef struct {
     const cmha_parameters *parameters;
     const cmha_model *model;
     const cmha_trainer *trainer;
@@ -15736,20 +15710,20 @@ static uint64_t cmha__rest_identity(const cmha_parameters *p, const cmha_archive
 static void cmha__tell_state(cmha__output *o, const void *of) {
     const cmha__state *s = (const cmha__state *)of;
     const cmha_parameters *p = s->parameters;
-    size_t n = s->model ? cmha__own_omega(s->model) : 0;
+    const cmha_model *model = s->model;
+    size_t n = model ? cmha__own_omega(model) : 0;
     char key[CMHA__NAME], text[48];
     cmha__tell_note(o, "format", "cmha");
     cmha__tell_note(o, "cmha.version", CMHA__VERSION);
-    if (s->model) cmha__tell_table(o, "cfg.", cmha_model_table(), &s->model->config);
-    if (n) cmha__tell_key(o, "omega");
+    if (model) cmha__tell_table(o, "cfg.", cmha_model_table(), &model->config);
+    if (n) cmha__tell_note(o, "omega", NULL);
     for (size_t i = 0; i < n; i++) {
-        cmha__write_real(s->model->omega[i], text);
+        cmha__write_real(model->omega[i], text);
         cmha__emit(o, "%s%s%s", i ? "," : "\"", text, i + 1 < n ? "" : "\"");
     }
-    if (s->model && s->model->packed.storage)
-        cmha__tell_note(o, "packed", cmha__storages[s->model->packed.storage]);
-    if (s->model && s->model->knowledge_identity)
-        cmha__tell_u64(o, "knowledge", s->model->knowledge_identity);
+    if (model && model->packed.storage)
+        cmha__tell_note(o, "packed", cmha__storages[model->packed.storage]);
+    if (model && model->knowledge_identity) cmha__tell_u64(o, "knowledge", model->knowledge_identity);
     if (s->part) cmha__tell_u64(o, "part", cmha__rest_identity(p, NULL));
     if (s->trainer) {
         cmha_trainer_config whole = s->trainer->config; /* as one rank would have it */
@@ -15784,82 +15758,79 @@ static void cmha__tell_state(cmha__output *o, const void *of) {
 CMHA_FIT cmha_status cmha_parameters_save(cmha_parameters *p, const char *path, int state) {
     if (!p || !cmha__is_open(p->context)) return CMHA_ERR_STATE;
     cmha_status status = cmha__holds_numbers(p);
-    if (!status && state && !p->moments) status = cmha__take_zeros(p->context, p->kept, &p->moments);
-    if (!status && state) p->optimised = 1;
+    if (!status && state) status = cmha__need_moments(p);
     cmha__state told = {p, NULL, NULL, state ? &p->step : NULL, 0};
     return status ? status : cmha__save(p->context, path, cmha__tell_state, &told);
 }
 
-static cmha_status cmha__save_model(const cmha_model *model, const char *path, int part) {
+static cmha_status cmha__save_model(const cmha_model *model, const char *path, const cmha_trainer *trainer,
+        int part) {
     if (!cmha__model_is_open(model)) return CMHA_ERR_STATE;
-    cmha__state told = {&model->parameters, model, NULL, NULL, part};
+    cmha__state told = {&model->parameters, model, trainer, trainer ? &trainer->step : NULL, part};
     if (part && (!model->parameters.learning || model->packed.storage))
         return cmha__fail(model->context, CMHA_ERR_STATE, "model save: it is packed, or nothing learns");
     return cmha__save(model->context, path, cmha__tell_state, &told);
 }
 
 CMHA_FIT cmha_status cmha_model_save(cmha_model *model, const char *path) {
-    return cmha__save_model(model, path, 0);
+    return cmha__save_model(model, path, NULL, 0);
 }
 
 CMHA_FIT cmha_status cmha_model_save_part(cmha_model *model, const char *path) {
-    return cmha__save_model(model, path, 1);
+    return cmha__save_model(model, path, NULL, 1);
 }
 
 CMHA_FIT cmha_status cmha_trainer_save(cmha_trainer *trainer, const char *path) {
     if (!cmha__trainer_is_open(trainer)) return CMHA_ERR_STATE;
-    const cmha_trainer *t = trainer;
-    cmha__state told = {&t->model->parameters, t->model, t, &t->step, 0};
-    return cmha__save(t->context, path, cmha__tell_state, &told);
+    return cmha__save_model(trainer->model, path, trainer, 0);
 }
 
 /* ---- loading them ---- */
 
-/* Reads a configuration from the metadata. An option that is not there has its default; one of a later
-   version is refused, and a file without any of the model's, which is not ours. */
-static cmha_status cmha__archive_config(const cmha_archive *archive, const char *prefix, cmha_table table,
+/* Reads a configuration from the metadata, defaults where it has none. Refuses options of a later version,
+   and a file without any of the model's, which is not ours. */
+static cmha_status cmha__archive_config(const cmha_archive *a, const char *prefix, cmha_table table,
         void *config) {
     size_t found = 0, n = strlen(prefix);
     cmha_config_defaults(table, config);
-    for (size_t i = 0; i < archive->n_metadata; i++) {
-        const char *key = archive->metadata[2 * i], *value = archive->metadata[2 * i + 1];
+    for (size_t i = 0; i < a->n_metadata; i++) {
+        const char *key = a->metadata[2 * i], *value = a->metadata[2 * i + 1];
         if (strncmp(key, prefix, n) != 0) continue;
         found++;
-        if (cmha_config_set(archive->context, table, config, key + n, value)) return CMHA_ERR_FORMAT;
+        if (cmha_config_set(a->context, table, config, key + n, value)) return CMHA_ERR_FORMAT;
     }
     if (found || table.fields != cmha_model_table().fields) return CMHA_OK;
-    return CMHA__MALFORMED(archive->context, "it holds no configuration of ours (metadata cfg.*); another "
-            "program wrote it");
+    return CMHA__MALFORMED(a, "it holds no configuration of ours (metadata cfg.*); another "
+        "program wrote it");
 }
 
 CMHA_DEF cmha_status cmha_config_read(cmha_context *context, const char *path, cmha_model_config *model,
         cmha_trainer_config *trainer) {
-    cmha_archive archive;
+    cmha_archive a;
     cmha_model_config m;
     cmha_trainer_config t;
-    cmha_status status = cmha_archive_open(&archive, context, path);
+    cmha_status status = cmha_archive_open(&a, context, path);
     if (status) return status;
-    status = cmha__archive_config(&archive, "cfg.", cmha_model_table(), &m);
-    if (!status) status = cmha__archive_config(&archive, "trainer.", cmha_trainer_table(), &t);
+    status = cmha__archive_config(&a, "cfg.", cmha_model_table(), &m);
+    if (!status) status = cmha__archive_config(&a, "trainer.", cmha_trainer_table(), &t);
     if (!status && model) *model = m;
     if (!status && trainer) *trainer = t;
-    cmha_archive_close(&archive);
-    return cmha__blame(context, path, status);
+    return cmha__file_end(&a, status);
 }
 
-/* Reads a whole number up to `most` from the metadata; without it 0 or, must = 1, an error. */
-static cmha_status cmha__archive_u64(const cmha_archive *archive, const char *key, int must, uint64_t most,
+/* Reads a whole number up to `most` from the metadata; none is 0 or, must = 1, an error. */
+static cmha_status cmha__archive_u64(const cmha_archive *a, const char *key, int must, uint64_t most,
         uint64_t *value) {
-    const char *text = cmha_archive_metadata(archive, key);
+    const char *text = cmha_archive_metadata(a, key);
     *value = 0;
-    if (!text && must) return CMHA__MALFORMED(archive->context, "it has no training state");
+    if (!text && must) return CMHA__MALFORMED(a, "it has no training state");
     if (!text || (cmha__parse_u64(text, value) && *value <= most)) return CMHA_OK;
-    return CMHA__MALFORMED(archive->context, "%s = %.24s: not a number in its range", key, text);
+    return CMHA__MALFORMED(a, "%s = %.24s: not a number in its range", key, text);
 }
 
 /* Reads the caller's own frequencies into the model or, same = 1, compares them with its. */
-static cmha_status cmha__archive_omega(const cmha_archive *archive, cmha_model *model, int same) {
-    const char *text = cmha_archive_metadata(archive, "omega"), *problem = NULL;
+static cmha_status cmha__archive_omega(const cmha_archive *a, cmha_model *model, int same) {
+    const char *text = cmha_archive_metadata(a, "omega"), *problem = NULL;
     size_t n = cmha__own_omega(model), length;
     int differ = same && n && !text;
     if (text && !n) problem = "it has an omega but not frequency = table";
@@ -15876,11 +15847,11 @@ static cmha_status cmha__archive_omega(const cmha_archive *archive, cmha_model *
             else differ |= value < model->omega[i] || value > model->omega[i];
         }
     if (!problem && differ) problem = "omega is another in the file than in the model";
-    return problem ? CMHA__MALFORMED(archive->context, "%s", problem) : CMHA_OK;
+    return problem ? CMHA__MALFORMED(a, "%s", problem) : CMHA_OK;
 }
 
 /* Names for an error line: as many as fit, then how many more. */
-typedef struct cmha__names {
+typedef struct {
     char text[190];
     size_t used, more;
 } cmha__names;
@@ -15908,16 +15879,16 @@ static cmha_status cmha__fits(const cmha_archive_tensor *found, const cmha_archi
     return CMHA_OK;
 }
 
-/* Compares the file's tensors with parameters and, if not NULL, moments. strict = 1: fails if one does not
-   fit, is unknown or, not with 2, missing; 0: logs a line for each. */
-static cmha_status cmha__compare_state(const cmha_archive *archive, const cmha_parameters *p,
+/* Compares the file's tensors with parameters and moments (or NULL). strict = 1: fails if one does not fit,
+   is unknown or missing; 2: but for missing ones; 0: logs a line for each. */
+static cmha_status cmha__compare_state(const cmha_archive *a, const cmha_parameters *p,
         cmha_real *moments, int strict) {
     cmha__names missing = {"", 0, 0}, strange = {"", 0, 0};
-    const char *path = cmha__path_end(archive->path);
+    const char *path = cmha__path_end(a->path);
     for (size_t i = 0; i < 4 * p->count; i++) {
         char own[CMHA__NAME];
         cmha_archive_item item = cmha__item(p, moments, i, own);
-        const cmha_archive_tensor *found = cmha_archive_find(archive, own);
+        const cmha_archive_tensor *found = cmha_archive_find(a, own);
         cmha_status status = item.data ? cmha__fits(found, &item) : CMHA_OK;
         char why[250] = "is not in the file and stays as it is", theirs[80], ours[80];
         if (!status) continue;
@@ -15930,8 +15901,8 @@ static cmha_status cmha__compare_state(const cmha_archive *archive, const cmha_p
         else if (found) return cmha__fail(p->context, status, "tensor %s %s", own, why);
         else if (strict != 2) cmha__add_name(&missing, "missing tensors: ", own);
     }
-    for (size_t i = 0; i < archive->n_tensors; i++) {
-        const char *name = archive->tensors[i].name;
+    for (size_t i = 0; i < a->n_tensors; i++) {
+        const char *name = a->tensors[i].name;
         int known = 0;
         for (int j = 0; j < 4; j++) {
             size_t n = strlen(cmha__prefixes[j]);
@@ -15942,27 +15913,26 @@ static cmha_status cmha__compare_state(const cmha_archive *archive, const cmha_p
         else cmha__warn(p->context, "%s: tensor %.60s is unknown to the model", path, name);
     }
     if (!missing.used && !strange.used) return CMHA_OK;
-    return CMHA__MALFORMED(p->context, "%s%s%s", missing.text, missing.used && strange.used ? "; " : "",
-            strange.text);
+    return CMHA__MALFORMED(a, "%s%s%s", missing.text, missing.used && strange.used ? "; " : "", strange.text);
 }
 
-/* Reads parameters and, if not NULL, moments: all (strict = 1), or what fits. over = 1: into other memory
-   first, so that a disk that fails half-way leaves them. *taken (or NULL) = tensors read. */
-static cmha_status cmha__read_state(cmha_archive *archive, const cmha_parameters *p, cmha_real *moments,
+/* Reads parameters and moments (or NULL): all (strict = 1), or what fits. over = 1: into other memory first,
+   so that a disk that fails half-way leaves them. *taken (or NULL) = tensors read. */
+static cmha_status cmha__read_state(cmha_archive *a, const cmha_parameters *p, cmha_real *moments,
         int strict, int over, size_t *taken) {
     size_t bytes = over ? p->size * sizeof *p->data : 0, matched = 0;
     cmha_real *into = bytes ? (cmha_real *)cmha__take(p->context, "parameters", bytes) : p->data;
     if (bytes && !into) return CMHA_ERR_MEMORY;
     if (bytes) memcpy(into, p->data, bytes);
-    cmha_status status = cmha__compare_state(archive, p, moments, strict);
+    cmha_status status = cmha__compare_state(a, p, moments, strict);
     for (size_t i = 0; i < 4 * p->count && !status; i++) {
         char name[CMHA__NAME];
         cmha_archive_item item = cmha__item(p, moments, i, name);
-        const cmha_archive_tensor *found = cmha_archive_find(archive, name);
+        const cmha_archive_tensor *found = cmha_archive_find(a, name);
         if (!item.data || cmha__fits(found, &item)) continue;
         cmha_real *to = (cmha_real *)(uintptr_t)item.data; /* moments and scales are read where they are */
-        if (item.dtype) status = cmha__move_packed(&p->list[i], NULL, archive, found->begin);
-        else status = cmha_archive_read(archive, found, i < p->count ? into + (item.data - p->data) : to);
+        if (item.dtype) status = cmha__move_packed(&p->list[i], NULL, a, found->begin);
+        else status = cmha_archive_read(a, found, i < p->count ? into + (item.data - p->data) : to);
         matched++;
     }
     if (!status && bytes) memcpy(p->data, into, bytes);
@@ -15972,63 +15942,62 @@ static cmha_status cmha__read_state(cmha_archive *archive, const cmha_parameters
 }
 
 /* Tunes parameters as the file says, all else as usual. */
-static cmha_status cmha__read_tuning(const cmha_archive *archive, cmha_parameters *p) {
+static cmha_status cmha__read_tuning(const cmha_archive *a, cmha_parameters *p) {
     char key[CMHA__NAME];
     size_t unknown = 0;
-    for (size_t i = 0; i < archive->n_metadata; i++)
-        unknown += strncmp(archive->metadata[2 * i], "tune.", 5) == 0;
+    for (size_t i = 0; i < a->n_metadata; i++)
+        unknown += strncmp(a->metadata[2 * i], "tune.", 5) == 0;
     for (size_t i = 0; i < CMHA_TUNE_COUNT * p->count; i++) {
         cmha_parameter *one = &p->list[i / CMHA_TUNE_COUNT];
         const cmha_tuning what = (cmha_tuning)(i % CMHA_TUNE_COUNT);
         double value;
         (void)cmha__tuning(one, what, key, &value);
-        const char *text = cmha_archive_metadata(archive, key);
+        const char *text = cmha_archive_metadata(a, key);
         int done = !text || cmha__parse_real(text, &value);
         unknown -= text != NULL;
         if (!cmha__tune(one, what, value) || !done)
-            return CMHA__MALFORMED(p->context, "%s = %.24s is out of range", key, text ? text : "usual");
+            return CMHA__MALFORMED(a, "%s = %.24s is out of range", key, text ? text : "usual");
     }
     if (!unknown) return CMHA_OK;
-    return CMHA__MALFORMED(p->context, "it tunes %zu things that the model lacks", unknown);
+    return CMHA__MALFORMED(a, "it tunes %zu things that the model lacks", unknown);
 }
 
-/* Reads what is tuned, parameters and moments; after a failure all is as it was. */
-static cmha_status cmha__read_learning(cmha_archive *archive, cmha_parameters *p) {
+/* Reads the step, what is tuned, parameters and moments; after a failure all is as it was. */
+static cmha_status cmha__read_learning(cmha_archive *a, cmha_parameters *p, size_t *step) {
     cmha_parameters plan;
-    const char *theirs = cmha_archive_metadata(archive, "state.optimiser");
+    const char *theirs = cmha_archive_metadata(a, "state.optimiser");
     const char *ours = p->optimiser ? p->optimiser->name : cmha__optimisers->name;
-    if (strcmp(theirs ? theirs : cmha__optimisers->name, ours) != 0)
-        return CMHA__MALFORMED(p->context, "it learned by the optimiser %.31s, not %.31s",
-            theirs ? theirs : cmha__optimisers->name, ours);
-    cmha_status status = cmha__plan(p, &plan);
+    uint64_t steps;
+    cmha_status status = cmha__archive_u64(a, "state.step", 1, SIZE_MAX / 2, &steps);
     if (status) return status;
-    status = cmha__read_tuning(archive, &plan);
+    if (!theirs) theirs = cmha__optimisers->name;
+    if (strcmp(theirs, ours) != 0)
+        return CMHA__MALFORMED(a, "it learned by the optimiser %.31s, not %.31s", theirs, ours);
+    if ((status = cmha__plan(p, &plan)) != CMHA_OK) return status;
+    status = cmha__read_tuning(a, &plan);
     if (!status) status = cmha__plan_lay(p, &plan, 1);
-    if (!status) status = cmha__read_state(archive, &plan, plan.moments, 1, 1, NULL);
+    if (!status) status = cmha__read_state(a, &plan, plan.moments, 1, 1, NULL);
     if (!status) p->optimised = 1;
+    if (!status) *step = (size_t)steps; /* + 1 must not be 0 */
     return cmha__plan_end(p, &plan, status);
 }
 
 /* Reads parameters or, state = 1, all that they have learned. strict = 2: those of a model. */
 static cmha_status cmha__read_parameters(cmha_parameters *p, const char *path, int state, int strict,
         cmha_model *model, size_t *taken) {
-    cmha_archive archive;
-    uint64_t step = 0, rest = 0;
+    cmha_archive a;
+    uint64_t rest = 0;
     if (!p || !cmha__is_open(p->context)) return CMHA_ERR_STATE;
     cmha_status status = cmha__holds_numbers(p);
-    if (!status) status = cmha_archive_open(&archive, p->context, path);
+    if (!status) status = cmha_archive_open(&a, p->context, path);
     if (status) return status;
-    if (strict == 2) status = cmha__archive_u64(&archive, "part", 0, UINT64_MAX, &rest);
-    if (rest && rest != cmha__rest_identity(p, &archive))
-        status = CMHA__MALFORMED(p->context, "a part of a model with other numbers in the rest");
-    if (!status && strict == 2 && cmha_archive_metadata(&archive, "omega"))
-        status = cmha__archive_omega(&archive, model, 0);
-    if (!state && !status) status = cmha__read_state(&archive, p, NULL, strict, 1, taken);
-    else if (!status) status = cmha__archive_u64(&archive, "state.step", 1, SIZE_MAX / 2, &step);
-    if (state && !status) status = cmha__read_learning(&archive, p);
-    if (state && !status) p->step = (size_t)step;
-    cmha_archive_close(&archive);
-    return cmha__blame(p->context, path, status);
+    if (strict == 2) status = cmha__archive_u64(&a, "part", 0, UINT64_MAX, &rest);
+    if (rest && rest != cmha__rest_identity(p, &a))
+        status = CMHA__MALFORMED(&a, "a part of a model with other numbers in the rest");
+    if (!status && strict == 2) status = cmha__archive_omega(&a, model, 0);
+    if (!status && state) status = cmha__read_learning(&a, p, &p->step);
+    else if (!status) status = cmha__read_state(&a, p, NULL, strict, 1, taken);
+    return cmha__file_end(&a, status);
 }
 
 CMHA_FIT cmha_status cmha_parameters_read(cmha_parameters *p, const char *path, int state) {
@@ -16037,34 +16006,33 @@ CMHA_FIT cmha_status cmha_parameters_read(cmha_parameters *p, const char *path, 
 
 CMHA_DEF cmha_status cmha_model_open(cmha_model *model, cmha_context *context, const char *path) {
     cmha_model_config config;
-    cmha_archive archive;
-    cmha_status status;
+    cmha_archive a;
     size_t need = 0;
     if (!model) return CMHA__WRONG(context, "model load: model is NULL");
     memset(model, 0, sizeof *model);
-    if ((status = cmha_archive_open(&archive, context, path)) != CMHA_OK) return status;
-    status = cmha__archive_config(&archive, "cfg.", cmha_model_table(), &config);
-    if (!status && cmha_archive_metadata(&archive, "part"))
-        status = CMHA__MALFORMED(context, "a part of a model, to be read onto the rest");
-    const char *packed = cmha_archive_metadata(&archive, "packed");
+    cmha_status status = cmha_archive_open(&a, context, path);
+    if (status) return status;
+    status = cmha__archive_config(&a, "cfg.", cmha_model_table(), &config);
+    if (!status && cmha_archive_metadata(&a, "part"))
+        status = CMHA__MALFORMED(&a, "a part of a model, to be read onto the rest");
+    const char *packed = cmha_archive_metadata(&a, "packed");
     int storage = packed ? CMHA_STORAGE_BF16 + !strcmp(packed, "int8") : CMHA_STORAGE_FLOAT;
     if (!status && packed && strcmp(packed, cmha__storages[storage]) != 0)
-        status = CMHA__MALFORMED(context, "packed = %.24s: not int8 or bf16", packed);
+        status = CMHA__MALFORMED(&a, "packed = %.24s: not int8 or bf16", packed);
     if (!status) status = cmha_model_memory(context, &config, 1, 1, &need, NULL);
-    if (!status && need / 32 > archive.size + 65536) /* the file's numbers may have 1 byte, ours up to 8 */
-        status = CMHA__MALFORMED(context, "its configuration needs %zu bytes of parameters, the file is "
+    if (!status && need / 32 > a.size + 65536) /* the file's numbers may have 1 byte, ours up to 8 */
+        status = CMHA__MALFORMED(&a, "its configuration needs %zu bytes of parameters, the file is "
             "smaller", need);
     if (!status) status = cmha__model_open(model, context, &config);
     if (!status) status = cmha__take_numbers(model, (cmha_storage)storage);
     if (status == CMHA_ERR_ARGUMENT) status = CMHA_ERR_FORMAT; /* the argument came from the file */
-    if (!status) status = cmha__archive_omega(&archive, model, 0);
-    if (!status) status = cmha__archive_u64(&archive, "knowledge", 0, UINT64_MAX, &model->knowledge_identity);
-    if (!status) status = cmha__read_tuning(&archive, &model->parameters);
+    if (!status) status = cmha__archive_omega(&a, model, 0);
+    if (!status) status = cmha__archive_u64(&a, "knowledge", 0, UINT64_MAX, &model->knowledge_identity);
+    if (!status) status = cmha__read_tuning(&a, &model->parameters);
     if (!status) cmha__attach_grad(&model->parameters, NULL);
-    if (!status) status = cmha__read_state(&archive, &model->parameters, NULL, 1, 0, NULL);
+    if (!status) status = cmha__read_state(&a, &model->parameters, NULL, 1, 0, NULL);
     if (status) cmha_model_close(model);
-    cmha_archive_close(&archive);
-    return cmha__blame(context, path, status);
+    return cmha__file_end(&a, status);
 }
 
 CMHA_DEF cmha_status cmha_model_read(cmha_model *model, const char *path, int strict, size_t *taken) {
@@ -16073,50 +16041,43 @@ CMHA_DEF cmha_status cmha_model_read(cmha_model *model, const char *path, int st
 }
 
 CMHA_FIT cmha_status cmha_trainer_read(cmha_trainer *trainer, const char *path) {
-    cmha_archive archive;
-    cmha_status status;
-    uint64_t step = 0, knowledge = 0;
+    cmha_archive a;
+    uint64_t knowledge = 0;
     if (!cmha__trainer_is_open(trainer)) return CMHA_ERR_STATE;
     cmha_model *model = trainer->model;
-    cmha_context *context = model->context;
     cmha_trainer loaded = *trainer;
     cmha_table table = cmha_model_table();
     cmha_model_config config;
     char ours[32], theirs[32];
-    if ((status = cmha_archive_open(&archive, context, path)) != CMHA_OK) return status;
-    const char *best = cmha_archive_metadata(&archive, "state.best");
-    status = cmha__archive_u64(&archive, "state.step", 1, SIZE_MAX / 2, &step); /* + 1 must not be 0 */
-    if (!status) status = cmha__archive_u64(&archive, "state.seed", 1, UINT64_MAX, &loaded.seed);
+    cmha_status status = cmha_archive_open(&a, model->context, path);
+    if (status) return status;
+    const char *best = cmha_archive_metadata(&a, "state.best");
+    status = cmha__archive_u64(&a, "state.seed", 1, UINT64_MAX, &loaded.seed);
     if (!status && !(best && cmha__parse_real(best, &loaded.best)))
-        status = CMHA__MALFORMED(context, "state.best = %.24s: not a number", best ? best : "");
-    if (!status) status = cmha__archive_config(&archive, "cfg.", table, &config);
+        status = CMHA__MALFORMED(&a, "state.best = %.24s: not a number", best ? best : "");
+    if (!status) status = cmha__archive_config(&a, "cfg.", table, &config);
     for (size_t i = 0; i < table.count && !status; i++) { /* another option would be another run */
         const char *name = table.fields[i].name;
         cmha_config_get(table, &config, name, theirs, sizeof theirs);
         cmha_config_get(table, &model->config, name, ours, sizeof ours);
         if (strcmp(ours, theirs) != 0)
-            status = CMHA__MALFORMED(context, "%s is %s in the file, %s in the model", name, theirs, ours);
+            status = CMHA__MALFORMED(&a, "%s is %s in the file, %s in the model", name, theirs, ours);
     }
-    if (!status) status = cmha__archive_omega(&archive, model, 1);
-    if (!status) status = cmha__archive_u64(&archive, "knowledge", 0, UINT64_MAX, &knowledge);
+    if (!status) status = cmha__archive_omega(&a, model, 1);
+    if (!status) status = cmha__archive_u64(&a, "knowledge", 0, UINT64_MAX, &knowledge);
     if (!status && knowledge && model->knowledge && knowledge != model->knowledge_identity)
-        status = CMHA__MALFORMED(
-            context, "it learned with another knowledge base; set this one after loading to use it");
-    if (!status) status = cmha__read_learning(&archive, &model->parameters);
-    loaded.step = (size_t)step;
+        status = CMHA__MALFORMED(&a,
+            "it learned with another knowledge base; set this one after loading to use it");
+    if (!status) status = cmha__read_learning(&a, &model->parameters, &loaded.step);
     if (!status) *trainer = loaded;
     if (!status && !model->knowledge) model->knowledge_identity = knowledge;
-    cmha_archive_close(&archive);
-    return cmha__blame(context, path, status);
+    return cmha__file_end(&a, status);
 }
 
 /* ---- knowledge bases ---- */
 
-/* A tensor of a file and the base's pointer to it: real numbers in rows (dtype NULL), or others in a line. */
-typedef struct cmha__knowledge_row {
-    const char *name, *dtype;
-    size_t member;
-} cmha__knowledge_row;
+/* A tensor of a file and the base's pointer to it: reals in rows (dtype NULL), or others in a line. */
+typedef struct { const char *name, *dtype; size_t member; } cmha__knowledge_row;
 
 static const cmha__knowledge_row cmha__knowledge_rows[5] = {
     {"vectors", NULL, offsetof(cmha_knowledge, vectors)},
@@ -16147,42 +16108,40 @@ CMHA_FIT cmha_status cmha_knowledge_save(const cmha_knowledge *knowledge, const 
 }
 
 /* Finds a file's tensors and checks them; there must be no others. */
-static cmha_status cmha__knowledge_find(cmha_knowledge *kb, const cmha_archive *archive,
+static cmha_status cmha__knowledge_find(cmha_knowledge *kb, const cmha_archive *a,
         const cmha_archive_tensor **t) {
     size_t known = 0;
     for (size_t i = 0; i < 5; i++) {
         const cmha__knowledge_row *row = &cmha__knowledge_rows[i];
-        const cmha_archive_tensor *found = t[i] = cmha_archive_find(archive, row->name);
-        if (!i && !found) return cmha__tensor_fail(archive, row->name, "missing: not a knowledge base");
+        const cmha_archive_tensor *found = t[i] = cmha_archive_find(a, row->name);
+        if (!i && !found) return cmha__tensor_fail(a, row->name, "missing: not a knowledge base");
         if (!found) continue;
         known++;
         if (row->dtype ? strcmp(found->dtype, row->dtype) != 0 : cmha__dtype(found->dtype) >= CMHA__AS_I64)
-            return cmha__tensor_fail(archive, row->name, "not of the dtype that it has in a knowledge base");
+            return cmha__tensor_fail(a, row->name, "not of the dtype that it has in a knowledge base");
         if (!i) {
             kb->n = found->shape[0];
             kb->d_r = found->shape[1] / 2;
         }
         if (found->rank != (row->dtype ? 1 : 2) || (i < 4 && found->shape[0] != kb->n + (i == 3)) ||
             (i < 2 && (found->shape[1] != 2 * kb->d_r || kb->n >= SIZE_MAX / 16 || (kb->n && !kb->d_r))))
-            return cmha__tensor_fail(archive, row->name, "not the shape of one for vectors [n, 2 d_r]");
+            return cmha__tensor_fail(a, row->name, "not the shape of one for vectors [n, 2 d_r]");
     }
-    if (!t[3] != !t[4]) return cmha__tensor_fail(archive, cmha__knowledge_rows[t[3] ? 4 : 3].name, "missing");
-    if (known == archive->n_tensors) return CMHA_OK;
-    return CMHA__MALFORMED(archive->context, "it has %zu tensors, a knowledge base %zu of these",
-            archive->n_tensors, known);
+    if (!t[3] != !t[4]) return cmha__tensor_fail(a, cmha__knowledge_rows[t[3] ? 4 : 3].name, "missing");
+    if (known == a->n_tensors) return CMHA_OK;
+    return CMHA__MALFORMED(a, "it has %zu tensors, a knowledge base %zu of these", a->n_tensors, known);
 }
 
 /* Maps the file where real tensors can be used as they lie there. */
-static void cmha__knowledge_map(cmha_knowledge *kb, const cmha_archive *archive,
-        const cmha_archive_tensor **t) {
-    uint64_t begin = archive->data_begin;
+static void cmha__knowledge_map(cmha_knowledge *kb, const cmha_archive *a, const cmha_archive_tensor **t) {
+    uint64_t begin = a->data_begin;
     for (size_t i = 0; i < 2; i++)
         if (!t[i] || cmha__dtype(t[i]->dtype) != CMHA__AS_REAL || (begin + t[i]->begin) % sizeof(cmha_real))
             return;
     if (!cmha__little_endian() || !t[0]->count) return;
-    const char *mapping = (const char *)(kb->mapping = cmha__map_file(archive->file, archive->size));
+    const char *mapping = (const char *)(kb->mapping = cmha__map_file(a->file, a->size));
     if (!mapping) return;
-    kb->mapped = (size_t)archive->size;
+    kb->mapped = (size_t)a->size;
     kb->vectors = (const cmha_real *)(const void *)(mapping + begin + t[0]->begin);
     kb->features = (const cmha_real *)(const void *)(mapping + begin + t[1]->begin);
 }
@@ -16205,80 +16164,77 @@ static int cmha__knowledge_phasors(const cmha_knowledge *kb) {
     return 1;
 }
 
-static cmha_status cmha__knowledge_open(cmha_knowledge *kb, cmha_archive *archive, int map) {
+static cmha_status cmha__knowledge_open(cmha_knowledge *kb, cmha_archive *a, int map) {
     const cmha_archive_tensor *t[5];
     uint64_t identity;
-    cmha_status status = cmha__knowledge_find(kb, archive, t);
-    if (!status && map) cmha__knowledge_map(kb, archive, t);
+    cmha_status status = cmha__knowledge_find(kb, a, t);
+    if (!status && map) cmha__knowledge_map(kb, a, t);
     for (size_t i = kb->mapping ? 2 : 0; i < 5 && !status; i++) {
         const cmha__knowledge_row *row = &cmha__knowledge_rows[i];
         size_t width = row->dtype ? cmha__dtypes[cmha__dtype(row->dtype)].width : sizeof(cmha_real);
         void *data = NULL;
         if (t[i]) status = cmha__knowledge_take(kb, t[i]->count, width, &data);
         memcpy((char *)kb + row->member, &data, sizeof data);
-        if (!data) continue;
-        if (row->dtype) status = cmha__read_words(archive, t[i]->begin, data, t[i]->count, width);
-        else status = cmha_archive_read(archive, t[i], (cmha_real *)data);
+        if (data && row->dtype) status = cmha__read_words(a, t[i]->begin, data, t[i]->count, width);
+        else if (data) status = cmha_archive_read(a, t[i], (cmha_real *)data);
     }
     if (!status && t[3] && !cmha__texts_in_order(kb->text_begin, kb->n, t[4]->count)) /* -1 is huge */
-        status = cmha__tensor_fail(archive, "text_begin", "out of order or range");
+        status = cmha__tensor_fail(a, "text_begin", "out of order or range");
     if (!status) status = cmha__knowledge_finite(kb);
     if (!status && !t[1] && !(status = cmha__knowledge_reserve(kb))) cmha__knowledge_features(kb);
     if (!status && t[1] && !cmha__knowledge_phasors(kb))
-        status = cmha__tensor_fail(archive, "features", "not the phasors of the vectors");
-    if (!status) status = cmha__archive_u64(archive, "identity", 0, UINT64_MAX, &identity);
+        status = cmha__tensor_fail(a, "features", "not the phasors of the vectors");
+    if (!status) status = cmha__archive_u64(a, "identity", 0, UINT64_MAX, &identity);
     if (status) return status;
     kb->identity = cmha__knowledge_identity(kb->n, kb->d_r, kb->vectors);
-    if (identity == kb->identity || !cmha_archive_metadata(archive, "identity")) return CMHA_OK;
-    return CMHA__MALFORMED(archive->context, "its vectors are not those of its identity");
+    if (identity == kb->identity || !cmha_archive_metadata(a, "identity")) return CMHA_OK;
+    return CMHA__MALFORMED(a, "its vectors are not those of its identity");
 }
 
 CMHA_DEF cmha_status cmha_knowledge_open(cmha_knowledge *knowledge, cmha_context *context, const char *path,
         int map) {
-    cmha_archive archive;
-    cmha_status status;
+    cmha_archive a;
     if (!knowledge) return CMHA__WRONG(context, "knowledge load: knowledge is NULL");
     memset(knowledge, 0, sizeof *knowledge);
     if (!cmha__is_open(context)) return CMHA_ERR_STATE;
-    if ((status = cmha_archive_open(&archive, context, path)) != CMHA_OK) return status;
+    cmha_status status = cmha_archive_open(&a, context, path);
+    if (status) return status;
     knowledge->context = context;
-    status = cmha__knowledge_open(knowledge, &archive, map);
+    status = cmha__knowledge_open(knowledge, &a, map);
     if (status) cmha_knowledge_close(knowledge);
-    cmha_archive_close(&archive);
-    return cmha__blame(context, path, status);
+    return cmha__file_end(&a, status);
 }
 
 /* ---- token streams ---- */
 
 CMHA_DEF cmha_status cmha_tokens_open(cmha_tokens *tokens, cmha_context *context, const char *path,
         int width) {
-    uint64_t size;
-    void *data = NULL, *file;
+    cmha_archive a;
+    void *data = NULL;
     if (tokens) memset(tokens, 0, sizeof *tokens);
     if (!tokens || !context || !path)
         return CMHA__WRONG(context, "tokens load: tokens, context or path is NULL");
     if (!cmha__is_open(context)) return CMHA_ERR_STATE;
     if (width != 1 && width != 2 && width != 4)
         return CMHA__WRONG(context, "tokens load: width %d is not 1, 2 or 4", width);
-    cmha_status status = cmha__file_open(context, path, &file, &size);
-    if (status) return cmha__blame(context, path, status);
+    cmha_status status = cmha__file_open(&a, context, path);
+    if (status) return cmha__file_end(&a, status);
     tokens->owner = context;
     tokens->width = width;
-    tokens->bytes = (size_t)size;
+    tokens->bytes = (size_t)a.size;
     tokens->count = tokens->bytes / (size_t)width;
-    if (!size) status = CMHA__MALFORMED(context, "it is empty");
-    else if (size % (uint64_t)width)
-        status = CMHA__MALFORMED(context, "its size is not a multiple of %d bytes", width);
-    else if (width > 1 && cmha__little_endian() && (tokens->data = cmha__map_file(file, size)) != NULL)
+    if (!a.size) status = CMHA__MALFORMED(&a, "it is empty");
+    else if (a.size % (uint64_t)width)
+        status = CMHA__MALFORMED(&a, "its size is not a multiple of %d bytes", width);
+    else if (width > 1 && cmha__little_endian() && (tokens->data = cmha__map_file(a.file, a.size)) != NULL)
         tokens->mapped = 1;
-    else if (size > SIZE_MAX / 2) status = cmha__fail(context, CMHA_ERR_MEMORY, "no memory for its tokens");
+    else if (a.size > SIZE_MAX / 2) status = cmha__fail(context, CMHA_ERR_MEMORY, "no memory for its tokens");
     else if ((tokens->data = data = cmha__take(context, "tokens", tokens->bytes)) == NULL)
         status = CMHA_ERR_MEMORY;
-    else status = cmha__file_read(context, path, file, 0, data, tokens->bytes);
-    cmha__system_close(file);
+    else status = cmha__file_read(&a, 0, data, tokens->bytes);
     cmha__swap_words(data, tokens->count, (size_t)width);
     if (status) cmha_tokens_close(tokens);
-    return cmha__blame(context, path, status);
+    return cmha__file_end(&a, status);
 }
 
 CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens) {
@@ -16300,16 +16256,15 @@ CMHA_DEF int32_t cmha_tokens_at(const cmha_tokens *tokens, size_t i) {
 }
 
 CMHA_DEF cmha_tokens cmha_tokens_part(const cmha_tokens *tokens, size_t begin, size_t end) {
-    cmha_tokens part;
-    memset(&part, 0, sizeof part);
+    cmha_tokens part = {NULL, 0, 0, NULL, 0, 0};
     if (!tokens) return part;
-    if (end > tokens->count) end = tokens->count;
-    if (begin > end) begin = end;
     size_t width = (size_t)tokens->width;
+    end = cmha__min(end, tokens->count);
+    begin = cmha__min(begin, end);
     part.width = tokens->width;
     part.count = end - begin;
     part.bytes = part.count * width;
-    part.data = tokens->data ? (const char *)tokens->data + begin * width : NULL;
+    if (tokens->data) part.data = (const char *)tokens->data + begin * width;
     return part;
 }
 
