@@ -2124,7 +2124,7 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
      has it; a program's own stands in its context, ours in cmha__optimisers
    - a schedule: a row in CMHA_SCHEDULES; how to clip: one in CMHA_CLIPS
    - a parameter: a CMHA__ROW in cmha__declare_layer, _crat, _embeddings or _heads: name, member,
-     condition, start, form, axes. Counting, naming, starting, decay, clipping, saving and packing follow;
+     start, form, axes. Counting, naming, starting, decay, clipping, saving and packing follow;
      tests/README.md's table of tensors is held against them
    - a family: a row in cmha__family: layers that are its own, parameters, what is wrong with a
      configuration, how embeddings enter, its block; cmha_family and its word
@@ -11465,14 +11465,22 @@ CMHA_DEF void cmha_parameters_close(cmha_parameters *p) {
     memset(p, 0, sizeof *p);
 }
 
+/* Appends axes up to the first 0 to a shape. Returns whether the size fits. */
+static int cmha__add_axes(cmha_tensor *t, const size_t *axes, int most) {
+    int fits = 1;
+    for (int i = 0; i < most; i++) {
+        if (!axes[i]) break;
+        t->shape[t->rank++] = axes[i];
+        fits &= cmha__mul(t->size, axes[i], &t->size);
+    }
+    return fits;
+}
+
 /* Says what is wrong with a row, whose tensor `t` becomes; NULL = nothing. */
 static const char *cmha__row_wrong(const cmha_parameters *p, const cmha_parameter_row *row, cmha_tensor *t) {
     size_t length = row->name ? strlen(row->name) : 0;
-    int fits = 1;
-    for (t->size = 1; t->rank < CMHA_MAX_RANK && row->shape[t->rank]; t->rank++) {
-        t->shape[t->rank] = row->shape[t->rank];
-        fits &= cmha__mul(t->size, t->shape[t->rank], &t->size);
-    }
+    t->size = 1;
+    int fits = cmha__add_axes(t, row->shape, CMHA_MAX_RANK);
     if (!length || length >= sizeof p->list->name) return "its name must have 1 to 47 bytes";
     if (cmha_parameters_find(p, row->name)) return "there are two of that name";
     if (!t->rank || (row->is_complex && t->shape[0] != 2)) return "it has no shape, or not 2 parts";
@@ -11651,7 +11659,15 @@ enum {
     CMHA__EXACT /* stays as it is in a packed model, as what does not decay */
 };
 
-#define CMHA__NONE SIZE_MAX /* no axis */
+/* Axes of a parameter, up to the first 0; without any there is no such parameter. */
+typedef struct cmha__axes {
+    size_t n[3];
+} cmha__axes;
+
+static cmha__axes cmha__axes_of(size_t a, size_t b, size_t c) {
+    cmha__axes axes = {{a, b, c}};
+    return axes;
+}
 
 /* A list of parameters in the making, in file order; without a table in the model only counted. */
 struct cmha__list {
@@ -11674,22 +11690,20 @@ static const cmha_score *cmha__layer_score(const cmha_model *m, size_t layer) {
     return (int)cmha__layer_family(&m->config, layer)->family == m->config.family ? m->score : NULL;
 }
 
-/* Appends a parameter, or where an axis is 0 none. *member gets what a block sees. A size that overflows
-   stays SIZE_MAX. Returns the parameter, NULL where there is none or no table. */
+/* Appends a parameter, if it has axes. *member gets what a block sees. A size that overflows stays SIZE_MAX.
+   Returns the parameter, NULL where there is none or no table. */
 static cmha_parameter *cmha__append(cmha__list *to, const char *name, cmha_tensor **member, int start,
-        int form, size_t a, size_t b, size_t c) {
+        int form, cmha__axes axes) {
     cmha_parameters *all = &to->model->parameters;
     cmha_parameter *p = NULL;
-    const size_t axes[4] = {a, b, c, CMHA__NONE};
-    int is_complex = form >= CMHA__COMPLEX, fits = 1;
+    int is_complex = form >= CMHA__COMPLEX;
     cmha_tensor t;
-    memset(&t, 0, sizeof t);
-    t.size = 1;
-    if (is_complex) t.shape[t.rank++] = 2;
-    for (int i = 0; axes[i] != CMHA__NONE; i++) t.shape[t.rank++] = axes[i];
-    for (int i = 0; i < t.rank; i++) fits &= cmha__mul(t.size, t.shape[i], &t.size);
     to->found |= to->sought && !strcmp(name, to->sought);
-    if (fits && !t.size) return NULL;
+    if (!axes.n[0]) return NULL;
+    memset(&t, 0, sizeof t);
+    t.rank = is_complex;
+    t.size = t.shape[0] = is_complex ? 2 : 1;
+    int fits = cmha__add_axes(&t, axes.n, 3);
     if (all->list) {
         p = &all->list[all->count];
         cmha_tensor *matrix = &p->matrix;
@@ -11700,7 +11714,7 @@ static cmha_parameter *cmha__append(cmha__list *to, const char *name, cmha_tenso
         p->section = to->section;
         p->lr_scale = 1;
         p->decay = p->usual_decay = start < CMHA__ZEROS;
-        p->matrices = *to->prefix && t.rank - is_complex >= 2 && start <= CMHA__LORA_B;
+        p->matrices = *to->prefix && axes.n[1] && start <= CMHA__LORA_B;
         p->usual_frozen = to->model->config.lora_rank && start != CMHA__LORA_A && start != CMHA__LORA_B;
         p->frozen = p->usual_frozen;
         p->tensor = t;
@@ -11725,37 +11739,38 @@ static cmha_parameter *cmha__append(cmha__list *to, const char *name, cmha_tenso
    and B [a, rank], complex where it is. Only what cmha__project reads has any: no experts, routers, factors
    of low rank and matrices of windows. */
 static cmha_parameter *cmha__declare(cmha__list *to, const char *name, cmha_tensor **member, int start,
-        int form, size_t a, size_t b, size_t c) {
+        int form, cmha__axes axes) {
     cmha_parameters *all = &to->model->parameters;
     const char *end = strstr(name, ".weight");
-    size_t rank = to->model->config.lora_rank;
-    int joined = form == CMHA__JOINED, complex_b = form >= CMHA__COMPLEX ? CMHA__COMPLEX : CMHA__REAL;
+    const int forms[2] = {form == CMHA__JOINED ? CMHA__REAL : form,
+            form >= CMHA__COMPLEX ? CMHA__COMPLEX : CMHA__REAL};
     char own[48];
-    if (!to->adapts) return cmha__append(to, name, member, start, form, a, b, c);
-    if (!a || !b || !c) return NULL;
+    if (!to->adapts) return cmha__append(to, name, member, start, form, axes);
+    if (!axes.n[0]) return NULL;
     size_t base = to->walked++;
-    if (!end || !*to->prefix || b == CMHA__NONE || c != CMHA__NONE || start > CMHA__MATRIX ||
-        form > CMHA__STACKED || !strncmp(name, "irw.", 4)) return NULL;
+    if (!end || !*to->prefix || !axes.n[1] || axes.n[2] || start > CMHA__MATRIX || form > CMHA__STACKED ||
+        !strncmp(name, "irw.", 4)) return NULL;
     cmha__print(own, sizeof own, "%.*s", (int)(end - name), name);
     uint64_t named = cmha__matches(to->model->config.lora_on, own, 1);
     to->adapted |= named;
-    if (named && all->list) all->list[base].adapter = all->count;
-    if (named)
-        for (int i = 0; i < 2; i++) {
-            cmha_tensor *none = NULL;
-            cmha__print(own, sizeof own, "%.*s.lora_%c", (int)(end - name), name, "ab"[i]);
-            cmha__append(to, own, &none, CMHA__LORA_A + i, i ? complex_b : joined ? CMHA__REAL : form,
-                    i ? a : rank, i ? rank : b, c);
-        }
+    if (!named) return NULL;
+    if (all->list) all->list[base].adapter = all->count;
+    for (int i = 0; i < 2; i++) {
+        cmha_tensor *none = NULL;
+        cmha__axes factor = axes;
+        factor.n[i] = to->model->config.lora_rank;
+        cmha__print(own, sizeof own, "%.*s.lora_%c", (int)(end - name), name, "ab"[i]);
+        cmha__append(to, own, &none, CMHA__LORA_A + i, forms[i], factor);
+    }
     return NULL;
 }
 
-/* A parameter of the block or model `at`, where `when` is not 0. */
-#define CMHA__ROW(name, member, when, start, form, a, b) \
-    cmha__declare(to, name, &at->member, CMHA__##start, CMHA__##form, (when) ? (a) : 0, b, CMHA__NONE)
-#define CMHA__BIASED(name, member, bias_when, start, form, a, b) /* a weight and its bias */ \
-    CMHA__ROW(name ".weight", member##_weight, 1, start, form, a, b); \
-    CMHA__ROW(name ".bias", member##_bias, bias_when, ZEROS, form, a, CMHA__NONE)
+/* A parameter of the block or model `at`. */
+#define CMHA__ROW(name, member, start, form, a, b) \
+    cmha__declare(to, name, &at->member, CMHA__##start, CMHA__##form, cmha__axes_of(a, b, 0))
+#define CMHA__BIASED(name, member, has_bias, start, form, a, b) /* a weight and its bias */ \
+    CMHA__ROW(name ".weight", member##_weight, start, form, a, b); \
+    CMHA__ROW(name ".bias", member##_bias, ZEROS, form, (has_bias) ? (a) : 0, 0)
 #define CMHA__NORM(name, m, complex_state) \
     cmha__declare_norm(to, name ".weight", &at->m##_weight, name ".bias", &at->m##_bias, complex_state)
 
@@ -11765,13 +11780,12 @@ static void cmha__declare_norm(cmha__list *to, const char *gain, cmha_tensor **w
     const cmha_model_config *c = &to->model->config;
     const cmha__complex_norm_row *row = complex_state ? &cmha__complex_norms[c->complex_norm] : NULL;
     const int *numbers = row ? row->op.shared : cmha__norms[c->norm].shared;
-    const size_t none = CMHA__NONE, n = row ? c->d_model / 2 : c->d_model;
-    int usual = cmha__norm_plus[c->norm] ? CMHA__ZEROS : CMHA__ONES;
-    int start = row ? CMHA__GAIN : usual, form = row ? CMHA__COMPLEX : CMHA__REAL;
-    if (numbers[0] > 2) cmha__declare(to, gain, weight, start, CMHA__REAL, (size_t)numbers[0], n, none);
-    else if (numbers[0] < 0) cmha__declare(to, gain, weight, start, CMHA__REAL, 1, none, none);
-    else cmha__declare(to, gain, weight, start, numbers[0] == 2 ? form : CMHA__REAL, n, none, none);
-    if (row ? row->centred : numbers[1]) cmha__declare(to, offset, bias, CMHA__ZEROS, form, n, none, none);
+    int usual = cmha__norm_plus[c->norm] ? CMHA__ZEROS : CMHA__ONES, form = row ? CMHA__COMPLEX : CMHA__REAL;
+    cmha__axes one = {{row ? c->d_model / 2 : c->d_model, 0, 0}}, axes = one;
+    if (numbers[0] < 0) axes.n[0] = 1;
+    if (numbers[0] > 2) axes = cmha__axes_of((size_t)numbers[0], one.n[0], 0);
+    cmha__declare(to, gain, weight, row ? CMHA__GAIN : usual, numbers[0] == 2 ? form : CMHA__REAL, axes);
+    if (row ? row->centred : numbers[1]) cmha__declare(to, offset, bias, CMHA__ZEROS, form, one);
 }
 
 /* Declares the parameters of a score for some heads of a layer; keys: numbers in a token's keys. */
@@ -11782,21 +11796,22 @@ static void cmha__declare_score(cmha__list *to, const cmha_score *score, int rea
     size_t share = c->share == CMHA_SHARE_PER_HEAD ? heads : c->share == CMHA_SHARE_SHARED;
     for (size_t i = 0; i < score->n_parameters; i++) {
         const cmha_score_parameter *p = &score->parameters[i];
-        size_t axes[3] = {CMHA__NONE, CMHA__NONE, CMHA__NONE};
+        cmha__axes axes = {{0, 0, 0}};
         char name[48];
         for (int j = 0; j < 3; j++) {
             if (!p->axes[j]) break;
             switch (p->axes[j]) {
-            case CMHA_AXIS_HEADS: axes[j] = heads; break;
-            case CMHA_AXIS_SHARE: axes[j] = share; break;
-            case CMHA_AXIS_MODEL: axes[j] = c->d_model; break;
-            case CMHA_AXIS_KEYS: axes[j] = keys; break;
-            default: axes[j] = cmha__axis(score, p->axes[j], width, real ? c->rotary_dims : 0);
+            case CMHA_AXIS_HEADS: axes.n[j] = heads; break;
+            case CMHA_AXIS_SHARE: axes.n[j] = share; break;
+            case CMHA_AXIS_MODEL: axes.n[j] = c->d_model; break;
+            case CMHA_AXIS_KEYS: axes.n[j] = keys; break;
+            default: axes.n[j] = cmha__axis(score, p->axes[j], width, real ? c->rotary_dims : 0);
             }
+            if (!axes.n[j]) axes.n[0] = 0; /* a parameter of no numbers */
         }
         cmha__print(name, sizeof name, "attn.%s", p->name);
-        cmha_parameter *own = cmha__declare(to, name, &at->score[i], CMHA__OF_SCORE + (int)i, CMHA__REAL,
-                axes[0], axes[1], axes[2]);
+        cmha_parameter *own =
+            cmha__declare(to, name, &at->score[i], CMHA__OF_SCORE + (int)i, CMHA__REAL, axes);
         if (own) own->decay = own->usual_decay = p->decay;
     }
 }
@@ -11804,23 +11819,24 @@ static void cmha__declare_score(cmha__list *to, const cmha_score *score, int rea
 /* Möbius heads of together `maps` numbers. */
 static void cmha__declare_mobius(cmha__list *to, size_t maps, cmha_block *at) {
     int mode = to->model->config.mobius_mode;
-    size_t literal = mode == CMHA_MOBIUS_MODE_LITERAL ? maps : 0, none = CMHA__NONE;
+    size_t literal = mode == CMHA_MOBIUS_MODE_LITERAL ? maps : 0;
     size_t full = mode == CMHA_MOBIUS_MODE_FULL ? maps : 0, d = to->model->config.d_model;
     CMHA__BIASED("attn.mobius_q", zq, 1, MATRIX, COMPLEX, maps - literal, d);
-    CMHA__ROW("attn.mobius_divisor.weight", divisor_weight, 1, MATRIX, COMPLEX, full, d);
-    CMHA__ROW("attn.mobius_divisor.bias", divisor_bias, 1, UNIT, COMPLEX, full, none);
-    cmha__declare(to, "attn.mobius", &at->mobius, CMHA__MAPS, CMHA__REAL, 4, 2, maps - full);
+    CMHA__ROW("attn.mobius_divisor.weight", divisor_weight, MATRIX, COMPLEX, full, d);
+    CMHA__ROW("attn.mobius_divisor.bias", divisor_bias, UNIT, COMPLEX, full, 0);
+    cmha__declare(to, "attn.mobius", &at->mobius, CMHA__MAPS, CMHA__REAL,
+        cmha__axes_of(full ? 0 : 4, 2, maps));
     CMHA__BIASED("attn.mobius_k", zk, 1, MATRIX, COMPLEX, maps - literal, d);
-    CMHA__ROW("attn.mobius_k.weight", zk_weight, 1, UNIT, COMPLEX, literal, none);
+    CMHA__ROW("attn.mobius_k.weight", zk_weight, UNIT, COMPLEX, literal, 0);
     CMHA__BIASED("attn.mobius_v", zv, 1, MATRIX, COMPLEX, maps - literal, d);
-    CMHA__ROW("attn.mobius_v.weight", zv_weight, 1, UNIT, COMPLEX, literal, none);
+    CMHA__ROW("attn.mobius_v.weight", zv_weight, UNIT, COMPLEX, literal, 0);
 }
 
 /* Layers of the real family, CoPE and MöbiusAttention. */
 static void cmha__declare_layer(cmha__list *to, size_t layer, cmha_block *at) {
     const cmha_model_config *c = &to->model->config;
     const cmha_score *score = cmha__layer_score(to->model, layer);
-    const size_t none = CMHA__NONE, d = c->d_model, ff = c->d_ff, width = cmha__head_width(c), P = width / 2;
+    const size_t d = c->d_model, ff = c->d_ff, width = cmha__head_width(c), P = width / 2;
     cmha_family family = cmha__layer_family(c, layer)->family;
     int qkv_bias = c->attention_bias || c->qkv_bias;
     int out_bias = c->attention_bias || c->output_bias, mobius = family == CMHA_FAMILY_MOBIUS;
@@ -11836,29 +11852,29 @@ static void cmha__declare_layer(cmha__list *to, size_t layer, cmha_block *at) {
     size_t imag = mobius && !heads ? d : 0; /* the channel of Möbius heads alone */
     int gains = c->qk_norm == CMHA_QK_NORM_RMS_GAIN && (heads || cope);
     CMHA__NORM("ln1", ln1, 0);
-    CMHA__ROW("attn.wq.weight", qkv_weight, 1, WEIGHT, REAL, q, d);
-    CMHA__ROW("attn.wk.weight", qkv_weight, 1, WEIGHT, JOINED, kv, d);
-    CMHA__ROW("attn.wv.weight", qkv_weight, 1, WEIGHT, JOINED, kv, d);
-    CMHA__ROW("attn.wq.bias", qkv_bias, qkv_bias, ZEROS, REAL, q, none);
-    CMHA__ROW("attn.wk.bias", qkv_bias, qkv_bias, ZEROS, JOINED, kv, none);
-    CMHA__ROW("attn.wv.bias", qkv_bias, qkv_bias, ZEROS, JOINED, kv, none);
+    CMHA__ROW("attn.wq.weight", qkv_weight, WEIGHT, REAL, q, d);
+    CMHA__ROW("attn.wk.weight", qkv_weight, WEIGHT, JOINED, kv, d);
+    CMHA__ROW("attn.wv.weight", qkv_weight, WEIGHT, JOINED, kv, d);
+    CMHA__ROW("attn.wq.bias", qkv_bias, ZEROS, REAL, qkv_bias ? q : 0, 0);
+    CMHA__ROW("attn.wk.bias", qkv_bias, ZEROS, JOINED, qkv_bias ? kv : 0, 0);
+    CMHA__ROW("attn.wv.bias", qkv_bias, ZEROS, JOINED, qkv_bias ? kv : 0, 0);
     if (maps) cmha__declare_mobius(to, maps, at);
-    CMHA__ROW("attn.wq.weight", zq_weight, 1, WEIGHT, COMPLEX, cope, cope);
-    CMHA__ROW("attn.wk.weight", zk_weight, 1, WEIGHT, COMPLEX, cope, cope);
-    CMHA__ROW("attn.wv.weight", zv_weight, 1, WEIGHT, REAL, cope, cope);
+    CMHA__ROW("attn.wq.weight", zq_weight, WEIGHT, COMPLEX, cope, cope);
+    CMHA__ROW("attn.wk.weight", zk_weight, WEIGHT, COMPLEX, cope, cope);
+    CMHA__ROW("attn.wv.weight", zv_weight, WEIGHT, REAL, cope, cope);
     CMHA__BIASED("attn.wo", wo, out_bias, RESIDUAL_WEIGHT, REAL, d, heads ? results * width : d);
     if (heads && !score) cmha__declare_score(to, to->model->plain, 1, heads, all_keys, at);
-    CMHA__ROW("attn.log_temp", score[own], c->head_temperature, ZEROS, REAL, temps, none);
-    CMHA__ROW("attn.q_norm.weight", q_norm, gains, ONES, REAL, width, none);
-    CMHA__ROW("attn.k_norm.weight", k_norm, gains, ONES, REAL, width, none);
-    CMHA__ROW("attn.mobius_log_temp", mobius_temp, c->head_temperature, ZEROS, REAL, maps / width, none);
-    CMHA__ROW("attn.pcl_w", pcl_w, heads && c->pcl_weight > 0 && c->pcl_learn, ONES, REAL, P, none);
+    CMHA__ROW("attn.log_temp", score[own], ZEROS, REAL, c->head_temperature ? temps : 0, 0);
+    CMHA__ROW("attn.q_norm.weight", q_norm, ONES, REAL, gains ? width : 0, 0);
+    CMHA__ROW("attn.k_norm.weight", k_norm, ONES, REAL, gains ? width : 0, 0);
+    CMHA__ROW("attn.mobius_log_temp", mobius_temp, ZEROS, REAL, c->head_temperature ? maps / width : 0, 0);
+    CMHA__ROW("attn.pcl_w", pcl_w, ONES, REAL, heads && c->pcl_weight > 0 && c->pcl_learn ? P : 0, 0);
     CMHA__NORM("ln2", ln2, 0);
     if (mobius) CMHA__NORM("ln3", ln3, 0);
-    CMHA__ROW("ffn.w1.weight", w1_weight, 1, WEIGHT, REAL, ff, d);
-    CMHA__ROW("ffn.w3.weight", w1_weight, 1, WEIGHT, JOINED, gate, d);
-    CMHA__ROW("ffn.w1.bias", w1_bias, c->ffn_bias, ZEROS, REAL, ff, none);
-    CMHA__ROW("ffn.w3.bias", w1_bias, c->ffn_bias, ZEROS, JOINED, gate, none);
+    CMHA__ROW("ffn.w1.weight", w1_weight, WEIGHT, REAL, ff, d);
+    CMHA__ROW("ffn.w3.weight", w1_weight, WEIGHT, JOINED, gate, d);
+    CMHA__ROW("ffn.w1.bias", w1_bias, ZEROS, REAL, c->ffn_bias ? ff : 0, 0);
+    CMHA__ROW("ffn.w3.bias", w1_bias, ZEROS, JOINED, c->ffn_bias ? gate : 0, 0);
     CMHA__BIASED("ffn.w2", w2, c->ffn_bias, RESIDUAL_WEIGHT, REAL, d, ff);
     CMHA__BIASED("attn.wo_imag", imag_wo, out_bias, RESIDUAL_WEIGHT, REAL, imag, d);
     CMHA__BIASED("ffn.w1_imag", imag_w1, c->ffn_bias, WEIGHT, REAL, imag ? ff + gate : 0, d);
@@ -11871,49 +11887,52 @@ static void cmha__fused(cmha_parameter *qkv) {
     if (qkv) qkv->matrices = 3;
 }
 #define CMHA__LOW_RANK(name, g, part) \
-    CMHA__ROW(name ".u", group[g].u[part], 1, WEIGHT, COMPLEX, width[g], c->low_rank); \
-    CMHA__ROW(name ".v", group[g].v[part], width[g] > 0, WEIGHT, TURNED, half, c->low_rank)
+    CMHA__ROW(name ".u", group[g].u[part], WEIGHT, COMPLEX, rank ? width[g] : 0, rank); \
+    CMHA__ROW(name ".v", group[g].v[part], WEIGHT, TURNED, width[g] ? low : 0, rank)
 /* Real and imaginary heads read one real number a channel: one real product takes both planes' rows. */
 #define CMHA__CRAT_HEADS(name, g, form) \
     CMHA__LOW_RANK("attn." name ".wq", g, 0); \
     CMHA__LOW_RANK("attn." name ".wk", g, 1); \
     CMHA__LOW_RANK("attn." name ".wv", g, 2); \
-    cmha__fused(CMHA__ROW("attn." name ".wqkv.weight", group[g].weight, !c->low_rank, WEIGHT, form, \
-        3 * width[g], half)); \
-    CMHA__ROW("attn." name ".log_temp", group[g].temp, temper, ZEROS, REAL, width[g] / head, none)
+    cmha__fused(CMHA__ROW("attn." name ".wqkv.weight", group[g].weight, WEIGHT, form, \
+        rank ? 0 : 3 * width[g], half)); \
+    CMHA__ROW("attn." name ".log_temp", group[g].temp, ZEROS, REAL, width[g] / head * tempers, 0)
 #define CMHA__SKIP(name, sum) \
-    CMHA__ROW(name ".alpha", alpha[sum], skip == CMHA_RESIDUAL_FREE, ONES, REAL, 1, none); \
-    CMHA__ROW(name ".beta", beta[sum], skip == CMHA_RESIDUAL_FREE, ZEROS, REAL, 1, none); \
-    CMHA__ROW(name ".psi", alpha[sum], skip == CMHA_RESIDUAL_UNIT, ZEROS, REAL, 1, none)
+    CMHA__ROW(name ".alpha", alpha[sum], ONES, REAL, free, 0); \
+    CMHA__ROW(name ".beta", beta[sum], ZEROS, REAL, free, 0); \
+    CMHA__ROW(name ".psi", alpha[sum], ZEROS, REAL, unit, 0)
 #define CMHA__EXPERTS(name, member, start, a, b) \
-    cmha__declare(to, name ".weight", &at->member##_weight, CMHA__##start, CMHA__COMPLEX, c->experts, a, b); \
-    CMHA__ROW(name ".bias", member##_bias, c->ffn_bias, ZEROS, COMPLEX, c->experts, a)
+    cmha__declare(to, name ".weight", &at->member##_weight, CMHA__##start, CMHA__COMPLEX, \
+        cmha__axes_of(c->experts, a, b)); \
+    CMHA__ROW(name ".bias", member##_bias, ZEROS, COMPLEX, c->ffn_bias ? c->experts : 0, a)
 
 static void cmha__declare_crat(cmha__list *to, size_t layer, cmha_block *at) {
     const cmha_model_config *c = &to->model->config;
-    const size_t none = CMHA__NONE, half = c->d_model / 2, half_ff = c->d_ff / 2, head = half / c->n_heads;
+    const size_t half = c->d_model / 2, half_ff = c->d_ff / 2, head = half / c->n_heads;
     size_t first = cmha__first_window(c), found = cmha__window_width(c), asked = c->irw_queries * found;
-    int window = layer >= first && layer - first < c->irw_layers, skip = c->complex_residual;
-    int temper = c->head_temperature;
+    size_t free = c->complex_residual == CMHA_RESIDUAL_FREE, unit = c->complex_residual == CMHA_RESIDUAL_UNIT;
+    size_t rank = c->low_rank, low = rank ? half : 0, tempers = c->head_temperature != 0;
     size_t width[3] = {c->real_heads * head, c->imag_heads * head, cmha__group_heads(c, 2) * head};
     size_t one_ff = c->experts ? 0 : half_ff, one_out = c->experts ? 0 : half; /* the dense layer */
     CMHA__NORM("ln1", ln1, 1);
     CMHA__CRAT_HEADS("real", 0, STACKED);
     CMHA__CRAT_HEADS("imag", 1, STACKED);
     CMHA__CRAT_HEADS("mixed", 2, COMPLEX);
-    CMHA__ROW("attn.wo.u", wo_u, 1, WEIGHT, COMPLEX, half, c->low_rank);
-    CMHA__ROW("attn.wo.v", wo_v, 1, WEIGHT, TURNED, half, c->low_rank);
-    CMHA__ROW("attn.wo.weight", wo_weight, !c->low_rank, RESIDUAL_WEIGHT, COMPLEX, half, half);
-    CMHA__ROW("irw.query.weight", irw.wm, window, WEIGHT, COMPLEX, asked, half);
-    CMHA__ROW("irw.query.bias", irw.bm, window, ZEROS, COMPLEX, asked, none);
-    CMHA__ROW("irw.mix", irw.w_logits, window, SHARES, REAL, c->irw_queries, none);
-    CMHA__ROW("irw.value.weight", irw.wv, window, WEIGHT, COMPLEX, half, found);
-    CMHA__ROW("irw.gate.weight", irw.wg, window, WEIGHT, REAL, half, 2 * half + 2 * found);
-    CMHA__ROW("irw.gate.bias", irw.bg, window, CLOSED, REAL, half, none);
+    CMHA__ROW("attn.wo.u", wo_u, WEIGHT, COMPLEX, low, rank);
+    CMHA__ROW("attn.wo.v", wo_v, WEIGHT, TURNED, low, rank);
+    CMHA__ROW("attn.wo.weight", wo_weight, RESIDUAL_WEIGHT, COMPLEX, half - low, half);
+    if (layer >= first && layer - first < c->irw_layers) {
+        CMHA__ROW("irw.query.weight", irw.wm, WEIGHT, COMPLEX, asked, half);
+        CMHA__ROW("irw.query.bias", irw.bm, ZEROS, COMPLEX, asked, 0);
+        CMHA__ROW("irw.mix", irw.w_logits, SHARES, REAL, c->irw_queries, 0);
+        CMHA__ROW("irw.value.weight", irw.wv, WEIGHT, COMPLEX, half, found);
+        CMHA__ROW("irw.gate.weight", irw.wg, WEIGHT, REAL, half, 2 * half + 2 * found);
+        CMHA__ROW("irw.gate.bias", irw.bg, CLOSED, REAL, half, 0);
+    }
     CMHA__SKIP("res1", 0);
     CMHA__NORM("ln2", ln2, 1);
-    CMHA__ROW("ffn.router.weight", router_weight, 1, WEIGHT, EXACT, c->experts, half);
-    CMHA__ROW("ffn.router.bias", router_bias, 1, ZEROS, REAL, c->experts, none);
+    CMHA__ROW("ffn.router.weight", router_weight, WEIGHT, EXACT, c->experts, half);
+    CMHA__ROW("ffn.router.bias", router_bias, ZEROS, REAL, c->experts, 0);
     CMHA__EXPERTS("ffn.experts.w1", w1, WEIGHT, half_ff, half);
     CMHA__EXPERTS("ffn.experts.w2", w2, RESIDUAL_WEIGHT, half, half_ff);
     CMHA__BIASED("ffn.w1", w1, c->ffn_bias, WEIGHT, COMPLEX, one_ff, half);
@@ -11924,39 +11943,38 @@ static void cmha__declare_crat(cmha__list *to, size_t layer, cmha_block *at) {
 /* The model's own before its blocks. */
 static void cmha__declare_embeddings(cmha__list *to, cmha_model *at) {
     const cmha_model_config *c = &at->config;
-    const size_t none = CMHA__NONE, d = c->d_model;
-    int crat = cmha__complex_state(c), complex_in = c->complex_features && c->family != CMHA_FAMILY_REAL;
-    int cope = c->family == CMHA_FAMILY_COPE;
+    const size_t d = c->d_model, state = cmha__complex_state(c) ? d / 2 : 0; /* crat's */
+    int cope = c->family == CMHA_FAMILY_COPE, two = c->complex_features && c->family != CMHA_FAMILY_REAL;
     int learned = c->position == CMHA_POSITION_LEARNED || (cope && c->cope_imag == CMHA_COPE_IMAG_LEARNED);
-    size_t channels = complex_in ? 0 : cmha__feature_width(c), state = crat ? d / 2 : 0;
-    size_t terms = c->position == CMHA_POSITION_MULTIFREQ || crat ? c->pe_terms : 0;
-    int content = c->tokens || channels;
-    CMHA__ROW("tok_emb.weight", token_weight, c->tokens, EMBEDDING, REAL, c->vocabulary, d);
-    CMHA__ROW("feature.weight", feature_weight, 1, INPUT, REAL, d, channels);
-    CMHA__ROW("feature.bias", feature_bias, channels > 0, ZEROS, REAL, d, none);
-    CMHA__ROW("feature.weight", feature_weight, complex_in, INPUT, COMPLEX, crat ? state : d, c->features);
-    CMHA__ROW("pos_emb.weight", position_weight, learned, EMBEDDING, REAL, c->max_positions, d);
-    CMHA__ROW("type_emb.weight", type_weight, 1, EMBEDDING, REAL, c->token_types, d);
-    CMHA__ROW("cope.gamma", gamma, cope && c->cope_gamma_learned, GAMMA, REAL, 1, none);
+    size_t channels = two ? 0 : cmha__feature_width(c), complex_in = two ? d - state : 0;
+    size_t terms = c->position == CMHA_POSITION_MULTIFREQ || state ? c->pe_terms : 0;
+    size_t content = c->tokens || channels ? state : 0, turned = c->state_rotation ? state : 0;
+    CMHA__ROW("tok_emb.weight", token_weight, EMBEDDING, REAL, c->tokens ? c->vocabulary : 0, d);
+    CMHA__ROW("feature.weight", feature_weight, INPUT, REAL, channels ? d : 0, channels);
+    CMHA__ROW("feature.bias", feature_bias, ZEROS, REAL, channels ? d : 0, 0);
+    CMHA__ROW("feature.weight", feature_weight, INPUT, COMPLEX, complex_in, c->features);
+    CMHA__ROW("pos_emb.weight", position_weight, EMBEDDING, REAL, learned ? c->max_positions : 0, d);
+    CMHA__ROW("type_emb.weight", type_weight, EMBEDDING, REAL, c->token_types, d);
+    CMHA__ROW("cope.gamma", gamma, GAMMA, REAL, cope && c->cope_gamma_learned ? 1 : 0, 0);
     if (c->embedding_norm) CMHA__NORM("emb_norm", emb_norm, 0);
-    CMHA__ROW("pe.omega", pe_omega, 1, WAVES, REAL, terms, d);
-    CMHA__ROW("pe.delta", pe_delta, 1, WAVES, REAL, terms, d);
-    CMHA__ROW("state.weight", state_weight, content, WEIGHT, STACKED, state, d);
-    CMHA__ROW("state.bias", state_bias, content, ZEROS, STACKED, state, none);
-    CMHA__ROW("state.theta.weight", theta_weight, c->state_rotation, WEIGHT, REAL, state, d);
-    CMHA__ROW("state.theta.bias", theta_bias, c->state_rotation, ZEROS, REAL, state, none);
+    CMHA__ROW("pe.omega", pe_omega, WAVES, REAL, terms, d);
+    CMHA__ROW("pe.delta", pe_delta, WAVES, REAL, terms, d);
+    CMHA__ROW("state.weight", state_weight, WEIGHT, STACKED, content, d);
+    CMHA__ROW("state.bias", state_bias, ZEROS, STACKED, content, 0);
+    CMHA__ROW("state.theta.weight", theta_weight, WEIGHT, REAL, turned, d);
+    CMHA__ROW("state.theta.bias", theta_bias, ZEROS, REAL, turned, 0);
 }
 
 /* And behind them. */
 static void cmha__declare_heads(cmha__list *to, cmha_model *at) {
     const cmha_model_config *c = &at->config;
-    const size_t none = CMHA__NONE, d = c->d_model, predicted = c->values * (c->gaussian ? 2 : 1);
+    const size_t d = c->d_model, predicted = c->values * (c->gaussian ? 2 : 1);
     size_t transformed = c->head_transform && c->vocabulary ? d : 0, pooled = c->pooler && c->classes ? d : 0;
     if (c->placement == CMHA_PLACEMENT_PRE) CMHA__NORM("ln_f", final, 0);
     CMHA__BIASED("head_dense", head_dense, 1, WEIGHT, REAL, transformed, d);
     if (transformed) CMHA__NORM("head_norm", head_norm, 0);
-    CMHA__ROW("head.weight", head_weight, !c->tied || !c->tokens, WEIGHT, REAL, c->vocabulary, d);
-    CMHA__ROW("head.bias", head_bias, c->head_bias, ZEROS, REAL, c->vocabulary, none);
+    CMHA__ROW("head.weight", head_weight, WEIGHT, REAL, c->tied && c->tokens ? 0 : c->vocabulary, d);
+    CMHA__ROW("head.bias", head_bias, ZEROS, REAL, c->head_bias ? c->vocabulary : 0, 0);
     CMHA__BIASED("pool", pool, 1, WEIGHT, REAL, pooled, d);
     CMHA__BIASED("class", class, 1, WEIGHT, REAL, c->classes, d);
     CMHA__BIASED("value", value, 1, WEIGHT, REAL, predicted, d);
