@@ -11271,7 +11271,6 @@ typedef struct cmha__family_row {
     cmha_family family;
     int complex_state; /* what blocks hand on is planes [Re | Im] */
     int (*has)(const cmha_model_config *c, size_t layer); /* its own, not a plain one? NULL: all are */
-    size_t (*plain_heads)(const cmha_model_config *c); /* of its own layers; NULL: none */
     void (*declare)(cmha__list *to, size_t layer, cmha_block *at); /* parameters of its own layers */
     const char *(*wrong)(const cmha_model_config *c); /* what is, or NULL; NULL: nothing can be */
     cmha_tensor *(*embed)(cmha__pass *pass, cmha_tensor *x); /* token embeddings to the first block's input */
@@ -11281,11 +11280,9 @@ typedef struct cmha__family_row {
 
 static const cmha__family_row *cmha__family(int family);
 
-static size_t cmha__all_heads(const cmha_model_config *c) { return c->n_heads; }
 static size_t cmha__kv_heads(const cmha_model_config *c) {
     return c->n_kv_heads ? c->n_kv_heads : c->n_heads;
 }
-static size_t cmha__beside_mobius(const cmha_model_config *c) { return c->n_heads - c->mobius_heads; }
 static size_t cmha__head_width(const cmha_model_config *c) {
     return c->d_head ? c->d_head : c->d_model / c->n_heads;
 }
@@ -11297,8 +11294,9 @@ static const cmha__family_row *cmha__layer_family(const cmha_model_config *c, si
 }
 
 static size_t cmha__plain_heads(const cmha_model_config *c, size_t layer) {
-    const cmha__family_row *family = cmha__layer_family(c, layer);
-    return family->plain_heads ? family->plain_heads(c) : 0;
+    cmha_family family = cmha__layer_family(c, layer)->family;
+    if (family == CMHA_FAMILY_REAL) return c->n_heads;
+    return family == CMHA_FAMILY_MOBIUS ? c->n_heads - c->mobius_heads : 0;
 }
 
 static int cmha__first_layer(const cmha_model_config *c, size_t layer) { return (void)c, layer == 0; }
@@ -12121,24 +12119,22 @@ static const char *cmha__mobius_wrong(const cmha_model_config *c) {
 
 static const char *cmha__crat_wrong(const cmha_model_config *c) {
     size_t first = cmha__first_window(c);
+    int lag = c->crat_attention == CMHA_CRAT_ATTENTION_LAG;
+    int softmax = !lag && c->crat_attention != CMHA_CRAT_ATTENTION_LINEAR;
     if (c->d_model % (2 * c->n_heads)) return "n_heads must divide the d_model/2 features of the state";
     if (c->d_ff % 2) return "d_ff must be even, the complex layer has half as many features";
     if (c->real_heads > c->n_heads || c->imag_heads > c->n_heads - c->real_heads)
         return "real_heads + imag_heads is larger than n_heads";
     if (c->position != CMHA_POSITION_NONE && c->position != CMHA_POSITION_MULTIFREQ)
         return "the positions of family = crat are multifreq; position must be that or none";
-    if (c->causal && c->crat_attention == CMHA_CRAT_ATTENTION_LAG) return "lag sees the future: causal = 0";
+    if (c->causal && lag) return "lag sees the future: causal = 0";
     if (c->window) return "family = crat has no sliding window";
     if (c->placement != CMHA_PLACEMENT_PRE) return "crat layers are pre-norm; placement must be pre";
     if (c->attention_bias || c->qkv_bias || c->output_bias) return "crat's projections have no biases";
     if (c->activation != CMHA_ACTIVATION_GELU_ERF) return "crat's layers are cGELU: activation = gelu_erf";
     if (c->angle && c->crat_attention) return "angle = atan is for crat_attention = angular";
-    if (c->head_temperature && (c->crat_attention == CMHA_CRAT_ATTENTION_LINEAR ||
-            c->crat_attention == CMHA_CRAT_ATTENTION_LAG))
-        return "linear and lag have no softmax for head_temperature";
-    if (c->score_softcap > 0 && (c->crat_attention == CMHA_CRAT_ATTENTION_LINEAR ||
-            c->crat_attention == CMHA_CRAT_ATTENTION_LAG))
-        return "linear and lag have no scores for score_softcap";
+    if (c->head_temperature && !softmax) return "linear and lag have no softmax for head_temperature";
+    if (c->score_softcap > 0 && !softmax) return "linear and lag have no scores for score_softcap";
     if (c->qk_norm) return "crat's queries and keys have no qk_norm";
     if (c->experts && c->experts_top > c->experts) return "experts_top is larger than experts";
     if (!c->tokens && c->complex_features && !c->state_rotation)
@@ -12235,8 +12231,8 @@ static cmha_status cmha__model_describe(cmha_model *model) {
     static const char *const adapted[] = {"wq,wv", "wqkv", "mobius_q,mobius_v", "*"}; /* the first that fit */
     cmha_model_config *c = &model->config;
     cmha_parameters *p = &model->parameters;
-    size_t turning = cmha__widens(model->plain), P = cmha__head_width(c) * turning / 2;
-    size_t heads = c->frequency == CMHA_FREQUENCY_TABLE ? c->n_heads : 1;
+    size_t turning = cmha__widens(model->plain), P = model->P = cmha__head_width(c) * turning / 2;
+    size_t heads = model->n_omega = c->frequency == CMHA_FREQUENCY_TABLE ? c->n_heads : 1;
     size_t uses = cmha__complex_state(c) ? c->n_layers * c->experts : 0;
     size_t slopes = c->position == CMHA_POSITION_ALIBI ? c->n_heads * cmha__fan(model->plain) : 0;
     int choices = c->lora_rank && !*c->lora_on ? 4 : 0, next = 0;
@@ -12248,8 +12244,6 @@ static cmha_status cmha__model_describe(cmha_model *model) {
     if (status) return status;
     if (p->size > SIZE_MAX / sizeof(cmha_real) / 8)
         return cmha__fail(model->context, CMHA_ERR_OVERFLOW, "model: the number of parameters overflows");
-    model->n_omega = heads;
-    model->P = P;
     cmha__array arrays[] = {{&model->omega, heads * P, sizeof *model->omega},
             {&p->sums, (size_t)model->context->threads, sizeof *p->sums},
             {&model->expert_use, uses, sizeof *model->expert_use},
@@ -12310,7 +12304,7 @@ static cmha_packed cmha__matrix_of(const cmha_parameters *p, size_t i, cmha_stor
     int turned = one->form == CMHA__TURNED, goes_on = i + 1 < p->count && one[1].form == CMHA__JOINED;
     cmha_packed m;
     memset(&m, 0, sizeof m);
-    if (one->start >= CMHA__LORA_A || one->form == CMHA__EXACT || goes_on) return m;
+    if (!storage || one->start >= CMHA__LORA_A || one->form == CMHA__EXACT || goes_on) return m;
     m.storage = storage;
     m.source = t->data;
     m.I = t->shape[t->rank - 1 - turned];
@@ -12327,14 +12321,13 @@ static cmha_status cmha__take_numbers(cmha_model *model, cmha_storage storage) {
     uint32_t *words = NULL;
     cmha_real *scales = NULL;
     size_t n = 0, n_words = 0, n_scales = 0, packed = 0, bytes = 0;
-    if (storage)
-        for (size_t i = 0; i < p->count; i++) {
-            cmha_packed one = cmha__matrix_of(p, i, storage);
-            n += one.O > 0;
-            packed += one.O * one.I;
-            n_scales += storage == CMHA_STORAGE_INT8 ? one.O : 0;
-            if (!cmha__sum(n_words, cmha_packed_words(storage, one.O, one.I), &n_words)) n_words = SIZE_MAX;
-        }
+    for (size_t i = 0; i < p->count; i++) {
+        cmha_packed one = cmha__matrix_of(p, i, storage);
+        n += one.O > 0;
+        packed += one.O * one.I;
+        n_scales += storage == CMHA_STORAGE_INT8 ? one.O : 0;
+        if (!cmha__sum(n_words, cmha_packed_words(storage, one.O, one.I), &n_words)) n_words = SIZE_MAX;
+    }
     cmha__array arrays[] = {
         {&m, n, sizeof *m}, {&words, n_words, sizeof *words}, {&scales, n_scales, sizeof *scales}};
     cmha_status status = n ? cmha__take_arrays(context, "model", arrays, 3, &bytes, NULL) : CMHA_OK;
@@ -12348,21 +12341,18 @@ static cmha_status cmha__take_numbers(cmha_model *model, cmha_storage storage) {
     model->packed.n_matrices = n;
     model->packed.bytes = bytes;
     model->packed.saved = packed * sizeof *data;
-    if (n)
-        for (size_t i = 0; i < p->count; i++) {
-            cmha_packed one = cmha__matrix_of(p, i, storage);
-            if (!one.O) continue;
-            one.words = words;
-            words += cmha_packed_words(storage, one.O, one.I);
-            if (n_scales) {
-                one.scales = scales;
-                scales += one.O;
-            }
-            *m = one;
-            p->list[i].tensor.packed = m;
-            for (size_t j = i; p->list[j].form == CMHA__JOINED; j--) p->list[j - 1].tensor.packed = m;
-            m++;
-        }
+    for (size_t i = 0; i < p->count; i++) {
+        cmha_packed one = cmha__matrix_of(p, i, storage);
+        if (!one.O) continue;
+        one.words = words;
+        words += cmha_packed_words(storage, one.O, one.I);
+        one.scales = n_scales ? scales : NULL;
+        if (n_scales) scales += one.O;
+        *m = one;
+        p->list[i].tensor.packed = m;
+        for (size_t j = i; p->list[j].form == CMHA__JOINED; j--) p->list[j - 1].tensor.packed = m;
+        m++;
+    }
     cmha__place_numbers(p, data);
     return CMHA_OK;
 }
@@ -12576,6 +12566,11 @@ static cmha_status cmha__joined_backward(cmha_tape *tape, cmha_record *r) {
     return tape->status;
 }
 
+/* Returns which parameter has a block's tensor. */
+static size_t cmha__index_of(const cmha_parameters *p, const cmha_tensor *tensor) {
+    return (size_t)((const char *)tensor - (const char *)p->list) / sizeof *p->list;
+}
+
 /* Returns a weight or, where only some of a matrix's parameters learn, an operation that joins them, though
    not a number moves: its gradient is in the tape. */
 static cmha_tensor *cmha__joined(cmha__pass *pass, cmha_tensor *weight) {
@@ -12583,7 +12578,7 @@ static cmha_tensor *cmha__joined(cmha__pass *pass, cmha_tensor *weight) {
     cmha_tensor *in[CMHA_MAX_INPUTS];
     int n = 0;
     if (!weight || weight->needs_grad || !cmha__records(pass->tape)) return weight;
-    size_t i = (size_t)((const char *)weight - (const char *)all->list) / sizeof *all->list;
+    size_t i = cmha__index_of(all, weight);
     if (weight != &all->list[i].matrix) return weight;
     do in[n++] = &all->list[i].tensor;
     while (all->list[i--].tensor.data != weight->data);
@@ -12640,12 +12635,12 @@ static cmha_tensor *cmha__adapt(cmha__pass *pass, cmha_tensor *y, cmha_tensor *x
 static cmha_tensor *cmha__project(cmha__pass *pass, cmha_tensor *x, int act, cmha_tensor *weight,
         cmha_tensor *bias, cmha_tensor *residual) {
     const cmha_model_config *c = pass->c;
-    cmha_parameter *list = pass->model->parameters.list, *one = list; /* of several in W, the last */
     cmha_tape *tape = pass->tape;
     const cmha__sublayer_saved form = {act, residual ? (cmha_real)c->residual_scale : 1,
             residual ? (cmha_real)c->dropout : 0, 0, 0};
     if (!x || !weight || tape->status) return NULL;
-    one += (size_t)((const char *)weight - (const char *)list) / sizeof *list;
+    const cmha_parameters *all = &pass->model->parameters;
+    cmha_parameter *one = &all->list[cmha__index_of(all, weight)]; /* of several in W, the last */
     if (residual && one->adapter) { /* it adds before the dropout */
         cmha_tensor *y = cmha__drop(pass, cmha__project(pass, x, act, weight, bias, NULL));
         return cmha_add(tape, residual, cmha__scaled(pass, y, c->residual_scale));
@@ -12784,6 +12779,13 @@ static cmha_tensor *cmha__linear_heads(cmha__pass *pass, cmha_linear_kind kind, 
     return cmha__attend_planes(pass->tape, &a, NULL, qkv, state);
 }
 
+static cmha_tensor *cmha__ones(cmha_tape *tape, size_t n) {
+    cmha_tensor *ones = cmha_tensor_new(tape, 1, &n, 0);
+    if (ones && !cmha__dry(tape))
+        for (size_t i = 0; i < n; i++) ones->data[i] = 1;
+    return ones;
+}
+
 /* Divides heads of d numbers (planes = 2: complex ones, in planes of all heads) by their root mean square. */
 static cmha_tensor *cmha__norm_heads(cmha__pass *pass, cmha_tensor *x, cmha_tensor *gain, size_t planes,
         size_t d) {
@@ -12793,10 +12795,7 @@ static cmha_tensor *cmha__norm_heads(cmha__pass *pass, cmha_tensor *x, cmha_tens
     const size_t rows[3] = {pass->B, pass->N * heads, d}, apart[4] = {pass->B * pass->N, planes, heads, d};
     const size_t together[3] = {pass->B, pass->N * heads, 2 * d};
     const size_t joined[4] = {pass->B * pass->N, heads, planes, d};
-    if (!gain) {
-        gain = cmha_tensor_new(tape, 1, &d, 0);
-        for (size_t i = 0; gain && !cmha__dry(tape) && i < d; i++) gain->data[i] = 1;
-    }
+    if (!gain) gain = cmha__ones(tape, d);
     if (planes == 1) x = cmha_rmsnorm(tape, cmha_reshape(tape, x, 3, rows), gain, eps);
     if (planes == 1) return cmha_reshape(tape, x, 3, whole);
     x = cmha_reshape(tape, cmha_transpose(tape, cmha_reshape(tape, x, 4, apart), 1, 2), 3, together);
@@ -12821,7 +12820,7 @@ static cmha_tensor *cmha__norm_queries(cmha__pass *pass, cmha_tensor *qkv, size_
 static cmha_tensor *cmha__plain_attention(cmha__pass *pass, cmha_tensor *h) {
     const cmha_model_config *c = pass->c;
     const cmha_block *k = pass->k;
-    size_t heads = cmha__plain_heads(c, pass->layer), P = cmha__head_width(c) / 2;
+    size_t heads = cmha__plain_heads(c, pass->layer);
     cmha_attention_args a = cmha__softmax_args(pass, heads, cmha__head_width(c));
     a.score = cmha__layer_score(pass->model, pass->layer);
     a.heads *= cmha__fan(pass->model->plain);
@@ -12840,7 +12839,7 @@ static cmha_tensor *cmha__plain_attention(cmha__pass *pass, cmha_tensor *h) {
         return CMHA__MISFIT(pass->tape, "score %s: attend must return [%zu, %zu, %zu]", score->name, pass->B,
                 pass->N, c->d_model);
     }
-    cmha_tensor *qkv = cmha__linear(pass, h, k->qkv_weight, k->qkv_bias), *w = k->pcl_w;
+    cmha_tensor *qkv = cmha__linear(pass, h, k->qkv_weight, k->qkv_bias);
     if (c->qk_norm) qkv = cmha__norm_queries(pass, qkv, heads, a.kv_heads);
     if (a.score && a.score->planes == 2) {
         a.d_k /= 2;
@@ -12850,9 +12849,7 @@ static cmha_tensor *cmha__plain_attention(cmha__pass *pass, cmha_tensor *h) {
     a.kind = (cmha_attention_kind)c->attention;
     if (c->pcl_weight > 0 && cmha__records(pass->tape)) {
         cmha_pcl_options options = {(cmha_real)c->pcl_tau, (cmha_real)c->pcl_mask, c->pcl_adapted};
-        if (!w) w = cmha_tensor_new(pass->tape, 1, &P, 0);
-        if (w && !k->pcl_w && !cmha__dry(pass->tape))
-            for (size_t i = 0; i < P; i++) w->data[i] = 1;
+        cmha_tensor *w = k->pcl_w ? k->pcl_w : cmha__ones(pass->tape, cmha__head_width(c) / 2);
         cmha__add_loss(pass, cmha_pcl(pass->tape, &a, qkv, k->score[0], k->score[1], w, &options),
                 c->pcl_weight / (double)c->n_layers);
     }
@@ -13185,14 +13182,15 @@ static cmha_tensor *cmha__rows_of_embedding(cmha__pass *pass, cmha_tensor *weigh
     return ids ? cmha_embedding(pass->tape, weight, ids, pass->B, N) : NULL;
 }
 
-/* x + scale * positions, learned or a table, which leaves no record; x NULL: those alone. */
+/* x + scale * positions, learned or of a table, which leaves no record; x NULL: those alone. */
 static cmha_tensor *cmha__add_positions(cmha__pass *pass, cmha_tensor *x, cmha_cope_imag kind, double scale) {
     size_t N = pass->N, d = pass->c->d_model, shape[] = {pass->B, N, d};
     size_t n = pass->first + N, room = pass->c->max_positions;
-    if (kind == CMHA_COPE_IMAG_LEARNED) {
+    cmha_tensor *weight = pass->model->position_weight;
+    if (weight) {
         if (n > room)
             return CMHA__MISFIT(pass->tape, "model: %zu positions, the learned embedding has %zu", n, room);
-        cmha_tensor *rows = cmha__rows_of_embedding(pass, pass->model->position_weight, NULL);
+        cmha_tensor *rows = cmha__rows_of_embedding(pass, weight, NULL);
         rows = cmha__scaled(pass, rows, scale);
         return x ? cmha_add(pass->tape, x, rows) : rows;
     }
@@ -13207,11 +13205,6 @@ static cmha_tensor *cmha__add_positions(cmha__pass *pass, cmha_tensor *x, cmha_c
     return x;
 }
 
-/* Which table, or learned ones, `position` names. */
-static cmha_cope_imag cmha__position_kind(const cmha_model_config *c) {
-    return c->position == CMHA_POSITION_LEARNED ? CMHA_COPE_IMAG_LEARNED : CMHA_COPE_IMAG_SIN_COS;
-}
-
 /* x + multi-frequency positions (CRAT eq 2-3). */
 static cmha_tensor *cmha__add_waves(cmha__pass *pass, cmha_tensor *x) {
     const cmha_model *m = pass->model;
@@ -13223,7 +13216,7 @@ static cmha_tensor *cmha__real_embed(cmha__pass *pass, cmha_tensor *x) {
     cmha_tensor *gain = pass->model->emb_norm_weight;
     int where = pass->c->position;
     if (where == CMHA_POSITION_LEARNED || where == CMHA_POSITION_SINUSOIDAL)
-        x = cmha__add_positions(pass, x, cmha__position_kind(pass->c), 1);
+        x = cmha__add_positions(pass, x, CMHA_COPE_IMAG_SIN_COS, 1);
     if (where == CMHA_POSITION_MULTIFREQ) x = cmha__add_waves(pass, x);
     if (gain) x = cmha__norm_by(pass->tape, pass->c, 0, x, gain, pass->model->emb_norm_bias);
     return cmha__drop(pass, x);
@@ -13250,7 +13243,7 @@ static cmha_tensor *cmha__cope_embed(cmha__pass *pass, cmha_tensor *x) {
 static cmha_tensor *cmha__mobius_embed(cmha__pass *pass, cmha_tensor *x) {
     cmha_tape *tape = pass->tape;
     pass->tokens = x = cmha__drop(pass, x);
-    pass->imag = cmha__add_positions(pass, pass->features, cmha__position_kind(pass->c), 1);
+    pass->imag = cmha__add_positions(pass, pass->features, CMHA_COPE_IMAG_SIN_COS, 1);
     pass->imag = cmha__drop(pass, pass->imag);
     if (!x || cmha__records(tape)) return x;
     pass->tokens = cmha__result(tape, x->rank, x->shape); /* a copy of their own: blocks then overwrite x */
@@ -13277,14 +13270,14 @@ static cmha_tensor *cmha__crat_embed(cmha__pass *pass, cmha_tensor *x) {
 
 static const cmha__family_row *cmha__family(int family) {
     static const cmha__family_row families[] = {
-        {CMHA_FAMILY_REAL, 0, NULL, cmha__all_heads, cmha__declare_layer, NULL, cmha__real_embed,
-         cmha__transformer_block, cmha__plain_attention},
-        {CMHA_FAMILY_COPE, 0, cmha__first_layer, NULL, cmha__declare_layer, cmha__cope_wrong,
-         cmha__cope_embed, cmha__transformer_block, cmha__cope_attention},
-        {CMHA_FAMILY_MOBIUS, 0, cmha__mobius_layer, cmha__beside_mobius, cmha__declare_layer,
-         cmha__mobius_wrong, cmha__mobius_embed, cmha__mobius_block, NULL},
-        {CMHA_FAMILY_CRAT, 1, NULL, NULL, cmha__declare_crat, cmha__crat_wrong, cmha__crat_embed,
-         cmha__crat_block, NULL}};
+        {CMHA_FAMILY_REAL, 0, NULL, cmha__declare_layer, NULL, cmha__real_embed, cmha__transformer_block,
+         cmha__plain_attention},
+        {CMHA_FAMILY_COPE, 0, cmha__first_layer, cmha__declare_layer, cmha__cope_wrong, cmha__cope_embed,
+         cmha__transformer_block, cmha__cope_attention},
+        {CMHA_FAMILY_MOBIUS, 0, cmha__mobius_layer, cmha__declare_layer, cmha__mobius_wrong,
+         cmha__mobius_embed, cmha__mobius_block, NULL},
+        {CMHA_FAMILY_CRAT, 1, NULL, cmha__declare_crat, cmha__crat_wrong, cmha__crat_embed, cmha__crat_block,
+         NULL}};
     const cmha__family_row *row = families;
     while ((int)row->family != family) row++; /* there are none but these */
     return row;
