@@ -11355,7 +11355,7 @@ static int cmha__between(const cmha_optimiser *optimiser, const cmha_parameter *
     return (void)optimiser, one->matrices > 0;
 }
 
-/* The library's own optimisers. The first is the default, and for what another one does not serve. */
+/* The first is the default, and for what another one does not serve. */
 static const cmha_optimiser cmha__optimisers[] = {
     {"adamw", 2, NULL, CMHA__BACK(cmha__by_adamw), NULL, NULL, NULL},
     {"muon", 1, cmha__between, CMHA__BACK(cmha__by_muon), NULL, CMHA__BACK(cmha__muon_direct),
@@ -11383,7 +11383,7 @@ static cmha_matrix cmha__matrix_at(const cmha_parameter *one, cmha_real *data, s
     return m;
 }
 
-/* Lays the moments of what learns: all first ones, then all second ones, and then each thread's scratch. */
+/* Lays all first moments, all second ones, then each thread's scratch. */
 static void cmha__lay_moments(cmha_parameters *p) {
     size_t scratch = 0;
     p->kept = 0;
@@ -11427,10 +11427,10 @@ static cmha_status cmha__take_zeros(cmha_context *context, size_t n, cmha_real *
 }
 
 static cmha_status cmha__holds_numbers(const cmha_parameters *p) {
-    for (size_t i = 0; i < p->count; i++)
-        if (p->list[i].tensor.packed)
+    CMHA__EACH_PARAMETER(one, p)
+        if (one->tensor.packed)
             return cmha__fail(p->context, CMHA_ERR_STATE, "parameters: %s is packed, it stays as it is",
-                    p->list[i].name);
+                    one->name);
     return CMHA_OK;
 }
 
@@ -11449,8 +11449,8 @@ CMHA_FIT void cmha_parameters_zero_grad(cmha_parameters *p) {
 
 CMHA_DEF cmha_parameter *cmha_parameters_find(const cmha_parameters *p, const char *name) {
     if (p && name)
-        for (size_t i = 0; i < p->count; i++)
-            if (!strcmp(p->list[i].name, name)) return &p->list[i];
+        CMHA__EACH_PARAMETER(one, p)
+            if (!strcmp(one->name, name)) return one;
     return NULL;
 }
 
@@ -11474,7 +11474,7 @@ static int cmha__add_axes(cmha_tensor *t, const size_t *axes, int most) {
     return fits;
 }
 
-/* Says what is wrong with a row, whose tensor `t` becomes; NULL = nothing. */
+/* Says what is wrong with a row, or NULL; t becomes its tensor. */
 static const char *cmha__row_wrong(const cmha_parameters *p, const cmha_parameter_row *row, cmha_tensor *t) {
     size_t length = row->name ? strlen(row->name) : 0;
     t->size = 1;
@@ -11501,10 +11501,8 @@ CMHA_DEF cmha_status cmha_parameters_init(cmha_parameters *p, cmha_context *cont
     for (size_t i = 0; !status && i < count; i++) {
         cmha_parameter *one = &p->list[i];
         const char *wrong = cmha__row_wrong(p, &rows[i], &one->tensor);
-        if (wrong) {
-            status = CMHA__WRONG(context, "parameters: row %zu: %s", i, wrong);
-            break;
-        }
+        if (wrong) status = CMHA__WRONG(context, "parameters: row %zu: %s", i, wrong);
+        if (wrong) break;
         memcpy(one->name, rows[i].name, strlen(rows[i].name));
         p->count++;
         p->size += one->tensor.size;
@@ -11529,7 +11527,7 @@ CMHA_DEF cmha_status cmha_parameters_init(cmha_parameters *p, cmha_context *cont
     return status;
 }
 
-/* Makes a copy of the same numbers but with a list of its own, which is to learn otherwise. */
+/* Copies p, with a list of its own, to plan how it learns. */
 static cmha_status cmha__plan(const cmha_parameters *p, cmha_parameters *plan) {
     *plan = *p;
     plan->memory = cmha__take(p->context, "tuning", plan->bytes = p->count * sizeof *p->list);
@@ -11540,7 +11538,7 @@ static cmha_status cmha__plan(const cmha_parameters *p, cmha_parameters *plan) {
     return CMHA_OK;
 }
 
-/* Takes the plan's gradients, if others are frozen in it, and if wanted moments: zeros. */
+/* Takes zeros for the plan's gradients, if others are frozen in it, and if wanted for its moments. */
 static cmha_status cmha__plan_lay(const cmha_parameters *p, cmha_parameters *plan, int moments) {
     cmha_status status = CMHA_OK;
     int other = 0;
@@ -11566,8 +11564,8 @@ static cmha_status cmha__plan_end(cmha_parameters *p, cmha_parameters *plan, cmh
     return status;
 }
 
-/* Returns which of some patterns with commas between the name matches, * being any characters: bit i for the
-   one behind i commas. suffix = 1: the end of the name is enough. */
+/* Returns which patterns of a list with commas the name matches (* is any characters): bit i for pattern i.
+   suffix = 1: the end of the name is enough. */
 static uint64_t cmha__matches(const char *patterns, const char *name, int suffix) {
     uint64_t which = 0;
     for (int i = 0; patterns; i += i < 63) {
@@ -11631,7 +11629,7 @@ CMHA_DEF cmha_status cmha_parameters_tune(cmha_parameters *p, const char *patter
 /* How a parameter starts. Those before LORA_A are packed, those before ZEROS decay. */
 enum {
     CMHA__WEIGHT, CMHA__EMBEDDING,
-    CMHA__INPUT, /* of features of size 1: so that what they become is of size 1 as well */
+    CMHA__INPUT, /* of features of size 1, to results of size 1 */
     CMHA__RESIDUAL_WEIGHT, /* of a projection into the residual */
     CMHA__MATRIX, /* of Möbius heads: a weight, or orthogonal */
     CMHA__LORA_A, /* U(+-1/sqrt(inputs)), as PEFT has it */
@@ -11671,11 +11669,10 @@ static cmha__axes cmha__axes_of(size_t a, size_t b, size_t c) {
 struct cmha__list {
     cmha_model *model;
     char prefix[32]; /* of the names in a layer */
-    const char *sought; /* NULL, or a name; was it that of a parameter that any configuration has? */
+    const char *sought; /* NULL, or a name; found: a parameter has it, or in another configuration would */
     int found;
     size_t section; /* see cmha_record */
-    int adapts; /* 1: a second walk, which declares the adapters of what the first one has declared */
-    size_t walked; /* parameters of the first walk that the second one has met */
+    size_t next[2]; /* places of the next parameter and of the next adapter's, behind all others */
     uint64_t adapted; /* which patterns of lora_on have named a matrix */
 };
 
@@ -11683,7 +11680,7 @@ static size_t cmha__feature_width(const cmha_model_config *c) {
     return c->complex_features ? 2 * c->features : c->features;
 }
 
-/* The program's row for a layer's heads, `score` of the model or NULL: it is of the kind `plain`. */
+/* Returns the program's score of a layer's heads; NULL: they are of the kind `plain`. */
 static const cmha_score *cmha__layer_score(const cmha_model *m, size_t layer) {
     return (int)cmha__layer_family(&m->config, layer)->family == m->config.family ? m->score : NULL;
 }
@@ -11695,6 +11692,7 @@ static cmha_parameter *cmha__append(cmha__list *to, const char *name, cmha_tenso
     cmha_parameters *all = &to->model->parameters;
     cmha_parameter *p = NULL;
     int is_complex = form >= CMHA__COMPLEX;
+    size_t *place = &to->next[start == CMHA__LORA_A || start == CMHA__LORA_B];
     cmha_tensor t;
     to->found |= to->sought && !strcmp(name, to->sought);
     if (!axes.n[0]) return NULL;
@@ -11703,7 +11701,7 @@ static cmha_parameter *cmha__append(cmha__list *to, const char *name, cmha_tenso
     t.size = t.shape[0] = is_complex ? 2 : 1;
     int fits = cmha__add_axes(&t, axes.n, 3);
     if (all->list) {
-        p = &all->list[all->count];
+        p = &all->list[*place];
         cmha_tensor *matrix = &p->matrix;
         cmha__print(p->name, sizeof p->name, "%s%s", to->prefix, name);
         p->start = start;
@@ -11728,39 +11726,38 @@ static cmha_parameter *cmha__append(cmha__list *to, const char *name, cmha_tenso
         }
         *member = matrix->rank ? matrix : &p->tensor;
     }
+    ++*place;
     all->count++;
     if (!fits || !cmha__sum(all->size, t.size, &all->size)) all->size = SIZE_MAX;
     return p;
 }
 
-/* Appends it or, in a second walk, the adapter B A of a block's matrix [a, b] that lora_on names: A [rank, b]
-   and B [a, rank], complex where it is. Only what cmha__project reads has any: no experts, routers, factors
-   of low rank and matrices of windows. */
+/* Appends it, and the adapter B A of a block's matrix [a, b] that lora_on names: A [rank, b] and B [a, rank],
+   complex where it is. Only what cmha__project reads has any: no experts, routers, factors of low rank and
+   matrices of windows. */
 static cmha_parameter *cmha__declare(cmha__list *to, const char *name, cmha_tensor **member, int start,
         int form, cmha__axes axes) {
-    cmha_parameters *all = &to->model->parameters;
+    const cmha_model_config *c = &to->model->config;
     const char *end = strstr(name, ".weight");
     const int forms[2] = {form == CMHA__JOINED ? CMHA__REAL : form,
             form >= CMHA__COMPLEX ? CMHA__COMPLEX : CMHA__REAL};
     char own[48];
-    if (!to->adapts) return cmha__append(to, name, member, start, form, axes);
-    if (!axes.n[0]) return NULL;
-    size_t base = to->walked++;
-    if (!end || !*to->prefix || !axes.n[1] || axes.n[2] || start > CMHA__MATRIX || form > CMHA__STACKED ||
-        !strncmp(name, "irw.", 4)) return NULL;
+    cmha_parameter *p = cmha__append(to, name, member, start, form, axes);
+    if (!c->lora_rank || !axes.n[0] || !axes.n[1] || axes.n[2] || !end || !*to->prefix ||
+        start > CMHA__MATRIX || form > CMHA__STACKED || !strncmp(name, "irw.", 4)) return p;
     cmha__print(own, sizeof own, "%.*s", (int)(end - name), name);
-    uint64_t named = cmha__matches(to->model->config.lora_on, own, 1);
+    uint64_t named = cmha__matches(c->lora_on, own, 1);
     to->adapted |= named;
-    if (!named) return NULL;
-    if (all->list) all->list[base].adapter = all->count;
+    if (!named) return p;
+    if (p) p->adapter = to->next[1];
     for (int i = 0; i < 2; i++) {
         cmha_tensor *none = NULL;
         cmha__axes factor = axes;
-        factor.n[i] = to->model->config.lora_rank;
+        factor.n[i] = c->lora_rank;
         cmha__print(own, sizeof own, "%.*s.lora_%c", (int)(end - name), name, "ab"[i]);
         cmha__append(to, own, &none, CMHA__LORA_A + i, forms[i], factor);
     }
-    return NULL;
+    return p;
 }
 
 /* A parameter of the block or model `at`. */
@@ -11772,7 +11769,7 @@ static cmha_parameter *cmha__declare(cmha__list *to, const char *name, cmha_tens
 #define CMHA__NORM(name, m, complex_state) \
     cmha__declare_norm(to, name ".weight", &at->m##_weight, name ".bias", &at->m##_bias, complex_state)
 
-/* Declares gain and offset of a norm of real states (cmha_norm) or complex ones (cmha_complex_norm). */
+/* Declares a norm's gain and offset. */
 static void cmha__declare_norm(cmha__list *to, const char *gain, cmha_tensor **weight, const char *offset,
         cmha_tensor **bias, int complex_state) {
     const cmha_model_config *c = &to->model->config;
@@ -11786,7 +11783,7 @@ static void cmha__declare_norm(cmha__list *to, const char *gain, cmha_tensor **w
     if (row ? row->centred : numbers[1]) cmha__declare(to, offset, bias, CMHA__ZEROS, form, one);
 }
 
-/* Declares the parameters of a score for some heads of a layer; keys: numbers in a token's keys. */
+/* Declares a score's parameters; real: of plain heads; keys: numbers in a token's keys. */
 static void cmha__declare_score(cmha__list *to, const cmha_score *score, int real, size_t heads, size_t keys,
         cmha_block *at) {
     const cmha_model_config *c = &to->model->config;
@@ -11814,7 +11811,7 @@ static void cmha__declare_score(cmha__list *to, const cmha_score *score, int rea
     }
 }
 
-/* Möbius heads of together `maps` numbers. */
+/* Declares Möbius heads, together of `maps` numbers. */
 static void cmha__declare_mobius(cmha__list *to, size_t maps, cmha_block *at) {
     int mode = to->model->config.mobius_mode;
     size_t literal = mode == CMHA_MOBIUS_MODE_LITERAL ? maps : 0;
@@ -11978,25 +11975,24 @@ static void cmha__declare_heads(cmha__list *to, cmha_model *at) {
     CMHA__BIASED("value", value, 1, WEIGHT, REAL, predicted, d);
 }
 
-/* Declares all parameters, adapters last: at first to count, then to describe them. */
-static cmha_status cmha__declare_all(cmha_model *model) {
+/* Declares all parameters: at first to count, then to describe them. *others: so many stand before adapters,
+   which it counts. */
+static cmha_status cmha__declare_all(cmha_model *model, size_t *others) {
     const cmha_model_config *c = &model->config;
     const char *on = c->lora_rank ? c->lora_on : NULL;
-    cmha__list to = {model, "", NULL, 0, 0, 0, 0, 0};
+    cmha__list to = {model, "", NULL, 0, 0, {0, *others}, 0};
     cmha_block counted;
     model->parameters.count = model->parameters.size = 0;
-    for (to.adapts = 0; to.adapts <= (on != NULL); to.adapts++) {
-        to.section = 0;
-        cmha__declare_embeddings(&to, model);
-        for (size_t i = 0; i < c->n_layers; i++) {
-            to.section = i + 1;
-            cmha__print(to.prefix, sizeof to.prefix, "blocks.%zu.", i);
-            cmha__layer_family(c, i)->declare(&to, i, model->blocks ? &model->blocks[i] : &counted);
-        }
-        to.prefix[0] = 0;
-        to.section++;
-        cmha__declare_heads(&to, model);
+    cmha__declare_embeddings(&to, model);
+    for (size_t i = 0; i < c->n_layers; i++) {
+        to.section = i + 1;
+        cmha__print(to.prefix, sizeof to.prefix, "blocks.%zu.", i);
+        cmha__layer_family(c, i)->declare(&to, i, model->blocks ? &model->blocks[i] : &counted);
     }
+    to.prefix[0] = 0;
+    to.section++;
+    cmha__declare_heads(&to, model);
+    *others = to.next[0];
     for (; on; to.adapted >>= 1, on = strchr(on, ',') ? strchr(on, ',') + 1 : NULL)
         if (!(to.adapted & 1))
             return CMHA__WRONG(model->context, "model: lora_on: \"%.*s\" names no matrix of the blocks that "
@@ -12167,7 +12163,7 @@ static cmha_status cmha__find_score(cmha_context *ctx, cmha_model *model) {
         char name[64];
         cmha_block none;
         cmha_model counted;
-        cmha__list names = {&counted, "", name, 0, 0, 0, 0, 0};
+        cmha__list names = {&counted, "", name, 0, 0, {0, 0}, 0};
         memset(&counted, 0, sizeof counted);
         counted.config = *c;
         counted.plain = cmha__row_of_kind(c->attention, 0);
@@ -12235,11 +12231,12 @@ static cmha_status cmha__model_describe(cmha_model *model) {
     size_t heads = model->n_omega = c->frequency == CMHA_FREQUENCY_TABLE ? c->n_heads : 1;
     size_t uses = cmha__complex_state(c) ? c->n_layers * c->experts : 0;
     size_t slopes = c->position == CMHA_POSITION_ALIBI ? c->n_heads * cmha__fan(model->plain) : 0;
+    size_t others = 0;
     int choices = c->lora_rank && !*c->lora_on ? 4 : 0, next = 0;
     cmha_status status;
     do {
         if (choices) cmha__print(c->lora_on, sizeof c->lora_on, "%s", adapted[next++]);
-        status = cmha__declare_all(model);
+        status = cmha__declare_all(model, &others);
     } while (status && next < choices);
     if (status) return status;
     if (p->size > SIZE_MAX / sizeof(cmha_real) / 8)
@@ -12266,7 +12263,7 @@ static cmha_status cmha__model_describe(cmha_model *model) {
                 "model: base %g has no frequencies from rope_slow = %g to rope_fast = %g turns in "
                 "rope_length = %zu", c->base, c->rope_slow, c->rope_fast, c->rope_length);
     if (slopes) cmha_alibi_slopes(slopes, model->alibi);
-    return cmha__declare_all(model);
+    return cmha__declare_all(model, &others);
 }
 
 CMHA_DEF void cmha_model_close(cmha_model *model) {
@@ -12364,17 +12361,11 @@ static int cmha__is_read(cmha_table table, const void *config, const cmha_field 
     for (size_t n; word < end; word += n + 1) {
         n = strcspn(word, "|:");
         for (const cmha_field *of = table.fields; of < table.fields + table.count; of++) {
-            const char *is = of->name;
-            size_t length;
-            if (of->type == CMHA_FIELD_NAME) {
-                is = (const char *)config + of->offset;
-                length = strlen(is);
-            } else {
-                double value = cmha__field_value(of, config);
-                length = value != 0 ? strlen(is) : 0;
-                if (of->type == CMHA_FIELD_ENUM)
-                    length = cmha__choice(of->choices, (int)(value - of->minimum), &is);
-            }
+            double value = cmha__field_value(of, config);
+            const char *is = of->type == CMHA_FIELD_NAME ? (const char *)config + of->offset : of->name;
+            size_t length = value != 0 ? strlen(is) : 0;
+            if (of->type == CMHA_FIELD_ENUM)
+                length = cmha__choice(of->choices, (int)(value - of->minimum), &is);
             if (of == field || length != n || memcmp(is, word, n) != 0) continue;
             if (cmha__is_read(table, config, of)) return 1;
         }
@@ -12401,10 +12392,7 @@ static void cmha__name_unread(cmha_context *context, const char *what, cmha_tabl
 CMHA_DEF cmha_status cmha_model_init(cmha_model *model, cmha_context *context, const cmha_model_config *cfg) {
     cmha_status status = cmha__model_open(model, context, cfg);
     if (!status) status = cmha__take_numbers(model, CMHA_STORAGE_FLOAT);
-    if (status) {
-        cmha_model_close(model);
-        return status;
-    }
+    if (status) return cmha_model_close(model), status;
     for (size_t i = 0; i < model->parameters.count; i++) cmha__start_parameter(model, i);
     cmha__name_unread(context, "model", cmha_model_table(), &model->config);
     return CMHA_OK;
@@ -12417,10 +12405,8 @@ static const char *const cmha__storages[3] = {"", "bf16", "int8"}; /* in the ord
 static cmha_status cmha__move_numbers(cmha_model *model, cmha_storage storage, const cmha_parameters *old) {
     cmha_parameters *p = &model->parameters;
     cmha_status status = cmha__take_numbers(model, storage);
-    if (status) {
-        *p = *old;
-        return status;
-    }
+    if (status) *p = *old;
+    if (status) return status;
     CMHA__FOR_CHUNKS(model->context->threads, model->packed.n_matrices, lo, hi) {
         cmha_packed *m = model->packed.matrices;
         for (size_t i = lo; i < hi; i++) cmha_pack(&m[i], m[i].source);
@@ -12523,11 +12509,13 @@ struct cmha__pass {
     cmha_tensor *tokens; /* mobius: the token embeddings */
     cmha_tensor *features; /* complex ones: what joins the imaginary channel or, crat, the state */
     cmha_tensor *extra; /* losses beside the objective, weighted */
-    int again; /* 1: a block runs once more for its gradients and counts no experts */
+    int again; /* 1: a block runs once more for its gradients, and counts no experts */
 };
 
+/* Applies a norm where there is one. */
 static cmha_tensor *cmha__norm_by(cmha_tape *tape, const cmha_model_config *c, int complex_state,
         cmha_tensor *x, cmha_tensor *gain, cmha_tensor *offset) {
+    if (!gain) return x;
     int kind = complex_state ? c->complex_norm : c->norm;
     const cmha__op *op = complex_state ? &cmha__complex_norms[kind].op : &cmha__norms[kind];
     cmha_tensor *in[3] = {x, gain, offset};
@@ -12556,7 +12544,7 @@ static void cmha__add_loss(cmha__pass *pass, cmha_tensor *loss, double factor) {
     pass->extra = pass->extra ? cmha_add(pass->tape, pass->extra, loss) : loss;
 }
 
-/* Hands each parameter that learns its rows of their matrix's gradient. */
+/* Hands each parameter that learns its rows of the joined matrix's gradient. */
 static cmha_status cmha__joined_backward(cmha_tape *tape, cmha_record *r) {
     for (int i = 0; i < r->n_in; i++) {
         cmha_real *grad = cmha_tape_grad(tape, r->in[i]);
@@ -12588,8 +12576,8 @@ static cmha_tensor *cmha__joined(cmha__pass *pass, cmha_tensor *weight) {
 
 /* ---- Products of a block's matrices and their adapters ---- */
 
-/* Adds u B^T to the base's columns of y, part i of B with part j of u to part i ^ j. With
-   du or db: of y's gradient instead shares of the gradients of u and B. in: y, u, B. */
+/* Adds u B^T to the base's columns of y: part i of B by part j of u to part i ^ j. Or, y being its gradient,
+   adds to du and db, the gradients of u and B. in: y, u, B. */
 static void cmha__adapter_parts(int threads, const cmha_parameter *base, cmha_tensor *const *in, cmha_real *y,
         cmha_real *du, cmha_real *db) {
     const cmha_tensor *u = in[1], *B = in[2];
@@ -12650,10 +12638,9 @@ static cmha_tensor *cmha__project(cmha__pass *pass, cmha_tensor *x, int act, cmh
     cmha_tensor *in[4] = {x, weight, bias, residual};
     cmha_tensor *y = weight && weight->rank == 3 ? cmha_complex_linear(tape, x, weight, bias)
             : cmha__sublayer(tape, in, &form, 1);
-    for (; one->adapter || one->form == CMHA__JOINED; one--) {
+    do
         if (one->adapter) y = cmha__adapt(pass, y, x, act, one);
-        if (one->form != CMHA__JOINED) break;
-    }
+    while ((one--)->form == CMHA__JOINED);
     return y;
 }
 
@@ -12792,13 +12779,15 @@ static cmha_tensor *cmha__norm_heads(cmha__pass *pass, cmha_tensor *x, cmha_tens
     cmha_tape *tape = pass->tape;
     const cmha_real eps = (cmha_real)pass->c->norm_eps;
     const size_t width = cmha__last(x), heads = width / planes / d, whole[3] = {pass->B, pass->N, width};
-    const size_t rows[3] = {pass->B, pass->N * heads, d}, apart[4] = {pass->B * pass->N, planes, heads, d};
-    const size_t together[3] = {pass->B, pass->N * heads, 2 * d};
+    const size_t rows[3] = {pass->B, pass->N * heads, planes * d};
+    const size_t apart[4] = {pass->B * pass->N, planes, heads, d};
     const size_t joined[4] = {pass->B * pass->N, heads, planes, d};
     if (!gain) gain = cmha__ones(tape, d);
-    if (planes == 1) x = cmha_rmsnorm(tape, cmha_reshape(tape, x, 3, rows), gain, eps);
-    if (planes == 1) return cmha_reshape(tape, x, 3, whole);
-    x = cmha_reshape(tape, cmha_transpose(tape, cmha_reshape(tape, x, 4, apart), 1, 2), 3, together);
+    if (planes == 1) {
+        x = cmha_rmsnorm(tape, cmha_reshape(tape, x, 3, rows), gain, eps);
+        return cmha_reshape(tape, x, 3, whole);
+    }
+    x = cmha_reshape(tape, cmha_transpose(tape, cmha_reshape(tape, x, 4, apart), 1, 2), 3, rows);
     x = cmha_reshape(tape, cmha_complex_norm(tape, x, CMHA_COMPLEX_NORM_CRMS, gain, NULL, eps), 4, joined);
     return cmha_reshape(tape, cmha_transpose(tape, x, 1, 2), 3, whole);
 }
@@ -12973,14 +12962,15 @@ static cmha_tensor *cmha__mobius_block(cmha__pass *pass, cmha_tensor *x) {
 /* One group of heads on z: real heads see Re z, imaginary ones Im z, mixed ones z (CRAT eq 10-15). */
 static cmha_tensor *cmha__crat_group(cmha__pass *pass, cmha_tensor *z, int g) {
     const cmha_model_config *c = pass->c;
-    cmha_tensor *w = pass->k->group[g].weight;
-    cmha_tensor *const *u = pass->k->group[g].u, *const *v = pass->k->group[g].v;
+    const cmha_block *k = pass->k;
+    cmha_tensor *w = k->group[g].weight;
     cmha_tape *tape = pass->tape;
     size_t heads = cmha__group_heads(c, g), d = c->d_model / 2 / c->n_heads;
     cmha_attention_args a = cmha__softmax_args(pass, heads, d); /* scale: CRAT eq 12 */
     cmha_tensor *x = g < 2 ? cmha_complex_part(tape, z, g) : z, *qkv[3];
     if (!w && g < 2) x = cmha_complex_join(tape, x, NULL);
-    for (int i = 0; i < 3; i++) qkv[i] = w ? NULL : cmha_complex_lowrank(tape, x, u[i], v[i], NULL);
+    for (int i = 0; i < 3; i++)
+        qkv[i] = w ? NULL : cmha_complex_lowrank(tape, x, k->group[g].u[i], k->group[g].v[i], NULL);
     if (w) qkv[0] = cmha__linear(pass, x, w, NULL);
     if (c->crat_attention == CMHA_CRAT_ATTENTION_LINEAR)
         return cmha__linear_heads(pass, CMHA_LINEAR_ANGULAR, heads, d, qkv);
@@ -12998,7 +12988,7 @@ static cmha_tensor *cmha__crat_group(cmha__pass *pass, cmha_tensor *z, int g) {
     a.softmax = CMHA_SOFTMAX_REAL;
     a.angle = c->angle;
     a.complex_v = 1;
-    return cmha__softmax_heads(pass, &a, qkv[0], qkv[1], qkv[2], &pass->k->group[g].temp);
+    return cmha__softmax_heads(pass, &a, qkv[0], qkv[1], qkv[2], &k->group[g].temp);
 }
 
 /* (alpha + i beta) z + f (CRAT eq 20); sum 0 or 1 of the layer. */
@@ -13213,13 +13203,13 @@ static cmha_tensor *cmha__add_waves(cmha__pass *pass, cmha_tensor *x) {
 }
 
 static cmha_tensor *cmha__real_embed(cmha__pass *pass, cmha_tensor *x) {
-    cmha_tensor *gain = pass->model->emb_norm_weight;
+    const cmha_model *m = pass->model;
     int where = pass->c->position;
     if (where == CMHA_POSITION_LEARNED || where == CMHA_POSITION_SINUSOIDAL)
         x = cmha__add_positions(pass, x, CMHA_COPE_IMAG_SIN_COS, 1);
     if (where == CMHA_POSITION_MULTIFREQ) x = cmha__add_waves(pass, x);
-    if (gain) x = cmha__norm_by(pass->tape, pass->c, 0, x, gain, pass->model->emb_norm_bias);
-    return cmha__drop(pass, x);
+    return cmha__drop(pass,
+        cmha__norm_by(pass->tape, pass->c, 0, x, m->emb_norm_weight, m->emb_norm_bias));
 }
 
 /* The first layer's imaginary channel: gamma * positions (CoPE eq 1), and features'. */
@@ -13243,8 +13233,7 @@ static cmha_tensor *cmha__cope_embed(cmha__pass *pass, cmha_tensor *x) {
 static cmha_tensor *cmha__mobius_embed(cmha__pass *pass, cmha_tensor *x) {
     cmha_tape *tape = pass->tape;
     pass->tokens = x = cmha__drop(pass, x);
-    pass->imag = cmha__add_positions(pass, pass->features, CMHA_COPE_IMAG_SIN_COS, 1);
-    pass->imag = cmha__drop(pass, pass->imag);
+    pass->imag = cmha__drop(pass, cmha__add_positions(pass, pass->features, CMHA_COPE_IMAG_SIN_COS, 1));
     if (!x || cmha__records(tape)) return x;
     pass->tokens = cmha__result(tape, x->rank, x->shape); /* a copy of their own: blocks then overwrite x */
     if (pass->tokens && !cmha__dry(tape)) memcpy(pass->tokens->data, x->data, x->size * sizeof *x->data);
@@ -13321,7 +13310,7 @@ static cmha_tensor *cmha__read_features(cmha__pass *pass) {
     return f;
 }
 
-/* Embeds ids and features -> [B, N, d_model], or NULL after a failure. */
+/* Embeds ids and features -> [B, N, d_model]. */
 static cmha_tensor *cmha__embed_input(cmha__pass *pass) {
     const cmha_model *m = pass->model;
     const cmha_model_config *c = pass->c;
@@ -13337,12 +13326,10 @@ static cmha_tensor *cmha__embed_input(cmha__pass *pass) {
     if (c->features && !tape->status) f = cmha__read_features(pass);
     f = complex_in ? cmha_complex_linear(tape, f, m->feature_weight, m->feature_bias)
             : cmha_linear(tape, f, m->feature_weight, m->feature_bias);
-    if (complex_in && cmha__complex_state(c)) {
-        pass->features = f;
-        f = NULL;
-    } else if (complex_in) {
-        pass->features = cmha_complex_part(tape, f, 1);
-        f = cmha_complex_part(tape, f, 0);
+    if (complex_in) {
+        int whole = cmha__complex_state(c);
+        pass->features = whole ? f : cmha_complex_part(tape, f, 1);
+        f = whole ? NULL : cmha_complex_part(tape, f, 0);
     }
     if (f) x = x ? cmha_add(tape, x, f) : f;
     if (!x) x = cmha_tensor_new(tape, 3, shape, 0);
@@ -13376,7 +13363,7 @@ static cmha_tensor *cmha__model_body(cmha__pass *pass) {
 /* A pre-norm model's norm, which takes CRAT's planes as real numbers (CRAT eq 26-27). */
 static cmha_tensor *cmha__final_norm(cmha__pass *pass, cmha_tensor *x) {
     const cmha_model *m = pass->model;
-    return m->final_weight ? cmha__norm_by(pass->tape, pass->c, 0, x, m->final_weight, m->final_bias) : x;
+    return cmha__norm_by(pass->tape, pass->c, 0, x, m->final_weight, m->final_bias);
 }
 
 /* The weight of the vocabulary head; a model without tokens may have none. */
@@ -13391,11 +13378,9 @@ static cmha_tensor *cmha__head_input(cmha_model *m, cmha_tape *tape, cmha_tensor
     cmha_tensor *h = cmha_linear(tape, x, m->head_dense_weight, m->head_dense_bias);
     cmha_tensor *a = cmha_activate(tape, h, (cmha_activation)m->config.activation);
     x = cmha__norm_by(tape, &m->config, 0, a, m->head_norm_weight, m->head_norm_bias);
-    if (x) {
-        h->needs_grad = !!h->needs_grad;
-        a->needs_grad = !!a->needs_grad;
-        x->needs_grad = !!x->needs_grad;
-    }
+    cmha_tensor *kept[] = {h, a, x};
+    if (x)
+        for (int i = 0; i < 3; i++) kept[i]->needs_grad = !!kept[i]->needs_grad;
     return x;
 }
 
@@ -13496,7 +13481,7 @@ static cmha_tensor *cmha__token_loss(cmha_model *model, const cmha_batch *batch,
         if (cmha__dry(tape)) n = total; /* the most there can be */
         states = wanted ? cmha_gather(tape, states, index, n) : NULL;
         targets = wanted;
-        if (states) states->needs_grad = states->needs_grad != 0;
+        if (states) states->needs_grad = !!states->needs_grad;
     }
     states = cmha__head_input(model, tape, states);
     const cmha__entropy_options o = {targets, -1, NULL, (cmha_real)model->config.logit_softcap, weight};
