@@ -11325,14 +11325,14 @@ static size_t cmha__window_width(const cmha_model_config *c) {
 #define CMHA__EACH_PARAMETER(one, p) \
     for (cmha_parameter *one = (p)->list; one < (p)->list + (p)->count; one++)
 
-static void cmha__by_adamw(const cmha_optimiser *optimiser, const cmha_update *u) {
-    (void)optimiser;
-    cmha_adamw(u->args, u->n, u->p, u->g, u->m, u->v);
-}
-static void cmha__by_lion(const cmha_optimiser *optimiser, const cmha_update *u) {
-    (void)optimiser;
-    cmha_lion(u->args, u->n, u->p, u->g, u->m);
-}
+#define CMHA__BY(name, call) \
+    static void cmha__by_##name(const cmha_optimiser *optimiser, const cmha_update *u) { \
+        (void)optimiser; \
+        call; \
+    }
+CMHA__BY(adamw, cmha_adamw(u->args, u->n, u->p, u->g, u->m, u->v))
+CMHA__BY(lion, cmha_lion(u->args, u->n, u->p, u->g, u->m))
+CMHA__BY(muon, cmha_momentum(u->args, u->n, u->p, u->g, u->m))
 static void cmha__by_sgd(const cmha_optimiser *optimiser, const cmha_update *u) {
     cmha_real d[256];
     (void)optimiser;
@@ -11341,10 +11341,6 @@ static void cmha__by_sgd(const cmha_optimiser *optimiser, const cmha_update *u) 
         cmha_momentum(u->args, some, d, u->g + i, u->m + i);
         cmha_descend(u->args, some, u->p + i, d);
     }
-}
-static void cmha__by_muon(const cmha_optimiser *optimiser, const cmha_update *u) {
-    (void)optimiser;
-    cmha_momentum(u->args, u->n, u->p, u->g, u->m);
 }
 static void cmha__muon_direct(const cmha_optimiser *optimiser, const cmha_adamw_args *args,
         const cmha_matrix *direction, cmha_real *scratch) {
@@ -12162,15 +12158,12 @@ static cmha_status cmha__find_score(cmha_context *ctx, cmha_model *model) {
     for (size_t i = 0; !wrong && i < row->n_parameters; i++) {
         char name[64];
         cmha_block none;
-        cmha_model counted;
-        cmha__list names = {&counted, "", name, 0, 0, {0, 0}, 0};
-        memset(&counted, 0, sizeof counted);
-        counted.config = *c;
-        counted.plain = cmha__row_of_kind(c->attention, 0);
+        cmha__list names = {model, "", name, 0, 0, {0, 0}, 0};
         cmha__print(name, sizeof name, "attn.%s", row->parameters[i].name);
         cmha__declare_layer(&names, 0, &none);
         if (names.found) wrong = "a parameter has the name of one of the layer's own";
     }
+    model->parameters.count = model->parameters.size = 0; /* they were counted for their names */
     if (wrong) return CMHA__WRONG(ctx, "model: score %s: %s", c->score, wrong);
     model->score = row;
     return CMHA_OK;
@@ -12186,9 +12179,9 @@ static cmha_status cmha__check_model(cmha_context *context, cmha_model *model) {
     if (c->n_heads % cmha__kv_heads(c))
         return cmha__fail(context, CMHA_ERR_SHAPE, "model: n_heads %zu is not divisible by n_kv_heads %zu",
                 c->n_heads, c->n_kv_heads);
+    model->plain = cmha__row_of_kind(c->attention, 0);
     if ((status = cmha__find_score(context, model)) != CMHA_OK) return status;
-    model->plain = cmha__layer_score(model, 1);
-    if (!model->plain) model->plain = cmha__row_of_kind(c->attention, 0);
+    if (cmha__layer_score(model, 1)) model->plain = model->score;
     size_t turning = cmha__widens(model->plain);
     if (cmha__head_width(c) % 2 && ((model->plain->rotates && turning % 2) || c->pcl_weight > 0))
         return cmha__fail(context, CMHA_ERR_SHAPE, "model: a head of %zu is not made of complex pairs",
