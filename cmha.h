@@ -2125,9 +2125,9 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
    - an optimiser: a cmha_optimiser with `update` for numbers, or `direct` for whole matrices, as
      cmha__by_muon; ours is an entry of cmha__optimisers, a program's one of its context
    - a schedule: an entry of CMHA_SCHEDULES; a way to clip: of CMHA_CLIPS
-   - a parameter: a CMHA__ROW in cmha__declare_layer, _crat, _embeddings or _heads: name, member, condition,
-     start, form, axes. Counting, starting, decay, clipping, saving and packing follow; tests/README.md's
-     table of tensors is held against them
+   - a parameter: a CMHA__ROW in cmha__declare_layer, _crat, _embeddings or _heads: name, member, start, form,
+     axes, of which none is there where one is 0. Counting, starting, decay, clipping, saving and packing
+     follow; tests/README.md's table of tensors is held against them
    - a family: an entry of cmha__family: its layers, parameters, what is wrong with a configuration, how
      embeddings enter, its block; and cmha_family and its word
    - a field: a line of CMHA_MODEL_FIELDS, CMHA_TRAINER_FIELDS or CMHA_SAMPLER_FIELDS: setting, checking,
@@ -11213,7 +11213,6 @@ typedef struct cmha__family_row {
     cmha_family family;
     int complex_state; /* what blocks hand on is planes [Re | Im] */
     int (*has)(const cmha_model_config *c, size_t layer); /* its own, not a plain one? NULL: all are */
-    size_t (*plain_heads)(const cmha_model_config *c); /* of its own layers; NULL: none */
     void (*declare)(cmha__list *to, size_t layer, cmha_block *at); /* parameters of its own layers */
     const char *(*wrong)(const cmha_model_config *c); /* what is, or NULL; NULL: nothing can be */
     cmha_tensor *(*embed)(cmha__pass *pass, cmha_tensor *x); /* token embeddings to the first block's input */
@@ -11223,11 +11222,9 @@ typedef struct cmha__family_row {
 
 static const cmha__family_row *cmha__family(int family);
 
-static size_t cmha__all_heads(const cmha_model_config *c) { return c->n_heads; }
 static size_t cmha__kv_heads(const cmha_model_config *c) {
     return c->n_kv_heads ? c->n_kv_heads : c->n_heads;
 }
-static size_t cmha__beside_mobius(const cmha_model_config *c) { return c->n_heads - c->mobius_heads; }
 static size_t cmha__head_width(const cmha_model_config *c) {
     return c->d_head ? c->d_head : c->d_model / c->n_heads;
 }
@@ -11239,8 +11236,9 @@ static const cmha__family_row *cmha__layer_family(const cmha_model_config *c, si
 }
 
 static size_t cmha__plain_heads(const cmha_model_config *c, size_t layer) {
-    const cmha__family_row *family = cmha__layer_family(c, layer);
-    return family->plain_heads ? family->plain_heads(c) : 0;
+    cmha_family family = cmha__layer_family(c, layer)->family;
+    if (family == CMHA_FAMILY_REAL) return c->n_heads;
+    return family == CMHA_FAMILY_MOBIUS ? c->n_heads - c->mobius_heads : 0;
 }
 
 static int cmha__first_layer(const cmha_model_config *c, size_t layer) { return (void)c, layer == 0; }
@@ -11269,14 +11267,14 @@ static size_t cmha__window_width(const cmha_model_config *c) {
 #define CMHA__EACH_PARAMETER(one, p) \
     for (cmha_parameter *one = (p)->list; one < (p)->list + (p)->count; one++)
 
-static void cmha__by_adamw(const cmha_optimiser *optimiser, const cmha_update *u) {
-    (void)optimiser;
-    cmha_adamw(u->args, u->n, u->p, u->g, u->m, u->v);
-}
-static void cmha__by_lion(const cmha_optimiser *optimiser, const cmha_update *u) {
-    (void)optimiser;
-    cmha_lion(u->args, u->n, u->p, u->g, u->m);
-}
+#define CMHA__BY(name, call) \
+    static void cmha__by_##name(const cmha_optimiser *optimiser, const cmha_update *u) { \
+        (void)optimiser; \
+        call; \
+    }
+CMHA__BY(adamw, cmha_adamw(u->args, u->n, u->p, u->g, u->m, u->v))
+CMHA__BY(lion, cmha_lion(u->args, u->n, u->p, u->g, u->m))
+CMHA__BY(muon, cmha_momentum(u->args, u->n, u->p, u->g, u->m))
 static void cmha__by_sgd(const cmha_optimiser *optimiser, const cmha_update *u) {
     cmha_real d[256];
     (void)optimiser;
@@ -11285,10 +11283,6 @@ static void cmha__by_sgd(const cmha_optimiser *optimiser, const cmha_update *u) 
         cmha_momentum(u->args, some, d, u->g + i, u->m + i);
         cmha_descend(u->args, some, u->p + i, d);
     }
-}
-static void cmha__by_muon(const cmha_optimiser *optimiser, const cmha_update *u) {
-    (void)optimiser;
-    cmha_momentum(u->args, u->n, u->p, u->g, u->m);
 }
 static void cmha__muon_direct(const cmha_optimiser *optimiser, const cmha_adamw_args *args,
         const cmha_matrix *direction, cmha_real *scratch) {
@@ -11299,7 +11293,7 @@ static int cmha__between(const cmha_optimiser *optimiser, const cmha_parameter *
     return (void)optimiser, one->matrices > 0;
 }
 
-/* The library's own optimisers. The first is the default, and for what another one does not serve. */
+/* The first is the default, and for what another one does not serve. */
 static const cmha_optimiser cmha__optimisers[] = {
     {"adamw", 2, NULL, CMHA__BACK(cmha__by_adamw), NULL, NULL, NULL},
     {"muon", 1, cmha__between, CMHA__BACK(cmha__by_muon), NULL, CMHA__BACK(cmha__muon_direct),
@@ -11327,7 +11321,7 @@ static cmha_matrix cmha__matrix_at(const cmha_parameter *one, cmha_real *data, s
     return m;
 }
 
-/* Lays the moments of what learns: all first ones, then all second ones, and then each thread's scratch. */
+/* Lays all first moments, all second ones, then each thread's scratch. */
 static void cmha__lay_moments(cmha_parameters *p) {
     size_t scratch = 0;
     p->kept = 0;
@@ -11371,10 +11365,10 @@ static cmha_status cmha__take_zeros(cmha_context *context, size_t n, cmha_real *
 }
 
 static cmha_status cmha__holds_numbers(const cmha_parameters *p) {
-    for (size_t i = 0; i < p->count; i++)
-        if (p->list[i].tensor.packed)
+    CMHA__EACH_PARAMETER(one, p)
+        if (one->tensor.packed)
             return cmha__fail(p->context, CMHA_ERR_STATE, "parameters: %s is packed, it stays as it is",
-                    p->list[i].name);
+                    one->name);
     return CMHA_OK;
 }
 
@@ -11393,8 +11387,8 @@ CMHA_FIT void cmha_parameters_zero_grad(cmha_parameters *p) {
 
 CMHA_DEF cmha_parameter *cmha_parameters_find(const cmha_parameters *p, const char *name) {
     if (p && name)
-        for (size_t i = 0; i < p->count; i++)
-            if (!strcmp(p->list[i].name, name)) return &p->list[i];
+        CMHA__EACH_PARAMETER(one, p)
+            if (!strcmp(one->name, name)) return one;
     return NULL;
 }
 
@@ -11407,14 +11401,22 @@ CMHA_DEF void cmha_parameters_close(cmha_parameters *p) {
     memset(p, 0, sizeof *p);
 }
 
-/* Says what is wrong with a row, whose tensor `t` becomes; NULL = nothing. */
+/* Appends axes up to the first 0 to a shape. Returns whether the size fits. */
+static int cmha__add_axes(cmha_tensor *t, const size_t *axes, int most) {
+    int fits = 1;
+    for (int i = 0; i < most; i++) {
+        if (!axes[i]) break;
+        t->shape[t->rank++] = axes[i];
+        fits &= cmha__mul(t->size, axes[i], &t->size);
+    }
+    return fits;
+}
+
+/* Says what is wrong with a row, or NULL; t becomes its tensor. */
 static const char *cmha__row_wrong(const cmha_parameters *p, const cmha_parameter_row *row, cmha_tensor *t) {
     size_t length = row->name ? strlen(row->name) : 0;
-    int fits = 1;
-    for (t->size = 1; t->rank < CMHA_MAX_RANK && row->shape[t->rank]; t->rank++) {
-        t->shape[t->rank] = row->shape[t->rank];
-        fits &= cmha__mul(t->size, t->shape[t->rank], &t->size);
-    }
+    t->size = 1;
+    int fits = cmha__add_axes(t, row->shape, CMHA_MAX_RANK);
     if (!length || length >= sizeof p->list->name) return "its name must have 1 to 47 bytes";
     if (cmha_parameters_find(p, row->name)) return "there are two of that name";
     if (!t->rank || (row->is_complex && t->shape[0] != 2)) return "it has no shape, or not 2 parts";
@@ -11437,10 +11439,8 @@ CMHA_DEF cmha_status cmha_parameters_init(cmha_parameters *p, cmha_context *cont
     for (size_t i = 0; !status && i < count; i++) {
         cmha_parameter *one = &p->list[i];
         const char *wrong = cmha__row_wrong(p, &rows[i], &one->tensor);
-        if (wrong) {
-            status = CMHA__WRONG(context, "parameters: row %zu: %s", i, wrong);
-            break;
-        }
+        if (wrong) status = CMHA__WRONG(context, "parameters: row %zu: %s", i, wrong);
+        if (wrong) break;
         memcpy(one->name, rows[i].name, strlen(rows[i].name));
         p->count++;
         p->size += one->tensor.size;
@@ -11465,7 +11465,7 @@ CMHA_DEF cmha_status cmha_parameters_init(cmha_parameters *p, cmha_context *cont
     return status;
 }
 
-/* Makes a copy of the same numbers but with a list of its own, which is to learn otherwise. */
+/* Copies p, with a list of its own, to plan how it learns. */
 static cmha_status cmha__plan(const cmha_parameters *p, cmha_parameters *plan) {
     *plan = *p;
     plan->memory = cmha__take(p->context, "tuning", plan->bytes = p->count * sizeof *p->list);
@@ -11476,7 +11476,7 @@ static cmha_status cmha__plan(const cmha_parameters *p, cmha_parameters *plan) {
     return CMHA_OK;
 }
 
-/* Takes the plan's gradients, if others are frozen in it, and if wanted moments: zeros. */
+/* Takes zeros for the plan's gradients, if others are frozen in it, and if wanted for its moments. */
 static cmha_status cmha__plan_lay(const cmha_parameters *p, cmha_parameters *plan, int moments) {
     cmha_status status = CMHA_OK;
     int other = 0;
@@ -11502,8 +11502,8 @@ static cmha_status cmha__plan_end(cmha_parameters *p, cmha_parameters *plan, cmh
     return status;
 }
 
-/* Returns which of some patterns with commas between the name matches, * being any characters: bit i for the
-   one behind i commas. suffix = 1: the end of the name is enough. */
+/* Returns which patterns of a list with commas the name matches (* is any characters): bit i for pattern i.
+   suffix = 1: the end of the name is enough. */
 static uint64_t cmha__matches(const char *patterns, const char *name, int suffix) {
     uint64_t which = 0;
     for (int i = 0; patterns; i += i < 63) {
@@ -11567,7 +11567,7 @@ CMHA_DEF cmha_status cmha_parameters_tune(cmha_parameters *p, const char *patter
 /* How a parameter starts. Those before LORA_A are packed, those before ZEROS decay. */
 enum {
     CMHA__WEIGHT, CMHA__EMBEDDING,
-    CMHA__INPUT, /* of features of size 1: so that what they become is of size 1 as well */
+    CMHA__INPUT, /* of features of size 1, to results of size 1 */
     CMHA__RESIDUAL_WEIGHT, /* of a projection into the residual */
     CMHA__MATRIX, /* of Möbius heads: a weight, or orthogonal */
     CMHA__LORA_A, /* U(+-1/sqrt(inputs)), as PEFT has it */
@@ -11593,17 +11593,24 @@ enum {
     CMHA__EXACT /* stays as it is in a packed model, as what does not decay */
 };
 
-#define CMHA__NONE SIZE_MAX /* no axis */
+/* Axes of a parameter, up to the first 0; without any there is no such parameter. */
+typedef struct cmha__axes {
+    size_t n[3];
+} cmha__axes;
+
+static cmha__axes cmha__axes_of(size_t a, size_t b, size_t c) {
+    cmha__axes axes = {{a, b, c}};
+    return axes;
+}
 
 /* A list of parameters in the making, in file order; without a table in the model only counted. */
 struct cmha__list {
     cmha_model *model;
     char prefix[32]; /* of the names in a layer */
-    const char *sought; /* NULL, or a name; was it that of a parameter that any configuration has? */
+    const char *sought; /* NULL, or a name; found: a parameter has it, or in another configuration would */
     int found;
     size_t section; /* see cmha_record */
-    int adapts; /* 1: a second walk, which declares the adapters of what the first one has declared */
-    size_t walked; /* parameters of the first walk that the second one has met */
+    size_t next[2]; /* places of the next parameter and of the next adapter's, behind all others */
     uint64_t adapted; /* which patterns of lora_on have named a matrix */
 };
 
@@ -11611,29 +11618,28 @@ static size_t cmha__feature_width(const cmha_model_config *c) {
     return c->complex_features ? 2 * c->features : c->features;
 }
 
-/* The program's row for a layer's heads, `score` of the model or NULL: it is of the kind `plain`. */
+/* Returns the program's score of a layer's heads; NULL: they are of the kind `plain`. */
 static const cmha_score *cmha__layer_score(const cmha_model *m, size_t layer) {
     return (int)cmha__layer_family(&m->config, layer)->family == m->config.family ? m->score : NULL;
 }
 
-/* Appends a parameter, or where an axis is 0 none. *member gets what a block sees. A size that overflows
-   stays SIZE_MAX. Returns the parameter, NULL where there is none or no table. */
+/* Appends a parameter, if it has axes. *member gets what a block sees. A size that overflows stays SIZE_MAX.
+   Returns the parameter, NULL where there is none or no table. */
 static cmha_parameter *cmha__append(cmha__list *to, const char *name, cmha_tensor **member, int start,
-        int form, size_t a, size_t b, size_t c) {
+        int form, cmha__axes axes) {
     cmha_parameters *all = &to->model->parameters;
     cmha_parameter *p = NULL;
-    const size_t axes[4] = {a, b, c, CMHA__NONE};
-    int is_complex = form >= CMHA__COMPLEX, fits = 1;
+    int is_complex = form >= CMHA__COMPLEX;
+    size_t *place = &to->next[start == CMHA__LORA_A || start == CMHA__LORA_B];
     cmha_tensor t;
-    memset(&t, 0, sizeof t);
-    t.size = 1;
-    if (is_complex) t.shape[t.rank++] = 2;
-    for (int i = 0; axes[i] != CMHA__NONE; i++) t.shape[t.rank++] = axes[i];
-    for (int i = 0; i < t.rank; i++) fits &= cmha__mul(t.size, t.shape[i], &t.size);
     to->found |= to->sought && !strcmp(name, to->sought);
-    if (fits && !t.size) return NULL;
+    if (!axes.n[0]) return NULL;
+    memset(&t, 0, sizeof t);
+    t.rank = is_complex;
+    t.size = t.shape[0] = is_complex ? 2 : 1;
+    int fits = cmha__add_axes(&t, axes.n, 3);
     if (all->list) {
-        p = &all->list[all->count];
+        p = &all->list[*place];
         cmha_tensor *matrix = &p->matrix;
         cmha__print(p->name, sizeof p->name, "%s%s", to->prefix, name);
         p->start = start;
@@ -11642,7 +11648,7 @@ static cmha_parameter *cmha__append(cmha__list *to, const char *name, cmha_tenso
         p->section = to->section;
         p->lr_scale = 1;
         p->decay = p->usual_decay = start < CMHA__ZEROS;
-        p->matrices = *to->prefix && t.rank - is_complex >= 2 && start <= CMHA__LORA_B;
+        p->matrices = *to->prefix && axes.n[1] && start <= CMHA__LORA_B;
         p->usual_frozen = to->model->config.lora_rank && start != CMHA__LORA_A && start != CMHA__LORA_B;
         p->frozen = p->usual_frozen;
         p->tensor = t;
@@ -11658,65 +11664,64 @@ static cmha_parameter *cmha__append(cmha__list *to, const char *name, cmha_tenso
         }
         *member = matrix->rank ? matrix : &p->tensor;
     }
+    ++*place;
     all->count++;
     if (!fits || !cmha__sum(all->size, t.size, &all->size)) all->size = SIZE_MAX;
     return p;
 }
 
-/* Appends it or, in a second walk, the adapter B A of a block's matrix [a, b] that lora_on names: A [rank, b]
-   and B [a, rank], complex where it is. Only what cmha__project reads has any: no experts, routers, factors
-   of low rank and matrices of windows. */
+/* Appends it, and the adapter B A of a block's matrix [a, b] that lora_on names: A [rank, b] and B [a, rank],
+   complex where it is. Only what cmha__project reads has any: no experts, routers, factors of low rank and
+   matrices of windows. */
 static cmha_parameter *cmha__declare(cmha__list *to, const char *name, cmha_tensor **member, int start,
-        int form, size_t a, size_t b, size_t c) {
-    cmha_parameters *all = &to->model->parameters;
+        int form, cmha__axes axes) {
+    const cmha_model_config *c = &to->model->config;
     const char *end = strstr(name, ".weight");
-    size_t rank = to->model->config.lora_rank;
-    int joined = form == CMHA__JOINED, complex_b = form >= CMHA__COMPLEX ? CMHA__COMPLEX : CMHA__REAL;
+    const int forms[2] = {form == CMHA__JOINED ? CMHA__REAL : form,
+            form >= CMHA__COMPLEX ? CMHA__COMPLEX : CMHA__REAL};
     char own[48];
-    if (!to->adapts) return cmha__append(to, name, member, start, form, a, b, c);
-    if (!a || !b || !c) return NULL;
-    size_t base = to->walked++;
-    if (!end || !*to->prefix || b == CMHA__NONE || c != CMHA__NONE || start > CMHA__MATRIX ||
-        form > CMHA__STACKED || !strncmp(name, "irw.", 4)) return NULL;
+    cmha_parameter *p = cmha__append(to, name, member, start, form, axes);
+    if (!c->lora_rank || !axes.n[0] || !axes.n[1] || axes.n[2] || !end || !*to->prefix ||
+        start > CMHA__MATRIX || form > CMHA__STACKED || !strncmp(name, "irw.", 4)) return p;
     cmha__print(own, sizeof own, "%.*s", (int)(end - name), name);
-    uint64_t named = cmha__matches(to->model->config.lora_on, own, 1);
+    uint64_t named = cmha__matches(c->lora_on, own, 1);
     to->adapted |= named;
-    if (named && all->list) all->list[base].adapter = all->count;
-    if (named)
-        for (int i = 0; i < 2; i++) {
-            cmha_tensor *none = NULL;
-            cmha__print(own, sizeof own, "%.*s.lora_%c", (int)(end - name), name, "ab"[i]);
-            cmha__append(to, own, &none, CMHA__LORA_A + i, i ? complex_b : joined ? CMHA__REAL : form,
-                    i ? a : rank, i ? rank : b, c);
-        }
-    return NULL;
+    if (!named) return p;
+    if (p) p->adapter = to->next[1];
+    for (int i = 0; i < 2; i++) {
+        cmha_tensor *none = NULL;
+        cmha__axes factor = axes;
+        factor.n[i] = c->lora_rank;
+        cmha__print(own, sizeof own, "%.*s.lora_%c", (int)(end - name), name, "ab"[i]);
+        cmha__append(to, own, &none, CMHA__LORA_A + i, forms[i], factor);
+    }
+    return p;
 }
 
-/* A parameter of the block or model `at`, where `when` is not 0. */
-#define CMHA__ROW(name, member, when, start, form, a, b) \
-    cmha__declare(to, name, &at->member, CMHA__##start, CMHA__##form, (when) ? (a) : 0, b, CMHA__NONE)
-#define CMHA__BIASED(name, member, bias_when, start, form, a, b) /* a weight and its bias */ \
-    CMHA__ROW(name ".weight", member##_weight, 1, start, form, a, b); \
-    CMHA__ROW(name ".bias", member##_bias, bias_when, ZEROS, form, a, CMHA__NONE)
+/* A parameter of the block or model `at`. */
+#define CMHA__ROW(name, member, start, form, a, b) \
+    cmha__declare(to, name, &at->member, CMHA__##start, CMHA__##form, cmha__axes_of(a, b, 0))
+#define CMHA__BIASED(name, member, has_bias, start, form, a, b) /* a weight and its bias */ \
+    CMHA__ROW(name ".weight", member##_weight, start, form, a, b); \
+    CMHA__ROW(name ".bias", member##_bias, ZEROS, form, (has_bias) ? (a) : 0, 0)
 #define CMHA__NORM(name, m, complex_state) \
     cmha__declare_norm(to, name ".weight", &at->m##_weight, name ".bias", &at->m##_bias, complex_state)
 
-/* Declares gain and offset of a norm of real states (cmha_norm) or complex ones (cmha_complex_norm). */
+/* Declares a norm's gain and offset. */
 static void cmha__declare_norm(cmha__list *to, const char *gain, cmha_tensor **weight, const char *offset,
         cmha_tensor **bias, int complex_state) {
     const cmha_model_config *c = &to->model->config;
     const cmha__complex_norm_row *row = complex_state ? &cmha__complex_norms[c->complex_norm] : NULL;
     const int *numbers = row ? row->op.shared : cmha__norms[c->norm].shared;
-    const size_t none = CMHA__NONE, n = row ? c->d_model / 2 : c->d_model;
-    int usual = cmha__norm_plus[c->norm] ? CMHA__ZEROS : CMHA__ONES;
-    int start = row ? CMHA__GAIN : usual, form = row ? CMHA__COMPLEX : CMHA__REAL;
-    if (numbers[0] > 2) cmha__declare(to, gain, weight, start, CMHA__REAL, (size_t)numbers[0], n, none);
-    else if (numbers[0] < 0) cmha__declare(to, gain, weight, start, CMHA__REAL, 1, none, none);
-    else cmha__declare(to, gain, weight, start, numbers[0] == 2 ? form : CMHA__REAL, n, none, none);
-    if (row ? row->centred : numbers[1]) cmha__declare(to, offset, bias, CMHA__ZEROS, form, n, none, none);
+    int usual = cmha__norm_plus[c->norm] ? CMHA__ZEROS : CMHA__ONES, form = row ? CMHA__COMPLEX : CMHA__REAL;
+    cmha__axes one = {{row ? c->d_model / 2 : c->d_model, 0, 0}}, axes = one;
+    if (numbers[0] < 0) axes.n[0] = 1;
+    if (numbers[0] > 2) axes = cmha__axes_of((size_t)numbers[0], one.n[0], 0);
+    cmha__declare(to, gain, weight, row ? CMHA__GAIN : usual, numbers[0] == 2 ? form : CMHA__REAL, axes);
+    if (row ? row->centred : numbers[1]) cmha__declare(to, offset, bias, CMHA__ZEROS, form, one);
 }
 
-/* Declares the parameters of a score for some heads of a layer; keys: numbers in a token's keys. */
+/* Declares a score's parameters; real: of plain heads; keys: numbers in a token's keys. */
 static void cmha__declare_score(cmha__list *to, const cmha_score *score, int real, size_t heads, size_t keys,
         cmha_block *at) {
     const cmha_model_config *c = &to->model->config;
@@ -11724,45 +11729,47 @@ static void cmha__declare_score(cmha__list *to, const cmha_score *score, int rea
     size_t share = c->share == CMHA_SHARE_PER_HEAD ? heads : c->share == CMHA_SHARE_SHARED;
     for (size_t i = 0; i < score->n_parameters; i++) {
         const cmha_score_parameter *p = &score->parameters[i];
-        size_t axes[3] = {CMHA__NONE, CMHA__NONE, CMHA__NONE};
+        cmha__axes axes = {{0, 0, 0}};
         char name[48];
         for (int j = 0; j < 3; j++) {
             if (!p->axes[j]) break;
             switch (p->axes[j]) {
-            case CMHA_AXIS_HEADS: axes[j] = heads; break;
-            case CMHA_AXIS_SHARE: axes[j] = share; break;
-            case CMHA_AXIS_MODEL: axes[j] = c->d_model; break;
-            case CMHA_AXIS_KEYS: axes[j] = keys; break;
-            default: axes[j] = cmha__axis(score, p->axes[j], width, real ? c->rotary_dims : 0);
+            case CMHA_AXIS_HEADS: axes.n[j] = heads; break;
+            case CMHA_AXIS_SHARE: axes.n[j] = share; break;
+            case CMHA_AXIS_MODEL: axes.n[j] = c->d_model; break;
+            case CMHA_AXIS_KEYS: axes.n[j] = keys; break;
+            default: axes.n[j] = cmha__axis(score, p->axes[j], width, real ? c->rotary_dims : 0);
             }
+            if (!axes.n[j]) axes.n[0] = 0; /* a parameter of no numbers */
         }
         cmha__print(name, sizeof name, "attn.%s", p->name);
-        cmha_parameter *own = cmha__declare(to, name, &at->score[i], CMHA__OF_SCORE + (int)i, CMHA__REAL,
-                axes[0], axes[1], axes[2]);
+        cmha_parameter *own =
+            cmha__declare(to, name, &at->score[i], CMHA__OF_SCORE + (int)i, CMHA__REAL, axes);
         if (own) own->decay = own->usual_decay = p->decay;
     }
 }
 
-/* Möbius heads of together `maps` numbers. */
+/* Declares Möbius heads, together of `maps` numbers. */
 static void cmha__declare_mobius(cmha__list *to, size_t maps, cmha_block *at) {
     int mode = to->model->config.mobius_mode;
-    size_t literal = mode == CMHA_MOBIUS_MODE_LITERAL ? maps : 0, none = CMHA__NONE;
+    size_t literal = mode == CMHA_MOBIUS_MODE_LITERAL ? maps : 0;
     size_t full = mode == CMHA_MOBIUS_MODE_FULL ? maps : 0, d = to->model->config.d_model;
     CMHA__BIASED("attn.mobius_q", zq, 1, MATRIX, COMPLEX, maps - literal, d);
-    CMHA__ROW("attn.mobius_divisor.weight", divisor_weight, 1, MATRIX, COMPLEX, full, d);
-    CMHA__ROW("attn.mobius_divisor.bias", divisor_bias, 1, UNIT, COMPLEX, full, none);
-    cmha__declare(to, "attn.mobius", &at->mobius, CMHA__MAPS, CMHA__REAL, 4, 2, maps - full);
+    CMHA__ROW("attn.mobius_divisor.weight", divisor_weight, MATRIX, COMPLEX, full, d);
+    CMHA__ROW("attn.mobius_divisor.bias", divisor_bias, UNIT, COMPLEX, full, 0);
+    cmha__declare(to, "attn.mobius", &at->mobius, CMHA__MAPS, CMHA__REAL,
+        cmha__axes_of(full ? 0 : 4, 2, maps));
     CMHA__BIASED("attn.mobius_k", zk, 1, MATRIX, COMPLEX, maps - literal, d);
-    CMHA__ROW("attn.mobius_k.weight", zk_weight, 1, UNIT, COMPLEX, literal, none);
+    CMHA__ROW("attn.mobius_k.weight", zk_weight, UNIT, COMPLEX, literal, 0);
     CMHA__BIASED("attn.mobius_v", zv, 1, MATRIX, COMPLEX, maps - literal, d);
-    CMHA__ROW("attn.mobius_v.weight", zv_weight, 1, UNIT, COMPLEX, literal, none);
+    CMHA__ROW("attn.mobius_v.weight", zv_weight, UNIT, COMPLEX, literal, 0);
 }
 
 /* Layers of the real family, CoPE and MöbiusAttention. */
 static void cmha__declare_layer(cmha__list *to, size_t layer, cmha_block *at) {
     const cmha_model_config *c = &to->model->config;
     const cmha_score *score = cmha__layer_score(to->model, layer);
-    const size_t none = CMHA__NONE, d = c->d_model, ff = c->d_ff, width = cmha__head_width(c), P = width / 2;
+    const size_t d = c->d_model, ff = c->d_ff, width = cmha__head_width(c), P = width / 2;
     cmha_family family = cmha__layer_family(c, layer)->family;
     int qkv_bias = c->attention_bias || c->qkv_bias;
     int out_bias = c->attention_bias || c->output_bias, mobius = family == CMHA_FAMILY_MOBIUS;
@@ -11778,29 +11785,29 @@ static void cmha__declare_layer(cmha__list *to, size_t layer, cmha_block *at) {
     size_t imag = mobius && !heads ? d : 0; /* the channel of Möbius heads alone */
     int gains = c->qk_norm == CMHA_QK_NORM_RMS_GAIN && (heads || cope);
     CMHA__NORM("ln1", ln1, 0);
-    CMHA__ROW("attn.wq.weight", qkv_weight, 1, WEIGHT, REAL, q, d);
-    CMHA__ROW("attn.wk.weight", qkv_weight, 1, WEIGHT, JOINED, kv, d);
-    CMHA__ROW("attn.wv.weight", qkv_weight, 1, WEIGHT, JOINED, kv, d);
-    CMHA__ROW("attn.wq.bias", qkv_bias, qkv_bias, ZEROS, REAL, q, none);
-    CMHA__ROW("attn.wk.bias", qkv_bias, qkv_bias, ZEROS, JOINED, kv, none);
-    CMHA__ROW("attn.wv.bias", qkv_bias, qkv_bias, ZEROS, JOINED, kv, none);
+    CMHA__ROW("attn.wq.weight", qkv_weight, WEIGHT, REAL, q, d);
+    CMHA__ROW("attn.wk.weight", qkv_weight, WEIGHT, JOINED, kv, d);
+    CMHA__ROW("attn.wv.weight", qkv_weight, WEIGHT, JOINED, kv, d);
+    CMHA__ROW("attn.wq.bias", qkv_bias, ZEROS, REAL, qkv_bias ? q : 0, 0);
+    CMHA__ROW("attn.wk.bias", qkv_bias, ZEROS, JOINED, qkv_bias ? kv : 0, 0);
+    CMHA__ROW("attn.wv.bias", qkv_bias, ZEROS, JOINED, qkv_bias ? kv : 0, 0);
     if (maps) cmha__declare_mobius(to, maps, at);
-    CMHA__ROW("attn.wq.weight", zq_weight, 1, WEIGHT, COMPLEX, cope, cope);
-    CMHA__ROW("attn.wk.weight", zk_weight, 1, WEIGHT, COMPLEX, cope, cope);
-    CMHA__ROW("attn.wv.weight", zv_weight, 1, WEIGHT, REAL, cope, cope);
+    CMHA__ROW("attn.wq.weight", zq_weight, WEIGHT, COMPLEX, cope, cope);
+    CMHA__ROW("attn.wk.weight", zk_weight, WEIGHT, COMPLEX, cope, cope);
+    CMHA__ROW("attn.wv.weight", zv_weight, WEIGHT, REAL, cope, cope);
     CMHA__BIASED("attn.wo", wo, out_bias, RESIDUAL_WEIGHT, REAL, d, heads ? results * width : d);
     if (heads && !score) cmha__declare_score(to, to->model->plain, 1, heads, all_keys, at);
-    CMHA__ROW("attn.log_temp", score[own], c->head_temperature, ZEROS, REAL, temps, none);
-    CMHA__ROW("attn.q_norm.weight", q_norm, gains, ONES, REAL, width, none);
-    CMHA__ROW("attn.k_norm.weight", k_norm, gains, ONES, REAL, width, none);
-    CMHA__ROW("attn.mobius_log_temp", mobius_temp, c->head_temperature, ZEROS, REAL, maps / width, none);
-    CMHA__ROW("attn.pcl_w", pcl_w, heads && c->pcl_weight > 0 && c->pcl_learn, ONES, REAL, P, none);
+    CMHA__ROW("attn.log_temp", score[own], ZEROS, REAL, c->head_temperature ? temps : 0, 0);
+    CMHA__ROW("attn.q_norm.weight", q_norm, ONES, REAL, gains ? width : 0, 0);
+    CMHA__ROW("attn.k_norm.weight", k_norm, ONES, REAL, gains ? width : 0, 0);
+    CMHA__ROW("attn.mobius_log_temp", mobius_temp, ZEROS, REAL, c->head_temperature ? maps / width : 0, 0);
+    CMHA__ROW("attn.pcl_w", pcl_w, ONES, REAL, heads && c->pcl_weight > 0 && c->pcl_learn ? P : 0, 0);
     CMHA__NORM("ln2", ln2, 0);
     if (mobius) CMHA__NORM("ln3", ln3, 0);
-    CMHA__ROW("ffn.w1.weight", w1_weight, 1, WEIGHT, REAL, ff, d);
-    CMHA__ROW("ffn.w3.weight", w1_weight, 1, WEIGHT, JOINED, gate, d);
-    CMHA__ROW("ffn.w1.bias", w1_bias, c->ffn_bias, ZEROS, REAL, ff, none);
-    CMHA__ROW("ffn.w3.bias", w1_bias, c->ffn_bias, ZEROS, JOINED, gate, none);
+    CMHA__ROW("ffn.w1.weight", w1_weight, WEIGHT, REAL, ff, d);
+    CMHA__ROW("ffn.w3.weight", w1_weight, WEIGHT, JOINED, gate, d);
+    CMHA__ROW("ffn.w1.bias", w1_bias, ZEROS, REAL, c->ffn_bias ? ff : 0, 0);
+    CMHA__ROW("ffn.w3.bias", w1_bias, ZEROS, JOINED, c->ffn_bias ? gate : 0, 0);
     CMHA__BIASED("ffn.w2", w2, c->ffn_bias, RESIDUAL_WEIGHT, REAL, d, ff);
     CMHA__BIASED("attn.wo_imag", imag_wo, out_bias, RESIDUAL_WEIGHT, REAL, imag, d);
     CMHA__BIASED("ffn.w1_imag", imag_w1, c->ffn_bias, WEIGHT, REAL, imag ? ff + gate : 0, d);
@@ -11813,49 +11820,52 @@ static void cmha__fused(cmha_parameter *qkv) {
     if (qkv) qkv->matrices = 3;
 }
 #define CMHA__LOW_RANK(name, g, part) \
-    CMHA__ROW(name ".u", group[g].u[part], 1, WEIGHT, COMPLEX, width[g], c->low_rank); \
-    CMHA__ROW(name ".v", group[g].v[part], width[g] > 0, WEIGHT, TURNED, half, c->low_rank)
+    CMHA__ROW(name ".u", group[g].u[part], WEIGHT, COMPLEX, rank ? width[g] : 0, rank); \
+    CMHA__ROW(name ".v", group[g].v[part], WEIGHT, TURNED, width[g] ? low : 0, rank)
 /* Real and imaginary heads read one real number a channel: one real product takes both planes' rows. */
 #define CMHA__CRAT_HEADS(name, g, form) \
     CMHA__LOW_RANK("attn." name ".wq", g, 0); \
     CMHA__LOW_RANK("attn." name ".wk", g, 1); \
     CMHA__LOW_RANK("attn." name ".wv", g, 2); \
-    cmha__fused(CMHA__ROW("attn." name ".wqkv.weight", group[g].weight, !c->low_rank, WEIGHT, form, \
-        3 * width[g], half)); \
-    CMHA__ROW("attn." name ".log_temp", group[g].temp, temper, ZEROS, REAL, width[g] / head, none)
+    cmha__fused(CMHA__ROW("attn." name ".wqkv.weight", group[g].weight, WEIGHT, form, \
+        rank ? 0 : 3 * width[g], half)); \
+    CMHA__ROW("attn." name ".log_temp", group[g].temp, ZEROS, REAL, width[g] / head * tempers, 0)
 #define CMHA__SKIP(name, sum) \
-    CMHA__ROW(name ".alpha", alpha[sum], skip == CMHA_RESIDUAL_FREE, ONES, REAL, 1, none); \
-    CMHA__ROW(name ".beta", beta[sum], skip == CMHA_RESIDUAL_FREE, ZEROS, REAL, 1, none); \
-    CMHA__ROW(name ".psi", alpha[sum], skip == CMHA_RESIDUAL_UNIT, ZEROS, REAL, 1, none)
+    CMHA__ROW(name ".alpha", alpha[sum], ONES, REAL, free, 0); \
+    CMHA__ROW(name ".beta", beta[sum], ZEROS, REAL, free, 0); \
+    CMHA__ROW(name ".psi", alpha[sum], ZEROS, REAL, unit, 0)
 #define CMHA__EXPERTS(name, member, start, a, b) \
-    cmha__declare(to, name ".weight", &at->member##_weight, CMHA__##start, CMHA__COMPLEX, c->experts, a, b); \
-    CMHA__ROW(name ".bias", member##_bias, c->ffn_bias, ZEROS, COMPLEX, c->experts, a)
+    cmha__declare(to, name ".weight", &at->member##_weight, CMHA__##start, CMHA__COMPLEX, \
+        cmha__axes_of(c->experts, a, b)); \
+    CMHA__ROW(name ".bias", member##_bias, ZEROS, COMPLEX, c->ffn_bias ? c->experts : 0, a)
 
 static void cmha__declare_crat(cmha__list *to, size_t layer, cmha_block *at) {
     const cmha_model_config *c = &to->model->config;
-    const size_t none = CMHA__NONE, half = c->d_model / 2, half_ff = c->d_ff / 2, head = half / c->n_heads;
+    const size_t half = c->d_model / 2, half_ff = c->d_ff / 2, head = half / c->n_heads;
     size_t first = cmha__first_window(c), found = cmha__window_width(c), asked = c->irw_queries * found;
-    int window = layer >= first && layer - first < c->irw_layers, skip = c->complex_residual;
-    int temper = c->head_temperature;
+    size_t free = c->complex_residual == CMHA_RESIDUAL_FREE, unit = c->complex_residual == CMHA_RESIDUAL_UNIT;
+    size_t rank = c->low_rank, low = rank ? half : 0, tempers = c->head_temperature != 0;
     size_t width[3] = {c->real_heads * head, c->imag_heads * head, cmha__group_heads(c, 2) * head};
     size_t one_ff = c->experts ? 0 : half_ff, one_out = c->experts ? 0 : half; /* the dense layer */
     CMHA__NORM("ln1", ln1, 1);
     CMHA__CRAT_HEADS("real", 0, STACKED);
     CMHA__CRAT_HEADS("imag", 1, STACKED);
     CMHA__CRAT_HEADS("mixed", 2, COMPLEX);
-    CMHA__ROW("attn.wo.u", wo_u, 1, WEIGHT, COMPLEX, half, c->low_rank);
-    CMHA__ROW("attn.wo.v", wo_v, 1, WEIGHT, TURNED, half, c->low_rank);
-    CMHA__ROW("attn.wo.weight", wo_weight, !c->low_rank, RESIDUAL_WEIGHT, COMPLEX, half, half);
-    CMHA__ROW("irw.query.weight", irw.wm, window, WEIGHT, COMPLEX, asked, half);
-    CMHA__ROW("irw.query.bias", irw.bm, window, ZEROS, COMPLEX, asked, none);
-    CMHA__ROW("irw.mix", irw.w_logits, window, SHARES, REAL, c->irw_queries, none);
-    CMHA__ROW("irw.value.weight", irw.wv, window, WEIGHT, COMPLEX, half, found);
-    CMHA__ROW("irw.gate.weight", irw.wg, window, WEIGHT, REAL, half, 2 * half + 2 * found);
-    CMHA__ROW("irw.gate.bias", irw.bg, window, CLOSED, REAL, half, none);
+    CMHA__ROW("attn.wo.u", wo_u, WEIGHT, COMPLEX, low, rank);
+    CMHA__ROW("attn.wo.v", wo_v, WEIGHT, TURNED, low, rank);
+    CMHA__ROW("attn.wo.weight", wo_weight, RESIDUAL_WEIGHT, COMPLEX, half - low, half);
+    if (layer >= first && layer - first < c->irw_layers) {
+        CMHA__ROW("irw.query.weight", irw.wm, WEIGHT, COMPLEX, asked, half);
+        CMHA__ROW("irw.query.bias", irw.bm, ZEROS, COMPLEX, asked, 0);
+        CMHA__ROW("irw.mix", irw.w_logits, SHARES, REAL, c->irw_queries, 0);
+        CMHA__ROW("irw.value.weight", irw.wv, WEIGHT, COMPLEX, half, found);
+        CMHA__ROW("irw.gate.weight", irw.wg, WEIGHT, REAL, half, 2 * half + 2 * found);
+        CMHA__ROW("irw.gate.bias", irw.bg, CLOSED, REAL, half, 0);
+    }
     CMHA__SKIP("res1", 0);
     CMHA__NORM("ln2", ln2, 1);
-    CMHA__ROW("ffn.router.weight", router_weight, 1, WEIGHT, EXACT, c->experts, half);
-    CMHA__ROW("ffn.router.bias", router_bias, 1, ZEROS, REAL, c->experts, none);
+    CMHA__ROW("ffn.router.weight", router_weight, WEIGHT, EXACT, c->experts, half);
+    CMHA__ROW("ffn.router.bias", router_bias, ZEROS, REAL, c->experts, 0);
     CMHA__EXPERTS("ffn.experts.w1", w1, WEIGHT, half_ff, half);
     CMHA__EXPERTS("ffn.experts.w2", w2, RESIDUAL_WEIGHT, half, half_ff);
     CMHA__BIASED("ffn.w1", w1, c->ffn_bias, WEIGHT, COMPLEX, one_ff, half);
@@ -11866,63 +11876,61 @@ static void cmha__declare_crat(cmha__list *to, size_t layer, cmha_block *at) {
 /* The model's own before its blocks. */
 static void cmha__declare_embeddings(cmha__list *to, cmha_model *at) {
     const cmha_model_config *c = &at->config;
-    const size_t none = CMHA__NONE, d = c->d_model;
-    int crat = cmha__complex_state(c), complex_in = c->complex_features && c->family != CMHA_FAMILY_REAL;
-    int cope = c->family == CMHA_FAMILY_COPE;
+    const size_t d = c->d_model, state = cmha__complex_state(c) ? d / 2 : 0; /* crat's */
+    int cope = c->family == CMHA_FAMILY_COPE, two = c->complex_features && c->family != CMHA_FAMILY_REAL;
     int learned = c->position == CMHA_POSITION_LEARNED || (cope && c->cope_imag == CMHA_COPE_IMAG_LEARNED);
-    size_t channels = complex_in ? 0 : cmha__feature_width(c), state = crat ? d / 2 : 0;
-    size_t terms = c->position == CMHA_POSITION_MULTIFREQ || crat ? c->pe_terms : 0;
-    int content = c->tokens || channels;
-    CMHA__ROW("tok_emb.weight", token_weight, c->tokens, EMBEDDING, REAL, c->vocabulary, d);
-    CMHA__ROW("feature.weight", feature_weight, 1, INPUT, REAL, d, channels);
-    CMHA__ROW("feature.bias", feature_bias, channels > 0, ZEROS, REAL, d, none);
-    CMHA__ROW("feature.weight", feature_weight, complex_in, INPUT, COMPLEX, crat ? state : d, c->features);
-    CMHA__ROW("pos_emb.weight", position_weight, learned, EMBEDDING, REAL, c->max_positions, d);
-    CMHA__ROW("type_emb.weight", type_weight, 1, EMBEDDING, REAL, c->token_types, d);
-    CMHA__ROW("cope.gamma", gamma, cope && c->cope_gamma_learned, GAMMA, REAL, 1, none);
+    size_t channels = two ? 0 : cmha__feature_width(c), complex_in = two ? d - state : 0;
+    size_t terms = c->position == CMHA_POSITION_MULTIFREQ || state ? c->pe_terms : 0;
+    size_t content = c->tokens || channels ? state : 0, turned = c->state_rotation ? state : 0;
+    CMHA__ROW("tok_emb.weight", token_weight, EMBEDDING, REAL, c->tokens ? c->vocabulary : 0, d);
+    CMHA__ROW("feature.weight", feature_weight, INPUT, REAL, channels ? d : 0, channels);
+    CMHA__ROW("feature.bias", feature_bias, ZEROS, REAL, channels ? d : 0, 0);
+    CMHA__ROW("feature.weight", feature_weight, INPUT, COMPLEX, complex_in, c->features);
+    CMHA__ROW("pos_emb.weight", position_weight, EMBEDDING, REAL, learned ? c->max_positions : 0, d);
+    CMHA__ROW("type_emb.weight", type_weight, EMBEDDING, REAL, c->token_types, d);
+    CMHA__ROW("cope.gamma", gamma, GAMMA, REAL, cope && c->cope_gamma_learned ? 1 : 0, 0);
     if (c->embedding_norm) CMHA__NORM("emb_norm", emb_norm, 0);
-    CMHA__ROW("pe.omega", pe_omega, 1, WAVES, REAL, terms, d);
-    CMHA__ROW("pe.delta", pe_delta, 1, WAVES, REAL, terms, d);
-    CMHA__ROW("state.weight", state_weight, content, WEIGHT, STACKED, state, d);
-    CMHA__ROW("state.bias", state_bias, content, ZEROS, STACKED, state, none);
-    CMHA__ROW("state.theta.weight", theta_weight, c->state_rotation, WEIGHT, REAL, state, d);
-    CMHA__ROW("state.theta.bias", theta_bias, c->state_rotation, ZEROS, REAL, state, none);
+    CMHA__ROW("pe.omega", pe_omega, WAVES, REAL, terms, d);
+    CMHA__ROW("pe.delta", pe_delta, WAVES, REAL, terms, d);
+    CMHA__ROW("state.weight", state_weight, WEIGHT, STACKED, content, d);
+    CMHA__ROW("state.bias", state_bias, ZEROS, STACKED, content, 0);
+    CMHA__ROW("state.theta.weight", theta_weight, WEIGHT, REAL, turned, d);
+    CMHA__ROW("state.theta.bias", theta_bias, ZEROS, REAL, turned, 0);
 }
 
 /* And behind them. */
 static void cmha__declare_heads(cmha__list *to, cmha_model *at) {
     const cmha_model_config *c = &at->config;
-    const size_t none = CMHA__NONE, d = c->d_model, predicted = c->values * (c->gaussian ? 2 : 1);
+    const size_t d = c->d_model, predicted = c->values * (c->gaussian ? 2 : 1);
     size_t transformed = c->head_transform && c->vocabulary ? d : 0, pooled = c->pooler && c->classes ? d : 0;
     if (c->placement == CMHA_PLACEMENT_PRE) CMHA__NORM("ln_f", final, 0);
     CMHA__BIASED("head_dense", head_dense, 1, WEIGHT, REAL, transformed, d);
     if (transformed) CMHA__NORM("head_norm", head_norm, 0);
-    CMHA__ROW("head.weight", head_weight, !c->tied || !c->tokens, WEIGHT, REAL, c->vocabulary, d);
-    CMHA__ROW("head.bias", head_bias, c->head_bias, ZEROS, REAL, c->vocabulary, none);
+    CMHA__ROW("head.weight", head_weight, WEIGHT, REAL, c->tied && c->tokens ? 0 : c->vocabulary, d);
+    CMHA__ROW("head.bias", head_bias, ZEROS, REAL, c->head_bias ? c->vocabulary : 0, 0);
     CMHA__BIASED("pool", pool, 1, WEIGHT, REAL, pooled, d);
     CMHA__BIASED("class", class, 1, WEIGHT, REAL, c->classes, d);
     CMHA__BIASED("value", value, 1, WEIGHT, REAL, predicted, d);
 }
 
-/* Declares all parameters, adapters last: at first to count, then to describe them. */
-static cmha_status cmha__declare_all(cmha_model *model) {
+/* Declares all parameters: at first to count, then to describe them. *others: so many stand before adapters,
+   which it counts. */
+static cmha_status cmha__declare_all(cmha_model *model, size_t *others) {
     const cmha_model_config *c = &model->config;
     const char *on = c->lora_rank ? c->lora_on : NULL;
-    cmha__list to = {model, "", NULL, 0, 0, 0, 0, 0};
+    cmha__list to = {model, "", NULL, 0, 0, {0, *others}, 0};
     cmha_block counted;
     model->parameters.count = model->parameters.size = 0;
-    for (to.adapts = 0; to.adapts <= (on != NULL); to.adapts++) {
-        to.section = 0;
-        cmha__declare_embeddings(&to, model);
-        for (size_t i = 0; i < c->n_layers; i++) {
-            to.section = i + 1;
-            cmha__print(to.prefix, sizeof to.prefix, "blocks.%zu.", i);
-            cmha__layer_family(c, i)->declare(&to, i, model->blocks ? &model->blocks[i] : &counted);
-        }
-        to.prefix[0] = 0;
-        to.section++;
-        cmha__declare_heads(&to, model);
+    cmha__declare_embeddings(&to, model);
+    for (size_t i = 0; i < c->n_layers; i++) {
+        to.section = i + 1;
+        cmha__print(to.prefix, sizeof to.prefix, "blocks.%zu.", i);
+        cmha__layer_family(c, i)->declare(&to, i, model->blocks ? &model->blocks[i] : &counted);
     }
+    to.prefix[0] = 0;
+    to.section++;
+    cmha__declare_heads(&to, model);
+    *others = to.next[0];
     for (; on; to.adapted >>= 1, on = strchr(on, ',') ? strchr(on, ',') + 1 : NULL)
         if (!(to.adapted & 1))
             return CMHA__WRONG(model->context, "model: lora_on: \"%.*s\" names no matrix of the blocks that "
@@ -12045,24 +12053,22 @@ static const char *cmha__mobius_wrong(const cmha_model_config *c) {
 
 static const char *cmha__crat_wrong(const cmha_model_config *c) {
     size_t first = cmha__first_window(c);
+    int lag = c->crat_attention == CMHA_CRAT_ATTENTION_LAG;
+    int softmax = !lag && c->crat_attention != CMHA_CRAT_ATTENTION_LINEAR;
     if (c->d_model % (2 * c->n_heads)) return "n_heads must divide the d_model/2 features of the state";
     if (c->d_ff % 2) return "d_ff must be even, the complex layer has half as many features";
     if (c->real_heads > c->n_heads || c->imag_heads > c->n_heads - c->real_heads)
         return "real_heads + imag_heads is larger than n_heads";
     if (c->position != CMHA_POSITION_NONE && c->position != CMHA_POSITION_MULTIFREQ)
         return "the positions of family = crat are multifreq; position must be that or none";
-    if (c->causal && c->crat_attention == CMHA_CRAT_ATTENTION_LAG) return "lag sees the future: causal = 0";
+    if (c->causal && lag) return "lag sees the future: causal = 0";
     if (c->window) return "family = crat has no sliding window";
     if (c->placement != CMHA_PLACEMENT_PRE) return "crat layers are pre-norm; placement must be pre";
     if (c->attention_bias || c->qkv_bias || c->output_bias) return "crat's projections have no biases";
     if (c->activation != CMHA_ACTIVATION_GELU_ERF) return "crat's layers are cGELU: activation = gelu_erf";
     if (c->angle && c->crat_attention) return "angle = atan is for crat_attention = angular";
-    if (c->head_temperature && (c->crat_attention == CMHA_CRAT_ATTENTION_LINEAR ||
-            c->crat_attention == CMHA_CRAT_ATTENTION_LAG))
-        return "linear and lag have no softmax for head_temperature";
-    if (c->score_softcap > 0 && (c->crat_attention == CMHA_CRAT_ATTENTION_LINEAR ||
-            c->crat_attention == CMHA_CRAT_ATTENTION_LAG))
-        return "linear and lag have no scores for score_softcap";
+    if (c->head_temperature && !softmax) return "linear and lag have no softmax for head_temperature";
+    if (c->score_softcap > 0 && !softmax) return "linear and lag have no scores for score_softcap";
     if (c->qk_norm) return "crat's queries and keys have no qk_norm";
     if (c->experts && c->experts_top > c->experts) return "experts_top is larger than experts";
     if (!c->tokens && c->complex_features && !c->state_rotation)
@@ -12094,15 +12100,12 @@ static cmha_status cmha__find_score(cmha_context *ctx, cmha_model *model) {
     for (size_t i = 0; !wrong && i < row->n_parameters; i++) {
         char name[64];
         cmha_block none;
-        cmha_model counted;
-        cmha__list names = {&counted, "", name, 0, 0, 0, 0, 0};
-        memset(&counted, 0, sizeof counted);
-        counted.config = *c;
-        counted.plain = cmha__row_of_kind(c->attention, 0);
+        cmha__list names = {model, "", name, 0, 0, {0, 0}, 0};
         cmha__print(name, sizeof name, "attn.%s", row->parameters[i].name);
         cmha__declare_layer(&names, 0, &none);
         if (names.found) wrong = "a parameter has the name of one of the layer's own";
     }
+    model->parameters.count = model->parameters.size = 0; /* they were counted for their names */
     if (wrong) return CMHA__WRONG(ctx, "model: score %s: %s", c->score, wrong);
     model->score = row;
     return CMHA_OK;
@@ -12118,9 +12121,9 @@ static cmha_status cmha__check_model(cmha_context *context, cmha_model *model) {
     if (c->n_heads % cmha__kv_heads(c))
         return cmha__fail(context, CMHA_ERR_SHAPE, "model: n_heads %zu is not divisible by n_kv_heads %zu",
                 c->n_heads, c->n_kv_heads);
+    model->plain = cmha__row_of_kind(c->attention, 0);
     if ((status = cmha__find_score(context, model)) != CMHA_OK) return status;
-    model->plain = cmha__layer_score(model, 1);
-    if (!model->plain) model->plain = cmha__row_of_kind(c->attention, 0);
+    if (cmha__layer_score(model, 1)) model->plain = model->score;
     size_t turning = cmha__widens(model->plain);
     if (cmha__head_width(c) % 2 && ((model->plain->rotates && turning % 2) || c->pcl_weight > 0))
         return cmha__fail(context, CMHA_ERR_SHAPE, "model: a head of %zu is not made of complex pairs",
@@ -12159,21 +12162,20 @@ static cmha_status cmha__model_describe(cmha_model *model) {
     static const char *const adapted[] = {"wq,wv", "wqkv", "mobius_q,mobius_v", "*"}; /* the first that fit */
     cmha_model_config *c = &model->config;
     cmha_parameters *p = &model->parameters;
-    size_t turning = cmha__widens(model->plain), P = cmha__head_width(c) * turning / 2;
-    size_t heads = c->frequency == CMHA_FREQUENCY_TABLE ? c->n_heads : 1;
+    size_t turning = cmha__widens(model->plain), P = model->P = cmha__head_width(c) * turning / 2;
+    size_t heads = model->n_omega = c->frequency == CMHA_FREQUENCY_TABLE ? c->n_heads : 1;
     size_t uses = cmha__complex_state(c) ? c->n_layers * c->experts : 0;
     size_t slopes = c->position == CMHA_POSITION_ALIBI ? c->n_heads * cmha__fan(model->plain) : 0;
+    size_t others = 0;
     int choices = c->lora_rank && !*c->lora_on ? 4 : 0, next = 0;
     cmha_status status;
     do {
         if (choices) cmha__print(c->lora_on, sizeof c->lora_on, "%s", adapted[next++]);
-        status = cmha__declare_all(model);
+        status = cmha__declare_all(model, &others);
     } while (status && next < choices);
     if (status) return status;
     if (p->size > SIZE_MAX / sizeof(cmha_real) / 8)
         return cmha__fail(model->context, CMHA_ERR_OVERFLOW, "model: the number of parameters overflows");
-    model->n_omega = heads;
-    model->P = P;
     cmha__array arrays[] = {{&model->omega, heads * P, sizeof *model->omega},
             {&p->sums, (size_t)model->context->threads, sizeof *p->sums},
             {&model->expert_use, uses, sizeof *model->expert_use},
@@ -12196,7 +12198,7 @@ static cmha_status cmha__model_describe(cmha_model *model) {
                 "model: base %g has no frequencies from rope_slow = %g to rope_fast = %g turns in "
                 "rope_length = %zu", c->base, c->rope_slow, c->rope_fast, c->rope_length);
     if (slopes) cmha_alibi_slopes(slopes, model->alibi);
-    return cmha__declare_all(model);
+    return cmha__declare_all(model, &others);
 }
 
 CMHA_DEF void cmha_model_close(cmha_model *model) {
@@ -12234,7 +12236,7 @@ static cmha_packed cmha__matrix_of(const cmha_parameters *p, size_t i, cmha_stor
     int turned = one->form == CMHA__TURNED, goes_on = i + 1 < p->count && one[1].form == CMHA__JOINED;
     cmha_packed m;
     memset(&m, 0, sizeof m);
-    if (one->start >= CMHA__LORA_A || one->form == CMHA__EXACT || goes_on) return m;
+    if (!storage || one->start >= CMHA__LORA_A || one->form == CMHA__EXACT || goes_on) return m;
     m.storage = storage;
     m.source = t->data;
     m.I = t->shape[t->rank - 1 - turned];
@@ -12251,14 +12253,13 @@ static cmha_status cmha__take_numbers(cmha_model *model, cmha_storage storage) {
     uint32_t *words = NULL;
     cmha_real *scales = NULL;
     size_t n = 0, n_words = 0, n_scales = 0, packed = 0, bytes = 0;
-    if (storage)
-        for (size_t i = 0; i < p->count; i++) {
-            cmha_packed one = cmha__matrix_of(p, i, storage);
-            n += one.O > 0;
-            packed += one.O * one.I;
-            n_scales += storage == CMHA_STORAGE_INT8 ? one.O : 0;
-            if (!cmha__sum(n_words, cmha_packed_words(storage, one.O, one.I), &n_words)) n_words = SIZE_MAX;
-        }
+    for (size_t i = 0; i < p->count; i++) {
+        cmha_packed one = cmha__matrix_of(p, i, storage);
+        n += one.O > 0;
+        packed += one.O * one.I;
+        n_scales += storage == CMHA_STORAGE_INT8 ? one.O : 0;
+        if (!cmha__sum(n_words, cmha_packed_words(storage, one.O, one.I), &n_words)) n_words = SIZE_MAX;
+    }
     cmha__array arrays[] = {
         {&m, n, sizeof *m}, {&words, n_words, sizeof *words}, {&scales, n_scales, sizeof *scales}};
     cmha_status status = n ? cmha__take_arrays(context, "model", arrays, 3, &bytes, NULL) : CMHA_OK;
@@ -12272,21 +12273,18 @@ static cmha_status cmha__take_numbers(cmha_model *model, cmha_storage storage) {
     model->packed.n_matrices = n;
     model->packed.bytes = bytes;
     model->packed.saved = packed * sizeof *data;
-    if (n)
-        for (size_t i = 0; i < p->count; i++) {
-            cmha_packed one = cmha__matrix_of(p, i, storage);
-            if (!one.O) continue;
-            one.words = words;
-            words += cmha_packed_words(storage, one.O, one.I);
-            if (n_scales) {
-                one.scales = scales;
-                scales += one.O;
-            }
-            *m = one;
-            p->list[i].tensor.packed = m;
-            for (size_t j = i; p->list[j].form == CMHA__JOINED; j--) p->list[j - 1].tensor.packed = m;
-            m++;
-        }
+    for (size_t i = 0; i < p->count; i++) {
+        cmha_packed one = cmha__matrix_of(p, i, storage);
+        if (!one.O) continue;
+        one.words = words;
+        words += cmha_packed_words(storage, one.O, one.I);
+        one.scales = n_scales ? scales : NULL;
+        if (n_scales) scales += one.O;
+        *m = one;
+        p->list[i].tensor.packed = m;
+        for (size_t j = i; p->list[j].form == CMHA__JOINED; j--) p->list[j - 1].tensor.packed = m;
+        m++;
+    }
     cmha__place_numbers(p, data);
     return CMHA_OK;
 }
@@ -12298,17 +12296,11 @@ static int cmha__is_read(cmha_table table, const void *config, const cmha_field 
     for (size_t n; word < end; word += n + 1) {
         n = strcspn(word, "|:");
         for (const cmha_field *of = table.fields; of < table.fields + table.count; of++) {
-            const char *is = of->name;
-            size_t length;
-            if (of->type == CMHA_FIELD_NAME) {
-                is = (const char *)config + of->offset;
-                length = strlen(is);
-            } else {
-                double value = cmha__field_value(of, config);
-                length = value != 0 ? strlen(is) : 0;
-                if (of->type == CMHA_FIELD_ENUM)
-                    length = cmha__choice(of->choices, (int)(value - of->minimum), &is);
-            }
+            double value = cmha__field_value(of, config);
+            const char *is = of->type == CMHA_FIELD_NAME ? (const char *)config + of->offset : of->name;
+            size_t length = value != 0 ? strlen(is) : 0;
+            if (of->type == CMHA_FIELD_ENUM)
+                length = cmha__choice(of->choices, (int)(value - of->minimum), &is);
             if (of == field || length != n || memcmp(is, word, n) != 0) continue;
             if (cmha__is_read(table, config, of)) return 1;
         }
@@ -12335,10 +12327,7 @@ static void cmha__name_unread(cmha_context *context, const char *what, cmha_tabl
 CMHA_DEF cmha_status cmha_model_init(cmha_model *model, cmha_context *context, const cmha_model_config *cfg) {
     cmha_status status = cmha__model_open(model, context, cfg);
     if (!status) status = cmha__take_numbers(model, CMHA_STORAGE_FLOAT);
-    if (status) {
-        cmha_model_close(model);
-        return status;
-    }
+    if (status) return cmha_model_close(model), status;
     for (size_t i = 0; i < model->parameters.count; i++) cmha__start_parameter(model, i);
     cmha__name_unread(context, "model", cmha_model_table(), &model->config);
     return CMHA_OK;
@@ -12351,10 +12340,8 @@ static const char *const cmha__storages[3] = {"", "bf16", "int8"}; /* in the ord
 static cmha_status cmha__move_numbers(cmha_model *model, cmha_storage storage, const cmha_parameters *old) {
     cmha_parameters *p = &model->parameters;
     cmha_status status = cmha__take_numbers(model, storage);
-    if (status) {
-        *p = *old;
-        return status;
-    }
+    if (status) *p = *old;
+    if (status) return status;
     CMHA__FOR_CHUNKS(model->context->threads, model->packed.n_matrices, lo, hi) {
         cmha_packed *m = model->packed.matrices;
         for (size_t i = lo; i < hi; i++) cmha_pack(&m[i], m[i].source);
@@ -12457,11 +12444,13 @@ struct cmha__pass {
     cmha_tensor *tokens; /* mobius: the token embeddings */
     cmha_tensor *features; /* complex ones: what joins the imaginary channel or, crat, the state */
     cmha_tensor *extra; /* losses beside the objective, weighted */
-    int again; /* 1: a block runs once more for its gradients and counts no experts */
+    int again; /* 1: a block runs once more for its gradients, and counts no experts */
 };
 
+/* Applies a norm where there is one. */
 static cmha_tensor *cmha__norm_by(cmha_tape *tape, const cmha_model_config *c, int complex_state,
         cmha_tensor *x, cmha_tensor *gain, cmha_tensor *offset) {
+    if (!gain) return x;
     int kind = complex_state ? c->complex_norm : c->norm;
     const cmha__op *op = complex_state ? &cmha__complex_norms[kind].op : &cmha__norms[kind];
     cmha_tensor *in[3] = {x, gain, offset};
@@ -12490,7 +12479,7 @@ static void cmha__add_loss(cmha__pass *pass, cmha_tensor *loss, double factor) {
     pass->extra = pass->extra ? cmha_add(pass->tape, pass->extra, loss) : loss;
 }
 
-/* Hands each parameter that learns its rows of their matrix's gradient. */
+/* Hands each parameter that learns its rows of the joined matrix's gradient. */
 static cmha_status cmha__joined_backward(cmha_tape *tape, cmha_record *r) {
     for (int i = 0; i < r->n_in; i++) {
         cmha_real *grad = cmha_tape_grad(tape, r->in[i]);
@@ -12500,6 +12489,11 @@ static cmha_status cmha__joined_backward(cmha_tape *tape, cmha_record *r) {
     return tape->status;
 }
 
+/* Returns which parameter has a block's tensor. */
+static size_t cmha__index_of(const cmha_parameters *p, const cmha_tensor *tensor) {
+    return (size_t)((const char *)tensor - (const char *)p->list) / sizeof *p->list;
+}
+
 /* Returns a weight or, where only some of a matrix's parameters learn, an operation that joins them, though
    not a number moves: its gradient is in the tape. */
 static cmha_tensor *cmha__joined(cmha__pass *pass, cmha_tensor *weight) {
@@ -12507,7 +12501,7 @@ static cmha_tensor *cmha__joined(cmha__pass *pass, cmha_tensor *weight) {
     cmha_tensor *in[CMHA_MAX_INPUTS];
     int n = 0;
     if (!weight || weight->needs_grad || !cmha__records(pass->tape)) return weight;
-    size_t i = (size_t)((const char *)weight - (const char *)all->list) / sizeof *all->list;
+    size_t i = cmha__index_of(all, weight);
     if (weight != &all->list[i].matrix) return weight;
     do in[n++] = &all->list[i].tensor;
     while (all->list[i--].tensor.data != weight->data);
@@ -12517,8 +12511,8 @@ static cmha_tensor *cmha__joined(cmha__pass *pass, cmha_tensor *weight) {
 
 /* ---- Products of a block's matrices and their adapters ---- */
 
-/* Adds u B^T to the base's columns of y, part i of B with part j of u to part i ^ j. With
-   du or db: of y's gradient instead shares of the gradients of u and B. in: y, u, B. */
+/* Adds u B^T to the base's columns of y: part i of B by part j of u to part i ^ j. Or, y being its gradient,
+   adds to du and db, the gradients of u and B. in: y, u, B. */
 static void cmha__adapter_parts(int threads, const cmha_parameter *base, cmha_tensor *const *in, cmha_real *y,
         cmha_real *du, cmha_real *db) {
     const cmha_tensor *u = in[1], *B = in[2];
@@ -12564,12 +12558,12 @@ static cmha_tensor *cmha__adapt(cmha__pass *pass, cmha_tensor *y, cmha_tensor *x
 static cmha_tensor *cmha__project(cmha__pass *pass, cmha_tensor *x, int act, cmha_tensor *weight,
         cmha_tensor *bias, cmha_tensor *residual) {
     const cmha_model_config *c = pass->c;
-    cmha_parameter *list = pass->model->parameters.list, *one = list; /* of several in W, the last */
     cmha_tape *tape = pass->tape;
     const cmha__sublayer_saved form = {act, residual ? (cmha_real)c->residual_scale : 1,
             residual ? (cmha_real)c->dropout : 0, 0, 0};
     if (!x || !weight || tape->status) return NULL;
-    one += (size_t)((const char *)weight - (const char *)list) / sizeof *list;
+    const cmha_parameters *all = &pass->model->parameters;
+    cmha_parameter *one = &all->list[cmha__index_of(all, weight)]; /* of several in W, the last */
     if (residual && one->adapter) { /* it adds before the dropout */
         cmha_tensor *y = cmha__drop(pass, cmha__project(pass, x, act, weight, bias, NULL));
         return cmha_add(tape, residual, cmha__scaled(pass, y, c->residual_scale));
@@ -12579,10 +12573,9 @@ static cmha_tensor *cmha__project(cmha__pass *pass, cmha_tensor *x, int act, cmh
     cmha_tensor *in[4] = {x, weight, bias, residual};
     cmha_tensor *y = weight && weight->rank == 3 ? cmha_complex_linear(tape, x, weight, bias)
             : cmha__sublayer(tape, in, &form, 1);
-    for (; one->adapter || one->form == CMHA__JOINED; one--) {
+    do
         if (one->adapter) y = cmha__adapt(pass, y, x, act, one);
-        if (one->form != CMHA__JOINED) break;
-    }
+    while ((one--)->form == CMHA__JOINED);
     return y;
 }
 
@@ -12708,22 +12701,28 @@ static cmha_tensor *cmha__linear_heads(cmha__pass *pass, cmha_linear_kind kind, 
     return cmha__attend_planes(pass->tape, &a, NULL, qkv, state);
 }
 
+static cmha_tensor *cmha__ones(cmha_tape *tape, size_t n) {
+    cmha_tensor *ones = cmha_tensor_new(tape, 1, &n, 0);
+    if (ones && !cmha__dry(tape))
+        for (size_t i = 0; i < n; i++) ones->data[i] = 1;
+    return ones;
+}
+
 /* Divides heads of d numbers (planes = 2: complex ones, in planes of all heads) by their root mean square. */
 static cmha_tensor *cmha__norm_heads(cmha__pass *pass, cmha_tensor *x, cmha_tensor *gain, size_t planes,
         size_t d) {
     cmha_tape *tape = pass->tape;
     const cmha_real eps = (cmha_real)pass->c->norm_eps;
     const size_t width = cmha__last(x), heads = width / planes / d, whole[3] = {pass->B, pass->N, width};
-    const size_t rows[3] = {pass->B, pass->N * heads, d}, apart[4] = {pass->B * pass->N, planes, heads, d};
-    const size_t together[3] = {pass->B, pass->N * heads, 2 * d};
+    const size_t rows[3] = {pass->B, pass->N * heads, planes * d};
+    const size_t apart[4] = {pass->B * pass->N, planes, heads, d};
     const size_t joined[4] = {pass->B * pass->N, heads, planes, d};
-    if (!gain) {
-        gain = cmha_tensor_new(tape, 1, &d, 0);
-        for (size_t i = 0; gain && !cmha__dry(tape) && i < d; i++) gain->data[i] = 1;
+    if (!gain) gain = cmha__ones(tape, d);
+    if (planes == 1) {
+        x = cmha_rmsnorm(tape, cmha_reshape(tape, x, 3, rows), gain, eps);
+        return cmha_reshape(tape, x, 3, whole);
     }
-    if (planes == 1) x = cmha_rmsnorm(tape, cmha_reshape(tape, x, 3, rows), gain, eps);
-    if (planes == 1) return cmha_reshape(tape, x, 3, whole);
-    x = cmha_reshape(tape, cmha_transpose(tape, cmha_reshape(tape, x, 4, apart), 1, 2), 3, together);
+    x = cmha_reshape(tape, cmha_transpose(tape, cmha_reshape(tape, x, 4, apart), 1, 2), 3, rows);
     x = cmha_reshape(tape, cmha_complex_norm(tape, x, CMHA_COMPLEX_NORM_CRMS, gain, NULL, eps), 4, joined);
     return cmha_reshape(tape, cmha_transpose(tape, x, 1, 2), 3, whole);
 }
@@ -12745,7 +12744,7 @@ static cmha_tensor *cmha__norm_queries(cmha__pass *pass, cmha_tensor *qkv, size_
 static cmha_tensor *cmha__plain_attention(cmha__pass *pass, cmha_tensor *h) {
     const cmha_model_config *c = pass->c;
     const cmha_block *k = pass->k;
-    size_t heads = cmha__plain_heads(c, pass->layer), P = cmha__head_width(c) / 2;
+    size_t heads = cmha__plain_heads(c, pass->layer);
     cmha_attention_args a = cmha__softmax_args(pass, heads, cmha__head_width(c));
     a.score = cmha__layer_score(pass->model, pass->layer);
     a.heads *= cmha__fan(pass->model->plain);
@@ -12764,7 +12763,7 @@ static cmha_tensor *cmha__plain_attention(cmha__pass *pass, cmha_tensor *h) {
         return CMHA__MISFIT(pass->tape, "score %s: attend must return [%zu, %zu, %zu]", score->name, pass->B,
                 pass->N, c->d_model);
     }
-    cmha_tensor *qkv = cmha__linear(pass, h, k->qkv_weight, k->qkv_bias), *w = k->pcl_w;
+    cmha_tensor *qkv = cmha__linear(pass, h, k->qkv_weight, k->qkv_bias);
     if (c->qk_norm) qkv = cmha__norm_queries(pass, qkv, heads, a.kv_heads);
     if (a.score && a.score->planes == 2) {
         a.d_k /= 2;
@@ -12774,9 +12773,7 @@ static cmha_tensor *cmha__plain_attention(cmha__pass *pass, cmha_tensor *h) {
     a.kind = (cmha_attention_kind)c->attention;
     if (c->pcl_weight > 0 && cmha__records(pass->tape)) {
         cmha_pcl_options options = {(cmha_real)c->pcl_tau, (cmha_real)c->pcl_mask, c->pcl_adapted};
-        if (!w) w = cmha_tensor_new(pass->tape, 1, &P, 0);
-        if (w && !k->pcl_w && !cmha__dry(pass->tape))
-            for (size_t i = 0; i < P; i++) w->data[i] = 1;
+        cmha_tensor *w = k->pcl_w ? k->pcl_w : cmha__ones(pass->tape, cmha__head_width(c) / 2);
         cmha__add_loss(pass, cmha_pcl(pass->tape, &a, qkv, k->score[0], k->score[1], w, &options),
                 c->pcl_weight / (double)c->n_layers);
     }
@@ -12900,14 +12897,15 @@ static cmha_tensor *cmha__mobius_block(cmha__pass *pass, cmha_tensor *x) {
 /* One group of heads on z: real heads see Re z, imaginary ones Im z, mixed ones z (CRAT eq 10-15). */
 static cmha_tensor *cmha__crat_group(cmha__pass *pass, cmha_tensor *z, int g) {
     const cmha_model_config *c = pass->c;
-    cmha_tensor *w = pass->k->group[g].weight;
-    cmha_tensor *const *u = pass->k->group[g].u, *const *v = pass->k->group[g].v;
+    const cmha_block *k = pass->k;
+    cmha_tensor *w = k->group[g].weight;
     cmha_tape *tape = pass->tape;
     size_t heads = cmha__group_heads(c, g), d = c->d_model / 2 / c->n_heads;
     cmha_attention_args a = cmha__softmax_args(pass, heads, d); /* scale: CRAT eq 12 */
     cmha_tensor *x = g < 2 ? cmha_complex_part(tape, z, g) : z, *qkv[3];
     if (!w && g < 2) x = cmha_complex_join(tape, x, NULL);
-    for (int i = 0; i < 3; i++) qkv[i] = w ? NULL : cmha_complex_lowrank(tape, x, u[i], v[i], NULL);
+    for (int i = 0; i < 3; i++)
+        qkv[i] = w ? NULL : cmha_complex_lowrank(tape, x, k->group[g].u[i], k->group[g].v[i], NULL);
     if (w) qkv[0] = cmha__linear(pass, x, w, NULL);
     if (c->crat_attention == CMHA_CRAT_ATTENTION_LINEAR)
         return cmha__linear_heads(pass, CMHA_LINEAR_ANGULAR, heads, d, qkv);
@@ -12925,7 +12923,7 @@ static cmha_tensor *cmha__crat_group(cmha__pass *pass, cmha_tensor *z, int g) {
     a.softmax = CMHA_SOFTMAX_REAL;
     a.angle = c->angle;
     a.complex_v = 1;
-    return cmha__softmax_heads(pass, &a, qkv[0], qkv[1], qkv[2], &pass->k->group[g].temp);
+    return cmha__softmax_heads(pass, &a, qkv[0], qkv[1], qkv[2], &k->group[g].temp);
 }
 
 /* (alpha + i beta) z + f (CRAT eq 20); sum 0 or 1 of the layer. */
@@ -13109,14 +13107,15 @@ static cmha_tensor *cmha__rows_of_embedding(cmha__pass *pass, cmha_tensor *weigh
     return ids ? cmha_embedding(pass->tape, weight, ids, pass->B, N) : NULL;
 }
 
-/* x + scale * positions, learned or a table, which leaves no record; x NULL: those alone. */
+/* x + scale * positions, learned or of a table, which leaves no record; x NULL: those alone. */
 static cmha_tensor *cmha__add_positions(cmha__pass *pass, cmha_tensor *x, cmha_cope_imag kind, double scale) {
     size_t N = pass->N, d = pass->c->d_model, shape[] = {pass->B, N, d};
     size_t n = pass->first + N, room = pass->c->max_positions;
-    if (kind == CMHA_COPE_IMAG_LEARNED) {
+    cmha_tensor *weight = pass->model->position_weight;
+    if (weight) {
         if (n > room)
             return CMHA__MISFIT(pass->tape, "model: %zu positions, the learned embedding has %zu", n, room);
-        cmha_tensor *rows = cmha__rows_of_embedding(pass, pass->model->position_weight, NULL);
+        cmha_tensor *rows = cmha__rows_of_embedding(pass, weight, NULL);
         rows = cmha__scaled(pass, rows, scale);
         return x ? cmha_add(pass->tape, x, rows) : rows;
     }
@@ -13131,11 +13130,6 @@ static cmha_tensor *cmha__add_positions(cmha__pass *pass, cmha_tensor *x, cmha_c
     return x;
 }
 
-/* Which table, or learned ones, `position` names. */
-static cmha_cope_imag cmha__position_kind(const cmha_model_config *c) {
-    return c->position == CMHA_POSITION_LEARNED ? CMHA_COPE_IMAG_LEARNED : CMHA_COPE_IMAG_SIN_COS;
-}
-
 /* x + multi-frequency positions (CRAT eq 2-3). */
 static cmha_tensor *cmha__add_waves(cmha__pass *pass, cmha_tensor *x) {
     const cmha_model *m = pass->model;
@@ -13144,13 +13138,13 @@ static cmha_tensor *cmha__add_waves(cmha__pass *pass, cmha_tensor *x) {
 }
 
 static cmha_tensor *cmha__real_embed(cmha__pass *pass, cmha_tensor *x) {
-    cmha_tensor *gain = pass->model->emb_norm_weight;
+    const cmha_model *m = pass->model;
     int where = pass->c->position;
     if (where == CMHA_POSITION_LEARNED || where == CMHA_POSITION_SINUSOIDAL)
-        x = cmha__add_positions(pass, x, cmha__position_kind(pass->c), 1);
+        x = cmha__add_positions(pass, x, CMHA_COPE_IMAG_SIN_COS, 1);
     if (where == CMHA_POSITION_MULTIFREQ) x = cmha__add_waves(pass, x);
-    if (gain) x = cmha__norm_by(pass->tape, pass->c, 0, x, gain, pass->model->emb_norm_bias);
-    return cmha__drop(pass, x);
+    return cmha__drop(pass,
+        cmha__norm_by(pass->tape, pass->c, 0, x, m->emb_norm_weight, m->emb_norm_bias));
 }
 
 /* The first layer's imaginary channel: gamma * positions (CoPE eq 1), and features'. */
@@ -13174,8 +13168,7 @@ static cmha_tensor *cmha__cope_embed(cmha__pass *pass, cmha_tensor *x) {
 static cmha_tensor *cmha__mobius_embed(cmha__pass *pass, cmha_tensor *x) {
     cmha_tape *tape = pass->tape;
     pass->tokens = x = cmha__drop(pass, x);
-    pass->imag = cmha__add_positions(pass, pass->features, cmha__position_kind(pass->c), 1);
-    pass->imag = cmha__drop(pass, pass->imag);
+    pass->imag = cmha__drop(pass, cmha__add_positions(pass, pass->features, CMHA_COPE_IMAG_SIN_COS, 1));
     if (!x || cmha__records(tape)) return x;
     pass->tokens = cmha__result(tape, x->rank, x->shape); /* a copy of their own: blocks then overwrite x */
     if (pass->tokens && !cmha__dry(tape)) memcpy(pass->tokens->data, x->data, x->size * sizeof *x->data);
@@ -13201,14 +13194,14 @@ static cmha_tensor *cmha__crat_embed(cmha__pass *pass, cmha_tensor *x) {
 
 static const cmha__family_row *cmha__family(int family) {
     static const cmha__family_row families[] = {
-        {CMHA_FAMILY_REAL, 0, NULL, cmha__all_heads, cmha__declare_layer, NULL, cmha__real_embed,
-         cmha__transformer_block, cmha__plain_attention},
-        {CMHA_FAMILY_COPE, 0, cmha__first_layer, NULL, cmha__declare_layer, cmha__cope_wrong,
-         cmha__cope_embed, cmha__transformer_block, cmha__cope_attention},
-        {CMHA_FAMILY_MOBIUS, 0, cmha__mobius_layer, cmha__beside_mobius, cmha__declare_layer,
-         cmha__mobius_wrong, cmha__mobius_embed, cmha__mobius_block, NULL},
-        {CMHA_FAMILY_CRAT, 1, NULL, NULL, cmha__declare_crat, cmha__crat_wrong, cmha__crat_embed,
-         cmha__crat_block, NULL}};
+        {CMHA_FAMILY_REAL, 0, NULL, cmha__declare_layer, NULL, cmha__real_embed, cmha__transformer_block,
+         cmha__plain_attention},
+        {CMHA_FAMILY_COPE, 0, cmha__first_layer, cmha__declare_layer, cmha__cope_wrong, cmha__cope_embed,
+         cmha__transformer_block, cmha__cope_attention},
+        {CMHA_FAMILY_MOBIUS, 0, cmha__mobius_layer, cmha__declare_layer, cmha__mobius_wrong,
+         cmha__mobius_embed, cmha__mobius_block, NULL},
+        {CMHA_FAMILY_CRAT, 1, NULL, cmha__declare_crat, cmha__crat_wrong, cmha__crat_embed, cmha__crat_block,
+         NULL}};
     const cmha__family_row *row = families;
     while ((int)row->family != family) row++; /* there are none but these */
     return row;
@@ -13252,7 +13245,7 @@ static cmha_tensor *cmha__read_features(cmha__pass *pass) {
     return f;
 }
 
-/* Embeds ids and features -> [B, N, d_model], or NULL after a failure. */
+/* Embeds ids and features -> [B, N, d_model]. */
 static cmha_tensor *cmha__embed_input(cmha__pass *pass) {
     const cmha_model *m = pass->model;
     const cmha_model_config *c = pass->c;
@@ -13268,12 +13261,10 @@ static cmha_tensor *cmha__embed_input(cmha__pass *pass) {
     if (c->features && !tape->status) f = cmha__read_features(pass);
     f = complex_in ? cmha_complex_linear(tape, f, m->feature_weight, m->feature_bias)
             : cmha_linear(tape, f, m->feature_weight, m->feature_bias);
-    if (complex_in && cmha__complex_state(c)) {
-        pass->features = f;
-        f = NULL;
-    } else if (complex_in) {
-        pass->features = cmha_complex_part(tape, f, 1);
-        f = cmha_complex_part(tape, f, 0);
+    if (complex_in) {
+        int whole = cmha__complex_state(c);
+        pass->features = whole ? f : cmha_complex_part(tape, f, 1);
+        f = whole ? NULL : cmha_complex_part(tape, f, 0);
     }
     if (f) x = x ? cmha_add(tape, x, f) : f;
     if (!x) x = cmha_tensor_new(tape, 3, shape, 0);
@@ -13307,7 +13298,7 @@ static cmha_tensor *cmha__model_body(cmha__pass *pass) {
 /* A pre-norm model's norm, which takes CRAT's planes as real numbers (CRAT eq 26-27). */
 static cmha_tensor *cmha__final_norm(cmha__pass *pass, cmha_tensor *x) {
     const cmha_model *m = pass->model;
-    return m->final_weight ? cmha__norm_by(pass->tape, pass->c, 0, x, m->final_weight, m->final_bias) : x;
+    return cmha__norm_by(pass->tape, pass->c, 0, x, m->final_weight, m->final_bias);
 }
 
 /* The weight of the vocabulary head; a model without tokens may have none. */
@@ -13322,11 +13313,9 @@ static cmha_tensor *cmha__head_input(cmha_model *m, cmha_tape *tape, cmha_tensor
     cmha_tensor *h = cmha_linear(tape, x, m->head_dense_weight, m->head_dense_bias);
     cmha_tensor *a = cmha_activate(tape, h, (cmha_activation)m->config.activation);
     x = cmha__norm_by(tape, &m->config, 0, a, m->head_norm_weight, m->head_norm_bias);
-    if (x) {
-        h->needs_grad = !!h->needs_grad;
-        a->needs_grad = !!a->needs_grad;
-        x->needs_grad = !!x->needs_grad;
-    }
+    cmha_tensor *kept[] = {h, a, x};
+    if (x)
+        for (int i = 0; i < 3; i++) kept[i]->needs_grad = !!kept[i]->needs_grad;
     return x;
 }
 
@@ -13427,7 +13416,7 @@ static cmha_tensor *cmha__token_loss(cmha_model *model, const cmha_batch *batch,
         if (cmha__dry(tape)) n = total; /* the most there can be */
         states = wanted ? cmha_gather(tape, states, index, n) : NULL;
         targets = wanted;
-        if (states) states->needs_grad = states->needs_grad != 0;
+        if (states) states->needs_grad = !!states->needs_grad;
     }
     states = cmha__head_input(model, tape, states);
     const cmha__entropy_options o = {targets, -1, NULL, (cmha_real)model->config.logit_softcap, weight};
