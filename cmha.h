@@ -9844,22 +9844,23 @@ typedef struct cmha__linear_head {
     size_t F, C, W, forms;
     size_t half, row; /* channels before the imaginary ones; numbers saved of each row */
     size_t state_size, scratch;
-    int causal, appends; /* appends: from a state given on, always causal */
+    int back, causal, appends; /* appends: from a state given on, always causal */
     cmha_real *Q, *K; /* features [R, F], R = forms * 64, and [64, F] */
     cmha_real *columns; /* K or V transposed, [F or W, 64] */
-    cmha_real *V, *N; /* [64, W], [R, W]: values, and the sums [Num | Den] or their gradient */
+    cmha_real *V, *N; /* [64, W], [R, W]: values, and the sums [Num | Den] or (back) their gradient */
     cmha_real *S; /* [R, 64]: weights or their gradient */
-    cmha_real *state; /* [F, W] forwards, [W, F] in the backward */
-    cmha_real *dQ, *dK, *dV; /* in the backward only */
+    cmha_real *state; /* [F, W] or (back) [W, F] */
+    cmha_real *dQ, *dK, *dV; /* back only */
 } cmha__linear_head;
 
 /* Deals `base` out; NULL gives the sizes alone. */
-static cmha__linear_head cmha__linear_open(const cmha_linear_args *a, int backward, cmha_real *base) {
+static cmha__linear_head cmha__linear_open(const cmha_linear_args *a, int back, cmha_real *base) {
     int angular = a->kind == CMHA_LINEAR_ANGULAR;
     size_t T = CMHA__TILE;
     cmha__linear_head h;
     memset(&h, 0, sizeof h);
     h.a = a;
+    h.back = back;
     h.half = a->d_v ? a->d_v : a->d;
     h.F = 2 * a->d + (angular ? 1 : 0);
     h.C = angular ? 2 * h.half : h.half;
@@ -9870,8 +9871,8 @@ static cmha__linear_head cmha__linear_open(const cmha_linear_args *a, int backwa
     const cmha__part parts[] = {
         {&h.Q, h.forms * T * h.F}, {&h.K, T * h.F}, {&h.columns, T * (h.F > h.W ? h.F : h.W)},
         {&h.V, T * h.W}, {&h.N, h.forms * T * h.W}, {&h.S, h.forms * T * T}, {&h.state, h.state_size},
-        {&h.dQ, h.forms * T * h.F}, {&h.dK, T * h.F}, {&h.dV, T * h.W}}; /* backward: these too */
-    h.scratch = cmha__deal(parts, backward ? 10 : 7, base);
+        {&h.dQ, h.forms * T * h.F}, {&h.dK, T * h.F}, {&h.dV, T * h.W}}; /* back: these too */
+    h.scratch = cmha__deal(parts, back ? 10 : 7, base);
     return h;
 }
 
@@ -10035,26 +10036,41 @@ static void cmha__linear_cotangent(const cmha__linear_head *h, size_t i0, size_t
 }
 
 /* N [R, W] = Q [R, F] times the state [F, W] of the tokens before (or all); causal also of those in hand,
-   whose V are weighed by Q K^T. `back`: dQ [R, F] = N times the state [W, F], likewise with K and N V^T. */
-static void cmha__linear_sums(const cmha__linear_head *h, size_t rows, int back) {
-    const cmha_real *from = back ? h->N : h->Q, *y = back ? h->V : h->K, *x = back ? h->K : h->V;
-    const size_t width = back ? h->W : h->F, m = back ? h->F : h->W, R = h->forms * rows;
-    cmha_real *to = back ? h->dQ : h->N;
+   whose V are weighed by Q K^T. Backwards dQ [R, F] = N times the state [W, F], likewise with K and N V^T. */
+static void cmha__linear_sums(const cmha__linear_head *h, size_t rows) {
+    const cmha_real *from = h->back ? h->N : h->Q, *y = h->back ? h->V : h->K, *x = h->back ? h->K : h->V;
+    const size_t width = h->back ? h->W : h->F, m = h->back ? h->F : h->W, R = h->forms * rows;
+    cmha_real *to = h->back ? h->dQ : h->N;
     cmha__tile_gemm(0, R, m, width, 1, from, width, h->state, m, 0, to, m);
     if (!h->causal) return;
     cmha__linear_weights(h, rows, from, y, width);
     cmha__tile_gemm(0, R, m, rows, 1, h->S, CMHA__TILE, x, m, 1, to, m);
 }
 
-/* dk, dv of rows i0..: state [W, F] = sum dN^T Q of the queries behind them (or all). */
-static void cmha__linear_key_gradient(const cmha__linear_head *h, size_t i0, size_t rows) {
+/* What a walk makes of a tile's rows and the state. */
+typedef void (*cmha__linear_tile)(const cmha__linear_head *h, size_t i0, size_t rows);
+
+/* CoPE eq 10-17: y = f(q) state, divided; state [F, W] = sum f(k)^T [v | 1]. */
+static void cmha__linear_y(const cmha__linear_head *h, size_t i0, size_t rows) {
+    cmha__linear_sums(h, rows);
+    cmha__linear_output(h, i0, rows);
+}
+
+/* df(q) = dN state; state [W, F] = sum [v | 1]^T f(k). */
+static void cmha__linear_dq(const cmha__linear_head *h, size_t i0, size_t rows) {
+    cmha__linear_sums(h, rows);
+    cmha__linear_features(h, 0, 1, i0, rows);
+}
+
+/* df(k) = [v | 1] state, dv = f(k) state^T; state [W, F] = sum dN^T f(q) of the queries behind (or all). */
+static void cmha__linear_dk_dv(const cmha__linear_head *h, size_t i0, size_t rows) {
     size_t F = h->F, W = h->W, C = h->C, R = h->forms * rows;
     cmha__tile_gemm(0, rows, F, W, 1, h->V, W, h->state, F, 0, h->dK, F);
     cmha_gemm(0, 1, rows, C, F, 1, h->K, F, h->state, F, 0, h->dV, C);
     if (h->causal) {
-        cmha__linear_weights(h, rows, h->Q, h->K, h->F);
+        cmha__linear_weights(h, rows, h->Q, h->K, F);
         cmha__tile_gemm(1, rows, C, R, 1, h->S, CMHA__TILE, h->N, W, 1, h->dV, C);
-        cmha__linear_weights(h, rows, h->N, h->V, h->W);
+        cmha__linear_weights(h, rows, h->N, h->V, W);
         cmha__tile_gemm(1, rows, F, R, 1, h->S, CMHA__TILE, h->Q, F, 1, h->dK, F);
     }
     if (h->x.dk.data) cmha__linear_features(h, 1, 1, i0, rows);
@@ -10063,72 +10079,44 @@ static void cmha__linear_key_gradient(const cmha__linear_head *h, size_t i0, siz
     cmha__add_rows(h->dV, rows, h->half, C, dv);
 }
 
-/* A tile of a walk: `reads` takes its rows' result from the state, `adds` puts its rows into it. */
-typedef void (*cmha__linear_tile)(const cmha__linear_head *h, size_t i0, size_t rows, int reads, int adds);
-
-/* CoPE eq 10-17: y = f(q) state, divided; state [F, W] += f(k)^T [v | 1]. */
-static void cmha__linear_y(const cmha__linear_head *h, size_t i0, size_t rows, int reads, int adds) {
-    if (adds) cmha__linear_keys(h, i0, rows);
-    if (reads) {
-        cmha__linear_features(h, 0, 0, i0, rows);
-        cmha__linear_sums(h, rows, 0);
-        cmha__linear_output(h, i0, rows);
-    }
-    if (adds) cmha__tile_gemm(1, h->F, h->W, rows, 1, h->K, h->F, h->V, h->W, 1, h->state, h->W);
-}
-
-/* df(q) = dN state; state [W, F] += [v | 1]^T f(k). */
-static void cmha__linear_dq(const cmha__linear_head *h, size_t i0, size_t rows, int reads, int adds) {
-    if (adds) cmha__linear_keys(h, i0, rows);
-    if (reads) {
-        cmha__linear_features(h, 0, 0, i0, rows);
-        cmha__linear_cotangent(h, i0, rows);
-        cmha__linear_sums(h, rows, 1);
-        cmha__linear_features(h, 0, 1, i0, rows);
-    }
-    if (adds) cmha__tile_gemm(1, h->W, h->F, rows, 1, h->V, h->W, h->K, h->F, 1, h->state, h->F);
-}
-
-/* df(k) = [v | 1] state, dv = f(k) state^T; state [W, F] += dN^T f(q). */
-static void cmha__linear_dk_dv(const cmha__linear_head *h, size_t i0, size_t rows, int reads, int adds) {
-    size_t R = h->forms * rows;
-    if (reads) cmha__linear_keys(h, i0, rows);
-    if (adds) {
-        cmha__linear_features(h, 0, 0, i0, rows);
-        cmha__linear_cotangent(h, i0, rows);
-    }
-    if (reads) cmha__linear_key_gradient(h, i0, rows);
-    if (adds) cmha__tile_gemm(1, h->W, h->F, R, 1, h->N, h->W, h->Q, h->F, 1, h->state, h->F);
-}
-
-/* Causal, one pass reads each tile's state before the tile is added; else all are added first. */
-static void cmha__linear_walk(const cmha__linear_head *h, cmha__linear_tile tile, int from_end) {
-    size_t n = h->a->n, tiles = cmha__tiles(n);
+/* state = sum left^T right, of keys or, if left is N, of queries, from the end. Causal, one pass reads each
+   tile's state before the tile is added; else all are added first. */
+static void cmha__linear_walk(const cmha__linear_head *h, cmha__linear_tile tile, const cmha_real *left,
+        const cmha_real *right) {
+    size_t n = h->a->n, tiles = cmha__tiles(n), m = h->back ? h->W : h->F, width = h->back ? h->F : h->W;
+    int queries = left == h->N;
     if (!h->appends) memset(h->state, 0, h->state_size * sizeof *h->state);
-    for (int pass = h->causal ? 1 : 0; pass < 2; pass++)
+    for (int reads = h->causal; reads < 2; reads++)
         for (size_t t = 0; t < tiles; t++) {
-            size_t i0 = (from_end ? tiles - 1 - t : t) * CMHA__TILE;
-            tile(h, i0, cmha__tile_rows(n, i0), pass == 1, pass == 0 || h->causal);
+            size_t i0 = (queries ? tiles - 1 - t : t) * CMHA__TILE, rows = cmha__tile_rows(n, i0);
+            int adds = !reads || h->causal, asks = queries ? adds : reads;
+            if (queries ? reads : adds) cmha__linear_keys(h, i0, rows);
+            if (asks) cmha__linear_features(h, 0, 0, i0, rows);
+            if (CMHA__TRAINS && asks && h->back) cmha__linear_cotangent(h, i0, rows);
+            if (reads) tile(h, i0, rows);
+            if (adds)
+                cmha__tile_gemm(1, m, width, queries ? h->forms * rows : rows, 1, left, m, right, width, 1,
+                    h->state, width);
         }
 }
 
 /* Every head, from `state` on if there is one, or backwards. */
 static void cmha__linear_run(const cmha_linear_args *a, const cmha_attention_views *x, cmha_real *saved,
-        cmha_real *state, int backward, cmha_real *scratch) {
-    size_t own = cmha__linear_open(a, backward, NULL).scratch;
-    CMHA__FOR_CHUNKS(cmha__chunks(a->threads, a->batch * a->heads), a->batch * a->heads, lo, hi) {
-        cmha__linear_head h = cmha__linear_open(a, backward, scratch + (size_t)cmha__chunk * own);
+        cmha_real *state, int back, cmha_real *scratch) {
+    size_t own = cmha__linear_open(a, back, NULL).scratch;
+    CMHA__FOR_CHUNKS(a->threads, a->batch * a->heads, lo, hi) {
+        cmha__linear_head h = cmha__linear_open(a, back, scratch + (size_t)cmha__chunk * own);
+        h.appends = state != NULL;
+        h.causal = state || a->causal;
         for (size_t unit = lo; unit < hi; unit++) {
             h.x = cmha__views_of_head(x, unit / a->heads, unit % a->heads);
             h.mask = a->key_mask ? a->key_mask + unit / a->heads * a->n : NULL;
             h.saved = saved ? saved + unit * a->n * h.row : NULL;
-            h.appends = state != NULL;
-            h.causal = state || a->causal;
             if (state) h.state = state + unit * h.state_size;
-            if (!backward) cmha__linear_walk(&h, cmha__linear_y, 0);
-            if (!CMHA__TRAINS || !backward) continue;
-            if (h.x.dq.data) cmha__linear_walk(&h, cmha__linear_dq, 0);
-            if (h.x.dk.data || h.x.dv.data) cmha__linear_walk(&h, cmha__linear_dk_dv, 1);
+            if (!back) cmha__linear_walk(&h, cmha__linear_y, h.K, h.V);
+            if (!CMHA__TRAINS || !back) continue;
+            if (h.x.dq.data) cmha__linear_walk(&h, cmha__linear_dq, h.V, h.K);
+            if (h.x.dk.data || h.x.dv.data) cmha__linear_walk(&h, cmha__linear_dk_dv, h.N, h.Q);
         }
     }
 }
