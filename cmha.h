@@ -10213,44 +10213,44 @@ typedef struct cmha__lag_head {
     double *pairs, *score; /* [n] each: N_tau, and the scores of lags that matter to a row not done */
     unsigned char *done; /* [n]: rows that have had their weights */
     size_t hi, left; /* rows of the weights in hand lie below hi, rows not done below left */
+    size_t scratch;
 } cmha__lag_head;
 
-/* Deals a thread's scratch out, as cmha__deal. The table has the twiddles of all stages, for shorter
+/* Deals `base` out; NULL gives the size alone. The table has the twiddles of all stages, for shorter
    transforms too: exp(-i pi k / h), k < h, is at 2 h + k, its sine at 3 h + k. */
-static size_t cmha__lag_open(const cmha_lag_args *a, cmha_real *base, cmha__lag_head *h) {
+static cmha__lag_head cmha__lag_open(const cmha_lag_args *a, cmha_real *base) {
     size_t m = cmha__fft_length(a->n), two = sizeof(double) / sizeof(cmha_real), column = 2 * m * two;
     size_t group = column * CMHA__FFT_LANES, n = a->n * two;
-    const cmha__part parts[] = {{&h->table, column}, {&h->spectrum, column}, {&h->sum, column},
-            {&h->g, group}, {&h->z, group}, {&h->weight, n}, {&h->total, n},
-            {&h->dlags, n}, {&h->pairs, n}, {&h->score, n},
-            {&h->done, cmha__reals_for(a->n)}};
-    memset(h, 0, sizeof *h);
-    h->a = a;
-    size_t used = cmha__deal(parts, 11, base);
-    if (base)
-        for (size_t i = 1; i < m; i *= 2)
-            for (size_t k = 0; k < i; k++) {
-                double angle = 3.14159265358979323846 * (double)k / (double)i;
-                h->table[2 * i + k] = cos(angle);
-                h->table[3 * i + k] = -sin(angle);
-            }
-    return used;
+    cmha__lag_head h;
+    memset(&h, 0, sizeof h);
+    h.a = a;
+    const cmha__part parts[] = {
+        {&h.table, column}, {&h.spectrum, column}, {&h.sum, column}, {&h.g, group}, {&h.z, group},
+        {&h.weight, n}, {&h.total, n}, {&h.dlags, n}, {&h.pairs, n}, {&h.score, n},
+        {&h.done, cmha__reals_for(a->n)}};
+    h.scratch = cmha__deal(parts, 11, base);
+    for (size_t i = base ? 1 : m; i < m; i *= 2)
+        for (size_t k = 0; k < i; k++) {
+            double angle = 3.14159265358979323846 * (double)k / (double)i;
+            h.table[2 * i + k] = cos(angle);
+            h.table[3 * i + k] = -sin(angle);
+        }
+    return h;
 }
 
 CMHA_DEF size_t cmha_lag_attention_scratch(const cmha_lag_args *args) {
-    cmha__lag_head h;
     size_t threads = (size_t)cmha__chunks(args->threads, args->batch * args->heads);
-    return cmha__countable(cmha__lag_open(args, NULL, &h) * threads + 1,
-            (double)threads * 512 * ((double)args->n + 1));
+    return cmha__countable(cmha__lag_open(args, NULL).scratch * threads + 1,
+        (double)threads * 512 * ((double)args->n + 1));
 }
 
 static int cmha__lag_absent(const cmha__lag_head *h, size_t t) { return h->mask && !h->mask[t]; }
 
-/* What is done to rows: u(z) of them is taken; they are filtered by the conjugate; those read, or written,
-   are divided by their totals, and left out where these are 0. */
+/* What a sweep does to rows: takes u(z) of them; filters by the conjugate; divides those read, or written, by
+   their totals, and leaves out where these are 0. */
 enum { CMHA__LAG_PHASORS = 1, CMHA__LAG_CONJ = 2, CMHA__LAG_OVER = 4, CMHA__LAG_SHARES = 8 };
 
-/* What divides or multiplies a token's row; 0: it takes no part. */
+/* What a token's row is multiplied by; 0: it takes no part. */
 static double cmha__lag_scale(const cmha__lag_head *h, size_t t, int by_total) {
     double total = by_total ? h->total[t] : 1;
     return cmha__lag_absent(h, t) || total == 0 ? 0 : 1 / total;
@@ -10258,12 +10258,12 @@ static double cmha__lag_scale(const cmha__lag_head *h, size_t t, int by_total) {
 
 /* Group g = the spectrum of channels j0.. of the tokens present in rows [0, n) of a view, zero elsewhere. */
 static void cmha__lag_take(const cmha__lag_head *h, double *g, size_t n, size_t j0, int what,
-        cmha_heads view) {
+        const cmha_heads *view) {
     const size_t L = CMHA__FFT_LANES, m = cmha__fft_length(n), width = cmha__min(h->a->d - j0, L);
-    const cmha__phasor_form p = {width, view.imag, L, 0, h->a->eps, 1, 0};
+    const cmha__phasor_form p = {width, view->imag, L, 0, h->a->eps, 1, 0};
     memset(g, 0, 2 * m * L * sizeof *g);
     for (size_t t = 0; t < n; t++) {
-        const cmha_real *re = view.data + t * view.token + j0, *im = re + view.imag;
+        const cmha_real *re = view->data + t * view->token + j0, *im = re + view->imag;
         double scale = cmha__lag_scale(h, t, what & CMHA__LAG_OVER);
         double *row = g + t * L, *row_imag = row + m * L;
         cmha_real u[2 * CMHA__FFT_LANES];
@@ -10366,9 +10366,9 @@ static void cmha__lag_sweep(const cmha__lag_head *h, size_t n, int what, const c
     size_t m = cmha__fft_length(n);
     if (x->with) memset(h->sum, 0, 2 * m * sizeof *h->sum);
     for (size_t j0 = 0; j0 < h->a->d; j0 += CMHA__FFT_LANES) {
-        cmha__lag_take(h, h->g, n, j0, what, *x->from);
+        cmha__lag_take(h, h->g, n, j0, what, x->from);
         if (x->with) {
-            cmha__lag_take(h, h->z, n, j0, what & CMHA__LAG_PHASORS, *x->with);
+            cmha__lag_take(h, h->z, n, j0, what & CMHA__LAG_PHASORS, x->with);
             cmha__lag_correlate(h, m);
         }
         if (!x->to) continue;
@@ -10409,22 +10409,22 @@ static void cmha__lag_scores(const cmha__lag_head *h) {
 }
 
 /* weight[tau] = exp(score - the largest score) for tau < hi; 0 if no lag is left there. */
-static int cmha__lag_exponentials(const cmha__lag_head *h, size_t hi) {
+static int cmha__lag_exponentials(const cmha__lag_head *h) {
     double most = -(double)INFINITY;
-    for (size_t tau = 0; tau < hi; tau++)
+    for (size_t tau = 0; tau < h->hi; tau++)
         if (most == most && !(h->score[tau] <= most)) most = h->score[tau]; /* a NaN stays */
     if (most < -DBL_MAX) return 0;
-    for (size_t tau = 0; tau < hi; tau++) h->weight[tau] = exp(h->score[tau] - most);
+    for (size_t tau = 0; tau < h->hi; tau++) h->weight[tau] = exp(h->score[tau] - most);
     return 1;
 }
 
-/* Weights and their totals for some more rows below h->hi, the others' totals being 0; 0 if no row is left
-   that sees a lag. A transform's rounding error goes with the largest weight, so rows whose own sum is below
-   1e-4 of it wait for the next call, which drops the lags that weigh more (twice that, for rounding): those
-   rows do not see them. Mostly one call does for all. */
+/* Weights, their spectrum and totals for some more rows below h->hi, the others' totals being 0; 0 if no row
+   is left that sees a lag. A transform's rounding error goes with the largest weight, so rows whose own sum
+   is below 1e-4 of it wait for the next call, which drops the lags that weigh more (twice that, for
+   rounding): those rows do not see them. Mostly one call does for all. */
 static int cmha__lag_weights(cmha__lag_head *h) {
     size_t rows = 0;
-    while (!rows && (h->hi = h->left) > 0 && cmha__lag_exponentials(h, h->hi)) {
+    while (!rows && (h->hi = h->left) > 0 && cmha__lag_exponentials(h)) {
         double sum = 0; /* of the weights that row t sees: with a mask a convolution with it */
         if (h->mask) cmha__lag_masked(h, h->weight, h->hi, 0, h->total);
         else for (size_t t = 0; t < h->hi; t++) h->total[t] = sum += h->weight[t];
@@ -10439,6 +10439,7 @@ static int cmha__lag_weights(cmha__lag_head *h) {
             } else h->total[t] = 0;
         }
     }
+    if (rows) cmha__lag_spectrum(h, h->weight, h->hi, h->spectrum);
     return rows > 0;
 }
 
@@ -10468,7 +10469,6 @@ static void cmha__lag_backward(cmha__lag_head *h) {
     memset(h->dlags, 0, h->a->n * sizeof *h->dlags);
     while (cmha__lag_weights(h)) {
         double m = (double)cmha__fft_length(h->hi);
-        cmha__lag_spectrum(h, h->weight, h->hi, h->spectrum);
         const cmha__lag_views values = {
             &x->dy, scored ? &x->v : NULL, NULL, x->dv.data ? &x->dv : NULL};
         cmha__lag_sweep(h, h->hi, CMHA__LAG_OVER | CMHA__LAG_CONJ, &values);
@@ -10484,29 +10484,24 @@ static void cmha__lag_backward(cmha__lag_head *h) {
     if (x->dk.data) cmha__lag_sweep(h, h->n, CMHA__LAG_PHASORS | CMHA__LAG_CONJ, &to_k);
 }
 
-static void cmha__lag_run(const cmha_lag_args *a, const cmha_attention_views *x, cmha_real *lags,
-        int backward, cmha_real *scratch) {
-    cmha__lag_head none;
-    size_t own = cmha__lag_open(a, NULL, &none);
+static void cmha__lag_run(const cmha_lag_args *a, const cmha_attention_views *x, cmha_real *lags, int back,
+        cmha_real *scratch) {
+    size_t own = cmha__lag_open(a, NULL).scratch;
     CMHA__FOR_CHUNKS(a->threads, a->batch * a->heads, lo, hi) {
-        cmha__lag_head h;
-        cmha__lag_open(a, scratch + (size_t)cmha__chunk * own, &h);
+        cmha__lag_head h = cmha__lag_open(a, scratch + (size_t)cmha__chunk * own);
+        const cmha__lag_views values = {&h.x.v, NULL, NULL, &h.x.y};
         for (size_t unit = lo; unit < hi; unit++) {
             h.x = cmha__views_of_head(x, unit / a->heads, unit % a->heads);
             h.lags = lags + unit * a->n;
             cmha__lag_sequence(&h, unit / a->heads);
-            if (!backward) cmha__lag_scores(&h);
+            if (!back) cmha__lag_scores(&h);
             for (size_t t = 0; t < h.n; t++) h.score[t] = h.lags[t];
             memset(h.done, 0, a->n);
             h.left = h.n;
-            if (CMHA__TRAINS && backward) cmha__lag_backward(&h);
-            if (CMHA__TRAINS && backward) continue;
+            if (CMHA__TRAINS && back) cmha__lag_backward(&h);
+            if (CMHA__TRAINS && back) continue;
             cmha__zero_rows(cmha__rows_at(h.x.y, 0, 0), a->n, a->d); /* what rows that see no lag keep */
-            while (cmha__lag_weights(&h)) {
-                cmha__lag_spectrum(&h, h.weight, h.hi, h.spectrum);
-                const cmha__lag_views values = {&h.x.v, NULL, NULL, &h.x.y};
-                cmha__lag_sweep(&h, h.hi, CMHA__LAG_SHARES, &values);
-            }
+            while (cmha__lag_weights(&h)) cmha__lag_sweep(&h, h.hi, CMHA__LAG_SHARES, &values);
         }
     }
 }
