@@ -10904,71 +10904,71 @@ static void cmha__phasors(const cmha_pcl_args *a, const cmha_real *theta, cmha_r
         }
 }
 
-/* Returns row t of S [64, N] = sim(t, j) / tau, which is filled for 64 tokens t at a time. */
-static cmha_real *cmha__pcl_logits(const cmha_pcl_args *a, const cmha_real *q, const cmha_real *k, size_t t,
-        cmha_real *S) {
-    size_t d = 2 * a->P, N = a->N, row = t % CMHA__TILE;
-    if (!row) cmha_gemm(0, 1, cmha__tile_rows(N, t), N, d, 1, q + t * d, d, k, d, 0, S, N);
-    return S + row * N;
+/* Returns the loss of token t; its logits become exp(logit - largest) of the others, not of padding. With the
+   positive apart nothing cancels: the loss is log(1 + others). lse gets the largest and the log of the sum.
+   Backwards lse has them, `share` (else NULL) is the loss's gradient, and logits become theirs. */
+static double cmha__pcl_row(const cmha_pcl_args *a, size_t t, const cmha_real *share, cmha_real *lse,
+        cmha_real *row) {
+    size_t N = a->N, positive = a->positive ? a->positive[t] : t;
+    int counts = cmha__pcl_sees(a, positive);
+    double gap = row[positive], own, others;
+    if (a->valid)
+        for (size_t j = 0; j < N; j++)
+            if (!a->valid[j]) row[j] = -(cmha_real)INFINITY;
+    if (!share) lse[0] = cmha__largest(row, N);
+    row[positive] = -(cmha_real)INFINITY;
+    others = cmha__exp_shifted(row, N, lse[0]);
+    if (share) {
+        cmha_real factor = *share * cmha__exp(-lse[1]);
+        for (size_t j = 0; j < N; j++) row[j] *= factor;
+        row[positive] = counts ? -factor * (cmha_real)others : -*share;
+        return 0;
+    }
+    gap = (double)lse[0] - gap;
+    own = counts ? exp(-gap) : 0;
+    others = own == 1 ? log1p(others) : log(own + others);
+    lse[1] = (cmha_real)others;
+    return gap + others;
 }
 
-/* Turns logits, padding taken out, into exp(logit - top), the positive's into 0; returns the sum. top: the
-   largest, or given. With the positive apart nothing cancels: the loss is log(1 + others). */
-static cmha_real cmha__pcl_others(const cmha_pcl_args *a, size_t positive, int find, cmha_real *top,
-        cmha_real *row) {
-    if (a->valid)
-        for (size_t j = 0; j < a->N; j++)
-            if (!a->valid[j]) row[j] = -(cmha_real)INFINITY;
-    if (find) *top = cmha__largest(row, a->N);
-    row[positive] = -(cmha_real)INFINITY;
-    return cmha__exp_shifted(row, a->N, *top);
+/* Walks the tokens, 64 rows of logits S [64, N] = sim / tau at a time: returns the sum of their losses or,
+   backwards, makes dq and dk, which lie behind q and k. */
+static double cmha__pcl_walk(const cmha_pcl_args *a, const cmha_real *theta, const cmha_real *share,
+        cmha_real *lse, cmha_real *scratch) {
+    size_t N = a->N, d = 2 * a->P;
+    cmha_real *q = scratch, *k = q + N * d, *dq = k + N * d, *dk = dq + N * d, *S = dk + N * d;
+    double sum = 0;
+    cmha__phasors(a, theta, q, k);
+    for (size_t t = 0, rows; t < N; t += rows) {
+        rows = cmha__tile_rows(N, t);
+        cmha_gemm(0, 1, rows, N, d, 1, q + t * d, d, k, d, 0, S, N);
+        for (size_t r = 0; r < rows; r++) {
+            cmha_real *row = S + r * N, *sums = lse + 2 * (t + r);
+            if (cmha__pcl_sees(a, t + r)) sum += cmha__pcl_row(a, t + r, share, sums, row);
+            else if (share) memset(row, 0, N * sizeof *row);
+            else sums[0] = sums[1] = 0;
+        }
+        if (!share) continue;
+        cmha_gemm(0, 0, rows, d, N, 1, S, N, k, d, 0, dq + t * d, d);
+        cmha_gemm(1, 0, N, d, rows, 1, S, N, q + t * d, d, t > 0, dk, d);
+    }
+    return sum;
 }
 
 CMHA_DEF double cmha_pcl_forward(const cmha_pcl_args *args, const cmha_real *theta, cmha_real *lse,
         cmha_real *scratch) {
-    size_t N = args->N, d = 2 * args->P, count = cmha__counted(args->valid, args->N);
-    cmha_real *q = scratch, *k = q + N * d, *S = k + N * d;
-    double sum = 0;
-    cmha__phasors(args, theta, q, k);
-    for (size_t t = 0; t < N; t++) {
-        cmha_real *row = cmha__pcl_logits(args, q, k, t, S);
-        size_t positive = args->positive ? args->positive[t] : t;
-        double gap = row[positive], own, others;
-        lse[2 * t] = lse[2 * t + 1] = 0;
-        if (!cmha__pcl_sees(args, t)) continue;
-        others = cmha__pcl_others(args, positive, 1, &lse[2 * t], row);
-        gap = (double)lse[2 * t] - gap;
-        own = cmha__pcl_sees(args, positive) ? exp(-gap) : 0;
-        others = own == 1 ? log1p(others) : log(own + others);
-        lse[2 * t + 1] = (cmha_real)others;
-        sum += gap + others;
-    }
+    size_t count = cmha__counted(args->valid, args->N);
+    double sum = cmha__pcl_walk(args, theta, NULL, lse, scratch);
     return count ? sum / (double)count : 0;
 }
 
 CMHA_FIT void cmha_pcl_backward(const cmha_pcl_args *args, const cmha_real *theta, const cmha_real *lse,
         cmha_real dloss, cmha_real *dtheta, cmha_real *dw, cmha_real *scratch) {
-    size_t N = args->N, P = args->P, d = 2 * P, count = cmha__counted(args->valid, args->N);
-    cmha_real *q = scratch, *k = q + N * d, *dq = k + N * d, *dk = dq + N * d, *S = dk + N * d;
-    cmha_real scale = cmha__pcl_scale(args);
+    size_t N = args->N, P = args->P, d = 2 * P, count = cmha__counted(args->valid, N);
+    const cmha_real *dq = scratch + 2 * N * d, *dk = dq + N * d, scale = cmha__pcl_scale(args);
     if (!count) return;
-    cmha__phasors(args, theta, q, k);
-    for (size_t t = 0, rows; t < N; t += rows) {
-        rows = cmha__tile_rows(N, t);
-        for (size_t i = t; i < t + rows; i++) { /* logits become their gradient */
-            cmha_real *row = cmha__pcl_logits(args, q, k, i, S);
-            size_t positive = args->positive ? args->positive[i] : i;
-            cmha_real top = lse[2 * i], share = dloss / (cmha_real)count, others, factor;
-            if (!cmha__pcl_sees(args, i)) memset(row, 0, N * sizeof *row);
-            if (!cmha__pcl_sees(args, i)) continue;
-            factor = share * cmha__exp(-lse[2 * i + 1]);
-            others = cmha__pcl_others(args, positive, 0, &top, row);
-            for (size_t j = 0; j < N; j++) row[j] *= factor;
-            row[positive] = cmha__pcl_sees(args, positive) ? -factor * others : -share;
-        }
-        cmha_gemm(0, 0, rows, d, N, 1, S, N, k, d, 0, dq + t * d, d);
-        cmha_gemm(1, 0, N, d, rows, 1, S, N, q + t * d, d, t > 0, dk, d);
-    }
+    dloss /= (cmha_real)count;
+    cmha__pcl_walk(args, theta, &dloss, (cmha_real *)(uintptr_t)lse, scratch); /* lse is only read */
     for (size_t t = 0; t < N; t++, dq += d, dk += d)
         for (size_t r = 0; r < P; r++) {
             cmha_real s, c;
@@ -10980,15 +10980,12 @@ CMHA_FIT void cmha_pcl_backward(const cmha_pcl_args *args, const cmha_real *thet
         }
 }
 
-/* A phase contrastive loss over a fused projection. A unit: one head of queries or keys of a sequence. */
+/* The loss over a fused projection: a call of `count` units, each a head of queries or keys of a sequence.
+   kind 1: phases are adapted, those after delta, b and position. */
 typedef struct cmha__pcl_saved {
-    cmha__attention_saved attention; /* sizes, layout, delta, rotation */
+    cmha__attention_saved attention; /* sizes, layout, rotation; rows: the lse [units, N, 2] */
     cmha_pcl_options options;
-    uint64_t key;
-    int adapted; /* phases are those after delta, b and position */
-    size_t units;
     double all_units; /* with those of other ranks */
-    cmha_real *lse; /* [units, N, 2] */
 } cmha__pcl_saved;
 
 /* A unit's phases, out of a thread's scratch. */
@@ -11007,8 +11004,9 @@ static size_t cmha__pcl_deal(const cmha__pcl_saved *s, cmha_real *base, cmha__pc
     u->args.N = N;
     u->args.P = P;
     u->args.tau = s->options.tau;
-    const cmha__part parts[] = {{&u->kernel, cmha_pcl_scratch(&u->args)}, {&u->theta, n}, {&u->adapted, n},
-            {&u->dtheta, n}, {&u->keep, cmha__reals_for(n)}};
+    const cmha__part parts[] = {
+        {&u->kernel, cmha_pcl_scratch(&u->args)}, {&u->theta, n}, {&u->adapted, n}, {&u->dtheta, n},
+        {&u->keep, cmha__reals_for(n)}};
     size_t used = cmha__deal(parts, 5, base);
     u->args.keep = u->keep;
     return used;
@@ -11024,7 +11022,7 @@ static void cmha__pcl_open(const cmha__call *c, size_t unit, cmha__pcl_unit *u) 
     const cmha__pcl_saved *s = (const cmha__pcl_saved *)c->kept;
     const cmha_attention_args *a = &s->attention.args;
     size_t per = a->heads + a->kv_heads, b = unit / per, h = unit % per, N = a->n_q, d = a->d_k, P = d / 2;
-    cmha_rng rng = cmha_rng_make(s->key, a->first * per + unit);
+    cmha_rng rng = cmha_rng_make(c->key, a->first * per + unit);
     const cmha_real *qkv = c->x[0] + (u->at = b * N * s->attention.row + h * d);
     u->call = cmha__call_of_head(a, cmha__pcl_head(a, unit), h >= a->heads, 0, NULL);
     if (u->call.is_key) u->call.parameters[1] = NULL;
@@ -11034,7 +11032,7 @@ static void cmha__pcl_open(const cmha__call *c, size_t unit, cmha__pcl_unit *u) 
     for (size_t t = 0; t < N; t++)
         cmha_euler_forward(qkv + t * s->attention.row, 1, P, a->layout, NULL, u->theta + t * P);
     memcpy(u->adapted, u->theta, N * P * sizeof *u->theta);
-    if (s->adapted)
+    if (c->kind)
         for (size_t i = 0; i < N * P; i++) {
             const cmha_real *turn = u->call.rotation + i / P * d + i % P;
             const cmha_real *delta = u->call.parameters[0], *offset = u->call.parameters[1];
@@ -11056,7 +11054,7 @@ static void cmha__pcl_unit_backward(const cmha__call *c, const cmha__pcl_unit *u
     cmha_real scale = c->dy[0] / (cmha_real)s->all_units, *dqkv = c->dx[0];
     memset(u->dtheta, 0, N * P * sizeof *u->dtheta);
     cmha_pcl_backward(&u->args, u->adapted, lse, scale, u->dtheta, part + 2 * P, u->kernel);
-    if (s->adapted)
+    if (c->kind)
         for (size_t i = 0; i < N * P; i++) {
             cmha_real turn = u->dtheta[i];
             part[i % P] += delta ? u->theta[i] * turn : 0;
@@ -11068,52 +11066,44 @@ static void cmha__pcl_unit_backward(const cmha__call *c, const cmha__pcl_unit *u
             cmha_euler_backward(c->x[0] + at, NULL, u->dtheta + t * P, 1, P, layout, dqkv + at);
 }
 
-static void cmha__pcl_shape(cmha__call *c) {
-    cmha__pcl_saved *s = (cmha__pcl_saved *)c->kept;
-    s->lse = cmha__reals(c->tape, s->units * s->attention.args.n_q * 2);
-    cmha__one_shape(c);
-}
-
 /* Inputs are the projection, delta, b and w. Walks all units: their mean loss, or the gradients. */
 static void cmha__pcl_pass(const cmha__call *c) {
     const cmha__pcl_saved *s = (const cmha__pcl_saved *)c->kept;
     const cmha_attention_args *a = &s->attention.args;
     cmha_tape *tape = c->tape;
-    size_t P = a->d_k / 2, back = (size_t)cmha__goes_back(c);
+    size_t units = c->count, P = a->d_k / 2, back = (size_t)cmha__goes_back(c);
     cmha__pcl_unit none;
     size_t own = cmha__pcl_deal(s, NULL, &none);
     cmha__mark mark = cmha__mark_of(tape);
-    double *losses = (double *)cmha_tape_alloc(tape, (s->units + 1) * sizeof *losses), sum = 0;
-    cmha_real *parts = cmha__reals(tape, back * s->units * 3 * P);
+    double *losses = (double *)cmha_tape_alloc(tape, (units + 1) * sizeof *losses), sum = 0;
+    cmha_real *parts = cmha__reals(tape, back * units * 3 * P);
     cmha_real *scratch = cmha__reals(tape, (size_t)tape->context->threads * own);
     if (!tape->status && !cmha__dry(tape)) {
-        if (back) memset(parts, 0, s->units * 3 * P * sizeof *parts);
-        CMHA__FOR_CHUNKS(tape->context->threads, s->units, lo, hi) {
+        if (back) memset(parts, 0, units * 3 * P * sizeof *parts);
+        CMHA__FOR_CHUNKS(tape->context->threads, units, lo, hi) {
             cmha__pcl_unit u;
             cmha__pcl_deal(s, scratch + (size_t)cmha__chunk * own, &u);
             for (size_t unit = lo; unit < hi; unit++) {
-                cmha_real *lse = s->lse + unit * a->n_q * 2;
+                cmha_real *lse = (cmha_real *)s->attention.rows + unit * a->n_q * 2;
                 cmha__pcl_open(c, unit, &u);
                 if (!back) losses[unit] = cmha_pcl_forward(&u.args, u.adapted, lse, u.kernel);
                 else cmha__pcl_unit_backward(c, &u, lse, parts + unit * 3 * P);
             }
         }
-        if (!back)
-            for (size_t u = 0; u < s->units; u++) sum += losses[u];
-        if (!back) c->y[0] = s->units ? (cmha_real)(sum / (double)s->units) : 0;
-        if (back)
-            for (size_t u = 0; u < s->units; u++, parts += 3 * P) {
-                size_t head = a->share == CMHA_SHARE_PER_HEAD ? cmha__pcl_head(a, u) : 0;
-                for (size_t i = 0; i < 3; i++)
-                    if (c->dx[1 + i]) cmha__axpy(P, 1, parts + i * P, c->dx[1 + i] + (i < 2 ? head * P : 0));
-            }
+        for (size_t u = 0; u < units; u++, parts += 3 * P) {
+            size_t at = a->share == CMHA_SHARE_PER_HEAD ? cmha__pcl_head(a, u) * P : 0;
+            if (!back) sum += losses[u];
+            for (size_t i = 0; i < 3 * back; i++)
+                if (c->dx[1 + i]) cmha__axpy(P, 1, parts + i * P, c->dx[1 + i] + (i < 2 ? at : 0));
+        }
+        if (!back) c->y[0] = units ? (cmha_real)(sum / (double)units) : 0;
     }
     cmha__rewind(tape, mark);
 }
 
 CMHA_DEF cmha_tensor *cmha_pcl(cmha_tape *tape, const cmha_attention_args *args, cmha_tensor *qkv,
         cmha_tensor *delta, cmha_tensor *b, cmha_tensor *w, const cmha_pcl_options *options) {
-    static const cmha__op op = {"pcl", cmha__pcl_pass, cmha__pcl_shape, 1, CMHA__SCRATCH, 0, {0, 0}, 0};
+    static const cmha__op op = {"pcl", cmha__pcl_pass, cmha__one_shape, 1, CMHA__SCRATCH, 0, {0, 0}, 0};
     cmha__call call = cmha__call_of(&op, qkv, delta, b);
     if (!qkv || !w || !tape || tape->status) return NULL;
     if (!args || !options) return CMHA__MISUSE(tape, "pcl: args or options is NULL");
@@ -11123,25 +11113,25 @@ CMHA_DEF cmha_tensor *cmha_pcl(cmha_tape *tape, const cmha_attention_args *args,
     *a = cmha__with_score(args);
     a->temperature = 0;
     s->options = *options;
-    s->adapted = options->adapted && a->score && a->score->rotates;
-    cmha_tensor **in = s->attention.in;
-    in[0] = qkv;
-    in[3] = delta;
-    in[4] = b;
+    s->attention.in[0] = qkv;
+    s->attention.in[3] = delta;
+    s->attention.in[4] = b;
     if (!cmha__attention_fits(tape, &s->attention)) return NULL;
     if (a->d_k % 2 || w->size != a->d_k / 2)
         return CMHA__MISFIT(tape, "pcl: w of %zu numbers does not fit heads of %zu", w->size, a->d_k);
+    call.kind = options->adapted && a->score && a->score->rotates;
     const char *wrong = !cmha__contrasts(a->score) ? "it is for kinds CMHA, ROPE and DOT"
             : !(options->tau > 0) ? "tau must be positive"
-            : s->adapted && !args->rotation ? "no rotation table"
+            : call.kind && !args->rotation ? "no rotation table"
             : args->rotary_dims && args->layout ? "rotary_dims of halves"
             : NULL;
     if (wrong) return CMHA__MISUSE(tape, "pcl: %s", wrong);
-    s->key = cmha__draw(tape);
+    call.key = cmha__draw(tape);
     if (cmha__among_ranks(tape)) a->first = tape->shared.first;
-    s->units = a->batch * (a->heads + a->kv_heads);
-    s->all_units = (double)s->units;
+    call.count = a->batch * (a->heads + a->kv_heads);
+    s->all_units = (double)call.count;
     cmha__over_ranks(tape, &s->all_units, 1);
+    s->attention.rows = cmha__reals(tape, call.count * a->n_q * 2);
     call.in[3] = w;
     call.kept = s;
     return cmha__run(tape, &call);
