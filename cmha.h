@@ -9834,14 +9834,14 @@ CMHA_FIT void cmha_attention_backward(const cmha_attention_args *args, const cmh
 
 /* ---- The linear core ---- */
 
-/* One head, and a thread's scratch for 64 rows. F features, C real value channels, W = C + 1 with the
-   denominator's ones. CoPE's outputs but REAL need Im Num: rows of a second form below. */
+/* One head, and a thread's scratch for 64 rows. CoPE's outputs but REAL need Im Num: a second form of each
+   query, in 64 rows below. */
 typedef struct cmha__linear_head {
     const cmha_linear_args *a;
     cmha_attention_views x; /* data: of this head */
     const unsigned char *mask;
     cmha_real *saved;
-    size_t F, C, W, forms;
+    size_t F, C, W, forms; /* features, real value channels, C + 1 with the denominator's ones; 1 or 2 */
     size_t half, row; /* channels before the imaginary ones; numbers saved of each row */
     size_t state_size, scratch;
     int back, causal, appends; /* appends: from a state given on, always causal */
@@ -9856,22 +9856,20 @@ typedef struct cmha__linear_head {
 /* Deals `base` out; NULL gives the sizes alone. */
 static cmha__linear_head cmha__linear_open(const cmha_linear_args *a, int back, cmha_real *base) {
     int angular = a->kind == CMHA_LINEAR_ANGULAR;
-    size_t T = CMHA__TILE;
     cmha__linear_head h;
     memset(&h, 0, sizeof h);
     h.a = a;
     h.back = back;
     h.half = a->d_v ? a->d_v : a->d;
-    h.F = 2 * a->d + (angular ? 1 : 0);
     h.C = angular ? 2 * h.half : h.half;
-    h.W = h.C + 1;
     h.forms = !angular && a->output != CMHA_COPE_OUTPUT_REAL ? 2 : 1;
     h.row = h.forms == 2 ? 2 * h.C + 1 : 1;
-    h.state_size = h.F * h.W;
+    size_t F = h.F = 2 * a->d + (angular ? 1 : 0), W = h.W = h.C + 1, T = CMHA__TILE, R = h.forms * T;
+    h.state_size = F * W;
     const cmha__part parts[] = {
-        {&h.Q, h.forms * T * h.F}, {&h.K, T * h.F}, {&h.columns, T * (h.F > h.W ? h.F : h.W)},
-        {&h.V, T * h.W}, {&h.N, h.forms * T * h.W}, {&h.S, h.forms * T * T}, {&h.state, h.state_size},
-        {&h.dQ, h.forms * T * h.F}, {&h.dK, T * h.F}, {&h.dV, T * h.W}}; /* back: these too */
+        {&h.Q, R * F}, {&h.K, T * F}, {&h.columns, T * (F > W ? F : W)}, {&h.V, T * W}, {&h.N, R * W},
+        {&h.S, R * T}, {&h.state, F * W},
+        {&h.dQ, R * F}, {&h.dK, T * F}, {&h.dV, T * W}}; /* back: these too */
     h.scratch = cmha__deal(parts, back ? 10 : 7, base);
     return h;
 }
@@ -9886,13 +9884,13 @@ CMHA_DEF size_t cmha_linear_attention_scratch(const cmha_linear_args *args, int 
 CMHA_DEF size_t cmha_linear_attention_saved(const cmha_linear_args *args) {
     double rows = (double)args->batch * (double)args->heads * (double)args->n;
     return cmha__countable(args->batch * args->heads * args->n * cmha__linear_open(args, 0, NULL).row,
-            rows * (4 * ((double)args->d + (double)args->d_v) + 1));
+        rows * (4 * ((double)args->d + (double)args->d_v) + 1));
 }
 
 CMHA_DEF size_t cmha_linear_attention_state(const cmha_linear_args *args) {
     double width = 2 * ((double)args->d + (double)args->d_v + 1);
     return cmha__countable(args->batch * args->heads * cmha__linear_open(args, 0, NULL).state_size,
-            (double)args->batch * (double)args->heads * width * width);
+        (double)args->batch * (double)args->heads * width * width);
 }
 
 /* The views of one head: every array begins at its first row. */
@@ -9909,9 +9907,8 @@ static void cmha__elu_row(const cmha_real *x, const cmha_real *im, size_t d, cmh
         for (size_t j = 0; j < d; j++) f[j] = (x[j] > 0 ? x[j] : 0) + cmha__exp(x[j] > 0 ? 0 : x[j]);
 }
 
-/* Q or (is_key) K [rows, F] = features of rows i0..; zero, the constant too, where a key is masked. Below the
-   queries' [q+r | q+i] stands their second form, [q+i | -q+r], if there is one. back: dq or dk += their
-   gradient, given dQ or dK. */
+/* Q or (is_key) K [rows, F] = features of rows i0..; zero, the constant too, where a key is masked. Queries'
+   second form of [q+r | q+i] is [q+i | -q+r]. back: dq or dk += their gradient, given dQ or dK. */
 CMHA__HOT(static, cmha__linear_features, (const cmha__linear_head *h, int is_key, int back, size_t i0,
         size_t rows), (h, is_key, back, i0, rows)) {
     cmha_heads x = is_key ? h->x.k : h->x.q, dx = is_key ? h->x.dk : h->x.dq;
@@ -9956,8 +9953,8 @@ static void cmha__linear_keys(const cmha__linear_head *h, size_t i0, size_t rows
     }
 }
 
-/* S [R, 64] = left times the transpose of right [rows, width], 0 for what a causal query must not see: Q K^T
-   are the tokens' weights, dN V^T the gradient of these. */
+/* S [R, 64] = left times the transpose of right [rows, width], 0 for what a causal query must not see: the
+   weights Q K^T, or their gradient dN V^T. */
 static void cmha__linear_weights(const cmha__linear_head *h, size_t rows, const cmha_real *left,
         const cmha_real *right, size_t width) {
     cmha__transpose(right, width, rows, width, h->columns, CMHA__TILE);
@@ -9994,36 +9991,34 @@ static cmha_real cmha__linear_den(const cmha_linear_args *a, cmha_real sum) {
 static void cmha__linear_output(const cmha__linear_head *h, size_t i0, size_t rows) {
     size_t C = h->C, half = h->half;
     for (size_t r = 0; r < rows; r++) {
-        const cmha_real *N = h->N + r * h->W, *imag = N + rows * h->W;
-        cmha_real *y = h->x.y.data + (i0 + r) * h->x.y.token,
-                *saved = h->saved ? h->saved + (i0 + r) * h->row : NULL;
+        cmha_real *N = h->N + r * h->W, *imag = N + rows * h->W;
+        cmha_real *y = h->x.y.data + (i0 + r) * h->x.y.token;
+        cmha_real *saved = h->saved ? h->saved + (i0 + r) * h->row : NULL;
         cmha_real den = cmha__linear_den(h->a, N[C]), inverse = den != 0 ? 1 / den : 0;
         if (saved) saved[0] = den;
-        if (h->forms == 1) {
-            for (size_t c = 0; c < half; c++) y[c] = N[c] * inverse;
-            for (size_t c = half; c < C; c++) y[h->x.y.imag + c - half] = N[c] * inverse;
-            continue;
-        }
-        for (size_t c = 0; c < C; c++) {
+        for (size_t c = 0; c < (h->forms == 2 ? C : 0); c++) {
             double dre, dim;
-            y[c] = (cmha_real)cmha__cope_channel(h->a, N[c], imag[c], &dre, &dim) * inverse;
+            if (saved) saved[1 + c] = N[c];
+            if (saved) saved[1 + C + c] = imag[c];
+            N[c] = (cmha_real)cmha__cope_channel(h->a, N[c], imag[c], &dre, &dim);
         }
-        if (saved) memcpy(saved + 1, N, C * sizeof *saved);
-        if (saved) memcpy(saved + 1 + C, imag, C * sizeof *saved);
+        for (size_t c = 0; c < half; c++) y[c] = N[c] * inverse;
+        for (size_t c = half; c < C; c++) y[h->x.y.imag + c - half] = N[c] * inverse;
     }
 }
 
 /* N = gradient of [Num | den] of rows i0... */
 static void cmha__linear_cotangent(const cmha__linear_head *h, size_t i0, size_t rows) {
-    size_t C = h->C, half = h->half, y_imag = h->x.y.imag, dy_imag = h->x.dy.imag;
-    for (size_t r = 0; r < rows; r++) {
-        const cmha_real *y = h->x.y.data + (i0 + r) * h->x.y.token,
-                *dy = h->x.dy.data + (i0 + r) * h->x.dy.token;
-        const cmha_real *saved = h->saved + (i0 + r) * h->row;
+    size_t C = h->C, half = h->half;
+    cmha_heads y = h->x.y, dy = h->x.dy;
+    y.data += i0 * y.token;
+    dy.data += i0 * dy.token;
+    for (size_t r = 0; r < rows; r++, y.data += y.token, dy.data += dy.token) {
+        const cmha_real *saved = h->saved + (i0 + r) * h->row, *im = dy.data + dy.imag;
         cmha_real *N = h->N + r * h->W, *imag = N + rows * h->W, inverse = saved[0] != 0 ? 1 / saved[0] : 0;
-        N[C] = -inverse * (cmha__dot(y, dy, half) + cmha__dot(y + y_imag, dy + dy_imag, C - half));
-        for (size_t c = 0; c < half; c++) N[c] = dy[c] * inverse;
-        for (size_t c = half; c < C; c++) N[c] = dy[dy_imag + c - half] * inverse;
+        N[C] = -inverse * (cmha__dot(y.data, dy.data, half) + cmha__dot(y.data + y.imag, im, C - half));
+        for (size_t c = 0; c < half; c++) N[c] = dy.data[c] * inverse;
+        for (size_t c = half; c < C; c++) N[c] = im[c - half] * inverse;
         if (h->forms == 1) continue;
         for (size_t c = 0; c < C; c++) {
             double dre, dim;
@@ -10138,28 +10133,22 @@ CMHA_FIT void cmha_linear_attention_backward(const cmha_linear_args *args, const
 
 /* ---- The lag core ---- */
 
-/* (a, b) = (a + b w, a - b w), w = c + i s. */
-typedef struct { double c, s; } cmha__twiddle;
-static inline void cmha__butterfly(double *CMHA__RESTRICT ar, double *CMHA__RESTRICT ai,
-        double *CMHA__RESTRICT br, double *CMHA__RESTRICT bi, size_t lanes, cmha__twiddle w) {
-    for (size_t l = 0; l < lanes; l++) {
-        double re = br[l] * w.c - bi[l] * w.s, im = br[l] * w.s + bi[l] * w.c;
-        br[l] = ar[l] - re;
-        bi[l] = ai[l] - im;
-        ar[l] += re;
-        ai[l] += im;
-    }
-}
-
-/* The stages that join blocks of h = from, 2 from, .. < m rows. */
+/* Joins blocks of h = from, 2 from, .. < m rows: (a, b) = (a + b w, a - b w), w = c + i s. */
 static inline void cmha__fft_stages(double *re, double *im, size_t from, size_t m, size_t lanes,
         const double *table) {
     for (size_t h = from; h < m; h *= 2)
         for (size_t i = 0; i < m; i += 2 * h)
             for (size_t k = i; k < i + h; k++) {
-                const cmha__twiddle w = {table[2 * h + k - i], table[3 * h + k - i]};
-                size_t a = k * lanes, b = (k + h) * lanes;
-                cmha__butterfly(re + a, im + a, re + b, im + b, lanes, w);
+                const double c = table[2 * h + k - i], s = table[3 * h + k - i];
+                double *CMHA__RESTRICT ar = re + k * lanes, *CMHA__RESTRICT ai = im + k * lanes;
+                double *CMHA__RESTRICT br = ar + h * lanes, *CMHA__RESTRICT bi = ai + h * lanes;
+                for (size_t l = 0; l < lanes; l++) {
+                    double x = br[l] * c - bi[l] * s, y = br[l] * s + bi[l] * c;
+                    br[l] = ar[l] - x;
+                    bi[l] = ai[l] - y;
+                    ar[l] += x;
+                    ai[l] += y;
+                }
             }
 }
 
@@ -10535,13 +10524,14 @@ CMHA_DEF const cmha_real *cmha_rotation(cmha_tape *tape, const double *omega, si
 
 enum { CMHA__SOFTMAX, CMHA__LINEAR, CMHA__LAG };
 
-/* One call of a core, kept until the backward. args gives the sizes whichever core it is. */
+/* One call of a core, kept until the backward. args: the softmax call of the same sizes and scores. */
 typedef struct cmha__attention_saved {
     int core;
     cmha_attention_args args;
     cmha_linear_args linear;
     cmha_lag_args lag;
     void *rows; /* what the forward leaves to the backward: lse, denominators or the lags' scores */
+    cmha_real *state; /* of a cache, from which linear attention goes on; or NULL */
     size_t row; /* width of a fused projection, 0 = three tensors */
     cmha_tensor *in[CMHA_MAX_INPUTS]; /* q, k, v, parameters */
 } cmha__attention_saved;
@@ -10638,8 +10628,7 @@ static cmha__attention_saved *cmha__attention_open(cmha_tape *tape, const void *
         cmha_tensor *k, cmha_tensor *v) {
     if (!q || !tape || tape->status) return NULL;
     if (!args) CMHA__MISUSE(tape, "attention: args is NULL");
-    cmha__attention_saved *s =
-        args ? (cmha__attention_saved *)cmha__record_alloc(tape, sizeof(cmha__attention_saved)) : NULL;
+    cmha__attention_saved *s = args ? CMHA__NEW(tape, cmha__attention_saved) : NULL;
     if (s) {
         s->in[0] = q;
         s->in[1] = k;
@@ -10670,8 +10659,7 @@ static cmha__attention_saved *cmha__softmax_open(cmha_tape *tape, const cmha_att
 }
 
 /* Runs a core in the tape's scratch, backwards where y has a gradient. */
-static cmha_status cmha__core_run(cmha_tape *tape, const cmha__attention_saved *s, const cmha_tensor *y,
-        cmha_real *state) {
+static cmha_status cmha__core_run(cmha_tape *tape, const cmha__attention_saved *s, const cmha_tensor *y) {
     cmha_real *grad[CMHA_MAX_INPUTS];
     int back = CMHA__TRAINS && y->grad;
     if (back)
@@ -10680,7 +10668,7 @@ static cmha_status cmha__core_run(cmha_tape *tape, const cmha__attention_saved *
             : s->core == CMHA__LINEAR ? cmha_linear_attention_scratch(&s->linear, back)
             : cmha_attention_scratch(&s->args, back);
     cmha__mark mark = cmha__mark_of(tape);
-    cmha_real *scratch = cmha__reals(tape, room), *saved = (cmha_real *)s->rows;
+    cmha_real *scratch = cmha__reals(tape, room), *saved = s->state ? NULL : (cmha_real *)s->rows;
     cmha_lse *lse = (cmha_lse *)s->rows;
     if (!tape->status && !cmha__dry(tape)) {
         cmha_attention_views x = cmha__views(s, NULL, y->data);
@@ -10691,8 +10679,7 @@ static cmha_status cmha__core_run(cmha_tape *tape, const cmha__attention_saved *
             x.dv = d.v;
             x.dy = d.y;
         }
-        if (s->core == CMHA__LINEAR)
-            cmha__linear_run(&s->linear, &x, state ? NULL : saved, state, back, scratch);
+        if (s->core == CMHA__LINEAR) cmha__linear_run(&s->linear, &x, saved, s->state, back, scratch);
         else if (s->core == CMHA__LAG) cmha__lag_run(&s->lag, &x, saved, back, scratch);
         else if (back) cmha_attention_backward(&s->args, &x, lse, NULL, grad + 3, scratch);
         else cmha_attention_forward(&s->args, &x, lse, scratch);
@@ -10741,21 +10728,6 @@ static void cmha__weigh(cmha_real *row, size_t n, const cmha_linear_args *linear
     for (size_t j = 0; j < n; j++) row[j] = sum != 0 ? (cmha_real)((double)row[j] / sum) : 0;
 }
 
-/* The softmax call whose scores are those of this call's core. */
-static cmha_attention_args cmha__seen_args(const cmha__attention_saved *s) {
-    cmha_attention_args a = s->args;
-    int lag = s->core == CMHA__LAG, cope = s->core == CMHA__LINEAR && s->linear.kind == CMHA_LINEAR_COPE;
-    if (s->core == CMHA__SOFTMAX) return a;
-    a.softmax = CMHA_SOFTMAX_REAL;
-    a.kind = cope ? CMHA_ATTENTION_COMPLEX : CMHA_ATTENTION_ANGULAR;
-    a.scale = cope ? 1 : 1 / (cmha_real)a.d_k;
-    a.eps = lag ? s->lag.eps : s->linear.eps;
-    a.causal = lag || s->linear.causal;
-    a.key_mask = lag ? s->lag.key_mask : s->linear.key_mask;
-    a.score = NULL;
-    return cmha__with_score(&a);
-}
-
 /* Writes what is looked for, if it is a head of this call, whose core has run: scores by the softmax core in
    any case, by the call's own row, or CoPE's linear kernel, or arg O. */
 static void cmha__see(cmha_tape *tape, const cmha__attention_saved *s) {
@@ -10763,7 +10735,7 @@ static void cmha__see(cmha_tape *tape, const cmha__attention_saved *s) {
     int what = p->what % CMHA_SEE_NEXT, next = p->what / CMHA_SEE_NEXT, phases = what == CMHA_SEE_PHASES;
     int lag = s->core == CMHA__LAG, plain = s->core == CMHA__SOFTMAX, count;
     int cope = s->core == CMHA__LINEAR && s->linear.kind == CMHA_LINEAR_COPE;
-    cmha_attention_args a = cmha__seen_args(s);
+    cmha_attention_args a = s->args;
     size_t heads = a.heads, head = p->head, n = a.n_k, pairs = a.batch * a.n_q * n;
     if (p->at != p->layer || !p->out) return;
     if (head >= heads) p->head -= heads;
@@ -10808,11 +10780,11 @@ static void cmha__see(cmha_tape *tape, const cmha__attention_saved *s) {
 }
 
 static cmha_status cmha__attention_record(cmha_tape *tape, cmha_record *r) {
-    return cmha__core_run(tape, (const cmha__attention_saved *)r->user, r->out, NULL);
+    return cmha__core_run(tape, (const cmha__attention_saved *)r->user, r->out);
 }
 
-/* Calls any core, sizes checked. state: see cmha__attend_planes. */
-static cmha_tensor *cmha__attend(cmha_tape *tape, cmha__attention_saved *s, cmha_real *state) {
+/* Calls any core, sizes checked. */
+static cmha_tensor *cmha__attend(cmha_tape *tape, cmha__attention_saved *s) {
     static const char *const names[] = {"attention", "linear_attention", "lag_attention"};
     size_t shape[3] = {s->args.batch, s->args.n_q, s->args.heads * cmha__value_width(&s->args)};
     size_t rows = s->args.batch * s->args.heads * s->args.n_q;
@@ -10821,7 +10793,7 @@ static cmha_tensor *cmha__attend(cmha_tape *tape, cmha__attention_saved *s, cmha
     cmha_tensor *y = cmha__result(tape, 3, shape);
     s->rows = y ? cmha__reals(tape, rows) : NULL;
     if (!s->rows) return NULL;
-    cmha__core_run(tape, s, y, state);
+    cmha__core_run(tape, s, y);
     if (tape->probe) cmha__see(tape, s);
     return cmha__push(tape, names[s->core], y, s->in, CMHA_MAX_INPUTS, cmha__attention_record, s);
 }
@@ -10833,7 +10805,7 @@ CMHA_DEF cmha_tensor *cmha_attention(cmha_tape *tape, const cmha_attention_args 
     if (!cmha__records(tape)) s->args.dropout = 0;
     if (s->args.dropout > 0) s->args.key = cmha__draw(tape);
     if (cmha__among_ranks(tape)) s->args.first = tape->shared.first;
-    return cmha__attend(tape, s, NULL);
+    return cmha__attend(tape, s);
 }
 
 /* Linear or lag attention: queries and keys are the same tokens, complex, of as many heads. state NULL: the
@@ -10843,28 +10815,40 @@ static cmha_tensor *cmha__attend_planes(cmha_tape *tape, const cmha_linear_args 
     const void *args = lag ? (const void *)lag : linear;
     cmha__attention_saved *s = cmha__attention_open(tape, args, qkv[0], qkv[1], qkv[2]);
     if (!s) return NULL;
-    s->core = lag ? CMHA__LAG : CMHA__LINEAR;
-    if (lag) s->lag = *lag;
-    else s->linear = *linear;
-    unsigned kind = (unsigned)s->linear.kind, output = (unsigned)s->linear.output; /* lag: 0 */
-    if (kind >= CMHA_LINEAR_COUNT || output >= CMHA_COPE_OUTPUT_COUNT)
-        return CMHA__MISUSE(tape, "linear attention: there is no such kind or output");
     cmha_attention_args *a = &s->args;
-    a->kind = CMHA_ATTENTION_COMPLEX;
+    cmha_linear_args *l = &s->linear;
+    s->core = lag ? CMHA__LAG : CMHA__LINEAR;
+    s->state = state;
+    if (lag) {
+        s->lag = *lag;
+        l->heads = lag->heads;
+        l->kind = CMHA_LINEAR_ANGULAR;
+        l->causal = 1;
+        l->eps = lag->eps;
+        l->key_mask = lag->key_mask;
+    } else *l = *linear;
+    if ((unsigned)l->kind >= CMHA_LINEAR_COUNT || (unsigned)l->output >= CMHA_COPE_OUTPUT_COUNT)
+        return CMHA__MISUSE(tape, "linear attention: there is no such kind or output");
+    a->complex_v = l->kind == CMHA_LINEAR_ANGULAR;
+    a->kind = a->complex_v ? CMHA_ATTENTION_ANGULAR : CMHA_ATTENTION_COMPLEX;
+    a->softmax = CMHA_SOFTMAX_REAL;
     *a = cmha__with_score(a);
-    a->heads = a->kv_heads = lag ? lag->heads : linear->heads;
-    a->complex_v = lag || linear->kind == CMHA_LINEAR_ANGULAR;
+    a->heads = a->kv_heads = l->heads;
+    a->causal = l->causal;
+    a->eps = l->eps;
+    a->key_mask = l->key_mask;
     if (!cmha__attention_fits(tape, s)) return NULL;
     if (a->n_q != a->n_k || !a->d_v)
         return CMHA__MISFIT(tape, "attention: %zu queries, %zu keys, values of %zu", a->n_q, a->n_k, a->d_v);
     if (lag && a->d_v != a->d_k)
         return CMHA__MISFIT(tape, "lag attention: values of %zu a head, queries of %zu", a->d_v, a->d_k);
-    s->linear.batch = s->lag.batch = a->batch;
-    s->linear.n = s->lag.n = a->n_q;
-    s->linear.d = s->lag.d = a->d_k;
-    s->linear.d_v = a->d_v;
-    s->linear.threads = s->lag.threads = tape->context->threads;
-    return cmha__attend(tape, s, state);
+    a->scale = a->complex_v ? 1 / (cmha_real)a->d_k : 1;
+    l->batch = s->lag.batch = a->batch;
+    l->n = s->lag.n = a->n_q;
+    l->d = s->lag.d = a->d_k;
+    l->d_v = a->d_v;
+    l->threads = s->lag.threads = tape->context->threads;
+    return cmha__attend(tape, s);
 }
 
 CMHA_DEF cmha_tensor *cmha_linear_attention(cmha_tape *tape, const cmha_linear_args *args, cmha_tensor *q,
