@@ -9834,20 +9834,23 @@ CMHA_FIT void cmha_attention_backward(const cmha_attention_args *args, const cmh
 
 /* ---- The linear core ---- */
 
-/* One head, and a thread's scratch for 64 rows. CoPE's outputs but REAL need Im Num: a second form of each
-   query, in 64 rows below. */
+/* A call, and a thread's scratch. CoPE's outputs but REAL need Im Num: a second form of each query, in `rows`
+   rows below. */
 typedef struct cmha__linear_head {
     const cmha_linear_args *a;
-    cmha_attention_views x; /* data: of this head */
-    const unsigned char *mask;
-    cmha_real *saved;
+    const cmha_attention_views *views;
+    cmha_real *all_saved; /* or NULL */
     size_t F, C, W, forms; /* features, real value channels, C + 1 with the denominator's ones; 1 or 2 */
     size_t half, row; /* channels before the imaginary ones; numbers saved of each row */
     size_t state_size, scratch;
     int back, causal, appends; /* appends: from a state given on, always causal */
-    cmha_real *Q, *K; /* features [R, F], R = forms * 64, and [64, F] */
+    cmha_attention_views x; /* this and the next four: of the tile at work */
+    const unsigned char *mask;
+    cmha_real *saved;
+    size_t rows, R; /* R = forms * rows */
+    cmha_real *Q, *K; /* features [R, F], [rows, F] */
     cmha_real *columns; /* K or V transposed, [F or W, 64] */
-    cmha_real *V, *N; /* [64, W], [R, W]: values, and the sums [Num | Den] or (back) their gradient */
+    cmha_real *V, *N; /* [rows, W], [R, W]: values, and the sums [Num | Den] or (back) their gradient */
     cmha_real *S; /* [R, 64]: weights or their gradient */
     cmha_real *state; /* [F, W] or (back) [W, F] */
     cmha_real *dQ, *dK, *dV; /* back only */
@@ -9893,11 +9896,12 @@ CMHA_DEF size_t cmha_linear_attention_state(const cmha_linear_args *args) {
         (double)args->batch * (double)args->heads * width * width);
 }
 
-/* The views of one head: every array begins at its first row. */
-static cmha_attention_views cmha__views_of_head(const cmha_attention_views *x, size_t b, size_t h) {
+/* The views of one head: every array begins at its row t. */
+static cmha_attention_views cmha__views_at(const cmha_attention_views *x, size_t b, size_t h, size_t t) {
     cmha_attention_views one = *x;
     cmha_heads *view[8] = {&one.q, &one.k, &one.v, &one.y, &one.dq, &one.dk, &one.dv, &one.dy};
-    for (size_t i = 0; i < 8; i++) view[i]->data = cmha__rows_at(*view[i], b, h).data;
+    for (size_t i = 0; i < 8; i++)
+        if (view[i]->data) view[i]->data = cmha__rows_at(*view[i], b, h).data + t * view[i]->token;
     return one;
 }
 
@@ -9907,10 +9911,10 @@ static void cmha__elu_row(const cmha_real *x, const cmha_real *im, size_t d, cmh
         for (size_t j = 0; j < d; j++) f[j] = (x[j] > 0 ? x[j] : 0) + cmha__exp(x[j] > 0 ? 0 : x[j]);
 }
 
-/* Q or (is_key) K [rows, F] = features of rows i0..; zero, the constant too, where a key is masked. Queries'
-   second form of [q+r | q+i] is [q+i | -q+r]. back: dq or dk += their gradient, given dQ or dK. */
-CMHA__HOT(static, cmha__linear_features, (const cmha__linear_head *h, int is_key, int back, size_t i0,
-        size_t rows), (h, is_key, back, i0, rows)) {
+/* Q or (is_key) K = features; zero, the constant too, where a key is masked. Queries' second form of [q+r |
+   q+i] is [q+i | -q+r]. back: dq or dk += their gradient, given dQ or dK. */
+CMHA__HOT(static, cmha__linear_features, (const cmha__linear_head *h, int is_key, int back),
+        (h, is_key, back)) {
     cmha_heads x = is_key ? h->x.k : h->x.q, dx = is_key ? h->x.dk : h->x.dq;
     cmha_real *f = is_key ? h->K : h->Q, *g = !back ? f : is_key ? h->dK : h->dQ;
     size_t d = h->a->d;
@@ -9919,16 +9923,16 @@ CMHA__HOT(static, cmha__linear_features, (const cmha__linear_head *h, int is_key
     const cmha__phasor_form p = {d, x.imag, d, dx.imag, h->a->eps, factor, 0};
     if (!CMHA__TRAINS) back = 0;
     if (back && twice)
-        cmha__apply(cmha__imaginary[0], CMHA__BACK | CMHA__ADDS, g + rows * h->F, rows, d, g);
-    for (size_t r = 0; r < rows; r++, f += h->F, g += back ? h->F : 0) {
-        const cmha_real *re = x.data + (i0 + r) * x.token, *im = re + x.imag;
-        cmha_real *dre = back ? dx.data + (i0 + r) * dx.token : NULL, *dim = back ? dre + dx.imag : NULL;
-        int absent = is_key && h->mask && !h->mask[i0 + r];
+        cmha__apply(cmha__imaginary[0], CMHA__BACK | CMHA__ADDS, g + h->rows * h->F, h->rows, d, g);
+    for (size_t r = 0; r < h->rows; r++, f += h->F, g += back ? h->F : 0) {
+        const cmha_real *re = x.data + r * x.token;
+        cmha_real *dre = back ? dx.data + r * dx.token : NULL, *dim = back ? dre + dx.imag : NULL;
+        int absent = is_key && h->mask && !h->mask[r];
         if (!back && angular) f[2 * d] = 1;
         if (!back && absent) memset(f, 0, h->F * sizeof *f);
         if (absent) continue;
         if (!back && angular) cmha__phasor_row(&p, re, f);
-        else if (!back) cmha__elu_row(re, im, d, f);
+        else if (!back) cmha__elu_row(re, re + x.imag, d, f);
         else if (angular) cmha__phasor_row_backward(&p, re, g, dre);
         else
             for (size_t j = 0; j < d; j++) { /* f' = min(f, 1) */
@@ -9936,17 +9940,17 @@ CMHA__HOT(static, cmha__linear_features, (const cmha__linear_head *h, int is_key
                 dim[j] += g[d + j] * (f[d + j] < 1 ? f[d + j] : 1);
             }
     }
-    if (!back && twice) cmha__apply(cmha__imaginary[0], 0, h->Q, rows, d, f);
+    if (!back && twice) cmha__apply(cmha__imaginary[0], 0, h->Q, h->rows, d, f);
 }
 
-/* K = features of the keys i0.., V = [their values | 1]; a masked key is zero in both. */
-static void cmha__linear_keys(const cmha__linear_head *h, size_t i0, size_t rows) {
-    cmha__linear_features(h, 1, 0, i0, rows);
-    for (size_t r = 0; r < rows; r++) {
-        const cmha_real *v = h->x.v.data + (i0 + r) * h->x.v.token;
+/* K = features of the keys, V = [their values | 1]; a masked key is zero in both. */
+static void cmha__linear_keys(const cmha__linear_head *h) {
+    cmha__linear_features(h, 1, 0);
+    for (size_t r = 0; r < h->rows; r++) {
+        const cmha_real *v = h->x.v.data + r * h->x.v.token;
         cmha_real *row = h->V + r * h->W;
         memset(row, 0, h->W * sizeof *row);
-        if (h->mask && !h->mask[i0 + r]) continue;
+        if (h->mask && !h->mask[r]) continue;
         memcpy(row, v, h->half * sizeof *row);
         memcpy(row + h->half, v + h->x.v.imag, (h->C - h->half) * sizeof *row);
         row[h->C] = 1;
@@ -9955,13 +9959,13 @@ static void cmha__linear_keys(const cmha__linear_head *h, size_t i0, size_t rows
 
 /* S [R, 64] = left times the transpose of right [rows, width], 0 for what a causal query must not see: the
    weights Q K^T, or their gradient dN V^T. */
-static void cmha__linear_weights(const cmha__linear_head *h, size_t rows, const cmha_real *left,
-        const cmha_real *right, size_t width) {
-    cmha__transpose(right, width, rows, width, h->columns, CMHA__TILE);
-    cmha__tile_gemm(0, h->forms * rows, rows, width, 1, left, width, h->columns, CMHA__TILE, 0, h->S,
-            CMHA__TILE);
-    for (size_t r = 0; r < h->forms * rows; r++)
-        memset(h->S + r * CMHA__TILE + r % rows + 1, 0, (rows - r % rows - 1) * sizeof *h->S);
+static void cmha__linear_weights(const cmha__linear_head *h, const cmha_real *left, const cmha_real *right,
+        size_t width) {
+    const size_t T = CMHA__TILE, rows = h->rows;
+    cmha__transpose(right, width, rows, width, h->columns, T);
+    cmha__tile_gemm(0, h->R, rows, width, 1, left, width, h->columns, T, 0, h->S, T);
+    for (size_t r = 0; r < h->R; r++)
+        memset(h->S + r * T + r % rows + 1, 0, (rows - r % rows - 1) * sizeof *h->S);
 }
 
 /* One channel of CoPE's experimental outputs before the division by Den, and its derivatives. */
@@ -9987,13 +9991,12 @@ static cmha_real cmha__linear_den(const cmha_linear_args *a, cmha_real sum) {
     return sum < CMHA__SMALLEST && sum > -CMHA__SMALLEST ? 0 : sum;
 }
 
-/* y of rows i0.. from N = [Num | den]. */
-static void cmha__linear_output(const cmha__linear_head *h, size_t i0, size_t rows) {
+/* y from N = [Num | Den]. */
+static void cmha__linear_output(const cmha__linear_head *h) {
     size_t C = h->C, half = h->half;
-    for (size_t r = 0; r < rows; r++) {
-        cmha_real *N = h->N + r * h->W, *imag = N + rows * h->W;
-        cmha_real *y = h->x.y.data + (i0 + r) * h->x.y.token;
-        cmha_real *saved = h->saved ? h->saved + (i0 + r) * h->row : NULL;
+    for (size_t r = 0; r < h->rows; r++) {
+        cmha_real *N = h->N + r * h->W, *imag = N + h->rows * h->W, *y = h->x.y.data + r * h->x.y.token;
+        cmha_real *saved = h->saved ? h->saved + r * h->row : NULL;
         cmha_real den = cmha__linear_den(h->a, N[C]), inverse = den != 0 ? 1 / den : 0;
         if (saved) saved[0] = den;
         for (size_t c = 0; c < (h->forms == 2 ? C : 0); c++) {
@@ -10007,18 +10010,16 @@ static void cmha__linear_output(const cmha__linear_head *h, size_t i0, size_t ro
     }
 }
 
-/* N = gradient of [Num | den] of rows i0... */
-static void cmha__linear_cotangent(const cmha__linear_head *h, size_t i0, size_t rows) {
-    size_t C = h->C, half = h->half;
-    cmha_heads y = h->x.y, dy = h->x.dy;
-    y.data += i0 * y.token;
-    dy.data += i0 * dy.token;
-    for (size_t r = 0; r < rows; r++, y.data += y.token, dy.data += dy.token) {
-        const cmha_real *saved = h->saved + (i0 + r) * h->row, *im = dy.data + dy.imag;
-        cmha_real *N = h->N + r * h->W, *imag = N + rows * h->W, inverse = saved[0] != 0 ? 1 / saved[0] : 0;
-        N[C] = -inverse * (cmha__dot(y.data, dy.data, half) + cmha__dot(y.data + y.imag, im, C - half));
-        for (size_t c = 0; c < half; c++) N[c] = dy.data[c] * inverse;
-        for (size_t c = half; c < C; c++) N[c] = im[c - half] * inverse;
+/* N = gradient of [Num | Den]. */
+static void cmha__linear_cotangent(const cmha__linear_head *h) {
+    size_t C = h->C, half = h->half, y_imag = h->x.y.imag, dy_imag = h->x.dy.imag;
+    for (size_t r = 0; r < h->rows; r++) {
+        const cmha_real *y = h->x.y.data + r * h->x.y.token, *dy = h->x.dy.data + r * h->x.dy.token;
+        const cmha_real *saved = h->saved + r * h->row, inverse = saved[0] != 0 ? 1 / saved[0] : 0;
+        cmha_real *N = h->N + r * h->W, *imag = N + h->rows * h->W;
+        N[C] = -inverse * (cmha__dot(y, dy, half) + cmha__dot(y + y_imag, dy + dy_imag, C - half));
+        for (size_t c = 0; c < half; c++) N[c] = dy[c] * inverse;
+        for (size_t c = half; c < C; c++) N[c] = dy[dy_imag + c - half] * inverse;
         if (h->forms == 1) continue;
         for (size_t c = 0; c < C; c++) {
             double dre, dim;
@@ -10032,66 +10033,69 @@ static void cmha__linear_cotangent(const cmha__linear_head *h, size_t i0, size_t
 
 /* N [R, W] = Q [R, F] times the state [F, W] of the tokens before (or all); causal also of those in hand,
    whose V are weighed by Q K^T. Backwards dQ [R, F] = N times the state [W, F], likewise with K and N V^T. */
-static void cmha__linear_sums(const cmha__linear_head *h, size_t rows) {
+static void cmha__linear_sums(const cmha__linear_head *h) {
     const cmha_real *from = h->back ? h->N : h->Q, *y = h->back ? h->V : h->K, *x = h->back ? h->K : h->V;
-    const size_t width = h->back ? h->W : h->F, m = h->back ? h->F : h->W, R = h->forms * rows;
+    const size_t width = h->back ? h->W : h->F, m = h->back ? h->F : h->W;
     cmha_real *to = h->back ? h->dQ : h->N;
-    cmha__tile_gemm(0, R, m, width, 1, from, width, h->state, m, 0, to, m);
+    cmha__tile_gemm(0, h->R, m, width, 1, from, width, h->state, m, 0, to, m);
     if (!h->causal) return;
-    cmha__linear_weights(h, rows, from, y, width);
-    cmha__tile_gemm(0, R, m, rows, 1, h->S, CMHA__TILE, x, m, 1, to, m);
+    cmha__linear_weights(h, from, y, width);
+    cmha__tile_gemm(0, h->R, m, h->rows, 1, h->S, CMHA__TILE, x, m, 1, to, m);
 }
 
-/* What a walk makes of a tile's rows and the state. */
-typedef void (*cmha__linear_tile)(const cmha__linear_head *h, size_t i0, size_t rows);
-
 /* CoPE eq 10-17: y = f(q) state, divided; state [F, W] = sum f(k)^T [v | 1]. */
-static void cmha__linear_y(const cmha__linear_head *h, size_t i0, size_t rows) {
-    cmha__linear_sums(h, rows);
-    cmha__linear_output(h, i0, rows);
+static void cmha__linear_y(const cmha__linear_head *h) {
+    cmha__linear_sums(h);
+    cmha__linear_output(h);
 }
 
 /* df(q) = dN state; state [W, F] = sum [v | 1]^T f(k). */
-static void cmha__linear_dq(const cmha__linear_head *h, size_t i0, size_t rows) {
-    cmha__linear_sums(h, rows);
-    cmha__linear_features(h, 0, 1, i0, rows);
+static void cmha__linear_dq(const cmha__linear_head *h) {
+    cmha__linear_sums(h);
+    cmha__linear_features(h, 0, 1);
 }
 
 /* df(k) = [v | 1] state, dv = f(k) state^T; state [W, F] = sum dN^T f(q) of the queries behind (or all). */
-static void cmha__linear_dk_dv(const cmha__linear_head *h, size_t i0, size_t rows) {
-    size_t F = h->F, W = h->W, C = h->C, R = h->forms * rows;
+static void cmha__linear_dk_dv(const cmha__linear_head *h) {
+    size_t F = h->F, W = h->W, C = h->C, rows = h->rows;
     cmha__tile_gemm(0, rows, F, W, 1, h->V, W, h->state, F, 0, h->dK, F);
     cmha_gemm(0, 1, rows, C, F, 1, h->K, F, h->state, F, 0, h->dV, C);
     if (h->causal) {
-        cmha__linear_weights(h, rows, h->Q, h->K, F);
-        cmha__tile_gemm(1, rows, C, R, 1, h->S, CMHA__TILE, h->N, W, 1, h->dV, C);
-        cmha__linear_weights(h, rows, h->N, h->V, W);
-        cmha__tile_gemm(1, rows, F, R, 1, h->S, CMHA__TILE, h->Q, F, 1, h->dK, F);
+        cmha__linear_weights(h, h->Q, h->K, F);
+        cmha__tile_gemm(1, rows, C, h->R, 1, h->S, CMHA__TILE, h->N, W, 1, h->dV, C);
+        cmha__linear_weights(h, h->N, h->V, W);
+        cmha__tile_gemm(1, rows, F, h->R, 1, h->S, CMHA__TILE, h->Q, F, 1, h->dK, F);
     }
-    if (h->x.dk.data) cmha__linear_features(h, 1, 1, i0, rows);
-    if (!h->x.dv.data) return;
-    cmha_rows dv = {h->x.dv.data + i0 * h->x.dv.token, h->x.dv.token, h->x.dv.imag};
-    cmha__add_rows(h->dV, rows, h->half, C, dv);
+    if (h->x.dk.data) cmha__linear_features(h, 1, 1);
+    cmha__add_rows(h->dV, rows, h->half, C, cmha__rows_at(h->x.dv, 0, 0));
 }
 
-/* state = sum left^T right, of keys or, if left is N, of queries, from the end. Causal, one pass reads each
-   tile's state before the tile is added; else all are added first. */
-static void cmha__linear_walk(const cmha__linear_head *h, cmha__linear_tile tile, const cmha_real *left,
-        const cmha_real *right) {
-    size_t n = h->a->n, tiles = cmha__tiles(n), m = h->back ? h->W : h->F, width = h->back ? h->F : h->W;
+/* Walks the tiles of head `unit`. state = sum left^T right, of keys or, if left is N, of queries, from the
+   end. Causal, one pass takes a tile's result from the state before the tile is added; else all are added
+   first. */
+static void cmha__linear_walk(cmha__linear_head *h, size_t unit, void (*result)(const cmha__linear_head *h),
+        const cmha_real *left, const cmha_real *right) {
+    const cmha_linear_args *a = h->a;
+    size_t b = unit / a->heads, n = a->n, tiles = cmha__tiles(n);
+    size_t m = h->back ? h->W : h->F, width = h->back ? h->F : h->W;
     int queries = left == h->N;
     if (!h->appends) memset(h->state, 0, h->state_size * sizeof *h->state);
     for (int reads = h->causal; reads < 2; reads++)
         for (size_t t = 0; t < tiles; t++) {
-            size_t i0 = (queries ? tiles - 1 - t : t) * CMHA__TILE, rows = cmha__tile_rows(n, i0);
+            size_t i0 = (queries ? tiles - 1 - t : t) * CMHA__TILE;
             int adds = !reads || h->causal, asks = queries ? adds : reads;
-            if (queries ? reads : adds) cmha__linear_keys(h, i0, rows);
-            if (asks) cmha__linear_features(h, 0, 0, i0, rows);
-            if (CMHA__TRAINS && asks && h->back) cmha__linear_cotangent(h, i0, rows);
-            if (reads) tile(h, i0, rows);
+            h->x = cmha__views_at(h->views, b, unit % a->heads, i0);
+            h->mask = a->key_mask ? a->key_mask + b * n + i0 : NULL;
+            h->saved = h->all_saved ? h->all_saved + (unit * n + i0) * h->row : NULL;
+            h->rows = cmha__tile_rows(n, i0);
+            h->R = h->forms * h->rows;
+            if (queries ? reads : adds) cmha__linear_keys(h);
+            if (asks) cmha__linear_features(h, 0, 0);
+            if (CMHA__TRAINS && asks && h->back) cmha__linear_cotangent(h);
+            if (reads) result(h);
             if (adds)
-                cmha__tile_gemm(1, m, width, queries ? h->forms * rows : rows, 1, left, m, right, width, 1,
-                    h->state, width);
+                cmha__tile_gemm(1, m, width, queries ? h->R : h->rows, 1, left, m, right, width, 1, h->state,
+                    width);
         }
 }
 
@@ -10101,17 +10105,16 @@ static void cmha__linear_run(const cmha_linear_args *a, const cmha_attention_vie
     size_t own = cmha__linear_open(a, back, NULL).scratch;
     CMHA__FOR_CHUNKS(a->threads, a->batch * a->heads, lo, hi) {
         cmha__linear_head h = cmha__linear_open(a, back, scratch + (size_t)cmha__chunk * own);
+        h.views = x;
+        h.all_saved = saved;
         h.appends = state != NULL;
         h.causal = state || a->causal;
         for (size_t unit = lo; unit < hi; unit++) {
-            h.x = cmha__views_of_head(x, unit / a->heads, unit % a->heads);
-            h.mask = a->key_mask ? a->key_mask + unit / a->heads * a->n : NULL;
-            h.saved = saved ? saved + unit * a->n * h.row : NULL;
             if (state) h.state = state + unit * h.state_size;
-            if (!back) cmha__linear_walk(&h, cmha__linear_y, h.K, h.V);
+            if (!back) cmha__linear_walk(&h, unit, cmha__linear_y, h.K, h.V);
             if (!CMHA__TRAINS || !back) continue;
-            if (h.x.dq.data) cmha__linear_walk(&h, cmha__linear_dq, h.V, h.K);
-            if (h.x.dk.data || h.x.dv.data) cmha__linear_walk(&h, cmha__linear_dk_dv, h.N, h.Q);
+            if (x->dq.data) cmha__linear_walk(&h, unit, cmha__linear_dq, h.V, h.K);
+            if (x->dk.data || x->dv.data) cmha__linear_walk(&h, unit, cmha__linear_dk_dv, h.N, h.Q);
         }
     }
 }
@@ -10480,7 +10483,7 @@ static void cmha__lag_run(const cmha_lag_args *a, const cmha_attention_views *x,
         cmha__lag_head h = cmha__lag_open(a, scratch + (size_t)cmha__chunk * own);
         const cmha__lag_views values = {&h.x.v, NULL, NULL, &h.x.y};
         for (size_t unit = lo; unit < hi; unit++) {
-            h.x = cmha__views_of_head(x, unit / a->heads, unit % a->heads);
+            h.x = cmha__views_at(x, unit / a->heads, unit % a->heads, 0);
             h.lags = lags + unit * a->n;
             cmha__lag_sequence(&h, unit / a->heads);
             if (!back) cmha__lag_scores(&h);
@@ -10974,26 +10977,30 @@ typedef struct cmha__pcl_saved {
 
 /* A unit's phases, out of a thread's scratch. */
 typedef struct cmha__pcl_unit {
+    const cmha__pcl_saved *s;
     cmha_pcl_args args;
     cmha_score_call call; /* its head's delta, b (of queries only) and rotation */
     size_t at; /* of the unit's first number in the projection */
     cmha_real *kernel, *theta, *adapted, *dtheta;
     unsigned char *keep;
+    size_t scratch;
 } cmha__pcl_unit;
 
-/* Deals a thread's scratch out, as cmha__deal. */
-static size_t cmha__pcl_deal(const cmha__pcl_saved *s, cmha_real *base, cmha__pcl_unit *u) {
+/* Deals `base` out; NULL gives the size alone. */
+static cmha__pcl_unit cmha__pcl_open(const cmha__pcl_saved *s, cmha_real *base) {
     size_t N = s->attention.args.n_q, P = s->attention.args.d_k / 2, n = N * P;
-    memset(u, 0, sizeof *u);
-    u->args.N = N;
-    u->args.P = P;
-    u->args.tau = s->options.tau;
+    cmha__pcl_unit u;
+    memset(&u, 0, sizeof u);
+    u.s = s;
+    u.args.N = N;
+    u.args.P = P;
+    u.args.tau = s->options.tau;
     const cmha__part parts[] = {
-        {&u->kernel, cmha_pcl_scratch(&u->args)}, {&u->theta, n}, {&u->adapted, n}, {&u->dtheta, n},
-        {&u->keep, cmha__reals_for(n)}};
-    size_t used = cmha__deal(parts, 5, base);
-    u->args.keep = u->keep;
-    return used;
+        {&u.kernel, cmha_pcl_scratch(&u.args)}, {&u.theta, n}, {&u.adapted, n}, {&u.dtheta, n},
+        {&u.keep, cmha__reals_for(n)}};
+    u.scratch = cmha__deal(parts, 5, base);
+    u.args.keep = u.keep;
+    return u;
 }
 
 /* The query head whose delta and b a unit uses: of keys, their group's first. */
@@ -11002,19 +11009,19 @@ static size_t cmha__pcl_head(const cmha_attention_args *a, size_t unit) {
     return h < a->heads ? h : (h - a->heads) * (a->heads / a->kv_heads);
 }
 
-static void cmha__pcl_open(const cmha__call *c, size_t unit, cmha__pcl_unit *u) {
-    const cmha__pcl_saved *s = (const cmha__pcl_saved *)c->kept;
-    const cmha_attention_args *a = &s->attention.args;
+static void cmha__pcl_phases(const cmha__call *c, size_t unit, cmha__pcl_unit *u) {
+    const cmha_attention_args *a = &u->s->attention.args;
     size_t per = a->heads + a->kv_heads, b = unit / per, h = unit % per, N = a->n_q, d = a->d_k, P = d / 2;
+    size_t row = u->s->attention.row;
     cmha_rng rng = cmha_rng_make(c->key, a->first * per + unit);
-    const cmha_real *qkv = c->x[0] + (u->at = b * N * s->attention.row + h * d);
+    u->at = b * N * row + h * d;
     u->call = cmha__call_of_head(a, cmha__pcl_head(a, unit), h >= a->heads, 0, NULL);
     if (u->call.is_key) u->call.parameters[1] = NULL;
     u->args.w = c->x[3];
     u->args.valid = a->key_mask ? a->key_mask + b * N : NULL;
-    for (size_t j = 0; j < N * P; j++) u->keep[j] = cmha_rng_uniform(&rng) >= s->options.mask_rate;
+    for (size_t j = 0; j < N * P; j++) u->keep[j] = cmha_rng_uniform(&rng) >= u->s->options.mask_rate;
     for (size_t t = 0; t < N; t++)
-        cmha_euler_forward(qkv + t * s->attention.row, 1, P, a->layout, NULL, u->theta + t * P);
+        cmha_euler_forward(c->x[0] + u->at + t * row, 1, P, a->layout, NULL, u->theta + t * P);
     memcpy(u->adapted, u->theta, N * P * sizeof *u->theta);
     if (c->kind)
         for (size_t i = 0; i < N * P; i++) {
@@ -11031,11 +11038,9 @@ static void cmha__pcl_open(const cmha__call *c, size_t unit, cmha__pcl_unit *u) 
 /* The unit's gradients: that of the projection, and of delta, b and w into part [3, P]. */
 static void cmha__pcl_unit_backward(const cmha__call *c, const cmha__pcl_unit *u, const cmha_real *lse,
         cmha_real *part) {
-    const cmha__pcl_saved *s = (const cmha__pcl_saved *)c->kept;
     const cmha_real *delta = u->call.parameters[0];
-    cmha_layout layout = s->attention.args.layout;
     size_t N = u->args.N, P = u->args.P, at = u->at;
-    cmha_real scale = c->dy[0] / (cmha_real)s->all_units, *dqkv = c->dx[0];
+    cmha_real scale = c->dy[0] / (cmha_real)u->s->all_units, *dqkv = c->dx[0];
     memset(u->dtheta, 0, N * P * sizeof *u->dtheta);
     cmha_pcl_backward(&u->args, u->adapted, lse, scale, u->dtheta, part + 2 * P, u->kernel);
     if (c->kind)
@@ -11046,8 +11051,9 @@ static void cmha__pcl_unit_backward(const cmha__call *c, const cmha__pcl_unit *u
             u->dtheta[i] = (delta ? delta[i % P] : 1) * turn;
         }
     if (dqkv)
-        for (size_t t = 0; t < N; t++, at += s->attention.row)
-            cmha_euler_backward(c->x[0] + at, NULL, u->dtheta + t * P, 1, P, layout, dqkv + at);
+        for (size_t t = 0; t < N; t++, at += u->s->attention.row)
+            cmha_euler_backward(c->x[0] + at, NULL, u->dtheta + t * P, 1, P, u->s->attention.args.layout,
+                dqkv + at);
 }
 
 /* Inputs are the projection, delta, b and w. Walks all units: their mean loss, or the gradients. */
@@ -11056,8 +11062,7 @@ static void cmha__pcl_pass(const cmha__call *c) {
     const cmha_attention_args *a = &s->attention.args;
     cmha_tape *tape = c->tape;
     size_t units = c->count, P = a->d_k / 2, back = (size_t)cmha__goes_back(c);
-    cmha__pcl_unit none;
-    size_t own = cmha__pcl_deal(s, NULL, &none);
+    size_t own = cmha__pcl_open(s, NULL).scratch;
     cmha__mark mark = cmha__mark_of(tape);
     double *losses = (double *)cmha_tape_alloc(tape, (units + 1) * sizeof *losses), sum = 0;
     cmha_real *parts = cmha__reals(tape, back * units * 3 * P);
@@ -11065,11 +11070,10 @@ static void cmha__pcl_pass(const cmha__call *c) {
     if (!tape->status && !cmha__dry(tape)) {
         if (back) memset(parts, 0, units * 3 * P * sizeof *parts);
         CMHA__FOR_CHUNKS(tape->context->threads, units, lo, hi) {
-            cmha__pcl_unit u;
-            cmha__pcl_deal(s, scratch + (size_t)cmha__chunk * own, &u);
+            cmha__pcl_unit u = cmha__pcl_open(s, scratch + (size_t)cmha__chunk * own);
             for (size_t unit = lo; unit < hi; unit++) {
                 cmha_real *lse = (cmha_real *)s->attention.rows + unit * a->n_q * 2;
-                cmha__pcl_open(c, unit, &u);
+                cmha__pcl_phases(c, unit, &u);
                 if (!back) losses[unit] = cmha_pcl_forward(&u.args, u.adapted, lse, u.kernel);
                 else cmha__pcl_unit_backward(c, &u, lse, parts + unit * 3 * P);
             }
