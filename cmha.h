@@ -9916,7 +9916,7 @@ static void cmha__elu_row(const cmha_real *x, const cmha_real *im, size_t d, cmh
 CMHA__HOT(static, cmha__linear_features, (const cmha__linear_head *h, int is_key, int back),
         (h, is_key, back)) {
     cmha_heads x = is_key ? h->x.k : h->x.q, dx = is_key ? h->x.dk : h->x.dq;
-    cmha_real *f = is_key ? h->K : h->Q, *g = !back ? f : is_key ? h->dK : h->dQ;
+    cmha_real *f = is_key ? h->K : h->Q, *g = is_key ? h->dK : h->dQ;
     size_t d = h->a->d;
     int angular = h->a->kind == CMHA_LINEAR_ANGULAR, twice = !is_key && h->forms == 2;
     const cmha_real factor = d ? (cmha_real)(1 / sqrt((double)d)) : 1;
@@ -9924,20 +9924,22 @@ CMHA__HOT(static, cmha__linear_features, (const cmha__linear_head *h, int is_key
     if (!CMHA__TRAINS) back = 0;
     if (back && twice)
         cmha__apply(cmha__imaginary[0], CMHA__BACK | CMHA__ADDS, g + h->rows * h->F, h->rows, d, g);
-    for (size_t r = 0; r < h->rows; r++, f += h->F, g += back ? h->F : 0) {
+    for (size_t r = 0; r < h->rows; r++, f += h->F) {
         const cmha_real *re = x.data + r * x.token;
-        cmha_real *dre = back ? dx.data + r * dx.token : NULL, *dim = back ? dre + dx.imag : NULL;
         int absent = is_key && h->mask && !h->mask[r];
         if (!back && angular) f[2 * d] = 1;
         if (!back && absent) memset(f, 0, h->F * sizeof *f);
         if (absent) continue;
         if (!back && angular) cmha__phasor_row(&p, re, f);
         else if (!back) cmha__elu_row(re, re + x.imag, d, f);
-        else if (angular) cmha__phasor_row_backward(&p, re, g, dre);
+        if (!back) continue;
+        const cmha_real *df = g + r * h->F;
+        cmha_real *dre = dx.data + r * dx.token, *dim = dre + dx.imag;
+        if (angular) cmha__phasor_row_backward(&p, re, df, dre);
         else
             for (size_t j = 0; j < d; j++) { /* f' = min(f, 1) */
-                dre[j] += g[j] * (f[j] < 1 ? f[j] : 1);
-                dim[j] += g[d + j] * (f[d + j] < 1 ? f[d + j] : 1);
+                dre[j] += df[j] * (f[j] < 1 ? f[j] : 1);
+                dim[j] += df[d + j] * (f[d + j] < 1 ? f[d + j] : 1);
             }
     }
     if (!back && twice) cmha__apply(cmha__imaginary[0], 0, h->Q, h->rows, d, f);
@@ -10155,20 +10157,20 @@ static inline void cmha__fft_stages(double *re, double *im, size_t from, size_t 
             }
 }
 
-/* Transforms `lanes` columns of m (a power of two) rows forwards, in place; a constant number vectorises.
-   Blocks in the L1 cache are finished, then joined. The inverse, times m: exchange re and im. */
+/* Transforms `lanes` (a constant vectorises) columns of m = 2^k rows forwards, in place. Blocks in the L1
+   cache are finished, then joined. The inverse, times m: exchange re and im. */
 static inline void cmha__fft_columns(double *re, double *im, size_t m, size_t lanes, const double *table) {
     size_t block = m < 1024 / lanes ? m : 1024 / lanes, i, j, bit;
     for (i = 1, j = 0; i < m; i++) { /* j is i with its bits reversed */
         for (bit = m / 2; j & bit; bit /= 2) j ^= bit;
         j ^= bit;
         if (i >= j) continue;
-        for (size_t l = 0; l < lanes; l++) {
-            double x = re[i * lanes + l], y = im[i * lanes + l];
-            re[i * lanes + l] = re[j * lanes + l];
-            re[j * lanes + l] = x;
-            im[i * lanes + l] = im[j * lanes + l];
-            im[j * lanes + l] = y;
+        for (size_t a = i * lanes, b = j * lanes; a < (i + 1) * lanes; a++, b++) {
+            double x = re[a], y = im[a];
+            re[a] = re[b];
+            im[a] = im[b];
+            re[b] = x;
+            im[b] = y;
         }
     }
     for (i = 0; i < m; i += block)
@@ -10176,16 +10178,15 @@ static inline void cmha__fft_columns(double *re, double *im, size_t m, size_t la
     cmha__fft_stages(re, im, block, m, lanes, table);
 }
 
-#define CMHA__FFT_LANES ((size_t)8) /* channels transformed at a time */
+#define CMHA__FFT_LANES ((size_t)8) /* channels transformed at a time; else 1 */
 
-/* Transforms 1 or CMHA__FFT_LANES columns. */
 CMHA__HOT(static, cmha__fft, (double *re, double *im, size_t m, size_t lanes, const double *table),
         (re, im, m, lanes, table)) {
     if (lanes == 1) cmha__fft_columns(re, im, m, 1, table);
     else cmha__fft_columns(re, im, m, CMHA__FFT_LANES, table);
 }
 
-/* The length of n tokens' transforms: a power of two from 2n on, so that no lag wraps; 0 if none is. */
+/* The length of n tokens' transforms: a power of two from 2n on, so that no lag wraps; 0: there is none. */
 static size_t cmha__fft_length(size_t n) {
     size_t m = 1;
     while (m < 2 * n && m) m *= 2;
@@ -10239,7 +10240,7 @@ CMHA_DEF size_t cmha_lag_attention_scratch(const cmha_lag_args *args) {
 static int cmha__lag_absent(const cmha__lag_head *h, size_t t) { return h->mask && !h->mask[t]; }
 
 /* What a sweep does to rows: takes u(z) of them; filters by the conjugate; divides those read, or written, by
-   their totals, and leaves out where these are 0. */
+   their totals, and leaves them out where these are 0. */
 enum { CMHA__LAG_PHASORS = 1, CMHA__LAG_CONJ = 2, CMHA__LAG_OVER = 4, CMHA__LAG_SHARES = 8 };
 
 /* What a token's row is multiplied by; 0: it takes no part. */
@@ -10248,7 +10249,7 @@ static double cmha__lag_scale(const cmha__lag_head *h, size_t t, int by_total) {
     return cmha__lag_absent(h, t) || total == 0 ? 0 : 1 / total;
 }
 
-/* Group g = the spectrum of channels j0.. of the tokens present in rows [0, n) of a view, zero elsewhere. */
+/* Group g = the spectrum of channels j0.. of tokens [0, n) of a view, those absent zero. */
 static void cmha__lag_take(const cmha__lag_head *h, double *g, size_t n, size_t j0, int what,
         const cmha_heads *view) {
     const size_t L = CMHA__FFT_LANES, m = cmha__fft_length(n), width = cmha__min(h->a->d - j0, L);
@@ -10256,8 +10257,7 @@ static void cmha__lag_take(const cmha__lag_head *h, double *g, size_t n, size_t 
     memset(g, 0, 2 * m * L * sizeof *g);
     for (size_t t = 0; t < n; t++) {
         const cmha_real *re = view->data + t * view->token + j0, *im = re + view->imag;
-        double scale = cmha__lag_scale(h, t, what & CMHA__LAG_OVER);
-        double *row = g + t * L, *row_imag = row + m * L;
+        double scale = cmha__lag_scale(h, t, what & CMHA__LAG_OVER), *row = g + t * L;
         cmha_real u[2 * CMHA__FFT_LANES];
         if (scale == 0) continue;
         if (what & CMHA__LAG_PHASORS) {
@@ -10267,13 +10267,13 @@ static void cmha__lag_take(const cmha__lag_head *h, double *g, size_t n, size_t 
         }
         for (size_t l = 0; l < width; l++) {
             row[l] = re[l] * scale;
-            row_imag[l] = im[l] * scale;
+            row[m * L + l] = im[l] * scale;
         }
     }
     cmha__fft(g, g + m * L, m, L, h->table);
 }
 
-/* Adds the rows of h->g to channels j0.. of rows [0, n) of a view, z: as gradient of u(z). */
+/* Adds the rows of h->g, of u(z) the gradient if z is given, to channels j0.. of rows [0, n) of a view. */
 static void cmha__lag_give(const cmha__lag_head *h, size_t n, size_t j0, int what, const cmha_heads *view,
         const cmha_heads *z) {
     const size_t L = CMHA__FFT_LANES, m = cmha__fft_length(n), width = cmha__min(h->a->d - j0, L);
@@ -10297,10 +10297,11 @@ static void cmha__lag_give(const cmha__lag_head *h, size_t n, size_t j0, int wha
 
 /* h->sum [2][m] += sum over the lanes of g conj(z), two groups: the spectrum of their correlation. */
 static void cmha__lag_correlate(const cmha__lag_head *h, size_t m) {
-    const double *x = h->g, *xi = x + m * CMHA__FFT_LANES, *z = h->z, *zi = z + m * CMHA__FFT_LANES;
+    const size_t L = CMHA__FFT_LANES;
+    const double *x = h->g, *xi = x + m * L, *z = h->z, *zi = z + m * L;
     for (size_t f = 0; f < m; f++) {
         double re = 0, im = 0;
-        for (size_t l = 0, at = f * CMHA__FFT_LANES; l < CMHA__FFT_LANES; l++, at++) {
+        for (size_t l = 0, at = f * L; l < L; l++, at++) {
             re += x[at] * z[at] + xi[at] * zi[at];
             im += xi[at] * z[at] - x[at] * zi[at];
         }
@@ -10309,7 +10310,7 @@ static void cmha__lag_correlate(const cmha__lag_head *h, size_t m) {
     }
 }
 
-/* Convolves (conj 1: correlates) g, spectra of a group or a column, with h->spectrum; transforms back. */
+/* Convolves (conj: correlates) g, the spectrum of a group or a column, with h->spectrum; transforms back. */
 static inline void cmha__lag_filter(const cmha__lag_head *h, double *g, size_t m, size_t lanes, int conj) {
     double *re = g, *im = g + m * lanes, factor = 1 / (double)m;
     for (size_t f = 0; f < m; f++, re += lanes, im += lanes) {
@@ -10323,7 +10324,7 @@ static inline void cmha__lag_filter(const cmha__lag_head *h, double *g, size_t m
     cmha__fft(g + m * lanes, g, m, lanes, h->table);
 }
 
-/* to [2m] = transform of the real x [n], or with x NULL of the mask. */
+/* to [2m] = the spectrum of the real x [n], NULL: of the mask. */
 static void cmha__lag_spectrum(const cmha__lag_head *h, const double *x, size_t n, double *to) {
     size_t m = cmha__fft_length(n);
     memset(to, 0, 2 * m * sizeof *to);
@@ -10331,7 +10332,7 @@ static void cmha__lag_spectrum(const cmha__lag_head *h, const double *x, size_t 
     cmha__fft(to, to + m, m, 1, h->table);
 }
 
-/* to [n] = x [n], or with x NULL the mask, convolved (conj 1: correlated) with the mask. */
+/* to [n] = x [n], NULL: the mask, convolved (conj: correlated) with the mask. */
 static void cmha__lag_masked(const cmha__lag_head *h, const double *x, size_t n, int conj, double *to) {
     cmha__lag_spectrum(h, NULL, n, h->spectrum);
     cmha__lag_spectrum(h, x, n, h->g);
@@ -10346,13 +10347,12 @@ static void cmha__lag_sequence(cmha__lag_head *h, size_t b) {
     while (h->n && cmha__lag_absent(h, h->n - 1)) h->n--;
     if (cmha__counted(h->mask, h->n) == h->n) h->mask = NULL;
     for (size_t t = 0; t < h->n; t++) h->pairs[t] = (double)(h->n - t);
-    if (!h->mask) return;
-    cmha__lag_masked(h, NULL, h->n, 1, h->pairs);
+    if (h->mask) cmha__lag_masked(h, NULL, h->n, 1, h->pairs);
     for (size_t t = 0; t < h->n; t++) h->pairs[t] = floor(h->pairs[t] + 0.5);
 }
 
 /* Sweeps over the channels of rows [0, n) of `from`: h->sum [n] = their correlation with `with`, times the
-   length of a transform, and `to` gets what h->spectrum makes of them, z: as gradient of u(z). */
+   length of a transform, and `to` gets what h->spectrum makes of them, see cmha__lag_give. */
 typedef struct { const cmha_heads *from, *with, *z, *to; } cmha__lag_views; /* all but `from` may be NULL */
 static void cmha__lag_sweep(const cmha__lag_head *h, size_t n, int what, const cmha__lag_views *x) {
     size_t m = cmha__fft_length(n);
@@ -10378,8 +10378,8 @@ static int cmha__compare_ranks(const void *a, const void *b) {
 }
 
 /* CRAT eq 14, made well-defined: lags [a->n] = temp R of the topk largest R of lags that join any pair, else
-   -infinity. R is compared on a grid of its range |R| <= sqrt(d) that is wider than the rounding of phasors
-   and transforms, so that equal lags, as every periodic signal has them, stay equal. */
+   -infinity. R, |R| <= sqrt(d), is compared on a grid that is wider than the rounding of phasors and
+   transforms, so that equal lags, as every periodic signal has them, stay equal. */
 static void cmha__lag_scores(const cmha__lag_head *h) {
     size_t n = h->n, m = cmha__fft_length(n), eligible = 0;
     double root = sqrt((double)(h->a->d ? h->a->d : 1)), unit = CMHA__LAG_GRID / root, *rank = h->total;
@@ -10400,24 +10400,18 @@ static void cmha__lag_scores(const cmha__lag_head *h) {
         h->lags[(const double *)order[i] - rank] = -(cmha_real)INFINITY;
 }
 
-/* weight[tau] = exp(score - the largest score) for tau < hi; 0 if no lag is left there. */
-static int cmha__lag_exponentials(const cmha__lag_head *h) {
-    double most = -(double)INFINITY;
-    for (size_t tau = 0; tau < h->hi; tau++)
-        if (most == most && !(h->score[tau] <= most)) most = h->score[tau]; /* a NaN stays */
-    if (most < -DBL_MAX) return 0;
-    for (size_t tau = 0; tau < h->hi; tau++) h->weight[tau] = exp(h->score[tau] - most);
-    return 1;
-}
-
-/* Weights, their spectrum and totals for some more rows below h->hi, the others' totals being 0; 0 if no row
-   is left that sees a lag. A transform's rounding error goes with the largest weight, so rows whose own sum
-   is below 1e-4 of it wait for the next call, which drops the lags that weigh more (twice that, for
-   rounding): those rows do not see them. Mostly one call does for all. */
+/* weight[tau] = exp(score - the largest), their spectrum, and totals for some more rows below h->hi, of the
+   others 0; 0 if no row is left that sees a lag. A transform's rounding error goes with the largest weight,
+   so rows whose own sum is below 1e-4 of it wait for the next call, which drops the lags that weigh more
+   (twice that, for rounding): those rows do not see them. Mostly one call does for all. */
 static int cmha__lag_weights(cmha__lag_head *h) {
     size_t rows = 0;
-    while (!rows && (h->hi = h->left) > 0 && cmha__lag_exponentials(h)) {
-        double sum = 0; /* of the weights that row t sees: with a mask a convolution with it */
+    while (!rows && (h->hi = h->left) > 0) {
+        double most = -(double)INFINITY, sum = 0; /* of weights that row t sees; with a mask a convolution */
+        for (size_t tau = 0; tau < h->hi; tau++)
+            if (most == most && !(h->score[tau] <= most)) most = h->score[tau]; /* a NaN stays */
+        if (most < -DBL_MAX) return 0;
+        for (size_t tau = 0; tau < h->hi; tau++) h->weight[tau] = exp(h->score[tau] - most);
         if (h->mask) cmha__lag_masked(h, h->weight, h->hi, 0, h->total);
         else for (size_t t = 0; t < h->hi; t++) h->total[t] = sum += h->weight[t];
         h->left = 0;
@@ -10435,17 +10429,16 @@ static int cmha__lag_weights(cmha__lag_head *h) {
     return rows > 0;
 }
 
-/* What each lag's weight gets through the denominators, dtotal[t] = -Re(sum conj(y) dy) / total: of lag tau
-   the sum over rows t >= tau with t - tau present, in total's place: from the end, or by a correlation. */
+/* What each lag's weight gets through the denominators, in total's place: dtotal[t] = -Re(sum conj(y) dy) /
+   total, of lag tau summed over rows t >= tau with t - tau present: from the end, or by a correlation. */
 static void cmha__lag_denominators(const cmha__lag_head *h) {
     cmha_heads y = h->x.y, dy = h->x.dy;
     double sum = 0;
     for (size_t t = h->hi; t-- > 0;) {
         const cmha_real *a = y.data + t * y.token, *b = dy.data + t * dy.token;
         double row = 0;
-        if (h->total[t] != 0)
-            for (size_t j = 0; j < h->a->d; j++)
-                row += (double)a[j] * b[j] + (double)a[y.imag + j] * b[dy.imag + j];
+        for (size_t j = 0; j < h->a->d; j++)
+            row += (double)a[j] * b[j] + (double)a[y.imag + j] * b[dy.imag + j];
         if (h->total[t] != 0) sum -= row / h->total[t];
         h->total[t] = sum;
         if (h->mask) sum = 0;
@@ -10453,7 +10446,7 @@ static void cmha__lag_denominators(const cmha__lag_head *h) {
     if (h->mask) cmha__lag_masked(h, h->total, h->hi, 1, h->total);
 }
 
-/* A head's backward: to dv and, as only ratios of weights enter y, by weight * dweight to dlags, q and k. */
+/* A head's gradients: dv, and dlags = weight dweight (only ratios of weights enter y), whence dq and dk. */
 static void cmha__lag_backward(cmha__lag_head *h) {
     double factor = h->a->temp / sqrt((double)(h->a->d ? h->a->d : 1));
     const cmha_attention_views *x = &h->x;
@@ -10539,7 +10532,7 @@ typedef struct cmha__attention_saved {
     cmha_tensor *in[CMHA_MAX_INPUTS]; /* q, k, v, parameters */
 } cmha__attention_saved;
 
-/* A token-major view of `heads` heads of d numbers, real or complex: in planes, or halves of a head. */
+/* A token-major view of heads of d numbers, real or complex: in planes, or halves of a head. */
 static cmha_heads cmha__tokens_view(const cmha_attention_args *a, cmha_real *data, size_t N, size_t heads,
         size_t d, int is_complex) {
     size_t step = is_complex && a->halves ? 2 * d : d, imag = a->halves ? d : heads * d;
@@ -10565,7 +10558,7 @@ static cmha_attention_views cmha__views(const cmha__attention_saved *s, cmha_rea
     return x;
 }
 
-/* Fills in the sizes, and the score's parameters if it has any; NULL after an error line. */
+/* Fills in sizes and the score's parameters; NULL after an error line. */
 static const cmha_tensor *cmha__attention_fits(cmha_tape *tape, cmha__attention_saved *s) {
     cmha_tensor *const *in = s->in;
     const cmha_tensor *q = in[0], *k = in[1], *v = in[2];
@@ -10590,27 +10583,27 @@ static const cmha_tensor *cmha__attention_fits(cmha_tape *tape, cmha__attention_
     s->row = k ? 0 : width;
     need = planes * a->kv_heads * a->d_k;
     if (k && (k->shape[0] != a->batch || v->shape[0] != a->batch || v->shape[1] != a->n_k ||
-            cmha__last(k) != need || cmha__last(v) % (v_planes * a->kv_heads)))
+        cmha__last(k) != need || cmha__last(v) % (v_planes * a->kv_heads)))
         return CMHA__MISFIT(tape, "attention: %zu keys of width %zu where %zu is needed, %zu values of %zu",
             a->n_k, cmha__last(k), need, v->shape[1], cmha__last(v));
     if (score && (score->rotates || score->imaginary) && turning * a->d_k % 2)
         return CMHA__MISFIT(tape, "attention: no complex pairs: head width %zu is odd", a->d_k);
     if (a->rotary_dims * turning % 2 || a->rotary_dims > planes * a->d_k)
         return CMHA__MISFIT(tape, "attention: %zu numbers of %zu cannot rotate", a->rotary_dims, a->d_k);
-    if (score)
-        for (size_t i = 0; i <= score->n_parameters; i++) {
-            if (!(need = cmha__own_numbers(a, i, &step))) continue;
-            if (step) need *= a->heads;
-            if (!in[3 + i] || in[3 + i]->size != need)
-                return CMHA__MISFIT(tape, "attention: %s needs %zu numbers, it has %zu",
-                        i < score->n_parameters ? score->parameters[i].name : "log_temp", need,
-                        in[3 + i] ? in[3 + i]->size : 0);
-            a->parameters[i] = in[3 + i]->data;
-        }
+    for (size_t i = 0; i + 3 < CMHA_MAX_INPUTS; i++) {
+        const cmha_tensor *parameter = in[3 + i];
+        if (!(need = cmha__own_numbers(a, i, &step))) continue;
+        if (step) need *= a->heads;
+        if (!parameter || parameter->size != need)
+            return CMHA__MISFIT(tape, "attention: %s needs %zu numbers, it has %zu",
+                i < score->n_parameters ? score->parameters[i].name : "log_temp", need,
+                parameter ? parameter->size : 0);
+        a->parameters[i] = parameter->data;
+    }
     return q;
 }
 
-/* A score that does not serve here or (fits: the shapes do) options that mean nothing; NULL if neither. */
+/* Says why a score does not serve here or (fits: the shapes do) which options mean nothing; else NULL. */
 static const char *cmha__attention_wrong(const cmha_attention_args *a, int fits) {
     const cmha_score *score = a->score;
     if (!score) return "there is no such kind";
@@ -10640,18 +10633,18 @@ static cmha__attention_saved *cmha__attention_open(cmha_tape *tape, const void *
     return s;
 }
 
-/* Opens a call of softmax attention, and checks it; NULL after an error line. */
+/* Opens and checks a call of softmax attention; NULL after an error line. */
 static cmha__attention_saved *cmha__softmax_open(cmha_tape *tape, const cmha_attention_args *args,
         cmha_tensor *q, cmha_tensor *k, cmha_tensor *v, cmha_tensor *const *parameters) {
     cmha__attention_saved *s = cmha__attention_open(tape, args, q, k, v);
     if (!s) return NULL;
     s->args = cmha__with_score(args);
     s->args.threads = tape->context->threads;
-    const cmha_score *score = s->args.score, *own = args->score;
+    const cmha_score *own = args->score;
     const char *wrong = own ? cmha__score_wrong(own) : NULL;
     if (!wrong) wrong = cmha__attention_wrong(&s->args, 0);
     if (parameters && !wrong)
-        for (size_t i = 0; i < score->n_parameters + !!args->temperature; i++)
+        for (size_t i = 0; i < s->args.score->n_parameters + !!args->temperature; i++)
             s->in[3 + i] = parameters[i];
     if (!wrong && !cmha__attention_fits(tape, s)) return NULL;
     if (!wrong) wrong = cmha__attention_wrong(&s->args, 1);
@@ -10668,8 +10661,8 @@ static cmha_status cmha__core_run(cmha_tape *tape, const cmha__attention_saved *
     if (back)
         for (int i = 0; i < CMHA_MAX_INPUTS; i++) grad[i] = cmha_tape_grad(tape, s->in[i]);
     size_t room = s->core == CMHA__LAG ? cmha_lag_attention_scratch(&s->lag)
-            : s->core == CMHA__LINEAR ? cmha_linear_attention_scratch(&s->linear, back)
-            : cmha_attention_scratch(&s->args, back);
+        : s->core == CMHA__LINEAR ? cmha_linear_attention_scratch(&s->linear, back)
+        : cmha_attention_scratch(&s->args, back);
     cmha__mark mark = cmha__mark_of(tape);
     cmha_real *scratch = cmha__reals(tape, room), *saved = s->state ? NULL : (cmha_real *)s->rows;
     cmha_lse *lse = (cmha_lse *)s->rows;
@@ -10691,7 +10684,7 @@ static cmha_status cmha__core_run(cmha_tape *tape, const cmha__attention_saved *
     return tape->status;
 }
 
-/* What cmha_model_attention asks for. `head` counts down the heads of `layer`; at 0 a call has the head. */
+/* What cmha_model_attention asks for. Calls take their heads off `head`, until one has it. */
 struct cmha__probe {
     size_t layer, at, head; /* at: the layer that runs */
     int what;
@@ -10712,8 +10705,8 @@ static void cmha__arg(const cmha_score_call *c, const cmha_real *re, const cmha_
 
 static void cmha__see_head(cmha__head *h) {
     cmha_rows none = {NULL, 0, 0};
-    h->scores = h->call->views->y.data + h->batch * h->args->n_q * h->args->n_k;
     if (h->head != h->call->seen) return;
+    h->scores = h->call->views->y.data + h->batch * h->args->n_q * h->args->n_k;
     cmha__set_queries(h, h->call->term);
     cmha__forward_head(h, none);
 }
@@ -10731,15 +10724,14 @@ static void cmha__weigh(cmha_real *row, size_t n, const cmha_linear_args *linear
     for (size_t j = 0; j < n; j++) row[j] = sum != 0 ? (cmha_real)((double)row[j] / sum) : 0;
 }
 
-/* Writes what is looked for, if it is a head of this call, whose core has run: scores by the softmax core in
-   any case, by the call's own row, or CoPE's linear kernel, or arg O. */
+/* Writes what is looked for, if it is a head of this call, whose core has run: scores come from the softmax
+   core in any case, by the call's own row, CoPE's linear kernel or arg O. */
 static void cmha__see(cmha_tape *tape, const cmha__attention_saved *s) {
     struct cmha__probe *p = tape->probe;
     int what = p->what % CMHA_SEE_NEXT, next = p->what / CMHA_SEE_NEXT, phases = what == CMHA_SEE_PHASES;
-    int lag = s->core == CMHA__LAG, plain = s->core == CMHA__SOFTMAX, count;
-    int cope = s->core == CMHA__LINEAR && s->linear.kind == CMHA_LINEAR_COPE;
     cmha_attention_args a = s->args;
-    size_t heads = a.heads, head = p->head, n = a.n_k, pairs = a.batch * a.n_q * n;
+    int lag = s->core == CMHA__LAG, plain = s->core == CMHA__SOFTMAX, cope = !plain && !a.complex_v, count;
+    size_t heads = a.heads, head = p->head, n = a.n_k, rows = a.batch * a.n_q;
     if (p->at != p->layer || !p->out) return;
     if (head >= heads) p->head -= heads;
     if (head >= heads) return;
@@ -10768,10 +10760,10 @@ static void cmha__see(cmha_tape *tape, const cmha__attention_saved *s) {
     cmha__deal_call(&call, scratch);
     call.seen = head;
     call.term = term;
-    for (size_t i = 0; i < pairs; i++) out[i] = -(cmha_real)INFINITY;
+    for (size_t i = 0; i < rows * n; i++) out[i] = -(cmha_real)INFINITY;
     cmha__set_peaks(&call);
     cmha__each_head(&call, cmha__see_head);
-    for (size_t i = 0; i < a.batch * a.n_q; i++, out += n) {
+    for (size_t i = 0; i < rows; i++, out += n) {
         const cmha_real *R = lag ? (cmha_real *)s->rows + (i / n * heads + head) * n + i % n : NULL;
         if (!plain && !cope)
             for (size_t j = 0; j < n; j++) {
@@ -10870,7 +10862,7 @@ CMHA_DEF cmha_tensor *cmha_lag_attention(cmha_tape *tape, const cmha_lag_args *a
 
 CMHA_DEF size_t cmha_pcl_scratch(const cmha_pcl_args *args) {
     return cmha__countable((8 * args->P + CMHA__TILE) * args->N,
-            (8 * (double)args->P + CMHA__TILE) * (double)args->N);
+        (8 * (double)args->P + CMHA__TILE) * (double)args->N);
 }
 
 static cmha_real cmha__pcl_scale(const cmha_pcl_args *a) { return 1 / ((cmha_real)a->P * a->tau); }
@@ -11109,10 +11101,10 @@ CMHA_DEF cmha_tensor *cmha_pcl(cmha_tape *tape, const cmha_attention_args *args,
         return CMHA__MISFIT(tape, "pcl: w of %zu numbers does not fit heads of %zu", w->size, a->d_k);
     call.kind = options->adapted && a->score && a->score->rotates;
     const char *wrong = !cmha__contrasts(a->score) ? "it is for kinds CMHA, ROPE and DOT"
-            : !(options->tau > 0) ? "tau must be positive"
-            : call.kind && !args->rotation ? "no rotation table"
-            : args->rotary_dims && args->layout ? "rotary_dims of halves"
-            : NULL;
+        : !(options->tau > 0) ? "tau must be positive"
+        : call.kind && !args->rotation ? "no rotation table"
+        : args->rotary_dims && args->layout ? "rotary_dims of halves"
+        : NULL;
     if (wrong) return CMHA__MISUSE(tape, "pcl: %s", wrong);
     call.key = cmha__draw(tape);
     if (cmha__among_ranks(tape)) a->first = tape->shared.first;
