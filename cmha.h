@@ -9776,44 +9776,46 @@ CMHA_FIT void cmha_attention_backward(const cmha_attention_args *args, const cmh
 
 /* ---- The linear core ---- */
 
-/* One head, and a thread's scratch for 64 rows. F features, C real value channels, W = C + 1 with the
-   denominator's ones. CoPE's outputs but REAL need Im Num: rows of a second form below. */
+/* A call, and a thread's scratch. CoPE's outputs but REAL need Im Num: a second form of each query, in `rows`
+   rows below. */
 typedef struct cmha__linear_head {
     const cmha_linear_args *a;
-    cmha_attention_views x; /* data: of this head */
-    const unsigned char *mask;
-    cmha_real *saved;
-    size_t F, C, W, forms;
+    const cmha_attention_views *views;
+    cmha_real *all_saved; /* or NULL */
+    size_t F, C, W, forms; /* features, real value channels, C + 1 with the denominator's ones; 1 or 2 */
     size_t half, row; /* channels before the imaginary ones; numbers saved of each row */
     size_t state_size, scratch;
-    int causal, appends; /* appends: from a state given on, always causal */
-    cmha_real *Q, *K; /* features [R, F], R = forms * 64, and [64, F] */
+    int back, causal, appends; /* appends: from a state given on, always causal */
+    cmha_attention_views x; /* this and the next four: of the tile at work */
+    const unsigned char *mask;
+    cmha_real *saved;
+    size_t rows, R; /* R = forms * rows */
+    cmha_real *Q, *K; /* features [R, F], [rows, F] */
     cmha_real *columns; /* K or V transposed, [F or W, 64] */
-    cmha_real *V, *N; /* [64, W], [R, W]: values, and the sums [Num | Den] or their gradient */
+    cmha_real *V, *N; /* [rows, W], [R, W]: values, and the sums [Num | Den] or (back) their gradient */
     cmha_real *S; /* [R, 64]: weights or their gradient */
-    cmha_real *state; /* [F, W] forwards, [W, F] in the backward */
-    cmha_real *dQ, *dK, *dV; /* in the backward only */
+    cmha_real *state; /* [F, W] or (back) [W, F] */
+    cmha_real *dQ, *dK, *dV; /* back only */
 } cmha__linear_head;
 
 /* Deals `base` out; NULL gives the sizes alone. */
-static cmha__linear_head cmha__linear_open(const cmha_linear_args *a, int backward, cmha_real *base) {
+static cmha__linear_head cmha__linear_open(const cmha_linear_args *a, int back, cmha_real *base) {
     int angular = a->kind == CMHA_LINEAR_ANGULAR;
-    size_t T = CMHA__TILE;
     cmha__linear_head h;
     memset(&h, 0, sizeof h);
     h.a = a;
+    h.back = back;
     h.half = a->d_v ? a->d_v : a->d;
-    h.F = 2 * a->d + (angular ? 1 : 0);
     h.C = angular ? 2 * h.half : h.half;
-    h.W = h.C + 1;
     h.forms = !angular && a->output != CMHA_COPE_OUTPUT_REAL ? 2 : 1;
     h.row = h.forms == 2 ? 2 * h.C + 1 : 1;
-    h.state_size = h.F * h.W;
+    size_t F = h.F = 2 * a->d + (angular ? 1 : 0), W = h.W = h.C + 1, T = CMHA__TILE, R = h.forms * T;
+    h.state_size = F * W;
     const cmha__part parts[] = {
-        {&h.Q, h.forms * T * h.F}, {&h.K, T * h.F}, {&h.columns, T * (h.F > h.W ? h.F : h.W)},
-        {&h.V, T * h.W}, {&h.N, h.forms * T * h.W}, {&h.S, h.forms * T * T}, {&h.state, h.state_size},
-        {&h.dQ, h.forms * T * h.F}, {&h.dK, T * h.F}, {&h.dV, T * h.W}}; /* backward: these too */
-    h.scratch = cmha__deal(parts, backward ? 10 : 7, base);
+        {&h.Q, R * F}, {&h.K, T * F}, {&h.columns, T * (F > W ? F : W)}, {&h.V, T * W}, {&h.N, R * W},
+        {&h.S, R * T}, {&h.state, F * W},
+        {&h.dQ, R * F}, {&h.dK, T * F}, {&h.dV, T * W}}; /* back: these too */
+    h.scratch = cmha__deal(parts, back ? 10 : 7, base);
     return h;
 }
 
@@ -9827,20 +9829,21 @@ CMHA_DEF size_t cmha_linear_attention_scratch(const cmha_linear_args *args, int 
 CMHA_DEF size_t cmha_linear_attention_saved(const cmha_linear_args *args) {
     double rows = (double)args->batch * (double)args->heads * (double)args->n;
     return cmha__countable(args->batch * args->heads * args->n * cmha__linear_open(args, 0, NULL).row,
-            rows * (4 * ((double)args->d + (double)args->d_v) + 1));
+        rows * (4 * ((double)args->d + (double)args->d_v) + 1));
 }
 
 CMHA_DEF size_t cmha_linear_attention_state(const cmha_linear_args *args) {
     double width = 2 * ((double)args->d + (double)args->d_v + 1);
     return cmha__countable(args->batch * args->heads * cmha__linear_open(args, 0, NULL).state_size,
-            (double)args->batch * (double)args->heads * width * width);
+        (double)args->batch * (double)args->heads * width * width);
 }
 
-/* The views of one head: every array begins at its first row. */
-static cmha_attention_views cmha__views_of_head(const cmha_attention_views *x, size_t b, size_t h) {
+/* The views of one head: every array begins at its row t. */
+static cmha_attention_views cmha__views_at(const cmha_attention_views *x, size_t b, size_t h, size_t t) {
     cmha_attention_views one = *x;
     cmha_heads *view[8] = {&one.q, &one.k, &one.v, &one.y, &one.dq, &one.dk, &one.dv, &one.dy};
-    for (size_t i = 0; i < 8; i++) view[i]->data = cmha__rows_at(*view[i], b, h).data;
+    for (size_t i = 0; i < 8; i++)
+        if (view[i]->data) view[i]->data = cmha__rows_at(*view[i], b, h).data + t * view[i]->token;
     return one;
 }
 
@@ -9850,62 +9853,63 @@ static void cmha__elu_row(const cmha_real *x, const cmha_real *im, size_t d, cmh
         for (size_t j = 0; j < d; j++) f[j] = (x[j] > 0 ? x[j] : 0) + cmha__exp(x[j] > 0 ? 0 : x[j]);
 }
 
-/* Q or (is_key) K [rows, F] = features of rows i0..; zero, the constant too, where a key is masked. Below the
-   queries' [q+r | q+i] stands their second form, [q+i | -q+r], if there is one. back: dq or dk += their
-   gradient, given dQ or dK. */
-CMHA__HOT(static, cmha__linear_features, (const cmha__linear_head *h, int is_key, int back, size_t i0,
-        size_t rows), (h, is_key, back, i0, rows)) {
+/* Q or (is_key) K = features; zero, the constant too, where a key is masked. Queries' second form of [q+r |
+   q+i] is [q+i | -q+r]. back: dq or dk += their gradient, given dQ or dK. */
+CMHA__HOT(static, cmha__linear_features, (const cmha__linear_head *h, int is_key, int back),
+        (h, is_key, back)) {
     cmha_heads x = is_key ? h->x.k : h->x.q, dx = is_key ? h->x.dk : h->x.dq;
-    cmha_real *f = is_key ? h->K : h->Q, *g = !back ? f : is_key ? h->dK : h->dQ;
+    cmha_real *f = is_key ? h->K : h->Q, *g = is_key ? h->dK : h->dQ;
     size_t d = h->a->d;
     int angular = h->a->kind == CMHA_LINEAR_ANGULAR, twice = !is_key && h->forms == 2;
     const cmha_real factor = d ? (cmha_real)(1 / sqrt((double)d)) : 1;
     const cmha__phasor_form p = {d, x.imag, d, dx.imag, h->a->eps, factor, 0};
     if (!CMHA__TRAINS) back = 0;
     if (back && twice)
-        cmha__apply(cmha__imaginary[0], CMHA__BACK | CMHA__ADDS, g + rows * h->F, rows, d, g);
-    for (size_t r = 0; r < rows; r++, f += h->F, g += back ? h->F : 0) {
-        const cmha_real *re = x.data + (i0 + r) * x.token, *im = re + x.imag;
-        cmha_real *dre = back ? dx.data + (i0 + r) * dx.token : NULL, *dim = back ? dre + dx.imag : NULL;
-        int absent = is_key && h->mask && !h->mask[i0 + r];
+        cmha__apply(cmha__imaginary[0], CMHA__BACK | CMHA__ADDS, g + h->rows * h->F, h->rows, d, g);
+    for (size_t r = 0; r < h->rows; r++, f += h->F) {
+        const cmha_real *re = x.data + r * x.token;
+        int absent = is_key && h->mask && !h->mask[r];
         if (!back && angular) f[2 * d] = 1;
         if (!back && absent) memset(f, 0, h->F * sizeof *f);
         if (absent) continue;
         if (!back && angular) cmha__phasor_row(&p, re, f);
-        else if (!back) cmha__elu_row(re, im, d, f);
-        else if (angular) cmha__phasor_row_backward(&p, re, g, dre);
+        else if (!back) cmha__elu_row(re, re + x.imag, d, f);
+        if (!back) continue;
+        const cmha_real *df = g + r * h->F;
+        cmha_real *dre = dx.data + r * dx.token, *dim = dre + dx.imag;
+        if (angular) cmha__phasor_row_backward(&p, re, df, dre);
         else
             for (size_t j = 0; j < d; j++) { /* f' = min(f, 1) */
-                dre[j] += g[j] * (f[j] < 1 ? f[j] : 1);
-                dim[j] += g[d + j] * (f[d + j] < 1 ? f[d + j] : 1);
+                dre[j] += df[j] * (f[j] < 1 ? f[j] : 1);
+                dim[j] += df[d + j] * (f[d + j] < 1 ? f[d + j] : 1);
             }
     }
-    if (!back && twice) cmha__apply(cmha__imaginary[0], 0, h->Q, rows, d, f);
+    if (!back && twice) cmha__apply(cmha__imaginary[0], 0, h->Q, h->rows, d, f);
 }
 
-/* K = features of the keys i0.., V = [their values | 1]; a masked key is zero in both. */
-static void cmha__linear_keys(const cmha__linear_head *h, size_t i0, size_t rows) {
-    cmha__linear_features(h, 1, 0, i0, rows);
-    for (size_t r = 0; r < rows; r++) {
-        const cmha_real *v = h->x.v.data + (i0 + r) * h->x.v.token;
+/* K = features of the keys, V = [their values | 1]; a masked key is zero in both. */
+static void cmha__linear_keys(const cmha__linear_head *h) {
+    cmha__linear_features(h, 1, 0);
+    for (size_t r = 0; r < h->rows; r++) {
+        const cmha_real *v = h->x.v.data + r * h->x.v.token;
         cmha_real *row = h->V + r * h->W;
         memset(row, 0, h->W * sizeof *row);
-        if (h->mask && !h->mask[i0 + r]) continue;
+        if (h->mask && !h->mask[r]) continue;
         memcpy(row, v, h->half * sizeof *row);
         memcpy(row + h->half, v + h->x.v.imag, (h->C - h->half) * sizeof *row);
         row[h->C] = 1;
     }
 }
 
-/* S [R, 64] = left times the transpose of right [rows, width], 0 for what a causal query must not see: Q K^T
-   are the tokens' weights, dN V^T the gradient of these. */
-static void cmha__linear_weights(const cmha__linear_head *h, size_t rows, const cmha_real *left,
-        const cmha_real *right, size_t width) {
-    cmha__transpose(right, width, rows, width, h->columns, CMHA__TILE);
-    cmha__tile_gemm(0, h->forms * rows, rows, width, 1, left, width, h->columns, CMHA__TILE, 0, h->S,
-            CMHA__TILE);
-    for (size_t r = 0; r < h->forms * rows; r++)
-        memset(h->S + r * CMHA__TILE + r % rows + 1, 0, (rows - r % rows - 1) * sizeof *h->S);
+/* S [R, 64] = left times the transpose of right [rows, width], 0 for what a causal query must not see: the
+   weights Q K^T, or their gradient dN V^T. */
+static void cmha__linear_weights(const cmha__linear_head *h, const cmha_real *left, const cmha_real *right,
+        size_t width) {
+    const size_t T = CMHA__TILE, rows = h->rows;
+    cmha__transpose(right, width, rows, width, h->columns, T);
+    cmha__tile_gemm(0, h->R, rows, width, 1, left, width, h->columns, T, 0, h->S, T);
+    for (size_t r = 0; r < h->R; r++)
+        memset(h->S + r * T + r % rows + 1, 0, (rows - r % rows - 1) * sizeof *h->S);
 }
 
 /* One channel of CoPE's experimental outputs before the division by Den, and its derivatives. */
@@ -9931,37 +9935,32 @@ static cmha_real cmha__linear_den(const cmha_linear_args *a, cmha_real sum) {
     return sum < CMHA__SMALLEST && sum > -CMHA__SMALLEST ? 0 : sum;
 }
 
-/* y of rows i0.. from N = [Num | den]. */
-static void cmha__linear_output(const cmha__linear_head *h, size_t i0, size_t rows) {
+/* y from N = [Num | Den]. */
+static void cmha__linear_output(const cmha__linear_head *h) {
     size_t C = h->C, half = h->half;
-    for (size_t r = 0; r < rows; r++) {
-        const cmha_real *N = h->N + r * h->W, *imag = N + rows * h->W;
-        cmha_real *y = h->x.y.data + (i0 + r) * h->x.y.token,
-                *saved = h->saved ? h->saved + (i0 + r) * h->row : NULL;
+    for (size_t r = 0; r < h->rows; r++) {
+        cmha_real *N = h->N + r * h->W, *imag = N + h->rows * h->W, *y = h->x.y.data + r * h->x.y.token;
+        cmha_real *saved = h->saved ? h->saved + r * h->row : NULL;
         cmha_real den = cmha__linear_den(h->a, N[C]), inverse = den != 0 ? 1 / den : 0;
         if (saved) saved[0] = den;
-        if (h->forms == 1) {
-            for (size_t c = 0; c < half; c++) y[c] = N[c] * inverse;
-            for (size_t c = half; c < C; c++) y[h->x.y.imag + c - half] = N[c] * inverse;
-            continue;
-        }
-        for (size_t c = 0; c < C; c++) {
+        for (size_t c = 0; c < (h->forms == 2 ? C : 0); c++) {
             double dre, dim;
-            y[c] = (cmha_real)cmha__cope_channel(h->a, N[c], imag[c], &dre, &dim) * inverse;
+            if (saved) saved[1 + c] = N[c];
+            if (saved) saved[1 + C + c] = imag[c];
+            N[c] = (cmha_real)cmha__cope_channel(h->a, N[c], imag[c], &dre, &dim);
         }
-        if (saved) memcpy(saved + 1, N, C * sizeof *saved);
-        if (saved) memcpy(saved + 1 + C, imag, C * sizeof *saved);
+        for (size_t c = 0; c < half; c++) y[c] = N[c] * inverse;
+        for (size_t c = half; c < C; c++) y[h->x.y.imag + c - half] = N[c] * inverse;
     }
 }
 
-/* N = gradient of [Num | den] of rows i0... */
-static void cmha__linear_cotangent(const cmha__linear_head *h, size_t i0, size_t rows) {
+/* N = gradient of [Num | Den]. */
+static void cmha__linear_cotangent(const cmha__linear_head *h) {
     size_t C = h->C, half = h->half, y_imag = h->x.y.imag, dy_imag = h->x.dy.imag;
-    for (size_t r = 0; r < rows; r++) {
-        const cmha_real *y = h->x.y.data + (i0 + r) * h->x.y.token,
-                *dy = h->x.dy.data + (i0 + r) * h->x.dy.token;
-        const cmha_real *saved = h->saved + (i0 + r) * h->row;
-        cmha_real *N = h->N + r * h->W, *imag = N + rows * h->W, inverse = saved[0] != 0 ? 1 / saved[0] : 0;
+    for (size_t r = 0; r < h->rows; r++) {
+        const cmha_real *y = h->x.y.data + r * h->x.y.token, *dy = h->x.dy.data + r * h->x.dy.token;
+        const cmha_real *saved = h->saved + r * h->row, inverse = saved[0] != 0 ? 1 / saved[0] : 0;
+        cmha_real *N = h->N + r * h->W, *imag = N + h->rows * h->W;
         N[C] = -inverse * (cmha__dot(y, dy, half) + cmha__dot(y + y_imag, dy + dy_imag, C - half));
         for (size_t c = 0; c < half; c++) N[c] = dy[c] * inverse;
         for (size_t c = half; c < C; c++) N[c] = dy[dy_imag + c - half] * inverse;
@@ -9977,100 +9976,89 @@ static void cmha__linear_cotangent(const cmha__linear_head *h, size_t i0, size_t
 }
 
 /* N [R, W] = Q [R, F] times the state [F, W] of the tokens before (or all); causal also of those in hand,
-   whose V are weighed by Q K^T. `back`: dQ [R, F] = N times the state [W, F], likewise with K and N V^T. */
-static void cmha__linear_sums(const cmha__linear_head *h, size_t rows, int back) {
-    const cmha_real *from = back ? h->N : h->Q, *y = back ? h->V : h->K, *x = back ? h->K : h->V;
-    const size_t width = back ? h->W : h->F, m = back ? h->F : h->W, R = h->forms * rows;
-    cmha_real *to = back ? h->dQ : h->N;
-    cmha__tile_gemm(0, R, m, width, 1, from, width, h->state, m, 0, to, m);
+   whose V are weighed by Q K^T. Backwards dQ [R, F] = N times the state [W, F], likewise with K and N V^T. */
+static void cmha__linear_sums(const cmha__linear_head *h) {
+    const cmha_real *from = h->back ? h->N : h->Q, *y = h->back ? h->V : h->K, *x = h->back ? h->K : h->V;
+    const size_t width = h->back ? h->W : h->F, m = h->back ? h->F : h->W;
+    cmha_real *to = h->back ? h->dQ : h->N;
+    cmha__tile_gemm(0, h->R, m, width, 1, from, width, h->state, m, 0, to, m);
     if (!h->causal) return;
-    cmha__linear_weights(h, rows, from, y, width);
-    cmha__tile_gemm(0, R, m, rows, 1, h->S, CMHA__TILE, x, m, 1, to, m);
+    cmha__linear_weights(h, from, y, width);
+    cmha__tile_gemm(0, h->R, m, h->rows, 1, h->S, CMHA__TILE, x, m, 1, to, m);
 }
 
-/* dk, dv of rows i0..: state [W, F] = sum dN^T Q of the queries behind them (or all). */
-static void cmha__linear_key_gradient(const cmha__linear_head *h, size_t i0, size_t rows) {
-    size_t F = h->F, W = h->W, C = h->C, R = h->forms * rows;
+/* CoPE eq 10-17: y = f(q) state, divided; state [F, W] = sum f(k)^T [v | 1]. */
+static void cmha__linear_y(const cmha__linear_head *h) {
+    cmha__linear_sums(h);
+    cmha__linear_output(h);
+}
+
+/* df(q) = dN state; state [W, F] = sum [v | 1]^T f(k). */
+static void cmha__linear_dq(const cmha__linear_head *h) {
+    cmha__linear_sums(h);
+    cmha__linear_features(h, 0, 1);
+}
+
+/* df(k) = [v | 1] state, dv = f(k) state^T; state [W, F] = sum dN^T f(q) of the queries behind (or all). */
+static void cmha__linear_dk_dv(const cmha__linear_head *h) {
+    size_t F = h->F, W = h->W, C = h->C, rows = h->rows;
     cmha__tile_gemm(0, rows, F, W, 1, h->V, W, h->state, F, 0, h->dK, F);
     cmha_gemm(0, 1, rows, C, F, 1, h->K, F, h->state, F, 0, h->dV, C);
     if (h->causal) {
-        cmha__linear_weights(h, rows, h->Q, h->K, h->F);
-        cmha__tile_gemm(1, rows, C, R, 1, h->S, CMHA__TILE, h->N, W, 1, h->dV, C);
-        cmha__linear_weights(h, rows, h->N, h->V, h->W);
-        cmha__tile_gemm(1, rows, F, R, 1, h->S, CMHA__TILE, h->Q, F, 1, h->dK, F);
+        cmha__linear_weights(h, h->Q, h->K, F);
+        cmha__tile_gemm(1, rows, C, h->R, 1, h->S, CMHA__TILE, h->N, W, 1, h->dV, C);
+        cmha__linear_weights(h, h->N, h->V, W);
+        cmha__tile_gemm(1, rows, F, h->R, 1, h->S, CMHA__TILE, h->Q, F, 1, h->dK, F);
     }
-    if (h->x.dk.data) cmha__linear_features(h, 1, 1, i0, rows);
-    if (!h->x.dv.data) return;
-    cmha_rows dv = {h->x.dv.data + i0 * h->x.dv.token, h->x.dv.token, h->x.dv.imag};
-    cmha__add_rows(h->dV, rows, h->half, C, dv);
+    if (h->x.dk.data) cmha__linear_features(h, 1, 1);
+    cmha__add_rows(h->dV, rows, h->half, C, cmha__rows_at(h->x.dv, 0, 0));
 }
 
-/* A tile of a walk: `reads` takes its rows' result from the state, `adds` puts its rows into it. */
-typedef void (*cmha__linear_tile)(const cmha__linear_head *h, size_t i0, size_t rows, int reads, int adds);
-
-/* CoPE eq 10-17: y = f(q) state, divided; state [F, W] += f(k)^T [v | 1]. */
-static void cmha__linear_y(const cmha__linear_head *h, size_t i0, size_t rows, int reads, int adds) {
-    if (adds) cmha__linear_keys(h, i0, rows);
-    if (reads) {
-        cmha__linear_features(h, 0, 0, i0, rows);
-        cmha__linear_sums(h, rows, 0);
-        cmha__linear_output(h, i0, rows);
-    }
-    if (adds) cmha__tile_gemm(1, h->F, h->W, rows, 1, h->K, h->F, h->V, h->W, 1, h->state, h->W);
-}
-
-/* df(q) = dN state; state [W, F] += [v | 1]^T f(k). */
-static void cmha__linear_dq(const cmha__linear_head *h, size_t i0, size_t rows, int reads, int adds) {
-    if (adds) cmha__linear_keys(h, i0, rows);
-    if (reads) {
-        cmha__linear_features(h, 0, 0, i0, rows);
-        cmha__linear_cotangent(h, i0, rows);
-        cmha__linear_sums(h, rows, 1);
-        cmha__linear_features(h, 0, 1, i0, rows);
-    }
-    if (adds) cmha__tile_gemm(1, h->W, h->F, rows, 1, h->V, h->W, h->K, h->F, 1, h->state, h->F);
-}
-
-/* df(k) = [v | 1] state, dv = f(k) state^T; state [W, F] += dN^T f(q). */
-static void cmha__linear_dk_dv(const cmha__linear_head *h, size_t i0, size_t rows, int reads, int adds) {
-    size_t R = h->forms * rows;
-    if (reads) cmha__linear_keys(h, i0, rows);
-    if (adds) {
-        cmha__linear_features(h, 0, 0, i0, rows);
-        cmha__linear_cotangent(h, i0, rows);
-    }
-    if (reads) cmha__linear_key_gradient(h, i0, rows);
-    if (adds) cmha__tile_gemm(1, h->W, h->F, R, 1, h->N, h->W, h->Q, h->F, 1, h->state, h->F);
-}
-
-/* Causal, one pass reads each tile's state before the tile is added; else all are added first. */
-static void cmha__linear_walk(const cmha__linear_head *h, cmha__linear_tile tile, int from_end) {
-    size_t n = h->a->n, tiles = cmha__tiles(n);
+/* Walks the tiles of head `unit`. state = sum left^T right, of keys or, if left is N, of queries, from the
+   end. Causal, one pass takes a tile's result from the state before the tile is added; else all are added
+   first. */
+static void cmha__linear_walk(cmha__linear_head *h, size_t unit, void (*result)(const cmha__linear_head *h),
+        const cmha_real *left, const cmha_real *right) {
+    const cmha_linear_args *a = h->a;
+    size_t b = unit / a->heads, n = a->n, tiles = cmha__tiles(n);
+    size_t m = h->back ? h->W : h->F, width = h->back ? h->F : h->W;
+    int queries = left == h->N;
     if (!h->appends) memset(h->state, 0, h->state_size * sizeof *h->state);
-    for (int pass = h->causal ? 1 : 0; pass < 2; pass++)
+    for (int reads = h->causal; reads < 2; reads++)
         for (size_t t = 0; t < tiles; t++) {
-            size_t i0 = (from_end ? tiles - 1 - t : t) * CMHA__TILE;
-            tile(h, i0, cmha__tile_rows(n, i0), pass == 1, pass == 0 || h->causal);
+            size_t i0 = (queries ? tiles - 1 - t : t) * CMHA__TILE;
+            int adds = !reads || h->causal, asks = queries ? adds : reads;
+            h->x = cmha__views_at(h->views, b, unit % a->heads, i0);
+            h->mask = a->key_mask ? a->key_mask + b * n + i0 : NULL;
+            h->saved = h->all_saved ? h->all_saved + (unit * n + i0) * h->row : NULL;
+            h->rows = cmha__tile_rows(n, i0);
+            h->R = h->forms * h->rows;
+            if (queries ? reads : adds) cmha__linear_keys(h);
+            if (asks) cmha__linear_features(h, 0, 0);
+            if (CMHA__TRAINS && asks && h->back) cmha__linear_cotangent(h);
+            if (reads) result(h);
+            if (adds)
+                cmha__tile_gemm(1, m, width, queries ? h->R : h->rows, 1, left, m, right, width, 1, h->state,
+                    width);
         }
 }
 
 /* Every head, from `state` on if there is one, or backwards. */
 static void cmha__linear_run(const cmha_linear_args *a, const cmha_attention_views *x, cmha_real *saved,
-        cmha_real *state, int backward, cmha_real *scratch) {
-    size_t own = cmha__linear_open(a, backward, NULL).scratch;
-    CMHA__FOR_CHUNKS(cmha__chunks(a->threads, a->batch * a->heads), a->batch * a->heads, lo, hi) {
-        cmha__linear_head h = cmha__linear_open(a, backward, scratch + (size_t)cmha__chunk * own);
+        cmha_real *state, int back, cmha_real *scratch) {
+    size_t own = cmha__linear_open(a, back, NULL).scratch;
+    CMHA__FOR_CHUNKS(a->threads, a->batch * a->heads, lo, hi) {
+        cmha__linear_head h = cmha__linear_open(a, back, scratch + (size_t)cmha__chunk * own);
+        h.views = x;
+        h.all_saved = saved;
+        h.appends = state != NULL;
+        h.causal = state || a->causal;
         for (size_t unit = lo; unit < hi; unit++) {
-            h.x = cmha__views_of_head(x, unit / a->heads, unit % a->heads);
-            h.mask = a->key_mask ? a->key_mask + unit / a->heads * a->n : NULL;
-            h.saved = saved ? saved + unit * a->n * h.row : NULL;
-            h.appends = state != NULL;
-            h.causal = state || a->causal;
             if (state) h.state = state + unit * h.state_size;
-            if (!backward) cmha__linear_walk(&h, cmha__linear_y, 0);
-            if (!CMHA__TRAINS || !backward) continue;
-            if (h.x.dq.data) cmha__linear_walk(&h, cmha__linear_dq, 0);
-            if (h.x.dk.data || h.x.dv.data) cmha__linear_walk(&h, cmha__linear_dk_dv, 1);
+            if (!back) cmha__linear_walk(&h, unit, cmha__linear_y, h.K, h.V);
+            if (!CMHA__TRAINS || !back) continue;
+            if (x->dq.data) cmha__linear_walk(&h, unit, cmha__linear_dq, h.V, h.K);
+            if (x->dk.data || x->dv.data) cmha__linear_walk(&h, unit, cmha__linear_dk_dv, h.N, h.Q);
         }
     }
 }
@@ -10092,45 +10080,39 @@ CMHA_FIT void cmha_linear_attention_backward(const cmha_linear_args *args, const
 
 /* ---- The lag core ---- */
 
-/* (a, b) = (a + b w, a - b w), w = c + i s. */
-typedef struct { double c, s; } cmha__twiddle;
-static inline void cmha__butterfly(double *CMHA__RESTRICT ar, double *CMHA__RESTRICT ai,
-        double *CMHA__RESTRICT br, double *CMHA__RESTRICT bi, size_t lanes, cmha__twiddle w) {
-    for (size_t l = 0; l < lanes; l++) {
-        double re = br[l] * w.c - bi[l] * w.s, im = br[l] * w.s + bi[l] * w.c;
-        br[l] = ar[l] - re;
-        bi[l] = ai[l] - im;
-        ar[l] += re;
-        ai[l] += im;
-    }
-}
-
-/* The stages that join blocks of h = from, 2 from, .. < m rows. */
+/* Joins blocks of h = from, 2 from, .. < m rows: (a, b) = (a + b w, a - b w), w = c + i s. */
 static inline void cmha__fft_stages(double *re, double *im, size_t from, size_t m, size_t lanes,
         const double *table) {
     for (size_t h = from; h < m; h *= 2)
         for (size_t i = 0; i < m; i += 2 * h)
             for (size_t k = i; k < i + h; k++) {
-                const cmha__twiddle w = {table[2 * h + k - i], table[3 * h + k - i]};
-                size_t a = k * lanes, b = (k + h) * lanes;
-                cmha__butterfly(re + a, im + a, re + b, im + b, lanes, w);
+                const double c = table[2 * h + k - i], s = table[3 * h + k - i];
+                double *CMHA__RESTRICT ar = re + k * lanes, *CMHA__RESTRICT ai = im + k * lanes;
+                double *CMHA__RESTRICT br = ar + h * lanes, *CMHA__RESTRICT bi = ai + h * lanes;
+                for (size_t l = 0; l < lanes; l++) {
+                    double x = br[l] * c - bi[l] * s, y = br[l] * s + bi[l] * c;
+                    br[l] = ar[l] - x;
+                    bi[l] = ai[l] - y;
+                    ar[l] += x;
+                    ai[l] += y;
+                }
             }
 }
 
-/* Transforms `lanes` columns of m (a power of two) rows forwards, in place; a constant number vectorises.
-   Blocks in the L1 cache are finished, then joined. The inverse, times m: exchange re and im. */
+/* Transforms `lanes` (a constant vectorises) columns of m = 2^k rows forwards, in place. Blocks in the L1
+   cache are finished, then joined. The inverse, times m: exchange re and im. */
 static inline void cmha__fft_columns(double *re, double *im, size_t m, size_t lanes, const double *table) {
     size_t block = m < 1024 / lanes ? m : 1024 / lanes, i, j, bit;
     for (i = 1, j = 0; i < m; i++) { /* j is i with its bits reversed */
         for (bit = m / 2; j & bit; bit /= 2) j ^= bit;
         j ^= bit;
         if (i >= j) continue;
-        for (size_t l = 0; l < lanes; l++) {
-            double x = re[i * lanes + l], y = im[i * lanes + l];
-            re[i * lanes + l] = re[j * lanes + l];
-            re[j * lanes + l] = x;
-            im[i * lanes + l] = im[j * lanes + l];
-            im[j * lanes + l] = y;
+        for (size_t a = i * lanes, b = j * lanes; a < (i + 1) * lanes; a++, b++) {
+            double x = re[a], y = im[a];
+            re[a] = re[b];
+            im[a] = im[b];
+            re[b] = x;
+            im[b] = y;
         }
     }
     for (i = 0; i < m; i += block)
@@ -10138,16 +10120,15 @@ static inline void cmha__fft_columns(double *re, double *im, size_t m, size_t la
     cmha__fft_stages(re, im, block, m, lanes, table);
 }
 
-#define CMHA__FFT_LANES ((size_t)8) /* channels transformed at a time */
+#define CMHA__FFT_LANES ((size_t)8) /* channels transformed at a time; else 1 */
 
-/* Transforms 1 or CMHA__FFT_LANES columns. */
 CMHA__HOT(static, cmha__fft, (double *re, double *im, size_t m, size_t lanes, const double *table),
         (re, im, m, lanes, table)) {
     if (lanes == 1) cmha__fft_columns(re, im, m, 1, table);
     else cmha__fft_columns(re, im, m, CMHA__FFT_LANES, table);
 }
 
-/* The length of n tokens' transforms: a power of two from 2n on, so that no lag wraps; 0 if none is. */
+/* The length of n tokens' transforms: a power of two from 2n on, so that no lag wraps; 0: there is none. */
 static size_t cmha__fft_length(size_t n) {
     size_t m = 1;
     while (m < 2 * n && m) m *= 2;
@@ -10167,59 +10148,58 @@ typedef struct cmha__lag_head {
     double *pairs, *score; /* [n] each: N_tau, and the scores of lags that matter to a row not done */
     unsigned char *done; /* [n]: rows that have had their weights */
     size_t hi, left; /* rows of the weights in hand lie below hi, rows not done below left */
+    size_t scratch;
 } cmha__lag_head;
 
-/* Deals a thread's scratch out, as cmha__deal. The table has the twiddles of all stages, for shorter
+/* Deals `base` out; NULL gives the size alone. The table has the twiddles of all stages, for shorter
    transforms too: exp(-i pi k / h), k < h, is at 2 h + k, its sine at 3 h + k. */
-static size_t cmha__lag_open(const cmha_lag_args *a, cmha_real *base, cmha__lag_head *h) {
+static cmha__lag_head cmha__lag_open(const cmha_lag_args *a, cmha_real *base) {
     size_t m = cmha__fft_length(a->n), two = sizeof(double) / sizeof(cmha_real), column = 2 * m * two;
     size_t group = column * CMHA__FFT_LANES, n = a->n * two;
-    const cmha__part parts[] = {{&h->table, column}, {&h->spectrum, column}, {&h->sum, column},
-            {&h->g, group}, {&h->z, group}, {&h->weight, n}, {&h->total, n},
-            {&h->dlags, n}, {&h->pairs, n}, {&h->score, n},
-            {&h->done, cmha__reals_for(a->n)}};
-    memset(h, 0, sizeof *h);
-    h->a = a;
-    size_t used = cmha__deal(parts, 11, base);
-    if (base)
-        for (size_t i = 1; i < m; i *= 2)
-            for (size_t k = 0; k < i; k++) {
-                double angle = 3.14159265358979323846 * (double)k / (double)i;
-                h->table[2 * i + k] = cos(angle);
-                h->table[3 * i + k] = -sin(angle);
-            }
-    return used;
+    cmha__lag_head h;
+    memset(&h, 0, sizeof h);
+    h.a = a;
+    const cmha__part parts[] = {
+        {&h.table, column}, {&h.spectrum, column}, {&h.sum, column}, {&h.g, group}, {&h.z, group},
+        {&h.weight, n}, {&h.total, n}, {&h.dlags, n}, {&h.pairs, n}, {&h.score, n},
+        {&h.done, cmha__reals_for(a->n)}};
+    h.scratch = cmha__deal(parts, 11, base);
+    for (size_t i = base ? 1 : m; i < m; i *= 2)
+        for (size_t k = 0; k < i; k++) {
+            double angle = 3.14159265358979323846 * (double)k / (double)i;
+            h.table[2 * i + k] = cos(angle);
+            h.table[3 * i + k] = -sin(angle);
+        }
+    return h;
 }
 
 CMHA_DEF size_t cmha_lag_attention_scratch(const cmha_lag_args *args) {
-    cmha__lag_head h;
     size_t threads = (size_t)cmha__chunks(args->threads, args->batch * args->heads);
-    return cmha__countable(cmha__lag_open(args, NULL, &h) * threads + 1,
-            (double)threads * 512 * ((double)args->n + 1));
+    return cmha__countable(cmha__lag_open(args, NULL).scratch * threads + 1,
+        (double)threads * 512 * ((double)args->n + 1));
 }
 
 static int cmha__lag_absent(const cmha__lag_head *h, size_t t) { return h->mask && !h->mask[t]; }
 
-/* What is done to rows: u(z) of them is taken; they are filtered by the conjugate; those read, or written,
-   are divided by their totals, and left out where these are 0. */
+/* What a sweep does to rows: takes u(z) of them; filters by the conjugate; divides those read, or written, by
+   their totals, and leaves them out where these are 0. */
 enum { CMHA__LAG_PHASORS = 1, CMHA__LAG_CONJ = 2, CMHA__LAG_OVER = 4, CMHA__LAG_SHARES = 8 };
 
-/* What divides or multiplies a token's row; 0: it takes no part. */
+/* What a token's row is multiplied by; 0: it takes no part. */
 static double cmha__lag_scale(const cmha__lag_head *h, size_t t, int by_total) {
     double total = by_total ? h->total[t] : 1;
     return cmha__lag_absent(h, t) || total == 0 ? 0 : 1 / total;
 }
 
-/* Group g = the spectrum of channels j0.. of the tokens present in rows [0, n) of a view, zero elsewhere. */
+/* Group g = the spectrum of channels j0.. of tokens [0, n) of a view, those absent zero. */
 static void cmha__lag_take(const cmha__lag_head *h, double *g, size_t n, size_t j0, int what,
-        cmha_heads view) {
+        const cmha_heads *view) {
     const size_t L = CMHA__FFT_LANES, m = cmha__fft_length(n), width = cmha__min(h->a->d - j0, L);
-    const cmha__phasor_form p = {width, view.imag, L, 0, h->a->eps, 1, 0};
+    const cmha__phasor_form p = {width, view->imag, L, 0, h->a->eps, 1, 0};
     memset(g, 0, 2 * m * L * sizeof *g);
     for (size_t t = 0; t < n; t++) {
-        const cmha_real *re = view.data + t * view.token + j0, *im = re + view.imag;
-        double scale = cmha__lag_scale(h, t, what & CMHA__LAG_OVER);
-        double *row = g + t * L, *row_imag = row + m * L;
+        const cmha_real *re = view->data + t * view->token + j0, *im = re + view->imag;
+        double scale = cmha__lag_scale(h, t, what & CMHA__LAG_OVER), *row = g + t * L;
         cmha_real u[2 * CMHA__FFT_LANES];
         if (scale == 0) continue;
         if (what & CMHA__LAG_PHASORS) {
@@ -10229,13 +10209,13 @@ static void cmha__lag_take(const cmha__lag_head *h, double *g, size_t n, size_t 
         }
         for (size_t l = 0; l < width; l++) {
             row[l] = re[l] * scale;
-            row_imag[l] = im[l] * scale;
+            row[m * L + l] = im[l] * scale;
         }
     }
     cmha__fft(g, g + m * L, m, L, h->table);
 }
 
-/* Adds the rows of h->g to channels j0.. of rows [0, n) of a view, z: as gradient of u(z). */
+/* Adds the rows of h->g, of u(z) the gradient if z is given, to channels j0.. of rows [0, n) of a view. */
 static void cmha__lag_give(const cmha__lag_head *h, size_t n, size_t j0, int what, const cmha_heads *view,
         const cmha_heads *z) {
     const size_t L = CMHA__FFT_LANES, m = cmha__fft_length(n), width = cmha__min(h->a->d - j0, L);
@@ -10259,10 +10239,11 @@ static void cmha__lag_give(const cmha__lag_head *h, size_t n, size_t j0, int wha
 
 /* h->sum [2][m] += sum over the lanes of g conj(z), two groups: the spectrum of their correlation. */
 static void cmha__lag_correlate(const cmha__lag_head *h, size_t m) {
-    const double *x = h->g, *xi = x + m * CMHA__FFT_LANES, *z = h->z, *zi = z + m * CMHA__FFT_LANES;
+    const size_t L = CMHA__FFT_LANES;
+    const double *x = h->g, *xi = x + m * L, *z = h->z, *zi = z + m * L;
     for (size_t f = 0; f < m; f++) {
         double re = 0, im = 0;
-        for (size_t l = 0, at = f * CMHA__FFT_LANES; l < CMHA__FFT_LANES; l++, at++) {
+        for (size_t l = 0, at = f * L; l < L; l++, at++) {
             re += x[at] * z[at] + xi[at] * zi[at];
             im += xi[at] * z[at] - x[at] * zi[at];
         }
@@ -10271,7 +10252,7 @@ static void cmha__lag_correlate(const cmha__lag_head *h, size_t m) {
     }
 }
 
-/* Convolves (conj 1: correlates) g, spectra of a group or a column, with h->spectrum; transforms back. */
+/* Convolves (conj: correlates) g, the spectrum of a group or a column, with h->spectrum; transforms back. */
 static inline void cmha__lag_filter(const cmha__lag_head *h, double *g, size_t m, size_t lanes, int conj) {
     double *re = g, *im = g + m * lanes, factor = 1 / (double)m;
     for (size_t f = 0; f < m; f++, re += lanes, im += lanes) {
@@ -10285,7 +10266,7 @@ static inline void cmha__lag_filter(const cmha__lag_head *h, double *g, size_t m
     cmha__fft(g + m * lanes, g, m, lanes, h->table);
 }
 
-/* to [2m] = transform of the real x [n], or with x NULL of the mask. */
+/* to [2m] = the spectrum of the real x [n], NULL: of the mask. */
 static void cmha__lag_spectrum(const cmha__lag_head *h, const double *x, size_t n, double *to) {
     size_t m = cmha__fft_length(n);
     memset(to, 0, 2 * m * sizeof *to);
@@ -10293,7 +10274,7 @@ static void cmha__lag_spectrum(const cmha__lag_head *h, const double *x, size_t 
     cmha__fft(to, to + m, m, 1, h->table);
 }
 
-/* to [n] = x [n], or with x NULL the mask, convolved (conj 1: correlated) with the mask. */
+/* to [n] = x [n], NULL: the mask, convolved (conj: correlated) with the mask. */
 static void cmha__lag_masked(const cmha__lag_head *h, const double *x, size_t n, int conj, double *to) {
     cmha__lag_spectrum(h, NULL, n, h->spectrum);
     cmha__lag_spectrum(h, x, n, h->g);
@@ -10308,21 +10289,20 @@ static void cmha__lag_sequence(cmha__lag_head *h, size_t b) {
     while (h->n && cmha__lag_absent(h, h->n - 1)) h->n--;
     if (cmha__counted(h->mask, h->n) == h->n) h->mask = NULL;
     for (size_t t = 0; t < h->n; t++) h->pairs[t] = (double)(h->n - t);
-    if (!h->mask) return;
-    cmha__lag_masked(h, NULL, h->n, 1, h->pairs);
+    if (h->mask) cmha__lag_masked(h, NULL, h->n, 1, h->pairs);
     for (size_t t = 0; t < h->n; t++) h->pairs[t] = floor(h->pairs[t] + 0.5);
 }
 
 /* Sweeps over the channels of rows [0, n) of `from`: h->sum [n] = their correlation with `with`, times the
-   length of a transform, and `to` gets what h->spectrum makes of them, z: as gradient of u(z). */
+   length of a transform, and `to` gets what h->spectrum makes of them, see cmha__lag_give. */
 typedef struct { const cmha_heads *from, *with, *z, *to; } cmha__lag_views; /* all but `from` may be NULL */
 static void cmha__lag_sweep(const cmha__lag_head *h, size_t n, int what, const cmha__lag_views *x) {
     size_t m = cmha__fft_length(n);
     if (x->with) memset(h->sum, 0, 2 * m * sizeof *h->sum);
     for (size_t j0 = 0; j0 < h->a->d; j0 += CMHA__FFT_LANES) {
-        cmha__lag_take(h, h->g, n, j0, what, *x->from);
+        cmha__lag_take(h, h->g, n, j0, what, x->from);
         if (x->with) {
-            cmha__lag_take(h, h->z, n, j0, what & CMHA__LAG_PHASORS, *x->with);
+            cmha__lag_take(h, h->z, n, j0, what & CMHA__LAG_PHASORS, x->with);
             cmha__lag_correlate(h, m);
         }
         if (!x->to) continue;
@@ -10340,8 +10320,8 @@ static int cmha__compare_ranks(const void *a, const void *b) {
 }
 
 /* CRAT eq 14, made well-defined: lags [a->n] = temp R of the topk largest R of lags that join any pair, else
-   -infinity. R is compared on a grid of its range |R| <= sqrt(d) that is wider than the rounding of phasors
-   and transforms, so that equal lags, as every periodic signal has them, stay equal. */
+   -infinity. R, |R| <= sqrt(d), is compared on a grid that is wider than the rounding of phasors and
+   transforms, so that equal lags, as every periodic signal has them, stay equal. */
 static void cmha__lag_scores(const cmha__lag_head *h) {
     size_t n = h->n, m = cmha__fft_length(n), eligible = 0;
     double root = sqrt((double)(h->a->d ? h->a->d : 1)), unit = CMHA__LAG_GRID / root, *rank = h->total;
@@ -10362,24 +10342,18 @@ static void cmha__lag_scores(const cmha__lag_head *h) {
         h->lags[(const double *)order[i] - rank] = -(cmha_real)INFINITY;
 }
 
-/* weight[tau] = exp(score - the largest score) for tau < hi; 0 if no lag is left there. */
-static int cmha__lag_exponentials(const cmha__lag_head *h, size_t hi) {
-    double most = -(double)INFINITY;
-    for (size_t tau = 0; tau < hi; tau++)
-        if (most == most && !(h->score[tau] <= most)) most = h->score[tau]; /* a NaN stays */
-    if (most < -DBL_MAX) return 0;
-    for (size_t tau = 0; tau < hi; tau++) h->weight[tau] = exp(h->score[tau] - most);
-    return 1;
-}
-
-/* Weights and their totals for some more rows below h->hi, the others' totals being 0; 0 if no row is left
-   that sees a lag. A transform's rounding error goes with the largest weight, so rows whose own sum is below
-   1e-4 of it wait for the next call, which drops the lags that weigh more (twice that, for rounding): those
-   rows do not see them. Mostly one call does for all. */
+/* weight[tau] = exp(score - the largest), their spectrum, and totals for some more rows below h->hi, of the
+   others 0; 0 if no row is left that sees a lag. A transform's rounding error goes with the largest weight,
+   so rows whose own sum is below 1e-4 of it wait for the next call, which drops the lags that weigh more
+   (twice that, for rounding): those rows do not see them. Mostly one call does for all. */
 static int cmha__lag_weights(cmha__lag_head *h) {
     size_t rows = 0;
-    while (!rows && (h->hi = h->left) > 0 && cmha__lag_exponentials(h, h->hi)) {
-        double sum = 0; /* of the weights that row t sees: with a mask a convolution with it */
+    while (!rows && (h->hi = h->left) > 0) {
+        double most = -(double)INFINITY, sum = 0; /* of weights that row t sees; with a mask a convolution */
+        for (size_t tau = 0; tau < h->hi; tau++)
+            if (most == most && !(h->score[tau] <= most)) most = h->score[tau]; /* a NaN stays */
+        if (most < -DBL_MAX) return 0;
+        for (size_t tau = 0; tau < h->hi; tau++) h->weight[tau] = exp(h->score[tau] - most);
         if (h->mask) cmha__lag_masked(h, h->weight, h->hi, 0, h->total);
         else for (size_t t = 0; t < h->hi; t++) h->total[t] = sum += h->weight[t];
         h->left = 0;
@@ -10393,20 +10367,20 @@ static int cmha__lag_weights(cmha__lag_head *h) {
             } else h->total[t] = 0;
         }
     }
+    if (rows) cmha__lag_spectrum(h, h->weight, h->hi, h->spectrum);
     return rows > 0;
 }
 
-/* What each lag's weight gets through the denominators, dtotal[t] = -Re(sum conj(y) dy) / total: of lag tau
-   the sum over rows t >= tau with t - tau present, in total's place: from the end, or by a correlation. */
+/* What each lag's weight gets through the denominators, in total's place: dtotal[t] = -Re(sum conj(y) dy) /
+   total, of lag tau summed over rows t >= tau with t - tau present: from the end, or by a correlation. */
 static void cmha__lag_denominators(const cmha__lag_head *h) {
     cmha_heads y = h->x.y, dy = h->x.dy;
     double sum = 0;
     for (size_t t = h->hi; t-- > 0;) {
         const cmha_real *a = y.data + t * y.token, *b = dy.data + t * dy.token;
         double row = 0;
-        if (h->total[t] != 0)
-            for (size_t j = 0; j < h->a->d; j++)
-                row += (double)a[j] * b[j] + (double)a[y.imag + j] * b[dy.imag + j];
+        for (size_t j = 0; j < h->a->d; j++)
+            row += (double)a[j] * b[j] + (double)a[y.imag + j] * b[dy.imag + j];
         if (h->total[t] != 0) sum -= row / h->total[t];
         h->total[t] = sum;
         if (h->mask) sum = 0;
@@ -10414,7 +10388,7 @@ static void cmha__lag_denominators(const cmha__lag_head *h) {
     if (h->mask) cmha__lag_masked(h, h->total, h->hi, 1, h->total);
 }
 
-/* A head's backward: to dv and, as only ratios of weights enter y, by weight * dweight to dlags, q and k. */
+/* A head's gradients: dv, and dlags = weight dweight (only ratios of weights enter y), whence dq and dk. */
 static void cmha__lag_backward(cmha__lag_head *h) {
     double factor = h->a->temp / sqrt((double)(h->a->d ? h->a->d : 1));
     const cmha_attention_views *x = &h->x;
@@ -10422,7 +10396,6 @@ static void cmha__lag_backward(cmha__lag_head *h) {
     memset(h->dlags, 0, h->a->n * sizeof *h->dlags);
     while (cmha__lag_weights(h)) {
         double m = (double)cmha__fft_length(h->hi);
-        cmha__lag_spectrum(h, h->weight, h->hi, h->spectrum);
         const cmha__lag_views values = {
             &x->dy, scored ? &x->v : NULL, NULL, x->dv.data ? &x->dv : NULL};
         cmha__lag_sweep(h, h->hi, CMHA__LAG_OVER | CMHA__LAG_CONJ, &values);
@@ -10438,29 +10411,24 @@ static void cmha__lag_backward(cmha__lag_head *h) {
     if (x->dk.data) cmha__lag_sweep(h, h->n, CMHA__LAG_PHASORS | CMHA__LAG_CONJ, &to_k);
 }
 
-static void cmha__lag_run(const cmha_lag_args *a, const cmha_attention_views *x, cmha_real *lags,
-        int backward, cmha_real *scratch) {
-    cmha__lag_head none;
-    size_t own = cmha__lag_open(a, NULL, &none);
+static void cmha__lag_run(const cmha_lag_args *a, const cmha_attention_views *x, cmha_real *lags, int back,
+        cmha_real *scratch) {
+    size_t own = cmha__lag_open(a, NULL).scratch;
     CMHA__FOR_CHUNKS(a->threads, a->batch * a->heads, lo, hi) {
-        cmha__lag_head h;
-        cmha__lag_open(a, scratch + (size_t)cmha__chunk * own, &h);
+        cmha__lag_head h = cmha__lag_open(a, scratch + (size_t)cmha__chunk * own);
+        const cmha__lag_views values = {&h.x.v, NULL, NULL, &h.x.y};
         for (size_t unit = lo; unit < hi; unit++) {
-            h.x = cmha__views_of_head(x, unit / a->heads, unit % a->heads);
+            h.x = cmha__views_at(x, unit / a->heads, unit % a->heads, 0);
             h.lags = lags + unit * a->n;
             cmha__lag_sequence(&h, unit / a->heads);
-            if (!backward) cmha__lag_scores(&h);
+            if (!back) cmha__lag_scores(&h);
             for (size_t t = 0; t < h.n; t++) h.score[t] = h.lags[t];
             memset(h.done, 0, a->n);
             h.left = h.n;
-            if (CMHA__TRAINS && backward) cmha__lag_backward(&h);
-            if (CMHA__TRAINS && backward) continue;
+            if (CMHA__TRAINS && back) cmha__lag_backward(&h);
+            if (CMHA__TRAINS && back) continue;
             cmha__zero_rows(cmha__rows_at(h.x.y, 0, 0), a->n, a->d); /* what rows that see no lag keep */
-            while (cmha__lag_weights(&h)) {
-                cmha__lag_spectrum(&h, h.weight, h.hi, h.spectrum);
-                const cmha__lag_views values = {&h.x.v, NULL, NULL, &h.x.y};
-                cmha__lag_sweep(&h, h.hi, CMHA__LAG_SHARES, &values);
-            }
+            while (cmha__lag_weights(&h)) cmha__lag_sweep(&h, h.hi, CMHA__LAG_SHARES, &values);
         }
     }
 }
@@ -10494,18 +10462,19 @@ CMHA_DEF const cmha_real *cmha_rotation(cmha_tape *tape, const double *omega, si
 
 enum { CMHA__SOFTMAX, CMHA__LINEAR, CMHA__LAG };
 
-/* One call of a core, kept until the backward. args gives the sizes whichever core it is. */
+/* One call of a core, kept until the backward. args: the softmax call of the same sizes and scores. */
 typedef struct cmha__attention_saved {
     int core;
     cmha_attention_args args;
     cmha_linear_args linear;
     cmha_lag_args lag;
     void *rows; /* what the forward leaves to the backward: lse, denominators or the lags' scores */
+    cmha_real *state; /* of a cache, from which linear attention goes on; or NULL */
     size_t row; /* width of a fused projection, 0 = three tensors */
     cmha_tensor *in[CMHA_MAX_INPUTS]; /* q, k, v, parameters */
 } cmha__attention_saved;
 
-/* A token-major view of `heads` heads of d numbers, real or complex: in planes, or halves of a head. */
+/* A token-major view of heads of d numbers, real or complex: in planes, or halves of a head. */
 static cmha_heads cmha__tokens_view(const cmha_attention_args *a, cmha_real *data, size_t N, size_t heads,
         size_t d, int is_complex) {
     size_t step = is_complex && a->halves ? 2 * d : d, imag = a->halves ? d : heads * d;
@@ -10531,7 +10500,7 @@ static cmha_attention_views cmha__views(const cmha__attention_saved *s, cmha_rea
     return x;
 }
 
-/* Fills in the sizes, and the score's parameters if it has any; NULL after an error line. */
+/* Fills in sizes and the score's parameters; NULL after an error line. */
 static const cmha_tensor *cmha__attention_fits(cmha_tape *tape, cmha__attention_saved *s) {
     cmha_tensor *const *in = s->in;
     const cmha_tensor *q = in[0], *k = in[1], *v = in[2];
@@ -10556,27 +10525,27 @@ static const cmha_tensor *cmha__attention_fits(cmha_tape *tape, cmha__attention_
     s->row = k ? 0 : width;
     need = planes * a->kv_heads * a->d_k;
     if (k && (k->shape[0] != a->batch || v->shape[0] != a->batch || v->shape[1] != a->n_k ||
-            cmha__last(k) != need || cmha__last(v) % (v_planes * a->kv_heads)))
+        cmha__last(k) != need || cmha__last(v) % (v_planes * a->kv_heads)))
         return CMHA__MISFIT(tape, "attention: %zu keys of width %zu where %zu is needed, %zu values of %zu",
             a->n_k, cmha__last(k), need, v->shape[1], cmha__last(v));
     if (score && (score->rotates || score->imaginary) && turning * a->d_k % 2)
         return CMHA__MISFIT(tape, "attention: no complex pairs: head width %zu is odd", a->d_k);
     if (a->rotary_dims * turning % 2 || a->rotary_dims > planes * a->d_k)
         return CMHA__MISFIT(tape, "attention: %zu numbers of %zu cannot rotate", a->rotary_dims, a->d_k);
-    if (score)
-        for (size_t i = 0; i <= score->n_parameters; i++) {
-            if (!(need = cmha__own_numbers(a, i, &step))) continue;
-            if (step) need *= a->heads;
-            if (!in[3 + i] || in[3 + i]->size != need)
-                return CMHA__MISFIT(tape, "attention: %s needs %zu numbers, it has %zu",
-                        i < score->n_parameters ? score->parameters[i].name : "log_temp", need,
-                        in[3 + i] ? in[3 + i]->size : 0);
-            a->parameters[i] = in[3 + i]->data;
-        }
+    for (size_t i = 0; i + 3 < CMHA_MAX_INPUTS; i++) {
+        const cmha_tensor *parameter = in[3 + i];
+        if (!(need = cmha__own_numbers(a, i, &step))) continue;
+        if (step) need *= a->heads;
+        if (!parameter || parameter->size != need)
+            return CMHA__MISFIT(tape, "attention: %s needs %zu numbers, it has %zu",
+                i < score->n_parameters ? score->parameters[i].name : "log_temp", need,
+                parameter ? parameter->size : 0);
+        a->parameters[i] = parameter->data;
+    }
     return q;
 }
 
-/* A score that does not serve here or (fits: the shapes do) options that mean nothing; NULL if neither. */
+/* Says why a score does not serve here or (fits: the shapes do) which options mean nothing; else NULL. */
 static const char *cmha__attention_wrong(const cmha_attention_args *a, int fits) {
     const cmha_score *score = a->score;
     if (!score) return "there is no such kind";
@@ -10597,8 +10566,7 @@ static cmha__attention_saved *cmha__attention_open(cmha_tape *tape, const void *
         cmha_tensor *k, cmha_tensor *v) {
     if (!q || !tape || tape->status) return NULL;
     if (!args) CMHA__MISUSE(tape, "attention: args is NULL");
-    cmha__attention_saved *s =
-        args ? (cmha__attention_saved *)cmha__record_alloc(tape, sizeof(cmha__attention_saved)) : NULL;
+    cmha__attention_saved *s = args ? CMHA__NEW(tape, cmha__attention_saved) : NULL;
     if (s) {
         s->in[0] = q;
         s->in[1] = k;
@@ -10607,18 +10575,18 @@ static cmha__attention_saved *cmha__attention_open(cmha_tape *tape, const void *
     return s;
 }
 
-/* Opens a call of softmax attention, and checks it; NULL after an error line. */
+/* Opens and checks a call of softmax attention; NULL after an error line. */
 static cmha__attention_saved *cmha__softmax_open(cmha_tape *tape, const cmha_attention_args *args,
         cmha_tensor *q, cmha_tensor *k, cmha_tensor *v, cmha_tensor *const *parameters) {
     cmha__attention_saved *s = cmha__attention_open(tape, args, q, k, v);
     if (!s) return NULL;
     s->args = cmha__with_score(args);
     s->args.threads = tape->context->threads;
-    const cmha_score *score = s->args.score, *own = args->score;
+    const cmha_score *own = args->score;
     const char *wrong = own ? cmha__score_wrong(own) : NULL;
     if (!wrong) wrong = cmha__attention_wrong(&s->args, 0);
     if (parameters && !wrong)
-        for (size_t i = 0; i < score->n_parameters + !!args->temperature; i++)
+        for (size_t i = 0; i < s->args.score->n_parameters + !!args->temperature; i++)
             s->in[3 + i] = parameters[i];
     if (!wrong && !cmha__attention_fits(tape, s)) return NULL;
     if (!wrong) wrong = cmha__attention_wrong(&s->args, 1);
@@ -10629,17 +10597,16 @@ static cmha__attention_saved *cmha__softmax_open(cmha_tape *tape, const cmha_att
 }
 
 /* Runs a core in the tape's scratch, backwards where y has a gradient. */
-static cmha_status cmha__core_run(cmha_tape *tape, const cmha__attention_saved *s, const cmha_tensor *y,
-        cmha_real *state) {
+static cmha_status cmha__core_run(cmha_tape *tape, const cmha__attention_saved *s, const cmha_tensor *y) {
     cmha_real *grad[CMHA_MAX_INPUTS];
     int back = CMHA__TRAINS && y->grad;
     if (back)
         for (int i = 0; i < CMHA_MAX_INPUTS; i++) grad[i] = cmha_tape_grad(tape, s->in[i]);
     size_t room = s->core == CMHA__LAG ? cmha_lag_attention_scratch(&s->lag)
-            : s->core == CMHA__LINEAR ? cmha_linear_attention_scratch(&s->linear, back)
-            : cmha_attention_scratch(&s->args, back);
+        : s->core == CMHA__LINEAR ? cmha_linear_attention_scratch(&s->linear, back)
+        : cmha_attention_scratch(&s->args, back);
     cmha__mark mark = cmha__mark_of(tape);
-    cmha_real *scratch = cmha__reals(tape, room), *saved = (cmha_real *)s->rows;
+    cmha_real *scratch = cmha__reals(tape, room), *saved = s->state ? NULL : (cmha_real *)s->rows;
     cmha_lse *lse = (cmha_lse *)s->rows;
     if (!tape->status && !cmha__dry(tape)) {
         cmha_attention_views x = cmha__views(s, NULL, y->data);
@@ -10650,8 +10617,7 @@ static cmha_status cmha__core_run(cmha_tape *tape, const cmha__attention_saved *
             x.dv = d.v;
             x.dy = d.y;
         }
-        if (s->core == CMHA__LINEAR)
-            cmha__linear_run(&s->linear, &x, state ? NULL : saved, state, back, scratch);
+        if (s->core == CMHA__LINEAR) cmha__linear_run(&s->linear, &x, saved, s->state, back, scratch);
         else if (s->core == CMHA__LAG) cmha__lag_run(&s->lag, &x, saved, back, scratch);
         else if (back) cmha_attention_backward(&s->args, &x, lse, NULL, grad + 3, scratch);
         else cmha_attention_forward(&s->args, &x, lse, scratch);
@@ -10660,7 +10626,7 @@ static cmha_status cmha__core_run(cmha_tape *tape, const cmha__attention_saved *
     return tape->status;
 }
 
-/* What cmha_model_attention asks for. `head` counts down the heads of `layer`; at 0 a call has the head. */
+/* What cmha_model_attention asks for. Calls take their heads off `head`, until one has it. */
 struct cmha__probe {
     size_t layer, at, head; /* at: the layer that runs */
     int what;
@@ -10681,8 +10647,8 @@ static void cmha__arg(const cmha_score_call *c, const cmha_real *re, const cmha_
 
 static void cmha__see_head(cmha__head *h) {
     cmha_rows none = {NULL, 0, 0};
-    h->scores = h->call->views->y.data + h->batch * h->args->n_q * h->args->n_k;
     if (h->head != h->call->seen) return;
+    h->scores = h->call->views->y.data + h->batch * h->args->n_q * h->args->n_k;
     cmha__set_queries(h, h->call->term);
     cmha__forward_head(h, none);
 }
@@ -10700,30 +10666,14 @@ static void cmha__weigh(cmha_real *row, size_t n, const cmha_linear_args *linear
     for (size_t j = 0; j < n; j++) row[j] = sum != 0 ? (cmha_real)((double)row[j] / sum) : 0;
 }
 
-/* The softmax call whose scores are those of this call's core. */
-static cmha_attention_args cmha__seen_args(const cmha__attention_saved *s) {
-    cmha_attention_args a = s->args;
-    int lag = s->core == CMHA__LAG, cope = s->core == CMHA__LINEAR && s->linear.kind == CMHA_LINEAR_COPE;
-    if (s->core == CMHA__SOFTMAX) return a;
-    a.softmax = CMHA_SOFTMAX_REAL;
-    a.kind = cope ? CMHA_ATTENTION_COMPLEX : CMHA_ATTENTION_ANGULAR;
-    a.scale = cope ? 1 : 1 / (cmha_real)a.d_k;
-    a.eps = lag ? s->lag.eps : s->linear.eps;
-    a.causal = lag || s->linear.causal;
-    a.key_mask = lag ? s->lag.key_mask : s->linear.key_mask;
-    a.score = NULL;
-    return cmha__with_score(&a);
-}
-
-/* Writes what is looked for, if it is a head of this call, whose core has run: scores by the softmax core in
-   any case, by the call's own row, or CoPE's linear kernel, or arg O. */
+/* Writes what is looked for, if it is a head of this call, whose core has run: scores come from the softmax
+   core in any case, by the call's own row, CoPE's linear kernel or arg O. */
 static void cmha__see(cmha_tape *tape, const cmha__attention_saved *s) {
     struct cmha__probe *p = tape->probe;
     int what = p->what % CMHA_SEE_NEXT, next = p->what / CMHA_SEE_NEXT, phases = what == CMHA_SEE_PHASES;
-    int lag = s->core == CMHA__LAG, plain = s->core == CMHA__SOFTMAX, count;
-    int cope = s->core == CMHA__LINEAR && s->linear.kind == CMHA_LINEAR_COPE;
-    cmha_attention_args a = cmha__seen_args(s);
-    size_t heads = a.heads, head = p->head, n = a.n_k, pairs = a.batch * a.n_q * n;
+    cmha_attention_args a = s->args;
+    int lag = s->core == CMHA__LAG, plain = s->core == CMHA__SOFTMAX, cope = !plain && !a.complex_v, count;
+    size_t heads = a.heads, head = p->head, n = a.n_k, rows = a.batch * a.n_q;
     if (p->at != p->layer || !p->out) return;
     if (head >= heads) p->head -= heads;
     if (head >= heads) return;
@@ -10752,10 +10702,10 @@ static void cmha__see(cmha_tape *tape, const cmha__attention_saved *s) {
     cmha__deal_call(&call, scratch);
     call.seen = head;
     call.term = term;
-    for (size_t i = 0; i < pairs; i++) out[i] = -(cmha_real)INFINITY;
+    for (size_t i = 0; i < rows * n; i++) out[i] = -(cmha_real)INFINITY;
     cmha__set_peaks(&call);
     cmha__each_head(&call, cmha__see_head);
-    for (size_t i = 0; i < a.batch * a.n_q; i++, out += n) {
+    for (size_t i = 0; i < rows; i++, out += n) {
         const cmha_real *R = lag ? (cmha_real *)s->rows + (i / n * heads + head) * n + i % n : NULL;
         if (!plain && !cope)
             for (size_t j = 0; j < n; j++) {
@@ -10767,11 +10717,11 @@ static void cmha__see(cmha_tape *tape, const cmha__attention_saved *s) {
 }
 
 static cmha_status cmha__attention_record(cmha_tape *tape, cmha_record *r) {
-    return cmha__core_run(tape, (const cmha__attention_saved *)r->user, r->out, NULL);
+    return cmha__core_run(tape, (const cmha__attention_saved *)r->user, r->out);
 }
 
-/* Calls any core, sizes checked. state: see cmha__attend_planes. */
-static cmha_tensor *cmha__attend(cmha_tape *tape, cmha__attention_saved *s, cmha_real *state) {
+/* Calls any core, sizes checked. */
+static cmha_tensor *cmha__attend(cmha_tape *tape, cmha__attention_saved *s) {
     static const char *const names[] = {"attention", "linear_attention", "lag_attention"};
     size_t shape[3] = {s->args.batch, s->args.n_q, s->args.heads * cmha__value_width(&s->args)};
     size_t rows = s->args.batch * s->args.heads * s->args.n_q;
@@ -10780,7 +10730,7 @@ static cmha_tensor *cmha__attend(cmha_tape *tape, cmha__attention_saved *s, cmha
     cmha_tensor *y = cmha__result(tape, 3, shape);
     s->rows = y ? cmha__reals(tape, rows) : NULL;
     if (!s->rows) return NULL;
-    cmha__core_run(tape, s, y, state);
+    cmha__core_run(tape, s, y);
     if (tape->probe) cmha__see(tape, s);
     return cmha__push(tape, names[s->core], y, s->in, CMHA_MAX_INPUTS, cmha__attention_record, s);
 }
@@ -10792,7 +10742,7 @@ CMHA_DEF cmha_tensor *cmha_attention(cmha_tape *tape, const cmha_attention_args 
     if (!cmha__records(tape)) s->args.dropout = 0;
     if (s->args.dropout > 0) s->args.key = cmha__draw(tape);
     if (cmha__among_ranks(tape)) s->args.first = tape->shared.first;
-    return cmha__attend(tape, s, NULL);
+    return cmha__attend(tape, s);
 }
 
 /* Linear or lag attention: queries and keys are the same tokens, complex, of as many heads. state NULL: the
@@ -10802,28 +10752,40 @@ static cmha_tensor *cmha__attend_planes(cmha_tape *tape, const cmha_linear_args 
     const void *args = lag ? (const void *)lag : linear;
     cmha__attention_saved *s = cmha__attention_open(tape, args, qkv[0], qkv[1], qkv[2]);
     if (!s) return NULL;
-    s->core = lag ? CMHA__LAG : CMHA__LINEAR;
-    if (lag) s->lag = *lag;
-    else s->linear = *linear;
-    unsigned kind = (unsigned)s->linear.kind, output = (unsigned)s->linear.output; /* lag: 0 */
-    if (kind >= CMHA_LINEAR_COUNT || output >= CMHA_COPE_OUTPUT_COUNT)
-        return CMHA__MISUSE(tape, "linear attention: there is no such kind or output");
     cmha_attention_args *a = &s->args;
-    a->kind = CMHA_ATTENTION_COMPLEX;
+    cmha_linear_args *l = &s->linear;
+    s->core = lag ? CMHA__LAG : CMHA__LINEAR;
+    s->state = state;
+    if (lag) {
+        s->lag = *lag;
+        l->heads = lag->heads;
+        l->kind = CMHA_LINEAR_ANGULAR;
+        l->causal = 1;
+        l->eps = lag->eps;
+        l->key_mask = lag->key_mask;
+    } else *l = *linear;
+    if ((unsigned)l->kind >= CMHA_LINEAR_COUNT || (unsigned)l->output >= CMHA_COPE_OUTPUT_COUNT)
+        return CMHA__MISUSE(tape, "linear attention: there is no such kind or output");
+    a->complex_v = l->kind == CMHA_LINEAR_ANGULAR;
+    a->kind = a->complex_v ? CMHA_ATTENTION_ANGULAR : CMHA_ATTENTION_COMPLEX;
+    a->softmax = CMHA_SOFTMAX_REAL;
     *a = cmha__with_score(a);
-    a->heads = a->kv_heads = lag ? lag->heads : linear->heads;
-    a->complex_v = lag || linear->kind == CMHA_LINEAR_ANGULAR;
+    a->heads = a->kv_heads = l->heads;
+    a->causal = l->causal;
+    a->eps = l->eps;
+    a->key_mask = l->key_mask;
     if (!cmha__attention_fits(tape, s)) return NULL;
     if (a->n_q != a->n_k || !a->d_v)
         return CMHA__MISFIT(tape, "attention: %zu queries, %zu keys, values of %zu", a->n_q, a->n_k, a->d_v);
     if (lag && a->d_v != a->d_k)
         return CMHA__MISFIT(tape, "lag attention: values of %zu a head, queries of %zu", a->d_v, a->d_k);
-    s->linear.batch = s->lag.batch = a->batch;
-    s->linear.n = s->lag.n = a->n_q;
-    s->linear.d = s->lag.d = a->d_k;
-    s->linear.d_v = a->d_v;
-    s->linear.threads = s->lag.threads = tape->context->threads;
-    return cmha__attend(tape, s, state);
+    a->scale = a->complex_v ? 1 / (cmha_real)a->d_k : 1;
+    l->batch = s->lag.batch = a->batch;
+    l->n = s->lag.n = a->n_q;
+    l->d = s->lag.d = a->d_k;
+    l->d_v = a->d_v;
+    l->threads = s->lag.threads = tape->context->threads;
+    return cmha__attend(tape, s);
 }
 
 CMHA_DEF cmha_tensor *cmha_linear_attention(cmha_tape *tape, const cmha_linear_args *args, cmha_tensor *q,
@@ -10842,7 +10804,7 @@ CMHA_DEF cmha_tensor *cmha_lag_attention(cmha_tape *tape, const cmha_lag_args *a
 
 CMHA_DEF size_t cmha_pcl_scratch(const cmha_pcl_args *args) {
     return cmha__countable((8 * args->P + CMHA__TILE) * args->N,
-            (8 * (double)args->P + CMHA__TILE) * (double)args->N);
+        (8 * (double)args->P + CMHA__TILE) * (double)args->N);
 }
 
 static cmha_real cmha__pcl_scale(const cmha_pcl_args *a) { return 1 / ((cmha_real)a->P * a->tau); }
@@ -10863,71 +10825,71 @@ static void cmha__phasors(const cmha_pcl_args *a, const cmha_real *theta, cmha_r
         }
 }
 
-/* Returns row t of S [64, N] = sim(t, j) / tau, which is filled for 64 tokens t at a time. */
-static cmha_real *cmha__pcl_logits(const cmha_pcl_args *a, const cmha_real *q, const cmha_real *k, size_t t,
-        cmha_real *S) {
-    size_t d = 2 * a->P, N = a->N, row = t % CMHA__TILE;
-    if (!row) cmha_gemm(0, 1, cmha__tile_rows(N, t), N, d, 1, q + t * d, d, k, d, 0, S, N);
-    return S + row * N;
+/* Returns the loss of token t; its logits become exp(logit - largest) of the others, not of padding. With the
+   positive apart nothing cancels: the loss is log(1 + others). lse gets the largest and the log of the sum.
+   Backwards lse has them, `share` (else NULL) is the loss's gradient, and logits become theirs. */
+static double cmha__pcl_row(const cmha_pcl_args *a, size_t t, const cmha_real *share, cmha_real *lse,
+        cmha_real *row) {
+    size_t N = a->N, positive = a->positive ? a->positive[t] : t;
+    int counts = cmha__pcl_sees(a, positive);
+    double gap = row[positive], own, others;
+    if (a->valid)
+        for (size_t j = 0; j < N; j++)
+            if (!a->valid[j]) row[j] = -(cmha_real)INFINITY;
+    if (!share) lse[0] = cmha__largest(row, N);
+    row[positive] = -(cmha_real)INFINITY;
+    others = cmha__exp_shifted(row, N, lse[0]);
+    if (share) {
+        cmha_real factor = *share * cmha__exp(-lse[1]);
+        for (size_t j = 0; j < N; j++) row[j] *= factor;
+        row[positive] = counts ? -factor * (cmha_real)others : -*share;
+        return 0;
+    }
+    gap = (double)lse[0] - gap;
+    own = counts ? exp(-gap) : 0;
+    others = own == 1 ? log1p(others) : log(own + others);
+    lse[1] = (cmha_real)others;
+    return gap + others;
 }
 
-/* Turns logits, padding taken out, into exp(logit - top), the positive's into 0; returns the sum. top: the
-   largest, or given. With the positive apart nothing cancels: the loss is log(1 + others). */
-static cmha_real cmha__pcl_others(const cmha_pcl_args *a, size_t positive, int find, cmha_real *top,
-        cmha_real *row) {
-    if (a->valid)
-        for (size_t j = 0; j < a->N; j++)
-            if (!a->valid[j]) row[j] = -(cmha_real)INFINITY;
-    if (find) *top = cmha__largest(row, a->N);
-    row[positive] = -(cmha_real)INFINITY;
-    return cmha__exp_shifted(row, a->N, *top);
+/* Walks the tokens, 64 rows of logits S [64, N] = sim / tau at a time: returns the sum of their losses or,
+   backwards, makes dq and dk, which lie behind q and k. */
+static double cmha__pcl_walk(const cmha_pcl_args *a, const cmha_real *theta, const cmha_real *share,
+        cmha_real *lse, cmha_real *scratch) {
+    size_t N = a->N, d = 2 * a->P;
+    cmha_real *q = scratch, *k = q + N * d, *dq = k + N * d, *dk = dq + N * d, *S = dk + N * d;
+    double sum = 0;
+    cmha__phasors(a, theta, q, k);
+    for (size_t t = 0, rows; t < N; t += rows) {
+        rows = cmha__tile_rows(N, t);
+        cmha_gemm(0, 1, rows, N, d, 1, q + t * d, d, k, d, 0, S, N);
+        for (size_t r = 0; r < rows; r++) {
+            cmha_real *row = S + r * N, *sums = lse + 2 * (t + r);
+            if (cmha__pcl_sees(a, t + r)) sum += cmha__pcl_row(a, t + r, share, sums, row);
+            else if (share) memset(row, 0, N * sizeof *row);
+            else sums[0] = sums[1] = 0;
+        }
+        if (!share) continue;
+        cmha_gemm(0, 0, rows, d, N, 1, S, N, k, d, 0, dq + t * d, d);
+        cmha_gemm(1, 0, N, d, rows, 1, S, N, q + t * d, d, t > 0, dk, d);
+    }
+    return sum;
 }
 
 CMHA_DEF double cmha_pcl_forward(const cmha_pcl_args *args, const cmha_real *theta, cmha_real *lse,
         cmha_real *scratch) {
-    size_t N = args->N, d = 2 * args->P, count = cmha__counted(args->valid, args->N);
-    cmha_real *q = scratch, *k = q + N * d, *S = k + N * d;
-    double sum = 0;
-    cmha__phasors(args, theta, q, k);
-    for (size_t t = 0; t < N; t++) {
-        cmha_real *row = cmha__pcl_logits(args, q, k, t, S);
-        size_t positive = args->positive ? args->positive[t] : t;
-        double gap = row[positive], own, others;
-        lse[2 * t] = lse[2 * t + 1] = 0;
-        if (!cmha__pcl_sees(args, t)) continue;
-        others = cmha__pcl_others(args, positive, 1, &lse[2 * t], row);
-        gap = (double)lse[2 * t] - gap;
-        own = cmha__pcl_sees(args, positive) ? exp(-gap) : 0;
-        others = own == 1 ? log1p(others) : log(own + others);
-        lse[2 * t + 1] = (cmha_real)others;
-        sum += gap + others;
-    }
+    size_t count = cmha__counted(args->valid, args->N);
+    double sum = cmha__pcl_walk(args, theta, NULL, lse, scratch);
     return count ? sum / (double)count : 0;
 }
 
 CMHA_FIT void cmha_pcl_backward(const cmha_pcl_args *args, const cmha_real *theta, const cmha_real *lse,
         cmha_real dloss, cmha_real *dtheta, cmha_real *dw, cmha_real *scratch) {
-    size_t N = args->N, P = args->P, d = 2 * P, count = cmha__counted(args->valid, args->N);
-    cmha_real *q = scratch, *k = q + N * d, *dq = k + N * d, *dk = dq + N * d, *S = dk + N * d;
-    cmha_real scale = cmha__pcl_scale(args);
+    size_t N = args->N, P = args->P, d = 2 * P, count = cmha__counted(args->valid, N);
+    const cmha_real *dq = scratch + 2 * N * d, *dk = dq + N * d, scale = cmha__pcl_scale(args);
     if (!count) return;
-    cmha__phasors(args, theta, q, k);
-    for (size_t t = 0, rows; t < N; t += rows) {
-        rows = cmha__tile_rows(N, t);
-        for (size_t i = t; i < t + rows; i++) { /* logits become their gradient */
-            cmha_real *row = cmha__pcl_logits(args, q, k, i, S);
-            size_t positive = args->positive ? args->positive[i] : i;
-            cmha_real top = lse[2 * i], share = dloss / (cmha_real)count, others, factor;
-            if (!cmha__pcl_sees(args, i)) memset(row, 0, N * sizeof *row);
-            if (!cmha__pcl_sees(args, i)) continue;
-            factor = share * cmha__exp(-lse[2 * i + 1]);
-            others = cmha__pcl_others(args, positive, 0, &top, row);
-            for (size_t j = 0; j < N; j++) row[j] *= factor;
-            row[positive] = cmha__pcl_sees(args, positive) ? -factor * others : -share;
-        }
-        cmha_gemm(0, 0, rows, d, N, 1, S, N, k, d, 0, dq + t * d, d);
-        cmha_gemm(1, 0, N, d, rows, 1, S, N, q + t * d, d, t > 0, dk, d);
-    }
+    dloss /= (cmha_real)count;
+    cmha__pcl_walk(args, theta, &dloss, (cmha_real *)(uintptr_t)lse, scratch); /* lse is only read */
     for (size_t t = 0; t < N; t++, dq += d, dk += d)
         for (size_t r = 0; r < P; r++) {
             cmha_real s, c;
@@ -10939,38 +10901,40 @@ CMHA_FIT void cmha_pcl_backward(const cmha_pcl_args *args, const cmha_real *thet
         }
 }
 
-/* A phase contrastive loss over a fused projection. A unit: one head of queries or keys of a sequence. */
+/* The loss over a fused projection: a call of `count` units, each a head of queries or keys of a sequence.
+   kind 1: phases are adapted, those after delta, b and position. */
 typedef struct cmha__pcl_saved {
-    cmha__attention_saved attention; /* sizes, layout, delta, rotation */
+    cmha__attention_saved attention; /* sizes, layout, rotation; rows: the lse [units, N, 2] */
     cmha_pcl_options options;
-    uint64_t key;
-    int adapted; /* phases are those after delta, b and position */
-    size_t units;
     double all_units; /* with those of other ranks */
-    cmha_real *lse; /* [units, N, 2] */
 } cmha__pcl_saved;
 
 /* A unit's phases, out of a thread's scratch. */
 typedef struct cmha__pcl_unit {
+    const cmha__pcl_saved *s;
     cmha_pcl_args args;
     cmha_score_call call; /* its head's delta, b (of queries only) and rotation */
     size_t at; /* of the unit's first number in the projection */
     cmha_real *kernel, *theta, *adapted, *dtheta;
     unsigned char *keep;
+    size_t scratch;
 } cmha__pcl_unit;
 
-/* Deals a thread's scratch out, as cmha__deal. */
-static size_t cmha__pcl_deal(const cmha__pcl_saved *s, cmha_real *base, cmha__pcl_unit *u) {
+/* Deals `base` out; NULL gives the size alone. */
+static cmha__pcl_unit cmha__pcl_open(const cmha__pcl_saved *s, cmha_real *base) {
     size_t N = s->attention.args.n_q, P = s->attention.args.d_k / 2, n = N * P;
-    memset(u, 0, sizeof *u);
-    u->args.N = N;
-    u->args.P = P;
-    u->args.tau = s->options.tau;
-    const cmha__part parts[] = {{&u->kernel, cmha_pcl_scratch(&u->args)}, {&u->theta, n}, {&u->adapted, n},
-            {&u->dtheta, n}, {&u->keep, cmha__reals_for(n)}};
-    size_t used = cmha__deal(parts, 5, base);
-    u->args.keep = u->keep;
-    return used;
+    cmha__pcl_unit u;
+    memset(&u, 0, sizeof u);
+    u.s = s;
+    u.args.N = N;
+    u.args.P = P;
+    u.args.tau = s->options.tau;
+    const cmha__part parts[] = {
+        {&u.kernel, cmha_pcl_scratch(&u.args)}, {&u.theta, n}, {&u.adapted, n}, {&u.dtheta, n},
+        {&u.keep, cmha__reals_for(n)}};
+    u.scratch = cmha__deal(parts, 5, base);
+    u.args.keep = u.keep;
+    return u;
 }
 
 /* The query head whose delta and b a unit uses: of keys, their group's first. */
@@ -10979,21 +10943,21 @@ static size_t cmha__pcl_head(const cmha_attention_args *a, size_t unit) {
     return h < a->heads ? h : (h - a->heads) * (a->heads / a->kv_heads);
 }
 
-static void cmha__pcl_open(const cmha__call *c, size_t unit, cmha__pcl_unit *u) {
-    const cmha__pcl_saved *s = (const cmha__pcl_saved *)c->kept;
-    const cmha_attention_args *a = &s->attention.args;
+static void cmha__pcl_phases(const cmha__call *c, size_t unit, cmha__pcl_unit *u) {
+    const cmha_attention_args *a = &u->s->attention.args;
     size_t per = a->heads + a->kv_heads, b = unit / per, h = unit % per, N = a->n_q, d = a->d_k, P = d / 2;
-    cmha_rng rng = cmha_rng_make(s->key, a->first * per + unit);
-    const cmha_real *qkv = c->x[0] + (u->at = b * N * s->attention.row + h * d);
+    size_t row = u->s->attention.row;
+    cmha_rng rng = cmha_rng_make(c->key, a->first * per + unit);
+    u->at = b * N * row + h * d;
     u->call = cmha__call_of_head(a, cmha__pcl_head(a, unit), h >= a->heads, 0, NULL);
     if (u->call.is_key) u->call.parameters[1] = NULL;
     u->args.w = c->x[3];
     u->args.valid = a->key_mask ? a->key_mask + b * N : NULL;
-    for (size_t j = 0; j < N * P; j++) u->keep[j] = cmha_rng_uniform(&rng) >= s->options.mask_rate;
+    for (size_t j = 0; j < N * P; j++) u->keep[j] = cmha_rng_uniform(&rng) >= u->s->options.mask_rate;
     for (size_t t = 0; t < N; t++)
-        cmha_euler_forward(qkv + t * s->attention.row, 1, P, a->layout, NULL, u->theta + t * P);
+        cmha_euler_forward(c->x[0] + u->at + t * row, 1, P, a->layout, NULL, u->theta + t * P);
     memcpy(u->adapted, u->theta, N * P * sizeof *u->theta);
-    if (s->adapted)
+    if (c->kind)
         for (size_t i = 0; i < N * P; i++) {
             const cmha_real *turn = u->call.rotation + i / P * d + i % P;
             const cmha_real *delta = u->call.parameters[0], *offset = u->call.parameters[1];
@@ -11008,14 +10972,12 @@ static void cmha__pcl_open(const cmha__call *c, size_t unit, cmha__pcl_unit *u) 
 /* The unit's gradients: that of the projection, and of delta, b and w into part [3, P]. */
 static void cmha__pcl_unit_backward(const cmha__call *c, const cmha__pcl_unit *u, const cmha_real *lse,
         cmha_real *part) {
-    const cmha__pcl_saved *s = (const cmha__pcl_saved *)c->kept;
     const cmha_real *delta = u->call.parameters[0];
-    cmha_layout layout = s->attention.args.layout;
     size_t N = u->args.N, P = u->args.P, at = u->at;
-    cmha_real scale = c->dy[0] / (cmha_real)s->all_units, *dqkv = c->dx[0];
+    cmha_real scale = c->dy[0] / (cmha_real)u->s->all_units, *dqkv = c->dx[0];
     memset(u->dtheta, 0, N * P * sizeof *u->dtheta);
     cmha_pcl_backward(&u->args, u->adapted, lse, scale, u->dtheta, part + 2 * P, u->kernel);
-    if (s->adapted)
+    if (c->kind)
         for (size_t i = 0; i < N * P; i++) {
             cmha_real turn = u->dtheta[i];
             part[i % P] += delta ? u->theta[i] * turn : 0;
@@ -11023,14 +10985,9 @@ static void cmha__pcl_unit_backward(const cmha__call *c, const cmha__pcl_unit *u
             u->dtheta[i] = (delta ? delta[i % P] : 1) * turn;
         }
     if (dqkv)
-        for (size_t t = 0; t < N; t++, at += s->attention.row)
-            cmha_euler_backward(c->x[0] + at, NULL, u->dtheta + t * P, 1, P, layout, dqkv + at);
-}
-
-static void cmha__pcl_shape(cmha__call *c) {
-    cmha__pcl_saved *s = (cmha__pcl_saved *)c->kept;
-    s->lse = cmha__reals(c->tape, s->units * s->attention.args.n_q * 2);
-    cmha__one_shape(c);
+        for (size_t t = 0; t < N; t++, at += u->s->attention.row)
+            cmha_euler_backward(c->x[0] + at, NULL, u->dtheta + t * P, 1, P, u->s->attention.args.layout,
+                dqkv + at);
 }
 
 /* Inputs are the projection, delta, b and w. Walks all units: their mean loss, or the gradients. */
@@ -11038,41 +10995,37 @@ static void cmha__pcl_pass(const cmha__call *c) {
     const cmha__pcl_saved *s = (const cmha__pcl_saved *)c->kept;
     const cmha_attention_args *a = &s->attention.args;
     cmha_tape *tape = c->tape;
-    size_t P = a->d_k / 2, back = (size_t)cmha__goes_back(c);
-    cmha__pcl_unit none;
-    size_t own = cmha__pcl_deal(s, NULL, &none);
+    size_t units = c->count, P = a->d_k / 2, back = (size_t)cmha__goes_back(c);
+    size_t own = cmha__pcl_open(s, NULL).scratch;
     cmha__mark mark = cmha__mark_of(tape);
-    double *losses = (double *)cmha_tape_alloc(tape, (s->units + 1) * sizeof *losses), sum = 0;
-    cmha_real *parts = cmha__reals(tape, back * s->units * 3 * P);
+    double *losses = (double *)cmha_tape_alloc(tape, (units + 1) * sizeof *losses), sum = 0;
+    cmha_real *parts = cmha__reals(tape, back * units * 3 * P);
     cmha_real *scratch = cmha__reals(tape, (size_t)tape->context->threads * own);
     if (!tape->status && !cmha__dry(tape)) {
-        if (back) memset(parts, 0, s->units * 3 * P * sizeof *parts);
-        CMHA__FOR_CHUNKS(tape->context->threads, s->units, lo, hi) {
-            cmha__pcl_unit u;
-            cmha__pcl_deal(s, scratch + (size_t)cmha__chunk * own, &u);
+        if (back) memset(parts, 0, units * 3 * P * sizeof *parts);
+        CMHA__FOR_CHUNKS(tape->context->threads, units, lo, hi) {
+            cmha__pcl_unit u = cmha__pcl_open(s, scratch + (size_t)cmha__chunk * own);
             for (size_t unit = lo; unit < hi; unit++) {
-                cmha_real *lse = s->lse + unit * a->n_q * 2;
-                cmha__pcl_open(c, unit, &u);
+                cmha_real *lse = (cmha_real *)s->attention.rows + unit * a->n_q * 2;
+                cmha__pcl_phases(c, unit, &u);
                 if (!back) losses[unit] = cmha_pcl_forward(&u.args, u.adapted, lse, u.kernel);
                 else cmha__pcl_unit_backward(c, &u, lse, parts + unit * 3 * P);
             }
         }
-        if (!back)
-            for (size_t u = 0; u < s->units; u++) sum += losses[u];
-        if (!back) c->y[0] = s->units ? (cmha_real)(sum / (double)s->units) : 0;
-        if (back)
-            for (size_t u = 0; u < s->units; u++, parts += 3 * P) {
-                size_t head = a->share == CMHA_SHARE_PER_HEAD ? cmha__pcl_head(a, u) : 0;
-                for (size_t i = 0; i < 3; i++)
-                    if (c->dx[1 + i]) cmha__axpy(P, 1, parts + i * P, c->dx[1 + i] + (i < 2 ? head * P : 0));
-            }
+        for (size_t u = 0; u < units; u++, parts += 3 * P) {
+            size_t at = a->share == CMHA_SHARE_PER_HEAD ? cmha__pcl_head(a, u) * P : 0;
+            if (!back) sum += losses[u];
+            for (size_t i = 0; i < 3 * back; i++)
+                if (c->dx[1 + i]) cmha__axpy(P, 1, parts + i * P, c->dx[1 + i] + (i < 2 ? at : 0));
+        }
+        if (!back) c->y[0] = units ? (cmha_real)(sum / (double)units) : 0;
     }
     cmha__rewind(tape, mark);
 }
 
 CMHA_DEF cmha_tensor *cmha_pcl(cmha_tape *tape, const cmha_attention_args *args, cmha_tensor *qkv,
         cmha_tensor *delta, cmha_tensor *b, cmha_tensor *w, const cmha_pcl_options *options) {
-    static const cmha__op op = {"pcl", cmha__pcl_pass, cmha__pcl_shape, 1, CMHA__SCRATCH, 0, {0, 0}, 0};
+    static const cmha__op op = {"pcl", cmha__pcl_pass, cmha__one_shape, 1, CMHA__SCRATCH, 0, {0, 0}, 0};
     cmha__call call = cmha__call_of(&op, qkv, delta, b);
     if (!qkv || !w || !tape || tape->status) return NULL;
     if (!args || !options) return CMHA__MISUSE(tape, "pcl: args or options is NULL");
@@ -11082,25 +11035,25 @@ CMHA_DEF cmha_tensor *cmha_pcl(cmha_tape *tape, const cmha_attention_args *args,
     *a = cmha__with_score(args);
     a->temperature = 0;
     s->options = *options;
-    s->adapted = options->adapted && a->score && a->score->rotates;
-    cmha_tensor **in = s->attention.in;
-    in[0] = qkv;
-    in[3] = delta;
-    in[4] = b;
+    s->attention.in[0] = qkv;
+    s->attention.in[3] = delta;
+    s->attention.in[4] = b;
     if (!cmha__attention_fits(tape, &s->attention)) return NULL;
     if (a->d_k % 2 || w->size != a->d_k / 2)
         return CMHA__MISFIT(tape, "pcl: w of %zu numbers does not fit heads of %zu", w->size, a->d_k);
+    call.kind = options->adapted && a->score && a->score->rotates;
     const char *wrong = !cmha__contrasts(a->score) ? "it is for kinds CMHA, ROPE and DOT"
-            : !(options->tau > 0) ? "tau must be positive"
-            : s->adapted && !args->rotation ? "no rotation table"
-            : args->rotary_dims && args->layout ? "rotary_dims of halves"
-            : NULL;
+        : !(options->tau > 0) ? "tau must be positive"
+        : call.kind && !args->rotation ? "no rotation table"
+        : args->rotary_dims && args->layout ? "rotary_dims of halves"
+        : NULL;
     if (wrong) return CMHA__MISUSE(tape, "pcl: %s", wrong);
-    s->key = cmha__draw(tape);
+    call.key = cmha__draw(tape);
     if (cmha__among_ranks(tape)) a->first = tape->shared.first;
-    s->units = a->batch * (a->heads + a->kv_heads);
-    s->all_units = (double)s->units;
+    call.count = a->batch * (a->heads + a->kv_heads);
+    s->all_units = (double)call.count;
     cmha__over_ranks(tape, &s->all_units, 1);
+    s->attention.rows = cmha__reals(tape, call.count * a->n_q * 2);
     call.in[3] = w;
     call.kept = s;
     return cmha__run(tape, &call);
