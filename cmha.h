@@ -4806,8 +4806,9 @@ static cmha__call cmha__kernel(const cmha__op *op, size_t T, size_t D, const cmh
 /* ---- Common: elements, products, shapes ---- */
 
 static void cmha__add_pass(const cmha__call *c) {
-    if (!cmha__goes_back(c)) memcpy(c->y, c->x[0], c->n * sizeof *c->y);
-    cmha__axpy(c->n, 1, cmha__goes_back(c) ? c->dy : c->x[1], cmha__goes_back(c) ? c->dx[1] : c->y);
+    if (cmha__goes_back(c)) cmha__axpy(c->n, 1, c->dy, c->dx[1]);
+    else
+        for (size_t i = 0; i < c->n; i++) c->y[i] = c->x[0][i] + c->x[1][i];
 }
 
 CMHA_DEF cmha_tensor *cmha_add(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b) {
@@ -5015,10 +5016,10 @@ static void cmha__move(const cmha__call *c, int k, const cmha__moved *m) {
     }
 }
 
-/* count and key: the two axes, the earlier first. A row is what the axes before it leave. */
+/* kind and count: the two axes, the earlier first. A row is what the axes before it leave. */
 static void cmha__transpose_shape(cmha__call *c) {
     const cmha_tensor *x = c->in[0];
-    size_t a = c->count, b = (size_t)c->key, rank = (size_t)c->rank;
+    size_t a = (size_t)c->kind, b = c->count, rank = (size_t)c->rank;
     if (a >= rank || b >= rank) {
         CMHA__MISFIT(c->tape, "transpose: axes %zu and %zu of a tensor of rank %zu", a, b, rank);
         return;
@@ -5031,10 +5032,9 @@ static void cmha__transpose_shape(cmha__call *c) {
 /* A row is [P, between, Q, inner] before and [Q, between, P, inner] after. */
 static void cmha__transpose_pass(const cmha__call *c) {
     const cmha_tensor *x = c->in[0];
-    const size_t P = x->shape[c->count], Q = x->shape[c->key];
-    size_t between = 1, inner = 1;
-    for (size_t d = c->count + 1; d < c->key; d++) between *= x->shape[d];
-    for (size_t d = (size_t)c->key + 1; d < (size_t)x->rank; d++) inner *= x->shape[d];
+    const size_t P = x->shape[c->kind], Q = x->shape[c->count];
+    size_t between = 1, outer, inner = cmha__around(x, (int)c->count, &outer);
+    for (int d = c->kind + 1; d < (int)c->count; d++) between *= x->shape[d];
     for (size_t r = 0; r < c->n; r++)
         for (size_t p = 0; p < P; p++)
             for (size_t m = 0; m < between; m++) {
@@ -5047,11 +5047,8 @@ static void cmha__transpose_pass(const cmha__call *c) {
 CMHA_DEF cmha_tensor *cmha_transpose(cmha_tape *tape, cmha_tensor *x, int axis_a, int axis_b) {
     size_t a = (size_t)axis_a, b = (size_t)axis_b;
     if (a == b && x && a < (size_t)x->rank) return x;
-    static const cmha__op op = {"transpose", cmha__transpose_pass, cmha__transpose_shape, 1, 0, 0, {0, 0}, 0};
-    cmha__call call = cmha__call_of(&op, x, NULL, NULL);
-    call.count = cmha__min(a, b);
-    call.key = a < b ? b : a;
-    return cmha__run(tape, &call);
+    CMHA__RUNS(cmha__operate_by, "transpose", cmha__transpose_pass, cmha__transpose_shape, 1, 0, x,
+            (int)cmha__min(a, b), NULL, a < b ? b : a);
 }
 
 /* kind: the axis. */
@@ -5070,11 +5067,10 @@ static void cmha__concat_shape(cmha__call *c) {
     cmha__around(a, axis, &c->rows);
 }
 static void cmha__concat_pass(const cmha__call *c) {
-    size_t a = c->in[0]->size / c->rows, b = c->in[1]->size / c->rows;
-    for (int k = 0; k < 2; k++) {
-        size_t width = k ? b : a;
-        const cmha__moved part = {0, width, k ? a : 0, a + b, c->n, width};
-        cmha__move(c, k, &part);
+    for (size_t k = 0, at = 0, width; k < 2; k++, at += width) {
+        width = c->in[k]->size / c->rows;
+        const cmha__moved part = {0, width, at, c->out->size / c->rows, c->n, width};
+        cmha__move(c, (int)k, &part);
     }
 }
 
@@ -5274,13 +5270,12 @@ static int cmha__is_gated(int act) {
 typedef struct { size_t T, I; int act; } cmha__activated;
 static void cmha__activate(int threads, const cmha__activated *rows, const cmha_real *x, const cmha_real *dy,
         cmha_real *to) {
-    const size_t T = rows->T, I = rows->I;
-    const int act = rows->act;
-    const cmha_activation kind = (cmha_activation)act;
+    const size_t I = rows->I;
+    const cmha_activation kind = (cmha_activation)rows->act;
     if (!CMHA__TRAINS) dy = NULL;
-    CMHA__FOR_CHUNKS(threads, T, lo, hi) {
+    CMHA__FOR_CHUNKS(threads, rows->T, lo, hi) {
         size_t at = lo * I, n = (hi - lo) * I;
-        if (cmha__is_gated(act))
+        if (cmha__is_gated(kind))
             for (size_t t = lo; t < hi; t++) {
                 const cmha_real *gate = x + 2 * t * I, *up = gate + I;
                 cmha_real *dgate = to + 2 * t * I;
@@ -5393,16 +5388,17 @@ CMHA_DEF void cmha_pack(cmha_packed *p, const cmha_real *weight) {
     for (size_t o = 0; o < p->O; o++) {
         const cmha_real *row = C ? weight + o / C * p->I * C + o % C : weight + o * p->I;
         cmha_real most = 0; /* the largest magnitude; NaN, which stays, where one is no number */
-        if (bytes)
+        double scale = 0; /* one that has vanished or is NaN: code 0 */
+        if (bytes) {
             for (size_t i = 0; i < p->I; i++) {
                 cmha_real x = row[i * step], size = x < 0 ? -x : x;
                 if (!(size <= CMHA__LARGEST)) most = (cmha_real)NAN;
                 else if (size > most) most = size;
             }
-        if (bytes) p->scales[o] = (cmha_real)((double)most / 127);
+            scale = p->scales[o] = (cmha_real)((double)most / 127);
+        }
         for (size_t i = 0; i < p->I; i++) {
             uint32_t *block = cmha__block_at(p, o, i);
-            double scale = bytes ? p->scales[o] : 0; /* one that has vanished or is NaN: code 0 */
             double steps = scale > 0 ? fmax(-127, fmin(row[i * step] / scale, 127)) : 0;
             int code = (int)(steps + (steps < 0 ? -0.5 : 0.5));
             if (bytes) block[i % 16] |= ((uint32_t)code & 255) << i % CMHA__BLOCK / 16 * 8;
@@ -5411,24 +5407,25 @@ CMHA_DEF void cmha_pack(cmha_packed *p, const cmha_real *weight) {
     }
 }
 
-/* Writes a block as numbers, to [64], without the scale. */
-static void cmha__block_numbers(cmha_storage storage, const uint32_t *words, cmha_real *to) {
-    if (storage == CMHA_STORAGE_BF16) cmha__bf16_numbers(words, 2, to);
+/* Writes the block of a row from column i on as numbers, to [64], without the scale. Returns how many of them
+   the row has. */
+static size_t cmha__block_numbers(const cmha_packed *p, size_t row, size_t i, cmha_real *to) {
+    const uint32_t *words = cmha__block_at(p, row, i);
+    if (p->storage == CMHA_STORAGE_BF16) cmha__bf16_numbers(words, 2, to);
     else
         for (int part = 0; part < 4; part++)
             for (int k = 0; k < 16; k++)
                 to[part * 16 + k] = (cmha_real)((int32_t)((words[k] >> part * 8 & 255) ^ 128) - 128);
+    return cmha__min(p->I - i, CMHA__BLOCK);
 }
 
 CMHA__HOT(CMHA_DEF, cmha_unpack, (const cmha_packed *p, size_t lo, size_t hi, cmha_real *weight),
         (p, lo, hi, weight)) {
     cmha_real block[CMHA__BLOCK];
-    size_t n;
     for (size_t o = lo; o < hi; o++)
-        for (size_t i = 0; i < p->I; i += n) {
+        for (size_t i = 0, n; i < p->I; i += n) {
             cmha_real scale = p->scales ? p->scales[o] : 1;
-            n = cmha__min(p->I - i, CMHA__BLOCK);
-            cmha__block_numbers(p->storage, cmha__block_at(p, o, i), block);
+            n = cmha__block_numbers(p, o, i, block);
             for (size_t j = 0; j < n; j++) *weight++ = scale * block[j];
         }
 }
@@ -5438,17 +5435,14 @@ CMHA_DEF void cmha_packed_forward(const cmha_packed *p, const cmha_real *x, size
 #if CMHA__STREAMS
     CMHA__CHOOSE(cmha__packed_rows, (p, x, T, lo, hi, y, ldy))
 #else
-    cmha_real block[CMHA__BLOCK], sum;
-    size_t n;
+    cmha_real block[CMHA__BLOCK];
     for (size_t o = lo; o < hi; o++) {
+        cmha_real scale = p->scales ? p->scales[o] : 1;
         for (size_t t = 0; t < T; t++) y[t * ldy + o - lo] = 0;
-        for (size_t i = 0; i < p->I; i += n) {
-            n = cmha__min(p->I - i, CMHA__BLOCK);
-            cmha__block_numbers(p->storage, cmha__block_at(p, o, i), block);
-            for (size_t t = 0; t < T; t++) {
-                sum = cmha__dot(x + t * p->I + i, block, n);
-                y[t * ldy + o - lo] += p->scales ? p->scales[o] * sum : sum;
-            }
+        for (size_t i = 0, n; i < p->I; i += n) {
+            n = cmha__block_numbers(p, o, i, block);
+            for (size_t t = 0; t < T; t++)
+                y[t * ldy + o - lo] += scale * cmha__dot(x + t * p->I + i, block, n);
         }
     }
 #endif
@@ -5467,8 +5461,8 @@ static void cmha__weight_product(cmha_tape *tape, const cmha_tensor *weight, con
     const size_t O = turned ? weight->shape[0] * turned : cmha__rows(weight);
     const cmha_real *w = weight->data;
     const cmha_packed *packed = weight->packed, plain = {CMHA_STORAGE_FLOAT, O, I, 0, w, NULL, NULL};
-    int few = T <= CMHA__FEW_ROWS, plainly = CMHA__STREAMS && !turned && !cmha__records(tape);
-    int stream = few && (packed || plainly);
+    int few = T <= CMHA__FEW_ROWS;
+    int stream = few && (packed || (CMHA__STREAMS && !turned && !cmha__records(tape)));
     int threads = few && T * O * I < 65536 ? 1 : tape->context->threads;
     size_t rows = cmha__min((I < 4096 ? 65536 / (I ? I : 1) : 16) / 16 * 16, O);
     cmha__mark mark = cmha__mark_of(tape);
@@ -5945,6 +5939,14 @@ static void cmha__entropy_mean(cmha_tape *tape, const cmha__entropy *s, size_t T
     *mean = s->counted > 0 ? (cmha_real)(sum / s->counted) : 0;
 }
 
+/* given: the options, in this call alone; kept: the loss. */
+static void cmha__entropy_shape(cmha__call *c) {
+    cmha__entropy *s = cmha__entropy_new(c->tape, (const cmha__entropy_options *)c->given, c->rows, c->D);
+    if (s) s->lse = cmha__reals(c->tape, 2 * c->rows);
+    c->kept = s;
+    c->given = NULL;
+    cmha__one_shape(c);
+}
 static void cmha__entropy_pass(const cmha__call *c) {
     cmha__entropy *s = (cmha__entropy *)c->kept;
     const size_t T = cmha__rows(c->in[0]);
@@ -5962,15 +5964,9 @@ static void cmha__entropy_pass(const cmha__call *c) {
 
 CMHA_DEF cmha_tensor *cmha_cross_entropy(cmha_tape *tape, cmha_tensor *logits, const int32_t *targets,
         int32_t ignore, const cmha_real *class_weights) {
-    static const cmha__op op = {"cross_entropy", cmha__entropy_pass, cmha__one_shape, 1, 0, 0, {0, 0}, 0};
-    cmha__call call = cmha__call_of(&op, logits, NULL, NULL);
-    if (!logits || !tape || tape->status || !tape->context) return NULL;
     const cmha__entropy_options o = {targets, ignore, class_weights, 0, 0};
-    size_t T = cmha__rows(logits);
-    cmha__entropy *s = cmha__entropy_new(tape, &o, T, cmha__last(logits));
-    if (s) s->lse = cmha__reals(tape, 2 * T);
-    call.kept = s;
-    return s ? cmha__run(tape, &call) : NULL;
+    CMHA__RUNS(cmha__operate_by, "cross_entropy", cmha__entropy_pass, cmha__entropy_shape, 1, 0, logits, 0,
+            &o, 0);
 }
 
 /* Sweeps once over the rows: the losses, and for a cotangent other than 0 the gradients of in = x, weight,
@@ -6197,8 +6193,7 @@ CMHA_DEF void cmha_euler_forward(const cmha_real *x, size_t T, size_t P, cmha_la
         for (size_t j0 = 0, m; (m = cmha__block_of(P, j0)) > 0; j0 += m) {
             const cmha__some_pairs pairs = {P, j0, m, layout};
             cmha__split_pairs(&pairs, x, re, im);
-            if (modulus)
-                for (size_t j = 0; j < m; j++) modulus[t * P + j0 + j] = cmha__hypot(re[j], im[j]);
+            if (modulus) cmha_modulus(m, re, im, modulus + t * P + j0);
             if (phase) cmha__phases(re, im, m, phase + t * P + j0);
         }
 }
@@ -6329,7 +6324,7 @@ CMHA__HOT(CMHA_FIT, cmha_rotate_backward,
                 gi[j] = dy[P + j0 + j] * c[j] - dy[j0 + j] * s[j];
             }
             if (args->delta) cmha__rotate_adjoint(&o, m, args->delta + j0, gr, gi, turn);
-            if (o.b && args->polar)
+            else if (o.b) /* PoPE */
                 for (size_t j = 0; j < m; j++) /* a clamp, whose ends pass */
                     turn[j] = cmha__beta(o.b[j]) == o.b[j] ? -gi[j] * o.re[j] : 0;
             if (args->delta && ddelta)
@@ -6338,7 +6333,7 @@ CMHA__HOT(CMHA_FIT, cmha_rotate_backward,
                 for (size_t j = 0; j < m; j++) db[j0 + j] += turn[j];
             if (dx && args->polar)
                 for (size_t j = 0; j < m; j++) dx[j0 + j] += gr[j] * o.theta[j];
-            if (dx && !args->polar) cmha__add_pairs(&o.at, gr, gi, dx + 2 * o.skip);
+            else if (dx) cmha__add_pairs(&o.at, gr, gi, dx + 2 * o.skip);
         }
 }
 
