@@ -3958,13 +3958,16 @@ CMHA__HOT(CMHA_DEF, cmha_tanh, (size_t n, const cmha_real *x, cmha_real *y), (n,
     for (size_t i = 0; i < n; i++) y[i] = cmha__tanh(x[i]);
 }
 
+/* The derivative of cap tanh(x / cap); 1 - tanh^2 would cancel. */
+static inline cmha_real cmha__softcap_slope(cmha_real x, cmha_real cap) {
+    cmha_real u = x / cap, e = cmha__exp(u < 0 ? 2 * u : -2 * u);
+    return 4 * e / ((1 + e) * (1 + e));
+}
+
 CMHA__HOT(CMHA_DEF, cmha_softcap_forward, (const cmha_real *x, size_t n, cmha_real cap, cmha_real *y,
         cmha_real *slope), (x, n, cap, y, slope)) {
     if (slope)
-        for (size_t i = 0; i < n; i++) {
-            cmha_real u = x[i] / cap, e = cmha__exp(u < 0 ? 2 * u : -2 * u); /* 1 - tanh^2 would cancel */
-            slope[i] = 4 * e / ((1 + e) * (1 + e));
-        }
+        for (size_t i = 0; i < n; i++) slope[i] = cmha__softcap_slope(x[i], cap);
     for (size_t i = 0; i < n; i++) y[i] = cap * cmha__tanh(x[i] / cap);
 }
 
@@ -4787,8 +4790,9 @@ static cmha__call cmha__kernel(const cmha__op *op, size_t T, size_t D, const cmh
 /* ---- Common: elements, products, shapes ---- */
 
 static void cmha__add_pass(const cmha__call *c) {
-    if (!cmha__goes_back(c)) memcpy(c->y, c->x[0], c->n * sizeof *c->y);
-    cmha__axpy(c->n, 1, cmha__goes_back(c) ? c->dy : c->x[1], cmha__goes_back(c) ? c->dx[1] : c->y);
+    if (cmha__goes_back(c)) cmha__axpy(c->n, 1, c->dy, c->dx[1]);
+    else
+        for (size_t i = 0; i < c->n; i++) c->y[i] = c->x[0][i] + c->x[1][i];
 }
 
 CMHA_DEF cmha_tensor *cmha_add(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b) {
@@ -4851,35 +4855,43 @@ CMHA_DEF cmha_tensor *cmha_mul(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b) 
     CMHA__RUNS(cmha__operate, "mul", cmha__mul_pass, cmha__mul_shape, 2, CMHA__NUMBERS, 0, 0, a, b);
 }
 
-CMHA__HOT_OP(cmha__scale_pass) {
-    if (cmha__goes_back(c)) cmha__axpy(c->n, c->number, c->dy, c->dx[0]);
-    else
-        for (size_t i = 0; i < c->n; i++) c->y[i] = c->number * c->x[0][i];
+/* Defines an operation on numbers one by one: y[i] = value; the gradient of x[i] gets `more`. Both are
+   expressions of x[i], y[i], dy[i] and the call's number a. */
+#define CMHA__ON_NUMBERS(name, shape, value, more) \
+    CMHA__HOT_OP(cmha__##name##_pass) { \
+        const cmha_real a = c->number, *x = c->x[0], *dy = c->dy; \
+        cmha_real *y = c->y, *dx = c->dx[0]; \
+        (void)a; \
+        if (!cmha__goes_back(c)) \
+            for (size_t i = 0; i < c->n; i++) y[i] = value; \
+        else \
+            for (size_t i = 0; i < c->n; i++) dx[i] += more; \
+    } \
+    static const cmha__op cmha__##name##_op = { \
+        #name, cmha__##name##_pass, shape, 1, CMHA__NUMBERS, 0, {0, 0}, 0};
+
+/* number: the cap */
+static void cmha__softcap_shape(cmha__call *c) {
+    if (!(c->number > 0 && c->number <= CMHA__LARGEST))
+        CMHA__MISUSE(c->tape, "softcap: the cap is %g", (double)c->number);
 }
+CMHA__ON_NUMBERS(scale, NULL, a * x[i], a * dy[i])
+CMHA__ON_NUMBERS(sigmoid, NULL, cmha__sigmoid(x[i]), dy[i] * y[i] * (1 - y[i]))
+CMHA__ON_NUMBERS(exponential, NULL, cmha__exp(x[i]), dy[i] * y[i])
+CMHA__ON_NUMBERS(tanh, NULL, cmha__tanh(x[i]), dy[i] * (1 - y[i] * y[i]))
+CMHA__ON_NUMBERS(softcap, cmha__softcap_shape, a * cmha__tanh(x[i] / a), dy[i] * cmha__softcap_slope(x[i], a))
 
 CMHA_DEF cmha_tensor *cmha_scale(cmha_tape *tape, cmha_tensor *x, cmha_real factor) {
-    CMHA__RUNS(cmha__operate, "scale", cmha__scale_pass, NULL, 1, CMHA__NUMBERS, 0, factor, x, NULL);
+    return cmha__operate(tape, &cmha__scale_op, 0, factor, x, NULL);
 }
-
-CMHA__HOT_OP(cmha__sigmoid_pass) {
-    if (cmha__goes_back(c))
-        for (size_t i = 0; i < c->n; i++) c->dx[0][i] += c->dy[i] * c->y[i] * (1 - c->y[i]);
-    else
-        for (size_t i = 0; i < c->n; i++) c->y[i] = cmha__sigmoid(c->x[0][i]);
-}
-
 CMHA_DEF cmha_tensor *cmha_sigmoid(cmha_tape *tape, cmha_tensor *x) {
-    CMHA__RUNS(cmha__operate, "sigmoid", cmha__sigmoid_pass, NULL, 1, CMHA__NUMBERS, 0, 0, x, NULL);
+    return cmha__operate(tape, &cmha__sigmoid_op, 0, 0, x, NULL);
 }
-
-static void cmha__exponential_pass(const cmha__call *c) {
-    if (!cmha__goes_back(c)) cmha_exp(c->n, c->x[0], c->y);
-    else
-        for (size_t i = 0; i < c->n; i++) c->dx[0][i] += c->dy[i] * c->y[i];
-}
-
 CMHA_DEF cmha_tensor *cmha_exponential(cmha_tape *tape, cmha_tensor *x) {
-    CMHA__RUNS(cmha__operate, "exponential", cmha__exponential_pass, NULL, 1, CMHA__NUMBERS, 0, 0, x, NULL);
+    return cmha__operate(tape, &cmha__exponential_op, 0, 0, x, NULL);
+}
+CMHA_DEF cmha_tensor *cmha_softcap(cmha_tape *tape, cmha_tensor *x, cmha_real cap) {
+    return cmha__operate(tape, &cmha__softcap_op, 0, cap, x, NULL);
 }
 
 /* kind: is it causal? given: the mask. */
@@ -4978,19 +4990,20 @@ static size_t cmha__around(const cmha_tensor *t, int axis, size_t *outer) {
     return inner;
 }
 
-static void cmha__copy_rows(const cmha_real *from, size_t ld_from, size_t n, size_t width, cmha_real *to,
-        size_t ld_to) {
-    for (size_t i = 0; i < n; i++) memcpy(to + i * ld_to, from + i * ld_from, width * sizeof *to);
-}
-static void cmha__sum_rows(const cmha_real *from, size_t ld_from, size_t n, size_t width, cmha_real *to,
-        size_t ld_to) {
-    for (size_t i = 0; i < n; i++) cmha__axpy(width, 1, from + i * ld_from, to + i * ld_to);
+/* Copies n rows of input k, `step` apart from x on, to the result; or adds their gradients up. */
+typedef struct { size_t x, x_step, y, y_step, n, width; } cmha__moved;
+static void cmha__move(const cmha__call *c, int k, const cmha__moved *m) {
+    for (size_t i = 0; i < m->n; i++) {
+        size_t x = m->x + i * m->x_step, y = m->y + i * m->y_step;
+        if (!c->dy) memcpy(c->y + y, c->x[k] + x, m->width * sizeof *c->y);
+        else if (c->dx[k]) cmha__axpy(m->width, 1, c->dy + y, c->dx[k] + x);
+    }
 }
 
-/* count and key: the two axes, the earlier first. A row is what the axes before it leave. */
+/* kind and count: the two axes, the earlier first. A row is what the axes before it leave. */
 static void cmha__transpose_shape(cmha__call *c) {
     const cmha_tensor *x = c->in[0];
-    size_t a = c->count, b = (size_t)c->key, rank = (size_t)c->rank;
+    size_t a = (size_t)c->kind, b = c->count, rank = (size_t)c->rank;
     if (a >= rank || b >= rank) {
         CMHA__MISFIT(c->tape, "transpose: axes %zu and %zu of a tensor of rank %zu", a, b, rank);
         return;
@@ -5003,29 +5016,23 @@ static void cmha__transpose_shape(cmha__call *c) {
 /* A row is [P, between, Q, inner] before and [Q, between, P, inner] after. */
 static void cmha__transpose_pass(const cmha__call *c) {
     const cmha_tensor *x = c->in[0];
-    const size_t P = x->shape[c->count], Q = x->shape[c->key];
-    size_t between = 1, inner = 1;
-    for (size_t d = c->count + 1; d < c->key; d++) between *= x->shape[d];
-    for (size_t d = (size_t)c->key + 1; d < (size_t)x->rank; d++) inner *= x->shape[d];
+    const size_t P = x->shape[c->kind], Q = x->shape[c->count];
+    size_t between = 1, outer, inner = cmha__around(x, (int)c->count, &outer);
+    for (int d = c->kind + 1; d < (int)c->count; d++) between *= x->shape[d];
     for (size_t r = 0; r < c->n; r++)
         for (size_t p = 0; p < P; p++)
             for (size_t m = 0; m < between; m++) {
-                size_t from = ((r * P + p) * between + m) * Q * inner;
-                size_t to = (r * Q * between * P + m * P + p) * inner;
-                size_t step = between * P * inner; /* from one of Q to the next, in the result */
-                if (!c->dy) cmha__copy_rows(c->x[0] + from, inner, Q, inner, c->y + to, step);
-                else cmha__sum_rows(c->dy + to, step, Q, inner, c->dx[0] + from, inner);
+                size_t from = ((r * P + p) * between + m) * Q, to = r * Q * between * P + m * P + p;
+                const cmha__moved q = {from * inner, inner, to * inner, between * P * inner, Q, inner};
+                cmha__move(c, 0, &q);
             }
 }
 
 CMHA_DEF cmha_tensor *cmha_transpose(cmha_tape *tape, cmha_tensor *x, int axis_a, int axis_b) {
     size_t a = (size_t)axis_a, b = (size_t)axis_b;
     if (a == b && x && a < (size_t)x->rank) return x;
-    static const cmha__op op = {"transpose", cmha__transpose_pass, cmha__transpose_shape, 1, 0, 0, {0, 0}, 0};
-    cmha__call call = cmha__call_of(&op, x, NULL, NULL);
-    call.count = cmha__min(a, b);
-    call.key = a < b ? b : a;
-    return cmha__run(tape, &call);
+    CMHA__RUNS(cmha__operate_by, "transpose", cmha__transpose_pass, cmha__transpose_shape, 1, 0, x,
+            (int)cmha__min(a, b), NULL, a < b ? b : a);
 }
 
 /* kind: the axis. */
@@ -5044,11 +5051,10 @@ static void cmha__concat_shape(cmha__call *c) {
     cmha__around(a, axis, &c->rows);
 }
 static void cmha__concat_pass(const cmha__call *c) {
-    size_t a = c->in[0]->size / c->rows, b = c->in[1]->size / c->rows;
-    for (int k = 0; k < 2; k++) {
-        size_t width = k ? b : a, at = k ? a : 0;
-        if (!c->dy) cmha__copy_rows(c->x[k], width, c->n, width, c->y + at, a + b);
-        else if (c->dx[k]) cmha__sum_rows(c->dy + at, a + b, c->n, width, c->dx[k], width);
+    for (size_t k = 0, at = 0, width; k < 2; k++, at += width) {
+        width = c->in[k]->size / c->rows;
+        const cmha__moved part = {0, width, at, c->out->size / c->rows, c->n, width};
+        cmha__move(c, (int)k, &part);
     }
 }
 
@@ -5068,8 +5074,8 @@ static void cmha__slice_shape(cmha__call *c) {
 }
 static void cmha__slice_pass(const cmha__call *c) {
     size_t from = c->in[0]->size / c->rows, to = c->out->size / c->rows;
-    if (!c->dy) cmha__copy_rows(c->x[0] + c->count, from, c->n, to, c->y, to);
-    else cmha__sum_rows(c->dy, to, c->n, to, c->dx[0] + c->count, from);
+    const cmha__moved part = {c->count, from, 0, to, c->n, to};
+    cmha__move(c, 0, &part);
 }
 
 CMHA_DEF cmha_tensor *cmha_slice(cmha_tape *tape, cmha_tensor *x, int axis, size_t begin, size_t end) {
@@ -5107,12 +5113,11 @@ static void cmha__gather_shape(cmha__call *c) {
 }
 static void cmha__gather_pass(const cmha__call *c) {
     const size_t *index = (const size_t *)c->given, D = c->D, rows = cmha__rows(c->in[0]);
-    for (size_t i = 0; i < c->count; i++)
-        if (index[i] >= rows) {
-            CMHA__MISUSE(c->tape, "gather: row %zu of %zu", index[i], rows);
-            return;
-        } else if (c->dy) cmha__axpy(D, 1, c->dy + i * D, c->dx[0] + index[i] * D);
-        else memcpy(c->y + i * D, c->x[0] + index[i] * D, D * sizeof *c->y);
+    for (size_t i = 0; i < c->count; i++) {
+        const cmha__moved row = {index[i] * D, D, i * D, D, 1, D};
+        if (index[i] < rows) cmha__move(c, 0, &row);
+        else CMHA__MISUSE(c->tape, "gather: row %zu of %zu", index[i], rows);
+    }
 }
 
 CMHA_DEF cmha_tensor *cmha_gather(cmha_tape *tape, cmha_tensor *x, const size_t *index, size_t n) {
@@ -5249,13 +5254,12 @@ static int cmha__is_gated(int act) {
 typedef struct { size_t T, I; int act; } cmha__activated;
 static void cmha__activate(int threads, const cmha__activated *rows, const cmha_real *x, const cmha_real *dy,
         cmha_real *to) {
-    const size_t T = rows->T, I = rows->I;
-    const int act = rows->act;
-    const cmha_activation kind = (cmha_activation)act;
+    const size_t I = rows->I;
+    const cmha_activation kind = (cmha_activation)rows->act;
     if (!CMHA__TRAINS) dy = NULL;
-    CMHA__FOR_CHUNKS(threads, T, lo, hi) {
+    CMHA__FOR_CHUNKS(threads, rows->T, lo, hi) {
         size_t at = lo * I, n = (hi - lo) * I;
-        if (cmha__is_gated(act))
+        if (cmha__is_gated(kind))
             for (size_t t = lo; t < hi; t++) {
                 const cmha_real *gate = x + 2 * t * I, *up = gate + I;
                 cmha_real *dgate = to + 2 * t * I;
@@ -5303,7 +5307,7 @@ static void cmha__dropout_pass(const cmha__call *c) {
     cmha_real piece[256]; /* the backward goes a piece at a time */
     size_t first = c->count + c->lo;
     if (!cmha__goes_back(c)) cmha_dropout_forward(c->x[0], c->n, c->number, c->key, first, c->y);
-    if (cmha__goes_back(c))
+    else
         for (size_t i = 0, n; (n = cmha__min(c->n - i, 256)) > 0; i += n) {
             cmha_dropout_forward(c->dy + i, n, c->number, c->key, first + i, piece);
             cmha__axpy(n, 1, piece, c->dx[0] + i);
@@ -5368,16 +5372,17 @@ CMHA_DEF void cmha_pack(cmha_packed *p, const cmha_real *weight) {
     for (size_t o = 0; o < p->O; o++) {
         const cmha_real *row = C ? weight + o / C * p->I * C + o % C : weight + o * p->I;
         cmha_real most = 0; /* the largest magnitude; NaN, which stays, where one is no number */
-        if (bytes)
+        double scale = 0; /* one that has vanished or is NaN: code 0 */
+        if (bytes) {
             for (size_t i = 0; i < p->I; i++) {
                 cmha_real x = row[i * step], size = x < 0 ? -x : x;
                 if (!(size <= CMHA__LARGEST)) most = (cmha_real)NAN;
                 else if (size > most) most = size;
             }
-        if (bytes) p->scales[o] = (cmha_real)((double)most / 127);
+            scale = p->scales[o] = (cmha_real)((double)most / 127);
+        }
         for (size_t i = 0; i < p->I; i++) {
             uint32_t *block = cmha__block_at(p, o, i);
-            double scale = bytes ? p->scales[o] : 0; /* one that has vanished or is NaN: code 0 */
             double steps = scale > 0 ? fmax(-127, fmin(row[i * step] / scale, 127)) : 0;
             int code = (int)(steps + (steps < 0 ? -0.5 : 0.5));
             if (bytes) block[i % 16] |= ((uint32_t)code & 255) << i % CMHA__BLOCK / 16 * 8;
@@ -5386,24 +5391,25 @@ CMHA_DEF void cmha_pack(cmha_packed *p, const cmha_real *weight) {
     }
 }
 
-/* Writes a block as numbers, to [64], without the scale. */
-static void cmha__block_numbers(cmha_storage storage, const uint32_t *words, cmha_real *to) {
-    if (storage == CMHA_STORAGE_BF16) cmha__bf16_numbers(words, 2, to);
+/* Writes the block of a row from column i on as numbers, to [64], without the scale. Returns how many of them
+   the row has. */
+static size_t cmha__block_numbers(const cmha_packed *p, size_t row, size_t i, cmha_real *to) {
+    const uint32_t *words = cmha__block_at(p, row, i);
+    if (p->storage == CMHA_STORAGE_BF16) cmha__bf16_numbers(words, 2, to);
     else
         for (int part = 0; part < 4; part++)
             for (int k = 0; k < 16; k++)
                 to[part * 16 + k] = (cmha_real)((int32_t)((words[k] >> part * 8 & 255) ^ 128) - 128);
+    return cmha__min(p->I - i, CMHA__BLOCK);
 }
 
 CMHA__HOT(CMHA_DEF, cmha_unpack, (const cmha_packed *p, size_t lo, size_t hi, cmha_real *weight),
         (p, lo, hi, weight)) {
     cmha_real block[CMHA__BLOCK];
-    size_t n;
     for (size_t o = lo; o < hi; o++)
-        for (size_t i = 0; i < p->I; i += n) {
+        for (size_t i = 0, n; i < p->I; i += n) {
             cmha_real scale = p->scales ? p->scales[o] : 1;
-            n = cmha__min(p->I - i, CMHA__BLOCK);
-            cmha__block_numbers(p->storage, cmha__block_at(p, o, i), block);
+            n = cmha__block_numbers(p, o, i, block);
             for (size_t j = 0; j < n; j++) *weight++ = scale * block[j];
         }
 }
@@ -5413,17 +5419,14 @@ CMHA_DEF void cmha_packed_forward(const cmha_packed *p, const cmha_real *x, size
 #if CMHA__STREAMS
     CMHA__CHOOSE(cmha__packed_rows, (p, x, T, lo, hi, y, ldy))
 #else
-    cmha_real block[CMHA__BLOCK], sum;
-    size_t n;
+    cmha_real block[CMHA__BLOCK];
     for (size_t o = lo; o < hi; o++) {
+        cmha_real scale = p->scales ? p->scales[o] : 1;
         for (size_t t = 0; t < T; t++) y[t * ldy + o - lo] = 0;
-        for (size_t i = 0; i < p->I; i += n) {
-            n = cmha__min(p->I - i, CMHA__BLOCK);
-            cmha__block_numbers(p->storage, cmha__block_at(p, o, i), block);
-            for (size_t t = 0; t < T; t++) {
-                sum = cmha__dot(x + t * p->I + i, block, n);
-                y[t * ldy + o - lo] += p->scales ? p->scales[o] * sum : sum;
-            }
+        for (size_t i = 0, n; i < p->I; i += n) {
+            n = cmha__block_numbers(p, o, i, block);
+            for (size_t t = 0; t < T; t++)
+                y[t * ldy + o - lo] += scale * cmha__dot(x + t * p->I + i, block, n);
         }
     }
 #endif
@@ -5442,8 +5445,8 @@ static void cmha__weight_product(cmha_tape *tape, const cmha_tensor *weight, con
     const size_t O = turned ? weight->shape[0] * turned : cmha__rows(weight);
     const cmha_real *w = weight->data;
     const cmha_packed *packed = weight->packed, plain = {CMHA_STORAGE_FLOAT, O, I, 0, w, NULL, NULL};
-    int few = T <= CMHA__FEW_ROWS, plainly = CMHA__STREAMS && !turned && !cmha__records(tape);
-    int stream = few && (packed || plainly);
+    int few = T <= CMHA__FEW_ROWS;
+    int stream = few && (packed || (CMHA__STREAMS && !turned && !cmha__records(tape)));
     int threads = few && T * O * I < 65536 ? 1 : tape->context->threads;
     size_t rows = cmha__min((I < 4096 ? 65536 / (I ? I : 1) : 16) / 16 * 16, O);
     cmha__mark mark = cmha__mark_of(tape);
@@ -5463,10 +5466,9 @@ static void cmha__weight_product(cmha_tape *tape, const cmha_tensor *weight, con
                     cmha_gemm(0, 1, T, hi - lo, I, 1, x, I, piece, I, 0, y + lo, O);
                 }
             }
-        else if (!turned) cmha__gemm(threads, 0, 1, T, O, I, 1, x, I, w, I, 0, y, O);
         else
-            for (size_t at = 0; at < O; at += turned)
-                cmha__gemm(threads, 0, 0, T, turned, I, 1, x, I, w + at * I, turned, 0, y + at, O);
+            for (size_t at = 0, n = turned ? turned : O; at < O; at += n)
+                cmha__gemm(threads, 0, !turned, T, n, I, 1, x, I, w + at * I, turned ? n : I, 0, y + at, O);
     }
     cmha__rewind(tape, mark);
 }
@@ -5496,17 +5498,13 @@ static void cmha__embedding_shape(cmha__call *c) {
 }
 static void cmha__embedding_pass(const cmha__call *c) {
     const int32_t *ids = (const int32_t *)c->given;
+    const cmha_packed *p = c->in[0]->packed;
     size_t T = cmha__rows(c->out), D = c->D, V = c->in[0]->shape[0];
     if (cmha__goes_back(c)) cmha_embedding_backward(c->dy, ids, T, D, c->dx[0]);
-    else if (!cmha__check_tokens(c->tape, ids, T, V, 0, 0)) {
-        const cmha_packed *p = c->in[0]->packed;
-        if (p)
-            for (size_t t = 0, id; t < T; t++) {
-                id = (size_t)ids[t];
-                cmha_unpack(p, id, id + 1, c->y + t * D);
-            }
-        if (!p) cmha_embedding_forward(c->x[0], ids, T, D, c->y);
-    }
+    else if (cmha__check_tokens(c->tape, ids, T, V, 0, 0)) return;
+    else if (!p) cmha_embedding_forward(c->x[0], ids, T, D, c->y);
+    else
+        for (size_t t = 0; t < T; t++) cmha_unpack(p, (size_t)ids[t], (size_t)ids[t] + 1, c->y + t * D);
 }
 
 /* CRAT eq 1. */
@@ -5579,24 +5577,18 @@ static cmha_status cmha__sublayer_backward(cmha_tape *tape, cmha_record *r) {
 }
 
 /* y = residual + gain * dropout(product + bias), row by row; y may be the product's own memory. */
-static void cmha__sublayer_finish(const cmha_tape *tape, const cmha__sublayer_saved *s,
-        const cmha_real *product, const cmha_tensor *bias, const cmha_tensor *residual, cmha_tensor *y) {
+static void cmha__sublayer_finish(const cmha_tape *tape, const cmha__sublayer_saved *s, cmha_real *product,
+        const cmha_tensor *bias, const cmha_tensor *residual, cmha_tensor *y) {
     const size_t T = cmha__rows(y), O = cmha__last(y);
-    if (!bias && !residual && s->gain == 1 && s->dropout <= 0) return;
+    const cmha_real gain = s->gain;
+    if (!bias && !residual && gain == 1 && s->dropout <= 0) return;
     CMHA__FOR_EACH(tape->context->threads, T, t) {
-        const cmha_real *p = product + t * O, *base = residual ? residual->data + t * O : NULL;
-        cmha_real *row = y->data + t * O;
-        if (s->dropout > 0) { /* training: product is y */
-            if (bias) cmha__axpy(O, 1, bias->data, row);
-            cmha_dropout_forward(row, O, s->dropout, s->key, s->first + t * O, row);
-            for (size_t i = 0; i < O; i++) row[i] = s->gain * row[i] + (base ? base[i] : 0);
-        } else if (bias && base) {
-            for (size_t i = 0; i < O; i++) row[i] = base[i] + s->gain * (p[i] + bias->data[i]);
-        } else if (bias) {
-            for (size_t i = 0; i < O; i++) row[i] = s->gain * (p[i] + bias->data[i]);
-        } else {
-            for (size_t i = 0; i < O; i++) row[i] = s->gain * p[i] + (base ? base[i] : 0);
-        }
+        const cmha_real *base = residual ? residual->data + t * O : NULL;
+        cmha_real *p = product + t * O;
+        if (bias) cmha__axpy(O, 1, bias->data, p);
+        if (s->dropout > 0) cmha_dropout_forward(p, O, s->dropout, s->key, s->first + t * O, p);
+        for (size_t i = 0; i < O; i++) p[i] = gain * p[i] + (base ? base[i] : 0);
+        if (product != y->data) memcpy(y->data + t * O, p, O * sizeof *p);
     }
 }
 
@@ -5849,68 +5841,72 @@ CMHA__HOT(CMHA_FIT, cmha_cross_entropy_backward, (const cmha_real *logits, const
     }
 }
 
-typedef struct cmha__entropy {
+/* `early`, if not 0, is the cotangent of the backward to come: gradients are passed on at once, while the
+   logits are there. The backward makes up for another one; without it they are wrong. */
+typedef struct {
     const int32_t *targets;
-    const cmha_real *weights; /* of the classes; NULL = 1 each */
     int32_t ignore;
+    const cmha_real *weights; /* of the classes; NULL = 1 each */
+    cmha_real cap, early; /* a soft cap on logits, or 0 */
+} cmha__entropy_options;
+
+typedef struct cmha__entropy {
+    cmha__entropy_options o;
     size_t V;
     cmha_real *dlogits; /* gets the gradient of logits that are kept; NULL: these become it */
     double *sums; /* for each thread: its part of the loss, and of `counted` */
     double counted; /* rows, or their weights' sum */
     cmha_real *lse; /* of logits that are kept, else NULL */
-    cmha_real early; /* the cotangent that the forward pass has already passed on, 0 = none */
-    cmha_real cap, *slopes; /* a soft cap on logits, or 0, and its derivatives of each thread's row */
+    cmha_real *slopes; /* the cap's derivatives of each thread's row */
 } cmha__entropy;
 
-static cmha__entropy *cmha__entropy_new(cmha_tape *tape, const int32_t *targets, size_t T, size_t V,
-        int32_t ignore, const cmha_real *class_weights) {
-    if (!targets) CMHA__MISUSE(tape, "cross-entropy: targets is NULL");
+static cmha__entropy *cmha__entropy_new(cmha_tape *tape, const cmha__entropy_options *o, size_t T,
+        size_t V) {
+    if (!o->targets) CMHA__MISUSE(tape, "cross-entropy: targets is NULL");
     if (tape->status) return NULL;
     cmha__entropy *s = CMHA__NEW(tape, cmha__entropy);
     if (s) s->sums = (double *)cmha__record_alloc(tape, 2 * (size_t)tape->context->threads * sizeof *s->sums);
-    if (!s || !s->sums || cmha__check_tokens(tape, targets, T, V, 1, ignore)) return NULL;
-    if (class_weights && !cmha__dry(tape))
+    if (!s || !s->sums || cmha__check_tokens(tape, o->targets, T, V, 1, o->ignore)) return NULL;
+    if (o->weights && !cmha__dry(tape))
         for (size_t i = 0; i < V; i++) {
-            double w = (double)class_weights[i];
+            double w = (double)o->weights[i];
             cmha_status status = w < 0 ? CMHA_ERR_ARGUMENT : CMHA_ERR_NOT_FINITE;
             if (w >= 0 && w <= FLT_MAX) continue;
             cmha__reject(tape, status, "cross-entropy: class_weights[%zu] is %g", i, w);
             return NULL;
         }
-    s->targets = targets;
-    s->weights = class_weights;
-    s->ignore = ignore;
+    s->o = *o;
     s->V = V;
     return s;
 }
 
-static double cmha__row_weight(const cmha__entropy *s, size_t t) {
-    if (s->targets[t] == s->ignore) return 0;
-    return s->weights ? (double)s->weights[s->targets[t]] : 1;
+static double cmha__row_weight(const cmha__entropy_options *o, size_t t) {
+    if (o->targets[t] == o->ignore) return 0;
+    return o->weights ? (double)o->weights[o->targets[t]] : 1;
 }
 
 /* Adds the losses of n rows from t on to a thread's sums; with a scale computes their gradient. */
 static void cmha__entropy_rows(const cmha__entropy *s, cmha_real *logits, size_t t, size_t n,
-        const cmha_real *scale, double *sums) {
-    cmha_real *d = s->dlogits ? s->dlogits + t * s->V : NULL;
+        const cmha_real *scale, int thread) {
+    const cmha__entropy_options *o = &s->o;
     const size_t V = s->V;
+    double *sums = s->sums + 2 * thread;
     size_t m, counted;
     for (size_t end = t + n; t < end; t += m, logits += m * V) {
-        double weight = s->weights ? cmha__row_weight(s, t) : 1;
-        const int32_t *targets = s->targets + t;
+        double weight = o->weights ? cmha__row_weight(o, t) : 1;
+        const int32_t *targets = o->targets + t;
         cmha_real *lse = s->lse ? s->lse + 2 * t : NULL, factor = scale ? *scale * (cmha_real)weight : 0;
-        cmha_real *slope = s->cap > 0 ? s->slopes + (size_t)(sums - s->sums) / 2 * V : NULL;
-        m = s->weights || slope ? 1 : end - t;
-        if (slope) cmha_softcap_forward(logits, V, s->cap, logits, scale ? slope : NULL);
-        if (CMHA__TRAINS && d) {
-            cmha_cross_entropy_backward(logits, targets, lse, m, V, s->ignore, factor, d);
-            d += m * V;
-        } else if (scale) {
-            sums[0] += weight * cmha_cross_entropy_gradient(logits, targets, m, V, s->ignore, factor);
+        cmha_real *slope = o->cap > 0 ? s->slopes + (size_t)thread * V : NULL;
+        m = o->weights || slope ? 1 : end - t;
+        if (slope) cmha_softcap_forward(logits, V, o->cap, logits, scale ? slope : NULL);
+        if (CMHA__TRAINS && s->dlogits)
+            cmha_cross_entropy_backward(logits, targets, lse, m, V, o->ignore, factor, s->dlogits + t * V);
+        else if (scale) {
+            sums[0] += weight * cmha_cross_entropy_gradient(logits, targets, m, V, o->ignore, factor);
             if (slope)
                 for (size_t i = 0; i < V; i++) logits[i] *= slope[i];
         } else {
-            sums[0] += weight * cmha_cross_entropy_forward(logits, targets, m, V, s->ignore, lse, &counted);
+            sums[0] += weight * cmha_cross_entropy_forward(logits, targets, m, V, o->ignore, lse, &counted);
             sums[1] += weight * (double)counted;
         }
     }
@@ -5919,14 +5915,22 @@ static void cmha__entropy_rows(const cmha__entropy *s, cmha_real *logits, size_t
 static void cmha__entropy_mean(cmha_tape *tape, const cmha__entropy *s, size_t T, cmha_real *mean) {
     double sum = 0;
     size_t rows = 0;
-    if (s->weights)
-        for (size_t t = 0; t < T; t++) rows += s->targets[t] != s->ignore;
+    if (s->o.weights)
+        for (size_t t = 0; t < T; t++) rows += s->o.targets[t] != s->o.ignore;
     if (rows && !(s->counted > 0))
         CMHA__MISUSE(tape, "cross-entropy: the class weights of %zu rows sum to 0", rows);
     for (int c = 0; c < tape->context->threads; c++) sum += s->sums[2 * c];
     *mean = s->counted > 0 ? (cmha_real)(sum / s->counted) : 0;
 }
 
+/* given: the options, in this call alone; kept: the loss. */
+static void cmha__entropy_shape(cmha__call *c) {
+    cmha__entropy *s = cmha__entropy_new(c->tape, (const cmha__entropy_options *)c->given, c->rows, c->D);
+    if (s) s->lse = cmha__reals(c->tape, 2 * c->rows);
+    c->kept = s;
+    c->given = NULL;
+    cmha__one_shape(c);
+}
 static void cmha__entropy_pass(const cmha__call *c) {
     cmha__entropy *s = (cmha__entropy *)c->kept;
     const size_t T = cmha__rows(c->in[0]);
@@ -5934,8 +5938,7 @@ static void cmha__entropy_pass(const cmha__call *c) {
     s->dlogits = back ? c->dx[0] : NULL;
     cmha_real scale = back ? c->dy[0] / (cmha_real)s->counted : 0;
     CMHA__FOR_CHUNKS(threads, back && !(s->counted > 0) ? 0 : T, lo, hi) {
-        cmha__entropy_rows(s, c->in[0]->data + lo * s->V, lo, hi - lo, back ? &scale : NULL,
-                s->sums + 2 * cmha__chunk);
+        cmha__entropy_rows(s, c->in[0]->data + lo * s->V, lo, hi - lo, back ? &scale : NULL, cmha__chunk);
     }
     if (back) return;
     for (int i = 0; i < threads; i++) s->counted += s->sums[2 * i + 1];
@@ -5945,23 +5948,18 @@ static void cmha__entropy_pass(const cmha__call *c) {
 
 CMHA_DEF cmha_tensor *cmha_cross_entropy(cmha_tape *tape, cmha_tensor *logits, const int32_t *targets,
         int32_t ignore, const cmha_real *class_weights) {
-    static const cmha__op op = {"cross_entropy", cmha__entropy_pass, cmha__one_shape, 1, 0, 0, {0, 0}, 0};
-    cmha__call call = cmha__call_of(&op, logits, NULL, NULL);
-    if (!logits || !tape || tape->status || !tape->context) return NULL;
-    size_t T = cmha__rows(logits), V = cmha__last(logits);
-    cmha__entropy *s = cmha__entropy_new(tape, targets, T, V, ignore, class_weights);
-    if (s) s->lse = cmha__reals(tape, 2 * T);
-    call.kept = s;
-    return s ? cmha__run(tape, &call) : NULL;
+    const cmha__entropy_options o = {targets, ignore, class_weights, 0, 0};
+    CMHA__RUNS(cmha__operate_by, "cross_entropy", cmha__entropy_pass, cmha__entropy_shape, 1, 0, logits, 0,
+            &o, 0);
 }
 
-/* Sweeps once over the rows: the losses, and with `back` the gradients of in = x, weight, bias for that
-   cotangent. 256 rows of logits or more at a time: each time the weight's gradient is read and written. */
-static void cmha__projection_sweep(cmha_tape *tape, cmha__entropy *s, cmha_tensor *const *in, int back,
+/* Sweeps once over the rows: the losses, and for a cotangent other than 0 the gradients of in = x, weight,
+   bias. 256 rows of logits or more at a time: each time the weight's gradient is read and written. */
+static void cmha__projection_sweep(cmha_tape *tape, cmha__entropy *s, cmha_tensor *const *in,
         cmha_real cotangent) {
     const cmha_tensor *x = in[0], *w = in[1], *bias = in[2];
-    size_t T = cmha__rows(x), V = w->shape[0], I = w->shape[1], rows = ((size_t)4 << 20) / (V ? V : 1);
-    int threads = tape->context->threads, fresh = 0;
+    size_t T = cmha__rows(x), V = s->V, I = w->shape[1], rows = ((size_t)4 << 20) / (V ? V : 1);
+    int threads = tape->context->threads, fresh = 0, back = cotangent != 0;
     cmha_real *dx = back ? cmha__grad_fresh(tape, in[0], &fresh) : NULL;
     cmha_real *dw = back ? cmha_tape_grad(tape, in[1]) : NULL;
     cmha_real *db = back ? cmha_tape_grad(tape, in[2]) : NULL;
@@ -5969,7 +5967,7 @@ static void cmha__projection_sweep(cmha_tape *tape, cmha__entropy *s, cmha_tenso
     cmha__mark mark = cmha__mark_of(tape);
     rows = cmha__min(rows < 256 ? 256 : rows, T);
     cmha_real *logits = cmha__reals(tape, rows * V);
-    if (s->cap > 0) s->slopes = cmha__reals(tape, (size_t)threads * V);
+    if (s->o.cap > 0) s->slopes = cmha__reals(tape, (size_t)threads * V);
     if (!cmha__dry(tape) && !tape->status)
         for (size_t t = 0, n; (n = cmha__min(T - t, rows)) > 0; t += n) {
             const cmha_real *some = x->data + t * I;
@@ -5978,8 +5976,7 @@ static void cmha__projection_sweep(cmha_tape *tape, cmha__entropy *s, cmha_tenso
             CMHA__FOR_CHUNKS(threads, n, lo, hi) {
                 if (bias)
                     for (size_t i = lo; i < hi; i++) cmha__axpy(V, 1, bias->data, logits + i * V);
-                cmha__entropy_rows(s, logits + lo * V, t + lo, hi - lo, back ? &scale : NULL,
-                        s->sums + 2 * cmha__chunk);
+                cmha__entropy_rows(s, logits + lo * V, t + lo, hi - lo, back ? &scale : NULL, cmha__chunk);
             }
             if (dx) /* += G W */
                 cmha__gemm(threads, 0, 0, n, I, V, 1, logits, V, w->data, I, adds, dx + t * I, I);
@@ -5992,19 +5989,11 @@ static void cmha__projection_sweep(cmha_tape *tape, cmha__entropy *s, cmha_tenso
 static cmha_status cmha__projection_backward(cmha_tape *tape, cmha_record *r) {
     cmha__entropy *s = (cmha__entropy *)r->user;
     int dry = cmha__dry(tape);
-    cmha_real rest = dry ? s->early == 0 : r->out->grad[0] - s->early;
-    if ((dry || s->counted > 0) && rest != 0) cmha__projection_sweep(tape, s, r->in, 1, rest);
+    cmha_real rest = dry ? s->o.early == 0 : r->out->grad[0] - s->o.early;
+    if ((dry || s->counted > 0) && rest != 0) cmha__projection_sweep(tape, s, r->in, rest);
     return tape->status;
 }
 
-/* `early`, if not 0, is the cotangent of the backward to come: gradients are passed on at once, while the
-   logits are there. The backward makes up for another one; without it they are wrong. */
-typedef struct {
-    const int32_t *targets;
-    int32_t ignore;
-    const cmha_real *class_weights; /* or NULL */
-    cmha_real cap, early; /* a cap of logits, or 0 */
-} cmha__entropy_options;
 static cmha_tensor *cmha__linear_cross_entropy(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight,
         cmha_tensor *bias, const cmha__entropy_options *o) {
     if (!x || !weight || !tape || tape->status || !tape->context) return NULL;
@@ -6012,14 +6001,13 @@ static cmha_tensor *cmha__linear_cross_entropy(cmha_tape *tape, cmha_tensor *x, 
         return NULL;
     size_t T = cmha__rows(x), one = 1;
     cmha_tensor *in[3] = {x, weight, bias}, *y = cmha__result(tape, 1, &one);
-    cmha__entropy *s = cmha__entropy_new(tape, o->targets, T, weight->shape[0], o->ignore, o->class_weights);
+    cmha__entropy *s = cmha__entropy_new(tape, o, T, weight->shape[0]);
     if (!s) return NULL;
-    s->cap = o->cap;
     if (!cmha__dry(tape))
-        for (size_t t = 0; t < T; t++) s->counted += cmha__row_weight(s, t);
+        for (size_t t = 0; t < T; t++) s->counted += cmha__row_weight(o, t);
     cmha__over_ranks(tape, &s->counted, 1);
-    s->early = cmha__records(tape) && (cmha__dry(tape) || s->counted > 0) ? o->early : 0;
-    cmha__projection_sweep(tape, s, in, s->early != 0, s->early);
+    if (!cmha__records(tape) || !(cmha__dry(tape) || s->counted > 0)) s->o.early = 0;
+    cmha__projection_sweep(tape, s, in, s->o.early);
     if (!cmha__dry(tape)) cmha__entropy_mean(tape, s, T, y->data);
     return cmha__push(tape, "linear_cross_entropy", y, in, 3, cmha__projection_backward, s);
 }
@@ -6031,7 +6019,7 @@ CMHA_DEF cmha_tensor *cmha_linear_cross_entropy(cmha_tape *tape, cmha_tensor *x,
 }
 
 /* The mean of a loss, or 0. kind = 0: the squared error of x [.., V]; 1: the negative log likelihood of x
-   [.., 2V], means and log variances. given: the targets [.., V]; count = 1: a NaN does not count. */
+   [.., 2V], means and log variances. given: targets [.., V]; count = 1: those that are NaN do not count. */
 static void cmha__numbers_shape(cmha__call *c) {
     if (!c->given) CMHA__MISUSE(c->tape, "squared error: targets is NULL");
     cmha__one_shape(c);
@@ -6040,12 +6028,9 @@ static void cmha__numbers_pass(const cmha__call *c) {
     const cmha_real *targets = (const cmha_real *)c->given, *x = c->x[0];
     size_t width = c->D, V = c->kind ? width / 2 : width, n = cmha__rows(c->in[0]) * V;
     size_t *counted = (size_t *)c->kept;
-    double sum = 0;
-    if (!c->dy) *counted = 0;
-    if (!c->dy)
-        for (size_t i = 0; i < n; i++) *counted += !c->count || targets[i] == targets[i];
-    double all = (double)*counted;
+    double sum = 0, all = 0;
     if (!c->dy) {
+        for (size_t i = 0; i < n; i++) all += !c->count || targets[i] == targets[i];
         cmha__over_ranks(c->tape, &all, 1);
         *counted = (size_t)all;
     }
@@ -6058,10 +6043,9 @@ static void cmha__numbers_pass(const cmha__call *c) {
         double precision = c->kind ? exp(-log_variance) : 1, square = precision * off * off;
         if (c->count && target != target) continue;
         sum += c->kind ? (1.83787706640934548356 + log_variance + square) / 2 : square; /* log 2 pi */
-        if (d && !c->kind) d[at] += g * 2 * (y - target) / (cmha_real)*counted;
-        if (!d || !c->kind) continue;
-        d[at] += (cmha_real)(scale * precision * off);
-        d[at + V] += (cmha_real)(scale * (1 - square) / 2);
+        if (!d) continue;
+        d[at] += c->kind ? (cmha_real)(scale * precision * off) : g * 2 * (y - target) / (cmha_real)*counted;
+        if (c->kind) d[at + V] += (cmha_real)(scale * (1 - square) / 2);
     }
     if (!c->dy) c->y[0] = *counted ? (cmha_real)(sum / (double)*counted) : 0;
 }
@@ -6088,32 +6072,6 @@ static void cmha__bound_pass(const cmha__call *c) {
 }
 static const cmha__op cmha__bound_op = {
     "log variances", cmha__bound_pass, NULL, 1, CMHA__PLANES, 0, {0, 0}, 0};
-
-static void cmha__tanh_pass(const cmha__call *c) {
-    for (size_t i = 0; i < c->n; i++)
-        if (cmha__goes_back(c)) c->dx[0][i] += c->dy[i] * (1 - c->y[i] * c->y[i]);
-        else c->y[i] = cmha__tanh(c->x[0][i]);
-}
-static const cmha__op cmha__tanh_op = {"tanh", cmha__tanh_pass, NULL, 1, CMHA__NUMBERS, 0, {0, 0}, 0};
-
-/* number: the cap */
-static void cmha__softcap_shape(cmha__call *c) {
-    if (!(c->number > 0 && c->number <= CMHA__LARGEST))
-        CMHA__MISUSE(c->tape, "softcap: the cap is %g", (double)c->number);
-}
-static void cmha__softcap_pass(const cmha__call *c) {
-    cmha_real y[256], slope[256];
-    if (!cmha__goes_back(c)) cmha_softcap_forward(c->x[0], c->n, c->number, c->y, NULL);
-    else
-        for (size_t at = 0, n; (n = cmha__min(c->n - at, 256)) > 0; at += n) {
-            cmha_softcap_forward(c->x[0] + at, n, c->number, y, slope);
-            for (size_t i = 0; i < n; i++) c->dx[0][at + i] += c->dy[at + i] * slope[i];
-        }
-}
-CMHA_DEF cmha_tensor *cmha_softcap(cmha_tape *tape, cmha_tensor *x, cmha_real cap) {
-    CMHA__RUNS(cmha__operate, "softcap", cmha__softcap_pass, cmha__softcap_shape, 1, CMHA__NUMBERS, 0, cap, x,
-            NULL);
-}
 
 /* ---- Common: positions ---- */
 
@@ -6219,8 +6177,7 @@ CMHA_DEF void cmha_euler_forward(const cmha_real *x, size_t T, size_t P, cmha_la
         for (size_t j0 = 0, m; (m = cmha__block_of(P, j0)) > 0; j0 += m) {
             const cmha__some_pairs pairs = {P, j0, m, layout};
             cmha__split_pairs(&pairs, x, re, im);
-            if (modulus)
-                for (size_t j = 0; j < m; j++) modulus[t * P + j0 + j] = cmha__hypot(re[j], im[j]);
+            if (modulus) cmha_modulus(m, re, im, modulus + t * P + j0);
             if (phase) cmha__phases(re, im, m, phase + t * P + j0);
         }
 }
@@ -6250,7 +6207,8 @@ CMHA_FIT void cmha_euler_backward(const cmha_real *x, const cmha_real *dmodulus,
 /* Some pairs of one row, and what turns them. */
 typedef struct cmha__rotated {
     cmha_real re[CMHA__PAIRS], im[CMHA__PAIRS], theta[CMHA__PAIRS], c[CMHA__PAIRS], s[CMHA__PAIRS];
-    size_t skip, own; /* they are of `own` pairs laid out by themselves, behind `skip` others */
+    size_t skip; /* pairs laid out by themselves, behind which these are */
+    cmha__some_pairs at;
     const cmha_real *b, *cosine, *sine; /* theirs; b or NULL */
 } cmha__rotated;
 
@@ -6281,15 +6239,15 @@ static void cmha__rotations(const cmha_rotate_args *a, size_t j0, size_t m, cmha
 static size_t cmha__read_pairs(const cmha_rotate_args *a, const cmha_real *x, const cmha_real *table,
         size_t j0, cmha__rotated *o) {
     size_t rotary = a->rotary ? a->rotary : a->P, skip = j0 < rotary ? 0 : rotary;
-    size_t own = (skip ? a->P : rotary) - skip, m = cmha__block_of(skip + own, j0);
+    size_t end = skip ? a->P : rotary, m = cmha__block_of(end, j0);
+    const cmha__some_pairs at = {end - skip, j0 - skip, m, a->layout};
     o->skip = skip;
-    o->own = own;
+    o->at = at;
     o->cosine = table + j0;
     o->sine = table + a->P + j0;
     o->b = a->b && (a->polar ? !skip : a->delta != NULL) ? a->b + j0 : NULL;
-    const cmha__some_pairs pairs = {own, j0 - skip, m, a->layout};
-    if (!a->polar) cmha__split_pairs(&pairs, x + 2 * skip, o->re, o->im);
-    if (a->polar)
+    if (!a->polar) cmha__split_pairs(&at, x + 2 * skip, o->re, o->im);
+    else
         for (size_t j = 0; j < m; j++) {
             o->re[j] = cmha__softplus(x[j0 + j], &o->theta[j]);
             o->im[j] = 0;
@@ -6350,18 +6308,16 @@ CMHA__HOT(CMHA_FIT, cmha_rotate_backward,
                 gi[j] = dy[P + j0 + j] * c[j] - dy[j0 + j] * s[j];
             }
             if (args->delta) cmha__rotate_adjoint(&o, m, args->delta + j0, gr, gi, turn);
-            if (o.b && args->polar)
+            else if (o.b) /* PoPE */
                 for (size_t j = 0; j < m; j++) /* a clamp, whose ends pass */
                     turn[j] = cmha__beta(o.b[j]) == o.b[j] ? -gi[j] * o.re[j] : 0;
             if (args->delta && ddelta)
-                for (size_t j = 0; j < m; j++)
-                    ddelta[j0 + j] += (double)(o.theta[j] * turn[j]);
+                for (size_t j = 0; j < m; j++) ddelta[j0 + j] += (double)(o.theta[j] * turn[j]);
             if ((args->delta || o.b) && db)
                 for (size_t j = 0; j < m; j++) db[j0 + j] += turn[j];
             if (dx && args->polar)
                 for (size_t j = 0; j < m; j++) dx[j0 + j] += gr[j] * o.theta[j];
-            const cmha__some_pairs pairs = {o.own, j0 - o.skip, m, args->layout};
-            if (dx && !args->polar) cmha__add_pairs(&pairs, gr, gi, dx + 2 * o.skip);
+            else if (dx) cmha__add_pairs(&o.at, gr, gi, dx + 2 * o.skip);
         }
 }
 
