@@ -1222,6 +1222,7 @@ typedef enum cmha_position { CMHA_POSITION_NONE, CMHA_POSITION_LEARNED, CMHA_POS
 typedef enum cmha_delta_init { CMHA_DELTA_INIT_PAPER, CMHA_DELTA_INIT_ROPE_START,
     CMHA_DELTA_INIT_CONST } cmha_delta_init;
 typedef enum cmha_placement { CMHA_PLACEMENT_PRE, CMHA_PLACEMENT_POST } cmha_placement;
+typedef enum cmha_parallel { CMHA_PARALLEL_NONE, CMHA_PARALLEL_NORMS, CMHA_PARALLEL_NORM } cmha_parallel;
 typedef enum cmha_pool { CMHA_POOL_FIRST, CMHA_POOL_MEAN } cmha_pool;
 typedef enum cmha_init { CMHA_INIT_NORMAL, CMHA_INIT_XAVIER } cmha_init;
 /* Divides features by nothing, or by their root mean square |f| over a position or a sequence's present
@@ -1410,7 +1411,11 @@ typedef enum cmha_residual { CMHA_RESIDUAL_NONE, CMHA_RESIDUAL_FREE, CMHA_RESIDU
          "plain and CoPE's heads: queries and keys over their root mean square (norm_eps), with a gain") \
     SIZE(sinks, 0, 0, 16777216, "window: the first tokens, so many, stay visible") \
     FLAG(residual_zero, 0, "matrices that write into the residual sum (wo, w2) begin with zeros") \
-    ENUM(angle, 0, 1, "atan2|atan", "angular: a phasor's angle; atan takes z and -z for the same")
+    ENUM(angle, 0, 1, "atan2|atan", "angular: a phasor's angle; atan takes z and -z for the same") \
+    ENUM(parallel, CMHA_PARALLEL_NONE, CMHA_PARALLEL_NORM, "none|norms|norm", \
+         "real|cope: attention and feed-forward layer read the same x, by a norm each or by one") \
+    FLAG(value_residual, 0, "real: values are l1 v + l2 (those of the first layer), learned, from 1/2") \
+    FLAG(residual_mix, 0, "layers read a x + b (what the first one read), learned, from 1 and 0")
 
 #define CMHA_SIZE_MEMBER(name, initial, minimum, maximum, help) size_t name;
 #define CMHA_REAL_MEMBER(name, initial, minimum, maximum, help) double name;
@@ -1449,6 +1454,7 @@ CMHA_DEF cmha_table cmha_model_table(void);
     ENUM(update_scale, CMHA_UPDATE_RMS, CMHA_UPDATE_SHAPE, "rms|shape", \
          "muon: updates as large as AdamW's, or times sqrt(max(1, rows / columns))") \
     REAL(decay_share, 0.2, 0, 1, "wsd: share of the steps, the last ones, in which the rate falls") \
+    REAL(ema, 0, 0, 0.9999999, "keeps a mean of the weights: its decay a step (cmha_trainer_swap); 0 = none") \
     NAME(optimiser, "adamw, muon, lion, sgd or one of the program's own; empty = adamw")
 typedef struct cmha_trainer_config { CMHA__MEMBERS(CMHA_TRAINER_FIELDS) } cmha_trainer_config;
 CMHA_DEF cmha_table cmha_trainer_table(void);
@@ -1479,7 +1485,7 @@ typedef struct cmha_parameter {
     int matrices; /* stacked in it, 3 in fused q, k, v; 0: none; in models also embedding, output head */
     double usual_decay; /* this and the rest are the library's own; decay before tuning */
     size_t place; /* of its gradient in the block of gradients */
-    size_t kept[2]; /* of its moments, SIZE_MAX: none */
+    size_t kept[3]; /* of its moments and of its mean, SIZE_MAX: none */
     size_t section; /* of the record with which its gradient is complete */
     int start, form; /* how it starts; its form in memory */
     size_t adapter; /* of a matrix W with adapter B A: index of A, before B; 0 = none */
@@ -1495,7 +1501,7 @@ typedef struct cmha_parameters {
     cmha_real *grad; /* [learning]; of models NULL until the first training pass */
     cmha_real *moments; /* [kept], of cmha_parameters_step or a trainer; NULL before */
     size_t size, learning; /* numbers that are not packed; those that learn */
-    size_t kept; /* first moments, second moments, the optimiser's scratch */
+    size_t kept; /* first moments, second moments, means, the optimiser's scratch */
     size_t work; /* where that scratch begins */
     const cmha_optimiser *optimiser; /* NULL: AdamW */
     size_t step; /* steps done by cmha_parameters_step */
@@ -1503,6 +1509,7 @@ typedef struct cmha_parameters {
     void *memory; /* [bytes] of list and sums; NULL: a model's */
     size_t bytes;
     int optimised; /* 1: unfrozen parameters get gradients and moments at once */
+    int averages; /* 1: a mean of what learns is kept */
 } cmha_parameters;
 
 /* Describes a parameter of a hand-built network. */
@@ -1536,6 +1543,7 @@ typedef struct cmha_block {
     cmha_tensor *ln1_weight, *ln1_bias, *qkv_weight, *qkv_bias, *wo_weight, *wo_bias, *pcl_w;
     cmha_tensor *score[CMHA_MAX_SCORE_PARAMETERS]; /* delta and b, beta, or the program's; then log_temp */
     cmha_tensor *q_norm, *k_norm; /* [d_k], gains of qk_norm */
+    cmha_tensor *value_mix[2], *mix[2]; /* l1 and l2 of value_residual, a and b of residual_mix */
     cmha_tensor *ln2_weight, *ln2_bias, *w1_weight, *w1_bias, *w2_weight, *w2_bias;
     cmha_tensor *ln3_weight, *ln3_bias; /* mobius */
     cmha_tensor *zq_weight, *zk_weight, *zv_weight; /* complex projections of cope (v real) and mobius */
@@ -1839,6 +1847,7 @@ typedef struct cmha_trainer {
     uint64_t seed;
     double grad_norm, lr; /* of the last step; the norm before clipping */
     double best; /* lowest validation loss, for programs to keep */
+    int swapped; /* 1: the model has the mean of its weights */
 } cmha_trainer;
 /* Opens a trainer; config NULL = defaults. Zeroes moments; later steps allocate nothing; older trainers of
    the model return STATE. Errors: TOKEN. */
@@ -1858,6 +1867,10 @@ CMHA_FIT cmha_status cmha_trainer_fit(cmha_trainer *trainer, const cmha_batch *b
    cmha_parameters_zero_grad. *grad_norm (or NULL): the norm before clipping. Works with batch = length =
    1. */
 CMHA_FIT cmha_status cmha_trainer_apply(cmha_trainer *trainer, double *grad_norm);
+/* Exchanges the weights that learn and their mean (field ema, e = ema e + (1 - ema) w after a step), so that
+   evaluations, saves and samples are the mean's; a second call brings them back, before which steps and
+   cmha_trainer_save and _read say STATE. Errors: STATE (ema = 0). */
+CMHA_FIT cmha_status cmha_trainer_swap(cmha_trainer *trainer);
 /* Lets ranks train one model: of ranks * config.batch sequences rank r has config.batch from r config.batch
    on (in cmha_trainer_fit the last ranks may have fewer). Losses, gradients (summed by cmha_trainer_apply),
    means, dropout, validation and saved states are those of one trainer with all sequences, up to the order of
@@ -2037,7 +2050,7 @@ CMHA_DEF cmha_status cmha_model_open(cmha_model *model, cmha_context *context, c
    that the file lacks stay, as for adapters above a base or a base below a part (FORMAT if it is not the
    part's base), and set frequencies are read. */
 CMHA_DEF cmha_status cmha_model_read(cmha_model *model, const char *path, int strict, size_t *taken);
-/* Saves model, moments (as above), step, seed, best loss (infinity if NaN). */
+/* Saves model, moments (as above), mean ("optim.mean.<name>"), step, seed, best loss (infinity if NaN). */
 CMHA_FIT cmha_status cmha_trainer_save(cmha_trainer *trainer, const char *path);
 /* Reads that state, tuning included, into an open trainer of a model of the same configuration. With the
    saved trainer's configuration ("trainer.<field>", not read here; its batch is that of all ranks) and the
@@ -11230,14 +11243,14 @@ static cmha_matrix cmha__matrix_at(const cmha_parameter *one, cmha_real *data, s
     return m;
 }
 
-/* Lays all first moments, all second ones, then each thread's scratch. */
+/* Lays all first moments, all second ones, all means, then each thread's scratch. */
 static void cmha__lay_moments(cmha_parameters *p) {
     size_t scratch = 0;
     p->kept = 0;
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 3; i++)
         CMHA__EACH_PARAMETER(one, p) {
             const cmha_optimiser *row = cmha__optimiser_of(p, one);
-            int keeps = !one->frozen && row->moments > i;
+            int keeps = !one->frozen && (i < 2 ? row->moments > i : p->averages);
             one->kept[i] = keeps ? p->kept : SIZE_MAX;
             if (keeps) p->kept += one->tensor.size;
             if (!row->direct || !row->scratch || one->frozen) continue;
@@ -11271,6 +11284,13 @@ static cmha_status cmha__take_zeros(cmha_context *context, size_t n, cmha_real *
     *zeros = n ? (cmha_real *)cmha__take(context, "gradients or moments", n * sizeof **zeros) : NULL;
     if (*zeros) memset(*zeros, 0, n * sizeof **zeros);
     return *zeros || !n ? CMHA_OK : CMHA_ERR_MEMORY;
+}
+
+/* Begins the means of what learns, in moments, with the weights. */
+static void cmha__begin_means(const cmha_parameters *p, cmha_real *moments) {
+    CMHA__EACH_PARAMETER(one, p)
+        if (one->kept[2] != SIZE_MAX)
+            memcpy(moments + one->kept[2], one->tensor.data, one->tensor.size * sizeof *moments);
 }
 
 static cmha_status cmha__holds_numbers(const cmha_parameters *p) {
@@ -11394,7 +11414,9 @@ static cmha_status cmha__plan_lay(const cmha_parameters *p, cmha_parameters *pla
     if (other && (p->grad || p->memory || p->optimised)) /* a model's may still come */
         status = cmha__take_zeros(p->context, plan->learning, &plan->grad);
     if (status || !moments) return status;
-    return cmha__take_zeros(p->context, plan->kept, &plan->moments);
+    status = cmha__take_zeros(p->context, plan->kept, &plan->moments);
+    if (!status) cmha__begin_means(plan, plan->moments);
+    return status;
 }
 
 /* Makes p learn as planned, or after a failure drops the plan. */
@@ -11461,9 +11483,9 @@ CMHA_DEF cmha_status cmha_parameters_tune(cmha_parameters *p, const char *patter
     if (!n) status = cmha__fail(p->context, CMHA_ERR_NOT_FOUND, "tune: no parameter matches %.60s", pattern);
     if (!status) status = cmha__plan_lay(p, &plan, p->optimised);
     if (plan.moments && !status)
-        for (size_t i = 0; i < 2 * p->count; i++) {
-            const cmha_parameter *now = &plan.list[i / 2], *old = &p->list[i / 2];
-            size_t to = now->kept[i % 2], from = old->kept[i % 2];
+        for (size_t i = 0; i < 3 * p->count; i++) {
+            const cmha_parameter *now = &plan.list[i / 3], *old = &p->list[i / 3];
+            size_t to = now->kept[i % 3], from = old->kept[i % 3];
             if (to == SIZE_MAX || from == SIZE_MAX) continue;
             memcpy(plan.moments + to, p->moments + from, now->tensor.size * sizeof *p->moments);
         }
@@ -11481,7 +11503,7 @@ enum {
     CMHA__MATRIX, /* of Möbius heads: a weight, or orthogonal */
     CMHA__LORA_A, /* U(+-1/sqrt(inputs)), as PEFT has it */
     CMHA__LORA_B, /* zeros */
-    CMHA__ZEROS, CMHA__ONES,
+    CMHA__ZEROS, CMHA__ONES, CMHA__HALVES,
     CMHA__MAPS, /* Möbius maps near the identity */
     CMHA__UNIT, /* 1 + 0i */
     CMHA__GAIN, /* of a complex norm: see cmha__complex_norm_row */
@@ -11711,7 +11733,7 @@ static void cmha__declare_layer(cmha__list *to, size_t layer, cmha_block *at) {
     CMHA__ROW("attn.k_norm.weight", k_norm, ONES, REAL, gains ? width : 0, 0);
     CMHA__ROW("attn.mobius_log_temp", mobius_temp, ZEROS, REAL, c->head_temperature ? maps / width : 0, 0);
     CMHA__ROW("attn.pcl_w", pcl_w, ONES, REAL, heads && c->pcl_weight > 0 && c->pcl_learn ? P : 0, 0);
-    CMHA__NORM("ln2", ln2, 0);
+    if (c->parallel != CMHA_PARALLEL_NORM) CMHA__NORM("ln2", ln2, 0);
     if (mobius) CMHA__NORM("ln3", ln3, 0);
     CMHA__ROW("ffn.w1.weight", w1_weight, WEIGHT, REAL, ff, d);
     CMHA__ROW("ffn.w3.weight", w1_weight, WEIGHT, JOINED, gate, d);
@@ -11822,6 +11844,16 @@ static void cmha__declare_heads(cmha__list *to, cmha_model *at) {
     CMHA__BIASED("value", value, 1, WEIGHT, REAL, predicted, d);
 }
 
+/* What mixes a layer's input and values with those of the first one. */
+static void cmha__declare_mix(cmha__list *to, cmha_block *at) {
+    const cmha_model_config *c = &to->model->config;
+    const size_t mixes = (size_t)c->residual_mix, values = (size_t)c->value_residual; /* 0: there is none */
+    CMHA__ROW("mix.own", mix[0], ONES, REAL, mixes, 0);
+    CMHA__ROW("mix.first", mix[1], ZEROS, REAL, mixes, 0);
+    CMHA__ROW("attn.value_own", value_mix[0], HALVES, REAL, values, 0);
+    CMHA__ROW("attn.value_first", value_mix[1], HALVES, REAL, values, 0);
+}
+
 /* Declares all parameters: at first to count, then to describe them. *others: so many stand before adapters,
    which it counts. */
 static cmha_status cmha__declare_all(cmha_model *model, size_t *others) {
@@ -11834,7 +11866,9 @@ static cmha_status cmha__declare_all(cmha_model *model, size_t *others) {
     for (size_t i = 0; i < c->n_layers; i++) {
         to.section = i + 1;
         cmha__print(to.prefix, sizeof to.prefix, "blocks.%zu.", i);
-        cmha__layer_family(c, i)->declare(&to, i, model->blocks ? &model->blocks[i] : &counted);
+        cmha_block *block = model->blocks ? &model->blocks[i] : &counted;
+        cmha__declare_mix(&to, block);
+        cmha__layer_family(c, i)->declare(&to, i, block);
     }
     to.prefix[0] = 0;
     to.section++;
@@ -11913,6 +11947,7 @@ static void cmha__start_parameter(const cmha_model *model, size_t index) {
     case CMHA__MATRIX: spread = orthogonal ? 1 : spread; break;
     case CMHA__MAPS: spread = 0.02; break;
     case CMHA__ONES: mean = 1; break;
+    case CMHA__HALVES: mean = 0.5; break;
     case CMHA__GAMMA: mean = c->cope_gamma; break;
     case CMHA__CLOSED: mean = -2; break;
     case CMHA__SHARES: mean = c->irw_raw ? 1 / (double)c->irw_queries : 0; break;
@@ -12050,6 +12085,10 @@ static cmha_status cmha__check_model(cmha_context *context, cmha_model *model) {
             : c->causal && c->feature_norm == CMHA_FEATURE_NORM_SEQUENCE
             ? "feature_norm = sequence sees the future; causal needs frame or none"
             : c->gaussian && !c->values ? "gaussian needs values"
+            : c->parallel && c->placement == CMHA_PLACEMENT_POST ? "parallel needs placement = pre"
+            : c->value_residual && (family->wrong || model->plain->attend)
+            ? "value_residual is for the plain heads of family = real"
+            : c->value_residual && c->recompute ? "value_residual is not for recompute = 1"
             : c->head_transform && cmha__is_gated(c->activation)
             ? "head_transform has one matrix, a gated activation needs two"
             : c->pcl_weight > 0 &&
@@ -12351,6 +12390,7 @@ struct cmha__pass {
     const cmha_real *rotation; /* table of the plain heads */
     cmha_tensor *imag; /* cope, mobius: imaginary channel of the next complex layer */
     cmha_tensor *tokens; /* mobius: the token embeddings */
+    cmha_tensor *first_input, *first_values; /* of the first layer: residual_mix, value_residual */
     cmha_tensor *features; /* complex ones: what joins the imaginary channel or, crat, the state */
     cmha_tensor *extra; /* losses beside the objective, weighted */
     int again; /* 1: a block runs once more for its gradients, and counts no experts */
@@ -12649,6 +12689,20 @@ static cmha_tensor *cmha__norm_queries(cmha__pass *pass, cmha_tensor *qkv, size_
     return cmha_concat(pass->tape, cmha_concat(pass->tape, q, k, 2), v, 2);
 }
 
+/* Mixes the values in rows [q | k | v] with the first layer's (value residual, arXiv 2410.17897). */
+static cmha_tensor *cmha__mix_values(cmha__pass *pass, cmha_tensor *qkv, size_t width) {
+    cmha_tape *tape = pass->tape;
+    if (!qkv) return NULL;
+    const size_t all = cmha__last(qkv), values = all - width;
+    cmha_tensor *const *mix = pass->k->value_mix;
+    cmha_tensor *v = cmha_slice(tape, qkv, 2, values, all), *first = pass->first_values;
+    if (!v) return NULL;
+    if (!pass->layer && !first) pass->first_values = first = v;
+    else if (!pass->layer && !cmha__dry(tape)) memcpy(first->data, v->data, v->size * sizeof *v->data);
+    v = cmha_add(tape, cmha_mul(tape, v, mix[0]), cmha_mul(tape, first, mix[1]));
+    return cmha_concat(tape, cmha_slice(tape, qkv, 2, 0, values), v, 2);
+}
+
 /* The layer's plain heads on h [B, N, d_model]: `attention` of the configuration. */
 static cmha_tensor *cmha__plain_attention(cmha__pass *pass, cmha_tensor *h) {
     const cmha_model_config *c = pass->c;
@@ -12674,6 +12728,7 @@ static cmha_tensor *cmha__plain_attention(cmha__pass *pass, cmha_tensor *h) {
     }
     cmha_tensor *qkv = cmha__linear(pass, h, k->qkv_weight, k->qkv_bias);
     if (c->qk_norm) qkv = cmha__norm_queries(pass, qkv, heads, a.kv_heads);
+    if (c->value_residual) qkv = cmha__mix_values(pass, qkv, a.kv_heads * a.d_k);
     if (a.score && a.score->planes == 2) {
         a.d_k /= 2;
         a.halves = 1;
@@ -12730,8 +12785,11 @@ static cmha_tensor *cmha__transformer_block(cmha__pass *pass, cmha_tensor *x) {
         x = cmha__ln(pass, 1, cmha__block_output(pass, family->attend(pass, x), x));
         return cmha__ln(pass, 2, cmha__block_ffn(pass, x, x));
     }
-    x = cmha__block_output(pass, family->attend(pass, cmha__ln(pass, 1, x)), x);
-    return cmha__block_ffn(pass, cmha__ln(pass, 2, x), x);
+    cmha_tensor *h = cmha__ln(pass, 1, x), *f = h;
+    if (pass->c->parallel == CMHA_PARALLEL_NORMS) f = cmha__ln(pass, 2, x); /* before x becomes the sum */
+    x = cmha__block_output(pass, family->attend(pass, h), x);
+    if (!pass->c->parallel) f = cmha__ln(pass, 2, x);
+    return cmha__block_ffn(pass, f, x);
 }
 
 /* ---- MöbiusAttention's block ---- */
@@ -13181,6 +13239,30 @@ static cmha_tensor *cmha__embed_input(cmha__pass *pass) {
     return cmha_add(tape, x, cmha__rows_of_embedding(pass, m->type_weight, pass->batch->types));
 }
 
+/* Outside of a recording blocks overwrite x: what later ones read of the first has memory of its own. */
+static void cmha__keep_first(cmha__pass *pass, const cmha_tensor *x) {
+    const cmha_model_config *c = pass->c;
+    const size_t shape[3] = {pass->B, pass->N, cmha__kv_heads(c) * cmha__head_width(c)};
+    if (cmha__records(pass->tape)) return;
+    if (c->value_residual) pass->first_values = cmha__result(pass->tape, 3, shape);
+    if (c->residual_mix) pass->first_input = cmha__result(pass->tape, x->rank, x->shape);
+    if (pass->first_input && !cmha__dry(pass->tape))
+        memcpy(pass->first_input->data, x->data, x->size * sizeof *x->data);
+}
+
+/* a x + b (what the first layer read): in x's memory outside of a recording, as a block. */
+static cmha_tensor *cmha__mixed(cmha__pass *pass, cmha_tensor *x) {
+    cmha_tape *tape = pass->tape;
+    cmha_tensor *const *mix = pass->model->blocks[pass->layer].mix;
+    if (!pass->first_input) pass->first_input = x;
+    cmha__mark mark = cmha__mark_of(tape);
+    cmha_tensor *y = cmha_add(tape, cmha_mul(tape, x, mix[0]), cmha_mul(tape, pass->first_input, mix[1]));
+    if (!y || cmha__records(tape)) return y;
+    if (!cmha__dry(tape)) memcpy(x->data, y->data, x->size * sizeof *x->data);
+    cmha__rewind(tape, mark);
+    return x;
+}
+
 /* Embedding and blocks -> [B, N, d_model]. */
 static cmha_tensor *cmha__model_body(cmha__pass *pass) {
     const cmha_model *m = pass->model;
@@ -13191,9 +13273,11 @@ static cmha_tensor *cmha__model_body(cmha__pass *pass) {
         pass->rotation = cmha_rotation(tape, m->omega, m->n_omega, m->P, pass->N, (ptrdiff_t)pass->first);
     cmha_tensor *x = cmha__embed_input(pass);
     x = x ? family->embed(pass, x) : NULL;
+    if (x) cmha__keep_first(pass, x);
     for (pass->layer = 0; x && pass->layer < c->n_layers; pass->layer++) {
         tape->section = pass->layer + 1;
-        x = cmha__block(pass, x);
+        if (c->residual_mix) x = cmha__mixed(pass, x);
+        if (x) x = cmha__block(pass, x);
     }
     tape->section = c->n_layers + 1;
     if (!x || !family->complex_state || !cmha__records(tape)) return x;
@@ -13832,10 +13916,11 @@ CMHA_DEF const char *cmha_optimiser_name(const cmha_context *context, size_t i) 
 }
 
 /* Chooses an optimiser by name and takes zeros for its moments; after a failure all is as it was. */
-static cmha_status cmha__begin_moments(cmha_parameters *p, const char *name) {
+static cmha_status cmha__begin_moments(cmha_parameters *p, const char *name, int averages) {
     const cmha_optimiser *row, *old = p->optimiser;
     cmha_real *moments;
     size_t kept = p->kept;
+    int averaged = p->averages;
     if (!name || !*name) name = cmha__optimisers->name;
     for (size_t i = 0; (row = cmha__optimiser_at(p->context, i)) != NULL; i++)
         if (row->name && !strcmp(row->name, name)) break;
@@ -13843,13 +13928,16 @@ static cmha_status cmha__begin_moments(cmha_parameters *p, const char *name) {
     if (!cmha__is_name(row->name, 31) || !row->update || row->moments < 0 || row->moments > 2)
         return CMHA__WRONG(p->context, "optimiser %.31s: its name, update or moments are wrong", name);
     p->optimiser = row;
+    p->averages = averages;
     cmha__lay_moments(p);
     cmha_status status = cmha__take_zeros(p->context, p->kept, &moments);
     if (status) {
         p->optimiser = old;
+        p->averages = averaged;
         cmha__lay_moments(p);
         return status;
     }
+    cmha__begin_means(p, moments);
     cmha__give(p->context, p->moments, kept * sizeof *moments);
     p->moments = moments;
     return CMHA_OK;
@@ -13864,7 +13952,7 @@ static cmha_status cmha__need_moments(cmha_parameters *p) {
 CMHA_FIT cmha_status cmha_parameters_optimiser(cmha_parameters *p, const char *name) {
     if (!p || !cmha__is_open(p->context)) return CMHA_ERR_STATE;
     cmha_status status = cmha__holds_numbers(p);
-    if (!status) status = cmha__begin_moments(p, name);
+    if (!status) status = cmha__begin_moments(p, name, 0);
     if (!status) p->step = 0;
     return status;
 }
@@ -13989,7 +14077,8 @@ CMHA_FIT void cmha_trainer_close(cmha_trainer *trainer) {
         memset(&trainer->model->tape.shared, 0, sizeof trainer->model->tape.shared);
         cmha__give(p->context, p->moments, p->kept * sizeof *p->moments);
         p->moments = NULL;
-        p->optimised = 0;
+        p->optimised = p->averages = 0;
+        cmha__lay_moments(p);
         trainer->model->trainer = 0;
     }
     memset(trainer, 0, sizeof *trainer);
@@ -14023,7 +14112,7 @@ CMHA_FIT cmha_status cmha_trainer_init(cmha_trainer *trainer, cmha_model *model,
     if (!status) {
         cmha_tape_reset(&model->tape);
         trainer->ids = (int32_t *)cmha__take(context, "trainer", tokens);
-        status = trainer->ids ? cmha__begin_moments(p, c->optimiser) : CMHA_ERR_MEMORY;
+        status = trainer->ids ? cmha__begin_moments(p, c->optimiser, c->ema > 0) : CMHA_ERR_MEMORY;
     }
     if (status) return cmha_trainer_close(trainer), status;
     model->trainer = trainer->opening;
@@ -14091,12 +14180,35 @@ static void cmha__fill_row(const cmha_trainer *trainer, const cmha_batch *b, siz
             &rng);
 }
 
+static cmha_status cmha__swapped(const cmha_trainer *trainer, const char *call) {
+    return cmha__fail(trainer->context, CMHA_ERR_STATE, "%s: the weights are their mean (cmha_trainer_swap)",
+            call);
+}
+
+CMHA_FIT cmha_status cmha_trainer_swap(cmha_trainer *trainer) {
+    if (!cmha__trainer_is_open(trainer)) return CMHA_ERR_STATE;
+    cmha_parameters *p = &trainer->model->parameters;
+    if (!p->averages) return cmha__fail(p->context, CMHA_ERR_STATE, "swap: no mean is kept (ema = 0)");
+    CMHA__EACH_PARAMETER(one, p) {
+        if (one->frozen) continue;
+        cmha_real *mean = p->moments + one->kept[2], *data = one->tensor.data;
+        for (size_t i = 0; i < one->tensor.size; i++) {
+            cmha_real was = data[i];
+            data[i] = mean[i];
+            mean[i] = was;
+        }
+    }
+    trainer->swapped = !trainer->swapped;
+    return CMHA_OK;
+}
+
 /* The second half of a step. One that fails by its numbers counts too. */
 static cmha_status cmha__trainer_finish(cmha_trainer *trainer, cmha_status status) {
     const cmha_trainer_config *c = &trainer->config;
     cmha_parameters *p = &trainer->model->parameters;
     cmha_tape *tape = &trainer->model->tape;
     cmha_sharing *s = &tape->shared;
+    if (!status && trainer->swapped) status = cmha__swapped(trainer, "step");
     if (s->begins) { /* on all ranks: failed or not, each takes part */
         cmha_status sums = cmha__begin_sums(tape, 0);
         cmha_status waited = cmha__summed(tape, s->ranks.wait(s->ranks.user, 1));
@@ -14113,6 +14225,13 @@ static cmha_status cmha__trainer_finish(cmha_trainer *trainer, cmha_status statu
     if (!status)
         status = cmha__update(p, args, (cmha_clip_mode)c->clip_mode, c->clip, tape, &trainer->grad_norm);
     if (!status) trainer->lr = lr;
+    if (!status && p->averages)
+        CMHA__EACH_PARAMETER(one, p) {
+            if (one->frozen) continue;
+            CMHA__FOR_CHUNKS(one->tensor.size > 16384 ? p->context->threads : 1, one->tensor.size, lo, hi) {
+                cmha_ema(c->ema, hi - lo, p->moments + one->kept[2] + lo, one->tensor.data + lo);
+            }
+        }
     if (!status || status == CMHA_ERR_NOT_FINITE) trainer->step++;
     s->agreed = CMHA_OK;
     s->last = s->begins = 0;
@@ -15494,14 +15613,15 @@ CMHA_FIT cmha_status cmha_archive_write(cmha_context *context, const char *path,
 
 enum { CMHA__NAME = 64 }; /* room for "optim.m." and a parameter's name, "trainer." and an option's */
 
-static const char *const cmha__prefixes[4] = {"", "optim.m.", "optim.v.", "scale."};
+static const char *const cmha__prefixes[] = {"", "optim.m.", "optim.v.", "optim.mean.", "scale."};
+enum { CMHA__SCALES = 4, CMHA__PREFIXES };
 
 /* Returns the first row of a packed matrix that is this parameter's: several may share it. */
 static size_t cmha__packed_row(const cmha_parameter *p) {
     return p->matrix.rank ? (p->matrix.size - p->tensor.size) / p->tensor.packed->I : 0;
 }
 
-/* Returns tensor i of a training state: parameters, then the first moments of all, the second ones, and the
+/* Returns tensor i of a training state: parameters, the first moments of all, the second ones, means, and the
    scales of INT8. Data are NULL where there are none, as of frozen ones' moments; the words of what is
    packed. name [CMHA__NAME] gets its name. */
 static cmha_archive_item cmha__item(const cmha_parameters *p, cmha_real *moments, size_t i, char *name) {
@@ -15510,7 +15630,7 @@ static cmha_archive_item cmha__item(const cmha_parameters *p, cmha_real *moments
     size_t block = i / p->count;
     cmha_archive_item item = {name, one->tensor.data, one->tensor.shape, one->tensor.rank, NULL};
     cmha__print(name, CMHA__NAME, "%s%s", cmha__prefixes[block], one->name);
-    if (block == 3) {
+    if (block == CMHA__SCALES) {
         item.data = packed && packed->scales ? packed->scales + cmha__packed_row(one) : NULL;
         item.rank = 1;
         if (packed && one->tensor.size == packed->O * packed->I) item.shape = &packed->O;
@@ -15644,7 +15764,7 @@ static void cmha__tell_state(cmha__output *o, const void *of) {
         if (s->part && one->frozen) continue;
         if (now < usual || now > usual) cmha__tell_note(o, key, text);
     }
-    for (size_t i = 0; i < 4 * p->count; i++) {
+    for (size_t i = 0; i < CMHA__PREFIXES * p->count; i++) {
         cmha_archive_item item = cmha__item(p, s->step ? p->moments : NULL, i, key);
         if (!item.data || (s->part && p->list[i % p->count].frozen)) continue;
         if (item.dtype && o->writing) (void)cmha__move_packed(&p->list[i], o, NULL, 0);
@@ -15680,6 +15800,7 @@ CMHA_FIT cmha_status cmha_model_save_part(cmha_model *model, const char *path) {
 
 CMHA_FIT cmha_status cmha_trainer_save(cmha_trainer *trainer, const char *path) {
     if (!cmha__trainer_is_open(trainer)) return CMHA_ERR_STATE;
+    if (trainer->swapped) return cmha__swapped(trainer, "trainer save");
     return cmha__save_model(trainer->model, path, trainer, 0);
 }
 
@@ -15783,7 +15904,7 @@ static cmha_status cmha__compare_state(const cmha_archive *a, const cmha_paramet
         cmha_real *moments, int strict) {
     cmha__names missing = {"", 0, 0}, strange = {"", 0, 0};
     const char *path = cmha__path_end(a->path);
-    for (size_t i = 0; i < 4 * p->count; i++) {
+    for (size_t i = 0; i < CMHA__PREFIXES * p->count; i++) {
         char own[CMHA__NAME];
         cmha_archive_item item = cmha__item(p, moments, i, own);
         const cmha_archive_tensor *found = cmha_archive_find(a, own);
@@ -15802,7 +15923,7 @@ static cmha_status cmha__compare_state(const cmha_archive *a, const cmha_paramet
     for (size_t i = 0; i < a->n_tensors; i++) {
         const char *name = a->tensors[i].name;
         int known = 0;
-        for (int j = 0; j < 4; j++) {
+        for (int j = 0; j < CMHA__PREFIXES; j++) {
             size_t n = strlen(cmha__prefixes[j]);
             known |= !strncmp(name, cmha__prefixes[j], n) && cmha_parameters_find(p, name + n);
         }
@@ -15823,7 +15944,7 @@ static cmha_status cmha__read_state(cmha_archive *a, const cmha_parameters *p, c
     if (bytes && !into) return CMHA_ERR_MEMORY;
     if (bytes) memcpy(into, p->data, bytes);
     cmha_status status = cmha__compare_state(a, p, moments, strict);
-    for (size_t i = 0; i < 4 * p->count && !status; i++) {
+    for (size_t i = 0; i < CMHA__PREFIXES * p->count && !status; i++) {
         char name[CMHA__NAME];
         cmha_archive_item item = cmha__item(p, moments, i, name);
         const cmha_archive_tensor *found = cmha_archive_find(a, name);
@@ -15871,6 +15992,9 @@ static cmha_status cmha__read_learning(cmha_archive *a, cmha_parameters *p, size
     if (!theirs) theirs = cmha__optimisers->name;
     if (strcmp(theirs, ours) != 0)
         return CMHA__MALFORMED(a, "it learned by the optimiser %.31s, not %.31s", theirs, ours);
+    for (size_t i = 0; !p->averages && i < a->n_tensors; i++)
+        if (!strncmp(a->tensors[i].name, "optim.mean.", 11))
+            return CMHA__MALFORMED(a, "it keeps a mean of the weights (ema), this trainer does not");
     if ((status = cmha__plan(p, &plan)) != CMHA_OK) return status;
     status = cmha__read_tuning(a, &plan);
     if (!status) status = cmha__plan_lay(p, &plan, 1);
@@ -15942,6 +16066,7 @@ CMHA_FIT cmha_status cmha_trainer_read(cmha_trainer *trainer, const char *path) 
     cmha_archive a;
     uint64_t knowledge = 0;
     if (!cmha__trainer_is_open(trainer)) return CMHA_ERR_STATE;
+    if (trainer->swapped) return cmha__swapped(trainer, "trainer load");
     cmha_model *model = trainer->model;
     cmha_trainer loaded = *trainer;
     cmha_table table = cmha_model_table();

@@ -40,6 +40,8 @@ static const struct kind {
            "rope_length=64 rope_fast=4 base=30 embedding_norm=1 head_transform=1 pooler=1"},
     {DECODER | PADS, "attention=cmha window=5 rotary_dims=4 rope_scaling=ntk rope_factor=3 d_head=10 "
                      "n_kv_heads=1 position=learned embedding_norm=1 placement=post head_transform=1 tied=0"},
+    {BOTH, "attention=rope parallel=norms value_residual=1 residual_mix=1 n_kv_heads=2 n_layers=3"},
+    {BOTH, "attention=cmha parallel=norm norm=rmsnorm activation=swiglu attention_bias=1"},
     /* CoPE: every score, imaginary part and maximum */
     {BOTH, COPE "cope_score=phase placement=post activation=relu output_bias=1 token_types=2"},
     {BOTH, COPE "cope_score=magnitude cope_imag=sin_cos"},

@@ -423,7 +423,11 @@ static void decode_families(void) {
         "qk_norm=rms_gain score_softcap=0.7 window=6 sinks=2 n_kv_heads=2",
         "attention=rope qk_norm=rms logit_softcap=3 norm=rmsnorm_one_plus activation=relu2 window=4 sinks=9",
         ("family=cope attention=rope cope_score=hybrid_norm qk_norm=rms_gain score_softcap=0.6 window=5 "
-         "sinks=1")};
+         "sinks=1"),
+        "parallel=norms value_residual=1 residual_mix=1 n_kv_heads=2 qk_norm=rms n_layers=3",
+        "attention=rope parallel=norm value_residual=1 window=5 attention_bias=1",
+        "family=mobius attention=rope position=learned placement=post mobius_heads=2 residual_mix=1",
+        "family=crat residual_mix=1 n_layers=3"};
     size_t i;
     for (i = 0; i < sizeof options / sizeof *options; i++) {
         cmha_model_config c = check_model_config();

@@ -368,6 +368,168 @@ static void zero_start(const char *options) {
     cmha_trainer_close(&trainer), cmha_model_close(&model);
 }
 
+/* Sets every number of a parameter. */
+static void put(cmha_model *model, const char *name, double value) {
+    cmha_parameter *p = cmha_parameters_find(&model->parameters, name);
+    if (!CHECK_THAT(p != NULL, "no %s", name)) return;
+    for (size_t i = 0; i < p->tensor.size; i++) p->tensor.data[i] = (cmha_real)value;
+}
+
+/* How far the logits of two models are apart, the first with the weights of the second where they have equal
+   names, both prepared (k = 0, 1). Those of the second must be some. */
+static double logits_apart(const char *first, const char *second, void (*prepare)(cmha_model *model, int k)) {
+    const char *const options[2] = {first, second};
+    cmha_model model[2];
+    cmha_batch batch = batch_of();
+    cmha_real *out[2];
+    double off = 0;
+    for (int k = 0; k < 2; k++) open_model(&model[k], options[k]);
+    for (size_t i = 0; i < model[1].parameters.count; i++) {
+        const cmha_parameter *p = &model[1].parameters.list[i];
+        const cmha_parameter *q = cmha_parameters_find(&model[0].parameters, p->name);
+        if (q) memcpy(q->tensor.data, p->tensor.data, p->tensor.size * sizeof *p->tensor.data);
+    }
+    for (int k = 0; k < 2; k++) {
+        prepare(&model[k], k);
+        out[k] = check_zeros(ROWS * LENGTH * VOCABULARY);
+        CHECK_OK(cmha_model_logits(&model[k], &batch, out[k]));
+    }
+    for (size_t i = 0; i < ROWS * LENGTH * VOCABULARY; i++)
+        off = fmax(off, fabs((double)out[0][i] - (double)out[1][i]));
+    CHECK(check_largest(out[1], ROWS * LENGTH * VOCABULARY) > 1e-3);
+    for (int k = 0; k < 2; k++) free(out[k]), cmha_model_close(&model[k]);
+    return off;
+}
+
+static void as_it_is(cmha_model *model, int k) { (void)model, (void)k; }
+static void own_values(cmha_model *model, int k) {
+    if (k) return;
+    put(model, "blocks.0.attn.value_own", 1), put(model, "blocks.0.attn.value_first", 0);
+    put(model, "blocks.1.attn.value_own", 1), put(model, "blocks.1.attn.value_first", 0);
+}
+/* The first layer adds nothing. */
+static void silent_layer(cmha_model *model) {
+    put(model, "blocks.0.attn.wo.weight", 0), put(model, "blocks.0.ffn.w2.weight", 0);
+}
+/* Then the second reads what the first has read: the first one's values are those of its projection there. */
+static void first_values(cmha_model *model, int k) {
+    silent_layer(model);
+    if (!k) {
+        put(model, "blocks.0.attn.value_own", 1), put(model, "blocks.0.attn.value_first", 0);
+        put(model, "blocks.1.attn.value_own", 0), put(model, "blocks.1.attn.value_first", 1);
+        return;
+    }
+    const cmha_parameter *from = cmha_parameters_find(&model->parameters, "blocks.0.attn.wv.weight");
+    cmha_parameter *to = cmha_parameters_find(&model->parameters, "blocks.1.attn.wv.weight");
+    if (CHECK(from && to)) memcpy(to->tensor.data, from->tensor.data, to->tensor.size * sizeof *to->tensor.data);
+}
+static void first_input(cmha_model *model, int k) {
+    if (k) silent_layer(model);
+    else put(model, "blocks.1.mix.own", 0), put(model, "blocks.1.mix.first", 1);
+}
+static void silent_attention(cmha_model *model, int k) {
+    (void)k;
+    put(model, "blocks.0.attn.wo.weight", 0), put(model, "blocks.1.attn.wo.weight", 0);
+}
+static void silent_ffn(cmha_model *model, int k) {
+    (void)k;
+    put(model, "blocks.0.ffn.w2.weight", 0), put(model, "blocks.1.ffn.w2.weight", 0);
+}
+
+/* Identities of what a layer reads and of its values, each with one that does not hold. */
+static void residuals(void) {
+    const double near = sizeof(cmha_real) == 8 ? 1e-12 : 1e-5, far = 1e-4;
+    CHECK(logits_apart("value_residual=1", "attention=cmha", own_values) < near);
+    CHECK(logits_apart("value_residual=1 n_layers=1", "n_layers=1", as_it_is) < near); /* v / 2 + v / 2 */
+    CHECK(logits_apart("value_residual=1", "attention=cmha", as_it_is) > far);
+    CHECK(logits_apart("value_residual=1 n_kv_heads=2", "n_kv_heads=2", first_values) < near);
+    CHECK(logits_apart("residual_mix=1", "attention=cmha", as_it_is) < near); /* 1 and 0 */
+    CHECK(logits_apart("residual_mix=1", "attention=cmha", first_input) < near);
+    CHECK(logits_apart("residual_mix=1 family=crat", "family=crat", as_it_is) < near);
+    CHECK(logits_apart("parallel=norms", "attention=cmha", as_it_is) > far);
+    CHECK(logits_apart("parallel=norms", "attention=cmha", silent_attention) < near);
+    CHECK(logits_apart("parallel=norms", "attention=cmha", silent_ffn) < near);
+    CHECK(logits_apart("parallel=norm", "parallel=norms", as_it_is) < near); /* gains are all 1 */
+}
+
+/* ---- The mean of the weights: cmha_trainer_config.ema ---- */
+
+static void open_mean(cmha_model *model, cmha_trainer *trainer, double ema) {
+    cmha_trainer_config t;
+    cmha_config_defaults(cmha_trainer_table(), &t);
+    t.batch = ROWS, t.length = LENGTH, t.warmup = 0, t.lr = 1e-2, t.ema = ema;
+    open_model(model, "attention=cmha");
+    CHECK_OK(cmha_trainer_init(trainer, model, &t));
+}
+
+/* Is the mean, for the moment, `mean` (of the numbers from `from` on)? */
+static void is_mean(cmha_trainer *trainer, const double *mean, const char *label) {
+    const cmha_parameters *p = &trainer->model->parameters;
+    double off = 0;
+    CHECK_OK(cmha_trainer_swap(trainer));
+    for (size_t i = 0; i < p->size; i++) off = fmax(off, fabs((double)p->data[i] - mean[i]));
+    CHECK_THAT(off < (sizeof(cmha_real) == 8 ? 1e-15 : 1e-6), "%s: off by %g", label, off);
+    CHECK_IS(cmha_trainer_apply(trainer, NULL), CMHA_ERR_STATE);
+    CHECK_IS(cmha_trainer_save(trainer, "build/mean.safetensors"), CMHA_ERR_STATE);
+    CHECK_IS(cmha_trainer_read(trainer, "build/mean.safetensors"), CMHA_ERR_STATE);
+    CHECK_OK(cmha_trainer_swap(trainer));
+}
+
+static void means(void) {
+    const char *const path = "build/mean.safetensors";
+    cmha_model model, other;
+    cmha_trainer trainer, resumed;
+    cmha_batch batch = batch_of();
+    open_mean(&model, &trainer, 0.8);
+    const size_t n = model.parameters.size, bytes = n * sizeof(cmha_real);
+    double *mean = (double *)check_alloc(n, sizeof *mean), moved = 0;
+    cmha_real *weights = check_zeros(n);
+    for (size_t i = 0; i < n; i++) mean[i] = (double)model.parameters.data[i]; /* it begins with the weights */
+    is_mean(&trainer, mean, "at first");
+    for (int step = 0; step < 6; step++) {
+        if (step == 3) CHECK_OK(cmha_trainer_save(&trainer, path));
+        CHECK_OK(cmha_trainer_fit(&trainer, &batch, NULL));
+        for (size_t i = 0; i < n; i++) mean[i] = 0.8 * mean[i] + 0.2 * (double)model.parameters.data[i];
+    }
+    for (size_t i = 0; i < n; i++) moved = fmax(moved, fabs((double)model.parameters.data[i] - mean[i]));
+    CHECK(moved > 1e-3);
+    memcpy(weights, model.parameters.data, bytes);
+    is_mean(&trainer, mean, "after six steps");
+    CHECK(!memcmp(weights, model.parameters.data, bytes));
+    /* a resumed run has the same bits, mean included */
+    open_mean(&other, &resumed, 0.8);
+    CHECK_OK(cmha_trainer_read(&resumed, path));
+    for (int step = 3; step < 6; step++) CHECK_OK(cmha_trainer_fit(&resumed, &batch, NULL));
+    CHECK(!memcmp(weights, other.parameters.data, bytes));
+    CHECK_OK(cmha_trainer_swap(&trainer)), CHECK_OK(cmha_trainer_swap(&resumed));
+    CHECK(!memcmp(model.parameters.data, other.parameters.data, bytes));
+    CHECK_OK(cmha_trainer_swap(&trainer)), CHECK_OK(cmha_trainer_swap(&resumed));
+    /* what is frozen has none; thawed, its mean begins with what it is; the others' go on */
+    CHECK_OK(cmha_parameters_tune(&model.parameters, "blocks.0.*", CMHA_TUNE_FROZEN, 1, NULL));
+    CHECK_OK(cmha_trainer_fit(&trainer, &batch, NULL));
+    CHECK_OK(cmha_parameters_tune(&model.parameters, "blocks.0.*", CMHA_TUNE_FROZEN, 0, NULL));
+    for (size_t k = 0; k < model.parameters.count; k++) {
+        const cmha_parameter *p = &model.parameters.list[k];
+        for (size_t i = 0; i < p->tensor.size; i++) {
+            double now = (double)p->tensor.data[i], *to = mean + (p->tensor.data + i - model.parameters.data);
+            *to = strncmp(p->name, "blocks.0.", 9) ? 0.8 * *to + 0.2 * now : now;
+        }
+    }
+    is_mean(&trainer, mean, "thawed");
+    cmha_trainer_close(&resumed), cmha_model_close(&other);
+    /* nothing of a file is dropped without a word, and no trainer has a mean that it does not keep */
+    open_mean(&other, &resumed, 0);
+    CHECK_IS(cmha_trainer_read(&resumed, path), CMHA_ERR_FORMAT);
+    CHECK(strstr(cmha_error(&context), "ema") != NULL);
+    CHECK_IS(cmha_trainer_swap(&resumed), CMHA_ERR_STATE);
+    CHECK_OK(cmha_trainer_save(&resumed, path));
+    CHECK_IS(cmha_trainer_read(&trainer, path), CMHA_ERR_FORMAT);
+    CHECK(strstr(cmha_error(&context), "optim.mean.") != NULL);
+    cmha_trainer_close(&resumed), cmha_model_close(&other);
+    cmha_trainer_close(&trainer), cmha_model_close(&model);
+    free(mean), free(weights), remove(path);
+}
+
 static void refused(const char *options, const char *word) {
     cmha_model_config c = check_model_config();
     cmha_model model;
@@ -394,6 +556,9 @@ int main(int argc, char **argv) {
     lengths("family=cope attention=rope cope_score=real", "blocks.0.attn.wk.weight");
     capped_logits("attention=rope"), capped_logits("attention=rope tied=0 head_bias=1 norm=rmsnorm_one_plus");
     zero_start("attention=rope"), zero_start("init=xavier activation=swiglu"), zero_start("family=crat");
+    residuals(), means();
+    refused("parallel=norms placement=post", "parallel"), refused("value_residual=1 recompute=1", "recompute");
+    refused("family=cope attention=rope value_residual=1", "value_residual");
     refused("family=crat qk_norm=rms", "qk_norm");
     refused("family=crat crat_attention=linear score_softcap=1", "score_softcap");
     cmha_context_close(&context);

@@ -387,7 +387,9 @@ static cmha_model_config drawn_config(cmha_context *context) {
     if (!c.tokens && c.complex_features) c.state_rotation = 1;
     if (c.crat_attention) c.angle = 0;
     if (c.family == CMHA_FAMILY_CRAT && c.crat_attention % 3) c.head_temperature = 0; /* linear and lag */
+    if (c.family != CMHA_FAMILY_REAL || c.recompute) c.value_residual = 0;
     CHECK_OK(cmha_config_set_all(context, table, &c, needs[c.family]));
+    if (c.placement == CMHA_PLACEMENT_POST) c.parallel = CMHA_PARALLEL_NONE;
     if (c.family == CMHA_FAMILY_MOBIUS && check_below(2)) c.position = CMHA_POSITION_SINUSOIDAL;
     if (c.family == CMHA_FAMILY_CRAT && check_below(2)) c.position = CMHA_POSITION_MULTIFREQ;
     return c;
