@@ -1412,6 +1412,8 @@ typedef enum cmha_residual { CMHA_RESIDUAL_NONE, CMHA_RESIDUAL_FREE, CMHA_RESIDU
     SIZE(sinks, 0, 0, 16777216, "window: the first tokens, so many, stay visible") \
     FLAG(residual_zero, 0, "matrices that write into the residual sum (wo, w2) begin with zeros") \
     ENUM(angle, 0, 1, "atan2|atan", "angular: a phasor's angle; atan takes z and -z for the same") \
+    REAL(z_loss, 0, 0, 1, \
+         "vocabulary: adds it times the mean (log sum exp logits)^2 to what is learned; 1e-4 is usual") \
     ENUM(parallel, CMHA_PARALLEL_NONE, CMHA_PARALLEL_NORM, "none|norms|norm", \
          "real|cope: attention and feed-forward layer read the same x, by a norm each or by one") \
     FLAG(value_residual, 0, "real: values are l1 v + l2 (those of the first layer), learned, from 1/2") \
@@ -5861,13 +5863,14 @@ typedef struct {
     int32_t ignore;
     const cmha_real *weights; /* of the classes; NULL = 1 each */
     cmha_real cap, early; /* a soft cap on logits, or 0 */
+    cmha_real z, *z_loss; /* not 0: gets z times the mean of lse^2, whose gradient the loss then has as well */
 } cmha__entropy_options;
 
 typedef struct cmha__entropy {
     cmha__entropy_options o;
     size_t V;
     cmha_real *dlogits; /* gets the gradient of logits that are kept; NULL: these become it */
-    double *sums; /* for each thread: its part of the loss, and of `counted` */
+    double *sums; /* for each thread: its part of the loss, of `counted`, and of lse^2 */
     double counted; /* rows, or their weights' sum */
     cmha_real *lse; /* of logits that are kept, else NULL */
     cmha_real *slopes; /* the cap's derivatives of each thread's row */
@@ -5878,7 +5881,7 @@ static cmha__entropy *cmha__entropy_new(cmha_tape *tape, const cmha__entropy_opt
     if (!o->targets) CMHA__MISUSE(tape, "cross-entropy: targets is NULL");
     if (tape->status) return NULL;
     cmha__entropy *s = CMHA__NEW(tape, cmha__entropy);
-    if (s) s->sums = (double *)cmha__record_alloc(tape, 2 * (size_t)tape->context->threads * sizeof *s->sums);
+    if (s) s->sums = (double *)cmha__record_alloc(tape, 3 * (size_t)tape->context->threads * sizeof *s->sums);
     if (!s || !s->sums || cmha__check_tokens(tape, o->targets, T, V, 1, o->ignore)) return NULL;
     if (o->weights && !cmha__dry(tape))
         for (size_t i = 0; i < V; i++) {
@@ -5898,24 +5901,42 @@ static double cmha__row_weight(const cmha__entropy_options *o, size_t t) {
     return o->weights ? (double)o->weights[o->targets[t]] : 1;
 }
 
+/* Adds lse^2 of a row of logits to a sum. Returns the factor 2 z lse on the probabilities in its gradient. */
+static cmha_real cmha__z_row(const cmha__entropy *s, const cmha_real *logits, size_t t, double *sum) {
+    cmha_real lse[2];
+    size_t counted;
+    double weight = cmha__row_weight(&s->o, t);
+    if (s->o.targets[t] == s->o.ignore) return 0;
+    cmha_cross_entropy_forward(logits, s->o.targets + t, 1, s->V, s->o.ignore, lse, &counted);
+    double all = (double)lse[0] + (double)lse[1];
+    *sum += weight * all * all;
+    return (cmha_real)(2 * (double)s->o.z * all);
+}
+
 /* Adds the losses of n rows from t on to a thread's sums; with a scale computes their gradient. */
 static void cmha__entropy_rows(const cmha__entropy *s, cmha_real *logits, size_t t, size_t n,
         const cmha_real *scale, int thread) {
     const cmha__entropy_options *o = &s->o;
     const size_t V = s->V;
-    double *sums = s->sums + 2 * thread;
+    double *sums = s->sums + 3 * thread;
     size_t m, counted;
     for (size_t end = t + n; t < end; t += m, logits += m * V) {
         double weight = o->weights ? cmha__row_weight(o, t) : 1;
         const int32_t *targets = o->targets + t;
         cmha_real *lse = s->lse ? s->lse + 2 * t : NULL, factor = scale ? *scale * (cmha_real)weight : 0;
         cmha_real *slope = o->cap > 0 ? s->slopes + (size_t)thread * V : NULL;
-        m = o->weights || slope ? 1 : end - t;
+        cmha_real z = 0;
+        m = o->weights || slope || o->z > 0 ? 1 : end - t;
         if (slope) cmha_softcap_forward(logits, V, o->cap, logits, scale ? slope : NULL);
+        if (o->z > 0) z = cmha__z_row(s, logits, t, &sums[2]);
         if (CMHA__TRAINS && s->dlogits)
             cmha_cross_entropy_backward(logits, targets, lse, m, V, o->ignore, factor, s->dlogits + t * V);
         else if (scale) {
             sums[0] += weight * cmha_cross_entropy_gradient(logits, targets, m, V, o->ignore, factor);
+            if (z > 0 || z < 0) { /* from factor (p - 1 at the target) to that + factor z p */
+                for (size_t i = 0; i < V; i++) logits[i] *= 1 + z;
+                logits[*targets] += factor * z;
+            }
             if (slope)
                 for (size_t i = 0; i < V; i++) logits[i] *= slope[i];
         } else {
@@ -5926,14 +5947,18 @@ static void cmha__entropy_rows(const cmha__entropy *s, cmha_real *logits, size_t
 }
 
 static void cmha__entropy_mean(cmha_tape *tape, const cmha__entropy *s, size_t T, cmha_real *mean) {
-    double sum = 0;
+    double sum = 0, squares = 0;
     size_t rows = 0;
     if (s->o.weights)
         for (size_t t = 0; t < T; t++) rows += s->o.targets[t] != s->o.ignore;
     if (rows && !(s->counted > 0))
         CMHA__MISUSE(tape, "cross-entropy: the class weights of %zu rows sum to 0", rows);
-    for (int c = 0; c < tape->context->threads; c++) sum += s->sums[2 * c];
+    for (int c = 0; c < tape->context->threads; c++) {
+        sum += s->sums[3 * c];
+        squares += s->sums[3 * c + 2];
+    }
     *mean = s->counted > 0 ? (cmha_real)(sum / s->counted) : 0;
+    if (s->o.z > 0) *s->o.z_loss = s->counted > 0 ? (cmha_real)((double)s->o.z * squares / s->counted) : 0;
 }
 
 /* given: the options, in this call alone; kept: the loss. */
@@ -5954,14 +5979,14 @@ static void cmha__entropy_pass(const cmha__call *c) {
         cmha__entropy_rows(s, c->in[0]->data + lo * s->V, lo, hi - lo, back ? &scale : NULL, cmha__chunk);
     }
     if (back) return;
-    for (int i = 0; i < threads; i++) s->counted += s->sums[2 * i + 1];
+    for (int i = 0; i < threads; i++) s->counted += s->sums[3 * i + 1];
     cmha__over_ranks(c->tape, &s->counted, 1);
     cmha__entropy_mean(c->tape, s, T, c->y);
 }
 
 CMHA_DEF cmha_tensor *cmha_cross_entropy(cmha_tape *tape, cmha_tensor *logits, const int32_t *targets,
         int32_t ignore, const cmha_real *class_weights) {
-    const cmha__entropy_options o = {targets, ignore, class_weights, 0, 0};
+    const cmha__entropy_options o = {targets, ignore, class_weights, 0, 0, 0, NULL};
     CMHA__RUNS(cmha__operate_by, "cross_entropy", cmha__entropy_pass, cmha__entropy_shape, 1, 0, logits, 0,
             &o, 0);
 }
@@ -6027,7 +6052,7 @@ static cmha_tensor *cmha__linear_cross_entropy(cmha_tape *tape, cmha_tensor *x, 
 
 CMHA_DEF cmha_tensor *cmha_linear_cross_entropy(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight,
         cmha_tensor *bias, const int32_t *targets, int32_t ignore, const cmha_real *class_weights) {
-    const cmha__entropy_options o = {targets, ignore, class_weights, 0, 0};
+    const cmha__entropy_options o = {targets, ignore, class_weights, 0, 0, 0, NULL};
     return cmha__linear_cross_entropy(tape, x, weight, bias, &o);
 }
 
@@ -13392,10 +13417,11 @@ CMHA_DEF size_t cmha_frames(const cmha_real *samples, size_t n, size_t planes, s
    number differs from batch to batch, so gradients of that size are not recycled: a dry run, where all are
    hidden, would reuse them for tensors of all tokens, and fewer would need more than was measured. */
 static cmha_tensor *cmha__token_loss(cmha_model *model, const cmha_batch *batch, cmha_tensor *states,
-        cmha_real weight) {
+        cmha_real weight, cmha_tensor **extra) {
     cmha_tape *tape = &model->tape;
+    cmha_real z = extra && cmha__records(tape) ? (cmha_real)model->config.z_loss : 0;
     const int32_t *targets = batch->targets;
-    size_t total = batch->batch * batch->length, n = 0;
+    size_t total = batch->batch * batch->length, n = 0, one = 1;
     if (!targets) return CMHA__MISUSE(tape, "loss: the batch has no targets, labels or values");
     if (!model->config.causal) {
         size_t *index = (size_t *)cmha_tape_alloc(tape, (total + 1) * sizeof *index);
@@ -13412,8 +13438,14 @@ static cmha_tensor *cmha__token_loss(cmha_model *model, const cmha_batch *batch,
         if (states) states->needs_grad = !!states->needs_grad;
     }
     states = cmha__head_input(model, tape, states);
-    const cmha__entropy_options o = {targets, -1, NULL, (cmha_real)model->config.logit_softcap, weight};
-    return cmha__linear_cross_entropy(tape, states, cmha__output_weight(model, tape), model->head_bias, &o);
+    cmha_tensor *square = z > 0 ? cmha_tensor_new(tape, 1, &one, 0) : NULL;
+    if (z > 0 && !square) return NULL;
+    const cmha__entropy_options o = {targets, -1, NULL, (cmha_real)model->config.logit_softcap, weight, z,
+            square ? square->data : NULL};
+    cmha_tensor *weights = cmha__output_weight(model, tape);
+    cmha_tensor *y = cmha__linear_cross_entropy(tape, states, weights, model->head_bias, &o);
+    if (square && y) *extra = *extra ? cmha_add(tape, *extra, square) : square;
+    return y;
 }
 
 /* The loss of tokens, values or labels. weight: the cotangent of the backward that follows. */
@@ -13425,7 +13457,7 @@ static cmha_tensor *cmha__objective(cmha_model *model, const cmha_batch *batch, 
     if (!batch->labels && batch->values)
         return cmha__number_loss(tape, cmha_model_values(model, tape, states), batch->values,
                 model->config.gaussian, 1);
-    if (!batch->labels) return cmha__token_loss(model, batch, states, weight);
+    if (!batch->labels) return cmha__token_loss(model, batch, states, weight, extra);
     cmha_tensor *scores = cmha_model_scores(model, tape, states, batch->key_mask);
     if (model->config.classes == 1) return cmha_squared_error(tape, scores, batch->labels);
     int32_t *targets = (int32_t *)cmha__record_alloc(tape, (batch->batch + 1) * sizeof *targets);

@@ -144,6 +144,31 @@ static void run_options(const char *options, size_t batch, size_t length, const 
     run(options[0] ? options : "defaults", &config, batch, length, mask);
 }
 
+/* What states alone do not have: the z-loss is beside a loss of tokens. */
+static cmha_status training_loss(void *user, double *loss) {
+    subject *s = (subject *)user;
+    return cmha_model_training_loss(&s->model, &s->batch, s->key, loss);
+}
+
+static void z_losses(const char *options, double weight) {
+    int32_t ids[2 * 12];
+    cmha_model_config config = with(options);
+    double loss, error = INFINITY;
+    subject s;
+    memset(&s, 0, sizeof s);
+    for (size_t i = 0; i < 24; i++) ids[i] = (int32_t)check_below(config.vocabulary);
+    ids[13] = -1;
+    s.batch.ids = ids, s.batch.targets = ids + 12, s.batch.batch = 2, s.batch.length = 6, s.key = 99;
+    CHECK_OK(cmha_model_init(&s.model, &context, &config));
+    for (size_t i = 0; i < s.model.parameters.size; i++)
+        s.model.parameters.data[i] += 0.2 * check_random();
+    CHECK_OK(cmha_model_gradient(&s.model, &s.batch, weight, s.key, &loss));
+    for (size_t i = 0; i < s.model.parameters.learning; i++) s.model.parameters.grad[i] /= weight;
+    CHECK_OK(cmha_gradient_check(&s.model.parameters, training_loss, &s, &error));
+    CHECK_THAT(error < 1e-7, "%s: %g, %s", options, error, cmha_error(&context));
+    cmha_model_close(&s.model);
+}
+
 int main(int argc, char **argv) {
     static const char *const options[] = {
         "tied=1",
@@ -296,6 +321,9 @@ int main(int argc, char **argv) {
                 6, mask);
     run_options("family=crat d_model=16 crat_attention=lag causal=0 lag_temp=3 lag_topk=2", 2, 6, mask);
     run_options("tied=1", 1, 1, NULL);
+    z_losses("attention=rope z_loss=0.3", 1), z_losses("attention=rope z_loss=0", 1);
+    z_losses("attention=rope z_loss=0.2 logit_softcap=2 tied=0 head_bias=1", 0.25);
+    z_losses("attention=dot z_loss=0.1 causal=0 head_transform=1", 1);
     if (!check_quick()) run_options("window=66 max_positions=80 layout=half", 1, 70, NULL);
     cmha_knowledge_close(&base), free(documents);
     cmha_context_close(&context);

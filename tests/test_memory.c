@@ -26,7 +26,8 @@ static const family families[] = {
     {"real, frequencies", "frequency=table attention=rope"},
     {"real, of today", "qk_norm=rms_gain score_softcap=2 logit_softcap=5 n_kv_heads=2 window=4 sinks=1 "
                        "norm=rmsnorm_one_plus activation=relu2 tied=0"},
-    {"real, mixed", "parallel=norms value_residual=1 residual_mix=1 n_kv_heads=2 n_layers=3 dropout=0.1"},
+    {"real, mixed", "parallel=norms value_residual=1 residual_mix=1 n_kv_heads=2 n_layers=3 dropout=0.1 "
+                    "z_loss=1e-3"},
     {"real, encoder", "causal=0 classes=3 token_types=2 position=sinusoidal dropout=0.1"},
     {"real, heads of their own",
      "attention=rope layout=half d_head=12 rotary_dims=8 qkv_bias=1 rope_scaling=linear rope_factor=2"},

@@ -452,6 +452,36 @@ static void residuals(void) {
     CHECK(logits_apart("parallel=norm", "parallel=norms", as_it_is) < near); /* gains are all 1 */
 }
 
+/* The z-loss is z times the mean of (log sum exp logits)^2 over the targets, beside the loss, not in it. */
+static void z_loss(const char *options) {
+    const double z = 0.05;
+    double all[2], told[2], squares = 0;
+    size_t counted = 0;
+    cmha_real *logits = check_zeros(ROWS * LENGTH * VOCABULARY);
+    cmha_batch batch = batch_of();
+    for (int k = 0; k < 2; k++) {
+        char both[256];
+        cmha_model model;
+        snprintf(both, sizeof both, "%s init_std=0.3 z_loss=%g", options, k * z);
+        open_model(&model, both);
+        CHECK_OK(cmha_model_training_loss(&model, &batch, 1, &all[k]));
+        CHECK_OK(cmha_model_gradient(&model, &batch, 1, 1, &told[k]));
+        CHECK_OK(cmha_model_logits(&model, &batch, logits));
+        cmha_model_close(&model);
+    }
+    for (size_t t = 0; t < ROWS * LENGTH; t++) {
+        double sum = 0;
+        if (batch.targets[t] == -1) continue;
+        for (size_t i = 0; i < VOCABULARY; i++) sum += exp((double)logits[t * VOCABULARY + i]);
+        squares += log(sum) * log(sum), counted++;
+    }
+    double near = (sizeof(cmha_real) == 8 ? 1e-12 : 1e-5) * squares / (double)counted;
+    CHECK_NEAR(all[1] - all[0], z * squares / (double)counted, near);
+    CHECK_NEAR(told[1], told[0], 1e-12);
+    CHECK(z * squares / (double)counted > 0.1);
+    free(logits);
+}
+
 /* ---- The mean of the weights: cmha_trainer_config.ema ---- */
 
 static void open_mean(cmha_model *model, cmha_trainer *trainer, double ema) {
@@ -557,6 +587,7 @@ int main(int argc, char **argv) {
     capped_logits("attention=rope"), capped_logits("attention=rope tied=0 head_bias=1 norm=rmsnorm_one_plus");
     zero_start("attention=rope"), zero_start("init=xavier activation=swiglu"), zero_start("family=crat");
     residuals(), means();
+    z_loss("attention=rope"), z_loss("tied=0 head_bias=1 logit_softcap=3"), z_loss("pcl_weight=0.1 causal=0");
     refused("parallel=norms placement=post", "parallel"), refused("value_residual=1 recompute=1", "recompute");
     refused("family=cope attention=rope value_residual=1", "value_residual");
     refused("family=crat qk_norm=rms", "qk_norm");
