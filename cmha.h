@@ -8830,8 +8830,8 @@ typedef struct cmha__head {
     size_t numbers; /* of the score's parameters, those that one head sees */
     cmha_real *units; /* the threads' scratch, each `own` numbers */
     size_t own;
-    size_t seen; /* cmha__see: the head that is looked at, by one of its terms */
-    const struct cmha__term *term;
+    const struct cmha__term *term; /* at work or, of what cmha__see looks at, asked for */
+    size_t seen; /* the head that it looks at */
 
     /* Arrays of all heads or NULL, which a head moves to its part. */
     cmha_lse *lse; /* [B, H, n_q]; the backward only reads it */
@@ -9253,9 +9253,7 @@ static void cmha__apply(const signed char *matrix, int how, const cmha_real *fro
 /* ---- One head of one sequence ---- */
 
 /* Returns the tokens there is room for in a cache, in whole tiles. */
-static size_t cmha__cache_tokens(const cmha_cache *cache) {
-    return cmha__tiles(cache->capacity) * CMHA__TILE;
-}
+static size_t cmha__cache_tokens(const cmha_cache *c) { return cmha__tiles(c->capacity) * CMHA__TILE; }
 
 /* Returns the pieces of a long head's tiles, so that few heads keep the cores busy too: by the shape, not the
    threads, which would change the order of sums. A complex softmax has terms of a whole head. */
@@ -9329,8 +9327,8 @@ static cmha_rows cmha__query_rows(const cmha__head *h, cmha_heads view) {
     return cmha__rows_at(view, h->batch, h->head / cmha__fan(h->a->score));
 }
 
-/* The head's query features of one term: raw rows that are their own features, else in own_q. */
-static void cmha__set_queries(cmha__head *h, const cmha__term *term) {
+/* The head's query features of its term: raw rows that are their own features, else in own_q. */
+static void cmha__set_queries(cmha__head *h) {
     const cmha_score *score = h->a->score;
     const cmha_rows q = cmha__query_rows(h, h->x->q), own = {h->own_q, h->dk, 0};
     size_t n = h->a->n_q, half = h->dk / 2;
@@ -9341,7 +9339,7 @@ static void cmha__set_queries(cmha__head *h, const cmha__term *term) {
     } else if (h->backward) h->q = cmha__on_lines(q, n, h->dk, own.data);
     if (score->imaginary && h->head % 2) cmha__apply(cmha__imaginary[0], 0, own.data, n, half, own.data);
     if (h->turned) cmha__apply(cmha__imaginary[h->a->bilinear != 0], 0, own.data, n, half, h->turned);
-    if (score->planes == 2) cmha__apply(term->form, 0, own.data, n, half, own.data);
+    if (score->planes == 2) cmha__apply(h->term->form, 0, own.data, n, half, own.data);
 }
 
 /* Shows a head its keys and values in a cache, as numbers. */
@@ -9400,14 +9398,14 @@ static void cmha__forward_terms(cmha__head *h) {
     if (count != 1) h->lse = NULL;
     if (mixed) cmha__zero_rows(y, h->a->n_q, h->a->d_v);
     h->y = mixed ? out : y;
-    for (int t = 0; t < count; t++) {
-        cmha__set_queries(h, &terms[t]);
+    for (h->term = terms; h->term < terms + count; h->term++) {
+        cmha__set_queries(h);
         if (!h->cache || !cmha__stream_head(h)) {
             if (!h->keys) cmha__set_past(h);
             cmha__forward_head(h);
         }
         if (!mixed) continue;
-        cmha__apply(terms[t].mix, 0, h->out, h->a->n_q, h->a->d_v, h->out);
+        cmha__apply(h->term->mix, 0, h->out, h->a->n_q, h->a->d_v, h->out);
         cmha__add_rows(h->out, h->a->n_q, h->a->d_v, h->dv, y);
     }
 }
@@ -9416,18 +9414,16 @@ static void cmha__forward_terms(cmha__head *h) {
 
 /* Looks for the peak of row r among the pairs of the tile; GLOBAL at masked ones too. */
 static void cmha__find_peak(const cmha__head *h, size_t r) {
-    const cmha__span seen = cmha__visible(h->a, h->i0 + r);
     cmha__peak *peak = h->peaks + h->i0 + r;
     cmha_real *size = h->re + r * CMHA__TILE, *im = h->im + r * CMHA__TILE;
     for (size_t j = 0; j < h->cols; j++) size[j] = cmha__hypot(size[j], im[j]);
+    memset(im, 0, CMHA__TILE * sizeof *im);
+    if (h->a->norm_max != CMHA_NORM_MAX_GLOBAL) cmha__mask_row(h, r, im);
     for (size_t j = 0; j < h->cols; j++) {
-        size_t key = h->j0 + j;
-        int in_reach = key < seen.end && (key >= seen.begin || key < h->a->sinks);
-        int counts = in_reach && (!h->mask || h->mask[key]);
-        if (!counts && h->a->norm_max != CMHA_NORM_MAX_GLOBAL) continue;
+        if (im[j] < -CMHA__LARGEST) continue;
         if (peak->key != SIZE_MAX && !(size[j] > peak->size)) continue;
         peak->size = size[j] == size[j] ? size[j] : (cmha_real)INFINITY; /* a NaN shows in the scores */
-        peak->key = key;
+        peak->key = h->j0 + j;
     }
 }
 
@@ -9442,7 +9438,8 @@ static void cmha__find_peaks(cmha__head *h) {
         const cmha__peak none = {0, SIZE_MAX, i, 0};
         h->peaks[i] = none;
     }
-    cmha__set_queries(h, cmha__terms(a, &count));
+    h->term = cmha__terms(a, &count);
+    cmha__set_queries(h);
     for (h->i0 = 0; h->i0 < a->n_q; h->i0 += CMHA__TILE)
         for (h->j0 = 0; h->j0 < a->n_k; h->j0 += CMHA__TILE) {
             h->rows = cmha__tile_rows(a->n_q, h->i0);
@@ -9560,8 +9557,7 @@ CMHA_DEF size_t cmha_attention_scratch(const cmha_attention_args *args, int back
    own_keys' first tile, words. */
 static void cmha__write_keys(const cmha__head *h) {
     size_t d = h->dk, at = h->cache ? h->cache->length : 0, n = h->cache ? h->a->n_q : h->a->n_k;
-    uint32_t *words = h->halves ? (uint32_t *)h->past_keys : NULL;
-    cmha_real *keys = h->cache && !words ? (cmha_real *)h->past_keys : h->own_keys;
+    cmha_real *keys = h->cache && !h->halves ? (cmha_real *)h->past_keys : h->own_keys;
     cmha_rows k = cmha__rows_at(h->x->k, h->batch, h->kv), rows = {h->key_rows, d, 0};
     cmha_score_call part = h->call[1];
     for (size_t i = 0, count; i < n; i += count, k.data += count * k.ld) {
@@ -9569,11 +9565,11 @@ static void cmha__write_keys(const cmha__head *h) {
         count = cmha__min(n - i, CMHA__TILE - column);
         if (cmha__has_map(h->a->score)) cmha__map(&part, k, count, rows.data);
         else rows = k;
-        cmha__transpose(rows.data, rows.ld, count, d, keys + (words ? 0 : tile) + column, CMHA__TILE);
-        if (words)
+        cmha__transpose(rows.data, rows.ld, count, d, keys + (h->halves ? 0 : tile) + column, CMHA__TILE);
+        if (h->halves)
             for (size_t f = 0; f < CMHA__TILE * d; f += CMHA__TILE)
                 for (size_t j = column; j < column + count; j++)
-                    cmha__bf16_put(words + (tile + f) / 2, j, keys[f + j]);
+                    cmha__bf16_put((uint32_t *)h->past_keys + (tile + f) / 2, j, keys[f + j]);
         if (part.rotation) part.rotation += count * d;
     }
 }
@@ -9665,16 +9661,16 @@ CMHA_DEF void cmha_attention_forward(const cmha_attention_args *args, const cmha
 
 /* One term's backward, into the head's feature gradients and, folded back to (Re q, Im q), into fold. With
    complex values by the term's own output: y of one term, else computed again. */
-static void cmha__backward_term(cmha__head *h, const cmha__term *term, int count) {
+static void cmha__backward_term(cmha__head *h, int count) {
     const cmha_attention_args *a = h->a;
     const cmha_rows out = {h->out, h->dv, 0}, dout = {h->dout, h->dv, 0};
     size_t n = a->n_q, T = CMHA__TILE;
     h->y = cmha__rows_at(h->x->y, h->batch, h->head);
     h->dy = cmha__rows_at(h->x->dy, h->batch, h->head);
-    cmha__set_queries(h, term);
+    cmha__set_queries(h);
     if (h->dv > a->d_v) {
         cmha__complex_rows(h->dy, n, a->d_v, h->dout);
-        cmha__apply(term->mix, CMHA__BACK, h->dout, n, a->d_v, h->dout);
+        cmha__apply(h->term->mix, CMHA__BACK, h->dout, n, a->d_v, h->dout);
         if (count == 1) cmha__complex_rows(h->y, n, a->d_v, h->out);
         h->y = out;
         h->dy = dout;
@@ -9691,7 +9687,7 @@ static void cmha__backward_term(cmha__head *h, const cmha__term *term, int count
         cmha__backward_tile(h);
     }
     if (a->score->planes == 1) return;
-    cmha__apply(term->form, CMHA__BACK | CMHA__ADDS, h->dq, n, a->d_k, h->fold);
+    cmha__apply(h->term->form, CMHA__BACK | CMHA__ADDS, h->dq, n, a->d_k, h->fold);
     if (h->turned)
         cmha__apply(cmha__imaginary[a->bilinear != 0], CMHA__BACK | CMHA__ADDS, h->dturned, n, a->d_k,
                 h->fold);
@@ -9726,7 +9722,7 @@ static void cmha__backward_of_head(cmha__head *h) {
     if (complex_v) memset(h->own_dv, 0, a->n_k * h->dv * sizeof *h->own_dv);
     if (a->score->planes == 2) memset(h->fold, 0, a->n_q * h->dk * sizeof *h->fold);
     if (h->dlog_temp) *h->dlog_temp = 0;
-    for (int t = 0; t < count; t++) cmha__backward_term(h, &terms[t], count);
+    for (h->term = terms; h->term < terms + count; h->term++) cmha__backward_term(h, count);
     if (h->pieces > 1) return;
     cmha__collect(h);
     if (complex_v) cmha__add_rows(h->own_dv, a->n_k, a->d_v, h->dv, dv);
@@ -10667,7 +10663,7 @@ static void cmha__arg(const cmha_score_call *c, const cmha_real *re, const cmha_
 static void cmha__see_head(cmha__head *h) {
     h->seen_to = h->x->y.data + h->batch * h->a->n_q * h->a->n_k;
     if (h->head != h->seen) return;
-    cmha__set_queries(h, h->term);
+    cmha__set_queries(h);
     cmha__forward_head(h);
 }
 
