@@ -8491,10 +8491,7 @@ static cmha_rows cmha__on_lines(cmha_rows from, size_t n, size_t width, cmha_rea
 }
 
 /* A part of a scratch array: where its pointer is kept, and how many cmha_real it has. */
-typedef struct cmha__part {
-    void *pointer;
-    size_t n;
-} cmha__part;
+typedef struct { void *pointer; size_t n; } cmha__part;
 
 /* Deals `base` out to n parts and returns how much that is; base NULL only counts. */
 static size_t cmha__deal(const cmha__part *parts, size_t n, cmha_real *base) {
@@ -8684,7 +8681,7 @@ static const cmha_score *cmha__row_of_kind(int kind, int softmax) {
     return NULL;
 }
 
-/* A call's options with the row of its score, which is looked up once a call. */
+/* A call's options with the row of its score. */
 static cmha_attention_args cmha__with_score(const cmha_attention_args *args) {
     cmha_attention_args a = *args;
     if (!a.score) a.score = cmha__row_of_kind((int)a.kind, (int)a.softmax);
@@ -8817,8 +8814,7 @@ typedef struct cmha__peak {
     cmha_real size; /* |O|, at first of the row, then of the divisor */
 } cmha__peak;
 
-/* A call; then a thread's copy of it, with scratch; then copies of that for heads, one query head of one
-   sequence each. Key j of a query row i is at distance i + offset - j. */
+/* A call; then a thread's copy of it, with scratch; then copies of that for query heads of one sequence. */
 typedef struct cmha__head {
     const cmha_attention_args *a;
     const cmha_attention_views *x;
@@ -8909,11 +8905,11 @@ static cmha__span cmha__visible(const cmha_attention_args *a, size_t i) {
 /* Adds biases to the scores S [64] of the tile's row r and removes what is masked. */
 static void cmha__mask_row(const cmha__head *h, size_t r, cmha_real *S) {
     size_t i = h->i0 + r, j0 = h->j0, sinks = h->a->sinks;
-    const cmha__span seen = cmha__visible(h->a, i);
+    cmha__span seen = cmha__visible(h->a, i);
     if (h->alibi > 0) {
-        ptrdiff_t own = (ptrdiff_t)(i + h->a->n_k) - (ptrdiff_t)h->a->n_q;
+        ptrdiff_t own = (ptrdiff_t)(i + h->a->n_k) - (ptrdiff_t)(h->a->n_q + j0);
         for (size_t j = 0; j < h->cols; j++) {
-            ptrdiff_t distance = own - (ptrdiff_t)(j0 + j);
+            ptrdiff_t distance = own - (ptrdiff_t)j;
             S[j] -= h->alibi * (cmha_real)(distance < 0 ? -distance : distance);
         }
     }
@@ -9065,7 +9061,7 @@ static void cmha__forward_rows(cmha__head *h) {
         for (size_t i = 0; i < dv; i++) h->y.data[(i0 + r) * h->y.ld + i] = acc[r * dv + i] * inverse;
         if (!h->lse) continue;
         cmha_real log_sum = l[r] > 0 ? (cmha_real)log((double)l[r]) : l[r];
-        const cmha_lse lse = {l[r] > 0 ? m[r] : 0, log_sum, h->careful};
+        cmha_lse lse = {l[r] > 0 ? m[r] : 0, log_sum, h->careful};
         h->lse[i0 + r] = lse;
     }
 }
@@ -9160,8 +9156,8 @@ static void cmha__backward_function(cmha__head *h) {
     for (size_t r = 0; r < h->rows; r++) {
         cmha_real *re = h->re + r * CMHA__TILE, *im = h->im + r * CMHA__TILE;
         const cmha_real *ds = h->dS + r * CMHA__TILE;
-        for (size_t j = 0; j < CMHA__TILE; j++) re[j] = ds[j] == 0 ? 0 : re[j];
-        for (size_t j = 0; j < CMHA__TILE; j++) im[j] = ds[j] == 0 ? 0 : im[j];
+        for (size_t j = 0; j < CMHA__TILE; j++)
+            if (ds[j] == 0) re[j] = im[j] = 0;
         h->a->score->backward(cmha__call_of_row(h, r), ds, re, im);
     }
 }
@@ -9171,7 +9167,7 @@ static void cmha__backward_tile(cmha__head *h) {
     size_t n_q = h->a->n_q, j0 = h->j0, cols = h->cols, dk = h->dk, dv = h->dv, T = CMHA__TILE;
     cmha_rows to = h->dv_to;
     if (to.data) to.data += j0 * to.ld;
-    const cmha_rows sum = cmha__on_lines(to, cols, dv, h->dv_tile);
+    cmha_rows sum = cmha__on_lines(to, cols, dv, h->dv_tile);
     cmha__transpose(h->keys + j0 * dk, T, dk, cols, h->key_rows, dk);
     cmha__columns(h, h->v, j0, cols);
     for (h->i0 = 0; h->i0 < n_q; h->i0 += T) {
@@ -9212,9 +9208,7 @@ static void cmha__row_products(cmha__head *h) {
 
 /* One real softmax of a complex attention: of query features form (Re q, Im q) and keys (Re k, Im k); its
    product o with the values enters y as mix (Re o, Im o). Both are 2 x 2 matrices of signs. */
-typedef struct cmha__term {
-    const signed char *form, *mix;
-} cmha__term;
+typedef struct cmha__term { const signed char *form, *mix; } cmha__term;
 
 /* The form of Im O by `bilinear`. */
 static const signed char cmha__imaginary[2][4] = {{0, 1, -1, 0}, {0, 1, 1, 0}};
@@ -9252,7 +9246,7 @@ static void cmha__apply(const signed char *matrix, int how, const cmha_real *fro
 
 /* ---- One head of one sequence ---- */
 
-/* Returns the tokens there is room for in a cache, in whole tiles. */
+/* Tokens there is room for, in whole tiles. */
 static size_t cmha__cache_tokens(const cmha_cache *c) { return cmha__tiles(c->capacity) * CMHA__TILE; }
 
 /* Returns the pieces of a long head's tiles, so that few heads keep the cores busy too: by the shape, not the
@@ -9330,7 +9324,7 @@ static cmha_rows cmha__query_rows(const cmha__head *h, cmha_heads view) {
 /* The head's query features of its term: raw rows that are their own features, else in own_q. */
 static void cmha__set_queries(cmha__head *h) {
     const cmha_score *score = h->a->score;
-    const cmha_rows q = cmha__query_rows(h, h->x->q), own = {h->own_q, h->dk, 0};
+    cmha_rows q = cmha__query_rows(h, h->x->q), own = {h->own_q, h->dk, 0};
     size_t n = h->a->n_q, half = h->dk / 2;
     h->q = q;
     if (cmha__has_map(score)) {
@@ -9392,7 +9386,7 @@ static int cmha__stream_head(cmha__head *h) {
 
 /* y of a head whose keys and values are set: every term's softmax, mixed. */
 static void cmha__forward_terms(cmha__head *h) {
-    const cmha_rows y = cmha__rows_at(h->x->y, h->batch, h->head), out = {h->out, h->dv, 0};
+    cmha_rows y = cmha__rows_at(h->x->y, h->batch, h->head), out = {h->out, h->dv, 0};
     int count, mixed = h->dv > h->a->d_v;
     const cmha__term *terms = cmha__terms(h->a, &count);
     if (count != 1) h->lse = NULL;
@@ -9435,7 +9429,7 @@ static void cmha__find_peaks(cmha__head *h) {
     if (queries) queries += h->batch * a->n_q;
     if (!h->keys) cmha__set_past(h);
     for (size_t i = 0; i < a->n_q; i++) {
-        const cmha__peak none = {0, SIZE_MAX, i, 0};
+        cmha__peak none = {0, SIZE_MAX, i, 0};
         h->peaks[i] = none;
     }
     h->term = cmha__terms(a, &count);
@@ -9544,10 +9538,10 @@ static size_t cmha__deal_call(cmha__head *x, cmha_real *base) {
 CMHA_DEF size_t cmha_attention_scratch(const cmha_attention_args *args, int backward) {
     cmha_attention_args a = cmha__with_score(args);
     cmha__head call = cmha__new_call(&a, NULL, backward);
-    double threads = args->threads > 1 ? args->threads : 1, heads = (double)args->batch * (double)args->heads;
-    double rows = (double)args->n_q + (double)args->n_k + CMHA__TILE;
-    double d_k = (double)args->d_k * (double)cmha__widens(a.score);
-    double width = d_k + (double)args->d_v + CMHA__TILE;
+    double threads = a.threads > 1 ? a.threads : 1, heads = (double)a.batch * (double)a.heads;
+    double rows = (double)a.n_q + (double)a.n_k + CMHA__TILE;
+    double d_k = (double)a.d_k * (double)cmha__widens(a.score);
+    double width = d_k + (double)a.d_v + CMHA__TILE;
     size_t used = cmha__deal_call(&call, NULL) + 16; /* to a line of cache */
     double estimate = rows * (40 * threads * width + 8 * heads * (d_k + 1));
     return cmha__countable(used, estimate + 4 * heads * (double)call.numbers);
@@ -9590,7 +9584,7 @@ static void cmha__append_values(const cmha__head *h, cmha_rows v) {
 
 /* Shows a head its keys, its own or (fresh) a new group's, and the group's values; a cache gets them. */
 static void cmha__set_rows(cmha__head *h, int fresh, int own) {
-    const cmha_rows v = cmha__rows_at(h->x->v, h->batch, h->kv), complex_v = {h->own_v, h->dv, 0};
+    cmha_rows v = cmha__rows_at(h->x->v, h->batch, h->kv), complex_v = {h->own_v, h->dv, 0};
     size_t n = h->a->n_k, d_v = h->a->d_v;
     if (h->cache) {
         const cmha_slot *slot = h->slot;
@@ -9663,7 +9657,7 @@ CMHA_DEF void cmha_attention_forward(const cmha_attention_args *args, const cmha
    complex values by the term's own output: y of one term, else computed again. */
 static void cmha__backward_term(cmha__head *h, int count) {
     const cmha_attention_args *a = h->a;
-    const cmha_rows out = {h->out, h->dv, 0}, dout = {h->dout, h->dv, 0};
+    cmha_rows out = {h->out, h->dv, 0}, dout = {h->dout, h->dv, 0};
     size_t n = a->n_q, T = CMHA__TILE;
     h->y = cmha__rows_at(h->x->y, h->batch, h->head);
     h->dy = cmha__rows_at(h->x->dy, h->batch, h->head);
@@ -9713,7 +9707,7 @@ static void cmha__collect(cmha__head *h) {
 /* One head, or a piece of it, which is left to be collected. */
 static void cmha__backward_of_head(cmha__head *h) {
     const cmha_attention_args *a = h->a;
-    const cmha_rows dv = cmha__rows_at(h->x->dv, h->batch, h->kv), own_dv = {h->own_dv, h->dv, 0};
+    cmha_rows dv = cmha__rows_at(h->x->dv, h->batch, h->kv), own_dv = {h->own_dv, h->dv, 0};
     int complex_v = h->dv > a->d_v, count;
     const cmha__term *terms = cmha__terms(a, &count);
     h->dv_to = complex_v ? own_dv : dv;
