@@ -8657,7 +8657,7 @@ static const cmha__kind_row cmha__scores[] = {
     CMHA__KIND(ROPEPP, 0, NULL, 1, 0, CMHA__NO_PAIR, CMHA__FIXED, 0, 1)
     CMHA__PLANES_KIND(COMPLEX, CMHA__NO_PAIR)
     CMHA__PLANES_KIND(ANGULAR, CMHA__PAIR(cmha__phasor_map))};
-/* Each kind has its row, two another for SCORE: else this does not compile. */
+/* Each kind has its row, two another for SCORE. */
 enum { CMHA__KIND_ROWS = CMHA_ATTENTION_COUNT + 2 };
 typedef char cmha__kinds_have_rows[sizeof cmha__scores == CMHA__KIND_ROWS * sizeof *cmha__scores ? 1 : -1];
 
@@ -8721,7 +8721,7 @@ static size_t cmha__own_numbers(const cmha_attention_args *a, size_t i, size_t *
     return n;
 }
 
-/* Does the feature of a key depend on the query head that sees it? */
+/* Do features of keys depend on the query head? */
 static int cmha__own_keys(const cmha_attention_args *a) {
     const cmha_score *score = a->score;
     int own = score->rotates && a->rotation_head;
@@ -8823,13 +8823,12 @@ typedef struct cmha__head {
     int backward, halves; /* halves: the cache is BF16 */
     size_t dk, dv, pieces; /* numbers in a row of features and of values; see cmha__head_pieces */
     size_t first_q, first_k; /* rows of the rotation table before the first query's and key's */
-    size_t numbers; /* of the score's parameters, those that one head sees */
-    cmha_real *units; /* the threads' scratch, each `own` numbers */
-    size_t own;
+    size_t numbers, own; /* of the score's parameters that one head sees; of a thread's scratch */
+    cmha_real *units; /* the threads' scratch */
     const struct cmha__term *term; /* at work or, of what cmha__see looks at, asked for */
     size_t seen; /* the head that it looks at */
 
-    /* Arrays of all heads or NULL, which a head moves to its part. */
+    /* Arrays of all heads or NULL; in a head its part of them. */
     cmha_lse *lse; /* [B, H, n_q]; the backward only reads it */
     const cmha_real *dlse;
     cmha__peak *peaks; /* [B, H, n_q]: what each row's magnitudes are divided by */
@@ -9123,22 +9122,23 @@ static void cmha__backward_scores(cmha__head *h) {
     /* a function of O has the scale in its factors */
     cmha_real scale = (cmha_real)(h->turned ? h->cold : (double)h->a->scale * h->cold);
     cmha_real above[CMHA__TILE];
+    size_t T = CMHA__TILE;
     cmha__scores_of(h);
     cmha__dy_products(h, h->dS);
     cmha__drop_tile(h, h->dS);
     for (size_t r = 0, i = h->i0; r < h->rows; r++, i++) {
-        cmha_real *p = h->S + r * CMHA__TILE, *d = h->dS + r * CMHA__TILE;
-        if (h->lse[i].in_double) cmha__careful_row(h, r);
+        cmha_real *p = h->S + r * T, *d = h->dS + r * T;
+        const cmha_lse lse = h->lse[i];
+        if (lse.in_double) cmha__careful_row(h, r);
         if (h->dlog_temp)
-            for (size_t j = 0; j < CMHA__TILE; j++)
-                above[j] = cmha__larger(p[j] - h->lse[i].largest, -CMHA__LARGEST / 2);
-        cmha__backward_row(h->lse[i], h->D[i], h->dlog_temp ? 1 : scale, p, d);
+            for (size_t j = 0; j < T; j++) above[j] = cmha__larger(p[j] - lse.largest, -CMHA__LARGEST / 2);
+        cmha__backward_row(lse, h->D[i], h->dlog_temp ? 1 : scale, p, d);
         if (h->dlog_temp) {
-            *h->dlog_temp -= cmha__dot(above, d, CMHA__TILE); /* the sum of d is dlse's, see D */
-            for (size_t j = 0; j < CMHA__TILE; j++) d[j] *= scale;
+            *h->dlog_temp -= cmha__dot(above, d, T); /* the sum of d is dlse's, see D */
+            for (size_t j = 0; j < T; j++) d[j] *= scale;
         }
         if (h->a->softcap > 0)
-            for (size_t j = 0; j < CMHA__TILE; j++) d[j] *= h->slopes[r * CMHA__TILE + j];
+            for (size_t j = 0; j < T; j++) d[j] *= h->slopes[r * T + j];
     }
     cmha__drop_tile(h, h->S);
 }
@@ -9162,7 +9162,7 @@ static void cmha__backward_function(cmha__head *h) {
     }
 }
 
-/* Everything that the tile of keys at work takes part in. */
+/* All that the tile of keys at work takes part in. */
 static void cmha__backward_tile(cmha__head *h) {
     size_t n_q = h->a->n_q, j0 = h->j0, cols = h->cols, dk = h->dk, dv = h->dv, T = CMHA__TILE;
     cmha_rows to = h->dv_to;
@@ -9261,7 +9261,7 @@ static size_t cmha__head_pieces(const cmha_attention_args *a) {
 static size_t cmha__deal_unit(cmha__head *h, cmha_real *base) {
     const cmha_attention_args *a = h->a;
     size_t dk = h->dk, dv = h->dv, T = CMHA__TILE, tile = T * T, fresh = !h->cache;
-    size_t turned = a->score->forward ? 1 : 0, capped = a->softcap > 0 ? 1 : 0;
+    size_t turned = a->score->forward ? 1 : 0, capped = a->softcap > 0;
     size_t complex_v = dv > a->d_v, backward = (size_t)h->backward;
     size_t past = fresh ? 0 : cmha__cache_tokens(h->cache), again = h->halves ? past : 0;
     size_t value_row = fresh ? cmha__up16(dv) : h->slot->value_row;
@@ -9284,7 +9284,7 @@ static size_t cmha__deal_unit(cmha__head *h, cmha_real *base) {
     return used;
 }
 
-/* Makes a thread's copy of a call that of one head, of a piece of it. */
+/* Turns a thread's copy of a call into that of a head, or piece of it. */
 static void cmha__set_head(cmha__head *h, size_t unit, size_t piece) {
     const cmha_attention_args *a = h->a;
     size_t row = unit * a->n_q, pieces = cmha__head_pieces(a), part = unit * pieces + piece;
@@ -9406,7 +9406,7 @@ static void cmha__forward_terms(cmha__head *h) {
 
 /* ---- Peaks: the largest |O| of every row, head or batch, found in a pass before the softmax ---- */
 
-/* Looks for the peak of row r among the pairs of the tile; GLOBAL at masked ones too. */
+/* Looks for row r's peak in the tile; GLOBAL at masked pairs too. */
 static void cmha__find_peak(const cmha__head *h, size_t r) {
     cmha__peak *peak = h->peaks + h->i0 + r;
     cmha_real *size = h->re + r * CMHA__TILE, *im = h->im + r * CMHA__TILE;
@@ -9450,7 +9450,7 @@ static size_t cmha__peak_group(const cmha_attention_args *a) {
     return a->norm_max == CMHA_NORM_MAX_ROW ? 1 : all * a->n_q;
 }
 
-/* Adds every divisor's gradient to the pair that its maximum is: dO = g O / |O|. */
+/* Adds a divisor's gradient to the pair that it comes from: dO = g O / |O|. */
 static void cmha__peak_gradients(const cmha__head *h) {
     const cmha_attention_args *a = h->a;
     size_t total = a->batch * a->heads * a->n_q, group = cmha__peak_group(a);
@@ -9582,7 +9582,7 @@ static void cmha__append_values(const cmha__head *h, cmha_rows v) {
     }
 }
 
-/* Shows a head its keys, its own or (fresh) a new group's, and the group's values; a cache gets them. */
+/* Shows a head keys, its own or (fresh) a new group's, and the group's values; a cache gets them. */
 static void cmha__set_rows(cmha__head *h, int fresh, int own) {
     cmha_rows v = cmha__rows_at(h->x->v, h->batch, h->kv), complex_v = {h->own_v, h->dv, 0};
     size_t n = h->a->n_k, d_v = h->a->d_v;
@@ -9604,7 +9604,7 @@ static void cmha__set_rows(cmha__head *h, int fresh, int own) {
     } else h->v = h->backward ? v : cmha__on_lines(v, n, h->dv, h->own_v);
 }
 
-/* Runs `run` on each head, or piece of it. A group's heads share the thread's keys and values. */
+/* Runs each head, or piece of it. A group's heads share the thread's keys and values. */
 static void cmha__each_head(const cmha__head *x, void (*run)(cmha__head *h)) {
     const cmha_attention_args *a = x->a;
     size_t group = a->kv_heads ? a->heads / a->kv_heads : 1;
@@ -9705,7 +9705,7 @@ static void cmha__collect(cmha__head *h) {
 }
 
 /* One head, or a piece of it, which is left to be collected. */
-static void cmha__backward_of_head(cmha__head *h) {
+static void cmha__backward_head(cmha__head *h) {
     const cmha_attention_args *a = h->a;
     cmha_rows dv = cmha__rows_at(h->x->dv, h->batch, h->kv), own_dv = {h->own_dv, h->dv, 0};
     int complex_v = h->dv > a->d_v, count;
@@ -9732,7 +9732,7 @@ CMHA_FIT void cmha_attention_backward(const cmha_attention_args *args, const cmh
     x.dlse = dlse;
     if (x.partial) memset(x.partial, 0, units * x.numbers * sizeof *x.partial);
     cmha__set_peaks(&x);
-    cmha__each_head(&x, cmha__backward_of_head);
+    cmha__each_head(&x, cmha__backward_head);
     if (x.pieces > 1) {
         x.pieces = 1;
         cmha__each_head(&x, cmha__collect);
