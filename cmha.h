@@ -8427,10 +8427,7 @@ static cmha_rows cmha__on_lines(cmha_rows from, size_t n, size_t width, cmha_rea
 }
 
 /* A part of a scratch array: where its pointer is kept, and how many cmha_real it has. */
-typedef struct cmha__part {
-    void *pointer;
-    size_t n;
-} cmha__part;
+typedef struct { void *pointer; size_t n; } cmha__part;
 
 /* Deals `base` out to n parts and returns how much that is; base NULL only counts. */
 static size_t cmha__deal(const cmha__part *parts, size_t n, cmha_real *base) {
@@ -8457,10 +8454,6 @@ static size_t cmha__widens(const cmha_score *score) {
 }
 /* Heads of y that read one query head. */
 static size_t cmha__fan(const cmha_score *score) { return score && score->imaginary ? 2 : 1; }
-
-static cmha_rows cmha__query_rows(const cmha_attention_args *a, cmha_heads view, size_t b, size_t head) {
-    return cmha__rows_at(view, b, head / cmha__fan(a->score));
-}
 
 static int cmha__is_complex(const cmha_attention_args *a) { return a->score && a->score->planes == 2; }
 
@@ -8570,10 +8563,11 @@ CMHA__HOT(static, cmha__cope_back, (const cmha_score_call *call, const cmha_real
     }
 }
 
-/* The library's own rows, by kind and, those with `forward`, by softmax; else -1. contrasts: the phase
-   contrastive loss reads its phases. first: draws a number of its first parameter; NULL: as that says. */
+/* The library's own rows, by kind; complex kinds have another, with `forward`, for CMHA_SOFTMAX_SCORE.
+   contrasts: the phase contrastive loss reads its phases. first: draws a number of its first parameter, or
+   NULL: as that says. */
 typedef struct cmha__kind_row {
-    int kind, softmax, contrasts;
+    int kind, contrasts;
     double (*first)(const cmha_model_config *c, cmha_rng *rng);
     cmha_score score;
 } cmha__kind_row;
@@ -8582,12 +8576,12 @@ typedef struct cmha__kind_row {
 #define CMHA__LEARNED(array) array, sizeof array / sizeof *array
 #define CMHA__FIXED NULL, 0
 #define CMHA__KIND(kind, contrasts, first, rotates, shared, map, learned, features, imaginary) \
-    {CMHA_ATTENTION_##kind, -1, contrasts, first, \
+    {CMHA_ATTENTION_##kind, contrasts, first, \
      {#kind, 1, rotates, shared, map, CMHA__NO_PAIR, learned, NULL, 0, NULL, features, imaginary}},
 #define CMHA__PLANES_KIND(kind, map) \
-    {CMHA_ATTENTION_##kind, -1, 0, NULL, \
+    {CMHA_ATTENTION_##kind, 0, NULL, \
      {#kind, 2, 0, 0, map, CMHA__NO_PAIR, CMHA__FIXED, NULL, 0, NULL, 0, 0}}, \
-    {CMHA_ATTENTION_##kind, CMHA_SOFTMAX_SCORE, 0, NULL, \
+    {CMHA_ATTENTION_##kind, 0, NULL, \
      {#kind, 2, 0, 0, map, CMHA__PAIR(cmha__cope), CMHA__FIXED, NULL, 0, NULL, 0, 0}},
 static const cmha__kind_row cmha__scores[] = {
     CMHA__KIND(CMHA, 1, cmha__first_delta, 1, 0, CMHA__PAIR(cmha__turned_map),
@@ -8599,31 +8593,31 @@ static const cmha__kind_row cmha__scores[] = {
     CMHA__KIND(ROPEPP, 0, NULL, 1, 0, CMHA__NO_PAIR, CMHA__FIXED, 0, 1)
     CMHA__PLANES_KIND(COMPLEX, CMHA__NO_PAIR)
     CMHA__PLANES_KIND(ANGULAR, CMHA__PAIR(cmha__phasor_map))};
-/* Each kind has its row, two another for SCORE: else this does not compile. */
-typedef char
-    cmha__kinds_have_rows[sizeof cmha__scores / sizeof *cmha__scores == CMHA_ATTENTION_COUNT + 2 ? 1 : -1];
+/* Each kind has its row, two another for SCORE. */
+enum { CMHA__KIND_ROWS = CMHA_ATTENTION_COUNT + 2 };
+typedef char cmha__kinds_have_rows[sizeof cmha__scores == CMHA__KIND_ROWS * sizeof *cmha__scores ? 1 : -1];
 
-/* Finds the row of a kind or, kind < 0, that of which `score` is; NULL where there is none. */
-static const cmha__kind_row *cmha__kind_row_of(int kind, int softmax, const cmha_score *score) {
-    const cmha__kind_row *found = NULL;
-    for (size_t i = 0; i < sizeof cmha__scores / sizeof *cmha__scores; i++) {
-        const cmha__kind_row *row = cmha__scores + i;
-        int is = kind < 0 ? score == &row->score
-                : row->kind == kind && (row->softmax < 0 || row->softmax == softmax);
-        if (is) found = row;
-    }
-    return found;
+/* The row of which `score` is, or NULL. */
+static const cmha__kind_row *cmha__kind_row_of(const cmha_score *score) {
+    const cmha__kind_row *row = cmha__scores;
+    for (; row < cmha__scores + CMHA__KIND_ROWS; row++)
+        if (&row->score == score) return row;
+    return NULL;
 }
 static int cmha__contrasts(const cmha_score *score) {
-    const cmha__kind_row *row = cmha__kind_row_of(-1, 0, score);
+    const cmha__kind_row *row = cmha__kind_row_of(score);
     return row && row->contrasts;
 }
 static const cmha_score *cmha__row_of_kind(int kind, int softmax) {
-    const cmha__kind_row *row = kind < 0 ? NULL : cmha__kind_row_of(kind, softmax, NULL);
-    return row ? &row->score : NULL;
+    const cmha__kind_row *row = cmha__scores;
+    for (; row < cmha__scores + CMHA__KIND_ROWS; row++) {
+        int fits = row->score.planes == 1 || (row->score.forward != NULL) == (softmax == CMHA_SOFTMAX_SCORE);
+        if (row->kind == kind && fits) return &row->score;
+    }
+    return NULL;
 }
 
-/* A call's options with the row of its score, which is looked up once a call. */
+/* A call's options with the row of its score. */
 static cmha_attention_args cmha__with_score(const cmha_attention_args *args) {
     cmha_attention_args a = *args;
     if (!a.score) a.score = cmha__row_of_kind((int)a.kind, (int)a.softmax);
@@ -8663,14 +8657,7 @@ static size_t cmha__own_numbers(const cmha_attention_args *a, size_t i, size_t *
     return n;
 }
 
-/* Returns the numbers that a head sees of all of them. */
-static size_t cmha__all_numbers(const cmha_attention_args *a) {
-    size_t n = 0, step;
-    for (size_t i = 0; i < CMHA_MAX_SCORE_PARAMETERS; i++) n += cmha__own_numbers(a, i, &step);
-    return n;
-}
-
-/* Does the feature of a key depend on the query head that sees it? */
+/* Do features of keys depend on the query head? */
 static int cmha__own_keys(const cmha_attention_args *a) {
     const cmha_score *score = a->score;
     int own = score->rotates && a->rotation_head;
@@ -8736,43 +8723,19 @@ static const char *cmha__score_wrong(const cmha_score *row) {
     return NULL;
 }
 
-/* Where keys' features go: transposed tiles from column `at` on, of keys or, by way of its first, words. */
-typedef struct { cmha_real *keys; uint32_t *words; size_t at; } cmha__key_tiles;
-
-static void cmha__write_keys(const cmha_score_call *c, cmha_rows k, size_t n, const cmha__key_tiles *to,
-        cmha_real *rows) {
-    uint32_t *words = to->words;
-    cmha_real *keys = to->keys;
-    size_t count, at = to->at, d = cmha__key_width(c->args);
-    int mapped = cmha__has_map(c->score);
-    cmha_score_call part = *c;
-    for (size_t i = 0; i < n; i += count, k.data += count * k.ld) {
-        size_t column = (at + i) % CMHA__TILE, tile = (at + i - column) * d;
-        count = cmha__min(n - i, CMHA__TILE - column);
-        if (mapped) cmha__map(&part, k, count, rows);
-        cmha__transpose(mapped ? rows : k.data, mapped ? d : k.ld, count, d,
-                keys + (words ? 0 : tile) + column, CMHA__TILE);
-        if (words)
-            for (size_t f = 0; f < CMHA__TILE * d; f += CMHA__TILE)
-                for (size_t j = column; j < column + count; j++)
-                    cmha__bf16_put(words + (tile + f) / 2, j, keys[f + j]);
-        if (part.rotation) part.rotation += count * d;
-    }
-}
-
 CMHA_DEF void cmha_cope_args(cmha_attention_args *args, const cmha_cope_options *options) {
     cmha_real s = (cmha_real)(1 / sqrt((double)(args->d_k ? args->d_k : 1)));
     cmha_real twice = options->repo_scale ? s : 1;
     cmha_cope_score score = options->score;
     int norm = score == CMHA_COPE_SCORE_HYBRID_NORM, hybrid = norm || score == CMHA_COPE_SCORE_HYBRID;
+    int real = score == CMHA_COPE_SCORE_REAL;
     args->kind = CMHA_ATTENTION_COMPLEX;
-    args->softmax = score == CMHA_COPE_SCORE_REAL ? CMHA_SOFTMAX_REAL : CMHA_SOFTMAX_SCORE;
-    args->scale = score == CMHA_COPE_SCORE_REAL ? s * twice : s;
+    args->softmax = real ? CMHA_SOFTMAX_REAL : CMHA_SOFTMAX_SCORE;
+    args->scale = real ? s * twice : s;
     args->complex_v = args->bilinear = 0;
     args->magnitude = hybrid || score == CMHA_COPE_SCORE_MAGNITUDE ? twice : 0;
     if (norm) args->magnitude = 1;
-    args->cosine = score == CMHA_COPE_SCORE_PHASE ? 1 : 0;
-    if (hybrid) args->cosine = options->alpha;
+    args->cosine = hybrid ? options->alpha : (cmha_real)(score == CMHA_COPE_SCORE_PHASE);
     args->eps = options->eps;
     args->norm_max = norm ? options->norm_max : CMHA_NORM_MAX_NONE;
     args->norm_max_grad = norm && options->norm_max_grad;
@@ -8787,82 +8750,71 @@ typedef struct cmha__peak {
     cmha_real size; /* |O|, at first of the row, then of the divisor */
 } cmha__peak;
 
-/* Scratch of one thread. Keys and values of a BF16 cache are numbers again; scores are of one query. */
-typedef struct cmha__unit {
-    cmha_real *keys, *values, *scores, *q, *turned, *rows, *out;
-    cmha_real *S, *dS, *re, *im; /* [64, 64] each: scores and their gradient, O of the tile at work */
-    cmha_real *slopes; /* [64, 64]: derivatives of a soft cap */
-    cmha_real *m, *l, *acc; /* running softmax: [64], [64], [64, dv] */
-    cmha_real *dq, *dturned, *dk, *fold, *dvalues, *dout, *D, *v_columns, *dv;
-    cmha_lse *again;
-} cmha__unit;
-
-/* One call, and at the head of its scratch what all threads share. */
-typedef struct cmha__attention_call {
-    const cmha_attention_args *args;
-    const cmha_attention_views *views;
-    const cmha_score *score;
+/* A call; then a thread's copy of it, with scratch; then copies of that for query heads of one sequence. */
+typedef struct cmha__head {
+    const cmha_attention_args *a;
+    const cmha_attention_views *x;
     const cmha_cache *cache; /* has the tokens before, in its slot, and gets the new ones; or NULL */
     const cmha_slot *slot;
     int backward, halves; /* halves: the cache is BF16 */
     size_t dk, dv, pieces; /* numbers in a row of features and of values; see cmha__head_pieces */
     size_t first_q, first_k; /* rows of the rotation table before the first query's and key's */
+    size_t numbers, own; /* of the score's parameters that one head sees; of a thread's scratch */
+    cmha_real *units; /* the threads' scratch */
+    const struct cmha__term *term; /* at work or, of what cmha__see looks at, asked for */
+    size_t seen; /* the head that it looks at */
+
+    /* Arrays of all heads or NULL; in a head its part of them. */
     cmha_lse *lse; /* [B, H, n_q]; the backward only reads it */
     const cmha_real *dlse;
-    size_t numbers; /* of the score's parameters, those that one head sees */
-    double *partial; /* their gradients by every head, [B, H, numbers] */
-    double *dlog_temp; /* of a temperature by every head's pieces, [B, H, pieces]; or NULL */
-    cmha__peak *peaks; /* [B, H, n_q] */
-    cmha_real *dq, *dk_pieces; /* of heads in pieces: [B, H, pieces, n_q, dk], [B, H, n_k, dk] */
-    cmha_real *units; /* the threads' own scratch, each `own` numbers */
-    size_t own;
-    size_t seen; /* cmha__see: the head that is looked at, by one of its terms */
-    const struct cmha__term *term;
-} cmha__attention_call;
+    cmha__peak *peaks; /* [B, H, n_q]: what each row's magnitudes are divided by */
+    double *partial; /* gradients of the score's parameters, [B, H, numbers] */
+    double *dlog_temp; /* [B, H, pieces] */
+    cmha_real *dq, *dk_to; /* of features, accumulated; of heads in pieces [B, H, pieces, n_q, dk] and [B, H,
+                              n_k, dk], else the thread's */
 
-/* One query head of one sequence. Key j of a query row i is at distance i + offset - j. */
-typedef struct cmha__head {
-    const cmha__attention_call *call;
-    const cmha_attention_args *args;
-    const cmha_score *score;
-    cmha_score_call shown; /* to a function of O */
-    const cmha__unit *u;
-    size_t batch, head, kv, row; /* row: the first one of the head in arrays [B, H, n_q] */
-    size_t dk, dv;
-    const cmha_real *q, *turned; /* features [n_q, dk]; turned: those that give Im O, q then gives Re O */
-    const cmha_real *keys, *v; /* features, transposed: tiles [ceil(n_k / 64)][dk][64]; values [n_k, dv] */
-    size_t ldq, ldv; /* from row to row of q and of v */
+    /* A thread's scratch. own_..: what cannot be read or summed in place, also a BF16 cache as numbers. */
+    cmha_real *own_q, *own_keys, *own_v, *own_dq, *own_dk, *own_dv;
+    cmha_real *key_rows, *scores, *out; /* features of a tile's keys; a cache's scores of one query; y */
+    cmha_real *S, *dS, *re, *im; /* [64, 64] each: scores and their gradient, O of the tile at work */
+    cmha_real *slopes; /* [64, 64]: derivatives of a soft cap */
+    cmha_real *m, *l, *acc; /* running softmax: [64], [64], [64, dv] */
+    cmha_real *turned, *dturned; /* features that give Im O, q then gives Re O; or NULL */
+    cmha_real *fold, *dout, *D, *v_columns, *dv_tile;
+    cmha_lse *again;
+
+    size_t unit, batch, head, kv; /* unit: the head among those of all sequences */
+    cmha_rows q, v, y; /* features [n_q, dk], values [n_k, dv] */
+    const cmha_real *keys; /* features: transposed tiles [ceil(n_k / 64)][dk][64]; NULL: see cmha__set_past */
     void *past_keys, *past_values; /* the head's part of a cache, numbers or BF16 words */
     const unsigned char *mask; /* [n_k] or NULL */
     double cold, scale; /* 1 / temperature, and times the call's scale */
-    cmha_real slope; /* ALiBi, 0 = none; times `cold` too */
+    cmha_real alibi; /* the slope, 0 = none; times `cold` too */
     uint64_t row_key; /* dropout: row i draws from row_key + i */
-    cmha__peak *peaks; /* what each row's magnitudes are divided by, [n_q] or NULL */
+    cmha_score_call call[2]; /* of its queries, also to a function of O, and keys */
+    cmha_rows dy, dv_to; /* dv_to: accumulated; may be NULL */
+    cmha_real *seen_to; /* [n_q, n_k]: gets what the forward makes of every visible pair; or NULL */
+
     int careful; /* in double: at work is a row whose scores have left the type's range */
-    size_t piece, pieces; /* at work: tiles piece, piece + pieces, ... (backward: of keys) */
-    cmha_lse *lse; /* [n_q]; NULL = not wanted */
-    const cmha_real *dy; /* backward: rows lddy apart */
-    cmha_real *dq, *dk_to; /* features [n_q, dk], [n_k, dk], accumulated */
-    cmha_real *dv_to; /* rows lddv apart, accumulated; may be NULL */
-    size_t lddy, lddv;
-    double *dlog_temp; /* or NULL */
-    cmha_real *scores; /* [n_q, n_k]: gets what the forward makes of every visible pair; or NULL */
+    size_t piece; /* at work: tiles piece, piece + pieces, ... (backward: of keys) */
+    size_t i0, rows, j0, cols; /* the tile at work: queries from i0, keys from j0 */
 } cmha__head;
 
 static size_t cmha__tiles(size_t n) { return (n + CMHA__TILE - 1) / CMHA__TILE; }
 
 /* Rows, or keys, of the tile that begins at i of n. */
-static size_t cmha__tile_rows(size_t n, size_t i) { return n - i < CMHA__TILE ? n - i : CMHA__TILE; }
+static size_t cmha__tile_rows(size_t n, size_t i) { return cmha__min(n - i, CMHA__TILE); }
 
 /* A product of tiles, beta 0 or 1. The BLAS, which pays off from a few rows on, gets what no vectors fill. */
 static void cmha__tile_gemm(int trans_a, size_t M, size_t N, size_t K, cmha_real alpha, const cmha_real *A,
         size_t lda, const cmha_real *B, size_t ldb, cmha_real beta, cmha_real *C, size_t ldc) {
-    if (M <= 4 && !trans_a)
+    if (M <= 4 && !trans_a) {
         for (size_t i = 0; i < M; i++) {
             if (beta == 0) memset(C + i * ldc, 0, N * sizeof *C);
             for (size_t k = 0; k < K; k++) cmha__axpy(N, alpha * A[i * lda + k], B + k * ldb, C + i * ldc);
         }
-    if (M <= 4 && !trans_a) return;
+        return;
+    }
 #ifdef CMHA__GEMM_VECTORS
     cmha__product p = {trans_a, 0, M, N, K, lda, ldb, ldc, alpha, beta, A, B, C};
     int done;
@@ -8872,72 +8824,75 @@ static void cmha__tile_gemm(int trans_a, size_t M, size_t N, size_t K, cmha_real
     cmha_gemm(trans_a, 0, M, N, K, alpha, A, lda, B, ldb, beta, C, ldc);
 }
 
-/* Keys [begin, end) that query row i may see by position. */
-static void cmha__visible(const cmha_attention_args *a, size_t i, size_t *begin, size_t *end) {
+typedef struct { size_t begin, end; } cmha__span;
+
+/* The keys that query row i may see by position. */
+static cmha__span cmha__visible(const cmha_attention_args *a, size_t i) {
     size_t reach = i + a->n_k; /* one past the row's own position, plus n_q so that it cannot go below zero */
-    *begin = 0;
-    *end = a->n_k;
-    if (!a->causal) return;
+    cmha__span keys = {0, a->n_k};
+    if (!a->causal) return keys;
     reach = reach + 1 > a->n_q ? reach + 1 - a->n_q : 0;
-    if (reach < *end) *end = reach;
-    if (a->window && reach > a->window) *begin = reach - a->window;
+    if (reach < keys.end) keys.end = reach;
+    if (a->window && reach > a->window) keys.begin = reach - a->window;
+    return keys;
 }
 
-/* Adds biases and removes what is masked from scores S [rows, 64] of queries i0.. and keys j0... */
-static void cmha__mask_tile(const cmha__head *h, cmha_real *S, size_t i0, size_t rows, size_t j0) {
-    size_t cols = cmha__tile_rows(h->args->n_k, j0);
-    for (size_t r = 0; r < rows; r++, S += CMHA__TILE) {
-        size_t begin, end;
-        cmha__visible(h->args, i0 + r, &begin, &end);
-        if (h->slope > 0) {
-            ptrdiff_t own = (ptrdiff_t)(i0 + r + h->args->n_k) - (ptrdiff_t)h->args->n_q;
-            for (size_t j = 0; j < cols; j++) {
-                ptrdiff_t distance = own - (ptrdiff_t)(j0 + j);
-                S[j] -= h->slope * (cmha_real)(distance < 0 ? -distance : distance);
-            }
+/* Adds biases to the scores S [64] of the tile's row r and removes what is masked. */
+static void cmha__mask_row(const cmha__head *h, size_t r, cmha_real *S) {
+    size_t i = h->i0 + r, j0 = h->j0, sinks = h->a->sinks;
+    cmha__span seen = cmha__visible(h->a, i);
+    if (h->alibi > 0) {
+        ptrdiff_t own = (ptrdiff_t)(i + h->a->n_k) - (ptrdiff_t)(h->a->n_q + j0);
+        for (size_t j = 0; j < h->cols; j++) {
+            ptrdiff_t distance = own - (ptrdiff_t)j;
+            S[j] -= h->alibi * (cmha_real)(distance < 0 ? -distance : distance);
         }
-        size_t hidden = begin > j0 ? cmha__min(begin - j0, CMHA__TILE) : 0, sinks = h->args->sinks;
-        for (size_t j = sinks > j0 ? sinks - j0 : 0; j < hidden; j++) S[j] = -(cmha_real)INFINITY;
-        for (size_t j = end > j0 ? end - j0 : 0; j < CMHA__TILE; j++) S[j] = -(cmha_real)INFINITY;
-        if (h->mask)
-            for (size_t j = 0; j < cols; j++)
-                if (!h->mask[j0 + j]) S[j] = -(cmha_real)INFINITY;
     }
+    size_t hidden = seen.begin > j0 ? cmha__min(seen.begin - j0, CMHA__TILE) : 0;
+    for (size_t j = sinks > j0 ? sinks - j0 : 0; j < hidden; j++) S[j] = -(cmha_real)INFINITY;
+    for (size_t j = seen.end > j0 ? seen.end - j0 : 0; j < CMHA__TILE; j++) S[j] = -(cmha_real)INFINITY;
+    if (h->mask)
+        for (size_t j = 0; j < h->cols; j++)
+            if (!h->mask[j0 + j]) S[j] = -(cmha_real)INFINITY;
 }
 
-/* S [rows, 64] = scores of queries i0.. against the tile of keys that begins at j0 or, where these are a
-   function of O, the unit's re and im = O. */
-static void cmha__products(const cmha__head *h, size_t i0, size_t rows, size_t j0, cmha_real *S) {
-    const cmha_real *q = h->q + i0 * h->ldq, *k = h->keys + j0 * h->dk;
-    size_t T = CMHA__TILE, ld = h->ldq;
+/* S = the tile's scores or, where these are a function of O, re and im = O. */
+static void cmha__products(const cmha__head *h) {
+    const cmha_real *q = h->q.data + h->i0 * h->q.ld, *k = h->keys + h->j0 * h->dk;
+    size_t T = CMHA__TILE, rows = h->rows, dk = h->dk, ld = h->q.ld;
     cmha_real scale = h->turned ? 1 : (cmha_real)h->scale;
-    cmha__tile_gemm(0, rows, T, h->dk, scale, q, ld, k, T, 0, h->turned ? h->u->re : S, T);
-    if (h->turned) cmha__tile_gemm(0, rows, T, h->dk, 1, h->turned + i0 * ld, ld, k, T, 0, h->u->im, T);
+    cmha__tile_gemm(0, rows, T, dk, scale, q, ld, k, T, 0, h->turned ? h->re : h->S, T);
+    if (h->turned) cmha__tile_gemm(0, rows, T, dk, 1, h->turned + h->i0 * ld, ld, k, T, 0, h->im, T);
 }
 
 /* Finishes n scores but for biases and masks: caps them, which gives slopes, and divides by temperature. */
-static void cmha__finish_scores(const cmha__head *h, cmha_real *S, size_t n, cmha_real *slopes) {
-    const cmha_real cap = h->args->softcap, cold = (cmha_real)h->cold;
-    if (cap > 0) cmha_softcap_forward(S, n, cap, S, slopes);
-    if (h->args->temperature && (cap > 0 || h->turned))
+static void cmha__finish_scores(const cmha__head *h, cmha_real *S, size_t n) {
+    const cmha_real cap = h->a->softcap, cold = (cmha_real)h->cold;
+    if (cap > 0) cmha_softcap_forward(S, n, cap, S, h->backward ? h->slopes + (S - h->S) : NULL);
+    if (h->a->temperature && (cap > 0 || h->turned))
         for (size_t j = 0; j < n; j++) S[j] *= cold;
 }
 
-static cmha_real cmha__divisor(const cmha__head *h, size_t i) {
-    return h->peaks ? h->peaks[i].size + (cmha_real)1e-12 : 1;
+/* What a function of O is told of row r of the tile. */
+static cmha_score_call *cmha__call_of_row(cmha__head *h, size_t r) {
+    cmha__peak *peak = h->peaks ? h->peaks + h->i0 + r : NULL;
+    if (peak) h->call[0].divisor = peak->size + (cmha_real)1e-12;
+    if (peak && h->backward && h->a->norm_max_grad) h->call[0].ddivisor = &peak->gradient;
+    return &h->call[0];
 }
 
 /* A feature row times column j of a tile of keys; by the largest factors only the result may overflow. */
-static double cmha__careful_dot(const cmha_real *q, const cmha_real *keys, size_t dk, size_t j) {
+static double cmha__careful_dot(const cmha__head *h, const cmha_real *q, size_t j) {
+    const cmha_real *keys = h->keys + h->j0 * h->dk + j;
     double a = 0, b = 0, sum = 0;
-    for (size_t i = 0; i < dk; i++) {
-        double x = fabs((double)q[i]), y = fabs((double)keys[i * CMHA__TILE + j]);
+    for (size_t i = 0; i < h->dk; i++) {
+        double x = fabs((double)q[i]), y = fabs((double)keys[i * CMHA__TILE]);
         a = x > a ? x : a;
         b = y > b ? y : b;
     }
     a = a > 0 ? a : 1;
     b = b > 0 ? b : 1;
-    for (size_t i = 0; i < dk; i++) sum += (double)q[i] / a * ((double)keys[i * CMHA__TILE + j] / b);
+    for (size_t i = 0; i < h->dk; i++) sum += (double)q[i] / a * ((double)keys[i * CMHA__TILE] / b);
     return sum * a * b;
 }
 
@@ -8949,65 +8904,57 @@ static cmha_real cmha__careful_score(double score) {
     return (cmha_real)(score < 0 ? -size : size);
 }
 
-/* The same scores as cmha__scores_of makes for one query, i0 + r, whatever the size of the products. */
-CMHA__COLD static void cmha__careful_row(const cmha__head *h, size_t i0, size_t r, size_t j0, cmha_real *S) {
-    const cmha_real *q = h->q + (i0 + r) * h->ldq, *keys = h->keys + j0 * h->dk;
-    for (size_t j = 0; j < CMHA__TILE; j++) {
-        double re = cmha__careful_dot(q, keys, h->dk, j), im, size, fit;
+/* The same scores as cmha__scores_of makes, for row r of the tile, whatever the size of the products. */
+CMHA__COLD static void cmha__careful_row(cmha__head *h, size_t r) {
+    size_t first = (h->i0 + r) * h->q.ld, T = CMHA__TILE, at = r * T;
+    cmha_real *S = h->S + at;
+    for (size_t j = 0; j < T; j++) {
+        double re = cmha__careful_dot(h, h->q.data + first, j), im, size, fit;
         S[j] = cmha__careful_score(h->scale * re);
         if (!h->turned) continue;
-        im = cmha__careful_dot(h->turned + (i0 + r) * h->ldq, keys, h->dk, j);
+        im = cmha__careful_dot(h, h->turned + first, j);
         size = hypot(re, im);
         fit = size > 1e30 ? (double)cmha__careful_score(size) / size : 1;
-        h->u->re[r * CMHA__TILE + j] = (cmha_real)(re * fit);
-        h->u->im[r * CMHA__TILE + j] = (cmha_real)(im * fit);
+        h->re[at + j] = (cmha_real)(re * fit);
+        h->im[at + j] = (cmha_real)(im * fit);
     }
     if (h->turned) {
-        const cmha_real *re = h->u->re + r * CMHA__TILE, *im = h->u->im + r * CMHA__TILE;
-        cmha_score_call shown = h->shown;
-        shown.divisor = cmha__divisor(h, i0 + r);
-        h->score->forward(&shown, re, im, S);
-        if (!(h->args->softcap > 0))
-            for (size_t j = 0; j < CMHA__TILE; j++) S[j] = cmha__careful_score(h->cold * (double)S[j]);
+        h->a->score->forward(cmha__call_of_row(h, r), h->re + at, h->im + at, S);
+        if (!(h->a->softcap > 0))
+            for (size_t j = 0; j < T; j++) S[j] = cmha__careful_score(h->cold * (double)S[j]);
     }
-    if (h->args->softcap > 0) cmha__finish_scores(h, S, CMHA__TILE, h->u->slopes + r * CMHA__TILE);
-    cmha__mask_tile(h, S, i0 + r, 1, j0);
+    if (h->a->softcap > 0) cmha__finish_scores(h, S, T);
+    cmha__mask_row(h, r, S);
 }
 
-/* S [rows, 64] = masked scores of queries i0.. against the tile of keys that begins at j0. */
-static void cmha__scores_of(const cmha__head *h, size_t i0, size_t rows, size_t j0, cmha_real *S) {
-    const cmha_attention_args *a = h->args;
-    size_t begin, end, last_begin, last_end;
+/* S [rows, 64] = masked scores of the tile. */
+static void cmha__scores_of(cmha__head *h) {
+    size_t i0 = h->i0, j0 = h->j0, rows = h->rows;
     if (h->careful) {
-        cmha__careful_row(h, i0, 0, j0, S); /* rows = 1 */
+        cmha__careful_row(h, 0); /* rows = 1 */
         return;
     }
-    cmha__products(h, i0, rows, j0, S);
-    if (h->turned) {
-        cmha_score_call shown = h->shown;
-        for (size_t r = 0, at = 0; r < rows; r++, at += CMHA__TILE) {
-            shown.divisor = cmha__divisor(h, i0 + r);
-            h->score->forward(&shown, h->u->re + at, h->u->im + at, S + at);
-        }
-    }
-    cmha__finish_scores(h, S, rows * CMHA__TILE, h->call->backward ? h->u->slopes : NULL);
-    cmha__visible(a, i0, &begin, &end);
-    cmha__visible(a, i0 + rows - 1, &last_begin, &last_end);
-    if (h->mask || h->slope > 0 || last_begin > j0 || end < j0 + CMHA__TILE)
-        cmha__mask_tile(h, S, i0, rows, j0);
+    cmha__products(h);
+    if (h->turned)
+        for (size_t r = 0, at = 0; r < rows; r++, at += CMHA__TILE)
+            h->a->score->forward(cmha__call_of_row(h, r), h->re + at, h->im + at, h->S + at);
+    cmha__finish_scores(h, h->S, rows * CMHA__TILE);
+    if (h->mask || h->alibi > 0 || cmha__visible(h->a, i0 + rows - 1).begin > j0 ||
+        cmha__visible(h->a, i0).end < j0 + CMHA__TILE)
+        for (size_t r = 0; r < rows; r++) cmha__mask_row(h, r, h->S + r * CMHA__TILE);
 }
 
 /* Dropout's bits: a row's key, then the key index. */
-CMHA__HOT(static, cmha__drop_tile, (const cmha__head *h, cmha_real *S, size_t i0, size_t rows, size_t j0),
-        (h, S, i0, rows, j0)) {
-    uint64_t row = h->row_key + i0;
+CMHA__HOT(static, cmha__drop_tile, (const cmha__head *h, cmha_real *S), (h, S)) {
+    size_t rows = h->a->dropout > 0 ? h->rows : 0;
     for (size_t r = 0; r < rows; r++, S += CMHA__TILE)
-        cmha__drop_row(S, CMHA__TILE, h->args->dropout, cmha__mix(row + r), (uint32_t)j0);
+        cmha__drop_row(S, CMHA__TILE, h->a->dropout, cmha__mix(h->row_key + h->i0 + r), (uint32_t)h->j0);
 }
 
 /* One tile of the running softmax: S becomes exp(S - m), the accumulators move to the new maximum. */
-CMHA__HOT(static, cmha__softmax_tile, (const cmha__unit *u, size_t rows, size_t dv), (u, rows, dv)) {
-    cmha_real shift[CMHA__TILE], move[CMHA__TILE], *S = u->S, *m = u->m, *l = u->l, *acc = u->acc;
+CMHA__HOT(static, cmha__softmax_tile, (const cmha__head *h), (h)) {
+    size_t rows = h->rows, dv = h->dv;
+    cmha_real shift[CMHA__TILE], move[CMHA__TILE], *S = h->S, *m = h->m, *l = h->l, *acc = h->acc;
     for (size_t r = 0; r < rows; r++) shift[r] = cmha__larger(cmha__largest_64(S + r * CMHA__TILE), m[r]);
     for (size_t r = 0; r < rows; r++) {
         cmha_real old = m[r];
@@ -9024,72 +8971,73 @@ CMHA__HOT(static, cmha__softmax_tile, (const cmha__unit *u, size_t rows, size_t 
     }
 }
 
-/* ComplexFormer eq 9: y, lse of up to 64 queries from i0. */
-static void cmha__forward_rows(const cmha__head *h, size_t i0, size_t rows, cmha_rows y) {
-    const cmha_attention_args *a = h->args;
-    size_t dv = h->dv, begin, end, none;
-    cmha_real *S = h->u->S, *m = h->u->m, *l = h->u->l, *acc = h->u->acc;
-    memset(l, 0, CMHA__TILE * sizeof *l);
+/* ComplexFormer eq 9: y, lse of the queries at work. */
+static void cmha__forward_rows(cmha__head *h) {
+    size_t i0 = h->i0, rows = h->rows, dv = h->dv, ld = h->v.ld, T = CMHA__TILE;
+    size_t end = cmha__visible(h->a, i0 + rows - 1).end;
+    size_t first = cmha__visible(h->a, i0).begin / T * T; /* but for sinks' tiles */
+    cmha_real *S = h->S, *m = h->m, *l = h->l, *acc = h->acc;
+    memset(l, 0, T * sizeof *l);
     memset(acc, 0, rows * dv * sizeof *acc);
     for (size_t r = 0; r < rows; r++) m[r] = -(cmha_real)INFINITY;
-    cmha__visible(a, i0, &begin, &none);
-    cmha__visible(a, i0 + rows - 1, &none, &end);
-    const size_t first = begin / CMHA__TILE * CMHA__TILE; /* tile, but for those of sinks */
-    for (size_t j0 = a->sinks ? 0 : first; j0 < end; j0 += CMHA__TILE) {
-        if (j0 >= a->sinks && j0 < first) j0 = first;
-        size_t cols = cmha__tile_rows(a->n_k, j0);
-        cmha__scores_of(h, i0, rows, j0, S);
-        if (h->scores)
+    for (h->j0 = h->a->sinks ? 0 : first; h->j0 < end; h->j0 += T) {
+        if (h->j0 >= h->a->sinks && h->j0 < first) h->j0 = first;
+        size_t j0 = h->j0, cols = h->cols = cmha__tile_rows(h->a->n_k, j0);
+        cmha__scores_of(h);
+        if (h->seen_to)
             for (size_t r = 0; r < rows; r++)
-                memcpy(h->scores + (i0 + r) * a->n_k + j0, S + r * CMHA__TILE, cols * sizeof *S);
-        cmha__softmax_tile(h->u, rows, dv);
-        if (a->dropout > 0) cmha__drop_tile(h, S, i0, rows, j0);
-        if (dv) cmha__tile_gemm(0, rows, dv, cols, 1, S, CMHA__TILE, h->v + j0 * h->ldv, h->ldv, 1, acc, dv);
+                memcpy(h->seen_to + (i0 + r) * h->a->n_k + j0, S + r * T, cols * sizeof *S);
+        cmha__softmax_tile(h);
+        cmha__drop_tile(h, S);
+        if (dv) cmha__tile_gemm(0, rows, dv, cols, 1, S, T, h->v.data + j0 * ld, ld, 1, acc, dv);
     }
     for (size_t r = 0; r < rows; r++) {
         cmha_real inverse = l[r] > 0 ? 1 / l[r] : l[r]; /* an empty row gives 0; NaN stays NaN */
-        for (size_t i = 0; i < dv; i++) y.data[(i0 + r) * y.ld + i] = acc[r * dv + i] * inverse;
+        for (size_t i = 0; i < dv; i++) h->y.data[(i0 + r) * h->y.ld + i] = acc[r * dv + i] * inverse;
         if (!h->lse) continue;
-        h->lse[i0 + r].largest = l[r] > 0 ? m[r] : 0;
-        h->lse[i0 + r].log_sum = l[r] > 0 ? (cmha_real)log((double)l[r]) : l[r];
-        h->lse[i0 + r].in_double = h->careful;
+        cmha_real log_sum = l[r] > 0 ? (cmha_real)log((double)l[r]) : l[r];
+        cmha_lse lse = {l[r] > 0 ? m[r] : 0, log_sum, h->careful};
+        h->lse[i0 + r] = lse;
     }
 }
 
 /* Computes rows again with care whose sum l is NaN, or 0 though they see a key: products left the range. */
-CMHA__COLD static void cmha__forward_lost(const cmha__head *h, size_t i0, size_t rows, cmha_rows y) {
+CMHA__COLD static void cmha__forward_lost(const cmha__head *h) {
     cmha_real l[CMHA__TILE];
     cmha__head slow = *h;
-    memcpy(l, h->u->l, sizeof l);
+    memcpy(l, h->l, sizeof l);
     slow.careful = 1;
-    for (size_t r = 0; r < rows; r++) {
-        size_t j, end;
-        cmha__visible(h->args, i0 + r, &j, &end);
-        if (h->args->sinks) j = 0; /* which are seen, or what is below the window is looked at in vain */
-        while (j < end && h->mask && !h->mask[j]) j++;
-        if (l[r] != l[r] || (l[r] == 0 && j < end)) cmha__forward_rows(&slow, i0 + r, 1, y);
+    slow.rows = 1;
+    for (size_t r = 0; r < h->rows; r++, slow.i0++) {
+        cmha__span seen = cmha__visible(h->a, slow.i0);
+        if (h->a->sinks) seen.begin = 0; /* visible; keys below the window cost a look */
+        while (seen.begin < seen.end && h->mask && !h->mask[seen.begin]) seen.begin++;
+        if (l[r] != l[r] || (l[r] == 0 && seen.begin < seen.end)) cmha__forward_rows(&slow);
     }
 }
 
-static void cmha__forward_head(const cmha__head *h, cmha_rows y) {
-    for (size_t i0 = h->piece * CMHA__TILE; i0 < h->args->n_q; i0 += h->pieces * CMHA__TILE) {
-        size_t rows = cmha__tile_rows(h->args->n_q, i0), r = 0;
-        cmha__forward_rows(h, i0, rows, y);
-        while (r < rows && h->u->l[r] > 0) r++;
-        if (r < rows) cmha__forward_lost(h, i0, rows, y);
+static void cmha__forward_head(cmha__head *h) {
+    for (h->i0 = h->piece * CMHA__TILE; h->i0 < h->a->n_q; h->i0 += h->pieces * CMHA__TILE) {
+        size_t r = 0;
+        h->rows = cmha__tile_rows(h->a->n_q, h->i0);
+        cmha__forward_rows(h);
+        while (r < h->rows && h->l[r] > 0) r++;
+        if (r < h->rows) cmha__forward_lost(h);
     }
 }
 
-/* to [width, 64] = the columns of up to 64 rows. */
-static void cmha__columns(const cmha_real *from, size_t ld, size_t rows, size_t width, cmha_real *to) {
-    memset(to, 0, width * CMHA__TILE * sizeof *to);
-    cmha__transpose(from, ld, rows, width, to, CMHA__TILE);
+/* v_columns [dv, 64] = the columns of n rows from `first` on, up to 64. */
+static void cmha__columns(const cmha__head *h, cmha_rows from, size_t first, size_t n) {
+    if (!h->dv) return;
+    memset(h->v_columns, 0, h->dv * CMHA__TILE * sizeof *h->v_columns);
+    cmha__transpose(from.data + first * from.ld, from.ld, n, h->dv, h->v_columns, CMHA__TILE);
 }
 
-/* to [rows, 64] = dY of queries i0.. times what v_columns holds. */
-static void cmha__dy_products(const cmha__head *h, size_t i0, size_t rows, cmha_real *to) {
-    const cmha_real *dy = h->dy + i0 * h->lddy, *v = h->u->v_columns;
-    cmha__tile_gemm(0, rows, CMHA__TILE, h->dv, 1, dy, h->lddy, v, CMHA__TILE, 0, to, CMHA__TILE);
+/* to [rows, 64] = dY of the queries at work times what v_columns holds. */
+static void cmha__dy_products(const cmha__head *h, cmha_real *to) {
+    size_t ld = h->dy.ld, dv = h->dv, T = CMHA__TILE;
+    if (dv) cmha__tile_gemm(0, h->rows, T, dv, 1, h->dy.data + h->i0 * ld, ld, h->v_columns, T, 0, to, T);
+    else memset(to, 0, h->rows * T * sizeof *to);
 }
 
 /* Scores p [64] of a query become probabilities, d [64] the gradient of the scores before the scale. */
@@ -9105,77 +9053,70 @@ CMHA__HOT(static, cmha__backward_row,
     }
 }
 
-/* S = probabilities, dS = gradient of the scores before the scale, of queries i0.. against keys j0... */
-static void cmha__backward_scores(const cmha__head *h, size_t i0, size_t rows, size_t j0) {
-    const cmha_attention_args *a = h->args;
-    const cmha__unit *u = h->u;
+/* S = probabilities of the tile, dS = gradient of its scores before the scale. */
+static void cmha__backward_scores(cmha__head *h) {
     /* a function of O has the scale in its factors */
-    cmha_real scale = (cmha_real)(h->turned ? h->cold : (double)a->scale * h->cold);
+    cmha_real scale = (cmha_real)(h->turned ? h->cold : (double)h->a->scale * h->cold);
     cmha_real above[CMHA__TILE];
-    cmha__scores_of(h, i0, rows, j0, u->S);
-    if (h->dv) cmha__dy_products(h, i0, rows, u->dS);
-    else memset(u->dS, 0, rows * CMHA__TILE * sizeof *u->dS);
-    if (a->dropout > 0) cmha__drop_tile(h, u->dS, i0, rows, j0);
-    for (size_t r = 0; r < rows; r++) {
-        cmha_real *p = u->S + r * CMHA__TILE, *d = u->dS + r * CMHA__TILE;
-        if (h->lse[i0 + r].in_double) cmha__careful_row(h, i0, r, j0, p);
+    size_t T = CMHA__TILE;
+    cmha__scores_of(h);
+    cmha__dy_products(h, h->dS);
+    cmha__drop_tile(h, h->dS);
+    for (size_t r = 0, i = h->i0; r < h->rows; r++, i++) {
+        cmha_real *p = h->S + r * T, *d = h->dS + r * T;
+        const cmha_lse lse = h->lse[i];
+        if (lse.in_double) cmha__careful_row(h, r);
         if (h->dlog_temp)
-            for (size_t j = 0; j < CMHA__TILE; j++)
-                above[j] = cmha__larger(p[j] - h->lse[i0 + r].largest, -CMHA__LARGEST / 2);
-        cmha__backward_row(h->lse[i0 + r], u->D[i0 + r], h->dlog_temp ? 1 : scale, p, d);
+            for (size_t j = 0; j < T; j++) above[j] = cmha__larger(p[j] - lse.largest, -CMHA__LARGEST / 2);
+        cmha__backward_row(lse, h->D[i], h->dlog_temp ? 1 : scale, p, d);
         if (h->dlog_temp) {
-            *h->dlog_temp -= cmha__dot(above, d, CMHA__TILE); /* the sum of d is dlse's, see D */
-            for (size_t j = 0; j < CMHA__TILE; j++) d[j] *= scale;
+            *h->dlog_temp -= cmha__dot(above, d, T); /* the sum of d is dlse's, see D */
+            for (size_t j = 0; j < T; j++) d[j] *= scale;
         }
-        if (a->softcap > 0)
-            for (size_t j = 0; j < CMHA__TILE; j++) d[j] *= u->slopes[r * CMHA__TILE + j];
+        if (h->a->softcap > 0)
+            for (size_t j = 0; j < T; j++) d[j] *= h->slopes[r * T + j];
     }
-    if (a->dropout > 0) cmha__drop_tile(h, u->S, i0, rows, j0);
+    cmha__drop_tile(h, h->S);
 }
 
 /* One set of query features: dQ += dS K and dK += dS^T Q. */
-static void cmha__backward_features(const cmha__head *h, const cmha_real *q, const cmha_real *dS, size_t i0,
-        size_t j0, cmha_real *dq) {
-    size_t dk = h->dk, rows = cmha__tile_rows(h->args->n_q, i0), cols = cmha__tile_rows(h->args->n_k, j0);
-    const cmha_real *keys = h->u->rows;
-    cmha__tile_gemm(0, rows, dk, cols, 1, dS, CMHA__TILE, keys, dk, 1, dq + i0 * dk, dk);
-    cmha__tile_gemm(1, cols, dk, rows, 1, dS, CMHA__TILE, q + i0 * h->ldq, h->ldq, 1, h->dk_to + j0 * dk, dk);
+static void cmha__backward_features(const cmha__head *h, const cmha_real *q, const cmha_real *dS,
+        cmha_real *dq) {
+    size_t dk = h->dk, ld = h->q.ld, rows = h->rows, cols = h->cols, T = CMHA__TILE;
+    cmha__tile_gemm(0, rows, dk, cols, 1, dS, T, h->key_rows, dk, 1, dq + h->i0 * dk, dk);
+    cmha__tile_gemm(1, cols, dk, rows, 1, dS, T, q + h->i0 * ld, ld, 1, h->dk_to + h->j0 * dk, dk);
 }
 
-/* Everything that the tile of keys that begins at j0 takes part in. */
-static void cmha__backward_tile(const cmha__head *h, size_t j0) {
-    size_t n_q = h->args->n_q, cols = cmha__tile_rows(h->args->n_k, j0), dk = h->dk, dv = h->dv, rows;
-    const cmha__unit *u = h->u;
-    cmha__peak *peaks = h->args->norm_max_grad ? h->peaks : NULL;
-    cmha_score_call shown = h->shown;
-    cmha_rows to = {h->dv_to ? h->dv_to + j0 * h->lddv : NULL, h->lddv, 0};
-    cmha_rows sum = cmha__on_lines(to, cols, dv, u->dv);
-    cmha__transpose(h->keys + j0 * dk, CMHA__TILE, dk, cols, u->rows, dk);
-    if (dv) cmha__columns(h->v + j0 * h->ldv, h->ldv, cols, dv, u->v_columns);
-    for (size_t i0 = 0, begin, end, none; i0 < n_q; i0 += rows) {
-        rows = cmha__tile_rows(n_q, i0);
-        cmha__visible(h->args, i0, &begin, &none);
-        cmha__visible(h->args, i0 + rows - 1, &none, &end);
-        if ((begin >= j0 + cols && j0 >= h->args->sinks) || end <= j0) continue;
-        cmha__backward_scores(h, i0, rows, j0);
+/* re and im of the tile become the gradient of O. */
+static void cmha__backward_function(cmha__head *h) {
+    for (size_t r = 0; r < h->rows; r++) {
+        cmha_real *re = h->re + r * CMHA__TILE, *im = h->im + r * CMHA__TILE;
+        const cmha_real *ds = h->dS + r * CMHA__TILE;
+        for (size_t j = 0; j < CMHA__TILE; j++)
+            if (ds[j] == 0) re[j] = im[j] = 0;
+        h->a->score->backward(cmha__call_of_row(h, r), ds, re, im);
+    }
+}
+
+/* All that the tile of keys at work takes part in. */
+static void cmha__backward_tile(cmha__head *h) {
+    size_t n_q = h->a->n_q, j0 = h->j0, cols = h->cols, dk = h->dk, dv = h->dv, T = CMHA__TILE;
+    cmha_rows to = h->dv_to;
+    if (to.data) to.data += j0 * to.ld;
+    cmha_rows sum = cmha__on_lines(to, cols, dv, h->dv_tile);
+    cmha__transpose(h->keys + j0 * dk, T, dk, cols, h->key_rows, dk);
+    cmha__columns(h, h->v, j0, cols);
+    for (h->i0 = 0; h->i0 < n_q; h->i0 += T) {
+        size_t rows = h->rows = cmha__tile_rows(n_q, h->i0);
+        size_t begin = cmha__visible(h->a, h->i0).begin, end = cmha__visible(h->a, h->i0 + rows - 1).end;
+        if ((begin >= j0 + cols && j0 >= h->a->sinks) || end <= j0) continue;
+        cmha__backward_scores(h);
         if (dv && sum.data) /* dV += P^T dY */
-            cmha__tile_gemm(1, cols, dv, rows, 1, u->S, CMHA__TILE, h->dy + i0 * h->lddy, h->lddy, 1,
+            cmha__tile_gemm(1, cols, dv, rows, 1, h->S, T, h->dy.data + h->i0 * h->dy.ld, h->dy.ld, 1,
                     sum.data, sum.ld);
-        if (!h->turned) {
-            cmha__backward_features(h, h->q, u->dS, i0, j0, h->dq);
-            continue;
-        }
-        for (size_t r = 0, at = 0; r < rows; r++, at += CMHA__TILE) {
-            cmha_real *re = u->re + at, *im = u->im + at;
-            const cmha_real *ds = u->dS + at;
-            for (size_t j = 0; j < CMHA__TILE; j++) re[j] = ds[j] == 0 ? 0 : re[j];
-            for (size_t j = 0; j < CMHA__TILE; j++) im[j] = ds[j] == 0 ? 0 : im[j];
-            shown.divisor = cmha__divisor(h, i0 + r);
-            if (peaks) shown.ddivisor = &peaks[i0 + r].gradient;
-            h->score->backward(&shown, ds, re, im);
-        }
-        cmha__backward_features(h, h->q, u->re, i0, j0, h->dq);
-        cmha__backward_features(h, h->turned, u->im, i0, j0, u->dturned);
+        if (h->turned) cmha__backward_function(h);
+        cmha__backward_features(h, h->q.data, h->turned ? h->re : h->dS, h->dq);
+        if (h->turned) cmha__backward_features(h, h->turned, h->im, h->dturned);
     }
     if (sum.data != to.data)
         for (size_t j = 0; j < cols; j++)
@@ -9184,20 +9125,17 @@ static void cmha__backward_tile(const cmha__head *h, size_t j0) {
 
 /* D [n_q] = rowsum(dy * y) - dlse, which the softmax's backward subtracts from dP. By dP's matrix product, as
    the diagonal of dY Y^T: where one key has all the weight, the two cancel to the last bit. */
-static void cmha__row_products(const cmha__head *h, cmha_rows y, const cmha_real *dlse) {
-    const cmha__unit *u = h->u;
-    size_t n = h->args->n_q, dv = h->dv, rows;
-    for (size_t i0 = 0; i0 < n; i0 += rows) {
-        rows = cmha__tile_rows(n, i0);
-        if (dv) {
-            cmha__columns(y.data + i0 * y.ld, y.ld, rows, dv, u->v_columns);
-            cmha__dy_products(h, i0, rows, u->S);
-        }
-        for (size_t r = 0; r < rows; r++) {
-            u->D[i0 + r] = dv ? u->S[r * CMHA__TILE + r] : 0;
-            if (dlse) u->D[i0 + r] -= dlse[i0 + r];
-            if (dlse && h->dlog_temp && !h->piece)
-                *h->dlog_temp -= (double)dlse[i0 + r] * h->lse[i0 + r].largest;
+static void cmha__row_products(cmha__head *h) {
+    size_t n = h->a->n_q;
+    for (h->i0 = 0; h->i0 < n; h->i0 += CMHA__TILE) {
+        h->rows = cmha__tile_rows(n, h->i0);
+        cmha__columns(h, h->y, h->i0, h->rows);
+        cmha__dy_products(h, h->S);
+        for (size_t r = 0, i = h->i0; r < h->rows; r++, i++) {
+            h->D[i] = h->S[r * CMHA__TILE + r];
+            if (!h->dlse) continue;
+            h->D[i] -= h->dlse[i];
+            if (h->dlog_temp && !h->piece) *h->dlog_temp -= (double)h->dlse[i] * h->lse[i].largest;
         }
     }
 }
@@ -9206,29 +9144,20 @@ static void cmha__row_products(const cmha__head *h, cmha_rows y, const cmha_real
 
 /* One real softmax of a complex attention: of query features form (Re q, Im q) and keys (Re k, Im k); its
    product o with the values enters y as mix (Re o, Im o). Both are 2 x 2 matrices of signs. */
-typedef struct cmha__term {
-    signed char form[4], mix[4];
-} cmha__term;
+typedef struct cmha__term { const signed char *form, *mix; } cmha__term;
 
-/* Forms of Re O and Im O, with and without the conjugate of k. */
-#define CMHA__RE_HERMITIAN {1, 0, 0, 1}
-#define CMHA__IM_HERMITIAN {0, 1, -1, 0}
-#define CMHA__RE_BILINEAR {1, 0, 0, -1}
-#define CMHA__IM_BILINEAR {0, 1, 1, 0}
-#define CMHA__TIMES_1 {1, 0, 0, 1}
-#define CMHA__TIMES_I {0, -1, 1, 0}
-
-static const signed char cmha__imaginary[2][4] = {CMHA__IM_HERMITIAN, CMHA__IM_BILINEAR}; /* by `bilinear` */
+/* The form of Im O by `bilinear`. */
+static const signed char cmha__imaginary[2][4] = {{0, 1, -1, 0}, {0, 1, 1, 0}};
 
 /* MöbiusAttention eq 9, as each cmha_softmax reads it: the real softmaxes that make up a complex one. */
 static const cmha__term *cmha__terms(const cmha_attention_args *a, int *count) {
-    static const cmha__term terms[3][4] = {
-        {{CMHA__RE_HERMITIAN, CMHA__TIMES_1}, {CMHA__IM_HERMITIAN, CMHA__TIMES_I},
-         {CMHA__RE_BILINEAR, CMHA__TIMES_1}, {CMHA__IM_BILINEAR, CMHA__TIMES_I}},
-        {{CMHA__RE_HERMITIAN, {1, 0, 0, 0}}, {CMHA__IM_HERMITIAN, {0, 0, 0, 1}},
-         {CMHA__RE_BILINEAR, {1, 0, 0, 0}}, {CMHA__IM_BILINEAR, {0, 0, 0, 1}}},
-        {{{1, 0, 0, 0}, CMHA__TIMES_1}, {{0, 0, 1, 0}, CMHA__TIMES_I},
-         {{0, 1, 0, 0}, CMHA__TIMES_I}, {{0, 0, 0, 1}, {-1, 0, 0, -1}}}};
+    static const signed char one[] = {1, 0, 0, 1}, minus[] = {-1, 0, 0, -1}, i[] = {0, -1, 1, 0};
+    static const signed char conjugate[] = {1, 0, 0, -1}, e11[] = {1, 0, 0, 0}, e12[] = {0, 1, 0, 0};
+    static const signed char e21[] = {0, 0, 1, 0}, e22[] = {0, 0, 0, 1};
+    static const cmha__term terms[3][4] = { /* two of O hermitian, two of O bilinear; YANG8 */
+        {{one, one}, {cmha__imaginary[0], i}, {conjugate, one}, {cmha__imaginary[1], i}},
+        {{one, e11}, {cmha__imaginary[0], e22}, {conjugate, e11}, {cmha__imaginary[1], e22}},
+        {{e11, one}, {e21, i}, {e12, i}, {e22, minus}}};
     cmha_softmax softmax = cmha__is_complex(a) ? a->softmax : CMHA_SOFTMAX_REAL;
     *count = softmax == CMHA_SOFTMAX_YANG8 ? 4 : 1;
     if (softmax == CMHA_SOFTMAX_RI_PRODUCT || softmax == CMHA_SOFTMAX_RI_SPLIT) *count = 2;
@@ -9253,237 +9182,8 @@ static void cmha__apply(const signed char *matrix, int how, const cmha_real *fro
 
 /* ---- One head of one sequence ---- */
 
-/* Returns the tokens there is room for in a cache, in whole tiles. */
-static size_t cmha__cache_tokens(const cmha_cache *cache) {
-    return cmha__tiles(cache->capacity) * CMHA__TILE;
-}
-
-/* Lays out one head's scratch, as cmha__deal. */
-static size_t cmha__deal_unit(const cmha__attention_call *x, cmha_real *base, cmha__unit *u) {
-    const cmha_attention_args *a = x->args;
-    size_t dk = x->dk, dv = x->dv, T = CMHA__TILE, tile = T * T, fresh = !x->cache;
-    size_t turned = x->score->forward ? 1 : 0, capped = a->softcap > 0 ? 1 : 0;
-    size_t complex_v = dv > a->d_v, backward = (size_t)x->backward;
-    size_t past = fresh ? 0 : cmha__cache_tokens(x->cache), again = x->halves ? past : 0;
-    size_t value_row = fresh ? cmha__up16(dv) : x->slot->value_row;
-    size_t own_q = cmha__has_map(x->score) || backward ? a->n_q * cmha__up16(dk) : 0;
-    const cmha__part parts[] = {
-        {&u->keys, (fresh * cmha__tiles(a->n_k) * T + again) * dk},
-        {&u->values, (fresh * (complex_v || !backward) * a->n_k + again) * value_row},
-        {&u->scores, past}, {&u->q, own_q}, {&u->turned, turned * a->n_q * dk}, {&u->rows, T * dk},
-        {&u->S, tile}, {&u->m, T}, {&u->l, T}, {&u->acc, T * dv},
-        {&u->re, turned * tile}, {&u->im, turned * tile}, {&u->out, complex_v * a->n_q * dv},
-        {&u->slopes, capped * tile},
-        {&u->dS, tile}, {&u->dq, a->n_q * dk}, {&u->dturned, turned * a->n_q * dk}, /* backward: from here */
-        {&u->dk, a->n_k * dk}, {&u->fold, x->score->planes == 2 ? a->n_q * dk : 0},
-        {&u->again, cmha__reals_for(complex_v * a->n_q * sizeof *u->again)},
-        {&u->dvalues, complex_v * a->n_k * dv}, {&u->dout, a->n_q * value_row}, {&u->D, a->n_q},
-        {&u->v_columns, T * dv}, {&u->dv, T * value_row}};
-    return cmha__deal(parts, backward ? sizeof parts / sizeof *parts : 14, base);
-}
-
-/* Head `unit` of all sequences' heads. */
-static void cmha__set_head(cmha__head *h, const cmha__attention_call *x, const cmha__unit *u, size_t unit) {
-    const cmha_attention_args *a = x->args;
-    memset(h, 0, sizeof *h);
-    h->call = x;
-    h->args = a;
-    h->score = x->score;
-    h->u = u;
-    h->batch = unit / a->heads;
-    h->head = unit % a->heads;
-    h->kv = h->head / (a->heads / a->kv_heads);
-    h->row = unit * a->n_q;
-    h->dk = x->dk;
-    h->dv = x->dv;
-    h->mask = a->key_mask ? a->key_mask + h->batch * a->n_k : NULL;
-    h->cold = a->temperature ? exp(-(double)a->parameters[x->score->n_parameters][h->head]) : 1;
-    if (h->cold > 1e30) h->cold = 1e30;
-    if (h->cold < 1e-30) h->cold = 1e-30;
-    h->scale = (double)a->scale * (a->softcap > 0 ? 1 : h->cold); /* a cap comes between the two */
-    h->slope = (cmha_real)(a->alibi ? (double)a->alibi[h->head] * h->cold : 0);
-    h->row_key = cmha__mix(a->key) + a->first * a->heads * a->n_q + h->row;
-    h->keys = u->keys;
-    h->pieces = 1;
-    double *sums = x->partial ? x->partial + unit * x->numbers : NULL;
-    if (x->score->forward) h->shown = cmha__call_of_head(a, h->head, 0, 0, sums);
-}
-
-/* The head's query features of one term: raw rows that are their own features, else in the unit. */
-static void cmha__set_queries(cmha__head *h, const cmha__term *term) {
-    const cmha_attention_args *a = h->args;
-    const cmha__unit *u = h->u;
-    cmha_score_call c = cmha__call_of_head(a, h->head, 0, h->call->first_q, NULL);
-    cmha_rows q = cmha__query_rows(a, h->call->views->q, h->batch, h->head);
-    int mapped = cmha__has_map(h->score);
-    if (!mapped && h->call->backward) q = cmha__on_lines(q, a->n_q, h->dk, u->q);
-    h->q = mapped ? u->q : q.data;
-    h->ldq = mapped ? h->dk : q.ld;
-    if (mapped) cmha__map(&c, q, a->n_q, u->q);
-    if (h->score->imaginary && h->head % 2)
-        cmha__apply(cmha__imaginary[0], 0, u->q, a->n_q, h->dk / 2, u->q);
-    if (h->score->forward) {
-        cmha__apply(cmha__imaginary[a->bilinear != 0], 0, u->q, a->n_q, h->dk / 2, u->turned);
-        h->turned = u->turned;
-    }
-    if (h->score->planes == 2) cmha__apply(term->form, 0, u->q, a->n_q, a->d_k, u->q);
-}
-
-/* Shows a head its keys and values in a cache, as numbers. */
-static void cmha__set_past(cmha__head *h) {
-    const cmha__unit *u = h->u;
-    int halves = h->call->halves;
-    size_t n = h->args->n_k;
-    h->keys = halves ? u->keys : (const cmha_real *)h->past_keys;
-    h->v = halves ? u->values : (const cmha_real *)h->past_values;
-    if (!halves) return;
-    cmha__bf16_numbers((const uint32_t *)h->past_keys, cmha__tiles(n) * h->dk * 2, u->keys);
-    cmha__bf16_numbers((const uint32_t *)h->past_values, n * (h->ldv / 32), u->values);
-}
-
-#if CMHA__STREAMS
-static void cmha__mix_rows(const cmha__stored_rows *r, const float *factor, float *y) {
-    CMHA__CHOOSE(cmha__mix_rows, (r, factor, y))
-}
-
-/* One query against a cache, by scores that are products: keys and values stream through once. 0: it is not
-   that, or cmha__forward_lost must. */
-static int cmha__stream_head(const cmha__head *h, cmha_real *out) {
-    const cmha_attention_args *a = h->args;
-    cmha_real *S = h->u->scores;
-    int halves = h->call->halves;
-    size_t size = halves ? 2 : 4, begin, end;
-    if (a->n_q != 1 || !h->dv || h->mask || h->score->forward) return 0;
-    cmha__visible(a, 0, &begin, &end);
-    if (begin && a->sinks) begin = 0; /* what lies between gets a weight of 0 */
-    size_t from = begin / CMHA__TILE * CMHA__TILE, count = cmha__tiles(a->n_k - from) * CMHA__TILE;
-    const char *keys = (const char *)h->past_keys + from * h->dk * size;
-    const char *values = (const char *)h->past_values + begin * h->ldv * size;
-    for (size_t j = 0; j < count; j += CMHA__TILE) {
-        const cmha__stored_rows tile = {keys + j * h->dk * size, halves, h->dk, CMHA__TILE, CMHA__TILE};
-        cmha__mix_rows(&tile, h->q, S + j);
-        for (size_t i = j; i < j + CMHA__TILE; i++) S[i] *= (cmha_real)h->scale;
-        cmha__finish_scores(h, S + j, CMHA__TILE, NULL);
-        cmha__mask_tile(h, S + j, 0, 1, from + j);
-    }
-    cmha_real top = cmha__largest(S, count);
-    cmha_real total = cmha__exp_shifted(S, count, top > -(cmha_real)INFINITY ? top : 0);
-    if (!(total > 0)) return 0;
-    const cmha__stored_rows seen = {values, halves, end - begin, h->ldv, h->dv};
-    cmha__mix_rows(&seen, S + (begin - from), out);
-    for (size_t i = 0; i < h->dv; i++) out[i] *= 1 / total;
-    return 1;
-}
-#else
-#define cmha__stream_head(h, out) 0
-#endif
-
-/* y of a head whose keys and values are set: every term's softmax, mixed. */
-static void cmha__forward_terms(cmha__head *h) {
-    const cmha_attention_args *a = h->args;
-    cmha_rows y = cmha__rows_at(h->call->views->y, h->batch, h->head), out = {h->u->out, h->dv, 0};
-    int count, mixed = h->dv > a->d_v;
-    const cmha__term *terms = cmha__terms(a, &count);
-    h->lse = h->call->lse && count == 1 ? h->call->lse + h->row : NULL;
-    if (mixed) cmha__zero_rows(y, a->n_q, a->d_v);
-    else out = y;
-    for (int t = 0; t < count; t++) {
-        cmha__set_queries(h, &terms[t]);
-        if (!h->call->cache || !cmha__stream_head(h, out.data)) {
-            if (!h->keys) cmha__set_past(h);
-            cmha__forward_head(h, out);
-        }
-        if (!mixed) continue;
-        cmha__apply(terms[t].mix, 0, out.data, a->n_q, a->d_v, out.data);
-        cmha__add_rows(out.data, a->n_q, a->d_v, h->dv, y);
-    }
-}
-
-/* ---- Peaks: the largest |O| of every row, head or batch, found in a pass before the softmax ---- */
-
-static int cmha__has_peaks(const cmha_attention_args *a) {
-    const cmha_score *score = a->score;
-    return score && score->forward && a->norm_max != CMHA_NORM_MAX_NONE;
-}
-
-/* Finds the peaks of a head's rows, which padding has not; GLOBAL looks at masked pairs too. */
-static void cmha__find_peaks(cmha__head *h) {
-    const cmha_attention_args *a = h->args;
-    const unsigned char *queries = a->norm_max == CMHA_NORM_MAX_HEAD ? a->query_mask : NULL;
-    int count;
-    if (queries) queries += h->batch * a->n_q;
-    if (!h->keys) cmha__set_past(h);
-    for (size_t i = 0; i < a->n_q; i++) {
-        cmha__peak none = {0, SIZE_MAX, i, 0};
-        h->peaks[i] = none;
-    }
-    cmha__set_queries(h, cmha__terms(a, &count));
-    for (size_t i0 = 0; i0 < a->n_q; i0 += CMHA__TILE)
-        for (size_t j0 = 0; j0 < a->n_k; j0 += CMHA__TILE) {
-            size_t rows = cmha__tile_rows(a->n_q, i0), cols = cmha__tile_rows(a->n_k, j0);
-            cmha__products(h, i0, rows, j0, NULL);
-            for (size_t r = 0; r < rows; r++) {
-                size_t begin, end;
-                cmha__peak *peak = h->peaks + i0 + r;
-                cmha_real *re = h->u->re + r * CMHA__TILE, *im = h->u->im + r * CMHA__TILE;
-                if (queries && !queries[i0 + r]) continue;
-                cmha__visible(a, i0 + r, &begin, &end);
-                for (size_t j = 0; j < cols; j++) re[j] = cmha__hypot(re[j], im[j]);
-                for (size_t j = 0; j < cols; j++) {
-                    int in_reach = j0 + j < end && (j0 + j >= begin || j0 + j < a->sinks);
-                    int seen = in_reach && (!h->mask || h->mask[j0 + j]);
-                    if (!seen && a->norm_max != CMHA_NORM_MAX_GLOBAL) continue;
-                    if (peak->key != SIZE_MAX && !(re[j] > peak->size)) continue;
-                    peak->size = re[j] == re[j] ? re[j] : (cmha_real)INFINITY; /* a NaN shows in the scores */
-                    peak->key = j0 + j;
-                }
-            }
-        }
-}
-
-/* Rows that share one divisor: one, a head's, or all. */
-static size_t cmha__peak_group(const cmha_attention_args *a) {
-    size_t all = a->norm_max == CMHA_NORM_MAX_GLOBAL ? a->batch * a->heads : 1;
-    return a->norm_max == CMHA_NORM_MAX_ROW ? 1 : all * a->n_q;
-}
-
-/* Adds every divisor's gradient to the pair that its maximum is: dO = g O / |O|. */
-static void cmha__peak_gradients(const cmha_attention_args *a, const cmha_attention_views *x,
-        const cmha__peak *peaks) {
-    size_t total = a->batch * a->heads * a->n_q, group = cmha__peak_group(a);
-    double sign = a->bilinear ? -1 : 1;
-    for (size_t begin = 0; begin < total; begin += group) {
-        size_t best = peaks[begin].row;
-        double g = 0, re = 0, im = 0;
-        if (best == SIZE_MAX) continue;
-        for (size_t i = begin; i < begin + group; i++) g += peaks[i].gradient;
-        size_t head = best / a->n_q % a->heads, b = best / a->n_q / a->heads;
-        size_t row = best % a->n_q, key = peaks[best].key, kv = head / (a->heads / a->kv_heads);
-        cmha_rows q = cmha__query_rows(a, x->q, b, head), dq = cmha__query_rows(a, x->dq, b, head);
-        cmha_rows k = cmha__rows_at(x->k, b, kv), dk = cmha__rows_at(x->dk, b, kv);
-        const cmha_real *qr = q.data + row * q.ld, *qi = qr + q.imag;
-        const cmha_real *kr = k.data + key * k.ld, *ki = kr + k.imag;
-        for (size_t j = 0; j < a->d_k; j++) {
-            re += (double)qr[j] * kr[j] + sign * (double)qi[j] * ki[j];
-            im += (double)qi[j] * kr[j] - sign * (double)qr[j] * ki[j];
-        }
-        double size = hypot(re, im);
-        if (!(size > 0)) continue;
-        re = re / size * g;
-        im = im / size * g;
-        if (dq.data) dq.data += row * dq.ld;
-        if (dk.data) dk.data += key * dk.ld;
-        for (size_t j = 0; j < a->d_k; j++) {
-            if (dq.data) dq.data[j] += (cmha_real)(re * (double)kr[j] - sign * im * ki[j]);
-            if (dq.data) dq.data[dq.imag + j] += (cmha_real)(im * (double)kr[j] + sign * re * ki[j]);
-            if (dk.data) dk.data[j] += (cmha_real)(re * (double)qr[j] + im * (double)qi[j]);
-            if (dk.data)
-                dk.data[dk.imag + j] += (cmha_real)(sign * (re * (double)qi[j] - im * (double)qr[j]));
-        }
-    }
-}
-
-/* ---- Attention = feature map, core, and the feature map's backward ---- */
+/* Tokens there is room for, in whole tiles. */
+static size_t cmha__cache_tokens(const cmha_cache *c) { return cmha__tiles(c->capacity) * CMHA__TILE; }
 
 /* Returns the pieces of a long head's tiles, so that few heads keep the cores busy too: by the shape, not the
    threads, which would change the order of sums. A complex softmax has terms of a whole head. */
@@ -9493,14 +9193,249 @@ static size_t cmha__head_pieces(const cmha_attention_args *a) {
     return whole ? 1 : (8 + units - 1) / units;
 }
 
+/* Lays out a thread's scratch, as cmha__deal. */
+static size_t cmha__deal_unit(cmha__head *h, cmha_real *base) {
+    const cmha_attention_args *a = h->a;
+    size_t dk = h->dk, dv = h->dv, T = CMHA__TILE, tile = T * T, fresh = !h->cache;
+    size_t turned = a->score->forward ? 1 : 0, capped = a->softcap > 0;
+    size_t complex_v = dv > a->d_v, backward = (size_t)h->backward;
+    size_t past = fresh ? 0 : cmha__cache_tokens(h->cache), again = h->halves ? past : 0;
+    size_t value_row = fresh ? cmha__up16(dv) : h->slot->value_row;
+    size_t own_q = cmha__has_map(a->score) || backward ? a->n_q * cmha__up16(dk) : 0;
+    const cmha__part parts[] = {
+        {&h->own_keys, (fresh * cmha__tiles(a->n_k) * T + again) * dk},
+        {&h->own_v, (fresh * (complex_v || !backward) * a->n_k + again) * value_row},
+        {&h->scores, past}, {&h->own_q, own_q}, {&h->turned, turned * a->n_q * dk}, {&h->key_rows, T * dk},
+        {&h->S, tile}, {&h->m, T}, {&h->l, T}, {&h->acc, T * dv},
+        {&h->re, turned * tile}, {&h->im, turned * tile}, {&h->out, complex_v * a->n_q * dv},
+        {&h->slopes, capped * tile},
+        {&h->dS, tile}, {&h->own_dq, a->n_q * dk}, /* backward: from here */
+        {&h->dturned, turned * a->n_q * dk}, {&h->own_dk, a->n_k * dk},
+        {&h->fold, a->score->planes == 2 ? a->n_q * dk : 0},
+        {&h->again, cmha__reals_for(complex_v * a->n_q * sizeof *h->again)},
+        {&h->own_dv, complex_v * a->n_k * dv}, {&h->dout, a->n_q * value_row}, {&h->D, a->n_q},
+        {&h->v_columns, T * dv}, {&h->dv_tile, T * value_row}};
+    size_t used = cmha__deal(parts, backward ? sizeof parts / sizeof *parts : 14, base);
+    if (!turned) h->turned = NULL;
+    return used;
+}
+
+/* Turns a thread's copy of a call into that of a head, or piece of it. */
+static void cmha__set_head(cmha__head *h, size_t unit, size_t piece) {
+    const cmha_attention_args *a = h->a;
+    size_t row = unit * a->n_q, pieces = cmha__head_pieces(a), part = unit * pieces + piece;
+    h->unit = unit;
+    h->piece = piece;
+    h->batch = unit / a->heads;
+    h->head = unit % a->heads;
+    h->kv = h->head / (a->heads / a->kv_heads);
+    h->mask = a->key_mask ? a->key_mask + h->batch * a->n_k : NULL;
+    h->cold = a->temperature ? exp(-(double)a->parameters[a->score->n_parameters][h->head]) : 1;
+    if (h->cold > 1e30) h->cold = 1e30;
+    if (h->cold < 1e-30) h->cold = 1e-30;
+    h->scale = (double)a->scale * (a->softcap > 0 ? 1 : h->cold); /* a cap comes between the two */
+    h->alibi = (cmha_real)(a->alibi ? (double)a->alibi[h->head] * h->cold : 0);
+    h->row_key = cmha__mix(a->key) + a->first * a->heads * a->n_q + row;
+    h->keys = h->own_keys;
+    if (h->lse) h->lse += row;
+    if (h->dlse) h->dlse += row;
+    if (h->peaks) h->peaks += row;
+    if (h->partial) h->partial += unit * h->numbers;
+    if (h->dlog_temp) h->dlog_temp += part;
+    if (h->backward && pieces > 1) {
+        h->dq += part * a->n_q * h->dk;
+        h->dk_to += unit * a->n_k * h->dk;
+    } else {
+        h->dq = h->own_dq;
+        h->dk_to = h->own_dk;
+    }
+    h->call[0] = cmha__call_of_head(a, h->head, 0, h->first_q, h->partial);
+    h->call[1] = cmha__call_of_head(a, h->head, 1, h->first_k, h->partial);
+}
+
+static cmha_rows cmha__query_rows(const cmha__head *h, cmha_heads view) {
+    return cmha__rows_at(view, h->batch, h->head / cmha__fan(h->a->score));
+}
+
+/* The head's query features of its term: raw rows that are their own features, else in own_q. */
+static void cmha__set_queries(cmha__head *h) {
+    const cmha_score *score = h->a->score;
+    cmha_rows q = cmha__query_rows(h, h->x->q), own = {h->own_q, h->dk, 0};
+    size_t n = h->a->n_q, half = h->dk / 2;
+    h->q = q;
+    if (cmha__has_map(score)) {
+        h->q = own;
+        cmha__map(&h->call[0], q, n, own.data);
+    } else if (h->backward) h->q = cmha__on_lines(q, n, h->dk, own.data);
+    if (score->imaginary && h->head % 2) cmha__apply(cmha__imaginary[0], 0, own.data, n, half, own.data);
+    if (h->turned) cmha__apply(cmha__imaginary[h->a->bilinear != 0], 0, own.data, n, half, h->turned);
+    if (score->planes == 2) cmha__apply(h->term->form, 0, own.data, n, half, own.data);
+}
+
+/* Shows a head its keys and values in a cache, as numbers. */
+static void cmha__set_past(cmha__head *h) {
+    size_t n = h->a->n_k;
+    h->keys = h->halves ? h->own_keys : (const cmha_real *)h->past_keys;
+    h->v.data = h->halves ? h->own_v : (cmha_real *)h->past_values;
+    if (!h->halves) return;
+    cmha__bf16_numbers((const uint32_t *)h->past_keys, cmha__tiles(n) * h->dk * 2, h->own_keys);
+    cmha__bf16_numbers((const uint32_t *)h->past_values, n * (h->v.ld / 32), h->own_v);
+}
+
+#if CMHA__STREAMS
+static void cmha__mix_rows(const cmha__stored_rows *r, const float *factor, float *y) {
+    CMHA__CHOOSE(cmha__mix_rows, (r, factor, y))
+}
+
+/* One query against a cache, by scores that are products: keys and values stream through once. 0: it is not
+   that, or cmha__forward_lost must. */
+static int cmha__stream_head(cmha__head *h) {
+    cmha_real *S = h->scores, *out = h->y.data;
+    size_t size = h->halves ? 2 : 4, ld = h->v.ld, T = CMHA__TILE;
+    cmha__span seen = cmha__visible(h->a, 0);
+    if (h->a->n_q != 1 || !h->dv || h->mask || h->turned) return 0;
+    if (h->a->sinks) seen.begin = 0; /* what lies between gets a weight of 0 */
+    size_t from = seen.begin / T * T;
+    h->i0 = 0;
+    for (h->j0 = from; h->j0 < h->a->n_k; h->j0 += T, S += T) {
+        const char *keys = (const char *)h->past_keys + h->j0 * h->dk * size;
+        const cmha__stored_rows tile = {keys, h->halves, h->dk, T, T};
+        h->cols = cmha__tile_rows(h->a->n_k, h->j0);
+        cmha__mix_rows(&tile, h->q.data, S);
+        for (size_t i = 0; i < T; i++) S[i] *= (cmha_real)h->scale;
+        cmha__finish_scores(h, S, T);
+        cmha__mask_row(h, 0, S);
+    }
+    size_t count = (size_t)(S - h->scores);
+    cmha_real top = cmha__largest(h->scores, count);
+    cmha_real total = cmha__exp_shifted(h->scores, count, top > -(cmha_real)INFINITY ? top : 0);
+    if (!(total > 0)) return 0;
+    const char *values = (const char *)h->past_values + seen.begin * ld * size;
+    const cmha__stored_rows rows = {values, h->halves, seen.end - seen.begin, ld, h->dv};
+    cmha__mix_rows(&rows, h->scores + (seen.begin - from), out);
+    for (size_t i = 0; i < h->dv; i++) out[i] *= 1 / total;
+    return 1;
+}
+#else
+#define cmha__stream_head(h) 0
+#endif
+
+/* y of a head whose keys and values are set: every term's softmax, mixed. */
+static void cmha__forward_terms(cmha__head *h) {
+    cmha_rows y = cmha__rows_at(h->x->y, h->batch, h->head), out = {h->out, h->dv, 0};
+    int count, mixed = h->dv > h->a->d_v;
+    const cmha__term *terms = cmha__terms(h->a, &count);
+    if (count != 1) h->lse = NULL;
+    if (mixed) cmha__zero_rows(y, h->a->n_q, h->a->d_v);
+    h->y = mixed ? out : y;
+    for (h->term = terms; h->term < terms + count; h->term++) {
+        cmha__set_queries(h);
+        if (!h->cache || !cmha__stream_head(h)) {
+            if (!h->keys) cmha__set_past(h);
+            cmha__forward_head(h);
+        }
+        if (!mixed) continue;
+        cmha__apply(h->term->mix, 0, h->out, h->a->n_q, h->a->d_v, h->out);
+        cmha__add_rows(h->out, h->a->n_q, h->a->d_v, h->dv, y);
+    }
+}
+
+/* ---- Peaks: the largest |O| of every row, head or batch, found in a pass before the softmax ---- */
+
+/* Looks for row r's peak in the tile; GLOBAL at masked pairs too. */
+static void cmha__find_peak(const cmha__head *h, size_t r) {
+    cmha__peak *peak = h->peaks + h->i0 + r;
+    cmha_real *size = h->re + r * CMHA__TILE, *im = h->im + r * CMHA__TILE;
+    for (size_t j = 0; j < h->cols; j++) size[j] = cmha__hypot(size[j], im[j]);
+    memset(im, 0, CMHA__TILE * sizeof *im);
+    if (h->a->norm_max != CMHA_NORM_MAX_GLOBAL) cmha__mask_row(h, r, im);
+    for (size_t j = 0; j < h->cols; j++) {
+        if (im[j] < -CMHA__LARGEST) continue;
+        if (peak->key != SIZE_MAX && !(size[j] > peak->size)) continue;
+        peak->size = size[j] == size[j] ? size[j] : (cmha_real)INFINITY; /* a NaN shows in the scores */
+        peak->key = h->j0 + j;
+    }
+}
+
+/* Finds the peaks of a head's rows, which padding has not. */
+static void cmha__find_peaks(cmha__head *h) {
+    const cmha_attention_args *a = h->a;
+    const unsigned char *queries = a->norm_max == CMHA_NORM_MAX_HEAD ? a->query_mask : NULL;
+    int count;
+    if (queries) queries += h->batch * a->n_q;
+    if (!h->keys) cmha__set_past(h);
+    for (size_t i = 0; i < a->n_q; i++) {
+        cmha__peak none = {0, SIZE_MAX, i, 0};
+        h->peaks[i] = none;
+    }
+    h->term = cmha__terms(a, &count);
+    cmha__set_queries(h);
+    for (h->i0 = 0; h->i0 < a->n_q; h->i0 += CMHA__TILE)
+        for (h->j0 = 0; h->j0 < a->n_k; h->j0 += CMHA__TILE) {
+            h->rows = cmha__tile_rows(a->n_q, h->i0);
+            h->cols = cmha__tile_rows(a->n_k, h->j0);
+            cmha__products(h);
+            for (size_t r = 0; r < h->rows; r++)
+                if (!queries || queries[h->i0 + r]) cmha__find_peak(h, r);
+        }
+}
+
+/* Rows that share one divisor: one, a head's, or all. */
+static size_t cmha__peak_group(const cmha_attention_args *a) {
+    size_t all = a->norm_max == CMHA_NORM_MAX_GLOBAL ? a->batch * a->heads : 1;
+    return a->norm_max == CMHA_NORM_MAX_ROW ? 1 : all * a->n_q;
+}
+
+/* Adds a divisor's gradient to the pair that it comes from: dO = g O / |O|. */
+static void cmha__peak_gradients(const cmha__head *h) {
+    const cmha_attention_args *a = h->a;
+    size_t total = a->batch * a->heads * a->n_q, group = cmha__peak_group(a);
+    double sign = a->bilinear ? -1 : 1;
+    for (size_t begin = 0; begin < total; begin += group) {
+        size_t best = h->peaks[begin].row;
+        double g = 0, re = 0, im = 0;
+        if (best == SIZE_MAX) continue;
+        for (size_t i = begin; i < begin + group; i++) g += h->peaks[i].gradient;
+        cmha__head one = *h;
+        cmha__set_head(&one, best / a->n_q, 0);
+        size_t row = best % a->n_q, key = h->peaks[best].key, b = one.batch;
+        cmha_rows q = cmha__query_rows(&one, h->x->q), dq = cmha__query_rows(&one, h->x->dq);
+        cmha_rows k = cmha__rows_at(h->x->k, b, one.kv), dk = cmha__rows_at(h->x->dk, b, one.kv);
+        const cmha_real *qr = q.data + row * q.ld, *qi = qr + q.imag;
+        const cmha_real *kr = k.data + key * k.ld, *ki = kr + k.imag;
+        for (size_t j = 0; j < a->d_k; j++) {
+            double x = qr[j], y = qi[j], u = kr[j], v = sign * ki[j];
+            re += x * u + y * v;
+            im += y * u - x * v;
+        }
+        double size = hypot(re, im);
+        if (!(size > 0)) continue;
+        re = re / size * g;
+        im = im / size * g;
+        if (dq.data) dq.data += row * dq.ld;
+        if (dk.data) dk.data += key * dk.ld;
+        for (size_t j = 0; j < a->d_k; j++) {
+            double x = qr[j], y = qi[j], u = kr[j], v = sign * ki[j];
+            if (dq.data) {
+                dq.data[j] += (cmha_real)(re * u - im * v);
+                dq.data[dq.imag + j] += (cmha_real)(im * u + re * v);
+            }
+            if (!dk.data) continue;
+            dk.data[j] += (cmha_real)(re * x + im * y);
+            dk.data[dk.imag + j] += (cmha_real)(sign * (re * y - im * x));
+        }
+    }
+}
+
+/* ---- Attention = feature map, core, and the feature map's backward ---- */
+
 /* A call without a cache, to be dealt out. */
-static cmha__attention_call cmha__new_call(const cmha_attention_args *a, const cmha_attention_views *views,
+static cmha__head cmha__new_call(const cmha_attention_args *a, const cmha_attention_views *views,
         int backward) {
-    cmha__attention_call x;
+    cmha__head x;
     memset(&x, 0, sizeof x);
-    x.args = a;
-    x.views = views;
-    x.score = a->score;
+    x.a = a;
+    x.x = views;
     x.backward = backward;
     x.dk = cmha__key_width(a);
     x.dv = cmha__value_width(a);
@@ -9511,123 +9446,127 @@ static cmha__attention_call cmha__new_call(const cmha_attention_args *a, const c
 }
 
 /* Deals out to what threads share, and to them. */
-static size_t cmha__deal_call(cmha__attention_call *x, cmha_real *base) {
-    const cmha_attention_args *a = x->args;
+static size_t cmha__deal_call(cmha__head *x, cmha_real *base) {
+    const cmha_attention_args *a = x->a;
     size_t heads = a->batch * a->heads, rows = heads * a->n_q;
-    size_t peaks = cmha__has_peaks(a) ? rows : 0, pieced = x->backward && x->pieces > 1;
+    size_t peaks = a->score->forward && a->norm_max != CMHA_NORM_MAX_NONE ? rows : 0;
+    size_t pieced = x->backward && x->pieces > 1;
     size_t temps = x->backward && a->temperature ? heads * x->pieces : 0;
-    cmha__unit none;
     if (base) base += cmha__to_line(base) / sizeof *base;
-    x->numbers = x->backward ? cmha__all_numbers(a) : 0;
+    x->numbers = 0;
+    if (x->backward)
+        for (size_t i = 0, step; i < CMHA_MAX_SCORE_PARAMETERS; i++)
+            x->numbers += cmha__own_numbers(a, i, &step);
     const cmha__part parts[] = {{&x->partial, cmha__reals_for(heads * x->numbers * sizeof *x->partial)},
             {&x->peaks, cmha__reals_for(peaks * sizeof *x->peaks)},
             {&x->dq, pieced * x->pieces * rows * x->dk},
-            {&x->dk_pieces, pieced * heads * a->n_k * x->dk},
+            {&x->dk_to, pieced * heads * a->n_k * x->dk},
             {&x->dlog_temp, cmha__reals_for(temps * sizeof *x->dlog_temp)},
             {&x->units, 0}};
     size_t used = cmha__deal(parts, 6, base);
     if (!x->numbers) x->partial = NULL;
     if (!peaks) x->peaks = NULL;
     if (!temps) x->dlog_temp = NULL;
-    x->own = cmha__deal_unit(x, NULL, &none);
+    x->own = cmha__deal_unit(x, NULL);
     return used + x->own * (size_t)cmha__chunks(a->threads, a->batch * a->kv_heads * x->pieces);
 }
 
 CMHA_DEF size_t cmha_attention_scratch(const cmha_attention_args *args, int backward) {
     cmha_attention_args a = cmha__with_score(args);
-    cmha__attention_call call = cmha__new_call(&a, NULL, backward);
-    double threads = args->threads > 1 ? args->threads : 1, heads = (double)args->batch * (double)args->heads;
-    double rows = (double)args->n_q + (double)args->n_k + CMHA__TILE;
-    double d_k = (double)args->d_k * (double)cmha__widens(call.score);
-    double width = d_k + (double)args->d_v + CMHA__TILE;
-    double numbers = (double)cmha__all_numbers(&a);
-    return cmha__countable(cmha__deal_call(&call, NULL) + 16, /* to a line of cache */
-            rows * (40 * threads * width + 8 * heads * (d_k + 1)) + 4 * heads * numbers);
+    cmha__head call = cmha__new_call(&a, NULL, backward);
+    double threads = a.threads > 1 ? a.threads : 1, heads = (double)a.batch * (double)a.heads;
+    double rows = (double)a.n_q + (double)a.n_k + CMHA__TILE;
+    double d_k = (double)a.d_k * (double)cmha__widens(a.score);
+    double width = d_k + (double)a.d_v + CMHA__TILE;
+    size_t used = cmha__deal_call(&call, NULL) + 16; /* to a line of cache */
+    double estimate = rows * (40 * threads * width + 8 * heads * (d_k + 1));
+    return cmha__countable(used, estimate + 4 * heads * (double)call.numbers);
 }
 
-/* Appends a head's new keys to a cache, if they are its own or (fresh) its group's, and values. */
-static void cmha__append_past(cmha__head *h, const cmha_score_call *c, cmha_rows k, cmha_rows v, int fresh,
-        int own) {
-    const cmha__attention_call *x = h->call;
-    const cmha_slot *slot = x->slot;
-    size_t n = x->args->n_q, d_v = x->args->d_v, row = h->batch * slot->kv_heads + h->kv;
-    size_t bytes = cmha__cache_tokens(x->cache) * (x->halves ? 2 : sizeof(cmha_real)), at = x->cache->length;
-    char *keys = (char *)(x->cache->memory + slot->keys);
-    char *values = (char *)(x->cache->memory + slot->values);
-    h->past_keys = keys + (own ? h->batch * x->args->heads + h->head : row) * slot->key_width * bytes;
-    h->past_values = values + row * slot->value_row * bytes;
-    h->keys = NULL;
-    h->ldv = slot->value_row;
-    cmha__key_tiles tiles = {(cmha_real *)h->past_keys, NULL, at};
-    if (x->halves) {
-        tiles.keys = h->u->keys;
-        tiles.words = (uint32_t *)h->past_keys;
+/* Writes a head's keys, in a cache the new ones, as transposed tiles of features: of numbers or, by way of
+   own_keys' first tile, words. */
+static void cmha__write_keys(const cmha__head *h) {
+    size_t d = h->dk, at = h->cache ? h->cache->length : 0, n = h->cache ? h->a->n_q : h->a->n_k;
+    cmha_real *keys = h->cache && !h->halves ? (cmha_real *)h->past_keys : h->own_keys;
+    cmha_rows k = cmha__rows_at(h->x->k, h->batch, h->kv), rows = {h->key_rows, d, 0};
+    cmha_score_call part = h->call[1];
+    for (size_t i = 0, count; i < n; i += count, k.data += count * k.ld) {
+        size_t column = (at + i) % CMHA__TILE, tile = (at + i - column) * d;
+        count = cmha__min(n - i, CMHA__TILE - column);
+        if (cmha__has_map(h->a->score)) cmha__map(&part, k, count, rows.data);
+        else rows = k;
+        cmha__transpose(rows.data, rows.ld, count, d, keys + (h->halves ? 0 : tile) + column, CMHA__TILE);
+        if (h->halves)
+            for (size_t f = 0; f < CMHA__TILE * d; f += CMHA__TILE)
+                for (size_t j = column; j < column + count; j++)
+                    cmha__bf16_put((uint32_t *)h->past_keys + (tile + f) / 2, j, keys[f + j]);
+        if (part.rotation) part.rotation += count * d;
     }
-    if (own || fresh) cmha__write_keys(c, k, n, &tiles, h->u->rows);
-    if (fresh)
-        for (size_t t = 0; t < n; t++, v.data += v.ld) {
-            size_t first = (at + t) * h->ldv;
-            cmha_real *to = x->halves ? h->u->acc : (cmha_real *)h->past_values + first;
-            if (h->dv > d_v) cmha__complex_rows(v, 1, d_v, to);
-            else if (h->dv) memcpy(to, v.data, h->dv * sizeof *to);
-            if (x->halves)
-                for (size_t i = 0; i < h->dv; i++)
-                    cmha__bf16_put((uint32_t *)h->past_values + first / 2, i, to[i]);
-        }
 }
 
-/* Shows a head its keys, its own or (fresh) a new group's, and the group's values. */
-static void cmha__set_rows(cmha__head *h, int fresh, int own, cmha_rows *values) {
-    const cmha__attention_call *x = h->call;
-    const cmha_attention_args *a = h->args;
-    const cmha__unit *u = h->u;
-    int complex_v = h->dv > a->d_v;
-    cmha_score_call c = cmha__call_of_head(a, h->head, 1, x->first_k, NULL);
-    cmha_rows k = cmha__rows_at(x->views->k, h->batch, h->kv);
-    cmha_rows v = cmha__rows_at(x->views->v, h->batch, h->kv);
-    if (x->cache) {
-        cmha__append_past(h, &c, k, v, fresh, own);
-        return;
+/* Appends new values to a head's in a cache. */
+static void cmha__append_values(const cmha__head *h, cmha_rows v) {
+    size_t d_v = h->a->d_v;
+    for (size_t t = 0; t < h->a->n_q; t++, v.data += v.ld) {
+        size_t first = (h->cache->length + t) * h->v.ld;
+        cmha_real *to = h->halves ? h->acc : (cmha_real *)h->past_values + first;
+        if (h->dv > d_v) cmha__complex_rows(v, 1, d_v, to);
+        else if (h->dv) memcpy(to, v.data, h->dv * sizeof *to);
+        if (h->halves)
+            for (size_t i = 0; i < h->dv; i++)
+                cmha__bf16_put((uint32_t *)h->past_values + first / 2, i, to[i]);
     }
-    const cmha__key_tiles tiles = {u->keys, NULL, 0};
-    if (fresh || own) cmha__write_keys(&c, k, a->n_k, &tiles, u->rows);
-    if (fresh && complex_v) cmha__complex_rows(v, a->n_k, a->d_v, u->values);
-    else if (fresh && !x->backward) v = cmha__on_lines(v, a->n_k, h->dv, u->values);
-    if (fresh) *values = v;
-    h->v = complex_v ? u->values : values->data;
-    h->ldv = complex_v ? h->dv : values->ld;
 }
 
-/* Runs `run` on each head, or piece of it. A group's heads share the unit's keys and values. */
-static void cmha__each_head(const cmha__attention_call *x, void (*run)(cmha__head *h)) {
-    const cmha_attention_args *a = x->args;
+/* Shows a head keys, its own or (fresh) a new group's, and the group's values; a cache gets them. */
+static void cmha__set_rows(cmha__head *h, int fresh, int own) {
+    cmha_rows v = cmha__rows_at(h->x->v, h->batch, h->kv), complex_v = {h->own_v, h->dv, 0};
+    size_t n = h->a->n_k, d_v = h->a->d_v;
+    if (h->cache) {
+        const cmha_slot *slot = h->slot;
+        size_t row = h->batch * slot->kv_heads + h->kv, key_row = own ? h->unit : row;
+        size_t bytes = cmha__cache_tokens(h->cache) * (h->halves ? 2 : sizeof(cmha_real));
+        h->past_keys = (char *)(h->cache->memory + slot->keys) + key_row * slot->key_width * bytes;
+        h->past_values = (char *)(h->cache->memory + slot->values) + row * slot->value_row * bytes;
+        h->keys = NULL;
+        h->v.ld = slot->value_row;
+    }
+    if (fresh || own) cmha__write_keys(h);
+    if (!fresh) return;
+    if (h->cache) cmha__append_values(h, v);
+    else if (h->dv > d_v) {
+        cmha__complex_rows(v, n, d_v, h->own_v);
+        h->v = complex_v;
+    } else h->v = h->backward ? v : cmha__on_lines(v, n, h->dv, h->own_v);
+}
+
+/* Runs each head, or piece of it. A group's heads share the thread's keys and values. */
+static void cmha__each_head(const cmha__head *x, void (*run)(cmha__head *h)) {
+    const cmha_attention_args *a = x->a;
     size_t group = a->kv_heads ? a->heads / a->kv_heads : 1;
     int differ = group > 1 && cmha__own_keys(a);
     CMHA__FOR_CHUNKS(a->threads, a->batch * a->kv_heads * x->pieces, lo, hi) {
-        cmha__unit u;
-        cmha_rows values = {NULL, 0, 0};
-        cmha__deal_unit(x, x->units + (size_t)cmha__chunk * x->own, &u);
+        cmha__head unit = *x;
+        cmha__deal_unit(&unit, x->units + (size_t)cmha__chunk * x->own);
         /* Columns beyond n_k stay zero. */
-        if (!x->cache) memset(u.keys, 0, cmha__tiles(a->n_k) * CMHA__TILE * x->dk * sizeof *u.keys);
+        if (!x->cache) memset(unit.own_keys, 0, cmha__tiles(a->n_k) * CMHA__TILE * x->dk * sizeof(cmha_real));
         for (size_t item = lo; item < hi; item++)
             for (size_t i = item / x->pieces * group; i < (item / x->pieces + 1) * group; i++) {
                 int fresh = i % group == 0 && (item == lo || item % x->pieces == 0);
-                cmha__head h;
-                cmha__set_head(&h, x, &u, i);
-                cmha__set_rows(&h, fresh, differ, &values);
-                h.peaks = x->peaks ? x->peaks + h.row : NULL;
-                h.piece = item % x->pieces;
-                h.pieces = x->pieces;
+                cmha__head h = unit;
+                cmha__set_head(&h, i, item % x->pieces);
+                cmha__set_rows(&h, fresh, differ);
+                unit.v = h.v;
                 run(&h);
             }
     }
 }
 
 /* Finds the divisors, if the score has any: the largest peak of a group, the first of equals. */
-static void cmha__set_peaks(const cmha__attention_call *x) {
-    size_t group = cmha__peak_group(x->args), total = x->args->batch * x->args->heads * x->args->n_q;
+static void cmha__set_peaks(const cmha__head *x) {
+    size_t group = cmha__peak_group(x->a), total = x->a->batch * x->a->heads * x->a->n_q;
     cmha__peak *peaks = x->peaks;
-    if (!cmha__has_peaks(x->args)) return;
+    if (!peaks) return;
     cmha__each_head(x, cmha__find_peaks);
     for (size_t begin = 0; begin < total; begin += group) {
         size_t best = SIZE_MAX, end = begin + group;
@@ -9643,120 +9582,98 @@ static void cmha__set_peaks(const cmha__attention_call *x) {
 CMHA_DEF void cmha_attention_forward(const cmha_attention_args *args, const cmha_attention_views *views,
         cmha_lse *lse, cmha_real *scratch) {
     cmha_attention_args a = cmha__with_score(args);
-    cmha__attention_call x = cmha__new_call(&a, views, 0);
+    cmha__head x = cmha__new_call(&a, views, 0);
     cmha__deal_call(&x, scratch);
-    x.lse = lse;
     cmha__set_peaks(&x);
+    x.lse = lse;
     cmha__each_head(&x, cmha__forward_terms);
 }
 
 /* One term's backward, into the head's feature gradients and, folded back to (Re q, Im q), into fold. With
    complex values by the term's own output: y of one term, else computed again. */
-static void cmha__backward_term(cmha__head *h, const cmha__term *term, int count) {
-    const cmha_attention_args *a = h->args;
-    const cmha_attention_views *x = h->call->views;
-    const cmha__unit *u = h->u;
-    cmha_rows y = cmha__rows_at(x->y, h->batch, h->head), dy = cmha__rows_at(x->dy, h->batch, h->head);
-    cmha__set_queries(h, term);
+static void cmha__backward_term(cmha__head *h, int count) {
+    const cmha_attention_args *a = h->a;
+    cmha_rows out = {h->out, h->dv, 0}, dout = {h->dout, h->dv, 0};
+    size_t n = a->n_q, T = CMHA__TILE;
+    h->y = cmha__rows_at(h->x->y, h->batch, h->head);
+    h->dy = cmha__rows_at(h->x->dy, h->batch, h->head);
+    cmha__set_queries(h);
     if (h->dv > a->d_v) {
-        cmha_rows out = {u->out, h->dv, 0};
-        cmha__complex_rows(dy, a->n_q, a->d_v, u->dout);
-        cmha__apply(term->mix, CMHA__BACK, u->dout, a->n_q, a->d_v, u->dout);
-        if (count == 1) cmha__complex_rows(y, a->n_q, a->d_v, u->out);
-        else {
-            h->lse = u->again;
-            cmha__forward_head(h, out);
+        cmha__complex_rows(h->dy, n, a->d_v, h->dout);
+        cmha__apply(h->term->mix, CMHA__BACK, h->dout, n, a->d_v, h->dout);
+        if (count == 1) cmha__complex_rows(h->y, n, a->d_v, h->out);
+        h->y = out;
+        h->dy = dout;
+        if (count > 1) {
+            h->lse = h->again;
+            cmha__forward_head(h);
         }
-        y = out;
-        dy.data = u->dout;
-        dy.ld = h->dv;
-    } else dy = cmha__on_lines(dy, a->n_q, h->dv, u->dout);
-    h->dy = dy.data;
-    h->lddy = dy.ld;
-    cmha__row_products(h, y, h->call->dlse ? h->call->dlse + h->row : NULL);
-    memset(h->dq, 0, a->n_q * h->dk * sizeof *h->dq);
-    if (h->turned) memset(u->dturned, 0, a->n_q * h->dk * sizeof *u->dturned);
-    for (size_t j0 = h->piece * CMHA__TILE; j0 < a->n_k; j0 += h->pieces * CMHA__TILE)
-        cmha__backward_tile(h, j0);
-    if (h->score->planes == 1) return;
-    cmha__apply(term->form, CMHA__BACK | CMHA__ADDS, h->dq, a->n_q, a->d_k, u->fold);
+    } else h->dy = cmha__on_lines(h->dy, n, h->dv, h->dout);
+    cmha__row_products(h);
+    memset(h->dq, 0, n * h->dk * sizeof *h->dq);
+    if (h->turned) memset(h->dturned, 0, n * h->dk * sizeof *h->dturned);
+    for (h->j0 = h->piece * T; h->j0 < a->n_k; h->j0 += h->pieces * T) {
+        h->cols = cmha__tile_rows(a->n_k, h->j0);
+        cmha__backward_tile(h);
+    }
+    if (a->score->planes == 1) return;
+    cmha__apply(h->term->form, CMHA__BACK | CMHA__ADDS, h->dq, n, a->d_k, h->fold);
     if (h->turned)
-        cmha__apply(cmha__imaginary[a->bilinear != 0], CMHA__BACK | CMHA__ADDS, u->dturned, a->n_q, a->d_k,
-                u->fold);
+        cmha__apply(cmha__imaginary[a->bilinear != 0], CMHA__BACK | CMHA__ADDS, h->dturned, n, a->d_k,
+                h->fold);
 }
 
-/* A head's gradients to where the caller wants them: dq (of its features, or folded) and dk. */
-static void cmha__collect(const cmha__head *h, cmha_real *dq, const cmha_real *dk) {
-    const cmha_attention_views *x = h->call->views;
-    const cmha_attention_args *a = h->args;
-    const cmha_score *score = h->score;
-    size_t b = h->batch, head = h->head;
-    double *sums = h->call->partial;
-    size_t unit = b * a->heads + head, pieces = cmha__head_pieces(a);
-    if (sums) sums += unit * h->call->numbers;
-    if (h->call->dlog_temp)
-        for (size_t i = 0; i < pieces; i++)
-            sums[h->call->numbers - 1] += h->call->dlog_temp[unit * pieces + i];
-    cmha_score_call queries = cmha__call_of_head(a, head, 0, h->call->first_q, sums);
-    cmha_score_call keys = cmha__call_of_head(a, head, 1, h->call->first_k, sums);
+/* A head's gradients to where the caller wants them, pieces of dq in a fixed order. Heads of a group share
+   dk: a group is one thread's. */
+static void cmha__collect(cmha__head *h) {
+    const cmha_score *score = h->a->score;
+    size_t pieces = cmha__head_pieces(h->a), n = h->a->n_q * h->dk, b = h->batch, kv = h->kv;
+    cmha_real *dq = score->planes == 2 ? h->fold : h->dq;
+    for (size_t piece = 1; piece < pieces; piece++) cmha__axpy(n, 1, dq + piece * n, dq);
+    if (h->dlog_temp)
+        for (size_t i = 0; i < pieces; i++) h->partial[h->numbers - 1] += h->dlog_temp[i];
     void (*back)(const cmha_score_call *, cmha_rows, size_t, const cmha_real *, cmha_rows) =
         score->map ? score->map_back : score->rotates ? cmha__turned_map_back : cmha__rows_back;
-    if (h->score->imaginary && h->head % 2)
-        cmha__apply(cmha__imaginary[0], CMHA__BACK, dq, a->n_q, h->dk / 2, dq);
-    back(&queries, cmha__query_rows(a, x->q, b, head), a->n_q, dq, cmha__query_rows(a, x->dq, b, head));
-    back(&keys, cmha__rows_at(x->k, b, h->kv), a->n_k, dk, cmha__rows_at(x->dk, b, h->kv));
+    if (score->imaginary && h->head % 2)
+        cmha__apply(cmha__imaginary[0], CMHA__BACK, dq, h->a->n_q, h->dk / 2, dq);
+    back(&h->call[0], cmha__query_rows(h, h->x->q), h->a->n_q, dq, cmha__query_rows(h, h->x->dq));
+    back(&h->call[1], cmha__rows_at(h->x->k, b, kv), h->a->n_k, h->dk_to, cmha__rows_at(h->x->dk, b, kv));
 }
 
-/* One head, or a piece of it, which leaves its part of dq and dk for cmha__collect_pieces. */
-static void cmha__backward_of_head(cmha__head *h) {
-    const cmha_attention_args *a = h->args;
-    const cmha__attention_call *x = h->call;
-    const cmha__unit *u = h->u;
-    size_t unit = h->batch * a->heads + h->head;
+/* One head, or a piece of it, which is left to be collected. */
+static void cmha__backward_head(cmha__head *h) {
+    const cmha_attention_args *a = h->a;
+    cmha_rows dv = cmha__rows_at(h->x->dv, h->batch, h->kv), own_dv = {h->own_dv, h->dv, 0};
     int complex_v = h->dv > a->d_v, count;
-    cmha_rows dv = cmha__rows_at(x->views->dv, h->batch, h->kv);
     const cmha__term *terms = cmha__terms(a, &count);
-    h->lse = x->lse ? x->lse + h->row : NULL;
-    h->dq = x->pieces > 1 ? x->dq + (unit * x->pieces + h->piece) * a->n_q * h->dk : u->dq;
-    h->dk_to = x->pieces > 1 ? x->dk_pieces + unit * a->n_k * h->dk : u->dk;
-    h->dv_to = complex_v ? u->dvalues : dv.data;
-    h->lddv = complex_v ? h->dv : dv.ld;
-    for (size_t j0 = h->piece * CMHA__TILE; j0 < a->n_k; j0 += x->pieces * CMHA__TILE)
+    h->dv_to = complex_v ? own_dv : dv;
+    for (size_t j0 = h->piece * CMHA__TILE; j0 < a->n_k; j0 += h->pieces * CMHA__TILE)
         memset(h->dk_to + j0 * h->dk, 0, cmha__tile_rows(a->n_k, j0) * h->dk * sizeof *h->dk_to);
-    if (complex_v) memset(u->dvalues, 0, a->n_k * h->dv * sizeof *u->dvalues);
-    if (h->score->planes == 2) memset(u->fold, 0, a->n_q * h->dk * sizeof *u->fold);
-    if (x->dlog_temp) *(h->dlog_temp = x->dlog_temp + unit * x->pieces + h->piece) = 0;
-    for (int t = 0; t < count; t++) cmha__backward_term(h, &terms[t], count);
-    if (x->pieces > 1) return;
-    cmha__collect(h, h->score->planes == 2 ? u->fold : u->dq, u->dk);
-    if (complex_v) cmha__add_rows(u->dvalues, a->n_k, a->d_v, h->dv, dv);
-}
-
-/* Collects a head in pieces, dq in a fixed order. Heads of a group share dk: a group is one thread's. */
-static void cmha__collect_pieces(cmha__head *h) {
-    const cmha__attention_call *x = h->call;
-    size_t unit = h->batch * h->args->heads + h->head, n = h->args->n_q * h->dk;
-    size_t pieces = cmha__head_pieces(h->args);
-    cmha_real *dq = x->dq + unit * pieces * n;
-    for (size_t piece = 1; piece < pieces; piece++) cmha__axpy(n, 1, dq + piece * n, dq);
-    cmha__collect(h, dq, x->dk_pieces + unit * h->args->n_k * h->dk);
+    if (complex_v) memset(h->own_dv, 0, a->n_k * h->dv * sizeof *h->own_dv);
+    if (a->score->planes == 2) memset(h->fold, 0, a->n_q * h->dk * sizeof *h->fold);
+    if (h->dlog_temp) *h->dlog_temp = 0;
+    for (h->term = terms; h->term < terms + count; h->term++) cmha__backward_term(h, count);
+    if (h->pieces > 1) return;
+    cmha__collect(h);
+    if (complex_v) cmha__add_rows(h->own_dv, a->n_k, a->d_v, h->dv, dv);
 }
 
 CMHA_FIT void cmha_attention_backward(const cmha_attention_args *args, const cmha_attention_views *views,
         const cmha_lse *lse, const cmha_real *dlse, cmha_real *const *dparameters, cmha_real *scratch) {
     size_t units = args->batch * args->heads;
     cmha_attention_args a = cmha__with_score(args);
-    cmha__attention_call x = cmha__new_call(&a, views, 1);
+    cmha__head x = cmha__new_call(&a, views, 1);
     cmha__deal_call(&x, scratch);
     x.lse = (cmha_lse *)(uintptr_t)lse;
     x.dlse = dlse;
     if (x.partial) memset(x.partial, 0, units * x.numbers * sizeof *x.partial);
     cmha__set_peaks(&x);
-    cmha__each_head(&x, cmha__backward_of_head);
-    int pieced = x.pieces > 1;
-    x.pieces = 1;
-    if (pieced) cmha__each_head(&x, cmha__collect_pieces);
-    if (cmha__has_peaks(&a) && a.norm_max_grad) cmha__peak_gradients(&a, views, x.peaks);
+    cmha__each_head(&x, cmha__backward_head);
+    if (x.pieces > 1) {
+        x.pieces = 1;
+        cmha__each_head(&x, cmha__collect);
+    }
+    if (x.peaks && a.norm_max_grad) cmha__peak_gradients(&x);
     const double *sum = x.partial;
     if (sum && dparameters)
         for (size_t u = 0; u < units; u++) /* in an order that no thread changes */
@@ -10640,11 +10557,10 @@ static void cmha__arg(const cmha_score_call *c, const cmha_real *re, const cmha_
 }
 
 static void cmha__see_head(cmha__head *h) {
-    cmha_rows none = {NULL, 0, 0};
-    if (h->head != h->call->seen) return;
-    h->scores = h->call->views->y.data + h->batch * h->args->n_q * h->args->n_k;
-    cmha__set_queries(h, h->call->term);
-    cmha__forward_head(h, none);
+    h->seen_to = h->x->y.data + h->batch * h->a->n_q * h->a->n_k;
+    if (h->head != h->seen) return;
+    cmha__set_queries(h);
+    cmha__forward_head(h);
 }
 
 /* Divides weights by what the core does, or the exponentials of scores by their sum. -infinity becomes 0. */
@@ -10692,7 +10608,7 @@ static void cmha__see(cmha_tape *tape, const cmha__attention_saved *s) {
     if (next >= count || (phases && row.planes == 1 && !row.rotates))
         cmha__reject(tape, CMHA_ERR_STATE, "model attention: the head has no phases, or no softmax %d", next);
     if (!scratch || tape->status) return;
-    cmha__attention_call call = cmha__new_call(&a, &x, 0);
+    cmha__head call = cmha__new_call(&a, &x, 0);
     cmha__deal_call(&call, scratch);
     call.seen = head;
     call.term = term;
@@ -11983,7 +11899,7 @@ static void cmha__start_parameter(const cmha_model *model, size_t index) {
     if (start >= CMHA__OF_SCORE) {
         const cmha_score *score = cmha__layer_score(model, p->section - 1);
         const cmha_score_parameter *own = &(score ? score : model->plain)->parameters[start - CMHA__OF_SCORE];
-        const cmha__kind_row *row = score ? NULL : cmha__kind_row_of(-1, 0, model->plain);
+        const cmha__kind_row *row = score ? NULL : cmha__kind_row_of(model->plain);
         if (row && start == CMHA__OF_SCORE) first = row->first;
         weighs = own->spread < 0;
         mean = own->start;
@@ -12606,7 +12522,7 @@ static cmha_tensor *cmha__softmax_heads(cmha__pass *pass, const cmha_attention_a
     cmha_tensor *y = cmha__result(pass->tape, 3, shape);
     if (!y || cmha__next_slot(pass, &slot)) return NULL;
     cmha_attention_views views = cmha__views(s, NULL, y->data); /* the new tokens alone */
-    cmha__attention_call call = cmha__new_call(a, &views, 0);
+    cmha__head call = cmha__new_call(a, &views, 0);
     call.cache = pass->cache;
     call.slot = &slot;
     call.halves = halves;
