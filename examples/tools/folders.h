@@ -21,11 +21,11 @@ typedef struct folder_file {
     int foreign; /* 1: no UTF-8 text, which has no passages */
 } folder_file;
 
-typedef struct folder {
+typedef struct folder_files {
     folder_file *files; /* by their names' bytes */
     size_t n, room;
     size_t hidden, links, special; /* what was passed over */
-} folder;
+} folder_files;
 
 /* Passages, one after another */
 typedef struct folder_texts {
@@ -35,7 +35,7 @@ typedef struct folder_texts {
     size_t n, room, used, most;
 } folder_texts;
 
-static inline void folder_close(folder *f) {
+static inline void folder_close(folder_files *f) {
     for (size_t i = 0; i < f->n; i++) free(f->files[i].name);
     free(f->files);
     memset(f, 0, sizeof *f);
@@ -79,7 +79,7 @@ static inline int folder_is_utf8(const char *s, size_t n, int shown) {
     return 1;
 }
 
-static inline int folder_add(folder *f, const char *name, char *error) {
+static inline int folder_add(folder_files *f, const char *name, char *error) {
     size_t bytes = strlen(name) + 1;
     char *copy = (char *)malloc(bytes);
     if (copy && f->n == f->room) {
@@ -111,7 +111,8 @@ static inline int folder_same_stamp(const folder_file *a, const folder_file *b) 
 
 /* Lists what has this name: a text among the files, a folder in `below`. Links are not followed, so that
    no folder comes twice. */
-static inline int folder_see(folder *f, folder *below, const char *root, const char *name, char *error) {
+static inline int folder_see(folder_files *f, folder_files *below, const char *root, const char *name,
+                             char *error) {
     char path[FOLDER_PATH];
     struct stat about;
     if (!folder_path(path, root, name, error)) return 0;
@@ -138,7 +139,8 @@ static inline int folder_see(folder *f, folder *below, const char *root, const c
 }
 
 /* Lists what is directly inside a folder below the root. */
-static inline int folder_enter(folder *f, folder *below, const char *root, const char *inside, char *error) {
+static inline int folder_enter(folder_files *f, folder_files *below, const char *root, const char *inside,
+                               char *error) {
     char path[FOLDER_PATH], name[FOLDER_PATH];
     int done = 1;
     if (!folder_path(path, root, inside, error)) return 0;
@@ -165,8 +167,8 @@ static inline int folder_order(const void *a, const void *b) {
 }
 
 /* Lists the texts of a folder and of those in it, by name. To be closed, also after a failure. */
-static inline int folder_list(folder *f, const char *root, char *error) {
-    folder below; /* in the order in which they are looked into */
+static inline int folder_list(folder_files *f, const char *root, char *error) {
+    folder_files below; /* in the order in which they are looked into */
     memset(&below, 0, sizeof below);
     memset(f, 0, sizeof *f);
     int done = folder_add(&below, "", error);
@@ -178,7 +180,7 @@ static inline int folder_list(folder *f, const char *root, char *error) {
 }
 
 /* The file of this name, or NULL. */
-static inline const folder_file *folder_find(const folder *f, const char *name) {
+static inline const folder_file *folder_find(const folder_files *f, const char *name) {
     size_t low = 0, high = f->n;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
@@ -191,7 +193,7 @@ static inline const folder_file *folder_find(const folder *f, const char *name) 
 }
 
 /* The file that a passage is of: the last one that does not begin behind it. */
-static inline const folder_file *folder_of(const folder *f, size_t passage) {
+static inline const folder_file *folder_of(const folder_files *f, size_t passage) {
     size_t low = 0, high = f->n;
     while (high - low > 1) {
         size_t middle = low + (high - low) / 2;
@@ -202,7 +204,7 @@ static inline const folder_file *folder_of(const folder *f, size_t passage) {
 }
 
 /* Writes "2 hidden, 1 linked", .. into a line, which stays empty where nothing was passed over. */
-static inline void folder_skipped(const folder *f, char line[TEXT_ERROR]) {
+static inline void folder_skipped(const folder_files *f, char line[TEXT_ERROR]) {
     size_t count[4] = {f->hidden, f->links, f->special, 0}, used = 0;
     static const char *const what[4] = {"hidden", "linked", "not regular", "not UTF-8 text"};
     for (size_t i = 0; i < f->n; i++) count[3] += f->files[i].foreign != 0;
@@ -396,7 +398,7 @@ static inline int folder_cut(folder_texts *to, text_slice text, char *error) {
 
 /* Writes a line for each file, "size seconds nanoseconds hash passages name"; of a foreign one the passages
    are x. *lines ends with a NUL and is to be freed. */
-static inline int folder_write(const folder *f, char **lines, char *error) {
+static inline int folder_write(const folder_files *f, char **lines, char *error) {
     size_t room = 1, used = 0;
     for (size_t i = 0; i < f->n; i++) room += strlen(f->files[i].name) + 120;
     *lines = (char *)text_memory(NULL, room, 1, 1);
@@ -438,7 +440,7 @@ static inline int folder_parse_line(folder_file *x, char *line) {
 
 /* Reads such lines: of files in order, with as many passages as the base has. To be closed, also after a
    failure. */
-static inline int folder_parse(folder *f, const char *lines, size_t passages, char *error) {
+static inline int folder_parse(folder_files *f, const char *lines, size_t passages, char *error) {
     char line[FOLDER_PATH + 120];
     size_t first = 0;
     memset(f, 0, sizeof *f);

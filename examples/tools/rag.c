@@ -13,11 +13,12 @@
 
 enum {
     TEXT, FOLDER, UPDATE, PARAGRAPHS, PAIRS, ASK, MODEL, SAVE, BASE, TOKENIZER, VOCAB, WORDS, LENGTH,
-    QUESTION, BATCH, STEPS, READ, TOP, TOKENS, SEED, THREADS, TEMPERATURE, HELD_OUT, QUIET, HELP, SET, N_OPTIONS
+    QUESTION, BATCH, STEPS, READ, TOP, TOKENS, SEED, THREADS, TEMPERATURE, HELD_OUT, QUIET, HELP, SET,
+    N_OPTIONS
 };
 static setting option[N_OPTIONS] = {
     {"--text", NULL, "the passages, a line each"},
-    {"--folder", NULL, "its .txt and .md files, those of folders in it too, cut into passages at empty lines"},
+    {"--folder", NULL, "its .txt and .md files and those of folders in it, cut into passages at empty lines"},
     {"--update", NULL, "such a folder: --base gets what is new or changed there and loses what is gone"},
     {"--paragraphs", NULL, "they are paragraphs, with empty lines between"},
     {"--pairs", NULL,
@@ -78,7 +79,7 @@ static struct {
     size_t n, *start, *order, used, held; /* order: `used` of them, shuffled; the first `held` are held out */
 } passages;
 static struct {
-    folder now, before; /* its files; those of the base that is brought up to date */
+    folder_files now, before; /* its files; those of the base that is brought up to date */
     const folder_file **from; /* [now.n]: the file of `before` that this one still is, or NULL */
     folder_texts texts;
     cmha_knowledge old; /* that base */
@@ -567,7 +568,8 @@ static char *files_of_base(const char *path, char encoding[24]) {
 }
 
 /* Reads that; the base must be of this encoder. */
-static void open_files(folder *files, const cmha_knowledge *of, const char *lines, const char *encoding) {
+static void open_files(folder_files *files, const cmha_knowledge *of, const char *lines,
+                       const char *encoding) {
     const char *path = option[BASE].value;
     char own[24], line[TEXT_ERROR];
     int done = of->ids && of->texts ? folder_parse(files, lines, of->n, line)
