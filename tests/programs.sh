@@ -608,6 +608,10 @@ if [ -x "$P/rag" ]; then
     refuses "no base" 'not a knowledge base' --base "$W/in.encoder" --update "$D"
     refuses "another --length" 'another encoder' --base "$W/in.base" --update "$D" --length 17
     refuses "another model" 'another encoder' --base "$W/in.base" --update "$D" --model "$W/rag"
+    yes 'Bread and butter' | head -n "$(grep -ao '"passages":"[0-9]*"' "$W/in.counts" | tr -dc 0-9)" > "$W/equal.txt"
+    one "rag, the same encoder with another text's counts" works "$P/rag" $in --text "$W/equal.txt" --save "$W/in2"
+    one "rag: it is the same" cmp "$W/in.encoder" "$W/in2.encoder"
+    refuses "other counts" 'another encoder, --length or NAME.counts' --base "$W/in.base" --update "$D" --model "$W/in2"
     refuses "--update and --folder" 'is enough' --base "$W/in.base" --update "$D" --folder "$D"
     refuses "a text in place of a base" 'name is one of a text' --base "$D/a.txt" --folder "$D"
     tab=$(printf 'a\tb.txt') && cp "$D/a.txt" "$D/$tab"
@@ -620,6 +624,9 @@ if [ -x "$P/rag" ]; then
     while [ ! -s "$D/b/grows.md" ]; do sleep 0.01; done
     refuses "a file that changes while it is read" 'grows.md changes while it is read' --base "$W/in.base" --update "$D"
     rm "$W/grows" && wait $! && rm "$D/b/grows.md"
+    for seed in 1 2; do "$P/rag" $tiny --read 0 --seed $seed --folder "$D" --save "$W/seed$seed" > "$W/out" 2>&1; done
+    cp "$W/seed1.counts" "$W/seed2.counts"
+    refuses "counts that another encoder left" "another encoder's counts" --base "$W/in.base" --update "$D" --model "$W/seed2"
     mv "$W/in.counts" "$W/in.none"
     refuses "a model without counts" 'no update without' --base "$W/in.base" --update "$D"
     mv "$W/in.none" "$W/in.counts"
