@@ -555,6 +555,83 @@ if [ -x "$P/rag" ]; then
     one "rag --paragraphs, another text for the same models" works "$P/rag" --quiet --length 16 --tokens 3 --model "$W/rag" --paragraphs \
         --text "$W/passages.txt" --ask whale
     one "rag --paragraphs joins lines" says '#1  The whale number 1 swims.*sings'
+    # Folders: a base that is brought up to date is the one that would be made anew, and every refusal leaves it as it was.
+    D=$W/notes && mkdir -p "$D/b/c" "$D/.git"
+    for f in a.txt b/c/d.MD b/e.md z.txt; do
+        for i in 1 2 3; do
+            printf '%s %s\n\n' "Of $f, part $i:" "$(for j in $(seq 60); do printf 'A whale of the sea and bread %s. ' $i; done)"
+        done > "$D/$f"
+    done
+    printf 'The harbour\nlies north.\n\n' > "$W/harbour" && cat "$W/harbour" "$D/z.txt" > "$D/y.md"
+    cp "$D/a.txt" "$D/.hidden.txt" && cp "$D/a.txt" "$D/.git/a.txt" && printf 'caf\351\n' > "$D/latin.txt" && printf 'no' > "$D/a.pdf"
+    ln -s a.txt "$D/link.txt" && ln -s . "$D/loop"
+    one "rag --folder" works "$P/rag" $tiny --read 0 --folder "$D" --save "$W/in" --base "$W/in.base" --ask harbour
+    one "rag --folder: counts what it leaves out" says 'rag: skipped: 2 hidden, 2 linked, 1 not UTF-8 text$'
+    one "rag --folder: nothing else of it" sh -c "! grep -q 'hidden.txt\|\.git\|a\.pdf\|link\.txt\|loop/' '$W/out' '$W/in.base'"
+    one "rag --folder: a hit has file and line" says '  y\.md:1  The harbour lies north\.'
+    in="--quiet --length 16 --read 0 --tokens 0 --model $W/in"
+    fresh() { "$P/rag" $in --folder "$D" --base "$W/fresh.base" > "$W/fresh.out" 2>&1 && cmp -s "$W/fresh.base" "$W/in.base"; }
+    update() { works "$P/rag" ${in#--quiet } --base "$W/in.base" --update "$D"; }
+    one "rag --folder with the saved model" fresh
+    one "rag with the base of a folder" works "$P/rag" $in --base "$W/in.base" --ask 'north' --top 1
+    one "rag: the same file and line" says '  y\.md:1  The harbour lies north\.'
+    one "rag --update, nothing changed" update
+    one "rag --update encodes nothing" says '^0 new files, 0 changed, 0 gone; 0 of '
+    one "rag --update: the base stays" fresh
+    touch "$D/a.txt"
+    one "rag --update, a time changed" update
+    one "rag --update looks into it" says '^0 new files, 0 changed, 0 gone; 0 of '
+    one "rag --update: and keeps the time" fresh
+    printf '\nOne line more.\n' >> "$D/b/c/d.MD" && sed 's/harbour/lantern/' "$D/y.md" > "$W/y" && cp "$W/y" "$D/y.md"
+    printf '\n\nA new one\n' > "$D/b/a.txt" && rm "$D/z.txt" "$D/link.txt"
+    one "rag --update" update
+    one "rag --update: what changed" says '^1 new files, 2 changed, 1 gone; [1-9]'
+    one "rag --update is as made anew" fresh
+    one "rag --update: what changed is found" works "$P/rag" $in --base "$W/in.base" --ask 'lantern' --top 1
+    one "rag --update: where it is" says '  y\.md:1  The lantern lies north\.'
+    one "rag --update: in a new file" works "$P/rag" $in --base "$W/in.base" --ask 'A new one' --top 99
+    one "rag --update: at its line" says '  b/a\.txt:3  A new one$'
+    one "rag --update: nothing of a removed file" sh -c "! grep -q 'z\.txt:\|harbour' '$W/out'"
+    cp "$W/in.base" "$W/kept.base"
+    # refuses WHAT SAYS ARGUMENT..: fails with one line that says so, and leaves the base alone
+    refuses() {
+        what=$1 said=$2; shift 2
+        one "rag, $what" complains "$P/rag" $in "$@"
+        one "rag, $what: says so" says "$said"
+        one "rag, $what: the base stays" cmp "$W/in.base" "$W/kept.base"
+    }
+    refuses "no such folder" 'no folder' --base "$W/in.base" --update "$W/nowhere"
+    refuses "a file in place of a folder" 'no folder' --base "$W/in.base" --folder "$D/a.txt"
+    mkdir "$W/blank" && printf ' \n\n' > "$W/blank/a.txt"
+    refuses "a folder without a text" 'no text' --base "$W/in.base" --update "$W/blank"
+    refuses "another base" 'not the base of a folder' --base "$W/rag.base" --update "$D"
+    refuses "no base" 'not a knowledge base' --base "$W/in.encoder" --update "$D"
+    refuses "another --length" 'another encoder' --base "$W/in.base" --update "$D" --length 17
+    refuses "another model" 'another encoder' --base "$W/in.base" --update "$D" --model "$W/rag"
+    yes 'Bread and butter' | head -n "$(grep -ao '"passages":"[0-9]*"' "$W/in.counts" | tr -dc 0-9)" > "$W/equal.txt"
+    one "rag, the same encoder with another text's counts" works "$P/rag" $in --text "$W/equal.txt" --save "$W/in2"
+    one "rag: it is the same" cmp "$W/in.encoder" "$W/in2.encoder"
+    refuses "other counts" 'another encoder, --length or NAME.counts' --base "$W/in.base" --update "$D" --model "$W/in2"
+    refuses "--update and --folder" 'is enough' --base "$W/in.base" --update "$D" --folder "$D"
+    refuses "a text in place of a base" 'name is one of a text' --base "$D/a.txt" --folder "$D"
+    tab=$(printf 'a\tb.txt') && cp "$D/a.txt" "$D/$tab"
+    refuses "a name that steers a terminal" 'control characters' --base "$W/in.base" --update "$D"
+    rm "$D/$tab" && touch "$D/a.txt" && chmod 0 "$D/a.txt"
+    [ -r "$D/a.txt" ] || refuses "a file that cannot be read" 'cannot open .*a.txt' --base "$W/in.base" --update "$D"
+    chmod 644 "$D/a.txt" && : > "$W/grows"
+    # a change in this second, where its parts do not show, is waited for, and meanwhile there is another
+    while [ -e "$W/grows" ]; do echo word >> "$D/b/grows.md"; touch -d "@$(date +%s)" "$D/b/grows.md"; done 2> /dev/null &
+    while [ ! -s "$D/b/grows.md" ]; do sleep 0.01; done
+    refuses "a file that changes while it is read" 'grows.md changes while it is read' --base "$W/in.base" --update "$D"
+    rm "$W/grows" && wait $! && rm "$D/b/grows.md"
+    for seed in 1 2; do "$P/rag" $tiny --read 0 --seed $seed --folder "$D" --save "$W/seed$seed" > "$W/out" 2>&1; done
+    cp "$W/seed1.counts" "$W/seed2.counts"
+    refuses "counts that another encoder left" "another encoder's counts" --base "$W/in.base" --update "$D" --model "$W/seed2"
+    mv "$W/in.counts" "$W/in.none"
+    refuses "a model without counts" 'no update without' --base "$W/in.base" --update "$D"
+    mv "$W/in.none" "$W/in.counts"
+    one "rag --update after all that" update
+    one "rag --update: still as made anew" fresh
     one "rag, nothing to read" complains "$P/rag"
     one "rag, a missing file" complains "$P/rag" --text "$W/nowhere.txt"
     one "rag, an empty file" complains "$P/rag" --text /dev/null

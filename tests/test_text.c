@@ -1,12 +1,12 @@
 /* What the example programs read with: tables, bytes, numbers and tokens, pairs, batches, labels, learnt
-   vocabularies, BM25. */
+   vocabularies, BM25, passages of files. */
 #include "check.h"
 #include "system.h"
 
 #include <unistd.h>
 
 #include "../examples/tools/batches.h"
-#include "../examples/tools/words.h"
+#include "../examples/tools/folders.h"
 
 static char error[TEXT_ERROR];
 static char path[] = "/tmp/cmha-text-XXXXXX";
@@ -577,6 +577,99 @@ static void lists(void) {
     CHECK(text_answers(text_of("#2 #12 # #x"), p, 2, 2) == 2 && text_answers(text_of("rollo"), p, 2, 2) == 0);
 }
 
+/* ------------------------------------------- passages of files ------------------------------------------ */
+
+/* Appends `n` words, twelve a line. */
+static size_t add_words(char *text, size_t at, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        at += (size_t)sprintf(text + at, "w%zu%s", i, i % 12 == 11 ? "\n" : " ");
+    return at + (size_t)sprintf(text + at, "\n \t\n");
+}
+
+static size_t words_of(text_slice s) {
+    size_t n = 0;
+    for (size_t i = 0; i < s.n; i++)
+        n += !folder_is_blank(s.at[i]) && (i + 1 == s.n || folder_is_blank(s.at[i + 1]));
+    return n;
+}
+
+static text_slice passage(const folder_texts *t, size_t p) {
+    text_slice s = {t->bytes + t->begin[p], (size_t)(t->begin[p + 1] - t->begin[p])};
+    return s;
+}
+
+/* Each passage lies in the text, between blanks, where its line begins; all words come once, in order. */
+static void cut_right(text_slice text, const folder_texts *t) {
+    size_t at = 0, words = 0;
+    for (size_t p = 0; p < t->n; p++) {
+        text_slice s = passage(t, p);
+        size_t line = 1;
+        while (at < text.n && folder_is_blank(text.at[at])) at++;
+        for (size_t i = 0; i < at; i++) line += text.at[i] == '\n';
+        CHECK(s.n && s.n <= text.n - at && !memcmp(text.at + at, s.at, s.n));
+        CHECK(t->line[p] == (int64_t)line);
+        at += s.n;
+        CHECK(at == text.n || folder_is_blank(text.at[at]));
+        words += words_of(s);
+    }
+    CHECK(words == words_of(text));
+}
+
+static void cutting(void) {
+    static const size_t paragraphs[] = {3, 90, 5, 150, 60, 60, 201, 7, 1000, 30, 199, 1, 40, 40};
+    static const size_t expected[] = {98, 150, 120, 101, 100, 7, 200, 200, 200, 200, 200, 30, 199, 81};
+    static char room[20000];
+    folder_texts t;
+    text_slice text = {room, 0}, none = {NULL, 0};
+    memset(&t, 0, sizeof t);
+    for (size_t i = 0; i < 14; i++) text.n = add_words(room, text.n, paragraphs[i]);
+    CHECK(folder_cut(&t, text, error) && t.n == 14);
+    for (size_t p = 0; p < t.n; p++) CHECK(words_of(passage(&t, p)) == expected[p]);
+    cut_right(text, &t);
+    folder_texts_close(&t);
+    /* a rest that fits joins the passage before it */
+    text.n = add_words(room, add_words(room, 0, 120), 20);
+    CHECK(folder_cut(&t, text, error) && t.n == 1 && words_of(passage(&t, 0)) == 140);
+    cut_right(text, &t);
+    folder_texts_close(&t);
+    CHECK(folder_cut(&t, none, error) && folder_cut(&t, text_of(" \n\r\n\t"), error) && t.n == 0);
+    CHECK(folder_cut(&t, text_of("\xEF\xBB\xBF\r\none\r\ntwo"), error) && t.n == 1 && t.line[0] == 2);
+    CHECK(is(passage(&t, 0), "one\r\ntwo"));
+    folder_texts_close(&t);
+    /* without blanks, every ideograph is a word */
+    for (size_t i = 0; i < 300; i++) memcpy(room + 3 * i, "\xE6\xB5\xB7", 3);
+    text.n = 900;
+    CHECK(folder_cut(&t, text, error) && t.n == 2 && passage(&t, 0).n == 450 && passage(&t, 1).n == 450);
+    folder_texts_close(&t);
+}
+
+/* What a base keeps of its files comes back, and nothing else is taken. */
+static void lists_of_files(void) {
+    static const char *const bad[] = {"1 2 3 4 5 a", "1 2 3 4 5\n", "1 2 3 4 5 \n", "1 2 3 4 6 a\n",
+                                      "1 2 3 4 4 a\n", "-1 2 3 4 5 a\n", "1 2x 3 4 5 a\n", "1 2 -3 4 5 a\n",
+                                      "1 2 1000000000 4 5 a\n", "1 2 3 4g 5 a\n", "1 2 3 4 5x a\n",
+                                      "1 2 3 4 5 a\tb\n", "1 2 3 4 5 \xFF\n", "", "\n",
+                                      "1 2 3 4 2 b\n1 2 3 4 3 a\n", "1 2 3 4 2 a\n1 2 3 4 3 a\n",
+                                      "1 2 3 4 18446744073709551615 a\n1 2 3 4 6 b\n"};
+    const char *good = "7 -2 999999999 00000000000000ab 3 a b.txt\n0 5 0 ffffffffffffffff x c/d.md\n"
+                       "9 5 0 0123456789abcdef 2 e.md\n";
+    char *lines;
+    folder_files f;
+    CHECK(folder_parse(&f, good, 5, error) && f.n == 3 && f.files[0].seconds == -2 && f.files[1].foreign);
+    CHECK(!strcmp(f.files[0].name, "a b.txt") && f.files[0].hash == 0xab && f.files[2].first == 3);
+    CHECK(folder_of(&f, 2) == f.files && folder_of(&f, 3) == f.files + 2 && folder_of(&f, 4) == f.files + 2);
+    CHECK(folder_find(&f, "c/d.md") == f.files + 1 && !folder_find(&f, "c") && !folder_find(&f, "z"));
+    CHECK(folder_write(&f, &lines, error) && !strcmp(lines, good));
+    free(lines), folder_close(&f);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        CHECK(!folder_parse(&f, bad[i], 5, error) && one_line());
+        folder_close(&f);
+    }
+    CHECK(folder_is_text("a.txt") && folder_is_text("a.b/C.MD") && !folder_is_text("a.txt.gz"));
+    CHECK(!folder_is_text("md") && !folder_is_utf8("a\0b", 3, 0) && folder_is_utf8("a\tb", 3, 0));
+    CHECK(!folder_is_utf8("a\tb", 3, 1) && !folder_is_utf8("\xC3", 1, 0) && folder_is_utf8("", 0, 1));
+}
+
 int main(void) {
     int file = mkstemp(path);
     if (!CHECK(file >= 0 && close(file) == 0)) return check_end();
@@ -594,6 +687,7 @@ int main(void) {
     labels();
     weights();
     bags(), learning(), learning_from_text(), bm25(), lists();
+    cutting(), lists_of_files();
     remove(path);
     return check_end();
 }

@@ -1,7 +1,7 @@
 /* Retrieval with CRAT: learns to find the passages of a text, keeps them in a base, and continues questions
    with the base at hand (--help lists everything):
        cc -O3 -march=native -fopenmp -I. examples/tools/rag.c -o build/rag -lopenblas -lm
-       build/rag [OPTION...] --text FILE
+       build/rag [OPTION...] --text FILE or --folder FOLDER
        build/rag [OPTION...] --model NAME --base FILE --ask "..." */
 #define CMHA_IMPLEMENTATION
 #include "cmha.h"
@@ -9,14 +9,17 @@
 #define PROGRAM "rag"
 #include "options.h"
 #include "batches.h"
-#include "words.h"
+#include "folders.h"
 
 enum {
-    TEXT, PARAGRAPHS, PAIRS, ASK, MODEL, SAVE, BASE, TOKENIZER, VOCAB, WORDS, LENGTH, QUESTION, BATCH, STEPS,
-    READ, TOP, TOKENS, SEED, THREADS, TEMPERATURE, HELD_OUT, QUIET, HELP, SET, N_OPTIONS
+    TEXT, FOLDER, UPDATE, PARAGRAPHS, PAIRS, ASK, MODEL, SAVE, BASE, TOKENIZER, VOCAB, WORDS, LENGTH,
+    QUESTION, BATCH, STEPS, READ, TOP, TOKENS, SEED, THREADS, TEMPERATURE, HELD_OUT, QUIET, HELP, SET,
+    N_OPTIONS
 };
 static setting option[N_OPTIONS] = {
     {"--text", NULL, "the passages, a line each"},
+    {"--folder", NULL, "its .txt and .md files and those of folders in it, cut into passages at empty lines"},
+    {"--update", NULL, "such a folder: --base gets what is new or changed there and loses what is gone"},
     {"--paragraphs", NULL, "they are paragraphs, with empty lines between"},
     {"--pairs", NULL,
      "tab-separated questions and answers, to report on; an answer is words that a passage has to contain, "
@@ -24,10 +27,11 @@ static setting option[N_OPTIONS] = {
      "                           the numbers of passages (lines, counted from 1) that are relevant: #12 #57"},
     {"--ask", NULL, "a question; - = every line of the standard input"},
     {"--model", NULL,
-     "take NAME.encoder, NAME.tokenizer.json and NAME.decoder instead of training; only a decoder that is "
-     "not there is trained"},
-    {"--save", NULL, "write these three after training"},
-    {"--base", NULL, "the base of passages: written where there is a --text, else read"},
+     "take NAME.encoder, NAME.tokenizer.json, NAME.counts and NAME.decoder instead of training; only a "
+     "decoder\n"
+     "                           that is not there is trained, but not for an --update"},
+    {"--save", NULL, "write these after training"},
+    {"--base", NULL, "the base of passages: written where there is a --text or --folder, else read"},
     {"--tokenizer", NULL,
      "a tokenizer, such as BERT's vocab.txt; else one in its manner is learnt from the text"},
     {"--vocab", NULL, "the same"},
@@ -70,9 +74,19 @@ static struct {
     char *texts;     /* one passage after another; NULL where they lie in a loaded base */
     text_slice *at;  /* [n] */
     uint64_t *begin; /* [n + 1], in texts */
-    int32_t *ids;    /* their tokens, all */
+    const int64_t *line; /* [n]: of their files; NULL where they are of no folder */
+    int32_t *ids;    /* their tokens, all; NULL where nothing needs them */
     size_t n, *start, *order, used, held; /* order: `used` of them, shuffled; the first `held` are held out */
 } passages;
+static struct {
+    folder_files now, before; /* its files; those of the base that is brought up to date */
+    const folder_file **from; /* [now.n]: the file of `before` that this one still is, or NULL */
+    folder_texts texts;
+    cmha_knowledge old; /* that base */
+    char *lines, *old_lines; /* what a base says of its files */
+    size_t fresh, changed, gone, encoded; /* files; passages */
+} source;
+static struct { uint64_t passages; int64_t *of; } counts; /* [vocabulary]: the passages that hold a token */
 static int32_t full_stop;  /* its token; -1: there is none */
 static double *weight;     /* [vocabulary]: what a token counts in the encoder's mean */
 static cmha_real *vectors; /* [passages, d_model] */
@@ -140,10 +154,28 @@ static void configure(int argc, char **argv) {
     side[DECODER].mc.irw_width = side[ENCODER].mc.d_model / 2;
 }
 
+/* Which options belong together */
+static void check_options(void) {
+    const char *text = option[TEXT].value, *update = option[UPDATE].value, *in = option[FOLDER].value;
+    if ((text != NULL) + (in != NULL) + (update != NULL) > 1)
+        complain(2, "see --help; one of --text, --folder and --update is enough", "");
+    if (update && !(option[MODEL].value && option[BASE].value))
+        complain(2, "see --help; --update needs --model and --base", "");
+    if (!text && !in && !(option[MODEL].value && option[BASE].value))
+        complain(2, "see --help; a --text or a --folder is needed, or --model and --base", "");
+    if (text || (!in && !update)) return;
+    if (option[PARAGRAPHS].value) complain(2, "--paragraphs is for a --text", "");
+    if (option[BASE].value && folder_is_text(option[BASE].value))
+        complain(2, "this name is one of a text, not of a --base: ", option[BASE].value);
+}
+
 static int help(void) {
-    puts("rag [OPTION...] --text FILE: learns to find its passages, then answers --ask and reports on "
-         "--pairs\n"
-         "rag [OPTION...] --model NAME --text FILE, or --base FILE: the same with what was trained before\n");
+    puts("rag [OPTION...] --text FILE, or --folder FOLDER: learns to find its passages, then answers --ask "
+         "and reports on\n"
+         "                                                --pairs\n"
+         "rag [OPTION...] --model NAME --text FILE, --folder FOLDER, or --base FILE: the same with what was "
+         "trained before\n"
+         "rag [OPTION...] --model NAME --base FILE --update FOLDER: brings a base of a folder up to date\n");
     print_options(option, N_OPTIONS, 14, 9);
     return end_help("build/rag --text notes.txt --ask 'Who wrote it?'");
 }
@@ -192,13 +224,86 @@ static void load_passages(const char *path) {
     for (size_t i = 0; i < base.n; i++) passages.at[i].at = cmha_knowledge_text(&base, i, &passages.at[i].n);
 }
 
-/* Their tokens, and the root of each one's inverse document frequency: question and passage both weigh
-   a token that they share, so that it counts in their similarity as in BM25. */
+/* ---- Passages of a folder ---- */
+
+/* Takes a file's passages over from the base. */
+static void keep_file(folder_file *f, const folder_file *same) {
+    f->hash = same->hash;
+    f->foreign = same->foreign;
+    for (size_t p = same->first; p < same->first + same->passages; p++) {
+        text_slice text;
+        text.at = cmha_knowledge_text(&source.old, p, &text.n);
+        must(folder_put(&source.texts, text, source.old.ids[p], failure));
+    }
+}
+
+/* Finds the passages of file i: those of the base if size and time are the same, or the contents. */
+static void read_file(const char *root, size_t i) {
+    folder_file *f = source.now.files + i;
+    const folder_file *before = folder_find(&source.before, f->name);
+    char *text = NULL;
+    int same = before ? folder_same_stamp(f, before) : 0;
+    f->first = source.texts.n;
+    if (!same) {
+        must(folder_read(root, f, &text, failure));
+        f->hash = folder_hash(UINT64_C(0xCBF29CE484222325), text, (size_t)f->size);
+        if (before) same = before->size == f->size && before->hash == f->hash;
+    }
+    if (same) {
+        source.from[i] = before;
+        keep_file(f, before);
+    } else {
+        text_slice all = {text, (size_t)f->size};
+        f->foreign = !folder_is_utf8(text, all.n, 0);
+        if (!f->foreign) must(folder_cut(&source.texts, all, failure));
+        source.fresh += !f->foreign && !before;
+        source.changed += before != NULL;
+    }
+    f->passages = source.texts.n - f->first;
+    free(text);
+}
+
+static void read_folder(const char *root) {
+    char line[TEXT_ERROR];
+    must(folder_list(&source.now, root, failure));
+    source.from = take(source.now.n, sizeof *source.from);
+    for (size_t i = 0; i < source.now.n; i++) read_file(root, i);
+    for (size_t i = 0; i < source.before.n; i++) {
+        const folder_file *f = source.before.files + i;
+        source.gone += !f->foreign && !folder_find(&source.now, f->name);
+    }
+    if (!source.texts.n) complain(1, "there is no text in .txt or .md files in ", root);
+    must(folder_write(&source.now, &source.lines, failure));
+    folder_skipped(&source.now, line);
+    if (*line) complain(0, "skipped: ", line);
+    passages.n = source.texts.n;
+    passages.line = source.texts.line;
+    passages.texts = source.texts.bytes;
+    passages.begin = source.texts.begin;
+    passages.at = take(passages.n, sizeof *passages.at);
+    for (size_t i = 0; i < passages.n; i++) {
+        passages.at[i].at = passages.texts + passages.begin[i];
+        passages.at[i].n = (size_t)(passages.begin[i + 1] - passages.begin[i]);
+    }
+}
+
+/* ---- Tokens ---- */
+
+/* A token's weight is the root of its inverse document frequency: question and passage both weigh a token
+   that they share, so that it counts in their similarity as in BM25. */
+static void weigh(void) {
+    weight = take(words.size, sizeof *weight);
+    for (size_t i = 0; i < words.size; i++)
+        weight[i] = sqrt(text_idf((size_t)counts.passages, (size_t)counts.of[i]));
+    if (words.unk >= 0) weight[words.unk] = 0; /* any word may be behind it */
+}
+
+/* Their tokens; and the weights, unless a model brought its counts along. */
 static void encode_passages(void) {
-    size_t n = passages.n, i, *last = take(words.size, sizeof *last),
-           *count = take(words.size, sizeof *count);
+    size_t n = passages.n, i, *last = take(words.size, sizeof *last);
+    int64_t *count = take(words.size, sizeof *count);
     codec_ids ids = {NULL, 0, 0};
-    passages.start = take(n + 1, sizeof *passages.start), weight = take(words.size, sizeof *weight);
+    passages.start = take(n + 1, sizeof *passages.start);
     for (size_t p = 0; p < n; p++) {
         must(codec_encode(&words, passages.at[p].at, passages.at[p].n, 0, &ids, failure));
         passages.start[p + 1] = ids.n;
@@ -206,9 +311,14 @@ static void encode_passages(void) {
             if (last[ids.at[i]] != p + 1) last[ids.at[i]] = p + 1, count[ids.at[i]]++;
     }
     passages.ids = ids.at;
-    for (i = 0; i < words.size; i++) weight[i] = sqrt(text_idf(n, count[i]));
-    if (words.unk >= 0) weight[words.unk] = 0; /* any word may be behind it */
-    free(last), free(count);
+    free(last);
+    if (counts.of) {
+        free(count);
+        return;
+    }
+    counts.passages = n;
+    counts.of = count;
+    weigh();
 }
 
 /* ---- Batches ---- */
@@ -374,7 +484,103 @@ static void learn_to_find(void) {
     cmha_trainer_close(&trainer), cmha_tape_close(&tape), close_rows(&question), close_rows(&text), free(own);
 }
 
+/* ---- What makes vectors ---- */
+
+static uint64_t hash_number(uint64_t hash, uint64_t number) {
+    char bytes[8];
+    for (size_t i = 0; i < 8; i++) bytes[i] = (char)(unsigned char)(number >> 8 * i & 255);
+    return folder_hash(hash, bytes, 8);
+}
+
+/* A hash of the encoder */
+static uint64_t encoder_identity(void) {
+    const cmha_parameters *p = &side[ENCODER].model.parameters;
+    uint64_t hash = folder_hash(side[ENCODER].mc.d_model, words.identity, strlen(words.identity));
+    for (size_t i = 0; i < p->size; i++) {
+        float x = (float)p->data[i];
+        uint32_t bits;
+        memcpy(&bits, &x, sizeof bits);
+        hash = hash_number(hash, bits);
+    }
+    return hash;
+}
+
+/* The same with all else that vectors depend on: two bases of equal passages and identity are equal. */
+static void encoding_identity(char text[24]) {
+    uint64_t hash = hash_number(encoder_identity(), whole(LENGTH));
+    hash = hash_number(hash, counts.passages);
+    for (size_t i = 0; i < words.size; i++) hash = hash_number(hash, (uint64_t)counts.of[i]);
+    snprintf(text, 24, "%016llx", (unsigned long long)hash);
+}
+
+static void save_counts(const char *path) {
+    char passages_text[24], encoder[24];
+    const char *notes[6] = {"format", "rag counts", "passages", passages_text, "encoder", encoder};
+    cmha_archive_item item = {"counts", (const cmha_real *)(const void *)counts.of, &words.size, 1, "I64"};
+    snprintf(passages_text, sizeof passages_text, "%llu", (unsigned long long)counts.passages);
+    snprintf(encoder, sizeof encoder, "%016llx", (unsigned long long)encoder_identity());
+    check(cmha_archive_write(&ctx, path, &item, 1, notes, 3));
+}
+
+/* In how many passages each token was as the model learned, so that an equal passage has an equal vector
+   whatever else there is. 0: the model is of a release that did not keep them. */
+static int load_counts(const char *path) {
+    cmha_archive file;
+    char encoder[24];
+    cmha_status status = cmha_archive_open(&file, &ctx, path);
+    if (status == CMHA_ERR_NOT_FOUND) return 0;
+    check(status);
+    const cmha_archive_tensor *t = cmha_archive_find(&file, "counts");
+    const char *n = cmha_archive_metadata(&file, "passages"), *own = cmha_archive_metadata(&file, "encoder");
+    snprintf(encoder, sizeof encoder, "%016llx", (unsigned long long)encoder_identity());
+    if (!t || t->count != words.size || !n || !text_whole(n, &counts.passages) || !own ||
+        counts.passages > INT64_MAX)
+        complain(1, "these are no counts of the model's tokens: ", path);
+    if (strcmp(own, encoder)) complain(1, "another encoder's counts: ", path);
+    counts.of = take(words.size, sizeof *counts.of);
+    check(cmha_archive_read_i64(&file, t, counts.of));
+    for (size_t i = 0; i < words.size; i++)
+        if (counts.of[i] < 0 || (uint64_t)counts.of[i] > counts.passages)
+            complain(1, "these are no counts of the model's tokens: ", path);
+    cmha_archive_close(&file);
+    weigh();
+    return 1;
+}
+
 /* ---- The base ---- */
+
+/* What a base says of the files of its passages, to be freed; NULL: it is not one of a folder. `encoding`
+   gets the identity of what made its vectors. */
+static char *files_of_base(const char *path, char encoding[24]) {
+    cmha_archive file;
+    char *copy = NULL;
+    check(cmha_archive_open(&file, &ctx, path));
+    const char *lines = cmha_archive_metadata(&file, "rag.files");
+    const char *by = cmha_archive_metadata(&file, "rag.encoding");
+    snprintf(encoding, 24, "%s", by ? by : "");
+    if (lines) {
+        size_t bytes = strlen(lines) + 1;
+        copy = take(bytes, 1);
+        memcpy(copy, lines, bytes);
+    }
+    cmha_archive_close(&file);
+    return copy;
+}
+
+/* Reads that; the base must be of this encoder. */
+static void open_files(folder_files *files, const cmha_knowledge *of, const char *lines,
+                       const char *encoding) {
+    const char *path = option[BASE].value;
+    char own[24], line[TEXT_ERROR];
+    int done = of->ids && of->texts ? folder_parse(files, lines, of->n, line)
+                                    : text_fail(line, "a list of files without their lines or texts");
+    for (size_t i = 0; i < of->n; i++)
+        if (done && of->ids[i] < 1) done = text_fail(line, "lines are counted from 1");
+    if (!done) must(text_fail(failure, "the base %s is damaged: %s", path, line));
+    encoding_identity(own);
+    if (strcmp(own, encoding) || of->d_r != side[ENCODER].mc.d_model / 2)
+        complain(1, "another encoder, --length or NAME.counts made the base ", path);
+}
 
 /* vectors [n, d_model] of tokens ids[start[i] .. start[i + 1]) */
 static void find_vectors(const int32_t *ids, const size_t *start, size_t n, size_t width, cmha_real *out) {
@@ -392,11 +598,40 @@ static void find_vectors(const int32_t *ids, const size_t *start, size_t n, size
     cmha_tape_close(&tape), close_rows(&r);
 }
 
+/* The vectors of a folder's passages, those of a file together: their last bits may depend on what shares a
+   batch, and a base is the same whether a file was there before or not. */
+static void encode_files(void) {
+    size_t d = side[ENCODER].mc.d_model;
+    for (size_t i = 0; i < source.now.n; i++) {
+        const folder_file *f = source.now.files + i, *same = source.from[i];
+        cmha_real *out = vectors + f->first * d;
+        size_t *start;
+        codec_ids ids = {NULL, 0, 0};
+        if (!f->passages) continue;
+        if (same) {
+            memcpy(out, source.old.vectors + same->first * d, f->passages * d * sizeof *out);
+            continue;
+        }
+        start = take(f->passages + 1, sizeof *start);
+        for (size_t p = 0; p < f->passages; p++) {
+            text_slice text = passages.at[f->first + p];
+            must(codec_encode(&words, text.at, text.n, 0, &ids, failure));
+            start[p + 1] = ids.n;
+        }
+        find_vectors(ids.at, start, f->passages, whole(LENGTH), out);
+        source.encoded += f->passages;
+        codec_ids_free(&ids);
+        free(start);
+    }
+}
+
 static void build_base(void) {
     size_t d = side[ENCODER].mc.d_model;
     vectors = take(times(passages.n, d), sizeof *vectors);
-    find_vectors(passages.ids, passages.start, passages.n, whole(LENGTH), vectors);
-    check(cmha_knowledge_init(&base, &ctx, passages.n, d / 2, vectors, NULL, passages.texts, passages.begin));
+    if (passages.line) encode_files();
+    else find_vectors(passages.ids, passages.start, passages.n, whole(LENGTH), vectors);
+    check(cmha_knowledge_init(&base, &ctx, passages.n, d / 2, vectors, passages.line, passages.texts,
+                              passages.begin));
 }
 
 /* A loaded base must hold what this encoder makes of its first passages. */
@@ -412,6 +647,26 @@ static void check_base(const char *path) {
     }
     if (!(apart <= 0.01 * size)) complain(1, "another encoder, rag or --length made the base ", path);
     free(own);
+}
+
+static void save_base(const char *path) {
+    char identity[24], encoding[24];
+    const char *notes[8] = {"format", "cmha knowledge", "identity",     identity,
+                            "rag.encoding", encoding,   "rag.files", source.lines};
+    size_t shape[2] = {base.n, 2 * base.d_r}, begins = base.n + 1, bytes = (size_t)base.text_begin[base.n];
+    cmha_archive_item items[5] = {
+        {"vectors", base.vectors, shape, 2, NULL},
+        {"features", base.features, shape, 2, NULL},
+        {"ids", (const cmha_real *)(const void *)base.ids, shape, 1, "I64"},
+        {"text_begin", (const cmha_real *)(const void *)base.text_begin, &begins, 1, "I64"},
+        {"texts", (const cmha_real *)(const void *)base.texts, &bytes, 1, "U8"}};
+    if (!source.lines) {
+        check(cmha_knowledge_save(&base, path));
+        return;
+    }
+    snprintf(identity, sizeof identity, "%llu", (unsigned long long)base.identity);
+    encoding_identity(encoding);
+    check(cmha_archive_write(&ctx, path, items, 5, notes, 4));
 }
 
 /* A base of the passages order[from], order[from + by], ..; *rows gets its vectors. */
@@ -638,6 +893,31 @@ static void continue_text(text_slice question, const cmha_knowledge *knowledge, 
     cmha_cache_close(&cache), codec_ids_free(&prompt);
 }
 
+static void show_passage(size_t p) {
+    text_slice s = passages.at[p];
+    printf("#%zu  ", p + 1);
+    text_show(s.at, s.n < 150 ? s.n : 150, s.n <= 150), puts(s.n > 150 ? " .." : "");
+}
+
+/* A passage of a file: where it begins, and its first characters in one line. */
+static void show_place(size_t p) {
+    char line[150];
+    text_slice s = passages.at[p];
+    size_t at = 0, n = 0, length;
+    uint32_t c;
+    for (; at < s.n; at += length) {
+        int blank = folder_is_blank(s.at[at]);
+        length = text_decode(s.at + at, s.n - at, &c);
+        if (n + length > sizeof line) break;
+        if (blank && (n ? line[n - 1] == ' ' : 1)) continue;
+        memcpy(line + n, blank ? " " : s.at + at, length);
+        n += length;
+    }
+    printf("%s:%lld  ", folder_of(&source.now, p)->name, (long long)passages.line[p]);
+    text_show(line, n, 1);
+    puts(at < s.n ? " .." : "");
+}
+
 static void ask(text_slice question) {
     search(question);
     text_show(question.at, question.n, 1), putchar('\n');
@@ -645,9 +925,9 @@ static void ask(text_slice question) {
         printf("%s:%s\n", searcher[l], hits.list[l][0] < 0 ? " nothing" : "");
         for (size_t i = 0; i < whole(TOP) && i < hits.depth && hits.list[l][i] >= 0; i++) {
             int64_t p = hits.list[l][i];
-            text_slice s = passages.at[p];
-            printf("  %-7.4f  #%lld  ", hits.score[l][p], (long long)p + 1);
-            text_show(s.at, s.n < 150 ? s.n : 150, s.n <= 150), puts(s.n > 150 ? " .." : "");
+            printf("  %-7.4f  ", hits.score[l][p]);
+            if (passages.line) show_place((size_t)p);
+            else show_passage((size_t)p);
         }
     }
     if (side[DECODER].there && whole(TOKENS))
@@ -713,7 +993,8 @@ static void choose_passages(void) {
     passages.order = take(passages.n, sizeof *passages.order);
     for (size_t p = 0; p < passages.n; p++)
         if (passages.start[p + 1] - passages.start[p] >= 4) passages.order[passages.used++] = p;
-    if (passages.used < 4) complain(1, "too few passages to learn from: ", option[TEXT].value);
+    if (passages.used < 4)
+        complain(1, "too few passages to learn from: ", option[option[TEXT].value ? TEXT : FOLDER].value);
     text_shuffle(passages.order, passages.used, ctx.config.seed);
     passages.held = (size_t)(number(HELD_OUT) * (double)passages.used);
     if (passages.held + 2 > passages.used) complain(2, "too much is held out: ", option[HELD_OUT].value);
@@ -752,37 +1033,102 @@ static void save_models(void) {
         check(cmha_model_save(&side[DECODER].model, file_of(option[SAVE].value, ".decoder")));
     }
     must(codec_save(&words, option[SAVE].value, failure));
+    save_counts(file_of(option[SAVE].value, ".counts"));
+}
+
+/* Brings the base up to date: what did not change keeps its vectors. */
+static void update_base(const char *root, const char *path) {
+    char encoding[24];
+    if (!load_counts(file_of(option[MODEL].value, ".counts")))
+        complain(1, "no update without what --folder and --save write: ",
+                 file_of(option[MODEL].value, ".counts"));
+    check(cmha_knowledge_open(&source.old, &ctx, path, 0));
+    source.old_lines = files_of_base(path, encoding);
+    if (!source.old_lines) complain(1, "not the base of a folder: ", path);
+    open_files(&source.before, &source.old, source.old_lines, encoding);
+    read_folder(root);
+    build_base();
+    if (option[QUIET].value) return;
+    printf("%zu new files, %zu changed, %zu gone; %zu of %zu passages encoded\n", source.fresh,
+           source.changed, source.gone, source.encoded, passages.n);
+}
+
+/* Opens a base that was written before. */
+static void use_base(const char *path) {
+    char encoding[24];
+    source.lines = files_of_base(path, encoding);
+    if (!source.lines || !load_counts(file_of(option[MODEL].value, ".counts"))) encode_passages();
+    if (!source.lines) {
+        check_base(path);
+        return;
+    }
+    open_files(&source.now, &base, source.lines, encoding);
+    passages.line = base.ids;
+}
+
+/* The models, trained or read, and the base. */
+static void make_all(void) {
+    const char *in = option[FOLDER].value;
+    if (option[TEXT].value) read_passages(option[TEXT].value);
+    else if (in) read_folder(in);
+    else if (!option[UPDATE].value) load_passages(option[BASE].value);
+    if (!option[MODEL].value) {
+        train_models();
+        return;
+    }
+    load_models(option[MODEL].value);
+    if (option[UPDATE].value) update_base(option[UPDATE].value, option[BASE].value);
+    else if (!option[TEXT].value && !in) use_base(option[BASE].value);
+    if (!option[TEXT].value && !in) return;
+    if (!in || !load_counts(file_of(option[MODEL].value, ".counts"))) encode_passages();
+    build_base();
+    if (side[DECODER].there || !whole(READ)) return;
+    if (!passages.ids) encode_passages();
+    choose_passages();
+    train_decoder();
+}
+
+static void close_all(void) {
+    cmha_model_close(&side[ENCODER].model);
+    cmha_model_close(&side[DECODER].model);
+    cmha_knowledge_close(&base);
+    cmha_knowledge_close(&source.old);
+    close_search();
+    free(vectors);
+    free(weight);
+    free(counts.of);
+    free(passages.texts);
+    free(passages.at);
+    free(passages.begin);
+    free(passages.ids);
+    free(passages.start);
+    free(passages.order);
+    folder_close(&source.now);
+    folder_close(&source.before);
+    free(source.from);
+    free(source.texts.line);
+    free(source.lines);
+    free(source.old_lines);
+    codec_close(&words);
+    cmha_context_close(&ctx);
 }
 
 int main(int argc, char **argv) {
     start_program(argv);
     configure(argc, argv);
     if (option[HELP].value) return help();
-    if (!option[TEXT].value && !(option[MODEL].value && option[BASE].value))
-        complain(2, "see --help; a --text is needed, or --model and --base", "");
-    if (option[TEXT].value) read_passages(option[TEXT].value);
-    else load_passages(option[BASE].value);
-    if (option[MODEL].value) load_models(option[MODEL].value), encode_passages();
-    else train_models();
-    if (option[MODEL].value && option[TEXT].value) {
-        build_base();
-        if (!side[DECODER].there && whole(READ)) choose_passages(), train_decoder();
-    }
+    check_options();
+    make_all();
     if (option[SAVE].value) save_models();
-    if (!option[TEXT].value) check_base(option[BASE].value);
     uint64_t identity =
         side[DECODER].there && option[MODEL].value ? side[DECODER].model.knowledge_identity : 0;
     if (identity && identity != base.identity)
         complain(0, "note: the decoder was saved with another base than this one", "");
-    if (option[BASE].value && option[TEXT].value) check(cmha_knowledge_save(&base, option[BASE].value));
+    int same = source.old_lines ? !strcmp(source.lines, source.old_lines) : 0;
+    if (option[BASE].value && (option[TEXT].value || source.texts.n) && !same) save_base(option[BASE].value);
     open_search();
     if (option[PAIRS].value) report(option[PAIRS].value);
     if (option[ASK].value) ask_all(option[ASK].value);
-    cmha_model_close(&side[ENCODER].model), cmha_model_close(&side[DECODER].model),
-        cmha_knowledge_close(&base);
-    close_search(), free(vectors), free(weight);
-    free(passages.texts), free(passages.at), free(passages.begin), free(passages.ids);
-    free(passages.start), free(passages.order);
-    codec_close(&words), cmha_context_close(&ctx);
+    close_all();
     return end_program(0);
 }
