@@ -10500,8 +10500,8 @@ static const cmha_tensor *cmha__attention_fits(cmha_tape *tape, cmha__attention_
     if (!a->heads || !a->kv_heads || a->heads % fan || queries % a->kv_heads)
         return CMHA__MISFIT(tape, "attention: %zu heads cannot share %zu kv_heads", a->heads, a->kv_heads);
     if (queries > width / planes || q->rank != 3 || width % parts) /* in this order: no product wraps */
-        return CMHA__MISFIT(tape, "attention: q of rank %d and width %zu is not [B, N, D] of %zu heads",
-            q->rank, width, parts / planes);
+        return CMHA__MISFIT(tape, "attention: q of rank %d, width %zu must be [B, N, D], D divisible by %zu",
+            q->rank, width, parts);
     if (!k != !v || (k && (k->rank != 3 || v->rank != 3)))
         return CMHA__MISFIT(tape, "attention: k has rank %d, v %d: give both, of rank 3, or neither (0)",
             k ? k->rank : 0, v ? v->rank : 0);
@@ -10516,9 +10516,9 @@ static const cmha_tensor *cmha__attention_fits(cmha_tape *tape, cmha__attention_
     need = planes * a->kv_heads * a->d_k;
     if (k && (k->shape[0] != a->batch || v->shape[0] != a->batch || v->shape[1] != a->n_k ||
         cmha__last(k) != need || cmha__last(v) % (v_planes * a->kv_heads)))
-        return CMHA__MISFIT(tape, "attention: k [%zu, %zu, %zu] must be [%zu, N, %zu] as v [%zu, %zu, %zu]",
-            k->shape[0], a->n_k, cmha__last(k), a->batch, need, v->shape[0], v->shape[1],
-            cmha__last(v));
+        return CMHA__MISFIT(tape, "attention: k [%zu, %zu, %zu] must be [%zu, N, %zu], v [%zu, %zu, %zu] "
+            "[.., N, %zu d]", k->shape[0], a->n_k, cmha__last(k), a->batch, need, v->shape[0], v->shape[1],
+            cmha__last(v), v_planes * a->kv_heads);
     if (score && (score->rotates || score->imaginary) && turning * a->d_k % 2)
         return CMHA__MISFIT(tape, "attention: no complex pairs: head width %zu is odd", a->d_k);
     if (a->rotary_dims * turning % 2 || a->rotary_dims > planes * a->d_k)

@@ -1147,7 +1147,7 @@ static const char *ugly_name(void) {
     ROW(attention_heads_0, CMHA_ERR_SHAPE, "0 heads cannot share 2 kv_heads", ATTEND(f->attention.heads = 0))\
     ROW(attention_kv_heads_0, CMHA_ERR_SHAPE, "2 heads cannot share 0 kv_heads",                             \
         ATTEND(f->attention.kv_heads = 0))                                                                   \
-    ROW(attention_heads_3, CMHA_ERR_SHAPE, "q of rank 3 and width 8 is not [B, N, D] of 3 heads",            \
+    ROW(attention_heads_3, CMHA_ERR_SHAPE, "q of rank 3, width 8 must be [B, N, D], D divisible by 3",       \
         ATTEND(f->attention.heads = f->attention.kv_heads = 3))                                              \
     ROW(attention_grouped, CMHA_ERR_SHAPE, "4 heads cannot share 3 kv_heads",                                \
         ATTEND(f->attention.heads = 4, f->attention.kv_heads = 3))                                           \
@@ -1163,7 +1163,7 @@ static const char *ugly_name(void) {
         OP(cmha_attention(TAPE, &f->attention, f->w, f->w, f->w, NULL)))                                     \
     ROW(attention_no_values, CMHA_ERR_SHAPE, "k has rank 3, v 0",                                            \
         OP(cmha_attention(TAPE, &f->attention, f->x, f->x, NULL, NULL)))                                     \
-    ROW(attention_tokens, CMHA_ERR_SHAPE, "k [2, 3, 8] must be [2, N, 8] as v [2, 4, 8]",                    \
+    ROW(attention_tokens, CMHA_ERR_SHAPE, "k [2, 3, 8] must be [2, N, 8], v [2, 4, 8] [.., N, 2 d]",         \
         OP(cmha_attention(TAPE, &f->attention, f->x, f->x, tensor(f, 3, 2, 4, 8), NULL)))                    \
     ROW(attention_odd, CMHA_ERR_SHAPE, "odd",                                                                \
         ATTEND((f->attention.heads = f->attention.kv_heads = 8, f->attention.kind = CMHA_ATTENTION_ROPE)))   \
@@ -1378,7 +1378,7 @@ static const char *ugly_name(void) {
     ROW(merge_packed, CMHA_ERR_STATE, "model merge: it is packed", packed_lora(f, cmha_model_merge))         \
     ROW(part_packed, CMHA_ERR_STATE, "model save: it is packed", packed_lora(f, save_part))                  \
     ROW(frequencies_nan, CMHA_ERR_ARGUMENT, "omega[0] = ", frequencies_with(f))                              \
-    ROW(linear_keys, CMHA_ERR_SHAPE, "attention: k [2, 3, 4] must be [2, N, 8] as v [2, 3, 8]",              \
+    ROW(linear_keys, CMHA_ERR_SHAPE, "attention: k [2, 3, 4] must be [2, N, 8], v [2, 3, 8] [.., N, 4 d]",   \
         OP(cmha_linear_attention(TAPE, &f->linear_args, f->x, tensor(f, 3, 2, 3, 4), f->x)))                 \
     ROW(apply_none, CMHA_ERR_STATE, NULL, cmha_trainer_apply(NULL, NULL))                                    \
     ROW(apply_closed, CMHA_ERR_STATE, NULL, cmha_trainer_apply(&f->spare_trainer, &f->loss))                 \
@@ -1388,7 +1388,7 @@ static const char *ugly_name(void) {
     ROW(share_none_of_none, CMHA_ERR_ARGUMENT, "share", share_with(f, 0, 0, some_sum))                       \
     ROW(share_2_62_ranks, CMHA_ERR_ARGUMENT, "share", share_with(f, 0, TOP, some_sum))                       \
     ROW(share_no_reduce, CMHA_ERR_ARGUMENT, "or no reduce", share_with(f, 0, 2, NULL))                       \
-    ROW(share_half_a_begin, CMHA_ERR_ARGUMENT, "or wait", cmha_trainer_share(&f->trainer, &half_begun))        \
+    ROW(share_half_a_begin, CMHA_ERR_ARGUMENT, "or wait", cmha_trainer_share(&f->trainer, &half_begun))      \
     ROW(states_no_model, CMHA_ERR_ARGUMENT, "model: model is NULL",                                          \
         OP(cmha_model_states(NULL, TAPE, &f->batch, NULL)))                                                  \
     ROW(states_closed, CMHA_ERR_STATE, "model", OP(cmha_model_states(&f->spare, TAPE, &f->batch, NULL)))     \
