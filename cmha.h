@@ -2619,6 +2619,13 @@ static cmha_status cmha__fail(cmha_context *ctx, cmha_status status, const char 
 
 CMHA_DEF const char *cmha_error(const cmha_context *context) { return context ? context->detail : ""; }
 
+static const char *cmha__shape_text(const size_t *shape, int rank, char text[80]) {
+    size_t used = 0;
+    for (text[0] = 0; rank > 0 && used < 80; rank--)
+        used += cmha__print(text + used, 80 - used, used ? ", %zu" : "%zu", *shape++);
+    return text;
+}
+
 /* ---- open or closed ---- */
 
 #define CMHA__OPEN UINT32_C(0x636d6861)
@@ -3030,7 +3037,7 @@ CMHA_DEF cmha_status cmha_config_set(cmha_context *context, cmha_table table, vo
 CMHA_DEF cmha_status cmha_config_set_all(cmha_context *context, cmha_table table, void *config,
         const char *text) {
     char name[64], value[64];
-    if (!text || !config) return CMHA__WRONG(context, "config: the text or the configuration is NULL");
+    if (!text || !config) return CMHA__WRONG(context, "config: %s is NULL", text ? "config" : "text");
     while (*(text += strspn(text, " "))) {
         size_t n = strcspn(text, "= "), room = sizeof name - 1;
         const char *after = text + n + (text[n] == '=');
@@ -3067,7 +3074,7 @@ CMHA_DEF void cmha_config_get(cmha_table table, const void *config, const char *
 
 CMHA_DEF cmha_status cmha_config_check(cmha_context *context, cmha_table table, const void *config) {
     char text[32];
-    if (!config) return CMHA__WRONG(context, "config: the configuration is NULL");
+    if (!config) return CMHA__WRONG(context, "config: config is NULL");
     for (size_t i = 0; i < table.count; i++) {
         if (cmha__field_fits(&table.fields[i], cmha__field_value(&table.fields[i], config))) continue;
         cmha_config_get(table, config, table.fields[i].name, text, sizeof text);
@@ -4094,7 +4101,8 @@ static cmha_status cmha__count_arrays(cmha_context *ctx, const char *what, const
     for (size_t i = 0; i < n; i++)
         if (!cmha__mul(arrays[i].n, arrays[i].size, &one) || one > SIZE_MAX - 63 ||
             !cmha__sum(*bytes, cmha__round64(one), bytes))
-            return cmha__fail(ctx, CMHA_ERR_OVERFLOW, "%s: its sizes overflow", what);
+            return cmha__fail(ctx, CMHA_ERR_OVERFLOW, "%s: %zu of %zu bytes overflow", what,
+                arrays[i].n, arrays[i].size);
     return CMHA_OK;
 }
 
@@ -4256,7 +4264,7 @@ static void *cmha__tape_take(cmha_tape *tape, cmha_arena *arena, size_t bytes) {
     size_t end;
     if (!cmha__is_open(tape->context)) return cmha__stop(tape, CMHA_ERR_STATE);
     if (bytes > SIZE_MAX - 64 || !cmha__sum(arena->used, cmha__round64(bytes), &end))
-        return cmha__reject(tape, CMHA_ERR_OVERFLOW, "tape: a size overflows");
+        return cmha__reject(tape, CMHA_ERR_OVERFLOW, "tape: %zu bytes more overflow", bytes);
     bytes = cmha__round64(bytes);
     void *memory = (void *)(uintptr_t)(arena->used + 64);
     if (!arena->measuring) {
@@ -4353,8 +4361,8 @@ static size_t cmha__first_number(const cmha_tape *tape, const cmha_tensor *x) {
 static cmha_tensor *cmha__tensor_shaped(cmha_tape *tape, int rank, const size_t *shape) {
     size_t extent = 1;
     if (!tape || tape->status) return NULL;
-    if (rank < 1 || rank > CMHA_MAX_RANK) return CMHA__MISFIT(tape, "tensor: the rank must be 1 to 4");
-    if (!shape) return CMHA__MISUSE(tape, "tensor: its shape is NULL");
+    if (rank < 1 || rank > CMHA_MAX_RANK) return CMHA__MISFIT(tape, "tensor: rank = %d is not 1 to 4", rank);
+    if (!shape) return CMHA__MISUSE(tape, "tensor: shape is NULL");
     cmha_tensor *t = CMHA__NEW(tape, cmha_tensor);
     if (!t) return NULL;
     t->rank = rank;
@@ -4363,7 +4371,7 @@ static cmha_tensor *cmha__tensor_shaped(cmha_tape *tape, int rank, const size_t 
         t->shape[i] = shape[i];
         t->size *= shape[i];
         if (!cmha__mul(extent, shape[i] ? shape[i] : 1, &extent) || extent > SIZE_MAX / 64)
-            return cmha__reject(tape, CMHA_ERR_OVERFLOW, "tensor: its size overflows");
+            return cmha__reject(tape, CMHA_ERR_OVERFLOW, "tensor: axis %d of %zu overflows", i, shape[i]);
     }
     return t;
 }
@@ -4393,7 +4401,7 @@ CMHA_DEF cmha_tensor *cmha_tensor_wrap(cmha_tape *tape, int rank, const size_t *
         cmha_real *grad) {
     cmha_tensor *t = cmha__tensor_shaped(tape, rank, shape);
     if (!t) return NULL;
-    if (!data && t->size) return CMHA__MISUSE(tape, "tensor: the data to wrap is NULL");
+    if (!data && t->size) return CMHA__MISUSE(tape, "tensor: data is NULL");
     t->data = data;
     t->grad = grad;
     t->needs_grad = grad != NULL;
@@ -4406,11 +4414,12 @@ CMHA_DEF cmha_tensor *cmha_tape_push(cmha_tape *tape, const char *name, cmha_ten
     if (!tape || tape->status || !out) return NULL;
     if (!cmha__is_open(tape->context)) return cmha__stop(tape, CMHA_ERR_STATE);
     if (n_in < 0 || n_in > CMHA_MAX_INPUTS || (n_in && !in))
-        return CMHA__MISUSE(tape, "push: the inputs are NULL, too many or fewer than none");
+        return CMHA__MISUSE(tape, "push: n_in = %d of 0 to %d%s", n_in, CMHA_MAX_INPUTS,
+            in ? "" : ", in is NULL");
     for (int i = 0; i < n_in; i++) {
         wanted |= in[i] && in[i]->needs_grad;
         if (in[i] && in[i]->packed && cmha__records(tape))
-            return cmha__reject(tape, CMHA_ERR_STATE, "%s: an input is packed", name);
+            return cmha__reject(tape, CMHA_ERR_STATE, "%s: input %d is packed", name, i);
     }
     if (!cmha__records(tape) || !wanted || !backward) return out;
     cmha_record *record = CMHA__NEW(tape, cmha_record);
@@ -4514,8 +4523,8 @@ static cmha_status cmha__walk(cmha_tape *tape) {
 CMHA_FIT cmha_status cmha_tape_backward(cmha_tape *tape, cmha_tensor *loss, cmha_real seed) {
     if (!tape) return CMHA_ERR_ARGUMENT;
     if (!tape->context) tape->status = CMHA_ERR_STATE;
-    if (!tape->status && (!loss || loss->size != 1))
-        CMHA__MISFIT(tape, "backward: the loss must have one element");
+    if (!loss) CMHA__MISFIT(tape, "backward: loss is NULL");
+    else if (loss->size != 1) CMHA__MISFIT(tape, "backward: loss has %zu numbers, not 1", loss->size);
     if (tape->status) return tape->status;
     if (!loss->needs_grad) return CMHA_OK; /* depends on nothing that learns */
     cmha_real *grad = cmha_tape_grad(tape, loss);
@@ -4596,8 +4605,7 @@ static int cmha__same_shape(const cmha_tensor *a, const cmha_tensor *b) {
 static int cmha__is_planes(cmha_tape *tape, const cmha_tensor *z, const char *name) {
     if (!tape || tape->status || !z) return 0;
     if (cmha__last(z) % 2)
-        CMHA__MISFIT(tape, "%s: a width of %zu is odd and cannot be read as complex numbers", name,
-            cmha__last(z));
+        CMHA__MISFIT(tape, "%s: rows of %zu numbers, odd, are not complex", name, cmha__last(z));
     return !tape->status;
 }
 
@@ -4605,6 +4613,14 @@ static int cmha__is_planes(cmha_tape *tape, const cmha_tensor *z, const char *na
 static int cmha__holds(cmha_tape *tape, const char *what, const cmha_tensor *t, size_t need) {
     if (t && t->size != need) CMHA__MISFIT(tape, "%s has %zu numbers, it needs %zu", what, t->size, need);
     return !tape->status;
+}
+
+/* Refuses input i for its shape; `must` names the other. */
+static void cmha__unfit(const cmha__call *c, const char *name, int i, const char *must, int other) {
+    const cmha_tensor *t = c->in[i], *to = c->in[other];
+    char its[80], others[80];
+    CMHA__MISFIT(c->tape, "%s: %s [%s] %s [%s]", c->op->name, name, cmha__shape_text(t->shape, t->rank, its),
+        must, cmha__shape_text(to->shape, to->rank, others));
 }
 
 static int cmha__is_shared(const cmha__call *c, int i) { return i > 0 && i < 3 && c->op->shared[i - 1]; }
@@ -4620,21 +4636,21 @@ static void cmha__call_shape(cmha__call *c) {
     c->D = op->flags & CMHA__PLANES ? width / 2 : width;
     if (op->flags & CMHA__PLANES) cmha__is_planes(c->tape, x, op->name);
     if ((op->flags & CMHA__ALIKE) && !cmha__same_shape(x, y))
-        CMHA__MISFIT(c->tape, "%s: sizes %zu and %zu differ in shape", op->name, x->size, y->size);
+        cmha__unfit(c, "an input", 1, "differs in shape from", 0);
     for (int i = 1; i < 3; i++) {
         int shared = op->shared[i - 1];
         size_t need = shared < 0 ? (size_t)-shared : (size_t)shared * c->D;
         if (shared && c->in[i] && c->in[i]->size != need)
-            CMHA__MISFIT(c->tape, "%s: rows of %zu do not fit a parameter of %zu", op->name, width,
-                c->in[i]->size);
+            CMHA__MISFIT(c->tape, "%s: input %d has %zu numbers, rows of %zu need %zu", op->name, i,
+                c->in[i]->size, width, need);
     }
     if (op->kinds && (c->kind < 0 || c->kind >= op->kinds))
-        CMHA__MISUSE(c->tape, "%s: there is no such kind", op->name);
+        CMHA__MISUSE(c->tape, "%s: there is no kind %d", op->name, c->kind);
     if ((op->flags & CMHA__EPS) && !(c->number >= 0)) /* NaN too */
-        CMHA__MISUSE(c->tape, "%s: eps must be at least 0", op->name);
+        CMHA__MISUSE(c->tape, "%s: eps = %g must be at least 0", op->name, (double)c->number);
     for (int i = 0; i < CMHA__OP_INPUTS; i++)
         if (c->in[i] && c->in[i]->packed && !(op->flags & CMHA__UNPACKS))
-            cmha__reject(c->tape, CMHA_ERR_STATE, "%s: an input is packed", op->name);
+            cmha__reject(c->tape, CMHA_ERR_STATE, "%s: input %d is packed", op->name, i);
     if (op->shape && !c->tape->status) op->shape(c);
 }
 
@@ -4832,7 +4848,7 @@ static void cmha__mul_shape(cmha__call *c) {
     size_t stride[CMHA_MAX_RANK];
     if (cmha__same_shape(c->in[0], c->in[1])) return;
     if (!cmha__repeats(c->in[0], c->in[1], stride))
-        CMHA__MISFIT(c->tape, "mul: sizes %zu and %zu do not fit", c->in[0]->size, c->in[1]->size);
+        cmha__unfit(c, "b", 1, "does not repeat to a", 0);
     c->kind = 1;
     c->rows = 1;
 }
@@ -4888,7 +4904,7 @@ CMHA_DEF cmha_tensor *cmha_mul(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b) 
 /* number: the cap */
 static void cmha__softcap_shape(cmha__call *c) {
     if (!(c->number > 0 && c->number <= CMHA__LARGEST))
-        CMHA__MISUSE(c->tape, "softcap: the cap is %g", (double)c->number);
+        CMHA__MISUSE(c->tape, "softcap: cap = %g is out of range", (double)c->number);
 }
 CMHA__ON_NUMBERS(scale, NULL, a * x[i], a * dy[i])
 CMHA__ON_NUMBERS(sigmoid, NULL, cmha__sigmoid(x[i]), dy[i] * y[i] * (1 - y[i]))
@@ -4948,15 +4964,11 @@ CMHA_DEF cmha_tensor *cmha_softmax_rows(cmha_tape *tape, cmha_tensor *x, int cau
 /* kind: is b transposed? count: how many products of [M, K] by [K, N]. One matrix for all is one product. */
 static void cmha__matmul_shape(cmha__call *c) {
     const cmha_tensor *a = c->in[0], *b = c->in[1];
-    if (a->rank < 2 || b->rank < 2) {
-        CMHA__MISFIT(c->tape, "matmul: both need a rank of at least 2");
+    if (a->rank < 2 || b->rank < 2 || c->D != b->shape[b->rank - (c->kind ? 1 : 2)] || (b->rank > 2 &&
+        (a->rank != b->rank || memcmp(a->shape, b->shape, (size_t)(a->rank - 2) * sizeof *a->shape)))) {
+        cmha__unfit(c, "a", 0, c->kind ? "does not fit transposed b" : "does not fit b", 1);
         return;
     }
-    size_t inner = b->shape[b->rank - (c->kind ? 1 : 2)];
-    if (c->D != inner) CMHA__MISFIT(c->tape, "matmul: inner sizes %zu and %zu differ", c->D, inner);
-    else if (b->rank > 2 &&
-            (a->rank != b->rank || memcmp(a->shape, b->shape, (size_t)(a->rank - 2) * sizeof *a->shape)))
-        CMHA__MISFIT(c->tape, "matmul: batches of sizes %zu and %zu differ in shape", a->size, b->size);
     c->shape[c->rank - 1] = b->shape[b->rank - (c->kind ? 2 : 1)];
     c->rows = c->count = 1;
     if (b->rank > 2)
@@ -4990,7 +5002,7 @@ static cmha_status cmha__reshape_backward(cmha_tape *tape, cmha_record *r) {
 CMHA_DEF cmha_tensor *cmha_reshape(cmha_tape *tape, cmha_tensor *x, int rank, const size_t *shape) {
     cmha_tensor *y = x ? cmha__tensor_shaped(tape, rank, shape) : NULL;
     if (!y) return NULL;
-    if (y->size != x->size) return CMHA__MISFIT(tape, "reshape: %zu elements into %zu", x->size, y->size);
+    if (y->size != x->size) return CMHA__MISFIT(tape, "reshape: x of %zu, shape of %zu", x->size, y->size);
     y->data = x->data;
     y->packed = x->packed;
     return cmha__push(tape, "reshape", y, &x, 1, cmha__reshape_backward, NULL);
@@ -5020,7 +5032,7 @@ static void cmha__transpose_shape(cmha__call *c) {
     const cmha_tensor *x = c->in[0];
     size_t a = (size_t)c->kind, b = c->count, rank = (size_t)c->rank;
     if (a >= rank || b >= rank) {
-        CMHA__MISFIT(c->tape, "transpose: axes %zu and %zu of a tensor of rank %zu", a, b, rank);
+        CMHA__MISFIT(c->tape, "transpose: axes %d and %d, x has rank %d", c->kind, (int)b, c->rank);
         return;
     }
     c->shape[a] = x->shape[b];
@@ -5055,14 +5067,14 @@ static void cmha__concat_shape(cmha__call *c) {
     const cmha_tensor *a = c->in[0], *b = c->in[1];
     int axis = c->kind;
     if (axis < 0 || axis >= a->rank || a->rank != b->rank) {
-        CMHA__MISFIT(c->tape, "concat: axis or ranks do not fit");
+        CMHA__MISFIT(c->tape, "concat: axis = %d, a has rank %d, b %d", axis, a->rank, b->rank);
         return;
     }
     for (int d = 0; d < a->rank; d++)
         if (d != axis && a->shape[d] != b->shape[d])
-            CMHA__MISFIT(c->tape, "concat: sizes %zu and %zu off the axis differ", a->shape[d], b->shape[d]);
+            cmha__unfit(c, "b", 1, "differs on another axis from a", 0);
     if (!cmha__sum(a->shape[axis], b->shape[axis], &c->shape[axis]))
-        cmha__reject(c->tape, CMHA_ERR_OVERFLOW, "concat: size overflows");
+        cmha__reject(c->tape, CMHA_ERR_OVERFLOW, "concat: axis %d overflows", axis);
     cmha__around(a, axis, &c->rows);
 }
 static void cmha__concat_pass(const cmha__call *c) {
@@ -5080,8 +5092,10 @@ CMHA_DEF cmha_tensor *cmha_concat(cmha_tape *tape, cmha_tensor *a, cmha_tensor *
 /* kind: the axis; count and key: where the part begins and ends; afterwards count is its place in a row. */
 static void cmha__slice_shape(cmha__call *c) {
     size_t begin = c->count, end = (size_t)c->key;
+    char its[80];
     if (c->kind < 0 || c->kind >= c->rank || begin > end || end > c->shape[c->kind]) {
-        CMHA__MISFIT(c->tape, "slice: [%zu, %zu) does not fit the axis", begin, end);
+        CMHA__MISFIT(c->tape, "slice: begin %zu, end %zu do not fit axis %d of x [%s]", begin, end, c->kind,
+            cmha__shape_text(c->shape, c->rank, its));
         return;
     }
     c->shape[c->kind] = end - begin;
@@ -5131,7 +5145,7 @@ static void cmha__gather_pass(const cmha__call *c) {
     for (size_t i = 0; i < c->count; i++) {
         const cmha__moved row = {index[i] * D, D, i * D, D, 1, D};
         if (index[i] < rows) cmha__move(c, 0, &row);
-        else CMHA__MISUSE(c->tape, "gather: row %zu of %zu", index[i], rows);
+        else CMHA__MISUSE(c->tape, "gather: index[%zu] = %zu, x has %zu rows", i, index[i], rows);
     }
 }
 
@@ -5140,7 +5154,7 @@ CMHA_DEF cmha_tensor *cmha_gather(cmha_tape *tape, cmha_tensor *x, const size_t 
 }
 
 static void cmha__mean_shape(cmha__call *c) {
-    if (c->rank != 3) CMHA__MISFIT(c->tape, "mean: the tensor must be [B, N, D]");
+    if (c->rank != 3) CMHA__MISFIT(c->tape, "mean: x must be [B, N, D], not of rank %d", c->rank);
     c->rank = 2;
     c->rows = c->shape[0];
     c->shape[1] = c->D;
@@ -5314,7 +5328,7 @@ CMHA__HOT(CMHA_DEF, cmha_dropout_forward, (const cmha_real *x, size_t n, cmha_re
 }
 
 static cmha_status cmha__check_dropout(cmha_tape *tape, cmha_real p) {
-    if (!(p >= 0) || p >= 1) CMHA__MISUSE(tape, "dropout: p must be at least 0 and below 1");
+    if (!(p >= 0) || p >= 1) CMHA__MISUSE(tape, "dropout: p = %g is not in [0, 1)", (double)p);
     return tape->status;
 }
 
@@ -5503,7 +5517,7 @@ CMHA_FIT void cmha_embedding_backward(const cmha_real *dy, const int32_t *ids, s
 
 /* given: the ids of `count` sequences of `key` tokens. */
 static void cmha__embedding_shape(cmha__call *c) {
-    if (c->rank != 2) CMHA__MISFIT(c->tape, "embedding: the weight must be [V, D]");
+    if (c->rank != 2) CMHA__MISFIT(c->tape, "embedding: weight must be [V, D], not of rank %d", c->rank);
     else if (!c->given) CMHA__MISUSE(c->tape, "embedding: ids is NULL");
     c->rank = 3;
     c->shape[0] = c->count;
@@ -5610,12 +5624,12 @@ static void cmha__sublayer_finish(const cmha_tape *tape, const cmha__sublayer_sa
 static cmha_status cmha__check_linear(cmha_tape *tape, const char *name, const cmha_tensor *x, int act,
         const cmha_tensor *w, const cmha_tensor *bias) {
     size_t W = cmha__last(x), I = cmha__last(w);
-    if (w->rank != 2) CMHA__MISFIT(tape, "%s: the weight must be [O, I]", name);
-    else if (act >= CMHA_ACTIVATION_COUNT) CMHA__MISUSE(tape, "%s: there is no such activation", name);
-    else if (W != I * (cmha__is_gated(act) ? 2 : 1))
-        CMHA__MISFIT(tape, "%s: input of width %zu, weight for %zu", name, W, I);
+    if (cmha__is_gated(act)) I *= 2;
+    if (w->rank != 2) CMHA__MISFIT(tape, "%s: weight must be [O, I], not of rank %d", name, w->rank);
+    else if (act >= CMHA_ACTIVATION_COUNT) CMHA__MISUSE(tape, "%s: act = %d is no activation", name, act);
+    else if (W != I) CMHA__MISFIT(tape, "%s: x has a width of %zu, weight needs %zu", name, W, I);
     else if (bias && bias->size != w->shape[0])
-        CMHA__MISFIT(tape, "%s: output of width %zu, bias of %zu", name, w->shape[0], bias->size);
+        CMHA__MISFIT(tape, "%s: bias has %zu numbers, weight needs %zu", name, bias->size, w->shape[0]);
     return tape->status;
 }
 
@@ -5630,7 +5644,8 @@ static cmha_tensor *cmha__sublayer(cmha_tape *tape, cmha_tensor *const *in, cons
         return NULL;
     size_t T = cmha__rows(x), O = weight->shape[0], I = weight->shape[1];
     if (residual && (cmha__last(residual) != O || cmha__rows(residual) != T))
-        return CMHA__MISFIT(tape, "linear: the residual does not have the shape of the output");
+        return CMHA__MISFIT(tape, "linear: residual has %zu rows of %zu, the result %zu of %zu",
+            cmha__rows(residual), cmha__last(residual), T, O);
     in_place = in_place && residual && !cmha__records(tape);
     cmha_tensor *y = in_place ? residual : cmha__result_of_width(tape, x, O);
     cmha__sublayer_saved *s = y ? CMHA__NEW(tape, cmha__sublayer_saved) : NULL;
@@ -6582,8 +6597,7 @@ CMHA_FIT void cmha_complex_linear_backward(const cmha_complex_linear_args *a, co
 static void cmha__complex_map_shape(cmha__call *c) {
     const cmha_tensor *w = c->in[1];
     if (w->rank != 3 || w->shape[0] != 2 || c->D != w->shape[c->kind ? 1 : 2])
-        CMHA__MISFIT(c->tape, "complex linear: rows of %zu numbers, a weight [2, O, I] of %zu", 2 * c->D,
-                w->size);
+        cmha__unfit(c, c->kind ? "v" : "weight", 1, "does not fit x", 0);
     c->rows = 1;
     c->shape[c->rank - 1] = 2 * w->shape[c->kind ? 2 : 1];
     cmha__holds(c->tape, "complex linear: the bias", c->in[2], c->shape[c->rank - 1]);
@@ -6664,8 +6678,7 @@ CMHA__HOT_OP(cmha__complex_rotate_pass) {
 static void cmha__complex_rotate_fits(cmha__call *c) {
     const cmha_tensor *theta = c->in[1];
     if (cmha__last(theta) != c->D || theta->size != c->in[0]->size / 2)
-        CMHA__MISFIT(c->tape, "complex_rotate: %zu complex numbers, %zu angles", c->in[0]->size / 2,
-                theta->size);
+        cmha__unfit(c, "theta", 1, "has no angle for each pair of z", 0);
 }
 static const cmha__op cmha__complex_rotate_op = {
     "complex_rotate", cmha__complex_rotate_pass, cmha__complex_rotate_fits, 2, CMHA__PLANES, 0, {0, 0}, 0};
@@ -6993,8 +7006,7 @@ static void cmha__multifreq_shape(cmha__call *c) {
     c->shape[0] = c->count;
     c->rows = c->D;
     if (c->rank != 2 || !cmha__same_shape(c->in[0], c->in[1]))
-        CMHA__MISFIT(c->tape, "multifreq: omega and delta (%zu and %zu numbers) must be [K, d]",
-                c->in[0]->size, c->in[1]->size);
+        cmha__unfit(c, "delta", 1, "must be [K, d], as omega", 0);
 }
 
 /* CRAT eq 2 for channels lo .. lo + n - 1 at `count` positions from number `key` on, or its gradients. */
@@ -7053,8 +7065,7 @@ static void cmha__add_rows_fits(cmha__call *c) {
     const cmha_tensor *x = c->in[0], *rows = c->in[1];
     c->rows = rows->size;
     if (rows->rank != 2 || x->rank < 2 || memcmp(rows->shape, x->shape + (x->rank - 2), 2 * sizeof *x->shape))
-        CMHA__MISFIT(c->tape, "add_rows: [B, N, D] of %zu and [N, D] of %zu numbers differ", x->size,
-                rows->size);
+        cmha__unfit(c, "rows", 1, "must be [N, D] of x", 0);
 }
 
 /* CRAT eq 3 */
@@ -7228,8 +7239,8 @@ CMHA__HOT(CMHA_FIT, cmha_complex_residual_backward,
 
 /* Inputs are f, z, alpha, beta. kept: sums of alpha's and beta's gradients for each piece of rows. */
 static void cmha__residual_shape(cmha__call *c) {
-    if (c->in[2]->size != 1 || (c->in[3] && c->in[3]->size != 1))
-        CMHA__MISFIT(c->tape, "complex residual: alpha and beta are one number each");
+    cmha__holds(c->tape, "complex residual: alpha", c->in[2], 1);
+    cmha__holds(c->tape, "complex residual: beta", c->in[3], 1);
     c->kept = cmha_tape_alloc(c->tape, 2 * cmha__pieces(c->rows) * sizeof(double));
     c->rows = 1;
 }
@@ -7289,7 +7300,7 @@ CMHA_FIT void cmha_router_backward(const cmha_real *z, const cmha_real *router, 
 static void cmha__router_shape(cmha__call *c) {
     const cmha_tensor *router = c->in[1];
     if (router->rank != 3 || router->shape[0] != 2 || router->shape[2] != c->D)
-        CMHA__MISFIT(c->tape, "router: its weight must be [2, E, %zu], not %zu numbers", c->D, router->size);
+        cmha__unfit(c, "router", 1, "must be [2, E, D] for a width of 2 D of z", 0);
     else cmha__holds(c->tape, "router: the bias", c->in[2], router->shape[1]);
     c->count = c->rows;
     c->rows = cmha__pieces(c->rows);
@@ -7625,7 +7636,7 @@ CMHA_FIT void cmha_experts_backward(const cmha_experts_args *a, const cmha_exper
 }
 
 static int cmha__experts_top(cmha_tape *tape, const char *name, size_t top, size_t E) {
-    if (top < 1 || top > E) CMHA__MISUSE(tape, "%s: %zu experts a token out of %zu", name, top, E);
+    if (top < 1 || top > E) CMHA__MISUSE(tape, "%s: top = %zu is not 1 to %zu experts", name, top, E);
     return !tape->status;
 }
 
@@ -7636,12 +7647,11 @@ static void cmha__experts_shape(cmha__call *c) {
     const cmha_experts_args args = {T, D, F, E, top, c->tape->context->threads, NULL, NULL, NULL};
     cmha_experts_args *a = CMHA__NEW(c->tape, cmha_experts_args);
     const size_t turned[4] = {2, E, D, F};
-    if (w1->rank != 4 || w2->rank != 4 || w1->shape[0] != 2 || w2->shape[0] != 2)
-        CMHA__MISFIT(c->tape, "experts: the weights must be [2, E, hidden, width] and [2, E, width, hidden]");
-    else if (memcmp(w2->shape, turned, sizeof turned) || c->D != D || cmha__last(logits) != E ||
-            cmha__rows(logits) != T)
-        CMHA__MISFIT(c->tape, "experts: rows of %zu, weights of %zu and %zu, logits of %zu do not fit",
-                2 * c->D, w1->size, w2->size, logits->size);
+    if (w1->rank != 4 || w2->rank != 4 || w1->shape[0] != 2 || memcmp(w2->shape, turned, sizeof turned))
+        cmha__unfit(c, "w1", 2, "must be [2, E, F, D], w2 [2, E, D, F], not", 3);
+    else if (c->D != D) cmha__unfit(c, "w1", 2, "must be [2, E, F, D] for a width of 2 D of z", 0);
+    else if (cmha__last(logits) != E || cmha__rows(logits) != T)
+        cmha__unfit(c, "logits", 1, "needs the rows of z and E of w1", 2);
     cmha__holds(c->tape, "experts: b1", c->in[4], 2 * E * F);
     cmha__holds(c->tape, "experts: b2", c->in[5], 2 * E * D);
     if (!cmha__experts_top(c->tape, "experts", top, E)) return;
@@ -7857,12 +7867,15 @@ static cmha_status cmha__knowledge_finite(const cmha_knowledge *kb) {
 
 CMHA_DEF cmha_status cmha_knowledge_init(cmha_knowledge *kb, cmha_context *context, size_t n, size_t d_r,
         const cmha_real *vectors, const int64_t *ids, const char *texts, const uint64_t *text_begin) {
-    if (!kb) return CMHA__WRONG(context, "knowledge: it is NULL");
+    if (!kb) return CMHA__WRONG(context, "knowledge: knowledge is NULL");
     memset(kb, 0, sizeof *kb);
     if (!cmha__is_open(context)) return CMHA_ERR_STATE;
-    if (n && (!vectors || !d_r)) return CMHA__WRONG(context, "knowledge: %zu documents without vectors", n);
-    if (!texts != !text_begin) return CMHA__WRONG(context, "knowledge: texts and text_begin need each other");
-    if (d_r > SIZE_MAX / 2) return cmha__fail(context, CMHA_ERR_OVERFLOW, "knowledge: %zu features", d_r);
+    if (n && (!vectors || !d_r))
+        return CMHA__WRONG(context, "knowledge: %zu documents without %s", n, d_r ? "vectors" : "d_r");
+    if (!texts != !text_begin)
+        return CMHA__WRONG(context, "knowledge: only %s is NULL", texts ? "text_begin" : "texts");
+    if (d_r > SIZE_MAX / 2)
+        return cmha__fail(context, CMHA_ERR_OVERFLOW, "knowledge: d_r = %zu features", d_r);
     kb->context = context;
     kb->n = n;
     kb->d_r = d_r;
@@ -8088,8 +8101,9 @@ CMHA_DEF cmha_status cmha_knowledge_search(const cmha_knowledge *kb, const cmha_
     if (!kb || !cmha__is_open(kb->context)) return CMHA_ERR_STATE;
     cmha_context *context = kb->context;
     if (!Q || !k) return CMHA_OK;
-    if (!queries || !index || !similarity) return CMHA__WRONG(context, "search: an array is NULL");
-    if (threshold != threshold) return CMHA__WRONG(context, "search: the threshold is NaN");
+    if (!queries || !index || !similarity)
+        return CMHA__WRONG(context, "search: queries, index or similarity is NULL");
+    if (threshold != threshold) return CMHA__WRONG(context, "search: threshold is NaN");
     cmha__search s = cmha__search_of(context, kb, slab, kb->d_r, k, threshold);
     double callers = 16 * (double)Q * ((double)k + (double)s.d_r); /* bytes of the caller's arrays */
     if (cmha__countable(s.bytes, callers) == SIZE_MAX)
@@ -8220,11 +8234,13 @@ static cmha_status cmha__retrieve_record(cmha_tape *tape, cmha_record *r) {
 
 static int cmha__retrieve_fits(cmha_tape *tape, const cmha_knowledge *kb, const cmha_retrieve_args *a,
         const cmha_tensor *q, const cmha_tensor *w_logits) {
-    if (!a || !a->queries || a->queries > SIZE_MAX / 2) CMHA__MISUSE(tape, "retrieve: args or queries is 0");
+    if (!a || !a->queries || a->queries > SIZE_MAX / 2)
+        CMHA__MISUSE(tape, "retrieve: %s", a ? "queries is 0 or huge" : "args is NULL");
     else if (!(a->tau > 0) || !(a->eps >= 0) || a->threshold != a->threshold)
-        CMHA__MISUSE(tape, "retrieve: tau must be > 0, eps >= 0, the threshold a number");
+        CMHA__MISUSE(tape, "retrieve: tau %g, eps %g or threshold %g is out of range", (double)a->tau,
+            (double)a->eps, (double)a->threshold);
     else if (cmha__last(q) % (2 * a->queries) || (kb && kb->n && cmha__last(q) / 2 / a->queries != kb->d_r))
-        CMHA__MISFIT(tape, "retrieve: rows of %zu numbers for %zu queries, documents of width %zu",
+        CMHA__MISFIT(tape, "retrieve: q has rows of %zu numbers for queries = %zu of d_r = %zu",
                 cmha__last(q), a->queries, kb ? kb->d_r : 0);
     return cmha__holds(tape, "retrieve: w_logits", w_logits, a ? a->queries : 0);
 }
@@ -8289,11 +8305,11 @@ CMHA_DEF cmha_tensor *cmha_retrieve(cmha_tape *tape, const cmha_knowledge *kb, c
 
 static void cmha__reflect_fits(cmha__call *c) {
     const cmha_tensor *z = c->in[0], *v = c->in[1], *gate = c->in[2];
-    int fits = cmha__last(v) == 2 * c->D && v->size == z->size;
-    if (!(c->number > 0)) CMHA__MISUSE(c->tape, "reflect: tau must be positive");
-    else if (!fits || cmha__last(gate) != c->D || gate->size != z->size / 2)
-        CMHA__MISFIT(c->tape, "reflect: z of %zu numbers, v of %zu and a gate of %zu do not fit", z->size,
-                v->size, gate->size);
+    if (!(c->number > 0)) CMHA__MISUSE(c->tape, "reflect: tau = %g must be above 0", (double)c->number);
+    else if (cmha__last(v) != 2 * c->D || v->size != z->size)
+        cmha__unfit(c, "v", 1, "differs in shape from z", 0);
+    else if (cmha__last(gate) != c->D || gate->size != z->size / 2)
+        cmha__unfit(c, "gate", 2, "has no number for each pair of z", 0);
 }
 
 /* The second half of CRAT eq 19. */
@@ -8351,10 +8367,13 @@ CMHA_DEF cmha_tensor *cmha_irw(cmha_tape *tape, const cmha_knowledge *kb, const 
         cmha_real gate_tau, cmha_fusion fusion, cmha_tensor *z, const cmha_irw_weights *w) {
     const unsigned char *found = NULL;
     if (!w || !cmha__is_planes(tape, z, "irw")) return NULL;
-    if (!w->wm || !w->w_logits || !w->wv || !w->wg) return CMHA__MISUSE(tape, "irw: a weight is missing");
+    if (!w->wm || !w->w_logits || !w->wv || !w->wg)
+        return CMHA__MISUSE(tape, "irw: weights without%s%s%s%s", w->wm ? "" : " wm",
+            w->w_logits ? "" : " w_logits", w->wv ? "" : " wv", w->wg ? "" : " wg");
     if (!cmha__dry(tape) && (!kb || !kb->n)) return z;
     if (w->wm->rank != 3 || w->wm->shape[0] != 2)
-        return CMHA__MISFIT(tape, "irw: the weight of the queries must be [2, M d_r, D]");
+        return CMHA__MISFIT(tape, "irw: weights->wm must be [2, M d_r, D], not [%zu, ..] of rank %d",
+            w->wm->shape[0], w->wm->rank);
     size_t shape[2] = {2 * w->wm->shape[1], w->wm->shape[2]};
     cmha_tensor *wm = cmha_reshape(tape, w->wm, 2, shape); /* of a real input both parts are one map */
     cmha_tensor *q = cmha_linear(tape, cmha_complex_part(tape, z, 1), wm, w->bm);
@@ -10363,7 +10382,7 @@ CMHA_DEF const cmha_real *cmha_rotation(cmha_tape *tape, const double *omega, si
     if (!tape || tape->status) return NULL;
     if (!omega && n_tables && P) CMHA__MISUSE(tape, "rotation: omega is NULL");
     else if (!cmha__mul(n_tables, n, &size) || !cmha__mul(size, 2, &size) || !cmha__mul(size, P, &size))
-        cmha__reject(tape, CMHA_ERR_OVERFLOW, "rotation: the size of its table overflows");
+        cmha__reject(tape, CMHA_ERR_OVERFLOW, "rotation: %zu tables of %zu x %zu overflow", n_tables, n, P);
     else table = cmha__reals(tape, size);
     if (table && !cmha__dry(tape))
         for (size_t i = 0; i < n_tables; i++)
@@ -10421,11 +10440,13 @@ static const cmha_tensor *cmha__attention_fits(cmha_tape *tape, cmha__attention_
     size_t fan = cmha__fan(score), queries = a->heads / fan, turning = cmha__widens(score) * planes;
     size_t width = cmha__last(q), parts = planes * (queries + (k ? 0 : 2 * a->kv_heads)), need, step;
     if (!a->heads || !a->kv_heads || a->heads % fan || queries % a->kv_heads)
-        return CMHA__MISFIT(tape, "attention: %zu heads cannot be grouped over %zu", a->heads, a->kv_heads);
+        return CMHA__MISFIT(tape, "attention: %zu heads cannot share %zu kv_heads", a->heads, a->kv_heads);
     if (queries > width / planes || q->rank != 3 || width % parts) /* in this order: no product wraps */
-        return CMHA__MISFIT(tape, "attention: width %zu is not divisible by %zu heads", width, queries);
+        return CMHA__MISFIT(tape, "attention: q of rank %d, width %zu must be [B, N, D], D divisible by %zu",
+            q->rank, width, parts);
     if (!k != !v || (k && (k->rank != 3 || v->rank != 3)))
-        return CMHA__MISFIT(tape, "attention: give k and v, of rank 3, or neither (q of width %zu)", width);
+        return CMHA__MISFIT(tape, "attention: k has rank %d, v %d: give both, of rank 3, or neither (0)",
+            k ? k->rank : 0, v ? v->rank : 0);
     if (!k && planes != v_planes && !a->halves)
         return CMHA__MISFIT(tape, "attention: real values cannot be fused with complex queries");
     a->batch = q->shape[0];
@@ -10437,12 +10458,13 @@ static const cmha_tensor *cmha__attention_fits(cmha_tape *tape, cmha__attention_
     need = planes * a->kv_heads * a->d_k;
     if (k && (k->shape[0] != a->batch || v->shape[0] != a->batch || v->shape[1] != a->n_k ||
         cmha__last(k) != need || cmha__last(v) % (v_planes * a->kv_heads)))
-        return CMHA__MISFIT(tape, "attention: %zu keys of width %zu where %zu is needed, %zu values of %zu",
-            a->n_k, cmha__last(k), need, v->shape[1], cmha__last(v));
+        return CMHA__MISFIT(tape, "attention: k [%zu, %zu, %zu] must be [%zu, N, %zu], v [%zu, %zu, %zu] "
+            "[.., N, %zu d]", k->shape[0], a->n_k, cmha__last(k), a->batch, need, v->shape[0], v->shape[1],
+            cmha__last(v), v_planes * a->kv_heads);
     if (score && (score->rotates || score->imaginary) && turning * a->d_k % 2)
         return CMHA__MISFIT(tape, "attention: no complex pairs: head width %zu is odd", a->d_k);
     if (a->rotary_dims * turning % 2 || a->rotary_dims > planes * a->d_k)
-        return CMHA__MISFIT(tape, "attention: %zu numbers of %zu cannot rotate", a->rotary_dims, a->d_k);
+        return CMHA__MISFIT(tape, "attention: rotary_dims %zu of %zu cannot turn", a->rotary_dims, a->d_k);
     for (size_t i = 0; i + 3 < CMHA_MAX_INPUTS; i++) {
         const cmha_tensor *parameter = in[3 + i];
         if (!(need = cmha__own_numbers(a, i, &step))) continue;
@@ -10464,12 +10486,12 @@ static const char *cmha__attention_wrong(const cmha_attention_args *a, int fits)
     if (!(a->softcap >= 0 && a->softcap <= CMHA__LARGEST)) return "softcap must be 0, or above it and finite";
     if (fits && score->rotates && !a->rotation) return "no rotation table";
     if (!fits || score->planes == 1) return NULL;
-    if (score->rotates && !score->map && !a->halves) return "complex rows turn where they are halves";
+    if (score->rotates && !score->map && !a->halves) return "complex rows turn where halves = 1";
     if (score->forward && a->norm_max != CMHA_NORM_MAX_NONE && (score->map || score->rotates))
         return "norm_max is not for phasors";
     if (score->forward || a->softmax == CMHA_SOFTMAX_REAL) return NULL;
     if ((unsigned)a->softmax >= CMHA_SOFTMAX_COUNT) return "there is no such softmax";
-    return a->complex_v ? NULL : "this softmax needs complex values";
+    return a->complex_v ? NULL : "this softmax needs complex_v";
 }
 
 /* What every call begins with; NULL where there is nothing to do. */
@@ -10675,7 +10697,8 @@ static cmha_tensor *cmha__attend_planes(cmha_tape *tape, const cmha_linear_args 
         l->key_mask = lag->key_mask;
     } else *l = *linear;
     if ((unsigned)l->kind >= CMHA_LINEAR_COUNT || (unsigned)l->output >= CMHA_COPE_OUTPUT_COUNT)
-        return CMHA__MISUSE(tape, "linear attention: there is no such kind or output");
+        return CMHA__MISUSE(tape, "linear attention: there is no kind = %d or output = %d", (int)l->kind,
+            (int)l->output);
     a->complex_v = l->kind == CMHA_LINEAR_ANGULAR;
     a->kind = a->complex_v ? CMHA_ATTENTION_ANGULAR : CMHA_ATTENTION_COMPLEX;
     a->softmax = CMHA_SOFTMAX_REAL;
@@ -10688,7 +10711,7 @@ static cmha_tensor *cmha__attend_planes(cmha_tape *tape, const cmha_linear_args 
     if (a->n_q != a->n_k || !a->d_v)
         return CMHA__MISFIT(tape, "attention: %zu queries, %zu keys, values of %zu", a->n_q, a->n_k, a->d_v);
     if (lag && a->d_v != a->d_k)
-        return CMHA__MISFIT(tape, "lag attention: values of %zu a head, queries of %zu", a->d_v, a->d_k);
+        return CMHA__MISFIT(tape, "lag attention: v has %zu numbers a head, q %zu", a->d_v, a->d_k);
     a->scale = a->complex_v ? 1 / (cmha_real)a->d_k : 1;
     l->batch = s->lag.batch = a->batch;
     l->n = s->lag.n = a->n_q;
@@ -10938,7 +10961,7 @@ CMHA_DEF cmha_tensor *cmha_pcl(cmha_tape *tape, const cmha_attention_args *args,
     static const cmha__op op = {"pcl", cmha__pcl_pass, cmha__one_shape, 1, CMHA__SCRATCH, 0, {0, 0}, 0};
     cmha__call call = cmha__call_of(&op, qkv, delta, b);
     if (!qkv || !w || !tape || tape->status) return NULL;
-    if (!args || !options) return CMHA__MISUSE(tape, "pcl: args or options is NULL");
+    if (!args || !options) return CMHA__MISUSE(tape, "pcl: %s is NULL", args ? "options" : "args");
     cmha__pcl_saved *s = CMHA__NEW(tape, cmha__pcl_saved);
     if (!s) return NULL;
     cmha_attention_args *a = &s->attention.args;
@@ -11300,7 +11323,7 @@ CMHA_DEF cmha_status cmha_parameters_init(cmha_parameters *p, cmha_context *cont
     if (!p) return CMHA_ERR_ARGUMENT;
     memset(p, 0, sizeof *p);
     if (!cmha__is_open(context)) return CMHA_ERR_STATE;
-    if (!rows || !count) return CMHA__WRONG(context, "parameters: there are no rows");
+    if (!rows || !count) return CMHA__WRONG(context, "parameters: %s", rows ? "count = 0" : "rows is NULL");
     cmha__array arrays[] = {{&p->sums, (size_t)context->threads, sizeof *p->sums},
             {&p->list, count, sizeof *p->list}};
     cmha_status status = cmha__take_arrays(context, "parameters", arrays, 2, &p->bytes, NULL);
@@ -11416,7 +11439,8 @@ CMHA_DEF cmha_status cmha_parameters_tune(cmha_parameters *p, const char *patter
     if (matched) *matched = 0;
     if (!p || !cmha__is_open(p->context)) return CMHA_ERR_STATE;
     if (!pattern || !cmha__tune(&any, what, value))
-        return CMHA__WRONG(p->context, "tune: no pattern, or %g is out of range", value);
+        return CMHA__WRONG(p->context, "tune: %s; value = %g, what = %d",
+            pattern ? "out of range" : "pattern is NULL", value, (int)what);
     cmha_status status = cmha__plan(p, &plan);
     if (status) return status;
     for (size_t i = 0; i < p->count; i++)
@@ -12064,7 +12088,7 @@ static cmha_status cmha__model_describe(cmha_model *model) {
     } while (status && next < choices);
     if (status) return status;
     if (p->size > SIZE_MAX / sizeof(cmha_real) / 8)
-        return cmha__fail(model->context, CMHA_ERR_OVERFLOW, "model: the number of parameters overflows");
+        return cmha__fail(model->context, CMHA_ERR_OVERFLOW, "model: %zu parameters overflow", p->size);
     cmha__array arrays[] = {{&model->omega, heads * P, sizeof *model->omega},
             {&p->sums, (size_t)model->context->threads, sizeof *p->sums},
             {&model->expert_use, uses, sizeof *model->expert_use},
@@ -12250,7 +12274,7 @@ CMHA_DEF cmha_status cmha_model_pack(cmha_model *model, cmha_storage storage) {
     cmha_context *context = model->context;
     cmha_parameters old = model->parameters;
     if (storage != CMHA_STORAGE_BF16 && storage != CMHA_STORAGE_INT8)
-        return CMHA__WRONG(context, "model pack: the storage must be BF16 or INT8");
+        return CMHA__WRONG(context, "model pack: storage = %d is not BF16 or INT8", (int)storage);
     if (model->packed.storage)
         return cmha__fail(context, CMHA_ERR_STATE, "model pack: it is packed already, as %s",
                 cmha__storages[model->packed.storage]);
@@ -12264,7 +12288,8 @@ CMHA_DEF cmha_status cmha_model_merge(cmha_model *model) {
     cmha_model_config *c = &model->config;
     cmha_parameters *p = &model->parameters, old = *p;
     if (!c->lora_rank || model->packed.storage)
-        return cmha__fail(model->context, CMHA_ERR_STATE, "model merge: it has no adapters, or is packed");
+        return cmha__fail(model->context, CMHA_ERR_STATE, "model merge: it %s",
+            c->lora_rank ? "is packed" : "has no adapters (lora_rank = 0)");
     cmha_real scale = (cmha_real)(c->lora_alpha / (double)c->lora_rank);
     for (; p->list[p->count - 1].start == CMHA__LORA_B; p->count -= 2) /* pairs, behind all else */
         p->size -= p->list[p->count - 1].tensor.size + p->list[p->count - 2].tensor.size;
@@ -12298,7 +12323,7 @@ CMHA_DEF cmha_status cmha_model_set_frequencies(cmha_model *model, const double 
     size_t count = model->n_omega * model->P;
     for (size_t i = 0; i < count; i++)
         if (!(fabs(omega[i]) <= DBL_MAX))
-            return CMHA__WRONG(model->context, "model: frequency %zu is not finite", i);
+            return CMHA__WRONG(model->context, "model: omega[%zu] = %g is not finite", i, omega[i]);
     memcpy(model->omega, omega, count * sizeof *omega);
     return CMHA_OK;
 }
@@ -13162,8 +13187,8 @@ static cmha_tensor *cmha__embed_input(cmha__pass *pass) {
     size_t shape[] = {pass->B, pass->N, c->d_model};
     int complex_in = m->feature_weight && m->feature_weight->rank == 3;
     if (!c->features != !pass->batch->features)
-        return CMHA__MISUSE(tape, "model: it reads %zu features a position, there are %s", c->features,
-                c->features ? "none" : "some");
+        return CMHA__MISUSE(tape, "model: it reads %zu features a position, batch->features is %sNULL",
+            c->features, c->features ? "" : "not ");
     if (c->tokens) x = cmha_embedding(tape, m->token_weight, pass->batch->ids, pass->B, pass->N);
     if (c->embedding_scale && x) x = cmha_scale(tape, x, (cmha_real)sqrt((double)c->d_model));
     if (c->features && !tape->status) f = cmha__read_features(pass);
@@ -13264,7 +13289,7 @@ CMHA_DEF cmha_tensor *cmha_model_states(cmha_model *model, cmha_tape *tape, cons
     cmha__pass pass;
     if (extra_loss) *extra_loss = NULL;
     if (!tape || tape->status) return NULL;
-    if (!model || !batch) return CMHA__MISUSE(tape, "model: it or the batch is NULL");
+    if (!model || !batch) return CMHA__MISUSE(tape, "model: %s is NULL", model ? "batch" : "model");
     if (!cmha__model_is_open(model)) return cmha__reject(tape, CMHA_ERR_STATE, "model: it is closed");
     if (cmha__records(tape) && !cmha__dry(tape)) cmha__stop(tape, cmha__need_grad(&model->parameters));
     if (tape->status) return NULL;
@@ -13288,10 +13313,12 @@ CMHA_DEF cmha_tensor *cmha_model_forward(cmha_model *model, cmha_tape *tape, con
 CMHA_DEF cmha_tensor *cmha_model_scores(cmha_model *model, cmha_tape *tape, cmha_tensor *states,
         const unsigned char *key_mask) {
     if (!states || !tape || tape->status) return NULL;
-    if (!cmha__model_is_open(model)) return CMHA__MISUSE(tape, "scores: the model is missing");
+    if (!cmha__model_is_open(model))
+        return CMHA__MISUSE(tape, "scores: model is %s", model ? "closed" : "NULL");
     if (!model->class_weight)
         return cmha__reject(tape, CMHA_ERR_STATE, "scores: the model has no class head (classes = 0)");
-    if (states->rank != 3 || !states->shape[1]) return CMHA__MISFIT(tape, "scores: there is no token");
+    if (states->rank != 3 || !states->shape[1])
+        return CMHA__MISFIT(tape, "scores: no token in states of rank %d", states->rank);
     const cmha_model_config *c = &model->config;
     size_t B = states->shape[0], N = states->shape[1], mean = c->pool == CMHA_POOL_MEAN;
     size_t *first = mean ? NULL : (size_t *)cmha__record_alloc(tape, (B + 1) * sizeof *first);
@@ -13308,7 +13335,8 @@ CMHA_DEF cmha_tensor *cmha_model_scores(cmha_model *model, cmha_tape *tape, cmha
 
 CMHA_DEF cmha_tensor *cmha_model_values(cmha_model *model, cmha_tape *tape, cmha_tensor *states) {
     if (!states || !tape || tape->status) return NULL;
-    if (!cmha__model_is_open(model)) return CMHA__MISUSE(tape, "values: the model is missing");
+    if (!cmha__model_is_open(model))
+        return CMHA__MISUSE(tape, "values: model is %s", model ? "closed" : "NULL");
     if (!model->value_weight)
         return cmha__reject(tape, CMHA_ERR_STATE, "values: the model has no value head (values = 0)");
     cmha_tensor *y = cmha_linear(tape, states, model->value_weight, model->value_bias);
@@ -13338,7 +13366,7 @@ static cmha_tensor *cmha__token_loss(cmha_model *model, const cmha_batch *batch,
     cmha_real z = extra && cmha__records(tape) ? (cmha_real)model->config.z_loss : 0;
     const int32_t *targets = batch->targets;
     size_t total = batch->batch * batch->length, n = 0, one = 1;
-    if (!targets) return CMHA__MISUSE(tape, "loss: the batch has no targets, labels or values");
+    if (!targets) return CMHA__MISUSE(tape, "loss: batch->targets, labels and values are NULL");
     if (!model->config.causal) {
         size_t *index = (size_t *)cmha_tape_alloc(tape, (total + 1) * sizeof *index);
         int32_t *wanted = (int32_t *)cmha_tape_alloc(tape, (total + 1) * sizeof *wanted);
@@ -13394,7 +13422,7 @@ static cmha_status cmha__own_pass(cmha_model *model, const char *name, const cmh
     model->tape.recording = recording;
     model->tape.key = key;
     if (batch && result) return CMHA_OK;
-    return CMHA__WRONG(model->context, "%s: the batch or the result is NULL", name);
+    return CMHA__WRONG(model->context, "%s: %s is NULL", name, batch ? "the result" : "batch");
 }
 
 CMHA_DEF cmha_status cmha_model_loss(cmha_model *model, const cmha_batch *batch, double *loss) {
@@ -13544,7 +13572,8 @@ CMHA_DEF cmha_status cmha_model_training_memory(cmha_model *model, size_t batch,
     size_t fixed = model->table_bytes + numbers + 2 * CMHA__BLOCK_OVERHEAD + blocks * 64;
     if (!status && !(cmha__sum(fixed, memory, need) && cmha__sum(*need, records, need) &&
             cmha__sum(*need, 2 * batch * length * sizeof(int32_t), need)))
-        status = cmha__fail(model->context, CMHA_ERR_OVERFLOW, "model memory: training takes too many bytes");
+        status = cmha__fail(model->context, CMHA_ERR_OVERFLOW, "model memory: %zu x %zu tokens overflow",
+            batch, length);
     return status;
 }
 
@@ -13908,12 +13937,14 @@ CMHA_FIT cmha_status cmha_parameters_optimiser(cmha_parameters *p, const char *n
 CMHA_FIT cmha_status cmha_parameters_step(cmha_parameters *p, const cmha_adamw_args *args,
         cmha_clip_mode mode, double limit, double *grad_norm) {
     if (!p || !cmha__is_open(p->context)) return CMHA_ERR_STATE;
-    if (!args || !(args->grad_scale > 0) || (unsigned)mode >= CMHA_CLIP_COUNT)
-        return CMHA__WRONG(p->context, "step: no args, grad_scale <= 0, or no such mode of clipping");
+    if (!args) return CMHA__WRONG(p->context, "step: args is NULL");
+    if (!(args->grad_scale > 0) || (unsigned)mode >= CMHA_CLIP_COUNT)
+        return CMHA__WRONG(p->context, "step: grad_scale = %g or mode = %d is out of range", args->grad_scale,
+            (int)mode);
     if (!(args->lr >= 0 && args->beta1 >= 0 && args->beta2 >= 0 && args->eps >= 0 && limit >= 0) ||
         !(fabs(args->lr + args->eps + args->weight_decay) <= FLT_MAX && fmax(args->beta1, args->beta2) < 1))
-        return CMHA__WRONG(p->context, "step: lr %g, limit %g or another number of args is out of range",
-            args->lr, limit);
+        return CMHA__WRONG(p->context, "step: wrong lr %g, betas %g, %g, eps %g, weight_decay %g or limit %g",
+            args->lr, args->beta1, args->beta2, args->eps, args->weight_decay, limit);
     cmha_adamw_args next = *args;
     cmha_tape alone; /* without ranks */
     next.t = p->step + 1;
@@ -13971,7 +14002,8 @@ CMHA_FIT cmha_status cmha_gradient_check(cmha_parameters *p, cmha_loss_fn loss, 
     cmha_status status = CMHA_OK;
     double least = 0, worst = -1, slope;
     if (!p || !cmha__is_open(p->context)) return CMHA_ERR_STATE;
-    if (!loss || !error) return CMHA__WRONG(p->context, "gradient check: loss or error is NULL");
+    if (!loss || !error)
+        return CMHA__WRONG(p->context, "gradient check: %s is NULL", loss ? "error" : "loss");
     if (!p->grad) return cmha__fail(p->context, CMHA_ERR_STATE, "gradient check: there are no gradients");
     size_t size = p->size * sizeof *p->data, bytes = size + p->learning * sizeof *p->grad;
     cmha_real *kept = (cmha_real *)cmha__take(p->context, "gradient check", bytes);
@@ -14079,7 +14111,7 @@ CMHA_FIT cmha_status cmha_trainer_share(cmha_trainer *trainer, const cmha_ranks 
     const cmha_ranks *r = ranks ? ranks : &alone;
     if (r->rank >= r->ranks || (r->ranks > 1 && !r->reduce) || !r->begin != !r->wait ||
         r->ranks > 1048576 / batch) /* which the field `batch` of a saved state must hold */
-        return CMHA__WRONG(context, "share: rank %zu of %zu, each with %zu sequences, or a missing callback",
+        return CMHA__WRONG(context, "share: rank %zu of %zu with %zu sequences, or no reduce, begin or wait",
             r->rank, r->ranks, batch);
     if (r->ranks > 1 && c->family == CMHA_FAMILY_COPE && c->cope_score == CMHA_COPE_SCORE_HYBRID_NORM &&
         c->cope_max == CMHA_NORM_MAX_GLOBAL)
@@ -14109,7 +14141,8 @@ static cmha_status cmha__check_stream(const cmha_trainer *trainer, const char *c
     if (trainer->model->config.features)
         return cmha__fail(trainer->context, CMHA_ERR_STATE, "%s: the model reads more than tokens", call);
     if ((width == 1 || width == 2 || width == 4) && tokens->count >= least) return CMHA_OK;
-    return CMHA__WRONG(trainer->context, "%s: it takes %zu tokens or more of 1, 2 or 4 bytes", call, least);
+    return CMHA__WRONG(trainer->context, "%s: tokens has %zu of width %d, it takes %zu of 1, 2 or 4", call,
+        width ? tokens->count : 0, width, least);
 }
 
 /* Fills a row of the trainer's ids and targets from the stream; `draw` hides an encoder's. */
@@ -14220,7 +14253,8 @@ CMHA_FIT cmha_status cmha_trainer_fit(cmha_trainer *trainer, const cmha_batch *b
     cmha_sharing *s = &trainer->model->tape.shared;
     cmha_status status = CMHA_OK;
     if (s->ranks.ranks > 1 && batch && batch->batch > trainer->config.batch)
-        status = CMHA__WRONG(trainer->context, "fit: a rank takes %zu sequences", trainer->config.batch);
+        status = CMHA__WRONG(trainer->context, "fit: batch has %zu sequences, a rank takes %zu", batch->batch,
+            trainer->config.batch);
     cmha_parameters_zero_grad(&trainer->model->parameters);
     s->last = 1;
     if (!status) status = cmha_model_gradient(trainer->model, batch, 1, key, &mean);
@@ -14328,7 +14362,7 @@ static cmha_status cmha__cache_check(const cmha_model *model, size_t batch, size
     if (options) *o = *options;
     int stored = o->storage == CMHA_STORAGE_FLOAT || o->storage == CMHA_STORAGE_BF16;
     const char *wrong = NULL;
-    if (!stored) wrong = "keys and values are stored as FLOAT or BF16";
+    if (!stored) wrong = "storage must be FLOAT or BF16";
     else if (!batch || !capacity) wrong = "batch and capacity must be positive";
     else if ((uintptr_t)o->memory % sizeof(double)) wrong = "its memory is not aligned as malloc's is";
     cmha_status status = wrong ? CMHA_ERR_ARGUMENT : CMHA_ERR_STATE;
@@ -14504,7 +14538,7 @@ CMHA_DEF cmha_status cmha_cache_append_features(cmha_cache *cache, const int32_t
         return CMHA__WRONG(context,
             "append: the model reads %zu features a position (cmha_cache_append_features), %s",
             c->features, c->features ? "here are none" : "here are some");
-    if ((c->tokens && !ids) || !n) return CMHA__WRONG(context, "append: no tokens");
+    if ((c->tokens && !ids) || !n) return CMHA__WRONG(context, "append: %s", n ? "ids is NULL" : "n = 0");
     int sliding = n > cache->capacity - cache->length;
     if (sliding && !cache->slide) /* before any token is looked at: a wrong n has no tokens */
         return cmha__fail(context, CMHA_ERR_FULL, "cache: %zu tokens held of %zu, no room for %zu more",
@@ -15172,7 +15206,8 @@ static cmha_status cmha__load_header(cmha_archive *a, cmha_context *ctx, const c
 
 CMHA_DEF cmha_status cmha_archive_open(cmha_archive *archive, cmha_context *context, const char *path) {
     if (archive) memset(archive, 0, sizeof *archive);
-    if (!archive || !context || !path) return CMHA__WRONG(context, "archive open: an argument is NULL");
+    if (!archive || !context || !path)
+        return CMHA__WRONG(context, "archive open: %s is NULL", archive ? "path" : "archive");
     if (!cmha__is_open(context)) return CMHA_ERR_STATE;
     cmha_status status = cmha__load_header(archive, context, path);
     return status ? cmha__file_end(archive, status) : CMHA_OK;
@@ -15214,7 +15249,7 @@ static size_t cmha__plane_place(size_t i, size_t n) {
 static cmha_status cmha__read_tensor(cmha_archive *a, const cmha_archive_tensor *t, void *out, int whole) {
     cmha_context *ctx = a ? a->context : NULL;
     if (!ctx) return CMHA_ERR_STATE;
-    if (!t || (!out && t->count)) return CMHA__WRONG(ctx, "archive read: tensor or out is NULL");
+    if (!t || (!out && t->count)) return CMHA__WRONG(ctx, "archive read: %s is NULL", t ? "out" : "tensor");
     unsigned char piece[8192];
     int dtype = cmha__dtype(t->dtype), planes = dtype == CMHA__AS_C64;
     size_t n, width = planes ? 4 : cmha__dtypes[dtype].width, row = t->rank ? t->shape[t->rank - 1] : 1;
@@ -15537,15 +15572,16 @@ static cmha_status cmha__check_item(cmha_context *ctx, const cmha_archive_item *
 CMHA_FIT cmha_status cmha_archive_write(cmha_context *context, const char *path,
         const cmha_archive_item *items, size_t n_items, const char *const *metadata, size_t n_metadata) {
     size_t most = n_items > n_metadata ? n_items : n_metadata, bytes = 0, total = 0, i;
-    if (!context || !path || (n_items && !items) || (n_metadata && !metadata))
-        return CMHA__WRONG(context, "archive write: context, path or an array is NULL");
+    if (!context || (n_items && !items) || (n_metadata && !metadata))
+        return CMHA__WRONG(context, "archive write: %s is NULL", n_items && !items ? "items" : "metadata");
     if (!cmha__is_open(context)) return CMHA_ERR_STATE;
     for (i = 0; i < n_items; i++) {
         cmha_status status = cmha__check_item(context, &items[i], &total);
         if (status) return status;
     }
     for (i = 0; i < 2 * n_metadata; i++)
-        if (!cmha__is_utf8(metadata[i])) return CMHA__WRONG(context, "archive write: metadata is not UTF-8");
+        if (!cmha__is_utf8(metadata[i]))
+            return CMHA__WRONG(context, "archive write: metadata[%zu] is not UTF-8", i);
     if (!cmha__mul(most + 1, sizeof(void *), &bytes)) bytes = SIZE_MAX;
     const void **order = (const void **)cmha__take(context, "archive write", bytes);
     if (!order) return CMHA_ERR_MEMORY;
@@ -15734,7 +15770,8 @@ static cmha_status cmha__save_model(const cmha_model *model, const char *path, c
     if (!cmha__model_is_open(model)) return CMHA_ERR_STATE;
     cmha__state told = {&model->parameters, model, trainer, trainer ? &trainer->step : NULL, part};
     if (part && (!model->parameters.learning || model->packed.storage))
-        return cmha__fail(model->context, CMHA_ERR_STATE, "model save: it is packed, or nothing learns");
+        return cmha__fail(model->context, CMHA_ERR_STATE, "model save: %s",
+            model->packed.storage ? "it is packed" : "nothing learns");
     return cmha__save(model->context, path, cmha__tell_state, &told);
 }
 
@@ -15828,13 +15865,6 @@ static void cmha__add_name(cmha__names *list, const char *title, const char *nam
     char *end = list->text + list->used;
     if (list->more || room < 64) cmha__print(end, 32, " and %zu more", ++list->more);
     else list->used += cmha__print(end, room, "%s%.60s", list->used ? ", " : title, name);
-}
-
-static const char *cmha__shape_text(const size_t *shape, int rank, char text[80]) {
-    size_t used = 0;
-    for (text[0] = 0; rank > 0 && used < 80; rank--)
-        used += cmha__print(text + used, 80 - used, used ? ", %zu" : "%zu", *shape++);
-    return text;
 }
 
 static cmha_status cmha__fits(const cmha_archive_tensor *found, const cmha_archive_item *wanted) {
@@ -16184,7 +16214,7 @@ CMHA_DEF cmha_status cmha_tokens_open(cmha_tokens *tokens, cmha_context *context
     void *data = NULL;
     if (tokens) memset(tokens, 0, sizeof *tokens);
     if (!tokens || !context || !path)
-        return CMHA__WRONG(context, "tokens load: tokens, context or path is NULL");
+        return CMHA__WRONG(context, "tokens load: %s is NULL", tokens ? "path" : "tokens");
     if (!cmha__is_open(context)) return CMHA_ERR_STATE;
     if (width != 1 && width != 2 && width != 4)
         return CMHA__WRONG(context, "tokens load: width %d is not 1, 2 or 4", width);

@@ -260,7 +260,7 @@ static void refused(const char *say, cmha_status status, const char *form, size_
     memset(&a, 0, sizeof a);
     a.d_k = 3, a.heads = a.kv_heads = 2;
     phase_args(&a, phase_find(form));
-    if (!strcmp(say, "needs complex values")) a.complex_v = 0;
+    if (!strcmp(say, "needs complex_v")) a.complex_v = 0;
     if (!strcmp(say, "not for phasors")) a.norm_max = CMHA_NORM_MAX_ROW;
     CHECK_OK(cmha_tape_init(&tape, &context, 1));
     dims[2] = width, q = cmha_tensor_new(&tape, 3, dims, 1);
@@ -274,16 +274,16 @@ static void refused(const char *say, cmha_status status, const char *form, size_
 }
 
 static void check_refusals(void) {
-    refused("needs complex values", CMHA_ERR_ARGUMENT, "ri_product", 12, 6);
-    refused("needs complex values", CMHA_ERR_ARGUMENT, "ri_split", 12, 6);
-    refused("needs complex values", CMHA_ERR_ARGUMENT, "yang8", 12, 6);
-    refused("needs complex values", CMHA_ERR_ARGUMENT, "angular ri_product", 12, 6);
+    refused("needs complex_v", CMHA_ERR_ARGUMENT, "ri_product", 12, 6);
+    refused("needs complex_v", CMHA_ERR_ARGUMENT, "ri_split", 12, 6);
+    refused("needs complex_v", CMHA_ERR_ARGUMENT, "yang8", 12, 6);
+    refused("needs complex_v", CMHA_ERR_ARGUMENT, "angular ri_product", 12, 6);
     refused("not for phasors", CMHA_ERR_ARGUMENT, "angular score", 12, 12);
     refused("cannot be fused", CMHA_ERR_SHAPE, "cope hybrid", 36, 0);
     refused("cannot be fused", CMHA_ERR_SHAPE, "angular, real values", 36, 0);
-    refused("not divisible", CMHA_ERR_SHAPE, "real", 30, 0);
-    refused("not divisible", CMHA_ERR_SHAPE, "real", 10, 12);
-    refused("width", CMHA_ERR_SHAPE, "real", 12, 6 + 1);
+    refused("D divisible by 12", CMHA_ERR_SHAPE, "real", 30, 0);
+    refused("D divisible by 4", CMHA_ERR_SHAPE, "real", 10, 12);
+    refused("v [2, 3, 7] [.., N, 4 d]", CMHA_ERR_SHAPE, "real", 12, 6 + 1);
 }
 
 int main(int argc, char **argv) {

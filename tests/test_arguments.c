@@ -556,6 +556,45 @@ static cmha_status window_of(fixture *f, const cmha_retrieve_args *args) {
     return op(f, y);
 }
 
+static cmha_tensor *tensor4(fixture *f, size_t a, size_t b, size_t c, size_t d) {
+    size_t shape[4];
+    shape[0] = a, shape[1] = b, shape[2] = c, shape[3] = d;
+    return cmha_tensor_new(&f->tape, 4, shape, 1);
+}
+
+/* Every weight of a window is there, but wm of one number. */
+static cmha_status window_with(fixture *f) {
+    cmha_irw_weights weights;
+    cmha_knowledge base;
+    cmha_tensor *y;
+    memset(&weights, 0, sizeof weights);
+    CHECK_OK(cmha_knowledge_init(&base, &f->ctx, 1, 2, f->logits, NULL, NULL, NULL));
+    weights.wm = weights.w_logits = weights.wv = weights.wg = tensor(f, 1, 1, 1, 1);
+    y = cmha_irw(&f->tape, &base, &f->query, 1, CMHA_FUSION_CONVEX, f->x, &weights);
+    cmha_knowledge_close(&base);
+    return op(f, y);
+}
+
+static const cmha_parameter_row no_row;
+static cmha_status no_loss(void *user, double *loss) { return user && loss ? CMHA_OK : CMHA_ERR_STATE; }
+
+static cmha_status save_part(cmha_model *model) { return cmha_model_save_part(model, missing_path); }
+
+/* What is refused of a model with adapters that is packed. */
+static cmha_status packed_lora(fixture *f, cmha_status (*act)(cmha_model *model)) {
+    CHECK_OK(MODEL_AS("lora_rank=2"));
+    CHECK_OK(cmha_model_pack(&f->spare, CMHA_STORAGE_INT8));
+    return act(&f->spare);
+}
+
+static cmha_status frequencies_with(fixture *f) {
+    double omega[64];
+    size_t i;
+    for (i = 0; i < 64; i++) omega[i] = i ? 1 : (double)NAN;
+    CHECK_OK(MODEL_AS("frequency=table"));
+    return cmha_model_set_frequencies(&f->spare, omega);
+}
+
 static cmha_tensor *one_weight(fixture *f) { return tensor(f, 1, 1, 1, 1); }
 
 static cmha_tape *closed(fixture *f) {
@@ -690,8 +729,8 @@ static const char *ugly_name(void) {
     ROW(config_flag, CMHA_ERR_ARGUMENT, "causal", config_set(f, "causal", "2"))                              \
     ROW(config_choice_part, CMHA_ERR_ARGUMENT, "family", config_set(f, "family", "rea"))                     \
     ROW(config_choice_bar, CMHA_ERR_ARGUMENT, "family", config_set(f, "family", "real|cope"))                \
-    ROW(config_all_null, CMHA_ERR_ARGUMENT, "config", config_all(f, NULL))                                   \
-    ROW(config_all_no_config, CMHA_ERR_ARGUMENT, "config",                                                   \
+    ROW(config_all_null, CMHA_ERR_ARGUMENT, "config: text is NULL", config_all(f, NULL))                     \
+    ROW(config_all_no_config, CMHA_ERR_ARGUMENT, "config: config is NULL",                                   \
         cmha_config_set_all(&f->ctx, cmha_model_table(), NULL, " "))                                         \
     ROW(config_all_blank, CMHA_OK, NULL, config_all(f, "   "))                                               \
     ROW(config_all_no_sign, CMHA_ERR_ARGUMENT, "n_layers", config_all(f, "n_layers"))                        \
@@ -700,7 +739,7 @@ static const char *ugly_name(void) {
     ROW(config_all_long_value, CMHA_ERR_ARGUMENT, "longer",                                                  \
         config_all(f, "base=0000000000000000000000000000000000000000000000000"                               \
                       "00000000000000000000000000000000000000000000000000010"))                              \
-    ROW(config_check_null, CMHA_ERR_ARGUMENT, "config",                                                      \
+    ROW(config_check_null, CMHA_ERR_ARGUMENT, "config: config is NULL",                                      \
         cmha_config_check(&f->ctx, cmha_model_table(), NULL))                                                \
     ROW(config_check_bad, CMHA_ERR_ARGUMENT, "pool",                                                         \
         cmha_config_check(&f->ctx, cmha_model_table(), model_with(f, "pool", 9)))                            \
@@ -713,10 +752,12 @@ static const char *ugly_name(void) {
 
 #define ROWS_USING(ROW)                                                                                      \
     ROW(loss_no_model, CMHA_ERR_STATE, NULL, cmha_model_loss(NULL, &f->batch, &f->loss))                     \
-    ROW(loss_no_batch, CMHA_ERR_ARGUMENT, "loss", cmha_model_loss(&f->decoder, NULL, &f->loss))              \
-    ROW(loss_no_result, CMHA_ERR_ARGUMENT, "loss", cmha_model_loss(&f->decoder, &f->batch, NULL))            \
+    ROW(loss_no_batch, CMHA_ERR_ARGUMENT, "loss: batch is NULL",                                             \
+        cmha_model_loss(&f->decoder, NULL, &f->loss))                                                        \
+    ROW(loss_no_result, CMHA_ERR_ARGUMENT, "loss: the result is NULL",                                       \
+        cmha_model_loss(&f->decoder, &f->batch, NULL))                                                       \
     ROW(loss_no_ids, CMHA_ERR_ARGUMENT, "ids", WITH(f->batch.ids = NULL, loss_of(f, &f->decoder)))           \
-    ROW(loss_no_targets, CMHA_ERR_ARGUMENT, "targets",                                                       \
+    ROW(loss_no_targets, CMHA_ERR_ARGUMENT, "batch->targets, labels and values are NULL",                    \
         WITH(f->batch.targets = NULL, loss_of(f, &f->decoder)))                                              \
     ROW(loss_high_token, CMHA_ERR_TOKEN, "token 19", WITH(f->batch.ids = high_ids, loss_of(f, &f->decoder))) \
     ROW(loss_negative_token, CMHA_ERR_TOKEN, "token -1",                                                     \
@@ -751,9 +792,10 @@ static const char *ugly_name(void) {
     ROW(loss_nan_label, CMHA_ERR_TOKEN, "token",                                                             \
         WITH(f->batch.labels = nan_labels, loss_of(f, &f->encoder)))                                         \
     ROW(logits_no_model, CMHA_ERR_STATE, NULL, cmha_model_logits(NULL, &f->batch, f->logits))                \
-    ROW(logits_no_batch, CMHA_ERR_ARGUMENT, "logits", cmha_model_logits(&f->decoder, NULL, f->logits))       \
+    ROW(logits_no_batch, CMHA_ERR_ARGUMENT, "logits: batch is NULL",                                         \
+        cmha_model_logits(&f->decoder, NULL, f->logits))                                                     \
     ROW(logits_no_result, CMHA_ERR_ARGUMENT, "logits", cmha_model_logits(&f->decoder, &f->batch, NULL))      \
-    ROW(classify_no_result, CMHA_ERR_ARGUMENT, "classify",                                                   \
+    ROW(classify_no_result, CMHA_ERR_ARGUMENT, "classify: the result is NULL",                               \
         cmha_model_classify(&f->encoder, &f->batch, NULL))                                                   \
     ROW(classify_no_batch, CMHA_ERR_ARGUMENT, "classify", cmha_model_classify(&f->encoder, NULL, f->logits)) \
     ROW(classify_no_head, CMHA_ERR_STATE, "class", cmha_model_classify(&f->decoder, &f->batch, f->logits))   \
@@ -763,11 +805,12 @@ static const char *ugly_name(void) {
     ROW(predict_no_batch, CMHA_ERR_ARGUMENT, "predict", cmha_model_predict(&f->decoder, NULL, f->logits))    \
     ROW(predict_no_head, CMHA_ERR_STATE, "values", cmha_model_predict(&f->decoder, &f->batch, f->logits))    \
     ROW(values_no_head, CMHA_ERR_STATE, "values = 0", OP(cmha_model_values(&f->decoder, TAPE, f->x)))        \
-    ROW(values_no_model, CMHA_ERR_ARGUMENT, "values", OP(cmha_model_values(NULL, TAPE, f->x)))               \
-    ROW(values_closed, CMHA_ERR_ARGUMENT, "values", OP(cmha_model_values(&f->spare, TAPE, f->x)))            \
+    ROW(values_no_model, CMHA_ERR_ARGUMENT, "values: model is NULL", OP(cmha_model_values(NULL, TAPE, f->x)))\
+    ROW(values_closed, CMHA_ERR_ARGUMENT, "values: model is closed",                                         \
+        OP(cmha_model_values(&f->spare, TAPE, f->x)))                                                        \
     ROW(values_of_tokens, CMHA_ERR_STATE, "values = 0",                                                      \
         WITH(f->batch.values = good_labels, loss_of(f, &f->decoder)))                                        \
-    ROW(features_of_tokens, CMHA_ERR_ARGUMENT, "0 features",                                                 \
+    ROW(features_of_tokens, CMHA_ERR_ARGUMENT, "0 features a position, batch->features is not NULL",         \
         WITH(f->batch.features = good_labels, loss_of(f, &f->decoder)))                                      \
     ROW(append_features_no_cache, CMHA_ERR_STATE, NULL,                                                      \
         cmha_cache_append_features(NULL, good_ids, good_labels, 1, NULL))                                    \
@@ -801,27 +844,34 @@ static const char *ugly_name(void) {
     ROW(gradient_token, CMHA_ERR_TOKEN, "token", WITH(f->batch.ids = low_ids, act_gradient(f)))              \
     ROW(gradient_nan, CMHA_ERR_NOT_FINITE, "gradient", poisoned(f, (double)NAN, act_gradient))               \
     ROW(gradient_inf, CMHA_ERR_NOT_FINITE, "gradient", poisoned(f, HUGE_VAL, act_gradient))                  \
-    ROW(forward_no_model, CMHA_ERR_ARGUMENT, "model", OP(cmha_model_forward(NULL, TAPE, &f->batch, NULL)))   \
-    ROW(forward_no_batch, CMHA_ERR_ARGUMENT, "model", OP(cmha_model_forward(&f->decoder, TAPE, NULL, NULL))) \
-    ROW(forward_closed_model, CMHA_ERR_STATE, "model",                                                    \
+    ROW(forward_no_model, CMHA_ERR_ARGUMENT, "model: model is NULL",                                         \
+        OP(cmha_model_forward(NULL, TAPE, &f->batch, NULL)))                                                 \
+    ROW(forward_no_batch, CMHA_ERR_ARGUMENT, "model: batch is NULL",                                         \
+        OP(cmha_model_forward(&f->decoder, TAPE, NULL, NULL)))                                               \
+    ROW(forward_closed_model, CMHA_ERR_STATE, "model",                                                       \
         OP(cmha_model_forward(&f->spare, TAPE, &f->batch, NULL)))                                            \
     ROW(scores_no_head, CMHA_ERR_STATE, "class", OP(cmha_model_scores(&f->decoder, TAPE, f->x, NULL)))       \
-    ROW(scores_rank, CMHA_ERR_SHAPE, "scores", OP(cmha_model_scores(&f->encoder, TAPE, f->w, NULL)))         \
+    ROW(scores_rank, CMHA_ERR_SHAPE, "scores: no token in states of rank 2",                                 \
+        OP(cmha_model_scores(&f->encoder, TAPE, f->w, NULL)))                                                \
     ROW(scores_width, CMHA_ERR_SHAPE, "width", OP(cmha_model_scores(&f->encoder, TAPE, f->x, NULL)))         \
-    ROW(scores_no_model, CMHA_ERR_ARGUMENT, "scores", OP(cmha_model_scores(NULL, TAPE, f->x, NULL)))         \
+    ROW(scores_no_model, CMHA_ERR_ARGUMENT, "scores: model is NULL",                                         \
+        OP(cmha_model_scores(NULL, TAPE, f->x, NULL)))                                                       \
     ROW(frequencies_no_model, CMHA_ERR_STATE, NULL, cmha_model_set_frequencies(NULL, &f->loss))              \
     ROW(frequencies_null, CMHA_ERR_ARGUMENT, "omega", cmha_model_set_frequencies(&f->decoder, NULL))         \
     ROW(frequencies_kind, CMHA_ERR_STATE, "frequency", cmha_model_set_frequencies(&f->decoder, &f->loss))    \
     ROW(step_no_trainer, CMHA_ERR_STATE, NULL, cmha_trainer_step(NULL, &f->tokens, &f->loss))                \
-    ROW(step_no_tokens, CMHA_ERR_ARGUMENT, "step", cmha_trainer_step(&f->trainer, NULL, &f->loss))           \
+    ROW(step_no_tokens, CMHA_ERR_ARGUMENT, "step: tokens has 0 of width 0, it takes",                        \
+        cmha_trainer_step(&f->trainer, NULL, &f->loss))                                                      \
     ROW(step_no_data, CMHA_ERR_ARGUMENT, "step", cmha_trainer_step(&f->trainer, &f->spare_tokens, &f->loss)) \
     ROW(step_data_null, CMHA_ERR_ARGUMENT, "step", (f->spare_tokens = f->tokens,                             \
         f->spare_tokens.data = NULL, cmha_trainer_step(&f->trainer, &f->spare_tokens, &f->loss)))            \
     ROW(step_width_0, CMHA_ERR_ARGUMENT, "step", (f->spare_tokens = f->tokens, f->spare_tokens.width = 0,    \
         cmha_trainer_step(&f->trainer, &f->spare_tokens, &f->loss)))                                         \
-    ROW(step_width_8, CMHA_ERR_ARGUMENT, "step", (f->spare_tokens = f->tokens, f->spare_tokens.width = 8,    \
+    ROW(step_width_8, CMHA_ERR_ARGUMENT, "tokens has 40 of width 8",                                         \
+        (f->spare_tokens = f->tokens, f->spare_tokens.width = 8,                                             \
         cmha_trainer_step(&f->trainer, &f->spare_tokens, &f->loss)))                                         \
-    ROW(step_few_tokens, CMHA_ERR_ARGUMENT, "step", (f->spare_tokens = cmha_tokens_part(&f->tokens, 0,       \
+    ROW(step_few_tokens, CMHA_ERR_ARGUMENT, "step: tokens has 4 of width 4, it takes 5",                     \
+        (f->spare_tokens = cmha_tokens_part(&f->tokens, 0,                                                   \
         LENGTH), cmha_trainer_step(&f->trainer, &f->spare_tokens, &f->loss)))                                \
     ROW(step_high_token, CMHA_ERR_TOKEN, "token",                                                            \
         (f->spare_tokens = f->tokens, f->spare_tokens.data = high_ids, f->spare_tokens.count = 5,            \
@@ -838,13 +888,14 @@ static const char *ugly_name(void) {
         cmha_trainer_evaluate(&f->trainer, NULL, &f->loss))                                                  \
     ROW(evaluate_no_result, CMHA_ERR_ARGUMENT, "evaluate",                                                   \
         cmha_trainer_evaluate(&f->trainer, &f->tokens, NULL))                                                \
-    ROW(evaluate_one_token, CMHA_ERR_ARGUMENT, "evaluate", (f->spare_tokens = cmha_tokens_part(&f->tokens,   \
+    ROW(evaluate_one_token, CMHA_ERR_ARGUMENT, "evaluate: tokens has 1 of width 4, it takes 2",              \
+        (f->spare_tokens = cmha_tokens_part(&f->tokens,                                                      \
         0, 1), cmha_trainer_evaluate(&f->trainer, &f->spare_tokens, &f->loss)))                              \
     ROW(evaluate_data_null, CMHA_ERR_ARGUMENT, "evaluate", (f->spare_tokens = f->tokens,                     \
         f->spare_tokens.data = NULL, cmha_trainer_evaluate(&f->trainer, &f->spare_tokens, &f->loss)))        \
     ROW(append_no_cache, CMHA_ERR_STATE, NULL, cmha_cache_append(NULL, good_ids, 1, NULL))                   \
-    ROW(append_no_ids, CMHA_ERR_ARGUMENT, "append", cmha_cache_append(&f->cache, NULL, 1, NULL))             \
-    ROW(append_nothing, CMHA_ERR_ARGUMENT, "append", cmha_cache_append(&f->cache, good_ids, 0, NULL))        \
+    ROW(append_no_ids, CMHA_ERR_ARGUMENT, "append: ids is NULL", cmha_cache_append(&f->cache, NULL, 1, NULL))\
+    ROW(append_nothing, CMHA_ERR_ARGUMENT, "append: n = 0", cmha_cache_append(&f->cache, good_ids, 0, NULL)) \
     ROW(append_high_token, CMHA_ERR_TOKEN, "token 19", cmha_cache_append(&f->cache, high_ids, 4, f->logits)) \
     ROW(append_negative_token, CMHA_ERR_TOKEN, "token -1",                                                   \
         cmha_cache_append(&f->sliding, low_ids, 4, f->logits))                                               \
@@ -876,89 +927,115 @@ static const char *ugly_name(void) {
 #define ROWS_TAPE(ROW)                                                                                       \
     ROW(tape_null, CMHA_ERR_ARGUMENT, NULL, cmha_tape_init(NULL, &f->ctx, 1))                                \
     ROW(tape_no_context, CMHA_ERR_STATE, NULL, cmha_tape_init(&f->spare_tape, NULL, 1))                      \
-    ROW(tape_failed, CMHA_ERR_SHAPE, "slice", failed_tape(f))                                                \
+    ROW(tape_failed, CMHA_ERR_SHAPE, "do not fit axis 9 of x [2, 3, 8]", failed_tape(f))                     \
     ROW(tape_missing, CMHA_ERR_ARGUMENT, NULL, no_tape(f, NULL))                                             \
     ROW(tape_closed, CMHA_ERR_STATE, NULL, closed_tape(f))                                                   \
     ROW(tape_unopened, CMHA_ERR_STATE, NULL, unopened_tape(f))                                               \
     ROW(tape_zeroed, CMHA_ERR_STATE, NULL, no_tape(f, &f->spare_tape))                                       \
-    ROW(tape_alloc_max, CMHA_ERR_OVERFLOW, "tape",                                                           \
+    ROW(tape_alloc_max, CMHA_ERR_OVERFLOW, "more overflow",                                                  \
         (cmha_tape_alloc(TAPE, SIZE_MAX), cmha_tape_status(TAPE)))                                           \
     ROW(tape_alloc_2_62, CMHA_ERR_MEMORY, "memory", (cmha_tape_alloc(TAPE, TOP), cmha_tape_status(TAPE)))    \
-    ROW(tensor_no_shape, CMHA_ERR_ARGUMENT, "tensor", OP(cmha_tensor_new(TAPE, 2, NULL, 0)))                 \
-    ROW(tensor_rank_0, CMHA_ERR_SHAPE, "rank", OP(tensor(f, 0, 1, 1, 1)))                                    \
+    ROW(tensor_no_shape, CMHA_ERR_ARGUMENT, "tensor: shape is NULL", OP(cmha_tensor_new(TAPE, 2, NULL, 0)))  \
+    ROW(tensor_rank_0, CMHA_ERR_SHAPE, "rank = 0 is not 1 to 4", OP(tensor(f, 0, 1, 1, 1)))                  \
     ROW(tensor_rank_5, CMHA_ERR_SHAPE, "rank", OP(tensor(f, 5, 1, 1, 1)))                                    \
     ROW(tensor_rank_negative, CMHA_ERR_SHAPE, "rank", OP(tensor(f, -3, 1, 1, 1)))                            \
     ROW(tensor_2_31, CMHA_ERR_MEMORY, "memory", OP(tensor(f, 1, (size_t)1 << 31, 1, 1)))                     \
-    ROW(tensor_2_62, CMHA_ERR_OVERFLOW, "tensor", OP(tensor(f, 1, TOP, 1, 1)))                               \
-    ROW(tensor_2_31_squared, CMHA_ERR_OVERFLOW, "tensor",                                                    \
+    ROW(tensor_2_62, CMHA_ERR_OVERFLOW, "axis 0 of", OP(tensor(f, 1, TOP, 1, 1)))                            \
+    ROW(tensor_2_31_squared, CMHA_ERR_OVERFLOW, "axis 1 of 2147483648",                                      \
         OP(tensor(f, 2, (size_t)1 << 31, (size_t)1 << 31, 1)))                                               \
     ROW(tensor_wrapping, CMHA_ERR_OVERFLOW, "tensor", OP(tensor(f, 2, TOP, 4, 1)))                           \
-    ROW(tensor_0_by_2_62, CMHA_ERR_OVERFLOW, "tensor", OP(tensor(f, 2, 0, TOP, 1)))                          \
+    ROW(tensor_0_by_2_62, CMHA_ERR_OVERFLOW, "axis 1 of", OP(tensor(f, 2, 0, TOP, 1)))                       \
     ROW(tensor_2_62_by_0, CMHA_ERR_OVERFLOW, "tensor", OP(tensor(f, 2, TOP, 0, 1)))                          \
     ROW(tensor_0, CMHA_OK, NULL, OP(tensor(f, 2, 0, 3, 1)))                                                  \
-    ROW(wrap_no_data, CMHA_ERR_ARGUMENT, "tensor", OP(cmha_tensor_wrap(TAPE, 3, f->x->shape, NULL, NULL)))   \
-    ROW(wrap_no_shape, CMHA_ERR_ARGUMENT, "tensor", OP(cmha_tensor_wrap(TAPE, 3, NULL, f->x->data, NULL)))   \
-    ROW(push_too_many, CMHA_ERR_ARGUMENT, "push",                                                            \
+    ROW(wrap_no_data, CMHA_ERR_ARGUMENT, "tensor: data is NULL",                                             \
+        OP(cmha_tensor_wrap(TAPE, 3, f->x->shape, NULL, NULL)))                                              \
+    ROW(wrap_no_shape, CMHA_ERR_ARGUMENT, "tensor: shape is NULL",                                           \
+        OP(cmha_tensor_wrap(TAPE, 3, NULL, f->x->data, NULL)))                                               \
+    ROW(push_too_many, CMHA_ERR_ARGUMENT, "n_in = 10 of 0 to 9",                                             \
         OP(cmha_tape_push(TAPE, "p", f->x, &f->x, CMHA_MAX_INPUTS + 1, NULL, NULL)))                         \
-    ROW(push_negative, CMHA_ERR_ARGUMENT, "push",                                                            \
+    ROW(push_negative, CMHA_ERR_ARGUMENT, "n_in = -1 of 0 to",                                               \
         OP(cmha_tape_push(TAPE, "p", f->x, &f->x, -1, NULL, NULL)))                                          \
-    ROW(push_no_inputs, CMHA_ERR_ARGUMENT, "push", OP(cmha_tape_push(TAPE, "p", f->x, NULL, 1, NULL, NULL))) \
-    ROW(backward_null, CMHA_ERR_SHAPE, "backward", cmha_tape_backward(TAPE, NULL, 1))                        \
-    ROW(backward_large, CMHA_ERR_SHAPE, "backward", cmha_tape_backward(TAPE, f->x, 1))                       \
+    ROW(push_no_inputs, CMHA_ERR_ARGUMENT, "n_in = 1 of 0 to 9, in is NULL",                                 \
+        OP(cmha_tape_push(TAPE, "p", f->x, NULL, 1, NULL, NULL)))                                            \
+    ROW(backward_null, CMHA_ERR_SHAPE, "backward: loss is NULL", cmha_tape_backward(TAPE, NULL, 1))          \
+    ROW(backward_large, CMHA_ERR_SHAPE, "loss has 48 numbers, not 1", cmha_tape_backward(TAPE, f->x, 1))     \
     ROW(rotation_no_omega, CMHA_ERR_ARGUMENT, "rotation",                                                    \
         (cmha_rotation(TAPE, NULL, 1, 2, 3, 0), cmha_tape_status(TAPE)))                                     \
-    ROW(rotation_2_62, CMHA_ERR_OVERFLOW, "rotation",                                                        \
+    ROW(rotation_2_62, CMHA_ERR_OVERFLOW, "1 tables of",                                                     \
         (cmha_rotation(TAPE, &f->loss, 1, 2, TOP, 0), cmha_tape_status(TAPE)))
 
 #define ROWS_OPS(ROW)                                                                                        \
-    ROW(add_shapes, CMHA_ERR_SHAPE, "add", OP(cmha_add(TAPE, f->x, f->w)))                                   \
-    ROW(mul_shapes, CMHA_ERR_SHAPE, "mul", OP(cmha_mul(TAPE, f->x, tensor(f, 1, 3, 1, 1))))                  \
-    ROW(mul_rank, CMHA_ERR_SHAPE, "mul", OP(cmha_mul(TAPE, f->b, f->x)))                                     \
+    ROW(matmul_transposed, CMHA_ERR_SHAPE, "a [2, 3, 8] does not fit transposed b [5, 7]",                   \
+        OP(cmha_matmul(TAPE, f->x, tensor(f, 2, 5, 7, 1), 1)))                                               \
+    ROW(reflect_values, CMHA_ERR_SHAPE, "v [5, 8] differs in shape from z [2, 3, 8]",                        \
+        OP(cmha_reflect(TAPE, f->planes, f->w, f->x, 1, CMHA_FUSION_CONVEX, NULL)))                          \
+    ROW(reflect_tau, CMHA_ERR_ARGUMENT, "reflect: tau = 0 must be above 0",                                  \
+        OP(cmha_reflect(TAPE, f->planes, f->planes, f->x, 0, CMHA_FUSION_CONVEX, NULL)))                     \
+    ROW(add_shapes, CMHA_ERR_SHAPE, "add: an input [5, 8] differs in shape from [2, 3, 8]",\
+        OP(cmha_add(TAPE, f->x, f->w)))                                                                      \
+    ROW(mul_shapes, CMHA_ERR_SHAPE, "mul: b [3] does not repeat to a [2, 3, 8]",                             \
+        OP(cmha_mul(TAPE, f->x, tensor(f, 1, 3, 1, 1))))                                                     \
+    ROW(mul_rank, CMHA_ERR_SHAPE, "mul: b [2, 3, 8] does not repeat to a [5]",                               \
+        OP(cmha_mul(TAPE, f->b, f->x)))                                                                      \
     ROW(softmax_rank, CMHA_ERR_SHAPE, "softmax", OP(cmha_softmax_rows(TAPE, f->b, 0, NULL)))                 \
-    ROW(transpose_axis, CMHA_ERR_SHAPE, "transpose", OP(cmha_transpose(TAPE, f->x, 0, 3)))                   \
-    ROW(transpose_axis_negative, CMHA_ERR_SHAPE, "transpose", OP(cmha_transpose(TAPE, f->x, -1, 0)))         \
-    ROW(transpose_axes_negative, CMHA_ERR_SHAPE, "transpose", OP(cmha_transpose(TAPE, f->x, -1, -1)))        \
-    ROW(matmul_inner, CMHA_ERR_SHAPE, "matmul", OP(cmha_matmul(TAPE, f->x, f->w, 0)))                        \
-    ROW(matmul_rank, CMHA_ERR_SHAPE, "matmul", OP(cmha_matmul(TAPE, f->x, f->b, 0)))                         \
-    ROW(matmul_batches, CMHA_ERR_SHAPE, "matmul", OP(cmha_matmul(TAPE, f->x, tensor(f, 3, 3, 8, 2), 0)))     \
-    ROW(reshape_size, CMHA_ERR_SHAPE, "reshape", OP(cmha_reshape(TAPE, f->x, 2, f->w->shape)))               \
-    ROW(reshape_rank, CMHA_ERR_SHAPE, "rank", OP(cmha_reshape(TAPE, f->x, 9, f->w->shape)))                  \
-    ROW(reshape_no_shape, CMHA_ERR_ARGUMENT, "tensor", OP(cmha_reshape(TAPE, f->x, 2, NULL)))                \
-    ROW(concat_axis, CMHA_ERR_SHAPE, "concat", OP(cmha_concat(TAPE, f->x, f->x, 3)))                         \
-    ROW(concat_axis_negative, CMHA_ERR_SHAPE, "concat", OP(cmha_concat(TAPE, f->x, f->x, -1)))               \
-    ROW(concat_ranks, CMHA_ERR_SHAPE, "concat", OP(cmha_concat(TAPE, f->x, f->w, 0)))                        \
-    ROW(concat_sizes, CMHA_ERR_SHAPE, "concat", OP(cmha_concat(TAPE, f->x, tensor(f, 3, 2, 4, 8), 0)))       \
-    ROW(slice_axis, CMHA_ERR_SHAPE, "slice", OP(cmha_slice(TAPE, f->x, -1, 0, 1)))                           \
-    ROW(slice_reversed, CMHA_ERR_SHAPE, "slice", OP(cmha_slice(TAPE, f->x, 1, 2, 1)))                        \
-    ROW(slice_end, CMHA_ERR_SHAPE, "slice", OP(cmha_slice(TAPE, f->x, 1, 0, TOP)))                           \
+    ROW(transpose_axis, CMHA_ERR_SHAPE, "axes 0 and 3, x has rank 3",                              \
+        OP(cmha_transpose(TAPE, f->x, 0, 3)))                                                                \
+    ROW(transpose_axis_negative, CMHA_ERR_SHAPE, "axes 0 and -1, x has rank 3",                              \
+        OP(cmha_transpose(TAPE, f->x, -1, 0)))                                                               \
+    ROW(transpose_axes_negative, CMHA_ERR_SHAPE, "axes -1 and -1",                                 \
+        OP(cmha_transpose(TAPE, f->x, -1, -1)))                                                              \
+    ROW(matmul_inner, CMHA_ERR_SHAPE, "matmul: a [2, 3, 8] does not fit b [5, 8]",                           \
+        OP(cmha_matmul(TAPE, f->x, f->w, 0)))                                                                \
+    ROW(matmul_rank, CMHA_ERR_SHAPE, "matmul: a [2, 3, 8] does not fit b [5]",                               \
+        OP(cmha_matmul(TAPE, f->x, f->b, 0)))                                                                \
+    ROW(matmul_batches, CMHA_ERR_SHAPE, "matmul: a [2, 3, 8] does not fit b [3, 8, 2]",                      \
+        OP(cmha_matmul(TAPE, f->x, tensor(f, 3, 3, 8, 2), 0)))                                               \
+    ROW(reshape_size, CMHA_ERR_SHAPE, "x of 48, shape of 40", OP(cmha_reshape(TAPE, f->x, 2, f->w->shape)))  \
+    ROW(reshape_rank, CMHA_ERR_SHAPE, "rank = 9", OP(cmha_reshape(TAPE, f->x, 9, f->w->shape)))              \
+    ROW(reshape_no_shape, CMHA_ERR_ARGUMENT, "shape is NULL", OP(cmha_reshape(TAPE, f->x, 2, NULL)))         \
+    ROW(concat_axis, CMHA_ERR_SHAPE, "axis = 3, a has rank 3, b 3", OP(cmha_concat(TAPE, f->x, f->x, 3)))    \
+    ROW(concat_axis_negative, CMHA_ERR_SHAPE, "axis = -1", OP(cmha_concat(TAPE, f->x, f->x, -1)))            \
+    ROW(concat_ranks, CMHA_ERR_SHAPE, "a has rank 3, b 2", OP(cmha_concat(TAPE, f->x, f->w, 0)))             \
+    ROW(concat_sizes, CMHA_ERR_SHAPE, "b [2, 4, 8] differs on another axis from a [2, 3, 8]",                \
+        OP(cmha_concat(TAPE, f->x, tensor(f, 3, 2, 4, 8), 0)))                                               \
+    ROW(slice_axis, CMHA_ERR_SHAPE, "do not fit axis -1 of x [2, 3, 8]",                                     \
+        OP(cmha_slice(TAPE, f->x, -1, 0, 1)))                                                                \
+    ROW(slice_reversed, CMHA_ERR_SHAPE, "begin 2, end 1 do not fit axis 1 of x [2, 3, 8]",                   \
+        OP(cmha_slice(TAPE, f->x, 1, 2, 1)))                                                                 \
+    ROW(slice_end, CMHA_ERR_SHAPE, "do not fit axis 1 of x [2, 3, 8]", OP(cmha_slice(TAPE, f->x, 1, 0, TOP)))\
     ROW(slice_empty, CMHA_OK, NULL, fine(f, cmha_slice(TAPE, f->x, 1, 2, 2)))                                \
     ROW(embedding_no_ids, CMHA_ERR_ARGUMENT, "embedding", OP(cmha_embedding(TAPE, f->w, NULL, 1, 2)))        \
-    ROW(embedding_rank, CMHA_ERR_SHAPE, "embedding", OP(cmha_embedding(TAPE, f->x, good_ids, 1, 2)))         \
+    ROW(embedding_rank, CMHA_ERR_SHAPE, "weight must be [V, D], not of rank 3",                              \
+        OP(cmha_embedding(TAPE, f->x, good_ids, 1, 2)))                                                      \
     ROW(embedding_token, CMHA_ERR_TOKEN, "token 5", OP(cmha_embedding(TAPE, f->w, good_ids, 1, 8)))          \
     ROW(embedding_2_62, CMHA_ERR_OVERFLOW, "tensor", OP(cmha_embedding(TAPE, f->w, good_ids, TOP, 1)))       \
     ROW(embedding_width_0, CMHA_OK, NULL,                                                                    \
         fine(f, cmha_embedding(TAPE, tensor(f, 2, 9, 0, 1), good_ids, 1, 8)))                                \
     ROW(embedding_none, CMHA_OK, NULL, fine(f, cmha_embedding(TAPE, f->w, good_ids, 0, 8)))                  \
-    ROW(linear_width, CMHA_ERR_SHAPE, "linear", OP(cmha_linear(TAPE, f->x, tensor(f, 2, 5, 7, 1), NULL)))    \
-    ROW(linear_bias, CMHA_ERR_SHAPE, "linear", OP(cmha_linear(TAPE, f->x, f->w, tensor(f, 1, 6, 1, 1))))     \
-    ROW(linear_rank, CMHA_ERR_SHAPE, "linear", OP(cmha_linear(TAPE, f->x, f->x, NULL)))                      \
+    ROW(linear_width, CMHA_ERR_SHAPE, "linear: x has a width of 8, weight needs 7",                          \
+        OP(cmha_linear(TAPE, f->x, tensor(f, 2, 5, 7, 1), NULL)))                                            \
+    ROW(linear_bias, CMHA_ERR_SHAPE, "linear: bias has 6 numbers, weight needs 5",                           \
+        OP(cmha_linear(TAPE, f->x, f->w, tensor(f, 1, 6, 1, 1))))                                            \
+    ROW(linear_rank, CMHA_ERR_SHAPE, "weight must be [O, I], not of rank 3",                                 \
+        OP(cmha_linear(TAPE, f->x, f->x, NULL)))                                                             \
     ROW(linear_out_0, CMHA_OK, NULL, fine(f, cmha_linear(TAPE, f->x, tensor(f, 2, 0, 8, 1), NULL)))          \
     ROW(linear_in_0, CMHA_OK, NULL,                                                                          \
         fine(f, cmha_linear(TAPE, tensor(f, 2, 3, 0, 1), tensor(f, 2, 5, 0, 1), f->b)))                      \
-    ROW(sublayer_residual, CMHA_ERR_SHAPE, "linear",                                                         \
+    ROW(sublayer_residual, CMHA_ERR_SHAPE, "residual has 6 rows of 8, the result 6 of 5",                    \
         OP(cmha_sublayer(TAPE, f->x, CMHA_ACTIVATION_NONE, f->w, f->b, f->x, 1, 0))) \
-    ROW(sublayer_dropout_1, CMHA_ERR_ARGUMENT, "dropout",                                                    \
+    ROW(sublayer_dropout_1, CMHA_ERR_ARGUMENT, "p = 1 is not in [0, 1)",                                     \
         OP(cmha_sublayer(TAPE, f->x, CMHA_ACTIVATION_NONE, f->w, f->b, NULL, 1, 1))) \
     ROW(sublayer_dropout_nan, CMHA_ERR_ARGUMENT, "dropout",                                                  \
         OP(cmha_sublayer(TAPE, f->x, CMHA_ACTIVATION_NONE, f->w, f->b, NULL, 1, (cmha_real)NAN))) \
-    ROW(reflect_sizes, CMHA_ERR_SHAPE, "reflect",                                                            \
+    ROW(reflect_sizes, CMHA_ERR_SHAPE, "reflect: gate [2, 3, 8] has no number for each pair of z [2, 3, 8]", \
         OP(cmha_reflect(TAPE, f->planes, f->planes, f->x, 1, CMHA_FUSION_CONVEX, NULL)))                     \
-    ROW(sublayer_act, CMHA_ERR_ARGUMENT, "activation",                                                       \
+    ROW(sublayer_act, CMHA_ERR_ARGUMENT, "act = 17 is no activation",                                        \
         OP(cmha_sublayer(TAPE, f->x, 17, f->w, f->b, NULL, 1, 0)))                                           \
-    ROW(layernorm_weight, CMHA_ERR_SHAPE, "norm", OP(cmha_layernorm(TAPE, f->x, f->w, NULL, 0)))             \
-    ROW(layernorm_bias, CMHA_ERR_SHAPE, "norm",                                                              \
+    ROW(layernorm_weight, CMHA_ERR_SHAPE, "input 1 has 40 numbers, rows of 8 need 8",                        \
+        OP(cmha_layernorm(TAPE, f->x, f->w, NULL, 0)))                                                       \
+    ROW(layernorm_bias, CMHA_ERR_SHAPE, "input 2 has 40 numbers, rows of 5 need 5",                          \
         OP(cmha_layernorm(TAPE, tensor(f, 2, 4, 5, 1), f->b, f->w, 0)))                                      \
-    ROW(layernorm_eps, CMHA_ERR_ARGUMENT, "eps",                                                             \
+    ROW(layernorm_eps, CMHA_ERR_ARGUMENT, "eps = -1 must be at least 0",                                     \
         OP(cmha_layernorm(TAPE, tensor(f, 2, 4, 5, 1), f->b, f->b, -1)))                                     \
     ROW(layernorm_width_0, CMHA_OK, NULL,                                                                    \
         fine(f, cmha_layernorm(TAPE, tensor(f, 2, 4, 0, 1), tensor(f, 1, 0, 1, 1), NULL, 0)))                \
@@ -968,64 +1045,72 @@ static const char *ugly_name(void) {
         fine(f, cmha_rmsnorm(TAPE, tensor(f, 2, 4, 0, 1), tensor(f, 1, 0, 1, 1), 0)))                        \
     ROW(activate_odd, CMHA_ERR_SHAPE, "activate",                                                            \
         OP(cmha_activate(TAPE, tensor(f, 2, 2, 3, 1), CMHA_ACTIVATION_SWIGLU)))                              \
-    ROW(activate_kind, CMHA_ERR_ARGUMENT, "activate", OP(cmha_activate(TAPE, f->x, (cmha_activation)9)))     \
-    ROW(dropout_1, CMHA_ERR_ARGUMENT, "dropout", OP(cmha_dropout(TAPE, f->x, 1)))                            \
-    ROW(dropout_negative, CMHA_ERR_ARGUMENT, "dropout", OP(cmha_dropout(TAPE, f->x, (cmha_real)-0.1)))       \
+    ROW(activate_kind, CMHA_ERR_ARGUMENT, "there is no kind 9",                                              \
+        OP(cmha_activate(TAPE, f->x, (cmha_activation)9)))                                                   \
+    ROW(dropout_1, CMHA_ERR_ARGUMENT, "p = 1 is not in [0, 1)", OP(cmha_dropout(TAPE, f->x, 1)))             \
+    ROW(dropout_negative, CMHA_ERR_ARGUMENT, "p = -0.1", OP(cmha_dropout(TAPE, f->x, (cmha_real)-0.1)))      \
     ROW(dropout_nan, CMHA_ERR_ARGUMENT, "dropout", OP(cmha_dropout(TAPE, f->x, (cmha_real)NAN)))             \
     ROW(quotient_odd, CMHA_ERR_SHAPE, "quotient", OP(cmha_quotient(TAPE, f->b, f->b, CMHA_QUOTIENT_REG, 1))) \
-    ROW(quotient_shape, CMHA_ERR_SHAPE, "quotient",                                                          \
+    ROW(quotient_shape, CMHA_ERR_SHAPE, "[5, 8]",                                           \
         OP(cmha_quotient(TAPE, f->x, f->w, CMHA_QUOTIENT_REG, 1)))                                           \
     ROW(quotient_eps, CMHA_ERR_ARGUMENT, "eps", OP(cmha_quotient(TAPE, f->x, f->x, CMHA_QUOTIENT_REG, -1)))  \
-    ROW(quotient_kind, CMHA_ERR_ARGUMENT, "quotient",                                                        \
+    ROW(quotient_kind, CMHA_ERR_ARGUMENT, "there is no kind 7",                                              \
         OP(cmha_quotient(TAPE, f->x, f->x, (cmha_quotient_kind)7, 0)))                                       \
-    ROW(mobius_shape, CMHA_ERR_SHAPE, "mobius", OP(cmha_mobius(TAPE, f->x, f->w, CMHA_QUOTIENT_REG, 1)))     \
+    ROW(mobius_shape, CMHA_ERR_SHAPE, "input 1 has 40 numbers",                                              \
+        OP(cmha_mobius(TAPE, f->x, f->w, CMHA_QUOTIENT_REG, 1)))                                             \
     ROW(mobius_eps, CMHA_ERR_ARGUMENT, "eps",                                                                \
         OP(cmha_mobius(TAPE, f->x, tensor(f, 3, 4, 2, 4), CMHA_QUOTIENT_REG, (cmha_real)NAN)))               \
-    ROW(mobius_kind, CMHA_ERR_ARGUMENT, "mobius",                                                            \
+    ROW(mobius_kind, CMHA_ERR_ARGUMENT, "there is no kind -1",                                               \
         OP(cmha_mobius(TAPE, f->x, tensor(f, 3, 4, 2, 4), (cmha_quotient_kind)-1, 1)))                       \
-    ROW(elementwise_shape, CMHA_ERR_SHAPE, "elementwise", OP(cmha_elementwise_complex(TAPE, f->x, f->w)))    \
-    ROW(join_shapes, CMHA_ERR_SHAPE, "concat", OP(cmha_complex_join(TAPE, f->x, f->w)))                      \
+    ROW(elementwise_shape, CMHA_ERR_SHAPE, "input 1 has 40 numbers",                                         \
+        OP(cmha_elementwise_complex(TAPE, f->x, f->w)))                                                      \
+    ROW(join_shapes, CMHA_ERR_SHAPE, "a has rank 3, b 2", OP(cmha_complex_join(TAPE, f->x, f->w)))           \
     ROW(real_part_odd, CMHA_ERR_SHAPE, "odd", OP(cmha_complex_part(TAPE, f->b, 0)))                          \
     ROW(imag_part_odd, CMHA_ERR_SHAPE, "odd", OP(cmha_complex_part(TAPE, f->b, 1)))                          \
     ROW(complex_linear_odd, CMHA_ERR_SHAPE, "odd", OP(cmha_complex_linear(TAPE, f->b, f->cw, NULL)))         \
-    ROW(complex_linear_weight, CMHA_ERR_SHAPE, "complex linear",                                             \
+    ROW(complex_linear_weight, CMHA_ERR_SHAPE, "weight [5, 8] does not fit x [2, 3, 8]",                     \
         OP(cmha_complex_linear(TAPE, f->x, f->w, NULL)))                                                     \
-    ROW(complex_linear_width, CMHA_ERR_SHAPE, "complex linear",                                              \
+    ROW(complex_linear_width, CMHA_ERR_SHAPE, "weight [2, 5, 4] does not fit x [6]",                         \
         OP(cmha_complex_linear(TAPE, tensor(f, 1, 6, 1, 1), f->cw, NULL)))                                   \
     ROW(complex_linear_bias, CMHA_ERR_SHAPE, "complex linear",                                               \
         OP(cmha_complex_linear(TAPE, f->x, f->cw, f->b)))                                                    \
     ROW(complex_linear_out_0, CMHA_OK, NULL,                                                                 \
         fine(f, cmha_complex_linear(TAPE, f->x, tensor(f, 3, 2, 0, 4), NULL)))                               \
-    ROW(lowrank_rank, CMHA_ERR_SHAPE, "complex linear",                                                      \
+    ROW(lowrank_rank, CMHA_ERR_SHAPE, "does not fit x",                                                      \
         OP(cmha_complex_lowrank(TAPE, f->x, f->cw, tensor(f, 3, 2, 4, 3), NULL)))                            \
     ROW(lowrank_0, CMHA_OK, NULL,                                                                            \
         fine(f, cmha_complex_lowrank(TAPE, f->x, tensor(f, 3, 2, 3, 0), tensor(f, 3, 2, 4, 0), NULL)))       \
-    ROW(rotate_shape, CMHA_ERR_SHAPE, "complex_rotate", OP(cmha_complex_rotate(TAPE, f->x, f->w)))           \
-    ROW(complex_norm_gamma, CMHA_ERR_SHAPE, "complex_norm: rows of",                                         \
+    ROW(rotate_shape, CMHA_ERR_SHAPE, "theta [5, 8] has no angle for each pair of z [2, 3, 8]",              \
+        OP(cmha_complex_rotate(TAPE, f->x, f->w)))                                                           \
+    ROW(complex_norm_gamma, CMHA_ERR_SHAPE, "complex_norm: input 1 has 40 numbers",                          \
         OP(cmha_complex_norm(TAPE, f->x, CMHA_COMPLEX_NORM_CLN, f->w, NULL, 1)))                             \
-    ROW(complex_norm_beta, CMHA_ERR_SHAPE, "complex_norm: rows of",                                          \
+    ROW(complex_norm_beta, CMHA_ERR_SHAPE, "complex_norm: input 2 has 40 numbers",                           \
         OP(cmha_complex_norm(TAPE, f->x, CMHA_COMPLEX_NORM_CLN, NULL, f->w, 1)))                             \
     ROW(complex_norm_eps, CMHA_ERR_ARGUMENT, "eps",                                                          \
         OP(cmha_complex_norm(TAPE, f->x, CMHA_COMPLEX_NORM_CLN, NULL, NULL, -1)))                            \
-    ROW(complex_norm_kind, CMHA_ERR_ARGUMENT, "complex_norm: there is no such kind",                         \
+    ROW(complex_norm_kind, CMHA_ERR_ARGUMENT, "complex_norm: there is no kind 9",                            \
         OP(cmha_complex_norm(TAPE, f->x, (cmha_complex_norm_kind)9, NULL, NULL, 1)))                         \
     ROW(complex_norm_0, CMHA_OK, NULL,                                                                       \
         fine(f, cmha_complex_norm(TAPE, tensor(f, 2, 3, 0, 1), CMHA_COMPLEX_NORM_CLN, NULL, NULL, 0)))       \
     ROW(phasor_odd, CMHA_ERR_SHAPE, "phasor", OP(cmha_phasor(TAPE, f->b, 1)))                                \
     ROW(phasor_eps, CMHA_ERR_ARGUMENT, "eps", OP(cmha_phasor(TAPE, f->x, (cmha_real)NAN)))                   \
-    ROW(multifreq_rank, CMHA_ERR_SHAPE, "multifreq", OP(cmha_multifreq(TAPE, f->x, f->x, 2, 0)))             \
-    ROW(multifreq_shapes, CMHA_ERR_SHAPE, "multifreq", OP(cmha_multifreq(TAPE, f->w, f->rows, 2, 0)))        \
+    ROW(multifreq_rank, CMHA_ERR_SHAPE, "delta [2, 3, 8] must be [K, d], as omega [2, 3, 8]",                \
+        OP(cmha_multifreq(TAPE, f->x, f->x, 2, 0)))                                                          \
+    ROW(multifreq_shapes, CMHA_ERR_SHAPE, "delta [3, 8] must be [K, d], as omega [5, 8]",                    \
+        OP(cmha_multifreq(TAPE, f->w, f->rows, 2, 0)))                                                       \
     ROW(multifreq_2_62, CMHA_ERR_OVERFLOW, "tensor", OP(cmha_multifreq(TAPE, f->w, f->w, TOP, 0)))           \
     ROW(multifreq_no_terms, CMHA_OK, NULL,                                                                   \
         fine(f, cmha_multifreq(TAPE, tensor(f, 2, 0, 8, 1), tensor(f, 2, 0, 8, 1), 2, 0)))                   \
-    ROW(add_rows_shape, CMHA_ERR_SHAPE, "add_rows", OP(cmha_add_rows(TAPE, f->x, f->w)))                     \
+    ROW(add_rows_shape, CMHA_ERR_SHAPE, "rows [5, 8] must be [N, D] of x [2, 3, 8]",                         \
+        OP(cmha_add_rows(TAPE, f->x, f->w)))                                                                 \
     ROW(phase_reg_odd, CMHA_ERR_SHAPE, "phase_reg", OP(cmha_phase_reg(TAPE, f->b, NULL, 1, 1)))              \
     ROW(mag_reg_odd, CMHA_ERR_SHAPE, "mag_reg", OP(cmha_mag_reg(TAPE, f->b, NULL, 1)))                       \
-    ROW(gather_row, CMHA_ERR_ARGUMENT, "gather", OP(cmha_gather(TAPE, f->b, ops_rows, 3)))                   \
+    ROW(gather_row, CMHA_ERR_ARGUMENT, "gather: index[", OP(cmha_gather(TAPE, f->b, ops_rows, 3)))           \
     ROW(gather_no_index, CMHA_ERR_ARGUMENT, "gather", OP(cmha_gather(TAPE, f->x, NULL, 3)))                  \
     ROW(gather_2_62, CMHA_ERR_OVERFLOW, "tensor", OP(cmha_gather(TAPE, f->x, ops_rows, TOP)))                \
     ROW(gather_none, CMHA_OK, NULL, fine(f, cmha_gather(TAPE, f->x, NULL, 0)))                               \
-    ROW(mean_rank, CMHA_ERR_SHAPE, "mean", OP(cmha_mean_tokens(TAPE, f->w, NULL)))                           \
+    ROW(mean_rank, CMHA_ERR_SHAPE, "x must be [B, N, D], not of rank 2",                                     \
+        OP(cmha_mean_tokens(TAPE, f->w, NULL)))                                                              \
     ROW(mean_of_0, CMHA_OK, NULL, fine(f, cmha_mean_tokens(TAPE, tensor(f, 3, 2, 0, 3), NULL)))              \
     ROW(entropy_no_targets, CMHA_ERR_ARGUMENT, "cross-entropy",                                              \
         OP(cmha_cross_entropy(TAPE, f->x, NULL, -1, NULL)))                                                  \
@@ -1037,11 +1122,13 @@ static const char *ugly_name(void) {
         fine(f, cmha_cross_entropy(TAPE, tensor(f, 2, 0, 4, 1), good_ids, -1, NULL)))                        \
     ROW(projection_no_targets, CMHA_ERR_ARGUMENT, "cross-entropy",                                           \
         OP(cmha_linear_cross_entropy(TAPE, f->x, f->x, NULL, NULL, -1, NULL)))                               \
-    ROW(projection_rank, CMHA_ERR_SHAPE, "cross-entropy",                                                    \
+    ROW(projection_rank, CMHA_ERR_SHAPE, "weight must be [O, I], not of rank 1",                             \
         OP(cmha_linear_cross_entropy(TAPE, f->x, f->b, NULL, good_ids, -1, NULL)))                           \
-    ROW(projection_width, CMHA_ERR_SHAPE, "cross-entropy", OP(cmha_linear_cross_entropy(TAPE,                \
+    ROW(projection_width, CMHA_ERR_SHAPE, "x has a width of 3, weight needs 5",                              \
+        OP(cmha_linear_cross_entropy(TAPE,                                                                   \
         tensor(f, 2, 2, 3, 1), tensor(f, 2, 4, 5, 1), NULL, good_ids, -1, NULL)))                            \
-    ROW(projection_bias, CMHA_ERR_SHAPE, "cross-entropy", OP(cmha_linear_cross_entropy(TAPE,                 \
+    ROW(projection_bias, CMHA_ERR_SHAPE, "bias has 3 numbers, weight needs 4",                               \
+        OP(cmha_linear_cross_entropy(TAPE,                                                                   \
         tensor(f, 2, 2, 3, 1), tensor(f, 2, 4, 3, 1), tensor(f, 1, 3, 1, 1), good_ids, -1, NULL)))           \
     ROW(projection_target, CMHA_ERR_TOKEN, "token", OP(cmha_linear_cross_entropy(TAPE,                       \
         tensor(f, 2, 8, 3, 1), tensor(f, 2, 1, 3, 1), NULL, good_ids, -1, NULL)))                            \
@@ -1057,11 +1144,12 @@ static const char *ugly_name(void) {
         fine(f, cmha_attention(TAPE, &f->attention, f->x, f->x, f->x, NULL)))                                \
     ROW(attention_no_args, CMHA_ERR_ARGUMENT, "attention",                                                   \
         OP(cmha_attention(TAPE, NULL, f->x, f->x, f->x, NULL)))                                              \
-    ROW(attention_heads_0, CMHA_ERR_SHAPE, "attention", ATTEND(f->attention.heads = 0))                      \
-    ROW(attention_kv_heads_0, CMHA_ERR_SHAPE, "attention", ATTEND(f->attention.kv_heads = 0))                \
-    ROW(attention_heads_3, CMHA_ERR_SHAPE, "attention",                                                      \
+    ROW(attention_heads_0, CMHA_ERR_SHAPE, "0 heads cannot share 2 kv_heads", ATTEND(f->attention.heads = 0))\
+    ROW(attention_kv_heads_0, CMHA_ERR_SHAPE, "2 heads cannot share 0 kv_heads",                             \
+        ATTEND(f->attention.kv_heads = 0))                                                                   \
+    ROW(attention_heads_3, CMHA_ERR_SHAPE, "q of rank 3, width 8 must be [B, N, D], D divisible by 3",       \
         ATTEND(f->attention.heads = f->attention.kv_heads = 3))                                              \
-    ROW(attention_grouped, CMHA_ERR_SHAPE, "attention",                                                      \
+    ROW(attention_grouped, CMHA_ERR_SHAPE, "4 heads cannot share 3 kv_heads",                                \
         ATTEND(f->attention.heads = 4, f->attention.kv_heads = 3))                                           \
     ROW(attention_heads_2_62, CMHA_ERR_SHAPE, "attention",                                                   \
         ATTEND(f->attention.heads = f->attention.kv_heads = TOP))                                            \
@@ -1071,11 +1159,11 @@ static const char *ugly_name(void) {
     ROW(attention_fused_wrap, CMHA_ERR_SHAPE, "attention",                                                   \
         WITH((f->attention.heads = (2 * TOP), f->attention.kv_heads = TOP),                                  \
         OP(cmha_attention(TAPE, &f->attention, f->x, NULL, NULL, NULL))))                                    \
-    ROW(attention_rank, CMHA_ERR_SHAPE, "attention",                                                         \
+    ROW(attention_rank, CMHA_ERR_SHAPE, "q of rank 2",                                                       \
         OP(cmha_attention(TAPE, &f->attention, f->w, f->w, f->w, NULL)))                                     \
-    ROW(attention_no_values, CMHA_ERR_SHAPE, "attention",                                                    \
+    ROW(attention_no_values, CMHA_ERR_SHAPE, "k has rank 3, v 0",                                            \
         OP(cmha_attention(TAPE, &f->attention, f->x, f->x, NULL, NULL)))                                     \
-    ROW(attention_tokens, CMHA_ERR_SHAPE, "attention",                                                       \
+    ROW(attention_tokens, CMHA_ERR_SHAPE, "k [2, 3, 8] must be [2, N, 8], v [2, 4, 8] [.., N, 2 d]",         \
         OP(cmha_attention(TAPE, &f->attention, f->x, f->x, tensor(f, 3, 2, 4, 8), NULL)))                    \
     ROW(attention_odd, CMHA_ERR_SHAPE, "odd",                                                                \
         ATTEND((f->attention.heads = f->attention.kv_heads = 8, f->attention.kind = CMHA_ATTENTION_ROPE)))   \
@@ -1085,7 +1173,7 @@ static const char *ugly_name(void) {
     ROW(attention_no_temperatures, CMHA_ERR_SHAPE, "log_temp", ATTEND(f->attention.temperature = 1))         \
     ROW(attention_softcap_nan, CMHA_ERR_ARGUMENT, "softcap", ATTEND(f->attention.softcap = (cmha_real)NAN))  \
     ROW(attention_softcap_below, CMHA_ERR_ARGUMENT, "softcap", ATTEND(f->attention.softcap = -1))            \
-    ROW(attention_real_values, CMHA_ERR_ARGUMENT, "complex values",                                          \
+    ROW(attention_real_values, CMHA_ERR_ARGUMENT, "complex_v",                                               \
         ATTEND(f->attention.kind = CMHA_ATTENTION_COMPLEX))                                                  \
     ROW(attention_kind, CMHA_ERR_ARGUMENT, "attention", ATTEND(f->attention.kind = (cmha_attention_kind)42)) \
     ROW(attention_softmax, CMHA_ERR_ARGUMENT, "attention",                                                   \
@@ -1112,13 +1200,13 @@ static const char *ugly_name(void) {
         WITH(f->linear_args.heads = 0, OP(cmha_linear_attention(TAPE, &f->linear_args, f->x, f->x, f->x))))  \
     ROW(linear_attention_2_63, CMHA_ERR_SHAPE, "attention", WITH(f->linear_args.heads = (2 * TOP),           \
         OP(cmha_linear_attention(TAPE, &f->linear_args, f->x, f->x, f->x))))                                 \
-    ROW(linear_attention_kind, CMHA_ERR_ARGUMENT, "attention",                                               \
+    ROW(linear_attention_kind, CMHA_ERR_ARGUMENT, "kind = 9 or output = 0",                                  \
         WITH(f->linear_args.kind = (cmha_linear_kind)9,                                                      \
         OP(cmha_linear_attention(TAPE, &f->linear_args, f->x, f->x, f->x))))                                 \
-    ROW(linear_attention_output, CMHA_ERR_ARGUMENT, "attention",                                             \
+    ROW(linear_attention_output, CMHA_ERR_ARGUMENT, "output = 9",                                            \
         WITH((f->linear_args.kind = CMHA_LINEAR_COPE, f->linear_args.output = (cmha_cope_output)9),          \
         OP(cmha_linear_attention(TAPE, &f->linear_args, f->x, f->x, f->x))))                                 \
-    ROW(linear_attention_no_values, CMHA_ERR_SHAPE, "attention",                                             \
+    ROW(linear_attention_no_values, CMHA_ERR_SHAPE, "k has rank 3, v 0",                                     \
         OP(cmha_linear_attention(TAPE, &f->linear_args, f->x, f->x, NULL)))                                  \
     ROW(linear_attention_empty, CMHA_OK, NULL, fine(f, cmha_linear_attention(TAPE, &f->linear_args,          \
         tensor(f, 3, 2, 0, 8), tensor(f, 3, 2, 0, 8), tensor(f, 3, 2, 0, 8))))                               \
@@ -1126,13 +1214,13 @@ static const char *ugly_name(void) {
     ROW(lag_no_args, CMHA_ERR_ARGUMENT, "attention", OP(cmha_lag_attention(TAPE, NULL, f->x, f->x, f->x)))   \
     ROW(lag_heads_3, CMHA_ERR_SHAPE, "attention",                                                            \
         WITH(f->lag_args.heads = 3, OP(cmha_lag_attention(TAPE, &f->lag_args, f->x, f->x, f->x))))           \
-    ROW(lag_values, CMHA_ERR_SHAPE, "lag",                                                                   \
+    ROW(lag_values, CMHA_ERR_SHAPE, "v has 1 numbers a head, q 2",                                           \
         OP(cmha_lag_attention(TAPE, &f->lag_args, f->x, f->x, tensor(f, 3, 2, 3, 4))))                       \
     ROW(lag_empty, CMHA_OK, NULL, fine(f, cmha_lag_attention(TAPE, &f->lag_args, tensor(f, 3, 2, 0, 8),      \
         tensor(f, 3, 2, 0, 8), tensor(f, 3, 2, 0, 8))))                                                      \
-    ROW(pcl_no_args, CMHA_ERR_ARGUMENT, "pcl",                                                               \
+    ROW(pcl_no_args, CMHA_ERR_ARGUMENT, "pcl: args is NULL",                                                 \
         OP(cmha_pcl(TAPE, NULL, tensor(f, 3, 2, 3, 24), NULL, NULL, f->b, &f->pcl)))                         \
-    ROW(pcl_no_options, CMHA_ERR_ARGUMENT, "pcl",                                                            \
+    ROW(pcl_no_options, CMHA_ERR_ARGUMENT, "pcl: options is NULL",                                           \
         OP(cmha_pcl(TAPE, &f->attention, tensor(f, 3, 2, 3, 24), NULL, NULL, f->b, NULL)))                   \
     ROW(pcl_weights, CMHA_ERR_SHAPE, "pcl",                                                                  \
         OP(cmha_pcl(TAPE, &f->attention, tensor(f, 3, 2, 3, 24), NULL, NULL, f->b, &f->pcl)))                \
@@ -1158,27 +1246,28 @@ static const char *ugly_name(void) {
         cmha_parameters_read(&f->decoder.parameters, weights_path, 1))                                       \
     ROW(list_read_other, CMHA_ERR_FORMAT, "missing",                                                         \
         cmha_parameters_read(&f->encoder.parameters, weights_path, 0))                                       \
-    ROW(list_no_rows, CMHA_ERR_ARGUMENT, "no rows", cmha_parameters_init(&f->list, &f->ctx, NULL, 1))        \
+    ROW(list_no_rows, CMHA_ERR_ARGUMENT, "parameters: rows is NULL",                                         \
+        cmha_parameters_init(&f->list, &f->ctx, NULL, 1))                                                    \
     ROW(list_null, CMHA_ERR_ARGUMENT, NULL, cmha_parameters_init(NULL, &f->ctx, NULL, 1))                    \
     ROW(list_no_context, CMHA_ERR_STATE, NULL, cmha_parameters_init(&f->list, NULL, NULL, 1))                \
     ROW(tune_none, CMHA_ERR_STATE, NULL, cmha_parameters_tune(NULL, "*", CMHA_TUNE_RATE, 1, NULL))           \
-    ROW(tune_no_pattern, CMHA_ERR_ARGUMENT, "pattern",                                                       \
+    ROW(tune_no_pattern, CMHA_ERR_ARGUMENT, "tune: pattern is NULL; value = 1, what = ",                     \
         cmha_parameters_tune(&f->decoder.parameters, NULL, CMHA_TUNE_RATE, 1, NULL))                         \
     ROW(tune_nothing, CMHA_ERR_NOT_FOUND, "no parameter matches x",                                          \
         cmha_parameters_tune(&f->decoder.parameters, "x", CMHA_TUNE_RATE, 1, NULL))                          \
-    ROW(tune_half, CMHA_ERR_ARGUMENT, "0.5 is out of range",                                                 \
+    ROW(tune_half, CMHA_ERR_ARGUMENT, "out of range; value = 0.5",                                           \
         cmha_parameters_tune(&f->decoder.parameters, "*", CMHA_TUNE_FROZEN, 0.5, NULL))                      \
     ROW(step_list_none, CMHA_ERR_STATE, NULL, cmha_parameters_step(NULL, NULL, CMHA_CLIP_WHOLE, 0, NULL))    \
-    ROW(step_list_no_args, CMHA_ERR_ARGUMENT, "args",                                                        \
+    ROW(step_list_no_args, CMHA_ERR_ARGUMENT, "step: args is NULL",                                          \
         cmha_parameters_step(&f->decoder.parameters, NULL, CMHA_CLIP_WHOLE, 0, NULL))                        \
-    ROW(step_mode, CMHA_ERR_ARGUMENT, "mode",                                                                \
+    ROW(step_mode, CMHA_ERR_ARGUMENT, "grad_scale = 1 or mode = 9",                                          \
         cmha_parameters_step(&f->decoder.parameters, &(cmha_adamw_args){.grad_scale = 1},                    \
                              (cmha_clip_mode)9, 0, NULL))                                                    \
     ROW(optimiser_none, CMHA_ERR_STATE, NULL, cmha_parameters_optimiser(NULL, NULL))                         \
     ROW(optimiser_unknown, CMHA_ERR_NOT_FOUND, "no-such",                                                    \
         cmha_parameters_optimiser(&f->decoder.parameters, "no-such"))                                        \
     ROW(check_none, CMHA_ERR_STATE, NULL, cmha_gradient_check(NULL, NULL, NULL, &f->loss))                   \
-    ROW(check_no_loss, CMHA_ERR_ARGUMENT, "loss or error is NULL",                                           \
+    ROW(check_no_loss, CMHA_ERR_ARGUMENT, "gradient check: loss is NULL",                                    \
         cmha_gradient_check(&f->decoder.parameters, NULL, NULL, &f->loss))                                   \
     ROW(training_memory_none, CMHA_ERR_STATE, NULL, cmha_model_training_memory(NULL, 1, 1, &f->bytes))       \
     ROW(training_memory_no_result, CMHA_ERR_ARGUMENT, "need is NULL",                                        \
@@ -1211,13 +1300,16 @@ static const char *ugly_name(void) {
         cmha_config_read(&f->ctx, missing_path, NULL, NULL))                                                 \
     ROW(config_read_text, CMHA_ERR_FORMAT, "safetensors",                                                    \
         cmha_config_read(&f->ctx, text_path, NULL, NULL))                                                    \
-    ROW(archive_null, CMHA_ERR_ARGUMENT, "archive", cmha_archive_open(NULL, &f->ctx, weights_path))          \
+    ROW(archive_null, CMHA_ERR_ARGUMENT, "archive open: archive is NULL",                                    \
+        cmha_archive_open(NULL, &f->ctx, weights_path))                                                      \
     ROW(archive_no_context, CMHA_ERR_ARGUMENT, NULL,                                                         \
         cmha_archive_open(&f->spare_archive, NULL, weights_path))                                            \
-    ROW(archive_no_path, CMHA_ERR_ARGUMENT, "archive", cmha_archive_open(&f->spare_archive, &f->ctx, NULL))  \
+    ROW(archive_no_path, CMHA_ERR_ARGUMENT, "archive open: path is NULL",                                    \
+        cmha_archive_open(&f->spare_archive, &f->ctx, NULL))                                                 \
     ROW(archive_unusable, CMHA_ERR_STATE, NULL, unusable_archive(f))                                         \
-    ROW(archive_read_nothing, CMHA_ERR_ARGUMENT, "archive", cmha_archive_read(&f->archive, NULL, f->logits)) \
-    ROW(archive_read_no_out, CMHA_ERR_ARGUMENT, "archive",                                                   \
+    ROW(archive_read_nothing, CMHA_ERR_ARGUMENT, "archive read: tensor is NULL",                             \
+        cmha_archive_read(&f->archive, NULL, f->logits))                                                     \
+    ROW(archive_read_no_out, CMHA_ERR_ARGUMENT, "archive read: out is NULL",                                 \
         cmha_archive_read(&f->archive, f->archive.tensors, NULL))                                            \
     ROW(archive_read_other, CMHA_ERR_FORMAT, "I64",                                                          \
         cmha_archive_read_i64(&f->archive, f->archive.tensors, (int64_t *)(void *)&f->loss))                 \
@@ -1225,22 +1317,24 @@ static const char *ugly_name(void) {
         cmha_archive_find(&f->archive, NULL) || cmha_archive_find(NULL, "x") || cmha_archive_metadata(NULL,  \
         "x") || cmha_archive_metadata(&f->archive, NULL) ? CMHA_ERR_STATE : CMHA_OK)                         \
     ROW(write_no_context, CMHA_ERR_ARGUMENT, NULL, cmha_archive_write(NULL, missing_path, NULL, 0, NULL, 0)) \
-    ROW(write_no_path, CMHA_ERR_ARGUMENT, "archive write",                                                   \
+    ROW(write_no_path, CMHA_ERR_ARGUMENT, "archive write: path is NULL",                                     \
         cmha_archive_write(&f->ctx, NULL, NULL, 0, NULL, 0))                                                 \
     ROW(write_twice, CMHA_ERR_ARGUMENT, "comes twice", write_twice(f))                                       \
-    ROW(write_no_utf8, CMHA_ERR_ARGUMENT, "not UTF-8",                                                       \
+    ROW(write_no_utf8, CMHA_ERR_ARGUMENT, "metadata[1] is not UTF-8",                                        \
         cmha_archive_write(&f->ctx, missing_path, NULL, 0, no_utf8, 1))                                      \
-    ROW(write_no_items, CMHA_ERR_ARGUMENT, "archive write",                                                  \
+    ROW(write_no_items, CMHA_ERR_ARGUMENT, "archive write: items is NULL",                                   \
         cmha_archive_write(&f->ctx, missing_path, NULL, 3, NULL, 0))                                         \
-    ROW(write_no_metadata, CMHA_ERR_ARGUMENT, "archive write",                                               \
+    ROW(write_no_metadata, CMHA_ERR_ARGUMENT, "archive write: metadata is NULL",                             \
         cmha_archive_write(&f->ctx, missing_path, NULL, 0, NULL, 3))                                         \
     ROW(write_no_name, CMHA_ERR_ARGUMENT, "archive write", write_item(f, NULL, 1, f->x->shape, f->x->data))  \
     ROW(write_no_shape, CMHA_ERR_ARGUMENT, "archive write", write_item(f, "x", 1, NULL, f->x->data))         \
     ROW(write_no_data, CMHA_ERR_ARGUMENT, "archive write", write_item(f, "x", 1, f->x->shape, NULL))         \
     ROW(write_rank_9, CMHA_ERR_ARGUMENT, "archive write", write_item(f, "x", 9, f->x->shape, f->x->data))    \
-    ROW(tokens_null, CMHA_ERR_ARGUMENT, "tokens", cmha_tokens_open(NULL, &f->ctx, text_path, 1))             \
+    ROW(tokens_null, CMHA_ERR_ARGUMENT, "tokens load: tokens is NULL",                                       \
+        cmha_tokens_open(NULL, &f->ctx, text_path, 1))                                                       \
     ROW(tokens_no_context, CMHA_ERR_ARGUMENT, NULL, cmha_tokens_open(&f->spare_tokens, NULL, text_path, 1))  \
-    ROW(tokens_no_path, CMHA_ERR_ARGUMENT, "tokens", cmha_tokens_open(&f->spare_tokens, &f->ctx, NULL, 1))   \
+    ROW(tokens_no_path, CMHA_ERR_ARGUMENT, "tokens load: path is NULL",                                      \
+        cmha_tokens_open(&f->spare_tokens, &f->ctx, NULL, 1))                                                \
     ROW(tokens_width_0, CMHA_ERR_ARGUMENT, "width 0",                                                        \
         cmha_tokens_open(&f->spare_tokens, &f->ctx, text_path, 0))                                           \
     ROW(tokens_width_3, CMHA_ERR_ARGUMENT, "width 3",                                                        \
@@ -1253,17 +1347,51 @@ static const char *ugly_name(void) {
 
 #define ROWS_OBJECTS(ROW)                                                                                    \
     ROW(context_first, CMHA_ERR_STATE, NULL, context_first(f))                                               \
+    ROW(swap_none, CMHA_ERR_STATE, NULL, cmha_trainer_swap(NULL))                                            \
+    ROW(residual_alpha, CMHA_ERR_SHAPE, "complex residual: alpha has 5 numbers, it needs 1",                 \
+        OP(cmha_complex_residual(TAPE, f->x, f->planes, f->b, one_weight(f))))                               \
+    ROW(residual_beta, CMHA_ERR_SHAPE, "complex residual: beta has 5 numbers, it needs 1",                   \
+        OP(cmha_complex_residual(TAPE, f->x, f->planes, one_weight(f), f->b)))                               \
+    ROW(experts_logits, CMHA_ERR_SHAPE, "logits [2, 3, 8] needs the rows of z and E of w1 [2, 4, 3, 4]",     \
+        OP(cmha_experts(TAPE, f->x, f->planes, 1, tensor4(f, 2, 4, 3, 4), NULL, tensor4(f, 2, 4, 4, 3), NULL,\
+        NULL, NULL)))                                                                                        \
+    ROW(retrieve_queries, CMHA_ERR_ARGUMENT, "retrieve: queries is 0 or huge",                               \
+        WITH(f->query.queries = 0, OP(cmha_retrieve(TAPE, NULL, &f->query, f->x, one_weight(f), NULL))))     \
+    ROW(retrieve_tau, CMHA_ERR_ARGUMENT, "retrieve: tau 0, eps 0 or threshold -1",                           \
+        WITH(f->query.tau = 0, OP(cmha_retrieve(TAPE, NULL, &f->query, f->x, one_weight(f), NULL))))         \
+    ROW(retrieve_width, CMHA_ERR_SHAPE, "retrieve: q has rows of 8 numbers for queries = 3 of d_r = 0",      \
+        WITH(f->query.queries = 3, OP(cmha_retrieve(TAPE, NULL, &f->query, f->x, one_weight(f), NULL))))     \
+    ROW(window_wm, CMHA_ERR_SHAPE, "irw: weights->wm must be [2, M d_r, D], not [1, ..] of rank 1",          \
+        window_with(f))                                                                                      \
+    ROW(rotary_odd, CMHA_ERR_SHAPE, "rotary_dims 3 of 4", WITH((f->attention.rotary_dims = 3,                \
+        f->attention.kind = CMHA_ATTENTION_ROPE),                                                            \
+        OP(cmha_attention(TAPE, &f->attention, f->x, f->x, f->x, NULL))))                                    \
+    ROW(step_scale, CMHA_ERR_ARGUMENT, "step: grad_scale = 0 or mode = 0",                                   \
+        cmha_parameters_step(&f->decoder.parameters, &(cmha_adamw_args){.t = 1}, CMHA_CLIP_WHOLE, 0, NULL))  \
+    ROW(step_beta, CMHA_ERR_ARGUMENT, "step: wrong lr 0, betas 2, 0, eps 0, weight_decay 0 or limit 0",      \
+        cmha_parameters_step(&f->decoder.parameters, &(cmha_adamw_args){.grad_scale = 1, .beta1 = 2},        \
+        CMHA_CLIP_WHOLE, 0, NULL))                                                                           \
+    ROW(check_no_error, CMHA_ERR_ARGUMENT, "gradient check: error is NULL",                                  \
+        cmha_gradient_check(&f->decoder.parameters, no_loss, NULL, NULL))                                    \
+    ROW(list_no_count, CMHA_ERR_ARGUMENT, "parameters: count = 0",                                           \
+        cmha_parameters_init(&f->list, &f->ctx, &no_row, 0))                                                 \
+    ROW(merge_packed, CMHA_ERR_STATE, "model merge: it is packed", packed_lora(f, cmha_model_merge))         \
+    ROW(part_packed, CMHA_ERR_STATE, "model save: it is packed", packed_lora(f, save_part))                  \
+    ROW(frequencies_nan, CMHA_ERR_ARGUMENT, "omega[0] = ", frequencies_with(f))                              \
+    ROW(linear_keys, CMHA_ERR_SHAPE, "attention: k [2, 3, 4] must be [2, N, 8], v [2, 3, 8] [.., N, 4 d]",   \
+        OP(cmha_linear_attention(TAPE, &f->linear_args, f->x, tensor(f, 3, 2, 3, 4), f->x)))                 \
     ROW(apply_none, CMHA_ERR_STATE, NULL, cmha_trainer_apply(NULL, NULL))                                    \
     ROW(apply_closed, CMHA_ERR_STATE, NULL, cmha_trainer_apply(&f->spare_trainer, &f->loss))                 \
     ROW(share_none, CMHA_ERR_STATE, NULL, cmha_trainer_share(NULL, NULL))                                    \
     ROW(share_closed, CMHA_ERR_STATE, NULL, cmha_trainer_share(&f->spare_trainer, &two_ranks))               \
-    ROW(share_third_of_two, CMHA_ERR_ARGUMENT, "share", share_with(f, 2, 2, some_sum))                       \
+    ROW(share_third_of_two, CMHA_ERR_ARGUMENT, "rank 2 of 2 with 2 sequences", share_with(f, 2, 2, some_sum))\
     ROW(share_none_of_none, CMHA_ERR_ARGUMENT, "share", share_with(f, 0, 0, some_sum))                       \
     ROW(share_2_62_ranks, CMHA_ERR_ARGUMENT, "share", share_with(f, 0, TOP, some_sum))                       \
-    ROW(share_no_reduce, CMHA_ERR_ARGUMENT, "share", share_with(f, 0, 2, NULL))                              \
-    ROW(share_half_a_begin, CMHA_ERR_ARGUMENT, "share", cmha_trainer_share(&f->trainer, &half_begun))        \
-    ROW(states_no_model, CMHA_ERR_ARGUMENT, "model", OP(cmha_model_states(NULL, TAPE, &f->batch, NULL)))     \
-    ROW(states_closed, CMHA_ERR_STATE, "model", OP(cmha_model_states(&f->spare, TAPE, &f->batch, NULL)))  \
+    ROW(share_no_reduce, CMHA_ERR_ARGUMENT, "or no reduce", share_with(f, 0, 2, NULL))                       \
+    ROW(share_half_a_begin, CMHA_ERR_ARGUMENT, "or wait", cmha_trainer_share(&f->trainer, &half_begun))      \
+    ROW(states_no_model, CMHA_ERR_ARGUMENT, "model: model is NULL",                                          \
+        OP(cmha_model_states(NULL, TAPE, &f->batch, NULL)))                                                  \
+    ROW(states_closed, CMHA_ERR_STATE, "model", OP(cmha_model_states(&f->spare, TAPE, &f->batch, NULL)))     \
     ROW(vectors_no_model, CMHA_ERR_STATE, NULL, cmha_model_vectors(NULL, &f->batch, f->logits))              \
     ROW(vectors_no_batch, CMHA_ERR_ARGUMENT, "vectors", cmha_model_vectors(&f->encoder, NULL, f->logits))    \
     ROW(vectors_no_result, CMHA_ERR_ARGUMENT, "vectors", cmha_model_vectors(&f->encoder, &f->batch, NULL))   \
@@ -1279,40 +1407,44 @@ static const char *ugly_name(void) {
     ROW(read_text, CMHA_ERR_FORMAT, "safetensors", cmha_model_read(&f->decoder, text_path, 0, &f->bytes))    \
     ROW(pack_no_model, CMHA_ERR_STATE, NULL, cmha_model_pack(NULL, CMHA_STORAGE_INT8))                       \
     ROW(pack_closed, CMHA_ERR_STATE, NULL, cmha_model_pack(&f->spare, CMHA_STORAGE_INT8))                    \
-    ROW(pack_float, CMHA_ERR_ARGUMENT, "storage", cmha_model_pack(&f->decoder, CMHA_STORAGE_FLOAT))          \
-    ROW(pack_storage, CMHA_ERR_ARGUMENT, "storage", cmha_model_pack(&f->decoder, (cmha_storage)77))          \
+    ROW(pack_float, CMHA_ERR_ARGUMENT, "storage = 0 is not BF16 or INT8",                                    \
+        cmha_model_pack(&f->decoder, CMHA_STORAGE_FLOAT))                                                    \
+    ROW(pack_storage, CMHA_ERR_ARGUMENT, "storage = 77", cmha_model_pack(&f->decoder, (cmha_storage)77))     \
     ROW(merge_no_model, CMHA_ERR_STATE, NULL, cmha_model_merge(NULL))                                        \
     ROW(merge_closed, CMHA_ERR_STATE, NULL, cmha_model_merge(&f->spare))                                     \
-    ROW(merge_nothing, CMHA_ERR_STATE, "adapters", cmha_model_merge(&f->decoder))                            \
+    ROW(merge_nothing, CMHA_ERR_STATE, "has no adapters (lora_rank = 0)", cmha_model_merge(&f->decoder))     \
     ROW(part_no_model, CMHA_ERR_STATE, NULL, cmha_model_save_part(NULL, missing_path))                       \
     ROW(part_closed, CMHA_ERR_STATE, NULL, cmha_model_save_part(&f->spare, missing_path))                    \
     ROW(part_no_path, CMHA_ERR_ARGUMENT, "archive", cmha_model_save_part(&f->decoder, NULL))                 \
     ROW(part_nowhere, CMHA_ERR_IO, "writing", cmha_model_save_part(&f->decoder, "/nowhere/at/all"))          \
     ROW(cache_with_null, CMHA_ERR_ARGUMENT, NULL, cmha_cache_init(NULL, &f->decoder, 1, 4, 0, NULL))         \
-    ROW(cache_with_storage, CMHA_ERR_ARGUMENT, "FLOAT or BF16", cache_with(f, CMHA_STORAGE_INT8))            \
+    ROW(cache_with_storage, CMHA_ERR_ARGUMENT, "storage must be FLOAT or BF16",                              \
+        cache_with(f, CMHA_STORAGE_INT8))                                                                    \
     ROW(set_knowledge_no_model, CMHA_ERR_STATE, NULL, cmha_model_set_knowledge(NULL, NULL))                  \
     ROW(set_knowledge_no_window, CMHA_ERR_STATE, "window",                                                   \
         cmha_model_set_knowledge(&f->decoder, &spare_base))                                                  \
-    ROW(knowledge_null, CMHA_ERR_ARGUMENT, "knowledge",                                                      \
+    ROW(knowledge_null, CMHA_ERR_ARGUMENT, "knowledge: knowledge is NULL",                                   \
         cmha_knowledge_init(NULL, &f->ctx, 1, 2, f->logits, NULL, NULL, NULL))                               \
     ROW(knowledge_no_context, CMHA_ERR_STATE, NULL,                                                          \
         cmha_knowledge_init(&spare_base, NULL, 1, 2, f->logits, NULL, NULL, NULL))                           \
-    ROW(knowledge_no_vectors, CMHA_ERR_ARGUMENT, "without vectors",                                          \
+    ROW(knowledge_no_vectors, CMHA_ERR_ARGUMENT, "1 documents without vectors",                              \
         cmha_knowledge_init(&spare_base, &f->ctx, 1, 2, NULL, NULL, NULL, NULL))                             \
-    ROW(knowledge_no_width, CMHA_ERR_ARGUMENT, "without vectors", base_of(f, 1, 0, NULL, NULL))              \
-    ROW(knowledge_texts_alone, CMHA_ERR_ARGUMENT, "need each other", base_of(f, 1, 2, "x", NULL))            \
+    ROW(knowledge_no_width, CMHA_ERR_ARGUMENT, "1 documents without d_r", base_of(f, 1, 0, NULL, NULL))      \
+    ROW(knowledge_texts_alone, CMHA_ERR_ARGUMENT, "only text_begin is NULL", base_of(f, 1, 2, "x", NULL))    \
     ROW(knowledge_texts_order, CMHA_ERR_ARGUMENT, "ascend", base_of(f, 2, 2, "xyz", descending))             \
     ROW(knowledge_2_62, CMHA_ERR_OVERFLOW, "overflow", base_of(f, TOP, 1, NULL, NULL))                       \
     ROW(knowledge_2_62_texts, CMHA_ERR_OVERFLOW, "overflow", base_of(f, TOP, 1, "x", descending))            \
     ROW(knowledge_max, CMHA_ERR_OVERFLOW, "overflow", base_of(f, SIZE_MAX, 1, NULL, NULL))                   \
     ROW(knowledge_max_texts, CMHA_ERR_OVERFLOW, "overflow", base_of(f, SIZE_MAX, 1, "x", descending))        \
     ROW(knowledge_width_2_62, CMHA_ERR_OVERFLOW, "overflow", base_of(f, 1, TOP, NULL, NULL))                 \
-    ROW(knowledge_width_max, CMHA_ERR_OVERFLOW, "features", base_of(f, 1, SIZE_MAX, NULL, NULL))             \
+    ROW(knowledge_width_max, CMHA_ERR_OVERFLOW, "d_r = ", base_of(f, 1, SIZE_MAX, NULL, NULL))               \
     ROW(knowledge_large, CMHA_ERR_MEMORY, "memory", base_of(f, SIZE_MAX / 64, 2, NULL, NULL))                \
     ROW(search_no_base, CMHA_ERR_STATE, NULL,                                                                \
         cmha_knowledge_search(NULL, f->logits, 1, 1, -1, NULL, f->logits))                                   \
-    ROW(search_no_queries, CMHA_ERR_ARGUMENT, "search", search_of(f, 2, NULL, 1, 1, -1))                     \
-    ROW(search_threshold, CMHA_ERR_ARGUMENT, "NaN", search_of(f, 2, f->logits, 1, 1, (double)NAN))           \
+    ROW(search_no_queries, CMHA_ERR_ARGUMENT, "search: queries, index or similarity is NULL",                \
+        search_of(f, 2, NULL, 1, 1, -1))                                                                     \
+    ROW(search_threshold, CMHA_ERR_ARGUMENT, "threshold is NaN",                                             \
+        search_of(f, 2, f->logits, 1, 1, (double)NAN))                                                       \
     ROW(search_Q_2_62, CMHA_ERR_OVERFLOW, "search", search_of(f, 2, f->logits, TOP, 1, -1))                  \
     ROW(search_Q_max, CMHA_ERR_OVERFLOW, "search", search_of(f, 2, f->logits, SIZE_MAX, 1, -1))              \
     ROW(search_k_2_62, CMHA_ERR_OVERFLOW, "search", search_of(f, 2, f->logits, 1, TOP, -1))                  \
@@ -1329,7 +1461,7 @@ static const char *ugly_name(void) {
     ROW(scale_closed, CMHA_ERR_STATE, NULL, (cmha_scale(closed(f), f->x, 2), f->spare_tape.status))          \
     ROW(sigmoid_closed, CMHA_ERR_STATE, NULL, (cmha_sigmoid(closed(f), f->x), f->spare_tape.status))         \
     ROW(sum_closed, CMHA_ERR_STATE, NULL, (cmha_sum(closed(f), f->x), f->spare_tape.status))                 \
-    ROW(softcap_0, CMHA_ERR_ARGUMENT, "softcap", OP(cmha_softcap(TAPE, f->x, 0)))                            \
+    ROW(softcap_0, CMHA_ERR_ARGUMENT, "cap = 0 is out of range", OP(cmha_softcap(TAPE, f->x, 0)))            \
     ROW(softcap_nan, CMHA_ERR_ARGUMENT, "softcap", OP(cmha_softcap(TAPE, f->x, (cmha_real)NAN)))             \
     ROW(softcap_infinite, CMHA_ERR_ARGUMENT, "softcap",                                                      \
         OP(cmha_softcap(TAPE, f->x, (cmha_real)INFINITY)))                                                   \
@@ -1339,25 +1471,30 @@ static const char *ugly_name(void) {
         (cmha_exponential(closed(f), f->x), f->spare_tape.status))                                           \
     ROW(fail_without_reason, CMHA_ERR_STATE, NULL,                                                           \
         (cmha_tape_fail(TAPE, CMHA_OK, NULL), cmha_tape_status(TAPE)))                                       \
-    ROW(balance_top_0, CMHA_ERR_ARGUMENT, "balance", OP(cmha_balance(TAPE, f->x, 0, NULL)))                  \
-    ROW(balance_top_9, CMHA_ERR_ARGUMENT, "balance", OP(cmha_balance(TAPE, f->x, 9, NULL)))                  \
-    ROW(complex_residual_shapes, CMHA_ERR_SHAPE, "residual",                                                 \
+    ROW(balance_top_0, CMHA_ERR_ARGUMENT, "top = 0 is not 1 to 8 experts",                                   \
+        OP(cmha_balance(TAPE, f->x, 0, NULL)))                                                               \
+    ROW(balance_top_9, CMHA_ERR_ARGUMENT, "top = 9 is not 1 to 8 experts",                                   \
+        OP(cmha_balance(TAPE, f->x, 9, NULL)))                                                               \
+    ROW(complex_residual_shapes, CMHA_ERR_SHAPE, "[5, 8]",                                  \
         OP(cmha_complex_residual(TAPE, f->x, f->w, f->b, f->b)))                                             \
-    ROW(router_weight, CMHA_ERR_SHAPE, "router", OP(cmha_router(TAPE, f->x, f->w, NULL)))                    \
-    ROW(experts_ranks, CMHA_ERR_SHAPE, "experts",                                                            \
+    ROW(router_weight, CMHA_ERR_SHAPE, "router [5, 8] must be [2, E, D] for a width of 2 D of z [2, 3, 8]",  \
+        OP(cmha_router(TAPE, f->x, f->w, NULL)))                                                             \
+    ROW(experts_ranks, CMHA_ERR_SHAPE, "w1 [5, 8] must be [2, E, F, D], w2 [2, E, D, F], not [5, 8]",        \
         OP(cmha_experts(TAPE, f->x, f->x, 1, f->w, NULL, f->w, NULL, NULL, NULL)))                           \
-    ROW(experts_width, CMHA_ERR_SHAPE, "experts", OP(experts_of(f, 5, 1)))                                   \
-    ROW(experts_top_0, CMHA_ERR_ARGUMENT, "experts", OP(experts_of(f, 4, 0)))                                \
+    ROW(experts_width, CMHA_ERR_SHAPE,                                                                       \
+        "w1 [2, 4, 3, 5] must be [2, E, F, D] for a width of 2 D of z [2, 3, 8]",                            \
+        OP(experts_of(f, 5, 1)))                                                                             \
+    ROW(experts_top_0, CMHA_ERR_ARGUMENT, "top = 0 is not 1 to 4 experts", OP(experts_of(f, 4, 0)))          \
     ROW(experts_top_max, CMHA_ERR_ARGUMENT, "experts", OP(experts_of(f, 4, SIZE_MAX)))                       \
     ROW(experts_fine, CMHA_OK, NULL, fine(f, experts_of(f, 4, 4)))                                           \
-    ROW(retrieve_no_args, CMHA_ERR_ARGUMENT, "retrieve",                                                     \
+    ROW(retrieve_no_args, CMHA_ERR_ARGUMENT, "retrieve: args is NULL",                                       \
         OP(cmha_retrieve(TAPE, NULL, NULL, f->x, f->b, NULL)))                                               \
     ROW(retrieve_weights, CMHA_ERR_SHAPE, "retrieve",                                                        \
         OP(cmha_retrieve(TAPE, NULL, &f->query, f->x, f->w, NULL)))                                          \
     ROW(retrieve_top_2_62, CMHA_ERR_OVERFLOW, "retrieve",                                                    \
         WITH(f->query.top = TOP, OP(cmha_retrieve(TAPE, NULL, &f->query, f->x, one_weight(f), NULL))))       \
-    ROW(window_no_args, CMHA_ERR_ARGUMENT, "retrieve", window_of(f, NULL))                                   \
-    ROW(window_no_weights, CMHA_ERR_ARGUMENT, "irw: a weight",                                               \
+    ROW(window_no_args, CMHA_ERR_ARGUMENT, "retrieve: args is NULL", window_of(f, NULL))                     \
+    ROW(window_no_weights, CMHA_ERR_ARGUMENT, "irw: weights without wm w_logits wv wg",                      \
         OP(cmha_irw(TAPE, NULL, &f->query, 1, CMHA_FUSION_CONVEX, f->x, &no_weights)))
 
 /* What plain rows are about: nothing, or sizes that wrap. Zeroed but for what plain_open sets. */
@@ -1460,7 +1597,7 @@ static void plain_open(plain *p) {
         cmha_mobius_backward(NULL, NULL, NULL, 0, 4, CMHA_QUOTIENT_UNIT, 0, NULL, NULL))                     \
     ROW(cmha_cope_table, cmha_cope_table(CMHA_COPE_IMAG_LEARNED, 0, 7, 1e4, 0, NULL))                        \
     ROW(cmha_heads_major, EQUAL(cmha_heads_major(NULL, 2, 3, 4, 1).batch, 48))                               \
-    ROW(cmha_tokens_major, EQUAL(cmha_tokens_major(NULL, 3, 16, 4, 8).imag, 8))                             \
+    ROW(cmha_tokens_major, EQUAL(cmha_tokens_major(NULL, 3, 16, 4, 8).imag, 8))                              \
     ROW(cmha_cope_args, p->cope.score = (cmha_cope_score)99, cmha_cope_args(&p->attention, &p->cope),        \
         EQUAL(p->attention.kind, CMHA_ATTENTION_COMPLEX))                                                    \
     ROW(cmha_alibi_slopes, cmha_alibi_slopes(0, NULL))                                                       \

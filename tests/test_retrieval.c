@@ -803,7 +803,7 @@ static void append_with_failures(appending *a, int32_t *ids, size_t n) {
         refused(a, cmha_cache_append(tried, ids, n, got), CMHA_ERR_TOKEN, "a bad token");
         ids[at] = good;
     }
-    refused(a, cmha_cache_append(tried, NULL, n, got), CMHA_ERR_ARGUMENT, "no tokens");
+    refused(a, cmha_cache_append(tried, NULL, n, got), CMHA_ERR_ARGUMENT, "ids is NULL");
     for (a->heap.once = 1, a->heap.fail_at = 1; a->heap.fail_at < 100; a->heap.fail_at++) {
         a->heap.calls = 0;
         if (!(status = cmha_cache_append(tried, ids, n, got))) break;
