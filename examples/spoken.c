@@ -1,6 +1,8 @@
 /* Learns spoken digits from their complex short-time spectra:
        cc -O3 -march=native -fopenmp -I. examples/spoken.c -o build/spoken -lopenblas -lm
        build/spoken [OPTION...] RECORDINGS                                (--help lists everything)
+       build/spoken [OPTION...] --model CHECKPOINT --predict FILE.wav...
+   With -DWITH_SOUND and -lsndfile -lsamplerate behind it --predict reads WAV files of any kind.
    RECORDINGS is a folder or a tar archive of files DIGIT_SPEAKER_TAKE.wav, 8 kHz, 16 bits, mono, as in the
    Free Spoken Digit Dataset. By its custom takes 0 to 4 are the test set; --leave SPEAKER tests on a speaker
    whom training has never heard. A position is the spectrum of 32 ms, a complex number a bin, whose size is
@@ -13,8 +15,9 @@
 
 #define PROGRAM "spoken"
 #include "tools/options.h"
-#include "tools/audio.h"
+#include "tools/sound.h"
 #include "tools/sequences.h"
+#include "tools/predict.h"
 
 #include <complex.h>
 #include <dirent.h>
@@ -22,7 +25,7 @@
 
 enum {
     ATTENTION, COMPARE, PARAMETERS, LEAVE, FEATURES, WINDOW, SPEED, EPOCHS, SEED, SEEDS, THREADS, BATCH, LR,
-    SAVE, QUIET, HELP, SET, N_OPTIONS
+    SAVE, PREDICT, MODEL, JSON, QUIET, HELP, SET, N_OPTIONS
 };
 static setting option[N_OPTIONS] = {
     {"--attention", "rope", "a kind of the list below"},
@@ -39,7 +42,11 @@ static setting option[N_OPTIONS] = {
     {"--threads", "0", "0 = every core"},
     {"--batch", NULL, "recordings per step, 32"},
     {"--lr", NULL, "peak learning rate, 5e-3"},
-    {"--save", NULL, "a checkpoint of what was trained last"},
+    {"--save", NULL,
+     "a checkpoint of what was trained last; what --predict has to know lies in SAVE.classes"},
+    {"--predict", NULL, "WAV files to label: prints label and probabilities of every piece"},
+    {"--model", NULL, "the checkpoint to label with"},
+    {"--json", NULL, "lines of JSON instead of CSV"},
     {"--quiet", NULL, "no progress, only the table"},
     {"--help", NULL, "this page"},
     {"--set", NULL,
@@ -58,6 +65,7 @@ static size_t n_recordings, n_speakers, n_seeds, window, longest; /* longest: wi
 static char speakers[MOST_SPEAKERS][48];
 static int features;
 static double speed;
+static known about[3] = {{"rate", AUDIO_RATE}, {"window", 0}, {"features", 0}};
 
 /* ---- Recordings ---- */
 
@@ -183,6 +191,14 @@ static sequences make_sequences(const size_t *chosen, size_t n, cmha_rng *rng) {
 
 /* ---- A kind of attention ---- */
 
+static void save(cmha_model *model) {
+    static const char *const names[DIGITS] = {"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"};
+    about[1].value = window;
+    about[2].value = (uint64_t)features;
+    check(cmha_model_save(model, option[SAVE].value));
+    save_known(option[SAVE].value, about, 3, names, DIGITS);
+}
+
 /* Trains with a seed and returns the share of the test recordings that is right. `leave`: a speaker, or
    n_speakers for the split by takes. */
 static double train_kind(const char *kind, size_t leave, uint64_t epochs, size_t *parameters) {
@@ -212,17 +228,63 @@ static double train_kind(const char *kind, size_t leave, uint64_t epochs, size_t
     cmha_real *scores = take(times(n_test, DIGITS), sizeof *scores);
     judge(&model, &s, NULL, scores);
     for (i = 0; i < n_test; i++) right += best_of(scores + i * DIGITS, DIGITS) == (size_t)s.label[i];
-    if (option[SAVE].value) check(cmha_model_save(&model, option[SAVE].value));
+    if (option[SAVE].value) save(&model);
     close_sequences(&s), close_room(), free(scores), free(train);
     cmha_trainer_close(&trainer), cmha_model_close(&model);
     return (double)right / (double)n_test;
+}
+
+/* ---- Prediction ---- */
+
+/* Judges a file in pieces as long as the model reads; a last one shorter than a window is left out. */
+static void predict_file(cmha_model *model, const char *path) {
+    size_t piece = times(mc.max_positions - 1, window / 2) + window, count, n, f, i;
+    float *x;
+    must(sound_load(path, &x, &count, failure));
+    n = count / piece;
+    n += !n || count % piece >= window;
+    recordings = take(n, sizeof *recordings);
+    size_t *chosen = take(tc.batch, sizeof *chosen);
+    for (i = 0; i < n; i++) {
+        recordings[i].x = x + i * piece;
+        recordings[i].n = count - i * piece < piece ? count - i * piece : piece;
+    }
+    for (f = 0; f < n; f += i) {
+        for (i = 0; i < tc.batch; i++) {
+            if (f + i == n) break;
+            chosen[i] = f + i;
+        }
+        sequences s = make_sequences(chosen, i, NULL);
+        say_of(model, &s, path, f);
+        close_sequences(&s);
+    }
+    free(recordings), free(chosen), free(x);
+}
+
+/* All files are judged before anything is printed. */
+static int predict(const char *const *files, size_t n_files) {
+    cmha_model model;
+    open_known(&model, option[MODEL].value, about, 3);
+    window = (size_t)about[1].value;
+    features = (int)(about[2].value & 3);
+    int known_window = about[1].value >= 4 && about[1].value <= 1024 && !(window & (window - 1));
+    if (about[0].value != AUDIO_RATE || !known_window || about[2].value > MAGNITUDE ||
+        mc.features != window / 2 + 1 || mc.complex_features != (features != MAGNITUDE))
+        complain(1, "another model than that of the file beside it: ", option[MODEL].value);
+    tc.batch = 32;
+    make_room(tc.batch, mc.max_positions, mc.features * (mc.complex_features ? 2 : 1));
+    for (size_t i = 0; i < n_files; i++) predict_file(&model, files[i]);
+    print_said(option[JSON].value != NULL);
+    close_said(), close_room(), cmha_model_close(&model), cmha_context_close(&ctx);
+    return end_program(0);
 }
 
 /* ---- The command line ---- */
 
 static int help(void) {
     const char *kind;
-    puts("spoken [OPTION...] RECORDINGS: learns spoken digits from a folder or a tar archive of WAV files\n");
+    puts("spoken [OPTION...] RECORDINGS: learns spoken digits from a folder or a tar archive of WAV files\n"
+         "spoken [OPTION...] --model CHECKPOINT --predict FILE.wav...: labels recordings\n");
     print_options(option, N_OPTIONS, 12, 9);
     printf("\nKinds of attention:");
     for (size_t i = 0; (kind = cmha_kind_name(i, NULL)) != NULL; i++) printf(" %s", kind);
@@ -250,8 +312,12 @@ int main(int argc, char **argv) {
     static const char *const kinds_of[] = {"offset", "complex", "magnitude"};
     int n_set = 0;
     char list[1024];
+    const char **files;
+    size_t n_files;
     start_program(argv);
-    const char *path = read_options(option, N_OPTIONS, 1u << QUIET | 1u << HELP, argc, argv, &n_set);
+    argc = take_files(argc, argv, &files, &n_files);
+    const uint32_t flags = 1u << JSON | 1u << QUIET | 1u << HELP;
+    const char *path = read_options(option, N_OPTIONS, flags, argc, argv, &n_set);
     uint64_t epochs = whole_of(&option[EPOCHS], 1, 100000), seed = whole_of(&option[SEED], 0, UINT64_MAX / 2);
     n_seeds = (size_t)whole_of(&option[SEEDS], 1, MOST_SEEDS);
     window = (size_t)whole_of(&option[WINDOW], 4, 1024), speed = number_of(&option[SPEED], 0, 0.5);
@@ -260,6 +326,10 @@ int main(int argc, char **argv) {
     if (features == 3) no_such("there are no --features", option[FEATURES].value, kinds_of, 3);
     open_context(&option[SEED], &option[THREADS], option[HELP].value != NULL);
     if (option[HELP].value) return help();
+    if (n_files && path) complain(2, "see --help; what is ", path);
+    if (n_files) return predict(files, n_files);
+    if (option[MODEL].value || option[JSON].value) complain(2, "--model and --json are for ", "--predict");
+    if (option[SAVE].value) may_save_known(option[SAVE].value);
     if (!path) complain(2, "name a folder or a tar archive of recordings; see --help", "");
     read_recordings(path);
     size_t first = n_speakers, last = n_speakers; /* the speakers to leave out in turn */
