@@ -17,7 +17,7 @@
 
 enum {
     ATTENTION, COMPARE, PARAMETERS, FRAME, HOP, ROWS, EPOCHS, SEED, SEEDS, THREADS, BATCH, LR, SVG, CSV, SAVE,
-    PREDICT, MODEL, JSON, SYNTHETIC, QUIET, HELP, SET, N_OPTIONS
+    PREDICT, MODEL, JSON, LABELLED, VALIDATE, PATIENCE, SYNTHETIC, QUIET, HELP, SET, N_OPTIONS
 };
 static setting option[N_OPTIONS] = {
     {"--attention", "rope", "a kind of the list below"},
@@ -41,6 +41,11 @@ static setting option[N_OPTIONS] = {
      "recordings to label, .cf32, .npy, .csv or .sigmf-meta: prints label and probabilities of every frame"},
     {"--model", NULL, "the checkpoint to label with"},
     {"--json", NULL, "lines of JSON instead of CSV"},
+    {"--labelled", NULL,
+     "names of recordings begin with their class, as in qpsk_3.cf32: says on stderr how many are right"},
+    {"--validate", "1",
+     "share of the file's validation frames that says which epoch is best and kept; 0: the last is"},
+    {"--patience", "8", "stop after so many epochs without a better one"},
     {"--synthetic", NULL, "write a small set of plain signals to FILE first, without liquid-dsp"},
     {"--quiet", NULL, "no progress, only the table"},
     {"--help", NULL, "this page"},
@@ -105,17 +110,23 @@ static void save(cmha_model *model) {
     save_known(option[SAVE].value, about, 3, (const char *const *)class_names, classes);
 }
 
-static void train_kind(size_t which, size_t seed, uint64_t epochs) {
+static void train_kind(size_t which, size_t seed, uint64_t epochs, uint64_t patience) {
     cmha_model model;
     cmha_trainer trainer;
     result *r = &row[which].r[seed];
     double start = seconds(), loss = 0;
+    best_epoch best = {NULL, 0, 0};
+    sequences held_out = part[1];
+    uint64_t e = 1;
+    held_out.n = (size_t)ceil(number_of(&option[VALIDATE], 0, 1) * (double)part[1].n);
     check(cmha_model_init(&model, &ctx, &mc)), check(cmha_trainer_init(&trainer, &model, &tc));
     row[which].parameters = model.parameters.size;
-    for (uint64_t e = 1; e <= epochs; e++) {
+    for (; e <= epochs; e++) {
         loss = learn(&trainer, &part[0], e);
         show_progress(&option[QUIET], row[which].kind, "", e, epochs, loss, start);
+        if (held_out.n && keep_best(&best, &model, &held_out, e, patience)) break;
     }
+    take_best(&best, &model, &option[QUIET], e < epochs ? e : epochs);
     r->seconds = seconds() - start;
     test_model(&model, r);
     if (option[SAVE].value && which + 1 == n_rows && seed + 1 == n_seeds) save(&model);
@@ -158,17 +169,12 @@ static void print_row(size_t k) {
 }
 
 static void print_confusion(void) {
+    size_t *counts = take(times(classes, classes), sizeof *counts);
+    for (size_t c = 0; c < classes; c++) memcpy(counts + c * classes, confusion[c], classes * sizeof *counts);
     puts("turned: every frame times an e^(i phi) of its own; change: the most that moved a score");
-    printf("%s: what was sent (rows) and what was said, in %%\n%-8s", row[n_rows - 1].kind, "");
-    for (size_t c = 0; c < classes; c++) printf(" %6.6s", class_names[c]);
-    for (size_t c = 0, d; c < classes; c++) {
-        size_t sum = 0;
-        for (d = 0; d < classes; d++) sum += confusion[c][d];
-        printf("\n%-8.8s", class_names[c]);
-        for (d = 0, sum += !sum; d < classes; d++)
-            printf(" %6.1f", 100 * (double)confusion[c][d] / (double)sum);
-    }
-    puts("");
+    printf("%s: test frames that were sent (lines) and what was said\n", row[n_rows - 1].kind);
+    print_report(stdout, (const char *const *)class_names, classes, counts);
+    free(counts);
 }
 
 /* ---- The drawing ---- */
@@ -269,7 +275,8 @@ static void predict_file(cmha_model *model, const char *path) {
     if (!n) must(text_fail(failure, "%zu samples, and a frame has %zu: %.200s", s.n, samples, path));
     sequences q = {.width = frame, .is_complex = 1, .longest = positions};
     cmha_real *z = take(samples, 2 * sizeof *z);
-    q.begin = take(tc.batch + 1, sizeof *q.begin), q.label = take(tc.batch, sizeof *q.label);
+    q.begin = take(tc.batch + 1, sizeof *q.begin);
+    q.label = take(tc.batch, sizeof *q.label);
     q.x = take(times(times(tc.batch, positions), row_of(&q)), sizeof *q.x);
     for (f = 0; f < n; f += q.n) {
         q.n = n - f < tc.batch ? n - f : tc.batch;
@@ -300,8 +307,12 @@ static int predict(const char *const *files, size_t n_files) {
         complain(1, "another model than that of the file beside it: ", option[MODEL].value);
     tc.batch = 64;
     make_room(tc.batch, positions, 2 * mc.features);
-    for (size_t i = 0; i < n_files; i++) predict_file(&model, files[i]);
+    for (size_t i = 0; i < n_files; i++) {
+        if (option[LABELLED].value) class_of_name(files[i]);
+        predict_file(&model, files[i]);
+    }
     print_said(option[JSON].value != NULL);
+    if (option[LABELLED].value) print_labelled();
     close_said(), close_room(), cmha_model_close(&model), cmha_context_close(&ctx);
     return end_program(0);
 }
@@ -335,15 +346,38 @@ static void configure(const char *kind, char **settings, int n_set) {
     tc.length = part[0].longest;
 }
 
+/* Trains each kind with each seed, from `seed` on, and prints its row. */
+static void train_all(char **settings, int n_set, uint64_t epochs, uint64_t seed) {
+    uint64_t patience = whole_of(&option[PATIENCE], 1, 100000);
+    print_heading();
+    for (size_t k = 0; k < n_rows; k++) {
+        configure(row[k].kind, settings, n_set);
+        if (k || option[PARAMETERS].value)
+            match_parameters(k ? row[0].parameters : (size_t)whole_of(&option[PARAMETERS], 1, SIZE_MAX));
+        tc.steps = times((part[0].n + tc.batch - 1) / tc.batch, (size_t)epochs);
+        make_room(part[0].n + part[1].n + part[2].n, part[0].longest, row_of(&part[0]));
+        for (size_t s = 0; s < n_seeds; s++) {
+            ctx.config.seed = seed + s;
+            train_kind(k, s, epochs, patience);
+        }
+        close_room();
+        print_row(k);
+    }
+    print_confusion();
+}
+
 int main(int argc, char **argv) {
     int n_set = 0;
     const char **files;
     size_t n_files;
     start_program(argv);
     argc = take_files(argc, argv, &files, &n_files);
-    const uint32_t flags = 1u << COMPARE | 1u << JSON | 1u << SYNTHETIC | 1u << QUIET | 1u << HELP;
+    const uint32_t flags = 1u << COMPARE | 1u << JSON | 1u << LABELLED | 1u << SYNTHETIC | 1u << QUIET |
+                           1u << HELP;
     const char *path = read_options(option, N_OPTIONS, flags, argc, argv, &n_set);
     uint64_t epochs = whole_of(&option[EPOCHS], 1, 100000), seed = whole_of(&option[SEED], 0, UINT64_MAX / 2);
+    whole_of(&option[PATIENCE], 1, 100000);
+    number_of(&option[VALIDATE], 0, 1);
     if (!option[HOP].value) option[HOP].value = option[FRAME].value;
     size_t rows = (size_t)whole_of(&option[ROWS], 0, 1000000000);
     size_t frame = (size_t)whole_of(&option[FRAME], 1, 4096), hop = (size_t)whole_of(&option[HOP], 1, 4096);
@@ -353,7 +387,7 @@ int main(int argc, char **argv) {
     if (option[HELP].value) return help();
     if (n_files && path) complain(2, "see --help; what is ", path);
     if (n_files) return predict(files, n_files);
-    if (option[MODEL].value || option[JSON].value) complain(2, "--model and --json are for ", "--predict");
+    check_unused(&option[MODEL], 3);
     if (option[SAVE].value) may_save_known(option[SAVE].value);
     if (!path) complain(2, "name a file of signal_data, or one to write with --synthetic; see --help", "");
     if (option[SYNTHETIC].value) synthesise(path);
@@ -369,17 +403,7 @@ int main(int argc, char **argv) {
         FILE *file = option[o].value ? fopen(option[o].value, "a") : NULL;
         if (option[o].value && (!file || fclose(file))) complain(1, "cannot write ", option[o].value);
     }
-    print_heading();
-    for (size_t k = 0; k < n_rows; k++) {
-        configure(row[k].kind, argv + 1, n_set);
-        if (k || option[PARAMETERS].value)
-            match_parameters(k ? row[0].parameters : (size_t)whole_of(&option[PARAMETERS], 1, SIZE_MAX));
-        tc.steps = times((part[0].n + tc.batch - 1) / tc.batch, (size_t)epochs);
-        make_room(part[0].n > part[2].n ? part[0].n : part[2].n, part[0].longest, row_of(&part[0]));
-        for (size_t s = 0; s < n_seeds; s++) ctx.config.seed = seed + s, train_kind(k, s, epochs);
-        close_room(), print_row(k);
-    }
-    print_confusion();
+    train_all(argv + 1, n_set, epochs, seed);
     if (option[SVG].value) must(draw_save(option[SVG].value, draw, path, failure));
     if (option[CSV].value) write_csv(option[CSV].value);
     close_signals(), cmha_context_close(&ctx);

@@ -624,6 +624,7 @@ if [ -x "$P/signal" ]; then
         --svg "$W/signal.svg" --csv "$W/signal.csv" --save "$W/signal.model"
     one "signal is right of most, where chance is a quarter" better 75
     one "signal prints the confusion of classes" says '^fsk2 '
+    cp "$W/out" "$W/confusion"
     one "signal draws two curves' axes and the classes" grep -q '>qpsk</text>' "$W/signal.svg"
     one "signal --svg is a picture" picture "$W/signal.svg"
     one "signal --svg: units" grep -q '>signal over noise (dB)</text>' "$W/signal.svg"
@@ -655,6 +656,18 @@ if [ -x "$P/signal" ]; then
     one "signal --help" works "$P/signal" --help
     one "signal --help > /dev/full" full "$P/signal" --help
     one "signal, the output closed" closed "$P/signal" "$wave" $tiny --epochs 1
+    one "signal prints precision, recall and F1" awk '/^(bpsk|qpsk|fsk2|am) / && NF == 8 { n++
+        if ($6 < 0 || $6 > 1 || $7 < 0 || $7 > 1 || $8 < 0 || $8 > 1) bad = 1 } END { exit bad || n != 4 }' "$W/confusion"
+    one "signal: of as many as there are test frames" grep -q '^[0-9]* of 96 right$' "$W/confusion"
+    # The weights of the epoch that it says, which are those of a run that ends there
+    steady="--frame 8 --batch 32 --lr 5e-3 --threads 1 --set schedule=constant --set warmup=0 --set n_layers=1 --set d_model=32"
+    one "signal stops early" works "$P/signal" "$wave" $steady --epochs 60 --patience 2 --save "$W/early.model"
+    kept=$(sed -n 's/^epoch \([0-9]*\) of [0-9]* is kept: validation loss .*/\1/p' "$W/out")
+    done=$(sed -n 's/^epoch [0-9]* of \([0-9]*\) is kept: validation loss .*/\1/p' "$W/out")
+    one "signal says which epoch it keeps: $kept of $done" [ "$done" -eq $((kept + 2)) ]
+    one "signal --validate 0" works "$P/signal" "$wave" $steady --epochs "$kept" --validate 0 --save "$W/late.model"
+    one "signal keeps that epoch's weights" cmp "$W/early.model" "$W/late.model"
+    one "signal --validate, no share" complains "$P/signal" "$wave" $tiny --validate 2
     one "signal --save, a folder that is none" complains "$P/signal" "$wave" $tiny --epochs 1 --save "$W/nowhere/x"
     # The set's own frames as one recording: classes alternate from frame to frame
     begin=$(($(od -An -tu8 -N8 "$wave") + 8)) says="$P/signal --model $W/signal.model --predict"
@@ -710,6 +723,10 @@ if [ -x "$P/signal" ]; then
     sed 's/program	signal/program	spoken/' "$W/signal.model.classes" > "$W/bare.model.classes"
     one "signal --predict, another program's model" complains "$P/signal" --model "$W/bare.model" --predict "$W/ten.cf32"
     one "signal --predict says whose" says 'not a model of signal but of spoken'
+    for c in bpsk qpsk fsk2 am; do cp "$W/ten.cf32" "$W/${c}_1.cf32"; done
+    one "signal --labelled" works $says "$W"/bpsk_1.cf32 "$W"/qpsk_1.cf32 "$W"/fsk2_1.cf32 "$W"/am_1.cf32 --labelled
+    one "signal --labelled counts every frame, a quarter of them right" says '^10 of 40 right$'
+    one "signal --labelled, a name without a class" complains $says "$W/bpsk_1.cf32" "$W/ten.cf32" --labelled
     one "signal --predict > /dev/full" full $says "$W/ten.cf32"
     one "signal --model without --predict" complains "$P/signal" "$wave" $tiny --model "$W/signal.model"
 fi
@@ -761,10 +778,17 @@ if [ -x "$P/spoken" ]; then
         tone "$W/digits/${d}_ann_$t.wav" 8000 $((8 + 6 * d + t % 2)); tone "$W/digits/${d}_bob_$t.wav" 8000 $((9 + 6 * d + t % 2))
     done; done
     tiny="--batch 8 --lr 5e-3 --window 64 --set n_layers=1 --set d_model=32 --set d_ff=32 --quiet"
-    # right THAN: the accuracy in the last line
-    right() { awk -v than="$1" 'END { exit !($(NF - 1) >= than) }' "$W/out"; }
+    # right THAN: the accuracy in the last row of the table
+    right() { awk -v than="$1" '/^rope / { last = $(NF - 1) } END { exit !(last >= than) }' "$W/out"; }
     one "spoken learns four tones" works "$P/spoken" "$W/digits" $tiny --epochs 12 --save "$W/spoken.model"
     one "spoken is right of most" right 80
+    one "spoken prints precision, recall and F1" awk '/^[0-9] / && NF == 14 { n++; if ($1 < 4 && $14 < 0.5) bad = 1
+        if ($1 > 3 && $14 > 0.5) bad = 1 } END { exit bad || n != 10 }' "$W/out"
+    one "spoken counts the test recordings" says '^[0-9]* of 16 right$'
+    one "spoken says which epoch it keeps" works "$P/spoken" "$W/digits" ${tiny% --quiet} --epochs 2
+    one "spoken says it" says '^epoch [12] of 2 is kept: validation loss [0-9.]*$'
+    one "spoken --validate 0 keeps the last" works "$P/spoken" "$W/digits" ${tiny% --quiet} --epochs 2 --validate 0
+    one "spoken does not say it then" sh -c "! grep -q 'is kept' '$W/out'"
     if command -v tar > /dev/null 2>&1; then
         tar -C "$W" -cf "$W/digits.tar" digits
         one "spoken, a speaker left out, from an archive" works "$P/spoken" "$W/digits.tar" $tiny --epochs 12 --leave bob
@@ -793,6 +817,8 @@ if [ -x "$P/spoken" ]; then
         END { exit !(n >= least && right >= 0.8 * n) }' "$W/out"; }
     one "spoken --predict" works $says "$W/digits"/*_4.wav
     one "spoken --predict is right of most" right_of 8
+    one "spoken --labelled" works $says "$W/digits"/*_4.wav --labelled
+    one "spoken --labelled counts them" says '^[0-9]* of 8 right$'
     one "spoken --predict, in the middle of the options" works "$P/spoken" --predict "$W/digits"/*_4.wav --json --model "$W/spoken.model"
     one "spoken --json: lines" [ "$(grep -c '^{"file":".*wav","frame":0,"label":"[0-9]","probability":{"0":.*}}$' "$W/out")" -eq 8 ]
     mkdir -p "$W/sound"

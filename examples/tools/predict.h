@@ -3,6 +3,7 @@
 #ifndef PREDICT_H
 #define PREDICT_H
 
+#include "metrics.h"
 #include "text.h"
 
 enum { MOST_KNOWN = 8 };
@@ -40,6 +41,12 @@ static inline int take_files(int argc, char **argv, const char ***files, size_t 
     if (!*n_files) complain(2, "a value is missing after ", "--predict");
     for (; at < argc; at++) argv[to++] = argv[at];
     return to;
+}
+
+/* Ends the program where one of n options is given that only --predict reads. */
+static inline void check_unused(const setting *options, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (options[i].value) complain(2, "only for --predict is ", options[i].name);
 }
 
 /* ---- The file beside a checkpoint ---- */
@@ -193,26 +200,80 @@ static inline void print_json(size_t row) {
     puts("}}");
 }
 
-/* Prints a line for every frame: JSON, or CSV behind a line of names. */
-static inline void print_said(int json) {
-    size_t row, c;
-    if (!json) printf("file,frame,label");
-    for (c = 0; c < told.classes && !json; c++) {
+static inline void print_names(void) {
+    printf("file,frame,label");
+    for (size_t c = 0; c < told.classes; c++) {
         putchar(',');
         print_cell(told.names[c]);
     }
-    if (!json) putchar('\n');
-    for (row = 0; row < told.n; row++) {
-        if (json) {
-            print_json(row);
-            continue;
-        }
-        print_cell(told.rows[row].file);
-        printf(",%zu,", told.rows[row].frame);
-        print_cell(told.names[best_share(row)]);
-        for (c = 0; c < told.classes; c++) printf(",%.6f", told.shares[row * told.classes + c]);
-        putchar('\n');
+    putchar('\n');
+}
+
+static inline void print_row_of(size_t row) {
+    print_cell(told.rows[row].file);
+    printf(",%zu,", told.rows[row].frame);
+    print_cell(told.names[best_share(row)]);
+    for (size_t c = 0; c < told.classes; c++) printf(",%.6f", told.shares[row * told.classes + c]);
+    putchar('\n');
+}
+
+/* Prints a line for every frame: JSON, or CSV behind a line of names. */
+static inline void print_said(int json) {
+    if (!json) print_names();
+    for (size_t row = 0; row < told.n; row++)
+        if (json) print_json(row);
+        else print_row_of(row);
+}
+
+/* ---- How well ---- */
+
+/* Prints how often a class (a line) was called another (a column), counts [classes, classes], and precision,
+   recall and F1 of each; their means are those of the classes that there are. */
+static inline void print_report(FILE *to, const char *const *class_name, size_t n, const size_t *counts) {
+    size_t c, k, all = 0, right = 0;
+    double precision = 0, recall = 0, f1 = 0, there = 0;
+    fprintf(to, "%-10s", "");
+    for (c = 0; c < n; c++) fprintf(to, " %6.6s", class_name[c]);
+    fprintf(to, "  precision recall     F1\n");
+    for (k = 0; k < n; k++) {
+        metrics_class m = metrics_of_class(counts, n, k);
+        fprintf(to, "%-10.10s", class_name[k]);
+        for (c = 0; c < n; c++) fprintf(to, " %6zu", counts[k * n + c]);
+        fprintf(to, "  %9.3f %6.3f %6.3f\n", m.precision, m.recall, m.f1);
+        all += m.wanted;
+        right += counts[k * n + k];
+        there += m.wanted + m.predicted > 0;
+        precision += m.precision;
+        recall += m.recall;
+        f1 += m.f1;
     }
+    if (!(there > 0)) there = 1;
+    fprintf(to, "%-10s%*s  %9.3f %6.3f %6.3f\n", "mean", 7 * (int)n, "", precision / there, recall / there,
+            f1 / there);
+    fprintf(to, "%zu of %zu right\n", right, all);
+}
+
+/* The class that a file's name begins with, as in qpsk_3.cf32; the longest of those that fit. */
+static inline size_t class_of_name(const char *path) {
+    const char *base = path + text_folder(path);
+    size_t best = told.classes, longest_name = 0;
+    for (size_t c = 0; c < told.classes; c++) {
+        size_t n = strlen(told.names[c]);
+        if (n <= longest_name || strncmp(base, told.names[c], n) || !strchr("_.-", base[n])) continue;
+        best = c;
+        longest_name = n;
+    }
+    if (best == told.classes) complain(1, "its name begins with no class, as --labelled needs: ", path);
+    return best;
+}
+
+/* The same of what was said of files whose names begin with their classes; not among the rows. */
+static inline void print_labelled(void) {
+    size_t C = told.classes, *counts = (size_t *)take(times(C, C), sizeof *counts);
+    for (size_t row = 0; row < told.n; row++)
+        counts[class_of_name(told.rows[row].file) * C + best_share(row)]++;
+    print_report(stderr, told.names, C, counts);
+    free(counts);
 }
 
 static inline void close_said(void) {

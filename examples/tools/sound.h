@@ -151,9 +151,11 @@ static inline int sound_read(const unsigned char *bytes, size_t n, const char *n
     *x = NULL;
     *count = 0;
     int done = sound_whole(bytes, n, name, error) && sound_decode(bytes, n, name, x, count, error);
-    for (size_t i = 0; i < *count && done; i++)
-        if (!(fabsf((*x)[i]) <= 1e9f))
-            done = text_fail(error, "sample %zu is no number up to 1e9: %.200s", i + 1, name);
+    size_t n_good = 0, all = done ? *count : 0;
+    for (; n_good < all; n_good++)
+        if (!(fabsf((*x)[n_good]) <= 1e9f)) break;
+    if (n_good < all)
+        done = text_fail(error, "sample %zu is no number up to 1e9: %.200s", n_good + 1, name);
     if (done) return 1;
     free(*x);
     *x = NULL;
