@@ -19,11 +19,12 @@
 # make sanitize           the tests under ASan and UBSan                       make tidy, make cppcheck, make analyze
 # make memcheck           the tests under valgrind             make coverage   how much of cmha.h the tests run
 #
-# BLAS, OpenMP and, for tokenizers, libutf8proc and libcjson are looked for, see build/config.mk. To choose instead:
+# BLAS, OpenMP and, for tokenizers, libutf8proc and libcjson, for WAV files libsndfile and libsamplerate are looked for, see build/config.mk. To choose instead:
 #     make BLAS_CFLAGS="-I/opt/openblas/include" BLAS_LIBS="-L/opt/openblas/lib -lopenblas"
 #     make BLAS_CFLAGS=-DCMHA_NO_CBLAS BLAS_LIBS=            (the built-in GEMM)
 #     make OPENMP=                                           (one thread)
 #     make TEXT_CFLAGS= TEXT_LIBS=                           (no tokenizers: without build/tokens, build/convert)
+#     make SOUND_CFLAGS= SOUND_LIBS=                         (of WAV files build/spoken reads 8 kHz, 16 bits, mono alone)
 
 B = build
 PREFIX = /usr/local
@@ -41,11 +42,11 @@ FLAGS = $(CFLAGS) $(OPENMP) $(WARN) $(BLAS_CFLAGS) -I. $(CPPFLAGS)
 COMPILE = $(CC) $(FLAGS)
 LINK = $(LDFLAGS) $(BLAS_LIBS) -lm
 
-# build/config.mk holds CFLAGS, OPENMP, BLAS_.. and TEXT_.. as this machine and compiler allow. It is worked out at every
+# build/config.mk holds CFLAGS, OPENMP, BLAS_.., TEXT_.. and SOUND_.. as this machine and compiler allow. It is worked out at every
 # call and rewritten only when the answer changes, so that a BLAS installed later is found and everything is rebuilt.
 # What stands on the command line or is exported wins. Its files carry the number of the process: several makes
 # may ask at once, and one that met another's answer would build everything again, in both.
-GIVEN = $(foreach v,CFLAGS OPENMP BLAS_CFLAGS BLAS_LIBS TEXT_CFLAGS TEXT_LIBS,$(if $(filter file undefined,$(origin $v)),,$v='$($v)'))
+GIVEN = $(foreach v,CFLAGS OPENMP BLAS_CFLAGS BLAS_LIBS TEXT_CFLAGS TEXT_LIBS SOUND_CFLAGS SOUND_LIBS,$(if $(filter file undefined,$(origin $v)),,$v='$($v)'))
 ifneq ($(filter-out clean corpus tsan fuzz compilers,$(or $(MAKECMDGOALS),all)),)
 include $(B)/config.mk
 endif
@@ -93,13 +94,21 @@ code '#include <cjson/cJSON.h>
 int main(void) { return !utf8proc_version() || !cJSON_Version(); }'
 if works -lutf8proc -lcjson; then text_cflags=-DWITH_TOKENIZER text_libs='-lutf8proc -lcjson' text=; fi
 case "$$given" in *TEXT_*) text=;; esac
+sound_cflags= sound_libs= sound='; WAV files of 8 kHz, 16 bits, mono alone'
+sound="$$sound (Debian, Ubuntu: apt-get install libsndfile1-dev libsamplerate0-dev)"
+code '#include <samplerate.h>
+#include <sndfile.h>
+int main(void) { return !sf_strerror(0) || !src_get_version(); }'
+if works -lsndfile -lsamplerate; then sound_cflags=-DWITH_SOUND sound_libs='-lsndfile -lsamplerate' sound=; fi
+case "$$given" in *SOUND_*) sound=;; esac
 rm -rf $$p $$p.c $$p.dSYM
 printf '%s\n' "# $(CC) $$given" \
     "CFLAGS ?= $$optimise" "OPENMP ?= $$openmp" "BLAS_CFLAGS ?= $$cflags" "BLAS_LIBS ?= $$libs" \
-    "TEXT_CFLAGS ?= $$text_cflags" "TEXT_LIBS ?= $$text_libs" > $$p.mk
+    "TEXT_CFLAGS ?= $$text_cflags" "TEXT_LIBS ?= $$text_libs" \
+    "SOUND_CFLAGS ?= $$sound_cflags" "SOUND_LIBS ?= $$sound_libs" > $$p.mk
 if cmp -s $$p.mk $(B)/config.mk; then rm $$p.mk; exit 0; fi
 mv $$p.mk $(B)/config.mk
-echo "cmha: matrix products by $$name; $$threads; $$optimise$$text$${given:+; given: $$given}"
+echo "cmha: matrix products by $$name; $$threads; $$optimise$$text$$sound$${given:+; given: $$given}"
 endef
 export PROBE
 
@@ -109,6 +118,10 @@ $(B)/config.mk: FORCE
 # Each example and each tool compiles alone, as its first lines say; here they share the library as an object.
 $(EXAMPLES): $(B)/%: examples/%.c $(B)/cmha.o $(wildcard examples/*.h examples/tools/*.h)
 	$(COMPILE) $(TEXT_CFLAGS) -DCMHA_LINKED -o $@ $< $(B)/cmha.o $(TEXT_LIBS) $(LINK)
+
+# What reads WAV files with libraries
+$(B)/spoken $(B)/test_audio: private LINK += $(SOUND_LIBS)
+$(B)/spoken $(B)/test_audio: private FLAGS += $(SOUND_CFLAGS)
 
 $(TOOLS): $(B)/%: examples/tools/%.c $(B)/cmha.o $(wildcard examples/*.h examples/tools/*.h)
 	$(COMPILE) $(TEXT_CFLAGS) -DCMHA_LINKED -o $@ $< $(B)/cmha.o $(TEXT_LIBS) $(LINK)

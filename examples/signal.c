@@ -1,6 +1,7 @@
 /* Learns to tell radio signals apart, with each kind of attention in turn if you like:
        cc -O3 -march=native -fopenmp -I. examples/signal.c -o build/signal -lopenblas -lm
        build/signal [OPTION...] FILE                                      (--help lists everything)
+       build/signal [OPTION...] --model CHECKPOINT --predict RECORDING...
    FILE is what examples/signal_data.c writes, or --synthetic. The samples go into the model as they are, some
    of them a position: complex families get complex numbers, the others their two parts as channels. */
 #define CMHA_IMPLEMENTATION
@@ -10,11 +11,13 @@
 #include "tools/options.h"
 #include "tools/drawing.h"
 #include "tools/sequences.h"
+#include "tools/iq.h"
+#include "tools/predict.h"
 #include "tools/signals.h"
 
 enum {
     ATTENTION, COMPARE, PARAMETERS, FRAME, HOP, ROWS, EPOCHS, SEED, SEEDS, THREADS, BATCH, LR, SVG, CSV, SAVE,
-    SYNTHETIC, QUIET, HELP, SET, N_OPTIONS
+    PREDICT, MODEL, JSON, LABELLED, VALIDATE, PATIENCE, SYNTHETIC, QUIET, HELP, SET, N_OPTIONS
 };
 static setting option[N_OPTIONS] = {
     {"--attention", "rope", "a kind of the list below"},
@@ -31,7 +34,18 @@ static setting option[N_OPTIONS] = {
     {"--lr", NULL, "peak learning rate, 2e-3"},
     {"--svg", NULL, "draw accuracy by level, and the confusion of classes of the last kind"},
     {"--csv", NULL, "a row for every kind, seed and level"},
-    {"--save", NULL, "a checkpoint of the last kind, trained with the last seed"},
+    {"--save", NULL,
+     "a checkpoint of the last kind, trained with the last seed; what --predict has to know lies in "
+     "SAVE.classes"},
+    {"--predict", NULL,
+     "recordings to label, .cf32, .npy, .csv or .sigmf-meta: prints label and probabilities of every frame"},
+    {"--model", NULL, "the checkpoint to label with"},
+    {"--json", NULL, "lines of JSON instead of CSV"},
+    {"--labelled", NULL,
+     "names of recordings begin with their class, as in qpsk_3.cf32: says on stderr how many are right"},
+    {"--validate", "1",
+     "share of the file's validation frames that says which epoch is best and kept; 0: the last is"},
+    {"--patience", "8", "stop after so many epochs without a better one"},
     {"--synthetic", NULL, "write a small set of plain signals to FILE first, without liquid-dsp"},
     {"--quiet", NULL, "no progress, only the table"},
     {"--help", NULL, "this page"},
@@ -50,6 +64,8 @@ typedef struct result { /* of a kind with a seed; shares of 1 */
 } result;
 static struct { const char *kind; size_t parameters; result r[MOST_SEEDS]; } row[MOST_KINDS];
 static size_t n_rows, n_seeds, confusion[MOST_CLASSES][MOST_CLASSES]; /* true, said; of the last kind */
+
+static known about[3] = {{"frame", 0}, {"hop", 0}, {"samples", 0}};
 
 /* Collects the levels of the test frames in ascending order. */
 static void find_levels(void) {
@@ -87,21 +103,33 @@ static void test_model(cmha_model *model, result *r) {
     free(scores);
 }
 
-static void train_kind(size_t which, size_t seed, uint64_t epochs) {
+static void save(cmha_model *model) {
+    for (int i = FRAME; i <= HOP; i++) about[i - FRAME].value = whole_of(&option[i], 1, 4096);
+    about[2].value = frame_samples;
+    check(cmha_model_save(model, option[SAVE].value));
+    save_known(option[SAVE].value, about, 3, (const char *const *)class_names, classes);
+}
+
+static void train_kind(size_t which, size_t seed, uint64_t epochs, uint64_t patience) {
     cmha_model model;
     cmha_trainer trainer;
     result *r = &row[which].r[seed];
     double start = seconds(), loss = 0;
+    best_epoch best = {NULL, 0, 0};
+    sequences held_out = part[1];
+    uint64_t e = 1;
+    held_out.n = (size_t)ceil(number_of(&option[VALIDATE], 0, 1) * (double)part[1].n);
     check(cmha_model_init(&model, &ctx, &mc)), check(cmha_trainer_init(&trainer, &model, &tc));
     row[which].parameters = model.parameters.size;
-    for (uint64_t e = 1; e <= epochs; e++) {
+    for (; e <= epochs; e++) {
         loss = learn(&trainer, &part[0], e);
         show_progress(&option[QUIET], row[which].kind, "", e, epochs, loss, start);
+        if (held_out.n && keep_best(&best, &model, &held_out, e, patience)) break;
     }
+    take_best(&best, &model, &option[QUIET], e < epochs ? e : epochs);
     r->seconds = seconds() - start;
     test_model(&model, r);
-    if (option[SAVE].value && which + 1 == n_rows && seed + 1 == n_seeds)
-        check(cmha_model_save(&model, option[SAVE].value));
+    if (option[SAVE].value && which + 1 == n_rows && seed + 1 == n_seeds) save(&model);
     cmha_trainer_close(&trainer), cmha_model_close(&model);
 }
 
@@ -141,17 +169,12 @@ static void print_row(size_t k) {
 }
 
 static void print_confusion(void) {
+    size_t *counts = take(times(classes, classes), sizeof *counts);
+    for (size_t c = 0; c < classes; c++) memcpy(counts + c * classes, confusion[c], classes * sizeof *counts);
     puts("turned: every frame times an e^(i phi) of its own; change: the most that moved a score");
-    printf("%s: what was sent (rows) and what was said, in %%\n%-8s", row[n_rows - 1].kind, "");
-    for (size_t c = 0; c < classes; c++) printf(" %6.6s", class_names[c]);
-    for (size_t c = 0, d; c < classes; c++) {
-        size_t sum = 0;
-        for (d = 0; d < classes; d++) sum += confusion[c][d];
-        printf("\n%-8.8s", class_names[c]);
-        for (d = 0, sum += !sum; d < classes; d++)
-            printf(" %6.1f", 100 * (double)confusion[c][d] / (double)sum);
-    }
-    puts("");
+    printf("%s: test frames that were sent (lines) and what was said\n", row[n_rows - 1].kind);
+    print_report(stdout, (const char *const *)class_names, classes, counts);
+    free(counts);
 }
 
 /* ---- The drawing ---- */
@@ -240,11 +263,66 @@ static void write_csv(const char *path) {
     if (fclose(csv) || failed) complain(1, "cannot write ", path);
 }
 
+/* ---- Prediction ---- */
+
+/* Judges a recording frame by frame; what is left at its end is no frame. */
+static void predict_file(cmha_model *model, const char *path) {
+    size_t frame = (size_t)about[0].value, hop = (size_t)about[1].value, samples = (size_t)about[2].value;
+    size_t positions = cmha_frames(NULL, samples, 2, frame, hop, NULL), n, f, i;
+    iq_samples s;
+    must(iq_load(&s, path, failure));
+    n = s.n / samples;
+    if (!n) must(text_fail(failure, "%zu samples, and a frame has %zu: %.200s", s.n, samples, path));
+    sequences q = {.width = frame, .is_complex = 1, .longest = positions};
+    cmha_real *z = take(samples, 2 * sizeof *z);
+    q.begin = take(tc.batch + 1, sizeof *q.begin);
+    q.label = take(tc.batch, sizeof *q.label);
+    q.x = take(times(times(tc.batch, positions), row_of(&q)), sizeof *q.x);
+    for (f = 0; f < n; f += q.n) {
+        q.n = n - f < tc.batch ? n - f : tc.batch;
+        for (i = 0; i < q.n; i++) {
+            const float *from = s.z + (f + i) * 2 * samples;
+            for (size_t t = 0; t < samples; t++) {
+                z[t] = (cmha_real)from[2 * t];
+                z[samples + t] = (cmha_real)from[2 * t + 1];
+            }
+            cmha_frames(z, samples, 2, frame, hop, q.x + q.begin[i] * row_of(&q));
+            q.begin[i + 1] = (i + 1) * positions;
+        }
+        say_of(model, &q, path, f);
+    }
+    free(z), iq_close(&s), close_sequences(&q);
+}
+
+/* All files are judged before anything is printed. */
+static int predict(const char *const *files, size_t n_files) {
+    cmha_model model;
+    size_t positions;
+    open_known(&model, option[MODEL].value, about, 3);
+    for (int i = 0; i < 3; i++)
+        if (!about[i].value || about[i].value > 1u << 20) complain(1, "no such number: ", about[i].name);
+    positions = cmha_frames(NULL, (size_t)about[2].value, 2, (size_t)about[0].value, (size_t)about[1].value,
+                            NULL);
+    if (mc.features != about[0].value || !mc.complex_features || mc.max_positions < positions)
+        complain(1, "another model than that of the file beside it: ", option[MODEL].value);
+    tc.batch = 64;
+    make_room(tc.batch, positions, 2 * mc.features);
+    for (size_t i = 0; i < n_files; i++) {
+        if (option[LABELLED].value) class_of_name(files[i]);
+        predict_file(&model, files[i]);
+    }
+    print_said(option[JSON].value != NULL);
+    if (option[LABELLED].value) print_labelled();
+    close_said(), close_room(), cmha_model_close(&model), cmha_context_close(&ctx);
+    return end_program(0);
+}
+
 /* ---- The command line ---- */
 
 static int help(void) {
     const char *kind;
-    puts("signal [OPTION...] FILE: learns the modulations in a file of signal_data\n");
+    puts("signal [OPTION...] FILE: learns the modulations in a file of signal_data\n"
+         "signal [OPTION...] --model CHECKPOINT --predict RECORDING...: labels recordings\n");
     print_options(option, N_OPTIONS, 12, 9);
     printf("\nKinds of attention:");
     for (size_t i = 0; (kind = cmha_kind_name(i, NULL)) != NULL; i++) printf(" %s", kind);
@@ -268,12 +346,38 @@ static void configure(const char *kind, char **settings, int n_set) {
     tc.length = part[0].longest;
 }
 
+/* Trains each kind with each seed, from `seed` on, and prints its row. */
+static void train_all(char **settings, int n_set, uint64_t epochs, uint64_t seed) {
+    uint64_t patience = whole_of(&option[PATIENCE], 1, 100000);
+    print_heading();
+    for (size_t k = 0; k < n_rows; k++) {
+        configure(row[k].kind, settings, n_set);
+        if (k || option[PARAMETERS].value)
+            match_parameters(k ? row[0].parameters : (size_t)whole_of(&option[PARAMETERS], 1, SIZE_MAX));
+        tc.steps = times((part[0].n + tc.batch - 1) / tc.batch, (size_t)epochs);
+        make_room(part[0].n + part[1].n + part[2].n, part[0].longest, row_of(&part[0]));
+        for (size_t s = 0; s < n_seeds; s++) {
+            ctx.config.seed = seed + s;
+            train_kind(k, s, epochs, patience);
+        }
+        close_room();
+        print_row(k);
+    }
+    print_confusion();
+}
+
 int main(int argc, char **argv) {
     int n_set = 0;
+    const char **files;
+    size_t n_files;
     start_program(argv);
-    const uint32_t flags = 1u << COMPARE | 1u << SYNTHETIC | 1u << QUIET | 1u << HELP;
+    argc = take_files(argc, argv, &files, &n_files);
+    const uint32_t flags = 1u << COMPARE | 1u << JSON | 1u << LABELLED | 1u << SYNTHETIC | 1u << QUIET |
+                           1u << HELP;
     const char *path = read_options(option, N_OPTIONS, flags, argc, argv, &n_set);
     uint64_t epochs = whole_of(&option[EPOCHS], 1, 100000), seed = whole_of(&option[SEED], 0, UINT64_MAX / 2);
+    whole_of(&option[PATIENCE], 1, 100000);
+    number_of(&option[VALIDATE], 0, 1);
     if (!option[HOP].value) option[HOP].value = option[FRAME].value;
     size_t rows = (size_t)whole_of(&option[ROWS], 0, 1000000000);
     size_t frame = (size_t)whole_of(&option[FRAME], 1, 4096), hop = (size_t)whole_of(&option[HOP], 1, 4096);
@@ -281,6 +385,10 @@ int main(int argc, char **argv) {
     n_seeds = (size_t)whole_of(&option[SEEDS], 1, MOST_SEEDS);
     open_context(&option[SEED], &option[THREADS], option[HELP].value != NULL);
     if (option[HELP].value) return help();
+    if (n_files && path) complain(2, "see --help; what is ", path);
+    if (n_files) return predict(files, n_files);
+    check_unused(&option[MODEL], 3);
+    if (option[SAVE].value) may_save_known(option[SAVE].value);
     if (!path) complain(2, "name a file of signal_data, or one to write with --synthetic; see --help", "");
     if (option[SYNTHETIC].value) synthesise(path);
     read_signals(path, frame, hop), find_levels();
@@ -295,17 +403,7 @@ int main(int argc, char **argv) {
         FILE *file = option[o].value ? fopen(option[o].value, "a") : NULL;
         if (option[o].value && (!file || fclose(file))) complain(1, "cannot write ", option[o].value);
     }
-    print_heading();
-    for (size_t k = 0; k < n_rows; k++) {
-        configure(row[k].kind, argv + 1, n_set);
-        if (k || option[PARAMETERS].value)
-            match_parameters(k ? row[0].parameters : (size_t)whole_of(&option[PARAMETERS], 1, SIZE_MAX));
-        tc.steps = times((part[0].n + tc.batch - 1) / tc.batch, (size_t)epochs);
-        make_room(part[0].n > part[2].n ? part[0].n : part[2].n, part[0].longest, row_of(&part[0]));
-        for (size_t s = 0; s < n_seeds; s++) ctx.config.seed = seed + s, train_kind(k, s, epochs);
-        close_room(), print_row(k);
-    }
-    print_confusion();
+    train_all(argv + 1, n_set, epochs, seed);
     if (option[SVG].value) must(draw_save(option[SVG].value, draw, path, failure));
     if (option[CSV].value) write_csv(option[CSV].value);
     close_signals(), cmha_context_close(&ctx);

@@ -1,6 +1,8 @@
 /* Learns spoken digits from their complex short-time spectra:
        cc -O3 -march=native -fopenmp -I. examples/spoken.c -o build/spoken -lopenblas -lm
        build/spoken [OPTION...] RECORDINGS                                (--help lists everything)
+       build/spoken [OPTION...] --model CHECKPOINT --predict FILE.wav...
+   With -DWITH_SOUND and -lsndfile -lsamplerate behind it --predict reads WAV files of any kind.
    RECORDINGS is a folder or a tar archive of files DIGIT_SPEAKER_TAKE.wav, 8 kHz, 16 bits, mono, as in the
    Free Spoken Digit Dataset. By its custom takes 0 to 4 are the test set; --leave SPEAKER tests on a speaker
    whom training has never heard. A position is the spectrum of 32 ms, a complex number a bin, whose size is
@@ -13,8 +15,9 @@
 
 #define PROGRAM "spoken"
 #include "tools/options.h"
-#include "tools/audio.h"
+#include "tools/sound.h"
 #include "tools/sequences.h"
+#include "tools/predict.h"
 
 #include <complex.h>
 #include <dirent.h>
@@ -22,7 +25,7 @@
 
 enum {
     ATTENTION, COMPARE, PARAMETERS, LEAVE, FEATURES, WINDOW, SPEED, EPOCHS, SEED, SEEDS, THREADS, BATCH, LR,
-    SAVE, QUIET, HELP, SET, N_OPTIONS
+    SAVE, PREDICT, MODEL, JSON, LABELLED, VALIDATE, PATIENCE, QUIET, HELP, SET, N_OPTIONS
 };
 static setting option[N_OPTIONS] = {
     {"--attention", "rope", "a kind of the list below"},
@@ -39,7 +42,17 @@ static setting option[N_OPTIONS] = {
     {"--threads", "0", "0 = every core"},
     {"--batch", NULL, "recordings per step, 32"},
     {"--lr", NULL, "peak learning rate, 5e-3"},
-    {"--save", NULL, "a checkpoint of what was trained last"},
+    {"--save", NULL,
+     "a checkpoint of what was trained last; what --predict has to know lies in SAVE.classes"},
+    {"--predict", NULL, "WAV files to label: prints label and probabilities of every piece"},
+    {"--model", NULL, "the checkpoint to label with"},
+    {"--json", NULL, "lines of JSON instead of CSV"},
+    {"--labelled", NULL,
+     "names of WAV files begin with their digit, as in 7_ann.wav: says on stderr how many are right"},
+    {"--validate", "0.1",
+     "share of the training recordings that says which epoch is best and kept, and is not learnt from; 0: "
+     "the last is kept"},
+    {"--patience", "8", "stop after so many epochs without a better one"},
     {"--quiet", NULL, "no progress, only the table"},
     {"--help", NULL, "this page"},
     {"--set", NULL,
@@ -58,6 +71,9 @@ static size_t n_recordings, n_speakers, n_seeds, window, longest; /* longest: wi
 static char speakers[MOST_SPEAKERS][48];
 static int features;
 static double speed;
+static size_t confusion[DIGITS][DIGITS]; /* true, said; of what was trained last */
+static const char *const digit_names[DIGITS] = {"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"};
+static known about[3] = {{"rate", AUDIO_RATE}, {"window", 0}, {"features", 0}};
 
 /* ---- Recordings ---- */
 
@@ -183,13 +199,53 @@ static sequences make_sequences(const size_t *chosen, size_t n, cmha_rng *rng) {
 
 /* ---- A kind of attention ---- */
 
+static void save(cmha_model *model) {
+    about[1].value = window;
+    about[2].value = (uint64_t)features;
+    check(cmha_model_save(model, option[SAVE].value));
+    save_known(option[SAVE].value, about, 3, digit_names, DIGITS);
+}
+
+/* Puts a share of n recordings, drawn by the seed, behind the others; returns how many they are. */
+static size_t hold_out(size_t *chosen, size_t n) {
+    double share = number_of(&option[VALIDATE], 0, 0.5);
+    size_t held = (size_t)ceil(share * (double)n), i, j, swap;
+    cmha_rng rng = cmha_rng_make(ctx.config.seed, (1u << 30) + 1);
+    if (held >= n) held = 0;
+    for (i = held ? n : 0; i > 1; i--) {
+        j = (size_t)cmha_rng_below(&rng, i);
+        swap = chosen[j];
+        chosen[j] = chosen[i - 1];
+        chosen[i - 1] = swap;
+    }
+    return held;
+}
+
+/* Judges the test recordings and returns the share that is right. */
+static double test_model(cmha_model *model, const size_t *test, size_t n) {
+    sequences s = make_sequences(test, n, NULL);
+    cmha_real *scores = take(times(n, DIGITS), sizeof *scores);
+    size_t right = 0;
+    judge(model, &s, NULL, scores);
+    memset(confusion, 0, sizeof confusion);
+    for (size_t i = 0; i < n; i++) {
+        size_t best = best_of(scores + i * DIGITS, DIGITS);
+        confusion[(size_t)s.label[i]][best]++;
+        right += best == (size_t)s.label[i];
+    }
+    close_sequences(&s), free(scores);
+    return (double)right / (double)n;
+}
+
 /* Trains with a seed and returns the share of the test recordings that is right. `leave`: a speaker, or
    n_speakers for the split by takes. */
 static double train_kind(const char *kind, size_t leave, uint64_t epochs, size_t *parameters) {
     size_t *train = take(2 * n_recordings, sizeof *train), *test = train + n_recordings, i;
-    size_t n_train = 0, n_test = 0, right = 0;
+    size_t n_train = 0, n_test = 0, held;
+    uint64_t patience = whole_of(&option[PATIENCE], 1, 100000), e = 1;
     cmha_model model;
     cmha_trainer trainer;
+    best_epoch best = {NULL, 0, 0};
     cmha_rng rng = cmha_rng_make(ctx.config.seed, 1u << 30);
     double start = seconds(), loss = 0;
     for (i = 0; i < n_recordings; i++) {
@@ -198,31 +254,83 @@ static double train_kind(const char *kind, size_t leave, uint64_t epochs, size_t
         else train[n_train++] = i;
     }
     if (!n_train || !n_test) complain(1, "nothing to train on, or nothing to test on", "");
+    held = hold_out(train, n_train);
+    n_train -= held;
+    sequences held_out = make_sequences(train + n_train, held, NULL);
     tc.steps = times((n_train + tc.batch - 1) / tc.batch, (size_t)epochs);
     make_room(n_recordings, longest, (window / 2 + 1) * (features == MAGNITUDE ? 1 : 2));
     check(cmha_model_init(&model, &ctx, &mc)), check(cmha_trainer_init(&trainer, &model, &tc));
     *parameters = model.parameters.size;
-    for (uint64_t e = 1; e <= epochs; e++) {
+    for (; e <= epochs; e++) {
         sequences s = make_sequences(train, n_train, speed > 0 ? &rng : NULL);
         loss = learn(&trainer, &s, e);
         close_sequences(&s);
         show_progress(&option[QUIET], kind, "", e, epochs, loss, start);
+        if (held && keep_best(&best, &model, &held_out, e, patience)) break;
     }
-    sequences s = make_sequences(test, n_test, NULL);
-    cmha_real *scores = take(times(n_test, DIGITS), sizeof *scores);
-    judge(&model, &s, NULL, scores);
-    for (i = 0; i < n_test; i++) right += best_of(scores + i * DIGITS, DIGITS) == (size_t)s.label[i];
-    if (option[SAVE].value) check(cmha_model_save(&model, option[SAVE].value));
-    close_sequences(&s), close_room(), free(scores), free(train);
+    take_best(&best, &model, &option[QUIET], e < epochs ? e : epochs);
+    double share = test_model(&model, test, n_test);
+    if (option[SAVE].value) save(&model);
+    close_sequences(&held_out), close_room(), free(train);
     cmha_trainer_close(&trainer), cmha_model_close(&model);
-    return (double)right / (double)n_test;
+    return share;
+}
+
+/* ---- Prediction ---- */
+
+/* Judges a file in pieces as long as the model reads; a last one shorter than a window is left out. */
+static void predict_file(cmha_model *model, const char *path) {
+    size_t piece = times(mc.max_positions - 1, window / 2) + window, count, n, f, i;
+    float *x;
+    must(sound_load(path, &x, &count, failure));
+    n = count / piece;
+    n += !n || count % piece >= window;
+    recordings = take(n, sizeof *recordings);
+    size_t *chosen = take(tc.batch, sizeof *chosen);
+    for (i = 0; i < n; i++) {
+        recordings[i].x = x + i * piece;
+        recordings[i].n = count - i * piece < piece ? count - i * piece : piece;
+    }
+    for (f = 0; f < n; f += i) {
+        for (i = 0; i < tc.batch; i++) {
+            if (f + i == n) break;
+            chosen[i] = f + i;
+        }
+        sequences s = make_sequences(chosen, i, NULL);
+        say_of(model, &s, path, f);
+        close_sequences(&s);
+    }
+    free(recordings), free(chosen), free(x);
+}
+
+/* All files are judged before anything is printed. */
+static int predict(const char *const *files, size_t n_files) {
+    cmha_model model;
+    open_known(&model, option[MODEL].value, about, 3);
+    window = (size_t)about[1].value;
+    features = (int)(about[2].value & 3);
+    int known_window = about[1].value >= 4 && about[1].value <= 1024 && !(window & (window - 1));
+    if (about[0].value != AUDIO_RATE || !known_window || about[2].value > MAGNITUDE ||
+        mc.features != window / 2 + 1 || mc.complex_features != (features != MAGNITUDE))
+        complain(1, "another model than that of the file beside it: ", option[MODEL].value);
+    tc.batch = 32;
+    make_room(tc.batch, mc.max_positions, mc.features * (mc.complex_features ? 2 : 1));
+    for (size_t i = 0; i < n_files; i++) {
+        if (option[LABELLED].value) class_of_name(files[i]);
+        predict_file(&model, files[i]);
+    }
+    print_said(option[JSON].value != NULL);
+    if (option[LABELLED].value) print_labelled();
+    close_said(), close_room(), cmha_model_close(&model), cmha_context_close(&ctx);
+    return end_program(0);
 }
 
 /* ---- The command line ---- */
 
 static int help(void) {
     const char *kind;
-    puts("spoken [OPTION...] RECORDINGS: learns spoken digits from a folder or a tar archive of WAV files\n");
+    puts("spoken [OPTION...] RECORDINGS: learns spoken digits from a folder or a tar archive of WAV files\n"
+         "spoken [OPTION...] --model CHECKPOINT --predict FILE.wav...: labels recordings\n");
     print_options(option, N_OPTIONS, 12, 9);
     printf("\nKinds of attention:");
     for (size_t i = 0; (kind = cmha_kind_name(i, NULL)) != NULL; i++) printf(" %s", kind);
@@ -246,57 +354,86 @@ static void configure(const char *kind, char **settings, int n_set) {
     set_fields(both, 2, settings, n_set);
 }
 
+/* The first and the last of the speakers that --leave names. */
+static void choose_speakers(size_t leave[2]) {
+    const char *name = option[LEAVE].value;
+    if (!name) return;
+    for (leave[0] = 0; leave[0] < n_speakers; leave[0]++)
+        if (!strcmp(name, "all") || !strcmp(speakers[leave[0]], name)) break;
+    if (leave[0] == n_speakers) complain(1, "there is no speaker ", name);
+    leave[1] = strcmp(name, "all") ? leave[0] : n_speakers - 1;
+}
+
+/* Trains a kind with each seed, from `seed` on, without each of these speakers, and prints its rows; returns
+   how many parameters it has. */
+static size_t train_all(const char *kind, const size_t speaker[2], uint64_t epochs, uint64_t seed) {
+    size_t parameters = 0, l, s;
+    double all = 0;
+    for (l = speaker[0]; l <= speaker[1]; l++) {
+        double sum = 0, low = 1, high = 0, share;
+        for (s = 0; s < n_seeds; s++) {
+            ctx.config.seed = seed + s;
+            share = train_kind(kind, l, epochs, &parameters);
+            sum += share;
+            low = fmin(low, share);
+            high = fmax(high, share);
+        }
+        printf("%-15s %10zu  %s: %.2f (%.2f)\n", kind, parameters,
+               l < n_speakers ? speakers[l] : "takes 0 to 4", 100 * sum / (double)n_seeds,
+               100 * (high - low));
+        fflush(stdout);
+        all += sum / (double)n_seeds / (double)(speaker[1] - speaker[0] + 1);
+    }
+    if (speaker[1] > speaker[0])
+        printf("%-15s %10zu  mean of the speakers: %.2f\n", kind, parameters, 100 * all);
+    return parameters;
+}
+
 int main(int argc, char **argv) {
     static const char *const kinds_of[] = {"offset", "complex", "magnitude"};
     int n_set = 0;
     char list[1024];
+    const char **files;
+    size_t n_files;
     start_program(argv);
-    const char *path = read_options(option, N_OPTIONS, 1u << QUIET | 1u << HELP, argc, argv, &n_set);
+    argc = take_files(argc, argv, &files, &n_files);
+    const uint32_t flags = 1u << JSON | 1u << LABELLED | 1u << QUIET | 1u << HELP;
+    const char *path = read_options(option, N_OPTIONS, flags, argc, argv, &n_set);
     uint64_t epochs = whole_of(&option[EPOCHS], 1, 100000), seed = whole_of(&option[SEED], 0, UINT64_MAX / 2);
     n_seeds = (size_t)whole_of(&option[SEEDS], 1, MOST_SEEDS);
     window = (size_t)whole_of(&option[WINDOW], 4, 1024), speed = number_of(&option[SPEED], 0, 0.5);
+    whole_of(&option[PATIENCE], 1, 100000), number_of(&option[VALIDATE], 0, 0.5);
     if (window & (window - 1)) complain(2, "--window is a power of 2, not ", option[WINDOW].value);
     while (features < 3 && strcmp(kinds_of[features], option[FEATURES].value)) features++;
     if (features == 3) no_such("there are no --features", option[FEATURES].value, kinds_of, 3);
     open_context(&option[SEED], &option[THREADS], option[HELP].value != NULL);
     if (option[HELP].value) return help();
+    if (n_files && path) complain(2, "see --help; what is ", path);
+    if (n_files) return predict(files, n_files);
+    check_unused(&option[MODEL], 3);
+    if (option[SAVE].value) may_save_known(option[SAVE].value);
     if (!path) complain(2, "name a folder or a tar archive of recordings; see --help", "");
     read_recordings(path);
-    size_t first = n_speakers, last = n_speakers; /* the speakers to leave out in turn */
-    if (option[LEAVE].value && !strcmp(option[LEAVE].value, "all")) first = 0, last = n_speakers - 1;
-    else if (option[LEAVE].value) {
-        for (first = 0; first < n_speakers && strcmp(speakers[first], option[LEAVE].value);) first++;
-        if (first == n_speakers) complain(1, "there is no speaker ", option[LEAVE].value);
-        last = first;
-    }
+    size_t leave[2] = {n_speakers, n_speakers}; /* the speakers to leave out in turn */
+    choose_speakers(leave);
     const char *kinds = option[COMPARE].value ? option[COMPARE].value : option[ATTENTION].value;
     if (snprintf(list, sizeof list, "%s", kinds) >= (int)sizeof list) complain(2, "too many kinds: ", kinds);
     const char *kind[MOST_KINDS];
-    size_t n_kinds = 0, parameters = 0, most = 0, k, s, l;
+    size_t n_kinds = 0, most = 0, k;
     for (char *at = strtok(list, ","); at && n_kinds < MOST_KINDS; at = strtok(NULL, ","))
         kind[n_kinds++] = at;
     for (k = 0; k < n_kinds; k++) configure(kind[k], argv + 1, n_set); /* names, before any work */
     if (!option[QUIET].value) printf("%zu recordings of %zu speakers\n", n_recordings, n_speakers);
     printf("%-15s %10s  test, mean of the seeds and largest less least, in %%\n", "", "parameters");
     for (k = 0; k < n_kinds; k++) {
-        double all = 0;
         configure(kind[k], argv + 1, n_set);
         if (k || option[PARAMETERS].value)
             match_parameters(k ? most : (size_t)whole_of(&option[PARAMETERS], 1, SIZE_MAX));
-        for (l = first; l <= last; l++) {
-            double sum = 0, low = 1, high = 0, share;
-            for (s = 0; s < n_seeds; s++) {
-                ctx.config.seed = seed + s, share = train_kind(kind[k], l, epochs, &parameters);
-                sum += share, low = fmin(low, share), high = fmax(high, share);
-            }
-            if (!k) most = parameters;
-            printf("%-15s %10zu  %s: %.2f (%.2f)\n", kind[k], parameters,
-                   l < n_speakers ? speakers[l] : "takes 0 to 4", 100 * sum / (double)n_seeds,
-                   100 * (high - low));
-            fflush(stdout), all += sum / (double)n_seeds / (double)(last - first + 1);
-        }
-        if (last > first) printf("%-15s %10zu  mean of the speakers: %.2f\n", kind[k], parameters, 100 * all);
+        size_t parameters = train_all(kind[k], leave, epochs, seed);
+        if (!k) most = parameters;
     }
+    puts("Test recordings of what was trained last: what they are (lines) and what was said");
+    print_report(stdout, digit_names, DIGITS, confusion[0]);
     for (size_t i = 0; i < n_recordings; i++) free(recordings[i].x);
     free(recordings), cmha_context_close(&ctx);
     return end_program(0);

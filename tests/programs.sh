@@ -701,6 +701,7 @@ if [ -x "$P/signal" ]; then
         --svg "$W/signal.svg" --csv "$W/signal.csv" --save "$W/signal.model"
     one "signal is right of most, where chance is a quarter" better 75
     one "signal prints the confusion of classes" says '^fsk2 '
+    cp "$W/out" "$W/confusion"
     one "signal draws two curves' axes and the classes" grep -q '>qpsk</text>' "$W/signal.svg"
     one "signal --svg is a picture" picture "$W/signal.svg"
     one "signal --svg: units" grep -q '>signal over noise (dB)</text>' "$W/signal.svg"
@@ -732,6 +733,79 @@ if [ -x "$P/signal" ]; then
     one "signal --help" works "$P/signal" --help
     one "signal --help > /dev/full" full "$P/signal" --help
     one "signal, the output closed" closed "$P/signal" "$wave" $tiny --epochs 1
+    one "signal prints precision, recall and F1" awk '/^(bpsk|qpsk|fsk2|am) / && NF == 8 { n++
+        if ($6 < 0 || $6 > 1 || $7 < 0 || $7 > 1 || $8 < 0 || $8 > 1) bad = 1 } END { exit bad || n != 4 }' "$W/confusion"
+    one "signal: of as many as there are test frames" grep -q '^[0-9]* of 96 right$' "$W/confusion"
+    # The weights of the epoch that it says, which are those of a run that ends there
+    steady="--frame 8 --batch 32 --lr 5e-3 --threads 1 --set schedule=constant --set warmup=0 --set n_layers=1 --set d_model=32"
+    one "signal stops early" works "$P/signal" "$wave" $steady --epochs 60 --patience 2 --save "$W/early.model"
+    kept=$(sed -n 's/^epoch \([0-9]*\) of [0-9]* is kept: validation loss .*/\1/p' "$W/out")
+    done=$(sed -n 's/^epoch [0-9]* of \([0-9]*\) is kept: validation loss .*/\1/p' "$W/out")
+    one "signal says which epoch it keeps: $kept of $done" [ "$done" -eq $((kept + 2)) ]
+    one "signal --validate 0" works "$P/signal" "$wave" $steady --epochs "$kept" --validate 0 --save "$W/late.model"
+    one "signal keeps that epoch's weights" cmp "$W/early.model" "$W/late.model"
+    one "signal --validate, no share" complains "$P/signal" "$wave" $tiny --validate 2
+    one "signal --save, a folder that is none" complains "$P/signal" "$wave" $tiny --epochs 1 --save "$W/nowhere/x"
+    # The set's own frames as one recording: classes alternate from frame to frame
+    begin=$(($(od -An -tu8 -N8 "$wave") + 8)) says="$P/signal --model $W/signal.model --predict"
+    tail -c +$((begin + 1)) "$wave" | head -c 245760 > "$W/all.cf32"
+    head -c 5200 "$W/all.cf32" > "$W/ten.cf32"
+    one "signal --predict" works $says "$W/all.cf32"
+    one "signal --predict: a row for every frame" [ "$(wc -l < "$W/out")" -eq 481 ]
+    one "signal --predict names the classes" says '^file,frame,label,bpsk,qpsk,fsk2,am$'
+    one "signal --predict is right of most" awk -F, 'BEGIN { split("bpsk qpsk fsk2 am", name, " ") }
+        NR > 1 { n += $3 == name[$2 % 4 + 1]; sum = $4 + $5 + $6 + $7; if (sum < 0.999 || sum > 1.001) exit 1 } END { exit n < 360 }' "$W/out"
+    # header DESCR SHAPE FILE: a .npy file's header and what is in the file
+    # shellcheck disable=SC2059
+    header() {
+        text="{'descr': '$1', 'fortran_order': False, 'shape': $2, }"
+        printf "$(printf '\\223NUMPY\\001\\000\\%03o\\000' ${#text})%s" "$text" && cat "$3"
+    }
+    header '<c8' '(650,)' "$W/ten.cf32" > "$W/ten.npy" && header '<f4' '(650, 2)' "$W/ten.cf32" > "$W/pairs.npy"
+    od -An -v -tf4 -w8 "$W/ten.cf32" | awk 'BEGIN { print "t,q,i" } { print NR "," $2 "," $1 }' > "$W/ten.csv"
+    cp "$W/ten.cf32" "$W/ten.sigmf-data" && echo '{"global":{"core:datatype":"cf32_le"}}' > "$W/ten.sigmf-meta"
+    others="$W/ten.npy $W/pairs.npy $W/ten.csv" n=41
+    if [ "$tokenizers" ]; then others="$others $W/ten.sigmf-meta" n=51; fi
+    # shellcheck disable=SC2086
+    one "signal --predict, several files of all kinds" works $says "$W/ten.cf32" $others
+    one "signal --predict says the same of each" awk -F, -v lines=$n 'NR > 1 { said = $3; for (c = 4; c <= 7; c++) said = said " " int($c * 1e4 + 0.5)
+        if (NR <= 11) first[$2] = said; else if (first[$2] != said) bad = 1 } END { exit bad || NR != lines }' "$W/out"
+    one "signal --json" works "$P/signal" --json --predict "$W/ten.cf32" --model "$W/signal.model"
+    one "signal --json: lines" [ "$(grep -c '^{"file":".*ten.cf32","frame":[0-9],"label":"[a-z0-9]*","probability":{"bpsk":[01]\.[0-9]*,.*}}$' "$W/out")" -eq 10 ]
+    # fault NAME WORDS: a file that is refused with these words, and nothing else is printed
+    fault() {
+        one "signal --predict, $1" complains $says "$W/ten.cf32" "$W/$1"
+        one "signal --predict, $1: says what" says "$2"
+    }
+    head -c 5199 "$W/ten.cf32" > "$W/cut.cf32" && fault cut.cf32 'ends within a sample'
+    { head -c 800 "$W/ten.cf32"; printf '\000\000\300\177\000\000\000\000'; cat "$W/ten.cf32"; } > "$W/nan.cf32" && fault nan.cf32 'sample 101 is no number'
+    head -c 504 "$W/ten.cf32" > "$W/short.cf32" && fault short.cf32 '63 samples, and a frame has 64'
+    : > "$W/empty.cf32" && fault empty.cf32 'no samples'
+    head -c 1000 "$W/ten.npy" > "$W/cut.npy" && fault cut.npy 'another size'
+    header '<i2' '(650, 2)' "$W/ten.cf32" > "$W/whole.npy" && fault whole.npy 'dtype .<i2.'
+    cp "$W/ten.npy" "$W/lie.cf32" && fault lie.cf32 'another kind of file'
+    : > "$W/empty.csv" && fault empty.csv 'an empty file'
+    printf 'i\n1\n' > "$W/one.csv" && fault one.csv 'one is missing'
+    printf 'i,q\n1,2\n3\n' > "$W/short.csv" && fault short.csv 'line 3'
+    cp "$W/ten.cf32" "$W/ten.dat" && fault ten.dat 'not called'
+    fault nowhere.cf32 'cannot open'
+    one "signal --predict, no model" complains "$P/signal" --predict "$W/ten.cf32"
+    one "signal --predict, no file" complains "$P/signal" --predict --model "$W/signal.model"
+    one "signal --predict, no model of ours" complains "$P/signal" --model "$wave" --predict "$W/ten.cf32"
+    cp "$W/signal.model" "$W/bare.model"
+    one "signal --predict, a model alone" complains "$P/signal" --model "$W/bare.model" --predict "$W/ten.cf32"
+    one "signal --predict names the other file" says 'cannot open .*bare.model.classes'
+    sed 's/frame	8/frame	16/' "$W/signal.model.classes" > "$W/bare.model.classes"
+    one "signal --predict, frames that are not the model's" complains "$P/signal" --model "$W/bare.model" --predict "$W/ten.cf32"
+    sed 's/program	signal/program	spoken/' "$W/signal.model.classes" > "$W/bare.model.classes"
+    one "signal --predict, another program's model" complains "$P/signal" --model "$W/bare.model" --predict "$W/ten.cf32"
+    one "signal --predict says whose" says 'not a model of signal but of spoken'
+    for c in bpsk qpsk fsk2 am; do cp "$W/ten.cf32" "$W/${c}_1.cf32"; done
+    one "signal --labelled" works $says "$W"/bpsk_1.cf32 "$W"/qpsk_1.cf32 "$W"/fsk2_1.cf32 "$W"/am_1.cf32 --labelled
+    one "signal --labelled counts every frame, a quarter of them right" says '^10 of 40 right$'
+    one "signal --labelled, a name without a class" complains $says "$W/bpsk_1.cf32" "$W/ten.cf32" --labelled
+    one "signal --predict > /dev/full" full $says "$W/ten.cf32"
+    one "signal --model without --predict" complains "$P/signal" "$wave" $tiny --model "$W/signal.model"
 fi
 if [ -x "$P/signal_next" ] && [ -s "$W/signal.safetensors" ]; then
     tiny="--quiet --set n_layers=1 --set d_model=32"
@@ -767,24 +841,31 @@ if echo '#include <liquid/liquid.h>' | $CC -E - > /dev/null 2>&1; then
 else echo "SKIP liquid-dsp is not installed"
 fi
 if [ -x "$P/spoken" ]; then
-    # tone FILE RATE PERIOD: a WAV file of a square wave of that period, 2000 samples
+    # tone FILE RATE PERIOD [CHANNELS]: a WAV file of a square wave of that period, 2000 samples
     # shellcheck disable=SC2059
     tone() {
-        printf "$(awk -v rate="$2" -v period="$3" '
+        printf "$(awk -v rate="$2" -v period="$3" -v channels="${4:-1}" '
             function put(v, n) { while (n--) { printf "\\%03o", v % 256; v = int(v / 256) } }
-            BEGIN { printf "RIFF"; put(4036, 4); printf "WAVEfmt "; put(16, 4); put(1, 2); put(1, 2); put(rate, 4)
-                put(2 * rate, 4); put(2, 2); put(16, 2); printf "data"; put(4000, 4)
-                for (i = 0; i < 2000; i++) put(i % period < period / 2 ? 8000 : 57536, 2) }')" > "$1"
+            BEGIN { printf "RIFF"; put(36 + 4000 * channels, 4); printf "WAVEfmt "; put(16, 4); put(1, 2); put(channels, 2)
+                put(rate, 4); put(2 * channels * rate, 4); put(2 * channels, 2); put(16, 2); printf "data"; put(4000 * channels, 4)
+                for (i = 0; i < 2000 * channels; i++) put(int(i / channels) % period < period / 2 ? 8000 : 57536, 2) }')" > "$1"
     }
     mkdir -p "$W/digits"
     for d in 0 1 2 3; do for t in 3 4 5 6 7 8; do
         tone "$W/digits/${d}_ann_$t.wav" 8000 $((8 + 6 * d + t % 2)); tone "$W/digits/${d}_bob_$t.wav" 8000 $((9 + 6 * d + t % 2))
     done; done
     tiny="--batch 8 --lr 5e-3 --window 64 --set n_layers=1 --set d_model=32 --set d_ff=32 --quiet"
-    # right THAN: the accuracy in the last line
-    right() { awk -v than="$1" 'END { exit !($(NF - 1) >= than) }' "$W/out"; }
-    one "spoken learns four tones" works "$P/spoken" "$W/digits" $tiny --epochs 12
+    # right THAN: the accuracy in the last row of the table
+    right() { awk -v than="$1" '/^rope / { last = $(NF - 1) } END { exit !(last >= than) }' "$W/out"; }
+    one "spoken learns four tones" works "$P/spoken" "$W/digits" $tiny --epochs 12 --save "$W/spoken.model"
     one "spoken is right of most" right 80
+    one "spoken prints precision, recall and F1" awk '/^[0-9] / && NF == 14 { n++; if ($1 < 4 && $14 < 0.5) bad = 1
+        if ($1 > 3 && $14 > 0.5) bad = 1 } END { exit bad || n != 10 }' "$W/out"
+    one "spoken counts the test recordings" says '^[0-9]* of 16 right$'
+    one "spoken says which epoch it keeps" works "$P/spoken" "$W/digits" ${tiny% --quiet} --epochs 2
+    one "spoken says it" says '^epoch [12] of 2 is kept: validation loss [0-9.]*$'
+    one "spoken --validate 0 keeps the last" works "$P/spoken" "$W/digits" ${tiny% --quiet} --epochs 2 --validate 0
+    one "spoken does not say it then" sh -c "! grep -q 'is kept' '$W/out'"
     if command -v tar > /dev/null 2>&1; then
         tar -C "$W" -cf "$W/digits.tar" digits
         one "spoken, a speaker left out, from an archive" works "$P/spoken" "$W/digits.tar" $tiny --epochs 12 --leave bob
@@ -807,6 +888,32 @@ if [ -x "$P/spoken" ]; then
     one "spoken --help" works "$P/spoken" --help
     one "spoken --help > /dev/full" full "$P/spoken" --help
     one "spoken, the output closed" closed "$P/spoken" "$W/digits" $tiny --epochs 1
+    says="$P/spoken --model $W/spoken.model --predict"
+    # right_of THAN: so many rows at least, and their labels are what their files' names begin with
+    right_of() { awk -F, -v least="$1" 'NR > 1 { name = $1; sub(".*/", "", name); n++; if (substr(name, 1, 1) == $3) right++ }
+        END { exit !(n >= least && right >= 0.8 * n) }' "$W/out"; }
+    one "spoken --predict" works $says "$W/digits"/*_4.wav
+    one "spoken --predict is right of most" right_of 8
+    one "spoken --labelled" works $says "$W/digits"/*_4.wav --labelled
+    one "spoken --labelled counts them" says '^[0-9]* of 8 right$'
+    one "spoken --predict, in the middle of the options" works "$P/spoken" --predict "$W/digits"/*_4.wav --json --model "$W/spoken.model"
+    one "spoken --json: lines" [ "$(grep -c '^{"file":".*wav","frame":0,"label":"[0-9]","probability":{"0":.*}}$' "$W/out")" -eq 8 ]
+    mkdir -p "$W/sound"
+    for d in 0 1 2 3; do tone "$W/sound/${d}_stereo.wav" 16000 $((16 + 12 * d)) 2; done
+    if grep -q '^SOUND_LIBS.*sndfile' "$B/config.mk" 2> /dev/null; then
+        one "spoken --predict, another rate and two channels" works $says "$W/sound"/*
+        one "spoken --predict is right of these" right_of 4
+    else
+        one "spoken --predict, another rate, without libsndfile" complains $says "$W/sound"/*
+        one "spoken --predict names the packages" says 'apt-get install libsndfile1-dev libsamplerate0-dev'
+    fi
+    head -c 3000 "$W/digits/0_ann_4.wav" > "$W/cut.wav"
+    for f in cut.wav nowhere.wav spoken.model.classes digits; do
+        one "spoken --predict, $f" complains $says "$W/digits/0_ann_4.wav" "$W/$f"
+    done
+    one "spoken --predict, a model of signal" complains "$P/spoken" --model "$W/signal.model" --predict "$W/digits/0_ann_4.wav"
+    one "spoken --predict, no model" complains "$P/spoken" --predict "$W/digits/0_ann_4.wav"
+    one "spoken --predict > /dev/full" full $says "$W/digits/0_ann_4.wav"
 fi
 for n in block plain_kernels; do
     [ -x "$P/$n" ] && one "$n" works "$P/$n" && one "$n says something" [ -s "$W/out" ] &&

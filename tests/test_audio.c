@@ -1,10 +1,10 @@
-/* What spoken.c reads with: WAV files, tar archives, spectra. */
+/* What spoken.c reads with: WAV files, of other rates and kinds too, tar archives, spectra. */
 #include "check.h"
 
-#include "../examples/tools/audio.h"
+#include "../examples/tools/sound.h"
 
 static char error[TEXT_ERROR];
-static unsigned char file[4096];
+static unsigned char file[40000];
 static size_t length;
 
 static void put(const void *bytes, size_t n) { memcpy(file + length, bytes, n), length += n; }
@@ -143,7 +143,97 @@ static void spectra(void) {
     }
 }
 
+/* ---- WAV files of any kind ---- */
+
+/* Reads a copy of exactly that size. */
+static int listen(size_t n, float **x, size_t *count) {
+    unsigned char *copy = (unsigned char *)check_alloc(n, 1);
+    memcpy(copy, file, n), error[0] = 0;
+    int done = sound_read(copy, n, "a\nname", x, count, error);
+    CHECK(done ? *x && *count > 0 : !*x && !*count && one_line());
+    free(copy);
+    return done;
+}
+
+/* A WAV file of a tone, of which channel c has c times as much as the first. */
+static void tone(uint32_t format, uint32_t channels, uint32_t rate, uint32_t bits, size_t n) {
+    begin(format, channels, rate, bits);
+    put("data", 4), number((uint32_t)(n * channels * bits / 8), 4);
+    for (size_t t = 0; t < n; t++)
+        for (uint32_t c = 0; c < channels; c++) {
+            double loud = 0.3 / (channels > 1 ? 1.5 : 1) * (c + 1);
+            double value = loud * sin(6.283185307179586 * 500 * (double)t / rate);
+            float narrow = (float)value;
+            uint32_t word;
+            memcpy(&word, &narrow, 4);
+            if (format == 1) word = (uint32_t)(int32_t)floor(value * pow(2, bits - 1));
+            number(bits == 8 ? word ^ 128 : word, (int)bits / 8);
+        }
+}
+
+#ifdef WITH_SOUND
+/* The tone at 8 kHz, whatever the file was; the ends are those of a filter. */
+static void kinds(void) {
+    static const uint32_t form[][4] = {{1, 1, 8000, 16}, {1, 2, 8000, 16}, {1, 1, 16000, 16},
+                                       {1, 2, 44100, 24}, {1, 1, 22050, 8}, {3, 2, 48000, 32},
+                                       {1, 1, 4000, 32}, {3, 1, 8000, 32}};
+    float *x;
+    size_t count, i, t;
+    for (i = 0; i < sizeof form / sizeof *form; i++) {
+        double worst = 0, near_by = form[i][3] == 8 ? 0.02 : 2e-3;
+        tone(form[i][0], form[i][1], form[i][2], form[i][3], form[i][2] / 10);
+        CHECK_THAT(listen(length, &x, &count), "form %zu: %s", i, error);
+        CHECK_THAT(count + 2 >= 800 && count <= 802, "form %zu: %zu samples", i, count);
+        for (t = 100; t < 700 && t < count; t++)
+            worst = fmax(worst, fabs((double)x[t] - 0.3 * sin(6.283185307179586 * 500 * (double)t / 8000)));
+        CHECK_THAT(worst < near_by, "form %zu: off by %g", i, worst);
+        free(x);
+    }
+}
+#else
+static void kinds(void) {
+    float *x;
+    size_t count;
+    tone(1, 1, 8000, 16, 100);
+    CHECK(listen(length, &x, &count) && count == 100);
+    CHECK_NEAR(x[4], 0.3, 1e-3), free(x);
+    tone(1, 2, 44100, 16, 100);
+    CHECK(!listen(length, &x, &count) && strstr(error, "apt-get install libsndfile1-dev"));
+}
+#endif
+
+/* Cut anywhere, of no kind, with samples that are no numbers, and with any byte changed */
+static void damaged(void) {
+    float *x, none = (float)NAN, large = 1e30f;
+    size_t count, i, whole;
+    tone(1, 1, 8000, 16, 50);
+    for (i = 0, whole = length; i < whole; i++) CHECK_THAT(!listen(i, &x, &count), "cut at %zu", i);
+    CHECK(listen(whole, &x, &count) && count == 50), free(x);
+    file[8] = 'w';
+    CHECK(!listen(whole, &x, &count) && strstr(error, "not a WAV file"));
+    begin(1, 1, 8000, 16), chunk("data", 0, 0);
+    CHECK(!listen(length, &x, &count) && strstr(error, "no whole samples"));
+    begin(1, 2, 8000, 16), chunk("data", 6, 6);
+    CHECK(!listen(length, &x, &count) && strstr(error, "no whole samples"));
+#ifdef WITH_SOUND
+    tone(3, 1, 8000, 32, 50), memcpy(file + 44 + 40, &none, 4);
+    CHECK(!listen(length, &x, &count) && strstr(error, "sample 11 is no number"));
+    tone(3, 1, 8000, 32, 50), memcpy(file + 44, &large, 4);
+    CHECK(!listen(length, &x, &count) && strstr(error, "sample 1 is no number"));
+    tone(1, 1, 1, 16, 50);
+    CHECK(!listen(length, &x, &count) && strstr(error, "1 Hz"));
+#else
+    (void)none, (void)large;
+#endif
+    for (i = 0; i < 500; i++) {
+        tone(1, 1, 8000, 16, 50);
+        file[check_below(44)] = (unsigned char)check_below(256);
+        file[check_below(44)] = (unsigned char)check_below(256);
+        if (listen(length, &x, &count)) free(x);
+    }
+}
+
 int main(void) {
-    wav(), tar(), spectra();
+    wav(), tar(), spectra(), kinds(), damaged();
     return check_end();
 }

@@ -118,8 +118,36 @@ static void against_pairs(void) {
                (n * sxy - sx * sy) / sqrt((n * sxx - sx * sx) * (n * syy - sy * sy)), 1e-10);
 }
 
+/* Of every class what metrics_f1 counts example by example, and by hand: 2 of 3 called 0 are 0, 2 of 4. */
+static void of_classes(void) {
+    enum { CLASSES = 5 };
+    static const size_t small[4] = {2, 2, 1, 5}, none[9] = {3, 0, 0, 1, 0, 0, 0, 0, 0};
+    int32_t said[MANY], is[MANY];
+    size_t counts[CLASSES * CLASSES] = {0}, i, all = 0;
+    metrics_class m = metrics_of_class(small, 2, 0);
+    CHECK_NEAR(m.precision, 2.0 / 3, 1e-15), CHECK_NEAR(m.recall, 0.5, 1e-15);
+    CHECK_NEAR(m.f1, 4.0 / 7, 1e-15);
+    CHECK(m.wanted == 4 && m.predicted == 3);
+    m = metrics_of_class(none, 3, 1); /* never said */
+    CHECK(!(m.precision > 0) && !(m.recall > 0) && !(m.f1 > 0) && m.wanted == 1 && !m.predicted);
+    m = metrics_of_class(none, 3, 2); /* not there at all */
+    CHECK(!(m.precision > 0) && !(m.recall > 0) && !(m.f1 > 0) && !m.wanted && !m.predicted);
+    for (i = 0; i < MANY; i++) {
+        is[i] = (int32_t)check_below(CLASSES);
+        said[i] = check_below(2) ? is[i] : (int32_t)check_below(CLASSES);
+        counts[is[i] * CLASSES + said[i]]++;
+    }
+    for (i = 0; i < CLASSES; i++) {
+        m = metrics_of_class(counts, CLASSES, i), all += m.wanted;
+        CHECK_NEAR(m.f1, metrics_f1(said, is, MANY, (int32_t)i), 1e-14);
+        CHECK_NEAR(m.f1, 2 * m.precision * m.recall / (m.precision + m.recall), 1e-14);
+    }
+    CHECK(all == MANY);
+}
+
 int main(void) {
     by_hand();
+    of_classes();
     degenerate();
     against_formulas();
     lines();

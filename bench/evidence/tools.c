@@ -331,6 +331,7 @@ static void begin_learning(const evidence_run *run, command *c, const char *prog
     static const char *const options[] = {"parameters", "epochs", "features"};
     char name[64], value[64];
     start_command(c, program);
+    say(c, "--validate"), say(c, "0"); /* the rows are of the last epochs */
     say(c, "--quiet"), say(c, "--lr"), say(c, "%g", run->rate), say_seed(c, run, run->seed);
     for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
         snprintf(name, sizeof name, "%s.%s", program, options[i]);

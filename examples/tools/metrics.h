@@ -30,6 +30,27 @@ static inline double metrics_f1(const int32_t *predicted, const int32_t *wanted,
     return either ? 2 * (double)both / (double)either : 0;
 }
 
+/* Of class k: the share of what was called so that is right (precision), the share of what it is that was
+   called so (recall), F1 as above; each 0 where there is nothing. counts [classes, classes]: how often a
+   class (row) was called another (column). */
+typedef struct metrics_class {
+    double precision, recall, f1;
+    size_t wanted, predicted;
+} metrics_class;
+
+static inline metrics_class metrics_of_class(const size_t *counts, size_t classes, size_t k) {
+    metrics_class m = {0, 0, 0, 0, 0};
+    size_t both = counts[k * classes + k];
+    for (size_t c = 0; c < classes; c++) {
+        m.wanted += counts[k * classes + c];
+        m.predicted += counts[c * classes + k];
+    }
+    if (m.predicted) m.precision = (double)both / (double)m.predicted;
+    if (m.wanted) m.recall = (double)both / (double)m.wanted;
+    if (m.wanted + m.predicted) m.f1 = 2 * (double)both / (double)(m.wanted + m.predicted);
+    return m;
+}
+
 /* Matthews correlation of classes 0 .. classes - 1, in the form for any number of them (Gorodkin 2004), which
    for two is (TP TN - FP FN) / sqrt((TP + FP) (TP + FN) (TN + FP) (TN + FN)); 0 where a factor is 0. A class
    outside that range gives NaN. With p_k and t_k how often class k is predicted and wanted, and c how often

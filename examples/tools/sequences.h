@@ -144,6 +144,59 @@ static inline void judge(cmha_model *model, const sequences *s, cmha_rng *turn, 
     }
 }
 
+/* ---- The best epoch ---- */
+
+/* The weights of the epoch with the least loss on sequences that are not learnt from */
+typedef struct best_epoch {
+    cmha_real *weights;
+    double loss;
+    uint64_t epoch; /* 0: none yet */
+} best_epoch;
+
+/* The mean loss of sequences, -log of the share that the model gives to what they are. */
+static inline double loss_of(cmha_model *model, const sequences *s) {
+    size_t classes_of = model->config.classes;
+    cmha_real *scores = (cmha_real *)take(times(s->n, classes_of), sizeof *scores);
+    double loss = 0;
+    judge(model, s, NULL, scores);
+    for (size_t i = 0; i < s->n; i++) {
+        const cmha_real *x = scores + i * classes_of;
+        double most = (double)x[0], sum = 0;
+        for (size_t c = 1; c < classes_of; c++) most = fmax(most, (double)x[c]);
+        for (size_t c = 0; c < classes_of; c++) sum += exp((double)x[c] - most);
+        loss += (log(sum) + most - (double)x[(size_t)s->label[i]]) / (double)s->n;
+    }
+    free(scores);
+    return loss;
+}
+
+/* Keeps the weights if they are the best so far; 1 where there were no better ones for `patience` epochs. */
+static inline int keep_best(best_epoch *best, cmha_model *model, const sequences *held_out, uint64_t epoch,
+                            uint64_t patience) {
+    size_t n = model->parameters.size;
+    double loss = loss_of(model, held_out);
+    if (!best->weights) best->weights = (cmha_real *)take(n, sizeof *best->weights);
+    if (isfinite(loss) && (!best->epoch || loss < best->loss)) {
+        memcpy(best->weights, model->parameters.data, n * sizeof *best->weights);
+        best->loss = loss;
+        best->epoch = epoch;
+    }
+    return epoch - best->epoch >= patience;
+}
+
+/* Gives these weights to the model, and says of which epoch they are. */
+static inline void take_best(best_epoch *best, cmha_model *model, const setting *quiet, uint64_t done) {
+    if (best->epoch) {
+        memcpy(model->parameters.data, best->weights, model->parameters.size * sizeof *best->weights);
+        if (!quiet->value)
+            printf("%sepoch %llu of %llu is kept: validation loss %.4f\n", line_open ? "\n" : "",
+                   (unsigned long long)best->epoch, (unsigned long long)done, best->loss);
+        if (!quiet->value) line_open = 0;
+    }
+    free(best->weights);
+    memset(best, 0, sizeof *best);
+}
+
 /* Prints a line, on a terminal over the last one, unless there is --quiet. */
 static inline void show_progress(const setting *quiet, const char *kind, const char *what, uint64_t epoch,
                                  uint64_t epochs, double loss, double start) {

@@ -7,7 +7,7 @@ enum { MOST_CLASSES = 64 };
 static sequences part[3]; /* training, validation, test */
 static cmha_real *levels; /* signal over noise of the test frames, in dB */
 static char *class_names[MOST_CLASSES], names[1024];
-static size_t classes;
+static size_t classes, frame_samples; /* complex samples of a frame */
 
 /* Writes a set of the same format: carriers whose phase, frequency or amplitude is keyed, and noise. */
 static inline void synthesise(const char *path) {
@@ -69,6 +69,7 @@ static inline void read_signals(const char *path, size_t frame, size_t hop) {
     const cmha_archive_tensor *iq = find_tensor(&a, "iq", 2, &n);
     size_t samples = iq->shape[1];
     size_t positions = cmha_frames(NULL, samples, 2, frame, hop, NULL);
+    frame_samples = samples;
     if (strcmp(iq->dtype, "C64")) complain(1, "not C64: iq in ", path);
     cmha_real *z = take(times(n, samples), 2 * sizeof *z), *snr = take(n, sizeof *snr);
     int64_t *label = take(times(n, 3), sizeof *label), *run = label + n, *set = run + n;

@@ -1,5 +1,5 @@
 """Writes the fuzzers' valid files into tests/fuzz/corpus: python3 tests/fuzz/make_seeds.py. Every kind of tokenizer and every
-step, in tokenizer.json and in GGUF; config.json of every form; a small model as GGUF; adapters; and small hostile files of known kinds."""
+step, in tokenizer.json and in GGUF; config.json of every form; a small model as GGUF; adapters; recordings; and small hostile files of known kinds."""
 import json, os, struct
 
 CORPUS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "corpus")
@@ -260,3 +260,46 @@ adapters("disk-fails", 2, LORA, PART, disk=60)
 adapters("hostile-rank", 2, LORA, PART, shape=[2, 4])
 adapters("hostile-overlap", 0, LORA, PART, data_offsets=[0, 32])
 adapters("hostile-wrap", 0, LORA, PART, shape=[1 << 32, 1 << 32, 8], data_offsets=[96, 128])
+
+# ---- Recordings ----
+
+NPY, TABLE, META, WAV, TAR = 4, 5, 6, 7, 8
+PAIRS = numbers(6)
+
+
+def array(descr, shape, data, order="False"):
+    header = ("{'descr': %s, 'fortran_order': %s, 'shape': %s, }\n" % (descr, order, shape)).encode()
+    return b"\x93NUMPY\1\0" + struct.pack("<H", len(header)) + header + data
+
+
+def wav(form, channels, rate, bits, data):
+    step = channels * bits // 8
+    head = b"WAVEfmt " + struct.pack("<IHHIIHH", 16, form, channels, rate, rate * step, step, bits) + b"data" + struct.pack("<I", len(data))
+    return b"RIFF" + struct.pack("<I", len(head) + len(data)) + head + data
+
+
+def recording(name, kind, data):
+    write("samples", name, bytes([kind]) + (data if isinstance(data, bytes) else data.encode()))
+
+
+def packed(name, data):
+    head = bytearray(512)
+    head[:len(name)], head[124:136], head[148:156], head[156] = name, b"%011o\0" % len(data), b" " * 8, 48
+    head[148:155] = b"%06o\0" % sum(head)
+    return bytes(head) + data + bytes(-len(data) % 512)
+
+
+recording("cf32", 0, PAIRS)
+recording("ci16", 2, PAIRS)
+recording("ci8", 3, PAIRS)
+recording("npy-complex", NPY, array("'<c8'", "(3,)", PAIRS))
+recording("npy-pairs", NPY, array("'<f4'", "(3, 2)", PAIRS))
+recording("npy-hostile-shape", NPY, array("'<c8'", "(2305843009213693955,)", PAIRS))
+recording("npy-hostile-list", NPY, array("[('i', '<f4')]", "(3,)", PAIRS))
+recording("csv", TABLE, "i,q\n1,2\n3,4\n")
+recording("csv-others", TABLE, "t,\"Im\",re\r\n0, 1e3 ,\"-2\"\r\n\r\n")
+recording("csv-hostile", TABLE, "i,q\n1,nan\n")
+recording("sigmf", META, json.dumps({"global": {"core:datatype": "ci8", "core:num_channels": 1}, "captures": [{"core:header_bytes": 0}]}))
+recording("wav", WAV, wav(1, 1, 8000, 16, PAIRS))
+recording("wav-other", WAV, wav(3, 2, 44100, 32, PAIRS))
+recording("tar", TAR, packed(b"1_a_2.wav", wav(1, 1, 8000, 16, PAIRS)) + bytes(1024))

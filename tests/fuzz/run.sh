@@ -3,7 +3,7 @@
 # the seeds in tests/fuzz/corpus and from what earlier runs have found. Prints the executions of each and their sum; fails if one
 # finds something. FUZZ_SEED=1 draws the same cases again, in a folder without earlier runs; 0, the usual, draws others each time.
 F=${1:-build/fuzz} SECONDS_EACH=${2:-60}
-[ $# -gt 2 ] && shift 2 || set -- archive checkpoint adapters config gguf forms knowledge tokens table tokenizer tokenize
+[ $# -gt 2 ] && shift 2 || set -- archive checkpoint adapters config gguf forms knowledge tokens table samples tokenizer tokenize
 CLANG=${CLANG:-clang}
 cd "$(dirname "$0")/../.." || exit 2
 mkdir -p "$F" || exit 2
@@ -20,7 +20,7 @@ $CLANG $FLAGS $CHECKS -fsanitize=fuzzer-no-link -c tests/fuzz/files.c -o "$F/fil
 # fuzz NAME: builds and runs one; leaves NAME.log and, if it finds something, NAME.found
 fuzz() {
     libs=
-    case $1 in archive|checkpoint|adapters|knowledge|gguf|forms|tokeni*) libs='-lutf8proc -lcjson';; esac
+    case $1 in archive|checkpoint|adapters|knowledge|gguf|forms|samples|tokeni*) libs='-lutf8proc -lcjson';; esac
     rm -f "$F/$1.found" && mkdir -p "$F/corpus/$1"
     # shellcheck disable=SC2086
     if ! $CLANG $FLAGS $CHECKS -fsanitize=fuzzer "tests/fuzz/$1.c" "$F/files.o" $libs -lm -o "$F/$1" > "$F/$1.log" 2>&1; then
