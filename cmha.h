@@ -531,8 +531,8 @@ CMHA_DEF cmha_tensor *cmha_dropout(cmha_tape *tape, cmha_tensor *x, cmha_real p)
 
 typedef struct cmha_cross_entropy_args {
     size_t T, V; /* rows, classes */
-    const int32_t *targets; /* [T], 0 <= target < V in the rows that count: */
-    int32_t ignore; /* those whose target is another one */
+    const int32_t *targets; /* [T], 0 <= targets[t] < V or `ignore` */
+    int32_t ignore; /* a row of this target does not count */
 } cmha_cross_entropy_args;
 /* Returns the sum of logsumexp(logits) - logits[target] over counted rows of logits [T, V]. counted (or NULL)
    gets their number; lse [T, 2] (or NULL), for the backward, each row's largest logit and log sum exp(logit -
