@@ -468,17 +468,6 @@ CMHA_DEF cmha_tensor *cmha_linear(cmha_tape *tape, cmha_tensor *x, cmha_tensor *
 CMHA_DEF cmha_tensor *cmha_sublayer(cmha_tape *tape, cmha_tensor *x, int act, cmha_tensor *weight,
     cmha_tensor *bias, cmha_tensor *residual, cmha_real gain, cmha_real dropout);
 
-/* Normalises rows: y [T, D] = weight (x - mean) / sqrt(var + eps) + bias, var biased. stats, for the
-   backward: [T, 2] mean, 1 / sqrt(var + eps). centred = 0 (RMSNorm): mean is 0, stats [T]; -1: likewise, with
-   1 + weight for weight (Gemma). */
-CMHA_DEF void cmha_norm_forward(int centred, const cmha_real *x, const cmha_real *weight,
-    const cmha_real *bias, size_t T, size_t D, cmha_real eps, cmha_real *y, cmha_real *stats);
-CMHA_FIT void cmha_norm_backward(int centred, const cmha_real *x, const cmha_real *weight,
-    const cmha_real *stats, const cmha_real *dy, size_t T, size_t D, cmha_real *dx, cmha_real *dweight,
-    cmha_real *dbias);
-CMHA_DEF cmha_tensor *cmha_layernorm(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_tensor *bias,
-    cmha_real eps);
-CMHA_DEF cmha_tensor *cmha_rmsnorm(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_real eps);
 /* Lists norms of real states: ROW(constant, word, the code's pass, numbers of the gain per channel (-1: one
    in all), of the offset (0: none), statistics per row, plus, added to the gain, which starts at 1 -
    plus). */
@@ -489,6 +478,24 @@ CMHA_DEF cmha_tensor *cmha_rmsnorm(cmha_tape *tape, cmha_tensor *x, cmha_tensor 
 #define CMHA__NORM_NAME(name, word, pass, gain, offset, kept, plus) CMHA_NORM_##name,
 #define CMHA__NORM_WORD(name, word, pass, gain, offset, kept, plus) "|" word
 typedef enum cmha_norm { CMHA_NORMS(CMHA__NORM_NAME) CMHA_NORM_COUNT } cmha_norm;
+typedef struct cmha_norm_args {
+    cmha_norm kind;
+    size_t T, D; /* rows, numbers in each */
+    cmha_real eps;
+} cmha_norm_args;
+/* Says where the backward of a norm or map adds the gradients of its input, weight and bias; each (or NULL),
+   of the shape of what it belongs to. */
+typedef struct cmha_grads { cmha_real *x, *weight, *bias; } cmha_grads;
+/* Normalises rows of x [T, D]: y = weight (x - mean) / sqrt(var + eps) + bias, var biased; weight [D], bias
+   [D] (or NULL). RMS: mean is 0; RMS_ONE_PLUS (Gemma): likewise, 1 + weight for weight. stats, for the
+   backward: 1 / sqrt(var + eps) [T]; of LAYER [T, 2], the mean before it. */
+CMHA_DEF void cmha_norm_forward(const cmha_norm_args *args, const cmha_real *x, const cmha_real *weight,
+    const cmha_real *bias, cmha_real *y, cmha_real *stats);
+CMHA_FIT void cmha_norm_backward(const cmha_norm_args *args, const cmha_real *x, const cmha_real *weight,
+    const cmha_real *stats, const cmha_real *dy, const cmha_grads *grads);
+CMHA_DEF cmha_tensor *cmha_layernorm(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_tensor *bias,
+    cmha_real eps);
+CMHA_DEF cmha_tensor *cmha_rmsnorm(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_real eps);
 
 /* Lists activations: ROW(constant, word, the code's formula with its slope, gated). Gated ones read rows
    [gate | up] and return up formula(gate), half as wide. */
@@ -522,17 +529,22 @@ CMHA_DEF void cmha_dropout_forward(const cmha_real *x, size_t n, cmha_real p, ui
     cmha_real *y);
 CMHA_DEF cmha_tensor *cmha_dropout(cmha_tape *tape, cmha_tensor *x, cmha_real p);
 
-/* Returns the sum of logsumexp(logits) - logits[target] over counted rows of logits [T, V]: those whose
-   target is not `ignore`. counted (or NULL) gets their number; lse [T, 2] (or NULL), for the backward, each
-   row's largest logit and log sum exp(logit - largest). */
-CMHA_DEF double cmha_cross_entropy_forward(const cmha_real *logits, const int32_t *targets, size_t T,
-    size_t V, int32_t ignore, cmha_real *lse, size_t *counted);
+typedef struct cmha_cross_entropy_args {
+    size_t T, V; /* rows, classes */
+    const int32_t *targets; /* [T], 0 <= targets[t] < V or `ignore` */
+    int32_t ignore; /* a row of this target does not count */
+} cmha_cross_entropy_args;
+/* Returns the sum of logsumexp(logits) - logits[target] over counted rows of logits [T, V]. counted (or NULL)
+   gets their number; lse [T, 2] (or NULL), for the backward, each row's largest logit and log sum exp(logit -
+   largest). */
+CMHA_DEF double cmha_cross_entropy_forward(const cmha_cross_entropy_args *args, const cmha_real *logits,
+    cmha_real *lse, size_t *counted);
 /* Returns the same; replaces logits by scale (softmax(logits) - onehot(target)), 0 in rows not counted. */
-CMHA_FIT double cmha_cross_entropy_gradient(cmha_real *logits, const int32_t *targets, size_t T, size_t V,
-    int32_t ignore, cmha_real scale);
+CMHA_FIT double cmha_cross_entropy_gradient(const cmha_cross_entropy_args *args, cmha_real *logits,
+    cmha_real scale);
 /* Adds scale (softmax(logits) - onehot(target)) to counted rows of dlogits, which must not be logits. */
-CMHA_FIT void cmha_cross_entropy_backward(const cmha_real *logits, const int32_t *targets,
-    const cmha_real *lse, size_t T, size_t V, int32_t ignore, cmha_real scale, cmha_real *dlogits);
+CMHA_FIT void cmha_cross_entropy_backward(const cmha_cross_entropy_args *args, const cmha_real *logits,
+    const cmha_real *lse, cmha_real scale, cmha_real *dlogits);
 /* Averages that loss over counted rows, logits [.., V] -> [1]; 0 without any. With class_weights w [V] (or
    NULL): sum w[target] loss / sum w[target]. Errors, also of the next: TOKEN; of weights, ARGUMENT (one < 0;
    those of the counted rows sum to 0), NOT_FINITE. */
@@ -573,12 +585,16 @@ CMHA_DEF void cmha_packed_forward(const cmha_packed *packed, const cmha_real *x,
 /* ---- ComplexFormer ---- */
 /* Orders the P = d_k/2 complex numbers of a head: number j is (x[2j], x[2j+1]); HALF: (x[j], x[j+P]). */
 typedef enum cmha_layout { CMHA_LAYOUT_INTERLEAVED, CMHA_LAYOUT_HALF } cmha_layout;
+typedef struct cmha_euler_args {
+    size_t T, P; /* rows, complex numbers in each */
+    cmha_layout layout;
+} cmha_euler_args;
 /* Splits x [T, 2P] into modulus and phase [T, P], each (or NULL) (ComplexFormer eq 1-4); phases lie in [-pi,
    pi], 0 at modulus 0. dx += dmodulus (re, im)/modulus (0 there) + dphase (-im, re)/(modulus^2 + 1e-12). */
-CMHA_DEF void cmha_euler_forward(const cmha_real *x, size_t T, size_t P, cmha_layout layout,
-    cmha_real *modulus, cmha_real *phase);
-CMHA_FIT void cmha_euler_backward(const cmha_real *x, const cmha_real *dmodulus, const cmha_real *dphase,
-    size_t T, size_t P, cmha_layout layout, cmha_real *dx);
+CMHA_DEF void cmha_euler_forward(const cmha_euler_args *args, const cmha_real *x, cmha_real *modulus,
+    cmha_real *phase);
+CMHA_FIT void cmha_euler_backward(const cmha_euler_args *args, const cmha_real *x, const cmha_real *dmodulus,
+    const cmha_real *dphase, cmha_real *dx);
 
 /* Chooses the frequencies omega_j of the pairs. */
 typedef enum cmha_frequency {
@@ -678,15 +694,14 @@ CMHA_DEF cmha_tensor *cmha_mobius(cmha_tape *tape, cmha_tensor *rho, cmha_tensor
 typedef struct cmha_complex_linear_args {
     size_t T, I, O; /* rows, complex numbers in and out */
     int adjoint; /* 0: y = W x + b, weight [2, O, I]; 1: y = W^H x + b, weight [2, I, O] */
-    int threads, fresh; /* fresh = 1: the backward overwrites dx */
+    int threads, fresh; /* fresh = 1: the backward overwrites the gradient of x */
 } cmha_complex_linear_args;
 /* Computes y [T, 2O] = W x + b, no conjugate (CRAT eq 10). x [T, 2I], bias [2, O], scratch [4 T O]. For a
    real x [.., I] (CRAT eq 5) use cmha_linear, the weight reshaped to [2O, I]. */
 CMHA_DEF void cmha_complex_linear_forward(const cmha_complex_linear_args *args, const cmha_real *x,
     const cmha_real *weight, const cmha_real *bias, cmha_real *y, cmha_real *scratch);
 CMHA_FIT void cmha_complex_linear_backward(const cmha_complex_linear_args *args, const cmha_real *x,
-    const cmha_real *weight, const cmha_real *dy, cmha_real *dx, cmha_real *dweight, cmha_real *dbias,
-    cmha_real *scratch);
+    const cmha_real *weight, const cmha_real *dy, const cmha_grads *grads, cmha_real *scratch);
 CMHA_DEF cmha_tensor *cmha_complex_linear(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight,
     cmha_tensor *bias);
 /* Computes U (V^H x) + b (CRAT eq 15): x [.., 2I] -> [.., 2O], u [2, O, r], v [2, I, r], b [2, O]. */
@@ -718,12 +733,12 @@ typedef struct cmha_complex_norm_args {
     cmha_real eps;
 } cmha_complex_norm_args;
 /* Normalises rows. beta [2, D] (or NULL), gamma NULL = 1. Where eps and a variance are 0 (WHITEN: V is
-   singular) M and gradients are 0. stats [T, 5] (or NULL), for the backward: means, V_rr, V_ri, V_ii. */
+   singular) M and gradients are 0. stats [T, 5] (or NULL), for the backward: means, V_rr, V_ri, V_ii. Of
+   grads `weight` is gamma's, `bias` beta's. */
 CMHA_DEF void cmha_complex_norm_forward(const cmha_complex_norm_args *args, const cmha_real *z,
     const cmha_real *gamma, const cmha_real *beta, cmha_real *y, double *stats);
 CMHA_FIT void cmha_complex_norm_backward(const cmha_complex_norm_args *args, const cmha_real *z,
-    const cmha_real *gamma, const double *stats, const cmha_real *dy, cmha_real *dz, cmha_real *dgamma,
-    cmha_real *dbeta);
+    const cmha_real *gamma, const double *stats, const cmha_real *dy, const cmha_grads *grads);
 CMHA_DEF cmha_tensor *cmha_complex_norm(cmha_tape *tape, cmha_tensor *z, cmha_complex_norm_kind kind,
     cmha_tensor *gamma, cmha_tensor *beta, cmha_real eps);
 
@@ -758,30 +773,44 @@ CMHA_DEF cmha_tensor *cmha_mag_reg(cmha_tape *tape, cmha_tensor *z, const unsign
 CMHA_DEF double cmha_sum_squares(const cmha_real *x, size_t n); /* in double */
 
 /* ---- Complex residual and mixture of experts (CRAT eq 20-21) ---- */
-/* Computes y = (alpha + i beta) z + f (CRAT eq 20). z, f, y [T, 2D]; y may be f. Tape: alpha, beta [1]; beta
-   NULL (ours): the factor is cos alpha + i sin alpha, a rotation. */
-CMHA_DEF void cmha_complex_residual_forward(const cmha_real *z, const cmha_real *f, cmha_real alpha,
-    cmha_real beta, size_t T, size_t D, cmha_real *y);
-CMHA_FIT void cmha_complex_residual_backward(const cmha_real *z, cmha_real alpha, cmha_real beta,
-    const cmha_real *dy, size_t T, size_t D, cmha_real *dz, double *dalpha, double *dbeta);
+typedef struct cmha_complex_residual_args {
+    size_t T, D; /* rows, complex numbers in each */
+    cmha_real alpha, beta;
+} cmha_complex_residual_args;
+/* Computes y = (alpha + i beta) z + f (CRAT eq 20). z, f, y [T, 2D]; y may be f. The backward adds to dz,
+   dalpha and dbeta, each (or NULL); df is dy. Tape: alpha, beta [1]; beta NULL (ours): the factor is
+   cos alpha + i sin alpha, a rotation. */
+CMHA_DEF void cmha_complex_residual_forward(const cmha_complex_residual_args *args, const cmha_real *z,
+    const cmha_real *f, cmha_real *y);
+CMHA_FIT void cmha_complex_residual_backward(const cmha_complex_residual_args *args, const cmha_real *z,
+    const cmha_real *dy, cmha_real *dz, double *dalpha, double *dbeta);
 CMHA_DEF cmha_tensor *cmha_complex_residual(cmha_tape *tape, cmha_tensor *z, cmha_tensor *f,
     cmha_tensor *alpha, cmha_tensor *beta);
 
-/* Computes logits [T, E] = Re(conj(router_e) . z) + bias_e (ours); router [2, E, D], bias [E]. */
-CMHA_DEF void cmha_router_forward(const cmha_real *z, const cmha_real *router, const cmha_real *bias,
-    size_t T, size_t D, size_t E, cmha_real *logits);
-CMHA_FIT void cmha_router_backward(const cmha_real *z, const cmha_real *router, const cmha_real *dlogits,
-    size_t T, size_t D, size_t E, cmha_real *dz, cmha_real *drouter, cmha_real *dbias);
+/* Describes how tokens are sent to experts. cmha_router_forward reads T, D, E; cmha_route_forward all but D;
+   cmha_balance_forward all but D and threads; their backwards no more. */
+typedef struct cmha_route_args {
+    size_t T, D, E, top; /* tokens, complex width, experts, experts per token: 1 to E */
+    const unsigned char *key_mask; /* [T] (or NULL), 0: the token is absent */
+    int threads;
+} cmha_route_args;
+/* Computes logits [T, E] = Re(conj(router_e) . z) + bias_e (ours); z [T, 2D], router [2, E, D], bias [E] (or
+   NULL). Of grads `x` is z's, `weight` the router's. */
+CMHA_DEF void cmha_router_forward(const cmha_route_args *args, const cmha_real *z, const cmha_real *router,
+    const cmha_real *bias, cmha_real *logits);
+CMHA_FIT void cmha_router_backward(const cmha_route_args *args, const cmha_real *z, const cmha_real *router,
+    const cmha_real *dlogits, const cmha_grads *grads);
 CMHA_DEF cmha_tensor *cmha_router(cmha_tape *tape, cmha_tensor *z, cmha_tensor *router, cmha_tensor *bias);
 
-/* Sends each token to the `top` experts (1 to E) of largest logits [T, E], best first, ties to the lower
-   index, NaN first, an absent token to the first `top`. gate [T, top]: softmax of the chosen logits, without
-   gradient if top = 1. plan [cmha_route_size]: experts [T, top], then (token, choice) by expert. */
+/* Sends each token to the `top` experts of largest logits [T, E], best first, ties to the lower index, NaN
+   first, an absent token to the first `top`. gate [T, top]: softmax of the chosen logits, without gradient
+   if top = 1 or the token is absent. plan [cmha_route_size]: experts [T, top], then (token, choice) by
+   expert. */
 CMHA_DEF size_t cmha_route_size(size_t T, size_t E, size_t top);
-CMHA_DEF void cmha_route_forward(const cmha_real *logits, const unsigned char *key_mask, size_t T, size_t E,
-    size_t top, int threads, size_t *plan, cmha_real *gate);
-CMHA_FIT void cmha_route_backward(const size_t *plan, const cmha_real *gate, const cmha_real *dgate, size_t T,
-    size_t E, size_t top, cmha_real *dlogits);
+CMHA_DEF void cmha_route_forward(const cmha_route_args *args, const cmha_real *logits, size_t *plan,
+    cmha_real *gate);
+CMHA_FIT void cmha_route_backward(const cmha_route_args *args, const size_t *plan, const cmha_real *gate,
+    const cmha_real *dgate, cmha_real *dlogits);
 typedef struct cmha_experts_args {
     size_t T, D, F, E, top; /* tokens, complex width, hidden complex width, experts, experts per token */
     int threads;
@@ -793,28 +822,36 @@ typedef struct cmha_experts_weights {
     const cmha_real *w1, *b1; /* [2, E, F, D], [2, E, F]; biases or NULL */
     const cmha_real *w2, *b2; /* [2, E, D, F], [2, E, D] */
 } cmha_experts_weights;
-typedef struct cmha_experts_grads { cmha_real *w1, *b1, *w2, *b2; } cmha_experts_grads;
+typedef struct cmha_experts_grads {
+    cmha_real *z, *gate, *w1, *b1, *w2, *b2; /* as what they belong to; each (or NULL) */
+} cmha_experts_grads;
 CMHA_DEF size_t cmha_experts_scratch(const cmha_experts_args *args, int backward);
 /* Mixes experts (CRAT eq 21): y [T, 2D] = sum over a token's choices of gate_e (W2_e cGELU(W1_e z + b1_e) +
-   b2_e). Drops no token; bits do not depend on `threads`. Tape: routes by logits [.., E], which learn only
-   from cmha_balance if top = 1, and counts each expert's present tokens in use [E] (or NULL). */
+   b2_e). Drops no token; bits do not depend on `threads`. */
 CMHA_DEF void cmha_experts_forward(const cmha_experts_args *args, const cmha_experts_weights *weights,
     const cmha_real *z, cmha_real *y, cmha_real *scratch);
 CMHA_FIT void cmha_experts_backward(const cmha_experts_args *args, const cmha_experts_weights *weights,
-    const cmha_real *z, const cmha_real *dy, cmha_real *dz, cmha_real *dgate, const cmha_experts_grads *grads,
-    cmha_real *scratch);
-CMHA_DEF cmha_tensor *cmha_experts(cmha_tape *tape, cmha_tensor *z, cmha_tensor *logits, size_t top,
-    cmha_tensor *w1, cmha_tensor *b1, cmha_tensor *w2, cmha_tensor *b2, const unsigned char *key_mask,
-    uint64_t *use);
+    const cmha_real *z, const cmha_real *dy, const cmha_experts_grads *grads, cmha_real *scratch);
+typedef struct cmha_experts_tensors {
+    cmha_tensor *w1, *b1, *w2, *b2; /* of the shapes above; biases or NULL */
+} cmha_experts_tensors;
+typedef struct cmha_experts_options {
+    size_t top;
+    const unsigned char *key_mask; /* of the tokens (or NULL) */
+    uint64_t *use; /* [E] (or NULL) each expert's present tokens are added */
+} cmha_experts_options;
+/* Mixes experts on a tape: routes rows of z [.., 2D] by logits [.., E], which learn only from cmha_balance if
+   top = 1. Errors: ARGUMENT (top; weights or options NULL), OVERFLOW. */
+CMHA_DEF cmha_tensor *cmha_experts(cmha_tape *tape, cmha_tensor *z, cmha_tensor *logits,
+    const cmha_experts_tensors *weights, const cmha_experts_options *options);
 
 /* Returns the load balance loss of the Switch Transformer (Fedus et al. 2021, eq 4; not in CRAT): E sum_e f_e
    p_e over logits [T, E], f_e the share of (token, choice) pairs of expert e, p_e the mean of the full
    softmax; 1 if both are even, 0 without tokens. Only p has a gradient. share [2 E + 1] gets f, p and the
    number of present tokens; the backward may get some of the rows. Tape: -> [1], usually added times 1e-2. */
-CMHA_DEF double cmha_balance_forward(const cmha_real *logits, const unsigned char *key_mask, size_t T,
-    size_t E, size_t top, double *share);
-CMHA_FIT void cmha_balance_backward(const cmha_real *logits, const unsigned char *key_mask,
-    const double *share, size_t T, size_t E, cmha_real dloss, cmha_real *dlogits);
+CMHA_DEF double cmha_balance_forward(const cmha_route_args *args, const cmha_real *logits, double *share);
+CMHA_FIT void cmha_balance_backward(const cmha_route_args *args, const cmha_real *logits, const double *share,
+    cmha_real dloss, cmha_real *dlogits);
 CMHA_DEF cmha_tensor *cmha_balance(cmha_tape *tape, cmha_tensor *logits, size_t top,
     const unsigned char *key_mask);
 
@@ -1456,7 +1493,7 @@ CMHA_DEF cmha_table cmha_model_table(void);
     ENUM(update_scale, CMHA_UPDATE_RMS, CMHA_UPDATE_SHAPE, "rms|shape", \
          "muon: updates as large as AdamW's, or times sqrt(max(1, rows / columns))") \
     REAL(decay_share, 0.2, 0, 1, "wsd: share of the steps, the last ones, in which the rate falls") \
-    REAL(ema, 0, 0, 0.9999999, "keeps a mean of the weights: its decay a step (cmha_trainer_swap); 0 = none") \
+    REAL(ema, 0, 0, 0.9999999, "decay a step of a mean of the weights (cmha_trainer_swap); 0 = none") \
     NAME(optimiser, "adamw, muon, lion, sgd or one of the program's own; empty = adamw")
 typedef struct cmha_trainer_config { CMHA__MEMBERS(CMHA_TRAINER_FIELDS) } cmha_trainer_config;
 CMHA_DEF cmha_table cmha_trainer_table(void);
@@ -1879,10 +1916,15 @@ CMHA_FIT cmha_status cmha_trainer_swap(cmha_trainer *trainer);
    sums; equal parameters stay equal to the bit. A failure of one rank ends the call on all: NOT_FINITE as
    such, others as STATE on the other ranks. NULL, or one rank: alone. Errors: STATE (cope_max = global). */
 CMHA_FIT cmha_status cmha_trainer_share(cmha_trainer *trainer, const cmha_ranks *ranks);
-/* Hides tokens as BERT does (Devlin et al. 2019): of those chosen with probability `rate` 80 % become
-   mask_token, 10 % a random one; targets [n] gets their ids, else -1. keep[i] = 0: never chosen; or NULL. */
-CMHA_FIT void cmha_mask_tokens(int32_t *ids, int32_t *targets, size_t n, const unsigned char *keep,
-    size_t vocabulary, int32_t mask_token, double rate, cmha_rng *rng);
+typedef struct cmha_mask_args {
+    size_t n, vocabulary; /* tokens, ids */
+    const unsigned char *keep; /* [n] (or NULL), 0: never chosen */
+    int32_t mask_token;
+    double rate; /* probability that a token is chosen */
+} cmha_mask_args;
+/* Hides tokens of ids [n] as BERT does (Devlin et al. 2019): of those chosen 80 % become mask_token, 10 % a
+   random one; targets [n] gets what they were, else -1. */
+CMHA_FIT void cmha_mask_tokens(const cmha_mask_args *args, int32_t *ids, int32_t *targets, cmha_rng *rng);
 /* Computes the mean loss over targets (in encoders hidden tokens; 0 if none) of consecutive windows, the last
    maybe shorter, of at most eval_tokens. Errors: ARGUMENT (fewer than 2 tokens), TOKEN. */
 CMHA_FIT cmha_status cmha_trainer_evaluate(cmha_trainer *trainer, const cmha_tokens *tokens, double *loss);
@@ -2555,15 +2597,16 @@ CMHA_DEF const char *cmha_version(void) {
 
 #define CMHA__STRUCTS(ROW) \
     ROW(adamw_args) ROW(allocator) ROW(archive) ROW(archive_item) ROW(archive_tensor) ROW(arena) \
-    ROW(attention_args) ROW(attention_views) ROW(batch) ROW(block) ROW(buffer) ROW(cache) \
-    ROW(cache_options) ROW(complex_linear_args) ROW(complex_norm_args) ROW(context) ROW(context_config) \
-    ROW(cope_options) ROW(experts_args) ROW(experts_grads) ROW(experts_weights) ROW(field) ROW(files) \
-    ROW(heads) ROW(irw_weights) ROW(knowledge) ROW(lag_args) ROW(layer) ROW(linear_args) ROW(lse) \
-    ROW(matrix) ROW(model) ROW(model_config) ROW(optimiser) ROW(packed) ROW(parameter) ROW(parameter_row) \
-    ROW(parameters) ROW(pcl_args) ROW(pcl_options) ROW(ranks) ROW(rate) ROW(record) ROW(retrieve_args) \
-    ROW(rng) ROW(rope_options) ROW(rotate_args) ROW(rows) ROW(sampler_config) ROW(score) ROW(score_call) \
-    ROW(score_parameter) ROW(sharing) ROW(slot) ROW(table) ROW(tape) ROW(tensor) ROW(tokens) ROW(trainer) \
-    ROW(trainer_config) ROW(update)
+    ROW(attention_args) ROW(attention_views) ROW(batch) ROW(block) ROW(buffer) ROW(cache) ROW(cache_options) \
+    ROW(complex_linear_args) ROW(complex_norm_args) ROW(complex_residual_args) ROW(context) \
+    ROW(context_config) ROW(cope_options) ROW(cross_entropy_args) ROW(euler_args) ROW(experts_args) \
+    ROW(experts_grads) ROW(experts_options) ROW(experts_tensors) ROW(experts_weights) ROW(field) ROW(files) \
+    ROW(grads) ROW(heads) ROW(irw_weights) ROW(knowledge) ROW(lag_args) ROW(layer) ROW(linear_args) ROW(lse) \
+    ROW(mask_args) ROW(matrix) ROW(model) ROW(model_config) ROW(norm_args) ROW(optimiser) ROW(packed) \
+    ROW(parameter) ROW(parameter_row) ROW(parameters) ROW(pcl_args) ROW(pcl_options) ROW(ranks) ROW(rate) \
+    ROW(record) ROW(retrieve_args) ROW(rng) ROW(rope_options) ROW(rotate_args) ROW(route_args) ROW(rows) \
+    ROW(sampler_config) ROW(score) ROW(score_call) ROW(score_parameter) ROW(sharing) ROW(slot) ROW(table) \
+    ROW(tape) ROW(tensor) ROW(tokens) ROW(trainer) ROW(trainer_config) ROW(update)
 CMHA_DEF size_t cmha_sizeof(const char *name) {
 #define CMHA__SIZE(name) {"cmha_" #name, sizeof(cmha_##name)},
     static const struct { const char *name; size_t size; } structs[] = {CMHA__STRUCTS(CMHA__SIZE)};
@@ -5733,11 +5776,15 @@ static cmha_real cmha__norm_cross(const cmha__normed *normed, const cmha_real *x
     return cmha__wide_cross(normed, x, dy);
 }
 
-CMHA__HOT(CMHA_DEF, cmha_norm_forward, (int centred, const cmha_real *x, const cmha_real *weight,
-        const cmha_real *bias, size_t T, size_t D, cmha_real eps, cmha_real *y, cmha_real *stats), (centred,
-        x, weight, bias, T, D, eps, y, stats)) {
-    const cmha_real plus = (cmha_real)(centred < 0);
-    centred = centred > 0;
+#define CMHA__NORM_PLUS(name, word, pass, gain, offset, kept, plus) plus,
+static const unsigned char cmha__norm_plus[] = {CMHA_NORMS(CMHA__NORM_PLUS)};
+
+CMHA__HOT(CMHA_DEF, cmha_norm_forward, (const cmha_norm_args *args, const cmha_real *x,
+        const cmha_real *weight, const cmha_real *bias, cmha_real *y, cmha_real *stats), (args, x, weight,
+        bias, y, stats)) {
+    const size_t T = args->T, D = args->D;
+    const cmha_real eps = args->eps, plus = cmha__norm_plus[args->kind];
+    const int centred = args->kind == CMHA_NORM_LAYER;
     for (size_t t = 0; t < T; t++, x += D, y += D) {
         const cmha_real *d = centred ? y : x;
         cmha_real mean = centred ? cmha__total(x, D) / (cmha_real)D : 0, r, squares;
@@ -5761,11 +5808,13 @@ CMHA__HOT(CMHA_DEF, cmha_norm_forward, (int centred, const cmha_real *x, const c
     }
 }
 
-CMHA__HOT(CMHA_FIT, cmha_norm_backward, (int centred, const cmha_real *x, const cmha_real *weight,
-        const cmha_real *stats, const cmha_real *dy, size_t T, size_t D, cmha_real *dx, cmha_real *dweight,
-        cmha_real *dbias), (centred, x, weight, stats, dy, T, D, dx, dweight, dbias)) {
-    const cmha_real plus = (cmha_real)(centred < 0);
-    centred = centred > 0;
+CMHA__HOT(CMHA_FIT, cmha_norm_backward, (const cmha_norm_args *args, const cmha_real *x,
+        const cmha_real *weight, const cmha_real *stats, const cmha_real *dy, const cmha_grads *grads), (args,
+        x, weight, stats, dy, grads)) {
+    const size_t T = args->T, D = args->D;
+    const cmha_real plus = cmha__norm_plus[args->kind];
+    const int centred = args->kind == CMHA_NORM_LAYER;
+    cmha_real *dx = grads->x, *dweight = grads->weight, *dbias = grads->bias;
     for (size_t t = 0; t < T; t++, x += D, dy += D) {
         cmha_real mean = centred ? *stats++ : 0, r = *stats++;
         if (dx) {
@@ -5782,16 +5831,13 @@ CMHA__HOT(CMHA_FIT, cmha_norm_backward, (int centred, const cmha_real *x, const 
     }
 }
 
-#define CMHA__NORM_PLUS(name, word, pass, gain, offset, kept, plus) plus,
-static const unsigned char cmha__norm_plus[] = {CMHA_NORMS(CMHA__NORM_PLUS)};
-
-/* The row that has an offset is the centred one. */
 static void cmha__norm_rows(const cmha__call *c) {
+    const cmha_norm_args args = {(cmha_norm)c->kind, c->n, c->D, c->number};
+    const cmha_grads grads = {c->dx[0], c->dx[1], c->dx[2]};
     const cmha_real *x = c->x[0], *w = c->x[1];
     cmha_real *stats = (cmha_real *)c->kept;
-    int centred = cmha__norm_plus[c->kind] ? -1 : c->op->shared[1];
-    if (!cmha__goes_back(c)) cmha_norm_forward(centred, x, w, c->x[2], c->n, c->D, c->number, c->y, stats);
-    else cmha_norm_backward(centred, x, w, stats, c->dy, c->n, c->D, c->dx[0], c->dx[1], c->dx[2]);
+    if (!cmha__goes_back(c)) cmha_norm_forward(&args, x, w, c->x[2], c->y, stats);
+    else cmha_norm_backward(&args, x, w, stats, c->dy, &grads);
 }
 #define CMHA__NORM_ROW(name, word, pass, gain, offset, kept, plus) \
     {word, pass, NULL, 2, CMHA__EPS, 0, {gain, offset}, (kept) * sizeof(cmha_real)},
@@ -5816,8 +5862,10 @@ static cmha_real cmha__top_logit(const cmha_real *logits, size_t V) {
 }
 
 CMHA__HOT_OF(CMHA_DEF, double, cmha_cross_entropy_forward,
-        (const cmha_real *logits, const int32_t *targets, size_t T, size_t V, int32_t ignore,
-        cmha_real *lse, size_t *counted), (logits, targets, T, V, ignore, lse, counted)) {
+        (const cmha_cross_entropy_args *args, const cmha_real *logits, cmha_real *lse, size_t *counted),
+        (args, logits, lse, counted)) {
+    const size_t T = args->T, V = args->V;
+    const int32_t *targets = args->targets, ignore = args->ignore;
     double sum = 0;
     size_t count = 0;
     for (size_t t = 0; t < T; t++, logits += V) {
@@ -5841,8 +5889,10 @@ CMHA__HOT_OF(CMHA_DEF, double, cmha_cross_entropy_forward,
     return sum;
 }
 
-CMHA__HOT_OF(CMHA_FIT, double, cmha_cross_entropy_gradient, (cmha_real * logits, const int32_t *targets,
-        size_t T, size_t V, int32_t ignore, cmha_real scale), (logits, targets, T, V, ignore, scale)) {
+CMHA__HOT_OF(CMHA_FIT, double, cmha_cross_entropy_gradient,
+        (const cmha_cross_entropy_args *args, cmha_real *logits, cmha_real scale), (args, logits, scale)) {
+    const size_t T = args->T, V = args->V;
+    const int32_t *targets = args->targets, ignore = args->ignore;
     double sum = 0;
     for (size_t t = 0; t < T; t++, logits += V) {
         if (targets[t] == ignore) {
@@ -5859,9 +5909,11 @@ CMHA__HOT_OF(CMHA_FIT, double, cmha_cross_entropy_gradient, (cmha_real * logits,
     return sum;
 }
 
-CMHA__HOT(CMHA_FIT, cmha_cross_entropy_backward, (const cmha_real *logits, const int32_t *targets,
-        const cmha_real *lse, size_t T, size_t V, int32_t ignore, cmha_real scale, cmha_real *dlogits),
-        (logits, targets, lse, T, V, ignore, scale, dlogits)) {
+CMHA__HOT(CMHA_FIT, cmha_cross_entropy_backward,
+        (const cmha_cross_entropy_args *args, const cmha_real *logits, const cmha_real *lse, cmha_real scale,
+        cmha_real *dlogits), (args, logits, lse, scale, dlogits)) {
+    const size_t T = args->T, V = args->V;
+    const int32_t *targets = args->targets, ignore = args->ignore;
     if (!dlogits) return;
     for (size_t t = 0; t < T; t++, logits += V, dlogits += V) {
         if (targets[t] == ignore) continue;
@@ -5878,7 +5930,7 @@ typedef struct {
     int32_t ignore;
     const cmha_real *weights; /* of the classes; NULL = 1 each */
     cmha_real cap, early; /* a soft cap on logits, or 0 */
-    cmha_real z, *z_loss; /* not 0: gets z times the mean of lse^2, whose gradient the loss then has as well */
+    cmha_real z, *z_loss; /* gets z times the mean of lse^2, whose gradient joins the loss's; z = 0: not */
 } cmha__entropy_options;
 
 typedef struct cmha__entropy {
@@ -5918,11 +5970,12 @@ static double cmha__row_weight(const cmha__entropy_options *o, size_t t) {
 
 /* Adds lse^2 of a row of logits to a sum. Returns the factor 2 z lse on the probabilities in its gradient. */
 static cmha_real cmha__z_row(const cmha__entropy *s, const cmha_real *logits, size_t t, double *sum) {
+    const cmha_cross_entropy_args args = {1, s->V, s->o.targets + t, s->o.ignore};
     cmha_real lse[2];
     size_t counted;
     double weight = cmha__row_weight(&s->o, t);
-    if (s->o.targets[t] == s->o.ignore) return 0;
-    cmha_cross_entropy_forward(logits, s->o.targets + t, 1, s->V, s->o.ignore, lse, &counted);
+    if (*args.targets == args.ignore) return 0;
+    cmha_cross_entropy_forward(&args, logits, lse, &counted);
     double all = (double)lse[0] + (double)lse[1];
     *sum += weight * all * all;
     return (cmha_real)(2 * (double)s->o.z * all);
@@ -5937,25 +5990,25 @@ static void cmha__entropy_rows(const cmha__entropy *s, cmha_real *logits, size_t
     size_t m, counted;
     for (size_t end = t + n; t < end; t += m, logits += m * V) {
         double weight = o->weights ? cmha__row_weight(o, t) : 1;
-        const int32_t *targets = o->targets + t;
         cmha_real *lse = s->lse ? s->lse + 2 * t : NULL, factor = scale ? *scale * (cmha_real)weight : 0;
         cmha_real *slope = o->cap > 0 ? s->slopes + (size_t)thread * V : NULL;
         cmha_real z = 0;
         m = o->weights || slope || o->z > 0 ? 1 : end - t;
+        const cmha_cross_entropy_args args = {m, V, o->targets + t, o->ignore};
         if (slope) cmha_softcap_forward(logits, V, o->cap, logits, scale ? slope : NULL);
         if (o->z > 0) z = cmha__z_row(s, logits, t, &sums[2]);
         if (CMHA__TRAINS && s->dlogits)
-            cmha_cross_entropy_backward(logits, targets, lse, m, V, o->ignore, factor, s->dlogits + t * V);
+            cmha_cross_entropy_backward(&args, logits, lse, factor, s->dlogits + t * V);
         else if (scale) {
-            sums[0] += weight * cmha_cross_entropy_gradient(logits, targets, m, V, o->ignore, factor);
+            sums[0] += weight * cmha_cross_entropy_gradient(&args, logits, factor);
             if (z > 0 || z < 0) { /* from factor (p - 1 at the target) to that + factor z p */
                 for (size_t i = 0; i < V; i++) logits[i] *= 1 + z;
-                logits[*targets] += factor * z;
+                logits[*args.targets] += factor * z;
             }
             if (slope)
                 for (size_t i = 0; i < V; i++) logits[i] *= slope[i];
         } else {
-            sums[0] += weight * cmha_cross_entropy_forward(logits, targets, m, V, o->ignore, lse, &counted);
+            sums[0] += weight * cmha_cross_entropy_forward(&args, logits, lse, &counted);
             sums[1] += weight * (double)counted;
         }
     }
@@ -6223,24 +6276,26 @@ static void cmha__phases(const cmha_real *re, const cmha_real *im, size_t m, cmh
 }
 
 /* ComplexFormer eq 1-4. */
-CMHA_DEF void cmha_euler_forward(const cmha_real *x, size_t T, size_t P, cmha_layout layout,
-        cmha_real *modulus, cmha_real *phase) {
+CMHA_DEF void cmha_euler_forward(const cmha_euler_args *args, const cmha_real *x, cmha_real *modulus,
+        cmha_real *phase) {
+    const size_t T = args->T, P = args->P;
     cmha_real re[CMHA__PAIRS], im[CMHA__PAIRS];
     for (size_t t = 0; t < T; t++, x += 2 * P)
         for (size_t j0 = 0, m; (m = cmha__block_of(P, j0)) > 0; j0 += m) {
-            const cmha__some_pairs pairs = {P, j0, m, layout};
+            const cmha__some_pairs pairs = {P, j0, m, args->layout};
             cmha__split_pairs(&pairs, x, re, im);
             if (modulus) cmha_modulus(m, re, im, modulus + t * P + j0);
             if (phase) cmha__phases(re, im, m, phase + t * P + j0);
         }
 }
 
-CMHA_FIT void cmha_euler_backward(const cmha_real *x, const cmha_real *dmodulus, const cmha_real *dphase,
-        size_t T, size_t P, cmha_layout layout, cmha_real *dx) {
+CMHA_FIT void cmha_euler_backward(const cmha_euler_args *args, const cmha_real *x, const cmha_real *dmodulus,
+        const cmha_real *dphase, cmha_real *dx) {
+    const size_t T = args->T, P = args->P;
     cmha_real re[CMHA__PAIRS], im[CMHA__PAIRS];
     for (size_t t = 0; t < T; t++, x += 2 * P, dx += 2 * P)
         for (size_t j0 = 0, m; (m = cmha__block_of(P, j0)) > 0; j0 += m) {
-            const cmha__some_pairs pairs = {P, j0, m, layout};
+            const cmha__some_pairs pairs = {P, j0, m, args->layout};
             size_t at = t * P + j0;
             cmha__split_pairs(&pairs, x, re, im);
             for (size_t j = 0; j < m; j++) {
@@ -6417,7 +6472,7 @@ static void cmha__divide(cmha__in ur, cmha__in ui, const cmha__division *CMHA__R
 }
 
 /* The backward of y = u conj(q) / m: du = g q / m, dw = -conj(y) du + (u k/m) conj(g k/m); of UNIT,
-   y = u conj(q): du = g q, dw = (i q Im(y conj(g)) + k^2 u conj(g)) / m. o gets Re du, Im du, Re dw, Im dw. */
+   y = u conj(q): du = g q, dw = (i q Im(y conj(g)) + k^2 u conj(g)) / m. o: Re du, Im du, Re dw, Im dw. */
 static void cmha__divide_backward(cmha__in ur, cmha__in ui, const cmha__division *CMHA__RESTRICT d,
         cmha__in gr, cmha__in gi, cmha_real (*CMHA__RESTRICT o)[CMHA__PAIRS]) {
     const size_t n = d->n, units = d->unit ? n : 0;
@@ -6565,8 +6620,8 @@ CMHA_DEF void cmha_complex_linear_forward(const cmha_complex_linear_args *args, 
 
 /* By the cotangent dZ of the four products. */
 CMHA_FIT void cmha_complex_linear_backward(const cmha_complex_linear_args *a, const cmha_real *x,
-        const cmha_real *weight, const cmha_real *dy, cmha_real *dx,
-        cmha_real *dweight, cmha_real *dbias, cmha_real *dZ) {
+        const cmha_real *weight, const cmha_real *dy, const cmha_grads *grads, cmha_real *dZ) {
+    cmha_real *dx = grads->x, *dweight = grads->weight, *dbias = grads->bias;
     size_t rows = 2 * a->T, I = a->I, O = a->O, parts = a->adjoint ? 2 : 1, width = 2 * O / parts;
     int threads = a->threads;
     cmha_real sign = a->adjoint ? -1 : 1;
@@ -6606,14 +6661,14 @@ static void cmha__complex_map_pass(const cmha__call *c) {
     cmha_tape *tape = c->tape;
     size_t T = cmha__rows(c->out), O = cmha__last(c->out) / 2;
     cmha_complex_linear_args a = {T, c->D, O, c->kind, tape->context->threads, c->fresh};
+    const cmha_grads grads = {c->dx[0], c->dx[1], c->dx[2]};
     const int back = cmha__goes_back(c);
     cmha__mark mark = cmha__mark_of(tape);
     cmha_real *scratch = cmha__reals(tape, 2 * c->out->size);
     if (!back) cmha__weight_product(tape, c->in[1], c->x[0], 2 * T, c->kind ? O : 0, scratch);
     int computes = !tape->status && !cmha__dry(tape);
     if (computes && !back) cmha__complex_combine(&a, scratch, c->x[2], c->y);
-    else if (computes)
-        cmha_complex_linear_backward(&a, c->x[0], c->x[1], c->dy, c->dx[0], c->dx[1], c->dx[2], scratch);
+    else if (computes) cmha_complex_linear_backward(&a, c->x[0], c->x[1], c->dy, &grads, scratch);
     cmha__rewind(tape, mark);
 }
 
@@ -6908,8 +6963,9 @@ static void cmha__complex_norm_row_backward(const cmha__complex_norm_row *row, c
 }
 
 CMHA__HOT(CMHA_FIT, cmha_complex_norm_backward, (const cmha_complex_norm_args *args, const cmha_real *z,
-        const cmha_real *gamma, const double *stats, const cmha_real *dy, cmha_real *dz, cmha_real *dgamma,
-        cmha_real *dbeta), (args, z, gamma, stats, dy, dz, dgamma, dbeta)) {
+        const cmha_real *gamma, const double *stats, const cmha_real *dy, const cmha_grads *grads), (args, z,
+        gamma, stats, dy, grads)) {
+    cmha_real *dz = grads->x, *dgamma = grads->weight, *dbeta = grads->bias;
     const cmha__complex_norm_row *kind = &cmha__complex_norms[args->kind];
     size_t D = args->D;
     cmha__wide h;
@@ -6926,11 +6982,12 @@ CMHA__HOT(CMHA_FIT, cmha_complex_norm_backward, (const cmha_complex_norm_args *a
 }
 
 static void cmha__complex_norm_rows(const cmha__call *c) {
-    cmha_complex_norm_args args = {(cmha_complex_norm_kind)c->kind, c->n, c->D, c->number};
+    const cmha_complex_norm_args args = {(cmha_complex_norm_kind)c->kind, c->n, c->D, c->number};
+    const cmha_grads grads = {c->dx[0], c->dx[1], c->dx[2]};
     const cmha_real *z = c->x[0], *gamma = c->x[1];
     double *stats = (double *)c->kept;
     if (!cmha__goes_back(c)) cmha_complex_norm_forward(&args, z, gamma, c->x[2], c->y, stats);
-    else cmha_complex_norm_backward(&args, z, gamma, stats, c->dy, c->dx[0], c->dx[1], c->dx[2]);
+    else cmha_complex_norm_backward(&args, z, gamma, stats, c->dy, &grads);
 }
 
 CMHA_DEF cmha_tensor *cmha_complex_norm(cmha_tape *tape, cmha_tensor *z, cmha_complex_norm_kind kind,
@@ -7208,8 +7265,10 @@ static size_t cmha__pieces(size_t n) { return n / CMHA__PIECE + (n % CMHA__PIECE
 static size_t cmha__piece_end(size_t at, size_t n) { return at + cmha__min(n - at, CMHA__PIECE); }
 
 /* CRAT eq 20 */
-CMHA__HOT(CMHA_DEF, cmha_complex_residual_forward, (const cmha_real *z, const cmha_real *f, cmha_real alpha,
-        cmha_real beta, size_t T, size_t D, cmha_real *y), (z, f, alpha, beta, T, D, y)) {
+CMHA__HOT(CMHA_DEF, cmha_complex_residual_forward, (const cmha_complex_residual_args *args,
+        const cmha_real *z, const cmha_real *f, cmha_real *y), (args, z, f, y)) {
+    const size_t T = args->T, D = args->D;
+    const cmha_real alpha = args->alpha, beta = args->beta;
     for (size_t t = 0; t < T; t++, z += 2 * D, f += 2 * D, y += 2 * D) {
         for (size_t j = 0; j < D; j++) y[j] = f[j] + (alpha * z[j] - beta * z[D + j]);
         for (size_t j = 0; j < D; j++) y[D + j] = f[D + j] + (alpha * z[D + j] + beta * z[j]);
@@ -7217,8 +7276,10 @@ CMHA__HOT(CMHA_DEF, cmha_complex_residual_forward, (const cmha_real *z, const cm
 }
 
 CMHA__HOT(CMHA_FIT, cmha_complex_residual_backward,
-        (const cmha_real *z, cmha_real alpha, cmha_real beta, const cmha_real *dy, size_t T, size_t D,
-        cmha_real *dz, double *dalpha, double *dbeta), (z, alpha, beta, dy, T, D, dz, dalpha, dbeta)) {
+        (const cmha_complex_residual_args *args, const cmha_real *z, const cmha_real *dy, cmha_real *dz,
+        double *dalpha, double *dbeta), (args, z, dy, dz, dalpha, dbeta)) {
+    const size_t T = args->T, D = args->D;
+    const cmha_real alpha = args->alpha, beta = args->beta;
     double re[CMHA__WIDE_LANES] = {0}, im[CMHA__WIDE_LANES] = {0};
     for (size_t at = 0; at < 2 * T * D; at += 2 * D) {
         const cmha_real *a = z + at, *b = a + D, *g = dy + at, *h = g + D;
@@ -7252,13 +7313,14 @@ static void cmha__residual_pass(const cmha__call *c) {
     cmha_real beta = c->x[3] ? c->x[3][0] : (cmha_real)sin(psi);
     CMHA__FOR_EACH(c->tape->context->threads, pieces, i) {
         size_t row = i * CMHA__PIECE, n = cmha__piece_end(row, T) - row, at = 2 * row * D;
+        const cmha_complex_residual_args args = {n, D, alpha, beta};
         const cmha_real *f = c->x[0] + at, *z = c->x[1] + at;
         cmha_real *dz = c->dx[1] ? c->dx[1] + at : NULL;
         double *re = c->dx[2] || c->dx[3] ? sums + 2 * i : NULL, *im = re ? re + 1 : NULL;
         if (re) *re = *im = 0;
         if (dz && c->fresh) memset(dz, 0, 2 * n * D * sizeof *dz);
-        if (!cmha__goes_back(c)) cmha_complex_residual_forward(z, f, alpha, beta, n, D, c->y + at);
-        else cmha_complex_residual_backward(z, alpha, beta, c->dy + at, n, D, dz, re, im);
+        if (!cmha__goes_back(c)) cmha_complex_residual_forward(&args, z, f, c->y + at);
+        else cmha_complex_residual_backward(&args, z, c->dy + at, dz, re, im);
     }
     if (!c->dx[2] && !c->dx[3]) return;
     for (size_t i = 0; i < 2 * pieces; i++) sum[i % 2] += sums[i];
@@ -7278,22 +7340,25 @@ CMHA_DEF cmha_tensor *cmha_complex_residual(cmha_tape *tape, cmha_tensor *z, cmh
 
 /* ---- Mixture of experts: the router ---- */
 
-CMHA_DEF void cmha_router_forward(const cmha_real *z, const cmha_real *router, const cmha_real *bias,
-        size_t T, size_t D, size_t E, cmha_real *logits) {
+CMHA_DEF void cmha_router_forward(const cmha_route_args *args, const cmha_real *z, const cmha_real *router,
+        const cmha_real *bias, cmha_real *logits) {
+    const size_t T = args->T, D = args->D, E = args->E;
     if (bias)
         for (size_t t = 0; t < T; t++) memcpy(logits + t * E, bias, E * sizeof *logits);
     for (size_t part = 0; part < 2; part++, z += D, router += E * D)
         cmha_gemm(0, 1, T, E, D, 1, z, 2 * D, router, D, part || bias ? 1 : 0, logits, E);
 }
 
-CMHA_FIT void cmha_router_backward(const cmha_real *z, const cmha_real *router, const cmha_real *dlogits,
-        size_t T, size_t D, size_t E, cmha_real *dz, cmha_real *drouter, cmha_real *dbias) {
+CMHA_FIT void cmha_router_backward(const cmha_route_args *args, const cmha_real *z, const cmha_real *router,
+        const cmha_real *dlogits, const cmha_grads *grads) {
+    const size_t T = args->T, D = args->D, E = args->E;
+    cmha_real *dz = grads->x, *drouter = grads->weight;
     for (size_t part = 0; part < 2; part++) {
         size_t at = part * D, w = part * E * D;
         if (dz) cmha_gemm(0, 0, T, D, E, 1, dlogits, E, router + w, D, 1, dz + at, 2 * D);
         if (drouter) cmha_gemm(1, 0, E, D, T, 1, dlogits, E, z + at, 2 * D, 1, drouter + w, D);
     }
-    if (dbias) cmha__bias_backward(1, dlogits, T, E, dbias);
+    if (grads->bias) cmha__bias_backward(1, dlogits, T, E, grads->bias);
 }
 
 /* Threads share pieces of rows. */
@@ -7311,9 +7376,10 @@ static void cmha__router_pass(const cmha__call *c) {
     const size_t D = c->D, E = c->in[1]->shape[1], half = cmha__pieces(D), end = c->lo + c->n;
     for (size_t i = c->lo; i < end; i++) {
         size_t lo = i * CMHA__PIECE, n = cmha__piece_end(lo, c->count) - lo, at = lo * 2 * D;
-        cmha_real *dz = c->dx[0] ? c->dx[0] + at : NULL;
-        if (!cmha__goes_back(c)) cmha_router_forward(c->x[0] + at, c->x[1], c->x[2], n, D, E, c->y + lo * E);
-        else cmha_router_backward(NULL, c->x[1], c->dy + lo * E, n, D, E, dz, NULL, NULL);
+        const cmha_route_args args = {n, D, E, 0, NULL, 1};
+        const cmha_grads grads = {c->dx[0] ? c->dx[0] + at : NULL, NULL, NULL};
+        if (!cmha__goes_back(c)) cmha_router_forward(&args, c->x[0] + at, c->x[1], c->x[2], c->y + lo * E);
+        else cmha_router_backward(&args, NULL, c->x[1], c->dy + lo * E, &grads);
     }
     if (!cmha__goes_back(c)) return;
     if (c->dx[1])
@@ -7368,10 +7434,12 @@ CMHA_DEF size_t cmha_route_size(size_t T, size_t E, size_t top) {
     return cmha__countable(3 * T * top + 2 * (E + 1), 3 * (double)T * (double)top + 2 * ((double)E + 1));
 }
 
-CMHA_DEF void cmha_route_forward(const cmha_real *logits, const unsigned char *key_mask, size_t T, size_t E,
-        size_t top, int threads, size_t *plan, cmha_real *gate) {
+CMHA_DEF void cmha_route_forward(const cmha_route_args *args, const cmha_real *logits, size_t *plan,
+        cmha_real *gate) {
+    const size_t T = args->T, E = args->E, top = args->top;
+    const unsigned char *key_mask = args->key_mask;
     cmha__route r = cmha__route_of(plan, T, E, top);
-    CMHA__FOR_EACH(threads, T, t) {
+    CMHA__FOR_EACH(args->threads, T, t) {
         const cmha_real *row = key_mask && !key_mask[t] ? NULL : logits + t * E;
         size_t *choice = r.expert + t * top;
         cmha_real *g = gate + t * top;
@@ -7394,10 +7462,13 @@ CMHA_DEF void cmha_route_forward(const cmha_real *logits, const unsigned char *k
     for (size_t e = 0; e < E; e++) r.piece[e + 1] = r.piece[e] + cmha__pieces(r.first[e + 1] - r.first[e]);
 }
 
-CMHA_FIT void cmha_route_backward(const size_t *plan, const cmha_real *gate, const cmha_real *dgate, size_t T,
-        size_t E, size_t top, cmha_real *dlogits) {
+CMHA_FIT void cmha_route_backward(const cmha_route_args *args, const size_t *plan, const cmha_real *gate,
+        const cmha_real *dgate, cmha_real *dlogits) {
+    const size_t T = args->T, E = args->E, top = args->top;
+    const unsigned char *key_mask = args->key_mask;
     if (!dlogits) return;
     for (size_t t = 0; t < T; t++, plan += top, gate += top, dgate += top, dlogits += E) {
+        if (key_mask && !key_mask[t]) continue;
         cmha_real mean = cmha__dot(gate, dgate, top);
         if (top > 1)
             for (size_t c = 0; c < top; c++) dlogits[plan[c]] += gate[c] * (dgate[c] - mean);
@@ -7606,8 +7677,7 @@ static void cmha__expert_outer(const cmha__mixture *m, const cmha_experts_grads 
 }
 
 CMHA_FIT void cmha_experts_backward(const cmha_experts_args *a, const cmha_experts_weights *weights,
-        const cmha_real *z, const cmha_real *dy, cmha_real *dz, cmha_real *dgate,
-        const cmha_experts_grads *grads, cmha_real *scratch) {
+        const cmha_real *z, const cmha_real *dy, const cmha_experts_grads *grads, cmha_real *scratch) {
     size_t wide = a->T * a->top * 2 * a->D, hide = a->T * a->top * 2 * a->F, workers = cmha__workers(a);
     size_t one = cmha__pieces(a->F), both = one + cmha__pieces(a->D);
     cmha__mixture m = cmha__mixture_of(a, weights, z);
@@ -7620,7 +7690,7 @@ CMHA_FIT void cmha_experts_backward(const cmha_experts_args *a, const cmha_exper
     in->g = out->x + hide;
     m.own = in->g + hide;
     m.dy = dy;
-    m.dgate = dgate;
+    m.dgate = grads->gate;
     cmha__mixture_run(&m, cmha__expert_backward);
     /* Threads take rows of the weights in turns: all tokens may be with one expert. */
     CMHA__FOR_CHUNKS(a->threads, workers, begin, end) {
@@ -7630,9 +7700,9 @@ CMHA_FIT void cmha_experts_backward(const cmha_experts_args *a, const cmha_exper
             cmha__expert_outer(&m, grads, i / both, map, lo, cmha__piece_end(lo, m.map[map].O));
         }
     }
-    if (!dz) return;
+    if (!grads->z) return;
     cmha__mixture_run(&m, cmha__expert_input);
-    cmha__mixture_scatter(&m, NULL, in->x, 0, dz);
+    cmha__mixture_scatter(&m, NULL, in->x, 0, grads->z);
 }
 
 static int cmha__experts_top(cmha_tape *tape, const char *name, size_t top, size_t E) {
@@ -7670,7 +7740,7 @@ static void cmha__experts_pass(const cmha__call *c) {
     cmha_tape *tape = c->tape;
     const cmha_experts_args *a = (const cmha_experts_args *)c->kept;
     const cmha_experts_weights weights = {c->x[2], c->x[4], c->x[3], c->x[5]};
-    const unsigned char *mask = (const unsigned char *)c->given;
+    const cmha_route_args route = {a->T, a->D, a->E, a->top, (const unsigned char *)c->given, a->threads};
     const int back = cmha__goes_back(c);
     size_t pairs = a->T * a->top, pieces = cmha__workers(a) * CMHA__PIECE * (a->D + a->F);
     cmha__mark mark = cmha__mark_of(tape);
@@ -7682,37 +7752,36 @@ static void cmha__experts_pass(const cmha__call *c) {
         m.map[0].packed = c->in[2]->packed;
         m.map[1].packed = c->in[3]->packed;
         m.pieces = more;
-        cmha_route_forward(c->x[1], mask, a->T, a->E, a->top, a->threads, m.r.expert,
-                (cmha_real *)(uintptr_t)a->gate);
+        cmha_route_forward(&route, c->x[1], m.r.expert, (cmha_real *)(uintptr_t)a->gate);
         cmha__experts_run(&m, c->y, scratch);
     } else if (computes) {
-        cmha_experts_grads grads = {c->dx[2], c->dx[4], c->dx[3], c->dx[5]};
+        const cmha_experts_grads grads = {
+            c->dx[0], c->dx[1] ? more : NULL, c->dx[2], c->dx[4], c->dx[3], c->dx[5]};
         memset(more, 0, pairs * sizeof *more);
-        cmha_experts_backward(a, &weights, c->x[0], c->dy, c->dx[0], c->dx[1] ? more : NULL, &grads, scratch);
-        if (mask)
-            for (size_t i = 0; i < pairs; i++)
-                if (!mask[i / a->top]) more[i] = 0;
-        cmha_route_backward(a->plan, a->gate, more, a->T, a->E, a->top, c->dx[1]);
+        cmha_experts_backward(a, &weights, c->x[0], c->dy, &grads, scratch);
+        cmha_route_backward(&route, a->plan, a->gate, more, c->dx[1]);
     }
     cmha__rewind(tape, mark);
 }
 
-CMHA_DEF cmha_tensor *cmha_experts(cmha_tape *tape, cmha_tensor *z, cmha_tensor *logits, size_t top,
-        cmha_tensor *w1, cmha_tensor *b1, cmha_tensor *w2, cmha_tensor *b2,
-        const unsigned char *key_mask, uint64_t *use) {
+CMHA_DEF cmha_tensor *cmha_experts(cmha_tape *tape, cmha_tensor *z, cmha_tensor *logits,
+        const cmha_experts_tensors *weights, const cmha_experts_options *options) {
     static const cmha__op op = {"experts", cmha__experts_pass, cmha__experts_shape, 4,
             CMHA__PLANES | CMHA__UNPACKS | CMHA__SCRATCH, 0, {0, 0}, 0};
-    cmha__call call = cmha__call_of(&op, z, logits, w1);
-    call.in[3] = w2;
-    call.in[4] = b1;
-    call.in[5] = b2;
-    call.count = top;
-    call.given = key_mask;
+    if (!tape || tape->status) return NULL;
+    if (!weights || !options) return CMHA__MISUSE(tape, "experts: weights or options is NULL");
+    cmha__call call = cmha__call_of(&op, z, logits, weights->w1);
+    call.in[3] = weights->w2;
+    call.in[4] = weights->b1;
+    call.in[5] = weights->b2;
+    call.count = options->top;
+    call.given = options->key_mask;
     cmha_tensor *y = cmha__run(tape, &call);
+    uint64_t *use = options->use;
     if (!y || !use || cmha__dry(tape)) return y;
     const cmha_experts_args *a = (const cmha_experts_args *)call.kept;
-    const size_t *first = cmha__route_of(a->plan, a->T, a->E, top).first;
-    size_t absent = a->T - cmha__counted(key_mask, a->T);
+    const size_t *first = cmha__route_of(a->plan, a->T, a->E, a->top).first;
+    size_t top = a->top, absent = a->T - cmha__counted(options->key_mask, a->T);
     for (size_t e = 0; e < a->E; e++) use[e] += first[e + 1] - first[e] - (e < top ? absent : 0);
     return y;
 }
@@ -7727,8 +7796,9 @@ static cmha_real cmha__balance_row(const cmha_real *logits, size_t E, cmha_real 
     return 1 / sum;
 }
 
-CMHA_DEF double cmha_balance_forward(const cmha_real *logits, const unsigned char *key_mask, size_t T,
-        size_t E, size_t top, double *share) {
+CMHA_DEF double cmha_balance_forward(const cmha_route_args *args, const cmha_real *logits, double *share) {
+    const size_t T = args->T, E = args->E, top = args->top;
+    const unsigned char *key_mask = args->key_mask;
     double *p = share + E, loss = 0, count = (double)cmha__counted(key_mask, T);
     for (size_t e = 0; e < 2 * E; e++) share[e] = 0;
     share[2 * E] = count;
@@ -7750,8 +7820,10 @@ CMHA_DEF double cmha_balance_forward(const cmha_real *logits, const unsigned cha
     return (double)E * loss;
 }
 
-CMHA_FIT void cmha_balance_backward(const cmha_real *logits, const unsigned char *key_mask,
-        const double *share, size_t T, size_t E, cmha_real dloss, cmha_real *dlogits) {
+CMHA_FIT void cmha_balance_backward(const cmha_route_args *args, const cmha_real *logits, const double *share,
+        cmha_real dloss, cmha_real *dlogits) {
+    const size_t T = args->T, E = args->E;
+    const unsigned char *key_mask = args->key_mask;
     double scale = share[2 * E] > 0 ? dloss * (double)E / share[2 * E] : 0;
     if (!dlogits) return;
     for (size_t t = 0; t < T; t++, logits += E, dlogits += E) {
@@ -7773,14 +7845,14 @@ static void cmha__balance_shape(cmha__call *c) {
     cmha__one_shape(c);
 }
 static void cmha__balance_pass(const cmha__call *c) {
-    const unsigned char *mask = (const unsigned char *)c->given;
-    size_t T = cmha__rows(c->in[0]), E = c->D;
+    const size_t T = cmha__rows(c->in[0]), E = c->D;
+    const cmha_route_args args = {T, 0, E, c->count, (const unsigned char *)c->given, 1};
     double *share = (double *)c->kept;
     if (cmha__goes_back(c)) {
-        cmha_balance_backward(c->x[0], mask, share, T, E, c->dy[0], c->dx[0]);
+        cmha_balance_backward(&args, c->x[0], share, c->dy[0], c->dx[0]);
         return;
     }
-    c->y[0] = (cmha_real)cmha_balance_forward(c->x[0], mask, T, E, c->count, share);
+    c->y[0] = (cmha_real)cmha_balance_forward(&args, c->x[0], share);
     if (!cmha__among_ranks(c->tape)) return;
     double own = share[2 * E]; /* means of a rank's part become those of the whole batch */
     for (size_t e = 0; e < 2 * E; e++) share[e] *= own;
@@ -10880,6 +10952,7 @@ static void cmha__pcl_phases(const cmha__call *c, size_t unit, cmha__pcl_unit *u
     const cmha_attention_args *a = &u->s->attention.args;
     size_t per = a->heads + a->kv_heads, b = unit / per, h = unit % per, N = a->n_q, d = a->d_k, P = d / 2;
     size_t row = u->s->attention.row;
+    const cmha_euler_args row_of = {1, P, a->layout};
     cmha_rng rng = cmha_rng_make(c->key, a->first * per + unit);
     u->at = b * N * row + h * d;
     u->call = cmha__call_of_head(a, cmha__pcl_head(a, unit), h >= a->heads, 0, NULL);
@@ -10888,7 +10961,7 @@ static void cmha__pcl_phases(const cmha__call *c, size_t unit, cmha__pcl_unit *u
     u->args.valid = a->key_mask ? a->key_mask + b * N : NULL;
     for (size_t j = 0; j < N * P; j++) u->keep[j] = cmha_rng_uniform(&rng) >= u->s->options.mask_rate;
     for (size_t t = 0; t < N; t++)
-        cmha_euler_forward(c->x[0] + u->at + t * row, 1, P, a->layout, NULL, u->theta + t * P);
+        cmha_euler_forward(&row_of, c->x[0] + u->at + t * row, NULL, u->theta + t * P);
     memcpy(u->adapted, u->theta, N * P * sizeof *u->theta);
     if (c->kind)
         for (size_t i = 0; i < N * P; i++) {
@@ -10907,6 +10980,7 @@ static void cmha__pcl_unit_backward(const cmha__call *c, const cmha__pcl_unit *u
         cmha_real *part) {
     const cmha_real *delta = u->call.parameters[0];
     size_t N = u->args.N, P = u->args.P, at = u->at;
+    const cmha_euler_args row_of = {1, P, u->s->attention.args.layout};
     cmha_real scale = c->dy[0] / (cmha_real)u->s->all_units, *dqkv = c->dx[0];
     memset(u->dtheta, 0, N * P * sizeof *u->dtheta);
     cmha_pcl_backward(&u->args, u->adapted, lse, scale, u->dtheta, part + 2 * P, u->kernel);
@@ -10919,8 +10993,7 @@ static void cmha__pcl_unit_backward(const cmha__call *c, const cmha__pcl_unit *u
         }
     if (dqkv)
         for (size_t t = 0; t < N; t++, at += u->s->attention.row)
-            cmha_euler_backward(c->x[0] + at, NULL, u->dtheta + t * P, 1, P, u->s->attention.args.layout,
-                dqkv + at);
+            cmha_euler_backward(&row_of, c->x[0] + at, NULL, u->dtheta + t * P, dqkv + at);
 }
 
 /* Inputs are the projection, delta, b and w. Walks all units: their mean loss, or the gradients. */
@@ -12881,7 +12954,9 @@ static cmha_tensor *cmha__crat_ffn(cmha__pass *pass, cmha_tensor *h) {
     cmha_tensor *logits = cmha_router(tape, h, k->router_weight, k->router_bias);
     if (cmha__records(tape) && pass->c->balance > 0)
         cmha__add_loss(pass, cmha_balance(tape, logits, top, mask), pass->c->balance);
-    return cmha_experts(tape, h, logits, top, k->w1_weight, k->w1_bias, k->w2_weight, k->w2_bias, mask, use);
+    const cmha_experts_tensors weights = {k->w1_weight, k->w1_bias, k->w2_weight, k->w2_bias};
+    const cmha_experts_options options = {top, mask, use};
+    return cmha_experts(tape, h, logits, &weights, &options);
 }
 
 /* a = window(W_o attention(norm(z))) (CRAT eq 16-19), z = r1 z + a, z = r2 z + ffn(norm(z)). A window changes
@@ -14123,15 +14198,14 @@ CMHA_FIT cmha_status cmha_trainer_share(cmha_trainer *trainer, const cmha_ranks 
     return CMHA_OK;
 }
 
-CMHA_FIT void cmha_mask_tokens(int32_t *ids, int32_t *targets, size_t n, const unsigned char *keep,
-        size_t vocabulary, int32_t mask_token, double rate, cmha_rng *rng) {
-    for (size_t i = 0; i < n; i++) {
+CMHA_FIT void cmha_mask_tokens(const cmha_mask_args *args, int32_t *ids, int32_t *targets, cmha_rng *rng) {
+    for (size_t i = 0; i < args->n; i++) {
         double chosen = cmha_rng_uniform(rng), fate = cmha_rng_uniform(rng);
         targets[i] = -1;
-        if (chosen >= rate || (keep && !keep[i])) continue;
+        if (chosen >= args->rate || (args->keep && !args->keep[i])) continue;
         targets[i] = ids[i];
-        if (fate < 0.8) ids[i] = mask_token;
-        else if (fate < 0.9) ids[i] = (int32_t)cmha_rng_below(rng, vocabulary);
+        if (fate < 0.8) ids[i] = args->mask_token;
+        else if (fate < 0.9) ids[i] = (int32_t)cmha_rng_below(rng, args->vocabulary);
     }
 }
 
@@ -14151,14 +14225,13 @@ static void cmha__fill_row(const cmha_trainer *trainer, const cmha_batch *b, siz
     const cmha_model_config *c = &trainer->model->config;
     const cmha_trainer_config *t = &trainer->config;
     int32_t *ids = trainer->ids + row * b->length, *targets = ids + b->batch * b->length;
+    const cmha_mask_args mask = {b->length, c->vocabulary, NULL, (int32_t)t->mask_token, t->mask_rate};
     cmha_rng rng = cmha_rng_make(trainer->seed, cmha__mix(draw));
     for (size_t i = 0; i < b->length; i++) {
         ids[i] = cmha_tokens_at(tokens, start + i);
         targets[i] = c->causal ? cmha_tokens_at(tokens, start + i + 1) : -1;
     }
-    if (!c->causal)
-        cmha_mask_tokens(ids, targets, b->length, NULL, c->vocabulary, (int32_t)t->mask_token, t->mask_rate,
-            &rng);
+    if (!c->causal) cmha_mask_tokens(&mask, ids, targets, &rng);
 }
 
 static cmha_status cmha__swapped(const cmha_trainer *trainer, const char *call) {

@@ -130,7 +130,9 @@ static cmha_tensor *mixture_pass(mixture *m) {
         in[i] = cmha_tensor_wrap(tape, rank, shape, m->x[i], m->dx[i]);
     }
     h = m->E ? cmha_router(tape, in[0], in[5], in[6]) : cmha_complex_linear(tape, in[0], in[1], in[2]);
-    if (m->E) return cmha_experts(tape, in[0], h, m->top, in[1], in[2], in[3], in[4], NULL, NULL);
+    const cmha_experts_tensors weights = {in[1], in[2], in[3], in[4]};
+    const cmha_experts_options options = {m->top, NULL, NULL};
+    if (m->E) return cmha_experts(tape, in[0], h, &weights, &options);
     return cmha_complex_linear(tape, cmha_activate(tape, h, CMHA_ACTIVATION_GELU_ERF), in[3], in[4]);
 }
 

@@ -106,6 +106,7 @@ static void run_map_backward(void *work) {
     const cmha_real *delta = m->kind == MAP_CMHA ? m->delta : NULL;
     cmha_rotate_args rotate = {PAIRS, CMHA_LAYOUT_INTERLEAVED, m->rotation, delta, delta ? m->b : NULL, 0,
                                0};
+    const cmha_euler_args euler = {m->n, PAIRS, CMHA_LAYOUT_INTERLEAVED};
     cmha_quotient_kind quotient = (cmha_quotient_kind)(m->kind - MAP_MOBIUS);
     double *ddelta = delta ? m->ddelta : NULL, *db = delta ? m->ddelta + PAIRS : NULL;
     switch (m->kind) {
@@ -114,7 +115,7 @@ static void run_map_backward(void *work) {
         cmha_rotate_backward(&rotate, m->x, 2 * PAIRS, m->n, m->dy, 2 * PAIRS, m->dx, ddelta, db);
         break;
     case MAP_EULER:
-        cmha_euler_backward(m->x, m->dy, m->dy + m->n * PAIRS, m->n, PAIRS, CMHA_LAYOUT_INTERLEAVED, m->dx);
+        cmha_euler_backward(&euler, m->x, m->dy, m->dy + m->n * PAIRS, m->dx);
         break;
     case MAP_PHASOR: cmha_phasor_backward(m->x, m->dy, m->n, PAIRS, (cmha_real)1e-6, m->dx); break;
     case MAP_TURN: cmha_complex_rotate_backward(m->x, m->theta, m->dy, m->n, PAIRS, m->dx, m->dweight); break;

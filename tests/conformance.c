@@ -262,30 +262,33 @@ static void op_layernorm(kase *k) {
     cmha_real *x = reals(k, "in.x", T * D), *w = reals(k, "param.weight", D), *b = reals(k, "param.bias", D),
               *y = zeros(k, T * D);
     cmha_real *dx = zeros(k, T * D), *dw = zeros(k, D), *db = zeros(k, D), *stats = zeros(k, 2 * T);
-    cmha_norm_forward(1, x, w, b, T, D, (cmha_real)number(k, "cfg.eps"), y, stats);
+    const cmha_norm_args args = {CMHA_NORM_LAYER, T, D, (cmha_real)number(k, "cfg.eps")};
+    const cmha_grads grads = {dx, dw, db};
+    cmha_norm_forward(&args, x, w, b, y, stats);
     compare(k, "out.y", y, T * D);
     if (!gradients_wanted(k)) return;
-    cmha_norm_backward(1, x, w, stats, cotangent(k, "cot.y", T * D), T, D, dx, dw, db);
+    cmha_norm_backward(&args, x, w, stats, cotangent(k, "cot.y", T * D), &grads);
     compare_gradient(k, "grad.in.x", dx, T * D);
     compare_gradient(k, "grad.param.weight", dw, D);
     compare_gradient(k, "grad.param.bias", db, D);
 }
 
-/* centred: as cmha_norm_forward has it */
-static void rmsnorm(kase *k, int centred) {
+static void rmsnorm(kase *k, cmha_norm kind) {
     size_t T = rows(k, "in.x"), D = axis(k, "in.x", -1);
     cmha_real *x = reals(k, "in.x", T * D), *w = reals(k, "param.weight", D), *y = zeros(k, T * D),
               *stats = zeros(k, T);
     cmha_real *dx = zeros(k, T * D), *dw = zeros(k, D);
-    cmha_norm_forward(centred, x, w, NULL, T, D, (cmha_real)number(k, "cfg.eps"), y, stats);
+    const cmha_norm_args args = {kind, T, D, (cmha_real)number(k, "cfg.eps")};
+    const cmha_grads grads = {dx, dw, NULL};
+    cmha_norm_forward(&args, x, w, NULL, y, stats);
     compare(k, "out.y", y, T * D);
     if (!gradients_wanted(k)) return;
-    cmha_norm_backward(centred, x, w, stats, cotangent(k, "cot.y", T * D), T, D, dx, dw, NULL);
+    cmha_norm_backward(&args, x, w, stats, cotangent(k, "cot.y", T * D), &grads);
     compare_gradient(k, "grad.in.x", dx, T * D);
     compare_gradient(k, "grad.param.weight", dw, D);
 }
-static void op_rmsnorm(kase *k) { rmsnorm(k, 0); }
-static void op_rmsnorm_one_plus(kase *k) { rmsnorm(k, -1); }
+static void op_rmsnorm(kase *k) { rmsnorm(k, CMHA_NORM_RMS); }
+static void op_rmsnorm_one_plus(kase *k) { rmsnorm(k, CMHA_NORM_RMS_ONE_PLUS); }
 
 static void activation(kase *k, cmha_activation kind) {
     size_t n = need(k, "in.x")->count;
@@ -322,13 +325,13 @@ static void op_cross_entropy(kase *k) {
     cmha_real *slope = zeros(k, T * V), cap = (cmha_real)number_or(k, "cfg.softcap", 0);
     if (number(k, "cfg.label_smoothing") != 0) leave(k, CASE_SKIP, "label smoothing is not supported");
     if (cap > 0) cmha_softcap_forward(logits, T * V, cap, logits, slope);
-    sum = cmha_cross_entropy_forward(logits, targets, T, V, ignore, lse, &counted);
+    const cmha_cross_entropy_args args = {T, V, targets, ignore};
+    sum = cmha_cross_entropy_forward(&args, logits, lse, &counted);
     loss = (cmha_real)(counted ? sum / (double)counted : 0);
     compare(k, "out.loss", &loss, 1);
     if (!gradients_wanted(k)) return;
     cot = *cotangent(k, "cot.loss", 1);
-    cmha_cross_entropy_backward(logits, targets, lse, T, V, ignore, counted ? cot / (cmha_real)counted : 0,
-                                d);
+    cmha_cross_entropy_backward(&args, logits, lse, counted ? cot / (cmha_real)counted : 0, d);
     for (size_t i = 0; cap > 0 && i < T * V; i++) d[i] *= slope[i];
     compare_gradient(k, "grad.in.logits", d, T * V);
 }
@@ -489,7 +492,8 @@ static cmha_real *normed(kase *k, head_norm *s, const char *gain_name, cmha_real
         s->gain_name = NULL, s->gain = zeros(k, d);
         for (size_t i = 0; i < d; i++) s->gain[i] = 1;
     }
-    cmha_norm_forward(0, x, s->gain, NULL, s->rows, d, s->eps, y, s->stats);
+    const cmha_norm_args args = {CMHA_NORM_RMS, s->rows, d, s->eps};
+    cmha_norm_forward(&args, x, s->gain, NULL, y, s->stats);
     return y;
 }
 
@@ -498,7 +502,9 @@ static cmha_real *normed_back(kase *k, const head_norm *s, cmha_real *dy) {
     char name[48];
     if (!s->x) return dy;
     cmha_real *dx = zeros(k, s->rows * s->d), *dgain = zeros(k, s->d);
-    cmha_norm_backward(0, s->x, s->gain, s->stats, dy, s->rows, s->d, dx, dgain, NULL);
+    const cmha_norm_args args = {CMHA_NORM_RMS, s->rows, s->d, s->eps};
+    const cmha_grads grads = {dx, dgain, NULL};
+    cmha_norm_backward(&args, s->x, s->gain, s->stats, dy, &grads);
     if (s->gain_name) {
         snprintf(name, sizeof name, "grad.%s", s->gain_name);
         compare_gradient(k, name, dgain, s->d);

@@ -35,7 +35,8 @@ static void op_complex_linear(kase *k) {
     compare_planes(k, "out.y", y, T, O, 0);
     if (!gradients_wanted(k)) return;
     dy = planes_cotangent(k, "cot.y", T, O);
-    cmha_complex_linear_backward(&a, x, w, dy, dx, dw, biased ? db : NULL, scratch);
+    const cmha_grads grads = {dx, dw, biased ? db : NULL};
+    cmha_complex_linear_backward(&a, x, w, dy, &grads, scratch);
     compare_planes(k, "grad.in.x", dx, T, I, 1);
     compare_planes(k, "grad.param.w", dw, 1, O * I, 1);
     if (biased) compare_planes(k, "grad.param.b", db, 1, O, 1);
@@ -58,8 +59,9 @@ static void op_lowrank_complex_linear(kase *k) {
     compare_planes(k, "out.y", y, T, O, 0);
     if (!gradients_wanted(k)) return;
     dy = planes_cotangent(k, "cot.y", T, O);
-    cmha_complex_linear_backward(&out, h, u, dy, dh, du, db, scratch);
-    cmha_complex_linear_backward(&in, x, v, dh, dx, dv, NULL, scratch);
+    const cmha_grads grads_out = {dh, du, db}, grads_in = {dx, dv, NULL};
+    cmha_complex_linear_backward(&out, h, u, dy, &grads_out, scratch);
+    cmha_complex_linear_backward(&in, x, v, dh, &grads_in, scratch);
     compare_planes(k, "grad.in.x", dx, T, I, 1);
     compare_planes(k, "grad.param.u", du, 1, O * R, 1);
     compare_planes(k, "grad.param.v", dv, 1, I * R, 1);
@@ -100,7 +102,8 @@ static void complex_norm(kase *k, cmha_complex_norm_kind kind, const cmha_real *
     cmha_complex_norm_forward(&a, z, gamma, beta, y, stats);
     compare_planes(k, "out.y", y, T, D, 0);
     if (!gradients_wanted(k)) return;
-    cmha_complex_norm_backward(&a, z, gamma, stats, planes_cotangent(k, "cot.y", T, D), dz, dgamma, dbeta);
+    const cmha_grads grads = {dz, dgamma, dbeta};
+    cmha_complex_norm_backward(&a, z, gamma, stats, planes_cotangent(k, "cot.y", T, D), &grads);
     compare_planes(k, "grad.in.z", dz, T, D, 1);
 }
 

@@ -117,8 +117,8 @@ static void linear_forward(probe *p) {
 }
 static void linear_backward(probe *p) {
     cmha_complex_linear_args a = linear_args(p);
-    cmha_complex_linear_backward(&a, p->x[0], p->x[1], p->dy, p->dx[0], p->dx[1],
-                                 p->n_in > 2 ? p->dx[2] : NULL, p->scratch);
+    const cmha_grads grads = {p->dx[0], p->dx[1], p->n_in > 2 ? p->dx[2] : NULL};
+    cmha_complex_linear_backward(&a, p->x[0], p->x[1], p->dy, &grads, p->scratch);
 }
 
 static void check_linear(size_t T, size_t I, size_t O) {
@@ -164,8 +164,8 @@ static void norm_forward(probe *p) {
 }
 static void norm_backward(probe *p) {
     cmha_complex_norm_args a = norm_args(p->option, p->T, p->I, norm_eps);
-    cmha_complex_norm_backward(&a, p->x[0], p->n_in > 1 ? p->x[1] : NULL, p->stats, p->dy, p->dx[0],
-                               p->n_in > 1 ? p->dx[1] : NULL, p->n_in > 2 ? p->dx[2] : NULL);
+    const cmha_grads grads = {p->dx[0], p->n_in > 1 ? p->dx[1] : NULL, p->n_in > 2 ? p->dx[2] : NULL};
+    cmha_complex_norm_backward(&a, p->x[0], p->n_in > 1 ? p->x[1] : NULL, p->stats, p->dy, &grads);
 }
 
 static void check_norms(size_t T, size_t D) {
@@ -195,7 +195,8 @@ static void correlated_backward(probe *p) {
     size_t t, j, D = p->I;
     cmha_complex_norm_args a = norm_args(CMHA_COMPLEX_NORM_WHITEN, p->T, D, 1e-4);
     cmha_real *dz = check_zeros(2 * p->T * D);
-    cmha_complex_norm_backward(&a, p->scratch, NULL, p->stats, p->dy, dz, NULL, NULL);
+    const cmha_grads grads = {dz, NULL, NULL};
+    cmha_complex_norm_backward(&a, p->scratch, NULL, p->stats, p->dy, &grads);
     for (t = 0; t < p->T; t++)
         for (j = 0; j < D; j++) {
             p->dx[0][2 * t * D + j] += dz[2 * t * D + j] + 2 * dz[2 * t * D + D + j];

@@ -132,12 +132,12 @@ static void run_tape(probe *p, int backward) {
 /* ----------------------------------------------- residual ----------------------------------------------- */
 
 static void run_residual(probe *p, int backward) {
+    const cmha_complex_residual_args args = {p->T, p->D, *p->x[2], *p->x[3]};
     size_t i;
-    if (!backward) cmha_complex_residual_forward(p->x[0], p->x[1], *p->x[2], *p->x[3], p->T, p->D, p->y);
+    if (!backward) cmha_complex_residual_forward(&args, p->x[0], p->x[1], p->y);
     else {
         for (i = 0; p->dx[1] && i < p->ny; i++) p->dx[1][i] += p->dy[i]; /* which is the caller's to add */
-        cmha_complex_residual_backward(p->x[0], *p->x[2], *p->x[3], p->dy, p->T, p->D, p->dx[0], p->dx[2],
-                                       p->dx[3]);
+        cmha_complex_residual_backward(&args, p->x[0], p->dy, p->dx[0], p->dx[2], p->dx[3]);
     }
 }
 
@@ -173,12 +173,16 @@ static void check_residual(size_t T, size_t D) {
 
 /* ------------------------------------------------ router ------------------------------------------------ */
 
+static cmha_route_args route_of(const probe *p) {
+    cmha_route_args route = {p->T, p->D, p->E, p->top, p->mask, 1};
+    return route;
+}
+
 static void run_router(probe *p, int backward) {
-    if (!backward)
-        cmha_router_forward(p->x[0], p->x[1], p->n_in > 2 ? p->x[2] : NULL, p->T, p->D, p->E, p->y);
-    else
-        cmha_router_backward(p->x[0], p->x[1], p->dy, p->T, p->D, p->E, p->dx[0], p->dx[1],
-                             p->n_in > 2 ? p->dx[2] : NULL);
+    const cmha_route_args route = route_of(p);
+    const cmha_grads grads = {p->dx[0], p->dx[1], p->n_in > 2 ? p->dx[2] : NULL};
+    if (!backward) cmha_router_forward(&route, p->x[0], p->x[1], p->n_in > 2 ? p->x[2] : NULL, p->y);
+    else cmha_router_backward(&route, p->x[0], p->x[1], p->dy, &grads);
 }
 
 static cmha_tensor *build_router(probe *p, cmha_tape *tape, cmha_tensor **in) {
@@ -221,6 +225,7 @@ static void spread_logits(cmha_real *logits, size_t T, size_t E, size_t top, spr
 }
 
 static void run_experts(probe *p, int backward) {
+    const cmha_route_args route = route_of(p);
     cmha_experts_args a;
     cmha_experts_weights w;
     cmha_experts_grads d;
@@ -233,19 +238,26 @@ static void run_experts(probe *p, int backward) {
     a.plan = plan, a.gate = gate, a.hidden = backward ? hidden : NULL;
     w.w1 = p->x[W1], w.w2 = p->x[W2], w.b1 = p->n_in > B1 ? p->x[B1] : NULL,
     w.b2 = p->n_in > B1 ? p->x[B2] : NULL;
+    d.z = p->dx[Z], d.gate = p->dx[LOGITS] ? dgate : NULL;
     d.w1 = p->dx[W1], d.w2 = p->dx[W2], d.b1 = p->dx[B1], d.b2 = p->dx[B2];
     scratch = check_zeros(cmha_experts_scratch(&a, backward) + cmha_experts_scratch(&a, 0));
-    cmha_route_forward(p->x[LOGITS], NULL, p->T, p->E, p->top, 1, plan, gate);
+    cmha_route_forward(&route, p->x[LOGITS], plan, gate);
     cmha_experts_forward(&a, &w, p->x[Z], p->y, scratch);
     if (backward) {
-        cmha_experts_backward(&a, &w, p->x[Z], p->dy, p->dx[Z], p->dx[LOGITS] ? dgate : NULL, &d, scratch);
-        cmha_route_backward(plan, gate, dgate, p->T, p->E, p->top, p->dx[LOGITS]);
+        cmha_experts_backward(&a, &w, p->x[Z], p->dy, &d, scratch);
+        cmha_route_backward(&route, plan, gate, dgate, p->dx[LOGITS]);
     }
     free(plan), free(gate), free(hidden), free(dgate), free(scratch);
 }
 
+static cmha_tensor *experts_on(const probe *p, cmha_tape *tape, cmha_tensor **in, cmha_tensor *logits) {
+    const cmha_experts_tensors weights = {in[W1], in[B1], in[W2], in[B2]};
+    const cmha_experts_options options = {p->top, p->mask, NULL};
+    return cmha_experts(tape, in[Z], logits, &weights, &options);
+}
+
 static cmha_tensor *build_experts(probe *p, cmha_tape *tape, cmha_tensor **in) {
-    return cmha_experts(tape, in[Z], in[LOGITS], p->top, in[W1], in[B1], in[W2], in[B2], NULL, NULL);
+    return experts_on(p, tape, in, in[LOGITS]);
 }
 
 static void check_experts(size_t T, size_t D, size_t F, size_t E, size_t top, spread how) {
@@ -265,6 +277,10 @@ static void check_experts(size_t T, size_t D, size_t F, size_t E, size_t top, sp
     p.name = "experts on a tape, no biases";
     probe_check(&p);
     p.run = run_experts, p.name = "experts, no biases";
+    probe_check(&p);
+    p.mask = T <= sizeof some ? some : NULL, p.name = "experts, masked"; /* absent tokens: no logit matters */
+    probe_check(&p);
+    p.run = run_tape, p.name = "experts on a tape, masked";
     probe_check(&p);
     probe_free(&p);
 }
@@ -296,9 +312,10 @@ static void check_nothing_flows(void) {
 /* ----------------------------------------------- balance ------------------------------------------------ */
 
 static void run_balance(probe *p, int backward) {
+    const cmha_route_args route = route_of(p);
     double *share = (double *)check_alloc(2 * p->E + 1, sizeof *share);
-    p->y[0] = cmha_balance_forward(p->x[0], p->mask, p->T, p->E, p->top, share);
-    if (backward) cmha_balance_backward(p->x[0], p->mask, share, p->T, p->E, p->dy[0], p->dx[0]);
+    p->y[0] = cmha_balance_forward(&route, p->x[0], share);
+    if (backward) cmha_balance_backward(&route, p->x[0], share, p->dy[0], p->dx[0]);
     free(share);
 }
 
@@ -328,7 +345,7 @@ enum { ROUTER = 1, ROUTER_BIAS = 6 };
 static cmha_tensor *build_layer(probe *p, cmha_tape *tape, cmha_tensor **in) {
     size_t flat[1];
     cmha_tensor *logits = cmha_router(tape, in[Z], in[ROUTER], in[ROUTER_BIAS]);
-    cmha_tensor *f = cmha_experts(tape, in[Z], logits, p->top, in[W1], in[B1], in[W2], in[B2], NULL, NULL);
+    cmha_tensor *f = experts_on(p, tape, in, logits);
     cmha_tensor *y = cmha_complex_residual(tape, in[Z], f, in[7], NULL);
     flat[0] = y ? y->size : 0;
     return cmha_concat(tape, cmha_reshape(tape, y, 1, flat), cmha_balance(tape, logits, p->top, NULL), 0);
@@ -339,7 +356,8 @@ static double edge_of(const probe *p) {
     double edge = HUGE_VAL;
     size_t t, e, f;
     cmha_real *logits = check_zeros(p->T * p->E);
-    cmha_router_forward(p->x[Z], p->x[ROUTER], p->x[ROUTER_BIAS], p->T, p->D, p->E, logits);
+    const cmha_route_args route = route_of(p);
+    cmha_router_forward(&route, p->x[Z], p->x[ROUTER], p->x[ROUTER_BIAS], logits);
     for (t = 0; t < p->T; t++)
         for (e = 0; e < p->E; e++) { /* e is the last chosen one if it has top - 1 larger ones */
             const cmha_real *row = logits + t * p->E;

@@ -75,18 +75,27 @@ static void pair_check(pair *p) {
     pair_accumulates(p);
 }
 
+static cmha_norm_args norm_args(const pair *p, cmha_norm kind) {
+    cmha_norm_args args = {kind, p->T, p->I, 1e-3};
+    return args;
+}
 static void layernorm_forward(pair *p) {
-    cmha_norm_forward(1, p->x[0], p->x[1], p->option ? p->x[2] : NULL, p->T, p->I, 1e-3, p->y, p->stats);
+    const cmha_norm_args args = norm_args(p, CMHA_NORM_LAYER);
+    cmha_norm_forward(&args, p->x[0], p->x[1], p->option ? p->x[2] : NULL, p->y, p->stats);
 }
 static void layernorm_backward(pair *p) {
-    cmha_norm_backward(1, p->x[0], p->x[1], p->stats, p->dy, p->T, p->I, p->dx[0], p->dx[1],
-                       p->option ? p->dx[2] : NULL);
+    const cmha_norm_args args = norm_args(p, CMHA_NORM_LAYER);
+    const cmha_grads grads = {p->dx[0], p->dx[1], p->option ? p->dx[2] : NULL};
+    cmha_norm_backward(&args, p->x[0], p->x[1], p->stats, p->dy, &grads);
 }
 static void rmsnorm_forward(pair *p) {
-    cmha_norm_forward(0, p->x[0], p->x[1], NULL, p->T, p->I, 1e-3, p->y, p->stats);
+    const cmha_norm_args args = norm_args(p, CMHA_NORM_RMS);
+    cmha_norm_forward(&args, p->x[0], p->x[1], NULL, p->y, p->stats);
 }
 static void rmsnorm_backward(pair *p) {
-    cmha_norm_backward(0, p->x[0], p->x[1], p->stats, p->dy, p->T, p->I, p->dx[0], p->dx[1], NULL);
+    const cmha_norm_args args = norm_args(p, CMHA_NORM_RMS);
+    const cmha_grads grads = {p->dx[0], p->dx[1], NULL};
+    cmha_norm_backward(&args, p->x[0], p->x[1], p->stats, p->dy, &grads);
 }
 
 static void check_norms(size_t T, size_t D) {
@@ -151,12 +160,14 @@ static void check_lookups(void) {
 }
 
 static void entropy_forward(pair *p) {
+    const cmha_cross_entropy_args args = {p->T, p->I, p->ids, p->option};
     size_t counted;
-    p->y[0] = cmha_cross_entropy_forward(p->x[0], p->ids, p->T, p->I, p->option, p->stats, &counted);
+    p->y[0] = cmha_cross_entropy_forward(&args, p->x[0], p->stats, &counted);
     CHECK(counted == (p->option == 0 ? p->T - 2 : p->T));
 }
 static void entropy_backward(pair *p) {
-    cmha_cross_entropy_backward(p->x[0], p->ids, p->stats, p->T, p->I, p->option, p->dy[0], p->dx[0]);
+    const cmha_cross_entropy_args args = {p->T, p->I, p->ids, p->option};
+    cmha_cross_entropy_backward(&args, p->x[0], p->stats, p->dy[0], p->dx[0]);
 }
 
 static void check_entropy(void) {
@@ -186,10 +197,12 @@ static void off_cut(cmha_real *x, size_t T, size_t P, cmha_layout layout) {
 }
 
 static void euler_forward(pair *p) { /* y = [modulus | phase] */
-    cmha_euler_forward(p->x[0], p->T, p->I, (cmha_layout)p->option, p->y, p->y + p->T * p->I);
+    const cmha_euler_args args = {p->T, p->I, (cmha_layout)p->option};
+    cmha_euler_forward(&args, p->x[0], p->y, p->y + p->T * p->I);
 }
 static void euler_backward(pair *p) {
-    cmha_euler_backward(p->x[0], p->dy, p->dy + p->T * p->I, p->T, p->I, (cmha_layout)p->option, p->dx[0]);
+    const cmha_euler_args args = {p->T, p->I, (cmha_layout)p->option};
+    cmha_euler_backward(&args, p->x[0], p->dy, p->dy + p->T * p->I, p->dx[0]);
 }
 
 static void check_euler(size_t T, size_t P, cmha_layout layout) {
@@ -215,19 +228,20 @@ static void check_euler(size_t T, size_t P, cmha_layout layout) {
 static void check_euler_zero(void) {
     cmha_real x[4] = {0, 0, 3, -4}, modulus[2], phase[2], dm[2] = {1, 1}, dp[2] = {1e-3, 0},
               dx[4] = {0, 0, 0, 0};
-    cmha_euler_forward(x, 1, 2, CMHA_LAYOUT_INTERLEAVED, modulus, phase);
+    const cmha_euler_args args = {1, 2, CMHA_LAYOUT_INTERLEAVED};
+    cmha_euler_forward(&args, x, modulus, phase);
     CHECK(modulus[0] == 0 && phase[0] == 0);
     CHECK_NEAR(modulus[1], 5, 1e-14);
     CHECK_NEAR(phase[1], atan2(-4, 3), 1e-14);
-    cmha_euler_backward(x, dm, dp, 1, 2, CMHA_LAYOUT_INTERLEAVED, dx);
+    cmha_euler_backward(&args, x, dm, dp, dx);
     CHECK(check_finite(dx, 4) && dx[0] == 0 && dx[1] == 0);
     CHECK_NEAR(dx[2], 0.6, 1e-14);
     CHECK_NEAR(dx[3], -0.8, 1e-14);
     dp[1] = 1;
-    cmha_euler_backward(x, NULL, dp, 1, 2, CMHA_LAYOUT_INTERLEAVED, dx); /* only one of them */
+    cmha_euler_backward(&args, x, NULL, dp, dx); /* only one of them */
     CHECK_NEAR(dx[2], 0.6 + 4 / 25.0, 1e-12);
-    cmha_euler_forward(x, 1, 2, CMHA_LAYOUT_INTERLEAVED, NULL, phase);
-    cmha_euler_forward(x, 1, 2, CMHA_LAYOUT_INTERLEAVED, modulus, NULL);
+    cmha_euler_forward(&args, x, NULL, phase);
+    cmha_euler_forward(&args, x, modulus, NULL);
     CHECK_NEAR(modulus[1], 5, 1e-14);
 }
 
@@ -401,21 +415,19 @@ static void check_unwanted(void) {
     enum { T = 3, I = 4 };
     cmha_real x[T * I], w[I * I], dy[T * I], stats[2 * T], y[T * I], a[T * I], b[T * I], c[I * I], d[I * I],
         e[I], f[I];
+    const cmha_norm_args layer = {CMHA_NORM_LAYER, T, I, 1e-5}, rms = {CMHA_NORM_RMS, T, I, 1e-5};
+    const cmha_grads some[4] = {{a, c, e}, {b, NULL, NULL}, {NULL, d, NULL}, {NULL, NULL, f}};
+    int i;
     check_fill(x, T * I, 1), check_fill(w, I * I, 1), check_fill(dy, T * I, 1);
     memset(a, 0, sizeof a), memset(b, 0, sizeof b), memset(c, 0, sizeof c), memset(d, 0, sizeof d),
         memset(e, 0, sizeof e);
     memset(f, 0, sizeof f);
-    cmha_norm_forward(1, x, w, NULL, T, I, 1e-5, y, stats);
-    cmha_norm_backward(1, x, w, stats, dy, T, I, a, c, e);
-    cmha_norm_backward(1, x, w, stats, dy, T, I, b, NULL, NULL),
-        cmha_norm_backward(1, x, w, stats, dy, T, I, NULL, d, NULL);
-    cmha_norm_backward(1, x, w, stats, dy, T, I, NULL, NULL, f);
+    cmha_norm_forward(&layer, x, w, NULL, y, stats);
+    for (i = 0; i < 4; i++) cmha_norm_backward(&layer, x, w, stats, dy, &some[i]);
     CHECK(check_distance(a, b, T * I) < 1e-14 && check_distance(c, d, I * I) < 1e-14 &&
           check_distance(e, f, I) < 1e-14);
-    cmha_norm_forward(0, x, w, NULL, T, I, 1e-5, y, stats);
-    cmha_norm_backward(0, x, w, stats, dy, T, I, a, c, NULL);
-    cmha_norm_backward(0, x, w, stats, dy, T, I, b, NULL, NULL),
-        cmha_norm_backward(0, x, w, stats, dy, T, I, NULL, d, NULL);
+    cmha_norm_forward(&rms, x, w, NULL, y, stats);
+    for (i = 0; i < 4; i++) cmha_norm_backward(&rms, x, w, stats, dy, &some[i]);
     CHECK(check_distance(a, b, T * I) < 1e-14 && check_distance(c, d, I * I) < 1e-14);
     cmha_gated_backward(x, dy, dy, T * I, swiglu, a, NULL);
     cmha_gated_backward(x, dy, dy, T * I, swiglu, b, c);

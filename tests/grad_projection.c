@@ -14,21 +14,23 @@ static cmha_context context;
 static void check_kernel(void) {
     static const int32_t targets[] = {3, 0, 18, -1, 7, 0};
     enum { T = 6, V = 19 };
+    const cmha_cross_entropy_args args = {T, V, targets, -1}, none = {0, V, targets, -1};
+    const cmha_cross_entropy_args one = {1, 3, targets + 1, -1};
     int huge;
     for (huge = 0; huge < 2; huge++) {
         cmha_real *logits = check_array(T * V, huge ? 3e300 : 2), *want = check_zeros(T * V), lse[2 * T];
-        double loss = cmha_cross_entropy_forward(logits, targets, T, V, -1, lse, NULL), got;
-        cmha_cross_entropy_backward(logits, targets, lse, T, V, -1, (cmha_real)-0.3, want);
-        got = cmha_cross_entropy_gradient(logits, targets, T, V, -1, (cmha_real)-0.3);
+        double loss = cmha_cross_entropy_forward(&args, logits, lse, NULL), got;
+        cmha_cross_entropy_backward(&args, logits, lse, (cmha_real)-0.3, want);
+        got = cmha_cross_entropy_gradient(&args, logits, (cmha_real)-0.3);
         CHECK_NEAR(got, loss, 1e-12 * fabs(loss));
         CHECK(check_largest(want, T * V) > 0.01);
         CHECK_NEAR(check_distance(logits, want, T * V), 0, 1e-15);
         free(logits), free(want);
     }
-    CHECK(cmha_cross_entropy_gradient(NULL, targets, 0, V, -1, 1) == 0);
+    CHECK(cmha_cross_entropy_gradient(&none, NULL, 1) == 0);
     {
         cmha_real bad[3] = {1, (cmha_real)NAN, 2};
-        double loss = cmha_cross_entropy_gradient(bad, targets + 1, 1, 3, -1, 1);
+        double loss = cmha_cross_entropy_gradient(&one, bad, 1);
         CHECK(loss != loss && bad[0] != bad[0]);
     }
 }

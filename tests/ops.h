@@ -218,7 +218,9 @@ static inline cmha_tensor *ops_experts(cmha_tape *tape, ops_inputs *s, size_t to
     cmha_tensor *z = OPS_X2(5, 8), *logits = OPS_X2(5, 3), *w1 = ops_input(s, 1, 4, 2, 3, 3, 4),
                 *b1 = OPS_W3(2, 3, 3);
     cmha_tensor *w2 = ops_input(s, 1, 4, 2, 3, 4, 3), *b2 = OPS_W3(2, 3, 4);
-    return cmha_experts(tape, z, logits, top, w1, b1, w2, b2, NULL, NULL);
+    const cmha_experts_tensors weights = {w1, b1, w2, b2};
+    const cmha_experts_options options = {top, NULL, NULL};
+    return cmha_experts(tape, z, logits, &weights, &options);
 }
 
 static inline cmha_tensor *ops_retrieve(cmha_tape *tape, ops_inputs *s, size_t documents) {

@@ -123,8 +123,8 @@ END {
     limit["loops with && in their condition"] = 19
     limit["nested ?:"] = 39
     limit["assignments joined by commas"] = 20
-    limit["functions of more than 6 parameters"] = 38
-    limit["functions of more than 9 parameters"] = 5
+    limit["functions of more than 6 parameters"] = 19
+    limit["functions of more than 9 parameters"] = 3
     limit["functions of more than 50 lines"] = 0
     for (what in limit) {
         printf "%4d of at most %3d %s\n", count[what], limit[what], what

@@ -537,8 +537,10 @@ static cmha_status cache_with(fixture *f, int storage) {
 static cmha_tensor *experts_of(fixture *f, size_t width, size_t top) {
     size_t one[4] = {2, 4, 3, 0}, two[4] = {2, 4, 0, 3};
     one[3] = two[2] = width;
-    return cmha_experts(TAPE, f->x, tensor(f, 3, 2, 3, 4), top, cmha_tensor_new(TAPE, 4, one, 1), NULL,
-                        cmha_tensor_new(TAPE, 4, two, 1), NULL, NULL, NULL);
+    const cmha_experts_tensors weights = {cmha_tensor_new(TAPE, 4, one, 1), NULL,
+                                          cmha_tensor_new(TAPE, 4, two, 1), NULL};
+    const cmha_experts_options options = {top, NULL, NULL};
+    return cmha_experts(TAPE, f->x, tensor(f, 3, 2, 3, 4), &weights, &options);
 }
 
 /* A window into a base of one document. */
@@ -1480,7 +1482,12 @@ static const char *ugly_name(void) {
     ROW(router_weight, CMHA_ERR_SHAPE, "router [5, 8] must be [2, E, D] for a width of 2 D of z [2, 3, 8]",  \
         OP(cmha_router(TAPE, f->x, f->w, NULL)))                                                             \
     ROW(experts_ranks, CMHA_ERR_SHAPE, "w1 [5, 8] must be [2, E, F, D], w2 [2, E, D, F], not [5, 8]",        \
-        OP(cmha_experts(TAPE, f->x, f->x, 1, f->w, NULL, f->w, NULL, NULL, NULL)))                           \
+        OP(cmha_experts(TAPE, f->x, f->x, &(cmha_experts_tensors){f->w, NULL, f->w, NULL},                   \
+            &(cmha_experts_options){1, NULL, NULL})))                                                        \
+    ROW(experts_no_weights, CMHA_ERR_ARGUMENT, "experts",                                                    \
+        OP(cmha_experts(TAPE, f->x, f->x, NULL, &(cmha_experts_options){1, NULL, NULL})))                    \
+    ROW(experts_no_options, CMHA_ERR_ARGUMENT, "experts",                                                    \
+        OP(cmha_experts(TAPE, f->x, f->x, &(cmha_experts_tensors){f->w, NULL, f->w, NULL}, NULL)))           \
     ROW(experts_width, CMHA_ERR_SHAPE,                                                                       \
         "w1 [2, 4, 3, 5] must be [2, E, F, D] for a width of 2 D of z [2, 3, 8]",                            \
         OP(experts_of(f, 5, 1)))                                                                             \
@@ -1506,6 +1513,13 @@ typedef struct plain {
     cmha_pcl_args pcl, wide_pcl;
     cmha_complex_linear_args map;
     cmha_complex_norm_args norm;
+    cmha_norm_args layernorm, rmsnorm;
+    cmha_grads no_grads;
+    cmha_cross_entropy_args entropy;
+    cmha_euler_args euler;
+    cmha_complex_residual_args residual;
+    cmha_route_args route;
+    cmha_mask_args mask;
     cmha_experts_args experts, wide_experts;
     cmha_experts_weights weights;
     cmha_experts_grads grads;
@@ -1540,6 +1554,10 @@ static void plain_open(plain *p) {
     p->wide_lag = p->lag, p->wide_lag.batch = 1, p->wide_lag.n = TOP + 1;
     p->pcl.P = 4, p->pcl.tau = 1, p->wide_pcl = p->pcl, p->wide_pcl.N = TOP;
     p->map.I = p->map.O = 4, p->norm.kind = CMHA_COMPLEX_NORM_WHITEN, p->norm.D = 4;
+    p->layernorm.kind = CMHA_NORM_LAYER, p->rmsnorm.kind = CMHA_NORM_RMS, p->layernorm.D = p->rmsnorm.D = 8;
+    p->entropy.V = 8, p->entropy.ignore = -1, p->euler.P = 4, p->euler.layout = CMHA_LAYOUT_HALF;
+    p->residual.D = 4, p->residual.alpha = 1, p->mask.rate = 1;
+    p->route.D = 4, p->route.E = p->route.top = 1, p->route.threads = 1;
     p->experts.D = p->experts.F = 4, p->experts.E = p->experts.top = 1, p->experts.plan = p->plan;
     p->wide_experts = p->experts, p->wide_experts.T = TOP;
     p->adamw.t = 1, p->packed.storage = CMHA_STORAGE_INT8, p->last.counter = UINT64_MAX;
@@ -1565,10 +1583,10 @@ static void plain_open(plain *p) {
         cmha_gemm(1, 1, 8, 0, 8, 1, NULL, 8, NULL, 8, 1, NULL, 8))                                           \
     ROW(cmha_embedding_forward, cmha_embedding_forward(NULL, NULL, 0, 8, NULL))                              \
     ROW(cmha_embedding_backward, cmha_embedding_backward(NULL, NULL, 0, 8, NULL))                            \
-    ROW(cmha_norm_forward, cmha_norm_forward(1, NULL, NULL, NULL, 0, 8, 0, NULL, NULL),                      \
-        cmha_norm_forward(0, NULL, NULL, NULL, 0, 8, 0, NULL, NULL))                                         \
-    ROW(cmha_norm_backward, cmha_norm_backward(1, NULL, NULL, NULL, NULL, 0, 8, NULL, NULL, NULL),           \
-        cmha_norm_backward(0, NULL, NULL, NULL, NULL, 0, 8, NULL, NULL, NULL))                               \
+    ROW(cmha_norm_forward, cmha_norm_forward(&p->layernorm, NULL, NULL, NULL, NULL, NULL),                   \
+        cmha_norm_forward(&p->rmsnorm, NULL, NULL, NULL, NULL, NULL))                                        \
+    ROW(cmha_norm_backward, cmha_norm_backward(&p->layernorm, NULL, NULL, NULL, NULL, &p->no_grads),         \
+        cmha_norm_backward(&p->rmsnorm, NULL, NULL, NULL, NULL, &p->no_grads))                               \
     ROW(cmha_activation_forward, cmha_activation_forward(NULL, 0, CMHA_ACTIVATION_RELU, NULL))               \
     ROW(cmha_activation_backward, cmha_activation_backward(NULL, NULL, 0, CMHA_ACTIVATION_GELU_ERF, NULL))   \
     ROW(cmha_gated_forward, cmha_gated_forward(NULL, NULL, 0, CMHA_ACTIVATION_SWIGLU, NULL))                 \
@@ -1576,11 +1594,11 @@ static void plain_open(plain *p) {
         cmha_gated_backward(NULL, NULL, NULL, 0, CMHA_ACTIVATION_SWIGLU, NULL, NULL))                        \
     ROW(cmha_dropout_forward, cmha_dropout_forward(NULL, 0, (cmha_real)0.5, 1, SIZE_MAX, NULL))              \
     ROW(cmha_cross_entropy_forward,                                                                          \
-        SAME(cmha_cross_entropy_forward(NULL, NULL, 0, 8, -1, NULL, &p->count), 0), EQUAL(p->count, 0))      \
-    ROW(cmha_cross_entropy_gradient, SAME(cmha_cross_entropy_gradient(NULL, NULL, 0, 8, -1, 1), 0))          \
-    ROW(cmha_cross_entropy_backward, cmha_cross_entropy_backward(NULL, NULL, NULL, 0, 8, -1, 1, NULL))       \
-    ROW(cmha_euler_forward, cmha_euler_forward(NULL, 0, 4, CMHA_LAYOUT_HALF, NULL, NULL))                    \
-    ROW(cmha_euler_backward, cmha_euler_backward(NULL, NULL, NULL, 0, 4, CMHA_LAYOUT_HALF, NULL))            \
+        SAME(cmha_cross_entropy_forward(&p->entropy, NULL, NULL, &p->count), 0), EQUAL(p->count, 0))         \
+    ROW(cmha_cross_entropy_gradient, SAME(cmha_cross_entropy_gradient(&p->entropy, NULL, 1), 0))             \
+    ROW(cmha_cross_entropy_backward, cmha_cross_entropy_backward(&p->entropy, NULL, NULL, 1, NULL))          \
+    ROW(cmha_euler_forward, cmha_euler_forward(&p->euler, NULL, NULL, NULL))                                 \
+    ROW(cmha_euler_backward, cmha_euler_backward(&p->euler, NULL, NULL, NULL, NULL))                         \
     ROW(cmha_frequencies, cmha_frequencies(CMHA_FREQUENCY_ROPE, 1e4, 0, NULL, NULL))                         \
     ROW(cmha_rotation_table, cmha_rotation_table(NULL, 0, 9, 0, NULL),                                       \
         cmha_rotation_table(NULL, 4, 0, PTRDIFF_MIN, NULL))                                                  \
@@ -1623,34 +1641,34 @@ static void plain_open(plain *p) {
     ROW(cmha_pcl_backward, cmha_pcl_backward(&p->pcl, NULL, NULL, 1, NULL, NULL, p->number))                 \
     ROW(cmha_complex_linear_forward, cmha_complex_linear_forward(&p->map, NULL, NULL, NULL, NULL, NULL))     \
     ROW(cmha_complex_linear_backward,                                                                        \
-        cmha_complex_linear_backward(&p->map, NULL, NULL, NULL, NULL, NULL, NULL, NULL))                     \
+        cmha_complex_linear_backward(&p->map, NULL, NULL, NULL, &p->no_grads, NULL))                         \
     ROW(cmha_complex_rotate_forward, cmha_complex_rotate_forward(NULL, NULL, 0, 4, NULL))                    \
     ROW(cmha_complex_rotate_backward, cmha_complex_rotate_backward(NULL, NULL, NULL, 0, 4, NULL, NULL))      \
     ROW(cmha_complex_norm_forward, cmha_complex_norm_forward(&p->norm, NULL, NULL, NULL, NULL, NULL))        \
     ROW(cmha_complex_norm_backward,                                                                          \
-        cmha_complex_norm_backward(&p->norm, NULL, NULL, NULL, NULL, NULL, NULL, NULL))                      \
+        cmha_complex_norm_backward(&p->norm, NULL, NULL, NULL, NULL, &p->no_grads))                          \
     ROW(cmha_phasor_forward, cmha_phasor_forward(NULL, 0, 4, 0, NULL))                                       \
     ROW(cmha_phasor_backward, cmha_phasor_backward(NULL, NULL, 0, 4, 0, NULL))                               \
     ROW(cmha_multifreq_init, cmha_multifreq_init(0, 4, 1e4, NULL, NULL))                                     \
     ROW(cmha_sizeof, SAME(cmha_sizeof(NULL), 0))                                                             \
     ROW(cmha_sum_squares, SAME(cmha_sum_squares(NULL, 0), 0))                                                \
     ROW(cmha_componentwise_clip, cmha_componentwise_clip(CMHA_CLIP_GLOBAL, 1, NULL, 0))                      \
-    ROW(cmha_complex_residual_forward, cmha_complex_residual_forward(NULL, NULL, 1, 0, 0, 4, NULL))          \
+    ROW(cmha_complex_residual_forward, cmha_complex_residual_forward(&p->residual, NULL, NULL, NULL))        \
     ROW(cmha_complex_residual_backward,                                                                      \
-        cmha_complex_residual_backward(NULL, 1, 0, NULL, 0, 4, NULL, NULL, NULL))                            \
-    ROW(cmha_router_forward, cmha_router_forward(NULL, NULL, NULL, 0, 4, 3, NULL))                           \
-    ROW(cmha_router_backward, cmha_router_backward(NULL, NULL, NULL, 0, 4, 3, NULL, NULL, NULL))             \
+        cmha_complex_residual_backward(&p->residual, NULL, NULL, NULL, NULL, NULL))                          \
+    ROW(cmha_router_forward, cmha_router_forward(&p->route, NULL, NULL, NULL, NULL))                         \
+    ROW(cmha_router_backward, cmha_router_backward(&p->route, NULL, NULL, NULL, &p->no_grads))               \
     ROW(cmha_route_size, EQUAL(cmha_route_size(TOP, 4, 4), SIZE_MAX),                                        \
         EQUAL(cmha_route_size(0, SIZE_MAX, 1), SIZE_MAX))                                                    \
-    ROW(cmha_route_forward, cmha_route_forward(NULL, NULL, 0, 1, 1, 1, p->plan, NULL), EQUAL(p->plan[0], 0)) \
-    ROW(cmha_route_backward, cmha_route_backward(NULL, NULL, NULL, 0, 4, 2, NULL))                           \
+    ROW(cmha_route_forward, cmha_route_forward(&p->route, NULL, p->plan, NULL), EQUAL(p->plan[0], 0))        \
+    ROW(cmha_route_backward, cmha_route_backward(&p->route, NULL, NULL, NULL, NULL))                         \
     ROW(cmha_experts_scratch, EQUAL(cmha_experts_scratch(&p->wide_experts, 0), SIZE_MAX),                    \
         EQUAL(cmha_experts_scratch(&p->wide_experts, 1), SIZE_MAX))                                          \
     ROW(cmha_experts_forward, cmha_experts_forward(&p->experts, &p->weights, NULL, NULL, p->number))         \
     ROW(cmha_experts_backward,                                                                               \
-        cmha_experts_backward(&p->experts, &p->weights, NULL, NULL, NULL, NULL, &p->grads, p->number))       \
-    ROW(cmha_balance_forward, SAME(cmha_balance_forward(NULL, NULL, 0, 1, 1, p->doubles), 0))                \
-    ROW(cmha_balance_backward, cmha_balance_backward(NULL, NULL, p->doubles, 0, 1, 1, NULL))                 \
+        cmha_experts_backward(&p->experts, &p->weights, NULL, NULL, &p->grads, p->number))                   \
+    ROW(cmha_balance_forward, SAME(cmha_balance_forward(&p->route, NULL, p->doubles), 0))                    \
+    ROW(cmha_balance_backward, cmha_balance_backward(&p->route, NULL, p->doubles, 1, NULL))                  \
     ROW(cmha_adamw, cmha_adamw(&p->adamw, 0, NULL, NULL, NULL, NULL))                                        \
     ROW(cmha_learning_rate,                                                                                  \
         SAME(cmha_learning_rate(&(cmha_rate){CMHA_SCHEDULE_COSINE, 1, 0.5, 0, 0, 0}, SIZE_MAX), 0.5),        \
@@ -1673,7 +1691,7 @@ static void plain_open(plain *p) {
     ROW(cmha_rng_below, EQUAL(cmha_rng_below(&p->last, 0), 0), EQUAL(cmha_rng_below(&p->last, 1), 0))        \
     ROW(cmha_frames, CHECK(cmha_frames(NULL, 0, 1, 3, 1, NULL) == 0 &&                                       \
         cmha_frames(NULL, 7, 2, 3, 2, NULL) == 3))                                                           \
-    ROW(cmha_mask_tokens, cmha_mask_tokens(NULL, NULL, 0, NULL, 0, 0, 1, &p->last))                          \
+    ROW(cmha_mask_tokens, cmha_mask_tokens(&p->mask, NULL, NULL, &p->last))                                  \
     ROW(cmha_sample, EQUAL(cmha_sample(&p->sampler, NULL, 0, NULL, 0, &p->last, NULL), -1))                  \
     ROW(cmha_status_string, EQUAL(cmha_status_string((cmha_status)-7)[0], 'a'),                              \
         EQUAL(cmha_status_string((cmha_status)99)[0], 'a'))                                                  \

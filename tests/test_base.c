@@ -417,6 +417,7 @@ static void phases(void) {
     static double want[N + SPECIAL], length[N + SPECIAL];
     static const double special[SPECIAL][2] = {{0, 0},  {-0.0, 0},  {-1, 0},        {1, 0},        {0, 1},
                                                {0, -1}, {-1, -0.0}, {-3e-5, 1e-12}, {1e-18, 1e-18}};
+    const cmha_euler_args rows = {N + SPECIAL, 1, CMHA_LAYOUT_INTERLEAVED};
     size_t i;
     for (i = 0; i < N + SPECIAL; i++) {
         double radius = pow(10, check_random() * 5), angle = 2 * 3.14159265358979 * (double)i / N;
@@ -425,7 +426,7 @@ static void phases(void) {
         length[i] = hypot((double)x[2 * i], (double)x[2 * i + 1]);
         want[i] = length[i] == 0 ? 0 : atan2((double)x[2 * i + 1], (double)x[2 * i]);
     }
-    cmha_euler_forward(x, N + SPECIAL, 1, CMHA_LAYOUT_INTERLEAVED, modulus, phase);
+    cmha_euler_forward(&rows, x, modulus, phase);
     near_all("phase", phase, want, N + SPECIAL, check_tolerance(1e-14, 5e-7), 1e-300);
     near_all("modulus", modulus, length, N + SPECIAL - 1, check_tolerance(1e-14, 5e-7), 1e-300);
     CHECK(phase[N + 2] > 0 && phase[N + 1] == 0);
@@ -435,11 +436,12 @@ static void entropy(void) {
     cmha_real logits[12] = {1, 2, 3, 1e4f, -1e4f, 0, -500, -500, -500, 0, 0, 0}, lse[8];
     int32_t targets[4] = {2, 0, 1, -1};
     size_t counted;
-    double loss = cmha_cross_entropy_forward(logits, targets, 4, 3, -1, lse, &counted);
+    const cmha_cross_entropy_args args = {4, 3, targets, -1}, none = {0, 3, targets, -1};
+    double loss = cmha_cross_entropy_forward(&args, logits, lse, &counted);
     CHECK(counted == 3);
     CHECK_NEAR(loss, log(exp(-2) + exp(-1) + 1) + 0 + log(3), 1e-6);
-    CHECK_NEAR(cmha_cross_entropy_forward(logits, targets, 4, 3, -1, NULL, NULL), loss, 0);
-    CHECK(cmha_cross_entropy_forward(logits, targets, 0, 3, -1, NULL, &counted) == 0 && counted == 0);
+    CHECK_NEAR(cmha_cross_entropy_forward(&args, logits, NULL, NULL), loss, 0);
+    CHECK(cmha_cross_entropy_forward(&none, logits, NULL, &counted) == 0 && counted == 0);
 }
 
 static void dropout(void) {
@@ -498,12 +500,14 @@ static void schedules(void) {
 
 /* Sizes of zero are fine everywhere */
 static void nothing(void) {
+    const cmha_norm_args layer = {CMHA_NORM_LAYER, 0, 1, 1}, rms = {CMHA_NORM_RMS, 0, 1, 1};
+    const cmha_euler_args euler = {0, 1, CMHA_LAYOUT_HALF};
     cmha_real x = 5, y = 7;
-    cmha_norm_forward(1, &x, &x, NULL, 0, 1, 1, &y, &y), cmha_norm_forward(0, &x, &x, NULL, 0, 1, 1, &y, &y);
+    cmha_norm_forward(&layer, &x, &x, NULL, &y, &y), cmha_norm_forward(&rms, &x, &x, NULL, &y, &y);
     cmha_activation_forward(&x, 0, CMHA_ACTIVATION_GELU_ERF, &y);
     cmha_gated_forward(&x, &x, 0, CMHA_ACTIVATION_SWIGLU, &y);
     cmha_dropout_forward(&x, 0, 0.5, 1, 0, &y);
-    cmha_embedding_forward(&x, NULL, 0, 1, &y), cmha_euler_forward(&x, 0, 1, CMHA_LAYOUT_HALF, &y, &y);
+    cmha_embedding_forward(&x, NULL, 0, 1, &y), cmha_euler_forward(&euler, &x, &y, &y);
     cmha_cope_table(CMHA_COPE_IMAG_SIN_COS, 0, 2, 10000, 0, &y), cmha_rotation_table(NULL, 0, 3, 0, &y);
     CHECK(y == 7);
 }

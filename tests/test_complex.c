@@ -111,7 +111,8 @@ static void norms(void) {
     cmha_complex_norm_forward(&two, z, gamma, beta, y, NULL); /* two real LayerNorms */
     for (part = 0; part < 2; part++) {
         for (t = 0; t < T; t++) memcpy(half + t * D, z + (2 * t + part) * D, D * sizeof *half);
-        cmha_norm_forward(1, half, gamma + part * D, beta + part * D, T, D, (cmha_real)1e-5, want, stats);
+        const cmha_norm_args layer = {CMHA_NORM_LAYER, T, D, (cmha_real)1e-5};
+        cmha_norm_forward(&layer, half, gamma + part * D, beta + part * D, want, stats);
         for (t = 0; t < T; t++)
             CHECK_NEAR(check_distance(want + t * D, y + (2 * t + part) * D, D), 0,
                        check_tolerance(1e-13, 3e-6));
@@ -133,6 +134,7 @@ static void norm_edges(void) {
     enum { N = 2 * 5 * D };
     static cmha_real z[N], y[N], dy[N], dz[N], dgamma[3 * D], dbeta[2 * D], gamma[3 * D];
     static double stats[5 * 5];
+    const cmha_grads grads = {dz, dgamma, dbeta};
     int kind, with_eps;
     size_t j;
     check_fill(z, N, 1), check_fill(dy, N, 1), check_fill(gamma, 3 * D, 1);
@@ -143,7 +145,7 @@ static void norm_edges(void) {
             cmha_real eps = with_eps ? (cmha_real)1e-5 : 0;
             cmha_complex_norm_args a = norm_args(kind, 5, D, eps), narrow = norm_args(kind, 2 * D, 1, eps);
             cmha_complex_norm_forward(&a, z, gamma, NULL, y, stats);
-            cmha_complex_norm_backward(&a, z, gamma, stats, dy, dz, dgamma, dbeta);
+            cmha_complex_norm_backward(&a, z, gamma, stats, dy, &grads);
             CHECK_THAT(check_finite(y, N) && check_finite(dz, N) && check_finite(dgamma, 3 * D),
                        "norm %d, eps %g", kind, (double)eps);
             CHECK_THAT(check_largest(y, 2 * D) == 0, "norm %d of zeros", kind);

@@ -67,6 +67,13 @@ static cmha_tensor *layer_logits(const layer *l, cmha_tape *tape, cmha_tensor **
                      : cmha_router(tape, in[0], in[1], in[2]);
 }
 
+static cmha_tensor *layer_experts(const layer *l, cmha_tape *tape, cmha_tensor **in, cmha_tensor *logits,
+                                  uint64_t *use) {
+    const cmha_experts_tensors weights = {in[3], in[4], in[5], in[6]};
+    const cmha_experts_options options = {l->top, NULL, use};
+    return cmha_experts(tape, in[0], logits, &weights, &options);
+}
+
 /* One pass forward and backward on a tape of a context of its own. */
 static outcome layer_run(const layer *l, int threads, int dry) {
     outcome o = outcome_new(l);
@@ -78,7 +85,7 @@ static outcome layer_run(const layer *l, int threads, int dry) {
     tape.memory.measuring = dry;
     layer_tensors(l, &tape, o.grad, in);
     logits = layer_logits(l, &tape, in);
-    y = cmha_experts(&tape, in[0], logits, l->top, in[3], in[4], in[5], in[6], NULL, o.use);
+    y = layer_experts(l, &tape, in, logits, o.use);
     CHECK_THAT(y != NULL, "%s", cmha_error(&own));
     if (y && !dry)
         memcpy(o.y, y->data, y->size * sizeof *o.y),
@@ -162,7 +169,8 @@ static void against_naive(size_t T, size_t D, size_t F, size_t E, size_t top) {
 static void gates(size_t T, size_t E, size_t top) {
     cmha_real *logits = check_array(T * E, 8), *gate = check_zeros(T * top);
     size_t *plan = (size_t *)check_alloc(cmha_route_size(T, E, top), sizeof *plan), t, c, d;
-    cmha_route_forward(logits, NULL, T, E, top, 1, plan, gate);
+    const cmha_route_args route = {T, 0, E, top, NULL, 1};
+    cmha_route_forward(&route, logits, plan, gate);
     for (t = 0; t < T; t++) {
         double sum = 0;
         for (c = 0; c < top; c++) {
@@ -190,7 +198,8 @@ static void order(void) {
     cmha_real gate[ROWS * E];
     for (top = 1; top <= E; top++) {
         CHECK(cmha_route_size(ROWS, E, top) <= 64 * ROWS);
-        cmha_route_forward(logits[0], NULL, ROWS, E, top, 1, plan, gate);
+        const cmha_route_args route = {ROWS, 0, E, top, NULL, 1};
+        cmha_route_forward(&route, logits[0], plan, gate);
         for (t = 0; t < ROWS; t++)
             for (c = 0; c < top; c++) CHECK(plan[t * top + c] == want[t][c]);
         for (c = 0; c < top; c++) CHECK_NEAR(gate[top + c], 1.0 / (double)top, 1e-6);
@@ -282,8 +291,7 @@ static void inference(void) {
     size_t e;
     CHECK_OK(cmha_tape_init(&tape, &context, 0));
     layer_tensors(&l, &tape, NULL, in);
-    y = cmha_experts(&tape, in[0], layer_logits(&l, &tape, in), l.top, in[3], in[4], in[5], in[6], NULL,
-                     o.use);
+    y = layer_experts(&l, &tape, in, layer_logits(&l, &tape, in), o.use);
     CHECK(y && !memcmp(y->data, o.y, l.n[0] * sizeof *o.y));
     for (e = 0; e < l.E; e++) CHECK(o.use[e] % 2 == 0);
     CHECK(o.use[0] + o.use[1] + o.use[2] == 2 * l.T * l.top);
@@ -304,7 +312,7 @@ static void frozen(void) {
     for (i = 1; i < PARTS; i++) in[i]->grad = NULL, in[i]->needs_grad = 0;
     in[0]->grad = dz;
     logits = layer_logits(&l, &tape, in);
-    loss = cmha_mul(&tape, cmha_experts(&tape, in[0], logits, l.top, in[3], in[4], in[5], in[6], NULL, NULL),
+    loss = cmha_mul(&tape, layer_experts(&l, &tape, in, logits, NULL),
                     cmha_tensor_wrap(&tape, 2, in[0]->shape, l.dy, NULL));
     CHECK_OK(cmha_tape_backward(&tape,
                            cmha_add(&tape, cmha_sum(&tape, loss), cmha_balance(&tape, logits, l.top, NULL)),
@@ -394,8 +402,9 @@ static cmha_tensor *shaped(cmha_tape *tape, int rank, size_t a, size_t b, size_t
         cmha_tape_reset(&tape);                                          \
     } while (0)
 #define SHAPED(rank, a, b, c, d) shaped(&tape, rank, a, b, c, d)
-#define EXPERTS(z, logits, top, w1, b1, w2, b2) \
-    cmha_experts(&tape, z, logits, top, w1, b1, w2, b2, NULL, NULL)
+#define EXPERTS(z, logits, top, w1, b1, w2, b2)                                  \
+    cmha_experts(&tape, z, logits, &(const cmha_experts_tensors){w1, b1, w2, b2}, \
+                 &(const cmha_experts_options){top, NULL, NULL})
 
 static void refusals(void) {
     cmha_tape tape;
@@ -448,7 +457,7 @@ static void out_of_memory(void) {
         CHECK_OK(cmha_tape_init(&tape, &own, 1));
         layer_tensors(&l, &tape, grad, in);
         y = cmha_router(&tape, in[0], in[1], in[2]);
-        y = cmha_experts(&tape, in[0], y, l.top, in[3], in[4], in[5], in[6], NULL, NULL);
+        y = layer_experts(&l, &tape, in, y, NULL);
         cmha_tape_backward(&tape, cmha_sum(&tape, y), 1);
         if (cmha_tape_status(&tape)) refused++, CHECK_IS(cmha_tape_status(&tape), CMHA_ERR_MEMORY);
         cmha_tape_close(&tape);
@@ -467,24 +476,28 @@ static void balance(void) {
     unsigned char mask[T] = {0};
     double share[2 * E + 1], sum = 0;
     size_t t, e;
+    cmha_route_args all = {T, 0, E, 2, NULL, 1}, some = {T, 0, E, 2, mask, 1};
     /* even probabilities, whatever the shares */
-    CHECK_NEAR(cmha_balance_forward(logits, NULL, T, E, 2, share), 1, 1e-6);
+    CHECK_NEAR(cmha_balance_forward(&all, logits, share), 1, 1e-6);
     CHECK(share[0] == 0.5 && share[1] == 0.5 && share[2] == 0 && share[E] > 0.2499 && share[E] < 0.2501);
-    CHECK(cmha_balance_forward(logits, mask, T, E, 2, share) == 0);
-    cmha_balance_backward(logits, mask, share, T, E, 1, d);
+    CHECK(cmha_balance_forward(&some, logits, share) == 0);
+    cmha_balance_backward(&some, logits, share, 1, d);
     CHECK(check_largest(d, T * E) == 0);
     for (t = 0; t < T; t++) logits[t * E + t % E] = 50, mask[t] = t % E == 1;
-    CHECK_NEAR(cmha_balance_forward(logits, NULL, T, E, 1, share), 1, 1e-6);
+    all.top = some.top = 1;
+    CHECK_NEAR(cmha_balance_forward(&all, logits, share), 1, 1e-6);
     /* all counted tokens with one expert */
-    CHECK_NEAR(cmha_balance_forward(logits, mask, T, E, 1, share), E, 1e-5);
-    CHECK_NEAR(cmha_balance_forward(logits, NULL, T, E, E, share), 1, 1e-6);
-    logits[3] = (cmha_real)NAN;
-    sum = cmha_balance_forward(logits, NULL, T, E, 2, share);
+    CHECK_NEAR(cmha_balance_forward(&some, logits, share), E, 1e-5);
+    all.top = E;
+    CHECK_NEAR(cmha_balance_forward(&all, logits, share), 1, 1e-6);
+    logits[3] = (cmha_real)NAN, all.top = 2;
+    sum = cmha_balance_forward(&all, logits, share);
     CHECK(sum != sum);
-    CHECK_NEAR(cmha_balance_forward(logits, mask, T, E, 1, share), E, 1e-5); /* a token that is not counted */
+    CHECK_NEAR(cmha_balance_forward(&some, logits, share), E, 1e-5); /* a token that is not counted */
     for (e = 0, sum = 0; e < E; e++) sum += share[e];
     CHECK_NEAR(sum, 1, 1e-12);
-    CHECK(cmha_balance_forward(logits, NULL, 0, E, 2, share) == 0);
+    all.T = 0;
+    CHECK(cmha_balance_forward(&all, logits, share) == 0);
 }
 
 /* ----------------------------------------------- residual ----------------------------------------------- */
@@ -497,14 +510,17 @@ static void residual(void) {
     double a = 0, b = 0;
     cmha_tensor *out, *tz;
     cmha_tape tape;
-    cmha_complex_residual_forward(z, f, 1, 0, T, D, y);
+    const cmha_complex_residual_args sum = {T, D, 1, 0};
+    const cmha_complex_residual_args turn = {T, D, (cmha_real)cos(0.7), (cmha_real)sin(0.7)};
+    const cmha_complex_residual_args both = {T, D, 2, -3}, no_rows = {0, D, 2, -3};
+    cmha_complex_residual_forward(&sum, z, f, y);
     for (i = 0; i < N; i++) CHECK(y[i] == z[i] + f[i]);
     CHECK_OK(cmha_tape_init(&tape, &context, 0));
     tz = cmha_tensor_wrap(&tape, 2, shape, z, NULL);
     out = cmha_complex_residual(&tape, tz, cmha_tensor_wrap(&tape, 2, shape, none, NULL),
                                 cmha_tensor_wrap(&tape, 1, &one, &psi, NULL), NULL);
     CHECK(out != NULL);
-    cmha_complex_residual_forward(z, none, (cmha_real)cos(0.7), (cmha_real)sin(0.7), T, D, turned);
+    cmha_complex_residual_forward(&turn, z, none, turned);
     for (i = 0; out && i < T * D; i++) { /* the angle's form keeps every modulus */
         size_t re = i / D * 2 * D + i % D, im = re + D;
         double before = hypot((double)z[re], (double)z[im]),
@@ -514,13 +530,13 @@ static void residual(void) {
     CHECK_NEAR(worst, 0, check_tolerance(1e-15, 1e-6));
     CHECK(out && check_distance(out->data, turned, N) < 1e-6);
     memcpy(y, f, sizeof y);
-    cmha_complex_residual_forward(z, f, 2, -3, T, D, turned);
-    cmha_complex_residual_forward(z, y, 2, -3, T, D, y); /* in place of f */
+    cmha_complex_residual_forward(&both, z, f, turned);
+    cmha_complex_residual_forward(&both, z, y, y); /* in place of f */
     CHECK(!memcmp(y, turned, sizeof y));
     z[3] = (cmha_real)NAN;
-    cmha_complex_residual_forward(z, f, 2, -3, T, D, y);
+    cmha_complex_residual_forward(&both, z, f, y);
     CHECK(y[3] != y[3] && y[3 + D] != y[3 + D] && y[2] == turned[2] && y[4] == turned[4]);
-    cmha_complex_residual_backward(z, 2, -3, f, 0, D, NULL, &a, &b);
+    cmha_complex_residual_backward(&no_rows, z, f, NULL, &a, &b);
     CHECK(a == 0 && b == 0);
     cmha_tape_close(&tape);
     free(z), free(f), free(none);
@@ -554,7 +570,8 @@ static void residual_sums(void) {
         cmha_tape_close(&tape);
         cmha_context_close(&own);
     }
-    cmha_complex_residual_backward(z, 1, 0, g, T, D, dz, kernel, kernel + 1);
+    const cmha_complex_residual_args args = {T, D, alpha, beta};
+    cmha_complex_residual_backward(&args, z, g, dz, kernel, kernel + 1);
     CHECK(sums[0] == sums[2] && sums[1] == sums[3]);
     CHECK_NEAR(sums[0], re, check_tolerance(1e-11, 1e-5));
     CHECK_NEAR(sums[1], im, check_tolerance(1e-11, 1e-5));

@@ -193,17 +193,20 @@ static void contrastive_losses(void) {
 static void huge_norms(void) {
     enum { D = 37 };
     cmha_real x[D], small[D], w[D], y[D], want[D], dy[D], dx[D], dw[D], stats[2];
-    int centred, i;
+    const cmha_grads grads = {dx, dw, NULL};
+    cmha_norm_args args = {CMHA_NORM_LAYER, 1, D, 0};
+    int kind, i;
     check_seed = 8;
     check_fill(small, D, 1), check_fill(w, D, 1), check_fill(dy, D, 1);
     for (i = 0; i < D; i++) x[i] = (cmha_real)(small[i] * (cmha_real)1e30);
-    for (centred = 0; centred < 2; centred++) {
+    for (kind = CMHA_NORM_LAYER; kind < CMHA_NORM_COUNT; kind++) {
+        args.kind = (cmha_norm)kind;
         memset(dx, 0, sizeof dx), memset(dw, 0, sizeof dw);
-        cmha_norm_forward(centred, small, w, NULL, 1, D, 0, want, stats);
-        cmha_norm_forward(centred, x, w, NULL, 1, D, 0, y, stats);
+        cmha_norm_forward(&args, small, w, NULL, want, stats);
+        cmha_norm_forward(&args, x, w, NULL, y, stats);
         CHECK_THAT(check_distance(y, want, D) < check_tolerance(1e-13, 1e-5), "norm of 1e30: off by %g",
                    check_distance(y, want, D));
-        cmha_norm_backward(centred, x, w, stats, dy, 1, D, dx, dw, NULL);
+        cmha_norm_backward(&args, x, w, stats, dy, &grads);
         CHECK(check_finite(dx, D) && check_finite(dw, D) && check_largest(dw, D) > 0);
     }
 }

@@ -724,11 +724,12 @@ enum { PB = 2, PN = 5, PH = 3, PP = 2 }; /* sequences, tokens, heads, pairs */
    or adapted by a row of delta and (of a query) b */
 static void phases_of(const cmha_real *qkv, size_t heads, size_t b, size_t h, const cmha_real *delta,
                       const cmha_real *bias, const double *omega, ptrdiff_t pos0, cmha_real *theta) {
+    const cmha_euler_args one = {1, PP, CMHA_LAYOUT_INTERLEAVED};
     size_t n, j, row = heads * 2 * PP;
     for (n = 0; n < PN; n++) {
         const cmha_real *x = qkv + (b * PN + n) * row + h * 2 * PP;
         cmha_real *phase = theta + n * PP;
-        cmha_euler_forward(x, 1, PP, CMHA_LAYOUT_INTERLEAVED, NULL, phase);
+        cmha_euler_forward(&one, x, NULL, phase);
         for (j = 0; delta && j < PP; j++)
             phase[j] = (cmha_real)((double)delta[j] * (double)phase[j] + (bias ? (double)bias[j] : 0) +
                                    ((double)pos0 + (double)n) * omega[j]);

@@ -61,8 +61,10 @@ static void gains(double size, double cotangent) {
     for (size_t i = 0; i < D; i++) g[i] = (cmha_real)(1 + floor(64 * (double)g[i]) / 64), w[i] = g[i] - 1;
     for (int k = 0; k < 2; k++) {
         out[k] = check_zeros(T * D), dx[k] = check_zeros(T * D), dw[k] = check_zeros(D);
-        cmha_norm_forward(-k, x, k ? w : g, NULL, T, D, (cmha_real)1e-6, out[k], stats);
-        cmha_norm_backward(-k, x, k ? w : g, stats, dy, T, D, dx[k], dw[k], NULL);
+        const cmha_norm_args args = {k ? CMHA_NORM_RMS_ONE_PLUS : CMHA_NORM_RMS, T, D, (cmha_real)1e-6};
+        const cmha_grads grads = {dx[k], dw[k], NULL};
+        cmha_norm_forward(&args, x, k ? w : g, NULL, out[k], stats);
+        cmha_norm_backward(&args, x, k ? w : g, stats, dy, &grads);
     }
     CHECK(!memcmp(out[0], out[1], T * D * sizeof **out) && check_largest(out[0], T * D) > 0.1);
     CHECK(!memcmp(dx[0], dx[1], T * D * sizeof **dx) && !memcmp(dw[0], dw[1], D * sizeof **dw));

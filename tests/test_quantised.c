@@ -462,7 +462,8 @@ static void packed_model(void) {
     batch.ids = ids, batch.targets = targets, batch.batch = 1, batch.length = 2;
     CHECK_OK(cmha_model_logits(&small, &batch, logits));
     CHECK_OK(cmha_model_loss(&small, &batch, &loss));
-    want = cmha_cross_entropy_forward(logits, targets, 2, V, -1, NULL, &counted);
+    const cmha_cross_entropy_args both = {2, V, targets, -1};
+    want = cmha_cross_entropy_forward(&both, logits, NULL, &counted);
     CHECK_NEAR(loss, want / 2, check_tolerance(1e-12, 1e-5));
     CHECK_IS(cmha_model_pack(&small, CMHA_STORAGE_BF16), CMHA_ERR_STATE);
     CHECK(strstr(cmha_error(&context), "packed already, as int8") != NULL);

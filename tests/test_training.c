@@ -751,11 +751,12 @@ static void hidden_tokens(void) {
     enum { N = 40000, V = 10, HIDDEN = 9 };
     static int32_t ids[N], targets[N];
     static unsigned char keep[N];
+    const cmha_mask_args mask = {N, V, keep, HIDDEN, 0.3};
     cmha_rng rng = cmha_rng_make(1, 2);
     double chosen = 0, hidden = 0, kept = 0, wrong = 0;
     size_t i;
     for (i = 0; i < N; i++) ids[i] = 3, keep[i] = i % 2;
-    cmha_mask_tokens(ids, targets, N, keep, V, HIDDEN, 0.3, &rng);
+    cmha_mask_tokens(&mask, ids, targets, &rng);
     for (i = 0; i < N; i++) {
         wrong += targets[i] != -1 ? targets[i] != 3 || !keep[i] : ids[i] != 3;
         if (targets[i] != -1) chosen++, hidden += ids[i] == HIDDEN, kept += ids[i] == 3;

@@ -107,6 +107,7 @@ static double examine(network *net, cmha_real *w, cmha_real *state, int *right, 
 static double judge(network *net, int by_angles, const cmha_real *state, const int *right) {
     static cmha_real pair[2 * PAIRS * 2 * D], phase[2 * PAIRS * D];
     static int32_t first[PAIRS];
+    const cmha_euler_args pairs = {2 * PAIRS, D, CMHA_LAYOUT_HALF};
     double won = 0;
     network_open(net, 5, ROWS({"w", {2, D}, 0, 0, 0, 0}, {"a", {1, D}, 0, 0, 0, 0}));
     cmha_tensor *w = of(net, "w"), *a = of(net, "a"), *r;
@@ -120,7 +121,7 @@ static double judge(network *net, int by_angles, const cmha_real *state, const i
             while (right[i] != (k % 2 == 0));
             memcpy(pair + k * 2 * D, state + i * 2 * D, 2 * D * sizeof *pair);
         }
-        cmha_euler_forward(pair, 2 * PAIRS, D, CMHA_LAYOUT_HALF, NULL, phase);
+        cmha_euler_forward(&pairs, pair, NULL, phase);
         if (by_angles) r = cmha_linear(&net->tape, constant(net, phase, SHAPE(2 * PAIRS, D)), a, NULL);
         else r = reward(&net->tape, constant(net, pair, SHAPE(2 * PAIRS, 2 * D)), w);
         r = cmha_reshape(&net->tape, r, SHAPE(PAIRS, 2));

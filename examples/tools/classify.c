@@ -178,11 +178,11 @@ static double measure(cmha_model *model, const labelled *r) {
 /* Hides tokens of the batch, [CLS] and [SEP] apart: the objective of --mlm. */
 static void hide(cmha_batch *b, size_t step) {
     size_t n = b->batch * b->length, i;
+    const cmha_mask_args mask = {n, words.size, more.may_hide, words.mask, tc.mask_rate};
     cmha_rng rng = cmha_rng_make(ctx.config.seed, step);
     for (i = 0; i < n; i++)
         more.may_hide[i] = room.mask[i] && room.ids[i] != words.cls && room.ids[i] != words.sep;
-    cmha_mask_tokens(room.ids, more.targets, n, more.may_hide, words.size, words.mask, tc.mask_rate,
-                     &rng);
+    cmha_mask_tokens(&mask, room.ids, more.targets, &rng);
     b->targets = more.targets;
 }
 

@@ -112,8 +112,8 @@ static cmha_storage storage_of(const char *name, int most) {
 
 /* Nats a token of logits [V] gives to one token. */
 static double loss_of(const cmha_real *logits, size_t V, int32_t target) {
-    size_t counted;
-    return cmha_cross_entropy_forward(logits, &target, 1, V, -1, NULL, &counted);
+    const cmha_cross_entropy_args one = {1, V, &target, -1};
+    return cmha_cross_entropy_forward(&one, logits, NULL, NULL);
 }
 
 /* The tokens of a file: of a text what the tokenizer makes of it, in *ids. */

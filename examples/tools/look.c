@@ -525,7 +525,8 @@ static void put_experts(const cmha_record *r) {
     if (logits->size != T * E || !E || top > E) return;
     size_t *plan = take(cmha_route_size(T, E, top), sizeof *plan);
     cmha_real *gate = take(times(T, top), sizeof *gate);
-    cmha_route_forward(logits->data, NULL, T, E, top, 1, plan, gate);
+    const cmha_route_args route = {T, 0, E, top, NULL, 1};
+    cmha_route_forward(&route, logits->data, plan, gate);
     fprintf(page, ",\"experts\":{\"n\":%zu,\"top\":%zu,\"choice\":[", E, top);
     for (size_t i = 0; i < T * top; i++) fprintf(page, i ? ",%zu" : "%zu", plan[i]);
     fputs("],", page);
@@ -854,10 +855,11 @@ static void put_expert_chart(void) {
     chart_series *s = take(c->n_layers, sizeof *s);
     size_t *plan = take(cmha_route_size(T, E, top), sizeof *plan);
     cmha_real *gate = take(times(T, top), sizeof *gate);
+    const cmha_route_args route = {T, 0, E, top, NULL, 1};
     for (size_t l = 0; l < c->n_layers; l++) {
         const cmha_record *r = blocks[l].experts;
         if (!r || r->in[1]->size != T * E) continue;
-        cmha_route_forward(r->in[1]->data, NULL, T, E, top, 1, plan, gate);
+        cmha_route_forward(&route, r->in[1]->data, plan, gate);
         for (size_t i = 0; i < T * top; i++) use[n * E + plan[i]] += 100 / (double)(T * top);
         snprintf(names[n], sizeof *names, "layer %zu", l);
         s[n].name = names[n], s[n].n = E, s[n].values = use + n * E, s[n].mark = CHART_BARS, n++;
