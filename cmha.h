@@ -2173,12 +2173,16 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
    - an operation: a pass over rows (cmha__call), by a kernel pair or for one (cmha__kernel), and a public
      function with its cmha__op; what does not go by rows pushes a record, as cmha__sublayer. Backward kernels
      are CMHA_FIT. Then entries in tests/ops.h and tests/test_arguments.c
-   - an activation: an entry of CMHA_ACTIVATIONS and, beside cmha__relu, its formula with its slope
-   - a norm: an entry of CMHA_NORMS or CMHA_COMPLEX_NORMS and, if real, the pass it names: see
-     cmha__norm_rows. The entry declares gain and offset, cmha__norm_by applies it
+   - an activation: an entry of CMHA_ACTIVATIONS and, beside cmha__relu, its formula with its slope, in
+     functions that vectorise (cmha__exp, cmha__sigmoid); its word joins the row of ffn.w1_imag in
+     tests/README.md
+   - a norm: an entry of CMHA_NORMS or CMHA_COMPLEX_NORMS and, if real, the pass it names, which gets gain and
+     offset as x[1] and x[2], epsilon as `number`, and statistics in `kept`: see cmha__norm_rows, also for
+     squares that overflow. The entry declares gain and offset, cmha__norm_by applies it
    - a score: a cmha_score with map and map_back for features, or forward and backward for a function of O =
      <q, k> over 64 pairs, and its parameters. Caches, decoding, memory and files follow. Ours is an entry of
-     CMHA_ATTENTION_KINDS and cmha__scores, a program's one of its context
+     CMHA_ATTENTION_KINDS and cmha__scores (with delta and b by cmha__phase_parameters, which cmha__turns looks
+     for), one of cmha__kinds, and its definition in tests/oracle.h; a program's is one of its context
    - an optimiser: a cmha_optimiser with `update` for numbers, or `direct` for whole matrices, as
      cmha__by_muon; ours is an entry of cmha__optimisers, a program's one of its context
    - a schedule: an entry of CMHA_SCHEDULES; a way to clip: of CMHA_CLIPS
@@ -2187,12 +2191,15 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
      follow; tests/README.md's table of tensors is held against them
    - a family: an entry of cmha__family: its layers, parameters, what is wrong with a configuration, how
      embeddings enter, its block; and cmha_family and its word
-   - a field: a line of CMHA_MODEL_FIELDS, CMHA_TRAINER_FIELDS or CMHA_SAMPLER_FIELDS: setting, checking,
-     printing, files and help follow
+   - a field: a last line of CMHA_MODEL_FIELDS, CMHA_TRAINER_FIELDS or CMHA_SAMPLER_FIELDS: setting, checking,
+     printing, files and help follow. Words before the colon of a help say who reads it (cmha__is_read); a new
+     word joins them where it reads a field, else its users are warned
    - a kind, a preset: a line of cmha__kinds, cmha__presets
    - a file's data: a walk (cmha__contents); the reader compares names and shapes before it reads
 
-   tests/grad_words.c tests all these entries; a new form of score needs one in tests/scores.h.
+   `make quick T=grad_words` tests every entry's gradient, cache and file, in a minute; not that its formula
+   is the one that you meant, nor a field that is a number: write a test of that (tests/test_parts.c,
+   test_optimisers.c). A new form of score needs an entry in tests/scores.h, a new constant `make symbols`.
 
    Before a change that must not alter results keep the header, then `make bits AGAINST=OLD.h`. The suite is
    `make test-all`; `make mutants` asks whether it can fail; tests/README.md says what it promises. */

@@ -1355,8 +1355,9 @@ static const char *ugly_name(void) {
     ROW(residual_beta, CMHA_ERR_SHAPE, "complex residual: beta has 5 numbers, it needs 1",                   \
         OP(cmha_complex_residual(TAPE, f->x, f->planes, one_weight(f), f->b)))                               \
     ROW(experts_logits, CMHA_ERR_SHAPE, "logits [2, 3, 8] needs the rows of z and E of w1 [2, 4, 3, 4]",     \
-        OP(cmha_experts(TAPE, f->x, f->planes, 1, tensor4(f, 2, 4, 3, 4), NULL, tensor4(f, 2, 4, 4, 3), NULL,\
-        NULL, NULL)))                                                                                        \
+        OP(cmha_experts(TAPE, f->x, f->planes,                                                               \
+            &(cmha_experts_tensors){tensor4(f, 2, 4, 3, 4), NULL, tensor4(f, 2, 4, 4, 3), NULL},             \
+            &(cmha_experts_options){1, NULL, NULL})))                                                        \
     ROW(retrieve_queries, CMHA_ERR_ARGUMENT, "retrieve: queries is 0 or huge",                               \
         WITH(f->query.queries = 0, OP(cmha_retrieve(TAPE, NULL, &f->query, f->x, one_weight(f), NULL))))     \
     ROW(retrieve_tau, CMHA_ERR_ARGUMENT, "retrieve: tau 0, eps 0 or threshold -1",                           \

@@ -3,7 +3,7 @@
    examples/PAPERS.md says of the wiring. */
 #include "models.h"
 
-enum { SIZES = 64, MOST_ROWS = 128, NAMES = 8, LONGEST = 128 };
+enum { SIZES = 64, MOST_ROWS = 256, NAMES = 8, LONGEST = 128 };
 
 /* ---- tests/README.md: sizes by name, and the rows ---- */
 
