@@ -2181,8 +2181,8 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
      squares that overflow. The entry declares gain and offset, cmha__norm_by applies it
    - a score: a cmha_score with map and map_back for features, or forward and backward for a function of O =
      <q, k> over 64 pairs, and its parameters. Caches, decoding, memory and files follow. Ours is an entry of
-     CMHA_ATTENTION_KINDS and cmha__scores (with delta and b by cmha__phase_parameters, which cmha__turns looks
-     for), one of cmha__kinds, and its definition in tests/oracle.h; a program's is one of its context
+     CMHA_ATTENTION_KINDS and cmha__scores (delta and b by cmha__phase_parameters, which cmha__turns knows),
+     one of cmha__kinds, and its definition in tests/oracle.h; a program's is one of its context
    - an optimiser: a cmha_optimiser with `update` for numbers, or `direct` for whole matrices, as
      cmha__by_muon; ours is an entry of cmha__optimisers, a program's one of its context
    - a schedule: an entry of CMHA_SCHEDULES; a way to clip: of CMHA_CLIPS
