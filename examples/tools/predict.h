@@ -98,6 +98,7 @@ static inline void open_known(cmha_model *model, const char *path, known *k, siz
     size_t found = 0, i;
     text_table t;
     if (!path) complain(2, "--predict needs a model that was saved with --save; name it by ", "--model");
+    path = path ? path : ""; /* for what does not know that complain ends the program */
     check(cmha_model_open(model, &ctx, path));
     known_path(path, beside);
     if (!text_table_load(&t, beside, 1u << 20, columns, 2, failure))

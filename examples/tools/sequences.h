@@ -164,7 +164,7 @@ static inline double loss_of(cmha_model *model, const sequences *s) {
         double most = (double)x[0], sum = 0;
         for (size_t c = 1; c < classes_of; c++) most = fmax(most, (double)x[c]);
         for (size_t c = 0; c < classes_of; c++) sum += exp((double)x[c] - most);
-        loss += (log(sum) + most - (double)x[(size_t)s->label[i]]) / (double)s->n;
+        loss += (log(fmax(sum, 1)) + most - (double)x[(size_t)s->label[i]]) / (double)s->n;
     }
     free(scores);
     return loss;
