@@ -151,16 +151,13 @@ static void open_text(cmha_tokens *text, const char *file, int width) {
     check(cmha_tokens_open(text, &ctx, file, width));
 }
 
-/* Saves the state of the run, also as OUT, or with `ema` its mean, if it is the best. The tokenizer goes beside OUT no sooner: what is
+/* Saves the state of the run, also as OUT if it is the best. The tokenizer goes beside OUT no sooner: what is
    there may be another model's. Of NULL nothing. Returns how often it has saved. */
 static int keep(cmha_trainer *trainer, int best) {
     static int kept;
     const char *out = option[OUT].value;
     if (ranks.rank || !trainer) return kept;
-    if (best && tc.ema > 0) check(cmha_trainer_swap(trainer));
-    if (best && mc.lora_rank) check(cmha_model_save_part(trainer->model, out));
-    else if (best) check(tc.ema > 0 ? cmha_model_save(trainer->model, out) : cmha_trainer_save(trainer, out));
-    if (best && tc.ema > 0) check(cmha_trainer_swap(trainer));
+    if (best) check(losses_save(trainer, out));
     if (!kept++) must(codec_save(&words, out, failure));
     check(cmha_trainer_save(trainer, last));
     return kept;
@@ -286,9 +283,7 @@ int main(int argc, char **argv) {
         double bytes = ranks_mean(codec_batch_bytes(&words, trainer.ids, tc.batch, tc.length));
         *seen = *seen_bits = 0;
         tell_bits(bits, "%.5f", loss, bytes);
-        if (measure && tc.ema > 0) check(cmha_trainer_swap(&trainer));
-        if (measure) status = cmha_trainer_evaluate(&trainer, &held_out, &val);
-        if (measure && tc.ema > 0) check(cmha_trainer_swap(&trainer));
+        if (measure) status = losses_judge(&trainer, &held_out, &val);
         if (measure && !status)
             snprintf(seen, sizeof seen, "%.5f", val), tell_bits(seen_bits, "%.5f", val, held_bytes);
         fprintf(csv, "%zu,%.6f,%s,%.4e,%.4f,%.0f,%s,%s\n", trainer.step, loss, seen, trainer.lr,

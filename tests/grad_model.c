@@ -299,7 +299,8 @@ int main(int argc, char **argv) {
         "score=gain qk_norm=rms_gain score_softcap=0.8 head_temperature=1",
         "score=power score_softcap=0.5 window=2 sinks=3",
         /* parallel residual sums, value residuals, layers that read the first one's input */
-        "parallel=norms attention_bias=1 dropout=0.2", "attention=rope parallel=norm norm=rmsnorm lora_rank=2",
+        "parallel=norms attention_bias=1 dropout=0.2",
+        "attention=rope parallel=norm norm=rmsnorm lora_rank=2",
         "family=cope attention=rope cope_score=hybrid parallel=norm recompute=1 residual_mix=1",
         "value_residual=1 residual_mix=1 n_heads=4 n_kv_heads=2 qk_norm=rms_gain attention_bias=1 n_layers=3",
         "score=power-turned value_residual=1 n_kv_heads=2 parallel=norms",

@@ -423,7 +423,8 @@ static void first_values(cmha_model *model, int k) {
     }
     const cmha_parameter *from = cmha_parameters_find(&model->parameters, "blocks.0.attn.wv.weight");
     cmha_parameter *to = cmha_parameters_find(&model->parameters, "blocks.1.attn.wv.weight");
-    if (CHECK(from && to)) memcpy(to->tensor.data, from->tensor.data, to->tensor.size * sizeof *to->tensor.data);
+    if (CHECK(from && to))
+        memcpy(to->tensor.data, from->tensor.data, to->tensor.size * sizeof *to->tensor.data);
 }
 static void first_input(cmha_model *model, int k) {
     if (k) silent_layer(model);
@@ -516,7 +517,7 @@ static void means(void) {
     const size_t n = model.parameters.size, bytes = n * sizeof(cmha_real);
     double *mean = (double *)check_alloc(n, sizeof *mean), moved = 0;
     cmha_real *weights = check_zeros(n);
-    for (size_t i = 0; i < n; i++) mean[i] = (double)model.parameters.data[i]; /* it begins with the weights */
+    for (size_t i = 0; i < n; i++) mean[i] = (double)model.parameters.data[i]; /* begins with the weights */
     is_mean(&trainer, mean, "at first");
     for (int step = 0; step < 6; step++) {
         if (step == 3) CHECK_OK(cmha_trainer_save(&trainer, path));
@@ -590,7 +591,8 @@ int main(int argc, char **argv) {
     zero_start("attention=rope"), zero_start("init=xavier activation=swiglu"), zero_start("family=crat");
     residuals(), means();
     z_loss("attention=rope"), z_loss("tied=0 head_bias=1 logit_softcap=3"), z_loss("pcl_weight=0.1 causal=0");
-    refused("parallel=norms placement=post", "parallel"), refused("value_residual=1 recompute=1", "recompute");
+    refused("parallel=norms placement=post", "parallel");
+    refused("value_residual=1 recompute=1", "recompute");
     refused("family=cope attention=rope value_residual=1", "value_residual");
     refused("family=crat qk_norm=rms", "qk_norm");
     refused("family=crat crat_attention=linear score_softcap=1", "score_softcap");

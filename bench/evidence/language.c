@@ -579,7 +579,7 @@ const evidence_claim evidence_claim_steps = {
     steps_parts, 1, steps_variants, LENGTH(steps_variants), "loss", "nats a token", 0, 8,
     {1.5e-3, 3e-3, 6e-3}, text_run, 1.8, 0, NULL, 0, 0};
 
-/* A table for each optimiser and length of training: the model of text_quick, so that 480 runs are possible. */
+/* A table for each optimiser and length of training, of the model of text_quick: 480 runs. */
 #define OPTIMISER_PART(name, label, times, steps) \
     {name "-" #steps, label ", " #steps " steps", \
      "text.set=shakespeare n_layers=2 d_model=64 n_heads=2 d_ff=256 trainer.batch=8 trainer.length=128 " \

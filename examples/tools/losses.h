@@ -150,4 +150,26 @@ static inline void losses_close(losses *l) {
     free(l->rows), l->rows = NULL, l->n = l->room = 0;
 }
 
+/* The loss of a model or, where its trainer keeps a mean of the weights (`ema`), of that. */
+static inline cmha_status losses_judge(cmha_trainer *trainer, const cmha_tokens *tokens, double *loss) {
+    int swaps = trainer->config.ema > 0;
+    cmha_status status = swaps ? cmha_trainer_swap(trainer) : CMHA_OK;
+    if (status) return status;
+    status = cmha_trainer_evaluate(trainer, tokens, loss);
+    if (swaps) cmha_trainer_swap(trainer); /* as before it cannot fail */
+    return status;
+}
+
+/* Saves what was judged: adapters alone, the mean, or the whole state. */
+static inline cmha_status losses_save(cmha_trainer *trainer, const char *path) {
+    cmha_model *model = trainer->model;
+    int swaps = trainer->config.ema > 0;
+    cmha_status status = swaps ? cmha_trainer_swap(trainer) : CMHA_OK;
+    if (status) return status;
+    if (model->config.lora_rank) status = cmha_model_save_part(model, path);
+    else status = swaps ? cmha_model_save(model, path) : cmha_trainer_save(trainer, path);
+    if (swaps) cmha_trainer_swap(trainer);
+    return status;
+}
+
 #endif
