@@ -5674,7 +5674,7 @@ static void cmha__sublayer_finish(const cmha_tape *tape, const cmha__sublayer_sa
 static cmha_status cmha__check_linear(cmha_tape *tape, const char *name, const cmha_tensor *x, int act,
         const cmha_tensor *w, const cmha_tensor *bias) {
     size_t W = cmha__last(x), I = cmha__last(w);
-    if (cmha__is_gated(act)) I *= 2;
+    if (act < CMHA_ACTIVATION_COUNT && cmha__is_gated(act)) I *= 2;
     if (w->rank != 2) CMHA__MISFIT(tape, "%s: weight must be [O, I], not of rank %d", name, w->rank);
     else if (act >= CMHA_ACTIVATION_COUNT) CMHA__MISUSE(tape, "%s: act = %d is no activation", name, act);
     else if (W != I) CMHA__MISFIT(tape, "%s: x has a width of %zu, weight needs %zu", name, W, I);
