@@ -10089,22 +10089,28 @@ CMHA_FIT void cmha_linear_attention_backward(const cmha_linear_args *args, const
 
 /* ---- The lag core ---- */
 
-/* Joins blocks of h = from, 2 from, .. < m rows: (a, b) = (a + b w, a - b w), w = c + i s. */
+/* (a, b) = (a + b w, a - b w), w = c + i s. A function, because GCC heeds `restrict` of parameters alone. */
+typedef struct { double c, s; } cmha__twiddle;
+static inline void cmha__butterfly(double *CMHA__RESTRICT ar, double *CMHA__RESTRICT ai,
+        double *CMHA__RESTRICT br, double *CMHA__RESTRICT bi, size_t lanes, cmha__twiddle w) {
+    for (size_t l = 0; l < lanes; l++) {
+        double re = br[l] * w.c - bi[l] * w.s, im = br[l] * w.s + bi[l] * w.c;
+        br[l] = ar[l] - re;
+        bi[l] = ai[l] - im;
+        ar[l] += re;
+        ai[l] += im;
+    }
+}
+
+/* Joins blocks of h = from, 2 from, .. < m rows. */
 static inline void cmha__fft_stages(double *re, double *im, size_t from, size_t m, size_t lanes,
         const double *table) {
     for (size_t h = from; h < m; h *= 2)
         for (size_t i = 0; i < m; i += 2 * h)
             for (size_t k = i; k < i + h; k++) {
-                const double c = table[2 * h + k - i], s = table[3 * h + k - i];
-                double *CMHA__RESTRICT ar = re + k * lanes, *CMHA__RESTRICT ai = im + k * lanes;
-                double *CMHA__RESTRICT br = ar + h * lanes, *CMHA__RESTRICT bi = ai + h * lanes;
-                for (size_t l = 0; l < lanes; l++) {
-                    double x = br[l] * c - bi[l] * s, y = br[l] * s + bi[l] * c;
-                    br[l] = ar[l] - x;
-                    bi[l] = ai[l] - y;
-                    ar[l] += x;
-                    ai[l] += y;
-                }
+                const cmha__twiddle w = {table[2 * h + k - i], table[3 * h + k - i]};
+                size_t a = k * lanes, b = (k + h) * lanes;
+                cmha__butterfly(re + a, im + a, re + b, im + b, lanes, w);
             }
 }
 
@@ -10116,12 +10122,12 @@ static inline void cmha__fft_columns(double *re, double *im, size_t m, size_t la
         for (bit = m / 2; j & bit; bit /= 2) j ^= bit;
         j ^= bit;
         if (i >= j) continue;
-        for (size_t a = i * lanes, b = j * lanes; a < (i + 1) * lanes; a++, b++) {
-            double x = re[a], y = im[a];
-            re[a] = re[b];
-            im[a] = im[b];
-            re[b] = x;
-            im[b] = y;
+        for (size_t l = 0; l < lanes; l++) {
+            double x = re[i * lanes + l], y = im[i * lanes + l];
+            re[i * lanes + l] = re[j * lanes + l];
+            re[j * lanes + l] = x;
+            im[i * lanes + l] = im[j * lanes + l];
+            im[j * lanes + l] = y;
         }
     }
     for (i = 0; i < m; i += block)
