@@ -5663,11 +5663,14 @@ static void cmha__sublayer_finish(const cmha_tape *tape, const cmha__sublayer_sa
     if (!bias && !residual && gain == 1 && s->dropout <= 0) return;
     CMHA__FOR_EACH(tape->context->threads, T, t) {
         const cmha_real *base = residual ? residual->data + t * O : NULL;
-        cmha_real *p = product + t * O;
-        if (bias) cmha__axpy(O, 1, bias->data, p);
-        if (s->dropout > 0) cmha_dropout_forward(p, O, s->dropout, s->key, s->first + t * O, p);
-        for (size_t i = 0; i < O; i++) p[i] = gain * p[i] + (base ? base[i] : 0);
-        if (product != y->data) memcpy(y->data + t * O, p, O * sizeof *p);
+        cmha_real *p = product + t * O, *to = y->data + t * O;
+        int drops = s->dropout > 0;
+        if (bias && drops) cmha__axpy(O, 1, bias->data, p);
+        if (drops) cmha_dropout_forward(p, O, s->dropout, s->key, s->first + t * O, p);
+        if (bias && !drops)
+            for (size_t i = 0; i < O; i++) to[i] = gain * (p[i] + bias->data[i]) + (base ? base[i] : 0);
+        else
+            for (size_t i = 0; i < O; i++) to[i] = gain * p[i] + (base ? base[i] : 0);
     }
 }
 
