@@ -172,6 +172,8 @@ refused("a field out of range", "CMHA_ERR_ARGUMENT", "n_layers", lambda: cmha.Mo
 refused("a preset", "CMHA_ERR_NOT_FOUND", "huge", lambda: cmha.Model(preset="huge"))
 refused("a token", "CMHA_ERR_TOKEN", "300", lambda: model.logits([300]))
 refused("a large token", "CMHA_ERR_TOKEN", "32 bits", lambda: model.logits([2**40]))
+refused("a number below", "CMHA_ERR_TOKEN", "-1099511627776", lambda: model.logits([-2**40]))
+refused("signed bytes", "CMHA_ERR_ARGUMENT", "uint8", lambda: trainer.step(numpy.zeros(99, numpy.int8)))
 refused("fractions", "CMHA_ERR_ARGUMENT", "whole numbers", lambda: model.logits([0.5]))
 refused("a missing file", "CMHA_ERR_NOT_FOUND", "nowhere", lambda: cmha.Model.open(path("nowhere")))
 refused("a file of another kind", "CMHA_ERR_FORMAT", "c.csv", lambda: cmha.Model.open(path("c.csv")))

@@ -273,31 +273,32 @@ def _array(owner, address, shape):
     return numpy.frombuffer(memory, real).reshape(shape)
 
 
+def _whole(name, numbers, shapes, ranks):
+    """An array of whole numbers from one, or from bytes or a str (its UTF-8)."""
+    if isinstance(numbers, str):
+        numbers = numbers.encode()
+    if isinstance(numbers, (bytes, bytearray)):
+        numbers = numpy.frombuffer(bytes(numbers), numpy.uint8)
+    numbers = numpy.asarray(numbers)
+    if numbers.dtype.kind not in "iu" or numbers.ndim not in ranks:
+        raise Error("CMHA_ERR_ARGUMENT", "%s: whole numbers %s, not %s %s"
+                    % (name, shapes, numbers.dtype, list(numbers.shape)))
+    return numbers
+
+
 def _ids(ids):
-    """[batch, length] of int32, from rows of numbers, a row, bytes or a str (its UTF-8)."""
-    if isinstance(ids, str):
-        ids = ids.encode()
-    if isinstance(ids, (bytes, bytearray)):
-        ids = numpy.frombuffer(bytes(ids), numpy.uint8)
-    ids = numpy.asarray(ids)
-    if ids.dtype.kind not in "iu" or ids.ndim not in (1, 2):
-        raise Error("CMHA_ERR_ARGUMENT", "ids: whole numbers [length] or [batch, length], not %s %s"
-                    % (ids.dtype, list(ids.shape)))
-    if ids.size and (ids.max() > 2**31 - 1 or ids.min() < -2**31):
-        raise Error("CMHA_ERR_TOKEN", "ids: %d is outside of 32 bits" % max(ids.max(), -int(ids.min())))
+    """[batch, length] of int32, from rows of numbers, a row, bytes or a str."""
+    ids = _whole("ids", ids, "[length] or [batch, length]", (1, 2))
+    for far in ids[(ids > 2**31 - 1) | (ids < -2**31)][:1] if ids.itemsize > 2 else ():
+        raise Error("CMHA_ERR_TOKEN", "ids: %d is outside of 32 bits" % far)
     return numpy.ascontiguousarray(numpy.atleast_2d(ids), numpy.int32)
 
 
 def _stream(tokens):
     """cmha_tokens over an array [count] of 1, 2 or 4 bytes, which it does not copy; bytes and str too."""
-    if isinstance(tokens, str):
-        tokens = tokens.encode()
-    if isinstance(tokens, (bytes, bytearray)):
-        tokens = numpy.frombuffer(bytes(tokens), numpy.uint8)
-    tokens = numpy.asarray(tokens)
-    if tokens.dtype.kind not in "iu" or tokens.ndim != 1 or tokens.dtype == numpy.int8:
-        raise Error("CMHA_ERR_ARGUMENT", "tokens: whole numbers [count], not %s %s"
-                    % (tokens.dtype, list(tokens.shape)))
+    tokens = _whole("tokens", tokens, "[count]", (1,))
+    if tokens.dtype == numpy.int8:
+        raise Error("CMHA_ERR_ARGUMENT", "tokens: int8 has no token above 127, use uint8")
     if tokens.itemsize == 8:
         if tokens.size and (tokens.max() > 2**31 - 1 or tokens.min() < 0):
             raise Error("CMHA_ERR_TOKEN", "tokens: a token is outside of 31 bits")
