@@ -1975,9 +1975,9 @@ typedef struct cmha_cache_options {
 } cmha_cache_options;
 /* Opens a cache of `capacity` tokens (learned positions: at most max_positions); options (or NULL). When full
    it returns FULL or, slide = 1, forgets the oldest quarter and reads the rest again from position 0. Set a
-   knowledge base before. Passes of more than `prompt` positions, as when it slides, allocate once; in the
-   caller's memory they are read `prompt` at a time, the same up to rounding. Errors: STATE (an encoder, a
-   `whole` score), MEMORY (`bytes` too small). */
+   knowledge base before. Passes of more than `prompt` positions, as when it slides, allocate once. A longer
+   prompt is read in pieces, the same up to rounding: in the caller's memory of `prompt` positions, else of 512
+   at least. Errors: STATE (an encoder, a `whole` score), MEMORY (`bytes` too small). */
 CMHA_DEF cmha_status cmha_cache_init(cmha_cache *cache, cmha_model *model, size_t batch, size_t capacity,
     int slide, const cmha_cache_options *options);
 /* Counts exactly the bytes of such a cache; options' memory and bytes are not read. Errors: the same. */
@@ -14571,6 +14571,9 @@ static cmha_batch cmha__cache_batch(const cmha_cache *cache, size_t at, size_t n
     return b;
 }
 
+/* A prompt is read in pieces: a pass's memory then does not grow with it, and this many rows fill a product. */
+#define CMHA__PROMPT_PIECE 512
+
 /* Reads n positions of each sequence, as many at a time as there is memory for. */
 static cmha_status cmha__cache_read(cmha_cache *cache, const cmha_batch *from, size_t at, size_t n,
         cmha_real *out) {
@@ -14642,7 +14645,7 @@ CMHA_DEF cmha_status cmha_cache_append_features(cmha_cache *cache, const int32_t
     size_t keep = cache->capacity - cache->capacity / 4; /* a cache that slides is three quarters full then */
     size_t kept = sliding && n < keep ? keep - n : 0;
     size_t skip = n > cache->capacity ? n - cache->capacity : 0; /* the last fit */
-    size_t longest = kept > n - skip ? kept : n - skip;
+    size_t longest = cmha__min(kept > n - skip ? kept : n - skip, CMHA__PROMPT_PIECE);
     if (longest > cache->ready && !cache->given) { /* first: without memory no token is forgotten */
         size_t memory, records;
         cmha_status status = cmha__cache_dry(cache, longest, &memory, &records);

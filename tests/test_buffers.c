@@ -447,9 +447,50 @@ static void caches(void) {
     CHECK_THAT(check_heap_empty(&heap), "%zu bytes leak", heap.bytes);
 }
 
+/* Reads a prompt of n tokens at once, or `part` at a time, into an empty cache of the context's memory: logits into
+   out; returns the most that its passes took beside the cache. */
+static size_t prompt_memory(cmha_model *model, check_heap *heap, const int32_t *ids, size_t n, size_t part,
+                            cmha_real *out) {
+    cmha_cache cache;
+    size_t before;
+    CHECK_OK(cmha_cache_init(&cache, model, 1, n, 0, NULL));
+    before = heap->peak = heap->bytes;
+    for (size_t i = 0; i < n; i += part)
+        CHECK_OK(cmha_cache_append(&cache, ids + i, part < n - i ? part : n - i, out));
+    cmha_cache_close(&cache);
+    return heap->peak - before;
+}
+
+/* A long prompt takes no more memory than one of 512 tokens, and has the logits of its pieces. */
+static void long_prompts(void) {
+    cmha_context c;
+    check_heap heap;
+    cmha_context_config config = check_heap_config(&heap);
+    cmha_model_config m = check_model_config();
+    cmha_model model;
+    enum { MOST = 1500 };
+    int32_t ids[MOST];
+    config.threads = 1;
+    CHECK_OK(cmha_context_init(&c, &config));
+    CHECK_OK(cmha_model_init(&model, &c, &m));
+    size_t V = m.vocabulary, short_one, long_one;
+    cmha_real *whole = check_zeros(V), *parts = check_zeros(V);
+    for (size_t i = 0; i < MOST; i++) ids[i] = (int32_t)check_below(V);
+    short_one = prompt_memory(&model, &heap, ids, 512, 512, parts);
+    long_one = prompt_memory(&model, &heap, ids, MOST, MOST, whole);
+    CHECK_THAT(short_one && long_one <= short_one + short_one / 8, "%zu bytes for 512 tokens, %zu for %d",
+               short_one, long_one, (int)MOST);
+    prompt_memory(&model, &heap, ids, MOST, 100, parts);
+    CHECK_THAT(check_distance(whole, parts, V) <= check_tolerance(1e-9, 2e-3) * (1 + check_largest(parts, V)),
+               "logits differ by %g", check_distance(whole, parts, V));
+    free(whole), free(parts);
+    cmha_model_close(&model), cmha_context_close(&c);
+    CHECK_THAT(check_heap_empty(&heap), "%zu bytes leak", heap.bytes);
+}
+
 int main(void) {
     if (!CHECK(system_folder(folder))) return check_end();
-    round_trips(), failures(), halves(), caches();
+    round_trips(), failures(), halves(), caches(), long_prompts();
     remove(path_of("model"));
     rmdir(folder);
     return check_end();
