@@ -2453,11 +2453,28 @@ static int cmha__parse_u64(const char *text, uint64_t *value) {
     return 1;
 }
 
+/* Writes the digits of m 2^e, for e < 0 of m 5^-e (m 2^e times 10^-e), the lowest first; returns how many. */
+static int cmha__decimal(uint64_t m, int e, char *digits) {
+    int n = 0, i, carry, base = e < 0 ? 5 : 2;
+    do digits[n++] = (char)(m % 10);
+    while (m /= 10);
+    for (int left = e < 0 ? -e : e, step; left; left -= step, n = i) {
+        int factor = 1;
+        step = left < 9 ? left : 9; /* so many at once: 10 times 5^9 is an int */
+        for (i = 0; i < step; i++) factor *= base;
+        for (carry = 0, i = 0; i < n || carry; carry /= 10, i++) {
+            carry += (i < n ? digits[i] : 0) * factor;
+            digits[i] = (char)(carry % 10);
+        }
+    }
+    return n;
+}
+
 /* Writes a number as printf's %.*g does in the C locale; returns the length. text holds 32 bytes. */
 static size_t cmha__write_g(double value, int precision, char *text) {
     char digits[800], *to = text; /* the lowest first; the longest number has 767 */
     uint64_t bits;
-    int n = 0, i, carry, rest = 0;
+    int n, i, rest = 0;
     memcpy(&bits, &value, sizeof bits);
     int exponent = (int)(bits >> 52 & 2047);
     uint64_t mantissa = bits & UINT64_MAX >> 12;
@@ -2469,14 +2486,7 @@ static size_t cmha__write_g(double value, int precision, char *text) {
     if (exponent) mantissa |= UINT64_C(1) << 52;
     else exponent = 1; /* a number below the normal ones, or 0 */
     exponent = mantissa ? exponent - 1075 : 0;
-    do digits[n++] = (char)(mantissa % 10);
-    while (mantissa /= 10);
-    int factor = exponent < 0 ? 5 : 2; /* m 2^-p = m 5^p 10^-p */
-    for (int left = exponent < 0 ? -exponent : exponent; left; left--, n = i)
-        for (carry = 0, i = 0; i < n || carry; carry /= 10, i++) {
-            carry += (i < n ? digits[i] : 0) * factor;
-            digits[i] = (char)(carry % 10);
-        }
+    n = cmha__decimal(mantissa, exponent, digits);
     int point = exponent < 0 ? n + exponent : n, low = n > precision ? n - precision : 0;
     for (i = 0; i + 1 < low; i++) rest |= digits[i];
     if (low && 2 * digits[low - 1] + (rest != 0) + digits[low] % 2 > 10) {
