@@ -1976,8 +1976,8 @@ typedef struct cmha_cache_options {
 /* Opens a cache of `capacity` tokens (learned positions: at most max_positions); options (or NULL). When full
    it returns FULL or, slide = 1, forgets the oldest quarter and reads the rest again from position 0. Set a
    knowledge base before. Passes of more than `prompt` positions, as when it slides, allocate once. A longer
-   prompt is read in pieces, the same up to rounding: in the caller's memory of `prompt` positions, else of 512
-   at least. Errors: STATE (an encoder, a `whole` score), MEMORY (`bytes` too small). */
+   prompt is read in pieces, the same up to rounding: of `prompt` positions, but of 512 at least where the
+   context has the memory. Errors: STATE (an encoder, a `whole` score), MEMORY (`bytes` too small). */
 CMHA_DEF cmha_status cmha_cache_init(cmha_cache *cache, cmha_model *model, size_t batch, size_t capacity,
     int slide, const cmha_cache_options *options);
 /* Counts exactly the bytes of such a cache; options' memory and bytes are not read. Errors: the same. */
@@ -6392,7 +6392,7 @@ static size_t cmha__read_pairs(const cmha_rotate_args *a, const cmha_real *x, co
     return m;
 }
 
-/* Asks for the row four below: rows of fused projections lie further apart than a CPU looks ahead by itself. */
+/* Asks for the row four below: rows of fused projections lie further apart than a CPU looks ahead. */
 static inline CMHA__ALWAYS void cmha__fetch_row(const cmha_real *x, size_t ld, size_t width, size_t rows) {
     if (rows <= 4) return;
     for (size_t i = 0; i < width; i += 64 / sizeof *x) CMHA__FETCH(x + 4 * ld + i);
@@ -14596,7 +14596,7 @@ static cmha_batch cmha__cache_batch(const cmha_cache *cache, size_t at, size_t n
     return b;
 }
 
-/* A prompt is read in pieces: a pass's memory then does not grow with it, and this many rows fill a product. */
+/* A prompt is read in pieces, so that a pass's memory does not grow with it. */
 #define CMHA__PROMPT_PIECE 512
 
 /* Reads n positions of each sequence, as many at a time as there is memory for. */
