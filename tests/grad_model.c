@@ -311,8 +311,8 @@ int main(int argc, char **argv) {
         "layer_kinds=lg window=3 local_base=50 rope_scaling=linear rope_factor=2 embedding_factor=1.7",
         "placement=after n_heads=4 n_kv_heads=2 qk_norm=rms_whole layer_kinds=gn dropout=0.2 lora_rank=2 "
         "lora_on=wo,w2,wq",
-        "attention=rope layer_kinds=gl causal=0 window=2 norm=layernorm_gain activation=geglu_erf recompute=1 "
-        "n_layers=3 head_scale=0.3 residual_scale=0.4",
+        "attention=rope layer_kinds=gl causal=0 window=2 norm=layernorm_gain activation=geglu_erf "
+        "recompute=1 n_layers=3 head_scale=0.3 residual_scale=0.4",
         "family=cope attention=rope cope_score=hybrid placement=sandwich parallel=norms head_scale=2",
         "attention=pope placement=sandwich parallel=norm layer_kinds=nl window=2 local_base=7 recompute=1",
         "family=mobius mobius_heads=1 attention=rope position=learned placement=post qk_norm=rms_whole",

@@ -275,9 +275,9 @@ static void kinds_of_layers(void) {
         {"layer_kinds=n window=3", "frequency=literal base=1e12 layer_kinds=n"},
         {"attention=rope layer_kinds=l window=64 local_base=500 rope_scaling=linear rope_factor=4",
          "attention=rope base=500"},
-        {"attention=rope layer_kinds=l window=64 local_base=500 rope_scaling=yarn rope_factor=4 rope_length=9",
-         "attention=rope base=500"},
-        {"attention=rope layer_kinds=gllllll n_layers=1 window=3 local_base=500", "attention=rope n_layers=1"},
+        {"attention=rope layer_kinds=l window=64 local_base=500 rope_scaling=yarn rope_factor=4 "
+         "rope_length=9", "attention=rope base=500"},
+        {"attention=rope layer_kinds=gllll n_layers=1 window=3 local_base=500", "attention=rope n_layers=1"},
         {"attention=rope causal=0 window=64", "attention=rope causal=0"},
         {"attention=rope causal=0 window=1", "attention=rope window=1"},
         {"embedding_factor=4", "embedding_scale=1"}}; /* of 16 */
@@ -656,7 +656,8 @@ int main(int argc, char **argv) {
     zero_start("attention=rope"), zero_start("init=xavier activation=swiglu"), zero_start("family=crat");
     residuals(), means();
     z_loss("attention=rope"), z_loss("tied=0 head_bias=1 logit_softcap=3"), z_loss("pcl_weight=0.1 causal=0");
-    refused("parallel=norms placement=post", "parallel"), refused("parallel=norm placement=after", "parallel");
+    refused("parallel=norms placement=post", "parallel");
+    refused("parallel=norm placement=after", "parallel");
     refused("layer_kinds=gx", "besides g, l and n"), refused("layer_kinds=gl", "need a window");
     refused("layer_kinds=l window=2 local_base=0.5", "local_base");
     refused("family=cope attention=rope qk_norm=rms_whole", "qk_norm");
