@@ -558,6 +558,10 @@ static void shards(void) {
     char text[4096], more[256];
     cmha_archive a;
     size_t used = 0;
+    (void)with("llama", "\"tie_word_embeddings\": false", "\"tie_word_embeddings\": true");
+    refused("none", "lm_head is another matrix", path_of("bad"));
+    CHECK(!rename(path_of("bad/model.safetensors"), path_of("bad/pytorch_model.bin")));
+    refused("none", "only as pytorch_model.bin", path_of("bad"));
     (void)with("llama", "{", "{");
     if (!CHECK(!cmha_archive_open(&a, &context, path_of("bad/model.safetensors")))) return;
     used += (size_t)snprintf(text, sizeof text, "{\"metadata\": {}, \"weight_map\": {");

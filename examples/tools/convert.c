@@ -247,6 +247,28 @@ static int is_spare(const input *in, const char *name) {
     return 0;
 }
 
+/* A head of its own beside tied embeddings is the same matrix, or the model is not what its settings say. */
+static void check_tied(input *in, const pieces *all) {
+    const piece *tokens = find_piece(all, "tok_emb.weight");
+    const weights_tensor *t, *embedding = tokens ? tensor_of(in, tokens) : NULL;
+    const char *head = form_theirs("head", in->in);
+    char name[128];
+    int same;
+    if (!in->config.tied || !embedding || !head || *head != '/' || in->in == BERT) return;
+    form_name(name, sizeof name, in->in, head, 0, 0, ".weight");
+    if ((t = weights_find(&in->tensors, name)) == NULL) return;
+    same = t->rank == 2 && t->count == embedding->count;
+    if (same) {
+        float *x = take(t->count, sizeof *x), *y = take(t->count, sizeof *y);
+        must(weights_read(&in->tensors, t, x, failure));
+        must(weights_read(&in->tensors, embedding, y, failure));
+        same = !memcmp(x, y, t->count * sizeof *x);
+        free(x), free(y);
+    }
+    if (same) return;
+    complain(1, in->path, ": tie_word_embeddings is true, but lm_head is another matrix than the embeddings");
+}
+
 static void check_others(const input *in) {
     char line[TEXT_ERROR];
     size_t used = 0, more = 0;
@@ -891,6 +913,7 @@ int main(int argc, char **argv) {
     pieces all = list_pieces(&in.config);
     check_tensors(&in, &all);
     check_others(&in);
+    check_tied(&in, &all);
     open_tokens(&in);
     cmha_model_config c = in.config;
     if (option[ATTENTION].value) change_attention(&in, &all, option[ATTENTION].value, &c);
