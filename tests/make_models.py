@@ -318,6 +318,38 @@ def bert(c, w, ids):
     return {"logits": h @ words.T + w("cls.predictions.bias", c["vocab_size"])}
 
 
+def roberta(c, w, ids):
+    """RoBERTa, whose positions count from 2, and DistilBERT."""
+    distil, kind = c["model_type"] == "distilbert", c["architectures"][0]
+    d, heads, ff = (c["dim"], c["n_heads"], c["hidden_dim"]) if distil else (c["hidden_size"], c["num_attention_heads"], c["intermediate_size"])
+    base, eps = "distilbert." if distil else "roberta.", 1e-12 if distil else c["layer_norm_eps"]
+    e, first = base + "embeddings.", 0 if distil else 2
+    words = w(e + "word_embeddings.weight", c["vocab_size"], d, spread=1.0)
+    x = words[ids] + w(e + "position_embeddings.weight", c["max_position_embeddings"], d)[first:first + len(ids)]
+    w.all[e + "position_embeddings.weight"][:first] = 0  # which nothing reads
+    if not distil:
+        x = x + w(e + "token_type_embeddings.weight", 1, d)
+    x = layer_norm(x, w, e + "LayerNorm", d, eps)
+    names = ("transformer.layer.%d.", ("attention.q_lin", "attention.k_lin", "attention.v_lin"), "attention.out_lin", "sa_layer_norm",
+             "ffn.lin1", "ffn.lin2", "output_layer_norm") if distil else \
+            ("encoder.layer.%d.", ("attention.self.query", "attention.self.key", "attention.self.value"), "attention.output.dense",
+             "attention.output.LayerNorm", "intermediate.dense", "output.dense", "output.LayerNorm")
+    for layer in range(c["n_layers" if distil else "num_hidden_layers"]):
+        p = base + names[0] % layer
+        q, k, v = (linear(x, w, p + part, d, True) for part in names[1])
+        a = attend(q, k, v, heads, False, (d // heads) ** -0.5)
+        x = layer_norm(x + linear(a, w, p + names[2], d, True), w, p + names[3], d, eps)
+        h = linear(gelu(linear(x, w, p + names[4], ff, True)), w, p + names[5], d, True)
+        x = layer_norm(x + h, w, p + names[6], d, eps)
+    if kind.endswith("SequenceClassification"):
+        h = torch.tanh(linear(x[0], w, "classifier.dense", d, True))
+        return {"classes": linear(h, w, "classifier.out_proj", len(c["id2label"]), True)}
+    dense, norm, bias = ("vocab_transform", "vocab_layer_norm", "vocab_projector.bias") if distil else \
+                        ("lm_head.dense", "lm_head.layer_norm", "lm_head.bias")
+    h = layer_norm(gelu(linear(x, w, dense, d, True)), w, norm, d, eps)
+    return {"logits": h @ words.T + w(bias, c["vocab_size"])}
+
+
 def a_llama(**other):
     return {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 16, "intermediate_size": 24,
             "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 2, "vocab_size": 20, "hidden_act": "silu",
@@ -398,6 +430,17 @@ LEARNED = {
     "phi": (beside, a_model("phi", "PhiForCausalLM", **LAYERS, hidden_act="gelu_new", partial_rotary_factor=0.5, qk_layernorm=False,
                             attention_dropout=0.0, resid_pdrop=0.0, embd_pdrop=0.0, num_key_value_heads=2)),
 }
+ROBERTA = {"model_type": "roberta", "type_vocab_size": 1, "layer_norm_eps": 1e-5, "max_position_embeddings": 18, "pad_token_id": 1}
+# the third group: encoders
+ENCODERS = {
+    "roberta": (roberta, a_bert("RobertaForMaskedLM", **ROBERTA)),
+    "roberta_classes": (roberta, a_bert("XLMRobertaForSequenceClassification", **{**ROBERTA, "model_type": "xlm-roberta"},
+                                        id2label={"0": "a", "1": "b"})),
+    "distilbert": (roberta, {"architectures": ["DistilBertForMaskedLM"], "model_type": "distilbert", "dim": 16, "n_layers": 2,
+                             "n_heads": 2, "hidden_dim": 24, "vocab_size": 20, "max_position_embeddings": 16, "activation": "gelu",
+                             "dropout": 0.1, "attention_dropout": 0.1, "qa_dropout": 0.1, "seq_classif_dropout": 0.2,
+                             "sinusoidal_pos_embds": False, "tie_weights_": True, "pad_token_id": 0}),
+}
 
 
 def learn(w, logits, ids):
@@ -408,7 +451,7 @@ def learn(w, logits, ids):
 
 
 def main():
-    for number, (name, (model, config)) in enumerate([*MODELS.items(), *LEARNED.items()]):
+    for number, (name, (model, config)) in enumerate([*MODELS.items(), *LEARNED.items(), *ENCODERS.items()]):
         folder = os.path.join(sys.argv[1], name)
         os.makedirs(folder, exist_ok=True)
         w = Weights(number)

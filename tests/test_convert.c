@@ -16,8 +16,10 @@ static cmha_context context;
 static const char *const models[] = {"gpt2", "llama", "grouped", "biased", "qwen2", "mistral", "partial",
                                      "bert", "bert_mlm", "bert_classes", "qwen3", "qwen3_window", "gemma2",
                                      "gemma3", "olmo2", "phi3", "smollm3", "granite", "stablelm",
-                                     "stablelm_beside", "neox", "neox_serial", "gptj", "phi"};
-enum { MODELS = sizeof models / sizeof *models, LEARNED = 10, TOKENS = 12 }; /* from LEARNED on: gradients */
+                                     "stablelm_beside", "neox", "neox_serial", "gptj", "phi",
+                                     "roberta", "roberta_classes", "distilbert"};
+/* From LEARNED to ENCODERS they have gradients. */
+enum { MODELS = sizeof models / sizeof *models, LEARNED = 10, ENCODERS = 24, TOKENS = 12 };
 
 static const char *path_of(const char *name) {
     static char path[8][512];
@@ -74,7 +76,7 @@ static size_t compute(const char *path, cmha_archive *expected, cmha_real *out, 
     if (!CHECK_THAT(!cmha_model_open(&model, &context, path), "%s", cmha_error(&context))) return 0;
     memset(&batch, 0, sizeof batch);
     batch.ids = tokens, batch.batch = 1, batch.length = TOKENS;
-    if (model.config.token_types) batch.types = types;
+    if (model.config.token_types > 1) batch.types = types;
     if (cmha_archive_find(expected, "logits")) {
         n = TOKENS * model.config.vocabulary;
         if (CHECK(n <= room)) CHECK_OK(cmha_model_logits(&model, &batch, out));
@@ -276,6 +278,7 @@ static void back_again(void) {
         char theirs[512], again[512], once[512];
         CONVERT("%s %s", model_of(models[i]), path_of("a"));
         const char *as = strcmp(models[i], "phi3") ? "" : "--as phi3 "; /* else Mistral's, the same */
+        if (!strncmp(models[i], "roberta", 7)) as = "--as roberta "; /* else BERT's */
         CONVERT("--to hf %s--type f16 %s %s", as, path_of("a"), path_of("hf"));
         snprintf(theirs, sizeof theirs, "%s/model.safetensors", model_of(models[i]));
         snprintf(again, sizeof again, "%s/model.safetensors", path_of("hf"));
@@ -441,7 +444,7 @@ static void move(const char *path, const char *name, size_t at, float by) {
 static void complexformer(void) {
     static const char *const kinds[] = {"cmha-fixed", "cmha", "cmha-shared"};
     char line[256];
-    for (size_t i = 1; i < MODELS; i++) { /* the RoPE models */
+    for (size_t i = 1; i < ENCODERS; i++) { /* the RoPE models */
         if (strstr(models[i], "bert")) continue;
         CONVERT("%s %s", model_of(models[i]), path_of("rope"));
         for (size_t k = 0; k < 3; k++) {
@@ -806,7 +809,7 @@ int main(int argc, char **argv) {
     halves();
     like_elsewhere();
     stories();
-    for (size_t i = LEARNED; i < MODELS; i++) learns_like(models[i]), adapts(models[i]);
+    for (size_t i = LEARNED; i < ENCODERS; i++) learns_like(models[i]), adapts(models[i]);
 #ifndef CMHA_DOUBLE
     back_again();
     gguf_and_back();

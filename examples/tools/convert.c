@@ -62,6 +62,7 @@ typedef struct pieces { piece *list; size_t n; } pieces;
 typedef struct output {
     char name[96];
     size_t shape[2], first, n, count; /* n = 0: `given` */
+    size_t unread;                    /* numbers before the pieces, zeros */
     int rank, turned, by_head;        /* turned: stored as the transposed matrix */
     uint32_t as;
     const float *given;
@@ -175,17 +176,22 @@ static weights_tensor *tensor_of(const input *in, const piece *p) {
     if (in->in == OURS) return weights_find(&in->tensors, p->name);
     if (!theirs(p, in->in)) return NULL;
     for (int i = 0; i < 4 && !found; i++) {
-        if (i >= 2 && in->in != BERT) break;
+        if (i >= 2 && !(IN(in->in) & IN_ENCODERS)) break;
         form_name(name, sizeof name, in->in, theirs(p, in->in), !(i & 1), p->layer, suffixes[i / 2]);
         found = weights_find(&in->tensors, name);
     }
     return found;
 }
 
-/* Rows of the tensor that `at` is part of, and of these before it. */
+static size_t unread_rows(const piece *p, form f) {
+    return f == ROBERTA && !strcmp(p->ours, "pos_emb") ? ROBERTA_ROWS : 0;
+}
+
+/* Rows of the tensor that `at` is part of, and of these before it, such as RoBERTa's that nothing reads. */
 static size_t rows_around(const pieces *all, size_t at, form f, size_t *before) {
     size_t rows = all->list[at].shape[0], i;
-    for (*before = 0, i = at; i && same_tensor(&all->list[i - 1], &all->list[at], f); i--)
+    *before = unread_rows(&all->list[at], f);
+    for (i = at; i && same_tensor(&all->list[i - 1], &all->list[at], f); i--)
         *before += all->list[i - 1].shape[0];
     for (i = at + 1; i < all->n && same_tensor(&all->list[i], &all->list[at], f); i++)
         rows += all->list[i].shape[0];
@@ -254,7 +260,7 @@ static void check_tied(input *in, const pieces *all) {
     const char *head = form_theirs("head", in->in);
     char name[128];
     int same;
-    if (!in->config.tied || !embedding || !head || *head != '/' || in->in == BERT) return;
+    if (!in->config.tied || !embedding || !head || *head != '/' || IN(in->in) & IN_ENCODERS) return;
     form_name(name, sizeof name, in->in, head, 0, 0, ".weight");
     if ((t = weights_find(&in->tensors, name)) == NULL) return;
     same = t->rank == 2 && t->count == embedding->count;
@@ -421,13 +427,23 @@ static void open_tokens(input *in) {
     memcpy(in->config.tokenizer, in->tokens.identity, sizeof in->config.tokenizer);
 }
 
+/* A tensor of an encoder's head by our name, or NULL. */
+static const weights_tensor *find_head(const input *in, const char *ours, const char *suffix) {
+    const char *name = form_theirs(ours, in->in);
+    char whole[128];
+    if (!name) return NULL;
+    form_name(whole, sizeof whole, in->in, name, 0, 0, suffix);
+    return weights_find(&in->tensors, whole);
+}
+
 /* What heads a BERT has, its tensors say. */
 static void find_heads(input *in) {
     cmha_model_config *c = &in->config;
-    const weights_tensor *t = weights_find(&in->tensors, "classifier.weight");
-    if (in->in != BERT) return;
-    c->head_transform = weights_find(&in->tensors, "cls.predictions.transform.dense.weight") != NULL;
-    c->head_bias = weights_find(&in->tensors, "cls.predictions.bias") != NULL;
+    const weights_tensor *t;
+    if (!(IN(in->in) & IN_ENCODERS)) return;
+    t = find_head(in, "class", ".weight");
+    c->head_transform = find_head(in, "head_dense", ".weight") != NULL;
+    c->head_bias = find_head(in, "head", ".bias") != NULL;
     if (t && t->rank == 2) c->classes = t->shape[0], c->pooler = 1;
 }
 
@@ -580,6 +596,7 @@ static output *list_outputs(const pieces *all, form f, uint32_t as, size_t *n) {
         else form_name(o->name, sizeof o->name, f, theirs(p, f), 1, p->layer, p->suffix);
         size_t rows = rows_around(all, i, f, &before);
         o->shape[o->turned] = rows, o->shape[!o->turned] = p->rank == 2 ? p->shape[1] : 1;
+        o->unread = unread_rows(p, f) * o->shape[1];
         o->as = storage_of(p, f, as), o->count = p->rank == 2 ? times(rows, p->shape[1]) : rows;
     }
     return list;
@@ -589,7 +606,7 @@ static output *list_outputs(const pieces *all, form f, uint32_t as, size_t *n) {
 static int write_output(weights_file *file, input *in, const pieces *from, const pieces *all, const output *o,
                         const cmha_model_config *c, int padded) {
     static const unsigned char zeros[GGUF_ALIGNMENT];
-    float *x = take(o->count, sizeof *x), *y = x;
+    float *x = take(o->count, sizeof *x), *y = x + o->unread;
     size_t pad = padded ? gguf_padding(gguf_size(o->as, o->count)) : 0;
     int done;
     for (size_t i = o->first; i < o->first + o->n; y += all->list[i++].count)
@@ -879,10 +896,11 @@ static const char *take_input(int *argc, char **argv) {
 static int help(void) {
     puts("convert [OPTION...] IN OUT: a model of others as a checkpoint of ours, or back\n\n"
          "IN: a folder with config.json and model.safetensors or its shards (Llama, Mistral, Qwen2 and 3,\n"
-         "Gemma 2 and 3, OLMo 2, Phi-2 and 3, SmolLM3, Granite, StableLM, GPT-NeoX, GPT-J, GPT-2, BERT), a\n"
-         "file of GGUF (F32, F16, BF16, Q8_0) or of llama2.c (.bin), or a checkpoint of ours. OUT:\n"
-         "a file, with --to hf a folder. A tokenizer in or beside IN goes along, for M.safetensors\n"
-         "as M.tokenizer.json. What is not understood of a model is named, and nothing is written.\n");
+         "Gemma 2 and 3, OLMo 2, Phi-2 and 3, SmolLM3, Granite, StableLM, GPT-NeoX, GPT-J, GPT-2, BERT,\n"
+         "RoBERTa, DistilBERT), a file of GGUF (F32, F16, BF16, Q8_0) or of llama2.c (.bin), or a\n"
+         "checkpoint of ours. OUT: a file, with --to hf a folder. A tokenizer in or beside IN goes along,\n"
+         "for M.safetensors as M.tokenizer.json. What is not understood of a model is named, and nothing is\n"
+         "written.\n");
     print_options(option, N_OPTIONS, 16, 0);
     return end_help("build/convert gpt2/ gpt2.safetensors");
 }

@@ -11,6 +11,7 @@
 
 typedef enum form {
     OURS, LLAMA, QWEN3, GEMMA2, GEMMA3, OLMO2, PHI3, SMOLLM3, GRANITE, STABLELM, PHI, NEOX, GPTJ, GPT2, BERT,
+    ROBERTA, DISTILBERT,
     GGUF_LLAMA, GGUF_QWEN3, GGUF_GEMMA2, GGUF_GEMMA3, GGUF_OLMO2, GGUF_PHI3, GGUF_SMOLLM3, GGUF_GRANITE,
     GGUF_STABLELM, GGUF_PHI2, GGUF_NEOX, GGUF_GPT2, GGUF_BERT, FORMS
 } form;
@@ -23,7 +24,9 @@ typedef uint64_t form_bits;
 #define IN_NAMED_AS_LLAMA ((IN_RMS_NORMED & ~IN(PHI3)) | IN_GEMMA | IN(STABLELM))
 #define IN_MODEL (IN_NAMED_AS_LLAMA | IN(PHI3) | IN(PHI))
 #define IN_ROTARY (IN_MODEL | IN(NEOX) | IN(GPTJ))
-#define IN_JSON (IN_ROTARY | IN(GPT2) | IN(BERT))
+#define IN_BERTS (IN(BERT) | IN(ROBERTA))
+#define IN_ENCODERS (IN_BERTS | IN(DISTILBERT))
+#define IN_JSON (IN_ROTARY | IN(GPT2) | IN_ENCODERS)
 #define IN_GGUF_GEMMA (IN(GGUF_GEMMA2) | IN(GGUF_GEMMA3))
 #define IN_GGUF_SWIGLU \
     (IN(GGUF_LLAMA) | IN(GGUF_QWEN3) | IN(GGUF_OLMO2) | IN(GGUF_PHI3) | IN(GGUF_SMOLLM3) | \
@@ -32,7 +35,9 @@ typedef uint64_t form_bits;
 #define IN_GGUF_PLAIN (IN(GGUF_PHI2) | IN(GGUF_NEOX) | IN(GGUF_GPT2) | IN(GGUF_BERT))
 #define IN_GGUF_ROTARY (IN_GGUF_SWIGLU | IN_GGUF_GEMMA | IN(GGUF_PHI2) | IN(GGUF_NEOX))
 #define IN_GGUF (IN_GGUF_ROTARY | IN(GGUF_GPT2) | IN(GGUF_BERT))
-#define IN_UNTURNED (IN(GPT2) | IN(BERT) | IN(GGUF_GPT2) | IN(GGUF_BERT)) /* positions are embeddings */
+#define IN_UNTURNED (IN(GPT2) | IN_ENCODERS | IN(GGUF_GPT2) | IN(GGUF_BERT)) /* positions are embeddings */
+
+enum { ROBERTA_ROWS = 2 }; /* of RoBERTa's positions, which count from behind its padding: never read */
 
 /* Models of others by their own name: model_type and the classes of transformers whose tensors are all that
    they compute with, the first of which is written, or (no classes) GGUF's architecture. */
@@ -48,6 +53,10 @@ static const struct form_class { form in; const char *type, *architectures; } fo
     {NEOX, "gpt_neox", "GPTNeoXForCausalLM GPTNeoXModel"}, {GPTJ, "gptj", "GPTJForCausalLM GPTJModel"},
     {GPT2, "gpt2", "GPT2LMHeadModel GPT2Model"},
     {BERT, "bert", "BertModel BertForMaskedLM BertForPreTraining BertForSequenceClassification"},
+    {ROBERTA, "roberta", "RobertaModel RobertaForMaskedLM RobertaForSequenceClassification"},
+    {ROBERTA, "xlm-roberta",
+     "XLMRobertaModel XLMRobertaForMaskedLM XLMRobertaForSequenceClassification"},
+    {DISTILBERT, "distilbert", "DistilBertModel DistilBertForMaskedLM"},
     {GGUF_LLAMA, "llama", NULL}, {GGUF_LLAMA, "qwen2", NULL}, {GGUF_QWEN3, "qwen3", NULL},
     {GGUF_GEMMA2, "gemma2", NULL}, {GGUF_GEMMA3, "gemma3", NULL}, {GGUF_OLMO2, "olmo2", NULL},
     {GGUF_PHI3, "phi3", NULL}, {GGUF_SMOLLM3, "smollm3", NULL}, {GGUF_GRANITE, "granite", NULL},
@@ -68,6 +77,8 @@ static inline const struct form_class *form_class_of(form f) {
 static inline const char *form_prefix(form f) {
     if (IN(f) & IN_MODEL) return "model.";
     if (IN(f) & (IN(GPT2) | IN(GPTJ))) return "transformer.";
+    if (f == ROBERTA) return "roberta.";
+    if (f == DISTILBERT) return "distilbert.";
     return f == NEOX ? "gpt_neox." : f == BERT ? "bert." : "";
 }
 
@@ -75,15 +86,15 @@ static inline const char *form_prefix(form f) {
    with / is never behind the form's prefix. Rows of one name are one tensor there, one after another. */
 static const struct form_tensor { const char *ours; form_bits forms; const char *theirs; } form_tensors[] = {
     {"tok_emb", IN_MODEL, "embed_tokens"}, {"tok_emb", IN(GPT2) | IN(GPTJ), "wte"},
-    {"tok_emb", IN(NEOX), "embed_in"}, {"tok_emb", IN(BERT), "embeddings.word_embeddings"},
+    {"tok_emb", IN(NEOX), "embed_in"}, {"tok_emb", IN_ENCODERS, "embeddings.word_embeddings"},
     {"tok_emb", IN_GGUF, "token_embd"},
-    {"pos_emb", IN(GPT2), "wpe"}, {"pos_emb", IN(BERT), "embeddings.position_embeddings"},
+    {"pos_emb", IN(GPT2), "wpe"}, {"pos_emb", IN_ENCODERS, "embeddings.position_embeddings"},
     {"pos_emb", IN(GGUF_GPT2) | IN(GGUF_BERT), "position_embd"},
-    {"type_emb", IN(BERT), "embeddings.token_type_embeddings"}, {"type_emb", IN(GGUF_BERT), "token_types"},
-    {"emb_norm", IN(BERT), "embeddings.LayerNorm"}, {"emb_norm", IN(GGUF_BERT), "token_embd_norm"},
+    {"type_emb", IN_BERTS, "embeddings.token_type_embeddings"}, {"type_emb", IN(GGUF_BERT), "token_types"},
+    {"emb_norm", IN_ENCODERS, "embeddings.LayerNorm"}, {"emb_norm", IN(GGUF_BERT), "token_embd_norm"},
     {"blocks.%.ln1", IN_MODEL | IN(NEOX), "layers.%.input_layernorm"},
     {"blocks.%.ln1", IN(GPT2) | IN(GPTJ), "h.%.ln_1"},
-    {"blocks.%.ln1", IN(BERT), "encoder.layer.%.attention.output.LayerNorm"},
+    {"blocks.%.ln1", IN_BERTS, "encoder.layer.%.attention.output.LayerNorm"},
     {"blocks.%.ln1", IN(GGUF_BERT), "blk.%.attn_output_norm"}, {"blocks.%.ln1", IN_GGUF, "blk.%.attn_norm"},
     {"blocks.%.attn.wq", IN_NAMED_AS_LLAMA | IN(PHI), "layers.%.self_attn.q_proj"},
     {"blocks.%.attn.wk", IN_NAMED_AS_LLAMA | IN(PHI), "layers.%.self_attn.k_proj"},
@@ -98,9 +109,9 @@ static const struct form_tensor { const char *ours; form_bits forms; const char 
     {"blocks.%.attn.wv", IN(GPTJ), "h.%.attn.v_proj"},
     {"blocks.%.attn.wq", IN(GPT2), "h.%.attn.c_attn"}, {"blocks.%.attn.wk", IN(GPT2), "h.%.attn.c_attn"},
     {"blocks.%.attn.wv", IN(GPT2), "h.%.attn.c_attn"},
-    {"blocks.%.attn.wq", IN(BERT), "encoder.layer.%.attention.self.query"},
-    {"blocks.%.attn.wk", IN(BERT), "encoder.layer.%.attention.self.key"},
-    {"blocks.%.attn.wv", IN(BERT), "encoder.layer.%.attention.self.value"},
+    {"blocks.%.attn.wq", IN_BERTS, "encoder.layer.%.attention.self.query"},
+    {"blocks.%.attn.wk", IN_BERTS, "encoder.layer.%.attention.self.key"},
+    {"blocks.%.attn.wv", IN_BERTS, "encoder.layer.%.attention.self.value"},
 #define IN_GGUF_JOINED (IN(GGUF_GPT2) | IN(GGUF_NEOX) | IN(GGUF_PHI3))
     {"blocks.%.attn.wq", IN_GGUF_JOINED, "blk.%.attn_qkv"},
     {"blocks.%.attn.wk", IN_GGUF_JOINED, "blk.%.attn_qkv"},
@@ -111,7 +122,7 @@ static const struct form_tensor { const char *ours; form_bits forms; const char 
     {"blocks.%.attn.wo", IN(PHI), "layers.%.self_attn.dense"},
     {"blocks.%.attn.wo", IN(NEOX), "layers.%.attention.dense"},
     {"blocks.%.attn.wo", IN(GPTJ), "h.%.attn.out_proj"}, {"blocks.%.attn.wo", IN(GPT2), "h.%.attn.c_proj"},
-    {"blocks.%.attn.wo", IN(BERT), "encoder.layer.%.attention.output.dense"},
+    {"blocks.%.attn.wo", IN_BERTS, "encoder.layer.%.attention.output.dense"},
     {"blocks.%.attn.wo", IN_GGUF, "blk.%.attn_output"},
     {"blocks.%.attn.q_norm", IN_MODEL, "layers.%.self_attn.q_norm"},
     {"blocks.%.attn.k_norm", IN_MODEL, "layers.%.self_attn.k_norm"},
@@ -121,7 +132,7 @@ static const struct form_tensor { const char *ours; form_bits forms; const char 
     {"blocks.%.ln1_out", IN_GGUF, "blk.%.post_attention_norm"},
     {"blocks.%.ln2", IN_GEMMA, "layers.%.pre_feedforward_layernorm"},
     {"blocks.%.ln2", IN_MODEL | IN(NEOX), "layers.%.post_attention_layernorm"},
-    {"blocks.%.ln2", IN(GPT2), "h.%.ln_2"}, {"blocks.%.ln2", IN(BERT), "encoder.layer.%.output.LayerNorm"},
+    {"blocks.%.ln2", IN(GPT2), "h.%.ln_2"}, {"blocks.%.ln2", IN_BERTS, "encoder.layer.%.output.LayerNorm"},
     {"blocks.%.ln2", IN(GGUF_BERT), "blk.%.layer_output_norm"}, {"blocks.%.ln2", IN_GGUF, "blk.%.ffn_norm"},
     {"blocks.%.ffn.w1", IN_NAMED_AS_LLAMA, "layers.%.mlp.gate_proj"},
     {"blocks.%.ffn.w3", IN_NAMED_AS_LLAMA, "layers.%.mlp.up_proj"},
@@ -130,19 +141,32 @@ static const struct form_tensor { const char *ours; form_bits forms; const char 
     {"blocks.%.ffn.w1", IN(PHI), "layers.%.mlp.fc1"},
     {"blocks.%.ffn.w1", IN(NEOX), "layers.%.mlp.dense_h_to_4h"},
     {"blocks.%.ffn.w1", IN(GPTJ), "h.%.mlp.fc_in"}, {"blocks.%.ffn.w1", IN(GPT2), "h.%.mlp.c_fc"},
-    {"blocks.%.ffn.w1", IN(BERT), "encoder.layer.%.intermediate.dense"},
+    {"blocks.%.ffn.w1", IN_BERTS, "encoder.layer.%.intermediate.dense"},
     {"blocks.%.ffn.w1", IN_GGUF_PLAIN | IN(GGUF_PHI3), "blk.%.ffn_up"},
     {"blocks.%.ffn.w1", IN_GGUF, "blk.%.ffn_gate"}, {"blocks.%.ffn.w3", IN_GGUF, "blk.%.ffn_up"},
     {"blocks.%.ffn.w2", IN_MODEL & ~IN(PHI), "layers.%.mlp.down_proj"},
     {"blocks.%.ffn.w2", IN(PHI), "layers.%.mlp.fc2"},
     {"blocks.%.ffn.w2", IN(NEOX), "layers.%.mlp.dense_4h_to_h"},
     {"blocks.%.ffn.w2", IN(GPTJ), "h.%.mlp.fc_out"}, {"blocks.%.ffn.w2", IN(GPT2), "h.%.mlp.c_proj"},
-    {"blocks.%.ffn.w2", IN(BERT), "encoder.layer.%.output.dense"},
+    {"blocks.%.ffn.w2", IN_BERTS, "encoder.layer.%.output.dense"},
     {"blocks.%.ffn.w2", IN_GGUF, "blk.%.ffn_down"},
     {"blocks.%.ln2_out", IN_MODEL, "layers.%.post_feedforward_layernorm"},
     {"blocks.%.ln2_out", IN_GGUF, "blk.%.post_ffw_norm"},
     {"ln_f", IN(PHI), "final_layernorm"}, {"ln_f", IN_MODEL, "norm"}, {"ln_f", IN(NEOX), "final_layer_norm"},
     {"ln_f", IN(GPT2) | IN(GPTJ), "ln_f"}, {"ln_f", IN_GGUF & ~IN(GGUF_BERT), "output_norm"},
+#define BLOCK "blocks.%."
+#define LAYER "transformer.layer.%."
+    {BLOCK "ln1", IN(DISTILBERT), LAYER "sa_layer_norm"},
+    {BLOCK "ln2", IN(DISTILBERT), LAYER "output_layer_norm"},
+    {BLOCK "attn.wq", IN(DISTILBERT), LAYER "attention.q_lin"},
+    {BLOCK "attn.wk", IN(DISTILBERT), LAYER "attention.k_lin"},
+    {BLOCK "attn.wv", IN(DISTILBERT), LAYER "attention.v_lin"},
+    {BLOCK "attn.wo", IN(DISTILBERT), LAYER "attention.out_lin"},
+    {BLOCK "ffn.w1", IN(DISTILBERT), LAYER "ffn.lin1"}, {BLOCK "ffn.w2", IN(DISTILBERT), LAYER "ffn.lin2"},
+    {"head_dense", IN(ROBERTA), "/lm_head.dense"}, {"head_norm", IN(ROBERTA), "/lm_head.layer_norm"},
+    {"head", IN(ROBERTA), "/lm_head"}, {"pool", IN(ROBERTA), "/classifier.dense"},
+    {"class", IN(ROBERTA), "/classifier.out_proj"}, {"head_dense", IN(DISTILBERT), "/vocab_transform"},
+    {"head_norm", IN(DISTILBERT), "/vocab_layer_norm"}, {"head", IN(DISTILBERT), "/vocab_projector"},
     {"head_dense", IN(BERT), "/cls.predictions.transform.dense"},
     {"head_norm", IN(BERT), "/cls.predictions.transform.LayerNorm"},
     {"head", IN_MODEL | IN(GPT2) | IN(GPTJ), "/lm_head"}, {"head", IN(NEOX), "/embed_out"},
@@ -165,9 +189,10 @@ static const struct form_spare { form_bits forms; int said; const char *name; } 
     {IN(NEOX), 0, "layers.%.attention.bias"}, {IN(NEOX), 0, "layers.%.attention.masked_bias"},
     {IN(GPT2) | IN(GPTJ), 0, "h.%.attn.bias"}, {IN(GPT2) | IN(GPTJ), 0, "h.%.attn.masked_bias"},
     {IN_MODEL | IN(GPT2), 0, "/lm_head.weight"}, {IN(NEOX), 0, "/embed_out.weight"},
-    {IN(BERT), 0, "embeddings.position_ids"},
+    {IN_ENCODERS, 0, "embeddings.position_ids"}, {IN(ROBERTA), 0, "/lm_head.decoder.weight"},
+    {IN(ROBERTA), 0, "/lm_head.decoder.bias"}, {IN(DISTILBERT), 0, "/vocab_projector.weight"},
     {IN(BERT), 0, "/cls.predictions.decoder.weight"}, {IN(BERT), 0, "/cls.predictions.decoder.bias"},
-    {IN(BERT), 1, "pooler.dense.weight"}, {IN(BERT), 1, "pooler.dense.bias"},
+    {IN_BERTS, 1, "pooler.dense.weight"}, {IN_BERTS, 1, "pooler.dense.bias"},
     {IN(BERT), 1, "/cls.seq_relationship.weight"}, {IN(BERT), 1, "/cls.seq_relationship.bias"},
     {IN(GGUF_LLAMA) | IN(GGUF_GRANITE), 0, "rope_freqs.weight"}};
 
@@ -207,11 +232,23 @@ typedef struct form_key {
 } form_key;
 
 static const form_key form_keys[] = {
-#define IN_HIDDEN (IN_MODEL | IN(NEOX) | IN(BERT))
+#define IN_HIDDEN (IN_MODEL | IN(NEOX) | IN_BERTS)
 #define IN_SHORT (IN(GPT2) | IN(GPTJ))
 #define IN_GROUPED (IN_MODEL)
     {IN_HIDDEN, FIELD, "hidden_size", "d_model", NULL},
     {IN_SHORT, FIELD, "n_embd", "d_model", NULL},
+    {IN(DISTILBERT), FIELD, "dim", "d_model", NULL}, {IN(DISTILBERT), FIELD, "n_layers", "n_layers", NULL},
+    {IN(DISTILBERT), FIELD, "n_heads", "n_heads", NULL}, {IN(DISTILBERT), FIELD, "hidden_dim", "d_ff", NULL},
+    {IN(DISTILBERT), FIELD, "max_position_embeddings", "max_positions", "512"},
+    {IN(DISTILBERT), FIELD, "activation", "activation", "gelu_erf"},
+    {IN(DISTILBERT), FIELD, "dropout", "dropout", "0"},
+    {IN(DISTILBERT), FIELD, "attention_dropout", "attention_dropout", "0"},
+    {IN(DISTILBERT), ALWAYS, NULL, "norm_eps", "1e-12"},
+    {IN(DISTILBERT), ONLY, "sinusoidal_pos_embds", NULL, "0"},
+    {IN(DISTILBERT), ONLY, "tie_weights_", NULL, "1"},
+    {IN(DISTILBERT), HARMLESS, "qa_dropout", NULL, NULL},
+    {IN(DISTILBERT), HARMLESS, "seq_classif_dropout", NULL, NULL},
+    {IN(ROBERTA), ONLY, "pad_token_id", NULL, "1"}, /* positions count from behind it */
     {IN_GGUF, FIELD, "embedding_length", "d_model", NULL},
     {IN_HIDDEN, FIELD, "num_hidden_layers", "n_layers", NULL},
     {IN_SHORT, FIELD, "n_layer", "n_layers", NULL},
@@ -229,12 +266,12 @@ static const form_key form_keys[] = {
     {IN_HIDDEN, FIELD, "max_position_embeddings", "max_positions", NULL},
     {IN_SHORT, FIELD, "n_positions", "max_positions", NULL},
     {IN_GGUF, FIELD, "context_length", "max_positions", NULL},
-    {IN(BERT), FIELD, "type_vocab_size", "token_types", "2"},
+    {IN_BERTS, FIELD, "type_vocab_size", "token_types", "2"},
     {IN(OLMO2) | IN(PHI3), FIELD, "rms_norm_eps", "norm_eps", "1e-5"},
     {IN_RMS_NORMED | IN_GEMMA, FIELD, "rms_norm_eps", "norm_eps", "1e-6"},
     {IN_SHORT, FIELD, "layer_norm_epsilon", "norm_eps", "1e-5"},
     {IN(STABLELM) | IN(PHI) | IN(NEOX), FIELD, "layer_norm_eps", "norm_eps", "1e-5"},
-    {IN(BERT), FIELD, "layer_norm_eps", "norm_eps", "1e-12"},
+    {IN_BERTS, FIELD, "layer_norm_eps", "norm_eps", "1e-12"},
     {IN_GGUF_RMS_NORMED, FIELD, "attention.layer_norm_rms_epsilon", "norm_eps", NULL},
     {IN_GGUF & ~IN_GGUF_RMS_NORMED, FIELD, "attention.layer_norm_epsilon", "norm_eps", NULL},
     {IN(GEMMA3), FIELD, "rope_theta", "base", "1000000"},
@@ -252,7 +289,7 @@ static const form_key form_keys[] = {
     {IN(LLAMA) | IN(SMOLLM3) | IN(GRANITE), FIELD, "mlp_bias", "ffn_bias", "0"},
     {IN_SHORT, FIELD, "activation_function", "activation", "gelu_tanh"},
     {IN(PHI), FIELD, "hidden_act", "activation", "gelu_tanh"},
-    {IN(BERT) | IN(NEOX), FIELD, "hidden_act", "activation", "gelu_erf"},
+    {IN_BERTS | IN(NEOX), FIELD, "hidden_act", "activation", "gelu_erf"},
     {IN_GEMMA, FIELD, "hidden_activation", "activation", "geglu_tanh"},
     {IN(NEOX), FIELD, "use_parallel_residual", "parallel", "norms"},
     {IN(STABLELM), FIELD, "use_parallel_residual", "parallel", "none"},
@@ -267,10 +304,10 @@ static const form_key form_keys[] = {
     {IN(GRANITE), FIELD, "residual_multiplier", "residual_scale", "1"},
     {IN(GGUF_GRANITE), FIELD, "embedding_scale", "embedding_factor", "1"},
     {IN(GGUF_GRANITE), FIELD, "residual_scale", "residual_scale", "1"},
-    {IN(BERT), FIELD, "hidden_dropout_prob", "dropout", "0"},
+    {IN_BERTS, FIELD, "hidden_dropout_prob", "dropout", "0"},
     {IN_SHORT | IN(PHI) | IN(PHI3), FIELD, "resid_pdrop", "dropout", "0"},
     {IN(NEOX) | IN(STABLELM), FIELD, "hidden_dropout", "dropout", "0"},
-    {IN(BERT), FIELD, "attention_probs_dropout_prob", "attention_dropout", "0"},
+    {IN_BERTS, FIELD, "attention_probs_dropout_prob", "attention_dropout", "0"},
     {IN_SHORT, FIELD, "attn_pdrop", "attention_dropout", "0"},
     {IN_MODEL | IN(NEOX), FIELD, "attention_dropout", "attention_dropout", "0"},
 
@@ -296,10 +333,10 @@ static const form_key form_keys[] = {
     {IN_UNTURNED, ALWAYS, NULL, "ffn_bias", "1"},
     {IN(GGUF_GPT2) | IN(GGUF_PHI2), ALWAYS, NULL, "activation", "gelu_tanh"},
     {IN(GGUF_BERT) | IN(GGUF_NEOX), ALWAYS, NULL, "activation", "gelu_erf"},
-    {IN(BERT) | IN(GGUF_BERT), ALWAYS, NULL, "causal", "0"},
-    {IN(BERT) | IN(GGUF_BERT), ALWAYS, NULL, "placement", "post"},
-    {IN(BERT) | IN(GGUF_BERT), ALWAYS, NULL, "embedding_norm", "1"},
-    {IN(BERT) | IN(GGUF_BERT), ALWAYS, NULL, "tied", "1"},
+    {IN_ENCODERS | IN(GGUF_BERT), ALWAYS, NULL, "causal", "0"},
+    {IN_ENCODERS | IN(GGUF_BERT), ALWAYS, NULL, "placement", "post"},
+    {IN_ENCODERS | IN(GGUF_BERT), ALWAYS, NULL, "embedding_norm", "1"},
+    {IN_ENCODERS | IN(GGUF_BERT), ALWAYS, NULL, "tied", "1"},
 
     {IN_RMS_NORMED | IN(STABLELM), ONLY, "hidden_act", NULL, "silu"},
     {IN_GEMMA, ONLY, "hidden_act", NULL, "gelu_pytorch_tanh"},
@@ -310,8 +347,8 @@ static const form_key form_keys[] = {
     {IN_SHORT, ONLY, "scale_attn_weights", NULL, "1"},
     {IN(GPT2), ONLY, "scale_attn_by_inverse_layer_idx", NULL, "0"},
     {IN(GPTJ), ONLY, "rotary", NULL, "1"},
-    {IN(BERT), ONLY, "position_embedding_type", NULL, "absolute"},
-    {IN(BERT), ONLY, "tie_word_embeddings", NULL, "1"},
+    {IN_BERTS, ONLY, "position_embedding_type", NULL, "absolute"},
+    {IN_ENCODERS, ONLY, "tie_word_embeddings", NULL, "1"},
     {IN_JSON, ONLY, "is_decoder", NULL, "0"},
     {IN_JSON, ONLY, "is_encoder_decoder", NULL, "0"},
     {IN_JSON, ONLY, "add_cross_attention", NULL, "0"},
@@ -367,8 +404,9 @@ static const form_key form_keys[] = {
     {IN(GGUF_LLAMA), ELSEWHERE, NULL, "ffn_bias", NULL},
     {IN_GGUF, ELSEWHERE, NULL, "tied", NULL},
     {IN(GGUF_BERT), ELSEWHERE, NULL, "token_types", NULL},
-    {IN(BERT), ELSEWHERE, NULL, "head_transform", NULL}, {IN(BERT), ELSEWHERE, NULL, "head_bias", NULL},
-    {IN(BERT), ELSEWHERE, NULL, "pooler", NULL}, {IN(BERT), ELSEWHERE, NULL, "classes", NULL},
+    {IN_ENCODERS, ELSEWHERE, NULL, "head_transform", NULL},
+    {IN_ENCODERS, ELSEWHERE, NULL, "head_bias", NULL},
+    {IN_BERTS, ELSEWHERE, NULL, "pooler", NULL}, {IN_BERTS, ELSEWHERE, NULL, "classes", NULL},
 
 #define HARMLESS_KEY(key) {IN_JSON, HARMLESS, key, NULL, NULL}
     HARMLESS_KEY("torch_dtype"), HARMLESS_KEY("dtype"), HARMLESS_KEY("transformers_version"),
@@ -401,7 +439,7 @@ static const form_key form_keys[] = {
 enum { FORM_KEYS = sizeof form_keys / sizeof *form_keys };
 
 /* Words of others for a field's; the first of a meaning is written. */
-#define IN_GELU (IN_SHORT | IN(PHI) | IN(NEOX) | IN(BERT))
+#define IN_GELU (IN_SHORT | IN(PHI) | IN(NEOX) | IN_ENCODERS)
 static const struct form_word { form_bits forms; const char *field, *theirs, *ours; } form_words[] = {
     {IN_GELU, "activation", "gelu_new", "gelu_tanh"},
     {IN_GELU, "activation", "gelu_pytorch_tanh", "gelu_tanh"},
@@ -919,6 +957,10 @@ static inline int form_read(form_settings *s, cmha_model_config *c, char *error)
         if (row->use == FIELD && first && !form_read_key(s, row, c, error)) return 0;
     }
     if (IN(s->in) & IN_SHORT && !form_find(s, "n_inner")) c->d_ff = 4 * c->d_model;
+    if (s->in == ROBERTA && c->max_positions <= ROBERTA_ROWS)
+        return text_fail(error, "%s: max_position_embeddings = %zu leaves no position", s->file,
+                         c->max_positions);
+    if (s->in == ROBERTA) c->max_positions -= ROBERTA_ROWS;
     if (IN(s->in) & IN_ROTARY) return form_json_rotary(s, c, error);
     return IN(s->in) & IN_GGUF_ROTARY ? form_gguf_rotary(s, c, error) : 1;
 }
@@ -1069,6 +1111,7 @@ static inline size_t form_misfits(const cmha_model_config *c, form f, char *erro
 static inline int form_holds(const cmha_model_config *c, form f, char *error) {
     if (form_misfits(c, f, error)) return 0;
     if (!form_has_word(c, f, "activation", error) || !form_has_word(c, f, "parallel", error)) return 0;
+    if (IN(f) & IN_BERTS && !c->token_types) return text_fail(error, "token_types = 0 has no form there");
     if (c->rope_scaling == CMHA_ROPE_SCALING_NTK)
         return text_fail(error, "rope_scaling = ntk has no form there");
     if (c->rope_scaling == CMHA_ROPE_SCALING_YARN && c->rope_ramp)
@@ -1126,6 +1169,8 @@ static inline void form_fields(const cmha_model_config *c, form f, form_tell tel
         cmha_config_get(table, c, row->field, text, sizeof text);
         if (!strcmp(row->field, "n_kv_heads") && !c->n_kv_heads)
             snprintf(text, sizeof text, "%zu", c->n_heads);
+        if (f == ROBERTA && !strcmp(row->field, "max_positions"))
+            snprintf(text, sizeof text, "%zu", c->max_positions + ROBERTA_ROWS);
         if (!strcmp(row->field, "local_base") && !(c->local_base > 0)) continue;
         type = form_translate(f, row->field, table.fields[i].type, text, sizeof text);
         tell(to, row->key, type, text);
@@ -1211,21 +1256,27 @@ static inline void form_write_rotary(const cmha_model_config *c, form f, int qwe
     if (f != GPTJ) form_write_rope(c, json);
 }
 
-/* The class that computes the model, as transformers names it. */
-static inline const char *form_bert_class(const cmha_model_config *c) {
-    return c->classes ? "BertForSequenceClassification" : c->head_transform ? "BertForMaskedLM" : "BertModel";
+/* Writes to `name` the class that computes the model, as transformers names it: the first of a decoder, of an
+   encoder that with its head. */
+static inline void form_class_name(const cmha_model_config *c, form f, const char *classes, char *name,
+                                   size_t size) {
+    const char *ends = c->classes ? "ForSequenceClassification" : c->head_transform ? "ForMaskedLM" : "Model";
+    const char *at = IN(f) & IN_ENCODERS ? strstr(classes, ends) : classes;
+    if (!at) at = classes;
+    while (at > classes && at[-1] != ' ') at--;
+    snprintf(name, size, "%.*s", (int)strcspn(at, " "), at);
 }
 
 /* config.json of a model that form_holds; NULL without memory. */
 static inline char *form_write_json(const cmha_model_config *c, form f, const char *dtype) {
     int qwen = f == LLAMA && c->qkv_bias && !c->attention_bias, mistral = f == LLAMA && !qwen && c->window;
     const struct form_class *row = form_class_of(f) + (mistral ? 1 : qwen ? 2 : 0);
-    const char *architecture = row->architectures, *type = row->type;
+    const char *type = row->type;
     char *text = NULL, name[64];
     cJSON *json = cJSON_CreateObject(),
           *classes = json ? cJSON_AddArrayToObject(json, "architectures") : NULL;
-    snprintf(name, sizeof name, "%.*s", (int)strcspn(architecture, " "), architecture);
-    if (classes) cJSON_AddItemToArray(classes, cJSON_CreateString(f == BERT ? form_bert_class(c) : name));
+    form_class_name(c, f, row->architectures, name, sizeof name);
+    if (classes) cJSON_AddItemToArray(classes, cJSON_CreateString(name));
     cJSON_AddStringToObject(json, "model_type", type);
     form_fields(c, f, form_tell_json, json);
     if (IN(f) & IN_ROTARY) form_write_rotary(c, f, qwen, json);
@@ -1239,6 +1290,7 @@ static inline char *form_write_json(const cmha_model_config *c, form f, const ch
             cJSON_AddStringToObject(labels, key, label);
         }
     }
+    if (f == ROBERTA) form_tell_json(json, "pad_token_id", CMHA_FIELD_SIZE, "1");
     cJSON_AddStringToObject(json, "torch_dtype", dtype);
     if (classes) text = cJSON_Print(json);
     cJSON_Delete(json);

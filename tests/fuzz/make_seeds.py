@@ -228,7 +228,7 @@ CONFIGS = {
     "classes": {**BERT, "architectures": ["BertForSequenceClassification"], "id2label": {"0": "no", "1": "yes"}},
 }
 for name in ("qwen3", "qwen3_window", "gemma2", "gemma3", "olmo2", "phi3", "smollm3", "granite", "stablelm", "stablelm_beside", "neox",
-             "neox_serial", "gptj", "phi"):
+             "neox_serial", "gptj", "phi", "roberta", "roberta_classes", "distilbert"):
     with open(os.path.join(os.path.dirname(__file__), "../models", name, "config.json")) as f:
         CONFIGS[name] = json.load(f)
 for name, value in CONFIGS.items():
