@@ -474,7 +474,8 @@ CMHA_DEF cmha_tensor *cmha_sublayer(cmha_tape *tape, cmha_tensor *x, int act, cm
 #define CMHA_NORMS(ROW) \
     ROW(LAYER, "layernorm", cmha__norm_rows, 1, 1, 2, 0) \
     ROW(RMS, "rmsnorm", cmha__norm_rows, 1, 0, 1, 0) \
-    ROW(RMS_ONE_PLUS, "rmsnorm_one_plus", cmha__norm_rows, 1, 0, 1, 1)
+    ROW(RMS_ONE_PLUS, "rmsnorm_one_plus", cmha__norm_rows, 1, 0, 1, 1) \
+    ROW(LAYER_GAIN, "layernorm_gain", cmha__norm_rows, 1, 0, 2, 0)
 #define CMHA__NORM_NAME(name, word, pass, gain, offset, kept, plus) CMHA_NORM_##name,
 #define CMHA__NORM_WORD(name, word, pass, gain, offset, kept, plus) "|" word
 typedef enum cmha_norm { CMHA_NORMS(CMHA__NORM_NAME) CMHA_NORM_COUNT } cmha_norm;
@@ -487,8 +488,9 @@ typedef struct cmha_norm_args {
    of the shape of what it belongs to. */
 typedef struct cmha_grads { cmha_real *x, *weight, *bias; } cmha_grads;
 /* Normalises rows of x [T, D]: y = weight (x - mean) / sqrt(var + eps) + bias, var biased; weight [D], bias
-   [D] (or NULL). RMS: mean is 0; RMS_ONE_PLUS (Gemma): likewise, 1 + weight for weight. stats, for the
-   backward: 1 / sqrt(var + eps) [T]; of LAYER [T, 2], the mean before it. */
+   [D] (or NULL). RMS: mean is 0; RMS_ONE_PLUS (Gemma): likewise, 1 + weight for weight. LAYER_GAIN
+   (ModernBERT): LAYER without its bias. stats, for the backward: 1 / sqrt(var + eps) [T]; of LAYER and
+   LAYER_GAIN [T, 2], the mean before it. */
 CMHA_DEF void cmha_norm_forward(const cmha_norm_args *args, const cmha_real *x, const cmha_real *weight,
     const cmha_real *bias, cmha_real *y, cmha_real *stats);
 CMHA_FIT void cmha_norm_backward(const cmha_norm_args *args, const cmha_real *x, const cmha_real *weight,
@@ -504,7 +506,9 @@ CMHA_DEF cmha_tensor *cmha_rmsnorm(cmha_tape *tape, cmha_tensor *x, cmha_tensor 
     ROW(GELU_TANH, "gelu_tanh", cmha__gelu_tanh, 0) /* x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) */ \
     ROW(SWIGLU, "swiglu", cmha__silu, 1)            /* gate * sigmoid(gate) */ \
     ROW(RELU, "relu", cmha__relu, 0)   /* max(x, 0), slope 0 at 0 */ \
-    ROW(RELU2, "relu2", cmha__relu2, 0) /* max(x, 0)^2 (So et al. 2021, arXiv 2109.08668) */
+    ROW(RELU2, "relu2", cmha__relu2, 0) /* max(x, 0)^2 (So et al. 2021, arXiv 2109.08668) */ \
+    ROW(GEGLU_ERF, "geglu_erf", cmha__gelu_erf, 1)    /* gated: Shazeer 2020, arXiv 2002.05202 */ \
+    ROW(GEGLU_TANH, "geglu_tanh", cmha__gelu_tanh, 1) /* likewise */
 #define CMHA__ACTIVATION_NAME(name, word, formula, gated) CMHA_ACTIVATION_##name,
 #define CMHA__ACTIVATION_WORD(name, word, formula, gated) "|" word
 typedef enum cmha_activation {
@@ -970,8 +974,10 @@ typedef enum cmha_softmax {
 } cmha_softmax;
 
 /* Normalises a model's queries and keys first: head vectors over sqrt(mean square + norm_eps), with GAIN
-   times a learned gain (Henry et al. 2020, arXiv 2010.04245; Qwen3). */
-typedef enum cmha_qk_norm { CMHA_QK_NORM_NONE, CMHA_QK_NORM_RMS, CMHA_QK_NORM_RMS_GAIN } cmha_qk_norm;
+   times a learned gain (Henry et al. 2020, arXiv 2010.04245; Qwen3), with ONE_PLUS times 1 + that (Gemma 3);
+   WHOLE: all heads' numbers as one vector, with a gain (OLMo 2). */
+typedef enum cmha_qk_norm { CMHA_QK_NORM_NONE, CMHA_QK_NORM_RMS, CMHA_QK_NORM_RMS_GAIN,
+    CMHA_QK_NORM_RMS_ONE_PLUS, CMHA_QK_NORM_RMS_WHOLE } cmha_qk_norm;
 
 /* Chooses the max of SCORE (CoPE `hybrid_norm`), to which 1e-12 is added. */
 typedef enum cmha_norm_max {
@@ -992,7 +998,8 @@ typedef struct cmha_attention_args {
     size_t d_k, d_v; /* numbers per head, complex for COMPLEX and ANGULAR; d_v 0: only lse */
     cmha_real scale; /* factor on the score */
     int causal; /* key position <= query position */
-    size_t window; /* causal: a query sees the last `window` positions, its own included; 0 = all */
+    size_t window; /* a query sees the last `window` positions, its own included; not causal: and as many
+                      from its own on; 0 = all */
     const unsigned char *key_mask; /* [B, n_k] */
     const cmha_real *alibi; /* slopes [H]: score -= slope |m - n| (Press et al. 2022), or NULL */
     cmha_attention_kind kind;
@@ -1258,7 +1265,10 @@ typedef enum cmha_position { CMHA_POSITION_NONE, CMHA_POSITION_LEARNED, CMHA_POS
     CMHA_POSITION_ALIBI, CMHA_POSITION_MULTIFREQ } cmha_position;
 typedef enum cmha_delta_init { CMHA_DELTA_INIT_PAPER, CMHA_DELTA_INIT_ROPE_START,
     CMHA_DELTA_INIT_CONST } cmha_delta_init;
-typedef enum cmha_placement { CMHA_PLACEMENT_PRE, CMHA_PLACEMENT_POST } cmha_placement;
+/* Places a block's norms: x + f(norm(x)); norm(x + f(x)); x + norm(f(norm(x))) (Gemma 2); x + norm(f(x))
+   (OLMo 2). */
+typedef enum cmha_placement { CMHA_PLACEMENT_PRE, CMHA_PLACEMENT_POST, CMHA_PLACEMENT_SANDWICH,
+    CMHA_PLACEMENT_AFTER } cmha_placement;
 typedef enum cmha_parallel { CMHA_PARALLEL_NONE, CMHA_PARALLEL_NORMS, CMHA_PARALLEL_NORM } cmha_parallel;
 typedef enum cmha_pool { CMHA_POOL_FIRST, CMHA_POOL_MEAN } cmha_pool;
 typedef enum cmha_init { CMHA_INIT_NORMAL, CMHA_INIT_XAVIER } cmha_init;
@@ -1337,14 +1347,15 @@ typedef enum cmha_residual { CMHA_RESIDUAL_NONE, CMHA_RESIDUAL_FREE, CMHA_RESIDU
     ENUM(rope_ramp, CMHA_ROPE_RAMP_INDEX, CMHA_ROPE_RAMP_ROTATIONS, "index|rotations", \
          "yarn: what the mixture in between is linear in") \
     REAL(score_scale, 0, 0, 1e6, "real|cope|mobius|angular|dot: factor on it; 0 = 1/sqrt(d_k)") \
-    SIZE(window, 0, 0, 16777216, "a token sees this many, itself included; 0 = all; needs causal") \
+    SIZE(window, 0, 0, 16777216, \
+         "a token sees this many, itself included; an encoder's to either side; 0 = all") \
     FLAG(causal, 1, "a token sees no later one; 0: an encoder") \
     SIZE(token_types, 0, 0, 65536, "kinds of tokens (sentence A, B), each with an embedding; 0 = none") \
     SIZE(classes, 0, 0, 65536, "classes of a sequence; 1 = a regression; 0 = no such head") \
     ENUM(pool, CMHA_POOL_FIRST, CMHA_POOL_MEAN, "first|mean", "classes: their head sees [CLS] or the mean") \
     REAL(label_range, 0, 0, 1e6, "classes: 1 is label_range * sigmoid(logit); 0 = the logit") \
-    ENUM(placement, CMHA_PLACEMENT_PRE, CMHA_PLACEMENT_POST, \
-         "pre|post", "norm before the sublayer, or after the sum") \
+    ENUM(placement, CMHA_PLACEMENT_PRE, CMHA_PLACEMENT_AFTER, "pre|post|sandwich|after", \
+         "norm before the sublayer; after the sum; before and after the sublayer; after it alone") \
     ENUM(norm, CMHA_NORM_LAYER, CMHA_NORM_COUNT - 1, CMHA_WORDS(CMHA_NORMS(CMHA__NORM_WORD)), "the norm") \
     REAL(norm_eps, 1e-5, 0, 1, "epsilon of the norm") \
     ENUM(activation, CMHA_ACTIVATION_GELU_ERF, CMHA_ACTIVATION_COUNT - 1, \
@@ -1444,7 +1455,7 @@ typedef enum cmha_residual { CMHA_RESIDUAL_NONE, CMHA_RESIDUAL_FREE, CMHA_RESIDU
     REAL(score_softcap, 0, 0, 1e6, \
          "caps scores: c tanh(score / c), before ALiBi, temperature and masks; 0 = no") \
     REAL(logit_softcap, 0, 0, 1e6, "caps the logits of tokens likewise; 0 = no") \
-    ENUM(qk_norm, CMHA_QK_NORM_NONE, CMHA_QK_NORM_RMS_GAIN, "none|rms|rms_gain", \
+    ENUM(qk_norm, CMHA_QK_NORM_NONE, CMHA_QK_NORM_RMS_WHOLE, "none|rms|rms_gain|rms_one_plus|rms_whole", \
          "plain and CoPE's heads: queries and keys over their root mean square (norm_eps), with a gain") \
     SIZE(sinks, 0, 0, 16777216, "window: the first tokens, so many, stay visible") \
     FLAG(residual_zero, 0, "matrices that write into the residual sum (wo, w2) begin with zeros") \
@@ -1454,7 +1465,13 @@ typedef enum cmha_residual { CMHA_RESIDUAL_NONE, CMHA_RESIDUAL_FREE, CMHA_RESIDU
     ENUM(parallel, CMHA_PARALLEL_NONE, CMHA_PARALLEL_NORM, "none|norms|norm", \
          "real|cope: attention and feed-forward layer read the same x, by a norm each or by one") \
     FLAG(value_residual, 0, "real: values are l1 v + l2 (those of the first layer), learned, from 1/2") \
-    FLAG(residual_mix, 0, "layers read a x + b (what the first one read), learned, from 1 and 0")
+    FLAG(residual_mix, 0, "layers read a x + b (what the first one read), learned, from 1 and 0") \
+    NAME(layer_kinds, \
+         "real: a letter a layer, over and over: g sees all, l has the window and local_base, n g unturned") \
+    REAL(local_base, 0, 0, 1e12, \
+         "layer_kinds: of the frequencies of l layers, which nothing scales; 0 = base") \
+    REAL(embedding_factor, 1, 0, 1e6, "tokens: factor on their embeddings, beside embedding_scale") \
+    REAL(head_scale, 1, 0, 1e6, "vocabulary: factor on what its head reads")
 
 #define CMHA_SIZE_MEMBER(name, initial, minimum, maximum, help) size_t name;
 #define CMHA_REAL_MEMBER(name, initial, minimum, maximum, help) double name;
@@ -1581,7 +1598,8 @@ CMHA_DEF cmha_status cmha_parameters_tune(cmha_parameters *p, const char *patter
 typedef struct cmha_block {
     cmha_tensor *ln1_weight, *ln1_bias, *qkv_weight, *qkv_bias, *wo_weight, *wo_bias, *pcl_w;
     cmha_tensor *score[CMHA_MAX_SCORE_PARAMETERS]; /* delta and b, beta, or the program's; then log_temp */
-    cmha_tensor *q_norm, *k_norm; /* [d_k], gains of qk_norm */
+    cmha_tensor *q_norm, *k_norm; /* [d_k], gains of qk_norm; rms_whole [heads d_k] */
+    cmha_tensor *ln1_out_weight, *ln1_out_bias, *ln2_out_weight, *ln2_out_bias; /* sandwich, after */
     cmha_tensor *value_mix[2], *mix[2]; /* l1 and l2 of value_residual, a and b of residual_mix */
     cmha_tensor *ln2_weight, *ln2_bias, *w1_weight, *w1_bias, *w2_weight, *w2_bias;
     cmha_tensor *ln3_weight, *ln3_bias; /* mobius */
@@ -1622,6 +1640,7 @@ typedef struct cmha_model {
     cmha_tensor *pe_omega, *pe_delta, *gamma; /* multifreq; learned cope_gamma */
     cmha_tensor *state_weight, *state_bias, *theta_weight, *theta_bias; /* crat, eq 5 and 6 */
     double *omega; /* [n_omega, P] */
+    double *layer_omega; /* layer_kinds: [2, P], of l and n layers */
     double score_factor; /* of heads that rotate: from cmha_frequencies */
     size_t n_omega, P; /* n_omega: 1, or n_heads if frequency = table; P: d_k/2, pope d_k */
     cmha_real *alibi; /* [n_heads], ropepp [2 n_heads], or NULL */
@@ -5808,7 +5827,7 @@ CMHA__HOT(CMHA_DEF, cmha_norm_forward, (const cmha_norm_args *args, const cmha_r
         bias, y, stats)) {
     const size_t T = args->T, D = args->D;
     const cmha_real eps = args->eps, plus = cmha__norm_plus[args->kind];
-    const int centred = args->kind == CMHA_NORM_LAYER;
+    const int centred = args->kind == CMHA_NORM_LAYER || args->kind == CMHA_NORM_LAYER_GAIN;
     for (size_t t = 0; t < T; t++, x += D, y += D) {
         const cmha_real *d = centred ? y : x;
         cmha_real mean = centred ? cmha__total(x, D) / (cmha_real)D : 0, r, squares;
@@ -5837,7 +5856,7 @@ CMHA__HOT(CMHA_FIT, cmha_norm_backward, (const cmha_norm_args *args, const cmha_
         x, weight, stats, dy, grads)) {
     const size_t T = args->T, D = args->D;
     const cmha_real plus = cmha__norm_plus[args->kind];
-    const int centred = args->kind == CMHA_NORM_LAYER;
+    const int centred = args->kind == CMHA_NORM_LAYER || args->kind == CMHA_NORM_LAYER_GAIN;
     cmha_real *dx = grads->x, *dweight = grads->weight, *dbias = grads->bias;
     for (size_t t = 0; t < T; t++, x += D, dy += D) {
         cmha_real mean = centred ? *stats++ : 0, r = *stats++;
@@ -8956,10 +8975,12 @@ typedef struct { size_t begin, end; } cmha__span;
 static cmha__span cmha__visible(const cmha_attention_args *a, size_t i) {
     size_t reach = i + a->n_k; /* one past the row's own position, plus n_q so that it cannot go below zero */
     cmha__span keys = {0, a->n_k};
-    if (!a->causal) return keys;
+    if (!a->causal && !a->window) return keys;
     reach = reach + 1 > a->n_q ? reach + 1 - a->n_q : 0;
-    if (reach < keys.end) keys.end = reach;
     if (a->window && reach > a->window) keys.begin = reach - a->window;
+    if (!a->causal) reach += a->window - 1;
+    if (reach < keys.end) keys.end = reach;
+    if (keys.begin > keys.end) keys.begin = keys.end;
     return keys;
 }
 
@@ -11241,6 +11262,18 @@ static size_t cmha__plain_heads(const cmha_model_config *c, size_t layer) {
     return family == CMHA_FAMILY_MOBIUS ? c->n_heads - c->mobius_heads : 0;
 }
 
+/* The letter of a layer in layer_kinds; 0 where all are alike. */
+static char cmha__layer_kind(const cmha_model_config *c, size_t layer) {
+    size_t n = strlen(c->layer_kinds);
+    return n ? c->layer_kinds[layer % n] : (char)0;
+}
+
+/* Which table of angles its heads turn by: the model's, that of local_base, or one of zeros. */
+static int cmha__layer_table(const cmha_model_config *c, char kind) {
+    if (kind == 'l') return c->local_base > 0 ? 1 : 0;
+    return kind == 'n' ? 2 : 0;
+}
+
 static int cmha__first_layer(const cmha_model_config *c, size_t layer) { return (void)c, layer == 0; }
 
 static int cmha__mobius_layer(const cmha_model_config *c, size_t layer) {
@@ -11759,6 +11792,16 @@ static void cmha__declare_score(cmha__list *to, const cmha_score *score, int rea
     }
 }
 
+/* Declares the gains of queries' and keys' norms; q, kv: numbers of all heads. */
+static void cmha__declare_qk_norm(cmha__list *to, size_t q, size_t kv, cmha_block *at) {
+    const cmha_model_config *c = &to->model->config;
+    int start = c->qk_norm == CMHA_QK_NORM_RMS_ONE_PLUS ? CMHA__ZEROS : CMHA__ONES;
+    if (c->qk_norm < CMHA_QK_NORM_RMS_GAIN) return;
+    if (c->qk_norm != CMHA_QK_NORM_RMS_WHOLE) q = kv = cmha__head_width(c);
+    cmha__declare(to, "attn.q_norm.weight", &at->q_norm, start, CMHA__REAL, cmha__axes_of(q, 0, 0));
+    cmha__declare(to, "attn.k_norm.weight", &at->k_norm, start, CMHA__REAL, cmha__axes_of(kv, 0, 0));
+}
+
 /* Declares Möbius heads, together of `maps` numbers. */
 static void cmha__declare_mobius(cmha__list *to, size_t maps, cmha_block *at) {
     int mode = to->model->config.mobius_mode;
@@ -11793,8 +11836,8 @@ static void cmha__declare_layer(cmha__list *to, size_t layer, cmha_block *at) {
     if (cope && (score || c->cope_score != CMHA_COPE_SCORE_LINEAR)) temps = c->n_heads;
     size_t maps = mobius ? c->mobius_heads * width : 0;
     size_t imag = mobius && !heads ? d : 0; /* the channel of Möbius heads alone */
-    int gains = c->qk_norm == CMHA_QK_NORM_RMS_GAIN && (heads || cope);
-    CMHA__NORM("ln1", ln1, 0);
+    int before = c->placement != CMHA_PLACEMENT_AFTER, after = c->placement >= CMHA_PLACEMENT_SANDWICH;
+    if (before) CMHA__NORM("ln1", ln1, 0);
     CMHA__ROW("attn.wq.weight", qkv_weight, WEIGHT, REAL, q, d);
     CMHA__ROW("attn.wk.weight", qkv_weight, WEIGHT, JOINED, kv, d);
     CMHA__ROW("attn.wv.weight", qkv_weight, WEIGHT, JOINED, kv, d);
@@ -11808,17 +11851,18 @@ static void cmha__declare_layer(cmha__list *to, size_t layer, cmha_block *at) {
     CMHA__BIASED("attn.wo", wo, out_bias, RESIDUAL_WEIGHT, REAL, d, heads ? results * width : d);
     if (heads && !score) cmha__declare_score(to, to->model->plain, 1, heads, all_keys, at);
     CMHA__ROW("attn.log_temp", score[own], ZEROS, REAL, c->head_temperature ? temps : 0, 0);
-    CMHA__ROW("attn.q_norm.weight", q_norm, ONES, REAL, gains ? width : 0, 0);
-    CMHA__ROW("attn.k_norm.weight", k_norm, ONES, REAL, gains ? width : 0, 0);
+    if (heads || cope) cmha__declare_qk_norm(to, q, kv, at);
     CMHA__ROW("attn.mobius_log_temp", mobius_temp, ZEROS, REAL, c->head_temperature ? maps / width : 0, 0);
     CMHA__ROW("attn.pcl_w", pcl_w, ONES, REAL, heads && c->pcl_weight > 0 && c->pcl_learn ? P : 0, 0);
-    if (c->parallel != CMHA_PARALLEL_NORM) CMHA__NORM("ln2", ln2, 0);
+    if (after) CMHA__NORM("ln1_out", ln1_out, 0);
+    if (before && c->parallel != CMHA_PARALLEL_NORM) CMHA__NORM("ln2", ln2, 0);
     if (mobius) CMHA__NORM("ln3", ln3, 0);
     CMHA__ROW("ffn.w1.weight", w1_weight, WEIGHT, REAL, ff, d);
     CMHA__ROW("ffn.w3.weight", w1_weight, WEIGHT, JOINED, gate, d);
     CMHA__ROW("ffn.w1.bias", w1_bias, ZEROS, REAL, c->ffn_bias ? ff : 0, 0);
     CMHA__ROW("ffn.w3.bias", w1_bias, ZEROS, JOINED, c->ffn_bias ? gate : 0, 0);
     CMHA__BIASED("ffn.w2", w2, c->ffn_bias, RESIDUAL_WEIGHT, REAL, d, ff);
+    if (after) CMHA__NORM("ln2_out", ln2_out, 0);
     CMHA__BIASED("attn.wo_imag", imag_wo, out_bias, RESIDUAL_WEIGHT, REAL, imag, d);
     CMHA__BIASED("ffn.w1_imag", imag_w1, c->ffn_bias, WEIGHT, REAL, imag ? ff + gate : 0, d);
     CMHA__BIASED("ffn.w2_imag", imag_w2, c->ffn_bias, RESIDUAL_WEIGHT, REAL, imag, ff);
@@ -11913,7 +11957,7 @@ static void cmha__declare_heads(cmha__list *to, cmha_model *at) {
     const cmha_model_config *c = &at->config;
     const size_t d = c->d_model, predicted = c->values * (c->gaussian ? 2 : 1);
     size_t transformed = c->head_transform && c->vocabulary ? d : 0, pooled = c->pooler && c->classes ? d : 0;
-    if (c->placement == CMHA_PLACEMENT_PRE) CMHA__NORM("ln_f", final, 0);
+    if (c->placement != CMHA_PLACEMENT_POST) CMHA__NORM("ln_f", final, 0);
     CMHA__BIASED("head_dense", head_dense, 1, WEIGHT, REAL, transformed, d);
     if (transformed) CMHA__NORM("head_norm", head_norm, 0);
     CMHA__ROW("head.weight", head_weight, WEIGHT, REAL, c->tied && c->tokens ? 0 : c->vocabulary, d);
@@ -12134,6 +12178,18 @@ static cmha_status cmha__find_score(cmha_context *ctx, cmha_model *model) {
     return CMHA_OK;
 }
 
+/* What is wrong with the placement of norms and with layers that are not alike, or NULL. */
+static const char *cmha__layers_wrong(const cmha_model_config *c) {
+    int beside = c->placement == CMHA_PLACEMENT_PRE || c->placement == CMHA_PLACEMENT_SANDWICH;
+    if (c->parallel && !beside) return "parallel needs placement = pre or sandwich";
+    if (c->layer_kinds[strspn(c->layer_kinds, "gln")]) return "layer_kinds has letters besides g, l and n";
+    if (strchr(c->layer_kinds, 'l') && !c->window) return "the l layers of layer_kinds need a window";
+    if (c->local_base > 0 && c->local_base < 1) return "local_base is less than 1";
+    if (c->qk_norm >= CMHA_QK_NORM_RMS_ONE_PLUS && c->family == CMHA_FAMILY_COPE)
+        return "cope's queries and keys have qk_norm = rms or rms_gain";
+    return NULL;
+}
+
 static cmha_status cmha__check_model(cmha_context *context, cmha_model *model) {
     const cmha_model_config *c = &model->config;
     cmha_status status = cmha_config_check(context, cmha_model_table(), c);
@@ -12155,8 +12211,7 @@ static cmha_status cmha__check_model(cmha_context *context, cmha_model *model) {
         return cmha__fail(context, CMHA_ERR_SHAPE,
                 "model: sinusoidal positions need an even d_model, not %zu", c->d_model);
     const cmha__family_row *family = cmha__family(c->family);
-    const char *wrong = c->window && !c->causal ? "a window needs causal = 1"
-            : c->qk_norm && model->plain->planes == 2 ? "qk_norm is not for a score of complex rows"
+    const char *wrong = c->qk_norm && model->plain->planes == 2 ? "qk_norm is not for a score of complex rows"
             : !c->tokens && !c->features ? "tokens = 0 needs features"
             : c->tokens && !c->vocabulary ? "vocabulary = 0 needs tokens = 0"
             : !c->features && (c->complex_features || c->feature_norm)
@@ -12164,7 +12219,6 @@ static cmha_status cmha__check_model(cmha_context *context, cmha_model *model) {
             : c->causal && c->feature_norm == CMHA_FEATURE_NORM_SEQUENCE
             ? "feature_norm = sequence sees the future; causal needs frame or none"
             : c->gaussian && !c->values ? "gaussian needs values"
-            : c->parallel && c->placement == CMHA_PLACEMENT_POST ? "parallel needs placement = pre"
             : c->value_residual && (family->wrong || model->plain->attend)
             ? "value_residual is for the plain heads of family = real"
             : c->value_residual && c->recompute ? "value_residual is not for recompute = 1"
@@ -12177,9 +12231,11 @@ static cmha_status cmha__check_model(cmha_context *context, cmha_model *model) {
             ? "rotary_dims is odd or larger than a head"
             : c->rotary_dims && c->layout && c->pcl_weight > 0
             ? "the phase contrastive loss has no rotary_dims where layout = half" : NULL;
+    if (!wrong) wrong = cmha__layers_wrong(c);
     if (!wrong && family->wrong)
         wrong = cmha__kv_heads(c) != c->n_heads ? "its heads cannot be grouped (n_kv_heads)"
-                : c->d_head || c->embedding_norm ? "d_head and embedding_norm are for family = real"
+                : c->d_head || c->embedding_norm || *c->layer_kinds
+                ? "d_head, embedding_norm and layer_kinds are for family = real"
                 : family->wrong(c);
     return wrong ? CMHA__WRONG(context, "model: %s", wrong) : CMHA_OK;
 }
@@ -12203,17 +12259,20 @@ static cmha_status cmha__model_describe(cmha_model *model) {
     if (status) return status;
     if (p->size > SIZE_MAX / sizeof(cmha_real) / 8)
         return cmha__fail(model->context, CMHA_ERR_OVERFLOW, "model: %zu parameters overflow", p->size);
+    size_t kinds = *c->layer_kinds ? 2 : 0;
     cmha__array arrays[] = {{&model->omega, heads * P, sizeof *model->omega},
+            {&model->layer_omega, kinds * P, sizeof *model->layer_omega},
             {&p->sums, (size_t)model->context->threads, sizeof *p->sums},
             {&model->expert_use, uses, sizeof *model->expert_use},
             {&p->list, p->count, sizeof *p->list},
             {&model->blocks, c->n_layers, sizeof *model->blocks},
             {&model->alibi, slopes, sizeof *model->alibi}};
-    status = cmha__take_arrays(model->context, "model", arrays, 6, &model->table_bytes, NULL);
+    status = cmha__take_arrays(model->context, "model", arrays, 7, &model->table_bytes, NULL);
     if (status) return status;
     model->tables = memset(model->omega, 0, model->table_bytes);
     if (!uses) model->expert_use = NULL;
     if (!slopes) model->alibi = NULL;
+    if (!kinds) model->layer_omega = NULL;
     cmha_rope_options rope = {c->rotary_dims * turning, (cmha_rope_scaling)c->rope_scaling, c->rope_factor,
             (double)c->rope_length, c->rope_fast, c->rope_slow,
             (cmha_rope_ramp)c->rope_ramp};
@@ -12224,6 +12283,9 @@ static cmha_status cmha__model_describe(cmha_model *model) {
         return CMHA__WRONG(model->context,
                 "model: base %g has no frequencies from rope_slow = %g to rope_fast = %g turns in "
                 "rope_length = %zu", c->base, c->rope_slow, c->rope_fast, c->rope_length);
+    rope.scaling = CMHA_ROPE_SCALING_NONE;
+    if (kinds && c->local_base > 0)
+        cmha_frequencies((cmha_frequency)c->frequency, c->local_base, P, &rope, model->layer_omega);
     if (slopes) cmha_alibi_slopes(slopes, model->alibi);
     return cmha__declare_all(model, &others);
 }
@@ -12467,7 +12529,7 @@ struct cmha__pass {
     const cmha_block *k; /* the weights of the block that runs */
     size_t layer, B, N, first; /* first: position of the first token */
     size_t slot; /* of the cache: attention calls so far */
-    const cmha_real *rotation; /* table of the plain heads */
+    const cmha_real *rotation[3]; /* tables of the plain heads; of l and n layers (layer_kinds) */
     cmha_tensor *imag; /* cope, mobius: imaginary channel of the next complex layer */
     cmha_tensor *tokens; /* mobius: the token embeddings */
     cmha_tensor *first_input, *first_values; /* of the first layer: residual_mix, value_residual */
@@ -12486,11 +12548,12 @@ static cmha_tensor *cmha__norm_by(cmha_tape *tape, const cmha_model_config *c, i
     return cmha__operate_on(tape, op, kind, (cmha_real)c->norm_eps, in);
 }
 
-/* Applies norm 1, 2 or 3 of the block. */
+/* Applies norm 1, 2 or 3 of the block, or that of its first or second sublayer's output, 4 or 5. */
 static cmha_tensor *cmha__ln(cmha__pass *pass, int which, cmha_tensor *x) {
     const cmha_block *k = pass->k;
-    cmha_tensor *const norms[3][2] = {
-        {k->ln1_weight, k->ln1_bias}, {k->ln2_weight, k->ln2_bias}, {k->ln3_weight, k->ln3_bias}};
+    cmha_tensor *const norms[5][2] = {
+        {k->ln1_weight, k->ln1_bias}, {k->ln2_weight, k->ln2_bias}, {k->ln3_weight, k->ln3_bias},
+        {k->ln1_out_weight, k->ln1_out_bias}, {k->ln2_out_weight, k->ln2_out_bias}};
     return cmha__norm_by(pass->tape, pass->c, cmha__complex_state(pass->c), x, norms[which - 1][0],
             norms[which - 1][1]);
 }
@@ -12678,6 +12741,8 @@ static cmha_tensor *cmha__softmax_heads(cmha__pass *pass, const cmha_attention_a
 /* What all softmax attention of a pass shares: `heads` heads of d numbers. */
 static cmha_attention_args cmha__softmax_args(const cmha__pass *pass, size_t heads, size_t d) {
     const cmha_model_config *c = pass->c;
+    const char turns = cmha__layer_kind(c, pass->layer);
+    const int table = cmha__layer_table(c, turns);
     cmha_attention_args a;
     memset(&a, 0, sizeof a);
     a.batch = pass->B;
@@ -12686,11 +12751,11 @@ static cmha_attention_args cmha__softmax_args(const cmha__pass *pass, size_t hea
     a.d_k = a.d_v = d;
     a.scale = (cmha_real)(c->score_scale > 0 ? c->score_scale : 1 / sqrt((double)d));
     a.causal = c->causal;
-    a.window = c->window;
+    a.window = turns && turns != 'l' ? 0 : c->window;
     a.key_mask = a.query_mask = pass->batch->key_mask;
     a.alibi = pass->model->alibi;
-    a.rotation = pass->rotation;
-    a.rotation_head = pass->rotation && pass->model->n_omega > 1 ? pass->N * 2 * pass->model->P : 0;
+    a.rotation = pass->rotation[table];
+    a.rotation_head = a.rotation && !table && pass->model->n_omega > 1 ? pass->N * 2 * pass->model->P : 0;
     a.eps = (cmha_real)c->complex_eps;
     a.dropout = (cmha_real)c->attention_dropout;
     a.temperature = c->head_temperature;
@@ -12746,9 +12811,10 @@ static cmha_tensor *cmha__norm_heads(cmha__pass *pass, cmha_tensor *x, cmha_tens
     const size_t rows[3] = {pass->B, pass->N * heads, planes * d};
     const size_t apart[4] = {pass->B * pass->N, planes, heads, d};
     const size_t joined[4] = {pass->B * pass->N, heads, planes, d};
+    const int kind = pass->c->qk_norm == CMHA_QK_NORM_RMS_ONE_PLUS ? CMHA_NORM_RMS_ONE_PLUS : CMHA_NORM_RMS;
     if (!gain) gain = cmha__ones(tape, d);
     if (planes == 1) {
-        x = cmha_rmsnorm(tape, cmha_reshape(tape, x, 3, rows), gain, eps);
+        x = cmha__operate(tape, &cmha__norms[kind], kind, eps, cmha_reshape(tape, x, 3, rows), gain);
         return cmha_reshape(tape, x, 3, whole);
     }
     x = cmha_reshape(tape, cmha_transpose(tape, cmha_reshape(tape, x, 4, apart), 1, 2), 3, rows);
@@ -12759,13 +12825,14 @@ static cmha_tensor *cmha__norm_heads(cmha__pass *pass, cmha_tensor *x, cmha_tens
 /* Likewise the queries and keys in rows [q | k | v] of plain heads. */
 static cmha_tensor *cmha__norm_queries(cmha__pass *pass, cmha_tensor *qkv, size_t heads, size_t kv_heads) {
     const size_t d = cmha__head_width(pass->c), keys = heads * d, values = keys + kv_heads * d;
+    const int whole = pass->c->qk_norm == CMHA_QK_NORM_RMS_WHOLE;
     if (!qkv) return NULL;
     cmha_tensor *q = cmha_slice(pass->tape, qkv, 2, 0, keys);
     cmha_tensor *k = cmha_slice(pass->tape, qkv, 2, keys, values);
     cmha_tensor *v = cmha_slice(pass->tape, qkv, 2, values, values + kv_heads * d);
     if (!q || !k || !v) return NULL;
-    q = cmha__norm_heads(pass, q, pass->k->q_norm, 1, d);
-    k = cmha__norm_heads(pass, k, pass->k->k_norm, 1, d);
+    q = cmha__norm_heads(pass, q, pass->k->q_norm, 1, whole ? keys : d);
+    k = cmha__norm_heads(pass, k, pass->k->k_norm, 1, whole ? values - keys : d);
     return cmha_concat(pass->tape, cmha_concat(pass->tape, q, k, 2), v, 2);
 }
 
@@ -12794,7 +12861,7 @@ static cmha_tensor *cmha__plain_attention(cmha__pass *pass, cmha_tensor *h) {
     if (heads == c->n_heads) a.kv_heads = cmha__kv_heads(c);
     a.layout = (cmha_layout)c->layout;
     a.rotary_dims = c->rotary_dims;
-    if (pass->rotation) a.scale *= (cmha_real)pass->model->score_factor;
+    if (a.rotation && a.rotation == pass->rotation[0]) a.scale *= (cmha_real)pass->model->score_factor;
     if (a.score && a.score->attend) { /* builds the whole attention */
         const cmha_score *score = a.score;
         cmha_layer layer = {pass->tape, pass->model, score, pass->layer, pass->B, pass->N, pass->first,
@@ -12848,15 +12915,27 @@ static cmha_tensor *cmha__cope_attention(cmha__pass *pass, cmha_tensor *h) {
 
 /* ---- Blocks of the real family and CoPE ---- */
 
+/* x + gain * dropout(norm(f)), f a sublayer's output that norm 4 or 5 is of */
+static cmha_tensor *cmha__add_normed(cmha__pass *pass, int which, cmha_tensor *f, cmha_tensor *x) {
+    f = cmha__drop(pass, cmha__ln(pass, which, f));
+    return cmha_add(pass->tape, x, cmha__scaled(pass, f, pass->c->residual_scale));
+}
+
 /* x + gain * dropout(a Wo^T + bo) */
 static cmha_tensor *cmha__block_output(cmha__pass *pass, cmha_tensor *a, cmha_tensor *x) {
-    return cmha__project(pass, a, CMHA_ACTIVATION_NONE, pass->k->wo_weight, pass->k->wo_bias, x);
+    const cmha_block *k = pass->k;
+    if (!k->ln1_out_weight)
+        return cmha__project(pass, a, CMHA_ACTIVATION_NONE, k->wo_weight, k->wo_bias, x);
+    return cmha__add_normed(pass, 4, cmha__linear(pass, a, k->wo_weight, k->wo_bias), x);
 }
 
 /* x + gain * dropout(act(h W1^T + b1) W2^T + b2) */
 static cmha_tensor *cmha__block_ffn(cmha__pass *pass, cmha_tensor *h, cmha_tensor *x) {
-    h = cmha__linear(pass, h, pass->k->w1_weight, pass->k->w1_bias);
-    return cmha__project(pass, h, pass->c->activation, pass->k->w2_weight, pass->k->w2_bias, x);
+    const cmha_block *k = pass->k;
+    const int act = pass->c->activation;
+    h = cmha__linear(pass, h, k->w1_weight, k->w1_bias);
+    if (!k->ln2_out_weight) return cmha__project(pass, h, act, k->w2_weight, k->w2_bias, x);
+    return cmha__add_normed(pass, 5, cmha__project(pass, h, act, k->w2_weight, k->w2_bias, NULL), x);
 }
 
 static cmha_tensor *cmha__transformer_block(cmha__pass *pass, cmha_tensor *x) {
@@ -13306,7 +13385,8 @@ static cmha_tensor *cmha__embed_input(cmha__pass *pass) {
         return CMHA__MISUSE(tape, "model: it reads %zu features a position, batch->features is %sNULL",
             c->features, c->features ? "" : "not ");
     if (c->tokens) x = cmha_embedding(tape, m->token_weight, pass->batch->ids, pass->B, pass->N);
-    if (c->embedding_scale && x) x = cmha_scale(tape, x, (cmha_real)sqrt((double)c->d_model));
+    double root = c->embedding_scale ? sqrt((double)c->d_model) : 1;
+    if (x) x = cmha__scaled(pass, x, c->embedding_factor * root);
     if (c->features && !tape->status) f = cmha__read_features(pass);
     f = complex_in ? cmha_complex_linear(tape, f, m->feature_weight, m->feature_bias)
             : cmha_linear(tape, f, m->feature_weight, m->feature_bias);
@@ -13345,6 +13425,18 @@ static cmha_tensor *cmha__mixed(cmha__pass *pass, cmha_tensor *x) {
     return x;
 }
 
+/* Makes the tables of angles that some layer turns by. */
+static void cmha__turn_layers(cmha__pass *pass) {
+    const cmha_model *m = pass->model;
+    for (size_t layer = 0; layer < pass->c->n_layers; layer++) {
+        int table = cmha__layer_table(pass->c, cmha__layer_kind(pass->c, layer));
+        const double *omega = table ? m->layer_omega + (size_t)(table - 1) * m->P : m->omega;
+        if (pass->rotation[table]) continue;
+        pass->rotation[table] =
+            cmha_rotation(pass->tape, omega, table ? 1 : m->n_omega, m->P, pass->N, (ptrdiff_t)pass->first);
+    }
+}
+
 /* Embedding and blocks -> [B, N, d_model]. */
 static cmha_tensor *cmha__model_body(cmha__pass *pass) {
     const cmha_model *m = pass->model;
@@ -13352,7 +13444,7 @@ static cmha_tensor *cmha__model_body(cmha__pass *pass) {
     const cmha__family_row *family = cmha__family(c->family);
     cmha_tape *tape = pass->tape;
     if (!family->complex_state && m->plain->rotates)
-        pass->rotation = cmha_rotation(tape, m->omega, m->n_omega, m->P, pass->N, (ptrdiff_t)pass->first);
+        cmha__turn_layers(pass);
     cmha_tensor *x = cmha__embed_input(pass);
     x = x ? family->embed(pass, x) : NULL;
     if (x) cmha__keep_first(pass, x);
@@ -13384,6 +13476,9 @@ static cmha_tensor *cmha__output_weight(const cmha_model *m, cmha_tape *tape) {
 
 /* The vocabulary head's input: states, or their transform; recycles no gradient (cmha__token_loss). */
 static cmha_tensor *cmha__head_input(cmha_model *m, cmha_tape *tape, cmha_tensor *x) {
+    const double scale = m->config.head_scale;
+    if (x && (scale < 1 || scale > 1) && (x = cmha_scale(tape, x, (cmha_real)scale)) != NULL)
+        x->needs_grad = !!x->needs_grad;
     if (!m->head_dense_weight) return x;
     cmha_tensor *h = cmha_linear(tape, x, m->head_dense_weight, m->head_dense_bias);
     cmha_tensor *a = cmha_activate(tape, h, (cmha_activation)m->config.activation);

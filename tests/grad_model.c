@@ -306,6 +306,17 @@ int main(int argc, char **argv) {
         "score=power-turned value_residual=1 n_kv_heads=2 parallel=norms",
         "attention=ropepp n_heads=4 n_kv_heads=2 value_residual=1 dropout=0.2 placement=post residual_mix=1",
         "family=crat d_model=16 n_heads=4 real_heads=1 imag_heads=1 residual_mix=1 recompute=1",
+        /* norms behind sublayers, layers of several kinds, gated GELU, factors, norms of all heads */
+        "attention=rope placement=sandwich norm=rmsnorm_one_plus activation=geglu_tanh qk_norm=rms_one_plus "
+        "layer_kinds=lg window=3 local_base=50 rope_scaling=linear rope_factor=2 embedding_factor=1.7",
+        "placement=after n_heads=4 n_kv_heads=2 qk_norm=rms_whole layer_kinds=gn dropout=0.2 lora_rank=2 "
+        "lora_on=wo,w2,wq",
+        "attention=rope layer_kinds=gl causal=0 window=2 norm=layernorm_gain activation=geglu_erf "
+        "recompute=1 n_layers=3 head_scale=0.3 residual_scale=0.4",
+        "family=cope attention=rope cope_score=hybrid placement=sandwich parallel=norms head_scale=2",
+        "attention=pope placement=sandwich parallel=norm layer_kinds=nl window=2 local_base=7 recompute=1",
+        "family=mobius mobius_heads=1 attention=rope position=learned placement=post qk_norm=rms_whole",
+        "score=my-rope placement=after layer_kinds=ln window=2 norm=layernorm_gain head_scale=3 tied=0",
     };
     static const unsigned char mask[12] = {1, 1, 1, 1, 1, 0, 1, 1, 1, 0, 0, 0};
     size_t i, n = sizeof options / sizeof *options;

@@ -2,7 +2,9 @@
 """make_models.py FOLDER: small models with random weights as Hugging Face's folders (config.json, model.safetensors), each with
 expected.safetensors: ids [tokens] and what PyTorch computes from them in double precision, logits [tokens, vocabulary] or, of an
 encoder without that head, states; classes of those that have a class head. The models are written here after their published
-definitions (GPT-2's, Llama's, BERT's papers; the rules of Llama 3.1 and YaRN for longer texts), not with a library of models.
+definitions (GPT-2's, Llama's, BERT's papers; the rules of Llama 3.1 and YaRN for longer texts; the reports of Qwen3, Gemma 2 and 3,
+OLMo 2, Phi-2 and 3, SmolLM3, Granite, StableLM, GPT-NeoX, GPT-J), not with a library of models. Those of the second group also have
+the mean cross entropy of each next token (loss), and its gradients in gradients.safetensors, F32.
 
 Weights are numbers that F16 holds exactly. tests/models has what this script made; a run of it makes the same."""
 import json
@@ -39,11 +41,11 @@ class Weights:
     """Random numbers by name, in the order in which they are asked for."""
 
     def __init__(self, seed):
-        self.random, self.all = torch.Generator().manual_seed(seed), {}
+        self.random, self.all, self.learn = torch.Generator().manual_seed(seed), {}, False
 
     def __call__(self, name, *shape, mean=0.0, spread=0.25):
         x = torch.randn(*shape, generator=self.random) * spread + mean
-        self.all[name] = x.half().double()
+        self.all[name] = x.half().double().requires_grad_(self.learn)
         return self.all[name]
 
 
@@ -61,7 +63,7 @@ def linear(x, w, name, out, bias):
     return y + w(name + ".bias", out) if bias else y
 
 
-def attend(q, k, v, heads, causal, scale, window=None):
+def attend(q, k, v, heads, causal, scale, window=None, cap=None):
     """q [n, heads * d], k and v [n, kv * d]: softmax(q k^T scale) v, each key head for heads / kv query heads"""
     n = q.shape[0]
     d = q.shape[1] // heads
@@ -69,6 +71,8 @@ def attend(q, k, v, heads, causal, scale, window=None):
     q, k, v = split(q), split(k), split(v)
     k, v = (x.repeat_interleave(heads // x.shape[0], 0) for x in (k, v))
     score = q @ k.transpose(1, 2) * scale
+    if cap:
+        score = cap * torch.tanh(score / cap)
     i, j = torch.arange(n)[:, None], torch.arange(n)[None, :]
     hidden = (j > i) if causal else torch.zeros(n, n, dtype=torch.bool)
     if window:
@@ -136,6 +140,138 @@ def llama(c, w, ids):
     return {"logits": x @ (embedding if c["tie_word_embeddings"] else w("lm_head.weight", c["vocab_size"], d)).T}
 
 
+def rms_plain(x, gain, eps):
+    return x / torch.sqrt((x * x).mean(-1, keepdim=True) + eps) * gain
+
+
+def sees(c, layer):
+    """Window and frequencies of a layer: (window or None, whether it rotates, base, scaling)"""
+    kind, base, scaling = c["model_type"], c.get("rope_theta", 10000.0), c.get("rope_scaling")
+    window, types = c.get("sliding_window"), c.get("layer_types")
+    slides = window is not None and kind in ("gemma2", "gemma3_text", "phi3", "qwen3")
+    if types:
+        slides = types[layer] == "sliding_attention"
+    elif kind == "gemma2":
+        slides = layer % 2 == 0
+    elif kind == "gemma3_text":
+        slides = (layer + 1) % c["sliding_window_pattern"] != 0
+    elif kind == "qwen3":
+        slides = c.get("use_sliding_window", False) and layer >= c["max_window_layers"]
+    turns = kind != "smollm3" or (c["no_rope_layers"][layer] if "no_rope_layers" in c else (layer + 1) % 4 != 0)
+    if kind == "gemma3_text" and slides:
+        base, scaling = c["rope_local_base_freq"], None
+    return window if slides else None, turns, base, scaling
+
+
+def of_today(c, w, ids):
+    """Llama's successors: c["model_type"] says what each does otherwise."""
+    kind, d, heads = c["model_type"], c["hidden_size"], c["num_attention_heads"]
+    kv, eps = c.get("num_key_value_heads", heads), c.get("rms_norm_eps", c.get("layer_norm_eps"))
+    gemma, width = kind.startswith("gemma"), c.get("head_dim", d // heads)
+    turned = int(width * c.get("partial_rotary_factor", {"stablelm": 0.25}.get(kind, 1.0)))
+    scale = c.get("attention_multiplier", c.get("query_pre_attn_scalar", width) ** -0.5)
+    mean = 0.0 if gemma else 1.0
+    rms = lambda x, name: rms_plain(x, (1 if gemma else 0) + w(name + ".weight", x.shape[-1], mean=mean), eps)
+    norm = (lambda x, name: layer_norm(x, w, name, d, eps)) if kind == "stablelm" else rms
+    by_head = lambda x, n, name: rms(x.view(-1, n, width), name).reshape(len(ids), -1)
+    act = gelu_new if gemma else silu
+    embedding = w("model.embed_tokens.weight", c["vocab_size"], d, spread=1.0)
+    x = embedding[ids] * (math.sqrt(d) if gemma else c.get("embedding_multiplier", 1.0))
+    factor = c.get("residual_multiplier", 1.0)
+
+    def attention(h, p, layer):
+        bias, out_bias = c.get("use_qkv_bias", c.get("attention_bias", False)), c.get("attention_bias", False)
+        if kind == "phi3":
+            q, k, v = linear(h, w, p + "qkv_proj", (heads + 2 * kv) * width, False).split([heads * width, kv * width, kv * width], -1)
+        else:
+            q, k, v = (linear(h, w, p + name, n * width, bias) for name, n in (("q_proj", heads), ("k_proj", kv), ("v_proj", kv)))
+        if kind in ("qwen3", "gemma3_text"):
+            q, k = by_head(q, heads, p + "q_norm"), by_head(k, kv, p + "k_norm")
+        if kind == "olmo2":
+            q, k = rms(q, p + "q_norm"), rms(k, p + "k_norm")
+        window, turns, base, scaling = sees(c, layer)
+        if turns:
+            q, k = rotate(q, heads, turned, base, scaling), rotate(k, kv, turned, base, scaling)
+        a = attend(q, k, v, heads, True, scale, window, c.get("attn_logit_softcapping"))
+        return linear(a, w, p + "o_proj", d, out_bias)
+
+    def ffn(h, p):
+        bias, ff = c.get("mlp_bias", False), c["intermediate_size"]
+        if kind == "phi3":
+            gate, up = linear(h, w, p + "gate_up_proj", 2 * ff, False).split(ff, -1)
+        else:
+            gate, up = (linear(h, w, p + name, ff, bias) for name in ("gate_proj", "up_proj"))
+        return linear(act(gate) * up, w, p + "down_proj", d, bias)
+
+    for layer in range(c["num_hidden_layers"]):
+        p = "model.layers.%d." % layer
+        if kind == "olmo2":
+            x = x + norm(attention(x, p + "self_attn.", layer), p + "post_attention_layernorm")
+            x = x + norm(ffn(x, p + "mlp."), p + "post_feedforward_layernorm")
+        elif gemma:
+            x = x + norm(attention(norm(x, p + "input_layernorm"), p + "self_attn.", layer), p + "post_attention_layernorm")
+            x = x + norm(ffn(norm(x, p + "pre_feedforward_layernorm"), p + "mlp."), p + "post_feedforward_layernorm")
+        elif c.get("use_parallel_residual"):
+            h = norm(x, p + "input_layernorm")
+            x = x + attention(h, p + "self_attn.", layer) + ffn(h, p + "mlp.")
+        else:
+            x = x + factor * attention(norm(x, p + "input_layernorm"), p + "self_attn.", layer)
+            x = x + factor * ffn(norm(x, p + "post_attention_layernorm"), p + "mlp.")
+    x = norm(x, "model.norm")
+    y = x @ (embedding if c["tie_word_embeddings"] else w("lm_head.weight", c["vocab_size"], d)).T / c.get("logits_scaling", 1.0)
+    cap = c.get("final_logit_softcapping")
+    return {"logits": cap * torch.tanh(y / cap) if cap else y}
+
+
+def neox(c, w, ids):
+    d, heads, eps, ff = c["hidden_size"], c["num_attention_heads"], c["layer_norm_eps"], c["intermediate_size"]
+    width, act, bias = d // heads, {"gelu": gelu, "gelu_new": gelu_new}[c["hidden_act"]], c.get("attention_bias", True)
+    turned = int(width * c["rotary_pct"])
+    x = w("gpt_neox.embed_in.weight", c["vocab_size"], d, spread=1.0)[ids]
+    for layer in range(c["num_hidden_layers"]):
+        p = "gpt_neox.layers.%d." % layer
+        h = linear(layer_norm(x, w, p + "input_layernorm", d, eps), w, p + "attention.query_key_value", 3 * d, bias)
+        q, k, v = (part.reshape(len(ids), d) for part in h.view(len(ids), heads, 3, width).unbind(2))
+        q, k = (rotate(part, heads, turned, c["rotary_emb_base"], None) for part in (q, k))
+        a = linear(attend(q, k, v, heads, True, width ** -0.5), w, p + "attention.dense", d, bias)
+        h = layer_norm(x if c["use_parallel_residual"] else x + a, w, p + "post_attention_layernorm", d, eps)
+        h = act(linear(h, w, p + "mlp.dense_h_to_4h", ff, True))
+        x = x + a + linear(h, w, p + "mlp.dense_4h_to_h", d, True)
+    return {"logits": linear(layer_norm(x, w, "gpt_neox.final_layer_norm", d, eps), w, "embed_out", c["vocab_size"], False)}
+
+
+def beside(c, w, ids):
+    """GPT-J and Phi-2: attention and feed-forward layer read the same norm."""
+    j = c["model_type"] == "gptj"
+    d, heads, eps = c["n_embd" if j else "hidden_size"], c["n_head" if j else "num_attention_heads"], c["layer_norm_epsilon" if j else "layer_norm_eps"]
+    kv = heads if j else c["num_key_value_heads"]
+    width = d // heads
+    turned = c["rotary_dim"] if j else int(width * c["partial_rotary_factor"])
+    names = {"embed": "transformer.wte", "layer": "transformer.h.%d.", "norm": "ln_1", "attn": "attn.", "out": "out_proj", "fc1": "mlp.fc_in",
+             "fc2": "mlp.fc_out", "last": "transformer.ln_f"} if j else \
+            {"embed": "model.embed_tokens", "layer": "model.layers.%d.", "norm": "input_layernorm", "attn": "self_attn.", "out": "dense",
+             "fc1": "mlp.fc1", "fc2": "mlp.fc2", "last": "model.final_layernorm"}
+
+    def turn(x, n):
+        if not j:
+            return rotate(x, n, turned, c["rope_theta"], None)
+        x = x.view(len(ids), n, width)  # pairs (2 i, 2 i + 1)
+        angle = torch.arange(len(ids))[:, None, None] * frequencies(turned, 10000.0, None)[0]
+        a, b = x[..., 0:turned:2], x[..., 1:turned:2]
+        pairs = torch.stack((a * torch.cos(angle) - b * torch.sin(angle), b * torch.cos(angle) + a * torch.sin(angle)), -1)
+        return torch.cat((pairs.flatten(-2), x[..., turned:]), -1).reshape(len(ids), -1)
+
+    x = w(names["embed"] + ".weight", c["vocab_size"], d, spread=1.0)[ids]
+    for layer in range(c["n_layer" if j else "num_hidden_layers"]):
+        p = names["layer"] % layer
+        h = layer_norm(x, w, p + names["norm"], d, eps)
+        q, k, v = (linear(h, w, p + names["attn"] + part, n * width, not j) for part, n in (("q_proj", heads), ("k_proj", kv), ("v_proj", kv)))
+        a = linear(attend(turn(q, heads), turn(k, kv), v, heads, True, width ** -0.5), w, p + names["attn"] + names["out"], d, not j)
+        h = gelu_new(linear(h, w, p + names["fc1"], c.get("n_inner") or 4 * d if j else c["intermediate_size"], True))
+        x = x + a + linear(h, w, p + names["fc2"], d, True)
+    return {"logits": linear(layer_norm(x, w, names["last"], d, eps), w, "lm_head", c["vocab_size"], True)}
+
+
 def gelu_new(x):
     return 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x ** 3)))
 
@@ -182,6 +318,38 @@ def bert(c, w, ids):
     return {"logits": h @ words.T + w("cls.predictions.bias", c["vocab_size"])}
 
 
+def roberta(c, w, ids):
+    """RoBERTa, whose positions count from 2, and DistilBERT."""
+    distil, kind = c["model_type"] == "distilbert", c["architectures"][0]
+    d, heads, ff = (c["dim"], c["n_heads"], c["hidden_dim"]) if distil else (c["hidden_size"], c["num_attention_heads"], c["intermediate_size"])
+    base, eps = "distilbert." if distil else "roberta.", 1e-12 if distil else c["layer_norm_eps"]
+    e, first = base + "embeddings.", 0 if distil else 2
+    words = w(e + "word_embeddings.weight", c["vocab_size"], d, spread=1.0)
+    x = words[ids] + w(e + "position_embeddings.weight", c["max_position_embeddings"], d)[first:first + len(ids)]
+    w.all[e + "position_embeddings.weight"][:first] = 0  # which nothing reads
+    if not distil:
+        x = x + w(e + "token_type_embeddings.weight", 1, d)
+    x = layer_norm(x, w, e + "LayerNorm", d, eps)
+    names = ("transformer.layer.%d.", ("attention.q_lin", "attention.k_lin", "attention.v_lin"), "attention.out_lin", "sa_layer_norm",
+             "ffn.lin1", "ffn.lin2", "output_layer_norm") if distil else \
+            ("encoder.layer.%d.", ("attention.self.query", "attention.self.key", "attention.self.value"), "attention.output.dense",
+             "attention.output.LayerNorm", "intermediate.dense", "output.dense", "output.LayerNorm")
+    for layer in range(c["n_layers" if distil else "num_hidden_layers"]):
+        p = base + names[0] % layer
+        q, k, v = (linear(x, w, p + part, d, True) for part in names[1])
+        a = attend(q, k, v, heads, False, (d // heads) ** -0.5)
+        x = layer_norm(x + linear(a, w, p + names[2], d, True), w, p + names[3], d, eps)
+        h = linear(gelu(linear(x, w, p + names[4], ff, True)), w, p + names[5], d, True)
+        x = layer_norm(x + h, w, p + names[6], d, eps)
+    if kind.endswith("SequenceClassification"):
+        h = torch.tanh(linear(x[0], w, "classifier.dense", d, True))
+        return {"classes": linear(h, w, "classifier.out_proj", len(c["id2label"]), True)}
+    dense, norm, bias = ("vocab_transform", "vocab_layer_norm", "vocab_projector.bias") if distil else \
+                        ("lm_head.dense", "lm_head.layer_norm", "lm_head.bias")
+    h = layer_norm(gelu(linear(x, w, dense, d, True)), w, norm, d, eps)
+    return {"logits": h @ words.T + w(bias, c["vocab_size"])}
+
+
 def a_llama(**other):
     return {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 16, "intermediate_size": 24,
             "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 2, "vocab_size": 20, "hidden_act": "silu",
@@ -218,13 +386,81 @@ MODELS = {
 MODELS["qwen2"][1].pop("rope_theta")
 
 
+def a_model(kind, name, layers=2, **other):
+    """As a Llama of that kind; None takes a setting away."""
+    c = {**a_llama(architectures=[name], model_type=kind, num_hidden_layers=layers, num_key_value_heads=1), **other}
+    return {key: value for key, value in c.items() if value is not None}
+
+
+GEMMA = {"hidden_act": "gelu_pytorch_tanh", "hidden_activation": "gelu_pytorch_tanh", "tie_word_embeddings": True, "head_dim": 6,
+         "sliding_window": 4, "rms_norm_eps": 1e-6, "attention_bias": False, "attention_dropout": 0.0, "cache_implementation": "hybrid"}
+LAYERS = {"layer_norm_eps": 1e-5, "rms_norm_eps": None}
+# the second group: with gradients
+LEARNED = {
+    "qwen3": (of_today, a_model("qwen3", "Qwen3ForCausalLM", head_dim=12, attention_bias=False, use_sliding_window=False,
+                                sliding_window=None, max_window_layers=2, rope_theta=1000000.0, tie_word_embeddings=True)),
+    "qwen3_window": (of_today, a_model("qwen3", "Qwen3ForCausalLM", 3, head_dim=8, attention_bias=True, use_sliding_window=True,
+                                       sliding_window=4, max_window_layers=1)),
+    "gemma2": (of_today, a_model("gemma2", "Gemma2ForCausalLM", 3, **GEMMA, query_pre_attn_scalar=9, attn_logit_softcapping=2.0,
+                                 final_logit_softcapping=3.0)),
+    "gemma3": (of_today, a_model("gemma3_text", "Gemma3ForCausalLM", 7, **GEMMA, query_pre_attn_scalar=6, sliding_window_pattern=6,
+                                 rope_theta=1000000.0, rope_local_base_freq=10000.0, rope_scaling={"rope_type": "linear", "factor": 8.0})),
+    "olmo2": (of_today, a_model("olmo2", "Olmo2ForCausalLM", attention_bias=False, rope_theta=500000.0, num_key_value_heads=2)),
+    "phi3": (of_today, a_model("phi3", "Phi3ForCausalLM", num_attention_heads=4, num_key_value_heads=2, sliding_window=5,
+                               original_max_position_embeddings=64, resid_pdrop=0.0, embd_pdrop=0.0, partial_rotary_factor=0.5)),
+    "smollm3": (of_today, a_model("smollm3", "SmolLM3ForCausalLM", 5, num_attention_heads=4, num_key_value_heads=2, attention_bias=False,
+                                  mlp_bias=False, use_sliding_window=False, no_rope_layers=[1, 1, 1, 0, 1], no_rope_layer_interval=4,
+                                  tie_word_embeddings=True, rope_theta=2000000.0)),
+    "granite": (of_today, a_model("granite", "GraniteForCausalLM", embedding_multiplier=6.0, residual_multiplier=0.22,
+                                  attention_multiplier=0.25, logits_scaling=4.0, attention_bias=False, mlp_bias=False,
+                                  tie_word_embeddings=True)),
+    "stablelm": (of_today, a_model("stablelm", "StableLmForCausalLM", **LAYERS, use_qkv_bias=True, partial_rotary_factor=0.5,
+                                   use_parallel_residual=False, qk_layernorm=False, hidden_dropout=0.0)),
+    "stablelm_beside": (of_today, a_model("stablelm", "StableLmForCausalLM", **LAYERS, use_qkv_bias=False, partial_rotary_factor=0.25,
+                                          use_parallel_residual=True)),
+    "neox": (neox, a_model("gpt_neox", "GPTNeoXForCausalLM", **LAYERS, num_key_value_heads=None, rope_theta=None, hidden_act="gelu",
+                           rotary_pct=0.25, rotary_emb_base=10000, use_parallel_residual=True, attention_bias=True,
+                           attention_dropout=0.0, hidden_dropout=0.0)),
+    "neox_serial": (neox, a_model("gpt_neox", "GPTNeoXForCausalLM", **LAYERS, num_key_value_heads=None, rope_theta=None,
+                                  hidden_act="gelu", rotary_pct=1.0, rotary_emb_base=500, use_parallel_residual=False)),
+    "gptj": (beside, {"architectures": ["GPTJForCausalLM"], "model_type": "gptj", "n_embd": 16, "n_layer": 2, "n_head": 2,
+                      "n_positions": 64, "n_inner": None, "vocab_size": 20, "rotary_dim": 4, "activation_function": "gelu_new",
+                      "layer_norm_epsilon": 1e-5, "tie_word_embeddings": False, "attn_pdrop": 0.0, "resid_pdrop": 0.0,
+                      "embd_pdrop": 0.0, "rotary": True, "scale_attn_weights": True}),
+    "phi": (beside, a_model("phi", "PhiForCausalLM", **LAYERS, hidden_act="gelu_new", partial_rotary_factor=0.5, qk_layernorm=False,
+                            attention_dropout=0.0, resid_pdrop=0.0, embd_pdrop=0.0, num_key_value_heads=2)),
+}
+ROBERTA = {"model_type": "roberta", "type_vocab_size": 1, "layer_norm_eps": 1e-5, "max_position_embeddings": 18, "pad_token_id": 1}
+# the third group: encoders
+ENCODERS = {
+    "roberta": (roberta, a_bert("RobertaForMaskedLM", **ROBERTA)),
+    "roberta_classes": (roberta, a_bert("XLMRobertaForSequenceClassification", **{**ROBERTA, "model_type": "xlm-roberta"},
+                                        id2label={"0": "a", "1": "b"})),
+    "distilbert": (roberta, {"architectures": ["DistilBertForMaskedLM"], "model_type": "distilbert", "dim": 16, "n_layers": 2,
+                             "n_heads": 2, "hidden_dim": 24, "vocab_size": 20, "max_position_embeddings": 16, "activation": "gelu",
+                             "dropout": 0.1, "attention_dropout": 0.1, "qa_dropout": 0.1, "seq_classif_dropout": 0.2,
+                             "sinusoidal_pos_embds": False, "tie_weights_": True, "pad_token_id": 0}),
+}
+
+
+def learn(w, logits, ids):
+    """The loss, and its gradients by all weights."""
+    loss = torch.nn.functional.cross_entropy(logits[:-1], ids[1:])
+    loss.backward()
+    return loss.detach().reshape(1), {name: pack("F32", x.grad) for name, x in w.all.items()}
+
+
 def main():
-    for number, (name, (model, config)) in enumerate(MODELS.items()):
+    for number, (name, (model, config)) in enumerate([*MODELS.items(), *LEARNED.items(), *ENCODERS.items()]):
         folder = os.path.join(sys.argv[1], name)
         os.makedirs(folder, exist_ok=True)
         w = Weights(number)
         ids = torch.randint(0, config["vocab_size"], (TOKENS,), generator=w.random)
+        w.learn = name in LEARNED
         expected = model(config, w, ids)
+        if w.learn:
+            expected["loss"], grads = learn(w, expected["logits"], ids)
+            save(os.path.join(folder, "gradients.safetensors"), grads)
         save(os.path.join(folder, "model.safetensors"), {name: pack("F16", t) for name, t in w.all.items()})
         save(os.path.join(folder, "expected.safetensors"),
              {"ids": pack("I64", ids), **{name: pack("F64", t) for name, t in expected.items()}})

@@ -274,6 +274,13 @@ if [ -x "$P/generate" ]; then
     one "generate" works "$P/generate" "$W/tiny.safetensors"
     one "generate says something" [ -s "$W/out" ]
     one "generate --help" works "$P/generate" --help
+    one "generate, a folder of others" complains "$P/generate" tests/models/llama
+    one "generate says how to convert it" says 'first: build/convert tests/models/llama OUT.safetensors'
+    one "generate, their weights" complains "$P/generate" tests/models/llama/model.safetensors
+    one "generate says to convert their folder" says 'first: build/convert FOLDER'
+    printf 'GGUF0123456789' > "$W/x.gguf"
+    one "generate, a GGUF file" complains "$P/generate" "$W/x.gguf"
+    one "generate says so of a GGUF file" says 'is a GGUF file; first: build/convert'
     head -c 300 README.md > "$W/prompt.txt"
     one "generate takes as much of a long prompt as it looks back" sh -c "'$P/generate' --prompt - --context 128 --tokens 3 '$W/tiny.safetensors' \
         < '$W/prompt.txt' 2>&1 >/dev/null | grep -q '300 tokens the last 128 '"

@@ -63,6 +63,8 @@ static const row rows[] = {
      TEXT, NULL, 0, 0, 1},
     {"rope parallel=norm value_residual=1 residual_mix=1 n_kv_heads=2 z_loss=0.1", "ema=0.9", TEXT, NULL, 0,
      0, 1},
+    {"rope placement=sandwich layer_kinds=lgn window=4 local_base=20 qk_norm=rms_whole activation=geglu_erf "
+     "head_scale=0.5 embedding_factor=2 dropout=0.1", "", TEXT, NULL, 0, 0, 1},
     {"pope n_kv_heads=2 window=5 beta_uniform=1", "accumulate=2", TEXT, NULL, 0, 4, 1},
     {"ropepp n_kv_heads=1 attention_dropout=0.1", "", TEXT, NULL, 2, 0, 0},
     {"rope causal=0 head_transform=1 dropout=0.1", "accumulate=3 mask_rate=0.3", TEXT, NULL, 0, 4, 1},

@@ -14,8 +14,12 @@ static char folder[64] = "/tmp/cmha-convert-XXXXXX", program[512];
 static cmha_context context;
 
 static const char *const models[] = {"gpt2", "llama", "grouped", "biased", "qwen2", "mistral", "partial",
-                                     "bert", "bert_mlm", "bert_classes"};
-enum { MODELS = sizeof models / sizeof *models, TOKENS = 12 };
+                                     "bert", "bert_mlm", "bert_classes", "qwen3", "qwen3_window", "gemma2",
+                                     "gemma3", "olmo2", "phi3", "smollm3", "granite", "stablelm",
+                                     "stablelm_beside", "neox", "neox_serial", "gptj", "phi",
+                                     "roberta", "roberta_classes", "distilbert"};
+/* From LEARNED to ENCODERS they have gradients. */
+enum { MODELS = sizeof models / sizeof *models, LEARNED = 10, ENCODERS = 24, TOKENS = 12 };
 
 static const char *path_of(const char *name) {
     static char path[8][512];
@@ -72,7 +76,7 @@ static size_t compute(const char *path, cmha_archive *expected, cmha_real *out, 
     if (!CHECK_THAT(!cmha_model_open(&model, &context, path), "%s", cmha_error(&context))) return 0;
     memset(&batch, 0, sizeof batch);
     batch.ids = tokens, batch.batch = 1, batch.length = TOKENS;
-    if (model.config.token_types) batch.types = types;
+    if (model.config.token_types > 1) batch.types = types;
     if (cmha_archive_find(expected, "logits")) {
         n = TOKENS * model.config.vocabulary;
         if (CHECK(n <= room)) CHECK_OK(cmha_model_logits(&model, &batch, out));
@@ -117,6 +121,85 @@ static void like_elsewhere(void) {
         }
         cmha_archive_close(&expected);
     }
+}
+
+/* The gradients of two models' parameters: those of a's last pass, and the numbers of b. */
+static double gradients_apart(const cmha_model *a, const cmha_model *b) {
+    double most = 0, largest = 0;
+    for (size_t i = 0; i < a->parameters.count; i++) {
+        const cmha_parameter *p = &a->parameters.list[i], *q;
+        if (p->frozen || strstr(p->name, "lora")) continue;
+        q = cmha_parameters_find(&b->parameters, p->name);
+        if (!CHECK_THAT(q && q->tensor.size == p->tensor.size, "%s", p->name)) continue;
+        for (size_t j = 0; j < p->tensor.size; j++) {
+            most = fmax(most, fabs((double)p->tensor.grad[j] - (double)q->tensor.data[j]));
+            largest = fmax(largest, fabs((double)p->tensor.grad[j]));
+        }
+    }
+    CHECK(largest > 1e-3);
+    return most / largest;
+}
+
+/* The loss of a model's tokens and the gradients of all its weights are PyTorch's, where those are read as
+   the weights of another model. (They are F32, also in double.) */
+static void learns_like(const char *name) {
+    char command[1600];
+    cmha_model model, theirs;
+    cmha_archive expected;
+    int64_t wide[TOKENS];
+    int32_t ids[TOKENS + 1];
+    cmha_batch batch;
+    cmha_real want;
+    double loss = 0, apart;
+    snprintf(command, sizeof command, "rm -rf %s && mkdir %s && cp tests/models/%s/config.json %s && "
+             "cp tests/models/%s/gradients.safetensors %s/model.safetensors",
+             path_of("grads"), path_of("grads"), name, path_of("grads"), name, path_of("grads"));
+    CHECK(system(command) == 0);
+    CONVERT("%s %s", path_of("grads"), path_of("g"));
+    open_expected(&expected, name);
+    CHECK_OK(cmha_archive_read_i64(&expected, cmha_archive_find(&expected, "ids"), wide));
+    CHECK_OK(cmha_archive_read(&expected, cmha_archive_find(&expected, "loss"), &want));
+    cmha_archive_close(&expected);
+    for (int i = 0; i < TOKENS; i++) ids[i] = (int32_t)wide[i];
+    ids[TOKENS] = -1;
+    memset(&batch, 0, sizeof batch);
+    batch.ids = ids, batch.targets = ids + 1, batch.batch = 1, batch.length = TOKENS;
+    if (!CHECK_THAT(!cmha_model_open(&model, &context, path_of(name)), "%s", cmha_error(&context))) return;
+    if (!CHECK_THAT(!cmha_model_open(&theirs, &context, path_of("g")), "%s", cmha_error(&context))) return;
+    model.config.dropout = model.config.attention_dropout = 0;
+    CHECK_OK(cmha_model_gradient(&model, &batch, 1, 0, &loss));
+    CHECK_THAT(fabs(loss - (double)want) < (sizeof want == 8 ? 1e-12 : 1e-5), "%s: loss %g, not %g", name,
+               loss, (double)want);
+    apart = gradients_apart(&model, &theirs);
+    CHECK_THAT(apart < (sizeof want == 8 ? 3e-7 : 1e-5), "%s: gradients %g apart", name, apart);
+    cmha_model_close(&model), cmha_model_close(&theirs);
+}
+
+/* Adapters of every matrix learn: after some steps the loss is less. */
+static void adapts(const char *name) {
+    cmha_model_config config;
+    cmha_model model;
+    cmha_trainer trainer;
+    cmha_trainer_config t;
+    int32_t ids[TOKENS + 1];
+    cmha_batch batch;
+    double first = 0, last = 0;
+    CHECK_OK(cmha_config_read(&context, path_of(name), &config, NULL));
+    config.lora_rank = 2, strcpy(config.lora_on, "*"), config.dropout = config.attention_dropout = 0;
+    for (int i = 0; i <= TOKENS; i++) ids[i] = (int32_t)((i * 7 + 3) % 20);
+    memset(&batch, 0, sizeof batch);
+    batch.ids = ids, batch.targets = ids + 1, batch.batch = 1, batch.length = TOKENS;
+    cmha_config_defaults(cmha_trainer_table(), &t);
+    t.batch = 1, t.length = TOKENS, t.warmup = 0, t.lr = 1e-2;
+    if (!CHECK_THAT(!cmha_model_init(&model, &context, &config), "%s", cmha_error(&context))) return;
+    CHECK_OK(cmha_model_read(&model, path_of(name), 0, NULL));
+    CHECK_OK(cmha_trainer_init(&trainer, &model, &t));
+    CHECK_OK(cmha_model_loss(&model, &batch, &first));
+    for (int i = 0; i < 30; i++) CHECK_OK(cmha_trainer_fit(&trainer, &batch, &last));
+    CHECK_THAT(last < first * 0.9, "%s: adapters lead from %g to %g", name, first, last);
+    cmha_trainer_close(&trainer);
+    CHECK_OK(cmha_model_merge(&model));
+    cmha_model_close(&model);
 }
 
 /* 96 greedy steps of stories260K, as llama2.c computes them in double precision. */
@@ -194,7 +277,9 @@ static void back_again(void) {
     for (size_t i = 0; i < MODELS; i++) {
         char theirs[512], again[512], once[512];
         CONVERT("%s %s", model_of(models[i]), path_of("a"));
-        CONVERT("--to hf --type f16 %s %s", path_of("a"), path_of("hf"));
+        const char *as = strcmp(models[i], "phi3") ? "" : "--as phi3 "; /* else Mistral's, the same */
+        if (!strncmp(models[i], "roberta", 7)) as = "--as roberta "; /* else BERT's */
+        CONVERT("--to hf %s--type f16 %s %s", as, path_of("a"), path_of("hf"));
         snprintf(theirs, sizeof theirs, "%s/model.safetensors", model_of(models[i]));
         snprintf(again, sizeof again, "%s/model.safetensors", path_of("hf"));
         same_numbers(theirs, again, strcmp(models[i], "gpt2") ? "bert." : "transformer.");
@@ -251,91 +336,6 @@ static double tensors_apart(const char *a, const char *b, const char *part) {
     return most / largest;
 }
 
-/* As GGUF in every storage, and read again. What F32 holds comes back bit for bit, also where a head of RoPE
-   has its pairs otherwise there; else as near as the storage is fine. */
-static void gguf_and_back(void) {
-    static const struct { const char *type; double bound; } cases[] = {
-        {"f32", 0}, {"f16", 1.0 / 2048}, {"bf16", 1.0 / 256}, {"q8_0", 0.52 / 127}};
-    static const char *const exact[] = {"llama", "grouped", "biased", "qwen2"};
-    make_own(path_of("own"), "");
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        CONVERT("--to gguf --type %s %s %s", cases[i].type, path_of("own"), path_of("g"));
-        CONVERT("%s %s", path_of("g"), path_of("b"));
-        double most = tensors_apart(path_of("own"), path_of("b"), "");
-        CHECK_THAT(most <= cases[i].bound && (most > 0 || !i), "as %s: %g apart", cases[i].type, most);
-        CHECK(tensors_apart(path_of("own"), path_of("b"), "ffn.w2") <= 0);
-        CHECK(tensors_apart(path_of("own"), path_of("b"), "ln") <= 0);
-    }
-    for (size_t i = 0; i < sizeof exact / sizeof *exact; i++) {
-        CONVERT("%s %s", model_of(exact[i]), path_of("a"));
-        CONVERT("--to gguf %s %s", path_of("a"), path_of("g"));
-        CONVERT("%s %s", path_of("g"), path_of("b")); /* interleaved, and llama3's frequencies are a table */
-        double most = apart(exact[i], path_of("a"), path_of("b"));
-        CHECK_THAT(most <= 5e-6, "%s: %g apart", exact[i], most);
-    }
-    CONVERT("--to hf %s %s", path_of("own"), path_of("hf")); /* interleaved to half, and back by GGUF */
-    CONVERT("--to gguf %s %s", path_of("hf"), path_of("g"));
-    CONVERT("%s %s", path_of("g"), path_of("b"));
-    CHECK(tensors_apart(path_of("own"), path_of("b"), "") <= 0);
-    refused("none", "score_scale", "--to gguf tests/models/partial");
-    refused("none", "window = 5", "--to gguf tests/models/mistral");
-    refused("none", "attention = dot", "--to gguf tests/models/gpt2");
-    for (int i = 0; i < 2; i++) { /* what has a window is Mistral's there, whose projections have no biases */
-        char line[256];
-        make_own(path_of("biased"), i ? "window=5 ffn_bias=1" : "window=5 attention_bias=1");
-        snprintf(line, sizeof line, "--to hf %s", path_of("biased"));
-        refused("none", "window beside attention_bias or ffn_bias", line);
-    }
-}
-
-/* ---- RoPE is ComplexFormer ---- */
-
-/* Adds to one number of a tensor of a checkpoint. */
-static void move(const char *path, const char *name, size_t at, float by) {
-    cmha_archive a;
-    FILE *file;
-    float x = 0;
-    if (!CHECK(!cmha_archive_open(&a, &context, path)) || !CHECK((file = fopen(path, "r+b")) != NULL)) return;
-    const cmha_archive_tensor *t = cmha_archive_find(&a, name);
-    if (CHECK(t && at < t->count)) {
-        long place = (long)(a.data_begin + t->begin) + 4 * (long)at;
-        CHECK(!fseek(file, place, SEEK_SET) && fread(&x, 4, 1, file) == 1);
-        x += by;
-        CHECK(!fseek(file, place, SEEK_SET) && fwrite(&x, 4, 1, file) == 1);
-    }
-    cmha_archive_close(&a), fclose(file);
-}
-
-static void complexformer(void) {
-    static const char *const kinds[] = {"cmha-fixed", "cmha", "cmha-shared"};
-    char line[256];
-    for (size_t i = 1; i < 7; i++) { /* the RoPE models */
-        CONVERT("%s %s", model_of(models[i]), path_of("rope"));
-        for (size_t k = 0; k < 3; k++) {
-            CONVERT("--attention %s %s %s", kinds[k], path_of("rope"), path_of(kinds[k]));
-            double most = apart(models[i], path_of("rope"), path_of(kinds[k]));
-            CHECK_THAT(most <= 0, "%s as %s: %g apart", models[i], kinds[k], most);
-            CONVERT("--attention rope %s %s", path_of(kinds[k]), path_of("back"));
-            CHECK(apart(models[i], path_of("rope"), path_of("back")) <= 0);
-        }
-        CONVERT("--to hf %s %s", path_of("cmha"), path_of("hf"));
-    }
-    CONVERT("%s %s", model_of("gpt2"), path_of("gpt2"));
-    CONVERT("--attention cmha %s %s", path_of("gpt2"), path_of("cmha"));
-    CHECK(apart("gpt2", path_of("gpt2"), path_of("cmha")) <= 1e-5);
-    CONVERT("--attention cmha %s %s", model_of("llama"), path_of("cmha"));
-    move(path_of("cmha"), "blocks.1.attn.b", 5, 0.25f); /* head 1, pair 1 of 4 */
-    snprintf(line, sizeof line, "--attention rope %s", path_of("cmha"));
-    refused("none", "layer 1, head 1 has moved, b of pair 1 is 0.25", line);
-    snprintf(line, sizeof line, "--to hf %s", path_of("cmha"));
-    refused("none", "head 1 has moved", line);
-    refused("none", "no weights of another kind", "--attention alibi tests/models/llama");
-    refused("none", "there is no kind", "--attention complex tests/models/llama");
-    refused("none", "no positions", "--attention rope tests/models/gpt2");
-}
-
-/* ---- What is not right ---- */
-
 static void write_file(const char *path, const void *bytes, size_t n) {
     FILE *file = fopen(path, "wb");
     CHECK(file && fwrite(bytes, 1, n, file) == n);
@@ -373,6 +373,109 @@ static const char *with(const char *name, const char *old, const char *text) {
     return path_of("bad");
 }
 
+/* As GGUF in every storage, and read again. What F32 holds comes back bit for bit, also where a head of RoPE
+   has its pairs otherwise there; else as near as the storage is fine. */
+static void gguf_and_back(void) {
+    static const struct { const char *type; double bound; } cases[] = {
+        {"f32", 0}, {"f16", 1.0 / 2048}, {"bf16", 1.0 / 256}, {"q8_0", 0.52 / 127}};
+    static const char *const exact[] = {"llama", "grouped", "biased", "qwen2", "qwen3", "gemma2", "olmo2",
+                                        "phi3", "smollm3", "granite", "stablelm", "stablelm_beside", "neox",
+                                        "neox_serial", "phi", "gemma3"};
+    static const char *const own_scale = "\"query_pre_attn_scalar\": 9";
+    char line[600];
+    make_own(path_of("own"), "");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        CONVERT("--to gguf --type %s %s %s", cases[i].type, path_of("own"), path_of("g"));
+        CONVERT("%s %s", path_of("g"), path_of("b"));
+        double most = tensors_apart(path_of("own"), path_of("b"), "");
+        CHECK_THAT(most <= cases[i].bound && (most > 0 || !i), "as %s: %g apart", cases[i].type, most);
+        CHECK(tensors_apart(path_of("own"), path_of("b"), "ffn.w2") <= 0);
+        CHECK(tensors_apart(path_of("own"), path_of("b"), "ln") <= 0);
+    }
+    for (size_t i = 0; i < sizeof exact / sizeof *exact; i++) {
+        int gemma = !strcmp(exact[i], "gemma2"); /* whose scores llama.cpp scales by the width of a head */
+        const char *path = model_of(exact[i]), *as = strcmp(exact[i], "phi3") ? "" : "--as phi3 ";
+        if (gemma) path = with("gemma2", own_scale, "\"query_pre_attn_scalar\": 6");
+        CONVERT("%s %s", path, path_of("a"));
+        CONVERT("--to gguf %s%s %s", as, path_of("a"), path_of("g"));
+        CONVERT("%s %s", path_of("g"), path_of("b")); /* interleaved, and llama3's frequencies are a table */
+        double most = apart(exact[i], path_of("a"), path_of("b"));
+        CHECK_THAT(most <= 5e-6, "%s: %g apart", exact[i], most);
+    }
+    CONVERT("--to hf %s %s", path_of("own"), path_of("hf")); /* interleaved to half, and back by GGUF */
+    CONVERT("--to gguf %s %s", path_of("hf"), path_of("g"));
+    CONVERT("%s %s", path_of("g"), path_of("b"));
+    CHECK(tensors_apart(path_of("own"), path_of("b"), "") <= 0);
+    refused("none", "score_scale", "--to gguf tests/models/partial");
+    refused("none", "score_scale", "--to gguf tests/models/gemma2");
+    CONVERT("%s %s", model_of("gemma2"), path_of("gemma2"));
+    snprintf(line, sizeof line, "--to gguf %s", path_of("gemma2"));
+    refused("none", "score_scale", line);
+    refused("none", "has no form there", "--to gguf tests/models/gptj");
+    refused("none", "not written", "--to hf --as mamba tests/models/llama");
+    refused("none", "qk_norm = none has no form there", "--to hf --as qwen3 tests/models/llama");
+    refused("none", "window = 5", "--to gguf tests/models/mistral");
+    refused("none", "attention = dot", "--to gguf tests/models/gpt2");
+    for (int i = 0; i < 2; i++) { /* what has a window is Mistral's there, whose projections have no biases */
+        make_own(path_of("biased"), i ? "window=5 ffn_bias=1" : "window=5 attention_bias=1");
+        snprintf(line, sizeof line, "--to hf %s", path_of("biased"));
+        refused("none", "window beside attention_bias or ffn_bias", line);
+    }
+}
+
+/* ---- RoPE is ComplexFormer ---- */
+
+/* Adds to one number of a tensor of a checkpoint. */
+static void move(const char *path, const char *name, size_t at, float by) {
+    cmha_archive a;
+    FILE *file;
+    float x = 0;
+    if (!CHECK(!cmha_archive_open(&a, &context, path)) || !CHECK((file = fopen(path, "r+b")) != NULL)) return;
+    const cmha_archive_tensor *t = cmha_archive_find(&a, name);
+    if (CHECK(t && at < t->count)) {
+        long place = (long)(a.data_begin + t->begin) + 4 * (long)at;
+        CHECK(!fseek(file, place, SEEK_SET) && fread(&x, 4, 1, file) == 1);
+        x += by;
+        CHECK(!fseek(file, place, SEEK_SET) && fwrite(&x, 4, 1, file) == 1);
+    }
+    cmha_archive_close(&a), fclose(file);
+}
+
+static void complexformer(void) {
+    static const char *const kinds[] = {"cmha-fixed", "cmha", "cmha-shared"};
+    char line[256];
+    for (size_t i = 1; i < ENCODERS; i++) { /* the RoPE models */
+        if (strstr(models[i], "bert")) continue;
+        CONVERT("%s %s", model_of(models[i]), path_of("rope"));
+        for (size_t k = 0; k < 3; k++) {
+            CONVERT("--attention %s %s %s", kinds[k], path_of("rope"), path_of(kinds[k]));
+            double most = apart(models[i], path_of("rope"), path_of(kinds[k]));
+            CHECK_THAT(most <= 0, "%s as %s: %g apart", models[i], kinds[k], most);
+            CONVERT("--attention rope %s %s", path_of(kinds[k]), path_of("back"));
+            CHECK(apart(models[i], path_of("rope"), path_of("back")) <= 0);
+        }
+        CONVERT("--to hf %s %s", path_of("cmha"), path_of("hf"));
+        CONVERT("--to hf %s %s", path_of("rope"), path_of("of"));
+        char line[1600];
+        snprintf(line, sizeof line, "diff -r %s %s && rm -r %s", path_of("hf"), path_of("of"), path_of("hf"));
+        CHECK_THAT(system(line) == 0, "%s: a ComplexFormer in their form is another", models[i]);
+    }
+    CONVERT("%s %s", model_of("gpt2"), path_of("gpt2"));
+    CONVERT("--attention cmha %s %s", path_of("gpt2"), path_of("cmha"));
+    CHECK(apart("gpt2", path_of("gpt2"), path_of("cmha")) <= 1e-5);
+    CONVERT("--attention cmha %s %s", model_of("llama"), path_of("cmha"));
+    move(path_of("cmha"), "blocks.1.attn.b", 5, 0.25f); /* head 1, pair 1 of 4 */
+    snprintf(line, sizeof line, "--attention rope %s", path_of("cmha"));
+    refused("none", "layer 1, head 1 has moved, b of pair 1 is 0.25", line);
+    snprintf(line, sizeof line, "--to hf %s", path_of("cmha"));
+    refused("none", "head 1 has moved", line);
+    refused("none", "no weights of another kind", "--attention alibi tests/models/llama");
+    refused("none", "there is no kind", "--attention complex tests/models/llama");
+    refused("none", "no positions", "--attention rope tests/models/gpt2");
+}
+
+/* ---- What is not right ---- */
+
 /* Settings that change what a model computes, or its shapes, are named. */
 static void settings(void) {
     static const struct { const char *name, *old, *text, *says;
@@ -406,6 +509,20 @@ static void settings(void) {
         {"llama", "\"use_cache\": true", "\"layer_types\": [\"full_attention\", \"sliding_attention\"]",
          "some layers"},
         {"llama", "\"use_cache\": true", "\"layer_types\": \"none\"", "layer_types"},
+        {"llama", "\"use_cache\": true", "\"layer_types\": [\"full_attention\"]", "not as long as"},
+        {"llama", "\"use_cache\": true", "\"layer_types\": [\"full_attention\", 1]", "a layer of the type"},
+        {"olmo2", "\"use_cache\": true", "\"layer_types\": [\"full_attention\", \"sliding_attention\"]",
+         "not known of olmo2"},
+        {"smollm3", "[\n  1,", "[\n  \"1\",", "no_rope_layers has no numbers"},
+        {"smollm3", "\"use_sliding_window\": false", "\"use_sliding_window\": true", "use_sliding_window"},
+        {"gemma2", "\"query_pre_attn_scalar\": 9", "\"query_pre_attn_scalar\": 0", "score_scale"},
+        {"gemma2", "gelu_pytorch_tanh\",\n \"max", "silu\",\n \"max", "hidden_act"},
+        {"gemma3", "\"sliding_window\": 4", "\"sliding_window\": 0", "no window is given"},
+        {"granite", "\"logits_scaling\": 4.0", "\"logits_scaling\": 0", "logits are divided by 0"},
+        {"stablelm", "\"qk_layernorm\": false", "\"qk_layernorm\": true", "qk_layernorm"},
+        {"neox", "\"use_parallel_residual\": true", "\"use_parallel_residual\": \"x\"", "use_parallel"},
+        {"neox", "\"rotary_pct\": 0.25", "\"rotary_pct\": \"a\"", "rotary_pct is not understood"},
+        {"phi3", "\"use_cache\": true", "\"rope_scaling\": {\"type\": \"longrope\"}", "longrope"},
         {"llama", "\"use_cache\": true", "\"rope_scaling\": {\"type\": \"linear\", \"factor\": \"2\"}",
          "factor is not understood"},
         {"partial", "\"partial_rotary_factor\": 0.5", "\"partial_rotary_factor\": 1.5",
@@ -431,7 +548,7 @@ static void settings(void) {
     }
     (void)with("qwen2", "\"use_sliding_window\": false", "\"use_sliding_window\": true");
     change("\"num_hidden_layers\": 1", "\"num_hidden_layers\": 2"); /* the second of two has a window */
-    refused("none", "some layers", path_of("bad"));
+    refused("none", "missing tensors: model.layers.1.", path_of("bad"));
     static char deep[200001];
     memset(deep, '[', sizeof deep - 1);
     (void)with("llama", "{", "{");
@@ -444,6 +561,10 @@ static void shards(void) {
     char text[4096], more[256];
     cmha_archive a;
     size_t used = 0;
+    (void)with("llama", "\"tie_word_embeddings\": false", "\"tie_word_embeddings\": true");
+    refused("none", "lm_head is another matrix", path_of("bad"));
+    CHECK(!rename(path_of("bad/model.safetensors"), path_of("bad/pytorch_model.bin")));
+    refused("none", "only as pytorch_model.bin", path_of("bad"));
     (void)with("llama", "{", "{");
     if (!CHECK(!cmha_archive_open(&a, &context, path_of("bad/model.safetensors")))) return;
     used += (size_t)snprintf(text, sizeof text, "{\"metadata\": {}, \"weight_map\": {");
@@ -688,6 +809,7 @@ int main(int argc, char **argv) {
     halves();
     like_elsewhere();
     stories();
+    for (size_t i = LEARNED; i < ENCODERS; i++) learns_like(models[i]), adapts(models[i]);
 #ifndef CMHA_DOUBLE
     back_again();
     gguf_and_back();

@@ -42,6 +42,11 @@ static const struct kind {
                      "n_kv_heads=1 position=learned embedding_norm=1 placement=post head_transform=1 tied=0"},
     {BOTH, "attention=rope parallel=norms value_residual=1 residual_mix=1 n_kv_heads=2 n_layers=3"},
     {BOTH, "attention=cmha parallel=norm norm=rmsnorm activation=swiglu attention_bias=1"},
+    {BOTH, "attention=rope placement=sandwich norm=rmsnorm_one_plus activation=geglu_tanh layer_kinds=lg "
+           "window=4 local_base=50 qk_norm=rms_one_plus embedding_scale=1 n_layers=3"},
+    {BOTH, "attention=cmha placement=after qk_norm=rms_whole n_kv_heads=2 layer_kinds=gn head_scale=0.3 "
+           "embedding_factor=3"},
+    {BOTH, "attention=rope norm=layernorm_gain activation=geglu_erf layer_kinds=gll window=3 n_layers=3"},
     /* CoPE: every score, imaginary part and maximum */
     {BOTH, COPE "cope_score=phase placement=post activation=relu output_bias=1 token_types=2"},
     {BOTH, COPE "cope_score=magnitude cope_imag=sin_cos"},
@@ -876,7 +881,7 @@ static void refused_configurations(void) {
         {CRAT "irw_layers=2", CMHA_ERR_ARGUMENT}, /* of two layers the middle is the second */
         {CRAT "irw_layers=1 irw_from=3", CMHA_ERR_ARGUMENT},
         {CRAT "irw_layers=1024 irw_from=1024", CMHA_ERR_ARGUMENT},
-        {"causal=0 window=3", CMHA_ERR_ARGUMENT},
+        {"layer_kinds=gl", CMHA_ERR_ARGUMENT},
         {COPE "d_model=20 attention=rope", CMHA_ERR_SHAPE},
         {"family=mobius attention=dot placement=post position=sinusoidal n_heads=1 d_model=15",
          CMHA_ERR_SHAPE},

@@ -427,7 +427,10 @@ static void decode_families(void) {
         "parallel=norms value_residual=1 residual_mix=1 n_kv_heads=2 qk_norm=rms n_layers=3",
         "attention=rope parallel=norm value_residual=1 window=5 attention_bias=1",
         "family=mobius attention=rope position=learned placement=post mobius_heads=2 residual_mix=1",
-        "family=crat residual_mix=1 n_layers=3"};
+        "family=crat residual_mix=1 n_layers=3",
+        ("attention=rope placement=sandwich layer_kinds=lln window=5 local_base=50 n_layers=4 "
+         "qk_norm=rms_one_plus rope_scaling=yarn rope_factor=4 rope_length=64"),
+        "placement=after qk_norm=rms_whole n_kv_heads=2 layer_kinds=gl window=3 sinks=1 head_scale=2"};
     size_t i;
     for (i = 0; i < sizeof options / sizeof *options; i++) {
         cmha_model_config c = check_model_config();

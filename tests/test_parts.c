@@ -266,6 +266,43 @@ static void nothing_changes(void) {
     CHECK_THAT(off > 1e-3, "a cap of scores changes nothing");
 }
 
+/* What a layer sees and turns by is what a model whose layers are all of that kind does. */
+static void kinds_of_layers(void) {
+    static const char *const same[][2] = {
+        {"attention=rope layer_kinds=g window=3", "attention=rope"},
+        {"attention=rope layer_kinds=l window=3", "attention=rope window=3"},
+        {"attention=rope layer_kinds=n window=3", "attention=dot"},
+        {"layer_kinds=n window=3", "frequency=literal base=1e12 layer_kinds=n"},
+        {"attention=rope layer_kinds=l window=64 local_base=500 rope_scaling=linear rope_factor=4",
+         "attention=rope base=500"},
+        {"attention=rope layer_kinds=l window=64 local_base=500 rope_scaling=yarn rope_factor=4 "
+         "rope_length=9", "attention=rope base=500"},
+        {"attention=rope layer_kinds=gllll n_layers=1 window=3 local_base=500", "attention=rope n_layers=1"},
+        {"attention=rope causal=0 window=64", "attention=rope causal=0"},
+        {"attention=rope causal=0 window=1", "attention=rope window=1"},
+        {"embedding_factor=4", "embedding_scale=1"}}; /* of 16 */
+    static const char *const others[][2] = {
+        {"attention=rope layer_kinds=gl window=3", "attention=rope window=3"},
+        {"attention=rope layer_kinds=gl window=3", "attention=rope layer_kinds=lg window=3"},
+        {"attention=rope layer_kinds=gn", "attention=rope"},
+        {"attention=rope layer_kinds=gl window=64 local_base=500", "attention=rope"},
+        {"attention=rope causal=0 window=2", "attention=rope causal=0"},
+        {"attention=rope causal=0 window=2", "attention=rope window=2"},
+        {"embedding_factor=4", "embedding_factor=3"},
+        {"head_scale=4", "head_scale=3"},
+        {"activation=geglu_erf", "activation=swiglu"},
+        {"qk_norm=rms_gain", "qk_norm=rms_one_plus"},
+        {"norm=layernorm_gain", "norm=rmsnorm"}};
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
+        double off = between(same[i][0], same[i][1]);
+        CHECK_THAT(off < check_tolerance(1e-9, 1e-4), "%s: %g", same[i][0], off);
+    }
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        double off = between(others[i][0], others[i][1]);
+        CHECK_THAT(off > 1e-4, "%s is %s", others[i][0], others[i][1]);
+    }
+}
+
 /* With QK-norm, the lengths of queries and keys are nothing, whoever they are; nor are gains of 1. */
 static void lengths(const char *options, const char *matrix) {
     enum { N = ROWS * LENGTH * VOCABULARY };
@@ -439,6 +476,25 @@ static void silent_ffn(cmha_model *model, int k) {
     put(model, "blocks.0.ffn.w2.weight", 0), put(model, "blocks.1.ffn.w2.weight", 0);
 }
 
+/* What the sublayers write adds nothing: by the gains of norms behind them, or by their matrices. */
+static void silent_outputs(cmha_model *model, int k) {
+    static const char *const gains[] = {"blocks.0.ln1_out.weight", "blocks.0.ln2_out.weight",
+                                        "blocks.1.ln1_out.weight", "blocks.1.ln2_out.weight"};
+    int behind = cmha_parameters_find(&model->parameters, gains[0]) != NULL;
+    for (int i = 0; i < 4 && behind; i++) put(model, gains[i], 0);
+    if (!behind) silent_attention(model, k), silent_ffn(model, k);
+}
+static void gains_of_two(cmha_model *model, int k) {
+    static const char *const gains[] = {"blocks.0.attn.q_norm.weight", "blocks.0.attn.k_norm.weight",
+                                        "blocks.1.attn.q_norm.weight", "blocks.1.attn.k_norm.weight"};
+    for (int i = 0; i < 4; i++) put(model, gains[i], 1 + k);
+}
+static void quarter_head(cmha_model *model, int k) {
+    cmha_parameter *head = cmha_parameters_find(&model->parameters, "head.weight");
+    if (!k || !CHECK(head)) return;
+    for (size_t i = 0; i < head->tensor.size; i++) head->tensor.data[i] /= 4;
+}
+
 /* Identities of what a layer reads and of its values, each with one that does not hold. */
 static void residuals(void) {
     const double near = sizeof(cmha_real) == 8 ? 1e-12 : 1e-5, far = 1e-4;
@@ -453,6 +509,15 @@ static void residuals(void) {
     CHECK(logits_apart("parallel=norms", "attention=cmha", silent_attention) < near);
     CHECK(logits_apart("parallel=norms", "attention=cmha", silent_ffn) < near);
     CHECK(logits_apart("parallel=norm", "parallel=norms", as_it_is) < near); /* gains are all 1 */
+    CHECK(logits_apart("placement=sandwich", "attention=cmha", silent_outputs) < near);
+    CHECK(logits_apart("placement=after", "attention=cmha", silent_outputs) < near);
+    CHECK(logits_apart("placement=sandwich", "placement=after", silent_outputs) < near);
+    CHECK(logits_apart("placement=sandwich", "attention=cmha", as_it_is) > far);
+    CHECK(logits_apart("placement=after", "placement=sandwich", as_it_is) > far);
+    CHECK(logits_apart("head_scale=0.25 tied=0", "tied=0", quarter_head) < near);
+    CHECK(logits_apart("qk_norm=rms_one_plus", "qk_norm=rms_gain", gains_of_two) < near); /* 1 + 1 */
+    CHECK(logits_apart("qk_norm=rms_whole n_heads=1", "qk_norm=rms_gain n_heads=1", as_it_is) < near);
+    CHECK(logits_apart("qk_norm=rms_whole", "qk_norm=rms_gain", as_it_is) > far);
 }
 
 /* The z-loss is z times the mean of (log sum exp logits)^2 over the targets, beside the loss, not in it. */
@@ -582,7 +647,7 @@ int main(int argc, char **argv) {
     if (sizeof(cmha_real) == sizeof(double)) gains(1e160, 1e160);
     gains_at_first();
     attentions(), sinks_backward(), huge_scores();
-    nothing_changes();
+    nothing_changes(), kinds_of_layers();
     lengths("attention=rope layout=half n_kv_heads=2", "blocks.0.attn.wk.weight");
     lengths("attention=cmha", "blocks.0.attn.wq.weight");
     lengths("attention=pope n_kv_heads=1 position=alibi n_layers=1", "blocks.0.attn.wk.weight");
@@ -592,6 +657,11 @@ int main(int argc, char **argv) {
     residuals(), means();
     z_loss("attention=rope"), z_loss("tied=0 head_bias=1 logit_softcap=3"), z_loss("pcl_weight=0.1 causal=0");
     refused("parallel=norms placement=post", "parallel");
+    refused("parallel=norm placement=after", "parallel");
+    refused("layer_kinds=gx", "besides g, l and n"), refused("layer_kinds=gl", "need a window");
+    refused("layer_kinds=l window=2 local_base=0.5", "local_base");
+    refused("family=cope attention=rope qk_norm=rms_whole", "qk_norm");
+    refused("family=crat layer_kinds=g", "layer_kinds"), refused("family=crat placement=after", "placement");
     refused("value_residual=1 recompute=1", "recompute");
     refused("family=cope attention=rope value_residual=1", "value_residual");
     refused("family=crat qk_norm=rms", "qk_norm");

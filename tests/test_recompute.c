@@ -36,6 +36,7 @@ static const char *const forms[] = {
     "family=crat crat_attention=linear state_gelu=1",
     "qk_norm=rms_gain score_softcap=2 logit_softcap=5 window=6 sinks=1 attention_dropout=0.1",
     "parallel=norms residual_mix=1 n_layers=3 dropout=0.1",
+    "placement=sandwich layer_kinds=lgn window=6 local_base=20 n_layers=3 dropout=0.1 qk_norm=rms_whole",
 };
 
 typedef struct run {

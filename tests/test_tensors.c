@@ -379,7 +379,7 @@ static cmha_model_config drawn_config(cmha_context *context) {
     c.rotary_dims = 2 * check_below((c.d_head ? c.d_head : c.d_model / c.n_heads) / 2 + 1);
     if (c.attention > CMHA_ATTENTION_DOT) c.pcl_weight = 0;
     if (c.pcl_weight > 0) c.rotary_dims = 0;
-    if (c.activation == CMHA_ACTIVATION_SWIGLU) c.head_transform = 0;
+    if (c.activation == CMHA_ACTIVATION_SWIGLU || c.activation > CMHA_ACTIVATION_RELU2) c.head_transform = 0;
     c.features = check_below(4) + !c.tokens, c.values = check_below(3);
     if (!c.features) c.complex_features = c.feature_norm = 0;
     if (!c.values) c.gaussian = 0;
@@ -389,7 +389,8 @@ static cmha_model_config drawn_config(cmha_context *context) {
     if (c.family == CMHA_FAMILY_CRAT && c.crat_attention % 3) c.head_temperature = 0; /* linear and lag */
     if (c.family != CMHA_FAMILY_REAL || c.recompute) c.value_residual = 0;
     CHECK_OK(cmha_config_set_all(context, table, &c, needs[c.family]));
-    if (c.placement == CMHA_PLACEMENT_POST) c.parallel = CMHA_PARALLEL_NONE;
+    if (c.placement % 2) c.parallel = CMHA_PARALLEL_NONE; /* post, after */
+    if (c.family == CMHA_FAMILY_COPE && c.qk_norm > CMHA_QK_NORM_RMS_GAIN) c.qk_norm = CMHA_QK_NORM_RMS_GAIN;
     if (c.family == CMHA_FAMILY_MOBIUS && check_below(2)) c.position = CMHA_POSITION_SINUSOIDAL;
     if (c.family == CMHA_FAMILY_CRAT && check_below(2)) c.position = CMHA_POSITION_MULTIFREQ;
     return c;

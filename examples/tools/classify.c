@@ -292,7 +292,7 @@ static int predict(void) {
     labelled r;
     cmha_model model;
     char path[4096];
-    check(cmha_model_open(&model, &ctx, option[MODEL].value));
+    open_checkpoint(&model, option[MODEL].value);
     mc = model.config, tc.length = mc.max_positions < 4096 ? mc.max_positions : 4096;
     open_words(option[MODEL].value, mc.tokenizer);
     if (mc.vocabulary != words.size || !mc.classes)

@@ -18,9 +18,10 @@
 #include "codec.h"
 #include "vocabulary.h"
 
-enum { TO, TYPE, ATTENTION, TOKENIZER, CONTEXT, CHECK, IDS, HELP, N_OPTIONS };
+enum { TO, AS, TYPE, ATTENTION, TOKENIZER, CONTEXT, CHECK, IDS, HELP, N_OPTIONS };
 static setting option[N_OPTIONS] = {
     {"--to", "cmha", "cmha (a checkpoint of ours), hf (a folder as Hugging Face has it) or gguf; cmha"},
+    {"--as", NULL, "of --to hf and gguf: whose form, such as phi3; that of IN, else the first that fits"},
     {"--type", "f32", "f32, f16, bf16, in gguf also q8_0: how matrices are stored; f32"},
     {"--attention", NULL,
      "cmha, cmha-shared, cmha-fixed or rope: the same model with that attention, where\n"
@@ -50,8 +51,7 @@ typedef struct input {
 
 /* A parameter of the library's and its row in the table of names. */
 typedef struct piece {
-    char name[64];
-    const char *const *row; /* NULL: nobody else has it */
+    char name[64], ours[64]; /* ours: of the table of names, without number and suffix */
     const char *suffix;     /* ".weight", ".bias" or "" */
     size_t layer, shape[2], count;
     int rank;
@@ -62,7 +62,8 @@ typedef struct pieces { piece *list; size_t n; } pieces;
 typedef struct output {
     char name[96];
     size_t shape[2], first, n, count; /* n = 0: `given` */
-    int rank, turned;                 /* turned: stored as the transposed matrix */
+    size_t unread;                    /* numbers before the pieces, zeros */
+    int rank, turned, by_head;        /* turned: stored as the transposed matrix */
     uint32_t as;
     const float *given;
 } output;
@@ -93,14 +94,8 @@ static void refuse(const input *in, const char *why) {
 
 /* ---- What parameters a model has ---- */
 
-static const char *const *row_of(const char *name, size_t layer, const char *suffix) {
-    char is[96];
-    for (size_t r = 0; r < FORM_TENSORS; r++) {
-        form_name(is, sizeof is, OURS, form_tensors[r][OURS], 0, layer, suffix);
-        if (!strcmp(is, name)) return form_tensors[r];
-    }
-    return NULL;
-}
+/* Their name for a piece in the table of tensors; NULL: they have none. */
+static const char *theirs(const piece *p, form f) { return form_theirs(p->ours, f); }
 
 /* Appends parameter p of layer `layer`, of a model whose first layer it was found in. */
 static void add_piece(pieces *all, const cmha_parameter *p, size_t layer, const cmha_model_config *c) {
@@ -111,7 +106,9 @@ static void add_piece(pieces *all, const cmha_parameter *p, size_t layer, const 
     if (rest) snprintf(one->name, sizeof one->name, "blocks.%zu.%s", layer, rest);
     else snprintf(one->name, sizeof one->name, "%s", p->name);
     one->suffix = dot && !strcmp(dot, ".weight") ? ".weight" : dot && !strcmp(dot, ".bias") ? ".bias" : "";
-    one->layer = layer, one->row = row_of(one->name, layer, one->suffix);
+    one->layer = layer;
+    snprintf(one->ours, sizeof one->ours, "%s%.*s", rest ? "blocks.%." : "",
+             (int)(strlen(rest ? rest : p->name) - strlen(one->suffix)), rest ? rest : p->name);
     if (p->is_complex || p->tensor.rank > 2) complain(1, "this kind of model has no other form: ", p->name);
     one->rank = p->tensor.rank, memcpy(one->shape, p->tensor.shape, sizeof one->shape);
     if (!strncmp(one->name, "tok_emb.", 8) || !strncmp(one->name, "head.", 5)) one->shape[0] = c->vocabulary;
@@ -154,12 +151,20 @@ static const piece *find_piece(const pieces *all, const char *name) {
 
 /* Are two pieces parts of one tensor in that form? */
 static int same_tensor(const piece *a, const piece *b, form f) {
-    return a->row && b->row && a->row[f] && b->row[f] && a->layer == b->layer &&
-           !strcmp(a->row[f], b->row[f]) && !strcmp(a->suffix, b->suffix);
+    const char *x = theirs(a, f), *y = theirs(b, f);
+    return x && y && a->layer == b->layer && !strcmp(x, y) && !strcmp(a->suffix, b->suffix);
 }
 
 /* Hugging Face's GPT-2 has its matrices transposed ("Conv1D"), but for embeddings. */
-static int is_turned(const piece *p, form f) { return f == GPT2 && p->rank == 2 && p->row[f][0] == 'h'; }
+static int is_turned(const piece *p, form f) {
+    const char *name = f == GPT2 && p->rank == 2 ? theirs(p, f) : NULL;
+    return name && *name == 'h';
+}
+
+/* GPT-NeoX has queries, keys and values head after head. */
+static int is_by_head(const piece *p, form f) {
+    return f == NEOX && !strncmp(p->ours, "blocks.%.attn.w", 15) && p->ours[15] != 'o';
+}
 
 /* ---- Reading ---- */
 
@@ -168,20 +173,25 @@ static weights_tensor *tensor_of(const input *in, const piece *p) {
     const char *suffixes[2] = {p->suffix, !strcmp(p->suffix, ".weight") ? ".gamma" : ".beta"};
     weights_tensor *found = NULL;
     char name[128];
-    if (!p->row && in->in == OURS) return weights_find(&in->tensors, p->name);
-    if (!p->row || !p->row[in->in]) return NULL;
+    if (in->in == OURS) return weights_find(&in->tensors, p->name);
+    if (!theirs(p, in->in)) return NULL;
     for (int i = 0; i < 4 && !found; i++) {
-        if (i >= 2 && in->in != BERT) break;
-        form_name(name, sizeof name, in->in, p->row[in->in], !(i & 1), p->layer, suffixes[i / 2]);
+        if (i >= 2 && !(IN(in->in) & IN_ENCODERS)) break;
+        form_name(name, sizeof name, in->in, theirs(p, in->in), !(i & 1), p->layer, suffixes[i / 2]);
         found = weights_find(&in->tensors, name);
     }
     return found;
 }
 
-/* Rows of the tensor that `at` is part of, and of these before it. */
+static size_t unread_rows(const piece *p, form f) {
+    return f == ROBERTA && !strcmp(p->ours, "pos_emb") ? ROBERTA_ROWS : 0;
+}
+
+/* Rows of the tensor that `at` is part of, and of these before it, such as RoBERTa's that nothing reads. */
 static size_t rows_around(const pieces *all, size_t at, form f, size_t *before) {
     size_t rows = all->list[at].shape[0], i;
-    for (*before = 0, i = at; i && same_tensor(&all->list[i - 1], &all->list[at], f); i--)
+    *before = unread_rows(&all->list[at], f);
+    for (i = at; i && same_tensor(&all->list[i - 1], &all->list[at], f); i--)
         *before += all->list[i - 1].shape[0];
     for (i = at + 1; i < all->n && same_tensor(&all->list[i], &all->list[at], f); i++)
         rows += all->list[i].shape[0];
@@ -204,11 +214,11 @@ static void check_tensors(input *in, const pieces *all) {
         const piece *p = &all->list[i];
         weights_tensor *t = tensor_of(in, p);
         size_t rows = rows_around(all, i, in->in, &before), shape[2];
-        int turned = p->row && is_turned(p, in->in);
+        int turned = is_turned(p, in->in);
         if (!t) {
             char name[128];
-            if (p->row && p->row[in->in])
-                form_name(name, sizeof name, in->in, p->row[in->in], 1, p->layer, p->suffix);
+            if (theirs(p, in->in))
+                form_name(name, sizeof name, in->in, theirs(p, in->in), 1, p->layer, p->suffix);
             else snprintf(name, sizeof name, "%s", p->name);
             if (used > 200) more++;
             else
@@ -228,7 +238,7 @@ static void check_tensors(input *in, const pieces *all) {
 
 /* Is a tensor that no parameter wants known to be spare? Says so, once, where that leaves something out. */
 static int is_spare(const input *in, const char *name) {
-    const char *prefix = form_prefixes[in->in];
+    const char *prefix = form_prefix(in->in);
     size_t n = strlen(prefix);
     if (in->in == OURS) return !strncmp(name, "optim.", 6);
     for (size_t i = 0; i < sizeof form_spares / sizeof *form_spares; i++) {
@@ -241,6 +251,28 @@ static int is_spare(const input *in, const char *name) {
         return 1;
     }
     return 0;
+}
+
+/* A head of its own beside tied embeddings is the same matrix, or the model is not what its settings say. */
+static void check_tied(input *in, const pieces *all) {
+    const piece *tokens = find_piece(all, "tok_emb.weight");
+    const weights_tensor *t, *embedding = tokens ? tensor_of(in, tokens) : NULL;
+    const char *head = form_theirs("head", in->in);
+    char name[128];
+    int same;
+    if (!in->config.tied || !embedding || !head || *head != '/' || IN(in->in) & IN_ENCODERS) return;
+    form_name(name, sizeof name, in->in, head, 0, 0, ".weight");
+    if ((t = weights_find(&in->tensors, name)) == NULL) return;
+    same = t->rank == 2 && t->count == embedding->count;
+    if (same) {
+        float *x = take(t->count, sizeof *x), *y = take(t->count, sizeof *y);
+        must(weights_read(&in->tensors, t, x, failure));
+        must(weights_read(&in->tensors, embedding, y, failure));
+        same = !memcmp(x, y, t->count * sizeof *x);
+        free(x), free(y);
+    }
+    if (same) return;
+    complain(1, in->path, ": tie_word_embeddings is true, but lm_head is another matrix than the embeddings");
 }
 
 static void check_others(const input *in) {
@@ -262,12 +294,21 @@ static void turn(const float *x, size_t rows, size_t columns, float *y) { /* y [
         for (size_t j = 0; j < columns; j++) y[j * rows + i] = x[i * columns + j];
 }
 
+/* Takes part 0, 1 or 2 of every head, its queries, keys or values, out of x, or (back) puts it there. */
+static void by_head(const input *in, size_t part, size_t columns, float *x, float *own, int back) {
+    size_t n = form_width(&in->config) * columns;
+    for (size_t head = 0; head < in->config.n_heads; head++) {
+        float *theirs_at = x + (3 * head + part) * n, *ours_at = own + head * n;
+        memcpy(back ? theirs_at : ours_at, back ? ours_at : theirs_at, n * sizeof *x);
+    }
+}
+
 /* Reads a piece [rows, columns]. */
 static void read_piece(input *in, const pieces *all, const piece *p, float *out) {
     size_t before, rows = rows_around(all, (size_t)(p - all->list), in->in, &before);
     size_t columns = p->rank == 2 ? p->shape[1] : 1;
     weights_tensor *t = tensor_of(in, p);
-    int turned = p->row && is_turned(p, in->in);
+    int turned = is_turned(p, in->in);
     if (!turned && rows == p->shape[0]) {
         must(weights_read(&in->tensors, t, out, failure));
         return;
@@ -282,7 +323,8 @@ static void read_piece(input *in, const pieces *all, const piece *p, float *out)
             free(in->held), in->held = x;
         }
     }
-    memcpy(out, in->held + before * columns, p->count * sizeof *out);
+    if (is_by_head(p, in->in)) by_head(in, before / p->shape[0], columns, in->held, out, 0);
+    else memcpy(out, in->held + before * columns, p->count * sizeof *out);
 }
 
 /* ---- Opening ---- */
@@ -307,7 +349,7 @@ static void read_frequencies(input *in) {
     size_t pairs = form_width(c) / 2, used = 0, room;
     float *factors;
     double *omega;
-    if (!t || in->in != GGUF_LLAMA) return;
+    if (!t || !form_row(in->in, "frequency")) return;
     if (c->rotary_dims || c->rope_scaling || t->count != pairs)
         refuse(in, "rope_freqs.weight is not as long as a head has pairs, or not all that scales them");
     factors = take(pairs, sizeof *factors), omega = take(pairs, sizeof *omega);
@@ -335,12 +377,13 @@ static void open_gguf(input *in) {
     if (in->in == GGUF_BERT && (t = weights_find(&in->tensors, "token_types.weight")) != NULL)
         c->token_types = t->shape[0];
     if (in->in != GGUF_BERT) c->tied = !weights_find(&in->tensors, "output.weight");
-    if (in->in == GGUF_LLAMA) {
+    if (form_row(in->in, "qkv_bias")) {
         c->attention_bias = weights_find(&in->tensors, "blk.0.attn_output.bias") != NULL;
-        c->qkv_bias = !c->attention_bias && weights_find(&in->tensors, "blk.0.attn_q.bias") != NULL;
-        c->ffn_bias = weights_find(&in->tensors, "blk.0.ffn_gate.bias") != NULL;
-        read_frequencies(in);
+        c->qkv_bias = !c->attention_bias && (weights_find(&in->tensors, "blk.0.attn_q.bias") ||
+                                             weights_find(&in->tensors, "blk.0.attn_qkv.bias"));
     }
+    if (in->in == GGUF_LLAMA) c->ffn_bias = weights_find(&in->tensors, "blk.0.ffn_gate.bias") != NULL;
+    read_frequencies(in);
 }
 
 static void open_ours(input *in) {
@@ -384,13 +427,23 @@ static void open_tokens(input *in) {
     memcpy(in->config.tokenizer, in->tokens.identity, sizeof in->config.tokenizer);
 }
 
+/* A tensor of an encoder's head by our name, or NULL. */
+static const weights_tensor *find_head(const input *in, const char *ours, const char *suffix) {
+    const char *name = form_theirs(ours, in->in);
+    char whole[128];
+    if (!name) return NULL;
+    form_name(whole, sizeof whole, in->in, name, 0, 0, suffix);
+    return weights_find(&in->tensors, whole);
+}
+
 /* What heads a BERT has, its tensors say. */
 static void find_heads(input *in) {
     cmha_model_config *c = &in->config;
-    const weights_tensor *t = weights_find(&in->tensors, "classifier.weight");
-    if (in->in != BERT) return;
-    c->head_transform = weights_find(&in->tensors, "cls.predictions.transform.dense.weight") != NULL;
-    c->head_bias = weights_find(&in->tensors, "cls.predictions.bias") != NULL;
+    const weights_tensor *t;
+    if (!(IN(in->in) & IN_ENCODERS)) return;
+    t = find_head(in, "class", ".weight");
+    c->head_transform = find_head(in, "head_dense", ".weight") != NULL;
+    c->head_bias = find_head(in, "head", ".bias") != NULL;
     if (t && t->rank == 2) c->classes = t->shape[0], c->pooler = 1;
 }
 
@@ -437,7 +490,7 @@ static void require_start(input *in, const pieces *all) {
     for (size_t i = 0; i < all->n; i++) {
         const piece *p = &all->list[i];
         int delta = strstr(p->name, "attn.delta") != NULL;
-        if (!delta && (!p->row || strcmp(p->row[OURS], "blocks.%.attn.b"))) continue;
+        if (!delta && strcmp(p->ours, "blocks.%.attn.b")) continue;
         x = take(p->count, sizeof *x);
         read_piece(in, all, p, x);
         for (size_t j = 0; j < p->count; j++)
@@ -497,6 +550,11 @@ static void change_layout(float *x, const piece *p, const cmha_model_config *c, 
     free(copy);
 }
 
+/* Is it the gain of a norm? */
+static int is_gain(const piece *p) {
+    return p->rank == 1 && (strstr(p->ours, "ln") || strstr(p->ours, "norm"));
+}
+
 /* Reads the piece that a model to be written has, from the one that was read. */
 static void make_piece(input *in, const pieces *all, const piece *wanted, const cmha_model_config *c,
                        float *x) {
@@ -507,14 +565,17 @@ static void make_piece(input *in, const pieces *all, const piece *wanted, const 
     for (size_t i = p ? p->count : wanted->count; i < wanted->count; i++)
         x[i] = x[i - p->count]; /* to every head */
     if (rotates && in->config.layout != c->layout) change_layout(x, wanted, c, c->layout == CMHA_LAYOUT_HALF);
+    if (in->config.norm != c->norm && is_gain(wanted)) /* 1 + w, or that sum */
+        for (size_t i = 0; i < wanted->count; i++) x[i] += c->norm == CMHA_NORM_RMS ? 1.0f : -1.0f;
 }
 
 /* How a tensor is stored where the matrices are `as`. In GGUF rows that are no multiple of 32 stay F32: Q8_0
    has no such, and llama.cpp has multiplied such rows of F16 wrongly. */
 static uint32_t storage_of(const piece *p, form f, uint32_t as) {
     int small = p->rank == 1 || !*p->suffix;
-    if (f == GGUF_LLAMA && p->shape[p->rank - 1] % GGUF_BLOCK) small = 1;
-    return small && (f == OURS || f == GGUF_LLAMA) ? (uint32_t)GGUF_AS_F32 : as;
+    int gguf = (IN(f) & IN_GGUF) != 0;
+    if (gguf && p->shape[p->rank - 1] % GGUF_BLOCK) small = 1;
+    return small && (f == OURS || gguf) ? (uint32_t)GGUF_AS_F32 : as;
 }
 
 /* Lists the tensors of the file to be written; room for one more. */
@@ -523,17 +584,19 @@ static output *list_outputs(const pieces *all, form f, uint32_t as, size_t *n) {
     *n = 0;
     for (size_t i = 0, before; i < all->n; i++) {
         const piece *p = &all->list[i];
-        if (f != OURS && (!p->row || !p->row[f])) complain(1, p->name, " has no name there");
+        if (f != OURS && !theirs(p, f)) complain(1, p->name, " has no name there");
         if (i && same_tensor(p, p - 1, f)) {
             list[*n - 1].n++;
             continue;
         }
         output *o = &list[(*n)++];
-        o->first = i, o->n = 1, o->rank = p->rank, o->turned = p->row && is_turned(p, f);
+        o->first = i, o->n = 1, o->rank = p->rank, o->turned = is_turned(p, f);
+        o->by_head = o->rank && is_by_head(p, f);
         if (f == OURS) snprintf(o->name, sizeof o->name, "%s", p->name);
-        else form_name(o->name, sizeof o->name, f, p->row[f], 1, p->layer, p->suffix);
+        else form_name(o->name, sizeof o->name, f, theirs(p, f), 1, p->layer, p->suffix);
         size_t rows = rows_around(all, i, f, &before);
         o->shape[o->turned] = rows, o->shape[!o->turned] = p->rank == 2 ? p->shape[1] : 1;
+        o->unread = unread_rows(p, f) * o->shape[1];
         o->as = storage_of(p, f, as), o->count = p->rank == 2 ? times(rows, p->shape[1]) : rows;
     }
     return list;
@@ -543,12 +606,18 @@ static output *list_outputs(const pieces *all, form f, uint32_t as, size_t *n) {
 static int write_output(weights_file *file, input *in, const pieces *from, const pieces *all, const output *o,
                         const cmha_model_config *c, int padded) {
     static const unsigned char zeros[GGUF_ALIGNMENT];
-    float *x = take(o->count, sizeof *x), *y = x;
+    float *x = take(o->count, sizeof *x), *y = x + o->unread;
     size_t pad = padded ? gguf_padding(gguf_size(o->as, o->count)) : 0;
     int done;
     for (size_t i = o->first; i < o->first + o->n; y += all->list[i++].count)
         make_piece(in, from, &all->list[i], c, y);
     if (!o->n) memcpy(x, o->given, o->count * sizeof *x);
+    if (o->by_head) {
+        y = take(o->count, sizeof *y);
+        for (size_t part = 0; part < 3; part++)
+            by_head(in, part, o->rank == 2 ? o->shape[1] : 1, y, x + part * (o->count / 3), 1);
+        free(x), x = y;
+    }
     if (o->turned) {
         y = take(o->count, sizeof *y);
         turn(x, o->shape[1], o->shape[0], y);
@@ -627,14 +696,14 @@ static int put_tokens(gguf_writer *w, const input *in, size_t vocabulary) {
 }
 
 static int write_gguf(weights_file *file, input *in, const pieces *from, const pieces *all, output *list,
-                      size_t n, const cmha_model_config *c, uint32_t as) {
+                      size_t n, const cmha_model_config *c, form f, uint32_t as) {
     static const struct { uint32_t as, number; } types[] = {
         {GGUF_AS_F32, 0}, {GGUF_AS_F16, 1}, {GGUF_AS_Q8_0, 7}, {GGUF_AS_BF16, 32}};
     gguf_writer w;
     float *factors = NULL;
     int done = 1;
     memset(&w, 0, sizeof w);
-    form_write_gguf(c, &w);
+    form_write_gguf(c, f, &w);
     done = put_tokens(&w, in, c->vocabulary);
     for (size_t i = 0; i < 4; i++)
         if (types[i].as == as) gguf_put_whole(&w, "general.file_type", types[i].number);
@@ -699,7 +768,7 @@ static void write_model(input *in, const pieces *from, const cmha_model_config *
     pieces all = list_pieces(c);
     size_t n, numbers = 0;
     output *list = list_outputs(&all, f, as, &n);
-    int folder = f != OURS && f != GGUF_LLAMA, made = 0, done;
+    int gguf = (IN(f) & IN_GGUF) != 0, folder = f != OURS && !gguf, made = 0, done;
     char *own = folder ? weights_path(path, "model.safetensors") : NULL;
     weights_file file;
     if (folder) made = mkdir(path, 0777) == 0;
@@ -710,8 +779,8 @@ static void write_model(input *in, const pieces *from, const cmha_model_config *
     unfinished = strcpy(take(strlen(file.name) + 1, 1), file.name);
     cJSON *texts = f == OURS ? checkpoint_texts(in, c) : cJSON_CreateObject();
     if (folder) cJSON_AddStringToObject(texts, "format", "pt");
-    done = f == GGUF_LLAMA ? write_gguf(&file, in, from, &all, list, n, c, as)
-                           : write_safetensors(&file, in, from, &all, list, n, c, texts);
+    done = gguf ? write_gguf(&file, in, from, &all, list, n, c, f, as)
+                : write_safetensors(&file, in, from, &all, list, n, c, texts);
     if (!done && made) weights_finish(&file, 0, NULL), rmdir(path), complain(1, failure, "");
     if (done && f == OURS) must(codec_save(&in->tokens, path, failure));
     if (done && folder) write_settings(in, c, f, as, path);
@@ -724,18 +793,19 @@ static void write_model(input *in, const pieces *from, const cmha_model_config *
     cJSON_Delete(texts), free(list), free(all.list), free(own);
 }
 
-/* Which form of Hugging Face's a model has. */
-static form form_of(const cmha_model_config *c) {
-    return c->attention != CMHA_ATTENTION_DOT ? LLAMA : c->causal ? GPT2 : BERT;
-}
-
-/* The configuration in that form, or the end: a ComplexFormer goes as the RoPE model that it still is. */
-static void take_form(input *in, const pieces *all, cmha_model_config *c, form f) {
-    if (f == OURS) return;
+/* The form of a file to be written, in whose terms *c then is, or the end: a ComplexFormer goes as the RoPE
+   model that it still is. */
+static form take_form(input *in, const pieces *all, cmha_model_config *c, int target) {
+    const char *as = option[AS].value, *name = as ? as : in->in == OURS ? "" : in->name;
+    form f = OURS;
+    if (target == 0) return OURS;
     if (c->attention == CMHA_ATTENTION_CMHA) change_attention(in, all, "rope", c);
-    if (!form_holds(c, f, failure)) refuse(in, failure);
-    if (f == LLAMA) c->layout = CMHA_LAYOUT_HALF;
-    if (f == GGUF_LLAMA) c->layout = CMHA_LAYOUT_INTERLEAVED;
+    if (*name) f = form_by_name(c, name, target == 2, failure);
+    if (as && f == OURS) refuse(in, failure);
+    if (f == OURS) f = form_fitting(c, target == 2, failure);
+    if (f == OURS) refuse(in, failure);
+    if (IN(f) & (IN_ROTARY | IN_GGUF_ROTARY)) c->layout = form_layout(f);
+    return f;
 }
 
 /* ---- Comparing ---- */
@@ -825,10 +895,12 @@ static const char *take_input(int *argc, char **argv) {
 
 static int help(void) {
     puts("convert [OPTION...] IN OUT: a model of others as a checkpoint of ours, or back\n\n"
-         "IN: a folder with config.json and model.safetensors or its shards (GPT-2, Llama, Mistral, Qwen2,\n"
-         "BERT), a file of GGUF (F32, F16, BF16, Q8_0) or of llama2.c (.bin), or a checkpoint of ours. OUT:\n"
-         "a file, with --to hf a folder. A tokenizer in or beside IN goes along, for M.safetensors\n"
-         "as M.tokenizer.json. What is not understood of a model is named, and nothing is written.\n");
+         "IN: a folder with config.json and model.safetensors or its shards (Llama, Mistral, Qwen2 and 3,\n"
+         "Gemma 2 and 3, OLMo 2, Phi-2 and 3, SmolLM3, Granite, StableLM, GPT-NeoX, GPT-J, GPT-2, BERT,\n"
+         "RoBERTa, DistilBERT), a file of GGUF (F32, F16, BF16, Q8_0) or of llama2.c (.bin), or a\n"
+         "checkpoint of ours. OUT: a file, with --to hf a folder. A tokenizer in or beside IN goes along,\n"
+         "for M.safetensors as M.tokenizer.json. What is not understood of a model is named, and nothing is\n"
+         "written.\n");
     print_options(option, N_OPTIONS, 16, 0);
     return end_help("build/convert gpt2/ gpt2.safetensors");
 }
@@ -859,11 +931,11 @@ int main(int argc, char **argv) {
     pieces all = list_pieces(&in.config);
     check_tensors(&in, &all);
     check_others(&in);
+    check_tied(&in, &all);
     open_tokens(&in);
     cmha_model_config c = in.config;
     if (option[ATTENTION].value) change_attention(&in, &all, option[ATTENTION].value, &c);
-    form f = target == 0 ? OURS : target == 2 ? GGUF_LLAMA : form_of(&c);
-    take_form(&in, &all, &c, f);
+    form f = take_form(&in, &all, &c, target);
     if (context && c.position == CMHA_POSITION_LEARNED && context != c.max_positions)
         refuse(&in, "it has learned as many positions as it has, so --context cannot change");
     if (in.dynamic && context > c.max_positions)

@@ -9,60 +9,192 @@
 
 #include <cjson/cJSON.h>
 
-typedef enum form { OURS, LLAMA, GPT2, BERT, GGUF_LLAMA, GGUF_GPT2, GGUF_BERT, FORMS } form;
-enum { IN_LLAMA = 1 << LLAMA, IN_GPT2 = 1 << GPT2, IN_BERT = 1 << BERT, IN_GGUF_LLAMA = 1 << GGUF_LLAMA,
-       IN_GGUF_GPT2 = 1 << GGUF_GPT2, IN_GGUF_BERT = 1 << GGUF_BERT,
-       IN_GGUF = IN_GGUF_LLAMA | IN_GGUF_GPT2 | IN_GGUF_BERT, IN_JSON = IN_LLAMA | IN_GPT2 | IN_BERT };
+typedef enum form {
+    OURS, LLAMA, QWEN3, GEMMA2, GEMMA3, OLMO2, PHI3, SMOLLM3, GRANITE, STABLELM, PHI, NEOX, GPTJ, GPT2, BERT,
+    ROBERTA, DISTILBERT,
+    GGUF_LLAMA, GGUF_QWEN3, GGUF_GEMMA2, GGUF_GEMMA3, GGUF_OLMO2, GGUF_PHI3, GGUF_SMOLLM3, GGUF_GRANITE,
+    GGUF_STABLELM, GGUF_PHI2, GGUF_NEOX, GGUF_GPT2, GGUF_BERT, FORMS
+} form;
+
+/* Sets of forms, a bit each. */
+typedef uint64_t form_bits;
+#define IN(f) ((form_bits)1 << (f))
+#define IN_GEMMA (IN(GEMMA2) | IN(GEMMA3))
+#define IN_RMS_NORMED (IN(LLAMA) | IN(QWEN3) | IN(OLMO2) | IN(PHI3) | IN(SMOLLM3) | IN(GRANITE))
+#define IN_NAMED_AS_LLAMA ((IN_RMS_NORMED & ~IN(PHI3)) | IN_GEMMA | IN(STABLELM))
+#define IN_MODEL (IN_NAMED_AS_LLAMA | IN(PHI3) | IN(PHI))
+#define IN_ROTARY (IN_MODEL | IN(NEOX) | IN(GPTJ))
+#define IN_BERTS (IN(BERT) | IN(ROBERTA))
+#define IN_ENCODERS (IN_BERTS | IN(DISTILBERT))
+#define IN_JSON (IN_ROTARY | IN(GPT2) | IN_ENCODERS)
+#define IN_GGUF_GEMMA (IN(GGUF_GEMMA2) | IN(GGUF_GEMMA3))
+#define IN_GGUF_SWIGLU \
+    (IN(GGUF_LLAMA) | IN(GGUF_QWEN3) | IN(GGUF_OLMO2) | IN(GGUF_PHI3) | IN(GGUF_SMOLLM3) | \
+     IN(GGUF_GRANITE) | IN(GGUF_STABLELM))
+#define IN_GGUF_RMS_NORMED ((IN_GGUF_SWIGLU & ~IN(GGUF_STABLELM)) | IN_GGUF_GEMMA)
+#define IN_GGUF_PLAIN (IN(GGUF_PHI2) | IN(GGUF_NEOX) | IN(GGUF_GPT2) | IN(GGUF_BERT))
+#define IN_GGUF_ROTARY (IN_GGUF_SWIGLU | IN_GGUF_GEMMA | IN(GGUF_PHI2) | IN(GGUF_NEOX))
+#define IN_GGUF (IN_GGUF_ROTARY | IN(GGUF_GPT2) | IN(GGUF_BERT))
+#define IN_UNTURNED (IN(GPT2) | IN_ENCODERS | IN(GGUF_GPT2) | IN(GGUF_BERT)) /* positions are embeddings */
+
+enum { ROBERTA_ROWS = 2 }; /* of RoBERTa's positions, which count from behind its padding: never read */
+
+/* Models of others by their own name: model_type and the classes of transformers whose tensors are all that
+   they compute with, the first of which is written, or (no classes) GGUF's architecture. */
+static const struct form_class { form in; const char *type, *architectures; } form_classes[] = {
+    {LLAMA, "llama", "LlamaForCausalLM LlamaModel LLaMAForCausalLM"},
+    {LLAMA, "mistral", "MistralForCausalLM MistralModel"}, {LLAMA, "qwen2", "Qwen2ForCausalLM Qwen2Model"},
+    {QWEN3, "qwen3", "Qwen3ForCausalLM Qwen3Model"}, {GEMMA2, "gemma2", "Gemma2ForCausalLM Gemma2Model"},
+    {GEMMA3, "gemma3_text", "Gemma3ForCausalLM Gemma3TextModel"},
+    {OLMO2, "olmo2", "Olmo2ForCausalLM Olmo2Model"}, {PHI3, "phi3", "Phi3ForCausalLM Phi3Model"},
+    {SMOLLM3, "smollm3", "SmolLM3ForCausalLM SmolLM3Model"},
+    {GRANITE, "granite", "GraniteForCausalLM GraniteModel"},
+    {STABLELM, "stablelm", "StableLmForCausalLM StableLmModel"}, {PHI, "phi", "PhiForCausalLM PhiModel"},
+    {NEOX, "gpt_neox", "GPTNeoXForCausalLM GPTNeoXModel"}, {GPTJ, "gptj", "GPTJForCausalLM GPTJModel"},
+    {GPT2, "gpt2", "GPT2LMHeadModel GPT2Model"},
+    {BERT, "bert", "BertModel BertForMaskedLM BertForPreTraining BertForSequenceClassification"},
+    {ROBERTA, "roberta", "RobertaModel RobertaForMaskedLM RobertaForSequenceClassification"},
+    {ROBERTA, "xlm-roberta",
+     "XLMRobertaModel XLMRobertaForMaskedLM XLMRobertaForSequenceClassification"},
+    {DISTILBERT, "distilbert", "DistilBertModel DistilBertForMaskedLM"},
+    {GGUF_LLAMA, "llama", NULL}, {GGUF_LLAMA, "qwen2", NULL}, {GGUF_QWEN3, "qwen3", NULL},
+    {GGUF_GEMMA2, "gemma2", NULL}, {GGUF_GEMMA3, "gemma3", NULL}, {GGUF_OLMO2, "olmo2", NULL},
+    {GGUF_PHI3, "phi3", NULL}, {GGUF_SMOLLM3, "smollm3", NULL}, {GGUF_GRANITE, "granite", NULL},
+    {GGUF_STABLELM, "stablelm", NULL}, {GGUF_PHI2, "phi2", NULL}, {GGUF_NEOX, "gptneox", NULL},
+    {GGUF_GPT2, "gpt2", NULL}, {GGUF_BERT, "bert", NULL}};
+enum { FORM_CLASSES = sizeof form_classes / sizeof *form_classes };
+
+/* The first name of a form. */
+static inline const struct form_class *form_class_of(form f) {
+    size_t i = 0;
+    while (form_classes[i].in != f) i++;
+    return &form_classes[i];
+}
 
 /* ---- Tensors ---- */
 
-/* Every tensor by all its names, without ".weight" or ".bias"; % is the layer's number. What begins with / is
-   never behind the form's prefix. Rows of one name are one tensor there, one after another. */
-static const char *const form_prefixes[FORMS] = {"", "model.", "transformer.", "bert.", "", "", ""};
-static const char *const form_tensors[][FORMS] = {
-    {"tok_emb", "embed_tokens", "wte", "embeddings.word_embeddings", "token_embd", "token_embd",
-     "token_embd"},
-    {"pos_emb", NULL, "wpe", "embeddings.position_embeddings", NULL, "position_embd", "position_embd"},
-    {"type_emb", NULL, NULL, "embeddings.token_type_embeddings", NULL, NULL, "token_types"},
-    {"emb_norm", NULL, NULL, "embeddings.LayerNorm", NULL, NULL, "token_embd_norm"},
-    {"blocks.%.ln1", "layers.%.input_layernorm", "h.%.ln_1", "encoder.layer.%.attention.output.LayerNorm",
-     "blk.%.attn_norm", "blk.%.attn_norm", "blk.%.attn_output_norm"},
-    {"blocks.%.attn.wq", "layers.%.self_attn.q_proj", "h.%.attn.c_attn",
-     "encoder.layer.%.attention.self.query", "blk.%.attn_q", "blk.%.attn_qkv", "blk.%.attn_q"},
-    {"blocks.%.attn.wk", "layers.%.self_attn.k_proj", "h.%.attn.c_attn",
-     "encoder.layer.%.attention.self.key", "blk.%.attn_k", "blk.%.attn_qkv", "blk.%.attn_k"},
-    {"blocks.%.attn.wv", "layers.%.self_attn.v_proj", "h.%.attn.c_attn",
-     "encoder.layer.%.attention.self.value", "blk.%.attn_v", "blk.%.attn_qkv", "blk.%.attn_v"},
-    {"blocks.%.attn.wo", "layers.%.self_attn.o_proj", "h.%.attn.c_proj",
-     "encoder.layer.%.attention.output.dense", "blk.%.attn_output", "blk.%.attn_output",
-     "blk.%.attn_output"},
-    {"blocks.%.attn.delta", NULL, NULL, NULL, NULL, NULL, NULL},
-    {"blocks.%.attn.b", NULL, NULL, NULL, NULL, NULL, NULL},
-    {"blocks.%.ln2", "layers.%.post_attention_layernorm", "h.%.ln_2", "encoder.layer.%.output.LayerNorm",
-     "blk.%.ffn_norm", "blk.%.ffn_norm", "blk.%.layer_output_norm"},
-    {"blocks.%.ffn.w1", "layers.%.mlp.gate_proj", "h.%.mlp.c_fc", "encoder.layer.%.intermediate.dense",
-     "blk.%.ffn_gate", "blk.%.ffn_up", "blk.%.ffn_up"},
-    {"blocks.%.ffn.w3", "layers.%.mlp.up_proj", NULL, NULL, "blk.%.ffn_up", NULL, NULL},
-    {"blocks.%.ffn.w2", "layers.%.mlp.down_proj", "h.%.mlp.c_proj", "encoder.layer.%.output.dense",
-     "blk.%.ffn_down", "blk.%.ffn_down", "blk.%.ffn_down"},
-    {"ln_f", "norm", "ln_f", NULL, "output_norm", "output_norm", NULL},
-    {"head_dense", NULL, NULL, "/cls.predictions.transform.dense", NULL, NULL, NULL},
-    {"head_norm", NULL, NULL, "/cls.predictions.transform.LayerNorm", NULL, NULL, NULL},
-    {"head", "/lm_head", "/lm_head", "/cls.predictions", "output", "output", NULL},
-    {"pool", NULL, NULL, "pooler.dense", NULL, NULL, NULL},
-    {"class", NULL, NULL, "/classifier", NULL, NULL, NULL}};
-enum { FORM_TENSORS = sizeof form_tensors / sizeof *form_tensors };
+/* What stands before the names of a form's tensors. */
+static inline const char *form_prefix(form f) {
+    if (IN(f) & IN_MODEL) return "model.";
+    if (IN(f) & (IN(GPT2) | IN(GPTJ))) return "transformer.";
+    if (f == ROBERTA) return "roberta.";
+    if (f == DISTILBERT) return "distilbert.";
+    return f == NEOX ? "gpt_neox." : f == BERT ? "bert." : "";
+}
+
+/* Every tensor by our name and by theirs, without ".weight" or ".bias"; % is the layer's number. What begins
+   with / is never behind the form's prefix. Rows of one name are one tensor there, one after another. */
+static const struct form_tensor { const char *ours; form_bits forms; const char *theirs; } form_tensors[] = {
+    {"tok_emb", IN_MODEL, "embed_tokens"}, {"tok_emb", IN(GPT2) | IN(GPTJ), "wte"},
+    {"tok_emb", IN(NEOX), "embed_in"}, {"tok_emb", IN_ENCODERS, "embeddings.word_embeddings"},
+    {"tok_emb", IN_GGUF, "token_embd"},
+    {"pos_emb", IN(GPT2), "wpe"}, {"pos_emb", IN_ENCODERS, "embeddings.position_embeddings"},
+    {"pos_emb", IN(GGUF_GPT2) | IN(GGUF_BERT), "position_embd"},
+    {"type_emb", IN_BERTS, "embeddings.token_type_embeddings"}, {"type_emb", IN(GGUF_BERT), "token_types"},
+    {"emb_norm", IN_ENCODERS, "embeddings.LayerNorm"}, {"emb_norm", IN(GGUF_BERT), "token_embd_norm"},
+    {"blocks.%.ln1", IN_MODEL | IN(NEOX), "layers.%.input_layernorm"},
+    {"blocks.%.ln1", IN(GPT2) | IN(GPTJ), "h.%.ln_1"},
+    {"blocks.%.ln1", IN_BERTS, "encoder.layer.%.attention.output.LayerNorm"},
+    {"blocks.%.ln1", IN(GGUF_BERT), "blk.%.attn_output_norm"}, {"blocks.%.ln1", IN_GGUF, "blk.%.attn_norm"},
+    {"blocks.%.attn.wq", IN_NAMED_AS_LLAMA | IN(PHI), "layers.%.self_attn.q_proj"},
+    {"blocks.%.attn.wk", IN_NAMED_AS_LLAMA | IN(PHI), "layers.%.self_attn.k_proj"},
+    {"blocks.%.attn.wv", IN_NAMED_AS_LLAMA | IN(PHI), "layers.%.self_attn.v_proj"},
+    {"blocks.%.attn.wq", IN(PHI3), "layers.%.self_attn.qkv_proj"},
+    {"blocks.%.attn.wk", IN(PHI3), "layers.%.self_attn.qkv_proj"},
+    {"blocks.%.attn.wv", IN(PHI3), "layers.%.self_attn.qkv_proj"},
+    {"blocks.%.attn.wq", IN(NEOX), "layers.%.attention.query_key_value"},
+    {"blocks.%.attn.wk", IN(NEOX), "layers.%.attention.query_key_value"},
+    {"blocks.%.attn.wv", IN(NEOX), "layers.%.attention.query_key_value"},
+    {"blocks.%.attn.wq", IN(GPTJ), "h.%.attn.q_proj"}, {"blocks.%.attn.wk", IN(GPTJ), "h.%.attn.k_proj"},
+    {"blocks.%.attn.wv", IN(GPTJ), "h.%.attn.v_proj"},
+    {"blocks.%.attn.wq", IN(GPT2), "h.%.attn.c_attn"}, {"blocks.%.attn.wk", IN(GPT2), "h.%.attn.c_attn"},
+    {"blocks.%.attn.wv", IN(GPT2), "h.%.attn.c_attn"},
+    {"blocks.%.attn.wq", IN_BERTS, "encoder.layer.%.attention.self.query"},
+    {"blocks.%.attn.wk", IN_BERTS, "encoder.layer.%.attention.self.key"},
+    {"blocks.%.attn.wv", IN_BERTS, "encoder.layer.%.attention.self.value"},
+#define IN_GGUF_JOINED (IN(GGUF_GPT2) | IN(GGUF_NEOX) | IN(GGUF_PHI3))
+    {"blocks.%.attn.wq", IN_GGUF_JOINED, "blk.%.attn_qkv"},
+    {"blocks.%.attn.wk", IN_GGUF_JOINED, "blk.%.attn_qkv"},
+    {"blocks.%.attn.wv", IN_GGUF_JOINED, "blk.%.attn_qkv"},
+    {"blocks.%.attn.wq", IN_GGUF, "blk.%.attn_q"}, {"blocks.%.attn.wk", IN_GGUF, "blk.%.attn_k"},
+    {"blocks.%.attn.wv", IN_GGUF, "blk.%.attn_v"},
+    {"blocks.%.attn.wo", IN_MODEL & ~IN(PHI), "layers.%.self_attn.o_proj"},
+    {"blocks.%.attn.wo", IN(PHI), "layers.%.self_attn.dense"},
+    {"blocks.%.attn.wo", IN(NEOX), "layers.%.attention.dense"},
+    {"blocks.%.attn.wo", IN(GPTJ), "h.%.attn.out_proj"}, {"blocks.%.attn.wo", IN(GPT2), "h.%.attn.c_proj"},
+    {"blocks.%.attn.wo", IN_BERTS, "encoder.layer.%.attention.output.dense"},
+    {"blocks.%.attn.wo", IN_GGUF, "blk.%.attn_output"},
+    {"blocks.%.attn.q_norm", IN_MODEL, "layers.%.self_attn.q_norm"},
+    {"blocks.%.attn.k_norm", IN_MODEL, "layers.%.self_attn.k_norm"},
+    {"blocks.%.attn.q_norm", IN_GGUF, "blk.%.attn_q_norm"},
+    {"blocks.%.attn.k_norm", IN_GGUF, "blk.%.attn_k_norm"},
+    {"blocks.%.ln1_out", IN_MODEL, "layers.%.post_attention_layernorm"},
+    {"blocks.%.ln1_out", IN_GGUF, "blk.%.post_attention_norm"},
+    {"blocks.%.ln2", IN_GEMMA, "layers.%.pre_feedforward_layernorm"},
+    {"blocks.%.ln2", IN_MODEL | IN(NEOX), "layers.%.post_attention_layernorm"},
+    {"blocks.%.ln2", IN(GPT2), "h.%.ln_2"}, {"blocks.%.ln2", IN_BERTS, "encoder.layer.%.output.LayerNorm"},
+    {"blocks.%.ln2", IN(GGUF_BERT), "blk.%.layer_output_norm"}, {"blocks.%.ln2", IN_GGUF, "blk.%.ffn_norm"},
+    {"blocks.%.ffn.w1", IN_NAMED_AS_LLAMA, "layers.%.mlp.gate_proj"},
+    {"blocks.%.ffn.w3", IN_NAMED_AS_LLAMA, "layers.%.mlp.up_proj"},
+    {"blocks.%.ffn.w1", IN(PHI3), "layers.%.mlp.gate_up_proj"},
+    {"blocks.%.ffn.w3", IN(PHI3), "layers.%.mlp.gate_up_proj"},
+    {"blocks.%.ffn.w1", IN(PHI), "layers.%.mlp.fc1"},
+    {"blocks.%.ffn.w1", IN(NEOX), "layers.%.mlp.dense_h_to_4h"},
+    {"blocks.%.ffn.w1", IN(GPTJ), "h.%.mlp.fc_in"}, {"blocks.%.ffn.w1", IN(GPT2), "h.%.mlp.c_fc"},
+    {"blocks.%.ffn.w1", IN_BERTS, "encoder.layer.%.intermediate.dense"},
+    {"blocks.%.ffn.w1", IN_GGUF_PLAIN | IN(GGUF_PHI3), "blk.%.ffn_up"},
+    {"blocks.%.ffn.w1", IN_GGUF, "blk.%.ffn_gate"}, {"blocks.%.ffn.w3", IN_GGUF, "blk.%.ffn_up"},
+    {"blocks.%.ffn.w2", IN_MODEL & ~IN(PHI), "layers.%.mlp.down_proj"},
+    {"blocks.%.ffn.w2", IN(PHI), "layers.%.mlp.fc2"},
+    {"blocks.%.ffn.w2", IN(NEOX), "layers.%.mlp.dense_4h_to_h"},
+    {"blocks.%.ffn.w2", IN(GPTJ), "h.%.mlp.fc_out"}, {"blocks.%.ffn.w2", IN(GPT2), "h.%.mlp.c_proj"},
+    {"blocks.%.ffn.w2", IN_BERTS, "encoder.layer.%.output.dense"},
+    {"blocks.%.ffn.w2", IN_GGUF, "blk.%.ffn_down"},
+    {"blocks.%.ln2_out", IN_MODEL, "layers.%.post_feedforward_layernorm"},
+    {"blocks.%.ln2_out", IN_GGUF, "blk.%.post_ffw_norm"},
+    {"ln_f", IN(PHI), "final_layernorm"}, {"ln_f", IN_MODEL, "norm"}, {"ln_f", IN(NEOX), "final_layer_norm"},
+    {"ln_f", IN(GPT2) | IN(GPTJ), "ln_f"}, {"ln_f", IN_GGUF & ~IN(GGUF_BERT), "output_norm"},
+#define BLOCK "blocks.%."
+#define LAYER "transformer.layer.%."
+    {BLOCK "ln1", IN(DISTILBERT), LAYER "sa_layer_norm"},
+    {BLOCK "ln2", IN(DISTILBERT), LAYER "output_layer_norm"},
+    {BLOCK "attn.wq", IN(DISTILBERT), LAYER "attention.q_lin"},
+    {BLOCK "attn.wk", IN(DISTILBERT), LAYER "attention.k_lin"},
+    {BLOCK "attn.wv", IN(DISTILBERT), LAYER "attention.v_lin"},
+    {BLOCK "attn.wo", IN(DISTILBERT), LAYER "attention.out_lin"},
+    {BLOCK "ffn.w1", IN(DISTILBERT), LAYER "ffn.lin1"}, {BLOCK "ffn.w2", IN(DISTILBERT), LAYER "ffn.lin2"},
+    {"head_dense", IN(ROBERTA), "/lm_head.dense"}, {"head_norm", IN(ROBERTA), "/lm_head.layer_norm"},
+    {"head", IN(ROBERTA), "/lm_head"}, {"pool", IN(ROBERTA), "/classifier.dense"},
+    {"class", IN(ROBERTA), "/classifier.out_proj"}, {"head_dense", IN(DISTILBERT), "/vocab_transform"},
+    {"head_norm", IN(DISTILBERT), "/vocab_layer_norm"}, {"head", IN(DISTILBERT), "/vocab_projector"},
+    {"head_dense", IN(BERT), "/cls.predictions.transform.dense"},
+    {"head_norm", IN(BERT), "/cls.predictions.transform.LayerNorm"},
+    {"head", IN_MODEL | IN(GPT2) | IN(GPTJ), "/lm_head"}, {"head", IN(NEOX), "/embed_out"},
+    {"head", IN(BERT), "/cls.predictions"}, {"head", IN_GGUF & ~IN(GGUF_BERT), "output"},
+    {"pool", IN(BERT), "pooler.dense"}, {"class", IN(BERT), "/classifier"}};
+
+/* Their name for a tensor of ours; NULL: they have none. */
+static inline const char *form_theirs(const char *ours, form f) {
+    for (size_t i = 0; i < sizeof form_tensors / sizeof *form_tensors; i++)
+        if (form_tensors[i].forms & IN(f) && !strcmp(form_tensors[i].ours, ours))
+            return form_tensors[i].theirs;
+    return NULL;
+}
 
 /* Tensors that may be there besides: what the program computes itself, copies of tied matrices, and (`said` =
    1) heads that the model here does not have, of which a line is printed. */
-static const struct form_spare { unsigned forms; int said; const char *name; } form_spares[] = {
-    {IN_LLAMA, 0, "layers.%.self_attn.rotary_emb.inv_freq"}, {IN_LLAMA, 0, "rotary_emb.inv_freq"},
-    {IN_GPT2, 0, "h.%.attn.bias"}, {IN_GPT2, 0, "h.%.attn.masked_bias"},
-    {IN_LLAMA | IN_GPT2, 0, "/lm_head.weight"}, {IN_BERT, 0, "embeddings.position_ids"},
-    {IN_BERT, 0, "/cls.predictions.decoder.weight"}, {IN_BERT, 0, "/cls.predictions.decoder.bias"},
-    {IN_BERT, 1, "pooler.dense.weight"}, {IN_BERT, 1, "pooler.dense.bias"},
-    {IN_BERT, 1, "/cls.seq_relationship.weight"}, {IN_BERT, 1, "/cls.seq_relationship.bias"},
-    {IN_GGUF_LLAMA, 0, "rope_freqs.weight"}};
+static const struct form_spare { form_bits forms; int said; const char *name; } form_spares[] = {
+    {IN_MODEL, 0, "layers.%.self_attn.rotary_emb.inv_freq"}, {IN_MODEL, 0, "rotary_emb.inv_freq"},
+    {IN(NEOX), 0, "layers.%.attention.rotary_emb.inv_freq"}, {IN(NEOX), 0, "rotary_emb.inv_freq"},
+    {IN(NEOX), 0, "layers.%.attention.bias"}, {IN(NEOX), 0, "layers.%.attention.masked_bias"},
+    {IN(GPT2) | IN(GPTJ), 0, "h.%.attn.bias"}, {IN(GPT2) | IN(GPTJ), 0, "h.%.attn.masked_bias"},
+    {IN_MODEL | IN(GPT2), 0, "/lm_head.weight"}, {IN(NEOX), 0, "/embed_out.weight"},
+    {IN_ENCODERS, 0, "embeddings.position_ids"}, {IN(ROBERTA), 0, "/lm_head.decoder.weight"},
+    {IN(ROBERTA), 0, "/lm_head.decoder.bias"}, {IN(DISTILBERT), 0, "/vocab_projector.weight"},
+    {IN(BERT), 0, "/cls.predictions.decoder.weight"}, {IN(BERT), 0, "/cls.predictions.decoder.bias"},
+    {IN_BERTS, 1, "pooler.dense.weight"}, {IN_BERTS, 1, "pooler.dense.bias"},
+    {IN(BERT), 1, "/cls.seq_relationship.weight"}, {IN(BERT), 1, "/cls.seq_relationship.bias"},
+    {IN(GGUF_LLAMA) | IN(GGUF_GRANITE), 0, "rope_freqs.weight"}};
 
 /* Writes a name of the tables with its prefix (or without), the layer's number and what follows it. */
 static inline void form_name(char *out, size_t size, form f, const char *row, int prefixed, size_t layer,
@@ -71,7 +203,7 @@ static inline void form_name(char *out, size_t size, form f, const char *row, in
     char number[24] = "";
     if (*row == '/') row++, before--, prefixed = 0;
     if (row[before]) snprintf(number, sizeof number, "%lu", (unsigned long)layer);
-    snprintf(out, size, "%s%.*s%s%s%s", prefixed ? form_prefixes[f] : "", (int)before, row, number,
+    snprintf(out, size, "%s%.*s%s%s%s", prefixed ? form_prefix(f) : "", (int)before, row, number,
              row[before] ? row + before + 1 : "", suffix);
 }
 
@@ -94,72 +226,129 @@ typedef enum form_use {
 } form_use;
 
 typedef struct form_key {
-    unsigned forms;
+    form_bits forms;
     form_use use;
     const char *key, *field, *value;
 } form_key;
 
 static const form_key form_keys[] = {
-    {IN_LLAMA | IN_BERT, FIELD, "hidden_size", "d_model", NULL},
-    {IN_GPT2, FIELD, "n_embd", "d_model", NULL},
+#define IN_HIDDEN (IN_MODEL | IN(NEOX) | IN_BERTS)
+#define IN_SHORT (IN(GPT2) | IN(GPTJ))
+#define IN_GROUPED (IN_MODEL)
+    {IN_HIDDEN, FIELD, "hidden_size", "d_model", NULL},
+    {IN_SHORT, FIELD, "n_embd", "d_model", NULL},
+    {IN(DISTILBERT), FIELD, "dim", "d_model", NULL}, {IN(DISTILBERT), FIELD, "n_layers", "n_layers", NULL},
+    {IN(DISTILBERT), FIELD, "n_heads", "n_heads", NULL}, {IN(DISTILBERT), FIELD, "hidden_dim", "d_ff", NULL},
+    {IN(DISTILBERT), FIELD, "max_position_embeddings", "max_positions", "512"},
+    {IN(DISTILBERT), FIELD, "activation", "activation", "gelu_erf"},
+    {IN(DISTILBERT), FIELD, "dropout", "dropout", "0"},
+    {IN(DISTILBERT), FIELD, "attention_dropout", "attention_dropout", "0"},
+    {IN(DISTILBERT), ALWAYS, NULL, "norm_eps", "1e-12"},
+    {IN(DISTILBERT), ONLY, "sinusoidal_pos_embds", NULL, "0"},
+    {IN(DISTILBERT), ONLY, "tie_weights_", NULL, "1"},
+    {IN(DISTILBERT), HARMLESS, "qa_dropout", NULL, NULL},
+    {IN(DISTILBERT), HARMLESS, "seq_classif_dropout", NULL, NULL},
+    {IN(ROBERTA), ONLY, "pad_token_id", NULL, "1"}, /* positions count from behind it */
     {IN_GGUF, FIELD, "embedding_length", "d_model", NULL},
-    {IN_LLAMA | IN_BERT, FIELD, "num_hidden_layers", "n_layers", NULL},
-    {IN_GPT2, FIELD, "n_layer", "n_layers", NULL},
+    {IN_HIDDEN, FIELD, "num_hidden_layers", "n_layers", NULL},
+    {IN_SHORT, FIELD, "n_layer", "n_layers", NULL},
     {IN_GGUF, FIELD, "block_count", "n_layers", NULL},
-    {IN_LLAMA | IN_BERT, FIELD, "num_attention_heads", "n_heads", NULL},
-    {IN_GPT2, FIELD, "n_head", "n_heads", NULL},
+    {IN_HIDDEN, FIELD, "num_attention_heads", "n_heads", NULL},
+    {IN_SHORT, FIELD, "n_head", "n_heads", NULL},
     {IN_GGUF, FIELD, "attention.head_count", "n_heads", NULL},
-    {IN_LLAMA, FIELD, "num_key_value_heads", "n_kv_heads", "0"},
+    {IN_GROUPED, FIELD, "num_key_value_heads", "n_kv_heads", "0"},
     {IN_GGUF, FIELD, "attention.head_count_kv", "n_kv_heads", "0"},
-    {IN_LLAMA | IN_BERT, FIELD, "intermediate_size", "d_ff", NULL},
-    {IN_GPT2, FIELD, "n_inner", "d_ff", ""},
+    {IN_HIDDEN, FIELD, "intermediate_size", "d_ff", NULL},
+    {IN_SHORT, FIELD, "n_inner", "d_ff", ""},
     {IN_GGUF, FIELD, "feed_forward_length", "d_ff", NULL},
     {IN_JSON, FIELD, "vocab_size", "vocabulary", NULL},
     {IN_GGUF, FIELD, "vocab_size", "vocabulary", ""},
-    {IN_LLAMA | IN_BERT, FIELD, "max_position_embeddings", "max_positions", NULL},
-    {IN_GPT2, FIELD, "n_positions", "max_positions", NULL},
+    {IN_HIDDEN, FIELD, "max_position_embeddings", "max_positions", NULL},
+    {IN_SHORT, FIELD, "n_positions", "max_positions", NULL},
     {IN_GGUF, FIELD, "context_length", "max_positions", NULL},
-    {IN_BERT, FIELD, "type_vocab_size", "token_types", "2"},
-    {IN_LLAMA, FIELD, "rms_norm_eps", "norm_eps", "1e-6"},
-    {IN_GPT2, FIELD, "layer_norm_epsilon", "norm_eps", "1e-5"},
-    {IN_BERT, FIELD, "layer_norm_eps", "norm_eps", "1e-12"},
-    {IN_GGUF_LLAMA, FIELD, "attention.layer_norm_rms_epsilon", "norm_eps", NULL},
-    {IN_GGUF_GPT2 | IN_GGUF_BERT, FIELD, "attention.layer_norm_epsilon", "norm_eps", NULL},
-    {IN_LLAMA, FIELD, "rope_theta", "base", "10000"},
-    {IN_GGUF_LLAMA, FIELD, "rope.freq_base", "base", "10000"},
-    {IN_LLAMA, FIELD, "tie_word_embeddings", "tied", "0"},
-    {IN_GPT2, FIELD, "tie_word_embeddings", "tied", "1"},
-    {IN_LLAMA, FIELD, "attention_bias", "attention_bias", "0"},
-    {IN_LLAMA, FIELD, "mlp_bias", "ffn_bias", "0"},
-    {IN_GPT2, FIELD, "activation_function", "activation", "gelu_tanh"},
-    {IN_BERT, FIELD, "hidden_act", "activation", "gelu_erf"},
-    {IN_BERT, FIELD, "hidden_dropout_prob", "dropout", "0"},
-    {IN_GPT2, FIELD, "resid_pdrop", "dropout", "0"},
-    {IN_BERT, FIELD, "attention_probs_dropout_prob", "attention_dropout", "0"},
-    {IN_GPT2, FIELD, "attn_pdrop", "attention_dropout", "0"},
-    {IN_LLAMA, FIELD, "attention_dropout", "attention_dropout", "0"},
+    {IN_BERTS, FIELD, "type_vocab_size", "token_types", "2"},
+    {IN(OLMO2) | IN(PHI3), FIELD, "rms_norm_eps", "norm_eps", "1e-5"},
+    {IN_RMS_NORMED | IN_GEMMA, FIELD, "rms_norm_eps", "norm_eps", "1e-6"},
+    {IN_SHORT, FIELD, "layer_norm_epsilon", "norm_eps", "1e-5"},
+    {IN(STABLELM) | IN(PHI) | IN(NEOX), FIELD, "layer_norm_eps", "norm_eps", "1e-5"},
+    {IN_BERTS, FIELD, "layer_norm_eps", "norm_eps", "1e-12"},
+    {IN_GGUF_RMS_NORMED, FIELD, "attention.layer_norm_rms_epsilon", "norm_eps", NULL},
+    {IN_GGUF & ~IN_GGUF_RMS_NORMED, FIELD, "attention.layer_norm_epsilon", "norm_eps", NULL},
+    {IN(GEMMA3), FIELD, "rope_theta", "base", "1000000"},
+    {IN(SMOLLM3), FIELD, "rope_theta", "base", "2000000"},
+    {IN_MODEL, FIELD, "rope_theta", "base", "10000"},
+    {IN(NEOX), FIELD, "rotary_emb_base", "base", "10000"},
+    {IN_GGUF_ROTARY, FIELD, "rope.freq_base", "base", "10000"},
+    {IN(GEMMA3), FIELD, "rope_local_base_freq", "local_base", "10000"},
+    {IN_GEMMA | IN(SMOLLM3) | IN(GPT2), FIELD, "tie_word_embeddings", "tied", "1"},
+    {IN_ROTARY, FIELD, "tie_word_embeddings", "tied", "0"},
+    {IN(LLAMA) | IN(QWEN3) | IN_GEMMA | IN(OLMO2) | IN(SMOLLM3) | IN(GRANITE), FIELD, "attention_bias",
+     "attention_bias", "0"},
+    {IN(NEOX), FIELD, "attention_bias", "attention_bias", "1"},
+    {IN(STABLELM), FIELD, "use_qkv_bias", "qkv_bias", "0"},
+    {IN(LLAMA) | IN(SMOLLM3) | IN(GRANITE), FIELD, "mlp_bias", "ffn_bias", "0"},
+    {IN_SHORT, FIELD, "activation_function", "activation", "gelu_tanh"},
+    {IN(PHI), FIELD, "hidden_act", "activation", "gelu_tanh"},
+    {IN_BERTS | IN(NEOX), FIELD, "hidden_act", "activation", "gelu_erf"},
+    {IN_GEMMA, FIELD, "hidden_activation", "activation", "geglu_tanh"},
+    {IN(NEOX), FIELD, "use_parallel_residual", "parallel", "norms"},
+    {IN(STABLELM), FIELD, "use_parallel_residual", "parallel", "none"},
+    {IN(GGUF_NEOX) | IN(GGUF_STABLELM), FIELD, "use_parallel_residual", "parallel", "none"},
+    {IN(GEMMA2), FIELD, "attn_logit_softcapping", "score_softcap", "50"},
+    {IN(GEMMA2), FIELD, "final_logit_softcapping", "logit_softcap", "30"},
+    {IN(GEMMA3), FIELD, "attn_logit_softcapping", "score_softcap", "0"},
+    {IN(GEMMA3), FIELD, "final_logit_softcapping", "logit_softcap", "0"},
+    {IN(GGUF_GEMMA2), FIELD, "attn_logit_softcapping", "score_softcap", "50"},
+    {IN(GGUF_GEMMA2), FIELD, "final_logit_softcapping", "logit_softcap", "30"},
+    {IN(GRANITE), FIELD, "embedding_multiplier", "embedding_factor", "1"},
+    {IN(GRANITE), FIELD, "residual_multiplier", "residual_scale", "1"},
+    {IN(GGUF_GRANITE), FIELD, "embedding_scale", "embedding_factor", "1"},
+    {IN(GGUF_GRANITE), FIELD, "residual_scale", "residual_scale", "1"},
+    {IN_BERTS, FIELD, "hidden_dropout_prob", "dropout", "0"},
+    {IN_SHORT | IN(PHI) | IN(PHI3), FIELD, "resid_pdrop", "dropout", "0"},
+    {IN(NEOX) | IN(STABLELM), FIELD, "hidden_dropout", "dropout", "0"},
+    {IN_BERTS, FIELD, "attention_probs_dropout_prob", "attention_dropout", "0"},
+    {IN_SHORT, FIELD, "attn_pdrop", "attention_dropout", "0"},
+    {IN_MODEL | IN(NEOX), FIELD, "attention_dropout", "attention_dropout", "0"},
 
-    {IN_LLAMA | IN_GGUF_LLAMA, ALWAYS, NULL, "attention", "rope"},
-    {IN_LLAMA | IN_GGUF_LLAMA, ALWAYS, NULL, "norm", "rmsnorm"},
-    {IN_LLAMA | IN_GGUF_LLAMA, ALWAYS, NULL, "activation", "swiglu"},
-    {IN_GPT2 | IN_BERT | IN_GGUF_GPT2 | IN_GGUF_BERT, ALWAYS, NULL, "attention", "dot"},
-    {IN_GPT2 | IN_BERT | IN_GGUF_GPT2 | IN_GGUF_BERT, ALWAYS, NULL, "position", "learned"},
-    {IN_GPT2 | IN_BERT | IN_GGUF_GPT2 | IN_GGUF_BERT, ALWAYS, NULL, "attention_bias", "1"},
-    {IN_GPT2 | IN_BERT | IN_GGUF_GPT2 | IN_GGUF_BERT, ALWAYS, NULL, "ffn_bias", "1"},
-    {IN_GGUF_GPT2, ALWAYS, NULL, "activation", "gelu_tanh"},
-    {IN_GGUF_BERT, ALWAYS, NULL, "activation", "gelu_erf"},
-    {IN_BERT | IN_GGUF_BERT, ALWAYS, NULL, "causal", "0"},
-    {IN_BERT | IN_GGUF_BERT, ALWAYS, NULL, "placement", "post"},
-    {IN_BERT | IN_GGUF_BERT, ALWAYS, NULL, "embedding_norm", "1"},
-    {IN_BERT | IN_GGUF_BERT, ALWAYS, NULL, "tied", "1"},
+    {IN_ROTARY | IN_GGUF_ROTARY, ALWAYS, NULL, "attention", "rope"},
+    {IN_RMS_NORMED | IN_GGUF_RMS_NORMED, ALWAYS, NULL, "norm", "rmsnorm"},
+    {IN_GEMMA, ALWAYS, NULL, "norm", "rmsnorm_one_plus"},
+    {IN_RMS_NORMED | IN(STABLELM) | IN_GGUF_SWIGLU, ALWAYS, NULL, "activation", "swiglu"},
+    {IN_GGUF_GEMMA, ALWAYS, NULL, "activation", "geglu_tanh"},
+    {IN_GEMMA | IN_GGUF_GEMMA, ALWAYS, NULL, "placement", "sandwich"},
+    {IN_GEMMA | IN_GGUF_GEMMA, ALWAYS, NULL, "embedding_scale", "1"},
+    {IN(OLMO2) | IN(GGUF_OLMO2), ALWAYS, NULL, "placement", "after"},
+    {IN(OLMO2) | IN(GGUF_OLMO2), ALWAYS, NULL, "qk_norm", "rms_whole"},
+    {IN(QWEN3) | IN(GGUF_QWEN3) | IN(GGUF_GEMMA3), ALWAYS, NULL, "qk_norm", "rms_gain"},
+    {IN(GEMMA3), ALWAYS, NULL, "qk_norm", "rms_one_plus"},
+    {IN(QWEN3) | IN_GEMMA | IN(OLMO2) | IN(PHI3) | IN(STABLELM), ALWAYS, NULL, "ffn_bias", "0"},
+    {(IN_GGUF_SWIGLU & ~IN(GGUF_LLAMA)) | IN_GGUF_GEMMA, ALWAYS, NULL, "ffn_bias", "0"},
+    {IN(PHI) | IN(GGUF_PHI2), ALWAYS, NULL, "attention_bias", "1"},
+    {IN(PHI) | IN(GPTJ) | IN(GGUF_PHI2), ALWAYS, NULL, "parallel", "norm"},
+    {IN(PHI) | IN(GPTJ) | IN(GGUF_PHI2), ALWAYS, NULL, "head_bias", "1"},
+    {IN_UNTURNED, ALWAYS, NULL, "attention", "dot"},
+    {IN_UNTURNED, ALWAYS, NULL, "position", "learned"},
+    {IN_UNTURNED, ALWAYS, NULL, "attention_bias", "1"},
+    {IN_UNTURNED, ALWAYS, NULL, "ffn_bias", "1"},
+    {IN(GGUF_GPT2) | IN(GGUF_PHI2), ALWAYS, NULL, "activation", "gelu_tanh"},
+    {IN(GGUF_BERT) | IN(GGUF_NEOX), ALWAYS, NULL, "activation", "gelu_erf"},
+    {IN_ENCODERS | IN(GGUF_BERT), ALWAYS, NULL, "causal", "0"},
+    {IN_ENCODERS | IN(GGUF_BERT), ALWAYS, NULL, "placement", "post"},
+    {IN_ENCODERS | IN(GGUF_BERT), ALWAYS, NULL, "embedding_norm", "1"},
+    {IN_ENCODERS | IN(GGUF_BERT), ALWAYS, NULL, "tied", "1"},
 
-    {IN_LLAMA, ONLY, "hidden_act", NULL, "silu"},
-    {IN_LLAMA, ONLY, "rope_interleaved", NULL, "0"},
-    {IN_LLAMA, ONLY, "use_mrope", NULL, "0"},
-    {IN_GPT2, ONLY, "scale_attn_weights", NULL, "1"},
-    {IN_GPT2, ONLY, "scale_attn_by_inverse_layer_idx", NULL, "0"},
-    {IN_BERT, ONLY, "position_embedding_type", NULL, "absolute"},
-    {IN_BERT, ONLY, "tie_word_embeddings", NULL, "1"},
+    {IN_RMS_NORMED | IN(STABLELM), ONLY, "hidden_act", NULL, "silu"},
+    {IN_GEMMA, ONLY, "hidden_act", NULL, "gelu_pytorch_tanh"},
+    {IN_GEMMA, ONLY, "use_bidirectional_attention", NULL, "0"},
+    {IN(STABLELM) | IN(PHI), ONLY, "qk_layernorm", NULL, "0"},
+    {IN_MODEL, ONLY, "rope_interleaved", NULL, "0"},
+    {IN_MODEL, ONLY, "use_mrope", NULL, "0"},
+    {IN_SHORT, ONLY, "scale_attn_weights", NULL, "1"},
+    {IN(GPT2), ONLY, "scale_attn_by_inverse_layer_idx", NULL, "0"},
+    {IN(GPTJ), ONLY, "rotary", NULL, "1"},
+    {IN_BERTS, ONLY, "position_embedding_type", NULL, "absolute"},
+    {IN_ENCODERS, ONLY, "tie_word_embeddings", NULL, "1"},
     {IN_JSON, ONLY, "is_decoder", NULL, "0"},
     {IN_JSON, ONLY, "is_encoder_decoder", NULL, "0"},
     {IN_JSON, ONLY, "add_cross_attention", NULL, "0"},
@@ -167,38 +356,57 @@ static const form_key form_keys[] = {
     {IN_JSON, ONLY, "pruned_heads", NULL, "{}"},
     {IN_GGUF, ONLY, "expert_count", NULL, "0"},
     {IN_GGUF, ONLY, "expert_used_count", NULL, "0"},
-    {IN_GGUF_LLAMA, ONLY, "attention.causal", NULL, "1"},
-    {IN_GGUF_BERT, ONLY, "attention.causal", NULL, "0"},
+    {IN_GGUF & ~IN(GGUF_BERT), ONLY, "attention.causal", NULL, "1"},
+    {IN(GGUF_BERT), ONLY, "attention.causal", NULL, "0"},
 
     {IN_JSON, ELSEWHERE, "model_type", NULL, NULL}, {IN_JSON, ELSEWHERE, "architectures", NULL, NULL},
-    {IN_LLAMA, ELSEWHERE, "head_dim", "d_head", NULL},
-    {IN_GGUF_LLAMA, ELSEWHERE, "attention.key_length", "d_head", NULL},
-    {IN_GGUF_LLAMA, ELSEWHERE, "attention.value_length", "d_head", NULL},
-    {IN_LLAMA, ELSEWHERE, "partial_rotary_factor", "rotary_dims", NULL},
-    {IN_GGUF_LLAMA, ELSEWHERE, "rope.dimension_count", "rotary_dims", NULL},
-    {IN_LLAMA, ELSEWHERE, "sliding_window", "window", NULL},
-    {IN_LLAMA, ELSEWHERE, "use_sliding_window", "window", NULL},
-    {IN_LLAMA, ELSEWHERE, "max_window_layers", "window", NULL},
-    {IN_LLAMA, ELSEWHERE, "layer_types", "window", NULL},
-    {IN_LLAMA, ELSEWHERE, "rope_scaling", "rope_scaling", NULL},
-    {IN_LLAMA, ELSEWHERE, "rope_parameters", "rope_scaling", NULL},
-    {IN_GGUF_LLAMA, ELSEWHERE, "rope.scaling.type", "rope_scaling", NULL},
-    {IN_GGUF_LLAMA, ELSEWHERE, "rope.scaling.factor", "rope_factor", NULL},
-    {IN_GGUF_LLAMA, ELSEWHERE, "rope.scaling.original_context_length", "rope_length", NULL},
-    {IN_LLAMA, ELSEWHERE, NULL, "rope_factor", NULL}, {IN_LLAMA, ELSEWHERE, NULL, "rope_length", NULL},
-    {IN_LLAMA | IN_GGUF_LLAMA, ELSEWHERE, NULL, "rope_fast", NULL},
-    {IN_LLAMA | IN_GGUF_LLAMA, ELSEWHERE, NULL, "rope_slow", NULL},
-    {IN_LLAMA | IN_GGUF_LLAMA, ELSEWHERE, NULL, "rope_ramp", NULL},
-    {IN_LLAMA | IN_GGUF_LLAMA, ELSEWHERE, NULL, "qkv_bias", NULL},
-    {IN_LLAMA | IN_GGUF_LLAMA, ELSEWHERE, NULL, "layout", NULL},
-    {IN_LLAMA | IN_GGUF_LLAMA, ELSEWHERE, NULL, "score_scale", NULL},
-    {IN_GGUF_LLAMA, ELSEWHERE, NULL, "frequency", NULL},
-    {IN_GGUF_LLAMA, ELSEWHERE, NULL, "attention_bias", NULL},
-    {IN_GGUF_LLAMA, ELSEWHERE, NULL, "ffn_bias", NULL},
+    {IN_MODEL & ~(IN(STABLELM) | IN(PHI) | IN(PHI3)), ELSEWHERE, "head_dim", "d_head", NULL},
+    {IN_GGUF_ROTARY, ELSEWHERE, "attention.key_length", "d_head", NULL},
+    {IN_GGUF_ROTARY, ELSEWHERE, "attention.value_length", NULL, NULL},
+    {IN_MODEL & ~IN_GEMMA, ELSEWHERE, "partial_rotary_factor", "rotary_dims", NULL},
+    {IN(NEOX), ELSEWHERE, "rotary_pct", "rotary_dims", NULL},
+    {IN(GPTJ), ELSEWHERE, "rotary_dim", "rotary_dims", NULL},
+    {IN_GGUF_ROTARY, ELSEWHERE, "rope.dimension_count", "rotary_dims", NULL},
+    {IN(LLAMA) | IN(QWEN3) | IN_GEMMA | IN(PHI3), ELSEWHERE, "sliding_window", "window", NULL},
+    {IN(LLAMA) | IN(QWEN3) | IN(SMOLLM3), ELSEWHERE, "use_sliding_window", NULL, NULL},
+    {IN(LLAMA) | IN(QWEN3) | IN(SMOLLM3), ELSEWHERE, "max_window_layers", NULL, NULL},
+    {IN(QWEN3) | IN_GEMMA, ELSEWHERE, "layer_types", "layer_kinds", NULL},
+    {IN_MODEL, ELSEWHERE, "layer_types", NULL, NULL},
+    {IN(GEMMA3), ELSEWHERE, "sliding_window_pattern", NULL, NULL},
+    {IN(GEMMA3), ELSEWHERE, "_sliding_window_pattern", NULL, NULL},
+    {IN(SMOLLM3), ELSEWHERE, "sliding_window", NULL, NULL},
+    {IN(SMOLLM3), ELSEWHERE, "no_rope_layers", "layer_kinds", NULL},
+    {IN(SMOLLM3), ELSEWHERE, "no_rope_layer_interval", NULL, NULL},
+    {IN_GGUF_GEMMA | IN(GGUF_PHI3), ELSEWHERE, "attention.sliding_window", "window", NULL},
+    {IN_GGUF_GEMMA | IN(GGUF_SMOLLM3), ELSEWHERE, NULL, "layer_kinds", NULL},
+    {IN(GGUF_GEMMA3), ELSEWHERE, NULL, "local_base", NULL},
+    {IN_GEMMA, ELSEWHERE, "query_pre_attn_scalar", "score_scale", NULL},
+    {IN(GRANITE), ELSEWHERE, "attention_multiplier", "score_scale", NULL},
+    {IN(GRANITE), ELSEWHERE, "logits_scaling", "head_scale", NULL},
+    {IN(GGUF_GRANITE), ELSEWHERE, "attention.scale", "score_scale", NULL},
+    {IN(GGUF_GRANITE), ELSEWHERE, "logit_scale", "head_scale", NULL},
+    {IN_MODEL | IN(NEOX), ELSEWHERE, "rope_scaling", "rope_scaling", NULL},
+    {IN_MODEL | IN(NEOX), ELSEWHERE, "rope_parameters", NULL, NULL},
+    {IN(PHI3), ELSEWHERE, "original_max_position_embeddings", NULL, NULL},
+    {IN_GGUF_ROTARY, ELSEWHERE, "rope.scaling.type", "rope_scaling", NULL},
+    {IN_GGUF_ROTARY, ELSEWHERE, "rope.scaling.factor", "rope_factor", NULL},
+    {IN_GGUF_ROTARY, ELSEWHERE, "rope.scaling.original_context_length", "rope_length", NULL},
+    {IN_ROTARY, ELSEWHERE, NULL, "rope_factor", NULL}, {IN_ROTARY, ELSEWHERE, NULL, "rope_length", NULL},
+    {IN_ROTARY | IN_GGUF_ROTARY, ELSEWHERE, NULL, "rope_fast", NULL},
+    {IN_ROTARY | IN_GGUF_ROTARY, ELSEWHERE, NULL, "rope_slow", NULL},
+    {IN_ROTARY | IN_GGUF_ROTARY, ELSEWHERE, NULL, "rope_ramp", NULL},
+    {IN(LLAMA), ELSEWHERE, NULL, "qkv_bias", NULL},
+    {IN_ROTARY | IN_GGUF_ROTARY, ELSEWHERE, NULL, "layout", NULL},
+    {IN_ROTARY | IN_GGUF_ROTARY, ELSEWHERE, NULL, "score_scale", NULL},
+    {IN(GGUF_LLAMA) | IN(GGUF_GRANITE), ELSEWHERE, NULL, "frequency", NULL},
+    {IN_GGUF_ROTARY & ~IN(GGUF_PHI3), ELSEWHERE, NULL, "attention_bias", NULL},
+    {IN_GGUF_ROTARY & ~IN(GGUF_PHI3), ELSEWHERE, NULL, "qkv_bias", NULL},
+    {IN(GGUF_LLAMA), ELSEWHERE, NULL, "ffn_bias", NULL},
     {IN_GGUF, ELSEWHERE, NULL, "tied", NULL},
-    {IN_GGUF_BERT, ELSEWHERE, NULL, "token_types", NULL},
-    {IN_BERT, ELSEWHERE, NULL, "head_transform", NULL}, {IN_BERT, ELSEWHERE, NULL, "head_bias", NULL},
-    {IN_BERT, ELSEWHERE, NULL, "pooler", NULL}, {IN_BERT, ELSEWHERE, NULL, "classes", NULL},
+    {IN(GGUF_BERT), ELSEWHERE, NULL, "token_types", NULL},
+    {IN_ENCODERS, ELSEWHERE, NULL, "head_transform", NULL},
+    {IN_ENCODERS, ELSEWHERE, NULL, "head_bias", NULL},
+    {IN_BERTS, ELSEWHERE, NULL, "pooler", NULL}, {IN_BERTS, ELSEWHERE, NULL, "classes", NULL},
 
 #define HARMLESS_KEY(key) {IN_JSON, HARMLESS, key, NULL, NULL}
     HARMLESS_KEY("torch_dtype"), HARMLESS_KEY("dtype"), HARMLESS_KEY("transformers_version"),
@@ -222,16 +430,27 @@ static const form_key form_keys[] = {
     HARMLESS_KEY("do_sample"), HARMLESS_KEY("temperature"), HARMLESS_KEY("top_p"), HARMLESS_KEY("top_k"),
     HARMLESS_KEY("max_length"), HARMLESS_KEY("min_length"), HARMLESS_KEY("repetition_penalty"),
     HARMLESS_KEY("prefix"), HARMLESS_KEY("_num_labels"), HARMLESS_KEY("transformers.js_config"),
+    HARMLESS_KEY("cache_implementation"),
     HARMLESS_KEY("_flash_attn_2_enabled"), HARMLESS_KEY("max_sequence_length"), HARMLESS_KEY("vocab_type"),
     {IN_GGUF, HARMLESS, "rope.scaling.finetuned", NULL, NULL},
-    {IN_GGUF_BERT, HARMLESS, "pooling_type", NULL, NULL},
-    {IN_GGUF_BERT, HARMLESS, "token_type_count", NULL, NULL},
+    {IN(GGUF_BERT), HARMLESS, "pooling_type", NULL, NULL},
+    {IN(GGUF_BERT), HARMLESS, "token_type_count", NULL, NULL},
     {IN_GGUF, HARMLESS, "tensor_data_layout", NULL, NULL}};
 enum { FORM_KEYS = sizeof form_keys / sizeof *form_keys };
 
-/* Words of config.json for activations; the first of a meaning is written. */
-static const char *const form_activations[][2] = {
-    {"gelu_new", "gelu_tanh"}, {"gelu_pytorch_tanh", "gelu_tanh"}, {"gelu", "gelu_erf"}, {"relu", "relu"}};
+/* Words of others for a field's; the first of a meaning is written. */
+#define IN_GELU (IN_SHORT | IN(PHI) | IN(NEOX) | IN_ENCODERS)
+static const struct form_word { form_bits forms; const char *field, *theirs, *ours; } form_words[] = {
+    {IN_GELU, "activation", "gelu_new", "gelu_tanh"},
+    {IN_GELU, "activation", "gelu_pytorch_tanh", "gelu_tanh"},
+    {IN_GELU, "activation", "gelu_fast", "gelu_tanh"},
+    {IN_GELU, "activation", "gelu", "gelu_erf"},
+    {IN_GELU, "activation", "relu", "relu"},
+    {IN_GEMMA, "activation", "gelu_pytorch_tanh", "geglu_tanh"},
+    {IN(NEOX) | IN(GGUF_NEOX), "parallel", "1", "norms"},
+    {IN(STABLELM) | IN(GGUF_STABLELM), "parallel", "1", "norm"},
+    {IN_JSON | IN_GGUF, "parallel", "0", "none"}};
+enum { FORM_WORDS = sizeof form_words / sizeof *form_words };
 /* Fields that change no pass of a model that is not trained; and its tokens. */
 static const char *const form_training[] = {"max_positions", "delta_init", "delta_std", "delta_value",
     "dropout", "attention_dropout", "init", "init_std", "pcl_tau", "pcl_mask", "pcl_adapted", "pcl_weight",
@@ -242,7 +461,9 @@ static const char *const form_numbers =
     "head_dim attention.key_length attention.value_length partial_rotary_factor rope.dimension_count "
     "sliding_window max_window_layers rope.scaling.factor rope.scaling.original_context_length factor "
     "original_max_position_embeddings attention_factor beta_fast beta_slow low_freq_factor high_freq_factor "
-    "rope_theta mscale mscale_all_dim";
+    "rope_theta mscale mscale_all_dim rotary_pct rotary_dim sliding_window_pattern _sliding_window_pattern "
+    "no_rope_layer_interval attention.sliding_window query_pre_attn_scalar attention_multiplier "
+    "logits_scaling attention.scale logit_scale";
 
 /* ---- Reading settings ---- */
 
@@ -264,6 +485,7 @@ typedef struct form_settings {
     form_entry *list;
     size_t n;
     form in;
+    const cJSON *object;  /* the whole, while it is read, or NULL */
     const char *file;     /* for error lines */
     cmha_context *context;
     char name[32];        /* of the model: llama, mistral, qwen2 ... */
@@ -367,6 +589,22 @@ static inline int form_read_values(form_settings *s, const gguf_file *g, char *e
     return 1;
 }
 
+/* A field's place in the table of settings of a form, or NULL. */
+static inline const form_key *form_row(form f, const char *field) {
+    for (size_t k = 0; k < FORM_KEYS; k++)
+        if (form_keys[k].forms & IN(f) && form_keys[k].field && !strcmp(form_keys[k].field, field))
+            return &form_keys[k];
+    return NULL;
+}
+
+/* Width of a head, and how much of it rotates. */
+static inline size_t form_width(const cmha_model_config *c) {
+    return c->d_head ? c->d_head : c->d_model / c->n_heads;
+}
+static inline size_t form_turned(const cmha_model_config *c) {
+    return c->rotary_dims ? c->rotary_dims : form_width(c);
+}
+
 /* Where the angles of positions are scaled: settings of an object of their own, or of a GGUF file. */
 typedef struct form_rope {
     const char *type;
@@ -447,34 +685,6 @@ static inline int form_json_rope(form_settings *s, cmha_model_config *c, char *e
     return done;
 }
 
-/* Which layers have a sliding window: all or none. */
-static inline int form_json_window(const form_settings *s, cmha_model_config *c, char *error) {
-    const form_entry *types = form_find(s, "layer_types");
-    double window = form_number(s, "sliding_window", 0), layers = (double)c->n_layers;
-    int qwen = !strcmp(s->name, "qwen2"), some = window > 0, all = some;
-    double first = form_number(s, "max_window_layers", qwen ? 28 : 0);
-    const char *used = form_text(s, "use_sliding_window", "0");
-    if (!used || (strcmp(used, "0") && strcmp(used, "1")))
-        return text_fail(error, "%s: use_sliding_window is not understood", s->file);
-    if (qwen && !strcmp(used, "0")) some = 0;
-    else if (qwen) some = some && first < layers, all = first <= 0;
-    if (types) {
-        const cJSON *item;
-        int slides = 0, n = 0;
-        if (!cJSON_IsArray(types->json))
-            return text_fail(error, "%s: layer_types is not understood", s->file);
-        cJSON_ArrayForEach(item, types->json) {
-            const char *word = cJSON_IsString(item) ? item->valuestring : "";
-            slides += !strcmp(word, "sliding_attention"), n++;
-            if (strcmp(word, "sliding_attention") && strcmp(word, "full_attention"))
-                return text_fail(error, "%s: a layer of the type \"%.40s\"", s->file, word);
-        }
-        some = slides > 0, all = slides == n;
-    }
-    if (some && !all) return text_fail(error, "%s: some layers have a sliding window, others none", s->file);
-    return !some || window <= 0 || form_set_number(s, c, "window", window, error);
-}
-
 /* Sets how many of a head's d numbers turn by position: 0 would be all of them. */
 static inline int form_set_turned(const form_settings *s, cmha_model_config *c, double turned, double d,
                                   char *error) {
@@ -484,25 +694,202 @@ static inline int form_set_turned(const form_settings *s, cmha_model_config *c, 
     return form_set_number(s, c, "rotary_dims", turned, error);
 }
 
-/* What a Llama's config.json says in more than one key. */
-static inline int form_json_llama(form_settings *s, cmha_model_config *c, char *error) {
+/* The width of a head that a config.json leaves out. */
+static inline double form_usual_width(const form_settings *s, const cmha_model_config *c) {
+    if (s->in == QWEN3) return 128;
+    if (IN(s->in) & IN_GEMMA) return 256;
+    return (double)(c->n_heads ? c->d_model / c->n_heads : 0);
+}
+
+/* How many of a head's d numbers turn by position. */
+static inline double form_read_turned(const form_settings *s, double d) {
+    double usual = s->in == STABLELM ? 0.25 : s->in == PHI ? 0.5 : 1;
+    if (s->in == GPTJ) return form_number(s, "rotary_dim", d);
+    if (s->in == NEOX) return floor(d * form_number(s, "rotary_pct", 0.25));
+    return floor(d * form_number(s, "partial_rotary_factor", usual));
+}
+
+/* Sets the factor on scores where it is not the usual one. */
+static inline int form_set_scale(const form_settings *s, cmha_model_config *c, double scale, char *error) {
+    double usual = 1 / sqrt((double)form_width(c));
+    if (!(scale > 0)) return text_fail(error, "%s: a factor of %g on scores", s->file, scale);
+    return fabs(scale - usual) <= 1e-15 * usual || form_set_number(s, c, "score_scale", scale, error);
+}
+
+/* Does llama.cpp scale the scores of this Gemma by the width of a head that the model would have without a
+   width of its own? It knows the largest by their number of layers. */
+static inline int form_largest_gemma(const cmha_model_config *c, form f) {
+    return (f == GGUF_GEMMA2 && c->n_layers == 46) || (f == GGUF_GEMMA3 && c->n_layers == 62);
+}
+
+/* Gemma's and Granite's factors. */
+static inline int form_read_factors(const form_settings *s, cmha_model_config *c, char *error) {
+    double width = (double)form_width(c), wide = (double)c->d_model / (double)c->n_heads;
+    double logits = form_number(s, s->in == GRANITE ? "logits_scaling" : "logit_scale", 1);
+    double scale = 1 / sqrt(width);
+    if (IN(s->in) & IN_GEMMA) scale = 1 / sqrt(form_number(s, "query_pre_attn_scalar", 256));
+    if (s->in == GRANITE) scale = form_number(s, "attention_multiplier", 1);
+    if (s->in == GGUF_GRANITE) scale = form_number(s, "attention.scale", scale);
+    if (form_largest_gemma(c, s->in)) scale = 1 / sqrt(wide);
+    if (!form_set_scale(s, c, scale, error)) return 0;
+    if (s->in != GRANITE && s->in != GGUF_GRANITE) return 1;
+    if (!(logits > 0)) return text_fail(error, "%s: logits are divided by %g", s->file, logits);
+    return form_set_number(s, c, "head_scale", 1 / logits, error);
+}
+
+/* ---- Layers of several kinds ---- */
+
+/* The letter of layer_kinds that a layer has where a form says nothing of it. */
+static inline char form_usual_kind(form f, size_t layer) {
+    if (f == GEMMA2 || f == GGUF_GEMMA2) return layer % 2 ? 'g' : 'l';
+    if (f == GEMMA3 || f == GGUF_GEMMA3) return (layer + 1) % 6 ? 'l' : 'g';
+    if (f == SMOLLM3 || f == GGUF_SMOLLM3) return (layer + 1) % 4 ? 'g' : 'n';
+    return 'g';
+}
+
+/* The letter of a layer of a model. */
+static inline char form_kind(const cmha_model_config *c, size_t layer) {
+    size_t n = strlen(c->layer_kinds);
+    if (!n) return c->window ? 'l' : 'g';
+    return c->layer_kinds[layer % n];
+}
+
+/* Sets layer_kinds to the shortest list that gives these letters, and the window if there is one. */
+static inline int form_set_kinds(const form_settings *s, cmha_model_config *c, const char *letters,
+                                 double window, char *error) {
+    size_t n = c->n_layers, period = 1, i = 1;
+    int slides = memchr(letters, 'l', n) != NULL;
+    char list[32] = "";
+    if (slides && window <= 0) return text_fail(error, "%s: a layer slides, but no window is given", s->file);
+    if (slides && !form_set_number(s, c, "window", window, error)) return 0;
+    while (i < n)
+        if (letters[i] == letters[i % period]) i++;
+        else period++, i = period;
+    if (period == 1 && (*letters == 'g' || (*letters == 'l' && !(c->local_base > 0)))) {
+        c->local_base = 0;
+        return 1;
+    }
+    if (period > 31)
+        return text_fail(error, "%s: its layers' kinds repeat only after %zu layers, known up to 31", s->file,
+                         period);
+    memcpy(list, letters, period), list[period] = 0;
+    if (!slides) c->local_base = 0;
+    return form_set(s, c, "layer_kinds", list, error);
+}
+
+/* Puts the kinds of layers that a list names into letters: words of layer_types, or flags of rotation. */
+static inline int form_list_kinds(const form_settings *s, const form_entry *e, char *letters, size_t layers,
+                                  char *error) {
+    const cJSON *item;
+    size_t n = 0;
+    if (!cJSON_IsArray(e->json)) return text_fail(error, "%s: %s is not understood", s->file, e->key);
+    cJSON_ArrayForEach(item, e->json) {
+        const char *word = cJSON_IsString(item) ? item->valuestring : "";
+        int turns = !strcmp(e->key, "no_rope_layers"), flag = cJSON_IsNumber(item) && item->valuedouble > 0;
+        if (turns && !cJSON_IsNumber(item)) return text_fail(error, "%s: %s has no numbers", s->file, e->key);
+        if (!turns && strcmp(word, "sliding_attention") && strcmp(word, "full_attention"))
+            return text_fail(error, "%s: a layer of the type \"%.40s\"", s->file, word);
+        if (n == layers) break;
+        if (turns) letters[n++] = flag ? 'g' : 'n';
+        else letters[n++] = *word == 's' ? 'l' : 'g';
+    }
+    if (n == layers && !item) return 1;
+    return text_fail(error, "%s: %s is not as long as there are layers", s->file, e->key);
+}
+
+/* The letters that single numbers give. */
+static inline void form_count_kinds(const form_settings *s, const cmha_model_config *c, int slides,
+                                    char *letters) {
+    int qwen = !strcmp(s->name, "qwen2") || s->in == QWEN3;
+    double first = form_number(s, "max_window_layers", qwen ? 28 : 0);
+    double every = s->in == GEMMA3 ? form_number(s, "sliding_window_pattern",
+                                                 form_number(s, "_sliding_window_pattern", 6)) : 0;
+    if (s->in == SMOLLM3) every = form_number(s, "no_rope_layer_interval", 4);
+    for (size_t i = 0; i < c->n_layers; i++) {
+        int last = every >= 1 && fmod((double)i + 1, every) < 0.5;
+        letters[i] = form_usual_kind(s->in, i);
+        if (s->in == GEMMA3) letters[i] = last ? 'g' : 'l';
+        if (s->in == SMOLLM3) letters[i] = last ? 'n' : 'g';
+        if (IN(s->in) & (IN(LLAMA) | IN(QWEN3) | IN(PHI3)))
+            letters[i] = slides && (double)i >= first ? 'l' : 'g';
+    }
+}
+
+static inline int form_kinds_differ(const char *letters, size_t n) {
+    for (size_t i = 1; i < n; i++)
+        if (letters[i] != letters[0]) return 1;
+    return 0;
+}
+
+/* Which layers of a config.json have a sliding window, and which do not turn. */
+static inline int form_json_kinds(const form_settings *s, cmha_model_config *c, char *error) {
+    const form_entry *types = form_find(s, "layer_types"), *turns = form_find(s, "no_rope_layers");
+    int qwen = !strcmp(s->name, "qwen2") || s->in == QWEN3, done = 1;
+    double usual = IN(s->in) & IN_GEMMA ? 4096 : 0, window = form_number(s, "sliding_window", usual);
+    const char *used = form_text(s, "use_sliding_window", "0");
+    int slides = window > 0 && (!qwen || (used && !strcmp(used, "1")));
+    char *letters;
+    if (!used || (strcmp(used, "0") && strcmp(used, "1")))
+        return text_fail(error, "%s: use_sliding_window is not understood", s->file);
+    if (s->in == SMOLLM3 && !strcmp(used, "1"))
+        return text_fail(error, "%s: use_sliding_window is not known here but as 0", s->file);
+    letters = (char *)text_memory(NULL, c->n_layers, 1, 1);
+    if (!letters) return text_fail(error, "no memory for %s", s->file);
+    form_count_kinds(s, c, slides, letters);
+    if (types) done = form_list_kinds(s, types, letters, c->n_layers, error);
+    if (done && !form_row(s->in, "window") && memchr(letters, 'l', c->n_layers))
+        done = text_fail(error, "%s: layer_types slides, which is not known of %s", s->file, s->name);
+    if (done && s->in == LLAMA && !qwen && form_kinds_differ(letters, c->n_layers))
+        done = text_fail(error, "%s: some layers have a sliding window, others none", s->file);
+    if (done && s->in == SMOLLM3) form_count_kinds(s, c, slides, letters);
+    if (done && turns) done = form_list_kinds(s, turns, letters, c->n_layers, error);
+    if (done) done = form_set_kinds(s, c, letters, window, error);
+    free(letters);
+    return done;
+}
+
+/* How the pairs of a head lie in a form. */
+static inline cmha_layout form_layout(form f) {
+    static const form_bits interleaved = IN(GPTJ) | IN(GGUF_LLAMA) | IN(GGUF_SMOLLM3) | IN(GGUF_GRANITE);
+    return IN(f) & interleaved ? CMHA_LAYOUT_INTERLEAVED : CMHA_LAYOUT_HALF;
+}
+
+/* What the config.json of a model that rotates says in more than one key. */
+static inline int form_json_rotary(form_settings *s, cmha_model_config *c, char *error) {
     double per_head = (double)(c->n_heads ? c->d_model / c->n_heads : 0);
-    double d = form_number(s, "head_dim", per_head);
-    double share = form_number(s, "partial_rotary_factor", 1);
+    double d = form_number(s, "head_dim", form_usual_width(s, c)), turned = form_read_turned(s, d);
     int qwen = !strcmp(s->name, "qwen2");
-    if (strcmp(s->name, "llama") && !form_find(s, "num_key_value_heads"))
+    if (s->in == LLAMA && strcmp(s->name, "llama") && !form_find(s, "num_key_value_heads"))
         return text_fail(error, "%s has no num_key_value_heads", s->file);
     if (d != per_head && !form_set_number(s, c, "d_head", d, error)) return 0;
-    if (share != 1 && !form_set_turned(s, c, floor(d * share), d, error)) return 0;
+    if (turned != d && !form_set_turned(s, c, turned, d, error)) return 0;
     /* Qwen2 reads no attention_bias: q, k and v have biases, o none */
     if (qwen && (!form_set(s, c, "qkv_bias", "1", error) || !form_set(s, c, "attention_bias", "0", error)))
         return 0;
-    c->layout = CMHA_LAYOUT_HALF;
-    return form_json_window(s, c, error) && form_json_rope(s, c, error);
+    c->layout = form_layout(s->in);
+    if (IN(s->in) & (IN_GEMMA | IN(GRANITE)) && !form_read_factors(s, c, error)) return 0;
+    return form_json_kinds(s, c, error) && form_json_rope(s, c, error);
+}
+
+/* The kinds of layers, of which GGUF files say nothing. */
+static inline int form_gguf_kinds(const form_settings *s, cmha_model_config *c, char *error) {
+    double usual = s->in == GGUF_GEMMA2 ? 4096 : 0;
+    double window = form_number(s, "attention.sliding_window", usual);
+    char *letters = (char *)text_memory(NULL, c->n_layers, 1, 1);
+    int done;
+    if (!letters) return text_fail(error, "no memory for %s", s->file);
+    for (size_t i = 0; i < c->n_layers; i++) {
+        letters[i] = form_usual_kind(s->in, i);
+        if (s->in == GGUF_PHI3) letters[i] = window > 0 ? 'l' : 'g';
+    }
+    if (s->in == GGUF_GEMMA3) c->local_base = 10000;
+    done = form_set_kinds(s, c, letters, window, error);
+    free(letters);
+    return done;
 }
 
 /* The same of a GGUF file. */
-static inline int form_gguf_llama(const form_settings *s, cmha_model_config *c, char *error) {
+static inline int form_gguf_rotary(const form_settings *s, cmha_model_config *c, char *error) {
     double per_head = (double)(c->n_heads ? c->d_model / c->n_heads : 0);
     double d = form_number(s, "attention.key_length", per_head);
     double turned = form_number(s, "rope.dimension_count", d);
@@ -513,81 +900,113 @@ static inline int form_gguf_llama(const form_settings *s, cmha_model_config *c, 
         return text_fail(error, "%s: keys and values of different widths", s->file);
     if (d != per_head && !form_set_number(s, c, "d_head", d, error)) return 0;
     if (!form_set_turned(s, c, turned, d, error)) return 0;
-    c->layout = strcmp(s->name, "qwen2") ? CMHA_LAYOUT_INTERLEAVED : CMHA_LAYOUT_HALF;
+    c->layout = form_layout(s->in);
+    if (!strcmp(s->name, "qwen2")) c->layout = CMHA_LAYOUT_HALF;
+    if (IN(s->in) & (IN_GGUF_GEMMA | IN(GGUF_GRANITE)) && !form_read_factors(s, c, error)) return 0;
+    if (!form_gguf_kinds(s, c, error)) return 0;
     if (!r.type || !strcmp(r.type, "llama3"))
         return text_fail(error, "%s: rope.scaling.type is not understood", s->file);
     return form_set_rope(s, c, &r, error);
 }
 
-/* Sets one field as a row of the table says. */
+/* Sets one field as a row of the table says. What is null of the caps is none. */
 static inline int form_read_key(const form_settings *s, const form_key *k, cmha_model_config *c,
                                 char *error) {
     const char *value = form_text(s, k->key, k->value);
-    int known = strcmp(k->field, "activation") != 0;
+    int there = form_find(s, k->key) != NULL, known = !there;
+    if (!there && strstr(k->key, "softcapping") && cJSON_HasObjectItem(s->object, k->key)) value = "0";
     if (!value)
-        return text_fail(error, form_find(s, k->key) ? "%s: %s is not understood" : "%s has no %s", s->file,
-                         k->key);
-    for (size_t i = 0;
-         form_find(s, k->key) && i < sizeof form_activations / sizeof *form_activations && !known; i++)
-        if (!strcmp(form_activations[i][0], value)) value = form_activations[i][1], known = 1;
-    if (!known && form_find(s, k->key))
+        return text_fail(error, there ? "%s: %s is not understood" : "%s has no %s", s->file, k->key);
+    for (size_t i = 0; i < FORM_WORDS && there; i++) {
+        const struct form_word *w = &form_words[i];
+        if (!(w->forms & IN(s->in)) || strcmp(w->field, k->field) || known) continue;
+        if (!strcmp(w->theirs, value)) value = w->ours, known = 1;
+    }
+    if (!known && !strcmp(k->field, "activation"))
         return text_fail(error, "%s: an activation \"%s\" is not known here", s->file, value);
+    if (!known && !strcmp(k->field, "parallel"))
+        return text_fail(error, "%s: %s is not understood", s->file, k->key);
     if (!*value) return 1;
     return form_set(s, c, k->field, value, error);
 }
 
+/* The row of a setting's key in a form, or NULL. */
+static inline const form_key *form_row_of_key(form f, const char *key) {
+    for (size_t k = 0; k < FORM_KEYS; k++)
+        if (form_keys[k].forms & IN(f) && form_keys[k].key && !strcmp(form_keys[k].key, key))
+            return &form_keys[k];
+    return NULL;
+}
+
 /* The configuration of a model out of its settings: every one of them is understood, or named. */
 static inline int form_read(form_settings *s, cmha_model_config *c, char *error) {
-    unsigned bit = 1u << s->in;
     cmha_config_defaults(cmha_model_table(), c);
-    for (size_t i = 0, k; i < s->n; i++) {
+    for (size_t i = 0; i < s->n; i++) {
         const form_entry *e = &s->list[i];
-        for (k = 0; k < FORM_KEYS; k++)
-            if (form_keys[k].forms & bit && form_keys[k].key && !strcmp(form_keys[k].key, e->key)) break;
-        if (k == FORM_KEYS ||
-            (form_keys[k].use == ELSEWHERE && e->kind != 'n' && form_listed(form_numbers, e->key)))
+        const form_key *row = form_row_of_key(s->in, e->key);
+        if (!row || (row->use == ELSEWHERE && e->kind != 'n' && form_listed(form_numbers, e->key)))
             return text_fail(error, "%s: %s is not understood", s->file, e->key);
-        if (form_keys[k].use == ONLY && (!e->kind || strcmp(e->text, form_keys[k].value)))
-            return text_fail(error, "%s: %s is not known here but as %s", s->file, e->key,
-                             form_keys[k].value);
+        if (row->use == ONLY && (!e->kind || strcmp(e->text, row->value)))
+            return text_fail(error, "%s: %s is not known here but as %s", s->file, e->key, row->value);
     }
     for (size_t k = 0; k < FORM_KEYS; k++) {
         const form_key *row = &form_keys[k];
-        if (!(row->forms & bit)) continue;
+        int first = row->key && form_row_of_key(s->in, row->key) == row; /* of several for a key, that */
+        if (!(row->forms & IN(s->in))) continue;
         if (row->use == ALWAYS && !form_set(s, c, row->field, row->value, error)) return 0;
-        if (row->use == FIELD && !form_read_key(s, row, c, error)) return 0;
+        if (row->use == FIELD && first && !form_read_key(s, row, c, error)) return 0;
     }
-    if (s->in == GPT2 && !form_find(s, "n_inner")) c->d_ff = 4 * c->d_model;
-    if (s->in == LLAMA) return form_json_llama(s, c, error);
-    return s->in == GGUF_LLAMA ? form_gguf_llama(s, c, error) : 1;
+    if (IN(s->in) & IN_SHORT && !form_find(s, "n_inner")) c->d_ff = 4 * c->d_model;
+    if (s->in == ROBERTA && c->max_positions <= ROBERTA_ROWS)
+        return text_fail(error, "%s: max_position_embeddings = %zu leaves no position", s->file,
+                         c->max_positions);
+    if (s->in == ROBERTA) c->max_positions -= ROBERTA_ROWS;
+    if (IN(s->in) & IN_ROTARY) return form_json_rotary(s, c, error);
+    return IN(s->in) & IN_GGUF_ROTARY ? form_gguf_rotary(s, c, error) : 1;
 }
 
-/* Classes of transformers whose tensors are all that they compute with. */
-static const struct form_class { const char *type, *architectures; form in; } form_classes[] = {
-    {"llama", "LlamaForCausalLM LlamaModel LLaMAForCausalLM", LLAMA},
-    {"mistral", "MistralForCausalLM MistralModel", LLAMA},
-    {"qwen2", "Qwen2ForCausalLM Qwen2Model", LLAMA},
-    {"gpt2", "GPT2LMHeadModel GPT2Model", GPT2},
-    {"bert", "BertModel BertForMaskedLM BertForPreTraining BertForSequenceClassification", BERT}};
+/* Puts the names of the models of others, or of GGUF's, one after another: "a, b and c". */
+static inline void form_list_models(char *text, size_t size, int gguf) {
+    size_t used = 0, last = 0;
+    *text = 0;
+    for (size_t i = 0; i < FORM_CLASSES; i++)
+        if ((form_classes[i].architectures == NULL) == gguf) last = i;
+    for (size_t i = 0; i < FORM_CLASSES; i++) {
+        const struct form_class *row = &form_classes[i];
+        if ((row->architectures == NULL) != gguf || used + 24 > size) continue;
+        used += (size_t)snprintf(text + used, size - used, "%s%s", !used ? "" : i < last ? ", " : " and ",
+                                 row->type);
+    }
+}
+
+/* The row of a model's name, or NULL and the line. */
+static inline const struct form_class *form_named(const form_settings *s, const char *what, const char *word,
+                                                  int gguf, char *error) {
+    char known[256];
+    for (size_t i = 0; i < FORM_CLASSES; i++)
+        if ((form_classes[i].architectures == NULL) == gguf && !strcmp(form_classes[i].type, word))
+            return &form_classes[i];
+    form_list_models(known, sizeof known, gguf);
+    text_fail(error, "%smodels of the %s \"%s\" are not known here; %s are", s->file, what, word, known);
+    return NULL;
+}
 
 /* Which form a config.json has. */
 static inline int form_json_class(form_settings *s, char *error) {
     const form_entry *type = form_find(s, "model_type"), *classes = form_find(s, "architectures");
     const cJSON *item = classes ? classes->json->child : NULL;
     const char *word = type && type->kind == 'w' ? type->text : "";
-    size_t i, n = sizeof form_classes / sizeof *form_classes;
-    for (i = 0; i < n && strcmp(form_classes[i].type, word); i++);
-    if (i == n && !*word) return text_fail(error, "%s names no model_type", s->file);
-    if (i == n)
-        return text_fail(error,
-                         "%s: models of the type \"%s\" are not known here; llama, mistral, qwen2, gpt2 "
-                         "and bert are",
-                         s->file, word);
-    if (item && !(cJSON_IsString(item) && form_listed(form_classes[i].architectures, item->valuestring)))
+    const struct form_class *row;
+    if (!*word) return text_fail(error, "%s names no model_type", s->file);
+    s->file = "config.json: ";
+    row = form_named(s, "type", word, 0, error);
+    s->file = "config.json";
+    if (!row) return 0;
+    if (item && !(cJSON_IsString(item) && form_listed(row->architectures, item->valuestring)))
         return text_fail(error, "%s: the architecture \"%.60s\" is not known here", s->file,
                          cJSON_IsString(item) ? item->valuestring : "");
-    s->in = form_classes[i].in;
-    snprintf(s->name, sizeof s->name, "%s", form_classes[i].type);
+    s->in = row->in;
+    snprintf(s->name, sizeof s->name, "%s", row->type);
     return 1;
 }
 
@@ -596,10 +1015,10 @@ static inline int form_read_json(form_settings *s, cmha_context *context, const 
                                  cmha_model_config *c, char *error) {
     cJSON *json = cJSON_ParseWithLength(text, n);
     int done;
-    memset(s, 0, sizeof *s), s->file = "config.json", s->context = context;
+    memset(s, 0, sizeof *s), s->file = "config.json", s->context = context, s->object = json;
     if (!cJSON_IsObject(json)) done = text_fail(error, "config.json is no JSON object");
     else done = form_read_object(s, json, error) && form_json_class(s, error) && form_read(s, c, error);
-    free(s->list), s->list = NULL, s->n = 0;
+    free(s->list), s->list = NULL, s->n = 0, s->object = NULL;
     cJSON_Delete(json);
     return done;
 }
@@ -607,20 +1026,16 @@ static inline int form_read_json(form_settings *s, cmha_context *context, const 
 /* Reads the values of a GGUF file. */
 static inline int form_read_gguf(form_settings *s, cmha_context *context, const gguf_file *g,
                                  cmha_model_config *c, char *error) {
-    static const struct { const char *name; form in; } known[] = {
-        {"llama", GGUF_LLAMA}, {"qwen2", GGUF_LLAMA}, {"gpt2", GGUF_GPT2}, {"bert", GGUF_BERT}};
     const gguf_value *v = gguf_find(g, "general.architecture");
-    size_t i;
+    const struct form_class *row;
     int done;
-    memset(s, 0, sizeof *s), s->file = "its values", s->context = context;
+    memset(s, 0, sizeof *s), s->file = "", s->context = context;
     if (v && v->type == GGUF_TEXT)
         snprintf(s->name, sizeof s->name, "%.*s", (int)(v->count < 32 ? v->count : 31), (const char *)v->at);
-    for (i = 0; i < sizeof known / sizeof *known && strcmp(known[i].name, s->name); i++);
-    if (i == sizeof known / sizeof *known)
-        return text_fail(
-            error, "models of the architecture \"%s\" are not known here; llama, qwen2, gpt2 and bert are",
-            s->name);
-    s->in = known[i].in;
+    row = form_named(s, "architecture", s->name, 1, error);
+    s->file = "its values";
+    if (!row) return 0;
+    s->in = row->in;
     done = form_read_values(s, g, error) && form_read(s, c, error);
     free(s->list), s->list = NULL, s->n = 0;
     return done;
@@ -628,19 +1043,54 @@ static inline int form_read_gguf(form_settings *s, cmha_context *context, const 
 
 /* ---- Writing settings ---- */
 
-/* A field's place in the table of settings of a form, or NULL. */
-static inline const form_key *form_row(form f, const char *field) {
-    for (size_t k = 0; k < FORM_KEYS; k++)
-        if (form_keys[k].forms >> f & 1 && form_keys[k].field && !strcmp(form_keys[k].field, field))
-            return &form_keys[k];
-    return NULL;
+/* Can the layers' kinds be told in that form? */
+static inline int form_holds_kinds(const cmha_model_config *c, form f, char *error) {
+    form_bits usual = IN_GGUF_GEMMA | IN(GGUF_SMOLLM3);
+    int listed = IN(f) & (IN(QWEN3) | IN_GEMMA) || (f == LLAMA && c->qkv_bias && !c->attention_bias);
+    if (!form_row(f, "layer_kinds") && !listed) return 1;
+    for (size_t i = 0; i < c->n_layers; i++) {
+        char kind = form_kind(c, i), must = IN(f) & usual ? form_usual_kind(f, i) : kind;
+        if (IN(f) & IN_GGUF_GEMMA && !c->window && kind == 'g' && must == 'g') continue;
+        if (kind != must || kind == (f == SMOLLM3 || f == GGUF_SMOLLM3 ? 'l' : 'n'))
+            return text_fail(error, "layer_kinds = %s has no form there", c->layer_kinds);
+    }
+    if (f == GGUF_GEMMA3 && (c->local_base < 10000 || c->local_base > 10000))
+        return text_fail(error, "local_base = %g has no form there, only 10000 has", c->local_base);
+    if (f == GEMMA3 && c->window && !(c->local_base > 0))
+        return text_fail(error, "local_base = 0 has no form there");
+    return 1;
 }
 
-/* Can a model be told in that form? Each field has a key there, the value that it always has there, no
-   meaning but in training, or its default. */
-static inline int form_holds(const cmha_model_config *c, form f, char *error) {
+/* Can the factor on scores be told in that form? */
+static inline int form_holds_scale(const cmha_model_config *c, form f, char *error) {
+    double usual = 1 / sqrt((double)form_width(c)), is = c->score_scale > 0 ? c->score_scale : usual;
+    int free_scale = IN(f) & (IN_GEMMA | IN(GRANITE) | IN(GGUF_GRANITE));
+    int yarn = c->rope_scaling == CMHA_ROPE_SCALING_YARN && IN(f) & (IN_MODEL & ~IN_GEMMA);
+    if (form_largest_gemma(c, f)) usual = 1 / sqrt((double)c->d_model / (double)c->n_heads);
+    if (free_scale && c->rope_scaling == CMHA_ROPE_SCALING_YARN && c->score_scale > 0) free_scale = yarn = 0;
+    if (free_scale || yarn || fabs(is - usual) <= 1e-12 * usual) return 1;
+    return text_fail(error, "score_scale = %g has no form there", is);
+}
+
+/* Has the field's value a word there, if one is told? */
+static inline int form_has_word(const cmha_model_config *c, form f, const char *field, char *error) {
+    const form_key *row = form_row(f, field);
+    char is[40];
+    if (!row || row->use != FIELD) return 1;
+    cmha_config_get(cmha_model_table(), c, field, is, sizeof is);
+    for (size_t i = 0; i < FORM_WORDS; i++)
+        if (form_words[i].forms & IN(f) && !strcmp(form_words[i].field, field) &&
+            !strcmp(form_words[i].ours, is))
+            return 1;
+    return text_fail(error, "%s = %s has no form there", field, is);
+}
+
+/* How many fields have a value that a form has not: each must have a key there, the value that it always has
+   there, no meaning but in training, or its default. The line names the first. */
+static inline size_t form_misfits(const cmha_model_config *c, form f, char *error) {
     cmha_table table = cmha_model_table();
     cmha_model_config usual;
+    size_t n = 0;
     cmha_config_defaults(table, &usual);
     for (size_t i = 0, t; i < table.count; i++) {
         const char *name = table.fields[i].name;
@@ -651,34 +1101,34 @@ static inline int form_holds(const cmha_model_config *c, form f, char *error) {
         cmha_config_get(table, c, name, is, sizeof is);
         cmha_config_get(table, &usual, name, must, sizeof must);
         if (row) snprintf(must, sizeof must, "%s", row->value);
-        if (strcmp(is, must))
-            return text_fail(error, "%s = %s has no form there, only %s has", name, is, must);
+        if (strcmp(is, must) && !n++)
+            text_fail(error, "%s = %s has no form there, only %s has", name, is, *must ? must : "none");
     }
+    return n;
+}
+
+/* Can a model be told in that form? */
+static inline int form_holds(const cmha_model_config *c, form f, char *error) {
+    if (form_misfits(c, f, error)) return 0;
+    if (!form_has_word(c, f, "activation", error) || !form_has_word(c, f, "parallel", error)) return 0;
+    if (IN(f) & IN_BERTS && !c->token_types) return text_fail(error, "token_types = 0 has no form there");
     if (c->rope_scaling == CMHA_ROPE_SCALING_NTK)
         return text_fail(error, "rope_scaling = ntk has no form there");
     if (c->rope_scaling == CMHA_ROPE_SCALING_YARN && c->rope_ramp)
         return text_fail(error, "rope_ramp = rotations has no form there");
+    if (c->rope_scaling == CMHA_ROPE_SCALING_LLAMA3 && IN(f) & IN_GGUF && !form_row(f, "frequency"))
+        return text_fail(error, "rope_scaling = llama3 has no form there");
     if (c->frequency) return text_fail(error, "frequencies of its own have no form there");
-    if (c->score_scale > 0 && (f == GGUF_LLAMA || c->rope_scaling != CMHA_ROPE_SCALING_YARN))
-        return text_fail(error, "score_scale = %g has no form there", c->score_scale);
     if (f == LLAMA && c->qkv_bias && !c->attention_bias && c->ffn_bias)
         return text_fail(error, "qkv_bias beside ffn_bias has no form there");
     if (f == LLAMA && c->window && (c->attention_bias || c->ffn_bias)) /* Mistral's form, which has none */
         return text_fail(error, "window beside attention_bias or ffn_bias has no form there");
-    return 1;
-}
-
-/* Width of a head, and how much of it rotates. */
-static inline size_t form_width(const cmha_model_config *c) {
-    return c->d_head ? c->d_head : c->d_model / c->n_heads;
-}
-static inline size_t form_turned(const cmha_model_config *c) {
-    return c->rotary_dims ? c->rotary_dims : form_width(c);
+    return form_holds_kinds(c, f, error) && form_holds_scale(c, f, error);
 }
 
 /* The share of a head that rotates, which times its width is not less than as many numbers. */
 static inline double form_share(const cmha_model_config *c) {
-    double turned = (double)c->rotary_dims, width = (double)form_width(c), share = turned / width;
+    double turned = (double)form_turned(c), width = (double)form_width(c), share = turned / width;
     return floor(share * width) < turned ? (turned + 0.5) / width : share;
 }
 
@@ -693,25 +1143,37 @@ static inline void form_tell_number(form_tell tell, void *to, const char *key, c
     tell(to, key, type, text);
 }
 
+/* Puts their word in the place of ours; a flag for a word of ours is one. */
+static inline cmha_field_type form_translate(form f, const char *field, cmha_field_type type, char *text,
+                                             size_t size) {
+    if (type != CMHA_FIELD_ENUM) return type;
+    for (size_t i = 0; i < FORM_WORDS; i++) {
+        const struct form_word *w = &form_words[i];
+        if (!(w->forms & IN(f)) || strcmp(w->field, field) || strcmp(w->ours, text)) continue;
+        snprintf(text, size, "%s", w->theirs);
+        break;
+    }
+    return !strcmp(text, "0") || !strcmp(text, "1") ? CMHA_FIELD_FLAG : CMHA_FIELD_NAME;
+}
+
 /* Tells all keys that are fields. */
 static inline void form_fields(const cmha_model_config *c, form f, form_tell tell, void *to) {
     cmha_table table = cmha_model_table();
     for (size_t k = 0; k < FORM_KEYS; k++) {
         const form_key *row = &form_keys[k];
+        cmha_field_type type;
         char text[40];
         size_t i = 0;
-        if (!(row->forms >> f & 1) || row->use != FIELD) continue;
+        if (!(row->forms & IN(f)) || row->use != FIELD || form_row_of_key(f, row->key) != row) continue;
         while (strcmp(table.fields[i].name, row->field)) i++;
         cmha_config_get(table, c, row->field, text, sizeof text);
         if (!strcmp(row->field, "n_kv_heads") && !c->n_kv_heads)
             snprintf(text, sizeof text, "%zu", c->n_heads);
-        for (size_t a = 0; a < sizeof form_activations / sizeof *form_activations; a++)
-            if (!strcmp(row->field, "activation") && !strcmp(form_activations[a][1], text)) {
-                snprintf(text, sizeof text, "%s", form_activations[a][0]);
-                break;
-            }
-        tell(to, row->key, table.fields[i].type == CMHA_FIELD_ENUM ? CMHA_FIELD_NAME : table.fields[i].type,
-             text);
+        if (f == ROBERTA && !strcmp(row->field, "max_positions"))
+            snprintf(text, sizeof text, "%zu", c->max_positions + ROBERTA_ROWS);
+        if (!strcmp(row->field, "local_base") && !(c->local_base > 0)) continue;
+        type = form_translate(f, row->field, table.fields[i].type, text, sizeof text);
+        tell(to, row->key, type, text);
     }
 }
 
@@ -743,43 +1205,83 @@ static inline void form_write_rope(const cmha_model_config *c, cJSON *json) {
                              (0.1 * log(c->rope_factor) + 1));
 }
 
+/* The kinds of layers as config.json has them. */
+static inline void form_write_kinds(const cmha_model_config *c, form f, cJSON *json) {
+    int turns = f == SMOLLM3;
+    cJSON *list = cJSON_AddArrayToObject(json, turns ? "no_rope_layers" : "layer_types");
+    for (size_t i = 0; i < c->n_layers && list; i++) {
+        char kind = form_kind(c, i);
+        const char *word = kind == 'l' ? "sliding_attention" : "full_attention";
+        cJSON_AddItemToArray(list, turns ? cJSON_CreateNumber(kind != 'n') : cJSON_CreateString(word));
+    }
+}
+
+/* The window, and which layers have it. */
+static inline void form_write_window(const cmha_model_config *c, form f, int qwen, cJSON *json) {
+    int written = form_row_of_key(f, "sliding_window") != NULL;
+    if (c->window && written)
+        form_tell_number(form_tell_json, json, "sliding_window", CMHA_FIELD_SIZE, (double)c->window);
+    else if (IN(f) & IN_GEMMA || f == PHI3) cJSON_AddNullToObject(json, "sliding_window");
+    if (qwen) cJSON_AddBoolToObject(json, "use_sliding_window", c->window > 0);
+    if (qwen && c->window && !*c->layer_kinds)
+        form_tell_json(json, "max_window_layers", CMHA_FIELD_SIZE, "0");
+    if ((qwen && *c->layer_kinds) || IN(f) & (IN_GEMMA | IN(SMOLLM3))) form_write_kinds(c, f, json);
+}
+
+/* The factors that Gemma and Granite have. */
+static inline void form_write_factors(const cmha_model_config *c, form f, cJSON *json) {
+    double usual = 1 / sqrt((double)form_width(c)), scale = c->score_scale > 0 ? c->score_scale : usual;
+    double square = 1 / scale / scale;
+    if (fabs(square - floor(square + 0.5)) < 1e-9 * square) square = floor(square + 0.5);
+    if (IN(f) & IN_GEMMA)
+        form_tell_number(form_tell_json, json, "query_pre_attn_scalar", CMHA_FIELD_REAL, square);
+    if (f != GRANITE) return;
+    form_tell_number(form_tell_json, json, "attention_multiplier", CMHA_FIELD_REAL, scale);
+    form_tell_number(form_tell_json, json, "logits_scaling", CMHA_FIELD_REAL, 1 / c->head_scale);
+}
+
+/* What a model that rotates says in more than one key. */
+static inline void form_write_rotary(const cmha_model_config *c, form f, int qwen2, cJSON *json) {
+    const form_key *turned = form_row(f, "rotary_dims");
+    int qwen = qwen2 || f == QWEN3;
+    if (form_row(f, "d_head"))
+        form_tell_number(form_tell_json, json, "head_dim", CMHA_FIELD_SIZE, (double)form_width(c));
+    if (f == GPTJ)
+        form_tell_number(form_tell_json, json, turned->key, CMHA_FIELD_SIZE, (double)form_turned(c));
+    else if (turned && (c->rotary_dims || IN(f) & (IN(NEOX) | IN(STABLELM) | IN(PHI))))
+        form_tell_number(form_tell_json, json, turned->key, CMHA_FIELD_REAL, form_share(c));
+    if (IN(f) & (IN_RMS_NORMED | IN(STABLELM))) cJSON_AddStringToObject(json, "hidden_act", "silu");
+    form_write_window(c, f, qwen, json);
+    form_write_factors(c, f, json);
+    if (f != GPTJ) form_write_rope(c, json);
+}
+
+/* Writes to `name` the class that computes the model, as transformers names it: the first of a decoder, of an
+   encoder that with its head. */
+static inline void form_class_name(const cmha_model_config *c, form f, const char *classes, char *name,
+                                   size_t size) {
+    const char *ends = c->classes ? "ForSequenceClassification" : c->head_transform ? "ForMaskedLM" : "Model";
+    const char *at = IN(f) & IN_ENCODERS ? strstr(classes, ends) : classes;
+    if (!at) at = classes;
+    while (at > classes && at[-1] != ' ') at--;
+    snprintf(name, size, "%.*s", (int)strcspn(at, " "), at);
+}
+
 /* config.json of a model that form_holds; NULL without memory. */
 static inline char *form_write_json(const cmha_model_config *c, form f, const char *dtype) {
     int qwen = f == LLAMA && c->qkv_bias && !c->attention_bias, mistral = f == LLAMA && !qwen && c->window;
-    int causal = f != BERT, head = f != BERT || c->head_transform;
-    const char *type = qwen         ? "qwen2"
-                       : mistral    ? "mistral"
-                       : f == LLAMA ? "llama"
-                       : f == GPT2  ? "gpt2"
-                                    : "bert";
-    const char *class = qwen         ? "Qwen2ForCausalLM"
-                        : mistral    ? "MistralForCausalLM"
-                        : f == LLAMA ? "LlamaForCausalLM"
-                        : causal     ? "GPT2LMHeadModel"
-                        : c->classes ? "BertForSequenceClassification"
-                        : head       ? "BertForMaskedLM"
-                                     : "BertModel";
+    const struct form_class *row = form_class_of(f) + (mistral ? 1 : qwen ? 2 : 0);
+    const char *type = row->type;
+    char *text = NULL, name[64];
     cJSON *json = cJSON_CreateObject(),
           *classes = json ? cJSON_AddArrayToObject(json, "architectures") : NULL;
-    char *text = NULL;
-    if (classes) cJSON_AddItemToArray(classes, cJSON_CreateString(class));
+    form_class_name(c, f, row->architectures, name, sizeof name);
+    if (classes) cJSON_AddItemToArray(classes, cJSON_CreateString(name));
     cJSON_AddStringToObject(json, "model_type", type);
     form_fields(c, f, form_tell_json, json);
-    if (f == LLAMA) {
-        cJSON_AddStringToObject(json, "hidden_act", "silu");
-        form_tell_number(form_tell_json, json, "head_dim", CMHA_FIELD_SIZE, (double)form_width(c));
-        if (c->rotary_dims)
-            form_tell_number(form_tell_json, json, "partial_rotary_factor", CMHA_FIELD_REAL,
-                             form_share(c));
-        if (c->window)
-            form_tell_number(form_tell_json, json, "sliding_window", CMHA_FIELD_SIZE, (double)c->window);
-        else if (mistral) cJSON_AddNullToObject(json, "sliding_window");
-        if (qwen) cJSON_AddBoolToObject(json, "use_sliding_window", c->window > 0);
-        if (qwen && c->window) form_tell_json(json, "max_window_layers", CMHA_FIELD_SIZE, "0");
-        if (qwen || mistral)
-            cJSON_DeleteItemFromObject(json, "attention_bias"), cJSON_DeleteItemFromObject(json, "mlp_bias");
-        form_write_rope(c, json);
-    }
+    if (IN(f) & IN_ROTARY) form_write_rotary(c, f, qwen, json);
+    if (qwen || mistral)
+        cJSON_DeleteItemFromObject(json, "attention_bias"), cJSON_DeleteItemFromObject(json, "mlp_bias");
     if (c->classes) {
         cJSON *labels = cJSON_AddObjectToObject(json, "id2label");
         for (size_t i = 0; labels && i < c->classes; i++) {
@@ -788,34 +1290,97 @@ static inline char *form_write_json(const cmha_model_config *c, form f, const ch
             cJSON_AddStringToObject(labels, key, label);
         }
     }
+    if (f == ROBERTA) form_tell_json(json, "pad_token_id", CMHA_FIELD_SIZE, "1");
     cJSON_AddStringToObject(json, "torch_dtype", dtype);
     if (classes) text = cJSON_Print(json);
     cJSON_Delete(json);
     return text;
 }
 
+/* What GGUF's values are put to, and before what their keys stand. */
+typedef struct form_gguf { gguf_writer *to; const char *type; } form_gguf;
+
 static inline void form_tell_gguf(void *to, const char *key, cmha_field_type type, const char *value) {
+    const form_gguf *w = (const form_gguf *)to;
     char name[96];
-    snprintf(name, sizeof name, "llama.%s", key);
-    if (type == CMHA_FIELD_NAME) gguf_put_text((gguf_writer *)to, name, value, strlen(value));
-    else if (type == CMHA_FIELD_REAL) gguf_put_real((gguf_writer *)to, name, (float)strtod(value, NULL));
-    else gguf_put_whole((gguf_writer *)to, name, (uint32_t)strtoul(value, NULL, 10));
+    snprintf(name, sizeof name, "%s.%s", w->type, key);
+    if (type == CMHA_FIELD_NAME) gguf_put_text(w->to, name, value, strlen(value));
+    else if (type == CMHA_FIELD_FLAG) gguf_put_flag(w->to, name, *value == '1');
+    else if (type == CMHA_FIELD_REAL) gguf_put_real(w->to, name, (float)strtod(value, NULL));
+    else gguf_put_whole(w->to, name, (uint32_t)strtoul(value, NULL, 10));
 }
 
-/* The values of a GGUF file of the architecture llama. */
-static inline void form_write_gguf(const cmha_model_config *c, gguf_writer *to) {
-    gguf_put_text(to, "general.architecture", "llama", 5);
-    form_fields(c, GGUF_LLAMA, form_tell_gguf, to);
-    form_tell_number(form_tell_gguf, to, "rope.dimension_count", CMHA_FIELD_SIZE, (double)form_turned(c));
-    form_tell_number(form_tell_gguf, to, "attention.key_length", CMHA_FIELD_SIZE, (double)form_width(c));
-    form_tell_number(form_tell_gguf, to, "attention.value_length", CMHA_FIELD_SIZE, (double)form_width(c));
+/* The values of a GGUF file of a model that form_holds. */
+static inline void form_write_gguf(const cmha_model_config *c, form f, gguf_writer *to) {
+    form_gguf w = {to, form_class_of(f)->type};
+    double scale = c->score_scale > 0 ? c->score_scale : 1 / sqrt((double)form_width(c));
+    gguf_put_text(to, "general.architecture", w.type, strlen(w.type));
+    form_fields(c, f, form_tell_gguf, &w);
+    form_tell_number(form_tell_gguf, &w, "rope.dimension_count", CMHA_FIELD_SIZE, (double)form_turned(c));
+    form_tell_number(form_tell_gguf, &w, "attention.key_length", CMHA_FIELD_SIZE, (double)form_width(c));
+    form_tell_number(form_tell_gguf, &w, "attention.value_length", CMHA_FIELD_SIZE, (double)form_width(c));
+    if (c->window || f == GGUF_PHI3)
+        form_tell_number(form_tell_gguf, &w, "attention.sliding_window", CMHA_FIELD_SIZE, (double)c->window);
+    if (f == GGUF_GRANITE) {
+        form_tell_number(form_tell_gguf, &w, "attention.scale", CMHA_FIELD_REAL, scale);
+        form_tell_number(form_tell_gguf, &w, "logit_scale", CMHA_FIELD_REAL, 1 / c->head_scale);
+    }
     if (c->rope_scaling != CMHA_ROPE_SCALING_LINEAR && c->rope_scaling != CMHA_ROPE_SCALING_YARN) return;
-    form_tell_gguf(to, "rope.scaling.type", CMHA_FIELD_NAME,
+    form_tell_gguf(&w, "rope.scaling.type", CMHA_FIELD_NAME,
                    c->rope_scaling == CMHA_ROPE_SCALING_YARN ? "yarn" : "linear");
-    form_tell_number(form_tell_gguf, to, "rope.scaling.factor", CMHA_FIELD_REAL, c->rope_factor);
+    form_tell_number(form_tell_gguf, &w, "rope.scaling.factor", CMHA_FIELD_REAL, c->rope_factor);
     if (c->rope_length)
-        form_tell_number(form_tell_gguf, to, "rope.scaling.original_context_length", CMHA_FIELD_SIZE,
+        form_tell_number(form_tell_gguf, &w, "rope.scaling.original_context_length", CMHA_FIELD_SIZE,
                          (double)c->rope_length);
+}
+
+/* How a model's norms are in a form: Gemma's gains are 1 + w, in GGUF the sums. */
+static inline void form_set_norms(cmha_model_config *c, form f) {
+    int plus = (IN(f) & IN_GEMMA) != 0;
+    if (c->norm != CMHA_NORM_RMS && c->norm != CMHA_NORM_RMS_ONE_PLUS) return;
+    if (!(IN(f) & (IN_GEMMA | IN_GGUF_GEMMA))) return;
+    c->norm = plus ? CMHA_NORM_RMS_ONE_PLUS : CMHA_NORM_RMS;
+    if (c->qk_norm == CMHA_QK_NORM_RMS_GAIN || c->qk_norm == CMHA_QK_NORM_RMS_ONE_PLUS)
+        c->qk_norm = plus ? CMHA_QK_NORM_RMS_ONE_PLUS : CMHA_QK_NORM_RMS_GAIN;
+}
+
+/* The form of that name, in whose terms *c then is; OURS and one line where it does not hold the model. */
+static inline form form_by_name(cmha_model_config *c, const char *name, int gguf, char *error) {
+    for (size_t i = 0; i < FORM_CLASSES; i++) {
+        form f = form_classes[i].in;
+        cmha_model_config there = *c;
+        if ((form_classes[i].architectures == NULL) != gguf || strcmp(form_classes[i].type, name)) continue;
+        if (f == GGUF_GPT2 || f == GGUF_BERT) break;
+        form_set_norms(&there, f);
+        if (!form_holds(&there, f, error)) return OURS;
+        *c = there;
+        return f;
+    }
+    text_fail(error, "models of the type \"%s\" are not written", name);
+    return OURS;
+}
+
+/* The first form, of Hugging Face's or GGUF's, that holds a model, in whose terms *c then is; OURS and, of
+   the form that is nearest, the line where none does. */
+static inline form form_fitting(cmha_model_config *c, int gguf, char *error) {
+    size_t least = SIZE_MAX;
+    char line[TEXT_ERROR];
+    for (size_t i = 0; i < FORM_CLASSES; i++) {
+        form f = form_classes[i].in;
+        cmha_model_config there = *c;
+        if ((form_classes[i].architectures == NULL) != gguf || f == GGUF_GPT2 || f == GGUF_BERT) continue;
+        if (f == PHI3 || f == GGUF_PHI3) continue; /* only by name: Llama's and Mistral's, joined otherwise */
+        form_set_norms(&there, f);
+        size_t misfits = form_misfits(&there, f, line);
+        if (!misfits && form_holds(&there, f, line)) {
+            *c = there;
+            return f;
+        }
+        if (misfits >= least) continue;
+        least = misfits;
+        snprintf(error, TEXT_ERROR, "%s", line);
+    }
+    return OURS;
 }
 
 #endif

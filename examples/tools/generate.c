@@ -296,7 +296,7 @@ static void open_model(cmha_model *model, const char *path) {
     if (adapter) {
         check(cmha_config_read(&ctx, adapter, &config, NULL)), check(cmha_model_init(model, &ctx, &config));
         check(cmha_model_read(model, path, 2, NULL)), check(cmha_model_read(model, adapter, 2, NULL));
-    } else check(cmha_model_open(model, &ctx, path));
+    } else open_checkpoint(model, path);
 }
 
 /* Saves the model that was packed or merged, and beside it the tokenizer of the one at `path`. */

@@ -1087,7 +1087,7 @@ static long write_page(const char *to, const char *path, const cmha_model_config
 
 /* Opens everything; returns the configuration as it is in the file. */
 static cmha_model_config open_all(const char *path, const char *file) {
-    check(cmha_model_open(&model, &ctx, path));
+    open_checkpoint(&model, path);
     cmha_model_config as_saved = model.config;
     check(cmha_config_read(&ctx, path, NULL, &trained));
     open_words(path);

@@ -44,6 +44,48 @@ static inline void must(int done) {
     if (!done) complain(1, failure, "");
 }
 
+/* What models of others are, and what makes a checkpoint of them; convert reads them, or their folder. */
+static const struct foreign { const char *what, *first; int folder; } foreign_models[] = {
+    {" is a GGUF file", "", 0},
+    {" is a folder", "", 0},
+    {" holds PyTorch's own objects",
+     "in its folder python3 -c 'from transformers import AutoModel as M; "
+     "M.from_pretrained(\".\").save_pretrained(\".\")', then ", 1},
+    {" has tensors, but is no checkpoint of this library", "", 1}};
+
+/* Which of them a file is, or NULL. */
+static inline const struct foreign *foreign_model(const char *path) {
+    unsigned char head[4] = {0};
+    const char *format;
+    cmha_archive a;
+    int ours;
+    FILE *file = regular_open(path);
+    size_t n = file ? fread(head, 1, sizeof head, file) : 0;
+    if (file) fclose(file);
+    if (!strcmp(regular_fault(path), REGULAR_FOLDER)) return &foreign_models[1];
+    if (n == 4 && !memcmp(head, "GGUF", 4)) return &foreign_models[0];
+    if (n == 4 && (!memcmp(head, "PK\3\4", 4) || !memcmp(head, "\x80\2\x8a\n", 4))) return &foreign_models[2];
+    if (!n || cmha_archive_open(&a, &ctx, path)) return NULL;
+    format = cmha_archive_metadata(&a, "format");
+    ours = cmha_archive_metadata(&a, "cfg.d_model") || (format && !strncmp(format, "cmha", 4));
+    cmha_archive_close(&a);
+    return ours ? NULL : &foreign_models[3];
+}
+
+/* Opens a checkpoint, or ends the program with a line, which of a model of others says how to convert it. */
+static inline void open_checkpoint(cmha_model *model, const char *path) {
+    char line[TEXT_ERROR], why[TEXT_ERROR];
+    cmha_status status = cmha_model_open(model, &ctx, path);
+    const struct foreign *f;
+    if (!status) return;
+    snprintf(why, sizeof why, "%s", cmha_error(&ctx));
+    f = foreign_model(path);
+    if (!f) complain(1, why, "");
+    snprintf(line, sizeof line, "%s; first: %sbuild/convert %.600s OUT.safetensors", f->what, f->first,
+             f->folder ? "FOLDER" : path);
+    complain(1, path, line);
+}
+
 static inline double seconds(void) {
     struct timeval t;
     gettimeofday(&t, NULL);

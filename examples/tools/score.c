@@ -240,7 +240,7 @@ static void open_judge(void) {
     size_t width = whole(WIDTH, 4);
     const char *path = option[JUDGE].value;
     memset(&judge, 0, sizeof judge);
-    if (path) check(cmha_model_open(&judge, &ctx, path)), judged = 1;
+    if (path) open_checkpoint(&judge, path), judged = 1;
     if (judged && (!judge.config.causal || !judge.config.tokens))
         complain(1, path, ": an encoder, or of numbers; it judges no text");
     if (width > 1 && !option[TOKENIZER].value && !judge.config.tokenizer[0]) codec_plain(&words, SIZE_MAX);

@@ -164,6 +164,19 @@ static inline int weights_open_shards(weights *w, cmha_context *context, const c
     return 1;
 }
 
+/* Says that a folder has no tensors that can be read, and where it has PyTorch's own, how they can be. */
+static inline int weights_none(const char *folder, char *error) {
+    char *bin = weights_path(folder, "pytorch_model.bin");
+    char *parts = weights_path(folder, "pytorch_model.bin.index.json");
+    int there = bin && parts && (access(bin, F_OK) == 0 || access(parts, F_OK) == 0);
+    free(bin), free(parts);
+    if (!there)
+        return text_fail(error, "%s has neither model.safetensors nor model.safetensors.index.json", folder);
+    return text_fail(error, "%s has its weights only as pytorch_model.bin; in that folder: "
+                     "python3 -c 'from transformers import AutoModelForCausalLM as M; "
+                     "M.from_pretrained(\".\").save_pretrained(\".\")'", folder);
+}
+
 /* Opens the tensors of a folder as Hugging Face has them: model.safetensors, or the shards of its index. */
 static inline int weights_open_folder(weights *w, cmha_context *context, const char *folder, char *error) {
     char *whole = weights_path(folder, "model.safetensors");
@@ -175,7 +188,7 @@ static inline int weights_open_folder(weights *w, cmha_context *context, const c
     else if (access(whole, F_OK) == 0) {
         done = weights_open_archive(w, context, whole, error), w->path = folder;
     } else if (access(index, F_OK) != 0) {
-        done = text_fail(error, "%s has neither model.safetensors nor model.safetensors.index.json", folder);
+        done = weights_none(folder, error);
     } else if ((text = weights_slurp(index, (size_t)1 << 26, &n, error)) == NULL) done = 0;
     else {
         cJSON *json = cJSON_ParseWithLength(text, n);

@@ -22,6 +22,10 @@ static const char *const words[] = {
     "activation_function", "layer_norm_eps", "scale_attn_weights", "score_scale", "rope_type", "factor",
     "llama", "mistral", "qwen2", "gpt2", "bert", "silu", "gelu", "gelu_new", "relu", "absolute", "yarn",
     "linear", "llama3", "default", "GPT2LMHeadModel", "MistralForCausalLM", "Qwen2ForCausalLM",
+    "qwen3", "gemma2", "gemma3_text", "gemma3", "olmo2", "phi3", "smollm3", "granite", "stablelm", "phi",
+    "gpt_neox", "gptj", "rotary_pct", "rotary_dim", "sliding_window_pattern", "no_rope_layers",
+    "rope_local_base_freq", "query_pre_attn_scalar", "attn_logit_softcapping", "final_logit_softcapping",
+    "logits_scaling", "attention_multiplier", "use_parallel_residual", "hidden_activation", "use_qkv_bias",
     "BertForMaskedLM", "general.architecture", "llama.rope.scaling.type", "llama.attention.key_length",
     "llama.attention.causal", "gpt2.context_length", "bert.pooling_type", NULL};
 

@@ -180,6 +180,13 @@ FORMS = {
     "gguf-gpt2": settings("gpt2", attention__layer_norm_epsilon=1e-5),
     "gguf-bert": settings("bert", attention__layer_norm_epsilon=1e-12, attention__causal=False, token_type_count=2, pooling_type=2),
 }
+for name, of in {"qwen3": {}, "gemma2": {"attn_logit_softcapping": 50.0, "attention__sliding_window": 4},
+                 "gemma3": {"attention__sliding_window": 4}, "olmo2": {}, "phi3": {"attention__sliding_window": 0}, "smollm3": {},
+                 "granite": {"attention__scale": 0.5, "logit_scale": 4.0, "embedding_scale": 12.0, "residual_scale": 0.2}}.items():
+    FORMS["gguf-" + name] = settings(name, attention__layer_norm_rms_epsilon=1e-6, attention__head_count_kv=1,
+                                     rope__freq_base=10000.0, **of)
+for name, of in {"stablelm": {"use_parallel_residual": True}, "gptneox": {"use_parallel_residual": False}, "phi2": {}}.items():
+    FORMS["gguf-" + name] = settings(name, attention__layer_norm_epsilon=1e-5, rope__dimension_count=2, **of)
 for name, values in FORMS.items():
     write("forms", name, gguf(values))
 
@@ -220,6 +227,10 @@ CONFIGS = {
     "dynamic": {**LLAMA, "rope_scaling": {"type": "dynamic", "factor": 2.0}},
     "classes": {**BERT, "architectures": ["BertForSequenceClassification"], "id2label": {"0": "no", "1": "yes"}},
 }
+for name in ("qwen3", "qwen3_window", "gemma2", "gemma3", "olmo2", "phi3", "smollm3", "granite", "stablelm", "stablelm_beside", "neox",
+             "neox_serial", "gptj", "phi", "roberta", "roberta_classes", "distilbert"):
+    with open(os.path.join(os.path.dirname(__file__), "../models", name, "config.json")) as f:
+        CONFIGS[name] = json.load(f)
 for name, value in CONFIGS.items():
     write("forms", "json-" + name, value)
 
