@@ -3903,14 +3903,25 @@ CMHA__FUSED static void CMHA__THIS(cmha__whole_tile)(const uint32_t *const *x,
     }
 }
 
+/* y [n] = a row of sums, times the factors when they are complete. */
+CMHA__COPY static void CMHA__THIS(cmha__whole_store)(const float *sums, const float *scale, float factor,
+        size_t n, float *y) {
+    float row[CMHA__WHOLE_WIDTH];
+    for (size_t c = 0; c < CMHA__WHOLE_WIDTH; c++) row[c] = scale ? sums[c] * (scale[c] * factor) : sums[c];
+    if (n == CMHA__WHOLE_WIDTH) memcpy(y, row, sizeof row);
+    else memcpy(y, row, n * sizeof *row);
+}
+
 CMHA__COPY static void CMHA__THIS(cmha__rounded_many)(const cmha_packed *p, const cmha_rounded *x, size_t lo,
         size_t hi, float *y, size_t ldy) {
     enum { WIDTH = CMHA__WHOLE_WIDTH, ROWS = CMHA__WHOLE_ROWS };
     CMHA__THIS(cmha__whole_panel) panel;
     const size_t all = cmha__blocks(p->I);
     const uint32_t *rows[ROWS];
+    float scale[WIDTH];
     for (size_t o = lo, n; o < hi; o += n) {
         n = cmha__min(hi - o, WIDTH);
+        for (size_t c = 0; c < WIDTH; c++) scale[c] = p->scales && c < n ? p->scales[o + c] : 1;
         for (size_t b = 0, blocks; b < all || !b; b += blocks) {
             blocks = cmha__min(all - b, CMHA__WHOLE_BLOCKS);
             CMHA__THIS(cmha__whole_fill)(p, o, n, b, blocks, &panel);
@@ -3923,13 +3934,11 @@ CMHA__COPY static void CMHA__THIS(cmha__rounded_many)(const cmha_packed *p, cons
                 }
                 CMHA__THIS(cmha__whole_tile)(rows, &panel, sums);
                 for (size_t r = 0; r < height; r++)
-                    for (size_t c = 0; c < n; c++) to[r * ldy + c] = sums[r * WIDTH + c];
+                    CMHA__THIS(cmha__whole_store)(sums + r * WIDTH, b + blocks == all ? scale : NULL,
+                        x->factors[t + r], n, to + r * ldy);
             }
             if (!blocks) break;
         }
-        for (size_t t = 0; t < x->T; t++)
-            for (size_t c = 0; c < n; c++)
-                y[t * ldy + o - lo + c] *= p->scales ? p->scales[o + c] * x->factors[t] : x->factors[t];
     }
 }
 
