@@ -1700,9 +1700,10 @@ CMHA_DEF size_t cmha_frames(const cmha_real *samples, size_t n, size_t planes, s
    Logs fields that are set but not read. Errors: SHAPE (configuration), NOT_FOUND (no such `score`). */
 CMHA_DEF cmha_status cmha_model_init(cmha_model *model, cmha_context *context, const cmha_model_config *cfg);
 CMHA_DEF void cmha_model_close(cmha_model *model);
-/* Packs all matrices of products and lookups, but not routers and Möbius maps, as BF16, INT8 or INT4, and frees
-   the numbers. Passes, new caches and cmha_model_save use the packed ones. Older caches and trainers return
-   STATE, as does what needs numbers: training, cmha_model_read, packing again. Errors: ARGUMENT (FLOAT). */
+/* Packs all matrices of products and lookups, but not routers and Möbius maps, as BF16, INT8 or INT4, and
+   frees the numbers. Passes, new caches and cmha_model_save use the packed ones. Older caches and trainers
+   return STATE, as does what needs numbers: training, cmha_model_read, packing again. Errors: ARGUMENT
+   (FLOAT). */
 CMHA_DEF cmha_status cmha_model_pack(cmha_model *model, cmha_storage storage);
 /* on = 1: products with INT8 and INT4 matrices round what they multiply to 16 bits a number (cmha_rounded),
    experts' excepted: faster, and off by 2^-16 of a row's largest number. 0: they do not; so a model starts. A
@@ -2634,7 +2635,8 @@ CMHA_DEF const char *cmha_version(void) {
     ROW(grads) ROW(heads) ROW(irw_weights) ROW(knowledge) ROW(lag_args) ROW(layer) ROW(linear_args) ROW(lse) \
     ROW(mask_args) ROW(matrix) ROW(model) ROW(model_config) ROW(norm_args) ROW(optimiser) ROW(packed) \
     ROW(parameter) ROW(parameter_row) ROW(parameters) ROW(pcl_args) ROW(pcl_options) ROW(ranks) ROW(rate) \
-    ROW(record) ROW(retrieve_args) ROW(rng) ROW(rope_options) ROW(rotate_args) ROW(route_args) ROW(rows) \
+    ROW(record) ROW(retrieve_args) ROW(rng) ROW(rope_options) ROW(rotate_args) ROW(rounded) \
+    ROW(route_args) ROW(rows) \
     ROW(sampler_config) ROW(score) ROW(score_call) ROW(score_parameter) ROW(sharing) ROW(slot) ROW(table) \
     ROW(tape) ROW(tensor) ROW(tokens) ROW(trainer) ROW(trainer_config) ROW(update)
 CMHA_DEF size_t cmha_sizeof(const char *name) {
@@ -3737,7 +3739,7 @@ CMHA__INSIDE void CMHA__THIS(cmha__short_sums)(const CMHA__FLOATS *sum, float *y
     }
 }
 
-/* y [4] = the products of a group of four rows of INT4 and a row of numbers, x_last behind its whole blocks. */
+/* y [4] = the products of a group of four rows of INT4 and a row of numbers; x_last: behind whole blocks. */
 CMHA__INSIDE void CMHA__THIS(cmha__four_bits)(const cmha_packed *p, const uint32_t *group, const float *x,
         const float *x_last, float *y) {
     CMHA__FUSE
@@ -5721,8 +5723,8 @@ static uint32_t *cmha__block_at(const cmha_packed *p, size_t row, size_t i) {
         row % CMHA__GROUP * cmha__block_words(p->storage);
 }
 
-/* A code, or BF16's half, in its block: the word, the bits to shift it by, and how many bits it has. Halves of
-   a word of codes are 32 (INT8) or 8 columns (INT4) apart. */
+/* A code, or BF16's half, in its block: the word, by how much to shift it, a mask of its bits. Halves of a
+   word of codes are 32 (INT8) or 8 columns (INT4) apart. */
 typedef struct cmha__place { uint32_t *word, shift, mask; } cmha__place;
 static cmha__place cmha__place_of(const cmha_packed *p, size_t row, size_t i) {
     size_t c = i % CMHA__BLOCK;
@@ -5865,8 +5867,8 @@ static void cmha__four_numbers(const cmha_packed *p, size_t row, size_t i, cmha_
     }
 }
 
-/* Writes the block of a row from column i on as numbers, to [64], without INT8's scale. Returns how many of them
-   the row has. */
+/* Writes the block of a row from column i on as numbers, to [64], without INT8's scale. Returns how many of
+   them the row has. */
 static size_t cmha__block_numbers(const cmha_packed *p, size_t row, size_t i, cmha_real *to) {
     const uint32_t *words = cmha__block_at(p, row, i);
     if (p->storage == CMHA_STORAGE_BF16) cmha__bf16_numbers(words, 2, to);
@@ -5944,6 +5946,9 @@ CMHA_DEF void cmha_round_rows(const cmha_packed *p, const cmha_real *x, size_t l
 }
 
 #if !CMHA__STREAMS
+/* Returns the whole number of few bits, the highest of them its sign. */
+static int32_t cmha__extend(uint32_t bits, uint32_t sign) { return (int32_t)(bits ^ sign) - (int32_t)sign; }
+
 /* Returns the product of a row of codes and a rounded row, without INT8's scale and the factor. */
 static cmha_real cmha__rounded_dot(const cmha_packed *p, size_t row, const uint32_t *x) {
     const int bits = p->storage == CMHA_STORAGE_INT8 ? 8 : 4, words = 2 * bits;
@@ -5955,11 +5960,11 @@ static cmha_real cmha__rounded_dot(const cmha_packed *p, size_t row, const uint3
         const uint32_t *at = cmha__block_at(p, row, b * CMHA__BLOCK);
         for (int k = 0; k < 32; k++) {
             uint32_t low = at[k % words] >> k / words * bits, high = low >> 16;
-            whole += ((int32_t)((low & mask) ^ sign) - (int32_t)sign) * ((int32_t)((x[k] & 65535) ^ 32768) - 32768);
-            whole += ((int32_t)((high & mask) ^ sign) - (int32_t)sign) * ((int32_t)((x[k] >> 16) ^ 32768) - 32768);
+            whole += cmha__extend(low & mask, sign) * cmha__extend(x[k] & 65535, 32768);
+            whole += cmha__extend(high & mask, sign) * cmha__extend(x[k] >> 16, 32768);
             if (bits == 8 || k % 16 != 15) continue;
             sum += (cmha_real)whole * (cmha_real)cmha__half_float(
-                cmha__scale_bits(p, row, b * CMHA__BLOCK + (size_t)(2 * (k / 16) * 16)));
+                cmha__scale_bits(p, row, b * CMHA__BLOCK + (k > 15 ? 32 : 0)));
             whole = 0;
         }
         if (bits == 4 || (b % CMHA__WHOLE_BLOCKS != CMHA__WHOLE_BLOCKS - 1 && b + 1 < blocks)) continue;
@@ -16197,8 +16202,8 @@ static size_t cmha__four_pieces(const cmha_parameter *p) {
 typedef struct cmha__label { char name[CMHA__NAME]; size_t n; } cmha__label; /* n: a shape, if it needs one */
 
 /* Returns tensor i of a training state: parameters, the first moments of all, the second ones, means, and the
-   scales of INT8 and INT4. Data are NULL where there are none, as of frozen ones' moments; the words of what is
-   packed. *label gets its name. */
+   scales of INT8 and INT4. Data are NULL where there are none, as of frozen ones' moments; the words of what
+   is packed. *label gets its name. */
 static cmha_archive_item cmha__item(const cmha_parameters *p, cmha_real *moments, size_t i,
         cmha__label *label) {
     const cmha_parameter *one = &p->list[i % p->count];
@@ -16225,8 +16230,8 @@ static cmha_archive_item cmha__item(const cmha_parameters *p, cmha_real *moments
     return item;
 }
 
-/* Moves a packed parameter from an archive, byte `from` on, or, a NULL, to a file, in the order of the numbers:
-   bytes of INT8, words of BF16, of INT4 two codes a byte, the first one below. */
+/* Moves a packed parameter from an archive, byte `from` on, or, a NULL, to a file, in the order of the
+   numbers: bytes of INT8, words of BF16, of INT4 two codes a byte, the first one below. */
 static cmha_status cmha__move_packed(const cmha_parameter *one, cmha__output *o, cmha_archive *a,
         uint64_t from) {
     const cmha_packed *p = one->tensor.packed;

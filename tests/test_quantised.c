@@ -54,11 +54,13 @@ static void rounded_rows(const cmha_packed *p, const cmha_real *back) {
         for (t = 0; t < T; t++) {
             for (sum = size = 0, i = 0; i < I; i++) {
                 sum += (double)back[o * I + i] * (double)x[t * I + i];
-                size += fabs((double)back[o * I + i]) * ((double)factors[t] * 0.505 + 2e-6 * fabs((double)x[t * I + i]));
+                size += fabs((double)back[o * I + i]) *
+                        ((double)factors[t] * 0.505 + 2e-6 * fabs((double)x[t * I + i]));
             }
             off = fmax(off, fabs(sum - (double)y[t * O + o]) - size);
         }
-    CHECK_THAT(off <= 1e-12, "%zu x %zu, storage %d: rounded products are %.3g beyond", O, I, p->storage, off);
+    CHECK_THAT(off <= 1e-12, "%zu x %zu, storage %d: rounded products are %.3g beyond", O, I, p->storage,
+               off);
     for (o = 0; o < O; o++) CHECK(!(y[O + o] < 0 || y[O + o] > 0));
     r.T = FEW;
     cmha_rounded_forward(p, &r, 0, O, few, O);
@@ -159,6 +161,33 @@ static void on_the_grid(void) {
     p = packed_of(w, O, I, CMHA_STORAGE_BF16); /* 8 bits hold -127 .. 127 */
     cmha_unpack(&p, 0, O, back);
     CHECK(!memcmp(w, back, sizeof w));
+    free_packed(&p);
+}
+
+/* What a file in Q4_0 holds comes back as it was: its largest number has code -8. A NaN stays with its 32. */
+static void four_bits(void) {
+    enum { O = 6, I = 100 };
+    static const double scales[O] = {0.0078125,             -0.3330078125,   1000,
+                                     5.9604644775390625e-8, -6.103515625e-5, 65504};
+    cmha_real w[O * I], back[O * I], x[I], y[O];
+    cmha_packed p;
+    size_t o, i;
+    for (o = 0; o < O; o++)
+        for (i = 0; i < I; i++)
+            w[o * I + i] = (cmha_real)(scales[o] * (i % 32 == 3 ? -8 : (double)check_below(16) - 8));
+    p = packed_of(w, O, I, CMHA_STORAGE_INT4);
+    cmha_unpack(&p, 0, O, back);
+    CHECK(!memcmp(w, back, sizeof w));
+    free_packed(&p);
+    w[40] = (cmha_real)NAN, w[I + 99] = (cmha_real)INFINITY, w[2 * I] = 600000;
+    p = packed_of(w, O, I, CMHA_STORAGE_INT4);
+    cmha_unpack(&p, 0, O, back);
+    CHECK(!memcmp(w, back, 32 * sizeof *w) && !memcmp(w + 64, back + 64, 36 * sizeof *w));
+    for (i = 32; i < 64; i++) CHECK(back[i] != back[i]);
+    CHECK(back[I + 95] == w[I + 95] && back[I + 96] != back[I + 96] && back[2 * I + 31] != back[2 * I + 31]);
+    for (i = 0; i < I; i++) x[i] = i ? 0 : (cmha_real)1;
+    cmha_packed_forward(&p, x, 1, 0, O, y, O);
+    CHECK(y[0] != y[0] && y[1] != y[1] && y[2] != y[2] && y[3] == w[3 * I] && y[5] == w[5 * I]);
     free_packed(&p);
 }
 
@@ -607,6 +636,7 @@ int main(void) {
     CHECK_OK(cmha_context_init(&context, &config));
     all_rows();
     on_the_grid();
+    four_bits();
     odd_numbers();
     for (i = 0; i < sizeof kinds / sizeof *kinds; i++)
         one_kind(kinds[i].options, kinds[i].matrices, kinds[i].numbers);

@@ -31,14 +31,16 @@ static setting option[N_OPTIONS] = {
      "prompt: the prompt gets the tokenizer's special tokens; all: they are shown, too; none; prompt"},
     {"--endless", NULL, "do not stop at the tokenizer's end of text"},
     {"--seed", "1", "of the draws; 1"},
-    {"--weights", "f32", "f32, bf16, int8 or int4: how matrices are held; f32, or as a packed checkpoint has them"},
+    {"--weights", "f32",
+     "f32, bf16, int8 or int4: how matrices are held; f32, or as a packed checkpoint has them"},
     {"--cache", "f32", "f32 or bf16: how keys and values are held; f32"},
     {"--score", NULL,
      "instead of continuing: mean loss in nats per token, perplexity and bits per byte of the\n"
      "                   text's first N tokens (--tokens), each read from the cache by itself, with nothing\n"
      "                   before the first of every --context of them. Without a tokenizer the file holds\n"
      "                   bytes or, above a vocabulary of 256, numbers of 2 bytes, above 65,536 of 4"},
-    {"--pack", "", "bf16, int8 or int4, then a file: saves the checkpoint packed there instead of continuing"},
+    {"--pack", "",
+     "bf16, int8 or int4, then a file: saves the checkpoint packed there instead of continuing"},
     {"--round", NULL,
      "rounds what int8 and int4 matrices multiply to 16 bits a number: faster, and off by\n"
      "                   2^-16 of a row's largest number"},
@@ -109,7 +111,8 @@ static cmha_storage storage_of(const char *name, int most) {
     static const char *const names[] = {"f32", "bf16", "int8", "int4"}; /* in the order of the enumeration */
     for (int i = 0; i <= most; i++)
         if (!strcmp(name, names[i])) return (cmha_storage)i;
-    complain(2, most > 1 ? "weights are f32, bf16, int8 or int4, not " : "a cache is f32 or bf16, not ", name);
+    complain(2, most > 1 ? "weights are f32, bf16, int8 or int4, not " : "a cache is f32 or bf16, not ",
+             name);
     return CMHA_STORAGE_FLOAT;
 }
 

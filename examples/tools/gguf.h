@@ -23,8 +23,8 @@ enum { GGUF_U8, GGUF_I8, GGUF_U16, GGUF_I16, GGUF_U32, GGUF_I32, GGUF_F32, GGUF_
 
 /* How the numbers of a tensor are stored, as the file numbers it. Q8_0: blocks of 32, an F16 factor each; the
    others of few bits are read alone: gguf_kinds has their blocks. */
-enum { GGUF_AS_F32 = 0, GGUF_AS_F16 = 1, GGUF_AS_Q4_0 = 2, GGUF_AS_Q4_1 = 3, GGUF_AS_Q5_0 = 6, GGUF_AS_Q5_1 = 7,
-       GGUF_AS_Q8_0 = 8, GGUF_AS_Q4_K = 12, GGUF_AS_Q5_K = 13, GGUF_AS_Q6_K = 14, GGUF_AS_BF16 = 30 };
+enum { GGUF_AS_F32 = 0, GGUF_AS_F16 = 1, GGUF_AS_Q4_0 = 2, GGUF_AS_Q4_1 = 3, GGUF_AS_Q5_0 = 6,
+       GGUF_AS_Q5_1 = 7, GGUF_AS_Q8_0 = 8, GGUF_AS_Q4_K = 12, GGUF_AS_Q5_K = 13, GGUF_AS_Q6_K = 14, GGUF_AS_BF16 = 30 };
 
 typedef struct gguf_value {
     const char *key;
@@ -114,7 +114,9 @@ static inline uint32_t gguf_to_brain(float x) {
 
 /* ---- Blocks of few bits ---- */
 
-static inline float gguf_half_at(const unsigned char *at) { return gguf_from_half((uint32_t)gguf_bits(at, 2)); }
+static inline float gguf_half_at(const unsigned char *at) {
+    return gguf_from_half((uint32_t)gguf_bits(at, 2));
+}
 
 /* 32 numbers of 4 or 5 bits: a factor, of some kinds the least number, of 5 bits the 32 upper ones, and 16
    bytes: the lower halves are the first 16 numbers. */
@@ -184,7 +186,8 @@ typedef struct gguf_kind {
 
 static inline const gguf_kind *gguf_kind_of(uint32_t as) {
     static const gguf_kind kinds[] = {
-        {GGUF_AS_F32, "F32", 1, 4, NULL}, {GGUF_AS_F16, "F16", 1, 2, NULL}, {GGUF_AS_BF16, "BF16", 1, 2, NULL},
+        {GGUF_AS_F32, "F32", 1, 4, NULL}, {GGUF_AS_F16, "F16", 1, 2, NULL},
+        {GGUF_AS_BF16, "BF16", 1, 2, NULL},
         {GGUF_AS_Q4_0, "Q4_0", 32, 18, gguf_q4_0_block}, {GGUF_AS_Q4_1, "Q4_1", 32, 20, gguf_q4_1_block},
         {GGUF_AS_Q5_0, "Q5_0", 32, 22, gguf_q5_0_block}, {GGUF_AS_Q5_1, "Q5_1", 32, 24, gguf_q5_1_block},
         {GGUF_AS_Q8_0, "Q8_0", 32, 34, gguf_q8_0_block}, {GGUF_AS_Q4_K, "Q4_K", 256, 144, gguf_q4_k_block},
@@ -192,8 +195,8 @@ static inline const gguf_kind *gguf_kind_of(uint32_t as) {
         {9, "Q8_1", 0, 0, NULL}, {10, "Q2_K", 0, 0, NULL}, {11, "Q3_K", 0, 0, NULL}, {15, "Q8_K", 0, 0, NULL},
         {16, "IQ2_XXS", 0, 0, NULL}, {17, "IQ2_XS", 0, 0, NULL}, {18, "IQ3_XXS", 0, 0, NULL},
         {19, "IQ1_S", 0, 0, NULL}, {20, "IQ4_NL", 0, 0, NULL}, {21, "IQ3_S", 0, 0, NULL},
-        {22, "IQ2_S", 0, 0, NULL}, {23, "IQ4_XS", 0, 0, NULL}, {24, "I8", 0, 0, NULL}, {25, "I16", 0, 0, NULL},
-        {26, "I32", 0, 0, NULL}, {27, "I64", 0, 0, NULL}, {28, "F64", 0, 0, NULL}, {29, "IQ1_M", 0, 0, NULL},
+        {22, "IQ2_S", 0, 0, NULL}, {23, "IQ4_XS", 0, 0, NULL}, {24, "I8", 0, 0, NULL},
+        {25, "I16", 0, 0, NULL}, {26, "I32", 0, 0, NULL}, {27, "I64", 0, 0, NULL}, {28, "F64", 0, 0, NULL}, {29, "IQ1_M", 0, 0, NULL},
         {34, "TQ1_0", 0, 0, NULL}, {35, "TQ2_0", 0, 0, NULL}, {39, "MXFP4", 0, 0, NULL}};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (kinds[i].as == as) return &kinds[i];
