@@ -671,7 +671,7 @@ static void put_bits(unsigned char *block, size_t at, int n, unsigned bits) {
 static void blocks_of_32(uint32_t as, int bits, int least) {
     unsigned char block[34] = {0};
     float x[32], factor = -0.375f, low = least ? 1.25f : 0;
-    size_t begin = (least ? 4 : 2) + (bits == 5 ? 4 : 0);
+    size_t begin = (least ? 4u : 2u) + (bits == 5 ? 4u : 0u);
     unsigned codes[32];
     gguf_store(block, gguf_to_half(factor), 2);
     if (least) gguf_store(block + 2, gguf_to_half(low), 2);
