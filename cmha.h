@@ -6004,9 +6004,8 @@ static void cmha__rounded_product(cmha_tape *tape, const cmha_packed *p, const c
 }
 
 /* Computes y [T, O] = x [T, I] weight^T. For few rows, a decoded token's, weights or their packed copy stream
-   through, faster than a BLAS; for many a packed copy becomes floats, 256 KiB or, for 64 rows and more, 1 MiB
-   at a time. Takes scratch, also in a dry run. turned > 0: the weight is [O / turned, I, turned], read by its
-   columns. */
+   through, faster than a BLAS; for many a packed copy becomes floats 256 KiB at a time. Takes scratch, also
+   in a dry run. turned > 0: the weight is [O / turned, I, turned], read by its columns. */
 static void cmha__weight_product(cmha_tape *tape, const cmha_tensor *weight, const cmha_real *x, size_t T,
         size_t turned, cmha_real *y) {
     const size_t I = turned ? weight->shape[1] : cmha__last(weight);
@@ -6016,8 +6015,7 @@ static void cmha__weight_product(cmha_tape *tape, const cmha_tensor *weight, con
     int few = T <= CMHA__FEW_ROWS;
     int stream = few && (packed || (CMHA__STREAMS && !turned && !cmha__records(tape)));
     int threads = few && T * O * I < 65536 ? 1 : tape->context->threads;
-    const size_t piece_size = T < 64 ? 65536 : 262144; /* a BLAS copies x for every piece */
-    size_t rows = cmha__min((I < piece_size / 16 ? piece_size / (I ? I : 1) : 16) / 16 * 16, O);
+    size_t rows = cmha__min((I < 4096 ? 65536 / (I ? I : 1) : 16) / 16 * 16, O);
     cmha__mark mark = cmha__mark_of(tape);
     int rounds = packed && packed->rounds;
     cmha_real *pieces = packed && !few && !rounds ? cmha__reals(tape, (size_t)threads * rows * I) : NULL;
