@@ -564,10 +564,13 @@ CMHA_DEF cmha_tensor *cmha_squared_error(cmha_tape *tape, cmha_tensor *x, const 
 typedef enum cmha_storage {
     CMHA_STORAGE_FLOAT, /* cmha_real as it is */
     CMHA_STORAGE_BF16, /* the upper half of a float, rounded to nearest even; keeps NaN */
-    CMHA_STORAGE_INT8 /* scale * code, code -127 to 127; scale of an output row: max |weight| / 127 */
+    CMHA_STORAGE_INT8, /* scale * code, code -127 to 127; scale of an output row: max |weight| / 127 */
+    /* scale * code, code -8 to 7; scale of 32 weights of a row, 16 bits: the largest / -8 (GGML's Q4_0) */
+    CMHA_STORAGE_INT4
 } cmha_storage;
-/* Holds a matrix [O, I] as BF16 or INT8, rounded by at most scale / 2 (INT8) or |weight| / 256. Rows of zeros
-   stay zeros; INT8 rows with a NaN or infinity become NaN. */
+/* Holds a matrix [O, I] as BF16, INT8 or INT4, rounded by at most scale / 2 (INT8), |weight| / 256 (BF16) or
+   1.01 scale (INT4, whose codes end at 7). Zeros stay zeros; a NaN or infinity makes its row (INT8) or its 32
+   weights (INT4, as do weights above 524032) NaN. */
 struct cmha_packed {
     cmha_storage storage;
     size_t O, I;
@@ -575,6 +578,7 @@ struct cmha_packed {
     const cmha_real *source; /* what was packed; not read again */
     uint32_t *words; /* groups of 4 rows x blocks of 64 columns, padded with zeros */
     cmha_real *scales; /* INT8: [O], else NULL */
+    int rounds; /* INT8, INT4: 1 = a model's products take rounded rows, see cmha_model_round */
 };
 CMHA_DEF size_t cmha_packed_words(cmha_storage storage, size_t O, size_t I); /* length of `words` */
 /* Fills the caller's words and scales from weight [O, I]. Set the other members first. */
@@ -584,6 +588,21 @@ CMHA_DEF void cmha_unpack(const cmha_packed *packed, size_t lo, size_t hi, cmha_
 /* Multiplies x [T, I], T small as in decoding, by the transposed rows lo .. hi - 1 -> y [T, hi - lo], rows
    ldy apart. A row's sum does not depend on lo and hi. */
 CMHA_DEF void cmha_packed_forward(const cmha_packed *packed, const cmha_real *x, size_t T, size_t lo,
+    size_t hi, cmha_real *y, size_t ldy);
+/* Holds rows [T, I] as whole numbers of 16 bits times a factor of each row, max |x| / 32767: off by at most
+   half a factor. A row with a NaN or infinity is NaN. */
+typedef struct cmha_rounded {
+    size_t T;
+    uint32_t *words; /* [T, 32 ceil(I / 64)]: pairs, in the order that the matrix asks for */
+    cmha_real *factors; /* [T] */
+} cmha_rounded;
+/* Fills the caller's words and factors with rows lo .. hi - 1 of x [T, I], for an INT8 or INT4 matrix. */
+CMHA_DEF void cmha_round_rows(const cmha_packed *packed, const cmha_real *x, size_t lo, size_t hi,
+    cmha_rounded *rounded);
+/* Multiplies rounded rows, few or many, as cmha_packed_forward does -> y [T, hi - lo], rows ldy apart. Codes
+   and rows meet as whole numbers, so that INT8 has the same bits on every CPU; INT4 adds up 32 columns at a
+   time. */
+CMHA_DEF void cmha_rounded_forward(const cmha_packed *packed, const cmha_rounded *rounded, size_t lo,
     size_t hi, cmha_real *y, size_t ldy);
 
 /* ---- ComplexFormer ---- */
@@ -1700,10 +1719,15 @@ CMHA_DEF size_t cmha_frames(const cmha_real *samples, size_t n, size_t planes, s
    Logs fields that are set but not read. Errors: SHAPE (configuration), NOT_FOUND (no such `score`). */
 CMHA_DEF cmha_status cmha_model_init(cmha_model *model, cmha_context *context, const cmha_model_config *cfg);
 CMHA_DEF void cmha_model_close(cmha_model *model);
-/* Packs all matrices of products and lookups, but not routers and Möbius maps, as BF16 or INT8, and frees the
-   numbers. Passes, new caches and cmha_model_save use the packed ones. Older caches and trainers return
-   STATE, as does what needs numbers: training, cmha_model_read, packing again. Errors: ARGUMENT (FLOAT). */
+/* Packs all matrices of products and lookups, but not routers and Möbius maps, as BF16, INT8 or INT4, and
+   frees the numbers. Passes, new caches and cmha_model_save use the packed ones. Older caches and trainers
+   return STATE, as does what needs numbers: training, cmha_model_read, packing again. Errors: ARGUMENT
+   (FLOAT). */
 CMHA_DEF cmha_status cmha_model_pack(cmha_model *model, cmha_storage storage);
+/* on = 1: products with INT8 and INT4 matrices round what they multiply to 16 bits a number (cmha_rounded),
+   experts' excepted: faster, and off by 2^-16 of a row's largest number. 0: they do not; so a model starts. A
+   file does not keep it. Older caches return STATE. Errors (nothing changes): STATE (not packed so). */
+CMHA_DEF cmha_status cmha_model_round(cmha_model *model, int on);
 /* Adds lora_alpha / lora_rank B A to each matrix with an adapter B A and removes adapters and freezing. Older
    caches and trainers return STATE. Errors (nothing changes): STATE (packed, no adapters). */
 CMHA_DEF cmha_status cmha_model_merge(cmha_model *model);
@@ -2644,7 +2668,8 @@ CMHA_DEF const char *cmha_version(void) {
     ROW(grads) ROW(heads) ROW(irw_weights) ROW(knowledge) ROW(lag_args) ROW(layer) ROW(linear_args) ROW(lse) \
     ROW(mask_args) ROW(matrix) ROW(model) ROW(model_config) ROW(norm_args) ROW(optimiser) ROW(packed) \
     ROW(parameter) ROW(parameter_row) ROW(parameters) ROW(pcl_args) ROW(pcl_options) ROW(ranks) ROW(rate) \
-    ROW(record) ROW(retrieve_args) ROW(rng) ROW(rope_options) ROW(rotate_args) ROW(route_args) ROW(rows) \
+    ROW(record) ROW(retrieve_args) ROW(rng) ROW(rope_options) ROW(rotate_args) ROW(rounded) \
+    ROW(route_args) ROW(rows) \
     ROW(sampler_config) ROW(score) ROW(score_call) ROW(score_parameter) ROW(sharing) ROW(slot) ROW(table) \
     ROW(tape) ROW(tensor) ROW(tokens) ROW(trainer) ROW(trainer_config) ROW(update)
 CMHA_DEF size_t cmha_sizeof(const char *name) {
@@ -3353,8 +3378,18 @@ typedef struct cmha__stored_rows {
 /* Rows and columns of a piece of a packed matrix. */
 #define CMHA__GROUP ((size_t)4)
 #define CMHA__BLOCK ((size_t)64)
+enum { CMHA__FEW_ROWS = 4 }; /* more of them, and a matrix product is faster than streaming */
+enum { CMHA__WHOLE_BLOCKS = 8 }; /* whose codes of 8 bits times numbers of 16 add up in 32 bits */
 
-static size_t cmha__block_words(cmha_storage storage) { return storage == CMHA_STORAGE_INT8 ? 16 : 32; }
+/* Words of a block of 64 columns in its row, and of four rows' blocks, behind which INT4 has scales: a word a
+   row, the lower half for the first 32 columns. */
+static size_t cmha__block_words(cmha_storage storage) {
+    static const size_t words[] = {0, 32, 16, 8};
+    return words[storage];
+}
+static size_t cmha__group_words(cmha_storage storage) {
+    return CMHA__GROUP * cmha__block_words(storage) + (storage == CMHA_STORAGE_INT4 ? CMHA__GROUP : 0);
+}
 static size_t cmha__blocks(size_t I) { return I / CMHA__BLOCK + (I % CMHA__BLOCK != 0); }
 static size_t cmha__groups(size_t O) { return O / CMHA__GROUP + (O % CMHA__GROUP != 0); }
 
@@ -3680,9 +3715,279 @@ CMHA__INSIDE void CMHA__THIS(cmha__stream_rows)(cmha_storage storage, const cmha
     }
 }
 
+/* Whole numbers and 4 bits: vectors of 32 bytes at most, a block's 8 words in a row. */
+#define CMHA__SHORT_BYTES (CMHA__VECTOR_BYTES > 16 ? 32 : 16)
+#define CMHA__SHORT_LANES (CMHA__SHORT_BYTES / 4)
+typedef float CMHA__THIS(cmha__floats)
+    __attribute__((vector_size(CMHA__SHORT_BYTES), aligned(4), may_alias));
+typedef int32_t CMHA__THIS(cmha__ints)
+    __attribute__((vector_size(CMHA__SHORT_BYTES), aligned(4), may_alias));
+typedef int16_t CMHA__THIS(cmha__halves)
+    __attribute__((vector_size(CMHA__SHORT_BYTES), aligned(4), may_alias));
+#define CMHA__FLOATS CMHA__THIS(cmha__floats)
+#define CMHA__INTS CMHA__THIS(cmha__ints)
+#define CMHA__HALVES CMHA__THIS(cmha__halves)
+#define CMHA__INTS_AT(words) (*(const CMHA__INTS *)(const void *)(words))
+
+/* Returns of each lane the sum of two products of 16 bits by 16. */
+CMHA__INSIDE CMHA__INTS CMHA__THIS(cmha__pair_sums)(CMHA__INTS a, CMHA__INTS b) {
+#if CMHA__SHORT_BYTES == 32 && (defined(CMHA__AGAIN) || defined(__AVX2__))
+    typedef short pairs __attribute__((vector_size(32)));
+    return (CMHA__INTS)__builtin_ia32_pmaddwd256((pairs)a, (pairs)b);
+#elif CMHA__SHORT_BYTES == 16 && defined(__SSE2__)
+    typedef short pairs __attribute__((vector_size(16)));
+    return (CMHA__INTS)__builtin_ia32_pmaddwd128((pairs)a, (pairs)b);
+#else
+    return (a << 16 >> 16) * (b << 16 >> 16) + (a >> 16) * (b >> 16);
+#endif
+}
+
+/* Returns code `at` of each half of the words, its sign extended over the half. */
+CMHA__INSIDE CMHA__INTS CMHA__THIS(cmha__codes)(const int bits, CMHA__INTS words, const int at) {
+    return (CMHA__INTS)((CMHA__HALVES)words << (16 - bits * (at + 1)) >> (16 - bits));
+}
+
+/* scale [2, 4]: the scales of the first and the last 32 columns of four rows' blocks. */
+CMHA__INSIDE void CMHA__THIS(cmha__four_scales)(const uint32_t *words, float *scale) {
+    typedef uint32_t four __attribute__((vector_size(16)));
+    typedef float numbers __attribute__((vector_size(16)));
+    four both, half;
+    memcpy(&both, words, sizeof both);
+    for (int i = 0; i < 2; i++) {
+        half = i ? both >> 16 : both & 0xffffu;
+        numbers x = (numbers)((half & 0x7fffu) << 13) * 5.192296858534828e33f; /* 2^112 */
+        half = (four)x | (half & 0x8000u) << 16 | ((four)((half & 0x7c00u) == 0x7c00u) & 0x7fc00000u);
+        memcpy(scale + 4 * i, &half, sizeof half);
+    }
+}
+
+/* y [4] = the sums of four vectors' lanes. */
+CMHA__INSIDE void CMHA__THIS(cmha__short_sums)(const CMHA__FLOATS *sum, float *y) {
+    float lanes[8];
+    for (int r = 0; r < 4; r++) {
+        memcpy(lanes, &sum[r], sizeof *sum);
+        for (int k = CMHA__SHORT_LANES / 2; k > 0; k /= 2)
+            for (int l = 0; l < k; l++) lanes[l] += lanes[l + k];
+        y[r] = lanes[0];
+    }
+}
+
+/* y [4] = the products of a group of four rows of INT4 and a row of numbers; x_last: behind whole blocks. */
+CMHA__INSIDE void CMHA__THIS(cmha__four_bits)(const cmha_packed *p, const uint32_t *group, const float *x,
+        const float *x_last, float *y) {
+    CMHA__FUSE
+    const size_t full = p->I / CMHA__BLOCK, blocks = full + (x_last != NULL);
+    CMHA__FLOATS sum[4];
+    float scale[8];
+    memset(sum, 0, sizeof sum);
+    for (size_t b = 0; b < blocks; b++, group += 36) {
+        const float *from = b < full ? x + b * CMHA__BLOCK : x_last;
+        for (int line = 0; line < 144; line += 64) __builtin_prefetch(group + 1024 + line / 4);
+        CMHA__THIS(cmha__four_scales)(group + 32, scale);
+        CMHA__UNROLL for (int r = 0; r < 4; r++)
+            CMHA__UNROLL for (int part = 0; part < 2; part++) {
+                CMHA__FLOATS some = {0};
+                CMHA__UNROLL for (int k = 0; k < 8; k += CMHA__SHORT_LANES) {
+                    const CMHA__INTS words = CMHA__INTS_AT(group + 8 * r + k);
+                    CMHA__UNROLL for (int at = 2 * part; at < 2 * part + 2; at++)
+                        CMHA__UNROLL for (int h = 0; h < 2; h++) {
+                            const CMHA__INTS code = words << (28 - 16 * h - 4 * at) >> 28;
+                            some = some + __builtin_convertvector(code, CMHA__FLOATS) *
+                                *(const CMHA__FLOATS *)(const void *)(from + k + 16 * at + 8 * h);
+                        }
+                }
+                sum[r] = sum[r] + some * scale[4 * part + r];
+            }
+    }
+    CMHA__THIS(cmha__short_sums)(sum, y);
+}
+
+CMHA__INSIDE void CMHA__THIS(cmha__four_bit_rows)(const cmha_packed *p, const float *x, size_t T, size_t lo,
+        size_t hi, float *y, size_t ldy) {
+    const size_t left = p->I % CMHA__BLOCK, words = cmha__blocks(p->I) * 36;
+    float x_last[CMHA__BLOCK] = {0}, product[4];
+    for (size_t o = lo / 4 * 4; o < hi; o += 4)
+        for (size_t t = 0; t < T; t++) {
+            const float *from = x + t * p->I;
+            memcpy(x_last, from + p->I - left, left * sizeof *x);
+            CMHA__THIS(cmha__four_bits)(p, p->words + o / 4 * words, from, left ? x_last : NULL, product);
+            for (size_t r = 0; r < 4; r++)
+                if (o + r >= lo && o + r < hi) y[t * ldy + o + r - lo] = product[r];
+        }
+}
+
+/* y [4] = the products of a group of four rows and a rounded one, without INT8's scales. */
+CMHA__INSIDE void CMHA__THIS(cmha__rounded_group)(const int bits, const cmha_packed *p,
+        const uint32_t *group, const uint32_t *x, float *y) {
+    CMHA__FUSE
+    const int words = bits == 8 ? 16 : 8, codes = 16 / bits, step = bits == 8 ? 64 : 36;
+    const size_t blocks = cmha__blocks(p->I);
+    CMHA__FLOATS sum[4];
+    CMHA__INTS whole[4];
+    int32_t lanes[CMHA__SHORT_LANES], total;
+    float scale[8], of[4] = {0};
+    memset(sum, 0, sizeof sum);
+    memset(whole, 0, sizeof whole);
+    for (size_t b = 0; b < blocks; b++, group += step, x += 32) {
+        for (int line = 0; line < 4 * step; line += 64) __builtin_prefetch(group + 1024 + line / 4);
+        if (bits == 4) CMHA__THIS(cmha__four_scales)(group + 32, scale);
+        CMHA__UNROLL for (int r = 0; r < 4; r++) {
+            CMHA__INTS part[2] = {{0}, {0}};
+            CMHA__UNROLL for (int k = 0; k < words; k += CMHA__SHORT_LANES) {
+                const CMHA__INTS w = CMHA__INTS_AT(group + words * r + k);
+                CMHA__UNROLL for (int at = 0; at < codes; at++)
+                    part[at / 2] = part[at / 2] + CMHA__THIS(cmha__pair_sums)(
+                        CMHA__THIS(cmha__codes)(bits, w, at), CMHA__INTS_AT(x + words * at + k));
+            }
+            if (bits == 8) whole[r] = whole[r] + part[0];
+            else
+                CMHA__UNROLL for (int i = 0; i < 2; i++)
+                    sum[r] = sum[r] + __builtin_convertvector(part[i], CMHA__FLOATS) * scale[4 * i + r];
+        }
+        if (bits == 4 || (b % CMHA__WHOLE_BLOCKS != CMHA__WHOLE_BLOCKS - 1 && b + 1 < blocks)) continue;
+        for (int r = 0; r < 4; r++) {
+            memcpy(lanes, &whole[r], sizeof lanes);
+            total = 0;
+            for (int l = 0; l < CMHA__SHORT_LANES; l++) total += lanes[l];
+            of[r] += (float)total;
+        }
+        memset(whole, 0, sizeof whole);
+    }
+    if (bits == 8) memcpy(y, of, sizeof of);
+    else CMHA__THIS(cmha__short_sums)(sum, y);
+}
+
+CMHA__INSIDE void CMHA__THIS(cmha__rounded_few)(const int bits, const cmha_packed *p, const cmha_rounded *x,
+        size_t lo, size_t hi, float *y, size_t ldy) {
+    const size_t row = 32 * cmha__blocks(p->I), group = cmha__blocks(p->I) * cmha__group_words(p->storage);
+    float product[4];
+    for (size_t o = lo / 4 * 4; o < hi; o += 4)
+        for (size_t t = 0; t < x->T; t++) {
+            CMHA__THIS(cmha__rounded_group)(bits, p, p->words + o / 4 * group, x->words + t * row, product);
+            for (size_t r = 0; r < 4; r++)
+                if (o + r >= lo && o + r < hi)
+                    y[t * ldy + o + r - lo] =
+                        product[r] * (p->scales ? p->scales[o + r] * x->factors[t] : x->factors[t]);
+        }
+}
+
+/* Many rounded rows: six of them by a panel of two vectors of the matrix's rows, 512 columns at a time. */
+#define CMHA__WHOLE_ROWS 6
+#define CMHA__WHOLE_WIDTH (2 * CMHA__SHORT_LANES)
+typedef struct CMHA__THIS(cmha__whole_panel) {
+    uint32_t pairs[32 * CMHA__WHOLE_BLOCKS * CMHA__WHOLE_WIDTH]; /* [pair, row] */
+    float scale[2 * CMHA__WHOLE_BLOCKS * CMHA__WHOLE_WIDTH]; /* [segment, row] */
+    size_t segments, length; /* of which sums are whole; pairs in each */
+} CMHA__THIS(cmha__whole_panel);
+
+/* Fills a panel with n rows from o on, `blocks` blocks from the first on. */
+CMHA__COPY static void CMHA__THIS(cmha__whole_fill)(const cmha_packed *p, size_t o, size_t n, size_t first,
+        size_t blocks, CMHA__THIS(cmha__whole_panel) *panel) {
+    enum { WIDTH = CMHA__WHOLE_WIDTH };
+    const int bits = p->storage == CMHA_STORAGE_INT8 ? 8 : 4, words = 2 * bits, codes = 16 / bits;
+    const size_t group = cmha__group_words(p->storage);
+    uint32_t pairs[32];
+    float scale[8];
+    panel->segments = bits == 8 ? 1 : 2 * blocks;
+    panel->length = bits == 8 ? 32 * blocks : 16;
+    for (size_t i = 0; i < panel->segments * WIDTH; i++) panel->scale[i] = 1;
+    if (n < WIDTH) memset(panel->pairs, 0, sizeof panel->pairs);
+    for (size_t c = 0; c < n; c++)
+        for (size_t b = 0; b < blocks; b++) {
+            const uint32_t *at = p->words + ((o + c) / 4 * cmha__blocks(p->I) + first + b) * group;
+            const uint32_t *from = at + (o + c) % 4 * (size_t)words;
+            for (int v = 0; v < codes; v++)
+                for (int k = 0; k < words; k += CMHA__SHORT_LANES) {
+                    CMHA__INTS w = CMHA__INTS_AT(from + k);
+                    w = bits == 8 ? CMHA__THIS(cmha__codes)(8, w, v) : CMHA__THIS(cmha__codes)(4, w, v);
+                    memcpy(pairs + v * words + k, &w, sizeof w);
+                }
+            for (size_t k = 0; k < 32; k++) panel->pairs[(b * 32 + k) * WIDTH + c] = pairs[k];
+            if (bits == 8) continue;
+            CMHA__THIS(cmha__four_scales)(at + 32, scale);
+            panel->scale[2 * b * WIDTH + c] = scale[(o + c) % 4];
+            panel->scale[(2 * b + 1) * WIDTH + c] = scale[4 + (o + c) % 4];
+        }
+}
+
+/* Adds to sums [6, WIDTH] the products of six rows x and a panel. */
+CMHA__FUSED static void CMHA__THIS(cmha__whole_tile)(const uint32_t *const *x,
+        const CMHA__THIS(cmha__whole_panel) *panel, float *sums) {
+    CMHA__FUSE
+    enum { WIDTH = CMHA__WHOLE_WIDTH };
+    const uint32_t *b = panel->pairs, *a[CMHA__WHOLE_ROWS];
+    const size_t length = panel->length;
+    CMHA__UNROLL for (int i = 0; i < CMHA__WHOLE_ROWS; i++) a[i] = x[i];
+    for (size_t s = 0; s < panel->segments; s++) {
+        CMHA__INTS sum[CMHA__WHOLE_ROWS][2];
+        const CMHA__INTS zero = {0};
+        CMHA__UNROLL for (int i = 0; i < CMHA__WHOLE_ROWS; i++) sum[i][0] = sum[i][1] = zero;
+        for (size_t k = s * length; k < (s + 1) * length; k++, b += WIDTH) {
+            const CMHA__INTS left = CMHA__INTS_AT(b), right = CMHA__INTS_AT(b + CMHA__SHORT_LANES);
+            CMHA__UNROLL for (int i = 0; i < CMHA__WHOLE_ROWS; i++) {
+                const CMHA__INTS pair = zero + (int32_t)a[i][k];
+                sum[i][0] = sum[i][0] + CMHA__THIS(cmha__pair_sums)(left, pair);
+                sum[i][1] = sum[i][1] + CMHA__THIS(cmha__pair_sums)(right, pair);
+            }
+        }
+        const CMHA__FLOATS *scale = (const CMHA__FLOATS *)(const void *)(panel->scale + s * WIDTH);
+        CMHA__FLOATS *to = (CMHA__FLOATS *)(void *)sums;
+        CMHA__UNROLL for (int i = 0; i < CMHA__WHOLE_ROWS; i++)
+            CMHA__UNROLL for (int w = 0; w < 2; w++)
+                to[2 * i + w] = to[2 * i + w] + __builtin_convertvector(sum[i][w], CMHA__FLOATS) * scale[w];
+    }
+}
+
+/* y [n] = a row of sums, times the factors when they are complete. */
+CMHA__COPY static void CMHA__THIS(cmha__whole_store)(const float *sums, const float *scale, float factor,
+        size_t n, float *y) {
+    float row[CMHA__WHOLE_WIDTH];
+    for (size_t c = 0; c < CMHA__WHOLE_WIDTH; c++) row[c] = scale ? sums[c] * (scale[c] * factor) : sums[c];
+    if (n == CMHA__WHOLE_WIDTH) memcpy(y, row, sizeof row);
+    else memcpy(y, row, n * sizeof *row);
+}
+
+CMHA__COPY static void CMHA__THIS(cmha__rounded_many)(const cmha_packed *p, const cmha_rounded *x, size_t lo,
+        size_t hi, float *y, size_t ldy) {
+    enum { WIDTH = CMHA__WHOLE_WIDTH, ROWS = CMHA__WHOLE_ROWS };
+    CMHA__THIS(cmha__whole_panel) panel;
+    const size_t all = cmha__blocks(p->I);
+    const uint32_t *rows[ROWS];
+    float scale[WIDTH];
+    for (size_t o = lo, n; o < hi; o += n) {
+        n = cmha__min(hi - o, WIDTH);
+        for (size_t c = 0; c < WIDTH; c++) scale[c] = p->scales && c < n ? p->scales[o + c] : 1;
+        for (size_t b = 0, blocks; b < all || !b; b += blocks) {
+            blocks = cmha__min(all - b, CMHA__WHOLE_BLOCKS);
+            CMHA__THIS(cmha__whole_fill)(p, o, n, b, blocks, &panel);
+            for (size_t t = 0; t < x->T; t += ROWS) {
+                float sums[ROWS * WIDTH] = {0}, *to = y + t * ldy + o - lo;
+                const size_t height = cmha__min(x->T - t, ROWS);
+                for (size_t r = 0; r < ROWS; r++) {
+                    rows[r] = x->words + (t + (r < height ? r : 0)) * 32 * all + 32 * b;
+                    if (b && r < height) memcpy(sums + r * WIDTH, to + r * ldy, n * sizeof *to);
+                }
+                CMHA__THIS(cmha__whole_tile)(rows, &panel, sums);
+                for (size_t r = 0; r < height; r++)
+                    CMHA__THIS(cmha__whole_store)(sums + r * WIDTH, b + blocks == all ? scale : NULL,
+                        x->factors[t + r], n, to + r * ldy);
+            }
+            if (!blocks) break;
+        }
+    }
+}
+
+CMHA__FUSED static void CMHA__THIS(cmha__rounded_rows)(const cmha_packed *p, const cmha_rounded *x,
+        size_t lo, size_t hi, float *y, size_t ldy) {
+    if (x->T > CMHA__FEW_ROWS) CMHA__THIS(cmha__rounded_many)(p, x, lo, hi, y, ldy);
+    else if (p->storage == CMHA_STORAGE_INT8) CMHA__THIS(cmha__rounded_few)(8, p, x, lo, hi, y, ldy);
+    else CMHA__THIS(cmha__rounded_few)(4, p, x, lo, hi, y, ldy);
+}
+
 CMHA__FUSED static void CMHA__THIS(cmha__packed_rows)(const cmha_packed *p, const cmha_real *x, size_t T,
         size_t lo, size_t hi, cmha_real *y, size_t ldy) {
-    if (p->storage == CMHA_STORAGE_INT8)
+    if (p->storage == CMHA_STORAGE_INT4) CMHA__THIS(cmha__four_bit_rows)(p, x, T, lo, hi, y, ldy);
+    else if (p->storage == CMHA_STORAGE_INT8)
         CMHA__THIS(cmha__stream_rows)(CMHA_STORAGE_INT8, p, x, T, lo, hi, y, ldy);
     else if (p->storage == CMHA_STORAGE_BF16)
         CMHA__THIS(cmha__stream_rows)(CMHA_STORAGE_BF16, p, x, T, lo, hi, y, ldy);
@@ -5440,20 +5745,77 @@ CMHA_DEF cmha_tensor *cmha_dropout(cmha_tape *tape, cmha_tensor *x, cmha_real p)
 /* ---- Packed matrices ---- */
 
 CMHA_DEF size_t cmha_packed_words(cmha_storage storage, size_t O, size_t I) {
-    return cmha__countable(cmha__groups(O) * CMHA__GROUP * cmha__blocks(I) * cmha__block_words(storage),
+    return cmha__countable(cmha__groups(O) * cmha__blocks(I) * cmha__group_words(storage),
             ((double)O + CMHA__GROUP) * ((double)I + CMHA__BLOCK));
 }
 
-/* Returns the block that holds column i of a row. The row's next block is CMHA__GROUP blocks further. */
+/* Returns the block that holds column i of a row. The row's next block is a group of blocks further. */
 static uint32_t *cmha__block_at(const cmha_packed *p, size_t row, size_t i) {
     size_t block = row / CMHA__GROUP * cmha__blocks(p->I) + i / CMHA__BLOCK;
-    return p->words + (block * CMHA__GROUP + row % CMHA__GROUP) * cmha__block_words(p->storage);
+    return p->words + block * cmha__group_words(p->storage) +
+        row % CMHA__GROUP * cmha__block_words(p->storage);
+}
+
+/* A code, or BF16's half, in its block: the word, by how much to shift it, a mask of its bits. Halves of a
+   word of codes are 32 (INT8) or 8 columns (INT4) apart. */
+typedef struct cmha__place { uint32_t *word, shift, mask; } cmha__place;
+static cmha__place cmha__place_of(const cmha_packed *p, size_t row, size_t i) {
+    size_t c = i % CMHA__BLOCK;
+    cmha__place at = {cmha__block_at(p, row, i), 0, 0};
+    if (p->storage == CMHA_STORAGE_BF16) {
+        at.word += c / 32 * 16 + c % 16;
+        at.shift = (uint32_t)(c / 16 % 2 * 16);
+        at.mask = 65535;
+    } else if (p->storage == CMHA_STORAGE_INT8) {
+        at.word += c % 16;
+        at.shift = (uint32_t)(c / 16 * 8);
+        at.mask = 255;
+    } else {
+        at.word += c % 8;
+        at.shift = (uint32_t)(c / 16 * 4 + c / 8 % 2 * 16);
+        at.mask = 15;
+    }
+    return at;
+}
+
+/* Returns the scale of 32 columns of INT4 from i on, in a half of a word; and puts one there. */
+static uint32_t cmha__scale_bits(const cmha_packed *p, size_t row, size_t i) {
+    const uint32_t *word = cmha__block_at(p, row / CMHA__GROUP * CMHA__GROUP, i) + 32 + row % CMHA__GROUP;
+    return *word >> i / 32 % 2 * 16 & 65535;
+}
+static void cmha__scale_put(const cmha_packed *p, size_t row, size_t i, uint32_t bits) {
+    uint32_t *word = cmha__block_at(p, row / CMHA__GROUP * CMHA__GROUP, i) + 32 + row % CMHA__GROUP;
+    *word |= bits << i / 32 % 2 * 16; /* it was 0 */
 }
 
 static inline float cmha__float_of(uint32_t bits) {
     float f;
     memcpy(&f, &bits, sizeof f);
     return f;
+}
+
+/* Returns a number of 16 bits, 5 of them exponent; infinities are NaN here. */
+static inline float cmha__half_float(uint32_t half) {
+    float x = cmha__float_of((half & 0x7fff) << 13) * 5.192296858534828e33f; /* 2^112 */
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    if ((half & 0x7c00) == 0x7c00) bits |= 0x7fc00000;
+    return cmha__float_of(bits | (half & 0x8000) << 16);
+}
+
+/* Returns the nearest number of 16 bits, of two the even one; NaN for what is too large or no number. */
+static uint32_t cmha__half_bits(double x) {
+    double size = fabs(x), least = 5.9604644775390625e-8; /* 2^-24, the smallest */
+    uint32_t sign = x < 0 ? 0x8000 : 0, e = 0;
+    if (!(size < 65520)) return 0x7e00;
+    for (double top = 6.103515625e-5; size >= top; top *= 2) { /* from the smallest normal one on */
+        if (e) least *= 2;
+        e++;
+    }
+    double steps = size / least, below = floor(steps), rest = steps - below;
+    uint32_t n = (uint32_t)below;
+    if (rest > 0.5 || (!(rest < 0.5) && n % 2)) n++;
+    return sign | (e > 1 ? n + (e - 1) * 1024 : n);
 }
 
 /* Writes number i of a row as BF16; a NaN keeps a bit of its mantissa. Word k of 16 holds numbers k (lower
@@ -5476,6 +5838,27 @@ CMHA__HOT(static, cmha__bf16_numbers, (const uint32_t *words, size_t n, cmha_rea
         }
 }
 
+/* Packs n <= 32 numbers of a row, `step` apart, from column i on as INT4: the largest gets code -8. */
+static void cmha__pack_four(const cmha_packed *p, size_t row, size_t i, const cmha_real *x, size_t step) {
+    size_t n = cmha__min(p->I - i, 32);
+    double most = 0;
+    for (size_t j = 0; j < n; j++) {
+        double size = fabs((double)x[j * step]);
+        if (!(size <= (double)CMHA__LARGEST)) most = (double)NAN;
+        else if (size > fabs(most)) most = (double)x[j * step];
+    }
+    uint32_t bits = cmha__half_bits(most / -8);
+    double scale = (double)cmha__half_float(bits);
+    cmha__scale_put(p, row, i, bits);
+    if (!(scale < 0 || scale > 0)) return; /* all are 0, or NaN: code 0 */
+    for (size_t j = 0; j < n; j++) {
+        cmha__place at = cmha__place_of(p, row, i + j);
+        double steps = fmax(-8, fmin((double)x[j * step] / scale, 7));
+        int code = (int)(steps + (steps < 0 ? -0.5 : 0.5));
+        *at.word |= ((uint32_t)code & at.mask) << at.shift;
+    }
+}
+
 CMHA_DEF void cmha_pack(cmha_packed *p, const cmha_real *weight) {
     int bytes = p->storage == CMHA_STORAGE_INT8;
     size_t C = p->turned, step = C ? C : 1;
@@ -5485,6 +5868,9 @@ CMHA_DEF void cmha_pack(cmha_packed *p, const cmha_real *weight) {
         const cmha_real *row = C ? weight + o / C * p->I * C + o % C : weight + o * p->I;
         cmha_real most = 0; /* the largest magnitude; NaN, which stays, where one is no number */
         double scale = 0; /* one that has vanished or is NaN: code 0 */
+        int four = p->storage == CMHA_STORAGE_INT4;
+        for (size_t i = 0; four && i < p->I; i += 32) cmha__pack_four(p, o, i, row + i * step, step);
+        if (four) continue;
         if (bytes) {
             for (size_t i = 0; i < p->I; i++) {
                 cmha_real x = row[i * step], size = x < 0 ? -x : x;
@@ -5503,11 +5889,23 @@ CMHA_DEF void cmha_pack(cmha_packed *p, const cmha_real *weight) {
     }
 }
 
-/* Writes the block of a row from column i on as numbers, to [64], without the scale. Returns how many of them
-   the row has. */
+/* Writes a block of INT4 as numbers, to [64]. */
+static void cmha__four_numbers(const cmha_packed *p, size_t row, size_t i, cmha_real *to) {
+    const uint32_t *words = cmha__block_at(p, row, i);
+    for (size_t part = 0; part < 8; part++) {
+        cmha_real scale = (cmha_real)cmha__half_float(cmha__scale_bits(p, row, i + part / 4 * 32));
+        size_t shift = part / 2 * 4 + part % 2 * 16;
+        for (size_t k = 0; k < 8; k++)
+            to[part * 8 + k] = scale * (cmha_real)((int32_t)((words[k] >> shift & 15) ^ 8) - 8);
+    }
+}
+
+/* Writes the block of a row from column i on as numbers, to [64], without INT8's scale. Returns how many of
+   them the row has. */
 static size_t cmha__block_numbers(const cmha_packed *p, size_t row, size_t i, cmha_real *to) {
     const uint32_t *words = cmha__block_at(p, row, i);
     if (p->storage == CMHA_STORAGE_BF16) cmha__bf16_numbers(words, 2, to);
+    else if (p->storage == CMHA_STORAGE_INT4) cmha__four_numbers(p, row, i, to);
     else
         for (int part = 0; part < 4; part++)
             for (int k = 0; k < 16; k++)
@@ -5544,9 +5942,99 @@ CMHA_DEF void cmha_packed_forward(const cmha_packed *p, const cmha_real *x, size
 #endif
 }
 
+/* Rounds a row; pair k of a block is the words' code k of each half. */
+CMHA__HOT(static, cmha__round_row, (const cmha_packed *p, const cmha_real *x, uint32_t *words,
+        cmha_real *factor), (p, x, words, factor)) {
+    const int eight = p->storage == CMHA_STORAGE_INT8, run = eight ? 16 : 8, apart = eight ? 32 : 8;
+    cmha_real most = 0, by, strange = 0;
+    int32_t q[CMHA__BLOCK];
+    for (size_t i = 0; i < p->I; i++) {
+        cmha_real size = x[i] < 0 ? -x[i] : x[i];
+        most = size > most ? size : most;
+        strange += x[i] * 0;
+    }
+    if (strange != 0) most = (cmha_real)NAN;
+    by = most > 0 ? 32767 / most : 0;
+    if (!(by <= CMHA__LARGEST)) by = 0; /* a row that has all but vanished */
+    *factor = by > 0 || most != most ? most / 32767 : 0;
+    for (size_t i = 0; i < p->I; i += CMHA__BLOCK, words += 32) {
+        size_t n = cmha__min(p->I - i, CMHA__BLOCK);
+        if (n < CMHA__BLOCK) memset(q, 0, sizeof q);
+        for (size_t k = 0; k < n; k++) {
+            cmha_real steps = by > 0 ? x[i + k] * by : 0;
+            q[k] = (int32_t)(steps + (steps < 0 ? (cmha_real)-0.5 : (cmha_real)0.5));
+        }
+        for (int at = 0; at < 32 / run; at++)
+            for (int k = 0; k < run; k++) {
+                uint32_t low = (uint32_t)q[16 * at + k] & 65535, high = (uint32_t)q[16 * at + k + apart];
+                words[at * run + k] = low | high << 16;
+            }
+    }
+}
+
+CMHA_DEF void cmha_round_rows(const cmha_packed *p, const cmha_real *x, size_t lo, size_t hi,
+        cmha_rounded *rounded) {
+    for (size_t t = lo; t < hi; t++)
+        cmha__round_row(p, x + t * p->I, rounded->words + t * 32 * cmha__blocks(p->I), rounded->factors + t);
+}
+
+#if !CMHA__STREAMS
+/* Returns the whole number of few bits, the highest of them its sign. */
+static int32_t cmha__extend(uint32_t bits, uint32_t sign) { return (int32_t)(bits ^ sign) - (int32_t)sign; }
+
+/* Returns the product of a row of codes and a rounded row, without INT8's scale and the factor. */
+static cmha_real cmha__rounded_dot(const cmha_packed *p, size_t row, const uint32_t *x) {
+    const int bits = p->storage == CMHA_STORAGE_INT8 ? 8 : 4, words = 2 * bits;
+    const uint32_t sign = 1u << (bits - 1), mask = 2 * sign - 1;
+    const size_t blocks = cmha__blocks(p->I);
+    cmha_real sum = 0;
+    int32_t whole = 0;
+    for (size_t b = 0; b < blocks; b++, x += 32) {
+        const uint32_t *at = cmha__block_at(p, row, b * CMHA__BLOCK);
+        for (int k = 0; k < 32; k++) {
+            uint32_t low = at[k % words] >> k / words * bits, high = low >> 16;
+            whole += cmha__extend(low & mask, sign) * cmha__extend(x[k] & 65535, 32768);
+            whole += cmha__extend(high & mask, sign) * cmha__extend(x[k] >> 16, 32768);
+            if (bits == 8 || k % 16 != 15) continue;
+            sum += (cmha_real)whole * (cmha_real)cmha__half_float(
+                cmha__scale_bits(p, row, b * CMHA__BLOCK + (k > 15 ? 32 : 0)));
+            whole = 0;
+        }
+        if (bits == 4 || (b % CMHA__WHOLE_BLOCKS != CMHA__WHOLE_BLOCKS - 1 && b + 1 < blocks)) continue;
+        sum += (cmha_real)whole;
+        whole = 0;
+    }
+    return sum;
+}
+#endif
+
+CMHA_DEF void cmha_rounded_forward(const cmha_packed *p, const cmha_rounded *x, size_t lo, size_t hi,
+        cmha_real *y, size_t ldy) {
+#if CMHA__STREAMS
+    CMHA__CHOOSE(cmha__rounded_rows, (p, x, lo, hi, y, ldy))
+#else
+    for (size_t o = lo; o < hi; o++)
+        for (size_t t = 0; t < x->T; t++)
+            y[t * ldy + o - lo] = cmha__rounded_dot(p, o, x->words + t * 32 * cmha__blocks(p->I)) *
+                (p->scales ? p->scales[o] * x->factors[t] : x->factors[t]);
+#endif
+}
+
 /* ---- Products with weights ---- */
 
-enum { CMHA__FEW_ROWS = 4 }; /* more of them, and a matrix product is faster than streaming */
+/* Computes y [T, O] = x [T, I] of whole numbers by a packed matrix. Takes scratch, also in a dry run. */
+static void cmha__rounded_product(cmha_tape *tape, const cmha_packed *p, const cmha_real *x, size_t T,
+        cmha_real *y) {
+    const size_t words = T * 32 * cmha__blocks(p->I), numbers = words * sizeof(uint32_t) / sizeof *y;
+    const int few = T <= CMHA__FEW_ROWS, threads = tape->context->threads;
+    cmha_rounded rows = {T, NULL, cmha__reals(tape, T)};
+    rows.words = (uint32_t *)(void *)cmha__reals(tape, numbers);
+    if (tape->status || cmha__dry(tape)) return;
+    CMHA__FOR_CHUNKS(few ? 1 : threads, T, lo, hi) { cmha_round_rows(p, x, lo, hi, &rows); }
+    CMHA__FOR_CHUNKS(few && T * p->O * p->I < 65536 ? 1 : threads, (p->O + 15) / 16, lo, hi) {
+        cmha_rounded_forward(p, &rows, lo * 16, cmha__min(hi * 16, p->O), y + lo * 16, p->O);
+    }
+}
 
 /* Computes y [T, O] = x [T, I] weight^T. For few rows, a decoded token's, weights or their packed copy stream
    through, faster than a BLAS; for many a packed copy becomes floats 256 KiB at a time. Takes scratch, also
@@ -5556,14 +6044,16 @@ static void cmha__weight_product(cmha_tape *tape, const cmha_tensor *weight, con
     const size_t I = turned ? weight->shape[1] : cmha__last(weight);
     const size_t O = turned ? weight->shape[0] * turned : cmha__rows(weight);
     const cmha_real *w = weight->data;
-    const cmha_packed *packed = weight->packed, plain = {CMHA_STORAGE_FLOAT, O, I, 0, w, NULL, NULL};
+    const cmha_packed *packed = weight->packed, plain = {CMHA_STORAGE_FLOAT, O, I, 0, w, NULL, NULL, 0};
     int few = T <= CMHA__FEW_ROWS;
     int stream = few && (packed || (CMHA__STREAMS && !turned && !cmha__records(tape)));
     int threads = few && T * O * I < 65536 ? 1 : tape->context->threads;
     size_t rows = cmha__min((I < 4096 ? 65536 / (I ? I : 1) : 16) / 16 * 16, O);
     cmha__mark mark = cmha__mark_of(tape);
-    cmha_real *pieces = packed && !few ? cmha__reals(tape, (size_t)threads * rows * I) : NULL;
-    if (!tape->status && !cmha__dry(tape)) {
+    int rounds = packed && packed->rounds;
+    cmha_real *pieces = packed && !few && !rounds ? cmha__reals(tape, (size_t)threads * rows * I) : NULL;
+    if (rounds) cmha__rounded_product(tape, packed, x, T, y);
+    else if (!tape->status && !cmha__dry(tape)) {
         if (stream)
             CMHA__FOR_CHUNKS(threads, cmha__groups(O), lo, hi) {
                 size_t at = lo * CMHA__GROUP, end = cmha__min(hi * CMHA__GROUP, O);
@@ -12422,7 +12912,7 @@ CMHA_DEF cmha_status cmha_model_init(cmha_model *model, cmha_context *context, c
     return CMHA_OK;
 }
 
-static const char *const cmha__storages[3] = {"", "bf16", "int8"}; /* in the order of cmha_storage */
+static const char *const cmha__storages[] = {"", "bf16", "int8", "int4"}; /* in the order of cmha_storage */
 
 /* Moves a model into new memory, some of it packed with that storage. *old were its parameters, the caller's
    to close or, after a failure, the model's again. */
@@ -12449,14 +12939,23 @@ CMHA_DEF cmha_status cmha_model_pack(cmha_model *model, cmha_storage storage) {
     if (!cmha__model_is_open(model)) return CMHA_ERR_STATE;
     cmha_context *context = model->context;
     cmha_parameters old = model->parameters;
-    if (storage != CMHA_STORAGE_BF16 && storage != CMHA_STORAGE_INT8)
-        return CMHA__WRONG(context, "model pack: storage = %d is not BF16 or INT8", (int)storage);
+    if (storage < CMHA_STORAGE_BF16 || storage > CMHA_STORAGE_INT4)
+        return CMHA__WRONG(context, "model pack: storage = %d is not BF16, INT8 or INT4", (int)storage);
     if (model->packed.storage)
         return cmha__fail(context, CMHA_ERR_STATE, "model pack: it is packed already, as %s",
                 cmha__storages[model->packed.storage]);
     cmha_status status = cmha__move_numbers(model, storage, &old);
     if (!status) cmha_parameters_close(&old);
     return status;
+}
+
+CMHA_DEF cmha_status cmha_model_round(cmha_model *model, int on) {
+    if (!cmha__model_is_open(model)) return CMHA_ERR_STATE;
+    if (model->packed.storage < CMHA_STORAGE_INT8)
+        return cmha__fail(model->context, CMHA_ERR_STATE, "model round: it is not packed as int8 or int4");
+    for (size_t i = 0; i < model->packed.n_matrices; i++) model->packed.matrices[i].rounds = on != 0;
+    model->opening = ++model->context->models;
+    return CMHA_OK;
 }
 
 CMHA_DEF cmha_status cmha_model_merge(cmha_model *model) {
@@ -15817,16 +16316,31 @@ static size_t cmha__packed_row(const cmha_parameter *p) {
     return p->matrix.rank ? (p->matrix.size - p->tensor.size) / p->tensor.packed->I : 0;
 }
 
+/* Of a parameter in INT4: its rows times its pieces of 32 columns. */
+static size_t cmha__four_pieces(const cmha_parameter *p) {
+    size_t I = p->tensor.packed->I;
+    return p->tensor.size / I * (I / 32 + (I % 32 != 0));
+}
+
+typedef struct cmha__label { char name[CMHA__NAME]; size_t n; } cmha__label; /* n: a shape, if it needs one */
+
 /* Returns tensor i of a training state: parameters, the first moments of all, the second ones, means, and the
-   scales of INT8. Data are NULL where there are none, as of frozen ones' moments; the words of what is
-   packed. name [CMHA__NAME] gets its name. */
-static cmha_archive_item cmha__item(const cmha_parameters *p, cmha_real *moments, size_t i, char *name) {
+   scales of INT8 and INT4. Data are NULL where there are none, as of frozen ones' moments; the words of what
+   is packed. *label gets its name. */
+static cmha_archive_item cmha__item(const cmha_parameters *p, cmha_real *moments, size_t i,
+        cmha__label *label) {
     const cmha_parameter *one = &p->list[i % p->count];
     const cmha_packed *packed = one->tensor.packed;
     size_t block = i / p->count;
-    cmha_archive_item item = {name, one->tensor.data, one->tensor.shape, one->tensor.rank, NULL};
-    cmha__print(name, CMHA__NAME, "%s%s", cmha__prefixes[block], one->name);
-    if (block == CMHA__SCALES) {
+    cmha_archive_item item = {label->name, one->tensor.data, one->tensor.shape, one->tensor.rank, NULL};
+    cmha__print(label->name, CMHA__NAME, "%s%s", cmha__prefixes[block], one->name);
+    if (packed && packed->storage == CMHA_STORAGE_INT4 && (!block || block == CMHA__SCALES)) {
+        item.data = (const cmha_real *)(const void *)packed->words;
+        item.dtype = block ? "F16" : "U8";
+        label->n = block ? cmha__four_pieces(one) : one->tensor.size / 2 + one->tensor.size % 2;
+        item.shape = &label->n;
+        item.rank = 1;
+    } else if (block == CMHA__SCALES) {
         item.data = packed && packed->scales ? packed->scales + cmha__packed_row(one) : NULL;
         item.rank = 1;
         if (packed && one->tensor.size == packed->O * packed->I) item.shape = &packed->O;
@@ -15839,31 +16353,64 @@ static cmha_archive_item cmha__item(const cmha_parameters *p, cmha_real *moments
     return item;
 }
 
-/* Moves a packed parameter from an archive, byte `from` on, or, a NULL, to a file: there bytes of INT8
-   or words of BF16, in the order of the numbers. */
+/* Moves a packed parameter from an archive, byte `from` on, or, a NULL, to a file, in the order of the
+   numbers: bytes of INT8, words of BF16, of INT4 two codes a byte, the first one below. */
 static cmha_status cmha__move_packed(const cmha_parameter *one, cmha__output *o, cmha_archive *a,
         uint64_t from) {
     const cmha_packed *p = one->tensor.packed;
     uint16_t halves[4096];
     unsigned char *codes = (unsigned char *)halves;
     cmha_status status = CMHA_OK;
-    int bytes = p->storage == CMHA_STORAGE_INT8;
+    const int four = p->storage == CMHA_STORAGE_INT4;
+    const size_t width = p->storage == CMHA_STORAGE_BF16 ? 2 : 1, each = four ? 2 : 1;
     size_t C = p->turned, across = C ? C : p->I, first = cmha__packed_row(one), row = 0, i = 0;
-    for (size_t at = 0, n, width = bytes ? 1 : 2; at < one->tensor.size; at += n) {
+    for (size_t at = 0, n; at < one->tensor.size; at += n) {
         n = cmha__min(one->tensor.size - at, sizeof halves / width);
-        if (a) status = cmha__read_words(a, from + at * width, halves, n, width);
+        size_t stored = (n + each - 1) / each;
+        if (a) status = cmha__read_words(a, from + at / each * width, halves, stored, width);
+        else memset(halves, 0, sizeof halves);
         if (status) break;
         for (size_t k = 0; k < n; k++, i = i + 1 < across ? i + 1 : 0, row += !i) {
-            size_t r = C ? row / p->I * C + i : first + row, c = C ? row % p->I : i, j = c % CMHA__BLOCK;
-            size_t shift = bytes ? j / 16 * 8 : j / 16 % 2 * 16;
-            uint32_t *word = cmha__block_at(p, r, c) + (bytes ? 0 : j / 32 * 16) + j % 16;
-            if (a) *word |= (uint32_t)(bytes ? codes[k] : halves[k]) << shift; /* it was 0 */
-            else if (bytes) codes[k] = (unsigned char)(*word >> shift & 255);
-            else halves[k] = (uint16_t)(*word >> shift & 65535);
+            cmha__place place = cmha__place_of(p, C ? row / p->I * C + i : first + row, C ? row % p->I : i);
+            uint32_t bits = *place.word >> place.shift & place.mask, up = four ? (uint32_t)(k % 2 * 4) : 0;
+            if (a && width == 2) bits = halves[k];
+            else if (a) bits = (uint32_t)codes[k / each] >> up & place.mask;
+            if (a) *place.word |= bits << place.shift; /* it was 0 */
+            else if (width == 2) halves[k] = (uint16_t)bits;
+            else codes[k / each] = (unsigned char)(codes[k / each] | bits << up);
         }
-        if (CMHA__TRAINS && !a) cmha__write_words(o, halves, n, width);
+        if (CMHA__TRAINS && !a) cmha__write_words(o, halves, stored, width);
     }
     return status;
+}
+
+/* Moves the scales of a parameter in INT4 likewise, 32 columns of a row after another. */
+static cmha_status cmha__move_scales(const cmha_parameter *one, cmha__output *o, cmha_archive *a,
+        uint64_t from) {
+    const cmha_packed *p = one->tensor.packed;
+    const size_t pieces = cmha__four_pieces(one), across = p->I / 32 + (p->I % 32 != 0);
+    size_t first = cmha__packed_row(one);
+    uint16_t scales[4096];
+    cmha_status status = CMHA_OK;
+    for (size_t at = 0, n; at < pieces; at += n) {
+        n = cmha__min(pieces - at, sizeof scales / sizeof *scales);
+        if (a) status = cmha__read_words(a, from + at * sizeof *scales, scales, n, sizeof *scales);
+        if (status) break;
+        for (size_t k = 0; k < n; k++) {
+            size_t row = first + (at + k) / across, i = (at + k) % across * 32;
+            if (a) cmha__scale_put(p, row, i, scales[k]);
+            else scales[k] = (uint16_t)cmha__scale_bits(p, row, i);
+        }
+        if (CMHA__TRAINS && !a) cmha__write_words(o, scales, n, sizeof *scales);
+    }
+    return status;
+}
+
+/* Moves packed tensor i of a training state. */
+static cmha_status cmha__move_item(const cmha_parameters *p, size_t i, cmha__output *o, cmha_archive *a,
+        uint64_t from) {
+    if (i < p->count) return cmha__move_packed(&p->list[i], o, a, from);
+    return cmha__move_scales(&p->list[i % p->count], o, a, from);
 }
 
 static size_t cmha__own_omega(const cmha_model *m) {
@@ -15961,9 +16508,10 @@ static void cmha__tell_state(cmha__output *o, const void *of) {
         if (now < usual || now > usual) cmha__tell_note(o, key, text);
     }
     for (size_t i = 0; i < CMHA__PREFIXES * p->count; i++) {
-        cmha_archive_item item = cmha__item(p, s->step ? p->moments : NULL, i, key);
+        cmha__label label;
+        cmha_archive_item item = cmha__item(p, s->step ? p->moments : NULL, i, &label);
         if (!item.data || (s->part && p->list[i % p->count].frozen)) continue;
-        if (item.dtype && o->writing) (void)cmha__move_packed(&p->list[i], o, NULL, 0);
+        if (item.dtype && o->writing) (void)cmha__move_item(p, i, o, NULL, 0);
         if (item.dtype) item.data = NULL; /* written */
         cmha__tell_tensor(o, &item);
     }
@@ -16095,8 +16643,9 @@ static cmha_status cmha__compare_state(const cmha_archive *a, const cmha_paramet
     cmha__names missing = {"", 0, 0}, strange = {"", 0, 0};
     const char *path = cmha__path_end(a->path);
     for (size_t i = 0; i < CMHA__PREFIXES * p->count; i++) {
-        char own[CMHA__NAME];
-        cmha_archive_item item = cmha__item(p, moments, i, own);
+        cmha__label label;
+        cmha_archive_item item = cmha__item(p, moments, i, &label);
+        const char *own = label.name;
         const cmha_archive_tensor *found = cmha_archive_find(a, own);
         cmha_status status = item.data ? cmha__fits(found, &item) : CMHA_OK;
         char why[250] = "is not in the file and stays as it is", theirs[80], ours[80];
@@ -16135,12 +16684,12 @@ static cmha_status cmha__read_state(cmha_archive *a, const cmha_parameters *p, c
     if (bytes) memcpy(into, p->data, bytes);
     cmha_status status = cmha__compare_state(a, p, moments, strict);
     for (size_t i = 0; i < CMHA__PREFIXES * p->count && !status; i++) {
-        char name[CMHA__NAME];
-        cmha_archive_item item = cmha__item(p, moments, i, name);
-        const cmha_archive_tensor *found = cmha_archive_find(a, name);
+        cmha__label label;
+        cmha_archive_item item = cmha__item(p, moments, i, &label);
+        const cmha_archive_tensor *found = cmha_archive_find(a, label.name);
         if (!item.data || cmha__fits(found, &item)) continue;
         cmha_real *to = (cmha_real *)(uintptr_t)item.data; /* moments and scales are read where they are */
-        if (item.dtype) status = cmha__move_packed(&p->list[i], NULL, a, found->begin);
+        if (item.dtype) status = cmha__move_item(p, i, NULL, a, found->begin);
         else status = cmha_archive_read(a, found, i < p->count ? into + (item.data - p->data) : to);
         matched++;
     }
@@ -16228,9 +16777,10 @@ CMHA_DEF cmha_status cmha_model_open(cmha_model *model, cmha_context *context, c
     if (!status && cmha_archive_metadata(&a, "part"))
         status = CMHA__MALFORMED(&a, "a part of a model, to be read onto the rest");
     const char *packed = cmha_archive_metadata(&a, "packed");
-    int storage = packed ? CMHA_STORAGE_BF16 + !strcmp(packed, "int8") : CMHA_STORAGE_FLOAT;
-    if (!status && packed && strcmp(packed, cmha__storages[storage]) != 0)
-        status = CMHA__MALFORMED(&a, "packed = %.24s: not int8 or bf16", packed);
+    int storage = packed ? CMHA_STORAGE_INT4 : CMHA_STORAGE_FLOAT;
+    while (storage && strcmp(packed, cmha__storages[storage]) != 0) storage--;
+    if (!status && packed && !storage)
+        status = CMHA__MALFORMED(&a, "packed = %.24s: not int8, int4 or bf16", packed);
     if (!status) status = cmha_model_memory(context, &config, 1, 1, &need, NULL);
     if (!status && need / 32 > a.size + 65536) /* the file's numbers may have 1 byte, ours up to 8 */
         status = CMHA__MALFORMED(&a, "its configuration needs %zu bytes of parameters, the file is "

@@ -102,6 +102,8 @@ void bench_train(void) {
 
 /* ---- reading and writing ---- */
 
+static int decoders_round; /* their products round what packed weights multiply */
+
 void decoder_open(decoder *d, const char *kind, const char *file, size_t context, cmha_storage weights,
                   cmha_storage cache) {
     cmha_model_config mc;
@@ -112,6 +114,7 @@ void decoder_open(decoder *d, const char *kind, const char *file, size_t context
     configure(kind, &mc, NULL);
     check(file ? cmha_model_open(&d->model, &ctx, file) : cmha_model_init(&d->model, &ctx, &mc));
     if (weights) check(cmha_model_pack(&d->model, weights));
+    if (decoders_round) check(cmha_model_round(&d->model, 1));
     check(cmha_cache_init(&d->cache, &d->model, 1, context + DECODED, 0, &options));
     d->logits = array(d->model.config.vocabulary, NULL);
     d->context = context, d->ids = take(context * sizeof *d->ids);
@@ -353,11 +356,10 @@ static void serve(const char *unit, void (*run)(void *), void *work, double shar
 static void run_both(void *work) { run_core_forward(work), run_core_backward(work); }
 
 static cmha_storage storage_of(const char *word) {
-    static const char *const words[3] = {"float", "bf16", "int8"};
-    static const cmha_storage storages[3] = {CMHA_STORAGE_FLOAT, CMHA_STORAGE_BF16, CMHA_STORAGE_INT8};
-    for (int i = 0; i < 3; i++)
-        if (!strcmp(words[i], word)) return storages[i];
-    die(2, "neither float nor bf16 nor int8: ", word);
+    static const char *const words[] = {"float", "bf16", "int8", "int4"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (!strcmp(words[i], word)) return (cmha_storage)i;
+    die(2, "none of float, bf16, int8, int4 (the last two with r: rounded rows): ", word);
 }
 
 void bench_serve(const char *what, const char *model, const char *save) {
@@ -387,6 +389,8 @@ void bench_serve(const char *what, const char *model, const char *save) {
         core_close(c);
     } else if (!strcmp(work, "prefill") || !strcmp(work, "decode")) {
         decoder d;
+        size_t end = strlen(weights) - 1;
+        if (*weights == 'i' && weights[end] == 'r') weights[end] = '\0', decoders_round = 1;
         decoder_open(&d, kind, model, n, storage_of(weights), storage_of(cache));
         if (save) check(cmha_model_save(&d.model, save));
         if (*work == 'p') serve("a prompt", run_prefill, &d, 1);

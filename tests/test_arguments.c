@@ -1410,9 +1410,12 @@ static const char *ugly_name(void) {
     ROW(read_text, CMHA_ERR_FORMAT, "safetensors", cmha_model_read(&f->decoder, text_path, 0, &f->bytes))    \
     ROW(pack_no_model, CMHA_ERR_STATE, NULL, cmha_model_pack(NULL, CMHA_STORAGE_INT8))                       \
     ROW(pack_closed, CMHA_ERR_STATE, NULL, cmha_model_pack(&f->spare, CMHA_STORAGE_INT8))                    \
-    ROW(pack_float, CMHA_ERR_ARGUMENT, "storage = 0 is not BF16 or INT8",                                    \
+    ROW(pack_float, CMHA_ERR_ARGUMENT, "storage = 0 is not BF16, INT8 or INT4",                              \
         cmha_model_pack(&f->decoder, CMHA_STORAGE_FLOAT))                                                    \
     ROW(pack_storage, CMHA_ERR_ARGUMENT, "storage = 77", cmha_model_pack(&f->decoder, (cmha_storage)77))     \
+    ROW(round_no_model, CMHA_ERR_STATE, NULL, cmha_model_round(NULL, 1))                                     \
+    ROW(round_floats, CMHA_ERR_STATE, "model round: it is not packed as int8 or int4",                       \
+        cmha_model_round(&f->decoder, 1))                                                                    \
     ROW(merge_no_model, CMHA_ERR_STATE, NULL, cmha_model_merge(NULL))                                        \
     ROW(merge_closed, CMHA_ERR_STATE, NULL, cmha_model_merge(&f->spare))                                     \
     ROW(merge_nothing, CMHA_ERR_STATE, "has no adapters (lora_rank = 0)", cmha_model_merge(&f->decoder))     \
@@ -1527,6 +1530,7 @@ typedef struct plain {
     cmha_cope_options cope;
     cmha_adamw_args adamw;
     cmha_packed packed;
+    cmha_rounded rounded;
     cmha_rng last;
     cmha_sampler_config sampler;
     cmha_context context;
@@ -1685,6 +1689,8 @@ static void plain_open(plain *p) {
     ROW(cmha_pack, cmha_pack(&p->packed, NULL))                                                              \
     ROW(cmha_unpack, cmha_unpack(&p->packed, 0, 0, NULL))                                                    \
     ROW(cmha_packed_forward, cmha_packed_forward(&p->packed, NULL, 0, 0, 0, NULL, 0))                        \
+    ROW(cmha_round_rows, cmha_round_rows(&p->packed, NULL, 0, 0, &p->rounded))                               \
+    ROW(cmha_rounded_forward, cmha_rounded_forward(&p->packed, &p->rounded, 0, 0, NULL, 0))                  \
     ROW(cmha_rng_make, EQUAL(cmha_rng_make(UINT64_MAX, UINT64_MAX).counter, 0))                              \
     ROW(cmha_rng_next, EQUAL(cmha_rng_next(&p->last) == cmha_rng_next(&p->last), 0))                         \
     ROW(cmha_rng_uniform, EQUAL(cmha_rng_uniform(&p->last) < 1, 1))                                          \

@@ -782,6 +782,112 @@ static void halves(void) {
     CHECK_THAT(!wrong, "the half %#x", (unsigned)wrong - 1);
 }
 
+/* Sets n bits of a block from bit `at` on, counted from the lowest of the first byte. */
+static void put_bits(unsigned char *block, size_t at, int n, unsigned bits) {
+    for (int i = 0; i < n; i++)
+        if (bits >> i & 1) block[(at + (size_t)i) / 8] |= (unsigned char)(1u << (at + (size_t)i) % 8);
+}
+
+/* Blocks of 32, written bit by bit: bytes of the factor, 4 or 5 bits a number, with a least number or not */
+static void blocks_of_32(uint32_t as, int bits, int least) {
+    unsigned char block[34] = {0};
+    float x[32], factor = -0.375f, low = least ? 1.25f : 0;
+    size_t begin = (least ? 4u : 2u) + (bits == 5 ? 4u : 0u);
+    unsigned codes[32];
+    gguf_store(block, gguf_to_half(factor), 2);
+    if (least) gguf_store(block + 2, gguf_to_half(low), 2);
+    for (size_t i = 0; i < 32; i++) {
+        codes[i] = (unsigned)check_below(bits == 5 ? 32 : 16);
+        put_bits(block, 8 * begin + i % 16 * 8 + i / 16 * 4, 4, codes[i] & 15);
+        if (bits == 5) put_bits(block, 8 * (begin - 4) + i, 1, codes[i] >> 4);
+    }
+    CHECK(gguf_size(as, 32) == begin + 16 && gguf_size(as, 64) == 2 * (begin + 16) && !gguf_size(as, 33));
+    gguf_decode(as, block, 32, x);
+    for (size_t i = 0; i < 32; i++) {
+        float middle = least ? 0 : bits == 5 ? 16 : 8;
+        CHECK_THAT(x[i] == factor * ((float)codes[i] - middle) + low, "%s: number %zu", gguf_storage(as), i);
+    }
+}
+
+/* Blocks of 256 likewise: 8 pieces, each with a factor and a least number of 6 bits */
+static void blocks_of_256(uint32_t as, int bits) {
+    unsigned char block[176] = {0};
+    float x[256];
+    const size_t begin = bits == 5 ? 48 : 16;
+    unsigned codes[256], scale[8], low[8];
+    gguf_store(gguf_store(block, gguf_to_half(0.25f), 2), gguf_to_half(0.5f), 2);
+    for (size_t i = 0; i < 8; i++) {
+        scale[i] = (unsigned)check_below(64), low[i] = (unsigned)check_below(64);
+        size_t j = i % 4; /* lower 4 bits of the last four: bytes 12 - 15; upper 2: above the first four */
+        if (i < 4) put_bits(block, 32 + 8 * j, 6, scale[i]), put_bits(block, 64 + 8 * j, 6, low[i]);
+        else {
+            put_bits(block, 96 + 8 * j, 4, scale[i] & 15), put_bits(block, 100 + 8 * j, 4, low[i] & 15);
+            put_bits(block, 38 + 8 * j, 2, scale[i] >> 4), put_bits(block, 70 + 8 * j, 2, low[i] >> 4);
+        }
+    }
+    for (size_t i = 0; i < 256; i++) {
+        codes[i] = (unsigned)check_below(bits == 5 ? 32 : 16);
+        put_bits(block, 8 * (begin + i / 64 * 32 + i % 32) + i / 32 % 2 * 4, 4, codes[i] & 15);
+        if (bits == 5) put_bits(block, 8 * (16 + i % 32) + i / 32, 1, codes[i] >> 4);
+    }
+    CHECK(gguf_size(as, 256) == begin + 128 && !gguf_size(as, 128));
+    gguf_decode(as, block, 256, x);
+    for (size_t i = 0; i < 256; i++) {
+        float want = 0.25f * (float)scale[i / 32] * (float)codes[i] - 0.5f * (float)low[i / 32];
+        CHECK_THAT(x[i] == want, "%s: number %zu", gguf_storage(as), i);
+    }
+}
+
+static void blocks_of_6_bits(void) {
+    unsigned char block[210] = {0};
+    float x[256];
+    unsigned codes[256];
+    for (size_t i = 0; i < 16; i++) block[192 + i] = (unsigned char)check_below(256);
+    gguf_store(block + 208, gguf_to_half(-0.125f), 2);
+    for (size_t i = 0; i < 256; i++) {
+        size_t half = i / 128, l = i % 32, part = i / 32 % 4;
+        codes[i] = (unsigned)check_below(64);
+        put_bits(block, 8 * (64 * half + 32 * (part % 2) + l) + 4 * (part / 2), 4, codes[i] & 15);
+        put_bits(block, 8 * (128 + 32 * half + l) + 2 * part, 2, codes[i] >> 4);
+    }
+    CHECK(gguf_size(GGUF_AS_Q6_K, 256) == 210);
+    gguf_decode(GGUF_AS_Q6_K, block, 256, x);
+    for (size_t i = 0; i < 256; i++) {
+        float scale = (float)(signed char)block[192 + i / 16];
+        CHECK_THAT(x[i] == -0.125f * scale * ((float)codes[i] - 32), "Q6_K: number %zu", i);
+    }
+}
+
+/* A GGUF of one tensor of a row of n numbers stored so; returns what the reader says. */
+static const char *one_tensor(uint32_t as, uint64_t n, uint64_t bytes) {
+    static char error[GGUF_ERROR];
+    static unsigned char file[2048];
+    static float x[512];
+    unsigned char *at = file;
+    gguf_file g;
+    memset(file, 0, sizeof file), memset(error, 0, sizeof error);
+    at = gguf_store(gguf_store(gguf_store(gguf_store(at, 0x46554747, 4), 3, 4), 1, 8), 0, 8);
+    at = gguf_store(gguf_store(at, 1, 8), 't', 1);
+    at = gguf_store(gguf_store(gguf_store(gguf_store(at, 1, 4), n, 8), as, 4), 0, 8);
+    if (!gguf_read(&g, file, (size_t)(at - file + 31) / 32 * 32 + (size_t)bytes, error)) return error;
+    gguf_read_tensor(&g, g.tensors, x, error);
+    gguf_close(&g);
+    return error;
+}
+
+/* What is stored in a few bits is read whole or refused in a line that has its name. */
+static void few_bits(void) {
+    blocks_of_32(GGUF_AS_Q4_0, 4, 0), blocks_of_32(GGUF_AS_Q4_1, 4, 1);
+    blocks_of_32(GGUF_AS_Q5_0, 5, 0), blocks_of_32(GGUF_AS_Q5_1, 5, 1);
+    blocks_of_256(GGUF_AS_Q4_K, 4), blocks_of_256(GGUF_AS_Q5_K, 5), blocks_of_6_bits();
+    CHECK(!*one_tensor(GGUF_AS_Q4_K, 512, 288));
+    CHECK(strstr(one_tensor(GGUF_AS_Q4_K, 512, 287), "beyond the file"));
+    CHECK(strstr(one_tensor(GGUF_AS_Q6_K, 128, 210), "rows of Q6_K that are no multiple of 256"));
+    CHECK(strstr(one_tensor(GGUF_AS_Q5_1, 33, 210), "rows of Q5_1 that are no multiple of 32"));
+    CHECK(strstr(one_tensor(23, 256, 300), "stored as IQ4_XS (type 23), not as F32"));
+    CHECK(strstr(one_tensor(99, 256, 300), "stored as what is unknown here (type 99)"));
+}
+
 /* A NaN of the lowest bit stays one in BF16; a list has no element behind its last. */
 static void small_things(void) {
     static const uint32_t nan_bits = 0x7F800001u;
@@ -807,6 +913,7 @@ int main(int argc, char **argv) {
     if (!CHECK(mkdtemp(folder) != NULL)) return check_end();
     small_things();
     halves();
+    few_bits();
     like_elsewhere();
     stories();
     for (size_t i = LEARNED; i < ENCODERS; i++) learns_like(models[i]), adapts(models[i]);

@@ -484,7 +484,7 @@ static void wrong_models(void) {
 /* A packed model's file in which one thing is wrong; what is packed is also refused by those that learn. */
 static void wrong_packed(void) {
     static const char *const rows[][3] = {
-        {"\"packed\":\"int8\"", "\"packed\":\"int4\"", "int4"},
+        {"\"packed\":\"int8\"", "\"packed\":\"int3\"", "int3"},
         {"\"packed\":\"int8\"", "\"packed\":\"bf16\"", "I8"},
         {"\"packed\":\"int8\"", "\"pucked\":\"int8\"", "I8"},
         {"\"scale.head.weight\"", "\"scalx.head.weight\"", "scalx.head.weight"},

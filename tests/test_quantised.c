@@ -13,6 +13,7 @@ static cmha_buffer files[] = {
     {NULL, NULL, 0, NULL, NULL, 0}};
 
 static double half_ulp(cmha_storage storage, double weight, double scale) {
+    if (storage == CMHA_STORAGE_INT4) return 1.01 * scale;
     return storage == CMHA_STORAGE_INT8 ? scale / 2 : fabs(weight) / 256;
 }
 
@@ -30,6 +31,53 @@ static void free_packed(cmha_packed *p) { free(p->words), free(p->scales); }
 
 /* ------------------------------------------------- rows ------------------------------------------------- */
 
+static double largest_of_32(const cmha_real *row, size_t i, size_t I) {
+    size_t first = i / 32 * 32;
+    return check_largest(row + first, I - first < 32 ? I - first : 32);
+}
+
+/* Rounded rows against the sums in double of what was rounded: of a factor's half times the weights at most;
+   few rows, many, and any part of the matrix are the same function. */
+static void rounded_rows(const cmha_packed *p, const cmha_real *back) {
+    enum { T = 11, FEW = 3 };
+    const size_t O = p->O, I = p->I, words = 32 * ((I + 63) / 64), lo = O / 3, hi = O - O / 4;
+    cmha_real *x = check_array(T * I, 2), *y = check_zeros(T * O), *few = check_zeros(FEW * O),
+              *part = check_zeros(T * O), factors[T];
+    cmha_rounded r = {T, (uint32_t *)check_alloc(T * words + 1, sizeof(uint32_t)), factors};
+    double off = 0, apart = 0, sum, size;
+    size_t o, i, t;
+    for (i = 0; i < I; i++) x[I + i] = 0; /* a row of zeros */
+    if (I > 3) x[2 * I + 3] = 1000;
+    cmha_round_rows(p, x, 0, T / 2, &r), cmha_round_rows(p, x, T / 2, T, &r);
+    cmha_rounded_forward(p, &r, 0, O, y, O);
+    for (o = 0; o < O; o++)
+        for (t = 0; t < T; t++) {
+            for (sum = size = 0, i = 0; i < I; i++) {
+                sum += (double)back[o * I + i] * (double)x[t * I + i];
+                size += fabs((double)back[o * I + i]) *
+                        ((double)factors[t] * 0.505 + 2e-6 * fabs((double)x[t * I + i]));
+            }
+            off = fmax(off, fabs(sum - (double)y[t * O + o]) - size);
+        }
+    CHECK_THAT(off <= 1e-12, "%zu x %zu, storage %d: rounded products are %.3g beyond", O, I, p->storage,
+               off);
+    for (o = 0; o < O; o++) CHECK(!(y[O + o] < 0 || y[O + o] > 0));
+    r.T = FEW;
+    cmha_rounded_forward(p, &r, 0, O, few, O);
+    apart = check_distance(few, y, FEW * O) / (check_largest(y, FEW * O) + 1e-9);
+    CHECK_THAT(apart <= (p->scales ? 0 : check_tolerance(1e-13, 1e-6)), "few are %.3g from many", apart);
+    r.T = T;
+    cmha_rounded_forward(p, &r, lo, hi, part, O);
+    for (t = 0; t < T; t++) CHECK(!memcmp(part + t * O, y + t * O + lo, (hi - lo) * sizeof *y));
+    if (I > 3) x[2 * I + 3] = (cmha_real)INFINITY;
+    x[0] = (cmha_real)NAN;
+    cmha_round_rows(p, x, 0, T, &r);
+    cmha_rounded_forward(p, &r, 0, O, part, O);
+    CHECK(part[0] != part[0] && check_finite(part + O, O) && check_finite(part + 3 * O, O));
+    CHECK(I < 4 || part[2 * O] != part[2 * O]);
+    free(x), free(y), free(few), free(part), free(r.words);
+}
+
 /* Every weight within half a step, products those of the unpacked weights, for any part of the rows */
 static void rows(size_t O, size_t I, cmha_storage storage) {
     enum { T = 3 };
@@ -46,7 +94,7 @@ static void rows(size_t O, size_t I, cmha_storage storage) {
     cmha_unpack(&p, 0, O, back);
     for (o = 0; o < O; o++)
         for (i = 0; i < I; i++) {
-            double scale = p.scales ? (double)p.scales[o] : 0,
+            double scale = p.scales ? (double)p.scales[o] : largest_of_32(w + o * I, i, I) / 8,
                    allowed = half_ulp(storage, (double)w[o * I + i], scale) * (1 + 1e-5);
             worst = fmax(worst, fabs((double)w[o * I + i] - (double)back[o * I + i]) - allowed);
         }
@@ -74,16 +122,18 @@ static void rows(size_t O, size_t I, cmha_storage storage) {
         CHECK(!memcmp(part + t * O, before + t * O, lo * sizeof *part)); /* nothing else was written */
         CHECK(!memcmp(part + t * O + hi, before + t * O + hi, (O - hi) * sizeof *part));
     }
+    if (storage != CMHA_STORAGE_BF16 && I) rounded_rows(&p, back);
     free_packed(&p), free(w), free(back), free(x), free(y), free(part), free(before);
 }
 
 static void all_rows(void) {
     static const size_t sizes[][2] = {{1, 1},   {3, 5},    {4, 64},  {5, 63},   {7, 65},
-                                      {8, 128}, {13, 200}, {33, 17}, {16, 1000}};
+                                      {8, 128}, {13, 200}, {33, 17}, {16, 1000}, {7, 1300}};
     size_t i;
     for (i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         rows(sizes[i][0], sizes[i][1], CMHA_STORAGE_INT8);
         rows(sizes[i][0], sizes[i][1], CMHA_STORAGE_BF16);
+        rows(sizes[i][0], sizes[i][1], CMHA_STORAGE_INT4);
     }
 }
 
@@ -111,6 +161,33 @@ static void on_the_grid(void) {
     p = packed_of(w, O, I, CMHA_STORAGE_BF16); /* 8 bits hold -127 .. 127 */
     cmha_unpack(&p, 0, O, back);
     CHECK(!memcmp(w, back, sizeof w));
+    free_packed(&p);
+}
+
+/* What a file in Q4_0 holds comes back as it was: its largest number has code -8. A NaN stays with its 32. */
+static void four_bits(void) {
+    enum { O = 6, I = 100 };
+    static const double scales[O] = {0.0078125,             -0.3330078125,   1000,
+                                     5.9604644775390625e-8, -6.103515625e-5, 65504};
+    cmha_real w[O * I], back[O * I], x[I], y[O];
+    cmha_packed p;
+    size_t o, i;
+    for (o = 0; o < O; o++)
+        for (i = 0; i < I; i++)
+            w[o * I + i] = (cmha_real)(scales[o] * (i % 32 == 3 ? -8 : (double)check_below(16) - 8));
+    p = packed_of(w, O, I, CMHA_STORAGE_INT4);
+    cmha_unpack(&p, 0, O, back);
+    CHECK(!memcmp(w, back, sizeof w));
+    free_packed(&p);
+    w[40] = (cmha_real)NAN, w[I + 99] = (cmha_real)INFINITY, w[2 * I] = 600000;
+    p = packed_of(w, O, I, CMHA_STORAGE_INT4);
+    cmha_unpack(&p, 0, O, back);
+    CHECK(!memcmp(w, back, 32 * sizeof *w) && !memcmp(w + 64, back + 64, 36 * sizeof *w));
+    for (i = 32; i < 64; i++) CHECK(back[i] != back[i]);
+    CHECK(back[I + 95] == w[I + 95] && back[I + 96] != back[I + 96] && back[2 * I + 31] != back[2 * I + 31]);
+    for (i = 0; i < I; i++) x[i] = i ? 0 : (cmha_real)1;
+    cmha_packed_forward(&p, x, 1, 0, O, y, O);
+    CHECK(y[0] != y[0] && y[1] != y[1] && y[2] != y[2] && y[3] == w[3 * I] && y[5] == w[5 * I]);
     free_packed(&p);
 }
 
@@ -257,7 +334,7 @@ static void holds_little(const cmha_model *small, size_t took) {
 
 /* A model of the small file that a packed one saves is as small, saves the same file, and says bit for bit
    the same. */
-static void small_file(cmha_model *packed, const int32_t *ids, const cmha_real *want) {
+static void small_file(cmha_model *packed, const int32_t *ids, const cmha_real *want, int rounds) {
     cmha_model small;
     cmha_cache cache;
     cmha_real *got = check_zeros(N * 2 * V);
@@ -269,6 +346,7 @@ static void small_file(cmha_model *packed, const int32_t *ids, const cmha_real *
     CHECK(small.packed.n_matrices == packed->packed.n_matrices);
     CHECK(small.packed.storage == packed->packed.storage && small.packed.saved == packed->packed.saved);
     if (packed->knowledge) CHECK_OK(cmha_model_set_knowledge(&small, packed->knowledge));
+    if (rounds) CHECK_OK(cmha_model_round(&small, 1));
     CHECK_OK(cmha_cache_init(&cache, &small, 2, N, 0, NULL));
     read_chunks(&cache, ids, 1, got);
     CHECK(!memcmp(got, want, N * 2 * V * sizeof *got));
@@ -279,9 +357,10 @@ static void small_file(cmha_model *packed, const int32_t *ids, const cmha_real *
 }
 
 static void one_kind(const char *options, size_t matrices, size_t numbers) {
-    static const cmha_storage weights[] = {CMHA_STORAGE_FLOAT, CMHA_STORAGE_BF16, CMHA_STORAGE_INT8};
-    /* of the largest logit: BF16 caches, BF16 and INT8 weights */
-    static const double near[] = {0.02, 0.06, 0.25};
+    static const cmha_storage weights[] = {CMHA_STORAGE_FLOAT, CMHA_STORAGE_BF16, CMHA_STORAGE_INT8,
+                                           CMHA_STORAGE_INT4, CMHA_STORAGE_INT8, CMHA_STORAGE_INT4};
+    /* of the largest logit: BF16 caches, BF16, INT8, INT4 weights, the last two with rounded rows */
+    static const double near[] = {0.02, 0.06, 0.25, 1.5, 0.25, 1.5};
     cmha_model model, small, *reads;
     cmha_cache cache;
     cmha_knowledge base;
@@ -298,13 +377,14 @@ static void one_kind(const char *options, size_t matrices, size_t numbers) {
     read_chunks(&cache, ids, 1, want);
     cmha_cache_close(&cache);
     size = check_largest(want, N * 2 * V);
-    for (w = 0; w < 3; w++) {
+    for (w = 0; w < 6; w++) {
         memset(&small, 0, sizeof small), reads = w ? &small : &model, before = heap.bytes;
         if (w) {
             CHECK_OK(cmha_model_save(&model, "numbers"));
             before = heap.bytes;
             pack_copy(&small, &model, weights[w]);
             holds_little(&small, heap.bytes - before);
+            if (w > 3) CHECK_OK(cmha_model_round(&small, 1));
             CHECK_THAT(small.packed.n_matrices == matrices &&
                            small.packed.saved == numbers * sizeof(cmha_real),
                        "%s: %zu matrices of %zu numbers", options, small.packed.n_matrices,
@@ -319,14 +399,14 @@ static void one_kind(const char *options, size_t matrices, size_t numbers) {
                        "%s, weights %d, cache %d: off by %.3g", options, weights[w], half, off);
             CHECK_THAT(w || half ? off > 1e-5 || strstr(options, "linear") : off == 0,
                        "%s, weights %d, cache %d: off by only %.3g", options, weights[w], half, off);
-            if (w && !half) small_file(&small, ids, got);
+            if (w && !half) small_file(&small, ids, got, w > 3);
             read_chunks(&cache, ids, N, whole); /* a prompt: the same function */
             apart = check_distance(whole, got + (N - 1) * 2 * V, 2 * V) / size;
-            CHECK_THAT(apart < (half ? 0.02 : check_tolerance(1e-10, 1e-3)),
+            CHECK_THAT(apart < (half || w > 3 ? 0.02 : check_tolerance(1e-10, 1e-3)),
                        "%s, weights %d, cache %d: a prompt is off by %.3g", options, weights[w], half, apart);
             read_chunks(&cache, ids, N / 3, whole);
             apart = check_distance(whole + 2 * 2 * V, got + (N - 1) * 2 * V, 2 * V) / size;
-            CHECK_THAT(apart < (half ? 0.02 : check_tolerance(1e-10, 1e-3)),
+            CHECK_THAT(apart < (half || w > 3 ? 0.02 : check_tolerance(1e-10, 1e-3)),
                        "%s, weights %d, cache %d: chunks are off by %.3g", options, weights[w], half, apart);
             cmha_cache_close(&cache);
         }
@@ -340,9 +420,10 @@ static void one_kind(const char *options, size_t matrices, size_t numbers) {
 static void bytes(void) {
     cmha_model model;
     cmha_storage storage;
-    for (storage = CMHA_STORAGE_BF16; storage <= CMHA_STORAGE_INT8; storage = (cmha_storage)(storage + 1)) {
+    for (storage = CMHA_STORAGE_BF16; storage <= CMHA_STORAGE_INT4; storage = (cmha_storage)(storage + 1)) {
         int single = sizeof(cmha_real) == 4;
         double limit = single ? 0.3 : 0.17;
+        if (storage == CMHA_STORAGE_INT4) limit = single ? 0.16 : 0.09;
         if (storage == CMHA_STORAGE_BF16) limit = single ? 0.55 : 0.3;
         open_model(&model, "d_model=128 n_heads=4 d_ff=256");
         CHECK_OK(cmha_model_pack(&model, storage));
@@ -555,6 +636,7 @@ int main(void) {
     CHECK_OK(cmha_context_init(&context, &config));
     all_rows();
     on_the_grid();
+    four_bits();
     odd_numbers();
     for (i = 0; i < sizeof kinds / sizeof *kinds; i++)
         one_kind(kinds[i].options, kinds[i].matrices, kinds[i].numbers);

@@ -392,8 +392,8 @@ static void open_ours(input *in) {
     packed = cmha_archive_metadata(&in->tensors.shards[0], "packed");
     if (!cmha_archive_metadata(&in->tensors.shards[0], "cfg.d_model"))
         complain(1, in->path, " is no checkpoint of ours; of other models name the folder with config.json");
-    if (packed && !strcmp(packed, "int8"))
-        complain(1, in->path, " is packed as int8; convert the checkpoint it was made from");
+    if (packed && !strncmp(packed, "int", 3))
+        complain(1, in->path, " is packed as int8 or int4; convert the checkpoint it was made from");
     check(cmha_config_read(&ctx, in->path, &in->config, NULL));
     in->omega = cmha_archive_metadata(&in->tensors.shards[0], "omega");
     snprintf(in->name, sizeof in->name, "ours");

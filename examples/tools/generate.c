@@ -11,7 +11,7 @@
 #include <math.h>
 
 enum { PROMPT, TOKENS, CONTEXT, BATCH, SEPARATOR, TOKENIZER, SPECIAL, ENDLESS, SEED, WEIGHTS, CACHE, SCORE,
-       PACK, ADAPTER, MERGE, THREADS, VERBOSE, HELP, SET };
+       PACK, ROUND, ADAPTER, MERGE, THREADS, VERBOSE, HELP, SET };
 enum { N_OPTIONS = SET + 1 };
 static setting option[N_OPTIONS] = {
     {"--prompt", NULL,
@@ -31,14 +31,19 @@ static setting option[N_OPTIONS] = {
      "prompt: the prompt gets the tokenizer's special tokens; all: they are shown, too; none; prompt"},
     {"--endless", NULL, "do not stop at the tokenizer's end of text"},
     {"--seed", "1", "of the draws; 1"},
-    {"--weights", "f32", "f32, bf16 or int8: how matrices are held; f32, or as a packed checkpoint has them"},
+    {"--weights", "f32",
+     "f32, bf16, int8 or int4: how matrices are held; f32, or as a packed checkpoint has them"},
     {"--cache", "f32", "f32 or bf16: how keys and values are held; f32"},
     {"--score", NULL,
      "instead of continuing: mean loss in nats per token, perplexity and bits per byte of the\n"
      "                   text's first N tokens (--tokens), each read from the cache by itself, with nothing\n"
      "                   before the first of every --context of them. Without a tokenizer the file holds\n"
      "                   bytes or, above a vocabulary of 256, numbers of 2 bytes, above 65,536 of 4"},
-    {"--pack", "", "bf16 or int8, then a file: saves the checkpoint packed there instead of continuing"},
+    {"--pack", "",
+     "bf16, int8 or int4, then a file: saves the checkpoint packed there instead of continuing"},
+    {"--round", NULL,
+     "rounds what int8 and int4 matrices multiply to 16 bits a number: faster, and off by\n"
+     "                   2^-16 of a row's largest number"},
     {"--adapter", NULL,
      "what a fine-tuning of CHECKPOINT saved apart: adapters (train_tiny --lora), which are read\n"
      "                   onto it"},
@@ -101,12 +106,13 @@ static int on_token(void *user, const int32_t *tokens, size_t batch) {
     return ferror(stdout) || o->ended == batch; /* whoever read the text has gone, or there is no more */
 }
 
-/* f32, bf16 or, where `most` allows it, int8. */
+/* f32, bf16 or, where `most` allows it, int8 and int4. */
 static cmha_storage storage_of(const char *name, int most) {
-    static const char *const names[] = {"f32", "bf16", "int8"}; /* in the order of the enumeration */
+    static const char *const names[] = {"f32", "bf16", "int8", "int4"}; /* in the order of the enumeration */
     for (int i = 0; i <= most; i++)
         if (!strcmp(name, names[i])) return (cmha_storage)i;
-    complain(2, most > 1 ? "weights are f32, bf16 or int8, not " : "a cache is f32 or bf16, not ", name);
+    complain(2, most > 1 ? "weights are f32, bf16, int8 or int4, not " : "a cache is f32 or bf16, not ",
+             name);
     return CMHA_STORAGE_FLOAT;
 }
 
@@ -209,7 +215,7 @@ static int take_packed_path(int argc, char **argv) {
 static const char *configure(int argc, char **argv) {
     int n_set = 0;
     argc = take_packed_path(argc, argv);
-    const uint32_t flags = 1u << ENDLESS | 1u << VERBOSE | 1u << HELP;
+    const uint32_t flags = 1u << ENDLESS | 1u << ROUND | 1u << VERBOSE | 1u << HELP;
     const char *path = read_options(option, N_OPTIONS, flags, argc, argv, &n_set);
     settable all = {cmha_sampler_table(), &sampler};
     special(), whole(TOKENS), whole(CONTEXT), whole_of(&option[BATCH], 1, 65536);
@@ -317,10 +323,10 @@ int main(int argc, char **argv) {
     if (option[HELP].value) return help();
     if (!path) complain(2, "name a checkpoint, such as tiny.safetensors (build/train_tiny makes one)", "");
     const char *packs = option[PACK].value, *held = *packs ? packs : option[WEIGHTS].value;
-    cmha_storage weights = storage_of(held, 2);
+    cmha_storage weights = storage_of(held, 3);
     options.storage = storage_of(option[CACHE].value, 1);
     if (*packs && (!weights || !packed_path))
-        complain(2, "--pack takes bf16 or int8, then the file to write", "");
+        complain(2, "--pack takes bf16, int8 or int4, then the file to write", "");
     if (option[MERGE].value && (weights || !option[ADAPTER].value))
         complain(2, "--merge takes --adapter along, and packs nothing; --pack then packs its file", "");
     const char *to = *packs ? packed_path : option[MERGE].value;
@@ -328,6 +334,7 @@ int main(int argc, char **argv) {
 
     open_model(&model, path);
     if (weights && model.packed.storage != weights) check(cmha_model_pack(&model, weights));
+    if (option[ROUND].value) check(cmha_model_round(&model, 1));
     if (option[VERBOSE].value && model.packed.bytes)
         fprintf(stderr, "generate: %.1f MB of matrices are held as %.1f MB\n",
                 1e-6 * (double)model.packed.saved, 1e-6 * (double)model.packed.bytes);

@@ -21,8 +21,10 @@ enum { GGUF_ERROR = 512, GGUF_RANK = 4, GGUF_ALIGNMENT = 32, GGUF_BLOCK = 32 };
 enum { GGUF_U8, GGUF_I8, GGUF_U16, GGUF_I16, GGUF_U32, GGUF_I32, GGUF_F32, GGUF_BOOL, GGUF_TEXT, GGUF_ARRAY,
        GGUF_U64, GGUF_I64, GGUF_F64, GGUF_TYPES };
 
-/* How the numbers of a tensor are stored, as the file numbers it; Q8_0: blocks of 32, an F16 factor each. */
-enum { GGUF_AS_F32 = 0, GGUF_AS_F16 = 1, GGUF_AS_Q8_0 = 8, GGUF_AS_BF16 = 30 };
+/* How the numbers of a tensor are stored, as the file numbers it. Q8_0: blocks of 32, an F16 factor each; the
+   others of few bits are read alone: gguf_kinds has their blocks. */
+enum { GGUF_AS_F32 = 0, GGUF_AS_F16 = 1, GGUF_AS_Q4_0 = 2, GGUF_AS_Q4_1 = 3, GGUF_AS_Q5_0 = 6,
+       GGUF_AS_Q5_1 = 7, GGUF_AS_Q8_0 = 8, GGUF_AS_Q4_K = 12, GGUF_AS_Q5_K = 13, GGUF_AS_Q6_K = 14, GGUF_AS_BF16 = 30 };
 
 typedef struct gguf_value {
     const char *key;
@@ -110,27 +112,117 @@ static inline uint32_t gguf_to_brain(float x) {
     return (bits + 0x7FFF + (bits >> 16 & 1)) >> 16;
 }
 
+/* ---- Blocks of few bits ---- */
+
+static inline float gguf_half_at(const unsigned char *at) {
+    return gguf_from_half((uint32_t)gguf_bits(at, 2));
+}
+
+/* 32 numbers of 4 or 5 bits: a factor, of some kinds the least number, of 5 bits the 32 upper ones, and 16
+   bytes: the lower halves are the first 16 numbers. */
+static inline void gguf_legacy_block(int bits, int least, const unsigned char *at, float *x) {
+    const float factor = gguf_half_at(at), low = least ? gguf_half_at(at + 2) : 0;
+    const int middle = least ? 0 : 1 << (bits - 1);
+    uint32_t upper = 0;
+    at += least ? 4 : 2;
+    if (bits == 5) upper = (uint32_t)gguf_bits(at, 4), at += 4;
+    for (int i = 0; i < 32; i++) {
+        int code = (at[i % 16] >> i / 16 * 4 & 15) | (int)(upper >> i & 1) << 4;
+        x[i] = factor * (float)(code - middle) + low;
+    }
+}
+
+static inline void gguf_q4_0_block(const unsigned char *at, float *x) { gguf_legacy_block(4, 0, at, x); }
+static inline void gguf_q4_1_block(const unsigned char *at, float *x) { gguf_legacy_block(4, 1, at, x); }
+static inline void gguf_q5_0_block(const unsigned char *at, float *x) { gguf_legacy_block(5, 0, at, x); }
+static inline void gguf_q5_1_block(const unsigned char *at, float *x) { gguf_legacy_block(5, 1, at, x); }
+
+static inline void gguf_q8_0_block(const unsigned char *at, float *x) {
+    const float factor = gguf_half_at(at);
+    for (int i = 0; i < 32; i++) x[i] = factor * (float)(at[2 + i] < 128 ? at[2 + i] : at[2 + i] - 256);
+}
+
+/* 256 numbers of 4 or 5 bits in 8 pieces, each with a factor and a least number of 6 bits: of the first four
+   pieces bytes 0 - 3 and 4 - 7, whose upper two bits complete those of the others, in bytes 8 - 11. */
+static inline void gguf_k_block(int bits, const unsigned char *at, float *x) {
+    const float factor = gguf_half_at(at), least = gguf_half_at(at + 2);
+    const unsigned char *six = at + 4, *upper = at + 16, *codes = upper + (bits == 5 ? 32 : 0);
+    for (int piece = 0; piece < 8; piece++) {
+        int j = piece % 4, scale = six[j] & 63, low = six[j + 4] & 63;
+        if (piece > 3) {
+            scale = (six[j + 8] & 15) | six[j] >> 6 << 4;
+            low = six[j + 8] >> 4 | six[j + 4] >> 6 << 4;
+        }
+        for (int i = 0; i < 32; i++) {
+            int code = codes[piece / 2 * 32 + i] >> piece % 2 * 4 & 15;
+            if (bits == 5) code |= (upper[i] >> piece & 1) << 4;
+            x[piece * 32 + i] = factor * (float)scale * (float)code - least * (float)low;
+        }
+    }
+}
+
+static inline void gguf_q4_k_block(const unsigned char *at, float *x) { gguf_k_block(4, at, x); }
+static inline void gguf_q5_k_block(const unsigned char *at, float *x) { gguf_k_block(5, at, x); }
+
+/* 256 numbers of 6 bits: 128 bytes of four of them, 64 of the upper two, 16 factors of 8 bits, one of F16. */
+static inline void gguf_q6_k_block(const unsigned char *at, float *x) {
+    const float factor = gguf_half_at(at + 208);
+    for (int i = 0; i < 256; i++) {
+        int half = i / 128, part = i % 128 / 32, l = i % 32, scale = at[192 + i / 16];
+        int low = at[half * 64 + part % 2 * 32 + l] >> part / 2 * 4 & 15;
+        int high = at[128 + half * 32 + l] >> 2 * part & 3;
+        x[i] = factor * (float)(scale < 128 ? scale : scale - 256) * (float)((low | high << 4) - 32);
+    }
+}
+
+/* A storage: numbers and bytes of a block, 0 of those that are known by name alone; who reads one (NULL: one
+   number a block). */
+typedef struct gguf_kind {
+    uint32_t as;
+    const char *name;
+    unsigned numbers, bytes;
+    void (*block)(const unsigned char *at, float *x);
+} gguf_kind;
+
+static inline const gguf_kind *gguf_kind_of(uint32_t as) {
+    static const gguf_kind kinds[] = {
+        {GGUF_AS_F32, "F32", 1, 4, NULL}, {GGUF_AS_F16, "F16", 1, 2, NULL},
+        {GGUF_AS_BF16, "BF16", 1, 2, NULL},
+        {GGUF_AS_Q4_0, "Q4_0", 32, 18, gguf_q4_0_block}, {GGUF_AS_Q4_1, "Q4_1", 32, 20, gguf_q4_1_block},
+        {GGUF_AS_Q5_0, "Q5_0", 32, 22, gguf_q5_0_block}, {GGUF_AS_Q5_1, "Q5_1", 32, 24, gguf_q5_1_block},
+        {GGUF_AS_Q8_0, "Q8_0", 32, 34, gguf_q8_0_block}, {GGUF_AS_Q4_K, "Q4_K", 256, 144, gguf_q4_k_block},
+        {GGUF_AS_Q5_K, "Q5_K", 256, 176, gguf_q5_k_block}, {GGUF_AS_Q6_K, "Q6_K", 256, 210, gguf_q6_k_block},
+        {9, "Q8_1", 0, 0, NULL}, {10, "Q2_K", 0, 0, NULL}, {11, "Q3_K", 0, 0, NULL}, {15, "Q8_K", 0, 0, NULL},
+        {16, "IQ2_XXS", 0, 0, NULL}, {17, "IQ2_XS", 0, 0, NULL}, {18, "IQ3_XXS", 0, 0, NULL},
+        {19, "IQ1_S", 0, 0, NULL}, {20, "IQ4_NL", 0, 0, NULL}, {21, "IQ3_S", 0, 0, NULL},
+        {22, "IQ2_S", 0, 0, NULL}, {23, "IQ4_XS", 0, 0, NULL}, {24, "I8", 0, 0, NULL},
+        {25, "I16", 0, 0, NULL}, {26, "I32", 0, 0, NULL}, {27, "I64", 0, 0, NULL}, {28, "F64", 0, 0, NULL}, {29, "IQ1_M", 0, 0, NULL},
+        {34, "TQ1_0", 0, 0, NULL}, {35, "TQ2_0", 0, 0, NULL}, {39, "MXFP4", 0, 0, NULL}};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (kinds[i].as == as) return &kinds[i];
+    return NULL;
+}
+
 static inline const char *gguf_storage(uint32_t as) {
-    return as == GGUF_AS_F32 ? "F32" : as == GGUF_AS_F16 ? "F16" : as == GGUF_AS_Q8_0 ? "Q8_0" :
-           as == GGUF_AS_BF16 ? "BF16" : "";
+    const gguf_kind *kind = gguf_kind_of(as);
+    return kind ? kind->name : "";
 }
 
 /* Bytes of n numbers; 0 where they cannot be stored so, are none, or too many. */
 static inline uint64_t gguf_size(uint32_t as, uint64_t n) {
-    if (n > UINT64_MAX / 8) return 0;
-    if (as == GGUF_AS_Q8_0) return n % GGUF_BLOCK ? 0 : n / GGUF_BLOCK * (GGUF_BLOCK + 2);
-    return as == GGUF_AS_F32 ? 4 * n : as == GGUF_AS_F16 || as == GGUF_AS_BF16 ? 2 * n : 0;
+    const gguf_kind *kind = gguf_kind_of(as);
+    if (!kind || !kind->numbers || n > UINT64_MAX / 8 || n % kind->numbers) return 0;
+    return n / kind->numbers * kind->bytes;
 }
 
+/* Of whole blocks. */
 static inline void gguf_decode(uint32_t as, const unsigned char *at, size_t n, float *x) {
-    float factor = 0;
-    for (size_t i = 0; i < n; i++) {
-        if (as == GGUF_AS_Q8_0) {
-            if (i % GGUF_BLOCK == 0) factor = gguf_from_half((uint32_t)gguf_bits(at, 2)), at += 2;
-            x[i] = factor * (float)(*at < 128 ? *at : *at - 256), at++;
-        } else if (as == GGUF_AS_F32) x[i] = gguf_float((uint32_t)gguf_bits(at, 4)), at += 4;
-        else if (as == GGUF_AS_F16) x[i] = gguf_from_half((uint32_t)gguf_bits(at, 2)), at += 2;
-        else x[i] = gguf_float((uint32_t)gguf_bits(at, 2) << 16), at += 2;
+    const gguf_kind *kind = gguf_kind_of(as);
+    for (size_t i = 0; i < n; i += kind->numbers, at += kind->bytes) {
+        if (kind->block) kind->block(at, x + i);
+        else if (as == GGUF_AS_F32) x[i] = gguf_float((uint32_t)gguf_bits(at, 4));
+        else if (as == GGUF_AS_F16) x[i] = gguf_half_at(at);
+        else x[i] = gguf_float((uint32_t)gguf_bits(at, 2) << 16);
     }
 }
 
@@ -287,6 +379,7 @@ static inline int gguf_take_value(gguf_cursor *c, gguf_value *v) {
 }
 
 static inline int gguf_take_tensor(gguf_cursor *c, gguf_tensor *t) {
+    const gguf_kind *kind;
     uint64_t n, rank;
     if (!(t->name = gguf_take_name(c)) || !gguf_take_number(c, 4, &rank)) return 0;
     if (rank > GGUF_RANK) return gguf_fail(c->error, "%.80s has %lu axes", t->name, (unsigned long)rank);
@@ -298,8 +391,10 @@ static inline int gguf_take_tensor(gguf_cursor *c, gguf_tensor *t) {
     }
     if (!gguf_take_number(c, 4, &n) || !gguf_take_number(c, 8, &t->begin)) return 0;
     t->as = (uint32_t)n, t->bytes = gguf_size(t->as, t->count);
-    if (t->as == GGUF_AS_Q8_0 && (!t->rank || t->shape[t->rank - 1] % GGUF_BLOCK))
-        return gguf_fail(c->error, "%.80s has rows of Q8_0 that are no multiple of 32", t->name);
+    kind = gguf_kind_of(t->as);
+    if (kind && kind->numbers > 1 && (!t->rank || t->shape[t->rank - 1] % kind->numbers))
+        return gguf_fail(c->error, "%.80s has rows of %s that are no multiple of %u", t->name, kind->name,
+                         kind->numbers);
     return 1;
 }
 
@@ -418,7 +513,9 @@ static inline int gguf_read_tensor(gguf_file *g, const gguf_tensor *t, float *x,
     uint64_t at = g->data + t->begin;
     size_t i, n, bytes;
     if (!t->bytes && t->count)
-        return gguf_fail(error, "%.80s is stored as type %lu, not as F32, F16, BF16 or Q8_0", t->name,
+        return gguf_fail(error, "%.80s is stored as %s (type %lu), not as F32, F16, BF16, Q8_0, Q4_0, Q4_1, "
+                         "Q5_0, Q5_1, Q4_K, Q5_K or Q6_K", t->name,
+                         gguf_kind_of(t->as) ? gguf_storage(t->as) : "what is unknown here",
                          (unsigned long)t->as);
     if (g->file && gguf_seek(g->file, (int64_t)at, SEEK_SET))
         return gguf_fail(error, "cannot read %.80s", t->name);

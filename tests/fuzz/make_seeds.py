@@ -200,6 +200,9 @@ MODEL = [("token_embd.weight", (10, 8), 0, numbers(80)), ("output_norm.weight", 
          ("blk.0.attn_q.weight", (8, 8), 1, b"\0\x3c" * 64), ("blk.0.attn_k.weight", (8, 8), 30, b"\x80\x3f" * 64),
          ("blk.0.ffn_down.weight", (2, 32), 8, BLOCKS * 2), ("blk.0.ffn_up.weight", (2, 2, 2, 32), 8, BLOCKS * 8)]
 write("gguf", "model", gguf(FORMS["gguf-llama"] + VOCABULARIES["llama"][1:], MODEL))
+FEW_BITS = [("q%d" % storage, (2, n), storage, bytes(i * 37 % 256 for i in range(2 * size)))
+            for storage, n, size in ((2, 32, 18), (3, 32, 20), (6, 32, 22), (7, 32, 24), (12, 256, 144), (13, 256, 176), (14, 256, 210))]
+write("gguf", "few-bits", gguf(FORMS["gguf-llama"][:2], FEW_BITS))
 write("gguf", "aligned", gguf([("general.alignment", U32, 8), *FORMS["gguf-gpt2"]], MODEL[:3], 8))
 
 # ---- config.json ----
