@@ -7,6 +7,7 @@
 #include "cmha.h"
 
 #define PROGRAM "geometry"
+#define NO_ROWS
 #include "options.h"
 #include "drawing.h"
 #include "mobius_geometry.h"

@@ -945,7 +945,7 @@ static void put_facts(const cmha_model_config *c) {
     put_fact("family", "%s%s", model_field("family"), c->causal ? ", decoder" : ", encoder");
     if (c->family == CMHA_FAMILY_CRAT) put_fact("attention", "%s", model_field("crat_attention"));
     else if (c->family == CMHA_FAMILY_COPE) put_fact("score", "%s", model_field("cope_score"));
-    else put_fact("attention", "%s", model_field("attention"));
+    else put_fact("attention", "%s", model_field(model.score ? "score" : "attention"));
     put_fact("layers", "%zu", c->n_layers), put_fact("heads", "%zu, %zu wide", c->n_heads, head_width());
     put_fact("width", "%zu", c->d_model), put_fact("vocabulary", "%zu", c->vocabulary);
     put_fact("parameters", "%.4g million", 1e-6 * (double)model.parameters.size);
@@ -1049,7 +1049,7 @@ static int help(void) {
 static const char *take_text(int *argc, char **argv) {
     const char *rest = NULL;
     for (int i = 1; i < *argc; i++) {
-        const setting *o = find_option(option, N_OPTIONS, argv[i]);
+        const setting *o = any_option(option, N_OPTIONS, argv[i]);
         if (o && *argv[i] == '-') i += !strchr(argv[i], '=') && o != &option[HELP];
         else if (*argv[i] == '-') return NULL;
         else if (!rest) rest = argv[i];
