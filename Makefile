@@ -1,6 +1,7 @@
 # make            every program and test, into build/          make train      train on the project's own header
 # make test       the tests, in minutes                        make bench      measure this machine, into build/bench.json and .svg
 # make test-all   also with other compilers and flags, under sanitizers, in several processes: what CI runs
+# make own ROWS=my_rows.c     scores, layers, optimisers of your own in all programs, into build/own (examples/README.md)
 # make corpus     an English text, build/kjv.txt               make install    header, for pkg-config, CMake: PREFIX=/usr/local DESTDIR=
 # make extensions  examples/extensions, one after another      make fuzz       hostile files, FUZZ_SECONDS=60 each parser
 # make lib        build/libcmha.so, the library for examples/python/cmha.py and other languages
@@ -15,6 +16,7 @@
 # make mutants    small wrong changes of cmha.h, each of which the tests must notice: ONLY=WORDS JOBS=2
 # make tsan       the test of threads under ThreadSanitizer
 # make evidence   what papers claim: repeats the quick claims   make evidence-all    every row that is missing: JOBS=2, tens of hours
+# make evidence CLAIM=my_claim.c   the same of a claim of your own (bench/evidence/OWN.md); ROWS=my_rows.c with it
 # make clean                                                    make analysis   clang-tidy, cppcheck, gcc -fanalyzer; each alone:
 # make sanitize           the tests under ASan and UBSan                       make tidy, make cppcheck, make analyze
 # make memcheck           the tests under valgrind             make coverage   how much of cmha.h the tests run
@@ -41,6 +43,8 @@ PORTABLE = $(B)/portable_files $(B)/portable_files-f64
 FLAGS = $(CFLAGS) $(OPENMP) $(WARN) $(BLAS_CFLAGS) -I. $(CPPFLAGS)
 COMPILE = $(CC) $(FLAGS)
 LINK = $(LDFLAGS) $(BLAS_LIBS) -lm
+# Programs that load --rows FILE.so let it use the functions of cmha.h
+EXPORT = $(if $(findstring NT,$(OS)),,-rdynamic)
 
 # build/config.mk holds CFLAGS, OPENMP, BLAS_.., TEXT_.. and SOUND_.. as this machine and compiler allow. It is worked out at every
 # call and rewritten only when the answer changes, so that a BLAS installed later is found and everything is rebuilt.
@@ -117,20 +121,20 @@ $(B)/config.mk: FORCE
 
 # Each example and each tool compiles alone, as its first lines say; here they share the library as an object.
 $(EXAMPLES): $(B)/%: examples/%.c $(B)/cmha.o $(wildcard examples/*.h examples/tools/*.h)
-	$(COMPILE) $(TEXT_CFLAGS) -DCMHA_LINKED -o $@ $< $(B)/cmha.o $(TEXT_LIBS) $(LINK)
+	$(COMPILE) $(TEXT_CFLAGS) -DCMHA_LINKED -o $@ $< $(B)/cmha.o $(TEXT_LIBS) $(LINK) $(EXPORT)
 
 # What reads WAV files with libraries
 $(B)/spoken $(B)/test_audio: private LINK += $(SOUND_LIBS)
 $(B)/spoken $(B)/test_audio: private FLAGS += $(SOUND_CFLAGS)
 
 $(TOOLS): $(B)/%: examples/tools/%.c $(B)/cmha.o $(wildcard examples/*.h examples/tools/*.h)
-	$(COMPILE) $(TEXT_CFLAGS) -DCMHA_LINKED -o $@ $< $(B)/cmha.o $(TEXT_LIBS) $(LINK)
+	$(COMPILE) $(TEXT_CFLAGS) -DCMHA_LINKED -o $@ $< $(B)/cmha.o $(TEXT_LIBS) $(LINK) $(EXPORT)
 
 $(LEFT_OUT):
 	@echo '$@ needs libutf8proc and libcjson: apt-get install libutf8proc-dev libcjson-dev (Debian, Ubuntu)' >&2; exit 1
 
 $(B)/bench: $(wildcard bench/*.c) bench/bench.h $(wildcard examples/tools/*.h) $(B)/cmha.o
-	$(COMPILE) -o $@ $(filter %.c,$^) $(B)/cmha.o $(LINK)
+	$(COMPILE) -o $@ $(filter %.c,$^) $(B)/cmha.o $(LINK) $(EXPORT)
 
 # What papers claim, measured: bench/evidence/README.md. Rows say the commit that rows.o was built from.
 EVIDENCE = $(patsubst bench/evidence/%.c,$(B)/evidence.objects/%.o,$(wildcard bench/evidence/*.c))
@@ -143,19 +147,40 @@ $(EVIDENCE): $(B)/evidence.objects/%.o: bench/evidence/%.c $(EVIDENCE_HEADERS)
 $(B)/evidence.objects/rows.o: $(B)/commit.h
 
 $(B)/evidence: $(EVIDENCE) $(B)/cmha.o
-	$(COMPILE) -o $@ $^ $(TEXT_LIBS) $(LINK)
+	$(COMPILE) -o $@ $^ $(TEXT_LIBS) $(LINK) $(EXPORT)
 
 # The same program with a claim that takes no time, for tests/evidence.sh
 $(B)/evidence_test: tests/evidence_dice.c bench/evidence/evidence.c \
         $(patsubst %,$(B)/evidence.objects/%.o,runs rows statistics findings figures report) $(EVIDENCE_HEADERS) $(B)/cmha.o
-	$(COMPILE) '-DEVIDENCE_CLAIMS(X)=X(dice)' -o $@ $(filter %.c %.o,$^) $(LINK)
+	$(COMPILE) '-DEVIDENCE_CLAIMS(X)=X(dice)' -o $@ $(filter %.c %.o,$^) $(LINK) $(EXPORT)
 
+ifdef CLAIM
+# A claim of the user's own, FILE.c that defines evidence_claim_FILE, as bench/evidence/OWN.md says: its program, rows and pages lie in
+# build/claims/FILE. ROWS=my_rows.c links scores, layers and optimisers that it compares; ARGS go to its `run`.
+CLAIM_NAME = $(basename $(notdir $(CLAIM)))
+CLAIM_AT = $(B)/claims/$(CLAIM_NAME)
+CLAIM_PARTS = $(filter-out %/evidence.o %/questions.o,$(EVIDENCE)) $(if $(ROWS),$(B)/own/own_rows.o)
+
+evidence: $(CLAIM_AT)/evidence
+	$< run --jobs $(or $(JOBS),2) $(ARGS)
+	$< report
+	@echo '$(CLAIM_AT)/results/*.md has the tables, $(CLAIM_AT)/README.md the answers'
+
+$(CLAIM_AT)/evidence: FORCE $(CLAIM_PARTS) $(B)/cmha.o
+	@grep -q 'evidence_claim evidence_claim_$(CLAIM_NAME) *=' '$(CLAIM)' || \
+	    { echo '$(CLAIM) does not define evidence_claim_$(CLAIM_NAME); see bench/evidence/OWN.md' >&2; exit 1; }
+	@mkdir -p $(CLAIM_AT)
+	$(CC) $(CFLAGS) -Wall -Wextra $(BLAS_CFLAGS) -I. $(CPPFLAGS) '-DEVIDENCE_CLAIMS(X)=X($(CLAIM_NAME))' -c -o $@.claim.o $(CLAIM)
+	$(COMPILE) $(if $(ROWS),-DWITH_OWN_ROWS) '-DEVIDENCE_CLAIMS(X)=X($(CLAIM_NAME))' '-DEVIDENCE_FOLDER="$(CLAIM_AT)"' -o $@ \
+	    bench/evidence/evidence.c $@.claim.o $(CLAIM_PARTS) $(B)/cmha.o $(TEXT_LIBS) $(LINK) $(EXPORT)
+else
 # Repeats the quick claims and looks whether the report is what the rows say. Both need the texts of bench/evidence/METHOD.md.
 evidence: $(B)/evidence
 	rm -rf $(B)/evidence.quick
 	$(B)/evidence run --quick --jobs $(or $(JOBS),2) --results $(B)/evidence.quick/results
 	$(B)/evidence check
 	$(B)/evidence report --results $(B)/evidence.quick/results --report $(B)/evidence.quick
+endif
 
 evidence-all: $(B)/evidence
 	$(B)/evidence run --jobs $(or $(JOBS),2)
@@ -168,6 +193,38 @@ $(B)/commit.h: FORCE
 	    git diff --quiet HEAD -- cmha.h bench/evidence/*.[ch] examples 2>/dev/null || commit=$$commit+; \
 	    echo "#define EVIDENCE_COMMIT \"$$commit\"" > $@.$$$$; \
 	    if cmp -s $@.$$$$ $@; then rm $@.$$$$; else mv $@.$$$$ $@; fi
+
+# The programs with rows of the user's own linked into them; which file it was is kept beside them.
+OWN_EXAMPLES = $(addprefix $(B)/own/,train_tiny signal signal_next spoken)
+OWN_TOOLS = $(addprefix $(B)/own/,generate score classify rag look)
+OWN = $(OWN_EXAMPLES) $(OWN_TOOLS) $(B)/own/bench $(if $(findstring NT,$(OS)),,$(B)/own/evidence)
+OWN_COMPILE = $(COMPILE) $(TEXT_CFLAGS) -DWITH_OWN_ROWS -DCMHA_LINKED -o $@
+OWN_LINK = $(B)/own/own_rows.o $(B)/cmha.o $(TEXT_LIBS) $(LINK) $(EXPORT)
+
+own: $(if $(wildcard $(ROWS)),$(OWN))
+	@test -f '$(ROWS)' || { echo 'make own ROWS=FILE.c: the file that defines cmha_own_rows(), see examples/rows/my_rows.c' >&2; exit 1; }
+	@echo "$(B)/own: $(notdir $(OWN))"
+
+$(B)/own/rows.txt: FORCE
+	@mkdir -p $(B)/own; echo '$(ROWS)' > $@.new; if cmp -s $@.new $@; then rm $@.new; else mv $@.new $@; fi
+
+$(B)/own/own_rows.o: $(ROWS) $(B)/own/rows.txt cmha.h examples/tools/own_rows.h $(B)/config.mk
+	$(CC) $(CFLAGS) $(OPENMP) -Wall -Wextra $(BLAS_CFLAGS) -I. $(CPPFLAGS) -c -o $@ $(ROWS)
+
+$(OWN_EXAMPLES): $(B)/own/%: examples/%.c $(B)/own/own_rows.o $(B)/cmha.o $(wildcard examples/*.h examples/tools/*.h)
+	$(OWN_COMPILE) $< $(OWN_LINK)
+
+$(B)/own/spoken: private LINK += $(SOUND_LIBS)
+$(B)/own/spoken: private FLAGS += $(SOUND_CFLAGS)
+
+$(OWN_TOOLS): $(B)/own/%: examples/tools/%.c $(B)/own/own_rows.o $(B)/cmha.o $(wildcard examples/*.h examples/tools/*.h)
+	$(OWN_COMPILE) $< $(OWN_LINK)
+
+$(B)/own/bench: $(wildcard bench/*.c) bench/bench.h $(wildcard examples/tools/*.h) $(B)/own/own_rows.o $(B)/cmha.o
+	$(OWN_COMPILE) $(filter %.c,$^) $(OWN_LINK)
+
+$(B)/own/evidence: bench/evidence/evidence.c $(filter-out %/evidence.o,$(EVIDENCE)) $(B)/own/own_rows.o $(B)/cmha.o
+	$(OWN_COMPILE) $(filter bench/%.c %.o,$^) $(filter-out %.o,$(OWN_LINK))
 
 # These leave CMHA_IMPLEMENTATION to the build: here they share the tests' object.
 $(EXTENSIONS): $(B)/%: examples/%.c examples/extensions/extension.h $(B)/cmha.o
@@ -257,7 +314,7 @@ MPI_COMPILE = OMPI_CC='$(CC)' MPICH_CC='$(CC)' $(MPICC)
 mpi: $(B)/train_mpi
 
 $(B)/train_mpi: examples/train_tiny.c $(B)/cmha.o $(B)/mpi.txt $(wildcard examples/*.h examples/tools/*.h)
-	$(MPI_COMPILE) $(FLAGS) $(TEXT_CFLAGS) -DWITH_MPI -DCMHA_LINKED -o $@ $< $(B)/cmha.o $(TEXT_LIBS) $(LINK)
+	$(MPI_COMPILE) $(FLAGS) $(TEXT_CFLAGS) -DWITH_MPI -DCMHA_LINKED -o $@ $< $(B)/cmha.o $(TEXT_LIBS) $(LINK) $(EXPORT)
 
 $(B)/mpi.txt: FORCE
 	@mkdir -p $(B); printf '#include <mpi.h>\nint main(void) { return MPI_Init(0, 0); }\n' > $@.probe.c; \
@@ -346,6 +403,6 @@ clean:
 	rm -rf $(B)
 
 FORCE:
-.PHONY: all $(PLATFORMS) platforms compilers bits symbols lib train mpi signal-data extensions bench evidence evidence-all test test-all quick rooms fuzz tsan corpus install clean FORCE
+.PHONY: all $(PLATFORMS) platforms compilers bits symbols lib train own mpi signal-data extensions bench evidence evidence-all test test-all quick rooms fuzz tsan corpus install clean FORCE
 .PHONY: sanitize memcheck tidy cppcheck analyze analysis coverage mutants
 .DELETE_ON_ERROR:

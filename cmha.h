@@ -2228,6 +2228,8 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
      one of cmha__kinds, and its definition in tests/oracle.h; a program's is one of its context
    - an optimiser: a cmha_optimiser with `update` for numbers, or `direct` for whole matrices, as
      cmha__by_muon; ours is an entry of cmha__optimisers, a program's one of its context
+   - the same for programs of examples/ that stay as they are: a file with cmha_own_rows(), by make own ROWS=
+     or --rows FILE.so (examples/README.md, "Own rows"), and a claim about it by make evidence CLAIM=
    - a schedule: an entry of CMHA_SCHEDULES; a way to clip: of CMHA_CLIPS
    - a parameter: a CMHA__ROW in cmha__declare_layer, _crat, _embeddings or _heads: name, member, start, form,
      axes, of which none is there where one is 0. Counting, starting, decay, clipping, saving and packing

@@ -2,7 +2,7 @@
    timings, and whatever is held against something else has taken turns with it, because clocks and neighbours
    differ from one second to the next. */
 #include "bench/bench.h"
-#include "examples/tools/streams.h"
+#include "examples/tools/rows.h"
 
 #include <math.h>
 
@@ -30,7 +30,7 @@ static const struct {
 enum { SECTIONS = sizeof sections / sizeof *sections };
 
 typedef struct options {
-    const char *json, *svg, *threads, *serve, *model, *save;
+    const char *json, *svg, *threads, *serve, *model, *save, *rows;
     int chosen[SECTIONS], any;
 } options;
 
@@ -58,7 +58,10 @@ static void usage(void) {
          "int4r multiply\n"
          "                 rows rounded to 16 bits\n"
          "  --model FILE   with prefill and decode: the model of this file, packed or not\n"
-         "  --save FILE    with them: writes the model there\n\n"
+         "  --save FILE    with them: writes the model there\n"
+         "  --rows FILE.so scores, layers and optimisers of your own (examples/README.md): scores and layers "
+         "join the section\n"
+         "                 kinds, and stand for a KIND of models\n\n"
          "\"of GEMM\" is the share of the rate of a large matrix product, \"/ RoPE\" a quotient of times, "
          "both of the same rounds\n"
          "of the same run. Numbers are medians of five.\n\n"
@@ -76,13 +79,15 @@ static void choose(options *o, const char *name) {
 }
 
 static void parse(options *o, int argc, char **argv) {
-    static const char *const names[] = {"--json", "--svg", "--threads", "--serve", "--model", "--save"};
-    const char **const values[] = {&o->json, &o->svg, &o->threads, &o->serve, &o->model, &o->save};
+    static const char *const names[] = {"--json", "--svg", "--threads", "--serve", "--model", "--save",
+                                        "--rows"};
+    const char **const values[] = {&o->json, &o->svg, &o->threads, &o->serve, &o->model, &o->save, &o->rows};
     enum { VALUES = sizeof names / sizeof *names };
     for (int i = 1; i < argc; i++) {
         size_t n = strcspn(argv[i], "="), k = 0;
         while (k < VALUES && (strlen(names[k]) != n || strncmp(names[k], argv[i], n) != 0)) k++;
         if (k < VALUES) {
+            if (values[k] == &o->rows && o->rows) die(2, "one --rows is enough, what is ", argv[i]);
             *values[k] = argv[i][n] ? argv[i] + n + 1 : argv[++i];
             if (!*values[k] || !**values[k]) die(2, "a value is missing after ", names[k]);
         } else if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) usage(), finish_output(), exit(0);
@@ -155,6 +160,8 @@ static void show_others(elsewhere begin) {
 int main(int argc, char **argv) {
     cmha_context_config config = {0};
     options o = {0};
+    own_rows own;
+    char error[TEXT_ERROR];
     uint64_t threads = 0;
     text_open_streams();
     parse(&o, argc, argv);
@@ -162,7 +169,10 @@ int main(int argc, char **argv) {
     if (o.threads && (!text_whole(o.threads, &threads) || threads < 1 || threads > 1024))
         die(2, "not a number of threads from 1 to 1024: ", o.threads);
     config.threads = (int)threads;
+    if (!own_rows_find(o.rows, &own, error)) die(1, error, "");
+    own_rows_give(&own, &config);
     check(cmha_context_init(&ctx, &config));
+    if (!own_rows_names(&ctx, error)) die(1, error, "");
     load_before = machine_load(), work_before = work_elsewhere();
     if (o.serve) bench_serve(o.serve, o.model, o.save);
     else {

@@ -1,7 +1,7 @@
 /* Sections of whole models: kinds, train, decode, memory; and work for
    programs that take turns with this one. */
 #include "bench/bench.h"
-#include "examples/tools/streams.h"
+#include "examples/tools/rows.h"
 
 #include <math.h>
 
@@ -30,7 +30,7 @@ static void configure(const char *kind, cmha_model_config *mc, cmha_trainer_conf
     char text[128], *field, *value;
     snprintf(text, sizeof text, "%s", kind);
     field = strtok(text, ",");
-    check(cmha_kind(&ctx, field, mc));
+    if (!own_rows_kind(&ctx, field, mc)) check(cmha_kind(&ctx, field, mc));
     while ((field = strtok(NULL, ",")) != NULL) {
         if (!(value = strchr(field, '='))) die(2, "not FIELD=VALUE: ", field);
         *value++ = '\0';
@@ -269,7 +269,7 @@ static void layer_open(layer *l, const char *name, size_t n) {
     check(cmha_preset(NULL, "paper", &l->config, NULL));
     l->config.n_layers = 1, l->config.dropout = l->config.attention_dropout = 0,
     l->config.max_positions = 16384;
-    check(cmha_kind(&ctx, name, &l->config));
+    if (!own_rows_kind(&ctx, name, &l->config)) check(cmha_kind(&ctx, name, &l->config));
     check(cmha_model_init(&l->model, &ctx, &l->config));
     for (size_t i = 0; i < n; i++) ids[i] = (int32_t)(i * 31 % 256);
     l->batch.ids = l->batch.targets = ids, l->batch.batch = 1, l->batch.length = n;
@@ -324,6 +324,7 @@ void bench_kinds(void) {
                  "one layer: d 512, 8 heads, d_ff 1024, one sequence; memory of training and of a cache", "n",
                  columns, 7);
     for (size_t i = 0; (name = cmha_kind_name(i, NULL)) != NULL; i++) bench_kind(name, &rope, n);
+    for (size_t i = 0; i < ctx.config.n_scores; i++) bench_kind(ctx.config.scores[i].name, &rope, n);
     cmha_model_close(&rope.model);
 }
 

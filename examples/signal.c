@@ -16,7 +16,7 @@
 #include "tools/signals.h"
 
 enum {
-    ATTENTION, COMPARE, PARAMETERS, FRAME, HOP, ROWS, EPOCHS, SEED, SEEDS, THREADS, BATCH, LR, SVG, CSV, SAVE,
+    ATTENTION, COMPARE, PARAMETERS, FRAME, HOP, TAKE, EPOCHS, SEED, SEEDS, THREADS, BATCH, LR, SVG, CSV, SAVE,
     PREDICT, MODEL, JSON, LABELLED, VALIDATE, PATIENCE, SYNTHETIC, QUIET, HELP, SET, N_OPTIONS
 };
 static setting option[N_OPTIONS] = {
@@ -25,7 +25,7 @@ static setting option[N_OPTIONS] = {
     {"--parameters", NULL, "at most so many, by the width d_ff; with --compare those of the first kind"},
     {"--frame", "8", "complex samples of a position"},
     {"--hop", NULL, "from a position to the next; as many by default"},
-    {"--rows", "0", "train on so many frames, the first; 0 = all"},
+    {"--take", "0", "train on so many frames, the first; 0 = all"},
     {"--epochs", "12", "passes over the training frames"},
     {"--seed", "1", "of the weights and the order of the frames"},
     {"--seeds", "1", "repeat with so many seeds, from --seed on"},
@@ -379,7 +379,7 @@ int main(int argc, char **argv) {
     whole_of(&option[PATIENCE], 1, 100000);
     number_of(&option[VALIDATE], 0, 1);
     if (!option[HOP].value) option[HOP].value = option[FRAME].value;
-    size_t rows = (size_t)whole_of(&option[ROWS], 0, 1000000000);
+    size_t rows = (size_t)whole_of(&option[TAKE], 0, 1000000000);
     size_t frame = (size_t)whole_of(&option[FRAME], 1, 4096), hop = (size_t)whole_of(&option[HOP], 1, 4096);
     char list[1024];
     n_seeds = (size_t)whole_of(&option[SEEDS], 1, MOST_SEEDS);

@@ -15,6 +15,7 @@
 #include "cmha.h"
 
 #define PROGRAM "signal_data"
+#define NO_ROWS
 #include "tools/options.h"
 
 #include <complex.h> /* before liquid.h, which then takes C's complex numbers for its own */

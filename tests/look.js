@@ -18,7 +18,7 @@ const browser = spawn(chromium, ['--headless', '--no-sandbox', '--disable-gpu', 
   {stdio: ['ignore', 'ignore', 'ignore', 'pipe', 'pipe']});
 const end = status => { browser.kill('SIGKILL'); console.log(passed + ' passed, ' + failed + ' failed'); process.exit(status); };
 browser.on('error', e => { console.log('FAIL ' + e.message); failed++; end(1); });
-setTimeout(() => { console.log('FAIL the browser has not answered in 60 s'); failed++; end(1); }, 60000).unref();
+setTimeout(() => { console.log('FAIL the browser has not answered in 150 s'); failed++; end(1); }, 150000).unref();
 
 // The protocol: JSON with a NUL behind it, on two pipes
 let number = 0, rest = '', session;
@@ -164,13 +164,44 @@ async function colours() {
   const light = await background();
   await dark(true);
   is('it follows a dark system', await background() !== light);
+  const says = () => run("document.getElementById('theme').textContent");
+  is('the button says what it will do', await says() === 'Light colours', await says());
   await load();
-  is('the switch knows', await run("document.getElementById('theme').getAttribute('aria-pressed')") === 'true');
+  is('from the start', await says() === 'Light colours');
   await click('#theme');
   is('the switch brings light', await background() === light);
+  is('and then offers dark', await says() === 'Dark colours');
   await click('#theme');
-  is('and dark', await background() !== light);
+  is('and brings dark', await background() !== light);
   await dark(false);
+}
+
+/* Several runs: their lines, and what the page says of them */
+async function others() {
+  const names = await run("JSON.parse(document.getElementById('data').textContent).runs.map(r => r.name)");
+  await select('layer', 0), await select('head', 0);
+  const seen = await run("[...document.querySelectorAll('#phase-runs li')].map(e => e.textContent)");
+  is('another run is over the phases', await run("document.querySelectorAll('#phase-figure .other').length") === seen.length - 1);
+  is('with its name', seen[0] === 'this run' && seen.slice(1).every(x => names.includes(x)), seen.join());
+  is('and over the plane', await run("document.querySelectorAll('#plane-figure .other').length") > 0);
+  const legend = await run("(e => [e.getBoundingClientRect().left, e.previousElementSibling.getBoundingClientRect().right])(document.querySelector('.legend'))");
+  is('the legend stands beside its chart', legend[0] >= legend[1], legend.join());
+}
+
+/* A page that renews itself: what is chosen stays, and Hold holds */
+async function renews() {
+  const loads = () => some('Page.loadEventFired').length;
+  await select('layer', 1), await select('head', 1);
+  const before = loads();
+  for (let i = 0; i < 100 && loads() === before; i++) await wait(50);
+  is('it renews itself', loads() > before);
+  await wait(200);
+  is('layer and head stay', await run("document.getElementById('layer').value + document.getElementById('head').value") === '11');
+  await click('#hold');
+  const held = loads();
+  await wait(1500);
+  is('Hold holds', loads() === held);
+  is('and offers to go on', await run("document.getElementById('hold').textContent") === 'Go on');
 }
 
 /* One page, from its loading to the telephone; of the first one also its access and colours */
@@ -186,11 +217,15 @@ async function visit(weights) {
   if (await run("!!document.getElementById('attention')")) await attention(weights);
   await picture('light', 1240, 900);
   if (pictures !== '-') await dark(true), await load(), await picture('dark', 1240, 900), await dark(false), await load();
+  if (path.basename(page) === 'runs.html') await others();
+  if (path.basename(page) === 'renews.html') return renews();
   await everything();
   if (page === first) await access(), await colours();
   await send('Emulation.setDeviceMetricsOverride', {width: 360, height: 740, deviceScaleFactor: 2, mobile: true});
   await load();
   is('it fits a telephone', await run('document.documentElement.scrollWidth') <= 360, await run('document.documentElement.scrollWidth'));
+  const under = await run("[...document.querySelectorAll('.chart .legend')].map(e => e.getBoundingClientRect().top - e.previousElementSibling.getBoundingClientRect().bottom)");
+  is('there the legends stand below their charts', under.every(x => x >= 0), under.join());
   await picture('phone', 360, 740);
   const errors = [...some('Runtime.exceptionThrown').map(e => e.params.exceptionDetails.exception.description),
     ...some('Log.entryAdded').filter(e => e.params.entry.level !== 'verbose').map(e => e.params.entry.text),

@@ -96,8 +96,61 @@ printf 'no table' > "$W/odd.csv"
 look tiny --csv "$W/odd.csv" --out "$W/csv.html"
 has csv 'has no columns step and loss'
 
+# ----------------------------------------------------------------------- several runs, frames, a model under training, own rows
+train() {
+    is "train_tiny, $*" "$B/train_tiny" --quiet --threads 1 --steps 30 --seq 16 --batch 2 --set d_model=32 --set d_ff=32 --set n_heads=2 \
+        --set n_layers=2 --set eval_every=10 --set eval_tokens=64 "$@" LICENSE
+}
+train --seed 2 --lr 1e-2 --out "$W/second.safetensors" --csv "$W/second.csv"
+train --attention pope --out "$W/third.safetensors" --csv "$W/third.csv"
+make fourth "$small attention=cmha"
+cp "$W/second.safetensors" "$evil.second.safetensors"
+is "several runs" "$B/look" --threads 1 --text "$words" --out "$W/runs.html" --with "$W/second.safetensors" --with="$W/third.safetensors" \
+    --with "$W/fourth.safetensors" --with "$evil.second.safetensors" "$W/tiny.safetensors"
+has runs '>What differs<'; has runs '<th class="word">training: lr<td>0.003<td>0.01<td>'; has runs '<th class="word">attention<td>cmha<td>cmha<td>pope'
+has runs 'loss and rate of fourth.safetensors: no CSV'; has runs '<ul class="legend">'
+is "settings that are alike are no rows" sh -c "! grep -q '<th class=\"word\">tied' '$W/runs.html'"
+is "the names are escaped" grep -q '<th>a &lt;b&gt;&amp;&#39;&quot;' "$W/runs.html"
+is "a run beside itself" "$B/look" --threads 1 --text "$words" --out "$W/itself.html" --with "$W/tiny.safetensors" "$W/tiny.safetensors"
+is "has its path as its name" grep -q "<th>$W/tiny" "$W/itself.html"
+is "runs of one CSV alone" "$B/look" --threads 1 --text "$words" --out "$W/bare.html" --with "$W/fourth.safetensors" "$W/cmha.safetensors" --csv "$W/none.csv"
+awk 'BEGIN { for (i = 0; i < 9; i++) printf "%g, %g\t%g %g\n\n", sin(i), cos(i), i / 9, -1 }' > "$W/frames.txt"
+is "frames" "$B/look" --threads 1 --frames "$W/frames.txt" --out "$W/frames.html" "$W/signal.safetensors"
+has frames 'id="attention"'; has frames '"tokens":\["0 ","1 ",'; has frames 'a token is a frame'
+make radio "$small tokens=0 vocabulary=0 features=2 complex_features=1 classes=2 causal=0 family=crat attention=dot position=multifreq"
+is "complex frames, cut" "$B/look" --threads 1 --frames "$W/frames.txt" --tokens 5 --out "$W/radio.html" "$W/radio.safetensors"
+has radio 'the first 5 of 9 frames'
+
+# follow FILE.html CHECKPOINT OPTION..: a follower, its number in $follower
+follow() { to=$1; shift; "$B/look" --threads 1 --follow=1 --text "$words" --out "$to" "$@" > "$W/follow.log" 2>&1 & follower=$!; }
+follow "$W/live.html" "$W/live.safetensors"
+train --steps 200 --out "$W/live.safetensors" --csv "$W/live.csv"
+ended() { for _ in $(seq 100); do kill -0 $follower 2> /dev/null || return 0; sleep 0.1; done; cat "$W/follow.log"; return 1; }
+is "--follow ends with the training" ended
+is "with status 0" wait $follower
+is "having waited" grep -q '^waiting for' "$W/follow.log"
+is "and told of the last step" grep -q ' 32 tokens, step 200$' "$W/follow.log"
+is "its last page stays" grep -q '"renew":0}' "$W/live.html"
+follow "$W/running.html" "$W/tiny.safetensors"
+for _ in $(seq 50); do [ -s "$W/running.html" ] && break; sleep 0.1; done
+is "a training that is over has its page at once" ended
+sed '$d' "$W/tiny.csv" > "$W/shorter.csv"
+follow "$W/running.html" --csv "$W/shorter.csv" "$W/tiny.safetensors"
+for _ in $(seq 50); do grep -q 'step 29$' "$W/follow.log" && break; sleep 0.1; done
+cp "$W/running.html" "$W/renews.html"
+is "a page that renews itself" grep -q '"renew":1}' "$W/renews.html"
+has renews 'id="hold"'
+echo '30,2.5,,0.001,1,100,,' >> "$W/shorter.csv"
+is "a row more, a page more" ended
+follow "$W/running.html" --csv "$W/shorter.csv" --with "$W/second.safetensors" "$W/fourth.safetensors"
+for _ in $(seq 50); do grep -q 'step 30$' "$W/follow.log" && break; sleep 0.1; done
+kill -INT $follower 2> /dev/null
+is "Ctrl-C ends it" ended
+is "the page stays" grep -q '"renew":0}' "$W/running.html"
+
 # ------------------------------------------------------------------------------------------------------------------- refusals
 printf 'no header' > "$W/short.safetensors"
+printf '1 2 3 4\n1 2 3\n' > "$W/narrow" && printf '1 2 three 4\n' > "$W/worded"
 head -c 2000 "$W/tiny.safetensors" > "$W/half-a-file.safetensors"
 is "no checkpoint" refuses 'name a checkpoint' "$B/look"
 is "a missing checkpoint" refuses 'nowhere' "$B/look" "$W/nowhere.safetensors"
@@ -106,6 +159,18 @@ is "a cut checkpoint" refuses 'half-a-file' "$B/look" "$W/half-a-file.safetensor
 is "no page of them" [ ! -e "$W/short.html" ]
 is "a missing text" refuses 'nowhere' "$B/look" "$W/tiny.safetensors" "$W/nowhere"
 is "three files" refuses 'one file is enough' "$B/look" "$W/tiny.safetensors" "$W/hostile" "$W/long"
+is "a frame too narrow" refuses '4 numbers are wanted in line 2 of ' "$B/look" --frames "$W/narrow" "$W/signal.safetensors"
+is "a frame that is no number" refuses '4 numbers are wanted in line 1 of ' "$B/look" --frames "$W/worded" "$W/signal.safetensors"
+is "no frames" refuses 'there are no frames' "$B/look" --frames "$W/empty" "$W/signal.safetensors"
+is "frames for a text" refuses 'models that read numbers alone' "$B/look" --frames "$W/frames.txt" "$W/tiny.safetensors"
+is "frames and a text" refuses 'one of them' "$B/look" --frames "$W/frames.txt" --text a "$W/signal.safetensors"
+is "another run that is none" refuses 'short' "$B/look" --with "$W/short.safetensors" --out "$W/x.html" "$W/tiny.safetensors"
+is "another run in place of the page" refuses 'what is read' "$B/look" --with "$W/second.safetensors" --out "$W/second.safetensors" "$W/tiny.safetensors"
+is "--with nothing" refuses 'a value is missing' "$B/look" "$W/tiny.safetensors" --with
+with="--with $W/second.safetensors"
+# shellcheck disable=SC2086
+is "nine runs" refuses '7 runs at most' "$B/look" $with $with $with $with $with $with $with $with "$W/tiny.safetensors"
+is "--follow of no seconds" refuses 'follow is a whole number' "$B/look" --follow=0 "$W/tiny.safetensors"
 is "two texts" refuses 'text' "$B/look" --text a "$W/tiny.safetensors" "$W/long"
 is "a misspelt option" refuses 'nearest is --tokens' "$B/look" --token 5 "$W/tiny.safetensors"
 is "no number of tokens" refuses 'tokens is a whole number' "$B/look" --tokens x "$W/tiny.safetensors"
@@ -127,7 +192,7 @@ elif ! command -v node > /dev/null 2>&1; then echo 'SKIP node is not installed (
 else
     see() { "$W/make" see "$W/$1.safetensors" "$2" "$3" "$words" > "$W/$1-$2-$3" && seen="$seen,$2,$3,$W/$1-$2-$3"; }
     set --
-    for page in tiny,0,0,1,1 cmha,1,2 pope,1,0 ropepp,1,5 cope,0,1 mobius,1,2 yang fixed,1,1 atan,1,1 crat,0,2 hostile $speaks odd oddmobius signal; do
+    for page in tiny,0,0,1,1 cmha,1,2 pope,1,0 ropepp,1,5 cope,0,1 mobius,1,2 yang fixed,1,1 atan,1,1 crat,0,2 hostile $speaks odd oddmobius signal runs itself bare frames radio renews; do
         name=${page%%,*} seen=
         case $page in *,*) rest=${page#*,}; while [ -n "$rest" ]; do
             l=${rest%%,*} rest=${rest#*,} h=${rest%%,*}

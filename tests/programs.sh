@@ -717,7 +717,7 @@ if [ -x "$P/signal" ]; then
     one "signal --compare" works "$P/signal" "$wave" $tiny --epochs 1 --seeds 2 --compare=rope,cope-magnitude,angular
     one "signal --compare: about as many parameters each" awk '/^(rope|cope-magnitude|angular) / { n++
         if (!first) first = $2; if ($2 > first || $2 < 0.98 * first) bad = 1 } END { exit bad || n != 3 }' "$W/out"
-    one "signal --rows" works "$P/signal" "$wave" $tiny --epochs 1 --rows 40
+    one "signal --take" works "$P/signal" "$wave" $tiny --epochs 1 --take 40
     one "signal: the last positions are filled up" works "$P/signal" "$wave" $tiny --epochs 1 --frame 7 --hop 5
     sed 's/"classes":"bpsk,/"classes":"bp\\n,/' "$wave" > "$W/steer.wave"
     one "signal, a class that is no plain text" works "$P/signal" "$W/steer.wave" $tiny --epochs 1

@@ -24,6 +24,7 @@ if [ "$all" ]; then
     beside "other builds" tests/builds.sh "$B"
 fi
 beside "programs" tests/programs.sh "$B"
+[ -x "$B/train_tiny" ] && beside "rows of one's own" tests/rows.sh "$B"
 if [ "$all" ]; then
     [ -x "$B/look" ] && beside "look, its pages in a browser" tests/look.sh "$B"
     [ -x "$B/train_tiny" ] && beside "train_tiny, killed and stopped" tests/kill.sh "$B"

@@ -471,6 +471,32 @@ static void layout(void) {
     no_overlaps(drawn_chart(&c), "a second unit");
 }
 
+/* ---- Legends that a page writes ---- */
+
+static void legends(void) {
+    static const double values[2][3] = {{1, 3, 2}, {3, 1, 4}};
+    chart_series s[2] = {line_of("one & <all>", values[0], 3), line_of("other", values[1], 3)};
+    chart c = plain(s, 2);
+    figure f;
+    char text[4000];
+    memset(&f, 0, sizeof f);
+    f.charts = &c, f.n = 1, f.html = 1;
+    CHECK(count(drawn(&f), "other</text>") == 1);
+    f.apart = 1;
+    CHECK(count(drawn(&f), "other</text>") == 0);
+    for (c.n = 0; c.n <= 2; c.n++) { /* one alone needs none */
+        FILE *file = tmpfile();
+        if (!CHECK(file)) return;
+        legend_page(file, &f);
+        rewind(file);
+        text[fread(text, 1, sizeof text - 1, file)] = 0;
+        fclose(file);
+        CHECK(count(text, "<li>") == (c.n > 1 ? 2u : 0u));
+    }
+    CHECK(strstr(text, "<span>one &amp; &lt;all&gt;</span>") && strstr(text, "<span>other</span>"));
+    CHECK(count(text, "aria-hidden") == 2);
+}
+
 /* ---- Files ---- */
 
 static void files(void) {
@@ -502,6 +528,7 @@ int main(void) {
     sixteen();
     colours();
     layout();
+    legends();
     files();
     return check_end();
 }

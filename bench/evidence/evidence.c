@@ -18,13 +18,22 @@
 #define CLAIM_ADDRESS(name) &evidence_claim_##name,
 const evidence_claim *const evidence_claims[] = {EVIDENCE_CLAIMS(CLAIM_ADDRESS) NULL};
 #undef CLAIM_ADDRESS
+#ifndef EVIDENCE_FOLDER /* of a claim of one's own all lies in one folder: program, rows, pages */
+#define EVIDENCE_FOLDER "bench/evidence"
+#define EVIDENCE_WORK "build/evidence.work"
+#define EVIDENCE_COMMAND "build/evidence"
+#else
+#define EVIDENCE_WORK EVIDENCE_FOLDER "/work"
+#define EVIDENCE_COMMAND EVIDENCE_FOLDER "/evidence"
+#endif
+const char *const evidence_command = EVIDENCE_COMMAND;
 
 enum { DATA, RESULTS, REPORT, WORK, JOBS, SEEDS, ONLY, SET, QUICK, HELP, N_OPTIONS };
 static setting option[N_OPTIONS] = {
     {"--data", NULL, "folder with the public data (CMHA_DATA, else ../shared/data)"},
-    {"--results", "bench/evidence/results", "folder with the rows, a CSV a claim"},
-    {"--report", "bench/evidence", "folder with README.md, METHOD.md, results/ and figures/"},
-    {"--work", "build/evidence.work", "folder for tokenizers and judges, which are made again where missing"},
+    {"--results", EVIDENCE_FOLDER "/results", "folder with the rows, a CSV a claim"},
+    {"--report", EVIDENCE_FOLDER, "folder with README.md, METHOD.md, results/ and figures/"},
+    {"--work", EVIDENCE_WORK, "folder for tokenizers and judges, which are made again where missing"},
     {"--jobs", "1", "run: processes at once, each with one thread"},
     {"--seeds", "0", "run: so many seeds; 0 = the claim's"},
     {"--only", "", "WORD[,WORD..]: runs whose claim, part and variant hold all these words"},
@@ -69,7 +78,11 @@ static int perform(const job *j, double rate, evidence_about *about, evidence_ru
     about->run = run, about->seed = seed_of(j), about->chosen = j->slot >= 3;
     double start = seconds();
     snprintf(error, EVIDENCE_ERROR, "%s failed without a reason", j->claim->name);
-    if (!j->claim->run(run, result)) return 0;
+    if (!j->claim->run(run, result)) {
+        const char *hint = own_rows_hint(error, evidence_rows.version > 0);
+        strncat(error, hint, EVIDENCE_ERROR - 1 - strlen(error));
+        return 0;
+    }
     about->seconds = seconds() - start;
     for (size_t i = 0; i < result->n; i++)
         if (!strcmp(result->measures[i].name, j->claim->measure)) return 1;
@@ -467,6 +480,19 @@ static int help(int status) {
     return end_help("build/evidence row generation wikitext2 pope 3"), status;
 }
 
+/* Brings the rows that are linked or that --rows names. */
+static void bring_rows(const char *path) {
+    cmha_context context;
+    cmha_context_config config;
+    memset(&config, 0, sizeof config);
+    evidence_rows_path = path;
+    must(own_rows_find(path, &evidence_rows, failure));
+    own_rows_give(&evidence_rows, &config), config.threads = 1;
+    check(cmha_context_init(&context, &config));
+    must(own_rows_names(&context, failure));
+    cmha_context_close(&context);
+}
+
 int main(int argc, char **argv) {
     static const struct { const char *name; int (*run)(char **, int); } verbs[] = {
         {"list", verb_list}, {"run", verb_run}, {"row", verb_row}, {"report", verb_report},
@@ -484,6 +510,7 @@ int main(int argc, char **argv) {
             complain(2, "too many --set", "");
     }
     if (rest) complain(2, "names come before options: ", rest);
+    bring_rows(common_option->value);
     if (option[HELP].value || words == 1) return help(option[HELP].value ? 0 : 2);
     if (*more && strcmp(argv[1], "row") != 0) complain(2, "--set is for row alone", "");
     for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++)

@@ -1,10 +1,12 @@
 /* evidence.h - what a claim says of itself, so that the program can make its rows: runs, their settings, what
    they leave. language.c, tasks.c and papers.c hold the claims, questions.c what is asked of their rows;
-   evidence.c lists and runs them. */
+   evidence.c lists and runs them. OWN.md says how to add one of your own. */
 #ifndef EVIDENCE_H
 #define EVIDENCE_H
 
 #include "cmha.h"
+
+#include "../../examples/tools/own_rows.h"
 
 enum { EVIDENCE_MEASURES = 48, EVIDENCE_POINTS = 256, EVIDENCE_ERROR = 512 };
 
@@ -75,9 +77,12 @@ struct evidence_claim {
     double solved; /* tables say how many seeds have a measure of that at least; 0: they do not */
 };
 
+/* How the program is called, of a row's command. */
+extern const char *const evidence_command;
+
 /* The names of all claims, in the report's order: each is a constant evidence_claim evidence_claim_NAME of
    one of the files. */
-#ifndef EVIDENCE_CLAIMS /* tests have their own */
+#ifndef EVIDENCE_CLAIMS /* tests and `make evidence CLAIM=` have their own */
 #define EVIDENCE_CLAIMS(X) \
     X(text_quick) X(generation) X(steps) X(optimisers) X(ablation) X(answers) X(longer) \
     X(copy) X(recall) X(indexing) X(parity) X(sorting) X(phase_memory) \
@@ -113,6 +118,11 @@ typedef struct evidence_chance {
 } evidence_chance;
 extern const evidence_chance evidence_chances[];
 
+/* For a claim of one's own that asks nothing in README.md and knows no chance. */
+#define EVIDENCE_NO_QUESTIONS \
+    const evidence_question evidence_questions[] = {{"", "", "", "", 0, 0, 0}}; \
+    const evidence_chance evidence_chances[] = {{NULL, "", 0, "", 0, 0, ""}};
+
 /* ---- runs.c: what most runs do ---- */
 
 /* Writes a line into an error; returns 0. */
@@ -131,7 +141,10 @@ double evidence_number(const evidence_run *run, const char *name, double otherwi
    Either may be NULL. An unknown word is an error, named in run->error. */
 int evidence_configure(const evidence_run *run, cmha_context *ctx, cmha_model_config *model,
                        cmha_trainer_config *trainer);
-/* Opens the context of a run: its seed and threads. */
+/* Scores, layers and optimisers of the user's own, for settings such as score=NAME; --rows, or NULL. */
+extern own_rows evidence_rows;
+extern const char *evidence_rows_path;
+/* Opens the context of a run: its seed, threads and those rows. */
 int evidence_open(const evidence_run *run, cmha_context *ctx);
 /* Opens a model and pairs its start with the baseline's: the library draws a parameter from (seed, place in
    the list), and delta, b or a position table shift the places. So every parameter that the baseline of
@@ -144,6 +157,10 @@ int evidence_start(const evidence_run *run, cmha_context *ctx, const cmha_model_
    one at the end, of all of them. NaN: it diverged (ten steps in a row not finite). */
 int evidence_train(const evidence_run *run, cmha_trainer *trainer, const cmha_tokens *train,
                    const cmha_tokens *held_out, evidence_result *result, double *loss);
+/* A run that trains a language model on a text, text.file=PATH or text.set=shakespeare | wikitext2 | ..
+   (language.c lists them), nine tenths of it, and measures `loss` and `bits_a_byte` on the rest, and
+   `paired`. */
+int evidence_text_run(const evidence_run *run, evidence_result *result);
 /* The path FOLDER/NAME of a file of the data, which must be there. */
 int evidence_data(const evidence_run *run, const char *name, char path[1024]);
 

@@ -178,16 +178,27 @@ static int open_problems(const evidence_run *run, text *t, const char *path) {
     return 1;
 }
 
-/* Opens the text of the word text.set. */
-static int text_open(const evidence_run *run, cmha_context *ctx, text *t) {
-    char name[64] = "", path[1024], second[1024] = "";
-    memset(t, 0, sizeof *t);
-    codec_plain(&t->words, 256);
+/* Finds the text of the word text.set, or the file of the word text.file; their path is that of training. */
+static int find_text(const evidence_run *run, text *t, char path[1024]) {
+    static const text_row file = {"file", NULL, NULL, 0, NULL, NULL};
+    char name[64] = "";
+    if (evidence_word(run, "text.file", name)) {
+        t->row = &file, snprintf(path, 1024, "%s", name);
+        return !access(path, R_OK) || evidence_fail(run->error, "text.file: cannot open %s", path);
+    }
     evidence_word(run, "text.set", name);
     for (size_t i = 0; i < sizeof text_rows / sizeof *text_rows; i++)
         if (!strcmp(text_rows[i].name, name)) t->row = &text_rows[i];
     if (!t->row) return evidence_fail(run->error, "there is no text %s", name);
-    if (!evidence_data(run, t->row->train, path)) return 0;
+    return evidence_data(run, t->row->train, path);
+}
+
+/* Opens that text. */
+static int text_open(const evidence_run *run, cmha_context *ctx, text *t) {
+    char path[1024], second[1024] = "";
+    memset(t, 0, sizeof *t);
+    codec_plain(&t->words, 256);
+    if (!find_text(run, t, path)) return 0;
     if (t->row->held_out && !evidence_data(run, t->row->held_out, second)) return 0;
     t->bytes = 1;
     if (t->row->question) return open_problems(run, t, path);
@@ -241,7 +252,7 @@ static int session_train(const evidence_run *run, session *s, evidence_result *r
     return evidence_add(result, "paired", paired);
 }
 
-static int text_run(const evidence_run *run, evidence_result *result) {
+int evidence_text_run(const evidence_run *run, evidence_result *result) {
     session s;
     int done = session_train(run, &s, result);
     session_close(&s);
@@ -577,7 +588,7 @@ const evidence_claim evidence_claim_steps = {
     "steps", "Five times the steps: what is left of a lead",
     "Ours: whether what `generation` finds after 300 steps on Tiny Shakespeare is still there after 1,500.",
     steps_parts, 1, steps_variants, LENGTH(steps_variants), "loss", "nats a token", 0, 8,
-    {1.5e-3, 3e-3, 6e-3}, text_run, 1.8, 0, NULL, 0, 0};
+    {1.5e-3, 3e-3, 6e-3}, evidence_text_run, 1.8, 0, NULL, 0, 0};
 
 /* A table for each optimiser and length of training, of the model of text_quick: 480 runs. */
 #define OPTIMISER_PART(name, label, times, steps) \
@@ -601,7 +612,7 @@ const evidence_claim evidence_claim_optimisers = {
     "optimisers", "Does the order of the kinds survive another optimiser?",
     "Ours: whether a lead of a kind over RoPE is one of the kind, or of AdamW.", optimisers_parts,
     LENGTH(optimisers_parts), optimisers_variants, LENGTH(optimisers_variants), "loss", "nats a byte", 0, 5,
-    {2e-3, 4e-3, 8e-3}, text_run, 0.3, 0, NULL, 0, 0};
+    {2e-3, 4e-3, 8e-3}, evidence_text_run, 0.3, 0, NULL, 0, 0};
 
 static const evidence_variant ablation_variants[] = {
     {"full", "ComplexFormer, full (δ from near 0, with PCL)", "kind=cmha delta_init=paper pcl_weight=0.01"},
@@ -616,7 +627,7 @@ const evidence_claim evidence_claim_ablation = {
     "ComplexFormer (arXiv 2505.10222, Table 4) claims that sharing δ and b costs 1.8 of 40.5 gen-PPL, "
     "fixing them 3.0, leaving out the phase contrastive loss 1.0, and RoPE 2.4.",
     generation_parts, 1, ablation_variants, LENGTH(ablation_variants), "loss",
-    "nats a token", 0, 5, {1.5e-3, 3e-3, 6e-3}, text_run, 1, 0, NULL, 0, 0};
+    "nats a token", 0, 5, {1.5e-3, 3e-3, 6e-3}, evidence_text_run, 1, 0, NULL, 0, 0};
 
 static const evidence_part answers_parts[] = {
     {"code", "MBPP: programs after their descriptions, bytes",
@@ -669,4 +680,4 @@ const evidence_claim evidence_claim_text_quick = {
     "text_quick", "ComplexFormer against RoPE in a minute of training each",
     "Ours: the comparison of `generation` with models of 0.1 million numbers, for who wants to see it run.",
     quick_parts, 1, quick_variants, LENGTH(quick_variants), "loss", "nats a byte", 0, 8, {1.5e-3, 3e-3, 6e-3},
-    text_run, 0.1, 1, NULL, 0, 0};
+    evidence_text_run, 0.1, 1, NULL, 0, 0};

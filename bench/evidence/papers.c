@@ -78,12 +78,18 @@ static void mixed_back(const cmha_score_call *call, cmha_rows x, size_t n, const
 static const cmha_score mixed_rope = {.name = "rope-mixed", .planes = 1, .rotates = 1, .shared_keys = 1,
                                       .map = mixed_map, .map_back = mixed_back};
 
-/* As evidence_open, with that score beside the library's. */
+/* As evidence_open, with that score before those of --rows. */
 static int open_context(const evidence_run *run, cmha_context *ctx) {
+    static cmha_score scores[16];
     cmha_context_config config;
+    size_t most = sizeof scores / sizeof *scores, more = evidence_rows.n_scores;
+    if (more >= most) return evidence_fail(run->error, "of --rows this claim takes %zu scores", most - 1);
+    scores[0] = mixed_rope;
+    if (more) memcpy(scores + 1, evidence_rows.scores, more * sizeof *scores);
     memset(&config, 0, sizeof config);
     config.seed = run->seed, config.threads = run->threads;
-    config.scores = &mixed_rope, config.n_scores = 1;
+    config.scores = scores, config.n_scores = 1 + more;
+    config.optimisers = evidence_rows.optimisers, config.n_optimisers = evidence_rows.n_optimisers;
     return went(run, ctx, cmha_context_init(ctx, &config));
 }
 

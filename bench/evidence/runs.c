@@ -142,10 +142,15 @@ int evidence_data(const evidence_run *run, const char *name, char path[1024]) {
            evidence_fail(run->error, "%.200s is not there; --data names the folder", path);
 }
 
+own_rows evidence_rows;
+const char *evidence_rows_path;
+
 int evidence_open(const evidence_run *run, cmha_context *ctx) {
     cmha_context_config config;
     memset(&config, 0, sizeof config);
     config.seed = run->seed, config.threads = run->threads;
+    config.scores = evidence_rows.scores, config.n_scores = evidence_rows.n_scores;
+    config.optimisers = evidence_rows.optimisers, config.n_optimisers = evidence_rows.n_optimisers;
     return !cmha_context_init(ctx, &config) ||
            evidence_fail(run->error, "cannot open a context: %s", cmha_error(ctx));
 }

@@ -130,6 +130,7 @@ static int run_command(const evidence_run *run, command *c, char **output) {
 }
 
 static void say_seed(command *c, const evidence_run *run, uint64_t seed) {
+    if (evidence_rows_path) say(c, "--rows"), say(c, "%s", evidence_rows_path);
     say(c, "--threads"), say(c, "%d", run->threads);
     say(c, "--seed"), say(c, "%llu", (unsigned long long)seed);
 }

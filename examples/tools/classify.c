@@ -15,7 +15,7 @@
 
 enum {
     TASK, TRAIN, DEV, PREDICT, MODEL, COLUMNS, TOKENIZER, VOCAB, PRESET, ATTENTION, METRIC, WEIGHTS, MLM,
-    EPOCHS, ROWS, SEED, THREADS, BATCH, LENGTH, LR, OUT, QUIET, HELP, FREEZE, RATE, SET, N_OPTIONS
+    EPOCHS, TAKE, SEED, THREADS, BATCH, LENGTH, LR, OUT, QUIET, HELP, FREEZE, RATE, SET, N_OPTIONS
 };
 static setting option[N_OPTIONS] = {
     {"--task", NULL,
@@ -40,7 +40,7 @@ static setting option[N_OPTIONS] = {
     {"--class-weights", NULL, "balanced, or a weight for each class: 1,2.5"},
     {"--mlm", "0", "steps of guessing hidden tokens of the training texts, before their labels are learnt"},
     {"--epochs", "3", "passes over the training rows"},
-    {"--rows", "0", "train on so many rows, chosen by the seed; 0 = all"},
+    {"--take", "0", "train on so many rows, chosen by the seed; 0 = all"},
     {"--seed", "1", "of the weights, the order of the rows and the dropout"},
     {"--threads", "0", "0 = every core"},
     {"--batch", NULL, "texts per step; else the preset's, as for the next two"},
@@ -98,7 +98,7 @@ static void configure(int argc, char **argv) {
     int n_set = 0, o;
     const char *rest = read_options(option, N_OPTIONS, 1u << QUIET | 1u << HELP, argc, argv, &n_set);
     if (rest) complain(2, "see --help; what is ", rest);
-    for (o = MLM; o <= ROWS; o++) whole(o);
+    for (o = MLM; o <= TAKE; o++) whole(o);
     open_context(&option[SEED], &option[THREADS], option[HELP].value != NULL);
     set_preset(option[PRESET].value, &mc, &tc);
     if (option[ATTENTION].value) set_kind(option[ATTENTION].value, &mc);
@@ -261,7 +261,7 @@ static int train_model(void) {
     mc.classes = metric < LABELLED_SPEARMAN ? labels.n : 1, mc.vocabulary = words.size;
     memcpy(mc.tokenizer, words.identity, sizeof mc.tokenizer);
     text_shuffle(train.order, train.n, ctx.config.seed);
-    if (whole(ROWS) && whole(ROWS) < train.n) train.n = whole(ROWS);
+    if (whole(TAKE) && whole(TAKE) < train.n) train.n = whole(TAKE);
     train.batches = train.n / tc.batch + (train.n % tc.batch != 0);
     make_room();
     if (option[WEIGHTS].value && mc.classes > 1) {

@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 
 #define PROGRAM "convert"
+#define NO_ROWS
 #include "options.h"
 #include "forms.h"
 #include "weights.h"

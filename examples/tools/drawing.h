@@ -79,6 +79,7 @@ typedef struct figure {
     double wide;              /* of the sheet in pixels; 0: 760, or 1060 for more columns */
     int html;                 /* 1: to stand in an HTML page */
     unsigned id;              /* tells the drawings of a page apart */
+    int apart;                /* 1: without legends beside its charts, which the page writes (legend_page) */
 } figure;
 
 /* An SVG that is being written. */
@@ -789,9 +790,9 @@ static inline size_t legend_size(const chart *c, double *wide) {
     return n;
 }
 
-/* A legend entry at (x, y): a series, or NULL and a rule. */
-static inline void legend_entry(const drawing *d, const chart *c, const chart_series *s, const chart_rule *r,
-                                double x, double y) {
+/* How a series, or with NULL a rule, looks, 28 wide at (x, y). */
+static inline void legend_sample(const drawing *d, const chart *c, const chart_series *s, double x,
+                                 double y) {
     int look = s ? series_look(c, s) : 1;
     const char *colour = look_colour(d, look);
     if (!s) draw_line(d, x, y, x + 28, y, draw_colour(d, DRAW_INK), 1.2, DRAW_RULE);
@@ -799,6 +800,12 @@ static inline void legend_entry(const drawing *d, const chart *c, const chart_se
     else if (s->mark == CHART_LINES)
         draw_line(d, x, y, x + 28, y, colour, s->bold ? 3.2 : 1.6, draw_look_dash(look));
     if (s && s->mark <= CHART_POINTS) draw_mark(d, look, x + 14, y, s->mark == CHART_POINTS ? 4.2 : 3);
+}
+
+/* A legend entry at (x, y): a series, or NULL and a rule. */
+static inline void legend_entry(const drawing *d, const chart *c, const chart_series *s, const chart_rule *r,
+                                double x, double y) {
+    legend_sample(d, c, s, x, y);
     draw_name(d, x + 35, y + 4, "start", s && s->bold ? " font-weight='bold'" : "", s ? s->name : r->name,
               LEGEND_NAME);
 }
@@ -832,11 +839,17 @@ static inline double figure_wide(const figure *f) {
     return f->wide > 0 ? f->wide : figure_columns(f) > 1 ? 1060 : 760;
 }
 
+/* Has the chart, which is a row of its own, a legend beside it? */
+static inline int figure_beside(const figure *f, const chart *c) {
+    double wide;
+    return figure_whole(f, c) && !f->apart && legend_size(c, &wide) > 1;
+}
+
 /* How wide the legends beside charts are; 0 where each has one series alone. */
 static inline double figure_side(const figure *f) {
     double side = 0, wide;
     for (const chart *c = f->charts; c < f->charts + f->n; c++)
-        if (figure_whole(f, c) && legend_size(c, &wide) > 1) side = fmax(side, wide + 4);
+        if (figure_beside(f, c)) legend_size(c, &wide), side = fmax(side, wide + 4);
     return side;
 }
 
@@ -866,7 +879,7 @@ static inline chart_room figure_room(const figure *f, int column, double wide) {
 /* Draws a row of the figure, which begins at y; returns where it ends. d NULL: only that. */
 static inline double figure_row(drawing *d, const figure *f, const chart *row, size_t n, double y) {
     int whole = figure_whole(f, row);
-    double side = whole ? figure_side(f) : 0, wide = figure_wide(f) - 2 * FIGURE_EDGE - side, unused;
+    double side = whole ? figure_side(f) : 0, wide = figure_wide(f) - 2 * FIGURE_EDGE - side;
     double cell = whole ? wide : wide / (double)figure_columns(f), top = 0, bottom = 0, high = 0;
     for (size_t i = 0; i < n; i++) {
         chart own = figure_chart(f, &row[i]);
@@ -874,13 +887,13 @@ static inline double figure_row(drawing *d, const figure *f, const chart *row, s
         room = chart_margins(&own, cell - columns.left - columns.right, chart_high(&own));
         top = fmax(top, room.top), bottom = fmax(bottom, room.bottom), high = fmax(high, chart_high(&own));
     }
-    if (whole && legend_size(row, &unused) > 1) high = fmax(high, legend_draw(NULL, row, 0, 0, 1));
+    if (figure_beside(f, row)) high = fmax(high, legend_draw(NULL, row, 0, 0, 1));
     for (size_t i = 0; d && i < n; i++) {
         chart own = figure_chart(f, &row[i]);
         chart_room room = figure_room(f, whole ? -1 : (int)i, cell);
         double x = FIGURE_EDGE + cell * (double)i + room.left, plot = cell - room.left - room.right;
         chart_draw(d, &own, x, y + top, plot, high);
-        if (whole && legend_size(row, &unused) > 1)
+        if (figure_beside(f, row))
             legend_draw(d, row, x + plot + room.right + 2, y + top, 1);
     }
     return y + top + high + bottom + 14;
@@ -955,6 +968,26 @@ static inline int figure_write(FILE *file, const figure *f) {
               f->description ? f->description : text);
     figure_draw(&d, f);
     return draw_close(&d);
+}
+
+/* Writes the legend of a figure's first chart as a list of HTML, whose lines flow as the page wants; nothing
+   where that is one series alone. */
+static inline void legend_page(FILE *file, const figure *f) {
+    const drawing d = {file, 1, f->id, 0};
+    const chart *c = f->charts;
+    const chart_series *s;
+    double wide;
+    if (legend_size(c, &wide) < 2) return;
+    fputs("<ul class=\"legend\">\n", file);
+    for (size_t k = 0; k < c->n + c->n_rules; k++) {
+        s = chart_ranked(c, k, 0);
+        const char *name = s ? s->name : k >= c->n ? c->rules[k - c->n].name : NULL;
+        if (!name) continue;
+        fputs("<li><svg width='28' height='14' viewBox='0 0 28 14' aria-hidden='true'>", file);
+        legend_sample(&d, c, s, 0, 7);
+        fputs("</svg> <span>", file), draw_escaped(file, name, 1000), fputs("</span></li>\n", file);
+    }
+    fputs("</ul>\n", file);
 }
 
 /* Has a picture written beside `path` and then takes it there; what is no file, as /dev/stdout, gets it as it

@@ -7,6 +7,7 @@
 #include "cmha.h"
 
 #define PROGRAM "geometry"
+#define NO_ROWS
 #include "options.h"
 #include "drawing.h"
 #include "mobius_geometry.h"
@@ -174,7 +175,7 @@ static void fill_maps(chart *c) {
 static void show(const char *file, const char *checkpoint) {
     chart *charts = take((size_t)(layers_end - layers) * 2 + 1, sizeof *charts);
     char title[512];
-    figure f = {title, NULL, NULL, charts, 0, 2, 0, 0, 0};
+    figure f = {title, NULL, NULL, charts, 0, 2, 0, 0, 0, 0};
     snprintf(title, sizeof title, "%.400s: %s of every head", draw_base(checkpoint),
              !most_heads ? "maps" : most_channels ? "delta, b and maps" : "delta and b");
     for (const layer *l = layers; l < layers_end; l++)

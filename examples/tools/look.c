@@ -1,8 +1,8 @@
 /* Shows a checkpoint in one HTML page that needs nothing else (--help lists everything):
        cc -O3 -march=native -fopenmp -I. examples/tools/look.c -o build/look -lopenblas -lm
        build/look [OPTION...] CHECKPOINT [TEXT]
-   How it was trained, what its heads do to the complex plane, where they look in a text, which experts and
-   which passages the tokens of the text find. */
+   How it was trained, also beside other runs, what its heads do to the complex plane, where they look in a
+   text, which experts and which passages the tokens of the text find. */
 #define CMHA_IMPLEMENTATION
 #include "cmha.h"
 
@@ -13,15 +13,23 @@
 #include "mobius_geometry.h"
 #include "look_page.h"
 
-enum { WORDS, TOKENS, OUT_FILE, CSV, BASE, TOKENIZER, TOLERANCE, THREADS, HELP, N_OPTIONS };
+enum { WORDS, TOKENS, FRAMES, OUT_FILE, CSV, WITH, FOLLOW, BASE, TOKENIZER, TOLERANCE, THREADS, HELP,
+       N_OPTIONS };
 static setting option[N_OPTIONS] = {
     {"--text", NULL, "the text itself instead of a file; \\n, \\t, \\xNN as in C"},
     {"--tokens", "0",
      "tokens of the text to show; 0 = as many as make a small page, 128 at the most"},
+    {"--frames", NULL,
+     "of a model that reads numbers: a file with a line of numbers, commas or blanks between, a frame"},
     {"--out", NULL, "the page; else CHECKPOINT's name with .html"},
     {"--csv", NULL,
      "how it was trained, as train_tiny --csv leaves it; else CHECKPOINT's name with .csv, or\n"
      "                loss.csv in its folder"},
+    {"--with", NULL,
+     "CHECKPOINT: another run to show beside, its CSV found likewise; may be repeated, 7 times at most"},
+    {"--follow", NULL,
+     "write the page anew while training goes on, until it ends or Ctrl-C; --follow=SECONDS, else every 5;\n"
+     "                the page in the browser renews itself"},
     {"--base", NULL, "the knowledge base of a model with a reflection window (rag --base)"},
     {"--tokenizer", NULL,
      "the model's tokenizer; else CHECKPOINT's .tokenizer.json, or tokenizer.json in its folder"},
@@ -30,18 +38,22 @@ static setting option[N_OPTIONS] = {
     {"--help", NULL, "this page"}};
 
 enum { PHASE_BINS = 36, SIZE_BINS = 30, LEVELS = 4095, MOST_TOKENS = 2048, USUAL_TOKENS = 128 };
-enum { MOST_RECORDS = 4, MOST_FOUND = 5, CURVE = 400 };
+enum { MOST_RECORDS = 4, MOST_FOUND = 5, CURVE = 400, MOST_RUNS = 8 };
 static const size_t usual_bytes = 2 << 20; /* of the attention in a page */
 
 static cmha_model model;
+static cmha_model_config as_saved; /* before it was made ready for looking inside */
 static cmha_trainer_config trained; /* how, if the checkpoint says so */
 static cmha_knowledge base;
 static codec words;
-static codec_ids text;      /* what is shown */
+static codec_ids text;      /* what is shown; of frames their number alone */
+static cmha_real *frames;   /* [text.n, numbers of a frame] or NULL */
 static size_t text_tokens;  /* of the whole text */
 static FILE *page;
 static char own[4200];      /* the page's file while it is written; empty: there is none */
 static unsigned drawings;   /* in the page so far */
+static uint64_t renew;      /* seconds after which the page is read again; 0: it stays */
+static volatile sig_atomic_t stop; /* the signal that ended --follow */
 
 /* What a pass over the text leaves of a block: its calls of attention in their order, its router's logits and
    the queries to the knowledge base. */
@@ -51,6 +63,20 @@ typedef struct seen {
 } seen;
 static seen *blocks;  /* [n_layers], or NULL: there was no pass */
 static cmha_tape tape;
+
+/* The rows of a training's CSV. */
+enum { COLUMN_STEP, COLUMN_LOSS, COLUMN_VAL, COLUMN_RATE, COLUMN_NORM, COLUMNS };
+typedef struct history { double *x[COLUMNS]; size_t n; char path[4096]; } history;
+
+/* A run: the checkpoint and how it was trained. The first one is `model`, others are those of --with. */
+typedef struct run {
+    const char *path, *name;
+    cmha_model model; /* of others */
+    cmha_trainer_config trained;
+    history rows; /* n = 0: there are none */
+} run;
+static run runs[MOST_RUNS];
+static size_t n_runs = 1;
 
 /* What is not in the page, a line each. */
 static char missing[16][TEXT_ERROR];
@@ -183,6 +209,51 @@ static void cut_text(size_t most) {
     text.n = most;
 }
 
+/* Numbers of a frame: those of a line of --frames. */
+static size_t frame_width(void) {
+    return model.config.features * (model.config.complex_features ? 2 : 1);
+}
+
+/* Takes over the numbers of a line, which are `width`; 0 if they are not. */
+static int read_frame(text_slice line, size_t width, cmha_real *to) {
+    size_t n = 0;
+    while (line.n) {
+        size_t length = 0;
+        double value;
+        while (length < line.n && !strchr(", \t\r", line.at[length])) length++;
+        text_slice cell = {line.at, length};
+        if (length && (n == width || !text_number(cell, &value) || !isfinite((cmha_real)value))) return 0;
+        if (length) to[n++] = (cmha_real)value;
+        length += length < line.n;
+        line.at += length, line.n -= length;
+    }
+    return n == width;
+}
+
+/* Reads the frames, a line each; empty lines are none. */
+static void read_frames(const char *file, size_t most) {
+    const cmha_model_config *c = &model.config;
+    size_t bytes, width = frame_width(), lines = 0, line = 0, room = most ? most : usual_tokens();
+    char *all, place[64];
+    if (!width || c->tokens) complain(2, "--frames is for models that read numbers alone", "");
+    must(text_read(file, (size_t)1 << 26, &all, &bytes, failure));
+    if (c->position == CMHA_POSITION_LEARNED && room > c->max_positions) room = c->max_positions;
+    frames = take(times(room, width), sizeof *frames);
+    for (const char *at = all, *end = all + bytes; at && at < end;) {
+        text_slice s = text_line(&at, end);
+        size_t blank = 0;
+        while (blank < s.n && strchr(" \t\r", s.at[blank])) blank++;
+        line++;
+        if (blank == s.n) continue;
+        snprintf(place, sizeof place, "%zu numbers are wanted in line %zu of ", width, line);
+        if (lines < room && !read_frame(s, width, frames + lines * width)) complain(1, place, file);
+        lines++;
+    }
+    free(all);
+    if (!lines) complain(1, "there are no frames in ", file);
+    text_tokens = lines, text.n = lines < room ? lines : room;
+}
+
 /* Reads the text, in the file or on the command line, or takes ours; an encoder's stands between [CLS] and
    [SEP]. */
 static void read_text(const char *file) {
@@ -191,7 +262,8 @@ static void read_text(const char *file) {
     size_t n = strlen(s), most = (size_t)whole_of(&option[TOKENS], 0, MOST_TOKENS);
     int32_t ends[2] = {words.cls, words.sep};
     int specials = !model.config.causal && ends[0] >= 0 && ends[1] >= 0;
-    if (has_numbers()) return;
+    if (option[FRAMES].value) read_frames(option[FRAMES].value, most);
+    if (has_numbers() || frames) return;
     if (file) must(text_read(file, (size_t)1 << 26, &read, &n, failure));
     else if (given) read = memcpy(take(n + 1, 1), given, n), n = unescape(read);
     if (read) s = read;
@@ -215,7 +287,8 @@ static void put_tokens(void) {
     tokenizer_decoder decoder = {0};
 #endif
     fputs("\"tokens\":[", page);
-    for (size_t i = 0; i < text.n; i++) {
+    for (size_t i = 0; frames && i < text.n; i++) fprintf(page, i ? ",\"%zu \"" : "\"%zu \"", i);
+    for (size_t i = 0; !frames && i < text.n; i++) {
         int32_t id = text.at[i];
         char name[32], *s = name;
         size_t n = (size_t)snprintf(name, sizeof name, "%ld", (long)id);
@@ -235,14 +308,15 @@ static void put_tokens(void) {
     }
     fputs("],", page);
     fputs("\"ids\":[", page);
-    for (size_t i = 0; i < text.n; i++) fprintf(page, i ? ",%ld" : "%ld", (long)text.at[i]);
+    for (size_t i = 0; i < text.n; i++)
+        fprintf(page, i ? ",%ld" : "%ld", frames ? (long)i : (long)text.at[i]);
     fputs("]", page);
 }
 
 /* ---- A pass over the text ---- */
 
 static cmha_batch text_batch(void) {
-    cmha_batch b = {.ids = text.at, .batch = 1, .length = text.n};
+    cmha_batch b = {.ids = text.at, .features = frames, .batch = 1, .length = text.n};
     return b;
 }
 
@@ -275,7 +349,7 @@ static void look_inside(void) {
 
 /* What a head does with the plane. */
 typedef enum plane {
-    PLANE_NONE, PLANE_TURN, PLANE_POLAR, PLANE_PHASOR, PLANE_COMPLEX, PLANE_MOBIUS
+    PLANE_NONE, PLANE_TURN, PLANE_POLAR, PLANE_PHASOR, PLANE_COMPLEX, PLANE_MOBIUS, PLANE_OWN
 } plane;
 
 /* Complex numbers of one head: that of token t and pair j is re[t * token + j * pair], its imaginary part
@@ -348,7 +422,8 @@ static void see_plain(head *x, size_t layer, size_t h) {
     const cmha_record *r = s && s->n ? s->attention[s->n - 1] : NULL;
     x->kind = fan() == 2 ? two[h % 2] : "plain", h /= fan();
     x->what = c->attention == CMHA_ATTENTION_DOT ? PLANE_NONE : polar ? PLANE_POLAR : PLANE_TURN;
-    if (x->what == PLANE_NONE) return;
+    if (model.score) x->what = PLANE_OWN, x->kind = "by a score of one's own"; /* only its author knows */
+    if (x->what == PLANE_NONE || x->what == PLANE_OWN) return;
     turn = turn && turn < d ? turn : d;
     x->pairs = polar ? turn : turn / 2, see_phases(x, layer, h);
     if (!r || r->in[1] || r->in[0]->rank != 3) return;
@@ -395,6 +470,7 @@ static head head_of(size_t layer, size_t h) {
         return x;
     }
     x.kind = c->family == CMHA_FAMILY_COPE ? "CoPE" : "Möbius";
+    if (model.score) x.kind = "by a score of one's own";
     if (c->family == CMHA_FAMILY_MOBIUS) x.temperature = temperature(layer, "mobius_", h - plain);
     x.what = c->family == CMHA_FAMILY_COPE ? PLANE_COMPLEX : PLANE_MOBIUS;
     see_planes(&x, first, h - plain, heads_of(layer) - plain);
@@ -653,7 +729,7 @@ static void put_maps(const cmha_tensor *maps) {
 /* ---- The data of the script ---- */
 
 static void put_head(size_t layer, size_t h, cmha_real *room) {
-    static const char *const planes[] = {"none", "turn", "polar", "phasor", "complex", "mobius"};
+    static const char *const planes[] = {"none", "turn", "polar", "phasor", "complex", "mobius", "own"};
     head x = head_of(layer, h);
     fprintf(page, "{\"plane\":\"%s\",\"kind\":\"%s\",\"pairs\":%zu", planes[x.what], x.kind, x.pairs);
     if (x.omega) {
@@ -671,6 +747,35 @@ static void put_head(size_t layer, size_t h, cmha_real *room) {
     if (x.q.re) put_histograms(&x);
     put_attention(&x, layer, h, room);
     fputc('}', page);
+}
+
+/* What is learned of the phases in the other runs, layer by layer and head by head. Heads are read of
+   `model`, whose place the others therefore take meanwhile. */
+static void put_other_runs(void) {
+    cmha_model shown = model;
+    seen *were = blocks;
+    blocks = NULL;
+    fputs(",\n\"runs\":[", page);
+    for (const run *r = runs + 1; r < runs + n_runs; r++) {
+        model = r->model;
+        fputs(r > runs + 1 ? ",\n{\"name\":\"" : "\n{\"name\":\"", page);
+        put_text(IN_JSON, r->name, strlen(r->name)), fputs("\",\"layers\":[", page);
+        for (size_t l = 0; l < model.config.n_layers; l++) {
+            fputs(l ? ",[" : "[", page);
+            for (size_t h = 0; h < heads_of(l); h++) {
+                head x = head_of(l, h);
+                fprintf(page, h ? ",{\"pairs\":%zu" : "{\"pairs\":%zu", x.pairs);
+                if (x.delta) fputc(',', page), put_reals("delta", x.delta, x.pairs, 1);
+                if (x.delta) fputc(',', page), put_reals("b", x.b, x.pairs, 1);
+                if (x.beta) fputc(',', page), put_reals("beta", x.beta, x.pairs, 1);
+                fputc('}', page);
+            }
+            fputc(']', page);
+        }
+        fputs("]}", page);
+    }
+    fputc(']', page);
+    model = shown, blocks = were;
 }
 
 static void put_data(void) {
@@ -696,7 +801,8 @@ static void put_data(void) {
         fputc('}', page);
     }
     fputc(']', page);
-    put_passages(mentioned);
+    put_passages(mentioned), put_other_runs();
+    fprintf(page, ",\"renew\":%llu", (unsigned long long)renew);
     fputs("}\n</script>\n", page);
     free(room), free(mentioned);
 }
@@ -708,14 +814,11 @@ static void put_chart(const chart *c, double wide, const char *description) {
     figure f;
     memset(&f, 0, sizeof f);
     f.charts = c, f.n = 1, f.wide = wide, f.html = 1, f.id = ++drawings, f.description = description;
+    f.apart = 1;
     fputs("<div class=\"chart\">", page);
-    figure_write(page, &f);
+    figure_write(page, &f), legend_page(page, &f);
     fputs("</div>\n", page);
 }
-
-/* The rows of a training's CSV. */
-enum { COLUMN_STEP, COLUMN_LOSS, COLUMN_VAL, COLUMN_RATE, COLUMN_NORM, COLUMNS };
-typedef struct history { double *x[COLUMNS]; size_t n; char path[4096]; } history;
 
 static const char *const csv_names[COLUMNS] = {"step", "loss", "val_loss", "lr", "grad_norm"};
 
@@ -763,9 +866,9 @@ static int read_history(history *h) {
     return text_fail(failure, "%s has no columns step and loss", h->path);
 }
 
-/* Finds it: what --csv names, else what lies beside the checkpoint. */
-static int find_history(history *h, const char *path) {
-    const char *given = option[CSV].value, *slash = strrchr(path, '/');
+/* Finds it: what --csv names (`given`), else what lies beside the checkpoint. */
+static int find_history(history *h, const char *path, const char *given) {
+    const char *slash = strrchr(path, '/');
     if (given) return snprintf(h->path, sizeof h->path, "%s", given) < (int)sizeof h->path;
     if (codec_beside(path, ".csv", h->path, sizeof h->path) && !access(h->path, R_OK)) return 1;
     int folder = slash ? (int)(slash + 1 - path) : 0;
@@ -791,24 +894,36 @@ static double last_number(const double *x, size_t n) {
     return n ? x[n - 1] : NAN;
 }
 
-/* A chart of one or two columns over the steps. */
-static void put_curves(const history *h, const char *title, const char *unit, int column, int other) {
-    double at[2][CURVE], value[2][CURVE];
-    char description[200];
-    chart_series line[2];
+/* A chart over the steps: one or two columns of one run or, of several runs, one column each. */
+static void put_curves(const char *title, const char *unit, int column, int other) {
+    static double at[MOST_RUNS][CURVE], value[MOST_RUNS][CURVE];
+    char description[400];
+    chart_series line[MOST_RUNS];
     chart c;
+    size_t n = 0, lines = n_runs > 1 ? n_runs : other >= 0 ? 2 : 1, steps = 0;
     memset(line, 0, sizeof line), memset(&c, 0, sizeof c);
-    for (int i = 0; i < 2; i++) {
-        if (i && other < 0) break;
-        line[i].n = thin_out(h, i ? other : column, at[i], value[i]);
-        line[i].at = at[i], line[i].values = value[i];
-        if (line[i].n) c.n = (size_t)i + 1;
+    for (size_t i = 0; i < lines; i++) {
+        const run *r = &runs[n_runs > 1 ? i : 0];
+        chart_series *s = &line[n];
+        s->n = r->rows.n ? thin_out(&r->rows, n_runs == 1 && i ? other : column, at[n], value[n]) : 0;
+        s->at = at[n], s->values = value[n];
+        if (n_runs > 1) s->look = i ? (int)i + 3 : 1; /* 2 and 3 are in the grid of the plane */
+        if (n_runs > 1) s->name = r->name, s->bold = !i;
+        else if (other >= 0) s->name = i ? "validation" : "training", s->bold = i > 0;
+        if (r->rows.n > steps) steps = r->rows.n;
+        n += s->n > 0;
     }
-    if (other >= 0) line[0].name = "training", line[1].name = "validation", line[1].bold = 1;
+    c.n = n;
     c.title = title, c.series = line, c.high = 220, c.x.label = "step", c.y.label = unit;
-    snprintf(description, sizeof description, "%s of %zu steps; at the end %.4g%s", title, h->n,
-             last_number(h->x[column], h->n), h->n > CURVE ? ". Each point is the mean of a stretch" : "");
-    if (line[0].n) put_chart(&c, other >= 0 ? 440 : 340, description);
+    snprintf(description, sizeof description, "%s of %zu steps%s%s", title, steps,
+             n_runs > 1 ? ", a line a run; the table has the ends" : "",
+             steps > CURVE ? ". Each point is the mean of a stretch" : "");
+    if (n_runs == 1 && n) {
+        size_t length = strlen(description);
+        snprintf(description + length, sizeof description - length, "; at the end %.4g",
+                 last_number(runs->rows.x[column], runs->rows.n));
+    }
+    if (n) put_chart(&c, other >= 0 || n_runs > 1 ? 400 : 340, description);
 }
 
 /* The numbers of the curves, for whoever does not see them. */
@@ -827,23 +942,96 @@ static void put_curve_table(const history *h) {
     fputs("</table></div></details>\n", page);
 }
 
-static void put_training(const char *path) {
-    history h;
-    memset(&h, 0, sizeof h);
-    if (!find_history(&h, path)) miss("loss and rate", "no CSV of the training; name it with --csv");
-    else if (!read_history(&h)) miss("loss and rate", failure);
-    else if (!h.n) miss("loss and rate", "the CSV has no rows");
-    else {
-        fputs("<section id=\"training\"><h2>Training</h2>\n<p class=\"note\">From <code>", page);
-        put_html(draw_base(h.path));
-        fprintf(page, "</code>: %zu steps. Validation is on text that is held out.</p>\n", h.n);
-        fputs("<div class=\"row\">\n", page);
-        put_curves(&h, "Loss", "nats a token", COLUMN_LOSS, COLUMN_VAL);
-        put_curves(&h, "Learning rate", "rate of a step", COLUMN_RATE, -1);
-        put_curves(&h, "Gradient", "norm before clipping", COLUMN_NORM, -1);
-        fputs("</div>\n", page), put_curve_table(&h), fputs("</section>\n", page);
+/* Reads the CSVs of all runs; says where there is none. */
+static void read_histories(void) {
+    for (run *r = runs; r < runs + n_runs; r++) {
+        char what[200] = "loss and rate";
+        if (n_runs > 1) snprintf(what, sizeof what, "loss and rate of %.150s", r->name);
+        history *h = &r->rows;
+        if (!find_history(h, r->path, r == runs ? option[CSV].value : NULL))
+            miss(what, r == runs ? "no CSV of the training; name it with --csv"
+                                 : "no CSV of the training beside the checkpoint");
+        else if (!read_history(h)) h->n = 0, miss(what, failure);
+        else if (!h->n) miss(what, "the CSV has no rows");
     }
-    for (int i = 0; i < COLUMNS; i++) free(h.x[i]);
+}
+
+static double least_number(const double *x, size_t n) {
+    double least = NAN;
+    for (size_t i = 0; i < n; i++)
+        if (isfinite(x[i]) && !(x[i] >= least)) least = x[i];
+    return least;
+}
+
+/* A row of the table of runs: a name, then a cell for each. */
+static void put_run_numbers(const char *name, int column, int last) {
+    fprintf(page, "\n<tr><th class=\"word\">%s", name);
+    for (const run *r = runs; r < runs + n_runs; r++) {
+        const double *x = r->rows.n ? r->rows.x[column] : NULL;
+        double value = !x ? NAN : last ? last_number(x, r->rows.n) : least_number(x, r->rows.n);
+        fprintf(page, isfinite(value) ? "<td>%.5g" : "<td>-", value);
+    }
+}
+
+/* The fields of a table that are not the same in all runs. */
+static void put_run_fields(const char *of, cmha_table table, const void *(*config)(const run *)) {
+    for (size_t i = 0; i < table.count; i++) {
+        const char *name = table.fields[i].name;
+        char first[32], value[32];
+        int differs = 0;
+        cmha_config_get(table, config(runs), name, first, sizeof first);
+        for (const run *r = runs + 1; r < runs + n_runs; r++) {
+            cmha_config_get(table, config(r), name, value, sizeof value);
+            differs |= strcmp(value, first) != 0;
+        }
+        if (!differs) continue;
+        fprintf(page, "\n<tr><th class=\"word\">%s%s", of, name);
+        for (const run *r = runs; r < runs + n_runs; r++) {
+            cmha_config_get(table, config(r), name, value, sizeof value);
+            fputs("<td>", page), put_html(*value ? value : "-");
+        }
+    }
+}
+
+static const void *model_config_of(const run *r) { return r == runs ? &as_saved : &r->model.config; }
+static const void *trainer_config_of(const run *r) { return r == runs ? &trained : &r->trained; }
+
+static void put_run_table(void) {
+    fputs("<h3>What differs</h3>\n<div class=\"wide\"><table class=\"runs\"><tr><th>", page);
+    for (const run *r = runs; r < runs + n_runs; r++) fputs("<th>", page), put_html(r->name);
+    put_run_numbers("last step", COLUMN_STEP, 1), put_run_numbers("last training loss", COLUMN_LOSS, 1);
+    put_run_numbers("last validation loss", COLUMN_VAL, 1);
+    put_run_numbers("least validation loss", COLUMN_VAL, 0);
+    fputs("\n<tr><th class=\"word\">parameters", page);
+    for (const run *r = runs; r < runs + n_runs; r++)
+        fprintf(page, "<td>%zu", r == runs ? model.parameters.size : r->model.parameters.size);
+    put_run_fields("", cmha_model_table(), model_config_of);
+    put_run_fields("training: ", cmha_trainer_table(), trainer_config_of);
+    fputs("</table></div>\n", page);
+}
+
+static void put_training(void) {
+    int some = 0;
+    read_histories();
+    for (const run *r = runs; r < runs + n_runs; r++) some |= r->rows.n > 0;
+    if (!some && n_runs == 1) return;
+    fputs("<section id=\"training\"><h2>Training</h2>\n<p class=\"note\">", page);
+    if (n_runs == 1) {
+        fputs("From <code>", page), put_html(draw_base(runs->rows.path));
+        fprintf(page, "</code>: %zu steps. ", runs->rows.n);
+    }
+    fputs("Validation is on text that is held out.</p>\n<div class=\"row\">\n", page);
+    if (n_runs == 1) put_curves("Loss", "nats a token", COLUMN_LOSS, COLUMN_VAL);
+    else {
+        put_curves("Validation loss", "nats a token", COLUMN_VAL, -1);
+        put_curves("Training loss", "nats a token", COLUMN_LOSS, -1);
+    }
+    put_curves("Learning rate", "rate of a step", COLUMN_RATE, -1);
+    put_curves("Gradient", "norm before clipping", COLUMN_NORM, -1);
+    fputs("</div>\n", page);
+    if (n_runs > 1) put_run_table();
+    else put_curve_table(&runs->rows);
+    fputs("</section>\n", page);
 }
 
 /* How many tokens of the text each expert of each layer gets. */
@@ -945,7 +1133,7 @@ static void put_facts(const cmha_model_config *c) {
     put_fact("family", "%s%s", model_field("family"), c->causal ? ", decoder" : ", encoder");
     if (c->family == CMHA_FAMILY_CRAT) put_fact("attention", "%s", model_field("crat_attention"));
     else if (c->family == CMHA_FAMILY_COPE) put_fact("score", "%s", model_field("cope_score"));
-    else put_fact("attention", "%s", model_field("attention"));
+    else put_fact("attention", "%s", model_field(model.score ? "score" : "attention"));
     put_fact("layers", "%zu", c->n_layers), put_fact("heads", "%zu, %zu wide", c->n_heads, head_width());
     put_fact("width", "%zu", c->d_model), put_fact("vocabulary", "%zu", c->vocabulary);
     put_fact("parameters", "%.4g million", 1e-6 * (double)model.parameters.size);
@@ -960,6 +1148,7 @@ static void put_head_of_page(const char *path) {
     fputs("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
           "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>", page);
     put_html(draw_base(path));
+    if (renew) fprintf(page, " (live)");
     fputs(" - look</title>\n<link rel=\"icon\" href=\"data:,\">\n<style>\n:root{", page);
     draw_css(page, 0);
     fputs("}\n@media (prefers-color-scheme:dark){:root{", page), draw_css(page, 1);
@@ -971,6 +1160,10 @@ static void put_head_of_page(const char *path) {
 
 static void put_header(const char *path, const cmha_model_config *c) {
     fputs("<header><h1>", page), put_html(draw_base(path)), fputs("</h1>\n", page);
+    if (renew)
+        fprintf(page, "<p id=\"live\">In training: this page is written anew and renews itself every %llu "
+                "seconds. <button type=\"button\" id=\"hold\">Hold</button></p>\n",
+                (unsigned long long)renew);
     put_facts(c);
     fputs("<details><summary>Settings other than the defaults</summary>\n", page);
     put_settings("Model", cmha_model_table(), c), put_settings("Training", cmha_trainer_table(), &trained);
@@ -990,7 +1183,9 @@ static void put_figures(void) {
     }
     fputs("<div class=\"bar\" role=\"group\" aria-label=\"What is shown\">\n", page);
     put_lines(look_bar), fputs("</div>\n", page);
-    if (text.n) put_lines(look_attention);
+    if (text.n) fprintf(page, "%s\n", look_attention[0]);
+    if (frames) put_lines(look_frames);
+    if (text.n) put_lines(look_attention + 1);
     fputs("<div class=\"pair\">\n", page);
     if (phases) put_lines(look_phases);
     else miss("delta and b", "this model's attention has none");
@@ -1021,8 +1216,8 @@ static void put_missing(void) {
         fputs("</ul>\n", page);
     }
     if (text.n < text_tokens)
-        fprintf(page, "<p>The text is cut: the first %zu of %zu tokens are shown.</p>\n", text.n,
-                text_tokens);
+        fprintf(page, "<p>The %s cut: the first %zu of %zu %s are shown.</p>\n",
+                frames ? "file is" : "text is", text.n, text_tokens, frames ? "frames" : "tokens");
     fprintf(page, "<p>cmha.h %s. Weights are rounded to 1/%d of their range.</p>\n</footer>\n",
             cmha_version(), LEVELS - 1);
 }
@@ -1030,7 +1225,7 @@ static void put_missing(void) {
 static void put_page(const char *path, const cmha_model_config *c) {
     put_head_of_page(path), put_header(path, c);
     fputs("<noscript><p>The figures of heads need the script of this page.</p></noscript>\n<main>\n", page);
-    put_training(path), put_figures(), put_experts_and_passages();
+    put_training(), put_figures(), put_experts_and_passages();
     fputs("</main>\n", page);
     put_data(), put_missing();
     fputs("<script>\n", page), put_lines(look_script), fputs("</script>\n</body>\n</html>\n", page);
@@ -1045,12 +1240,25 @@ static int help(void) {
     return end_help("build/look --out look.html tiny.safetensors text.txt");
 }
 
+/* Takes every --with out of the command line. */
+static void take_runs(int *argc, char **argv) {
+    for (int i = 1; i < *argc; i++) {
+        int sign = !strncmp(argv[i], "--with=", 7), n = sign ? 1 : 2;
+        if (!sign && strcmp(argv[i], "--with") != 0) continue;
+        if (i + n > *argc) complain(2, "a value is missing after ", "--with");
+        if (n_runs == MOST_RUNS) complain(2, "--with is for 7 runs at most, what is ", argv[i + n - 1]);
+        runs[n_runs++].path = sign ? argv[i] + 7 : argv[i + 1];
+        memmove(argv + i, argv + i + n, (size_t)(*argc - i - n + 1) * sizeof *argv);
+        *argc -= n, i--;
+    }
+}
+
 /* Takes the second argument that is no option, the text, out of the command line; NULL if there is none. */
 static const char *take_text(int *argc, char **argv) {
     const char *rest = NULL;
     for (int i = 1; i < *argc; i++) {
-        const setting *o = find_option(option, N_OPTIONS, argv[i]);
-        if (o && *argv[i] == '-') i += !strchr(argv[i], '=') && o != &option[HELP];
+        const setting *o = any_option(option, N_OPTIONS, argv[i]);
+        if (o && *argv[i] == '-') i += !strchr(argv[i], '=') && o != &option[HELP] && o != &option[FOLLOW];
         else if (*argv[i] == '-') return NULL;
         else if (!rest) rest = argv[i];
         else {
@@ -1061,6 +1269,16 @@ static const char *take_text(int *argc, char **argv) {
         }
     }
     return NULL;
+}
+
+/* Names runs by their files, by their paths where two files have one name. */
+static void name_runs(const char *path) {
+    runs->path = path;
+    for (run *r = runs; r < runs + n_runs; r++) {
+        r->name = draw_base(r->path);
+        for (const run *other = runs; other < runs + n_runs; other++)
+            if (other != r && !strcmp(draw_base(other->path), draw_base(r->path))) r->name = r->path;
+    }
 }
 
 /* A page that did not become whole goes. */
@@ -1074,7 +1292,6 @@ static long write_page(const char *to, const char *path, const cmha_model_config
     char *target = text_replaced(to, &mode);
     if (target && strlen(target) + 40 < sizeof own) page = text_own_file(target, own, sizeof own, mode);
     if (!page) *own = 0, complain(1, "cannot write ", to);
-    atexit(forget);
     put_page(path, c);
     long bytes = ftell(page);
     int bad = ferror(page) != 0;
@@ -1085,14 +1302,18 @@ static long write_page(const char *to, const char *path, const cmha_model_config
     return bytes;
 }
 
-/* Opens everything; returns the configuration as it is in the file. */
-static cmha_model_config open_all(const char *path, const char *file) {
+static void open_all(const char *path, const char *file) {
     open_checkpoint(&model, path);
-    cmha_model_config as_saved = model.config;
+    as_saved = model.config;
     check(cmha_config_read(&ctx, path, NULL, &trained));
+    for (run *r = runs + 1; r < runs + n_runs; r++) {
+        open_checkpoint(&r->model, r->path);
+        check(cmha_config_read(&ctx, r->path, NULL, &r->trained));
+    }
     open_words(path);
     read_text(file);
-    if (has_numbers()) miss("attention, experts and histograms", "the model reads numbers, not a text");
+    if (has_numbers() && !frames)
+        miss("attention, experts and histograms", "the model reads numbers, not a text; see --frames");
     else if (!text.n) miss("attention, experts and histograms",
                            "the model reads numbers of tokens; list some in TEXT");
     if (option[BASE].value) {
@@ -1100,7 +1321,81 @@ static cmha_model_config open_all(const char *path, const char *file) {
         check(cmha_model_set_knowledge(&model, &base));
     }
     look_inside();
-    return as_saved;
+}
+
+/* Closes what open_all and a page have opened, so that they can begin again. */
+static void close_all(void) {
+    free(blocks), blocks = NULL;
+    codec_ids_free(&text), codec_close(&words), cmha_tape_close(&tape), cmha_knowledge_close(&base);
+    free(frames), frames = NULL, text_tokens = 0;
+    for (run *r = runs; r < runs + n_runs; r++) {
+        cmha_model_close(&r->model);
+        for (int i = 0; i < COLUMNS; i++) free(r->rows.x[i]);
+        memset(&r->rows, 0, sizeof r->rows);
+    }
+    cmha_model_close(&model);
+    n_missing = drawings = 0;
+}
+
+static void show(const char *to, const char *path, const char *file) {
+    open_all(path, file);
+    long bytes = write_page(to, path, &as_saved);
+    const char *unit = frames ? "frames" : "tokens";
+    printf("%s: %ld bytes, ", to, bytes);
+    if (text.n < text_tokens) printf("the first %zu of %zu %s", text.n, text_tokens, unit);
+    else printf("%zu %s", text.n, unit);
+    if (renew && runs->rows.n) printf(", step %.0f", runs->rows.x[COLUMN_STEP][runs->rows.n - 1]);
+    putchar('\n'), fflush(stdout);
+}
+
+/* ---- A model under training ---- */
+
+static void on_signal(int sig) {
+    stop = sig;
+    signal(sig, SIG_DFL); /* a second Ctrl-C does not wait */
+}
+
+/* When and how large the files are that the page is made of: another number after a change. */
+static uint64_t stamp_of(const char *path) {
+    struct stat about;
+    uint64_t stamp = 0;
+    history h;
+    const char *files[2] = {path, find_history(&h, path, option[CSV].value) ? h.path : NULL};
+    for (int i = 0; i < 2; i++) {
+        if (!files[i] || stat(files[i], &about)) continue;
+        stamp = (stamp ^ (uint64_t)about.st_mtime) * 0x9E3779B97F4A7C15u;
+        stamp = (stamp ^ (uint64_t)about.st_size ^ (uint64_t)about.st_ino << 32) * 0x9E3779B97F4A7C15u;
+    }
+    return stamp;
+}
+
+/* Has the last step been trained, as far as the CSV and the checkpoint say? */
+static int is_over(void) {
+    const history *h = &runs->rows;
+    return h->n && trained.steps && h->x[COLUMN_STEP][h->n - 1] >= (double)trained.steps;
+}
+
+/* Waits so many seconds, or for a signal. */
+static void rest(uint64_t every) {
+    for (uint64_t i = 0; !stop && i < 10 * every; i++) usleep(100000);
+}
+
+/* Writes the page whenever the files have changed; when the training is over, or after a signal, once more as
+   a page that stays. */
+static void follow(const char *to, const char *path, const char *file, uint64_t every) {
+    uint64_t shown = 0, now;
+    int over = 0;
+    signal(SIGINT, on_signal), signal(SIGTERM, on_signal);
+    if (access(path, R_OK)) printf("waiting for %s\n", path), fflush(stdout);
+    while (!stop && access(path, R_OK)) rest(1);
+    for (renew = every; !stop && !over; rest(over ? 0 : every)) {
+        if ((now = stamp_of(path)) == shown) continue;
+        shown = now;
+        show(to, path, file), over = is_over();
+        close_all();
+    }
+    renew = 0;
+    if (!access(path, R_OK)) show(to, path, file);
 }
 
 int main(int argc, char **argv) {
@@ -1108,26 +1403,32 @@ int main(int argc, char **argv) {
     history rows_of;
     int n_set = 0;
     start_program(argv);
+    take_runs(&argc, argv);
     const char *file = take_text(&argc, argv);
-    const char *path = read_options(option, N_OPTIONS, 1u << HELP, argc, argv, &n_set);
+    const uint32_t flags = 1u << HELP | 1u << FOLLOW;
+    const char *path = read_options(option, N_OPTIONS, flags, argc, argv, &n_set);
     open_context(&(setting){"--seed", "1", NULL}, &option[THREADS], option[HELP].value != NULL);
     if (option[HELP].value) return help();
     number_of(&option[TOLERANCE], 0, 1e9), whole_of(&option[TOKENS], 0, MOST_TOKENS);
+    if (option[FOLLOW].value && !*option[FOLLOW].value) option[FOLLOW].value = "5";
+    uint64_t every = option[FOLLOW].value ? whole_of(&option[FOLLOW], 1, 86400) : 0;
     if (!path) complain(2, "name a checkpoint, such as tiny.safetensors (build/train_tiny makes one)", "");
     if (file && option[WORDS].value) complain(2, "there is a --text; what is ", file);
+    if (option[FRAMES].value && (file || option[WORDS].value))
+        complain(2, "--frames and a text: one of them is enough", "");
     const char *to = option[OUT_FILE].value;
     if (!to && !codec_beside(path, ".html", beside, sizeof beside)) complain(2, "too long: ", path);
     if (!to) to = beside;
-    const char *used[5] = {path, file, option[BASE].value, option[TOKENIZER].value, NULL};
-    if (find_history(&rows_of, path)) used[4] = rows_of.path;
-    for (const char **from = used; from < used + 5; from++)
-        if (*from && text_same_file(*from, to))
-            complain(2, to, " is what is read; name another --out");
-    cmha_model_config as_saved = open_all(path, file);
-    long bytes = write_page(to, path, &as_saved);
-    printf("%s: %ld bytes, ", to, bytes);
-    printf(text.n < text_tokens ? "the first %zu of %zu tokens\n" : "%zu tokens\n", text.n, text_tokens);
-    free(blocks), codec_ids_free(&text), codec_close(&words), cmha_tape_close(&tape);
-    cmha_knowledge_close(&base), cmha_model_close(&model), cmha_context_close(&ctx);
+    name_runs(path);
+    const char *used[5] = {file, option[FRAMES].value, option[BASE].value, option[TOKENIZER].value, NULL};
+    if (find_history(&rows_of, path, option[CSV].value)) used[4] = rows_of.path;
+    for (size_t i = 0; i < 5 + n_runs; i++) {
+        const char *from = i < 5 ? used[i] : runs[i - 5].path;
+        if (from && text_same_file(from, to)) complain(2, to, " is what is read; name another --out");
+    }
+    atexit(forget);
+    if (every) follow(to, path, file, every);
+    else show(to, path, file);
+    close_all(), cmha_context_close(&ctx);
     return end_program(0);
 }

@@ -54,7 +54,15 @@ static const char *const look_style[] = {
         ",1fr))}",
     ".pair section{margin-bottom:0}",
     ".split figure{margin-top:16px}",
-    ".chart{overflow-x:auto}",
+    ".chart{overflow-x:auto;display:flex;gap:0 12px;align-items:center}",
+    ".legend{list-style:none;margin:0;padding:0;font-size:13px}",
+    ".legend li{display:flex;gap:7px;align-items:center;margin:2px 0;overflow-wrap:anywhere}",
+    ".legend svg{flex:none}",
+    "h3{font-size:15px;margin:14px 0 4px}",
+    ".runs th{overflow-wrap:anywhere;max-width:220px;vertical-align:bottom}",
+    ".runs th.word{white-space:nowrap}",
+    ".runs td{border-top:1px solid var(--draw-grid)}",
+    "#live{border-left:4px solid var(--draw-2);padding:2px 10px;margin:0 0 8px}",
     "svg,canvas{display:block;max-width:100%;height:auto}",
     ".wide{overflow-x:auto}",
     "table{border-collapse:collapse;font-size:14px}",
@@ -89,7 +97,8 @@ static const char *const look_style[] = {
     ".plot .soft{fill:var(--draw-soft)}",
     ".plot image{image-rendering:pixelated}",
     "@media (max-width:800px){.split{grid-template-columns:minmax(0,1fr)}body{padding:0 10px 30px}",
-    "  section{padding:12px 10px}#tokens{max-height:300px}}",
+    "  section{padding:12px 10px}#tokens{max-height:300px}",
+    "  .chart{flex-wrap:wrap}.legend{display:flex;flex-wrap:wrap;gap:2px 16px;width:100%}}",
     "@media print{.bar{position:static}}",
     NULL};
 
@@ -98,9 +107,10 @@ static const char *const look_bar[] = {
     "<label>Layer <select id=\"layer\"></select></label>",
     "<label>Head <select id=\"head\"></select></label>",
     "<span id=\"head-says\" class=\"soft\"></span>",
-    "<button type=\"button\" id=\"theme\" aria-pressed=\"false\">Dark</button>",
+    "<button type=\"button\" id=\"theme\">Dark colours</button>",
     NULL};
 
+/* Its first line is the heading. */
 static const char *const look_attention[] = {
     "<section id=\"attention\"><h2>Attention</h2>",
     "<p class=\"note\">Point at a token, or step through them with the arrow keys. The stronger"
@@ -125,6 +135,11 @@ static const char *const look_attention[] = {
     "</div></div></section>",
     NULL};
 
+static const char *const look_frames[] = {
+    "<p class=\"note\">This model reads numbers: a token is a frame, a line of the file, and its name is"
+        " its number.</p>",
+    NULL};
+
 static const char *const look_phases[] = {
     "<section id=\"phases\"><h2 id=\"phase-name\">Delta and b</h2>",
     "<p class=\"note\" id=\"phase-note\">Before a query and a key meet, the phase of each of their"
@@ -132,7 +147,8 @@ static const char *const look_phases[] = {
     "from &#952; to &#948;&#952; + b, a key&#39;s to &#948;&#952;; then both turn by their"
         " position times the",
     "frequency &#969;. RoPE is &#948; = 1, b = 0.</p>",
-    "<figure><div id=\"phase-figure\"></div><figcaption id=\"phase-says\"></figcaption></figure>",
+    "<figure><div id=\"phase-figure\"></div><ul class=\"legend\" id=\"phase-runs\"></ul>",
+    "<figcaption id=\"phase-says\"></figcaption></figure>",
     "<details><summary>Numbers of this head</summary><div class=\"wide\""
         " id=\"phase-table\"></div></details></section>",
     NULL};
@@ -149,7 +165,8 @@ static const char *const look_plane[] = {
     "<output id=\"position-says\">0</output></label>",
     "<label id=\"lines-label\">Show <select id=\"lines\"><option value=\"flow\">flow lines</option>",
     "<option value=\"grid\">the grid&#39;s image</option></select></label></div>",
-    "<figure><div id=\"plane-figure\"></div><figcaption id=\"plane-caption\""
+    "<figure><div id=\"plane-figure\"></div><ul class=\"legend\" id=\"plane-runs\"></ul>",
+    "<figcaption id=\"plane-caption\""
         " role=\"status\"></figcaption></figure>",
     NULL};
 
@@ -518,10 +535,39 @@ static const char *const look_script[] = {
     "}",
     "",
     "/* PoPE's shifts over the frequencies */",
+    "/* The same head of the other runs, where it has what is asked for, each with its look */",
+    "const inks = ['4', '5', '6', '7', '8', '1', '2'], dashes = ['', '7 4', '2 3', '9 3 2 3', '12 4',"
+        " '4 2', '1 3'];",
+    "function others(what) {",
+    "  return D.runs.map((r, i) => ({name: r.name, head: (r.layers[at.layer] || [])[at.head], ink:"
+        " inks[i], dash: dashes[i]}))",
+    "    .filter(r => r.head && r.head[what]);",
+    "}",
+    "function sample(c, dash, name) {",
+    "  const svg = el('svg:svg', {width: 28, height: 14, viewBox: '0 0 28 14', 'aria-hidden': 'true'},",
+    "    el('svg:path', {d: 'M0 7h28', stroke: colour(c), 'stroke-width': 2.4, 'stroke-dasharray': dash}));",
+    "  return el('li', {}, svg, el('span', {}, name));",
+    "}",
+    "function names(id, list, c) {",
+    "  fill(id, ...(list.length ? [sample(c, '', 'this run')] : []), ...list.map(r => sample(r.ink,"
+        " r.dash, r.name)));",
+    "}",
+    "",
+    "/* A line of points of another run, a ring each */",
+    "function overlay(a, r, points) {",
+    "  const good = points.filter(p => p.every(v => v !== null && isFinite(v)));",
+    "  stroke(a, path(a, good, 1e300), r.ink, 1.8, {'stroke-dasharray': r.dash, class: 'other'});",
+    "  for (const p of good) a.inside.append(el('svg:circle', {cx: a.X(p[0]), cy: a.Y(p[1]), r: 4,"
+        " fill: 'none',",
+    "    stroke: colour(r.ink), 'stroke-width': 1.8}, el('svg:title', {}, r.name + ': ' +"
+        " p.map(v => number(v)).join(', '))));",
+    "}",
+    "",
     "function drawBeta(mine) {",
     "  const at_ = mine.omega.map(v => Math.log10(v)), all = D.layers[at.layer].heads;",
-    "  const b = axes('phase-figure', {x: range(at_, 0.1), y: range(all.flatMap(x => x.beta),"
-        " 0.02), most: 760,",
+    "  const more = others('beta');",
+    "  const b = axes('phase-figure', {x: range(at_, 0.1), y: range([...all, ...more.map(r =>"
+        " r.head)].flatMap(x => x.beta), 0.02), most: 760,",
     "    high: 380, xl: 'log10 of the frequency omega (rad a token)', yl: 'beta (rad)',",
     "    title: 'Beta of layer ' + at.layer + ', head ' + at.head + ' over the frequencies; the"
         " numbers are in the table'});",
@@ -529,6 +575,8 @@ static const char *const look_script[] = {
         " b.inside.append(el('svg:circle',",
     "    {cx: b.X(at_[j]), cy: b.Y(v), r: x === mine ? 5 : 2.5, fill: colour('1'), opacity: x ==="
         " mine ? 1 : 0.35})); });",
+    "  for (const r of more) overlay(b, r, r.head.beta.slice(0, at_.length).map((v, j) => [at_[j], v]));",
+    "  names('phase-runs', more, '1');",
     "  fill('phase-name', 'Beta');",
     "  fill('phase-note', 'PoPE takes the sizes of queries and keys from softplus, their phases"
         " from positions alone; the score ' +",
@@ -544,11 +592,12 @@ static const char *const look_script[] = {
     "  const heads = D.layers[at.layer].heads, mine = head(), with_ = heads.filter(x => x.delta);",
     "  if (mine.beta) return drawBeta(mine);",
     "  if (!mine.delta) {",
-    "    fill('phase-figure'), fill('phase-table');",
+    "    fill('phase-figure'), fill('phase-table'), fill('phase-runs');",
     "    fill('phase-says', 'This head has no delta and b.');",
     "    return;",
     "  }",
-    "  const xs = with_.flatMap(x => x.delta).concat(1), ys = with_.flatMap(x => x.b).concat(0);",
+    "  const more = others('delta'), all = [...with_, ...more.map(r => r.head)];",
+    "  const xs = all.flatMap(x => x.delta).concat(1), ys = all.flatMap(x => x.b).concat(0);",
     "  const logs = mine.omega.map(v => Math.log(v)).filter(isFinite);",
     "  const slow = Math.min(...logs), fast = Math.max(...logs);",
     "  const tone = v => heat(fast > slow ? (Math.log(v) - slow) / (fast - slow) : 1);",
@@ -573,6 +622,8 @@ static const char *const look_script[] = {
         " a.Y(mine.b[j]).toFixed(1);",
     "  a.inside.append(el('svg:path', {d: d || 'M0 0', fill: 'none', stroke: colour('axis'),"
         " opacity: 0.6}));",
+    "  for (const r of more) overlay(a, r, r.head.delta.map((v, j) => [v, r.head.b[j]]));",
+    "  names('phase-runs', more, 'axis');",
     "  for (let j = 0; j < mine.pairs; j++) if (ok(mine, j))",
     "    dot(mine, j, j === at.pair ? 7 : 5, {fill: tone(mine.omega[j]), stroke: colour('ink'),",
     "      'stroke-width': j === at.pair ? 2.5 : 0.8, 'data-pair': j, style: 'cursor:pointer'});",
@@ -664,6 +715,22 @@ static const char *const look_script[] = {
     "    return [r * Math.cos(t), r * Math.sin(t)]; };",
     "  const a = planeAxes(1.6, 'A grid of the plane, turned and stretched by pair ' + j);",
     "  grid(a, z => z, 1, false, 9, true), grid(a, map, 1, true, 9, false);",
+    "  const more = others('delta').filter(r => j < r.head.pairs);",
+    "  for (const r of more) {",
+    "    const turned = key ? m * x.omega[j] : r.head.b[j] + m * x.omega[j];",
+    "    const to = z => {",
+    "      const s = Math.hypot(...z), t = r.head.delta[j] * Math.atan2(z[1], z[0]) + turned;",
+    "      return [s * Math.cos(t), s * Math.sin(t)]; };",
+    "    const edge = [];",
+    "    for (let k = 0; k <= 160; k++) {",
+    "      const s = (k - 80) / 80 * Math.PI, f = 1 / Math.max(Math.abs(Math.cos(s)),"
+        " Math.abs(Math.sin(s)));",
+    "      edge.push(to([f * Math.cos(s), f * Math.sin(s)]));",
+    "    }",
+    "    stroke(a, path(a, edge, 9), r.ink, 2.2, {'stroke-dasharray': r.dash, class: 'other'});",
+    "    arrow(a, to([1, 0]), r.ink);",
+    "  }",
+    "  names('plane-runs', more, 'ink');",
     "  for (const y of [1e-12, -1e-12]) stroke(a, path(a, [[0, 0], map([-1.5, y])], 9), '3', 2,"
         " {'stroke-dasharray': '7 4'});",
     "  arrow(a, map([1, 0]), 'ink');",
@@ -821,7 +888,7 @@ static const char *const look_script[] = {
     "  const x = head(), kind = x.plane, maps = D.layers[at.layer].maps;",
     "  const mobius = kind === 'mobius' && maps && maps.length, polar = kind === 'polar';",
     "  const turns = polar || kind === 'turn';",
-    "  shown('plane-controls', turns || mobius);",
+    "  shown('plane-controls', turns || mobius), fill('plane-runs');",
     "  shown('part-label', turns), shown('position-label', turns), shown('lines-label', mobius);",
     "  if (turns || mobius) {",
     "    const per = mobius ? maps.length / (heads() - D.layers[at.layer].plain) : x.pairs;",
@@ -838,6 +905,8 @@ static const char *const look_script[] = {
     "  fill('plane-figure'), fill('plane-caption');",
     "  fill('plane-says', kind === 'none' ? 'This head takes real dot products: it does nothing to"
         " the plane.'",
+    "    : kind === 'own' ? 'This head has a score or layer of its author: what it does to the plane is"
+        " not known here.'",
     "    : kind === 'mobius' ? 'The maps of this model are matrices, not one map a channel:"
         " nothing to draw.'",
     "    : 'Queries and keys of this head are complex as the projection makes them; only their"
@@ -952,11 +1021,35 @@ static const char *const look_script[] = {
     "  if ($('histograms')) drawBins();",
     "  if ($('passages')) drawFound();",
     "}",
-    "function theme() {",
-    "  const root = document.documentElement, dark = $('theme').getAttribute('aria-pressed') ==="
-        " 'true';",
-    "  root.className = dark ? 'dark' : 'light';",
-    "  if ($('attention')) drawMatrix(), paintThumbs();",
+    "/* Dark or light; the button says what it will do. */",
+    "const system = matchMedia('(prefers-color-scheme:dark)');",
+    "let dark = system.matches;",
+    "function theme(by) {",
+    "  if (by) document.documentElement.className = dark ? 'dark' : 'light';",
+    "  fill('theme', dark ? 'Light colours' : 'Dark colours');",
+    "  if (by && $('attention')) drawMatrix(), paintThumbs();",
+    "}",
+    "",
+    "/* ---- A model under training: what is chosen outlives the page ---- */",
+    "",
+    "const kept = ['layer', 'head', 'token', 'pair'];",
+    "function keep() {",
+    "  if (!D.renew) return;",
+    "  location.replace('#' + kept.map(k => k + '=' + at[k]).concat(dark === system.matches ? [] : 'dark=' +"
+        " Number(dark)).join('&'));",
+    "}",
+    "function recall() {",
+    "  const were = new URLSearchParams(location.hash.slice(1)), n = k => Number(were.get(k));",
+    "  for (const k of kept) if (were.has(k) && n(k) >= 0 && Number.isInteger(n(k))) at[k] = n(k);",
+    "  at.layer = Math.min(at.layer, L - 1), at.head = Math.min(at.head, heads() - 1);",
+    "  at.token = Math.max(0, Math.min(at.token, N - 1));",
+    "  if (were.has('dark')) dark = n('dark') === 1, theme(true);",
+    "}",
+    "let held = false;",
+    "function renewal() {",
+    "  if (!D.renew) return;",
+    "  on('hold', 'click', () => { held = !held; fill('hold', held ? 'Go on' : 'Hold'); });",
+    "  setInterval(() => { if (!held) keep(), location.reload(); }, 1000 * D.renew);",
     "}",
     "",
     "options($('layer'), D.layers.map((_, l) => String(l)), 0);",
@@ -969,11 +1062,10 @@ static const char *const look_script[] = {
     "on('way', 'change', () => { paintTokens(), matrixMark(); });",
     "for (const id of ['part', 'lines']) on(id, 'change', drawPlane);",
     "on('position', 'input', drawPlane), on('bins', 'change', drawBins);",
-    "$('theme').setAttribute('aria-pressed', matchMedia('(prefers-color-scheme:dark)').matches);",
-    "on('theme', 'click', e => {",
-    "  e.target.setAttribute('aria-pressed', e.target.getAttribute('aria-pressed') !== 'true');",
-    "  theme();",
-    "});",
+    "on('theme', 'click', () => { dark = !dark, theme(true); });",
+    "system.addEventListener('change', () => { if (!document.documentElement.className) dark ="
+        " system.matches, theme(); });",
+    "theme(), recall(), renewal();",
     "if ($('cut') && N < D.of) shown('cut', true), fill('cut', 'The first ' + N + ' of ' + D.of +"
         " ' tokens.');",
     "if ($('attention')) makeTokens(), makeThumbs(), paintThumbs();",

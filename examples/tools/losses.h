@@ -95,7 +95,7 @@ static inline int losses_draw(const losses *l) {
                          {"validation", 0, held, held + l->n, NULL, NULL, CHART_LINES, 2, 0},
                          {"", points, numbers, numbers + 4 * points, NULL, NULL, CHART_LINES, 3, 0}};
     chart charts[2];
-    figure f = {title, line, NULL, charts, 2, 1, 860, 0, 0};
+    figure f = {title, line, NULL, charts, 2, 1, 860, 0, 0, 0};
     snprintf(title, sizeof title, "Training on %.200s", l->text);
     losses_mean(l, points, each, numbers), losses_say(l, line, sizeof line);
     snprintf(training, sizeof training, each > 1 ? "training, mean of %zu steps" : "training", each);

@@ -1,10 +1,11 @@
 /* options.h - what these programs share: options with their numbers checked, fields of configurations by
    name, one line for an error, memory whose size is checked. A program defines PROGRAM, its name, and
-   includes this after cmha.h. */
+   includes this after cmha.h; with NO_ROWS it has no --rows (rows.h). */
 #ifndef OPTIONS_H
 #define OPTIONS_H
 
 #include "streams.h"
+#include "rows.h"
 
 #include <signal.h>
 #include <sys/time.h>
@@ -12,6 +13,11 @@
 typedef struct setting { const char *name, *value, *what; } setting; /* an option; first of all its default */
 typedef struct settable { cmha_table table; void *config; } settable; /* a configuration that --set reaches */
 
+#ifdef NO_ROWS
+enum { COMMON = 0 };
+#else
+enum { COMMON = 1 };
+#endif
 static cmha_context ctx;
 static int line_open;    /* the cursor of the terminal stands behind something */
 static int kernel_given; /* the user chose OpenBLAS's kernel */
@@ -36,7 +42,9 @@ static inline void complain(int status, const char *what, const char *which) {
 }
 
 static inline void check(cmha_status status) {
-    if (status) complain(1, cmha_error(&ctx), "");
+    const char *line = cmha_error(&ctx);
+    int own = ctx.config.n_scores || ctx.config.n_optimisers;
+    if (status) complain(1, line, COMMON ? own_rows_hint(line, own) : "");
 }
 
 /* Ends the program with the line in `failure` after a text_.. function that has failed. */
@@ -190,8 +198,10 @@ static inline void set_preset(const char *name, cmha_model_config *model, cmha_t
 static inline void set_kind(const char *name, cmha_model_config *model) {
     const char *nearest = NULL, *one;
     int apart = 0;
-    if (!cmha_kind(&ctx, name, model)) return;
+    if (own_rows_kind(&ctx, name, model) || !cmha_kind(&ctx, name, model)) return;
     for (size_t i = 0; (one = cmha_kind_name(i, NULL)) != NULL; i++) resemble(name, one, &nearest, &apart);
+    for (size_t i = 0; i < ctx.config.n_scores; i++)
+        resemble(name, ctx.config.scores[i].name, &nearest, &apart);
     unknown("there is no kind of attention", name, nearest);
 }
 
@@ -218,8 +228,24 @@ static inline int end_program(int status) {
 
 /* The same behind the page that --help prints, whose last line is an example. */
 static inline int end_help(const char *example) {
-    printf("\n-h is --help, --version tells the library's. Example:\n  %s\n", example);
+#ifdef NO_ROWS
+    putchar('\n');
+#else
+    puts("\n" ROWS_HELP);
+    for (size_t i = 0; i < ctx.config.n_scores; i++) printf("  score=%s\n", ctx.config.scores[i].name);
+    for (size_t i = 0; i < ctx.config.n_optimisers; i++)
+        printf("  optimiser=%s\n", ctx.config.optimisers[i].name);
+#endif
+    printf("-h is --help, --version tells the library's. Example:\n  %s\n", example);
     return end_program(0);
+}
+
+static setting common_option[1] = {{"--rows", NULL, ROWS_HELP}}; /* [COMMON], of every program */
+
+/* The option among a program's own and those of every program, or NULL. */
+static inline setting *any_option(setting *options, int n, const char *argument) {
+    setting *o = find_option(options, n, argument);
+    return o || *argument != '-' ? o : find_option(common_option, COMMON, argument);
 }
 
 static inline void end_with_version(void) {
@@ -234,19 +260,22 @@ static inline const char *read_options(setting *options, int n, uint32_t flags, 
                                        int *n_set) {
     const char *rest = NULL, *nearest = NULL;
     for (int i = 1, apart = 0; i < argc; i++) {
-        setting *o = find_option(options, n, argv[i]);
+        setting *o = any_option(options, n, argv[i]);
         char *sign = strchr(argv[i], '='), *value = sign ? sign + 1 : NULL;
         if (!strcmp(argv[i], "--version")) end_with_version();
         if (!o && (rest || *argv[i] == '-')) {
             cut_value(argv[i]);
             for (o = options; o < options + n; o++) resemble(argv[i], o->name, &nearest, &apart);
+            if (COMMON) resemble(argv[i], common_option->name, &nearest, &apart);
             unknown(*argv[i] == '-' ? "there is no option" : "one file is enough, what is", argv[i], nearest);
         } else if (!o) {
             rest = argv[i];
             continue;
         }
-        if (!value) value = flags >> (o - options) & 1 ? argv[i] + strlen(argv[i]) : argv[++i];
+        int alone = o != common_option && flags >> (o - options) & 1;
+        if (!value) value = alone ? argv[i] + strlen(argv[i]) : argv[++i];
         if (!value) complain(2, "a value is missing after ", o->name);
+        if (o == common_option && o->value) complain(2, "one --rows is enough, what is ", value);
         int assigns = strchr(value, '=') != NULL, chooses = assigns && !strcmp(o->name, "--optimiser");
         int tunes = !strncmp(o->what, "PATTERN", 7) || chooses; /* classify's --train names a file */
         if (tunes && (n_tuned == 64 || assigns != (chooses || !strcmp(o->name, "--rate"))))
@@ -365,14 +394,18 @@ static inline void start_program(char **argv) {
     cmha_blas_restart(argv);
 }
 
-/* Opens ctx. The library warns of a slow kernel, once; not where nothing is computed (`quiet`), and not a
-   user who chose the kernel. */
+/* Opens ctx, with the user's own rows. The library warns of a slow kernel, once; not where nothing is
+   computed (`quiet`), and not a user who chose the kernel. */
 static inline void open_context(const setting *seed, const setting *threads, int quiet) {
     cmha_context_config config;
+    own_rows own;
     memset(&config, 0, sizeof config);
     config.seed = whole_of(seed, 0, UINT64_MAX), config.threads = (int)whole_of(threads, 0, 1024);
+    must(own_rows_find(common_option->value, &own, failure));
+    own_rows_give(&own, &config);
     if (!quiet && !kernel_given) config.log = on_log;
     check(cmha_context_init(&ctx, &config));
+    must(own_rows_names(&ctx, failure));
 }
 
 /* Tokens a sequence had in training, which a trainer's checkpoint says; distances beyond

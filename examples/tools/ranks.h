@@ -475,6 +475,9 @@ static inline void ranks_same_start(const cmha_trainer *trainer, const cmha_toke
             cmha_config_get(tables[t], configs[t], tables[t].fields[i].name, value, sizeof value);
             ranks_fact(f, "%s=%s", tables[t].fields[i].name, value);
         }
+    for (size_t i = 0; i < ctx.config.n_scores; i++) ranks_fact(f, "own score %s", ctx.config.scores[i].name);
+    for (size_t i = 0; i < ctx.config.n_optimisers; i++)
+        ranks_fact(f, "own optimiser %s", ctx.config.optimisers[i].name);
     ranks_fact(f, "seed %llu", (unsigned long long)trainer->seed);
     ranks_fact(f, "sums %s the backward", ranks.begin ? "during" : "after");
     ranks_fact(f, "a text of %zu tokens", text->count);

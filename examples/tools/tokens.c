@@ -8,6 +8,7 @@
 #include "cmha.h"
 
 #define PROGRAM "tokens"
+#define NO_ROWS
 #include "options.h"
 #include "bpe.h"
 #include "text.h"
