@@ -114,6 +114,29 @@ if [ -x "$P/train_tiny" ]; then
     one "train_tiny prints their numbers" says '^[0-9]* [0-9]*[0-9][0-9][0-9] '
     one "train_tiny --width 2, a token outside" complains "$P/train_tiny" --steps 2 $quick \
         --set vocabulary=868 --width 2 "$W/tokens"
+    i=0; while [ $i -lt 60 ]; do printf 'what %d\tcow%d\n' $i $i; i=$((i + 1)); done > "$W/pairs.tsv"
+    sed 's/\(.*\)\t\(.*\)/{"prompt": "\1", "answer": "\2"}/' "$W/pairs.tsv" > "$W/pairs.jsonl"
+    learn="--set schedule=constant --set warmup=0 --set eval_every=2"
+    one "train_tiny --pairs" works "$P/train_tiny" --steps 4 $quick $learn --pairs "$W/pairs.tsv" --template 'Q:{prompt}\nA:{answer}'
+    one "train_tiny --pairs shows what it asks" says 'Q:what 54'
+    one "train_tiny --pairs keeps the template" [ "$(cat "$W/quick.template")" = "$(printf 'Q:{prompt}\nA:{answer}')" ]
+    cp "$W/quick.safetensors.last" "$W/pairs.last"
+    one "train_tiny --pairs, of JSON" works "$P/train_tiny" --steps 2 $quick $learn --pairs "$W/pairs.jsonl" --template 'Q:{prompt}\nA:{answer}'
+    one "train_tiny --pairs, resumed" works "$P/train_tiny" --steps 4 $quick --resume --pairs "$W/pairs.jsonl"
+    one "train_tiny --pairs: resumed is as at once" cmp -s "$W/pairs.last" "$W/quick.safetensors.last"
+    one "train_tiny --pairs --minutes" works "$P/train_tiny" --minutes 0.01 $quick --pairs "$W/pairs.tsv"
+    one "generate puts the prompt into the template" works "$P/generate" --prompt 'what 3' --tokens 3 "$W/quick.safetensors"
+    one "generate: the usual template" [ "$(head -n 1 "$W/out")" = 'what 3' ]
+    one "generate --template" works "$P/generate" --prompt cow --template '<{prompt}>{answer}' --tokens 3 "$W/quick.safetensors"
+    one "generate --template: around the prompt" says '^<cow>'
+    one "generate --template of nothing" complains "$P/generate" --prompt cow --template '{answer}' "$W/quick.safetensors"
+    one "train_tiny without --pairs leaves no template" works "$P/train_tiny" --steps 1 $quick README.md
+    one "train_tiny without --pairs: it is gone" [ ! -e "$W/quick.template" ]
+    one "train_tiny --pairs and a FILE" complains "$P/train_tiny" --steps 1 $quick --pairs "$W/pairs.tsv" README.md
+    one "train_tiny --template without --pairs" complains "$P/train_tiny" --steps 1 $quick --template '{prompt}{answer}' README.md
+    one "train_tiny --template without an answer" complains "$P/train_tiny" --steps 1 $quick --pairs "$W/pairs.tsv" --template '{prompt}'
+    one "train_tiny --pairs of a text" complains "$P/train_tiny" --steps 1 $quick --pairs README.md
+    one "train_tiny --pairs with accumulate" complains "$P/train_tiny" --steps 1 $quick --pairs "$W/pairs.tsv" --set accumulate=2
     one "train_tiny tells losses in bits a byte" works "$P/train_tiny" --steps 2 ${quick#--quiet } --set eval_every=1
     one "train_tiny: both losses" says 'loss [0-9.]* ([0-9.]* bits/byte)  validation [0-9.]* ([0-9.]* bits/byte)'
     one "train_tiny: bits are nats by log 2" awk -F, 'NR > 1 && ($2 / log(2) - $7) ^ 2 + ($3 / log(2) - $8) ^ 2 > 1e-8 {

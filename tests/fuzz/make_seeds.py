@@ -303,3 +303,12 @@ recording("sigmf", META, json.dumps({"global": {"core:datatype": "ci8", "core:nu
 recording("wav", WAV, wav(1, 1, 8000, 16, PAIRS))
 recording("wav-other", WAV, wav(3, 2, 44100, 32, PAIRS))
 recording("tar", TAR, packed(b"1_a_2.wav", wav(1, 1, 8000, 16, PAIRS)) + bytes(1024))
+
+# ---- Pairs ----
+
+OBJECTS = '{"prompt":"a\\n\\ud83d\\ude00","answer":"b","id":[1,{"x":null}]}\n\n{"answer":"","prompt":"c"}'
+for name, limit, shape, text in (("table", 20, "Q: {prompt}\nA: {answer}", "one\ttwo\nthree\tfour\tfive\nno\n"),
+                                 ("named", 3, "{prompt}={answer}.", "answer\tprompt\nb\ta\r\n"),
+                                 ("objects", 60, "<{prompt}|{answer}>", OBJECTS),
+                                 ("cut", 1, "{prompt}{answer}", '{"prompt":"aaaaaaaa","answer":"bbbbbbbb"}')):
+    write("pairs", name, bytes([limit]) + shape.encode() + b"\0" + text.encode())
