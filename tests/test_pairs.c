@@ -57,7 +57,8 @@ static void objects(void) {
                                         "{"};
     pairs_file f;
     CHECK(parse(&f, "\n {\"prompt\": \"a\\n\\\"\\u00e9\\ud83d\\ude00\\/\", \"answer\": \"b\"}\r\n\n"
-                    "{\"id\":[1,{\"a\":[true,null]},\"x,]\"],\"answer\":\"\",\"prompt\":\"c\",\"no\":-1.5e3}"));
+                    "{\"id\":[1,{\"a\":[true,null]},\"x,]\"],\"answer\":\"\",\"prompt\":\"c\","
+                    "\"no\":-1.5e3}"));
     CHECK(f.n == 2 && is(f.prompt[0], "a\n\"\xC3\xA9\xF0\x9F\x98\x80/") && is(f.answer[0], "b"));
     CHECK(is(f.prompt[1], "c") && is(f.answer[1], "") && !strcmp(f.unread, "id"));
     pairs_file_close(&f);
@@ -93,7 +94,8 @@ static void kept(void) {
     pairs_template t, again, none;
     memset(&none, 0, sizeof none);
     if (!CHECK(mkdtemp(folder) != NULL)) return;
-    snprintf(path, sizeof path, "%s/m.safetensors", folder), snprintf(file, sizeof file, "%s/m.template", folder);
+    snprintf(path, sizeof path, "%s/m.safetensors", folder);
+    snprintf(file, sizeof file, "%s/m.template", folder);
     CHECK(pairs_template_find(&again, path, error) && !again.text);
     CHECK(template_of(&t, "\\{prompt}\n\x01{answer}\n", 1) && pairs_template_save(&t, path, error));
     CHECK(pairs_template_find(&again, path, error) && is(again.front, "\\") && is(again.middle, "\n\x01"));
@@ -163,7 +165,7 @@ static void epochs(void) {
         differ += first[i] != first[N + i];
     }
     CHECK(differ > N / 2);
-    for (size_t i = 0; i < 2 * N; i += 13) CHECK(pairs_drawn(&p, N, 2 * N - 1 - i, 7) == first[2 * N - 1 - i]);
+    for (size_t i = 2 * N; i > 13; i -= 13) CHECK(pairs_drawn(&p, N, i - 1, 7) == first[i - 1]);
     CHECK(pairs_drawn(&p, 1, 5, 7) == 0);
 }
 

@@ -57,6 +57,8 @@ TEMPLATE = step("TemplateProcessing",
                 special_tokens={"<s>": {"id": "<s>", "ids": [1], "tokens": ["<s>"]}})
 META = step("Metaspace", replacement=BLANK, prepend_scheme="always", split=True)
 TOKENIZERS = {
+    "regex": tokenizer(BPE, None, step("Split", pattern={"Regex": "(?i:ab)+|\\p{L}{2}(?!\\S)|\\s+"}, behavior="Isolated", invert=False)),
+    "catastrophe": tokenizer(BPE, None, step("Split", pattern={"Regex": "(?:a|aa)+$"}, behavior="Removed", invert=True)),
     "plain": tokenizer(BPE),
     "bytes": tokenizer(BYTES, step("NFC"), step("ByteLevel", add_prefix_space=True, trim_offsets=True, use_regex=True),
                        step("ByteLevel", trim_offsets=False), step("ByteLevel"), [added(7, "<e>"), added(8, "ab", special=False)]),
