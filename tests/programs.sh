@@ -242,6 +242,43 @@ if mkfifo "$W/fifo" 2> "$W/out"; then
     done
 fi
 limited() { (ulimit -f 1 && "$@") > "$W/out" 2>&1 < /dev/null; [ $? -eq 1 ] && ! ls "$W"/limited*.tmp > /dev/null 2>&1; }
+# Vectors of sentences and hidden words: an encoder of bytes, and a model that continues texts
+if [ -x "$P/vectors" ] && [ -x "$P/classify" ]; then
+    { printf 'label\ttext\n'; i=0; while [ $i -lt 8 ]; do printf 'a\tone %d\nb\tthe other %d\n' $i $i; i=$((i + 1)); done; } > "$W/two.tsv"
+    encoder="--set n_layers=1 --set d_model=16 --set d_ff=16 --set n_heads=2 --length 16 --batch 4 --threads 1"
+    one "classify for vectors" works "$P/classify" --quiet $encoder --columns label,text --mlm 20 --epochs 1 --train "$W/two.tsv" \
+        --dev "$W/two.tsv" --out "$W/encoder.safetensors"
+    printf 'one\nthe other, which is longer than sixteen\n\none\n' > "$W/lines"
+    vectors() { "$P/vectors" --threads 1 "$@" < "$W/lines" > "$W/out" 2>&1; }
+    for pool in mean cls last; do
+        one "vectors --pool $pool" vectors --pool $pool "$W/encoder.safetensors"
+        one "vectors --pool $pool: of length 1, each by itself" awk -F'[][, ]+' '{ s = 0; for (i = 2; i <= 17; i++) s += $i * $i
+            if (NF != 18 || (s - 1) ^ 2 > 1e-8) bad = 1
+            for (i = 2; i <= 17; i++) if (NR == 1) first[i] = $i; else if (NR == 4 && ($i - first[i]) ^ 2 > 1e-10) bad = 1 }
+            END { exit bad || NR != 4 }' "$W/out"
+    done
+    one "vectors --raw" vectors --raw --batch 1 "$W/encoder.safetensors"
+    one "vectors --raw: not of length 1" awk -F'[][, ]+' '{ s = 0; for (i = 2; i <= 17; i++) s += $i * $i; if ((s - 1) ^ 2 < 1e-8) bad = 1 }
+        END { exit bad }' "$W/out"
+    one "vectors --format npy" vectors --format npy "$W/encoder.safetensors"
+    one "vectors --format npy: a header and 4 x 16 floats" [ "$(wc -c < "$W/out")" -eq 384 ]
+    one "vectors --format npy: the shape" says "'shape': (4, 16)"
+    printf '5\tone\tone\n1\tone\tthe other\n3\tone 1\tone 2\n' > "$W/scores.tsv"
+    one "vectors --similarity" vectors --similarity "$W/scores.tsv" --columns 1,2,3 "$W/encoder.safetensors"
+    one "vectors --similarity: both correlations" says '^3 pairs: pearson [-0-9.]*, spearman [-0-9.]*$'
+    one "vectors of a model that continues texts" works sh -c "echo one | '$P/vectors' --pool last '$W/tiny.safetensors'"
+    one "vectors, no such pool" complains "$P/vectors" --pool men "$W/encoder.safetensors"
+    one "vectors names the nearest" says mean
+    one "vectors, no checkpoint" complains "$P/vectors"
+    one "vectors --help > /dev/full" full "$P/vectors" --help
+    one "fill" works "$P/fill" "$W/encoder.safetensors" --text 'the [MASK]ther [MASK]' --top 3
+    one "fill: three for each of the two" [ "$(grep -c '^  0\.[0-9]* ' "$W/out") $(grep -c '^.MASK. [12]$' "$W/out")" = '6 2' ]
+    one "fill: all of them have probability 1 in sum" sh -c "'$P/fill' '$W/encoder.safetensors' --text '[MASK]' --top 260 |
+        awk 'NR > 1 { s += \$1 } END { exit (s - 1) ^ 2 > 1e-3 }'"
+    one "fill, nothing to fill" complains "$P/fill" "$W/encoder.safetensors" --text 'the other'
+    one "fill, no encoder" complains "$P/fill" "$W/tiny.safetensors" --text '[MASK]'
+    one "fill --help > /dev/full" full "$P/fill" --help
+fi
 [ -x "$P/tokens" ] && one "tokens train, a limit on files" limited "$P/tokens" train --size 3000 --out "$W/limited.json" cmha.h
 [ -s "$W/tiny.safetensors" ] && [ -x "$P/geometry" ] &&
     one "geometry, a limit on files" limited "$P/geometry" "$W/tiny.safetensors" --svg "$W/limited.svg"
