@@ -21,7 +21,7 @@
 # make sanitize           the tests under ASan and UBSan                       make tidy, make cppcheck, make analyze
 # make memcheck           the tests under valgrind             make coverage   how much of cmha.h the tests run
 #
-# BLAS, OpenMP and, for tokenizers, libutf8proc and libcjson, for WAV files libsndfile and libsamplerate are looked for, see build/config.mk. To choose instead:
+# BLAS, OpenMP and, for tokenizers, libutf8proc, libcjson and PCRE2, for WAV files libsndfile and libsamplerate are looked for, see build/config.mk. To choose instead:
 #     make BLAS_CFLAGS="-I/opt/openblas/include" BLAS_LIBS="-L/opt/openblas/lib -lopenblas"
 #     make BLAS_CFLAGS=-DCMHA_NO_CBLAS BLAS_LIBS=            (the built-in GEMM)
 #     make OPENMP=                                           (one thread)
@@ -97,6 +97,14 @@ code '#include <cjson/cJSON.h>
 #include <utf8proc.h>
 int main(void) { return !utf8proc_version() || !cJSON_Version(); }'
 if works -lutf8proc -lcjson; then text_cflags=-DWITH_TOKENIZER text_libs='-lutf8proc -lcjson' text=; fi
+code '#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+int main(void) { return pcre2_config(PCRE2_CONFIG_VERSION, 0) < 0; }'
+if [ -n "$$text_libs" ] && works -lpcre2-8; then
+    text_cflags="$$text_cflags -DWITH_PCRE2" text_libs="$$text_libs -lpcre2-8"
+elif [ -n "$$text_libs" ]; then
+    text='; of tokenizers the known patterns alone (others, Debian, Ubuntu: apt-get install libpcre2-dev)'
+fi
 case "$$given" in *TEXT_*) text=;; esac
 sound_cflags= sound_libs= sound='; WAV files of 8 kHz, 16 bits, mono alone'
 sound="$$sound (Debian, Ubuntu: apt-get install libsndfile1-dev libsamplerate0-dev)"

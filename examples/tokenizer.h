@@ -22,6 +22,7 @@
 #define TOKENIZER_H
 
 #include "tools/gguf.h"
+#include "tools/regex.h"
 
 #include <cjson/cJSON.h>
 #include <utf8proc.h>
@@ -74,6 +75,7 @@ typedef struct tokenizer_step {
     int kind, a, b, c, d;
     char *from, *to; /* NULL, or of malloc */
     size_t n_from, n_to;
+    void *code;      /* a compiled pattern, or NULL */
 } tokenizer_step;
 
 /* A token that is found in the text before anything else. */
@@ -122,6 +124,7 @@ typedef struct tokenizer {
     int n_normal, n_pre, n_decode;
     tokenizer_ids before, after;                   /* what the template adds */
     int cuts;                                      /* may streams cut: 1 before blanks, 2 line ends */
+    char note[160];                                /* what the file asks for and is not done; or empty */
     char *outline;                                 /* tokenizer.json but for vocabulary and merges */
 } tokenizer;
 
@@ -411,10 +414,17 @@ static inline void tokenizer_trie_close(tokenizer_trie *t) {
     memset(t, 0, sizeof *t);
 }
 
+static inline void tokenizer_step_close(tokenizer_step *step) {
+    free(step->from), free(step->to);
+#ifdef WITH_PCRE2
+    regex_free(step->code);
+#endif
+}
+
 static inline void tokenizer_close(tokenizer *t) {
     tokenizer_step *const steps[] = {t->normal, t->pre, t->decode};
     for (int k = 0; k < 3; k++)
-        for (int i = 0; i < TOKENIZER_STEPS; i++) free(steps[k][i].from), free(steps[k][i].to);
+        for (int i = 0; i < TOKENIZER_STEPS; i++) tokenizer_step_close(&steps[k][i]);
     for (size_t i = 0; i < t->n_added; i++) free(t->added[i].content);
     tokenizer_trie_close(&t->trie), tokenizer_trie_close(&t->inside);
     tokenizer_trie_close(&t->found), tokenizer_trie_close(&t->found_later);
@@ -454,12 +464,18 @@ typedef struct tokenizer_work {
     int (*piece)(void *user, const char *s,
                  size_t n); /* gets each piece instead of encoding it; 0: no memory */
     void *user;
+#ifdef WITH_PCRE2
+    regex_room regex;
+#endif
 } tokenizer_work;
 
 static inline void tokenizer_work_close(tokenizer_work *w) {
     for (int i = 0; i < 4; i++) free(w->text[i].at);
     free(w->spans[0].at), free(w->spans[1].at), free(w->symbols), free(w->heap), free(w->paths);
     free(w->added.at), free(w->later.at), free(w->inside.at), free(w->cache);
+#ifdef WITH_PCRE2
+    regex_room_close(&w->regex);
+#endif
     memset(w, 0, sizeof *w);
 }
 
@@ -1246,7 +1262,8 @@ enum { TOKENIZER_BYTES,    /* ByteLevel: a blank in front (a), GPT-2's pattern (
        /* split (a: what to do with what matches, one of TOKENIZER_ALONE ..; b: the other way round): */
        TOKENIZER_PATTERN,  /* a well-known pattern (c: how) */
        TOKENIZER_TEXT,     /* `from` */
-       TOKENIZER_SPACES, TOKENIZER_SIGNS, TOKENIZER_NUMBERS, TOKENIZER_WORDS };
+       TOKENIZER_SPACES, TOKENIZER_SIGNS, TOKENIZER_NUMBERS, TOKENIZER_WORDS,
+       TOKENIZER_REGEX };  /* any other pattern (code) */
 enum { TOKENIZER_ALONE, TOKENIZER_REMOVED, TOKENIZER_TO_LEFT, TOKENIZER_TO_RIGHT, TOKENIZER_JOINED };
 
 /* GPT-2's letter for a byte: itself where it can be seen, the others from U+0100 on in their order. */
@@ -1292,34 +1309,110 @@ static inline size_t tokenizer_stretch(const tokenizer_step *step, const char *s
     return at;
 }
 
+/* A piece while it is split: the part from `begin` on is nothing yet (-1), no match (0), a match (1). */
+typedef struct tokenizer_parting { size_t begin; int before; } tokenizer_parting;
+
+/* Adds the stretch [at, end), which matches or not, to the last part or begins another one. */
+static inline int tokenizer_part(const tokenizer_step *step, tokenizer_parting *p, tokenizer_span stretch,
+                                 int matches, tokenizer_spans *to) {
+    size_t at = stretch.at, begin = p->begin;
+    int joins, before = p->before;
+    if (step->b) matches = !matches;
+    if (step->a == TOKENIZER_REMOVED && matches) {
+        p->before = -1, p->begin = at + stretch.n;
+        return before < 0 || tokenizer_put_span(to, begin, at - begin);
+    }
+    joins = step->a == TOKENIZER_TO_LEFT  ? matches && !before
+          : step->a == TOKENIZER_TO_RIGHT ? !matches && before == 1
+          : step->a == TOKENIZER_JOINED   ? matches == before
+                                          : 0;
+    p->before = matches;
+    if (before >= 0 && joins) return 1;
+    p->begin = at;
+    return before < 0 || tokenizer_put_span(to, begin, at - begin);
+}
+
+#ifdef WITH_PCRE2
+/* Splits [at, stop), which is UTF-8, at the matches of a pattern; also where one is empty. */
+static inline int tokenizer_part_regex(const tokenizer_step *step, regex_room *room, const char *s,
+                                       tokenizer_span piece, tokenizer_parting *p, tokenizer_spans *to) {
+    size_t at = 0, search = 0;
+    regex_span hit;
+    int result;
+    room->bytes += (double)piece.n;
+    while ((result = regex_find(step->code, room, s + piece.at, piece.n, search, &hit)) == REGEX_FOUND) {
+        tokenizer_span before = {piece.at + at, hit.from - at};
+        tokenizer_span match = {piece.at + hit.from, hit.to - hit.from};
+        if ((before.n && !tokenizer_part(step, p, before, 0, to)) || !tokenizer_part(step, p, match, 1, to))
+            return REGEX_MEMORY;
+        at = hit.to;
+        search = hit.to > hit.from ? at : at < piece.n ? regex_next(s + piece.at, at, piece.n) : piece.n + 1;
+        if (search > piece.n) break;
+    }
+    tokenizer_span rest = {piece.at + at, piece.n - at};
+    if (result > REGEX_FOUND) return result;
+    return rest.n && !tokenizer_part(step, p, rest, 0, to) ? REGEX_MEMORY : REGEX_NONE;
+}
+
+/* Splits every piece of `from` by a pattern; bytes that are no UTF-8 match nothing, and nothing across. */
+static inline int tokenizer_split_regex(const tokenizer_step *step, tokenizer_work *w, const char *s,
+                                        const tokenizer_spans *from, tokenizer_spans *to) {
+    int result = REGEX_NONE;
+    int32_t c;
+    for (size_t i = 0; i < from->n; i++) {
+        size_t at = from->at[i].at, stop = at + from->at[i].n, end, bad;
+        tokenizer_parting p = {at, -1};
+        for (; at < stop && !result; at = bad) {
+            for (end = at, c = 0; end < stop && c >= 0;) {
+                size_t length = tokenizer_char(s + end, stop - end, &c);
+                if (c >= 0) end += length;
+            }
+            for (bad = end, c = -1; bad < stop && c < 0;) {
+                tokenizer_char(s + bad, stop - bad, &c);
+                bad += c < 0;
+            }
+            tokenizer_span valid = {at, end - at}, other = {end, bad - end};
+            if (valid.n) result = tokenizer_part_regex(step, &w->regex, s, valid, &p, to);
+            if (!result && other.n && !tokenizer_part(step, &p, other, 0, to)) result = REGEX_MEMORY;
+        }
+        if (result) return result;
+        if (p.before >= 0 && !tokenizer_put_span(to, p.begin, stop - p.begin)) return REGEX_MEMORY;
+    }
+    return REGEX_NONE;
+}
+#endif
+
 /* Splits every piece of `from` and puts what comes out into `to`. */
 static inline int tokenizer_split(const tokenizer_step *step, const char *s, const tokenizer_spans *from,
                                   tokenizer_spans *to) {
     for (size_t i = 0; i < from->n; i++) {
-        size_t at = from->at[i].at, stop = at + from->at[i].n, begin = at, end;
-        int before = -1; /* the piece from `begin` on: nothing yet, no match, a match */
-        for (; at < stop; at = end) {
-            int matches, joins;
-            end = at + tokenizer_stretch(step, s + at, stop - at, &matches);
-            if (step->b) matches = !matches;
-            if (step->a == TOKENIZER_REMOVED && matches) {
-                if (before >= 0 && !tokenizer_put_span(to, begin, at - begin)) return 0;
-                before = -1, begin = end;
-                continue;
-            }
-            joins = step->a == TOKENIZER_TO_LEFT  ? matches && !before
-                  : step->a == TOKENIZER_TO_RIGHT ? !matches && before == 1
-                  : step->a == TOKENIZER_JOINED   ? matches == before
-                                                  : 0;
-            if (before >= 0 && !joins) {
-                if (!tokenizer_put_span(to, begin, at - begin)) return 0;
-                begin = at;
-            } else if (before < 0) begin = at;
-            before = matches;
+        size_t at = from->at[i].at, stop = at + from->at[i].n;
+        tokenizer_parting p = {at, -1};
+        while (at < stop) {
+            int matches;
+            tokenizer_span stretch = {at, tokenizer_stretch(step, s + at, stop - at, &matches)};
+            if (!tokenizer_part(step, &p, stretch, matches, to)) return 0;
+            at += stretch.n;
         }
-        if (before >= 0 && !tokenizer_put_span(to, begin, stop - begin)) return 0;
+        if (p.before >= 0 && !tokenizer_put_span(to, p.begin, stop - p.begin)) return 0;
     }
     return 1;
+}
+
+/* The same by whatever step it is, with the error line. */
+static inline int tokenizer_split_by(const tokenizer_step *step, tokenizer_work *w, const char *s,
+                                     const tokenizer_spans *from, tokenizer_spans *to, char *error) {
+#ifdef WITH_PCRE2
+    if (step->kind == TOKENIZER_REGEX) {
+        int result = tokenizer_split_regex(step, w, s, from, to);
+        if (result == REGEX_LONG)
+            return tokenizer_fail(error, "the pattern %.200s takes too long on this text", step->from);
+        return !result || tokenizer_no_memory(error);
+    }
+#else
+    (void)w;
+#endif
+    return tokenizer_split(step, s, from, to) || tokenizer_no_memory(error);
 }
 
 /* Writes every piece of `from` anew: with a blank in front, or with a sign for each blank and perhaps one in
@@ -1371,7 +1464,7 @@ static inline int tokenizer_pieces(const tokenizer *t, tokenizer_work *w, const 
             split.from = step->to, split.n_from = step->n_to;
         }
         to->n = 0, goes_on = 0;
-        if (!tokenizer_split(&split, s, from, to)) return tokenizer_no_memory(error);
+        if (!tokenizer_split_by(&split, w, s, from, to, error)) return 0;
         swap = from, from = to, to = swap;
     }
     for (size_t i = 0; i < from->n; i++)
@@ -1794,8 +1887,17 @@ static inline int tokenizer_read_pattern(tokenizer_step *step, const cJSON *node
         if (!strcmp(regex, known[i].text)) return step->kind = TOKENIZER_PATTERN, step->c = known[i].how, 1;
     if (regex && (!strcmp(regex, "\\s") || !strcmp(regex, "\\d") || !strcmp(regex, "\\p{N}")))
         return step->kind = regex[1] == 's' ? TOKENIZER_SPACES : TOKENIZER_NUMBERS, 1;
-    return tokenizer_fail(error, "pre-tokenizer Split: the pattern %.300s is not known",
-                          regex ? regex : "without text");
+    if (!regex || !*regex) return tokenizer_fail(error, "pre-tokenizer Split: there is no pattern");
+    step->kind = TOKENIZER_REGEX;
+#ifdef WITH_PCRE2
+    char why[256];
+    if (!tokenizer_set_text(&step->from, &step->n_from, regex)) return tokenizer_no_memory(error);
+    step->code = regex_compile(regex, why, sizeof why);
+    return step->code || tokenizer_fail(error, "pre-tokenizer Split: %.200s: %.200s", why, regex);
+#else
+    return tokenizer_fail(error, "pre-tokenizer Split: the pattern %.200s is not known; " REGEX_MISSING,
+                          regex);
+#endif
 }
 
 /* Fills a step of a known kind from its fields. */
@@ -2509,6 +2611,8 @@ static inline int tokenizer_find_cuts(const tokenizer *t) {
         const tokenizer_added *a = t->added + i;
         if (a->normalized && (a->right || a->left || strpbrk(a->content, " \t\n\r\xE2"))) return 0;
     }
+    for (int i = 0; i < t->n_pre; i++) /* who knows what a pattern looks at */
+        if (t->pre[i].kind == TOKENIZER_REGEX) return 0;
     for (int i = 0; i < t->n_pre; i++) {
         const tokenizer_step *s = &t->pre[i];
         if (s->kind == TOKENIZER_METASPACE && s->b) splits |= 1;
@@ -2617,6 +2721,8 @@ static inline int tokenizer_check_steps(tokenizer *t, char *error) {
                 !(s->kind == TOKENIZER_PATTERN && s->c == TOKENIZER_TRIPLES))
                 return tokenizer_fail(error, "pre-tokenizer %d, behind ByteLevel, is not known", i + 1);
         }
+    if (t->byte_level && !t->n_decode) /* its tokens are bytes */
+        t->decode[t->n_decode++].kind = TOKENIZER_FROM_BYTES;
     for (int i = 0; i < t->n_decode; i++) {
         const tokenizer_step *s = &t->decode[i];
         from_bytes |= s->kind == TOKENIZER_FROM_BYTES;
@@ -2637,6 +2743,18 @@ static inline int tokenizer_check_steps(tokenizer *t, char *error) {
                               from_bytes ? "decoder" : "pre-tokenizer",
                               from_bytes ? "pre-tokenizer" : "decoder");
     return 1;
+}
+
+/* Notes that texts are neither cut nor filled up, where the file asks for it. */
+static inline void tokenizer_note(tokenizer *t, const cJSON *outline) {
+    const cJSON *cut = tokenizer_field(outline, "truncation"), *fill = tokenizer_field(outline, "padding");
+    const int32_t most = tokenizer_whole(tokenizer_field(cut, "max_length"));
+    char text[64] = "";
+    if (*t->note) return;
+    if (cJSON_IsObject(cut)) snprintf(text, sizeof text, " truncation to %ld tokens", (long)most);
+    if (*text || cJSON_IsObject(fill))
+        snprintf(t->note, sizeof t->note, "the file asks for%s%s%s, which is not done here", text,
+                 *text && cJSON_IsObject(fill) ? " and" : "", cJSON_IsObject(fill) ? " padding" : "");
 }
 
 static inline int tokenizer_assemble(tokenizer *t, const cJSON *outline, tokenizer_parts *p, char *error) {
@@ -2669,6 +2787,7 @@ static inline int tokenizer_assemble(tokenizer *t, const cJSON *outline, tokeniz
     tokenizer_read_roles(t, tokenizer_field(model, "special_ids"));
     tokenizer_identify(t);
     t->cuts = tokenizer_find_cuts(t);
+    tokenizer_note(t, outline);
     t->outline = cJSON_PrintUnformatted(outline);
     return t->outline ? 1 : tokenizer_no_memory(error);
 }
@@ -2958,19 +3077,61 @@ static inline int tokenizer_read_bin(tokenizer *t, tokenizer_parts *p, const cha
 
 /* ---- GGUF ---- */
 
-/* A tokenizer of GGUF's gpt2 model: which pattern its name for the pre-tokenizer means, and what goes
-   along. */
+/* A tokenizer of GGUF's gpt2 model: how its name for the pre-tokenizer splits, by a pattern that is known by
+   name or by several in turn, each on what the ones before left; and what goes along. */
+enum { TOKENIZER_SPLITS = 6 };
 typedef struct tokenizer_pre {
     const char *names, *pattern;
     int nfc, digits, ignore_merges, bos;
+    const char *splits[TOKENIZER_SPLITS + 1];
 } tokenizer_pre;
+
+#define TOKENIZER_GPT2 "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
+#define TOKENIZER_SENTENCE \
+    " ?[^(\\s|.,!?\xE2\x80\xA6\xE3\x80\x82\xEF\xBC\x8C\xE3\x80\x81\xE0\xA5\xA4\xDB\x94\xD8\x8C)]+"
+#define TOKENIZER_EAST "[\xE4\xB8\x80-\xE9\xBE\xA5\xE0\xA0\x80-\xE4\xB8\x80\xEA\xB0\x80-\xED\x9F\xBF]+"
+/* the letters that have a case, as that model has them */
+#define TOKENIZER_CASED \
+    "\\s?[A-Za-z\\x{B5}\\x{C0}-\\x{D6}\\x{D8}-\\x{F6}\\x{F8}-\\x{1BA}\\x{1BC}-\\x{1BF}\\x{1C4}-\\x{293}" \
+    "\\x{295}-\\x{2AF}\\x{370}-\\x{373}\\x{376}\\x{377}\\x{37B}-\\x{37D}\\x{37F}\\x{386}\\x{388}-\\x{38A}" \
+    "\\x{38C}\\x{38E}-\\x{3A1}\\x{3A3}-\\x{3F5}\\x{3F7}-\\x{481}\\x{48A}-\\x{52F}\\x{531}-\\x{556}" \
+    "\\x{10A0}-\\x{10C5}\\x{13A0}-\\x{13F5}\\x{13F8}-\\x{13FD}\\x{1C90}-\\x{1CBA}\\x{1CBD}-\\x{1CBF}" \
+    "\\x{1D00}-\\x{1D2B}\\x{1D6B}-\\x{1D77}\\x{1D79}-\\x{1D9A}\\x{1E00}-\\x{1F15}\\x{1F18}-\\x{1F1D}" \
+    "\\x{1F20}-\\x{1F45}\\x{1F48}-\\x{1F4D}\\x{1F50}-\\x{1F57}\\x{1F59}\\x{1F5B}\\x{1F5D}" \
+    "\\x{1F5F}-\\x{1F7D}\\x{1F80}-\\x{1FB4}\\x{1FB6}-\\x{1FBC}\\x{1FBE}\\x{1FC2}-\\x{1FC4}" \
+    "\\x{1FC6}-\\x{1FCC}\\x{1FD0}-\\x{1FD3}\\x{1FD6}-\\x{1FDB}\\x{1FE0}-\\x{1FEC}\\x{1FF2}-\\x{1FF4}" \
+    "\\x{1FF6}-\\x{1FFC}\\x{2102}\\x{2107}\\x{210A}-\\x{2113}\\x{2115}\\x{2119}-\\x{211D}\\x{2124}\\x{2126}" \
+    "\\x{2128}\\x{212A}-\\x{212D}\\x{212F}-\\x{2134}\\x{2139}\\x{213C}-\\x{213F}\\x{2145}-\\x{2149}" \
+    "\\x{214E}" \
+    "\\x{2183}\\x{2184}\\x{2C00}-\\x{2C7B}\\x{2C7E}-\\x{2CE4}\\x{2CEB}-\\x{2CEE}\\x{2CF2}\\x{2CF3}" \
+    "\\x{A640}-\\x{A66D}\\x{A680}-\\x{A69B}\\x{A722}-\\x{A76F}\\x{A771}-\\x{A787}\\x{A78B}-\\x{A78E}" \
+    "\\x{AB70}-\\x{ABBF}\\x{FB00}-\\x{FB06}\\x{FB13}-\\x{FB17}\\x{FF21}-\\x{FF3A}\\x{FF41}-\\x{FF5A}" \
+    "\\x{10400}-\\x{1044F}\\x{104B0}-\\x{104D3}\\x{104D8}-\\x{104FB}\\x{10C80}-\\x{10CB2}" \
+    "\\x{10CC0}-\\x{10CF2}\\x{118A0}-\\x{118DF}\\x{1E900}-\\x{1E943}]+"
 
 static inline const tokenizer_pre *tokenizer_find_pre(const char *name, size_t n) {
     static const tokenizer_pre rows[] = {
-        {" gpt-2 phi-2 mpt olmo jais jina-v2-es jina-v2-de ", "gpt2", 0, 0, 0, 0},
-        {" llama-bpe llama3 llama-v3 ", "llama3", 0, 0, 1, 1}, {" smaug-bpe dbrx ", "llama3", 0, 0, 0, 0},
-        {" qwen2 deepseek-r1-qwen ", "qwen2", 1, 0, 0, 0}, {" gpt-4o llama4 ", "o200k", 0, 0, 0, 0},
-        {" smollm starcoder refact command-r codeshell exaone minerva-7b ", "gpt2", 0, 1, 0, 0}};
+        {" gpt-2 phi-2 mpt olmo jais jina-es jina-de jina-v1-en jina-v2-es jina-v2-de jina-v2-code "
+         "roberta-bpe gigachat mellum exaone4 a.x-4.0 trillion granite-docling ", "gpt2", 0, 0, 0, 0, {NULL}},
+        {" llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral midm-2.0 lfm2 ", "llama3", 0, 0, 1, 1, {NULL}},
+        {" smaug-bpe dbrx glm4 chatglm-bpe ", "llama3", 0, 0, 0, 0, {NULL}},
+        {" qwen2 deepseek-r1-qwen ", "qwen2", 1, 0, 0, 0, {NULL}},
+        {" stablelm2 megrez hunyuan grok-2 ", "qwen2", 0, 0, 0, 0, {NULL}},
+        {" gpt-4o llama4 kanana2 ", "o200k", 0, 0, 0, 0, {NULL}},
+        {" tekken ", "tekken", 0, 0, 1, 1, {NULL}},
+        {" smollm starcoder refact command-r codeshell exaone minerva-7b ", "gpt2", 0, 1, 0, 0, {NULL}},
+        {" default ", NULL, 0, 0, 0, 0,
+         {"[\\p{P}\\$\\+<=>\\^~\\|]+", TOKENIZER_GPT2, "\\p{N}+", "[0-9][0-9][0-9]", NULL}},
+        {" falcon ", NULL, 0, 0, 0, 0,
+         {"[\\p{P}\\$\\+<=>\\^~\\|`]+", TOKENIZER_GPT2, "[0-9][0-9][0-9]", NULL}},
+        {" deepseek-coder ", NULL, 0, 0, 0, 0,
+         {"[\r\n]", "\\s?\\p{L}+", "\\s?\\p{P}+", TOKENIZER_EAST, "\\p{N}", NULL}},
+        {" deepseek-llm ", NULL, 0, 0, 0, 0,
+         {"[\r\n]", TOKENIZER_CASED,
+          "\\s?[!-/:-~\xEF\xBC\x81-\xEF\xBC\x8F\xEF\xBC\x9A-\xEF\xBD\x9E\xE2\x80\x98-\xE2\x80\x9F"
+          "\xE3\x80\x80-\xE3\x80\x82]+", "\\s+$", TOKENIZER_EAST, "\\p{N}+", NULL}},
+        {" bloom gpt3-finnish poro-chat ", NULL, 0, 0, 0, 0, {TOKENIZER_SENTENCE, NULL}},
+        {" viking ", NULL, 0, 0, 0, 0, {TOKENIZER_SENTENCE, "\\p{N}", NULL}}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         for (const char *at = rows[i].names; n && (at = strchr(at, ' ')) != NULL && at[1]; at++)
             if (strcspn(at + 1, " ") == n && !memcmp(at + 1, name, n)) return rows + i;
@@ -3001,26 +3162,31 @@ static inline cJSON *tokenizer_json_steps(cJSON *outline, const char *section, c
     return steps ? steps : cJSON_AddArrayToObject(node, list);
 }
 
+/* Adds a Split whose matches stand alone. */
+static inline int tokenizer_gguf_split(cJSON *steps, const char *regex) {
+    cJSON *one = tokenizer_json_add(steps, "Split");
+    cJSON *pattern = one ? cJSON_AddObjectToObject(one, "pattern") : NULL;
+    return pattern && cJSON_AddStringToObject(pattern, "Regex", regex) &&
+           cJSON_AddStringToObject(one, "behavior", "Isolated") && cJSON_AddFalseToObject(one, "invert");
+}
+
 static inline int tokenizer_gguf_bytes(cJSON *outline, const tokenizer_pre *pre, int front) {
-    cJSON *steps = tokenizer_json_steps(outline, "pre_tokenizer", "pretokenizers"), *one, *pattern;
+    cJSON *steps = tokenizer_json_steps(outline, "pre_tokenizer", "pretokenizers"), *one;
     size_t n, i = 0;
     const tokenizer_pattern *known = tokenizer_patterns(&n);
-    while (strcmp(known[i].name, pre->pattern)) i++;
+    const char *const *split = pre->splits;
+    while (pre->pattern && strcmp(known[i].name, pre->pattern)) i++;
     if (pre->nfc && !tokenizer_json_add(tokenizer_json_steps(outline, "normalizer", "normalizers"), "NFC"))
         return 0;
     if (pre->digits && (!(one = tokenizer_json_add(steps, "Digits")) ||
                         !cJSON_AddTrueToObject(one, "individual_digits"))) return 0;
-    if (known[i].how) {
-        one = tokenizer_json_add(steps, "Split"),
-        pattern = one ? cJSON_AddObjectToObject(one, "pattern") : NULL;
-        if (!pattern || !cJSON_AddStringToObject(pattern, "Regex", known[i].text) ||
-            !cJSON_AddStringToObject(one, "behavior", "Isolated") || !cJSON_AddFalseToObject(one, "invert"))
-            return 0;
-    }
+    for (; *split; split++)
+        if (!tokenizer_gguf_split(steps, *split)) return 0;
+    if (pre->pattern && known[i].how && !tokenizer_gguf_split(steps, known[i].text)) return 0;
     one = tokenizer_json_add(steps, "ByteLevel");
     return one && cJSON_AddBoolToObject(one, "add_prefix_space", front) &&
            cJSON_AddTrueToObject(one, "trim_offsets") &&
-           cJSON_AddBoolToObject(one, "use_regex", !known[i].how);
+           cJSON_AddBoolToObject(one, "use_regex", pre->pattern && !known[i].how);
 }
 
 /* The template <s> A </s>, each special token where it is wanted. */
@@ -3177,10 +3343,11 @@ static inline int tokenizer_read_gguf(tokenizer *t, const gguf_file *g, const ch
     if (which == 3) return tokenizer_gguf_bert(t, tokens, name, error);
     if (which == 0 && !(known = pre && pre->type == GGUF_TEXT
                                     ? tokenizer_find_pre((const char *)pre->at, (size_t)pre->count)
-                                    : NULL))
+                                : !pre ? tokenizer_find_pre("default", 7)
+                                       : NULL))
         return tokenizer_fail(error, "%.200s: the pre-tokenizer %.*s of a GGUF file is not known", name,
-                              !pre || pre->type != GGUF_TEXT ? 0 : pre->count < 60 ? (int)pre->count : 60,
-                              pre && pre->type == GGUF_TEXT ? (const char *)pre->at : "");
+                              pre->type != GGUF_TEXT ? 0 : pre->count < 60 ? (int)pre->count : 60,
+                              pre->type == GGUF_TEXT ? (const char *)pre->at : "");
     outline = tokenizer_outline(
         which == 0
             ? "{'version':'1.0','added_tokens':[],'decoder':{'type':'ByteLevel'},'model':{'type':'BPE'}}"
@@ -3236,6 +3403,9 @@ static inline int tokenizer_read_gguf(tokenizer *t, const gguf_file *g, const ch
     if (!done) return 0;
     if (bos >= 0 && (size_t)bos < t->size) t->bos = bos;
     if (eos >= 0 && (size_t)eos < t->size) t->eos = eos;
+    if (which == 0 && !pre)
+        snprintf(t->note, sizeof t->note, "the file names no pre-tokenizer (tokenizer.ggml.pre): it is split "
+                 "by llama.cpp's default");
     return 1;
 }
 

@@ -18,7 +18,8 @@
 #include <signal.h>
 
 enum { MODEL, ATTENTION, PRESET, STEPS, LR, OPTIMISER, SEQ, BATCH, MINUTES, TOKENIZER, WIDTH, SEED, THREADS,
-       FROM, LORA, OUT, CSV, PLOT, RESUME, OVERLAP, TIMEOUT, QUIET, HELP, FREEZE, RATE, TRAIN, SET, OPTIONS };
+       FROM, LORA, PAIRS, TEMPLATE, OUT, CSV, PLOT, RESUME, OVERLAP, TIMEOUT, QUIET, HELP, FREEZE, RATE, TRAIN,
+       SET, OPTIONS };
 static setting option[OPTIONS] = {
     {"--model", NULL, "one of the kinds below"},
     {"--attention", NULL, "the same"},
@@ -37,6 +38,12 @@ static setting option[OPTIONS] = {
     {"--lora", NULL,
      "RANK[,ALPHA[,MATRICES]]: adapters, as in 8,16,wq,wv, alone learn; OUT holds them, for\n"
      "               generate --adapter; needs --from"},
+    {"--pairs", NULL,
+     "FILE: instead of a text, prompts and their answers, which alone are learned: two columns parted by\n"
+     "               tabs, or lines of JSON with the fields prompt and answer"},
+    {"--template", NULL,
+     "how a pair becomes a text, kept beside OUT for generate, as in 'Q: {prompt}\\nA: {answer}'; else\n"
+     "               '{prompt}\\n{answer}'"},
     {"--out", "tiny.safetensors",
      "the best checkpoint by validation loss, else tiny.safetensors; the last state goes to OUT.last"},
     {"--csv", "loss.csv", "a row for every step, else loss.csv"},
@@ -57,6 +64,7 @@ static setting option[OPTIONS] = {
 static cmha_model_config mc;
 static cmha_trainer_config tc;
 static codec words;                /* what turns FILE into tokens */
+static pairs_template shape;       /* of the texts that pairs become */
 static volatile sig_atomic_t stop; /* the signal that asked to stop */
 static char last[4096];            /* where the state of the run is kept */
 
@@ -88,21 +96,6 @@ static void recall(const char *path) {
         if (!strncmp(*m, "cfg.", 4) || (option[RESUME].value && !strncmp(*m, "trainer.", 8)))
             set(strchr(*m, '.') + 1, m[1]);
     cmha_archive_close(&archive);
-}
-
-/* Sets what --lora asks for: RANK[,ALPHA[,MATRICES]]. */
-static void add_adapters(const char *at) {
-    static const char *const fields[3] = {"lora_rank", "lora_alpha", "lora_on"};
-    for (int i = 0; i < 3 && at; i++) {
-        const char *comma = i < 2 ? strchr(at, ',') : NULL;
-        char value[64];
-        snprintf(value, sizeof value, "%.*s", comma ? (int)(comma - at) : 63, at);
-        set(fields[i], value);
-        at = comma ? comma + 1 : NULL;
-    }
-    if (!mc.lora_rank || !option[FROM].value) complain(2, "see --help; --lora needs a rank and --from", "");
-    if (text_same_file(option[FROM].value, option[OUT].value))
-        complain(2, "the adapters need --from; name another --out than ", option[OUT].value);
 }
 
 static int help(void) {
@@ -138,9 +131,14 @@ static void speak(int numbers) {
     else if (numbers) codec_plain(&words, SIZE_MAX);
 }
 
-/* Opens FILE as tokens of `width` bytes; of a text the tokenizer writes them into a file beside OUT first. */
-static void open_text(cmha_tokens *text, const char *file, int width) {
+/* Opens FILE as tokens of `width` bytes; of a text the tokenizer writes them into a file beside OUT first.
+   --pairs become tokens in memory. */
+static void open_text(lessons *from, const char *file, int width) {
     char path[4096];
+    if (option[PAIRS].value) {
+        lessons_read(from, file, &words, &shape, tc.length);
+        return;
+    }
     if (words.kind == CODEC_TOKENIZER && width == 1) {
         if (!codec_beside(option[OUT].value, ".ids", path, sizeof path)) complain(2, "too long: ", path);
         for (size_t turn = 0; turn < ranks.ranks; turn++)
@@ -148,7 +146,7 @@ static void open_text(cmha_tokens *text, const char *file, int width) {
                 complain(stop ? 128 + stop : 1, failure, "");
         file = path, width = codec_id_width(&words);
     }
-    check(cmha_tokens_open(text, &ctx, file, width));
+    check(cmha_tokens_open(&from->text, &ctx, file, width));
 }
 
 /* Saves the state of the run, also as OUT if it is the best. The tokenizer goes beside OUT no sooner: what is
@@ -158,7 +156,7 @@ static int keep(cmha_trainer *trainer, int best) {
     const char *out = option[OUT].value;
     if (ranks.rank || !trainer) return kept;
     if (best) check(losses_save(trainer, out));
-    if (!kept++) must(codec_save(&words, out, failure));
+    if (!kept++) must(codec_save(&words, out, failure) && pairs_template_save(&shape, out, failure));
     check(cmha_trainer_save(trainer, last));
     return kept;
 }
@@ -184,47 +182,50 @@ static const char *configure(int argc, char **argv) {
         if (option[o].value) set_kind(option[o].value, &mc);
     for (o = STEPS; o <= BATCH; o++)
         if (option[o].value) set(o == SEQ ? "length" : option[o].name + 2, option[o].value);
-    if (option[LORA].value) add_adapters(option[LORA].value);
+    if (option[LORA].value) set_adapters(set, option[LORA].value);
+    if (option[LORA].value && (!mc.lora_rank || !option[FROM].value))
+        complain(2, "see --help; --lora needs a rank and --from", "");
+    if (option[LORA].value && text_same_file(option[FROM].value, option[OUT].value))
+        complain(2, "the adapters need --from; name another --out than ", option[OUT].value);
     for (int i = 1; i <= n_set; i++) set(argv[i], cut_value(argv[i]));
     if (!tc.batch) divide(batch);
     if (!mc.causal) complain(2, "an encoder (causal=0) continues no text; build/classify trains those", "");
     speak(whole(WIDTH, 1, 4) > 1);
+    lessons_template(&shape, option[TEMPLATE].value, option[PAIRS].value != NULL, origin());
+    if (option[PAIRS].value && (file || whole(WIDTH, 1, 4) > 1))
+        complain(2, "--pairs stands instead of a FILE and of --width", "");
     if (whole(WIDTH, 1, 4) == 1 && words.kind == CODEC_BYTES && mc.vocabulary > 256)
         complain(2, "FILE is read as bytes, 256 tokens; for more, name a --tokenizer or, for numbers, "
                     "add --width 2 or 4", "");
-    return file;
+    return file ? file : option[PAIRS].value;
 }
 
 /* Prints a token of the sample; `user` is its text so far. */
 static int show(void *user, const int32_t *token, size_t batch) {
     (void)batch;
+    if (shape.text && *token == pairs_end(&words)) return 1;
     codec_show(&words, user, *token);
     return stop;
 }
 
-/* Writes a loss in bits a byte; nothing where it is not known how many bytes there are a token. */
-static void tell_bits(char text[24], const char *format, double loss, double bytes) {
-    *text = 0;
-    if (bytes > 0) snprintf(text, 24, format, loss / log(2.0) / bytes);
-}
-
 /* Prints what the model says, looking back as far as training did: further away it has not seen anything. */
-static void sample(cmha_model *model, const cmha_tokens *text) {
+static void sample(cmha_model *model, const lessons *from) {
     cmha_cache cache;
     codec_text shown = {0};
     size_t n = model->position_weight && tc.length < 600 ? tc.length : 600;
     check(cmha_cache_init(&cache, model, 1, tc.length, !model->position_weight, NULL));
-    int newline = words.kind == CODEC_BYTES && mc.vocabulary > '\n';
-    int32_t begin = newline ? '\n' : cmha_tokens_at(text, 0);
-    if (!newline) show(&shown, &begin, 1);
-    cmha_status status = cmha_generate(&cache, &begin, 1, n - 1, NULL, ctx.config.seed, show, &shown);
+    int newline = words.kind == CODEC_BYTES && mc.vocabulary > '\n' && !from->rows.n;
+    codec_ids begin = lessons_begin(from, newline ? '\n' : cmha_tokens_at(&from->text, 0));
+    for (size_t i = 0; i < begin.n && !newline; i++) show(&shown, begin.at + i, 1);
+    cmha_status status = n > begin.n ? cmha_generate(&cache, begin.at, begin.n, n - begin.n, NULL,
+                                                     ctx.config.seed, show, &shown) : CMHA_OK;
     if (status != CMHA_STOPPED) check(status);
     codec_show_end(&words, &shown), putchar('\n');
-    cmha_cache_close(&cache);
+    cmha_cache_close(&cache), codec_ids_free(&begin);
 }
 
 int main(int argc, char **argv) {
-    cmha_model model; cmha_trainer trainer; cmha_tokens text, train, held_out;
+    cmha_model model; cmha_trainer trainer; lessons from = {0};
     char path[4096], blas[64], seen[32], bits[24], seen_bits[24];
     int bad = 0, better = 0;
     start_program(argv), ranks_start(on_signal);
@@ -238,22 +239,19 @@ int main(int argc, char **argv) {
     if (!file) file = access("cmha.h", R_OK) ? path : "cmha.h";
     signal(SIGINT, on_signal), signal(SIGTERM, on_signal);
     losses_spare(file, &option[OUT], &option[CSV], &option[PLOT], &option[FROM], last);
-    open_text(&text, file, (int)whole(WIDTH, 1, 4));
+    open_text(&from, file, (int)whole(WIDTH, 1, 4));
     check(cmha_model_init(&model, &ctx, &mc)), tune(&model, tc.optimiser);
     if (option[FROM].value) check(cmha_model_read(&model, option[FROM].value, 2, NULL));
     check(cmha_trainer_init(&trainer, &model, &tc));
     if (resume) check(cmha_trainer_read(&trainer, origin()));
-    cmha_trainer_split(&trainer, &text, &train, &held_out);
-    if (held_out.count < 2) held_out = train;
-    size_t scored = held_out.count - 1 < tc.eval_tokens ? held_out.count - 1 : tc.eval_tokens;
-    double held_bytes = codec_bytes(&words, &held_out, 1, 1 + scored) / (double)scored;
-    if (train.count <= tc.length) complain(1, "not even one sequence to learn from (see --seq) in ", file);
-    if (option[MINUTES].value) tc.steps = minutes_steps(&option[MINUTES], &trainer, &train, &held_out);
+    lessons_split(&from, &trainer, file);
+    double held_bytes = lessons_bytes(&from, &words, &trainer);
+    if (option[MINUTES].value) tc.steps = minutes_steps(&option[MINUTES], &trainer, &from);
     ranks_bring(NULL), ranks_share(&trainer, &option[OVERLAP]);
     must(ranks.rank || text_may_save(option[OUT].value, failure));
     losses plot = {ranks.rank ? NULL : option[PLOT].value, draw_base(file), tc.steps, held_bytes, NULL, 0, 0};
     losses_open(&plot, option[CSV].value, trainer.step);
-    ranks_same_start(&trainer, &text);
+    ranks_same_start(&trainer, &from.text);
     if (ranks_stop(&stop)) complain(128 + stop, "stopped before the first step", "");
     FILE *csv = fopen(ranks.rank ? "/dev/null" : option[CSV].value, resume ? "a" : "w");
     if (!csv) complain(1, "cannot write ", option[CSV].value);
@@ -262,7 +260,7 @@ int main(int argc, char **argv) {
     if (fflush(csv)) complain(1, "cannot write ", option[CSV].value);
     cmha_blas_name(blas, sizeof blas);
     if (!quiet)
-        printf("%s, %zu %s; %zu parameters, %zu of them learn; %s, %d threads\n", file, text.count,
+        printf("%s, %zu %s; %zu parameters, %zu of them learn; %s, %d threads\n", file, from.text.count,
                words.kind == CODEC_BYTES ? "bytes" : "tokens", model.parameters.size,
                model.parameters.learning, blas, ctx.threads);
     if (!quiet && ranks.ranks > 1)
@@ -273,19 +271,20 @@ int main(int argc, char **argv) {
     ranks_savable(&trainer);
     for (size_t first = trainer.step; !ranks_stop(&stop) && trainer.step < tc.steps;) {
         double before = seconds();
-        cmha_status status = cmha_trainer_step(&trainer, &train, &loss);
+        cmha_status status = lessons_step(&from, &trainer, &ranks, &loss);
         bad = status == CMHA_ERR_NOT_FINITE ? bad + 1 : 0;
         if (bad && bad < 10) { complain(0, "step skipped: ", cmha_error(&ctx)); continue; }
         ranks_check(status);
-        double tokens = (double)(ranks.ranks * tc.batch) * (double)tc.length * (double)tc.accumulate;
+        double tokens = (double)(ranks.ranks * tc.batch) * (double)from.length * (double)tc.accumulate;
         double speed = tokens / (seconds() - before);
         int measure = trainer.step % tc.eval_every == 0 || trainer.step == tc.steps;
-        double bytes = ranks_mean(codec_batch_bytes(&words, trainer.ids, tc.batch, tc.length));
+        double bytes = from.rows.n ? 0 : codec_batch_bytes(&words, trainer.ids, tc.batch, tc.length);
+        bytes = ranks_mean(bytes);
         *seen = *seen_bits = 0;
-        tell_bits(bits, "%.5f", loss, bytes);
-        if (measure) status = losses_judge(&trainer, &held_out, &val);
+        losses_bits(bits, "%.5f", loss, bytes);
+        if (measure) status = losses_judge(&trainer, &from, &val);
         if (measure && !status)
-            snprintf(seen, sizeof seen, "%.5f", val), tell_bits(seen_bits, "%.5f", val, held_bytes);
+            snprintf(seen, sizeof seen, "%.5f", val), losses_bits(seen_bits, "%.5f", val, held_bytes);
         fprintf(csv, "%zu,%.6f,%s,%.4e,%.4f,%.0f,%s,%s\n", trainer.step, loss, seen, trainer.lr,
                 trainer.grad_norm, speed, bits, seen_bits);
         if (fflush(csv)) complain(1, "cannot write ", option[CSV].value); /* whole rows, if it is killed */
@@ -298,8 +297,8 @@ int main(int argc, char **argv) {
         if (quiet || !(terminal || measure || trainer.step % 20 == 0)) continue;
         double each = (seconds() - start) / (double)(trainer.step - first);
         int eta = (int)(each * (double)(tc.steps - trainer.step));
-        tell_bits(bits, " (%.3f bits/byte)", loss, bytes);
-        tell_bits(seen_bits, measure ? " (%.3f bits/byte)" : "", val, held_bytes);
+        losses_bits(bits, " (%.3f bits/byte)", loss, bytes);
+        losses_bits(seen_bits, measure ? " (%.3f bits/byte)" : "", val, held_bytes);
         printf("%sstep %zu/%zu  loss %.4f%s%s%s%s  %.0f tokens/s  ETA %d:%02d:%02d  %s", terminal ? "\r" : "",
                trainer.step, tc.steps, loss, bits, measure ? "  validation " : "", seen, seen_bits, speed,
                eta / 3600, eta / 60 % 60, eta % 60, measure || !terminal ? "\n" : "");
@@ -312,8 +311,8 @@ int main(int argc, char **argv) {
     if (ranks_stop(&stop)) keep(&trainer, 0), complain(128 + stop, "stopped; --resume continues", "");
 
     if (better && !ranks.rank) check(cmha_model_read(&model, option[OUT].value, 2, NULL));
-    if (!ranks.rank) sample(&model, &text);
+    if (!ranks.rank) sample(&model, &from);
     codec_close(&words), cmha_trainer_close(&trainer), cmha_model_close(&model);
-    cmha_tokens_close(&text), cmha_context_close(&ctx);
+    lessons_close(&from), pairs_template_close(&shape), cmha_context_close(&ctx);
     return end_program(stop ? 128 + stop : 0);
 }

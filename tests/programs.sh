@@ -114,6 +114,29 @@ if [ -x "$P/train_tiny" ]; then
     one "train_tiny prints their numbers" says '^[0-9]* [0-9]*[0-9][0-9][0-9] '
     one "train_tiny --width 2, a token outside" complains "$P/train_tiny" --steps 2 $quick \
         --set vocabulary=868 --width 2 "$W/tokens"
+    i=0; while [ $i -lt 60 ]; do printf 'what %d\tcow%d\n' $i $i; i=$((i + 1)); done > "$W/pairs.tsv"
+    sed 's/\(.*\)\t\(.*\)/{"prompt": "\1", "answer": "\2"}/' "$W/pairs.tsv" > "$W/pairs.jsonl"
+    learn="--set schedule=constant --set warmup=0 --set eval_every=2"
+    one "train_tiny --pairs" works "$P/train_tiny" --steps 4 $quick $learn --pairs "$W/pairs.tsv" --template 'Q:{prompt}\nA:{answer}'
+    one "train_tiny --pairs shows what it asks" says 'Q:what 54'
+    one "train_tiny --pairs keeps the template" [ "$(cat "$W/quick.template")" = "$(printf 'Q:{prompt}\nA:{answer}')" ]
+    cp "$W/quick.safetensors.last" "$W/pairs.last"
+    one "train_tiny --pairs, of JSON" works "$P/train_tiny" --steps 2 $quick $learn --pairs "$W/pairs.jsonl" --template 'Q:{prompt}\nA:{answer}'
+    one "train_tiny --pairs, resumed" works "$P/train_tiny" --steps 4 $quick --resume --pairs "$W/pairs.jsonl"
+    one "train_tiny --pairs: resumed is as at once" cmp -s "$W/pairs.last" "$W/quick.safetensors.last"
+    one "train_tiny --pairs --minutes" works "$P/train_tiny" --minutes 0.01 $quick --pairs "$W/pairs.tsv"
+    one "generate puts the prompt into the template" works "$P/generate" --prompt 'what 3' --tokens 3 "$W/quick.safetensors"
+    one "generate: the usual template" [ "$(head -n 1 "$W/out")" = 'what 3' ]
+    one "generate --template" works "$P/generate" --prompt cow --template '<{prompt}>{answer}' --tokens 3 "$W/quick.safetensors"
+    one "generate --template: around the prompt" says '^<cow>'
+    one "generate --template of nothing" complains "$P/generate" --prompt cow --template '{answer}' "$W/quick.safetensors"
+    one "train_tiny without --pairs leaves no template" works "$P/train_tiny" --steps 1 $quick README.md
+    one "train_tiny without --pairs: it is gone" [ ! -e "$W/quick.template" ]
+    one "train_tiny --pairs and a FILE" complains "$P/train_tiny" --steps 1 $quick --pairs "$W/pairs.tsv" README.md
+    one "train_tiny --template without --pairs" complains "$P/train_tiny" --steps 1 $quick --template '{prompt}{answer}' README.md
+    one "train_tiny --template without an answer" complains "$P/train_tiny" --steps 1 $quick --pairs "$W/pairs.tsv" --template '{prompt}'
+    one "train_tiny --pairs of a text" complains "$P/train_tiny" --steps 1 $quick --pairs README.md
+    one "train_tiny --pairs with accumulate" complains "$P/train_tiny" --steps 1 $quick --pairs "$W/pairs.tsv" --set accumulate=2
     one "train_tiny tells losses in bits a byte" works "$P/train_tiny" --steps 2 ${quick#--quiet } --set eval_every=1
     one "train_tiny: both losses" says 'loss [0-9.]* ([0-9.]* bits/byte)  validation [0-9.]* ([0-9.]* bits/byte)'
     one "train_tiny: bits are nats by log 2" awk -F, 'NR > 1 && ($2 / log(2) - $7) ^ 2 + ($3 / log(2) - $8) ^ 2 > 1e-8 {
@@ -219,6 +242,43 @@ if mkfifo "$W/fifo" 2> "$W/out"; then
     done
 fi
 limited() { (ulimit -f 1 && "$@") > "$W/out" 2>&1 < /dev/null; [ $? -eq 1 ] && ! ls "$W"/limited*.tmp > /dev/null 2>&1; }
+# Vectors of sentences and hidden words: an encoder of bytes, and a model that continues texts
+if [ -x "$P/vectors" ] && [ -x "$P/classify" ]; then
+    { printf 'label\ttext\n'; i=0; while [ $i -lt 8 ]; do printf 'a\tone %d\nb\tthe other %d\n' $i $i; i=$((i + 1)); done; } > "$W/two.tsv"
+    encoder="--set n_layers=1 --set d_model=16 --set d_ff=16 --set n_heads=2 --length 16 --batch 4 --threads 1"
+    one "classify for vectors" works "$P/classify" --quiet $encoder --columns label,text --mlm 20 --epochs 1 --train "$W/two.tsv" \
+        --dev "$W/two.tsv" --out "$W/encoder.safetensors"
+    printf 'one\nthe other, which is longer than sixteen\n\none\n' > "$W/lines"
+    vectors() { "$P/vectors" --threads 1 "$@" < "$W/lines" > "$W/out" 2>&1; }
+    for pool in mean cls last; do
+        one "vectors --pool $pool" vectors --pool $pool "$W/encoder.safetensors"
+        one "vectors --pool $pool: of length 1, each by itself" awk -F'[][, ]+' '{ s = 0; for (i = 2; i <= 17; i++) s += $i * $i
+            if (NF != 18 || (s - 1) ^ 2 > 1e-8) bad = 1
+            for (i = 2; i <= 17; i++) if (NR == 1) first[i] = $i; else if (NR == 4 && ($i - first[i]) ^ 2 > 1e-10) bad = 1 }
+            END { exit bad || NR != 4 }' "$W/out"
+    done
+    one "vectors --raw" vectors --raw --batch 1 "$W/encoder.safetensors"
+    one "vectors --raw: not of length 1" awk -F'[][, ]+' '{ s = 0; for (i = 2; i <= 17; i++) s += $i * $i; if ((s - 1) ^ 2 < 1e-8) bad = 1 }
+        END { exit bad }' "$W/out"
+    one "vectors --format npy" vectors --format npy "$W/encoder.safetensors"
+    one "vectors --format npy: a header and 4 x 16 floats" [ "$(wc -c < "$W/out")" -eq 384 ]
+    one "vectors --format npy: the shape" says "'shape': (4, 16)"
+    printf '5\tone\tone\n1\tone\tthe other\n3\tone 1\tone 2\n' > "$W/scores.tsv"
+    one "vectors --similarity" vectors --similarity "$W/scores.tsv" --columns 1,2,3 "$W/encoder.safetensors"
+    one "vectors --similarity: both correlations" says '^3 pairs: pearson [-0-9.]*, spearman [-0-9.]*$'
+    one "vectors of a model that continues texts" works sh -c "echo one | '$P/vectors' --pool last '$W/tiny.safetensors'"
+    one "vectors, no such pool" complains "$P/vectors" --pool men "$W/encoder.safetensors"
+    one "vectors names the nearest" says mean
+    one "vectors, no checkpoint" complains "$P/vectors"
+    one "vectors --help > /dev/full" full "$P/vectors" --help
+    one "fill" works "$P/fill" "$W/encoder.safetensors" --text 'the [MASK]ther [MASK]' --top 3
+    one "fill: three for each of the two" [ "$(grep -c '^  0\.[0-9]* ' "$W/out") $(grep -c '^.MASK. [12]$' "$W/out")" = '6 2' ]
+    one "fill: all of them have probability 1 in sum" sh -c "'$P/fill' '$W/encoder.safetensors' --text '[MASK]' --top 260 |
+        awk 'NR > 1 { s += \$1 } END { exit (s - 1) ^ 2 > 1e-3 }'"
+    one "fill, nothing to fill" complains "$P/fill" "$W/encoder.safetensors" --text 'the other'
+    one "fill, no encoder" complains "$P/fill" "$W/tiny.safetensors" --text '[MASK]'
+    one "fill --help > /dev/full" full "$P/fill" --help
+fi
 [ -x "$P/tokens" ] && one "tokens train, a limit on files" limited "$P/tokens" train --size 3000 --out "$W/limited.json" cmha.h
 [ -s "$W/tiny.safetensors" ] && [ -x "$P/geometry" ] &&
     one "geometry, a limit on files" limited "$P/geometry" "$W/tiny.safetensors" --svg "$W/limited.svg"

@@ -167,10 +167,13 @@ static void refusals(void) {
         {WITH("'normalizer':{'type':'Replace','pattern':{'String':''},'content':''}"), "no pattern"},
         {WITH("'normalizer':{'type':'Precompiled','precompiled_charsmap':'/w=='}"), "damaged"},
         {WITH("'pre_tokenizer':{'type':'UnicodeScripts'}"), "UnicodeScripts"},
-        {WITH("'pre_tokenizer':{'type':'Split','pattern':{'Regex':'q+'},'behavior':'Isolated'}"), "q+"},
+        {WITH("'pre_tokenizer':{'type':'Split','pattern':{'Regex':'[q&&r]+'},'behavior':'Isolated'}"), "&&"},
+        {WITH("'pre_tokenizer':{'type':'Split','pattern':{'Regex':'q('},'behavior':'Isolated'}"), "q("},
+        {WITH("'pre_tokenizer':{'type':'Split','pattern':{'Regex':''},'behavior':'Isolated'}"),
+         "there is no pattern"},
         {WITH("'pre_tokenizer':{'type':'Split','pattern':{'String':'q'},'behavior':'Odd'}"), "Odd"},
         {WITH("'pre_tokenizer':{'type':'Metaspace','prepend_scheme':'twice'}"), "twice"},
-        {WITH("'pre_tokenizer':{'type':'ByteLevel'}"), "without the decoder"},
+        {WITH("'pre_tokenizer':{'type':'ByteLevel'},'decoder':{'type':'Fuse'}"), "without the decoder"},
         {WITH("'decoder':{'type':'ByteLevel'}"), "without the pre-tokenizer"},
         {WITH("'decoder':{'type':'CTC'}"), "decoder CTC"},
         {WITH(
@@ -280,6 +283,28 @@ static void decoders(void) {
 }
 
 /* What stands at an edge: just as long as allowed, just unknown, just outside, the last letter. */
+/* What a file asks for without getting it is noted; bytes need no decoder. */
+static void notes(void) {
+    static const char *const asks =
+        ",'truncation':{'max_length':12,'strategy':'LongestFirst'},'padding':{'pad_id':0}}";
+    char json[400];
+    tokenizer t;
+    tokenizer_ids ids = {NULL, 0, 0};
+    char *text;
+    size_t n;
+    snprintf(json, sizeof json, "{'model':{'type':'BPE','vocab':{'a':0,'\xC4\xA0':1},'merges':[]}"
+             ",'pre_tokenizer':{'type':'ByteLevel','add_prefix_space':false},'decoder':null%s", asks);
+    if (!CHECK_THAT(from_json(&t, json), "%s", error)) return;
+    CHECK(!strcmp(t.note, "the file asks for truncation to 12 tokens and padding, which is not done here"));
+    CHECK(tokenizer_encode(&t, "a a", 3, 0, &ids, error) && ids.n == 3);
+    text = decoded(&t, &ids, &n);
+    CHECK(text && n == 3 && !memcmp(text, "a a", 3));
+    free(text), tokenizer_ids_free(&ids), tokenizer_close(&t);
+    strcpy(strstr(json, ",'trunc"), "}");
+    CHECK(from_json(&t, json) && !*t.note);
+    tokenizer_close(&t);
+}
+
 static void edges(void) {
     static const struct {
         const char *json, *text, *ids; /* or what the error says */
@@ -886,6 +911,146 @@ static void golden(const char *where, const char *cases) {
     free(texts), free(lines), tokenizer_close(&t);
 }
 
+#ifdef WITH_PCRE2
+/* Pieces, with | between, of what a step makes of a text. */
+static const char *pieces_of(const tokenizer_step *step, const char *text, size_t n) {
+    static char line[4096];
+    tokenizer_work w;
+    tokenizer_spans from, to;
+    size_t at = 0;
+    memset(&w, 0, sizeof w), memset(&from, 0, sizeof from), memset(&to, 0, sizeof to);
+    *error = 0;
+    CHECK(tokenizer_put_span(&from, 0, n));
+    if (!tokenizer_split_by(step, &w, text, &from, &to, error)) at = (size_t)sprintf(line, "failed");
+    else
+        for (size_t i = 0; i < to.n && at + to.at[i].n < sizeof line - 2; i++) {
+            memcpy(line + at, text + to.at[i].at, to.at[i].n), at += to.at[i].n;
+            line[at++] = '|';
+        }
+    line[at] = 0;
+    free(from.at), free(to.at), tokenizer_work_close(&w);
+    return line;
+}
+
+static const char *cut(const char *pattern, int how, int invert, const char *text) {
+    tokenizer_step step;
+    const char *pieces;
+    memset(&step, 0, sizeof step);
+    step.kind = TOKENIZER_REGEX, step.a = how, step.b = invert;
+    step.from = tokenizer_copy(pattern, strlen(pattern));
+    step.code = regex_compile(pattern, error, sizeof error);
+    if (!CHECK_THAT(step.code != NULL, "%s: %s", pattern, error)) return free(step.from), "";
+    pieces = pieces_of(&step, text, strlen(text));
+    tokenizer_step_close(&step);
+    return pieces;
+}
+
+/* The known patterns split as PCRE2 does with their texts: two implementations. */
+static void known_patterns(void) {
+    static const char *const parts[] = {"a", "Bc", "I'll", "'S", "12345", " ", "  ", "\n", "\r\n", "\t", "!?",
+                                        "/", "\xC3\xA9", "\xCE\xA9m", "e\xCC\x81",
+                                        "\xE6\x97\xA5\xE3\x81\x82", "\xC2\xA0", "\xC2\xBD",
+                                        "\xF0\x9F\x98\x80", "'re", "_", "\xE2\x85\xA7", "\xC7\x85", "\xCA\xB0", "\xFF"};
+    size_t n;
+    const tokenizer_pattern *known = tokenizer_patterns(&n);
+    for (size_t i = 0; i < n; i++) {
+        tokenizer_step by_hand, by_pattern;
+        memset(&by_hand, 0, sizeof by_hand), memset(&by_pattern, 0, sizeof by_pattern);
+        by_hand.kind = TOKENIZER_PATTERN, by_hand.c = known[i].how;
+        by_pattern.kind = TOKENIZER_REGEX;
+        by_pattern.code = regex_compile(known[i].text, error, sizeof error);
+        if (!CHECK_THAT(by_pattern.code != NULL, "%s: %s", known[i].name, error)) continue;
+        for (int turn = 0; turn < 400; turn++) {
+            char text[256] = "", want[4096];
+            for (size_t k = draw(20) + 1; k--;) {
+                size_t part = draw(sizeof parts / sizeof *parts - (k ? 1 : 0));
+                strcat(text, parts[part]);
+            }
+            if (strchr(text, '\xFF')) *strchr(text, '\xFF') = 0;
+            by_pattern.from = text;
+            snprintf(want, sizeof want, "%s", pieces_of(&by_hand, text, strlen(text)));
+            CHECK_THAT(!strcmp(pieces_of(&by_pattern, text, strlen(text)), want), "%s: %s: %s",
+                       known[i].name, text, want);
+        }
+        by_pattern.from = NULL, tokenizer_step_close(&by_pattern);
+    }
+}
+
+typedef struct piece_line { char at[512]; size_t n; } piece_line;
+
+static int keep_piece(void *user, const char *s, size_t n) {
+    piece_line *line = (piece_line *)user;
+    if (line->n + n + 2 > sizeof line->at) return 0;
+    memcpy(line->at + line->n, s, n), line->n += n;
+    line->at[line->n++] = '|', line->at[line->n] = 0;
+    return 1;
+}
+
+/* GGUF's names of pre-tokenizers that take several patterns; none is the default, and a note says so. */
+static void names_of_patterns(void) {
+    static const gguf_token letters[] = {{"a", 0, 1}, {"b", 0, 1}};
+    static const char *const rows[][3] = {
+        {"falcon", "Hi there, 12345!`x", "Hi| there|,| |123|45|!`|x|"},
+        {"default", "Hi there, 12345!`x", "Hi| there|,| |123|45|!|`|x|"},
+        {NULL, "Hi there, 12345!`x", "Hi| there|,| |123|45|!|`|x|"},
+        {"deepseek-coder", "ab cd, 12\nx\xE4\xB8\x80", "ab| cd|,| |1|2|\n|x|\xE4\xB8\x80|"},
+        {"deepseek-llm", "ab\xE4\xB8\x80 \xC3\xA9""d, 12  ", "ab|\xE4\xB8\x80| \xC3\xA9|d|,| |12|  |"},
+        {"bloom", "Hi, you 12.", "Hi|,| you| 12|.|"},
+        {"viking", "Hi, you 12.", "Hi|,| you| |1|2|.|"},
+        {"tekken", "HiThere 12", "Hi|There| |1|2|"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        tokenizer_bytes b;
+        tokenizer t;
+        tokenizer_stream s;
+        tokenizer_ids ids = {NULL, 0, 0};
+        piece_line line = {"", 0};
+        gguf_of(&b, "gpt2", rows[i][0] ? rows[i][0] : "default", letters, 2, "");
+        for (size_t k = 0; !rows[i][0] && k + 18 < b.n; k++) /* the key is another one: there is none */
+            if (!memcmp(b.at + k, "tokenizer.ggml.pre", 18)) b.at[k + 17] = 'x';
+        if (!CHECK_THAT(tokenizer_read(&t, b.at, b.n, "gguf", error), "%s", error)) continue;
+        CHECK(!*t.note == (rows[i][0] != NULL));
+        tokenizer_stream_open(&s, &t, 0);
+        s.work.piece = keep_piece, s.work.user = &line;
+        CHECK(tokenizer_stream_put(&s, rows[i][1], strlen(rows[i][1]), &ids, error) &&
+              tokenizer_stream_end(&s, &ids, error));
+        CHECK_THAT(!strcmp(line.at, rows[i][2]), "%s: %s", rows[i][0] ? rows[i][0] : "none", line.at);
+        tokenizer_stream_close(&s), tokenizer_ids_free(&ids), tokenizer_close(&t), free(b.at);
+    }
+}
+
+static void other_patterns(void) {
+    static const char *const foreign[] = {"\\h", "[a&&b]", "[[a]b]", "a{1,2}+", "(?m)a", "(?x:a)", "\\",
+                                          "(*UTF)a",
+                                          "[]a]", "\\K", "(?<n>a)", "a{2}?"};
+    static const char *const endless[] = {"(a+)+$", "(?:a|aa)+$", "(a*)*b", "(?:a?){40}a{40}b", "([a-z]+)*=",
+                                          "(.*a){25}b"};
+    char *text = (char *)malloc(1 << 16);
+    CHECK(!strcmp(cut("\\d+", TOKENIZER_ALONE, 0, "ab12c3"), "ab|12|c|3|"));
+    CHECK(!strcmp(cut("\\d+", TOKENIZER_REMOVED, 0, "ab12c3"), "ab|c|"));
+    CHECK(!strcmp(cut("\\d+", TOKENIZER_REMOVED, 1, "ab12c3"), "12|3|"));
+    CHECK(!strcmp(cut("\\d", TOKENIZER_TO_LEFT, 0, "ab12c3"), "ab1|2|c3|"));
+    CHECK(!strcmp(cut("\\d", TOKENIZER_TO_RIGHT, 0, "ab12c3"), "ab|1|2c|3|"));
+    CHECK(!strcmp(cut("\\d", TOKENIZER_JOINED, 0, "ab12c3"), "ab|12|c|3|"));
+    /* where nothing matches it splits all the same; lines begin and end as Oniguruma has them */
+    CHECK(!strcmp(cut("(?=\\d)", TOKENIZER_ALONE, 0, "ab12c3"), "ab|1|2c|3|"));
+    CHECK(!strcmp(cut("x*", TOKENIZER_ALONE, 0, "axxb"), "a|xx|b|"));
+    CHECK(!strcmp(cut("^a|b$", TOKENIZER_ALONE, 0, "ab\nab"), "a|b|\n|a|b|"));
+    CHECK(!strcmp(cut("\\p{Han}+", TOKENIZER_ALONE, 0, "a\xE6\x97\xA5\xE6\x9C\xAC""b"),
+                  "a|\xE6\x97\xA5\xE6\x9C\xAC|b|"));
+    CHECK(!strcmp(cut("a.?b", TOKENIZER_ALONE, 0, "xa\xFF""ba\xC3\xA9""b"), "xa|\xFF|b|a\xC3\xA9""b|"));
+    for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++)
+        CHECK_THAT(!regex_compile(foreign[i], error, sizeof error) && *error, "%s", foreign[i]);
+    memset(text, 'a', 1 << 16), text[60000] = 0;
+    for (size_t i = 0; text && i < sizeof endless / sizeof *endless; i++) {
+        double start = now();
+        const char *got = cut(endless[i], TOKENIZER_ALONE, 0, text);
+        CHECK_THAT(now() - start < 4, "%s: %.1f s", endless[i], now() - start);
+        CHECK(strcmp(got, "failed") || (strstr(error, "takes too long") && strstr(error, endless[i])));
+    }
+    free(text);
+}
+#endif
+
 static void stories(void) {
     const char *path = SHARED "weights/stories260k/tok512.bin",
                *text = "Once upon a time, there was a little girl named Lily.";
@@ -902,11 +1067,14 @@ static void stories(void) {
 }
 
 int main(void) {
-    published(), refusals(), decoders(), edges(), costs(), many_added();
+    published(), refusals(), decoders(), notes(), edges(), costs(), many_added();
     bytes(), others_in_pieces(), many_marks();
     llama2c(), gguf(), folders();
     golden(SHARED "tokenizers/gpt2", "ggml-vocab-gpt-2"),
         golden(SHARED "tokenizers/bert/vocab.txt", "ggml-vocab-bert-bge");
     stories();
+#ifdef WITH_PCRE2
+    known_patterns(), other_patterns(), names_of_patterns();
+#endif
     return check_end();
 }

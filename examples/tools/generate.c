@@ -6,18 +6,21 @@
 
 #define PROGRAM "generate"
 #include "options.h"
-#include "codec.h"
+#include "pairs.h"
 
 #include <math.h>
 
-enum { PROMPT, TOKENS, CONTEXT, BATCH, SEPARATOR, TOKENIZER, SPECIAL, ENDLESS, SEED, WEIGHTS, CACHE, SCORE,
-       PACK, ROUND, ADAPTER, MERGE, THREADS, VERBOSE, HELP, SET };
+enum { PROMPT, TEMPLATE, TOKENS, CONTEXT, BATCH, SEPARATOR, TOKENIZER, SPECIAL, ENDLESS, SEED, WEIGHTS,
+       CACHE, SCORE, PACK, ROUND, ADAPTER, MERGE, THREADS, VERBOSE, HELP, SET };
 enum { N_OPTIONS = SET + 1 };
 static setting option[N_OPTIONS] = {
     {"--prompt", NULL,
      "begins the text, and is shown before it; \\n, \\t, \\xNN as in C; - reads the standard input.\n"
      "                   Else <s>, </s> or a newline begins. Of a model without tokenizer whose vocabulary\n"
      "                   is not 256 bytes: the numbers of its tokens"},
+    {"--template", NULL,
+     "the text around the prompt, as in 'Q: {prompt}\\nA: '; else CHECKPOINT's .template, which\n"
+     "                   train_tiny --pairs keeps. {prompt} alone: nothing around it"},
     {"--tokens", "400", "how many to add; 400"},
     {"--context", "0",
      "most tokens the model looks back on; 0 = as many as in training. Older ones go, a quarter\n"
@@ -56,6 +59,7 @@ static cmha_sampler_config sampler;
 static const char *packed_path; /* the second value of --pack */
 
 static codec words;
+static pairs_template shape; /* around the prompt; with one an answer has its own end */
 enum { SPECIAL_PROMPT, SPECIAL_ALL, SPECIAL_NONE };
 
 /* What the callback needs to show tokens as they come. */
@@ -78,7 +82,10 @@ static int special(void) {
     return 0;
 }
 
-static int ends(int32_t token) { return words.eos >= 0 && token == words.eos && !option[ENDLESS].value; }
+static int ends(int32_t token) {
+    int32_t end = shape.text ? pairs_end(&words) : words.eos;
+    return end >= 0 && token == end && !option[ENDLESS].value;
+}
 
 /* Shows tokens of one sequence, `step` apart, up to the end of text. */
 static void show(output *o, const int32_t *tokens, size_t n, size_t step) {
@@ -225,6 +232,26 @@ static const char *configure(int argc, char **argv) {
     return path;
 }
 
+/* Puts a prompt into the template, without the line end that the standard input has behind it. */
+static int ask(const char *text, size_t n, codec_ids *ids) {
+    text_slice prompt = {text, n};
+    if (!strcmp(option[PROMPT].value, "-") && n && text[n - 1] == '\n') prompt.n--;
+    return pairs_ask(&words, &shape, prompt, special() != SPECIAL_NONE, ids, failure);
+}
+
+/* Opens the template of the command line, or the one beside the checkpoint at `path`. */
+static void open_template(const char *path) {
+    const char *given = option[TEMPLATE].value;
+    if (given) {
+        char *text = strcpy(take(strlen(given) + 1, 1), given);
+        if (!pairs_template_read(&shape, text, unescape(text), 0, failure)) complain(2, failure, "");
+        free(text);
+    } else must(pairs_template_find(&shape, path, failure));
+    if (shape.text && words.kind == CODEC_NUMBERS && given)
+        complain(2, "--template: this model's prompt is a list of token numbers", "");
+    if (shape.text && words.kind == CODEC_NUMBERS) pairs_template_close(&shape);
+}
+
 /* The prompt as tokens. Where none is given, what begins a text. */
 static codec_ids read_prompt(void) {
     static char newline[] = "\n";
@@ -237,7 +264,8 @@ static codec_ids read_prompt(void) {
         complain(2, "this model's prompt is a list of token numbers: give one with --prompt", "");
     if (given && !strcmp(given, "-")) text = slurp(&length);
     else if (given) text = strcpy(take(strlen(given) + 1, 1), given), length = unescape(text);
-    if (!given && begin >= 0) must(codec_append(&ids, &begin, 1, failure));
+    if (given && shape.text) must(ask(text, length, &ids));
+    else if (!given && begin >= 0) must(codec_append(&ids, &begin, 1, failure));
     else must(codec_encode(&words, text, length, special() != SPECIAL_NONE, &ids, failure));
     while (ids.n > 1 && (ids.at[ids.n - 1] == words.eos || ids.at[ids.n - 1] == words.sep)) ids.n--;
     if (text != newline) free(text);
@@ -347,9 +375,10 @@ int main(int argc, char **argv) {
     if (!model.config.causal) complain(1, path, ": an encoder, which continues no text");
     must(codec_open(&words, option[TOKENIZER].value, path, model.config.tokenizer, model.config.vocabulary,
                     failure));
+    open_template(option[ADAPTER].value ? option[ADAPTER].value : path);
     size_t context = whole(CONTEXT) ? whole(CONTEXT) : trained_length(path);
     if (option[SCORE].value) score(&model, option[SCORE].value, whole(TOKENS), context, &options);
     else continue_prompt(&model, context, &options);
-    codec_close(&words), cmha_model_close(&model), cmha_context_close(&ctx);
+    codec_close(&words), pairs_template_close(&shape), cmha_model_close(&model), cmha_context_close(&ctx);
     return end_program(0);
 }

@@ -4,6 +4,7 @@
 #define LOSSES_H
 
 #include "drawing.h"
+#include "lessons.h"
 
 enum { LOSSES_POINTS = 300 }; /* about so many show; of longer runs each is the mean of some steps */
 
@@ -150,12 +151,18 @@ static inline void losses_close(losses *l) {
     free(l->rows), l->rows = NULL, l->n = l->room = 0;
 }
 
+/* Writes a loss in bits a byte; nothing where it is not known how many bytes there are a token. */
+static inline void losses_bits(char text[24], const char *format, double loss, double bytes) {
+    *text = 0;
+    if (bytes > 0) snprintf(text, 24, format, loss / log(2.0) / bytes);
+}
+
 /* The loss of a model or, where its trainer keeps a mean of the weights (`ema`), of that. */
-static inline cmha_status losses_judge(cmha_trainer *trainer, const cmha_tokens *tokens, double *loss) {
+static inline cmha_status losses_judge(cmha_trainer *trainer, lessons *from, double *loss) {
     int swaps = trainer->config.ema > 0;
     cmha_status status = swaps ? cmha_trainer_swap(trainer) : CMHA_OK;
     if (status) return status;
-    status = cmha_trainer_evaluate(trainer, tokens, loss);
+    status = lessons_loss(from, trainer, loss);
     if (swaps) cmha_trainer_swap(trainer); /* as before it cannot fail */
     return status;
 }

@@ -1,12 +1,13 @@
 /* minutes.h - how many steps of a training fit into a time, which people have instead of steps. Include it
-   after options.h. */
+   after ranks.h. */
 #ifndef MINUTES_H
 #define MINUTES_H
 
+#include "lessons.h"
+
 /* Returns how many steps take the minutes that an option says, with a validation each eval_every and one at
    the end, prints that, and opens the trainer for as many. Some are tried for this, and undone. */
-static inline size_t minutes_steps(const setting *option, cmha_trainer *trainer, const cmha_tokens *train,
-                                   const cmha_tokens *held_out) {
+static inline size_t minutes_steps(const setting *option, cmha_trainer *trainer, lessons *from) {
     cmha_model *model = trainer->model;
     cmha_trainer_config config = trainer->config;
     const double minutes = number_of(option, 0, 1e6);
@@ -17,13 +18,13 @@ static inline size_t minutes_steps(const setting *option, cmha_trainer *trainer,
     memcpy(before, model->parameters.data, bytes);
     double loss, started = begin, step = 0, look;
     for (int n = 0; n < 3 || seconds() - started < enough; n++) { /* the first one warms up */
-        cmha_status status = cmha_trainer_step(trainer, train, &loss);
+        cmha_status status = lessons_step(from, trainer, &ranks, &loss);
         if (status != CMHA_ERR_NOT_FINITE) check(status);
         if (!n) started = seconds();
         else step = (seconds() - started) / n;
     }
     started = seconds();
-    check(cmha_trainer_evaluate(trainer, held_out, &loss));
+    check(lessons_loss(from, trainer, &loss));
     look = seconds() - started;
     cmha_trainer_close(trainer);
     memcpy(model->parameters.data, before, bytes), free(before);

@@ -345,6 +345,18 @@ static inline void set_fields(const settable *places, int n, char *const *settin
     }
 }
 
+/* Sets what --lora asks for: RANK[,ALPHA[,MATRICES]]. */
+static inline void set_adapters(void (*set)(const char *name, const char *value), const char *at) {
+    static const char *const fields[3] = {"lora_rank", "lora_alpha", "lora_on"};
+    for (int i = 0; i < 3 && at; i++) {
+        const char *comma = i < 2 ? strchr(at, ',') : NULL;
+        char value[64];
+        snprintf(value, sizeof value, "%.*s", comma ? (int)(comma - at) : 63, at);
+        set(fields[i], value);
+        at = comma ? comma + 1 : NULL;
+    }
+}
+
 /* A text of the command line, in which \n, \t, \\ and \xNN stand for the bytes they name. Works in place,
    returns the length. */
 static inline size_t unescape(char *s) {

@@ -241,6 +241,7 @@ int main(int argc, char **argv) {
     if (!path) complain(2, "see --help; a tokenizer is missing after ", command);
     must(tokenizer_open(&tok, path, failure));
     width = !binary ? 0 : tok.size <= 65536 ? 2 : 4;
+    if (*tok.note && *command != 'd') complain(0, "note: ", tok.note);
     if (*command == 'e') encode(special, width);
     else if (*command == 'd') decode(skip, width);
     else if (ids) list_tokens();

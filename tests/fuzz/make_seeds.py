@@ -57,6 +57,8 @@ TEMPLATE = step("TemplateProcessing",
                 special_tokens={"<s>": {"id": "<s>", "ids": [1], "tokens": ["<s>"]}})
 META = step("Metaspace", replacement=BLANK, prepend_scheme="always", split=True)
 TOKENIZERS = {
+    "regex": tokenizer(BPE, None, step("Split", pattern={"Regex": "(?i:ab)+|\\p{L}{2}(?!\\S)|\\s+"}, behavior="Isolated", invert=False)),
+    "catastrophe": tokenizer(BPE, None, step("Split", pattern={"Regex": "(?:a|aa)+$"}, behavior="Removed", invert=True)),
     "plain": tokenizer(BPE),
     "bytes": tokenizer(BYTES, step("NFC"), step("ByteLevel", add_prefix_space=True, trim_offsets=True, use_regex=True),
                        step("ByteLevel", trim_offsets=False), step("ByteLevel"), [added(7, "<e>"), added(8, "ab", special=False)]),
@@ -317,3 +319,12 @@ recording("sigmf", META, json.dumps({"global": {"core:datatype": "ci8", "core:nu
 recording("wav", WAV, wav(1, 1, 8000, 16, PAIRS))
 recording("wav-other", WAV, wav(3, 2, 44100, 32, PAIRS))
 recording("tar", TAR, packed(b"1_a_2.wav", wav(1, 1, 8000, 16, PAIRS)) + bytes(1024))
+
+# ---- Pairs ----
+
+OBJECTS = '{"prompt":"a\\n\\ud83d\\ude00","answer":"b","id":[1,{"x":null}]}\n\n{"answer":"","prompt":"c"}'
+for name, limit, shape, text in (("table", 20, "Q: {prompt}\nA: {answer}", "one\ttwo\nthree\tfour\tfive\nno\n"),
+                                 ("named", 3, "{prompt}={answer}.", "answer\tprompt\nb\ta\r\n"),
+                                 ("objects", 60, "<{prompt}|{answer}>", OBJECTS),
+                                 ("cut", 1, "{prompt}{answer}", '{"prompt":"aaaaaaaa","answer":"bbbbbbbb"}')):
+    write("pairs", name, bytes([limit]) + shape.encode() + b"\0" + text.encode())

@@ -3,7 +3,7 @@
 # the seeds in tests/fuzz/corpus and from what earlier runs have found. Prints the executions of each and their sum; fails if one
 # finds something. FUZZ_SEED=1 draws the same cases again, in a folder without earlier runs; 0, the usual, draws others each time.
 F=${1:-build/fuzz} SECONDS_EACH=${2:-60}
-[ $# -gt 2 ] && shift 2 || set -- archive checkpoint adapters config gguf forms knowledge tokens table samples tokenizer tokenize
+[ $# -gt 2 ] && shift 2 || set -- archive checkpoint adapters config gguf forms knowledge tokens table pairs samples tokenizer tokenize
 CLANG=${CLANG:-clang}
 cd "$(dirname "$0")/../.." || exit 2
 mkdir -p "$F" || exit 2
@@ -17,10 +17,14 @@ if ! $CLANG -fsanitize=fuzzer "$F/probe.c" -o "$F/probe" > "$F/log" 2>&1; then
 fi
 # shellcheck disable=SC2086
 $CLANG $FLAGS $CHECKS -fsanitize=fuzzer-no-link -c tests/fuzz/files.c -o "$F/files.o" || exit 1
+# Patterns of tokenizers by PCRE2, where that is there
+regex=
+if printf '#define PCRE2_CODE_UNIT_WIDTH 8\n#include <pcre2.h>\n' | $CLANG -E - > /dev/null 2>&1; then regex='-DWITH_PCRE2 -lpcre2-8'; fi
 # fuzz NAME: builds and runs one; leaves NAME.log and, if it finds something, NAME.found
 fuzz() {
     libs=
     case $1 in archive|checkpoint|adapters|knowledge|gguf|forms|samples|tokeni*) libs='-lutf8proc -lcjson';; esac
+    case $1 in tokeni*) libs="$libs $regex";; esac
     rm -f "$F/$1.found" && mkdir -p "$F/corpus/$1"
     # shellcheck disable=SC2086
     if ! $CLANG $FLAGS $CHECKS -fsanitize=fuzzer "tests/fuzz/$1.c" "$F/files.o" $libs -lm -o "$F/$1" > "$F/$1.log" 2>&1; then

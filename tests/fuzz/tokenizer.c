@@ -27,6 +27,8 @@ static const char *const pieces[] = {
     "{\"type\":\"Split\",\"pattern\":{\"String\":\"a\"},\"behavior\":\"MergedWithNext\",\"invert\":true}",
     "{\"type\":\"Split\",\"pattern\":{\"Regex\":\"\\\\s\"},\"behavior\":\"Contiguous\",\"invert\":false}",
     "{\"type\":\"Split\",\"pattern\":{\"Regex\":\"\\\\p{N}\"},\"behavior\":\"Removed\"}",
+    "{\"type\":\"Split\",\"pattern\":{\"Regex\":\"(a+)+$|\\\\p{L}*b|(?=c)\"},\"behavior\":\"Contiguous\"}",
+    "{\"type\":\"Split\",\"pattern\":{\"Regex\":\"(?:a|aa|(?:b?)*)+\\\\s\"},\"behavior\":\"Removed\"}",
     "{\"type\":\"CharDelimiterSplit\",\"delimiter\":\"b\"}", "{\"type\":\"BertPreTokenizer\"}",
     "{\"type\":\"Whitespace\"}", "{\"type\":\"WhitespaceSplit\"}",
     "{\"type\":\"Punctuation\",\"behavior\":\"MergedWithPrevious\"}",
@@ -167,14 +169,15 @@ static void encode(const tokenizer *t, const unsigned char *text, size_t n, unsi
             cut = 1 + (flags >> 1) * i * 7 % 61;
             if (cut > n - at) cut = n - at;
             piece = copy(text + at, cut);
-            NEED(tokenizer_stream_put(&s, (char *)piece, cut, &parts, error));
+            fine = fine && tokenizer_stream_put(&s, (char *)piece, cut, &parts, error);
             free(piece);
         }
-        NEED(tokenizer_stream_end(&s, &parts, error));
+        fine = fine && tokenizer_stream_end(&s, &parts, error);
+        if (!fine) NEED(strstr(error, "takes too long")); /* the clock of a pattern, not the text */
         if (flags & 1) NEED(tokenizer_put_ids(&parts, &t->after));
         tokenizer_stream_close(&s);
         ids = exact(&whole);
-        NEED(parts.n == whole.n && (!whole.n || !memcmp(ids, parts.at, whole.n * sizeof *ids)));
+        NEED(!fine || (parts.n == whole.n && (!whole.n || !memcmp(ids, parts.at, whole.n * sizeof *ids))));
         free(ids);
     }
     tokenizer_ids_free(&whole), tokenizer_ids_free(&parts);
@@ -197,7 +200,11 @@ static void save(const tokenizer *t, const unsigned char *text, size_t n) {
         NEED(t->bos == again.bos && t->eos == again.eos && t->pad == again.pad && t->unk == again.unk);
         NEED(t->cls == again.cls && t->sep == again.sep && t->mask == again.mask);
         fine = tokenizer_encode(t, (const char *)text, n, 1, &a, error);
-        NEED(fine == tokenizer_encode(&again, (const char *)text, n, 1, &b, error));
+        *error = 0;
+        if (fine != tokenizer_encode(&again, (const char *)text, n, 1, &b, error)) {
+            NEED(!*error || strstr(error, "takes too long"));
+            fine = 0;
+        }
         NEED(!fine || (a.n == b.n && (!a.n || !memcmp(a.at, b.at, a.n * sizeof *a.at))));
         before = decode_all(t), after = decode_all(&again);
         NEED(before.n == after.n && !memcmp(before.at, after.at, before.n));

@@ -1,0 +1,89 @@
+/* Tells what an encoder expects in the place of [MASK] (--help lists everything):
+       cc -O3 -march=native -fopenmp -I. examples/tools/fill.c -o build/fill -lopenblas -lm
+       build/fill [OPTION...] CHECKPOINT --text 'Paris is the [MASK] of France.' */
+#define CMHA_IMPLEMENTATION
+#include "cmha.h"
+
+#define PROGRAM "fill"
+#include "options.h"
+#include "sentences.h"
+
+enum { TEXT, TOP, TOKENIZER, SEED, THREADS, HELP, N_OPTIONS };
+static setting option[N_OPTIONS] = {
+    {"--text", NULL, "a text with [MASK] in it, or the tokenizer's own name of that, once or more"},
+    {"--top", "5", "how many of the likeliest tokens; 5"},
+    {"--tokenizer", NULL,
+     "the model's tokenizer; else CHECKPOINT's .tokenizer.json, or tokenizer.json in its folder"},
+    {"--seed", "1", "of nothing here"},
+    {"--threads", "0", "0 = every core"},
+    {"--help", NULL, "this page"}};
+
+/* Appends [CLS] text [SEP]. The tokenizer may know [MASK]; if not it is cut out of the text here. */
+static void read_text(const sentences *s, const char *text, codec_ids *ids) {
+    int32_t mask = s->words.mask;
+    text_slice all = text_of(text);
+    sentences_put(s, all, ids);
+    for (size_t i = 0; i < ids->n; i++)
+        if (ids->at[i] == mask) return;
+    ids->n = 0;
+    must(codec_append(ids, &s->words.cls, 1, failure));
+    for (const char *hit; (hit = strstr(text, "[MASK]")) != NULL; text = hit + 6)
+        must(codec_encode(&s->words, text, (size_t)(hit - text), 0, ids, failure) &&
+             codec_append(ids, &mask, 1, failure));
+    must(codec_encode(&s->words, text, strlen(text), 0, ids, failure) &&
+         codec_append(ids, &s->words.sep, 1, failure));
+    if (ids->n > s->length) complain(1, "the text has more tokens than the model's sentences", "");
+}
+
+/* Prints the `top` likeliest tokens of logits [V], which it changes, with their probabilities. */
+static void tell(const sentences *s, cmha_real *logits, size_t V, size_t top) {
+    double most = -INFINITY, sum = 0;
+    for (size_t v = 0; v < V; v++) most = fmax(most, (double)logits[v]);
+    for (size_t v = 0; v < V; v++) sum += exp((double)logits[v] - most);
+    while (top--) {
+        codec_text shown;
+        size_t best = 0;
+        memset(&shown, 0, sizeof shown), shown.special = 1;
+        for (size_t v = 1; v < V; v++) best = logits[v] > logits[best] ? v : best;
+        printf("  %.4f  ", exp((double)logits[best] - most) / sum);
+        if (best < s->words.size) codec_show(&s->words, &shown, (int32_t)best);
+        codec_show_end(&s->words, &shown);
+        putchar('\n');
+        logits[best] = (cmha_real)-INFINITY;
+    }
+}
+
+static int help(void) {
+    puts("fill [OPTION...] CHECKPOINT: the likeliest tokens in the place of each [MASK] of a text, by an\n"
+         "encoder\n");
+    print_options(option, N_OPTIONS, 16, 0);
+    return end_help("build/fill bert.safetensors --text 'Paris is the [MASK] of France.'");
+}
+
+int main(int argc, char **argv) {
+    int n_set = 0, n = 0;
+    sentences s;
+    codec_ids ids = {NULL, 0, 0};
+    cmha_batch b;
+    start_program(argv);
+    const char *path = read_options(option, N_OPTIONS, 1u << HELP, argc, argv, &n_set);
+    open_context(&option[SEED], &option[THREADS], option[HELP].value != NULL);
+    if (option[HELP].value) return help();
+    if (!path || !option[TEXT].value) complain(2, "see --help; a checkpoint or --text is missing", "");
+    sentences_open(&s, path, option[TOKENIZER].value);
+    if (s.model.config.causal) complain(1, path, ": no encoder; it continues texts (build/generate)");
+    size_t V = s.model.config.vocabulary, top = (size_t)whole_of(&option[TOP], 1, V);
+    memset(&b, 0, sizeof b);
+    read_text(&s, option[TEXT].value, &ids);
+    b.ids = ids.at, b.batch = 1, b.length = ids.n;
+    cmha_real *logits = take(times(ids.n, V), sizeof *logits);
+    check(cmha_model_logits(&s.model, &b, logits));
+    for (size_t i = 0; i < ids.n; i++) {
+        if (ids.at[i] != s.words.mask) continue;
+        printf("[MASK] %d\n", ++n);
+        tell(&s, logits + i * V, V, top);
+    }
+    if (!n) complain(2, "there is no [MASK] in ", option[TEXT].value);
+    free(logits), codec_ids_free(&ids), sentences_close(&s), cmha_context_close(&ctx);
+    return end_program(0);
+}

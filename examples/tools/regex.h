@@ -1,0 +1,151 @@
+/* regex.h - regular expressions of tokenizers that are not known by heart, by PCRE2 (WITH_PCRE2; link
+   -lpcre2-8). They are Oniguruma's: what that reads otherwise than PCRE2 is refused. No pattern takes more
+   than its text's share of time, whatever it is.
+
+   Static functions, no globals; a compiled pattern is never written to: threads may share it. */
+#ifndef REGEX_H
+#define REGEX_H
+
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+/* The same line wherever the library is not there */
+#define REGEX_MISSING "other patterns need PCRE2 (Debian, Ubuntu: apt-get install libpcre2-dev), then make"
+
+#ifdef WITH_PCRE2
+
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+
+enum { REGEX_WINDOW = 64,           /* places where a match is looked for at once */
+       REGEX_STEPS = 20000,         /* steps back from one place; of a place alone so many times as many: */
+       REGEX_PATIENCE = 100,
+       REGEX_HEAP = 16384,          /* KiB */
+       REGEX_PATTERN = 4096 };      /* most bytes of a pattern */
+
+/* What a search needs; begins zeroed. It counts what its texts took. */
+typedef struct regex_room {
+    pcre2_match_data *match;
+    pcre2_match_context *limits;
+    double seconds, bytes;
+} regex_room;
+
+typedef struct regex_span { size_t from, to; } regex_span;
+enum { REGEX_NONE, REGEX_FOUND, REGEX_LONG, REGEX_MEMORY }; /* nothing; a match; too long a search */
+
+static inline void regex_room_close(regex_room *r) {
+    pcre2_match_data_free(r->match), pcre2_match_context_free(r->limits);
+    memset(r, 0, sizeof *r);
+}
+
+static inline void regex_free(void *code) { pcre2_code_free((pcre2_code *)code); }
+
+/* The group (?.. at s: is it one of those that both read alike? */
+static inline int regex_group(const char *s) {
+    if (strchr(":=!>", *s) && *s) return 1;
+    if (*s == '<') return s[1] == '=' || s[1] == '!';
+    return (*s == 'i' && (s[1] == ':' || s[1] == ')')) || (s[0] == '-' && s[1] == 'i' && s[2] == ':');
+}
+
+/* What in a pattern Oniguruma reads otherwise than PCRE2; NULL: nothing. */
+static inline const char *regex_foreign(const char *s) {
+    int inside = 0;
+    for (; *s; s++) {
+        if (*s == '\\') {
+            if (!*++s) return "\\";
+            if (strchr("hHKCRXNGgkyYOoQE", *s)) return s - 1;
+            if (strchr("pPx", *s) && s[1] == '{') s += strcspn(s, "}") - !strchr(s, '}');
+            continue;
+        }
+        if (inside) {
+            if (*s == '[' || !strncmp(s, "&&", 2)) return s;
+            if (*s == ']') inside = 0;
+            continue;
+        }
+        if (*s == '[') {
+            inside = 1;
+            if (s[1] == '^') s++;
+            if (s[1] == ']') return s; /* an empty class, or one that has a bracket */
+        }
+        if (s[0] == '}' && (s[1] == '+' || s[1] == '?')) return s;
+        if (s[0] == '(' && (s[1] == '*' || (s[1] == '?' && !regex_group(s + 2)))) return s;
+    }
+    return NULL;
+}
+
+/* Compiles a pattern; NULL with the line in error [size]. */
+static inline void *regex_compile(const char *pattern, char *error, size_t size) {
+    const char *foreign = regex_foreign(pattern);
+    PCRE2_UCHAR why[160];
+    PCRE2_SIZE at;
+    int number;
+    pcre2_code *code;
+    if (strlen(pattern) > REGEX_PATTERN)
+        return snprintf(error, size, "a pattern of more than %d bytes", REGEX_PATTERN), (void *)NULL;
+    if (foreign) return snprintf(error, size, "%.20s is not known in a pattern", foreign), (void *)NULL;
+    code = pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED,
+                         PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_USE_OFFSET_LIMIT |
+                             PCRE2_NEVER_BACKSLASH_C, &number, &at, NULL);
+    if (code) return code;
+    if (pcre2_get_error_message(number, why, sizeof why) < 0) why[0] = 0;
+    return snprintf(error, size, "%s, at byte %zu of a pattern", (char *)why, (size_t)at), (void *)NULL;
+}
+
+static inline int regex_ready(regex_room *r) {
+    if (!r->match) r->match = pcre2_match_data_create(1, NULL);
+    if (!r->limits) r->limits = pcre2_match_context_create(NULL);
+    if (r->limits) pcre2_set_heap_limit(r->limits, REGEX_HEAP);
+    return r->match && r->limits;
+}
+
+/* Looks for a match that begins at a place in [from, last] of a valid text. */
+static inline int regex_try(const void *code, regex_room *r, const regex_span *text, const char *s,
+                            size_t last) {
+    clock_t start = clock();
+    uint32_t how = PCRE2_NO_UTF_CHECK | (last == text->from ? PCRE2_ANCHORED : 0);
+    int found;
+    uint32_t steps = (uint32_t)REGEX_STEPS * (how & PCRE2_ANCHORED ? (uint32_t)REGEX_PATIENCE : 1u);
+    pcre2_set_match_limit(r->limits, steps);
+    pcre2_set_offset_limit(r->limits, last);
+    found = pcre2_match((const pcre2_code *)code, (PCRE2_SPTR)s, text->to, text->from, how, r->match,
+                        r->limits);
+    r->seconds += (double)(clock() - start) / (double)CLOCKS_PER_SEC;
+    if (found == PCRE2_ERROR_MATCHLIMIT || found == PCRE2_ERROR_HEAPLIMIT || found == PCRE2_ERROR_DEPTHLIMIT)
+        return REGEX_LONG;
+    return found >= 0 ? REGEX_FOUND : found == PCRE2_ERROR_NOMATCH ? REGEX_NONE : REGEX_MEMORY;
+}
+
+/* The character's end behind `at`, in valid UTF-8. */
+static inline size_t regex_next(const char *s, size_t at, size_t n) {
+    for (at++; at < n; at++)
+        if (((unsigned char)s[at] & 0xC0) != 0x80) break;
+    return at;
+}
+
+/* The first match in n bytes of valid UTF-8 from `from` on, as *hit; empty ones too. */
+static inline int regex_find(const void *code, regex_room *r, const char *s, size_t n, size_t from,
+                             regex_span *hit) {
+    int result = REGEX_NONE, slowly = 0;
+    if (!regex_ready(r)) return REGEX_MEMORY;
+    while (from <= n && !result) {
+        size_t last = slowly || n - from < REGEX_WINDOW ? (slowly ? from : n) : from + REGEX_WINDOW;
+        const regex_span text = {from, n};
+        while (last > from && last < n && ((unsigned char)s[last] & 0xC0) == 0x80) last--;
+        result = regex_try(code, r, &text, s, last);
+        if (result == REGEX_LONG && last > from) {
+            slowly = 1, result = REGEX_NONE;
+            continue;
+        }
+        if (!result && r->seconds > 0.25 + 1e-5 * r->bytes) result = REGEX_LONG;
+        if (!result) from = regex_next(s, last, n) + (last >= n);
+    }
+    if (result != REGEX_FOUND) return result;
+    hit->from = pcre2_get_ovector_pointer(r->match)[0], hit->to = pcre2_get_ovector_pointer(r->match)[1];
+    return r->seconds > 0.25 + 1e-5 * r->bytes ? REGEX_LONG : REGEX_FOUND;
+}
+
+#endif
+
+#endif

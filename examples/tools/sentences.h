@@ -1,0 +1,100 @@
+/* sentences.h - sentences as a model reads them, and the vectors that it makes of them. Include it after
+   options.h; functions end the program with one line where they fail. */
+#ifndef SENTENCES_H
+#define SENTENCES_H
+
+#include "batches.h"
+
+#include <math.h>
+
+typedef enum sentences_pool { SENTENCES_MEAN, SENTENCES_CLS, SENTENCES_LAST } sentences_pool;
+static const char *const sentences_pools[] = {"mean", "cls", "last"}; /* in the order of the enumeration */
+
+/* A model and what it speaks. */
+typedef struct sentences {
+    cmha_model model;
+    codec words;
+    size_t length; /* most tokens of a sentence */
+} sentences;
+
+/* Opens the model at `path` and its tokenizer, or the one given; of an encoder with [CLS], [SEP], [MASK]. */
+static inline void sentences_open(sentences *s, const char *path, const char *given) {
+    memset(s, 0, sizeof *s);
+    check(cmha_model_open(&s->model, &ctx, path));
+    const cmha_model_config *c = &s->model.config;
+    if (!c->tokens) complain(1, path, ": a model of numbers, which reads no text");
+    must(codec_open(&s->words, given, path, c->tokenizer, 0, failure));
+    if (!c->causal) codec_add_specials(&s->words);
+    if (s->words.size > c->vocabulary)
+        complain(1, "see --tokenizer: there are more tokens than in the vocabulary of ", path);
+    s->length = trained_length(path);
+    if (c->position == CMHA_POSITION_LEARNED && s->length > c->max_positions) s->length = c->max_positions;
+}
+
+static inline void sentences_close(sentences *s) {
+    codec_close(&s->words), cmha_model_close(&s->model);
+}
+
+/* Appends a sentence as the model reads it, [CLS] .. [SEP] or as texts begin, in at most s->length tokens. */
+static inline void sentences_put(const sentences *s, text_slice text, codec_ids *ids) {
+    size_t first = ids->n, n;
+    if (!s->model.config.causal) {
+        must(text_example(&s->words, &text, NULL, s->length, ids, &n, failure));
+        return;
+    }
+    must(codec_encode(&s->words, text.at, text.n, 1, ids, failure));
+    if (ids->n == first) complain(1, "an empty line gives no tokens, so no vector", "");
+    if (ids->n - first > s->length) ids->n = first + s->length;
+}
+
+/* The vector of a sentence from its states [n, width], scaled to length 1 unless `raw`. */
+static inline void sentences_pooled(const cmha_real *states, size_t n, size_t width, sentences_pool pool,
+                                    int raw, float *vector) {
+    size_t from = pool == SENTENCES_LAST ? n - 1 : 0, to = pool == SENTENCES_CLS ? 1 : n;
+    double square = 0;
+    for (size_t j = 0; j < width; j++) {
+        double sum = 0;
+        for (size_t i = from; i < to; i++) sum += (double)states[i * width + j];
+        sum /= (double)(to - from);
+        square += sum * sum, vector[j] = (float)sum;
+    }
+    for (size_t j = 0; !raw && square > 0 && j < width; j++) vector[j] = (float)(vector[j] / sqrt(square));
+}
+
+/* Vectors [n, d_model] of n texts, `batch` at a time. */
+static inline void sentences_vectors(sentences *s, const text_slice *texts, size_t n, size_t batch,
+                                     sentences_pool pool, int raw, float *vectors) {
+    size_t width = s->model.config.d_model, most = times(batch, s->length), *at;
+    int32_t *ids = (int32_t *)take(most, sizeof *ids);
+    unsigned char *mask = (unsigned char *)take(most, 1);
+    cmha_tape tape;
+    check(cmha_tape_init(&tape, &ctx, 0));
+    at = (size_t *)take(batch + 1, sizeof *at);
+    for (size_t first = 0, rows; first < n; first += rows) {
+        codec_ids all = {NULL, 0, 0};
+        cmha_batch b;
+        memset(&b, 0, sizeof b);
+        rows = n - first < batch ? n - first : batch;
+        for (size_t r = 0; r < rows; r++) {
+            sentences_put(s, texts[first + r], &all), at[r + 1] = all.n;
+            if (at[r + 1] - at[r] > b.length) b.length = at[r + 1] - at[r];
+        }
+        for (size_t r = 0; r < rows; r++)
+            for (size_t i = 0; i < b.length; i++) {
+                int there = i < at[r + 1] - at[r];
+                ids[r * b.length + i] = there ? all.at[at[r] + i] : s->words.pad < 0 ? 0 : s->words.pad;
+                mask[r * b.length + i] = (unsigned char)there;
+            }
+        b.ids = ids, b.key_mask = mask, b.batch = rows;
+        cmha_tensor *states = cmha_model_states(&s->model, &tape, &b, NULL);
+        if (!states) check(tape.status);
+        for (size_t r = 0; r < rows; r++)
+            sentences_pooled(states->data + r * b.length * width, at[r + 1] - at[r], width, pool, raw,
+                             vectors + (first + r) * width);
+        cmha_tape_reset(&tape), codec_ids_free(&all);
+    }
+    cmha_tape_close(&tape);
+    free(ids), free(mask), free(at);
+}
+
+#endif
