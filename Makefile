@@ -270,7 +270,7 @@ $(B)/mpi.txt: FORCE
 # The page: the program, compiled for WebAssembly, stands in it as text. -O2 is as fast as -O3 there, and smaller.
 EMCC = emcc
 WEB_SMALL = preset=tiny n_layers=2 d_model=64 n_heads=4 d_ff=256 length=64 batch=8
-WEB_WASM = --no-entry -sSTANDALONE_WASM=1 -sALLOW_MEMORY_GROWTH=1 -sMAXIMUM_MEMORY=1GB
+WEB_WASM = --no-entry -sSTANDALONE_WASM=1 -sTOTAL_STACK=1MB -sALLOW_MEMORY_GROWTH=1 -sMAXIMUM_MEMORY=1GB
 
 web: $(B)/web/index.html
 
@@ -284,6 +284,8 @@ $(B)/web/index.html: examples/web/index.html $(B)/web/cmha.wasm
 	sed -e '/^@WASM@$$/{r $(B)/web/cmha.txt' -e 'd' -e '}' $< > $@.new
 	mv $@.new $@
 	@echo "$@: $$(wc -c < $@) bytes, $$(gzip -9 < $@ | wc -c) gzipped"
+
+$(B)/test_web: examples/web/web.c
 
 $(B)/web_speed: examples/web/web.c $(B)/cmha.o
 	$(COMPILE) '-DWEB_SPEED="$(WEB_SMALL)"' -DCMHA_LINKED -o $@ $< $(B)/cmha.o $(LINK)

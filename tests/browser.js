@@ -18,7 +18,7 @@ exports.open = (chromium, folder, seconds) => {
   b.is = (label, good, seen) => {
     if (good) b.passed++;
     else b.failed++;
-    if (!good) console.log('FAIL ' + b.page + ': ' + label + (seen === undefined ? '' : ': ' + seen));
+    if (!good) console.log('FAIL ' + path.basename(b.page) + ': ' + label + (seen === undefined ? '' : ': ' + seen));
   };
   b.end = () => {
     browser.kill('SIGKILL');

@@ -6,7 +6,7 @@ const fs = require('fs'), path = require('path');
 const [chromium, folder, pictures, file] = process.argv.slice(2);
 const b = require('./browser.js').open(chromium, folder, 240);
 const {is, run, until} = b;
-b.page = path.basename(file);
+b.page = file;
 
 const text = id => run(`document.getElementById('${id}').textContent`);
 const set = (id, value) => run(`(e => { e.value = ${JSON.stringify(value)}; e.dispatchEvent(new Event('change', {bubbles: true})); })` +

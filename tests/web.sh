@@ -12,7 +12,10 @@ if [ ! -e "$PAGE" ]; then
     echo '0 passed, 0 failed, 1 skipped'; exit 0
 fi
 rm -rf "$W" && mkdir -p "$W" || exit 2
-is() { label=$1; shift; if "$@" > "$W/out" 2>&1; then passed=$((passed + 1)); else failed=$((failed + 1)); echo "FAIL $label"; head -n 5 "$W/out"; fi; }
+is() {
+    label=$1; shift
+    if "$@" > "$W/out" 2>&1; then passed=$((passed + 1)); else failed=$((failed + 1)); echo "FAIL $label"; head -n 5 "$W/out"; fi
+}
 not() { ! "$@"; }
 
 # -------------------------------------------------------------------------------------------------- the page as a file
@@ -61,6 +64,9 @@ else
     grep -v ' passed, ' "$W/log"
     passed=$((passed + $(sed -n 's/^\([0-9]*\) passed, [0-9]* failed$/\1/p' "$W/log" | tail -n 1)))
     failed=$((failed + $(sed -n 's/^[0-9]* passed, \([0-9]*\) failed$/\1/p' "$W/log" | tail -n 1)))
+    if [ -x "$B/look" ]; then
+        is "look reads the page's checkpoint" "$B/look" --threads 1 --text 'The header' --out "$W/look.html" "$W/page.safetensors"
+    fi
     if [ -x "$B/generate" ]; then
         is "generate reads the page's checkpoint" sh -c "'$B/generate' --tokens 40 '$W/page.safetensors' > '$W/said' && [ -s '$W/said' ]"
     fi

@@ -3,7 +3,9 @@
        make web-speed       the same code natively: tokens a second of its training step, on one thread
    There is one model. Functions return 0 or a status; web_error has its line. A failed call changes nothing.
    Pointers that they return are valid until the next call of the same function. */
+#ifndef WEB_TEST /* a test has the library already */
 #define CMHA_IMPLEMENTATION
+#endif
 #include "cmha.h"
 
 #include <math.h>
@@ -19,7 +21,8 @@
 #define WEB_EXPORT
 #endif
 
-enum { MOST_BYTES = 256, MOST_BATCH = 65536, MOST_TOKENS = 4096 };
+/* A byte's values; the most tokens of a step, of a look at the held-out text, and of what is written. */
+enum { WEB_BYTES = 256, WEB_STEP = 65536, WEB_JUDGED = 4096, WEB_WRITTEN = 4096 };
 
 /* A model and how it trains. */
 typedef struct web_run {
@@ -36,7 +39,7 @@ static cmha_tokens text;   /* what it learns, bytes from web_take */
 static char line[512];     /* of the last failure */
 static double numbers[8];  /* see web_numbers */
 static double last_loss, held_loss; /* of a step, of the held-out text; NaN: not yet known */
-static unsigned char written[MOST_TOKENS]; /* by web_generate */
+static unsigned char written[WEB_WRITTEN]; /* by web_generate */
 static size_t n_written, n_phases;
 static cmha_real *phases; /* see web_phases */
 static const char file_name[] = "the checkpoint";
@@ -117,14 +120,14 @@ static int check_run(const web_run *r) {
     if (!r->mc.causal) return fail(CMHA_ERR_ARGUMENT, "an encoder (causal=0) continues no text");
     if (!r->mc.tokens || r->mc.features)
         return fail(CMHA_ERR_ARGUMENT, "a model of this page reads tokens (tokens=1 features=0)");
-    if (r->mc.vocabulary != MOST_BYTES) {
-        snprintf(line, sizeof line, "tokens are bytes: the vocabulary is %d, not %zu", MOST_BYTES,
+    if (r->mc.vocabulary != WEB_BYTES) {
+        snprintf(line, sizeof line, "tokens are bytes: the vocabulary is %d, not %zu", WEB_BYTES,
                  r->mc.vocabulary);
         return CMHA_ERR_ARGUMENT;
     }
-    if (r->tc.batch <= (size_t)MOST_BATCH / r->tc.length) return 0;
-    snprintf(line, sizeof line, "a step of %zu sequences of %zu tokens has more than %d, this page's most",
-             r->tc.batch, r->tc.length, MOST_BATCH);
+    if (r->tc.batch <= WEB_STEP / r->tc.length / r->tc.accumulate) return 0;
+    snprintf(line, sizeof line, "a step of %zu times %zu sequences of %zu tokens has more than %d tokens",
+             r->tc.accumulate, r->tc.batch, r->tc.length, WEB_STEP);
     return CMHA_ERR_ARGUMENT;
 }
 
@@ -198,10 +201,11 @@ WEB_EXPORT int web_step(void) {
     return status ? status : told(cmha_trainer_step(&run->trainer, &train, &last_loss));
 }
 
-/* Computes the loss on the text that is held out, web_numbers()[3]. */
+/* Computes the loss on the first 4096 bytes of the text that is held out, web_numbers()[3]. */
 WEB_EXPORT int web_judge(void) {
-    cmha_tokens train, held_out;
+    cmha_tokens train, held_out = {0};
     int status = split(&train, &held_out);
+    held_out = cmha_tokens_part(&held_out, 0, WEB_JUDGED + 1);
     return status ? status : told(cmha_trainer_evaluate(&run->trainer, &held_out, &held_loss));
 }
 
@@ -220,7 +224,7 @@ WEB_EXPORT const double *web_numbers(void) {
 static int keep_byte(void *user, const int32_t *token, size_t batch) {
     (void)user;
     (void)batch;
-    if (n_written < MOST_TOKENS) written[n_written++] = (unsigned char)*token;
+    if (n_written < WEB_WRITTEN) written[n_written++] = (unsigned char)*token;
     return 0;
 }
 
@@ -230,9 +234,9 @@ WEB_EXPORT int web_generate(const unsigned char *prompt, size_t n_prompt, size_t
         double seed) {
     cmha_sampler_config sampler;
     cmha_cache cache;
-    int32_t ids[MOST_TOKENS];
+    int32_t ids[WEB_WRITTEN];
     if (!run) return fail(CMHA_ERR_STATE, "there is no model yet");
-    if (!n_prompt || n_prompt > MOST_TOKENS)
+    if (!n_prompt || n_prompt > WEB_WRITTEN)
         return fail(CMHA_ERR_ARGUMENT, "the beginning has 1 to 4096 bytes");
     if (!(temperature >= 0 && temperature <= 100))
         return fail(CMHA_ERR_ARGUMENT, "the temperature is a number from 0 to 100");
@@ -244,7 +248,7 @@ WEB_EXPORT int web_generate(const unsigned char *prompt, size_t n_prompt, size_t
     const int learned = run->model.position_weight != NULL;
     if (learned && capacity > run->mc.max_positions) capacity = run->mc.max_positions;
     if (learned && n_prompt <= capacity && n > capacity - n_prompt + 1) n = capacity - n_prompt + 1;
-    if (n > MOST_TOKENS) n = MOST_TOKENS;
+    if (n > WEB_WRITTEN) n = WEB_WRITTEN;
     int status = told(cmha_cache_init(&cache, &run->model, 1, capacity, !learned, NULL));
     if (status) return status;
     status = told(cmha_generate(&cache, ids, n_prompt, n, &sampler, whole(seed), keep_byte, NULL));
