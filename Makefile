@@ -5,6 +5,8 @@
 # make corpus     an English text, build/kjv.txt               make install    header, for pkg-config, CMake: PREFIX=/usr/local DESTDIR=
 # make extensions  examples/extensions, one after another      make fuzz       hostile files, FUZZ_SECONDS=60 each parser
 # make lib        build/libcmha.so, the library for examples/python/cmha.py and other languages
+# make web        build/web/index.html, a page that trains a model in the browser, with emscripten
+# make web-speed  its training step natively and, with node, in WebAssembly: tokens a second
 # make mpi        build/train_mpi, which trains on several machines; MPICC=mpicc.mpich: with that MPI
 # make signal-data  labelled radio signals, build/signal.safetensors, with liquid-dsp
 # make platform-aarch64, -s390x, -i386, -musl, -windows, -wasm, -cortex-m    cross-compile, run tests there (tests/README.md)
@@ -329,6 +331,33 @@ $(B)/mpi.txt: FORCE
 	    $(MPI_COMPILE) $@.probe.c -o $@.probe >/dev/null 2>&1; status=$$?; rm -f $@.probe*; [ $$status -eq 0 ] || \
 	    { rm -f $@; echo 'train_mpi needs MPI: apt-get install openmpi-bin libopenmpi-dev (Debian, Ubuntu), or mpich libmpich-dev and MPICC=mpicc.mpich' >&2; exit 1; }
 	@{ echo '$(MPICC)'; $(MPI_COMPILE) -show; } > $@.new; if cmp -s $@.new $@; then rm $@.new; else mv $@.new $@; fi
+
+# The page: the program, compiled for WebAssembly, stands in it as text. -O2 is as fast as -O3 there, and smaller.
+EMCC = emcc
+WEB_SMALL = preset=tiny n_layers=2 d_model=64 n_heads=4 d_ff=256 length=64 batch=8
+WEB_WASM = --no-entry -sSTANDALONE_WASM=1 -sTOTAL_STACK=1MB -sALLOW_MEMORY_GROWTH=1 -sMAXIMUM_MEMORY=1GB
+
+web: $(B)/web/index.html
+
+$(B)/web/cmha.wasm: examples/web/web.c cmha.h
+	@command -v $(EMCC) >/dev/null || { echo 'make web needs emscripten: apt-get install emscripten (Debian, Ubuntu)' >&2; exit 1; }
+	@mkdir -p $(@D)
+	$(EMCC) -O2 -msimd128 -std=gnu99 $(WARN) -DCMHA_NO_CBLAS -DCMHA_NO_FILES -I. $< $(WEB_WASM) -o $@
+
+$(B)/web/index.html: examples/web/index.html $(B)/web/cmha.wasm
+	gzip -9n < $(B)/web/cmha.wasm | base64 > $(B)/web/cmha.txt
+	sed -e '/^@WASM@$$/{r $(B)/web/cmha.txt' -e 'd' -e '}' $< > $@.new
+	mv $@.new $@
+	@echo "$@: $$(wc -c < $@) bytes, $$(gzip -9 < $@ | wc -c) gzipped"
+
+$(B)/test_web: examples/web/web.c
+
+$(B)/web_speed: examples/web/web.c $(B)/cmha.o
+	$(COMPILE) '-DWEB_SPEED="$(WEB_SMALL)"' -DCMHA_LINKED -o $@ $< $(B)/cmha.o $(LINK)
+
+web-speed: $(B)/web_speed
+	@$(B)/web_speed
+	@if [ -e $(B)/web/cmha.wasm ]; then node examples/web/speed.js $(B)/web/cmha.wasm '$(WEB_SMALL)'; fi
 
 signal-data: $(B)/signal_data
 	$(B)/signal_data $(or $(ARGS),--out $(B)/signal.safetensors)

@@ -27,6 +27,7 @@ beside "programs" tests/programs.sh "$B"
 [ -x "$B/train_tiny" ] && beside "rows of one's own" tests/rows.sh "$B"
 if [ "$all" ]; then
     [ -x "$B/look" ] && beside "look, its pages in a browser" tests/look.sh "$B"
+    [ -e "$B/web/index.html" ] && beside "web, its page in a browser" tests/web.sh "$B"
     [ -x "$B/train_tiny" ] && beside "train_tiny, killed and stopped" tests/kill.sh "$B"
     [ -x "$B/evidence_test" ] && beside "evidence" tests/evidence.sh "$B"
 fi
