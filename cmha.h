@@ -1949,8 +1949,11 @@ typedef struct cmha_cache {
     cmha_model *model;
     uint64_t opening; /* of the model */
     size_t batch, capacity, length; /* sequences; room in tokens; tokens held */
-    size_t first; /* tokens forgotten by sliding */
-    int slide; /* see cmha_cache_init */
+    size_t first; /* tokens forgotten by sliding; the next one is token number first + length */
+    int slide; /* CMHA_SLIDE_.. */
+    int endless, exact; /* 1: it reads nothing again; and says what the model says of all tokens */
+    size_t window, sinks; /* endless: what a token sees of keys, in tokens; 0, 0 = there are none */
+    size_t ring; /* endless: tokens for which each slot has room beside the sinks */
     cmha_slot *slots; /* in the order of the calls */
     size_t n_slots;
     /* Per slot keys [batch, key_heads, tiles, key_width, 64], values [batch, kv_heads, tiles * 64,
@@ -1958,26 +1961,41 @@ typedef struct cmha_cache {
     cmha_real *memory;
     size_t size, bytes; /* of memory, in cmha_real; of the block of all arrays */
     void *spare; /* a copy of what it holds, to go back to; or NULL */
-    int has_state, given; /* given = 1: the block is the caller's */
+    int has_keys, has_state, given; /* given = 1: the block is the caller's */
     cmha_storage storage; /* BF16: pairs as in cmha_packed, rows of values padded to 32 */
     size_t ready; /* tokens of a pass for which there is memory */
-    int32_t *ids; /* [2, batch, capacity]: tokens held, tokens being read */
+    int32_t *ids; /* [2, batch, capacity]: tokens held, tokens being read; endless: [batch, ready] of these */
     cmha_real *features; /* [2, batch, capacity, numbers per position]: likewise */
     cmha_tape tape; /* of its passes */
 } cmha_cache;
 
+/* Says what a full cache does. */
+enum {
+    CMHA_SLIDE_NOT, /* it returns FULL */
+    /* It goes on without an end, and exactly, where it can: the model has a `window` and capacity is at least
+       window + sinks, or its attention keeps a state alone (linear). Else it forgets the oldest quarter and
+       reads the rest again from position 0, in one long call. */
+    CMHA_SLIDE,
+    /* It forgets token by token, but never the first `sinks`. Where CMHA_SLIDE is exact so is this; else an
+       approximation: all is as if the model had the window capacity - sinks, for which it was not trained. */
+    CMHA_SLIDE_FORGET
+};
 /* Sets how a cache stores numbers and where. */
 typedef struct cmha_cache_options {
     cmha_storage storage; /* FLOAT or BF16, of keys and values; states stay cmha_real */
     size_t prompt; /* positions that a pass has memory for; 0 = 1 */
     void *memory; /* all of the cache's, aligned as malloc's; NULL = from the context */
     size_t bytes; /* of memory, at least cmha_cache_memory's */
+    size_t sinks; /* CMHA_SLIDE_FORGET in a model without a window: see there (arXiv 2309.17453) */
 } cmha_cache_options;
-/* Opens a cache of `capacity` tokens (learned positions: at most max_positions); options (or NULL). When full
-   it returns FULL or, slide = 1, forgets the oldest quarter and reads the rest again from position 0. Set a
-   knowledge base before. Passes of more than `prompt` positions, as when it slides, allocate once; in the
-   caller's memory they are read `prompt` at a time, the same up to rounding. Errors: STATE (an encoder, a
-   `whole` score), MEMORY (`bytes` too small). */
+/* Opens a cache of `capacity` tokens (learned positions: at most max_positions); slide: CMHA_SLIDE_..;
+   options (or NULL). Set a knowledge base before. Passes of more than `prompt` positions, as when it reads
+   again, allocate once; in the caller's memory they are read `prompt` at a time, the same up to rounding.
+   A cache without an end (`endless`) does so in any memory and allocates nothing after its opening; it holds
+   window + sinks tokens, to which capacity falls, and no call takes longer than another of as many tokens.
+   Its positions grow without limit, by angles in double. A state sums up all tokens in cmha_real: of
+   floats, a token among 10^7 adds little more than rounding. Errors: STATE (an encoder, a `whole` score; to
+   FORGET with learned positions), MEMORY (`bytes` too small). */
 CMHA_DEF cmha_status cmha_cache_init(cmha_cache *cache, cmha_model *model, size_t batch, size_t capacity,
     int slide, const cmha_cache_options *options);
 /* Counts exactly the bytes of such a cache; options' memory and bytes are not read. Errors: the same. */
@@ -1986,8 +2004,8 @@ CMHA_DEF cmha_status cmha_cache_memory(cmha_model *model, size_t batch, size_t c
 CMHA_DEF void cmha_cache_close(cmha_cache *cache);
 CMHA_DEF void cmha_cache_reset(cmha_cache *cache); /* forgets all tokens */
 /* Appends n tokens to each sequence, ids [batch, n]: a prompt, or the next token. logits [batch, vocabulary]
-   (or NULL) are those of the last token. A sliding cache reads only the last tokens it can hold. On an error
-   nothing changes. Errors: FULL, TOKEN, the caller's search's. */
+   (or NULL) are those of the last token. A cache that reads again reads only the last tokens it can hold. On
+   an error nothing changes. Errors: FULL, TOKEN, OVERFLOW (of positions), the caller's search's. */
 CMHA_DEF cmha_status cmha_cache_append(cmha_cache *cache, const int32_t *ids, size_t n, cmha_real *logits);
 /* Does so with features, [batch, n, ..] as in cmha_batch; ids NULL if tokens = 0. out (or NULL) gets the last
    position's values (cmha_model_values) or, if there are none, logits. */
@@ -8903,6 +8921,14 @@ typedef struct cmha__head {
 
 static size_t cmha__tiles(size_t n) { return (n + CMHA__TILE - 1) / CMHA__TILE; }
 
+/* Where a head's keys have key j: in a cache without an end the tiles of sinks stay, others take turns. */
+static size_t cmha__held(const cmha__head *h, size_t j) {
+    const cmha_cache *c = h->cache;
+    if (!c || !c->ring) return j;
+    size_t kept = cmha__tiles(c->sinks) * CMHA__TILE;
+    return j < kept ? j : kept + (j - kept) % c->ring;
+}
+
 /* Rows, or keys, of the tile that begins at i of n. */
 static size_t cmha__tile_rows(size_t n, size_t i) { return cmha__min(n - i, CMHA__TILE); }
 
@@ -8959,7 +8985,7 @@ static void cmha__mask_row(const cmha__head *h, size_t r, cmha_real *S) {
 
 /* S = the tile's scores or, where these are a function of O, re and im = O. */
 static void cmha__products(const cmha__head *h) {
-    const cmha_real *q = h->q.data + h->i0 * h->q.ld, *k = h->keys + h->j0 * h->dk;
+    const cmha_real *q = h->q.data + h->i0 * h->q.ld, *k = h->keys + cmha__held(h, h->j0) * h->dk;
     size_t T = CMHA__TILE, rows = h->rows, dk = h->dk, ld = h->q.ld;
     cmha_real scale = h->turned ? 1 : (cmha_real)h->scale;
     cmha__tile_gemm(0, rows, T, dk, scale, q, ld, k, T, 0, h->turned ? h->re : h->S, T);
@@ -8984,7 +9010,7 @@ static cmha_score_call *cmha__call_of_row(cmha__head *h, size_t r) {
 
 /* A feature row times column j of a tile of keys; by the largest factors only the result may overflow. */
 static double cmha__careful_dot(const cmha__head *h, const cmha_real *q, size_t j) {
-    const cmha_real *keys = h->keys + h->j0 * h->dk + j;
+    const cmha_real *keys = h->keys + cmha__held(h, h->j0) * h->dk + j;
     double a = 0, b = 0, sum = 0;
     for (size_t i = 0; i < h->dk; i++) {
         double x = fabs((double)q[i]), y = fabs((double)keys[i * CMHA__TILE]);
@@ -9090,7 +9116,8 @@ static void cmha__forward_rows(cmha__head *h) {
                 memcpy(h->seen_to + (i0 + r) * h->a->n_k + j0, S + r * T, cols * sizeof *S);
         cmha__softmax_tile(h);
         cmha__drop_tile(h, S);
-        if (dv) cmha__tile_gemm(0, rows, dv, cols, 1, S, T, h->v.data + j0 * ld, ld, 1, acc, dv);
+        const cmha_real *v = h->v.data + cmha__held(h, j0) * ld;
+        if (dv) cmha__tile_gemm(0, rows, dv, cols, 1, S, T, v, ld, 1, acc, dv);
     }
     for (size_t r = 0; r < rows; r++) {
         cmha_real inverse = l[r] > 0 ? 1 / l[r] : l[r]; /* an empty row gives 0; NaN stays NaN */
@@ -9284,7 +9311,10 @@ static void cmha__apply(const signed char *matrix, int how, const cmha_real *fro
 /* ---- One head of one sequence ---- */
 
 /* Tokens there is room for, in whole tiles. */
-static size_t cmha__cache_tokens(const cmha_cache *c) { return cmha__tiles(c->capacity) * CMHA__TILE; }
+static size_t cmha__cache_tokens(const cmha_cache *c) {
+    if (c->ring) return cmha__tiles(c->sinks) * CMHA__TILE + c->ring;
+    return cmha__tiles(c->capacity) * CMHA__TILE;
+}
 
 /* Returns the pieces of a long head's tiles, so that few heads keep the cores busy too: by the shape, not the
    threads, which would change the order of sums. A complex softmax has terms of a whole head. */
@@ -9375,7 +9405,7 @@ static void cmha__set_queries(cmha__head *h) {
 
 /* Shows a head its keys and values in a cache, as numbers. */
 static void cmha__set_past(cmha__head *h) {
-    size_t n = h->a->n_k;
+    size_t n = cmha__min(h->a->n_k, cmha__cache_tokens(h->cache));
     h->keys = h->halves ? h->own_keys : (const cmha_real *)h->past_keys;
     h->v.data = h->halves ? h->own_v : (cmha_real *)h->past_values;
     if (!h->halves) return;
@@ -9388,18 +9418,37 @@ static void cmha__mix_rows(const cmha__stored_rows *r, const float *factor, floa
     CMHA__CHOOSE(cmha__mix_rows, (r, factor, y))
 }
 
+/* out = the values from key `begin` to `end`, by weights of key i at S[i - gap] from the first tile that is
+   not of sinks on: a run of neighbours in the cache at a time. */
+static void cmha__stream_values(cmha__head *h, size_t begin, cmha__span seen, size_t gap, cmha_real *out) {
+    size_t size = h->halves ? 2 : 4, ld = h->v.ld, kept = cmha__tiles(h->a->sinks) * CMHA__TILE;
+    cmha_real *to = out;
+    for (size_t at = begin, n; at < seen.end; at += n) {
+        if (at >= kept && at < seen.begin) at = seen.begin;
+        size_t held = cmha__held(h, at);
+        n = seen.end - at;
+        if (at < kept) n = cmha__min(n, kept - at);
+        else if (h->cache->ring) n = cmha__min(n, cmha__cache_tokens(h->cache) - held);
+        const char *values = (const char *)h->past_values + held * ld * size;
+        const cmha__stored_rows rows = {values, h->halves, n, ld, h->dv};
+        cmha__mix_rows(&rows, h->scores + (at < kept ? at : at - gap), to);
+        if (to != out) cmha__axpy(h->dv, 1, to, out);
+        to = h->acc;
+    }
+}
+
 /* One query against a cache, by scores that are products: keys and values stream through once. 0: it is not
    that, or cmha__forward_lost must. */
 static int cmha__stream_head(cmha__head *h) {
     cmha_real *S = h->scores, *out = h->y.data;
-    size_t size = h->halves ? 2 : 4, ld = h->v.ld, T = CMHA__TILE;
+    size_t size = h->halves ? 2 : 4, T = CMHA__TILE, kept = cmha__tiles(h->a->sinks) * T;
     cmha__span seen = cmha__visible(h->a, 0);
     if (h->a->n_q != 1 || !h->dv || h->mask || h->turned) return 0;
-    if (h->a->sinks) seen.begin = 0; /* what lies between gets a weight of 0 */
-    size_t from = seen.begin / T * T;
+    size_t from = seen.begin / T * T, begin = kept ? 0 : seen.begin;
     h->i0 = 0;
-    for (h->j0 = from; h->j0 < h->a->n_k; h->j0 += T, S += T) {
-        const char *keys = (const char *)h->past_keys + h->j0 * h->dk * size;
+    for (h->j0 = begin / T * T; h->j0 < h->a->n_k; h->j0 += T, S += T) {
+        if (h->j0 >= kept && h->j0 < from) h->j0 = from;
+        const char *keys = (const char *)h->past_keys + cmha__held(h, h->j0) * h->dk * size;
         const cmha__stored_rows tile = {keys, h->halves, h->dk, T, T};
         h->cols = cmha__tile_rows(h->a->n_k, h->j0);
         cmha__mix_rows(&tile, h->q.data, S);
@@ -9411,9 +9460,7 @@ static int cmha__stream_head(cmha__head *h) {
     cmha_real top = cmha__largest(h->scores, count);
     cmha_real total = cmha__exp_shifted(h->scores, count, top > -(cmha_real)INFINITY ? top : 0);
     if (!(total > 0)) return 0;
-    const char *values = (const char *)h->past_values + seen.begin * ld * size;
-    const cmha__stored_rows rows = {values, h->halves, seen.end - seen.begin, ld, h->dv};
-    cmha__mix_rows(&rows, h->scores + (seen.begin - from), out);
+    cmha__stream_values(h, begin, seen, from > kept ? from - kept : 0, out);
     for (size_t i = 0; i < h->dv; i++) out[i] *= 1 / total;
     return 1;
 }
@@ -9462,7 +9509,7 @@ static void cmha__find_peak(const cmha__head *h, size_t r) {
 static void cmha__find_peaks(cmha__head *h) {
     const cmha_attention_args *a = h->a;
     const unsigned char *queries = a->norm_max == CMHA_NORM_MAX_HEAD ? a->query_mask : NULL;
-    int count;
+    int count, forgets = h->cache && h->cache->ring;
     if (queries) queries += h->batch * a->n_q;
     if (!h->keys) cmha__set_past(h);
     for (size_t i = 0; i < a->n_q; i++) {
@@ -9473,6 +9520,8 @@ static void cmha__find_peaks(cmha__head *h) {
     cmha__set_queries(h);
     for (h->i0 = 0; h->i0 < a->n_q; h->i0 += CMHA__TILE)
         for (h->j0 = 0; h->j0 < a->n_k; h->j0 += CMHA__TILE) {
+            size_t first = forgets ? cmha__visible(a, h->i0).begin / CMHA__TILE * CMHA__TILE : 0;
+            if (h->j0 >= a->sinks && h->j0 < first) h->j0 = first;
             h->rows = cmha__tile_rows(a->n_q, h->i0);
             h->cols = cmha__tile_rows(a->n_k, h->j0);
             cmha__products(h);
@@ -9587,12 +9636,12 @@ CMHA_DEF size_t cmha_attention_scratch(const cmha_attention_args *args, int back
 /* Writes a head's keys, in a cache the new ones, as transposed tiles of features: of numbers or, by way of
    own_keys' first tile, words. */
 static void cmha__write_keys(const cmha__head *h) {
-    size_t d = h->dk, at = h->cache ? h->cache->length : 0, n = h->cache ? h->a->n_q : h->a->n_k;
+    size_t d = h->dk, n = h->cache ? h->a->n_q : h->a->n_k, at = h->a->n_k - n;
     cmha_real *keys = h->cache && !h->halves ? (cmha_real *)h->past_keys : h->own_keys;
     cmha_rows k = cmha__rows_at(h->x->k, h->batch, h->kv), rows = {h->key_rows, d, 0};
     cmha_score_call part = h->call[1];
     for (size_t i = 0, count; i < n; i += count, k.data += count * k.ld) {
-        size_t column = (at + i) % CMHA__TILE, tile = (at + i - column) * d;
+        size_t column = (at + i) % CMHA__TILE, tile = cmha__held(h, at + i - column) * d;
         count = cmha__min(n - i, CMHA__TILE - column);
         if (cmha__has_map(h->a->score)) cmha__map(&part, k, count, rows.data);
         else rows = k;
@@ -9609,7 +9658,7 @@ static void cmha__write_keys(const cmha__head *h) {
 static void cmha__append_values(const cmha__head *h, cmha_rows v) {
     size_t d_v = h->a->d_v;
     for (size_t t = 0; t < h->a->n_q; t++, v.data += v.ld) {
-        size_t first = (h->cache->length + t) * h->v.ld;
+        size_t first = cmha__held(h, h->a->n_k - h->a->n_q + t) * h->v.ld;
         cmha_real *to = h->halves ? h->acc : (cmha_real *)h->past_values + first;
         if (h->dv > d_v) cmha__complex_rows(v, 1, d_v, to);
         else if (h->dv) memcpy(to, v.data, h->dv * sizeof *to);
@@ -12609,9 +12658,26 @@ static cmha_status cmha__next_slot(cmha__pass *pass, cmha_slot *slot) {
         cmha__reject(pass->tape, CMHA_ERR_OVERFLOW, "cache: %zu x %zu tokens overflow a size", cache->batch,
             cache->capacity);
     cache->has_state |= slot->state > 0;
+    cache->has_keys |= slot->key_heads > 0;
     if (cache->slots) cache->slots[at] = *slot;
     cache->n_slots++;
     return pass->tape->status;
+}
+
+/* Lets a call see what a cache without an end still holds. */
+static cmha_status cmha__forgetful(cmha__pass *pass, cmha_attention_args *a) {
+    const cmha_cache *c = pass->cache;
+    int all = a->window && a->window <= c->window && a->sinks <= c->sinks;
+    if (all) return CMHA_OK;
+    if (c->exact) {
+        cmha__reject(pass->tape, CMHA_ERR_STATE,
+            "attention: its window (%zu, sinks %zu) is beyond the cache's (%zu, %zu)", a->window, a->sinks,
+            c->window, c->sinks);
+        return pass->tape->status;
+    }
+    if (!a->window || a->window > c->window) a->window = c->window;
+    a->sinks = c->sinks;
+    return CMHA_OK;
 }
 
 static void cmha__cached_head(cmha__head *h) {
@@ -12641,8 +12707,9 @@ static cmha_tensor *cmha__softmax_heads(cmha__pass *pass, const cmha_attention_a
     call.slot = &slot;
     call.halves = halves;
     call.pieces = 1;
-    a->n_k = pass->cache->length + pass->N;
+    a->n_k = pass->first + pass->N;
     a->dropout = 0;
+    if (pass->cache->ring && cmha__forgetful(pass, a)) return NULL;
     cmha_real *scratch = cmha__reals(pass->tape, cmha__deal_call(&call, NULL));
     if (!scratch || cmha__dry(pass->tape)) return scratch ? y : NULL;
     cmha__deal_call(&call, scratch);
@@ -12701,7 +12768,7 @@ static cmha_tensor *cmha__linear_heads(cmha__pass *pass, cmha_linear_kind kind, 
     cmha_slot slot = {0, 0, 0, 0, 0, cmha_linear_attention_state(&a), 0, 0};
     if (pass->cache && cmha__next_slot(pass, &slot)) return NULL;
     if (pass->cache && !cmha__dry(pass->tape)) state = pass->cache->memory + slot.keys;
-    if (state && !pass->cache->length) memset(state, 0, slot.state * sizeof *state);
+    if (state && !pass->first) memset(state, 0, slot.state * sizeof *state);
     return cmha__attend_planes(pass->tape, &a, NULL, qkv, state);
 }
 
@@ -14401,6 +14468,11 @@ CMHA_FIT void cmha_trainer_split(const cmha_trainer *trainer, const cmha_tokens 
 
 /* ---- The cache and its passes ---- */
 
+/* The position of the next token; a cache that reads again begins at 0 again. */
+static size_t cmha__cache_position(const cmha_cache *cache) {
+    return cache->length + (cache->endless ? cache->first : 0);
+}
+
 /* Runs a pass over a batch -> what the head says of the last position; asks = 0: anything. While slots are
    counted and placed, one sequence does for all. */
 static cmha_tensor *cmha__cache_pass(cmha_cache *cache, cmha_tape *tape, const cmha_batch *batch, int asks) {
@@ -14412,7 +14484,7 @@ static cmha_tensor *cmha__cache_pass(cmha_cache *cache, cmha_tape *tape, const c
     pass.batch = batch;
     pass.B = cache->n_slots ? cache->batch : 1;
     pass.N = batch->length;
-    pass.first = cache->length;
+    pass.first = cmha__cache_position(cache);
     cmha_tensor *x = cmha__model_body(&pass);
     if (!x || !asks) return x;
     size_t *last = (size_t *)cmha__record_alloc(tape, pass.B * sizeof *last);
@@ -14426,15 +14498,16 @@ static cmha_tensor *cmha__cache_pass(cmha_cache *cache, cmha_tape *tape, const c
 /* Runs a dry pass over n tokens: counts slots and, if there is an array, places them; or, memory not NULL,
    measures its arenas. It needs no room for the tokens: a pass takes what its own need. */
 static cmha_status cmha__cache_dry(cmha_cache *cache, size_t n, size_t *memory, size_t *records) {
-    size_t length = cache->length;
+    size_t length = cache->length, first = cache->first;
     cmha_batch batch = cmha__dry_batch(&cache->model->config, 1, n);
     cmha_tape dry;
     cmha_tape_init(&dry, cache->context, 0);
     dry.memory.measuring = 1;
     if (!memory) cache->n_slots = cache->size = 0;
-    cache->length = 0;
+    cache->length = cache->first = 0;
     cmha__cache_pass(cache, &dry, &batch, 1);
     cache->length = length;
+    cache->first = first;
     if (memory) {
         *memory = dry.memory.peak;
         *records = dry.records.peak;
@@ -14444,23 +14517,6 @@ static cmha_status cmha__cache_dry(cmha_cache *cache, size_t n, size_t *memory, 
     return status;
 }
 
-static cmha_status cmha__cache_check(const cmha_model *model, size_t batch, size_t capacity,
-        const cmha_cache_options *options, cmha_cache_options *o) {
-    if (!cmha__model_is_open(model)) return CMHA_ERR_STATE;
-    memset(o, 0, sizeof *o);
-    if (options) *o = *options;
-    int stored = o->storage == CMHA_STORAGE_FLOAT || o->storage == CMHA_STORAGE_BF16;
-    const char *wrong = NULL;
-    if (!stored) wrong = "storage must be FLOAT or BF16";
-    else if (!batch || !capacity) wrong = "batch and capacity must be positive";
-    else if ((uintptr_t)o->memory % sizeof(double)) wrong = "its memory is not aligned as malloc's is";
-    cmha_status status = wrong ? CMHA_ERR_ARGUMENT : CMHA_ERR_STATE;
-    if (!wrong && !model->config.causal) wrong = "a bidirectional model cannot continue a sequence";
-    if (wrong) return cmha__fail(model->context, status, "cache of %zu x %zu: %s", batch, capacity, wrong);
-    if (!model->score || !model->score->whole) return CMHA_OK;
-    return cmha__fail(model->context, status, "cache: score %s needs the whole sequence", model->score->name);
-}
-
 typedef struct {
     size_t batch, capacity;
     int slide;
@@ -14468,38 +14524,98 @@ typedef struct {
     size_t *bytes;
 } cmha__cache_plan;
 
-/* Opens a cache or, bytes not NULL, counts what it takes. Slots are a pass's attention calls: a dry pass
-   counts them, another says what `prompt` positions need, a third places them. */
-static cmha_status cmha__cache_open(cmha_cache *cache, cmha_model *model, const cmha__cache_plan *plan) {
-    size_t capacity = plan->capacity, *bytes = plan->bytes;
-    cmha_cache_options o;
-    void *memory = NULL, *records = NULL;
-    size_t memory_bytes = 0, records_bytes = 0, held = 0, need = 0;
-    memset(cache, 0, sizeof *cache);
-    cmha_status status = cmha__cache_check(model, plan->batch, capacity, plan->options, &o);
-    if (status) return status;
-    cmha_context *context = model->context;
+static cmha_status cmha__cache_check(const cmha_model *model, const cmha__cache_plan *plan,
+        cmha_cache_options *o) {
+    size_t batch = plan->batch, capacity = plan->capacity;
+    if (!cmha__model_is_open(model)) return CMHA_ERR_STATE;
+    memset(o, 0, sizeof *o);
+    if (plan->options) *o = *plan->options;
+    int stored = o->storage == CMHA_STORAGE_FLOAT || o->storage == CMHA_STORAGE_BF16;
+    const char *wrong = NULL;
+    if (!stored) wrong = "storage must be FLOAT or BF16";
+    else if (!batch || !capacity) wrong = "batch and capacity must be positive";
+    else if ((uintptr_t)o->memory % sizeof(double)) wrong = "its memory is not aligned as malloc's is";
+    else if ((unsigned)plan->slide > CMHA_SLIDE_FORGET) wrong = "there is no such slide";
+    cmha_status status = wrong ? CMHA_ERR_ARGUMENT : CMHA_ERR_STATE;
+    if (!wrong && !model->config.causal) wrong = "a bidirectional model cannot continue a sequence";
+    if (wrong) return cmha__fail(model->context, status, "cache of %zu x %zu: %s", batch, capacity, wrong);
+    if (!model->score || !model->score->whole) return CMHA_OK;
+    return cmha__fail(model->context, status, "cache: score %s needs the whole sequence", model->score->name);
+}
+
+/* Decides whether a cache goes on without an end, by what its tokens see of keys; `keys`: it has some. */
+static cmha_status cmha__cache_endless(cmha_cache *cache, const cmha_cache_options *o, int keys) {
+    const cmha_model *model = cache->model;
+    size_t window = model->config.window, sinks = window ? model->config.sinks : o->sinks, seen = 0, part;
+    int forgets = cache->slide == CMHA_SLIDE_FORGET, learned = model->position_weight != NULL;
+    if (forgets && learned)
+        return cmha__fail(model->context, CMHA_ERR_STATE,
+            "cache: CMHA_SLIDE_FORGET needs positions without an end, the model's %zu are learned",
+            model->config.max_positions);
+    if (o->sinks && (!forgets || window || !keys || o->sinks >= cache->capacity))
+        return CMHA__WRONG(model->context, "cache: sinks %zu need slide = CMHA_SLIDE_FORGET, a model that has "
+                "keys and no window, and a capacity (%zu) beyond them", o->sinks, cache->capacity);
+    int exact = !keys || (window && cmha__sum(window, sinks, &seen) && seen <= cache->capacity);
+    if (!cache->slide || learned || (!exact && !forgets)) return CMHA_OK;
+    if (!exact && sinks >= cache->capacity)
+        return CMHA__WRONG(model->context, "cache: %zu tokens are no more than the model's sinks, %zu",
+            cache->capacity, sinks);
+    cache->endless = 1;
+    cache->exact = exact;
+    if (!keys) return CMHA_OK;
+    cache->sinks = sinks;
+    cache->window = exact ? window : cache->capacity - sinks;
+    cache->capacity = cache->window + sinks;
+    cache->ready = cmha__min(cache->ready, cache->capacity);
+    /* A pass writes all of its keys before its first token looks back. */
+    part = cmha__tiles(cache->window + cache->ready - 2) + 1;
+    if (!cmha__mul(part, CMHA__TILE, &cache->ring) || !cmha__sum(cache->ring, sinks + CMHA__TILE, &part))
+        return cmha__fail(model->context, CMHA_ERR_OVERFLOW, "cache: a window of %zu overflows", cache->window);
+    return CMHA_OK;
+}
+
+/* Sets sizes and counts slots, and what a pass takes: a pass's attention calls are its slots. */
+static cmha_status cmha__cache_plan_of(cmha_cache *cache, cmha_model *model, const cmha__cache_plan *plan,
+        const cmha_cache_options *o, size_t bytes[2]) {
+    size_t capacity = plan->capacity;
     if (model->position_weight) capacity = cmha__min(capacity, model->config.max_positions);
-    cache->context = context;
+    cache->context = model->context;
     cache->model = model;
     cache->opening = model->opening;
     cache->batch = plan->batch;
     cache->capacity = capacity;
     cache->slide = plan->slide;
-    cache->storage = o.storage;
-    cache->given = o.memory != NULL;
-    cache->ready = cmha__min(o.prompt ? o.prompt : 1, capacity);
-    cmha_tape_init(&cache->tape, context, 0);
-    status = cmha__cache_dry(cache, 1, NULL, NULL);
-    if (!status) status = cmha__cache_dry(cache, cache->ready, &memory_bytes, &records_bytes);
-    size_t frame = 2 * cmha__feature_width(&model->config) * sizeof *cache->features, frames = 0;
+    cache->storage = o->storage;
+    cache->given = o->memory != NULL;
+    cache->ready = cmha__min(o->prompt ? o->prompt : 1, capacity);
+    cmha_tape_init(&cache->tape, model->context, 0);
+    cmha_status status = cmha__cache_dry(cache, 1, NULL, NULL);
+    if (!status) status = cmha__cache_endless(cache, o, cache->has_keys);
+    if (!status && cache->endless) status = cmha__cache_dry(cache, 1, NULL, NULL);
+    if (!status) status = cmha__cache_dry(cache, cache->ready, &bytes[0], &bytes[1]);
+    return status;
+}
+
+/* Opens a cache or, bytes not NULL, counts what it takes. Dry passes count slots and what `prompt` positions
+   need, another places them. */
+static cmha_status cmha__cache_open(cmha_cache *cache, cmha_model *model, const cmha__cache_plan *plan) {
+    size_t *bytes = plan->bytes, room[2] = {0, 0}, held = 0, need = 0, frames = 0;
+    cmha_cache_options o;
+    void *memory = NULL, *records = NULL;
+    memset(cache, 0, sizeof *cache);
+    cmha_status status = cmha__cache_check(model, plan, &o);
+    if (status) return status;
+    cmha_context *context = model->context;
+    status = cmha__cache_plan_of(cache, model, plan, &o, room);
+    size_t copies = cache->endless ? 1 : 2, positions = cache->endless ? cache->ready : cache->capacity;
+    size_t frame = copies * cmha__feature_width(&model->config) * sizeof *cache->features;
     if (!cmha__mul(plan->batch, frame, &frames)) frames = SIZE_MAX; /* which no array takes */
     cmha__array arrays[] = {{&cache->memory, cache->size, sizeof *cache->memory},
-        {&cache->ids, cache->capacity, 2 * cache->batch * sizeof *cache->ids},
-        {&cache->features, cache->capacity, frames},
+        {&cache->ids, positions, copies * cache->batch * sizeof *cache->ids},
+        {&cache->features, positions, frames},
         {&cache->slots, cache->n_slots, sizeof *cache->slots},
-        {&memory, memory_bytes + CMHA__BLOCK_OVERHEAD, 1},
-        {&records, records_bytes + CMHA__BLOCK_OVERHEAD, 1},
+        {&memory, room[0] + CMHA__BLOCK_OVERHEAD, 1},
+        {&records, room[1] + CMHA__BLOCK_OVERHEAD, 1},
         {&cache->spare, 0, 1}};
     if (!status) status = cmha__count_arrays(context, "cache", arrays, 3, &held);
     if (model->config.irw_layers && (plan->slide || cache->has_state)) arrays[6].n = held;
@@ -14511,8 +14627,8 @@ static cmha_status cmha__cache_open(cmha_cache *cache, cmha_model *model, const 
     else if (!status) status = cmha__take_arrays(context, "cache", arrays, 7, &cache->bytes, o.memory);
     if (!status && !bytes) {
         memset(cache->memory, 0, held);
-        cache->tape.memory.block = cmha__block_in(memory, memory_bytes, 0);
-        cache->tape.records.block = cmha__block_in(records, records_bytes, 0);
+        cache->tape.memory.block = cmha__block_in(memory, room[0], 0);
+        cache->tape.records.block = cmha__block_in(records, room[1], 0);
         cache->tape.memory.fixed = cache->tape.records.fixed = cache->given;
         if (!arrays[6].n) cache->spare = NULL;
         status = cmha__cache_dry(cache, 1, NULL, NULL);
@@ -14574,7 +14690,7 @@ static cmha_batch cmha__cache_batch(const cmha_cache *cache, size_t at, size_t n
 /* Reads n positions of each sequence, as many at a time as there is memory for. */
 static cmha_status cmha__cache_read(cmha_cache *cache, const cmha_batch *from, size_t at, size_t n,
         cmha_real *out) {
-    size_t half = cache->batch * cache->capacity;
+    size_t half = cache->endless ? 0 : cache->batch * cache->capacity;
     for (size_t part; n; n -= part, at += part) {
         part = cmha__min(n, cache->ready);
         cmha_batch staged = cmha__cache_batch(cache, half, part);
@@ -14583,8 +14699,11 @@ static cmha_status cmha__cache_read(cmha_cache *cache, const cmha_batch *from, s
         cmha_tensor *x = cmha__cache_pass(cache, &cache->tape, &staged, out && part == n);
         if (!x) return cache->tape.status;
         if (out && part == n) memcpy(out, x->data, x->size * sizeof *out);
-        cmha__copy_positions(cache, &staged, 0, part, cache->length, cache->capacity);
+        if (!cache->endless) cmha__copy_positions(cache, &staged, 0, part, cache->length, cache->capacity);
         cache->length += part;
+        if (cache->length <= cache->capacity) continue;
+        cache->first += cache->length - cache->capacity;
+        cache->length = cache->capacity;
     }
     return CMHA_OK;
 }
@@ -14597,7 +14716,8 @@ static cmha_status cmha__cache_read(cmha_cache *cache, const cmha_batch *from, s
 static cmha_status cmha__cache_advance(cmha_cache *cache, const cmha_batch *fresh, size_t skip, int sliding,
         size_t kept, cmha_real *out) {
     size_t bytes = (size_t)((char *)cache->slots - (char *)cache->memory);
-    int copied = cache->spare && cache->model->knowledge && (sliding || cache->has_state);
+    int overwrites = sliding || cache->has_state || (cache->endless && fresh->length > cache->ready);
+    int copied = cache->spare && cache->model->knowledge && overwrites;
     cmha_batch held = cmha__cache_batch(cache, 0, cache->capacity);
     size_t length = cache->length, first = cache->first, from = length - kept;
     cmha_status status = CMHA_OK;
@@ -14628,22 +14748,24 @@ CMHA_DEF cmha_status cmha_cache_append_features(cmha_cache *cache, const int32_t
             "append: the model reads %zu features a position (cmha_cache_append_features), %s",
             c->features, c->features ? "here are none" : "here are some");
     if ((c->tokens && !ids) || !n) return CMHA__WRONG(context, "append: %s", n ? "ids is NULL" : "n = 0");
-    int sliding = n > cache->capacity - cache->length;
+    int sliding = !cache->endless && n > cache->capacity - cache->length;
     if (sliding && !cache->slide) /* before any token is looked at: a wrong n has no tokens */
         return cmha__fail(context, CMHA_ERR_FULL, "cache: %zu tokens held of %zu, no room for %zu more",
             cache->length, cache->capacity, n);
     size_t W = cmha__feature_width(c), position = sizeof *ids + W * sizeof *features;
     if (!cmha__mul(cache->batch, n, &total) || !cmha__mul(total, position, &bytes))
         return cmha__fail(context, CMHA_ERR_OVERFLOW, "append: %zu x %zu tokens overflow", cache->batch, n);
+    if (n > SIZE_MAX / 2 - cmha__cache_position(cache))
+        return cmha__fail(context, CMHA_ERR_OVERFLOW, "append: positions overflow; reset the cache");
     cmha_tape_reset(&cache->tape);
     if ((c->tokens && cmha__check_tokens(&cache->tape, ids, total, c->vocabulary, 0, 0)) ||
         cmha__check_features(&cache->tape, features, NULL, total, W))
         return cache->tape.status;
     size_t keep = cache->capacity - cache->capacity / 4; /* a cache that slides is three quarters full then */
     size_t kept = sliding && n < keep ? keep - n : 0;
-    size_t skip = n > cache->capacity ? n - cache->capacity : 0; /* the last fit */
+    size_t skip = sliding && n > cache->capacity ? n - cache->capacity : 0; /* the last fit */
     size_t longest = kept > n - skip ? kept : n - skip;
-    if (longest > cache->ready && !cache->given) { /* first: without memory no token is forgotten */
+    if (longest > cache->ready && !cache->given && !cache->endless) { /* first: without memory no token is forgotten */
         size_t memory, records;
         cmha_status status = cmha__cache_dry(cache, longest, &memory, &records);
         if (!status) status = cmha__reserve(&cache->tape, memory, records);
