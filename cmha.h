@@ -47,6 +47,8 @@
        CMHA_CBLAS_HEADER     the header that declares cblas_sgemm, default <cblas.h>; for the code alone
        CMHA_NO_SIMD          use scalar mathematics from libm (the reference path of the tests)
        CMHA_NO_DISPATCH      compile only for the flags' instruction set, not also for AVX2 and AVX-512
+       CMHA_SMALL_STACK      a call of a cache takes at most 16 KB of stack, not 83: pieces of the built-in
+         product are smaller, and slower where cores have caches. The default on Cortex-M
        CMHA_NO_FILES         no file system, no stdio: paths lead to the context's callbacks (cmha_buffers)
        CMHA_INFERENCE_ONLY   no backward passes, training or writing (gcc -O2: 450 KB, NO_DISPATCH 300). If
          CMHA_IMPLEMENTATION is defined before this file's first #include, calls of them do not link
@@ -120,6 +122,9 @@
 #define CMHA_FIT CMHA_OWN
 #else
 #define CMHA_FIT CMHA_DEF
+#endif
+#if defined(__ARM_ARCH_PROFILE) && __ARM_ARCH_PROFILE == 'M' && !defined(CMHA_SMALL_STACK)
+#define CMHA_SMALL_STACK
 #endif
 #ifdef CMHA_INFERENCE_ONLY
 #define CMHA__TRAINS 0
@@ -1977,13 +1982,16 @@ enum {
        reads the rest again from position 0, in one long call. */
     CMHA_SLIDE,
     /* It forgets token by token, but never the first `sinks`. Where CMHA_SLIDE is exact so is this; else an
-       approximation: all is as if the model had the window capacity - sinks, for which it was not trained. */
+       approximation: all is as if the model had the window capacity - sinks, for which it was not trained,
+       and sinks are, by rotations and ALiBi, never farther than capacity - 1. */
     CMHA_SLIDE_FORGET
 };
 /* Sets how a cache stores numbers and where. */
 typedef struct cmha_cache_options {
     cmha_storage storage; /* FLOAT or BF16, of keys and values; states stay cmha_real */
-    size_t prompt; /* positions that a pass has memory for; 0 = 1 */
+    /* Positions that a pass has memory for; 0 = 1. However many, it takes 83 KB of stack, 16 with
+       CMHA_SMALL_STACK. */
+    size_t prompt;
     void *memory; /* all of the cache's, aligned as malloc's; NULL = from the context */
     size_t bytes; /* of memory, at least cmha_cache_memory's */
     size_t sinks; /* CMHA_SLIDE_FORGET in a model without a window: see there (arXiv 2309.17453) */
@@ -2098,6 +2106,13 @@ CMHA_FIT cmha_status cmha_model_save(cmha_model *model, const char *path);
 /* Saves likewise only what learns, such as adapters, and the identity of the rest, "part"; to read it into
    that, use cmha_model_read, strict = 2. Errors: STATE (packed, or all is frozen). */
 CMHA_FIT cmha_status cmha_model_save_part(cmha_model *model, const char *path);
+/* Saves what a cache holds, so that a conversation or a stream goes on later, in another process too. The
+   file is as long as the cache's memory, BF16 as such. Errors: STATE. */
+CMHA_DEF cmha_status cmha_cache_save(const cmha_cache *cache, const char *path);
+/* Reads it into a cache that was opened alike, of the same model: what follows is bit for bit what would have
+   followed. Meanwhile the file's content is in memory as well. On an error nothing changes. Errors: FORMAT
+   (of another cache or model, altered), TOKEN. */
+CMHA_DEF cmha_status cmha_cache_read(cmha_cache *cache, const char *path);
 /* Reads a checkpoint's configurations (each or NULL); a trainer's that it lacks is the default. */
 CMHA_DEF cmha_status cmha_config_read(cmha_context *context, const char *path, cmha_model_config *model,
     cmha_trainer_config *trainer);
@@ -3331,9 +3346,17 @@ typedef struct cmha__stored_rows {
 
 #define cmha__gemm_fresh(p) (!((p)->beta < 0 || (p)->beta > 0)) /* ignores what C holds? */
 
-/* Depth of the packed pieces of A and B, and B's width: 72 KiB of stack, of 128 that a musl thread has. */
+/* Depth of the packed pieces of A and B, and B's width: 72 KiB of stack, of 128 that a musl thread has. A
+   small stack: 6 KiB, twice that in double. */
+#ifdef CMHA_SMALL_STACK
+#define CMHA__GEMM_KC 32
+#define CMHA__GEMM_NC 32
+#define CMHA__GEMM_STRIPS (2 * 1024 / 4 * (int)sizeof(cmha_real))
+#else
 #define CMHA__GEMM_KC 128
 #define CMHA__GEMM_NC (48 * 1024 / CMHA__GEMM_KC / (int)sizeof(cmha_real))
+#define CMHA__GEMM_STRIPS (24 * 1024)
+#endif
 
 /* Rows and columns of a piece of a packed matrix. */
 #define CMHA__GROUP ((size_t)4)
@@ -3494,7 +3517,7 @@ static inline void CMHA__THIS(cmha__gemm_pack)(const cmha_real *from, size_t lan
 /* Multiplies A by a packed piece of B, some tiles' rows at a time; contiguous ones are read in place. */
 CMHA__COPY static void CMHA__THIS(cmha__gemm_sweep)(const cmha__product *p, const cmha_real *packed) {
     enum { COLUMN = CMHA__GEMM_KC * CMHA__GEMM_MR * (int)sizeof(cmha_real) };
-    enum { MB = 24 * 1024 / COLUMN * CMHA__GEMM_MR };
+    enum { MB = CMHA__GEMM_STRIPS / COLUMN * CMHA__GEMM_MR };
     CMHA__ALIGNED cmha_real strips[CMHA__GEMM_KC * MB];
     CMHA__ALIGNED cmha_real tile[CMHA__GEMM_MR * CMHA__GEMM_NR];
     size_t a_row = p->trans_a ? 1 : p->lda, a_col = p->trans_a ? p->lda : 1;
@@ -6261,7 +6284,12 @@ CMHA_DEF void cmha_cope_table(cmha_cope_imag kind, size_t n, size_t d, double ba
 
 /* ---- ComplexFormer: the Euler transform ---- */
 
-#define CMHA__PAIRS ((size_t)256) /* numbers worked on at a time: temporaries stay in the L1 cache */
+/* Numbers worked on at a time: temporaries stay in the L1 cache. */
+#ifdef CMHA_SMALL_STACK
+#define CMHA__PAIRS ((size_t)64)
+#else
+#define CMHA__PAIRS ((size_t)256)
+#endif
 
 static size_t cmha__block_of(size_t n, size_t at) { return cmha__min(n - at, CMHA__PAIRS); }
 
@@ -8899,6 +8927,11 @@ typedef struct cmha__head {
     cmha_real *slopes; /* [64, 64]: derivatives of a soft cap */
     cmha_real *m, *l, *acc; /* running softmax: [64], [64], [64, dv] */
     cmha_real *turned, *dturned; /* features that give Im O, q then gives Re O; or NULL */
+    /* A cache that forgets with sinks: rotations of its queries for scores of sinks, or NULL; features by
+       them; [64, 64] of their scores, twice where `turned` */
+    const cmha_real *near_rotation;
+    cmha_real *own_near, *near_turned, *near_scores;
+    cmha_rows near_q;
     cmha_real *fold, *dout, *D, *v_columns, *dv_tile;
     cmha_lse *again;
 
@@ -8964,14 +8997,30 @@ static cmha__span cmha__visible(const cmha_attention_args *a, size_t i) {
     return keys;
 }
 
+/* By how much sinks are nearer to query i than they were in the text: as near as in the cache, which a model
+   has been trained for. */
+static size_t cmha__nearer(const cmha__head *h, size_t i) {
+    const cmha_cache *c = h->cache;
+    if (!c || !c->ring || c->exact || !c->sinks) return 0;
+    size_t position = i + h->a->n_k - h->a->n_q;
+    return position < c->capacity ? 0 : position - (c->capacity - 1);
+}
+
+/* Sinks among the keys of the tile that begins at j0, if queries look at them by other rotations. */
+static size_t cmha__near_keys(const cmha__head *h, size_t j0) {
+    size_t sinks = h->near_rotation ? h->cache->sinks : 0;
+    return sinks > j0 ? cmha__min(sinks - j0, CMHA__TILE) : 0;
+}
+
 /* Adds biases to the scores S [64] of the tile's row r and removes what is masked. */
 static void cmha__mask_row(const cmha__head *h, size_t r, cmha_real *S) {
     size_t i = h->i0 + r, j0 = h->j0, sinks = h->a->sinks;
     cmha__span seen = cmha__visible(h->a, i);
     if (h->alibi > 0) {
         ptrdiff_t own = (ptrdiff_t)(i + h->a->n_k) - (ptrdiff_t)(h->a->n_q + j0);
+        ptrdiff_t nearer = (ptrdiff_t)cmha__nearer(h, i);
         for (size_t j = 0; j < h->cols; j++) {
-            ptrdiff_t distance = own - (ptrdiff_t)j;
+            ptrdiff_t distance = own - (ptrdiff_t)j - (j0 + j < sinks ? nearer : 0);
             S[j] -= h->alibi * (cmha_real)(distance < 0 ? -distance : distance);
         }
     }
@@ -8983,13 +9032,26 @@ static void cmha__mask_row(const cmha__head *h, size_t r, cmha_real *S) {
             if (!h->mask[j0 + j]) S[j] = -(cmha_real)INFINITY;
 }
 
+/* S = the tile's scores or, where these are a function of O, S and im = O, by these features of queries. */
+static void cmha__products_of(const cmha__head *h, const cmha_real *q, const cmha_real *turned, cmha_real *S,
+        cmha_real *im) {
+    const cmha_real *k = h->keys + cmha__held(h, h->j0) * h->dk;
+    size_t T = CMHA__TILE, rows = h->rows, dk = h->dk, ld = h->q.ld;
+    cmha__tile_gemm(0, rows, T, dk, turned ? 1 : (cmha_real)h->scale, q + h->i0 * ld, ld, k, T, 0, S, T);
+    if (turned) cmha__tile_gemm(0, rows, T, dk, 1, turned + h->i0 * ld, ld, k, T, 0, im, T);
+}
+
 /* S = the tile's scores or, where these are a function of O, re and im = O. */
 static void cmha__products(const cmha__head *h) {
-    const cmha_real *q = h->q.data + h->i0 * h->q.ld, *k = h->keys + cmha__held(h, h->j0) * h->dk;
-    size_t T = CMHA__TILE, rows = h->rows, dk = h->dk, ld = h->q.ld;
-    cmha_real scale = h->turned ? 1 : (cmha_real)h->scale;
-    cmha__tile_gemm(0, rows, T, dk, scale, q, ld, k, T, 0, h->turned ? h->re : h->S, T);
-    if (h->turned) cmha__tile_gemm(0, rows, T, dk, 1, h->turned + h->i0 * ld, ld, k, T, 0, h->im, T);
+    size_t T = CMHA__TILE, near = cmha__near_keys(h, h->j0);
+    cmha_real *S = h->turned ? h->re : h->S, *again = h->near_scores;
+    cmha__products_of(h, h->q.data, h->turned, S, h->im);
+    if (!near) return;
+    cmha__products_of(h, h->near_q.data, h->turned ? h->near_turned : NULL, again, again + T * T);
+    for (size_t at = 0; at < h->rows * T; at += T) {
+        memcpy(S + at, again + at, near * sizeof *S);
+        if (h->turned) memcpy(h->im + at, again + T * T + at, near * sizeof *S);
+    }
 }
 
 /* Finishes n scores but for biases and masks: caps them, which gives slopes, and divides by temperature. */
@@ -9036,10 +9098,12 @@ CMHA__COLD static void cmha__careful_row(cmha__head *h, size_t r) {
     size_t first = (h->i0 + r) * h->q.ld, T = CMHA__TILE, at = r * T;
     cmha_real *S = h->S + at;
     for (size_t j = 0; j < T; j++) {
-        double re = cmha__careful_dot(h, h->q.data + first, j), im, size, fit;
+        int near = j < cmha__near_keys(h, h->j0);
+        const cmha_real *q = near ? h->near_q.data : h->q.data, *turned = near ? h->near_turned : h->turned;
+        double re = cmha__careful_dot(h, q + first, j), im, size, fit;
         S[j] = cmha__careful_score(h->scale * re);
         if (!h->turned) continue;
-        im = cmha__careful_dot(h, h->turned + first, j);
+        im = cmha__careful_dot(h, turned + first, j);
         size = hypot(re, im);
         fit = size > 1e30 ? (double)cmha__careful_score(size) / size : 1;
         h->re[at + j] = (cmha_real)(re * fit);
@@ -9333,20 +9397,22 @@ static size_t cmha__deal_unit(cmha__head *h, cmha_real *base) {
     size_t past = fresh ? 0 : cmha__cache_tokens(h->cache), again = h->halves ? past : 0;
     size_t value_row = fresh ? cmha__up16(dv) : h->slot->value_row;
     size_t own_q = cmha__has_map(a->score) || backward ? a->n_q * cmha__up16(dk) : 0;
+    size_t near = h->near_rotation ? 1 : 0;
     const cmha__part parts[] = {
         {&h->own_keys, (fresh * cmha__tiles(a->n_k) * T + again) * dk},
         {&h->own_v, (fresh * (complex_v || !backward) * a->n_k + again) * value_row},
         {&h->scores, past}, {&h->own_q, own_q}, {&h->turned, turned * a->n_q * dk}, {&h->key_rows, T * dk},
         {&h->S, tile}, {&h->m, T}, {&h->l, T}, {&h->acc, T * dv},
         {&h->re, turned * tile}, {&h->im, turned * tile}, {&h->out, complex_v * a->n_q * dv},
-        {&h->slopes, capped * tile},
+        {&h->slopes, capped * tile}, {&h->own_near, near * own_q},
+        {&h->near_turned, near * turned * a->n_q * dk}, {&h->near_scores, near * (1 + turned) * tile},
         {&h->dS, tile}, {&h->own_dq, a->n_q * dk}, /* backward: from here */
         {&h->dturned, turned * a->n_q * dk}, {&h->own_dk, a->n_k * dk},
         {&h->fold, a->score->planes == 2 ? a->n_q * dk : 0},
         {&h->again, cmha__reals_for(complex_v * a->n_q * sizeof *h->again)},
         {&h->own_dv, complex_v * a->n_k * dv}, {&h->dout, a->n_q * value_row}, {&h->D, a->n_q},
         {&h->v_columns, T * dv}, {&h->dv_tile, T * value_row}};
-    size_t used = cmha__deal(parts, backward ? sizeof parts / sizeof *parts : 14, base);
+    size_t used = cmha__deal(parts, backward ? sizeof parts / sizeof *parts : 17, base);
     if (!turned) h->turned = NULL;
     return used;
 }
@@ -9389,7 +9455,7 @@ static cmha_rows cmha__query_rows(const cmha__head *h, cmha_heads view) {
 }
 
 /* The head's query features of its term: raw rows that are their own features, else in own_q. */
-static void cmha__set_queries(cmha__head *h) {
+static void cmha__make_queries(cmha__head *h) {
     const cmha_score *score = h->a->score;
     cmha_rows q = cmha__query_rows(h, h->x->q), own = {h->own_q, h->dk, 0};
     size_t n = h->a->n_q, half = h->dk / 2;
@@ -9401,6 +9467,18 @@ static void cmha__set_queries(cmha__head *h) {
     if (score->imaginary && h->head % 2) cmha__apply(cmha__imaginary[0], 0, own.data, n, half, own.data);
     if (h->turned) cmha__apply(cmha__imaginary[h->a->bilinear != 0], 0, own.data, n, half, h->turned);
     if (score->planes == 2) cmha__apply(h->term->form, 0, own.data, n, half, own.data);
+}
+
+/* Makes them, and once more as sinks see them. */
+static void cmha__set_queries(cmha__head *h) {
+    cmha__head near = *h;
+    cmha__make_queries(h);
+    if (!h->near_rotation) return;
+    near.own_q = h->own_near;
+    near.turned = h->turned ? h->near_turned : NULL;
+    near.call[0].rotation = h->near_rotation + (h->call[0].rotation - h->a->rotation);
+    cmha__make_queries(&near);
+    h->near_q = near.q;
 }
 
 /* Shows a head its keys and values in a cache, as numbers. */
@@ -9452,6 +9530,10 @@ static int cmha__stream_head(cmha__head *h) {
         const cmha__stored_rows tile = {keys, h->halves, h->dk, T, T};
         h->cols = cmha__tile_rows(h->a->n_k, h->j0);
         cmha__mix_rows(&tile, h->q.data, S);
+        if (cmha__near_keys(h, h->j0)) {
+            cmha__mix_rows(&tile, h->near_q.data, h->near_scores);
+            memcpy(S, h->near_scores, cmha__near_keys(h, h->j0) * sizeof *S);
+        }
         for (size_t i = 0; i < T; i++) S[i] *= (cmha_real)h->scale;
         cmha__finish_scores(h, S, T);
         cmha__mask_row(h, 0, S);
@@ -12492,6 +12574,7 @@ struct cmha__pass {
     size_t layer, B, N, first; /* first: position of the first token */
     size_t slot; /* of the cache: attention calls so far */
     const cmha_real *rotation; /* table of the plain heads */
+    const cmha_real *near_rotation; /* likewise, by positions in the cache: see cmha__nearer; or NULL */
     cmha_tensor *imag; /* cope, mobius: imaginary channel of the next complex layer */
     cmha_tensor *tokens; /* mobius: the token embeddings */
     cmha_tensor *first_input, *first_values; /* of the first layer: residual_mix, value_residual */
@@ -12705,6 +12788,7 @@ static cmha_tensor *cmha__softmax_heads(cmha__pass *pass, const cmha_attention_a
     cmha__head call = cmha__new_call(a, &views, 0);
     call.cache = pass->cache;
     call.slot = &slot;
+    call.near_rotation = a->score->rotates && a->rotation ? pass->near_rotation : NULL;
     call.halves = halves;
     call.pieces = 1;
     a->n_k = pass->first + pass->N;
@@ -13387,6 +13471,19 @@ static cmha_tensor *cmha__mixed(cmha__pass *pass, cmha_tensor *x) {
     return x;
 }
 
+/* The rotations of positions that go no further than the cache is long. */
+static const cmha_real *cmha__near_table(cmha__pass *pass) {
+    const cmha_model *m = pass->model;
+    size_t last = pass->cache->capacity - 1, width = 2 * m->P;
+    cmha_real *table = cmha__reals(pass->tape, m->n_omega * pass->N * width);
+    if (!table || cmha__dry(pass->tape)) return table;
+    for (size_t i = 0; i < m->n_omega * pass->N; i++) {
+        ptrdiff_t position = (ptrdiff_t)cmha__min(pass->first + i % pass->N, last);
+        cmha_rotation_table(m->omega + i / pass->N * m->P, m->P, 1, position, table + i * width);
+    }
+    return table;
+}
+
 /* Embedding and blocks -> [B, N, d_model]. */
 static cmha_tensor *cmha__model_body(cmha__pass *pass) {
     const cmha_model *m = pass->model;
@@ -13395,6 +13492,8 @@ static cmha_tensor *cmha__model_body(cmha__pass *pass) {
     cmha_tape *tape = pass->tape;
     if (!family->complex_state && m->plain->rotates)
         pass->rotation = cmha_rotation(tape, m->omega, m->n_omega, m->P, pass->N, (ptrdiff_t)pass->first);
+    if (pass->rotation && pass->cache && pass->cache->sinks && !pass->cache->exact)
+        pass->near_rotation = cmha__near_table(pass);
     cmha_tensor *x = cmha__embed_input(pass);
     x = x ? family->embed(pass, x) : NULL;
     if (x) cmha__keep_first(pass, x);
@@ -14553,8 +14652,8 @@ static cmha_status cmha__cache_endless(cmha_cache *cache, const cmha_cache_optio
             "cache: CMHA_SLIDE_FORGET needs positions without an end, the model's %zu are learned",
             model->config.max_positions);
     if (o->sinks && (!forgets || window || !keys || o->sinks >= cache->capacity))
-        return CMHA__WRONG(model->context, "cache: sinks %zu need slide = CMHA_SLIDE_FORGET, a model that has "
-                "keys and no window, and a capacity (%zu) beyond them", o->sinks, cache->capacity);
+        return CMHA__WRONG(model->context, "cache: sinks %zu need slide = CMHA_SLIDE_FORGET, a model that "
+                "has keys and no window, and a capacity (%zu) beyond them", o->sinks, cache->capacity);
     int exact = !keys || (window && cmha__sum(window, sinks, &seen) && seen <= cache->capacity);
     if (!cache->slide || learned || (!exact && !forgets)) return CMHA_OK;
     if (!exact && sinks >= cache->capacity)
@@ -14570,7 +14669,8 @@ static cmha_status cmha__cache_endless(cmha_cache *cache, const cmha_cache_optio
     /* A pass writes all of its keys before its first token looks back. */
     part = cmha__tiles(cache->window + cache->ready - 2) + 1;
     if (!cmha__mul(part, CMHA__TILE, &cache->ring) || !cmha__sum(cache->ring, sinks + CMHA__TILE, &part))
-        return cmha__fail(model->context, CMHA_ERR_OVERFLOW, "cache: a window of %zu overflows", cache->window);
+        return cmha__fail(model->context, CMHA_ERR_OVERFLOW, "cache: a window of %zu overflows",
+            cache->window);
     return CMHA_OK;
 }
 
@@ -14765,7 +14865,8 @@ CMHA_DEF cmha_status cmha_cache_append_features(cmha_cache *cache, const int32_t
     size_t kept = sliding && n < keep ? keep - n : 0;
     size_t skip = sliding && n > cache->capacity ? n - cache->capacity : 0; /* the last fit */
     size_t longest = kept > n - skip ? kept : n - skip;
-    if (longest > cache->ready && !cache->given && !cache->endless) { /* first: without memory no token is forgotten */
+    int fixed = cache->given || cache->endless;
+    if (longest > cache->ready && !fixed) { /* first: without memory no token is forgotten */
         size_t memory, records;
         cmha_status status = cmha__cache_dry(cache, longest, &memory, &records);
         if (!status) status = cmha__reserve(&cache->tape, memory, records);
@@ -16283,6 +16384,205 @@ CMHA_FIT cmha_status cmha_trainer_read(cmha_trainer *trainer, const char *path) 
     if (!status) status = cmha__read_learning(&a, &model->parameters, &loaded.step);
     if (!status) *trainer = loaded;
     if (!status && !model->knowledge) model->knowledge_identity = knowledge;
+    return cmha__file_end(&a, status);
+}
+
+/* ---- what a cache holds ---- */
+
+/* An array of a cache in a file: n words of 4 or 8 bytes. */
+typedef struct {
+    char name[CMHA__NAME];
+    const char *dtype;
+    void *data;
+    size_t n, width;
+} cmha__cache_part;
+
+/* Describes array i of a cache, 0 or more words; 0 = there is none. */
+static int cmha__part_of_cache(const cmha_cache *c, size_t i, cmha__cache_part *part) {
+    size_t positions = c->batch * c->capacity, real = sizeof(cmha_real), slot = i / 2 - 1;
+    int halves = c->storage == CMHA_STORAGE_BF16;
+    part->dtype = real == 8 ? "F64" : "F32";
+    part->width = real;
+    if (i < 2) { /* what it would read again */
+        part->data = i ? (void *)c->features : (void *)c->ids;
+        part->n = i ? positions * cmha__feature_width(&c->model->config) : positions;
+        if (c->endless || (!i && !c->model->config.tokens)) part->n = 0;
+        if (!i) part->width = 4;
+        if (!i) part->dtype = "I32";
+        cmha__print(part->name, sizeof part->name, "%s", i ? "features" : "ids");
+        return 1;
+    }
+    if (slot >= c->n_slots) return 0;
+    const cmha_slot *s = &c->slots[slot];
+    size_t tokens = cmha__cache_tokens(c) * c->batch;
+    part->data = c->memory + (i % 2 ? s->values : s->keys);
+    part->n = i % 2 ? tokens * s->kv_heads * s->value_row : tokens * s->key_heads * s->key_width;
+    const char *what = s->state ? "state" : "keys";
+    cmha__print(part->name, sizeof part->name, "slot.%zu.%s", slot, i % 2 ? "values" : what);
+    if (s->state) {
+        part->n = i % 2 ? 0 : s->state;
+    } else if (halves) { /* pairs */
+        part->n /= 2;
+        part->width = 4;
+        part->dtype = "U32";
+    }
+    return 1;
+}
+
+static uint64_t cmha__hash_words(uint64_t hash, const void *data, size_t n, size_t width) {
+    const unsigned char *at = (const unsigned char *)data;
+    for (size_t i = 0; i < n; i++, at += width) {
+        uint64_t word = 0;
+        uint32_t narrow = 0;
+        if (width == 8) memcpy(&word, at, 8);
+        else memcpy(&narrow, at, 4);
+        hash = (hash ^ (word + narrow)) * UINT64_C(0xd1342543de82ef95);
+        hash ^= hash >> 29;
+    }
+    return hash;
+}
+
+/* Returns an identity of a model by its configuration and first numbers. */
+static uint64_t cmha__model_identity(const cmha_model *m) {
+    uint64_t hash = cmha__mix(m->knowledge_identity + m->packed.storage);
+    cmha_table table = cmha_model_table();
+    for (size_t i = 0; i < table.count; i++) {
+        double value = cmha__field_value(&table.fields[i], &m->config);
+        hash = cmha__hash_words(hash, &value, 1, sizeof value);
+    }
+    hash = cmha__hash_words(hash, m->omega, cmha__own_omega(m), sizeof *m->omega);
+    CMHA__EACH_PARAMETER(one, &m->parameters) {
+        const cmha_packed *packed = one->tensor.packed;
+        if (packed) hash = cmha__hash_words(hash, packed->words, 16, 4);
+        else
+            hash = cmha__hash_words(hash, one->tensor.data, cmha__min(one->tensor.size, 65536),
+                sizeof *one->tensor.data);
+    }
+    return hash;
+}
+
+/* What a file says of a cache: first what must be the same, then where it is. */
+enum { CMHA__CACHE_ALIKE = 9, CMHA__CACHE_NOTES = 12 };
+static const char *const cmha__cache_notes[CMHA__CACHE_NOTES] = {
+    "cache.model", "cache.real", "cache.batch", "cache.capacity", "cache.slide", "cache.window",
+    "cache.sinks", "cache.ring", "cache.storage", "cache.length", "cache.first", "cache.hash"};
+
+/* Begins the hash of a file by its notes and who wrote it. */
+static uint64_t cmha__hash_notes(const uint64_t *notes, const char *version) {
+    uint64_t hash = 0;
+    for (; version && *version; version++) {
+        uint32_t letter = (unsigned char)*version;
+        hash = cmha__hash_words(hash, &letter, 1, 4);
+    }
+    return cmha__hash_words(hash, notes, CMHA__CACHE_NOTES - 1, 8);
+}
+
+static void cmha__note_cache(const cmha_cache *c, uint64_t *notes) {
+    const uint64_t is[] = {cmha__model_identity(c->model), sizeof(cmha_real), c->batch, c->capacity,
+        (uint64_t)c->slide, c->window, c->sinks, c->ring, (uint64_t)c->storage, c->length, c->first};
+    memcpy(notes, is, sizeof is);
+}
+
+typedef struct {
+    const cmha_cache *cache;
+    uint64_t notes[CMHA__CACHE_NOTES];
+} cmha__cache_told;
+
+static void cmha__tell_cache(cmha__output *o, const void *of) {
+    const cmha__cache_told *told = (const cmha__cache_told *)of;
+    cmha__cache_part part;
+    cmha__tell_note(o, "format", "cmha");
+    cmha__tell_note(o, "cmha.version", CMHA__VERSION);
+    for (size_t i = 0; i < CMHA__CACHE_NOTES; i++) cmha__tell_u64(o, cmha__cache_notes[i], told->notes[i]);
+    for (size_t i = 0; cmha__part_of_cache(told->cache, i, &part); i++) {
+        const cmha_archive_item item = {part.name, (const cmha_real *)part.data, &part.n, 1, part.dtype};
+        if (part.n) cmha__tell_tensor(o, &item);
+    }
+}
+
+CMHA_DEF cmha_status cmha_cache_save(const cmha_cache *cache, const char *path) {
+    cmha__cache_told told;
+    cmha__cache_part part;
+    if (!cmha__cache_is_open(cache)) return CMHA_ERR_STATE;
+    told.cache = cache;
+    cmha__note_cache(cache, told.notes);
+    uint64_t hash = cmha__hash_notes(told.notes, CMHA__VERSION);
+    for (size_t i = 0; cmha__part_of_cache(cache, i, &part); i++)
+        hash = cmha__hash_words(hash, part.data, part.n, part.width);
+    told.notes[CMHA__CACHE_NOTES - 1] = hash;
+    return cmha__save(cache->context, path, cmha__tell_cache, &told);
+}
+
+/* Checks what a file says of its cache, but for the numbers. */
+static cmha_status cmha__fits_cache(const cmha_cache *c, cmha_archive *a, uint64_t *notes) {
+    uint64_t here[CMHA__CACHE_NOTES];
+    cmha__cache_part part;
+    cmha__note_cache(c, here);
+    const char *format = cmha_archive_metadata(a, "format");
+    int holds = format && !strcmp(format, "cmha") && cmha_archive_metadata(a, cmha__cache_notes[0]);
+    if (!holds || a->n_metadata != CMHA__CACHE_NOTES + 2) return CMHA__MALFORMED(a, "it holds no cache");
+    for (size_t i = 0; i < CMHA__CACHE_NOTES; i++) {
+        const char *name = cmha__cache_notes[i];
+        cmha_status status = cmha__archive_u64(a, name, 0, UINT64_MAX, &notes[i]);
+        if (status) return status;
+        if (!cmha_archive_metadata(a, name)) return CMHA__MALFORMED(a, "it has no %s", name);
+        if (!i && notes[i] != here[i]) return CMHA__MALFORMED(a, "it is a cache of another model");
+        if (i < CMHA__CACHE_ALIKE && notes[i] != here[i])
+            return CMHA__MALFORMED(a, "%s is %zu in the file, here %zu", name, (size_t)notes[i],
+                (size_t)here[i]);
+    }
+    uint64_t length = notes[CMHA__CACHE_ALIKE], first = notes[CMHA__CACHE_ALIKE + 1];
+    if (length > c->capacity || first > SIZE_MAX / 2 || (c->endless && first && length < c->capacity))
+        return CMHA__MALFORMED(a, "%zu tokens held of %zu, %zu forgotten", (size_t)length, c->capacity,
+            (size_t)first);
+    for (size_t i = 0; cmha__part_of_cache(c, i, &part); i++) {
+        const cmha_archive_tensor *t = part.n ? cmha_archive_find(a, part.name) : NULL;
+        if (part.n && (!t || t->count != part.n || strcmp(t->dtype, part.dtype) != 0))
+            return CMHA__MALFORMED(a, "it has no tensor %s of %zu %s", part.name, part.n, part.dtype);
+    }
+    return CMHA_OK;
+}
+
+/* Moves the arrays of a file into `to`, then, checked, into the cache. */
+static cmha_status cmha__take_cache(cmha_cache *c, cmha_archive *a, const uint64_t *notes,
+        unsigned char *to) {
+    uint64_t hash = cmha__hash_notes(notes, cmha_archive_metadata(a, "cmha.version"));
+    cmha_status status = CMHA_OK;
+    cmha__cache_part part;
+    size_t at = 0;
+    for (size_t i = 0; cmha__part_of_cache(c, i, &part); i++, at += (part.n * part.width + 7) / 8 * 8) {
+        const cmha_archive_tensor *t = part.n ? cmha_archive_find(a, part.name) : NULL;
+        if (t) status = cmha__read_words(a, t->begin, to + at, part.n, part.width);
+        if (status) return status;
+        hash = cmha__hash_words(hash, to + at, part.n, part.width);
+        cmha_tape_reset(&c->tape);
+        if (!i && cmha__check_tokens(&c->tape, (const int32_t *)(const void *)to, part.n,
+                      c->model->config.vocabulary, 0, 0))
+            return c->tape.status;
+    }
+    if (hash != notes[CMHA__CACHE_NOTES - 1]) return CMHA__MALFORMED(a, "its numbers were altered");
+    at = 0;
+    for (size_t i = 0; cmha__part_of_cache(c, i, &part); i++, at += (part.n * part.width + 7) / 8 * 8)
+        if (part.n) memcpy(part.data, to + at, part.n * part.width);
+    c->length = (size_t)notes[CMHA__CACHE_ALIKE];
+    c->first = (size_t)notes[CMHA__CACHE_ALIKE + 1];
+    return CMHA_OK;
+}
+
+CMHA_DEF cmha_status cmha_cache_read(cmha_cache *cache, const char *path) {
+    uint64_t notes[CMHA__CACHE_NOTES];
+    cmha__cache_part part;
+    cmha_archive a;
+    size_t bytes = 8;
+    if (!cmha__cache_is_open(cache)) return CMHA_ERR_STATE;
+    cmha_status status = cmha_archive_open(&a, cache->context, path);
+    if (status) return status;
+    status = cmha__fits_cache(cache, &a, notes);
+    for (size_t i = 0; cmha__part_of_cache(cache, i, &part); i++) bytes += part.n * part.width + 8;
+    unsigned char *to = status ? NULL : (unsigned char *)cmha__take(cache->context, "cache read", bytes);
+    if (!status && !to) status = CMHA_ERR_MEMORY;
+    if (!status) status = cmha__take_cache(cache, &a, notes, to);
+    cmha__give(cache->context, to, bytes);
     return cmha__file_end(&a, status);
 }
 
