@@ -35,7 +35,7 @@ PREFIX = /usr/local
 WARN = -Wall -Wextra -Wpedantic -Wconversion -Wshadow
 VERSION = $(shell awk '/define CMHA_VERSION_(MAJOR|MINOR|PATCH)/ { v = v s $$3; s = "." } END { print v }' cmha.h)
 
-EXAMPLES = $(filter-out $(B)/signal_data,$(patsubst examples/%.c,$(B)/%,$(wildcard examples/*.c)))
+EXAMPLES = $(filter-out $(B)/signal_data $(B)/stream,$(patsubst examples/%.c,$(B)/%,$(wildcard examples/*.c)))
 TOOLS = $(filter-out $(LEFT_OUT),$(patsubst examples/tools/%.c,$(B)/%,$(wildcard examples/tools/*.c)))
 EXTENSIONS = $(patsubst examples/%.c,$(B)/%,$(wildcard examples/extensions/*.c))
 UNITS = $(filter-out $(LEFT_OUT),$(patsubst tests/%.c,$(B)/%,$(wildcard tests/test_*.c)))

@@ -47,6 +47,8 @@
        CMHA_CBLAS_HEADER     the header that declares cblas_sgemm, default <cblas.h>; for the code alone
        CMHA_NO_SIMD          use scalar mathematics from libm (the reference path of the tests)
        CMHA_NO_DISPATCH      compile only for the flags' instruction set, not also for AVX2 and AVX-512
+       CMHA_SMALL_STACK      a call of a cache takes at most 16 KB of stack, not 83: pieces of the built-in
+         product are smaller, and slower where cores have caches. The default on Cortex-M
        CMHA_NO_FILES         no file system, no stdio: paths lead to the context's callbacks (cmha_buffers)
        CMHA_INFERENCE_ONLY   no backward passes, training or writing (gcc -O2: 450 KB, NO_DISPATCH 300). If
          CMHA_IMPLEMENTATION is defined before this file's first #include, calls of them do not link
@@ -120,6 +122,9 @@
 #define CMHA_FIT CMHA_OWN
 #else
 #define CMHA_FIT CMHA_DEF
+#endif
+#if defined(__ARM_ARCH_PROFILE) && __ARM_ARCH_PROFILE == 'M' && !defined(CMHA_SMALL_STACK)
+#define CMHA_SMALL_STACK
 #endif
 #ifdef CMHA_INFERENCE_ONLY
 #define CMHA__TRAINS 0
@@ -1992,8 +1997,11 @@ typedef struct cmha_cache {
     cmha_model *model;
     uint64_t opening; /* of the model */
     size_t batch, capacity, length; /* sequences; room in tokens; tokens held */
-    size_t first; /* tokens forgotten by sliding */
-    int slide; /* see cmha_cache_init */
+    size_t first; /* tokens forgotten by sliding; the next one is token number first + length */
+    int slide; /* CMHA_SLIDE_.. */
+    int endless, exact; /* 1: it reads nothing again; and says what the model says of all tokens */
+    size_t window, sinks; /* endless: what a token sees of keys, in tokens; 0, 0 = there are none */
+    size_t ring; /* endless: tokens for which each slot has room beside the sinks */
     cmha_slot *slots; /* in the order of the calls */
     size_t n_slots;
     /* Per slot keys [batch, key_heads, tiles, key_width, 64], values [batch, kv_heads, tiles * 64,
@@ -2001,26 +2009,45 @@ typedef struct cmha_cache {
     cmha_real *memory;
     size_t size, bytes; /* of memory, in cmha_real; of the block of all arrays */
     void *spare; /* a copy of what it holds, to go back to; or NULL */
-    int has_state, given; /* given = 1: the block is the caller's */
+    int has_keys, has_state, given; /* given = 1: the block is the caller's */
     cmha_storage storage; /* BF16: pairs as in cmha_packed, rows of values padded to 32 */
     size_t ready; /* tokens of a pass for which there is memory */
-    int32_t *ids; /* [2, batch, capacity]: tokens held, tokens being read */
+    int32_t *ids; /* [2, batch, capacity]: tokens held, tokens being read; endless: [batch, ready] of these */
     cmha_real *features; /* [2, batch, capacity, numbers per position]: likewise */
     cmha_tape tape; /* of its passes */
 } cmha_cache;
 
+/* Says what a full cache does. */
+enum {
+    CMHA_SLIDE_NOT, /* it returns FULL */
+    /* It goes on without an end, and exactly, where it can: the model has a `window` and capacity is at least
+       window + sinks, or its attention keeps a state alone (linear). Else it forgets the oldest quarter and
+       reads the rest again from position 0, in one long call. */
+    CMHA_SLIDE,
+    /* It forgets token by token, but never the first `sinks`. Where CMHA_SLIDE is exact so is this; else an
+       approximation: all is as if the model had the window capacity - sinks, for which it was not trained,
+       and sinks are, by rotations and ALiBi, never farther than capacity - 1. */
+    CMHA_SLIDE_FORGET
+};
 /* Sets how a cache stores numbers and where. */
 typedef struct cmha_cache_options {
     cmha_storage storage; /* FLOAT or BF16, of keys and values; states stay cmha_real */
-    size_t prompt; /* positions that a pass has memory for; 0 = 1 */
+    /* Positions that a pass has memory for; 0 = 1. However many, it takes 83 KB of stack, 16 with
+       CMHA_SMALL_STACK. */
+    size_t prompt;
     void *memory; /* all of the cache's, aligned as malloc's; NULL = from the context */
     size_t bytes; /* of memory, at least cmha_cache_memory's */
+    size_t sinks; /* CMHA_SLIDE_FORGET in a model without a window: see there (arXiv 2309.17453) */
 } cmha_cache_options;
-/* Opens a cache of `capacity` tokens (learned positions: at most max_positions); options (or NULL). When full
-   it returns FULL or, slide = 1, forgets the oldest quarter and reads the rest again from position 0. Set a
-   knowledge base before. Passes of more than `prompt` positions, as when it slides, allocate once. A longer
-   prompt is read in pieces, the same up to rounding: of `prompt` positions, but of 512 at least where the
-   context has the memory. Errors: STATE (an encoder, a `whole` score), MEMORY (`bytes` too small). */
+/* Opens a cache of `capacity` tokens (learned positions: at most max_positions); slide: CMHA_SLIDE_..;
+   options (or NULL). Set a knowledge base before. Passes of more than `prompt` positions, as when it reads
+   again, allocate once. A longer prompt is read in pieces, the same up to rounding: of `prompt` positions,
+   but of 512 at least where the context has the memory.
+   A cache without an end (`endless`) allocates nothing after its opening; it holds window + sinks tokens, to
+   which capacity falls, and no call takes longer than another of as many tokens. Its positions grow without
+   limit, by angles in double. A state sums up all tokens in cmha_real: of floats, a token among 10^7 adds
+   little more than rounding. Errors: STATE (an encoder, a `whole` score; to FORGET with learned positions),
+   MEMORY (`bytes` too small). */
 CMHA_DEF cmha_status cmha_cache_init(cmha_cache *cache, cmha_model *model, size_t batch, size_t capacity,
     int slide, const cmha_cache_options *options);
 /* Counts exactly the bytes of such a cache; options' memory and bytes are not read. Errors: the same. */
@@ -2029,8 +2056,8 @@ CMHA_DEF cmha_status cmha_cache_memory(cmha_model *model, size_t batch, size_t c
 CMHA_DEF void cmha_cache_close(cmha_cache *cache);
 CMHA_DEF void cmha_cache_reset(cmha_cache *cache); /* forgets all tokens */
 /* Appends n tokens to each sequence, ids [batch, n]: a prompt, or the next token. logits [batch, vocabulary]
-   (or NULL) are those of the last token. A sliding cache reads only the last tokens it can hold. On an error
-   nothing changes. Errors: FULL, TOKEN, the caller's search's. */
+   (or NULL) are those of the last token. A cache that reads again reads only the last tokens it can hold. On
+   an error nothing changes. Errors: FULL, TOKEN, OVERFLOW (of positions), the caller's search's. */
 CMHA_DEF cmha_status cmha_cache_append(cmha_cache *cache, const int32_t *ids, size_t n, cmha_real *logits);
 /* Does so with features, [batch, n, ..] as in cmha_batch; ids NULL if tokens = 0. out (or NULL) gets the last
    position's values (cmha_model_values) or, if there are none, logits. */
@@ -2123,6 +2150,13 @@ CMHA_FIT cmha_status cmha_model_save(cmha_model *model, const char *path);
 /* Saves likewise only what learns, such as adapters, and the identity of the rest, "part"; to read it into
    that, use cmha_model_read, strict = 2. Errors: STATE (packed, or all is frozen). */
 CMHA_FIT cmha_status cmha_model_save_part(cmha_model *model, const char *path);
+/* Saves what a cache holds, so that a conversation or a stream goes on later, in another process too. The
+   file is as long as the cache's memory, BF16 as such. Errors: STATE. */
+CMHA_DEF cmha_status cmha_cache_save(const cmha_cache *cache, const char *path);
+/* Reads it into a cache that was opened alike, of the same model: what follows is bit for bit what would have
+   followed. Meanwhile the file's content is in memory as well. On an error nothing changes. Errors: FORMAT
+   (of another cache or model, altered), TOKEN. */
+CMHA_DEF cmha_status cmha_cache_read(cmha_cache *cache, const char *path);
 /* Reads a checkpoint's configurations (each or NULL); a trainer's that it lacks is the default. */
 CMHA_DEF cmha_status cmha_config_read(cmha_context *context, const char *path, cmha_model_config *model,
     cmha_trainer_config *trainer);
@@ -3373,9 +3407,17 @@ typedef struct cmha__stored_rows {
 
 #define cmha__gemm_fresh(p) (!((p)->beta < 0 || (p)->beta > 0)) /* ignores what C holds? */
 
-/* Depth of the packed pieces of A and B, and B's width: 72 KiB of stack, of 128 that a musl thread has. */
+/* Depth of the packed pieces of A and B, and B's width: 72 KiB of stack, of 128 that a musl thread has. A
+   small stack: 6 KiB, twice that in double. */
+#ifdef CMHA_SMALL_STACK
+#define CMHA__GEMM_KC 32
+#define CMHA__GEMM_NC 32
+#define CMHA__GEMM_STRIPS (2 * 1024 / 4 * (int)sizeof(cmha_real))
+#else
 #define CMHA__GEMM_KC 128
 #define CMHA__GEMM_NC (48 * 1024 / CMHA__GEMM_KC / (int)sizeof(cmha_real))
+#define CMHA__GEMM_STRIPS (24 * 1024)
+#endif
 
 /* Rows and columns of a piece of a packed matrix. */
 #define CMHA__GROUP ((size_t)4)
@@ -3546,7 +3588,7 @@ static inline void CMHA__THIS(cmha__gemm_pack)(const cmha_real *from, size_t lan
 /* Multiplies A by a packed piece of B, some tiles' rows at a time; contiguous ones are read in place. */
 CMHA__COPY static void CMHA__THIS(cmha__gemm_sweep)(const cmha__product *p, const cmha_real *packed) {
     enum { COLUMN = CMHA__GEMM_KC * CMHA__GEMM_MR * (int)sizeof(cmha_real) };
-    enum { MB = 24 * 1024 / COLUMN * CMHA__GEMM_MR };
+    enum { MB = CMHA__GEMM_STRIPS / COLUMN * CMHA__GEMM_MR };
     CMHA__ALIGNED cmha_real strips[CMHA__GEMM_KC * MB];
     CMHA__ALIGNED cmha_real tile[CMHA__GEMM_MR * CMHA__GEMM_NR];
     size_t a_row = p->trans_a ? 1 : p->lda, a_col = p->trans_a ? p->lda : 1;
@@ -6768,7 +6810,12 @@ CMHA_DEF void cmha_cope_table(cmha_cope_imag kind, size_t n, size_t d, double ba
 
 /* ---- ComplexFormer: the Euler transform ---- */
 
-#define CMHA__PAIRS ((size_t)256) /* numbers worked on at a time: temporaries stay in the L1 cache */
+/* Numbers worked on at a time: temporaries stay in the L1 cache. */
+#ifdef CMHA_SMALL_STACK
+#define CMHA__PAIRS ((size_t)64)
+#else
+#define CMHA__PAIRS ((size_t)256)
+#endif
 
 static size_t cmha__block_of(size_t n, size_t at) { return cmha__min(n - at, CMHA__PAIRS); }
 
@@ -9417,6 +9464,11 @@ typedef struct cmha__head {
     cmha_real *slopes; /* [64, 64]: derivatives of a soft cap */
     cmha_real *m, *l, *acc; /* running softmax: [64], [64], [64, dv] */
     cmha_real *turned, *dturned; /* features that give Im O, q then gives Re O; or NULL */
+    /* A cache that forgets with sinks: rotations of its queries for scores of sinks, or NULL; features by
+       them; [64, 64] of their scores, twice where `turned` */
+    const cmha_real *near_rotation;
+    cmha_real *own_near, *near_turned, *near_scores;
+    cmha_rows near_q;
     cmha_real *fold, *dout, *D, *v_columns, *dv_tile;
     cmha_lse *again;
 
@@ -9438,6 +9490,14 @@ typedef struct cmha__head {
 } cmha__head;
 
 static size_t cmha__tiles(size_t n) { return (n + CMHA__TILE - 1) / CMHA__TILE; }
+
+/* Where a head's keys have key j: in a cache without an end the tiles of sinks stay, others take turns. */
+static size_t cmha__held(const cmha__head *h, size_t j) {
+    const cmha_cache *c = h->cache;
+    if (!c || !c->ring) return j;
+    size_t kept = cmha__tiles(c->sinks) * CMHA__TILE;
+    return j < kept ? j : kept + (j - kept) % c->ring;
+}
 
 /* Rows, or keys, of the tile that begins at i of n. */
 static size_t cmha__tile_rows(size_t n, size_t i) { return cmha__min(n - i, CMHA__TILE); }
@@ -9476,14 +9536,30 @@ static cmha__span cmha__visible(const cmha_attention_args *a, size_t i) {
     return keys;
 }
 
+/* By how much sinks are nearer to query i than they were in the text: as near as in the cache, which a model
+   has been trained for. */
+static size_t cmha__nearer(const cmha__head *h, size_t i) {
+    const cmha_cache *c = h->cache;
+    if (!c || !c->ring || c->exact || !c->sinks) return 0;
+    size_t position = i + h->a->n_k - h->a->n_q;
+    return position < c->capacity ? 0 : position - (c->capacity - 1);
+}
+
+/* Sinks among the keys of the tile that begins at j0, if queries look at them by other rotations. */
+static size_t cmha__near_keys(const cmha__head *h, size_t j0) {
+    size_t sinks = h->near_rotation ? h->cache->sinks : 0;
+    return sinks > j0 ? cmha__min(sinks - j0, CMHA__TILE) : 0;
+}
+
 /* Adds biases to the scores S [64] of the tile's row r and removes what is masked. */
 static void cmha__mask_row(const cmha__head *h, size_t r, cmha_real *S) {
     size_t i = h->i0 + r, j0 = h->j0, sinks = h->a->sinks;
     cmha__span seen = cmha__visible(h->a, i);
     if (h->alibi > 0) {
         ptrdiff_t own = (ptrdiff_t)(i + h->a->n_k) - (ptrdiff_t)(h->a->n_q + j0);
+        ptrdiff_t nearer = (ptrdiff_t)cmha__nearer(h, i);
         for (size_t j = 0; j < h->cols; j++) {
-            ptrdiff_t distance = own - (ptrdiff_t)j;
+            ptrdiff_t distance = own - (ptrdiff_t)j - (j0 + j < sinks ? nearer : 0);
             S[j] -= h->alibi * (cmha_real)(distance < 0 ? -distance : distance);
         }
     }
@@ -9495,13 +9571,26 @@ static void cmha__mask_row(const cmha__head *h, size_t r, cmha_real *S) {
             if (!h->mask[j0 + j]) S[j] = -(cmha_real)INFINITY;
 }
 
+/* S = the tile's scores or, where these are a function of O, S and im = O, by these features of queries. */
+static void cmha__products_of(const cmha__head *h, const cmha_real *q, const cmha_real *turned, cmha_real *S,
+        cmha_real *im) {
+    const cmha_real *k = h->keys + cmha__held(h, h->j0) * h->dk;
+    size_t T = CMHA__TILE, rows = h->rows, dk = h->dk, ld = h->q.ld;
+    cmha__tile_gemm(0, rows, T, dk, turned ? 1 : (cmha_real)h->scale, q + h->i0 * ld, ld, k, T, 0, S, T);
+    if (turned) cmha__tile_gemm(0, rows, T, dk, 1, turned + h->i0 * ld, ld, k, T, 0, im, T);
+}
+
 /* S = the tile's scores or, where these are a function of O, re and im = O. */
 static void cmha__products(const cmha__head *h) {
-    const cmha_real *q = h->q.data + h->i0 * h->q.ld, *k = h->keys + h->j0 * h->dk;
-    size_t T = CMHA__TILE, rows = h->rows, dk = h->dk, ld = h->q.ld;
-    cmha_real scale = h->turned ? 1 : (cmha_real)h->scale;
-    cmha__tile_gemm(0, rows, T, dk, scale, q, ld, k, T, 0, h->turned ? h->re : h->S, T);
-    if (h->turned) cmha__tile_gemm(0, rows, T, dk, 1, h->turned + h->i0 * ld, ld, k, T, 0, h->im, T);
+    size_t T = CMHA__TILE, near = cmha__near_keys(h, h->j0);
+    cmha_real *S = h->turned ? h->re : h->S, *again = h->near_scores;
+    cmha__products_of(h, h->q.data, h->turned, S, h->im);
+    if (!near) return;
+    cmha__products_of(h, h->near_q.data, h->turned ? h->near_turned : NULL, again, again + T * T);
+    for (size_t at = 0; at < h->rows * T; at += T) {
+        memcpy(S + at, again + at, near * sizeof *S);
+        if (h->turned) memcpy(h->im + at, again + T * T + at, near * sizeof *S);
+    }
 }
 
 /* Finishes n scores but for biases and masks: caps them, which gives slopes, and divides by temperature. */
@@ -9522,7 +9611,7 @@ static cmha_score_call *cmha__call_of_row(cmha__head *h, size_t r) {
 
 /* A feature row times column j of a tile of keys; by the largest factors only the result may overflow. */
 static double cmha__careful_dot(const cmha__head *h, const cmha_real *q, size_t j) {
-    const cmha_real *keys = h->keys + h->j0 * h->dk + j;
+    const cmha_real *keys = h->keys + cmha__held(h, h->j0) * h->dk + j;
     double a = 0, b = 0, sum = 0;
     for (size_t i = 0; i < h->dk; i++) {
         double x = fabs((double)q[i]), y = fabs((double)keys[i * CMHA__TILE]);
@@ -9548,10 +9637,12 @@ CMHA__COLD static void cmha__careful_row(cmha__head *h, size_t r) {
     size_t first = (h->i0 + r) * h->q.ld, T = CMHA__TILE, at = r * T;
     cmha_real *S = h->S + at;
     for (size_t j = 0; j < T; j++) {
-        double re = cmha__careful_dot(h, h->q.data + first, j), im, size, fit;
+        int near = j < cmha__near_keys(h, h->j0);
+        const cmha_real *q = near ? h->near_q.data : h->q.data, *turned = near ? h->near_turned : h->turned;
+        double re = cmha__careful_dot(h, q + first, j), im, size, fit;
         S[j] = cmha__careful_score(h->scale * re);
         if (!h->turned) continue;
-        im = cmha__careful_dot(h, h->turned + first, j);
+        im = cmha__careful_dot(h, turned + first, j);
         size = hypot(re, im);
         fit = size > 1e30 ? (double)cmha__careful_score(size) / size : 1;
         h->re[at + j] = (cmha_real)(re * fit);
@@ -9628,7 +9719,8 @@ static void cmha__forward_rows(cmha__head *h) {
                 memcpy(h->seen_to + (i0 + r) * h->a->n_k + j0, S + r * T, cols * sizeof *S);
         cmha__softmax_tile(h);
         cmha__drop_tile(h, S);
-        if (dv) cmha__tile_gemm(0, rows, dv, cols, 1, S, T, h->v.data + j0 * ld, ld, 1, acc, dv);
+        const cmha_real *v = h->v.data + cmha__held(h, j0) * ld;
+        if (dv) cmha__tile_gemm(0, rows, dv, cols, 1, S, T, v, ld, 1, acc, dv);
     }
     for (size_t r = 0; r < rows; r++) {
         cmha_real inverse = l[r] > 0 ? 1 / l[r] : l[r]; /* an empty row gives 0; NaN stays NaN */
@@ -9822,7 +9914,10 @@ static void cmha__apply(const signed char *matrix, int how, const cmha_real *fro
 /* ---- One head of one sequence ---- */
 
 /* Tokens there is room for, in whole tiles. */
-static size_t cmha__cache_tokens(const cmha_cache *c) { return cmha__tiles(c->capacity) * CMHA__TILE; }
+static size_t cmha__cache_tokens(const cmha_cache *c) {
+    if (c->ring) return cmha__tiles(c->sinks) * CMHA__TILE + c->ring;
+    return cmha__tiles(c->capacity) * CMHA__TILE;
+}
 
 /* Returns the pieces of a long head's tiles, so that few heads keep the cores busy too: by the shape, not the
    threads, which would change the order of sums. A complex softmax has terms of a whole head. */
@@ -9841,20 +9936,22 @@ static size_t cmha__deal_unit(cmha__head *h, cmha_real *base) {
     size_t past = fresh ? 0 : cmha__cache_tokens(h->cache), again = h->halves ? past : 0;
     size_t value_row = fresh ? cmha__up16(dv) : h->slot->value_row;
     size_t own_q = cmha__has_map(a->score) || backward ? a->n_q * cmha__up16(dk) : 0;
+    size_t near = h->near_rotation ? 1 : 0;
     const cmha__part parts[] = {
         {&h->own_keys, (fresh * cmha__tiles(a->n_k) * T + again) * dk},
         {&h->own_v, (fresh * (complex_v || !backward) * a->n_k + again) * value_row},
         {&h->scores, past}, {&h->own_q, own_q}, {&h->turned, turned * a->n_q * dk}, {&h->key_rows, T * dk},
         {&h->S, tile}, {&h->m, T}, {&h->l, T}, {&h->acc, T * dv},
         {&h->re, turned * tile}, {&h->im, turned * tile}, {&h->out, complex_v * a->n_q * dv},
-        {&h->slopes, capped * tile},
+        {&h->slopes, capped * tile}, {&h->own_near, near * own_q},
+        {&h->near_turned, near * turned * a->n_q * dk}, {&h->near_scores, near * (1 + turned) * tile},
         {&h->dS, tile}, {&h->own_dq, a->n_q * dk}, /* backward: from here */
         {&h->dturned, turned * a->n_q * dk}, {&h->own_dk, a->n_k * dk},
         {&h->fold, a->score->planes == 2 ? a->n_q * dk : 0},
         {&h->again, cmha__reals_for(complex_v * a->n_q * sizeof *h->again)},
         {&h->own_dv, complex_v * a->n_k * dv}, {&h->dout, a->n_q * value_row}, {&h->D, a->n_q},
         {&h->v_columns, T * dv}, {&h->dv_tile, T * value_row}};
-    size_t used = cmha__deal(parts, backward ? sizeof parts / sizeof *parts : 14, base);
+    size_t used = cmha__deal(parts, backward ? sizeof parts / sizeof *parts : 17, base);
     if (!turned) h->turned = NULL;
     return used;
 }
@@ -9897,7 +9994,7 @@ static cmha_rows cmha__query_rows(const cmha__head *h, cmha_heads view) {
 }
 
 /* The head's query features of its term: raw rows that are their own features, else in own_q. */
-static void cmha__set_queries(cmha__head *h) {
+static void cmha__make_queries(cmha__head *h) {
     const cmha_score *score = h->a->score;
     cmha_rows q = cmha__query_rows(h, h->x->q), own = {h->own_q, h->dk, 0};
     size_t n = h->a->n_q, half = h->dk / 2;
@@ -9911,9 +10008,21 @@ static void cmha__set_queries(cmha__head *h) {
     if (score->planes == 2) cmha__apply(h->term->form, 0, own.data, n, half, own.data);
 }
 
+/* Makes them, and once more as sinks see them. */
+static void cmha__set_queries(cmha__head *h) {
+    cmha__head near = *h;
+    cmha__make_queries(h);
+    if (!h->near_rotation) return;
+    near.own_q = h->own_near;
+    near.turned = h->turned ? h->near_turned : NULL;
+    near.call[0].rotation = h->near_rotation + (h->call[0].rotation - h->a->rotation);
+    cmha__make_queries(&near);
+    h->near_q = near.q;
+}
+
 /* Shows a head its keys and values in a cache, as numbers. */
 static void cmha__set_past(cmha__head *h) {
-    size_t n = h->a->n_k;
+    size_t n = cmha__min(h->a->n_k, cmha__cache_tokens(h->cache));
     h->keys = h->halves ? h->own_keys : (const cmha_real *)h->past_keys;
     h->v.data = h->halves ? h->own_v : (cmha_real *)h->past_values;
     if (!h->halves) return;
@@ -9926,21 +10035,44 @@ static void cmha__mix_rows(const cmha__stored_rows *r, const float *factor, floa
     CMHA__CHOOSE(cmha__mix_rows, (r, factor, y))
 }
 
+/* out = the values from key `begin` to `end`, by weights of key i at S[i - gap] from the first tile that is
+   not of sinks on: a run of neighbours in the cache at a time. */
+static void cmha__stream_values(cmha__head *h, size_t begin, cmha__span seen, size_t gap, cmha_real *out) {
+    size_t size = h->halves ? 2 : 4, ld = h->v.ld, kept = cmha__tiles(h->a->sinks) * CMHA__TILE;
+    cmha_real *to = out;
+    for (size_t at = begin, n; at < seen.end; at += n) {
+        if (at >= kept && at < seen.begin) at = seen.begin;
+        size_t held = cmha__held(h, at);
+        n = seen.end - at;
+        if (at < kept) n = cmha__min(n, kept - at);
+        else if (h->cache->ring) n = cmha__min(n, cmha__cache_tokens(h->cache) - held);
+        const char *values = (const char *)h->past_values + held * ld * size;
+        const cmha__stored_rows rows = {values, h->halves, n, ld, h->dv};
+        cmha__mix_rows(&rows, h->scores + (at < kept ? at : at - gap), to);
+        if (to != out) cmha__axpy(h->dv, 1, to, out);
+        to = h->acc;
+    }
+}
+
 /* One query against a cache, by scores that are products: keys and values stream through once. 0: it is not
    that, or cmha__forward_lost must. */
 static int cmha__stream_head(cmha__head *h) {
     cmha_real *S = h->scores, *out = h->y.data;
-    size_t size = h->halves ? 2 : 4, ld = h->v.ld, T = CMHA__TILE;
+    size_t size = h->halves ? 2 : 4, T = CMHA__TILE, kept = cmha__tiles(h->a->sinks) * T;
     cmha__span seen = cmha__visible(h->a, 0);
     if (h->a->n_q != 1 || !h->dv || h->mask || h->turned) return 0;
-    if (h->a->sinks) seen.begin = 0; /* what lies between gets a weight of 0 */
-    size_t from = seen.begin / T * T;
+    size_t from = seen.begin / T * T, begin = kept ? 0 : seen.begin;
     h->i0 = 0;
-    for (h->j0 = from; h->j0 < h->a->n_k; h->j0 += T, S += T) {
-        const char *keys = (const char *)h->past_keys + h->j0 * h->dk * size;
+    for (h->j0 = begin / T * T; h->j0 < h->a->n_k; h->j0 += T, S += T) {
+        if (h->j0 >= kept && h->j0 < from) h->j0 = from;
+        const char *keys = (const char *)h->past_keys + cmha__held(h, h->j0) * h->dk * size;
         const cmha__stored_rows tile = {keys, h->halves, h->dk, T, T};
         h->cols = cmha__tile_rows(h->a->n_k, h->j0);
         cmha__mix_rows(&tile, h->q.data, S);
+        if (cmha__near_keys(h, h->j0)) {
+            cmha__mix_rows(&tile, h->near_q.data, h->near_scores);
+            memcpy(S, h->near_scores, cmha__near_keys(h, h->j0) * sizeof *S);
+        }
         for (size_t i = 0; i < T; i++) S[i] *= (cmha_real)h->scale;
         cmha__finish_scores(h, S, T);
         cmha__mask_row(h, 0, S);
@@ -9949,9 +10081,7 @@ static int cmha__stream_head(cmha__head *h) {
     cmha_real top = cmha__largest(h->scores, count);
     cmha_real total = cmha__exp_shifted(h->scores, count, top > -(cmha_real)INFINITY ? top : 0);
     if (!(total > 0)) return 0;
-    const char *values = (const char *)h->past_values + seen.begin * ld * size;
-    const cmha__stored_rows rows = {values, h->halves, seen.end - seen.begin, ld, h->dv};
-    cmha__mix_rows(&rows, h->scores + (seen.begin - from), out);
+    cmha__stream_values(h, begin, seen, from > kept ? from - kept : 0, out);
     for (size_t i = 0; i < h->dv; i++) out[i] *= 1 / total;
     return 1;
 }
@@ -10000,7 +10130,7 @@ static void cmha__find_peak(const cmha__head *h, size_t r) {
 static void cmha__find_peaks(cmha__head *h) {
     const cmha_attention_args *a = h->a;
     const unsigned char *queries = a->norm_max == CMHA_NORM_MAX_HEAD ? a->query_mask : NULL;
-    int count;
+    int count, forgets = h->cache && h->cache->ring;
     if (queries) queries += h->batch * a->n_q;
     if (!h->keys) cmha__set_past(h);
     for (size_t i = 0; i < a->n_q; i++) {
@@ -10011,6 +10141,8 @@ static void cmha__find_peaks(cmha__head *h) {
     cmha__set_queries(h);
     for (h->i0 = 0; h->i0 < a->n_q; h->i0 += CMHA__TILE)
         for (h->j0 = 0; h->j0 < a->n_k; h->j0 += CMHA__TILE) {
+            size_t first = forgets ? cmha__visible(a, h->i0).begin / CMHA__TILE * CMHA__TILE : 0;
+            if (h->j0 >= a->sinks && h->j0 < first) h->j0 = first;
             h->rows = cmha__tile_rows(a->n_q, h->i0);
             h->cols = cmha__tile_rows(a->n_k, h->j0);
             cmha__products(h);
@@ -10125,12 +10257,12 @@ CMHA_DEF size_t cmha_attention_scratch(const cmha_attention_args *args, int back
 /* Writes a head's keys, in a cache the new ones, as transposed tiles of features: of numbers or, by way of
    own_keys' first tile, words. */
 static void cmha__write_keys(const cmha__head *h) {
-    size_t d = h->dk, at = h->cache ? h->cache->length : 0, n = h->cache ? h->a->n_q : h->a->n_k;
+    size_t d = h->dk, n = h->cache ? h->a->n_q : h->a->n_k, at = h->a->n_k - n;
     cmha_real *keys = h->cache && !h->halves ? (cmha_real *)h->past_keys : h->own_keys;
     cmha_rows k = cmha__rows_at(h->x->k, h->batch, h->kv), rows = {h->key_rows, d, 0};
     cmha_score_call part = h->call[1];
     for (size_t i = 0, count; i < n; i += count, k.data += count * k.ld) {
-        size_t column = (at + i) % CMHA__TILE, tile = (at + i - column) * d;
+        size_t column = (at + i) % CMHA__TILE, tile = cmha__held(h, at + i - column) * d;
         count = cmha__min(n - i, CMHA__TILE - column);
         if (cmha__has_map(h->a->score)) cmha__map(&part, k, count, rows.data);
         else rows = k;
@@ -10147,7 +10279,7 @@ static void cmha__write_keys(const cmha__head *h) {
 static void cmha__append_values(const cmha__head *h, cmha_rows v) {
     size_t d_v = h->a->d_v;
     for (size_t t = 0; t < h->a->n_q; t++, v.data += v.ld) {
-        size_t first = (h->cache->length + t) * h->v.ld;
+        size_t first = cmha__held(h, h->a->n_k - h->a->n_q + t) * h->v.ld;
         cmha_real *to = h->halves ? h->acc : (cmha_real *)h->past_values + first;
         if (h->dv > d_v) cmha__complex_rows(v, 1, d_v, to);
         else if (h->dv) memcpy(to, v.data, h->dv * sizeof *to);
@@ -13031,6 +13163,7 @@ struct cmha__pass {
     size_t layer, B, N, first; /* first: position of the first token */
     size_t slot; /* of the cache: attention calls so far */
     const cmha_real *rotation[3]; /* tables of the plain heads; of l and n layers (layer_kinds) */
+    const cmha_real *near_rotation[3]; /* likewise, by positions in the cache: see cmha__nearer; or NULL */
     cmha_tensor *imag; /* cope, mobius: imaginary channel of the next complex layer */
     cmha_tensor *tokens; /* mobius: the token embeddings */
     cmha_tensor *first_input, *first_values; /* of the first layer: residual_mix, value_residual */
@@ -13198,9 +13331,26 @@ static cmha_status cmha__next_slot(cmha__pass *pass, cmha_slot *slot) {
         cmha__reject(pass->tape, CMHA_ERR_OVERFLOW, "cache: %zu x %zu tokens overflow a size", cache->batch,
             cache->capacity);
     cache->has_state |= slot->state > 0;
+    cache->has_keys |= slot->key_heads > 0;
     if (cache->slots) cache->slots[at] = *slot;
     cache->n_slots++;
     return pass->tape->status;
+}
+
+/* Lets a call see what a cache without an end still holds. */
+static cmha_status cmha__forgetful(cmha__pass *pass, cmha_attention_args *a) {
+    const cmha_cache *c = pass->cache;
+    int all = a->window && a->window <= c->window && a->sinks <= c->sinks;
+    if (all) return CMHA_OK;
+    if (c->exact) {
+        cmha__reject(pass->tape, CMHA_ERR_STATE,
+            "attention: its window (%zu, sinks %zu) is beyond the cache's (%zu, %zu)", a->window, a->sinks,
+            c->window, c->sinks);
+        return pass->tape->status;
+    }
+    if (!a->window || a->window > c->window) a->window = c->window;
+    a->sinks = c->sinks;
+    return CMHA_OK;
 }
 
 static void cmha__cached_head(cmha__head *h) {
@@ -13228,10 +13378,14 @@ static cmha_tensor *cmha__softmax_heads(cmha__pass *pass, const cmha_attention_a
     cmha__head call = cmha__new_call(a, &views, 0);
     call.cache = pass->cache;
     call.slot = &slot;
+    for (int table = 0; table < 3; table++)
+        if (a->score->rotates && a->rotation && a->rotation == pass->rotation[table])
+            call.near_rotation = pass->near_rotation[table];
     call.halves = halves;
     call.pieces = 1;
-    a->n_k = pass->cache->length + pass->N;
+    a->n_k = pass->first + pass->N;
     a->dropout = 0;
+    if (pass->cache->ring && cmha__forgetful(pass, a)) return NULL;
     cmha_real *scratch = cmha__reals(pass->tape, cmha__deal_call(&call, NULL));
     if (!scratch || cmha__dry(pass->tape)) return scratch ? y : NULL;
     cmha__deal_call(&call, scratch);
@@ -13292,7 +13446,7 @@ static cmha_tensor *cmha__linear_heads(cmha__pass *pass, cmha_linear_kind kind, 
     cmha_slot slot = {0, 0, 0, 0, 0, cmha_linear_attention_state(&a), 0, 0};
     if (pass->cache && cmha__next_slot(pass, &slot)) return NULL;
     if (pass->cache && !cmha__dry(pass->tape)) state = pass->cache->memory + slot.keys;
-    if (state && !pass->cache->length) memset(state, 0, slot.state * sizeof *state);
+    if (state && !pass->first) memset(state, 0, slot.state * sizeof *state);
     return cmha__attend_planes(pass->tape, &a, NULL, qkv, state);
 }
 
@@ -13926,15 +14080,30 @@ static cmha_tensor *cmha__mixed(cmha__pass *pass, cmha_tensor *x) {
     return x;
 }
 
+/* The rotations of positions that go no further than the cache is long. */
+static const cmha_real *cmha__near_table(cmha__pass *pass, const double *omega, size_t n_omega) {
+    size_t P = pass->model->P, last = pass->cache->capacity - 1, width = 2 * P;
+    cmha_real *table = cmha__reals(pass->tape, n_omega * pass->N * width);
+    if (!table || cmha__dry(pass->tape)) return table;
+    for (size_t i = 0; i < n_omega * pass->N; i++) {
+        ptrdiff_t position = (ptrdiff_t)cmha__min(pass->first + i % pass->N, last);
+        cmha_rotation_table(omega + i / pass->N * P, P, 1, position, table + i * width);
+    }
+    return table;
+}
+
 /* Makes the tables of angles that some layer turns by. */
 static void cmha__turn_layers(cmha__pass *pass) {
     const cmha_model *m = pass->model;
+    int near = pass->cache && pass->cache->sinks && !pass->cache->exact;
     for (size_t layer = 0; layer < pass->c->n_layers; layer++) {
         int table = cmha__layer_table(pass->c, cmha__layer_kind(pass->c, layer));
         const double *omega = table ? m->layer_omega + (size_t)(table - 1) * m->P : m->omega;
+        size_t n_omega = table ? 1 : m->n_omega;
         if (pass->rotation[table]) continue;
         pass->rotation[table] =
-            cmha_rotation(pass->tape, omega, table ? 1 : m->n_omega, m->P, pass->N, (ptrdiff_t)pass->first);
+            cmha_rotation(pass->tape, omega, n_omega, m->P, pass->N, (ptrdiff_t)pass->first);
+        if (near) pass->near_rotation[table] = cmha__near_table(pass, omega, n_omega);
     }
 }
 
@@ -15022,6 +15191,11 @@ CMHA_FIT void cmha_trainer_split(const cmha_trainer *trainer, const cmha_tokens 
 
 /* ---- The cache and its passes ---- */
 
+/* The position of the next token; a cache that reads again begins at 0 again. */
+static size_t cmha__cache_position(const cmha_cache *cache) {
+    return cache->length + (cache->endless ? cache->first : 0);
+}
+
 /* Runs a pass over a batch -> what the head says of the last position; asks = 0: anything. While slots are
    counted and placed, one sequence does for all. */
 static cmha_tensor *cmha__cache_pass(cmha_cache *cache, cmha_tape *tape, const cmha_batch *batch, int asks) {
@@ -15033,7 +15207,7 @@ static cmha_tensor *cmha__cache_pass(cmha_cache *cache, cmha_tape *tape, const c
     pass.batch = batch;
     pass.B = cache->n_slots ? cache->batch : 1;
     pass.N = batch->length;
-    pass.first = cache->length;
+    pass.first = cmha__cache_position(cache);
     cmha_tensor *x = cmha__model_body(&pass);
     if (!x || !asks) return x;
     size_t *last = (size_t *)cmha__record_alloc(tape, pass.B * sizeof *last);
@@ -15047,15 +15221,16 @@ static cmha_tensor *cmha__cache_pass(cmha_cache *cache, cmha_tape *tape, const c
 /* Runs a dry pass over n tokens: counts slots and, if there is an array, places them; or, memory not NULL,
    measures its arenas. It needs no room for the tokens: a pass takes what its own need. */
 static cmha_status cmha__cache_dry(cmha_cache *cache, size_t n, size_t *memory, size_t *records) {
-    size_t length = cache->length;
+    size_t length = cache->length, first = cache->first;
     cmha_batch batch = cmha__dry_batch(&cache->model->config, 1, n);
     cmha_tape dry;
     cmha_tape_init(&dry, cache->context, 0);
     dry.memory.measuring = 1;
     if (!memory) cache->n_slots = cache->size = 0;
-    cache->length = 0;
+    cache->length = cache->first = 0;
     cmha__cache_pass(cache, &dry, &batch, 1);
     cache->length = length;
+    cache->first = first;
     if (memory) {
         *memory = dry.memory.peak;
         *records = dry.records.peak;
@@ -15065,23 +15240,6 @@ static cmha_status cmha__cache_dry(cmha_cache *cache, size_t n, size_t *memory, 
     return status;
 }
 
-static cmha_status cmha__cache_check(const cmha_model *model, size_t batch, size_t capacity,
-        const cmha_cache_options *options, cmha_cache_options *o) {
-    if (!cmha__model_is_open(model)) return CMHA_ERR_STATE;
-    memset(o, 0, sizeof *o);
-    if (options) *o = *options;
-    int stored = o->storage == CMHA_STORAGE_FLOAT || o->storage == CMHA_STORAGE_BF16;
-    const char *wrong = NULL;
-    if (!stored) wrong = "storage must be FLOAT or BF16";
-    else if (!batch || !capacity) wrong = "batch and capacity must be positive";
-    else if ((uintptr_t)o->memory % sizeof(double)) wrong = "its memory is not aligned as malloc's is";
-    cmha_status status = wrong ? CMHA_ERR_ARGUMENT : CMHA_ERR_STATE;
-    if (!wrong && !model->config.causal) wrong = "a bidirectional model cannot continue a sequence";
-    if (wrong) return cmha__fail(model->context, status, "cache of %zu x %zu: %s", batch, capacity, wrong);
-    if (!model->score || !model->score->whole) return CMHA_OK;
-    return cmha__fail(model->context, status, "cache: score %s needs the whole sequence", model->score->name);
-}
-
 typedef struct {
     size_t batch, capacity;
     int slide;
@@ -15089,38 +15247,101 @@ typedef struct {
     size_t *bytes;
 } cmha__cache_plan;
 
-/* Opens a cache or, bytes not NULL, counts what it takes. Slots are a pass's attention calls: a dry pass
-   counts them, another says what `prompt` positions need, a third places them. */
-static cmha_status cmha__cache_open(cmha_cache *cache, cmha_model *model, const cmha__cache_plan *plan) {
-    size_t capacity = plan->capacity, *bytes = plan->bytes;
-    cmha_cache_options o;
-    void *memory = NULL, *records = NULL;
-    size_t memory_bytes = 0, records_bytes = 0, held = 0, need = 0;
-    memset(cache, 0, sizeof *cache);
-    cmha_status status = cmha__cache_check(model, plan->batch, capacity, plan->options, &o);
-    if (status) return status;
-    cmha_context *context = model->context;
+static cmha_status cmha__cache_check(const cmha_model *model, const cmha__cache_plan *plan,
+        cmha_cache_options *o) {
+    size_t batch = plan->batch, capacity = plan->capacity;
+    if (!cmha__model_is_open(model)) return CMHA_ERR_STATE;
+    memset(o, 0, sizeof *o);
+    if (plan->options) *o = *plan->options;
+    int stored = o->storage == CMHA_STORAGE_FLOAT || o->storage == CMHA_STORAGE_BF16;
+    const char *wrong = NULL;
+    if (!stored) wrong = "storage must be FLOAT or BF16";
+    else if (!batch || !capacity) wrong = "batch and capacity must be positive";
+    else if ((uintptr_t)o->memory % sizeof(double)) wrong = "its memory is not aligned as malloc's is";
+    else if ((unsigned)plan->slide > CMHA_SLIDE_FORGET) wrong = "there is no such slide";
+    cmha_status status = wrong ? CMHA_ERR_ARGUMENT : CMHA_ERR_STATE;
+    if (!wrong && !model->config.causal) wrong = "a bidirectional model cannot continue a sequence";
+    if (wrong) return cmha__fail(model->context, status, "cache of %zu x %zu: %s", batch, capacity, wrong);
+    if (!model->score || !model->score->whole) return CMHA_OK;
+    return cmha__fail(model->context, status, "cache: score %s needs the whole sequence", model->score->name);
+}
+
+/* Decides whether a cache goes on without an end, by what its tokens see of keys; `keys`: it has some. */
+static cmha_status cmha__cache_endless(cmha_cache *cache, const cmha_cache_options *o, int keys) {
+    const cmha_model *model = cache->model;
+    const char *kinds = model->config.layer_kinds; /* some layers may see all */
+    size_t window = kinds[strspn(kinds, "l")] ? 0 : model->config.window;
+    size_t sinks = window ? model->config.sinks : o->sinks, seen = 0, part;
+    int forgets = cache->slide == CMHA_SLIDE_FORGET, learned = model->position_weight != NULL;
+    if (forgets && learned)
+        return cmha__fail(model->context, CMHA_ERR_STATE,
+            "cache: CMHA_SLIDE_FORGET needs positions without an end, the model's %zu are learned",
+            model->config.max_positions);
+    if (o->sinks && (!forgets || window || !keys || o->sinks >= cache->capacity))
+        return CMHA__WRONG(model->context, "cache: sinks %zu need slide = CMHA_SLIDE_FORGET, a model that "
+                "has keys and no window, and a capacity (%zu) beyond them", o->sinks, cache->capacity);
+    int exact = !keys || (window && cmha__sum(window, sinks, &seen) && seen <= cache->capacity);
+    if (!cache->slide || learned || (!exact && !forgets)) return CMHA_OK;
+    if (!exact && sinks >= cache->capacity)
+        return CMHA__WRONG(model->context, "cache: %zu tokens are no more than the model's sinks, %zu",
+            cache->capacity, sinks);
+    cache->endless = 1;
+    cache->exact = exact;
+    if (!keys) return CMHA_OK;
+    cache->sinks = sinks;
+    cache->window = exact ? window : cache->capacity - sinks;
+    cache->capacity = cache->window + sinks;
+    cache->ready = cmha__min(cache->ready, cache->capacity);
+    /* A pass writes all of its keys before its first token looks back. */
+    part = cmha__tiles(cache->window + cache->ready - 2) + 1;
+    if (!cmha__mul(part, CMHA__TILE, &cache->ring) || !cmha__sum(cache->ring, sinks + CMHA__TILE, &part))
+        return cmha__fail(model->context, CMHA_ERR_OVERFLOW, "cache: a window of %zu overflows",
+            cache->window);
+    return CMHA_OK;
+}
+
+/* Sets sizes and counts slots, and what a pass takes: a pass's attention calls are its slots. */
+static cmha_status cmha__cache_plan_of(cmha_cache *cache, cmha_model *model, const cmha__cache_plan *plan,
+        const cmha_cache_options *o, size_t bytes[2]) {
+    size_t capacity = plan->capacity;
     if (model->position_weight) capacity = cmha__min(capacity, model->config.max_positions);
-    cache->context = context;
+    cache->context = model->context;
     cache->model = model;
     cache->opening = model->opening;
     cache->batch = plan->batch;
     cache->capacity = capacity;
     cache->slide = plan->slide;
-    cache->storage = o.storage;
-    cache->given = o.memory != NULL;
-    cache->ready = cmha__min(o.prompt ? o.prompt : 1, capacity);
-    cmha_tape_init(&cache->tape, context, 0);
-    status = cmha__cache_dry(cache, 1, NULL, NULL);
-    if (!status) status = cmha__cache_dry(cache, cache->ready, &memory_bytes, &records_bytes);
-    size_t frame = 2 * cmha__feature_width(&model->config) * sizeof *cache->features, frames = 0;
+    cache->storage = o->storage;
+    cache->given = o->memory != NULL;
+    cache->ready = cmha__min(o->prompt ? o->prompt : 1, capacity);
+    cmha_tape_init(&cache->tape, model->context, 0);
+    cmha_status status = cmha__cache_dry(cache, 1, NULL, NULL);
+    if (!status) status = cmha__cache_endless(cache, o, cache->has_keys);
+    if (!status && cache->endless) status = cmha__cache_dry(cache, 1, NULL, NULL);
+    if (!status) status = cmha__cache_dry(cache, cache->ready, &bytes[0], &bytes[1]);
+    return status;
+}
+
+/* Opens a cache or, bytes not NULL, counts what it takes. Dry passes count slots and what `prompt` positions
+   need, another places them. */
+static cmha_status cmha__cache_open(cmha_cache *cache, cmha_model *model, const cmha__cache_plan *plan) {
+    size_t *bytes = plan->bytes, room[2] = {0, 0}, held = 0, need = 0, frames = 0;
+    cmha_cache_options o;
+    void *memory = NULL, *records = NULL;
+    memset(cache, 0, sizeof *cache);
+    cmha_status status = cmha__cache_check(model, plan, &o);
+    if (status) return status;
+    cmha_context *context = model->context;
+    status = cmha__cache_plan_of(cache, model, plan, &o, room);
+    size_t copies = cache->endless ? 1 : 2, positions = cache->endless ? cache->ready : cache->capacity;
+    size_t frame = copies * cmha__feature_width(&model->config) * sizeof *cache->features;
     if (!cmha__mul(plan->batch, frame, &frames)) frames = SIZE_MAX; /* which no array takes */
     cmha__array arrays[] = {{&cache->memory, cache->size, sizeof *cache->memory},
-        {&cache->ids, cache->capacity, 2 * cache->batch * sizeof *cache->ids},
-        {&cache->features, cache->capacity, frames},
+        {&cache->ids, positions, copies * cache->batch * sizeof *cache->ids},
+        {&cache->features, positions, frames},
         {&cache->slots, cache->n_slots, sizeof *cache->slots},
-        {&memory, memory_bytes + CMHA__BLOCK_OVERHEAD, 1},
-        {&records, records_bytes + CMHA__BLOCK_OVERHEAD, 1},
+        {&memory, room[0] + CMHA__BLOCK_OVERHEAD, 1},
+        {&records, room[1] + CMHA__BLOCK_OVERHEAD, 1},
         {&cache->spare, 0, 1}};
     if (!status) status = cmha__count_arrays(context, "cache", arrays, 3, &held);
     if (model->config.irw_layers && (plan->slide || cache->has_state)) arrays[6].n = held;
@@ -15132,8 +15353,8 @@ static cmha_status cmha__cache_open(cmha_cache *cache, cmha_model *model, const 
     else if (!status) status = cmha__take_arrays(context, "cache", arrays, 7, &cache->bytes, o.memory);
     if (!status && !bytes) {
         memset(cache->memory, 0, held);
-        cache->tape.memory.block = cmha__block_in(memory, memory_bytes, 0);
-        cache->tape.records.block = cmha__block_in(records, records_bytes, 0);
+        cache->tape.memory.block = cmha__block_in(memory, room[0], 0);
+        cache->tape.records.block = cmha__block_in(records, room[1], 0);
         cache->tape.memory.fixed = cache->tape.records.fixed = cache->given;
         if (!arrays[6].n) cache->spare = NULL;
         status = cmha__cache_dry(cache, 1, NULL, NULL);
@@ -15198,7 +15419,7 @@ static cmha_batch cmha__cache_batch(const cmha_cache *cache, size_t at, size_t n
 /* Reads n positions of each sequence, as many at a time as there is memory for. */
 static cmha_status cmha__cache_read(cmha_cache *cache, const cmha_batch *from, size_t at, size_t n,
         cmha_real *out) {
-    size_t half = cache->batch * cache->capacity;
+    size_t half = cache->endless ? 0 : cache->batch * cache->capacity;
     for (size_t part; n; n -= part, at += part) {
         part = cmha__min(n, cache->ready);
         cmha_batch staged = cmha__cache_batch(cache, half, part);
@@ -15207,8 +15428,11 @@ static cmha_status cmha__cache_read(cmha_cache *cache, const cmha_batch *from, s
         cmha_tensor *x = cmha__cache_pass(cache, &cache->tape, &staged, out && part == n);
         if (!x) return cache->tape.status;
         if (out && part == n) memcpy(out, x->data, x->size * sizeof *out);
-        cmha__copy_positions(cache, &staged, 0, part, cache->length, cache->capacity);
+        if (!cache->endless) cmha__copy_positions(cache, &staged, 0, part, cache->length, cache->capacity);
         cache->length += part;
+        if (cache->length <= cache->capacity) continue;
+        cache->first += cache->length - cache->capacity;
+        cache->length = cache->capacity;
     }
     return CMHA_OK;
 }
@@ -15221,7 +15445,8 @@ static cmha_status cmha__cache_read(cmha_cache *cache, const cmha_batch *from, s
 static cmha_status cmha__cache_advance(cmha_cache *cache, const cmha_batch *fresh, size_t skip, int sliding,
         size_t kept, cmha_real *out) {
     size_t bytes = (size_t)((char *)cache->slots - (char *)cache->memory);
-    int copied = cache->spare && cache->model->knowledge && (sliding || cache->has_state);
+    int overwrites = sliding || cache->has_state || (cache->endless && fresh->length > cache->ready);
+    int copied = cache->spare && cache->model->knowledge && overwrites;
     cmha_batch held = cmha__cache_batch(cache, 0, cache->capacity);
     size_t length = cache->length, first = cache->first, from = length - kept;
     cmha_status status = CMHA_OK;
@@ -15252,22 +15477,25 @@ CMHA_DEF cmha_status cmha_cache_append_features(cmha_cache *cache, const int32_t
             "append: the model reads %zu features a position (cmha_cache_append_features), %s",
             c->features, c->features ? "here are none" : "here are some");
     if ((c->tokens && !ids) || !n) return CMHA__WRONG(context, "append: %s", n ? "ids is NULL" : "n = 0");
-    int sliding = n > cache->capacity - cache->length;
+    int sliding = !cache->endless && n > cache->capacity - cache->length;
     if (sliding && !cache->slide) /* before any token is looked at: a wrong n has no tokens */
         return cmha__fail(context, CMHA_ERR_FULL, "cache: %zu tokens held of %zu, no room for %zu more",
             cache->length, cache->capacity, n);
     size_t W = cmha__feature_width(c), position = sizeof *ids + W * sizeof *features;
     if (!cmha__mul(cache->batch, n, &total) || !cmha__mul(total, position, &bytes))
         return cmha__fail(context, CMHA_ERR_OVERFLOW, "append: %zu x %zu tokens overflow", cache->batch, n);
+    if (n > SIZE_MAX / 2 - cmha__cache_position(cache))
+        return cmha__fail(context, CMHA_ERR_OVERFLOW, "append: positions overflow; reset the cache");
     cmha_tape_reset(&cache->tape);
     if ((c->tokens && cmha__check_tokens(&cache->tape, ids, total, c->vocabulary, 0, 0)) ||
         cmha__check_features(&cache->tape, features, NULL, total, W))
         return cache->tape.status;
     size_t keep = cache->capacity - cache->capacity / 4; /* a cache that slides is three quarters full then */
     size_t kept = sliding && n < keep ? keep - n : 0;
-    size_t skip = n > cache->capacity ? n - cache->capacity : 0; /* the last fit */
+    size_t skip = sliding && n > cache->capacity ? n - cache->capacity : 0; /* the last fit */
     size_t longest = cmha__min(kept > n - skip ? kept : n - skip, CMHA__PROMPT_PIECE);
-    if (longest > cache->ready && !cache->given) { /* first: without memory no token is forgotten */
+    int fixed = cache->given || cache->endless;
+    if (longest > cache->ready && !fixed) { /* first: without memory no token is forgotten */
         size_t memory, records;
         cmha_status status = cmha__cache_dry(cache, longest, &memory, &records);
         if (!status) status = cmha__reserve(&cache->tape, memory, records);
@@ -16836,6 +17064,205 @@ CMHA_FIT cmha_status cmha_trainer_read(cmha_trainer *trainer, const char *path) 
     if (!status) status = cmha__read_learning(&a, &model->parameters, &loaded.step);
     if (!status) *trainer = loaded;
     if (!status && !model->knowledge) model->knowledge_identity = knowledge;
+    return cmha__file_end(&a, status);
+}
+
+/* ---- what a cache holds ---- */
+
+/* An array of a cache in a file: n words of 4 or 8 bytes. */
+typedef struct {
+    char name[CMHA__NAME];
+    const char *dtype;
+    void *data;
+    size_t n, width;
+} cmha__cache_part;
+
+/* Describes array i of a cache, 0 or more words; 0 = there is none. */
+static int cmha__part_of_cache(const cmha_cache *c, size_t i, cmha__cache_part *part) {
+    size_t positions = c->batch * c->capacity, real = sizeof(cmha_real), slot = i / 2 - 1;
+    int halves = c->storage == CMHA_STORAGE_BF16;
+    part->dtype = real == 8 ? "F64" : "F32";
+    part->width = real;
+    if (i < 2) { /* what it would read again */
+        part->data = i ? (void *)c->features : (void *)c->ids;
+        part->n = i ? positions * cmha__feature_width(&c->model->config) : positions;
+        if (c->endless || (!i && !c->model->config.tokens)) part->n = 0;
+        if (!i) part->width = 4;
+        if (!i) part->dtype = "I32";
+        cmha__print(part->name, sizeof part->name, "%s", i ? "features" : "ids");
+        return 1;
+    }
+    if (slot >= c->n_slots) return 0;
+    const cmha_slot *s = &c->slots[slot];
+    size_t tokens = cmha__cache_tokens(c) * c->batch;
+    part->data = c->memory + (i % 2 ? s->values : s->keys);
+    part->n = i % 2 ? tokens * s->kv_heads * s->value_row : tokens * s->key_heads * s->key_width;
+    const char *what = s->state ? "state" : "keys";
+    cmha__print(part->name, sizeof part->name, "slot.%zu.%s", slot, i % 2 ? "values" : what);
+    if (s->state) {
+        part->n = i % 2 ? 0 : s->state;
+    } else if (halves) { /* pairs */
+        part->n /= 2;
+        part->width = 4;
+        part->dtype = "U32";
+    }
+    return 1;
+}
+
+static uint64_t cmha__hash_words(uint64_t hash, const void *data, size_t n, size_t width) {
+    const unsigned char *at = (const unsigned char *)data;
+    for (size_t i = 0; i < n; i++, at += width) {
+        uint64_t word = 0;
+        uint32_t narrow = 0;
+        if (width == 8) memcpy(&word, at, 8);
+        else memcpy(&narrow, at, 4);
+        hash = (hash ^ (word + narrow)) * UINT64_C(0xd1342543de82ef95);
+        hash ^= hash >> 29;
+    }
+    return hash;
+}
+
+/* Returns an identity of a model by its configuration and first numbers. */
+static uint64_t cmha__model_identity(const cmha_model *m) {
+    uint64_t hash = cmha__mix(m->knowledge_identity + m->packed.storage);
+    cmha_table table = cmha_model_table();
+    for (size_t i = 0; i < table.count; i++) {
+        double value = cmha__field_value(&table.fields[i], &m->config);
+        hash = cmha__hash_words(hash, &value, 1, sizeof value);
+    }
+    hash = cmha__hash_words(hash, m->omega, cmha__own_omega(m), sizeof *m->omega);
+    CMHA__EACH_PARAMETER(one, &m->parameters) {
+        const cmha_packed *packed = one->tensor.packed;
+        if (packed) hash = cmha__hash_words(hash, packed->words, 16, 4);
+        else
+            hash = cmha__hash_words(hash, one->tensor.data, cmha__min(one->tensor.size, 65536),
+                sizeof *one->tensor.data);
+    }
+    return hash;
+}
+
+/* What a file says of a cache: first what must be the same, then where it is. */
+enum { CMHA__CACHE_ALIKE = 9, CMHA__CACHE_NOTES = 12 };
+static const char *const cmha__cache_notes[CMHA__CACHE_NOTES] = {
+    "cache.model", "cache.real", "cache.batch", "cache.capacity", "cache.slide", "cache.window",
+    "cache.sinks", "cache.ring", "cache.storage", "cache.length", "cache.first", "cache.hash"};
+
+/* Begins the hash of a file by its notes and who wrote it. */
+static uint64_t cmha__hash_notes(const uint64_t *notes, const char *version) {
+    uint64_t hash = 0;
+    for (; version && *version; version++) {
+        uint32_t letter = (unsigned char)*version;
+        hash = cmha__hash_words(hash, &letter, 1, 4);
+    }
+    return cmha__hash_words(hash, notes, CMHA__CACHE_NOTES - 1, 8);
+}
+
+static void cmha__note_cache(const cmha_cache *c, uint64_t *notes) {
+    const uint64_t is[] = {cmha__model_identity(c->model), sizeof(cmha_real), c->batch, c->capacity,
+        (uint64_t)c->slide, c->window, c->sinks, c->ring, (uint64_t)c->storage, c->length, c->first};
+    memcpy(notes, is, sizeof is);
+}
+
+typedef struct {
+    const cmha_cache *cache;
+    uint64_t notes[CMHA__CACHE_NOTES];
+} cmha__cache_told;
+
+static void cmha__tell_cache(cmha__output *o, const void *of) {
+    const cmha__cache_told *told = (const cmha__cache_told *)of;
+    cmha__cache_part part;
+    cmha__tell_note(o, "format", "cmha");
+    cmha__tell_note(o, "cmha.version", CMHA__VERSION);
+    for (size_t i = 0; i < CMHA__CACHE_NOTES; i++) cmha__tell_u64(o, cmha__cache_notes[i], told->notes[i]);
+    for (size_t i = 0; cmha__part_of_cache(told->cache, i, &part); i++) {
+        const cmha_archive_item item = {part.name, (const cmha_real *)part.data, &part.n, 1, part.dtype};
+        if (part.n) cmha__tell_tensor(o, &item);
+    }
+}
+
+CMHA_DEF cmha_status cmha_cache_save(const cmha_cache *cache, const char *path) {
+    cmha__cache_told told;
+    cmha__cache_part part;
+    if (!cmha__cache_is_open(cache)) return CMHA_ERR_STATE;
+    told.cache = cache;
+    cmha__note_cache(cache, told.notes);
+    uint64_t hash = cmha__hash_notes(told.notes, CMHA__VERSION);
+    for (size_t i = 0; cmha__part_of_cache(cache, i, &part); i++)
+        hash = cmha__hash_words(hash, part.data, part.n, part.width);
+    told.notes[CMHA__CACHE_NOTES - 1] = hash;
+    return cmha__save(cache->context, path, cmha__tell_cache, &told);
+}
+
+/* Checks what a file says of its cache, but for the numbers. */
+static cmha_status cmha__fits_cache(const cmha_cache *c, cmha_archive *a, uint64_t *notes) {
+    uint64_t here[CMHA__CACHE_NOTES];
+    cmha__cache_part part;
+    cmha__note_cache(c, here);
+    const char *format = cmha_archive_metadata(a, "format");
+    int holds = format && !strcmp(format, "cmha") && cmha_archive_metadata(a, cmha__cache_notes[0]);
+    if (!holds || a->n_metadata != CMHA__CACHE_NOTES + 2) return CMHA__MALFORMED(a, "it holds no cache");
+    for (size_t i = 0; i < CMHA__CACHE_NOTES; i++) {
+        const char *name = cmha__cache_notes[i];
+        cmha_status status = cmha__archive_u64(a, name, 0, UINT64_MAX, &notes[i]);
+        if (status) return status;
+        if (!cmha_archive_metadata(a, name)) return CMHA__MALFORMED(a, "it has no %s", name);
+        if (!i && notes[i] != here[i]) return CMHA__MALFORMED(a, "it is a cache of another model");
+        if (i < CMHA__CACHE_ALIKE && notes[i] != here[i])
+            return CMHA__MALFORMED(a, "%s is %zu in the file, here %zu", name, (size_t)notes[i],
+                (size_t)here[i]);
+    }
+    uint64_t length = notes[CMHA__CACHE_ALIKE], first = notes[CMHA__CACHE_ALIKE + 1];
+    if (length > c->capacity || first > SIZE_MAX / 2 || (c->endless && first && length < c->capacity))
+        return CMHA__MALFORMED(a, "%zu tokens held of %zu, %zu forgotten", (size_t)length, c->capacity,
+            (size_t)first);
+    for (size_t i = 0; cmha__part_of_cache(c, i, &part); i++) {
+        const cmha_archive_tensor *t = part.n ? cmha_archive_find(a, part.name) : NULL;
+        if (part.n && (!t || t->count != part.n || strcmp(t->dtype, part.dtype) != 0))
+            return CMHA__MALFORMED(a, "it has no tensor %s of %zu %s", part.name, part.n, part.dtype);
+    }
+    return CMHA_OK;
+}
+
+/* Moves the arrays of a file into `to`, then, checked, into the cache. */
+static cmha_status cmha__take_cache(cmha_cache *c, cmha_archive *a, const uint64_t *notes,
+        unsigned char *to) {
+    uint64_t hash = cmha__hash_notes(notes, cmha_archive_metadata(a, "cmha.version"));
+    cmha_status status = CMHA_OK;
+    cmha__cache_part part;
+    size_t at = 0;
+    for (size_t i = 0; cmha__part_of_cache(c, i, &part); i++, at += (part.n * part.width + 7) / 8 * 8) {
+        const cmha_archive_tensor *t = part.n ? cmha_archive_find(a, part.name) : NULL;
+        if (t) status = cmha__read_words(a, t->begin, to + at, part.n, part.width);
+        if (status) return status;
+        hash = cmha__hash_words(hash, to + at, part.n, part.width);
+        cmha_tape_reset(&c->tape);
+        if (!i && cmha__check_tokens(&c->tape, (const int32_t *)(const void *)to, part.n,
+                      c->model->config.vocabulary, 0, 0))
+            return c->tape.status;
+    }
+    if (hash != notes[CMHA__CACHE_NOTES - 1]) return CMHA__MALFORMED(a, "its numbers were altered");
+    at = 0;
+    for (size_t i = 0; cmha__part_of_cache(c, i, &part); i++, at += (part.n * part.width + 7) / 8 * 8)
+        if (part.n) memcpy(part.data, to + at, part.n * part.width);
+    c->length = (size_t)notes[CMHA__CACHE_ALIKE];
+    c->first = (size_t)notes[CMHA__CACHE_ALIKE + 1];
+    return CMHA_OK;
+}
+
+CMHA_DEF cmha_status cmha_cache_read(cmha_cache *cache, const char *path) {
+    uint64_t notes[CMHA__CACHE_NOTES];
+    cmha__cache_part part;
+    cmha_archive a;
+    size_t bytes = 8;
+    if (!cmha__cache_is_open(cache)) return CMHA_ERR_STATE;
+    cmha_status status = cmha_archive_open(&a, cache->context, path);
+    if (status) return status;
+    status = cmha__fits_cache(cache, &a, notes);
+    for (size_t i = 0; cmha__part_of_cache(cache, i, &part); i++) bytes += part.n * part.width + 8;
+    unsigned char *to = status ? NULL : (unsigned char *)cmha__take(cache->context, "cache read", bytes);
+    if (!status && !to) status = CMHA_ERR_MEMORY;
+    if (!status) status = cmha__take_cache(cache, &a, notes, to);
+    cmha__give(cache->context, to, bytes);
     return cmha__file_end(&a, status);
 }
 

@@ -13,13 +13,14 @@
 #include "tools/sequences.h"
 #include "tools/signals.h"
 
-enum { ATTENTION, FRAME, EPOCHS, SEED, THREADS, QUIET, HELP, SET, N_OPTIONS };
+enum { ATTENTION, FRAME, EPOCHS, SEED, THREADS, SAVE, QUIET, HELP, SET, N_OPTIONS };
 static setting option[N_OPTIONS] = {
     {"--attention", "rope", "a kind of the list below"},
     {"--frame", "8", "complex samples of a frame"},
     {"--epochs", "12", "passes over the training signals"},
     {"--seed", "1", "of the weights and the order of the signals"},
     {"--threads", "0", "0 = every core"},
+    {"--save", NULL, "writes the model there, as examples/stream.c carries it along"},
     {"--quiet", NULL, "no progress, only the table"},
     {"--help", NULL, "this page"},
     {"--set", NULL,
@@ -184,6 +185,7 @@ int main(int argc, char **argv) {
     train(&trainer, epochs, targets);
     double *linear = fit_linear(&part[0], V);
     compare(&model, linear), stream(&model);
+    if (option[SAVE].value) check(cmha_model_save(&model, option[SAVE].value));
     free(linear), free(targets), close_room(), close_signals();
     cmha_trainer_close(&trainer), cmha_model_close(&model), cmha_context_close(&ctx);
     return end_program(0);

@@ -528,7 +528,7 @@ static cmha_status search_of(fixture *f, size_t n, const cmha_real *queries, siz
 }
 
 static cmha_status cache_with(fixture *f, int storage) {
-    cmha_cache_options options = {CMHA_STORAGE_FLOAT, 0, NULL, 0};
+    cmha_cache_options options = {CMHA_STORAGE_FLOAT, 0, NULL, 0, 0};
     options.storage = (cmha_storage)storage;
     return cmha_cache_init(&f->spare_cache, &f->decoder, 1, 4, 0, &options);
 }

@@ -377,8 +377,8 @@ static void cache_of(const char *label, const cmha_model_config *mc, size_t batc
     calls = heap->calls;
     CHECK_THAT(!decode(&kept, ids, batch, V, slide, got), "%s: %s", label, cmha_error(c));
     CHECK_THAT(heap->calls == calls, "%s: %zu allocations", label, heap->calls - calls);
-    CHECK_THAT(check_distance(want, got, n) == 0, "%s: other logits", label);
-    cmha_cache_close(&kept);
+    CHECK_THAT(check_distance(want, got, n) <= (plain.endless ? worst : 0), "%s: other logits", label);
+    cmha_cache_close(&kept); /* without an end `prompt` at a time are read */
     /* the caller's memory, passes of three tokens */
     o.prompt = 3;
     CHECK_OK(cmha_cache_memory(&model, batch, CAPACITY, slide, &o, &bytes));

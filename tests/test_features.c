@@ -402,9 +402,9 @@ static void decoding(const char *family, const char *options, int logits) {
             }
             CHECK_THAT(!cmha_cache_append_features(&cache, b.ids ? ids : NULL, x, n, got), "%s",
                        cmha_error(&context));
-            at += n, from = cache.first;
-            CHECK(from + cache.length == at && (!slides) <= (from == 0));
-            part.length = cache.length;
+            at += n, from = cache.endless ? 0 : cache.first; /* without an end it knows them all */
+            CHECK(cache.first + cache.length == at && (!slides) <= (from == 0));
+            part.length = at - from;
             for (row = 0; row < B; row++) {
                 memcpy(x + row * part.length * W, b.features + (row * N + from) * W,
                        part.length * W * sizeof *x);

@@ -208,7 +208,7 @@ static cmha_status decode(cmha_model *model, const cmha_cache_options *options) 
 static cmha_status live(const char *kind, const char *fields) {
     cmha_model_config m = check_model_config();
     cmha_model model, again;
-    cmha_cache_options options = {CMHA_STORAGE_BF16, 0, NULL, 0};
+    cmha_cache_options options = {CMHA_STORAGE_BF16, 0, NULL, 0, 0};
     cmha_storage storage;
     cmha_status status;
     size_t bytes;

@@ -363,7 +363,7 @@ static void with_cache(world *w) {
 }
 
 static void with_packed_cache(world *w) {
-    cmha_cache_options o = {CMHA_STORAGE_BF16, 0, NULL, 0};
+    cmha_cache_options o = {CMHA_STORAGE_BF16, 0, NULL, 0, 0};
     with_model(w);
     CHECK_OK(cmha_model_pack(&w->model, CMHA_STORAGE_INT8));
     if (w->mc.causal) CHECK_OK(cmha_cache_init(&w->cache, &w->model, 1, CAPACITY, 1, &o));

@@ -391,7 +391,7 @@ static void one_kind(const char *options, size_t matrices, size_t numbers) {
                        small.packed.saved / sizeof(cmha_real));
         }
         for (half = 0; half < 2; half++) {
-            cmha_cache_options o = {half ? CMHA_STORAGE_BF16 : CMHA_STORAGE_FLOAT, 0, NULL, 0};
+            cmha_cache_options o = {half ? CMHA_STORAGE_BF16 : CMHA_STORAGE_FLOAT, 0, NULL, 0, 0};
             CHECK_OK(cmha_cache_init(&cache, reads, 2, N, 0, &o));
             read_chunks(&cache, ids, 1, got);
             off = check_distance(got, want, N * 2 * V) / size;
@@ -441,7 +441,7 @@ static void shared(void) {
     enum { STEPS = 30, CAPACITY = 10 };
     cmha_model model;
     cmha_cache a, b;
-    cmha_cache_options o = {CMHA_STORAGE_BF16, 0, NULL, 0};
+    cmha_cache_options o = {CMHA_STORAGE_BF16, 0, NULL, 0, 0};
     cmha_real alone[STEPS * V], out[V], other[2 * V];
     int32_t two[2];
     int i, threads = context.threads;
@@ -471,7 +471,7 @@ static void shared(void) {
 static void not_a_number(void) {
     cmha_model model;
     cmha_cache cache;
-    cmha_cache_options o = {CMHA_STORAGE_BF16, 0, NULL, 0};
+    cmha_cache_options o = {CMHA_STORAGE_BF16, 0, NULL, 0, 0};
     cmha_real out[V], kept;
     int32_t id = 3;
     open_model(&model, "attention=rope tied=0");
@@ -605,7 +605,7 @@ static void stale(void) {
 static void refusals(void) {
     cmha_model model, closed;
     cmha_cache cache;
-    cmha_cache_options o = {CMHA_STORAGE_INT8, 0, NULL, 0};
+    cmha_cache_options o = {CMHA_STORAGE_INT8, 0, NULL, 0, 0};
     int32_t id = 3;
     size_t bytes;
     memset(&closed, 0, sizeof closed);

@@ -818,7 +818,7 @@ static void failed_appends(const char *kind, int slide, cmha_storage storage) {
     cmha_real *vectors = check_array(SMALL_N * 16, 1);
     cmha_context_config config;
     cmha_model_config m = check_model_config();
-    cmha_cache_options options = {CMHA_STORAGE_FLOAT, 0, NULL, 0};
+    cmha_cache_options options = {CMHA_STORAGE_FLOAT, 0, NULL, 0, 0};
     cmha_knowledge base;
     appending a;
     int32_t ids[PAIR * 20];

@@ -344,7 +344,7 @@ static void save_model(cmha_model *model, const char *path, const char *to) {
 }
 
 int main(int argc, char **argv) {
-    cmha_cache_options options = {CMHA_STORAGE_FLOAT, 0, NULL, 0};
+    cmha_cache_options options = {CMHA_STORAGE_FLOAT, 0, NULL, 0, 0};
     cmha_model model;
     start_program(argv);
     const char *path = configure(argc, argv);
