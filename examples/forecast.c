@@ -140,7 +140,7 @@ static errors judge_windows(cmha_model *model, size_t first, size_t past, size_t
     return e;
 }
 
-/* Trains on random windows of the rows before `train`; the best weights on those from there to `test` stay. */
+/* Trains on random windows of the rows before `train`; the best weights on those up to `test` stay. */
 static void learn_windows(cmha_trainer *trainer, cmha_model *model, size_t train, size_t test) {
     size_t V = mc.values, size = window * mc.features * (is_complex ? 2 : 1), i, n = model->parameters.size;
     cmha_real *features = (cmha_real *)take(times(tc.batch, size), sizeof *features);
