@@ -443,7 +443,7 @@ static void move(const char *path, const char *name, size_t at, float by) {
 
 static void complexformer(void) {
     static const char *const kinds[] = {"cmha-fixed", "cmha", "cmha-shared"};
-    char line[256];
+    char line[1600];
     for (size_t i = 1; i < ENCODERS; i++) { /* the RoPE models */
         if (strstr(models[i], "bert")) continue;
         CONVERT("%s %s", model_of(models[i]), path_of("rope"));
@@ -456,7 +456,6 @@ static void complexformer(void) {
         }
         CONVERT("--to hf %s %s", path_of("cmha"), path_of("hf"));
         CONVERT("--to hf %s %s", path_of("rope"), path_of("of"));
-        char line[1600];
         snprintf(line, sizeof line, "diff -r %s %s && rm -r %s", path_of("hf"), path_of("of"), path_of("hf"));
         CHECK_THAT(system(line) == 0, "%s: a ComplexFormer in their form is another", models[i]);
     }

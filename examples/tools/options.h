@@ -82,7 +82,7 @@ static inline const struct foreign *foreign_model(const char *path) {
 
 /* Opens a checkpoint, or ends the program with a line, which of a model of others says how to convert it. */
 static inline void open_checkpoint(cmha_model *model, const char *path) {
-    char line[TEXT_ERROR], why[TEXT_ERROR];
+    char line[2 * TEXT_ERROR], why[TEXT_ERROR];
     cmha_status status = cmha_model_open(model, &ctx, path);
     const struct foreign *f;
     if (!status) return;
