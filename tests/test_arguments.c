@@ -1285,7 +1285,7 @@ static const char *ugly_name(void) {
     ROW(cache_save_nowhere, CMHA_ERR_IO, "writing", cmha_cache_save(&f->cache, "/nowhere/at/all"))           \
     ROW(cache_read_null, CMHA_ERR_STATE, NULL, cmha_cache_read(NULL, missing_path))                          \
     ROW(cache_read_no_path, CMHA_ERR_ARGUMENT, "archive", cmha_cache_read(&f->cache, NULL))                  \
-    ROW(cache_read_empty_path, CMHA_ERR_IO, "", cmha_cache_read(&f->cache, ""))                              \
+    ROW(cache_read_empty_path, CMHA_ERR_NOT_FOUND, "", cmha_cache_read(&f->cache, ""))                       \
     ROW(save_ugly_path, CMHA_ERR_IO, "yyy", cmha_model_save(&f->decoder, ugly_name()))                       \
     ROW(trainer_save_no_path, CMHA_ERR_ARGUMENT, "archive", cmha_trainer_save(&f->trainer, NULL))            \
     ROW(trainer_save_none, CMHA_ERR_STATE, NULL, cmha_trainer_save(NULL, missing_path))                      \
