@@ -950,7 +950,8 @@ static void known_patterns(void) {
     static const char *const parts[] = {"a", "Bc", "I'll", "'S", "12345", " ", "  ", "\n", "\r\n", "\t", "!?",
                                         "/", "\xC3\xA9", "\xCE\xA9m", "e\xCC\x81",
                                         "\xE6\x97\xA5\xE3\x81\x82", "\xC2\xA0", "\xC2\xBD",
-                                        "\xF0\x9F\x98\x80", "'re", "_", "\xE2\x85\xA7", "\xC7\x85", "\xCA\xB0", "\xFF"};
+                                        "\xF0\x9F\x98\x80", "'re", "_", "\xE2\x85\xA7", "\xC7\x85",
+                                        "\xCA\xB0", "\xFF"};
     size_t n;
     const tokenizer_pattern *known = tokenizer_patterns(&n);
     for (size_t i = 0; i < n; i++) {
