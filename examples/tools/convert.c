@@ -899,9 +899,9 @@ static int help(void) {
          "IN: a folder with config.json and model.safetensors or its shards (Llama, Mistral, Qwen2 and 3,\n"
          "Gemma 2 and 3, OLMo 2, Phi-2 and 3, SmolLM3, Granite, StableLM, GPT-NeoX, GPT-J, GPT-2, BERT,\n"
          "RoBERTa, DistilBERT), a file of GGUF (F32, F16, BF16, Q4_0 to Q8_0, Q4_K to Q6_K) or of\n"
-         "llama2.c (.bin), or a checkpoint of ours. OUT: a file, with --to hf a folder. A tokenizer in or beside IN goes along,\n"
-         "for M.safetensors as M.tokenizer.json. What is not understood of a model is named, and nothing is\n"
-         "written.\n");
+         "llama2.c (.bin), or a checkpoint of ours. OUT: a file, with --to hf a folder. A tokenizer in or\n"
+         "beside IN goes along, for M.safetensors as M.tokenizer.json. What is not understood of a model is\n"
+         "named, and nothing is written.\n");
     print_options(option, N_OPTIONS, 16, 0);
     return end_help("build/convert gpt2/ gpt2.safetensors");
 }
