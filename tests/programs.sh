@@ -907,7 +907,8 @@ if [ -x "$P/signal_next" ] && [ -x "$P/embed" ] && [ -s "$W/signal.safetensors" 
     one "stream --again says the worst" says '^300 frames, least times of 3: .* the worst, frame [0-9]*, '
     # two channels, 16 bits, 8 kHz
     head -c 64000 "$wave" > "$W/bare"
-    # wav CHANNELS BYTES_A_SAMPLE: the beginning of a WAV file; both in octal
+    # wav CHANNELS BITS: the beginning of a WAV file; both in octal
+    # shellcheck disable=SC2059
     wav() { printf "RIFF\044\372\0\0WAVEfmt \020\0\0\0\001\0\\$1\0\100\037\0\0\0\175\0\0\004\0\\$2\0data\0\372\0\0"; }
     { wav 2 20; cat "$W/bare"; } > "$W/two.wav"
     one "stream, a WAV file" works "$follows" "$W/two.wav"
