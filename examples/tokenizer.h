@@ -6,10 +6,10 @@
        if (!tokenizer_open(&t, "tokenizer.json", error) || !tokenizer_encode(&t, text, n, 1, &ids, error)) ..
        cc app.c -lutf8proc -lcjson
 
-   Kinds: byte-level BPE (GPT-2, Llama 3, Qwen2), BPE with byte fallback (Llama 2), WordPiece (BERT), Unigram
-   (T5, XLM-R). Files: Hugging Face's tokenizer.json, GPT-2's encoder.json + vocab.bpe, vocab.json +
-   merges.txt, BERT's vocab.txt, llama2.c's tokenizer.bin, the vocabulary inside a GGUF file. Whatever a file
-   asks for that is not known here is refused by its name; nothing is guessed.
+   Kinds: byte-level BPE (GPT-2, Llama 3, Qwen2), BPE with byte fallback (Llama 2), WordPiece (BERT), whole
+   words, Unigram (T5, XLM-R). Files: Hugging Face's tokenizer.json, GPT-2's encoder.json + vocab.bpe,
+   vocab.json + merges.txt, BERT's vocab.txt, llama2.c's tokenizer.bin, the vocabulary inside a GGUF file.
+   Whatever a file asks for that is not known here is refused by its name; nothing is guessed.
 
    A text may hold any bytes. Byte-level kinds without a normalizer give every text back byte for byte, so
    do those with byte fallback but for what their normalizer does to blanks; elsewhere bytes that are no UTF-8

@@ -156,7 +156,7 @@ static void refusals(void) {
         {"{", "no JSON"},
         {"{}", "no vocab"},
         {"{'model':{'type':'BPE','vocab':{},'merges':[]}}", "no tokens"},
-        {"{'model':{'type':'WordLevel','vocab':{}}}", "WordLevel"},
+        {"{'model':{'type':'WordMagic','vocab':{}}}", "WordMagic"},
         {BPE_OF(",'dropout':0.1}}"), "dropout"},
         {BPE_OF(",'wings':2}}"), "wings"},
         {BPE_OF(",'unk_token':'?'}}"), "the unknown token ? is not"},
