@@ -107,7 +107,9 @@ static int decoders_round; /* their products round what packed weights multiply 
 void decoder_open(decoder *d, const char *kind, const char *file, size_t context, cmha_storage weights,
                   cmha_storage cache) {
     cmha_model_config mc;
-    cmha_cache_options options = {cache, 0, NULL, 0};
+    cmha_cache_options options;
+    memset(&options, 0, sizeof options);
+    options.storage = cache;
     memset(d, 0, sizeof *d);
     check(cmha_preset(NULL, "paper", &mc, NULL));
     mc.dropout = mc.attention_dropout = 0;

@@ -1,5 +1,6 @@
 /* Follows a sound or a radio signal without an end, frame by frame, by a model that it carries along:
-       build/signal_next --set window=32 --save build/next.safetensors build/signal.safetensors
+       build/signal --synthetic --quiet --epochs 1 build/wave.safetensors
+       build/signal_next --epochs 8 --set window=16 --save build/next.safetensors build/wave.safetensors
        build/embed build/next.safetensors model_bytes > build/stream_model.h
        cc -O3 -march=native -I. -Ibuild examples/stream.c -o build/stream -lm
        build/stream FILE.wav                        (or - for standard input; --tone N: N frames of its own)

@@ -6,10 +6,10 @@
        if (!tokenizer_open(&t, "tokenizer.json", error) || !tokenizer_encode(&t, text, n, 1, &ids, error)) ..
        cc app.c -lutf8proc -lcjson
 
-   Kinds: byte-level BPE (GPT-2, Llama 3, Qwen2), BPE with byte fallback (Llama 2), WordPiece (BERT), Unigram
-   (T5, XLM-R). Files: Hugging Face's tokenizer.json, GPT-2's encoder.json + vocab.bpe, vocab.json +
-   merges.txt, BERT's vocab.txt, llama2.c's tokenizer.bin, the vocabulary inside a GGUF file. Whatever a file
-   asks for that is not known here is refused by its name; nothing is guessed.
+   Kinds: byte-level BPE (GPT-2, Llama 3, Qwen2), BPE with byte fallback (Llama 2), WordPiece (BERT), whole
+   words, Unigram (T5, XLM-R). Files: Hugging Face's tokenizer.json, GPT-2's encoder.json + vocab.bpe,
+   vocab.json + merges.txt, BERT's vocab.txt, llama2.c's tokenizer.bin, the vocabulary inside a GGUF file.
+   Whatever a file asks for that is not known here is refused by its name; nothing is guessed.
 
    A text may hold any bytes. Byte-level kinds without a normalizer give every text back byte for byte, so
    do those with byte fallback but for what their normalizer does to blanks; elsewhere bytes that are no UTF-8
@@ -86,7 +86,7 @@ typedef struct tokenizer_added {
     int special, left, right, word, normalized;
 } tokenizer_added;
 
-enum { TOKENIZER_BPE, TOKENIZER_WORDPIECE, TOKENIZER_UNIGRAM };
+enum { TOKENIZER_BPE, TOKENIZER_WORDPIECE, TOKENIZER_UNIGRAM, TOKENIZER_WORDLEVEL };
 /* bits of a token: it is there; is in the model's vocabulary; not in the byte alphabet; added; special */
 enum { TOKENIZER_THERE = 1, TOKENIZER_MODEL = 2, TOKENIZER_LITERAL = 4, TOKENIZER_ADDED = 8,
        TOKENIZER_SPECIAL = 16 };
@@ -662,7 +662,16 @@ static inline int tokenizer_bpe(const tokenizer *t, tokenizer_work *w, const cha
     return 1;
 }
 
-/* ---- One word: WordPiece, Unigram ---- */
+/* ---- One word: WordLevel, WordPiece, Unigram ---- */
+
+/* The token that is the whole word, or the unknown one. */
+static inline int tokenizer_wordlevel(const tokenizer *t, const char *s, size_t n, tokenizer_ids *ids,
+                                      char *error) {
+    int32_t id = tokenizer_find(t, s, n);
+    if (id < 0) id = t->unk;
+    if (id < 0) return tokenizer_fail(error, "a word is unknown, and there is no token for that");
+    return tokenizer_put_id(ids, id) || tokenizer_no_memory(error);
+}
 
 /* The longest tokens from the left, those behind the first with the prefix "##"; the unknown token alone if
    the word cannot be put together. */
@@ -777,6 +786,7 @@ static inline int tokenizer_piece(const tokenizer *t, tokenizer_work *w, const c
     }
     done = t->kind == TOKENIZER_BPE         ? tokenizer_bpe(t, w, s, n, ids, error)
          : t->kind == TOKENIZER_WORDPIECE   ? tokenizer_wordpiece(t, w, s, n, ids, error)
+         : t->kind == TOKENIZER_WORDLEVEL   ? tokenizer_wordlevel(t, s, n, ids, error)
                                             : tokenizer_unigram(t, w, s, n, ids, error);
     if (done && kept && ids->n - before <= sizeof kept->ids / sizeof *kept->ids) {
         kept->n = (unsigned char)n, kept->n_ids = (unsigned char)(ids->n - before);
@@ -2339,7 +2349,8 @@ static inline int tokenizer_index_tokens(tokenizer *t, char *error) {
         size_t length = tokenizer_length(t, id);
         if ((t->flags[id] & (TOKENIZER_MODEL | TOKENIZER_LITERAL)) != TOKENIZER_MODEL) continue;
         if (!*(slot = tokenizer_slot(t, s, length))) *slot = (uint32_t)id + 1;
-        if (t->kind == TOKENIZER_BPE || !length || (t->scores && t->scores[id] <= TOKENIZER_NEVER)) continue;
+        if (t->kind == TOKENIZER_BPE || t->kind == TOKENIZER_WORDLEVEL || !length) continue;
+        if (t->scores && t->scores[id] <= TOKENIZER_NEVER) continue;
         if (!tokenizer_trie_add(&t->trie, s, length, 0, id)) return tokenizer_no_memory(error);
         if (t->kind != TOKENIZER_WORDPIECE || length <= prefix || (prefix && memcmp(s, t->prefix, prefix)))
             continue;
@@ -2527,7 +2538,7 @@ static inline void tokenizer_feed_steps(uint64_t *hash, const tokenizer_step *s,
 
 /* The name of all that decides which ids a text gets; what decodes is not part of it. */
 static inline void tokenizer_identify(tokenizer *t) {
-    static const char *const kinds[] = {"bpe", "wordpiece", "unigram"};
+    static const char *const kinds[] = {"bpe", "wordpiece", "unigram", "wordlevel"};
     uint64_t h = 0xCBF29CE484222325u, bits;
     const uint64_t numbers[] = {(uint64_t)t->kind,
                                 (uint64_t)t->byte_level,
@@ -2569,6 +2580,7 @@ static inline void tokenizer_identify(tokenizer *t) {
 /* May an ASCII letter or figure become part of an unknown token that reaches further? */
 static inline int tokenizer_joins_unknown(const tokenizer *t) {
     int lower = 0;
+    if (t->kind == TOKENIZER_WORDLEVEL) return 1; /* a word is looked up whole, however far it reaches */
     if (t->unk < 0 || (t->kind == TOKENIZER_BPE && !t->fuse_unk)) return 0;
     for (int i = 0; i < t->n_normal; i++)
         lower |= t->normal[i].kind == TOKENIZER_LOWERCASE ||
@@ -2626,12 +2638,12 @@ static inline int tokenizer_find_cuts(const tokenizer *t) {
 
 /* Reads what the model is from the outline. */
 static inline int tokenizer_read_model(tokenizer *t, const cJSON *model, char *error) {
-    static const char *const types[] = {"BPE", "WordPiece", "Unigram", NULL};
+    static const char *const types[] = {"BPE", "WordPiece", "Unigram", "WordLevel", NULL};
     static const char *const fields[] = {
         ("type dropout unk_token continuing_subword_prefix end_of_word_suffix fuse_unk byte_fallback "
          "ignore_merges merges_tie special_ids "),
         "type unk_token continuing_subword_prefix max_input_chars_per_word special_ids ",
-        "type unk_id byte_fallback special_ids "};
+        "type unk_id byte_fallback special_ids ", "type unk_token special_ids "};
     const char *type = tokenizer_string(model, "type"), *text, *stranger;
     const cJSON *dropout = tokenizer_field(model, "dropout"), *words;
     size_t n;
@@ -2669,6 +2681,7 @@ static inline int tokenizer_read_unknown(tokenizer *t, const cJSON *model, char 
     const char *text = tokenizer_string(model, "unk_token");
     const cJSON *number = tokenizer_field(model, "unk_id");
     if (t->kind == TOKENIZER_WORDPIECE && !text) text = "[UNK]";
+    if (t->kind == TOKENIZER_WORDLEVEL && !text) text = "<unk>";
     if (text && *text) {
         const char *names[2];
         names[0] = text, names[1] = NULL;

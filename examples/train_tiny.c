@@ -18,8 +18,8 @@
 #include <signal.h>
 
 enum { MODEL, ATTENTION, PRESET, STEPS, LR, OPTIMISER, SEQ, BATCH, MINUTES, TOKENIZER, WIDTH, SEED, THREADS,
-       FROM, LORA, PAIRS, TEMPLATE, OUT, CSV, PLOT, RESUME, OVERLAP, TIMEOUT, QUIET, HELP, FREEZE, RATE, TRAIN,
-       SET, OPTIONS };
+       FROM, LORA, PAIRS, TEMPLATE, OUT, CSV, PLOT, RESUME, OVERLAP, TIMEOUT, QUIET, HELP, FREEZE, RATE,
+       TRAIN, SET, OPTIONS };
 static setting option[OPTIONS] = {
     {"--model", NULL, "one of the kinds below"},
     {"--attention", NULL, "the same"},

@@ -260,11 +260,12 @@ for m in -DCMHA_NO_FILES -DCMHA_INFERENCE_ONLY "-DCMHA_NO_FILES -DCMHA_INFERENCE
                 -e getenv -e 'str\{0,1\}error' -e '.*errno.*' -e stderr -e stdout -e fwrite -e fputs > "$W/log"
         then bad "$m refers to files or stdio"; else ok; fi;;
     esac
-    case $m in *INFERENCE*)
-        if awk '$2 == "T" { print $3 }' "$W/names" | grep -e _backward -e trainer_[^t] -e _gradient -e '_save$' -e _write -e adamw > "$W/log"
+    case $m in *INFERENCE*) # which saves nothing but its caches
+        if awk '$2 == "T" { print $3 }' "$W/names" | grep -e _backward -e trainer_[^t] -e _gradient -e '_save$' -e _write -e adamw |
+            grep -v -x cmha_cache_save > "$W/log"
         then bad "$m exports training"; else ok; fi
         if awk '$2 == "t" { print $3 }' "$W/names" | grep -e backward -e cmha__tell -e cmha_trainer_step |
-            grep -v -e cmha_activation_backward > "$W/log"
+            grep -v -e cmha_activation_backward -e 'cmha__tell_\(cache\|file\|header\|note\|tensor\)$' > "$W/log"
         then bad "$m has the code of training"; else ok; fi;;
     esac
 done
@@ -424,8 +425,8 @@ lines examples/train_tiny.c 320
 lines examples/block.c 60
 lines examples/own_attention.c 90
 lines README.md 200
-# 765,000 is the aim: what of it structure gives was taken; options of today's models came on top
-if [ "$(wc -c < cmha.h)" -le 840000 ]; then ok; else wc -c cmha.h > "$W/log"; bad "cmha.h is over 840 KB"; fi
+# 765,000 is the aim: what of it structure gives was taken; options of today's models, four bits and streams came on top
+if [ "$(wc -c < cmha.h)" -le 900000 ]; then ok; else wc -c cmha.h > "$W/log"; bad "cmha.h is over 900 KB"; fi
 # characters are counted: awk counts bytes, of which those above 0x7F that continue one are taken away
 for f in cmha.h examples/*.c examples/*/*.[ch] bench/*.[ch] tests/*.[ch] tests/fuzz/*.[ch]; do
     LC_ALL=C tr -d '\200-\277' < "$f" | LC_ALL=C awk -v f="$f" 'length($0) > 110 { print f ":" FNR ": " length($0) " columns" }'

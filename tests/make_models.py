@@ -450,6 +450,54 @@ def learn(w, logits, ids):
     return loss.detach().reshape(1), {name: pack("F32", x.grad) for name, x in w.all.items()}
 
 
+# Adapters of rank 3 as PEFT has them: whose base, the modules, and what adapter_config.json has besides.
+PEFT = {
+    "llama": (["q_proj", "v_proj", "o_proj", "down_proj"], {"use_rslora": True, "lora_alpha": 4}),
+    "grouped": (["k_proj", "gate_proj"], {}),
+    "gpt2": (["c_attn", "c_fc"], {"fan_in_fan_out": True}),
+    "neox": (["query_key_value"], {}),
+    "phi3": (["qkv_proj", "gate_up_proj"], {"rank_pattern": {}, "modules_to_save": None}),
+}
+
+
+class Adapted:
+    """Weights of another model, W + alpha / rank B A for each that ends in one of the modules."""
+
+    def __init__(self, w, modules, scale, turned, seed):
+        self.w, self.modules, self.scale, self.turned = w, modules, scale, turned
+        self.factors, self.all = {}, {}
+        self.random = torch.Generator().manual_seed(seed)
+
+    def __call__(self, name, *shape, **_):
+        x = self.w.all[name].detach()
+        module = name[:-len(".weight")]
+        if not name.endswith(".weight") or module.split(".")[-1] not in self.modules:
+            return x
+        rows, columns = reversed(x.shape) if self.turned else x.shape
+        a = (torch.randn(3, columns, generator=self.random) * 0.25).half().double()
+        b = (torch.randn(rows, 3, generator=self.random) * 0.25).half().double()
+        prefix = "base_model.model." + ("" if module.startswith(("model.", "gpt_neox.", "transformer.")) else "transformer.")
+        self.factors[prefix + module + ".lora_A.weight"], self.factors[prefix + module + ".lora_B.weight"] = a, b
+        more = self.scale * b @ a
+        return x + (more.T if self.turned else more)
+
+
+def adapters(folder, name, model, config, w, ids):
+    modules, more = PEFT[name]
+    settings = {"peft_type": "LORA", "task_type": "CAUSAL_LM", "base_model_name_or_path": name, "r": 3, "lora_alpha": 6,
+                "lora_dropout": 0.05, "bias": "none", "fan_in_fan_out": False, "inference_mode": True, "use_rslora": False,
+                "init_lora_weights": True, "target_modules": modules, **more}
+    scale = settings["lora_alpha"] / (3**0.5 if settings["use_rslora"] else 3)
+    own = Adapted(w, modules, scale, settings["fan_in_fan_out"], 7)
+    expected = model(config, own, ids)
+    os.makedirs(folder, exist_ok=True)
+    save(os.path.join(folder, "adapter_model.safetensors"), {n: pack("F16", t) for n, t in own.factors.items()})
+    save(os.path.join(folder, "expected.safetensors"), {"ids": pack("I64", ids), "logits": pack("F64", expected["logits"].detach())})
+    with open(os.path.join(folder, "adapter_config.json"), "w") as f:
+        json.dump(settings, f, indent=1)
+        f.write("\n")
+
+
 def main():
     for number, (name, (model, config)) in enumerate([*MODELS.items(), *LEARNED.items(), *ENCODERS.items()]):
         folder = os.path.join(sys.argv[1], name)
@@ -467,6 +515,8 @@ def main():
         with open(os.path.join(folder, "config.json"), "w") as f:
             json.dump(config, f, indent=1)
             f.write("\n")
+        if name in PEFT:
+            adapters(folder + "_peft", name, model, config, w, ids)
 
 
 main()

@@ -887,6 +887,65 @@ if [ -x "$P/signal_next" ] && [ -s "$W/signal.safetensors" ]; then
     one "signal_next --help" works "$P/signal_next" --help
     one "signal_next > /dev/full" full "$P/signal_next" "$wave" $tiny --epochs 1
 fi
+if [ -x "$P/signal_next" ] && [ -x "$P/embed" ] && [ -s "$W/signal.safetensors" ]; then
+    # carries NAME FIELD=VALUE: a model of that field in the program of that name
+    carries() {
+        one "signal_next --save, for $1" works "$P/signal_next" "$wave" $tiny --epochs 2 --set "$2" --save "$W/$1.safetensors"
+        mkdir -p "$W/$1.d"
+        one "$1: the model as an array" sh -c "'$P/embed' '$W/$1.safetensors' model_bytes > '$W/$1.d/stream_model.h'"
+        one "$1 compiles" works $CC -O1 -I. -I"$W/$1.d" examples/stream.c -o "$W/$1" -lm
+    }
+    # knew: what it says of all next frames, without times
+    knew() { sed -n 's/^[0-9]* frames of.*within/within/p' "$W/out"; }
+    carries stream window=4
+    follows=$W/stream
+    one "stream --tone" works "$follows" --tone 2001
+    one "stream counts frames of 8 samples" says '^2001 frames of 8 samples, 2.0 s: next frames within -*[0-9.]* dB'
+    one "stream, a window: exact" says '^exact without an end; real-time factor'
+    one "stream, a line a second" [ "$(grep -c '^ *[12] s: ' "$W/out")" -eq 1 ]
+    one "stream --again" works "$follows" --tone 300 --again 3
+    one "stream --again says the worst" says '^300 frames, least times of 3: .* the worst, frame [0-9]*, '
+    # two channels, 16 bits, 8 kHz
+    head -c 64000 "$wave" > "$W/bare"
+    # wav CHANNELS BITS: the beginning of a WAV file; both in octal
+    # shellcheck disable=SC2059
+    wav() { printf "RIFF\044\372\0\0WAVEfmt \020\0\0\0\001\0\\$1\0\100\037\0\0\0\175\0\0\004\0\\$2\0data\0\372\0\0"; }
+    { wav 2 20; cat "$W/bare"; } > "$W/two.wav"
+    one "stream, a WAV file" works "$follows" "$W/two.wav"
+    one "stream reads all of it" says '^2000 frames of 8 samples, 2.0 s'
+    knew > "$W/knew"
+    one "stream says how well it knew" [ -s "$W/knew" ]
+    one "stream, a WAV file by standard input" works sh -c "cat '$W/two.wav' | '$follows' -"
+    one "stream knows it as well" [ "$(knew)" = "$(cat "$W/knew")" ]
+    one "stream, bare samples" works sh -c "'$follows' --rate 16000 - < '$W/bare'"
+    one "stream knows them as well" [ "$(knew)" = "$(cat "$W/knew")" ]
+    one "stream --rate" says '^2000 frames of 8 samples, 1.0 s'
+    { wav 1 20; cat "$W/bare"; } > "$W/one.wav"
+    { wav 2 10; cat "$W/bare"; } > "$W/bits.wav"
+    head -c 30 "$W/two.wav" > "$W/cut.wav"
+    head -c 36 "$W/two.wav" > "$W/none.wav"
+    head -c 80 "$W/two.wav" > "$W/short.wav"
+    { head -c 8 "$W/two.wav"; echo AVI and so on; } > "$W/avi.wav"
+    : > "$W/empty.wav"
+    for file in one bits cut none short avi empty nowhere; do
+        one "stream, $file.wav" complains "$follows" "$W/$file.wav"
+    done
+    one "stream, a WAV file of one channel" complains "$follows" "$W/one.wav"
+    one "stream says what it wants" says 'wants two channels.*one.wav'
+    one "stream without a sound" complains "$follows"
+    one "stream, two sounds" complains "$follows" "$W/two.wav" "$W/one.wav"
+    one "stream, a sound and a tone" complains "$follows" "$W/two.wav" --tone 9
+    one "stream --tone 0" complains "$follows" --tone 0
+    one "stream --tone 1" complains "$follows" --tone 1
+    one "stream --tone, no number" complains "$follows" --tone nan
+    one "stream --tone without a number" complains "$follows" --tone
+    one "stream --again without a tone" complains "$follows" "$W/two.wav" --again 2
+    one "stream --help" works "$follows" --help
+    one "stream > /dev/full" full "$follows" --tone 30
+    carries forgetful window=0
+    one "stream, no window" works "$W/forgetful" --tone 300
+    one "stream, no window: it forgets" says '^forgets token by token; real-time factor'
+fi
 # shellcheck disable=SC2086
 if echo '#include <liquid/liquid.h>' | $CC -E - > /dev/null 2>&1; then
     one "signal_data compiles" works $CC $CMHA_CFLAGS -DCMHA_LINKED -I. examples/signal_data.c "$B/cmha.o" -o "$W/signal_data" \

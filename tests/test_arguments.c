@@ -648,7 +648,6 @@ static const char *ugly_name(void) {
     ROW(model_family_negative, CMHA_ERR_ARGUMENT, "family", MODEL_OF("family", -1))                          \
     ROW(model_dropout_nan, CMHA_ERR_ARGUMENT, "dropout", MODEL_OF("dropout", (double)NAN))                   \
     ROW(model_base_inf, CMHA_ERR_ARGUMENT, "base", MODEL_OF("base", HUGE_VAL))                               \
-    ROW(model_window_encoder, CMHA_ERR_ARGUMENT, "window", MODEL_AS("window=3 causal=0"))                    \
     ROW(model_cope_position, CMHA_ERR_ARGUMENT, "cope",                                                      \
         MODEL_AS("family=cope attention=dot position=learned"))                                              \
     ROW(model_mobius_bare, CMHA_ERR_ARGUMENT, "mobius",                                                      \
@@ -1281,6 +1280,12 @@ static const char *ugly_name(void) {
     ROW(save_empty_path, CMHA_ERR_IO, "", cmha_model_save(&f->decoder, ""))                                  \
     ROW(save_folder, CMHA_ERR_IO, "regular", cmha_model_save(&f->decoder, folder))                           \
     ROW(save_nowhere, CMHA_ERR_IO, "writing", cmha_model_save(&f->decoder, "/nowhere/at/all"))               \
+    ROW(cache_save_null, CMHA_ERR_STATE, NULL, cmha_cache_save(NULL, missing_path))                          \
+    ROW(cache_save_no_path, CMHA_ERR_ARGUMENT, "archive", cmha_cache_save(&f->cache, NULL))                  \
+    ROW(cache_save_nowhere, CMHA_ERR_IO, "writing", cmha_cache_save(&f->cache, "/nowhere/at/all"))           \
+    ROW(cache_read_null, CMHA_ERR_STATE, NULL, cmha_cache_read(NULL, missing_path))                          \
+    ROW(cache_read_no_path, CMHA_ERR_ARGUMENT, "archive", cmha_cache_read(&f->cache, NULL))                  \
+    ROW(cache_read_empty_path, CMHA_ERR_NOT_FOUND, "", cmha_cache_read(&f->cache, ""))                       \
     ROW(save_ugly_path, CMHA_ERR_IO, "yyy", cmha_model_save(&f->decoder, ugly_name()))                       \
     ROW(trainer_save_no_path, CMHA_ERR_ARGUMENT, "archive", cmha_trainer_save(&f->trainer, NULL))            \
     ROW(trainer_save_none, CMHA_ERR_STATE, NULL, cmha_trainer_save(NULL, missing_path))                      \

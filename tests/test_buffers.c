@@ -447,8 +447,8 @@ static void caches(void) {
     CHECK_THAT(check_heap_empty(&heap), "%zu bytes leak", heap.bytes);
 }
 
-/* Reads a prompt of n tokens at once, or `part` at a time, into an empty cache of the context's memory: logits into
-   out; returns the most that its passes took beside the cache. */
+/* Reads a prompt of n tokens, `part` at a time, into an empty cache of the context's memory: logits into out.
+   Returns the most that its passes took beside the cache. */
 static size_t prompt_memory(cmha_model *model, check_heap *heap, const int32_t *ids, size_t n, size_t part,
                             cmha_real *out) {
     cmha_cache cache;

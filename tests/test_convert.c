@@ -202,6 +202,58 @@ static void adapts(const char *name) {
     cmha_model_close(&model);
 }
 
+/* What a base computes with adapters from the tokens of `expected`. */
+static void compute_adapted(const char *base, const char *adapters, cmha_archive *expected, cmha_real *out) {
+    int64_t wide[TOKENS];
+    int32_t tokens[TOKENS];
+    cmha_model_config config;
+    cmha_model model;
+    cmha_batch batch;
+    CHECK_OK(cmha_archive_read_i64(expected, cmha_archive_find(expected, "ids"), wide));
+    for (int i = 0; i < TOKENS; i++) tokens[i] = (int32_t)wide[i];
+    memset(&batch, 0, sizeof batch);
+    batch.ids = tokens, batch.batch = 1, batch.length = TOKENS;
+    if (!CHECK_OK(cmha_config_read(&context, adapters, &config, NULL))) return;
+    CHECK(config.vocabulary * TOKENS <= 512);
+    if (!CHECK_OK(cmha_model_init(&model, &context, &config))) return;
+    CHECK_OK(cmha_model_read(&model, base, 2, NULL));
+    CHECK_OK(cmha_model_read(&model, adapters, 2, NULL));
+    CHECK_OK(cmha_model_logits(&model, &batch, out));
+    cmha_model_close(&model);
+}
+
+/* PEFT's adapters give the numbers that PyTorch got from W + alpha / rank B A. There and back they are the
+   same file; also beside a base whose heads have their pairs otherwise they give these numbers. */
+static void peft(void) {
+    static const char *const names[] = {"llama", "grouped", "gpt2", "neox", "phi3", "llama"};
+    const double bound = sizeof(cmha_real) == 8 ? 1e-9 : 2e-5;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        cmha_real got[512], want[512];
+        const char *as = strcmp(names[i], "phi3") ? "" : "--as phi3";
+        char theirs[64], command[1200];
+        cmha_archive expected;
+        double most = 0;
+        snprintf(theirs, sizeof theirs, "%s_peft", names[i]);
+        open_expected(&expected, theirs);
+        CONVERT("%s %s", model_of(names[i]), path_of("base"));
+        if (i == 5) { /* GGUF's pairs lie side by side */
+            CONVERT("--to gguf %s %s", path_of("base"), path_of("base.gguf"));
+            CONVERT("%s %s", path_of("base.gguf"), path_of("base"));
+        }
+        CONVERT("%s --base %s %s %s", as, path_of("base"), model_of(theirs), path_of("adapters"));
+        compute_adapted(path_of("base"), path_of("adapters"), &expected, got);
+        CHECK_OK(cmha_archive_read(&expected, cmha_archive_find(&expected, "logits"), want));
+        for (size_t j = 0; j < cmha_archive_find(&expected, "logits")->count; j++)
+            most = fmax(most, fabs((double)got[j] - (double)want[j]));
+        CHECK_THAT(most <= bound, "%s: %g beside PyTorch", theirs, most);
+        CONVERT("%s --to peft --base %s %s %s", as, path_of("base"), path_of("adapters"), path_of("peft"));
+        CONVERT("%s --base %s %s %s", as, path_of("base"), path_of("peft"), path_of("again"));
+        snprintf(command, sizeof command, "cmp %s %s", path_of("adapters"), path_of("again"));
+        CHECK_THAT(system(command) == 0, "%s: other adapters after the way there and back", theirs);
+        cmha_archive_close(&expected);
+    }
+}
+
 /* 96 greedy steps of stories260K, as llama2.c computes them in double precision. */
 static void stories(void) {
     static const char *const bin = "../shared/data/weights/stories260k/stories260K.bin";
@@ -244,6 +296,55 @@ static void refused(const char *out, const char *what, const char *arguments) {
     CHECK_THAT(end && !end[1] && !strncmp(said, "convert: ", 9) && strstr(said, what),
                "%s: \"%s\" has no \"%s\"", arguments, said, what);
     CHECK_THAT(access(path_of(out), F_OK) != 0, "%s left %s", arguments, out);
+}
+
+static void change(const char *old, const char *text);
+
+/* What is wrong with PEFT's folder, or does not fit the base, is said in one line. */
+static void peft_refused(void) {
+    static const struct { const char *old, *text, *what; } cases[] = {
+        {"\"LORA\"", "\"LOHA\"", "peft_type is not known here but as LORA"},
+        {"\"none\"", "\"all\"", "bias is not known here but as none"},
+        {"\"r\": 3", "\"r\": 2", "is [3, 16], rank 2 beside this base needs [2, 16]"},
+        {"\"r\": 3", "\"r\": 2.5", "r is no whole number from 1 to 65536"},
+        {"\"lora_alpha\": 4", "\"lora_alpha\": 0", "lora_alpha is no number above 0"},
+        {"\"use_rslora\": true", "\"use_rslora\": 1", "use_rslora is neither true nor false"},
+        {"\"use_rslora\"", "\"use_dora\"", "use_dora is not known here but as null"},
+        {"\"use_rslora\"", "\"fan_in_fan_out\"", "fan_in_fan_out comes twice"},
+        {"\"lora_dropout\"", "\"lora_drops\"", "lora_drops is not understood"},
+        {"\"init_lora_weights\": true", "\"init_lora_weights\": \"pissa\"", "may have changed the base"},
+        {"\"target_modules\"", "\"exclude_modules\"", "target_modules names nothing"},
+        {"{", "[", "is no JSON object"}};
+    char arguments[1200], command[1600];
+    CONVERT("%s %s", model_of("llama"), path_of("base"));
+    CONVERT("%s %s", model_of("gpt2"), path_of("other"));
+    snprintf(arguments, sizeof arguments, "--base %s %s", path_of("base"), path_of("bad"));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        snprintf(command, sizeof command, "rm -rf %s && cp -r %s %s && chmod -R u+w %s && "
+                 "cp %s/adapter_config.json %s/config.json", path_of("bad"), model_of("llama_peft"),
+                 path_of("bad"), path_of("bad"), path_of("bad"), path_of("bad"));
+        CHECK(system(command) == 0);
+        change(cases[i].old, cases[i].text);
+        snprintf(command, sizeof command, "mv %s/config.json %s/adapter_config.json", path_of("bad"),
+                 path_of("bad"));
+        CHECK(system(command) == 0);
+        refused("no", cases[i].what, arguments);
+    }
+    snprintf(arguments, sizeof arguments, "%s", model_of("llama_peft"));
+    refused("no", "adapters need the checkpoint that they are for", arguments);
+    snprintf(arguments, sizeof arguments, "--base %s %s", path_of("other"), model_of("llama_peft"));
+    refused("no", "is not understood", arguments);
+    snprintf(arguments, sizeof arguments, "--base %s %s", model_of("llama"), model_of("llama_peft"));
+    refused("no", "the base of adapters is a checkpoint of ours", arguments);
+    snprintf(arguments, sizeof arguments, "--base %s %s", path_of("base"), path_of("other"));
+    refused("no", "--base is for adapters", arguments);
+    snprintf(arguments, sizeof arguments, "--to peft --base %s %s", path_of("base"), path_of("base"));
+    refused("no", "it has no adapters", arguments);
+    snprintf(arguments, sizeof arguments, "--to hf --base %s %s", path_of("base"), model_of("llama_peft"));
+    refused("no", "become adapters of ours", arguments);
+    snprintf(arguments, sizeof arguments, "--context 4 --base %s %s", path_of("base"),
+             model_of("llama_peft"));
+    refused("no", "--context is for models, not for adapters", arguments);
 }
 
 /* ---- There and back ---- */
@@ -443,7 +544,7 @@ static void move(const char *path, const char *name, size_t at, float by) {
 
 static void complexformer(void) {
     static const char *const kinds[] = {"cmha-fixed", "cmha", "cmha-shared"};
-    char line[256];
+    char line[1600];
     for (size_t i = 1; i < ENCODERS; i++) { /* the RoPE models */
         if (strstr(models[i], "bert")) continue;
         CONVERT("%s %s", model_of(models[i]), path_of("rope"));
@@ -456,7 +557,6 @@ static void complexformer(void) {
         }
         CONVERT("--to hf %s %s", path_of("cmha"), path_of("hf"));
         CONVERT("--to hf %s %s", path_of("rope"), path_of("of"));
-        char line[1600];
         snprintf(line, sizeof line, "diff -r %s %s && rm -r %s", path_of("hf"), path_of("of"), path_of("hf"));
         CHECK_THAT(system(line) == 0, "%s: a ComplexFormer in their form is another", models[i]);
     }
@@ -916,6 +1016,7 @@ int main(int argc, char **argv) {
     few_bits();
     like_elsewhere();
     stories();
+    peft();
     for (size_t i = LEARNED; i < ENCODERS; i++) learns_like(models[i]), adapts(models[i]);
 #ifndef CMHA_DOUBLE
     back_again();
@@ -930,6 +1031,7 @@ int main(int argc, char **argv) {
     onto_itself();
     in_the_way();
     not_a_number();
+    peft_refused();
 #endif
     char command[128];
     snprintf(command, sizeof command, "rm -rf %s", folder);

@@ -137,6 +137,7 @@ static void give(void *user, void *memory, size_t bytes) {
 enum { V = 19, STREAM = 300, DOCUMENTS = 700, PATH = 96 };
 
 static char folder[64] = "/tmp/cmha-malloc-XXXXXX", path[PATH], packed_path[PATH], text_path[PATH];
+static char cache_path[PATH];
 static int32_t stream[STREAM];
 static cmha_real numbers[DOCUMENTS * 16], out[16 * V], similarity[64];
 static int64_t found[64];
@@ -200,11 +201,14 @@ static cmha_status decode(cmha_model *model, const cmha_cache_options *options) 
     OK(cmha_cache_init(&cache, model, 1, 12, 1, options));
     OK(cmha_cache_append(&cache, stream, 5, out));
     OK(cmha_generate(&cache, stream, 3, 20, NULL, 1, NULL, NULL));
+    OK(cmha_cache_save(&cache, cache_path));
+    OK(cmha_cache_read(&cache, cache_path));
+    OK(cmha_cache_append(&cache, stream, 1, out));
     cmha_cache_close(&cache);
     return CMHA_OK;
 }
 
-/* A model of a kind: trained, decoded with, packed, saved and loaded. */
+/* A model of a kind: trained, decoded with (its cache saved and read), packed, saved and loaded. */
 static cmha_status live(const char *kind, const char *fields) {
     cmha_model_config m = check_model_config();
     cmha_model model, again;
@@ -320,6 +324,7 @@ int main(int argc, char **argv) {
     if (!system_folder(folder)) return perror(folder), 2;
     snprintf(packed_path, sizeof packed_path, "%s/packed", folder);
     snprintf(path, sizeof path, "%s/file", folder), snprintf(text_path, sizeof text_path, "%s/text", folder);
+    snprintf(cache_path, sizeof cache_path, "%s/cache", folder);
     file = fopen(text_path, "wb");
     if (file) fputs("a text", file), fclose(file);
     check_fill(numbers, DOCUMENTS * 16, 1);
@@ -345,7 +350,7 @@ int main(int argc, char **argv) {
     cmha_knowledge_close(&base), cmha_context_close(&context);
     check_quiet("closing", CMHA_OK);
     noting = 0;
-    remove(path), remove(packed_path), remove(text_path), remove(folder);
+    remove(path), remove(packed_path), remove(text_path), remove(cache_path), remove(folder);
     return check_end();
 }
 

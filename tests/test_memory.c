@@ -29,7 +29,8 @@ static const family families[] = {
     {"real, mixed", "parallel=norms value_residual=1 residual_mix=1 n_kv_heads=2 n_layers=3 dropout=0.1 "
                     "z_loss=1e-3"},
     {"real, layers of kinds", "placement=sandwich activation=geglu_tanh layer_kinds=lgn window=4 "
-                              "local_base=9 n_layers=3 qk_norm=rms_whole n_kv_heads=2 head_scale=0.5 embedding_factor=2"},
+                              "local_base=9 n_layers=3 qk_norm=rms_whole n_kv_heads=2 head_scale=0.5 "
+                              "embedding_factor=2"},
     {"real, encoder of kinds", "placement=after causal=0 layer_kinds=gl window=4 norm=layernorm_gain "
                                "activation=geglu_erf head_scale=0.5 head_transform=0 dropout=0.1"},
     {"real, encoder", "causal=0 classes=3 token_types=2 position=sinusoidal dropout=0.1"},

@@ -240,6 +240,119 @@ static void forgets_with_sinks(const char *options, size_t sinks, size_t capacit
     free(held), cmha_cache_close(&cache), cmha_cache_close(&fresh), close_stream(&s);
 }
 
+/* ---------------------------------------- layers of different kinds ------------------------------------- */
+
+#define LAYERS "attention=rope placement=sandwich n_layers=3 local_base=50 "
+
+/* Where some layers see all, CMHA_SLIDE is no ring: a full cache forgets a quarter and says what the rest
+   says from position 0 on */
+static void mixed_reads_again(const char *options) {
+    enum { CAPACITY = 16, N = 90 };
+    cmha_cache cache, fresh;
+    cmha_real got[B * V], want[B * V];
+    int32_t *held = (int32_t *)check_alloc(B * CAPACITY, sizeof *held);
+    double off = 0;
+    size_t at, b;
+    stream s;
+    if (!open_stream(&s, options, "window=5", N)) return;
+    CHECK_OK(cmha_cache_init(&cache, &s.model, B, CAPACITY, CMHA_SLIDE, NULL));
+    CHECK_OK(cmha_cache_init(&fresh, &s.model, B, CAPACITY, CMHA_SLIDE_NOT, NULL));
+    CHECK_THAT(!cache.endless && !cache.exact, "%s: it is a ring", s.label);
+    for (at = 0; at < N; at++) {
+        CHECK_OK(feed(&cache, &s, at, 1, got));
+        for (b = 0; b < B; b++)
+            memcpy(held + b * cache.length, s.ids + b * N + cache.first, cache.length * sizeof *held);
+        cmha_cache_reset(&fresh);
+        CHECK_OK(cmha_cache_append(&fresh, held, cache.length, want));
+        off = fmax(off, check_distance(got, want, B * V));
+    }
+    CHECK(cache.first > 0 && cache.first + cache.length == N);
+    CHECK_THAT(off < check_tolerance(1e-10, 3e-4), "%s: reading again is off by %.3g", s.label, off);
+    free(held), cmha_cache_close(&cache), cmha_cache_close(&fresh), close_stream(&s);
+}
+
+/* One layer alone looks at other tokens, what the others' attention says is times 0: forgetting with sinks
+   says what the model says of the tokens held, in layers of every letter */
+static void mixed_forgets(const char *options, size_t active, size_t sinks, size_t capacity) {
+    enum { N = 260 };
+    cmha_cache cache, fresh;
+    cmha_cache_options o;
+    cmha_real got[B * V], want[B * V];
+    int32_t *held = (int32_t *)check_alloc(B * capacity, sizeof *held);
+    double off = 0;
+    size_t at, b, i;
+    stream s;
+    memset(&o, 0, sizeof o);
+    o.sinks = sinks, o.prompt = 4;
+    if (!open_stream(&s, options, "window=5", N)) return;
+    for (i = 0; i < s.model.config.n_layers; i++) {
+        cmha_tensor *last = s.model.blocks[i].wo_weight;
+        if (i != active) memset(last->data, 0, last->size * sizeof *last->data);
+    }
+    CHECK_THAT(!cmha_cache_init(&cache, &s.model, B, capacity, CMHA_SLIDE_FORGET, &o), "%s: %s", s.label,
+               cmha_error(&context));
+    CHECK_OK(cmha_cache_init(&fresh, &s.model, B, capacity, CMHA_SLIDE_NOT, NULL));
+    CHECK(cache.endless && !cache.exact && cache.sinks == sinks && cache.window == capacity - sinks);
+    for (at = 0; at < N; at++) {
+        CHECK_OK(feed(&cache, &s, at, 1, got));
+        if (at < capacity || at % 3) continue;
+        for (b = 0; b < B; b++) {
+            memcpy(held + b * capacity, s.ids + b * N, sinks * sizeof *held);
+            memcpy(held + b * capacity + sinks, s.ids + b * N + at + 1 - (capacity - sinks),
+                   (capacity - sinks) * sizeof *held);
+        }
+        cmha_cache_reset(&fresh);
+        CHECK_OK(cmha_cache_append(&fresh, held, capacity, want));
+        off = fmax(off, check_distance(got, want, B * V));
+    }
+    CHECK_THAT(off < check_tolerance(1e-10, 3e-4), "%s, layer %zu, %zu sinks of %zu: off by %.3g", s.label,
+               active, sinks, capacity, off);
+    free(held), cmha_cache_close(&cache), cmha_cache_close(&fresh), close_stream(&s);
+}
+
+/* All layers at once: what a plain cache says until the capacity is reached, each sequence for itself, and
+   then finite numbers that no longer are the whole sequence's */
+static void mixed_together(const char *options, size_t sinks, size_t capacity) {
+    enum { N = 200 };
+    cmha_cache two, one, plain;
+    cmha_cache_options o;
+    cmha_real a[B * V], b[V], c[B * V];
+    double early = 0, alone = 0, late = 0;
+    size_t at;
+    stream s;
+    memset(&o, 0, sizeof o);
+    o.sinks = sinks;
+    if (!open_stream(&s, options, "window=5", N)) return;
+    CHECK_OK(cmha_cache_init(&two, &s.model, B, capacity, CMHA_SLIDE_FORGET, &o));
+    CHECK_OK(cmha_cache_init(&one, &s.model, 1, capacity, CMHA_SLIDE_FORGET, &o));
+    CHECK_OK(cmha_cache_init(&plain, &s.model, B, N, CMHA_SLIDE_NOT, NULL));
+    for (at = 0; at < N; at++) {
+        CHECK_OK(feed(&two, &s, at, 1, a)), CHECK_OK(feed(&plain, &s, at, 1, c));
+        CHECK_OK(cmha_cache_append(&one, s.ids + N + at, 1, b)); /* the second sequence */
+        CHECK(check_finite(a, B * V));
+        alone = fmax(alone, check_distance(a + V, b, V));
+        if (at < capacity) early = fmax(early, check_distance(a, c, B * V));
+        else late = fmax(late, check_distance(a, c, B * V));
+    }
+    CHECK_THAT(early < check_tolerance(1e-10, 3e-4), "%s: before it is full off by %.3g", s.label, early);
+    CHECK_THAT(alone < check_tolerance(1e-10, 3e-4), "%s: one sequence is off by %.3g", s.label, alone);
+    CHECK_THAT(late > 1e-3, "%s: it forgets nothing (%.3g)", s.label, late);
+    cmha_cache_close(&two), cmha_cache_close(&one), cmha_cache_close(&plain), close_stream(&s);
+}
+
+static void mixed(void) {
+    static const char *const layers[] = {LAYERS "layer_kinds=gln", LAYERS "layer_kinds=nlg n_kv_heads=2",
+                                         "attention=pope n_layers=3 layer_kinds=lgn local_base=20"};
+    size_t i, active;
+    for (i = 0; i < SHAPES; i++) ring(LAYERS "layer_kinds=l", i);
+    mixed_reads_again(LAYERS "layer_kinds=gl"), mixed_reads_again(LAYERS "layer_kinds=ln");
+    for (i = 0; i < sizeof layers / sizeof *layers; i++) {
+        for (active = 0; active < 3; active++)
+            mixed_forgets(layers[i], active, 4, 40), mixed_forgets(layers[i], active, 65, 130);
+        mixed_together(layers[i], 3, 70);
+    }
+}
+
 /* ----------------------------------------------- far out ------------------------------------------------ */
 
 /* Relative positions: at 10^7 a ring says what it says at 0. (The tokens before `first` never were.) */
@@ -416,6 +529,7 @@ int main(int argc, char **argv) {
         if (!check_quick()) forgets_with_sinks(kinds[i], 1, 9), forgets_with_sinks(kinds[i], 65, 130);
     }
     forgets_with_sinks(kinds[7], 3, 100);
+    mixed();
     for (j = 0; j < 2; j++) {
         saved(kinds[1], "window=9", CMHA_SLIDE, (int)j), saved(kinds[0], "", CMHA_SLIDE_FORGET, (int)j);
         saved(kinds[4], "", CMHA_SLIDE, (int)j), saved(kinds[9], "", CMHA_SLIDE_NOT, (int)j);

@@ -156,7 +156,7 @@ static void refusals(void) {
         {"{", "no JSON"},
         {"{}", "no vocab"},
         {"{'model':{'type':'BPE','vocab':{},'merges':[]}}", "no tokens"},
-        {"{'model':{'type':'WordLevel','vocab':{}}}", "WordLevel"},
+        {"{'model':{'type':'WordMagic','vocab':{}}}", "WordMagic"},
         {BPE_OF(",'dropout':0.1}}"), "dropout"},
         {BPE_OF(",'wings':2}}"), "wings"},
         {BPE_OF(",'unk_token':'?'}}"), "the unknown token ? is not"},
@@ -207,6 +207,9 @@ static void refusals(void) {
         {"{'model':{'type':'Unigram','vocab':[['a']]}}", "has no score"},
         {"{'model':{'type':'Unigram','unk_id':5,'vocab':[['a',-1]]}}", "wrong id"},
         {"{'model':{'type':'WordPiece','vocab':{'a':0}}}", "[UNK]"},
+        {"{'model':{'type':'WordLevel','vocab':{'a':0}}}", "<unk>"},
+        {"{'model':{'type':'WordLevel','unk_token':'u','vocab':{'a':0}}}", "unknown token u"},
+        {"{'model':{'type':'WordLevel','unk_token':'a','wild':1,'vocab':{'a':0}}}", "wild"},
         {"no tokenizer at all", "no tokenizer"},
         {"", "no tokenizer"}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -309,6 +312,19 @@ static void edges(void) {
     static const struct {
         const char *json, *text, *ids; /* or what the error says */
     } cases[] = {
+        {"{'model':{'type':'WordLevel','unk_token':'u','vocab':{'u':0,'ab':1,'c':2,'a':3,"
+         "'.':4,'c.':5,'a c':6}},'pre_tokenizer':{'type':'WhitespaceSplit'}}", "ab c. abc  a", "1 5 0 3"},
+        {"{'model':{'type':'WordLevel','unk_token':'u','vocab':{'u':0,'ab':1,'c':2,'a':3,"
+         "'.':4,'c.':5,'a c':6}},'pre_tokenizer':{'type':'Whitespace'}}", "ab c. abc  a", "1 2 4 0 3"},
+        {"{'model':{'type':'WordLevel','unk_token':'u','vocab':{'u':0,'ab':1,'c':2,'a':3,"
+         "'.':4,'c.':5,'a c':6}}}", "a c", "6"},
+        {"{'model':{'type':'WordLevel','unk_token':'u','vocab':{'u':0,'ab':1,'c':2,'a':3,"
+         "'.':4,'c.':5,'a c':6}}}", "a  c", "0"},
+        {"{'model':{'type':'WordLevel','unk_token':'u','vocab':{'u':0,'ab':1,'c':2,'a':3,"
+         "'.':4,'c.':5,'a c':6}},'pre_tokenizer':{'type':'WhitespaceSplit'}}", "", ""},
+        {"{'model':{'type':'WordLevel','unk_token':'','vocab':{'u':0,'ab':1,'c':2,'a':3,"
+         "'.':4,'c.':5,'a c':6}},'pre_tokenizer':{'type':'WhitespaceSplit'}}", "a b",
+         "a word is unknown, and there is no token for that"},
         {"{'model':{'type':'WordPiece','unk_token':'u','max_input_chars_per_word':2,"
          "'vocab':{'u':0,'a':1,'##b':2}}}", "ab", "1 2"},
         {"{'model':{'type':'WordPiece','unk_token':'u','max_input_chars_per_word':2,"
@@ -653,7 +669,13 @@ static void others_in_pieces(void) {
          "'normalizer':{'type':'BertNormalizer'},'pre_tokenizer':{'type':'BertPreTokenizer'},"
          "'added_tokens':[{'id':7,"
          "'content':'<|END|>','normalized':true}]}",
-         3}};
+         3},
+        {"WordLevel",
+         "{'model':{'type':'WordLevel','unk_token':'u','vocab':{'u':0,'the':1,'cab':2,'a':3,'head':4,"
+         "'!':5}},'pre_tokenizer':{'type':'Whitespace'}}",
+         3},
+        {"WordLevel of whole texts",
+         "{'model':{'type':'WordLevel','unk_token':'u','vocab':{'u':0,'a b':1,'a':2}}}", 0}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         tokenizer t;
         if (!CHECK_THAT(from_json(&t, rows[i].json), "%s: %s", rows[i].what, error)) continue;
@@ -950,7 +972,8 @@ static void known_patterns(void) {
     static const char *const parts[] = {"a", "Bc", "I'll", "'S", "12345", " ", "  ", "\n", "\r\n", "\t", "!?",
                                         "/", "\xC3\xA9", "\xCE\xA9m", "e\xCC\x81",
                                         "\xE6\x97\xA5\xE3\x81\x82", "\xC2\xA0", "\xC2\xBD",
-                                        "\xF0\x9F\x98\x80", "'re", "_", "\xE2\x85\xA7", "\xC7\x85", "\xCA\xB0", "\xFF"};
+                                        "\xF0\x9F\x98\x80", "'re", "_", "\xE2\x85\xA7", "\xC7\x85",
+                                        "\xCA\xB0", "\xFF"};
     size_t n;
     const tokenizer_pattern *known = tokenizer_patterns(&n);
     for (size_t i = 0; i < n; i++) {

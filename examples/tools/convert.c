@@ -15,15 +15,22 @@
 #define NO_ROWS
 #include "options.h"
 #include "forms.h"
+#include "peft.h"
 #include "weights.h"
 #include "codec.h"
 #include "vocabulary.h"
 
-enum { TO, AS, TYPE, ATTENTION, TOKENIZER, CONTEXT, CHECK, IDS, HELP, N_OPTIONS };
+enum { TO, AS, TYPE, BASE, ATTENTION, TOKENIZER, CONTEXT, CHECK, IDS, HELP, N_OPTIONS };
 static setting option[N_OPTIONS] = {
-    {"--to", "cmha", "cmha (a checkpoint of ours), hf (a folder as Hugging Face has it) or gguf; cmha"},
-    {"--as", NULL, "of --to hf and gguf: whose form, such as phi3; that of IN, else the first that fits"},
+    {"--to", "cmha", "cmha (a checkpoint of ours), hf (a folder as Hugging Face has it), gguf, or peft\n"
+     "                   (adapters of ours as a folder of PEFT's, with --base); cmha"},
+    {"--as", NULL,
+     "of --to hf, gguf and peft, and of adapters: whose form, such as phi3; that of IN, else the\n"
+     "                   first that fits"},
     {"--type", "f32", "f32, f16, bf16, in gguf also q8_0: how matrices are stored; f32"},
+    {"--base", NULL,
+     "a checkpoint of ours, for which adapters are: IN is a folder of adapter_config.json and\n"
+     "                   adapter_model.safetensors, or with --to peft what train_tiny --lora saved"},
     {"--attention", NULL,
      "cmha, cmha-shared, cmha-fixed or rope: the same model with that attention, where\n"
      "                   its outputs stay what they are: RoPE is ComplexFormer with delta = 1 and b = 0"},
@@ -809,6 +816,295 @@ static form take_form(input *in, const pieces *all, cmha_model_config *c, int ta
     return f;
 }
 
+/* ---- Adapters ---- */
+
+/* Adapters and the base that they stand beside. */
+typedef struct adapters {
+    const char *path;        /* a folder of PEFT's, or a file of ours */
+    weights tensors;         /* in it */
+    input base;
+    pieces all;              /* of the base */
+    form in;                 /* whose names PEFT has for the base's matrices */
+    peft_settings settings;
+    cmha_model_config there; /* the base in that form's terms */
+    cmha_model model;        /* the base with the adapters */
+} adapters;
+
+/* Ends the program with a line on the adapters. */
+static void refuse_adapters(const adapters *a, const char *what, const char *why) {
+    char line[TEXT_ERROR];
+    snprintf(line, sizeof line, ": %s%s", what, why);
+    complain(1, a->path, line);
+}
+
+/* Is IN a folder of adapters? */
+static int is_peft(const char *path) {
+    char *config = weights_path(path, PEFT_CONFIG);
+    int found = config && !access(config, F_OK);
+    free(config);
+    return found;
+}
+
+/* Opens --base, and finds whose names its matrices have: --as, or the first form that holds it. */
+static void open_base(adapters *a, const char *to) {
+    const char *path = option[BASE].value, *as = option[AS].value;
+    static const int of_models[] = {ATTENTION, TOKENIZER, CONTEXT};
+    for (int i = 0; i < 3; i++)
+        if (option[of_models[i]].value && strcmp(option[of_models[i]].value, "0"))
+            complain(2, option[of_models[i]].name, " is for models, not for adapters");
+    if (!path) complain(2, a->path, ": adapters need the checkpoint that they are for, --base CHECKPOINT");
+    open_input(&a->base, path), spare_input(&a->base, to);
+    if (a->base.in != OURS || a->base.tensors.plain)
+        refuse(&a->base, "the base of adapters is a checkpoint of ours; first: build/convert IN OUT");
+    if (a->base.config.lora_rank)
+        refuse(&a->base, "it has adapters of its own; first: build/generate --merge");
+    a->all = list_pieces(&a->base.config);
+    check_tensors(&a->base, &a->all);
+    a->there = a->base.config;
+    if (a->there.attention == CMHA_ATTENTION_CMHA) check(cmha_kind(&ctx, "rope", &a->there));
+    a->in = as ? form_by_name(&a->there, as, 0, failure) : form_fitting(&a->there, 0, failure);
+    if (a->in == OURS) refuse(&a->base, failure);
+    if (IN(a->in) & IN_ROTARY) a->there.layout = form_layout(a->in);
+}
+
+static void close_adapters(adapters *a) {
+    weights_close(&a->tensors), weights_close(&a->base.tensors);
+    cmha_model_close(&a->model);
+    free(a->all.list), free(a->base.held), free(a->base.made);
+    cmha_context_close(&ctx);
+}
+
+/* Is a piece a matrix of a block that has a name there? */
+static int can_adapt(const piece *p, form f) {
+    return p->rank == 2 && !strcmp(p->suffix, ".weight") && !strncmp(p->ours, "blocks.%.", 9) && theirs(p, f);
+}
+
+/* A (b = 0) or B of a piece in PEFT's folder, or NULL: of a model with its head, or of one without. */
+static weights_tensor *peft_tensor(const adapters *a, const piece *p, int b) {
+    weights_tensor *found = NULL;
+    char name[192];
+    for (int prefixed = 1; prefixed >= 0 && !found; prefixed--) {
+        peft_name(name, sizeof name, a->in, theirs(p, a->in), prefixed, p->layer, b);
+        found = weights_find(&a->tensors, name);
+    }
+    return found;
+}
+
+/* A (b = 0) or B of a piece in the model, or NULL. */
+static cmha_tensor *own_factor(const adapters *a, const piece *p, int b) {
+    char name[80];
+    if (strcmp(p->suffix, ".weight")) return NULL;
+    snprintf(name, sizeof name, "%.*s.lora_%c", (int)(strlen(p->name) - strlen(p->suffix)), p->name, "ab"[b]);
+    cmha_parameter *found = cmha_parameters_find(&a->model.parameters, name);
+    return found ? &found->tensor : NULL;
+}
+
+/* Has a piece adapters in PEFT's folder? They are two, in their shapes. */
+static int check_factors(adapters *a, size_t at) {
+    const piece *p = &a->all.list[at];
+    size_t before, r = a->settings.rank, rows = rows_around(&a->all, at, a->in, &before);
+    const size_t shapes[2][2] = {{r, p->shape[1]}, {rows, r}};
+    weights_tensor *two[2] = {peft_tensor(a, p, 0), peft_tensor(a, p, 1)};
+    char is[96], needs[96], line[TEXT_ERROR];
+    if (!two[0] && !two[1]) return 0;
+    if (!two[0] || !two[1])
+        refuse_adapters(a, two[!two[0]]->name, two[0] ? " has no lora_B" : " has no lora_A");
+    for (int b = 0; b < 2; b++) {
+        two[b]->used = 1;
+        if (two[b]->rank == 2 && !memcmp(two[b]->shape, shapes[b], sizeof shapes[b])) continue;
+        tell_shape(is, sizeof is, two[b]->shape, two[b]->rank), tell_shape(needs, sizeof needs, shapes[b], 2);
+        snprintf(line, sizeof line, " is [%s], rank %zu beside this base needs [%s]", is, r, needs);
+        refuse_adapters(a, two[b]->name, line);
+    }
+    return 1;
+}
+
+/* Sets the fields of a model with the adapters that PEFT's folder has: *c is the base's. */
+static void adapter_fields(adapters *a, cmha_model_config *c) {
+    size_t used = 0;
+    c->lora_rank = a->settings.rank, c->lora_alpha = a->settings.alpha;
+    for (size_t i = 0; i < a->all.n; i++) {
+        const piece *p = &a->all.list[i];
+        const char *end = strrchr(p->ours, '.');
+        if (!can_adapt(p, a->in) || !check_factors(a, i) || strstr(c->lora_on, end + 1)) continue;
+        used += (size_t)snprintf(c->lora_on + used, sizeof c->lora_on - used, "%s%s", used ? "," : "",
+                                 end + 1);
+        if (used >= sizeof c->lora_on) refuse_adapters(a, "too many kinds of matrices have adapters", "");
+    }
+    for (size_t i = 0; i < a->tensors.n; i++)
+        if (!a->tensors.list[i].used) refuse_adapters(a, a->tensors.list[i].name, " is not understood");
+    if (!used) refuse_adapters(a, "no adapter is in it", "");
+}
+
+/* Reads a tensor of PEFT's folder, all numbers finite. */
+static void read_factor(adapters *a, const weights_tensor *t, float *x) {
+    must(weights_read(&a->tensors, t, x, failure));
+    for (size_t i = 0; i < t->count; i++)
+        if (!isfinite(x[i])) refuse_adapters(a, t->name, " has a number that is not finite");
+}
+
+/* Does a piece's B have its rows in another order there? */
+static int moves_rows(const adapters *a, const piece *p) {
+    int rotates = strstr(p->name, ".attn.wq.") || strstr(p->name, ".attn.wk.");
+    return rotates && a->there.layout != a->base.config.layout;
+}
+
+/* B [rows, rank] of a piece as a matrix of its own. */
+static piece piece_of_b(const adapters *a, const piece *p) {
+    piece b = *p;
+    b.shape[1] = a->settings.rank;
+    return b;
+}
+
+/* Reads A and B of a piece into the model. Pieces of one matrix there have one A. */
+static void read_factors(adapters *a, size_t at) {
+    const piece *p = &a->all.list[at], rows = piece_of_b(a, p);
+    const weights_tensor *A = peft_tensor(a, p, 0), *B = peft_tensor(a, p, 1);
+    cmha_tensor *own = own_factor(a, p, 1);
+    size_t before, r = a->settings.rank;
+    if (!A || !B) return; /* B begins as zeros */
+    (void)rows_around(&a->all, at, a->in, &before);
+    read_factor(a, A, own_factor(a, p, 0)->data);
+    float *x = take(B->count, sizeof *x);
+    read_factor(a, B, x);
+    if (is_by_head(p, a->in)) by_head(&a->base, before / p->shape[0], r, x, own->data, 0);
+    else memcpy(own->data, x + before * r, own->size * sizeof *x);
+    if (moves_rows(a, p))
+        change_layout(own->data, &rows, &a->base.config, a->base.config.layout == CMHA_LAYOUT_HALF);
+    free(x);
+}
+
+static int tell_adapters(const adapters *a, const char *to, size_t matrices) {
+    printf("%s: adapters of %zu matrices, rank %zu, alpha %g\n", to, matrices, a->settings.rank,
+           a->settings.alpha);
+    return end_program(0);
+}
+
+/* Reads adapters of PEFT's, and writes them as train_tiny --lora does. */
+static int read_peft(const char *path, const char *to) {
+    adapters a;
+    cmha_model_config c;
+    size_t n = 0, matrices = 0;
+    char *config = weights_path(path, PEFT_CONFIG), *file = weights_path(path, PEFT_TENSORS);
+    memset(&a, 0, sizeof a), a.path = path;
+    open_base(&a, to), c = a.base.config;
+    char *text = config && file ? weights_slurp(config, (size_t)1 << 20, &n, failure) : NULL;
+    if (!text) complain(1, config && file ? failure : "no memory for a path", "");
+    if (!peft_read(&a.settings, text, n, failure)) refuse_adapters(&a, failure, "");
+    if (access(file, F_OK)) refuse_adapters(&a, "it has no ", PEFT_TENSORS);
+    if (text_same_file(file, to)) complain(2, to, " is what is read; name another OUT");
+    must(weights_open_archive(&a.tensors, &ctx, file, failure));
+    adapter_fields(&a, &c);
+    check(cmha_model_init(&a.model, &ctx, &c));
+    check(cmha_model_read(&a.model, option[BASE].value, 2, NULL));
+    for (size_t i = 0; i < a.all.n; i++)
+        if (can_adapt(&a.all.list[i], a.in) && peft_tensor(&a, &a.all.list[i], 0)) {
+            read_factors(&a, i), matrices++;
+        }
+    check(cmha_model_save_part(&a.model, to));
+    free(config), free(file), free(text), close_adapters(&a);
+    return tell_adapters(&a, to, matrices);
+}
+
+/* Makes A and B of the pieces from `at` to `end`, which are one matrix there, into two outputs. */
+static void join_factors(adapters *a, size_t at, size_t end, output *two) {
+    const piece *p = &a->all.list[at];
+    const cmha_tensor *A = own_factor(a, p, 0);
+    size_t before, r = a->settings.rank, rows = rows_around(&a->all, at, a->in, &before);
+    const size_t shapes[2][2] = {{r, p->shape[1]}, {rows, r}};
+    float *x = take(times(rows, r), sizeof *x), *y = take(times(rows, r), sizeof *y), *first = x;
+    for (size_t i = at; i < end; i++) {
+        const piece *q = &a->all.list[i], b = piece_of_b(a, q);
+        const cmha_tensor *other = own_factor(a, q, 0), *own = own_factor(a, q, 1);
+        if (!A || !other || memcmp(A->data, other->data, A->size * sizeof *A->data))
+            refuse_adapters(a, q->name, " is part of a joined matrix there, whose adapter has one A for all "
+                                        "of its parts; theirs differ");
+        memcpy(x, own->data, own->size * sizeof *x);
+        if (moves_rows(a, q)) change_layout(x, &b, &a->base.config, a->there.layout == CMHA_LAYOUT_HALF);
+        if (is_by_head(q, a->in)) by_head(&a->base, i - at, r, y, x, 1);
+        x += own->size;
+    }
+    two[1].given = is_by_head(p, a->in) ? y : first;
+    free(is_by_head(p, a->in) ? first : y);
+    first = take(A->size, sizeof *first), memcpy(first, A->data, A->size * sizeof *first);
+    two[0].given = first;
+    for (int b = 0; b < 2; b++) {
+        peft_name(two[b].name, sizeof two[b].name, a->in, theirs(p, a->in), 1, p->layer, b);
+        two[b].rank = 2, memcpy(two[b].shape, shapes[b], sizeof shapes[b]);
+        two[b].count = times(shapes[b][0], shapes[b][1]);
+    }
+}
+
+/* Makes the tensors of PEFT's folder; their modules go to `modules`, each once. */
+static output *peft_outputs(adapters *a, size_t *n, const char **modules, size_t *n_modules) {
+    output *list = take(2 * a->all.n + 1, sizeof *list);
+    for (size_t i = 0, end; i < a->all.n; i = end) {
+        const piece *p = &a->all.list[i];
+        size_t m = 0;
+        int some = 0;
+        for (end = i; end < a->all.n; end++) {
+            if (end > i && !same_tensor(&a->all.list[end], p, a->in)) break;
+            some |= own_factor(a, &a->all.list[end], 0) != NULL;
+        }
+        if (!some) continue;
+        if (!can_adapt(p, a->in)) refuse_adapters(a, p->name, " has an adapter, but no name there");
+        join_factors(a, i, end, list + *n), *n += 2;
+        while (m < *n_modules && strcmp(modules[m], peft_module(theirs(p, a->in)))) m++;
+        if (m == *n_modules) modules[(*n_modules)++] = peft_module(theirs(p, a->in));
+    }
+    return list;
+}
+
+/* Opens a file of adapters beside its base. */
+static void open_adapters(adapters *a, const char *to) {
+    cmha_model_config c;
+    open_base(a, to);
+    must(weights_open_archive(&a->tensors, &ctx, a->path, failure));
+    check(cmha_config_read(&ctx, a->path, &c, NULL));
+    if (!c.lora_rank) refuse_adapters(a, "it has no adapters; train_tiny --lora makes them", "");
+    for (size_t i = 0; i < a->tensors.n; i++)
+        if (!strstr(a->tensors.list[i].name, ".lora_"))
+            refuse_adapters(a, a->tensors.list[i].name, " is no adapter, and has no place there");
+    a->settings.rank = c.lora_rank;
+    a->settings.alpha = c.lora_alpha > 0 ? c.lora_alpha : (double)c.lora_rank;
+    check(cmha_model_init(&a->model, &ctx, &c));
+    check(cmha_model_read(&a->model, option[BASE].value, 2, NULL));
+    check(cmha_model_read(&a->model, a->path, 2, NULL));
+}
+
+/* Reads adapters of ours, and writes a folder as PEFT has it. */
+static int write_peft(const char *path, const char *to, uint32_t as) {
+    adapters a;
+    weights_file file;
+    size_t n = 0, n_modules = 0;
+    const char *modules[32];
+    memset(&a, 0, sizeof a), a.path = path;
+    open_adapters(&a, to);
+    output *list = peft_outputs(&a, &n, modules, &n_modules);
+    char *tensors = weights_path(to, PEFT_TENSORS), *config = weights_path(to, PEFT_CONFIG);
+    char *text = peft_write(&a.settings, a.in, modules, n_modules);
+    if (!tensors || !config || !text) complain(1, "no memory for ", to);
+    if (text_same_file(path, tensors)) complain(2, to, " is what is read; name another OUT");
+    for (size_t i = 0; i < n; i++) list[i].as = as;
+    int made = mkdir(to, 0777) == 0, done;
+    if (!weights_create(&file, tensors, failure)) {
+        if (made) rmdir(to);
+        complain(1, failure, "");
+    }
+    unfinished = strcpy(take(strlen(file.name) + 1, 1), file.name);
+    cJSON *texts = cJSON_CreateObject();
+    cJSON_AddStringToObject(texts, "format", "pt");
+    done = write_safetensors(&file, &a.base, &a.all, &a.all, list, n, &a.there, texts);
+    if (!done && made) weights_finish(&file, 0, NULL), rmdir(to), complain(1, failure, "");
+    if (done) write_text(config, text);
+    finish(&file, done);
+    char *finished = unfinished;
+    unfinished = NULL, free(finished);
+    for (size_t i = 0; i < n; i++) free((float *)(uintptr_t)list[i].given);
+    cJSON_Delete(texts), free(list), free(tensors), free(config), free(text), close_adapters(&a);
+    return tell_adapters(&a, to, n / 2);
+}
+
 /* ---- Comparing ---- */
 
 /* The numbers in --ids; NULL is none. */
@@ -898,16 +1194,16 @@ static int help(void) {
     puts("convert [OPTION...] IN OUT: a model of others as a checkpoint of ours, or back\n\n"
          "IN: a folder with config.json and model.safetensors or its shards (Llama, Mistral, Qwen2 and 3,\n"
          "Gemma 2 and 3, OLMo 2, Phi-2 and 3, SmolLM3, Granite, StableLM, GPT-NeoX, GPT-J, GPT-2, BERT,\n"
-         "RoBERTa, DistilBERT), a file of GGUF (F32, F16, BF16, Q8_0) or of llama2.c (.bin), or a\n"
-         "checkpoint of ours. OUT: a file, with --to hf a folder. A tokenizer in or beside IN goes along,\n"
-         "for M.safetensors as M.tokenizer.json. What is not understood of a model is named, and nothing is\n"
-         "written.\n");
+         "RoBERTa, DistilBERT), a file of GGUF (F32, F16, BF16, Q4_0 to Q8_0, Q4_K to Q6_K) or of\n"
+         "llama2.c (.bin), a checkpoint of ours, or a folder of PEFT's adapters. OUT: a file, with --to hf\n"
+         "and peft a folder. A tokenizer in or beside IN goes along, for M.safetensors as M.tokenizer.json.\n"
+         "What is not understood of a model is named, and nothing is written.\n");
     print_options(option, N_OPTIONS, 16, 0);
     return end_help("build/convert gpt2/ gpt2.safetensors");
 }
 
 int main(int argc, char **argv) {
-    static const char *const targets[] = {"cmha", "hf", "gguf"};
+    static const char *const targets[] = {"cmha", "hf", "gguf", "peft"};
     static const char *const types[] = {"f32", "f16", "bf16", "q8_0"};
     static const uint32_t storages[] = {GGUF_AS_F32, GGUF_AS_F16, GGUF_AS_BF16, GGUF_AS_Q8_0};
     const setting seed = {"", "1", ""}, threads = {"", "0", ""};
@@ -923,10 +1219,14 @@ int main(int argc, char **argv) {
         return compare(to, option[CHECK].value);
     }
     if (!path || !to) complain(2, "name what to read and what to write; see --help", "");
-    int target = word_of(TO, targets, 3), type = word_of(TYPE, types, 4);
+    int target = word_of(TO, targets, 4), type = word_of(TYPE, types, 4);
     size_t context = (size_t)whole_of(&option[CONTEXT], 0, 16777216);
     if (type == 3 && target != 2) complain(2, "--type q8_0 needs --to gguf", "");
     open_context(&seed, &threads, 1);
+    if (target == 3) return write_peft(path, to, storages[type]);
+    if (is_peft(path) && target) complain(2, "adapters of PEFT's become adapters of ours, --to cmha", "");
+    if (is_peft(path)) return read_peft(path, to);
+    if (option[BASE].value) complain(2, "--base is for adapters; no folder of them is ", path);
 
     open_input(&in, path), spare_input(&in, to);
     pieces all = list_pieces(&in.config);

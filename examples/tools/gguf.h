@@ -24,7 +24,8 @@ enum { GGUF_U8, GGUF_I8, GGUF_U16, GGUF_I16, GGUF_U32, GGUF_I32, GGUF_F32, GGUF_
 /* How the numbers of a tensor are stored, as the file numbers it. Q8_0: blocks of 32, an F16 factor each; the
    others of few bits are read alone: gguf_kinds has their blocks. */
 enum { GGUF_AS_F32 = 0, GGUF_AS_F16 = 1, GGUF_AS_Q4_0 = 2, GGUF_AS_Q4_1 = 3, GGUF_AS_Q5_0 = 6,
-       GGUF_AS_Q5_1 = 7, GGUF_AS_Q8_0 = 8, GGUF_AS_Q4_K = 12, GGUF_AS_Q5_K = 13, GGUF_AS_Q6_K = 14, GGUF_AS_BF16 = 30 };
+       GGUF_AS_Q5_1 = 7, GGUF_AS_Q8_0 = 8, GGUF_AS_Q4_K = 12, GGUF_AS_Q5_K = 13,
+       GGUF_AS_Q6_K = 14, GGUF_AS_BF16 = 30 };
 
 typedef struct gguf_value {
     const char *key;
@@ -196,7 +197,8 @@ static inline const gguf_kind *gguf_kind_of(uint32_t as) {
         {16, "IQ2_XXS", 0, 0, NULL}, {17, "IQ2_XS", 0, 0, NULL}, {18, "IQ3_XXS", 0, 0, NULL},
         {19, "IQ1_S", 0, 0, NULL}, {20, "IQ4_NL", 0, 0, NULL}, {21, "IQ3_S", 0, 0, NULL},
         {22, "IQ2_S", 0, 0, NULL}, {23, "IQ4_XS", 0, 0, NULL}, {24, "I8", 0, 0, NULL},
-        {25, "I16", 0, 0, NULL}, {26, "I32", 0, 0, NULL}, {27, "I64", 0, 0, NULL}, {28, "F64", 0, 0, NULL}, {29, "IQ1_M", 0, 0, NULL},
+        {25, "I16", 0, 0, NULL}, {26, "I32", 0, 0, NULL}, {27, "I64", 0, 0, NULL},
+        {28, "F64", 0, 0, NULL}, {29, "IQ1_M", 0, 0, NULL},
         {34, "TQ1_0", 0, 0, NULL}, {35, "TQ2_0", 0, 0, NULL}, {39, "MXFP4", 0, 0, NULL}};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (kinds[i].as == as) return &kinds[i];

@@ -41,10 +41,14 @@ static inline void complain(int status, const char *what, const char *which) {
     if (status) exit(status);
 }
 
-static inline void check(cmha_status status) {
-    const char *line = cmha_error(&ctx);
+/* Ends the program with the library's line, which of rows that are not there says who brings them. */
+static inline void complain_of(const char *line) {
     int own = ctx.config.n_scores || ctx.config.n_optimisers;
-    if (status) complain(1, line, COMMON ? own_rows_hint(line, own) : "");
+    complain(1, line, COMMON ? own_rows_hint(line, own) : "");
+}
+
+static inline void check(cmha_status status) {
+    if (status) complain_of(cmha_error(&ctx));
 }
 
 /* Ends the program with the line in `failure` after a text_.. function that has failed. */
@@ -82,13 +86,13 @@ static inline const struct foreign *foreign_model(const char *path) {
 
 /* Opens a checkpoint, or ends the program with a line, which of a model of others says how to convert it. */
 static inline void open_checkpoint(cmha_model *model, const char *path) {
-    char line[TEXT_ERROR], why[TEXT_ERROR];
+    char line[2 * TEXT_ERROR], why[TEXT_ERROR];
     cmha_status status = cmha_model_open(model, &ctx, path);
     const struct foreign *f;
     if (!status) return;
     snprintf(why, sizeof why, "%s", cmha_error(&ctx));
     f = foreign_model(path);
-    if (!f) complain(1, why, "");
+    if (!f) complain_of(why);
     snprintf(line, sizeof line, "%s; first: %sbuild/convert %.600s OUT.safetensors", f->what, f->first,
              f->folder ? "FOLDER" : path);
     complain(1, path, line);

@@ -2,7 +2,7 @@
    configuration in range; what it can be told in again, in the forms of others, means the same. */
 #include "fuzz.h"
 #include "mutate.h"
-#include "examples/tools/forms.h"
+#include "examples/tools/peft.h"
 
 static const char *const pieces[] = {
     "{\"type\":\"linear\",\"factor\":2.0}", "{\"rope_type\":\"dynamic\",\"factor\":2.0}",
@@ -11,7 +11,7 @@ static const char *const pieces[] = {
     "{\"rope_type\":\"yarn\",\"factor\":4.0,\"beta_fast\":32,\"beta_slow\":1,\"attention_factor\":1.2,"
     "\"mscale\":1.0,\"mscale_all_dim\":0.5,\"original_max_position_embeddings\":16}",
     "{\"0\":\"no\",\"1\":\"yes\"}", "[\"LlamaForCausalLM\"]", "[\"BertForSequenceClassification\"]",
-    "[\"sliding_attention\",\"full_attention\"]", NULL};
+    "[\"sliding_attention\",\"full_attention\"]", "[\"q_proj\"]", NULL};
 static const char *const words[] = {
     "architectures", "model_type", "hidden_size", "intermediate_size", "num_hidden_layers", "vocab_size",
     "num_attention_heads", "num_key_value_heads", "head_dim", "hidden_act", "max_position_embeddings",
@@ -27,7 +27,9 @@ static const char *const words[] = {
     "rope_local_base_freq", "query_pre_attn_scalar", "attn_logit_softcapping", "final_logit_softcapping",
     "logits_scaling", "attention_multiplier", "use_parallel_residual", "hidden_activation", "use_qkv_bias",
     "BertForMaskedLM", "general.architecture", "llama.rope.scaling.type", "llama.attention.key_length",
-    "llama.attention.causal", "gpt2.context_length", "bert.pooling_type", NULL};
+    "llama.attention.causal", "gpt2.context_length", "bert.pooling_type", "peft_type",
+    "LORA", "r", "lora_alpha", "use_rslora", "bias", "none", "fan_in_fan_out", "target_modules",
+    "init_lora_weights", "rank_pattern", NULL};
 
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t most, unsigned seed) {
     static const mutate_language language = {pieces, words, NULL};
@@ -47,6 +49,22 @@ static void same(const cmha_model_config *a, const cmha_model_config *b) {
     }
 }
 
+/* The same as settings of adapters: what is understood means the same when it is written. */
+static void adapters(const char *data, size_t size) {
+    static const char *const modules[] = {"self_attn.q_proj"};
+    char error[TEXT_ERROR] = "", *text;
+    peft_settings s, again;
+    if (!peft_read(&s, data, size, error)) {
+        NEED(*error && !strchr(error, '\n'));
+        return;
+    }
+    NEED(s.rank >= 1 && s.rank <= 65536 && s.alpha > 0 && s.alpha <= 1e6);
+    text = peft_write(&s, LLAMA, modules, 1);
+    NEED(text && peft_read(&again, text, strlen(text), error));
+    NEED(again.rank == s.rank && !(again.alpha < s.alpha) && !(again.alpha > s.alpha));
+    free(text);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     char error[TEXT_ERROR] = "", *text = NULL;
@@ -54,6 +72,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     form_settings s, t;
     gguf_file g;
     if (!fuzz_context.open) fuzz_open_context();
+    adapters((const char *)data, size);
     if (size > 4 && !memcmp(data, "GGUF", 4)) {
         if (!gguf_read(&g, data, size, error)) return 0;
         if (!form_read_gguf(&s, &fuzz_context, &g, &config, error)) NEED(*error && !strchr(error, '\n'));

@@ -236,6 +236,9 @@ for name in ("qwen3", "qwen3_window", "gemma2", "gemma3", "olmo2", "phi3", "smol
              "neox_serial", "gptj", "phi", "roberta", "roberta_classes", "distilbert"):
     with open(os.path.join(os.path.dirname(__file__), "../models", name, "config.json")) as f:
         CONFIGS[name] = json.load(f)
+for name in ("llama_peft", "gpt2_peft"):
+    with open(os.path.join(os.path.dirname(__file__), "../models", name, "adapter_config.json")) as f:
+        CONFIGS[name] = json.load(f)
 for name, value in CONFIGS.items():
     write("forms", "json-" + name, value)
 

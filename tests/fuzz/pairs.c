@@ -44,7 +44,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     text = (char *)malloc(n + !n);
     if (n) memcpy(text, data + at, n);
     if (!pairs_file_parse(&f, text, n, "the/file", error)) return check_line(error), NEED(!f.text), 0;
-    for (size_t i = 0; i < f.n; i++) NEED(f.prompt[i].at >= f.text && f.prompt[i].at + f.prompt[i].n <= f.text + n);
+    for (size_t i = 0; i < f.n; i++) {
+        NEED(f.prompt[i].at >= f.text);
+        NEED(f.prompt[i].at + f.prompt[i].n <= f.text + n);
+    }
     if (pairs_template_read(&t, (const char *)data + 1, at - 2, 1, error)) use(&f, &t, 1u + data[0]);
     else check_line(error), NEED(!t.text);
     pairs_template_close(&t), pairs_file_close(&f);

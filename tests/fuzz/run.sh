@@ -3,7 +3,9 @@
 # the seeds in tests/fuzz/corpus and from what earlier runs have found. Prints the executions of each and their sum; fails if one
 # finds something. FUZZ_SEED=1 draws the same cases again, in a folder without earlier runs; 0, the usual, draws others each time.
 F=${1:-build/fuzz} SECONDS_EACH=${2:-60}
-[ $# -gt 2 ] && shift 2 || set -- archive checkpoint adapters cache config gguf forms knowledge tokens table pairs samples tokenizer tokenize
+every='archive checkpoint adapters cache config gguf forms knowledge tokens table pairs samples tokenizer tokenize'
+# shellcheck disable=SC2086
+[ $# -gt 2 ] && shift 2 || set -- $every
 CLANG=${CLANG:-clang}
 cd "$(dirname "$0")/../.." || exit 2
 mkdir -p "$F" || exit 2
@@ -19,7 +21,9 @@ fi
 $CLANG $FLAGS $CHECKS -fsanitize=fuzzer-no-link -c tests/fuzz/files.c -o "$F/files.o" || exit 1
 # Patterns of tokenizers by PCRE2, where that is there
 regex=
-if printf '#define PCRE2_CODE_UNIT_WIDTH 8\n#include <pcre2.h>\n' | $CLANG -E - > /dev/null 2>&1; then regex='-DWITH_PCRE2 -lpcre2-8'; fi
+if printf '#define PCRE2_CODE_UNIT_WIDTH 8\n#include <pcre2.h>\n' | $CLANG -E - > /dev/null 2>&1; then
+    regex='-DWITH_PCRE2 -lpcre2-8'
+fi
 # fuzz NAME: builds and runs one; leaves NAME.log and, if it finds something, NAME.found
 fuzz() {
     libs=
@@ -29,8 +33,8 @@ fuzz() {
     # shellcheck disable=SC2086
     if ! $CLANG $FLAGS $CHECKS -fsanitize=fuzzer "tests/fuzz/$1.c" "$F/files.o" $libs -lm -o "$F/$1" > "$F/$1.log" 2>&1; then
         echo compile > "$F/$1.found"
-    elif ! "$F/$1" "$F/corpus/$1" "tests/fuzz/corpus/$1" -seed="${FUZZ_SEED:-0}" -max_total_time="$SECONDS_EACH" -max_len=8192 -timeout=10 \
-        -rss_limit_mb=2048 -print_final_stats=1 -artifact_prefix="$F/$1-" > "$F/$1.log" 2>&1; then
+    elif ! "$F/$1" "$F/corpus/$1" "tests/fuzz/corpus/$1" -seed="${FUZZ_SEED:-0}" -max_len=8192 \
+        -max_total_time="$SECONDS_EACH" -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 -artifact_prefix="$F/$1-" > "$F/$1.log" 2>&1; then
         echo run > "$F/$1.found"
     fi
 }
