@@ -200,6 +200,15 @@ static void beside_path(const char *model, char path[4096]) {
     if (snprintf(path, 4096, "%s.columns", model) >= 4096) complain(1, "too long a path: ", model);
 }
 
+/* Ends the program, before it trains, where a name could not be saved. */
+static void check_names(void) {
+    for (size_t c = 0; c < data.channels; c++) {
+        text_slice name = data.names[c];
+        if (name.n > 256 || (name.n && memchr(name.at, '\t', name.n)))
+            complain(1, "to save, a column's name has no tab and at most 256 bytes: ", text_copy(name));
+    }
+}
+
 /* Writes four columns: what, its value, and of a channel, mean and deviation. */
 static void save_columns(const char *model) {
     text_labels lines;
@@ -213,8 +222,6 @@ static void save_columns(const char *model) {
     snprintf(text + 1200, 400, "features\t%s\t0\t0", is_complex ? "complex" : "real");
     for (size_t c = 0; c < data.channels; c++) {
         text_slice name = data.names[c];
-        if (name.n > 256 || (name.n && memchr(name.at, '\t', name.n)))
-            complain(1, "to save, a column's name has no tab and at most 256 bytes: ", text_copy(name));
         snprintf(text + (KNOWN + c) * 400, 400, "column\t%.*s\t%.17g\t%.17g", (int)name.n, name.at, mean[c],
                  deviation[c]);
     }
@@ -367,9 +374,9 @@ static void run(const char *path, char *const *settings, int n_set) {
     cmha_trainer trainer;
     char line[200];
     load(path);
+    if (option[OUT].value) check_names();
     size_t n = data.steps, train = n / 10 * 7 + n % 10 * 7 / 10, test = n - n / 5;
-    snprintf(line, sizeof line, "%zu rows are too few for window %zu, horizon %zu and season %zu: ", n,
-            window,
+    snprintf(line, sizeof line, "%zu rows are too few for window %zu, horizon %zu and season %zu: ", n, window,
              horizon, season);
     if (train < window + horizon || test - train < horizon || n - test < horizon || train < season)
         complain(1, line, path);
@@ -392,7 +399,9 @@ static void run(const char *path, char *const *settings, int n_set) {
 int main(int argc, char **argv) {
     int n_set = 0;
     char path[4096];
+    const char *unset[STEPS + 1];
     start_program(argv);
+    for (int i = 0; i <= STEPS; i++) unset[i] = option[i].value;
     const char *file = read_options(option, N_OPTIONS, 1u << QUIET | 1u << HELP, argc, argv, &n_set);
     window = (size_t)whole_of(&option[WINDOW], 1, 100000);
     horizon = (size_t)whole_of(&option[HORIZON], 1, 100000);
@@ -406,6 +415,9 @@ int main(int argc, char **argv) {
         complain(2, "--model and --predict need each other", "");
     if (option[PREDICT].value && (file || option[OUT].value || option[COLUMNS].value || n_set))
         complain(2, "--predict goes with --model alone, and the file follows it; see --help", "");
+    for (int i = 0; i <= STEPS; i++)
+        if (option[PREDICT].value && option[i].value != unset[i])
+            complain(2, option[i].name, " is the model's own: not with --predict");
     if (!file && !option[PREDICT].value) complain(2, "name a CSV; see --help", "");
     if (option[OUT].value) {
         beside_path(option[OUT].value, path);

@@ -79,8 +79,11 @@ static inline void series_choose(series *s, text_slice header, text_slice first)
     }
 }
 
+enum { SERIES_NAMED = 4096 }; /* columns that may be named: each is looked for in the whole header */
+
 /* Takes the columns called `names`, in that order. */
 static inline int series_find(series *s, text_slice header, const text_slice *names, size_t n, char *error) {
+    if (n > SERIES_NAMED) return text_fail(error, "%zu columns are named, %d may be", n, (int)SERIES_NAMED);
     for (size_t i = 0; i < n; i++) {
         text_slice rest = header, name;
         size_t column = 1;
@@ -121,7 +124,7 @@ static inline int series_row(const series *s, text_slice row, size_t line, text_
 /* Reads header and rows of s->text; memory is there for `lines` lines. */
 static inline int series_rows(series *s, const char *at, const char *end, const text_slice *names, size_t n,
                               char *error) {
-    size_t lines = 1, line = 1, most;
+    size_t lines = 1, line = 1, rows, most;
     text_slice header, first = {NULL, 0}, *cells;
     const char *next;
     int fine = 1;
@@ -142,9 +145,11 @@ static inline int series_rows(series *s, const char *at, const char *end, const 
     if (!names) series_choose(s, header, first);
     else if (!series_find(s, header, names, n, error)) return 0;
     if (!s->channels) return text_fail(error, "no column has numbers; line 2 tells which do");
-    s->x = (double *)text_memory(NULL, lines, s->channels, sizeof *s->x);
+    rows = (size_t)(end - at) / s->columns + 1; /* a row has a byte for each column, but maybe for the last */
+    rows = lines < rows ? lines : rows;
+    s->x = (double *)text_memory(NULL, rows, s->channels, sizeof *s->x);
     cells = (text_slice *)text_memory(NULL, s->columns, 1, sizeof *cells);
-    if (!s->x || !cells) fine = text_fail(error, "no memory for %zu rows", lines);
+    if (!s->x || !cells) fine = text_fail(error, "no memory for %zu rows", rows);
     while (fine && at) {
         text_slice row = text_line(&at, end);
         line++;
