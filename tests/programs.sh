@@ -185,9 +185,46 @@ if [ -x "$P/train_tiny" ]; then
         one "train_tiny shows bytes as \xNN" says '\\x[0-9a-f][0-9a-f]'
     fi
 fi
+# ---- forecast ----
+if [ -x "$P/forecast" ]; then
+    awk 'BEGIN {
+        srand(5); print "date,a,\"b, too\",OT"
+        for (t = 0; t < 1000; t++) {
+            day = sin(t * 6.283185 / 24); week = sin(t * 6.283185 / 60)
+            printf "2016-07-%02d %02d:00,%.4f,%.4f,%.4f\n", t / 24 % 30 + 1, t % 24, 20 + 5 * day + 2 * week + rand(),
+                3 * week - day + rand(), 100 * day + 60 * week + 20 * rand()
+        } }' > "$W/series.csv"
+    few="--window 48 --horizon 12 --steps 40 --quiet --set n_layers=1 --set d_model=32"
+    for features in real complex; do
+        # shellcheck disable=SC2086
+        one "forecast, $features" works "$P/forecast" $few --kind cmha --features $features --out "$W/series.model" "$W/series.csv"
+        one "forecast, $features, beats what was last" \
+            awk '/^the model/ { model = $3 } /^the last value/ { last = $5 } END { exit !(model > 0 && model < last / 2) }' "$W/out"
+    done
+    one "forecast --predict" works "$P/forecast" --model "$W/series.model" --predict "$W/series.csv"
+    one "forecast names the columns" says '^step,a,"b, too",OT$'
+    one "forecast writes the horizon" [ "$(wc -l < "$W/out")" -eq 13 ]
+    one "forecast --window with --predict" complains "$P/forecast" --window 9 --model "$W/series.model" --predict "$W/series.csv"
+    # bad LABEL TEXT OPTION...: a file that is refused with one line
+    bad_series() {
+        label=$1; printf '%b' "$2" > "$W/bad.csv"; shift 2
+        one "forecast, $label" complains "$P/forecast" "$@" "$W/bad.csv"
+    }
+    bad_series "an empty file" ''
+    bad_series "a header alone" 'a,b\n'
+    bad_series "a ragged row" 'a,b\n1,2\n3\n'
+    bad_series "a word" 'a,b\n1,2\n3,x\n'
+    bad_series "NaN" 'a,b\n1,2\n3,nan\n'
+    bad_series "too few rows" 'a,b\n1,2\n3,4\n'
+    bad_series "a column that is not there" 'a,b\n1,2\n' --columns a,c
+    bad_series "a column twice" 'a,b\n1,2\n' --columns a,a
+    one "forecast, features of a third kind" complains "$P/forecast" --features odd "$W/series.csv"
+    one "forecast, nowhere to save" complains "$P/forecast" --out /nowhere/model "$W/series.csv"
+fi
+
 # What each program says of itself: -h is --help, which ends with an example of this program; --version the header's
 version=$(awk '/^#define CMHA_VERSION_M|^#define CMHA_VERSION_P/ { printf "%s%s", dot, $3; dot = "." }' cmha.h)
-for c in train_tiny tokens generate score convert classify rag geometry look spoken signal signal_next bench evidence; do
+for c in train_tiny tokens generate score convert classify rag geometry look spoken signal signal_next forecast bench evidence; do
     [ -x "$P/$c" ] || continue
     one "$c -h" works "$P/$c" -h && cp "$W/out" "$W/help"
     one "$c -h is --help" sh -c "'$P/$c' --help < /dev/null | cmp - '$W/help'"

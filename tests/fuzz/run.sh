@@ -3,7 +3,7 @@
 # the seeds in tests/fuzz/corpus and from what earlier runs have found. Prints the executions of each and their sum; fails if one
 # finds something. FUZZ_SEED=1 draws the same cases again, in a folder without earlier runs; 0, the usual, draws others each time.
 F=${1:-build/fuzz} SECONDS_EACH=${2:-60}
-every='archive checkpoint adapters cache config gguf forms knowledge tokens table pairs samples tokenizer tokenize'
+every='archive checkpoint adapters cache config gguf forms knowledge tokens table pairs series samples tokenizer tokenize'
 # shellcheck disable=SC2086
 [ $# -gt 2 ] && shift 2 || set -- $every
 CLANG=${CLANG:-clang}
