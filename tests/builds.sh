@@ -19,8 +19,8 @@ library() {
 plain=$(for f in $CMHA_CFLAGS; do [ "$f" = -fopenmp ] || printf '%s ' "$f"; done) # clang may have no OpenMP
 # shellcheck disable=SC2086
 {
-    library -DCMHA_NO_CBLAS $CC $CMHA_CFLAGS -DCMHA_NO_CBLAS &
-    library -DCMHA_NO_SIMD $CC $CMHA_CFLAGS -DCMHA_NO_SIMD & wait
+    library -DCMHA_NO_CBLAS $CC $CMHA_CFLAGS -O1 -DCMHA_NO_CBLAS &
+    library -DCMHA_NO_SIMD $CC $CMHA_CFLAGS -O1 -DCMHA_NO_SIMD & wait
     library fast-gcc gcc $CMHA_CFLAGS -O1 -ffast-math -DCMHA_NO_CBLAS &
     library fast-clang clang $plain -O1 -ffast-math -DCMHA_NO_CBLAS & wait
 }

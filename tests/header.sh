@@ -83,7 +83,7 @@ suite() {
     variant "C99 no CBLAS" $c -std=c99 -DCMHA_NO_CBLAS
     variant "C99 no SIMD" $c -std=c99 -DCMHA_NO_SIMD
     variant "C99 no CBLAS, no SIMD, double, static" $c -std=c99 -DCMHA_NO_CBLAS -DCMHA_NO_SIMD -DCMHA_DOUBLE -DCMHA_STATIC
-    variant "-ffast-math static" $c -std=c99 -O1 -ffast-math -DCMHA_STATIC
+    variant "-ffast-math static" $c -std=c99 -ffast-math -DCMHA_STATIC
     refused "the code as C89" C99 $c -std=c89
     refused "the code as C89 with GNU's extensions" C99 $c -std=gnu89
     try "the declarations as C89" $c $FLAGS -std=c89 -fsyntax-only "$W/user.c"
@@ -93,12 +93,12 @@ suite() {
     fi
     case $CMHA_CFLAGS in *-fopenmp*)
         if [ $c = gcc ] || echo 'int main(void){return 0;}' | $c -fopenmp -x c - -o "$W/omp" >/dev/null 2>&1; then
-            variant "C99 OpenMP" $c -std=c99 -O2 -march=native -fopenmp
+            variant "C99 OpenMP" $c -std=c99 -march=native -fopenmp
         else skip "$c has no OpenMP"; fi;;
     esac
     case $c in clang) xx=clang++;; *) xx=g++;; esac
     if has $xx; then
-        XX=1 variant "C++11" $xx -std=c++11 -O1
+        XX=1 variant "C++11" $xx -std=c++11
         XX=1 variant "C++17 static" $xx -std=c++17 -DCMHA_STATIC
         # the code in C, its user in C++
         # shellcheck disable=SC2086
