@@ -376,8 +376,8 @@ static void run(const char *path, char *const *settings, int n_set) {
     load(path);
     if (option[OUT].value) check_names();
     size_t n = data.steps, train = n / 10 * 7 + n % 10 * 7 / 10, test = n - n / 5;
-    snprintf(line, sizeof line, "%zu rows are too few for window %zu, horizon %zu and season %zu: ", n, window,
-             horizon, season);
+    snprintf(line, sizeof line, "%zu rows are too few for window %zu, horizon %zu and season %zu: ", n,
+             window, horizon, season);
     if (train < window + horizon || test - train < horizon || n - test < horizon || train < season)
         complain(1, line, path);
     measure(train);

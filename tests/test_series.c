@@ -5,7 +5,7 @@
 
 typedef struct csv_case {
     const char *text, *names; /* NULL: the columns that have a number in line 2 */
-    const char *want;         /* the channels' names, then the rows, as this test writes them; NULL: refused */
+    const char *want;         /* the channels' names, then the rows, as one_case writes them; NULL: refused */
     const char *line;         /* of an error: what it says */
 } csv_case;
 
@@ -16,7 +16,7 @@ static const csv_case cases[] = {
     {"\xEF\xBB\xBF" "a,b\n1,2\n", NULL, "a|b: 1 2;", NULL},
     {"\"a, too\", b \n\"1\", 2 \n", NULL, "a, too|b: 1 2;", NULL},
     {"a,b,c\n1,2,3\n4,5,6\n", "c,a", "c|a: 3 1; 6 4;", NULL},
-    {"a,b\n,2\n", NULL, NULL, "line 2, column a"}, /* a cell left empty is no reason to leave its column out */
+    {"a,b\n,2\n", NULL, NULL, "line 2, column a"}, /* an empty cell leaves no column out */
     {"", NULL, NULL, "nothing in it"},
     {"a,b\n", NULL, NULL, "no rows"},
     {"a,b\nx,y\n", NULL, NULL, "no column has numbers"},

@@ -1,5 +1,5 @@
-/* A CSV of time series. Input: the columns' names, separated by commas, up to the first NUL or newline (none: the
-   file's second line tells them), then the file. */
+/* A CSV of time series. Input: the columns' names, separated by commas, up to the first NUL or newline (none:
+   the file's second line tells them), then the file. */
 #include "fuzz.h"
 
 #include "examples/tools/series.h"
