@@ -832,8 +832,8 @@ typedef struct adapters {
 
 /* Ends the program with a line on the adapters. */
 static void refuse_adapters(const adapters *a, const char *what, const char *why) {
-    char line[TEXT_ERROR];
-    snprintf(line, sizeof line, ": %s%s", what, why);
+    char line[2 * TEXT_ERROR];
+    snprintf(line, sizeof line, ": %.*s%s", TEXT_ERROR - 8, what, why);
     complain(1, a->path, line);
 }
 
