@@ -204,6 +204,21 @@ static void forgets(const char *options) {
     cmha_cache_close(&cache), close_stream(&s), close_stream(&windowed);
 }
 
+/* Reads what a cache holds after token `at` of each sequence [B, n], the first `sinks` and the newest ones,
+   into an empty cache: logits into want. */
+static void read_held(cmha_cache *fresh, const int32_t *ids, size_t n, size_t at, size_t sinks,
+                      cmha_real *want) {
+    size_t capacity = fresh->capacity, newest = capacity - sinks;
+    int32_t *held = (int32_t *)check_alloc(B * capacity, sizeof *held);
+    for (size_t b = 0; b < B; b++) {
+        memcpy(held + b * capacity, ids + b * n, sinks * sizeof *held);
+        memcpy(held + b * capacity + sinks, ids + b * n + at + 1 - newest, newest * sizeof *held);
+    }
+    cmha_cache_reset(fresh);
+    CHECK_OK(cmha_cache_append(fresh, held, capacity, want));
+    free(held);
+}
+
 /* With sinks, in one layer of relative positions, it says what the model says of the tokens held alone:
    sinks stay as near as they are in the cache */
 static void forgets_with_sinks(const char *options, size_t sinks, size_t capacity) {
@@ -211,10 +226,9 @@ static void forgets_with_sinks(const char *options, size_t sinks, size_t capacit
     cmha_cache cache, fresh;
     cmha_cache_options o;
     stream s;
-    int32_t *held = (int32_t *)check_alloc(B * capacity, sizeof *held);
     cmha_real got[B * V], want[B * V];
     double off = 0;
-    size_t at, b;
+    size_t at;
     memset(&o, 0, sizeof o);
     o.sinks = sinks, o.prompt = 4;
     if (!open_stream(&s, options, "n_layers=1", N)) return;
@@ -225,19 +239,13 @@ static void forgets_with_sinks(const char *options, size_t sinks, size_t capacit
         if (at < 40 && at % 4 == 0) at += 3, CHECK_OK(feed(&cache, &s, at - 3, 4, got));
         else CHECK_OK(feed(&cache, &s, at, 1, got));
         if (at < capacity || at % 3) continue;
-        for (b = 0; b < B; b++) {
-            memcpy(held + b * capacity, s.ids + b * N, sinks * sizeof *held);
-            memcpy(held + b * capacity + sinks, s.ids + b * N + at + 1 - (capacity - sinks),
-                   (capacity - sinks) * sizeof *held);
-        }
-        cmha_cache_reset(&fresh);
-        CHECK_OK(cmha_cache_append(&fresh, held, capacity, want));
+        read_held(&fresh, s.ids, N, at, sinks, want);
         off = fmax(off, check_distance(got, want, B * V));
     }
     CHECK(cache.first == N - capacity && cache.length == capacity);
     CHECK_THAT(off < check_tolerance(1e-10, 3e-4), "%s, %zu sinks of %zu: off by %.3g", s.label, sinks,
                capacity, off);
-    free(held), cmha_cache_close(&cache), cmha_cache_close(&fresh), close_stream(&s);
+    cmha_cache_close(&cache), cmha_cache_close(&fresh), close_stream(&s);
 }
 
 /* ---------------------------------------- layers of different kinds ------------------------------------- */
@@ -278,9 +286,8 @@ static void mixed_forgets(const char *options, size_t active, size_t sinks, size
     cmha_cache cache, fresh;
     cmha_cache_options o;
     cmha_real got[B * V], want[B * V];
-    int32_t *held = (int32_t *)check_alloc(B * capacity, sizeof *held);
     double off = 0;
-    size_t at, b, i;
+    size_t at, i;
     stream s;
     memset(&o, 0, sizeof o);
     o.sinks = sinks, o.prompt = 4;
@@ -296,18 +303,12 @@ static void mixed_forgets(const char *options, size_t active, size_t sinks, size
     for (at = 0; at < N; at++) {
         CHECK_OK(feed(&cache, &s, at, 1, got));
         if (at < capacity || at % 3) continue;
-        for (b = 0; b < B; b++) {
-            memcpy(held + b * capacity, s.ids + b * N, sinks * sizeof *held);
-            memcpy(held + b * capacity + sinks, s.ids + b * N + at + 1 - (capacity - sinks),
-                   (capacity - sinks) * sizeof *held);
-        }
-        cmha_cache_reset(&fresh);
-        CHECK_OK(cmha_cache_append(&fresh, held, capacity, want));
+        read_held(&fresh, s.ids, N, at, sinks, want);
         off = fmax(off, check_distance(got, want, B * V));
     }
     CHECK_THAT(off < check_tolerance(1e-10, 3e-4), "%s, layer %zu, %zu sinks of %zu: off by %.3g", s.label,
                active, sinks, capacity, off);
-    free(held), cmha_cache_close(&cache), cmha_cache_close(&fresh), close_stream(&s);
+    cmha_cache_close(&cache), cmha_cache_close(&fresh), close_stream(&s);
 }
 
 /* All layers at once: what a plain cache says until the capacity is reached, each sequence for itself, and

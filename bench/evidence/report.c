@@ -120,8 +120,8 @@ static void put_tally(FILE *out, const evidence_findings *e) {
                   "failed: %zu tables with %zu comparisons. Of the other %zu comparisons %zu are significant "
                   "within their table, %zu after Holm's correction over all %zu. In %zu of %zu choices of a "
                   "learning rate the best of three was the lowest or the highest.",
-                  compared, good->tables + bad->tables, bad->tables, bad->compared, good->compared, good->told,
-                  good->survive, compared, e->edges, e->tuned);
+                  compared, good->tables + bad->tables, bad->tables, bad->compared, good->compared,
+                  good->told, good->survive, compared, e->edges, e->tuned);
 }
 
 /* README.md: the questions, and how to read their answers. */

@@ -319,8 +319,8 @@ static int put_row(FILE *file, const evidence_about *about, const evidence_resul
     put_cell(file, compiler, 0);
     const char *rows = evidence_rows_path;
     snprintf(line, sizeof line, "%.200s row %s %s %s %llu %.9g%s%.400s", evidence_command,
-             run->claim->name, run->part->name, run->variant->name, (unsigned long long)about->seed, run->rate,
-             rows ? " --rows " : "", rows ? rows : "");
+             run->claim->name, run->part->name, run->variant->name, (unsigned long long)about->seed,
+             run->rate, rows ? " --rows " : "", rows ? rows : "");
     put_cell(file, line, 1);
     free(settings);
     return settings != NULL;
