@@ -550,7 +550,7 @@ static void test_long(void) {
     enum { LONG = 1152 };
     static const char *const some[] = {"attention=rope", "attention=cmha window=70 n_kv_heads=2",
                                        "attention=cmha init_std=9", CRAT "", COPE "cope_score=magnitude"};
-    size_t n = check_quick() ? 130 : LONG, i, j, t;
+    size_t n = check_quick() ? 192 : LONG, i, j, t;
     int32_t *ids = (int32_t *)check_alloc(n, sizeof *ids);
     cmha_real *p = check_zeros(n * n), *again = check_zeros(n * n);
     cmha_context one;
