@@ -5611,14 +5611,14 @@ CMHA_DEF cmha_tensor *cmha_mean_tokens(cmha_tape *tape, cmha_tensor *x, const un
     CMHA__RUNS(cmha__operate_by, "mean", cmha__mean_pass, cmha__mean_shape, 1, 0, x, 0, key_mask, 0);
 }
 
-/* Rejects tokens outside [0, V) but `ignore`, where that is allowed. */
-static cmha_status cmha__check_tokens(cmha_tape *tape, const int32_t *ids, size_t n, size_t V, int may_ignore,
-        int32_t ignore) {
+/* Rejects tokens outside [0, V). With `ignore` they are a loss's targets, which may be that. */
+static cmha_status cmha__check_tokens(cmha_tape *tape, const int32_t *ids, size_t n, size_t V,
+        const int32_t *ignore) {
     if (cmha__dry(tape)) return tape->status;
     for (size_t i = 0; i < n; i++) {
-        if ((ids[i] >= 0 && (size_t)ids[i] < V) || (may_ignore && ids[i] == ignore)) continue;
-        cmha__reject(tape, CMHA_ERR_TOKEN, "token %d at index %zu is outside the vocabulary of %zu",
-                (int)ids[i], i, V);
+        if ((ids[i] >= 0 && (size_t)ids[i] < V) || (ignore && ids[i] == *ignore)) continue;
+        cmha__reject(tape, CMHA_ERR_TOKEN, "%s %d at index %zu is outside the vocabulary of %zu",
+                ignore ? "target" : "token", (int)ids[i], i, V);
         break;
     }
     return tape->status;
@@ -6147,7 +6147,7 @@ static void cmha__embedding_pass(const cmha__call *c) {
     const cmha_packed *p = c->in[0]->packed;
     size_t T = cmha__rows(c->out), D = c->D, V = c->in[0]->shape[0];
     if (cmha__goes_back(c)) cmha_embedding_backward(c->dy, ids, T, D, c->dx[0]);
-    else if (cmha__check_tokens(c->tape, ids, T, V, 0, 0)) return;
+    else if (cmha__check_tokens(c->tape, ids, T, V, NULL)) return;
     else if (!p) cmha_embedding_forward(c->x[0], ids, T, D, c->y);
     else
         for (size_t t = 0; t < T; t++) cmha_unpack(p, (size_t)ids[t], (size_t)ids[t] + 1, c->y + t * D);
@@ -6526,7 +6526,7 @@ static cmha__entropy *cmha__entropy_new(cmha_tape *tape, const cmha__entropy_opt
     if (tape->status) return NULL;
     cmha__entropy *s = CMHA__NEW(tape, cmha__entropy);
     if (s) s->sums = (double *)cmha__record_alloc(tape, 3 * (size_t)tape->context->threads * sizeof *s->sums);
-    if (!s || !s->sums || cmha__check_tokens(tape, o->targets, T, V, 1, o->ignore)) return NULL;
+    if (!s || !s->sums || cmha__check_tokens(tape, o->targets, T, V, &o->ignore)) return NULL;
     if (o->weights && !cmha__dry(tape))
         for (size_t i = 0; i < V; i++) {
             double w = (double)o->weights[i];
@@ -15487,7 +15487,7 @@ CMHA_DEF cmha_status cmha_cache_append_features(cmha_cache *cache, const int32_t
     if (n > SIZE_MAX / 2 - cmha__cache_position(cache))
         return cmha__fail(context, CMHA_ERR_OVERFLOW, "append: positions overflow; reset the cache");
     cmha_tape_reset(&cache->tape);
-    if ((c->tokens && cmha__check_tokens(&cache->tape, ids, total, c->vocabulary, 0, 0)) ||
+    if ((c->tokens && cmha__check_tokens(&cache->tape, ids, total, c->vocabulary, NULL)) ||
         cmha__check_features(&cache->tape, features, NULL, total, W))
         return cache->tape.status;
     size_t keep = cache->capacity - cache->capacity / 4; /* a cache that slides is three quarters full then */
@@ -17237,7 +17237,7 @@ static cmha_status cmha__take_cache(cmha_cache *c, cmha_archive *a, const uint64
         hash = cmha__hash_words(hash, to + at, part.n, part.width);
         cmha_tape_reset(&c->tape);
         if (!i && cmha__check_tokens(&c->tape, (const int32_t *)(const void *)to, part.n,
-                      c->model->config.vocabulary, 0, 0))
+                      c->model->config.vocabulary, NULL))
             return c->tape.status;
     }
     if (hash != notes[CMHA__CACHE_NOTES - 1]) return CMHA__MALFORMED(a, "its numbers were altered");

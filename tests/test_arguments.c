@@ -763,7 +763,7 @@ static const char *ugly_name(void) {
     ROW(loss_high_token, CMHA_ERR_TOKEN, "token 19", WITH(f->batch.ids = high_ids, loss_of(f, &f->decoder))) \
     ROW(loss_negative_token, CMHA_ERR_TOKEN, "token -1",                                                     \
         WITH(f->batch.ids = low_ids, loss_of(f, &f->decoder)))                                               \
-    ROW(loss_high_target, CMHA_ERR_TOKEN, "token 19",                                                        \
+    ROW(loss_high_target, CMHA_ERR_TOKEN, "target 19",                                                       \
         WITH(f->batch.targets = high_ids, loss_of(f, &f->decoder)))                                          \
     ROW(loss_batch_0, CMHA_OK, NULL, WITH(f->batch.batch = 0, loss_of(f, &f->decoder)))                      \
     ROW(loss_length_0, CMHA_OK, NULL, WITH(f->batch.length = 0, loss_of(f, &f->decoder)))                    \
@@ -788,9 +788,9 @@ static const char *ugly_name(void) {
     ROW(loss_labels_without_head, CMHA_ERR_STATE, "class",                                                   \
         WITH(f->batch.labels = good_labels, loss_of(f, &f->decoder)))                                        \
     ROW(loss_high_label, CMHA_ERR_TOKEN, "3", WITH(f->batch.labels = high_labels, loss_of(f, &f->encoder)))  \
-    ROW(loss_half_label, CMHA_ERR_TOKEN, "token",                                                            \
+    ROW(loss_half_label, CMHA_ERR_TOKEN, "target",                                                           \
         WITH(f->batch.labels = half_labels, loss_of(f, &f->encoder)))                                        \
-    ROW(loss_nan_label, CMHA_ERR_TOKEN, "token",                                                             \
+    ROW(loss_nan_label, CMHA_ERR_TOKEN, "target",                                                            \
         WITH(f->batch.labels = nan_labels, loss_of(f, &f->encoder)))                                         \
     ROW(logits_no_model, CMHA_ERR_STATE, NULL, cmha_model_logits(NULL, &f->batch, f->logits))                \
     ROW(logits_no_batch, CMHA_ERR_ARGUMENT, "logits: batch is NULL",                                         \
@@ -1115,9 +1115,9 @@ static const char *ugly_name(void) {
     ROW(mean_of_0, CMHA_OK, NULL, fine(f, cmha_mean_tokens(TAPE, tensor(f, 3, 2, 0, 3), NULL)))              \
     ROW(entropy_no_targets, CMHA_ERR_ARGUMENT, "cross-entropy",                                              \
         OP(cmha_cross_entropy(TAPE, f->x, NULL, -1, NULL)))                                                  \
-    ROW(entropy_target, CMHA_ERR_TOKEN, "token 8",                                                           \
+    ROW(entropy_target, CMHA_ERR_TOKEN, "target 8",                                                          \
         OP(cmha_cross_entropy(TAPE, tensor(f, 2, 8, 8, 1), good_ids, -1, NULL)))                             \
-    ROW(entropy_0_classes, CMHA_ERR_TOKEN, "token",                                                          \
+    ROW(entropy_0_classes, CMHA_ERR_TOKEN, "target",                                                         \
         OP(cmha_cross_entropy(TAPE, tensor(f, 2, 2, 0, 1), good_ids, -1, NULL)))                             \
     ROW(entropy_no_rows, CMHA_OK, NULL,                                                                      \
         fine(f, cmha_cross_entropy(TAPE, tensor(f, 2, 0, 4, 1), good_ids, -1, NULL)))                        \
@@ -1131,7 +1131,7 @@ static const char *ugly_name(void) {
     ROW(projection_bias, CMHA_ERR_SHAPE, "bias has 3 numbers, weight needs 4",                               \
         OP(cmha_linear_cross_entropy(TAPE,                                                                   \
         tensor(f, 2, 2, 3, 1), tensor(f, 2, 4, 3, 1), tensor(f, 1, 3, 1, 1), good_ids, -1, NULL)))           \
-    ROW(projection_target, CMHA_ERR_TOKEN, "token", OP(cmha_linear_cross_entropy(TAPE,                       \
+    ROW(projection_target, CMHA_ERR_TOKEN, "target", OP(cmha_linear_cross_entropy(TAPE,                      \
         tensor(f, 2, 8, 3, 1), tensor(f, 2, 1, 3, 1), NULL, good_ids, -1, NULL)))                            \
     ROW(projection_no_rows, CMHA_OK, NULL, fine(f, cmha_linear_cross_entropy(TAPE, tensor(f, 2, 0, 3, 1),    \
         tensor(f, 2, 4, 3, 1), NULL, good_ids, -1, NULL)))                                                   \
