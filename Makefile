@@ -408,7 +408,7 @@ tsan: tests/test_threads.c cmha.h
 
 # As the tests are built, but at -O1: each mutant is compiled once or twice
 mutants: $(B)/config.mk
-	@CC='$(CC)' CMHA_CFLAGS='$(filter-out -O%,$(CFLAGS)) $(OPENMP) $(BLAS_CFLAGS) $(CPPFLAGS)' \
+	@CC='$(CC)' CMHA_CFLAGS='$(filter-out -O%,$(CFLAGS)) $(OPENMP) $(BLAS_CFLAGS) $(TEXT_CFLAGS) $(CPPFLAGS)' \
 	    CMHA_LIBS='$(OPENMP) $(TEXT_LIBS) $(LINK)' ONLY='$(ONLY)' JOBS='$(JOBS)' python3 tests/mutants.py $(B)/mutants $(ARGS)
 
 # What other programs say of the code, one line for what is clean; each target names the package it lacks.

@@ -4,7 +4,7 @@ examples, and runs the tests.
 
 Each entry of LIST (tests/mutants.txt, whose first lines describe it) is a mutant. The first test that fails,
 crashes or does not end kills it; one that passes all of them survives. --check only looks whether every entry
-still fits cmha.h; --self tests this program. Environment: ONLY takes the entries whose name holds one of its
+still fits cmha.h and names tests that are there; --self tests this program. Environment: ONLY takes the entries whose name holds one of its
 words, JOBS says how many at a time (as many as cores), CC, CMHA_CFLAGS and CMHA_LIBS compile. cmha.h is never
 written; FOLDER is for what is built.
 The last line is N passed, N failed: killed, and what survives or does not fit.
@@ -84,20 +84,29 @@ def changed(header, mutant):
     return header[: found[0].start()] + new + header[found[0].end() :], ""
 
 
+def names_of_tests():
+    names = sorted(n[:-2] for n in os.listdir(f"{ROOT}/tests") if re.match(r"(test|grad)_.*\.c$", n))
+    return [n + DOUBLE if n.startswith("grad_") else n for n in names] + ["conformance", "conformance" + DOUBLE]
+
+
+def unknown(mutant):
+    """What keeps a mutant from being tried, whatever the header says."""
+    missing = [test for test in mutant.tries if test not in names_of_tests()]
+    return f"there is no test {missing[0]}" if missing else ""
+
+
 class Bench:
     """The tests' objects, compiled once for every set of flags; each mutant's library is linked to them."""
 
     def __init__(self, folder):
         self.folder = folder
         os.makedirs(folder, exist_ok=True)
-        names = sorted(n[:-2] for n in os.listdir(f"{ROOT}/tests") if re.match(r"(test|grad)_.*\.c$", n))
-        self.tests = [n + DOUBLE if n.startswith("grad_") else n for n in names]
-        self.tests += ["conformance", "conformance" + DOUBLE]
+        self.tests = names_of_tests()
         self.seconds = dict.fromkeys(self.tests, 0.0)
         self.lock = threading.Lock()
 
     def compile(self, source, out, flags, level="-O1"):
-        command = CC + CFLAGS + [level, "-w", f"-I{ROOT}"] + flags + ["-c", "-o", out, source]
+        command = CC + CFLAGS + [level, "-w"] + flags + [f"-I{ROOT}", "-c", "-o", out, source]
         return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
     def objects(self, flags):
@@ -154,7 +163,7 @@ class Bench:
             file.write(text)
         double = ["-DCMHA_DOUBLE"] if test.endswith(DOUBLE) else []
         done = self.compile(f"{folder}/tree/tests/{test.removesuffix(DOUBLE)}.c", f"{folder}/{test}.o",
-                            mutant.flags + double + ["-DCMHA_TEST_LINKED"])
+                            mutant.flags + double + ["-DCMHA_TEST_LINKED", f"-I{folder}/tree"])
         if done.returncode == 0 and "convert" in test:  # it runs that program
             command = CC + CFLAGS + ["-O1", "-w", f"-I{folder}/tree", "-DWITH_TOKENIZER", "-DCMHA_LINKED",
                                      "-o", f"{folder}/convert", f"{folder}/tree/examples/tools/convert.c",
@@ -254,13 +263,13 @@ def run_all(bench, mutants):
 
     def one(mutant):
         text, why = changed(texts[mutant.file], mutant)
-        unknown = [test for test in mutant.tries if test not in bench.tests]
-        if text and not unknown:
+        why = why or unknown(mutant)
+        if not why:
             others = bench.tests if mutant.file == "cmha.h" else []  # of other files the named tests alone
             rest = sorted((t for t in others if t not in mutant.tries), key=bench.seconds.get)
             mutant.verdict = judge(bench, mutant, text, mutant.tries + rest)
         else:
-            mutant.verdict = f"does not fit: {why or 'there is no test ' + unknown[0]}"
+            mutant.verdict = f"does not fit: {why}"
         killed = mutant.verdict.startswith("killed")
         print(f"{'    ' if killed else 'FAIL'} {mutant.name}: {mutant.verdict}", flush=True)
         return killed
@@ -333,7 +342,8 @@ def check_self(bench):
 
 def check_list(mutants):
     texts = read_files(mutants)
-    bad = [(m, changed(texts[m.file], m)[1]) for m in mutants if not changed(texts[m.file], m)[0]]
+    said = [(m, changed(texts[m.file], m)[1] or unknown(m)) for m in mutants]
+    bad = [(mutant, why) for mutant, why in said if why]
     for mutant, why in bad:
         print(f"FAIL {mutant.name}: {why}")
     print(f"{len(mutants) - len(bad)} passed, {len(bad)} failed")

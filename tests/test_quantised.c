@@ -385,6 +385,7 @@ static void one_kind(const char *options, size_t matrices, size_t numbers) {
             pack_copy(&small, &model, weights[w]);
             holds_little(&small, heap.bytes - before);
             if (w > 3) CHECK_OK(cmha_model_round(&small, 1));
+            for (i = 0; i < matrices; i++) CHECK(small.packed.matrices[i].rounds == (w > 3));
             CHECK_THAT(small.packed.n_matrices == matrices &&
                            small.packed.saved == numbers * sizeof(cmha_real),
                        "%s: %zu matrices of %zu numbers", options, small.packed.n_matrices,
