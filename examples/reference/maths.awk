@@ -18,6 +18,7 @@ BEGIN {
     operator["<="] = "≤"
     operator[">="] = "≥"
     operator["+-"] = "±"
+    operator["-="] = "−="
     operator["->"] = "→"
     operator["<-"] = "←"
     operator["!="] = "≠"
@@ -36,7 +37,7 @@ function escaped(text) {
 function maths_token(text) {
     if (match(text, /^[A-Za-z][A-Za-z0-9]*(_[A-Za-z0-9]+)*/)) return substr(text, 1, RLENGTH)
     if (match(text, /^[0-9]+([.][0-9]+)?(e-?[0-9]+)?/)) return substr(text, 1, RLENGTH)
-    if (match(text, /^(<=|>=|[+]-|->|<-|!=|[.][.][.])/)) return substr(text, 1, RLENGTH)
+    if (match(text, /^(<=|>=|-=|[+]=|[+]-|->|<-|!=|[.][.][.])/)) return substr(text, 1, RLENGTH)
     if (match(text, /^[\300-\337]./)) return substr(text, 1, 2)
     if (match(text, /^[\340-\357]../)) return substr(text, 1, 3)
     return substr(text, 1, 1)
@@ -72,6 +73,10 @@ function begins_atom(t) {
     return t ~ /^[[A-Za-z0-9({]/ || t ~ /^(√|Σ)$/ || is_letter(t)
 }
 
+function long_name(t) {
+    return length(t) > 1 && t ~ /^[A-Za-z]/ && !(t in greek) && t !~ /^[A-Za-z]_/
+}
+
 function is_letter(t) {
     return t ~ /^(\316|\317)/ || t ~ /^∞$/
 }
@@ -98,6 +103,7 @@ function maths_row(stop,   done, before, last, t, below, wide) {
         if (begins_atom(t) || (t == "|" && closes(at))) {
             if (spaced[at]) {
                 before = before last
+                if (before != "" && (long_name(t) || long_name(token[at - 1]))) before = before thin
                 last = ""
             }
             if (before last != "" && length(t) > 1 && t in maths_function && t != "conj" && t !~ /^(sqrt|sum)/) last = last thin

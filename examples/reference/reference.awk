@@ -45,6 +45,7 @@ function fails(what) {
 END {
     if (failed) exit 1
     read_places()
+    if (failed) exit 1
     read_map()
     read_code()
     read_declarations()
@@ -922,7 +923,7 @@ function manual_macros(text,   n, part, i, what, says) {
 
 # What stands before the first room: prefixes of declarations, and cmha_real
 function prefixes(   i, text, out, what) {
-    for (i = first_line; line[i] !~ /^\/\* =+/; i++) {
+    for (i = first_line; i < last_line && line[i] !~ /^\/\* =+/; i++) {
         text = escaped(line[i])
         what = ""
         if (match(text, /^#define CMHA_[A-Z]+/)) what = substr(text, 9, RLENGTH - 8)
