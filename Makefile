@@ -18,6 +18,7 @@
 # make bits AGAINST=OLD.h    do all kinds of models compute the same bits with the header OLD.h? (float, double)
 # make compilers  every standard and level of optimisation of gcc and clang
 # make symbols    tests/symbols.txt after a change of the API that is meant
+# make abi        what differs from the last version, with abidiff; tests/abi.known: what is meant
 # make mutants    small wrong changes of cmha.h, each of which the tests must notice: ONLY=WORDS JOBS=2
 # make tsan       the test of threads under ThreadSanitizer
 # make evidence   what papers claim: repeats the quick claims   make evidence-all    every row that is missing: JOBS=2, tens of hours
@@ -56,7 +57,7 @@ EXPORT = $(if $(findstring NT,$(OS)),,-rdynamic)
 # What stands on the command line or is exported wins. Its files carry the number of the process: several makes
 # may ask at once, and one that met another's answer would build everything again, in both.
 GIVEN = $(foreach v,CFLAGS OPENMP BLAS_CFLAGS BLAS_LIBS TEXT_CFLAGS TEXT_LIBS SOUND_CFLAGS SOUND_LIBS,$(if $(filter file undefined,$(origin $v)),,$v='$($v)'))
-ifneq ($(filter-out clean corpus tsan fuzz compilers docs uninstall,$(or $(MAKECMDGOALS),all)),)
+ifneq ($(filter-out clean corpus tsan fuzz compilers docs uninstall abi,$(or $(MAKECMDGOALS),all)),)
 include $(B)/config.mk
 endif
 
@@ -289,6 +290,10 @@ platforms: $(PLATFORMS)
 compilers:
 	@tests/compilers.sh $(B)
 
+# What differs from the last version's library, by libabigail: TAG=v0.10.0
+abi:
+	@CC='$(CC)' ARGS='$(ARGS)' tests/abi.sh $(B) $(TAG)
+
 symbols: $(B)/cmha.o
 	CC='$(CC)' tests/symbols.sh $< > tests/symbols.txt
 
@@ -457,6 +462,6 @@ clean:
 	rm -rf $(B)
 
 FORCE:
-.PHONY: all $(PLATFORMS) platforms compilers bits symbols lib train own mpi signal-data extensions bench evidence evidence-all test test-all quick rooms fuzz tsan corpus docs man install uninstall clean FORCE
+.PHONY: all $(PLATFORMS) platforms compilers bits symbols lib train own mpi signal-data extensions bench evidence evidence-all test test-all quick rooms fuzz tsan corpus docs man install uninstall abi clean FORCE
 .PHONY: sanitize memcheck tidy cppcheck analyze analysis coverage mutants
 .DELETE_ON_ERROR:
