@@ -28,6 +28,7 @@ if command -v python3 > /dev/null 2>&1; then
 else echo 'SKIP python3 is not installed: the reference is not parsed'; fi
 refused() { ! reference examples/PAPERS.md LICENSE > "$W/none.html"; }
 check 'what is no header gives no reference' refused
+# shellcheck disable=SC2016 # backquotes of Markdown
 sed 's/| `λ_j = [^`]*`/| `λ_j = (`/' examples/PAPERS.md > "$W/unread.md"
 unread() { ! reference "$W/unread.md" cmha.h > "$W/none.html" 2> "$W/said" && grep -q 'ComplexFormer eq 1: cannot read' "$W/said"; }
 check 'an equation that cannot be read is named' unread

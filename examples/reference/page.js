@@ -28,8 +28,9 @@ for (const a of document.querySelectorAll('a.n')) {
     entries.push({id: a.id, title: paper + ' eq ' + a.textContent, says: what, names: plain(paper + ' eq ' + a.textContent), text: plain(what)});
     continue;
   }
+  const behind = a.closest('.declared') && a.closest('.declared').nextElementSibling;
   const says = row ? row.lastElementChild : a.closest('dt') ? a.closest('dt').nextElementSibling :
-    article && article.querySelector('.says, .behind');
+    behind && behind.className === 'behind' ? behind : article && article.querySelector('.says');
   const text = says ? says.textContent : '';
   entries.push({id: a.id, title: a.id, says: short(text), names: plain(a.id.replace(/^\w+_config[.]/, '')), text: plain(a.id + ' ' + text)});
 }

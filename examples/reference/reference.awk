@@ -307,7 +307,7 @@ function paragraphs(text, unindented,   n, part, i, out, run, shown, item) {
             i--
             continue
         }
-        if (i <= n && part[i] ~ /^    / || shown != "" && i <= n && part[i] ~ /^  /) {
+        if (i <= n && part[i] ~ /^(    |  [a-z]+  +[A-Z])/ || shown != "" && i <= n && part[i] ~ /^  /) {
             if (run != "") out = out "<p>" prose(run) "</p>"
             run = ""
             shown = shown (shown == "" ? "" : "\n") part[i]
@@ -336,10 +336,25 @@ function display(text,   n, part, i, ml, out, words, formula) {
         formula = trimmed(part[i])
         words = formula
         ml = words_in(words) > 2 ? "" : formulas(formula)
+        if (ml == "" && part[1] ~ /^ *[a-z]+   *[A-Za-z]/ && n > 2) return definitions(text)
         if (ml == "") return "<pre class=\"shown\">" linked(escaped(outdented(text)), "", "") "</pre>"
         out = out "<div class=\"shown\">" ml "</div>"
     }
     return out
+}
+
+# "word   what it means" over several lines
+function definitions(text,   n, part, i, out, item, what) {
+    n = split(outdented(text), part, "\n")
+    out = "<dl class=\"macros\">"
+    for (i = 1; i <= n; i++) {
+        match(part[i], /^[^ ]+/)
+        what = substr(part[i], 1, RLENGTH)
+        item = trimmed(substr(part[i], RLENGTH + 1))
+        while (i < n && part[i + 1] ~ /^ /) item = item " " trimmed(part[++i])
+        out = out "<dt><code>" escaped(what) "</code></dt><dd>" prose(item) "</dd>"
+    }
+    return out "</dl>"
 }
 
 function outdented(text,   n, part, i, least, out) {
