@@ -436,12 +436,13 @@ $(B)/kjv.txt:
 
 # The page of the header's declarations and of the papers' equations; awk alone writes it
 REFERENCE = $(addprefix examples/reference/,maths.awk reference.awk page.css page.js)
+MAPPED = examples/tools/mobius_geometry.h $(wildcard examples/extensions/*.c)
 
 docs: $(B)/reference.html
 
-$(B)/reference.html: cmha.h examples/PAPERS.md $(REFERENCE)
+$(B)/reference.html: cmha.h examples/PAPERS.md $(REFERENCE) $(MAPPED)
 	@mkdir -p $(B)
-	@LC_ALL=C awk -v HERE=examples/reference $(patsubst %,-f %,$(filter %.awk,$^)) examples/PAPERS.md cmha.h > $@.new
+	@LC_ALL=C awk -v HERE=examples/reference $(patsubst %,-f %,$(filter %.awk,$^)) examples/PAPERS.md cmha.h $(MAPPED) > $@.new
 	@mv $@.new $@
 	@echo "$@: $$(wc -c < $@) bytes"
 

@@ -10,7 +10,8 @@ passed=0 failed=0
 check() { label=$1; shift; if "$@" > "$W/log" 2>&1; then passed=$((passed + 1)); else failed=$((failed + 1)); echo "FAIL $label"; tail -n 12 "$W/log"; fi; }
 
 # ---------------------------------------------------------------------------------------------------------------- the reference
-reference() { LC_ALL=C awk -v HERE=examples/reference -f examples/reference/maths.awk -f examples/reference/reference.awk "$@"; }
+reference() { LC_ALL=C awk -v HERE=examples/reference -f examples/reference/maths.awk -f examples/reference/reference.awk "$@" \
+    examples/tools/mobius_geometry.h examples/extensions/*.c; }
 page=$W/reference.html
 writes() { reference examples/PAPERS.md cmha.h > "$page"; }
 check 'the reference is written' writes

@@ -94,6 +94,8 @@ for line in open(papers_path, encoding="utf-8"):
         table |= {f"eq-{papers[paper]}-{k}" for k in range(int(row[1]), int(row[2] or row[1]) + 1)}
 check("every equation of the map is in the papers' table", sorted(numbers - table))
 check("every row of the papers' table is there", sorted(table - ids))
+rows = re.findall(r'<tr data-find="([^"]*)">(.*?)</tr>', source, re.S)
+check("every equation leads to its code", [name for name, row in rows if 'href="#code-' not in row] + ([] if len(rows) > 75 else [len(rows)]))
 functions = set(re.findall(r"\b(cmha_+[a-z0-9_]+)", place))
 check("the code of every function of the map is there", sorted(f for f in functions if f"code-{f}" not in ids))
 

@@ -1,7 +1,7 @@
-# awk -f maths.awk -f reference.awk examples/PAPERS.md cmha.h > reference.html
+# awk -f maths.awk -f reference.awk examples/PAPERS.md cmha.h FILE.. > reference.html
 # The reference as one page, from the header's own comments: rooms, functions, structs with their fields, lists with their rows, and the papers'
 # equations (examples/PAPERS.md, "Every equation", and the map at the head of cmha.h) with links to the code. Style and script of
-# the page stand beside this file, in the folder HERE.
+# the page stand beside this file, in the folder HERE. FILE: what the map leads to in examples/, whose first comment names equations.
 #
 # An entry is a comment in the first column and the declarations below it, up to a blank line or the next comment. What
 # stands behind a declaration or a field belongs to it. Every public name is an anchor, once.
@@ -16,6 +16,7 @@ BEGIN {
 
 FNR == 1 { file++ }
 file == 1 { papers_line(); next }
+file > 2 { file_line(); next }
 { line[++n_lines] = $0 }
 
 # A row "| 3-9 | what | `formula`, `formula` |" below a line "**Paper**, ..."
@@ -35,6 +36,31 @@ function papers_line(   cell, n) {
     row_what[row_paper, rows[row_paper]] = cell[3]
     gsub(/\001/, "|", cell[4])
     row_formula[row_paper, rows[row_paper]] = cell[4]
+}
+
+# The first comment of a file of the examples, and the equations that it names
+function file_line(   text, p, ends, k, found) {
+    if (FNR == 1) {
+        path[++paths] = FILENAME
+        lead[paths] = ""
+        leading = 1
+    }
+    if (!leading) return
+    lead[paths] = lead[paths] (lead[paths] == "" ? "" : "\n") $0
+    if (!/\*\//) return
+    leading = 0
+    text = lead[paths]
+    gsub(/\n */, " ", text)
+    for (p = 1; p <= n_papers; p++) {
+        found = text
+        while (match(found, paper[p] " eq [0-9]+(-[0-9]+)?")) {
+            split(substr(found, RSTART + length(paper[p]) + 4, RLENGTH - length(paper[p]) - 4), ends, "-")
+            if (ends[2] == "") ends[2] = ends[1]
+            for (k = ends[1] + 0; k <= ends[2] + 0; k++) if (!((paper[p], k) in file_of)) file_of[paper[p], k] = paths
+            found = substr(found, RSTART + RLENGTH)
+            delete ends[2]
+        }
+    }
 }
 
 function fails(what) {
@@ -982,11 +1008,17 @@ function equation_row(who, r,   ends, k, anchors, name_of, tick, n, i, ml, formu
         formula = formula (formula == "" ? "" : "<span class=\"gap\"></span>") ml
     }
     print "<tr data-find=\"" who " eq " row_number[who, r] "\"><td>" anchors "</td><td><p class=\"what\">" prose(row_what[who, r]) "</p><div class=\"shown\">" formula \
-        "</div></td><td>" function_cell(name_of) "</td></tr>"
+        "</div></td><td>" (name_of ~ /^examples\// ? file_cell(who, ends[1] + 0) : function_cell(name_of)) "</td></tr>"
+}
+
+function file_cell(who, k,   i) {
+    if (!((who, k) in file_of)) { fails("no file names " who " eq " k); return "" }
+    i = file_of[who, k]
+    shown_file[i] = 1
+    return "<a href=\"#code-" id_of(path[i]) "\"><code>" path[i] "</code></a>"
 }
 
 function function_cell(what) {
-    if (what ~ /^examples\//) return "<code>" what "</code>"
     if (!(what in begins)) { fails("no code of " what); return "" }
     if (what in public) return "<a href=\"#" what "\"><code>" what "</code></a><br><a class=\"lines\" href=\"#code-" what "\">code, line " begins[what] "</a>"
     return "<a href=\"#code-" what "\"><code>" what "</code></a><br><a class=\"lines\" href=\"#code-" what "\">code, line " begins[what] "</a>"
@@ -1072,5 +1104,8 @@ function write_code(   i, what, n, order, j, swap, text) {
         print "<article id=\"code-" what "\"><h3><code>" what "</code> <span class=\"lines\">lines " above[what] " to " ends_at[what] "</span></h3><pre class=\"code\">" \
             linked(escaped(text), "", "") "</pre></article>"
     }
+    for (i = 1; i <= paths; i++)
+        if (i in shown_file) print "<article id=\"code-" id_of(path[i]) "\"><h3><code>" path[i] "</code> <span class=\"lines\">its first comment</span></h3>" \
+            "<pre class=\"code\">" linked(escaped(lead[i]), "", "") "</pre></article>"
     print "</section>"
 }
