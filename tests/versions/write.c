@@ -6,10 +6,41 @@
 #define CMHA_IMPLEMENTATION
 #include "cmha.h"
 
-#include <stdint.h>
 #include <stdio.h>
 
 #include "versions.h"
+
+/* What each file holds. A version that does not know a field writes no such file; every = 1: only versions with an even minor number do,
+   2: only those with an odd one, for the folder's size. */
+typedef struct versions_case {
+    const char *name, *fields;
+    int state, storage, every; /* state = 1: a trainer's state; storage: 0 float, else a cmha_storage: a packed model */
+} versions_case;
+static const versions_case versions_cases[] = {
+    {"real", "d_model=4 n_heads=1", 1, 0, 0},
+    {"crat", "family=crat experts=2 experts_top=1 complex_residual=free", 0, 0, 0},
+    {"packed", "attention=rope", 0, 2, 0},
+    {"pope", "attention=pope", 0, 0, 0},
+    {"cope", "family=cope cope_score=hybrid", 0, 0, 1},
+    {"mobius", "family=mobius attention=dot position=learned placement=post mobius_heads=1", 0, 0, 1},
+    {"llama", "attention=rope norm=rmsnorm activation=swiglu ffn_bias=0 tied=0 n_kv_heads=1", 0, 0, 2}};
+enum { VERSIONS_CASES = (int)(sizeof versions_cases / sizeof versions_cases[0]) };
+#define VERSIONS_SIZES "n_layers=1 d_model=8 n_heads=2 d_ff=4 vocabulary=8 max_positions=8 dropout=0 attention_dropout=0"
+#define VERSIONS_TRAINER "steps=20 batch=2 length=6 lr=0.01"
+
+/* Sets "name=value name=value"; returns the status of the first that is refused. */
+static cmha_status versions_set(cmha_context *context, cmha_table table, void *config, const char *fields) {
+    char text[256], *one;
+    strcpy(text, fields);
+    for (one = strtok(text, " "); one; one = strtok(NULL, " ")) {
+        char *value = strchr(one, '=');
+        cmha_status status;
+        *value++ = 0;
+        status = cmha_config_set(context, table, config, one, value);
+        if (status) return status;
+    }
+    return CMHA_OK;
+}
 
 static cmha_context context;
 static unsigned char text[VERSIONS_TEXT];
