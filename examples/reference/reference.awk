@@ -548,12 +548,23 @@ function inline_formula(i,   j, text, depth, w, strong, ended, tail, lead, best,
         lead = "("
         text = substr(text, 2)
     }
-    if (text ~ /(cmha_|CMHA_|`|"|--)/) return ""
+    if (text ~ /(cmha_|CMHA_|`|"|--)/ || !whole_formula(i, best_at, text, part_of_best[2])) return ""
     ml = mathml(text, 0)
     if (ml == "") return ""
     taken = best_at - i + 1
     if (length(text) > 24) ml = "<span class=\"formula\">" ml "</span>"
     return lead ml escaped(part_of_best[2])
+}
+
+# Is it a formula by itself, and not a piece of one whose other words are no mathematics, or a name with a shape?
+function whole_formula(from, to, text, tail) {
+    if (text ~ /^(\+|=|\*|\/|<|>|- )/ || text ~ /^[A-Za-z_]+ [[][^]=]*[]]$/) return 0
+    if (from > 1 && (said[from - 1] ~ /^(=|-|\+|\*|\/|<=|>=|<|>|->|-=|\+=)$/ || said[from - 1] ~ /[A-Za-z][(][^)]*$/)) return 0
+    if (from > 1 && said[from - 1] !~ /[,.;:)]$/ && signs(said[from - 1], 0)) return 0
+    if (count(text, "|") % 2 || text ~ /<[a-z][(]/) return 0
+    if (tail != "" || to == n_said) return 1
+    if (text ~ /=/ && said[to + 1] ~ /^[[]/) return 0
+    return said[to + 1] !~ /^(=|-|\+|\*|\/|<=|>=|<|>|-=|\+=)$/ && said[to + 1] !~ /^[A-Za-z_]+[(]/
 }
 
 function count(text, what,   n, found) {
