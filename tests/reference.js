@@ -86,6 +86,15 @@ const WANTED = [
     const top = await b.run(`document.getElementById(${JSON.stringify(where.slice(1))}).getBoundingClientRect().top`);
     b.is('"' + words + '": the place is seen', top > 30 && top < 880, top);
   }
+  // every equation by its number, and every function of the papers by its name
+  const all = await b.run(`[...document.querySelectorAll('tr[data-find]')].map(r => [r.dataset.find.replace(/-[0-9]+$/, ''),
+    '#' + r.querySelector('a.equation').id, (a => a ? a.getAttribute('href') : '')(r.querySelector('td:last-child a[href^="#cmha_"]'))])`);
+  const lost = [];
+  for (const [words, where, code] of all) {
+    if (await find(words) !== where) lost.push(words);
+    if (code && await find(code.slice(1)) !== code) lost.push(code);
+  }
+  b.is('every equation and its function is found', all.length > 75 && !lost.length, lost.slice(0, 4).join());
   await b.key('Escape', 27);
   await b.run("document.activeElement.blur(), document.getElementById('found').hidden = true");
   const light = await background(), says = () => b.run("document.getElementById('theme').textContent");
