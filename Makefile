@@ -2,7 +2,10 @@
 # make test       the tests, in minutes                        make bench      measure this machine, into build/bench.json and .svg
 # make test-all   also with other compilers and flags, under sanitizers, in several processes: what CI runs
 # make own ROWS=my_rows.c     scores, layers, optimisers of your own in all programs, into build/own (examples/README.md)
-# make corpus     an English text, build/kjv.txt               make install    header, for pkg-config, CMake: PREFIX=/usr/local DESTDIR=
+# make docs       build/reference.html: every function, struct, field, and the papers' equations with links to the code
+# make corpus     an English text, build/kjv.txt               make man        manual pages from the programs' --help, with help2man
+# make install    header, for pkg-config, CMake; what is built of programs, manual pages, reference: PREFIX=/usr/local DESTDIR=
+# make uninstall  removes what was installed
 # make extensions  examples/extensions, one after another      make fuzz       hostile files, FUZZ_SECONDS=60 each parser
 # make lib        build/libcmha.so, the library for examples/python/cmha.py and other languages
 # make web        build/web/index.html, a page that trains a model in the browser, with emscripten
@@ -15,6 +18,7 @@
 # make bits AGAINST=OLD.h    do all kinds of models compute the same bits with the header OLD.h? (float, double)
 # make compilers  every standard and level of optimisation of gcc and clang
 # make symbols    tests/symbols.txt after a change of the API that is meant
+# make abi        what differs from the last version, with abidiff; tests/abi.known: what is meant
 # make mutants    small wrong changes of cmha.h, each of which the tests must notice: ONLY=WORDS JOBS=2
 # make tsan       the test of threads under ThreadSanitizer
 # make evidence   what papers claim: repeats the quick claims   make evidence-all    every row that is missing: JOBS=2, tens of hours
@@ -53,7 +57,7 @@ EXPORT = $(if $(findstring NT,$(OS)),,-rdynamic)
 # What stands on the command line or is exported wins. Its files carry the number of the process: several makes
 # may ask at once, and one that met another's answer would build everything again, in both.
 GIVEN = $(foreach v,CFLAGS OPENMP BLAS_CFLAGS BLAS_LIBS TEXT_CFLAGS TEXT_LIBS SOUND_CFLAGS SOUND_LIBS,$(if $(filter file undefined,$(origin $v)),,$v='$($v)'))
-ifneq ($(filter-out clean corpus tsan fuzz compilers,$(or $(MAKECMDGOALS),all)),)
+ifneq ($(filter-out clean corpus tsan fuzz compilers docs uninstall abi,$(or $(MAKECMDGOALS),all)),)
 include $(B)/config.mk
 endif
 
@@ -286,6 +290,10 @@ platforms: $(PLATFORMS)
 compilers:
 	@tests/compilers.sh $(B)
 
+# What differs from the last version's library, by libabigail: TAG=v0.10.0
+abi:
+	@CC='$(CC)' ARGS='$(ARGS)' tests/abi.sh $(B) $(TAG)
+
 symbols: $(B)/cmha.o
 	CC='$(CC)' tests/symbols.sh $< > tests/symbols.txt
 
@@ -426,20 +434,35 @@ $(B)/kjv.txt:
 	@mkdir -p $(B)
 	bible -f gen1:1-rev22:21 > $@.tmp && mv $@.tmp $@
 
+# The page of the header's declarations and of the papers' equations; awk alone writes it
+REFERENCE = $(addprefix examples/reference/,maths.awk reference.awk page.css page.js)
+MAPPED = examples/tools/mobius_geometry.h $(wildcard examples/extensions/*.c)
+
+docs: $(B)/reference.html
+
+$(B)/reference.html: cmha.h examples/PAPERS.md $(REFERENCE) $(MAPPED)
+	@mkdir -p $(B)
+	@LC_ALL=C awk -v HERE=examples/reference $(patsubst %,-f %,$(filter %.awk,$^)) examples/PAPERS.md cmha.h $(MAPPED) > $@.new
+	@mv $@.new $@
+	@echo "$@: $$(wc -c < $@) bytes"
+
+# What is for a system's users: installed as cmha-NAME, if it is built (examples/README.md, "Installing")
+PROGRAMS = $(notdir $(TOOLS)) train_tiny signal signal_next spoken forecast
+
+man: $(addprefix $(B)/,$(PROGRAMS))
+	@VERSION=$(VERSION) examples/install/man.sh $(B) $(PROGRAMS)
+
 install: $(B)/config.mk
-	mkdir -p $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/lib/cmake/cmha
-	cp cmha.h $(DESTDIR)$(PREFIX)/include/cmha.h
-	cp examples/cmake/cmhaConfig.cmake $(DESTDIR)$(PREFIX)/lib/cmake/cmha
-	sed 's/@VERSION@/$(VERSION)/' examples/cmake/cmhaConfigVersion.cmake > $(DESTDIR)$(PREFIX)/lib/cmake/cmha/cmhaConfigVersion.cmake
-	printf '%s\n' 'Name: cmha' 'Version: $(VERSION)' \
-	    'Description: Transformers with attention in the complex plane, in one C header' \
-	    'Cflags: -I$(PREFIX)/include $(OPENMP) $(BLAS_CFLAGS)' 'Libs: $(OPENMP) $(BLAS_LIBS) -lm' \
-	    > $(DESTDIR)$(PREFIX)/lib/pkgconfig/cmha.pc
+	@PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' VERSION=$(VERSION) PROGRAMS='$(PROGRAMS)' PC_CFLAGS='$(OPENMP) $(BLAS_CFLAGS)' \
+	    PC_LIBS='$(OPENMP) $(BLAS_LIBS)' examples/install/install.sh install $(B)
+
+uninstall:
+	@PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' examples/install/install.sh uninstall $(B)
 
 clean:
 	rm -rf $(B)
 
 FORCE:
-.PHONY: all $(PLATFORMS) platforms compilers bits symbols lib train own mpi signal-data extensions bench evidence evidence-all test test-all quick rooms fuzz tsan corpus install clean FORCE
+.PHONY: all $(PLATFORMS) platforms compilers bits symbols lib train own mpi signal-data extensions bench evidence evidence-all test test-all quick rooms fuzz tsan corpus docs man install uninstall abi clean FORCE
 .PHONY: sanitize memcheck tidy cppcheck analyze analysis coverage mutants
 .DELETE_ON_ERROR:

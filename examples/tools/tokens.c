@@ -16,25 +16,28 @@
 static tokenizer tok;
 
 static void help(void) {
-    puts("build/tokens COMMAND TOKENIZER [OPTION...]\n"
-         "  TOKENIZER        tokenizer.json, vocab.txt, llama2.c's .bin, GGUF; or a folder with\n"
-         "                   tokenizer.json, encoder.json + vocab.bpe, vocab.json + merges.txt or vocab.txt\n"
-         "  encode           reads a text, prints the numbers of its tokens, one a line\n"
-         "    --binary       2 bytes each, little-endian, of vocabularies above 65,536 tokens 4\n"
-         "    --special      with what the tokenizer's template adds: <s>, [CLS] .. [SEP]\n"
-         "    --plain        special tokens in the text are text like any other\n"
-         "  decode           reads numbers, prints their text\n"
-         "    --binary       as above\n"
-         "    --skip-special leaves special tokens out\n"
-         "  inspect          identity, kind, size, special tokens, longest token, first merges\n"
-         "    --ids          instead: every token, one a line: number, a blank, what it decodes to\n"
-         "  train            learns a byte-level BPE: build/tokens train OPTION.. TEXT..\n"
-         "    --size N       tokens: special ones, 256 bytes, the rest learnt (8192)\n"
-         "    --special TEXT a special token; may come again; they are the first ids\n"
-         "    --split NAME   gpt2, llama3, qwen2, o200k, tekken: cut as there; none: at line ends (gpt2)\n"
-         "    --min-count N  pairs that come less often are not merged (2)\n"
-         "    --out FILE     the tokenizer.json to be written\n"
-         "    TEXT           a file; - is the standard input");
+    puts("tokens COMMAND TOKENIZER [OPTION...]: texts as the numbers of their tokens, and back; a tokenizer from texts\n"
+         "\n"
+         "  TOKENIZER         tokenizer.json, vocab.txt, llama2.c's .bin, GGUF; or a folder with\n"
+         "                    tokenizer.json, encoder.json + vocab.bpe, vocab.json + merges.txt or vocab.txt\n"
+         "  encode            reads a text, prints the numbers of its tokens, one a line\n"
+         "    --binary        2 bytes each, little-endian, of vocabularies above 65,536 tokens 4\n"
+         "    --special       with what the tokenizer's template adds: <s>, [CLS] .. [SEP]\n"
+         "    --plain         special tokens in the text are text like any other\n"
+         "  decode            reads numbers, prints their text\n"
+         "    --binary        as above\n"
+         "    --skip-special  leaves special tokens out\n"
+         "  inspect           identity, kind, size, special tokens, longest token, first merges\n"
+         "    --ids           instead: every token, one a line: number, a blank, what it decodes to\n"
+         "  train             learns a byte-level BPE: build/tokens train OPTION.. TEXT..\n"
+         "    --size N        tokens: special ones, 256 bytes, the rest learnt (8192)\n"
+         "    --special TEXT  a special token; may come again; they are the first ids\n"
+         "    --split NAME    gpt2, llama3, qwen2, o200k, tekken: cut as there; none: at line ends (gpt2)\n"
+         "    --min-count N   pairs that come less often are not merged (2)\n"
+         "    --out FILE      the tokenizer.json to be written\n"
+         "    TEXT            a file; - is the standard input\n"
+         "\n"
+         "  --help            this page");
     exit(end_help("build/tokens encode tokenizer.json < text.txt > ids.txt"));
 }
 

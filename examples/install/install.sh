@@ -1,0 +1,81 @@
+#!/bin/sh
+# examples/install/install.sh install|uninstall BUILD_DIR: what `make install` and `make uninstall` do. Environment: PREFIX, DESTDIR, VERSION,
+# PROGRAMS (of BUILD_DIR; those that are built), PC_CFLAGS and PC_LIBS (for pkg-config). What is installed is listed in
+# PREFIX/share/doc/cmha/installed; uninstalling removes what that says, and folders of its own that are then empty.
+set -eu
+what=$1 B=$2
+cd "$(dirname "$0")/../.."
+: "${PREFIX:=/usr/local}" "${DESTDIR:=}" "${VERSION:=}" "${PROGRAMS:=}" "${PC_CFLAGS:=}" "${PC_LIBS:=}"
+at=$DESTDIR$PREFIX
+list=$at/share/doc/cmha/installed
+
+# put FILE FOLDER NAME [MODE]: a file below the prefix, and its line in the list; a program that runs is replaced, not written into
+put() {
+    mkdir -p "$at/$2"
+    cp "$1" "$at/$2/.cmha.$$"
+    chmod "${4:-644}" "$at/$2/.cmha.$$"
+    mv -f "$at/$2/.cmha.$$" "$at/$2/$3"
+    printf '%s\n' "$2/$3" >> "$new"
+}
+
+# The name that a program has on a system: cmha-train-tiny
+command_of() { printf 'cmha-%s\n' "$1" | tr _ -; }
+
+install_all() {
+    mkdir -p "$at/share/doc/cmha"
+    work=$(mktemp -d)
+    trap 'rm -rf "$work"' EXIT
+    new=$work/installed
+    if [ -e "$list" ]; then cp "$list" "$new"; else : > "$new"; fi
+
+    put cmha.h include cmha.h
+    put examples/install/cmhaConfig.cmake lib/cmake/cmha cmhaConfig.cmake
+    sed "s/@VERSION@/$VERSION/" examples/install/cmhaConfigVersion.cmake > "$work/version.cmake"
+    put "$work/version.cmake" lib/cmake/cmha cmhaConfigVersion.cmake
+    printf '%s\n' 'Name: cmha' "Version: $VERSION" \
+        'Description: Transformers with attention in the complex plane, in one C header' \
+        "Cflags: -I$PREFIX/include $PC_CFLAGS" "Libs: $PC_LIBS -lm" > "$work/cmha.pc"
+    put "$work/cmha.pc" lib/pkgconfig cmha.pc
+
+    programs=0 pages=0
+    for p in $PROGRAMS; do
+        [ -x "$B/$p" ] || continue
+        c=$(command_of "$p")
+        put "$B/$p" bin "$c" 755
+        "$B/$p" --help | awk -v COMMAND="$c" -f examples/install/completion.awk > "$work/completion"
+        put "$work/completion" share/bash-completion/completions "$c"
+        programs=$((programs + 1))
+        [ -e "$B/man/$c.1" ] || continue
+        put "$B/man/$c.1" share/man/man1 "$c.1"
+        pages=$((pages + 1))
+    done
+    reference=no
+    if [ -e "$B/reference.html" ]; then
+        put "$B/reference.html" share/doc/cmha reference.html
+        reference=the
+    fi
+    sort -u "$new" > "$work/sorted"
+    mv -f "$work/sorted" "$list"
+    chmod 644 "$list"
+    echo "$at: header, $programs programs (make), $pages manual pages (make man), $reference reference (make docs)"
+}
+
+uninstall_all() {
+    if [ ! -e "$list" ]; then echo "$list is not there: nothing to remove" >&2; exit 1; fi
+    while IFS= read -r file; do
+        case $file in /*|*..*|'') continue;; esac
+        rm -f "$at/$file"
+    done < "$list"
+    rm -f "$list"
+    for folder in share/doc/cmha lib/cmake/cmha lib/cmake lib/pkgconfig share/bash-completion/completions share/bash-completion \
+        share/man/man1 share/man share/doc share include lib bin; do
+        rmdir "$at/$folder" 2> /dev/null || true # what others have files in stays
+    done
+    echo "$at: removed"
+}
+
+case $what in
+    install) install_all;;
+    uninstall) uninstall_all;;
+    *) echo "install.sh install|uninstall BUILD_DIR" >&2; exit 2;;
+esac

@@ -1,0 +1,128 @@
+#!/bin/sh
+# tests/docs.sh BUILD_DIR [all]: the reference (its names, links and equations; with `all` also in Chromium, with node), manual pages and
+# completion from the programs' --help, and what `make install` puts into a folder and `make uninstall` takes away again.
+# Environment: PICTURES: a folder for screenshots. The last line is N passed, N failed.
+B=${1:-build} all=$2
+cd "$(dirname "$0")/.." || exit 2
+W=$B/tests/docs
+rm -rf "$W" && mkdir -p "$W" || exit 2
+passed=0 failed=0
+check() { label=$1; shift; if "$@" > "$W/log" 2>&1; then passed=$((passed + 1)); else failed=$((failed + 1)); echo "FAIL $label"; tail -n 12 "$W/log"; fi; }
+
+# ---------------------------------------------------------------------------------------------------------------- the reference
+reference() { LC_ALL=C awk -v HERE=examples/reference -f examples/reference/maths.awk -f examples/reference/reference.awk "$@" \
+    examples/tools/mobius_geometry.h examples/extensions/*.c; }
+page=$W/reference.html
+writes() { reference examples/PAPERS.md cmha.h > "$page"; }
+check 'the reference is written' writes
+if command -v python3 > /dev/null 2>&1; then
+    python3 tests/reference.py "$page" tests/symbols.txt examples/PAPERS.md cmha.h > "$W/said"
+    grep '^FAIL' "$W/said"
+    passed=$((passed + $(grep -c '^PASS' "$W/said"))) failed=$((failed + $(grep -c '^FAIL' "$W/said")))
+    # the test itself must be able to fail, and a page of what is no header must not be written
+    spoiled() { sed "$1" "$page" > "$W/spoiled.html" && ! cmp -s "$page" "$W/spoiled.html" && ! python3 tests/reference.py "$W/spoiled.html" tests/symbols.txt \
+        examples/PAPERS.md cmha.h; }
+    check 'a missing name is noticed' spoiled 's/id="cmha_tape_push"/id="cmha_tape_pull"/'
+    check 'a missing equation is noticed' spoiled 's/id="eq-crat-12"/id="eq-crat-112"/'
+    check 'a link to nowhere is noticed' spoiled 's/href="#cmha_tape_fail"/href="#cmha_tape_fall"/'
+    check 'an element without an end is noticed' spoiled '0,/<\/article>/s///'
+else echo 'SKIP python3 is not installed: the reference is not parsed'; fi
+refused() { ! reference examples/PAPERS.md LICENSE > "$W/none.html"; }
+check 'what is no header gives no reference' refused
+# shellcheck disable=SC2016 # backquotes of Markdown
+sed 's/| `λ_j = [^`]*`/| `λ_j = (`/' examples/PAPERS.md > "$W/unread.md"
+unread() { ! reference "$W/unread.md" cmha.h > "$W/none.html" 2> "$W/said" && grep -q 'ComplexFormer eq 1: cannot read' "$W/said"; }
+check 'an equation that cannot be read is named' unread
+browser=$(command -v chromium || command -v chromium-browser || command -v google-chrome)
+if [ -z "$all" ]; then :
+elif [ -z "$browser" ]; then echo 'SKIP chromium is not installed (apt-get install chromium): the reference is not opened'
+elif ! command -v node > /dev/null 2>&1; then echo 'SKIP node is not installed (apt-get install nodejs): the reference is not opened'
+else
+    node tests/reference.js "$browser" "$W/chromium" "${PICTURES:--}" "$page" > "$W/said"
+    grep '^FAIL' "$W/said"
+    last=$(tail -n 1 "$W/said")
+    passed=$((passed + $(echo "$last" | sed -n 's/^\([0-9]*\) passed.*/\1/p')))
+    failed=$((failed + $(echo "$last" | sed -n 's/.* \([0-9]*\) failed.*/\1/p')))
+fi
+
+# --------------------------------------------------------------------------------------------------------------- what is installed
+programs='generate geometry score train_tiny signal rag tokens'
+mkdir -p "$W/build"
+for p in $programs; do if [ -x "$B/$p" ]; then cp "$B/$p" "$W/build/"; fi; done
+built=$(find "$W/build" -type f -exec basename {} \; | sort | tr '\n' ' ')
+cp "$page" "$W/build/reference.html"
+export PREFIX=/opt/cmha DESTDIR="$PWD/$W/dest" VERSION=1.2.3 PROGRAMS="$programs" PC_CFLAGS=-fopenmp PC_LIBS='-fopenmp -lopenblas'
+case $W in /*) DESTDIR=$W/dest;; esac
+at=$DESTDIR$PREFIX
+if command -v help2man > /dev/null 2>&1; then
+    # shellcheck disable=SC2086
+    check 'manual pages' examples/install/man.sh "$W/build" $built
+else
+    echo 'SKIP help2man is not installed (apt-get install help2man): no manual pages'
+    lacks() { ! examples/install/man.sh "$W/build" generate && grep -q 'apt-get install help2man' "$W/log"; }
+    check 'make man names what it lacks' lacks
+fi
+
+# what others have in the same folders stays
+mkdir -p "$at/bin" && echo other > "$at/bin/other"
+check 'install' examples/install/install.sh install "$W/build"
+check 'install again' examples/install/install.sh install "$W/build"
+for f in include/cmha.h lib/pkgconfig/cmha.pc lib/cmake/cmha/cmhaConfig.cmake lib/cmake/cmha/cmhaConfigVersion.cmake share/doc/cmha/reference.html; do
+    check "$f" test -s "$at/$f"
+done
+listed() { find "$at" -type f ! -name other ! -name installed | sed "s|^$at/||" | sort > "$W/there"; sort "$at/share/doc/cmha/installed" | diff - "$W/there"; }
+check 'the list says what is there, once each' listed
+check 'version in pkg-config' grep -q '^Version: 1.2.3$' "$at/lib/pkgconfig/cmha.pc"
+check 'version in CMake' grep -q '1\.2\.3' "$at/lib/cmake/cmha/cmhaConfigVersion.cmake"
+
+# completes COMMAND WORD..: what bash offers for the last word
+completes() {
+    bash -c 'source "$1/share/bash-completion/completions/$2" || exit 1
+        complete -p "$2" > /dev/null || exit 1
+        shift; command=$1; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1))
+        "$(complete -p "$command" | sed "s/.*-F \([^ ]*\) .*/\1/")" && printf "%s\n" "${COMPREPLY[@]}"' completes "$at" "$@"
+}
+offers() { wanted=$1; shift; completes "$@" > "$W/said" && grep -qx -e "$wanted" "$W/said"; }
+offers_not() { unwanted=$1; shift; completes "$@" > "$W/said" && ! grep -qx -e "$unwanted" "$W/said"; }
+for p in $built; do
+    c=cmha-$(echo "$p" | tr _ -)
+    check "$c runs" "$at/bin/$c" --version
+    if command -v bash > /dev/null 2>&1; then
+        check "$c: completion" offers --help "$c" --h
+        "$at/bin/$c" --help | sed -n 's/^ *\(--[a-z0-9-]*\).*/\1/p' | sort -u > "$W/options"
+        completes "$c" -- | sort -u > "$W/offered"
+        check "$c: every option of --help is offered" sh -c "comm -23 '$W/options' '$W/offered' | { ! grep .; }"
+    fi
+    page=$at/share/man/man1/$c.1
+    [ -e "$page" ] || continue
+    check "$c: name and synopsis" grep -q "^$c .* [a-z]" "$page"
+    if command -v man > /dev/null 2>&1; then
+        warned() { MANWIDTH=80 man --warnings -l "$page" 2>&1 > "$W/shown" | { ! grep -v 'cannot adjust line\|cannot break line'; }; }
+        check "$c: man sets it" warned
+        told() { sed 's/.\x08//g; s/‐/-/g' "$W/shown" > "$W/plain"; while read -r o; do grep -q -e "$o" "$W/plain" || { echo "$o"; return 1; }; done < "$W/options"; }
+        check "$c: its page has every option" told
+    fi
+    if command -v mandoc > /dev/null 2>&1; then
+        lint() { mandoc -T lint -W warning "$page" | { ! grep -v 'cannot parse date'; }; }
+        check "$c: mandoc" lint
+    fi
+done
+case " $built" in *' generate '*)
+    check 'completion: words of an option' offers int8 cmha-generate --weights i
+    check 'completion: no words of another' offers_not int8 cmha-generate --tokens i;; esac
+case " $built" in *' train_tiny '*) check 'completion: kinds' offers mobius+rope cmha-train-tiny --attention mob;; esac
+case " $built" in *' tokens '*) check 'completion: commands' offers inspect cmha-tokens ins;; esac
+
+check 'uninstall' examples/install/install.sh uninstall "$W/build"
+left() { [ "$(cd "$DESTDIR" && find . -type f)" = ./opt/cmha/bin/other ] && [ "$(cd "$at" && find . -type d | sort | tr '\n' ' ')" = '. ./bin ' ]; }
+check 'nothing is left but what others have' left
+again() { ! examples/install/install.sh uninstall "$W/build" && grep -q 'nothing to remove' "$W/log"; }
+check 'uninstalling twice says so' again
+# a header alone, before anything is built
+mkdir -p "$W/empty"
+alone() { examples/install/install.sh install "$W/empty" | grep 'header, 0 programs (make), 0 manual pages (make man), no reference (make docs)'; }
+check 'install of the header alone says what else there is' alone
+check 'and uninstall' examples/install/install.sh uninstall "$W/empty"
+
+echo "$passed passed, $failed failed"
+[ $failed -eq 0 ]
