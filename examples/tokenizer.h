@@ -1336,20 +1336,21 @@ static inline int tokenizer_put_replaced(tokenizer_bytes *out, const char *s, si
 /* Appends s with every run of two blanks or more, or with `a` of any white space, become `to`. */
 static inline int tokenizer_put_narrow(tokenizer_bytes *out, const char *s, size_t n,
                                        const tokenizer_step *step) {
-    size_t at = 0, end, length = 0;
-    int32_t c;
-    for (; at < n; at = end) {
+    size_t at = 0, from = 0, end, length = 1;
+    while (at < n) {
         for (end = at; end < n; end += length) {
-            length = tokenizer_char(s + end, n - end, &c);
+            int32_t c = s[end];
+            if (step->a) length = tokenizer_char(s + end, n - end, &c);
             if (step->a ? !tokenizer_space(c) : c != ' ') break;
         }
-        if (end - at > 1 || (end > at && step->a) ? !tokenizer_put(out, step->to, step->n_to)
-                                                  : !tokenizer_put(out, s + at, end - at)) return 0;
-        if (end == n) break;
-        if (!tokenizer_put(out, s + end, length)) return 0;
-        end += length;
+        if (end - at > 1 || (end > at && step->a)) {
+            if (!tokenizer_put(out, s + from, at - from) || !tokenizer_put(out, step->to, step->n_to))
+                return 0;
+            from = end;
+        }
+        at = end + length;
     }
-    return 1;
+    return tokenizer_put(out, s + from, n - from);
 }
 
 static inline int tokenizer_normalize_step(tokenizer_work *w, tokenizer_bytes *out, const char *s, size_t n,

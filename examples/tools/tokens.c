@@ -81,7 +81,8 @@ static void encode_line(int special, char *line, size_t n) {
     if (tab) texts.n_a = (size_t)(tab - line), texts.b = tab + 1, texts.n_b = n - texts.n_a - 1;
     must(tokenizer_encode_texts(&tok, &texts, special, &ids, &types, failure));
     for (size_t i = 0; i < ids.n; i++) printf(i ? " %ld" : "%ld", (long)ids.at[i]);
-    for (size_t i = 0; i < ids.n; i++) printf(i ? " %ld" : "\t%ld", (long)types.at[i]);
+    putchar('\t');
+    for (size_t i = 0; i < ids.n; i++) printf(i ? " %ld" : "%ld", (long)types.at[i]);
     putchar('\n');
     tokenizer_ids_free(&ids), tokenizer_ids_free(&types);
 }
