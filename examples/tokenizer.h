@@ -1850,15 +1850,16 @@ static inline int tokenizer_fill(const tokenizer *t, tokenizer_ids *ids, size_t 
 /* Puts the texts, and with `special` the tokens, where a template has them. */
 static inline int tokenizer_lay_out(const tokenizer_template *from, const tokenizer_ids *part, int special,
                                     tokenizer_ids *ids, tokenizer_ids *types) {
-    int done = 1;
-    for (size_t i = 0; done && i < from->n; i++) {
+    for (size_t i = 0; i < from->n; i++) {
         const tokenizer_item *item = from->at + i;
         size_t n = ids->n;
-        if (item->text) done = tokenizer_put_ids(ids, &part[item->text - 1]);
-        else if (special) done = tokenizer_put_id(ids, item->id);
-        for (; done && n < ids->n; n++) done = tokenizer_put_id(types, item->type);
+        if (item->text ? !tokenizer_put_ids(ids, &part[item->text - 1])
+                       : special && !tokenizer_put_id(ids, item->id))
+            return 0;
+        for (; n < ids->n; n++)
+            if (!tokenizer_put_id(types, item->type)) return 0;
     }
-    return done;
+    return 1;
 }
 
 /* Appends the ids of a text or a pair, and the type of each. special: a sum of TOKENIZER_TEMPLATE (what the
@@ -2823,8 +2824,8 @@ static inline void tokenizer_reach_merges(tokenizer *t, const char *blank, size_
         int any = left < 0 || !tokenizer_length(t, left) || tokenizer_ends_with(t, left, t->unk);
         if (right >= 0 && (tokenizer_length(t, right) < n || memcmp(t->bytes + t->begin[right], blank, n)))
             continue;
-        for (int k = 0; !any && t->byte_fallback && k < 256; k++)
-            any = tokenizer_ends_with(t, left, t->fallback[k]);
+        for (int k = 0; k < 256; k++)
+            if (!any && t->byte_fallback) any = tokenizer_ends_with(t, left, t->fallback[k]);
         if (any) t->apart &= ~bit;
         else t->reaches[(unsigned char)t->bytes[t->begin[left + 1] - 1]] |= (unsigned char)bit;
     }

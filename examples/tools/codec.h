@@ -96,7 +96,8 @@ static inline void codec_take_pairs(codec *c) {
     const tokenizer_item *at = pair->at;
     size_t seps = 0;
     if (pair->n < 5 || at[0].text || at[0].id != c->cls || at[1].text != 1) return;
-    while (2 + seps < pair->n && !at[2 + seps].text && at[2 + seps].id == c->sep) seps++;
+    for (; 2 + seps < pair->n; seps++)
+        if (at[2 + seps].text || at[2 + seps].id != c->sep) break;
     if (!seps || seps > 8 || pair->n != seps + 4 || at[seps + 2].text != 2 || at[seps + 3].text ||
         at[seps + 3].id != c->sep)
         return;
