@@ -1246,33 +1246,63 @@ static inline int tokenizer_bert(tokenizer_bytes *out, tokenizer_bytes *rooms, c
 }
 
 /* SentencePiece's table of characters: 4 bytes of size, a double-array trie of that many bytes, then the
-   texts that characters become, each with a 0 behind. Returns the text of the shortest beginning of s that
-   the trie has, or NULL. */
-static inline const char *tokenizer_precompiled(const tokenizer_step *step, const char *s, size_t n) {
-    const unsigned char *table = (const unsigned char *)step->from + 4;
-    size_t units = (size_t)step->a, node = 0;
-    for (size_t i = 0; i <= n; i++) {
-        uint32_t unit = 0, byte = i < n ? (unsigned char)s[i] : 0;
-        if (node >= units) return NULL;
-        for (int k = 3; k >= 0; k--) unit = unit << 8 | table[4 * node + (size_t)k];
-        if (i) {
-            if (unit >> 8 & 1) { /* a leaf hangs here: where its text begins */
-                size_t leaf = node ^ ((unit >> 10) << ((unit & (1u << 9)) >> 6)), text = 0;
-                if (leaf >= units) return NULL;
-                for (int k = 3; k >= 0; k--) text = text << 8 | table[4 * leaf + (size_t)k];
-                text = (text & 0x7FFFFFFF) + 4 + 4 * units;
-                return text < step->n_from ? step->from + text : NULL;
-            }
+   texts that characters become, each with a 0 behind. A unit of the trie: */
+static inline uint32_t tokenizer_unit(const tokenizer_step *step, size_t node) {
+    const unsigned char *at = (const unsigned char *)step->from + 4 + 4 * node;
+    return at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
+}
+
+/* Where the children of a node are */
+static inline size_t tokenizer_children(size_t node, uint32_t unit) {
+    return node ^ ((size_t)(unit >> 10) << ((unit & (1u << 9)) >> 6));
+}
+
+/* No entry of a table is longer: files that loop shall not cost more. */
+enum { TOKENIZER_ENTRY = 64 };
+
+/* The text of the shortest beginning of s that the table has, with step->b of the longest, then not across a
+   blank or line end; *length: of how many bytes. NULL: it has none. */
+static inline const char *tokenizer_precompiled(const tokenizer_step *step, const char *s, size_t n,
+                                                size_t *length) {
+    size_t units = (size_t)step->a, node = 0, most = n < TOKENIZER_ENTRY ? n : TOKENIZER_ENTRY;
+    const char *found = NULL;
+    *length = 0;
+    if (!units) return NULL;
+    for (size_t i = 0; i < most; i++) {
+        unsigned char byte = (unsigned char)s[i];
+        uint32_t unit;
+        if (!byte || (step->b && i && (byte == ' ' || byte == '\n'))) break;
+        node = tokenizer_children(node, tokenizer_unit(step, node)) ^ byte;
+        if (node >= units) break;
+        unit = tokenizer_unit(step, node);
+        if ((unit & (0x80000000u | 0xFF)) != byte) break;
+        if (unit >> 8 & 1) { /* a leaf hangs here: where its text begins */
+            size_t leaf = tokenizer_children(node, unit), text;
+            if (leaf >= units) break;
+            text = (tokenizer_unit(step, leaf) & 0x7FFFFFFF) + 4 + 4 * units;
+            if (text >= step->n_from) break;
+            found = step->from + text, *length = i + 1;
+            if (!step->b) break;
         }
-        if (i == n || !byte) return NULL;
-        node ^= (unit >> 10) << ((unit & (1u << 9)) >> 6);
-        node ^= byte;
-        if (node >= units) return NULL;
-        unit = 0;
-        for (int k = 3; k >= 0; k--) unit = unit << 8 | table[4 * node + (size_t)k];
-        if ((unit & (0x80000000u | 0xFF)) != byte) return NULL;
     }
-    return NULL;
+    return found;
+}
+
+/* The longest entry at each place, as SentencePiece does. */
+static inline int tokenizer_longest_entries(tokenizer_bytes *out, const char *s, size_t n,
+                                            const tokenizer_step *step) {
+    size_t at = 0, from = 0, length;
+    int32_t c;
+    while (at < n) {
+        const char *text = tokenizer_precompiled(step, s + at, n - at, &length);
+        if (!text) {
+            at += tokenizer_char(s + at, n - at, &c);
+            continue;
+        }
+        if (!tokenizer_put(out, s + from, at - from) || !tokenizer_put(out, text, strlen(text))) return 0;
+        from = at += length;
+    }
+    return tokenizer_put(out, s + from, n - from);
 }
 
 /* Where characters of ASCII end that stay as they are and begin no cluster with what follows. */
@@ -1284,10 +1314,12 @@ static inline size_t tokenizer_unmapped(const tokenizer_step *step, const char *
     return at;
 }
 
-/* Cluster by cluster; a cluster of 6 bytes or more that is no entry goes character by character. */
+/* Cluster by cluster, as Hugging Face's library does; a cluster of 6 bytes or more that is no entry goes
+   character by character. */
 static inline int tokenizer_charsmap(tokenizer_bytes *out, const char *s, size_t n,
                                      const tokenizer_step *step) {
-    size_t at = 0, end, length, i;
+    size_t at = 0, end, length, i, used;
+    if (step->b) return tokenizer_longest_entries(out, s, n, step);
     while (at < n) {
         int32_t c, next, state = 0;
         const char *text;
@@ -1299,7 +1331,7 @@ static inline int tokenizer_charsmap(tokenizer_bytes *out, const char *s, size_t
             length = tokenizer_char(s + end, n - end, &next);
             if (next < 0 || utf8proc_grapheme_break_stateful(c, next, &state)) break;
         }
-        text = end - at < 6 ? tokenizer_precompiled(step, s + at, end - at) : NULL;
+        text = end - at < 6 ? tokenizer_precompiled(step, s + at, end - at, &used) : NULL;
         if (text) {
             if (!tokenizer_put(out, text, strlen(text))) return 0;
             at = end;
@@ -1307,7 +1339,7 @@ static inline int tokenizer_charsmap(tokenizer_bytes *out, const char *s, size_t
         }
         for (i = at; i < end; i += length) {
             length = tokenizer_char(s + i, n - i, &c);
-            text = tokenizer_precompiled(step, s + i, length);
+            text = tokenizer_precompiled(step, s + i, length, &used);
             if (!tokenizer_put(out, text ? text : s + i, text ? strlen(text) : length)) return 0;
         }
         at = end;
@@ -2124,7 +2156,8 @@ static inline int tokenizer_read_charsmap(tokenizer_step *step, const char *text
     if (!(step->to = (char *)malloc(128))) return tokenizer_no_memory(error); /* which of ASCII stays */
     for (int c = 0; c < 128; c++) {
         char one = (char)c;
-        step->to[c] = c != '\r' && !tokenizer_precompiled(step, &one, 1);
+        size_t used;
+        step->to[c] = c != '\r' && !tokenizer_precompiled(step, &one, 1, &used);
     }
     return 1;
 }
@@ -2187,6 +2220,7 @@ static inline int tokenizer_fill_normalizer(tokenizer_step *step, const cJSON *n
                 tokenizer_set_text(&step->to, &step->n_to, tokenizer_string(node, "content"))) ||
                tokenizer_no_memory(error);
     case TOKENIZER_PRECOMPILED:
+        step->b = tokenizer_flag(node, "longest", 0); /* ours: SentencePiece's own way */
         text = tokenizer_string(node, "precompiled_charsmap");
         return tokenizer_read_charsmap(step, text ? text : "", error);
     default: return 1;
@@ -2290,7 +2324,7 @@ static inline tokenizer_section tokenizer_sections(int which) {
         {"Prepend", TOKENIZER_PREPEND, "type prepend "},
         {"Replace", TOKENIZER_REPLACE, "type pattern content "},
         {"BertNormalizer", TOKENIZER_BERT, "type clean_text handle_chinese_chars strip_accents lowercase "},
-        {"Precompiled", TOKENIZER_PRECOMPILED, "type precompiled_charsmap "},
+        {"Precompiled", TOKENIZER_PRECOMPILED, "type precompiled_charsmap longest "},
         {NULL, 0, NULL}};
     static const tokenizer_row pre_tokenizers[] = {
         {"Sequence", TOKENIZER_SEQUENCE, "type pretokenizers "},
@@ -3631,9 +3665,10 @@ static inline int tokenizer_gguf_unigram(cJSON *outline, const gguf_file *g) {
                 *out++ = i + (size_t)(3 - k) <= n ? letters[bits >> 6 * k & 63] : '=';
         }
         *out = 0;
-        one = cJSON_AddStringToObject(one, "precompiled_charsmap", text);
+        i = cJSON_AddStringToObject(one, "precompiled_charsmap", text) &&
+            cJSON_AddTrueToObject(one, "longest");
         free(text);
-        if (!one) return 0;
+        if (!i) return 0;
     }
     if (tokenizer_gguf_number(g, "tokenizer.ggml.remove_extra_whitespaces", 0)) {
         cJSON *pattern;

@@ -189,6 +189,33 @@ static void published(void) {
     cJSON_Delete(all), free(text);
 }
 
+/* SentencePiece takes the longest entry of its table where Hugging Face's library takes the shortest: half a
+   KA with its mark is GA, not KA and a mark. */
+static void longest_entries(void) {
+    size_t n;
+    char *text = load("tests/tokenizer_cases.json", &n), *map;
+    cJSON *all = text ? cJSON_ParseWithLength(text, n) : NULL;
+    map = cJSON_Print(cJSON_GetObjectItemCaseSensitive(
+        cJSON_GetObjectItemCaseSensitive(all, "lists"), "FORM_CHARSMAP"));
+    for (int longest = 0; map && longest < 2; longest++) {
+        size_t room = strlen(map) + 400;
+        char *json = (char *)malloc(room);
+        tokenizer t;
+        snprintf(json, room, "{'normalizer':{'type':'Precompiled','precompiled_charsmap':%s,'longest':%s},"
+                 "'model':{'type':'Unigram','unk_id':0,'vocab':[['?',0],['\xE3\x82\xAB',-1],"
+                 "['\xE3\x82\xAC',-1],['a',-1],[' ',-1]]}}", map, longest ? "true" : "false");
+        if (CHECK_THAT(from_json(&t, json), "%s", error)) {
+            const char *ga = "a\xEF\xBD\xB6\xEF\xBE\x9E \xEF\xBD\xB6""a"; /* and KA alone */
+            CHECK(!strcmp(ids_of(&t, ga, strlen(ga), 0), longest ? "3 2 4 1 3" : "3 1 0 4 1 3"));
+            CHECK(!strcmp(ids_of(&t, "\xEF\xBD", 2, 0), "0"));
+            CHECK(!strcmp(ids_of(&t, "\xEF\xBD\xB6", 3, 0), "1"));
+        }
+        tokenizer_close(&t), free(json);
+    }
+    CHECK(map != NULL);
+    cJSON_free(map), cJSON_Delete(all), free(text);
+}
+
 /* ---- What is refused, and how ---- */
 
 #define BPE_OF(fields) "{'model':{'type':'BPE','vocab':{'a':0,'b':1,'ab':2},'merges':['a b']" fields
@@ -1302,7 +1329,7 @@ static void stories(void) {
 }
 
 int main(void) {
-    published(), refusals(), decoders(), notes(), edges(), costs(), many_added();
+    published(), longest_entries(), refusals(), decoders(), notes(), edges(), costs(), many_added();
     bytes(), others_in_pieces(), many_marks(), apart(), close_calls(), short_ways();
     llama2c(), gguf(), folders();
     golden(SHARED "tokenizers/gpt2", "ggml-vocab-gpt-2"),

@@ -96,6 +96,7 @@ TOKENIZERS = {
     "processors": tokenizer(LLAMA, None, META, sequence("processors", step("ByteLevel"), TEMPLATE), META),
     "blanks": tokenizer(LLAMA, replace(" ", BLANK)),
     "charsmap": tokenizer(UNIGRAM, step("Precompiled", precompiled_charsmap=CHARSMAP), META),
+    "longest": tokenizer(UNIGRAM, step("Precompiled", precompiled_charsmap=CHARSMAP, longest=True), META),
     "fit": dict(tokenizer(WORDS, None, step("BertPreTokenizer"), step("RobertaProcessing", sep=["[SEP]", 2], cls=["[CLS]", 1])),
                 truncation={"direction": "Left", "max_length": 9, "strategy": "LongestFirst", "stride": 0},
                 padding={"strategy": {"Fixed": 12}, "direction": "Left", "pad_to_multiple_of": 8, "pad_id": 3, "pad_type_id": 1,
