@@ -2493,13 +2493,15 @@ static inline int tokenizer_direction(const cJSON *node) {
 static inline int tokenizer_read_truncation(tokenizer_fit *f, const cJSON *node, char *error) {
     static const char *const names[] = {"LongestFirst", "OnlyFirst", "OnlySecond", NULL};
     const char *stranger, *which = tokenizer_string(node, "strategy");
-    int32_t most = tokenizer_whole(tokenizer_field(node, "max_length"));
+    const cJSON *length = tokenizer_field(node, "max_length");
+    int32_t most = tokenizer_whole(length);
     if (!cJSON_IsObject(node)) return 1;
     if ((stranger = tokenizer_stranger(node, "max_length strategy stride direction ")) != NULL)
         return tokenizer_fail(error, "truncation: the field %.100s is not known", stranger);
-    f->cuts = 1, f->most = most < 0 ? 0 : (size_t)most;
+    f->cuts = !(cJSON_IsNumber(length) && length->valuedouble > 2e9); /* as good as none */
+    f->most = most < 0 ? 0 : (size_t)most;
     f->which = which ? tokenizer_among(which, names) : 0, f->cut_left = tokenizer_direction(node);
-    if (most < 0) return tokenizer_fail(error, "truncation: max_length is no whole number");
+    if (f->cuts && most < 0) return tokenizer_fail(error, "truncation: max_length is no whole number");
     if (f->which < 0) return tokenizer_fail(error, "truncation: the strategy %.100s is not known", which);
     return f->cut_left >= 0 || tokenizer_fail(error, "truncation: the direction is neither Right nor Left");
 }

@@ -401,6 +401,9 @@ static void notes(void) {
     strcpy(strstr(json, ",'trunc"), "}");
     CHECK(from_json(&t, json) && !*t.note);
     tokenizer_close(&t);
+    CHECK(from_json(&t, WITH("'truncation':{'max_length':1000000000000000019884624838656}")));
+    CHECK(!*t.note && !t.fit.cuts);
+    tokenizer_close(&t);
 }
 
 static void edges(void) {
