@@ -143,10 +143,10 @@ typedef struct tokenizer {
     tokenizer_ids before, after;                   /* what the template of one text adds */
     tokenizer_fit fit;
     int cuts;                                      /* may streams cut: 1 before blanks, 2 line ends */
-    int apart;                                     /* BPE, Unigram: blanks that words may be cut before: a sum
-                                                      of 1: ' ' and 2: U+2581 */
-    unsigned char reaches[256];                    /* such a sum: blanks behind this byte that a token is
-                                                      across, so that no word ends there */
+    int apart;                                     /* BPE, Unigram: where words may be cut, a sum of 1: before
+                                                      ' ', 2: before U+2581, 4: around what is alone */
+    unsigned char reaches[256];                    /* a sum of the blanks behind this byte that a token is
+                                                      across, no word ends there; 4: no merge has it */
     char note[160];                                /* what the file asks for and is not done; or empty */
     char *outline;                                 /* tokenizer.json but for vocabulary and merges */
 } tokenizer;
@@ -745,10 +745,12 @@ static inline int tokenizer_unknown(const tokenizer *t, const char *s, size_t n,
     return 1;
 }
 
-/* Sums of scores are rounded by where they stand in the text. Two that differ by more than this come out the
-   same way below that magnitude, of words that are cached: 22 sums of 1e8 are rounded by 4e-7 at most. */
+/* Sums of scores are rounded by where they stand in the text. Two that differ by more than the margin come
+   out the same way wherever the sum in front is below that magnitude, where no score is above that: in a word
+   that is kept, of 21 bytes, two such sums are rounded by 4e-7 at most. */
 #define TOKENIZER_MARGIN 1e-6
 #define TOKENIZER_MAGNITUDE 1e8
+#define TOKENIZER_STEEPEST 1e6
 
 /* Offers a way to the end of a token, of which the best is kept; w->firm falls where it was a close call. */
 static inline void tokenizer_offer(tokenizer_work *w, size_t end, size_t from, int32_t id, double score) {
@@ -794,7 +796,7 @@ static inline int tokenizer_unigram(const tokenizer *t, tokenizer_work *w, const
     if (!tokenizer_room(&memory, &w->n_paths, n + 1, sizeof *w->paths)) return tokenizer_no_memory(error);
     w->paths = p = (tokenizer_path *)memory;
     for (at = 0; at <= n; at++) p[at].from = SIZE_MAX, p[at].score = 0, p[at].id = -1, p[at].begins = 0;
-    p[0].score = w->sum, w->firm = w->sum < TOKENIZER_MAGNITUDE && w->sum > -TOKENIZER_MAGNITUDE;
+    p[0].score = w->sum;
     tokenizer_find_ways(t, w, s, n);
     w->sum = p[n].score;
     for (at = 1; at <= n; at++)
@@ -819,13 +821,15 @@ static inline int tokenizer_unigram(const tokenizer *t, tokenizer_work *w, const
     return 1;
 }
 
-/* Where the word ends that begins at `at` in a piece: before a blank that no token is across. */
+/* Where the word ends that begins at `at` in a piece: before a blank that no token is across, around a
+   character that is alone. */
 static inline size_t tokenizer_word_end(const tokenizer *t, const char *s, size_t n, size_t at) {
     if (!t->apart) return n;
     for (at++; at < n; at++) {
-        int blank = s[at] == ' ' ? 1 : 0;
+        int blank = s[at] == ' ' ? 1 : 0, before = t->reaches[(unsigned char)s[at - 1]];
         if (s[at] == '\xE2' && n - at >= 3 && s[at + 1] == '\x96' && s[at + 2] == '\x81') blank = 2;
-        if (blank & t->apart & ~t->reaches[(unsigned char)s[at - 1]]) return at;
+        if (blank & t->apart & ~before) return at;
+        if ((t->reaches[(unsigned char)s[at]] | before) & t->apart & 4) return at;
     }
     return n;
 }
@@ -845,13 +849,13 @@ static inline int tokenizer_encode_word(const tokenizer *t, tokenizer_work *w, c
                                         int alone, tokenizer_ids *ids, char *error) {
     tokenizer_cached *kept = NULL;
     size_t before = ids->n;
-    int done;
+    int done, within = w->sum < TOKENIZER_MAGNITUDE && w->sum > -TOKENIZER_MAGNITUDE;
     if (w->cache && n <= sizeof kept->bytes) {
         kept = w->cache + (tokenizer_hash(s, n) & (TOKENIZER_CACHE - 1));
-        if (kept->n == n && (alone || kept->firm) && !memcmp(kept->bytes, s, n))
+        if (kept->n == n && (alone || (kept->firm && within)) && !memcmp(kept->bytes, s, n))
             return tokenizer_put_cached(t, w, kept, ids) || tokenizer_no_memory(error);
     }
-    w->firm = 1;
+    w->firm = within;
     done = t->kind == TOKENIZER_BPE         ? tokenizer_bpe(t, w, s, n, ids, error)
          : t->kind == TOKENIZER_WORDPIECE   ? tokenizer_wordpiece(t, w, s, n, ids, error)
          : t->kind == TOKENIZER_WORDLEVEL   ? tokenizer_wordlevel(t, s, n, ids, error)
@@ -2876,12 +2880,36 @@ static inline void tokenizer_reach_tokens(tokenizer *t, const char *blank, size_
     }
 }
 
+/* Marks the characters of ASCII that no merge has, such as line ends in Llama's vocabulary: they are a token
+   each, or their byte's where no character can be unknown. Without memory there are none. */
+static inline void tokenizer_find_alone(tokenizer *t) {
+    unsigned char *joins = (unsigned char *)calloc(t->size + 1, 1);
+    int all = t->byte_fallback;
+    if (!joins) return;
+    for (int i = 0; i < 256; i++) all &= t->fallback[i] >= 0;
+    for (size_t i = 0; i < t->n_merges; i++) {
+        if (t->merges[i].left >= 0) joins[t->merges[i].left] = 1;
+        if (t->merges[i].right >= 0) joins[t->merges[i].right] = 1;
+    }
+    for (int i = 0; i < 128; i++) {
+        char c = (char)i;
+        int32_t id = tokenizer_find(t, &c, 1);
+        if (id < 0 && all) id = t->fallback[i];
+        if (id >= 0 && id != t->unk && !joins[id]) t->reaches[i] |= 4, t->apart |= 4;
+    }
+    free(joins);
+}
+
 /* Finds the blanks before which a piece may be cut into words: those that are a token, which nothing that
    ends there joins what begins with it. */
 static inline void tokenizer_find_words(tokenizer *t) {
     static const char *const blanks[] = {" ", "\xE2\x96\x81"};
     if (t->kind == TOKENIZER_BPE && (t->byte_level || t->ignore_merges || t->prefix || t->suffix)) return;
     if (t->kind != TOKENIZER_BPE && t->kind != TOKENIZER_UNIGRAM) return;
+    for (size_t id = 0; t->scores && id < t->size; id++) {
+        double score = t->scores[id];
+        if (score > TOKENIZER_STEEPEST || (score < -TOKENIZER_STEEPEST && score > TOKENIZER_NEVER)) return;
+    }
     for (int k = 0; k < 2; k++) {
         size_t n = strlen(blanks[k]);
         int32_t id = tokenizer_find(t, blanks[k], n);
@@ -2896,6 +2924,7 @@ static inline void tokenizer_find_words(tokenizer *t) {
         if (t->kind == TOKENIZER_BPE) tokenizer_reach_merges(t, blanks[k], n, k + 1);
         else tokenizer_reach_tokens(t, blanks[k], n, k + 1);
     }
+    if (t->kind == TOKENIZER_BPE) tokenizer_find_alone(t);
 }
 
 /* The added token of one of these names, the first that there is; -1. */
