@@ -41,7 +41,9 @@ enum {
     TOKENIZER_STEPS = 16,     /* most normalizers, pre-tokenizers, decoders each */
     TOKENIZER_CHUNK = 65536,  /* bytes of a text that are encoded at once */
     TOKENIZER_TEMPLATE = 1,   /* `special`: add what the template adds */
-    TOKENIZER_PLAIN = 2       /* `special`: special tokens in the text are text like any other */
+    TOKENIZER_PLAIN = 2,      /* `special`: special tokens in the text are text like any other */
+    TOKENIZER_FIT = 4,        /* `special` of tokenizer_encode_texts: cut and fill up as the file asks for */
+    TOKENIZER_FILL = 1 << 20  /* most tokens that a file may ask to fill up to */
 };
 
 /* Numbers of tokens; begins zeroed, grows by realloc. */
@@ -86,6 +88,21 @@ typedef struct tokenizer_added {
     int special, left, right, word, normalized;
 } tokenizer_added;
 
+/* What a template is made of: the token `id`, or (text: 1, 2) the first or second text; and the type of its
+   tokens, which BERT calls a segment. */
+typedef struct tokenizer_item { int32_t id, type; int text; } tokenizer_item;
+typedef struct tokenizer_template { tokenizer_item *at; size_t n, room; } tokenizer_template;
+
+/* What `truncation` and `padding` ask for */
+enum { TOKENIZER_LONGEST, TOKENIZER_ONLY_FIRST, TOKENIZER_ONLY_SECOND };
+typedef struct tokenizer_fit {
+    int cuts, which, cut_left;  /* 0: texts are not cut; which of two loses tokens; from the left */
+    size_t most;                /* tokens, with those of the template */
+    int fills, fill_left;       /* 0: texts are not filled up */
+    size_t least, multiple;     /* to so many tokens; to a multiple of that; 0: not */
+    int32_t pad, pad_type;
+} tokenizer_fit;
+
 enum { TOKENIZER_BPE, TOKENIZER_WORDPIECE, TOKENIZER_UNIGRAM, TOKENIZER_WORDLEVEL };
 /* bits of a token: it is there; is in the model's vocabulary; not in the byte alphabet; added; special */
 enum { TOKENIZER_THERE = 1, TOKENIZER_MODEL = 2, TOKENIZER_LITERAL = 4, TOKENIZER_ADDED = 8,
@@ -122,8 +139,14 @@ typedef struct tokenizer {
                                                       backwards */
     tokenizer_step normal[TOKENIZER_STEPS], pre[TOKENIZER_STEPS], decode[TOKENIZER_STEPS];
     int n_normal, n_pre, n_decode;
-    tokenizer_ids before, after;                   /* what the template adds */
+    tokenizer_template single, pair;               /* of one text, of two; n = 0: the texts alone */
+    tokenizer_ids before, after;                   /* what the template of one text adds */
+    tokenizer_fit fit;
     int cuts;                                      /* may streams cut: 1 before blanks, 2 line ends */
+    int apart;                                     /* BPE, Unigram: where words may be cut, a sum of 1: before
+                                                      ' ', 2: before U+2581, 4: around what is alone */
+    unsigned char reaches[256];                    /* a sum of the blanks behind this byte that a token is
+                                                      across, no word ends there; 4: no merge has it */
     char note[160];                                /* what the file asks for and is not done; or empty */
     char *outline;                                 /* tokenizer.json but for vocabulary and merges */
 } tokenizer;
@@ -429,6 +452,7 @@ static inline void tokenizer_close(tokenizer *t) {
     tokenizer_trie_close(&t->trie), tokenizer_trie_close(&t->inside);
     tokenizer_trie_close(&t->found), tokenizer_trie_close(&t->found_later);
     free(t->bytes), free(t->begin), free(t->flags), free(t->scores), free(t->slots), free(t->merges);
+    free(t->single.at), free(t->pair.at);
     free(t->pairs), free(t->prefix), free(t->suffix), free(t->added), free(t->outline);
     tokenizer_ids_free(&t->before), tokenizer_ids_free(&t->after);
     memset(t, 0, sizeof *t);
@@ -448,8 +472,12 @@ typedef struct tokenizer_path { double score; size_t from; int32_t id, begins; }
 typedef struct tokenizer_hit { size_t at; int32_t id; } tokenizer_hit;
 typedef struct tokenizer_hits { tokenizer_hit *at; size_t n, room; } tokenizer_hits;
 
-/* A word seen before; most words of a text have been. */
-typedef struct tokenizer_cached { unsigned char n, n_ids; char bytes[22]; int32_t ids[10]; } tokenizer_cached;
+/* A word seen before; most words of a text have been. firm: its ids are these wherever it stands. */
+typedef struct tokenizer_cached {
+    unsigned char n, n_ids, firm;
+    char bytes[21];
+    int32_t ids[10];
+} tokenizer_cached;
 enum { TOKENIZER_CACHE = 1 << 15, TOKENIZER_SHORT = 32 };
 
 typedef struct tokenizer_work {
@@ -461,6 +489,8 @@ typedef struct tokenizer_work {
     size_t n_symbols, n_heap, n_paths;
     tokenizer_hits added, later, inside; /* in the raw text, in the normalized one, in a word */
     tokenizer_cached *cache;   /* [TOKENIZER_CACHE] or NULL */
+    double sum;                /* Unigram: of the scores from the piece's begin on */
+    int firm;                  /* Unigram: the last word would get the same ids at any other place */
     int (*piece)(void *user, const char *s,
                  size_t n); /* gets each piece instead of encoding it; 0: no memory */
     void *user;
@@ -715,17 +745,26 @@ static inline int tokenizer_unknown(const tokenizer *t, const char *s, size_t n,
     return 1;
 }
 
-/* The tokens whose scores have the largest sum; a character that is no token costs the least score less 10,
-   and neighbours of these are one. */
-static inline int tokenizer_unigram(const tokenizer *t, tokenizer_work *w, const char *s, size_t n,
-                                    tokenizer_ids *ids, char *error) {
-    tokenizer_path *p;
+/* Sums of scores are rounded by where they stand in the text. Two that differ by more than the margin come
+   out the same way wherever the sum in front is below that magnitude, where no score is above that: in a word
+   that is kept, of 21 bytes, two such sums are rounded by 4e-7 at most. */
+#define TOKENIZER_MARGIN 1e-6
+#define TOKENIZER_MAGNITUDE 1e8
+#define TOKENIZER_STEEPEST 1e6
+
+/* Offers a way to the end of a token, of which the best is kept; w->firm falls where it was a close call. */
+static inline void tokenizer_offer(tokenizer_work *w, size_t end, size_t from, int32_t id, double score) {
+    tokenizer_path *p = w->paths + end;
+    double more = score - p->score;
+    if (p->from != SIZE_MAX && more < TOKENIZER_MARGIN && more > -TOKENIZER_MARGIN) w->firm = 0;
+    if (p->from == SIZE_MAX || score > p->score) p->from = from, p->id = id, p->score = score;
+}
+
+/* Finds the best way to each place of a word. */
+static inline void tokenizer_find_ways(const tokenizer *t, tokenizer_work *w, const char *s, size_t n) {
+    tokenizer_path *p = w->paths;
     size_t at, end, length;
     uint32_t node = 0;
-    void *memory = w->paths;
-    if (!tokenizer_room(&memory, &w->n_paths, n + 1, sizeof *w->paths)) return tokenizer_no_memory(error);
-    w->paths = p = (tokenizer_path *)memory;
-    for (at = 0; at <= n; at++) p[at].from = SIZE_MAX, p[at].score = 0, p[at].id = -1, p[at].begins = 0;
     for (at = 0; at < n; at += length) {
         int32_t c;
         int single = 0;
@@ -740,14 +779,26 @@ static inline int tokenizer_unigram(const tokenizer *t, tokenizer_work *w, const
                 size_t from = end - tokenizer_length(t, id);
                 if (!p[from].begins) continue;
                 single |= from == at && end == at + length;
-                if (p[end].from == SIZE_MAX || p[from].score + t->scores[id] > p[end].score)
-                    p[end].from = from, p[end].id = id, p[end].score = p[from].score + t->scores[id];
+                tokenizer_offer(w, end, from, id, p[from].score + t->scores[id]);
             }
         }
-        end = at + length;
-        if (!single && (p[end].from == SIZE_MAX || p[at].score + t->least_score - 10 > p[end].score))
-            p[end].from = at, p[end].id = -1, p[end].score = p[at].score + t->least_score - 10;
+        if (!single) tokenizer_offer(w, at + length, at, -1, p[at].score + t->least_score - 10);
     }
+}
+
+/* The tokens whose scores have the largest sum; a character that is no token costs the least score less 10,
+   and neighbours of these are one. The sum goes on from w->sum. */
+static inline int tokenizer_unigram(const tokenizer *t, tokenizer_work *w, const char *s, size_t n,
+                                    tokenizer_ids *ids, char *error) {
+    tokenizer_path *p;
+    size_t at, end;
+    void *memory = w->paths;
+    if (!tokenizer_room(&memory, &w->n_paths, n + 1, sizeof *w->paths)) return tokenizer_no_memory(error);
+    w->paths = p = (tokenizer_path *)memory;
+    for (at = 0; at <= n; at++) p[at].from = SIZE_MAX, p[at].score = 0, p[at].id = -1, p[at].begins = 0;
+    p[0].score = w->sum;
+    tokenizer_find_ways(t, w, s, n);
+    w->sum = p[n].score;
     for (at = 1; at <= n; at++)
         if (p[at].id == t->unk) p[at].id = -1;
     /* turns the way back into a way forth: from[a] becomes the end of the token that begins at a */
@@ -761,6 +812,7 @@ static inline int tokenizer_unigram(const tokenizer *t, tokenizer_work *w, const
     for (at = 0; at < n; at = end) {
         int done;
         int32_t id = (int32_t)p[end = p[at].from].score;
+        if (id < 0) w->firm = 0;
         while (id < 0 && end < n && p[p[end].from].score < 0) end = p[end].from;
         done = id < 0 ? tokenizer_unknown(t, s + at, end - at, ids, error)
                       : tokenizer_put_id(ids, id) || tokenizer_no_memory(error);
@@ -769,31 +821,64 @@ static inline int tokenizer_unigram(const tokenizer *t, tokenizer_work *w, const
     return 1;
 }
 
-/* Encodes one piece of a text, what pre-tokenizers left whole. */
-static inline int tokenizer_piece(const tokenizer *t, tokenizer_work *w, const char *s, size_t n,
-                                  tokenizer_ids *ids, char *error) {
+/* Where the word ends that begins at `at` in a piece: before a blank that no token is across, around a
+   character that is alone. */
+static inline size_t tokenizer_word_end(const tokenizer *t, const char *s, size_t n, size_t at) {
+    if (!t->apart) return n;
+    for (at++; at < n; at++) {
+        int blank = s[at] == ' ' ? 1 : 0, before = t->reaches[(unsigned char)s[at - 1]];
+        if (s[at] == '\xE2' && n - at >= 3 && s[at + 1] == '\x96' && s[at + 2] == '\x81') blank = 2;
+        if (blank & t->apart & ~before) return at;
+        if ((t->reaches[(unsigned char)s[at]] | before) & t->apart & 4) return at;
+    }
+    return n;
+}
+
+/* Appends the ids of a word that was kept. */
+static inline int tokenizer_put_cached(const tokenizer *t, tokenizer_work *w, const tokenizer_cached *kept,
+                                       tokenizer_ids *ids) {
+    for (int i = 0; i < kept->n_ids; i++) {
+        if (!tokenizer_put_id(ids, kept->ids[i])) return 0;
+        if (t->scores && kept->firm) w->sum += t->scores[kept->ids[i]];
+    }
+    return 1;
+}
+
+/* Encodes a word of a piece; alone: which is all of it. */
+static inline int tokenizer_encode_word(const tokenizer *t, tokenizer_work *w, const char *s, size_t n,
+                                        int alone, tokenizer_ids *ids, char *error) {
     tokenizer_cached *kept = NULL;
     size_t before = ids->n;
-    int done;
-    if (w->piece) return w->piece(w->user, s, n) || tokenizer_no_memory(error);
+    int done, within = w->sum < TOKENIZER_MAGNITUDE && w->sum > -TOKENIZER_MAGNITUDE;
     if (w->cache && n <= sizeof kept->bytes) {
         kept = w->cache + (tokenizer_hash(s, n) & (TOKENIZER_CACHE - 1));
-        if (kept->n == n && !memcmp(kept->bytes, s, n)) {
-            for (int i = 0; i < kept->n_ids; i++)
-                if (!tokenizer_put_id(ids, kept->ids[i])) return tokenizer_no_memory(error);
-            return 1;
-        }
+        if (kept->n == n && (alone || (kept->firm && within)) && !memcmp(kept->bytes, s, n))
+            return tokenizer_put_cached(t, w, kept, ids) || tokenizer_no_memory(error);
     }
+    w->firm = within;
     done = t->kind == TOKENIZER_BPE         ? tokenizer_bpe(t, w, s, n, ids, error)
          : t->kind == TOKENIZER_WORDPIECE   ? tokenizer_wordpiece(t, w, s, n, ids, error)
          : t->kind == TOKENIZER_WORDLEVEL   ? tokenizer_wordlevel(t, s, n, ids, error)
                                             : tokenizer_unigram(t, w, s, n, ids, error);
-    if (done && kept && ids->n - before <= sizeof kept->ids / sizeof *kept->ids) {
+    if (done && kept && (alone || w->firm) && ids->n - before <= sizeof kept->ids / sizeof *kept->ids) {
         kept->n = (unsigned char)n, kept->n_ids = (unsigned char)(ids->n - before);
+        kept->firm = (unsigned char)w->firm;
         memcpy(kept->bytes, s, n);
         memcpy(kept->ids, ids->at + before, kept->n_ids * sizeof *kept->ids);
     }
     return done;
+}
+
+/* Encodes one piece of a text, what pre-tokenizers left whole, word by word where that changes nothing. */
+static inline int tokenizer_piece(const tokenizer *t, tokenizer_work *w, const char *s, size_t n,
+                                  tokenizer_ids *ids, char *error) {
+    size_t at = 0, end;
+    if (w->piece) return w->piece(w->user, s, n) || tokenizer_no_memory(error);
+    for (w->sum = 0; at < n; at = end) {
+        end = tokenizer_word_end(t, s, n, at);
+        if (!tokenizer_encode_word(t, w, s + at, end - at, !at && end == n, ids, error)) return 0;
+    }
+    return 1;
 }
 
 /* ---- Patterns that split ---- */
@@ -1066,27 +1151,48 @@ end:
     return done;
 }
 
-/* The normal form of any bytes: those that are no UTF-8 stay. */
-static inline int tokenizer_normal_form(tokenizer_bytes *out, const char *s, size_t n, int kind) {
-    size_t at = 0, from = 0, length;
-    int32_t c;
-    while (at < n) {
-        length = tokenizer_char(s + at, n - at, &c);
-        if (c < 0 &&
-            (!tokenizer_put_normal(out, s + from, at - from, kind) || !tokenizer_put(out, s + at, 1)))
-            return 0;
-        at += length;
-        if (c < 0) from = at;
+/* Where ASCII ends that begins at `at`. */
+static inline size_t tokenizer_ascii_end(const char *s, size_t n, size_t at) {
+    uint64_t eight;
+    for (; n - at >= 8; at += 8) {
+        memcpy(&eight, s + at, 8);
+        if (eight & 0x8080808080808080u) break;
     }
-    return tokenizer_put_normal(out, s + from, n - from, kind);
+    while (at < n && !((unsigned char)s[at] & 0x80)) at++;
+    return at;
 }
 
-/* BERT: cleans (a), puts blanks around ideographs (b), takes accents off (c), makes letters small (d). */
-static inline int tokenizer_bert(tokenizer_bytes *out, tokenizer_bytes *other, const char *s, size_t n,
-                                 const tokenizer_step *step) {
-    size_t length, at;
+/* The normal form of any bytes: those that are no UTF-8 stay. So does ASCII, which joins with nothing but
+   marks behind it. */
+static inline int tokenizer_normal_form(tokenizer_bytes *out, const char *s, size_t n, int kind) {
+    size_t at = 0, from, length = 0;
     int32_t c;
-    for (at = 0; at < n; at += length) {
+    while (at < n) {
+        from = tokenizer_ascii_end(s, n, at);
+        if (from < n && from > at) from--; /* the letter that marks may stand behind */
+        if (!tokenizer_put(out, s + at, from - at)) return 0;
+        for (c = 0, at = from; at < n; at += length) {
+            length = tokenizer_char(s + at, n - at, &c);
+            if (c < 0 || (c < 128 && at > from)) break;
+        }
+        if (at > from && !tokenizer_put_normal(out, s + from, at - from, kind)) return 0;
+        if (at < n && c < 0 && !tokenizer_put(out, s + at++, 1)) return 0;
+    }
+    return 1;
+}
+
+/* What BERT makes of one character of ASCII: 0 where cleaning leaves nothing. */
+static inline char tokenizer_bert_ascii(const tokenizer_step *step, char c) {
+    if (step->a && (c < 32 || c == 127)) return c == '\t' || c == '\n' || c == '\r' ? ' ' : 0;
+    return step->d && c >= 'A' && c <= 'Z' ? (char)(c | 32) : c;
+}
+
+/* The same of any text, with blanks around ideographs (b). */
+static inline int tokenizer_bert_clean(tokenizer_bytes *out, const char *s, size_t n,
+                                       const tokenizer_step *step) {
+    size_t length;
+    int32_t c;
+    for (size_t at = 0; at < n; at += length) {
         int wide;
         length = tokenizer_char(s + at, n - at, &c);
         if (step->a && tokenizer_dropped(c)) continue;
@@ -1096,66 +1202,140 @@ static inline int tokenizer_bert(tokenizer_bytes *out, tokenizer_bytes *other, c
         } else if ((wide && !tokenizer_put(out, " ", 1)) || !tokenizer_put(out, s + at, length) ||
                    (wide && !tokenizer_put(out, " ", 1))) return 0;
     }
-    if (step->c) {
-        if (!tokenizer_normal_form(other, out->at ? out->at : "", out->n, TOKENIZER_NFD)) return 0;
-        for (out->n = at = 0; at < other->n; at += length) {
-            length = tokenizer_char(other->at + at, other->n - at, &c);
-            if (!tokenizer_in(c, UTF8PROC_CATEGORY_MN, UTF8PROC_CATEGORY_MN) &&
-                !tokenizer_put(out, other->at + at, length)) return 0;
+    return 1;
+}
+
+/* Takes accents off (c), makes letters small (d): appends s to out, by way of `other`. */
+static inline int tokenizer_bert_plain(tokenizer_bytes *out, tokenizer_bytes *other, const char *s, size_t n,
+                                       const tokenizer_step *step) {
+    size_t length;
+    int32_t c;
+    other->n = 0;
+    if (step->c && !tokenizer_normal_form(other, s, n, TOKENIZER_NFD)) return 0;
+    if (step->c) s = other->at, n = other->n;
+    for (size_t at = 0; at < n; at += length) {
+        length = tokenizer_char(s + at, n - at, &c);
+        if (step->c && tokenizer_in(c, UTF8PROC_CATEGORY_MN, UTF8PROC_CATEGORY_MN)) continue;
+        if (c < 0 || !step->d ? !tokenizer_put(out, s + at, length) : !tokenizer_put_lower(out, c)) return 0;
+    }
+    return 1;
+}
+
+/* BERT: cleans (a), puts blanks around ideographs (b), takes accents off (c), makes letters small (d). ASCII
+   goes its short way, but for the letter that marks may stand behind. */
+static inline int tokenizer_bert(tokenizer_bytes *out, tokenizer_bytes *rooms, const char *s, size_t n,
+                                 const tokenizer_step *step) {
+    tokenizer_bytes *cleaned = &rooms[0], *other = &rooms[1];
+    size_t at = 0, from, length = 0;
+    int32_t c;
+    while (at < n) {
+        from = tokenizer_ascii_end(s, n, at);
+        if (from < n && from > at) from--;
+        if (!tokenizer_put(out, s + at, from - at)) return 0; /* room for what comes out */
+        for (out->n -= from - at; at < from; at++) {
+            out->at[out->n] = tokenizer_bert_ascii(step, s[at]);
+            out->n += out->at[out->n] != 0 || (!s[at] && !step->a);
         }
+        for (; at < n; at += length) {
+            length = tokenizer_char(s + at, n - at, &c);
+            if (c >= 0 && c < 128 && at > from && tokenizer_bert_ascii(step, (char)c)) break;
+        }
+        cleaned->n = 0;
+        if (at > from && (!tokenizer_put(cleaned, "", 0) ||
+                          !tokenizer_bert_clean(cleaned, s + from, at - from, step) ||
+                          !tokenizer_bert_plain(out, other, cleaned->at, cleaned->n, step)))
+            return 0;
     }
-    if (!step->d) return 1;
-    for (other->n = at = 0; at < out->n; at += length) {
-        length = tokenizer_char(out->at + at, out->n - at, &c);
-        if (c < 0 ? !tokenizer_put(other, out->at + at, length) : !tokenizer_put_lower(other, c)) return 0;
-    }
-    out->n = 0;
-    return tokenizer_put(out, other->at, other->n);
+    return tokenizer_put(out, "", 0);
 }
 
 /* SentencePiece's table of characters: 4 bytes of size, a double-array trie of that many bytes, then the
-   texts that characters become, each with a 0 behind. Returns the text of the shortest beginning of s that
-   the trie has, or NULL. */
-static inline const char *tokenizer_precompiled(const tokenizer_step *step, const char *s, size_t n) {
-    const unsigned char *table = (const unsigned char *)step->from + 4;
-    size_t units = (size_t)step->a, node = 0;
-    for (size_t i = 0; i <= n; i++) {
-        uint32_t unit = 0, byte = i < n ? (unsigned char)s[i] : 0;
-        if (node >= units) return NULL;
-        for (int k = 3; k >= 0; k--) unit = unit << 8 | table[4 * node + (size_t)k];
-        if (i) {
-            if (unit >> 8 & 1) { /* a leaf hangs here: where its text begins */
-                size_t leaf = node ^ ((unit >> 10) << ((unit & (1u << 9)) >> 6)), text = 0;
-                if (leaf >= units) return NULL;
-                for (int k = 3; k >= 0; k--) text = text << 8 | table[4 * leaf + (size_t)k];
-                text = (text & 0x7FFFFFFF) + 4 + 4 * units;
-                return text < step->n_from ? step->from + text : NULL;
-            }
-        }
-        if (i == n || !byte) return NULL;
-        node ^= (unit >> 10) << ((unit & (1u << 9)) >> 6);
-        node ^= byte;
-        if (node >= units) return NULL;
-        unit = 0;
-        for (int k = 3; k >= 0; k--) unit = unit << 8 | table[4 * node + (size_t)k];
-        if ((unit & (0x80000000u | 0xFF)) != byte) return NULL;
-    }
-    return NULL;
+   texts that characters become, each with a 0 behind. A unit of the trie: */
+static inline uint32_t tokenizer_unit(const tokenizer_step *step, size_t node) {
+    const unsigned char *at = (const unsigned char *)step->from + 4 + 4 * node;
+    return at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
 }
 
-/* Cluster by cluster; a cluster of 6 bytes or more that is no entry goes character by character. */
+/* Where the children of a node are */
+static inline size_t tokenizer_children(size_t node, uint32_t unit) {
+    return node ^ ((size_t)(unit >> 10) << ((unit & (1u << 9)) >> 6));
+}
+
+/* No entry of a table is longer: files that loop shall not cost more. */
+enum { TOKENIZER_ENTRY = 64 };
+
+/* The text of the shortest beginning of s that the table has, with step->b of the longest, then not across a
+   blank or line end; *length: of how many bytes. NULL: it has none. */
+static inline const char *tokenizer_precompiled(const tokenizer_step *step, const char *s, size_t n,
+                                                size_t *length) {
+    size_t units = (size_t)step->a, node = 0, most = n < TOKENIZER_ENTRY ? n : TOKENIZER_ENTRY;
+    const char *found = NULL;
+    *length = 0;
+    if (!units) return NULL;
+    for (size_t i = 0; i < most; i++) {
+        unsigned char byte = (unsigned char)s[i];
+        uint32_t unit;
+        if (!byte || (step->b && i && (byte == ' ' || byte == '\n'))) break;
+        node = tokenizer_children(node, tokenizer_unit(step, node)) ^ byte;
+        if (node >= units) break;
+        unit = tokenizer_unit(step, node);
+        if ((unit & (0x80000000u | 0xFF)) != byte) break;
+        if (unit >> 8 & 1) { /* a leaf hangs here: where its text begins */
+            size_t leaf = tokenizer_children(node, unit), text;
+            if (leaf >= units) break;
+            text = (tokenizer_unit(step, leaf) & 0x7FFFFFFF) + 4 + 4 * units;
+            if (text >= step->n_from) break;
+            found = step->from + text, *length = i + 1;
+            if (!step->b) break;
+        }
+    }
+    return found;
+}
+
+/* The longest entry at each place, as SentencePiece does. */
+static inline int tokenizer_longest_entries(tokenizer_bytes *out, const char *s, size_t n,
+                                            const tokenizer_step *step) {
+    size_t at = 0, from = 0, length;
+    int32_t c;
+    while (at < n) {
+        const char *text = tokenizer_precompiled(step, s + at, n - at, &length);
+        if (!text) {
+            at += tokenizer_char(s + at, n - at, &c);
+            continue;
+        }
+        if (!tokenizer_put(out, s + from, at - from) || !tokenizer_put(out, text, strlen(text))) return 0;
+        from = at += length;
+    }
+    return tokenizer_put(out, s + from, n - from);
+}
+
+/* Where characters of ASCII end that stay as they are and begin no cluster with what follows. */
+static inline size_t tokenizer_unmapped(const tokenizer_step *step, const char *s, size_t n, size_t at) {
+    for (; at < n; at++) {
+        unsigned char next = at + 1 < n ? (unsigned char)s[at + 1] : 0;
+        if ((unsigned char)s[at] & 0x80 || next & 0x80 || !step->to[(int)s[at]]) break;
+    }
+    return at;
+}
+
+/* Cluster by cluster, as Hugging Face's library does; a cluster of 6 bytes or more that is no entry goes
+   character by character. */
 static inline int tokenizer_charsmap(tokenizer_bytes *out, const char *s, size_t n,
                                      const tokenizer_step *step) {
-    size_t at = 0, end, length, i;
+    size_t at = 0, end, length, i, used;
+    if (step->b) return tokenizer_longest_entries(out, s, n, step);
     while (at < n) {
         int32_t c, next, state = 0;
         const char *text;
+        end = tokenizer_unmapped(step, s, n, at);
+        if (!tokenizer_put(out, s + at, end - at)) return 0;
+        if ((at = end) == n) break;
         length = tokenizer_char(s + at, n - at, &c);
         for (end = at + length; c >= 0 && end < n; end += length, c = next) {
             length = tokenizer_char(s + end, n - end, &next);
             if (next < 0 || utf8proc_grapheme_break_stateful(c, next, &state)) break;
         }
-        text = end - at < 6 ? tokenizer_precompiled(step, s + at, end - at) : NULL;
+        text = end - at < 6 ? tokenizer_precompiled(step, s + at, end - at, &used) : NULL;
         if (text) {
             if (!tokenizer_put(out, text, strlen(text))) return 0;
             at = end;
@@ -1163,7 +1343,7 @@ static inline int tokenizer_charsmap(tokenizer_bytes *out, const char *s, size_t
         }
         for (i = at; i < end; i += length) {
             length = tokenizer_char(s + i, n - i, &c);
-            text = tokenizer_precompiled(step, s + i, length);
+            text = tokenizer_precompiled(step, s + i, length, &used);
             if (!tokenizer_put(out, text ? text : s + i, text ? strlen(text) : length)) return 0;
         }
         at = end;
@@ -1192,20 +1372,21 @@ static inline int tokenizer_put_replaced(tokenizer_bytes *out, const char *s, si
 /* Appends s with every run of two blanks or more, or with `a` of any white space, become `to`. */
 static inline int tokenizer_put_narrow(tokenizer_bytes *out, const char *s, size_t n,
                                        const tokenizer_step *step) {
-    size_t at = 0, end, length = 0;
-    int32_t c;
-    for (; at < n; at = end) {
+    size_t at = 0, from = 0, end, length = 1;
+    while (at < n) {
         for (end = at; end < n; end += length) {
-            length = tokenizer_char(s + end, n - end, &c);
+            int32_t c = s[end];
+            if (step->a) length = tokenizer_char(s + end, n - end, &c);
             if (step->a ? !tokenizer_space(c) : c != ' ') break;
         }
-        if (end - at > 1 || (end > at && step->a) ? !tokenizer_put(out, step->to, step->n_to)
-                                                  : !tokenizer_put(out, s + at, end - at)) return 0;
-        if (end == n) break;
-        if (!tokenizer_put(out, s + end, length)) return 0;
-        end += length;
+        if (end - at > 1 || (end > at && step->a)) {
+            if (!tokenizer_put(out, s + from, at - from) || !tokenizer_put(out, step->to, step->n_to))
+                return 0;
+            from = end;
+        }
+        at = end + length;
     }
-    return 1;
+    return tokenizer_put(out, s + from, n - from);
 }
 
 static inline int tokenizer_normalize_step(tokenizer_work *w, tokenizer_bytes *out, const char *s, size_t n,
@@ -1229,7 +1410,7 @@ static inline int tokenizer_normalize_step(tokenizer_work *w, tokenizer_bytes *o
         return (!n || place->goes_on || tokenizer_put(out, step->to, step->n_to)) && tokenizer_put(out, s, n);
     case TOKENIZER_REPLACE: return tokenizer_put_replaced(out, s, n, step);
     case TOKENIZER_REPLACE_BLANKS: return tokenizer_put_narrow(out, s, n, step);
-    case TOKENIZER_BERT: w->text[2].n = 0; return tokenizer_bert(out, &w->text[2], s, n, step);
+    case TOKENIZER_BERT: return tokenizer_bert(out, &w->text[2], s, n, step);
     case TOKENIZER_PRECOMPILED: return tokenizer_charsmap(out, s, n, step);
     case TOKENIZER_LOWERCASE:
     case TOKENIZER_STRIP_ACCENTS:
@@ -1581,6 +1762,8 @@ static inline int tokenizer_stream_run(tokenizer_stream *s, int last, tokenizer_
     const char *text = s->text.at;
     int plain = s->special & TOKENIZER_PLAIN, done = 1, open = 0;
     size_t n = s->text.n, at = 0, guard = t->longest_added + 64;
+    if (!s->work.cache && n >= TOKENIZER_CHUNK / 8) /* without it, it only takes longer */
+        s->work.cache = (tokenizer_cached *)calloc(TOKENIZER_CACHE, sizeof *s->work.cache);
     if (!tokenizer_find_all(&t->found, text, n, &s->work.added)) return tokenizer_no_memory(error);
     while (done && !open && at < n) {
         tokenizer_place place;
@@ -1623,8 +1806,6 @@ static inline int tokenizer_stream_put(tokenizer_stream *s, const char *text, si
         if (!tokenizer_put(&s->text, text, part)) return tokenizer_no_memory(error);
         text += part, n -= part;
         if (s->text.n < s->wait) continue;
-        if (!s->work.cache)
-            s->work.cache = (tokenizer_cached *)calloc(TOKENIZER_CACHE, sizeof *s->work.cache);
         if (!tokenizer_stream_run(s, 0, ids, error)) return 0;
     }
     return 1;
@@ -1648,6 +1829,101 @@ static inline int tokenizer_encode(const tokenizer *t, const char *text, size_t 
     tokenizer_stream_open(&s, t, special);
     done = tokenizer_stream_put(&s, text, n, ids, error) && tokenizer_stream_end(&s, ids, error);
     tokenizer_stream_close(&s);
+    return done;
+}
+
+/* ---- Texts in a template, cut and filled up ---- */
+
+/* One text, or two that a model reads together; b = NULL: one */
+typedef struct tokenizer_texts { const char *a, *b; size_t n_a, n_b; } tokenizer_texts;
+
+/* Keeps the first or, from the left, the last `most` ids. */
+static inline void tokenizer_keep(tokenizer_ids *ids, size_t most, int left) {
+    if (ids->n <= most) return;
+    if (left && most) memmove(ids->at, ids->at + ids->n - most, most * sizeof *ids->at);
+    ids->n = most;
+}
+
+/* Cuts one or two texts so that with `added` tokens they are as many as the file allows. Of the longest
+   first: both keep the same, unless the shorter one has less. */
+static inline int tokenizer_cut(const tokenizer_fit *f, tokenizer_ids *part, int texts, size_t added,
+                                char *error) {
+    size_t total = part[0].n + part[1].n, room = f->most - added, less, more;
+    tokenizer_ids *one = &part[f->which == TOKENIZER_ONLY_SECOND];
+    int second = part[0].n > part[1].n; /* the second text is the shorter one */
+    if (added > f->most)
+        return tokenizer_fail(error, "truncation to %zu tokens, but the template adds %zu", f->most, added);
+    if (total <= room) return 1;
+    if (f->which == TOKENIZER_ONLY_SECOND && texts < 2)
+        return tokenizer_fail(error, "truncation is of the second text, which there is not");
+    if (texts == 2 && f->which == TOKENIZER_LONGEST) {
+        less = part[second].n, more = less > room ? less : room - less;
+        if (more < less) more = less;
+        if (less + more > room) less = room / 2, more = less + room % 2;
+        tokenizer_keep(&part[second], less, f->cut_left), tokenizer_keep(&part[!second], more, f->cut_left);
+        return 1;
+    }
+    if (texts == 2 && one->n <= total - room)
+        return tokenizer_fail(error, "truncation to %zu tokens: the text to be cut has only %zu of %zu",
+                              f->most, one->n, total + added);
+    tokenizer_keep(one, one->n - (total - room), f->cut_left);
+    return 1;
+}
+
+/* Fills a text up that begins at `begin`. */
+static inline int tokenizer_fill(const tokenizer *t, tokenizer_ids *ids, size_t begin, int32_t with) {
+    size_t n = ids->n - begin, most = n > t->fit.least ? n : t->fit.least, more;
+    if (t->fit.multiple) most = (most + t->fit.multiple - 1) / t->fit.multiple * t->fit.multiple;
+    more = most - n;
+    for (size_t i = 0; i < more; i++)
+        if (!tokenizer_put_id(ids, with)) return 0;
+    if (!t->fit.fill_left || !more) return 1;
+    memmove(ids->at + begin + more, ids->at + begin, n * sizeof *ids->at);
+    for (size_t i = 0; i < more; i++) ids->at[begin + i] = with;
+    return 1;
+}
+
+/* Puts the texts, and with `special` the tokens, where a template has them. */
+static inline int tokenizer_lay_out(const tokenizer_template *from, const tokenizer_ids *part, int special,
+                                    tokenizer_ids *ids, tokenizer_ids *types) {
+    for (size_t i = 0; i < from->n; i++) {
+        const tokenizer_item *item = from->at + i;
+        size_t n = ids->n;
+        if (item->text ? !tokenizer_put_ids(ids, &part[item->text - 1])
+                       : special && !tokenizer_put_id(ids, item->id))
+            return 0;
+        for (; n < ids->n; n++)
+            if (!tokenizer_put_id(types, item->type)) return 0;
+    }
+    return 1;
+}
+
+/* Appends the ids of a text or a pair, and the type of each. special: a sum of TOKENIZER_TEMPLATE (what the
+   file's template of one text or of two adds), TOKENIZER_PLAIN and TOKENIZER_FIT (cut as the file's
+   `truncation` says, filled up as its `padding` says; an error where that cannot be). Types are those of the
+   template, without one 0 and 1. */
+static inline int tokenizer_encode_texts(const tokenizer *t, const tokenizer_texts *texts, int special,
+                                         tokenizer_ids *ids, tokenizer_ids *types, char *error) {
+    tokenizer_item plain[] = {{-1, 0, 1}, {-1, 1, 2}};
+    tokenizer_template from = texts->b ? t->pair : t->single;
+    tokenizer_ids part[2] = {{NULL, 0, 0}, {NULL, 0, 0}};
+    size_t added = 0, begin = ids->n, begin_types = types->n;
+    int fit = special & TOKENIZER_FIT, done;
+    if (!from.n) from.at = plain, from.n = texts->b ? 2 : 1;
+    for (size_t i = 0; i < from.n; i++) added += special & TOKENIZER_TEMPLATE && !from.at[i].text;
+    done = tokenizer_encode(t, texts->a, texts->n_a, special & TOKENIZER_PLAIN, &part[0], error);
+    if (done && texts->b)
+        done = tokenizer_encode(t, texts->b, texts->n_b, special & TOKENIZER_PLAIN, &part[1], error);
+    if (done && fit && t->fit.cuts) done = tokenizer_cut(&t->fit, part, texts->b ? 2 : 1, added, error);
+    if (done && fit && t->fit.fills && (size_t)t->fit.pad >= t->size)
+        done = tokenizer_fail(error, "padding is with the token %ld, which there is not", (long)t->fit.pad);
+    if (done && !tokenizer_lay_out(&from, part, special & TOKENIZER_TEMPLATE, ids, types))
+        done = tokenizer_no_memory(error);
+    if (done && fit && t->fit.fills &&
+        (!tokenizer_fill(t, ids, begin, t->fit.pad) ||
+         !tokenizer_fill(t, types, begin_types, t->fit.pad_type)))
+        done = tokenizer_no_memory(error);
+    tokenizer_ids_free(&part[0]), tokenizer_ids_free(&part[1]);
     return done;
 }
 
@@ -1881,6 +2157,12 @@ static inline int tokenizer_read_charsmap(tokenizer_step *step, const char *text
         return tokenizer_fail(error, "the charsmap of normalizer Precompiled is damaged");
     if (n) step->from[n] = 0;
     step->a = (int)(size / 4);
+    if (!(step->to = (char *)malloc(128))) return tokenizer_no_memory(error); /* which of ASCII stays */
+    for (int c = 0; c < 128; c++) {
+        char one = (char)c;
+        size_t used;
+        step->to[c] = c != '\r' && !tokenizer_precompiled(step, &one, 1, &used);
+    }
     return 1;
 }
 
@@ -1942,6 +2224,7 @@ static inline int tokenizer_fill_normalizer(tokenizer_step *step, const cJSON *n
                 tokenizer_set_text(&step->to, &step->n_to, tokenizer_string(node, "content"))) ||
                tokenizer_no_memory(error);
     case TOKENIZER_PRECOMPILED:
+        step->b = tokenizer_flag(node, "longest", 0); /* ours: SentencePiece's own way */
         text = tokenizer_string(node, "precompiled_charsmap");
         return tokenizer_read_charsmap(step, text ? text : "", error);
     default: return 1;
@@ -2045,7 +2328,7 @@ static inline tokenizer_section tokenizer_sections(int which) {
         {"Prepend", TOKENIZER_PREPEND, "type prepend "},
         {"Replace", TOKENIZER_REPLACE, "type pattern content "},
         {"BertNormalizer", TOKENIZER_BERT, "type clean_text handle_chinese_chars strip_accents lowercase "},
-        {"Precompiled", TOKENIZER_PRECOMPILED, "type precompiled_charsmap "},
+        {"Precompiled", TOKENIZER_PRECOMPILED, "type precompiled_charsmap longest "},
         {NULL, 0, NULL}};
     static const tokenizer_row pre_tokenizers[] = {
         {"Sequence", TOKENIZER_SEQUENCE, "type pretokenizers "},
@@ -2102,41 +2385,77 @@ static inline int tokenizer_read_steps(int which, const cJSON *node, tokenizer_s
     return 1;
 }
 
-/* ---- From JSON: what the template adds ---- */
+/* ---- From JSON: what the template adds, how texts are cut and filled up ---- */
 
-static inline int tokenizer_read_pair(const cJSON *node, const char *name, tokenizer_ids *ids, int32_t *id,
-                                      char *error) {
-    *id = tokenizer_whole(cJSON_GetArrayItem(tokenizer_field(node, name), 1));
-    if (*id < 0) return tokenizer_fail(error, "the post-processor's %s has no id", name);
-    return tokenizer_put_id(ids, *id) || tokenizer_no_memory(error);
+static inline int tokenizer_put_item(tokenizer_template *to, int32_t id, int text, int32_t type) {
+    void *memory = to->at;
+    if (!tokenizer_room(&memory, &to->room, to->n + 1, sizeof *to->at)) return 0;
+    to->at = (tokenizer_item *)memory;
+    to->at[to->n].id = id, to->at[to->n].text = text, to->at[to->n++].type = type;
+    return 1;
 }
 
-static inline int tokenizer_read_template(tokenizer *t, const cJSON *node, char *error) {
-    const cJSON *one, *id, *tokens = tokenizer_field(node, "special_tokens");
-    tokenizer_ids *ids = &t->before;
-    int texts = 0;
-    cJSON_ArrayForEach(one, tokenizer_field(node, "single")) {
-        const char *name = tokenizer_string(tokenizer_field(one, "SpecialToken"), "id");
-        const char *text = tokenizer_string(tokenizer_field(one, "Sequence"), "id");
-        if (text && !strcmp(text, "A") && !texts++) ids = &t->after;
-        else if (!name)
-            return tokenizer_fail(error,
-                                  "post-processor TemplateProcessing: a template of one text is wrong");
-        else {
-            const cJSON *list = tokenizer_field(tokenizer_field(tokens, name), "ids");
-            if (!cJSON_GetArraySize(list))
-                return tokenizer_fail(error, "post-processor TemplateProcessing: %.100s has no ids", name);
-            cJSON_ArrayForEach(id, list) {
-                if (tokenizer_whole(id) < 0)
-                    return tokenizer_fail(error, "the template's %.100s has a wrong id", name);
-                if (!tokenizer_put_id(ids, tokenizer_whole(id))) return tokenizer_no_memory(error);
-            }
-        }
+/* Appends the ids of a template's special token. */
+static inline int tokenizer_read_special(const cJSON *tokens, const char *name, int32_t type,
+                                         tokenizer_template *to, char *error) {
+    const cJSON *id, *list = tokenizer_field(tokenizer_field(tokens, name), "ids");
+    if (!cJSON_GetArraySize(list))
+        return tokenizer_fail(error, "post-processor TemplateProcessing: %.100s has no ids", name);
+    cJSON_ArrayForEach(id, list) {
+        if (tokenizer_whole(id) < 0)
+            return tokenizer_fail(error, "the template's %.100s has a wrong id", name);
+        if (!tokenizer_put_item(to, tokenizer_whole(id), 0, type)) return tokenizer_no_memory(error);
     }
-    return texts == 1 || tokenizer_fail(error, "post-processor TemplateProcessing: no template for one text");
+    return 1;
+}
+
+/* Reads the template of so many texts, each of which is in it once. */
+static inline int tokenizer_read_items(const cJSON *node, int texts, tokenizer_template *to, char *error) {
+    static const char *const which[] = {"A", "B", NULL}, *const names[] = {"single", "pair"};
+    const cJSON *one;
+    int seen = 0;
+    cJSON_ArrayForEach(one, tokenizer_field(node, names[texts - 1])) {
+        const cJSON *special = tokenizer_field(one, "SpecialToken");
+        const cJSON *text = tokenizer_field(one, "Sequence");
+        const cJSON *number = tokenizer_field(special ? special : text, "type_id");
+        const char *name = tokenizer_string(special, "id");
+        int32_t type = number ? tokenizer_whole(number) : 0;
+        int at = tokenizer_among(tokenizer_string(text, "id"), which);
+        if (type < 0 || (!special && (at < 0 || at >= texts || seen & 1 << at)) || (special && !name))
+            return tokenizer_fail(error, "post-processor TemplateProcessing: a template of %s is wrong",
+                                  texts == 1 ? "one text" : "two texts");
+        if (special ? !tokenizer_read_special(tokenizer_field(node, "special_tokens"), name, type, to, error)
+                    : !tokenizer_put_item(to, -1, at + 1, type) && !tokenizer_no_memory(error))
+            return 0;
+        if (!special) seen |= 1 << at;
+    }
+    return seen == (1 << texts) - 1 || (texts == 2 && !to->n) ||
+           tokenizer_fail(error, "post-processor TemplateProcessing: no template for %s",
+                          texts == 1 ? "one text" : "two texts");
+}
+
+/* BERT's [CLS] A [SEP] B [SEP], where B and what is behind it are of type 1; RoBERTa's
+   <s> A </s> </s> B </s>, all of type 0. */
+static inline int tokenizer_read_pair(tokenizer *t, const cJSON *node, int roberta, char *error) {
+    int32_t cls = tokenizer_whole(cJSON_GetArrayItem(tokenizer_field(node, "cls"), 1));
+    int32_t sep = tokenizer_whole(cJSON_GetArrayItem(tokenizer_field(node, "sep"), 1));
+    int done = 1;
+    if (cls < 0 || sep < 0)
+        return tokenizer_fail(error, "the post-processor's %s has no id", cls < 0 ? "cls" : "sep");
+    t->cls = cls, t->sep = sep;
+    for (int texts = 1; texts <= 2; texts++) {
+        tokenizer_template *to = texts == 1 ? &t->single : &t->pair;
+        done &= tokenizer_put_item(to, cls, 0, 0) && tokenizer_put_item(to, -1, 1, 0) &&
+                tokenizer_put_item(to, sep, 0, 0);
+        if (texts == 1) continue;
+        done &= (!roberta || tokenizer_put_item(to, sep, 0, 0)) &&
+                tokenizer_put_item(to, -1, 2, !roberta) && tokenizer_put_item(to, sep, 0, !roberta);
+    }
+    return done || tokenizer_no_memory(error);
 }
 
 static inline int tokenizer_read_processor(tokenizer *t, const cJSON *node, char *error) {
+    static const char *const pairs[] = {"BertProcessing", "RobertaProcessing", NULL};
     const char *type = tokenizer_string(node, "type");
     const cJSON *one;
     if (!node || cJSON_IsNull(node)) return 1;
@@ -2147,12 +2466,71 @@ static inline int tokenizer_read_processor(tokenizer *t, const cJSON *node, char
             if (!tokenizer_read_processor(t, one, error)) return 0;
         return 1;
     }
-    if (t->before.n || t->after.n) return tokenizer_fail(error, "two post-processors add tokens");
-    if (!strcmp(type, "TemplateProcessing")) return tokenizer_read_template(t, node, error);
-    if (!strcmp(type, "BertProcessing") || !strcmp(type, "RobertaProcessing"))
-        return tokenizer_read_pair(node, "cls", &t->before, &t->cls, error) &&
-               tokenizer_read_pair(node, "sep", &t->after, &t->sep, error);
+    if (t->single.n > 1) return tokenizer_fail(error, "two post-processors add tokens");
+    t->single.n = t->pair.n = 0;
+    if (!strcmp(type, "TemplateProcessing"))
+        return tokenizer_read_items(node, 1, &t->single, error) &&
+               tokenizer_read_items(node, 2, &t->pair, error);
+    if (tokenizer_among(type, pairs) >= 0)
+        return tokenizer_read_pair(t, node, tokenizer_among(type, pairs), error);
     return tokenizer_fail(error, "post-processor %.100s is not known", type);
+}
+
+/* Takes what stands around one text out of its template. */
+static inline int tokenizer_read_around(tokenizer *t, const cJSON *node, char *error) {
+    tokenizer_ids *ids = &t->before;
+    if (!tokenizer_read_processor(t, node, error)) return 0;
+    for (size_t i = 0; i < t->single.n; i++) {
+        if (t->single.at[i].text) ids = &t->after;
+        else if (!tokenizer_put_id(ids, t->single.at[i].id)) return tokenizer_no_memory(error);
+    }
+    return 1;
+}
+
+/* Right (0) or Left (1); -1: neither */
+static inline int tokenizer_direction(const cJSON *node) {
+    static const char *const names[] = {"Right", "Left", NULL};
+    const char *name = tokenizer_string(node, "direction");
+    return name ? tokenizer_among(name, names) : 0;
+}
+
+static inline int tokenizer_read_truncation(tokenizer_fit *f, const cJSON *node, char *error) {
+    static const char *const names[] = {"LongestFirst", "OnlyFirst", "OnlySecond", NULL};
+    const char *stranger, *which = tokenizer_string(node, "strategy");
+    const cJSON *length = tokenizer_field(node, "max_length");
+    int32_t most = tokenizer_whole(length);
+    if (!cJSON_IsObject(node)) return 1;
+    if ((stranger = tokenizer_stranger(node, "max_length strategy stride direction ")) != NULL)
+        return tokenizer_fail(error, "truncation: the field %.100s is not known", stranger);
+    f->cuts = !(cJSON_IsNumber(length) && length->valuedouble > 2e9); /* as good as none */
+    f->most = most < 0 ? 0 : (size_t)most;
+    f->which = which ? tokenizer_among(which, names) : 0, f->cut_left = tokenizer_direction(node);
+    if (f->cuts && most < 0) return tokenizer_fail(error, "truncation: max_length is no whole number");
+    if (f->which < 0) return tokenizer_fail(error, "truncation: the strategy %.100s is not known", which);
+    return f->cut_left >= 0 || tokenizer_fail(error, "truncation: the direction is neither Right nor Left");
+}
+
+static inline int tokenizer_read_padding(tokenizer_fit *f, const cJSON *node, char *error) {
+    const cJSON *strategy = tokenizer_field(node, "strategy"), *fixed = tokenizer_field(strategy, "Fixed");
+    const cJSON *multiple = tokenizer_field(node, "pad_to_multiple_of");
+    const cJSON *pad = tokenizer_field(node, "pad_id"), *type = tokenizer_field(node, "pad_type_id");
+    static const char fields[] = "strategy direction pad_to_multiple_of pad_id pad_type_id pad_token ";
+    const char *stranger, *name = cJSON_GetStringValue(strategy);
+    int32_t least = fixed ? tokenizer_whole(fixed) : 0;
+    int32_t unit = cJSON_IsNumber(multiple) ? tokenizer_whole(multiple) : 0;
+    if (!cJSON_IsObject(node)) return 1;
+    if ((stranger = tokenizer_stranger(node, fields)) != NULL)
+        return tokenizer_fail(error, "padding: the field %.100s is not known", stranger);
+    if (strategy && !fixed && (!name || strcmp(name, "BatchLongest")))
+        return tokenizer_fail(error, "padding: the strategy is neither BatchLongest nor Fixed");
+    if (least < 0 || least > TOKENIZER_FILL || unit < 0 || unit > TOKENIZER_FILL)
+        return tokenizer_fail(error, "padding: a length is no whole number up to %d", TOKENIZER_FILL);
+    f->fills = 1, f->fill_left = tokenizer_direction(node);
+    f->least = (size_t)least, f->multiple = (size_t)unit;
+    f->pad = pad ? tokenizer_whole(pad) : 0, f->pad_type = type ? tokenizer_whole(type) : 0;
+    if (f->pad < 0 || f->pad_type < 0)
+        return tokenizer_fail(error, "padding: pad_id or pad_type_id is no whole number");
+    return f->fill_left >= 0 || tokenizer_fail(error, "padding: the direction is neither Right nor Left");
 }
 
 /* ---- Putting a tokenizer together ---- */
@@ -2473,6 +2851,82 @@ static inline int tokenizer_index_merges(tokenizer *t, char *error) {
     return 1;
 }
 
+static inline int tokenizer_ends_with(const tokenizer *t, int32_t id, int32_t with) {
+    size_t n = tokenizer_length(t, id), m = with < 0 ? 0 : tokenizer_length(t, with);
+    return m && n >= m && !memcmp(t->bytes + t->begin[id + 1] - m, t->bytes + t->begin[with], m);
+}
+
+/* Merges: the byte in front of the blank that one joins, or any byte where what it joins may stand for
+   something else than its bytes. */
+static inline void tokenizer_reach_merges(tokenizer *t, const char *blank, size_t n, int bit) {
+    for (size_t i = 0; i < t->n_merges; i++) {
+        int32_t left = t->merges[i].left, right = t->merges[i].right;
+        int any = left < 0 || !tokenizer_length(t, left) || tokenizer_ends_with(t, left, t->unk);
+        if (right >= 0 && (tokenizer_length(t, right) < n || memcmp(t->bytes + t->begin[right], blank, n)))
+            continue;
+        for (int k = 0; k < 256; k++)
+            if (!any && t->byte_fallback) any = tokenizer_ends_with(t, left, t->fallback[k]);
+        if (any) t->apart &= ~bit;
+        else t->reaches[(unsigned char)t->bytes[t->begin[left + 1] - 1]] |= (unsigned char)bit;
+    }
+}
+
+static inline void tokenizer_reach_tokens(tokenizer *t, const char *blank, size_t n, int bit) {
+    for (size_t id = 0; id < t->size; id++) {
+        const char *s = t->bytes + t->begin[id];
+        size_t length = tokenizer_length(t, (int32_t)id);
+        for (size_t i = 1; i + n <= length; i++)
+            if (!memcmp(s + i, blank, n)) t->reaches[(unsigned char)s[i - 1]] |= (unsigned char)bit;
+    }
+}
+
+/* Marks the characters of ASCII that no merge has, such as line ends in Llama's vocabulary: they are a token
+   each, or their byte's where no character can be unknown. Without memory there are none. */
+static inline void tokenizer_find_alone(tokenizer *t) {
+    unsigned char *joins = (unsigned char *)calloc(t->size + 1, 1);
+    int all = t->byte_fallback;
+    if (!joins) return;
+    for (int i = 0; i < 256; i++) all &= t->fallback[i] >= 0;
+    for (size_t i = 0; i < t->n_merges; i++) {
+        if (t->merges[i].left >= 0) joins[t->merges[i].left] = 1;
+        if (t->merges[i].right >= 0) joins[t->merges[i].right] = 1;
+    }
+    for (int i = 0; i < 128; i++) {
+        char c = (char)i;
+        int32_t id = tokenizer_find(t, &c, 1);
+        if (id < 0 && all) id = t->fallback[i];
+        if (id >= 0 && id != t->unk && !joins[id]) t->reaches[i] |= 4, t->apart |= 4;
+    }
+    free(joins);
+}
+
+/* Finds the blanks before which a piece may be cut into words: those that are a token, which nothing that
+   ends there joins what begins with it. */
+static inline void tokenizer_find_words(tokenizer *t) {
+    static const char *const blanks[] = {" ", "\xE2\x96\x81"};
+    if (t->kind == TOKENIZER_BPE && (t->byte_level || t->ignore_merges || t->prefix || t->suffix)) return;
+    if (t->kind != TOKENIZER_BPE && t->kind != TOKENIZER_UNIGRAM) return;
+    for (size_t id = 0; t->scores && id < t->size; id++) {
+        double score = t->scores[id];
+        if (score > TOKENIZER_STEEPEST || (score < -TOKENIZER_STEEPEST && score > TOKENIZER_NEVER)) return;
+    }
+    for (int k = 0; k < 2; k++) {
+        size_t n = strlen(blanks[k]);
+        int32_t id = tokenizer_find(t, blanks[k], n);
+        if (t->kind == TOKENIZER_UNIGRAM) { /* of several of the same bytes the one that is found */
+            uint32_t node = 0;
+            for (size_t i = 0; i < n; i++)
+                if (node || !i) node = tokenizer_walk(&t->trie, node, blanks[k][i]);
+            id = node ? t->trie.ids[node] : -1;
+        }
+        if (id < 0 || id == t->unk) continue;
+        t->apart |= k + 1;
+        if (t->kind == TOKENIZER_BPE) tokenizer_reach_merges(t, blanks[k], n, k + 1);
+        else tokenizer_reach_tokens(t, blanks[k], n, k + 1);
+    }
+    if (t->kind == TOKENIZER_BPE) tokenizer_find_alone(t);
+}
+
 /* The added token of one of these names, the first that there is; -1. */
 static inline int32_t tokenizer_named(const tokenizer *t, const char *const *names) {
     for (; *names; names++)
@@ -2758,16 +3212,22 @@ static inline int tokenizer_check_steps(tokenizer *t, char *error) {
     return 1;
 }
 
-/* Notes that texts are neither cut nor filled up, where the file asks for it. */
-static inline void tokenizer_note(tokenizer *t, const cJSON *outline) {
-    const cJSON *cut = tokenizer_field(outline, "truncation"), *fill = tokenizer_field(outline, "padding");
-    const int32_t most = tokenizer_whole(tokenizer_field(cut, "max_length"));
+/* Notes what the file asks for that tokenizer_encode does not do. */
+static inline void tokenizer_note(tokenizer *t) {
     char text[64] = "";
-    if (*t->note) return;
-    if (cJSON_IsObject(cut)) snprintf(text, sizeof text, " truncation to %ld tokens", (long)most);
-    if (*text || cJSON_IsObject(fill))
-        snprintf(t->note, sizeof t->note, "the file asks for%s%s%s, which is not done here", text,
-                 *text && cJSON_IsObject(fill) ? " and" : "", cJSON_IsObject(fill) ? " padding" : "");
+    if (t->fit.cuts) snprintf(text, sizeof text, " truncation to %zu tokens", t->fit.most);
+    if (t->fit.cuts || t->fit.fills)
+        snprintf(t->note, sizeof t->note, "the file asks for%s%s%s; texts are encoded whole unless that is "
+                 "asked for", text, *text && t->fit.fills ? " and" : "", t->fit.fills ? " padding" : "");
+}
+
+/* Are the tokens that templates add there? */
+static inline int tokenizer_check_template(const tokenizer *t, const tokenizer_template *from, char *error) {
+    for (size_t i = 0; i < from->n; i++)
+        if (!from->at[i].text && (size_t)from->at[i].id >= t->size)
+            return tokenizer_fail(error, "the post-processor adds the token %ld, which there is not",
+                                  (long)from->at[i].id);
+    return 1;
 }
 
 static inline int tokenizer_assemble(tokenizer *t, const cJSON *outline, tokenizer_parts *p, char *error) {
@@ -2776,7 +3236,9 @@ static inline int tokenizer_assemble(tokenizer *t, const cJSON *outline, tokeniz
         !tokenizer_read_steps(0, tokenizer_field(outline, "normalizer"), t->normal, &t->n_normal, error) ||
         !tokenizer_read_steps(1, tokenizer_field(outline, "pre_tokenizer"), t->pre, &t->n_pre, error) ||
         !tokenizer_read_steps(2, tokenizer_field(outline, "decoder"), t->decode, &t->n_decode, error) ||
-        !tokenizer_read_processor(t, tokenizer_field(outline, "post_processor"), error) ||
+        !tokenizer_read_around(t, tokenizer_field(outline, "post_processor"), error) ||
+        !tokenizer_read_truncation(&t->fit, tokenizer_field(outline, "truncation"), error) ||
+        !tokenizer_read_padding(&t->fit, tokenizer_field(outline, "padding"), error) ||
         !tokenizer_check_growth(t, error) || !tokenizer_check_steps(t, error) ||
         !tokenizer_read_added(t, tokenizer_field(outline, "added_tokens"), error) ||
         !tokenizer_number_tokens(t, p, error) || !tokenizer_check_steps(t, error) ||
@@ -2790,17 +3252,14 @@ static inline int tokenizer_assemble(tokenizer *t, const cJSON *outline, tokeniz
     for (size_t i = 0; i < p->n; i++)
         if (p->entries[i].score < t->least_score && p->entries[i].score > TOKENIZER_NEVER)
             t->least_score = p->entries[i].score;
-    for (size_t i = 0; i < t->before.n + t->after.n; i++) {
-        int32_t id = i < t->before.n ? t->before.at[i] : t->after.at[i - t->before.n];
-        if ((size_t)id >= t->size)
-            return tokenizer_fail(error, "the post-processor adds the token %ld, which there is not",
-                                  (long)id);
-    }
+    if (!tokenizer_check_template(t, &t->single, error) || !tokenizer_check_template(t, &t->pair, error))
+        return 0;
     tokenizer_name_specials(t);
     tokenizer_read_roles(t, tokenizer_field(model, "special_ids"));
     tokenizer_identify(t);
     t->cuts = tokenizer_find_cuts(t);
-    tokenizer_note(t, outline);
+    tokenizer_find_words(t);
+    tokenizer_note(t);
     t->outline = cJSON_PrintUnformatted(outline);
     return t->outline ? 1 : tokenizer_no_memory(error);
 }
@@ -3237,9 +3696,10 @@ static inline int tokenizer_gguf_unigram(cJSON *outline, const gguf_file *g) {
                 *out++ = i + (size_t)(3 - k) <= n ? letters[bits >> 6 * k & 63] : '=';
         }
         *out = 0;
-        one = cJSON_AddStringToObject(one, "precompiled_charsmap", text);
+        i = cJSON_AddStringToObject(one, "precompiled_charsmap", text) &&
+            cJSON_AddTrueToObject(one, "longest");
         free(text);
-        if (!one) return 0;
+        if (!i) return 0;
     }
     if (tokenizer_gguf_number(g, "tokenizer.ggml.remove_extra_whitespaces", 0)) {
         cJSON *pattern;

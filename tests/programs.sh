@@ -468,6 +468,13 @@ if [ -x "$P/score" ]; then
 fi
 if [ "$tokenizers" ] && [ -x "$P/tokens" ]; then
     one "a tokenizer of ours" works "$P/tokens" train --size 320 --special '<|endoftext|>' --out "$W/bpe.json" README.md
+    one "tokens, a pair and its types" [ "$(printf 'the\tthe the\r\n' | "$P/tokens" encode --lines --special tests/wordpiece_vocab.txt |
+        cut -f 2)" = "0 0 0 1 1 1" ]
+    one "tokens, a text alone and an empty one" [ "$(printf 'the the\n\nthe' | "$P/tokens" encode --lines tests/wordpiece_vocab.txt |
+        cut -f 2 | tr '\n' .)" = "0 0..0." ]
+    one "tokens, --fit without --lines" complains "$P/tokens" encode --fit tests/wordpiece_vocab.txt
+    one "tokens, --lines and --binary" complains "$P/tokens" encode --lines --binary tests/wordpiece_vocab.txt
+    one "tokens, decode --lines" complains "$P/tokens" decode --lines tests/wordpiece_vocab.txt
     one "another one" works "$P/tokens" train --size 330 --out "$W/other.json" README.md
     speak="$quick --set d_model=32 --set d_ff=32 --set eval_every=2 --out $W/speak.safetensors --csv $W/speak.csv"
     rm -f "$W/speak.tokenizer.json"

@@ -281,6 +281,44 @@ static void pairs(void) {
     CHECK(c.cls == 1 && c.sep == 2 && c.pad == 300 && c.mask == 301 && c.size == 302);
 }
 
+#ifdef WITH_TOKENIZER
+/* Pairs stand as the tokenizer's template has them: two </s> between them, all of type 0; or as BERT's. */
+static void pairs_of_templates(void) {
+    static const struct { const char *post; size_t n, first; } rows[] = {
+        {"{'type':'RobertaProcessing','cls':['<s>',0],'sep':['</s>',1]}", 7, 7},
+        {"{'type':'BertProcessing','cls':['<s>',0],'sep':['</s>',1]}", 6, 4},
+        {"{'type':'TemplateProcessing','single':[{'Sequence':{'id':'A'}}],'pair':["
+         "{'SpecialToken':{'id':'s'}},{'Sequence':{'id':'A'}},{'SpecialToken':{'id':'e'}},"
+         "{'SpecialToken':{'id':'e'}},{'SpecialToken':{'id':'e'}},{'Sequence':{'id':'B','type_id':1}},"
+         "{'SpecialToken':{'id':'e','type_id':1}}],'special_tokens':{'s':{'ids':[0]},'e':{'ids':[1]}}}",
+         8, 6},
+        {"{'type':'TemplateProcessing','single':[{'Sequence':{'id':'A'}}],'pair':["
+         "{'Sequence':{'id':'A'}},{'Sequence':{'id':'B'}}],'special_tokens':{}}", 6, 4},
+        {"null", 6, 4}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        static const int32_t two[] = {0, 2, 2, 1, 1, 3, 1};
+        char json[1200];
+        int32_t ids[64];
+        size_t first, n;
+        codec c;
+        text_slice a = text_of("aa"), b = text_of("b");
+        n = (size_t)snprintf(json, sizeof json, "{'model':{'type':'BPE',"
+                             "'vocab':{'<s>':0,'</s>':1,'a':2,'b':3},'merges':[]},'added_tokens':[{'id':0,'content':'<s>','special':true},"
+                             "{'id':1,'content':'</s>','special':true}],'post_processor':%s}", rows[i].post);
+        for (char *at = json; *at; at++)
+            if (*at == '\'') *at = '"';
+        if (!CHECK_THAT(codec_read(&c, json, n, "test", error), "%s", error)) return;
+        codec_add_specials(&c);
+        n = example(&c, a, &b, 32, ids, &first);
+        CHECK_THAT(n == rows[i].n && first == rows[i].first, "template %zu: %zu of %zu", i, first, n);
+        CHECK(i || !memcmp(ids, two, sizeof two));
+        CHECK(example(&c, a, &b, 6, ids, &first) == 6 && ids[0] == 0 && ids[5] == 1);
+        CHECK(example(&c, a, NULL, 6, ids, &first) == 4 && first == 4);
+        codec_close(&c);
+    }
+}
+#endif
+
 /* Every example once, in another order, those of a pool by length */
 static void arrangement(const codec *v) {
     enum { N = 101, BATCH = 3 };
@@ -681,6 +719,7 @@ int main(void) {
 #ifdef WITH_TOKENIZER
     identities();
     cases_of("tests/wordpiece_vocab.txt", "tests/wordpiece_cases.txt");
+    pairs_of_templates();
 #endif
     pairs();
     batches();

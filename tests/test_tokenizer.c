@@ -121,8 +121,47 @@ static void one_case(const tokenizer *t, const char *name, const cJSON *row) {
     free(again), tokenizer_ids_free(&ids);
 }
 
+/* A text or pair of a row: its ids and types stand in it from `at` on; null: it is refused. */
+static void one_pair(const tokenizer *t, const char *name, const cJSON *row, int special, int at) {
+    const cJSON *wanted[2] = {cJSON_GetArrayItem(row, at), cJSON_GetArrayItem(row, at + 1)};
+    const char *a = cJSON_GetStringValue(row->child), *b = cJSON_GetStringValue(row->child->next);
+    const tokenizer_texts texts = {a, b, strlen(a), b ? strlen(b) : 0};
+    tokenizer_ids ids = {NULL, 0, 0}, types = {NULL, 0, 0};
+    const tokenizer_ids *got[2] = {&ids, &types};
+    int done = tokenizer_encode_texts(t, &texts, special, &ids, &types, error);
+    CHECK_THAT(done == cJSON_IsArray(wanted[0]), "%s: \"%s\" and \"%s\": %s", name, a, b ? b : "",
+               done ? "" : error);
+    CHECK(ids.n == types.n && (done || (!ids.n && *error)));
+    for (int k = 0; done && k < 2; k++) {
+        char want[4096], line[4096] = "";
+        size_t used = 0;
+        list_line(wanted[k], want, sizeof want);
+        for (size_t i = 0; i < got[k]->n && used < sizeof line - 16; i++)
+            used += (size_t)snprintf(line + used, sizeof line - used, i ? " %ld" : "%ld",
+                                     (long)got[k]->at[i]);
+        CHECK_THAT(!strcmp(line, want), "%s: \"%s\" and \"%s\" became %s instead of %s", name, a, b ? b : "",
+                   line, want);
+    }
+    tokenizer_ids_free(&ids), tokenizer_ids_free(&types);
+}
+
+/* Pairs of texts with what the template adds and without; texts cut and filled up as the file says. */
+static size_t pairs_of(const tokenizer *t, const char *name, const cJSON *one) {
+    size_t rows = 0;
+    const cJSON *row;
+    cJSON_ArrayForEach(row, cJSON_GetObjectItemCaseSensitive(one, "pairs")) {
+        one_pair(t, name, row, TOKENIZER_TEMPLATE, 2), one_pair(t, name, row, 0, 4);
+        rows++;
+    }
+    cJSON_ArrayForEach(row, cJSON_GetObjectItemCaseSensitive(one, "fits")) {
+        one_pair(t, name, row, TOKENIZER_TEMPLATE | TOKENIZER_FIT, 2);
+        rows++;
+    }
+    return rows;
+}
+
 static void published(void) {
-    size_t n, rows = 0;
+    size_t n, rows = 0, pairs = 0;
     char *text = load("tests/tokenizer_cases.json", &n);
     cJSON *all = text ? cJSON_ParseWithLength(text, n) : NULL;
     const cJSON *one, *row;
@@ -133,13 +172,48 @@ static void published(void) {
         tokenizer t;
         expand(json, cJSON_GetObjectItemCaseSensitive(all, "lists"));
         printed = cJSON_PrintUnformatted(json);
-        if (CHECK_THAT(tokenizer_read(&t, printed, strlen(printed), name, error), "%s", error))
+#ifndef WITH_PCRE2
+        if (strstr(printed, "!?\xE2\x80\xA6")) { /* BLOOM's pattern is none of those known by heart */
+            free(printed);
+            continue;
+        }
+#endif
+        if (CHECK_THAT(tokenizer_read(&t, printed, strlen(printed), name, error), "%s", error)) {
             cJSON_ArrayForEach (row, cJSON_GetObjectItemCaseSensitive(one, "cases"))
                 one_case(&t, name, row), rows++;
+            pairs += pairs_of(&t, name, one);
+        }
         tokenizer_close(&t), free(printed);
     }
-    CHECK_THAT(rows > 70, "%zu cases", rows);
+    CHECK_THAT(rows > 140 && pairs > 90, "%zu cases, %zu pairs", rows, pairs);
     cJSON_Delete(all), free(text);
+}
+
+/* SentencePiece takes the longest entry of its table where Hugging Face's library takes the shortest: half a
+   KA with its mark is GA, not KA and a mark. */
+static void longest_entries(void) {
+    size_t n;
+    char *text = load("tests/tokenizer_cases.json", &n), *map;
+    cJSON *all = text ? cJSON_ParseWithLength(text, n) : NULL;
+    map = cJSON_Print(cJSON_GetObjectItemCaseSensitive(
+        cJSON_GetObjectItemCaseSensitive(all, "lists"), "FORM_CHARSMAP"));
+    for (int longest = 0; map && longest < 2; longest++) {
+        size_t room = strlen(map) + 400;
+        char *json = (char *)malloc(room);
+        tokenizer t;
+        snprintf(json, room, "{'normalizer':{'type':'Precompiled','precompiled_charsmap':%s,'longest':%s},"
+                 "'model':{'type':'Unigram','unk_id':0,'vocab':[['?',0],['\xE3\x82\xAB',-1],"
+                 "['\xE3\x82\xAC',-1],['a',-1],[' ',-1]]}}", map, longest ? "true" : "false");
+        if (CHECK_THAT(from_json(&t, json), "%s", error)) {
+            const char *ga = "a\xEF\xBD\xB6\xEF\xBE\x9E \xEF\xBD\xB6""a"; /* and KA alone */
+            CHECK(!strcmp(ids_of(&t, ga, strlen(ga), 0), longest ? "3 2 4 1 3" : "3 1 0 4 1 3"));
+            CHECK(!strcmp(ids_of(&t, "\xEF\xBD", 2, 0), "0"));
+            CHECK(!strcmp(ids_of(&t, "\xEF\xBD\xB6", 3, 0), "1"));
+        }
+        tokenizer_close(&t), free(json);
+    }
+    CHECK(map != NULL);
+    cJSON_free(map), cJSON_Delete(all), free(text);
 }
 
 /* ---- What is refused, and how ---- */
@@ -183,6 +257,26 @@ static void refusals(void) {
         {WITH("'post_processor':{'type':'Magic'}"), "Magic"},
         {WITH("'post_processor':{'type':'BertProcessing','sep':['b',9],'cls':['a',0]}"), "token 9"},
         {WITH("'post_processor':{'type':'TemplateProcessing','single':[]}"), "no template"},
+        {WITH("'post_processor':{'type':'TemplateProcessing','single':[{'Sequence':{'id':'B'}}]}"),
+         "one text"},
+        {WITH("'post_processor':{'type':'TemplateProcessing','single':[{'Sequence':{'id':'A'}}],'pair':["
+              "{'Sequence':{'id':'A'}},{'Sequence':{'id':'A'}}]}"), "two texts is wrong"},
+        {WITH("'post_processor':{'type':'TemplateProcessing','single':[{'Sequence':{'id':'A'}}],'pair':["
+              "{'Sequence':{'id':'B'}}]}"), "no template for two"},
+        {WITH("'post_processor':{'type':'TemplateProcessing','single':[{'Sequence':{'id':'A'}}],'pair':["
+              "{'Sequence':{'id':'A'}},{'SpecialToken':{'id':'s'}},{'Sequence':{'id':'B'}}],"
+              "'special_tokens':{'s':{'ids':[3]}}}"), "token 3"},
+        {WITH("'post_processor':{'type':'RobertaProcessing','cls':['b',0]}"), "sep has no id"},
+        {WITH("'truncation':{'max_length':-1}"), "max_length"},
+        {WITH("'truncation':{'max_length':5,'strategy':'Shortest'}"), "Shortest"},
+        {WITH("'truncation':{'max_length':5,'direction':'Up'}"), "direction"},
+        {WITH("'truncation':{'max_length':5,'wild':1}"), "wild"},
+        {WITH("'padding':{'strategy':{'Fixed':2000000000}}"), "up to 1048576"},
+        {WITH("'padding':{'strategy':'Some'}"), "neither BatchLongest"},
+        {WITH("'padding':{'pad_to_multiple_of':0.5}"), "no whole number"},
+        {WITH("'padding':{'pad_id':-3}"), "pad_id"},
+        {WITH("'padding':{'direction':'Down'}"), "direction"},
+        {WITH("'padding':{'wild':1}"), "wild"},
         {WITH("'added_tokens':[{'id':7,'content':'x','wild':true}]"), "wild"},
         {WITH("'added_tokens':[{'id':-7,'content':'x'}]"), "no id"},
         {WITH("'added_tokens':[{'id':2000000000,'content':'x'}]"), "ids go up to 2000000000"},
@@ -298,13 +392,17 @@ static void notes(void) {
     snprintf(json, sizeof json, "{'model':{'type':'BPE','vocab':{'a':0,'\xC4\xA0':1},'merges':[]}"
              ",'pre_tokenizer':{'type':'ByteLevel','add_prefix_space':false},'decoder':null%s", asks);
     if (!CHECK_THAT(from_json(&t, json), "%s", error)) return;
-    CHECK(!strcmp(t.note, "the file asks for truncation to 12 tokens and padding, which is not done here"));
+    CHECK(!strcmp(t.note, "the file asks for truncation to 12 tokens and padding; texts are encoded whole "
+                  "unless that is asked for"));
     CHECK(tokenizer_encode(&t, "a a", 3, 0, &ids, error) && ids.n == 3);
     text = decoded(&t, &ids, &n);
     CHECK(text && n == 3 && !memcmp(text, "a a", 3));
     free(text), tokenizer_ids_free(&ids), tokenizer_close(&t);
     strcpy(strstr(json, ",'trunc"), "}");
     CHECK(from_json(&t, json) && !*t.note);
+    tokenizer_close(&t);
+    CHECK(from_json(&t, WITH("'truncation':{'max_length':1000000000000000019884624838656}")));
+    CHECK(!*t.note && !t.fit.cuts);
     tokenizer_close(&t);
 }
 
@@ -685,6 +783,147 @@ static void others_in_pieces(void) {
     }
 }
 
+/* ---- Words of a piece ---- */
+
+enum { APART_TOKENS = 300, APART_LONGEST = 24 };
+
+/* Tokens at random of letters and blanks: of BPE with its merges, or of Unigram with scores that are often
+   equal. `across`: some of them reach over a blank. */
+static void random_blanks(tokenizer *t, int unigram, int across) {
+    static const char *const first[] = {"a", "b", "c", "d", " ", "\xE2\x96\x81", "\xC3\xA9", "."};
+    static char token[APART_TOKENS][APART_LONGEST + 1];
+    tokenizer_bytes b, merges;
+    size_t n = 0, k, m = sizeof first / sizeof *first - draw(2);
+    memset(&b, 0, sizeof b), memset(&merges, 0, sizeof merges);
+    for (; n < m; n++) snprintf(token[n], sizeof token[n], "%s", first[n]);
+    for (int tries = 0; n < APART_TOKENS && tries < 20000; tries++) {
+        const char *left = token[draw(n)], *right = token[draw(n)];
+        int blank = *right == ' ' || *right == '\xE2';
+        if (strlen(left) + strlen(right) > APART_LONGEST || (blank && !across && *left != *right)) continue;
+        if (blank && draw(20) && *left != *right) continue;
+        snprintf(token[n], sizeof token[n], "%s%s", left, right);
+        for (k = 0; k < n && strcmp(token[k], token[n]); k++) {}
+        if (k < n) continue;
+        say(&merges, "%s[\"%s\",\"%s\"]", merges.n ? "," : "", left, right), n++;
+    }
+    say(&b, "{\"model\":{\"type\":\"%s\",\"byte_fallback\":%s,", unigram ? "Unigram" : "BPE",
+        draw(2) ? "true" : "false");
+    if (unigram) say(&b, "\"unk_id\":0,\"vocab\":");
+    else say(&b, "\"unk_token\":\"<u>\",\"fuse_unk\":%s,\"vocab\":", draw(2) ? "true" : "false");
+    say(&b, unigram ? "[[\"<u>\",0]" : "{\"<u>\":0");
+    for (k = 0; k < n; k++) {
+        double score = draw(2) ? -(double)draw(40) / 4 - 1 : -1 - (double)draw(1000000) / 1e5;
+        if (unigram) say(&b, ",[\"%s\",%.17g]", token[k], score);
+        else say(&b, ",\"%s\":%zu", token[k], k + 1);
+    }
+    for (k = 0; k < 256; k++) {
+        if (unigram) say(&b, ",[\"<0x%02X>\",-9]", (unsigned)k);
+        else say(&b, ",\"<0x%02X>\":%zu", (unsigned)k, n + 1 + k);
+    }
+    say(&b, unigram ? "]" : "},\"merges\":[");
+    if (!unigram) CHECK(tokenizer_put(&b, merges.at, merges.n)), say(&b, "]");
+    say(&b, "}}");
+    CHECK_THAT(tokenizer_read(t, b.at, b.n, "random", error), "%s", error);
+    free(b.at), free(merges.at);
+}
+
+static size_t blank_text(char *s, size_t room) {
+    static const char *const parts[] = {
+        "a", "b", "c", "d", "ab", "cd", " ", " ", "\xE2\x96\x81", "\xE2\x96\x81", "  ", "\xC3\xA9", "x",
+        "\xE6\x97\xA5", ".", "\xFF", "\xE2\x96", "\n", "<0x20>", "<u>",
+        "abcdabcdabcdabcdabcdabcdabcdabcdabcd"};
+    size_t n = 0, many = sizeof parts / sizeof *parts, among = 8 + draw(many - 7);
+    while (n + 60 < room) {
+        const char *part = parts[draw(among)];
+        size_t times = draw(50) ? 1 : 1 + draw(40);
+        for (; times && n + 60 < room; times--) memcpy(s + n, part, strlen(part)), n += strlen(part);
+    }
+    return n;
+}
+
+/* Words of a piece one by one, most of them from those that were kept, get the ids of the whole piece. */
+static void apart(void) {
+    enum { ROOM = 40000 };
+    char *s = (char *)malloc(ROOM);
+    size_t cut[2] = {0, 0};
+    for (int k = 0; s && k < (check_quick() ? 40 : 200); k++) {
+        tokenizer t, whole;
+        tokenizer_ids ids = {NULL, 0, 0}, want = {NULL, 0, 0};
+        size_t n, at = 0;
+        random_blanks(&t, k & 1, k & 2);
+        whole = t, whole.apart = 0;
+        n = blank_text(s, k % 8 ? ROOM : 300);
+        CHECK(tokenizer_encode(&t, s, n, 0, &ids, error) && tokenizer_encode(&whole, s, n, 0, &want, error));
+        while (at < ids.n && at < want.n && ids.at[at] == want.at[at]) at++;
+        CHECK_THAT(ids.n == want.n && at == ids.n, "%s %d: token %zu differs, of %zu and %zu", t.identity, k,
+                   at, ids.n, want.n);
+        for (at = 0; at < n; at = tokenizer_word_end(&t, s, n, at)) cut[k & 1]++;
+        tokenizer_ids_free(&ids), tokenizer_ids_free(&want), tokenizer_close(&t);
+    }
+    CHECK_THAT(cut[0] > 20000 && cut[1] > 20000, "%zu and %zu words", cut[0], cut[1]);
+    free(s);
+}
+
+/* Where the sum in front decides between two ways whose scores are as good as equal, a word keeps no ids. */
+static void close_calls(void) {
+    tokenizer t, whole;
+    char s[40000];
+    tokenizer_ids ids = {NULL, 0, 0}, want = {NULL, 0, 0};
+    size_t n = 0;
+    CHECK(from_json(&t, "{'model':{'type':'Unigram','unk_id':0,'vocab':[['<u>',0],[' ',-1.7],['a',-0.1],"
+                    "['b',-0.2],['c',-0.7],['ab',-0.3],['bc',-0.9],[' a',-1.8]]}}"));
+    whole = t, whole.apart = 0;
+    while (n + 8 < sizeof s) s[n++] = ' ', memcpy(s + n, draw(2) ? "abc" : "bca", 3), n += 3;
+    CHECK(t.apart == 1 && tokenizer_encode(&t, s, n, 0, &ids, error));
+    CHECK(tokenizer_encode(&whole, s, n, 0, &want, error));
+    CHECK(ids.n == want.n && !memcmp(ids.at, want.at, ids.n * sizeof *ids.at));
+    tokenizer_ids_free(&ids), tokenizer_ids_free(&want), tokenizer_close(&t);
+}
+
+/* Normal forms and BERT's normalizer take short ways through ASCII, and come to what the long way does. */
+static void short_way(const char *s, size_t n, tokenizer_bytes *rooms) {
+    const char *bad = (const char *)memchr(s, 0xFF, n);
+    size_t valid = bad ? (size_t)(bad - s) : n;
+    tokenizer_bytes *all = &rooms[2], *one = &rooms[3];
+    for (int kind = TOKENIZER_NFC; kind <= TOKENIZER_NFKD; kind++) { /* of what is UTF-8 */
+        all->n = one->n = 0;
+        CHECK(tokenizer_normal_form(all, s, valid, kind) && tokenizer_put(all, "", 0));
+        CHECK(tokenizer_put_normal(one, s, valid, kind) && tokenizer_put(one, "", 0));
+        CHECK_THAT(all->n == one->n && !memcmp(all->at, one->at, one->n), "form %d: %.*s", kind, (int)valid,
+                   s);
+    }
+    for (int how = 0; how < 16; how++) {
+        const tokenizer_step step = {TOKENIZER_BERT, how & 1, how >> 1 & 1, how >> 2 & 1, how >> 3,
+                                     NULL, NULL, 0, 0, NULL};
+        all->n = one->n = 0;
+        CHECK(tokenizer_bert(all, rooms, s, n, &step));
+        rooms[0].n = 0;
+        CHECK(tokenizer_bert_clean(&rooms[0], s, n, &step) && tokenizer_put(&rooms[0], "", 0));
+        CHECK(tokenizer_bert_plain(one, &rooms[1], rooms[0].at, rooms[0].n, &step));
+        CHECK_THAT(all->n == one->n && !memcmp(all->at, one->at, one->n), "BERT %d: %.*s, not %.*s", how,
+                   (int)all->n, all->at, (int)one->n, one->at);
+    }
+}
+
+static void short_ways(void) {
+    static const char *const parts[] = {
+        "a", "B", "z.", "\xCC\x81", "\xCC\xA7", "\xC3\xA9", "\x01", "\t", "\x7F", "\xFF", "\xE6\x97\xA5",
+        "\xCC\x81\xCC\xA7", "\xE1\x84\x80", "\xE1\x85\xA1", "\xEF\xAC\x83", " ", "\xC4\xB0", "\xE3\x80\xAE",
+        "\xE2\x84\xAB"};
+    tokenizer_bytes rooms[4];
+    memset(rooms, 0, sizeof rooms);
+    for (int k = 0; k < 4000; k++) {
+        char s[80];
+        size_t n = 0;
+        while (n < 60) {
+            const char *part = parts[draw(sizeof parts / sizeof *parts)];
+            memcpy(s + n, part, strlen(part)), n += strlen(part);
+        }
+        short_way(s, n, rooms);
+    }
+    for (int i = 0; i < 4; i++) free(rooms[i].at);
+}
+
 /* Marks by the hundred thousand behind one letter, in the worst order for a sort that swaps neighbours */
 static void many_marks(void) {
     tokenizer t;
@@ -1042,7 +1281,8 @@ static void names_of_patterns(void) {
 }
 
 static void other_patterns(void) {
-    static const char *const foreign[] = {"\\h", "[a&&b]", "[[a]b]", "a{1,2}+", "(?m)a", "(?x:a)", "\\",
+    static const char *const foreign[] = {"\\h", "[a&&b]", "[[^a]b]", "[a-[b]]", "[[a-c]b]", "[[:alpha:]]",
+                                          "[[]a]", "[[a]-c]", "a{1,2}+", "(?m)a", "(?x:a)", "\\",
                                           "(*UTF)a",
                                           "[]a]", "\\K", "(?<n>a)", "a{2}?"};
     static const char *const endless[] = {"(a+)+$", "(?:a|aa)+$", "(a*)*b", "(?:a?){40}a{40}b", "([a-z]+)*=",
@@ -1057,6 +1297,8 @@ static void other_patterns(void) {
     /* where nothing matches it splits all the same; lines begin and end as Oniguruma has them */
     CHECK(!strcmp(cut("(?=\\d)", TOKENIZER_ALONE, 0, "ab12c3"), "ab|1|2c|3|"));
     CHECK(!strcmp(cut("x*", TOKENIZER_ALONE, 0, "axxb"), "a|xx|b|"));
+    CHECK(!strcmp(cut("[[b]c]+", TOKENIZER_ALONE, 0, "ab[cb]"), "a|b|[|cb|]|")); /* a class in a class */
+    CHECK(!strcmp(cut(" ?[^(\\s|[.,\\]])]+", TOKENIZER_ALONE, 0, "a b.c[(]d"), "a| b|.|c[|(]|d|"));
     CHECK(!strcmp(cut("^a|b$", TOKENIZER_ALONE, 0, "ab\nab"), "a|b|\n|a|b|"));
     CHECK(!strcmp(cut("\\p{Han}+", TOKENIZER_ALONE, 0, "a\xE6\x97\xA5\xE6\x9C\xAC""b"),
                   "a|\xE6\x97\xA5\xE6\x9C\xAC|b|"));
@@ -1090,8 +1332,8 @@ static void stories(void) {
 }
 
 int main(void) {
-    published(), refusals(), decoders(), notes(), edges(), costs(), many_added();
-    bytes(), others_in_pieces(), many_marks();
+    published(), longest_entries(), refusals(), decoders(), notes(), edges(), costs(), many_added();
+    bytes(), others_in_pieces(), many_marks(), apart(), close_calls(), short_ways();
     llama2c(), gguf(), folders();
     golden(SHARED "tokenizers/gpt2", "ggml-vocab-gpt-2"),
         golden(SHARED "tokenizers/bert/vocab.txt", "ggml-vocab-bert-bge");

@@ -18,21 +18,28 @@ static inline void text_examples_close(text_examples *e) {
     memset(e, 0, sizeof *e);
 }
 
-/* Appends [CLS] a [SEP], or with b (NULL: none) [CLS] a [SEP] b [SEP], in at most `length` tokens, 4 or more:
-   while it is too long, the longer of the two loses its last token. *first: how many tokens are of type 0. */
+/* Appends [CLS] a [SEP], or with b (NULL: none) [CLS] a [SEP] b [SEP] (of RoBERTa's kind [SEP] [SEP] between
+   them), in at most `length` tokens, 4 or more: while it is too long, the longer of the two loses its last
+   token. *first: how many tokens are of type 0. */
 static inline int text_example(const codec *c, const text_slice *a, const text_slice *b, size_t length,
                                codec_ids *ids, size_t *first, char *error) {
-    size_t room = length - (b ? 3 : 2), begin = ids->n + 1, n, m, middle;
+    size_t seps = b ? 1 + (size_t)c->more_seps : 1, room, begin = ids->n + 1, n, m, middle;
+    if (length < 1 + seps + (b != NULL)) return text_fail(error, "%zu tokens are too few for a pair", length);
+    room = length - 1 - seps - (b != NULL);
     if (!codec_append(ids, &c->cls, 1, error) || !codec_encode(c, a->at, a->n, 0, ids, error)) return 0;
-    n = ids->n - begin, middle = ids->n + 1;
-    if (!codec_append(ids, &c->sep, 1, error)) return 0;
+    n = ids->n - begin;
+    for (size_t i = 0; i < seps; i++)
+        if (!codec_append(ids, &c->sep, 1, error)) return 0;
+    middle = ids->n;
     if (b && !codec_encode(c, b->at, b->n, 0, ids, error)) return 0;
     m = ids->n - middle;
     while (n + m > room) *(n > m ? &n : &m) -= 1;
-    ids->at[begin + n] = c->sep, *first = n + 2;
-    memmove(ids->at + begin + n + 1, ids->at + middle, m * sizeof *ids->at);
-    ids->n = begin + n + 1 + m;
-    return !b || codec_append(ids, &c->sep, 1, error);
+    for (size_t i = 0; i < seps; i++) ids->at[begin + n + i] = c->sep;
+    memmove(ids->at + begin + n + seps, ids->at + middle, m * sizeof *ids->at);
+    ids->n = begin + n + seps + m;
+    if (b && !codec_append(ids, &c->sep, 1, error)) return 0;
+    *first = b && c->one_type ? ids->n - begin + 1 : n + 1 + seps;
+    return 1;
 }
 
 /* Encodes the column a, or the pair of columns a and b (b < 0: none), of every row. */

@@ -21,6 +21,7 @@ typedef struct codec {
     codec_kind kind;
     size_t size;                              /* ids of the model, those of codec_add_specials too */
     int32_t bos, eos, pad, cls, sep, mask, unk; /* -1: there is none */
+    int more_seps, one_type;                  /* of pairs: [SEP] between them above one; both of type 0 */
     char identity[32];                        /* of the tokenizer; empty: none */
 #ifdef WITH_TOKENIZER
     tokenizer t;
@@ -88,6 +89,23 @@ static inline int codec_find(const char *checkpoint, const char *identity, char 
                             "it with --tokenizer", checkpoint, identity, path);
 }
 
+/* Takes from a tokenizer's template of pairs how they stand: [CLS] A [SEP].. B [SEP]. Any other is passed
+   over. */
+static inline void codec_take_pairs(codec *c) {
+    const tokenizer_template *pair = &c->t.pair;
+    const tokenizer_item *at = pair->at;
+    size_t seps = 0;
+    if (pair->n < 5 || at[0].text || at[0].id != c->cls || at[1].text != 1) return;
+    for (; 2 + seps < pair->n; seps++)
+        if (at[2 + seps].text || at[2 + seps].id != c->sep) break;
+    if (!seps || seps > 8 || pair->n != seps + 4 || at[seps + 2].text != 2 || at[seps + 3].text ||
+        at[seps + 3].id != c->sep)
+        return;
+    for (size_t i = 0; i < pair->n; i++)
+        if (at[i].type != (i >= seps + 2 && at[seps + 2].type == 1)) return;
+    c->more_seps = (int)seps - 1, c->one_type = !at[seps + 2].type;
+}
+
 /* What a tokenizer says of itself, once it is open. */
 static inline int codec_take(codec *c, const char *name, char *error) {
     c->room = (char *)malloc(c->t.longest + 8);
@@ -95,10 +113,20 @@ static inline int codec_take(codec *c, const char *name, char *error) {
     c->kind = CODEC_TOKENIZER, c->size = c->t.size;
     c->bos = c->t.bos, c->eos = c->t.eos, c->pad = c->t.pad, c->unk = c->t.unk;
     c->cls = c->t.cls, c->sep = c->t.sep, c->mask = c->t.mask;
+    codec_take_pairs(c);
     snprintf(c->identity, sizeof c->identity, "%s", c->t.identity);
     return 1;
 }
 #endif
+
+/* What the tokenizer's file asks for and is not done, or does not say; empty: nothing. */
+static inline const char *codec_note(const codec *c) {
+#ifdef WITH_TOKENIZER
+    return c->t.note;
+#else
+    return (void)c, "";
+#endif
+}
 
 /* Are there tokenizers in this build? */
 static inline int codec_can_learn(void) {
@@ -181,6 +209,9 @@ static inline void codec_add_specials(codec *c) {
     need[0] = &c->pad, need[1] = &c->cls, need[2] = &c->sep, need[3] = &c->mask;
     if (c->cls < 0) c->cls = c->bos;
     if (c->sep < 0) c->sep = c->eos;
+#ifdef WITH_TOKENIZER
+    if (c->kind == CODEC_TOKENIZER) codec_take_pairs(c); /* <s> and </s> may be what is in the template */
+#endif
     for (int i = 0; i < 4; i++)
         if (*need[i] < 0) *need[i] = (int32_t)c->size++;
 }

@@ -49,6 +49,33 @@ static inline int regex_group(const char *s) {
     return (*s == 'i' && (s[1] == ':' || s[1] == ')')) || (s[0] == '-' && s[1] == 'i' && s[2] == ':');
 }
 
+/* Where a class in a class ends, at its ], if its members are as good without its brackets: it is neither
+   negated nor nested again, has a member, and no range reaches over its ends. NULL: it is something else. */
+static inline const char *regex_inner(const char *s) {
+    const char *end = s + 1;
+    if (s[-1] == '-' || strchr("^:]", *end)) return NULL;
+    for (; *end && *end != ']'; end++) {
+        if (*end == '[' || *end == '&' || *end == '-') return NULL;
+        if (*end == '\\' && !*++end) return NULL;
+    }
+    return *end && end[1] != '-' ? end : NULL;
+}
+
+/* Copies a pattern without the brackets of such classes; `to` has room for all of it. */
+static inline void regex_flatten(const char *s, char *to) {
+    const char *end = NULL;
+    int inside = 0;
+    for (; *s; s++) {
+        if (*s == '\\' && s[1]) *to++ = *s++;
+        else if (s == end) continue;
+        else if (*s == '[' && inside && (end = regex_inner(s)) != NULL) continue;
+        else if (*s == '[') inside = 1;
+        else if (*s == ']') inside = 0;
+        *to++ = *s;
+    }
+    *to = 0;
+}
+
 /* What in a pattern Oniguruma reads otherwise than PCRE2; NULL: nothing. */
 static inline const char *regex_foreign(const char *s) {
     int inside = 0;
@@ -77,15 +104,17 @@ static inline const char *regex_foreign(const char *s) {
 
 /* Compiles a pattern; NULL with the line in error [size]. */
 static inline void *regex_compile(const char *pattern, char *error, size_t size) {
-    const char *foreign = regex_foreign(pattern);
+    char flat[REGEX_PATTERN + 1];
+    const char *foreign;
     PCRE2_UCHAR why[160];
     PCRE2_SIZE at;
     int number;
     pcre2_code *code;
     if (strlen(pattern) > REGEX_PATTERN)
         return snprintf(error, size, "a pattern of more than %d bytes", REGEX_PATTERN), (void *)NULL;
+    regex_flatten(pattern, flat), foreign = regex_foreign(flat);
     if (foreign) return snprintf(error, size, "%.20s is not known in a pattern", foreign), (void *)NULL;
-    code = pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED,
+    code = pcre2_compile((PCRE2_SPTR)flat, PCRE2_ZERO_TERMINATED,
                          PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_USE_OFFSET_LIMIT |
                              PCRE2_NEVER_BACKSLASH_C, &number, &at, NULL);
     if (code) return code;

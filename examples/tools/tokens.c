@@ -1,6 +1,7 @@
 /* Text to tokens and back, with the tokenizers of other people's models (--help lists everything):
        cc -O2 -I. examples/tools/tokens.c -o build/tokens -lutf8proc -lcjson -lopenblas -lm
        build/tokens encode TOKENIZER < text > ids
+       build/tokens encode --lines --special TOKENIZER < pairs > ids-and-types
        build/tokens decode TOKENIZER < ids > text
        build/tokens inspect TOKENIZER
        build/tokens train --size 8192 --special '<|endoftext|>' --out tokenizer.json text.txt */
@@ -24,6 +25,9 @@ static void help(void) {
          "    --binary        2 bytes each, little-endian, of vocabularies above 65,536 tokens 4\n"
          "    --special       with what the tokenizer's template adds: <s>, [CLS] .. [SEP]\n"
          "    --plain         special tokens in the text are text like any other\n"
+         "    --lines         each line is a text, or two with a tab between: prints a line with their\n"
+         "                    ids, a tab and the type of each (BERT's segment)\n"
+         "    --fit           with --lines: cut and filled up as truncation and padding of the file say\n"
          "  decode            reads numbers, prints their text\n"
          "    --binary        as above\n"
          "    --skip-special  leaves special tokens out\n"
@@ -70,6 +74,36 @@ static void encode(int special, int width) {
     must(tokenizer_stream_end(&stream, &ids, failure));
     write_ids(&ids, width);
     tokenizer_ids_free(&ids), tokenizer_stream_close(&stream);
+}
+
+/* Prints the ids and types of a line: of a text, or of two with a tab between. */
+static void encode_line(int special, char *line, size_t n) {
+    tokenizer_ids ids = {NULL, 0, 0}, types = {NULL, 0, 0};
+    tokenizer_texts texts = {line, NULL, n, 0};
+    char *tab = n ? (char *)memchr(line, '\t', n) : NULL;
+    if (tab) texts.n_a = (size_t)(tab - line), texts.b = tab + 1, texts.n_b = n - texts.n_a - 1;
+    must(tokenizer_encode_texts(&tok, &texts, special, &ids, &types, failure));
+    for (size_t i = 0; i < ids.n; i++) printf(i ? " %ld" : "%ld", (long)ids.at[i]);
+    putchar('\t');
+    for (size_t i = 0; i < ids.n; i++) printf(i ? " %ld" : "%ld", (long)types.at[i]);
+    putchar('\n');
+    tokenizer_ids_free(&ids), tokenizer_ids_free(&types);
+}
+
+static void encode_lines(int special) {
+    tokenizer_bytes line;
+    int c = 0;
+    memset(&line, 0, sizeof line);
+    while (c != EOF && !ferror(stdout)) {
+        for (line.n = 0; (c = getchar()) != EOF && c != '\n';) {
+            char byte = (char)c;
+            if (!tokenizer_put(&line, &byte, 1)) complain(1, "no memory", "");
+        }
+        if (ferror(stdin)) complain(1, "cannot read the standard input", "");
+        if (c == '\n' && line.n && line.at[line.n - 1] == '\r') line.n--;
+        if (c == '\n' || line.n) encode_line(special, line.n ? line.at : (char *)"", line.n);
+    }
+    free(line.at);
 }
 
 /* The next number of the standard input; 0 at its end. */
@@ -129,7 +163,7 @@ static void list_tokens(void) {
 }
 
 static void inspect(void) {
-    static const char *const kinds[] = {"BPE", "WordPiece", "Unigram"};
+    static const char *const kinds[] = {"BPE", "WordPiece", "Unigram", "WordLevel"};
     const char *const names[] = {"bos", "eos", "pad", "unk", "cls", "sep", "mask"};
     const int32_t ids[] = {tok.bos, tok.eos, tok.pad, tok.unk, tok.cls, tok.sep, tok.mask};
     size_t longest = 0;
@@ -223,7 +257,7 @@ static void train(int argc, char **argv) {
 int main(int argc, char **argv) {
     static const char *const commands[] = {"encode", "decode", "inspect", "train"};
     const char *command = argc > 1 ? argv[1] : "", *path = NULL;
-    int binary = 0, special = 0, skip = 0, ids = 0, width;
+    int binary = 0, special = 0, skip = 0, ids = 0, lines = 0, width;
     text_open_streams();
     if (!*command) help();
     asked(command);
@@ -233,6 +267,8 @@ int main(int argc, char **argv) {
         if (!strcmp(argv[i], "--binary")) binary = 1;
         else if (!strcmp(argv[i], "--special")) special |= TOKENIZER_TEMPLATE;
         else if (!strcmp(argv[i], "--plain")) special |= TOKENIZER_PLAIN;
+        else if (!strcmp(argv[i], "--fit")) special |= TOKENIZER_FIT;
+        else if (!strcmp(argv[i], "--lines")) lines = 1;
         else if (!strcmp(argv[i], "--skip-special")) skip = 1;
         else if (!strcmp(argv[i], "--ids")) ids = 1;
         else if (*argv[i] == '-') complain(2, "see --help; there is no option ", argv[i]);
@@ -242,10 +278,15 @@ int main(int argc, char **argv) {
     if (strcmp(command, "encode") && strcmp(command, "decode") && strcmp(command, "inspect"))
         no_such("there is no command", command, commands, sizeof commands / sizeof *commands);
     if (!path) complain(2, "see --help; a tokenizer is missing after ", command);
+    if (*command != 'e' && (lines || special))
+        complain(2, "see --help; only encode has --special, --plain, --lines and --fit, not ", command);
+    if (lines && binary) complain(2, "see --help; --lines prints text, it does not go with ", "--binary");
+    if (special & TOKENIZER_FIT && !lines) complain(2, "see --help; without --lines there is no ", "--fit");
     must(tokenizer_open(&tok, path, failure));
     width = !binary ? 0 : tok.size <= 65536 ? 2 : 4;
-    if (*tok.note && *command != 'd') complain(0, "note: ", tok.note);
-    if (*command == 'e') encode(special, width);
+    if (*tok.note && *command != 'd' && !(special & TOKENIZER_FIT)) complain(0, "note: ", tok.note);
+    if (lines) encode_lines(special);
+    else if (*command == 'e') encode(special, width);
     else if (*command == 'd') decode(skip, width);
     else if (ids) list_tokens();
     else inspect();

@@ -55,6 +55,8 @@ TEMPLATE = step("TemplateProcessing",
                 single=[{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
                 pair=[{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
                 special_tokens={"<s>": {"id": "<s>", "ids": [1], "tokens": ["<s>"]}})
+with open("tests/tokenizer_cases.json", encoding="utf-8") as cases:
+    CHARSMAP = json.load(cases)["lists"]["FORM_CHARSMAP"]
 META = step("Metaspace", replacement=BLANK, prepend_scheme="always", split=True)
 TOKENIZERS = {
     "regex": tokenizer(BPE, None, step("Split", pattern={"Regex": "(?i:ab)+|\\p{L}{2}(?!\\S)|\\s+"}, behavior="Isolated", invert=False)),
@@ -92,6 +94,13 @@ TOKENIZERS = {
                              vocab=ids("a", "a</w>", "b", "b</w>", "ab</w>", "x"), merges=["a b</w>"]),
                         step("Lowercase"), step("Whitespace"), None, step("BPEDecoder", suffix="</w>")),
     "processors": tokenizer(LLAMA, None, META, sequence("processors", step("ByteLevel"), TEMPLATE), META),
+    "blanks": tokenizer(LLAMA, replace(" ", BLANK)),
+    "charsmap": tokenizer(UNIGRAM, step("Precompiled", precompiled_charsmap=CHARSMAP), META),
+    "longest": tokenizer(UNIGRAM, step("Precompiled", precompiled_charsmap=CHARSMAP, longest=True), META),
+    "fit": dict(tokenizer(WORDS, None, step("BertPreTokenizer"), step("RobertaProcessing", sep=["[SEP]", 2], cls=["[CLS]", 1])),
+                truncation={"direction": "Left", "max_length": 9, "strategy": "LongestFirst", "stride": 0},
+                padding={"strategy": {"Fixed": 12}, "direction": "Left", "pad_to_multiple_of": 8, "pad_id": 3, "pad_type_id": 1,
+                         "pad_token": "a"}),
     # of known kinds: more room than was reckoned, no object, growth on growth, no number, one token many times
     "hostile-decoders": tokenizer(BPE, decoder=sequence(
         "decoders", *[step("WordPiece", prefix="##", cleanup=False)] * 13, replace(" ", "0123456789"))),

@@ -40,6 +40,14 @@ static const char *const pieces[] = {
     "{\"type\":\"BertProcessing\",\"cls\":[\"[CLS]\",0],\"sep\":[\"[SEP]\",1]}",
     "{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"s\",\"type_id\":0}},"
     "{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}],\"special_tokens\":{\"s\":{\"id\":\"s\",\"ids\":[0,1]}}}",
+    "{\"type\":\"RobertaProcessing\",\"cls\":[\"<s>\",0],\"sep\":[\"</s>\",2]}",
+    "{\"single\":[{\"Sequence\":{\"id\":\"A\",\"type_id\":1}}],\"pair\":[{\"Sequence\":{\"id\":\"B\"}},"
+    "{\"SpecialToken\":{\"id\":\"s\",\"type_id\":2}},{\"Sequence\":{\"id\":\"A\",\"type_id\":7}}]}",
+    "{\"max_length\":5,\"strategy\":\"LongestFirst\",\"direction\":\"Left\",\"stride\":0}",
+    "{\"max_length\":9,\"strategy\":\"OnlySecond\",\"direction\":\"Right\"}",
+    "{\"strategy\":{\"Fixed\":12},\"direction\":\"Left\",\"pad_to_multiple_of\":8,\"pad_id\":1,"
+    "\"pad_type_id\":3,\"pad_token\":\"a\"}",
+    "{\"strategy\":\"BatchLongest\",\"pad_to_multiple_of\":5}",
     "{\"type\":\"Sequence\",\"normalizers\":[],\"pretokenizers\":[],\"decoders\":[],\"processors\":[]}",
     "{\"id\":5,\"content\":\"aa\",\"single_word\":true,\"lstrip\":true,\"rstrip\":true,\"normalized\":true,"
     "\"special\":false}",
@@ -63,6 +71,9 @@ static const char *const words[] = {
     "fuse_unk", "ignore_merges", "merges_tie", "single", "cls", "sep", "start", "stop", "suffix", "prefix",
     "cleanup", "BPE", "WordPiece", "Unigram", "Sequence", "a", "b", " ", "ab", "aaaaaaaa", "[UNK]", "<unk>",
     "<s>",
+    "longest", "truncation", "padding", "pair", "max_length", "strategy", "OnlyFirst", "LongestFirst",
+    "BatchLongest", "Fixed", "direction", "Left", "Right", "pad_to_multiple_of", "pad_id", "pad_type_id",
+    "type_id",
     "tokenizer.ggml.model", "tokenizer.ggml.pre", "tokenizer.ggml.tokens", "tokenizer.ggml.scores",
     "tokenizer.ggml.token_type", "tokenizer.ggml.merges", "tokenizer.ggml.bos_token_id",
     "tokenizer.ggml.eos_token_id", "tokenizer.ggml.unknown_token_id", "tokenizer.ggml.add_bos_token",
@@ -183,6 +194,45 @@ static void encode(const tokenizer *t, const unsigned char *text, size_t n, unsi
     tokenizer_ids_free(&whole), tokenizer_ids_free(&parts);
 }
 
+/* Words one by one get the ids of whole pieces. */
+static void in_words(const tokenizer *t, const unsigned char *text, size_t n) {
+    char error[TOKENIZER_ERROR];
+    tokenizer whole = *t;
+    tokenizer_ids a, b;
+    memset(&a, 0, sizeof a), memset(&b, 0, sizeof b);
+    whole.apart = 0;
+    if (tokenizer_encode(t, (const char *)text, n, 0, &a, error)) {
+        int fine = tokenizer_encode(&whole, (const char *)text, n, 0, &b, error);
+        if (!fine) NEED(strstr(error, "takes too long"));
+        NEED(!fine || (a.n == b.n && (!a.n || !memcmp(a.at, b.at, a.n * sizeof *a.at))));
+    }
+    tokenizer_ids_free(&a), tokenizer_ids_free(&b);
+}
+
+/* A text and a pair in their templates, cut and filled up. */
+static void in_templates(const tokenizer *t, const unsigned char *text, size_t n, unsigned flags) {
+    char error[TOKENIZER_ERROR];
+    for (int k = 0; k < 4; k++) {
+        int special = (flags & 1 ? TOKENIZER_TEMPLATE : 0) | (k & 1 ? TOKENIZER_FIT : 0);
+        size_t middle = n / 3;
+        tokenizer_texts texts = {(const char *)text, NULL, n, 0};
+        tokenizer_ids ids, types;
+        memset(&ids, 0, sizeof ids), memset(&types, 0, sizeof types);
+        if (k & 2) texts.b = (const char *)text + middle, texts.n_a = middle, texts.n_b = n - middle;
+        if (tokenizer_encode_texts(t, &texts, special, &ids, &types, error)) {
+            NEED(ids.n == types.n);
+            if (k & 1 && t->fit.cuts) {
+                size_t most = t->fit.most > t->fit.least ? t->fit.most : t->fit.least;
+                NEED(ids.n <= most + t->fit.multiple || (!t->fit.fills && ids.n <= t->fit.most));
+            }
+            if (k & 1 && t->fit.fills)
+                NEED(ids.n >= t->fit.least && (!t->fit.multiple || ids.n % t->fit.multiple == 0));
+            for (size_t i = 0; i < ids.n; i++) NEED(ids.at[i] >= 0 && (size_t)ids.at[i] < t->size);
+        } else NEED(*error && !strchr(error, '\n') && !ids.n && !types.n);
+        tokenizer_ids_free(&ids), tokenizer_ids_free(&types);
+    }
+}
+
 /* What is saved reads back as the same. The text that would be in the file is enough. */
 static void save(const tokenizer *t, const unsigned char *text, size_t n) {
     char error[TOKENIZER_ERROR];
@@ -221,13 +271,16 @@ static void use(const tokenizer *t, const unsigned char *text, size_t n, size_t 
     unsigned char *given = copy((const uint8_t *)nasty[which].text, one);
     fuzz_cost_begin();
     encode(t, text, n, flags), encode(t, given, one, flags);
+    in_words(t, text, n), in_words(t, given, one);
     fuzz_cost_end("texts", file + n + one, 64, 2048);
+    if (t->fit.least <= 4096 && t->fit.multiple <= 4096)
+        in_templates(t, n ? text : given, n ? n : one, flags);
     if (hash % 64 == 0 && n_long) {
         free(given);
         given = (unsigned char *)malloc(n_long);
         for (size_t i = 0; i < n_long; i++) given[i] = (unsigned char)nasty[which].text[i % one];
         fuzz_cost_begin();
-        encode(t, given, n_long, flags);
+        encode(t, given, n_long, flags), in_words(t, given, n_long);
         fuzz_cost_end("a long text", file + n_long, 64, 2048);
     }
     free(given);
