@@ -105,11 +105,11 @@ static void refuse(const input *in, const char *why) {
 /* Their name for a piece in the table of tensors; NULL: they have none. */
 static const char *theirs(const piece *p, form f) { return form_theirs(p->ours, f); }
 
-/* Appends parameter p of layer `layer`, of a model whose first layer it was found in. */
+/* Appends parameter p of layer `layer`, of a model whose first or second layer it was found in. */
 static void add_piece(pieces *all, const cmha_parameter *p, size_t layer, const cmha_model_config *c) {
     piece *one = &all->list[all->n++];
     const char *dot = strrchr(p->name, '.');
-    const char *rest = strncmp(p->name, "blocks.0.", 9) ? NULL : p->name + 9;
+    const char *rest = strncmp(p->name, "blocks.", 7) ? NULL : p->name + 9; /* 0. or 1. */
     memset(one, 0, sizeof *one);
     if (rest) snprintf(one->name, sizeof one->name, "blocks.%zu.%s", layer, rest);
     else snprintf(one->name, sizeof one->name, "%s", p->name);
@@ -124,28 +124,34 @@ static void add_piece(pieces *all, const cmha_parameter *p, size_t layer, const 
     one->count = one->rank == 2 ? times(one->shape[0], one->shape[1]) : one->shape[0];
 }
 
-/* Lists the parameters of a model, of which the library is asked for one layer, one token and one position:
-   the real family's layers are all alike. */
+/* Where in a list the names no longer begin so, or, `wanted` = 0, where the first does that. */
+static size_t past_names(const cmha_parameters *p, size_t at, const char *begin, int wanted) {
+    for (; at < p->count; at++)
+        if ((strncmp(p->list[at].name, begin, strlen(begin)) == 0) != wanted) break;
+    return at;
+}
+
+/* Lists the parameters of a model, of which the library is asked for two layers, one token and one position:
+   the real family's layers are all alike but for the first one. */
 static pieces list_pieces(const cmha_model_config *c) {
     cmha_model_config small = *c;
     cmha_model model;
     pieces all = {NULL, 0};
-    size_t bytes, i, first = 0, last = 0;
+    size_t bytes, i, first, second, last;
     if (c->family != CMHA_FAMILY_REAL) complain(1, "only models of family = real have forms of others", "");
     check(cmha_model_memory(&ctx, c, 1, 1, &bytes, NULL));
-    small.n_layers = 1, small.max_positions = 1, small.vocabulary = c->vocabulary > 0;
+    small.n_layers = c->n_layers < 2 ? 1 : 2, small.max_positions = 1, small.vocabulary = c->vocabulary > 0;
     small.init = CMHA_INIT_XAVIER; /* the quicker one */
     check(cmha_model_init(&model, &ctx, &small));
     const cmha_parameters *p = &model.parameters;
-    for (i = 0; i < p->count; i++)
-        if (!strncmp(p->list[i].name, "blocks.", 7)) {
-            if (!last) first = i;
-            last = i + 1;
-        }
+    first = past_names(p, 0, "blocks.", 0);
+    second = past_names(p, first, "blocks.0.", 1), last = past_names(p, second, "blocks.1.", 1);
     all.list = take(p->count + times(c->n_layers, last - first), sizeof *all.list);
     for (i = 0; i < first; i++) add_piece(&all, &p->list[i], 0, c);
-    for (size_t layer = 0; layer < c->n_layers; layer++)
-        for (i = first; i < last; i++) add_piece(&all, &p->list[i], layer, c);
+    for (size_t layer = 0; layer < c->n_layers; layer++) {
+        size_t end = layer ? last : second;
+        for (i = layer ? second : first; i < end; i++) add_piece(&all, &p->list[i], layer, c);
+    }
     for (i = last; i < p->count; i++) add_piece(&all, &p->list[i], 0, c);
     cmha_model_close(&model);
     return all;
@@ -451,7 +457,8 @@ static void find_heads(input *in) {
     if (!(IN(in->in) & IN_ENCODERS)) return;
     t = find_head(in, "class", ".weight");
     c->head_transform = find_head(in, "head_dense", ".weight") != NULL;
-    c->head_bias = find_head(in, "head", ".bias") != NULL;
+    if (in->in == MODERNBERT) c->head_bias &= c->head_transform; /* its settings say whether there is one */
+    else c->head_bias = find_head(in, "head", ".bias") != NULL;
     if (t && t->rank == 2) c->classes = t->shape[0], c->pooler = 1;
 }
 
@@ -1194,10 +1201,10 @@ static int help(void) {
     puts("convert [OPTION...] IN OUT: a model of others as a checkpoint of ours, or back\n\n"
          "IN: a folder with config.json and model.safetensors or its shards (Llama, Mistral, Qwen2 and 3,\n"
          "Gemma 2 and 3, OLMo 2, Phi-2 and 3, SmolLM3, Granite, StableLM, GPT-NeoX, GPT-J, GPT-2, BERT,\n"
-         "RoBERTa, DistilBERT), a file of GGUF (F32, F16, BF16, Q4_0 to Q8_0, Q4_K to Q6_K) or of\n"
-         "llama2.c (.bin), a checkpoint of ours, or a folder of PEFT's adapters. OUT: a file, with --to hf\n"
-         "and peft a folder. A tokenizer in or beside IN goes along, for M.safetensors as M.tokenizer.json.\n"
-         "What is not understood of a model is named, and nothing is written.\n");
+         "RoBERTa, DistilBERT, ModernBERT, nomic-bert), a file of GGUF (F32, F16, BF16, Q4_0 to Q8_0, Q4_K\n"
+         "to Q6_K) or of llama2.c (.bin), a checkpoint of ours, or a folder of PEFT's adapters. OUT: a\n"
+         "file, with --to hf and peft a folder. A tokenizer in or beside IN goes along, for M.safetensors\n"
+         "as M.tokenizer.json. What is not understood of a model is named, and nothing is written.\n");
     print_options(option, N_OPTIONS, 16, 0);
     return end_help("build/convert gpt2/ gpt2.safetensors");
 }
