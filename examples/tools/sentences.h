@@ -10,6 +10,13 @@
 typedef enum sentences_pool { SENTENCES_MEAN, SENTENCES_CLS, SENTENCES_LAST } sentences_pool;
 static const char *const sentences_pools[] = {"mean", "cls", "last"}; /* in the order of the enumeration */
 
+static inline sentences_pool sentences_pool_named(const char *name) {
+    for (int i = 0; i < 3; i++)
+        if (!strcmp(name, sentences_pools[i])) return (sentences_pool)i;
+    no_such("there is no --pool", name, sentences_pools, 3);
+    return SENTENCES_MEAN;
+}
+
 /* A model and what it speaks. */
 typedef struct sentences {
     cmha_model model;
@@ -20,7 +27,7 @@ typedef struct sentences {
 /* Opens the model at `path` and its tokenizer, or the one given; of an encoder with [CLS], [SEP], [MASK]. */
 static inline void sentences_open(sentences *s, const char *path, const char *given) {
     memset(s, 0, sizeof *s);
-    check(cmha_model_open(&s->model, &ctx, path));
+    open_checkpoint(&s->model, path);
     const cmha_model_config *c = &s->model.config;
     if (!c->tokens) complain(1, path, ": a model of numbers, which reads no text");
     must(codec_open(&s->words, given, path, c->tokenizer, 0, failure));

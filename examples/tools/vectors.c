@@ -28,12 +28,7 @@ static setting option[N_OPTIONS] = {
     {"--help", NULL, "this page"}};
 static sentences encoder;
 
-static sentences_pool pool(void) {
-    for (int i = 0; i < 3; i++)
-        if (!strcmp(option[POOL].value, sentences_pools[i])) return (sentences_pool)i;
-    no_such("there is no --pool", option[POOL].value, sentences_pools, 3);
-    return SENTENCES_MEAN;
-}
+static sentences_pool pool(void) { return sentences_pool_named(option[POOL].value); }
 
 static int is_npy(void) {
     static const char *const formats[] = {"json", "npy"};
