@@ -373,7 +373,7 @@ def modernbert(c, w, ids):
     nested = c.get("rope_parameters", {})
     base = {kind: nested.get(kind, {}).get("rope_theta", c.get(key, usual)) for kind, key, usual in
             (("full_attention", "global_rope_theta", 160000.0), ("sliding_attention", "local_rope_theta", 10000.0))}
-    words = w(model + "embeddings.tok_embeddings.weight", c["vocab_size"], d, spread=1.0)
+    words = w(model + "embeddings.tok_embeddings.weight", c["vocab_size"], d, spread=0.5)
     x = norm(words[ids], w, model + "embeddings.norm", d, eps)
     for layer in range(c["num_hidden_layers"]):
         p, slides = model + "layers.%d." % layer, layer % c.get("global_attn_every_n_layers", 3) != 0

@@ -38,8 +38,10 @@ static setting option[N_OPTIONS] = {
     {"--context", "0", "how many tokens it is for; 0 = as IN says"},
     {"--check", NULL,
      "a file of numbers F32 [tokens, vocabulary], the logits that another program got: says how\n"
-     "                   far those of IN, a checkpoint of ours, are from them. No OUT"},
-    {"--ids", "", "of --check: the tokens, such as '1 403 407'; then each row's largest is the next"},
+     "                   far those of IN, a checkpoint of ours, are from them. Of an encoder also its\n"
+     "                   states [tokens, d_model], or scores [classes]. No OUT"},
+    {"--ids", "",
+     "of --check: the tokens, such as '1 403 407'; of a decoder each row's largest is then the next"},
     {"--help", NULL, "this page"}};
 
 /* A model that is read: what it is, and where its tensors are. */
@@ -1135,35 +1137,93 @@ static size_t largest(const float *x, size_t n) {
     return best;
 }
 
-/* Reads a model's tokens one by one, through its cache, and compares its logits with those in a file. */
-static int compare(const char *path, const char *with) {
-    size_t n_bytes, n = 0, given = 0, same = 0, V;
-    char *bytes = weights_slurp(with, (size_t)1 << 31, &n_bytes, failure);
-    int32_t *ids = read_ids(&given), next = ids[0];
-    double most = 0;
-    cmha_model model;
+/* Numbers that another program got: rows of `width` F32. */
+typedef struct expected {
+    const char *path;
+    char *bytes;
+    size_t n_bytes, width, same; /* same: rows whose largest number is the same */
+    double most;                 /* how far numbers are apart */
+    float *row;
+} expected;
+
+/* Compares row i with ours. */
+static void compare_row(expected *e, size_t i, const cmha_real *got) {
+    gguf_decode(GGUF_AS_F32, (const unsigned char *)e->bytes + i * e->width * 4, e->width, e->row);
+    for (size_t j = 0; j < e->width; j++) {
+        double apart = fabs(got[j] - e->row[j]);
+        if (!(apart <= e->most)) e->most = apart >= 0 ? apart : HUGE_VAL; /* NaN stays the worst, too */
+    }
+    e->same += largest(got, e->width) == largest(e->row, e->width);
+}
+
+/* Reads a decoder's tokens one by one, through its cache: those given, then each row's largest. Returns how
+   many there are. */
+static size_t compare_decoder(cmha_model *model, expected *e, const int32_t *ids, size_t given) {
+    size_t n, V = e->width = model->config.vocabulary;
+    int32_t next = ids[0];
     cmha_cache cache;
-    if (!bytes) complain(1, failure, "");
-    check(cmha_model_open(&model, &ctx, path));
-    V = model.config.vocabulary, n = n_bytes / 4 / (V ? V : 1);
-    if (!V || !n || n * V * 4 != n_bytes)
-        complain(1, with, " is no rows of as many F32 as the model has tokens");
-    float *want = take(V, sizeof *want);
+    n = e->n_bytes / 4 / (V ? V : 1);
+    if (!V || !n || n * V * 4 != e->n_bytes)
+        complain(1, e->path, " is no rows of as many F32 as the model has tokens");
+    e->row = take(V, sizeof *e->row);
     cmha_real *got = take(V, sizeof *got);
-    check(cmha_cache_init(&cache, &model, 1, n, 0, NULL));
+    check(cmha_cache_init(&cache, model, 1, n, 0, NULL));
     for (size_t i = 0; i < n; i++) {
         check(cmha_cache_append(&cache, &next, 1, got));
-        gguf_decode(GGUF_AS_F32, (const unsigned char *)bytes + i * V * 4, V, want);
-        for (size_t j = 0; j < V; j++) {
-            double apart = fabs(got[j] - want[j]);
-            if (!(apart <= most)) most = apart >= 0 ? apart : HUGE_VAL; /* NaN stays the worst, too */
-        }
-        same += largest(got, V) == largest(want, V);
-        next = i + 1 < given ? ids[i + 1] : (int32_t)largest(want, V);
+        compare_row(e, i, got);
+        next = i + 1 < given ? ids[i + 1] : (int32_t)largest(e->row, V);
     }
-    printf("%s: %zu tokens, logits at most %.3g apart, the largest the same in %zu\n", path, n, most, same);
-    cmha_cache_close(&cache), cmha_model_close(&model);
-    free(want), free(got), free(bytes), free(ids);
+    cmha_cache_close(&cache), free(got);
+    return n;
+}
+
+/* What an encoder computes from n tokens at once; by its size the file has logits of each, states of each, or
+   scores of classes. Returns their name. */
+static const char *compare_encoder(cmha_model *model, expected *e, const int32_t *ids, size_t n) {
+    const size_t widths[3] = {model->config.vocabulary, model->config.d_model, model->config.classes};
+    static const char *const names[3] = {"logits", "states", "scores"};
+    size_t kind = 0, rows = n;
+    cmha_batch b;
+    cmha_tape tape;
+    while (kind < 3 && (kind == 2 ? 1 : n) * widths[kind] * 4 != e->n_bytes) kind++;
+    if (kind == 3)
+        complain(1, e->path, ": of an encoder these are F32 of every token in --ids, its logits [vocabulary] "
+                             "or states [d_model], or once scores [classes]");
+    if (kind == 2) rows = 1;
+    e->width = widths[kind], e->row = take(e->width, sizeof *e->row);
+    cmha_real *got = take(times(rows, e->width), sizeof *got);
+    memset(&b, 0, sizeof b), b.ids = ids, b.batch = 1, b.length = n;
+    check(cmha_tape_init(&tape, &ctx, 0));
+    if (kind == 0) check(cmha_model_logits(model, &b, got));
+    else if (kind == 2) check(cmha_model_classify(model, &b, got));
+    else {
+        cmha_tensor *states = cmha_model_states(model, &tape, &b, NULL);
+        if (!states) check(cmha_tape_status(&tape));
+        memcpy(got, states->data, rows * e->width * sizeof *got);
+    }
+    for (size_t i = 0; i < rows; i++) compare_row(e, i, got + i * e->width);
+    cmha_tape_close(&tape), free(got);
+    return names[kind];
+}
+
+/* Compares what a model computes with numbers in a file. */
+static int compare(const char *path, const char *with) {
+    size_t given = 0, n;
+    int32_t *ids = read_ids(&given);
+    const char *what = "logits";
+    cmha_model model;
+    expected e;
+    memset(&e, 0, sizeof e), e.path = with;
+    e.bytes = weights_slurp(with, (size_t)1 << 31, &e.n_bytes, failure);
+    if (!e.bytes) complain(1, failure, "");
+    open_checkpoint(&model, path);
+    n = given;
+    if (model.config.causal) n = compare_decoder(&model, &e, ids, given);
+    else what = compare_encoder(&model, &e, ids, given);
+    printf("%s: %zu tokens, %s at most %.3g apart, the largest the same in %zu\n", path, n, what, e.most,
+           e.same);
+    cmha_model_close(&model);
+    free(e.row), free(e.bytes), free(ids);
     cmha_context_close(&ctx);
     return end_program(0);
 }

@@ -1131,7 +1131,7 @@ static inline void form_list_models(char *text, size_t size, int gguf) {
 /* The row of a model's name, or NULL and the line. */
 static inline const struct form_class *form_named(const form_settings *s, const char *what, const char *word,
                                                   int gguf, char *error) {
-    char known[256];
+    char known[400];
     for (size_t i = 0; i < FORM_CLASSES; i++)
         if ((form_classes[i].architectures == NULL) == gguf && !strcmp(form_classes[i].type, word))
             return &form_classes[i];
