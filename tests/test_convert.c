@@ -634,6 +634,7 @@ static void settings(void) {
          "classifier_activation is not known here but as hidden_activation"},
         {"modernbert", "hidden_activation\": \"gelu", "hidden_activation\": \"relu", "activation \"relu\""},
         {"modernbert", "\"decoder_bias\": true", "\"decoder_bias\": false", "not understood: decoder.bias"},
+        {"modernbert", "every_n_layers\": 3", "every_n_layers\": 0", "every_n_layers is less than 1"},
         {"modernbert", "\"local_attention\": 6", "\"local_attention\": \"6\"", "local_attention is not"},
         {"modernbert", "ModernBertForMaskedLM", "ModernBertForSequenceClassification",
          "ModernBertForSequenceClassification"},

@@ -996,6 +996,8 @@ static inline int form_json_modern(const form_settings *s, cmha_model_config *c,
     if (!behind || strcmp(behind, inside))
         return text_fail(error, "%s: classifier_activation is not known here but as hidden_activation",
                          s->file);
+    if (!(form_number(s, "global_attn_every_n_layers", 3) >= 1))
+        return text_fail(error, "%s: global_attn_every_n_layers is less than 1", s->file);
     if (!form_find(s, "local_rope_theta") && cJSON_HasObjectItem(s->object, "local_rope_theta"))
         c->local_base = 0; /* null: as of other layers */
     return form_set(s, c, "head_bias", form_text(s, "decoder_bias", "1"), error);
@@ -1016,7 +1018,9 @@ static inline int form_json_rotary(form_settings *s, cmha_model_config *c, char 
     c->layout = form_layout(s->in);
     if (IN(s->in) & (IN_GEMMA | IN(GRANITE)) && !form_read_factors(s, c, error)) return 0;
     if (s->in == MODERNBERT && !form_json_modern(s, c, error)) return 0;
-    if (!form_json_rope(s, c, error) || !form_json_kinds(s, c, error)) return 0;
+    if (!form_json_rope(s, c, error)) return 0;
+    if (s->in == MODERNBERT && c->local_base >= c->base && c->local_base <= c->base) c->local_base = 0;
+    if (!form_json_kinds(s, c, error)) return 0;
     return s->in != NOMIC || form_json_nomic(s, c, error);
 }
 
