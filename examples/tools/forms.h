@@ -1252,6 +1252,7 @@ static inline size_t form_misfits(const cmha_model_config *c, form f, char *erro
         char is[40], must[40];
         for (t = 0; t < sizeof form_training / sizeof *form_training && strcmp(form_training[t], name); t++);
         if (t < sizeof form_training / sizeof *form_training || (row && row->use != ALWAYS)) continue;
+        if (!strcmp(name, "pool") && !c->classes) continue; /* of which it is */
         cmha_config_get(table, c, name, is, sizeof is);
         cmha_config_get(table, &usual, name, must, sizeof must);
         if (row) snprintf(must, sizeof must, "%s", row->value);
