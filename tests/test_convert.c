@@ -716,7 +716,8 @@ static void nomic_context(void) {
     refused("none", "d_ff = 200 has no form there, only multiples of 256", line);
     for (int i = 0; i < 2; i++) {
         snprintf(line, sizeof line, "causal=0 first_norm=0 embedding_norm=1 tied=1 n_kv_heads=0 layout=half "
-                 "n_layers=3 norm=layernorm_gain layer_kinds=%s window=3 local_base=50 activation=geglu_erf",
+                 "n_layers=3 norm=layernorm_gain layer_kinds=%s window=3 local_base=50 activation=geglu_erf "
+                 "pool=mean",
                  i ? "llg" : "gl");
         make_own(path_of("mixed"), line);
         if (i) break;
