@@ -1390,7 +1390,8 @@ typedef enum cmha_residual { CMHA_RESIDUAL_NONE, CMHA_RESIDUAL_FREE, CMHA_RESIDU
     FLAG(ffn_bias, 1, "biases in the feed-forward layer") \
     FLAG(tied, 1, "the output projection is the token embedding") \
     FLAG(embedding_norm, 0, "real: a norm of the embeddings' sum") \
-    FLAG(head_transform, 0, "vocabulary: norm(activation(W x + b)) before its head, as BERT has it") \
+    FLAG(head_transform, 0, "vocabulary: norm(activation(W x + b)) before its head, as BERT has it; of " \
+         "GeGLU the GELU, and b where ffn_bias is") \
     FLAG(pooler, 0, "classes: tanh(W x + b) before their head, likewise") \
     FLAG(embedding_scale, 0, "tokens: embeddings times sqrt(d_model), so that sines do not drown them") \
     FLAG(head_bias, 0, "vocabulary: bias on the logits") \
@@ -1495,7 +1496,8 @@ typedef enum cmha_residual { CMHA_RESIDUAL_NONE, CMHA_RESIDUAL_FREE, CMHA_RESIDU
     REAL(local_base, 0, 0, 1e12, \
          "layer_kinds: of the frequencies of l layers, which nothing scales; 0 = base") \
     REAL(embedding_factor, 1, 0, 1e6, "tokens: factor on their embeddings, beside embedding_scale") \
-    REAL(head_scale, 1, 0, 1e6, "vocabulary: factor on what its head reads")
+    REAL(head_scale, 1, 0, 1e6, "vocabulary: factor on what its head reads") \
+    FLAG(first_norm, 1, "real: the first layer's attention reads a norm, as in others; 0: x itself")
 
 #define CMHA_SIZE_MEMBER(name, initial, minimum, maximum, help) size_t name;
 #define CMHA_REAL_MEMBER(name, initial, minimum, maximum, help) double name;
@@ -12374,6 +12376,13 @@ static cmha_parameter *cmha__declare(cmha__list *to, const char *name, cmha_tens
 #define CMHA__NORM(name, m, complex_state) \
     cmha__declare_norm(to, name ".weight", &at->m##_weight, name ".bias", &at->m##_bias, complex_state)
 
+/* The activation of head_transform: GeGLU's without its gate. */
+static cmha_activation cmha__head_activation(const cmha_model_config *c) {
+    if (c->activation == CMHA_ACTIVATION_GEGLU_ERF) return CMHA_ACTIVATION_GELU_ERF;
+    if (c->activation == CMHA_ACTIVATION_GEGLU_TANH) return CMHA_ACTIVATION_GELU_TANH;
+    return (cmha_activation)c->activation;
+}
+
 /* Declares a norm's gain and offset. */
 static void cmha__declare_norm(cmha__list *to, const char *gain, cmha_tensor **weight, const char *offset,
         cmha_tensor **bias, int complex_state) {
@@ -12461,7 +12470,7 @@ static void cmha__declare_layer(cmha__list *to, size_t layer, cmha_block *at) {
     size_t maps = mobius ? c->mobius_heads * width : 0;
     size_t imag = mobius && !heads ? d : 0; /* the channel of Möbius heads alone */
     int before = c->placement != CMHA_PLACEMENT_AFTER, after = c->placement >= CMHA_PLACEMENT_SANDWICH;
-    if (before) CMHA__NORM("ln1", ln1, 0);
+    if (before && (layer || c->first_norm)) CMHA__NORM("ln1", ln1, 0);
     CMHA__ROW("attn.wq.weight", qkv_weight, WEIGHT, REAL, q, d);
     CMHA__ROW("attn.wk.weight", qkv_weight, WEIGHT, JOINED, kv, d);
     CMHA__ROW("attn.wv.weight", qkv_weight, WEIGHT, JOINED, kv, d);
@@ -12582,7 +12591,8 @@ static void cmha__declare_heads(cmha__list *to, cmha_model *at) {
     const size_t d = c->d_model, predicted = c->values * (c->gaussian ? 2 : 1);
     size_t transformed = c->head_transform && c->vocabulary ? d : 0, pooled = c->pooler && c->classes ? d : 0;
     if (c->placement != CMHA_PLACEMENT_POST) CMHA__NORM("ln_f", final, 0);
-    CMHA__BIASED("head_dense", head_dense, 1, WEIGHT, REAL, transformed, d);
+    int dense_bias = c->ffn_bias || !cmha__is_gated(c->activation);
+    CMHA__BIASED("head_dense", head_dense, dense_bias, WEIGHT, REAL, transformed, d);
     if (transformed) CMHA__NORM("head_norm", head_norm, 0);
     CMHA__ROW("head.weight", head_weight, WEIGHT, REAL, c->tied && c->tokens ? 0 : c->vocabulary, d);
     CMHA__ROW("head.bias", head_bias, ZEROS, REAL, c->head_bias ? c->vocabulary : 0, 0);
@@ -12809,6 +12819,7 @@ static const char *cmha__layers_wrong(const cmha_model_config *c) {
     if (c->layer_kinds[strspn(c->layer_kinds, "gln")]) return "layer_kinds has letters besides g, l and n";
     if (strchr(c->layer_kinds, 'l') && !c->window) return "the l layers of layer_kinds need a window";
     if (c->local_base > 0 && c->local_base < 1) return "local_base is less than 1";
+    if (!c->first_norm && c->placement) return "first_norm = 0 needs placement = pre";
     if (c->qk_norm >= CMHA_QK_NORM_RMS_ONE_PLUS && c->family == CMHA_FAMILY_COPE)
         return "cope's queries and keys have qk_norm = rms or rms_gain";
     return NULL;
@@ -12846,7 +12857,7 @@ static cmha_status cmha__check_model(cmha_context *context, cmha_model *model) {
             : c->value_residual && (family->wrong || model->plain->attend)
             ? "value_residual is for the plain heads of family = real"
             : c->value_residual && c->recompute ? "value_residual is not for recompute = 1"
-            : c->head_transform && cmha__is_gated(c->activation)
+            : c->head_transform && cmha__is_gated(cmha__head_activation(c))
             ? "head_transform has one matrix, a gated activation needs two"
             : c->pcl_weight > 0 &&
             (family->wrong || !cmha__contrasts(model->plain))
@@ -12858,8 +12869,8 @@ static cmha_status cmha__check_model(cmha_context *context, cmha_model *model) {
     if (!wrong) wrong = cmha__layers_wrong(c);
     if (!wrong && family->wrong)
         wrong = cmha__kv_heads(c) != c->n_heads ? "its heads cannot be grouped (n_kv_heads)"
-                : c->d_head || c->embedding_norm || *c->layer_kinds
-                ? "d_head, embedding_norm and layer_kinds are for family = real"
+                : c->d_head || c->embedding_norm || *c->layer_kinds || !c->first_norm
+                ? "d_head, embedding_norm, layer_kinds and first_norm are for family = real"
                 : family->wrong(c);
     return wrong ? CMHA__WRONG(context, "model: %s", wrong) : CMHA_OK;
 }
@@ -13014,6 +13025,7 @@ static int cmha__is_read(cmha_table table, const void *config, const cmha_field 
             size_t length = value != 0 ? strlen(is) : 0;
             if (of->type == CMHA_FIELD_ENUM)
                 length = cmha__choice(of->choices, (int)(value - of->minimum), &is);
+            if (of->type == CMHA_FIELD_NAME && *is && strlen(of->name) == n) is = of->name, length = n;
             if (of == field || length != n || memcmp(is, word, n) != 0) continue;
             if (cmha__is_read(table, config, of)) return 1;
         }
@@ -14151,7 +14163,7 @@ static cmha_tensor *cmha__head_input(cmha_model *m, cmha_tape *tape, cmha_tensor
         x->needs_grad = !!x->needs_grad;
     if (!m->head_dense_weight) return x;
     cmha_tensor *h = cmha_linear(tape, x, m->head_dense_weight, m->head_dense_bias);
-    cmha_tensor *a = cmha_activate(tape, h, (cmha_activation)m->config.activation);
+    cmha_tensor *a = cmha_activate(tape, h, cmha__head_activation(&m->config));
     x = cmha__norm_by(tape, &m->config, 0, a, m->head_norm_weight, m->head_norm_bias);
     cmha_tensor *kept[] = {h, a, x};
     if (x)

@@ -317,6 +317,9 @@ int main(int argc, char **argv) {
         "attention=pope placement=sandwich parallel=norm layer_kinds=nl window=2 local_base=7 recompute=1",
         "family=mobius mobius_heads=1 attention=rope position=learned placement=post qk_norm=rms_whole",
         "score=my-rope placement=after layer_kinds=ln window=2 norm=layernorm_gain head_scale=3 tied=0",
+        "attention=rope causal=0 first_norm=0 embedding_norm=1 head_transform=1 activation=geglu_erf "
+        "ffn_bias=0",
+        "first_norm=0 parallel=norms head_transform=1 activation=geglu_tanh value_residual=1 residual_mix=1",
     };
     static const unsigned char mask[12] = {1, 1, 1, 1, 1, 0, 1, 1, 1, 0, 0, 0};
     size_t i, n = sizeof options / sizeof *options;

@@ -3,8 +3,8 @@
 expected.safetensors: ids [tokens] and what PyTorch computes from them in double precision, logits [tokens, vocabulary] or, of an
 encoder without that head, states; classes of those that have a class head. The models are written here after their published
 definitions (GPT-2's, Llama's, BERT's papers; the rules of Llama 3.1 and YaRN for longer texts; the reports of Qwen3, Gemma 2 and 3,
-OLMo 2, Phi-2 and 3, SmolLM3, Granite, StableLM, GPT-NeoX, GPT-J), not with a library of models. Those of the second group also have
-the mean cross entropy of each next token (loss), and its gradients in gradients.safetensors, F32.
+OLMo 2, Phi-2 and 3, SmolLM3, Granite, StableLM, GPT-NeoX, GPT-J; the papers of ModernBERT, arXiv 2412.13663, and nomic-embed,
+2402.01613), not with a library of models. Those of the second and of the last group also have the mean cross entropy of each next token (loss), and its gradients in gradients.safetensors, F32.
 
 Weights are numbers that F16 holds exactly. tests/models has what this script made; a run of it makes the same."""
 import json
@@ -350,6 +350,69 @@ def roberta(c, w, ids):
     return {"logits": h @ words.T + w(bias, c["vocab_size"])}
 
 
+def norm_gain(x, w, name, d, eps):
+    x = x - x.mean(-1, keepdim=True)
+    return x / torch.sqrt((x * x).mean(-1, keepdim=True) + eps) * w(name + ".weight", d, mean=1.0)
+
+
+def sees_around(q, k, v, heads, reach):
+    """Attention of an encoder whose tokens see `reach` to either side; None: all"""
+    n, width = q.shape[0], q.shape[1] // heads
+    q, k, v = (x.view(n, heads, width).transpose(0, 1) for x in (q, k, v))
+    far = (torch.arange(n)[:, None] - torch.arange(n)[None, :]).abs() > (n if reach is None else reach)
+    score = (q @ k.transpose(1, 2) / math.sqrt(width)).masked_fill(far, -math.inf)
+    return (torch.softmax(score, -1) @ v).transpose(0, 1).reshape(n, -1)
+
+
+def modernbert(c, w, ids):
+    """ModernBERT: norms before the sublayers but the first, of gains alone; every so many layers sees all, the others half of
+    local_attention to either side, with frequencies of their own; GeGLU, whose first half is activated"""
+    d, heads, ff, eps = c["hidden_size"], c["num_attention_heads"], c["intermediate_size"], c["norm_eps"]
+    act, head = {"gelu": gelu, "gelu_pytorch_tanh": gelu_new}[c["hidden_activation"]], c["architectures"][0].endswith("MaskedLM")
+    norm, bias, model = layer_norm if c["norm_bias"] else norm_gain, c["attention_bias"], "model." if head else ""
+    nested = c.get("rope_parameters", {})
+    base = {kind: nested.get(kind, {}).get("rope_theta", c.get(key, usual)) for kind, key, usual in
+            (("full_attention", "global_rope_theta", 160000.0), ("sliding_attention", "local_rope_theta", 10000.0))}
+    words = w(model + "embeddings.tok_embeddings.weight", c["vocab_size"], d, spread=0.5)
+    x = norm(words[ids], w, model + "embeddings.norm", d, eps)
+    for layer in range(c["num_hidden_layers"]):
+        p, slides = model + "layers.%d." % layer, layer % c.get("global_attn_every_n_layers", 3) != 0
+        if "layer_types" in c:
+            slides = c["layer_types"][layer] == "sliding_attention"
+        h = norm(x, w, p + "attn_norm", d, eps) if layer else x
+        q, k, v = linear(h, w, p + "attn.Wqkv", 3 * d, bias).split(d, -1)
+        theta = base["sliding_attention" if slides else "full_attention"]
+        q, k = (rotate(part, heads, d // heads, theta, None) for part in (q, k))
+        x = x + linear(sees_around(q, k, v, heads, c["local_attention"] // 2 if slides else None), w, p + "attn.Wo", d, bias)
+        first, gate = linear(norm(x, w, p + "mlp_norm", d, eps), w, p + "mlp.Wi", 2 * ff, False).split(ff, -1)
+        x = x + linear(act(first) * gate, w, p + "mlp.Wo", d, False)
+    x = norm(x, w, model + "final_norm", d, eps)
+    if not head:
+        return {"states": x, "learned": x @ words.T}
+    x = norm(act(linear(x, w, "head.dense", d, False)), w, "head.norm", d, eps)
+    return {"logits": x @ words.T + (w("decoder.bias", c["vocab_size"]) if c["decoder_bias"] else 0)}
+
+
+def nomic(c, w, ids):
+    """nomic-bert: BERT's norms after the sums, with rotation instead of learned positions, and a gated feed-forward layer"""
+    d, heads, eps, bias = c["n_embd"], c["n_head"], c["layer_norm_epsilon"], c["qkv_proj_bias"]
+    ff, act = -(-c["n_inner"] // 256) * 256, {"swiglu": silu, "geglu": gelu}[c["activation_function"]]
+    turned = int(d // heads * c["rotary_emb_fraction"])
+    words = w("embeddings.word_embeddings.weight", c["vocab_size"], d, spread=1.0)
+    kinds = w("embeddings.token_type_embeddings.weight", c["type_vocab_size"], d)
+    types = (torch.arange(TOKENS) >= TOKENS // 2).long() if c["type_vocab_size"] > 1 else torch.zeros(TOKENS, dtype=torch.long)
+    x = layer_norm(words[ids] + kinds[types], w, "emb_ln", d, eps)
+    for layer in range(c["n_layer"]):
+        p = "encoder.layers.%d." % layer
+        q, k, v = linear(x, w, p + "attn.Wqkv", 3 * d, bias).split(d, -1)
+        q, k = (rotate(part, heads, turned, c["rotary_emb_base"], None) for part in (q, k))
+        a = linear(sees_around(q, k, v, heads, None), w, p + "attn.out_proj", d, bias)
+        x = layer_norm(x + a, w, p + "norm1", d, eps)
+        up, gate = (linear(x, w, p + "mlp." + name, ff, c["mlp_fc1_bias"]) for name in ("fc11", "fc12"))
+        x = layer_norm(x + linear(up * act(gate), w, p + "mlp.fc2", d, c["mlp_fc2_bias"]), w, p + "norm2", d, eps)
+    return {"states": x, "learned": x @ words.T}
+
+
 def a_llama(**other):
     return {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 16, "intermediate_size": 24,
             "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 2, "vocab_size": 20, "hidden_act": "silu",
@@ -441,6 +504,37 @@ ENCODERS = {
                              "dropout": 0.1, "attention_dropout": 0.1, "qa_dropout": 0.1, "seq_classif_dropout": 0.2,
                              "sinusoidal_pos_embds": False, "tie_weights_": True, "pad_token_id": 0}),
 }
+MODERN = {"model_type": "modernbert", "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 4, "num_attention_heads": 2,
+          "vocab_size": 20, "max_position_embeddings": 64, "hidden_activation": "gelu", "classifier_activation": "gelu",
+          "norm_eps": 1e-5, "layer_norm_eps": 1e-5, "norm_bias": False, "attention_bias": False, "mlp_bias": False,
+          "decoder_bias": True, "classifier_bias": False, "classifier_pooling": "mean", "attention_dropout": 0.0,
+          "embedding_dropout": 0.0, "mlp_dropout": 0.0, "global_attn_every_n_layers": 3, "local_attention": 6,
+          "global_rope_theta": 160000.0, "local_rope_theta": 100.0, "sparse_prediction": False, "pad_token_id": 0,
+          "position_embedding_type": "absolute", "deterministic_flash_attn": False, "tie_word_embeddings": True}
+NOMIC = {"architectures": ["NomicBertModel"], "model_type": "nomic_bert", "n_embd": 8, "n_layer": 2, "n_head": 2, "n_inner": 256,
+         "vocab_size": 20, "n_positions": 64, "max_trained_positions": 32, "type_vocab_size": 2, "layer_norm_epsilon": 1e-12,
+         "activation_function": "swiglu", "rotary_emb_base": 1000, "rotary_emb_fraction": 1.0, "rotary_emb_interleaved": False,
+         "rotary_emb_scale_base": None, "rotary_scaling_factor": None, "qkv_proj_bias": False, "mlp_fc1_bias": False,
+         "mlp_fc2_bias": False, "causal": False, "prenorm": False, "parallel_block": False, "parallel_block_tied_norm": False,
+         "use_rms_norm": False, "pad_vocab_size_multiple": 4, "attn_pdrop": 0.0, "embd_pdrop": 0.0, "resid_pdrop": 0.0,
+         "scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False, "use_flash_attn": True, "fused_bias_fc": True,
+         "auto_map": {"AutoConfig": "configuration_hf_nomic_bert.NomicBertConfig"}}
+NESTED = {"full_attention": {"rope_type": "default", "rope_theta": 5000.0},
+          "sliding_attention": {"rope_type": "default", "rope_theta": 50.0}}
+# the fourth group: encoders that rotate, with gradients
+TURNED = {
+    "modernbert": (modernbert, {"architectures": ["ModernBertForMaskedLM"], **MODERN}),
+    "modernbert_biased": (modernbert, {"architectures": ["ModernBertModel"], **MODERN, "norm_bias": True, "attention_bias": True,
+                                       "hidden_activation": "gelu_pytorch_tanh", "classifier_activation": "gelu_pytorch_tanh",
+                                       "layer_types": ["full_attention", "sliding_attention", "full_attention", "sliding_attention"],
+                                       "rope_parameters": NESTED}),
+    "nomic": (nomic, NOMIC),
+    "nomic_biased": (nomic, {**NOMIC, "n_layer": 1, "n_inner": 200, "activation_function": "geglu", "rotary_emb_fraction": 0.5,
+                             "qkv_proj_bias": True, "mlp_fc1_bias": True, "mlp_fc2_bias": True, "rotary_scaling_factor": 2.0,
+                             "type_vocab_size": 1}),
+}
+for name in ("global_attn_every_n_layers", "global_rope_theta", "local_rope_theta"):
+    TURNED["modernbert_biased"][1].pop(name)
 
 
 def learn(w, logits, ids):
@@ -499,19 +593,20 @@ def adapters(folder, name, model, config, w, ids):
 
 
 def main():
-    for number, (name, (model, config)) in enumerate([*MODELS.items(), *LEARNED.items(), *ENCODERS.items()]):
+    for number, (name, (model, config)) in enumerate([*MODELS.items(), *LEARNED.items(), *ENCODERS.items(), *TURNED.items()]):
         folder = os.path.join(sys.argv[1], name)
         os.makedirs(folder, exist_ok=True)
         w = Weights(number)
         ids = torch.randint(0, config["vocab_size"], (TOKENS,), generator=w.random)
-        w.learn = name in LEARNED
+        w.learn = name in LEARNED or name in TURNED
         expected = model(config, w, ids)
-        if w.learn:
-            expected["loss"], grads = learn(w, expected["logits"], ids)
+        learned = expected.pop("learned", expected.get("logits"))
+        if w.learn and learned is not None:
+            expected["loss"], grads = learn(w, learned, ids)
             save(os.path.join(folder, "gradients.safetensors"), grads)
         save(os.path.join(folder, "model.safetensors"), {name: pack("F16", t) for name, t in w.all.items()})
         save(os.path.join(folder, "expected.safetensors"),
-             {"ids": pack("I64", ids), **{name: pack("F64", t) for name, t in expected.items()}})
+             {"ids": pack("I64", ids), **{name: pack("F64", t.detach()) for name, t in expected.items()}})
         with open(os.path.join(folder, "config.json"), "w") as f:
             json.dump(config, f, indent=1)
             f.write("\n")

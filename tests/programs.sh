@@ -304,6 +304,34 @@ if [ -x "$P/vectors" ] && [ -x "$P/classify" ]; then
     one "vectors --similarity" vectors --similarity "$W/scores.tsv" --columns 1,2,3 "$W/encoder.safetensors"
     one "vectors --similarity: both correlations" says '^3 pairs: pearson [-0-9.]*, spearman [-0-9.]*$'
     one "vectors of a model that continues texts" works sh -c "echo one | '$P/vectors' --pool last '$W/tiny.safetensors'"
+    one "vectors --learn" works "$P/vectors" --threads 1 --learn "$W/scores.tsv" --columns 1,2,3 --epochs 40 --lr 1e-2 --batch 2 \
+        --similarity "$W/scores.tsv" --out "$W/learned.safetensors" "$W/encoder.safetensors"
+    one "vectors --learn: cosines go with the scores" says '^3 pairs: pearson 0.9[0-9]*, spearman 1.0000$'
+    one "vectors --learn keeps the model" vectors --similarity "$W/scores.tsv" --columns 1,2,3 "$W/learned.safetensors"
+    one "vectors --learn: the same of the file" says '^3 pairs: pearson 0.9[0-9]*, spearman 1.0000$'
+    one "vectors --learn, the last state" complains "$P/vectors" --learn "$W/scores.tsv" --pool last "$W/encoder.safetensors"
+    one "vectors, a folder of others" complains "$P/vectors" tests/models/bert
+    one "vectors says how to convert it" says 'first: build/convert tests/models/bert OUT.safetensors'
+    one "classify --text" works "$P/classify" --quiet $encoder --text README.md --mlm 5 --out "$W/hidden.safetensors" --set head_transform=1
+    one "classify --from it" works "$P/classify" --quiet --from "$W/hidden.safetensors" --length 16 --batch 4 --columns label,text --epochs 1 \
+        --train "$W/two.tsv" --dev "$W/two.tsv" --out "$W/from.safetensors"
+    one "classify --from: its configuration" grep -q '"cfg.head_transform":"1"' "$W/from.safetensors"
+    one "classify --from a decoder" complains "$P/classify" --from "$W/tiny.safetensors" --columns 1,2 --train "$W/two.tsv" --dev "$W/two.tsv"
+    one "classify --from and --attention" complains "$P/classify" --from "$W/hidden.safetensors" --attention rope --train x --dev x
+    one "classify --text without --mlm" complains "$P/classify" --text README.md
+    if [ -x "$P/rag" ]; then
+        one "rag --encoder" works "$P/rag" --threads 1 --encoder "$W/learned.safetensors" --text "$W/lines" --base "$W/lines.base" --ask one --top 2
+        one "rag --encoder finds what is the same" says '1.0000   #1 '
+        one "rag --encoder --base" works "$P/rag" --threads 1 --encoder "$W/learned.safetensors" --base "$W/lines.base" --ask one
+        one "rag --encoder, another pool" complains "$P/rag" --encoder "$W/learned.safetensors" --pool cls --base "$W/lines.base" --ask one
+        one "rag --encoder, another model" complains "$P/rag" --encoder "$W/hidden.safetensors" --base "$W/lines.base" --ask one
+        one "rag --encoder and --model" complains "$P/rag" --encoder "$W/learned.safetensors" --model x --text "$W/lines"
+        mkdir -p "$W/notes" && printf 'one\n\ntwo\n' > "$W/notes/a.txt"
+        one "rag --encoder --folder" works "$P/rag" --threads 1 --encoder "$W/learned.safetensors" --folder "$W/notes" --base "$W/notes.base"
+        printf 'three\n' > "$W/notes/b.md"
+        one "rag --encoder --update" works "$P/rag" --threads 1 --encoder "$W/learned.safetensors" --update "$W/notes" --base "$W/notes.base"
+        one "rag --encoder --update makes new vectors alone" says '^1 new files, 0 changed, 0 gone; 1 of 3 passages encoded$'
+    fi
     one "vectors, no such pool" complains "$P/vectors" --pool men "$W/encoder.safetensors"
     one "vectors names the nearest" says mean
     one "vectors, no checkpoint" complains "$P/vectors"

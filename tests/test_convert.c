@@ -17,9 +17,11 @@ static const char *const models[] = {"gpt2", "llama", "grouped", "biased", "qwen
                                      "bert", "bert_mlm", "bert_classes", "qwen3", "qwen3_window", "gemma2",
                                      "gemma3", "olmo2", "phi3", "smollm3", "granite", "stablelm",
                                      "stablelm_beside", "neox", "neox_serial", "gptj", "phi",
-                                     "roberta", "roberta_classes", "distilbert"};
-/* From LEARNED to ENCODERS they have gradients. */
-enum { MODELS = sizeof models / sizeof *models, LEARNED = 10, ENCODERS = 24, TOKENS = 12 };
+                                     "roberta", "roberta_classes", "distilbert", "modernbert",
+                                     "modernbert_biased", "nomic", "nomic_biased"};
+/* From LEARNED to ENCODERS and from TURNED on they have gradients. */
+enum { MODELS = sizeof models / sizeof *models, LEARNED = 10, ENCODERS = 24, TURNED = 27, TOKENS = 12 };
+enum { NUMBERS = 4096 }; /* of the largest tensor */
 
 static const char *path_of(const char *name) {
     static char path[8][512];
@@ -147,7 +149,7 @@ static void learns_like(const char *name) {
     cmha_model model, theirs;
     cmha_archive expected;
     int64_t wide[TOKENS];
-    int32_t ids[TOKENS + 1];
+    int32_t ids[TOKENS + 1], types[TOKENS];
     cmha_batch batch;
     cmha_real want;
     double loss = 0, apart;
@@ -160,13 +162,14 @@ static void learns_like(const char *name) {
     CHECK_OK(cmha_archive_read_i64(&expected, cmha_archive_find(&expected, "ids"), wide));
     CHECK_OK(cmha_archive_read(&expected, cmha_archive_find(&expected, "loss"), &want));
     cmha_archive_close(&expected);
-    for (int i = 0; i < TOKENS; i++) ids[i] = (int32_t)wide[i];
+    for (int i = 0; i < TOKENS; i++) ids[i] = (int32_t)wide[i], types[i] = i >= TOKENS / 2;
     ids[TOKENS] = -1;
     memset(&batch, 0, sizeof batch);
     batch.ids = ids, batch.targets = ids + 1, batch.batch = 1, batch.length = TOKENS;
     if (!CHECK_THAT(!cmha_model_open(&model, &context, path_of(name)), "%s", cmha_error(&context))) return;
     if (!CHECK_THAT(!cmha_model_open(&theirs, &context, path_of("g")), "%s", cmha_error(&context))) return;
     model.config.dropout = model.config.attention_dropout = 0;
+    if (model.config.token_types > 1) batch.types = types;
     CHECK_OK(cmha_model_gradient(&model, &batch, 1, 0, &loss));
     CHECK_THAT(fabs(loss - (double)want) < (sizeof want == 8 ? 1e-12 : 1e-5), "%s: loss %g, not %g", name,
                loss, (double)want);
@@ -357,15 +360,15 @@ static int same_numbers(const char *a, const char *b, const char *prefix) {
     for (size_t i = 0; i < x.n_tensors; i++) {
         const cmha_archive_tensor *t = &x.tensors[i], *u = cmha_archive_find(&y, t->name);
         char name[128];
-        float p[1024], q[1024];
+        static float p[NUMBERS], q[NUMBERS];
         snprintf(name, sizeof name, "%s%s", prefix, t->name);
         if (!u) u = cmha_archive_find(&y, name);
         if (!u && (strstr(t->name, "attn.bias") || strstr(t->name, "pooler"))) continue;
-        same &= CHECK_THAT(u && u->count == t->count && u->rank == t->rank && t->count <= 1024 &&
+        same &= CHECK_THAT(u && u->count == t->count && u->rank == t->rank && t->count <= NUMBERS &&
                                !strcmp(u->dtype, t->dtype) &&
                                !memcmp(u->shape, t->shape, (size_t)t->rank * sizeof *t->shape),
                            "%s: %s", b, t->name);
-        if (!u || t->count > 1024 || u->count != t->count) continue;
+        if (!u || t->count > NUMBERS || u->count != t->count) continue;
         CHECK_OK(cmha_archive_read(&x, t, p)), CHECK_OK(cmha_archive_read(&y, u, q));
         same &= CHECK_THAT(!memcmp(p, q, t->count * sizeof *p), "%s: %s is another", b, t->name);
     }
@@ -380,10 +383,11 @@ static void back_again(void) {
         CONVERT("%s %s", model_of(models[i]), path_of("a"));
         const char *as = strcmp(models[i], "phi3") ? "" : "--as phi3 "; /* else Mistral's, the same */
         if (!strncmp(models[i], "roberta", 7)) as = "--as roberta "; /* else BERT's */
+        const char *prefix = strncmp(models[i], "modern", 6) ? "bert." : "model.";
         CONVERT("--to hf %s--type f16 %s %s", as, path_of("a"), path_of("hf"));
         snprintf(theirs, sizeof theirs, "%s/model.safetensors", model_of(models[i]));
         snprintf(again, sizeof again, "%s/model.safetensors", path_of("hf"));
-        same_numbers(theirs, again, strcmp(models[i], "gpt2") ? "bert." : "transformer.");
+        same_numbers(theirs, again, strcmp(models[i], "gpt2") ? prefix : "transformer.");
         CONVERT("%s %s", path_of("hf"), path_of("b"));
         snprintf(once, sizeof once, "cmp %s %s", path_of("a"), path_of("b"));
         CHECK_THAT(system(once) == 0, "%s: another checkpoint after the way there and back", models[i]);
@@ -426,8 +430,8 @@ static double tensors_apart(const char *a, const char *b, const char *part) {
     if (!CHECK(!cmha_archive_open(&x, &context, a) && !cmha_archive_open(&y, &context, b))) return 1;
     for (size_t i = 0; i < x.n_tensors; i++) {
         const cmha_archive_tensor *t = &x.tensors[i], *u = cmha_archive_find(&y, t->name);
-        float p[1024], q[1024];
-        if (!strstr(t->name, part) || !CHECK(u && u->count == t->count && t->count <= 1024)) continue;
+        static float p[NUMBERS], q[NUMBERS];
+        if (!strstr(t->name, part) || !CHECK(u && u->count == t->count && t->count <= NUMBERS)) continue;
         CHECK_OK(cmha_archive_read(&x, t, p)), CHECK_OK(cmha_archive_read(&y, u, q));
         for (size_t j = 0; j < t->count; j++)
             most = fmax(most, fabs((double)p[j] - (double)q[j])), largest = fmax(largest, fabs((double)p[j]));
@@ -545,8 +549,8 @@ static void move(const char *path, const char *name, size_t at, float by) {
 static void complexformer(void) {
     static const char *const kinds[] = {"cmha-fixed", "cmha", "cmha-shared"};
     char line[1600];
-    for (size_t i = 1; i < ENCODERS; i++) { /* the RoPE models */
-        if (strstr(models[i], "bert")) continue;
+    for (size_t i = 1; i < MODELS; i++) { /* the RoPE models */
+        if (i < TURNED && (i >= ENCODERS || strstr(models[i], "bert"))) continue;
         CONVERT("%s %s", model_of(models[i]), path_of("rope"));
         for (size_t k = 0; k < 3; k++) {
             CONVERT("--attention %s %s %s", kinds[k], path_of("rope"), path_of(kinds[k]));
@@ -622,7 +626,37 @@ static void settings(void) {
         {"stablelm", "\"qk_layernorm\": false", "\"qk_layernorm\": true", "qk_layernorm"},
         {"neox", "\"use_parallel_residual\": true", "\"use_parallel_residual\": \"x\"", "use_parallel"},
         {"neox", "\"rotary_pct\": 0.25", "\"rotary_pct\": \"a\"", "rotary_pct is not understood"},
-        {"phi3", "\"use_cache\": true", "\"rope_scaling\": {\"type\": \"longrope\"}", "longrope"},
+        {"phi3", "\"use_cache\": true", "\"rope_scaling\": {\"type\": \"longrope\", "
+         "\"short_factor\": [1], \"long_factor\": [1]}", "longrope, whose factors are lists"},
+        {"modernbert", "\"mlp_bias\": false", "\"mlp_bias\": true", "mlp_bias is not known here but as 0"},
+        {"modernbert", "\"classifier_bias\": false", "\"classifier_bias\": true", "classifier_bias"},
+        {"modernbert", "classifier_activation\": \"gelu", "classifier_activation\": \"silu",
+         "classifier_activation is not known here but as hidden_activation"},
+        {"modernbert", "hidden_activation\": \"gelu", "hidden_activation\": \"relu", "activation \"relu\""},
+        {"modernbert", "\"decoder_bias\": true", "\"decoder_bias\": false", "not understood: decoder.bias"},
+        {"modernbert", "every_n_layers\": 3", "every_n_layers\": 0", "every_n_layers is less than 1"},
+        {"modernbert", "\"local_attention\": 6", "\"local_attention\": \"6\"", "local_attention is not"},
+        {"modernbert", "ModernBertForMaskedLM", "ModernBertForSequenceClassification",
+         "ModernBertForSequenceClassification"},
+        {"modernbert", "\"tie_word_embeddings\": true", "\"tie_word_embeddings\": false",
+         "tie_word_embeddings"},
+        {"modernbert", "\"local_rope_theta\": 100.0", "\"local_rope_theta\": null", ""},
+        {"modernbert_biased", "\"full_attention\": {", "\"all\": {", "by the kind of layer"},
+        {"modernbert_biased", "\"sliding_attention\": {", "\"sliding_attention\": {\"factor\": 2,",
+         "factor of the layers that slide"},
+        {"modernbert_biased", "\"sliding_attention\": {", "\"full_attention\": {",
+         "full_attention of rope_parameters"},
+        {"nomic", "\"mlp_fc2_bias\": false", "\"mlp_fc2_bias\": true", "mlp_fc2_bias"},
+        {"nomic", "\"prenorm\": false", "\"prenorm\": true", "prenorm"},
+        {"nomic", "\"parallel_block\": false", "\"parallel_block\": true", "parallel_block"},
+        {"nomic", "\"use_rms_norm\": false", "\"use_rms_norm\": true", "use_rms_norm"},
+        {"nomic", "\"causal\": false", "\"causal\": true", "causal"},
+        {"nomic", "interleaved\": false", "interleaved\": true", "rotary_emb_interleaved"},
+        {"nomic", "scale_base\": null", "scale_base\": 2", "rotary_emb_scale_base is not understood"},
+        {"nomic", "fraction\": 1.0", "fraction\": 0.0", " 0 of 4 numbers of a head turn"},
+        {"nomic", "\"swiglu\"", "\"gelu\"", "an activation \"gelu\""},
+        {"nomic", "\"causal\": false", "\"num_experts\": 8", "num_experts is not understood"},
+        {"nomic", "NomicBertModel", "NomicBertForPreTraining", "NomicBertForPreTraining"},
         {"llama", "\"use_cache\": true", "\"rope_scaling\": {\"type\": \"linear\", \"factor\": \"2\"}",
          "factor is not understood"},
         {"partial", "\"partial_rotary_factor\": 0.5", "\"partial_rotary_factor\": 1.5",
@@ -654,6 +688,45 @@ static void settings(void) {
     (void)with("llama", "{", "{");
     write_file(path_of("bad/config.json"), deep, sizeof deep - 1);
     refused("none", "no JSON object", path_of("bad"));
+}
+
+/* Gemma 3's rope_parameters by the kind of layer mean what its older keys do. */
+static void nested_angles(void) {
+    char command[1600];
+    CONVERT("%s %s", model_of("gemma3"), path_of("older"));
+    (void)with("gemma3", "\"rope_theta\": 1000000.0,", "");
+    change("\"rope_local_base_freq\": 10000.0,", "");
+    change("\"rope_scaling\": {\n  \"rope_type\": \"linear\",\n  \"factor\": 8.0\n }",
+           "\"rope_parameters\": {\"sliding_attention\": {\"rope_type\": \"default\", \"rope_theta\": 1e4}, "
+           "\"full_attention\": {\"rope_type\": \"linear\", \"factor\": 8, \"rope_theta\": 1e6}}");
+    CONVERT("%s %s", path_of("bad"), path_of("newer"));
+    snprintf(command, sizeof command, "cmp %s %s", path_of("older"), path_of("newer"));
+    CHECK_THAT(system(command) == 0, "gemma3 with nested rope_parameters is another model");
+}
+
+/* What is dynamic beyond a context is nothing within it. */
+static void nomic_context(void) {
+    char line[600];
+    snprintf(line, sizeof line, "--context 64 %s", model_of("nomic_biased"));
+    refused("none", "its angles are scaled dynamically beyond its own context", line);
+    CONVERT("--context 32 %s %s", model_of("nomic_biased"), path_of("short"));
+    make_own(path_of("narrow"), "causal=0 placement=post embedding_norm=1 token_types=1 tied=1 n_kv_heads=0 "
+                                "layout=half norm=layernorm d_ff=200");
+    snprintf(line, sizeof line, "--to hf --as nomic_bert %s", path_of("narrow"));
+    refused("none", "d_ff = 200 has no form there, only multiples of 256", line);
+    for (int i = 0; i < 2; i++) {
+        snprintf(line, sizeof line, "causal=0 first_norm=0 embedding_norm=1 tied=1 n_kv_heads=0 layout=half "
+                 "n_layers=3 norm=layernorm_gain layer_kinds=%s window=3 local_base=50 activation=geglu_erf "
+                 "pool=mean",
+                 i ? "llg" : "gl");
+        make_own(path_of("mixed"), line);
+        if (i) break;
+        CONVERT("--to hf %s %s", path_of("mixed"), path_of("hf"));
+        CONVERT("%s %s", path_of("hf"), path_of("b"));
+        CHECK(tensors_apart(path_of("mixed"), path_of("b"), "") <= 0);
+    }
+    snprintf(line, sizeof line, "--to hf --as modernbert %s", path_of("mixed"));
+    refused("none", "layer_kinds = llg has no form there", line);
 }
 
 /* An index of shards, and where it may point. */
@@ -864,6 +937,34 @@ static void not_a_number(void) {
     CHECK_THAT(strstr(out, "at most inf apart"), "%s", out);
 }
 
+/* --check of encoders: states, logits and scores, told apart by the size of the file. */
+static void check_encoders(void) {
+    static const struct { const char *name, *what; } cases[] = {
+        {"modernbert", "logits"}, {"modernbert_biased", "states"}, {"roberta_classes", "classes"}};
+    char ids[200], line[900];
+    for (size_t i = 0; i < 3; i++) {
+        cmha_archive a;
+        float x[512];
+        int64_t wide[TOKENS];
+        size_t used = 0, n;
+        open_expected(&a, cases[i].name);
+        const cmha_archive_tensor *t = cmha_archive_find(&a, cases[i].what);
+        CHECK_OK(cmha_archive_read_i64(&a, cmha_archive_find(&a, "ids"), wide));
+        if (!CHECK(t && t->count <= 512)) return;
+        CHECK_OK(cmha_archive_read(&a, t, x));
+        for (int k = 0; k < TOKENS; k++)
+            used += (size_t)snprintf(ids + used, sizeof ids - used, "%d ", (int)wide[k]);
+        write_file(path_of("numbers"), x, t->count * sizeof *x);
+        CONVERT("%s %s", model_of(cases[i].name), path_of("e"));
+        CONVERT("--check %s --ids '%s' %s", path_of("numbers"), ids, path_of("e"));
+        const char *at = strstr(read_file(path_of("out"), &n), " at most ");
+        CHECK_THAT(at && strtod(at + 9, NULL) < 1e-5, "%s: %s", cases[i].name, read_file(path_of("out"), &n));
+        snprintf(line, sizeof line, "--check %s --ids '%s7' %s", path_of("numbers"), ids, path_of("e"));
+        if (i < 2) CHECK(convert("%s", line) && strstr(said, "of an encoder these are F32 of every token"));
+        cmha_archive_close(&a);
+    }
+}
+
 #endif
 
 /* Every F16 comes back from its float, and what lies between two goes to the nearer, halfway to the even. */
@@ -1017,12 +1118,15 @@ int main(int argc, char **argv) {
     like_elsewhere();
     stories();
     peft();
-    for (size_t i = LEARNED; i < ENCODERS; i++) learns_like(models[i]), adapts(models[i]);
+    for (size_t i = LEARNED; i < MODELS; i++)
+        if (i < ENCODERS || i >= TURNED) learns_like(models[i]), adapts(models[i]);
 #ifndef CMHA_DOUBLE
     back_again();
     gguf_and_back();
     complexformer();
     settings();
+    nested_angles();
+    nomic_context();
     shards();
     tokenizers();
     cut_files();
@@ -1031,6 +1135,7 @@ int main(int argc, char **argv) {
     onto_itself();
     in_the_way();
     not_a_number();
+    check_encoders();
     peft_refused();
 #endif
     char command[128];

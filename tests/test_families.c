@@ -47,6 +47,8 @@ static const struct kind {
     {BOTH, "attention=cmha placement=after qk_norm=rms_whole n_kv_heads=2 layer_kinds=gn head_scale=0.3 "
            "embedding_factor=3"},
     {BOTH, "attention=rope norm=layernorm_gain activation=geglu_erf layer_kinds=gll window=3 n_layers=3"},
+    {BOTH, "attention=rope layout=half norm=layernorm_gain activation=geglu_erf ffn_bias=0 embedding_norm=1 "
+           "first_norm=0 head_transform=1 head_bias=1 layer_kinds=gl window=3 local_base=50"},
     /* CoPE: every score, imaginary part and maximum */
     {BOTH, COPE "cope_score=phase placement=post activation=relu output_bias=1 token_types=2"},
     {BOTH, COPE "cope_score=magnitude cope_imag=sin_cos"},

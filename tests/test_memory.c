@@ -33,6 +33,8 @@ static const family families[] = {
                               "embedding_factor=2"},
     {"real, encoder of kinds", "placement=after causal=0 layer_kinds=gl window=4 norm=layernorm_gain "
                                "activation=geglu_erf head_scale=0.5 head_transform=0 dropout=0.1"},
+    {"real, first layer without a norm", "causal=0 first_norm=0 embedding_norm=1 head_transform=1 "
+                                         "activation=geglu_erf ffn_bias=0 n_layers=3 dropout=0.1"},
     {"real, encoder", "causal=0 classes=3 token_types=2 position=sinusoidal dropout=0.1"},
     {"real, heads of their own",
      "attention=rope layout=half d_head=12 rotary_dims=8 qkv_bias=1 rope_scaling=linear rope_factor=2"},

@@ -509,6 +509,10 @@ static void residuals(void) {
     CHECK(logits_apart("parallel=norms", "attention=cmha", silent_attention) < near);
     CHECK(logits_apart("parallel=norms", "attention=cmha", silent_ffn) < near);
     CHECK(logits_apart("parallel=norm", "parallel=norms", as_it_is) < near); /* gains are all 1 */
+    /* embeddings that have a norm of gain 1 do not change in another one */
+    CHECK(logits_apart("first_norm=0 embedding_norm=1 norm_eps=1e-12",
+                       "embedding_norm=1 norm_eps=1e-12", as_it_is) < (sizeof(cmha_real) == 8 ? 1e-9 : near));
+    CHECK(logits_apart("first_norm=0", "attention=cmha", as_it_is) > far);
     CHECK(logits_apart("placement=sandwich", "attention=cmha", silent_outputs) < near);
     CHECK(logits_apart("placement=after", "attention=cmha", silent_outputs) < near);
     CHECK(logits_apart("placement=sandwich", "placement=after", silent_outputs) < near);
@@ -660,6 +664,9 @@ int main(int argc, char **argv) {
     refused("parallel=norm placement=after", "parallel");
     refused("layer_kinds=gx", "besides g, l and n"), refused("layer_kinds=gl", "need a window");
     refused("layer_kinds=l window=2 local_base=0.5", "local_base");
+    refused("first_norm=0 placement=post", "first_norm = 0 needs placement = pre");
+    refused("first_norm=0 placement=sandwich", "first_norm");
+    refused("family=cope attention=rope first_norm=0", "first_norm");
     refused("family=cope attention=rope qk_norm=rms_whole", "qk_norm");
     refused("family=crat layer_kinds=g", "layer_kinds"), refused("family=crat placement=after", "placement");
     refused("value_residual=1 recompute=1", "recompute");

@@ -20,8 +20,9 @@ static row rows[MOST_ROWS];
 static size_t n_sizes, n_rows;
 
 /* What a row can be `in`, a bit each */
-static const char *const parts[] = {"model", "plain", "cope", "mobius", "crat", "window"};
-enum { MODEL, PLAIN, COPE, MOBIUS, CRAT, WINDOW, PARTS };
+static const char *const parts[] = {"model", "plain", "cope", "mobius", "crat", "window",
+                                    "first", "later"};
+enum { MODEL, PLAIN, COPE, MOBIUS, CRAT, WINDOW, FIRST, LATER, PARTS };
 
 /* Copies the text between blanks and backquotes, up to `end`; returns 0 if it is too long. */
 static int copy_cell(char *to, const char *from, const char *end) {
@@ -222,7 +223,8 @@ static unsigned parts_of(const cmha_model_config *c, size_t layer) {
         return 1u << CRAT | 1u << WINDOW;
     if (c->family == CMHA_FAMILY_CRAT) return 1u << CRAT;
     if (c->family == CMHA_FAMILY_MOBIUS && here) return 1u << MOBIUS;
-    return c->family == CMHA_FAMILY_COPE && !layer ? 1u << COPE : 1u << PLAIN;
+    if (c->family == CMHA_FAMILY_COPE && !layer) return 1u << COPE;
+    return 1u << PLAIN | 1u << (layer ? LATER : FIRST);
 }
 
 static unsigned bits_of(const char *in) {
@@ -379,7 +381,7 @@ static cmha_model_config drawn_config(cmha_context *context) {
     c.rotary_dims = 2 * check_below((c.d_head ? c.d_head : c.d_model / c.n_heads) / 2 + 1);
     if (c.attention > CMHA_ATTENTION_DOT) c.pcl_weight = 0;
     if (c.pcl_weight > 0) c.rotary_dims = 0;
-    if (c.activation == CMHA_ACTIVATION_SWIGLU || c.activation > CMHA_ACTIVATION_RELU2) c.head_transform = 0;
+    if (c.activation == CMHA_ACTIVATION_SWIGLU) c.head_transform = 0;
     c.features = check_below(4) + !c.tokens, c.values = check_below(3);
     if (!c.features) c.complex_features = c.feature_norm = 0;
     if (!c.values) c.gaussian = 0;
@@ -390,6 +392,7 @@ static cmha_model_config drawn_config(cmha_context *context) {
     if (c.family != CMHA_FAMILY_REAL || c.recompute) c.value_residual = 0;
     CHECK_OK(cmha_config_set_all(context, table, &c, needs[c.family]));
     if (c.placement % 2) c.parallel = CMHA_PARALLEL_NONE; /* post, after */
+    if (c.placement || c.family != CMHA_FAMILY_REAL) c.first_norm = 1;
     if (c.family == CMHA_FAMILY_COPE && c.qk_norm > CMHA_QK_NORM_RMS_GAIN) c.qk_norm = CMHA_QK_NORM_RMS_GAIN;
     if (c.family == CMHA_FAMILY_MOBIUS && check_below(2)) c.position = CMHA_POSITION_SINUSOIDAL;
     if (c.family == CMHA_FAMILY_CRAT && check_below(2)) c.position = CMHA_POSITION_MULTIFREQ;

@@ -14,8 +14,8 @@
 #include <time.h>
 
 enum {
-    TASK, TRAIN, DEV, PREDICT, MODEL, COLUMNS, TOKENIZER, VOCAB, PRESET, ATTENTION, METRIC, WEIGHTS, MLM,
-    EPOCHS, TAKE, SEED, THREADS, BATCH, LENGTH, LR, OUT, QUIET, HELP, FREEZE, RATE, SET, N_OPTIONS
+    TASK, TRAIN, DEV, PREDICT, MODEL, COLUMNS, TOKENIZER, VOCAB, PRESET, ATTENTION, METRIC, WEIGHTS, FROM,
+    TEXT, MLM, EPOCHS, TAKE, SEED, THREADS, BATCH, LENGTH, LR, OUT, QUIET, HELP, FREEZE, RATE, SET, N_OPTIONS
 };
 static setting option[N_OPTIONS] = {
     {"--task", NULL,
@@ -38,6 +38,13 @@ static setting option[N_OPTIONS] = {
      "accuracy | f1 (of the second class) | matthews | spearman | pearson; the last two make it a "
      "regression"},
     {"--class-weights", NULL, "balanced, or a weight for each class: 1,2.5"},
+    {"--from", NULL,
+     "CHECKPOINT: an encoder, such as convert's, whose weights and configuration are where training begins; "
+     "its\n"
+     "                     class head is new where it has none"},
+    {"--text", NULL,
+     "a text whose hidden tokens --mlm learns instead of those of the training texts; without --train this "
+     "is all"},
     {"--mlm", "0", "steps of guessing hidden tokens of the training texts, before their labels are learnt"},
     {"--epochs", "3", "passes over the training rows"},
     {"--take", "0", "train on so many rows, chosen by the seed; 0 = all"},
@@ -93,6 +100,17 @@ static void no_task(const char *name) {
     no_such("there is no task", name, names, n);
 }
 
+/* Takes the configuration of an encoder over. */
+static void begin_from(const char *path) {
+    cmha_model model; /* opened to be checked, and for what is said of files of others */
+    if (option[ATTENTION].value || strcmp(option[PRESET].value, "encoder"))
+        complain(2, "--from has its own fields; take no --attention or --preset beside it", "");
+    open_checkpoint(&model, path);
+    mc = model.config;
+    cmha_model_close(&model);
+    if (mc.causal) complain(1, path, ": no encoder (causal = 1)");
+}
+
 static void configure(int argc, char **argv) {
     const settable both[2] = {{cmha_model_table(), &mc}, {cmha_trainer_table(), &tc}};
     int n_set = 0, o;
@@ -105,8 +123,11 @@ static void configure(int argc, char **argv) {
     for (o = BATCH; o <= LR; o++)
         if (option[o].value) set_field(both, 2, option[o].name + 2, option[o].value);
     mc.causal = 0, mc.token_types = 2;
+    if (option[FROM].value) begin_from(option[FROM].value);
     for (int i = 1; i <= n_set; i++) set_field(both, 2, argv[i], cut_value(argv[i]));
-    mc.max_positions = tc.length;
+    if (!option[FROM].value) mc.max_positions = tc.length;
+    else if (mc.position == CMHA_POSITION_LEARNED && tc.length > mc.max_positions)
+        complain(2, "--length is beyond the positions of ", option[FROM].value);
     if (option[TASK].value) {
         const labelled_task *task = labelled_task_named(option[TASK].value);
         if (!task) no_task(option[TASK].value);
@@ -123,6 +144,7 @@ static void configure(int argc, char **argv) {
 static int help(void) {
     const char *kind;
     puts("classify [OPTION...] --train FILE --dev FILE: trains an encoder on labelled texts\n"
+         "classify [OPTION...] --mlm N --text FILE: trains an encoder on hidden tokens of a text alone\n"
          "classify [OPTION...] --predict FILE --model CHECKPOINT: labels texts\n");
     print_options(option, N_OPTIONS, 16, 21);
     printf("\nKinds of attention:");
@@ -158,8 +180,35 @@ static void read_rows(labelled *r, const char *path, int has_label) {
     must(text_values(&r->table, 0, classes ? &labels : NULL, path, r->label, failure));
 }
 
+/* Cuts a text into rows without labels, [CLS] .. [SEP], of as many tokens as there may be. */
+static void read_text(labelled *r, const char *path) {
+    codec_ids all = {NULL, 0, 0};
+    size_t bytes, room_of = tc.length - 2, at = 0;
+    char *text;
+    memset(r, 0, sizeof *r);
+    if (tc.length < 4) complain(2, "--length is 4 at least, for [CLS] and [SEP] too", "");
+    must(text_read(path, (size_t)1 << 31, &text, &bytes, failure));
+    must(codec_encode(&words, text, bytes, 0, &all, failure));
+    if (!all.n) complain(1, "there are no tokens in ", path);
+    size_t n = r->n = r->examples.n = (all.n - 1) / room_of + 1;
+    r->examples.ids = take(all.n + times(n, 2), sizeof *r->examples.ids);
+    r->examples.start = take(n + 1, sizeof *r->examples.start);
+    r->examples.first = take(n, sizeof *r->examples.first);
+    r->order = take(n, sizeof *r->order), r->turn = take(n, sizeof *r->turn);
+    r->label = take(n, sizeof *r->label);
+    for (size_t i = 0; i < n; i++) {
+        size_t taken = i * room_of, some = all.n - taken < room_of ? all.n - taken : room_of;
+        r->examples.start[i] = at, r->examples.first[i] = some + 2, r->order[i] = i;
+        r->examples.ids[at++] = words.cls;
+        memcpy(r->examples.ids + at, all.at + taken, some * sizeof *all.at);
+        at += some, r->examples.ids[at++] = words.sep;
+    }
+    r->examples.start[n] = at, r->batches = n / tc.batch + (n % tc.batch != 0);
+    free(text), codec_ids_free(&all);
+}
+
 static void make_room(void) {
-    must(labelled_room_init(&room, tc.batch, tc.length, mc.classes, words.pad, failure));
+    must(labelled_room_init(&room, tc.batch, tc.length, mc.classes + 1, words.pad, failure));
     more.targets = take(times(tc.batch, tc.length), sizeof *more.targets);
     more.may_hide = take(times(tc.batch, tc.length), 1);
 }
@@ -199,6 +248,7 @@ static void step_on(cmha_trainer *trainer, const labelled *train, size_t which, 
     static int bad; /* steps in a row that came to nothing */
     double loss = 0;
     cmha_batch b = labelled_batch(train, which, &room);
+    if (!mc.token_types) b.types = NULL;
     if (hidden) hide(&b, trainer->step);
     else b.labels = room.labels, b.class_weights = more.weights;
     cmha_status status = cmha_trainer_fit(trainer, &b, &loss);
@@ -243,6 +293,42 @@ static double fit(cmha_model *model, size_t steps, labelled *train, const labell
     return best;
 }
 
+/* Opens the model that is trained, whose vocabulary is the tokenizer's or that of --from. */
+static void open_model(cmha_model *model) {
+    const char *from = option[FROM].value;
+    if (!from) mc.vocabulary = words.size;
+    else if (words.size > mc.vocabulary)
+        complain(1, "see --tokenizer: there are more tokens than in the vocabulary of ", from);
+    memcpy(mc.tokenizer, words.identity, sizeof mc.tokenizer);
+    check(cmha_model_init(model, &ctx, &mc));
+    if (from) check(cmha_model_read(model, from, 2, NULL));
+    signal(SIGINT, on_signal), signal(SIGTERM, on_signal);
+}
+
+/* Hidden tokens of --text. */
+static void fit_text(cmha_model *model) {
+    labelled rows;
+    read_text(&rows, option[TEXT].value);
+    if (!option[QUIET].value) printf("%zu rows of hidden tokens\n", rows.n);
+    fit(model, whole(MLM), &rows, NULL);
+    labelled_close(&rows);
+}
+
+/* Training on a text alone. */
+static int train_hidden(void) {
+    cmha_model model;
+    if (!whole(MLM)) complain(2, "see --help; --text needs --mlm, or --train", "");
+    mc.classes = 0;
+    make_room(), open_model(&model);
+    if (!option[QUIET].value) printf("%zu parameters; %d threads\n", model.parameters.size, ctx.threads);
+    fit_text(&model);
+    check(cmha_model_save(&model, option[OUT].value));
+    must(codec_save(&words, option[OUT].value, failure));
+    if (stop) complain(128 + stop, "stopped; the model so far is in ", option[OUT].value);
+    cmha_model_close(&model);
+    return 0;
+}
+
 static int train_model(void) {
     labelled train, dev;
     cmha_model model;
@@ -258,8 +344,7 @@ static int train_model(void) {
         names[1] = text_of(class_names + names[0].n + 1);
         memcpy(labels.names, names, sizeof names);
     }
-    mc.classes = metric < LABELLED_SPEARMAN ? labels.n : 1, mc.vocabulary = words.size;
-    memcpy(mc.tokenizer, words.identity, sizeof mc.tokenizer);
+    mc.classes = metric < LABELLED_SPEARMAN ? labels.n : 1;
     text_shuffle(train.order, train.n, ctx.config.seed);
     if (whole(TAKE) && whole(TAKE) < train.n) train.n = whole(TAKE);
     train.batches = train.n / tc.batch + (train.n % tc.batch != 0);
@@ -272,12 +357,12 @@ static int train_model(void) {
         for (size_t c = 0; c < mc.classes; c++) more.weights[c] = (cmha_real)weights[c];
         free(weights);
     }
-    check(cmha_model_init(&model, &ctx, &mc));
+    open_model(&model);
     if (!option[QUIET].value)
         printf("%zu rows to learn, %zu to measure; %zu parameters; %d threads\n", train.n, dev.n,
                model.parameters.size, ctx.threads);
-    signal(SIGINT, on_signal), signal(SIGTERM, on_signal);
-    if (whole(MLM)) fit(&model, whole(MLM), &train, NULL);
+    if (whole(MLM) && option[TEXT].value) fit_text(&model);
+    else if (whole(MLM)) fit(&model, whole(MLM), &train, NULL);
     tune(&model, tc.optimiser);
     double best = fit(&model, times(train.batches, whole(EPOCHS)), &train, &dev);
     if (stop) complain(128 + stop, "stopped; the best model so far is in ", option[OUT].value);
@@ -320,8 +405,9 @@ int main(int argc, char **argv) {
     start_program(argv);
     configure(argc, argv);
     if (option[HELP].value) return help();
-    if (!option[PREDICT].value) open_words(NULL, "");
-    int status = option[PREDICT].value ? predict() : train_model();
+    if (!option[PREDICT].value) open_words(option[FROM].value, option[FROM].value ? mc.tokenizer : "");
+    int only_text = option[TEXT].value && !option[TRAIN].value;
+    int status = option[PREDICT].value ? predict() : only_text ? train_hidden() : train_model();
     labelled_room_close(&room), free(more.targets), free(more.may_hide), free(more.weights);
     text_labels_close(&labels), codec_close(&words), cmha_context_close(&ctx);
     return end_program(status);

@@ -38,8 +38,10 @@ static setting option[N_OPTIONS] = {
     {"--context", "0", "how many tokens it is for; 0 = as IN says"},
     {"--check", NULL,
      "a file of numbers F32 [tokens, vocabulary], the logits that another program got: says how\n"
-     "                   far those of IN, a checkpoint of ours, are from them. No OUT"},
-    {"--ids", "", "of --check: the tokens, such as '1 403 407'; then each row's largest is the next"},
+     "                   far those of IN, a checkpoint of ours, are from them. Of an encoder also its\n"
+     "                   states [tokens, d_model], or scores [classes]. No OUT"},
+    {"--ids", "",
+     "of --check: the tokens, such as '1 403 407'; of a decoder each row's largest is then the next"},
     {"--help", NULL, "this page"}};
 
 /* A model that is read: what it is, and where its tensors are. */
@@ -105,11 +107,11 @@ static void refuse(const input *in, const char *why) {
 /* Their name for a piece in the table of tensors; NULL: they have none. */
 static const char *theirs(const piece *p, form f) { return form_theirs(p->ours, f); }
 
-/* Appends parameter p of layer `layer`, of a model whose first layer it was found in. */
+/* Appends parameter p of layer `layer`, of a model whose first or second layer it was found in. */
 static void add_piece(pieces *all, const cmha_parameter *p, size_t layer, const cmha_model_config *c) {
     piece *one = &all->list[all->n++];
     const char *dot = strrchr(p->name, '.');
-    const char *rest = strncmp(p->name, "blocks.0.", 9) ? NULL : p->name + 9;
+    const char *rest = strncmp(p->name, "blocks.", 7) ? NULL : p->name + 9; /* 0. or 1. */
     memset(one, 0, sizeof *one);
     if (rest) snprintf(one->name, sizeof one->name, "blocks.%zu.%s", layer, rest);
     else snprintf(one->name, sizeof one->name, "%s", p->name);
@@ -124,28 +126,34 @@ static void add_piece(pieces *all, const cmha_parameter *p, size_t layer, const 
     one->count = one->rank == 2 ? times(one->shape[0], one->shape[1]) : one->shape[0];
 }
 
-/* Lists the parameters of a model, of which the library is asked for one layer, one token and one position:
-   the real family's layers are all alike. */
+/* Where in a list the names no longer begin so, or, `wanted` = 0, where the first does that. */
+static size_t past_names(const cmha_parameters *p, size_t at, const char *begin, int wanted) {
+    for (; at < p->count; at++)
+        if ((strncmp(p->list[at].name, begin, strlen(begin)) == 0) != wanted) break;
+    return at;
+}
+
+/* Lists the parameters of a model, of which the library is asked for two layers, one token and one position:
+   the real family's layers are all alike but for the first one. */
 static pieces list_pieces(const cmha_model_config *c) {
     cmha_model_config small = *c;
     cmha_model model;
     pieces all = {NULL, 0};
-    size_t bytes, i, first = 0, last = 0;
+    size_t bytes, i, first, second, last;
     if (c->family != CMHA_FAMILY_REAL) complain(1, "only models of family = real have forms of others", "");
     check(cmha_model_memory(&ctx, c, 1, 1, &bytes, NULL));
-    small.n_layers = 1, small.max_positions = 1, small.vocabulary = c->vocabulary > 0;
+    small.n_layers = c->n_layers < 2 ? 1 : 2, small.max_positions = 1, small.vocabulary = c->vocabulary > 0;
     small.init = CMHA_INIT_XAVIER; /* the quicker one */
     check(cmha_model_init(&model, &ctx, &small));
     const cmha_parameters *p = &model.parameters;
-    for (i = 0; i < p->count; i++)
-        if (!strncmp(p->list[i].name, "blocks.", 7)) {
-            if (!last) first = i;
-            last = i + 1;
-        }
+    first = past_names(p, 0, "blocks.", 0);
+    second = past_names(p, first, "blocks.0.", 1), last = past_names(p, second, "blocks.1.", 1);
     all.list = take(p->count + times(c->n_layers, last - first), sizeof *all.list);
     for (i = 0; i < first; i++) add_piece(&all, &p->list[i], 0, c);
-    for (size_t layer = 0; layer < c->n_layers; layer++)
-        for (i = first; i < last; i++) add_piece(&all, &p->list[i], layer, c);
+    for (size_t layer = 0; layer < c->n_layers; layer++) {
+        size_t end = layer ? last : second;
+        for (i = layer ? second : first; i < end; i++) add_piece(&all, &p->list[i], layer, c);
+    }
     for (i = last; i < p->count; i++) add_piece(&all, &p->list[i], 0, c);
     cmha_model_close(&model);
     return all;
@@ -452,7 +460,8 @@ static void find_heads(input *in) {
     if (!(IN(in->in) & IN_ENCODERS)) return;
     t = find_head(in, "class", ".weight");
     c->head_transform = find_head(in, "head_dense", ".weight") != NULL;
-    c->head_bias = find_head(in, "head", ".bias") != NULL;
+    if (in->in == MODERNBERT) c->head_bias &= c->head_transform; /* its settings say whether there is one */
+    else c->head_bias = find_head(in, "head", ".bias") != NULL;
     if (t && t->rank == 2) c->classes = t->shape[0], c->pooler = 1;
 }
 
@@ -1129,35 +1138,93 @@ static size_t largest(const float *x, size_t n) {
     return best;
 }
 
-/* Reads a model's tokens one by one, through its cache, and compares its logits with those in a file. */
-static int compare(const char *path, const char *with) {
-    size_t n_bytes, n = 0, given = 0, same = 0, V;
-    char *bytes = weights_slurp(with, (size_t)1 << 31, &n_bytes, failure);
-    int32_t *ids = read_ids(&given), next = ids[0];
-    double most = 0;
-    cmha_model model;
+/* Numbers that another program got: rows of `width` F32. */
+typedef struct expected {
+    const char *path;
+    char *bytes;
+    size_t n_bytes, width, same; /* same: rows whose largest number is the same */
+    double most;                 /* how far numbers are apart */
+    float *row;
+} expected;
+
+/* Compares row i with ours. */
+static void compare_row(expected *e, size_t i, const cmha_real *got) {
+    gguf_decode(GGUF_AS_F32, (const unsigned char *)e->bytes + i * e->width * 4, e->width, e->row);
+    for (size_t j = 0; j < e->width; j++) {
+        double apart = fabs(got[j] - e->row[j]);
+        if (!(apart <= e->most)) e->most = apart >= 0 ? apart : HUGE_VAL; /* NaN stays the worst, too */
+    }
+    e->same += largest(got, e->width) == largest(e->row, e->width);
+}
+
+/* Reads a decoder's tokens one by one, through its cache: those given, then each row's largest. Returns how
+   many there are. */
+static size_t compare_decoder(cmha_model *model, expected *e, const int32_t *ids, size_t given) {
+    size_t n, V = e->width = model->config.vocabulary;
+    int32_t next = ids[0];
     cmha_cache cache;
-    if (!bytes) complain(1, failure, "");
-    check(cmha_model_open(&model, &ctx, path));
-    V = model.config.vocabulary, n = n_bytes / 4 / (V ? V : 1);
-    if (!V || !n || n * V * 4 != n_bytes)
-        complain(1, with, " is no rows of as many F32 as the model has tokens");
-    float *want = take(V, sizeof *want);
+    n = e->n_bytes / 4 / (V ? V : 1);
+    if (!V || !n || n * V * 4 != e->n_bytes)
+        complain(1, e->path, " is no rows of as many F32 as the model has tokens");
+    e->row = take(V, sizeof *e->row);
     cmha_real *got = take(V, sizeof *got);
-    check(cmha_cache_init(&cache, &model, 1, n, 0, NULL));
+    check(cmha_cache_init(&cache, model, 1, n, 0, NULL));
     for (size_t i = 0; i < n; i++) {
         check(cmha_cache_append(&cache, &next, 1, got));
-        gguf_decode(GGUF_AS_F32, (const unsigned char *)bytes + i * V * 4, V, want);
-        for (size_t j = 0; j < V; j++) {
-            double apart = fabs(got[j] - want[j]);
-            if (!(apart <= most)) most = apart >= 0 ? apart : HUGE_VAL; /* NaN stays the worst, too */
-        }
-        same += largest(got, V) == largest(want, V);
-        next = i + 1 < given ? ids[i + 1] : (int32_t)largest(want, V);
+        compare_row(e, i, got);
+        next = i + 1 < given ? ids[i + 1] : (int32_t)largest(e->row, V);
     }
-    printf("%s: %zu tokens, logits at most %.3g apart, the largest the same in %zu\n", path, n, most, same);
-    cmha_cache_close(&cache), cmha_model_close(&model);
-    free(want), free(got), free(bytes), free(ids);
+    cmha_cache_close(&cache), free(got);
+    return n;
+}
+
+/* What an encoder computes from n tokens at once; by its size the file has logits of each, states of each, or
+   scores of classes. Returns their name. */
+static const char *compare_encoder(cmha_model *model, expected *e, const int32_t *ids, size_t n) {
+    const size_t widths[3] = {model->config.vocabulary, model->config.d_model, model->config.classes};
+    static const char *const names[3] = {"logits", "states", "scores"};
+    size_t kind = 0, rows = n;
+    cmha_batch b;
+    cmha_tape tape;
+    while (kind < 3 && (kind == 2 ? 1 : n) * widths[kind] * 4 != e->n_bytes) kind++;
+    if (kind == 3)
+        complain(1, e->path, ": of an encoder these are F32 of every token in --ids, its logits [vocabulary] "
+                             "or states [d_model], or once scores [classes]");
+    if (kind == 2) rows = 1;
+    e->width = widths[kind], e->row = take(e->width, sizeof *e->row);
+    cmha_real *got = take(times(rows, e->width), sizeof *got);
+    memset(&b, 0, sizeof b), b.ids = ids, b.batch = 1, b.length = n;
+    check(cmha_tape_init(&tape, &ctx, 0));
+    if (kind == 0) check(cmha_model_logits(model, &b, got));
+    else if (kind == 2) check(cmha_model_classify(model, &b, got));
+    else {
+        cmha_tensor *states = cmha_model_states(model, &tape, &b, NULL);
+        if (!states) check(cmha_tape_status(&tape));
+        memcpy(got, states->data, rows * e->width * sizeof *got);
+    }
+    for (size_t i = 0; i < rows; i++) compare_row(e, i, got + i * e->width);
+    cmha_tape_close(&tape), free(got);
+    return names[kind];
+}
+
+/* Compares what a model computes with numbers in a file. */
+static int compare(const char *path, const char *with) {
+    size_t given = 0, n;
+    int32_t *ids = read_ids(&given);
+    const char *what = "logits";
+    cmha_model model;
+    expected e;
+    memset(&e, 0, sizeof e), e.path = with;
+    e.bytes = weights_slurp(with, (size_t)1 << 31, &e.n_bytes, failure);
+    if (!e.bytes) complain(1, failure, "");
+    open_checkpoint(&model, path);
+    n = given;
+    if (model.config.causal) n = compare_decoder(&model, &e, ids, given);
+    else what = compare_encoder(&model, &e, ids, given);
+    printf("%s: %zu tokens, %s at most %.3g apart, the largest the same in %zu\n", path, n, what, e.most,
+           e.same);
+    cmha_model_close(&model);
+    free(e.row), free(e.bytes), free(ids);
     cmha_context_close(&ctx);
     return end_program(0);
 }
@@ -1195,10 +1262,10 @@ static int help(void) {
     puts("convert [OPTION...] IN OUT: a model of others as a checkpoint of ours, or back\n\n"
          "IN: a folder with config.json and model.safetensors or its shards (Llama, Mistral, Qwen2 and 3,\n"
          "Gemma 2 and 3, OLMo 2, Phi-2 and 3, SmolLM3, Granite, StableLM, GPT-NeoX, GPT-J, GPT-2, BERT,\n"
-         "RoBERTa, DistilBERT), a file of GGUF (F32, F16, BF16, Q4_0 to Q8_0, Q4_K to Q6_K) or of\n"
-         "llama2.c (.bin), a checkpoint of ours, or a folder of PEFT's adapters. OUT: a file, with --to hf\n"
-         "and peft a folder. A tokenizer in or beside IN goes along, for M.safetensors as M.tokenizer.json.\n"
-         "What is not understood of a model is named, and nothing is written.\n");
+         "RoBERTa, DistilBERT, ModernBERT, nomic-bert), a file of GGUF (F32, F16, BF16, Q4_0 to Q8_0, Q4_K\n"
+         "to Q6_K) or of llama2.c (.bin), a checkpoint of ours, or a folder of PEFT's adapters. OUT: a\n"
+         "file, with --to hf and peft a folder. A tokenizer in or beside IN goes along, for M.safetensors\n"
+         "as M.tokenizer.json. What is not understood of a model is named, and nothing is written.\n");
     print_options(option, N_OPTIONS, 16, 0);
     return end_help("build/convert gpt2/ gpt2.safetensors");
 }

@@ -18,6 +18,16 @@ static setting option[N_OPTIONS] = {
     {"--threads", "0", "0 = every core"},
     {"--help", NULL, "this page"}};
 
+/* Copies a text without the blank before each [MASK], which a hidden word of a tokenizer has as its own. */
+static char *without_blanks(const sentences *s, const char *text) {
+    static const char *const masks[2] = {" [MASK]", " <mask>"};
+    char *copy = take(strlen(text) + 1, 1), *to = copy;
+    for (; *text; *to++ = *text++)
+        for (int i = 0; i < 2; i++)
+            if (s->words.kind == CODEC_TOKENIZER && !strncmp(text, masks[i], 7)) text++;
+    return copy;
+}
+
 /* Appends [CLS] text [SEP]. The tokenizer may know [MASK]; if not it is cut out of the text here. */
 static void read_text(const sentences *s, const char *text, codec_ids *ids) {
     int32_t mask = s->words.mask;
@@ -74,7 +84,8 @@ int main(int argc, char **argv) {
     if (s.model.config.causal) complain(1, path, ": no encoder; it continues texts (build/generate)");
     size_t V = s.model.config.vocabulary, top = (size_t)whole_of(&option[TOP], 1, V);
     memset(&b, 0, sizeof b);
-    read_text(&s, option[TEXT].value, &ids);
+    char *text = without_blanks(&s, option[TEXT].value);
+    read_text(&s, text, &ids);
     b.ids = ids.at, b.batch = 1, b.length = ids.n;
     cmha_real *logits = take(times(ids.n, V), sizeof *logits);
     check(cmha_model_logits(&s.model, &b, logits));
@@ -84,6 +95,6 @@ int main(int argc, char **argv) {
         tell(&s, logits + i * V, V, top);
     }
     if (!n) complain(2, "there is no [MASK] in ", option[TEXT].value);
-    free(logits), codec_ids_free(&ids), sentences_close(&s), cmha_context_close(&ctx);
+    free(text), free(logits), codec_ids_free(&ids), sentences_close(&s), cmha_context_close(&ctx);
     return end_program(0);
 }

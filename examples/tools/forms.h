@@ -11,7 +11,7 @@
 
 typedef enum form {
     OURS, LLAMA, QWEN3, GEMMA2, GEMMA3, OLMO2, PHI3, SMOLLM3, GRANITE, STABLELM, PHI, NEOX, GPTJ, GPT2, BERT,
-    ROBERTA, DISTILBERT,
+    ROBERTA, DISTILBERT, MODERNBERT, NOMIC,
     GGUF_LLAMA, GGUF_QWEN3, GGUF_GEMMA2, GGUF_GEMMA3, GGUF_OLMO2, GGUF_PHI3, GGUF_SMOLLM3, GGUF_GRANITE,
     GGUF_STABLELM, GGUF_PHI2, GGUF_NEOX, GGUF_GPT2, GGUF_BERT, FORMS
 } form;
@@ -23,9 +23,11 @@ typedef uint64_t form_bits;
 #define IN_RMS_NORMED (IN(LLAMA) | IN(QWEN3) | IN(OLMO2) | IN(PHI3) | IN(SMOLLM3) | IN(GRANITE))
 #define IN_NAMED_AS_LLAMA ((IN_RMS_NORMED & ~IN(PHI3)) | IN_GEMMA | IN(STABLELM))
 #define IN_MODEL (IN_NAMED_AS_LLAMA | IN(PHI3) | IN(PHI))
-#define IN_ROTARY (IN_MODEL | IN(NEOX) | IN(GPTJ))
+#define IN_TURNED_ENCODERS (IN(MODERNBERT) | IN(NOMIC))
+#define IN_ROTARY (IN_MODEL | IN(NEOX) | IN(GPTJ) | IN_TURNED_ENCODERS)
 #define IN_BERTS (IN(BERT) | IN(ROBERTA))
-#define IN_ENCODERS (IN_BERTS | IN(DISTILBERT))
+#define IN_UNTURNED_ENCODERS (IN_BERTS | IN(DISTILBERT))
+#define IN_ENCODERS (IN_UNTURNED_ENCODERS | IN_TURNED_ENCODERS)
 #define IN_JSON (IN_ROTARY | IN(GPT2) | IN_ENCODERS)
 #define IN_GGUF_GEMMA (IN(GGUF_GEMMA2) | IN(GGUF_GEMMA3))
 #define IN_GGUF_SWIGLU \
@@ -35,9 +37,13 @@ typedef uint64_t form_bits;
 #define IN_GGUF_PLAIN (IN(GGUF_PHI2) | IN(GGUF_NEOX) | IN(GGUF_GPT2) | IN(GGUF_BERT))
 #define IN_GGUF_ROTARY (IN_GGUF_SWIGLU | IN_GGUF_GEMMA | IN(GGUF_PHI2) | IN(GGUF_NEOX))
 #define IN_GGUF (IN_GGUF_ROTARY | IN(GGUF_GPT2) | IN(GGUF_BERT))
-#define IN_UNTURNED (IN(GPT2) | IN_ENCODERS | IN(GGUF_GPT2) | IN(GGUF_BERT)) /* positions are embeddings */
+/* positions are embeddings */
+#define IN_UNTURNED (IN(GPT2) | IN_UNTURNED_ENCODERS | IN(GGUF_GPT2) | IN(GGUF_BERT))
 
-enum { ROBERTA_ROWS = 2 }; /* of RoBERTa's positions, which count from behind its padding: never read */
+enum {
+    ROBERTA_ROWS = 2, /* of RoBERTa's positions, which count from behind its padding: never read */
+    NOMIC_BLOCK = 256 /* nomic-bert's feed-forward layers are a multiple of it wide */
+};
 
 /* Models of others by their own name: model_type and the classes of transformers whose tensors are all that
    they compute with, the first of which is written, or (no classes) GGUF's architecture. */
@@ -57,6 +63,8 @@ static const struct form_class { form in; const char *type, *architectures; } fo
     {ROBERTA, "xlm-roberta",
      "XLMRobertaModel XLMRobertaForMaskedLM XLMRobertaForSequenceClassification"},
     {DISTILBERT, "distilbert", "DistilBertModel DistilBertForMaskedLM"},
+    {MODERNBERT, "modernbert", "ModernBertModel ModernBertForMaskedLM"},
+    {NOMIC, "nomic_bert", "NomicBertModel"},
     {GGUF_LLAMA, "llama", NULL}, {GGUF_LLAMA, "qwen2", NULL}, {GGUF_QWEN3, "qwen3", NULL},
     {GGUF_GEMMA2, "gemma2", NULL}, {GGUF_GEMMA3, "gemma3", NULL}, {GGUF_OLMO2, "olmo2", NULL},
     {GGUF_PHI3, "phi3", NULL}, {GGUF_SMOLLM3, "smollm3", NULL}, {GGUF_GRANITE, "granite", NULL},
@@ -75,7 +83,7 @@ static inline const struct form_class *form_class_of(form f) {
 
 /* What stands before the names of a form's tensors. */
 static inline const char *form_prefix(form f) {
-    if (IN(f) & IN_MODEL) return "model.";
+    if (IN(f) & (IN_MODEL | IN(MODERNBERT))) return "model.";
     if (IN(f) & (IN(GPT2) | IN(GPTJ))) return "transformer.";
     if (f == ROBERTA) return "roberta.";
     if (f == DISTILBERT) return "distilbert.";
@@ -86,12 +94,14 @@ static inline const char *form_prefix(form f) {
    with / is never behind the form's prefix. Rows of one name are one tensor there, one after another. */
 static const struct form_tensor { const char *ours; form_bits forms; const char *theirs; } form_tensors[] = {
     {"tok_emb", IN_MODEL, "embed_tokens"}, {"tok_emb", IN(GPT2) | IN(GPTJ), "wte"},
-    {"tok_emb", IN(NEOX), "embed_in"}, {"tok_emb", IN_ENCODERS, "embeddings.word_embeddings"},
-    {"tok_emb", IN_GGUF, "token_embd"},
-    {"pos_emb", IN(GPT2), "wpe"}, {"pos_emb", IN_ENCODERS, "embeddings.position_embeddings"},
+    {"tok_emb", IN(NEOX), "embed_in"}, {"tok_emb", IN(MODERNBERT), "embeddings.tok_embeddings"},
+    {"tok_emb", IN_ENCODERS, "embeddings.word_embeddings"}, {"tok_emb", IN_GGUF, "token_embd"},
+    {"pos_emb", IN(GPT2), "wpe"}, {"pos_emb", IN_UNTURNED_ENCODERS, "embeddings.position_embeddings"},
     {"pos_emb", IN(GGUF_GPT2) | IN(GGUF_BERT), "position_embd"},
-    {"type_emb", IN_BERTS, "embeddings.token_type_embeddings"}, {"type_emb", IN(GGUF_BERT), "token_types"},
-    {"emb_norm", IN_ENCODERS, "embeddings.LayerNorm"}, {"emb_norm", IN(GGUF_BERT), "token_embd_norm"},
+    {"type_emb", IN_BERTS | IN(NOMIC), "embeddings.token_type_embeddings"},
+    {"type_emb", IN(GGUF_BERT), "token_types"}, {"emb_norm", IN(MODERNBERT), "embeddings.norm"},
+    {"emb_norm", IN(NOMIC), "emb_ln"}, {"emb_norm", IN_ENCODERS, "embeddings.LayerNorm"},
+    {"emb_norm", IN(GGUF_BERT), "token_embd_norm"},
     {"blocks.%.ln1", IN_MODEL | IN(NEOX), "layers.%.input_layernorm"},
     {"blocks.%.ln1", IN(GPT2) | IN(GPTJ), "h.%.ln_1"},
     {"blocks.%.ln1", IN_BERTS, "encoder.layer.%.attention.output.LayerNorm"},
@@ -163,6 +173,23 @@ static const struct form_tensor { const char *ours; form_bits forms; const char 
     {BLOCK "attn.wv", IN(DISTILBERT), LAYER "attention.v_lin"},
     {BLOCK "attn.wo", IN(DISTILBERT), LAYER "attention.out_lin"},
     {BLOCK "ffn.w1", IN(DISTILBERT), LAYER "ffn.lin1"}, {BLOCK "ffn.w2", IN(DISTILBERT), LAYER "ffn.lin2"},
+    {BLOCK "ln1", IN(MODERNBERT), "layers.%.attn_norm"}, {BLOCK "ln2", IN(MODERNBERT), "layers.%.mlp_norm"},
+    {BLOCK "attn.wq", IN(MODERNBERT), "layers.%.attn.Wqkv"},
+    {BLOCK "attn.wk", IN(MODERNBERT), "layers.%.attn.Wqkv"},
+    {BLOCK "attn.wv", IN(MODERNBERT), "layers.%.attn.Wqkv"},
+    {BLOCK "attn.wo", IN(MODERNBERT), "layers.%.attn.Wo"},
+    {BLOCK "ffn.w1", IN(MODERNBERT), "layers.%.mlp.Wi"},
+    {BLOCK "ffn.w3", IN(MODERNBERT), "layers.%.mlp.Wi"}, {BLOCK "ffn.w2", IN(MODERNBERT), "layers.%.mlp.Wo"},
+    {"ln_f", IN(MODERNBERT), "final_norm"}, {"head_dense", IN(MODERNBERT), "/head.dense"},
+    {"head_norm", IN(MODERNBERT), "/head.norm"}, {"head", IN(MODERNBERT), "/decoder"},
+#define NOMIC_LAYER "encoder.layers.%."
+    {BLOCK "ln1", IN(NOMIC), NOMIC_LAYER "norm1"}, {BLOCK "ln2", IN(NOMIC), NOMIC_LAYER "norm2"},
+    {BLOCK "attn.wq", IN(NOMIC), NOMIC_LAYER "attn.Wqkv"},
+    {BLOCK "attn.wk", IN(NOMIC), NOMIC_LAYER "attn.Wqkv"},
+    {BLOCK "attn.wv", IN(NOMIC), NOMIC_LAYER "attn.Wqkv"},
+    {BLOCK "attn.wo", IN(NOMIC), NOMIC_LAYER "attn.out_proj"},
+    {BLOCK "ffn.w1", IN(NOMIC), NOMIC_LAYER "mlp.fc12"}, {BLOCK "ffn.w3", IN(NOMIC), NOMIC_LAYER "mlp.fc11"},
+    {BLOCK "ffn.w2", IN(NOMIC), NOMIC_LAYER "mlp.fc2"},
     {"head_dense", IN(ROBERTA), "/lm_head.dense"}, {"head_norm", IN(ROBERTA), "/lm_head.layer_norm"},
     {"head", IN(ROBERTA), "/lm_head"}, {"pool", IN(ROBERTA), "/classifier.dense"},
     {"class", IN(ROBERTA), "/classifier.out_proj"}, {"head_dense", IN(DISTILBERT), "/vocab_transform"},
@@ -191,6 +218,7 @@ static const struct form_spare { form_bits forms; int said; const char *name; } 
     {IN_MODEL | IN(GPT2), 0, "/lm_head.weight"}, {IN(NEOX), 0, "/embed_out.weight"},
     {IN_ENCODERS, 0, "embeddings.position_ids"}, {IN(ROBERTA), 0, "/lm_head.decoder.weight"},
     {IN(ROBERTA), 0, "/lm_head.decoder.bias"}, {IN(DISTILBERT), 0, "/vocab_projector.weight"},
+    {IN(MODERNBERT), 0, "/decoder.weight"},
     {IN(BERT), 0, "/cls.predictions.decoder.weight"}, {IN(BERT), 0, "/cls.predictions.decoder.bias"},
     {IN_BERTS, 1, "pooler.dense.weight"}, {IN_BERTS, 1, "pooler.dense.bias"},
     {IN(BERT), 1, "/cls.seq_relationship.weight"}, {IN(BERT), 1, "/cls.seq_relationship.bias"},
@@ -232,8 +260,8 @@ typedef struct form_key {
 } form_key;
 
 static const form_key form_keys[] = {
-#define IN_HIDDEN (IN_MODEL | IN(NEOX) | IN_BERTS)
-#define IN_SHORT (IN(GPT2) | IN(GPTJ))
+#define IN_HIDDEN (IN_MODEL | IN(NEOX) | IN_BERTS | IN(MODERNBERT))
+#define IN_SHORT (IN(GPT2) | IN(GPTJ) | IN(NOMIC))
 #define IN_GROUPED (IN_MODEL)
     {IN_HIDDEN, FIELD, "hidden_size", "d_model", NULL},
     {IN_SHORT, FIELD, "n_embd", "d_model", NULL},
@@ -259,14 +287,16 @@ static const form_key form_keys[] = {
     {IN_GROUPED, FIELD, "num_key_value_heads", "n_kv_heads", "0"},
     {IN_GGUF, FIELD, "attention.head_count_kv", "n_kv_heads", "0"},
     {IN_HIDDEN, FIELD, "intermediate_size", "d_ff", NULL},
-    {IN_SHORT, FIELD, "n_inner", "d_ff", ""},
+    {IN(NOMIC), FIELD, "n_inner", "d_ff", NULL}, {IN_SHORT, FIELD, "n_inner", "d_ff", ""},
     {IN_GGUF, FIELD, "feed_forward_length", "d_ff", NULL},
     {IN_JSON, FIELD, "vocab_size", "vocabulary", NULL},
     {IN_GGUF, FIELD, "vocab_size", "vocabulary", ""},
     {IN_HIDDEN, FIELD, "max_position_embeddings", "max_positions", NULL},
     {IN_SHORT, FIELD, "n_positions", "max_positions", NULL},
     {IN_GGUF, FIELD, "context_length", "max_positions", NULL},
-    {IN_BERTS, FIELD, "type_vocab_size", "token_types", "2"},
+    {IN_BERTS | IN(NOMIC), FIELD, "type_vocab_size", "token_types", "2"},
+    {IN(MODERNBERT), FIELD, "norm_eps", "norm_eps", "1e-5"},
+    {IN(MODERNBERT), FIELD, "norm_bias", "norm", "layernorm_gain"},
     {IN(OLMO2) | IN(PHI3), FIELD, "rms_norm_eps", "norm_eps", "1e-5"},
     {IN_RMS_NORMED | IN_GEMMA, FIELD, "rms_norm_eps", "norm_eps", "1e-6"},
     {IN_SHORT, FIELD, "layer_norm_epsilon", "norm_eps", "1e-5"},
@@ -277,17 +307,24 @@ static const form_key form_keys[] = {
     {IN(GEMMA3), FIELD, "rope_theta", "base", "1000000"},
     {IN(SMOLLM3), FIELD, "rope_theta", "base", "2000000"},
     {IN_MODEL, FIELD, "rope_theta", "base", "10000"},
-    {IN(NEOX), FIELD, "rotary_emb_base", "base", "10000"},
+    {IN(NEOX) | IN(NOMIC), FIELD, "rotary_emb_base", "base", "10000"},
+    {IN(MODERNBERT), FIELD, "global_rope_theta", "base", "160000"},
+    {IN(MODERNBERT), FIELD, "local_rope_theta", "local_base", "10000"},
     {IN_GGUF_ROTARY, FIELD, "rope.freq_base", "base", "10000"},
     {IN(GEMMA3), FIELD, "rope_local_base_freq", "local_base", "10000"},
     {IN_GEMMA | IN(SMOLLM3) | IN(GPT2), FIELD, "tie_word_embeddings", "tied", "1"},
-    {IN_ROTARY, FIELD, "tie_word_embeddings", "tied", "0"},
+    {IN_ROTARY & ~IN_ENCODERS, FIELD, "tie_word_embeddings", "tied", "0"},
     {IN(LLAMA) | IN(QWEN3) | IN_GEMMA | IN(OLMO2) | IN(SMOLLM3) | IN(GRANITE), FIELD, "attention_bias",
      "attention_bias", "0"},
     {IN(NEOX), FIELD, "attention_bias", "attention_bias", "1"},
+    {IN(MODERNBERT), FIELD, "attention_bias", "attention_bias", "0"},
+    {IN(NOMIC), FIELD, "qkv_proj_bias", "attention_bias", "1"},
+    {IN(NOMIC), FIELD, "mlp_fc1_bias", "ffn_bias", "1"},
     {IN(STABLELM), FIELD, "use_qkv_bias", "qkv_bias", "0"},
     {IN(LLAMA) | IN(SMOLLM3) | IN(GRANITE), FIELD, "mlp_bias", "ffn_bias", "0"},
+    {IN(NOMIC), FIELD, "activation_function", "activation", NULL},
     {IN_SHORT, FIELD, "activation_function", "activation", "gelu_tanh"},
+    {IN(MODERNBERT), FIELD, "hidden_activation", "activation", "geglu_erf"},
     {IN(PHI), FIELD, "hidden_act", "activation", "gelu_tanh"},
     {IN_BERTS | IN(NEOX), FIELD, "hidden_act", "activation", "gelu_erf"},
     {IN_GEMMA, FIELD, "hidden_activation", "activation", "geglu_tanh"},
@@ -305,11 +342,12 @@ static const form_key form_keys[] = {
     {IN(GGUF_GRANITE), FIELD, "embedding_scale", "embedding_factor", "1"},
     {IN(GGUF_GRANITE), FIELD, "residual_scale", "residual_scale", "1"},
     {IN_BERTS, FIELD, "hidden_dropout_prob", "dropout", "0"},
+    {IN(MODERNBERT), FIELD, "mlp_dropout", "dropout", "0"},
     {IN_SHORT | IN(PHI) | IN(PHI3), FIELD, "resid_pdrop", "dropout", "0"},
     {IN(NEOX) | IN(STABLELM), FIELD, "hidden_dropout", "dropout", "0"},
     {IN_BERTS, FIELD, "attention_probs_dropout_prob", "attention_dropout", "0"},
     {IN_SHORT, FIELD, "attn_pdrop", "attention_dropout", "0"},
-    {IN_MODEL | IN(NEOX), FIELD, "attention_dropout", "attention_dropout", "0"},
+    {IN_MODEL | IN(NEOX) | IN(MODERNBERT), FIELD, "attention_dropout", "attention_dropout", "0"},
 
     {IN_ROTARY | IN_GGUF_ROTARY, ALWAYS, NULL, "attention", "rope"},
     {IN_RMS_NORMED | IN_GGUF_RMS_NORMED, ALWAYS, NULL, "norm", "rmsnorm"},
@@ -334,7 +372,8 @@ static const form_key form_keys[] = {
     {IN(GGUF_GPT2) | IN(GGUF_PHI2), ALWAYS, NULL, "activation", "gelu_tanh"},
     {IN(GGUF_BERT) | IN(GGUF_NEOX), ALWAYS, NULL, "activation", "gelu_erf"},
     {IN_ENCODERS | IN(GGUF_BERT), ALWAYS, NULL, "causal", "0"},
-    {IN_ENCODERS | IN(GGUF_BERT), ALWAYS, NULL, "placement", "post"},
+    {(IN_ENCODERS & ~IN(MODERNBERT)) | IN(GGUF_BERT), ALWAYS, NULL, "placement", "post"},
+    {IN(MODERNBERT), ALWAYS, NULL, "first_norm", "0"}, {IN(MODERNBERT), ALWAYS, NULL, "ffn_bias", "0"},
     {IN_ENCODERS | IN(GGUF_BERT), ALWAYS, NULL, "embedding_norm", "1"},
     {IN_ENCODERS | IN(GGUF_BERT), ALWAYS, NULL, "tied", "1"},
 
@@ -345,9 +384,13 @@ static const form_key form_keys[] = {
     {IN_MODEL, ONLY, "rope_interleaved", NULL, "0"},
     {IN_MODEL, ONLY, "use_mrope", NULL, "0"},
     {IN_SHORT, ONLY, "scale_attn_weights", NULL, "1"},
-    {IN(GPT2), ONLY, "scale_attn_by_inverse_layer_idx", NULL, "0"},
+    {IN(GPT2) | IN(NOMIC), ONLY, "scale_attn_by_inverse_layer_idx", NULL, "0"},
     {IN(GPTJ), ONLY, "rotary", NULL, "1"},
-    {IN_BERTS, ONLY, "position_embedding_type", NULL, "absolute"},
+    {IN_BERTS | IN(MODERNBERT), ONLY, "position_embedding_type", NULL, "absolute"}, /* Modern: not read */
+    {IN(MODERNBERT), ONLY, "mlp_bias", NULL, "0"}, {IN(MODERNBERT), ONLY, "classifier_bias", NULL, "0"},
+    {IN(NOMIC), ONLY, "causal", NULL, "0"}, {IN(NOMIC), ONLY, "prenorm", NULL, "0"},
+    {IN(NOMIC), ONLY, "parallel_block", NULL, "0"}, {IN(NOMIC), ONLY, "parallel_block_tied_norm", NULL, "0"},
+    {IN(NOMIC), ONLY, "use_rms_norm", NULL, "0"}, {IN(NOMIC), ONLY, "rotary_emb_interleaved", NULL, "0"},
     {IN_ENCODERS, ONLY, "tie_word_embeddings", NULL, "1"},
     {IN_JSON, ONLY, "is_decoder", NULL, "0"},
     {IN_JSON, ONLY, "is_encoder_decoder", NULL, "0"},
@@ -377,6 +420,16 @@ static const form_key form_keys[] = {
     {IN(SMOLLM3), ELSEWHERE, "sliding_window", NULL, NULL},
     {IN(SMOLLM3), ELSEWHERE, "no_rope_layers", "layer_kinds", NULL},
     {IN(SMOLLM3), ELSEWHERE, "no_rope_layer_interval", NULL, NULL},
+    {IN(MODERNBERT), ELSEWHERE, "local_attention", "window", NULL},
+    {IN(MODERNBERT), ELSEWHERE, "layer_types", "layer_kinds", NULL},
+    {IN(MODERNBERT), ELSEWHERE, "global_attn_every_n_layers", NULL, NULL},
+    {IN(MODERNBERT), ELSEWHERE, "classifier_activation", NULL, NULL},
+    {IN(MODERNBERT), ELSEWHERE, "decoder_bias", NULL, NULL},
+    {IN(MODERNBERT), ELSEWHERE, "rope_parameters", NULL, NULL},
+    {IN(NOMIC), ELSEWHERE, "rotary_emb_fraction", "rotary_dims", NULL},
+    {IN(NOMIC), ELSEWHERE, "rotary_scaling_factor", NULL, NULL},
+    {IN(NOMIC), ELSEWHERE, "max_trained_positions", NULL, NULL},
+    {IN(NOMIC), ELSEWHERE, "mlp_fc2_bias", NULL, NULL},
     {IN_GGUF_GEMMA | IN(GGUF_PHI3), ELSEWHERE, "attention.sliding_window", "window", NULL},
     {IN_GGUF_GEMMA | IN(GGUF_SMOLLM3), ELSEWHERE, NULL, "layer_kinds", NULL},
     {IN(GGUF_GEMMA3), ELSEWHERE, NULL, "local_base", NULL},
@@ -404,8 +457,8 @@ static const form_key form_keys[] = {
     {IN(GGUF_LLAMA), ELSEWHERE, NULL, "ffn_bias", NULL},
     {IN_GGUF, ELSEWHERE, NULL, "tied", NULL},
     {IN(GGUF_BERT), ELSEWHERE, NULL, "token_types", NULL},
-    {IN_ENCODERS, ELSEWHERE, NULL, "head_transform", NULL},
-    {IN_ENCODERS, ELSEWHERE, NULL, "head_bias", NULL},
+    {IN_ENCODERS & ~IN(NOMIC), ELSEWHERE, NULL, "head_transform", NULL},
+    {IN_ENCODERS & ~IN(NOMIC), ELSEWHERE, NULL, "head_bias", NULL},
     {IN_BERTS, ELSEWHERE, NULL, "pooler", NULL}, {IN_BERTS, ELSEWHERE, NULL, "classes", NULL},
 
 #define HARMLESS_KEY(key) {IN_JSON, HARMLESS, key, NULL, NULL}
@@ -432,6 +485,16 @@ static const form_key form_keys[] = {
     HARMLESS_KEY("prefix"), HARMLESS_KEY("_num_labels"), HARMLESS_KEY("transformers.js_config"),
     HARMLESS_KEY("cache_implementation"),
     HARMLESS_KEY("_flash_attn_2_enabled"), HARMLESS_KEY("max_sequence_length"), HARMLESS_KEY("vocab_type"),
+#define MODERN_HARMLESS(key) {IN(MODERNBERT), HARMLESS, key, NULL, NULL}
+    MODERN_HARMLESS("embedding_dropout"), MODERN_HARMLESS("classifier_pooling"),
+    MODERN_HARMLESS("layer_norm_eps"), MODERN_HARMLESS("initializer_cutoff_factor"),
+    MODERN_HARMLESS("deterministic_flash_attn"), MODERN_HARMLESS("sparse_prediction"),
+    MODERN_HARMLESS("sparse_pred_ignore_index"), MODERN_HARMLESS("reference_compile"),
+    MODERN_HARMLESS("repad_logits_with_grad"),
+#define NOMIC_HARMLESS(key) {IN(NOMIC), HARMLESS, key, NULL, NULL}
+    NOMIC_HARMLESS("auto_map"), NOMIC_HARMLESS("dense_seq_output"), NOMIC_HARMLESS("fused_bias_fc"),
+    NOMIC_HARMLESS("fused_dropout_add_ln"), NOMIC_HARMLESS("use_flash_attn"), NOMIC_HARMLESS("use_xentropy"),
+    NOMIC_HARMLESS("pad_vocab_size_multiple"),
     {IN_GGUF, HARMLESS, "rope.scaling.finetuned", NULL, NULL},
     {IN(GGUF_BERT), HARMLESS, "pooling_type", NULL, NULL},
     {IN(GGUF_BERT), HARMLESS, "token_type_count", NULL, NULL},
@@ -439,7 +502,7 @@ static const form_key form_keys[] = {
 enum { FORM_KEYS = sizeof form_keys / sizeof *form_keys };
 
 /* Words of others for a field's; the first of a meaning is written. */
-#define IN_GELU (IN_SHORT | IN(PHI) | IN(NEOX) | IN_ENCODERS)
+#define IN_GELU ((IN_SHORT | IN(PHI) | IN(NEOX) | IN_ENCODERS) & ~IN_TURNED_ENCODERS)
 static const struct form_word { form_bits forms; const char *field, *theirs, *ours; } form_words[] = {
     {IN_GELU, "activation", "gelu_new", "gelu_tanh"},
     {IN_GELU, "activation", "gelu_pytorch_tanh", "gelu_tanh"},
@@ -447,6 +510,12 @@ static const struct form_word { form_bits forms; const char *field, *theirs, *ou
     {IN_GELU, "activation", "gelu", "gelu_erf"},
     {IN_GELU, "activation", "relu", "relu"},
     {IN_GEMMA, "activation", "gelu_pytorch_tanh", "geglu_tanh"},
+    {IN(MODERNBERT), "activation", "gelu", "geglu_erf"},
+    {IN(MODERNBERT), "activation", "gelu_pytorch_tanh", "geglu_tanh"},
+    {IN(MODERNBERT), "activation", "gelu_new", "geglu_tanh"},
+    {IN(MODERNBERT), "activation", "silu", "swiglu"},
+    {IN(MODERNBERT), "norm", "0", "layernorm_gain"}, {IN(MODERNBERT), "norm", "1", "layernorm"},
+    {IN(NOMIC), "activation", "swiglu", "swiglu"}, {IN(NOMIC), "activation", "geglu", "geglu_erf"},
     {IN(NEOX) | IN(GGUF_NEOX), "parallel", "1", "norms"},
     {IN(STABLELM) | IN(GGUF_STABLELM), "parallel", "1", "norm"},
     {IN_JSON | IN_GGUF, "parallel", "0", "none"}};
@@ -463,7 +532,8 @@ static const char *const form_numbers =
     "original_max_position_embeddings attention_factor beta_fast beta_slow low_freq_factor high_freq_factor "
     "rope_theta mscale mscale_all_dim rotary_pct rotary_dim sliding_window_pattern _sliding_window_pattern "
     "no_rope_layer_interval attention.sliding_window query_pre_attn_scalar attention_multiplier "
-    "logits_scaling attention.scale logit_scale";
+    "logits_scaling attention.scale logit_scale local_attention global_attn_every_n_layers "
+    "rotary_emb_fraction rotary_scaling_factor max_trained_positions";
 
 /* ---- Reading settings ---- */
 
@@ -640,12 +710,43 @@ static inline int form_set_rope(const form_settings *s, cmha_model_config *c, co
                            error);
 }
 
+/* Takes rope_parameters apart that are two objects: *object is then that of layers that see all; from the
+   other one, of layers that slide, comes their base. */
+static inline int form_nested_rope(const form_settings *s, cmha_model_config *c, const cJSON **object,
+                                   char *error) {
+    static const char *const words[] = {"full_attention", "sliding_attention"};
+    const cJSON *nested[2] = {NULL, NULL}, *item;
+    size_t others = 0;
+    cJSON_ArrayForEach(item, *object) {
+        int slides = !strcmp(item->string, words[1]);
+        if (!slides && strcmp(item->string, words[0])) others++;
+        else if (nested[slides] || !cJSON_IsObject(item))
+            return text_fail(error, "%s: %s of rope_parameters is not understood", s->file, item->string);
+        else nested[slides] = item;
+    }
+    if (!nested[0] && !nested[1]) return 1;
+    if (others || !nested[0] || !form_row(s->in, "local_base"))
+        return text_fail(error, "%s: rope_parameters by the kind of layer are not understood", s->file);
+    *object = nested[0];
+    cJSON_ArrayForEach(item, nested[1]) {
+        int base = !strcmp(item->string, "rope_theta") && cJSON_IsNumber(item);
+        if (base && !form_set_number(s, c, "local_base", item->valuedouble, error)) return 0;
+        if (base || (!strcmp(item->string, "rope_type") && cJSON_IsString(item) &&
+                     !strcmp(item->valuestring, "default")))
+            continue;
+        return text_fail(error, "%s: %.60s of the layers that slide is not known here", s->file,
+                         item->string);
+    }
+    return 1;
+}
+
 /* rope_scaling, which is older, or rope_parameters of config.json. */
 static inline int form_json_rope(form_settings *s, cmha_model_config *c, char *error) {
     static const char *const known[] = {"rope_type", "type", "factor", "original_max_position_embeddings",
         "attention_factor", "beta_fast", "beta_slow", "low_freq_factor", "high_freq_factor", "rope_theta",
         "partial_rotary_factor", "finetuned", "truncate", "mscale", "mscale_all_dim"};
     const form_entry *old = form_find(s, "rope_scaling"), *e = form_find(s, "rope_parameters");
+    const cJSON *object = NULL;
     form_settings in = *s;
     form_rope r;
     double mscale, all;
@@ -655,15 +756,19 @@ static inline int form_json_rope(form_settings *s, cmha_model_config *c, char *e
     in.list = NULL, in.n = 0, in.file = "config.json, rope_scaling";
     if (e && strcmp(e->text, "{}")) {
         if (!cJSON_IsObject(e->json)) return text_fail(error, "%s: %s is no object", s->file, e->key);
-        done = form_read_object(&in, e->json, error);
+        object = e->json;
+        done = form_nested_rope(s, c, &object, error) && form_read_object(&in, object, error);
     }
+    r.type = form_text(&in, "rope_type", form_text(&in, "type", "default"));
+    if (done && r.type && form_listed("longrope su", r.type))
+        done = text_fail(error, "%s: %s, whose factors are lists (short_factor, long_factor), is not known "
+                         "here", in.file, r.type);
     for (size_t i = 0, k; done && i < in.n; i++) {
         for (k = 0; k < sizeof known / sizeof *known && strcmp(known[k], in.list[i].key); k++);
         if (k == sizeof known / sizeof *known || !in.list[i].kind ||
             (in.list[i].kind != 'n' && form_listed(form_numbers, in.list[i].key)))
             done = text_fail(error, "%s: %.60s is not understood", in.file, in.list[i].key);
     }
-    r.type = form_text(&in, "rope_type", form_text(&in, "type", "default"));
     if (done && !r.type) done = text_fail(error, "%s: its type is no word", in.file);
     s->dynamic = done && !strcmp(r.type, "dynamic");
     if (done && strcmp(form_text(&in, "truncate", "1"), "1"))
@@ -705,6 +810,7 @@ static inline double form_usual_width(const form_settings *s, const cmha_model_c
 static inline double form_read_turned(const form_settings *s, double d) {
     double usual = s->in == STABLELM ? 0.25 : s->in == PHI ? 0.5 : 1;
     if (s->in == GPTJ) return form_number(s, "rotary_dim", d);
+    if (s->in == NOMIC) return floor(d * form_number(s, "rotary_emb_fraction", 0));
     if (s->in == NEOX) return floor(d * form_number(s, "rotary_pct", 0.25));
     return floor(d * form_number(s, "partial_rotary_factor", usual));
 }
@@ -752,6 +858,15 @@ static inline char form_kind(const cmha_model_config *c, size_t layer) {
     size_t n = strlen(c->layer_kinds);
     if (!n) return c->window ? 'l' : 'g';
     return c->layer_kinds[layer % n];
+}
+
+/* Of how many layers one sees all, the first; 0 where layers follow each other otherwise. */
+static inline size_t form_every(const cmha_model_config *c) {
+    size_t every = 1;
+    while (every < c->n_layers && form_kind(c, every) == 'l') every++;
+    for (size_t i = 0; i < c->n_layers; i++)
+        if (form_kind(c, i) != (i % every ? 'l' : 'g')) return 0;
+    return every;
 }
 
 /* Sets layer_kinds to the shortest list that gives these letters, and the window if there is one. */
@@ -805,11 +920,14 @@ static inline void form_count_kinds(const form_settings *s, const cmha_model_con
     double every = s->in == GEMMA3 ? form_number(s, "sliding_window_pattern",
                                                  form_number(s, "_sliding_window_pattern", 6)) : 0;
     if (s->in == SMOLLM3) every = form_number(s, "no_rope_layer_interval", 4);
+    if (s->in == MODERNBERT) every = form_number(s, "global_attn_every_n_layers", 3);
     for (size_t i = 0; i < c->n_layers; i++) {
         int last = every >= 1 && fmod((double)i + 1, every) < 0.5;
+        int first_of = every >= 1 && fmod((double)i, every) < 0.5;
         letters[i] = form_usual_kind(s->in, i);
         if (s->in == GEMMA3) letters[i] = last ? 'g' : 'l';
         if (s->in == SMOLLM3) letters[i] = last ? 'n' : 'g';
+        if (s->in == MODERNBERT) letters[i] = first_of ? 'g' : 'l';
         if (IN(s->in) & (IN(LLAMA) | IN(QWEN3) | IN(PHI3)))
             letters[i] = slides && (double)i >= first ? 'l' : 'g';
     }
@@ -821,11 +939,17 @@ static inline int form_kinds_differ(const char *letters, size_t n) {
     return 0;
 }
 
+/* The window of a config.json, 0: there is none. ModernBERT's is a whole one, ours what is seen to a side. */
+static inline double form_json_window(const form_settings *s) {
+    if (s->in == MODERNBERT) return floor(form_number(s, "local_attention", 128) / 2) + 1;
+    return form_number(s, "sliding_window", IN(s->in) & IN_GEMMA ? 4096 : 0);
+}
+
 /* Which layers of a config.json have a sliding window, and which do not turn. */
 static inline int form_json_kinds(const form_settings *s, cmha_model_config *c, char *error) {
     const form_entry *types = form_find(s, "layer_types"), *turns = form_find(s, "no_rope_layers");
     int qwen = !strcmp(s->name, "qwen2") || s->in == QWEN3, done = 1;
-    double usual = IN(s->in) & IN_GEMMA ? 4096 : 0, window = form_number(s, "sliding_window", usual);
+    double window = form_json_window(s);
     const char *used = form_text(s, "use_sliding_window", "0");
     int slides = window > 0 && (!qwen || (used && !strcmp(used, "1")));
     char *letters;
@@ -854,6 +978,31 @@ static inline cmha_layout form_layout(form f) {
     return IN(f) & interleaved ? CMHA_LAYOUT_INTERLEAVED : CMHA_LAYOUT_HALF;
 }
 
+/* What that of nomic-bert says besides. */
+static inline int form_json_nomic(form_settings *s, cmha_model_config *c, char *error) {
+    const char *one = form_text(s, "mlp_fc1_bias", "1"), *two = form_text(s, "mlp_fc2_bias", "1");
+    if (!one || !two || strcmp(one, two))
+        return text_fail(error, "%s: mlp_fc2_bias is not known here but as mlp_fc1_bias", s->file);
+    c->d_ff = (c->d_ff + NOMIC_BLOCK - 1) / NOMIC_BLOCK * NOMIC_BLOCK; /* what its program makes of it */
+    s->dynamic = form_number(s, "rotary_scaling_factor", 0) > 0;
+    if (!s->dynamic) return 1;
+    return form_set_number(s, c, "max_positions", form_number(s, "max_trained_positions", 2048), error);
+}
+
+/* What that of ModernBERT says besides. */
+static inline int form_json_modern(const form_settings *s, cmha_model_config *c, char *error) {
+    const char *inside = form_text(s, "hidden_activation", "gelu");
+    const char *behind = form_text(s, "classifier_activation", "gelu");
+    if (!behind || strcmp(behind, inside))
+        return text_fail(error, "%s: classifier_activation is not known here but as hidden_activation",
+                         s->file);
+    if (!(form_number(s, "global_attn_every_n_layers", 3) >= 1))
+        return text_fail(error, "%s: global_attn_every_n_layers is less than 1", s->file);
+    if (!form_find(s, "local_rope_theta") && cJSON_HasObjectItem(s->object, "local_rope_theta"))
+        c->local_base = 0; /* null: as of other layers */
+    return form_set(s, c, "head_bias", form_text(s, "decoder_bias", "1"), error);
+}
+
 /* What the config.json of a model that rotates says in more than one key. */
 static inline int form_json_rotary(form_settings *s, cmha_model_config *c, char *error) {
     double per_head = (double)(c->n_heads ? c->d_model / c->n_heads : 0);
@@ -868,7 +1017,11 @@ static inline int form_json_rotary(form_settings *s, cmha_model_config *c, char 
         return 0;
     c->layout = form_layout(s->in);
     if (IN(s->in) & (IN_GEMMA | IN(GRANITE)) && !form_read_factors(s, c, error)) return 0;
-    return form_json_kinds(s, c, error) && form_json_rope(s, c, error);
+    if (s->in == MODERNBERT && !form_json_modern(s, c, error)) return 0;
+    if (!form_json_rope(s, c, error)) return 0;
+    if (s->in == MODERNBERT && c->local_base >= c->base && c->local_base <= c->base) c->local_base = 0;
+    if (!form_json_kinds(s, c, error)) return 0;
+    return s->in != NOMIC || form_json_nomic(s, c, error);
 }
 
 /* The kinds of layers, of which GGUF files say nothing. */
@@ -982,7 +1135,7 @@ static inline void form_list_models(char *text, size_t size, int gguf) {
 /* The row of a model's name, or NULL and the line. */
 static inline const struct form_class *form_named(const form_settings *s, const char *what, const char *word,
                                                   int gguf, char *error) {
-    char known[256];
+    char known[400];
     for (size_t i = 0; i < FORM_CLASSES; i++)
         if ((form_classes[i].architectures == NULL) == gguf && !strcmp(form_classes[i].type, word))
             return &form_classes[i];
@@ -1051,7 +1204,8 @@ static inline int form_holds_kinds(const cmha_model_config *c, form f, char *err
     for (size_t i = 0; i < c->n_layers; i++) {
         char kind = form_kind(c, i), must = IN(f) & usual ? form_usual_kind(f, i) : kind;
         if (IN(f) & IN_GGUF_GEMMA && !c->window && kind == 'g' && must == 'g') continue;
-        if (kind != must || kind == (f == SMOLLM3 || f == GGUF_SMOLLM3 ? 'l' : 'n'))
+        int other = kind != must || (f == MODERNBERT && !form_every(c));
+        if (other || kind == (f == SMOLLM3 || f == GGUF_SMOLLM3 ? 'l' : 'n'))
             return text_fail(error, "layer_kinds = %s has no form there", c->layer_kinds);
     }
     if (f == GGUF_GEMMA3 && (c->local_base < 10000 || c->local_base > 10000))
@@ -1098,6 +1252,7 @@ static inline size_t form_misfits(const cmha_model_config *c, form f, char *erro
         char is[40], must[40];
         for (t = 0; t < sizeof form_training / sizeof *form_training && strcmp(form_training[t], name); t++);
         if (t < sizeof form_training / sizeof *form_training || (row && row->use != ALWAYS)) continue;
+        if (!strcmp(name, "pool") && !c->classes) continue; /* of which it is */
         cmha_config_get(table, c, name, is, sizeof is);
         cmha_config_get(table, &usual, name, must, sizeof must);
         if (row) snprintf(must, sizeof must, "%s", row->value);
@@ -1110,7 +1265,14 @@ static inline size_t form_misfits(const cmha_model_config *c, form f, char *erro
 /* Can a model be told in that form? */
 static inline int form_holds(const cmha_model_config *c, form f, char *error) {
     if (form_misfits(c, f, error)) return 0;
-    if (!form_has_word(c, f, "activation", error) || !form_has_word(c, f, "parallel", error)) return 0;
+    if (!form_has_word(c, f, "activation", error) || !form_has_word(c, f, "parallel", error) ||
+        !form_has_word(c, f, "norm", error))
+        return 0;
+    if (f == NOMIC && c->d_ff % NOMIC_BLOCK)
+        return text_fail(error, "d_ff = %zu has no form there, only multiples of %d have", c->d_ff,
+                         NOMIC_BLOCK);
+    if (f == MODERNBERT && c->head_bias && !c->head_transform)
+        return text_fail(error, "head_bias = 1 has no form there without head_transform");
     if (IN(f) & IN_BERTS && !c->token_types) return text_fail(error, "token_types = 0 has no form there");
     if (c->rope_scaling == CMHA_ROPE_SCALING_NTK)
         return text_fail(error, "rope_scaling = ntk has no form there");
@@ -1240,10 +1402,49 @@ static inline void form_write_factors(const cmha_model_config *c, form f, cJSON 
     form_tell_number(form_tell_json, json, "logits_scaling", CMHA_FIELD_REAL, 1 / c->head_scale);
 }
 
+static inline void form_write_flags(const char *words, int value, cJSON *json) {
+    char word[40];
+    for (size_t n; *words; words += n + (words[n] == ' ')) {
+        n = strcspn(words, " ");
+        snprintf(word, sizeof word, "%.*s", (int)n, words);
+        cJSON_AddBoolToObject(json, word, value);
+    }
+}
+
+/* What an encoder that rotates says besides. */
+static inline void form_write_encoder(const cmha_model_config *c, form f, cJSON *json) {
+    if (f == NOMIC) {
+        form_tell_number(form_tell_json, json, "rotary_emb_fraction", CMHA_FIELD_REAL, form_share(c));
+        form_tell_number(form_tell_json, json, "max_trained_positions", CMHA_FIELD_SIZE,
+                         (double)c->max_positions);
+        form_tell_json(json, "pad_vocab_size_multiple", CMHA_FIELD_SIZE, "1");
+        cJSON_AddNullToObject(json, "rotary_scaling_factor");
+        form_write_flags("mlp_fc2_bias", c->ffn_bias, json);
+        form_write_flags("causal prenorm parallel_block use_rms_norm rotary_emb_interleaved", 0, json);
+        return;
+    }
+    if (!(c->local_base > 0))
+        form_tell_number(form_tell_json, json, "local_rope_theta", CMHA_FIELD_REAL, c->base);
+    if (c->window)
+        form_tell_number(form_tell_json, json, "local_attention", CMHA_FIELD_SIZE,
+                         (double)(2 * (c->window - 1)));
+    form_tell_number(form_tell_json, json, "global_attn_every_n_layers", CMHA_FIELD_SIZE,
+                     (double)form_every(c));
+    form_write_kinds(c, f, json);
+    cJSON_AddItemToObject(json, "classifier_activation",
+                          cJSON_Duplicate(cJSON_GetObjectItem(json, "hidden_activation"), 0));
+    form_write_flags("decoder_bias", c->head_bias, json);
+    form_write_flags("mlp_bias classifier_bias", 0, json);
+}
+
 /* What a model that rotates says in more than one key. */
 static inline void form_write_rotary(const cmha_model_config *c, form f, int qwen2, cJSON *json) {
     const form_key *turned = form_row(f, "rotary_dims");
     int qwen = qwen2 || f == QWEN3;
+    if (IN(f) & IN_TURNED_ENCODERS) {
+        form_write_encoder(c, f, json);
+        return;
+    }
     if (form_row(f, "d_head"))
         form_tell_number(form_tell_json, json, "head_dim", CMHA_FIELD_SIZE, (double)form_width(c));
     if (f == GPTJ)

@@ -63,11 +63,26 @@ static const struct foreign { const char *what, *first; int folder; } foreign_mo
     {" holds PyTorch's own objects",
      "in its folder python3 -c 'from transformers import AutoModel as M; "
      "M.from_pretrained(\".\").save_pretrained(\".\")', then ", 1},
-    {" has tensors, but is no checkpoint of this library", "", 1}};
+    {" has tensors, but is no checkpoint of this library", "", 1},
+    {" is a .bin of llama2.c", "", 0}};
+
+/* Does a file begin as one of llama2.c does: width, inner width, layers, heads, key heads, tokens (negative:
+   with a head of its own) and positions, of 32 bits each? */
+static inline int foreign_plain(const unsigned char head[28]) {
+    static const uint32_t most[7] = {65536, 1048576, 1024, 1024, 1024, 16777216, 16777216};
+    uint32_t x[7];
+    for (int i = 0; i < 7; i++) {
+        const unsigned char *at = head + 4 * i;
+        x[i] = at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
+        if (i == 5 && x[i] >> 31) x[i] = ~x[i] + 1;
+        if (!x[i] || x[i] > most[i]) return 0;
+    }
+    return x[0] % x[3] == 0 && x[3] % x[4] == 0;
+}
 
 /* Which of them a file is, or NULL. */
 static inline const struct foreign *foreign_model(const char *path) {
-    unsigned char head[4] = {0};
+    unsigned char head[28] = {0};
     const char *format;
     cmha_archive a;
     int ours;
@@ -75,8 +90,9 @@ static inline const struct foreign *foreign_model(const char *path) {
     size_t n = file ? fread(head, 1, sizeof head, file) : 0;
     if (file) fclose(file);
     if (!strcmp(regular_fault(path), REGULAR_FOLDER)) return &foreign_models[1];
-    if (n == 4 && !memcmp(head, "GGUF", 4)) return &foreign_models[0];
-    if (n == 4 && (!memcmp(head, "PK\3\4", 4) || !memcmp(head, "\x80\2\x8a\n", 4))) return &foreign_models[2];
+    if (!memcmp(head, "GGUF", 4)) return &foreign_models[0];
+    if (!memcmp(head, "PK\3\4", 4) || !memcmp(head, "\x80\2\x8a\n", 4)) return &foreign_models[2];
+    if (n == sizeof head && foreign_plain(head)) return &foreign_models[4];
     if (!n || cmha_archive_open(&a, &ctx, path)) return NULL;
     format = cmha_archive_metadata(&a, "format");
     ours = cmha_archive_metadata(&a, "cfg.d_model") || (format && !strncmp(format, "cmha", 4));

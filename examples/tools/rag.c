@@ -8,12 +8,12 @@
 
 #define PROGRAM "rag"
 #include "options.h"
-#include "batches.h"
+#include "sentences.h"
 #include "folders.h"
 
 enum {
-    TEXT, FOLDER, UPDATE, PARAGRAPHS, PAIRS, ASK, MODEL, SAVE, BASE, TOKENIZER, VOCAB, WORDS, LENGTH,
-    QUESTION, BATCH, STEPS, READ, TOP, TOKENS, SEED, THREADS, TEMPERATURE, HELD_OUT, QUIET, HELP, SET,
+    TEXT, FOLDER, UPDATE, PARAGRAPHS, PAIRS, ASK, MODEL, SAVE, ENCODER_OF, POOL, BASE, TOKENIZER, VOCAB,
+    WORDS, LENGTH, QUESTION, BATCH, STEPS, READ, TOP, TOKENS, SEED, THREADS, TEMPERATURE, HELD_OUT, QUIET, HELP, SET,
     N_OPTIONS
 };
 static setting option[N_OPTIONS] = {
@@ -31,6 +31,11 @@ static setting option[N_OPTIONS] = {
      "decoder\n"
      "                           that is not there is trained, but not for an --update"},
     {"--save", NULL, "write these after training"},
+    {"--encoder", NULL,
+     "CHECKPOINT: instead of a model of rag's own, any that makes vectors of texts (build/vectors), such as "
+     "one of\n"
+     "                           build/convert; passages are compared by cosines, and nothing is trained"},
+    {"--pool", "mean", "of --encoder: mean of the tokens' states, cls: the first one's, last; mean"},
     {"--base", NULL, "the base of passages: written where there is a --text or --folder, else read"},
     {"--tokenizer", NULL,
      "a tokenizer, such as BERT's vocab.txt; else one in its manner is learnt from the text"},
@@ -69,6 +74,7 @@ typedef struct rows { /* a batch in the making: rows of `width` until it is pack
 
 static struct { cmha_model_config mc; cmha_trainer_config tc; cmha_model model; int there; } side[2];
 static codec words;
+static sentences other; /* of --encoder */
 static cmha_knowledge base; /* of all passages */
 static struct {
     char *texts;     /* one passage after another; NULL where they lie in a loaded base */
@@ -101,6 +107,12 @@ static double number(int o) {
 }
 
 static size_t whole(int o) { return (size_t)whole_of(&option[o], 0, 999999999); }
+
+/* The model that makes vectors, and how wide they are. */
+static const cmha_model *finder(void) {
+    return option[ENCODER_OF].value ? &other.model : &side[ENCODER].model;
+}
+static size_t width_of_vectors(void) { return finder()->config.d_model; }
 
 /* Sets a field of the encoder, the decoder or both, of the model or, if it has
    none of that name, of the training. */
@@ -157,12 +169,16 @@ static void configure(int argc, char **argv) {
 /* Which options belong together */
 static void check_options(void) {
     const char *text = option[TEXT].value, *update = option[UPDATE].value, *in = option[FOLDER].value;
+    const char *encoder = option[ENCODER_OF].value, *model = encoder ? encoder : option[MODEL].value;
+    int own = option[MODEL].value || option[SAVE].value || option[TOKENIZER].value || option[VOCAB].value;
+    if (encoder && own)
+        complain(2, "--encoder is a model of its own; take no --model, --save or --tokenizer beside it", "");
     if ((text != NULL) + (in != NULL) + (update != NULL) > 1)
         complain(2, "see --help; one of --text, --folder and --update is enough", "");
-    if (update && !(option[MODEL].value && option[BASE].value))
-        complain(2, "see --help; --update needs --model and --base", "");
-    if (!text && !in && !(option[MODEL].value && option[BASE].value))
-        complain(2, "see --help; a --text or a --folder is needed, or --model and --base", "");
+    if (update && !(model && option[BASE].value))
+        complain(2, "see --help; --update needs --model or --encoder, and --base", "");
+    if (!text && !in && !(model && option[BASE].value))
+        complain(2, "see --help; a --text or a --folder is needed, or --model or --encoder and --base", "");
     if (text || (!in && !update)) return;
     if (option[PARAGRAPHS].value) complain(2, "--paragraphs is for a --text", "");
     if (option[BASE].value && folder_is_text(option[BASE].value))
@@ -175,7 +191,8 @@ static int help(void) {
          "                                                --pairs\n"
          "rag [OPTION...] --model NAME --text FILE, --folder FOLDER, or --base FILE: the same with what was "
          "trained before\n"
-         "rag [OPTION...] --model NAME --base FILE --update FOLDER: brings a base of a folder up to date\n");
+         "rag [OPTION...] --model NAME --base FILE --update FOLDER: brings a base of a folder up to date\n"
+         "--encoder CHECKPOINT in the place of --model NAME: the same with vectors of any model\n");
     print_options(option, N_OPTIONS, 14, 9);
     return end_help("build/rag --text notes.txt --ask 'Who wrote it?'");
 }
@@ -494,8 +511,9 @@ static uint64_t hash_number(uint64_t hash, uint64_t number) {
 
 /* A hash of the encoder */
 static uint64_t encoder_identity(void) {
-    const cmha_parameters *p = &side[ENCODER].model.parameters;
-    uint64_t hash = folder_hash(side[ENCODER].mc.d_model, words.identity, strlen(words.identity));
+    const cmha_parameters *p = &finder()->parameters;
+    const char *identity = option[ENCODER_OF].value ? other.words.identity : words.identity;
+    uint64_t hash = folder_hash(width_of_vectors(), identity, strlen(identity));
     for (size_t i = 0; i < p->size; i++) {
         float x = (float)p->data[i];
         uint32_t bits;
@@ -508,8 +526,10 @@ static uint64_t encoder_identity(void) {
 /* The same with all else that vectors depend on: two bases of equal passages and identity are equal. */
 static void encoding_identity(char text[24]) {
     uint64_t hash = hash_number(encoder_identity(), whole(LENGTH));
+    if (option[ENCODER_OF].value)
+        hash = hash_number(hash, (uint64_t)sentences_pool_named(option[POOL].value));
     hash = hash_number(hash, counts.passages);
-    for (size_t i = 0; i < words.size; i++) hash = hash_number(hash, (uint64_t)counts.of[i]);
+    for (size_t i = 0; i < words.size && counts.of; i++) hash = hash_number(hash, (uint64_t)counts.of[i]);
     snprintf(text, 24, "%016llx", (unsigned long long)hash);
 }
 
@@ -578,8 +598,17 @@ static void open_files(folder_files *files, const cmha_knowledge *of, const char
         if (done && of->ids[i] < 1) done = text_fail(line, "lines are counted from 1");
     if (!done) must(text_fail(failure, "the base %s is damaged: %s", path, line));
     encoding_identity(own);
-    if (strcmp(own, encoding) || of->d_r != side[ENCODER].mc.d_model / 2)
-        complain(1, "another encoder, --length or NAME.counts made the base ", path);
+    if (strcmp(own, encoding) || of->d_r != width_of_vectors() / 2)
+        complain(1, "another encoder, --length, --pool or NAME.counts made the base ", path);
+}
+
+/* Makes vectors [n, width] of texts with --encoder, each of length 1. */
+static void vectors_by_other(const text_slice *texts, size_t n, cmha_real *out) {
+    size_t numbers = times(n, width_of_vectors());
+    float *x = take(numbers, sizeof *x);
+    sentences_vectors(&other, texts, n, 16, sentences_pool_named(option[POOL].value), 0, x);
+    for (size_t i = 0; i < numbers; i++) out[i] = (cmha_real)x[i];
+    free(x);
 }
 
 /* vectors [n, d_model] of tokens ids[start[i] .. start[i + 1]) */
@@ -601,7 +630,7 @@ static void find_vectors(const int32_t *ids, const size_t *start, size_t n, size
 /* The vectors of a folder's passages, those of a file together: their last bits may depend on what shares a
    batch, and a base is the same whether a file was there before or not. */
 static void encode_files(void) {
-    size_t d = side[ENCODER].mc.d_model;
+    size_t d = width_of_vectors();
     for (size_t i = 0; i < source.now.n; i++) {
         const folder_file *f = source.now.files + i, *same = source.from[i];
         cmha_real *out = vectors + f->first * d;
@@ -612,6 +641,11 @@ static void encode_files(void) {
             memcpy(out, source.old.vectors + same->first * d, f->passages * d * sizeof *out);
             continue;
         }
+        source.encoded += f->passages;
+        if (option[ENCODER_OF].value) {
+            vectors_by_other(passages.at + f->first, f->passages, out);
+            continue;
+        }
         start = take(f->passages + 1, sizeof *start);
         for (size_t p = 0; p < f->passages; p++) {
             text_slice text = passages.at[f->first + p];
@@ -619,16 +653,16 @@ static void encode_files(void) {
             start[p + 1] = ids.n;
         }
         find_vectors(ids.at, start, f->passages, whole(LENGTH), out);
-        source.encoded += f->passages;
         codec_ids_free(&ids);
         free(start);
     }
 }
 
 static void build_base(void) {
-    size_t d = side[ENCODER].mc.d_model;
+    size_t d = width_of_vectors();
     vectors = take(times(passages.n, d), sizeof *vectors);
     if (passages.line) encode_files();
+    else if (option[ENCODER_OF].value) vectors_by_other(passages.at, passages.n, vectors);
     else find_vectors(passages.ids, passages.start, passages.n, whole(LENGTH), vectors);
     check(cmha_knowledge_init(&base, &ctx, passages.n, d / 2, vectors, passages.line, passages.texts,
                               passages.begin));
@@ -636,16 +670,17 @@ static void build_base(void) {
 
 /* A loaded base must hold what this encoder makes of its first passages. */
 static void check_base(const char *path) {
-    size_t d = side[ENCODER].mc.d_model, n = base.n < 64 ? base.n : 64;
+    size_t d = width_of_vectors(), n = base.n < 64 ? base.n : 64;
     cmha_real *own = take(n * d, sizeof *own);
     double apart = 0, size = 0;
     if (base.d_r != d / 2) complain(1, "another encoder made the base ", path);
-    find_vectors(passages.ids, passages.start, n, whole(LENGTH), own);
+    if (option[ENCODER_OF].value) vectors_by_other(passages.at, n, own);
+    else find_vectors(passages.ids, passages.start, n, whole(LENGTH), own);
     for (size_t i = 0; i < n * d; i++) {
         apart += fabs((double)own[i] - (double)base.vectors[i]);
         size += fabs((double)own[i]);
     }
-    if (!(apart <= 0.01 * size)) complain(1, "another encoder, rag or --length made the base ", path);
+    if (!(apart <= 0.01 * size)) complain(1, "another encoder, rag, --length or --pool made the base ", path);
     free(own);
 }
 
@@ -770,7 +805,7 @@ static void learn_to_read(void) {
 /* ---- Searching ---- */
 
 enum { LEARNED, LEXICAL, FUSED, CHANCE, LISTS };
-static const char *const searcher[] = {"CRAT encoder", "BM25, k1 1.2, b 0.75", "both, by reciprocal rank",
+static const char *searcher[] = {"CRAT encoder", "BM25, k1 1.2, b 0.75", "both, by reciprocal rank",
                                        "random"};
 static struct {
     text_bm25 bm25;
@@ -794,8 +829,8 @@ static void close_search(void) {
     text_bm25_close(&hits.bm25);
 }
 
-/* Lists what the encoder finds, what BM25 finds, and both fused; a passage unlike the question is in none. */
-static void search(text_slice question) {
+/* Lists what rag's encoder finds. */
+static void search_by_own(text_slice question) {
     const cmha_real like = (cmha_real)1e-6;
     size_t start[2] = {0, 0}, i;
     codec_ids ids = {NULL, 0, 0};
@@ -805,15 +840,36 @@ static void search(text_slice question) {
     start[1] = ids.n;
     find_vectors(ids.at, start, 1, whole(QUESTION), features);
     check(cmha_knowledge_search(&base, features, 1, hits.depth, like, hits.list[LEARNED], similarity));
-    for (i = 0; i < passages.n; i++) hits.score[LEARNED][i] = hits.score[FUSED][i] = 0;
+    for (i = 0; i < passages.n; i++) hits.score[LEARNED][i] = 0;
     for (i = 0; i < hits.depth && hits.list[LEARNED][i] >= 0; i++)
         hits.score[LEARNED][hits.list[LEARNED][i]] = (double)similarity[i];
+    codec_ids_free(&ids), free(features), free(similarity);
+}
+
+/* Lists what --encoder finds: by cosines, as its vectors have length 1. */
+static void search_by_other(text_slice question) {
+    size_t d = width_of_vectors();
+    cmha_real *x = take(d, sizeof *x);
+    vectors_by_other(&question, 1, x);
+    for (size_t p = 0; p < passages.n; p++) {
+        double sum = 0;
+        for (size_t j = 0; j < d; j++) sum += (double)x[j] * (double)base.vectors[p * d + j];
+        hits.score[LEARNED][p] = sum;
+    }
+    text_rank(hits.score[LEARNED], passages.n, hits.depth, hits.list[LEARNED]);
+    free(x);
+}
+
+/* Lists what the encoder finds, what BM25 finds, and both fused; a passage unlike the question is in none. */
+static void search(text_slice question) {
+    if (option[ENCODER_OF].value) search_by_other(question);
+    else search_by_own(question);
+    for (size_t i = 0; i < passages.n; i++) hits.score[FUSED][i] = 0;
     text_bm25_scores(&hits.bm25, question, hits.score[LEXICAL]);
     text_rank(hits.score[LEXICAL], passages.n, hits.depth, hits.list[LEXICAL]);
     text_fuse(hits.list[LEARNED], hits.depth, hits.score[FUSED]);
     text_fuse(hits.list[LEXICAL], hits.depth, hits.score[FUSED]);
     text_rank(hits.score[FUSED], passages.n, hits.depth, hits.list[FUSED]);
-    codec_ids_free(&ids), free(features), free(similarity);
 }
 
 /* ---- Judging ---- */
@@ -988,6 +1044,14 @@ static void load_models(const char *name) {
             complain(1, "see --tokenizer: this is not that of ", name);
 }
 
+/* Opens --encoder. */
+static void open_other(const char *path) {
+    sentences_open(&other, path, NULL);
+    if (other.model.config.d_model % 2)
+        complain(1, path, ": its vectors have an odd width, a base an even one");
+    searcher[LEARNED] = "encoder, by cosines";
+}
+
 /* Which passages are trained on: those of a few tokens have no two views. */
 static void choose_passages(void) {
     passages.order = take(passages.n, sizeof *passages.order);
@@ -1039,7 +1103,7 @@ static void save_models(void) {
 /* Brings the base up to date: what did not change keeps its vectors. */
 static void update_base(const char *root, const char *path) {
     char encoding[24];
-    if (!load_counts(file_of(option[MODEL].value, ".counts")))
+    if (option[MODEL].value && !load_counts(file_of(option[MODEL].value, ".counts")))
         complain(1, "no update without what --folder and --save write: ",
                  file_of(option[MODEL].value, ".counts"));
     check(cmha_knowledge_open(&source.old, &ctx, path, 0));
@@ -1057,7 +1121,8 @@ static void update_base(const char *root, const char *path) {
 static void use_base(const char *path) {
     char encoding[24];
     source.lines = files_of_base(path, encoding);
-    if (!source.lines || !load_counts(file_of(option[MODEL].value, ".counts"))) encode_passages();
+    if (option[MODEL].value && (!source.lines || !load_counts(file_of(option[MODEL].value, ".counts"))))
+        encode_passages();
     if (!source.lines) {
         check_base(path);
         return;
@@ -1072,14 +1137,19 @@ static void make_all(void) {
     if (option[TEXT].value) read_passages(option[TEXT].value);
     else if (in) read_folder(in);
     else if (!option[UPDATE].value) load_passages(option[BASE].value);
-    if (!option[MODEL].value) {
+    if (!option[MODEL].value && !option[ENCODER_OF].value) {
         train_models();
         return;
     }
-    load_models(option[MODEL].value);
+    if (option[ENCODER_OF].value) open_other(option[ENCODER_OF].value);
+    else load_models(option[MODEL].value);
     if (option[UPDATE].value) update_base(option[UPDATE].value, option[BASE].value);
     else if (!option[TEXT].value && !in) use_base(option[BASE].value);
     if (!option[TEXT].value && !in) return;
+    if (option[ENCODER_OF].value) {
+        build_base();
+        return;
+    }
     if (!in || !load_counts(file_of(option[MODEL].value, ".counts"))) encode_passages();
     build_base();
     if (side[DECODER].there || !whole(READ)) return;
@@ -1110,6 +1180,7 @@ static void close_all(void) {
     free(source.lines);
     free(source.old_lines);
     codec_close(&words);
+    if (option[ENCODER_OF].value) sentences_close(&other);
     cmha_context_close(&ctx);
 }
 
@@ -1118,6 +1189,7 @@ int main(int argc, char **argv) {
     configure(argc, argv);
     if (option[HELP].value) return help();
     check_options();
+    (void)sentences_pool_named(option[POOL].value);
     make_all();
     if (option[SAVE].value) save_models();
     uint64_t identity =

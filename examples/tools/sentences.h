@@ -10,6 +10,13 @@
 typedef enum sentences_pool { SENTENCES_MEAN, SENTENCES_CLS, SENTENCES_LAST } sentences_pool;
 static const char *const sentences_pools[] = {"mean", "cls", "last"}; /* in the order of the enumeration */
 
+static inline sentences_pool sentences_pool_named(const char *name) {
+    for (int i = 0; i < 3; i++)
+        if (!strcmp(name, sentences_pools[i])) return (sentences_pool)i;
+    no_such("there is no --pool", name, sentences_pools, 3);
+    return SENTENCES_MEAN;
+}
+
 /* A model and what it speaks. */
 typedef struct sentences {
     cmha_model model;
@@ -20,7 +27,7 @@ typedef struct sentences {
 /* Opens the model at `path` and its tokenizer, or the one given; of an encoder with [CLS], [SEP], [MASK]. */
 static inline void sentences_open(sentences *s, const char *path, const char *given) {
     memset(s, 0, sizeof *s);
-    check(cmha_model_open(&s->model, &ctx, path));
+    open_checkpoint(&s->model, path);
     const cmha_model_config *c = &s->model.config;
     if (!c->tokens) complain(1, path, ": a model of numbers, which reads no text");
     must(codec_open(&s->words, given, path, c->tokenizer, 0, failure));
@@ -61,40 +68,64 @@ static inline void sentences_pooled(const cmha_real *states, size_t n, size_t wi
     for (size_t j = 0; !raw && square > 0 && j < width; j++) vector[j] = (float)(vector[j] / sqrt(square));
 }
 
+/* Room for the tokens of so many texts */
+typedef struct sentences_room {
+    int32_t *ids;
+    unsigned char *mask;
+    size_t *n; /* tokens of each text */
+} sentences_room;
+
+static inline sentences_room sentences_make_room(const sentences *s, size_t texts) {
+    sentences_room r;
+    size_t most = times(texts, s->length);
+    r.ids = (int32_t *)take(most, sizeof *r.ids), r.mask = (unsigned char *)take(most, 1);
+    r.n = (size_t *)take(texts, sizeof *r.n);
+    return r;
+}
+
+static inline void sentences_free_room(sentences_room *r) { free(r->ids), free(r->mask), free(r->n); }
+
+/* Lays texts out as a batch, padded to the longest. */
+static inline cmha_batch sentences_batch(const sentences *s, const text_slice *texts, size_t rows,
+                                         sentences_room *room) {
+    codec_ids all = {NULL, 0, 0};
+    cmha_batch b;
+    size_t at = 0;
+    memset(&b, 0, sizeof b);
+    for (size_t r = 0; r < rows; r++) {
+        size_t before = all.n;
+        sentences_put(s, texts[r], &all), room->n[r] = all.n - before;
+        if (room->n[r] > b.length) b.length = room->n[r];
+    }
+    for (size_t r = 0; r < rows; at += room->n[r++])
+        for (size_t i = 0; i < b.length; i++) {
+            int there = i < room->n[r];
+            room->ids[r * b.length + i] = there ? all.at[at + i] : s->words.pad < 0 ? 0 : s->words.pad;
+            room->mask[r * b.length + i] = (unsigned char)there;
+        }
+    b.ids = room->ids, b.key_mask = room->mask, b.batch = rows;
+    codec_ids_free(&all);
+    return b;
+}
+
 /* Vectors [n, d_model] of n texts, `batch` at a time. */
 static inline void sentences_vectors(sentences *s, const text_slice *texts, size_t n, size_t batch,
                                      sentences_pool pool, int raw, float *vectors) {
-    size_t width = s->model.config.d_model, most = times(batch, s->length), *at;
-    int32_t *ids = (int32_t *)take(most, sizeof *ids);
-    unsigned char *mask = (unsigned char *)take(most, 1);
+    size_t width = s->model.config.d_model;
+    sentences_room room = sentences_make_room(s, batch);
     cmha_tape tape;
     check(cmha_tape_init(&tape, &ctx, 0));
-    at = (size_t *)take(batch + 1, sizeof *at);
     for (size_t first = 0, rows; first < n; first += rows) {
-        codec_ids all = {NULL, 0, 0};
-        cmha_batch b;
-        memset(&b, 0, sizeof b);
         rows = n - first < batch ? n - first : batch;
-        for (size_t r = 0; r < rows; r++) {
-            sentences_put(s, texts[first + r], &all), at[r + 1] = all.n;
-            if (at[r + 1] - at[r] > b.length) b.length = at[r + 1] - at[r];
-        }
-        for (size_t r = 0; r < rows; r++)
-            for (size_t i = 0; i < b.length; i++) {
-                int there = i < at[r + 1] - at[r];
-                ids[r * b.length + i] = there ? all.at[at[r] + i] : s->words.pad < 0 ? 0 : s->words.pad;
-                mask[r * b.length + i] = (unsigned char)there;
-            }
-        b.ids = ids, b.key_mask = mask, b.batch = rows;
+        cmha_batch b = sentences_batch(s, texts + first, rows, &room);
         cmha_tensor *states = cmha_model_states(&s->model, &tape, &b, NULL);
         if (!states) check(tape.status);
         for (size_t r = 0; r < rows; r++)
-            sentences_pooled(states->data + r * b.length * width, at[r + 1] - at[r], width, pool, raw,
+            sentences_pooled(states->data + r * b.length * width, room.n[r], width, pool, raw,
                              vectors + (first + r) * width);
-        cmha_tape_reset(&tape), codec_ids_free(&all);
+        cmha_tape_reset(&tape);
     }
-    cmha_tape_close(&tape);
-    free(ids), free(mask), free(at);
+    cmha_tape_close(&tape), sentences_free_room(&room);
 }
 
 #endif

@@ -10,7 +10,8 @@
 #include "sentences.h"
 #include "metrics.h"
 
-enum { POOL, RAW, FORMAT, SIMILARITY, COLUMNS, LENGTH, BATCH, TOKENIZER, SEED, THREADS, HELP, N_OPTIONS };
+enum { POOL, RAW, FORMAT, SIMILARITY, COLUMNS, LEARN, OUT, EPOCHS, LR, LENGTH, BATCH, TOKENIZER, SEED,
+       THREADS, HELP, N_OPTIONS };
 static setting option[N_OPTIONS] = {
     {"--pool", "mean", "mean of the tokens' states, cls: that of the first, last: that of the last; mean"},
     {"--raw", NULL, "leave the vectors as long as they are; else each has length 1"},
@@ -19,21 +20,22 @@ static setting option[N_OPTIONS] = {
      "a file of pairs with scores, as of STS-B: prints how well the cosines of their vectors\n"
      "                   go with the scores, by Pearson and Spearman, instead of vectors"},
     {"--columns", "score,sentence1,sentence2", "of that file, by name or number"},
+    {"--learn", NULL,
+     "such a file: trains the model until the cosines of pairs are their scores, the least of which\n"
+     "                   stands for 0 and the largest for 1; prints no vectors"},
+    {"--out", "vectors.safetensors", "the checkpoint that --learn writes; vectors.safetensors"},
+    {"--epochs", "4", "of --learn: passes over the pairs; 4"},
+    {"--lr", "3e-4", "of --learn: peak learning rate; 3e-4"},
     {"--length", "0", "most tokens of a sentence; 0: as many as in training"},
     {"--batch", "16", "sentences at a time; 16"},
     {"--tokenizer", NULL,
      "the model's tokenizer; else CHECKPOINT's .tokenizer.json, or tokenizer.json in its folder"},
-    {"--seed", "1", "of nothing here"},
+    {"--seed", "1", "of --learn: of the order of the pairs, and dropout; 1"},
     {"--threads", "0", "0 = every core"},
     {"--help", NULL, "this page"}};
 static sentences encoder;
 
-static sentences_pool pool(void) {
-    for (int i = 0; i < 3; i++)
-        if (!strcmp(option[POOL].value, sentences_pools[i])) return (sentences_pool)i;
-    no_such("there is no --pool", option[POOL].value, sentences_pools, 3);
-    return SENTENCES_MEAN;
-}
+static sentences_pool pool(void) { return sentences_pool_named(option[POOL].value); }
 
 static int is_npy(void) {
     static const char *const formats[] = {"json", "npy"};
@@ -84,11 +86,15 @@ static void write_vectors(void) {
     free(x), free(texts), free(text);
 }
 
-/* Compares the cosines of pairs with their scores. */
-static void compare(void) {
-    char list[256], *names[3], *at = list;
-    size_t width = encoder.model.config.d_model;
+/* Pairs of sentences with scores. */
+typedef struct scored {
     text_table t;
+    text_slice *texts; /* [2 rows]: both of a row, one after the other */
+    double *score;     /* [rows] */
+} scored;
+
+static void read_pairs(scored *p, const char *path) {
+    char list[256], *names[3], *at = list;
     snprintf(list, sizeof list, "%s", option[COLUMNS].value);
     for (int i = 0; i < 3; i++) {
         if (!at) complain(2, "--columns are three: score,sentence,sentence; not ", option[COLUMNS].value);
@@ -96,26 +102,112 @@ static void compare(void) {
         if (at) *at++ = 0;
     }
     const char *const columns[3] = {names[0], names[1], names[2]};
-    must(text_table_load(&t, option[SIMILARITY].value, (size_t)1 << 31, columns, 3, failure));
-    if (t.rows < 2) complain(1, "fewer than two pairs in ", option[SIMILARITY].value);
-    double *score = take(t.rows, sizeof *score), *cosine = take(t.rows, sizeof *cosine);
-    double *scratch = take(times(t.rows, 4), sizeof *scratch);
-    text_slice *texts = take(times(t.rows, 2), sizeof *texts);
-    must(text_values(&t, 0, NULL, option[SIMILARITY].value, score, failure));
-    for (size_t i = 0; i < 2 * t.rows; i++) texts[i] = text_cell(&t, i / 2, 1 + i % 2);
-    float *x = vectors_of(texts, 2 * t.rows);
-    for (size_t i = 0; i < t.rows; i++) {
+    must(text_table_load(&p->t, path, (size_t)1 << 31, columns, 3, failure));
+    if (p->t.rows < 2) complain(1, "fewer than two pairs in ", path);
+    p->score = take(p->t.rows, sizeof *p->score), p->texts = take(times(p->t.rows, 2), sizeof *p->texts);
+    must(text_values(&p->t, 0, NULL, path, p->score, failure));
+    for (size_t i = 0; i < 2 * p->t.rows; i++) p->texts[i] = text_cell(&p->t, i / 2, 1 + i % 2);
+}
+
+static void close_pairs(scored *p) { free(p->texts), free(p->score), text_table_close(&p->t); }
+
+/* Compares the cosines of pairs with their scores. */
+static void compare(const char *path) {
+    size_t width = encoder.model.config.d_model;
+    scored p;
+    read_pairs(&p, path);
+    double *cosine = take(p.t.rows, sizeof *cosine), *scratch = take(times(p.t.rows, 4), sizeof *scratch);
+    float *x = vectors_of(p.texts, 2 * p.t.rows);
+    for (size_t i = 0; i < p.t.rows; i++) {
         const float *a = x + 2 * i * width, *b = a + width;
         double ab = 0, aa = 0, bb = 0;
         for (size_t j = 0; j < width; j++) {
-            double p = (double)a[j], q = (double)b[j];
-            ab += p * q, aa += p * p, bb += q * q;
+            double u = (double)a[j], v = (double)b[j];
+            ab += u * v, aa += u * u, bb += v * v;
         }
         cosine[i] = aa > 0 && bb > 0 ? ab / sqrt(aa * bb) : 0;
     }
-    printf("%zu pairs: pearson %.4f, spearman %.4f\n", t.rows, metrics_pearson(cosine, score, t.rows),
-           metrics_spearman(cosine, score, t.rows, scratch));
-    free(x), free(texts), free(score), free(cosine), free(scratch), text_table_close(&t);
+    printf("%zu pairs: pearson %.4f, spearman %.4f\n", p.t.rows, metrics_pearson(cosine, p.score, p.t.rows),
+           metrics_spearman(cosine, p.score, p.t.rows, scratch));
+    free(x), free(cosine), free(scratch), close_pairs(&p);
+}
+
+/* ---- Learning ---- */
+
+/* The mean squared distance of cosines of texts i and n + i from wanted [n]; recorded on the tape. `ones`
+   [d_model], `mean` [d_model]: 1 and 1/d_model. */
+static cmha_tensor *apart(cmha_tape *tape, const cmha_batch *b, cmha_real *ones, cmha_real *mean,
+                          const cmha_real *wanted) {
+    size_t n = b->batch / 2, d = encoder.model.config.d_model, row[2] = {d, 1};
+    cmha_tensor *gain = cmha_tensor_wrap(tape, 1, row, ones, NULL);
+    cmha_tensor *sum = cmha_tensor_wrap(tape, 2, row, mean, NULL);
+    cmha_tensor *x = cmha_model_states(&encoder.model, tape, b, NULL);
+    if (pool() == SENTENCES_MEAN) x = cmha_mean_tokens(tape, x, b->key_mask);
+    else {
+        size_t both[2] = {b->batch, d};
+        x = cmha_reshape(tape, cmha_slice(tape, x, 1, 0, 1), 2, both);
+    }
+    x = cmha_rmsnorm(tape, x, gain, (cmha_real)1e-12); /* the mean of products is then a cosine */
+    x = cmha_mul(tape, cmha_slice(tape, x, 0, 0, n), cmha_slice(tape, x, 0, n, 2 * n));
+    return cmha_squared_error(tape, cmha_matmul(tape, x, sum, 0), wanted);
+}
+
+/* Texts and scores of the pairs order[0 .. n), the first ones of all pairs before the second ones. */
+static void gather_pairs(const scored *p, const size_t *order, size_t n, text_slice *texts,
+                         cmha_real *wanted) {
+    double least = p->score[0], most = least;
+    for (size_t i = 1; i < p->t.rows; i++) least = fmin(least, p->score[i]), most = fmax(most, p->score[i]);
+    for (size_t i = 0; i < n; i++) {
+        texts[i] = p->texts[2 * order[i]], texts[n + i] = p->texts[2 * order[i] + 1];
+        wanted[i] = (cmha_real)(most > least ? (p->score[order[i]] - least) / (most - least) : 0);
+    }
+}
+
+static cmha_trainer_config learning(const scored *p, size_t batch) {
+    cmha_trainer_config t;
+    cmha_config_defaults(cmha_trainer_table(), &t);
+    check(cmha_config_set(&ctx, cmha_trainer_table(), &t, "lr", option[LR].value));
+    t.steps = times(whole_of(&option[EPOCHS], 1, 100000), (p->t.rows + batch - 1) / batch);
+    t.batch = t.length = 1; /* the activations are on a tape of their own */
+    return t;
+}
+
+/* Trains the model on pairs, and saves it. */
+static void learn(const char *path) {
+    size_t batch = (size_t)whole_of(&option[BATCH], 1, 4096), d = encoder.model.config.d_model, at = 0;
+    scored p;
+    cmha_tape tape;
+    cmha_trainer trainer;
+    double sum = 0;
+    read_pairs(&p, path);
+    const cmha_trainer_config config = learning(&p, batch);
+    sentences_room room = sentences_make_room(&encoder, 2 * batch);
+    text_slice *texts = take(2 * batch, sizeof *texts);
+    size_t *order = take(p.t.rows, sizeof *order), n_seen = 0;
+    cmha_real *wanted = take(batch, sizeof *wanted);
+    cmha_real *ones = take(d, sizeof *ones), *mean = take(d, sizeof *mean);
+    for (size_t i = 0; i < p.t.rows; i++) order[i] = i;
+    for (size_t i = 0; i < d; i++) ones[i] = 1, mean[i] = 1 / (cmha_real)d;
+    check(cmha_trainer_init(&trainer, &encoder.model, &config)), check(cmha_tape_init(&tape, &ctx, 1));
+    cmha_parameters_zero_grad(&encoder.model.parameters);
+    for (uint64_t step = 0, epoch = 0; step < config.steps; step++) {
+        if (!at) text_shuffle(order, p.t.rows, (ctx.config.seed << 32) + ++epoch), sum = 0, n_seen = 0;
+        size_t n = p.t.rows - at < batch ? p.t.rows - at : batch;
+        gather_pairs(&p, order + at, n, texts, wanted);
+        cmha_batch b = sentences_batch(&encoder, texts, 2 * n, &room);
+        cmha_tensor *x = apart(&tape, &b, ones, mean, wanted);
+        check(cmha_tape_status(&tape)), check(cmha_tape_backward(&tape, x, 1));
+        sum += (double)x->data[0] * (double)n, n_seen += n;
+        check(cmha_trainer_apply(&trainer, NULL)), cmha_tape_reset(&tape);
+        at = at + n < p.t.rows ? at + n : 0;
+        if (!at)
+            printf("epoch %llu: mean squared error %.4f\n", (unsigned long long)epoch, sum / (double)n_seen),
+                fflush(stdout);
+    }
+    check(cmha_model_save(&encoder.model, option[OUT].value));
+    must(codec_save(&encoder.words, option[OUT].value, failure));
+    cmha_trainer_close(&trainer), cmha_tape_close(&tape), sentences_free_room(&room), close_pairs(&p);
+    free(texts), free(order), free(wanted), free(ones), free(mean);
 }
 
 static int help(void) {
@@ -139,8 +231,10 @@ int main(int argc, char **argv) {
     if (encoder.model.config.position == CMHA_POSITION_LEARNED && length > encoder.model.config.max_positions)
         complain(2, "--length is beyond the positions of ", path);
     if (length) encoder.length = (size_t)length;
-    if (option[SIMILARITY].value) compare();
-    else write_vectors();
+    if (option[LEARN].value && pool() == SENTENCES_LAST) complain(2, "--learn is for --pool mean or cls", "");
+    if (option[LEARN].value) learn(option[LEARN].value);
+    if (option[SIMILARITY].value) compare(option[SIMILARITY].value);
+    else if (!option[LEARN].value) write_vectors();
     sentences_close(&encoder), cmha_context_close(&ctx);
     return end_program(0);
 }

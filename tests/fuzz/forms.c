@@ -11,7 +11,9 @@ static const char *const pieces[] = {
     "{\"rope_type\":\"yarn\",\"factor\":4.0,\"beta_fast\":32,\"beta_slow\":1,\"attention_factor\":1.2,"
     "\"mscale\":1.0,\"mscale_all_dim\":0.5,\"original_max_position_embeddings\":16}",
     "{\"0\":\"no\",\"1\":\"yes\"}", "[\"LlamaForCausalLM\"]", "[\"BertForSequenceClassification\"]",
-    "[\"sliding_attention\",\"full_attention\"]", "[\"q_proj\"]", NULL};
+    "[\"sliding_attention\",\"full_attention\"]", "[\"q_proj\"]",
+    "{\"full_attention\":{\"rope_type\":\"default\",\"rope_theta\":100},\"sliding_attention\":"
+    "{\"rope_type\":\"default\",\"rope_theta\":10}}", NULL};
 static const char *const words[] = {
     "architectures", "model_type", "hidden_size", "intermediate_size", "num_hidden_layers", "vocab_size",
     "num_attention_heads", "num_key_value_heads", "head_dim", "hidden_act", "max_position_embeddings",
@@ -29,7 +31,10 @@ static const char *const words[] = {
     "BertForMaskedLM", "general.architecture", "llama.rope.scaling.type", "llama.attention.key_length",
     "llama.attention.causal", "gpt2.context_length", "bert.pooling_type", "peft_type",
     "LORA", "r", "lora_alpha", "use_rslora", "bias", "none", "fan_in_fan_out", "target_modules",
-    "init_lora_weights", "rank_pattern", NULL};
+    "init_lora_weights", "rank_pattern", "modernbert", "nomic_bert", "local_attention", "local_rope_theta",
+    "global_rope_theta", "global_attn_every_n_layers", "norm_bias", "decoder_bias", "classifier_activation",
+    "full_attention", "sliding_attention", "rotary_emb_fraction", "rotary_scaling_factor",
+    "max_trained_positions", "mlp_fc1_bias", "mlp_fc2_bias", "qkv_proj_bias", "swiglu", "geglu", NULL};
 
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t most, unsigned seed) {
     static const mutate_language language = {pieces, words, NULL};
@@ -84,6 +89,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         return 0;
     }
     NEED(cmha_config_check(&fuzz_context, cmha_model_table(), &config) == CMHA_OK);
+    if (s.in == MODERNBERT) config.head_bias = 0; /* whether its head is there, tensors say */
     if (form_holds(&config, s.in, error)) {
         NEED((text = form_write_json(&config, s.in, "float32")) != NULL);
         if (form_read_json(&t, &fuzz_context, text, strlen(text), &again, error)) same(&config, &again);

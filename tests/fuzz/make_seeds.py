@@ -242,7 +242,8 @@ CONFIGS = {
     "classes": {**BERT, "architectures": ["BertForSequenceClassification"], "id2label": {"0": "no", "1": "yes"}},
 }
 for name in ("qwen3", "qwen3_window", "gemma2", "gemma3", "olmo2", "phi3", "smollm3", "granite", "stablelm", "stablelm_beside", "neox",
-             "neox_serial", "gptj", "phi", "roberta", "roberta_classes", "distilbert"):
+             "neox_serial", "gptj", "phi", "roberta", "roberta_classes", "distilbert", "modernbert", "modernbert_biased", "nomic",
+             "nomic_biased"):
     with open(os.path.join(os.path.dirname(__file__), "../models", name, "config.json")) as f:
         CONFIGS[name] = json.load(f)
 for name in ("llama_peft", "gpt2_peft"):
