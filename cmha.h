@@ -4252,13 +4252,9 @@ static void cmha__gemm_in(int threads, const cmha__product *p, cmha_real *room) 
         CMHA__FOR_CHUNKS(threads, width / 64, lo, hi) {
             CMHA__CHOOSE(cmha__gemm_pack_columns, (&part, lo * 64, hi * 64, width, room))
         }
-        part.B = room;
-        part.ldb = width;
         CMHA__FOR_CHUNKS(threads, p->M, lo, hi) {
-            cmha__product rows = part;
-            rows.M = hi - lo;
-            rows.A = p->A + lo * p->lda;
-            rows.C = p->C + lo * p->ldc + j;
+            const cmha__product rows = {0, 0, hi - lo, part.N, p->K, p->lda, width, p->ldc, 1, p->beta,
+                p->A + lo * p->lda, room, p->C + lo * p->ldc + j};
             CMHA__CHOOSE(cmha__gemm_packed, (&rows))
         }
     }
