@@ -4227,8 +4227,8 @@ static void cmha__gemm(int threads, int ta, int tb, size_t M, size_t N, size_t K
     }
 }
 
-/* Columns of B to pack at a time for all rows of A: 256 KiB, which a core's cache holds. 0: the product is
-   cmha__gemm's, as one of few rows or of a larger B, which a CBLAS computes faster. */
+/* Columns of B to pack at a time for all rows of A: 256 KiB, for a core's cache. 0: leave the product, of few
+   rows or a larger B, to cmha__gemm: a CBLAS is faster. */
 static size_t cmha__gemm_width(const cmha__product *p) {
     const size_t all = (p->N + 63) / 64 * 64, fit = (256 * 1024 / sizeof *p->B) / (p->K + !p->K) / 64 * 64;
     if (p->trans_a || p->M < 64 || p->N < 32 || p->K < 32) return 0;
