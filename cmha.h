@@ -4239,7 +4239,7 @@ static size_t cmha__gemm_width(const cmha__product *p) {
     return fit ? fit : 64;
 }
 
-/* Does what cmha__gemm does, by alpha = 1, with room for cmha__gemm_width columns of K numbers. */
+/* Does what cmha__gemm does by alpha = 1, given room for [cmha__gemm_width, K]. */
 static void cmha__gemm_in(int threads, const cmha__product *p, cmha_real *room) {
     const size_t width = cmha__gemm_width(p);
     if (!width)
