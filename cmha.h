@@ -3621,20 +3621,46 @@ CMHA__COPY static void CMHA__THIS(cmha__gemm_sweep)(const cmha__product *p, cons
     }
 }
 
+/* Packs columns lo to hi of B [K, width], CMHA__GEMM_KC rows at a time. */
+CMHA__COPY static void CMHA__THIS(cmha__gemm_pack_columns)(const cmha__product *p, size_t lo, size_t hi,
+        size_t width, cmha_real *packed) {
+    const size_t row = p->trans_b ? 1 : p->ldb, col = p->trans_b ? p->ldb : 1, end = cmha__min(hi, p->N);
+    for (size_t k = 0; k < p->K; k += CMHA__GEMM_KC) {
+        const size_t depth = cmha__min(p->K - k, CMHA__GEMM_KC);
+        for (size_t c = lo; c < end; c += CMHA__GEMM_NR)
+            CMHA__THIS(cmha__gemm_pack)(p->B + k * row + c * col, col, row,
+                cmha__min(end - c, CMHA__GEMM_NR), CMHA__GEMM_NR, depth, packed + k * width + c * depth);
+    }
+}
+
+/* Multiplies A, not transposed, by packed B [K, ldb], some rows at a time: their C stays in the cache. */
+CMHA__COPY static void CMHA__THIS(cmha__gemm_packed)(const cmha__product *p) {
+    cmha__product piece = *p;
+    for (size_t i = 0; i < p->M; i += piece.M) {
+        piece.M = cmha__min(p->M - i, 8 * CMHA__GEMM_MR);
+        piece.C = p->C + i * p->ldc;
+        for (size_t k = 0; k < p->K; k += CMHA__GEMM_KC) {
+            piece.A = p->A + i * p->lda + k;
+            piece.K = cmha__min(p->K - k, CMHA__GEMM_KC);
+            piece.beta = k ? (cmha_real)1 : p->beta;
+            CMHA__THIS(cmha__gemm_sweep)(&piece, p->B + k * p->ldb);
+        }
+    }
+}
+
 CMHA__COPY static void CMHA__THIS(cmha__gemm_blocked)(const cmha__product *p) {
     CMHA__ALIGNED cmha_real packed[CMHA__GEMM_KC * CMHA__GEMM_NC];
-    size_t a_col = p->trans_a ? p->lda : 1, b_row = p->trans_b ? 1 : p->ldb, b_col = p->trans_b ? p->ldb : 1;
+    const size_t row = p->trans_b ? 1 : p->ldb, col = p->trans_b ? p->ldb : 1;
     cmha__product piece = *p;
     for (size_t j = 0; j < p->N; j += CMHA__GEMM_NC) {
         piece.C = p->C + j;
         piece.N = cmha__min(p->N - j, CMHA__GEMM_NC);
         for (size_t k = 0; k < p->K; k += CMHA__GEMM_KC) {
-            piece.A = p->A + k * a_col;
+            piece.A = p->A + k * (p->trans_a ? p->lda : 1);
+            piece.B = p->B + k * row + j * col;
             piece.K = cmha__min(p->K - k, CMHA__GEMM_KC);
             piece.beta = k ? (cmha_real)1 : p->beta;
-            for (size_t c = 0; c < piece.N; c += CMHA__GEMM_NR)
-                CMHA__THIS(cmha__gemm_pack)(p->B + k * b_row + (j + c) * b_col, b_col, b_row,
-                    cmha__min(piece.N - c, CMHA__GEMM_NR), CMHA__GEMM_NR, piece.K, packed + c * piece.K);
+            CMHA__THIS(cmha__gemm_pack_columns)(&piece, 0, piece.N, 0, packed);
             CMHA__THIS(cmha__gemm_sweep)(&piece, packed);
         }
     }
@@ -4191,10 +4217,7 @@ CMHA_DEF void cmha_gemm(int trans_a, int trans_b, size_t M, size_t N, size_t K, 
 static void cmha__gemm(int threads, int ta, int tb, size_t M, size_t N, size_t K, cmha_real alpha,
         const cmha_real *A, size_t lda, const cmha_real *B, size_t ldb, cmha_real beta,
         cmha_real *C, size_t ldc) {
-    if (threads <= 1 || 2.0 * (double)M * (double)N * (double)K < 262144.0) {
-        cmha_gemm(ta, tb, M, N, K, alpha, A, lda, B, ldb, beta, C, ldc);
-        return;
-    }
+    if (2.0 * (double)M * (double)N * (double)K < 262144.0) threads = 1;
     const int by_columns = N / 2 > M;
     const size_t extent = by_columns ? N : M, unit = extent >= 16 * (size_t)threads ? 16 : 1;
     CMHA__FOR_CHUNKS(threads, extent / unit + (extent % unit != 0), first, last) {
@@ -4203,6 +4226,39 @@ static void cmha__gemm(int threads, int ta, int tb, size_t M, size_t N, size_t K
             cmha_gemm(ta, tb, M, n, K, alpha, A, lda, B + lo * (tb ? ldb : 1), ldb, beta, C + lo, ldc);
         else
             cmha_gemm(ta, tb, n, N, K, alpha, A + lo * (ta ? 1 : lda), lda, B, ldb, beta, C + lo * ldc, ldc);
+    }
+}
+
+/* Columns of B to pack at a time for all rows of A: 256 KiB, for a core's cache. 0: leave the product, of few
+   rows or a larger B, to cmha__gemm: a CBLAS is faster. */
+static size_t cmha__gemm_width(const cmha__product *p) {
+    const size_t all = (p->N + 63) / 64 * 64, fit = (256 * 1024 / sizeof *p->B) / (p->K + !p->K) / 64 * 64;
+    if (p->trans_a || p->M < 64 || p->N < 32 || p->K < 32) return 0;
+    if (all <= fit) return all;
+#ifndef CMHA_NO_CBLAS
+    if (!cmha__blas_is_behind(p->M)) return 0;
+#endif
+    return fit ? fit : 64;
+}
+
+/* Does what cmha__gemm does by alpha = 1, given room for [cmha__gemm_width, K]. */
+static void cmha__gemm_in(int threads, const cmha__product *p, cmha_real *room) {
+    const size_t width = cmha__gemm_width(p);
+    if (!width)
+        cmha__gemm(threads, p->trans_a, p->trans_b, p->M, p->N, p->K, 1, p->A, p->lda, p->B, p->ldb, p->beta,
+            p->C, p->ldc);
+    for (size_t j = 0; j < (width ? p->N : 0); j += width) {
+        cmha__product part = *p;
+        part.N = cmha__min(p->N - j, width);
+        part.B = p->B + j * (p->trans_b ? p->ldb : 1);
+        CMHA__FOR_CHUNKS(threads, width / 64, lo, hi) {
+            CMHA__CHOOSE(cmha__gemm_pack_columns, (&part, lo * 64, hi * 64, width, room))
+        }
+        CMHA__FOR_CHUNKS(threads, p->M, lo, hi) {
+            const cmha__product rows = {0, 0, hi - lo, part.N, p->K, p->lda, width, p->ldc, 1, p->beta,
+                p->A + lo * p->lda, room, p->C + lo * p->ldc + j};
+            CMHA__CHOOSE(cmha__gemm_packed, (&rows))
+        }
     }
 }
 
@@ -6098,6 +6154,8 @@ static void cmha__weight_product(cmha_tape *tape, const cmha_tensor *weight, con
     cmha__mark mark = cmha__mark_of(tape);
     int rounds = packed && packed->rounds;
     cmha_real *pieces = packed && !few && !rounds ? cmha__reals(tape, (size_t)threads * rows * I) : NULL;
+    cmha__product part = {0, !turned, T, turned ? turned : O, I, I, turned ? turned : I, O, 1, 0, x, w, y};
+    cmha_real *room = packed ? NULL : cmha__reals(tape, cmha__gemm_width(&part) * I);
     if (rounds) cmha__rounded_product(tape, packed, x, T, y);
     else if (!tape->status && !cmha__dry(tape)) {
         if (stream)
@@ -6115,8 +6173,11 @@ static void cmha__weight_product(cmha_tape *tape, const cmha_tensor *weight, con
                 }
             }
         else
-            for (size_t at = 0, n = turned ? turned : O; at < O; at += n)
-                cmha__gemm(threads, 0, !turned, T, n, I, 1, x, I, w + at * I, turned ? n : I, 0, y + at, O);
+            for (size_t at = 0; at < O; at += part.N) {
+                part.B = w + at * I;
+                part.C = y + at;
+                cmha__gemm_in(threads, &part, room);
+            }
     }
     cmha__rewind(tape, mark);
 }
@@ -6198,6 +6259,8 @@ static cmha_status cmha__sublayer_backward(cmha_tape *tape, cmha_record *r) {
     cmha_real *gd = identity ? r->out->grad : cmha__reals(tape, r->out->size); /* gain * dropout(dy) */
     cmha_real *h = act >= 0 && dw ? cmha__reals(tape, T * I) : x->data;
     cmha_real *dh = act >= 0 && dx ? cmha__reals(tape, T * I) : dx, adds = act < 0 && !fresh ? 1 : 0;
+    const cmha__product back = {0, 0, T, I, O, O, I, I, 1, adds, gd, w->data, dh};
+    cmha_real *room = dx ? cmha__reals(tape, cmha__gemm_width(&back) * O) : NULL;
     int holds = act >= 0 && dw && dx && fresh;
     if (!tape->status && !cmha__dry(tape)) {
         if (!identity)
@@ -6212,7 +6275,7 @@ static cmha_status cmha__sublayer_backward(cmha_tape *tape, cmha_record *r) {
         else if (act >= 0 && dw) cmha__activate(threads, &rows, x->data, NULL, h);
         if (dw) cmha__gemm(threads, 1, 0, O, I, T, 1, gd, O, h, I, 1, dw, I); /* dW += g^T h */
         if (dbias) cmha__bias_backward(threads, gd, T, O, dbias);
-        if (dx) cmha__gemm(threads, 0, 0, T, I, O, 1, gd, O, w->data, I, adds, dh, I); /* dh = g W */
+        if (dx) cmha__gemm_in(threads, &back, room); /* dh = g W */
         if (holds)
             CMHA__FOR_CHUNKS(threads, T * I, lo, hi) {
                 for (size_t i = lo; i < hi; i++) dx[i] *= dh[i];

@@ -344,6 +344,12 @@ static void check_sublayers(void) {
                 t.rank[t.n_in] = 3, t.shape[t.n_in][0] = 2, t.shape[t.n_in][1] = 35, t.shape[t.n_in++][2] = 4;
             trial_run(t);
         }
+    for (flags = 0; flags < 2; flags++) /* weights that are packed for all rows: whole, and in pieces */
+        trial_run((trial){.name = "wide sublayer",
+                          .n_in = 2,
+                          .rank = {3, 2},
+                          .shape = {{2, 35, flags ? 1000 : 140}, {37, flags ? 1000 : 140}},
+                          .build = build_sublayer});
 }
 
 /* ----------------------------------------- attention on a tape ------------------------------------------ */

@@ -355,6 +355,35 @@ static void gemms(void) {
 /* ------------------------------------------ vector mathematics ------------------------------------------ */
 
 /* |got - want| in units of the result's size, plus a floor where the result underflows */
+/* Rows of a linear map by one thread and by three: the built-in product has one order of each sum. */
+static void linear_rows(size_t T, size_t O, size_t I) {
+    const size_t xs[2] = {T, I}, ws[2] = {O, I};
+    cmha_real *x = check_array(T * I, 1), *w = check_array(O * I, 1), *first = check_zeros(T * O);
+    double worst = 0;
+    int run;
+    for (run = 0; run < 2; run++) {
+        cmha_context own;
+        cmha_tape tape;
+        check_context(&own, run ? 3 : 1, 0);
+        CHECK_OK(cmha_tape_init(&tape, &own, 0));
+        cmha_tensor *y = cmha_linear(&tape, cmha_tensor_wrap(&tape, 2, xs, x, NULL),
+                                     cmha_tensor_wrap(&tape, 2, ws, w, NULL), NULL);
+        if (CHECK(y && y->size == T * O) && !run) memcpy(first, y->data, T * O * sizeof *first);
+        else if (y)
+            CHECK_THAT(!memcmp(first, y->data, T * O * sizeof *first),
+                       "linear %zu x %zu x %zu by three threads", T, O, I);
+        cmha_tape_close(&tape), cmha_context_close(&own);
+    }
+    for (size_t i = 0; i < T; i++)
+        for (size_t j = 0; j < O; j++) {
+            double d = fabs((double)first[i * O + j] - naive(0, 1, I, x, I, w, I, i, j));
+            worst = d <= worst ? worst : d == d ? d : HUGE_VAL;
+        }
+    CHECK_THAT(worst <= check_tolerance(1e-13, 1e-6) * (1 + (double)I),
+               "linear %zu x %zu x %zu: off by %.3g", T, O, I, worst);
+    free(x), free(w), free(first);
+}
+
 static void near_all(const char *what, const cmha_real *got, const double *want, size_t n, double relative,
                      double floor_) {
     double worst = 0, d;
@@ -520,6 +549,11 @@ int main(int argc, char **argv) {
     random_numbers();
     configurations(), numbers(), tables(), words(), presets();
     gemms();
+    linear_rows(64, 32, 32), linear_rows(131, 65, 33), linear_rows(97, 128, 150), linear_rows(70, 33, 384);
+    linear_rows(200, 64, 129);
+#ifdef CMHA_NO_CBLAS /* columns in pieces, then depth beyond one */
+    linear_rows(80, 300, 260), linear_rows(66, 130, 2100);
+#endif
     activations(), phases(), entropy(), dropout(), schedules(), nothing();
     cmha_context_close(&context);
     return check_end();
