@@ -4244,10 +4244,12 @@ static size_t cmha__gemm_width(const cmha__product *p) {
 /* Does what cmha__gemm does by alpha = 1, given room for [cmha__gemm_width, K]. */
 static void cmha__gemm_in(int threads, const cmha__product *p, cmha_real *room) {
     const size_t width = cmha__gemm_width(p);
-    if (!width)
+    if (!width) {
         cmha__gemm(threads, p->trans_a, p->trans_b, p->M, p->N, p->K, 1, p->A, p->lda, p->B, p->ldb, p->beta,
             p->C, p->ldc);
-    for (size_t j = 0; j < (width ? p->N : 0); j += width) {
+        return;
+    }
+    for (size_t j = 0; j < p->N; j += width) {
         cmha__product part = *p;
         part.N = cmha__min(p->N - j, width);
         part.B = p->B + j * (p->trans_b ? p->ldb : 1);
