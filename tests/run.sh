@@ -25,6 +25,7 @@ if [ "$all" ]; then
 fi
 beside "programs" tests/programs.sh "$B"
 [ -x "$B/train_tiny" ] && beside "rows of one's own" tests/rows.sh "$B"
+[ -x "$B/evidence_test" ] && beside "make own, make evidence" tests/own.sh "$B"
 if [ "$all" ]; then
     [ -x "$B/look" ] && beside "look, its pages in a browser" tests/look.sh "$B"
     [ -e "$B/web/index.html" ] && beside "web, its page in a browser" tests/web.sh "$B"

@@ -1,0 +1,69 @@
+#!/bin/sh
+# tests/own.sh BUILD_DIR: `make own ROWS=` and `make evidence CLAIM=`, unoptimised and in a build folder of their own, into which the library
+# is copied. Failures in detail; the last line is N passed, N failed, and so is the exit status.
+B=${1:-build}
+cd "$(dirname "$0")/.." || exit 2
+W=$B/tests/own
+rm -rf "$W" && mkdir -p "$W/build" || exit 2
+. tests/parts.sh
+unset ROWS CLAIM ARGS JOBS
+cp -p "$B/config.mk" "$B/cmha.o" "$W/build" && cp -Rp "$B/evidence.objects" "$B/commit.h" "$W/build" || exit 2
+O=$W/build
+made() { make --no-print-directory B="$O" CPPFLAGS="$CPPFLAGS -O0" "$@" > "$W/out" 2>&1 < /dev/null; }
+says() { grep -q -e "$1" "$W/out"; }
+# refuses WORDS ARGUMENT...: make fails and says these words, in one line but for make's own
+refuses() {
+    want=$1; shift
+    made "$@" && return 1
+    grep -v '^make' "$W/out" > "$W/lines"
+    [ "$(wc -l < "$W/lines")" -eq 1 ] && says "$want"
+}
+works() { "$@" > "$W/out" 2>&1 < /dev/null; }
+small="--quiet --threads 1 --set n_layers=1 --set d_model=16 --set d_ff=16 --set n_heads=2 --seq 32 --batch 2 --set eval_tokens=64"
+
+# ---------------------------------------------------------------------------------------------------------------- make own
+one "make own without ROWS" refuses '^make own ROWS=FILE.c: the file that defines cmha_own_rows()' own
+one "make own, no such file" refuses '^make own ROWS=FILE.c' own ROWS="$W/nowhere.c"
+one "and nothing is built" [ ! -e "$O/own" ]
+one "make own would build every program with --rows" made -n own ROWS=examples/rows/my_rows.c
+for n in train_tiny signal signal_next spoken generate score classify rag look bench evidence; do
+    one "$n too" says "-DWITH_OWN_ROWS -DCMHA_LINKED -o $O/own/$n "
+done
+rows="ROWS=examples/rows/my_rows.c"
+one "two of them" made $rows "$O/own/train_tiny" "$O/own/generate"
+one "train_tiny --help" works "$O/own/train_tiny" --help
+for word in score=re-tanh score=gated optimiser=signed; do one "it has $word" says "^  $word\$"; done
+one "a score of one's own is trained" works "$O/own/train_tiny" --attention re-tanh --steps 3 $small --csv "$W/loss.csv" --out "$W/own" README.md
+one "and generates" works "$O/own/generate" --tokens 8 "$W/own"
+one "the plain program refuses it" eval '! works "$B/generate" --tokens 8 "$W/own"'
+one "and names --rows" says 'no score re-tanh; --rows'
+one "nothing is built again" made -q $rows "$O/own/train_tiny" "$O/own/generate"
+sed 's/"re-tanh"/"re-other"/' examples/rows/my_rows.c > "$W/other.c"
+one "with other rows it is" made ROWS="$W/other.c" "$O/own/generate"
+one "and the rows are the other ones" works "$O/own/generate" --help
+one "which it lists" says 're-other'
+echo 'int cmha_own_rows(' > "$W/broken.c"
+one "rows that are no C" eval '! made ROWS="$W/broken.c" "$O/own/generate"'
+echo 'int other_rows;' > "$W/bare.c"
+one "rows without cmha_own_rows" eval '! made ROWS="$W/bare.c" "$O/own/generate"'
+one "the linker says what is missing" says 'cmha_own_rows'
+
+# ------------------------------------------------------------------------------------------------------- make evidence CLAIM
+one "make evidence, no such claim" refuses 'nowhere.c does not define evidence_claim_nowhere' evidence CLAIM="$W/nowhere.c"
+one "a file with another claim" refuses 'my_rows.c does not define evidence_claim_my_rows; see bench/evidence/OWN.md' \
+    evidence CLAIM=examples/rows/my_rows.c
+one "and nothing is built" [ ! -e "$O/claims/my_rows/evidence" ]
+sed 's/"\.\.\/bench/"bench/; s/dice\.ms=3/dice.ms=0/' tests/evidence_dice.c > "$W/dice.c"
+one "make evidence CLAIM=" made evidence CLAIM="$W/dice.c" JOBS=1
+one "says where the tables are" says "^$O/claims/dice/results/\*.md has the tables, $O/claims/dice/README.md the answers"
+one "132 rows" [ "$(wc -l < "$O/claims/dice/results/dice.csv" 2> /dev/null)" = 133 ]
+one "a page of tables" grep -q '^# ' "$O/claims/dice/results/dice.md"
+one "a page of answers" grep -q 'dice' "$O/claims/dice/README.md"
+one "again: no row is added" made evidence CLAIM="$W/dice.c" JOBS=1
+one "132 rows still" [ "$(wc -l < "$O/claims/dice/results/dice.csv" 2> /dev/null)" = 133 ]
+one "a claim about rows" made "$O/claims/my_claim/evidence" CLAIM=examples/rows/my_claim.c $rows
+one "trains one of them" works "$O/claims/my_claim/evidence" row my_claim header re-tanh 0 0.003
+one "and says its loss" says 'loss'
+one "the committed pages are as they were" eval 'git diff --quiet HEAD -- bench/evidence/results bench/evidence/README.md || ! git rev-parse 2> /dev/null'
+
+total
