@@ -1,12 +1,13 @@
-/* Learns spoken digits from their complex short-time spectra:
+/* Learns spoken digits:
        cc -O3 -march=native -fopenmp -I. examples/spoken.c -o build/spoken -lopenblas -lm
        build/spoken [OPTION...] RECORDINGS                                (--help lists everything)
        build/spoken [OPTION...] --model CHECKPOINT --predict FILE.wav...
    With -DWITH_SOUND and -lsndfile -lsamplerate behind it --predict reads WAV files of any kind.
    RECORDINGS is a folder or a tar archive of files DIGIT_SPEAKER_TAKE.wav, 8 kHz, 16 bits, mono, as in the
    Free Spoken Digit Dataset. By its custom takes 0 to 4 are the test set; --leave SPEAKER tests on a speaker
-   whom training has never heard. A position is the spectrum of 32 ms, a complex number a bin, whose size is
-   log(1 + |z| / e), e a tenth of the recording's root mean square. Its angle is half of what the bin has
+   whom training has never heard. tools/voices.h says what is heard of a recording (--features mel), and how
+   training changes it. Other features: a position is the spectrum of 32 ms, a complex number a bin, whose size
+   is log(1 + |z| / e), e a tenth of the recording's root mean square. Its angle is half of what the bin has
    turned since the window before, which tells how far the sound's frequency is from the bin's middle: a
    quarter turn where it is that of the next bin. (The phase itself, --features complex, hangs on the moment
    at which the recording begins.) */
@@ -25,12 +26,12 @@
 #include <errno.h>
 
 enum {
-    ATTENTION, COMPARE, PARAMETERS, LEAVE, FEATURES, WINDOW, SPEED, STRETCH, WARP, NOISE, PAD, COLOUR, LEVEL, MASKS,
-    HEARINGS, EPOCHS, SEED, SEEDS, THREADS, BATCH, LR,
+    ATTENTION, COMPARE, PARAMETERS, LEAVE, FEATURES, WINDOW, SPEED, STRETCH, WARP, NOISE, PAD, COLOUR, LEVEL,
+    MASKS, HEARINGS, EPOCHS, SEED, SEEDS, THREADS, BATCH, LR,
     SAVE, PREDICT, MODEL, JSON, LABELLED, VALIDATE, PATIENCE, QUIET, HELP, SET, N_OPTIONS
 };
 static setting option[N_OPTIONS] = {
-    {"--attention", "cmha", "a kind of the list below"},
+    {"--attention", NULL, "a kind of the list below; mel cmha, bins rope"},
     {"--compare", NULL, "kinds, KIND,KIND..., each with as many parameters as the first"},
     {"--parameters", NULL, "at most so many, by the width d_ff; with --compare those of the first kind"},
     {"--leave", NULL, "train without this speaker and test on him; all: on each in turn"},
@@ -41,21 +42,21 @@ static setting option[N_OPTIONS] = {
     {"--speed", NULL, "training plays recordings up to so much faster or slower; mel 0.15, bins 0.12"},
     {"--stretch", NULL, "mel: and up to so much faster or slower at the same pitch, 0.2"},
     {"--warp", NULL, "mel: and with frequencies up to so much higher or lower, 0.15"},
-    {"--noise", NULL, "mel: and with noise of up to so much of a recording's root mean square, 0.3"},
+    {"--noise", NULL, "mel: and with noise of up to so much of a recording's root mean square, 0.1"},
     {"--pad", NULL, "mel: and up to so many seconds of silence around it, or half of them cut off, 0.1"},
     {"--colour", NULL, "mel: and through other microphones, e^(this) times the power in a band, 2"},
     {"--level", NULL,
      "mel: a band's mean over the recording is half taken off; in training up to so much more or less, 1"},
     {"--masks", NULL, "mel: and up to so much of the bands and of the time is hidden, 0.3"},
     {"--hearings", NULL,
-     "mel: a recording is judged so many times, with bands a little higher or lower and more or less of their "
-     "means; the mean of the probabilities counts, 9"},
+     "mel: a recording is judged so many times, with bands a little higher or lower and more or less of "
+     "their means; the mean of the probabilities counts, 9"},
     {"--epochs", NULL, "passes over the training recordings; mel 30, bins 14"},
     {"--seed", "1", "of the weights, the order and the changes of the recordings"},
     {"--seeds", "1", "repeat with so many seeds, from --seed on"},
     {"--threads", "0", "0 = every core"},
-    {"--batch", NULL, "recordings per step, 32"},
-    {"--lr", NULL, "peak learning rate, 5e-3"},
+    {"--batch", NULL, "recordings per step; mel 16, bins 32"},
+    {"--lr", NULL, "peak learning rate; mel 4e-3, bins 5e-3"},
     {"--save", NULL,
      "a checkpoint of what was trained last; what --predict has to know lies in SAVE.classes"},
     {"--predict", NULL, "WAV files to label: prints label and probabilities of every piece"},
@@ -230,8 +231,8 @@ static sequences hear_all(const size_t *chosen, size_t n, cmha_rng *rng, const d
     return s;
 }
 
-/* Makes sequences of the spectra of recordings that are chosen. With rng each is played at a speed of its own,
-   from a sample of its own on. */
+/* Makes sequences of the spectra of recordings that are chosen. With rng each is played at a speed of its
+   own, from a sample of its own on. */
 static sequences make_spectra(const size_t *chosen, size_t n, cmha_rng *rng) {
     sequences s = {.n = n, .width = window / 2 + 1, .is_complex = features < MAGNITUDE};
     double *rate = take(2 * n, sizeof *rate), *start = rate + n;
@@ -349,7 +350,8 @@ static double train_kind(const char *kind, size_t leave, uint64_t epochs, size_t
     if (!n_train || !n_test) complain(1, "nothing to train on, or nothing to test on", "");
     held = hold_out(train, n_train);
     n_train -= held;
-    cmha_rng other = cmha_rng_make(ctx.config.seed, (1u << 30) + 2); /* changed, they are more like strangers */
+    /* Changed, recordings that are held out are more like those of strangers. */
+    cmha_rng other = cmha_rng_make(ctx.config.seed, (1u << 30) + 2);
     sequences held_out = make_sequences(train + n_train, held, features == MEL ? &other : NULL);
     tc.steps = times((n_train + tc.batch - 1) / tc.batch, (size_t)epochs);
     make_room(n_recordings, longest, width_of() * (features < MAGNITUDE ? 2 : 1));
@@ -446,7 +448,10 @@ static void configure(const char *kind, char **settings, int n_set) {
                               "delta_init=rope_start n_layers=2 d_model=64 d_ff=128 dropout=0.05"));
     check(cmha_config_set_all(&ctx, cmha_trainer_table(), &tc,
                               "batch=32 length=64 lr=5e-3 weight_decay=0.1"));
-    if (features == MEL) check(cmha_config_set_all(&ctx, cmha_model_table(), &mc, "n_heads=2"));
+    if (features == MEL) {
+        check(cmha_config_set_all(&ctx, cmha_model_table(), &mc, "n_heads=2"));
+        check(cmha_config_set_all(&ctx, cmha_trainer_table(), &tc, "batch=16 lr=4e-3"));
+    }
     set_kind(kind, &mc);
     mc.causal = 0, mc.features = width_of(), mc.complex_features = features < MAGNITUDE;
     mc.max_positions = longest;
@@ -494,8 +499,9 @@ static size_t train_all(const char *kind, const size_t speaker[2], uint64_t epoc
    changes; of bins there is but the speed. */
 static void take_usual(void) {
     static const struct { int option; const char *mel, *bins; double most, *value; } usual[] = {
+        {ATTENTION, "cmha", "rope", 0, NULL},
         {SPEED, "0.15", "0.12", 0.5, &strength.speed}, {STRETCH, "0.2", NULL, 0.5, &strength.stretch},
-        {WARP, "0.15", NULL, 0.5, &strength.warp},     {NOISE, "0.3", NULL, 1, &strength.noise},
+        {WARP, "0.15", NULL, 0.5, &strength.warp},     {NOISE, "0.1", NULL, 1, &strength.noise},
         {PAD, "0.1", NULL, 1, &strength.pad},          {COLOUR, "2", NULL, 4, &strength.colour},
         {LEVEL, "1", NULL, 1, &strength.level},        {MASKS, "0.3", NULL, 0.9, &strength.masks},
         {HEARINGS, "9", NULL, MOST_HEARINGS, NULL},    {EPOCHS, "30", "14", 0, NULL},
@@ -521,7 +527,8 @@ int main(int argc, char **argv) {
     const uint32_t flags = 1u << JSON | 1u << LABELLED | 1u << QUIET | 1u << HELP;
     const char *path = read_options(option, N_OPTIONS, flags, argc, argv, &n_set);
     while (features < N_FEATURES && strcmp(kinds_of[features], option[FEATURES].value)) features++;
-    if (features == N_FEATURES) no_such("there are no --features", option[FEATURES].value, kinds_of, N_FEATURES);
+    if (features == N_FEATURES)
+        no_such("there are no --features", option[FEATURES].value, kinds_of, N_FEATURES);
     take_usual();
     uint64_t epochs = whole_of(&option[EPOCHS], 1, 100000), seed = whole_of(&option[SEED], 0, UINT64_MAX / 2);
     n_seeds = (size_t)whole_of(&option[SEEDS], 1, MOST_SEEDS);

@@ -1,5 +1,5 @@
-/* What spoken.c reads with: WAV files, of other rates and kinds too, tar archives, spectra, and what it hears of
-   a recording, with every change that training makes. */
+/* What spoken.c reads with: WAV files, of other rates and kinds too, tar archives, spectra, and what it hears
+   of a recording, with every change that training makes. */
 #include "check.h"
 
 #include "../examples/tools/sound.h"
@@ -324,7 +324,7 @@ static void little(void) {
     }
 }
 
-/* Loudness and silence around it are not heard; a warp is heard as another tone, and a level takes means off. */
+/* Loudness and silence around it are not heard; a warp is heard as another tone; a level takes means off. */
 static void hearing(void) {
     static float padded[WORD + 4000], tone_at[2][2000], played[2 * WORD];
     static double bands[200 * VOICE_BANDS], other[200 * VOICE_BANDS], place[HEAR_WINDOW / 2 + 1];

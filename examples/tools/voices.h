@@ -1,8 +1,8 @@
 /* voices.h - what a recogniser of words hears of a recording, and the changes that training makes of it so
    that other voices, rooms and microphones are less of a surprise. Include it after cmha.h.
-   Heard is the power in bands that lie evenly on the mel scale, as a logarithm, less the band's mean over the
-   recording, over the deviation of all: loudness and much of a microphone's colour are gone. A position is
-   VOICE_CONTEXT frames of VOICE_BANDS numbers, the middle one and those around it. Nothing here fails; all is
+   Heard are the cepstra of the power in bands that lie evenly on the mel scale, as a logarithm, less half of
+   the band's mean over the recording, over the deviation of all: loudness and much of a microphone's colour
+   are gone. A position is VOICE_CONTEXT frames of VOICE_CEPSTRA numbers, the middle one and those around it. Nothing here fails; all is
    finite where the samples are. */
 #ifndef VOICES_H
 #define VOICES_H
@@ -19,7 +19,7 @@ enum {
     VOICE_EVERY = 2                /* frames from one position to the next */
 };
 
-#define VOICE_FLOOR 1e-3 /* of a recording's mean power in a band */
+#define VOICE_FLOOR 1e-5 /* of a recording's mean power in a band */
 
 /* How much is changed at most; 0 of each changes nothing. */
 typedef struct voice_strength {
@@ -68,12 +68,12 @@ static inline voice_change voice_draw(const voice_strength *s, cmha_rng *rng) {
     c.speed = voice_between(1 - s->speed, 1 + s->speed, rng);
     c.stretch = voice_between(1 - s->stretch, 1 + s->stretch, rng);
     c.warp = voice_between(1 - s->warp, 1 + s->warp, rng);
-    c.bend = VOICE_BANDS / 4 * s->warp * voice_between(-1, 1, rng);
-    c.fold = VOICE_BANDS / 8 * s->warp * voice_between(-1, 1, rng);
-    c.swing = s->stretch * voice_between(0, 1, rng);
+    c.bend = VOICE_BANDS / 8 * s->warp * voice_between(-1, 1, rng);
+    c.fold = c.bend / 2 * voice_between(-1, 1, rng);
+    c.swing = s->stretch * voice_between(0, 0.5, rng);
     c.phase = voice_between(0, 6.283185307179586, rng);
     loud = cmha_rng_uniform(rng);
-    c.noise = s->noise * loud * loud * loud; /* mostly little */
+    c.noise = s->noise * exp(-5 * loud); /* any level from -43 dB of the most on */
     c.dull = voice_between(0, 0.95, rng);
     c.before = AUDIO_RATE * s->pad * voice_between(-0.5, 1, rng);
     c.behind = AUDIO_RATE * s->pad * voice_between(-0.5, 1, rng);
@@ -101,7 +101,7 @@ static inline double voice_part(const float *x, size_t p) {
     return power;
 }
 
-/* Leaves out what is more than 35 dB below the loudest 10 ms, at both ends: *begin becomes the first sample
+/* Leaves out what is more than 45 dB below the loudest 10 ms, at both ends: *begin becomes the first sample
    that is kept, and the number of them is returned. Where there is only silence all is kept. */
 static inline size_t voice_trim(const float *x, size_t n, size_t *begin) {
     size_t parts = n / VOICE_PART, first = parts, last = 0, p;
@@ -109,7 +109,7 @@ static inline size_t voice_trim(const float *x, size_t n, size_t *begin) {
     *begin = 0;
     for (p = 0; p < parts; p++) loudest = fmax(loudest, voice_part(x, p));
     for (p = 0; p < parts; p++) {
-        if (!(voice_part(x, p) > 3.2e-4 * loudest)) continue;
+        if (!(voice_part(x, p) > 3.2e-5 * loudest)) continue;
         first = p < first ? p : first;
         last = p;
     }
@@ -277,7 +277,8 @@ static inline void voice_hide(double *bands, size_t n, const voice_change *c) {
         }
 }
 
-/* Writes the cepstra of a frame: cosines of its bands, the narrow ones amplified to be as large as the wide. */
+/* Writes the cepstra of a frame: cosines of its bands, the narrow ones amplified to be as large as the wide.
+   They are smooth: neither a harmonic of the voice nor a formant's exact place is in them. */
 static inline void voice_cepstra(const double *bands, double *to) {
     static double cosines[VOICE_CEPSTRA][VOICE_BANDS];
     size_t k, b;
