@@ -26,7 +26,7 @@
 #include <errno.h>
 
 enum {
-    ATTENTION, COMPARE, PARAMETERS, LEAVE, FEATURES, WINDOW, SPEED, STRETCH, WARP, NOISE, PAD, COLOUR, LEVEL,
+    ATTENTION, COMPARE, PARAMETERS, LEAVE, FEATURES, WINDOW, SPEED, STRETCH, WARP, NOISE, ECHO_OF, PAD, COLOUR, LEVEL,
     MASKS, HEARINGS, EPOCHS, SEED, SEEDS, THREADS, BATCH, LR,
     SAVE, PREDICT, MODEL, JSON, LABELLED, VALIDATE, PATIENCE, QUIET, HELP, SET, N_OPTIONS
 };
@@ -43,6 +43,7 @@ static setting option[N_OPTIONS] = {
     {"--stretch", NULL, "mel: and up to so much faster or slower at the same pitch, 0.2"},
     {"--warp", NULL, "mel: and with frequencies up to so much higher or lower, 0.15"},
     {"--noise", NULL, "mel: and with noise of up to so much of a recording's root mean square, 0.1"},
+    {"--echo", NULL, "mel: and with echoes, each up to so much as loud as the one before, 0.6"},
     {"--pad", NULL, "mel: and up to so many seconds of silence around it, or half of them cut off, 0.1"},
     {"--colour", NULL, "mel: and through other microphones, e^(this) times the power in a band, 2"},
     {"--level", NULL,
@@ -502,6 +503,7 @@ static void take_usual(void) {
         {ATTENTION, "cmha", "rope", 0, NULL},
         {SPEED, "0.15", "0.12", 0.5, &strength.speed}, {STRETCH, "0.2", NULL, 0.5, &strength.stretch},
         {WARP, "0.15", NULL, 0.5, &strength.warp},     {NOISE, "0.1", NULL, 1, &strength.noise},
+        {ECHO_OF, "0.6", NULL, 0.9, &strength.echo},
         {PAD, "0.1", NULL, 1, &strength.pad},          {COLOUR, "2", NULL, 4, &strength.colour},
         {LEVEL, "1", NULL, 1, &strength.level},        {MASKS, "0.3", NULL, 0.9, &strength.masks},
         {HEARINGS, "9", NULL, MOST_HEARINGS, NULL},    {EPOCHS, "30", "14", 0, NULL},

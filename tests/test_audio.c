@@ -290,6 +290,7 @@ static void strengths(void) {
             CHECK(fabs(c.speed - 1) <= 0.4 && fabs(c.stretch - 1) <= 0.4 && fabs(c.warp - 1) <= 0.4);
             CHECK(c.noise >= 0 && c.noise <= 0.4 && c.level >= 0.3 && c.level <= 0.7);
             CHECK(fabs(c.before) <= 0.4 * AUDIO_RATE && fabs(c.behind) <= 0.4 * AUDIO_RATE);
+            CHECK(c.echo >= 0 && c.echo <= 0.4 && c.delay >= 80 && c.delay <= 240 && c.floor > 0);
             CHECK(c.band + c.bands <= VOICE_BANDS && c.frame >= 0 && c.frame + c.frames <= 1);
             cmha_real *x = hear(word, WORD, &c, &noise, &a), *y = hear(word, WORD, &d, &same, &b);
             CHECK(a == b && !memcmp(x, y, a * VOICE_WIDTH * sizeof *x));
@@ -303,7 +304,7 @@ static void strengths(void) {
 /* No sample, one, less than a window, silence: with all changes at once */
 static void little(void) {
     static const size_t lengths[] = {0, 1, 2, 79, 80, 255, 256, 257, 1000};
-    static const voice_strength strong = {0.5, 0.5, 0.5, 1, 1, 1, 4, 1};
+    static const voice_strength strong = {0.5, 0.5, 0.5, 1, 0.9, 1, 1, 4, 1};
     static float silence[1000];
     size_t i, k, n, begin;
     for (i = 0; i < sizeof lengths / sizeof *lengths; i++) {
@@ -368,7 +369,7 @@ static void hearing(void) {
     }
     CHECK(a == b);
     for (i = 0; i < 40; i++) { /* every bin keeps its order and stays where there are bands */
-        static const voice_strength warped = {0, 0, 0.5, 0, 0, 0, 0, 0};
+        static const voice_strength warped = {0, 0, 0.5, 0, 0, 0, 0, 0, 0};
         c = voice_draw(&warped, &rng);
         c.bend = c.fold = 0;
         voice_places(HEAR_WINDOW, &c, place);

@@ -19,14 +19,15 @@ enum {
     VOICE_EVERY = 2                /* frames from one position to the next */
 };
 
-#define VOICE_FLOOR 1e-5 /* of a recording's mean power in a band */
+#define VOICE_FLOOR 1e-4 /* of a recording's mean power in a band */
 
 /* How much is changed at most; 0 of each changes nothing. */
 typedef struct voice_strength {
     double speed;   /* [0, 0.5]: played faster or slower by this share, pitch and all */
     double stretch; /* [0, 0.5]: windows lie closer or wider by this share, at the same pitch */
     double warp;    /* [0, 0.5]: frequencies times 1 - this to 1 + this, as of another vocal tract */
-    double noise;   /* [0, 1]: noise with so much of the recording's root mean square */
+    double noise;   /* [0, 1]: noise with so much of the recording's root mean square, and another floor */
+    double echo;    /* [0, 0.9]: echoes, each so much as loud as the one before */
     double pad;     /* [0, 1]: silence of so many seconds before and behind, or half of that cut off */
     double level;   /* [0, 1]: of each band's own mean half less or more than half is taken off, by so much */
     double colour;  /* [0, 4]: bands are made louder or softer, smoothly, by so many nepers of power */
@@ -39,6 +40,8 @@ typedef struct voice_change {
     double bend, fold;           /* bands by which frequencies are moved, most in the middle; at its sides */
     double swing, phase;         /* of the steps from frame to frame: their change, and where it begins */
     double noise, dull;          /* ratio of root mean squares; how much the noise is low, from 0 to 1 */
+    double floor;                /* what is less than this share of the mean power is not heard */
+    double echo, delay;          /* how loud an echo is, and after how many samples it comes */
     double before, behind;       /* samples of silence; negative: cut off */
     double level;                /* the share of each band's own mean that is taken off */
     double tilt, bow, turn;      /* of the colour */
@@ -58,6 +61,7 @@ static inline voice_change voice_same(void) {
     memset(&c, 0, sizeof c);
     c.speed = c.stretch = c.warp = 1;
     c.level = 0.5;
+    c.floor = VOICE_FLOOR;
     return c;
 }
 
@@ -74,6 +78,9 @@ static inline voice_change voice_draw(const voice_strength *s, cmha_rng *rng) {
     c.phase = voice_between(0, 6.283185307179586, rng);
     loud = cmha_rng_uniform(rng);
     c.noise = s->noise * exp(-5 * loud); /* any level from -43 dB of the most on */
+    c.floor = VOICE_FLOOR * exp(23 * s->noise * voice_between(-1, 1, rng));
+    c.echo = s->echo * cmha_rng_uniform(rng);
+    c.delay = AUDIO_RATE * voice_between(0.01, 0.03, rng);
     c.dull = voice_between(0, 0.95, rng);
     c.before = AUDIO_RATE * s->pad * voice_between(-0.5, 1, rng);
     c.behind = AUDIO_RATE * s->pad * voice_between(-0.5, 1, rng);
@@ -101,7 +108,7 @@ static inline double voice_part(const float *x, size_t p) {
     return power;
 }
 
-/* Leaves out what is more than 45 dB below the loudest 10 ms, at both ends: *begin becomes the first sample
+/* Leaves out what is more than 40 dB below the loudest 10 ms, at both ends: *begin becomes the first sample
    that is kept, and the number of them is returned. Where there is only silence all is kept. */
 static inline size_t voice_trim(const float *x, size_t n, size_t *begin) {
     size_t parts = n / VOICE_PART, first = parts, last = 0, p;
@@ -109,7 +116,7 @@ static inline size_t voice_trim(const float *x, size_t n, size_t *begin) {
     *begin = 0;
     for (p = 0; p < parts; p++) loudest = fmax(loudest, voice_part(x, p));
     for (p = 0; p < parts; p++) {
-        if (!(voice_part(x, p) > 3.2e-5 * loudest)) continue;
+        if (!(voice_part(x, p) > 1e-4 * loudest)) continue;
         first = p < first ? p : first;
         last = p;
     }
@@ -136,6 +143,15 @@ static inline void voice_play(const float *x, size_t n, const voice_change *c, f
         k = (size_t)at;
         part = at - (double)k;
         to[i] = (float)((1 - part) * (double)x[k] + part * (double)x[k + 1 < n ? k + 1 : k]);
+    }
+}
+
+/* Adds echoes of echoes, from two walls. */
+static inline void voice_echo(float *x, size_t n, const voice_change *c) {
+    if (!(c->echo > 0)) return;
+    for (size_t wall = 0; wall < 2; wall++) {
+        size_t delay = (size_t)(wall ? 0.73 * c->delay : c->delay) + 1;
+        for (size_t i = delay; i < n; i++) x[i] += (float)(c->echo * (double)x[i - delay]);
     }
 }
 
@@ -239,7 +255,7 @@ static inline void voice_level(double *bands, size_t n, const voice_change *c) {
     double sum = 0, square = 0, whole = 0, floor_of;
     for (i = 0; i < all; i++) sum += bands[i] / (double)all;
     if (!(sum > 0)) return;
-    floor_of = VOICE_FLOOR * sum;
+    floor_of = c->floor * sum;
     for (i = 0; i < all; i++) {
         bands[i] = log(1 + bands[i] / floor_of);
         whole += bands[i] / (double)all;
@@ -319,6 +335,7 @@ static inline cmha_real *voice_hear(const float *x, size_t n, size_t window, con
     heard = (cmha_real *)text_memory(NULL, *positions, VOICE_WIDTH, sizeof *heard);
     if (played && bands && heard) {
         voice_play(x, n, c, played);
+        voice_echo(played, count, c);
         voice_noise(played, count, c, rng);
         voice_powers(played, count, &f, c, bands);
         voice_colour(bands, f.n, c);
