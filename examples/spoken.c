@@ -44,11 +44,11 @@ static setting option[N_OPTIONS] = {
     {"--warp", NULL, "mel: and with frequencies up to so much higher or lower, 0.15"},
     {"--noise", NULL, "mel: and with noise of up to so much of a recording's root mean square, 0.1"},
     {"--echo", NULL, "mel: and with echoes, each up to so much as loud as the one before, 0.6"},
-    {"--pad", NULL, "mel: and up to so many seconds of silence around it, or half of them cut off, 0.1"},
+    {"--pad", NULL, "mel: and up to so many seconds of silence around it, or a tenth of them cut off, 0.1"},
     {"--colour", NULL, "mel: and through other microphones, e^(this) times the power in a band, 2"},
     {"--level", NULL,
      "mel: a band's mean over the recording is half taken off; in training up to so much more or less, 1"},
-    {"--masks", NULL, "mel: and up to so much of the bands and of the time is hidden, 0.3"},
+    {"--masks", NULL, "mel: and up to so much of the bands and half as much of the time is hidden, 0.2"},
     {"--hearings", NULL,
      "mel: a recording is judged so many times, with bands a little higher or lower and more or less of "
      "their means; the mean of the probabilities counts, 9"},
@@ -505,7 +505,7 @@ static void take_usual(void) {
         {WARP, "0.15", NULL, 0.5, &strength.warp},     {NOISE, "0.1", NULL, 1, &strength.noise},
         {ECHO_OF, "0.6", NULL, 0.9, &strength.echo},
         {PAD, "0.1", NULL, 1, &strength.pad},          {COLOUR, "2", NULL, 4, &strength.colour},
-        {LEVEL, "1", NULL, 1, &strength.level},        {MASKS, "0.3", NULL, 0.9, &strength.masks},
+        {LEVEL, "1", NULL, 1, &strength.level},        {MASKS, "0.2", NULL, 0.9, &strength.masks},
         {HEARINGS, "9", NULL, MOST_HEARINGS, NULL},    {EPOCHS, "30", "14", 0, NULL},
         {PATIENCE, "30", "8", 0, NULL}};
     for (size_t i = 0; i < sizeof usual / sizeof *usual; i++) {

@@ -28,10 +28,10 @@ typedef struct voice_strength {
     double warp;    /* [0, 0.5]: frequencies times 1 - this to 1 + this, as of another vocal tract */
     double noise;   /* [0, 1]: noise with so much of the recording's root mean square, and another floor */
     double echo;    /* [0, 0.9]: echoes, each so much as loud as the one before */
-    double pad;     /* [0, 1]: silence of so many seconds before and behind, or half of that cut off */
+    double pad;     /* [0, 1]: silence of so many seconds before and behind, or a tenth of that cut off */
     double level;   /* [0, 1]: of each band's own mean half less or more than half is taken off, by so much */
     double colour;  /* [0, 4]: bands are made louder or softer, smoothly, by so many nepers of power */
-    double masks;   /* [0, 1]: so much of the bands, and of the frames, is hidden */
+    double masks;   /* [0, 1]: so much of the bands, and half as much of the frames, is hidden */
 } voice_strength;
 
 /* What is done to one recording */
@@ -82,8 +82,8 @@ static inline voice_change voice_draw(const voice_strength *s, cmha_rng *rng) {
     c.echo = s->echo * cmha_rng_uniform(rng);
     c.delay = AUDIO_RATE * voice_between(0.01, 0.03, rng);
     c.dull = voice_between(0, 0.95, rng);
-    c.before = AUDIO_RATE * s->pad * voice_between(-0.5, 1, rng);
-    c.behind = AUDIO_RATE * s->pad * voice_between(-0.5, 1, rng);
+    c.before = AUDIO_RATE * s->pad * voice_between(-0.1, 1, rng);
+    c.behind = AUDIO_RATE * s->pad * voice_between(-0.1, 1, rng);
     c.level = 0.5 + 0.5 * s->level * voice_between(-1, 1, rng);
     c.tilt = s->colour * voice_between(-1, 1, rng);
     c.bow = s->colour * voice_between(-1, 1, rng);
@@ -91,7 +91,7 @@ static inline voice_change voice_draw(const voice_strength *s, cmha_rng *rng) {
     u = s->masks * cmha_rng_uniform(rng);
     c.bands = (size_t)(u * VOICE_BANDS);
     c.band = (size_t)cmha_rng_below(rng, VOICE_BANDS - c.bands + 1);
-    c.frames = s->masks * cmha_rng_uniform(rng);
+    c.frames = 0.5 * s->masks * cmha_rng_uniform(rng); /* an s is short */
     c.frame = voice_between(0, 1 - c.frames, rng);
     return c;
 }
