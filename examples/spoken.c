@@ -52,7 +52,7 @@ static setting option[N_OPTIONS] = {
     {"--hearings", NULL,
      "mel: a recording is judged so many times, with bands a little higher or lower and more or less of "
      "their means; the mean of the probabilities counts, 9"},
-    {"--epochs", NULL, "passes over the training recordings; mel 30, bins 14"},
+    {"--epochs", NULL, "passes over the training recordings; mel 40, bins 14"},
     {"--seed", "1", "of the weights, the order and the changes of the recordings"},
     {"--seeds", "1", "repeat with so many seeds, from --seed on"},
     {"--threads", "0", "0 = every core"},
@@ -68,7 +68,7 @@ static setting option[N_OPTIONS] = {
     {"--validate", "0.1",
      "share of the training recordings that says which epoch is best and kept, and is not learnt from; 0: "
      "the last is kept"},
-    {"--patience", NULL, "stop after so many epochs without a better one; mel 30, bins 8"},
+    {"--patience", NULL, "stop after so many epochs without a better one; mel 40, bins 8"},
     {"--quiet", NULL, "no progress, only the table"},
     {"--help", NULL, "this page"},
     {"--set", NULL,
@@ -506,8 +506,8 @@ static void take_usual(void) {
         {ECHO_OF, "0.6", NULL, 0.9, &strength.echo},
         {PAD, "0.1", NULL, 1, &strength.pad},          {COLOUR, "2", NULL, 4, &strength.colour},
         {LEVEL, "1", NULL, 1, &strength.level},        {MASKS, "0.2", NULL, 0.9, &strength.masks},
-        {HEARINGS, "9", NULL, MOST_HEARINGS, NULL},    {EPOCHS, "30", "14", 0, NULL},
-        {PATIENCE, "30", "8", 0, NULL}};
+        {HEARINGS, "9", NULL, MOST_HEARINGS, NULL},    {EPOCHS, "40", "14", 0, NULL},
+        {PATIENCE, "40", "8", 0, NULL}};
     for (size_t i = 0; i < sizeof usual / sizeof *usual; i++) {
         setting *o = &option[usual[i].option];
         const char *value = features == MEL ? usual[i].mel : usual[i].bins;
