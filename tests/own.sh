@@ -1,5 +1,5 @@
 #!/bin/sh
-# tests/own.sh BUILD_DIR: `make own ROWS=` and `make evidence CLAIM=`, unoptimised and in a build folder of their own, into which the library
+# tests/own.sh BUILD_DIR: `make own ROWS=`, and what `make evidence CLAIM=` refuses; unoptimised and in a build folder of their own, into which the library
 # is copied. Failures in detail; the last line is N passed, N failed, and so is the exit status.
 B=${1:-build}
 cd "$(dirname "$0")/.." || exit 2
@@ -54,17 +54,4 @@ one "make evidence, no such claim" refuses 'nowhere.c does not define evidence_c
 one "a file with another claim" refuses 'my_rows.c does not define evidence_claim_my_rows; see bench/evidence/OWN.md' \
     evidence CLAIM=examples/rows/my_rows.c
 one "and nothing is built" [ ! -e "$O/claims/my_rows/evidence" ]
-sed 's/"\.\.\/bench/"bench/; s/dice\.ms=3/dice.ms=0/' tests/evidence_dice.c > "$W/dice.c"
-one "make evidence CLAIM=" made evidence CLAIM="$W/dice.c" JOBS=1
-one "says where the tables are" says "^$O/claims/dice/results/\*.md has the tables, $O/claims/dice/README.md the answers"
-one "132 rows" [ "$(wc -l < "$O/claims/dice/results/dice.csv" 2> /dev/null)" = 133 ]
-one "a page of tables" grep -q '^# ' "$O/claims/dice/results/dice.md"
-one "a page of answers" grep -q 'dice' "$O/claims/dice/README.md"
-one "again: no row is added" made evidence CLAIM="$W/dice.c" JOBS=1
-one "132 rows still" [ "$(wc -l < "$O/claims/dice/results/dice.csv" 2> /dev/null)" = 133 ]
-one "a claim about rows" made "$O/claims/my_claim/evidence" CLAIM=examples/rows/my_claim.c $rows
-one "trains one of them" works "$O/claims/my_claim/evidence" row my_claim header re-tanh 0 0.003
-one "and says its loss" says 'loss'
-one "the committed pages are as they were" eval 'git diff --quiet HEAD -- bench/evidence/results bench/evidence/README.md || ! git rev-parse 2> /dev/null'
-
 total
