@@ -15,7 +15,7 @@ says() { grep -q -e "$1" "$W/out"; }
 refuses() {
     want=$1; shift
     made "$@" && return 1
-    grep -v '^make[:[]' "$W/out" > "$W/lines"
+    grep -v -e '^make[:[]' -e ' -o ' "$W/out" > "$W/lines"
     [ "$(wc -l < "$W/lines")" -eq 1 ] && says "$want"
 }
 works() { "$@" > "$W/out" 2>&1 < /dev/null; }
