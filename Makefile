@@ -181,7 +181,7 @@ evidence: $(CLAIM_AT)/evidence
 	@echo '$(CLAIM_AT)/results/*.md has the tables, $(CLAIM_AT)/README.md the answers'
 
 $(CLAIM_AT)/evidence: FORCE $(CLAIM_PARTS) $(B)/cmha.o
-	@grep -q 'evidence_claim evidence_claim_$(CLAIM_NAME) *=' '$(CLAIM)' || \
+	@grep -qs 'evidence_claim evidence_claim_$(CLAIM_NAME) *=' '$(CLAIM)' || \
 	    { echo '$(CLAIM) does not define evidence_claim_$(CLAIM_NAME); see bench/evidence/OWN.md' >&2; exit 1; }
 	@mkdir -p $(CLAIM_AT)
 	$(CC) $(CFLAGS) -Wall -Wextra $(BLAS_CFLAGS) -I. $(CPPFLAGS) '-DEVIDENCE_CLAIMS(X)=X($(CLAIM_NAME))' -c -o $@.claim.o $(CLAIM)

@@ -294,7 +294,6 @@ static void predict_file(cmha_model *model, const char *path) {
     free(z), iq_close(&s), close_sequences(&q);
 }
 
-/* All files are judged before anything is printed. */
 static int predict(const char *const *files, size_t n_files) {
     cmha_model model;
     size_t positions;
@@ -307,14 +306,7 @@ static int predict(const char *const *files, size_t n_files) {
         complain(1, "another model than that of the file beside it: ", option[MODEL].value);
     tc.batch = 64;
     make_room(tc.batch, positions, 2 * mc.features);
-    for (size_t i = 0; i < n_files; i++) {
-        if (option[LABELLED].value) class_of_name(files[i]);
-        predict_file(&model, files[i]);
-    }
-    print_said(option[JSON].value != NULL);
-    if (option[LABELLED].value) print_labelled();
-    close_said(), close_room(), cmha_model_close(&model), cmha_context_close(&ctx);
-    return end_program(0);
+    return predict_files(&model, files, n_files, predict_file, &option[MODEL]);
 }
 
 /* ---- The command line ---- */

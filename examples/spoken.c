@@ -1,12 +1,13 @@
-/* Learns spoken digits from their complex short-time spectra:
+/* Learns spoken digits:
        cc -O3 -march=native -fopenmp -I. examples/spoken.c -o build/spoken -lopenblas -lm
        build/spoken [OPTION...] RECORDINGS                                (--help lists everything)
        build/spoken [OPTION...] --model CHECKPOINT --predict FILE.wav...
    With -DWITH_SOUND and -lsndfile -lsamplerate behind it --predict reads WAV files of any kind.
    RECORDINGS is a folder or a tar archive of files DIGIT_SPEAKER_TAKE.wav, 8 kHz, 16 bits, mono, as in the
    Free Spoken Digit Dataset. By its custom takes 0 to 4 are the test set; --leave SPEAKER tests on a speaker
-   whom training has never heard. A position is the spectrum of 32 ms, a complex number a bin, whose size is
-   log(1 + |z| / e), e a tenth of the recording's root mean square. Its angle is half of what the bin has
+   whom training has never heard. tools/voices.h says what is heard of a recording (--features mel), and how
+   training changes it. Other features: a position is the spectrum of 32 ms, a complex number a bin, whose size
+   is log(1 + |z| / e), e a tenth of the recording's root mean square. Its angle is half of what the bin has
    turned since the window before, which tells how far the sound's frequency is from the bin's middle: a
    quarter turn where it is that of the next bin. (The phase itself, --features complex, hangs on the moment
    at which the recording begins.) */
@@ -17,6 +18,7 @@
 #include "tools/options.h"
 #include "tools/sound.h"
 #include "tools/sequences.h"
+#include "tools/voices.h"
 #include "tools/predict.h"
 
 #include <complex.h>
@@ -24,24 +26,38 @@
 #include <errno.h>
 
 enum {
-    ATTENTION, COMPARE, PARAMETERS, LEAVE, FEATURES, WINDOW, SPEED, EPOCHS, SEED, SEEDS, THREADS, BATCH, LR,
+    ATTENTION, COMPARE, PARAMETERS, LEAVE, FEATURES, WINDOW, SPEED, STRETCH, WARP, NOISE, ECHO_OF, PAD, COLOUR, LEVEL,
+    MASKS, HEARINGS, EPOCHS, SEED, SEEDS, THREADS, BATCH, LR,
     SAVE, PREDICT, MODEL, JSON, LABELLED, VALIDATE, PATIENCE, QUIET, HELP, SET, N_OPTIONS
 };
 static setting option[N_OPTIONS] = {
-    {"--attention", "rope", "a kind of the list below"},
+    {"--attention", NULL, "a kind of the list below; mel cmha, bins rope"},
     {"--compare", NULL, "kinds, KIND,KIND..., each with as many parameters as the first"},
     {"--parameters", NULL, "at most so many, by the width d_ff; with --compare those of the first kind"},
     {"--leave", NULL, "train without this speaker and test on him; all: on each in turn"},
-    {"--features", "offset",
-     "offset; complex: the bins with the phase they have; magnitude: real numbers, no phases"},
-    {"--window", "256", "samples of a window, a power of 2; the next begins half of it later"},
-    {"--speed", "0.12", "training plays recordings up to so much faster or slower, from a random sample on"},
-    {"--epochs", "14", "passes over the training recordings"},
+    {"--features", "mel",
+     "mel: the power in bands, as a logarithm; of single bins: offset; complex: with the phase they have; "
+     "magnitude: real numbers, no phases"},
+    {"--window", "256", "samples of a window, a power of 2"},
+    {"--speed", NULL, "training plays recordings up to so much faster or slower; mel 0.15, bins 0.12"},
+    {"--stretch", NULL, "mel: and up to so much faster or slower at the same pitch, 0.2"},
+    {"--warp", NULL, "mel: and with frequencies up to so much higher or lower, 0.15"},
+    {"--noise", NULL, "mel: and with noise of up to so much of a recording's root mean square, 0.1"},
+    {"--echo", NULL, "mel: and with echoes, each up to so much as loud as the one before, 0.6"},
+    {"--pad", NULL, "mel: and up to so many seconds of silence around it, or a tenth of them cut off, 0.1"},
+    {"--colour", NULL, "mel: and through other microphones, e^(this) times the power in a band, 2"},
+    {"--level", NULL,
+     "mel: a band's mean over the recording is half taken off; in training up to so much more or less, 1"},
+    {"--masks", NULL, "mel: and up to so much of the bands and half as much of the time is hidden, 0.2"},
+    {"--hearings", NULL,
+     "mel: a recording is judged so many times, with bands a little higher or lower and more or less of "
+     "their means; the mean of the probabilities counts, 9"},
+    {"--epochs", NULL, "passes over the training recordings; mel 40, bins 14"},
     {"--seed", "1", "of the weights, the order and the changes of the recordings"},
     {"--seeds", "1", "repeat with so many seeds, from --seed on"},
     {"--threads", "0", "0 = every core"},
-    {"--batch", NULL, "recordings per step, 32"},
-    {"--lr", NULL, "peak learning rate, 5e-3"},
+    {"--batch", NULL, "recordings per step; mel 16, bins 32"},
+    {"--lr", NULL, "peak learning rate; mel 4e-3, bins 5e-3"},
     {"--save", NULL,
      "a checkpoint of what was trained last; what --predict has to know lies in SAVE.classes"},
     {"--predict", NULL, "WAV files to label: prints label and probabilities of every piece"},
@@ -52,7 +68,7 @@ static setting option[N_OPTIONS] = {
     {"--validate", "0.1",
      "share of the training recordings that says which epoch is best and kept, and is not learnt from; 0: "
      "the last is kept"},
-    {"--patience", "8", "stop after so many epochs without a better one"},
+    {"--patience", NULL, "stop after so many epochs without a better one; mel 40, bins 8"},
     {"--quiet", NULL, "no progress, only the table"},
     {"--help", NULL, "this page"},
     {"--set", NULL,
@@ -60,7 +76,7 @@ static setting option[N_OPTIONS] = {
      "repeated"}};
 
 enum { MOST_SPEAKERS = 64, MOST_KINDS = 32, MOST_SEEDS = 16, DIGITS = 10 };
-enum { OFFSET, COMPLEX, MAGNITUDE };
+enum { OFFSET, COMPLEX, MAGNITUDE, MEL, N_FEATURES };
 typedef struct recording {
     float *x;
     size_t n, speaker;
@@ -70,10 +86,18 @@ static recording *recordings;
 static size_t n_recordings, n_speakers, n_seeds, window, longest; /* longest: windows of a recording */
 static char speakers[MOST_SPEAKERS][48];
 static int features;
-static double speed;
+static voice_strength strength;
+static size_t hearings;
 static size_t confusion[DIGITS][DIGITS]; /* true, said; of what was trained last */
 static const char *const digit_names[DIGITS] = {"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"};
-static known about[3] = {{"rate", AUDIO_RATE}, {"window", 0}, {"features", 0}};
+enum { RATE_IS, WINDOW_IS, FEATURES_ARE, HEARINGS_ARE, ABOUT = 7 };
+static known about[ABOUT] = {{"rate", AUDIO_RATE}, {"window", 0}, {"features", 0}, {"hearings", 0},
+                             {"bands", VOICE_BANDS}, {"context", VOICE_CONTEXT}, {"every", VOICE_EVERY}};
+/* How a recording is judged, once after another: frequencies times the first number; of a band's mean the
+   share that is taken off */
+enum { MOST_HEARINGS = 9 };
+static const double hearing[MOST_HEARINGS][2] = {
+    {1, 0.5}, {1, 0}, {1, 1}, {0.94, 0.5}, {1.06, 0.5}, {0.94, 0}, {1.06, 0}, {0.94, 1}, {1.06, 1}};
 
 /* ---- Recordings ---- */
 
@@ -99,6 +123,10 @@ static void add_recording(const char *name, const unsigned char *bytes, size_t s
     r->x = take(count, sizeof *r->x), r->n = count, r->speaker = s, r->digit = digit, r->take = take_number;
     for (size_t i = 0; i < count; i++)
         r->x[i] = (float)(int16_t)audio_number(bytes + begin + 2 * i, 2) / 32768;
+    if (features == MEL) {
+        r->n = voice_trim(r->x, r->n, &begin);
+        memmove(r->x, r->x + begin, r->n * sizeof *r->x);
+    }
 }
 
 static unsigned char *read_file(const char *path, size_t *size) {
@@ -112,6 +140,17 @@ static unsigned char *read_file(const char *path, size_t *size) {
         complain(1, "cannot read ", path);
     if (file) fclose(file);
     return bytes;
+}
+
+/* The most positions that a recording of n samples may have in training. */
+static size_t positions_of(size_t n) {
+    voice_change c = voice_same();
+    c.speed = 1 - strength.speed;
+    c.stretch = 1 - strength.stretch;
+    c.before = c.behind = AUDIO_RATE * strength.pad;
+    if (features != MEL) return audio_windows((size_t)((double)n / c.speed) + 1, window);
+    voice_frames f = voice_frames_of(voice_length(n, &c) + 1, window, &c);
+    return voice_positions(&f);
 }
 
 static void read_recordings(const char *path) {
@@ -137,7 +176,7 @@ static void read_recordings(const char *path) {
     }
     if (!n_recordings) complain(1, "there are no recordings DIGIT_SPEAKER_TAKE.wav in ", path);
     for (at = 0; at < n_recordings; at++) {
-        size_t n = audio_windows((size_t)((double)recordings[at].n / (1 - speed)) + 1, window);
+        size_t n = positions_of(recordings[at].n);
         longest = n > longest ? n : longest;
     }
 }
@@ -162,16 +201,47 @@ static void write_features(const float *z, size_t n, cmha_real *to) {
         }
 }
 
-/* Makes sequences of the recordings that are chosen. With rng each is played at a speed of its own, from a
-   sample of its own on. */
-static sequences make_sequences(const size_t *chosen, size_t n, cmha_rng *rng) {
-    sequences s = {.n = n, .width = window / 2 + 1, .is_complex = features != MAGNITUDE};
+/* How many numbers a position has, complex ones if they are. */
+static size_t width_of(void) { return features == MEL ? VOICE_WIDTH : window / 2 + 1; }
+
+/* Makes sequences of the power in bands of the recordings that are chosen: with rng each has changes of its
+   own, without it all are heard in the same way. */
+static sequences hear_all(const size_t *chosen, size_t n, cmha_rng *rng, const double how[2]) {
+    sequences s = {.n = n, .width = VOICE_WIDTH};
+    size_t positions = 0, count, i;
+    s.begin = take(n + 1, sizeof *s.begin);
+    s.label = take(n, sizeof *s.label);
+    for (i = 0; i < n; i++) {
+        const recording *r = &recordings[chosen[i]];
+        voice_change c = voice_same();
+        c.warp = how[0];
+        c.level = how[1];
+        if (rng) c = voice_draw(&strength, rng);
+        cmha_real *heard = voice_hear(r->x, r->n, window, &c, rng, &count);
+        s.begin[i + 1] = s.begin[i] + count;
+        s.label[i] = (cmha_real)r->digit;
+        s.longest = count > s.longest ? count : s.longest;
+        if (s.begin[i + 1] > positions) {
+            positions = 2 * s.begin[i + 1];
+            s.x = text_memory(s.x, positions, VOICE_WIDTH, sizeof *s.x);
+        }
+        if (!heard || !s.x) complain(1, "no memory for so much", "");
+        else memcpy(s.x + s.begin[i] * VOICE_WIDTH, heard, count * VOICE_WIDTH * sizeof *heard);
+        free(heard);
+    }
+    return s;
+}
+
+/* Makes sequences of the spectra of recordings that are chosen. With rng each is played at a speed of its
+   own, from a sample of its own on. */
+static sequences make_spectra(const size_t *chosen, size_t n, cmha_rng *rng) {
+    sequences s = {.n = n, .width = window / 2 + 1, .is_complex = features < MAGNITUDE};
     double *rate = take(2 * n, sizeof *rate), *start = rate + n;
     size_t most = 0, i, j, count;
     s.begin = take(n + 1, sizeof *s.begin), s.label = take(n, sizeof *s.label);
     for (i = 0; i < n; i++) {
         const recording *r = &recordings[chosen[i]];
-        rate[i] = rng ? 1 + speed * (2 * cmha_rng_uniform(rng) - 1) : 1;
+        rate[i] = rng ? 1 + strength.speed * (2 * cmha_rng_uniform(rng) - 1) : 1;
         start[i] = rng ? cmha_rng_uniform(rng) * 0.5 * (double)(r->n < window ? r->n : window) : 0;
         count = (size_t)(((double)r->n - start[i]) / rate[i]);
         s.begin[i + 1] = s.begin[i] + audio_windows(count, window), s.label[i] = (cmha_real)r->digit;
@@ -197,13 +267,39 @@ static sequences make_sequences(const size_t *chosen, size_t n, cmha_rng *rng) {
     return s;
 }
 
+static sequences make_sequences(const size_t *chosen, size_t n, cmha_rng *rng) {
+    return features == MEL ? hear_all(chosen, n, rng, hearing[0]) : make_spectra(chosen, n, rng);
+}
+
+/* Writes the class scores of the recordings that are chosen, scores [n, classes]; where there are several
+   hearings the logarithms of their mean probabilities. */
+static void listen(cmha_model *model, const size_t *chosen, size_t n, cmha_real *scores) {
+    size_t all = times(n, DIGITS), h, i, c;
+    double *sum = take(all, sizeof *sum);
+    for (h = 0; h < hearings; h++) {
+        sequences s = h ? hear_all(chosen, n, NULL, hearing[h]) : make_sequences(chosen, n, NULL);
+        judge(model, &s, NULL, scores);
+        close_sequences(&s);
+        for (i = 0; i < n; i++) {
+            const cmha_real *x = scores + i * DIGITS;
+            double whole = 0, most = (double)x[best_of(x, DIGITS)];
+            for (c = 0; c < DIGITS; c++) whole += exp((double)x[c] - most);
+            for (c = 0; c < DIGITS; c++) sum[i * DIGITS + c] += exp((double)x[c] - most) / whole;
+        }
+    }
+    for (i = 0; i < all; i++)
+        if (hearings > 1) scores[i] = (cmha_real)log(fmax(sum[i] / (double)hearings, 1e-30));
+    free(sum);
+}
+
 /* ---- A kind of attention ---- */
 
 static void save(cmha_model *model) {
-    about[1].value = window;
-    about[2].value = (uint64_t)features;
+    about[WINDOW_IS].value = window;
+    about[FEATURES_ARE].value = (uint64_t)features;
+    about[HEARINGS_ARE].value = hearings;
     check(cmha_model_save(model, option[SAVE].value));
-    save_known(option[SAVE].value, about, 3, digit_names, DIGITS);
+    save_known(option[SAVE].value, about, ABOUT, digit_names, DIGITS);
 }
 
 /* Puts a share of n recordings, drawn by the seed, behind the others; returns how many they are. */
@@ -223,17 +319,16 @@ static size_t hold_out(size_t *chosen, size_t n) {
 
 /* Judges the test recordings and returns the share that is right. */
 static double test_model(cmha_model *model, const size_t *test, size_t n) {
-    sequences s = make_sequences(test, n, NULL);
     cmha_real *scores = take(times(n, DIGITS), sizeof *scores);
     size_t right = 0;
-    judge(model, &s, NULL, scores);
+    listen(model, test, n, scores);
     memset(confusion, 0, sizeof confusion);
     for (size_t i = 0; i < n; i++) {
-        size_t best = best_of(scores + i * DIGITS, DIGITS);
-        confusion[(size_t)s.label[i]][best]++;
-        right += best == (size_t)s.label[i];
+        size_t said = best_of(scores + i * DIGITS, DIGITS), is = (size_t)recordings[test[i]].digit;
+        confusion[is][said]++;
+        right += said == is;
     }
-    close_sequences(&s), free(scores);
+    free(scores);
     return (double)right / (double)n;
 }
 
@@ -256,13 +351,15 @@ static double train_kind(const char *kind, size_t leave, uint64_t epochs, size_t
     if (!n_train || !n_test) complain(1, "nothing to train on, or nothing to test on", "");
     held = hold_out(train, n_train);
     n_train -= held;
-    sequences held_out = make_sequences(train + n_train, held, NULL);
+    /* Changed, recordings that are held out are more like those of strangers. */
+    cmha_rng other = cmha_rng_make(ctx.config.seed, (1u << 30) + 2);
+    sequences held_out = make_sequences(train + n_train, held, features == MEL ? &other : NULL);
     tc.steps = times((n_train + tc.batch - 1) / tc.batch, (size_t)epochs);
-    make_room(n_recordings, longest, (window / 2 + 1) * (features == MAGNITUDE ? 1 : 2));
+    make_room(n_recordings, longest, width_of() * (features < MAGNITUDE ? 2 : 1));
     check(cmha_model_init(&model, &ctx, &mc)), check(cmha_trainer_init(&trainer, &model, &tc));
     *parameters = model.parameters.size;
     for (; e <= epochs; e++) {
-        sequences s = make_sequences(train, n_train, speed > 0 ? &rng : NULL);
+        sequences s = make_sequences(train, n_train, features == MEL || strength.speed > 0 ? &rng : NULL);
         loss = learn(&trainer, &s, e);
         close_sequences(&s);
         show_progress(&option[QUIET], kind, "", e, epochs, loss, start);
@@ -278,17 +375,26 @@ static double train_kind(const char *kind, size_t leave, uint64_t epochs, size_t
 
 /* ---- Prediction ---- */
 
+/* The most samples that the model reads at once */
+static size_t longest_piece(void) {
+    size_t frames = times(mc.max_positions, VOICE_EVERY);
+    if (features == MEL) return times(frames - 1, voice_step(window)) + window;
+    return times(mc.max_positions - 1, window / 2) + window;
+}
+
 /* Judges a file in pieces as long as the model reads; a last one shorter than a window is left out. */
 static void predict_file(cmha_model *model, const char *path) {
-    size_t piece = times(mc.max_positions - 1, window / 2) + window, count, n, f, i;
+    size_t piece = longest_piece(), count, n, f, i, begin = 0;
     float *x;
     must(sound_load(path, &x, &count, failure));
+    if (features == MEL) count = voice_trim(x, count, &begin);
     n = count / piece;
     n += !n || count % piece >= window;
     recordings = take(n, sizeof *recordings);
     size_t *chosen = take(tc.batch, sizeof *chosen);
+    cmha_real *scores = take(times(tc.batch, DIGITS), sizeof *scores);
     for (i = 0; i < n; i++) {
-        recordings[i].x = x + i * piece;
+        recordings[i].x = x + begin + i * piece;
         recordings[i].n = count - i * piece < piece ? count - i * piece : piece;
     }
     for (f = 0; f < n; f += i) {
@@ -296,33 +402,30 @@ static void predict_file(cmha_model *model, const char *path) {
             if (f + i == n) break;
             chosen[i] = f + i;
         }
-        sequences s = make_sequences(chosen, i, NULL);
-        say_of(model, &s, path, f);
-        close_sequences(&s);
+        listen(model, chosen, i, scores);
+        say_scores(scores, i, path, f);
     }
+    free(scores);
     free(recordings), free(chosen), free(x);
 }
 
-/* All files are judged before anything is printed. */
 static int predict(const char *const *files, size_t n_files) {
     cmha_model model;
-    open_known(&model, option[MODEL].value, about, 3);
-    window = (size_t)about[1].value;
-    features = (int)(about[2].value & 3);
-    int known_window = about[1].value >= 4 && about[1].value <= 1024 && !(window & (window - 1));
-    if (about[0].value != AUDIO_RATE || !known_window || about[2].value > MAGNITUDE ||
-        mc.features != window / 2 + 1 || mc.complex_features != (features != MAGNITUDE))
+    const known mine[ABOUT - HEARINGS_ARE - 1] = {about[4], about[5], about[6]};
+    open_known(&model, option[MODEL].value, about, ABOUT);
+    int known_window = about[WINDOW_IS].value >= 4 && about[WINDOW_IS].value <= AUDIO_MOST;
+    int heard = about[HEARINGS_ARE].value >= 1 && about[HEARINGS_ARE].value <= MOST_HEARINGS;
+    for (int i = 0; i < 3; i++) heard = heard && about[4 + i].value == mine[i].value;
+    window = (size_t)about[WINDOW_IS].value;
+    features = (int)(about[FEATURES_ARE].value & 3);
+    hearings = (size_t)about[HEARINGS_ARE].value;
+    if (about[RATE_IS].value != AUDIO_RATE || !known_window || window & (window - 1) || !heard ||
+        about[FEATURES_ARE].value > MEL || mc.features != width_of() || told.classes != DIGITS ||
+        mc.complex_features != (features < MAGNITUDE) || (features != MEL && hearings > 1))
         complain(1, "another model than that of the file beside it: ", option[MODEL].value);
     tc.batch = 32;
     make_room(tc.batch, mc.max_positions, mc.features * (mc.complex_features ? 2 : 1));
-    for (size_t i = 0; i < n_files; i++) {
-        if (option[LABELLED].value) class_of_name(files[i]);
-        predict_file(&model, files[i]);
-    }
-    print_said(option[JSON].value != NULL);
-    if (option[LABELLED].value) print_labelled();
-    close_said(), close_room(), cmha_model_close(&model), cmha_context_close(&ctx);
-    return end_program(0);
+    return predict_files(&model, files, n_files, predict_file, &option[MODEL]);
 }
 
 /* ---- The command line ---- */
@@ -346,8 +449,12 @@ static void configure(const char *kind, char **settings, int n_set) {
                               "delta_init=rope_start n_layers=2 d_model=64 d_ff=128 dropout=0.05"));
     check(cmha_config_set_all(&ctx, cmha_trainer_table(), &tc,
                               "batch=32 length=64 lr=5e-3 weight_decay=0.1"));
+    if (features == MEL) {
+        check(cmha_config_set_all(&ctx, cmha_model_table(), &mc, "n_heads=2"));
+        check(cmha_config_set_all(&ctx, cmha_trainer_table(), &tc, "batch=16 lr=4e-3"));
+    }
     set_kind(kind, &mc);
-    mc.causal = 0, mc.features = window / 2 + 1, mc.complex_features = features != MAGNITUDE;
+    mc.causal = 0, mc.features = width_of(), mc.complex_features = features < MAGNITUDE;
     mc.max_positions = longest;
     for (int o = BATCH; o <= LR; o++)
         if (option[o].value) set_field(both, 2, option[o].name + 2, option[o].value);
@@ -389,8 +496,30 @@ static size_t train_all(const char *kind, const size_t speaker[2], uint64_t epoc
     return parameters;
 }
 
+/* Gives options that were not named the values that are usual with these features, and reads those of the
+   changes; of bins there is but the speed. */
+static void take_usual(void) {
+    static const struct { int option; const char *mel, *bins; double most, *value; } usual[] = {
+        {ATTENTION, "cmha", "rope", 0, NULL},
+        {SPEED, "0.15", "0.12", 0.5, &strength.speed}, {STRETCH, "0.2", NULL, 0.5, &strength.stretch},
+        {WARP, "0.15", NULL, 0.5, &strength.warp},     {NOISE, "0.1", NULL, 1, &strength.noise},
+        {ECHO_OF, "0.6", NULL, 0.9, &strength.echo},
+        {PAD, "0.1", NULL, 1, &strength.pad},          {COLOUR, "2", NULL, 4, &strength.colour},
+        {LEVEL, "1", NULL, 1, &strength.level},        {MASKS, "0.2", NULL, 0.9, &strength.masks},
+        {HEARINGS, "9", NULL, MOST_HEARINGS, NULL},    {EPOCHS, "40", "14", 0, NULL},
+        {PATIENCE, "40", "8", 0, NULL}};
+    for (size_t i = 0; i < sizeof usual / sizeof *usual; i++) {
+        setting *o = &option[usual[i].option];
+        const char *value = features == MEL ? usual[i].mel : usual[i].bins;
+        if (o->value && !value) complain(2, "only for --features mel is ", o->name);
+        if (!o->value) o->value = value;
+        if (o->value && usual[i].value) *usual[i].value = number_of(o, 0, usual[i].most);
+    }
+    hearings = features == MEL ? (size_t)whole_of(&option[HEARINGS], 1, MOST_HEARINGS) : 1;
+}
+
 int main(int argc, char **argv) {
-    static const char *const kinds_of[] = {"offset", "complex", "magnitude"};
+    static const char *const kinds_of[] = {"offset", "complex", "magnitude", "mel"};
     int n_set = 0;
     char list[1024];
     const char **files;
@@ -399,13 +528,15 @@ int main(int argc, char **argv) {
     argc = take_files(argc, argv, &files, &n_files);
     const uint32_t flags = 1u << JSON | 1u << LABELLED | 1u << QUIET | 1u << HELP;
     const char *path = read_options(option, N_OPTIONS, flags, argc, argv, &n_set);
+    while (features < N_FEATURES && strcmp(kinds_of[features], option[FEATURES].value)) features++;
+    if (features == N_FEATURES)
+        no_such("there are no --features", option[FEATURES].value, kinds_of, N_FEATURES);
+    take_usual();
     uint64_t epochs = whole_of(&option[EPOCHS], 1, 100000), seed = whole_of(&option[SEED], 0, UINT64_MAX / 2);
     n_seeds = (size_t)whole_of(&option[SEEDS], 1, MOST_SEEDS);
-    window = (size_t)whole_of(&option[WINDOW], 4, 1024), speed = number_of(&option[SPEED], 0, 0.5);
+    window = (size_t)whole_of(&option[WINDOW], 4, 1024);
     whole_of(&option[PATIENCE], 1, 100000), number_of(&option[VALIDATE], 0, 0.5);
     if (window & (window - 1)) complain(2, "--window is a power of 2, not ", option[WINDOW].value);
-    while (features < 3 && strcmp(kinds_of[features], option[FEATURES].value)) features++;
-    if (features == 3) no_such("there are no --features", option[FEATURES].value, kinds_of, 3);
     open_context(&option[SEED], &option[THREADS], option[HELP].value != NULL);
     if (option[HELP].value) return help();
     if (n_files && path) complain(2, "see --help; what is ", path);

@@ -1052,7 +1052,8 @@ if [ -x "$P/spoken" ]; then
     for d in 0 1 2 3; do for t in 3 4 5 6 7 8; do
         tone "$W/digits/${d}_ann_$t.wav" 8000 $((8 + 6 * d + t % 2)); tone "$W/digits/${d}_bob_$t.wav" 8000 $((9 + 6 * d + t % 2))
     done; done
-    tiny="--batch 8 --lr 5e-3 --window 64 --set n_layers=1 --set d_model=32 --set d_ff=32 --quiet"
+    mel="--batch 8 --lr 5e-3 --window 64 --set n_layers=1 --set d_model=32 --set d_ff=32 --quiet"
+    tiny="--features offset --batch 8 --lr 5e-3 --window 64 --set n_layers=1 --set d_model=32 --set d_ff=32 --quiet"
     # right THAN: the accuracy in the last row of the table
     right() { awk -v than="$1" '/^rope / { last = $(NF - 1) } END { exit !(last >= than) }' "$W/out"; }
     one "spoken learns four tones" works "$P/spoken" "$W/digits" $tiny --epochs 12 --save "$W/spoken.model"
@@ -1074,6 +1075,30 @@ if [ -x "$P/spoken" ]; then
     for what in magnitude complex; do
         one "spoken --features $what" works "$P/spoken" "$W/digits" $tiny --epochs 1 --features $what
     done
+    # the power in bands; tones whose pitch is what they are need little of the changes
+    still="--speed 0.05 --warp 0.02 --colour 0.5 --hearings 3"
+    right_mel() { awk -v than="$1" '/^cmha / { last = $(NF - 1) } END { exit !(last >= than) }' "$W/out"; }
+    one "spoken --features mel learns them" works "$P/spoken" "$W/digits" $mel $still --epochs 16 --save "$W/mel.model"
+    one "and is right of most" right_mel 80
+    cp "$W/out" "$W/mel.out"
+    one "again with the same seed" works "$P/spoken" "$W/digits" $mel $still --epochs 16
+    one "the same" cmp -s "$W/out" "$W/mel.out"
+    one "its model labels" works "$P/spoken" --model "$W/mel.model" --predict "$W/digits"/*_4.wav --labelled
+    one "and is right of most" awk '/^[0-9]* of 8 right$/ { n = $1 } END { exit n < 6 }' "$W/out"
+    for row in 'features	2' 'bands	25' 'context	9' 'hearings	0' 'hearings	10' 'every	1'; do
+        cp "$W/mel.model" "$W/else.model"
+        sed "s/^${row%%	*}	.*/$row/" "$W/mel.model.classes" > "$W/else.model.classes"
+        one "a model with $row" complains "$P/spoken" --model "$W/else.model" --predict "$W/digits/0_ann_4.wav"
+        one "is another one" says 'another model than that of the file beside it'
+    done
+    grep -v '^hearings' "$W/mel.model.classes" > "$W/else.model.classes"
+    one "a model without what it hears" complains "$P/spoken" --model "$W/else.model" --predict "$W/digits/0_ann_4.wav"
+    for o in stretch warp noise echo pad colour level masks; do
+        one "spoken, --$o of bins" complains "$P/spoken" "$W/digits" $tiny --$o 0.1
+        one "it says whose it is" says "only for --features mel is --$o"
+        one "spoken, too much --$o" complains "$P/spoken" "$W/digits" $mel --$o 5
+    done
+    one "spoken, no --features" complains "$P/spoken" "$W/digits" $mel --features mle
     one "spoken, no such speaker" complains "$P/spoken" "$W/digits" $tiny --leave eve
     one "spoken, no archive" complains "$P/spoken" README.md $tiny
     one "spoken, a missing file" complains "$P/spoken" "$W/nowhere" $tiny

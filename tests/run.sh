@@ -26,6 +26,7 @@ fi
 beside "programs" tests/programs.sh "$B"
 [ -x "$B/train_tiny" ] && beside "rows of one's own" tests/rows.sh "$B"
 beside "reference, manual pages, installation" tests/docs.sh "$B" "$all"
+[ -x "$B/evidence_test" ] && beside "make own, make evidence" tests/own.sh "$B"
 if [ "$all" ]; then
     [ -x "$B/look" ] && beside "look, its pages in a browser" tests/look.sh "$B"
     [ -e "$B/web/index.html" ] && beside "web, its page in a browser" tests/web.sh "$B"

@@ -1,7 +1,9 @@
-/* What spoken.c reads with: WAV files, of other rates and kinds too, tar archives, spectra. */
+/* What spoken.c reads with: WAV files, of other rates and kinds too, tar archives, spectra, and what it hears
+   of a recording, with every change that training makes. */
 #include "check.h"
 
 #include "../examples/tools/sound.h"
+#include "../examples/tools/voices.h"
 
 static char error[TEXT_ERROR];
 static unsigned char file[40000];
@@ -233,7 +235,159 @@ static void damaged(void) {
     }
 }
 
+/* ---- What is heard ---- */
+
+enum { WORD = 3000, HEAR_WINDOW = 256 };
+static float word[WORD];
+
+/* Two tones with a pause, so that bands and times differ. */
+static void make_word(void) {
+    for (size_t t = 0; t < WORD; t++) {
+        double loud = t > 1200 && t < 1600 ? 0.01 : 0.3, hertz = t < 1300 ? 500 + 0.2 * (double)t : 1700;
+        word[t] = (float)(loud * sin(6.283185307179586 * hertz * (double)t / AUDIO_RATE));
+    }
+}
+
+/* Hears n samples; all that comes is finite and not larger than a standardised recording allows. */
+static cmha_real *hear(const float *x, size_t n, const voice_change *c, cmha_rng *rng, size_t *positions) {
+    cmha_real *heard = voice_hear(x, n, HEAR_WINDOW, c, rng, positions);
+    CHECK(heard && *positions >= 1);
+    for (size_t i = 0; heard && i < *positions * VOICE_WIDTH; i++)
+        CHECK_THAT(fabs((double)heard[i]) < 1000, "number %zu is %g", i, (double)heard[i]);
+    return heard;
+}
+
+/* Is the word heard with these changes as it is without one? */
+static int heard_the_same(const voice_change *c, uint64_t noise) {
+    voice_change none = voice_same();
+    cmha_rng rng = cmha_rng_make(noise, 0);
+    size_t a, b;
+    cmha_real *x = hear(word, WORD, &none, NULL, &a), *y = hear(word, WORD, c, &rng, &b);
+    int same = a == b && !memcmp(x, y, a * VOICE_WIDTH * sizeof *x);
+    free(x), free(y);
+    return same;
+}
+
+/* Each strength alone: 0 changes nothing; more does, within its bounds, and the same for the same seed. */
+static void strengths(void) {
+    enum { STRENGTHS = sizeof(voice_strength) / sizeof(double) };
+    double each[STRENGTHS];
+    voice_strength s;
+    size_t i, k, a, b;
+    memset(each, 0, sizeof each), memcpy(&s, each, sizeof s);
+    for (k = 0; k < 20; k++) {
+        cmha_rng rng = cmha_rng_make(k, 1);
+        voice_change c = voice_draw(&s, &rng);
+        CHECK(heard_the_same(&c, k));
+    }
+    for (i = 0; i < STRENGTHS; i++) {
+        size_t changed = 0;
+        memset(each, 0, sizeof each), each[i] = 0.4, memcpy(&s, each, sizeof s);
+        for (k = 0; k < 20; k++) {
+            cmha_rng rng = cmha_rng_make(k, 1), again = rng, noise = cmha_rng_make(k, 2), same = noise;
+            voice_change c = voice_draw(&s, &rng), d = voice_draw(&s, &again);
+            CHECK(!memcmp(&c, &d, sizeof c));
+            CHECK(fabs(c.speed - 1) <= 0.4 && fabs(c.stretch - 1) <= 0.4 && fabs(c.warp - 1) <= 0.4);
+            CHECK(c.noise >= 0 && c.noise <= 0.4 && c.level >= 0.3 && c.level <= 0.7);
+            CHECK(fabs(c.before) <= 0.4 * AUDIO_RATE && fabs(c.behind) <= 0.4 * AUDIO_RATE);
+            CHECK(c.echo >= 0 && c.echo <= 0.4 && c.delay >= 80 && c.delay <= 240 && c.floor > 0);
+            CHECK(c.band + c.bands <= VOICE_BANDS && c.frame >= 0 && c.frame + c.frames <= 1);
+            cmha_real *x = hear(word, WORD, &c, &noise, &a), *y = hear(word, WORD, &d, &same, &b);
+            CHECK(a == b && !memcmp(x, y, a * VOICE_WIDTH * sizeof *x));
+            free(x), free(y);
+            changed += !heard_the_same(&c, k);
+        }
+        CHECK_THAT(changed >= 15, "strength %zu changes %zu of 20", i, changed);
+    }
+}
+
+/* No sample, one, less than a window, silence: with all changes at once */
+static void little(void) {
+    static const size_t lengths[] = {0, 1, 2, 79, 80, 255, 256, 257, 1000};
+    static const voice_strength strong = {0.5, 0.5, 0.5, 1, 0.9, 1, 1, 4, 1};
+    static float silence[1000];
+    size_t i, k, n, begin;
+    for (i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+        float *x = (float *)check_alloc(lengths[i], sizeof *x); /* no sample beyond it is read */
+        for (k = 0; k < lengths[i]; k++) x[k] = word[k];
+        for (k = 0; k < 50; k++) {
+            cmha_rng rng = cmha_rng_make(k, i);
+            voice_change c = voice_draw(&strong, &rng);
+            free(hear(x, lengths[i], &c, &rng, &n));
+            cmha_real *none = hear(silence, lengths[i], &c, &rng, &n);
+            for (size_t at = 0; at < n * VOICE_WIDTH; at++) CHECK(none[at] == 0);
+            free(none);
+        }
+        n = voice_trim(x, lengths[i], &begin);
+        CHECK(begin + n <= lengths[i] && (n > 0 || !lengths[i]));
+        CHECK(voice_trim(silence, lengths[i], &begin) == lengths[i] && begin == 0);
+        free(x);
+    }
+}
+
+/* Loudness and silence around it are not heard; a warp is heard as another tone; a level takes means off. */
+static void hearing(void) {
+    static float padded[WORD + 4000], tone_at[2][2000], played[2 * WORD];
+    static double bands[200 * VOICE_BANDS], other[200 * VOICE_BANDS], place[HEAR_WINDOW / 2 + 1];
+    voice_change c = voice_same();
+    voice_frames f = voice_frames_of(2000, HEAR_WINDOW, &c);
+    cmha_rng rng = cmha_rng_make(3, 3);
+    size_t a, b, i, t, n;
+    double sum = 0, whole = 0;
+    for (t = 0; t < WORD; t++) padded[2000 + t] = word[t] / 8;
+    n = voice_trim(padded, WORD + 4000, &i);
+    CHECK(i <= 2000 && i + 240 > 2000 && i + n >= 2000 + WORD && i + n <= 2000 + WORD + 240);
+    cmha_real *x = hear(word, WORD, &c, NULL, &a), *y = hear(padded + 2000, WORD, &c, NULL, &b);
+    CHECK(a == b);
+    for (i = 0; i < a * VOICE_WIDTH; i++) CHECK_NEAR(x[i], y[i], 1e-3);
+    free(x), free(y);
+    CHECK(voice_length(WORD, &c) == WORD);
+    voice_play(word, WORD, &c, played);
+    CHECK(!memcmp(played, word, sizeof word));
+    c.speed = 2, c.before = 100;
+    CHECK(voice_length(WORD, &c) == (WORD + 100) / 2);
+    voice_play(word, WORD, &c, played);
+    CHECK(played[49] == 0 && played[50] == word[0] && played[150] == word[200]);
+    c = voice_same(), c.noise = 0.5, c.dull = 0.9;
+    for (t = 0; t < WORD; t++) played[t] = word[t];
+    voice_noise(played, WORD, &c, &rng);
+    for (t = 0; t < WORD; t++) {
+        sum += pow((double)played[t] - (double)word[t], 2);
+        whole += pow((double)word[t], 2);
+    }
+    CHECK_NEAR(sqrt(sum / whole), 0.5, 0.1);
+    for (t = 0; t < 2000; t++)
+        for (i = 0; i < 2; i++)
+            tone_at[i][t] = (float)sin(6.283185307179586 * (i ? 1200 : 1000) * (double)t / AUDIO_RATE);
+    c = voice_same();
+    voice_powers(tone_at[1], 2000, &f, &c, other);
+    c.warp = 1.2;
+    voice_powers(tone_at[0], 2000, &f, &c, bands);
+    for (t = 0, a = b = 0; t < VOICE_BANDS; t++) {
+        a = bands[t] > bands[a] ? t : a;
+        b = other[t] > other[b] ? t : b;
+    }
+    CHECK(a == b);
+    for (i = 0; i < 40; i++) { /* every bin keeps its order and stays where there are bands */
+        static const voice_strength warped = {0, 0, 0.5, 0, 0, 0, 0, 0, 0};
+        c = voice_draw(&warped, &rng);
+        c.bend = c.fold = 0;
+        voice_places(HEAR_WINDOW, &c, place);
+        CHECK_NEAR(place[HEAR_WINDOW / 2], VOICE_BANDS + 1, 1e-6);
+        for (t = 1; t <= HEAR_WINDOW / 2; t++) CHECK(place[t] >= place[t - 1]);
+    }
+    c = voice_same(), c.level = 1;
+    voice_level(bands, f.n, &c);
+    for (i = 0; i < VOICE_BANDS; i++) {
+        for (sum = 0, t = 0; t < f.n; t++) sum += bands[t * VOICE_BANDS + i];
+        CHECK_NEAR(sum, 0, 1e-9);
+    }
+    for (sum = 0, i = 0; i < f.n * VOICE_BANDS; i++) sum += bands[i] * bands[i];
+    CHECK_NEAR(sum / (double)(f.n * VOICE_BANDS), 1, 1e-3);
+}
+
 int main(void) {
     wav(), tar(), spectra(), kinds(), damaged();
+    make_word(), strengths(), little(), hearing();
     return check_end();
 }

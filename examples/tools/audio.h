@@ -7,7 +7,7 @@
 
 #include <math.h>
 
-enum { AUDIO_RATE = 8000 };
+enum { AUDIO_RATE = 8000, AUDIO_MOST = 1024 }; /* Hz; samples of a window */
 
 /* Reads little-endian numbers of `n` bytes. */
 static inline uint32_t audio_number(const unsigned char *bytes, int n) {
@@ -71,8 +71,20 @@ static inline int audio_tar(const unsigned char *tar, size_t n, size_t *at, char
     return 0;
 }
 
-/* Replaces z, planes of n = 2^k numbers, by sum_t z_t e^(-2 pi i f t / n). */
+/* Gives the cosine and sine of -2 pi m / AUDIO_MOST, m < AUDIO_MOST / 2, worked out once. */
+static inline const double (*audio_turns(void))[2] {
+    static double turns[AUDIO_MOST / 2][2];
+    for (size_t m = turns[0][0] > 0 ? AUDIO_MOST : 0; m < AUDIO_MOST / 2; m++) {
+        double angle = -6.283185307179586 * (double)m / AUDIO_MOST;
+        turns[m][0] = cos(angle);
+        turns[m][1] = sin(angle);
+    }
+    return (const double (*)[2])turns;
+}
+
+/* Replaces z, planes of n = 2^k <= AUDIO_MOST numbers, by sum_t z_t e^(-2 pi i f t / n). */
 static inline void audio_fft(size_t n, double *re, double *im) {
+    const double (*turns)[2] = audio_turns();
     size_t i, j = 0, m, half;
     for (i = 1; i < n; i++) { /* bit-reversed order */
         for (m = n / 2; j & m; m /= 2) j ^= m;
@@ -83,7 +95,7 @@ static inline void audio_fft(size_t n, double *re, double *im) {
     }
     for (half = 1; half < n; half *= 2)
         for (m = 0; m < half; m++) {
-            double angle = -3.141592653589793 * (double)m / (double)half, c = cos(angle), s = sin(angle);
+            double c = turns[m * (AUDIO_MOST / 2 / half)][0], s = turns[m * (AUDIO_MOST / 2 / half)][1];
             for (i = m; i < n; i += 2 * half) {
                 double x = c * re[i + half] - s * im[i + half], y = s * re[i + half] + c * im[i + half];
                 re[i + half] = re[i] - x, im[i + half] = im[i] - y, re[i] += x, im[i] += y;
@@ -99,9 +111,9 @@ static inline size_t audio_windows(size_t count, size_t window) {
 
 /* Writes the spectra of these windows under Hann's, bins 0 to window/2: out [windows, 2 (window/2 + 1)],
    planes. Phases are those against the first sample, so that a tone in the middle of a bin keeps its phase
-   from window to window. window = 2^k <= 1024. */
+   from window to window. window = 2^k <= AUDIO_MOST. */
 static inline void audio_spectra(const float *x, size_t count, size_t window, float *out) {
-    double re[1024], im[1024];
+    double re[AUDIO_MOST], im[AUDIO_MOST];
     size_t bins = window / 2 + 1, n = audio_windows(count, window), t, i;
     for (t = 0; t < n; t++, out += 2 * bins) {
         for (i = 0; i < window; i++) {

@@ -126,18 +126,16 @@ static inline void open_known(cmha_model *model, const char *path, known *k, siz
 
 /* ---- What a model says ---- */
 
-/* Judges these sequences, the frames of a file from `frame` on, and keeps what is told. */
-static inline void say_of(cmha_model *model, const sequences *s, const char *file, size_t frame) {
+/* Keeps what is told of n frames of a file, from `frame` on: scores [n, classes], logits. */
+static inline void say_scores(const cmha_real *scores, size_t n, const char *file, size_t frame) {
     size_t C = told.classes, i, c;
-    cmha_real *scores = (cmha_real *)take(times(s->n, C), sizeof *scores);
-    judge(model, s, NULL, scores);
-    if (told.n + s->n > told.room) {
-        told.room = 2 * told.n + s->n;
+    if (told.n + n > told.room) {
+        told.room = 2 * told.n + n;
         told.rows = text_memory(told.rows, told.room, 1, sizeof *told.rows);
         told.shares = (double *)text_memory(told.shares, told.room, C, sizeof *told.shares);
         if (!told.rows || !told.shares) complain(1, "no memory for so much", "");
     }
-    for (i = 0; i < s->n; i++) {
+    for (i = 0; i < n; i++) {
         const cmha_real *from = scores + i * C;
         double *to = told.shares + told.n * C, sum = 0;
         size_t best = best_of(from, C);
@@ -147,6 +145,13 @@ static inline void say_of(cmha_model *model, const sequences *s, const char *fil
         told.rows[told.n].file = file;
         told.rows[told.n++].frame = frame + i;
     }
+}
+
+/* Judges these sequences, the frames of a file from `frame` on, and keeps what is told. */
+static inline void say_of(cmha_model *model, const sequences *s, const char *file, size_t frame) {
+    cmha_real *scores = (cmha_real *)take(times(s->n, told.classes), sizeof *scores);
+    judge(model, s, NULL, scores);
+    say_scores(scores, s->n, file, frame);
     free(scores);
 }
 
@@ -283,6 +288,23 @@ static inline void close_said(void) {
     free(told.rows);
     free(told.shares);
     memset(&told, 0, sizeof told);
+}
+
+/* Judges each of n files by `judge_file`, prints what was said when all are judged, and ends the program.
+   asked: the options --model, --json, --labelled, in this order. */
+static inline int predict_files(cmha_model *model, const char *const *files, size_t n,
+                                void (*judge_file)(cmha_model *, const char *), const setting *asked) {
+    for (size_t i = 0; i < n; i++) {
+        if (asked[2].value) class_of_name(files[i]);
+        judge_file(model, files[i]);
+    }
+    print_said(asked[1].value != NULL);
+    if (asked[2].value) print_labelled();
+    close_said();
+    close_room();
+    cmha_model_close(model);
+    cmha_context_close(&ctx);
+    return end_program(0);
 }
 
 #endif

@@ -1,0 +1,57 @@
+#!/bin/sh
+# tests/own.sh BUILD_DIR: `make own ROWS=`, and what `make evidence CLAIM=` refuses; unoptimised and in a build folder of their own, into which the library
+# is copied. Failures in detail; the last line is N passed, N failed, and so is the exit status.
+B=${1:-build}
+cd "$(dirname "$0")/.." || exit 2
+W=$B/tests/own
+rm -rf "$W" && mkdir -p "$W/build" || exit 2
+. tests/parts.sh
+unset ROWS CLAIM ARGS JOBS
+cp -p "$B/config.mk" "$B/cmha.o" "$W/build" && cp -Rp "$B/evidence.objects" "$B/commit.h" "$W/build" || exit 2
+O=$W/build
+made() { make --no-print-directory B="$O" CPPFLAGS="$CPPFLAGS -O0" "$@" > "$W/out" 2>&1 < /dev/null; }
+says() { grep -q -e "$1" "$W/out"; }
+# refuses WORDS ARGUMENT...: make fails and says these words, in one line but for make's own
+refuses() {
+    want=$1; shift
+    made "$@" && return 1
+    grep -v -e '^make[:[]' -e ' -o ' "$W/out" > "$W/lines"
+    [ "$(wc -l < "$W/lines")" -eq 1 ] && says "$want"
+}
+works() { "$@" > "$W/out" 2>&1 < /dev/null; }
+small="--quiet --threads 1 --set n_layers=1 --set d_model=16 --set d_ff=16 --set n_heads=2 --seq 32 --batch 2 --set eval_tokens=64"
+
+# ---------------------------------------------------------------------------------------------------------------- make own
+one "make own without ROWS" refuses '^make own ROWS=FILE.c: the file that defines cmha_own_rows()' own
+one "make own, no such file" refuses '^make own ROWS=FILE.c' own ROWS="$W/nowhere.c"
+one "and nothing is built" [ ! -e "$O/own" ]
+one "make own would build every program with --rows" made -n own ROWS=examples/rows/my_rows.c
+for n in train_tiny signal signal_next spoken generate score classify rag look bench evidence; do
+    one "$n too" says "-DWITH_OWN_ROWS -DCMHA_LINKED -o $O/own/$n "
+done
+rows="ROWS=examples/rows/my_rows.c"
+one "two of them" made $rows "$O/own/train_tiny" "$O/own/generate"
+one "train_tiny --help" works "$O/own/train_tiny" --help
+for word in score=re-tanh score=gated optimiser=signed; do one "it has $word" says "^  $word\$"; done
+one "a score of one's own is trained" works "$O/own/train_tiny" --attention re-tanh --steps 3 $small --csv "$W/loss.csv" --out "$W/own" README.md
+one "and generates" works "$O/own/generate" --tokens 8 "$W/own"
+one "the plain program refuses it" eval '! works "$B/generate" --tokens 8 "$W/own"'
+one "and names --rows" says 'no score re-tanh; --rows'
+one "the same again" made $rows "$O/own/train_tiny" "$O/own/generate"
+one "compiles nothing" eval '! says " -o "'
+sed 's/"re-tanh"/"re-other"/' examples/rows/my_rows.c > "$W/other.c"
+one "with other rows it is" made ROWS="$W/other.c" "$O/own/generate"
+one "and the rows are the other ones" works "$O/own/generate" --help
+one "which it lists" says 're-other'
+echo 'int cmha_own_rows(' > "$W/broken.c"
+one "rows that are no C" eval '! made ROWS="$W/broken.c" "$O/own/generate"'
+echo 'int other_rows;' > "$W/bare.c"
+one "rows without cmha_own_rows" eval '! made ROWS="$W/bare.c" "$O/own/generate"'
+one "the linker says what is missing" says 'cmha_own_rows'
+
+# ------------------------------------------------------------------------------------------------------- make evidence CLAIM
+one "make evidence, no such claim" refuses 'nowhere.c does not define evidence_claim_nowhere' evidence CLAIM="$W/nowhere.c"
+one "a file with another claim" refuses 'my_rows.c does not define evidence_claim_my_rows; see bench/evidence/OWN.md' \
+    evidence CLAIM=examples/rows/my_rows.c
+one "and nothing is built" [ ! -e "$O/claims/my_rows/evidence" ]
+total
