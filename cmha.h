@@ -240,7 +240,7 @@ typedef struct cmha_optimiser cmha_optimiser; /* a program's own optimiser, see 
 typedef struct cmha_context_config {
     int threads; /* 0 = as many as OpenMP offers; without OpenMP always 1 */
     uint64_t seed; /* of initial parameters, dropout and batches; 0 is an ordinary seed */
-    cmha_allocator allocator; /* zeroed = malloc and free; Linux gives 4 MiB and more large pages */
+    cmha_allocator allocator; /* zeroed = malloc and free */
     cmha_files files; /* zeroed = the system's; cmha_buffers(list) = files in memory */
     void (*log)(void *user, cmha_log_level level, const char *line); /* no newline; NULL = silence */
     void *log_user;
@@ -2799,21 +2799,17 @@ static size_t cmha__countable(size_t length, double about) {
     return about < (double)(size_t)-1 ? length : (size_t)-1;
 }
 
-/* Asks Linux for large pages behind large memory, which streams through faster by them. */
-static void *cmha__malloc(size_t bytes) {
-    char *memory = (char *)malloc(bytes);
-#if defined(__linux__) && defined(MADV_HUGEPAGE)
-    const size_t skip = (65536 - (uintptr_t)memory % 65536) % 65536; /* to the next page, of any size */
-    if (memory && bytes >= (size_t)4 << 20) (void)madvise(memory + skip, bytes - skip, MADV_HUGEPAGE);
-#endif
-    return memory;
-}
-
-/* For what the caller gives back: the allocator's memory as it is. */
+/* For what the caller gives back: the allocator's memory as it is. Large memory asks for large pages. */
 static void *cmha__take_plain(cmha_context *ctx, size_t bytes) {
     const cmha_allocator *from = &ctx->config.allocator;
     if (!bytes) return NULL;
-    return from->allocate ? from->allocate(from->user, bytes) : cmha__malloc(bytes);
+    if (from->allocate) return from->allocate(from->user, bytes);
+    char *memory = (char *)malloc(bytes);
+#if defined(__linux__) && defined(MADV_HUGEPAGE)
+    size_t skip = (65536 - (uintptr_t)memory % 65536) % 65536; /* to a page */
+    if (memory && bytes >= (size_t)4 << 20) (void)madvise(memory + skip, bytes - skip, MADV_HUGEPAGE);
+#endif
+    return memory;
 }
 
 static void cmha__give_plain(cmha_context *ctx, void *memory, size_t bytes) {
@@ -6090,8 +6086,8 @@ static void cmha__rounded_product(cmha_tape *tape, const cmha_packed *p, const c
 }
 
 /* Computes y [T, O] = x [T, I] weight^T. For few rows, a decoded token's, weights or their packed copy stream
-   through, faster than a BLAS; for many a packed copy becomes floats, 1 MiB a thread at a time. Takes
-   scratch, also in a dry run. turned > 0: the weight is [O / turned, I, turned], read by its columns. */
+   through, faster than a BLAS; for many a packed copy becomes floats 256 KiB at a time. Takes scratch, also
+   in a dry run. turned > 0: the weight is [O / turned, I, turned], read by its columns. */
 static void cmha__weight_product(cmha_tape *tape, const cmha_tensor *weight, const cmha_real *x, size_t T,
         size_t turned, cmha_real *y) {
     const size_t I = turned ? weight->shape[1] : cmha__last(weight);
@@ -6101,8 +6097,7 @@ static void cmha__weight_product(cmha_tape *tape, const cmha_tensor *weight, con
     int few = T <= CMHA__FEW_ROWS;
     int stream = few && (packed || (CMHA__STREAMS && !turned && !cmha__records(tape)));
     int threads = few && T * O * I < 65536 ? 1 : tape->context->threads;
-    size_t share = ((O + 15) / 16 + (size_t)threads - 1) / (size_t)threads * 16; /* a thread's */
-    size_t rows = cmha__min((I < 16384 ? 262144 / (I ? I : 1) : 16) / 16 * 16, share);
+    size_t rows = cmha__min((I < 4096 ? 65536 / (I ? I : 1) : 16) / 16 * 16, O);
     cmha__mark mark = cmha__mark_of(tape);
     int rounds = packed && packed->rounds;
     cmha_real *pieces = packed && !few && !rounds ? cmha__reals(tape, (size_t)threads * rows * I) : NULL;
@@ -6114,11 +6109,10 @@ static void cmha__weight_product(cmha_tape *tape, const cmha_tensor *weight, con
                 cmha_packed_forward(packed ? packed : &plain, x, T, at, end, y + at, O);
             }
         else if (packed)
-            CMHA__FOR_CHUNKS(threads, (O + 15) / 16, first, last) {
-                const size_t end = cmha__min(last * 16, O);
+            CMHA__FOR_CHUNKS(threads, O / rows + (O % rows != 0), first, last) {
                 cmha_real *piece = pieces + (size_t)cmha__chunk * rows * I;
-                for (size_t lo = first * 16; lo < end; lo += rows) {
-                    size_t hi = cmha__min(lo + rows, end);
+                for (size_t lo = first * rows; lo < cmha__min(last * rows, O); lo += rows) {
+                    size_t hi = cmha__min(lo + rows, O);
                     cmha_unpack(packed, lo, hi, piece);
                     cmha_gemm(0, 1, T, hi - lo, I, 1, x, I, piece, I, 0, y + lo, O);
                 }

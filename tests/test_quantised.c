@@ -467,32 +467,6 @@ static void shared(void) {
     cmha_cache_close(&a), cmha_cache_close(&b), cmha_model_close(&model);
 }
 
-/* A prompt whose matrices are cut for threads and into pieces of 1 MiB: whatever the threads, what its tokens
-   give one by one. */
-static void pieces(cmha_storage storage) {
-    static const int some[] = {1, 2, 3, 7, 40}; /* the widest matrix has 69 groups of 16 rows */
-    cmha_model model;
-    cmha_cache cache;
-    cmha_real *alone = check_zeros(N * 2 * V), out[2 * V];
-    int32_t ids[2 * N];
-    int i, threads = context.threads;
-    for (i = 0; i < 2 * N; i++) ids[i] = i * 7 % V;
-    open_model(&model, "d_model=256 n_heads=4 d_ff=1100");
-    CHECK_OK(cmha_model_pack(&model, storage));
-    CHECK_OK(cmha_cache_init(&cache, &model, 2, N, 0, NULL));
-    read_chunks(&cache, ids, 1, alone);
-    cmha_cache_close(&cache);
-    for (i = 0; i < (int)(sizeof some / sizeof *some); i++) {
-        context.threads = some[i];
-        CHECK_OK(cmha_cache_init(&cache, &model, 2, N, 0, NULL));
-        read_chunks(&cache, ids, N, out);
-        CHECK(check_distance(alone + (N - 1) * 2 * V, out, 2 * V) < 1e-4);
-        cmha_cache_close(&cache);
-    }
-    context.threads = threads;
-    cmha_model_close(&model), free(alone);
-}
-
 /* NaN in the past stays NaN, in a BF16 cache too, and does not outlive a reset. */
 static void not_a_number(void) {
     cmha_model model;
@@ -668,7 +642,6 @@ int main(void) {
         one_kind(kinds[i].options, kinds[i].matrices, kinds[i].numbers);
     bytes();
     shared();
-    pieces(CMHA_STORAGE_BF16), pieces(CMHA_STORAGE_INT8), pieces(CMHA_STORAGE_INT4);
     not_a_number();
     format();
     packed_model();
