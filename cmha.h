@@ -2801,11 +2801,17 @@ static size_t cmha__countable(size_t length, double about) {
     return about < (double)(size_t)-1 ? length : (size_t)-1;
 }
 
-/* For what the caller gives back: the allocator's memory as it is. */
+/* For what the caller gives back: the allocator's memory as it is. Large memory asks for large pages. */
 static void *cmha__take_plain(cmha_context *ctx, size_t bytes) {
     const cmha_allocator *from = &ctx->config.allocator;
     if (!bytes) return NULL;
-    return from->allocate ? from->allocate(from->user, bytes) : malloc(bytes);
+    if (from->allocate) return from->allocate(from->user, bytes);
+    char *memory = (char *)malloc(bytes);
+#if defined(__linux__) && defined(MADV_HUGEPAGE)
+    size_t skip = (65536 - (uintptr_t)memory % 65536) % 65536; /* to a page */
+    if (memory && bytes >= (size_t)4 << 20) (void)madvise(memory + skip, bytes - skip, MADV_HUGEPAGE);
+#endif
+    return memory;
 }
 
 static void cmha__give_plain(cmha_context *ctx, void *memory, size_t bytes) {
@@ -5863,14 +5869,13 @@ static uint32_t *cmha__block_at(const cmha_packed *p, size_t row, size_t i) {
 /* A code, or BF16's half, in its block: the word, by how much to shift it, a mask of its bits. Halves of a
    word of codes are 32 (INT8) or 8 columns (INT4) apart. */
 typedef struct cmha__place { uint32_t *word, shift, mask; } cmha__place;
-static cmha__place cmha__place_of(const cmha_packed *p, size_t row, size_t i) {
-    size_t c = i % CMHA__BLOCK;
-    cmha__place at = {cmha__block_at(p, row, i), 0, 0};
-    if (p->storage == CMHA_STORAGE_BF16) {
+static inline cmha__place cmha__place_in(cmha_storage storage, uint32_t *block, size_t c) {
+    cmha__place at = {block, 0, 0};
+    if (storage == CMHA_STORAGE_BF16) {
         at.word += c / 32 * 16 + c % 16;
         at.shift = (uint32_t)(c / 16 % 2 * 16);
         at.mask = 65535;
-    } else if (p->storage == CMHA_STORAGE_INT8) {
+    } else if (storage == CMHA_STORAGE_INT8) {
         at.word += c % 16;
         at.shift = (uint32_t)(c / 16 * 8);
         at.mask = 255;
@@ -5956,7 +5961,7 @@ static void cmha__pack_four(const cmha_packed *p, size_t row, size_t i, const cm
     cmha__scale_put(p, row, i, bits);
     if (!(scale < 0 || scale > 0)) return; /* all are 0, or NaN: code 0 */
     for (size_t j = 0; j < n; j++) {
-        cmha__place at = cmha__place_of(p, row, i + j);
+        cmha__place at = cmha__place_in(p->storage, cmha__block_at(p, row, i), i % CMHA__BLOCK + j);
         double steps = fmax(-8, fmin((double)x[j * step] / scale, 7));
         int code = (int)(steps + (steps < 0 ? -0.5 : 0.5));
         *at.word |= ((uint32_t)code & at.mask) << at.shift;
@@ -16660,16 +16665,33 @@ static cmha_archive_item cmha__item(const cmha_parameters *p, cmha_real *moments
     return item;
 }
 
+/* Puts n codes into a block from its column c on, or (`puts` 0) gets them; of INT4 half a byte each. */
+typedef struct cmha__codes_at { cmha_storage storage; int puts; uint16_t *halves; } cmha__codes_at;
+static inline void cmha__move_codes(cmha__codes_at to, uint32_t *block, size_t c, size_t first, size_t n) {
+    unsigned char *codes = (unsigned char *)to.halves;
+    const int four = to.storage == CMHA_STORAGE_INT4;
+    for (size_t k = first; k < first + n; k++, c++) {
+        cmha__place place = cmha__place_in(to.storage, block, c);
+        uint32_t bits = *place.word >> place.shift & place.mask, up = four ? (uint32_t)(k % 2 * 4) : 0;
+        size_t byte = four ? k / 2 : k;
+        if (to.puts) { /* it was 0 */
+            bits = to.storage == CMHA_STORAGE_BF16 ? to.halves[k] : (uint32_t)codes[byte] >> up & place.mask;
+            *place.word |= bits << place.shift;
+        } else if (to.storage == CMHA_STORAGE_BF16) to.halves[k] = (uint16_t)bits;
+        else codes[byte] = (unsigned char)(codes[byte] | bits << up);
+    }
+}
+
 /* Moves a packed parameter from an archive, byte `from` on, or, a NULL, to a file, in the order of the
    numbers: bytes of INT8, words of BF16, of INT4 two codes a byte, the first one below. */
 static cmha_status cmha__move_packed(const cmha_parameter *one, cmha__output *o, cmha_archive *a,
         uint64_t from) {
     const cmha_packed *p = one->tensor.packed;
     uint16_t halves[4096];
-    unsigned char *codes = (unsigned char *)halves;
+    const cmha__codes_at codes = {p->storage, a != NULL, halves};
     cmha_status status = CMHA_OK;
-    const int four = p->storage == CMHA_STORAGE_INT4;
-    const size_t width = p->storage == CMHA_STORAGE_BF16 ? 2 : 1, each = four ? 2 : 1;
+    const size_t width = p->storage == CMHA_STORAGE_BF16 ? 2 : 1;
+    const size_t each = p->storage == CMHA_STORAGE_INT4 ? 2 : 1;
     size_t C = p->turned, across = C ? C : p->I, first = cmha__packed_row(one), row = 0, i = 0;
     for (size_t at = 0, n; at < one->tensor.size; at += n) {
         n = cmha__min(one->tensor.size - at, sizeof halves / width);
@@ -16677,14 +16699,12 @@ static cmha_status cmha__move_packed(const cmha_parameter *one, cmha__output *o,
         if (a) status = cmha__read_words(a, from + at / each * width, halves, stored, width);
         else memset(halves, 0, sizeof halves);
         if (status) break;
-        for (size_t k = 0; k < n; k++, i = i + 1 < across ? i + 1 : 0, row += !i) {
-            cmha__place place = cmha__place_of(p, C ? row / p->I * C + i : first + row, C ? row % p->I : i);
-            uint32_t bits = *place.word >> place.shift & place.mask, up = four ? (uint32_t)(k % 2 * 4) : 0;
-            if (a && width == 2) bits = halves[k];
-            else if (a) bits = (uint32_t)codes[k / each] >> up & place.mask;
-            if (a) *place.word |= bits << place.shift; /* it was 0 */
-            else if (width == 2) halves[k] = (uint16_t)bits;
-            else codes[k / each] = (unsigned char)(codes[k / each] | bits << up);
+        for (size_t k = 0, run; k < n; k += run) { /* neighbours in a block; one number of a turned matrix */
+            size_t to = C ? row / p->I * C + i : first + row, c = C ? row % p->I : i;
+            run = C ? 1 : cmha__min(cmha__min(n - k, p->I - i), CMHA__BLOCK - c % CMHA__BLOCK);
+            cmha__move_codes(codes, cmha__block_at(p, to, c), c % CMHA__BLOCK, k, run);
+            i = i + run < across ? i + run : 0;
+            row += !i;
         }
         if (CMHA__TRAINS && !a) cmha__write_words(o, halves, stored, width);
     }

@@ -149,11 +149,12 @@ static void show_machine(void) {
 }
 
 /* Says after a section what others did meanwhile, in CPUs, where it was enough to be seen in the numbers. */
-static void show_others(elsewhere begin) {
+static void show_others(elsewhere begin, int repeated) {
     elsewhere busy = work_since(begin);
-    if (!(busy.others + busy.stolen > 0.1) || busy.at * (busy.others + busy.stolen) < 0.1) return;
+    if (!(busy.others + busy.stolen > DISTURBED) || busy.at * (busy.others + busy.stolen) < 0.1) return;
     printf("  other work kept %.1f CPUs busy meanwhile", busy.others + busy.stolen);
     if (busy.stolen > 0.05) printf(" (%.1f of them on the host)", busy.stolen);
+    if (repeated) printf(", %d rounds repeated", repeated);
     puts(": trust the ratios, not the numbers");
 }
 
@@ -180,7 +181,10 @@ int main(int argc, char **argv) {
         show_machine();
         for (size_t i = 0; i < SECTIONS; i++) {
             elsewhere begin = work_elsewhere();
-            if (o.chosen[i]) sections[i].run(), show_others(begin);
+            int repeated = rounds_repeated;
+            if (!o.chosen[i]) continue;
+            sections[i].run();
+            show_others(begin, rounds_repeated - repeated);
         }
         if (o.json) report_json(o.json);
         if (o.svg) report_svg(o.svg);

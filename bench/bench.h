@@ -50,8 +50,11 @@ typedef struct job {
     double time; /* median seconds of one call */
 } job;
 
-/* Times all jobs in turns, RUNS rounds, so that they see the same machine. */
+/* Times all jobs in turns, RUNS rounds, so that they see the same machine. Where others kept more than
+   DISTURBED CPUs busy, repeats as many rounds at most and keeps the quieter ones. */
 void compare(job *jobs, size_t n);
+extern int rounds_repeated; /* so far */
+#define DISTURBED 0.1 /* CPUs; what is above it is told */
 
 /* y [T, O] = x [T, I] w^T, rows split over the threads as the library splits them */
 typedef struct product {
