@@ -478,13 +478,15 @@ static const char *with(const char *name, const char *old, const char *text) {
 static void packed_at_once(void) {
     static const struct { const char *type; cmha_storage storage; } cases[] = {
         {"int8", CMHA_STORAGE_INT8}, {"int4", CMHA_STORAGE_INT4}};
-    static const char *const models[] = {"llama", "phi", "gpt2", "gemma3", "bert_mlm"};
+    static const char *const models[] = {"of several blocks", "llama", "phi", "gpt2", "gemma3", "bert_mlm"};
+    make_own(path_of("wide"), "d_model=72 d_ff=205");
     for (size_t i = 0; i < sizeof models / sizeof *models; i++)
         for (size_t k = 0; k < 2; k++) {
             cmha_model at_once, later;
             char command[1200];
-            CONVERT("%s %s", model_of(models[i]), path_of("a"));
-            CONVERT("--type %s %s %s", cases[k].type, model_of(models[i]), path_of("p"));
+            const char *from = i ? model_of(models[i]) : path_of("wide");
+            CONVERT("%s %s", from, path_of("a"));
+            CONVERT("--type %s %s %s", cases[k].type, from, path_of("p"));
             CHECK_OK(cmha_model_open(&later, &context, path_of("a")));
             CHECK_OK(cmha_model_pack(&later, cases[k].storage));
             CHECK_OK(cmha_model_open(&at_once, &context, path_of("p")));
