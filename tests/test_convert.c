@@ -478,6 +478,33 @@ static const char *with(const char *name, const char *old, const char *text) {
     return path_of("bad");
 }
 
+/* A checkpoint that is packed at once holds the bytes of one that the library has packed. */
+static void packed_at_once(void) {
+    static const struct { const char *type; cmha_storage storage; } cases[] = {
+        {"int8", CMHA_STORAGE_INT8}, {"int4", CMHA_STORAGE_INT4}};
+    static const char *const models[] = {"of several blocks", "llama", "phi", "gpt2", "gemma3", "bert_mlm"};
+    make_own(path_of("wide"), "d_model=72 d_ff=205");
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++)
+        for (size_t k = 0; k < 2; k++) {
+            cmha_model at_once, later;
+            char command[1200];
+            const char *from = i ? model_of(models[i]) : path_of("wide");
+            CONVERT("%s %s", from, path_of("a"));
+            CONVERT("--type %s %s %s", cases[k].type, from, path_of("p"));
+            CHECK_OK(cmha_model_open(&later, &context, path_of("a")));
+            CHECK_OK(cmha_model_pack(&later, cases[k].storage));
+            CHECK_OK(cmha_model_open(&at_once, &context, path_of("p")));
+            CHECK(at_once.packed.storage == cases[k].storage);
+            CHECK_OK(cmha_model_save(&later, path_of("later")));
+            CHECK_OK(cmha_model_save(&at_once, path_of("at_once")));
+            snprintf(command, sizeof command, "cmp %s %s", path_of("later"), path_of("at_once"));
+            CHECK_THAT(system(command) == 0, "%s as %s: other bytes", models[i], cases[k].type);
+            cmha_model_close(&later), cmha_model_close(&at_once);
+        }
+    refused("none", "whole models are packed: --type int4", "--to gguf --type int4 tests/models/llama");
+    refused("none", "only checkpoints of whole models", "--type int8 --base x tests/models/llama_peft");
+}
+
 /* As GGUF in every storage, and read again. What F32 holds comes back bit for bit, also where a head of RoPE
    has its pairs otherwise there; else as near as the storage is fine. */
 static void gguf_and_back(void) {
@@ -1123,6 +1150,7 @@ int main(int argc, char **argv) {
 #ifndef CMHA_DOUBLE
     back_again();
     gguf_and_back();
+    packed_at_once();
     complexformer();
     settings();
     nested_angles();

@@ -27,7 +27,9 @@ static setting option[N_OPTIONS] = {
     {"--as", NULL,
      "of --to hf, gguf and peft, and of adapters: whose form, such as phi3; that of IN, else the\n"
      "                   first that fits"},
-    {"--type", "f32", "f32, f16, bf16, in gguf also q8_0: how matrices are stored; f32"},
+    {"--type", "f32",
+     "f32, f16, bf16, in gguf also q8_0: how matrices are stored; of a checkpoint also int8 or\n"
+     "                   int4: packed, as generate --pack has them; f32"},
     {"--base", NULL,
      "a checkpoint of ours, for which adapters are: IN is a folder of adapter_config.json and\n"
      "                   adapter_model.safetensors, or with --to peft what train_tiny --lora saved"},
@@ -64,7 +66,7 @@ typedef struct piece {
     char name[64], ours[64]; /* ours: of the table of names, without number and suffix */
     const char *suffix;     /* ".weight", ".bias" or "" */
     size_t layer, shape[2], count;
-    int rank;
+    int rank, packed; /* packed: by the library, where it packs */
 } piece;
 typedef struct pieces { piece *list; size_t n; } pieces;
 
@@ -74,10 +76,13 @@ typedef struct output {
     size_t shape[2], first, n, count; /* n = 0: `given` */
     size_t unread;                    /* numbers before the pieces, zeros */
     int rank, turned, by_head;        /* turned: stored as the transposed matrix */
+    int packed;                       /* as `packs` says, with a tensor of scales behind it */
     uint32_t as;
     const float *given;
 } output;
 
+static cmha_storage packs; /* how a checkpoint's matrices are packed; CMHA_STORAGE_FLOAT: not at all */
+static const char *const packed_words[] = {"", "bf16", "int8", "int4"};
 static char *volatile unfinished; /* the file that is being written, before it has its name */
 
 /* Takes it away when the program ends or is stopped. */
@@ -120,6 +125,7 @@ static void add_piece(pieces *all, const cmha_parameter *p, size_t layer, const 
     snprintf(one->ours, sizeof one->ours, "%s%.*s", rest ? "blocks.%." : "",
              (int)(strlen(rest ? rest : p->name) - strlen(one->suffix)), rest ? rest : p->name);
     if (p->is_complex || p->tensor.rank > 2) complain(1, "this kind of model has no other form: ", p->name);
+    one->packed = p->tensor.packed != NULL;
     one->rank = p->tensor.rank, memcpy(one->shape, p->tensor.shape, sizeof one->shape);
     if (!strncmp(one->name, "tok_emb.", 8) || !strncmp(one->name, "head.", 5)) one->shape[0] = c->vocabulary;
     if (!strncmp(one->name, "pos_emb.", 8)) one->shape[0] = c->max_positions;
@@ -145,6 +151,7 @@ static pieces list_pieces(const cmha_model_config *c) {
     small.n_layers = c->n_layers < 2 ? 1 : 2, small.max_positions = 1, small.vocabulary = c->vocabulary > 0;
     small.init = CMHA_INIT_XAVIER; /* the quicker one */
     check(cmha_model_init(&model, &ctx, &small));
+    if (packs) check(cmha_model_pack(&model, packs));
     const cmha_parameters *p = &model.parameters;
     first = past_names(p, 0, "blocks.", 0);
     second = past_names(p, first, "blocks.0.", 1), last = past_names(p, second, "blocks.1.", 1);
@@ -609,7 +616,7 @@ static output *list_outputs(const pieces *all, form f, uint32_t as, size_t *n) {
         }
         output *o = &list[(*n)++];
         o->first = i, o->n = 1, o->rank = p->rank, o->turned = is_turned(p, f);
-        o->by_head = o->rank && is_by_head(p, f);
+        o->by_head = o->rank && is_by_head(p, f), o->packed = f == OURS && p->packed;
         if (f == OURS) snprintf(o->name, sizeof o->name, "%s", p->name);
         else form_name(o->name, sizeof o->name, f, theirs(p, f), 1, p->layer, p->suffix);
         size_t rows = rows_around(all, i, f, &before);
@@ -641,13 +648,41 @@ static int write_output(weights_file *file, input *in, const pieces *from, const
         turn(x, o->shape[1], o->shape[0], y);
         free(x), x = y;
     }
-    done = weights_fit(o->as, x, o->count) ||
-           text_fail(failure, "%s has a number that %s cannot hold", o->name, gguf_storage(o->as));
-    done = done && weights_write(file, o->as, x, o->count, failure);
+    done = (o->packed ? weights_can_pack(packs, x, o->count) : weights_fit(o->as, x, o->count)) ||
+           text_fail(failure, "%s has a number that %s cannot hold", o->name,
+                     o->packed ? packed_words[packs] : gguf_storage(o->as));
+    if (done && o->packed)
+        done = weights_write_packed(file, packs, x, o->shape[0], o->shape[1], failure);
+    else done = done && weights_write(file, o->as, x, o->count, failure);
     if (done && fwrite(zeros, 1, pad, file->file) != pad)
         done = text_fail(failure, "cannot write %s", file->path);
     free(x);
     return done;
+}
+
+/* Adds a tensor to the header of a safetensors file; *at moves behind its bytes. */
+static void add_tensor(cJSON *json, const char *name, const char *dtype, const double *shape, int rank,
+                       double bytes, double *at) {
+    double offsets[2];
+    cJSON *t = cJSON_AddObjectToObject(json, name);
+    offsets[0] = *at, offsets[1] = *at += bytes;
+    cJSON_AddStringToObject(t, "dtype", dtype);
+    cJSON_AddItemToObject(t, "shape", cJSON_CreateDoubleArray(shape, rank));
+    cJSON_AddItemToObject(t, "data_offsets", cJSON_CreateDoubleArray(offsets, 2));
+}
+
+/* Adds the codes and the scales of a packed matrix. */
+static void add_packed(cJSON *json, const output *o, double *at) {
+    const size_t codes = weights_code_bytes(packs, o->shape[0], o->shape[1]);
+    const size_t scales = weights_scale_bytes(packs, o->shape[0], o->shape[1]);
+    const int eight = packs == CMHA_STORAGE_INT8;
+    const double numbers[2] = {(double)o->shape[0], (double)o->shape[1]}, nibbles = (double)codes;
+    const double factors = (double)(scales / (eight ? 4 : 2));
+    char name[sizeof o->name + 8];
+    snprintf(name, sizeof name, "scale.%s", o->name);
+    add_tensor(json, o->name, eight ? "I8" : "U8", eight ? numbers : &nibbles, eight ? 2 : 1, (double)codes,
+               at);
+    add_tensor(json, name, eight ? "F32" : "F16", &factors, 1, (double)scales, at);
 }
 
 /* The header of a safetensors file: tensors as they follow, and texts. */
@@ -658,12 +693,10 @@ static char *safetensors_header(const output *list, size_t n, const cJSON *texts
     if (texts && json) cJSON_AddItemReferenceToObject(json, "__metadata__", (cJSON *)(uintptr_t)texts);
     for (size_t i = 0; i < n && json; i++) {
         const output *o = &list[i];
-        double shape[2] = {(double)o->shape[0], (double)o->shape[1]}, offsets[2];
-        cJSON *t = cJSON_AddObjectToObject(json, o->name);
-        offsets[0] = at, offsets[1] = at += (double)gguf_size(o->as, o->count);
-        cJSON_AddStringToObject(t, "dtype", gguf_storage(o->as));
-        cJSON_AddItemToObject(t, "shape", cJSON_CreateDoubleArray(shape, o->rank));
-        cJSON_AddItemToObject(t, "data_offsets", cJSON_CreateDoubleArray(offsets, 2));
+        double shape[2] = {(double)o->shape[0], (double)o->shape[1]};
+        if (o->packed) add_packed(json, o, &at);
+        else add_tensor(json, o->name, gguf_storage(o->as), shape, o->rank,
+                        (double)gguf_size(o->as, o->count), &at);
     }
     text = cJSON_PrintUnformatted(json);
     cJSON_Delete(json);
@@ -750,6 +783,7 @@ static cJSON *checkpoint_texts(const input *in, const cmha_model_config *c) {
     }
     snprintf(value, sizeof value, "%zu", c->max_positions);
     cJSON_AddStringToObject(texts, "trainer.length", value);
+    if (packs) cJSON_AddStringToObject(texts, "packed", packed_words[packs]);
     if (c->frequency == CMHA_FREQUENCY_TABLE && in->omega) cJSON_AddStringToObject(texts, "omega", in->omega);
     return texts;
 }
@@ -1272,8 +1306,9 @@ static int help(void) {
 
 int main(int argc, char **argv) {
     static const char *const targets[] = {"cmha", "hf", "gguf", "peft"};
-    static const char *const types[] = {"f32", "f16", "bf16", "q8_0"};
-    static const uint32_t storages[] = {GGUF_AS_F32, GGUF_AS_F16, GGUF_AS_BF16, GGUF_AS_Q8_0};
+    static const char *const types[] = {"f32", "f16", "bf16", "q8_0", "int8", "int4"};
+    static const uint32_t storages[] = {GGUF_AS_F32, GGUF_AS_F16, GGUF_AS_BF16, GGUF_AS_Q8_0, GGUF_AS_F32,
+                                        GGUF_AS_F32};
     const setting seed = {"", "1", ""}, threads = {"", "0", ""};
     int n_set = 0;
     input in;
@@ -1287,9 +1322,12 @@ int main(int argc, char **argv) {
         return compare(to, option[CHECK].value);
     }
     if (!path || !to) complain(2, "name what to read and what to write; see --help", "");
-    int target = word_of(TO, targets, 4), type = word_of(TYPE, types, 4);
+    int target = word_of(TO, targets, 4), type = word_of(TYPE, types, 6);
     size_t context = (size_t)whole_of(&option[CONTEXT], 0, 16777216);
     if (type == 3 && target != 2) complain(2, "--type q8_0 needs --to gguf", "");
+    if (type > 3 && (target || is_peft(path)))
+        complain(2, "only checkpoints of whole models are packed: --type ", types[type]);
+    if (type > 3) packs = type == 4 ? CMHA_STORAGE_INT8 : CMHA_STORAGE_INT4;
     open_context(&seed, &threads, 1);
     if (target == 3) return write_peft(path, to, storages[type]);
     if (is_peft(path) && target) complain(2, "adapters of PEFT's become adapters of ours, --to cmha", "");

@@ -327,6 +327,65 @@ static inline int weights_finish(weights_file *f, int whole, char *error) {
     return whole && !bad;
 }
 
+/* Returns the code of a number in a packed matrix: its block of 64 has a row's codes in words[16] (INT8) or
+   words[8] (INT4), and the four rows of INT4 their scales behind them. */
+static inline uint32_t weights_code(const cmha_packed *p, size_t row, size_t i) {
+    const size_t eight = p->storage == CMHA_STORAGE_INT8, n = eight ? 16 : 8, c = i % 64;
+    const size_t block = row / 4 * ((p->I + 63) / 64) + i / 64, shift = c / 16 * 4 + c / 8 % 2 * 16;
+    const uint32_t word = p->words[block * (eight ? 64 : 36) + row % 4 * n + c % n];
+    return eight ? word >> c / 16 * 8 & 255 : word >> shift & 15;
+}
+
+static inline uint32_t weights_scale(const cmha_packed *p, size_t row, size_t i) {
+    const size_t block = row / 4 * ((p->I + 63) / 64) + i / 64;
+    return p->words[block * 36 + 32 + row % 4] >> i / 32 % 2 * 16 & 65535;
+}
+
+/* How many bytes the codes and the scales of a matrix [O, I] take in a checkpoint. */
+static inline size_t weights_code_bytes(cmha_storage storage, size_t O, size_t I) {
+    return storage == CMHA_STORAGE_INT8 ? O * I : O * I / 2 + O * I % 2;
+}
+static inline size_t weights_scale_bytes(cmha_storage storage, size_t O, size_t I) {
+    return storage == CMHA_STORAGE_INT8 ? 4 * O : 2 * O * ((I + 31) / 32);
+}
+
+/* Writes a matrix x [O, I] as INT8 or INT4, the same bytes as cmha_model_save's of a packed model: its codes,
+   then its scales. */
+static inline int weights_write_packed(weights_file *f, cmha_storage storage, const float *x, size_t O,
+                                       size_t I, char *error) {
+    const size_t codes = weights_code_bytes(storage, O, I), scales = weights_scale_bytes(storage, O, I);
+    unsigned char *bytes = (unsigned char *)calloc(codes + scales + 1, 1);
+    cmha_packed p;
+    memset(&p, 0, sizeof p), p.storage = storage, p.O = O, p.I = I;
+    p.words = (uint32_t *)malloc(cmha_packed_words(storage, O, I) * sizeof *p.words + 1);
+    p.scales = storage == CMHA_STORAGE_INT8 ? (float *)malloc(O * sizeof *p.scales + 1) : NULL;
+    int done = bytes && p.words && (p.scales || storage != CMHA_STORAGE_INT8);
+    if (!done) text_fail(error, "no memory for a packed matrix");
+    else cmha_pack(&p, x);
+    for (size_t row = 0, at = 0; row < O && done; row++)
+        for (size_t i = 0; i < I; i++, at++) {
+            uint32_t code = weights_code(&p, row, i);
+            if (p.scales) bytes[at] = (unsigned char)code;
+            else bytes[at / 2] = (unsigned char)(bytes[at / 2] | code << at % 2 * 4);
+        }
+    if (done && p.scales) gguf_encode(GGUF_AS_F32, p.scales, O, bytes + codes);
+    unsigned char *to = bytes + codes;
+    for (size_t row = 0; row < O && done && !p.scales; row++)
+        for (size_t i = 0; i < I; i += 32) to = gguf_store(to, weights_scale(&p, row, i), 2);
+    if (done && fwrite(bytes, 1, codes + scales, f->file) != codes + scales)
+        done = text_fail(error, "cannot write %s", f->path);
+    free(bytes), free(p.words), free(p.scales);
+    return done;
+}
+
+/* Can a packed matrix hold these numbers? The scales of INT4 end at 65504. */
+static inline int weights_can_pack(cmha_storage storage, const float *x, size_t n) {
+    const double most = storage == CMHA_STORAGE_INT4 ? 524160 : 3.4e38;
+    for (size_t i = 0; i < n; i++)
+        if (!(fabs((double)x[i]) < most)) return 0;
+    return 1;
+}
+
 /* Can these numbers be stored so? F16 ends at 65504, and a block of Q8_0 at 127 times that. */
 static inline int weights_fit(uint32_t as, const float *x, size_t n) {
     const float most = as == GGUF_AS_F16 ? 65519.99f : 65504.0f * 127;
