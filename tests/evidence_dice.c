@@ -43,7 +43,7 @@ static const evidence_variant variants[] = {
     {"broken", "broken dice", "kind=dot dice.gain=0.002 dice.bad=3"}};
 const evidence_claim evidence_claim_dice = {
     "dice", "Dice", "Dice are claimed to be even.", parts, 2, variants, 8, "value", "points", 0, 6,
-    {1e-3, 3e-3, 1e-2}, dice_run, 0.0001, 1, "twice.value", 0, 1.5};
+    {1e-3, 3e-3, 1e-2}, dice_run, 0.0001, 1, "twice.value", 0, 1.5, 0, 0};
 
 const evidence_question evidence_questions[] = {
     {"Are light dice light?", "dice", "large", "light", 0, 0, 0},

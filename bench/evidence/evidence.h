@@ -54,9 +54,11 @@ typedef struct evidence_run {
     const char *work; /* folder for what runs share and any of them can make again: tokenizers, judges */
     char *error;      /* [EVIDENCE_ERROR] one line when 0 is returned */
     const char *more; /* words of `row --set`, which count after all others; NULL: none */
+    int trial;        /* 1: it is there to choose a rate */
 } evidence_run;
 
-/* A claim of a paper; static tables. Its rows are parts x variants x (3 rates with seed 0, seeds 1 to N). */
+/* A claim of a paper; static tables. Its rows are parts x variants x (trials of rates, seeds 1 to N). The
+   trials are of 3 rates with seed 0, if the claim says no more. */
 struct evidence_claim {
     const char *name;           /* of the command and the CSV: results/NAME.csv */
     const char *title, *claimed; /* a heading; one sentence, what was claimed and where (paper, table) */
@@ -75,6 +77,10 @@ struct evidence_claim {
     const char *also; /* a second measure, compared in a sentence of its own; NULL: none */
     int also_higher;
     double solved; /* tables say how many seeds have a measure of that at least; 0: they do not */
+    int inside; /* 1: a kind whose best rate is the lowest or the highest tried gets a further one, by the
+                   factor of the first two, until the best one has a worse one on both sides */
+    size_t tuners; /* so many seeds try each rate, on the first eval_tokens of the held-out text, and the
+                      seeds that count are measured on the next; 0: seed 0 alone, and all on the same */
 };
 
 /* How the program is called, of a row's command. */

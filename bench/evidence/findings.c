@@ -22,7 +22,6 @@ size_t findings_values(const finding *f, const finding *other, const char *measu
 /* Collects a variant's rows at its chosen rate. */
 static void collect(finding *f, const findings *all, const evidence_table *table,
                     const evidence_variant *variant) {
-    const double *rates = all->claim->rates;
     double x[MOST_SEEDS];
     f->variant = variant, f->floor = evidence_like(all->claim, variant) != variant;
     f->rate = rows_rate(table, all->claim, all->part, variant);
@@ -30,7 +29,7 @@ static void collect(finding *f, const findings *all, const evidence_table *table
         f->rows[i] = rows_find(table, all->part, variant, i + 1, f->rate);
         f->n += f->rows[i] != NULL;
     }
-    f->edge = f->n > 0 && rates[1] > 0 && !(f->rate > rates[0] && f->rate < rates[2]);
+    f->edge = f->n > 0 && rows_edge(table, all->claim, all->part, variant);
     size_t finite = findings_values(f, NULL, all->measure, x, NULL);
     f->diverged = f->n - finite;
     f->mean = statistics_mean(x, finite), f->deviation = statistics_deviation(x, finite);
@@ -73,7 +72,8 @@ static int at_chance(const evidence_chance *c, double value) {
     return c->higher ? !(value > 1.01 * c->value) : !(value < 0.99 * c->value);
 }
 
-/* A baseline failed that is at chance at two of its three rates, or on average at the one that it chose. */
+/* A baseline failed that is at chance on average at the rate that it chose, or at two of its three rates. In
+   a grid that goes on, rates where nothing is learned are only its ends. */
 static void find_failure(findings *all, const evidence_table *table) {
     const evidence_claim *claim = all->claim;
     double x[MOST_SEEDS];
@@ -82,11 +82,16 @@ static void find_failure(findings *all, const evidence_table *table) {
         if (*c->part && strcmp(c->part, all->part->name) != 0) continue;
         size_t n = findings_values(&all->of[0], NULL, c->measure, x, NULL);
         all->chance = c;
-        for (int r = 0; r < 3; r++) {
-            const evidence_row *row = rows_find(table, all->part, claim->variants, 0, claim->rates[r]);
+        for (size_t slot = 0; slot < rows_slots(claim); slot++) {
+            double rate = rows_trial(table, claim, all->part, claim->variants, slot);
+            uint64_t seed = rows_trial_seed(claim, slot);
+            const evidence_row *row =
+                rate > 0 ? rows_find(table, all->part, claim->variants, seed, rate) : NULL;
+            all->trials += row != NULL;
             if (row && at_chance(c, rows_measure(row, c->measure))) all->trials_at_chance++;
         }
-        all->failed = n && (at_chance(c, statistics_mean(x, n)) || all->trials_at_chance > 1);
+        int nowhere = !claim->inside && all->trials_at_chance > 1;
+        all->failed = n && (nowhere || at_chance(c, statistics_mean(x, n)));
         return;
     }
 }

@@ -216,8 +216,10 @@ static void put_others(FILE *out, const findings *all) {
 static void put_chance(FILE *out, const findings *all) {
     const evidence_chance *c = all->chance;
     if (!c) return;
-    put_paragraph(out, "Chance: `%s` %.4g (%s). The baseline is no better at %zu of its three rates.%s",
-                  c->measure, c->value, c->what, all->trials_at_chance,
+    char of[32] = "three rates";
+    if (all->claim->inside) snprintf(of, sizeof of, "%zu trials", all->trials);
+    put_paragraph(out, "Chance: `%s` %.4g (%s). The baseline is no better at %zu of its %s.%s",
+                  c->measure, c->value, c->what, all->trials_at_chance, of,
                   all->failed ? " **The baseline failed**: the verdicts of this table count nowhere." : "");
 }
 
@@ -230,7 +232,12 @@ static void put_part(FILE *out, const findings *first, const findings *second) {
         fprintf(out, "Part `%s`: not measured yet.\n\n", first->part->name);
         return;
     }
-    if (rates[1] > 0)
+    if (first->claim->inside)
+        put_paragraph(out, "Part `%s`: %s is better; each kind chose a rate, of %g, %g, %g and as many beyond "
+                      "as it takes until the best has a worse one on both sides%s.", first->part->name,
+                      first->higher ? "more" : "less", rates[0], rates[1], rates[2],
+                      first->claim->tuners ? ", on other held-out text than below" : "");
+    else if (rates[1] > 0)
         put_paragraph(out, "Part `%s`: %s is better; each kind chose one of the rates %g, %g and %g.",
                       first->part->name, first->higher ? "more" : "less", rates[0], rates[1], rates[2]);
     else
@@ -276,8 +283,12 @@ static cost cost_of(const evidence_table *table, const evidence_claim *claim) {
             const evidence_variant *variant = &claim->variants[v];
             int own = evidence_like(claim, variant) == variant && claim->rates[1] > 0;
             c.rows += rows_seeds(table, claim, &claim->parts[p], variant), c.asked += claim->seeds;
-            for (int r = 0; own && r < 3 && claim->rates[r] > 0; r++)
-                c.asked++, c.rows += rows_find(table, &claim->parts[p], variant, 0, claim->rates[r]) != NULL;
+            for (size_t slot = 0; own && slot < rows_slots(claim); slot++) {
+                double rate = rows_trial(table, claim, &claim->parts[p], variant, slot);
+                uint64_t seed = rows_trial_seed(claim, slot);
+                if (!(rate > 0)) continue;
+                c.asked++, c.rows += rows_find(table, &claim->parts[p], variant, seed, rate) != NULL;
+            }
         }
     c.hours = c.minutes * (double)c.asked / 60;
     return c;
