@@ -37,6 +37,11 @@ def near(text, value, what):
         say(f"{what}: {text}, not {value}")
 
 
+def last_loss(row):
+    last = float(row["curve"].split(";")[-1].split(":")[1]) if row["curve"] else math.nan
+    return last if math.isfinite(last) else math.inf
+
+
 class Claim:
     def __init__(self, path):
         self.rows = []
@@ -57,12 +62,13 @@ class Claim:
         trials = [r for r in self.rows_of(part, like or variant) if r["chosen"] == "0"]
         best = None
         rates = sorted({float(r["rate"]) for r in trials})
-        for r in trials:
-            v, rate = r["m"].get(by, math.nan), float(r["rate"])
-            last = float(r["curve"].split(";")[-1].split(":")[1]) if r["curve"] else math.nan
-            last = last if math.isfinite(last) else math.inf
-            if math.isfinite(v):  # of equals the lowest loss at the end, then the middle rate, then the lowest
-                key = (-v if higher else v, last, len(rates) < 2 or rate != rates[1], rate)
+        of_rate = {rate: [r for r in trials if float(r["rate"]) == rate] for rate in rates}
+        tuners = max((len(of) for of in of_rate.values()), default=0)
+        for rate, of in of_rate.items():
+            v = sum(r["m"].get(by, math.nan) for r in of) / len(of)
+            last = sum(last_loss(r) for r in of) / len(of)
+            if math.isfinite(v) and len(of) == tuners:  # of equals the lowest loss at the end, then the middle rate, then the lowest
+                key = (-v if higher else v, last, len(rates) != 3 or rate != rates[1], rate)
                 best = min(best, key) if best else key
         return best[3] if best else rates[1] if len(rates) > 1 else min((float(r["rate"]) for r in (trials or rows)), default=math.nan)
 

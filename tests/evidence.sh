@@ -25,6 +25,17 @@ refuses() {
 command -v python3 >/dev/null || { echo 'without python3: left out'; echo '0 passed, 0 failed'; exit 0; }
 is "all rows" dice run whole
 is "132 rows" [ "$(wc -l < "$W/whole/dice.csv")" -eq 133 ]
+# low rates 3 beyond, high ones 3, one that falls 2: of two seeds each
+trials() { awk -F, -v v="$1" '$3 == v && $6 == 0 { print $5 }' "$W/whole/grid.csv" | sort -g | uniq -c | awk '{ printf "%s%s:%s", s, $2, $1; s = " " }'; }
+is "three rates where the best is inside" [ "$(trials middle)" = '0.001:2 0.002:2 0.004:2' ]
+is "lower ones" [ "$(trials lower)" = '0.000125:2 0.00025:2 0.0005:2 0.001:2 0.002:2 0.004:2' ]
+is "higher ones" [ "$(trials higher)" = '0.001:2 0.002:2 0.004:2 0.008:2 0.016:2 0.032:2 0.064:2' ]
+is "lower ones where all diverge" [ "$(trials falls)" = '0.00025:2 0.0005:2 0.001:2 0.002:2 0.004:2' ]
+is "and where none learns, though higher ones look better" [ "$(trials idle)" = '0.00025:2 0.0005:2 0.001:2 0.002:2 0.004:2' ]
+is "a floor has none" [ -z "$(trials again)" ]
+is "seeds that try are 0 and 901" [ "$(awk -F, '$6 == 0 { print $4 }' "$W/whole/grid.csv" | sort -u | tr '\n' ' ')" = '0 901 ' ]
+is "and know it" [ "$(grep -c ',0,1,.*,value=[23n]' "$W/whole/grid.csv")" -eq "$(grep -c ',0,1,1000,' "$W/whole/grid.csv")" ]
+is "at the best rate" [ "$(awk -F, '$6 == 1 { print $3, $5 }' "$W/whole/grid.csv" | sort -u | tr '\n' ' ')" = 'again 0.002 falls 0.0005 higher 0.032 idle 0.0005 lower 0.00025 middle 0.002 ' ]
 is "nothing is missing then" dice run whole
 is "and nothing is added" [ "$(wc -l < "$W/whole/dice.csv")" -eq 133 ]
 

@@ -68,32 +68,24 @@ static void find_noise(findings *all) {
 
 /* ---- Baselines that failed ---- */
 
-static int at_chance(const evidence_chance *c, double value) {
-    return c->higher ? !(value > 1.01 * c->value) : !(value < 0.99 * c->value);
-}
-
 /* A baseline failed that is at chance on average at the rate that it chose, or at two of its three rates. In
    a grid that goes on, rates where nothing is learned are only its ends. */
 static void find_failure(findings *all, const evidence_table *table) {
     const evidence_claim *claim = all->claim;
     double x[MOST_SEEDS];
-    for (const evidence_chance *c = evidence_chances; c->claim; c++) {
-        if (strcmp(c->claim, claim->name) != 0 || c->second != all->second) continue;
-        if (*c->part && strcmp(c->part, all->part->name) != 0) continue;
-        size_t n = findings_values(&all->of[0], NULL, c->measure, x, NULL);
-        all->chance = c;
-        for (size_t slot = 0; slot < rows_slots(claim); slot++) {
-            double rate = rows_trial(table, claim, all->part, claim->variants, slot);
-            uint64_t seed = rows_trial_seed(claim, slot);
-            const evidence_row *row =
-                rate > 0 ? rows_find(table, all->part, claim->variants, seed, rate) : NULL;
-            all->trials += row != NULL;
-            if (row && at_chance(c, rows_measure(row, c->measure))) all->trials_at_chance++;
-        }
-        int nowhere = !claim->inside && all->trials_at_chance > 1;
-        all->failed = n && (nowhere || at_chance(c, statistics_mean(x, n)));
-        return;
+    const evidence_chance *c = rows_chance(claim, all->part, all->second);
+    all->chance = c;
+    if (!c) return;
+    for (size_t slot = 0; slot < rows_slots(claim); slot++) {
+        double rate = rows_trial(table, claim, all->part, claim->variants, slot);
+        uint64_t seed = rows_trial_seed(claim, slot);
+        const evidence_row *row = rate > 0 ? rows_find(table, all->part, claim->variants, seed, rate) : NULL;
+        all->trials += row != NULL;
+        if (row && rows_at_chance(c, rows_measure(row, c->measure))) all->trials_at_chance++;
     }
+    size_t n = findings_values(&all->of[0], NULL, c->measure, x, NULL);
+    int nowhere = !claim->inside && all->trials_at_chance > 1;
+    all->failed = n && (nowhere || rows_at_chance(c, statistics_mean(x, n)));
 }
 
 /* Judges a part by the measure that decides, or by the claim's second. */

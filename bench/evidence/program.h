@@ -63,6 +63,9 @@ double rows_rate(const evidence_table *table, const evidence_claim *claim, const
 /* Is that rate the lowest or the highest of those that were tried? */
 int rows_edge(const evidence_table *table, const evidence_claim *claim, const evidence_part *part,
               const evidence_variant *variant);
+/* What is known of chance in a table, NULL: nothing; and did a run with that value learn nothing? */
+const evidence_chance *rows_chance(const evidence_claim *claim, const evidence_part *part, int second);
+int rows_at_chance(const evidence_chance *c, double value);
 /* Does every row that the claim asks for, for this part and variant, stand there? */
 size_t rows_seeds(const evidence_table *table, const evidence_claim *claim, const evidence_part *part,
                   const evidence_variant *variant);

@@ -112,6 +112,7 @@ const evidence_chance evidence_chances[] = {
     {"text_quick", "", 0, "loss", BYTES},
     {"generation", "shakespeare", 0, "loss", BYTES},
     {"steps", "", 0, "loss", BYTES},
+    {"optimisers", "", 0, "loss", BYTES},
     {"ablation", "", 0, "loss", BYTES},
     {"cope_text", "", 0, "val", BYTES},
     {"mobius_text", "", 0, "val", BYTES},

@@ -119,7 +119,7 @@ static void put_tally(FILE *out, const evidence_findings *e) {
     put_paragraph(out, "*Over all tables:* %zu comparisons in %zu tables. Set aside, because their baseline "
                   "failed: %zu tables with %zu comparisons. Of the other %zu comparisons %zu are significant "
                   "within their table, %zu after Holm's correction over all %zu. In %zu of %zu choices of a "
-                  "learning rate the best of three was the lowest or the highest.",
+                  "learning rate the best was the lowest or the highest that was tried.",
                   compared, good->tables + bad->tables, bad->tables, bad->compared, good->compared,
                   good->told, good->survive, compared, e->edges, e->tuned);
 }

@@ -293,10 +293,24 @@ static trials find_trials(const evidence_table *table, const evidence_claim *cla
     return t;
 }
 
-/* Is a place beyond the ends needed next, since the best is at that end? */
+const evidence_chance *rows_chance(const evidence_claim *claim, const evidence_part *part, int second) {
+    for (const evidence_chance *c = evidence_chances; c->claim; c++)
+        if (!strcmp(c->claim, claim->name) && c->second == second &&
+            (!*c->part || !strcmp(c->part, part->name))) return c;
+    return NULL;
+}
+
+int rows_at_chance(const evidence_chance *c, double value) {
+    return c->higher ? !(value > 1.01 * c->value) : !(value < 0.99 * c->value);
+}
+
+/* Is a place beyond the ends needed next, since the best is at that end? Where no rate learned anything it
+   is a lower one: rates that are too high do not differ. */
 static int next_place(const trials *t, int *place) {
     if (t->missing || !t->claim->inside) return 0;
-    int down = !t->found || t->best == t->low;
+    const evidence_chance *c = rows_chance(t->claim, t->part, 0);
+    int nothing = !t->found || (c && !strcmp(c->measure, t->by) && rows_at_chance(c, t->value));
+    int down = nothing ? t->low > -BEYOND : t->best == t->low;
     *place = down ? t->low - 1 : t->high + 1;
     if (!down && t->best != t->high) return 0;
     return *place >= -BEYOND && *place <= 2 + BEYOND;
