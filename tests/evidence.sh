@@ -34,7 +34,7 @@ is "lower ones where all diverge" [ "$(trials falls)" = '0.00025:2 0.0005:2 0.00
 is "and where none learns, though higher ones look better" [ "$(trials idle)" = '0.00025:2 0.0005:2 0.001:2 0.002:2 0.004:2' ]
 is "a floor has none" [ -z "$(trials again)" ]
 is "seeds that try are 0 and 901" [ "$(awk -F, '$6 == 0 { print $4 }' "$W/whole/grid.csv" | sort -u | tr '\n' ' ')" = '0 901 ' ]
-is "and know it" [ "$(grep -c ',0,1,.*,value=[23n]' "$W/whole/grid.csv")" -eq "$(grep -c ',0,1,1000,' "$W/whole/grid.csv")" ]
+is "and know it" [ "$(grep -c ',0,1,.*,value=[2-4n]' "$W/whole/grid.csv")" -eq "$(grep -c ',0,1,1000,' "$W/whole/grid.csv")" ]
 is "at the best rate" [ "$(awk -F, '$6 == 1 { print $3, $5 }' "$W/whole/grid.csv" | sort -u | tr '\n' ' ')" = 'again 0.002 falls 0.0005 higher 0.032 idle 0.0005 lower 0.00025 middle 0.002 ' ]
 is "nothing is missing then" dice run whole
 is "and nothing is added" [ "$(wc -l < "$W/whole/dice.csv")" -eq 133 ]
