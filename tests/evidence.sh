@@ -109,18 +109,26 @@ is "an unknown verb" refuses 2 'no verb' dice rerun whole
 is "an unknown option" refuses 2 'the nearest is --jobs' dice run whole --job 2
 is "no jobs" refuses 2 '--jobs is a whole number' dice run whole --jobs 0
 is "a seed that is none" refuses 2 'SEED is a whole number' dice row whole dice small even one
+is "--test of what is no text" refuses 1 'grid has no text.set' dice row whole grid grid lower 1 --test "$W/whole/grid.csv"
+is "--save of all" refuses 2 'for row alone' dice run whole --save "$W/none.safetensors"
 is "nothing is asked for" refuses 2 'no run is asked for' dice run whole --only nothing
 
 # The report
 is "a report" dice report whole
 is "is what the rows say" dice check whole
 is "of equal rates the one of the lowest loss" [ "$(grep -c '^| flat dice .* | 0.01, edge | 6 |' "$W/whole.report/results/dice.md")" -eq 4 ]
+is "a table of them is in no other correction" [ "$(grep -c '^| .*(`\(lower\|higher\|falls\|idle\)`) .*) | [<0-9.]* | – | ' "$W/whole.report/results/grid.md")" -eq 4 ]
 is "seeds that solve are counted" grep -q '^| light dice .*; [0-6] of 6 at 1.5 or more |$' "$W/whole.report/results/dice.md"
 page() { tr '\n' ' ' < "$W/whole.report/$1" | grep -qF -- "$2"; }
 is "a baseline at chance" page results/dice.md '**The baseline failed**: the verdicts of this table count nowhere.'
 is "has no verdicts" [ "$(grep -c '^| .*| baseline failed; [0-6] of 6' "$W/whole.report/results/dice.md")" -eq 4 ]
 is "and is called that" page README.md '| Are light dice light? | baseline failed |'
 is "and counts nowhere" page METHOD.md '| 1 | 1 | 2 | 2 | 0 | 4 |'
+is "what a primary hypothesis is" page README.md '| Higher rates are lower | **holds** | -0.0'
+is "held against what is not so" page README.md '| Low rates are lower | **does not hold** | +0.0'
+is "with a margin" page README.md '| Low rates are at most a hundredth higher | **holds** | +0.0'
+is "beyond it" page README.md '| Dice that fell are at most a hundredth higher | **does not hold** | +0.0'
+is "or neither" page README.md '| Idle dice are lower | cannot be told |'
 is "what holds" page README.md '| Are heavy dice heavy? | **holds** |'
 is "what does not" page README.md '| Are heavy dice light? | **does not hold** |'
 is "what cannot be told" page README.md '| Are dice with a mark lighter? | cannot be told |'

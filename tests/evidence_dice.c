@@ -53,7 +53,7 @@ static const evidence_part grid_parts[] = {{"grid", "dice of many rates", "dice.
 static const evidence_variant grid_variants[] = {
     {"middle", "best in the middle", "kind=rope dice.best=2e-3"},
     {"lower", "best four rates lower", "kind=cmha dice.best=2e-4"},
-    {"higher", "best three rates higher", "kind=alibi dice.best=3.3e-2"},
+    {"higher", "best three rates higher", "kind=alibi dice.best=3.3e-2 dice.gain=-0.01"},
     {"falls", "falls at all three rates", "kind=pope dice.best=1e-3 dice.most=6e-4"},
     {"idle", "learns nothing at all three rates", "kind=dot dice.best=5e-4 dice.idle=7e-4"},
     {"again", "middle, other seeds", "like=middle reseed=1000"}};
@@ -72,6 +72,13 @@ const evidence_question evidence_questions[] = {
     {"Do broken dice fall?", "dice", "small", "broken", 0, 0, 0},
     {"Are square dice even?", "dice", "small", "", 0, 0, 0},
     {"", "", "", "", 0, 0, 0}};
+const evidence_primary evidence_primaries[] = {
+    {"Higher rates are lower", "grid", "grid", "higher", 0},
+    {"Low rates are lower", "grid", "grid", "lower", 0},
+    {"Low rates are at most a hundredth higher", "grid", "grid", "lower", 0.01},
+    {"Dice that fell are at most a hundredth higher", "grid", "grid", "falls", 0.01},
+    {"Idle dice are lower", "grid", "grid", "idle", 0},
+    {"", "", "", "", 0}};
 /* Even dice fall 1.5 on average: by these numbers they fail in one part and not in the other. */
 const evidence_chance evidence_chances[] = {
     {"dice", "small", 0, "value", 0, 5, "dice that nobody throws"},

@@ -23,12 +23,13 @@ const evidence_claim *const evidence_claims[] = {EVIDENCE_CLAIMS(CLAIM_ADDRESS) 
 #define EVIDENCE_WORK "build/evidence.work"
 #define EVIDENCE_COMMAND "build/evidence"
 #else
+const evidence_primary evidence_primaries[] = {{"", "", "", "", 0}}; /* of one's own claim */
 #define EVIDENCE_WORK EVIDENCE_FOLDER "/work"
 #define EVIDENCE_COMMAND EVIDENCE_FOLDER "/evidence"
 #endif
 const char *const evidence_command = EVIDENCE_COMMAND;
 
-enum { DATA, RESULTS, REPORT, WORK, JOBS, SEEDS, ONLY, SET, QUICK, HELP, N_OPTIONS };
+enum { DATA, RESULTS, REPORT, WORK, JOBS, SEEDS, ONLY, TEST, SAVE, SET, QUICK, HELP, N_OPTIONS };
 static setting option[N_OPTIONS] = {
     {"--data", NULL, "folder with the public data (CMHA_DATA, else ../shared/data)"},
     {"--results", EVIDENCE_FOLDER "/results", "folder with the rows, a CSV a claim"},
@@ -37,6 +38,8 @@ static setting option[N_OPTIONS] = {
     {"--jobs", "1", "run: processes at once, each with one thread"},
     {"--seeds", "0", "run: so many seeds; 0 = the claim's"},
     {"--only", "", "WORD[,WORD..]: runs whose claim, part and variant hold all these words"},
+    {"--test", NULL, "FILE: row alone: measures on these bytes, all of them, instead of the held-out text"},
+    {"--save", NULL, "FILE.safetensors: row alone: keeps the trained model, for tests elsewhere"},
     {"--set", NULL, "NAME=VALUE: row alone, to see what a setting does; may be repeated"},
     {"--quick", NULL, "the quick claims alone"},
     {"--help", NULL, "this page"}};
@@ -78,11 +81,14 @@ static int perform(const job *j, double rate, evidence_about *about, evidence_ru
     memset(run, 0, sizeof *run), memset(result, 0, sizeof *result), memset(about, 0, sizeof *about);
     run->claim = j->claim, run->part = j->part, run->variant = j->variant, run->rate = rate;
     run->data = option[DATA].value, run->work = option[WORK].value, run->error = error, run->more = more;
-    run->trial = is_trial(j);
+    run->trial = is_trial(j), run->test = option[TEST].value, run->save = option[SAVE].value;
     run->seed = seed_of(j) + (uint64_t)evidence_number(run, "reseed", 0);
     run->threads = (int)evidence_number(run, "threads", 1);
     if (evidence_word(run, "instructions", word) && !cmha_instructions(word))
         return evidence_fail(error, "this CPU has no instructions %s", word);
+    if ((run->test || run->save) && !evidence_word(run, "text.set", word))
+        return evidence_fail(error, "--test and --save are for language models alone: %s has no text.set",
+                             j->claim->name);
     about->run = run, about->seed = seed_of(j), about->chosen = !run->trial;
     double start = seconds();
     snprintf(error, EVIDENCE_ERROR, "%s failed without a reason", j->claim->name);
@@ -372,7 +378,7 @@ static double print_beside(const evidence_result *now, const evidence_row *row) 
         if (!(fabs(difference) > 0) && !isnan(difference)) continue;
         if (far > apart || isnan(far)) apart = far;
     }
-    if (!row) puts("no such row is committed");
+    if (!row) puts(option[TEST].value ? "of the file of --test" : "no such row is committed");
     else if (apart > 0 || isnan(apart)) printf("the largest difference is %.2g of its number\n", apart);
     else puts("the same to all digits");
     return row ? apart : 0;
@@ -436,6 +442,7 @@ static int verb_row(char **arguments, int n) {
     if (!(rate > 0)) rate = rate_of(&j, table);
     if (!(rate > 0)) complain(2, "no rate has been chosen yet; give one", "");
     const evidence_row *row = rows_find(table, j.part, j.variant, seed_of(&j), rate);
+    if (option[TEST].value) row = NULL; /* it is of other text */
     make_folder(option[WORK].value);
     if (row) compare_data();
     must(perform(&j, rate, &about, &run, &result, failure));
@@ -530,7 +537,8 @@ int main(int argc, char **argv) {
     if (rest) complain(2, "names come before options: ", rest);
     bring_rows(common_option->value);
     if (option[HELP].value || words == 1) return help(option[HELP].value ? 0 : 2);
-    if (*more && strcmp(argv[1], "row") != 0) complain(2, "--set is for row alone", "");
+    int alone = *more || option[TEST].value || option[SAVE].value;
+    if (alone && strcmp(argv[1], "row") != 0) complain(2, "--set, --test and --save are for row alone", "");
     for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++)
         if (!strcmp(verbs[i].name, argv[1])) return end_program(verbs[i].run(argv + 2, words - 2));
     const char *names[sizeof verbs / sizeof *verbs];

@@ -55,6 +55,8 @@ typedef struct evidence_run {
     char *error;      /* [EVIDENCE_ERROR] one line when 0 is returned */
     const char *more; /* words of `row --set`, which count after all others; NULL: none */
     int trial;        /* 1: it is there to choose a rate */
+    const char *test, *save; /* of `row`, for text.set of bytes: a file to measure on, whole, in the place of
+                                the held-out text; where the model goes. NULL: none */
 } evidence_run;
 
 /* A claim of a paper; static tables. Its rows are parts x variants x (trials of rates, seeds 1 to N). The
@@ -90,6 +92,7 @@ extern const char *const evidence_command;
    one of the files. */
 #ifndef EVIDENCE_CLAIMS /* tests and `make evidence CLAIM=` have their own */
 #define EVIDENCE_CLAIMS(X) \
+    X(primary_early) X(primary_late) X(primary_far) X(primary_crat) \
     X(text_quick) X(generation) X(steps) X(optimisers) X(ablation) X(answers) X(longer) \
     X(copy) X(recall) X(indexing) X(parity) X(sorting) X(phase_memory) \
     X(cope_glue) X(cope_text) X(mobius_text) X(mobius_glue) X(crat) X(retrieval) X(modulation) X(spoken) \
@@ -123,6 +126,16 @@ typedef struct evidence_chance {
     const char *what;         /* reaches it */
 } evidence_chance;
 extern const evidence_chance evidence_chances[];
+
+/* The primary family: hypotheses that stood here before any row of theirs. Holm corrects them together, also
+   those that are not measured yet; comparisons of their tables count nowhere else. A claim of one's own has
+   none. */
+typedef struct evidence_primary {
+    const char *hypothesis; /* "" ends the table */
+    const char *claim, *part, *variant;
+    double margin;          /* so much it may be behind the baseline; 0: it is ahead */
+} evidence_primary;
+extern const evidence_primary evidence_primaries[];
 
 /* For a claim of one's own that asks nothing in README.md and knows no chance. */
 #define EVIDENCE_NO_QUESTIONS \

@@ -8,6 +8,9 @@
 #include "../../examples/tools/bpe.h"
 #endif
 
+#include "language.h"
+#include "papers.h"
+
 #include <math.h>
 #include <sys/stat.h>
 
@@ -201,6 +204,8 @@ static int text_open(const evidence_run *run, cmha_context *ctx, text *t) {
     if (!find_text(run, t, path)) return 0;
     if (t->row->held_out && !evidence_data(run, t->row->held_out, second)) return 0;
     t->bytes = 1;
+    if (run->test && (t->row->question || t->row->vocabulary))
+        return evidence_fail(run->error, "--test reads bytes, which %s is not", t->row->name);
     if (t->row->question) return open_problems(run, t, path);
     if (t->row->vocabulary) {
         if (!open_tokenizer(run, t) || !open_ids(run, ctx, t, path, &t->files[0]) ||
@@ -211,6 +216,11 @@ static int text_open(const evidence_run *run, cmha_context *ctx, text *t) {
     size_t n = t->files[0].count, cut = *second ? n : n - n / 10;
     t->train = cmha_tokens_part(&t->files[0], 0, cut);
     t->held_out = *second ? t->files[1] : cmha_tokens_part(&t->files[0], cut, n);
+    if (!run->test) return 1;
+    cmha_tokens_close(&t->files[1]);
+    if (cmha_tokens_open(&t->files[1], ctx, run->test, 1))
+        return evidence_fail(run->error, "%s", cmha_error(ctx));
+    t->held_out = t->files[1];
     return 1;
 }
 
@@ -237,7 +247,7 @@ static int library(const evidence_run *run, const cmha_context *ctx, cmha_status
 
 /* Leaves out the held-out text on which a claim with tuners chooses its rates. */
 static int text_for_seeds(const evidence_run *run, text *t, size_t tokens) {
-    if (!run->claim->tuners || run->trial) return 1;
+    if (run->test || !run->claim->tuners || run->trial) return 1;
     if (t->held_out.count < 2 * tokens + 1) return evidence_fail(run->error, "too short a held-out text");
     t->held_out = cmha_tokens_part(&t->held_out, tokens, t->held_out.count);
     return 1;
@@ -252,11 +262,14 @@ static int session_train(const evidence_run *run, session *s, evidence_result *r
     text *t = &s->text;
     if (t->row->vocabulary) s->mc.vocabulary = t->words.size;
     if (!text_for_seeds(run, t, s->tc.eval_tokens)) return 0;
+    if (run->test) s->tc.eval_tokens = t->held_out.count; /* all of it */
+    if (evidence_number(run, "text.equal", 0) > 0 && !papers_match(run, &s->ctx, &s->mc, NULL)) return 0;
     size_t scored = t->held_out.count - 1 < s->tc.eval_tokens ? t->held_out.count - 1 : s->tc.eval_tokens;
     t->bytes = codec_bytes(&t->words, &t->held_out, 1, 1 + scored) / (double)scored;
     if (!evidence_start(run, &s->ctx, &s->mc, &s->model, &paired) ||
         !library(run, &s->ctx, cmha_trainer_init(&s->trainer, &s->model, &s->tc)) ||
         !evidence_train(run, &s->trainer, &t->train, &t->held_out, result, &loss)) return 0;
+    if (run->save && !library(run, &s->ctx, cmha_model_save(&s->model, run->save))) return 0;
     evidence_add(result, "loss", loss), evidence_add(result, "bits_a_byte", loss / log(2.0) / t->bytes);
     return evidence_add(result, "paired", paired);
 }
@@ -551,11 +564,23 @@ static int measure_scaled(const evidence_run *run, session *s, const char *scali
     return done;
 }
 
-static int longer_run(const evidence_run *run, evidence_result *result) {
+/* Adds `far`, the measure of the longest contexts with the frequencies that the kind uses there. */
+static int add_far(const evidence_run *run, evidence_result *result) {
+    char name[96], scaling[64] = "";
+    int scaled = evidence_word(run, "long.scaling", scaling);
+    snprintf(name, sizeof name, "%s%sp%d", scaling, scaled ? "." : "", (int)LONGEST);
+    for (size_t i = 0; i < result->n; i++)
+        if (!strcmp(result->measures[i].name, name))
+            return evidence_add(result, "far", result->measures[i].value);
+    return evidence_fail(run->error, "nothing measures %s", name);
+}
+
+int language_longer_run(const evidence_run *run, evidence_result *result) {
     session s;
     int done = session_train(run, &s, result) && measure_bands(run, &s, &s.model, "", result);
     if (done && s.mc.attention != CMHA_ATTENTION_DOT)
         done = measure_scaled(run, &s, "ntk", result) && measure_scaled(run, &s, "yarn", result);
+    if (done && !strcmp(run->claim->measure, "far")) done = add_far(run, result);
     session_close(&s);
     return done;
 }
@@ -673,7 +698,8 @@ const evidence_claim evidence_claim_longer = {
     "ALiBi (arXiv 2108.12409) and PoPE (arXiv 2509.10534) claim to hold their loss on contexts longer than "
     "those of training, where RoPE needs other frequencies (NTK, YaRN: arXiv 2309.00071).",
     longer_parts, LENGTH(longer_parts), longer_variants, LENGTH(longer_variants), "p2048",
-    "bits a byte at positions 1,024 to 2,047", 0, 5, {1.5e-3, 3e-3, 6e-3}, longer_run, 1, 0, NULL, 0, 0, 0, 0};
+    "bits a byte at positions 1,024 to 2,047", 0, 5, {1.5e-3, 3e-3, 6e-3}, language_longer_run, 1, 0, NULL,
+    0, 0, 0, 0};
 
 static const evidence_part quick_parts[] = {
     {"shakespeare", "Tiny Shakespeare, bytes",

@@ -106,7 +106,7 @@ int statistics_within(const statistics_pairs *pairs, const statistics_pairs *flo
 
 /* ---- findings.c ---- */
 
-enum { MOST_VARIANTS = 64, MOST_SEEDS = 64 };
+enum { MOST_VARIANTS = 64, MOST_SEEDS = 64, MOST_PRIMARY = 32 };
 
 /* What a part's rows say of a variant. */
 typedef struct finding {
@@ -144,10 +144,23 @@ size_t findings_values(const finding *f, const finding *other, const char *measu
 /* Tables, comparisons, those that are better or worse in their table, those after Holm over all tables. */
 typedef struct tally { size_t tables, compared, told, survive; } tally;
 
+/* A hypothesis of the primary family. */
+typedef struct hypothesis {
+    const evidence_primary *asked;
+    const findings *all;
+    const finding *kind;
+    double p; /* corrected over the family; NAN: not all seeds are there */
+    enum {
+        PRIMARY_OPEN, PRIMARY_HOLDS, PRIMARY_NOT, PRIMARY_FAILED, PRIMARY_DIVERGED, PRIMARY_UNMEASURED
+    } verdict;
+} hypothesis;
+
 /* All tables, and counts over them by the measures that decide. */
 typedef struct evidence_findings {
     findings *first, *second; /* [n]; of the second measure, empty where the claim has none */
     size_t n;
+    hypothesis primary[MOST_PRIMARY];
+    size_t n_primary;
     tally count[2];           /* [1]: of tables whose baseline failed; [0]: of the others */
     size_t tuned, edges;      /* kinds that chose a rate; those at an edge */
 } evidence_findings;

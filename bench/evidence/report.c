@@ -124,8 +124,33 @@ static void put_tally(FILE *out, const evidence_findings *e) {
                   good->told, good->survive, compared, e->edges, e->tuned);
 }
 
+/* The primary family, with a correction of its own. */
+static void put_primaries(FILE *out, const evidence_findings *e) {
+    static const char *const words[] = {"cannot be told", "**holds**", "**does not hold**", "baseline failed",
+                                        "diverged", "not measured yet"};
+    if (!e->n_primary) return;
+    put_paragraph(out, "**Primary:** %zu hypotheses, written down with their design before any of their "
+                  "rows. p is corrected by Holm over all of them.", e->n_primary);
+    fputs("| hypothesis | answer | difference (95 % interval) | p | seeds | page |\n", out);
+    fputs("|---|---|---|---|---|---|\n", out);
+    for (const hypothesis *h = e->primary; h < e->primary + e->n_primary; h++) {
+        fprintf(out, "| %s | %s | ", h->asked->hypothesis, words[h->verdict]);
+        if (!(h->kind->pairs.n > 1)) fputs("– | – | ", out);
+        else {
+            put_difference(out, &h->kind->pairs), fprintf(out, " %s | ", h->all->claim->unit);
+            put_p(out, h->p), fputs(" | ", out);
+        }
+        fprintf(out, "%zu of %zu | [%s](results/%s.md) |\n", h->kind->n, h->all->claim->seeds,
+                h->asked->claim, h->asked->claim);
+    }
+    putc('\n', out);
+    put_paragraph(out, "**Exploratory:** everything else, asked with the rows in hand or with rates chosen on "
+                  "the data that judge.");
+}
+
 /* README.md: the questions, and how to read their answers. */
 static int put_overview(FILE *out, const evidence_findings *e, char *error) {
+    put_primaries(out, e);
     if (!put_questions(out, e, NULL, error)) return 0;
     put_tally(out, e);
     return 1;
@@ -233,8 +258,8 @@ static void put_part(FILE *out, const findings *first, const findings *second) {
         return;
     }
     if (first->claim->inside)
-        put_paragraph(out, "Part `%s`: %s is better; each kind chose a rate, of %g, %g, %g and as many beyond "
-                      "as it takes until the best has a worse one on both sides%s.", first->part->name,
+        put_paragraph(out, "Part `%s`: %s is better; each kind chose a rate, of %g, %g, %g and as many "
+                      "beyond as it takes until the best has a worse one on both sides%s.", first->part->name,
                       first->higher ? "more" : "less", rates[0], rates[1], rates[2],
                       first->claim->tuners ? ", on other held-out text than below" : "");
     else if (rates[1] > 0)
