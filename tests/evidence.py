@@ -37,6 +37,11 @@ def near(text, value, what):
         say(f"{what}: {text}, not {value}")
 
 
+def last_loss(row):
+    last = float(row["curve"].split(";")[-1].split(":")[1]) if row["curve"] else math.nan
+    return last if math.isfinite(last) else math.inf
+
+
 class Claim:
     def __init__(self, path):
         self.rows = []
@@ -57,12 +62,13 @@ class Claim:
         trials = [r for r in self.rows_of(part, like or variant) if r["chosen"] == "0"]
         best = None
         rates = sorted({float(r["rate"]) for r in trials})
-        for r in trials:
-            v, rate = r["m"].get(by, math.nan), float(r["rate"])
-            last = float(r["curve"].split(";")[-1].split(":")[1]) if r["curve"] else math.nan
-            last = last if math.isfinite(last) else math.inf
-            if math.isfinite(v):  # of equals the lowest loss at the end, then the middle rate, then the lowest
-                key = (-v if higher else v, last, len(rates) < 2 or rate != rates[1], rate)
+        of_rate = {rate: [r for r in trials if float(r["rate"]) == rate] for rate in rates}
+        tuners = max((len(of) for of in of_rate.values()), default=0)
+        for rate, of in of_rate.items():
+            v = sum(r["m"].get(by, math.nan) for r in of) / len(of)
+            last = sum(last_loss(r) for r in of) / len(of)
+            if math.isfinite(v) and len(of) == tuners:  # of equals the lowest loss at the end, then the middle rate, then the lowest
+                key = (-v if higher else v, last, len(rates) != 3 or rate != rates[1], rate)
                 best = min(best, key) if best else key
         return best[3] if best else rates[1] if len(rates) > 1 else min((float(r["rate"]) for r in (trials or rows)), default=math.nan)
 
@@ -267,6 +273,54 @@ def read_questions(path):
     return [r for r in re.findall(row, text) if r[0]]
 
 
+def read_primaries(path):
+    """Hypothesis, claim, part, variant, margin of each row of the primary family."""
+    text = open(path, encoding="utf-8").read()
+    names = dict(re.findall(r'#define (\w+) ("[^"]*")', text))
+    m = re.search(r"evidence_primaries\[\] = \{(.*?)\};", text, re.S)
+    found = []
+    for line in re.findall(r"(?:WITH_BOTH\(|\{)(\".*?)[)}],?\n", m[1] if m else ""):
+        words = [names.get(w.strip(), w.strip()).strip('"') for w in re.split(r",\s*(?=\"|[A-Z0-9.]+(?:,|$))", line)]
+        if len(words) == 4:
+            found += [[words[0] + how, words[1], part, *words[2:]]
+                      for how, part in ((", with AdamW", "adamw"), (", with the recipe `fast`", "fast"))]
+        elif words[0]:
+            found.append(words)
+    return found
+
+
+def check_primaries(primaries, rows, tables):
+    """The family's rows: Holm over all of them, p = 1 for what is not whole."""
+    if len(rows) != len(primaries):
+        say(f"README.md: {len(rows)} rows of {len(primaries)} hypotheses")
+    p, of = {}, {}
+    for i, (hypothesis, name, part, v, margin) in enumerate(primaries):
+        table = next((t for t in tables if (t.name, t.part, t.second) == (name, part, False)), None)
+        seeds = int(rows[i][4].split(" of ")[1])
+        whole = table is not None and len(table.of[v]) == len(table.of[table.base]) == seeds
+        p[i], of[i] = 1.0, (table, whole)
+        if whole and len(table.d[v]) == seeds and not table.failed:
+            behind, margin = -table.mean[v] if table.higher else table.mean[v], float(margin)
+            spread = stats.sem(table.d[v])
+            t = (behind - margin) / spread if spread else math.copysign(math.inf, behind - margin)
+            p[i] = table.raw[v] if not margin else float(stats.t.cdf(t, seeds - 1))
+    corrected = holm(p)
+    for i, (hypothesis, name, part, v, margin) in enumerate(primaries):
+        table, whole = of[i]
+        cells, verdict = rows[i], "not measured yet"
+        if whole:
+            behind = -table.mean[v] if table.higher else table.mean[v]
+            holds = behind < float(margin) and corrected[i] < 0.05
+            other = "**does not hold**" if behind - table.half[v] > float(margin) else "cannot be told"
+            verdict = "**holds**" if holds else other
+            verdict = "diverged" if len(table.d[v]) < len(table.of[v]) else verdict
+            verdict = "baseline failed" if table.failed else verdict
+            check_difference(cells[2], table.mean[v], table.half[v], hypothesis)
+            near(cells[3], corrected[i] if verdict not in ("diverged", "baseline failed") else math.nan, hypothesis + " p")
+        if cells[:2] != [hypothesis, verdict]:
+            say(f"README.md: {cells[:2]}, not {hypothesis}: {verdict}")
+
+
 def answer(table, variants, worse, claimed):
     """Which kind answers, in which words, and whether its rate or the baseline's is at the edge."""
     sign = 1 if table.higher != worse else -1
@@ -359,19 +413,23 @@ def main(results, report, questions):
     claims = {os.path.basename(p)[:-4]: Claim(p) for p in glob.glob(os.path.join(results, "*.csv"))}
     pages = {n: read(f"results/{n}.md").split("<!-- rows: end -->")[0] for n in claims}
     tables = [t for n in claims for t in read_page(claims[n], n, pages[n])]
-    over_all = holm({(t.name, t.part, v): p for t in tables if not t.second for v, p in t.raw.items()})
+    primaries = read_primaries(questions)
+    explored = [t for t in tables if t.name not in {name for _, name, *_ in primaries}]
+    over_all = holm({(t.name, t.part, v): p for t in explored if not t.second for v, p in t.raw.items()})
     for t in tables:
         t.check(over_all)
     asked = read_questions(questions)
     overview = read("README.md")
-    rows = [cells_of(l) for l in blocks_of(overview)[0][2:]]
+    if primaries:
+        check_primaries(primaries, [cells_of(l) for l in blocks_of(overview)[0][2:]], tables)
+    rows = [cells_of(l) for l in blocks_of(overview)[1 if primaries else 0][2:]]
     if len(rows) != len(asked):
         say(f"README.md: {len(rows)} rows of {len(asked)} questions")
     for question, cells in zip(asked, rows):
         check_question(question, cells, tables, over_all)
         if question[1] in pages and "| " + " | ".join(cells[:6]) not in pages[question[1]]:
             say(f"{question[1]}.md: does not repeat the answer to {question[0]}")
-    check_tally(overview, tables, over_all)
+    check_tally(overview, explored, over_all)
     check_costs(read("METHOD.md"), claims, tables)
     for name, claim in claims.items():
         for part in {r["part"] for r in claim.rows if r["chosen"] == "1"}:

@@ -25,6 +25,17 @@ refuses() {
 command -v python3 >/dev/null || { echo 'without python3: left out'; echo '0 passed, 0 failed'; exit 0; }
 is "all rows" dice run whole
 is "132 rows" [ "$(wc -l < "$W/whole/dice.csv")" -eq 133 ]
+# low rates 3 beyond, high ones 3, one that falls 2: of two seeds each
+trials() { awk -F, -v v="$1" '$3 == v && $6 == 0 { print $5 }' "$W/whole/grid.csv" | sort -g | uniq -c | awk '{ printf "%s%s:%s", s, $2, $1; s = " " }'; }
+is "three rates where the best is inside" [ "$(trials middle)" = '0.001:2 0.002:2 0.004:2' ]
+is "lower ones" [ "$(trials lower)" = '0.000125:2 0.00025:2 0.0005:2 0.001:2 0.002:2 0.004:2' ]
+is "higher ones" [ "$(trials higher)" = '0.001:2 0.002:2 0.004:2 0.008:2 0.016:2 0.032:2 0.064:2' ]
+is "lower ones where all diverge" [ "$(trials falls)" = '0.00025:2 0.0005:2 0.001:2 0.002:2 0.004:2' ]
+is "and where none learns, though higher ones look better" [ "$(trials idle)" = '0.00025:2 0.0005:2 0.001:2 0.002:2 0.004:2' ]
+is "a floor has none" [ -z "$(trials again)" ]
+is "seeds that try are 0 and 901" [ "$(awk -F, '$6 == 0 { print $4 }' "$W/whole/grid.csv" | sort -u | tr '\n' ' ')" = '0 901 ' ]
+is "and know it" [ "$(grep -c ',0,1,.*,value=[2-4n]' "$W/whole/grid.csv")" -eq "$(grep -c ',0,1,1000,' "$W/whole/grid.csv")" ]
+is "at the best rate" [ "$(awk -F, '$6 == 1 { print $3, $5 }' "$W/whole/grid.csv" | sort -u | tr '\n' ' ')" = 'again 0.002 falls 0.0005 higher 0.032 idle 0.0005 lower 0.00025 middle 0.002 ' ]
 is "nothing is missing then" dice run whole
 is "and nothing is added" [ "$(wc -l < "$W/whole/dice.csv")" -eq 133 ]
 
@@ -98,18 +109,26 @@ is "an unknown verb" refuses 2 'no verb' dice rerun whole
 is "an unknown option" refuses 2 'the nearest is --jobs' dice run whole --job 2
 is "no jobs" refuses 2 '--jobs is a whole number' dice run whole --jobs 0
 is "a seed that is none" refuses 2 'SEED is a whole number' dice row whole dice small even one
+is "--test of what is no text" refuses 1 'grid has no text.set' dice row whole grid grid lower 1 --test "$W/whole/grid.csv"
+is "--save of all" refuses 2 'for row alone' dice run whole --save "$W/none.safetensors"
 is "nothing is asked for" refuses 2 'no run is asked for' dice run whole --only nothing
 
 # The report
 is "a report" dice report whole
 is "is what the rows say" dice check whole
 is "of equal rates the one of the lowest loss" [ "$(grep -c '^| flat dice .* | 0.01, edge | 6 |' "$W/whole.report/results/dice.md")" -eq 4 ]
+is "a table of them is in no other correction" [ "$(grep -c '^| .*(`\(lower\|higher\|falls\|idle\)`) .*) | [<0-9.]* | – | ' "$W/whole.report/results/grid.md")" -eq 4 ]
 is "seeds that solve are counted" grep -q '^| light dice .*; [0-6] of 6 at 1.5 or more |$' "$W/whole.report/results/dice.md"
 page() { tr '\n' ' ' < "$W/whole.report/$1" | grep -qF -- "$2"; }
 is "a baseline at chance" page results/dice.md '**The baseline failed**: the verdicts of this table count nowhere.'
 is "has no verdicts" [ "$(grep -c '^| .*| baseline failed; [0-6] of 6' "$W/whole.report/results/dice.md")" -eq 4 ]
 is "and is called that" page README.md '| Are light dice light? | baseline failed |'
 is "and counts nowhere" page METHOD.md '| 1 | 1 | 2 | 2 | 0 | 4 |'
+is "what a primary hypothesis is" page README.md '| Higher rates are lower | **holds** | -0.0'
+is "held against what is not so" page README.md '| Low rates are lower | **does not hold** | +0.0'
+is "with a margin" page README.md '| Low rates are at most a hundredth higher | **holds** | +0.0'
+is "beyond it" page README.md '| Dice that fell are at most a hundredth higher | **does not hold** | +0.0'
+is "or neither" page README.md '| Idle dice are lower | cannot be told |'
 is "what holds" page README.md '| Are heavy dice heavy? | **holds** |'
 is "what does not" page README.md '| Are heavy dice light? | **does not hold** |'
 is "what cannot be told" page README.md '| Are dice with a mark lighter? | cannot be told |'

@@ -15,10 +15,13 @@ static int dice_run(const evidence_run *run, evidence_result *result) {
     struct timespec pause = {0, (long)(1e6 * ms)};
     nanosleep(&pause, NULL);
     if (evidence_number(run, "dice.fails", 0) > 0) return evidence_fail(run->error, "the dice are lost");
-    double far = log(run->rate / 3e-3);
+    double far = log(run->rate / evidence_number(run, "dice.best", 3e-3));
     double value = 1.5 + 0.02 * cmha_rng_normal(&shared) + gain + 0.1 * far * far;
     value += spread * cmha_rng_normal(&own) + 1e-4 * (run->threads - 1);
     if (bad > 0 && run->seed == (uint64_t)bad) value = NAN;
+    if (run->rate > evidence_number(run, "dice.most", 1e9)) value = NAN;
+    if (run->rate > evidence_number(run, "dice.idle", 1e9)) value = 4 - run->rate;
+    if (run->trial) value += evidence_number(run, "dice.trial", 0);
     /* of no rate better than of another, but for the loss */
     int flat = evidence_number(run, "dice.flat", 0) > 0;
     if (flat) value = run->seed ? value - 0.1 * far * far : 1.5;
@@ -43,7 +46,20 @@ static const evidence_variant variants[] = {
     {"broken", "broken dice", "kind=dot dice.gain=0.002 dice.bad=3"}};
 const evidence_claim evidence_claim_dice = {
     "dice", "Dice", "Dice are claimed to be even.", parts, 2, variants, 8, "value", "points", 0, 6,
-    {1e-3, 3e-3, 1e-2}, dice_run, 0.0001, 1, "twice.value", 0, 1.5};
+    {1e-3, 3e-3, 1e-2}, dice_run, 0.0001, 1, "twice.value", 0, 1.5, 0, 0};
+
+/* Rates that go on until the best has a worse one on both sides; trials are of a text of their own. */
+static const evidence_part grid_parts[] = {{"grid", "dice of many rates", "dice.spread=0.001 dice.trial=1"}};
+static const evidence_variant grid_variants[] = {
+    {"middle", "best in the middle", "kind=rope dice.best=2e-3"},
+    {"lower", "best four rates lower", "kind=cmha dice.best=2e-4"},
+    {"higher", "best three rates higher", "kind=alibi dice.best=3.3e-2 dice.gain=-0.01"},
+    {"falls", "falls at all three rates", "kind=pope dice.best=1e-3 dice.most=6e-4"},
+    {"idle", "learns nothing at all three rates", "kind=dot dice.best=5e-4 dice.idle=7e-4"},
+    {"again", "middle, other seeds", "like=middle reseed=1000"}};
+const evidence_claim evidence_claim_grid = {
+    "grid", "Dice of many rates", "Dice are claimed to like their rates.", grid_parts, 1, grid_variants, 6,
+    "value", "points", 0, 4, {1e-3, 2e-3, 4e-3}, dice_run, 0.0001, 1, NULL, 0, 0, 1, 2};
 
 const evidence_question evidence_questions[] = {
     {"Are light dice light?", "dice", "large", "light", 0, 0, 0},
@@ -56,8 +72,16 @@ const evidence_question evidence_questions[] = {
     {"Do broken dice fall?", "dice", "small", "broken", 0, 0, 0},
     {"Are square dice even?", "dice", "small", "", 0, 0, 0},
     {"", "", "", "", 0, 0, 0}};
+const evidence_primary evidence_primaries[] = {
+    {"Higher rates are lower", "grid", "grid", "higher", 0},
+    {"Low rates are lower", "grid", "grid", "lower", 0},
+    {"Low rates are at most a hundredth higher", "grid", "grid", "lower", 0.01},
+    {"Dice that fell are at most a hundredth higher", "grid", "grid", "falls", 0.01},
+    {"Idle dice are lower", "grid", "grid", "idle", 0},
+    {"", "", "", "", 0}};
 /* Even dice fall 1.5 on average: by these numbers they fail in one part and not in the other. */
 const evidence_chance evidence_chances[] = {
     {"dice", "small", 0, "value", 0, 5, "dice that nobody throws"},
     {"dice", "large", 0, "value", 0, 1.5, "even dice"},
+    {"grid", "", 0, "value", 0, 4, "dice that learn nothing"},
     {NULL, "", 0, "", 0, 0, ""}};

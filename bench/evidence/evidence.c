@@ -23,12 +23,13 @@ const evidence_claim *const evidence_claims[] = {EVIDENCE_CLAIMS(CLAIM_ADDRESS) 
 #define EVIDENCE_WORK "build/evidence.work"
 #define EVIDENCE_COMMAND "build/evidence"
 #else
+const evidence_primary evidence_primaries[] = {{"", "", "", "", 0}}; /* of one's own claim */
 #define EVIDENCE_WORK EVIDENCE_FOLDER "/work"
 #define EVIDENCE_COMMAND EVIDENCE_FOLDER "/evidence"
 #endif
 const char *const evidence_command = EVIDENCE_COMMAND;
 
-enum { DATA, RESULTS, REPORT, WORK, JOBS, SEEDS, ONLY, SET, QUICK, HELP, N_OPTIONS };
+enum { DATA, RESULTS, REPORT, WORK, JOBS, SEEDS, ONLY, TEST, SAVE, SET, QUICK, HELP, N_OPTIONS };
 static setting option[N_OPTIONS] = {
     {"--data", NULL, "folder with the public data (CMHA_DATA, else ../shared/data)"},
     {"--results", EVIDENCE_FOLDER "/results", "folder with the rows, a CSV a claim"},
@@ -37,6 +38,8 @@ static setting option[N_OPTIONS] = {
     {"--jobs", "1", "run: processes at once, each with one thread"},
     {"--seeds", "0", "run: so many seeds; 0 = the claim's"},
     {"--only", "", "WORD[,WORD..]: runs whose claim, part and variant hold all these words"},
+    {"--test", NULL, "FILE: row alone: measures on these bytes, all of them, instead of the held-out text"},
+    {"--save", NULL, "FILE.safetensors: row alone: keeps the trained model, for tests elsewhere"},
     {"--set", NULL, "NAME=VALUE: row alone, to see what a setting does; may be repeated"},
     {"--quick", NULL, "the quick claims alone"},
     {"--help", NULL, "this page"}};
@@ -52,16 +55,23 @@ typedef struct job {
     const evidence_claim *claim;
     const evidence_part *part;
     const evidence_variant *variant;
-    size_t slot; /* 0 to 2: a rate with seed 0; then seeds 1, 2, .. */
+    size_t slot; /* below rows_slots: trials of rates; then seeds 1, 2, .. */
     size_t number; /* of its lock */
     enum { PENDING, RUNNING, ELSEWHERE, DONE, FAILED } state;
     pid_t pid;
 } job;
 
-static uint64_t seed_of(const job *j) { return j->slot < 3 ? 0 : (uint64_t)j->slot - 2; }
+static int is_trial(const job *j) { return j->slot < rows_slots(j->claim); }
 
+static uint64_t seed_of(const job *j) {
+    if (is_trial(j)) return rows_trial_seed(j->claim, j->slot);
+    return (uint64_t)(j->slot - rows_slots(j->claim)) + 1;
+}
+
+/* 0: not known yet, or a trial that is not needed */
 static double rate_of(const job *j, const evidence_table *table) {
-    return j->slot < 3 ? j->claim->rates[j->slot] : rows_rate(table, j->claim, j->part, j->variant);
+    if (is_trial(j)) return rows_trial(table, j->claim, j->part, j->variant, j->slot);
+    return rows_rate(table, j->claim, j->part, j->variant);
 }
 
 /* Trains and measures; *about says what the row says beside the result. */
@@ -71,11 +81,15 @@ static int perform(const job *j, double rate, evidence_about *about, evidence_ru
     memset(run, 0, sizeof *run), memset(result, 0, sizeof *result), memset(about, 0, sizeof *about);
     run->claim = j->claim, run->part = j->part, run->variant = j->variant, run->rate = rate;
     run->data = option[DATA].value, run->work = option[WORK].value, run->error = error, run->more = more;
+    run->trial = is_trial(j), run->test = option[TEST].value, run->save = option[SAVE].value;
     run->seed = seed_of(j) + (uint64_t)evidence_number(run, "reseed", 0);
     run->threads = (int)evidence_number(run, "threads", 1);
     if (evidence_word(run, "instructions", word) && !cmha_instructions(word))
         return evidence_fail(error, "this CPU has no instructions %s", word);
-    about->run = run, about->seed = seed_of(j), about->chosen = j->slot >= 3;
+    if ((run->test || run->save) && !evidence_word(run, "text.set", word))
+        return evidence_fail(error, "--test and --save are for language models alone: %s has no text.set",
+                             j->claim->name);
+    about->run = run, about->seed = seed_of(j), about->chosen = !run->trial;
     double start = seconds();
     snprintf(error, EVIDENCE_ERROR, "%s failed without a reason", j->claim->name);
     if (!j->claim->run(run, result)) {
@@ -165,17 +179,17 @@ static int is_possible(const evidence_claim *claim, const evidence_part *part,
 
 /* Appends the jobs of a claim: all trials of rates before all seeds, so that processes seldom wait. */
 static size_t list_jobs(const evidence_claim *claim, job *jobs) {
-    size_t n = 0, seeds = (size_t)whole_of(&option[SEEDS], 0, 900);
+    size_t n = 0, seeds = (size_t)whole_of(&option[SEEDS], 0, 900), trials = rows_slots(claim);
     if (!seeds) seeds = claim->seeds;
-    for (size_t slot = 0; slot < 3 + seeds; slot++)
+    for (size_t slot = 0; slot < trials + seeds; slot++)
         for (size_t p = 0; p < claim->n_parts; p++)
             for (size_t v = 0; v < claim->n_variants; v++) {
                 const evidence_part *part = &claim->parts[p];
                 const evidence_variant *variant = &claim->variants[v];
-                int tried = slot < 3 && claim->rates[1] > 0 && claim->rates[slot] > 0;
-                if (slot < 3 ? !tried || !chooses(claim, part, variant) : !is_wanted(claim, part, variant))
-                    continue;
-                if (!is_possible(claim, part, variant, jobs && slot == 3)) continue;
+                int missed = slot / rows_tuners(claim) == 2 && !(claim->rates[2] > 0);
+                int tried = slot < trials && claim->rates[1] > 0 && !missed && chooses(claim, part, variant);
+                if (slot < trials ? !tried : !is_wanted(claim, part, variant)) continue;
+                if (!is_possible(claim, part, variant, jobs && slot == trials)) continue;
                 if (jobs) {
                     size_t number = (p * claim->n_variants + v) * 1000 + slot;
                     job one = {claim, part, variant, slot, number, PENDING, 0};
@@ -257,6 +271,14 @@ static size_t count(const job *jobs, size_t n, int state) {
     return counted;
 }
 
+/* Counts the jobs whose rows are asked for: all but trials of rates that nobody needs. */
+static size_t count_asked(const job *jobs, size_t n) {
+    size_t asked = 0;
+    for (const job *j = jobs; j < jobs + n; j++)
+        asked += !is_trial(j) || rate_of(j, &tables[claim_index(j->claim)]) > 0;
+    return asked;
+}
+
 static int run_jobs(job *jobs, size_t n) {
     size_t at_once = (size_t)whole_of(&option[JOBS], 1, 256);
     struct sigaction action;
@@ -271,9 +293,9 @@ static int run_jobs(job *jobs, size_t n) {
     }
     for (job *j = jobs; stop && j < jobs + n; j++)
         if (j->state == RUNNING) kill(j->pid, SIGTERM), waitpid(j->pid, NULL, 0);
-    size_t missing = n - count(jobs, n, DONE);
+    size_t asked = count_asked(jobs, n), missing = asked - count(jobs, n, DONE);
     if (stop) complain(128 + stop, "stopped; the same command continues", "");
-    if (missing) fprintf(stderr, PROGRAM ": %zu of %zu rows are missing\n", missing, n);
+    if (missing) fprintf(stderr, PROGRAM ": %zu of %zu rows are missing\n", missing, asked);
     return missing > 0;
 }
 
@@ -356,7 +378,7 @@ static double print_beside(const evidence_result *now, const evidence_row *row) 
         if (!(fabs(difference) > 0) && !isnan(difference)) continue;
         if (far > apart || isnan(far)) apart = far;
     }
-    if (!row) puts("no such row is committed");
+    if (!row) puts(option[TEST].value ? "of the file of --test" : "no such row is committed");
     else if (apart > 0 || isnan(apart)) printf("the largest difference is %.2g of its number\n", apart);
     else puts("the same to all digits");
     return row ? apart : 0;
@@ -411,14 +433,16 @@ static int verb_row(char **arguments, int n) {
     evidence_run run;
     evidence_result result;
     evidence_about about;
-    j.slot = (size_t)whole_of(&seed, 0, 900);
-    j.slot = j.slot ? j.slot + 2 : 0;
+    j.slot = (size_t)whole_of(&seed, 0, 899 + rows_tuners(claim));
+    if (j.slot > 900) j.slot -= 900;
+    else if (j.slot) j.slot += rows_slots(claim) - 1;
     load_table(claim);
     const evidence_table *table = &tables[claim_index(claim)];
     double rate = number_of(&rate_given, 0, 100);
     if (!(rate > 0)) rate = rate_of(&j, table);
     if (!(rate > 0)) complain(2, "no rate has been chosen yet; give one", "");
     const evidence_row *row = rows_find(table, j.part, j.variant, seed_of(&j), rate);
+    if (option[TEST].value) row = NULL; /* it is of other text */
     make_folder(option[WORK].value);
     if (row) compare_data();
     must(perform(&j, rate, &about, &run, &result, failure));
@@ -445,6 +469,7 @@ static int verb_list(char **names, int n_names) {
             double rate = rate_of(&jobs[i], table);
             made += rate > 0 && rows_find(table, jobs[i].part, jobs[i].variant, seed_of(&jobs[i]), rate);
         }
+        n = count_asked(jobs, n);
         printf("%-18s %4zu of %4zu rows, %5.1f minutes each%s  %s\n", (*c)->name, made, n, (*c)->minutes,
                (*c)->quick ? ", quick" : "       ", (*c)->title);
         free(jobs);
@@ -512,7 +537,8 @@ int main(int argc, char **argv) {
     if (rest) complain(2, "names come before options: ", rest);
     bring_rows(common_option->value);
     if (option[HELP].value || words == 1) return help(option[HELP].value ? 0 : 2);
-    if (*more && strcmp(argv[1], "row") != 0) complain(2, "--set is for row alone", "");
+    int alone = *more || option[TEST].value || option[SAVE].value;
+    if (alone && strcmp(argv[1], "row") != 0) complain(2, "--set, --test and --save are for row alone", "");
     for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++)
         if (!strcmp(verbs[i].name, argv[1])) return end_program(verbs[i].run(argv + 2, words - 2));
     const char *names[sizeof verbs / sizeof *verbs];

@@ -54,9 +54,13 @@ typedef struct evidence_run {
     const char *work; /* folder for what runs share and any of them can make again: tokenizers, judges */
     char *error;      /* [EVIDENCE_ERROR] one line when 0 is returned */
     const char *more; /* words of `row --set`, which count after all others; NULL: none */
+    int trial;        /* 1: it is there to choose a rate */
+    const char *test, *save; /* of `row`, for text.set of bytes: a file to measure on, whole, in the place of
+                                the held-out text; where the model goes. NULL: none */
 } evidence_run;
 
-/* A claim of a paper; static tables. Its rows are parts x variants x (3 rates with seed 0, seeds 1 to N). */
+/* A claim of a paper; static tables. Its rows are parts x variants x (trials of rates, seeds 1 to N). The
+   trials are of 3 rates with seed 0, if the claim says no more. */
 struct evidence_claim {
     const char *name;           /* of the command and the CSV: results/NAME.csv */
     const char *title, *claimed; /* a heading; one sentence, what was claimed and where (paper, table) */
@@ -75,6 +79,10 @@ struct evidence_claim {
     const char *also; /* a second measure, compared in a sentence of its own; NULL: none */
     int also_higher;
     double solved; /* tables say how many seeds have a measure of that at least; 0: they do not */
+    int inside; /* 1: a kind whose best rate is the lowest or the highest tried gets a further one, by the
+                   factor of the first two, until the best one has a worse one on both sides */
+    size_t tuners; /* so many seeds try each rate, on the first eval_tokens of the held-out text, and the
+                      seeds that count are measured on the next; 0: seed 0 alone, and all on the same */
 };
 
 /* How the program is called, of a row's command. */
@@ -84,6 +92,7 @@ extern const char *const evidence_command;
    one of the files. */
 #ifndef EVIDENCE_CLAIMS /* tests and `make evidence CLAIM=` have their own */
 #define EVIDENCE_CLAIMS(X) \
+    X(primary_early) X(primary_late) X(primary_far) X(primary_crat) \
     X(text_quick) X(generation) X(steps) X(optimisers) X(ablation) X(answers) X(longer) \
     X(copy) X(recall) X(indexing) X(parity) X(sorting) X(phase_memory) \
     X(cope_glue) X(cope_text) X(mobius_text) X(mobius_glue) X(crat) X(retrieval) X(modulation) X(spoken) \
@@ -117,6 +126,16 @@ typedef struct evidence_chance {
     const char *what;         /* reaches it */
 } evidence_chance;
 extern const evidence_chance evidence_chances[];
+
+/* The primary family: hypotheses that stood here before any row of theirs. Holm corrects them together, also
+   those that are not measured yet; comparisons of their tables count nowhere else. A claim of one's own has
+   none. */
+typedef struct evidence_primary {
+    const char *hypothesis; /* "" ends the table */
+    const char *claim, *part, *variant;
+    double margin;          /* so much it may be behind the baseline; 0: it is ahead */
+} evidence_primary;
+extern const evidence_primary evidence_primaries[];
 
 /* For a claim of one's own that asks nothing in README.md and knows no chance. */
 #define EVIDENCE_NO_QUESTIONS \

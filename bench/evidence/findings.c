@@ -22,7 +22,6 @@ size_t findings_values(const finding *f, const finding *other, const char *measu
 /* Collects a variant's rows at its chosen rate. */
 static void collect(finding *f, const findings *all, const evidence_table *table,
                     const evidence_variant *variant) {
-    const double *rates = all->claim->rates;
     double x[MOST_SEEDS];
     f->variant = variant, f->floor = evidence_like(all->claim, variant) != variant;
     f->rate = rows_rate(table, all->claim, all->part, variant);
@@ -30,7 +29,7 @@ static void collect(finding *f, const findings *all, const evidence_table *table
         f->rows[i] = rows_find(table, all->part, variant, i + 1, f->rate);
         f->n += f->rows[i] != NULL;
     }
-    f->edge = f->n > 0 && rates[1] > 0 && !(f->rate > rates[0] && f->rate < rates[2]);
+    f->edge = f->n > 0 && rows_edge(table, all->claim, all->part, variant);
     size_t finite = findings_values(f, NULL, all->measure, x, NULL);
     f->diverged = f->n - finite;
     f->mean = statistics_mean(x, finite), f->deviation = statistics_deviation(x, finite);
@@ -69,26 +68,24 @@ static void find_noise(findings *all) {
 
 /* ---- Baselines that failed ---- */
 
-static int at_chance(const evidence_chance *c, double value) {
-    return c->higher ? !(value > 1.01 * c->value) : !(value < 0.99 * c->value);
-}
-
-/* A baseline failed that is at chance at two of its three rates, or on average at the one that it chose. */
+/* A baseline failed that is at chance on average at the rate that it chose, or at two of its three rates. In
+   a grid that goes on, rates where nothing is learned are only its ends. */
 static void find_failure(findings *all, const evidence_table *table) {
     const evidence_claim *claim = all->claim;
     double x[MOST_SEEDS];
-    for (const evidence_chance *c = evidence_chances; c->claim; c++) {
-        if (strcmp(c->claim, claim->name) != 0 || c->second != all->second) continue;
-        if (*c->part && strcmp(c->part, all->part->name) != 0) continue;
-        size_t n = findings_values(&all->of[0], NULL, c->measure, x, NULL);
-        all->chance = c;
-        for (int r = 0; r < 3; r++) {
-            const evidence_row *row = rows_find(table, all->part, claim->variants, 0, claim->rates[r]);
-            if (row && at_chance(c, rows_measure(row, c->measure))) all->trials_at_chance++;
-        }
-        all->failed = n && (at_chance(c, statistics_mean(x, n)) || all->trials_at_chance > 1);
-        return;
+    const evidence_chance *c = rows_chance(claim, all->part, all->second);
+    all->chance = c;
+    if (!c) return;
+    for (size_t slot = 0; slot < rows_slots(claim); slot++) {
+        double rate = rows_trial(table, claim, all->part, claim->variants, slot);
+        uint64_t seed = rows_trial_seed(claim, slot);
+        const evidence_row *row = rate > 0 ? rows_find(table, all->part, claim->variants, seed, rate) : NULL;
+        all->trials += row != NULL;
+        if (row && rows_at_chance(c, rows_measure(row, c->measure))) all->trials_at_chance++;
     }
+    size_t n = findings_values(&all->of[0], NULL, c->measure, x, NULL);
+    int nowhere = !claim->inside && all->trials_at_chance > 1;
+    all->failed = n && (nowhere || rows_at_chance(c, statistics_mean(x, n)));
 }
 
 /* Judges a part by the measure that decides, or by the claim's second. */
@@ -107,18 +104,25 @@ static void find_out(findings *all, const evidence_table *table, const evidence_
 
 /* ---- All tables together ---- */
 
+/* Is the table one of the primary family, which has a correction of its own? */
+static int is_primary(const findings *all) {
+    for (const evidence_primary *q = evidence_primaries; *q->hypothesis; q++)
+        if (!strcmp(q->claim, all->claim->name)) return 1;
+    return 0;
+}
+
 /* Corrects the p of every comparison by Holm over all tables, and counts. */
 static int find_over_all(evidence_findings *e) {
     size_t n = 0;
-    for (size_t t = 0; t < e->n; t++) n += e->first[t].compared;
+    for (size_t t = 0; t < e->n; t++) n += is_primary(&e->first[t]) ? 0 : e->first[t].compared;
     double *p = (double *)malloc((n + 1) * sizeof *p);
     if (!p) return 0;
     for (size_t t = 0, i = 0; t < e->n; t++)
-        for (size_t v = 0; v < e->first[t].n; v++)
+        for (size_t v = 0; !is_primary(&e->first[t]) && v < e->first[t].n; v++)
             if (!isnan(e->first[t].of[v].p)) p[i++] = e->first[t].of[v].pairs.p;
     statistics_holm(p, n);
     for (size_t t = 0, i = 0; t < e->n; t++)
-        for (size_t v = 0; v < e->first[t].n; v++) {
+        for (size_t v = 0; !is_primary(&e->first[t]) && v < e->first[t].n; v++) {
             finding *f = &e->first[t].of[v];
             if (!isnan(f->p)) f->over_all = p[i++];
         }
@@ -129,6 +133,7 @@ static int find_over_all(evidence_findings *e) {
 static void count_findings(evidence_findings *e) {
     for (size_t t = 0; t < e->n; t++) {
         const findings *all = &e->first[t];
+        if (is_primary(all)) continue;
         tally *c = &e->count[all->failed];
         c->tables += all->compared > 0;
         for (size_t v = 0; v < all->n; v++) {
@@ -145,6 +150,65 @@ static void count_findings(evidence_findings *e) {
 }
 
 void findings_close(evidence_findings *e) { free(e->first), free(e->second), memset(e, 0, sizeof *e); }
+
+/* ---- The primary family ---- */
+
+static const finding *kind_named(const findings *all, const char *name, size_t n) {
+    for (size_t v = 0; v < all->n; v++) {
+        const char *its = all->of[v].variant->name;
+        if (strlen(its) == n && !strncmp(its, name, n)) return &all->of[v];
+    }
+    return NULL;
+}
+
+/* Is every seed there, of the kind and of its baseline? */
+static int is_whole(const hypothesis *h) {
+    return h->kind->n == h->all->claim->seeds && h->all->of[0].n == h->all->claim->seeds;
+}
+
+/* p that a kind is not ahead, of two sides; with a margin that it is further behind, of one side. */
+static double primary_p(const hypothesis *h) {
+    const statistics_pairs *pairs = &h->kind->pairs;
+    double behind = h->all->higher ? -pairs->mean : pairs->mean, margin = h->asked->margin;
+    if (!(margin > 0)) return pairs->p;
+    if (!(pairs->half > 0)) return behind < margin ? 0 : 1;
+    double freedom = (double)pairs->n - 1, error = pairs->half / statistics_t_quantile(0.05, freedom);
+    double beyond = statistics_t_tail((behind - margin) / error, freedom) / 2;
+    return behind < margin ? beyond : 1 - beyond;
+}
+
+static void judge_primary(hypothesis *h) {
+    const statistics_pairs *pairs = &h->kind->pairs;
+    double behind = h->all->higher ? -pairs->mean : pairs->mean, margin = h->asked->margin;
+    h->verdict = PRIMARY_OPEN;
+    if (!is_whole(h)) h->verdict = PRIMARY_UNMEASURED;
+    else if (h->all->failed) h->verdict = PRIMARY_FAILED;
+    else if (pairs->n < h->all->claim->seeds) h->verdict = PRIMARY_DIVERGED;
+    else if (behind < margin && h->p < 0.05) h->verdict = PRIMARY_HOLDS;
+    else if (behind - pairs->half > margin) h->verdict = PRIMARY_NOT;
+}
+
+/* Corrects by Holm over the family; what is not measured yet counts as p = 1. */
+static int find_primaries(evidence_findings *e, char *error) {
+    double p[MOST_PRIMARY];
+    for (const evidence_primary *q = evidence_primaries; *q->hypothesis; q++) {
+        if (e->n_primary == MOST_PRIMARY) return evidence_fail(error, "too many primary hypotheses");
+        hypothesis *h = &e->primary[e->n_primary];
+        h->asked = q, h->all = findings_of(e, q->claim, q->part, 0);
+        h->kind = h->all ? kind_named(h->all, q->variant, strlen(q->variant)) : NULL;
+        if (!h->kind) return evidence_fail(error, "no table has %s %s %s", q->claim, q->part, q->variant);
+        int whole = is_whole(h) && h->kind->pairs.n == h->all->claim->seeds;
+        p[e->n_primary++] = whole && !h->all->failed ? primary_p(h) : 1;
+    }
+    statistics_holm(p, e->n_primary);
+    for (size_t i = 0; i < e->n_primary; i++) {
+        hypothesis *h = &e->primary[i];
+        int whole = is_whole(h) && h->kind->pairs.n == h->all->claim->seeds;
+        h->p = whole && !h->all->failed ? p[i] : NAN;
+        judge_primary(h);
+    }
+    return 1;
+}
 
 int findings_open(evidence_findings *e, const evidence_table *tables, char *error) {
     size_t n = 0, t = 0;
@@ -168,7 +232,9 @@ int findings_open(evidence_findings *e, const evidence_table *tables, char *erro
         return evidence_fail(error, "no memory for the report");
     }
     count_findings(e);
-    return 1;
+    if (find_primaries(e, error)) return 1;
+    findings_close(e);
+    return 0;
 }
 
 const findings *findings_of(const evidence_findings *e, const char *claim, const char *part, int second) {
@@ -179,14 +245,6 @@ const findings *findings_of(const evidence_findings *e, const char *claim, const
 }
 
 /* ---- Questions ---- */
-
-static const finding *kind_named(const findings *all, const char *name, size_t n) {
-    for (size_t v = 0; v < all->n; v++) {
-        const char *its = all->of[v].variant->name;
-        if (strlen(its) == n && !strncmp(its, name, n)) return &all->of[v];
-    }
-    return NULL;
-}
 
 /* Of the kinds that a question names the one that is farthest ahead in the direction that is asked for. */
 static int choose_kind(const evidence_question *q, evidence_answer *a, char *error) {

@@ -8,6 +8,9 @@
 #include "../../examples/tools/bpe.h"
 #endif
 
+#include "language.h"
+#include "papers.h"
+
 #include <math.h>
 #include <sys/stat.h>
 
@@ -201,6 +204,8 @@ static int text_open(const evidence_run *run, cmha_context *ctx, text *t) {
     if (!find_text(run, t, path)) return 0;
     if (t->row->held_out && !evidence_data(run, t->row->held_out, second)) return 0;
     t->bytes = 1;
+    if (run->test && (t->row->question || t->row->vocabulary))
+        return evidence_fail(run->error, "--test reads bytes, which %s is not", t->row->name);
     if (t->row->question) return open_problems(run, t, path);
     if (t->row->vocabulary) {
         if (!open_tokenizer(run, t) || !open_ids(run, ctx, t, path, &t->files[0]) ||
@@ -211,6 +216,11 @@ static int text_open(const evidence_run *run, cmha_context *ctx, text *t) {
     size_t n = t->files[0].count, cut = *second ? n : n - n / 10;
     t->train = cmha_tokens_part(&t->files[0], 0, cut);
     t->held_out = *second ? t->files[1] : cmha_tokens_part(&t->files[0], cut, n);
+    if (!run->test) return 1;
+    cmha_tokens_close(&t->files[1]);
+    if (cmha_tokens_open(&t->files[1], ctx, run->test, 1))
+        return evidence_fail(run->error, "%s", cmha_error(ctx));
+    t->held_out = t->files[1];
     return 1;
 }
 
@@ -235,6 +245,14 @@ static int library(const evidence_run *run, const cmha_context *ctx, cmha_status
     return !status || evidence_fail(run->error, "%s", cmha_error(ctx));
 }
 
+/* Leaves out the held-out text on which a claim with tuners chooses its rates. */
+static int text_for_seeds(const evidence_run *run, text *t, size_t tokens) {
+    if (run->test || !run->claim->tuners || run->trial) return 1;
+    if (t->held_out.count < 2 * tokens + 1) return evidence_fail(run->error, "too short a held-out text");
+    t->held_out = cmha_tokens_part(&t->held_out, tokens, t->held_out.count);
+    return 1;
+}
+
 /* Opens everything, trains and adds the measures that all language models have. Close it in any case. */
 static int session_train(const evidence_run *run, session *s, evidence_result *result) {
     double loss = NAN, paired = 0;
@@ -243,11 +261,15 @@ static int session_train(const evidence_run *run, session *s, evidence_result *r
         !text_open(run, &s->ctx, &s->text)) return 0;
     text *t = &s->text;
     if (t->row->vocabulary) s->mc.vocabulary = t->words.size;
+    if (!text_for_seeds(run, t, s->tc.eval_tokens)) return 0;
+    if (run->test) s->tc.eval_tokens = t->held_out.count; /* all of it */
+    if (evidence_number(run, "text.equal", 0) > 0 && !papers_match(run, &s->ctx, &s->mc, NULL)) return 0;
     size_t scored = t->held_out.count - 1 < s->tc.eval_tokens ? t->held_out.count - 1 : s->tc.eval_tokens;
     t->bytes = codec_bytes(&t->words, &t->held_out, 1, 1 + scored) / (double)scored;
     if (!evidence_start(run, &s->ctx, &s->mc, &s->model, &paired) ||
         !library(run, &s->ctx, cmha_trainer_init(&s->trainer, &s->model, &s->tc)) ||
         !evidence_train(run, &s->trainer, &t->train, &t->held_out, result, &loss)) return 0;
+    if (run->save && !library(run, &s->ctx, cmha_model_save(&s->model, run->save))) return 0;
     evidence_add(result, "loss", loss), evidence_add(result, "bits_a_byte", loss / log(2.0) / t->bytes);
     return evidence_add(result, "paired", paired);
 }
@@ -542,11 +564,23 @@ static int measure_scaled(const evidence_run *run, session *s, const char *scali
     return done;
 }
 
-static int longer_run(const evidence_run *run, evidence_result *result) {
+/* Adds `far`, the measure of the longest contexts with the frequencies that the kind uses there. */
+static int add_far(const evidence_run *run, evidence_result *result) {
+    char name[96], scaling[64] = "";
+    int scaled = evidence_word(run, "long.scaling", scaling);
+    snprintf(name, sizeof name, "%s%sp%d", scaling, scaled ? "." : "", (int)LONGEST);
+    for (size_t i = 0; i < result->n; i++)
+        if (!strcmp(result->measures[i].name, name))
+            return evidence_add(result, "far", result->measures[i].value);
+    return evidence_fail(run->error, "nothing measures %s", name);
+}
+
+int language_longer_run(const evidence_run *run, evidence_result *result) {
     session s;
     int done = session_train(run, &s, result) && measure_bands(run, &s, &s.model, "", result);
     if (done && s.mc.attention != CMHA_ATTENTION_DOT)
         done = measure_scaled(run, &s, "ntk", result) && measure_scaled(run, &s, "yarn", result);
+    if (done && !strcmp(run->claim->measure, "far")) done = add_far(run, result);
     session_close(&s);
     return done;
 }
@@ -574,7 +608,7 @@ const evidence_claim evidence_claim_generation = {
     "36.5 ± 0.5, sinusoidal positions' 43.2, learned ones' 45.8 and shared δ and b's 38.1, with more "
     "varied and less repetitive samples.",
     generation_parts, LENGTH(generation_parts), generation_variants, LENGTH(generation_variants), "loss",
-    "nats a token", 0, 8, {1.5e-3, 3e-3, 6e-3}, generation_run, 1, 0, "gen_ppl", 0, 0};
+    "nats a token", 0, 8, {1.5e-3, 3e-3, 6e-3}, generation_run, 1, 0, "gen_ppl", 0, 0, 0, 0};
 
 static const evidence_part steps_parts[] = {
     {"shakespeare", "Tiny Shakespeare, bytes, 1,500 steps",
@@ -588,9 +622,9 @@ const evidence_claim evidence_claim_steps = {
     "steps", "Five times the steps: what is left of a lead",
     "Ours: whether what `generation` finds after 300 steps on Tiny Shakespeare is still there after 1,500.",
     steps_parts, 1, steps_variants, LENGTH(steps_variants), "loss", "nats a token", 0, 8,
-    {1.5e-3, 3e-3, 6e-3}, evidence_text_run, 1.8, 0, NULL, 0, 0};
+    {1.5e-3, 3e-3, 6e-3}, evidence_text_run, 1.8, 0, NULL, 0, 0, 0, 0};
 
-/* A table for each optimiser and length of training, of the model of text_quick: 480 runs. */
+/* A table for each optimiser and length of training, of the model of text_quick: 300 runs and the trials. */
 #define OPTIMISER_PART(name, label, times, steps) \
     {name "-" #steps, label ", " #steps " steps", \
      "text.set=shakespeare n_layers=2 d_model=64 n_heads=2 d_ff=256 trainer.batch=8 trainer.length=128 " \
@@ -612,7 +646,7 @@ const evidence_claim evidence_claim_optimisers = {
     "optimisers", "Does the order of the kinds survive another optimiser?",
     "Ours: whether a lead of a kind over RoPE is one of the kind, or of AdamW.", optimisers_parts,
     LENGTH(optimisers_parts), optimisers_variants, LENGTH(optimisers_variants), "loss", "nats a byte", 0, 5,
-    {2e-3, 4e-3, 8e-3}, evidence_text_run, 0.3, 0, NULL, 0, 0};
+    {2e-3, 4e-3, 8e-3}, evidence_text_run, 0.3, 0, NULL, 0, 0, 1, 1};
 
 static const evidence_variant ablation_variants[] = {
     {"full", "ComplexFormer, full (δ from near 0, with PCL)", "kind=cmha delta_init=paper pcl_weight=0.01"},
@@ -627,7 +661,7 @@ const evidence_claim evidence_claim_ablation = {
     "ComplexFormer (arXiv 2505.10222, Table 4) claims that sharing δ and b costs 1.8 of 40.5 gen-PPL, "
     "fixing them 3.0, leaving out the phase contrastive loss 1.0, and RoPE 2.4.",
     generation_parts, 1, ablation_variants, LENGTH(ablation_variants), "loss",
-    "nats a token", 0, 5, {1.5e-3, 3e-3, 6e-3}, evidence_text_run, 1, 0, NULL, 0, 0};
+    "nats a token", 0, 5, {1.5e-3, 3e-3, 6e-3}, evidence_text_run, 1, 0, NULL, 0, 0, 0, 0};
 
 static const evidence_part answers_parts[] = {
     {"code", "MBPP: programs after their descriptions, bytes",
@@ -645,7 +679,7 @@ const evidence_claim evidence_claim_answers = {
     "ComplexFormer (arXiv 2505.10222, Tables 2 and 3) claims more programs that pass (MBPP pass@1 17.5 % "
     "against RoPE's 15.2) and more right answers (GSM8K 21.3 % against 18.5).",
     answers_parts, LENGTH(answers_parts), answers_variants, LENGTH(answers_variants), "answers",
-    "nats a byte of held-out answers", 0, 5, {1.5e-3, 3e-3, 6e-3}, answers_run, 0.8, 0, "exact", 1, 0};
+    "nats a byte of held-out answers", 0, 5, {1.5e-3, 3e-3, 6e-3}, answers_run, 0.8, 0, "exact", 1, 0, 0, 0};
 
 static const evidence_part longer_parts[] = {
     {"wikitext2", "WikiText-2, bytes, trained on 256 at a time",
@@ -664,7 +698,8 @@ const evidence_claim evidence_claim_longer = {
     "ALiBi (arXiv 2108.12409) and PoPE (arXiv 2509.10534) claim to hold their loss on contexts longer than "
     "those of training, where RoPE needs other frequencies (NTK, YaRN: arXiv 2309.00071).",
     longer_parts, LENGTH(longer_parts), longer_variants, LENGTH(longer_variants), "p2048",
-    "bits a byte at positions 1,024 to 2,047", 0, 5, {1.5e-3, 3e-3, 6e-3}, longer_run, 1, 0, NULL, 0, 0};
+    "bits a byte at positions 1,024 to 2,047", 0, 5, {1.5e-3, 3e-3, 6e-3}, language_longer_run, 1, 0, NULL,
+    0, 0, 0, 0};
 
 static const evidence_part quick_parts[] = {
     {"shakespeare", "Tiny Shakespeare, bytes",
@@ -680,4 +715,4 @@ const evidence_claim evidence_claim_text_quick = {
     "text_quick", "ComplexFormer against RoPE in a minute of training each",
     "Ours: the comparison of `generation` with models of 0.1 million numbers, for who wants to see it run.",
     quick_parts, 1, quick_variants, LENGTH(quick_variants), "loss", "nats a byte", 0, 8, {1.5e-3, 3e-3, 6e-3},
-    evidence_text_run, 0.1, 1, NULL, 0, 0};
+    evidence_text_run, 0.1, 1, NULL, 0, 0, 0, 0};

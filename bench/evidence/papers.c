@@ -593,7 +593,7 @@ const evidence_claim evidence_claim_cope_glue = {
     "82.57), on MRPC F1 81.71 against 80.98, on QNLI, not measured here, 59.86 against 60.74. The authors' "
     "code chooses the epoch on the rows that it reports, and its RoPE (`rope-mixed`) is not orthogonal.",
     cope_tasks, LENGTH(cope_tasks), cope_variants, LENGTH(cope_variants) - 3, "score", "points", 1, 5,
-    {1e-4, 3e-4, 1e-3}, run_glue, 0.2, 0, NULL, 0, 0};
+    {1e-4, 3e-4, 1e-3}, run_glue, 0.2, 0, NULL, 0, 0, 0, 0};
 
 #define TEXT_SMALL \
     "n_layers=3 d_model=128 n_heads=4 d_ff=512 max_positions=128 trainer.batch=16 trainer.length=128 " \
@@ -605,7 +605,7 @@ const evidence_claim evidence_claim_cope_text = {
     "CoPE's sections 3.3 and 3.4: positions in the first layer alone are enough, without RoPE's long-term "
     "decay; no language model is measured.",
     cope_texts, LENGTH(cope_texts), cope_variants, LENGTH(cope_variants), "val", "nats a byte", 0, 5,
-    {1e-3, 3e-3, 1e-2}, run_text, 0.6, 0, NULL, 0, 0};
+    {1e-3, 3e-3, 1e-2}, run_text, 0.6, 0, NULL, 0, 0, 0, 0};
 
 #define MOBIUS_SMALL \
     "n_layers=4 d_model=128 n_heads=4 d_ff=512 placement=post attention_bias=1 head_bias=1 " \
@@ -636,7 +636,7 @@ const evidence_claim evidence_claim_mobius_text = {
     "are learned (its Figure 3, by eye); half of the heads are Möbius by choice, other shares are not "
     "measured. Its models are pretrained once each and compared on GLUE.",
     mobius_texts, LENGTH(mobius_texts), mobius_variants, LENGTH(mobius_variants), "val", "nats a byte", 0, 5,
-    {3e-4, 1e-3, 3e-3}, run_text, 0.7, 0, NULL, 0, 0};
+    {3e-4, 1e-3, 3e-3}, run_text, 0.7, 0, NULL, 0, 0, 0, 0};
 
 #define MOBIUS_TASK \
     "preset=encoder placement=post attention_bias=1 n_layers=3 d_model=64 n_heads=4 d_ff=128 dropout=0.1 " \
@@ -658,7 +658,7 @@ const evidence_claim evidence_claim_mobius_glue = {
     "and RTE (76.75 to 76.61, 77.91 to 77.62); by MRPC's F1 the one does (91.5 to 90.88), the other does not "
     "(91.67 to 92.3). After pretraining on C4; here without any.",
     mobius_tasks, LENGTH(mobius_tasks), mobius_hosts, LENGTH(mobius_hosts), "score", "points", 1, 5,
-    {1e-4, 3e-4, 1e-3}, run_glue, 0.2, 0, NULL, 0, 0};
+    {1e-4, 3e-4, 1e-3}, run_glue, 0.2, 0, NULL, 0, 0, 0, 0};
 
 /* stories260K as build/convert makes it of llama2.c's file */
 static const evidence_part finetune_parts[] = {
@@ -678,7 +678,7 @@ const evidence_claim evidence_claim_finetune = {
     "Ours: with δ = 1 and b = 0 a model that was trained with RoPE is a ComplexFormer, whose δ and b can "
     "learn.",
     finetune_parts, 1, finetune_variants, LENGTH(finetune_variants), "val", "nats a token", 0, 5,
-    {3e-3, 3e-2, 1e-1}, run_finetune, 0.5, 0, NULL, 0, 0};
+    {3e-3, 3e-2, 1e-1}, run_finetune, 0.5, 0, NULL, 0, 0, 0, 0};
 
 static const evidence_part music_parts[] = {{"jsb", "JSB chorales, quarter notes",
                                              "n_layers=3 d_model=128 n_heads=4 d_ff=256 dropout=0.2 "
@@ -695,4 +695,4 @@ const evidence_claim evidence_claim_music = {
     "music", "Music",
     "PoPE (arXiv 2509.10534) claims lower losses than RoPE's on music, the JSB chorales among it.",
     music_parts, 1, music_variants, LENGTH(music_variants), "nats_note", "nats a note", 0, 8,
-    {1e-3, 3e-3, 1e-2}, run_music, 0.8, 0, NULL, 0, 0};
+    {1e-3, 3e-3, 1e-2}, run_music, 0.8, 0, NULL, 0, 0, 0, 0};

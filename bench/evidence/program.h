@@ -48,10 +48,24 @@ const evidence_row *rows_find(const evidence_table *table, const evidence_part *
                               const evidence_variant *variant, uint64_t seed, double rate);
 /* The value of a measure; NAN where there is none. */
 double rows_measure(const evidence_row *row, const char *name);
-/* The rate that the trials with seed 0 choose, 0 while some are missing. The best finite measure has it, of
-   equals the one whose curve ends lowest, then the middle one, then the lowest. */
+/* The trials of a rate: slots of a kind, below rows_slots. The first of them are of the claim's three rates,
+   the others of rates beyond; slot % rows_tuners is the seed's number. */
+size_t rows_tuners(const evidence_claim *claim); /* 1 or more */
+size_t rows_slots(const evidence_claim *claim);
+uint64_t rows_trial_seed(const evidence_claim *claim, size_t slot); /* 0, 901, 902, .. */
+/* The rate of a slot; 0: the kind has no such trial, or does not need it by what the others found. */
+double rows_trial(const evidence_table *table, const evidence_claim *claim, const evidence_part *part,
+                  const evidence_variant *variant, size_t slot);
+/* The rate that the trials choose, 0 while some are missing. The best finite measure has it (the mean where
+   several seeds try), of equals the one whose curve ends lowest, then the middle one, then the lowest. */
 double rows_rate(const evidence_table *table, const evidence_claim *claim, const evidence_part *part,
                  const evidence_variant *variant);
+/* Is that rate the lowest or the highest of those that were tried? */
+int rows_edge(const evidence_table *table, const evidence_claim *claim, const evidence_part *part,
+              const evidence_variant *variant);
+/* What is known of chance in a table, NULL: nothing; and did a run with that value learn nothing? */
+const evidence_chance *rows_chance(const evidence_claim *claim, const evidence_part *part, int second);
+int rows_at_chance(const evidence_chance *c, double value);
 /* Does every row that the claim asks for, for this part and variant, stand there? */
 size_t rows_seeds(const evidence_table *table, const evidence_claim *claim, const evidence_part *part,
                   const evidence_variant *variant);
@@ -92,14 +106,14 @@ int statistics_within(const statistics_pairs *pairs, const statistics_pairs *flo
 
 /* ---- findings.c ---- */
 
-enum { MOST_VARIANTS = 64, MOST_SEEDS = 64 };
+enum { MOST_VARIANTS = 64, MOST_SEEDS = 64, MOST_PRIMARY = 32 };
 
 /* What a part's rows say of a variant. */
 typedef struct finding {
     const evidence_variant *variant;
     int floor;           /* it only shows how far runs of the same kind lie apart */
     int noise;           /* its difference is no larger than one of those */
-    int edge;            /* it chose the lowest or the highest of three rates */
+    int edge;            /* it chose the lowest or the highest of its rates */
     double rate;         /* 0: not chosen yet */
     size_t n, diverged;  /* seeds measured; those without a finite number */
     double mean, deviation; /* of the measure */
@@ -118,7 +132,7 @@ typedef struct findings {
     const char *measure;
     int higher;
     const evidence_chance *chance; /* NULL: not known */
-    size_t trials_at_chance;       /* of the baseline's three */
+    size_t trials, trials_at_chance; /* of the baseline's rates */
     int failed;                    /* the baseline learned nothing, so the verdicts count nowhere */
     size_t n, compared;  /* variants; p-values that were corrected together */
     finding of[MOST_VARIANTS];
@@ -130,10 +144,23 @@ size_t findings_values(const finding *f, const finding *other, const char *measu
 /* Tables, comparisons, those that are better or worse in their table, those after Holm over all tables. */
 typedef struct tally { size_t tables, compared, told, survive; } tally;
 
+/* A hypothesis of the primary family. */
+typedef struct hypothesis {
+    const evidence_primary *asked;
+    const findings *all;
+    const finding *kind;
+    double p; /* corrected over the family; NAN: not all seeds are there */
+    enum {
+        PRIMARY_OPEN, PRIMARY_HOLDS, PRIMARY_NOT, PRIMARY_FAILED, PRIMARY_DIVERGED, PRIMARY_UNMEASURED
+    } verdict;
+} hypothesis;
+
 /* All tables, and counts over them by the measures that decide. */
 typedef struct evidence_findings {
     findings *first, *second; /* [n]; of the second measure, empty where the claim has none */
     size_t n;
+    hypothesis primary[MOST_PRIMARY];
+    size_t n_primary;
     tally count[2];           /* [1]: of tables whose baseline failed; [0]: of the others */
     size_t tuned, edges;      /* kinds that chose a rate; those at an edge */
 } evidence_findings;

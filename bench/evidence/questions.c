@@ -16,6 +16,12 @@ const evidence_question evidence_questions[] = {
      "generation", "wikitext2", NEAR0, 0, 0, 0},
     {"Does ComplexFormer, δ from near 0, lead after 1,500 steps (Tiny Shakespeare)?",
      "steps", "shakespeare", NEAR0, 0, 0, 0},
+    {"Does ComplexFormer, δ from near 0, lead after 250 steps of AdamW with 0.1 million parameters?",
+     "optimisers", "adamw-250", NEAR0, 0, 0, 0},
+    {"Does ComplexFormer, δ from near 0, lead after 250 steps of Muon with 0.1 million parameters?",
+     "optimisers", "muon-250", NEAR0, 0, 0, 0},
+    {"Does ComplexFormer, δ from near 0, lead after 600 steps of Muon with 0.1 million parameters?",
+     "optimisers", "muon-600", NEAR0, 0, 0, 0},
     {"Does ComplexFormer, δ from 1, lead after 300 steps (Tiny Shakespeare)?",
      "generation", "shakespeare", "cmha", 0, 0, 0},
     {"Does ComplexFormer, δ from 1, lead after 200 steps (WikiText-2)?",
@@ -104,6 +110,17 @@ const evidence_question evidence_questions[] = {
      "spoken", "magnitude", COMPLEX_KINDS, 0, 0, 0},
     {"", "", "", "", 0, 0, 0}};
 
+#define WITH_BOTH(hypothesis, claim, variant, margin) \
+    {hypothesis ", with AdamW", claim, "adamw", variant, margin}, \
+    {hypothesis ", with the recipe `fast`", claim, "fast", variant, margin}
+const evidence_primary evidence_primaries[] = {
+    WITH_BOTH("ComplexFormer, δ from near 0, is ahead of RoPE after 300 steps", "primary_early", NEAR0, 0),
+    WITH_BOTH("It is ahead, or at most 0.01 nats behind, after 6,000 steps", "primary_late", NEAR0, 0.01),
+    WITH_BOTH("PoPE is ahead of RoPE with YaRN at 8 times the trained length", "primary_far", "pope", 0),
+    WITH_BOTH("CRAT is ahead of RoPE at equal numbers and tokens", "primary_crat", "crat", 0),
+    WITH_BOTH("CRAT's angular attention alone is", "primary_crat", "angular", 0),
+    {"", "", "", "", 0}};
+
 /* Bytes of Tiny Shakespeare's last tenth, by how often each is in the rest: 3.348 nats. GLUE: the answer that
    most rows of dev.tsv have. */
 #define BYTES 0, 3.348, "frequencies of bytes"
@@ -112,6 +129,7 @@ const evidence_chance evidence_chances[] = {
     {"text_quick", "", 0, "loss", BYTES},
     {"generation", "shakespeare", 0, "loss", BYTES},
     {"steps", "", 0, "loss", BYTES},
+    {"optimisers", "", 0, "loss", BYTES},
     {"ablation", "", 0, "loss", BYTES},
     {"cope_text", "", 0, "val", BYTES},
     {"mobius_text", "", 0, "val", BYTES},

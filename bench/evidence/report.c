@@ -119,13 +119,38 @@ static void put_tally(FILE *out, const evidence_findings *e) {
     put_paragraph(out, "*Over all tables:* %zu comparisons in %zu tables. Set aside, because their baseline "
                   "failed: %zu tables with %zu comparisons. Of the other %zu comparisons %zu are significant "
                   "within their table, %zu after Holm's correction over all %zu. In %zu of %zu choices of a "
-                  "learning rate the best of three was the lowest or the highest.",
+                  "learning rate the best was the lowest or the highest that was tried.",
                   compared, good->tables + bad->tables, bad->tables, bad->compared, good->compared,
                   good->told, good->survive, compared, e->edges, e->tuned);
 }
 
+/* The primary family, with a correction of its own. */
+static void put_primaries(FILE *out, const evidence_findings *e) {
+    static const char *const words[] = {"cannot be told", "**holds**", "**does not hold**", "baseline failed",
+                                        "diverged", "not measured yet"};
+    if (!e->n_primary) return;
+    put_paragraph(out, "**Primary:** %zu hypotheses, written down with their design before any of their "
+                  "rows. p is corrected by Holm over all of them.", e->n_primary);
+    fputs("| hypothesis | answer | difference (95 % interval) | p | seeds | page |\n", out);
+    fputs("|---|---|---|---|---|---|\n", out);
+    for (const hypothesis *h = e->primary; h < e->primary + e->n_primary; h++) {
+        fprintf(out, "| %s | %s | ", h->asked->hypothesis, words[h->verdict]);
+        if (!(h->kind->pairs.n > 1)) fputs("– | – | ", out);
+        else {
+            put_difference(out, &h->kind->pairs), fprintf(out, " %s | ", h->all->claim->unit);
+            put_p(out, h->p), fputs(" | ", out);
+        }
+        fprintf(out, "%zu of %zu | [%s](results/%s.md) |\n", h->kind->n, h->all->claim->seeds,
+                h->asked->claim, h->asked->claim);
+    }
+    putc('\n', out);
+    put_paragraph(out, "**Exploratory:** everything else, asked with the rows in hand or with rates chosen on "
+                  "the data that judge.");
+}
+
 /* README.md: the questions, and how to read their answers. */
 static int put_overview(FILE *out, const evidence_findings *e, char *error) {
+    put_primaries(out, e);
     if (!put_questions(out, e, NULL, error)) return 0;
     put_tally(out, e);
     return 1;
@@ -216,8 +241,10 @@ static void put_others(FILE *out, const findings *all) {
 static void put_chance(FILE *out, const findings *all) {
     const evidence_chance *c = all->chance;
     if (!c) return;
-    put_paragraph(out, "Chance: `%s` %.4g (%s). The baseline is no better at %zu of its three rates.%s",
-                  c->measure, c->value, c->what, all->trials_at_chance,
+    char of[32] = "three rates";
+    if (all->claim->inside) snprintf(of, sizeof of, "%zu trials", all->trials);
+    put_paragraph(out, "Chance: `%s` %.4g (%s). The baseline is no better at %zu of its %s.%s",
+                  c->measure, c->value, c->what, all->trials_at_chance, of,
                   all->failed ? " **The baseline failed**: the verdicts of this table count nowhere." : "");
 }
 
@@ -230,7 +257,12 @@ static void put_part(FILE *out, const findings *first, const findings *second) {
         fprintf(out, "Part `%s`: not measured yet.\n\n", first->part->name);
         return;
     }
-    if (rates[1] > 0)
+    if (first->claim->inside)
+        put_paragraph(out, "Part `%s`: %s is better; each kind chose a rate, of %g, %g, %g and as many "
+                      "beyond as it takes until the best has a worse one on both sides%s.", first->part->name,
+                      first->higher ? "more" : "less", rates[0], rates[1], rates[2],
+                      first->claim->tuners ? ", on other held-out text than below" : "");
+    else if (rates[1] > 0)
         put_paragraph(out, "Part `%s`: %s is better; each kind chose one of the rates %g, %g and %g.",
                       first->part->name, first->higher ? "more" : "less", rates[0], rates[1], rates[2]);
     else
@@ -276,8 +308,12 @@ static cost cost_of(const evidence_table *table, const evidence_claim *claim) {
             const evidence_variant *variant = &claim->variants[v];
             int own = evidence_like(claim, variant) == variant && claim->rates[1] > 0;
             c.rows += rows_seeds(table, claim, &claim->parts[p], variant), c.asked += claim->seeds;
-            for (int r = 0; own && r < 3 && claim->rates[r] > 0; r++)
-                c.asked++, c.rows += rows_find(table, &claim->parts[p], variant, 0, claim->rates[r]) != NULL;
+            for (size_t slot = 0; own && slot < rows_slots(claim); slot++) {
+                double rate = rows_trial(table, claim, &claim->parts[p], variant, slot);
+                uint64_t seed = rows_trial_seed(claim, slot);
+                if (!(rate > 0)) continue;
+                c.asked++, c.rows += rows_find(table, &claim->parts[p], variant, seed, rate) != NULL;
+            }
         }
     c.hours = c.minutes * (double)c.asked / 60;
     return c;

@@ -195,30 +195,152 @@ static double last_loss(const evidence_row *row) {
     return isfinite(loss) ? loss : INFINITY;
 }
 
+/* ---- Rates ---- */
+
+enum { BEYOND = 12, TUNER_SEEDS = 900 }; /* most rates beyond either end of a grid */
+
+size_t rows_tuners(const evidence_claim *claim) { return claim->tuners ? claim->tuners : 1; }
+
+size_t rows_slots(const evidence_claim *claim) {
+    return rows_tuners(claim) * (claim->inside ? 3 + 2 * BEYOND : 3);
+}
+
+uint64_t rows_trial_seed(const evidence_claim *claim, size_t slot) {
+    size_t tuner = slot % rows_tuners(claim);
+    return tuner ? TUNER_SEEDS + tuner : 0;
+}
+
+/* The place of a slot in the grid, where 0 to 2 are the claim's own rates: 0, 1, 2, 3, -1, 4, -2, .. */
+static int place_of(const evidence_claim *claim, size_t slot) {
+    int i = (int)(slot / rows_tuners(claim));
+    if (i < 3) return i;
+    return i % 2 ? 3 + (i - 3) / 2 : 1 - i / 2;
+}
+
+/* The rate of a place, of four digits, as a row has them; 0: there is none. */
+static double rate_at(const evidence_claim *claim, int place) {
+    char text[32];
+    const double *rates = claim->rates;
+    if (place >= 0 && place < 3) return rates[place];
+    double factor = rates[1] / rates[0];
+    double rate = place < 0 ? rates[0] * pow(factor, place) : rates[2] * pow(factor, place - 2);
+    snprintf(text, sizeof text, "%.4g", rate);
+    return strtod(text, NULL);
+}
+
+/* A kind's trials, and by what they are judged. */
+typedef struct trials {
+    const evidence_table *table;
+    const evidence_claim *claim;
+    const evidence_part *part;
+    const evidence_variant *like;
+    char by[64];
+    int missing;     /* some of the claim's three rates is */
+    int low, high;   /* places that were tried, without a gap */
+    int found, best; /* 0: all diverged; the place of the best */
+    double value, loss;
+} trials;
+
+/* Finds the mean of a place's trials; 0: some are missing. */
+static int try_place(const trials *t, int place, double *value, double *loss) {
+    size_t tuners = rows_tuners(t->claim);
+    double rate = rate_at(t->claim, place);
+    *value = *loss = 0;
+    for (size_t i = 0; i < tuners; i++) {
+        uint64_t seed = rows_trial_seed(t->claim, i);
+        const evidence_row *row = rows_find(t->table, t->part, t->like, seed, rate);
+        if (!row) return 0;
+        *value += rows_measure(row, t->by) / (double)tuners;
+        *loss += last_loss(row) / (double)tuners;
+    }
+    return 1;
+}
+
+/* Takes the place if it is better than the best so far. */
+static void take_place(trials *t, int place) {
+    double value, loss;
+    if (!(rate_at(t->claim, place) > 0)) return; /* 0 would find any row */
+    if (!try_place(t, place, &value, &loss)) {
+        t->missing = 1;
+        return;
+    }
+    int higher = t->claim->higher;
+    if (isnan(value) || (t->found && (higher ? value < t->value : value > t->value))) return;
+    int tied = t->found && !(higher ? value > t->value : value < t->value);
+    if (tied && !(loss < t->loss)) return;
+    t->found = 1, t->best = place, t->value = value, t->loss = loss;
+}
+
+static trials find_trials(const evidence_table *table, const evidence_claim *claim, const evidence_part *part,
+                          const evidence_variant *variant) {
+    trials t;
+    char line[EVIDENCE_ERROR];
+    double value, loss;
+    evidence_run run;
+    memset(&t, 0, sizeof t), memset(&run, 0, sizeof run);
+    t.table = table, t.claim = claim, t.part = part, t.like = evidence_like(claim, variant);
+    t.high = claim->rates[2] > 0 ? 2 : 1, t.missing = !t.like;
+    if (t.missing) return t;
+    run.claim = claim, run.part = part, run.variant = variant, run.error = line;
+    if (!evidence_word(&run, "choose", t.by)) snprintf(t.by, sizeof t.by, "%s", claim->measure);
+    if (claim->inside) {
+        while (t.low > -BEYOND && try_place(&t, t.low - 1, &value, &loss)) t.low--;
+        while (t.high < 2 + BEYOND && try_place(&t, t.high + 1, &value, &loss)) t.high++;
+    }
+    take_place(&t, 1); /* of equals the middle one counts, then the lowest */
+    for (int place = t.low; place <= t.high; place++)
+        if (place != 1) take_place(&t, place);
+    return t;
+}
+
+const evidence_chance *rows_chance(const evidence_claim *claim, const evidence_part *part, int second) {
+    for (const evidence_chance *c = evidence_chances; c->claim; c++)
+        if (!strcmp(c->claim, claim->name) && c->second == second &&
+            (!*c->part || !strcmp(c->part, part->name))) return c;
+    return NULL;
+}
+
+int rows_at_chance(const evidence_chance *c, double value) {
+    return c->higher ? !(value > 1.01 * c->value) : !(value < 0.99 * c->value);
+}
+
+/* Is a place beyond the ends needed next, since the best is at that end? Where no rate learned anything it
+   is a lower one: rates that are too high do not differ. */
+static int next_place(const trials *t, int *place) {
+    if (t->missing || !t->claim->inside) return 0;
+    const evidence_chance *c = rows_chance(t->claim, t->part, 0);
+    int nothing = !t->found || (c && !strcmp(c->measure, t->by) && rows_at_chance(c, t->value));
+    int down = nothing ? t->low > -BEYOND : t->best == t->low;
+    *place = down ? t->low - 1 : t->high + 1;
+    if (!down && t->best != t->high) return 0;
+    return *place >= -BEYOND && *place <= 2 + BEYOND;
+}
+
+double rows_trial(const evidence_table *table, const evidence_claim *claim, const evidence_part *part,
+                  const evidence_variant *variant, size_t slot) {
+    int next, place = place_of(claim, slot);
+    if (!(claim->rates[1] > 0)) return 0;
+    if (place >= 0 && place < 3) return claim->rates[place];
+    trials t = find_trials(table, claim, part, variant);
+    int there = place >= t.low && place <= t.high;
+    return there || (next_place(&t, &next) && next == place) ? rate_at(claim, place) : 0;
+}
+
 double rows_rate(const evidence_table *table, const evidence_claim *claim, const evidence_part *part,
                  const evidence_variant *variant) {
-    const evidence_variant *like = evidence_like(claim, variant);
-    char line[EVIDENCE_ERROR], by[64];
-    evidence_run run;
-    static const int order[] = {1, 0, 2}; /* of equals the middle one counts, then the lowest */
-    double best = NAN, loss = NAN, rate = 0;
-    if (!like) return 0;
+    int next;
+    if (!evidence_like(claim, variant)) return 0;
     if (!(claim->rates[1] > 0)) return claim->rates[0];
-    memset(&run, 0, sizeof run);
-    run.claim = claim, run.part = part, run.variant = variant, run.error = line;
-    if (!evidence_word(&run, "choose", by)) snprintf(by, sizeof by, "%s", claim->measure);
-    for (int i = 0; i < 3; i++) {
-        double one = claim->rates[order[i]];
-        if (!(one > 0)) continue; /* 0 would find any row */
-        const evidence_row *row = rows_find(table, part, like, 0, one);
-        if (!row) return 0;
-        double value = rows_measure(row, by), last = last_loss(row);
-        if (isnan(value) || (!isnan(best) && (claim->higher ? value < best : value > best))) continue;
-        int tied = !isnan(best) && !(claim->higher ? value > best : value < best);
-        if (tied && !(last < loss)) continue;
-        best = value, loss = last, rate = one;
-    }
-    return rate > 0 ? rate : claim->rates[1];
+    trials t = find_trials(table, claim, part, variant);
+    if (t.missing || next_place(&t, &next)) return 0;
+    return t.found ? rate_at(claim, t.best) : claim->rates[1];
+}
+
+int rows_edge(const evidence_table *table, const evidence_claim *claim, const evidence_part *part,
+              const evidence_variant *variant) {
+    if (!(claim->rates[1] > 0)) return 0;
+    trials t = find_trials(table, claim, part, variant);
+    return t.found && (t.best == t.low || t.best == t.high);
 }
 
 size_t rows_seeds(const evidence_table *table, const evidence_claim *claim, const evidence_part *part,

@@ -408,7 +408,7 @@ const evidence_claim evidence_claim_crat = {
     "without angles, 1.8 without the window, 0.6 with one frequency, 0.9 without rotation, 0.7 without "
     "phase normalisation, 1.0 without its norm, 0.5 without experts.",
     crat_parts, LENGTH(crat_parts), crat_variants, LENGTH(crat_variants), "val", "nats a token", 0, 5,
-    {1e-3, 3e-3, 1e-2}, run_crat, 0.3, 0, NULL, 0, 0};
+    {1e-3, 3e-3, 1e-2}, run_crat, 0.3, 0, NULL, 0, 0, 0, 0};
 
 static const evidence_part retrieval_parts[] = {
     {"cranfield", "Cranfield: 1,400 abstracts, 225 questions", "program=rag rag.encoder_steps=300"},
@@ -422,7 +422,7 @@ const evidence_claim evidence_claim_retrieval = {
     "retrieval", "Retrieval",
     "CRAT's section 6: no external retriever is needed, and passages that are found are more relevant.",
     retrieval_parts, LENGTH(retrieval_parts), retrieval_variants, LENGTH(retrieval_variants), "mrr",
-    "mean reciprocal rank", 1, 5, {3e-4, 1e-3, 3e-3}, run_retrieval, 0.8, 0, NULL, 0, 0};
+    "mean reciprocal rank", 1, 5, {3e-4, 1e-3, 3e-3}, run_retrieval, 0.8, 0, NULL, 0, 0, 0, 0};
 
 #define SIGNAL "program=signal signal.parameters=72000 signal.epochs=6 signal.runs=32"
 static const evidence_part modulation_parts[] = {
@@ -446,7 +446,7 @@ const evidence_claim evidence_claim_modulation = {
     "The four papers' ground: complex numbers hold what phases say. Ours to test, on signals that are "
     "complex, with equal numbers to learn.",
     modulation_parts, LENGTH(modulation_parts), modulation_variants, LENGTH(modulation_variants), "accuracy",
-    "%", 1, 5, {1e-3, 3e-3, 1e-2}, run_modulation, 0.4, 0, "turned", 1, 0};
+    "%", 1, 5, {1e-3, 3e-3, 1e-2}, run_modulation, 0.4, 0, "turned", 1, 0, 0, 0};
 
 #define SPOKEN "program=spoken spoken.parameters=90000 spoken.epochs=14 "
 static const evidence_part spoken_parts[] = {
@@ -457,4 +457,4 @@ const evidence_claim evidence_claim_spoken = {
     "As with radio signals: complex families against real ones, on spectra of the Free Spoken Digit "
     "Dataset.",
     spoken_parts, LENGTH(spoken_parts), modulation_variants, LENGTH(modulation_variants), "accuracy",
-    "%", 1, 5, {2e-3, 5e-3, 1e-2}, run_spoken, 0.4, 0, NULL, 0, 0};
+    "%", 1, 5, {2e-3, 5e-3, 1e-2}, run_spoken, 0.4, 0, NULL, 0, 0, 0, 0};

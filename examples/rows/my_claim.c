@@ -14,7 +14,7 @@ static const evidence_variant variants[] = {
 const evidence_claim evidence_claim_my_claim = {
     "my_claim", "Is my score better than RoPE?", "Ours: re-tanh lowers the loss of a small model.",
     parts, LENGTH(parts), variants, LENGTH(variants), "loss", "nats a byte", 0, 5, {1.5e-3, 3e-3, 6e-3},
-    evidence_text_run, 0.05, 1, NULL, 0, 0};
+    evidence_text_run, 0.05, 1, NULL, 0, 0, 0, 0};
 
 const evidence_question evidence_questions[] = {
     {"Is re-tanh better than RoPE?", "my_claim", "header", "re-tanh", 0, 0, 0}, {"", "", "", "", 0, 0, 0}};
