@@ -425,8 +425,9 @@ lines examples/train_tiny.c 320
 lines examples/block.c 60
 lines examples/own_attention.c 90
 lines README.md 200
-# 765,000 is the aim: what of it structure gives was taken; options of today's models, four bits and streams came on top
-if [ "$(wc -c < cmha.h)" -le 900000 ]; then ok; else wc -c cmha.h > "$W/log"; bad "cmha.h is over 900 KB"; fi
+# 765,000 is the aim: what of it structure gives was taken; options of today's models, four bits, streams and products of small
+# weights came on top
+if [ "$(wc -c < cmha.h)" -le 905000 ]; then ok; else wc -c cmha.h > "$W/log"; bad "cmha.h is over 905 KB"; fi
 # characters are counted: awk counts bytes, of which those above 0x7F that continue one are taken away
 for f in cmha.h examples/*.c examples/*/*.[ch] bench/*.[ch] tests/*.[ch] tests/fuzz/*.[ch]; do
     LC_ALL=C tr -d '\200-\277' < "$f" | LC_ALL=C awk -v f="$f" 'length($0) > 110 { print f ":" FNR ": " length($0) " columns" }'

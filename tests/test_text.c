@@ -303,7 +303,8 @@ static void pairs_of_templates(void) {
         codec c;
         text_slice a = text_of("aa"), b = text_of("b");
         n = (size_t)snprintf(json, sizeof json, "{'model':{'type':'BPE',"
-                             "'vocab':{'<s>':0,'</s>':1,'a':2,'b':3},'merges':[]},'added_tokens':[{'id':0,'content':'<s>','special':true},"
+                             "'vocab':{'<s>':0,'</s>':1,'a':2,'b':3},'merges':[]},'added_tokens':["
+                             "{'id':0,'content':'<s>','special':true},"
                              "{'id':1,'content':'</s>','special':true}],'post_processor':%s}", rows[i].post);
         for (char *at = json; *at; at++)
             if (*at == '\'') *at = '"';

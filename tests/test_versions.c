@@ -1,6 +1,6 @@
-/* Files of every released version can be read. tests/versions holds small ones, written by those versions; list.txt says what each version
-   computed with them: the loss of a batch and, of a trainer's state, that of the next step. After a release tests/versions/write.c
-   writes the next folder. */
+/* Files of every released version can be read. tests/versions holds small ones, written by those versions;
+   list.txt says what each version computed with them: the loss of a batch and, of a trainer's state, that of
+   the next step. After a release tests/versions/write.c writes the next folder. */
 #include "check.h"
 
 #include "versions/versions.h"
@@ -41,7 +41,8 @@ static void read_state(const char *file, const char *path, double next) {
     tokens.width = 1;
     if (!opens(file, "configuration", cmha_config_read(&context, path, &mc, &tc))) return;
     if (!opens(file, "its model", cmha_model_init(&model, &context, &mc))) return;
-    if (opens(file, "trainer", cmha_trainer_init(&trainer, &model, &tc)) && opens(file, "state", cmha_trainer_read(&trainer, path))) {
+    if (opens(file, "trainer", cmha_trainer_init(&trainer, &model, &tc)) &&
+        opens(file, "state", cmha_trainer_read(&trainer, path))) {
         CHECK_THAT(trainer.step == 3, "%s: step %zu, not 3", file, trainer.step);
         opens(file, "step", cmha_trainer_step(&trainer, &tokens, &now));
         same(file, "the next step's loss", now, next);
@@ -57,7 +58,8 @@ int main(void) {
     FILE *list = fopen("tests/versions/list.txt", "r");
     versions_text(text);
     CHECK_OK(cmha_context_init(&context, NULL));
-    if (!CHECK_THAT(list != NULL, "tests/versions/list.txt is not here: run the test in the project's folder")) return check_end();
+    if (!CHECK_THAT(list != NULL, "tests/versions/list.txt is not here: run the test in the project's folder"))
+        return check_end();
     while (fscanf(list, "%63s %lf %lf", file, &loss, &next) == 3) {
         const size_t length = strcspn(file, "/");
         if (strncmp(file, version, length) || version[length]) versions++;

@@ -408,7 +408,8 @@ static int quote(char *to, size_t room, const char *word) {
 static void compare_data(void) {
     char command[4096] = "cd ", line[512], sums[4096];
     int told = 0;
-    if (!realpath("bench/evidence/data.sha256", sums) || !quote(command, sizeof command / 2, option[DATA].value))
+    if (!realpath("bench/evidence/data.sha256", sums) ||
+        !quote(command, sizeof command / 2, option[DATA].value))
         return;
     strcat(command, " 2> /dev/null && sha256sum --ignore-missing -c ");
     if (!quote(command, sizeof command - 32, sums)) return;

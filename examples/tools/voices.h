@@ -2,8 +2,8 @@
    that other voices, rooms and microphones are less of a surprise. Include it after cmha.h.
    Heard are the cepstra of the power in bands that lie evenly on the mel scale, as a logarithm, less half of
    the band's mean over the recording, over the deviation of all: loudness and much of a microphone's colour
-   are gone. A position is VOICE_CONTEXT frames of VOICE_CEPSTRA numbers, the middle one and those around it. Nothing here fails; all is
-   finite where the samples are. */
+   are gone. A position is VOICE_CONTEXT frames of VOICE_CEPSTRA numbers, the middle one and those
+   around it. Nothing here fails; all is finite where the samples are. */
 #ifndef VOICES_H
 #define VOICES_H
 
