@@ -7,8 +7,8 @@
    Free Spoken Digit Dataset. By its custom takes 0 to 4 are the test set; --leave SPEAKER tests on a speaker
    whom training has never heard. tools/voices.h says what is heard of a recording (--features mel), and how
    training changes it. Other features: a position is the spectrum of 32 ms, a complex number a bin, whose
-   size is log(1 + |z| / e), e a tenth of the recording's root mean square. Its angle is half of what the bin has
-   turned since the window before, which tells how far the sound's frequency is from the bin's middle: a
+   size is log(1 + |z| / e), e a tenth of the recording's root mean square. Its angle is half of what the bin
+   has turned since the window before, which tells how far the sound's frequency is from the bin's middle: a
    quarter turn where it is that of the next bin. (The phase itself, --features complex, hangs on the moment
    at which the recording begins.) */
 #define CMHA_IMPLEMENTATION
@@ -26,8 +26,8 @@
 #include <errno.h>
 
 enum {
-    ATTENTION, COMPARE, PARAMETERS, LEAVE, FEATURES, WINDOW, SPEED, STRETCH, WARP, NOISE, ECHO_OF, PAD, COLOUR,
-    LEVEL, MASKS, HEARINGS, EPOCHS, SEED, SEEDS, THREADS, BATCH, LR,
+    ATTENTION, COMPARE, PARAMETERS, LEAVE, FEATURES, WINDOW, SPEED, STRETCH, WARP, NOISE, ECHO_OF, PAD,
+    COLOUR, LEVEL, MASKS, HEARINGS, EPOCHS, SEED, SEEDS, THREADS, BATCH, LR,
     SAVE, PREDICT, MODEL, JSON, LABELLED, VALIDATE, PATIENCE, QUIET, HELP, SET, N_OPTIONS
 };
 static setting option[N_OPTIONS] = {

@@ -750,7 +750,7 @@ if [ -x "$P/rag" ]; then
     yes 'Bread and butter' | head -n "$(grep -ao '"passages":"[0-9]*"' "$W/in.counts" | tr -dc 0-9)" > "$W/equal.txt"
     one "rag, the same encoder with another text's counts" works "$P/rag" $in --text "$W/equal.txt" --save "$W/in2"
     one "rag: it is the same" cmp "$W/in.encoder" "$W/in2.encoder"
-    refuses "other counts" 'another encoder, --length or NAME.counts' --base "$W/in.base" --update "$D" --model "$W/in2"
+    refuses "other counts" 'another encoder, --length, --pool or NAME.counts' --base "$W/in.base" --update "$D" --model "$W/in2"
     refuses "--update and --folder" 'is enough' --base "$W/in.base" --update "$D" --folder "$D"
     refuses "a text in place of a base" 'name is one of a text' --base "$D/a.txt" --folder "$D"
     tab=$(printf 'a\tb.txt') && cp "$D/a.txt" "$D/$tab"

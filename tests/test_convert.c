@@ -482,13 +482,13 @@ static const char *with(const char *name, const char *old, const char *text) {
 static void packed_at_once(void) {
     static const struct { const char *type; cmha_storage storage; } cases[] = {
         {"int8", CMHA_STORAGE_INT8}, {"int4", CMHA_STORAGE_INT4}};
-    static const char *const models[] = {"of several blocks", "llama", "phi", "gpt2", "gemma3", "bert_mlm"};
+    static const char *const packed[] = {"of several blocks", "llama", "phi", "gpt2", "gemma3", "bert_mlm"};
     make_own(path_of("wide"), "d_model=72 d_ff=205");
-    for (size_t i = 0; i < sizeof models / sizeof *models; i++)
+    for (size_t i = 0; i < sizeof packed / sizeof *packed; i++)
         for (size_t k = 0; k < 2; k++) {
             cmha_model at_once, later;
             char command[1200];
-            const char *from = i ? model_of(models[i]) : path_of("wide");
+            const char *from = i ? model_of(packed[i]) : path_of("wide");
             CONVERT("%s %s", from, path_of("a"));
             CONVERT("--type %s %s %s", cases[k].type, from, path_of("p"));
             CHECK_OK(cmha_model_open(&later, &context, path_of("a")));
@@ -498,7 +498,7 @@ static void packed_at_once(void) {
             CHECK_OK(cmha_model_save(&later, path_of("later")));
             CHECK_OK(cmha_model_save(&at_once, path_of("at_once")));
             snprintf(command, sizeof command, "cmp %s %s", path_of("later"), path_of("at_once"));
-            CHECK_THAT(system(command) == 0, "%s as %s: other bytes", models[i], cases[k].type);
+            CHECK_THAT(system(command) == 0, "%s as %s: other bytes", packed[i], cases[k].type);
             cmha_model_close(&later), cmha_model_close(&at_once);
         }
     refused("none", "whole models are packed: --type int4", "--to gguf --type int4 tests/models/llama");

@@ -801,9 +801,11 @@ static void random_blanks(tokenizer *t, int unigram, int across) {
         int blank = *right == ' ' || *right == '\xE2';
         if (strlen(left) + strlen(right) > APART_LONGEST || (blank && !across && *left != *right)) continue;
         if (blank && draw(20) && *left != *right) continue;
-        snprintf(token[n], sizeof token[n], "%s%s", left, right);
-        for (k = 0; k < n && strcmp(token[k], token[n]); k++) {}
+        char joined[sizeof *token];
+        snprintf(joined, sizeof joined, "%s%s", left, right);
+        for (k = 0; k < n && strcmp(token[k], joined); k++) {}
         if (k < n) continue;
+        memcpy(token[n], joined, sizeof joined);
         say(&merges, "%s[\"%s\",\"%s\"]", merges.n ? "," : "", left, right), n++;
     }
     say(&b, "{\"model\":{\"type\":\"%s\",\"byte_fallback\":%s,", unigram ? "Unigram" : "BPE",

@@ -58,7 +58,7 @@ int main(void) {
     FILE *list = fopen("tests/versions/list.txt", "r");
     versions_text(text);
     CHECK_OK(cmha_context_init(&context, NULL));
-    if (!CHECK_THAT(list != NULL, "tests/versions/list.txt is not here: run the test in the project's folder"))
+    if (!CHECK_THAT(list != NULL, "no tests/versions/list.txt: run the test in the project's folder"))
         return check_end();
     while (fscanf(list, "%63s %lf %lf", file, &loss, &next) == 3) {
         const size_t length = strcspn(file, "/");

@@ -8,7 +8,8 @@
 
 const evidence_question evidence_questions[] = {
     /* ComplexFormer */
-    {"Does ComplexFormer, δ from near 0, lead after 400 steps with 0.1 million parameters (Tiny Shakespeare)?",
+    {"Does ComplexFormer, δ from near 0, lead after 400 steps with 0.1 million parameters (Tiny "
+     "Shakespeare)?",
      "text_quick", "shakespeare", NEAR0, 0, 0, 0},
     {"Does ComplexFormer, δ from near 0, lead after 300 steps (Tiny Shakespeare)?",
      "generation", "shakespeare", NEAR0, 0, 0, 0},

@@ -144,8 +144,8 @@ static void put_primaries(FILE *out, const evidence_findings *e) {
                 h->asked->claim, h->asked->claim);
     }
     putc('\n', out);
-    put_paragraph(out, "**Exploratory:** everything else, asked with the rows in hand or with rates chosen on "
-                  "the data that judge.");
+    put_paragraph(out, "**Exploratory:** everything else, asked with the rows in hand or with rates chosen "
+                  "on the data that judge.");
 }
 
 /* README.md: the questions, and how to read their answers. */
