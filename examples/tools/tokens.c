@@ -17,11 +17,11 @@
 static tokenizer tok;
 
 static void help(void) {
-    puts("tokens COMMAND TOKENIZER [OPTION...]: texts as the numbers of their tokens, and back; a tokenizer from\n"
-         "texts\n"
+    puts("tokens COMMAND TOKENIZER [OPTION...]: texts to numbers of tokens and back; learns a tokenizer\n"
          "\n"
-         "  TOKENIZER         tokenizer.json, vocab.txt, llama2.c's .bin, GGUF; or a folder with tokenizer.json,\n"
-         "                    encoder.json + vocab.bpe, vocab.json + merges.txt or vocab.txt\n"
+         "  TOKENIZER         tokenizer.json, vocab.txt, llama2.c's .bin, GGUF; or a folder with\n"
+         "                    tokenizer.json, encoder.json + vocab.bpe, vocab.json + merges.txt or\n"
+         "                    vocab.txt\n"
          "  encode            reads a text, prints the numbers of its tokens, one a line\n"
          "    --binary        2 bytes each, little-endian, of vocabularies above 65,536 tokens 4\n"
          "    --special       with what the tokenizer's template adds: <s>, [CLS] .. [SEP]\n"
