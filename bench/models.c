@@ -318,7 +318,7 @@ void bench_kinds(void) {
                                      {"n 8192", "MiB", {NULL, NULL}, 0},
                                      {"cache", "KiB/token", {NULL, NULL}, 0},
                                      {"constant", "KiB", {NULL, NULL}, 0}};
-    const size_t n = quick ? 512 : 2048;
+    const size_t n = quick ? 128 : 2048;
     const char *name;
     layer rope;
     layer_open(&rope, "rope", n);
