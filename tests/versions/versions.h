@@ -1,5 +1,6 @@
-/* versions.h - the text and the loss by which the version that wrote a file of tests/versions and the one that reads it are compared: what
-   write.c and tests/test_versions.c share. It keeps to calls that every version since 0.1.0 has. */
+/* versions.h - the text and the loss by which the version that wrote a file of tests/versions and the one
+   that reads it are compared: what write.c and tests/test_versions.c share. It keeps to calls that every
+   version since 0.1.0 has. */
 #ifndef VERSIONS_H
 #define VERSIONS_H
 

@@ -1,5 +1,5 @@
-/* write.c - writes what tests/versions keeps of a version, with that version's header, and a line for list.txt on each: file, the loss of
-   the model in it and, of a trainer's state, the loss of the next step.
+/* write.c - writes what tests/versions keeps of a version, with that version's header, and a line for
+   list.txt on each: file, the loss of the model in it and, of a trainer's state, the loss of the next step.
        git show TAG:cmha.h > /tmp/cmha.h
        cc -O1 -DCMHA_NO_CBLAS -I/tmp -Itests/versions tests/versions/write.c -o /tmp/write -lm
        /tmp/write tests/versions/0.10.0 >> tests/versions/list.txt       (the folder must be there) */
@@ -10,11 +10,12 @@
 
 #include "versions.h"
 
-/* What each file holds. A version that does not know a field writes no such file; every = 1: only versions with an even minor number do,
-   2: only those with an odd one, for the folder's size. */
+/* What each file holds. A version that does not know a field writes no such file. */
 typedef struct versions_case {
     const char *name, *fields;
-    int state, storage, every; /* state = 1: a trainer's state; storage: 0 float, else a cmha_storage: a packed model */
+    int state;   /* 1: a trainer's state */
+    int storage; /* 0: float; else a cmha_storage, a packed model */
+    int every;   /* for the folder's size, 1: only of even minor versions, 2: only of odd ones */
 } versions_case;
 static const versions_case versions_cases[] = {
     {"real", "d_model=4 n_heads=1", 1, 0, 0},
@@ -25,7 +26,8 @@ static const versions_case versions_cases[] = {
     {"mobius", "family=mobius attention=dot position=learned placement=post mobius_heads=1", 0, 0, 1},
     {"llama", "attention=rope norm=rmsnorm activation=swiglu ffn_bias=0 tied=0 n_kv_heads=1", 0, 0, 2}};
 enum { VERSIONS_CASES = (int)(sizeof versions_cases / sizeof versions_cases[0]) };
-#define VERSIONS_SIZES "n_layers=1 d_model=8 n_heads=2 d_ff=4 vocabulary=8 max_positions=8 dropout=0 attention_dropout=0"
+#define VERSIONS_SIZES \
+    "n_layers=1 d_model=8 n_heads=2 d_ff=4 vocabulary=8 max_positions=8 dropout=0 attention_dropout=0"
 #define VERSIONS_TRAINER "steps=20 batch=2 length=6 lr=0.01"
 
 /* Sets "name=value name=value"; returns the status of the first that is refused. */
@@ -95,8 +97,10 @@ int main(int argc, char **argv) {
     if (argc != 2 || cmha_context_init(&context, NULL)) return 2;
     versions_text(text);
     for (int i = 0; i < VERSIONS_CASES; i++) {
-        if (versions_cases[i].every == 1 + CMHA_VERSION_MINOR % 2) continue;
-        if (write_case(&versions_cases[i], argv[1])) fprintf(stderr, "%s %s: %s\n", last_part(argv[1]), versions_cases[i].name, cmha_error(&context));
+        const versions_case *one = &versions_cases[i];
+        if (one->every == 1 + CMHA_VERSION_MINOR % 2) continue;
+        if (write_case(one, argv[1]))
+            fprintf(stderr, "%s %s: %s\n", last_part(argv[1]), one->name, cmha_error(&context));
     }
     cmha_context_close(&context);
     return 0;
