@@ -7000,13 +7000,21 @@ CMHA_FIT void cmha_euler_backward(const cmha_euler_args *args, const cmha_real *
 
 /* ---- ComplexFormer: the rotation ---- */
 
-/* Some pairs of one row, and what turns them. */
+/* Some pairs of some rows, row behind row, and what turns them. */
 typedef struct cmha__rotated {
     cmha_real re[CMHA__PAIRS], im[CMHA__PAIRS], theta[CMHA__PAIRS], c[CMHA__PAIRS], s[CMHA__PAIRS];
+    cmha_real gr[CMHA__PAIRS], gi[CMHA__PAIRS], turn[CMHA__PAIRS]; /* of the backward */
+    size_t rows;
     size_t skip; /* pairs laid out by themselves, behind which these are */
     cmha__some_pairs at;
     const cmha_real *b, *cosine, *sine; /* theirs; b or NULL */
+    size_t step; /* from cosines to those of the next row */
 } cmha__rotated;
+
+/* Rows to turn at a time, of n: a short one alone would leave most of a CPU waiting for its arc tangents. */
+static size_t cmha__rotated_rows(const cmha_rotate_args *a, size_t n) {
+    return cmha__min(n, a->P < CMHA__PAIRS / 4 ? CMHA__PAIRS / 4 / a->P : 1);
+}
 
 #define CMHA__TURN ((cmha_real)6.283185307179586477)
 static inline cmha_real cmha__beta(cmha_real b) {
@@ -7017,41 +7025,50 @@ static inline cmha_real cmha__beta(cmha_real b) {
 /* Writes theta and each pair's rotation exp(i ((delta - 1) theta + b)) exp(i t omega) as (c, s). */
 static void cmha__rotations(const cmha_rotate_args *a, size_t j0, size_t m, cmha__rotated *o) {
     const cmha_real *delta = a->delta ? a->delta + j0 : NULL, *table_c = o->cosine, *table_s = o->sine;
-    if (delta) cmha__phases(o->re, o->im, m, o->theta);
-    for (size_t j = 0; j < m; j++) o->c[j] = delta ? (delta[j] - 1) * o->theta[j] : 0;
-    if (o->b)
-        for (size_t j = 0; j < m; j++) o->c[j] += a->polar ? -cmha__beta(o->b[j]) : o->b[j];
-    for (size_t j = 0; j < m; j++) {
-        cmha_real si, co;
-        cmha__sincos(o->c[j], &si, &co);
-        o->c[j] = co * table_c[j] - si * table_s[j];
-        o->s[j] = si * table_c[j] + co * table_s[j];
+    const size_t n = o->rows * m;
+    if (delta) cmha__phases(o->re, o->im, n, o->theta);
+    for (size_t i = 0; i < n; i += m) {
+        for (size_t j = 0; j < m; j++) o->c[i + j] = delta ? (delta[j] - 1) * o->theta[i + j] : 0;
+        if (o->b)
+            for (size_t j = 0; j < m; j++) o->c[i + j] += a->polar ? -cmha__beta(o->b[j]) : o->b[j];
     }
+    for (size_t i = 0; i < n; i++) cmha__sincos(o->c[i], &o->s[i], &o->c[i]);
+    for (size_t i = 0; i < n; i += m, table_c += o->step, table_s += o->step)
+        for (size_t j = 0; j < m; j++) {
+            cmha_real si = o->s[i + j], co = o->c[i + j];
+            o->c[i + j] = co * table_c[j] - si * table_s[j];
+            o->s[i + j] = si * table_c[j] + co * table_s[j];
+        }
     o->cosine = o->c;
     o->sine = o->s;
+    o->step = m;
 }
 
-/* Reads the pairs from j0 on, or PoPE's sizes, whose slopes are theta. Returns how many; 0 at the end. */
-static size_t cmha__read_pairs(const cmha_rotate_args *a, const cmha_real *x, const cmha_real *table,
+/* Reads pairs from j0 on, or PoPE's sizes, whose slopes are theta. Returns how many of a row; 0 at the end. */
+static size_t cmha__read_pairs(const cmha_rotate_args *a, const cmha_real *x, size_t ldx, size_t t,
         size_t j0, cmha__rotated *o) {
+    const cmha_real *table = a->rotation + t * 2 * a->P + j0;
     size_t rotary = a->rotary ? a->rotary : a->P, skip = j0 < rotary ? 0 : rotary;
     size_t end = skip ? a->P : rotary, m = cmha__block_of(end, j0);
     const cmha__some_pairs at = {end - skip, j0 - skip, m, a->layout};
     o->skip = skip;
     o->at = at;
-    o->cosine = table + j0;
-    o->sine = table + a->P + j0;
+    o->cosine = table;
+    o->sine = table + a->P;
+    o->step = 2 * a->P;
     o->b = a->b && (a->polar ? !skip : a->delta != NULL) ? a->b + j0 : NULL;
-    if (!a->polar) cmha__split_pairs(&at, x + 2 * skip, o->re, o->im);
-    else
-        for (size_t j = 0; j < m; j++) {
-            o->re[j] = cmha__softplus(x[j0 + j], &o->theta[j]);
-            o->im[j] = 0;
-            if (skip) {
-                o->re[j] = x[j0 + j];
-                o->theta[j] = 1;
+    for (size_t i = 0; i < o->rows * m; i += m, x += ldx) {
+        if (!a->polar) cmha__split_pairs(&at, x + 2 * skip, o->re + i, o->im + i);
+        else
+            for (size_t j = 0; j < m; j++) {
+                o->re[i + j] = cmha__softplus(x[j0 + j], &o->theta[i + j]);
+                o->im[i + j] = 0;
+                if (skip) {
+                    o->re[i + j] = x[j0 + j];
+                    o->theta[i + j] = 1;
+                }
             }
-        }
+    }
     if (a->delta || o->b) cmha__rotations(a, j0, m, o);
     return m;
 }
@@ -7065,25 +7082,30 @@ static inline CMHA__ALWAYS void cmha__fetch_row(const cmha_real *x, size_t ld, s
 /* ComplexFormer eq 5-8: the feature of a query or key, whose dot product is the score. */
 CMHA__HOT(CMHA_DEF, cmha_rotate_forward, (const cmha_rotate_args *args, const cmha_real *x, size_t ldx,
         size_t n, cmha_real *y, size_t ldy), (args, x, ldx, n, y, ldy)) {
-    const cmha_real *table = args->rotation;
     size_t P = args->P, m;
     cmha__rotated o;
-    for (size_t t = 0; t < n; t++, x += ldx, y += ldy, table += 2 * P) {
-        cmha__fetch_row(x, ldx, 2 * P, n - t);
-        for (size_t j0 = 0; (m = cmha__read_pairs(args, x, table, j0, &o)) > 0; j0 += m) {
-            const cmha_real *c = o.cosine, *s = o.sine;
-            for (size_t j = 0; j < m; j++) {
-                y[j0 + j] = o.re[j] * c[j] - o.im[j] * s[j];
-                y[P + j0 + j] = o.re[j] * s[j] + o.im[j] * c[j];
+    for (size_t t = 0; t < n; t += o.rows) {
+        const cmha_real *rows = x + t * ldx;
+        o.rows = cmha__rotated_rows(args, n - t);
+        for (size_t r = t; r < t + o.rows; r++) cmha__fetch_row(x + r * ldx, ldx, 2 * P, n - r);
+        for (size_t j0 = 0; (m = cmha__read_pairs(args, rows, ldx, t, j0, &o)) > 0; j0 += m)
+            for (size_t r = 0; r < o.rows; r++) {
+                const cmha_real *c = o.cosine + r * o.step, *s = o.sine + r * o.step;
+                const cmha_real *re = o.re + r * m, *im = o.im + r * m;
+                cmha_real *to = y + (t + r) * ldy + j0;
+                for (size_t j = 0; j < m; j++) {
+                    to[j] = re[j] * c[j] - im[j] * s[j];
+                    to[P + j] = re[j] * s[j] + im[j] * c[j];
+                }
             }
-        }
     }
 }
 
-/* s = (gr, gi) becomes s + i (delta - 1) e^{i theta} Im(s e^{-i theta}); turn gets Im(s conj z). */
-static void cmha__rotate_adjoint(const cmha__rotated *o, size_t m, cmha__in delta, cmha__out gr, cmha__out gi,
-        cmha__out turn) {
-    cmha__in re = o->re, im = o->im;
+/* Of m pairs from i on, s = (gr, gi) becomes s + i (delta - 1) e^{i theta} Im(s e^{-i theta}); turn gets
+   Im(s conj z). */
+static void cmha__rotate_adjoint(cmha__rotated *o, size_t i, size_t m, cmha__in delta) {
+    cmha__in re = o->re + i, im = o->im + i;
+    cmha__out gr = o->gr + i, gi = o->gi + i, turn = o->turn + i;
     for (size_t j = 0; j < m; j++) {
         cmha_real ar = re[j] < 0 ? -re[j] : re[j], ai = im[j] < 0 ? -im[j] : im[j];
         cmha_real large = ar > ai ? ar : ai;
@@ -7100,31 +7122,38 @@ static void cmha__rotate_adjoint(const cmha__rotated *o, size_t m, cmha__in delt
 CMHA__HOT(CMHA_FIT, cmha_rotate_backward,
         (const cmha_rotate_args *args, const cmha_real *x, size_t ldx, size_t n, const cmha_real *dy,
         size_t ldy, cmha_real *dx, double *ddelta, double *db), (args, x, ldx, n, dy, ldy, dx, ddelta, db)) {
-    cmha_real gr[CMHA__PAIRS], gi[CMHA__PAIRS], turn[CMHA__PAIRS];
-    const cmha_real *table = args->rotation;
     size_t P = args->P, m;
     cmha__rotated o;
-    for (size_t t = 0; t < n; t++, x += ldx, dy += ldy, dx = dx ? dx + ldx : NULL, table += 2 * P) {
-        cmha__fetch_row(x, ldx, 2 * P, n - t);
-        if (dx) cmha__fetch_row(dx, ldx, 2 * P, n - t);
-        for (size_t j0 = 0; (m = cmha__read_pairs(args, x, table, j0, &o)) > 0; j0 += m) {
-            const cmha_real *c = o.cosine, *s = o.sine;
-            for (size_t j = 0; j < m; j++) {
-                gr[j] = dy[j0 + j] * c[j] + dy[P + j0 + j] * s[j];
-                gi[j] = dy[P + j0 + j] * c[j] - dy[j0 + j] * s[j];
-            }
-            if (args->delta) cmha__rotate_adjoint(&o, m, args->delta + j0, gr, gi, turn);
-            else if (o.b) /* PoPE */
-                for (size_t j = 0; j < m; j++) /* a clamp, whose ends pass */
-                    turn[j] = cmha__beta(o.b[j]) == o.b[j] ? -gi[j] * o.re[j] : 0;
-            if (args->delta && ddelta)
-                for (size_t j = 0; j < m; j++) ddelta[j0 + j] += (double)(o.theta[j] * turn[j]);
-            if ((args->delta || o.b) && db)
-                for (size_t j = 0; j < m; j++) db[j0 + j] += turn[j];
-            if (dx && args->polar)
-                for (size_t j = 0; j < m; j++) dx[j0 + j] += gr[j] * o.theta[j];
-            else if (dx) cmha__add_pairs(&o.at, gr, gi, dx + 2 * o.skip);
+    for (size_t t = 0; t < n; t += o.rows) {
+        const cmha_real *rows = x + t * ldx;
+        o.rows = cmha__rotated_rows(args, n - t);
+        for (size_t r = t; r < t + o.rows; r++) {
+            cmha__fetch_row(x + r * ldx, ldx, 2 * P, n - r);
+            if (dx) cmha__fetch_row(dx + r * ldx, ldx, 2 * P, n - r);
         }
+        for (size_t j0 = 0; (m = cmha__read_pairs(args, rows, ldx, t, j0, &o)) > 0; j0 += m)
+            for (size_t r = 0, i = 0; r < o.rows; r++, i += m) {
+                const cmha_real *c = o.cosine + r * o.step, *s = o.sine + r * o.step;
+                const cmha_real *g = dy + (t + r) * ldy + j0;
+                for (size_t j = 0; j < m; j++) {
+                    o.gr[i + j] = g[j] * c[j] + g[P + j] * s[j];
+                    o.gi[i + j] = g[P + j] * c[j] - g[j] * s[j];
+                }
+                if (args->delta) cmha__rotate_adjoint(&o, i, m, args->delta + j0);
+                else if (o.b) /* PoPE */
+                    for (size_t j = 0; j < m; j++) /* a clamp, whose ends pass */
+                        o.turn[i + j] = cmha__beta(o.b[j]) == o.b[j] ? -o.gi[i + j] * o.re[i + j] : 0;
+                if (args->delta && ddelta)
+                    for (size_t j = 0; j < m; j++)
+                        ddelta[j0 + j] += (double)(o.theta[i + j] * o.turn[i + j]);
+                if ((args->delta || o.b) && db)
+                    for (size_t j = 0; j < m; j++) db[j0 + j] += o.turn[i + j];
+                if (!dx) continue;
+                cmha_real *to = dx + (t + r) * ldx;
+                if (!args->polar) cmha__add_pairs(&o.at, o.gr + i, o.gi + i, to + 2 * o.skip);
+                else
+                    for (size_t j = 0; j < m; j++) to[j0 + j] += o.gr[i + j] * o.theta[i + j];
+            }
     }
 }
 
