@@ -2909,7 +2909,8 @@ static size_t cmha__cut(size_t n, int chunks, int c) {
 /* ---- instruction sets ---- */
 
 /* CMHA__HOT(storage, name, (parameters), (arguments)) { body } defines a function that is compiled for AVX2
-   too, with all it calls, and chosen; CMHA__HOT_OF one of a type. Only products have AVX-512. */
+   too, with all it calls, and chosen; CMHA__HOT_OF one of a type. CMHA__HOTTER is compiled for AVX-512, too:
+   attention's rows gain by it, the others nothing. */
 #define CMHA__JOIN_(name, set) name##_##set
 #define CMHA__JOIN(name, set) CMHA__JOIN_(name, set)
 #define CMHA__AVX2 target("avx2,fma")
@@ -2954,6 +2955,12 @@ static int cmha__set(void) {
         else returns name##_base arguments; \
     } \
     static type name##_base parameters
+#define CMHA__HOTTER(name, parameters, arguments) \
+    static void name##_base parameters; \
+    __attribute__((CMHA__AVX2, flatten)) static void name##_avx2 parameters { name##_base arguments; } \
+    __attribute__((CMHA__AVX512, flatten)) static void name##_avx512 parameters { name##_base arguments; } \
+    static __attribute__((noinline)) void name parameters { CMHA__CHOOSE(name, arguments) } \
+    static void name##_base parameters
 #else
 static int cmha__set(void) {
 #ifdef __AVX512F__
@@ -2966,6 +2973,7 @@ static int cmha__set(void) {
 }
 #define CMHA__CHOOSE(name, arguments) name##_base arguments;
 #define CMHA__HOT_AS(storage, type, returns, name, parameters, arguments) storage type name parameters
+#define CMHA__HOTTER(name, parameters, arguments) static void name parameters
 #endif
 
 CMHA_DEF const char *cmha_instructions(const char *name) {
@@ -6329,6 +6337,19 @@ static cmha_status cmha__sublayer_backward(cmha_tape *tape, cmha_record *r) {
 }
 
 /* y = residual + gain * dropout(product + bias), row by row; y may be the product's own memory. */
+/* to [n] = gain * (x + bias) + base, both of which may be NULL. */
+CMHA__HOT(static, cmha__finish_row, (const cmha_real *x, const cmha_real *bias, const cmha_real *base,
+        cmha_real gain, size_t n, cmha_real *to), (x, bias, base, gain, n, to)) {
+    if (bias && base)
+        for (size_t i = 0; i < n; i++) to[i] = gain * (x[i] + bias[i]) + base[i];
+    else if (bias)
+        for (size_t i = 0; i < n; i++) to[i] = gain * (x[i] + bias[i]) + 0;
+    else if (base)
+        for (size_t i = 0; i < n; i++) to[i] = gain * x[i] + base[i];
+    else
+        for (size_t i = 0; i < n; i++) to[i] = gain * x[i] + 0;
+}
+
 static void cmha__sublayer_finish(const cmha_tape *tape, const cmha__sublayer_saved *s, cmha_real *product,
         const cmha_tensor *bias, const cmha_tensor *residual, cmha_tensor *y) {
     const size_t T = cmha__rows(y), O = cmha__last(y);
@@ -6336,14 +6357,11 @@ static void cmha__sublayer_finish(const cmha_tape *tape, const cmha__sublayer_sa
     if (!bias && !residual && gain == 1 && s->dropout <= 0) return;
     CMHA__FOR_EACH(tape->context->threads, T, t) {
         const cmha_real *base = residual ? residual->data + t * O : NULL;
-        cmha_real *p = product + t * O, *to = y->data + t * O;
+        cmha_real *p = product + t * O;
         int drops = s->dropout > 0;
         if (bias && drops) cmha__axpy(O, 1, bias->data, p);
         if (drops) cmha_dropout_forward(p, O, s->dropout, s->key, s->first + t * O, p);
-        if (bias && !drops)
-            for (size_t i = 0; i < O; i++) to[i] = gain * (p[i] + bias->data[i]) + (base ? base[i] : 0);
-        else
-            for (size_t i = 0; i < O; i++) to[i] = gain * p[i] + (base ? base[i] : 0);
+        cmha__finish_row(p, bias && !drops ? bias->data : NULL, base, gain, O, y->data + t * O);
     }
 }
 
@@ -7044,7 +7062,7 @@ static void cmha__rotations(const cmha_rotate_args *a, size_t j0, size_t m, cmha
     o->step = m;
 }
 
-/* Reads pairs from j0 on, or PoPE's sizes, whose slopes are theta. Returns how many of a row; 0 at the end. */
+/* Reads pairs from j0 on, or PoPE's sizes, whose slopes are theta. Returns how many a row; 0 at the end. */
 static size_t cmha__read_pairs(const cmha_rotate_args *a, const cmha_real *x, size_t ldx, size_t t,
         size_t j0, cmha__rotated *o) {
     const cmha_real *table = a->rotation + t * 2 * a->P + j0;
@@ -9339,14 +9357,14 @@ static void cmha__rows_back(const cmha_score_call *c, cmha_rows x, size_t n, con
 }
 
 /* CRAT eq 11-13: between phasors the product is the sum of cosines of phase differences. */
-CMHA__HOT(static, cmha__phasor_map, (const cmha_score_call *c, cmha_rows x, size_t n, cmha_real *y),
+CMHA__HOTTER(cmha__phasor_map, (const cmha_score_call *c, cmha_rows x, size_t n, cmha_real *y),
         (c, x, n, y)) {
     const size_t d = c->args->d_k;
     const cmha__phasor_form p = {d, x.imag, d, 0, c->args->eps, 1, c->args->angle};
     for (size_t i = 0; i < n; i++) cmha__phasor_row(&p, x.data + i * x.ld, y + i * 2 * d);
 }
 
-CMHA__HOT(static, cmha__phasor_map_back, (const cmha_score_call *c, cmha_rows x, size_t n,
+CMHA__HOTTER(cmha__phasor_map_back, (const cmha_score_call *c, cmha_rows x, size_t n,
         const cmha_real *dy, cmha_rows dx), (c, x, n, dy, dx)) {
     const size_t d = c->args->d_k;
     const cmha__phasor_form p = {d, x.imag, d, dx.imag, c->args->eps, 1, c->args->angle};
@@ -9356,7 +9374,7 @@ CMHA__HOT(static, cmha__phasor_map_back, (const cmha_score_call *c, cmha_rows x,
 }
 
 /* CoPE eq 2 in all its scores: s = scale (magnitude |O| / divisor + cosine Re O / sqrt(|O|^2 + eps^2)). */
-CMHA__HOT(static, cmha__cope, (const cmha_score_call *call, const cmha_real *re, const cmha_real *im,
+CMHA__HOTTER(cmha__cope, (const cmha_score_call *call, const cmha_real *re, const cmha_real *im,
         cmha_real *s), (call, re, im, s)) {
     const cmha_attention_args *a = call->args;
     cmha_real m = a->scale * a->magnitude / call->divisor, c = a->scale * a->cosine, e = a->eps;
@@ -9366,7 +9384,7 @@ CMHA__HOT(static, cmha__cope, (const cmha_score_call *call, const cmha_real *re,
     }
 }
 
-CMHA__HOT(static, cmha__cope_back, (const cmha_score_call *call, const cmha_real *ds, cmha_real *re,
+CMHA__HOTTER(cmha__cope_back, (const cmha_score_call *call, const cmha_real *ds, cmha_real *re,
         cmha_real *im), (call, ds, re, im)) {
     const cmha_attention_args *a = call->args;
     cmha_real m = a->scale * a->magnitude / call->divisor, c = a->scale * a->cosine, e = a->eps, sum = 0;
@@ -9810,14 +9828,14 @@ static void cmha__scores_of(cmha__head *h) {
 }
 
 /* Dropout's bits: a row's key, then the key index. */
-CMHA__HOT(static, cmha__drop_tile, (const cmha__head *h, cmha_real *S), (h, S)) {
+CMHA__HOTTER(cmha__drop_tile, (const cmha__head *h, cmha_real *S), (h, S)) {
     size_t rows = h->a->dropout > 0 ? h->rows : 0;
     for (size_t r = 0; r < rows; r++, S += CMHA__TILE)
         cmha__drop_row(S, CMHA__TILE, h->a->dropout, cmha__mix(h->row_key + h->i0 + r), (uint32_t)h->j0);
 }
 
 /* One tile of the running softmax: S becomes exp(S - m), the accumulators move to the new maximum. */
-CMHA__HOT(static, cmha__softmax_tile, (const cmha__head *h), (h)) {
+CMHA__HOTTER(cmha__softmax_tile, (const cmha__head *h), (h)) {
     size_t rows = h->rows, dv = h->dv;
     cmha_real shift[CMHA__TILE], move[CMHA__TILE], *S = h->S, *m = h->m, *l = h->l, *acc = h->acc;
     for (size_t r = 0; r < rows; r++) shift[r] = cmha__larger(cmha__largest_64(S + r * CMHA__TILE), m[r]);
@@ -9907,7 +9925,7 @@ static void cmha__dy_products(const cmha__head *h, cmha_real *to) {
 }
 
 /* Scores p [64] of a query become probabilities, d [64] the gradient of the scores before the scale. */
-CMHA__HOT(static, cmha__backward_row,
+CMHA__HOTTER(cmha__backward_row,
         (cmha_lse lse, cmha_real D, cmha_real scale, cmha_real *p, cmha_real *d), (lse, D, scale, p, d)) {
     /* Below it, and as denormals, probabilities would only slow the products, many times over. */
     const cmha_real tiny = CMHA__SMALLEST * (cmha_real)1e8;
