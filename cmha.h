@@ -15038,7 +15038,10 @@ static cmha_status cmha__slope(const cmha__direction *d, cmha_loss_fn loss, void
 static double cmha__steepness(const cmha_real *grad, size_t n) {
     double most = 0;
     if (n > 64) return sqrt(cmha_sum_squares(grad, n));
-    for (size_t i = 0; i < n; i++) most = fmax(most, fabs((double)grad[i]));
+    for (size_t i = 0; i < n; i++) { /* by fmax it would crash GCC 12 for aarch64 at -O3 */
+        double one = fabs((double)grad[i]);
+        most = one > most ? one : most;
+    }
     return most;
 }
 
