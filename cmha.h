@@ -5750,7 +5750,7 @@ static inline void cmha__no_activation(cmha_real x, cmha_real *y, cmha_real *slo
 
 #define CMHA__VALUE(name, word, formula, gated) CMHA__EACH(name, formula, y[i] = value)
 #define CMHA__SLOPE(name, word, formula, gated) \
-    CMHA__EACH(name, formula, dx[i] += slope != 0 ? dy[i] * slope : 0)
+    CMHA__EACH(name, formula, cmha_real g = dy[i]; dx[i] += slope != 0 ? g * slope : 0)
 #define CMHA__BOTH(name, word, formula, gated) CMHA__EACH(name, formula, y[i] = value; dydx[i] = slope)
 #define CMHA__GATED(name, word, formula, gated) CMHA__EACH(name, formula, y[i] = up[i] * value)
 #define CMHA__GATE_SLOPE(name, word, formula, gated) \
