@@ -28,7 +28,7 @@ musl)
     other=-std=c99 other_label=C99;;
 aarch64)
     cc=aarch64-linux-gnu-gcc run=qemu-aarch64 needs="aarch64-linux-gnu-gcc qemu-aarch64"
-    packages='gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user' threads=-fopenmp tests=$more
+    packages='gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user' threads=-fopenmp tests=$more level=-O3
     other=-std=c99 other_label=C99;;
 s390x)
     cc=s390x-linux-gnu-gcc run=qemu-s390x needs="s390x-linux-gnu-gcc qemu-s390x"
@@ -98,7 +98,7 @@ if [ "$name" = windows ]; then # a fresh drive C of wine's, without its question
 fi
 
 # library OUT FLAG...; program NAME OUT LIBRARY FLAG...: what the compiler says goes to OUT.log
-library() { out=$1; shift; $cc -O2 $threads $WARN -I. -DCMHA_NO_CBLAS "$@" -DCMHA_IMPLEMENTATION -x c -c cmha.h -o "$out" > "$out.log" 2>&1; }
+library() { out=$1; shift; $cc ${level:--O2} $threads $WARN -I. -DCMHA_NO_CBLAS "$@" -DCMHA_IMPLEMENTATION -x c -c cmha.h -o "$out" > "$out.log" 2>&1; }
 program() {
     source=$1 out=$2 object=$3; shift 3
     $cc -O1 $threads $WARN $loose -I. -DCMHA_TEST_LINKED "$@" "tests/$source.c" "$object" -o "$out$suffix" $link > "$out.log" 2>&1
