@@ -329,7 +329,7 @@ int main(int argc, char **argv) {
             else if (tone) sound.frames = (size_t)value;
             else again = (size_t)value;
             i++;
-        } else if (argv[i][0] == '-' && argv[i][1]) return complain("see --help; there is no option ", argv[i]);
+        } else if (argv[i][0] == '-' && argv[i][1]) return complain("there is no option ", argv[i]);
         else if (path) return complain("one sound, please, not also ", argv[i]);
         else path = argv[i];
     }

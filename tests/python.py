@@ -92,7 +92,7 @@ one("times the tied embedding are the logits",
 seen = model.attention(ids, layer=1, head=1)
 one("probabilities sum to 1", numpy.allclose(seen.sum(-1), 1, atol=1e-5))
 one("causally", not numpy.triu(seen[0], 1).any())
-refused("no such view of the attention", "CMHA_ERR_ARGUMENT", "probabilities or scores or phases, not 'score'",
+refused("no such view", "CMHA_ERR_ARGUMENT", "probabilities or scores or phases, not 'score'",
         lambda: model.attention(ids, what="score"))
 one("phases", model.attention(ids, what="phases").shape == (2, 12, 12))
 one("vectors", model.vectors(ids).shape == (2, 32))
