@@ -84,13 +84,15 @@ static unsigned little(const unsigned char *at, int bytes) {
     return value;
 }
 
-/* Finds the samples of a WAV file; one that does not begin so is bare samples. NULL, or what is wrong. */
-static const char *begin_sound(void) {
+/* Finds the samples of a WAV file; one that does not begin so is bare samples, if `bare` allows it. NULL, or
+   what is wrong. */
+static const char *begin_sound(int bare) {
     unsigned char at[16];
     unsigned size, skipped;
     int format = 0;
     sound.looked = fread(sound.head, 1, 4, sound.file);
-    if (sound.looked < 4 || memcmp(sound.head, "RIFF", 4)) return NULL;
+    if (sound.looked < 4 || memcmp(sound.head, "RIFF", 4))
+        return bare ? NULL : "no WAV file, and without --rate no bare samples of 16 bits either: ";
     sound.looked = 0;
     if (fread(at, 1, 8, sound.file) != 8 || memcmp(at + 4, "WAVE", 4)) return "not a WAV file: ";
     while (fread(at, 1, 8, sound.file) == 8) {
@@ -308,7 +310,7 @@ static int steady(size_t frames, size_t again) {
 int main(int argc, char **argv) {
     const char *path = NULL, *wrong;
     size_t again = 0;
-    int i, status;
+    int i, status, bare = 0;
     for (i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "--help")) {
             puts("stream [--rate HZ] FILE.wav|-     follows a sound, or 16-bit samples at HZ (8000)\n"
@@ -322,11 +324,13 @@ int main(int argc, char **argv) {
             double value = i + 1 < argc ? strtod(argv[i + 1], &end) : 0;
             if (!end || *end || !(value >= 1 && value <= 2e9))
                 return complain(argv[i], " needs a number from 1 on");
+            bare |= rate;
             if (rate) sound.rate = (unsigned)value;
             else if (tone) sound.frames = (size_t)value;
             else again = (size_t)value;
             i++;
-        } else if (path) return complain("one sound, please, not also ", argv[i]);
+        } else if (argv[i][0] == '-' && argv[i][1]) return complain("there is no option ", argv[i]);
+        else if (path) return complain("one sound, please, not also ", argv[i]);
         else path = argv[i];
     }
     if (!path == !sound.frames) return complain("name a sound, or --tone N; see --help", "");
@@ -336,7 +340,7 @@ int main(int argc, char **argv) {
     if (path) {
         sound.file = strcmp(path, "-") ? fopen(path, "rb") : stdin;
         if (!sound.file) return complain("cannot open ", path);
-        if ((wrong = begin_sound()) != NULL) return complain(wrong, path);
+        if ((wrong = begin_sound(bare || sound.file == stdin)) != NULL) return complain(wrong, path);
         unsigned wanted = model.config.complex_features ? 2 : 1;
         if (sound.channels && sound.channels != wanted)
             return complain(wanted == 2 ? "the model wants two channels, I and Q, not those of "

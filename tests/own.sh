@@ -1,5 +1,5 @@
 #!/bin/sh
-# tests/own.sh BUILD_DIR: `make own ROWS=`, and what `make evidence CLAIM=` refuses; unoptimised and in a build folder of their own, into which the library
+# tests/own.sh BUILD_DIR: `make own ROWS=` and `make evidence CLAIM=`, and what they refuse; unoptimised and in a build folder of their own, into which the library
 # is copied. Failures in detail; the last line is N passed, N failed, and so is the exit status.
 B=${1:-build}
 cd "$(dirname "$0")/.." || exit 2
@@ -54,4 +54,16 @@ one "make evidence, no such claim" refuses 'nowhere.c does not define evidence_c
 one "a file with another claim" refuses 'my_rows.c does not define evidence_claim_my_rows; see bench/evidence/OWN.md' \
     evidence CLAIM=examples/rows/my_rows.c
 one "and nothing is built" [ ! -e "$O/claims/my_rows/evidence" ]
+# The example of bench/evidence/OWN.md under another name, with two steps and two seeds
+sed -e 's/my_claim/short/; s/claim_my_claim/claim_short/; s/steps=150/steps=2/; s/eval_tokens=8192/eval_tokens=64/; s/, 5, {1.5e-3, 3e-3, 6e-3}/, 2, {1.5e-3, 3e-3, 6e-3}/' \
+    examples/rows/my_claim.c > "$W/short.c"
+at=$O/claims/short
+one "a claim of one's own, with rows" made $rows evidence CLAIM="$W/short.c"
+one "it says where the pages are" says "^$at/results/\*.md has the tables, $at/README.md the answers\$"
+for word in RoPE 'Re A tanh of the modulus' 'gated layers'; do one "$word is in the table" grep -q "^| *$word" "$at/results/short.md"; done
+one "the question is answered" grep -q 'Is re-tanh better than RoPE?' "$at/README.md"
+one "the pages of bench are as they were" eval '! grep -rqs "Is re-tanh better" bench/evidence/README.md'
+cp "$at/results/short.csv" "$W/rows.csv"
+one "again" made $rows evidence CLAIM="$W/short.c"
+one "no row is measured twice" cmp "$at/results/short.csv" "$W/rows.csv"
 total

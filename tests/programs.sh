@@ -708,6 +708,8 @@ if [ -x "$P/rag" ]; then
     one "rag --folder: counts what it leaves out" says 'rag: skipped: 2 hidden, 2 linked, 1 not UTF-8 text$'
     one "rag --folder: nothing else of it" sh -c "! grep -q 'hidden.txt\|\.git\|a\.pdf\|link\.txt\|loop/' '$W/out' '$W/in.base'"
     one "rag --folder: a hit has file and line" says '  y\.md:1  The harbour lies north\.'
+    one "rag, nothing held out" works "$P/rag" ${tiny#--quiet} --held-out 0 --read 0 --folder "$D" --save "$W/whole" --base "$W/whole.base"
+    one "rag says so, and no mean of nothing" eval 'says "nothing is held out" && ! says nan'
     in="--quiet --length 16 --read 0 --tokens 0 --model $W/in"
     fresh() { "$P/rag" $in --folder "$D" --base "$W/fresh.base" > "$W/fresh.out" 2>&1 && cmp -s "$W/fresh.base" "$W/in.base"; }
     update() { works "$P/rag" ${in#--quiet } --base "$W/in.base" --update "$D"; }
@@ -1004,6 +1006,12 @@ if [ -x "$P/signal_next" ] && [ -x "$P/embed" ] && [ -s "$W/signal.safetensors" 
     done
     one "stream, a WAV file of one channel" complains "$follows" "$W/one.wav"
     one "stream says what it wants" says 'wants two channels.*one.wav'
+    one "stream, bare samples without --rate" complains "$follows" "$W/bare"
+    one "stream asks for --rate" says 'without --rate no bare samples'
+    one "stream, bare samples of a file" works "$follows" --rate 16000 "$W/bare"
+    one "stream knows them likewise" [ "$(knew)" = "$(cat "$W/knew")" ]
+    one "stream, a misspelt option" complains "$follows" --tonne 9
+    one "stream names it" says 'no option --tonne'
     one "stream without a sound" complains "$follows"
     one "stream, two sounds" complains "$follows" "$W/two.wav" "$W/one.wav"
     one "stream, a sound and a tone" complains "$follows" "$W/two.wav" --tone 9

@@ -92,6 +92,8 @@ one("times the tied embedding are the logits",
 seen = model.attention(ids, layer=1, head=1)
 one("probabilities sum to 1", numpy.allclose(seen.sum(-1), 1, atol=1e-5))
 one("causally", not numpy.triu(seen[0], 1).any())
+refused("no such view", "CMHA_ERR_ARGUMENT", "probabilities or scores or phases, not 'score'",
+        lambda: model.attention(ids, what="score"))
 one("phases", model.attention(ids, what="phases").shape == (2, 12, 12))
 one("vectors", model.vectors(ids).shape == (2, 32))
 mask = numpy.ones((2, 12)); mask[0, 6:] = 0
@@ -121,6 +123,7 @@ for token in greedy[:5]:
     one("greedy tokens are the likeliest", model.logits(prompt)[0, -1].argmax() == token)
     prompt = numpy.append(prompt, token)
 one("two prompts", model.generate(ids, 3, seed=7, top_k=5).shape == (2, 3))
+refused("less than no tokens", "CMHA_ERR_ARGUMENT", "at least 0, not -1", lambda: model.generate("x", -1))
 one("a seed repeats", numpy.array_equal(model.generate("x", 9, seed=3), model.generate("x", 9, seed=3)))
 one("on_token stops", model.generate("x", 50, on_token=lambda ids: True).shape == (1,))
 
@@ -181,6 +184,9 @@ refused("too short a text", "CMHA_ERR_ARGUMENT", "tokens", lambda: fitted.step(t
 refused("targets of another shape", "CMHA_ERR_SHAPE", "targets", lambda: model.loss(ids, ids[:, 1:]))
 refused("no such head", "CMHA_ERR_STATE", "classes", lambda: model.classify(ids))
 refused("a trainer of a packed model", "CMHA_ERR_STATE", "packed", lambda: cmha.Trainer(packed))
+other = subprocess.run([sys.executable, "-c", "import cmha"], stderr=subprocess.PIPE, text=True, env=dict(
+    os.environ, CMHA_LIBRARY=path("no.so"), PYTHONPATH=os.path.dirname(cmha.__file__)))
+one("a library that is not there", other.returncode and other.stderr.endswith("no.so, which is not there\n"))
 one("after all that the model is the same", numpy.isfinite(model.logits(ids)).all())
 one("kinds and presets", cmha.kinds()["rope"].startswith("family=") and "fast" in cmha.presets())
 

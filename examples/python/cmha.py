@@ -86,9 +86,10 @@ class _Parameter(ctypes.Structure):  # how cmha_parameter begins
 def _find():
     name = "libcmha.dylib" if sys.platform == "darwin" else "libcmha.so"
     here = os.path.dirname(os.path.abspath(__file__))
-    places = [os.environ.get("CMHA_LIBRARY"), os.path.join(here, name),
-              os.path.join(here, "..", "..", "build", name)]
-    for place in places:
+    named = os.environ.get("CMHA_LIBRARY")
+    if named and not os.path.exists(named):
+        raise ImportError("cmha: CMHA_LIBRARY names %s, which is not there" % named)
+    for place in [named, os.path.join(here, name), os.path.join(here, "..", "..", "build", name)]:
         if place and os.path.exists(place):
             return place
     raise ImportError("cmha: there is no %s: `make lib` builds it, CMHA_LIBRARY says where it is" % name)
@@ -500,8 +501,11 @@ class Model:
 
     def attention(self, ids=None, layer=0, head=0, what="probabilities", mask=None, features=None):
         """-> [batch, queries, keys]; what: "probabilities", "scores" or "phases" (radians)."""
+        shown = ("probabilities", "scores", "phases")
+        if what not in shown:
+            raise Error("CMHA_ERR_ARGUMENT", "attention: what is %s, not %r" % (" or ".join(shown), what))
         batch = _Held(self, ids, mask=mask, features=features)
-        seen = ("probabilities", "scores", "phases").index(what)
+        seen = shown.index(what)
         out = numpy.zeros((batch.shape[0], batch.shape[1], batch.shape[1]), real)
         with batch as c:
             self._check(_lib.cmha_model_attention(self._model, c, layer, head, seen, out.ctypes.data))
@@ -523,6 +527,8 @@ class Model:
         sampler: temperature, top_k, top_p, repetition_penalty, penalty_window. capacity: of a cache that
         slides, for more tokens than that. on_token(ids [batch]) sees each token as it comes; if it returns
         something true, or raises, that is the end."""
+        if n < 0:
+            raise Error("CMHA_ERR_ARGUMENT", "generate: n is at least 0, not %d" % n)
         one = isinstance(prompt, (str, bytes, bytearray)) or numpy.ndim(prompt) == 1
         prompt = _ids(prompt)
         table = _lib.cmha_sampler_table()

@@ -467,7 +467,9 @@ static void measure_encoder(cmha_tape *tape, rows *question, rows *text, const i
         loss += (double)x->data[0] * (double)rows_now, found += right, n += (double)rows_now;
     }
     tape->recording = 1;
-    printf(", held out: %.3f, %.0f of %.0f found in their batches\n", loss / n, found, n);
+    if (n > 0) printf(", held out: %.3f, %.0f of %.0f found in their batches", loss / n, found, n);
+    else printf(", nothing is held out");
+    puts("");
 }
 
 static void learn_to_find(void) {
