@@ -3445,7 +3445,8 @@ static inline int tokenizer_read_pairs(tokenizer *t, const char *vocabulary, siz
     return done;
 }
 
-/* BERT's vocab.txt: a token a line. */
+/* BERT's vocab.txt: a token a line. `lowercase`: 1 or 0, or that + 2 where accents stay just as capitals
+   go, or go as these stay. */
 static inline int tokenizer_read_lines(tokenizer *t, const char *text, size_t n, int lowercase,
                                        const char *name, char *error) {
     static const char *const specials[] = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", NULL};
@@ -3464,9 +3465,12 @@ static inline int tokenizer_read_lines(tokenizer *t, const char *text, size_t n,
     tokenizer_parts p;
     int done = outline != NULL;
     memset(&p, 0, sizeof p), memset(t, 0, sizeof *t);
-    if (done && !lowercase)
+    if (done && !(lowercase & 1))
         done = tokenizer_json_put(cJSON_GetObjectItemCaseSensitive(outline, "normalizer"), "lowercase",
                                   cJSON_CreateFalse());
+    if (done && lowercase & 2)
+        done = tokenizer_json_put(cJSON_GetObjectItemCaseSensitive(outline, "normalizer"), "strip_accents",
+                                  cJSON_CreateBool(!(lowercase & 1)));
     while (done && id < 0x7FFFFFFF && tokenizer_line(&at, text + n, &line, &length)) {
         for (int k = 0; k < 5; k++)
             if (length == strlen(specials[k]) && !memcmp(line, specials[k], length) && found[k] < 0)
@@ -3728,15 +3732,22 @@ static inline int tokenizer_gguf_unigram(cJSON *outline, const gguf_file *g) {
 
 /* BERT's tokens, which GGUF has with a sign for what begins a word instead of ## for what does not: as the
    lines of a vocab.txt. */
-static inline int tokenizer_gguf_bert(tokenizer *t, const gguf_value *tokens, const char *name, char *error) {
+static inline int tokenizer_gguf_bert(tokenizer *t, const gguf_file *g, const gguf_value *tokens,
+                                      const char *name, char *error) {
     const unsigned char *at = tokens->at;
+    int lower = tokenizer_gguf_number(g, "tokenizer.ggml.normalizer.lowercase", 1) != 0;
+    int bare = tokenizer_gguf_number(g, "tokenizer.ggml.normalizer.strip_accents", lower) != 0;
+    const gguf_value *types = gguf_find(g, "tokenizer.ggml.token_type");
     tokenizer_bytes lines;
     int done = 1;
     memset(&lines, 0, sizeof lines);
     for (uint64_t i = 0; done && i < tokens->count; i++) {
+        double kind = 0;
         size_t n;
         const char *s = gguf_next(&at, &n);
         int begins = n >= 3 && !memcmp(s, "\xE2\x96\x81", 3), special = n > 2 && *s == '[' && s[n - 1] == ']';
+        if (types && types->type == GGUF_ARRAY && gguf_element(types, i, &kind) && kind > 2 && kind < 4)
+            special = 1; /* a control token */
         if (memchr(s, '\n', n))
             return free(lines.at), tokenizer_fail(error, "%.200s: a token with a line end", name);
         done = (begins || special || tokenizer_put(&lines, "##", 2)) &&
@@ -3744,7 +3755,7 @@ static inline int tokenizer_gguf_bert(tokenizer *t, const gguf_value *tokens, co
                tokenizer_put(&lines, "\n", 1);
     }
     if (!done) tokenizer_no_memory(error);
-    else done = tokenizer_read_lines(t, lines.n ? lines.at : "", lines.n, 1, name, error);
+    else done = tokenizer_read_lines(t, lines.n ? lines.at : "", lines.n, lower | (bare != lower) << 1, name, error);
     free(lines.at);
     return done;
 }
@@ -3813,7 +3824,7 @@ static inline int tokenizer_read_gguf(tokenizer *t, const gguf_file *g, const ch
     if ((which = tokenizer_among(kind, models)) < 0)
         return tokenizer_fail(error, "%.200s: the tokenizer %.60s of a GGUF file is not known", name, kind);
     if (tokens->count > 0x7FFFFFFE) return tokenizer_fail(error, "%.200s: there are too many tokens", name);
-    if (which == 3) return tokenizer_gguf_bert(t, tokens, name, error);
+    if (which == 3) return tokenizer_gguf_bert(t, g, tokens, name, error);
     if (which == 0 && !(known = pre && pre->type == GGUF_TEXT
                                     ? tokenizer_find_pre((const char *)pre->at, (size_t)pre->count)
                                 : !pre ? tokenizer_find_pre("default", 7)

@@ -397,9 +397,9 @@ static void open_gguf(input *in) {
     in->in = s.in, snprintf(in->name, sizeof in->name, "%s", s.name);
     if ((t = weights_find(&in->tensors, "token_embd.weight")) != NULL && t->rank == 2)
         c->vocabulary = t->shape[0];
-    if (in->in == GGUF_BERT && (t = weights_find(&in->tensors, "token_types.weight")) != NULL)
+    if (IN(in->in) & IN_GGUF_POST && (t = weights_find(&in->tensors, "token_types.weight")) != NULL)
         c->token_types = t->shape[0];
-    if (in->in != GGUF_BERT) c->tied = !weights_find(&in->tensors, "output.weight");
+    if (!(IN(in->in) & IN_GGUF_ENCODERS)) c->tied = !weights_find(&in->tensors, "output.weight");
     if (form_row(in->in, "qkv_bias")) {
         c->attention_bias = weights_find(&in->tensors, "blk.0.attn_output.bias") != NULL;
         c->qkv_bias = !c->attention_bias && (weights_find(&in->tensors, "blk.0.attn_q.bias") ||
@@ -737,7 +737,8 @@ static float *rope_factors(const cmha_model_config *c) {
 static int put_tokens(gguf_writer *w, const input *in, size_t vocabulary) {
     if (in->tensors.gguf.n_values && !option[TOKENIZER].value) {
         for (size_t i = 0; i < in->tensors.gguf.n_values; i++)
-            if (!strncmp(in->tensors.gguf.values[i].key, "tokenizer.", 10))
+            if (!strncmp(in->tensors.gguf.values[i].key, "tokenizer.", 10) &&
+                strcmp(in->tensors.gguf.values[i].key, "tokenizer.ggml.token_type_count"))
                 gguf_put_value(w, &in->tensors.gguf.values[i]);
         return 1;
     }
@@ -845,12 +846,20 @@ static void write_model(input *in, const pieces *from, const cmha_model_config *
     cJSON_Delete(texts), free(list), free(all.list), free(own);
 }
 
+/* GGUF has encoders without their heads: says what is left out, of their own pooling as well. */
+static void leave_heads(cmha_model_config *c) {
+    if (c->head_transform || c->head_bias) complain(0, "left out: ", "the head for hidden tokens");
+    if (c->pooler && !c->classes) complain(0, "left out: ", "the pooler"), c->pooler = 0;
+    c->head_transform = c->head_bias = 0;
+}
+
 /* The form of a file to be written, in whose terms *c then is, or the end: a ComplexFormer goes as the RoPE
    model that it still is. */
 static form take_form(input *in, const pieces *all, cmha_model_config *c, int target) {
     const char *as = option[AS].value, *name = as ? as : in->in == OURS ? "" : in->name;
     form f = OURS;
     if (target == 0) return OURS;
+    if (target == 2 && !c->causal) leave_heads(c);
     if (c->attention == CMHA_ATTENTION_CMHA) change_attention(in, all, "rope", c);
     if (*name) f = form_by_name(c, name, target == 2, failure);
     if (as && f == OURS) refuse(in, failure);
