@@ -3565,6 +3565,12 @@ typedef struct tokenizer_pre {
 #define TOKENIZER_GPT2 "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
 #define TOKENIZER_SENTENCE \
     " ?[^(\\s|.,!?\xE2\x80\xA6\xE3\x80\x82\xEF\xBC\x8C\xE3\x80\x81\xE0\xA5\xA4\xDB\x94\xD8\x8C)]+"
+#define TOKENIZER_KANJI "[\xE4\xB8\x80-\xE9\xBE\xA5\xE3\x81\x80-\xE3\x82\x9F\xE3\x82\xA0-\xE3\x83\xBF]+"
+/* parts of patterns: what follows an apostrophe, words, signs, blanks */
+#define TOKENIZER_SHORT "(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])|"
+#define TOKENIZER_LETTERS "[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|"
+#define TOKENIZER_SIGNS "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|"
+#define TOKENIZER_BLANKS "\\s+(?!\\S)|\\s+"
 #define TOKENIZER_EAST "[\xE4\xB8\x80-\xE9\xBE\xA5\xE0\xA0\x80-\xE4\xB8\x80\xEA\xB0\x80-\xED\x9F\xBF]+"
 /* the letters that have a case, as that model has them */
 #define TOKENIZER_CASED \
@@ -3588,14 +3594,16 @@ typedef struct tokenizer_pre {
 static inline const tokenizer_pre *tokenizer_find_pre(const char *name, size_t n) {
     static const tokenizer_pre rows[] = {
         {" gpt-2 phi-2 mpt olmo jais jina-es jina-de jina-v1-en jina-v2-es jina-v2-de jina-v2-code "
-         "roberta-bpe gigachat mellum exaone4 a.x-4.0 trillion granite-docling ", "gpt2", 0, 0, 0, 0, {NULL}},
-        {" llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral midm-2.0 lfm2 ", "llama3", 0, 0, 1, 1, {NULL}},
+         "roberta-bpe gigachat mellum exaone4 a.x-4.0 trillion granite-docling modern-bert ", "gpt2", 0, 0, 0, 0,
+         {NULL}},
+        {" llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral midm-2.0 lfm2 jina-v5-nano ", "llama3", 0, 0, 1, 1,
+         {NULL}},
         {" smaug-bpe dbrx glm4 chatglm-bpe ", "llama3", 0, 0, 0, 0, {NULL}},
-        {" qwen2 deepseek-r1-qwen ", "qwen2", 1, 0, 0, 0, {NULL}},
-        {" stablelm2 megrez hunyuan grok-2 ", "qwen2", 0, 0, 0, 0, {NULL}},
-        {" gpt-4o llama4 kanana2 ", "o200k", 0, 0, 0, 0, {NULL}},
+        {" qwen2 deepseek-r1-qwen kormo f2llmv2 ", "qwen2", 1, 0, 0, 0, {NULL}},
+        {" stablelm2 megrez hunyuan grok-2 solar-open ", "qwen2", 0, 0, 0, 0, {NULL}},
+        {" gpt-4o llama4 kanana2 talkie minimax-m2 ", "o200k", 0, 0, 0, 0, {NULL}},
         {" tekken ", "tekken", 0, 0, 1, 1, {NULL}},
-        {" smollm starcoder refact command-r codeshell exaone minerva-7b ", "gpt2", 0, 1, 0, 0, {NULL}},
+        {" smollm starcoder refact command-r codeshell exaone minerva-7b mellum2 ", "gpt2", 0, 1, 0, 0, {NULL}},
         {" default ", NULL, 0, 0, 0, 0,
          {"[\\p{P}\\$\\+<=>\\^~\\|]+", TOKENIZER_GPT2, "\\p{N}+", "[0-9][0-9][0-9]", NULL}},
         {" falcon ", NULL, 0, 0, 0, 0,
@@ -3606,6 +3614,40 @@ static inline const tokenizer_pre *tokenizer_find_pre(const char *name, size_t n
          {"[\r\n]", TOKENIZER_CASED,
           "\\s?[!-/:-~\xEF\xBC\x81-\xEF\xBC\x8F\xEF\xBC\x9A-\xEF\xBD\x9E\xE2\x80\x98-\xE2\x80\x9F"
           "\xE3\x80\x80-\xE3\x80\x82]+", "\\s+$", TOKENIZER_EAST, "\\p{N}+", NULL}},
+        {" deepseek-v3 hunyuan-dense joyai-llm hy_v4 ", NULL, 0, 0, 0, 0,
+         {"\\p{N}{1,3}", TOKENIZER_KANJI,
+          "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+|"
+          " ?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|" TOKENIZER_BLANKS, NULL}},
+        {" qwen35 ", NULL, 1, 0, 0, 0,
+         {TOKENIZER_SHORT "[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}|"
+          " ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|" TOKENIZER_BLANKS, NULL}},
+        {" seed-coder ", NULL, 0, 0, 0, 0,
+         {TOKENIZER_SHORT TOKENIZER_LETTERS "\\p{N}{1}| ?[^\\s\\p{L}\\p{N}\\r\\n]+|\\s*[\\r\\n]+|"
+          TOKENIZER_BLANKS, NULL}},
+        {" bailingmoe bailingmoe2 llada-moe ", NULL, 0, 0, 0, 0,
+         {"'(?:[sSdDmMtT]|[lL][lL]|[vV][eE]|[rR][eE])|" TOKENIZER_LETTERS
+          "\\p{N}" TOKENIZER_SIGNS "\\s*[\\r\\n]|" TOKENIZER_BLANKS, NULL}},
+        {" ufakzeka ", NULL, 0, 0, 0, 0,
+         {TOKENIZER_LETTERS "\\p{N}" TOKENIZER_SIGNS "\\s*[\\r\\n]+|" TOKENIZER_BLANKS, NULL}},
+        {" laguna ", NULL, 0, 0, 0, 0,
+         {"[^\\n]+|[\\n]+", TOKENIZER_SHORT TOKENIZER_LETTERS
+          "\\p{N}" TOKENIZER_SIGNS "\\s*[\\r\\n]+|" TOKENIZER_BLANKS, NULL}},
+        {" minicpm5 ", NULL, 0, 0, 1, 0,
+         {"\\p{N}{1,3}", TOKENIZER_SHORT TOKENIZER_LETTERS
+          "\\p{N}+" TOKENIZER_SIGNS "\\s*[\\r\\n]+|" TOKENIZER_BLANKS, NULL}},
+        {" jais-2 ", NULL, 0, 0, 0, 0,
+         {TOKENIZER_SHORT TOKENIZER_LETTERS "\\p{N}{1,3}" TOKENIZER_SIGNS "\\s*[\\r\\n]+|"
+          "\\s{512}(?!\\S)|\\s{256}(?!\\S)|\\s{128}(?!\\S)|\\s{64}(?!\\S)|\\s{32}(?!\\S)|\\s{16}(?!\\S)|"
+          "\\s{8}(?!\\S)|\\s{4}(?!\\S)|\\s{1,2}(?!\\S)|\\s{1}", NULL}},
+        {" exaone-moe ", NULL, 0, 0, 0, 0,
+         {TOKENIZER_SHORT "[^\\r\\n\\p{L}\\p{N}]?(?:\\p{L}\\p{M}*(?: \\p{L}\\p{M}*)*)+|\\p{N}|"
+          " ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]?|\\s*[\\r\\n]|" TOKENIZER_BLANKS, NULL}},
+        {" tiny_aya cohere2moe ", NULL, 0, 0, 0, 0,
+         {"\\d{1,3}(?=(?:\\d{3})*\\b)", "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]*"
+          "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]+(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])?|"
+          "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]+[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]*"
+          "(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])?|\\p{N}{1,3}|"
+          " ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|" TOKENIZER_BLANKS, NULL}},
         {" bloom gpt3-finnish poro-chat ", NULL, 0, 0, 0, 0, {TOKENIZER_SENTENCE, NULL}},
         {" viking ", NULL, 0, 0, 0, 0, {TOKENIZER_SENTENCE, "\\p{N}", NULL}}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)

@@ -456,6 +456,10 @@ static const form_key form_keys[] = {
     {IN_GGUF_ROTARY, ELSEWHERE, "rope.scaling.type", "rope_scaling", NULL},
     {IN_GGUF_ROTARY, ELSEWHERE, "rope.scaling.factor", "rope_factor", NULL},
     {IN_GGUF_ROTARY, ELSEWHERE, "rope.scaling.original_context_length", "rope_length", NULL},
+    {IN_GGUF_ROTARY, ELSEWHERE, "rope.scaling.yarn_beta_fast", NULL, NULL},
+    {IN_GGUF_ROTARY, ELSEWHERE, "rope.scaling.yarn_beta_slow", NULL, NULL},
+    {IN_GGUF_ROTARY, ELSEWHERE, "rope.scaling.yarn_attn_factor", NULL, NULL},
+    {IN_GGUF_ROTARY, ONLY, "rope.scaling.yarn_ext_factor", NULL, "1"},
     {IN_ROTARY, ELSEWHERE, NULL, "rope_factor", NULL}, {IN_ROTARY, ELSEWHERE, NULL, "rope_length", NULL},
     {IN_ROTARY | IN_GGUF_ROTARY, ELSEWHERE, NULL, "rope_fast", NULL},
     {IN_ROTARY | IN_GGUF_ROTARY, ELSEWHERE, NULL, "rope_slow", NULL},
@@ -546,7 +550,8 @@ static const char *const form_numbers =
     "rope_theta mscale mscale_all_dim rotary_pct rotary_dim sliding_window_pattern _sliding_window_pattern "
     "no_rope_layer_interval attention.sliding_window query_pre_attn_scalar attention_multiplier "
     "logits_scaling attention.scale logit_scale local_attention global_attn_every_n_layers "
-    "rotary_emb_fraction rotary_scaling_factor max_trained_positions";
+    "rotary_emb_fraction rotary_scaling_factor max_trained_positions rope.scaling.yarn_beta_fast "
+    "rope.scaling.yarn_beta_slow rope.scaling.yarn_attn_factor";
 
 /* ---- Reading settings ---- */
 
@@ -1088,7 +1093,9 @@ static inline int form_gguf_rotary(const form_settings *s, cmha_model_config *c,
     double turned = form_number(s, "rope.dimension_count", d);
     double length = form_number(s, "rope.scaling.original_context_length", (double)c->max_positions);
     form_rope r = {form_text(s, "rope.scaling.type", "none"), form_number(s, "rope.scaling.factor", 1),
-                   length, 32, 1, 0};
+                   length, form_number(s, "rope.scaling.yarn_beta_fast", 32),
+                   form_number(s, "rope.scaling.yarn_beta_slow", 1),
+                   form_number(s, "rope.scaling.yarn_attn_factor", 0)};
     if (form_number(s, "attention.value_length", per_head) != d)
         return text_fail(error, "%s: keys and values of different widths", s->file);
     if (d != per_head && !form_set_number(s, c, "d_head", d, error)) return 0;
@@ -1301,6 +1308,11 @@ static inline size_t form_misfits(const cmha_model_config *c, form f, char *erro
     return n;
 }
 
+/* Are YaRN's bounds those of its paper? */
+static inline int form_usual_ramp(const cmha_model_config *c) {
+    return fabs(c->rope_fast - 32) < 1e-9 && fabs(c->rope_slow - 1) < 1e-9;
+}
+
 /* Can a model be told in that form? */
 static inline int form_holds(const cmha_model_config *c, form f, char *error) {
     /* of which llama.cpp takes no heads that are together wider or narrower than the model */
@@ -1323,6 +1335,9 @@ static inline int form_holds(const cmha_model_config *c, form f, char *error) {
         return text_fail(error, "rope_scaling = ntk has no form there");
     if (c->rope_scaling == CMHA_ROPE_SCALING_YARN && c->rope_ramp)
         return text_fail(error, "rope_ramp = rotations has no form there");
+    if (c->rope_scaling == CMHA_ROPE_SCALING_YARN && IN(f) & IN_GGUF && !form_usual_ramp(c))
+        return text_fail(error, "rope_fast = %g, rope_slow = %g have no form there, only 32 and 1 have",
+                         c->rope_fast, c->rope_slow); /* llama.cpp reads no others */
     if (c->rope_scaling == CMHA_ROPE_SCALING_LLAMA3 && IN(f) & IN_GGUF && !form_row(f, "frequency"))
         return text_fail(error, "rope_scaling = llama3 has no form there");
     if (c->frequency) return text_fail(error, "frequencies of its own have no form there");
