@@ -603,9 +603,9 @@ static uint32_t storage_of(const piece *p, form f, uint32_t as) {
     return small && (f == OURS || gguf) ? (uint32_t)GGUF_AS_F32 : as;
 }
 
-/* Lists the tensors of the file to be written; room for one more. */
+/* Lists the tensors of the file to be written; room for what GGUF has besides: two, and two a layer. */
 static output *list_outputs(const pieces *all, form f, uint32_t as, size_t *n) {
-    output *list = take(all->n + 1, sizeof *list);
+    output *list = take(2 * all->n + 2, sizeof *list);
     *n = 0;
     for (size_t i = 0, before; i < all->n; i++) {
         const piece *p = &all->list[i];
@@ -747,12 +747,41 @@ static int put_tokens(gguf_writer *w, const input *in, size_t vocabulary) {
     return 1;
 }
 
+/* Appends zeros by their name in a layer. */
+static void add_zeros(output *list, size_t *n, const char *row, size_t layer, size_t count, const float *zeros) {
+    output *o = &list[(*n)++];
+    form_name(o->name, sizeof o->name, GGUF_NEOX, row, 0, layer, ".bias");
+    o->rank = 1, o->shape[0] = o->count = count, o->given = zeros;
+}
+
+/* What llama.cpp asks for besides: in place of tied embeddings a copy of them as the output matrix, and of
+   GPT-NeoX biases. Returns the zeros that these are, or NULL. */
+static float *add_asked(output *list, size_t *n, const pieces *all, const cmha_model_config *c, form f,
+                        uint32_t as) {
+    static const form_bits untied = IN(GGUF_OLMO2) | IN(GGUF_STABLELM) | IN(GGUF_PHI2) | IN(GGUF_NEOX);
+    const piece *tokens = find_piece(all, "tok_emb.weight");
+    float *zeros;
+    if (c->tied && IN(f) & untied && tokens) {
+        output *o = &list[(*n)++];
+        form_name(o->name, sizeof o->name, f, "output", 0, 0, ".weight");
+        o->rank = 2, memcpy(o->shape, tokens->shape, sizeof o->shape), o->count = tokens->count;
+        o->first = (size_t)(tokens - all->list), o->n = 1, o->as = storage_of(tokens, f, as);
+    }
+    if (f != GGUF_NEOX || c->attention_bias) return NULL;
+    zeros = take(times(c->d_model, 3), sizeof *zeros); /* of zeros */
+    for (size_t i = 0; i < c->n_layers; i++) {
+        if (!c->qkv_bias) add_zeros(list, n, "blk.%.attn_qkv", i, 3 * c->d_model, zeros);
+        add_zeros(list, n, "blk.%.attn_output", i, c->d_model, zeros);
+    }
+    return zeros;
+}
+
 static int write_gguf(weights_file *file, input *in, const pieces *from, const pieces *all, output *list,
                       size_t n, const cmha_model_config *c, form f, uint32_t as) {
     static const struct { uint32_t as, number; } types[] = {
         {GGUF_AS_F32, 0}, {GGUF_AS_F16, 1}, {GGUF_AS_Q8_0, 7}, {GGUF_AS_BF16, 32}};
     gguf_writer w;
-    float *factors = NULL;
+    float *factors = NULL, *zeros = add_asked(list, &n, all, c, f, as);
     int done = 1;
     memset(&w, 0, sizeof w);
     form_write_gguf(c, f, &w);
@@ -768,7 +797,7 @@ static int write_gguf(weights_file *file, input *in, const pieces *from, const p
     for (size_t i = 0; i < n; i++) gguf_put_tensor(&w, list[i].name, list[i].shape, list[i].rank, list[i].as);
     if (!gguf_put_head(&w, file->file) && done) done = text_fail(failure, "cannot write %s", file->path);
     for (size_t i = 0; i < n && done; i++) done = write_output(file, in, from, all, &list[i], c, 1);
-    free(factors);
+    free(factors), free(zeros);
     return done;
 }
 
@@ -866,6 +895,8 @@ static form take_form(input *in, const pieces *all, cmha_model_config *c, int ta
     if (f == OURS) f = form_fitting(c, target == 2, failure);
     if (f == OURS) refuse(in, failure);
     if (IN(f) & (IN_ROTARY | IN_GGUF_ROTARY)) c->layout = form_layout(f);
+    if (f == GGUF_PHI3 && c->window)
+        complain(0, "note: ", "of a phi3 llama.cpp leaves out the window: beyond it, it computes otherwise");
     return f;
 }
 

@@ -1313,6 +1313,15 @@ static inline int form_usual_ramp(const cmha_model_config *c) {
     return fabs(c->rope_fast - 32) < 1e-9 && fabs(c->rope_slow - 1) < 1e-9;
 }
 
+/* llama.cpp's programs of these have no biases of attention, or only of queries, keys and values. */
+static inline int form_holds_biases(const cmha_model_config *c, form f, char *error) {
+    form_bits none = IN(GGUF_QWEN3) | IN(GGUF_OLMO2) | IN_GGUF_GEMMA;
+    form_bits some = none | IN(GGUF_SMOLLM3) | IN(GGUF_STABLELM);
+    if (IN(f) & some && c->attention_bias)
+        return text_fail(error, "attention_bias = 1 has no form there, only 0 has");
+    return !(IN(f) & none && c->qkv_bias) || text_fail(error, "qkv_bias = 1 has no form there, only 0 has");
+}
+
 /* Can a model be told in that form? */
 static inline int form_holds(const cmha_model_config *c, form f, char *error) {
     /* of which llama.cpp takes no heads that are together wider or narrower than the model */
@@ -1324,6 +1333,7 @@ static inline int form_holds(const cmha_model_config *c, form f, char *error) {
     if (f == NOMIC && c->d_ff % NOMIC_BLOCK)
         return text_fail(error, "d_ff = %zu has no form there, only multiples of %d have", c->d_ff,
                          NOMIC_BLOCK);
+    if (!form_holds_biases(c, f, error)) return 0;
     if (IN(f) & square && c->d_head * c->n_heads != (c->d_head ? c->d_model : 0))
         return text_fail(error, "d_head = %zu has no form there", c->d_head);
     if (f == GGUF_MODERNBERT && c->rope_scaling)
