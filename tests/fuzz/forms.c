@@ -34,7 +34,11 @@ static const char *const words[] = {
     "init_lora_weights", "rank_pattern", "modernbert", "nomic_bert", "local_attention", "local_rope_theta",
     "global_rope_theta", "global_attn_every_n_layers", "norm_bias", "decoder_bias", "classifier_activation",
     "full_attention", "sliding_attention", "rotary_emb_fraction", "rotary_scaling_factor",
-    "max_trained_positions", "mlp_fc1_bias", "mlp_fc2_bias", "qkv_proj_bias", "swiglu", "geglu", NULL};
+    "max_trained_positions", "mlp_fc1_bias", "mlp_fc2_bias", "qkv_proj_bias", "swiglu", "geglu", "modern-bert",
+    "nomic-bert", "modern-bert.attention.sliding_window_pattern", "modern-bert.rope.freq_base_swa",
+    "modern-bert.attention.sliding_window", "modern-bert.hidden_activation", "nomic-bert.rope.dimension_count",
+    "gemma3.attention.sliding_window_pattern", "gemma3.rope.freq_base_swa",
+    "llama.rope.scaling.yarn_beta_fast", "llama.rope.scaling.yarn_attn_factor", NULL};
 
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t most, unsigned seed) {
     static const mutate_language language = {pieces, words, NULL};
@@ -70,6 +74,27 @@ static void adapters(const char *data, size_t size) {
     free(text);
 }
 
+/* What a GGUF file of these settings holds is read as the same settings. */
+static void again_as_gguf(const form_settings *s, const cmha_model_config *config) {
+    char error[TEXT_ERROR] = "", *bytes = NULL;
+    cmha_model_config again;
+    gguf_writer w;
+    gguf_file g;
+    form_settings t;
+    size_t n = 0;
+    FILE *file;
+    if (!form_holds(config, s->in, error)) {
+        NEED(*error && !strchr(error, '\n'));
+        return;
+    }
+    memset(&w, 0, sizeof w);
+    form_write_gguf(config, s->in, &w);
+    NEED((file = open_memstream(&bytes, &n)) != NULL && gguf_put_head(&w, file) && !fclose(file));
+    NEED(gguf_read(&g, (const unsigned char *)bytes, n, error));
+    if (form_read_gguf(&t, &fuzz_context, &g, &again, error)) same(config, &again);
+    gguf_close(&g), free(bytes);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     char error[TEXT_ERROR] = "", *text = NULL;
@@ -81,6 +106,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (size > 4 && !memcmp(data, "GGUF", 4)) {
         if (!gguf_read(&g, data, size, error)) return 0;
         if (!form_read_gguf(&s, &fuzz_context, &g, &config, error)) NEED(*error && !strchr(error, '\n'));
+        else again_as_gguf(&s, &config);
         gguf_close(&g);
         return 0;
     }
