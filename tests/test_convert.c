@@ -740,7 +740,7 @@ static void settings(void) {
         {"llama", "\"model_type\": \"llama\"", "\"model_type\": \"mamba\"", "\"mamba\" are not known here"},
         {"llama", "{", "[{", "no JSON object"},
         {"llama", "{", "", "no JSON object"},
-        {"llama", "\"use_cache\": true", "\"rope_scaling\": {\"type\": \"longrope\"}", "longrope"},
+        {"llama", "\"use_cache\": true", "\"rope_scaling\": {\"type\": \"longrope\"}", "short_factor is no list"},
         {"llama", "\"use_cache\": true", "\"rope_scaling\": {\"type\": \"yarn\", \"factor\": 0}",
          "factor of 0"},
         {"llama", "\"use_cache\": true", "\"rope_scaling\": {\"type\": \"linear\", \"short_factor\": [1]}",
@@ -764,7 +764,13 @@ static void settings(void) {
         {"neox", "\"use_parallel_residual\": true", "\"use_parallel_residual\": \"x\"", "use_parallel"},
         {"neox", "\"rotary_pct\": 0.25", "\"rotary_pct\": \"a\"", "rotary_pct is not understood"},
         {"phi3", "\"use_cache\": true", "\"rope_scaling\": {\"type\": \"longrope\", "
-         "\"short_factor\": [1], \"long_factor\": [1]}", "longrope, whose factors are lists"},
+         "\"short_factor\": [1], \"long_factor\": [1]}", "longrope is known here where whole heads"},
+        {"phi3_long", "16.0", "0.0", "long_factor is no list"}, {"phi3_long", "1.25,", "", "short_factor is no list"},
+        {"phi3_long", "1.25", "\"a\"", "short_factor is no list"},
+        {"phi3_long", "\"type\": \"longrope\"", "\"type\": \"longrope\", \"short_mscale\": 1.1",
+         "short_mscale is not understood"},
+        {"phi3_long", "\"type\": \"longrope\"", "\"type\": \"linear\", \"factor\": 2",
+         "short_factor is not understood"},
         {"modernbert", "\"mlp_bias\": false", "\"mlp_bias\": true", "mlp_bias is not known here but as 0"},
         {"modernbert", "\"classifier_bias\": false", "\"classifier_bias\": true", "classifier_bias"},
         {"modernbert", "classifier_activation\": \"gelu", "classifier_activation\": \"silu",
@@ -839,6 +845,32 @@ static void nested_angles(void) {
     CONVERT("%s %s", path_of("bad"), path_of("newer"));
     snprintf(command, sizeof command, "cmp %s %s", path_of("older"), path_of("newer"));
     CHECK_THAT(system(command) == 0, "gemma3 with nested rope_parameters is another model");
+}
+
+/* longrope takes the factors of texts as long as the model is for, and one on scores in both. */
+static void long_rope(void) {
+    static const struct { const char *options, *logits, *note; } ways[] = {
+        {"", "logits", "longrope with long_factor"}, {"--context 16", "short", "longrope with short_factor"},
+        {"--context 17", "logits", "longrope with long_factor"}};
+    char line[600];
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        cmha_real got[512], want[512];
+        cmha_archive expected;
+        double most = 0;
+        open_expected(&expected, "phi3_long");
+        const cmha_archive_tensor *t = cmha_archive_find(&expected, ways[i].logits);
+        CONVERT("%s %s %s", ways[i].options, model_of("phi3_long"), path_of("long"));
+        CHECK_THAT(strstr(said, ways[i].note), "%s", said);
+        size_t n = compute(path_of("long"), &expected, got, 512);
+        if (CHECK(t && t->count == n)) {
+            CHECK_OK(cmha_archive_read(&expected, t, want));
+            for (size_t j = 0; j < n; j++) most = fmax(most, fabs((double)got[j] - (double)want[j]));
+            CHECK_THAT(most <= 1e-5, "%s: %g apart", ways[i].logits, most);
+        }
+        cmha_archive_close(&expected);
+    }
+    snprintf(line, sizeof line, "--to hf %s", path_of("long"));
+    refused("none", "frequency = table has no form there", line);
 }
 
 /* What is dynamic beyond a context is nothing within it. */
@@ -1301,6 +1333,7 @@ int main(int argc, char **argv) {
     settings();
     nested_angles();
     nomic_context();
+    long_rope();
     shards();
     tokenizers();
     words();

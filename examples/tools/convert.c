@@ -352,6 +352,32 @@ static void read_piece(input *in, const pieces *all, const piece *p, float *out)
 
 /* ---- Opening ---- */
 
+/* Makes the library's table of frequencies out of what divides them. */
+static void divide_frequencies(input *in, const double *factors, size_t pairs) {
+    cmha_model_config *c = &in->config;
+    size_t used = 0, room = times(times(c->n_heads, pairs), 26) + 1;
+    double *omega = take(pairs, sizeof *omega);
+    cmha_frequencies(CMHA_FREQUENCY_ROPE, c->base, pairs, NULL, omega);
+    in->omega = in->made = take(room, 1);
+    for (size_t h = 0; h < c->n_heads; h++)
+        for (size_t j = 0; j < pairs; j++)
+            used += (size_t)snprintf(in->made + used, room - used, "%s%.17g", used ? "," : "",
+                                     omega[j] / factors[j]);
+    c->frequency = CMHA_FREQUENCY_TABLE;
+    free(omega);
+}
+
+/* longrope: the factors of texts as long as the model is for. */
+static void choose_frequencies(input *in, const form_settings *s) {
+    size_t context = (size_t)whole_of(&option[CONTEXT], 0, 16777216);
+    int is_long = (double)(context ? context : in->config.max_positions) > s->long_from;
+    char line[200];
+    divide_frequencies(in, s->factors[is_long], s->n_factors);
+    snprintf(line, sizeof line, "longrope with %s_factor; --context up to %.0f takes short_factor, above it "
+             "long_factor", is_long ? "long" : "short", s->long_from);
+    complain(0, "note: ", line);
+}
+
 /* Opens a folder of config.json and model.safetensors. */
 static void open_folder(input *in) {
     form_settings s;
@@ -361,31 +387,26 @@ static void open_folder(input *in) {
     if (!text) complain(1, path ? failure : "no memory for a path", "");
     must(form_read_json(&s, &ctx, text, n, &in->config, failure));
     in->in = s.in, in->dynamic = s.dynamic, snprintf(in->name, sizeof in->name, "%s", s.name);
+    if (s.n_factors) choose_frequencies(in, &s);
     free(path), free(text);
     must(weights_open_folder(&in->tensors, &ctx, in->path, failure));
 }
 
-/* The frequencies that a GGUF file divides, as the library's table of them. */
+/* The frequencies that a GGUF file divides. */
 static void read_frequencies(input *in) {
     const weights_tensor *t = weights_find(&in->tensors, "rope_freqs.weight");
     cmha_model_config *c = &in->config;
-    size_t pairs = form_width(c) / 2, used = 0, room;
+    size_t pairs = form_width(c) / 2;
     float *factors;
-    double *omega;
+    double *wide;
     if (!t || !form_row(in->in, "frequency")) return;
     if (c->rotary_dims || c->rope_scaling || t->count != pairs)
         refuse(in, "rope_freqs.weight is not as long as a head has pairs, or not all that scales them");
-    factors = take(pairs, sizeof *factors), omega = take(pairs, sizeof *omega);
+    factors = take(pairs, sizeof *factors), wide = take(pairs, sizeof *wide);
     must(weights_read(&in->tensors, t, factors, failure));
-    cmha_frequencies(CMHA_FREQUENCY_ROPE, c->base, pairs, NULL, omega);
-    room = times(times(c->n_heads, pairs), 26) + 1;
-    in->omega = in->made = take(room, 1);
-    for (size_t h = 0; h < c->n_heads; h++)
-        for (size_t j = 0; j < pairs; j++)
-            used += (size_t)snprintf(in->made + used, room - used, "%s%.17g", used ? "," : "",
-                                     omega[j] / (double)factors[j]);
-    c->frequency = CMHA_FREQUENCY_TABLE;
-    free(factors), free(omega);
+    for (size_t j = 0; j < pairs; j++) wide[j] = (double)factors[j];
+    divide_frequencies(in, wide, pairs);
+    free(factors), free(wide);
 }
 
 static void open_gguf(input *in) {

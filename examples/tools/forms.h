@@ -45,7 +45,8 @@ typedef uint64_t form_bits;
 
 enum {
     ROBERTA_ROWS = 2, /* of RoBERTa's positions, which count from behind its padding: never read */
-    NOMIC_BLOCK = 256 /* nomic-bert's feed-forward layers are a multiple of it wide */
+    NOMIC_BLOCK = 256, /* nomic-bert's feed-forward layers are a multiple of it wide */
+    FORM_PAIRS = 512 /* of a head with longrope */
 };
 
 /* Models of others by their own name: model_type and the classes of transformers whose tensors are all that
@@ -579,6 +580,8 @@ typedef struct form_settings {
     cmha_context *context;
     char name[32];        /* of the model: llama, mistral, qwen2 ... */
     int dynamic;          /* the angles of positions are scaled beyond max_positions */
+    size_t n_factors;     /* longrope: pairs of a head, 0: another rule */
+    double factors[2][FORM_PAIRS], long_from; /* what divides frequencies, in texts up to here, and beyond */
 } form_settings;
 
 static inline const form_entry *form_find(const form_settings *s, const char *key) {
@@ -759,11 +762,56 @@ static inline int form_nested_rope(const form_settings *s, cmha_model_config *c,
     return 1;
 }
 
+/* Sets the factor on scores where it is not the usual one. */
+static inline int form_set_scale(const form_settings *s, cmha_model_config *c, double scale, char *error) {
+    double usual = 1 / sqrt((double)form_width(c));
+    if (!(scale > 0)) return text_fail(error, "%s: a factor of %g on scores", s->file, scale);
+    return fabs(scale - usual) <= 1e-15 * usual || form_set_number(s, c, "score_scale", scale, error);
+}
+
+/* longrope: two lists of factors, and one on cosines and sines, which is squared on scores. */
+static inline int form_long_rope(form_settings *s, cmha_model_config *c, const form_settings *in, char *error) {
+    static const char *const names[] = {"short_factor", "long_factor"};
+    const size_t pairs = form_width(c) / 2;
+    const double most = (double)c->max_positions;
+    double length = form_number(in, "original_max_position_embeddings",
+                                form_number(s, "original_max_position_embeddings", 0));
+    double stretch = length > 0 ? most / length : form_number(in, "factor", 1), attention;
+    if (!(length > 0)) length = most;
+    if (c->rotary_dims || pairs > FORM_PAIRS || !(length > 1))
+        return text_fail(error, "%s: longrope is known here where whole heads of up to %d numbers turn", in->file,
+                         2 * FORM_PAIRS);
+    for (int i = 0; i < 2; i++) {
+        const form_entry *e = form_find(in, names[i]);
+        const cJSON *item;
+        size_t n = 0;
+        if (e && cJSON_IsArray(e->json))
+            cJSON_ArrayForEach(item, e->json) {
+                if (n == pairs || !cJSON_IsNumber(item) || !(item->valuedouble >= 1e-6)) n = pairs;
+                else s->factors[i][n] = item->valuedouble;
+                n++;
+            }
+        if (n != pairs)
+            return text_fail(error, "%s: %s is no list of factors above 0, one for each of %zu pairs", in->file,
+                             names[i], pairs);
+    }
+    attention = form_number(in, "attention_factor", stretch > 1 ? sqrt(1 + log(stretch) / log(length)) : 1);
+    if (!(attention > 0)) return text_fail(error, "%s: attention_factor is not above 0", in->file);
+    s->n_factors = pairs, s->long_from = length;
+    return form_set_scale(s, c, attention * attention / sqrt((double)form_width(c)), error);
+}
+
+/* Is the key one of longrope's lists? */
+static inline int form_is_list(const char *type, const char *key) {
+    return type && form_listed("longrope su", type) && form_listed("short_factor long_factor", key);
+}
+
 /* rope_scaling, which is older, or rope_parameters of config.json. */
 static inline int form_json_rope(form_settings *s, cmha_model_config *c, char *error) {
     static const char *const known[] = {"rope_type", "type", "factor", "original_max_position_embeddings",
         "attention_factor", "beta_fast", "beta_slow", "low_freq_factor", "high_freq_factor", "rope_theta",
-        "partial_rotary_factor", "finetuned", "truncate", "mscale", "mscale_all_dim"};
+        "partial_rotary_factor", "finetuned", "truncate", "mscale", "mscale_all_dim", "short_factor",
+        "long_factor"};
     const form_entry *old = form_find(s, "rope_scaling"), *e = form_find(s, "rope_parameters");
     const cJSON *object = NULL;
     form_settings in = *s;
@@ -779,12 +827,9 @@ static inline int form_json_rope(form_settings *s, cmha_model_config *c, char *e
         done = form_nested_rope(s, c, &object, error) && form_read_object(&in, object, error);
     }
     r.type = form_text(&in, "rope_type", form_text(&in, "type", "default"));
-    if (done && r.type && form_listed("longrope su", r.type))
-        done = text_fail(error, "%s: %s, whose factors are lists (short_factor, long_factor), is not known "
-                         "here", in.file, r.type);
     for (size_t i = 0, k; done && i < in.n; i++) {
         for (k = 0; k < sizeof known / sizeof *known && strcmp(known[k], in.list[i].key); k++);
-        if (k == sizeof known / sizeof *known || !in.list[i].kind ||
+        if (k == sizeof known / sizeof *known || (!in.list[i].kind && !form_is_list(r.type, in.list[i].key)) ||
             (in.list[i].kind != 'n' && form_listed(form_numbers, in.list[i].key)))
             done = text_fail(error, "%s: %.60s is not understood", in.file, in.list[i].key);
     }
@@ -804,7 +849,8 @@ static inline int form_json_rope(form_settings *s, cmha_model_config *c, char *e
         done = form_set(s, c, "base", form_text(&in, "rope_theta", ""), error);
     if (done && form_find(&in, "partial_rotary_factor") && form_number(&in, "partial_rotary_factor", 0) < 1)
         done = text_fail(error, "%s: partial_rotary_factor is not known here but beside it", in.file);
-    if (done) done = form_set_rope(s, c, &r, error);
+    if (done && form_listed("longrope su", r.type)) done = form_long_rope(s, c, &in, error);
+    else if (done) done = form_set_rope(s, c, &r, error);
     free(in.list);
     return done;
 }
@@ -832,13 +878,6 @@ static inline double form_read_turned(const form_settings *s, double d) {
     if (s->in == NOMIC) return floor(d * form_number(s, "rotary_emb_fraction", 0));
     if (s->in == NEOX) return floor(d * form_number(s, "rotary_pct", 0.25));
     return floor(d * form_number(s, "partial_rotary_factor", usual));
-}
-
-/* Sets the factor on scores where it is not the usual one. */
-static inline int form_set_scale(const form_settings *s, cmha_model_config *c, double scale, char *error) {
-    double usual = 1 / sqrt((double)form_width(c));
-    if (!(scale > 0)) return text_fail(error, "%s: a factor of %g on scores", s->file, scale);
-    return fabs(scale - usual) <= 1e-15 * usual || form_set_number(s, c, "score_scale", scale, error);
 }
 
 /* Does llama.cpp scale the scores of this Gemma by the width of a head that the model would have without a
