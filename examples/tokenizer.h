@@ -3594,16 +3594,17 @@ typedef struct tokenizer_pre {
 static inline const tokenizer_pre *tokenizer_find_pre(const char *name, size_t n) {
     static const tokenizer_pre rows[] = {
         {" gpt-2 phi-2 mpt olmo jais jina-es jina-de jina-v1-en jina-v2-es jina-v2-de jina-v2-code "
-         "roberta-bpe gigachat mellum exaone4 a.x-4.0 trillion granite-docling modern-bert ", "gpt2", 0, 0, 0, 0,
-         {NULL}},
-        {" llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral midm-2.0 lfm2 jina-v5-nano ", "llama3", 0, 0, 1, 1,
-         {NULL}},
+         "roberta-bpe gigachat mellum exaone4 a.x-4.0 trillion granite-docling modern-bert ",
+         "gpt2", 0, 0, 0, 0, {NULL}},
+        {" llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral midm-2.0 lfm2 jina-v5-nano ",
+         "llama3", 0, 0, 1, 1, {NULL}},
         {" smaug-bpe dbrx glm4 chatglm-bpe ", "llama3", 0, 0, 0, 0, {NULL}},
         {" qwen2 deepseek-r1-qwen kormo f2llmv2 ", "qwen2", 1, 0, 0, 0, {NULL}},
         {" stablelm2 megrez hunyuan grok-2 solar-open ", "qwen2", 0, 0, 0, 0, {NULL}},
         {" gpt-4o llama4 kanana2 talkie minimax-m2 ", "o200k", 0, 0, 0, 0, {NULL}},
         {" tekken ", "tekken", 0, 0, 1, 1, {NULL}},
-        {" smollm starcoder refact command-r codeshell exaone minerva-7b mellum2 ", "gpt2", 0, 1, 0, 0, {NULL}},
+        {" smollm starcoder refact command-r codeshell exaone minerva-7b mellum2 ",
+         "gpt2", 0, 1, 0, 0, {NULL}},
         {" default ", NULL, 0, 0, 0, 0,
          {"[\\p{P}\\$\\+<=>\\^~\\|]+", TOKENIZER_GPT2, "\\p{N}+", "[0-9][0-9][0-9]", NULL}},
         {" falcon ", NULL, 0, 0, 0, 0,
@@ -3797,7 +3798,8 @@ static inline int tokenizer_gguf_bert(tokenizer *t, const gguf_file *g, const gg
                tokenizer_put(&lines, "\n", 1);
     }
     if (!done) tokenizer_no_memory(error);
-    else done = tokenizer_read_lines(t, lines.n ? lines.at : "", lines.n, lower | (bare != lower) << 1, name, error);
+    else done = tokenizer_read_lines(t, lines.n ? lines.at : "", lines.n, lower | (bare != lower) << 1, name,
+                                     error);
     free(lines.at);
     return done;
 }

@@ -616,8 +616,10 @@ static void gguf_modernbert(void) {
     CHECK(tensors_apart(path_of("b"), path_of("a"), "") <= 0);
     cmha_model_config a = config_of(path_of("a")), b = config_of(path_of("b"));
     CHECK(a.head_transform && !b.head_transform && !b.head_bias && b.window == a.window && b.window == 4);
-    CHECK(b.base >= a.base && b.base <= a.base && b.local_base >= a.local_base && b.local_base <= a.local_base);
-    CHECK(!strcmp(a.layer_kinds, b.layer_kinds) && !b.first_norm && !b.causal && b.activation == a.activation);
+    CHECK(b.base >= a.base && b.base <= a.base);
+    CHECK(b.local_base >= a.local_base && b.local_base <= a.local_base);
+    CHECK(!strcmp(a.layer_kinds, b.layer_kinds) && !b.first_norm && !b.causal);
+    CHECK(b.activation == a.activation);
     for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++) {
         with_value(path_of("g"), path_of("p"), PATTERN, patterns[i].put);
         CONVERT("%s %s", path_of("p"), path_of("b"));
@@ -636,7 +638,8 @@ static void gguf_asked(void) {
     static const struct { const char *as, *fields, *why; } none[] = {
         {"qwen3", "qk_norm=rms_gain attention_bias=1", "attention_bias = 1 has no form there"},
         {"qwen3", "qk_norm=rms_gain qkv_bias=1", "qkv_bias = 1 has no form there"},
-        {"llama", "rope_scaling=yarn rope_factor=2 rope_length=64 rope_fast=16", "rope_fast = 16, rope_slow = 1"}};
+        {"llama", "rope_scaling=yarn rope_factor=2 rope_length=64 rope_fast=16",
+         "rope_fast = 16, rope_slow = 1"}};
     char fields[200], line[600];
     snprintf(fields, sizeof fields, "%s tied=1 parallel=norms", neox);
     make_own(path_of("a"), fields);
@@ -740,7 +743,8 @@ static void settings(void) {
         {"llama", "\"model_type\": \"llama\"", "\"model_type\": \"mamba\"", "\"mamba\" are not known here"},
         {"llama", "{", "[{", "no JSON object"},
         {"llama", "{", "", "no JSON object"},
-        {"llama", "\"use_cache\": true", "\"rope_scaling\": {\"type\": \"longrope\"}", "short_factor is no list"},
+        {"llama", "\"use_cache\": true", "\"rope_scaling\": {\"type\": \"longrope\"}",
+         "short_factor is no list"},
         {"llama", "\"use_cache\": true", "\"rope_scaling\": {\"type\": \"yarn\", \"factor\": 0}",
          "factor of 0"},
         {"llama", "\"use_cache\": true", "\"rope_scaling\": {\"type\": \"linear\", \"short_factor\": [1]}",
@@ -765,7 +769,8 @@ static void settings(void) {
         {"neox", "\"rotary_pct\": 0.25", "\"rotary_pct\": \"a\"", "rotary_pct is not understood"},
         {"phi3", "\"use_cache\": true", "\"rope_scaling\": {\"type\": \"longrope\", "
          "\"short_factor\": [1], \"long_factor\": [1]}", "longrope is known here where whole heads"},
-        {"phi3_long", "16.0", "0.0", "long_factor is no list"}, {"phi3_long", "1.25,", "", "short_factor is no list"},
+        {"phi3_long", "16.0", "0.0", "long_factor is no list"},
+        {"phi3_long", "1.25,", "", "short_factor is no list"},
         {"phi3_long", "1.25", "\"a\"", "short_factor is no list"},
         {"phi3_long", "\"type\": \"longrope\"", "\"type\": \"longrope\", \"short_mscale\": 1.1",
          "short_mscale is not understood"},

@@ -769,7 +769,8 @@ static int put_tokens(gguf_writer *w, const input *in, size_t vocabulary) {
 }
 
 /* Appends zeros by their name in a layer. */
-static void add_zeros(output *list, size_t *n, const char *row, size_t layer, size_t count, const float *zeros) {
+static void add_zeros(output *list, size_t *n, const char *row, size_t layer, size_t count,
+                      const float *zeros) {
     output *o = &list[(*n)++];
     form_name(o->name, sizeof o->name, GGUF_NEOX, row, 0, layer, ".bias");
     o->rank = 1, o->shape[0] = o->count = count, o->given = zeros;

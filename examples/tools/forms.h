@@ -770,7 +770,8 @@ static inline int form_set_scale(const form_settings *s, cmha_model_config *c, d
 }
 
 /* longrope: two lists of factors, and one on cosines and sines, which is squared on scores. */
-static inline int form_long_rope(form_settings *s, cmha_model_config *c, const form_settings *in, char *error) {
+static inline int form_long_rope(form_settings *s, cmha_model_config *c, const form_settings *in,
+                                 char *error) {
     static const char *const names[] = {"short_factor", "long_factor"};
     const size_t pairs = form_width(c) / 2;
     const double most = (double)c->max_positions;
@@ -779,8 +780,8 @@ static inline int form_long_rope(form_settings *s, cmha_model_config *c, const f
     double stretch = length > 0 ? most / length : form_number(in, "factor", 1), attention;
     if (!(length > 0)) length = most;
     if (c->rotary_dims || pairs > FORM_PAIRS || !(length > 1))
-        return text_fail(error, "%s: longrope is known here where whole heads of up to %d numbers turn", in->file,
-                         2 * FORM_PAIRS);
+        return text_fail(error, "%s: longrope is known here where whole heads of up to %d numbers turn",
+                         in->file, 2 * FORM_PAIRS);
     for (int i = 0; i < 2; i++) {
         const form_entry *e = form_find(in, names[i]);
         const cJSON *item;
@@ -792,8 +793,8 @@ static inline int form_long_rope(form_settings *s, cmha_model_config *c, const f
                 n++;
             }
         if (n != pairs)
-            return text_fail(error, "%s: %s is no list of factors above 0, one for each of %zu pairs", in->file,
-                             names[i], pairs);
+            return text_fail(error, "%s: %s is no list of factors above 0, one for each of %zu pairs",
+                             in->file, names[i], pairs);
     }
     attention = form_number(in, "attention_factor", stretch > 1 ? sqrt(1 + log(stretch) / log(length)) : 1);
     if (!(attention > 0)) return text_fail(error, "%s: attention_factor is not above 0", in->file);
@@ -829,8 +830,8 @@ static inline int form_json_rope(form_settings *s, cmha_model_config *c, char *e
     r.type = form_text(&in, "rope_type", form_text(&in, "type", "default"));
     for (size_t i = 0, k; done && i < in.n; i++) {
         for (k = 0; k < sizeof known / sizeof *known && strcmp(known[k], in.list[i].key); k++);
-        if (k == sizeof known / sizeof *known || (!in.list[i].kind && !form_is_list(r.type, in.list[i].key)) ||
-            (in.list[i].kind != 'n' && form_listed(form_numbers, in.list[i].key)))
+        if (k == sizeof known / sizeof *known ||
+            (!in.list[i].kind && !form_is_list(r.type, in.list[i].key)) || (in.list[i].kind != 'n' && form_listed(form_numbers, in.list[i].key)))
             done = text_fail(error, "%s: %.60s is not understood", in.file, in.list[i].key);
     }
     if (done && !r.type) done = text_fail(error, "%s: its type is no word", in.file);

@@ -126,7 +126,8 @@ static inline int vocabulary_has(const tokenizer_ids *ids, int32_t id) {
 /* The special tokens, and which of them a text gets: an encoder's first one, such as [CLS], is GGUF's bos. */
 static inline void vocabulary_put_specials(gguf_writer *w, const tokenizer *t) {
     int pieces = t->kind == TOKENIZER_WORDPIECE;
-    int32_t bos = t->before.n == 1 ? t->before.at[0] : t->bos, eos = t->after.n == 1 ? t->after.at[0] : t->eos;
+    int32_t bos = t->before.n == 1 ? t->before.at[0] : t->bos;
+    int32_t eos = t->after.n == 1 ? t->after.at[0] : t->eos;
     const struct { const char *key; int32_t id; } ids[] = {
         {"tokenizer.ggml.bos_token_id", bos}, {"tokenizer.ggml.eos_token_id", eos},
         {"tokenizer.ggml.unknown_token_id", t->unk}, {"tokenizer.ggml.padding_token_id", t->pad},

@@ -35,9 +35,10 @@ static const char *const words[] = {
     "init_lora_weights", "rank_pattern", "modernbert", "nomic_bert", "local_attention", "local_rope_theta",
     "global_rope_theta", "global_attn_every_n_layers", "norm_bias", "decoder_bias", "classifier_activation",
     "full_attention", "sliding_attention", "rotary_emb_fraction", "rotary_scaling_factor",
-    "max_trained_positions", "mlp_fc1_bias", "mlp_fc2_bias", "qkv_proj_bias", "swiglu", "geglu", "modern-bert",
-    "nomic-bert", "modern-bert.attention.sliding_window_pattern", "modern-bert.rope.freq_base_swa",
-    "modern-bert.attention.sliding_window", "modern-bert.hidden_activation", "nomic-bert.rope.dimension_count",
+    "max_trained_positions", "mlp_fc1_bias", "mlp_fc2_bias", "qkv_proj_bias", "swiglu", "geglu",
+    "modern-bert", "nomic-bert", "modern-bert.attention.sliding_window_pattern", "modern-bert.rope.freq_base_swa",
+    "modern-bert.attention.sliding_window", "modern-bert.hidden_activation",
+    "nomic-bert.rope.dimension_count",
     "gemma3.attention.sliding_window_pattern", "gemma3.rope.freq_base_swa",
     "llama.rope.scaling.yarn_beta_fast", "llama.rope.scaling.yarn_attn_factor", NULL};
 
