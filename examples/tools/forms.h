@@ -830,9 +830,12 @@ static inline int form_json_rope(form_settings *s, cmha_model_config *c, char *e
     r.type = form_text(&in, "rope_type", form_text(&in, "type", "default"));
     for (size_t i = 0, k; done && i < in.n; i++) {
         for (k = 0; k < sizeof known / sizeof *known && strcmp(known[k], in.list[i].key); k++);
-        if (k == sizeof known / sizeof *known ||
-            (!in.list[i].kind && !form_is_list(r.type, in.list[i].key)) || (in.list[i].kind != 'n' && form_listed(form_numbers, in.list[i].key)))
-            done = text_fail(error, "%s: %.60s is not understood", in.file, in.list[i].key);
+        const form_entry *one = &in.list[i];
+        int wrong = one->kind != 'n' && form_listed(form_numbers, one->key);
+        if (!one->kind || form_listed("short_factor long_factor", one->key))
+            wrong = !form_is_list(r.type, one->key);
+        if (k == sizeof known / sizeof *known || wrong)
+            done = text_fail(error, "%s: %.60s is not understood", in.file, one->key);
     }
     if (done && !r.type) done = text_fail(error, "%s: its type is no word", in.file);
     s->dynamic = done && !strcmp(r.type, "dynamic");
