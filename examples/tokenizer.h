@@ -3445,7 +3445,8 @@ static inline int tokenizer_read_pairs(tokenizer *t, const char *vocabulary, siz
     return done;
 }
 
-/* BERT's vocab.txt: a token a line. */
+/* BERT's vocab.txt: a token a line. `lowercase`: 1 or 0, or that + 2 where accents stay just as capitals
+   go, or go as these stay. */
 static inline int tokenizer_read_lines(tokenizer *t, const char *text, size_t n, int lowercase,
                                        const char *name, char *error) {
     static const char *const specials[] = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", NULL};
@@ -3464,9 +3465,12 @@ static inline int tokenizer_read_lines(tokenizer *t, const char *text, size_t n,
     tokenizer_parts p;
     int done = outline != NULL;
     memset(&p, 0, sizeof p), memset(t, 0, sizeof *t);
-    if (done && !lowercase)
+    if (done && !(lowercase & 1))
         done = tokenizer_json_put(cJSON_GetObjectItemCaseSensitive(outline, "normalizer"), "lowercase",
                                   cJSON_CreateFalse());
+    if (done && lowercase & 2)
+        done = tokenizer_json_put(cJSON_GetObjectItemCaseSensitive(outline, "normalizer"), "strip_accents",
+                                  cJSON_CreateBool(!(lowercase & 1)));
     while (done && id < 0x7FFFFFFF && tokenizer_line(&at, text + n, &line, &length)) {
         for (int k = 0; k < 5; k++)
             if (length == strlen(specials[k]) && !memcmp(line, specials[k], length) && found[k] < 0)
@@ -3561,6 +3565,12 @@ typedef struct tokenizer_pre {
 #define TOKENIZER_GPT2 "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
 #define TOKENIZER_SENTENCE \
     " ?[^(\\s|.,!?\xE2\x80\xA6\xE3\x80\x82\xEF\xBC\x8C\xE3\x80\x81\xE0\xA5\xA4\xDB\x94\xD8\x8C)]+"
+#define TOKENIZER_KANJI "[\xE4\xB8\x80-\xE9\xBE\xA5\xE3\x81\x80-\xE3\x82\x9F\xE3\x82\xA0-\xE3\x83\xBF]+"
+/* parts of patterns: what follows an apostrophe, words, signs, blanks */
+#define TOKENIZER_SHORT "(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])|"
+#define TOKENIZER_LETTERS "[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|"
+#define TOKENIZER_SIGNS "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|"
+#define TOKENIZER_BLANKS "\\s+(?!\\S)|\\s+"
 #define TOKENIZER_EAST "[\xE4\xB8\x80-\xE9\xBE\xA5\xE0\xA0\x80-\xE4\xB8\x80\xEA\xB0\x80-\xED\x9F\xBF]+"
 /* the letters that have a case, as that model has them */
 #define TOKENIZER_CASED \
@@ -3584,14 +3594,17 @@ typedef struct tokenizer_pre {
 static inline const tokenizer_pre *tokenizer_find_pre(const char *name, size_t n) {
     static const tokenizer_pre rows[] = {
         {" gpt-2 phi-2 mpt olmo jais jina-es jina-de jina-v1-en jina-v2-es jina-v2-de jina-v2-code "
-         "roberta-bpe gigachat mellum exaone4 a.x-4.0 trillion granite-docling ", "gpt2", 0, 0, 0, 0, {NULL}},
-        {" llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral midm-2.0 lfm2 ", "llama3", 0, 0, 1, 1, {NULL}},
+         "roberta-bpe gigachat mellum exaone4 a.x-4.0 trillion granite-docling modern-bert ",
+         "gpt2", 0, 0, 0, 0, {NULL}},
+        {" llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral midm-2.0 lfm2 jina-v5-nano ",
+         "llama3", 0, 0, 1, 1, {NULL}},
         {" smaug-bpe dbrx glm4 chatglm-bpe ", "llama3", 0, 0, 0, 0, {NULL}},
-        {" qwen2 deepseek-r1-qwen ", "qwen2", 1, 0, 0, 0, {NULL}},
-        {" stablelm2 megrez hunyuan grok-2 ", "qwen2", 0, 0, 0, 0, {NULL}},
-        {" gpt-4o llama4 kanana2 ", "o200k", 0, 0, 0, 0, {NULL}},
+        {" qwen2 deepseek-r1-qwen kormo f2llmv2 ", "qwen2", 1, 0, 0, 0, {NULL}},
+        {" stablelm2 megrez hunyuan grok-2 solar-open ", "qwen2", 0, 0, 0, 0, {NULL}},
+        {" gpt-4o llama4 kanana2 talkie minimax-m2 ", "o200k", 0, 0, 0, 0, {NULL}},
         {" tekken ", "tekken", 0, 0, 1, 1, {NULL}},
-        {" smollm starcoder refact command-r codeshell exaone minerva-7b ", "gpt2", 0, 1, 0, 0, {NULL}},
+        {" smollm starcoder refact command-r codeshell exaone minerva-7b mellum2 ",
+         "gpt2", 0, 1, 0, 0, {NULL}},
         {" default ", NULL, 0, 0, 0, 0,
          {"[\\p{P}\\$\\+<=>\\^~\\|]+", TOKENIZER_GPT2, "\\p{N}+", "[0-9][0-9][0-9]", NULL}},
         {" falcon ", NULL, 0, 0, 0, 0,
@@ -3602,6 +3615,40 @@ static inline const tokenizer_pre *tokenizer_find_pre(const char *name, size_t n
          {"[\r\n]", TOKENIZER_CASED,
           "\\s?[!-/:-~\xEF\xBC\x81-\xEF\xBC\x8F\xEF\xBC\x9A-\xEF\xBD\x9E\xE2\x80\x98-\xE2\x80\x9F"
           "\xE3\x80\x80-\xE3\x80\x82]+", "\\s+$", TOKENIZER_EAST, "\\p{N}+", NULL}},
+        {" deepseek-v3 hunyuan-dense joyai-llm hy_v4 ", NULL, 0, 0, 0, 0,
+         {"\\p{N}{1,3}", TOKENIZER_KANJI,
+          "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+|"
+          " ?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|" TOKENIZER_BLANKS, NULL}},
+        {" qwen35 ", NULL, 1, 0, 0, 0,
+         {TOKENIZER_SHORT "[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}|"
+          " ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|" TOKENIZER_BLANKS, NULL}},
+        {" seed-coder ", NULL, 0, 0, 0, 0,
+         {TOKENIZER_SHORT TOKENIZER_LETTERS "\\p{N}{1}| ?[^\\s\\p{L}\\p{N}\\r\\n]+|\\s*[\\r\\n]+|"
+          TOKENIZER_BLANKS, NULL}},
+        {" bailingmoe bailingmoe2 llada-moe ", NULL, 0, 0, 0, 0,
+         {"'(?:[sSdDmMtT]|[lL][lL]|[vV][eE]|[rR][eE])|" TOKENIZER_LETTERS
+          "\\p{N}" TOKENIZER_SIGNS "\\s*[\\r\\n]|" TOKENIZER_BLANKS, NULL}},
+        {" ufakzeka ", NULL, 0, 0, 0, 0,
+         {TOKENIZER_LETTERS "\\p{N}" TOKENIZER_SIGNS "\\s*[\\r\\n]+|" TOKENIZER_BLANKS, NULL}},
+        {" laguna ", NULL, 0, 0, 0, 0,
+         {"[^\\n]+|[\\n]+", TOKENIZER_SHORT TOKENIZER_LETTERS
+          "\\p{N}" TOKENIZER_SIGNS "\\s*[\\r\\n]+|" TOKENIZER_BLANKS, NULL}},
+        {" minicpm5 ", NULL, 0, 0, 1, 0,
+         {"\\p{N}{1,3}", TOKENIZER_SHORT TOKENIZER_LETTERS
+          "\\p{N}+" TOKENIZER_SIGNS "\\s*[\\r\\n]+|" TOKENIZER_BLANKS, NULL}},
+        {" jais-2 ", NULL, 0, 0, 0, 0,
+         {TOKENIZER_SHORT TOKENIZER_LETTERS "\\p{N}{1,3}" TOKENIZER_SIGNS "\\s*[\\r\\n]+|"
+          "\\s{512}(?!\\S)|\\s{256}(?!\\S)|\\s{128}(?!\\S)|\\s{64}(?!\\S)|\\s{32}(?!\\S)|\\s{16}(?!\\S)|"
+          "\\s{8}(?!\\S)|\\s{4}(?!\\S)|\\s{1,2}(?!\\S)|\\s{1}", NULL}},
+        {" exaone-moe ", NULL, 0, 0, 0, 0,
+         {TOKENIZER_SHORT "[^\\r\\n\\p{L}\\p{N}]?(?:\\p{L}\\p{M}*(?: \\p{L}\\p{M}*)*)+|\\p{N}|"
+          " ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]?|\\s*[\\r\\n]|" TOKENIZER_BLANKS, NULL}},
+        {" tiny_aya cohere2moe ", NULL, 0, 0, 0, 0,
+         {"\\d{1,3}(?=(?:\\d{3})*\\b)", "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]*"
+          "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]+(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])?|"
+          "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]+[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]*"
+          "(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])?|\\p{N}{1,3}|"
+          " ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|" TOKENIZER_BLANKS, NULL}},
         {" bloom gpt3-finnish poro-chat ", NULL, 0, 0, 0, 0, {TOKENIZER_SENTENCE, NULL}},
         {" viking ", NULL, 0, 0, 0, 0, {TOKENIZER_SENTENCE, "\\p{N}", NULL}}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
@@ -3728,15 +3775,22 @@ static inline int tokenizer_gguf_unigram(cJSON *outline, const gguf_file *g) {
 
 /* BERT's tokens, which GGUF has with a sign for what begins a word instead of ## for what does not: as the
    lines of a vocab.txt. */
-static inline int tokenizer_gguf_bert(tokenizer *t, const gguf_value *tokens, const char *name, char *error) {
+static inline int tokenizer_gguf_bert(tokenizer *t, const gguf_file *g, const gguf_value *tokens,
+                                      const char *name, char *error) {
     const unsigned char *at = tokens->at;
+    int lower = tokenizer_gguf_number(g, "tokenizer.ggml.normalizer.lowercase", 1) != 0;
+    int bare = tokenizer_gguf_number(g, "tokenizer.ggml.normalizer.strip_accents", lower) != 0;
+    const gguf_value *types = gguf_find(g, "tokenizer.ggml.token_type");
     tokenizer_bytes lines;
     int done = 1;
     memset(&lines, 0, sizeof lines);
     for (uint64_t i = 0; done && i < tokens->count; i++) {
+        double kind = 0;
         size_t n;
         const char *s = gguf_next(&at, &n);
         int begins = n >= 3 && !memcmp(s, "\xE2\x96\x81", 3), special = n > 2 && *s == '[' && s[n - 1] == ']';
+        if (types && types->type == GGUF_ARRAY && gguf_element(types, i, &kind) && kind > 2 && kind < 4)
+            special = 1; /* a control token */
         if (memchr(s, '\n', n))
             return free(lines.at), tokenizer_fail(error, "%.200s: a token with a line end", name);
         done = (begins || special || tokenizer_put(&lines, "##", 2)) &&
@@ -3744,7 +3798,8 @@ static inline int tokenizer_gguf_bert(tokenizer *t, const gguf_value *tokens, co
                tokenizer_put(&lines, "\n", 1);
     }
     if (!done) tokenizer_no_memory(error);
-    else done = tokenizer_read_lines(t, lines.n ? lines.at : "", lines.n, 1, name, error);
+    else done = tokenizer_read_lines(t, lines.n ? lines.at : "", lines.n, lower | (bare != lower) << 1, name,
+                                     error);
     free(lines.at);
     return done;
 }
@@ -3813,7 +3868,7 @@ static inline int tokenizer_read_gguf(tokenizer *t, const gguf_file *g, const ch
     if ((which = tokenizer_among(kind, models)) < 0)
         return tokenizer_fail(error, "%.200s: the tokenizer %.60s of a GGUF file is not known", name, kind);
     if (tokens->count > 0x7FFFFFFE) return tokenizer_fail(error, "%.200s: there are too many tokens", name);
-    if (which == 3) return tokenizer_gguf_bert(t, tokens, name, error);
+    if (which == 3) return tokenizer_gguf_bert(t, g, tokens, name, error);
     if (which == 0 && !(known = pre && pre->type == GGUF_TEXT
                                     ? tokenizer_find_pre((const char *)pre->at, (size_t)pre->count)
                                 : !pre ? tokenizer_find_pre("default", 7)

@@ -99,6 +99,9 @@ def frequencies(d, theta, scaling):
         high = high + 0.001 if high == low else high
         kept = 1 - ((torch.arange(d // 2) - low) / (high - low)).clamp(0, 1)
         return w * kept + w / factor * (1 - kept), scaling.get("attention_factor", 0.1 * math.log(factor) + 1)
+    if kind == "longrope":  # after arXiv 2402.13753, as the model card of Phi-3 has it
+        factor, length = scaling["stretch"], scaling["length"]
+        return w / torch.tensor(scaling[scaling["use"]]), math.sqrt(1 + math.log(factor) / math.log(length))
     return w, 1.0
 
 
@@ -545,6 +548,25 @@ def learn(w, logits, ids):
 
 
 # Adapters of rank 3 as PEFT has them: whose base, the modules, and what adapter_config.json has besides.
+# logits of texts beyond those trained on, and `short`, of shorter ones
+LONG = {
+    "phi3_long": (of_today, a_model("phi3", "Phi3ForCausalLM", num_attention_heads=2, sliding_window=None, resid_pdrop=0.0, embd_pdrop=0.0,
+                                    original_max_position_embeddings=16, rope_scaling={
+                                        "type": "longrope", "short_factor": [1.0, 1.25, 1.5, 2.0],
+                                        "long_factor": [1.0, 3.0, 7.5, 16.0]})),
+}
+
+
+def both_ways(model, c, w, ids):
+    """What a model with longrope computes as a long one, and with the same weights as a short one"""
+    length, again = c["original_max_position_embeddings"], None
+    for use in ("long_factor", "short_factor"):
+        scaling = dict(c["rope_scaling"], use=use, length=length, stretch=c["max_position_embeddings"] / length)
+        logits = model(dict(c, rope_scaling=scaling), again or w, ids)["logits"]
+        first, again = (logits, lambda name, *shape, **_: w.all[name]) if again is None else (first, again)
+    return {"logits": first, "short": logits}
+
+
 PEFT = {
     "llama": (["q_proj", "v_proj", "o_proj", "down_proj"], {"use_rslora": True, "lora_alpha": 4}),
     "grouped": (["k_proj", "gate_proj"], {}),
@@ -593,13 +615,13 @@ def adapters(folder, name, model, config, w, ids):
 
 
 def main():
-    for number, (name, (model, config)) in enumerate([*MODELS.items(), *LEARNED.items(), *ENCODERS.items(), *TURNED.items()]):
+    for number, (name, (model, config)) in enumerate([*MODELS.items(), *LEARNED.items(), *ENCODERS.items(), *TURNED.items(), *LONG.items()]):
         folder = os.path.join(sys.argv[1], name)
         os.makedirs(folder, exist_ok=True)
         w = Weights(number)
         ids = torch.randint(0, config["vocab_size"], (TOKENS,), generator=w.random)
         w.learn = name in LEARNED or name in TURNED
-        expected = model(config, w, ids)
+        expected = both_ways(model, config, w, ids) if name in LONG else model(config, w, ids)
         learned = expected.pop("learned", expected.get("logits"))
         if w.learn and learned is not None:
             expected["loss"], grads = learn(w, learned, ids)

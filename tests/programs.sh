@@ -301,6 +301,14 @@ if [ -x "$P/vectors" ] && [ -x "$P/classify" ]; then
     one "vectors --format npy: a header and 4 x 16 floats" [ "$(wc -c < "$W/out")" -eq 384 ]
     one "vectors --format npy: the shape" says "'shape': (4, 16)"
     printf '5\tone\tone\n1\tone\tthe other\n3\tone 1\tone 2\n' > "$W/scores.tsv"
+    printf 'one\nthe other\n' > "$W/both"
+    one "vectors --weigh" works sh -c "'$P/vectors' --threads 1 --weigh '$W/both' --raw '$W/encoder.safetensors' < '$W/both' > '$W/weighed'"
+    one "vectors --weigh: nothing is left in common" awk -F'[][, ]+' '{ for (i = 2; i <= 17; i++) { s[i] += $i; q[i] += $i * $i } }
+        END { for (i = 2; i <= 17; i++) if (q[i] <= 0 || s[i] ^ 2 > 1e-8 * q[i]) bad = 1; exit bad || NR != 2 }' "$W/weighed"
+    one "vectors --weigh, the first state" complains "$P/vectors" --weigh "$W/lines" --pool cls "$W/encoder.safetensors"
+    one "vectors --weigh, no lines" complains "$P/vectors" --weigh /dev/null "$W/encoder.safetensors"
+    one "vectors --weigh --learn" works "$P/vectors" --threads 1 --weigh "$W/lines" --learn "$W/scores.tsv" --columns 1,2,3 --epochs 2 \
+        --out "$W/weighed.safetensors" "$W/encoder.safetensors"
     one "vectors --similarity" vectors --similarity "$W/scores.tsv" --columns 1,2,3 "$W/encoder.safetensors"
     one "vectors --similarity: both correlations" says '^3 pairs: pearson [-0-9.]*, spearman [-0-9.]*$'
     one "vectors of a model that continues texts" works sh -c "echo one | '$P/vectors' --pool last '$W/tiny.safetensors'"

@@ -512,7 +512,7 @@ static void gguf_and_back(void) {
         {"f32", 0}, {"f16", 1.0 / 2048}, {"bf16", 1.0 / 256}, {"q8_0", 0.52 / 127}};
     static const char *const exact[] = {"llama", "grouped", "biased", "qwen2", "qwen3", "gemma2", "olmo2",
                                         "phi3", "smollm3", "granite", "stablelm", "stablelm_beside", "neox",
-                                        "neox_serial", "phi", "gemma3"};
+                                        "neox_serial", "phi", "gemma3", "gpt2", "bert", "nomic"};
     static const char *const own_scale = "\"query_pre_attn_scalar\": 9";
     char line[600];
     make_own(path_of("own"), "");
@@ -547,12 +547,125 @@ static void gguf_and_back(void) {
     refused("none", "not written", "--to hf --as mamba tests/models/llama");
     refused("none", "qk_norm = none has no form there", "--to hf --as qwen3 tests/models/llama");
     refused("none", "window = 5", "--to gguf tests/models/mistral");
-    refused("none", "attention = dot", "--to gguf tests/models/gpt2");
+    refused("none", "classes = 3 has no form there", "--to gguf tests/models/bert_classes");
     for (int i = 0; i < 2; i++) { /* what has a window is Mistral's there, whose projections have no biases */
         make_own(path_of("biased"), i ? "window=5 ffn_bias=1" : "window=5 attention_bias=1");
         snprintf(line, sizeof line, "--to hf %s", path_of("biased"));
         refused("none", "window beside attention_bias or ffn_bias", line);
     }
+}
+
+/* Copies a GGUF file of this model with another value of a key, or (NULL) with that key besides. */
+static void with_value(const char *path, const char *to, const char *key, void (*put)(gguf_writer *w)) {
+    char error[GGUF_ERROR], *rest;
+    gguf_writer w;
+    gguf_file g;
+    size_t n = 0;
+    memset(&w, 0, sizeof w);
+    if (!CHECK_THAT(gguf_open(&g, path, error), "%s", error)) return;
+    for (size_t i = 0; i < g.n_values; i++)
+        if (!key || strcmp(g.values[i].key, key)) gguf_put_value(&w, &g.values[i]);
+    put(&w);
+    qsort(g.tensors, g.n_tensors, sizeof *g.tensors, gguf_by_place);
+    for (size_t i = 0; i < g.n_tensors; i++) {
+        const gguf_tensor *t = &g.tensors[i];
+        const size_t shape[2] = {(size_t)t->shape[0], (size_t)t->shape[1]};
+        gguf_put_tensor(&w, t->name, shape, t->rank, t->as);
+    }
+    rest = read_file(path, &n);
+    FILE *file = fopen(to, "wb");
+    CHECK(file && gguf_put_head(&w, file) &&
+          fwrite(rest + g.data, 1, n - (size_t)g.data, file) == n - (size_t)g.data);
+    if (file) fclose(file);
+    gguf_close(&g);
+}
+
+#define PATTERN "modern-bert.attention.sliding_window_pattern"
+static void put_flags(gguf_writer *w) {
+    gguf_put_array(w, PATTERN, GGUF_BOOL, 4);
+    for (uint64_t i = 0; i < 4; i++) gguf_put_number(w, &w->values, i % 3 != 0, 1);
+}
+static void put_counts(gguf_writer *w) {
+    gguf_put_array(w, PATTERN, GGUF_U32, 4);
+    for (uint64_t i = 0; i < 4; i++) gguf_put_number(w, &w->values, i % 3 != 0, 4);
+}
+static void put_every(gguf_writer *w) { gguf_put_whole(w, PATTERN, 0); }
+static void put_second(gguf_writer *w) { gguf_put_whole(w, PATTERN, 2); }
+static void put_bounds(gguf_writer *w) {
+    gguf_put_text(w, "llama.rope.scaling.type", "yarn", 4);
+    gguf_put_real(w, "llama.rope.scaling.factor", 2);
+    gguf_put_real(w, "llama.rope.scaling.yarn_beta_fast", 16);
+    gguf_put_real(w, "llama.rope.scaling.yarn_attn_factor", 1.5);
+}
+static void put_base(gguf_writer *w) { gguf_put_real(w, "gemma3.rope.freq_base_swa", 500); }
+
+static cmha_model_config config_of(const char *path) {
+    cmha_model_config config;
+    CHECK_OK(cmha_config_read(&context, path, &config, NULL));
+    return config;
+}
+
+/* ModernBERT: windows, their pattern and base, no head; other patterns than its own are read. */
+static void gguf_modernbert(void) {
+    static const struct { void (*put)(gguf_writer *w); const char *kinds; } patterns[] = {
+        {put_flags, "gll"}, {put_every, "l"}, {put_second, "gl"}};
+    CONVERT("%s %s", model_of("modernbert"), path_of("a"));
+    CONVERT("--to gguf %s %s", path_of("a"), path_of("g"));
+    CHECK_THAT(strstr(said, "left out: the head for hidden tokens"), "%s", said);
+    CONVERT("%s %s", path_of("g"), path_of("b"));
+    CHECK(tensors_apart(path_of("b"), path_of("a"), "") <= 0);
+    cmha_model_config a = config_of(path_of("a")), b = config_of(path_of("b"));
+    CHECK(a.head_transform && !b.head_transform && !b.head_bias && b.window == a.window && b.window == 4);
+    CHECK(b.base >= a.base && b.base <= a.base);
+    CHECK(b.local_base >= a.local_base && b.local_base <= a.local_base);
+    CHECK(!strcmp(a.layer_kinds, b.layer_kinds) && !b.first_norm && !b.causal);
+    CHECK(b.activation == a.activation);
+    for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++) {
+        with_value(path_of("g"), path_of("p"), PATTERN, patterns[i].put);
+        CONVERT("%s %s", path_of("p"), path_of("b"));
+        b = config_of(path_of("b"));
+        CHECK_THAT(!strcmp(b.layer_kinds, patterns[i].kinds) && b.window == 4, "%s", b.layer_kinds);
+    }
+    with_value(path_of("g"), path_of("p"), PATTERN, put_counts);
+    refused("none", "sliding_window_pattern is not understood", path_of("p"));
+    refused("none", "norm = layernorm has no form there", "--to gguf tests/models/modernbert_biased");
+    refused("none", "activation = geglu_erf", "--to gguf tests/models/nomic_biased");
+}
+
+/* What llama.cpp asks for besides: an output matrix, zeros as biases; and what it does not know. */
+static void gguf_asked(void) {
+    static const char *const neox = "norm=layernorm activation=gelu_erf ffn_bias=1 n_kv_heads=0 layout=half";
+    static const struct { const char *as, *fields, *why; } none[] = {
+        {"qwen3", "qk_norm=rms_gain attention_bias=1", "attention_bias = 1 has no form there"},
+        {"qwen3", "qk_norm=rms_gain qkv_bias=1", "qkv_bias = 1 has no form there"},
+        {"llama", "rope_scaling=yarn rope_factor=2 rope_length=64 rope_fast=16",
+         "rope_fast = 16, rope_slow = 1"}};
+    char fields[200], line[600];
+    snprintf(fields, sizeof fields, "%s tied=1 parallel=norms", neox);
+    make_own(path_of("a"), fields);
+    CONVERT("--to gguf --as gptneox %s %s", path_of("a"), path_of("g"));
+    CONVERT("%s %s", path_of("g"), path_of("b"));
+    cmha_model_config b = config_of(path_of("b"));
+    CHECK(!b.tied && b.attention_bias);
+    CHECK_THAT(apart("llama", path_of("a"), path_of("b")) <= 1e-6, "%g apart",
+               apart("llama", path_of("a"), path_of("b")));
+    CHECK(tensors_apart(path_of("a"), path_of("b"), "tok_emb") <= 0);
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
+        make_own(path_of("a"), none[i].fields);
+        snprintf(line, sizeof line, "--to gguf --as %s %s", none[i].as, path_of("a"));
+        refused("none", none[i].why, line);
+    }
+    make_own(path_of("a"), "max_positions=64");
+    CONVERT("--to gguf %s %s", path_of("a"), path_of("g"));
+    with_value(path_of("g"), path_of("p"), NULL, put_bounds);
+    CONVERT("%s %s", path_of("p"), path_of("b"));
+    b = config_of(path_of("b"));
+    CHECK(b.rope_fast >= 16 && b.rope_fast <= 16 && b.score_scale > 0);
+    CONVERT("--to gguf %s %s", model_of("gemma3"), path_of("g"));
+    with_value(path_of("g"), path_of("p"), "gemma3.rope.freq_base_swa", put_base);
+    CONVERT("%s %s", path_of("p"), path_of("b"));
+    b = config_of(path_of("b"));
+    CHECK(b.local_base >= 500 && b.local_base <= 500);
 }
 
 /* ---- RoPE is ComplexFormer ---- */
@@ -630,7 +743,8 @@ static void settings(void) {
         {"llama", "\"model_type\": \"llama\"", "\"model_type\": \"mamba\"", "\"mamba\" are not known here"},
         {"llama", "{", "[{", "no JSON object"},
         {"llama", "{", "", "no JSON object"},
-        {"llama", "\"use_cache\": true", "\"rope_scaling\": {\"type\": \"longrope\"}", "longrope"},
+        {"llama", "\"use_cache\": true", "\"rope_scaling\": {\"type\": \"longrope\"}",
+         "short_factor is no list"},
         {"llama", "\"use_cache\": true", "\"rope_scaling\": {\"type\": \"yarn\", \"factor\": 0}",
          "factor of 0"},
         {"llama", "\"use_cache\": true", "\"rope_scaling\": {\"type\": \"linear\", \"short_factor\": [1]}",
@@ -654,7 +768,14 @@ static void settings(void) {
         {"neox", "\"use_parallel_residual\": true", "\"use_parallel_residual\": \"x\"", "use_parallel"},
         {"neox", "\"rotary_pct\": 0.25", "\"rotary_pct\": \"a\"", "rotary_pct is not understood"},
         {"phi3", "\"use_cache\": true", "\"rope_scaling\": {\"type\": \"longrope\", "
-         "\"short_factor\": [1], \"long_factor\": [1]}", "longrope, whose factors are lists"},
+         "\"short_factor\": [1], \"long_factor\": [1]}", "longrope is known here where whole heads"},
+        {"phi3_long", "16.0", "0.0", "long_factor is no list"},
+        {"phi3_long", "1.25,", "", "short_factor is no list"},
+        {"phi3_long", "1.25", "\"a\"", "short_factor is no list"},
+        {"phi3_long", "\"type\": \"longrope\"", "\"type\": \"longrope\", \"short_mscale\": 1.1",
+         "short_mscale is not understood"},
+        {"phi3_long", "\"type\": \"longrope\"", "\"type\": \"linear\", \"factor\": 2",
+         "short_factor is not understood"},
         {"modernbert", "\"mlp_bias\": false", "\"mlp_bias\": true", "mlp_bias is not known here but as 0"},
         {"modernbert", "\"classifier_bias\": false", "\"classifier_bias\": true", "classifier_bias"},
         {"modernbert", "classifier_activation\": \"gelu", "classifier_activation\": \"silu",
@@ -729,6 +850,32 @@ static void nested_angles(void) {
     CONVERT("%s %s", path_of("bad"), path_of("newer"));
     snprintf(command, sizeof command, "cmp %s %s", path_of("older"), path_of("newer"));
     CHECK_THAT(system(command) == 0, "gemma3 with nested rope_parameters is another model");
+}
+
+/* longrope takes the factors of texts as long as the model is for, and one on scores in both. */
+static void long_rope(void) {
+    static const struct { const char *options, *logits, *note; } ways[] = {
+        {"", "logits", "longrope with long_factor"}, {"--context 16", "short", "longrope with short_factor"},
+        {"--context 17", "logits", "longrope with long_factor"}};
+    char line[600];
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        cmha_real got[512], want[512];
+        cmha_archive expected;
+        double most = 0;
+        open_expected(&expected, "phi3_long");
+        const cmha_archive_tensor *t = cmha_archive_find(&expected, ways[i].logits);
+        CONVERT("%s %s %s", ways[i].options, model_of("phi3_long"), path_of("long"));
+        CHECK_THAT(strstr(said, ways[i].note), "%s", said);
+        size_t n = compute(path_of("long"), &expected, got, 512);
+        if (CHECK(t && t->count == n)) {
+            CHECK_OK(cmha_archive_read(&expected, t, want));
+            for (size_t j = 0; j < n; j++) most = fmax(most, fabs((double)got[j] - (double)want[j]));
+            CHECK_THAT(most <= 1e-5, "%s: %g apart", ways[i].logits, most);
+        }
+        cmha_archive_close(&expected);
+    }
+    snprintf(line, sizeof line, "--to hf %s", path_of("long"));
+    refused("none", "frequency = table has no form there", line);
 }
 
 /* What is dynamic beyond a context is nothing within it. */
@@ -815,6 +962,40 @@ static const char *tokens_of(const char *name) {
     strcat(path, ".tokenizer.json");
     CHECK_THAT(!access(path, R_OK) == !!*config.tokenizer, "%s and %s", config.tokenizer, path);
     return config.tokenizer;
+}
+
+/* BERT's words go into GGUF, and come back the same; other WordPieces have no form there. */
+static void words(void) {
+    static const char *const lines =
+        "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\nab\n##c\n##a\n##ab\n[y]\nA\n.\n##.\n\xC3\xA9\n";
+    static const char *const settings[] = {"{}", "{\"do_lower_case\": false}"};
+    char line[600];
+    for (int cased = 0; cased < 2; cased++) {
+        (void)with("nomic", "{", "{");
+        write_file(path_of("bad/vocab.txt"), lines, strlen(lines));
+        write_file(path_of("bad/tokenizer_config.json"), settings[cased], strlen(settings[cased]));
+        CONVERT("%s %s", path_of("bad"), path_of("t.safetensors"));
+        (void)tokens_of("t.safetensors");
+        CONVERT("--to gguf %s %s", path_of("t.safetensors"), path_of("t.gguf"));
+        CONVERT("%s %s", path_of("t.gguf"), path_of("v.safetensors"));
+        size_t n, m;
+        char first[8192];
+        snprintf(first, sizeof first, "%.8000s", read_file(path_of("t.tokenizer.json"), &n));
+        const char *again = read_file(path_of("v.tokenizer.json"), &m);
+        (void)tokens_of("v.safetensors");
+        for (const char *word = "ab\0##c\0##ab\0[y]\0\xC3\xA9\0"; *word; word += strlen(word) + 1) {
+            char quoted[32];
+            snprintf(quoted, sizeof quoted, "\"%s\":", word);
+            CHECK_THAT(strstr(first, quoted) && strstr(again, quoted), "%s: %s", quoted, again);
+        }
+        CHECK((strstr(again, "\"lowercase\":true") == NULL) == cased);
+    }
+    size_t n;
+    char *json = read_file(path_of("t.tokenizer.json"), &n), *at = strstr(json, "\"BertPreTokenizer\"");
+    if (CHECK(at)) memcpy(at, "\"WhitespaceSplit\" ", 18);
+    write_file(path_of("bad/tokenizer.json"), json, n);
+    snprintf(line, sizeof line, "--to gguf %s", path_of("bad"));
+    refused("none", "splits unlike BERT's", line);
 }
 
 /* A tokenizer goes along, into every form and back. */
@@ -1150,13 +1331,17 @@ int main(int argc, char **argv) {
 #ifndef CMHA_DOUBLE
     back_again();
     gguf_and_back();
+    gguf_modernbert();
+    gguf_asked();
     packed_at_once();
     complexformer();
     settings();
     nested_angles();
     nomic_context();
+    long_rope();
     shards();
     tokenizers();
+    words();
     cut_files();
     gguf_places();
     plain_heads();

@@ -1261,7 +1261,20 @@ static void names_of_patterns(void) {
         {"deepseek-llm", "ab\xE4\xB8\x80 \xC3\xA9""d, 12  ", "ab|\xE4\xB8\x80| \xC3\xA9|d|,| |12|  |"},
         {"bloom", "Hi, you 12.", "Hi|,| you| 12|.|"},
         {"viking", "Hi, you 12.", "Hi|,| you| |1|2|.|"},
-        {"tekken", "HiThere 12", "Hi|There| |1|2|"}};
+        {"tekken", "HiThere 12", "Hi|There| |1|2|"},
+        {"deepseek-v3", "Hi there, 12345 .x", "Hi| there|,| |123|45| .|x|"},
+        {"hunyuan-dense", "12345", "123|45|"},
+        {"seed-coder", "It'S 12!\n", "It|'S| |1|2|!|\n|"},
+        {"bailingmoe", "It'S 12!\n", "It|'S| |1|2|!\n|"},
+        {"exaone-moe", "ab cd 12", "ab cd| |1|2|"},
+        {"qwen35", "Hi 12", "Hi| |1|2|"},
+        {"minicpm5", "ab 12345", "ab| |123|45|"},
+        {"jais-2", "a   b", "a|  | b|"},
+        {"tiny_aya", "1234567 x", "1|234|567| x|"},
+        {"laguna", "a\nb 1", "a|\n|b| |1|"},
+        {"ufakzeka", "it's 1", "it|'s| |1|"},
+        {"mellum2", "a 12", "a| |1|2|"},
+        {"modern-bert", "a 12", "a| 12|"}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         tokenizer_bytes b;
         tokenizer t;

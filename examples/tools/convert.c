@@ -352,6 +352,32 @@ static void read_piece(input *in, const pieces *all, const piece *p, float *out)
 
 /* ---- Opening ---- */
 
+/* Makes the library's table of frequencies out of what divides them. */
+static void divide_frequencies(input *in, const double *factors, size_t pairs) {
+    cmha_model_config *c = &in->config;
+    size_t used = 0, room = times(times(c->n_heads, pairs), 26) + 1;
+    double *omega = take(pairs, sizeof *omega);
+    cmha_frequencies(CMHA_FREQUENCY_ROPE, c->base, pairs, NULL, omega);
+    in->omega = in->made = take(room, 1);
+    for (size_t h = 0; h < c->n_heads; h++)
+        for (size_t j = 0; j < pairs; j++)
+            used += (size_t)snprintf(in->made + used, room - used, "%s%.17g", used ? "," : "",
+                                     omega[j] / factors[j]);
+    c->frequency = CMHA_FREQUENCY_TABLE;
+    free(omega);
+}
+
+/* longrope: the factors of texts as long as the model is for. */
+static void choose_frequencies(input *in, const form_settings *s) {
+    size_t context = (size_t)whole_of(&option[CONTEXT], 0, 16777216);
+    int is_long = (double)(context ? context : in->config.max_positions) > s->long_from;
+    char line[200];
+    divide_frequencies(in, s->factors[is_long], s->n_factors);
+    snprintf(line, sizeof line, "longrope with %s_factor; --context up to %.0f takes short_factor, above it "
+             "long_factor", is_long ? "long" : "short", s->long_from);
+    complain(0, "note: ", line);
+}
+
 /* Opens a folder of config.json and model.safetensors. */
 static void open_folder(input *in) {
     form_settings s;
@@ -361,31 +387,26 @@ static void open_folder(input *in) {
     if (!text) complain(1, path ? failure : "no memory for a path", "");
     must(form_read_json(&s, &ctx, text, n, &in->config, failure));
     in->in = s.in, in->dynamic = s.dynamic, snprintf(in->name, sizeof in->name, "%s", s.name);
+    if (s.n_factors) choose_frequencies(in, &s);
     free(path), free(text);
     must(weights_open_folder(&in->tensors, &ctx, in->path, failure));
 }
 
-/* The frequencies that a GGUF file divides, as the library's table of them. */
+/* The frequencies that a GGUF file divides. */
 static void read_frequencies(input *in) {
     const weights_tensor *t = weights_find(&in->tensors, "rope_freqs.weight");
     cmha_model_config *c = &in->config;
-    size_t pairs = form_width(c) / 2, used = 0, room;
+    size_t pairs = form_width(c) / 2;
     float *factors;
-    double *omega;
+    double *wide;
     if (!t || !form_row(in->in, "frequency")) return;
     if (c->rotary_dims || c->rope_scaling || t->count != pairs)
         refuse(in, "rope_freqs.weight is not as long as a head has pairs, or not all that scales them");
-    factors = take(pairs, sizeof *factors), omega = take(pairs, sizeof *omega);
+    factors = take(pairs, sizeof *factors), wide = take(pairs, sizeof *wide);
     must(weights_read(&in->tensors, t, factors, failure));
-    cmha_frequencies(CMHA_FREQUENCY_ROPE, c->base, pairs, NULL, omega);
-    room = times(times(c->n_heads, pairs), 26) + 1;
-    in->omega = in->made = take(room, 1);
-    for (size_t h = 0; h < c->n_heads; h++)
-        for (size_t j = 0; j < pairs; j++)
-            used += (size_t)snprintf(in->made + used, room - used, "%s%.17g", used ? "," : "",
-                                     omega[j] / (double)factors[j]);
-    c->frequency = CMHA_FREQUENCY_TABLE;
-    free(factors), free(omega);
+    for (size_t j = 0; j < pairs; j++) wide[j] = (double)factors[j];
+    divide_frequencies(in, wide, pairs);
+    free(factors), free(wide);
 }
 
 static void open_gguf(input *in) {
@@ -397,9 +418,9 @@ static void open_gguf(input *in) {
     in->in = s.in, snprintf(in->name, sizeof in->name, "%s", s.name);
     if ((t = weights_find(&in->tensors, "token_embd.weight")) != NULL && t->rank == 2)
         c->vocabulary = t->shape[0];
-    if (in->in == GGUF_BERT && (t = weights_find(&in->tensors, "token_types.weight")) != NULL)
+    if (IN(in->in) & IN_GGUF_POST && (t = weights_find(&in->tensors, "token_types.weight")) != NULL)
         c->token_types = t->shape[0];
-    if (in->in != GGUF_BERT) c->tied = !weights_find(&in->tensors, "output.weight");
+    if (!(IN(in->in) & IN_GGUF_ENCODERS)) c->tied = !weights_find(&in->tensors, "output.weight");
     if (form_row(in->in, "qkv_bias")) {
         c->attention_bias = weights_find(&in->tensors, "blk.0.attn_output.bias") != NULL;
         c->qkv_bias = !c->attention_bias && (weights_find(&in->tensors, "blk.0.attn_q.bias") ||
@@ -603,9 +624,9 @@ static uint32_t storage_of(const piece *p, form f, uint32_t as) {
     return small && (f == OURS || gguf) ? (uint32_t)GGUF_AS_F32 : as;
 }
 
-/* Lists the tensors of the file to be written; room for one more. */
+/* Lists the tensors of the file to be written; room for what GGUF has besides: two, and two a layer. */
 static output *list_outputs(const pieces *all, form f, uint32_t as, size_t *n) {
-    output *list = take(all->n + 1, sizeof *list);
+    output *list = take(2 * all->n + 2, sizeof *list);
     *n = 0;
     for (size_t i = 0, before; i < all->n; i++) {
         const piece *p = &all->list[i];
@@ -737,7 +758,8 @@ static float *rope_factors(const cmha_model_config *c) {
 static int put_tokens(gguf_writer *w, const input *in, size_t vocabulary) {
     if (in->tensors.gguf.n_values && !option[TOKENIZER].value) {
         for (size_t i = 0; i < in->tensors.gguf.n_values; i++)
-            if (!strncmp(in->tensors.gguf.values[i].key, "tokenizer.", 10))
+            if (!strncmp(in->tensors.gguf.values[i].key, "tokenizer.", 10) &&
+                strcmp(in->tensors.gguf.values[i].key, "tokenizer.ggml.token_type_count"))
                 gguf_put_value(w, &in->tensors.gguf.values[i]);
         return 1;
     }
@@ -746,12 +768,42 @@ static int put_tokens(gguf_writer *w, const input *in, size_t vocabulary) {
     return 1;
 }
 
+/* Appends zeros by their name in a layer. */
+static void add_zeros(output *list, size_t *n, const char *row, size_t layer, size_t count,
+                      const float *zeros) {
+    output *o = &list[(*n)++];
+    form_name(o->name, sizeof o->name, GGUF_NEOX, row, 0, layer, ".bias");
+    o->rank = 1, o->shape[0] = o->count = count, o->given = zeros;
+}
+
+/* What llama.cpp asks for besides: in place of tied embeddings a copy of them as the output matrix, and of
+   GPT-NeoX biases. Returns the zeros that these are, or NULL. */
+static float *add_asked(output *list, size_t *n, const pieces *all, const cmha_model_config *c, form f,
+                        uint32_t as) {
+    static const form_bits untied = IN(GGUF_OLMO2) | IN(GGUF_STABLELM) | IN(GGUF_PHI2) | IN(GGUF_NEOX);
+    const piece *tokens = find_piece(all, "tok_emb.weight");
+    float *zeros;
+    if (c->tied && IN(f) & untied && tokens) {
+        output *o = &list[(*n)++];
+        form_name(o->name, sizeof o->name, f, "output", 0, 0, ".weight");
+        o->rank = 2, memcpy(o->shape, tokens->shape, sizeof o->shape), o->count = tokens->count;
+        o->first = (size_t)(tokens - all->list), o->n = 1, o->as = storage_of(tokens, f, as);
+    }
+    if (f != GGUF_NEOX || c->attention_bias) return NULL;
+    zeros = take(times(c->d_model, 3), sizeof *zeros); /* of zeros */
+    for (size_t i = 0; i < c->n_layers; i++) {
+        if (!c->qkv_bias) add_zeros(list, n, "blk.%.attn_qkv", i, 3 * c->d_model, zeros);
+        add_zeros(list, n, "blk.%.attn_output", i, c->d_model, zeros);
+    }
+    return zeros;
+}
+
 static int write_gguf(weights_file *file, input *in, const pieces *from, const pieces *all, output *list,
                       size_t n, const cmha_model_config *c, form f, uint32_t as) {
     static const struct { uint32_t as, number; } types[] = {
         {GGUF_AS_F32, 0}, {GGUF_AS_F16, 1}, {GGUF_AS_Q8_0, 7}, {GGUF_AS_BF16, 32}};
     gguf_writer w;
-    float *factors = NULL;
+    float *factors = NULL, *zeros = add_asked(list, &n, all, c, f, as);
     int done = 1;
     memset(&w, 0, sizeof w);
     form_write_gguf(c, f, &w);
@@ -767,7 +819,7 @@ static int write_gguf(weights_file *file, input *in, const pieces *from, const p
     for (size_t i = 0; i < n; i++) gguf_put_tensor(&w, list[i].name, list[i].shape, list[i].rank, list[i].as);
     if (!gguf_put_head(&w, file->file) && done) done = text_fail(failure, "cannot write %s", file->path);
     for (size_t i = 0; i < n && done; i++) done = write_output(file, in, from, all, &list[i], c, 1);
-    free(factors);
+    free(factors), free(zeros);
     return done;
 }
 
@@ -845,18 +897,28 @@ static void write_model(input *in, const pieces *from, const cmha_model_config *
     cJSON_Delete(texts), free(list), free(all.list), free(own);
 }
 
+/* GGUF has encoders without their heads: says what is left out, of their own pooling as well. */
+static void leave_heads(cmha_model_config *c) {
+    if (c->head_transform || c->head_bias) complain(0, "left out: ", "the head for hidden tokens");
+    if (c->pooler && !c->classes) complain(0, "left out: ", "the pooler"), c->pooler = 0;
+    c->head_transform = c->head_bias = 0;
+}
+
 /* The form of a file to be written, in whose terms *c then is, or the end: a ComplexFormer goes as the RoPE
    model that it still is. */
 static form take_form(input *in, const pieces *all, cmha_model_config *c, int target) {
     const char *as = option[AS].value, *name = as ? as : in->in == OURS ? "" : in->name;
     form f = OURS;
     if (target == 0) return OURS;
+    if (target == 2 && !c->causal) leave_heads(c);
     if (c->attention == CMHA_ATTENTION_CMHA) change_attention(in, all, "rope", c);
     if (*name) f = form_by_name(c, name, target == 2, failure);
     if (as && f == OURS) refuse(in, failure);
     if (f == OURS) f = form_fitting(c, target == 2, failure);
     if (f == OURS) refuse(in, failure);
     if (IN(f) & (IN_ROTARY | IN_GGUF_ROTARY)) c->layout = form_layout(f);
+    if (f == GGUF_PHI3 && c->window)
+        complain(0, "note: ", "of a phi3 llama.cpp leaves out the window: beyond it, it computes otherwise");
     return f;
 }
 

@@ -13,7 +13,7 @@ typedef enum form {
     OURS, LLAMA, QWEN3, GEMMA2, GEMMA3, OLMO2, PHI3, SMOLLM3, GRANITE, STABLELM, PHI, NEOX, GPTJ, GPT2, BERT,
     ROBERTA, DISTILBERT, MODERNBERT, NOMIC,
     GGUF_LLAMA, GGUF_QWEN3, GGUF_GEMMA2, GGUF_GEMMA3, GGUF_OLMO2, GGUF_PHI3, GGUF_SMOLLM3, GGUF_GRANITE,
-    GGUF_STABLELM, GGUF_PHI2, GGUF_NEOX, GGUF_GPT2, GGUF_BERT, FORMS
+    GGUF_STABLELM, GGUF_PHI2, GGUF_NEOX, GGUF_GPT2, GGUF_BERT, GGUF_MODERNBERT, GGUF_NOMIC, FORMS
 } form;
 
 /* Sets of forms, a bit each. */
@@ -35,14 +35,18 @@ typedef uint64_t form_bits;
      IN(GGUF_GRANITE) | IN(GGUF_STABLELM))
 #define IN_GGUF_RMS_NORMED ((IN_GGUF_SWIGLU & ~IN(GGUF_STABLELM)) | IN_GGUF_GEMMA)
 #define IN_GGUF_PLAIN (IN(GGUF_PHI2) | IN(GGUF_NEOX) | IN(GGUF_GPT2) | IN(GGUF_BERT))
-#define IN_GGUF_ROTARY (IN_GGUF_SWIGLU | IN_GGUF_GEMMA | IN(GGUF_PHI2) | IN(GGUF_NEOX))
+#define IN_GGUF_POST (IN(GGUF_BERT) | IN(GGUF_NOMIC)) /* norms behind the sums */
+#define IN_GGUF_ENCODERS (IN_GGUF_POST | IN(GGUF_MODERNBERT))
+#define IN_GGUF_ROTARY \
+    (IN_GGUF_SWIGLU | IN_GGUF_GEMMA | IN(GGUF_PHI2) | IN(GGUF_NEOX) | IN(GGUF_MODERNBERT) | IN(GGUF_NOMIC))
 #define IN_GGUF (IN_GGUF_ROTARY | IN(GGUF_GPT2) | IN(GGUF_BERT))
 /* positions are embeddings */
 #define IN_UNTURNED (IN(GPT2) | IN_UNTURNED_ENCODERS | IN(GGUF_GPT2) | IN(GGUF_BERT))
 
 enum {
     ROBERTA_ROWS = 2, /* of RoBERTa's positions, which count from behind its padding: never read */
-    NOMIC_BLOCK = 256 /* nomic-bert's feed-forward layers are a multiple of it wide */
+    NOMIC_BLOCK = 256, /* nomic-bert's feed-forward layers are a multiple of it wide */
+    FORM_PAIRS = 512 /* of a head with longrope */
 };
 
 /* Models of others by their own name: model_type and the classes of transformers whose tensors are all that
@@ -69,7 +73,8 @@ static const struct form_class { form in; const char *type, *architectures; } fo
     {GGUF_GEMMA2, "gemma2", NULL}, {GGUF_GEMMA3, "gemma3", NULL}, {GGUF_OLMO2, "olmo2", NULL},
     {GGUF_PHI3, "phi3", NULL}, {GGUF_SMOLLM3, "smollm3", NULL}, {GGUF_GRANITE, "granite", NULL},
     {GGUF_STABLELM, "stablelm", NULL}, {GGUF_PHI2, "phi2", NULL}, {GGUF_NEOX, "gptneox", NULL},
-    {GGUF_GPT2, "gpt2", NULL}, {GGUF_BERT, "bert", NULL}};
+    {GGUF_GPT2, "gpt2", NULL}, {GGUF_BERT, "bert", NULL}, {GGUF_MODERNBERT, "modern-bert", NULL},
+    {GGUF_NOMIC, "nomic-bert", NULL}};
 enum { FORM_CLASSES = sizeof form_classes / sizeof *form_classes };
 
 /* The first name of a form. */
@@ -99,13 +104,13 @@ static const struct form_tensor { const char *ours; form_bits forms; const char 
     {"pos_emb", IN(GPT2), "wpe"}, {"pos_emb", IN_UNTURNED_ENCODERS, "embeddings.position_embeddings"},
     {"pos_emb", IN(GGUF_GPT2) | IN(GGUF_BERT), "position_embd"},
     {"type_emb", IN_BERTS | IN(NOMIC), "embeddings.token_type_embeddings"},
-    {"type_emb", IN(GGUF_BERT), "token_types"}, {"emb_norm", IN(MODERNBERT), "embeddings.norm"},
+    {"type_emb", IN_GGUF_POST, "token_types"}, {"emb_norm", IN(MODERNBERT), "embeddings.norm"},
     {"emb_norm", IN(NOMIC), "emb_ln"}, {"emb_norm", IN_ENCODERS, "embeddings.LayerNorm"},
-    {"emb_norm", IN(GGUF_BERT), "token_embd_norm"},
+    {"emb_norm", IN_GGUF_ENCODERS, "token_embd_norm"},
     {"blocks.%.ln1", IN_MODEL | IN(NEOX), "layers.%.input_layernorm"},
     {"blocks.%.ln1", IN(GPT2) | IN(GPTJ), "h.%.ln_1"},
     {"blocks.%.ln1", IN_BERTS, "encoder.layer.%.attention.output.LayerNorm"},
-    {"blocks.%.ln1", IN(GGUF_BERT), "blk.%.attn_output_norm"}, {"blocks.%.ln1", IN_GGUF, "blk.%.attn_norm"},
+    {"blocks.%.ln1", IN_GGUF_POST, "blk.%.attn_output_norm"}, {"blocks.%.ln1", IN_GGUF, "blk.%.attn_norm"},
     {"blocks.%.attn.wq", IN_NAMED_AS_LLAMA | IN(PHI), "layers.%.self_attn.q_proj"},
     {"blocks.%.attn.wk", IN_NAMED_AS_LLAMA | IN(PHI), "layers.%.self_attn.k_proj"},
     {"blocks.%.attn.wv", IN_NAMED_AS_LLAMA | IN(PHI), "layers.%.self_attn.v_proj"},
@@ -122,7 +127,8 @@ static const struct form_tensor { const char *ours; form_bits forms; const char 
     {"blocks.%.attn.wq", IN_BERTS, "encoder.layer.%.attention.self.query"},
     {"blocks.%.attn.wk", IN_BERTS, "encoder.layer.%.attention.self.key"},
     {"blocks.%.attn.wv", IN_BERTS, "encoder.layer.%.attention.self.value"},
-#define IN_GGUF_JOINED (IN(GGUF_GPT2) | IN(GGUF_NEOX) | IN(GGUF_PHI3))
+#define IN_GGUF_JOINED \
+    (IN(GGUF_GPT2) | IN(GGUF_NEOX) | IN(GGUF_PHI3) | IN(GGUF_MODERNBERT) | IN(GGUF_NOMIC))
     {"blocks.%.attn.wq", IN_GGUF_JOINED, "blk.%.attn_qkv"},
     {"blocks.%.attn.wk", IN_GGUF_JOINED, "blk.%.attn_qkv"},
     {"blocks.%.attn.wv", IN_GGUF_JOINED, "blk.%.attn_qkv"},
@@ -143,7 +149,7 @@ static const struct form_tensor { const char *ours; form_bits forms; const char 
     {"blocks.%.ln2", IN_GEMMA, "layers.%.pre_feedforward_layernorm"},
     {"blocks.%.ln2", IN_MODEL | IN(NEOX), "layers.%.post_attention_layernorm"},
     {"blocks.%.ln2", IN(GPT2), "h.%.ln_2"}, {"blocks.%.ln2", IN_BERTS, "encoder.layer.%.output.LayerNorm"},
-    {"blocks.%.ln2", IN(GGUF_BERT), "blk.%.layer_output_norm"}, {"blocks.%.ln2", IN_GGUF, "blk.%.ffn_norm"},
+    {"blocks.%.ln2", IN_GGUF_POST, "blk.%.layer_output_norm"}, {"blocks.%.ln2", IN_GGUF, "blk.%.ffn_norm"},
     {"blocks.%.ffn.w1", IN_NAMED_AS_LLAMA, "layers.%.mlp.gate_proj"},
     {"blocks.%.ffn.w3", IN_NAMED_AS_LLAMA, "layers.%.mlp.up_proj"},
     {"blocks.%.ffn.w1", IN(PHI3), "layers.%.mlp.gate_up_proj"},
@@ -152,7 +158,7 @@ static const struct form_tensor { const char *ours; form_bits forms; const char 
     {"blocks.%.ffn.w1", IN(NEOX), "layers.%.mlp.dense_h_to_4h"},
     {"blocks.%.ffn.w1", IN(GPTJ), "h.%.mlp.fc_in"}, {"blocks.%.ffn.w1", IN(GPT2), "h.%.mlp.c_fc"},
     {"blocks.%.ffn.w1", IN_BERTS, "encoder.layer.%.intermediate.dense"},
-    {"blocks.%.ffn.w1", IN_GGUF_PLAIN | IN(GGUF_PHI3), "blk.%.ffn_up"},
+    {"blocks.%.ffn.w1", IN_GGUF_PLAIN | IN(GGUF_PHI3) | IN(GGUF_MODERNBERT), "blk.%.ffn_up"},
     {"blocks.%.ffn.w1", IN_GGUF, "blk.%.ffn_gate"}, {"blocks.%.ffn.w3", IN_GGUF, "blk.%.ffn_up"},
     {"blocks.%.ffn.w2", IN_MODEL & ~IN(PHI), "layers.%.mlp.down_proj"},
     {"blocks.%.ffn.w2", IN(PHI), "layers.%.mlp.fc2"},
@@ -163,7 +169,7 @@ static const struct form_tensor { const char *ours; form_bits forms; const char 
     {"blocks.%.ln2_out", IN_MODEL, "layers.%.post_feedforward_layernorm"},
     {"blocks.%.ln2_out", IN_GGUF, "blk.%.post_ffw_norm"},
     {"ln_f", IN(PHI), "final_layernorm"}, {"ln_f", IN_MODEL, "norm"}, {"ln_f", IN(NEOX), "final_layer_norm"},
-    {"ln_f", IN(GPT2) | IN(GPTJ), "ln_f"}, {"ln_f", IN_GGUF & ~IN(GGUF_BERT), "output_norm"},
+    {"ln_f", IN(GPT2) | IN(GPTJ), "ln_f"}, {"ln_f", IN_GGUF & ~IN_GGUF_POST, "output_norm"},
 #define BLOCK "blocks.%."
 #define LAYER "transformer.layer.%."
     {BLOCK "ln1", IN(DISTILBERT), LAYER "sa_layer_norm"},
@@ -197,7 +203,7 @@ static const struct form_tensor { const char *ours; form_bits forms; const char 
     {"head_dense", IN(BERT), "/cls.predictions.transform.dense"},
     {"head_norm", IN(BERT), "/cls.predictions.transform.LayerNorm"},
     {"head", IN_MODEL | IN(GPT2) | IN(GPTJ), "/lm_head"}, {"head", IN(NEOX), "/embed_out"},
-    {"head", IN(BERT), "/cls.predictions"}, {"head", IN_GGUF & ~IN(GGUF_BERT), "output"},
+    {"head", IN(BERT), "/cls.predictions"}, {"head", IN_GGUF & ~IN_GGUF_ENCODERS, "output"},
     {"pool", IN(BERT), "pooler.dense"}, {"class", IN(BERT), "/classifier"}};
 
 /* Their name for a tensor of ours; NULL: they have none. */
@@ -311,6 +317,8 @@ static const form_key form_keys[] = {
     {IN(MODERNBERT), FIELD, "global_rope_theta", "base", "160000"},
     {IN(MODERNBERT), FIELD, "local_rope_theta", "local_base", "10000"},
     {IN_GGUF_ROTARY, FIELD, "rope.freq_base", "base", "10000"},
+    {IN(GGUF_GEMMA3), FIELD, "rope.freq_base_swa", "local_base", "10000"},
+    {IN(GGUF_MODERNBERT), FIELD, "rope.freq_base_swa", "local_base", "0"}, /* as of other layers */
     {IN(GEMMA3), FIELD, "rope_local_base_freq", "local_base", "10000"},
     {IN_GEMMA | IN(SMOLLM3) | IN(GPT2), FIELD, "tie_word_embeddings", "tied", "1"},
     {IN_ROTARY & ~IN_ENCODERS, FIELD, "tie_word_embeddings", "tied", "0"},
@@ -324,7 +332,7 @@ static const form_key form_keys[] = {
     {IN(LLAMA) | IN(SMOLLM3) | IN(GRANITE), FIELD, "mlp_bias", "ffn_bias", "0"},
     {IN(NOMIC), FIELD, "activation_function", "activation", NULL},
     {IN_SHORT, FIELD, "activation_function", "activation", "gelu_tanh"},
-    {IN(MODERNBERT), FIELD, "hidden_activation", "activation", "geglu_erf"},
+    {IN(MODERNBERT) | IN(GGUF_MODERNBERT), FIELD, "hidden_activation", "activation", "geglu_erf"},
     {IN(PHI), FIELD, "hidden_act", "activation", "gelu_tanh"},
     {IN_BERTS | IN(NEOX), FIELD, "hidden_act", "activation", "gelu_erf"},
     {IN_GEMMA, FIELD, "hidden_activation", "activation", "geglu_tanh"},
@@ -352,7 +360,8 @@ static const form_key form_keys[] = {
     {IN_ROTARY | IN_GGUF_ROTARY, ALWAYS, NULL, "attention", "rope"},
     {IN_RMS_NORMED | IN_GGUF_RMS_NORMED, ALWAYS, NULL, "norm", "rmsnorm"},
     {IN_GEMMA, ALWAYS, NULL, "norm", "rmsnorm_one_plus"},
-    {IN_RMS_NORMED | IN(STABLELM) | IN_GGUF_SWIGLU, ALWAYS, NULL, "activation", "swiglu"},
+    {IN(GGUF_MODERNBERT), ALWAYS, NULL, "norm", "layernorm_gain"},
+    {IN_RMS_NORMED | IN(STABLELM) | IN_GGUF_SWIGLU | IN(GGUF_NOMIC), ALWAYS, NULL, "activation", "swiglu"},
     {IN_GGUF_GEMMA, ALWAYS, NULL, "activation", "geglu_tanh"},
     {IN_GEMMA | IN_GGUF_GEMMA, ALWAYS, NULL, "placement", "sandwich"},
     {IN_GEMMA | IN_GGUF_GEMMA, ALWAYS, NULL, "embedding_scale", "1"},
@@ -362,6 +371,7 @@ static const form_key form_keys[] = {
     {IN(GEMMA3), ALWAYS, NULL, "qk_norm", "rms_one_plus"},
     {IN(QWEN3) | IN_GEMMA | IN(OLMO2) | IN(PHI3) | IN(STABLELM), ALWAYS, NULL, "ffn_bias", "0"},
     {(IN_GGUF_SWIGLU & ~IN(GGUF_LLAMA)) | IN_GGUF_GEMMA, ALWAYS, NULL, "ffn_bias", "0"},
+    {IN(GGUF_MODERNBERT) | IN(GGUF_NOMIC), ALWAYS, NULL, "ffn_bias", "0"},
     {IN(PHI) | IN(GGUF_PHI2), ALWAYS, NULL, "attention_bias", "1"},
     {IN(PHI) | IN(GPTJ) | IN(GGUF_PHI2), ALWAYS, NULL, "parallel", "norm"},
     {IN(PHI) | IN(GPTJ) | IN(GGUF_PHI2), ALWAYS, NULL, "head_bias", "1"},
@@ -371,11 +381,12 @@ static const form_key form_keys[] = {
     {IN_UNTURNED, ALWAYS, NULL, "ffn_bias", "1"},
     {IN(GGUF_GPT2) | IN(GGUF_PHI2), ALWAYS, NULL, "activation", "gelu_tanh"},
     {IN(GGUF_BERT) | IN(GGUF_NEOX), ALWAYS, NULL, "activation", "gelu_erf"},
-    {IN_ENCODERS | IN(GGUF_BERT), ALWAYS, NULL, "causal", "0"},
-    {(IN_ENCODERS & ~IN(MODERNBERT)) | IN(GGUF_BERT), ALWAYS, NULL, "placement", "post"},
-    {IN(MODERNBERT), ALWAYS, NULL, "first_norm", "0"}, {IN(MODERNBERT), ALWAYS, NULL, "ffn_bias", "0"},
-    {IN_ENCODERS | IN(GGUF_BERT), ALWAYS, NULL, "embedding_norm", "1"},
-    {IN_ENCODERS | IN(GGUF_BERT), ALWAYS, NULL, "tied", "1"},
+    {IN_ENCODERS | IN_GGUF_ENCODERS, ALWAYS, NULL, "causal", "0"},
+    {(IN_ENCODERS & ~IN(MODERNBERT)) | IN_GGUF_POST, ALWAYS, NULL, "placement", "post"},
+    {IN(MODERNBERT) | IN(GGUF_MODERNBERT), ALWAYS, NULL, "first_norm", "0"},
+    {IN(MODERNBERT), ALWAYS, NULL, "ffn_bias", "0"},
+    {IN_ENCODERS | IN_GGUF_ENCODERS, ALWAYS, NULL, "embedding_norm", "1"},
+    {IN_ENCODERS | IN_GGUF_ENCODERS, ALWAYS, NULL, "tied", "1"},
 
     {IN_RMS_NORMED | IN(STABLELM), ONLY, "hidden_act", NULL, "silu"},
     {IN_GEMMA, ONLY, "hidden_act", NULL, "gelu_pytorch_tanh"},
@@ -399,8 +410,8 @@ static const form_key form_keys[] = {
     {IN_JSON, ONLY, "pruned_heads", NULL, "{}"},
     {IN_GGUF, ONLY, "expert_count", NULL, "0"},
     {IN_GGUF, ONLY, "expert_used_count", NULL, "0"},
-    {IN_GGUF & ~IN(GGUF_BERT), ONLY, "attention.causal", NULL, "1"},
-    {IN(GGUF_BERT), ONLY, "attention.causal", NULL, "0"},
+    {IN_GGUF & ~IN_GGUF_ENCODERS, ONLY, "attention.causal", NULL, "1"},
+    {IN_GGUF_ENCODERS, ONLY, "attention.causal", NULL, "0"},
 
     {IN_JSON, ELSEWHERE, "model_type", NULL, NULL}, {IN_JSON, ELSEWHERE, "architectures", NULL, NULL},
     {IN_MODEL & ~(IN(STABLELM) | IN(PHI) | IN(PHI3)), ELSEWHERE, "head_dim", "d_head", NULL},
@@ -430,9 +441,11 @@ static const form_key form_keys[] = {
     {IN(NOMIC), ELSEWHERE, "rotary_scaling_factor", NULL, NULL},
     {IN(NOMIC), ELSEWHERE, "max_trained_positions", NULL, NULL},
     {IN(NOMIC), ELSEWHERE, "mlp_fc2_bias", NULL, NULL},
-    {IN_GGUF_GEMMA | IN(GGUF_PHI3), ELSEWHERE, "attention.sliding_window", "window", NULL},
-    {IN_GGUF_GEMMA | IN(GGUF_SMOLLM3), ELSEWHERE, NULL, "layer_kinds", NULL},
-    {IN(GGUF_GEMMA3), ELSEWHERE, NULL, "local_base", NULL},
+    {IN_GGUF_GEMMA | IN(GGUF_PHI3) | IN(GGUF_MODERNBERT), ELSEWHERE, "attention.sliding_window", "window",
+     NULL},
+    {IN_GGUF_GEMMA | IN(GGUF_MODERNBERT), ELSEWHERE, "attention.sliding_window_pattern", "layer_kinds",
+     NULL},
+    {IN(GGUF_SMOLLM3), ELSEWHERE, NULL, "layer_kinds", NULL},
     {IN_GEMMA, ELSEWHERE, "query_pre_attn_scalar", "score_scale", NULL},
     {IN(GRANITE), ELSEWHERE, "attention_multiplier", "score_scale", NULL},
     {IN(GRANITE), ELSEWHERE, "logits_scaling", "head_scale", NULL},
@@ -444,6 +457,10 @@ static const form_key form_keys[] = {
     {IN_GGUF_ROTARY, ELSEWHERE, "rope.scaling.type", "rope_scaling", NULL},
     {IN_GGUF_ROTARY, ELSEWHERE, "rope.scaling.factor", "rope_factor", NULL},
     {IN_GGUF_ROTARY, ELSEWHERE, "rope.scaling.original_context_length", "rope_length", NULL},
+    {IN_GGUF_ROTARY, ELSEWHERE, "rope.scaling.yarn_beta_fast", NULL, NULL},
+    {IN_GGUF_ROTARY, ELSEWHERE, "rope.scaling.yarn_beta_slow", NULL, NULL},
+    {IN_GGUF_ROTARY, ELSEWHERE, "rope.scaling.yarn_attn_factor", NULL, NULL},
+    {IN_GGUF_ROTARY, ONLY, "rope.scaling.yarn_ext_factor", NULL, "1"},
     {IN_ROTARY, ELSEWHERE, NULL, "rope_factor", NULL}, {IN_ROTARY, ELSEWHERE, NULL, "rope_length", NULL},
     {IN_ROTARY | IN_GGUF_ROTARY, ELSEWHERE, NULL, "rope_fast", NULL},
     {IN_ROTARY | IN_GGUF_ROTARY, ELSEWHERE, NULL, "rope_slow", NULL},
@@ -452,11 +469,12 @@ static const form_key form_keys[] = {
     {IN_ROTARY | IN_GGUF_ROTARY, ELSEWHERE, NULL, "layout", NULL},
     {IN_ROTARY | IN_GGUF_ROTARY, ELSEWHERE, NULL, "score_scale", NULL},
     {IN(GGUF_LLAMA) | IN(GGUF_GRANITE), ELSEWHERE, NULL, "frequency", NULL},
-    {IN_GGUF_ROTARY & ~IN(GGUF_PHI3), ELSEWHERE, NULL, "attention_bias", NULL},
-    {IN_GGUF_ROTARY & ~IN(GGUF_PHI3), ELSEWHERE, NULL, "qkv_bias", NULL},
+#define IN_GGUF_BIASED (IN_GGUF_ROTARY & ~(IN(GGUF_PHI3) | IN(GGUF_MODERNBERT)))
+    {IN_GGUF_BIASED, ELSEWHERE, NULL, "attention_bias", NULL},
+    {IN_GGUF_BIASED, ELSEWHERE, NULL, "qkv_bias", NULL},
     {IN(GGUF_LLAMA), ELSEWHERE, NULL, "ffn_bias", NULL},
     {IN_GGUF, ELSEWHERE, NULL, "tied", NULL},
-    {IN(GGUF_BERT), ELSEWHERE, NULL, "token_types", NULL},
+    {IN_GGUF_POST, ELSEWHERE, NULL, "token_types", NULL},
     {IN_ENCODERS & ~IN(NOMIC), ELSEWHERE, NULL, "head_transform", NULL},
     {IN_ENCODERS & ~IN(NOMIC), ELSEWHERE, NULL, "head_bias", NULL},
     {IN_BERTS, ELSEWHERE, NULL, "pooler", NULL}, {IN_BERTS, ELSEWHERE, NULL, "classes", NULL},
@@ -496,8 +514,8 @@ static const form_key form_keys[] = {
     NOMIC_HARMLESS("fused_dropout_add_ln"), NOMIC_HARMLESS("use_flash_attn"), NOMIC_HARMLESS("use_xentropy"),
     NOMIC_HARMLESS("pad_vocab_size_multiple"),
     {IN_GGUF, HARMLESS, "rope.scaling.finetuned", NULL, NULL},
-    {IN(GGUF_BERT), HARMLESS, "pooling_type", NULL, NULL},
-    {IN(GGUF_BERT), HARMLESS, "token_type_count", NULL, NULL},
+    {IN_GGUF_ENCODERS, HARMLESS, "pooling_type", NULL, NULL},
+    {IN_GGUF_ENCODERS, HARMLESS, "token_type_count", NULL, NULL},
     {IN_GGUF, HARMLESS, "tensor_data_layout", NULL, NULL}};
 enum { FORM_KEYS = sizeof form_keys / sizeof *form_keys };
 
@@ -510,10 +528,10 @@ static const struct form_word { form_bits forms; const char *field, *theirs, *ou
     {IN_GELU, "activation", "gelu", "gelu_erf"},
     {IN_GELU, "activation", "relu", "relu"},
     {IN_GEMMA, "activation", "gelu_pytorch_tanh", "geglu_tanh"},
-    {IN(MODERNBERT), "activation", "gelu", "geglu_erf"},
+    {IN(MODERNBERT) | IN(GGUF_MODERNBERT), "activation", "gelu", "geglu_erf"},
     {IN(MODERNBERT), "activation", "gelu_pytorch_tanh", "geglu_tanh"},
     {IN(MODERNBERT), "activation", "gelu_new", "geglu_tanh"},
-    {IN(MODERNBERT), "activation", "silu", "swiglu"},
+    {IN(MODERNBERT) | IN(GGUF_MODERNBERT), "activation", "silu", "swiglu"},
     {IN(MODERNBERT), "norm", "0", "layernorm_gain"}, {IN(MODERNBERT), "norm", "1", "layernorm"},
     {IN(NOMIC), "activation", "swiglu", "swiglu"}, {IN(NOMIC), "activation", "geglu", "geglu_erf"},
     {IN(NEOX) | IN(GGUF_NEOX), "parallel", "1", "norms"},
@@ -533,7 +551,8 @@ static const char *const form_numbers =
     "rope_theta mscale mscale_all_dim rotary_pct rotary_dim sliding_window_pattern _sliding_window_pattern "
     "no_rope_layer_interval attention.sliding_window query_pre_attn_scalar attention_multiplier "
     "logits_scaling attention.scale logit_scale local_attention global_attn_every_n_layers "
-    "rotary_emb_fraction rotary_scaling_factor max_trained_positions";
+    "rotary_emb_fraction rotary_scaling_factor max_trained_positions rope.scaling.yarn_beta_fast "
+    "rope.scaling.yarn_beta_slow rope.scaling.yarn_attn_factor";
 
 /* ---- Reading settings ---- */
 
@@ -550,6 +569,7 @@ static inline int form_listed(const char *list, const char *word) {
 typedef struct form_entry {
     char key[64], text[96], kind; /* n, f, w; 0: other */
     const cJSON *json;
+    const gguf_value *value; /* one of these two, where it was read from */
 } form_entry;
 typedef struct form_settings {
     form_entry *list;
@@ -560,6 +580,8 @@ typedef struct form_settings {
     cmha_context *context;
     char name[32];        /* of the model: llama, mistral, qwen2 ... */
     int dynamic;          /* the angles of positions are scaled beyond max_positions */
+    size_t n_factors;     /* longrope: pairs of a head, 0: another rule */
+    double factors[2][FORM_PAIRS], long_from; /* what divides frequencies, in texts up to here, and beyond */
 } form_settings;
 
 static inline const form_entry *form_find(const form_settings *s, const char *key) {
@@ -648,7 +670,7 @@ static inline int form_read_values(form_settings *s, const gguf_file *g, char *e
             strlen(v->key + length) > sizeof e->key)
             return text_fail(error, "%s: %.80s is not understood", s->file, v->key);
         memset(e, 0, sizeof *e);
-        strcpy(e->key, v->key + length + 1);
+        strcpy(e->key, v->key + length + 1), e->value = v;
         if (v->type == GGUF_TEXT)
             form_set_text(e, 'w', "%.*s", (int)(v->count < 255 ? v->count : 255), (const char *)v->at);
         else if (v->type == GGUF_F32) form_set_float(e, gguf_float((uint32_t)gguf_bits(v->at, 4)));
@@ -740,11 +762,57 @@ static inline int form_nested_rope(const form_settings *s, cmha_model_config *c,
     return 1;
 }
 
+/* Sets the factor on scores where it is not the usual one. */
+static inline int form_set_scale(const form_settings *s, cmha_model_config *c, double scale, char *error) {
+    double usual = 1 / sqrt((double)form_width(c));
+    if (!(scale > 0)) return text_fail(error, "%s: a factor of %g on scores", s->file, scale);
+    return fabs(scale - usual) <= 1e-15 * usual || form_set_number(s, c, "score_scale", scale, error);
+}
+
+/* longrope: two lists of factors, and one on cosines and sines, which is squared on scores. */
+static inline int form_long_rope(form_settings *s, cmha_model_config *c, const form_settings *in,
+                                 char *error) {
+    static const char *const names[] = {"short_factor", "long_factor"};
+    const size_t pairs = form_width(c) / 2;
+    const double most = (double)c->max_positions;
+    double length = form_number(in, "original_max_position_embeddings",
+                                form_number(s, "original_max_position_embeddings", 0));
+    double stretch = length > 0 ? most / length : form_number(in, "factor", 1), attention;
+    if (!(length > 0)) length = most;
+    if (c->rotary_dims || pairs > FORM_PAIRS || !(length > 1))
+        return text_fail(error, "%s: longrope is known here where whole heads of up to %d numbers turn",
+                         in->file, 2 * FORM_PAIRS);
+    for (int i = 0; i < 2; i++) {
+        const form_entry *e = form_find(in, names[i]);
+        const cJSON *item;
+        size_t n = 0;
+        if (e && cJSON_IsArray(e->json))
+            cJSON_ArrayForEach(item, e->json) {
+                if (n == pairs || !cJSON_IsNumber(item) || !(item->valuedouble >= 1e-6)) n = pairs;
+                else s->factors[i][n] = item->valuedouble;
+                n++;
+            }
+        if (n != pairs)
+            return text_fail(error, "%s: %s is no list of factors above 0, one for each of %zu pairs",
+                             in->file, names[i], pairs);
+    }
+    attention = form_number(in, "attention_factor", stretch > 1 ? sqrt(1 + log(stretch) / log(length)) : 1);
+    if (!(attention > 0)) return text_fail(error, "%s: attention_factor is not above 0", in->file);
+    s->n_factors = pairs, s->long_from = length;
+    return form_set_scale(s, c, attention * attention / sqrt((double)form_width(c)), error);
+}
+
+/* Is the key one of longrope's lists? */
+static inline int form_is_list(const char *type, const char *key) {
+    return type && form_listed("longrope su", type) && form_listed("short_factor long_factor", key);
+}
+
 /* rope_scaling, which is older, or rope_parameters of config.json. */
 static inline int form_json_rope(form_settings *s, cmha_model_config *c, char *error) {
     static const char *const known[] = {"rope_type", "type", "factor", "original_max_position_embeddings",
         "attention_factor", "beta_fast", "beta_slow", "low_freq_factor", "high_freq_factor", "rope_theta",
-        "partial_rotary_factor", "finetuned", "truncate", "mscale", "mscale_all_dim"};
+        "partial_rotary_factor", "finetuned", "truncate", "mscale", "mscale_all_dim", "short_factor",
+        "long_factor"};
     const form_entry *old = form_find(s, "rope_scaling"), *e = form_find(s, "rope_parameters");
     const cJSON *object = NULL;
     form_settings in = *s;
@@ -760,14 +828,14 @@ static inline int form_json_rope(form_settings *s, cmha_model_config *c, char *e
         done = form_nested_rope(s, c, &object, error) && form_read_object(&in, object, error);
     }
     r.type = form_text(&in, "rope_type", form_text(&in, "type", "default"));
-    if (done && r.type && form_listed("longrope su", r.type))
-        done = text_fail(error, "%s: %s, whose factors are lists (short_factor, long_factor), is not known "
-                         "here", in.file, r.type);
     for (size_t i = 0, k; done && i < in.n; i++) {
         for (k = 0; k < sizeof known / sizeof *known && strcmp(known[k], in.list[i].key); k++);
-        if (k == sizeof known / sizeof *known || !in.list[i].kind ||
-            (in.list[i].kind != 'n' && form_listed(form_numbers, in.list[i].key)))
-            done = text_fail(error, "%s: %.60s is not understood", in.file, in.list[i].key);
+        const form_entry *one = &in.list[i];
+        int wrong = one->kind != 'n' && form_listed(form_numbers, one->key);
+        if (!one->kind || form_listed("short_factor long_factor", one->key))
+            wrong = !form_is_list(r.type, one->key);
+        if (k == sizeof known / sizeof *known || wrong)
+            done = text_fail(error, "%s: %.60s is not understood", in.file, one->key);
     }
     if (done && !r.type) done = text_fail(error, "%s: its type is no word", in.file);
     s->dynamic = done && !strcmp(r.type, "dynamic");
@@ -785,7 +853,8 @@ static inline int form_json_rope(form_settings *s, cmha_model_config *c, char *e
         done = form_set(s, c, "base", form_text(&in, "rope_theta", ""), error);
     if (done && form_find(&in, "partial_rotary_factor") && form_number(&in, "partial_rotary_factor", 0) < 1)
         done = text_fail(error, "%s: partial_rotary_factor is not known here but beside it", in.file);
-    if (done) done = form_set_rope(s, c, &r, error);
+    if (done && form_listed("longrope su", r.type)) done = form_long_rope(s, c, &in, error);
+    else if (done) done = form_set_rope(s, c, &r, error);
     free(in.list);
     return done;
 }
@@ -813,13 +882,6 @@ static inline double form_read_turned(const form_settings *s, double d) {
     if (s->in == NOMIC) return floor(d * form_number(s, "rotary_emb_fraction", 0));
     if (s->in == NEOX) return floor(d * form_number(s, "rotary_pct", 0.25));
     return floor(d * form_number(s, "partial_rotary_factor", usual));
-}
-
-/* Sets the factor on scores where it is not the usual one. */
-static inline int form_set_scale(const form_settings *s, cmha_model_config *c, double scale, char *error) {
-    double usual = 1 / sqrt((double)form_width(c));
-    if (!(scale > 0)) return text_fail(error, "%s: a factor of %g on scores", s->file, scale);
-    return fabs(scale - usual) <= 1e-15 * usual || form_set_number(s, c, "score_scale", scale, error);
 }
 
 /* Does llama.cpp scale the scores of this Gemma by the width of a head that the model would have without a
@@ -850,6 +912,7 @@ static inline char form_usual_kind(form f, size_t layer) {
     if (f == GEMMA2 || f == GGUF_GEMMA2) return layer % 2 ? 'g' : 'l';
     if (f == GEMMA3 || f == GGUF_GEMMA3) return (layer + 1) % 6 ? 'l' : 'g';
     if (f == SMOLLM3 || f == GGUF_SMOLLM3) return (layer + 1) % 4 ? 'g' : 'n';
+    if (f == GGUF_MODERNBERT) return layer % 3 ? 'l' : 'g';
     return 'g';
 }
 
@@ -1024,7 +1087,28 @@ static inline int form_json_rotary(form_settings *s, cmha_model_config *c, char 
     return s->in != NOMIC || form_json_nomic(s, c, error);
 }
 
-/* The kinds of layers, of which GGUF files say nothing. */
+/* Changes the usual kinds of layers to those of a GGUF file's pattern: of how many layers one sees all (the
+   first; of Gemma the last), or flags of those that slide. */
+static inline int form_gguf_pattern(const form_settings *s, const cmha_model_config *c, char *letters,
+                                    char *error) {
+    const form_entry *pattern = form_find(s, "attention.sliding_window_pattern");
+    const gguf_value *v = pattern ? pattern->value : NULL;
+    size_t n = c->n_layers, every, seeing;
+    double x = 0;
+    if (!v) return 1;
+    if (v->type == GGUF_ARRAY ? v->count != n || v->of != GGUF_BOOL : pattern->kind != 'n')
+        return text_fail(error, "%s: %s is not understood", s->file, pattern->key);
+    if (v->type != GGUF_ARRAY && !gguf_element(v, 0, &x)) return text_fail(error, "%s: no number", s->file);
+    every = x >= 1 && x <= (double)n ? (size_t)x : n + 1;
+    seeing = s->in == GGUF_MODERNBERT && x >= 1 ? 0 : every - 1;
+    for (size_t i = 0; i < n; i++) {
+        if (v->type == GGUF_ARRAY && gguf_element(v, i, &x)) letters[i] = x > 0 ? 'l' : 'g';
+        else letters[i] = i % every == seeing ? 'g' : 'l';
+    }
+    return 1;
+}
+
+/* The kinds of layers, of which GGUF files say little. */
 static inline int form_gguf_kinds(const form_settings *s, cmha_model_config *c, char *error) {
     double usual = s->in == GGUF_GEMMA2 ? 4096 : 0;
     double window = form_number(s, "attention.sliding_window", usual);
@@ -1035,8 +1119,12 @@ static inline int form_gguf_kinds(const form_settings *s, cmha_model_config *c, 
         letters[i] = form_usual_kind(s->in, i);
         if (s->in == GGUF_PHI3) letters[i] = window > 0 ? 'l' : 'g';
     }
-    if (s->in == GGUF_GEMMA3) c->local_base = 10000;
-    done = form_set_kinds(s, c, letters, window, error);
+    done = form_gguf_pattern(s, c, letters, error);
+    if (s->in == GGUF_MODERNBERT) {
+        if (!(window > 0)) memset(letters, 'g', c->n_layers);
+        window = floor(window / 2) + 1; /* a whole one, ours what is seen to a side */
+    }
+    done = done && form_set_kinds(s, c, letters, window, error);
     free(letters);
     return done;
 }
@@ -1048,7 +1136,9 @@ static inline int form_gguf_rotary(const form_settings *s, cmha_model_config *c,
     double turned = form_number(s, "rope.dimension_count", d);
     double length = form_number(s, "rope.scaling.original_context_length", (double)c->max_positions);
     form_rope r = {form_text(s, "rope.scaling.type", "none"), form_number(s, "rope.scaling.factor", 1),
-                   length, 32, 1, 0};
+                   length, form_number(s, "rope.scaling.yarn_beta_fast", 32),
+                   form_number(s, "rope.scaling.yarn_beta_slow", 1),
+                   form_number(s, "rope.scaling.yarn_attn_factor", 0)};
     if (form_number(s, "attention.value_length", per_head) != d)
         return text_fail(error, "%s: keys and values of different widths", s->file);
     if (d != per_head && !form_set_number(s, c, "d_head", d, error)) return 0;
@@ -1056,6 +1146,7 @@ static inline int form_gguf_rotary(const form_settings *s, cmha_model_config *c,
     c->layout = form_layout(s->in);
     if (!strcmp(s->name, "qwen2")) c->layout = CMHA_LAYOUT_HALF;
     if (IN(s->in) & (IN_GGUF_GEMMA | IN(GGUF_GRANITE)) && !form_read_factors(s, c, error)) return 0;
+    if (s->in == GGUF_MODERNBERT && c->local_base >= c->base && c->local_base <= c->base) c->local_base = 0;
     if (!form_gguf_kinds(s, c, error)) return 0;
     if (!r.type || !strcmp(r.type, "llama3"))
         return text_fail(error, "%s: rope.scaling.type is not understood", s->file);
@@ -1198,19 +1289,17 @@ static inline int form_read_gguf(form_settings *s, cmha_context *context, const 
 
 /* Can the layers' kinds be told in that form? */
 static inline int form_holds_kinds(const cmha_model_config *c, form f, char *error) {
-    form_bits usual = IN_GGUF_GEMMA | IN(GGUF_SMOLLM3);
+    form_bits usual = IN_GGUF_GEMMA | IN(GGUF_SMOLLM3), in_turns = IN(MODERNBERT) | IN(GGUF_MODERNBERT);
     int listed = IN(f) & (IN(QWEN3) | IN_GEMMA) || (f == LLAMA && c->qkv_bias && !c->attention_bias);
     if (!form_row(f, "layer_kinds") && !listed) return 1;
     for (size_t i = 0; i < c->n_layers; i++) {
         char kind = form_kind(c, i), must = IN(f) & usual ? form_usual_kind(f, i) : kind;
         if (IN(f) & IN_GGUF_GEMMA && !c->window && kind == 'g' && must == 'g') continue;
-        int other = kind != must || (f == MODERNBERT && !form_every(c));
+        int other = kind != must || (IN(f) & in_turns && !form_every(c));
         if (other || kind == (f == SMOLLM3 || f == GGUF_SMOLLM3 ? 'l' : 'n'))
             return text_fail(error, "layer_kinds = %s has no form there", c->layer_kinds);
     }
-    if (f == GGUF_GEMMA3 && (c->local_base < 10000 || c->local_base > 10000))
-        return text_fail(error, "local_base = %g has no form there, only 10000 has", c->local_base);
-    if (f == GEMMA3 && c->window && !(c->local_base > 0))
+    if ((f == GEMMA3 || f == GGUF_GEMMA3) && c->window && !(c->local_base > 0))
         return text_fail(error, "local_base = 0 has no form there");
     return 1;
 }
@@ -1262,8 +1351,24 @@ static inline size_t form_misfits(const cmha_model_config *c, form f, char *erro
     return n;
 }
 
+/* Are YaRN's bounds those of its paper? */
+static inline int form_usual_ramp(const cmha_model_config *c) {
+    return fabs(c->rope_fast - 32) < 1e-9 && fabs(c->rope_slow - 1) < 1e-9;
+}
+
+/* llama.cpp's programs of these have no biases of attention, or only of queries, keys and values. */
+static inline int form_holds_biases(const cmha_model_config *c, form f, char *error) {
+    form_bits none = IN(GGUF_QWEN3) | IN(GGUF_OLMO2) | IN_GGUF_GEMMA;
+    form_bits some = none | IN(GGUF_SMOLLM3) | IN(GGUF_STABLELM);
+    if (IN(f) & some && c->attention_bias)
+        return text_fail(error, "attention_bias = 1 has no form there, only 0 has");
+    return !(IN(f) & none && c->qkv_bias) || text_fail(error, "qkv_bias = 1 has no form there, only 0 has");
+}
+
 /* Can a model be told in that form? */
 static inline int form_holds(const cmha_model_config *c, form f, char *error) {
+    /* of which llama.cpp takes no heads that are together wider or narrower than the model */
+    form_bits square = IN(GGUF_PHI2) | IN(GGUF_NEOX) | IN(GGUF_MODERNBERT) | IN(GGUF_NOMIC);
     if (form_misfits(c, f, error)) return 0;
     if (!form_has_word(c, f, "activation", error) || !form_has_word(c, f, "parallel", error) ||
         !form_has_word(c, f, "norm", error))
@@ -1271,6 +1376,11 @@ static inline int form_holds(const cmha_model_config *c, form f, char *error) {
     if (f == NOMIC && c->d_ff % NOMIC_BLOCK)
         return text_fail(error, "d_ff = %zu has no form there, only multiples of %d have", c->d_ff,
                          NOMIC_BLOCK);
+    if (!form_holds_biases(c, f, error)) return 0;
+    if (IN(f) & square && c->d_head * c->n_heads != (c->d_head ? c->d_model : 0))
+        return text_fail(error, "d_head = %zu has no form there", c->d_head);
+    if (f == GGUF_MODERNBERT && c->rope_scaling)
+        return text_fail(error, "rope_scaling has no form there");
     if (f == MODERNBERT && c->head_bias && !c->head_transform)
         return text_fail(error, "head_bias = 1 has no form there without head_transform");
     if (IN(f) & IN_BERTS && !c->token_types) return text_fail(error, "token_types = 0 has no form there");
@@ -1278,6 +1388,9 @@ static inline int form_holds(const cmha_model_config *c, form f, char *error) {
         return text_fail(error, "rope_scaling = ntk has no form there");
     if (c->rope_scaling == CMHA_ROPE_SCALING_YARN && c->rope_ramp)
         return text_fail(error, "rope_ramp = rotations has no form there");
+    if (c->rope_scaling == CMHA_ROPE_SCALING_YARN && IN(f) & IN_GGUF && !form_usual_ramp(c))
+        return text_fail(error, "rope_fast = %g, rope_slow = %g have no form there, only 32 and 1 have",
+                         c->rope_fast, c->rope_slow); /* llama.cpp reads no others */
     if (c->rope_scaling == CMHA_ROPE_SCALING_LLAMA3 && IN(f) & IN_GGUF && !form_row(f, "frequency"))
         return text_fail(error, "rope_scaling = llama3 has no form there");
     if (c->frequency) return text_fail(error, "frequencies of its own have no form there");
@@ -1511,17 +1624,31 @@ static inline void form_tell_gguf(void *to, const char *key, cmha_field_type typ
     else gguf_put_whole(w->to, name, (uint32_t)strtoul(value, NULL, 10));
 }
 
+static inline void form_tell_size(form_gguf *w, const char *key, size_t x) {
+    form_tell_number(form_tell_gguf, w, key, CMHA_FIELD_SIZE, (double)x);
+}
+
+/* The window, and which layers have it. */
+static inline void form_gguf_window(const cmha_model_config *c, form f, form_gguf *w) {
+    if (!c->window && f != GGUF_PHI3) return;
+    form_tell_size(w, "attention.sliding_window", f == GGUF_MODERNBERT ? 2 * (c->window - 1) : c->window);
+    if (f == GGUF_MODERNBERT) form_tell_size(w, "attention.sliding_window_pattern", form_every(c));
+}
+
 /* The values of a GGUF file of a model that form_holds. */
 static inline void form_write_gguf(const cmha_model_config *c, form f, gguf_writer *to) {
     form_gguf w = {to, form_class_of(f)->type};
     double scale = c->score_scale > 0 ? c->score_scale : 1 / sqrt((double)form_width(c));
     gguf_put_text(to, "general.architecture", w.type, strlen(w.type));
     form_fields(c, f, form_tell_gguf, &w);
-    form_tell_number(form_tell_gguf, &w, "rope.dimension_count", CMHA_FIELD_SIZE, (double)form_turned(c));
-    form_tell_number(form_tell_gguf, &w, "attention.key_length", CMHA_FIELD_SIZE, (double)form_width(c));
-    form_tell_number(form_tell_gguf, &w, "attention.value_length", CMHA_FIELD_SIZE, (double)form_width(c));
-    if (c->window || f == GGUF_PHI3)
-        form_tell_number(form_tell_gguf, &w, "attention.sliding_window", CMHA_FIELD_SIZE, (double)c->window);
+    if (IN(f) & IN_GGUF_ENCODERS) form_tell_gguf(&w, "attention.causal", CMHA_FIELD_FLAG, "0");
+    if (IN(f) & IN_GGUF_POST) /* llama.cpp asks for one or more */
+        gguf_put_whole(to, "tokenizer.ggml.token_type_count", c->token_types ? (uint32_t)c->token_types : 1);
+    if (!(IN(f) & IN_GGUF_ROTARY)) return;
+    form_tell_size(&w, "rope.dimension_count", form_turned(c));
+    form_tell_size(&w, "attention.key_length", form_width(c));
+    form_tell_size(&w, "attention.value_length", form_width(c));
+    form_gguf_window(c, f, &w);
     if (f == GGUF_GRANITE) {
         form_tell_number(form_tell_gguf, &w, "attention.scale", CMHA_FIELD_REAL, scale);
         form_tell_number(form_tell_gguf, &w, "logit_scale", CMHA_FIELD_REAL, 1 / c->head_scale);
@@ -1551,7 +1678,6 @@ static inline form form_by_name(cmha_model_config *c, const char *name, int gguf
         form f = form_classes[i].in;
         cmha_model_config there = *c;
         if ((form_classes[i].architectures == NULL) != gguf || strcmp(form_classes[i].type, name)) continue;
-        if (f == GGUF_GPT2 || f == GGUF_BERT) break;
         form_set_norms(&there, f);
         if (!form_holds(&there, f, error)) return OURS;
         *c = there;
@@ -1569,7 +1695,7 @@ static inline form form_fitting(cmha_model_config *c, int gguf, char *error) {
     for (size_t i = 0; i < FORM_CLASSES; i++) {
         form f = form_classes[i].in;
         cmha_model_config there = *c;
-        if ((form_classes[i].architectures == NULL) != gguf || f == GGUF_GPT2 || f == GGUF_BERT) continue;
+        if ((form_classes[i].architectures == NULL) != gguf) continue;
         if (f == PHI3 || f == GGUF_PHI3) continue; /* only by name: Llama's and Mistral's, joined otherwise */
         form_set_norms(&there, f);
         size_t misfits = form_misfits(&there, f, line);

@@ -26,6 +26,8 @@ static const struct peft_key { const char *key; peft_use use; } peft_keys[] = {
     {"use_dora", PEFT_NONE}, {"use_qalora", PEFT_NONE}, {"lora_bias", PEFT_NONE},
     {"layer_replication", PEFT_NONE}, {"loftq_config", PEFT_NONE}, {"eva_config", PEFT_NONE},
     {"corda_config", PEFT_NONE}, {"lora_ga_config", PEFT_NONE}, {"arrow_config", PEFT_NONE},
+    {"kasa_config", PEFT_NONE}, {"monteclora_config", PEFT_NONE}, {"velora_config", PEFT_NONE},
+    {"use_bdlora", PEFT_NONE},
     {"target_parameters", PEFT_NONE}, {"trainable_token_indices", PEFT_NONE},
     {"alora_invocation_tokens", PEFT_NONE}, {"megatron_config", PEFT_NONE},
     {"base_model_name_or_path", PEFT_ANY}, {"auto_mapping", PEFT_ANY}, {"exclude_modules", PEFT_ANY},

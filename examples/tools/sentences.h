@@ -21,7 +21,9 @@ static inline sentences_pool sentences_pool_named(const char *name) {
 typedef struct sentences {
     cmha_model model;
     codec words;
-    size_t length; /* most tokens of a sentence */
+    size_t length;  /* most tokens of a sentence */
+    float *weights; /* of tokens in a mean [vocabulary]; NULL: all alike */
+    float *centre;  /* what is taken off a vector [d_model], or NULL */
 } sentences;
 
 /* Opens the model at `path` and its tokenizer, or the one given; of an encoder with [CLS], [SEP], [MASK]. */
@@ -40,6 +42,7 @@ static inline void sentences_open(sentences *s, const char *path, const char *gi
 
 static inline void sentences_close(sentences *s) {
     codec_close(&s->words), cmha_model_close(&s->model);
+    free(s->weights), free(s->centre);
 }
 
 /* Appends a sentence as the model reads it, [CLS] .. [SEP] or as texts begin, in at most s->length tokens. */
@@ -54,15 +57,43 @@ static inline void sentences_put(const sentences *s, text_slice text, codec_ids 
     if (ids->n - first > s->length) ids->n = first + s->length;
 }
 
-/* The vector of a sentence from its states [n, width], scaled to length 1 unless `raw`. */
-static inline void sentences_pooled(const cmha_real *states, size_t n, size_t width, sentences_pool pool,
-                                    int raw, float *vector) {
+/* Weighs tokens by how few of the lines of a text they are in: the logarithm of (1 + lines) / (1 + those). */
+static inline void sentences_weigh(sentences *s, const char *path) {
+    const size_t vocabulary = s->model.config.vocabulary;
+    size_t bytes, lines = 0;
+    char *text;
+    codec_ids ids = {NULL, 0, 0};
+    size_t *last = (size_t *)take(vocabulary, sizeof *last);
+    s->weights = (float *)take(vocabulary, sizeof *s->weights);
+    must(text_read(path, (size_t)1 << 31, &text, &bytes, failure));
+    for (const char *at = bytes ? text : NULL; at;) {
+        text_slice line = text_line(&at, text + bytes);
+        if (!line.n) continue;
+        lines++, ids.n = 0, sentences_put(s, line, &ids);
+        for (size_t i = 0; i < ids.n; i++) {
+            size_t id = (size_t)ids.at[i];
+            if (last[id] != lines) last[id] = lines, s->weights[id] += 1;
+        }
+    }
+    if (!lines) complain(1, path, " has no line to weigh tokens by");
+    for (size_t id = 0; id < vocabulary; id++)
+        s->weights[id] = (float)log((1 + (double)lines) / (1 + (double)s->weights[id]));
+    codec_ids_free(&ids), free(last), free(text);
+}
+
+/* The vector of a sentence from its states [n, width], scaled to length 1 unless `raw`. Its tokens count
+   alike in a mean, or by their weights. */
+static inline void sentences_pooled(const sentences *s, const cmha_real *states, const int32_t *ids, size_t n,
+                                    sentences_pool pool, int raw, float *vector) {
+    const size_t width = s->model.config.d_model;
     size_t from = pool == SENTENCES_LAST ? n - 1 : 0, to = pool == SENTENCES_CLS ? 1 : n;
-    double square = 0;
+    double square = 0, all = 0;
+    for (size_t i = from; i < to; i++) all += s->weights ? (double)s->weights[ids[i]] : 1;
     for (size_t j = 0; j < width; j++) {
         double sum = 0;
-        for (size_t i = from; i < to; i++) sum += (double)states[i * width + j];
-        sum /= (double)(to - from);
+        for (size_t i = from; i < to; i++)
+            sum += (double)states[i * width + j] * (s->weights ? (double)s->weights[ids[i]] : 1);
+        sum = sum / (all > 0 ? all : 1) - (s->centre ? (double)s->centre[j] : 0);
         square += sum * sum, vector[j] = (float)sum;
     }
     for (size_t j = 0; !raw && square > 0 && j < width; j++) vector[j] = (float)(vector[j] / sqrt(square));
@@ -121,11 +152,32 @@ static inline void sentences_vectors(sentences *s, const text_slice *texts, size
         cmha_tensor *states = cmha_model_states(&s->model, &tape, &b, NULL);
         if (!states) check(tape.status);
         for (size_t r = 0; r < rows; r++)
-            sentences_pooled(states->data + r * b.length * width, room.n[r], width, pool, raw,
-                             vectors + (first + r) * width);
+            sentences_pooled(s, states->data + r * b.length * width, room.ids + r * b.length, room.n[r], pool,
+                             raw, vectors + (first + r) * width);
         cmha_tape_reset(&tape);
     }
     cmha_tape_close(&tape), sentences_free_room(&room);
+}
+
+/* Takes from now on the mean vector of the first lines of a text off every vector: what all have in common
+   says nothing of one. */
+static inline void sentences_center(sentences *s, const char *path, size_t batch) {
+    enum { MOST = 10000 };
+    const size_t width = s->model.config.d_model;
+    size_t bytes, n = 0;
+    char *text;
+    text_slice *texts = (text_slice *)take(MOST, sizeof *texts);
+    float *centre = (float *)take(width, sizeof *centre), *x;
+    must(text_read(path, (size_t)1 << 31, &text, &bytes, failure));
+    for (const char *at = bytes ? text : NULL; at && n < MOST;) {
+        texts[n] = text_line(&at, text + bytes);
+        n += texts[n].n > 0;
+    }
+    x = (float *)take(times(n, width), sizeof *x);
+    sentences_vectors(s, texts, n, batch, SENTENCES_MEAN, 1, x);
+    for (size_t i = 0; i < n * width; i++) centre[i % width] += x[i] / (float)n;
+    s->centre = centre;
+    free(texts), free(text), free(x);
 }
 
 #endif

@@ -10,10 +10,14 @@
 #include "sentences.h"
 #include "metrics.h"
 
-enum { POOL, RAW, FORMAT, SIMILARITY, COLUMNS, LEARN, OUT, EPOCHS, LR, LENGTH, BATCH, TOKENIZER, SEED,
+enum { POOL, WEIGH, RAW, FORMAT, SIMILARITY, COLUMNS, LEARN, OUT, EPOCHS, LR, LENGTH, BATCH, TOKENIZER, SEED,
        THREADS, HELP, N_OPTIONS };
 static setting option[N_OPTIONS] = {
     {"--pool", "mean", "mean of the tokens' states, cls: that of the first, last: that of the last; mean"},
+    {"--weigh", NULL,
+     "a text: in a mean each token counts by how few of its lines it is in (the logarithm of\n"
+     "                   lines over those), and the mean vector of the lines is taken off: what\n"
+     "                   sentences have in common hardly counts"},
     {"--raw", NULL, "leave the vectors as long as they are; else each has length 1"},
     {"--format", "json", "json: a line [x, ..] for each, or npy: NumPy's, of floats [lines, d_model]; json"},
     {"--similarity", NULL,
@@ -134,14 +138,23 @@ static void compare(const char *path) {
 
 /* ---- Learning ---- */
 
+/* Fills in [batch, length, d_model] with the weights of tokens; returns it. */
+static cmha_real *weigh(const cmha_batch *b, cmha_real *weights) {
+    const size_t d = encoder.model.config.d_model;
+    for (size_t i = 0; i < b->batch * b->length * d; i++)
+        weights[i] = (cmha_real)encoder.weights[b->ids[i / d]];
+    return weights;
+}
+
 /* The mean squared distance of cosines of texts i and n + i from wanted [n]; recorded on the tape. `ones`
-   [d_model], `mean` [d_model]: 1 and 1/d_model. */
+   [d_model], `mean` [d_model]: 1 and 1/d_model; `weights`: room for those of tokens, or NULL. */
 static cmha_tensor *apart(cmha_tape *tape, const cmha_batch *b, cmha_real *ones, cmha_real *mean,
-                          const cmha_real *wanted) {
+                          cmha_real *weights, const cmha_real *wanted) {
     size_t n = b->batch / 2, d = encoder.model.config.d_model, row[2] = {d, 1};
     cmha_tensor *gain = cmha_tensor_wrap(tape, 1, row, ones, NULL);
     cmha_tensor *sum = cmha_tensor_wrap(tape, 2, row, mean, NULL);
     cmha_tensor *x = cmha_model_states(&encoder.model, tape, b, NULL);
+    if (weights) x = cmha_mul(tape, x, cmha_tensor_wrap(tape, 3, x->shape, weigh(b, weights), NULL));
     if (pool() == SENTENCES_MEAN) x = cmha_mean_tokens(tape, x, b->key_mask);
     else {
         size_t both[2] = {b->batch, d};
@@ -185,7 +198,8 @@ static void learn(const char *path) {
     text_slice *texts = take(2 * batch, sizeof *texts);
     size_t *order = take(p.t.rows, sizeof *order), n_seen = 0;
     cmha_real *wanted = take(batch, sizeof *wanted);
-    cmha_real *ones = take(d, sizeof *ones), *mean = take(d, sizeof *mean);
+    cmha_real *ones = take(d, sizeof *ones), *mean = take(d, sizeof *mean), *weights = NULL;
+    if (encoder.weights) weights = take(times(times(2 * batch, encoder.length), d), sizeof *weights);
     for (size_t i = 0; i < p.t.rows; i++) order[i] = i;
     for (size_t i = 0; i < d; i++) ones[i] = 1, mean[i] = 1 / (cmha_real)d;
     check(cmha_trainer_init(&trainer, &encoder.model, &config)), check(cmha_tape_init(&tape, &ctx, 1));
@@ -195,7 +209,7 @@ static void learn(const char *path) {
         size_t n = p.t.rows - at < batch ? p.t.rows - at : batch;
         gather_pairs(&p, order + at, n, texts, wanted);
         cmha_batch b = sentences_batch(&encoder, texts, 2 * n, &room);
-        cmha_tensor *x = apart(&tape, &b, ones, mean, wanted);
+        cmha_tensor *x = apart(&tape, &b, ones, mean, weights, wanted);
         check(cmha_tape_status(&tape)), check(cmha_tape_backward(&tape, x, 1));
         sum += (double)x->data[0] * (double)n, n_seen += n;
         check(cmha_trainer_apply(&trainer, NULL)), cmha_tape_reset(&tape);
@@ -207,7 +221,7 @@ static void learn(const char *path) {
     check(cmha_model_save(&encoder.model, option[OUT].value));
     must(codec_save(&encoder.words, option[OUT].value, failure));
     cmha_trainer_close(&trainer), cmha_tape_close(&tape), sentences_free_room(&room), close_pairs(&p);
-    free(texts), free(order), free(wanted), free(ones), free(mean);
+    free(texts), free(order), free(wanted), free(ones), free(mean), free(weights);
 }
 
 static int help(void) {
@@ -231,8 +245,11 @@ int main(int argc, char **argv) {
     if (encoder.model.config.position == CMHA_POSITION_LEARNED && length > encoder.model.config.max_positions)
         complain(2, "--length is beyond the positions of ", path);
     if (length) encoder.length = (size_t)length;
+    if (option[WEIGH].value && pool() != SENTENCES_MEAN) complain(2, "--weigh is for --pool mean", "");
+    if (option[WEIGH].value) sentences_weigh(&encoder, option[WEIGH].value);
     if (option[LEARN].value && pool() == SENTENCES_LAST) complain(2, "--learn is for --pool mean or cls", "");
     if (option[LEARN].value) learn(option[LEARN].value);
+    if (option[WEIGH].value) sentences_center(&encoder, option[WEIGH].value, 64);
     if (option[SIMILARITY].value) compare(option[SIMILARITY].value);
     else if (!option[LEARN].value) write_vectors();
     sentences_close(&encoder), cmha_context_close(&ctx);

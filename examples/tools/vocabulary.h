@@ -1,5 +1,5 @@
 /* vocabulary.h - a tokenizer (../tokenizer.h) as GGUF has it: the values tokenizer.ggml.*, of byte-level BPE
-   ("gpt2") and of BPE with byte fallback ("llama"). Include it after gguf.h. */
+   ("gpt2"), of BPE with byte fallback ("llama") and of BERT's WordPiece ("bert"). Include it after gguf.h. */
 #ifndef VOCABULARY_H
 #define VOCABULARY_H
 
@@ -31,6 +31,24 @@ static inline int vocabulary_type(const tokenizer *t, size_t id) {
     return t->flags[id] & TOKENIZER_ADDED ? VOCABULARY_OWN : VOCABULARY_NORMAL;
 }
 
+#define VOCABULARY_BLANK "\xE2\x96\x81"
+
+/* BERT's token: what begins a word has a sign for that, in place of ## before what does not. */
+static inline void vocabulary_put_piece(gguf_writer *w, const tokenizer *t, int32_t id,
+                                        tokenizer_bytes *text) {
+    size_t prefix = strlen(t->prefix), sign = strlen(VOCABULARY_BLANK);
+    int control = (t->flags[id] & TOKENIZER_SPECIAL) != 0;
+    if (!control && text->n > prefix && !memcmp(text->at, t->prefix, prefix)) {
+        gguf_put_string(w, &w->values, text->at + prefix, text->n - prefix);
+        return;
+    }
+    if (!control && tokenizer_put(text, VOCABULARY_BLANK, sign)) {
+        memmove(text->at + sign, text->at, text->n - sign);
+        memcpy(text->at, VOCABULARY_BLANK, sign);
+    }
+    gguf_put_string(w, &w->values, text->at, text->n);
+}
+
 /* A token as GGUF has it, where blanks of BPE with byte fallback are U+2581, as in SentencePiece; llama2.c's
    are blanks. */
 static inline int vocabulary_put_token(gguf_writer *w, const tokenizer *t, int32_t id,
@@ -39,10 +57,11 @@ static inline int vocabulary_put_token(gguf_writer *w, const tokenizer *t, int32
     int done = 1;
     text->n = 0;
     if (!tokenizer_put_written(text, t, id)) return 0;
+    if (t->kind == TOKENIZER_WORDPIECE) return vocabulary_put_piece(w, t, id, text), 1;
     memset(&marked, 0, sizeof marked);
     for (size_t i = 0; i < text->n && done; i++) {
         int blank = !t->byte_level && text->at[i] == ' ';
-        done = tokenizer_put(&marked, blank ? "\xE2\x96\x81" : text->at + i, blank ? 3 : 1);
+        done = tokenizer_put(&marked, blank ? VOCABULARY_BLANK : text->at + i, blank ? 3 : 1);
     }
     if (done) gguf_put_string(w, &w->values, marked.n ? marked.at : "", marked.n);
     free(marked.at);
@@ -104,15 +123,52 @@ static inline int vocabulary_has(const tokenizer_ids *ids, int32_t id) {
     return 0;
 }
 
+/* The special tokens, and which of them a text gets: an encoder's first one, such as [CLS], is GGUF's bos. */
+static inline void vocabulary_put_specials(gguf_writer *w, const tokenizer *t) {
+    int pieces = t->kind == TOKENIZER_WORDPIECE;
+    int32_t bos = t->before.n == 1 ? t->before.at[0] : t->bos;
+    int32_t eos = t->after.n == 1 ? t->after.at[0] : t->eos;
+    const struct { const char *key; int32_t id; } ids[] = {
+        {"tokenizer.ggml.bos_token_id", bos}, {"tokenizer.ggml.eos_token_id", eos},
+        {"tokenizer.ggml.unknown_token_id", t->unk}, {"tokenizer.ggml.padding_token_id", t->pad},
+        {"tokenizer.ggml.seperator_token_id", t->sep}, {"tokenizer.ggml.mask_token_id", t->mask}};
+    for (size_t i = 0; i < sizeof ids / sizeof *ids; i++)
+        if (ids[i].id >= 0) gguf_put_whole(w, ids[i].key, (uint32_t)ids[i].id);
+    gguf_put_flag(w, "tokenizer.ggml.add_bos_token", vocabulary_has(&t->before, bos));
+    /* "bert" ends with its separator, not with eos */
+    gguf_put_flag(w, "tokenizer.ggml.add_eos_token", !pieces && vocabulary_has(&t->after, eos));
+    if (t->sep >= 0) gguf_put_flag(w, "tokenizer.ggml.add_sep_token", vocabulary_has(&t->after, t->sep));
+}
+
+/* Does a WordPiece tokenizer split as BERT's does? That alone GGUF has. */
+static inline int vocabulary_is_bert(const tokenizer *t) {
+    return t->prefix && !strcmp(t->prefix, "##") && strstr(t->outline, "\"BertPreTokenizer\"") &&
+           strstr(t->outline, "\"BertNormalizer\"") && strstr(t->outline, "\"clean_text\":true") &&
+           strstr(t->outline, "\"handle_chinese_chars\":true");
+}
+
+/* BERT's tokens, and whether capitals and accents count. */
+static inline int vocabulary_put_bert(gguf_writer *w, const tokenizer *t, size_t size, char *error) {
+    int lower = strstr(t->outline, "\"lowercase\":true") != NULL;
+    int bare = strstr(t->outline, "\"strip_accents\":true") ? 1
+               : strstr(t->outline, "\"strip_accents\":false") ? 0 : lower;
+    if (!vocabulary_is_bert(t))
+        return tokenizer_fail(error, "a WordPiece tokenizer that splits unlike BERT's has no form in GGUF");
+    gguf_put_text(w, "tokenizer.ggml.model", "bert", 4);
+    gguf_put_flag(w, "tokenizer.ggml.normalizer.lowercase", lower);
+    gguf_put_flag(w, "tokenizer.ggml.normalizer.strip_accents", bare);
+    if (!vocabulary_put_tokens(w, t, size)) return tokenizer_no_memory(error);
+    vocabulary_put_specials(w, t);
+    return 1;
+}
+
 /* Puts a tokenizer among the values of a file, of a model with `size` tokens, t->size or more. */
 static inline int vocabulary_put(gguf_writer *w, const tokenizer *t, size_t size, char *error) {
-    const struct { const char *key; int32_t id; } ids[] = {
-        {"tokenizer.ggml.bos_token_id", t->bos}, {"tokenizer.ggml.eos_token_id", t->eos},
-        {"tokenizer.ggml.unknown_token_id", t->unk}, {"tokenizer.ggml.padding_token_id", t->pad}};
     const char *splits = t->byte_level ? vocabulary_splits(t) : "default";
     int prefixed = strstr(t->outline, "\"Prepend\"") || strstr(t->outline, "\"prepend_scheme\":\"always\"") ||
                    strstr(t->outline, "\"prepend_scheme\":\"first\"") ||
                    strstr(t->outline, "\"add_prefix_space\":true");
+    if (t->kind == TOKENIZER_WORDPIECE) return vocabulary_put_bert(w, t, size, error);
     if (t->kind != TOKENIZER_BPE || (!t->byte_level && !t->byte_fallback))
         return tokenizer_fail(error, "a tokenizer that is no BPE of bytes has no form in GGUF here");
     if (!splits) return tokenizer_fail(error, "GGUF has no name for the way this tokenizer splits texts");
@@ -120,10 +176,7 @@ static inline int vocabulary_put(gguf_writer *w, const tokenizer *t, size_t size
     gguf_put_text(w, "tokenizer.ggml.pre", splits, strlen(splits));
     if (!vocabulary_put_tokens(w, t, size) || !vocabulary_put_merges(w, t, size))
         return tokenizer_no_memory(error);
-    for (size_t i = 0; i < sizeof ids / sizeof *ids; i++)
-        if (ids[i].id >= 0) gguf_put_whole(w, ids[i].key, (uint32_t)ids[i].id);
-    gguf_put_flag(w, "tokenizer.ggml.add_bos_token", vocabulary_has(&t->before, t->bos));
-    gguf_put_flag(w, "tokenizer.ggml.add_eos_token", vocabulary_has(&t->after, t->eos));
+    vocabulary_put_specials(w, t);
     if (!t->byte_level) gguf_put_flag(w, "tokenizer.ggml.add_space_prefix", prefixed);
     return 1;
 }

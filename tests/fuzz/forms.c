@@ -10,6 +10,7 @@ static const char *const pieces[] = {
     "\"original_max_position_embeddings\":16}",
     "{\"rope_type\":\"yarn\",\"factor\":4.0,\"beta_fast\":32,\"beta_slow\":1,\"attention_factor\":1.2,"
     "\"mscale\":1.0,\"mscale_all_dim\":0.5,\"original_max_position_embeddings\":16}",
+    "{\"type\":\"longrope\",\"short_factor\":[1,1.5],\"long_factor\":[2,8],\"attention_factor\":1.1}",
     "{\"0\":\"no\",\"1\":\"yes\"}", "[\"LlamaForCausalLM\"]", "[\"BertForSequenceClassification\"]",
     "[\"sliding_attention\",\"full_attention\"]", "[\"q_proj\"]",
     "{\"full_attention\":{\"rope_type\":\"default\",\"rope_theta\":100},\"sliding_attention\":"
@@ -34,7 +35,13 @@ static const char *const words[] = {
     "init_lora_weights", "rank_pattern", "modernbert", "nomic_bert", "local_attention", "local_rope_theta",
     "global_rope_theta", "global_attn_every_n_layers", "norm_bias", "decoder_bias", "classifier_activation",
     "full_attention", "sliding_attention", "rotary_emb_fraction", "rotary_scaling_factor",
-    "max_trained_positions", "mlp_fc1_bias", "mlp_fc2_bias", "qkv_proj_bias", "swiglu", "geglu", NULL};
+    "max_trained_positions", "mlp_fc1_bias", "mlp_fc2_bias", "qkv_proj_bias", "swiglu", "geglu",
+    "modern-bert", "nomic-bert", "modern-bert.attention.sliding_window_pattern",
+    "modern-bert.rope.freq_base_swa",
+    "modern-bert.attention.sliding_window", "modern-bert.hidden_activation",
+    "nomic-bert.rope.dimension_count",
+    "gemma3.attention.sliding_window_pattern", "gemma3.rope.freq_base_swa",
+    "llama.rope.scaling.yarn_beta_fast", "llama.rope.scaling.yarn_attn_factor", NULL};
 
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t most, unsigned seed) {
     static const mutate_language language = {pieces, words, NULL};
@@ -70,6 +77,30 @@ static void adapters(const char *data, size_t size) {
     free(text);
 }
 
+/* What a GGUF file of these settings holds is read as the same settings. */
+static void again_as_gguf(const form_settings *s, const cmha_model_config *config) {
+    char error[TEXT_ERROR] = "", *bytes = NULL;
+    cmha_model_config again;
+    gguf_writer w;
+    gguf_file g;
+    form_settings t;
+    size_t n = 0;
+    FILE *file;
+    if (!form_holds(config, s->in, error)) {
+        NEED(*error && !strchr(error, '\n'));
+        return;
+    }
+    memset(&w, 0, sizeof w);
+    form_write_gguf(config, s->in, &w);
+    NEED((file = open_memstream(&bytes, &n)) != NULL && gguf_put_head(&w, file) && !fclose(file));
+    NEED(gguf_read(&g, (const unsigned char *)bytes, n, error));
+    if (form_read_gguf(&t, &fuzz_context, &g, &again, error)) {
+        again.layout = config->layout; /* Qwen2's is written as Llama's, whose pairs lie otherwise */
+        same(config, &again);
+    }
+    gguf_close(&g), free(bytes);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     char error[TEXT_ERROR] = "", *text = NULL;
@@ -81,6 +112,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (size > 4 && !memcmp(data, "GGUF", 4)) {
         if (!gguf_read(&g, data, size, error)) return 0;
         if (!form_read_gguf(&s, &fuzz_context, &g, &config, error)) NEED(*error && !strchr(error, '\n'));
+        else again_as_gguf(&s, &config);
         gguf_close(&g);
         return 0;
     }
@@ -90,7 +122,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     }
     NEED(cmha_config_check(&fuzz_context, cmha_model_table(), &config) == CMHA_OK);
     if (s.in == MODERNBERT) config.head_bias = 0; /* whether its head is there, tensors say */
-    if (form_holds(&config, s.in, error)) {
+    NEED(s.n_factors <= FORM_PAIRS);
+    if (!s.n_factors && form_holds(&config, s.in, error)) {
         NEED((text = form_write_json(&config, s.in, "float32")) != NULL);
         if (form_read_json(&t, &fuzz_context, text, strlen(text), &again, error)) same(&config, &again);
         free(text);

@@ -160,8 +160,10 @@ VOCABULARIES = {
     "t5": vocabulary("t5", PIECES, (T + "scores", F32, SCORES), (T + "token_type", I32, TYPES), *SPECIAL,
                      (T + "add_space_prefix", BOOL, True), (T + "remove_extra_whitespaces", BOOL, True)),
     "bert": vocabulary("bert", ["[PAD]", "[UNK]", "[CLS]", "[SEP]", BLANK + "a", "b", BLANK + "."]),
+    "bert-cased": vocabulary("bert", ["[UNK]", "<s>", "</s>", BLANK + "a", "b"], (T + "token_type", I32, [3, 3, 3, 1, 1]),
+                             (T + "normalizer.lowercase", BOOL, False), (T + "normalizer.strip_accents", BOOL, True)),
 }
-for pre in ("gpt-2", "llama-bpe", "qwen2", "gpt-4o", "starcoder"):
+for pre in ("gpt-2", "llama-bpe", "qwen2", "gpt-4o", "starcoder", "deepseek-v3", "exaone-moe"):
     VOCABULARIES[pre] = vocabulary("gpt2", ["a", "b", "\u0120", "ab", "\u0120ab", "<e>"], (T + "pre", TEXT, pre),
                                    (T + "merges", TEXT, ["a b", "\u0120 ab"]), (T + "token_type", I32, [1, 1, 1, 1, 1, 3]),
                                    (T + "bos_token_id", U32, 5), (T + "add_bos_token", BOOL, True))
@@ -172,13 +174,16 @@ zero = vocabulary("gpt2", ["a"], (T + "pre", TEXT, b"minerva-7b \0" + b"A" * 40)
 write("tokenizer", "gguf-hostile-pre", gguf(zero))
 
 
+def kind_of(x):
+    return TEXT if isinstance(x, str) else BOOL if isinstance(x, bool) else F32 if isinstance(x, float) else U32
+
+
 def settings(architecture, **values):
     common = dict(embedding_length=8, block_count=1, feed_forward_length=16, context_length=32, vocab_size=10)
     common["attention.head_count"] = 2
     common.update({key.replace("__", "."): x for key, x in values.items()})
     return [("general.architecture", TEXT, architecture)] + [
-        (architecture + "." + key, TEXT if isinstance(x, str) else BOOL if isinstance(x, bool) else F32 if isinstance(x, float) else U32, x)
-        for key, x in common.items()]
+        (architecture + "." + key, kind_of(x[0] if isinstance(x, list) else x), x) for key, x in common.items()]
 
 
 FORMS = {
@@ -198,6 +203,15 @@ for name, of in {"qwen3": {}, "gemma2": {"attn_logit_softcapping": 50.0, "attent
                                      rope__freq_base=10000.0, **of)
 for name, of in {"stablelm": {"use_parallel_residual": True}, "gptneox": {"use_parallel_residual": False}, "phi2": {}}.items():
     FORMS["gguf-" + name] = settings(name, attention__layer_norm_epsilon=1e-5, rope__dimension_count=2, **of)
+ENCODER = dict(attention__layer_norm_epsilon=1e-5, attention__causal=False, rope__freq_base=1000.0)
+FORMS["gguf-nomic-bert"] = settings("nomic-bert", **ENCODER)
+MODERN = dict(ENCODER, hidden_activation="silu", rope__freq_base_swa=100.0, attention__sliding_window=6)
+FORMS["gguf-modern-bert"] = settings("modern-bert", **dict(MODERN, block_count=4, attention__sliding_window_pattern=3))
+FORMS["gguf-modern-bert-flags"] = settings("modern-bert", **dict(MODERN, block_count=3, attention__sliding_window_pattern=[True, True, False]))
+FORMS["gguf-gemma3-pattern"] = settings("gemma3", block_count=4, attention__layer_norm_rms_epsilon=1e-6, attention__sliding_window=4,
+                                        attention__sliding_window_pattern=2, rope__freq_base_swa=500.0)
+FORMS["gguf-yarn-bounds"] = FORMS["gguf-yarn"] + [("llama.rope.scaling.yarn_" + key, F32, x) for key, x in
+                                                  (("beta_fast", 16.0), ("beta_slow", 2.0), ("attn_factor", 1.5), ("ext_factor", 1.0))]
 for name, values in FORMS.items():
     write("forms", name, gguf(values))
 
