@@ -1773,8 +1773,8 @@ typedef enum cmha_see {
     CMHA_SEE_PHASES, /* arg O, radians, of features (delta, b, position; phasors; elu + 1); dot: none */
     CMHA_SEE_NEXT /* `what` + this: of softmax(Im O); yang8: + 1, 2, 3 times this: of P_ri, P_ir, P_ii */
 } cmha_see;
-/* Shows a layer's head (numbered as wo reads them: plain, then Möbius; real, imaginary, mixed) -> out [batch,
-   queries, keys]. Errors: STATE (it has none). */
+/* Shows a layer's head (numbered as wo reads them: plain, then Möbius; real, imaginary, mixed) -> out
+   [batch, queries, keys]. Errors: STATE (it has none). */
 CMHA_DEF cmha_status cmha_model_attention(cmha_model *model, const cmha_batch *batch, size_t layer,
     size_t head, int what, cmha_real *out);
 /* Encodes documents for a knowledge base -> vectors [batch, d_model] of d_r = d_model / 2 complex features:
@@ -6336,7 +6336,6 @@ static cmha_status cmha__sublayer_backward(cmha_tape *tape, cmha_record *r) {
     return tape->status;
 }
 
-/* y = residual + gain * dropout(product + bias), row by row; y may be the product's own memory. */
 /* to [n] = gain * (x + bias) + base, both of which may be NULL. */
 CMHA__HOT(static, cmha__finish_row, (const cmha_real *x, const cmha_real *bias, const cmha_real *base,
         cmha_real gain, size_t n, cmha_real *to), (x, bias, base, gain, n, to)) {
@@ -6350,6 +6349,7 @@ CMHA__HOT(static, cmha__finish_row, (const cmha_real *x, const cmha_real *bias, 
         for (size_t i = 0; i < n; i++) to[i] = gain * x[i] + 0;
 }
 
+/* y = residual + gain * dropout(product + bias), row by row; y may be the product's own memory. */
 static void cmha__sublayer_finish(const cmha_tape *tape, const cmha__sublayer_saved *s, cmha_real *product,
         const cmha_tensor *bias, const cmha_tensor *residual, cmha_tensor *y) {
     const size_t T = cmha__rows(y), O = cmha__last(y);
@@ -7031,7 +7031,8 @@ typedef struct cmha__rotated {
 
 /* Rows to turn at a time, of n: a short one alone would leave most of a CPU waiting for its arc tangents. */
 static size_t cmha__rotated_rows(const cmha_rotate_args *a, size_t n) {
-    return cmha__min(n, a->P < CMHA__PAIRS / 4 ? CMHA__PAIRS / 4 / a->P : 1);
+    const size_t rows = CMHA__PAIRS / 4 / (a->P + !a->P);
+    return cmha__min(n, rows ? rows : 1);
 }
 
 #define CMHA__TURN ((cmha_real)6.283185307179586477)

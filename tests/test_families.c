@@ -200,8 +200,8 @@ static void decodes(const char *label, const cmha_model_config *config, int can)
     disturb(&model);
     CHECK_OK(cmha_model_logits(&model, &whole, full));
     CHECK(check_finite(full, 2 * N * V) && check_largest(full, 2 * N * V) > 0.1);
-    /* AVX-512 products moved a stacked Möbius model by 3.1e-4 */
-    tolerance = fmax(check_tolerance(1e-11, 5e-4), rounding(&model, &whole, full, 2 * N * V) / 4);
+    /* a stacked Möbius model moves by a third of it from chunk to chunk with AVX-512 */
+    tolerance = fmax(check_tolerance(1e-11, 3e-4), rounding(&model, &whole, full, 2 * N * V) / 2);
     CHECK_OK(cmha_cache_init(&cache, &model, 2, N, 0, NULL));
     for (i = 0; i < 4; i++) {
         off = chunks_against(&cache, ids, N, chunks[i], full);

@@ -210,6 +210,36 @@ static void beta_of_the_query_or_key(void) {
     CHECK_NEAR(by_query, sum, check_tolerance(1e-14, 2e-6));
 }
 
+/* Rows of few pairs turn together: each gets the bits that it gets alone, forward and backward. Without pairs
+   there is nothing to do. */
+static void rows_that_turn_together(void) {
+    enum { P = 3, N = 45 };
+    cmha_real x[N * 2 * P], g[N * 2 * P], y[N * 2 * P], alone[N * 2 * P], table[N * 2 * P], delta[P], b[P];
+    cmha_real dx[N * 2 * P] = {0}, dx_alone[N * 2 * P] = {0};
+    double omega[P] = {1, 0.5, 0.25}, ddelta[P] = {0}, ddelta_alone[P] = {0}, db[P] = {0}, db_alone[P] = {0};
+    cmha_rotate_args args;
+    size_t i;
+    memset(&args, 0, sizeof args);
+    for (i = 0; i < N * 2 * P; i++) x[i] = (cmha_real)check_random(), g[i] = (cmha_real)check_random();
+    for (i = 0; i < P; i++) delta[i] = (cmha_real)check_random(), b[i] = (cmha_real)check_random();
+    cmha_rotation_table(omega, P, N, 11, table);
+    args.P = P, args.delta = delta, args.b = b, args.rotation = table;
+    cmha_rotate_forward(&args, x, 2 * P, N, y, 2 * P);
+    cmha_rotate_backward(&args, x, 2 * P, N, g, 2 * P, dx, ddelta, db);
+    for (i = 0; i < N * 2 * P; i += 2 * P) {
+        args.rotation = table + i;
+        cmha_rotate_forward(&args, x + i, 2 * P, 1, alone + i, 2 * P);
+        cmha_rotate_backward(&args, x + i, 2 * P, 1, g + i, 2 * P, dx_alone + i, ddelta_alone, db_alone);
+    }
+    CHECK(!memcmp(y, alone, sizeof y) && !memcmp(dx, dx_alone, sizeof dx));
+    CHECK(!memcmp(ddelta, ddelta_alone, sizeof ddelta) && !memcmp(db, db_alone, sizeof db));
+    CHECK(ddelta[0] != 0 && db[0] != 0 && dx[0] != 0);
+    args.P = 0;
+    cmha_rotate_forward(&args, x, 2 * P, N, y, 2 * P);
+    cmha_rotate_backward(&args, x, 2 * P, N, g, 2 * P, dx, ddelta, db);
+    CHECK(!memcmp(y, alone, sizeof y) && !memcmp(dx, dx_alone, sizeof dx));
+}
+
 /* A clamp whose ends pass, or beta would never leave its first value, 0 */
 static void beta_at_its_bounds(void) {
     shape s = {1, 1, 1, 9, 9, 6, 6, CMHA_ATTENTION_POPE, CMHA_LAYOUT_INTERLEAVED, CMHA_SHARE_PER_HEAD,
@@ -951,7 +981,7 @@ int main(int argc, char **argv) {
     for (i = 0; i < 3; i++) layout_is_a_permutation(CMHA_ATTENTION_CMHA, (cmha_share)i);
     layout_is_a_permutation(CMHA_ATTENTION_ROPE, CMHA_SHARE_FIXED);
     layout_is_a_permutation(CMHA_ATTENTION_ROPEPP, CMHA_SHARE_FIXED);
-    pope_is_a_sum_of_cosines(), beta_of_the_query_or_key(), beta_at_its_bounds();
+    pope_is_a_sum_of_cosines(), beta_of_the_query_or_key(), rows_that_turn_together(), beta_at_its_bounds();
     ropepp_is_rope_twice(CMHA_LAYOUT_INTERLEAVED, 0), ropepp_is_rope_twice(CMHA_LAYOUT_HALF, 6);
     layout_of_a_model();
     decode_all(), decode_families(), decode_with_table();
