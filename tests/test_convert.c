@@ -591,6 +591,7 @@ static void put_counts(gguf_writer *w) {
 }
 static void put_every(gguf_writer *w) { gguf_put_whole(w, PATTERN, 0); }
 static void put_second(gguf_writer *w) { gguf_put_whole(w, PATTERN, 2); }
+static void put_narrow(gguf_writer *w) { gguf_put_whole(w, "modern-bert.attention.sliding_window", 1); }
 static void put_bounds(gguf_writer *w) {
     gguf_put_text(w, "llama.rope.scaling.type", "yarn", 4);
     gguf_put_real(w, "llama.rope.scaling.factor", 2);
@@ -625,6 +626,12 @@ static void gguf_modernbert(void) {
         CONVERT("%s %s", path_of("p"), path_of("b"));
         b = config_of(path_of("b"));
         CHECK_THAT(!strcmp(b.layer_kinds, patterns[i].kinds) && b.window == 4, "%s", b.layer_kinds);
+    }
+    with_value(path_of("g"), path_of("p"), "modern-bert.attention.sliding_window", put_narrow);
+    for (int round = 0; round < 2; round++) { /* a token that sees itself alone stays so */
+        CONVERT("%s %s", path_of("p"), path_of("b"));
+        CHECK(config_of(path_of("b")).window == 1);
+        CONVERT("--to gguf %s %s", path_of("b"), path_of("p"));
     }
     with_value(path_of("g"), path_of("p"), PATTERN, put_counts);
     refused("none", "sliding_window_pattern is not understood", path_of("p"));
@@ -763,6 +770,8 @@ static void settings(void) {
         {"gemma2", "\"query_pre_attn_scalar\": 9", "\"query_pre_attn_scalar\": 0", "score_scale"},
         {"gemma2", "gelu_pytorch_tanh\",\n \"max", "silu\",\n \"max", "hidden_act"},
         {"gemma3", "\"sliding_window\": 4", "\"sliding_window\": 0", "no window is given"},
+        {"gemma3", "\"rope_local_base_freq\": 10000.0", "\"rope_local_base_freq\": 1e-40",
+         "local_base is less than 1"},
         {"granite", "\"logits_scaling\": 4.0", "\"logits_scaling\": 0", "logits are divided by 0"},
         {"stablelm", "\"qk_layernorm\": false", "\"qk_layernorm\": true", "qk_layernorm"},
         {"neox", "\"use_parallel_residual\": true", "\"use_parallel_residual\": \"x\"", "use_parallel"},

@@ -1630,8 +1630,10 @@ static inline void form_tell_size(form_gguf *w, const char *key, size_t x) {
 
 /* The window, and which layers have it. */
 static inline void form_gguf_window(const cmha_model_config *c, form f, form_gguf *w) {
-    if (!c->window && f != GGUF_PHI3) return;
-    form_tell_size(w, "attention.sliding_window", f == GGUF_MODERNBERT ? 2 * (c->window - 1) : c->window);
+    size_t window = c->window;
+    if (!window && f != GGUF_PHI3) return;
+    if (f == GGUF_MODERNBERT) window = window > 1 ? 2 * (window - 1) : 1; /* of both sides; 0 would be none */
+    form_tell_size(w, "attention.sliding_window", window);
     if (f == GGUF_MODERNBERT) form_tell_size(w, "attention.sliding_window_pattern", form_every(c));
 }
 
