@@ -238,7 +238,9 @@ typedef enum cmha_log_level { CMHA_LOG_INFO, CMHA_LOG_WARNING } cmha_log_level;
 typedef struct cmha_score cmha_score; /* a program's own kind of attention, see Attention */
 typedef struct cmha_optimiser cmha_optimiser; /* a program's own optimiser, see Training */
 typedef struct cmha_context_config {
-    int threads; /* 0 = as many as OpenMP offers; without OpenMP always 1 */
+    /* 0 = as many as OpenMP offers; without OpenMP always 1. Beside other programs fewer work, where that is
+       faster; no bit depends on it. */
+    int threads;
     uint64_t seed; /* of initial parameters, dropout and batches; 0 is an ordinary seed */
     cmha_allocator allocator; /* zeroed = malloc and free */
     cmha_files files; /* zeroed = the system's; cmha_buffers(list) = files in memory */
@@ -378,6 +380,14 @@ typedef struct cmha_sharing {
     size_t left, begun; /* parameters whose sums have not begun; where those that have start */
     struct cmha_parameters *parameters;
 } cmha_sharing;
+/* Knows how many threads take least time for passes over `rows` rows. */
+typedef struct cmha_team {
+    size_t rows;
+    int threads; /* the best number so far */
+    int grows, wins; /* 1: a larger one is tried next; how often in a row it was faster */
+    size_t left, pause; /* passes until then; in all */
+    double mean; /* seconds of a pass with `threads` */
+} cmha_team;
 enum { CMHA_MAX_FREE = 32 };
 /* Records operations and walks them back. Allocates nothing after the first step. */
 struct cmha_tape {
@@ -392,6 +402,7 @@ struct cmha_tape {
     size_t section;
     struct cmha__probe *probe; /* of cmha_model_attention */
     cmha_sharing shared;
+    cmha_team team; /* of decoding and of cmha_model_gradient */
 };
 
 CMHA_DEF cmha_status cmha_tape_init(cmha_tape *tape, cmha_context *context, int recording);
@@ -2880,8 +2891,16 @@ static size_t cmha__cut(size_t n, int chunks, int c) {
    threads and n alone, so that sums kept for each are the same in every run. */
 #define CMHA__PRAGMA(x) _Pragma(#x)
 #ifdef _OPENMP
+/* How many threads share the chunks of the regions that this thread begins; 0 = one has one. */
+static int cmha__most;
+#pragma omp threadprivate(cmha__most)
+enum { CMHA__TEAM_PAUSE = 8, CMHA__TEAM_LONG = 512 }; /* passes until another number of threads is tried */
+static int cmha__members(int threads, size_t n) {
+    int chunks = cmha__chunks(threads, n);
+    return cmha__most && cmha__most < chunks ? cmha__most : chunks;
+}
 #define CMHA__PARALLEL(threads, n) \
-    CMHA__PRAGMA(omp parallel for num_threads(cmha__chunks(threads, n)) if (cmha__chunks(threads, n) > 1))
+    CMHA__PRAGMA(omp parallel for num_threads(cmha__members(threads, n)) if (cmha__members(threads, n) > 1))
 #else
 #define CMHA__PARALLEL(threads, n)
 #endif
@@ -4763,6 +4782,48 @@ CMHA_DEF cmha_tensor *cmha_tape_fail(cmha_tape *tape, cmha_status status, const 
 }
 
 static int cmha__dry(const cmha_tape *tape) { return tape->memory.measuring; }
+
+#ifdef _OPENMP
+/* Begin and end a pass by as many threads as take least time. Beside other programs that can be one: a token
+   has some 40 regions, and each ends with the slowest thread, which may wait for its turn. Now and then half
+   or twice as many are tried, the less often the longer nothing changes; what wins twice stays. The chunks do
+   not change, and so no bit. */
+static double cmha__team_begin(cmha_tape *tape, size_t rows) {
+    cmha_team *t = &tape->team;
+    const int all = tape->context->threads;
+    if (t->rows != rows) {
+        const cmha_team whole = {rows, all, 0, 0, CMHA__TEAM_PAUSE, CMHA__TEAM_PAUSE, 0};
+        *t = whole;
+    }
+    if (t->threads == 1 || t->threads == all) t->grows = t->threads == 1;
+    cmha__most = cmha__dry(tape) ? 0 : t->threads;
+    if (cmha__most && !t->left) cmha__most = t->grows ? 2 * t->threads : (t->threads + 1) / 2;
+    if (cmha__most > all) cmha__most = all;
+    return omp_get_wtime();
+}
+static void cmha__team_end(cmha_tape *tape, double start) {
+    cmha_team *t = &tape->team;
+    const double seconds = omp_get_wtime() - start;
+    const int tried = cmha__most, fresh = t->pause == CMHA__TEAM_PAUSE && t->left + 2 > t->pause;
+    cmha__most = 0;
+    if (!tried) return;
+    if (t->left) {
+        t->mean += (seconds - t->mean) / (fresh ? 1 : 8); /* the first pass may have cold caches */
+        t->left--;
+        return;
+    }
+    t->wins = seconds < 0.9 * t->mean ? t->wins + 1 : 0;
+    if (t->wins == 1) return; /* once more */
+    if (t->wins) t->threads = tried;
+    else t->grows = !t->grows;
+    t->pause = t->wins ? CMHA__TEAM_PAUSE : cmha__min(4 * t->pause, CMHA__TEAM_LONG);
+    t->left = t->pause;
+    t->wins = 0;
+}
+#else
+#define cmha__team_begin(tape, rows) 0.0
+#define cmha__team_end(tape, start) ((void)(start))
+#endif
 
 CMHA_DEF int cmha_tape_measures(const cmha_tape *tape) { return tape && cmha__dry(tape); }
 
@@ -14539,6 +14600,7 @@ CMHA_FIT cmha_status cmha_model_gradient(cmha_model *model, const cmha_batch *ba
     if (!status) status = cmha__need_grad(&model->parameters);
     if (status) return status;
     cmha_tape *tape = &model->tape;
+    const double start = cmha__team_begin(tape, batch->batch * batch->length);
     cmha_tensor *objective = cmha__objective(model, batch, (cmha_real)weight, &extra);
     cmha_tensor *total = extra ? cmha_add(tape, objective, extra) : objective;
     status = tape->status;
@@ -14556,8 +14618,9 @@ CMHA_FIT cmha_status cmha_model_gradient(cmha_model *model, const cmha_batch *ba
         s->left = s->parameters->count;
         s->begun = s->parameters->learning;
     }
-    if (status) return status;
-    return cmha_tape_backward(tape, total, (cmha_real)weight);
+    if (!status) status = cmha_tape_backward(tape, total, (cmha_real)weight);
+    cmha__team_end(tape, start);
+    return status;
 }
 
 CMHA_FIT cmha_status cmha_model_training_loss(cmha_model *model, const cmha_batch *batch, uint64_t key,
@@ -15592,7 +15655,9 @@ static cmha_status cmha__cache_read(cmha_cache *cache, const cmha_batch *from, s
         cmha_batch staged = cmha__cache_batch(cache, half, part);
         cmha__copy_positions(cache, from, at, part, half, part);
         cmha_tape_reset(&cache->tape);
+        const double start = part <= CMHA__FEW_ROWS ? cmha__team_begin(&cache->tape, cache->batch * part) : 0;
         cmha_tensor *x = cmha__cache_pass(cache, &cache->tape, &staged, out && part == n);
+        cmha__team_end(&cache->tape, start);
         if (!x) return cache->tape.status;
         if (out && part == n) memcpy(out, x->data, x->size * sizeof *out);
         if (!cache->endless) cmha__copy_positions(cache, &staged, 0, part, cache->length, cache->capacity);

@@ -212,6 +212,77 @@ static void shared_model(const char *kind) {
     cmha_model_close(&model), cmha_context_close(&context);
 }
 
+/* Losses and logits of a model whose passes have four chunks and 1 .. 4 threads in turn, or as many as they
+   like. */
+static uint64_t digest_of_teams(const char *kind, int in_turn) {
+    uint64_t d = 0xcbf29ce484222325u;
+    cmha_context context;
+    cmha_model_config m;
+    cmha_model model;
+    cmha_cache cache;
+    cmha_real logits[VOCABULARY];
+    cmha_batch batch = {stream, stream + 1, NULL, 3, 16, NULL, NULL, NULL, NULL, NULL};
+    double loss = 0;
+    check_context(&context, 4, 3);
+    m = config_of(&context, kind);
+    if (!CHECK_THAT(!cmha_model_init(&model, &context, &m), "%s: %s", kind, cmha_error(&context))) return 0;
+    for (int i = 0; i < 8; i++) {
+        if (in_turn) model.tape.team.threads = 1 + i % 4;
+        CHECK_OK(cmha_model_gradient(&model, &batch, 1, 7, &loss));
+        d = digest(d, &loss, sizeof loss);
+        d = digest(d, model.parameters.grad, model.parameters.learning * sizeof *model.parameters.grad);
+    }
+    CHECK_OK(cmha_cache_init(&cache, &model, 1, TOKENS, 0, NULL));
+    for (int i = 0; i < TOKENS; i++) {
+        if (in_turn) cache.tape.team.threads = 1 + i % 4;
+        CHECK_OK(cmha_cache_append(&cache, stream + i, 1, logits));
+        d = digest(d, logits, sizeof logits);
+    }
+    cmha_cache_close(&cache), cmha_model_close(&model), cmha_context_close(&context);
+    return d;
+}
+
+/* The number of threads follows the time of passes: what was faster twice stays, then it is tried rarely. */
+static void teams(void) {
+    cmha_context context;
+    cmha_model_config m;
+    cmha_model model;
+    cmha_cache cache;
+    cmha_team *team = &cache.tape.team;
+    for (size_t i = 0; i < KINDS; i++)
+        CHECK_THAT(digest_of_teams(kinds[i], 1) == digest_of_teams(kinds[i], 0), "%s: bits", kinds[i]);
+    check_context(&context, 4, 3);
+    m = config_of(&context, "cmha");
+    CHECK_OK(cmha_model_init(&model, &context, &m));
+    CHECK_OK(cmha_cache_init(&cache, &model, 1, 64, 0, NULL));
+    CHECK_OK(cmha_cache_append(&cache, stream, 1, NULL));
+    if (context.threads == 4) {
+        const int fall[] = {4, 2, 2, 1}, rise[] = {1, 2, 2, 4};
+        CHECK(team->rows == 1 && team->threads == 4 && team->mean > 0 && team->left == 7 && team->pause == 8);
+        for (int i = 0; i < 4; i++) { /* whatever is tried is faster than a pass of 1,000 s */
+            team->left = 0, team->mean = 1000, team->grows = 0;
+            CHECK_OK(cmha_cache_append(&cache, stream, 1, NULL));
+            CHECK_THAT(team->threads == fall[i], "fall %d: %d threads", i, team->threads);
+        }
+        for (int i = 0; i < 4; i++) {
+            team->left = 0, team->mean = 1000, team->grows = 1;
+            CHECK_OK(cmha_cache_append(&cache, stream, 1, NULL));
+            CHECK_THAT(team->threads == rise[i], "rise %d: %d threads", i, team->threads);
+        }
+        for (int i = 0; i < 5; i++) { /* none is faster than one of no time */
+            team->left = 0, team->mean = 0;
+            CHECK_OK(cmha_cache_append(&cache, stream, 1, NULL));
+            CHECK_THAT(team->threads == 4 && team->left == team->pause, "%d threads", team->threads);
+            CHECK_THAT(team->pause == (i < 3 ? (size_t)32 << 2 * i : 512), "pause %zu", team->pause);
+        }
+        CHECK_OK(cmha_cache_append(&cache, stream, 2, NULL)); /* other passes begin anew; prompts are let be */
+        CHECK(team->rows == 2 && team->pause == 8);
+        CHECK_OK(cmha_cache_append(&cache, stream, 9, NULL));
+        CHECK(team->rows == 2 && team->threads == 4);
+    } else printf("SKIP teams: no OpenMP\n");
+    cmha_cache_close(&cache), cmha_model_close(&model), cmha_context_close(&context);
+}
+
 /* The threads that this program, started anew with an OpenMP setting, sees after its restart. */
 static int threads_under(const char *program, const char *setting) {
     char command[1000];
@@ -245,6 +316,7 @@ int main(int argc, char **argv) {
     forks(); /* first, before any other thread */
     contexts_at_once();
     for (i = 0; i < KINDS; i++) shared_model(kinds[i]);
+    teams();
     cmha_context_close(&first);
     return check_end();
 }
