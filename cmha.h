@@ -3458,6 +3458,7 @@ typedef struct cmha__stored_rows {
 /* Rows and columns of a piece of a packed matrix. */
 #define CMHA__GROUP ((size_t)4)
 #define CMHA__BLOCK ((size_t)64)
+enum { CMHA__AHEAD = 8192 }; /* bytes from what is read to what is fetched */
 enum { CMHA__FEW_ROWS = 4 }; /* more of them, and a matrix product is faster than streaming */
 enum { CMHA__WHOLE_BLOCKS = 8 }; /* whose codes of 8 bits times numbers of 16 add up in 32 bits */
 
@@ -3787,10 +3788,11 @@ CMHA__INSIDE void CMHA__THIS(cmha__stream_rows)(cmha_storage storage, const cmha
     size_t line = plain ? 256 : storage == CMHA_STORAGE_BF16 ? 128 : 64; /* bytes of a block in its row */
     size_t row = plain ? p->I * sizeof(float) : line, block = plain ? line : 4 * line; /* to the next one */
     size_t group = plain ? 4 * row : cmha__blocks(p->I) * block;
-    size_t ahead = !plain ? 4096 : group <= 16384 ? group : 2048; /* the next group, or along the row */
+    size_t ahead = group <= 16384 ? group : 2048; /* of floats: the next group, or along the row */
     float x_last[CMHA__BLOCK] = {0}, w_last[4][CMHA__BLOCK] = {{0}}, product[4];
     const unsigned char *rows[4], *rows_last[4];
     CMHA__REALS sum[4];
+    if (!plain) ahead = CMHA__AHEAD;
     for (size_t o = lo / 4 * 4; o < hi; o += 4) {
         for (size_t r = 0; r < 4; r++) { /* the last group of floats may lack rows */
             rows[r] = weights + o / 4 * group + (plain && o + r >= p->O ? p->O - 1 - o : r) * row;
@@ -3878,6 +3880,27 @@ CMHA__INSIDE void CMHA__THIS(cmha__short_sums)(const CMHA__FLOATS *sum, float *y
     }
 }
 
+/* Adds to y [4] the sums of four vectors' lanes, whole numbers, and clears these. */
+CMHA__INSIDE void CMHA__THIS(cmha__whole_sums)(CMHA__INTS *sum, float *y) {
+    int32_t lanes[4][CMHA__SHORT_LANES];
+#if CMHA__SHORT_BYTES == 32 && (defined(CMHA__AGAIN) || defined(__AVX2__))
+    typedef int ints __attribute__((vector_size(32)));
+    ints half = __builtin_ia32_phaddd256((ints)sum[0], (ints)sum[1]);
+    ints rest = __builtin_ia32_phaddd256((ints)sum[2], (ints)sum[3]);
+    half = __builtin_ia32_phaddd256(half, rest); /* [2, row]: of the first and the last four lanes */
+    memcpy(lanes, &half, sizeof half);
+    for (int r = 0; r < 4; r++) y[r] += (float)(lanes[0][r] + lanes[0][4 + r]);
+#else
+    memcpy(lanes, sum, sizeof lanes);
+    for (int r = 0; r < 4; r++) {
+        int32_t total = 0;
+        for (int l = 0; l < CMHA__SHORT_LANES; l++) total += lanes[r][l];
+        y[r] += (float)total;
+    }
+#endif
+    memset(sum, 0, 4 * sizeof *sum);
+}
+
 /* y [4] = the products of a group of four rows of INT4 and a row of numbers; x_last: behind whole blocks. */
 CMHA__INSIDE void CMHA__THIS(cmha__four_bits)(const cmha_packed *p, const uint32_t *group, const float *x,
         const float *x_last, float *y) {
@@ -3888,7 +3911,7 @@ CMHA__INSIDE void CMHA__THIS(cmha__four_bits)(const cmha_packed *p, const uint32
     memset(sum, 0, sizeof sum);
     for (size_t b = 0; b < blocks; b++, group += 36) {
         const float *from = b < full ? x + b * CMHA__BLOCK : x_last;
-        for (int line = 0; line < 144; line += 64) __builtin_prefetch(group + 1024 + line / 4);
+        for (int line = 0; line < 144; line += 64) __builtin_prefetch(group + (CMHA__AHEAD + line) / 4);
         CMHA__THIS(cmha__four_scales)(group + 32, scale);
         CMHA__UNROLL for (int r = 0; r < 4; r++)
             CMHA__UNROLL for (int part = 0; part < 2; part++) {
@@ -3930,12 +3953,11 @@ CMHA__INSIDE void CMHA__THIS(cmha__rounded_group)(const int bits, const cmha_pac
     const size_t blocks = cmha__blocks(p->I);
     CMHA__FLOATS sum[4];
     CMHA__INTS whole[4];
-    int32_t lanes[CMHA__SHORT_LANES], total;
     float scale[8], of[4] = {0};
     memset(sum, 0, sizeof sum);
     memset(whole, 0, sizeof whole);
     for (size_t b = 0; b < blocks; b++, group += step, x += 32) {
-        for (int line = 0; line < 4 * step; line += 64) __builtin_prefetch(group + 1024 + line / 4);
+        for (int line = 0; line < 4 * step; line += 64) __builtin_prefetch(group + (CMHA__AHEAD + line) / 4);
         if (bits == 4) CMHA__THIS(cmha__four_scales)(group + 32, scale);
         CMHA__UNROLL for (int r = 0; r < 4; r++) {
             CMHA__INTS part[2] = {{0}, {0}};
@@ -3951,13 +3973,7 @@ CMHA__INSIDE void CMHA__THIS(cmha__rounded_group)(const int bits, const cmha_pac
                     sum[r] = sum[r] + __builtin_convertvector(part[i], CMHA__FLOATS) * scale[4 * i + r];
         }
         if (bits == 4 || (b % CMHA__WHOLE_BLOCKS != CMHA__WHOLE_BLOCKS - 1 && b + 1 < blocks)) continue;
-        for (int r = 0; r < 4; r++) {
-            memcpy(lanes, &whole[r], sizeof lanes);
-            total = 0;
-            for (int l = 0; l < CMHA__SHORT_LANES; l++) total += lanes[l];
-            of[r] += (float)total;
-        }
-        memset(whole, 0, sizeof whole);
+        CMHA__THIS(cmha__whole_sums)(whole, of);
     }
     if (bits == 8) memcpy(y, of, sizeof of);
     else CMHA__THIS(cmha__short_sums)(sum, y);
@@ -4111,7 +4127,7 @@ CMHA__INSIDE void CMHA__THIS(cmha__weighted_rows)(cmha_storage storage, int colu
     memset(lanes, 0, sizeof lanes);
     for (size_t r = 0; r < n; r++, rows += stride) {
         const uint32_t *words = (const uint32_t *)(const void *)rows;
-        for (int line = 0; line < bytes; line += 64) __builtin_prefetch(rows + line + 4096);
+        for (int line = 0; line < bytes; line += 64) __builtin_prefetch(rows + line + CMHA__AHEAD);
         for (int i = 0, l = 0; i < columns; i += CMHA__GEMM_LANES, l++) {
             const int at = storage == CMHA_STORAGE_FLOAT ? i : i / 32 * 16 + i % 16;
             CMHA__WORDS w = (CMHA__WORDS)CMHA__AT(words + at);
