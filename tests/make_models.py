@@ -554,6 +554,9 @@ LONG = {
                                     original_max_position_embeddings=16, rope_scaling={
                                         "type": "longrope", "short_factor": [1.0, 1.25, 1.5, 2.0],
                                         "long_factor": [1.0, 3.0, 7.5, 16.0]})),
+    "phi3_part": (of_today, a_model("phi3", "Phi3ForCausalLM", num_attention_heads=2, sliding_window=None, resid_pdrop=0.0, embd_pdrop=0.0,
+                                    original_max_position_embeddings=16, partial_rotary_factor=0.75, rope_scaling={
+                                        "type": "longrope", "short_factor": [1.0, 1.25, 1.5], "long_factor": [1.0, 3.0, 7.5]})),
 }
 
 

@@ -777,7 +777,7 @@ static void settings(void) {
         {"neox", "\"use_parallel_residual\": true", "\"use_parallel_residual\": \"x\"", "use_parallel"},
         {"neox", "\"rotary_pct\": 0.25", "\"rotary_pct\": \"a\"", "rotary_pct is not understood"},
         {"phi3", "\"use_cache\": true", "\"rope_scaling\": {\"type\": \"longrope\", "
-         "\"short_factor\": [1], \"long_factor\": [1]}", "longrope is known here where whole heads"},
+         "\"short_factor\": [1, 1], \"long_factor\": [1]}", "one for each of 1 pairs"},
         {"phi3_long", "16.0", "0.0", "long_factor is no list"},
         {"phi3_long", "1.25,", "", "short_factor is no list"},
         {"phi3_long", "1.25", "\"a\"", "short_factor is no list"},
@@ -863,17 +863,20 @@ static void nested_angles(void) {
 
 /* longrope takes the factors of texts as long as the model is for, and one on scores in both. */
 static void long_rope(void) {
-    static const struct { const char *options, *logits, *note; } ways[] = {
-        {"", "logits", "longrope with long_factor"}, {"--context 16", "short", "longrope with short_factor"},
-        {"--context 17", "logits", "longrope with long_factor"}};
+    static const struct { const char *model, *options, *logits, *note; } ways[] = {
+        {"phi3_long", "", "logits", "longrope with long_factor"},
+        {"phi3_long", "--context 16", "short", "longrope with short_factor"},
+        {"phi3_long", "--context 17", "logits", "longrope with long_factor"},
+        {"phi3_part", "", "logits", "longrope with long_factor"}, /* three quarters of each head turn */
+        {"phi3_part", "--context 16", "short", "longrope with short_factor"}};
     char line[600];
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         cmha_real got[512], want[512];
         cmha_archive expected;
         double most = 0;
-        open_expected(&expected, "phi3_long");
+        open_expected(&expected, ways[i].model);
         const cmha_archive_tensor *t = cmha_archive_find(&expected, ways[i].logits);
-        CONVERT("%s %s %s", ways[i].options, model_of("phi3_long"), path_of("long"));
+        CONVERT("%s %s %s", ways[i].options, model_of(ways[i].model), path_of("long"));
         CHECK_THAT(strstr(said, ways[i].note), "%s", said);
         size_t n = compute(path_of("long"), &expected, got, 512);
         if (CHECK(t && t->count == n)) {

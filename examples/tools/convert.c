@@ -57,6 +57,7 @@ typedef struct input {
     char name[32];     /* of the form */
     codec tokens;
     int dynamic;       /* of form_settings */
+    double turned_scale; /* likewise */
     const weights_tensor *held_from; /* the tensor in `held`, which several parameters are parts of */
     float *held;
 } input;
@@ -326,8 +327,8 @@ static void by_head(const input *in, size_t part, size_t columns, float *x, floa
     }
 }
 
-/* Reads a piece [rows, columns]. */
-static void read_piece(input *in, const pieces *all, const piece *p, float *out) {
+/* Reads a piece [rows, columns] as it is stored. */
+static void read_stored(input *in, const pieces *all, const piece *p, float *out) {
     size_t before, rows = rows_around(all, (size_t)(p - all->list), in->in, &before);
     size_t columns = p->rank == 2 ? p->shape[1] : 1;
     weights_tensor *t = tensor_of(in, p);
@@ -350,19 +351,29 @@ static void read_piece(input *in, const pieces *all, const piece *p, float *out)
     else memcpy(out, in->held + before * columns, p->count * sizeof *out);
 }
 
+/* Reads a piece; the rows of queries that turn may have a factor. */
+static void read_piece(input *in, const pieces *all, const piece *p, float *out) {
+    const size_t width = form_width(&in->config), columns = p->rank == 2 ? p->shape[1] : 1;
+    read_stored(in, all, p, out);
+    if (!(in->turned_scale > 0) || strcmp(p->ours, "blocks.%.attn.wq")) return;
+    for (size_t i = 0; i < p->count; i++)
+        if (i / columns % width < in->config.rotary_dims) out[i] = (float)(out[i] * in->turned_scale);
+}
+
 /* ---- Opening ---- */
 
 /* Makes the library's table of frequencies out of what divides them. */
 static void divide_frequencies(input *in, const double *factors, size_t pairs) {
     cmha_model_config *c = &in->config;
-    size_t used = 0, room = times(times(c->n_heads, pairs), 26) + 1;
+    const size_t all = form_width(c) / 2; /* those behind `pairs` do not turn */
+    size_t used = 0, room = times(times(c->n_heads, all), 26) + 1;
     double *omega = take(pairs, sizeof *omega);
     cmha_frequencies(CMHA_FREQUENCY_ROPE, c->base, pairs, NULL, omega);
     in->omega = in->made = take(room, 1);
     for (size_t h = 0; h < c->n_heads; h++)
-        for (size_t j = 0; j < pairs; j++)
+        for (size_t j = 0; j < all; j++)
             used += (size_t)snprintf(in->made + used, room - used, "%s%.17g", used ? "," : "",
-                                     omega[j] / factors[j]);
+                                     j < pairs ? omega[j] / factors[j] : 0);
     c->frequency = CMHA_FREQUENCY_TABLE;
     free(omega);
 }
@@ -373,6 +384,7 @@ static void choose_frequencies(input *in, const form_settings *s) {
     int is_long = (double)(context ? context : in->config.max_positions) > s->long_from;
     char line[200];
     divide_frequencies(in, s->factors[is_long], s->n_factors);
+    in->turned_scale = s->turned_scale;
     snprintf(line, sizeof line, "longrope with %s_factor; --context up to %.0f takes short_factor, above it "
              "long_factor", is_long ? "long" : "short", s->long_from);
     complain(0, "note: ", line);

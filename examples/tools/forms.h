@@ -582,6 +582,7 @@ typedef struct form_settings {
     int dynamic;          /* the angles of positions are scaled beyond max_positions */
     size_t n_factors;     /* longrope: pairs of a head, 0: another rule */
     double factors[2][FORM_PAIRS], long_from; /* what divides frequencies, in texts up to here, and beyond */
+    double turned_scale;  /* longrope of parts of heads: factor on the rows of queries that turn */
 } form_settings;
 
 static inline const form_entry *form_find(const form_settings *s, const char *key) {
@@ -769,19 +770,20 @@ static inline int form_set_scale(const form_settings *s, cmha_model_config *c, d
     return fabs(scale - usual) <= 1e-15 * usual || form_set_number(s, c, "score_scale", scale, error);
 }
 
-/* longrope: two lists of factors, and one on cosines and sines, which is squared on scores. */
+/* longrope: two lists of factors, and one on cosines and sines, which is squared on scores; where a part of
+   each head turns, on that part's share of them. */
 static inline int form_long_rope(form_settings *s, cmha_model_config *c, const form_settings *in,
                                  char *error) {
     static const char *const names[] = {"short_factor", "long_factor"};
-    const size_t pairs = form_width(c) / 2;
+    const size_t pairs = (c->rotary_dims ? c->rotary_dims : form_width(c)) / 2;
     const double most = (double)c->max_positions;
     double length = form_number(in, "original_max_position_embeddings",
                                 form_number(s, "original_max_position_embeddings", 0));
     double stretch = length > 0 ? most / length : form_number(in, "factor", 1), attention;
     if (!(length > 0)) length = most;
-    if (c->rotary_dims || pairs > FORM_PAIRS || !(length > 1))
-        return text_fail(error, "%s: longrope is known here where whole heads of up to %d numbers turn",
-                         in->file, 2 * FORM_PAIRS);
+    if (pairs > FORM_PAIRS || !(length > 1))
+        return text_fail(error, "%s: longrope is known here where up to %d numbers of a head turn", in->file,
+                         2 * FORM_PAIRS);
     for (int i = 0; i < 2; i++) {
         const form_entry *e = form_find(in, names[i]);
         const cJSON *item;
@@ -799,6 +801,8 @@ static inline int form_long_rope(form_settings *s, cmha_model_config *c, const f
     attention = form_number(in, "attention_factor", stretch > 1 ? sqrt(1 + log(stretch) / log(length)) : 1);
     if (!(attention > 0)) return text_fail(error, "%s: attention_factor is not above 0", in->file);
     s->n_factors = pairs, s->long_from = length;
+    s->turned_scale = c->rotary_dims ? attention * attention : 1;
+    if (c->rotary_dims) return 1;
     return form_set_scale(s, c, attention * attention / sqrt((double)form_width(c)), error);
 }
 
