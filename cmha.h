@@ -583,11 +583,14 @@ typedef enum cmha_storage {
     CMHA_STORAGE_INT8, /* scale * code, code -127 to 127; scale of an output row: max |weight| / 127 */
     /* scale * code, code -8 to 7; a scale of 16 bits for 32 weights of a row (GGML's Q4_0): the one with the
        least sum of squared errors, so that a file's numbers of Q4_0 stay what they are */
-    CMHA_STORAGE_INT4
+    CMHA_STORAGE_INT4,
+    /* scale * code - minimum, code 0 to 15; both, of 32 weights of a row, are 0 to 63 times a number of 16 bits
+       of 256 (GGML's Q4_K) */
+    CMHA_STORAGE_Q4_K
 } cmha_storage;
-/* Holds a matrix [O, I] as BF16, INT8 or INT4, rounded by at most scale / 2 (INT8) or |weight| / 256 (BF16).
-   Zeros stay zeros; a NaN or infinity makes its row (INT8) or its 32 weights (INT4, as do weights above
-   524032) NaN. */
+/* Holds a matrix [O, I], rounded by at most scale / 2 (INT8) or |weight| / 256 (BF16). Zeros stay zeros, in
+   Q4_K whole 32; a NaN or infinity makes its row (INT8), its 32 (INT4, as do weights above 524032) or 256
+   weights (Q4_K, as do those beyond 4e6) NaN. */
 struct cmha_packed {
     cmha_storage storage;
     size_t O, I;
@@ -595,7 +598,7 @@ struct cmha_packed {
     const cmha_real *source; /* what was packed; not read again */
     uint32_t *words; /* groups of 4 rows x blocks of 64 columns, padded with zeros */
     cmha_real *scales; /* INT8: [O], else NULL */
-    int rounds; /* INT8, INT4: 1 = a model's products take rounded rows, see cmha_model_round */
+    int rounds; /* INT8 and 4 bits: 1 = a model's products take rounded rows, see cmha_model_round */
 };
 CMHA_DEF size_t cmha_packed_words(cmha_storage storage, size_t O, size_t I); /* length of `words` */
 /* Fills the caller's words and scales from weight [O, I]. Set the other members first. */
@@ -613,11 +616,11 @@ typedef struct cmha_rounded {
     uint32_t *words; /* [T, 32 ceil(I / 64)]: pairs, in the order that the matrix asks for */
     cmha_real *factors; /* [T] */
 } cmha_rounded;
-/* Fills the caller's words and factors with rows lo .. hi - 1 of x [T, I], for an INT8 or INT4 matrix. */
+/* Fills the caller's words and factors with rows lo .. hi - 1 of x [T, I], for a matrix of 8 or 4 bits. */
 CMHA_DEF void cmha_round_rows(const cmha_packed *packed, const cmha_real *x, size_t lo, size_t hi,
     cmha_rounded *rounded);
 /* Multiplies rounded rows, few or many, as cmha_packed_forward does -> y [T, hi - lo], rows ldy apart. Codes
-   and rows meet as whole numbers, so that INT8 has the same bits on every CPU; INT4 adds up 32 columns at a
+   and rows meet as whole numbers, so that INT8 has the same bits on every CPU; others add up 32 columns at a
    time. */
 CMHA_DEF void cmha_rounded_forward(const cmha_packed *packed, const cmha_rounded *rounded, size_t lo,
     size_t hi, cmha_real *y, size_t ldy);
@@ -1738,14 +1741,14 @@ CMHA_DEF size_t cmha_frames(const cmha_real *samples, size_t n, size_t planes, s
    Logs fields that are set but not read. Errors: SHAPE (configuration), NOT_FOUND (no such `score`). */
 CMHA_DEF cmha_status cmha_model_init(cmha_model *model, cmha_context *context, const cmha_model_config *cfg);
 CMHA_DEF void cmha_model_close(cmha_model *model);
-/* Packs all matrices of products and lookups, but not routers and Möbius maps, as BF16, INT8 or INT4, and
-   frees the numbers. Passes, new caches and cmha_model_save use the packed ones. Older caches and trainers
-   return STATE, as does what needs numbers: training, cmha_model_read, packing again. Errors: ARGUMENT
-   (FLOAT). */
+/* Packs all matrices of products and lookups, not routers and Möbius maps, and frees the numbers. Passes,
+   new caches and cmha_model_save use the packed ones. Older caches and trainers return STATE, as does what
+   needs numbers: training, cmha_model_read, packing again. Errors: ARGUMENT (FLOAT). */
 CMHA_DEF cmha_status cmha_model_pack(cmha_model *model, cmha_storage storage);
-/* on = 1: products with INT8 and INT4 matrices round what they multiply to 16 bits a number (cmha_rounded),
-   experts' excepted: faster, and off by 2^-16 of a row's largest number. 0: they do not; so a model starts. A
-   file does not keep it. Older caches return STATE. Errors (nothing changes): STATE (not packed so). */
+/* on = 1: products with matrices of 8 and 4 bits round what they multiply to 16 bits a number (cmha_rounded),
+   experts' and Q4_K's with more than 4 rows excepted: faster, and off by 2^-16 of a row's largest number. 0:
+   they do not; so a model starts. A file does not keep it. Older caches return STATE. Errors (nothing
+   changes): STATE (not packed so). */
 CMHA_DEF cmha_status cmha_model_round(cmha_model *model, int on);
 /* Adds lora_alpha / lora_rank B A to each matrix with an adapter B A and removes adapters and freezing. Older
    caches and trainers return STATE. Errors (nothing changes): STATE (packed, no adapters). */
@@ -3462,17 +3465,31 @@ enum { CMHA__AHEAD = 8192 }; /* bytes from what is read to what is fetched */
 enum { CMHA__FEW_ROWS = 4 }; /* more of them, and a matrix product is faster than streaming */
 enum { CMHA__WHOLE_BLOCKS = 8 }; /* whose codes of 8 bits times numbers of 16 add up in 32 bits */
 
-/* Words of a block of 64 columns in its row, and of four rows' blocks, behind which INT4 has scales: a word a
-   row, the lower half for the first 32 columns. */
+/* Words of a block of 64 columns in its row, and of four rows' blocks, behind which 4 bits have scales: a
+   word a row, the lower half for the first 32 columns. Q4_K: 6 bits of scale, 6 of minimum, 4 of the 32 of
+   two factors, which 8 halves have in turn; those that a row lacks to 8 follow its last block. */
 static size_t cmha__block_words(cmha_storage storage) {
-    static const size_t words[] = {0, 32, 16, 8};
+    static const size_t words[] = {0, 32, 16, 8, 8};
     return words[storage];
 }
 static size_t cmha__group_words(cmha_storage storage) {
-    return CMHA__GROUP * cmha__block_words(storage) + (storage == CMHA_STORAGE_INT4 ? CMHA__GROUP : 0);
+    return CMHA__GROUP * (cmha__block_words(storage) + (storage >= CMHA_STORAGE_INT4));
 }
 static size_t cmha__blocks(size_t I) { return I / CMHA__BLOCK + (I % CMHA__BLOCK != 0); }
 static size_t cmha__groups(size_t O) { return O / CMHA__GROUP + (O % CMHA__GROUP != 0); }
+/* Words of four rows; where from a block on, with `left` until the end, the scales of block b are. */
+static size_t cmha__line_words(cmha_storage storage, size_t I) {
+    const size_t blocks = cmha__blocks(I), lacks = storage == CMHA_STORAGE_Q4_K ? 3 * blocks % 4 : 0;
+    return blocks * cmha__group_words(storage) + lacks * CMHA__GROUP;
+}
+static inline size_t cmha__scales_at(size_t left, size_t b) {
+    return b < left ? 36 * b + 32 : 32 * left + 4 * b;
+}
+/* Returns the block that holds column i of a row. */
+static uint32_t *cmha__block_at(const cmha_packed *p, size_t row, size_t i) {
+    return p->words + row / CMHA__GROUP * cmha__line_words(p->storage, p->I) +
+        i / CMHA__BLOCK * cmha__group_words(p->storage) + row % CMHA__GROUP * cmha__block_words(p->storage);
+}
 
 #if defined(__GNUC__) && !defined(CMHA__SCALAR)
 #define CMHA__GEMM_VECTORS
@@ -3765,14 +3782,14 @@ CMHA__INSIDE CMHA__REALS CMHA__THIS(cmha__block_sum)(cmha_storage storage, CMHA_
     return sum;
 }
 
-/* y [4] = the sums of four vectors' lanes. */
-CMHA__INSIDE void CMHA__THIS(cmha__lane_sums)(const CMHA__REALS *sum, float *y) {
+/* y [4] = the sums of the lanes of four vectors of so many bytes. */
+CMHA__INSIDE void CMHA__THIS(cmha__lane_sums)(const size_t bytes, const void *sum, float *y) {
     float __attribute__((vector_size(16))) part[CMHA__VECTOR_BYTES / 16];
     float lanes[4];
-    for (int r = 0; r < 4; r++) {
-        memcpy(part, &sum[r], sizeof part);
-        for (int n = CMHA__VECTOR_BYTES / 32; n > 0; n /= 2)
-            for (int k = 0; k < n; k++) part[k] = part[k] + part[k + n];
+    for (size_t r = 0; r < 4; r++) {
+        memcpy(part, (const char *)sum + r * bytes, bytes);
+        for (size_t n = bytes / 32; n > 0; n /= 2)
+            for (size_t k = 0; k < n; k++) part[k] = part[k] + part[k + n];
         memcpy(lanes, part, sizeof *part);
         y[r] = (lanes[0] + lanes[1]) + (lanes[2] + lanes[3]);
     }
@@ -3814,7 +3831,7 @@ CMHA__INSIDE void CMHA__THIS(cmha__stream_rows)(cmha_storage storage, const cmha
             if (left)
                 for (int r = 0; r < 4; r++)
                     sum[r] = CMHA__THIS(cmha__block_sum)(storage, sum[r], rows_last[r], x_last);
-            CMHA__THIS(cmha__lane_sums)(sum, product);
+            CMHA__THIS(cmha__lane_sums)(sizeof *sum, sum, product);
             for (size_t r = 0; r < 4; r++)
                 if (o + r >= lo && o + r < hi)
                     y[t * ldy + o + r - lo] =
@@ -3855,8 +3872,8 @@ CMHA__INSIDE CMHA__INTS CMHA__THIS(cmha__codes)(const int bits, CMHA__INTS words
     return (CMHA__INTS)((CMHA__HALVES)words << (16 - bits * (at + 1)) >> (16 - bits));
 }
 
-/* scale [2, 4]: the scales of the first and the last 32 columns of four rows' blocks. */
-CMHA__INSIDE void CMHA__THIS(cmha__four_scales)(const uint32_t *words, float *scale) {
+/* scale [2, 4]: numbers of 16 bits of four words, of the lower halves and of the upper ones. */
+CMHA__INSIDE void CMHA__THIS(cmha__four_halves)(const uint32_t *words, float *scale) {
     typedef uint32_t four __attribute__((vector_size(16)));
     typedef float numbers __attribute__((vector_size(16)));
     four both, half;
@@ -3864,19 +3881,35 @@ CMHA__INSIDE void CMHA__THIS(cmha__four_scales)(const uint32_t *words, float *sc
     for (int i = 0; i < 2; i++) {
         half = i ? both >> 16 : both & 0xffffu;
         numbers x = (numbers)((half & 0x7fffu) << 13) * 5.192296858534828e33f; /* 2^112 */
-        half = (four)x | (half & 0x8000u) << 16 | ((four)((half & 0x7c00u) == 0x7c00u) & 0x7fc00000u);
+        half = (four)x | (half & 0x8000u) << 16 | ((four)((half & 0x7c00u) == 0x7c00u) & 0x7f800000u);
         memcpy(scale + 4 * i, &half, sizeof half);
     }
 }
 
-/* y [4] = the sums of four vectors' lanes. */
-CMHA__INSIDE void CMHA__THIS(cmha__short_sums)(const CMHA__FLOATS *sum, float *y) {
-    float lanes[8];
-    for (int r = 0; r < 4; r++) {
-        memcpy(lanes, &sum[r], sizeof *sum);
-        for (int k = CMHA__SHORT_LANES / 2; k > 0; k /= 2)
-            for (int l = 0; l < k; l++) lanes[l] += lanes[l + k];
-        y[r] = lanes[0];
+/* scale [2, 4]: the scales of the first and the last 32 columns of four rows' block b; Q4_K: behind them what
+   is added to them times codes of -8 to 7. Its factors [2, 4] are kept for four blocks. */
+CMHA__INSIDE void CMHA__THIS(cmha__four_scales)(cmha_storage storage, const uint32_t *group, size_t b,
+        size_t blocks, float *factors, float *scale) {
+    typedef int32_t four __attribute__((vector_size(16)));
+    typedef float numbers __attribute__((vector_size(16)));
+    four at, both = {0};
+    numbers by[2];
+    if (storage == CMHA_STORAGE_INT4) {
+        CMHA__THIS(cmha__four_halves)(group + 32, scale);
+        return;
+    }
+    for (int k = 3; k >= 0 && b % 4 == 0; k--) {
+        memcpy(&at, group + cmha__scales_at(blocks - b, (size_t)k), sizeof at);
+        both = both << 8 | (at >> 12 & 15) | (at >> 24 & 240);
+    }
+    if (b % 4 == 0) CMHA__THIS(cmha__four_halves)((const uint32_t *)(const void *)&both, factors);
+    memcpy(by, factors, sizeof by);
+    memcpy(&at, group + 32, sizeof at);
+    CMHA__UNROLL for (int i = 0; i < 8; i += 4, at >>= 16) {
+        const numbers some = by[0] * __builtin_convertvector(at & 63, numbers);
+        const numbers added = some * 8 - by[1] * __builtin_convertvector(at >> 6 & 63, numbers);
+        memcpy(scale + i, &some, sizeof some);
+        memcpy(scale + 8 + i, &added, sizeof added);
     }
 }
 
@@ -3901,18 +3934,19 @@ CMHA__INSIDE void CMHA__THIS(cmha__whole_sums)(CMHA__INTS *sum, float *y) {
     memset(sum, 0, 4 * sizeof *sum);
 }
 
-/* y [4] = the products of a group of four rows of INT4 and a row of numbers; x_last: behind whole blocks. */
+/* y [4] = the products of a group of four rows of 4 bits and a row of numbers; x_last: the rest of it. */
 CMHA__INSIDE void CMHA__THIS(cmha__four_bits)(const cmha_packed *p, const uint32_t *group, const float *x,
         const float *x_last, float *y) {
     CMHA__FUSE
     const size_t full = p->I / CMHA__BLOCK, blocks = full + (x_last != NULL);
     CMHA__FLOATS sum[4];
-    float scale[8];
+    float scale[16], factors[8] = {0};
     memset(sum, 0, sizeof sum);
     for (size_t b = 0; b < blocks; b++, group += 36) {
         const float *from = b < full ? x + b * CMHA__BLOCK : x_last;
+        CMHA__FLOATS all[2] = {{0}, {0}};
         for (int line = 0; line < 144; line += 64) __builtin_prefetch(group + (CMHA__AHEAD + line) / 4);
-        CMHA__THIS(cmha__four_scales)(group + 32, scale);
+        CMHA__THIS(cmha__four_scales)(p->storage, group, b, blocks, factors, scale);
         CMHA__UNROLL for (int r = 0; r < 4; r++)
             CMHA__UNROLL for (int part = 0; part < 2; part++) {
                 CMHA__FLOATS some = {0};
@@ -3927,22 +3961,13 @@ CMHA__INSIDE void CMHA__THIS(cmha__four_bits)(const cmha_packed *p, const uint32
                 }
                 sum[r] = sum[r] + some * scale[4 * part + r];
             }
+        if (p->storage == CMHA_STORAGE_INT4) continue;
+        CMHA__UNROLL for (int k = 0; k < 64; k += CMHA__SHORT_LANES)
+            all[k / 32] = all[k / 32] + *(const CMHA__FLOATS *)(const void *)(from + k);
+        CMHA__UNROLL for (int r = 0; r < 4; r++)
+            sum[r] = sum[r] + all[0] * scale[8 + r] + all[1] * scale[12 + r];
     }
-    CMHA__THIS(cmha__short_sums)(sum, y);
-}
-
-CMHA__INSIDE void CMHA__THIS(cmha__four_bit_rows)(const cmha_packed *p, const float *x, size_t T, size_t lo,
-        size_t hi, float *y, size_t ldy) {
-    const size_t left = p->I % CMHA__BLOCK, words = cmha__blocks(p->I) * 36;
-    float x_last[CMHA__BLOCK] = {0}, product[4];
-    for (size_t o = lo / 4 * 4; o < hi; o += 4)
-        for (size_t t = 0; t < T; t++) {
-            const float *from = x + t * p->I;
-            memcpy(x_last, from + p->I - left, left * sizeof *x);
-            CMHA__THIS(cmha__four_bits)(p, p->words + o / 4 * words, from, left ? x_last : NULL, product);
-            for (size_t r = 0; r < 4; r++)
-                if (o + r >= lo && o + r < hi) y[t * ldy + o + r - lo] = product[r];
-        }
+    CMHA__THIS(cmha__lane_sums)(sizeof *sum, sum, y);
 }
 
 /* y [4] = the products of a group of four rows and a rounded one, without INT8's scales. */
@@ -3952,13 +3977,14 @@ CMHA__INSIDE void CMHA__THIS(cmha__rounded_group)(const int bits, const cmha_pac
     const int words = bits == 8 ? 16 : 8, codes = 16 / bits, step = bits == 8 ? 64 : 36;
     const size_t blocks = cmha__blocks(p->I);
     CMHA__FLOATS sum[4];
-    CMHA__INTS whole[4];
-    float scale[8], of[4] = {0};
+    CMHA__INTS whole[4], all[2];
+    const CMHA__INTS zero = {0}, ones = zero + 65537;
+    float scale[16], factors[8] = {0}, of[4] = {0};
     memset(sum, 0, sizeof sum);
     memset(whole, 0, sizeof whole);
     for (size_t b = 0; b < blocks; b++, group += step, x += 32) {
         for (int line = 0; line < 4 * step; line += 64) __builtin_prefetch(group + (CMHA__AHEAD + line) / 4);
-        if (bits == 4) CMHA__THIS(cmha__four_scales)(group + 32, scale);
+        if (bits == 4) CMHA__THIS(cmha__four_scales)(p->storage, group, b, blocks, factors, scale);
         CMHA__UNROLL for (int r = 0; r < 4; r++) {
             CMHA__INTS part[2] = {{0}, {0}};
             CMHA__UNROLL for (int k = 0; k < words; k += CMHA__SHORT_LANES) {
@@ -3972,24 +3998,38 @@ CMHA__INSIDE void CMHA__THIS(cmha__rounded_group)(const int bits, const cmha_pac
                 CMHA__UNROLL for (int i = 0; i < 2; i++)
                     sum[r] = sum[r] + __builtin_convertvector(part[i], CMHA__FLOATS) * scale[4 * i + r];
         }
+        if (bits == 4 && p->storage != CMHA_STORAGE_INT4) {
+            memset(all, 0, sizeof all);
+            CMHA__UNROLL for (int k = 0; k < 32; k += CMHA__SHORT_LANES)
+                all[k / 16] = all[k / 16] + CMHA__THIS(cmha__pair_sums)(CMHA__INTS_AT(x + k), ones);
+            CMHA__UNROLL for (int i = 0; i < 8; i++)
+                sum[i % 4] = sum[i % 4] + __builtin_convertvector(all[i / 4], CMHA__FLOATS) * scale[8 + i];
+        }
         if (bits == 4 || (b % CMHA__WHOLE_BLOCKS != CMHA__WHOLE_BLOCKS - 1 && b + 1 < blocks)) continue;
         CMHA__THIS(cmha__whole_sums)(whole, of);
     }
     if (bits == 8) memcpy(y, of, sizeof of);
-    else CMHA__THIS(cmha__short_sums)(sum, y);
+    else CMHA__THIS(cmha__lane_sums)(sizeof *sum, sum, y);
 }
 
-CMHA__INSIDE void CMHA__THIS(cmha__rounded_few)(const int bits, const cmha_packed *p, const cmha_rounded *x,
+/* Multiplies few rounded rows, many of Q4_K or, of 4 bits and without factors, rows of numbers. */
+CMHA__INSIDE void CMHA__THIS(cmha__group_rows)(const int bits, const cmha_packed *p, const cmha_rounded *x,
         size_t lo, size_t hi, float *y, size_t ldy) {
-    const size_t row = 32 * cmha__blocks(p->I), group = cmha__blocks(p->I) * cmha__group_words(p->storage);
-    float product[4];
+    const size_t row = 32 * cmha__blocks(p->I), left = p->I % CMHA__BLOCK;
+    float x_last[CMHA__BLOCK] = {0}, product[4];
     for (size_t o = lo / 4 * 4; o < hi; o += 4)
         for (size_t t = 0; t < x->T; t++) {
-            CMHA__THIS(cmha__rounded_group)(bits, p, p->words + o / 4 * group, x->words + t * row, product);
+            const float *from = (const float *)(const void *)x->words + t * p->I;
+            const float by = x->factors ? x->factors[t] : 1;
+            const uint32_t *group = cmha__block_at(p, o, 0);
+            if (x->factors) CMHA__THIS(cmha__rounded_group)(bits, p, group, x->words + t * row, product);
+            else {
+                memcpy(x_last, from + p->I - left, left * sizeof *from);
+                CMHA__THIS(cmha__four_bits)(p, group, from, left ? x_last : NULL, product);
+            }
             for (size_t r = 0; r < 4; r++)
                 if (o + r >= lo && o + r < hi)
-                    y[t * ldy + o + r - lo] =
-                        product[r] * (p->scales ? p->scales[o + r] * x->factors[t] : x->factors[t]);
+                    y[t * ldy + o + r - lo] = product[r] * (p->scales ? p->scales[o + r] * by : by);
         }
 }
 
@@ -4007,7 +4047,6 @@ CMHA__COPY static void CMHA__THIS(cmha__whole_fill)(const cmha_packed *p, size_t
         size_t blocks, CMHA__THIS(cmha__whole_panel) *panel) {
     enum { WIDTH = CMHA__WHOLE_WIDTH };
     const int bits = p->storage == CMHA_STORAGE_INT8 ? 8 : 4, words = 2 * bits, codes = 16 / bits;
-    const size_t group = cmha__group_words(p->storage);
     uint32_t pairs[32];
     float scale[8];
     panel->segments = bits == 8 ? 1 : 2 * blocks;
@@ -4016,8 +4055,8 @@ CMHA__COPY static void CMHA__THIS(cmha__whole_fill)(const cmha_packed *p, size_t
     if (n < WIDTH) memset(panel->pairs, 0, sizeof panel->pairs);
     for (size_t c = 0; c < n; c++)
         for (size_t b = 0; b < blocks; b++) {
-            const uint32_t *at = p->words + ((o + c) / 4 * cmha__blocks(p->I) + first + b) * group;
-            const uint32_t *from = at + (o + c) % 4 * (size_t)words;
+            const uint32_t *from = cmha__block_at(p, o + c, (first + b) * CMHA__BLOCK);
+            const uint32_t *at = from - (o + c) % 4 * (size_t)words;
             for (int v = 0; v < codes; v++)
                 for (int k = 0; k < words; k += CMHA__SHORT_LANES) {
                     CMHA__INTS w = CMHA__INTS_AT(from + k);
@@ -4026,7 +4065,7 @@ CMHA__COPY static void CMHA__THIS(cmha__whole_fill)(const cmha_packed *p, size_t
                 }
             for (size_t k = 0; k < 32; k++) panel->pairs[(b * 32 + k) * WIDTH + c] = pairs[k];
             if (bits == 8) continue;
-            CMHA__THIS(cmha__four_scales)(at + 32, scale);
+            CMHA__THIS(cmha__four_halves)(at + 32, scale);
             panel->scale[2 * b * WIDTH + c] = scale[(o + c) % 4];
             panel->scale[(2 * b + 1) * WIDTH + c] = scale[4 + (o + c) % 4];
         }
@@ -4060,15 +4099,6 @@ CMHA__FUSED static void CMHA__THIS(cmha__whole_tile)(const uint32_t *const *x,
     }
 }
 
-/* y [n] = a row of sums, times the factors when they are complete. */
-CMHA__COPY static void CMHA__THIS(cmha__whole_store)(const float *sums, const float *scale, float factor,
-        size_t n, float *y) {
-    float row[CMHA__WHOLE_WIDTH];
-    for (size_t c = 0; c < CMHA__WHOLE_WIDTH; c++) row[c] = scale ? sums[c] * (scale[c] * factor) : sums[c];
-    if (n == CMHA__WHOLE_WIDTH) memcpy(y, row, sizeof row);
-    else memcpy(y, row, n * sizeof *row);
-}
-
 CMHA__COPY static void CMHA__THIS(cmha__rounded_many)(const cmha_packed *p, const cmha_rounded *x, size_t lo,
         size_t hi, float *y, size_t ldy) {
     enum { WIDTH = CMHA__WHOLE_WIDTH, ROWS = CMHA__WHOLE_ROWS };
@@ -4091,8 +4121,9 @@ CMHA__COPY static void CMHA__THIS(cmha__rounded_many)(const cmha_packed *p, cons
                 }
                 CMHA__THIS(cmha__whole_tile)(rows, &panel, sums);
                 for (size_t r = 0; r < height; r++)
-                    CMHA__THIS(cmha__whole_store)(sums + r * WIDTH, b + blocks == all ? scale : NULL,
-                        x->factors[t + r], n, to + r * ldy);
+                    for (size_t c = 0; c < n; c++)
+                        to[r * ldy + c] = sums[r * WIDTH + c] *
+                            (b + blocks == all ? scale[c] * x->factors[t + r] : 1);
             }
             if (!blocks) break;
         }
@@ -4101,14 +4132,16 @@ CMHA__COPY static void CMHA__THIS(cmha__rounded_many)(const cmha_packed *p, cons
 
 CMHA__FUSED static void CMHA__THIS(cmha__rounded_rows)(const cmha_packed *p, const cmha_rounded *x,
         size_t lo, size_t hi, float *y, size_t ldy) {
-    if (x->T > CMHA__FEW_ROWS) CMHA__THIS(cmha__rounded_many)(p, x, lo, hi, y, ldy);
-    else if (p->storage == CMHA_STORAGE_INT8) CMHA__THIS(cmha__rounded_few)(8, p, x, lo, hi, y, ldy);
-    else CMHA__THIS(cmha__rounded_few)(4, p, x, lo, hi, y, ldy);
+    if (x->T > CMHA__FEW_ROWS && p->storage <= CMHA_STORAGE_INT4)
+        CMHA__THIS(cmha__rounded_many)(p, x, lo, hi, y, ldy);
+    else if (p->storage == CMHA_STORAGE_INT8) CMHA__THIS(cmha__group_rows)(8, p, x, lo, hi, y, ldy);
+    else CMHA__THIS(cmha__group_rows)(4, p, x, lo, hi, y, ldy);
 }
 
 CMHA__FUSED static void CMHA__THIS(cmha__packed_rows)(const cmha_packed *p, const cmha_real *x, size_t T,
         size_t lo, size_t hi, cmha_real *y, size_t ldy) {
-    if (p->storage == CMHA_STORAGE_INT4) CMHA__THIS(cmha__four_bit_rows)(p, x, T, lo, hi, y, ldy);
+    const cmha_rounded rows = {T, (uint32_t *)(void *)(uintptr_t)x, NULL};
+    if (p->storage >= CMHA_STORAGE_INT4) CMHA__THIS(cmha__group_rows)(4, p, &rows, lo, hi, y, ldy);
     else if (p->storage == CMHA_STORAGE_INT8)
         CMHA__THIS(cmha__stream_rows)(CMHA_STORAGE_INT8, p, x, T, lo, hi, y, ldy);
     else if (p->storage == CMHA_STORAGE_BF16)
@@ -5941,47 +5974,30 @@ CMHA_DEF cmha_tensor *cmha_dropout(cmha_tape *tape, cmha_tensor *x, cmha_real p)
 /* ---- Packed matrices ---- */
 
 CMHA_DEF size_t cmha_packed_words(cmha_storage storage, size_t O, size_t I) {
-    return cmha__countable(cmha__groups(O) * cmha__blocks(I) * cmha__group_words(storage),
+    return cmha__countable(cmha__groups(O) * cmha__line_words(storage, I),
             ((double)O + CMHA__GROUP) * ((double)I + CMHA__BLOCK));
 }
 
-/* Returns the block that holds column i of a row. The row's next block is a group of blocks further. */
-static uint32_t *cmha__block_at(const cmha_packed *p, size_t row, size_t i) {
-    size_t block = row / CMHA__GROUP * cmha__blocks(p->I) + i / CMHA__BLOCK;
-    return p->words + block * cmha__group_words(p->storage) +
-        row % CMHA__GROUP * cmha__block_words(p->storage);
-}
-
 /* A code, or BF16's half, in its block: the word, by how much to shift it, a mask of its bits. Halves of a
-   word of codes are 32 (INT8) or 8 columns (INT4) apart. */
+   word of codes are 32 (INT8) or 8 columns (4 bits) apart. */
 typedef struct cmha__place { uint32_t *word, shift, mask; } cmha__place;
 static inline cmha__place cmha__place_in(cmha_storage storage, uint32_t *block, size_t c) {
-    cmha__place at = {block, 0, 0};
-    if (storage == CMHA_STORAGE_BF16) {
-        at.word += c / 32 * 16 + c % 16;
-        at.shift = (uint32_t)(c / 16 % 2 * 16);
-        at.mask = 65535;
-    } else if (storage == CMHA_STORAGE_INT8) {
-        at.word += c % 16;
-        at.shift = (uint32_t)(c / 16 * 8);
-        at.mask = 255;
-    } else {
-        at.word += c % 8;
-        at.shift = (uint32_t)(c / 16 * 4 + c / 8 % 2 * 16);
-        at.mask = 15;
-    }
-    return at;
+    const uint32_t shift = (uint32_t)c / 16;
+    const cmha__place bf16 = {block + c / 32 * 16 + c % 16, shift % 2 * 16, 65535};
+    const cmha__place int8 = {block + c % 16, shift * 8, 255};
+    const cmha__place four = {block + c % 8, shift * 4 + (uint32_t)c / 8 % 2 * 16, 15};
+    return storage == CMHA_STORAGE_BF16 ? bf16 : storage == CMHA_STORAGE_INT8 ? int8 : four;
 }
 
-/* Returns the scale of 32 columns of INT4 from i on, in a half of a word; and puts one there. */
-static uint32_t cmha__scale_bits(const cmha_packed *p, size_t row, size_t i) {
-    const uint32_t *word = cmha__block_at(p, row / CMHA__GROUP * CMHA__GROUP, i) + 32 + row % CMHA__GROUP;
-    return *word >> i / 32 % 2 * 16 & 65535;
+/* The scale of 32 columns of 4 bits from i on, in a half of a word. */
+static cmha__place cmha__scale_place(const cmha_packed *p, size_t row, size_t i) {
+    uint32_t *words = cmha__block_at(p, row / CMHA__GROUP * CMHA__GROUP, 0) + row % CMHA__GROUP;
+    const cmha__place at = {words + cmha__scales_at(cmha__blocks(p->I), i / CMHA__BLOCK),
+        (uint32_t)(i / 32 % 2 * 16), 65535};
+    return at;
 }
-static void cmha__scale_put(const cmha_packed *p, size_t row, size_t i, uint32_t bits) {
-    uint32_t *word = cmha__block_at(p, row / CMHA__GROUP * CMHA__GROUP, i) + 32 + row % CMHA__GROUP;
-    *word |= bits << i / 32 % 2 * 16; /* it was 0 */
-}
+static uint32_t cmha__place_bits(cmha__place at) { return *at.word >> at.shift & at.mask; }
+static void cmha__place_put(cmha__place at, uint32_t bits) { *at.word |= (bits & at.mask) << at.shift; }
 
 static inline float cmha__float_of(uint32_t bits) {
     float f;
@@ -5989,28 +6005,23 @@ static inline float cmha__float_of(uint32_t bits) {
     return f;
 }
 
-/* Returns a number of 16 bits, 5 of them exponent; infinities are NaN here. */
-static inline float cmha__half_float(uint32_t half) {
-    float x = cmha__float_of((half & 0x7fff) << 13) * 5.192296858534828e33f; /* 2^112 */
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    if ((half & 0x7c00) == 0x7c00) bits |= 0x7fc00000;
-    return cmha__float_of(bits | (half & 0x8000) << 16);
+/* Returns a number of 16 bits, 5 of them exponent. */
+static float cmha__half_float(uint32_t bits) {
+    uint32_t sign = (bits & 0x8000u) << 16, exponent = bits >> 10 & 31, mantissa = bits & 1023;
+    if (exponent) return cmha__float_of(sign | (exponent < 31 ? exponent + 112 : 255) << 23 | mantissa << 13);
+    return (float)mantissa * (sign ? -1 : 1) / 16777216; /* subnormal: units of 2^-24 */
 }
 
 /* Returns the nearest number of 16 bits, of two the even one; NaN for what is too large or no number. */
 static uint32_t cmha__half_bits(double x) {
-    double size = fabs(x), least = 5.9604644775390625e-8; /* 2^-24, the smallest */
-    uint32_t sign = x < 0 ? 0x8000 : 0, e = 0;
-    if (!(size < 65520)) return 0x7e00;
-    for (double top = 6.103515625e-5; size >= top; top *= 2) { /* from the smallest normal one on */
-        if (e) least *= 2;
-        e++;
-    }
-    double steps = size / least, below = floor(steps), rest = steps - below;
+    int e;
+    if (!(fabs(x) < 65520)) return 0x7e00;
+    (void)frexp(x, &e);
+    e = e > -13 ? e + 13 : 0; /* of the smallest normal ones 0 */
+    double steps = ldexp(fabs(x), 24 - e), below = floor(steps), rest = steps - below;
     uint32_t n = (uint32_t)below;
     if (rest > 0.5 || (!(rest < 0.5) && n % 2)) n++;
-    return sign | (e > 1 ? n + (e - 1) * 1024 : n);
+    return (x < 0 ? 0x8000 : 0) | (n + (uint32_t)e * 1024);
 }
 
 /* Writes number i of a row as BF16; a NaN keeps a bit of its mantissa. Word k of 16 holds numbers k (lower
@@ -6077,13 +6088,92 @@ static void cmha__pack_four(const cmha_packed *p, size_t row, size_t i, const cm
     double scale = total > 0 ? cmha__four_scale(sorted, n, total) : total;
     uint32_t bits = cmha__half_bits(scale);
     scale = (double)cmha__half_float(bits);
-    cmha__scale_put(p, row, i, bits);
+    cmha__place_put(cmha__scale_place(p, row, i), bits);
     if (!(scale < 0 || scale > 0)) return; /* all are 0, or NaN: code 0 */
     for (size_t j = 0; j < n; j++) {
-        cmha__place at = cmha__place_in(p->storage, cmha__block_at(p, row, i), i % CMHA__BLOCK + j);
+        uint32_t *block = cmha__block_at(p, row, i);
         double steps = fmax(-8, fmin((double)x[j * step] / scale, 7));
         int code = (int)(steps + (steps < 0 ? -0.5 : 0.5));
-        *at.word |= ((uint32_t)code & at.mask) << at.shift;
+        cmha__place_put(cmha__place_in(p->storage, block, i % CMHA__BLOCK + j), (uint32_t)code);
+    }
+}
+
+/* Returns the sum of squared errors of x [n] as codes 0 .. 15 times a scale less a minimum, two [2], which
+   become those that fit the codes best. */
+CMHA__HOT_OF(static, double, cmha__fit_two, (const double *x, size_t n, double *two), (x, n, two)) {
+    const double by = two[0] > 0 ? 1 / two[0] : 0;
+    double errors = 0, codes = 0, squares = 0, products = 0, total = 0;
+    for (size_t j = 0; j < n; j++) {
+        double steps = (x[j] + two[1]) * by, code, off;
+        steps = steps > 0 ? steps : 0;
+        code = (int)((steps < 15 ? steps : 15) + 0.5);
+        off = two[0] * code - two[1] - x[j];
+        errors += off * off;
+        codes += code;
+        squares += code * code;
+        products += code * x[j];
+        total += x[j];
+    }
+    const double spread = (double)n * squares - codes * codes;
+    two[1] = spread > 0 ? fmax((codes * products - squares * total) / spread, 0) : two[1];
+    two[0] = squares > 0 ? fmax((products + two[1] * codes) / squares, 0) : 0;
+    return errors;
+}
+
+/* two [2] = the best scale and minimum for x [n]: of some that are fitted to their codes three times or, with
+   units, of those next to *two. Gains below 1e-9 do not count. */
+static void cmha__find_two(const double *x, size_t n, const double *unit, double *two) {
+    double low = 0, high = x[0], best = (double)INFINITY, from[2] = {two[0], two[1]}, at[2], now[2];
+    for (size_t j = 0; j < n; j++) {
+        low = fmin(low, x[j]);
+        high = fmax(high, x[j]);
+    }
+    for (int t = 0; t < (unit ? 9 : 32); t++) {
+        for (int k = 0; k < 2 && unit; k++) {
+            double steps = unit[k] > 0 ? floor(from[k] / unit[k] + 0.5) + (k ? t / 3 : t % 3) - 1 : 0;
+            at[k] = unit[k] * fmax(0, fmin(steps, 63));
+        }
+        if (!unit && t % 4 == 0) {
+            at[0] = (high - low) / (14 + t / 8.0);
+            at[1] = -low;
+        }
+        memcpy(now, at, sizeof now);
+        double errors = cmha__fit_two(x, n, at);
+        if (!(errors < best * (1 - 1e-9))) continue;
+        best = errors;
+        memcpy(two, now, sizeof now);
+    }
+}
+
+/* Packs the next 256 numbers of a row, `step` apart, from column i on as Q4_K: units are the largest scale
+   and minimum that 32 of them have by themselves, over 63. */
+static void cmha__pack_k(const cmha_packed *p, size_t row, size_t i, const cmha_real *x, size_t step) {
+    const size_t n = cmha__min(p->I - i, 256);
+    double all[256], two[8][2] = {{0}}, unit[2] = {0, 0};
+    uint32_t halves = 0;
+    for (size_t j = 0; j < n; j++) {
+        all[j] = (double)x[j * step];
+        if (!(fabs(all[j]) < 4e6)) unit[0] = (double)NAN;
+    }
+    for (size_t j = 0; j < n; j += 32) cmha__find_two(all + j, cmha__min(n - j, 32), NULL, two[j / 32]);
+    for (int k = 0; k < 2; k++) {
+        for (int j = 0; j < 8; j++) unit[k] = unit[k] < two[j][k] / 63 ? two[j][k] / 63 : unit[k];
+        const uint32_t half = cmha__half_bits(unit[k]);
+        halves |= half << 16 * k;
+        unit[k] = (double)cmha__half_float(half);
+    }
+    for (size_t j = 0; j < 256; j++) {
+        double *is = two[j / 32], code;
+        if (j % 32 == 0) {
+            if (j < n) cmha__find_two(all + j, cmha__min(n - j, 32), unit, is);
+            uint32_t bits = halves >> j / 8 << 12;
+            for (int k = 0; k < 2; k++) bits |= unit[k] > 0 ? (uint32_t)(is[k] / unit[k] + 0.5) << 6 * k : 0;
+            cmha__place_put(cmha__scale_place(p, row, i + j), bits);
+        }
+        if (j >= n) continue;
+        code = is[0] > 0 ? fmax(0, fmin((all[j] + is[1]) / is[0], 15)) + 0.5 : 0;
+        uint32_t *block = cmha__block_at(p, row, i + j);
+        cmha__place_put(cmha__place_in(p->storage, block, j % CMHA__BLOCK), (uint32_t)code ^ 8);
     }
 }
 
@@ -6096,8 +6186,9 @@ CMHA_DEF void cmha_pack(cmha_packed *p, const cmha_real *weight) {
         const cmha_real *row = C ? weight + o / C * p->I * C + o % C : weight + o * p->I;
         cmha_real most = 0; /* the largest magnitude; NaN, which stays, where one is no number */
         double scale = 0; /* one that has vanished or is NaN: code 0 */
-        int four = p->storage == CMHA_STORAGE_INT4;
-        for (size_t i = 0; four && i < p->I; i += 32) cmha__pack_four(p, o, i, row + i * step, step);
+        int four = p->storage >= CMHA_STORAGE_INT4;
+        for (size_t i = 0; four && i < p->I; i += p->storage == CMHA_STORAGE_INT4 ? 32 : 256)
+            (p->storage == CMHA_STORAGE_INT4 ? cmha__pack_four : cmha__pack_k)(p, o, i, row + i * step, step);
         if (four) continue;
         if (bytes) {
             for (size_t i = 0; i < p->I; i++) {
@@ -6117,14 +6208,21 @@ CMHA_DEF void cmha_pack(cmha_packed *p, const cmha_real *weight) {
     }
 }
 
-/* Writes a block of INT4 as numbers, to [64]. */
+/* Writes a block of 4 bits as numbers, to [64]. */
 static void cmha__four_numbers(const cmha_packed *p, size_t row, size_t i, cmha_real *to) {
     const uint32_t *words = cmha__block_at(p, row, i);
+    const int zero = p->storage == CMHA_STORAGE_INT4 ? 8 : 0;
+    uint32_t factors = 0;
+    for (size_t k = 0; k < 8; k++)
+        factors |= cmha__place_bits(cmha__scale_place(p, row, i / 256 * 256 + 32 * k)) >> 12 << 4 * k;
     for (size_t part = 0; part < 8; part++) {
-        cmha_real scale = (cmha_real)cmha__half_float(cmha__scale_bits(p, row, i + part / 4 * 32));
+        const uint32_t bits = cmha__place_bits(cmha__scale_place(p, row, i + part / 4 * 32));
+        cmha_real scale = (cmha_real)cmha__half_float(zero ? bits : factors & 65535), least = 0;
         size_t shift = part / 2 * 4 + part % 2 * 16;
+        if (!zero) scale *= (cmha_real)(bits & 63);
+        if (!zero) least = (cmha_real)cmha__half_float(factors >> 16) * (cmha_real)(bits >> 6 & 63);
         for (size_t k = 0; k < 8; k++)
-            to[part * 8 + k] = scale * (cmha_real)((int32_t)((words[k] >> shift & 15) ^ 8) - 8);
+            to[part * 8 + k] = scale * (cmha_real)((int)((words[k] >> shift & 15) ^ 8) - zero) - least;
     }
 }
 
@@ -6133,7 +6231,7 @@ static void cmha__four_numbers(const cmha_packed *p, size_t row, size_t i, cmha_
 static size_t cmha__block_numbers(const cmha_packed *p, size_t row, size_t i, cmha_real *to) {
     const uint32_t *words = cmha__block_at(p, row, i);
     if (p->storage == CMHA_STORAGE_BF16) cmha__bf16_numbers(words, 2, to);
-    else if (p->storage == CMHA_STORAGE_INT4) cmha__four_numbers(p, row, i, to);
+    else if (p->storage >= CMHA_STORAGE_INT4) cmha__four_numbers(p, row, i, to);
     else
         for (int part = 0; part < 4; part++)
             for (int k = 0; k < 16; k++)
@@ -6207,28 +6305,18 @@ CMHA_DEF void cmha_round_rows(const cmha_packed *p, const cmha_real *x, size_t l
 }
 
 #if !CMHA__STREAMS
-/* Returns the whole number of few bits, the highest of them its sign. */
-static int32_t cmha__extend(uint32_t bits, uint32_t sign) { return (int32_t)(bits ^ sign) - (int32_t)sign; }
-
-/* Returns the product of a row of codes and a rounded row, without INT8's scale and the factor. */
+/* Returns the product of a row and a rounded one, without INT8's scale and the factor. */
 static cmha_real cmha__rounded_dot(const cmha_packed *p, size_t row, const uint32_t *x) {
-    const int bits = p->storage == CMHA_STORAGE_INT8 ? 8 : 4, words = 2 * bits;
-    const uint32_t sign = 1u << (bits - 1), mask = 2 * sign - 1;
-    const size_t blocks = cmha__blocks(p->I);
-    cmha_real sum = 0;
-    int32_t whole = 0;
-    for (size_t b = 0; b < blocks; b++, x += 32) {
-        const uint32_t *at = cmha__block_at(p, row, b * CMHA__BLOCK);
+    const int eight = p->storage == CMHA_STORAGE_INT8, run = eight ? 16 : 8, apart = eight ? 32 : 8;
+    cmha_real block[CMHA__BLOCK], sum = 0;
+    double whole = 0;
+    for (size_t b = 1; b <= cmha__blocks(p->I); b++, x += 32) {
+        (void)cmha__block_numbers(p, row, (b - 1) * CMHA__BLOCK, block);
         for (int k = 0; k < 32; k++) {
-            uint32_t low = at[k % words] >> k / words * bits, high = low >> 16;
-            whole += cmha__extend(low & mask, sign) * cmha__extend(x[k] & 65535, 32768);
-            whole += cmha__extend(high & mask, sign) * cmha__extend(x[k] >> 16, 32768);
-            if (bits == 8 || k % 16 != 15) continue;
-            sum += (cmha_real)whole * (cmha_real)cmha__half_float(
-                cmha__scale_bits(p, row, b * CMHA__BLOCK + (k > 15 ? 32 : 0)));
-            whole = 0;
+            const cmha_real *at = block + k / run * 16 + k % run;
+            whole += (double)at[0] * (int16_t)(x[k] & 65535) + (double)at[apart] * (int16_t)(x[k] >> 16);
         }
-        if (bits == 4 || (b % CMHA__WHOLE_BLOCKS != CMHA__WHOLE_BLOCKS - 1 && b + 1 < blocks)) continue;
+        if (b % CMHA__WHOLE_BLOCKS && b < cmha__blocks(p->I)) continue;
         sum += (cmha_real)whole;
         whole = 0;
     }
@@ -6278,7 +6366,7 @@ static void cmha__weight_product(cmha_tape *tape, const cmha_tensor *weight, con
     int threads = few && T * O * I < 65536 ? 1 : tape->context->threads;
     size_t rows = cmha__min((I < 4096 ? 65536 / (I ? I : 1) : 16) / 16 * 16, O);
     cmha__mark mark = cmha__mark_of(tape);
-    int rounds = packed && packed->rounds;
+    int rounds = packed && packed->rounds && (few || packed->storage <= CMHA_STORAGE_INT4);
     cmha_real *pieces = packed && !few && !rounds ? cmha__reals(tape, (size_t)threads * rows * I) : NULL;
     cmha__product part = {0, !turned, T, turned ? turned : O, I, I, turned ? turned : I, O, 1, 0, x, w, y};
     cmha_real *room = packed ? NULL : cmha__reals(tape, cmha__gemm_width(&part) * I);
@@ -13287,7 +13375,7 @@ CMHA_DEF cmha_status cmha_model_init(cmha_model *model, cmha_context *context, c
     return CMHA_OK;
 }
 
-static const char *const cmha__storages[] = {"", "bf16", "int8", "int4"}; /* in the order of cmha_storage */
+static const char *const cmha__storages[] = {"", "bf16", "int8", "int4", "q4_k"}; /* in their order */
 
 /* Moves a model into new memory, some of it packed with that storage. *old were its parameters, the caller's
    to close or, after a failure, the model's again. */
@@ -13314,8 +13402,8 @@ CMHA_DEF cmha_status cmha_model_pack(cmha_model *model, cmha_storage storage) {
     if (!cmha__model_is_open(model)) return CMHA_ERR_STATE;
     cmha_context *context = model->context;
     cmha_parameters old = model->parameters;
-    if (storage < CMHA_STORAGE_BF16 || storage > CMHA_STORAGE_INT4)
-        return CMHA__WRONG(context, "model pack: storage = %d is not BF16, INT8 or INT4", (int)storage);
+    if (storage < CMHA_STORAGE_BF16 || storage > CMHA_STORAGE_Q4_K)
+        return CMHA__WRONG(context, "model pack: storage = %d is not BF16, INT8, INT4 or Q4_K", (int)storage);
     if (model->packed.storage)
         return cmha__fail(context, CMHA_ERR_STATE, "model pack: it is packed already, as %s",
                 cmha__storages[model->packed.storage]);
@@ -13327,7 +13415,7 @@ CMHA_DEF cmha_status cmha_model_pack(cmha_model *model, cmha_storage storage) {
 CMHA_DEF cmha_status cmha_model_round(cmha_model *model, int on) {
     if (!cmha__model_is_open(model)) return CMHA_ERR_STATE;
     if (model->packed.storage < CMHA_STORAGE_INT8)
-        return cmha__fail(model->context, CMHA_ERR_STATE, "model round: it is not packed as int8 or int4");
+        return cmha__fail(model->context, CMHA_ERR_STATE, "model round: it is not packed in 8 or 4 bits");
     for (size_t i = 0; i < model->packed.n_matrices; i++) model->packed.matrices[i].rounds = on != 0;
     model->opening = ++model->context->models;
     return CMHA_OK;
@@ -16101,12 +16189,6 @@ static uint64_t cmha__bytes_get(const unsigned char *from, size_t n) {
     return x;
 }
 
-static float cmha__half_of(uint32_t bits) {
-    uint32_t sign = (bits & 0x8000u) << 16, exponent = bits >> 10 & 31, mantissa = bits & 1023;
-    if (exponent) return cmha__float_of(sign | (exponent < 31 ? exponent + 112 : 255) << 23 | mantissa << 13);
-    return (float)mantissa * (sign ? -1 : 1) / 16777216; /* subnormal: units of 2^-24 */
-}
-
 /* Turns words, if any, from this machine's byte order to the file's, or back. */
 static void cmha__swap_words(void *words, size_t n, size_t width) {
     unsigned char *at = (unsigned char *)words, other[8];
@@ -16138,7 +16220,7 @@ static int cmha__dtype(const char *name) {
 static cmha_real cmha__decode(uint64_t bits, int dtype) {
     double wide;
     int64_t whole;
-    if (dtype == CMHA__AS_F16) return cmha__half_of((uint32_t)bits);
+    if (dtype == CMHA__AS_F16) return cmha__half_float((uint32_t)bits);
     if (dtype == CMHA__AS_BF16) return cmha__float_of((uint32_t)bits << 16);
     if (dtype == CMHA__AS_F32 || dtype == CMHA__AS_C64) return cmha__float_of((uint32_t)bits);
     memcpy(&wide, &bits, sizeof wide);
@@ -16794,16 +16876,15 @@ static size_t cmha__packed_row(const cmha_parameter *p) {
     return p->matrix.rank ? (p->matrix.size - p->tensor.size) / p->tensor.packed->I : 0;
 }
 
-/* Of a parameter in INT4: its rows times its pieces of 32 columns. */
-static size_t cmha__four_pieces(const cmha_parameter *p) {
-    size_t I = p->tensor.packed->I;
-    return p->tensor.size / I * (I / 32 + (I % 32 != 0));
+/* Scales of a row of 4 bits in a file: its pieces of 32 columns, in Q4_K of whole 256. */
+static size_t cmha__row_scales(const cmha_packed *p) {
+    return p->storage == CMHA_STORAGE_INT4 ? (p->I + 31) / 32 : (p->I + 255) / 256 * 8;
 }
 
 typedef struct cmha__label { char name[CMHA__NAME]; size_t n; } cmha__label; /* n: a shape, if it needs one */
 
 /* Returns tensor i of a training state: parameters, the first moments of all, the second ones, means, and the
-   scales of INT8 and INT4. Data are NULL where there are none, as of frozen ones' moments; the words of what
+   scales of 8 and 4 bits. Data are NULL where there are none, as of frozen ones' moments; the words of what
    is packed. *label gets its name. */
 static cmha_archive_item cmha__item(const cmha_parameters *p, cmha_real *moments, size_t i,
         cmha__label *label) {
@@ -16812,10 +16893,11 @@ static cmha_archive_item cmha__item(const cmha_parameters *p, cmha_real *moments
     size_t block = i / p->count;
     cmha_archive_item item = {label->name, one->tensor.data, one->tensor.shape, one->tensor.rank, NULL};
     cmha__print(label->name, CMHA__NAME, "%s%s", cmha__prefixes[block], one->name);
-    if (packed && packed->storage == CMHA_STORAGE_INT4 && (!block || block == CMHA__SCALES)) {
+    if (packed && packed->storage >= CMHA_STORAGE_INT4 && (!block || block == CMHA__SCALES)) {
         item.data = (const cmha_real *)(const void *)packed->words;
-        item.dtype = block ? "F16" : "U8";
-        label->n = block ? cmha__four_pieces(one) : one->tensor.size / 2 + one->tensor.size % 2;
+        item.dtype = !block ? "U8" : packed->storage == CMHA_STORAGE_INT4 ? "F16" : "U16";
+        label->n = one->tensor.size / 2 + one->tensor.size % 2;
+        if (block) label->n = one->tensor.size / packed->I * cmha__row_scales(packed);
         item.shape = &label->n;
         item.rank = 1;
     } else if (block == CMHA__SCALES) {
@@ -16831,79 +16913,42 @@ static cmha_archive_item cmha__item(const cmha_parameters *p, cmha_real *moments
     return item;
 }
 
-/* Puts n codes into a block from its column c on, or (`puts` 0) gets them; of INT4 half a byte each. */
-typedef struct cmha__codes_at { cmha_storage storage; int puts; uint16_t *halves; } cmha__codes_at;
-static inline void cmha__move_codes(cmha__codes_at to, uint32_t *block, size_t c, size_t first, size_t n) {
-    unsigned char *codes = (unsigned char *)to.halves;
-    const int four = to.storage == CMHA_STORAGE_INT4;
-    for (size_t k = first; k < first + n; k++, c++) {
-        cmha__place place = cmha__place_in(to.storage, block, c);
-        uint32_t bits = *place.word >> place.shift & place.mask, up = four ? (uint32_t)(k % 2 * 4) : 0;
-        size_t byte = four ? k / 2 : k;
-        if (to.puts) { /* it was 0 */
-            bits = to.storage == CMHA_STORAGE_BF16 ? to.halves[k] : (uint32_t)codes[byte] >> up & place.mask;
-            *place.word |= bits << place.shift;
-        } else if (to.storage == CMHA_STORAGE_BF16) to.halves[k] = (uint16_t)bits;
-        else codes[byte] = (unsigned char)(codes[byte] | bits << up);
-    }
-}
-
-/* Moves a packed parameter from an archive, byte `from` on, or, a NULL, to a file, in the order of the
-   numbers: bytes of INT8, words of BF16, of INT4 two codes a byte, the first one below. */
-static cmha_status cmha__move_packed(const cmha_parameter *one, cmha__output *o, cmha_archive *a,
+/* Moves a packed parameter or, scales = 1, those of one of 4 bits from an archive, byte `from` on, or, a
+   NULL, to a file: 16, 8 or 4 bits each, the first below, in the order of numbers or of rows and columns. */
+static cmha_status cmha__move_packed(const cmha_parameter *one, int scales, cmha__output *o, cmha_archive *a,
         uint64_t from) {
     const cmha_packed *p = one->tensor.packed;
-    uint16_t halves[4096];
-    const cmha__codes_at codes = {p->storage, a != NULL, halves};
+    const size_t bits = scales ? 16 : cmha__block_words(p->storage) / 2, C = scales ? 0 : p->turned;
+    const size_t across = scales ? cmha__row_scales(p) : C ? C : p->I, first = cmha__packed_row(one);
+    const size_t all = scales ? one->tensor.size / p->I * across : one->tensor.size;
+    size_t row = 0, i = 0;
+    unsigned char bytes[8192];
     cmha_status status = CMHA_OK;
-    const size_t width = p->storage == CMHA_STORAGE_BF16 ? 2 : 1;
-    const size_t each = p->storage == CMHA_STORAGE_INT4 ? 2 : 1;
-    size_t C = p->turned, across = C ? C : p->I, first = cmha__packed_row(one), row = 0, i = 0;
-    for (size_t at = 0, n; at < one->tensor.size; at += n) {
-        n = cmha__min(one->tensor.size - at, sizeof halves / width);
-        size_t stored = (n + each - 1) / each;
-        if (a) status = cmha__read_words(a, from + at / each * width, halves, stored, width);
-        else memset(halves, 0, sizeof halves);
+    for (size_t at = 0, n; at < all; at += n) {
+        n = cmha__min(all - at, 8 * sizeof bytes / bits);
+        if (a) status = cmha__read_words(a, from + at * bits / 8, bytes, (n * bits + 7) / 8, 1);
+        else memset(bytes, 0, sizeof bytes);
         if (status) break;
-        for (size_t k = 0, run; k < n; k += run) { /* neighbours in a block; one number of a turned matrix */
+        for (size_t k = 0, run; k < n; k += run) { /* neighbours in a block; else one */
             size_t to = C ? row / p->I * C + i : first + row, c = C ? row % p->I : i;
-            run = C ? 1 : cmha__min(cmha__min(n - k, p->I - i), CMHA__BLOCK - c % CMHA__BLOCK);
-            cmha__move_codes(codes, cmha__block_at(p, to, c), c % CMHA__BLOCK, k, run);
+            uint32_t *block = cmha__block_at(p, to, scales ? 0 : c);
+            run = C || scales ? 1 : cmha__min(cmha__min(n - k, p->I - i), CMHA__BLOCK - c % CMHA__BLOCK);
+            for (size_t j = k; j < k + run; j++, c++) {
+                cmha__place place = scales ? cmha__scale_place(p, to, c * 32)
+                    : cmha__place_in(p->storage, block, c % CMHA__BLOCK);
+                unsigned char *byte = bytes + j * bits / 8;
+                uint32_t low = (uint32_t)(j * bits % 8), code = (uint32_t)byte[0] >> low;
+                if (a) cmha__place_put(place, bits > 8 ? code | (uint32_t)byte[1] << 8 : code);
+                code = cmha__place_bits(place) << low;
+                byte[0] = (unsigned char)(byte[0] | code);
+                if (bits > 8) byte[1] = (unsigned char)(code >> 8);
+            }
             i = i + run < across ? i + run : 0;
             row += !i;
         }
-        if (CMHA__TRAINS && !a) cmha__write_words(o, halves, stored, width);
+        if (CMHA__TRAINS && !a) cmha__write_words(o, bytes, (n * bits + 7) / 8, 1);
     }
     return status;
-}
-
-/* Moves the scales of a parameter in INT4 likewise, 32 columns of a row after another. */
-static cmha_status cmha__move_scales(const cmha_parameter *one, cmha__output *o, cmha_archive *a,
-        uint64_t from) {
-    const cmha_packed *p = one->tensor.packed;
-    const size_t pieces = cmha__four_pieces(one), across = p->I / 32 + (p->I % 32 != 0);
-    size_t first = cmha__packed_row(one);
-    uint16_t scales[4096];
-    cmha_status status = CMHA_OK;
-    for (size_t at = 0, n; at < pieces; at += n) {
-        n = cmha__min(pieces - at, sizeof scales / sizeof *scales);
-        if (a) status = cmha__read_words(a, from + at * sizeof *scales, scales, n, sizeof *scales);
-        if (status) break;
-        for (size_t k = 0; k < n; k++) {
-            size_t row = first + (at + k) / across, i = (at + k) % across * 32;
-            if (a) cmha__scale_put(p, row, i, scales[k]);
-            else scales[k] = (uint16_t)cmha__scale_bits(p, row, i);
-        }
-        if (CMHA__TRAINS && !a) cmha__write_words(o, scales, n, sizeof *scales);
-    }
-    return status;
-}
-
-/* Moves packed tensor i of a training state. */
-static cmha_status cmha__move_item(const cmha_parameters *p, size_t i, cmha__output *o, cmha_archive *a,
-        uint64_t from) {
-    if (i < p->count) return cmha__move_packed(&p->list[i], o, a, from);
-    return cmha__move_scales(&p->list[i % p->count], o, a, from);
 }
 
 static size_t cmha__own_omega(const cmha_model *m) {
@@ -17004,7 +17049,8 @@ static void cmha__tell_state(cmha__output *o, const void *of) {
         cmha__label label;
         cmha_archive_item item = cmha__item(p, s->step ? p->moments : NULL, i, &label);
         if (!item.data || (s->part && p->list[i % p->count].frozen)) continue;
-        if (item.dtype && o->writing) (void)cmha__move_item(p, i, o, NULL, 0);
+        const cmha_parameter *one = &p->list[i % p->count];
+        if (item.dtype && o->writing) (void)cmha__move_packed(one, i >= p->count, o, NULL, 0);
         if (item.dtype) item.data = NULL; /* written */
         cmha__tell_tensor(o, &item);
     }
@@ -17182,7 +17228,8 @@ static cmha_status cmha__read_state(cmha_archive *a, const cmha_parameters *p, c
         const cmha_archive_tensor *found = cmha_archive_find(a, label.name);
         if (!item.data || cmha__fits(found, &item)) continue;
         cmha_real *to = (cmha_real *)(uintptr_t)item.data; /* moments and scales are read where they are */
-        if (item.dtype) status = cmha__move_item(p, i, NULL, a, found->begin);
+        const cmha_parameter *one = &p->list[i % p->count];
+        if (item.dtype) status = cmha__move_packed(one, i >= p->count, NULL, a, found->begin);
         else status = cmha_archive_read(a, found, i < p->count ? into + (item.data - p->data) : to);
         matched++;
     }
@@ -17270,10 +17317,10 @@ CMHA_DEF cmha_status cmha_model_open(cmha_model *model, cmha_context *context, c
     if (!status && cmha_archive_metadata(&a, "part"))
         status = CMHA__MALFORMED(&a, "a part of a model, to be read onto the rest");
     const char *packed = cmha_archive_metadata(&a, "packed");
-    int storage = packed ? CMHA_STORAGE_INT4 : CMHA_STORAGE_FLOAT;
+    int storage = packed ? CMHA_STORAGE_Q4_K : CMHA_STORAGE_FLOAT;
     while (storage && strcmp(packed, cmha__storages[storage]) != 0) storage--;
     if (!status && packed && !storage)
-        status = CMHA__MALFORMED(&a, "packed = %.24s: not int8, int4 or bf16", packed);
+        status = CMHA__MALFORMED(&a, "packed = %.24s: not int8, int4, q4_k or bf16", packed);
     if (!status) status = cmha_model_memory(context, &config, 1, 1, &need, NULL);
     if (!status && need / 32 > a.size + 65536) /* the file's numbers may have 1 byte, ours up to 8 */
         status = CMHA__MALFORMED(&a, "its configuration needs %zu bytes of parameters, the file is "

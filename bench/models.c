@@ -359,10 +359,10 @@ static void serve(const char *unit, void (*run)(void *), void *work, double shar
 static void run_both(void *work) { run_core_forward(work), run_core_backward(work); }
 
 static cmha_storage storage_of(const char *word) {
-    static const char *const words[] = {"float", "bf16", "int8", "int4"};
+    static const char *const words[] = {"float", "bf16", "int8", "int4", "q4_k"};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (!strcmp(words[i], word)) return (cmha_storage)i;
-    die(2, "none of float, bf16, int8, int4 (the last two with r: rounded rows): ", word);
+    die(2, "none of float, bf16, int8, int4, q4_k (the last three with r: rounded rows): ", word);
 }
 
 void bench_serve(const char *what, const char *model, const char *save) {
@@ -393,7 +393,7 @@ void bench_serve(const char *what, const char *model, const char *save) {
     } else if (!strcmp(work, "prefill") || !strcmp(work, "decode")) {
         decoder d;
         size_t end = strlen(weights) - 1;
-        if (*weights == 'i' && weights[end] == 'r') weights[end] = '\0', decoders_round = 1;
+        if (strchr("iq", *weights) && weights[end] == 'r') weights[end] = '\0', decoders_round = 1;
         decoder_open(&d, kind, model, n, storage_of(weights), storage_of(cache));
         if (save) check(cmha_model_save(&d.model, save));
         if (*work == 'p') serve("a prompt", run_prefill, &d, 1);

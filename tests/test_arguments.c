@@ -1415,11 +1415,11 @@ static const char *ugly_name(void) {
     ROW(read_text, CMHA_ERR_FORMAT, "safetensors", cmha_model_read(&f->decoder, text_path, 0, &f->bytes))    \
     ROW(pack_no_model, CMHA_ERR_STATE, NULL, cmha_model_pack(NULL, CMHA_STORAGE_INT8))                       \
     ROW(pack_closed, CMHA_ERR_STATE, NULL, cmha_model_pack(&f->spare, CMHA_STORAGE_INT8))                    \
-    ROW(pack_float, CMHA_ERR_ARGUMENT, "storage = 0 is not BF16, INT8 or INT4",                              \
+    ROW(pack_float, CMHA_ERR_ARGUMENT, "storage = 0 is not BF16, INT8, INT4 or Q4_K",                        \
         cmha_model_pack(&f->decoder, CMHA_STORAGE_FLOAT))                                                    \
     ROW(pack_storage, CMHA_ERR_ARGUMENT, "storage = 77", cmha_model_pack(&f->decoder, (cmha_storage)77))     \
     ROW(round_no_model, CMHA_ERR_STATE, NULL, cmha_model_round(NULL, 1))                                     \
-    ROW(round_floats, CMHA_ERR_STATE, "model round: it is not packed as int8 or int4",                       \
+    ROW(round_floats, CMHA_ERR_STATE, "model round: it is not packed in 8 or 4 bits",                        \
         cmha_model_round(&f->decoder, 1))                                                                    \
     ROW(merge_no_model, CMHA_ERR_STATE, NULL, cmha_model_merge(NULL))                                        \
     ROW(merge_closed, CMHA_ERR_STATE, NULL, cmha_model_merge(&f->spare))                                     \

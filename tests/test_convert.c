@@ -481,11 +481,11 @@ static const char *with(const char *name, const char *old, const char *text) {
 /* A checkpoint that is packed at once holds the bytes of one that the library has packed. */
 static void packed_at_once(void) {
     static const struct { const char *type; cmha_storage storage; } cases[] = {
-        {"int8", CMHA_STORAGE_INT8}, {"int4", CMHA_STORAGE_INT4}};
+        {"int8", CMHA_STORAGE_INT8}, {"int4", CMHA_STORAGE_INT4}, {"q4_k", CMHA_STORAGE_Q4_K}};
     static const char *const packed[] = {"of several blocks", "llama", "phi", "gpt2", "gemma3", "bert_mlm"};
     make_own(path_of("wide"), "d_model=72 d_ff=205");
     for (size_t i = 0; i < sizeof packed / sizeof *packed; i++)
-        for (size_t k = 0; k < 2; k++) {
+        for (size_t k = 0; k < 3; k++) {
             cmha_model at_once, later;
             char command[1200];
             const char *from = i ? model_of(packed[i]) : path_of("wide");
@@ -503,6 +503,83 @@ static void packed_at_once(void) {
         }
     refused("none", "whole models are packed: --type int4", "--to gguf --type int4 tests/models/llama");
     refused("none", "only checkpoints of whole models", "--type int8 --base x tests/models/llama_peft");
+}
+
+/* A copy of a GGUF file in which all matrices are Q4_K of any bits, but factors of each 256; the last one is
+   the half `last`, if not 0. */
+static void as_q4_k(const char *from, const char *to, uint32_t last) {
+    static float x[1 << 18];
+    static unsigned char bytes[1 << 20];
+    char error[GGUF_ERROR] = "";
+    gguf_writer w;
+    gguf_file g;
+    FILE *file = fopen(to, "wb");
+    memset(&w, 0, sizeof w);
+    if (!CHECK_THAT(gguf_open(&g, from, error) && file, "%s", error)) return;
+    for (size_t i = 0; i < g.n_values; i++) gguf_put_value(&w, &g.values[i]);
+    for (size_t i = 0; i < g.n_tensors; i++) {
+        const gguf_tensor *t = &g.tensors[i];
+        size_t shape[2] = {(size_t)t->shape[0], (size_t)t->shape[1]};
+        gguf_put_tensor(&w, t->name, shape, t->rank, t->rank == 2 ? GGUF_AS_Q4_K : GGUF_AS_F32);
+    }
+    CHECK(gguf_put_head(&w, file));
+    for (size_t i = 0; i < g.n_tensors; i++) {
+        const int matrix = g.tensors[i].rank == 2;
+        const size_t count = (size_t)g.tensors[i].count, n = matrix ? count / 256 * 144 : 4 * count;
+        if (!CHECK(count <= sizeof x / sizeof *x && n <= sizeof bytes - GGUF_ALIGNMENT)) break;
+        CHECK(gguf_read_tensor(&g, &g.tensors[i], x, error));
+        if (!matrix) gguf_encode(GGUF_AS_F32, x, count, bytes);
+        for (size_t k = 0; k < n && matrix; k++) bytes[k] = (unsigned char)check_below(256);
+        for (size_t k = 0; k < n && matrix; k += 144) {
+            gguf_store(bytes + k, gguf_to_half((float)(1e-4 * (check_random() + 1.1))), 2);
+            gguf_store(bytes + k + 2, gguf_to_half((float)(1e-3 * (check_random() + 1.1))), 2);
+        }
+        if (matrix && last) gguf_store(bytes + n - 142, last, 2);
+        memset(bytes + n, 0, gguf_padding(n));
+        CHECK(fwrite(bytes, 1, n + gguf_padding(n), file) == n + gguf_padding(n));
+    }
+    fclose(file), gguf_close(&g);
+}
+
+/* How many numbers of a parameter's packed rows are not those of its floats. */
+static size_t numbers_apart(const cmha_parameter *p, const cmha_real *want) {
+    const cmha_packed *packed = p->tensor.packed;
+    const size_t first = p->matrix.rank ? (p->matrix.size - p->tensor.size) / packed->I : 0;
+    cmha_real *x = check_zeros(p->tensor.size);
+    size_t wrong = 0;
+    cmha_unpack(packed, first, first + p->tensor.size / packed->I, x);
+    for (size_t i = 0; i < p->tensor.size; i++) wrong += !(x[i] >= want[i] && x[i] <= want[i]);
+    free(x);
+    return wrong;
+}
+
+/* A file's Q4_K is packed as it is: each number is the float that the file makes, wherever its row goes. */
+static void packed_exactly(void) {
+    static const char *const options[] = {"layout=half n_kv_heads=4", "layout=half", "n_kv_heads=1 tied=1"};
+    char fields[100], line[600];
+    for (size_t i = 0; i < 3; i++) {
+        cmha_model floats, packed;
+        size_t matrices = 0, wrong = 0;
+        snprintf(fields, sizeof fields, "d_model=256 d_ff=512 %s", options[i]);
+        make_own(path_of("own"), fields);
+        CONVERT("--to gguf %s %s", path_of("own"), path_of("f.gguf"));
+        as_q4_k(path_of("f.gguf"), path_of("k.gguf"), 0);
+        CONVERT("%s %s", path_of("k.gguf"), path_of("floats"));
+        CONVERT("--type q4_k %s %s", path_of("k.gguf"), path_of("p"));
+        CHECK_OK(cmha_model_open(&floats, &context, path_of("floats")));
+        CHECK_OK(cmha_model_open(&packed, &context, path_of("p")));
+        for (size_t k = 0; k < packed.parameters.count; k++) {
+            if (!packed.parameters.list[k].tensor.packed) continue;
+            wrong += numbers_apart(&packed.parameters.list[k], floats.parameters.list[k].tensor.data);
+            matrices++;
+        }
+        CHECK_THAT(matrices > 7 && !wrong, "%s: %zu numbers of %zu matrices differ", fields, wrong, matrices);
+        CHECK(packed.packed.storage == CMHA_STORAGE_Q4_K);
+        cmha_model_close(&floats), cmha_model_close(&packed);
+    }
+    as_q4_k(path_of("f.gguf"), path_of("k.gguf"), 0x7E00);
+    snprintf(line, sizeof line, "--type q4_k %s", path_of("k.gguf"));
+    refused("none", "has a number that q4_k cannot hold", line);
 }
 
 /* As GGUF in every storage, and read again. What F32 holds comes back bit for bit, also where a head of RoPE
@@ -1346,6 +1423,7 @@ int main(int argc, char **argv) {
     gguf_modernbert();
     gguf_asked();
     packed_at_once();
+    packed_exactly();
     complexformer();
     settings();
     nested_angles();

@@ -106,6 +106,10 @@ static void open_model(void) {
     CHECK_OK(cmha_model_pack(&small, CMHA_STORAGE_INT8));
     CHECK_OK(cmha_model_save(&small, path_of("packed")));
     cmha_model_close(&small);
+    CHECK_OK(cmha_model_open(&small, &context, path_of("model")));
+    CHECK_OK(cmha_model_pack(&small, CMHA_STORAGE_Q4_K));
+    CHECK_OK(cmha_model_save(&small, path_of("q4_k")));
+    cmha_model_close(&small);
     kept = check_zeros(3 * model.parameters.size);
     /* not what the files hold */
     check_fill(model.parameters.data, model.parameters.size, 1),
@@ -496,6 +500,13 @@ static void wrong_packed(void) {
         {"\"head.weight\":{\"dtype\":\"I8\",\"shape\":[5,4]",
          "\"head.weight\":{\"dtype\":\"I8\",\"shape\":[20]", "[20], the model needs [5, 4]"},
         {"\"cfg.tied\":\"0\"", "\"cfg.tied\":\"1\"", "unknown"}};
+    static const char *const four[][3] = {
+        {"\"packed\":\"q4_k\"", "\"packed\":\"q4_x\"", "q4_x: not int8, int4, q4_k or bf16"},
+        {"\"packed\":\"q4_k\"", "\"packed\":\"int4\"", "U16"},
+        {"\"scale.head.weight\":{\"dtype\":\"U16\",\"shape\":[40]",
+         "\"scale.head.weight\":{\"dtype\":\"U16\",\"shape\":[4,10]", "the model needs [40]"},
+        {"\"scale.head.weight\":{\"dtype\":\"U16\"", "\"scale.head.weight\":{\"dtype\":\"F16\"",
+         "[40] of U16"}};
     size_t i;
     for (i = 0; i < sizeof rows / sizeof *rows; i++) {
         put_altered("packed", rows[i][0], rows[i][1], 0);
@@ -506,6 +517,14 @@ static void wrong_packed(void) {
     }
     CHECK(read_model(path_of("packed")));
     refused("a packed model", path_of("packed"), 2, 4);
+    for (i = 0; i < sizeof four / sizeof *four; i++) {
+        put_altered("q4_k", four[i][0], four[i][1], 0);
+        (void)!read_model(path_of("altered"));
+        CHECK_THAT(strstr(error, four[i][2]) != NULL, "%s: \"%s\" does not say %s", four[i][1], error,
+                   four[i][2]);
+    }
+    CHECK(read_model(path_of("q4_k")));
+    refused("a packed model", path_of("q4_k"), 2, 4);
 }
 
 static void wrong_states(void) {
@@ -1122,7 +1141,7 @@ static void clean_up(void) {
                                         "altered", "cut",      "flipped", "shrinks",    "tokens", "fifo",
                                         "itself",  "dangling", "piped",   "two\nlines", "secret", "table",
                                         "odd",      "old",     "hole",       "base",   "device",
-                                        "packed"};
+                                        "packed", "q4_k"};
     size_t i;
     for (i = 0; i < sizeof names / sizeof *names; i++) remove(path_of(names[i]));
     /* a temporary file, for instance */
@@ -1140,7 +1159,7 @@ int main(int argc, char **argv) {
     open_model();
     broken_headers(), unusual_headers(), depths_and_lengths(), crowds();
     wrong_models(), wrong_packed(), wrong_states(), best_losses(), intersection();
-    truncations(), flips("model"), flips("packed");
+    truncations(), flips("model"), flips("packed"), flips("q4_k");
     shrinking(), shrunk_later(), knowledge(), little_memory();
     places(), holes(), appetites(), texts(), writing();
     cmha_trainer_close(&trainer), cmha_model_close(&model), cmha_context_close(&context);

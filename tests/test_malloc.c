@@ -227,7 +227,7 @@ static cmha_status live(const char *kind, const char *fields) {
     OK(cmha_model_open(&again, &context, path));
     OK(cmha_model_read(&again, path, 0, NULL));
     cmha_model_close(&again);
-    for (storage = CMHA_STORAGE_BF16; storage <= CMHA_STORAGE_INT4; storage = (cmha_storage)(storage + 1)) {
+    for (storage = CMHA_STORAGE_BF16; storage <= CMHA_STORAGE_Q4_K; storage = (cmha_storage)(storage + 1)) {
         OK(cmha_model_pack(&model, storage));
         OK(decode(&model, &options));
         OK(cmha_model_save(&model, packed_path));

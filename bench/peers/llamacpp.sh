@@ -1,6 +1,6 @@
 #!/bin/sh
 # bench/peers/llamacpp.sh LIBRARIES [WORK...]: build/bench and llama.cpp (https://github.com/ggml-org/llama.cpp) read and write in
-# turns, in float32 and with weights of 8 bits (int8, Q8_0) and of 4 bits (int4, Q4_0, the same numbers; Q4_K). llama.cpp runs with
+# turns, in float32 and with weights of 8 bits (int8, Q8_0) and of 4 bits (int4, Q4_0; q4_k, Q4_K: the same numbers). llama.cpp runs with
 # and without its flash attention, with caches of 16 bits and of 8 bits (Q8_0), and threads of its own that last. LIBRARIES is a
 # folder of its libraries, as npm has them:
 #     npm pack @node-llama-cpp/linux-x64 && tar xzf node-llama-cpp-linux-x64-*.tgz # they are in package/bins/linux-x64
@@ -37,6 +37,7 @@ else
     for type in Q8_0 Q4_0 Q4_K; do $peers quantise "$LLAMA" "$F/F32.gguf" "$F/$type.gguf" "$type" || exit 1; done
     "$CONVERT" --tokenizer none --type int8 "$F/Q8_0.gguf" "$F/packed" > "$F/out" || exit 1
     "$CONVERT" --tokenizer none --type int4 "$F/Q4_0.gguf" "$F/packed4" > "$F/out" || exit 1
+    "$CONVERT" --tokenizer none --type q4_k "$F/Q4_K.gguf" "$F/packedk" > "$F/out" || exit 1
     packed="cmha.h, rope, the same, packed file=$BENCH --model $F/packed --serve"
 fi
 peer() { echo "$peers serve $LLAMA $F/$1.gguf $2 -ctk ${4:-f16} -ctv ${4:-f16} -fa $3"; }
@@ -59,5 +60,8 @@ for work; do
         "cmha.h, rope, bf16 cache=$BENCH --model $F/packed4 --serve $work/$FORM/float/bf16" \
         "cmha.h, rope, rounded rows=$BENCH --serve $work/$FORM/int4r/bf16" \
         "llama.cpp, Q4_0=$(peer Q4_0 "$work" 0)" "llama.cpp, Q4_0, flash attention=$(peer Q4_0 "$work" 1)" \
-        "llama.cpp, Q4_0, cache of Q8_0=$(peer Q4_0 "$work" 1 q8_0)" "llama.cpp, Q4_K=$(peer Q4_K "$work" 0)"
+        "llama.cpp, Q4_0, cache of Q8_0=$(peer Q4_0 "$work" 1 q8_0)" "llama.cpp, Q4_K=$(peer Q4_K "$work" 0)" \
+        "cmha.h, q4_k, bf16 cache=$BENCH --model $F/packedk --serve $work/$FORM/float/bf16" \
+        "cmha.h, q4_k, rounded rows=$BENCH --serve $work/$FORM/q4_kr/bf16" \
+        "llama.cpp, Q4_K, flash attention=$(peer Q4_K "$work" 1)"
 done

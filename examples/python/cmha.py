@@ -456,8 +456,8 @@ class Model:
         return taken.value
 
     def pack(self, storage="int8"):
-        """Keeps the matrices as "int8", "int4" or "bf16" alone: less memory, no more training."""
-        self._check(_lib.cmha_model_pack(self._model, {"bf16": 1, "int8": 2, "int4": 3}[storage]))
+        """Keeps the matrices as "int8", "int4", "q4_k" or "bf16" alone: less memory, no more training."""
+        self._check(_lib.cmha_model_pack(self._model, {"bf16": 1, "int8": 2, "int4": 3, "q4_k": 4}[storage]))
 
     def _result(self, function, batch, width):
         out = numpy.zeros((batch.shape[0],) + width, real)

@@ -28,8 +28,8 @@ static setting option[N_OPTIONS] = {
      "of --to hf, gguf and peft, and of adapters: whose form, such as phi3; that of IN, else the\n"
      "                   first that fits"},
     {"--type", "f32",
-     "f32, f16, bf16, in gguf also q8_0: how matrices are stored; of a checkpoint also int8 or\n"
-     "                   int4: packed, as generate --pack has them; f32"},
+     "f32, f16, bf16, in gguf also q8_0: how matrices are stored; of a checkpoint also int8,\n"
+     "                   int4 or q4_k: packed, as generate --pack has them; f32"},
     {"--base", NULL,
      "a checkpoint of ours, for which adapters are: IN is a folder of adapter_config.json and\n"
      "                   adapter_model.safetensors, or with --to peft what train_tiny --lora saved"},
@@ -60,6 +60,7 @@ typedef struct input {
     double turned_scale; /* likewise */
     const weights_tensor *held_from; /* the tensor in `held`, which several parameters are parts of */
     float *held;
+    int raw; /* rows of Q4_K are read as they are stored, 9 words for 64 numbers */
 } input;
 
 /* A parameter of the library's and its row in the table of names. */
@@ -83,7 +84,7 @@ typedef struct output {
 } output;
 
 static cmha_storage packs; /* how a checkpoint's matrices are packed; CMHA_STORAGE_FLOAT: not at all */
-static const char *const packed_words[] = {"", "bf16", "int8", "int4"};
+static const char *const packed_words[] = {"", "bf16", "int8", "int4", "q4_k"};
 static char *volatile unfinished; /* the file that is being written, before it has its name */
 
 /* Takes it away when the program ends or is stopped. */
@@ -327,20 +328,32 @@ static void by_head(const input *in, size_t part, size_t columns, float *x, floa
     }
 }
 
+/* Words of a row. */
+static size_t width_of(const input *in, const piece *p) {
+    if (in->raw) return p->shape[1] / 64 * 9;
+    return p->rank == 2 ? p->shape[1] : 1;
+}
+
+/* Reads a tensor whole. */
+static void read_whole(input *in, const weights_tensor *t, float *out) {
+    must(in->raw ? weights_read_bytes(&in->tensors, t, out, failure)
+                 : weights_read(&in->tensors, t, out, failure));
+}
+
 /* Reads a piece [rows, columns] as it is stored. */
 static void read_stored(input *in, const pieces *all, const piece *p, float *out) {
     size_t before, rows = rows_around(all, (size_t)(p - all->list), in->in, &before);
-    size_t columns = p->rank == 2 ? p->shape[1] : 1;
+    size_t columns = width_of(in, p);
     weights_tensor *t = tensor_of(in, p);
     int turned = is_turned(p, in->in);
     if (!turned && rows == p->shape[0]) {
-        must(weights_read(&in->tensors, t, out, failure));
+        read_whole(in, t, out);
         return;
     }
     if (in->held_from != t) {
         free(in->held);
         in->held = take(t->count, sizeof *in->held), in->held_from = t;
-        must(weights_read(&in->tensors, t, in->held, failure));
+        read_whole(in, t, in->held);
         if (turned) {
             float *x = take(t->count, sizeof *x);
             turn(in->held, columns, rows, x);
@@ -348,14 +361,18 @@ static void read_stored(input *in, const pieces *all, const piece *p, float *out
         }
     }
     if (is_by_head(p, in->in)) by_head(in, before / p->shape[0], columns, in->held, out, 0);
-    else memcpy(out, in->held + before * columns, p->count * sizeof *out);
+    else memcpy(out, in->held + before * columns, p->shape[0] * columns * sizeof *out);
 }
 
-/* Reads a piece; the rows of queries that turn may have a factor. */
+/* Do rows of queries that turn have a factor? */
+static int is_scaled(const input *in, const piece *p) {
+    return in->turned_scale > 0 && !strcmp(p->ours, "blocks.%.attn.wq");
+}
+
 static void read_piece(input *in, const pieces *all, const piece *p, float *out) {
     const size_t width = form_width(&in->config), columns = p->rank == 2 ? p->shape[1] : 1;
     read_stored(in, all, p, out);
-    if (!(in->turned_scale > 0) || strcmp(p->ours, "blocks.%.attn.wq")) return;
+    if (!is_scaled(in, p)) return;
     for (size_t i = 0; i < p->count; i++)
         if (i / columns % width < in->config.rotary_dims) out[i] = (float)(out[i] * in->turned_scale);
 }
@@ -448,8 +465,8 @@ static void open_ours(input *in) {
     packed = cmha_archive_metadata(&in->tensors.shards[0], "packed");
     if (!cmha_archive_metadata(&in->tensors.shards[0], "cfg.d_model"))
         complain(1, in->path, " is no checkpoint of ours; of other models name the folder with config.json");
-    if (packed && !strncmp(packed, "int", 3))
-        complain(1, in->path, " is packed as int8 or int4; convert the checkpoint it was made from");
+    if (packed && strcmp(packed, "bf16"))
+        complain(1, in->path, " is packed in 8 or 4 bits; convert the checkpoint it was made from");
     check(cmha_config_read(&ctx, in->path, &in->config, NULL));
     in->omega = cmha_archive_metadata(&in->tensors.shards[0], "omega");
     snprintf(in->name, sizeof in->name, "ours");
@@ -617,15 +634,20 @@ static int is_gain(const piece *p) {
 static void make_piece(input *in, const pieces *all, const piece *wanted, const cmha_model_config *c,
                        float *x) {
     const piece *p = find_piece(all, wanted->name);
+    const size_t columns = width_of(in, wanted), count = wanted->shape[0] * columns;
+    piece moved = *wanted;
     int rotates = strstr(wanted->name, ".attn.wq.") || strstr(wanted->name, ".attn.wk.");
     if (p) read_piece(in, all, p, x);
     else for (size_t i = 0; i < wanted->count; i++) x[i] = strstr(wanted->name, "attn.delta") ? 1.0f : 0.0f;
-    for (size_t i = p ? p->count : wanted->count; i < wanted->count; i++)
-        x[i] = x[i - p->count]; /* to every head */
-    if (rotates && in->config.layout != c->layout) change_layout(x, wanted, c, c->layout == CMHA_LAYOUT_HALF);
+    for (size_t i = p ? p->shape[0] * columns : count; i < count; i++)
+        x[i] = x[i - p->shape[0] * columns]; /* to every head */
+    moved.shape[1] = columns;
+    if (rotates && in->config.layout != c->layout) change_layout(x, &moved, c, c->layout == CMHA_LAYOUT_HALF);
     if (in->config.norm != c->norm && is_gain(wanted)) /* 1 + w, or that sum */
         for (size_t i = 0; i < wanted->count; i++) x[i] += c->norm == CMHA_NORM_RMS ? 1.0f : -1.0f;
 }
+
+static const char CANNOT_HOLD[] = "%s has a number that %s cannot hold";
 
 /* How a tensor is stored where the matrices are `as`. In GGUF rows that are no multiple of 32 stay F32: Q8_0
    has no such, and llama.cpp has multiplied such rows of F16 wrongly. */
@@ -660,10 +682,29 @@ static output *list_outputs(const pieces *all, form f, uint32_t as, size_t *n) {
     return list;
 }
 
+/* Writes a piece that is packed as its file's Q4_K has it, without ever being numbers. */
+static int write_raw(weights_file *file, input *in, const pieces *from, const piece *p,
+                     const cmha_model_config *c) {
+    const size_t blocks = p->count / 256;
+    float *x = take(times(blocks, 36), sizeof *x);
+    in->raw = 1, in->held_from = NULL;
+    make_piece(in, from, p, c, x);
+    in->raw = 0, in->held_from = NULL;
+    const unsigned char *bytes = (const unsigned char *)x;
+    int done = weights_can_pack_k(bytes, blocks) ? weights_write_k(file, bytes, blocks, failure)
+                                                 : text_fail(failure, CANNOT_HOLD, p->name, "q4_k");
+    free(x);
+    return done;
+}
+
 /* Writes the numbers of one tensor; in GGUF filled up to 32 bytes. */
 static int write_output(weights_file *file, input *in, const pieces *from, const pieces *all, const output *o,
                         const cmha_model_config *c, int padded) {
     static const unsigned char zeros[GGUF_ALIGNMENT];
+    const piece *p = o->n == 1 ? find_piece(from, all->list[o->first].name) : NULL;
+    const int k = p && o->packed && packs == CMHA_STORAGE_Q4_K && !is_scaled(in, p);
+    if (k && weights_is_k(tensor_of(in, p)))
+        return write_raw(file, in, from, &all->list[o->first], c);
     float *x = take(o->count, sizeof *x), *y = x + o->unread;
     size_t pad = padded ? gguf_padding(gguf_size(o->as, o->count)) : 0;
     int done;
@@ -682,7 +723,7 @@ static int write_output(weights_file *file, input *in, const pieces *from, const
         free(x), x = y;
     }
     done = (o->packed ? weights_can_pack(packs, x, o->count) : weights_fit(o->as, x, o->count)) ||
-           text_fail(failure, "%s has a number that %s cannot hold", o->name,
+           text_fail(failure, CANNOT_HOLD, o->name,
                      o->packed ? packed_words[packs] : gguf_storage(o->as));
     if (done && o->packed)
         done = weights_write_packed(file, packs, x, o->shape[0], o->shape[1], failure);
@@ -715,7 +756,8 @@ static void add_packed(cJSON *json, const output *o, double *at) {
     snprintf(name, sizeof name, "scale.%s", o->name);
     add_tensor(json, o->name, eight ? "I8" : "U8", eight ? numbers : &nibbles, eight ? 2 : 1, (double)codes,
                at);
-    add_tensor(json, name, eight ? "F32" : "F16", &factors, 1, (double)scales, at);
+    const char *dtype = eight ? "F32" : packs == CMHA_STORAGE_INT4 ? "F16" : "U16";
+    add_tensor(json, name, dtype, &factors, 1, (double)scales, at);
 }
 
 /* The header of a safetensors file: tensors as they follow, and texts. */
@@ -1380,9 +1422,9 @@ static int help(void) {
 
 int main(int argc, char **argv) {
     static const char *const targets[] = {"cmha", "hf", "gguf", "peft"};
-    static const char *const types[] = {"f32", "f16", "bf16", "q8_0", "int8", "int4"};
+    static const char *const types[] = {"f32", "f16", "bf16", "q8_0", "int8", "int4", "q4_k"};
     static const uint32_t storages[] = {GGUF_AS_F32, GGUF_AS_F16, GGUF_AS_BF16, GGUF_AS_Q8_0, GGUF_AS_F32,
-                                        GGUF_AS_F32};
+                                        GGUF_AS_F32, GGUF_AS_F32};
     const setting seed = {"", "1", ""}, threads = {"", "0", ""};
     int n_set = 0;
     input in;
@@ -1396,12 +1438,12 @@ int main(int argc, char **argv) {
         return compare(to, option[CHECK].value);
     }
     if (!path || !to) complain(2, "name what to read and what to write; see --help", "");
-    int target = word_of(TO, targets, 4), type = word_of(TYPE, types, 6);
+    int target = word_of(TO, targets, 4), type = word_of(TYPE, types, 7);
     size_t context = (size_t)whole_of(&option[CONTEXT], 0, 16777216);
     if (type == 3 && target != 2) complain(2, "--type q8_0 needs --to gguf", "");
     if (type > 3 && (target || is_peft(path)))
         complain(2, "only checkpoints of whole models are packed: --type ", types[type]);
-    if (type > 3) packs = type == 4 ? CMHA_STORAGE_INT8 : CMHA_STORAGE_INT4;
+    if (type > 3) packs = (cmha_storage)(CMHA_STORAGE_INT8 + type - 4);
     open_context(&seed, &threads, 1);
     if (target == 3) return write_peft(path, to, storages[type]);
     if (is_peft(path) && target) complain(2, "adapters of PEFT's become adapters of ours, --to cmha", "");

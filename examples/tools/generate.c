@@ -35,7 +35,7 @@ static setting option[N_OPTIONS] = {
     {"--endless", NULL, "do not stop at the tokenizer's end of text"},
     {"--seed", "1", "of the draws; 1"},
     {"--weights", "f32",
-     "f32, bf16, int8 or int4: how matrices are held; f32, or as a packed checkpoint has them"},
+     "f32, bf16, int8, int4 or q4_k: how matrices are held; f32, or as a packed checkpoint is"},
     {"--cache", "f32", "f32 or bf16: how keys and values are held; f32"},
     {"--score", NULL,
      "instead of continuing: mean loss in nats per token, perplexity and bits per byte of the\n"
@@ -43,9 +43,9 @@ static setting option[N_OPTIONS] = {
      "                   before the first of every --context of them. Without a tokenizer the file holds\n"
      "                   bytes or, above a vocabulary of 256, numbers of 2 bytes, above 65,536 of 4"},
     {"--pack", "",
-     "bf16, int8 or int4, then a file: saves the checkpoint packed there instead of continuing"},
+     "bf16, int8, int4 or q4_k, then a file: saves the checkpoint packed there instead of continuing"},
     {"--round", NULL,
-     "rounds what int8 and int4 matrices multiply to 16 bits a number: faster, and off by\n"
+     "rounds what matrices of 8 and 4 bits multiply to 16 bits a number: faster, and off by\n"
      "                   2^-16 of a row's largest number"},
     {"--adapter", NULL,
      "what a fine-tuning of CHECKPOINT saved apart: adapters (train_tiny --lora), which are read\n"
@@ -113,12 +113,12 @@ static int on_token(void *user, const int32_t *tokens, size_t batch) {
     return ferror(stdout) || o->ended == batch; /* whoever read the text has gone, or there is no more */
 }
 
-/* f32, bf16 or, where `most` allows it, int8 and int4. */
+/* f32, bf16 or, where `most` allows it, int8, int4 and q4_k. */
 static cmha_storage storage_of(const char *name, int most) {
-    static const char *const names[] = {"f32", "bf16", "int8", "int4"}; /* in the order of the enumeration */
+    static const char *const names[] = {"f32", "bf16", "int8", "int4", "q4_k"}; /* as cmha_storage */
     for (int i = 0; i <= most; i++)
         if (!strcmp(name, names[i])) return (cmha_storage)i;
-    complain(2, most > 1 ? "weights are f32, bf16, int8 or int4, not " : "a cache is f32 or bf16, not ",
+    complain(2, most > 1 ? "weights are f32, bf16, int8, int4 or q4_k, not " : "a cache is f32 or bf16, not ",
              name);
     return CMHA_STORAGE_FLOAT;
 }
@@ -351,10 +351,10 @@ int main(int argc, char **argv) {
     if (option[HELP].value) return help();
     if (!path) complain(2, "name a checkpoint, such as tiny.safetensors (build/train_tiny makes one)", "");
     const char *packs = option[PACK].value, *held = *packs ? packs : option[WEIGHTS].value;
-    cmha_storage weights = storage_of(held, 3);
+    cmha_storage weights = storage_of(held, 4);
     options.storage = storage_of(option[CACHE].value, 1);
     if (*packs && (!weights || !packed_path))
-        complain(2, "--pack takes bf16, int8 or int4, then the file to write", "");
+        complain(2, "--pack takes bf16, int8, int4 or q4_k, then the file to write", "");
     if (option[MERGE].value && (weights || !option[ADAPTER].value))
         complain(2, "--merge takes --adapter along, and packs nothing; --pack then packs its file", "");
     const char *to = *packs ? packed_path : option[MERGE].value;

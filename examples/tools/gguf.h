@@ -143,17 +143,20 @@ static inline void gguf_q8_0_block(const unsigned char *at, float *x) {
     for (int i = 0; i < 32; i++) x[i] = factor * (float)(at[2 + i] < 128 ? at[2 + i] : at[2 + i] - 256);
 }
 
-/* 256 numbers of 4 or 5 bits in 8 pieces, each with a factor and a least number of 6 bits: of the first four
-   pieces bytes 0 - 3 and 4 - 7, whose upper two bits complete those of the others, in bytes 8 - 11. */
+/* The factor of 6 bits of one of 8 pieces, and above it the least number: of the first four bytes 0 - 3 and
+   4 - 7, whose upper two bits complete those of the others, in bytes 8 - 11. */
+static inline uint32_t gguf_k_six(const unsigned char *six, int piece) {
+    const int j = piece % 4;
+    if (piece < 4) return (six[j] & 63u) | (six[j + 4] & 63u) << 6;
+    return (six[j + 8] & 15u) | six[j] >> 6 << 4 | (six[j + 8] >> 4 | (uint32_t)six[j + 4] >> 6 << 4) << 6;
+}
+
+/* 256 numbers of 4 or 5 bits in 8 pieces. */
 static inline void gguf_k_block(int bits, const unsigned char *at, float *x) {
     const float factor = gguf_half_at(at), least = gguf_half_at(at + 2);
-    const unsigned char *six = at + 4, *upper = at + 16, *codes = upper + (bits == 5 ? 32 : 0);
+    const unsigned char *upper = at + 16, *codes = upper + (bits == 5 ? 32 : 0);
     for (int piece = 0; piece < 8; piece++) {
-        int j = piece % 4, scale = six[j] & 63, low = six[j + 4] & 63;
-        if (piece > 3) {
-            scale = (six[j + 8] & 15) | six[j] >> 6 << 4;
-            low = six[j + 8] >> 4 | six[j + 4] >> 6 << 4;
-        }
+        int six = (int)gguf_k_six(at + 4, piece), scale = six & 63, low = six >> 6;
         for (int i = 0; i < 32; i++) {
             int code = codes[piece / 2 * 32 + i] >> piece % 2 * 4 & 15;
             if (bits == 5) code |= (upper[i] >> piece & 1) << 4;
@@ -506,6 +509,15 @@ static inline int gguf_open(gguf_file *g, const char *path, char *error) {
         done = gguf_parse(g, error);
     }
     return done ? 1 : (gguf_close(g), 0);
+}
+
+/* Reads the bytes of a tensor as they are. */
+static inline int gguf_read_bytes(gguf_file *g, const gguf_tensor *t, void *bytes, char *error) {
+    const uint64_t at = g->data + t->begin, n = t->bytes;
+    int done = g->file ? !gguf_seek(g->file, (int64_t)at, SEEK_SET) && fread(bytes, 1, n, g->file) == n
+                       : at + n <= g->n_bytes;
+    if (done && !g->file) memcpy(bytes, g->bytes + at, n);
+    return done ? 1 : gguf_fail(error, "cannot read %.80s", t->name);
 }
 
 /* Reads all numbers of a tensor into x [count]. */

@@ -296,6 +296,15 @@ static inline int weights_read(weights *w, const weights_tensor *t, float *x, ch
     return 1;
 }
 
+/* Is it stored as Q4_K, and reads its bytes as they are. */
+static inline int weights_is_k(const weights_tensor *t) {
+    return t && t->gguf && t->gguf->as == GGUF_AS_Q4_K;
+}
+static inline int weights_read_bytes(weights *w, const weights_tensor *t, void *bytes, char *error) {
+    char why[GGUF_ERROR];
+    return gguf_read_bytes(&w->gguf, t->gguf, bytes, why) || text_fail(error, "%s: %s", w->path, why);
+}
+
 /* A file that appears under its name when it is whole. */
 typedef struct weights_file { FILE *file; char *target, *name; const char *path; } weights_file;
 
@@ -328,17 +337,18 @@ static inline int weights_finish(weights_file *f, int whole, char *error) {
 }
 
 /* Returns the code of a number in a packed matrix: its block of 64 has a row's codes in words[16] (INT8) or
-   words[8] (INT4), and the four rows of INT4 their scales behind them. */
+   words[8] (4 bits), and four rows of 4 bits have their scales behind them. */
 static inline uint32_t weights_code(const cmha_packed *p, size_t row, size_t i) {
     const size_t eight = p->storage == CMHA_STORAGE_INT8, n = eight ? 16 : 8, c = i % 64;
-    const size_t block = row / 4 * ((p->I + 63) / 64) + i / 64, shift = c / 16 * 4 + c / 8 % 2 * 16;
-    const uint32_t word = p->words[block * (eight ? 64 : 36) + row % 4 * n + c % n];
+    const size_t line = row / 4 * cmha_packed_words(p->storage, 4, p->I), shift = c / 16 * 4 + c / 8 % 2 * 16;
+    const uint32_t word = p->words[line + i / 64 * (eight ? 64 : 36) + row % 4 * n + c % n];
     return eight ? word >> c / 16 * 8 & 255 : word >> shift & 15;
 }
 
 static inline uint32_t weights_scale(const cmha_packed *p, size_t row, size_t i) {
-    const size_t block = row / 4 * ((p->I + 63) / 64) + i / 64;
-    return p->words[block * 36 + 32 + row % 4] >> i / 32 % 2 * 16 & 65535;
+    const size_t line = row / 4 * cmha_packed_words(p->storage, 4, p->I), blocks = (p->I + 63) / 64;
+    const size_t at = i / 64 < blocks ? i / 64 * 36 + 32 : 32 * blocks + i / 64 * 4;
+    return p->words[line + at + row % 4] >> i / 32 % 2 * 16 & 65535;
 }
 
 /* How many bytes the codes and the scales of a matrix [O, I] take in a checkpoint. */
@@ -346,11 +356,41 @@ static inline size_t weights_code_bytes(cmha_storage storage, size_t O, size_t I
     return storage == CMHA_STORAGE_INT8 ? O * I : O * I / 2 + O * I % 2;
 }
 static inline size_t weights_scale_bytes(cmha_storage storage, size_t O, size_t I) {
+    if (storage == CMHA_STORAGE_Q4_K) return 16 * O * ((I + 255) / 256);
     return storage == CMHA_STORAGE_INT8 ? 4 * O : 2 * O * ((I + 31) / 32);
 }
 
-/* Writes a matrix x [O, I] as INT8 or INT4, the same bytes as cmha_model_save's of a packed model: its codes,
-   then its scales. */
+/* Can a packed matrix hold n blocks of GGUF's Q4_K? Their factors are finite. */
+static inline int weights_can_pack_k(const unsigned char *at, size_t n) {
+    for (size_t k = 0; k < 2 * n; k++)
+        if ((at[k / 2 * 144 + k % 2 * 2 + 1] & 0x7C) == 0x7C) return 0;
+    return 1;
+}
+
+/* Writes them likewise, each number what it is: codes less 8, and for each 32 of them a half of 6 bits of
+   scale, 6 of minimum and 4 of the block's two factors. */
+static inline int weights_write_k(weights_file *f, const unsigned char *at, size_t n, char *error) {
+    unsigned char codes[128], halves[16];
+    int done = 1;
+    for (size_t k = 0; k < 2 * n && done; k++) { /* first all codes */
+        const unsigned char *block = at + k % n * 144;
+        for (int i = 0; i < 128; i++) { /* numbers 2 i and 2 i + 1 */
+            const unsigned char *pair = block + 16 + i / 32 * 32 + i % 16 * 2;
+            const int high = i / 16 % 2 * 4;
+            codes[i] = (unsigned char)(((pair[0] >> high & 15) | (pair[1] >> high & 15) << 4) ^ 136);
+        }
+        for (int j = 0; j < 8; j++) {
+            const uint32_t six = gguf_k_six(block + 4, j), factors = (uint32_t)gguf_bits(block, 4);
+            gguf_store(halves + 2 * j, six | (factors >> 4 * j & 15) << 12, 2);
+        }
+        const size_t bytes = k < n ? sizeof codes : sizeof halves;
+        done = fwrite(k < n ? codes : halves, 1, bytes, f->file) == bytes;
+    }
+    return done ? 1 : text_fail(error, "cannot write %s", f->path);
+}
+
+/* Writes a matrix x [O, I] as INT8 or in 4 bits, the same bytes as cmha_model_save's of a packed model: its
+   codes, then its scales. */
 static inline int weights_write_packed(weights_file *f, cmha_storage storage, const float *x, size_t O,
                                        size_t I, char *error) {
     const size_t codes = weights_code_bytes(storage, O, I), scales = weights_scale_bytes(storage, O, I);
@@ -371,16 +411,17 @@ static inline int weights_write_packed(weights_file *f, cmha_storage storage, co
     if (done && p.scales) gguf_encode(GGUF_AS_F32, p.scales, O, bytes + codes);
     unsigned char *to = bytes + codes;
     for (size_t row = 0; row < O && done && !p.scales; row++)
-        for (size_t i = 0; i < I; i += 32) to = gguf_store(to, weights_scale(&p, row, i), 2);
+        for (size_t i = 0; i < (storage == CMHA_STORAGE_INT4 ? I : (I + 255) / 256 * 256); i += 32)
+            to = gguf_store(to, weights_scale(&p, row, i), 2);
     if (done && fwrite(bytes, 1, codes + scales, f->file) != codes + scales)
         done = text_fail(error, "cannot write %s", f->path);
     free(bytes), free(p.words), free(p.scales);
     return done;
 }
 
-/* Can a packed matrix hold these numbers? The scales of INT4 end at 65504. */
+/* Can a packed matrix hold these numbers? Scales of 4 bits end at 65504, of Q4_K at 63 times that. */
 static inline int weights_can_pack(cmha_storage storage, const float *x, size_t n) {
-    const double most = storage == CMHA_STORAGE_INT4 ? 524160 : 3.4e38;
+    const double most = storage == CMHA_STORAGE_INT4 ? 524160 : storage == CMHA_STORAGE_Q4_K ? 4e6 : 3.4e38;
     for (size_t i = 0; i < n; i++)
         if (!(fabs((double)x[i]) < most)) return 0;
     return 1;
