@@ -27,8 +27,8 @@
 
 enum {
     ATTENTION, COMPARE, PARAMETERS, LEAVE, FEATURES, WINDOW, SPEED, STRETCH, WARP, NOISE, ECHO_OF, PAD,
-    COLOUR, LEVEL, MASKS, HEARINGS, EPOCHS, SEED, SEEDS, THREADS, BATCH, LR,
-    SAVE, PREDICT, MODEL, JSON, LABELLED, VALIDATE, PATIENCE, QUIET, HELP, SET, N_OPTIONS
+    COLOUR, MASKS, HEARINGS, EPOCHS, SEED, SEEDS, THREADS, BATCH, LR,
+    SAVE, PREDICT, MODEL, JSON, LABELLED, ONE_SPEAKER, VALIDATE, PATIENCE, QUIET, HELP, SET, N_OPTIONS
 };
 static setting option[N_OPTIONS] = {
     {"--attention", NULL, "a kind of the list below; mel cmha, bins rope"},
@@ -46,12 +46,10 @@ static setting option[N_OPTIONS] = {
     {"--echo", NULL, "mel: and with echoes, each up to so much as loud as the one before, 0.6"},
     {"--pad", NULL, "mel: and up to so many seconds of silence around it, or a tenth of them cut off, 0.1"},
     {"--colour", NULL, "mel: and through other microphones, e^(this) times the power in a band, 2"},
-    {"--level", NULL,
-     "mel: a band's mean over the recording is half taken off; in training up to so much more or less, 1"},
     {"--masks", NULL, "mel: and up to so much of the bands and half as much of the time is hidden, 0.2"},
     {"--hearings", NULL,
-     "mel: a recording is judged so many times, with bands a little higher or lower and more or less of "
-     "their means; the mean of the probabilities counts, 9"},
+     "mel: a recording is judged so many times, with bands a little higher or lower; the mean of the "
+     "probabilities counts, 3"},
     {"--epochs", NULL, "passes over the training recordings; mel 40, bins 14"},
     {"--seed", "1", "of the weights, the order and the changes of the recordings"},
     {"--seeds", "1", "repeat with so many seeds, from --seed on"},
@@ -65,6 +63,7 @@ static setting option[N_OPTIONS] = {
     {"--json", NULL, "lines of JSON instead of CSV"},
     {"--labelled", NULL,
      "names of WAV files begin with their digit, as in 7_ann.wav: says on stderr how many are right"},
+    {"--one-speaker", NULL, "mel: the files to label are one speaker's, who is known the better for it"},
     {"--validate", "0.1",
      "share of the training recordings that says which epoch is best and kept, and is not learnt from; 0: "
      "the last is kept"},
@@ -77,6 +76,7 @@ static setting option[N_OPTIONS] = {
 
 enum { MOST_SPEAKERS = 64, MOST_KINDS = 32, MOST_SEEDS = 16, DIGITS = 10 };
 enum { OFFSET, COMPLEX, MAGNITUDE, MEL, N_FEATURES };
+enum { MEL_SAVED = 4 }; /* the number of mel beside a model; 3 was that of other cepstra */
 typedef struct recording {
     float *x;
     size_t n, speaker;
@@ -93,11 +93,11 @@ static const char *const digit_names[DIGITS] = {"0", "1", "2", "3", "4", "5", "6
 enum { RATE_IS, WINDOW_IS, FEATURES_ARE, HEARINGS_ARE, ABOUT = 7 };
 static known about[ABOUT] = {{"rate", AUDIO_RATE}, {"window", 0}, {"features", 0}, {"hearings", 0},
                              {"bands", VOICE_BANDS}, {"context", VOICE_CONTEXT}, {"every", VOICE_EVERY}};
-/* How a recording is judged, once after another: frequencies times the first number; of a band's mean the
-   share that is taken off */
-enum { MOST_HEARINGS = 9 };
-static const double hearing[MOST_HEARINGS][2] = {
-    {1, 0.5}, {1, 0}, {1, 1}, {0.94, 0.5}, {1.06, 0.5}, {0.94, 0}, {1.06, 0}, {0.94, 1}, {1.06, 1}};
+/* How a recording is judged, once after another: frequencies times this */
+enum { MOST_HEARINGS = 3 };
+static const double hearing[MOST_HEARINGS] = {1, 0.94, 1.06};
+/* Of a speaker so many recordings at least and at most are heard as one voice in training. */
+enum { FEWEST_TOGETHER = 1, MOST_TOGETHER = 120 };
 
 /* ---- Recordings ---- */
 
@@ -150,7 +150,7 @@ static size_t positions_of(size_t n) {
     c.before = c.behind = AUDIO_RATE * strength.pad;
     if (features != MEL) return audio_windows((size_t)((double)n / c.speed) + 1, window);
     voice_frames f = voice_frames_of(voice_length(n, &c) + 1, window, &c);
-    return voice_positions(&f);
+    return voice_positions(f.n);
 }
 
 static void read_recordings(const char *path) {
@@ -204,31 +204,80 @@ static void write_features(const float *z, size_t n, cmha_real *to) {
 /* How many numbers a position has, complex ones if they are. */
 static size_t width_of(void) { return features == MEL ? VOICE_WIDTH : window / 2 + 1; }
 
-/* Makes sequences of the power in bands of the recordings that are chosen: with rng each has changes of its
-   own, without it all are heard in the same way. */
-static sequences hear_all(const size_t *chosen, size_t n, cmha_rng *rng, const double how[2]) {
+/* A recording in bands, as it was changed */
+typedef struct changed {
+    voice_change change;
+    double *bands;
+    size_t frames, voice; /* whose it is */
+} changed;
+
+/* Says whose each recording is: its speaker's, or with rng one of several voices', as whose a speaker's
+   recordings are heard. Returns how many voices there are. */
+static size_t share_out(const size_t *chosen, size_t n, cmha_rng *rng, changed *h) {
+    size_t *order = take(n, sizeof *order), voices = 0, i, j, s, left;
+    for (i = 0; i < n; i++) { /* inside out */
+        j = rng ? (size_t)cmha_rng_below(rng, i + 1) : i;
+        order[i] = order[j];
+        order[j] = i;
+    }
+    for (s = 0; s < n_speakers; s++)
+        for (i = left = 0; i < n; i++) {
+            if (recordings[chosen[order[i]]].speaker != s) continue;
+            if (!left) {
+                double most = MOST_TOGETHER / FEWEST_TOGETHER;
+                voices++;
+                left = rng ? (size_t)(FEWEST_TOGETHER * pow(most, cmha_rng_uniform(rng))) : n;
+            }
+            left--;
+            h[order[i]].voice = voices - 1;
+        }
+    free(order);
+    return voices;
+}
+
+/* Hears the recordings that are chosen, each voice with changes of its own if there is rng, else with
+   frequencies times `warp`, and gets to know the voices; a position's numbers are still to be written. */
+static voice_known *hear_voices(const size_t *chosen, size_t n, cmha_rng *rng, double warp, changed *h) {
+    size_t voices = share_out(chosen, n, rng, h), v, i, k, *frames = take(n, sizeof *frames);
+    double **bands = take(n, sizeof *bands);
+    voice_known *who = take(voices, sizeof *who);
+    for (v = 0; v < voices; v++) {
+        voice_change voice = rng ? voice_draw(&strength, rng) : voice_same();
+        if (!rng) voice.warp = warp;
+        for (i = k = 0; i < n; i++) {
+            const recording *r = &recordings[chosen[i]];
+            if (h[i].voice != v) continue;
+            h[i].change = rng ? voice_again(&voice, &strength, rng) : voice;
+            bands[k] = voice_bands(r->x, r->n, window, &h[i].change, rng, &frames[k]);
+            if (!bands[k]) complain(1, "no memory for so much", "");
+            h[i].bands = bands[k];
+            h[i].frames = frames[k++];
+        }
+        if (!voice_know(&who[v], bands, frames, k)) complain(1, "no memory for so much", "");
+    }
+    free(frames), free(bands);
+    return who;
+}
+
+/* Makes sequences of the power in bands of the recordings that are chosen. */
+static sequences hear_all(const size_t *chosen, size_t n, cmha_rng *rng, double warp) {
     sequences s = {.n = n, .width = VOICE_WIDTH};
-    size_t positions = 0, count, i;
+    changed *h = take(n, sizeof *h);
+    voice_known *who = hear_voices(chosen, n, rng, warp, h);
     s.begin = take(n + 1, sizeof *s.begin);
     s.label = take(n, sizeof *s.label);
-    for (i = 0; i < n; i++) {
-        const recording *r = &recordings[chosen[i]];
-        voice_change c = voice_same();
-        c.warp = how[0];
-        c.level = how[1];
-        if (rng) c = voice_draw(&strength, rng);
-        cmha_real *heard = voice_hear(r->x, r->n, window, &c, rng, &count);
+    for (size_t i = 0; i < n; i++) {
+        size_t count = voice_positions(h[i].frames);
         s.begin[i + 1] = s.begin[i] + count;
-        s.label[i] = (cmha_real)r->digit;
+        s.label[i] = (cmha_real)recordings[chosen[i]].digit;
         s.longest = count > s.longest ? count : s.longest;
-        if (s.begin[i + 1] > positions) {
-            positions = 2 * s.begin[i + 1];
-            s.x = text_memory(s.x, positions, VOICE_WIDTH, sizeof *s.x);
-        }
-        if (!heard || !s.x) complain(1, "no memory for so much", "");
-        else memcpy(s.x + s.begin[i] * VOICE_WIDTH, heard, count * VOICE_WIDTH * sizeof *heard);
-        free(heard);
     }
+    s.x = take(times(s.begin[n], VOICE_WIDTH), sizeof *s.x);
+    for (size_t i = 0; i < n; i++) {
+        voice_hear(h[i].bands, h[i].frames, &who[h[i].voice], &h[i].change, s.x + s.begin[i] * VOICE_WIDTH);
+        free(h[i].bands);
+    }
+    free(h), free(who);
     return s;
 }
 
@@ -296,7 +345,7 @@ static void listen(cmha_model *model, const size_t *chosen, size_t n, cmha_real 
 
 static void save(cmha_model *model) {
     about[WINDOW_IS].value = window;
-    about[FEATURES_ARE].value = (uint64_t)features;
+    about[FEATURES_ARE].value = features == MEL ? MEL_SAVED : (uint64_t)features;
     about[HEARINGS_ARE].value = hearings;
     check(cmha_model_save(model, option[SAVE].value));
     save_known(option[SAVE].value, about, ABOUT, digit_names, DIGITS);
@@ -382,50 +431,79 @@ static size_t longest_piece(void) {
     return times(mc.max_positions - 1, window / 2) + window;
 }
 
-/* Judges a file in pieces as long as the model reads; a last one shorter than a window is left out. */
-static void predict_file(cmha_model *model, const char *path) {
-    size_t piece = longest_piece(), count, n, f, i, begin = 0;
+/* Adds a file's pieces, as long as the model reads, to the recordings, and returns how many they are; a last
+   one shorter than a window is left out. */
+static size_t load_pieces(const char *path) {
+    size_t piece = longest_piece(), count, n, i, begin = 0;
     float *x;
     must(sound_load(path, &x, &count, failure));
     if (features == MEL) count = voice_trim(x, count, &begin);
     n = count / piece;
     n += !n || count % piece >= window;
-    recordings = take(n, sizeof *recordings);
-    size_t *chosen = take(tc.batch, sizeof *chosen);
-    cmha_real *scores = take(times(tc.batch, DIGITS), sizeof *scores);
+    recordings = text_memory(recordings, n_recordings + n, 1, sizeof *recordings);
+    if (!recordings) complain(1, "no memory for so much", "");
     for (i = 0; i < n; i++) {
-        recordings[i].x = x + begin + i * piece;
-        recordings[i].n = count - i * piece < piece ? count - i * piece : piece;
+        recording *r = &recordings[n_recordings++];
+        memset(r, 0, sizeof *r);
+        r->n = count - i * piece < piece ? count - i * piece : piece;
+        r->x = take(r->n, sizeof *r->x);
+        memcpy(r->x, x + begin + i * piece, r->n * sizeof *r->x);
     }
-    for (f = 0; f < n; f += i) {
-        for (i = 0; i < tc.batch; i++) {
-            if (f + i == n) break;
-            chosen[i] = f + i;
-        }
-        listen(model, chosen, i, scores);
-        say_scores(scores, i, path, f);
-    }
-    free(scores);
-    free(recordings), free(chosen), free(x);
+    free(x);
+    return n;
 }
 
+/* Judges the recordings, which are one speaker's, and forgets them: returns their scores. */
+static cmha_real *judge_pieces(cmha_model *model) {
+    size_t n = n_recordings, *chosen = take(n, sizeof *chosen), i;
+    cmha_real *scores = take(times(n, DIGITS), sizeof *scores);
+    for (i = 0; i < n; i++) chosen[i] = i;
+    make_room(n, mc.max_positions, mc.features * (mc.complex_features ? 2 : 1));
+    listen(model, chosen, n, scores);
+    close_room();
+    for (i = 0; i < n; i++) free(recordings[i].x);
+    free(recordings), free(chosen);
+    recordings = NULL;
+    n_recordings = 0;
+    return scores;
+}
+
+/* Labels files, which with --one-speaker are heard as one voice, else each as its own. */
+static void label_files(cmha_model *model, const char *const *files, size_t n_files) {
+    size_t *pieces = take(n_files, sizeof *pieces), first = 0, at, i;
+    n_speakers = 1;
+    for (i = 0; i < n_files; i++) {
+        if (option[LABELLED].value) class_of_name(files[i]);
+        pieces[i] = load_pieces(files[i]);
+        if (option[ONE_SPEAKER].value && i + 1 < n_files) continue;
+        cmha_real *scores = judge_pieces(model);
+        for (at = 0; first <= i; at += pieces[first++])
+            say_scores(scores + at * DIGITS, pieces[first], files[first], 0);
+        free(scores);
+    }
+    free(pieces);
+}
 static int predict(const char *const *files, size_t n_files) {
     cmha_model model;
     const known mine[ABOUT - HEARINGS_ARE - 1] = {about[4], about[5], about[6]};
     open_known(&model, option[MODEL].value, about, ABOUT);
+    if (about[FEATURES_ARE].value == MEL)
+        complain(1, "its features are those of an older version; train it again: ", option[MODEL].value);
     int known_window = about[WINDOW_IS].value >= 4 && about[WINDOW_IS].value <= AUDIO_MOST;
     int heard = about[HEARINGS_ARE].value >= 1 && about[HEARINGS_ARE].value <= MOST_HEARINGS;
     for (int i = 0; i < 3; i++) heard = heard && about[4 + i].value == mine[i].value;
     window = (size_t)about[WINDOW_IS].value;
-    features = (int)(about[FEATURES_ARE].value & 3);
+    features = about[FEATURES_ARE].value == MEL_SAVED ? MEL : (int)(about[FEATURES_ARE].value & 3);
     hearings = (size_t)about[HEARINGS_ARE].value;
     if (about[RATE_IS].value != AUDIO_RATE || !known_window || window & (window - 1) || !heard ||
-        about[FEATURES_ARE].value > MEL || mc.features != width_of() || told.classes != DIGITS ||
+        about[FEATURES_ARE].value > MEL_SAVED || mc.features != width_of() || told.classes != DIGITS ||
         mc.complex_features != (features < MAGNITUDE) || (features != MEL && hearings > 1))
         complain(1, "another model than that of the file beside it: ", option[MODEL].value);
+    if (option[ONE_SPEAKER].value && features != MEL)
+        complain(2, "only for --features mel is ", option[ONE_SPEAKER].name);
     tc.batch = 32;
-    make_room(tc.batch, mc.max_positions, mc.features * (mc.complex_features ? 2 : 1));
-    return predict_files(&model, files, n_files, predict_file, &option[MODEL]);
+    label_files(&model, files, n_files);
+    return end_predict(&model, &option[MODEL]);
 }
 
 /* ---- The command line ---- */
@@ -505,8 +583,8 @@ static void take_usual(void) {
         {WARP, "0.15", NULL, 0.5, &strength.warp},     {NOISE, "0.1", NULL, 1, &strength.noise},
         {ECHO_OF, "0.6", NULL, 0.9, &strength.echo},
         {PAD, "0.1", NULL, 1, &strength.pad},          {COLOUR, "2", NULL, 4, &strength.colour},
-        {LEVEL, "1", NULL, 1, &strength.level},        {MASKS, "0.2", NULL, 0.9, &strength.masks},
-        {HEARINGS, "9", NULL, MOST_HEARINGS, NULL},    {EPOCHS, "40", "14", 0, NULL},
+        {MASKS, "0.2", NULL, 0.9, &strength.masks},
+        {HEARINGS, "3", NULL, MOST_HEARINGS, NULL},    {EPOCHS, "40", "14", 0, NULL},
         {PATIENCE, "40", "8", 0, NULL}};
     for (size_t i = 0; i < sizeof usual / sizeof *usual; i++) {
         setting *o = &option[usual[i].option];
@@ -526,7 +604,7 @@ int main(int argc, char **argv) {
     size_t n_files;
     start_program(argv);
     argc = take_files(argc, argv, &files, &n_files);
-    const uint32_t flags = 1u << JSON | 1u << LABELLED | 1u << QUIET | 1u << HELP;
+    const uint32_t flags = 1u << JSON | 1u << LABELLED | 1u << QUIET | 1u << HELP | 1u << ONE_SPEAKER;
     const char *path = read_options(option, N_OPTIONS, flags, argc, argv, &n_set);
     while (features < N_FEATURES && strcmp(kinds_of[features], option[FEATURES].value)) features++;
     if (features == N_FEATURES)
@@ -541,7 +619,7 @@ int main(int argc, char **argv) {
     if (option[HELP].value) return help();
     if (n_files && path) complain(2, "see --help; what is ", path);
     if (n_files) return predict(files, n_files);
-    check_unused(&option[MODEL], 3);
+    check_unused(&option[MODEL], 4);
     if (option[SAVE].value) may_save_known(option[SAVE].value);
     if (!path) complain(2, "name a folder or a tar archive of recordings; see --help", "");
     read_recordings(path);

@@ -290,14 +290,9 @@ static inline void close_said(void) {
     memset(&told, 0, sizeof told);
 }
 
-/* Judges each of n files by `judge_file`, prints what was said when all are judged, and ends the program.
-   asked: the options --model, --json, --labelled, in this order. */
-static inline int predict_files(cmha_model *model, const char *const *files, size_t n,
-                                void (*judge_file)(cmha_model *, const char *), const setting *asked) {
-    for (size_t i = 0; i < n; i++) {
-        if (asked[2].value) class_of_name(files[i]);
-        judge_file(model, files[i]);
-    }
+/* Prints what was said of all files and ends the program. asked: the options --model, --json, --labelled, in
+   this order. */
+static inline int end_predict(cmha_model *model, const setting *asked) {
     print_said(asked[1].value != NULL);
     if (asked[2].value) print_labelled();
     close_said();
@@ -305,6 +300,16 @@ static inline int predict_files(cmha_model *model, const char *const *files, siz
     cmha_model_close(model);
     cmha_context_close(&ctx);
     return end_program(0);
+}
+
+/* Judges each of n files by `judge_file`, prints what was said when all are judged, and ends the program. */
+static inline int predict_files(cmha_model *model, const char *const *files, size_t n,
+                                void (*judge_file)(cmha_model *, const char *), const setting *asked) {
+    for (size_t i = 0; i < n; i++) {
+        if (asked[2].value) class_of_name(files[i]);
+        judge_file(model, files[i]);
+    }
+    return end_predict(model, asked);
 }
 
 #endif

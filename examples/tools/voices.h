@@ -1,9 +1,10 @@
 /* voices.h - what a recogniser of words hears of a recording, and the changes that training makes of it so
    that other voices, rooms and microphones are less of a surprise. Include it after cmha.h.
-   Heard are the cepstra of the power in bands that lie evenly on the mel scale, as a logarithm, less half of
-   the band's mean over the recording, over the deviation of all: loudness and much of a microphone's colour
-   are gone. A position is VOICE_CONTEXT frames of VOICE_CEPSTRA numbers, the middle one and those
-   around it. Nothing here fails; all is finite where the samples are. */
+   Heard are cepstra of the power in bands that lie evenly on the mel scale. In place of a power stands its
+   rank among all that was heard of the same speaker in that band, as the deviate of a normal distribution:
+   his loudness, his microphone's colour and how far its noise reaches up are gone. A position is
+   VOICE_CONTEXT frames of VOICE_CEPSTRA numbers, the middle one and those around it. Nothing here fails but
+   for want of memory; all is finite where the samples are. */
 #ifndef VOICES_H
 #define VOICES_H
 
@@ -15,11 +16,13 @@ enum {
     VOICE_CEPSTRA = 13,            /* of a frame */
     VOICE_CONTEXT = 7,             /* frames of a position, 3/8 of a window apart */
     VOICE_WIDTH = VOICE_CEPSTRA * VOICE_CONTEXT,
+    VOICE_RANKS = 65,              /* levels of a band that are known of a speaker */
+    VOICE_FEW = 100,               /* frames from which on his bands count for more than all together */
     VOICE_PART = AUDIO_RATE / 100, /* samples that are loud or quiet together */
     VOICE_EVERY = 2                /* frames from one position to the next */
 };
 
-#define VOICE_FLOOR 1e-4 /* of a recording's mean power in a band */
+#define VOICE_FLOOR 1e-3 /* of a recording's mean power in a band */
 
 /* How much is changed at most; 0 of each changes nothing. */
 typedef struct voice_strength {
@@ -29,7 +32,6 @@ typedef struct voice_strength {
     double noise;   /* [0, 1]: noise with so much of the recording's root mean square, and another floor */
     double echo;    /* [0, 0.9]: echoes, each so much as loud as the one before */
     double pad;     /* [0, 1]: silence of so many seconds before and behind, or a tenth of that cut off */
-    double level;   /* [0, 1]: of each band's own mean half less or more than half is taken off, by so much */
     double colour;  /* [0, 4]: bands are made louder or softer, smoothly, by so many nepers of power */
     double masks;   /* [0, 1]: so much of the bands, and half as much of the frames, is hidden */
 } voice_strength;
@@ -43,11 +45,15 @@ typedef struct voice_change {
     double floor;                /* what is less than this share of the mean power is not heard */
     double echo, delay;          /* how loud an echo is, and after how many samples it comes */
     double before, behind;       /* samples of silence; negative: cut off */
-    double level;                /* the share of each band's own mean that is taken off */
     double tilt, bow, turn;      /* of the colour */
     size_t band, bands;          /* hidden are `bands` bands from `band` on; of VOICE_BANDS */
     double frame, frames;        /* and such a share of the frames from that share on */
 } voice_change;
+
+/* What is known of a speaker: levels[b][r] is what a share (r + 1/2) / VOICE_RANKS of his frames is below */
+typedef struct voice_known {
+    double levels[VOICE_BANDS][VOICE_RANKS];
+} voice_known;
 
 /* ---- Changes ---- */
 
@@ -60,7 +66,6 @@ static inline voice_change voice_same(void) {
     voice_change c;
     memset(&c, 0, sizeof c);
     c.speed = c.stretch = c.warp = 1;
-    c.level = 0.5;
     c.floor = VOICE_FLOOR;
     return c;
 }
@@ -84,7 +89,6 @@ static inline voice_change voice_draw(const voice_strength *s, cmha_rng *rng) {
     c.dull = voice_between(0, 0.95, rng);
     c.before = AUDIO_RATE * s->pad * voice_between(-0.1, 1, rng);
     c.behind = AUDIO_RATE * s->pad * voice_between(-0.1, 1, rng);
-    c.level = 0.5 + 0.5 * s->level * voice_between(-1, 1, rng);
     c.tilt = s->colour * voice_between(-1, 1, rng);
     c.bow = s->colour * voice_between(-1, 1, rng);
     c.turn = voice_between(0, 6.283185307179586, rng);
@@ -93,6 +97,26 @@ static inline voice_change voice_draw(const voice_strength *s, cmha_rng *rng) {
     c.band = (size_t)cmha_rng_below(rng, VOICE_BANDS - c.bands + 1);
     c.frames = 0.5 * s->masks * cmha_rng_uniform(rng); /* an s is short */
     c.frame = voice_between(0, 1 - c.frames, rng);
+    return c;
+}
+
+/* Draws the changes of another word that the same voice says in the same room: the vocal tract is nearly the
+   same, the microphone is, the pace and the noise are half the word's own. */
+static inline voice_change voice_again(const voice_change *voice, const voice_strength *s, cmha_rng *rng) {
+    const double own = 0.2;
+    voice_change c = voice_draw(s, rng);
+    c.speed = 0.5 * (voice->speed + c.speed);
+    c.warp = voice->warp + own * (c.warp - 1);
+    c.bend = voice->bend + own * c.bend;
+    c.fold = voice->fold + own * c.fold;
+    c.tilt = voice->tilt + own * c.tilt;
+    c.bow = voice->bow + own * c.bow;
+    c.turn = voice->turn;
+    c.floor = pow(voice->floor, 0.7) * pow(c.floor, 0.3);
+    c.noise = voice->noise * exp(voice_between(-1, 1, rng));
+    c.dull = voice->dull;
+    c.echo = voice->echo;
+    c.delay = voice->delay;
     return c;
 }
 
@@ -194,7 +218,7 @@ static inline size_t voice_begin(const voice_frames *f, size_t t, const voice_ch
     return at > 0 ? (size_t)(at * f->step) : 0;
 }
 
-static inline size_t voice_positions(const voice_frames *f) { return (f->n + VOICE_EVERY - 1) / VOICE_EVERY; }
+static inline size_t voice_positions(size_t frames) { return (frames + VOICE_EVERY - 1) / VOICE_EVERY; }
 
 static inline double voice_mel(double hertz) { return log(1 + hertz / 700); }
 
@@ -248,32 +272,7 @@ static inline void voice_powers(const float *x, size_t count, const voice_frames
     }
 }
 
-/* Makes of powers what is heard: logarithms above a floor, less their mean, over their deviation; of each
-   band a share c->level of its own mean is taken off instead of that of all. Silence is 0. */
-static inline void voice_level(double *bands, size_t n, const voice_change *c) {
-    size_t all = n * VOICE_BANDS, i, b, t;
-    double sum = 0, square = 0, whole = 0, floor_of;
-    for (i = 0; i < all; i++) sum += bands[i] / (double)all;
-    if (!(sum > 0)) return;
-    floor_of = c->floor * sum;
-    for (i = 0; i < all; i++) {
-        bands[i] = log(1 + bands[i] / floor_of);
-        whole += bands[i] / (double)all;
-    }
-    for (b = 0; b < VOICE_BANDS; b++) {
-        double mean = 0;
-        for (t = 0; t < n; t++) mean += bands[t * VOICE_BANDS + b] / (double)n;
-        mean = c->level * mean + (1 - c->level) * whole;
-        for (t = 0; t < n; t++) {
-            double *x = &bands[t * VOICE_BANDS + b];
-            *x -= mean;
-            square += *x * *x / (double)all;
-        }
-    }
-    for (i = 0; i < all; i++) bands[i] /= sqrt(square) + 1e-6;
-}
-
-/* Makes bands louder or softer, before their level is taken. */
+/* Makes bands louder or softer. */
 static inline void voice_colour(double *bands, size_t n, const voice_change *c) {
     if (c->tilt == 0 && c->bow == 0) return;
     for (size_t b = 0; b < VOICE_BANDS; b++) {
@@ -282,6 +281,125 @@ static inline void voice_colour(double *bands, size_t n, const voice_change *c) 
         for (size_t t = 0; t < n; t++) bands[t * VOICE_BANDS + b] *= factor;
     }
 }
+
+/* Makes powers logarithms above a floor; of silence 0. */
+static inline void voice_logarithms(double *bands, size_t n, const voice_change *c) {
+    size_t all = n * VOICE_BANDS, i;
+    double mean = 0;
+    for (i = 0; i < all; i++) mean += bands[i] / (double)all;
+    for (i = 0; i < all && mean > 0; i++) bands[i] = log(1 + bands[i] / (c->floor * mean));
+}
+
+/* Returns the logarithms of the power in bands of n samples with a change, new memory [*frames, VOICE_BANDS],
+   the caller's, or NULL where there is none. rng draws the noise; it may be NULL where c->noise is 0. */
+static inline double *voice_bands(const float *x, size_t n, size_t window, const voice_change *c,
+                                  cmha_rng *rng, size_t *frames) {
+    size_t count = voice_length(n, c);
+    voice_frames f = voice_frames_of(count, window, c);
+    float *played = (float *)text_memory(NULL, count, 1, sizeof *played);
+    double *bands = (double *)text_memory(NULL, f.n, VOICE_BANDS, sizeof *bands);
+    *frames = f.n;
+    if (played && bands) {
+        voice_play(x, n, c, played);
+        voice_echo(played, count, c);
+        voice_noise(played, count, c, rng);
+        voice_powers(played, count, &f, c, bands);
+        voice_colour(bands, f.n, c);
+        voice_logarithms(bands, f.n, c);
+    } else {
+        free(bands);
+        bands = NULL;
+    }
+    free(played);
+    return bands;
+}
+
+/* ---- Speakers ---- */
+
+static inline int voice_order(const void *a, const void *b) {
+    const double *x = (const double *)a, *y = (const double *)b;
+    return (*x > *y) - (*x < *y);
+}
+
+/* Writes the VOICE_RANKS levels of n >= 1 numbers, which it sorts. */
+static inline void voice_levels(double *x, size_t n, double *levels) {
+    qsort(x, n, sizeof *x, voice_order);
+    for (size_t r = 0; r < VOICE_RANKS; r++) {
+        double at = ((double)r + 0.5) / VOICE_RANKS * (double)n - 0.5;
+        size_t k = at > 0 ? (size_t)at : 0, next = k + 1 < n ? k + 1 : k;
+        double part = fmax(0, at - (double)k);
+        levels[r] = (1 - part) * x[k] + part * x[next];
+    }
+}
+
+/* Gets to know a speaker from the bands of n recordings, bands[i] [frames[i], VOICE_BANDS]; 0 where there is
+   no memory. Of few frames a band's levels say what was spoken more than who spoke: they are drawn to the
+   levels of all bands together. */
+static inline int voice_know(voice_known *known, double *const *bands, const size_t *frames, size_t n) {
+    double all[VOICE_BANDS * VOICE_RANKS], together[VOICE_RANKS], *x, share;
+    size_t count = 0, i, b, r, t, k;
+    for (i = 0; i < n; i++) count += frames[i];
+    x = (double *)text_memory(NULL, count + 1, 1, sizeof *x);
+    if (!x || !count) {
+        free(x);
+        return 0;
+    }
+    for (b = 0; b < VOICE_BANDS; b++) {
+        for (i = 0, k = 0; i < n; i++)
+            for (t = 0; t < frames[i]; t++) x[k++] = bands[i][t * VOICE_BANDS + b];
+        voice_levels(x, count, known->levels[b]);
+    }
+    memcpy(all, known->levels, sizeof all);
+    voice_levels(all, VOICE_BANDS * VOICE_RANKS, together);
+    share = VOICE_FEW / (VOICE_FEW + (double)count);
+    for (b = 0; b < VOICE_BANDS; b++)
+        for (r = 0; r < VOICE_RANKS; r++)
+            known->levels[b][r] += share * (together[r] - known->levels[b][r]);
+    free(x);
+    return 1;
+}
+
+/* The deviates of a normal distribution below which are shares (r + 1/2) / VOICE_RANKS; worked out once. */
+static inline const double *voice_deviates(void) {
+    static double deviates[VOICE_RANKS];
+    for (size_t r = deviates[0] < 0 ? VOICE_RANKS : 0; r < VOICE_RANKS; r++) {
+        double low = -4, high = 4;
+        for (int halves = 0; halves < 50; halves++) {
+            double middle = 0.5 * (low + high);
+            if (0.5 * erfc(-middle / sqrt(2)) < ((double)r + 0.5) / VOICE_RANKS) low = middle;
+            else high = middle;
+        }
+        deviates[r] = 0.5 * (low + high);
+    }
+    return deviates;
+}
+
+/* The deviate of a number among levels: the middle one of those that it equals, linear between two. */
+static inline double voice_deviate(double x, const double *levels) {
+    const double *deviates = voice_deviates();
+    size_t below = 0, from = 0, end = VOICE_RANKS;
+    while (from < end) { /* how many levels are lower */
+        size_t middle = (from + end) / 2;
+        if (levels[middle] < x) from = middle + 1;
+        else end = middle;
+    }
+    below = from;
+    end = below;
+    while (end < VOICE_RANKS && !(levels[end] > x)) end++;
+    if (end > below) return 0.5 * (deviates[below] + deviates[end - 1]);
+    if (below == 0) return deviates[0];
+    if (below == VOICE_RANKS) return deviates[VOICE_RANKS - 1];
+    double part = (x - levels[below - 1]) / (levels[below] - levels[below - 1]);
+    return deviates[below - 1] + part * (deviates[below] - deviates[below - 1]);
+}
+
+/* Puts deviates in place of the logarithms of n frames. */
+static inline void voice_level(double *bands, size_t n, const voice_known *known) {
+    for (size_t t = 0; t < n; t++)
+        for (size_t b = 0; b < VOICE_BANDS; b++, bands++) *bands = voice_deviate(*bands, known->levels[b]);
+}
+
+/* ---- Positions ---- */
 
 /* Puts the mean, 0, in place of some bands and of some frames. */
 static inline void voice_hide(double *bands, size_t n, const voice_change *c) {
@@ -322,34 +440,13 @@ static inline void voice_gather(const double *bands, size_t n, cmha_real *to) {
         }
 }
 
-/* Hears n samples with a change: returns new memory [*positions, VOICE_CONTEXT VOICE_BANDS], the caller's, or
-   NULL where there is none. rng draws the noise; it may be NULL where c->noise is 0. */
-static inline cmha_real *voice_hear(const float *x, size_t n, size_t window, const voice_change *c,
-                                    cmha_rng *rng, size_t *positions) {
-    size_t count = voice_length(n, c);
-    voice_frames f = voice_frames_of(count, window, c);
-    float *played = (float *)text_memory(NULL, count, 1, sizeof *played);
-    double *bands = (double *)text_memory(NULL, f.n, VOICE_BANDS, sizeof *bands);
-    cmha_real *heard;
-    *positions = voice_positions(&f);
-    heard = (cmha_real *)text_memory(NULL, *positions, VOICE_WIDTH, sizeof *heard);
-    if (played && bands && heard) {
-        voice_play(x, n, c, played);
-        voice_echo(played, count, c);
-        voice_noise(played, count, c, rng);
-        voice_powers(played, count, &f, c, bands);
-        voice_colour(bands, f.n, c);
-        voice_level(bands, f.n, c);
-        voice_hide(bands, f.n, c);
-        voice_gather(bands, f.n, heard);
-    }
-    if (!played || !bands) {
-        free(heard);
-        heard = NULL;
-    }
-    free(played);
-    free(bands);
-    return heard;
+/* Makes of the logarithms of n frames, which it changes, what is heard of a speaker who is known: positions
+   [voice_positions(n), VOICE_WIDTH]. */
+static inline void voice_hear(double *bands, size_t n, const voice_known *known, const voice_change *c,
+                              cmha_real *to) {
+    voice_level(bands, n, known);
+    voice_hide(bands, n, c);
+    voice_gather(bands, n, to);
 }
 
 #endif
