@@ -48,8 +48,8 @@ static setting option[N_OPTIONS] = {
     {"--colour", NULL, "mel: and through other microphones, e^(this) times the power in a band, 2"},
     {"--masks", NULL, "mel: and up to so much of the bands and half as much of the time is hidden, 0.2"},
     {"--hearings", NULL,
-     "mel: a recording is judged so many times, with bands a little higher or lower; the mean of the "
-     "probabilities counts, 3"},
+     "mel: a recording is judged so many times, with bands a little higher or lower, slower and faster; the "
+     "ways that tell most of a speaker's recordings count most, 15"},
     {"--epochs", NULL, "passes over the training recordings; mel 40, bins 14"},
     {"--seed", "1", "of the weights, the order and the changes of the recordings"},
     {"--seeds", "1", "repeat with so many seeds, from --seed on"},
@@ -93,9 +93,13 @@ static const char *const digit_names[DIGITS] = {"0", "1", "2", "3", "4", "5", "6
 enum { RATE_IS, WINDOW_IS, FEATURES_ARE, HEARINGS_ARE, ABOUT = 7 };
 static known about[ABOUT] = {{"rate", AUDIO_RATE}, {"window", 0}, {"features", 0}, {"hearings", 0},
                              {"bands", VOICE_BANDS}, {"context", VOICE_CONTEXT}, {"every", VOICE_EVERY}};
-/* How a recording is judged, once after another: frequencies times this */
-enum { MOST_HEARINGS = 3 };
-static const double hearing[MOST_HEARINGS] = {1, 0.94, 1.06};
+/* How a recording is judged, once after another: frequencies times the first number, and windows so much
+   closer or wider, as of a slower or faster speaker. */
+#define CLOSEST 0.87
+enum { MOST_HEARINGS = 15 };
+static const double hearing[MOST_HEARINGS][2] = {
+    {1, 1}, {0.95, 1}, {1.05, 1}, {1, CLOSEST}, {1, 1.15}, {0.95, CLOSEST}, {1.05, CLOSEST}, {0.95, 1.15},
+    {1.05, 1.15}, {0.9, 1}, {1.1, 1}, {0.9, CLOSEST}, {1.1, CLOSEST}, {0.9, 1.15}, {1.1, 1.15}};
 /* Of a speaker so many recordings at least and at most are heard as one voice in training. */
 enum { FEWEST_TOGETHER = 1, MOST_TOGETHER = 120 };
 
@@ -146,7 +150,7 @@ static unsigned char *read_file(const char *path, size_t *size) {
 static size_t positions_of(size_t n) {
     voice_change c = voice_same();
     c.speed = 1 - strength.speed;
-    c.stretch = 1 - strength.stretch;
+    c.stretch = fmin(1 - strength.stretch, CLOSEST);
     c.before = c.behind = AUDIO_RATE * strength.pad;
     if (features != MEL) return audio_windows((size_t)((double)n / c.speed) + 1, window);
     voice_frames f = voice_frames_of(voice_length(n, &c) + 1, window, &c);
@@ -235,15 +239,16 @@ static size_t share_out(const size_t *chosen, size_t n, cmha_rng *rng, changed *
     return voices;
 }
 
-/* Hears the recordings that are chosen, each voice with changes of its own if there is rng, else with
-   frequencies times `warp`, and gets to know the voices; a position's numbers are still to be written. */
-static voice_known *hear_voices(const size_t *chosen, size_t n, cmha_rng *rng, double warp, changed *h) {
+/* Hears the recordings that are chosen, each voice with changes of its own if there is rng, else all as `how`
+   says, and gets to know the voices; a position's numbers are still to be written. */
+static voice_known *hear_voices(const size_t *chosen, size_t n, cmha_rng *rng, const double how[2],
+                                changed *h) {
     size_t voices = share_out(chosen, n, rng, h), v, i, k, *frames = take(n, sizeof *frames);
     double **bands = take(n, sizeof *bands);
     voice_known *who = take(voices, sizeof *who);
     for (v = 0; v < voices; v++) {
         voice_change voice = rng ? voice_draw(&strength, rng) : voice_same();
-        if (!rng) voice.warp = warp;
+        if (!rng) voice.warp = how[0], voice.stretch = how[1];
         for (i = k = 0; i < n; i++) {
             const recording *r = &recordings[chosen[i]];
             if (h[i].voice != v) continue;
@@ -260,10 +265,10 @@ static voice_known *hear_voices(const size_t *chosen, size_t n, cmha_rng *rng, d
 }
 
 /* Makes sequences of the power in bands of the recordings that are chosen. */
-static sequences hear_all(const size_t *chosen, size_t n, cmha_rng *rng, double warp) {
+static sequences hear_all(const size_t *chosen, size_t n, cmha_rng *rng, const double how[2]) {
     sequences s = {.n = n, .width = VOICE_WIDTH};
     changed *h = take(n, sizeof *h);
-    voice_known *who = hear_voices(chosen, n, rng, warp, h);
+    voice_known *who = hear_voices(chosen, n, rng, how, h);
     s.begin = take(n + 1, sizeof *s.begin);
     s.label = take(n, sizeof *s.label);
     for (size_t i = 0; i < n; i++) {
@@ -320,25 +325,51 @@ static sequences make_sequences(const size_t *chosen, size_t n, cmha_rng *rng) {
     return features == MEL ? hear_all(chosen, n, rng, hearing[0]) : make_spectra(chosen, n, rng);
 }
 
-/* Writes the class scores of the recordings that are chosen, scores [n, classes]; where there are several
-   hearings the logarithms of their mean probabilities. */
-static void listen(cmha_model *model, const size_t *chosen, size_t n, cmha_real *scores) {
-    size_t all = times(n, DIGITS), h, i, c;
-    double *sum = take(all, sizeof *sum);
-    for (h = 0; h < hearings; h++) {
-        sequences s = h ? hear_all(chosen, n, NULL, hearing[h]) : make_sequences(chosen, n, NULL);
-        judge(model, &s, NULL, scores);
-        close_sequences(&s);
-        for (i = 0; i < n; i++) {
-            const cmha_real *x = scores + i * DIGITS;
-            double whole = 0, most = (double)x[best_of(x, DIGITS)];
-            for (c = 0; c < DIGITS; c++) whole += exp((double)x[c] - most);
-            for (c = 0; c < DIGITS; c++) sum[i * DIGITS + c] += exp((double)x[c] - most) / whole;
+/* Makes probabilities of scores [n, classes]. */
+static void shares_of(const cmha_real *scores, size_t n, double *shares) {
+    for (size_t i = 0; i < n; i++, scores += DIGITS, shares += DIGITS) {
+        double sum = 0, most = (double)scores[best_of(scores, DIGITS)];
+        for (size_t c = 0; c < DIGITS; c++) sum += shares[c] = exp((double)scores[c] - most);
+        for (size_t c = 0; c < DIGITS; c++) shares[c] /= sum;
+    }
+}
+
+/* How much a hearing counts, by what it tells of a speaker's recordings: the entropy of all that is said less
+   the mean one of what is said of a recording. Of one recording that is 0, and all hearings are alike. */
+static double weight_of(const double *shares, const size_t *chosen, size_t n, size_t speaker) {
+    double all[DIGITS] = {0}, told_of = 0, count = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (recordings[chosen[i]].speaker != speaker) continue;
+        count++;
+        for (size_t c = 0; c < DIGITS; c++) {
+            double p = shares[i * DIGITS + c];
+            all[c] += p;
+            told_of += p * log(p + 1e-30);
         }
     }
+    for (size_t c = 0; c < DIGITS; c++)
+        if (count > 0) told_of -= all[c] * log(all[c] / count + 1e-30);
+    return exp(fmin(1, 100 / fmax(count, 1)) * told_of);
+}
+
+/* Writes the class scores of the recordings that are chosen, scores [n, classes]; where there are several
+   hearings the logarithms of their mean probabilities, weighed for each speaker. */
+static void listen(cmha_model *model, const size_t *chosen, size_t n, cmha_real *scores) {
+    size_t all = times(n, DIGITS), h, i, c, s;
+    double *sum = take(all, sizeof *sum), *shares = take(all, sizeof *shares), weight[MOST_SPEAKERS];
+    for (h = 0; h < hearings; h++) {
+        sequences heard = h ? hear_all(chosen, n, NULL, hearing[h]) : make_sequences(chosen, n, NULL);
+        judge(model, &heard, NULL, scores);
+        close_sequences(&heard);
+        shares_of(scores, n, shares);
+        for (s = 0; s < n_speakers; s++) weight[s] = weight_of(shares, chosen, n, s);
+        for (i = 0; i < n; i++)
+            for (c = 0; c < DIGITS; c++)
+                sum[i * DIGITS + c] += weight[recordings[chosen[i]].speaker] * shares[i * DIGITS + c];
+    }
     for (i = 0; i < all; i++)
-        if (hearings > 1) scores[i] = (cmha_real)log(fmax(sum[i] / (double)hearings, 1e-30));
-    free(sum);
+        if (hearings > 1) scores[i] = (cmha_real)log(fmax(sum[i], 1e-30));
+    free(sum), free(shares);
 }
 
 /* ---- A kind of attention ---- */
@@ -427,7 +458,7 @@ static double train_kind(const char *kind, size_t leave, uint64_t epochs, size_t
 /* The most samples that the model reads at once */
 static size_t longest_piece(void) {
     size_t frames = times(mc.max_positions, VOICE_EVERY);
-    if (features == MEL) return times(frames - 1, voice_step(window)) + window;
+    if (features == MEL) return (size_t)(CLOSEST * (double)times(frames - 1, voice_step(window))) + window;
     return times(mc.max_positions - 1, window / 2) + window;
 }
 
@@ -584,7 +615,7 @@ static void take_usual(void) {
         {ECHO_OF, "0.6", NULL, 0.9, &strength.echo},
         {PAD, "0.1", NULL, 1, &strength.pad},          {COLOUR, "2", NULL, 4, &strength.colour},
         {MASKS, "0.2", NULL, 0.9, &strength.masks},
-        {HEARINGS, "3", NULL, MOST_HEARINGS, NULL},    {EPOCHS, "40", "14", 0, NULL},
+        {HEARINGS, "15", NULL, MOST_HEARINGS, NULL},    {EPOCHS, "40", "14", 0, NULL},
         {PATIENCE, "40", "8", 0, NULL}};
     for (size_t i = 0; i < sizeof usual / sizeof *usual; i++) {
         setting *o = &option[usual[i].option];

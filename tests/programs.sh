@@ -1101,15 +1101,26 @@ if [ -x "$P/spoken" ]; then
     one "the same" cmp -s "$W/out" "$W/mel.out"
     one "its model labels" works "$P/spoken" --model "$W/mel.model" --predict "$W/digits"/*_4.wav --labelled
     one "and is right of most" awk '/^[0-9]* of 8 right$/ { n = $1 } END { exit n < 6 }' "$W/out"
-    for row in 'features	2' 'bands	25' 'context	9' 'hearings	0' 'hearings	10' 'every	1'; do
+    for row in 'features	2' 'bands	25' 'context	9' 'hearings	0' 'hearings	16' 'every	1'; do
         cp "$W/mel.model" "$W/else.model"
         sed "s/^${row%%	*}	.*/$row/" "$W/mel.model.classes" > "$W/else.model.classes"
         one "a model with $row" complains "$P/spoken" --model "$W/else.model" --predict "$W/digits/0_ann_4.wav"
         one "is another one" says 'another model than that of the file beside it'
     done
+    sed 's/^features	.*/features	3/' "$W/mel.model.classes" > "$W/else.model.classes"
+    one "a model of an older version" complains "$P/spoken" --model "$W/else.model" --predict "$W/digits/0_ann_4.wav"
+    one "is named as one" says 'its features are those of an older version'
+    one "one speaker's files" works "$P/spoken" --model "$W/mel.model" --predict "$W/digits"/*_ann_[45].wav --labelled --one-speaker
+    one "and is right of most" awk '/^[0-9]* of 8 right$/ { n = $1 } END { exit n < 6 }' "$W/out"
+    one "the same file twice" works "$P/spoken" --model "$W/mel.model" --predict "$W/digits/1_ann_4.wav" "$W/digits/1_ann_4.wav" --one-speaker
+    one "has two rows alike" awk -F, 'NR > 1 { n += $1 == name && $3 == label; name = $1; label = $3 } END { exit n != 1 || NR != 3 }' "$W/out"
+    one "--one-speaker, nothing to label" complains "$P/spoken" "$W/digits" $mel --one-speaker
+    one "--one-speaker, a missing file" complains "$P/spoken" --model "$W/mel.model" --predict "$W/digits/1_ann_4.wav" "$W/nowhere" --one-speaker
+    one "--one-speaker of bins" complains "$P/spoken" --model "$W/spoken.model" --predict "$W/digits/1_ann_4.wav" --one-speaker
+    one "it says whose it is" says 'only for --features mel is --one-speaker'
     grep -v '^hearings' "$W/mel.model.classes" > "$W/else.model.classes"
     one "a model without what it hears" complains "$P/spoken" --model "$W/else.model" --predict "$W/digits/0_ann_4.wav"
-    for o in stretch warp noise echo pad colour level masks; do
+    for o in stretch warp noise echo pad colour masks; do
         one "spoken, --$o of bins" complains "$P/spoken" "$W/digits" $tiny --$o 0.1
         one "it says whose it is" says "only for --features mel is --$o"
         one "spoken, too much --$o" complains "$P/spoken" "$W/digits" $mel --$o 5

@@ -359,10 +359,11 @@ static inline int voice_know(voice_known *known, double *const *bands, const siz
     return 1;
 }
 
-/* The deviates of a normal distribution below which are shares (r + 1/2) / VOICE_RANKS; worked out once. */
+/* The deviates of a normal distribution below which are shares (r + 1/2) / VOICE_RANKS, an odd number of them;
+   worked out once. */
 static inline const double *voice_deviates(void) {
     static double deviates[VOICE_RANKS];
-    for (size_t r = deviates[0] < 0 ? VOICE_RANKS : 0; r < VOICE_RANKS; r++) {
+    for (size_t r = deviates[0] < 0 ? VOICE_RANKS : 0; r < VOICE_RANKS / 2; r++) {
         double low = -4, high = 4;
         for (int halves = 0; halves < 50; halves++) {
             double middle = 0.5 * (low + high);
@@ -370,6 +371,7 @@ static inline const double *voice_deviates(void) {
             else high = middle;
         }
         deviates[r] = 0.5 * (low + high);
+        deviates[VOICE_RANKS - 1 - r] = -deviates[r];
     }
     return deviates;
 }
