@@ -50,7 +50,7 @@ static setting option[N_OPTIONS] = {
     {"--hearings", NULL,
      "mel: a recording is judged so many times, with bands a little higher or lower, slower and faster; the "
      "ways that tell most of a speaker's recordings count most, 15"},
-    {"--epochs", NULL, "passes over the training recordings; mel 40, bins 14"},
+    {"--epochs", NULL, "passes over the training recordings; mel 80, bins 14"},
     {"--seed", "1", "of the weights, the order and the changes of the recordings"},
     {"--seeds", "1", "repeat with so many seeds, from --seed on"},
     {"--threads", "0", "0 = every core"},
@@ -612,10 +612,9 @@ static void take_usual(void) {
         {ATTENTION, "cmha", "rope", 0, NULL},
         {SPEED, "0.15", "0.12", 0.5, &strength.speed}, {STRETCH, "0.2", NULL, 0.5, &strength.stretch},
         {WARP, "0.15", NULL, 0.5, &strength.warp},     {NOISE, "0.1", NULL, 1, &strength.noise},
-        {ECHO_OF, "0.6", NULL, 0.9, &strength.echo},
-        {PAD, "0.1", NULL, 1, &strength.pad},          {COLOUR, "2", NULL, 4, &strength.colour},
-        {MASKS, "0.2", NULL, 0.9, &strength.masks},
-        {HEARINGS, "15", NULL, MOST_HEARINGS, NULL},    {EPOCHS, "40", "14", 0, NULL},
+        {ECHO_OF, "0.6", NULL, 0.9, &strength.echo},   {PAD, "0.1", NULL, 1, &strength.pad},
+        {COLOUR, "2", NULL, 4, &strength.colour},      {MASKS, "0.2", NULL, 0.9, &strength.masks},
+        {HEARINGS, "15", NULL, MOST_HEARINGS, NULL},   {EPOCHS, "80", "14", 0, NULL},
         {PATIENCE, "40", "8", 0, NULL}};
     for (size_t i = 0; i < sizeof usual / sizeof *usual; i++) {
         setting *o = &option[usual[i].option];
