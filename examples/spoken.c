@@ -27,7 +27,7 @@
 
 enum {
     ATTENTION, COMPARE, PARAMETERS, LEAVE, FEATURES, WINDOW, SPEED, STRETCH, WARP, NOISE, ECHO_OF, PAD,
-    COLOUR, MASKS, HEARINGS, EPOCHS, SEED, SEEDS, THREADS, BATCH, LR,
+    COLOUR, LEVEL, MASKS, HEARINGS, EPOCHS, SEED, SEEDS, THREADS, BATCH, LR,
     SAVE, PREDICT, MODEL, JSON, LABELLED, ONE_SPEAKER, VALIDATE, PATIENCE, QUIET, HELP, SET, N_OPTIONS
 };
 static setting option[N_OPTIONS] = {
@@ -46,6 +46,9 @@ static setting option[N_OPTIONS] = {
     {"--echo", NULL, "mel: and with echoes, each up to so much as loud as the one before, 0.6"},
     {"--pad", NULL, "mel: and up to so many seconds of silence around it, or a tenth of them cut off, 0.1"},
     {"--colour", NULL, "mel: and through other microphones, e^(this) times the power in a band, 2"},
+    {"--level", NULL,
+     "mel: a quarter of a band's mean over the recording is taken off; in training up to so much more or "
+     "less, 1"},
     {"--masks", NULL, "mel: and up to so much of the bands and half as much of the time is hidden, 0.2"},
     {"--hearings", NULL,
      "mel: a recording is judged so many times, with bands a little higher or lower, slower and faster; the "
@@ -613,7 +616,8 @@ static void take_usual(void) {
         {SPEED, "0.15", "0.12", 0.5, &strength.speed}, {STRETCH, "0.2", NULL, 0.5, &strength.stretch},
         {WARP, "0.15", NULL, 0.5, &strength.warp},     {NOISE, "0.1", NULL, 1, &strength.noise},
         {ECHO_OF, "0.6", NULL, 0.9, &strength.echo},   {PAD, "0.1", NULL, 1, &strength.pad},
-        {COLOUR, "2", NULL, 4, &strength.colour},      {MASKS, "0.2", NULL, 0.9, &strength.masks},
+        {COLOUR, "2", NULL, 4, &strength.colour},      {LEVEL, "1", NULL, 1, &strength.level},
+        {MASKS, "0.2", NULL, 0.9, &strength.masks},
         {HEARINGS, "15", NULL, MOST_HEARINGS, NULL},   {EPOCHS, "80", "14", 0, NULL},
         {PATIENCE, "40", "8", 0, NULL}};
     for (size_t i = 0; i < sizeof usual / sizeof *usual; i++) {

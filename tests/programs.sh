@@ -1120,7 +1120,7 @@ if [ -x "$P/spoken" ]; then
     one "it says whose it is" says 'only for --features mel is --one-speaker'
     grep -v '^hearings' "$W/mel.model.classes" > "$W/else.model.classes"
     one "a model without what it hears" complains "$P/spoken" --model "$W/else.model" --predict "$W/digits/0_ann_4.wav"
-    for o in stretch warp noise echo pad colour masks; do
+    for o in stretch warp noise echo pad colour level masks; do
         one "spoken, --$o of bins" complains "$P/spoken" "$W/digits" $tiny --$o 0.1
         one "it says whose it is" says "only for --features mel is --$o"
         one "spoken, too much --$o" complains "$P/spoken" "$W/digits" $mel --$o 5
