@@ -27,7 +27,7 @@
 
 enum {
     ATTENTION, COMPARE, PARAMETERS, LEAVE, FEATURES, WINDOW, SPEED, STRETCH, WARP, NOISE, ECHO_OF, PAD,
-    COLOUR, LEVEL, MASKS, HEARINGS, EPOCHS, SEED, SEEDS, THREADS, BATCH, LR,
+    COLOUR, MASKS, HEARINGS, EPOCHS, SEED, SEEDS, THREADS, BATCH, LR,
     SAVE, PREDICT, MODEL, JSON, LABELLED, ONE_SPEAKER, VALIDATE, PATIENCE, QUIET, HELP, SET, N_OPTIONS
 };
 static setting option[N_OPTIONS] = {
@@ -46,9 +46,6 @@ static setting option[N_OPTIONS] = {
     {"--echo", NULL, "mel: and with echoes, each up to so much as loud as the one before, 0.6"},
     {"--pad", NULL, "mel: and up to so many seconds of silence around it, or a tenth of them cut off, 0.1"},
     {"--colour", NULL, "mel: and through other microphones, e^(this) times the power in a band, 2"},
-    {"--level", NULL,
-     "mel: a quarter of a band's mean over the recording is taken off; in training up to so much more or "
-     "less, 1"},
     {"--masks", NULL, "mel: and up to so much of the bands and half as much of the time is hidden, 0.2"},
     {"--hearings", NULL,
      "mel: a recording is judged so many times, with bands a little higher or lower, slower and faster; the "
@@ -66,7 +63,9 @@ static setting option[N_OPTIONS] = {
     {"--json", NULL, "lines of JSON instead of CSV"},
     {"--labelled", NULL,
      "names of WAV files begin with their digit, as in 7_ann.wav: says on stderr how many are right"},
-    {"--one-speaker", NULL, "mel: the files to label are one speaker's, who is known the better for it"},
+    {"--one-speaker", NULL,
+     "mel: the files to label are all one speaker's, who is known the better for it; else those are whose "
+     "names DIGIT_SPEAKER_TAKE.wav say so"},
     {"--validate", "0.1",
      "share of the training recordings that says which epoch is best and kept, and is not learnt from; 0: "
      "the last is kept"},
@@ -502,21 +501,48 @@ static cmha_real *judge_pieces(cmha_model *model) {
     return scores;
 }
 
-/* Labels files, which with --one-speaker are heard as one voice, else each as its own. */
-static void label_files(cmha_model *model, const char *const *files, size_t n_files) {
-    size_t *pieces = take(n_files, sizeof *pieces), first = 0, at, i;
-    n_speakers = 1;
-    for (i = 0; i < n_files; i++) {
-        if (option[LABELLED].value) class_of_name(files[i]);
-        pieces[i] = load_pieces(files[i]);
-        if (option[ONE_SPEAKER].value && i + 1 < n_files) continue;
-        cmha_real *scores = judge_pieces(model);
-        for (at = 0; first <= i; at += pieces[first++])
-            say_scores(scores + at * DIGITS, pieces[first], files[first], 0);
-        free(scores);
-    }
-    free(pieces);
+/* Are two files of one speaker's: by --one-speaker, or by names DIGIT_SPEAKER_TAKE.wav as in training? */
+static int one_speaker(const char *a, const char *b) {
+    char x[48], y[48];
+    int end = 0;
+    if (option[ONE_SPEAKER].value) return 1;
+    a += text_folder(a), b += text_folder(b);
+    if (sscanf(a, "%*1d_%47[^_./]_%*6d.wav%n", x, &end) != 1 || !end || a[end]) return 0;
+    end = 0;
+    if (sscanf(b, "%*1d_%47[^_./]_%*6d.wav%n", y, &end) != 1 || !end || b[end]) return 0;
+    return !strcmp(x, y);
 }
+
+/* Labels files, a speaker's together. */
+static void label_files(cmha_model *model, const char *const *files, size_t n) {
+    size_t *pieces = take(n, sizeof *pieces), *with = take(n, sizeof *with), i, j, at;
+    cmha_real **scores = take(n, sizeof *scores);
+    n_speakers = 1;
+    for (i = 0; i < n; i++) {
+        if (option[LABELLED].value) class_of_name(files[i]);
+        for (with[i] = 0; with[i] < i; with[i]++) /* the first file of the same speaker */
+            if (features == MEL && one_speaker(files[with[i]], files[i])) break;
+    }
+    for (i = 0; i < n; i++) {
+        if (with[i] != i) continue;
+        for (j = i; j < n; j++)
+            if (with[j] == i) pieces[j] = load_pieces(files[j]);
+        cmha_real *all = judge_pieces(model);
+        for (j = i, at = 0; j < n; j++) {
+            if (with[j] != i) continue;
+            scores[j] = take(times(pieces[j], DIGITS), sizeof **scores);
+            memcpy(scores[j], all + at, pieces[j] * DIGITS * sizeof **scores);
+            at += pieces[j] * DIGITS;
+        }
+        free(all);
+    }
+    for (i = 0; i < n; i++) {
+        say_scores(scores[i], pieces[i], files[i], 0);
+        free(scores[i]);
+    }
+    free(pieces), free(with), free(scores);
+}
+
 static int predict(const char *const *files, size_t n_files) {
     cmha_model model;
     const known mine[ABOUT - HEARINGS_ARE - 1] = {about[4], about[5], about[6]};
@@ -616,8 +642,7 @@ static void take_usual(void) {
         {SPEED, "0.15", "0.12", 0.5, &strength.speed}, {STRETCH, "0.2", NULL, 0.5, &strength.stretch},
         {WARP, "0.15", NULL, 0.5, &strength.warp},     {NOISE, "0.1", NULL, 1, &strength.noise},
         {ECHO_OF, "0.6", NULL, 0.9, &strength.echo},   {PAD, "0.1", NULL, 1, &strength.pad},
-        {COLOUR, "2", NULL, 4, &strength.colour},      {LEVEL, "1", NULL, 1, &strength.level},
-        {MASKS, "0.2", NULL, 0.9, &strength.masks},
+        {COLOUR, "2", NULL, 4, &strength.colour},      {MASKS, "0.2", NULL, 0.9, &strength.masks},
         {HEARINGS, "15", NULL, MOST_HEARINGS, NULL},   {EPOCHS, "80", "14", 0, NULL},
         {PATIENCE, "40", "8", 0, NULL}};
     for (size_t i = 0; i < sizeof usual / sizeof *usual; i++) {

@@ -1112,6 +1112,14 @@ if [ -x "$P/spoken" ]; then
     one "is named as one" says 'its features are those of an older version'
     one "one speaker's files" works "$P/spoken" --model "$W/mel.model" --predict "$W/digits"/*_ann_[45].wav --labelled --one-speaker
     one "and is right of most" awk '/^[0-9]* of 8 right$/ { n = $1 } END { exit n < 6 }' "$W/out"
+    cp "$W/out" "$W/one.out"
+    one "which their names say" works "$P/spoken" --model "$W/mel.model" --predict "$W/digits"/*_ann_[45].wav --labelled
+    one "as well" cmp -s "$W/out" "$W/one.out"
+    cp "$W/digits/1_ann_4.wav" "$W/1_x.wav"
+    one "a file alone" works "$P/spoken" --model "$W/mel.model" --predict "$W/1_x.wav"
+    tail -n 1 "$W/out" > "$W/one.out"
+    one "a file of nobody's beside others" works "$P/spoken" --model "$W/mel.model" --predict "$W/digits"/*_ann_4.wav "$W/1_x.wav"
+    one "is heard as it is alone" sh -c "tail -n 1 '$W/out' | cmp -s - '$W/one.out'"
     one "the same file twice" works "$P/spoken" --model "$W/mel.model" --predict "$W/digits/1_ann_4.wav" "$W/digits/1_ann_4.wav" --one-speaker
     one "has two rows alike" awk -F, 'NR > 1 { n += $1 == name && $3 == label; name = $1; label = $3 } END { exit n != 1 || NR != 3 }' "$W/out"
     one "--one-speaker, nothing to label" complains "$P/spoken" "$W/digits" $mel --one-speaker
@@ -1120,7 +1128,7 @@ if [ -x "$P/spoken" ]; then
     one "it says whose it is" says 'only for --features mel is --one-speaker'
     grep -v '^hearings' "$W/mel.model.classes" > "$W/else.model.classes"
     one "a model without what it hears" complains "$P/spoken" --model "$W/else.model" --predict "$W/digits/0_ann_4.wav"
-    for o in stretch warp noise echo pad colour level masks; do
+    for o in stretch warp noise echo pad colour masks; do
         one "spoken, --$o of bins" complains "$P/spoken" "$W/digits" $tiny --$o 0.1
         one "it says whose it is" says "only for --features mel is --$o"
         one "spoken, too much --$o" complains "$P/spoken" "$W/digits" $mel --$o 5

@@ -32,7 +32,6 @@ typedef struct voice_strength {
     double noise;   /* [0, 1]: noise with so much of the recording's root mean square, and another floor */
     double echo;    /* [0, 0.9]: echoes, each so much as loud as the one before */
     double pad;     /* [0, 1]: silence of so many seconds before and behind, or a tenth of that cut off */
-    double level;   /* [0, 1]: of a band's own mean a quarter less or more than that is taken off, by so much */
     double colour;  /* [0, 4]: bands are made louder or softer, smoothly, by so many nepers of power */
     double masks;   /* [0, 1]: so much of the bands, and half as much of the frames, is hidden */
 } voice_strength;
@@ -46,7 +45,6 @@ typedef struct voice_change {
     double floor;                /* what is less than this share of the mean power is not heard */
     double echo, delay;          /* how loud an echo is, and after how many samples it comes */
     double before, behind;       /* samples of silence; negative: cut off */
-    double level;                /* the share of a band's mean over the recording that is taken off */
     double tilt, bow, turn;      /* of the colour */
     size_t band, bands;          /* hidden are `bands` bands from `band` on; of VOICE_BANDS */
     double frame, frames;        /* and such a share of the frames from that share on */
@@ -69,7 +67,6 @@ static inline voice_change voice_same(void) {
     memset(&c, 0, sizeof c);
     c.speed = c.stretch = c.warp = 1;
     c.floor = VOICE_FLOOR;
-    c.level = 0.25;
     return c;
 }
 
@@ -92,7 +89,6 @@ static inline voice_change voice_draw(const voice_strength *s, cmha_rng *rng) {
     c.dull = voice_between(0, 0.95, rng);
     c.before = AUDIO_RATE * s->pad * voice_between(-0.1, 1, rng);
     c.behind = AUDIO_RATE * s->pad * voice_between(-0.1, 1, rng);
-    c.level = 0.25 + 0.25 * s->level * voice_between(-1, 1, rng);
     c.tilt = s->colour * voice_between(-1, 1, rng);
     c.bow = s->colour * voice_between(-1, 1, rng);
     c.turn = voice_between(0, 6.283185307179586, rng);
@@ -363,8 +359,8 @@ static inline int voice_know(voice_known *known, double *const *bands, const siz
     return 1;
 }
 
-/* The deviates of a normal distribution below which are shares (r + 1/2) / VOICE_RANKS, an odd number of
-   them; worked out once. */
+/* The deviates of a normal distribution below which are shares (r + 1/2) / VOICE_RANKS, an odd number of them;
+   worked out once. */
 static inline const double *voice_deviates(void) {
     static double deviates[VOICE_RANKS];
     for (size_t r = deviates[0] < 0 ? VOICE_RANKS : 0; r < VOICE_RANKS / 2; r++) {
@@ -399,17 +395,10 @@ static inline double voice_deviate(double x, const double *levels) {
     return deviates[below - 1] + part * (deviates[below] - deviates[below - 1]);
 }
 
-/* Puts deviates in place of the logarithms of n frames, less a share of their mean in each band. */
-static inline void voice_level(double *bands, size_t n, const voice_known *known, const voice_change *c) {
-    for (size_t b = 0; b < VOICE_BANDS; b++) {
-        double mean = 0;
-        for (size_t t = 0; t < n; t++) {
-            double *x = &bands[t * VOICE_BANDS + b];
-            *x = voice_deviate(*x, known->levels[b]);
-            mean += *x / (double)n;
-        }
-        for (size_t t = 0; t < n; t++) bands[t * VOICE_BANDS + b] -= c->level * mean;
-    }
+/* Puts deviates in place of the logarithms of n frames. */
+static inline void voice_level(double *bands, size_t n, const voice_known *known) {
+    for (size_t t = 0; t < n; t++)
+        for (size_t b = 0; b < VOICE_BANDS; b++, bands++) *bands = voice_deviate(*bands, known->levels[b]);
 }
 
 /* ---- Positions ---- */
@@ -457,7 +446,7 @@ static inline void voice_gather(const double *bands, size_t n, cmha_real *to) {
    [voice_positions(n), VOICE_WIDTH]. */
 static inline void voice_hear(double *bands, size_t n, const voice_known *known, const voice_change *c,
                               cmha_real *to) {
-    voice_level(bands, n, known, c);
+    voice_level(bands, n, known);
     voice_hide(bands, n, c);
     voice_gather(bands, n, to);
 }
