@@ -102,8 +102,9 @@ enum { MOST_HEARINGS = 15 };
 static const double hearing[MOST_HEARINGS][2] = {
     {1, 1}, {0.95, 1}, {1.05, 1}, {1, CLOSEST}, {1, 1.15}, {0.95, CLOSEST}, {1.05, CLOSEST}, {0.95, 1.15},
     {1.05, 1.15}, {0.9, 1}, {1.1, 1}, {0.9, CLOSEST}, {1.1, CLOSEST}, {0.9, 1.15}, {1.1, 1.15}};
-/* Of a speaker so many recordings at least and at most are heard as one voice in training. */
-enum { FEWEST_TOGETHER = 1, MOST_TOGETHER = 120 };
+/* Of a speaker so many recordings at least and at most are heard as one voice in training; and one of so many
+   alone, as of somebody of whom nothing else is known. */
+enum { FEWEST_TOGETHER = 1, MOST_TOGETHER = 120, ONE_ALONE = 4 };
 
 /* ---- Recordings ---- */
 
@@ -220,7 +221,7 @@ typedef struct changed {
 /* Says whose each recording is: its speaker's, or with rng one of several voices', as whose a speaker's
    recordings are heard. Returns how many voices there are. */
 static size_t share_out(const size_t *chosen, size_t n, cmha_rng *rng, changed *h) {
-    size_t *order = take(n, sizeof *order), voices = 0, i, j, s, left;
+    size_t *order = take(n, sizeof *order), voices = 0, voice = 0, i, j, s, left;
     for (i = 0; i < n; i++) { /* inside out */
         j = rng ? (size_t)cmha_rng_below(rng, i + 1) : i;
         order[i] = order[j];
@@ -229,13 +230,17 @@ static size_t share_out(const size_t *chosen, size_t n, cmha_rng *rng, changed *
     for (s = 0; s < n_speakers; s++)
         for (i = left = 0; i < n; i++) {
             if (recordings[chosen[order[i]]].speaker != s) continue;
+            if (rng && !cmha_rng_below(rng, ONE_ALONE)) {
+                h[order[i]].voice = voices++;
+                continue;
+            }
             if (!left) {
                 double most = MOST_TOGETHER / FEWEST_TOGETHER;
-                voices++;
+                voice = voices++;
                 left = rng ? (size_t)(FEWEST_TOGETHER * pow(most, cmha_rng_uniform(rng))) : n;
             }
             left--;
-            h[order[i]].voice = voices - 1;
+            h[order[i]].voice = voice;
         }
     free(order);
     return voices;
