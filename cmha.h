@@ -584,8 +584,8 @@ typedef enum cmha_storage {
     /* scale * code, code -8 to 7; a scale of 16 bits for 32 weights of a row (GGML's Q4_0): the one with the
        least sum of squared errors, so that a file's numbers of Q4_0 stay what they are */
     CMHA_STORAGE_INT4,
-    /* scale * code - minimum, code 0 to 15; both, of 32 weights of a row, are 0 to 63 times a number of 16 bits
-       of 256 (GGML's Q4_K) */
+    /* scale * code - minimum, code 0 to 15; both, of 32 weights of a row, are 0 to 63 times a number of 16
+       bits of 256 (GGML's Q4_K) */
     CMHA_STORAGE_Q4_K
 } cmha_storage;
 /* Holds a matrix [O, I], rounded by at most scale / 2 (INT8) or |weight| / 256 (BF16). Zeros stay zeros, in

@@ -411,7 +411,8 @@ static void speakers(void) {
     }
     CHECK_NEAR(voice_deviate(5, known.levels[3]), 0, 0.1);
     CHECK_NEAR(voice_deviate(8.413, known.levels[3]), 1, 0.1);
-    for (i = 0; i < 2; i++) voice_level(bands[i], frames[i], &known), voice_level(coloured[i], frames[i], &other);
+    for (i = 0; i < 2; i++) voice_level(bands[i], frames[i], &known);
+    for (i = 0; i < 2; i++) voice_level(coloured[i], frames[i], &other);
     for (t = 0; t < frames[1] * VOICE_BANDS; t++) CHECK_NEAR(bands[1][t], coloured[1][t], 0.4);
     for (b = 0; b < VOICE_BANDS; b++) { /* one level alone is the middle */
         for (r = 0; r < VOICE_RANKS; r++) other.levels[b][r] = 2;
@@ -420,7 +421,8 @@ static void speakers(void) {
     for (i = 0; i < 2; i++) free(bands[i]), free(coloured[i]);
 }
 
-/* A word of the same voice in the same room: what is the microphone's is the same, the vocal tract's nearly. */
+/* A word of the same voice in the same room: what is the microphone's is the same, the vocal tract's nearly
+   so. */
 static void again(void) {
     static const voice_strength strong = {0.5, 0.5, 0.5, 1, 0.9, 1, 4, 1};
     cmha_rng rng = cmha_rng_make(7, 7);

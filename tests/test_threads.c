@@ -275,7 +275,8 @@ static void teams(void) {
             CHECK_THAT(team->threads == 4 && team->left == team->pause, "%d threads", team->threads);
             CHECK_THAT(team->pause == (i < 3 ? (size_t)32 << 2 * i : 512), "pause %zu", team->pause);
         }
-        CHECK_OK(cmha_cache_append(&cache, stream, 2, NULL)); /* other passes begin anew; prompts are let be */
+        /* other passes begin anew; prompts change nothing */
+        CHECK_OK(cmha_cache_append(&cache, stream, 2, NULL));
         CHECK(team->rows == 2 && team->pause == 8);
         CHECK_OK(cmha_cache_append(&cache, stream, 9, NULL));
         CHECK(team->rows == 2 && team->threads == 4);

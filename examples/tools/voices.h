@@ -359,8 +359,8 @@ static inline int voice_know(voice_known *known, double *const *bands, const siz
     return 1;
 }
 
-/* The deviates of a normal distribution below which are shares (r + 1/2) / VOICE_RANKS, an odd number of them;
-   worked out once. */
+/* The deviates of a normal distribution below which are shares (r + 1/2) / VOICE_RANKS, an odd number of
+   them; worked out once. */
 static inline const double *voice_deviates(void) {
     static double deviates[VOICE_RANKS];
     for (size_t r = deviates[0] < 0 ? VOICE_RANKS : 0; r < VOICE_RANKS / 2; r++) {
