@@ -2894,7 +2894,7 @@ static size_t cmha__cut(size_t n, int chunks, int c) {
    threads and n alone, so that sums kept for each are the same in every run. */
 #define CMHA__PRAGMA(x) _Pragma(#x)
 #ifdef _OPENMP
-/* How many threads share the chunks of the regions that this thread begins; 0 = one has one. */
+/* The most threads of a region that this thread begins, among which its chunks are dealt; 0: one a chunk. */
 static int cmha__most;
 #pragma omp threadprivate(cmha__most)
 enum { CMHA__TEAM_PAUSE = 8, CMHA__TEAM_LONG = 512 }; /* passes until another number of threads is tried */
