@@ -2724,7 +2724,7 @@ CMHA_DEF const char *cmha_version(void) {
     ROW(record) ROW(retrieve_args) ROW(rng) ROW(rope_options) ROW(rotate_args) ROW(rounded) \
     ROW(route_args) ROW(rows) \
     ROW(sampler_config) ROW(score) ROW(score_call) ROW(score_parameter) ROW(sharing) ROW(slot) ROW(table) \
-    ROW(tape) ROW(tensor) ROW(tokens) ROW(trainer) ROW(trainer_config) ROW(update)
+    ROW(tape) ROW(team) ROW(tensor) ROW(tokens) ROW(trainer) ROW(trainer_config) ROW(update)
 CMHA_DEF size_t cmha_sizeof(const char *name) {
 #define CMHA__SIZE(name) {"cmha_" #name, sizeof(cmha_##name)},
     static const struct { const char *name; size_t size; } structs[] = {CMHA__STRUCTS(CMHA__SIZE)};
@@ -6213,8 +6213,9 @@ static void cmha__four_numbers(const cmha_packed *p, size_t row, size_t i, cmha_
     const uint32_t *words = cmha__block_at(p, row, i);
     const int zero = p->storage == CMHA_STORAGE_INT4 ? 8 : 0;
     uint32_t factors = 0;
-    for (size_t k = 0; k < 8; k++)
-        factors |= cmha__place_bits(cmha__scale_place(p, row, i / 256 * 256 + 32 * k)) >> 12 << 4 * k;
+    if (!zero)
+        for (size_t k = 0; k < 8; k++)
+            factors |= cmha__place_bits(cmha__scale_place(p, row, i / 256 * 256 + 32 * k)) >> 12 << 4 * k;
     for (size_t part = 0; part < 8; part++) {
         const uint32_t bits = cmha__place_bits(cmha__scale_place(p, row, i + part / 4 * 32));
         cmha_real scale = (cmha_real)cmha__half_float(zero ? bits : factors & 65535), least = 0;

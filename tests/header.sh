@@ -427,7 +427,7 @@ lines examples/own_attention.c 90
 lines README.md 200
 # 765,000 is the aim: what of it structure gives was taken; options of today's models, four bits, streams and products of small
 # weights came on top
-if [ "$(wc -c < cmha.h)" -le 914700 ]; then ok; else wc -c cmha.h > "$W/log"; bad "cmha.h is over 914.7 KB"; fi
+if [ "$(wc -c < cmha.h)" -le 915000 ]; then ok; else wc -c cmha.h > "$W/log"; bad "cmha.h is over 915 KB"; fi
 # characters are counted: awk counts bytes, of which those above 0x7F that continue one are taken away
 for f in cmha.h examples/*.c examples/*/*.[ch] bench/*.[ch] bench/evidence/*.[ch] tests/*.[ch] tests/*/*.[ch]; do
     LC_ALL=C tr -d '\200-\277' < "$f" | LC_ALL=C awk -v f="$f" 'length($0) > 110 { print f ":" FNR ": " length($0) " columns" }'
