@@ -238,8 +238,8 @@ typedef enum cmha_log_level { CMHA_LOG_INFO, CMHA_LOG_WARNING } cmha_log_level;
 typedef struct cmha_score cmha_score; /* a program's own kind of attention, see Attention */
 typedef struct cmha_optimiser cmha_optimiser; /* a program's own optimiser, see Training */
 typedef struct cmha_context_config {
-    /* 0 = as many as OpenMP offers; without OpenMP always 1. Beside other programs fewer work, where that is
-       faster; no bit depends on it. */
+    /* 0 = as many as OpenMP offers; without OpenMP always 1. Beside other programs fewer work where that is
+       faster, with the same bits. */
     int threads;
     uint64_t seed; /* of initial parameters, dropout and batches; 0 is an ordinary seed */
     cmha_allocator allocator; /* zeroed = malloc and free */
@@ -2894,10 +2894,10 @@ static size_t cmha__cut(size_t n, int chunks, int c) {
    threads and n alone, so that sums kept for each are the same in every run. */
 #define CMHA__PRAGMA(x) _Pragma(#x)
 #ifdef _OPENMP
-/* The most threads of a region that this thread begins, among which its chunks are dealt; 0: one a chunk. */
+/* The most threads of a region that this thread begins; 0: one a chunk. */
 static int cmha__most;
 #pragma omp threadprivate(cmha__most)
-enum { CMHA__TEAM_PAUSE = 8, CMHA__TEAM_LONG = 512 }; /* passes until another number of threads is tried */
+enum { CMHA__TEAM_PAUSE = 8, CMHA__TEAM_LONG = 512 }; /* passes until another number is tried */
 static int cmha__members(int threads, size_t n) {
     int chunks = cmha__chunks(threads, n);
     return cmha__most && cmha__most < chunks ? cmha__most : chunks;
@@ -3898,11 +3898,13 @@ CMHA__INSIDE void CMHA__THIS(cmha__four_scales)(cmha_storage storage, const uint
         CMHA__THIS(cmha__four_halves)(group + 32, scale);
         return;
     }
-    for (int k = 3; k >= 0 && b % 4 == 0; k--) {
-        memcpy(&at, group + cmha__scales_at(blocks - b, (size_t)k), sizeof at);
-        both = both << 8 | (at >> 12 & 15) | (at >> 24 & 240);
+    if (b % 4 == 0) {
+        for (size_t k = 4; k-- > 0;) {
+            memcpy(&at, group + cmha__scales_at(blocks - b, k), sizeof at);
+            both = both << 8 | (at >> 12 & 15) | (at >> 24 & 240);
+        }
+        CMHA__THIS(cmha__four_halves)((const uint32_t *)(const void *)&both, factors);
     }
-    if (b % 4 == 0) CMHA__THIS(cmha__four_halves)((const uint32_t *)(const void *)&both, factors);
     memcpy(by, factors, sizeof by);
     memcpy(&at, group + 32, sizeof at);
     CMHA__UNROLL for (int i = 0; i < 8; i += 4, at >>= 16) {
@@ -3917,11 +3919,10 @@ CMHA__INSIDE void CMHA__THIS(cmha__four_scales)(cmha_storage storage, const uint
 CMHA__INSIDE void CMHA__THIS(cmha__whole_sums)(CMHA__INTS *sum, float *y) {
     int32_t lanes[4][CMHA__SHORT_LANES];
 #if CMHA__SHORT_BYTES == 32 && (defined(CMHA__AGAIN) || defined(__AVX2__))
-    typedef int ints __attribute__((vector_size(32)));
-    ints half = __builtin_ia32_phaddd256((ints)sum[0], (ints)sum[1]);
-    ints rest = __builtin_ia32_phaddd256((ints)sum[2], (ints)sum[3]);
-    half = __builtin_ia32_phaddd256(half, rest); /* [2, row]: of the first and the last four lanes */
-    memcpy(lanes, &half, sizeof half);
+    CMHA__INTS a = __builtin_ia32_phaddd256(sum[0], sum[1]);
+    CMHA__INTS b = __builtin_ia32_phaddd256(sum[2], sum[3]);
+    a = __builtin_ia32_phaddd256(a, b); /* [2, row]: of either half */
+    memcpy(lanes, &a, sizeof a);
     for (int r = 0; r < 4; r++) y[r] += (float)(lanes[0][r] + lanes[0][4 + r]);
 #else
     memcpy(lanes, sum, sizeof lanes);
@@ -4099,6 +4100,15 @@ CMHA__FUSED static void CMHA__THIS(cmha__whole_tile)(const uint32_t *const *x,
     }
 }
 
+/* y [n] = a row of sums, times the factors when they are complete. */
+CMHA__COPY static void CMHA__THIS(cmha__whole_store)(const float *sums, const float *scale, float factor,
+        size_t n, float *y) {
+    float row[CMHA__WHOLE_WIDTH];
+    for (size_t c = 0; c < CMHA__WHOLE_WIDTH; c++) row[c] = scale ? sums[c] * (scale[c] * factor) : sums[c];
+    if (n == CMHA__WHOLE_WIDTH) memcpy(y, row, sizeof row);
+    else memcpy(y, row, n * sizeof *row);
+}
+
 CMHA__COPY static void CMHA__THIS(cmha__rounded_many)(const cmha_packed *p, const cmha_rounded *x, size_t lo,
         size_t hi, float *y, size_t ldy) {
     enum { WIDTH = CMHA__WHOLE_WIDTH, ROWS = CMHA__WHOLE_ROWS };
@@ -4121,9 +4131,8 @@ CMHA__COPY static void CMHA__THIS(cmha__rounded_many)(const cmha_packed *p, cons
                 }
                 CMHA__THIS(cmha__whole_tile)(rows, &panel, sums);
                 for (size_t r = 0; r < height; r++)
-                    for (size_t c = 0; c < n; c++)
-                        to[r * ldy + c] = sums[r * WIDTH + c] *
-                            (b + blocks == all ? scale[c] * x->factors[t + r] : 1);
+                    CMHA__THIS(cmha__whole_store)(sums + r * WIDTH, b + blocks == all ? scale : NULL,
+                        x->factors[t + r], n, to + r * ldy);
             }
             if (!blocks) break;
         }
