@@ -70,6 +70,9 @@ if [ -x "$P/train_tiny" ]; then
     one "train_tiny --set schedule=wsd" works "$P/train_tiny" --steps 2 --set schedule=wsd --set decay_share=0.5 $small README.md
     one "train_tiny, a field that the optimiser does not read" works "$P/train_tiny" --steps 2 --set momentum=0.5 $small README.md
     one "train_tiny says that nothing reads it" says 'nothing reads momentum'
+    one "train_tiny, the same with a kernel chosen" works env OPENBLAS_CORETYPE=Prescott \
+        "$P/train_tiny" --steps 2 --set momentum=0.5 $small README.md
+    one "train_tiny says so there, too" says 'nothing reads momentum'
     one "train_tiny, a bad option" complains "$P/train_tiny" --no-such-option
     one "train_tiny, a bad value" complains "$P/train_tiny" --steps many
     one "train_tiny, a bad field" complains "$P/train_tiny" --set nothing=1 $small

@@ -413,8 +413,10 @@ static inline void tune(cmha_model *model, const char *optimiser) {
 
 /* ---- From start to end ---- */
 
+/* Passes on what the library warns of, except of a slow kernel to a user who chose it. */
 static inline void on_log(void *user, cmha_log_level level, const char *line) {
     (void)user;
+    if (kernel_given && strncmp(line, "OpenBLAS uses its ", 18) == 0) return;
     if (level == CMHA_LOG_WARNING) complain(0, "warning: ", line);
 }
 
@@ -426,8 +428,7 @@ static inline void start_program(char **argv) {
     cmha_blas_restart(argv);
 }
 
-/* Opens ctx, with the user's own rows. The library warns of a slow kernel, once; not where nothing is
-   computed (`quiet`), and not a user who chose the kernel. */
+/* Opens ctx, with the user's own rows. The library warns, but not where nothing is computed (`quiet`). */
 static inline void open_context(const setting *seed, const setting *threads, int quiet) {
     cmha_context_config config;
     own_rows own;
@@ -435,7 +436,7 @@ static inline void open_context(const setting *seed, const setting *threads, int
     config.seed = whole_of(seed, 0, UINT64_MAX), config.threads = (int)whole_of(threads, 0, 1024);
     must(own_rows_find(common_option->value, &own, failure));
     own_rows_give(&own, &config);
-    if (!quiet && !kernel_given) config.log = on_log;
+    if (!quiet) config.log = on_log;
     check(cmha_context_init(&ctx, &config));
     must(own_rows_names(&ctx, failure));
 }
