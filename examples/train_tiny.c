@@ -91,6 +91,7 @@ static const char *origin(void) {
    was trained. */
 static void recall(const char *path) {
     cmha_archive archive;
+    refuse_foreign(path);
     check(cmha_archive_open(&archive, &ctx, path));
     for (const char **m = archive.metadata; m < archive.metadata + 2 * archive.n_metadata; m += 2)
         if (!strncmp(*m, "cfg.", 4) || (option[RESUME].value && !strncmp(*m, "trainer.", 8)))

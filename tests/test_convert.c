@@ -992,6 +992,49 @@ static void nomic_context(void) {
     refused("none", "layer_kinds = llg has no form there", line);
 }
 
+/* Writes a model to "bad" with one tensor more: a copy of another, whose first number is `more` larger. */
+static void with_copy(const char *name, const char *copy, const char *of, cmha_real more) {
+    enum { MOST = 100, ROOM = 65536 };
+    static cmha_real numbers[ROOM];
+    cmha_archive_item items[MOST];
+    cmha_archive a;
+    size_t used = 0;
+    (void)with(name, "{", "{");
+    if (!CHECK(!cmha_archive_open(&a, &context, path_of("bad/model.safetensors")))) return;
+    if (!CHECK(a.n_tensors < MOST)) return;
+    for (size_t i = 0; i <= a.n_tensors; i++) {
+        const cmha_archive_tensor *t = i < a.n_tensors ? &a.tensors[i] : cmha_archive_find(&a, of);
+        if (!CHECK(t && used + t->count <= ROOM)) return;
+        const cmha_archive_item item = {i < a.n_tensors ? t->name : copy, numbers + used, t->shape, t->rank,
+                                        NULL};
+        CHECK_OK(cmha_archive_read(&a, t, numbers + used));
+        if (i == a.n_tensors) numbers[used] += more;
+        items[i] = item;
+        used += t->count;
+    }
+    CHECK_OK(cmha_archive_write(&context, path_of("bad/model.safetensors"), items, a.n_tensors + 1, NULL, 0));
+    cmha_archive_close(&a);
+}
+
+/* What encoders store twice is left out where it is the same, and refused where it is not. */
+static void copies(void) {
+    static const char *const rows[][3] = {
+        {"roberta", "lm_head.decoder.weight", "roberta.embeddings.word_embeddings.weight"},
+        {"roberta", "lm_head.decoder.bias", "lm_head.bias"},
+        {"distilbert", "vocab_projector.weight", "distilbert.embeddings.word_embeddings.weight"},
+        {"modernbert", "decoder.weight", "model.embeddings.tok_embeddings.weight"},
+        {"bert_mlm", "cls.predictions.decoder.weight", "bert.embeddings.word_embeddings.weight"},
+        {"bert_mlm", "cls.predictions.decoder.bias", "cls.predictions.bias"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char what[200];
+        with_copy(rows[i][0], rows[i][1], rows[i][2], 0);
+        CONVERT("%s %s", path_of("bad"), path_of("a"));
+        with_copy(rows[i][0], rows[i][1], rows[i][2], 1);
+        snprintf(what, sizeof what, "%s is another tensor than %s", rows[i][1], rows[i][2]);
+        refused("none", what, path_of("bad"));
+    }
+}
+
 /* An index of shards, and where it may point. */
 static void shards(void) {
     char text[4096], more[256];
@@ -1001,6 +1044,9 @@ static void shards(void) {
     refused("none", "lm_head is another matrix", path_of("bad"));
     CHECK(!rename(path_of("bad/model.safetensors"), path_of("bad/pytorch_model.bin")));
     refused("none", "only as pytorch_model.bin", path_of("bad"));
+    CHECK_THAT(strstr(said, "import LlamaForCausalLM as M"), "%s", said);
+    write_file(path_of("bad/pytorch_model.bin"), "PK\3\4 and what else a zip has", 28);
+    refused("none", "holds PyTorch's own objects; name its folder", path_of("bad/pytorch_model.bin"));
     (void)with("llama", "{", "{");
     if (!CHECK(!cmha_archive_open(&a, &context, path_of("bad/model.safetensors")))) return;
     used += (size_t)snprintf(text, sizeof text, "{\"metadata\": {}, \"weight_map\": {");
@@ -1430,6 +1476,7 @@ int main(int argc, char **argv) {
     nomic_context();
     long_rope();
     shards();
+    copies();
     tokenizers();
     words();
     cut_files();

@@ -19,6 +19,7 @@
 #include "weights.h"
 #include "codec.h"
 #include "vocabulary.h"
+#include "pairs.h"
 
 enum { TO, AS, TYPE, BASE, ATTENTION, TOKENIZER, CONTEXT, CHECK, IDS, HELP, N_OPTIONS };
 static setting option[N_OPTIONS] = {
@@ -278,26 +279,47 @@ static int is_spare(const input *in, const char *name) {
     return 0;
 }
 
+static int same_numbers(input *in, const weights_tensor *a, const weights_tensor *b) {
+    if (a->rank != b->rank || a->count != b->count) return 0;
+    float *x = take(a->count, sizeof *x), *y = take(b->count, sizeof *y);
+    must(weights_read(&in->tensors, a, x, failure));
+    must(weights_read(&in->tensors, b, y, failure));
+    int same = !memcmp(x, y, a->count * sizeof *x);
+    free(x), free(y);
+    return same;
+}
+
 /* A head of its own beside tied embeddings is the same matrix, or the model is not what its settings say. */
 static void check_tied(input *in, const pieces *all) {
     const piece *tokens = find_piece(all, "tok_emb.weight");
     const weights_tensor *t, *embedding = tokens ? tensor_of(in, tokens) : NULL;
     const char *head = form_theirs("head", in->in);
     char name[128];
-    int same;
     if (!in->config.tied || !embedding || !head || *head != '/' || IN(in->in) & IN_ENCODERS) return;
     form_name(name, sizeof name, in->in, head, 0, 0, ".weight");
     if ((t = weights_find(&in->tensors, name)) == NULL) return;
-    same = t->rank == 2 && t->count == embedding->count;
-    if (same) {
-        float *x = take(t->count, sizeof *x), *y = take(t->count, sizeof *y);
-        must(weights_read(&in->tensors, t, x, failure));
-        must(weights_read(&in->tensors, embedding, y, failure));
-        same = !memcmp(x, y, t->count * sizeof *x);
-        free(x), free(y);
-    }
-    if (same) return;
+    if (same_numbers(in, t, embedding)) return;
     complain(1, in->path, ": tie_word_embeddings is true, but lm_head is another matrix than the embeddings");
+}
+
+/* Of encoders the head for hidden tokens may be stored a second time, under other names: the same numbers,
+   or something would be lost. */
+static void check_copies(input *in) {
+    static const struct { form of; const char *copy, *what; } rows[] = {
+        {ROBERTA, "lm_head.decoder.weight", "roberta.embeddings.word_embeddings.weight"},
+        {ROBERTA, "lm_head.decoder.bias", "lm_head.bias"},
+        {DISTILBERT, "vocab_projector.weight", "distilbert.embeddings.word_embeddings.weight"},
+        {MODERNBERT, "decoder.weight", "model.embeddings.tok_embeddings.weight"},
+        {BERT, "cls.predictions.decoder.weight", "bert.embeddings.word_embeddings.weight"},
+        {BERT, "cls.predictions.decoder.bias", "cls.predictions.bias"}};
+    char line[TEXT_ERROR];
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const weights_tensor *a, *b;
+        if (rows[i].of != in->in || (a = weights_find(&in->tensors, rows[i].copy)) == NULL ||
+            (b = weights_find(&in->tensors, rows[i].what)) == NULL || same_numbers(in, a, b)) continue;
+        snprintf(line, sizeof line, ": %s is another tensor than %s", rows[i].copy, rows[i].what);
+        complain(1, in->path, line);
+    }
 }
 
 static void check_others(const input *in) {
@@ -380,17 +402,17 @@ static void read_piece(input *in, const pieces *all, const piece *p, float *out)
 /* ---- Opening ---- */
 
 /* Makes the library's table of frequencies out of what divides them. */
-static void divide_frequencies(input *in, const double *factors, size_t pairs) {
+static void divide_frequencies(input *in, const double *factors, size_t n_pairs) {
     cmha_model_config *c = &in->config;
-    const size_t all = form_width(c) / 2; /* those behind `pairs` do not turn */
+    const size_t all = form_width(c) / 2; /* those behind `n_pairs` do not turn */
     size_t used = 0, room = times(times(c->n_heads, all), 26) + 1;
-    double *omega = take(pairs, sizeof *omega);
-    cmha_frequencies(CMHA_FREQUENCY_ROPE, c->base, pairs, NULL, omega);
+    double *omega = take(n_pairs, sizeof *omega);
+    cmha_frequencies(CMHA_FREQUENCY_ROPE, c->base, n_pairs, NULL, omega);
     in->omega = in->made = take(room, 1);
     for (size_t h = 0; h < c->n_heads; h++)
         for (size_t j = 0; j < all; j++)
             used += (size_t)snprintf(in->made + used, room - used, "%s%.17g", used ? "," : "",
-                                     j < pairs ? omega[j] / factors[j] : 0);
+                                     j < n_pairs ? omega[j] / factors[j] : 0);
     c->frequency = CMHA_FREQUENCY_TABLE;
     free(omega);
 }
@@ -425,16 +447,16 @@ static void open_folder(input *in) {
 static void read_frequencies(input *in) {
     const weights_tensor *t = weights_find(&in->tensors, "rope_freqs.weight");
     cmha_model_config *c = &in->config;
-    size_t pairs = form_width(c) / 2;
+    size_t n_pairs = form_width(c) / 2;
     float *factors;
     double *wide;
     if (!t || !form_row(in->in, "frequency")) return;
-    if (c->rotary_dims || c->rope_scaling || t->count != pairs)
+    if (c->rotary_dims || c->rope_scaling || t->count != n_pairs)
         refuse(in, "rope_freqs.weight is not as long as a head has pairs, or not all that scales them");
-    factors = take(pairs, sizeof *factors), wide = take(pairs, sizeof *wide);
+    factors = take(n_pairs, sizeof *factors), wide = take(n_pairs, sizeof *wide);
     must(weights_read(&in->tensors, t, factors, failure));
-    for (size_t j = 0; j < pairs; j++) wide[j] = (double)factors[j];
-    divide_frequencies(in, wide, pairs);
+    for (size_t j = 0; j < n_pairs; j++) wide[j] = (double)factors[j];
+    divide_frequencies(in, wide, n_pairs);
     free(factors), free(wide);
 }
 
@@ -798,12 +820,12 @@ static int write_safetensors(weights_file *file, input *in, const pieces *from, 
 static float *rope_factors(const cmha_model_config *c) {
     cmha_rope_options o = {c->rotary_dims, (cmha_rope_scaling)c->rope_scaling, c->rope_factor,
                            (double)c->rope_length, c->rope_fast, c->rope_slow, (cmha_rope_ramp)c->rope_ramp};
-    size_t pairs = form_turned(c) / 2;
-    double *scaled = take(pairs, sizeof *scaled), *plain = take(pairs, sizeof *plain);
-    float *factors = take(pairs, sizeof *factors);
-    cmha_frequencies(CMHA_FREQUENCY_ROPE, c->base, pairs, &o, scaled);
-    cmha_frequencies(CMHA_FREQUENCY_ROPE, c->base, pairs, NULL, plain);
-    for (size_t i = 0; i < pairs; i++) factors[i] = (float)(plain[i] / scaled[i]);
+    size_t n_pairs = form_turned(c) / 2;
+    double *scaled = take(n_pairs, sizeof *scaled), *plain = take(n_pairs, sizeof *plain);
+    float *factors = take(n_pairs, sizeof *factors);
+    cmha_frequencies(CMHA_FREQUENCY_ROPE, c->base, n_pairs, &o, scaled);
+    cmha_frequencies(CMHA_FREQUENCY_ROPE, c->base, n_pairs, NULL, plain);
+    for (size_t i = 0; i < n_pairs; i++) factors[i] = (float)(plain[i] / scaled[i]);
     free(scaled), free(plain);
     return factors;
 }
@@ -887,8 +909,10 @@ static cJSON *checkpoint_texts(const input *in, const cmha_model_config *c) {
         cmha_config_get(table, c, table.fields[i].name, value, sizeof value);
         cJSON_AddStringToObject(texts, key, value);
     }
+    const char *trained = in->in == OURS && !whole_of(&option[CONTEXT], 0, 16777216)
+                              ? cmha_archive_metadata(&in->tensors.shards[0], "trainer.length") : NULL;
     snprintf(value, sizeof value, "%zu", c->max_positions);
-    cJSON_AddStringToObject(texts, "trainer.length", value);
+    cJSON_AddStringToObject(texts, "trainer.length", trained ? trained : value);
     if (packs) cJSON_AddStringToObject(texts, "packed", packed_words[packs]);
     if (c->frequency == CMHA_FREQUENCY_TABLE && in->omega) cJSON_AddStringToObject(texts, "omega", in->omega);
     return texts;
@@ -920,6 +944,15 @@ static void write_settings(input *in, const cmha_model_config *c, form f, uint32
     free(tokens), free(config), free(text);
 }
 
+/* A checkpoint that answers prompts takes its template along. */
+static void keep_template(const input *in, const char *path) {
+    pairs_template shape;
+    memset(&shape, 0, sizeof shape);
+    if (in->in == OURS) must(pairs_template_find(&shape, in->path, failure));
+    must(pairs_template_save(&shape, path, failure));
+    pairs_template_close(&shape);
+}
+
 /* Writes the model, and what stands beside it. */
 static void write_model(input *in, const pieces *from, const cmha_model_config *c, form f, uint32_t as,
                         const char *path) {
@@ -940,7 +973,10 @@ static void write_model(input *in, const pieces *from, const cmha_model_config *
     done = gguf ? write_gguf(&file, in, from, &all, list, n, c, f, as)
                 : write_safetensors(&file, in, from, &all, list, n, c, texts);
     if (!done && made) weights_finish(&file, 0, NULL), rmdir(path), complain(1, failure, "");
-    if (done && f == OURS) must(codec_save(&in->tokens, path, failure));
+    if (done && f == OURS) {
+        must(codec_save(&in->tokens, path, failure));
+        keep_template(in, path);
+    }
     if (done && folder) write_settings(in, c, f, as, path);
     finish(&file, done); /* last: where something cannot be written, no new weights stand beside it */
     char *finished = unfinished;
@@ -1455,6 +1491,7 @@ int main(int argc, char **argv) {
     check_tensors(&in, &all);
     check_others(&in);
     check_tied(&in, &all);
+    check_copies(&in);
     open_tokens(&in);
     cmha_model_config c = in.config;
     if (option[ATTENTION].value) change_attention(&in, &all, option[ATTENTION].value, &c);

@@ -328,19 +328,30 @@ static void open_model(cmha_model *model, const char *path) {
     const char *adapter = option[ADAPTER].value;
     cmha_model_config config;
     if (adapter) {
+        refuse_foreign(path), refuse_foreign(adapter);
         check(cmha_config_read(&ctx, adapter, &config, NULL)), check(cmha_model_init(model, &ctx, &config));
         check(cmha_model_read(model, path, 2, NULL)), check(cmha_model_read(model, adapter, 2, NULL));
     } else open_checkpoint(model, path);
 }
 
-/* Saves the model that was packed or merged, and beside it the tokenizer of the one at `path`. */
+/* Saves the model that was packed or merged, and beside it the tokenizer of the one at `path` and the
+   template of what was learned last. */
 static void save_model(cmha_model *model, const char *path, const char *to) {
     check(cmha_model_save(model, to));
     if (!codec_open(&words, option[TOKENIZER].value, path, model->config.tokenizer, model->config.vocabulary,
                     failure))
         complain(0, "no tokenizer was saved: ", failure);
     else must(codec_save(&words, to, failure));
-    codec_close(&words);
+    must(pairs_template_find(&shape, option[ADAPTER].value ? option[ADAPTER].value : path, failure));
+    must(pairs_template_save(&shape, to, failure));
+    codec_close(&words), pairs_template_close(&shape);
+    size_t trained = trained_length(path);
+    if (trained != trained_length(to)) {
+        char line[120];
+        snprintf(line, sizeof line, " looks back further than the %zu tokens of training; give --context %zu",
+                 trained, trained);
+        complain(0, to, line);
+    }
 }
 
 int main(int argc, char **argv) {

@@ -57,14 +57,12 @@ static inline void must(int done) {
 }
 
 /* What models of others are, and what makes a checkpoint of them; convert reads them, or their folder. */
-static const struct foreign { const char *what, *first; int folder; } foreign_models[] = {
-    {" is a GGUF file", "", 0},
-    {" is a folder", "", 0},
-    {" holds PyTorch's own objects",
-     "in its folder python3 -c 'from transformers import AutoModel as M; "
-     "M.from_pretrained(\".\").save_pretrained(\".\")', then ", 1},
-    {" has tensors, but is no checkpoint of this library", "", 1},
-    {" is a .bin of llama2.c", "", 0}};
+static const struct foreign { const char *what; int folder; } foreign_models[] = {
+    {" is a GGUF file", 0},
+    {" is a folder", 0},
+    {" holds PyTorch's own objects", 1}, /* of its folder build/convert says what makes it readable */
+    {" has tensors, but is no checkpoint of this library", 1},
+    {" is a .bin of llama2.c", 0}};
 
 /* Does a file begin as one of llama2.c does: width, inner width, layers, heads, key heads, tokens (negative:
    with a head of its own) and positions, of 32 bits each? */
@@ -100,18 +98,23 @@ static inline const struct foreign *foreign_model(const char *path) {
     return ours ? NULL : &foreign_models[3];
 }
 
-/* Opens a checkpoint, or ends the program with a line, which of a model of others says how to convert it. */
-static inline void open_checkpoint(cmha_model *model, const char *path) {
-    char line[2 * TEXT_ERROR], why[TEXT_ERROR];
-    cmha_status status = cmha_model_open(model, &ctx, path);
-    const struct foreign *f;
-    if (!status) return;
-    snprintf(why, sizeof why, "%s", cmha_error(&ctx));
-    f = foreign_model(path);
-    if (!f) complain_of(why);
-    snprintf(line, sizeof line, "%s; first: %sbuild/convert %.600s OUT.safetensors", f->what, f->first,
+/* Ends the program where a file is a model of others, with a line that says how to convert it. */
+static inline void refuse_foreign(const char *path) {
+    char line[2 * TEXT_ERROR];
+    const struct foreign *f = foreign_model(path);
+    if (!f) return;
+    snprintf(line, sizeof line, "%s; first: build/convert %.600s OUT.safetensors", f->what,
              f->folder ? "FOLDER" : path);
     complain(1, path, line);
+}
+
+/* Opens a checkpoint, or ends the program with a line, which of a model of others says how to convert it. */
+static inline void open_checkpoint(cmha_model *model, const char *path) {
+    char why[TEXT_ERROR];
+    if (!cmha_model_open(model, &ctx, path)) return;
+    snprintf(why, sizeof why, "%s", cmha_error(&ctx));
+    refuse_foreign(path);
+    complain_of(why);
 }
 
 static inline double seconds(void) {
@@ -276,7 +279,7 @@ static inline void end_with_version(void) {
 /* Reads the command line into the options. The bits of `flags` are set for those that stand without a value,
    which is then "". --set may come more than once: its arguments are kept in argv[1 ..], *n_set of them; so
    may --freeze, --rate, --train and --optimiser. Returns the one argument that is no option, or NULL. */
-static inline const char *read_options(setting *options, int n, uint32_t flags, int argc, char **argv,
+static inline const char *read_options(setting *options, int n, uint64_t flags, int argc, char **argv,
                                        int *n_set) {
     const char *rest = NULL, *nearest = NULL;
     for (int i = 1, apart = 0; i < argc; i++) {

@@ -164,17 +164,34 @@ static inline int weights_open_shards(weights *w, cmha_context *context, const c
     return 1;
 }
 
+/* The class of transformers that reads a folder with all of its heads: what its config.json names. */
+static inline void weights_class(const char *folder, char *name, size_t size) {
+    char *path = weights_path(folder, "config.json"), *text, why[TEXT_ERROR];
+    size_t n = 0;
+    snprintf(name, size, "AutoModelForCausalLM");
+    if (path && (text = weights_slurp(path, (size_t)1 << 20, &n, why)) != NULL) {
+        cJSON *json = cJSON_ParseWithLength(text, n);
+        const cJSON *first = cJSON_GetArrayItem(cJSON_GetObjectItemCaseSensitive(json, "architectures"), 0);
+        const char *own = cJSON_IsString(first) ? first->valuestring : "";
+        size_t letters = strspn(own, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789");
+        if (letters && !own[letters] && letters < size) snprintf(name, size, "%s", own);
+        cJSON_Delete(json), free(text);
+    }
+    free(path);
+}
+
 /* Says that a folder has no tensors that can be read, and where it has PyTorch's own, how they can be. */
 static inline int weights_none(const char *folder, char *error) {
     char *bin = weights_path(folder, "pytorch_model.bin");
-    char *parts = weights_path(folder, "pytorch_model.bin.index.json");
+    char *parts = weights_path(folder, "pytorch_model.bin.index.json"), own[64];
     int there = bin && parts && (access(bin, F_OK) == 0 || access(parts, F_OK) == 0);
     free(bin), free(parts);
     if (!there)
         return text_fail(error, "%s has neither model.safetensors nor model.safetensors.index.json", folder);
+    weights_class(folder, own, sizeof own);
     return text_fail(error, "%s has its weights only as pytorch_model.bin; in that folder: "
-                     "python3 -c 'from transformers import AutoModelForCausalLM as M; "
-                     "M.from_pretrained(\".\").save_pretrained(\".\")'", folder);
+                     "python3 -c 'from transformers import %s as M; "
+                     "M.from_pretrained(\".\").save_pretrained(\".\")'", folder, own);
 }
 
 /* Opens the tensors of a folder as Hugging Face has them: model.safetensors, or the shards of its index. */
@@ -238,6 +255,8 @@ static inline int weights_open_plain(weights *w, cmha_context *context, const ch
     if (!(w->plain = regular_open(path)) || fread(head, 1, sizeof head, w->plain) != sizeof head ||
         gguf_seek(w->plain, 0, SEEK_END))
         return text_fail(error, "%s: neither safetensors nor GGUF nor llama2.c", path);
+    if (!memcmp(head, "PK\3\4", 4) || !memcmp(head, "\x80\2\x8a\n", 4))
+        return text_fail(error, "%s holds PyTorch's own objects; name its folder", path);
     size = (uint64_t)gguf_tell(w->plain);
     cmha_config_defaults(cmha_model_table(), c);
     if (cmha_config_set_all(context, cmha_model_table(), c, "attention=rope norm=rmsnorm activation=swiglu "
