@@ -6,11 +6,11 @@
    RECORDINGS is a folder or a tar archive of files DIGIT_SPEAKER_TAKE.wav, 8 kHz, 16 bits, mono, as in the
    Free Spoken Digit Dataset. By its custom takes 0 to 4 are the test set; --leave SPEAKER tests on a speaker
    whom training has never heard. tools/voices.h says what is heard of a recording (--features mel), and how
-   training changes it. Other features: a position is the spectrum of 32 ms, a complex number a bin, whose
-   size is log(1 + |z| / e), e a tenth of the recording's root mean square. Its angle is half of what the bin
-   has turned since the window before, which tells how far the sound's frequency is from the bin's middle: a
-   quarter turn where it is that of the next bin. (The phase itself, --features complex, hangs on the moment
-   at which the recording begins.) */
+   training changes it. To a speaker of many recordings the model then adapts, without labels. Other features:
+   a position is the spectrum of 32 ms, a complex number a bin, whose size is log(1 + |z| / e), e a tenth of
+   the recording's root mean square. Its angle is half of what the bin has turned since the window before,
+   which tells how far the sound's frequency is from the bin's middle: a quarter turn where it is that of the
+   next bin. (The phase itself, --features complex, hangs on the moment at which the recording begins.) */
 #define CMHA_IMPLEMENTATION
 #include "cmha.h"
 
@@ -27,7 +27,7 @@
 
 enum {
     ATTENTION, COMPARE, PARAMETERS, LEAVE, FEATURES, WINDOW, SPEED, STRETCH, WARP, NOISE, ECHO_OF, PAD,
-    COLOUR, MASKS, HEARINGS, EPOCHS, SEED, SEEDS, THREADS, BATCH, LR,
+    COLOUR, MASKS, HEARINGS, ADAPT, EVEN, EPOCHS, SEED, SEEDS, THREADS, BATCH, LR,
     SAVE, PREDICT, MODEL, JSON, LABELLED, ONE_SPEAKER, VALIDATE, PATIENCE, QUIET, HELP, SET, N_OPTIONS
 };
 static setting option[N_OPTIONS] = {
@@ -50,6 +50,10 @@ static setting option[N_OPTIONS] = {
     {"--hearings", NULL,
      "mel: a recording is judged so many times, with bands a little higher or lower, slower and faster; the "
      "ways that tell most of a speaker's recordings count most, 15"},
+    {"--adapt", NULL,
+     "mel: to a speaker of 50 recordings or more the model adapts so many times, by what it is surest of; no "
+     "label is used, 5"},
+    {"--even", NULL, "mel: and it may rely on each digit coming about as often as any other"},
     {"--epochs", NULL, "passes over the training recordings; mel 80, bins 14"},
     {"--seed", "1", "of the weights, the order and the changes of the recordings"},
     {"--seeds", "1", "repeat with so many seeds, from --seed on"},
@@ -89,7 +93,7 @@ static size_t n_recordings, n_speakers, n_seeds, window, longest; /* longest: wi
 static char speakers[MOST_SPEAKERS][48];
 static int features;
 static voice_strength strength;
-static size_t hearings;
+static size_t hearings, adaptations;
 static size_t confusion[DIGITS][DIGITS]; /* true, said; of what was trained last */
 static const char *const digit_names[DIGITS] = {"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"};
 enum { RATE_IS, WINDOW_IS, FEATURES_ARE, HEARINGS_ARE, ABOUT = 7 };
@@ -105,6 +109,11 @@ static const double hearing[MOST_HEARINGS][2] = {
 /* Of a speaker so many recordings at least and at most are heard as one voice in training; and one of so many
    alone, as of somebody of whom nothing else is known. */
 enum { FEWEST_TOGETHER = 1, MOST_TOGETHER = 120, ONE_ALONE = 4 };
+/* To a speaker of so many recordings the model adapts: it learns this share of what it says of them, the
+   surest of each digit, in so many epochs at this rate. */
+enum { FEWEST_TO_ADAPT = 50, EPOCHS_TO_ADAPT = 3 };
+#define SUREST_SHARE 0.6
+#define ADAPT_RATE 1e-3
 
 /* ---- Recordings ---- */
 
@@ -343,40 +352,122 @@ static void shares_of(const cmha_real *scores, size_t n, double *shares) {
 
 /* How much a hearing counts, by what it tells of a speaker's recordings: the entropy of all that is said less
    the mean one of what is said of a recording. Of one recording that is 0, and all hearings are alike. */
-static double weight_of(const double *shares, const size_t *chosen, size_t n, size_t speaker) {
-    double all[DIGITS] = {0}, told_of = 0, count = 0;
-    for (size_t i = 0; i < n; i++) {
-        if (recordings[chosen[i]].speaker != speaker) continue;
-        count++;
-        for (size_t c = 0; c < DIGITS; c++) {
-            double p = shares[i * DIGITS + c];
-            all[c] += p;
-            told_of += p * log(p + 1e-30);
-        }
+static double weight_of(const double *shares, size_t n) {
+    double all[DIGITS] = {0}, told_of = 0;
+    for (size_t i = 0; i < n * DIGITS; i++) {
+        all[i % DIGITS] += shares[i];
+        told_of += shares[i] * log(shares[i] + 1e-30);
     }
-    for (size_t c = 0; c < DIGITS; c++)
-        if (count > 0) told_of -= all[c] * log(all[c] / count + 1e-30);
-    return exp(fmin(1, 100 / fmax(count, 1)) * told_of);
+    for (size_t c = 0; c < DIGITS; c++) told_of -= all[c] * log(all[c] / (double)n + 1e-30);
+    return exp(fmin(1, 100 / (double)n) * told_of);
 }
 
-/* Writes the class scores of the recordings that are chosen, scores [n, classes]; where there are several
-   hearings the logarithms of their mean probabilities, weighed for each speaker. */
+/* Weighs the scores [n, DIGITS] of a speaker's recordings until each digit has as much of them as another. */
+static void even_out(cmha_real *scores, size_t n) {
+    double *shares = take(times(n, DIGITS), sizeof *shares);
+    for (size_t turn = 0; turn < 30; turn++) {
+        double all[DIGITS] = {0};
+        shares_of(scores, n, shares);
+        for (size_t i = 0; i < n * DIGITS; i++) all[i % DIGITS] += shares[i];
+        for (size_t i = 0; i < n * DIGITS; i++)
+            scores[i] = (cmha_real)log(fmax(shares[i] / fmax(all[i % DIGITS], 1e-30), 1e-30));
+    }
+    free(shares);
+}
+
+/* Writes the class scores of n >= 1 recordings of one speaker, scores [n, classes]; where there are several
+   hearings the logarithms of their mean probabilities, weighed. */
 static void listen(cmha_model *model, const size_t *chosen, size_t n, cmha_real *scores) {
-    size_t all = times(n, DIGITS), h, i, c, s;
-    double *sum = take(all, sizeof *sum), *shares = take(all, sizeof *shares), weight[MOST_SPEAKERS];
+    size_t all = times(n, DIGITS), h, i;
+    double *sum = take(all, sizeof *sum), *shares = take(all, sizeof *shares);
     for (h = 0; h < hearings; h++) {
         sequences heard = h ? hear_all(chosen, n, NULL, hearing[h]) : make_sequences(chosen, n, NULL);
         judge(model, &heard, NULL, scores);
         close_sequences(&heard);
         shares_of(scores, n, shares);
-        for (s = 0; s < n_speakers; s++) weight[s] = weight_of(shares, chosen, n, s);
-        for (i = 0; i < n; i++)
-            for (c = 0; c < DIGITS; c++)
-                sum[i * DIGITS + c] += weight[recordings[chosen[i]].speaker] * shares[i * DIGITS + c];
+        double weight = weight_of(shares, n);
+        for (i = 0; i < all; i++) sum[i] += weight * shares[i];
     }
     for (i = 0; i < all; i++)
         if (hearings > 1) scores[i] = (cmha_real)log(fmax(sum[i], 1e-30));
+    if (option[EVEN].value && n >= FEWEST_TO_ADAPT) even_out(scores, n);
     free(sum), free(shares);
+}
+
+/* ---- Adapting ---- */
+
+static int surer(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x < y) - (x > y);
+}
+
+/* Moves the surest of what is said of n recordings to the front of order [n], a share of each digit and all
+   that are as sure, and returns how many they are. */
+static size_t find_surest(const cmha_real *scores, size_t n, size_t *order) {
+    double *shares = take(times(n, DIGITS), sizeof *shares), *sure = take(n, sizeof *sure);
+    size_t count = 0;
+    shares_of(scores, n, shares);
+    for (size_t d = 0; d < DIGITS; d++) {
+        size_t said = 0;
+        for (size_t i = 0; i < n; i++)
+            if (best_of(scores + i * DIGITS, DIGITS) == d) sure[said++] = shares[i * DIGITS + d];
+        if (!said) continue;
+        qsort(sure, said, sizeof *sure, surer);
+        double least = sure[(size_t)(SUREST_SHARE * (double)(said - 1))];
+        for (size_t i = 0; i < n; i++)
+            if (best_of(scores + i * DIGITS, DIGITS) == d && shares[i * DIGITS + d] >= least)
+                order[count++] = i;
+    }
+    free(shares), free(sure);
+    return count;
+}
+
+/* Learns what the scores of n recordings of one speaker are surest of, changed as in training; `turn` counts
+   from 0. */
+static void adapt(cmha_model *model, const size_t *chosen, size_t n, const cmha_real *scores, uint64_t turn,
+                  cmha_rng *rng) {
+    cmha_trainer trainer;
+    size_t *sure = take(2 * n, sizeof *sure), *recorded = sure + n, count = 0, i;
+    const size_t found = find_surest(scores, n, sure);
+    const int limited = mc.position == CMHA_POSITION_LEARNED || mc.family == CMHA_FAMILY_COPE;
+    for (i = 0; i < found; i++) { /* a long one may become longer than positions are learned */
+        size_t most = positions_of(recordings[chosen[sure[i]]].n);
+        if (limited && most > mc.max_positions) continue;
+        sure[count] = sure[i];
+        recorded[count++] = chosen[sure[i]];
+    }
+    tc.lr = ADAPT_RATE;
+    tc.steps = (count + tc.batch - 1) / tc.batch * EPOCHS_TO_ADAPT + !count;
+    check(cmha_trainer_init(&trainer, model, &tc));
+    for (uint64_t e = 1; e <= EPOCHS_TO_ADAPT && count; e++) {
+        sequences s = hear_all(recorded, count, rng, hearing[0]);
+        for (i = 0; i < count; i++) s.label[i] = (cmha_real)best_of(scores + sure[i] * DIGITS, DIGITS);
+        learn(&trainer, &s, turn * EPOCHS_TO_ADAPT + e);
+        close_sequences(&s);
+    }
+    cmha_trainer_close(&trainer);
+    free(sure);
+}
+
+/* Judges n recordings of one speaker. To many the model adapts before it judges again; then it is what it
+   was. */
+static void judge_speaker(cmha_model *model, const size_t *chosen, size_t n, cmha_real *scores) {
+    const cmha_trainer_config usual = tc;
+    const size_t size = model->parameters.size;
+    cmha_real *weights = take(size, sizeof *weights);
+    cmha_rng rng = cmha_rng_make(ctx.config.seed, (1u << 30) + 3);
+    static int told_few;
+    if (option[EVEN].value && n < FEWEST_TO_ADAPT && !told_few++)
+        complain(0, "--even is for 50 recordings of a speaker or more; of one there are fewer", "");
+    memcpy(weights, model->parameters.data, size * sizeof *weights);
+    listen(model, chosen, n, scores);
+    for (size_t turn = 0; turn < adaptations && features == MEL && n >= FEWEST_TO_ADAPT; turn++) {
+        adapt(model, chosen, n, scores, turn, &rng);
+        listen(model, chosen, n, scores);
+    }
+    memcpy(model->parameters.data, weights, size * sizeof *weights);
+    tc = usual;
+    free(weights);
 }
 
 /* ---- A kind of attention ---- */
@@ -404,18 +495,23 @@ static size_t hold_out(size_t *chosen, size_t n) {
     return held;
 }
 
-/* Judges the test recordings and returns the share that is right. */
+/* Judges the test recordings, speaker by speaker, and returns the share that is right. */
 static double test_model(cmha_model *model, const size_t *test, size_t n) {
     cmha_real *scores = take(times(n, DIGITS), sizeof *scores);
-    size_t right = 0;
-    listen(model, test, n, scores);
+    size_t *his = take(n, sizeof *his), right = 0;
     memset(confusion, 0, sizeof confusion);
-    for (size_t i = 0; i < n; i++) {
-        size_t said = best_of(scores + i * DIGITS, DIGITS), is = (size_t)recordings[test[i]].digit;
-        confusion[is][said]++;
-        right += said == is;
+    for (size_t s = 0, i; s < n_speakers; s++) {
+        size_t count = 0;
+        for (i = 0; i < n; i++)
+            if (recordings[test[i]].speaker == s) his[count++] = test[i];
+        if (count) judge_speaker(model, his, count, scores);
+        for (i = 0; i < count; i++) {
+            size_t said = best_of(scores + i * DIGITS, DIGITS), is = (size_t)recordings[his[i]].digit;
+            confusion[is][said]++;
+            right += said == is;
+        }
     }
-    free(scores);
+    free(scores), free(his);
     return (double)right / (double)n;
 }
 
@@ -453,10 +549,11 @@ static double train_kind(const char *kind, size_t leave, uint64_t epochs, size_t
         if (held && keep_best(&best, &model, &held_out, e, patience)) break;
     }
     take_best(&best, &model, &option[QUIET], e < epochs ? e : epochs);
+    cmha_trainer_close(&trainer);
     double share = test_model(&model, test, n_test);
     if (option[SAVE].value) save(&model);
     close_sequences(&held_out), close_room(), free(train);
-    cmha_trainer_close(&trainer), cmha_model_close(&model);
+    cmha_model_close(&model);
     return share;
 }
 
@@ -493,11 +590,15 @@ static size_t load_pieces(const char *path) {
 
 /* Judges the recordings, which are one speaker's, and forgets them: returns their scores. */
 static cmha_real *judge_pieces(cmha_model *model) {
-    size_t n = n_recordings, *chosen = take(n, sizeof *chosen), i;
+    size_t n = n_recordings, *chosen = take(n, sizeof *chosen), most = mc.max_positions, i;
     cmha_real *scores = take(times(n, DIGITS), sizeof *scores);
-    for (i = 0; i < n; i++) chosen[i] = i;
-    make_room(n, mc.max_positions, mc.features * (mc.complex_features ? 2 : 1));
-    listen(model, chosen, n, scores);
+    for (i = 0; i < n; i++) {
+        size_t positions = features == MEL ? positions_of(recordings[i].n) : 0;
+        chosen[i] = i;
+        most = positions > most ? positions : most;
+    }
+    make_room(n, most, mc.features * (mc.complex_features ? 2 : 1));
+    judge_speaker(model, chosen, n, scores);
     close_room();
     for (i = 0; i < n; i++) free(recordings[i].x);
     free(recordings), free(chosen);
@@ -548,6 +649,14 @@ static void label_files(cmha_model *model, const char *const *files, size_t n) {
     free(pieces), free(with), free(scores);
 }
 
+/* How this kind of features is learnt, but for what options say */
+static void usual_training(void) {
+    check(cmha_preset(&ctx, "encoder", NULL, &tc));
+    const char *usual = features == MEL ? "batch=16 lr=4e-3" : "batch=32 lr=5e-3";
+    check(cmha_config_set_all(&ctx, cmha_trainer_table(), &tc, "length=64 weight_decay=0.1"));
+    check(cmha_config_set_all(&ctx, cmha_trainer_table(), &tc, usual));
+}
+
 static int predict(const char *const *files, size_t n_files) {
     cmha_model model;
     const known mine[ABOUT - HEARINGS_ARE - 1] = {about[4], about[5], about[6]};
@@ -566,7 +675,9 @@ static int predict(const char *const *files, size_t n_files) {
         complain(1, "another model than that of the file beside it: ", option[MODEL].value);
     if (option[ONE_SPEAKER].value && features != MEL)
         complain(2, "only for --features mel is ", option[ONE_SPEAKER].name);
-    tc.batch = 32;
+    if (option[EVEN].value && features != MEL)
+        complain(2, "only for --features mel is ", option[EVEN].name);
+    usual_training();
     label_files(&model, files, n_files);
     return end_predict(&model, &option[MODEL]);
 }
@@ -587,21 +698,20 @@ static int help(void) {
 /* The configuration of a kind; `settings` are the arguments of --set. */
 static void configure(const char *kind, char **settings, int n_set) {
     const settable both[2] = {{cmha_model_table(), &mc}, {cmha_trainer_table(), &tc}};
-    check(cmha_preset(&ctx, "encoder", &mc, &tc));
+    usual_training();
+    check(cmha_preset(&ctx, "encoder", &mc, NULL));
     check(cmha_config_set_all(&ctx, cmha_model_table(), &mc, "tokens=0 vocabulary=0 token_types=0 classes=10 "
                               "delta_init=rope_start n_layers=2 d_model=64 d_ff=128 dropout=0.05"));
-    check(cmha_config_set_all(&ctx, cmha_trainer_table(), &tc,
-                              "batch=32 length=64 lr=5e-3 weight_decay=0.1"));
-    if (features == MEL) {
-        check(cmha_config_set_all(&ctx, cmha_model_table(), &mc, "n_heads=2"));
-        check(cmha_config_set_all(&ctx, cmha_trainer_table(), &tc, "batch=16 lr=4e-3"));
-    }
+    if (features == MEL) check(cmha_config_set_all(&ctx, cmha_model_table(), &mc, "n_heads=2"));
     set_kind(kind, &mc);
     mc.causal = 0, mc.features = width_of(), mc.complex_features = features < MAGNITUDE;
     mc.max_positions = longest;
     for (int o = BATCH; o <= LR; o++)
         if (option[o].value) set_field(both, 2, option[o].name + 2, option[o].value);
     set_fields(both, 2, settings, n_set);
+    if (mc.classes != DIGITS || mc.features != width_of() ||
+        !mc.complex_features != !(features < MAGNITUDE))
+        complain(2, "classes, features and complex_features are the program's own fields", "");
 }
 
 /* The first and the last of the speakers that --leave names. */
@@ -648,8 +758,8 @@ static void take_usual(void) {
         {WARP, "0.15", NULL, 0.5, &strength.warp},     {NOISE, "0.1", NULL, 1, &strength.noise},
         {ECHO_OF, "0.6", NULL, 0.9, &strength.echo},   {PAD, "0.1", NULL, 1, &strength.pad},
         {COLOUR, "2", NULL, 4, &strength.colour},      {MASKS, "0.2", NULL, 0.9, &strength.masks},
-        {HEARINGS, "15", NULL, MOST_HEARINGS, NULL},   {EPOCHS, "80", "14", 0, NULL},
-        {PATIENCE, "40", "8", 0, NULL}};
+        {HEARINGS, "15", NULL, MOST_HEARINGS, NULL},   {ADAPT, "5", NULL, 100, NULL},
+        {EPOCHS, "80", "14", 0, NULL},                 {PATIENCE, "40", "8", 0, NULL}};
     for (size_t i = 0; i < sizeof usual / sizeof *usual; i++) {
         setting *o = &option[usual[i].option];
         const char *value = features == MEL ? usual[i].mel : usual[i].bins;
@@ -657,7 +767,10 @@ static void take_usual(void) {
         if (!o->value) o->value = value;
         if (o->value && usual[i].value) *usual[i].value = number_of(o, 0, usual[i].most);
     }
+    if (option[EVEN].value && features != MEL)
+        complain(2, "only for --features mel is ", option[EVEN].name);
     hearings = features == MEL ? (size_t)whole_of(&option[HEARINGS], 1, MOST_HEARINGS) : 1;
+    adaptations = features == MEL ? (size_t)whole_of(&option[ADAPT], 0, 100) : 0;
 }
 
 int main(int argc, char **argv) {
@@ -668,7 +781,9 @@ int main(int argc, char **argv) {
     size_t n_files;
     start_program(argv);
     argc = take_files(argc, argv, &files, &n_files);
-    const uint32_t flags = 1u << JSON | 1u << LABELLED | 1u << QUIET | 1u << HELP | 1u << ONE_SPEAKER;
+    const uint64_t one = 1;
+    const uint64_t flags = one << EVEN | one << JSON | one << LABELLED | one << ONE_SPEAKER | one << QUIET |
+        one << HELP;
     const char *path = read_options(option, N_OPTIONS, flags, argc, argv, &n_set);
     while (features < N_FEATURES && strcmp(kinds_of[features], option[FEATURES].value)) features++;
     if (features == N_FEATURES)

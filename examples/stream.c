@@ -104,6 +104,7 @@ static const char *begin_sound(int bare) {
             if (little(at, 2) != 1 || little(at + 14, 2) != 16) return "not 16 bits, uncompressed: ";
             sound.channels = little(at + 2, 2), sound.rate = little(at + 4, 4);
             if (!sound.rate) return "no rate in ";
+            if (!sound.channels) return "no channels in ";
             format = 1, skipped = 16;
         }
         for (size += size % 2; skipped < size; skipped++)

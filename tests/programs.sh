@@ -359,6 +359,10 @@ if [ -x "$P/vectors" ] && [ -x "$P/classify" ]; then
     one "vectors --help > /dev/full" full "$P/vectors" --help
     one "fill" works "$P/fill" "$W/encoder.safetensors" --text 'the [MASK]ther [MASK]' --top 3
     one "fill: three for each of the two" [ "$(grep -c '^  0\.[0-9]* ' "$W/out") $(grep -c '^.MASK. [12]$' "$W/out")" = '6 2' ]
+    cp "$W/out" "$W/fill.out"
+    one "fill, a text behind the checkpoint" works "$P/fill" --top 3 "$W/encoder.safetensors" 'the [MASK]ther [MASK]'
+    one "fill says the same of it" cmp -s "$W/out" "$W/fill.out"
+    one "fill, two texts" complains "$P/fill" --text '[MASK]' "$W/encoder.safetensors" 'the [MASK]'
     one "fill: all of them have probability 1 in sum" sh -c "'$P/fill' '$W/encoder.safetensors' --text '[MASK]' --top 260 |
         awk 'NR > 1 { s += \$1 } END { exit (s - 1) ^ 2 > 1e-3 }'"
     one "fill, nothing to fill" complains "$P/fill" "$W/encoder.safetensors" --text 'the other'
@@ -894,6 +898,10 @@ if [ -x "$P/signal" ]; then
     one "signal, a kind that is none" complains "$P/signal" "$wave" $tiny --attention telepathy
     one "signal, a misspelt field" complains "$P/signal" "$wave" $tiny --set n_layer=1
     one "signal names the nearest field" says 'model nor training .* n_layers'
+    for field in classes=9 features=5000 complex_features=0; do
+        one "signal --set $field" complains "$P/signal" "$wave" $tiny --set $field
+        one "signal says whose it is" says "are the program's own fields"
+    done
     one "signal, no whole number" complains "$P/signal" "$wave" $tiny --epochs 1e3
     one "signal, a drawing that cannot be written" complains "$P/signal" "$wave" $tiny --epochs 1 --svg "$W/nowhere/x.svg"
     one "signal --help" works "$P/signal" --help
@@ -980,6 +988,9 @@ if [ -x "$P/signal_next" ] && [ -s "$W/signal.safetensors" ]; then
     one "signal_next streams" says '^Streamed, 8 frames one by one: within [0-9.]*e-0[5-9]'
     one "signal_next --attention cope-magnitude" works "$P/signal_next" "$wave" $tiny --epochs 1 --attention cope-magnitude
     one "signal_next, an encoder" complains "$P/signal_next" "$wave" $tiny --attention lag
+    for field in values=5000 features=3 complex_features=0 gaussian=0; do
+        one "signal_next --set $field" complains "$P/signal_next" "$wave" $tiny --set $field
+    done
     one "signal_next, frames too long" complains "$P/signal_next" "$wave" $tiny --frame 32
     one "signal_next, a cut file" complains "$P/signal_next" "$W/cut.wave" $tiny
     one "signal_next without a file" complains "$P/signal_next"
@@ -1139,6 +1150,29 @@ if [ -x "$P/spoken" ]; then
     one "is heard as it is alone" sh -c "tail -n 1 '$W/out' | cmp -s - '$W/one.out'"
     one "the same file twice" works "$P/spoken" --model "$W/mel.model" --predict "$W/digits/1_ann_4.wav" "$W/digits/1_ann_4.wav" --one-speaker
     one "has two rows alike" awk -F, 'NR > 1 { n += $1 == name && $3 == label; name = $1; label = $3 } END { exit n != 1 || NR != 3 }' "$W/out"
+    # of 50 recordings of a speaker and more the model learns, and forgets it for the next one
+    ann="$W/digits/?_ann_?.wav" mel_says="$P/spoken --model $W/mel.model --threads 1 --predict"
+    one "many of one speaker, as they are" works $mel_says $ann $ann $ann --labelled --adapt 0
+    cp "$W/out" "$W/many.out"
+    one "many of one speaker, learnt from" works $mel_says $ann $ann $ann --labelled --adapt 2
+    one "is right of most" awk '/^[0-9]* of 72 right$/ { n = $1 } END { exit n < 60 }' "$W/out"
+    one "which changes what is said" sh -c "! cmp -s '$W/out' '$W/many.out'"
+    cp "$W/out" "$W/many.out"
+    one "the same again" works $mel_says $ann $ann $ann --labelled --adapt 2
+    one "in the same bits" cmp -s "$W/out" "$W/many.out"
+    one "another speaker" works $mel_says "$W/digits"/?_bob_?.wav --adapt 2
+    grep bob "$W/out" > "$W/bob.out"
+    one "another speaker behind many of one" works $mel_says $ann $ann $ann "$W/digits"/?_bob_?.wav --adapt 2
+    one "is judged as if there were none before" sh -c "grep bob '$W/out' | cmp -s - '$W/bob.out'"
+    one "--even of 72 recordings" works $mel_says $ann $ann $ann --even --adapt 0
+    one "gives each of ten digits as much" awk -F, 'NR > 1 { for (d = 0; d < 10; d++) all[d] += $(4 + d) }
+        END { for (d = 0; d < 10; d++) if (all[d] < 6 || all[d] > 8.5) bad = 1; exit bad }' "$W/out"
+    one "--even of 24" works $mel_says $ann --even
+    one "says that they are few" says '^spoken: --even is for 50 recordings of a speaker or more; of one there are fewer$'
+    one "--even of bins" complains "$P/spoken" "$W/digits" $tiny --even
+    one "--even of a model of bins" complains "$P/spoken" --model "$W/spoken.model" --predict "$W/digits/1_ann_4.wav" --even
+    one "--adapt of bins" complains "$P/spoken" "$W/digits" $tiny --adapt 1
+    one "--adapt, no number" complains "$P/spoken" "$W/digits" $mel --adapt much
     one "--one-speaker, nothing to label" complains "$P/spoken" "$W/digits" $mel --one-speaker
     one "--one-speaker, a missing file" complains "$P/spoken" --model "$W/mel.model" --predict "$W/digits/1_ann_4.wav" "$W/nowhere" --one-speaker
     one "--one-speaker of bins" complains "$P/spoken" --model "$W/spoken.model" --predict "$W/digits/1_ann_4.wav" --one-speaker
@@ -1150,6 +1184,8 @@ if [ -x "$P/spoken" ]; then
         one "it says whose it is" says "only for --features mel is --$o"
         one "spoken, too much --$o" complains "$P/spoken" "$W/digits" $mel --$o 5
     done
+    one "spoken --set features" complains "$P/spoken" "$W/digits" $mel --set features=5000
+    one "spoken says whose they are" says "are the program's own fields"
     one "spoken, no --features" complains "$P/spoken" "$W/digits" $mel --features mle
     one "spoken, no such speaker" complains "$P/spoken" "$W/digits" $tiny --leave eve
     one "spoken, no archive" complains "$P/spoken" README.md $tiny

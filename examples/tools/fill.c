@@ -1,6 +1,6 @@
 /* Tells what an encoder expects in the place of [MASK] (--help lists everything):
        cc -O3 -march=native -fopenmp -I. examples/tools/fill.c -o build/fill -lopenblas -lm
-       build/fill [OPTION...] CHECKPOINT --text 'Paris is the [MASK] of France.' */
+       build/fill [OPTION...] CHECKPOINT 'Paris is the [MASK] of France.' */
 #define CMHA_IMPLEMENTATION
 #include "cmha.h"
 
@@ -10,7 +10,8 @@
 
 enum { TEXT, TOP, TOKENIZER, SEED, THREADS, HELP, N_OPTIONS };
 static setting option[N_OPTIONS] = {
-    {"--text", NULL, "a text with [MASK] in it, or the tokenizer's own name of that, once or more"},
+    {"--text", NULL,
+     "the text, wherever it stands, with [MASK] in it, or the tokenizer's own name of that, once or more"},
     {"--top", "5", "how many of the likeliest tokens; 5"},
     {"--tokenizer", NULL,
      "the model's tokenizer; else CHECKPOINT's .tokenizer.json, or tokenizer.json in its folder"},
@@ -64,10 +65,10 @@ static void tell(const sentences *s, cmha_real *logits, size_t V, size_t top) {
 }
 
 static int help(void) {
-    puts("fill [OPTION...] CHECKPOINT: the likeliest tokens in the place of each [MASK] of a text, by an\n"
-         "encoder\n");
+    puts("fill [OPTION...] CHECKPOINT TEXT: the likeliest tokens in the place of each [MASK] of a text, by\n"
+         "an encoder\n");
     print_options(option, N_OPTIONS, 16, 0);
-    return end_help("build/fill bert.safetensors --text 'Paris is the [MASK] of France.'");
+    return end_help("build/fill bert.safetensors 'Paris is the [MASK] of France.'");
 }
 
 int main(int argc, char **argv) {
@@ -76,10 +77,15 @@ int main(int argc, char **argv) {
     codec_ids ids = {NULL, 0, 0};
     cmha_batch b;
     start_program(argv);
-    const char *path = read_options(option, N_OPTIONS, 1u << HELP, argc, argv, &n_set);
+    const char *last = argv[argc - 1];
+    int bare = argc > 2 && *last != '-' && argv[argc - 2][0] != '-' &&
+        (strstr(last, "[MASK]") || strstr(last, "<mask>")); /* the text, behind the checkpoint */
+    const char *path = read_options(option, N_OPTIONS, 1u << HELP, argc - bare, argv, &n_set);
+    if (bare && option[TEXT].value) complain(2, "one text is enough, what is ", last);
+    if (bare) option[TEXT].value = last;
     open_context(&option[SEED], &option[THREADS], option[HELP].value != NULL);
     if (option[HELP].value) return help();
-    if (!path || !option[TEXT].value) complain(2, "see --help; a checkpoint or --text is missing", "");
+    if (!path || !option[TEXT].value) complain(2, "see --help; a checkpoint or a text is missing", "");
     sentences_open(&s, path, option[TOKENIZER].value);
     if (s.model.config.causal) complain(1, path, ": no encoder; it continues texts (build/generate)");
     size_t V = s.model.config.vocabulary, top = (size_t)whole_of(&option[TOP], 1, V);

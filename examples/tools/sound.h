@@ -14,7 +14,7 @@
 
 /* Does a WAV file hold all the bytes that it says it has? libsndfile would take what is there. */
 static inline int sound_whole(const unsigned char *bytes, size_t n, const char *name, char *error) {
-    size_t at = 12, size, block = 0;
+    size_t at = 12, size, block = 0, channels, bits;
     if (n < 12 || memcmp(bytes, "RIFF", 4) || memcmp(bytes + 8, "WAVE", 4))
         return text_fail(error, "not a WAV file: %.200s", name);
     while (n - at >= 8) {
@@ -23,7 +23,15 @@ static inline int sound_whole(const unsigned char *bytes, size_t n, const char *
         at += 8;
         if (size > n - at)
             return text_fail(error, "a part of %zu bytes ends beyond the file's end: %.200s", size, name);
-        if (!memcmp(chunk, "fmt ", 4) && size >= 16) block = audio_number(chunk + 20, 2);
+        if (!memcmp(chunk, "fmt ", 4) && size >= 16) {
+            channels = audio_number(chunk + 10, 2), block = audio_number(chunk + 20, 2);
+            bits = audio_number(chunk + 22, 2);
+            if (!channels) return text_fail(error, "no channels in %.200s", name);
+            if (!audio_number(chunk + 12, 4)) return text_fail(error, "no rate in %.200s", name);
+            if (audio_number(chunk + 8, 2) == 1 && block && block < channels * ((bits + 7) / 8))
+                return text_fail(error, "%zu bytes are too few for %zu samples of %zu bits: %.200s", block,
+                                 channels, bits, name);
+        }
         if (!memcmp(chunk, "data", 4)) {
             if (!block) return text_fail(error, "samples before their format: %.200s", name);
             if (size < block || size % block) return text_fail(error, "no whole samples: %.200s", name);
