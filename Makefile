@@ -181,6 +181,7 @@ evidence: $(CLAIM_AT)/evidence
 	@echo '$(CLAIM_AT)/results/*.md has the tables, $(CLAIM_AT)/README.md the answers'
 
 $(CLAIM_AT)/evidence: FORCE $(CLAIM_PARTS) $(B)/cmha.o
+	@test -f '$(CLAIM)' || { echo 'make evidence CLAIM=$(CLAIM): there is no such file' >&2; exit 1; }
 	@grep -qs 'evidence_claim evidence_claim_$(CLAIM_NAME) *=' '$(CLAIM)' || \
 	    { echo '$(CLAIM) does not define evidence_claim_$(CLAIM_NAME); see bench/evidence/OWN.md' >&2; exit 1; }
 	@mkdir -p $(CLAIM_AT)

@@ -50,7 +50,7 @@ one "rows without cmha_own_rows" eval '! made ROWS="$W/bare.c" "$O/own/generate"
 one "the linker says what is missing" says 'cmha_own_rows'
 
 # ------------------------------------------------------------------------------------------------------- make evidence CLAIM
-one "make evidence, no such claim" refuses 'nowhere.c does not define evidence_claim_nowhere' evidence CLAIM="$W/nowhere.c"
+one "make evidence, no such claim" refuses 'nowhere.c: there is no such file' evidence CLAIM="$W/nowhere.c"
 one "a file with another claim" refuses 'my_rows.c does not define evidence_claim_my_rows; see bench/evidence/OWN.md' \
     evidence CLAIM=examples/rows/my_rows.c
 one "and nothing is built" [ ! -e "$O/claims/my_rows/evidence" ]

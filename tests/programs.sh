@@ -231,6 +231,7 @@ if [ -x "$P/forecast" ]; then
     bad_series "too few rows" 'a,b\n1,2\n3,4\n'
     bad_series "a column that is not there" 'a,b\n1,2\n' --columns a,c
     bad_series "a column twice" 'a,b\n1,2\n' --columns a,a
+    bad_series "two columns of a name" 'a,b,a\n1,2,3\n' --columns a,b
     one "forecast, features of a third kind" complains "$P/forecast" --features odd "$W/series.csv"
     one "forecast, nowhere to save" complains "$P/forecast" --out /nowhere/model "$W/series.csv"
 fi
@@ -351,7 +352,7 @@ if [ -x "$P/vectors" ] && [ -x "$P/classify" ]; then
         one "rag --encoder --folder" works "$P/rag" --threads 1 --encoder "$W/learned.safetensors" --folder "$W/notes" --base "$W/notes.base"
         printf 'three\n' > "$W/notes/b.md"
         one "rag --encoder --update" works "$P/rag" --threads 1 --encoder "$W/learned.safetensors" --update "$W/notes" --base "$W/notes.base"
-        one "rag --encoder --update makes new vectors alone" says '^1 new files, 0 changed, 0 gone; 1 of 2 passages encoded$'
+        one "rag --encoder --update makes new vectors alone" says '^files: 1 new, 0 changed, 0 gone; 1 of 2 passages encoded$'
     fi
     one "vectors, no such pool" complains "$P/vectors" --pool men "$W/encoder.safetensors"
     one "vectors names the nearest" says mean
@@ -746,16 +747,16 @@ if [ -x "$P/rag" ]; then
     one "rag with the base of a folder" works "$P/rag" $in --base "$W/in.base" --ask 'north' --top 1
     one "rag: the same file and line" says '  y\.md:1  The harbour lies north\.'
     one "rag --update, nothing changed" update
-    one "rag --update encodes nothing" says '^0 new files, 0 changed, 0 gone; 0 of '
+    one "rag --update encodes nothing" says '^files: 0 new, 0 changed, 0 gone; 0 of '
     one "rag --update: the base stays" fresh
     touch "$D/a.txt"
     one "rag --update, a time changed" update
-    one "rag --update looks into it" says '^0 new files, 0 changed, 0 gone; 0 of '
+    one "rag --update looks into it" says '^files: 0 new, 0 changed, 0 gone; 0 of '
     one "rag --update: and keeps the time" fresh
     printf '\nOne line more.\n' >> "$D/b/c/d.MD" && sed 's/harbour/lantern/' "$D/y.md" > "$W/y" && cp "$W/y" "$D/y.md"
     printf '\n\nA new one\n' > "$D/b/a.txt" && rm "$D/z.txt" "$D/link.txt"
     one "rag --update" update
-    one "rag --update: what changed" says '^1 new files, 2 changed, 1 gone; [1-9]'
+    one "rag --update: what changed" says '^files: 1 new, 2 changed, 1 gone; [1-9]'
     one "rag --update is as made anew" fresh
     one "rag --update: what changed is found" works "$P/rag" $in --base "$W/in.base" --ask 'lantern' --top 1
     one "rag --update: where it is" says '  y\.md:1  The lantern lies north\.'

@@ -1115,7 +1115,7 @@ static void update_base(const char *root, const char *path) {
     read_folder(root);
     build_base();
     if (option[QUIET].value) return;
-    printf("%zu new files, %zu changed, %zu gone; %zu of %zu passages encoded\n", source.fresh,
+    printf("files: %zu new, %zu changed, %zu gone; %zu of %zu passages encoded\n", source.fresh,
            source.changed, source.gone, source.encoded, passages.n);
 }
 

@@ -86,16 +86,18 @@ static inline int series_find(series *s, text_slice header, const text_slice *na
     if (n > SERIES_NAMED) return text_fail(error, "%zu columns are named, %d may be", n, (int)SERIES_NAMED);
     for (size_t i = 0; i < n; i++) {
         text_slice rest = header, name;
-        size_t column = 1;
-        int more = series_cut(&rest, &name);
-        while (more && !text_same(series_bare(name), names[i])) {
+        size_t column = 0, found = 0;
+        int more = 1, shown = (int)(names[i].n < 200 ? names[i].n : 200);
+        while (more) {
             more = series_cut(&rest, &name);
             column++;
+            if (!text_same(series_bare(name), names[i])) continue;
+            if (found)
+                return text_fail(error, "the first line has two columns \"%.*s\"", shown, names[i].at);
+            found = column;
+            series_take(s, i, column, series_bare(name));
         }
-        if (!text_same(series_bare(name), names[i]))
-            return text_fail(error, "the first line has no column \"%.*s\"",
-                             (int)(names[i].n < 200 ? names[i].n : 200), names[i].at);
-        series_take(s, i, column, series_bare(name));
+        if (!found) return text_fail(error, "the first line has no column \"%.*s\"", shown, names[i].at);
     }
     s->channels = n;
     return 1;
