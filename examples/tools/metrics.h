@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 static inline double metrics_agreements(const int32_t *predicted, const int32_t *wanted, size_t n) {
@@ -49,6 +50,44 @@ static inline metrics_class metrics_of_class(const size_t *counts, size_t classe
     if (m.wanted) m.recall = (double)both / (double)m.wanted;
     if (m.wanted + m.predicted) m.f1 = 2 * (double)both / (double)(m.wanted + m.predicted);
     return m;
+}
+
+/* Prints the first `width` characters of a name in UTF-8, filled up with blanks: before it if `right`. */
+static inline void print_name(FILE *to, const char *name, int width, int right) {
+    int bytes = 0, characters = 0, blanks;
+    for (; name[bytes] && (characters < width || (name[bytes] & 0xC0) == 0x80); bytes++)
+        characters += (name[bytes] & 0xC0) != 0x80;
+    blanks = width - characters;
+    fprintf(to, "%*s%.*s%*s", right ? blanks : 0, "", bytes, name, right ? 0 : blanks, "");
+}
+
+/* Prints how often a class (a line) was called another (a column), counts [classes, classes], and precision,
+   recall and F1 of each; their means are those of the classes that there are. */
+static inline void print_report(FILE *to, const char *const *class_name, size_t n, const size_t *counts) {
+    size_t c, k, all = 0, right = 0;
+    double precision = 0, recall = 0, f1 = 0, there = 0;
+    fprintf(to, "%-10s", "");
+    for (c = 0; c < n; c++) {
+        fputc(' ', to);
+        print_name(to, class_name[c], 6, 1);
+    }
+    fprintf(to, "  precision recall     F1\n");
+    for (k = 0; k < n; k++) {
+        metrics_class m = metrics_of_class(counts, n, k);
+        print_name(to, class_name[k], 10, 0);
+        for (c = 0; c < n; c++) fprintf(to, " %6zu", counts[k * n + c]);
+        fprintf(to, "  %9.3f %6.3f %6.3f\n", m.precision, m.recall, m.f1);
+        all += m.wanted;
+        right += counts[k * n + k];
+        there += m.wanted + m.predicted > 0;
+        precision += m.precision;
+        recall += m.recall;
+        f1 += m.f1;
+    }
+    if (!(there > 0)) there = 1;
+    fprintf(to, "%-10s%*s  %9.3f %6.3f %6.3f\n", "mean", 7 * (int)n, "", precision / there, recall / there,
+            f1 / there);
+    fprintf(to, "%zu of %zu right\n", right, all);
 }
 
 /* Matthews correlation of classes 0 .. classes - 1, in the form for any number of them (Gorodkin 2004), which

@@ -233,32 +233,6 @@ static inline void print_said(int json) {
 
 /* ---- How well ---- */
 
-/* Prints how often a class (a line) was called another (a column), counts [classes, classes], and precision,
-   recall and F1 of each; their means are those of the classes that there are. */
-static inline void print_report(FILE *to, const char *const *class_name, size_t n, const size_t *counts) {
-    size_t c, k, all = 0, right = 0;
-    double precision = 0, recall = 0, f1 = 0, there = 0;
-    fprintf(to, "%-10s", "");
-    for (c = 0; c < n; c++) fprintf(to, " %6.6s", class_name[c]);
-    fprintf(to, "  precision recall     F1\n");
-    for (k = 0; k < n; k++) {
-        metrics_class m = metrics_of_class(counts, n, k);
-        fprintf(to, "%-10.10s", class_name[k]);
-        for (c = 0; c < n; c++) fprintf(to, " %6zu", counts[k * n + c]);
-        fprintf(to, "  %9.3f %6.3f %6.3f\n", m.precision, m.recall, m.f1);
-        all += m.wanted;
-        right += counts[k * n + k];
-        there += m.wanted + m.predicted > 0;
-        precision += m.precision;
-        recall += m.recall;
-        f1 += m.f1;
-    }
-    if (!(there > 0)) there = 1;
-    fprintf(to, "%-10s%*s  %9.3f %6.3f %6.3f\n", "mean", 7 * (int)n, "", precision / there, recall / there,
-            f1 / there);
-    fprintf(to, "%zu of %zu right\n", right, all);
-}
-
 /* The class that a file's name begins with, as in qpsk_3.cf32; the longest of those that fit. */
 static inline size_t class_of_name(const char *path) {
     const char *base = path + text_folder(path);
