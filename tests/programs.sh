@@ -651,6 +651,66 @@ if [ -x "$P/classify" ]; then
     one "classify, the output closed" closed "$P/classify" --predict "$W/texts.tsv" --columns text \
         --model "$W/texts.safetensors"
     one "classify --help without a warning" silent "$P/classify" --help
+    # A run that ends early, or is stopped, and goes on is one that went through: state, best epoch and all
+    again="--train $W/texts.tsv --dev $W/texts.tsv --length 32 --batch 4 --lr 1e-2 --columns label,text --set n_layers=1 --set d_model=16
+        --set d_ff=16 --threads 1"
+    whole="$W/whole.safetensors" parts="$W/parts.safetensors"
+    same_run() { for end in '' .labels .last .last.run; do cmp "$whole$end" "$parts$end" || return 1; done; }
+    one "classify, at once" works "$P/classify" $again --mlm 3 --epochs 12 --out "$whole"
+    one "classify prints a line for each class" awk '/^(bad|good) / && NF == 6 && $2 + $3 == 8 && $6 <= 1 { n++ } END { exit n != 2 }' "$W/out"
+    one "classify: of as many as there are rows" says '^16 of 16 right$'
+    one "classify: the best value is the last line" sh -c "tail -n 1 '$W/out' | grep -q '^best accuracy 1.0000, in '"
+    one "classify --patience" works "$P/classify" $again --mlm 3 --epochs 12 --patience 2 --out "$parts"
+    kept=$(sed -n 's/^epoch \([0-9]*\) of [0-9]* is kept: accuracy 1.0000$/\1/p' "$W/out")
+    done=$(sed -n 's/^epoch [0-9]* of \([0-9]*\) is kept: accuracy 1.0000$/\1/p' "$W/out")
+    one "classify --patience: stops after epoch $done" [ "${done:-12}" -lt 12 ]
+    one "classify --patience: and keeps epoch $kept" [ "${kept:-0}" -eq $((done - 2)) ]
+    one "classify --patience: the state is another" sh -c "! cmp -s '$whole.last' '$parts.last'"
+    one "classify --resume, patience is over" works "$P/classify" $again --mlm 3 --epochs 12 --patience 2 --out "$parts" --resume
+    one "classify --resume: the same epoch" says "^epoch $kept of $done is kept: accuracy 1.0000\$"
+    sed 2,3d "$W/texts.tsv" > "$W/fewer.tsv"
+    for other in "--lr 2e-2" "--epochs 13" "--set n_layers=2" "--seed 2" "--mlm 4" "--metric f1" "--class-weights balanced" "--take 12" \
+        "--freeze blocks.0.*" "--rate blocks.0.*=2" "--dev $W/fewer.tsv" "--train $W/fewer.tsv" "--attention cmha" "--resume=$whole.last"; do
+        one "classify --resume, $other" complains "$P/classify" $again --mlm 3 --epochs 12 --quiet --out "$parts" --resume $other
+        one "classify --resume, $other: says of what" says 'another --\|\(lr\|steps\|n_layers\|attention\) is \|continues from OUT.last'
+    done
+    one "classify --resume" works "$P/classify" $again --mlm 3 --epochs 12 --out "$parts" --resume
+    one "classify --resume: as at once" same_run
+    one "classify --resume says the same" says "^16 of 16 right\$"
+    one "classify --resume, all is done" works "$P/classify" $again --mlm 3 --epochs 12 --out "$parts" --resume
+    one "classify --resume: still as at once" same_run
+    one "classify --resume, no state" complains "$P/classify" $again --quiet --out "$W/nowhere.safetensors" --resume
+    cp "$whole" "$parts.last"
+    one "classify --resume, a model without a state" complains "$P/classify" $again --mlm 3 --epochs 12 --quiet --out "$parts" --resume
+    cp "$whole.last" "$parts.last" && rm "$parts.last.run"
+    one "classify --resume, half a state" complains "$P/classify" $again --mlm 3 --epochs 12 --quiet --out "$parts" --resume
+    cp "$whole.last.run" "$parts.last.run" && rm "$parts"
+    one "classify --resume, without the best epoch" complains "$P/classify" $again --mlm 3 --epochs 12 --quiet --out "$parts" --resume
+    one "classify --resume --predict" complains "$P/classify" --resume --predict "$W/texts.tsv" --model "$whole"
+    one "classify --patience, no whole number" complains "$P/classify" $again --patience soon
+    # Stopped within an epoch, wherever it may be
+    dropped="$again --set dropout=0.1 --metric matthews --class-weights 1,2 --quiet --epochs 100"
+    one "classify with dropout, at once" works "$P/classify" $dropped --out "$whole"
+    rm -f "$parts.last"
+    "$P/classify" $dropped --out "$parts" > "$W/stopped" 2>&1 < /dev/null & run=$!
+    i=0; while [ ! -e "$parts.last" ] && [ $i -lt 600 ]; do sleep 0.01; i=$((i + 1)); done
+    kill -TERM $run; wait $run; stopped=$?
+    one "classify, stopped: status $stopped" [ $stopped -eq 143 ]
+    one "classify, stopped: says what goes on" grep -q 'stopped; --resume continues' "$W/stopped"
+    one "classify, stopped and resumed" works "$P/classify" $dropped --out "$parts" --resume
+    one "classify, stopped and resumed: as at once" same_run
+    # Names of classes are cut by characters, and steer nothing; of many there is no table, of numbers neither
+    printf 'label\ttext\n\320\277\320\276\320\267\320\270\321\202\320\270\320\262\321\213\320\271\tnice\n\033[31mred\377\tawful\n' > "$W/names.tsv"
+    one "classify, names in UTF-8" works "$P/classify" $again --train "$W/names.tsv" --dev "$W/names.tsv" --epochs 1 --out "$W/names.safetensors"
+    one "classify, names in UTF-8: harmless" harmless
+    one "classify, names in UTF-8: six characters of a column" says "^ *?\[31mr $(printf '\320\277\320\276\320\267\320\270\321\202\320\270')  precision"
+    { echo 'label	text'; for i in $(seq 21); do printf 'c%d\tword %d\n' $i $i; done; } > "$W/many.tsv"
+    one "classify, 21 classes" works "$P/classify" $again --train "$W/many.tsv" --dev "$W/many.tsv" --epochs 1 --out "$W/many.safetensors"
+    one "classify, 21 classes: a line" says '^21 classes: no table '
+    for i in 1 2 3 4 5 6; do printf '%d\tword %d\n' $i $i; done > "$W/scored.tsv"
+    one "classify, numbers" works "$P/classify" $again --metric pearson --columns 1,2 --train "$W/scored.tsv" --dev "$W/scored.tsv" --epochs 2 \
+        --patience 1 --out "$W/scored.safetensors"
+    one "classify, numbers: no table" sh -c "! grep -q ' right\$\|no table' '$W/out'"
     if [ "$terminals" ]; then
         printf 'label\ttext\n\033[31m\tred\n\377\tblue\n' > "$W/steer.tsv"
         one "classify, labels that steer a terminal" works "$P/classify" $tiny --train "$W/steer.tsv" \

@@ -15,7 +15,8 @@
 
 enum {
     TASK, TRAIN, DEV, PREDICT, MODEL, COLUMNS, TOKENIZER, VOCAB, PRESET, ATTENTION, METRIC, WEIGHTS, FROM,
-    TEXT, MLM, EPOCHS, TAKE, SEED, THREADS, BATCH, LENGTH, LR, OUT, QUIET, HELP, FREEZE, RATE, SET, N_OPTIONS
+    TEXT, MLM, EPOCHS, PATIENCE, TAKE, SEED, THREADS, BATCH, LENGTH, LR, OUT, RESUME, QUIET, HELP, FREEZE,
+    RATE, SET, N_OPTIONS
 };
 static setting option[N_OPTIONS] = {
     {"--task", NULL,
@@ -47,6 +48,7 @@ static setting option[N_OPTIONS] = {
      "is all"},
     {"--mlm", "0", "steps of guessing hidden tokens of the training texts, before their labels are learnt"},
     {"--epochs", "3", "passes over the training rows"},
+    {"--patience", "0", "stop after so many epochs without a better one; 0: never"},
     {"--take", "0", "train on so many rows, chosen by the seed; 0 = all"},
     {"--seed", "1", "of the weights, the order of the rows and the dropout"},
     {"--threads", "0", "0 = every core"},
@@ -54,8 +56,11 @@ static setting option[N_OPTIONS] = {
     {"--length", NULL, "most tokens of a text, or of two together"},
     {"--lr", NULL, "peak learning rate"},
     {"--out", "classify.safetensors",
-     "the best checkpoint by the metric; the names of the classes go to OUT.labels"},
-    {"--quiet", NULL, "no progress, only the best value"},
+     "the best checkpoint by the metric; the names of the classes go to OUT.labels, the state after each "
+     "epoch\n"
+     "                     to OUT.last and OUT.last.run"},
+    {"--resume", NULL, "continue exactly where OUT.last stopped; with the same options and files again"},
+    {"--quiet", NULL, "no progress, only what classes are taken for and the best value"},
     {"--help", NULL, "this page"},
     {"--freeze", NULL,
      "PATTERN: parameters that stay as they are while labels are learnt, as in 'blocks.0.*'; may be "
@@ -78,6 +83,19 @@ static struct { /* of a batch too */
     unsigned char *may_hide;
     cmha_real *weights; /* of the classes */
 } more;
+
+enum { MOST_SHOWN = 20 }; /* classes, of which there is a table of what is taken for what */
+typedef struct progress { /* of the training on labels */
+    size_t done, best; /* epochs; which was the best, 0: none */
+    double value;      /* of the best */
+} progress;
+/* What a run has in common with the one that it continues, beside the configurations: numbers, or what stands
+   for all that was read. */
+enum { CHOSEN_SEED, CHOSEN_METRIC, CHOSEN_MLM, CHOSEN_WEIGHTS, TUNED, TRAIN_ROWS, DEV_ROWS, FACTS };
+static struct { const char *name; uint64_t value; } fact[FACTS] = {
+    {"--seed", 0}, {"--metric", 0}, {"--mlm", 0}, {"--class-weights", 0}, {"--freeze or --rate", 0},
+    {"--train, --columns or --take", 0}, {"--dev", 0}};
+static char last[4096], last_run[4096]; /* where the state after an epoch is kept */
 
 static void on_signal(int sig) {
     stop = sig;
@@ -111,11 +129,24 @@ static void begin_from(const char *path) {
     if (mc.causal) complain(1, path, ": no encoder (causal = 1)");
 }
 
+/* Where the state of the training on labels is, which is all that --resume continues. */
+static void settle_state(void) {
+    const char *value = option[RESUME].value;
+    if (snprintf(last_run, sizeof last_run, "%s.last.run", option[OUT].value) >= (int)sizeof last_run)
+        complain(2, "too long a path: ", option[OUT].value);
+    snprintf(last, sizeof last, "%s.last", option[OUT].value);
+    if (value && *value) complain(2, "--resume continues from OUT.last, see --out; what is ", value);
+    if (value && (option[PREDICT].value || !option[TRAIN].value))
+        complain(2, "only training on labels, with --train, knows ", "--resume");
+}
+
 static void configure(int argc, char **argv) {
     const settable both[2] = {{cmha_model_table(), &mc}, {cmha_trainer_table(), &tc}};
     int n_set = 0, o;
-    const char *rest = read_options(option, N_OPTIONS, 1u << QUIET | 1u << HELP, argc, argv, &n_set);
+    const uint32_t flags = 1u << RESUME | 1u << QUIET | 1u << HELP;
+    const char *rest = read_options(option, N_OPTIONS, flags, argc, argv, &n_set);
     if (rest) complain(2, "see --help; what is ", rest);
+    settle_state();
     for (o = MLM; o <= TAKE; o++) whole(o);
     open_context(&option[SEED], &option[THREADS], option[HELP].value != NULL);
     set_preset(option[PRESET].value, &mc, &tc);
@@ -213,13 +244,133 @@ static void make_room(void) {
     more.may_hide = take(times(tc.batch, tc.length), 1);
 }
 
-static double measure(cmha_model *model, const labelled *r) {
+/* How good the model is; counts [classes, classes] or NULL: how often a class (row) was called another. */
+static double measure(cmha_model *model, const labelled *r, size_t *counts) {
     int32_t *choice = take(r->n, sizeof *choice);
     double *value = take(r->n, sizeof *value);
     check(labelled_judge(model, r, &room, choice, value));
     double result = labelled_metric(metric, r, mc.classes, choice, value);
+    for (size_t i = 0; counts && i < r->n; i++)
+        counts[(size_t)r->label[i] * mc.classes + (size_t)choice[i]]++;
     free(choice), free(value);
     return result;
+}
+
+/* ---- The state after an epoch ---- */
+
+/* Adds a number to one that stands for all before it. */
+static uint64_t sum_up(uint64_t sum, uint64_t number) {
+    sum ^= number;
+    return text_random(&sum);
+}
+
+static uint64_t sum_up_real(uint64_t sum, double x) {
+    uint64_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return sum_up(sum, bits);
+}
+
+static uint64_t sum_up_text(uint64_t sum, const char *at, size_t n) {
+    for (size_t i = 0; i < n; i++) sum = sum_up(sum, (unsigned char)at[i]);
+    return sum_up(sum, n);
+}
+
+static uint64_t sum_of_rows(const labelled *r) {
+    const text_examples *e = &r->examples;
+    uint64_t sum = 0;
+    for (size_t i = 0; i < r->n; i++) {
+        size_t row = r->order[i];
+        sum = sum_up(sum_up_real(sum, r->label[row]), e->first[row]);
+        for (size_t t = e->start[row]; t < e->start[row + 1]; t++) sum = sum_up(sum, (uint64_t)e->ids[t]);
+        sum = sum_up(sum, e->start[row + 1] - e->start[row]);
+    }
+    return sum_up(sum, r->n);
+}
+
+/* Finds the facts of this run; before `tune`, which cuts the patterns. */
+static void find_facts(const labelled *train, const labelled *dev) {
+    fact[CHOSEN_SEED].value = ctx.config.seed;
+    fact[CHOSEN_METRIC].value = (uint64_t)metric;
+    fact[CHOSEN_MLM].value = whole(MLM);
+    for (size_t i = 0; more.weights && i < mc.classes; i++)
+        fact[CHOSEN_WEIGHTS].value = sum_up_real(fact[CHOSEN_WEIGHTS].value, (double)more.weights[i]);
+    for (int i = 0; i < n_tuned; i++) {
+        uint64_t sum = sum_up(fact[TUNED].value, (unsigned char)tuned[i].option);
+        fact[TUNED].value = sum_up_text(sum, tuned[i].pattern, strlen(tuned[i].pattern));
+    }
+    fact[TRAIN_ROWS].value = sum_of_rows(train);
+    for (size_t i = 0; i < labels.n; i++)
+        fact[TRAIN_ROWS].value = sum_up_text(fact[TRAIN_ROWS].value, labels.names[i].at, labels.names[i].n);
+    fact[DEV_ROWS].value = sum_of_rows(dev);
+}
+
+/* Keeps the state after an epoch: what the trainer does not know first, of the epoch before too, so that
+   either state finds its own if the program ends between the two. */
+static void keep(cmha_trainer *trainer, const progress *before, const progress *now) {
+    const progress *both[2] = {before, now};
+    const char *pairs[2 * (FACTS + 2)];
+    char value[FACTS + 2][64], key[2][32];
+    for (size_t i = 0; i < FACTS + 2; i++) {
+        const progress *p = both[i < FACTS ? 0 : i - FACTS];
+        pairs[2 * i] = i < FACTS ? fact[i].name : key[i - FACTS];
+        pairs[2 * i + 1] = value[i];
+        if (i < FACTS) snprintf(value[i], sizeof *value, "%llu", (unsigned long long)fact[i].value);
+        else snprintf(value[i], sizeof *value, "%zu %.17g", p->best, p->value);
+        if (i >= FACTS) snprintf(key[i - FACTS], sizeof *key, "epoch.%zu", p->done);
+    }
+    check(cmha_archive_write(&ctx, last_run, NULL, 0, pairs, FACTS + 2));
+    check(cmha_trainer_save(trainer, last));
+}
+
+/* Ends the program where the state was trained by another configuration; that of the model is checked by who
+   reads it. */
+static void check_training(const cmha_trainer_config *ours) {
+    cmha_table table = cmha_trainer_table();
+    cmha_trainer_config theirs;
+    char here[64], there[64], line[256];
+    check(cmha_config_read(&ctx, last, NULL, &theirs));
+    for (size_t i = 0; i < table.count; i++) {
+        const char *name = table.fields[i].name;
+        cmha_config_get(table, ours, name, here, sizeof here);
+        cmha_config_get(table, &theirs, name, there, sizeof there);
+        snprintf(line, sizeof line, "%s is %s here and %s in ", name, here, there);
+        if (strcmp(here, there)) complain(1, line, last);
+    }
+}
+
+/* What the file beside the state says of it: is it of this run, and how good were its epochs? */
+static progress read_run(size_t done) {
+    progress p = {done, 0, 0};
+    cmha_archive a;
+    char key[32], value[32], line[128], *end = NULL;
+    check(cmha_archive_open(&a, &ctx, last_run));
+    for (size_t i = 0; i < FACTS; i++) {
+        const char *theirs = cmha_archive_metadata(&a, fact[i].name);
+        snprintf(value, sizeof value, "%llu", (unsigned long long)fact[i].value);
+        snprintf(line, sizeof line, "another %s than that of ", fact[i].name);
+        if (!theirs || strcmp(theirs, value)) complain(1, line, last);
+    }
+    snprintf(key, sizeof key, "epoch.%zu", done);
+    const char *at = cmha_archive_metadata(&a, key);
+    if (at) p.best = (size_t)strtoull(at, &end, 10), p.value = strtod(end, &end);
+    if (!at || *end || p.best > done) complain(1, "not what lies beside this state: ", last_run);
+    cmha_archive_close(&a);
+    return p;
+}
+
+/* Goes on after the epoch whose state is kept. */
+static progress go_on(cmha_trainer *trainer, size_t batches) {
+    cmha_archive best;
+    check(cmha_trainer_read(trainer, last));
+    check_training(&trainer->config);
+    if (!trainer->step || trainer->step % batches) complain(1, "not the state after an epoch: ", last);
+    progress p = read_run(trainer->step / batches);
+    if (p.best) { /* the best epoch is read at the end: it has to be there */
+        check(cmha_archive_open(&best, &ctx, option[OUT].value));
+        cmha_archive_close(&best);
+    }
+    if (!option[QUIET].value) printf("epoch %zu was the last, as %s says\n", p.done, last);
+    return p;
 }
 
 /* ---- Training ---- */
@@ -257,40 +408,109 @@ static void step_on(cmha_trainer *trainer, const labelled *train, size_t which, 
     else check(status), *sum += loss;
 }
 
-/* So many steps. With `dev` the labels are learnt, the best epoch is saved and its value
-   returned; without, hidden tokens are. */
-static double fit(cmha_model *model, size_t steps, labelled *train, const labelled *dev) {
+/* The order of an epoch, which the rows, the seed and its number alone decide: a resumed run has it too. */
+static void arrange(labelled *train, const size_t *rows, size_t epoch) {
+    memcpy(train->order, rows, train->n * sizeof *rows);
+    text_arrange(&train->examples, train->order, train->n, tc.batch, (ctx.config.seed << 32) + epoch,
+                 train->turn);
+}
+
+/* Says how far the training is; it began behind step number `first`. */
+static void tell_step(const cmha_trainer *t, const char *what, size_t first, size_t batches, double sum,
+                      time_t start) {
+    size_t steps = tc.steps, at = (t->step - 1) % batches + 1;
+    int terminal = isatty(1);
+    if (option[QUIET].value) return;
+    if (!(terminal || at == batches || t->step % 50 == 0 || t->step == steps)) return;
+    double each = difftime(time(NULL), start) / (double)(t->step - first);
+    int eta = (int)(each * (double)(steps - t->step));
+    printf("%s%s: step %zu/%zu  mean loss %.4f  ETA %d:%02d:%02d  %s", terminal ? "\r" : "", what, t->step,
+           steps, sum / (double)at, eta / 3600, eta / 60 % 60, eta % 60, terminal ? "" : "\n");
+    fflush(stdout), line_open = terminal;
+}
+
+/* Measures an epoch that is over, saves the model if it is the best, and keeps the state. */
+static void end_epoch(cmha_trainer *trainer, const labelled *dev, progress *now) {
+    const progress before = *now;
+    double value = measure(trainer->model, dev, NULL);
+    int better = value > before.value;
+    now->done++;
+    if (!option[QUIET].value)
+        printf("%sepoch %zu: %s %.4f%s\n", line_open ? "\n" : "", now->done, labelled_metrics[metric], value,
+               better ? ", saved" : "");
+    line_open = 0, fflush(stdout);
+    if (!before.done) remove(last); /* another run's, whose best epoch is now replaced */
+    if (better) {
+        now->best = now->done;
+        now->value = value;
+        save(trainer->model);
+    }
+    keep(trainer, &before, now);
+}
+
+/* So many steps. With `dev` the labels are learnt and the best epoch is saved; without, hidden tokens are. */
+static progress fit(cmha_model *model, size_t steps, labelled *train, const labelled *dev) {
     cmha_trainer t;
-    const char *what = dev ? "labels" : "hidden tokens";
-    int terminal = isatty(1), quiet = option[QUIET].value != NULL;
-    double sum = 0, best = -2, value;
+    progress now = {0, 0, -2};
+    size_t patience = whole(PATIENCE), first, *rows = take(train->n, sizeof *rows);
+    double sum = 0;
     time_t start = time(NULL);
     tc.steps = steps;
+    memcpy(rows, train->order, train->n * sizeof *rows);
     check(cmha_trainer_init(&t, model, &tc));
-    while (t.step < steps && !stop) {
-        size_t at = t.step % train->batches, epoch = t.step / train->batches + 1;
-        uint64_t seed = (ctx.config.seed << 32) + epoch;
-        if (!at) text_arrange(&train->examples, train->order, train->n, tc.batch, seed, train->turn), sum = 0;
+    if (dev && option[RESUME].value) now = go_on(&t, train->batches);
+    first = t.step;
+    while (t.step < steps && !stop && (!patience || now.done - now.best < patience)) {
+        size_t before = t.step, at = before % train->batches;
+        if (!at) arrange(train, rows, before / train->batches + 1), sum = 0;
         step_on(&t, train, train->turn[at], !dev, &sum);
-        if (!quiet && (terminal || at + 1 == train->batches || t.step % 50 == 0 || t.step == steps)) {
-            int eta = (int)(difftime(time(NULL), start) / (double)t.step * (double)(steps - t.step));
-            printf("%s%s: step %zu/%zu  mean loss %.4f  ETA %d:%02d:%02d  %s", terminal ? "\r" : "", what,
-                   t.step, steps, sum / (double)(at + 1), eta / 3600, eta / 60 % 60, eta % 60,
-                   terminal ? "" : "\n");
-            fflush(stdout), line_open = terminal;
-        }
-        if (!dev || at + 1 < train->batches) continue;
-        value = measure(model, dev);
-        if (!quiet)
-            printf("%sepoch %zu: %s %.4f%s\n", line_open ? "\n" : "", epoch, labelled_metrics[metric], value,
-                   value > best ? ", saved" : "");
-        line_open = 0, fflush(stdout);
-        if (value > best) best = value, save(model);
+        if (t.step == before) continue; /* it came to nothing */
+        tell_step(&t, dev ? "labels" : "hidden tokens", first, train->batches, sum, start);
+        if (dev && t.step % train->batches == 0) end_epoch(&t, dev, &now);
     }
     if (line_open) putchar('\n'), line_open = 0;
-    if (dev && best < -1) save(model); /* stopped within the first epoch, or nothing but NaN */
+    if (dev && !now.best) { /* stopped within the first epoch, or nothing but NaN */
+        if (!now.done) remove(last);
+        save(model);
+    }
+    memcpy(train->order, rows, train->n * sizeof *rows), free(rows);
     cmha_trainer_close(&t);
-    return best;
+    return now;
+}
+
+/* The first characters of a class's name; those that steer a terminal become question marks. */
+static const char *plain_name(text_slice name, char to[48]) {
+    size_t at = 0, out = 0, n;
+    for (uint32_t c; at < name.n && out + 4 < 48; at += n) {
+        n = text_decode(name.at + at, name.n - at, &c);
+        if (text_steers(c)) to[out++] = '?';
+        else {
+            memcpy(to + out, name.at + at, n);
+            out += n;
+        }
+    }
+    to[out] = 0;
+    return to;
+}
+
+/* Says which epoch is kept and, of classes, which it takes for which. */
+static void report(cmha_model *model, const labelled *dev, const progress *p) {
+    char name[MOST_SHOWN][48];
+    const char *names[MOST_SHOWN];
+    if (p->best && !option[QUIET].value)
+        printf("epoch %zu of %zu is kept: %s %.4f\n", p->best, p->done, labelled_metrics[metric], p->value);
+    if (metric >= LABELLED_SPEARMAN) return;
+    if (mc.classes > MOST_SHOWN) {
+        printf("%zu classes: no table of what they are taken for, as of up to %d\n", mc.classes, MOST_SHOWN);
+        return;
+    }
+    size_t *counts = take(times(mc.classes, mc.classes), sizeof *counts);
+    for (size_t i = 0; i < mc.classes; i++) names[i] = plain_name(labels.names[i], name[i]);
+    check(cmha_model_read(model, option[OUT].value, 2, NULL));
+    measure(model, dev, counts);
+    puts("labels of --dev (lines) and what was said");
+    print_report(stdout, names, mc.classes, counts);
+    free(counts);
 }
 
 /* Opens the model that is trained, whose vocabulary is the tokenizer's or that of --from. */
@@ -329,6 +549,15 @@ static int train_hidden(void) {
     return 0;
 }
 
+static void weigh_classes(const labelled *train) {
+    double *weights = take(mc.classes, sizeof *weights);
+    must(text_weights(option[WEIGHTS].value, train->label, train->order, train->n, mc.classes, weights,
+                      failure));
+    more.weights = take(mc.classes, sizeof *more.weights);
+    for (size_t c = 0; c < mc.classes; c++) more.weights[c] = (cmha_real)weights[c];
+    free(weights);
+}
+
 static int train_model(void) {
     labelled train, dev;
     cmha_model model;
@@ -349,24 +578,22 @@ static int train_model(void) {
     if (whole(TAKE) && whole(TAKE) < train.n) train.n = whole(TAKE);
     train.batches = train.n / tc.batch + (train.n % tc.batch != 0);
     make_room();
-    if (option[WEIGHTS].value && mc.classes > 1) {
-        double *weights = take(mc.classes, sizeof *weights);
-        must(text_weights(option[WEIGHTS].value, train.label, train.order, train.n, mc.classes, weights,
-                          failure));
-        more.weights = take(mc.classes, sizeof *more.weights);
-        for (size_t c = 0; c < mc.classes; c++) more.weights[c] = (cmha_real)weights[c];
-        free(weights);
-    }
+    if (option[WEIGHTS].value && mc.classes > 1) weigh_classes(&train);
+    find_facts(&train, &dev);
     open_model(&model);
     if (!option[QUIET].value)
         printf("%zu rows to learn, %zu to measure; %zu parameters; %d threads\n", train.n, dev.n,
                model.parameters.size, ctx.threads);
-    if (whole(MLM) && option[TEXT].value) fit_text(&model);
-    else if (whole(MLM)) fit(&model, whole(MLM), &train, NULL);
+    size_t hidden = option[RESUME].value ? 0 : whole(MLM);
+    if (hidden && option[TEXT].value) fit_text(&model);
+    else if (hidden) fit(&model, hidden, &train, NULL);
     tune(&model, tc.optimiser);
-    double best = fit(&model, times(train.batches, whole(EPOCHS)), &train, &dev);
-    if (stop) complain(128 + stop, "stopped; the best model so far is in ", option[OUT].value);
-    printf("best %s %.4f, in %s\n", option[METRIC].value, best, option[OUT].value);
+    progress all = fit(&model, times(train.batches, whole(EPOCHS)), &train, &dev);
+    if (stop)
+        complain(128 + stop, all.done ? "stopped; --resume continues, and the best model so far is in "
+                                      : "stopped; the model so far is in ", option[OUT].value);
+    report(&model, &dev, &all);
+    printf("best %s %.4f, in %s\n", option[METRIC].value, all.value, option[OUT].value);
     labelled_close(&train), labelled_close(&dev), cmha_model_close(&model);
     return 0;
 }
