@@ -41,7 +41,8 @@ static setting option[N_OPTIONS] = {
     {"--resume", NULL,
      "go on with a training of the same options that was stopped: --save keeps its state after each epoch"},
     {"--predict", NULL,
-     "recordings to label, .cf32, .npy, .csv or .sigmf-meta: prints label and probabilities of every frame"},
+     "recordings to label, .cf32, .npy, .csv, .wav or .sigmf-meta: prints label and probabilities of every "
+     "frame"},
     {"--model", NULL, "the checkpoint to label with"},
     {"--json", NULL, "lines of JSON instead of CSV"},
     {"--labelled", NULL,

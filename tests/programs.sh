@@ -986,10 +986,27 @@ if [ -x "$P/signal" ]; then
     cp "$W/ten.cf32" "$W/ten.sigmf-data" && echo '{"global":{"core:datatype":"cf32_le"}}' > "$W/ten.sigmf-meta"
     others="$W/ten.npy $W/pairs.npy $W/ten.csv" n=41
     if [ "$tokenizers" ]; then others="$others $W/ten.sigmf-meta" n=51; fi
+    # iq_wav BITS FORMAT [CHANNELS]: a WAV file's header and the ten frames, on the standard output; whole numbers are a quarter of them
+    # shellcheck disable=SC2059
+    iq_wav() {
+        printf "$(od -An -v -tf4 -w4 "$W/ten.cf32" | awk -v bits="$1" -v format="$2" -v channels="${3:-2}" '
+            function put(v, n) { while (n--) { printf "\\%03o", v % 256; v = int(v / 256) } }
+            BEGIN { printf "RIFF"; put(36 + 1300 * bits / 8, 4); printf "WAVEfmt "; put(16, 4); put(format, 2); put(channels, 2)
+                put(2400000, 4); put(2400000 * channels * bits / 8, 4); put(channels * bits / 8, 2); put(bits, 2)
+                printf "data"; put(1300 * bits / 8, 4); most = 2 ^ (bits - 1) }
+            format == 1 { v = int($1 / 4 * most); if (bits == 8) v += 128; if (v < 0) v += 2 * most; put(v, bits / 8) }')"
+        [ "$2" -eq 1 ] || cat "$W/ten.cf32"
+    }
+    iq_wav 32 3 > "$W/float.wav"
+    for bits in 8 16 24 32; do iq_wav $bits 1 > "$W/$bits.wav"; done
+    others="$others $W/float.wav" n=$((n + 10))
     # shellcheck disable=SC2086
     one "signal --predict, several files of all kinds" works $says "$W/ten.cf32" $others
     one "signal --predict says the same of each" awk -F, -v lines=$n 'NR > 1 { said = $3; for (c = 4; c <= 7; c++) said = said " " int($c * 1e4 + 0.5)
         if (NR <= 11) first[$2] = said; else if (first[$2] != said) bad = 1 } END { exit bad || NR != lines }' "$W/out"
+    one "signal --predict, WAV files of whole numbers" works $says "$W/ten.cf32" "$W/16.wav" "$W/24.wav" "$W/32.wav" "$W/8.wav"
+    one "signal --predict says the same of these" awk -F, 'NR > 1 { if (NR <= 11) first[$2] = $3; else if (first[$2] != $3) bad = 1 }
+        END { exit bad || NR != 51 }' "$W/out"
     one "signal --json" works "$P/signal" --json --predict "$W/ten.cf32" --model "$W/signal.model"
     one "signal --json: lines" [ "$(grep -c '^{"file":".*ten.cf32","frame":[0-9],"label":"[a-z0-9]*","probability":{"bpsk":[01]\.[0-9]*,.*}}$' "$W/out")" -eq 10 ]
     # fault NAME WORDS: a file that is refused with these words, and nothing else is printed
@@ -1007,6 +1024,11 @@ if [ -x "$P/signal" ]; then
     : > "$W/empty.csv" && fault empty.csv 'an empty file'
     printf 'i\n1\n' > "$W/one.csv" && fault one.csv 'one is missing'
     printf 'i,q\n1,2\n3\n' > "$W/short.csv" && fault short.csv 'line 3'
+    head -c 1000 "$W/float.wav" > "$W/cut.wav" && fault cut.wav 'ends beyond the file'
+    iq_wav 16 1 1 > "$W/mono.wav" && fault mono.wav 'two channels are needed, I and Q, and there is 1'
+    iq_wav 16 1 3 > "$W/three.wav" && fault three.wav 'and there are 3'
+    iq_wav 8 7 > "$W/law.wav" && fault law.wav 'neither 8, 16, 24 or 32 bits nor float'
+    cp "$W/ten.cf32" "$W/raw.wav" && fault raw.wav 'not a WAV file'
     cp "$W/ten.cf32" "$W/ten.dat" && fault ten.dat 'not called'
     fault nowhere.cf32 'cannot open'
     one "signal --predict, no model" complains "$P/signal" --predict "$W/ten.cf32"
