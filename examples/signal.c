@@ -13,11 +13,12 @@
 #include "tools/sequences.h"
 #include "tools/iq.h"
 #include "tools/predict.h"
+#include "tools/epochs.h"
 #include "tools/signals.h"
 
 enum {
     ATTENTION, COMPARE, PARAMETERS, FRAME, HOP, TAKE, EPOCHS, SEED, SEEDS, THREADS, BATCH, LR, SVG, CSV, SAVE,
-    PREDICT, MODEL, JSON, LABELLED, VALIDATE, PATIENCE, SYNTHETIC, QUIET, HELP, SET, N_OPTIONS
+    RESUME, PREDICT, MODEL, JSON, LABELLED, VALIDATE, PATIENCE, SYNTHETIC, QUIET, HELP, SET, N_OPTIONS
 };
 static setting option[N_OPTIONS] = {
     {"--attention", "rope", "a kind of the list below"},
@@ -37,8 +38,11 @@ static setting option[N_OPTIONS] = {
     {"--save", NULL,
      "a checkpoint of the last kind, trained with the last seed; what --predict has to know lies in "
      "SAVE.classes"},
+    {"--resume", NULL,
+     "go on with a training of the same options that was stopped: --save keeps its state after each epoch"},
     {"--predict", NULL,
-     "recordings to label, .cf32, .npy, .csv or .sigmf-meta: prints label and probabilities of every frame"},
+     "recordings to label, .cf32, .npy, .csv, .wav or .sigmf-meta: prints label and probabilities of every "
+     "frame"},
     {"--model", NULL, "the checkpoint to label with"},
     {"--json", NULL, "lines of JSON instead of CSV"},
     {"--labelled", NULL,
@@ -80,6 +84,15 @@ static void find_levels(void) {
 
 /* ---- A kind of attention ---- */
 
+static void print_heading(void) {
+    printf("Accuracy in %% by level of signal over noise in dB%s\n",
+           n_seeds > 1 ? "; means of the seeds, and largest less least" : "");
+    printf("%-15s %10s %7s", "", "parameters", "seconds");
+    for (size_t l = 0; l < n_levels; l++) printf(" %5.4g", level[l]);
+    printf("  %12s %12s %12s %9s\n", ">= 0 dB", "all", "turned", "change");
+    fflush(stdout);
+}
+
 /* Judges the test frames, as they are and turned. */
 static void test_model(cmha_model *model, result *r) {
     const sequences *s = &part[2];
@@ -110,26 +123,47 @@ static void save(cmha_model *model) {
     save_known(option[SAVE].value, about, 3, (const char *const *)class_names, classes);
 }
 
-static void train_kind(size_t which, size_t seed, uint64_t epochs, uint64_t patience) {
+static const char *several_asked(void) {
+    return several_of(&option[ATTENTION], &option[COMPARE], &option[SEEDS]);
+}
+
+/* A training, which only where it is the one of its run keeps its state. */
+static epochs open_run(void) {
+    epochs run = {.path = several_asked() ? NULL : option[SAVE].value, .options = option, .data = 1};
+    static const int own[] = {FRAME, HOP, TAKE, EPOCHS, SEED, VALIDATE, PATIENCE};
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++) run.own |= UINT64_C(1) << own[i];
+    for (size_t p = 0; run.path && p < 3; p++) {
+        const sequences *s = &part[p];
+        run.data = fingerprint(run.data, s->label, s->n * sizeof *s->label);
+        run.data = fingerprint(run.data, s->x, s->begin[s->n] * row_of(s) * sizeof *s->x);
+    }
+    run.data = fingerprint(run.data, names, sizeof names);
+    return run;
+}
+
+static void train_kind(size_t which, size_t seed, uint64_t most, uint64_t patience) {
     cmha_model model;
     cmha_trainer trainer;
     result *r = &row[which].r[seed];
     double start = seconds(), loss = 0;
-    best_epoch best = {NULL, 0, 0};
+    epochs run = open_run();
     sequences held_out = part[1];
-    uint64_t e = 1;
     held_out.n = (size_t)ceil(number_of(&option[VALIDATE], 0, 1) * (double)part[1].n);
     check(cmha_model_init(&model, &ctx, &mc)), check(cmha_trainer_init(&trainer, &model, &tc));
     row[which].parameters = model.parameters.size;
-    for (; e <= epochs; e++) {
+    begin_epochs(&run, &trainer, option[RESUME].value != NULL, &option[QUIET]);
+    if (!which && !seed) print_heading(); /* not before a line that refuses to go on */
+    while (!epochs_over(&run, most, held_out.n ? patience : 0)) {
+        uint64_t e = run.now.epoch + 1;
         loss = learn(&trainer, &part[0], e);
-        show_progress(&option[QUIET], row[which].kind, "", e, epochs, loss, start);
-        if (held_out.n && keep_best(&best, &model, &held_out, e, patience)) break;
+        show_progress(&option[QUIET], row[which].kind, "", e, most, loss, start);
+        end_epoch(&run, &trainer, &held_out);
     }
-    take_best(&best, &model, &option[QUIET], e < epochs ? e : epochs);
+    take_best(&run.best, &model, &option[QUIET], run.now.epoch);
     r->seconds = seconds() - start;
     test_model(&model, r);
     if (option[SAVE].value && which + 1 == n_rows && seed + 1 == n_seeds) save(&model);
+    drop_epochs(&run);
     cmha_trainer_close(&trainer), cmha_model_close(&model);
 }
 
@@ -146,15 +180,6 @@ static double mean_of(size_t which, size_t offset, double *spread) {
     return sum / (double)n_seeds;
 }
 #define MEAN(which, member, spread) mean_of(which, offsetof(result, member), spread)
-
-static void print_heading(void) {
-    printf("Accuracy in %% by level of signal over noise in dB%s\n",
-           n_seeds > 1 ? "; means of the seeds, and largest less least" : "");
-    printf("%-15s %10s %7s", "", "parameters", "seconds");
-    for (size_t l = 0; l < n_levels; l++) printf(" %5.4g", level[l]);
-    printf("  %12s %12s %12s %9s\n", ">= 0 dB", "all", "turned", "change");
-    fflush(stdout);
-}
 
 static void print_row(size_t k) {
     double spread;
@@ -341,18 +366,17 @@ static void configure(const char *kind, char **settings, int n_set) {
 }
 
 /* Trains each kind with each seed, from `seed` on, and prints its row. */
-static void train_all(char **settings, int n_set, uint64_t epochs, uint64_t seed) {
+static void train_all(char **settings, int n_set, uint64_t most, uint64_t seed) {
     uint64_t patience = whole_of(&option[PATIENCE], 1, 100000);
-    print_heading();
     for (size_t k = 0; k < n_rows; k++) {
         configure(row[k].kind, settings, n_set);
         if (k || option[PARAMETERS].value)
             match_parameters(k ? row[0].parameters : (size_t)whole_of(&option[PARAMETERS], 1, SIZE_MAX));
-        tc.steps = times((part[0].n + tc.batch - 1) / tc.batch, (size_t)epochs);
+        tc.steps = times((part[0].n + tc.batch - 1) / tc.batch, (size_t)most);
         make_room(part[0].n + part[1].n + part[2].n, part[0].longest, row_of(&part[0]));
         for (size_t s = 0; s < n_seeds; s++) {
             ctx.config.seed = seed + s;
-            train_kind(k, s, epochs, patience);
+            train_kind(k, s, most, patience);
         }
         close_room();
         print_row(k);
@@ -366,10 +390,10 @@ int main(int argc, char **argv) {
     size_t n_files;
     start_program(argv);
     argc = take_files(argc, argv, &files, &n_files);
-    const uint32_t flags = 1u << COMPARE | 1u << JSON | 1u << LABELLED | 1u << SYNTHETIC | 1u << QUIET |
-                           1u << HELP;
+    const uint32_t flags = 1u << COMPARE | 1u << RESUME | 1u << JSON | 1u << LABELLED | 1u << SYNTHETIC |
+                           1u << QUIET | 1u << HELP;
     const char *path = read_options(option, N_OPTIONS, flags, argc, argv, &n_set);
-    uint64_t epochs = whole_of(&option[EPOCHS], 1, 100000), seed = whole_of(&option[SEED], 0, UINT64_MAX / 2);
+    uint64_t most = whole_of(&option[EPOCHS], 1, 100000), seed = whole_of(&option[SEED], 0, UINT64_MAX / 2);
     whole_of(&option[PATIENCE], 1, 100000);
     number_of(&option[VALIDATE], 0, 1);
     if (!option[HOP].value) option[HOP].value = option[FRAME].value;
@@ -379,6 +403,7 @@ int main(int argc, char **argv) {
     n_seeds = (size_t)whole_of(&option[SEEDS], 1, MOST_SEEDS);
     open_context(&option[SEED], &option[THREADS], option[HELP].value != NULL);
     if (option[HELP].value) return help();
+    check_resume(&option[RESUME], &option[SAVE], n_files, several_asked());
     if (n_files && path) complain(2, "see --help; what is ", path);
     if (n_files) return predict(files, n_files);
     check_unused(&option[MODEL], 3);
@@ -397,7 +422,7 @@ int main(int argc, char **argv) {
         FILE *file = option[o].value ? fopen(option[o].value, "a") : NULL;
         if (option[o].value && (!file || fclose(file))) complain(1, "cannot write ", option[o].value);
     }
-    train_all(argv + 1, n_set, epochs, seed);
+    train_all(argv + 1, n_set, most, seed);
     if (option[SVG].value) must(draw_save(option[SVG].value, draw, path, failure));
     if (option[CSV].value) write_csv(option[CSV].value);
     close_signals(), cmha_context_close(&ctx);

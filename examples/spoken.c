@@ -20,6 +20,7 @@
 #include "tools/sequences.h"
 #include "tools/voices.h"
 #include "tools/predict.h"
+#include "tools/epochs.h"
 
 #include <complex.h>
 #include <dirent.h>
@@ -28,7 +29,7 @@
 enum {
     ATTENTION, COMPARE, PARAMETERS, LEAVE, FEATURES, WINDOW, SPEED, STRETCH, WARP, NOISE, ECHO_OF, PAD,
     COLOUR, MASKS, HEARINGS, ADAPT, EVEN, EPOCHS, SEED, SEEDS, THREADS, BATCH, LR,
-    SAVE, PREDICT, MODEL, JSON, LABELLED, ONE_SPEAKER, VALIDATE, PATIENCE, QUIET, HELP, SET, N_OPTIONS
+    SAVE, RESUME, PREDICT, MODEL, JSON, LABELLED, ONE_SPEAKER, VALIDATE, PATIENCE, QUIET, HELP, SET, N_OPTIONS
 };
 static setting option[N_OPTIONS] = {
     {"--attention", NULL, "a kind of the list below; mel cmha, bins rope"},
@@ -62,6 +63,8 @@ static setting option[N_OPTIONS] = {
     {"--lr", NULL, "peak learning rate; mel 4e-3, bins 5e-3"},
     {"--save", NULL,
      "a checkpoint of what was trained last; what --predict has to know lies in SAVE.classes"},
+    {"--resume", NULL,
+     "go on with a training of the same options that was stopped: --save keeps its state after each epoch"},
     {"--predict", NULL, "WAV files to label: prints label and probabilities of every piece"},
     {"--model", NULL, "the checkpoint to label with"},
     {"--json", NULL, "lines of JSON instead of CSV"},
@@ -515,16 +518,46 @@ static double test_model(cmha_model *model, const size_t *test, size_t n) {
     return (double)right / (double)n;
 }
 
+static const char *several_asked(void) {
+    if (option[LEAVE].value && !strcmp(option[LEAVE].value, "all")) return "--leave all";
+    return several_of(&option[ATTENTION], &option[COMPARE], &option[SEEDS]);
+}
+
+/* A training, which only where it is the one of its run keeps its state. */
+static epochs open_run(void) {
+    epochs run = {.path = several_asked() ? NULL : option[SAVE].value, .options = option, .data = 1};
+    static const int own[] = {EPOCHS, SEED, VALIDATE, PATIENCE};
+    for (int o = LEAVE; o <= MASKS; o++) run.own |= UINT64_C(1) << o;
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++) run.own |= UINT64_C(1) << own[i];
+    for (size_t i = 0; run.path && i < n_recordings; i++) {
+        const recording *r = &recordings[i];
+        const size_t about_it[3] = {r->speaker, (size_t)r->digit, (size_t)r->take};
+        run.data = fingerprint(run.data, about_it, sizeof about_it);
+        run.data = fingerprint(run.data, r->x, r->n * sizeof *r->x);
+    }
+    run.data = fingerprint(run.data, speakers, sizeof speakers);
+    run.rng = cmha_rng_make(ctx.config.seed, 1u << 30);
+    return run;
+}
+
+/* Before the first training, but behind what may refuse to go on with it. */
+static void print_heading(void) {
+    static int printed;
+    if (printed++) return;
+    if (!option[QUIET].value) printf("%zu recordings of %zu speakers\n", n_recordings, n_speakers);
+    printf("%-15s %10s  test, mean of the seeds and largest less least, in %%\n", "", "parameters");
+}
+
 /* Trains with a seed and returns the share of the test recordings that is right. `leave`: a speaker, or
    n_speakers for the split by takes. */
-static double train_kind(const char *kind, size_t leave, uint64_t epochs, size_t *parameters) {
+static double train_kind(const char *kind, size_t leave, uint64_t most, size_t *parameters) {
     size_t *train = take(2 * n_recordings, sizeof *train), *test = train + n_recordings, i;
     size_t n_train = 0, n_test = 0, held;
-    uint64_t patience = whole_of(&option[PATIENCE], 1, 100000), e = 1;
+    uint64_t patience = whole_of(&option[PATIENCE], 1, 100000);
     cmha_model model;
     cmha_trainer trainer;
-    best_epoch best = {NULL, 0, 0};
-    cmha_rng rng = cmha_rng_make(ctx.config.seed, 1u << 30);
+    epochs run = open_run();
+    cmha_rng *rng = features == MEL || strength.speed > 0 ? &run.rng : NULL;
     double start = seconds(), loss = 0;
     for (i = 0; i < n_recordings; i++) {
         int is_test = leave < n_speakers ? recordings[i].speaker == leave : recordings[i].take < 5;
@@ -537,21 +570,25 @@ static double train_kind(const char *kind, size_t leave, uint64_t epochs, size_t
     /* Changed, recordings that are held out are more like those of strangers. */
     cmha_rng other = cmha_rng_make(ctx.config.seed, (1u << 30) + 2);
     sequences held_out = make_sequences(train + n_train, held, features == MEL ? &other : NULL);
-    tc.steps = times((n_train + tc.batch - 1) / tc.batch, (size_t)epochs);
+    tc.steps = times((n_train + tc.batch - 1) / tc.batch, (size_t)most);
     make_room(n_recordings, longest, width_of() * (features < MAGNITUDE ? 2 : 1));
     check(cmha_model_init(&model, &ctx, &mc)), check(cmha_trainer_init(&trainer, &model, &tc));
     *parameters = model.parameters.size;
-    for (; e <= epochs; e++) {
-        sequences s = make_sequences(train, n_train, features == MEL || strength.speed > 0 ? &rng : NULL);
+    begin_epochs(&run, &trainer, option[RESUME].value != NULL, &option[QUIET]);
+    print_heading();
+    while (!epochs_over(&run, most, held ? patience : 0)) {
+        uint64_t e = run.now.epoch + 1;
+        sequences s = make_sequences(train, n_train, rng);
         loss = learn(&trainer, &s, e);
         close_sequences(&s);
-        show_progress(&option[QUIET], kind, "", e, epochs, loss, start);
-        if (held && keep_best(&best, &model, &held_out, e, patience)) break;
+        show_progress(&option[QUIET], kind, "", e, most, loss, start);
+        end_epoch(&run, &trainer, &held_out);
     }
-    take_best(&best, &model, &option[QUIET], e < epochs ? e : epochs);
+    take_best(&run.best, &model, &option[QUIET], run.now.epoch);
     cmha_trainer_close(&trainer);
     double share = test_model(&model, test, n_test);
     if (option[SAVE].value) save(&model);
+    drop_epochs(&run);
     close_sequences(&held_out), close_room(), free(train);
     cmha_model_close(&model);
     return share;
@@ -726,14 +763,14 @@ static void choose_speakers(size_t leave[2]) {
 
 /* Trains a kind with each seed, from `seed` on, without each of these speakers, and prints its rows; returns
    how many parameters it has. */
-static size_t train_all(const char *kind, const size_t speaker[2], uint64_t epochs, uint64_t seed) {
+static size_t train_all(const char *kind, const size_t speaker[2], uint64_t most, uint64_t seed) {
     size_t parameters = 0, l, s;
     double all = 0;
     for (l = speaker[0]; l <= speaker[1]; l++) {
         double sum = 0, low = 1, high = 0, share;
         for (s = 0; s < n_seeds; s++) {
             ctx.config.seed = seed + s;
-            share = train_kind(kind, l, epochs, &parameters);
+            share = train_kind(kind, l, most, &parameters);
             sum += share;
             low = fmin(low, share);
             high = fmax(high, share);
@@ -782,20 +819,22 @@ int main(int argc, char **argv) {
     start_program(argv);
     argc = take_files(argc, argv, &files, &n_files);
     const uint64_t one = 1;
-    const uint64_t flags = one << EVEN | one << JSON | one << LABELLED | one << ONE_SPEAKER | one << QUIET |
-        one << HELP;
+    const uint64_t flags = one << RESUME | one << EVEN | one << JSON | one << LABELLED | one << ONE_SPEAKER |
+        one << QUIET | one << HELP;
     const char *path = read_options(option, N_OPTIONS, flags, argc, argv, &n_set);
     while (features < N_FEATURES && strcmp(kinds_of[features], option[FEATURES].value)) features++;
     if (features == N_FEATURES)
         no_such("there are no --features", option[FEATURES].value, kinds_of, N_FEATURES);
     take_usual();
-    uint64_t epochs = whole_of(&option[EPOCHS], 1, 100000), seed = whole_of(&option[SEED], 0, UINT64_MAX / 2);
+    uint64_t seed = whole_of(&option[SEED], 0, UINT64_MAX / 2);
+    uint64_t most_epochs = whole_of(&option[EPOCHS], 1, 100000);
     n_seeds = (size_t)whole_of(&option[SEEDS], 1, MOST_SEEDS);
     window = (size_t)whole_of(&option[WINDOW], 4, 1024);
     whole_of(&option[PATIENCE], 1, 100000), number_of(&option[VALIDATE], 0, 0.5);
     if (window & (window - 1)) complain(2, "--window is a power of 2, not ", option[WINDOW].value);
     open_context(&option[SEED], &option[THREADS], option[HELP].value != NULL);
     if (option[HELP].value) return help();
+    check_resume(&option[RESUME], &option[SAVE], n_files, several_asked());
     if (n_files && path) complain(2, "see --help; what is ", path);
     if (n_files) return predict(files, n_files);
     check_unused(&option[MODEL], 4);
@@ -811,13 +850,11 @@ int main(int argc, char **argv) {
     for (char *at = strtok(list, ","); at && n_kinds < MOST_KINDS; at = strtok(NULL, ","))
         kind[n_kinds++] = at;
     for (k = 0; k < n_kinds; k++) configure(kind[k], argv + 1, n_set); /* names, before any work */
-    if (!option[QUIET].value) printf("%zu recordings of %zu speakers\n", n_recordings, n_speakers);
-    printf("%-15s %10s  test, mean of the seeds and largest less least, in %%\n", "", "parameters");
     for (k = 0; k < n_kinds; k++) {
         configure(kind[k], argv + 1, n_set);
         if (k || option[PARAMETERS].value)
             match_parameters(k ? most : (size_t)whole_of(&option[PARAMETERS], 1, SIZE_MAX));
-        size_t parameters = train_all(kind[k], leave, epochs, seed);
+        size_t parameters = train_all(kind[k], leave, most_epochs, seed);
         if (!k) most = parameters;
     }
     puts("Test recordings of what was trained last: what they are (lines) and what was said");

@@ -922,6 +922,15 @@ if [ -x "$P/bench" ]; then
             "echo | python3 bench/peers/llamacpp.py serve $W/llama-bench none decode/16 -fa 0 > $W/turn"
     fi
 fi
+# killed SAVE COMMAND...: begins a training and kills it as soon as it has kept an epoch beside SAVE
+killed() {
+    kept=$1.last; shift
+    "$@" > "$W/out" 2>&1 < /dev/null &
+    for _ in $(seq 3000); do [ -e "$kept" ] && break; sleep 0.01; done
+    kill -9 $!
+    wait $! 2> /dev/null
+    [ -e "$kept" ]
+}
 if [ -x "$P/signal" ]; then
     tiny="--frame 8 --batch 32 --lr 5e-3 --set n_layers=1 --set d_model=32 --quiet"
     wave=$W/signal.safetensors
@@ -980,6 +989,43 @@ if [ -x "$P/signal" ]; then
     one "signal --validate 0" works "$P/signal" "$wave" $steady --epochs "$kept" --validate 0 --save "$W/late.model"
     one "signal keeps that epoch's weights" cmp "$W/early.model" "$W/late.model"
     one "signal --validate, no share" complains "$P/signal" "$wave" $tiny --validate 2
+    # A training that is killed goes on and ends with the same bits
+    lasting="$wave --frame 8 --batch 8 --threads 1 --epochs 30 --patience 30 --set n_layers=1 --set d_model=32 --set dropout=0.1"
+    one "signal, at once" works "$P/signal" $lasting --save "$W/once.model"
+    one "signal, killed" killed "$W/again.model" "$P/signal" $lasting --save "$W/again.model"
+    cp "$W/again.model.last" "$W/state.last" && cp "$W/again.model.run" "$W/state.run"
+    # other WORDS OPTION...: not the training that stopped, and these words say why
+    other() {
+        words=$1; shift
+        one "signal --resume $*" complains "$P/signal" $lasting --resume --save "$W/again.model" "$@"
+        one "signal --resume $*: says why" says "$words"
+    }
+    other 'epochs was 30 where this training began, and is 31' --epochs 31
+    other 'seed was 1 ' --seed 2
+    other 'take was 0 ' --take 100
+    other 'lr was 0.002 where this training began, and is 0.001' --lr 1e-3
+    other 'd_model is 32 in the file' --set d_model=64
+    other 'not with those of --compare' --compare
+    other 'not with those of --seeds' --seeds 2
+    other 'not with those of --attention' --attention rope,cmha
+    other 'not for --predict' --predict x.cf32
+    other 'no training that stopped' --save "$W/early.model"
+    one "signal --resume, no --save" complains "$P/signal" $lasting --resume
+    one "signal --synthetic, another seed" works "$P/signal" --synthetic "$W/else.wave" $tiny --epochs 1 --seed 2
+    one "signal --resume, other data" complains "$P/signal" "$W/else.wave" ${lasting#* } --resume --save "$W/again.model"
+    one "signal --resume, other data: says so" says 'began with other data'
+    cp "$W/once.model" "$W/again.model.last" && other 'no training state'
+    head -c 3000 "$W/state.last" > "$W/again.model.last" && other 'not a safetensors file'
+    cp "$W/state.last" "$W/again.model.last" && cp "$wave" "$W/again.model.run" && other 'not the state of a training by signal'
+    rm "$W/again.model.run" && other 'no training that stopped'
+    sed 's/"now.step":"./"now.step":"9/; s/"before.step":"./"before.step":"9/' "$W/state.run" > "$W/again.model.run"
+    other 'that of another training'
+    cp "$W/state.run" "$W/again.model.run"
+    one "signal --resume" works "$P/signal" $lasting --resume --save "$W/again.model"
+    one "signal --resume says where it goes on" says '^goes on behind epoch [0-9]*$'
+    one "signal --resume: as at once" cmp "$W/again.model" "$W/once.model"
+    one "signal leaves no state behind" sh -c "! ls '$W/again.model.last' '$W/again.model.run' > /dev/null 2>&1"
+    one "signal --resume of what is finished" complains "$P/signal" $lasting --resume --save "$W/again.model"
     one "signal --save, a folder that is none" complains "$P/signal" "$wave" $tiny --epochs 1 --save "$W/nowhere/x"
     # The set's own frames as one recording: classes alternate from frame to frame
     begin=$(($(od -An -tu8 -N8 "$wave") + 8)) says="$P/signal --model $W/signal.model --predict"
@@ -1001,10 +1047,27 @@ if [ -x "$P/signal" ]; then
     cp "$W/ten.cf32" "$W/ten.sigmf-data" && echo '{"global":{"core:datatype":"cf32_le"}}' > "$W/ten.sigmf-meta"
     others="$W/ten.npy $W/pairs.npy $W/ten.csv" n=41
     if [ "$tokenizers" ]; then others="$others $W/ten.sigmf-meta" n=51; fi
+    # iq_wav BITS FORMAT [CHANNELS]: a WAV file's header and the ten frames, on the standard output; whole numbers are a quarter of them
+    # shellcheck disable=SC2059
+    iq_wav() {
+        printf "$(od -An -v -tf4 -w4 "$W/ten.cf32" | awk -v bits="$1" -v format="$2" -v channels="${3:-2}" '
+            function put(v, n) { while (n--) { printf "\\%03o", v % 256; v = int(v / 256) } }
+            BEGIN { printf "RIFF"; put(36 + 1300 * bits / 8, 4); printf "WAVEfmt "; put(16, 4); put(format, 2); put(channels, 2)
+                put(2400000, 4); put(2400000 * channels * bits / 8, 4); put(channels * bits / 8, 2); put(bits, 2)
+                printf "data"; put(1300 * bits / 8, 4); most = 2 ^ (bits - 1) }
+            format == 1 { v = int($1 / 4 * most); if (bits == 8) v += 128; if (v < 0) v += 2 * most; put(v, bits / 8) }')"
+        [ "$2" -eq 1 ] || cat "$W/ten.cf32"
+    }
+    iq_wav 32 3 > "$W/float.wav"
+    for bits in 8 16 24 32; do iq_wav $bits 1 > "$W/$bits.wav"; done
+    others="$others $W/float.wav" n=$((n + 10))
     # shellcheck disable=SC2086
     one "signal --predict, several files of all kinds" works $says "$W/ten.cf32" $others
     one "signal --predict says the same of each" awk -F, -v lines=$n 'NR > 1 { said = $3; for (c = 4; c <= 7; c++) said = said " " int($c * 1e4 + 0.5)
         if (NR <= 11) first[$2] = said; else if (first[$2] != said) bad = 1 } END { exit bad || NR != lines }' "$W/out"
+    one "signal --predict, WAV files of whole numbers" works $says "$W/ten.cf32" "$W/16.wav" "$W/24.wav" "$W/32.wav" "$W/8.wav"
+    one "signal --predict says the same of these" awk -F, 'NR > 1 { if (NR <= 11) first[$2] = $3; else if (first[$2] != $3) bad = 1 }
+        END { exit bad || NR != 51 }' "$W/out"
     one "signal --json" works "$P/signal" --json --predict "$W/ten.cf32" --model "$W/signal.model"
     one "signal --json: lines" [ "$(grep -c '^{"file":".*ten.cf32","frame":[0-9],"label":"[a-z0-9]*","probability":{"bpsk":[01]\.[0-9]*,.*}}$' "$W/out")" -eq 10 ]
     # fault NAME WORDS: a file that is refused with these words, and nothing else is printed
@@ -1022,6 +1085,11 @@ if [ -x "$P/signal" ]; then
     : > "$W/empty.csv" && fault empty.csv 'an empty file'
     printf 'i\n1\n' > "$W/one.csv" && fault one.csv 'one is missing'
     printf 'i,q\n1,2\n3\n' > "$W/short.csv" && fault short.csv 'line 3'
+    head -c 1000 "$W/float.wav" > "$W/cut.wav" && fault cut.wav 'ends beyond the file'
+    iq_wav 16 1 1 > "$W/mono.wav" && fault mono.wav 'two channels are needed, I and Q, and there is 1'
+    iq_wav 16 1 3 > "$W/three.wav" && fault three.wav 'and there are 3'
+    iq_wav 8 7 > "$W/law.wav" && fault law.wav 'neither 8, 16, 24 or 32 bits nor float'
+    cp "$W/ten.cf32" "$W/raw.wav" && fault raw.wav 'not a WAV file'
     cp "$W/ten.cf32" "$W/ten.dat" && fault ten.dat 'not called'
     fault nowhere.cf32 'cannot open'
     one "signal --predict, no model" complains "$P/signal" --predict "$W/ten.cf32"
@@ -1190,6 +1258,17 @@ if [ -x "$P/spoken" ]; then
     one "the same" cmp -s "$W/out" "$W/mel.out"
     one "its model labels" works "$P/spoken" --model "$W/mel.model" --predict "$W/digits"/*_4.wav --labelled
     one "and is right of most" awk '/^[0-9]* of 8 right$/ { n = $1 } END { exit n < 6 }' "$W/out"
+    lasting="$W/digits $mel $still --epochs 16 --threads 1"
+    one "spoken, at once" works "$P/spoken" $lasting --save "$W/once.model"
+    cp "$W/out" "$W/once.out"
+    one "spoken, killed" killed "$W/again.model" "$P/spoken" $lasting --save "$W/again.model"
+    one "spoken --resume, another change" complains "$P/spoken" $lasting --resume --save "$W/again.model" --warp 0.03
+    one "it says which" says 'warp was 0.02 where this training began, and is 0.03'
+    one "spoken --resume --leave all" complains "$P/spoken" $lasting --resume --save "$W/again.model" --leave all
+    one "spoken --resume of signal's" complains "$P/spoken" $lasting --resume --save "$W/signal.model"
+    one "spoken --resume" works "$P/spoken" $lasting --resume --save "$W/again.model"
+    one "spoken --resume: as at once" cmp "$W/again.model" "$W/once.model"
+    one "spoken --resume: and says the same" cmp "$W/out" "$W/once.out"
     for row in 'features	2' 'bands	25' 'context	9' 'hearings	0' 'hearings	16' 'every	1'; do
         cp "$W/mel.model" "$W/else.model"
         sed "s/^${row%%	*}	.*/$row/" "$W/mel.model.classes" > "$W/else.model.classes"

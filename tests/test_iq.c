@@ -1,9 +1,9 @@
-/* What signal.c reads with: raw samples, .npy, CSV, SigMF. */
+/* What signal.c reads with: raw samples, .npy, CSV, SigMF, WAV. */
 #include "check.h"
 
 #include "../examples/tools/iq.h"
 
-enum { RAW, NPY, TABLE, META };
+enum { RAW, NPY, TABLE, META, WAV };
 static char error[TEXT_ERROR];
 static unsigned char file[4096];
 static size_t length;
@@ -51,6 +51,7 @@ static int reads(int kind, int type, size_t n) {
     error[0] = 0;
     if (kind == RAW) done = iq_raw(&got, copy, n, type, "a\nname", error);
     else if (kind == NPY) done = iq_npy(&got, copy, n, "a\nname", error);
+    else if (kind == WAV) done = iq_wav(&got, copy, n, "a\nname", error);
     else if (kind == TABLE) done = iq_csv(&got, (const char *)copy, n, "a\nname", error);
     else done = iq_sigmf((const char *)copy, n, &type, "a\nname", error);
     if (kind != META) CHECK(done ? got.z && got.n : !got.z && !got.n);
@@ -183,8 +184,76 @@ static void sigmf(void) {
 #endif
 }
 
+static void number(uint32_t value, int bytes) {
+    for (; bytes--; value >>= 8) file[length++] = (unsigned char)value;
+}
+
+/* Begins a WAV file up to n bytes of samples; `real` is the format that an extensible one extends. */
+static void wav(uint32_t form, uint32_t real, uint32_t channels, uint32_t bits, uint32_t n) {
+    uint32_t size = form == 0xFFFE ? 40 : 16, step = channels * bits / 8;
+    length = 0;
+    word("RIFF"), number(1000, 4), word("WAVEauxi"), number(3, 4), number(0, 4);
+    word("fmt "), number(size, 4);
+    number(form, 2), number(channels, 2), number(2400000, 4), number(2400000 * step, 4), number(step, 2);
+    number(bits, 2);
+    if (size == 40) number(22, 2), number(bits, 2), number(3, 4), number(real, 2);
+    if (size == 40) put("\0\0\0\0\x10\0\x80\0\0\xAA\0\x38\x9B\x71", 14);
+    word("data"), number(n, 4);
+}
+
+/* A WAV file of numbers of so many bits: the least, a half, minus the smallest step, 0. */
+static void whole_numbers(uint32_t form, uint32_t bits) {
+    const uint32_t least = UINT32_C(1) << (bits - 1), flip = bits == 8 ? 128 : 0;
+    const uint32_t values[4] = {least, least / 2, 2 * least - 1, 0};
+    wav(form, 1, 2, bits, bits / 2);
+    for (int i = 0; i < 4; i++) number(values[i] ^ flip, (int)bits / 8);
+    CHECK_THAT(reads(WAV, 0, length) && got.n == 2, "%u bits: %s", (unsigned)bits, error);
+    if (got.n != 2) return;
+    CHECK_NEAR(got.z[0], -1, 0);
+    CHECK_NEAR(got.z[1], 0.5, 0);
+    CHECK_NEAR(got.z[2], -1 / (double)least, 0);
+    CHECK_NEAR(got.z[3], 0, 0);
+    iq_close(&got);
+}
+
+static void waves(void) {
+    static const struct { uint32_t form, real, channels, bits; const char *what; } bad[] = {
+        {1, 1, 1, 16, "there is 1"}, {1, 1, 3, 16, "there are 3"}, {3, 3, 1, 32, "there is 1"},
+        {1, 1, 0, 16, "there are 0"}, {1, 1, 2, 12, "neither 8"}, {1, 1, 2, 64, "neither 8"},
+        {3, 3, 2, 64, "neither 8"}, {3, 3, 2, 16, "neither 8"}, {2, 2, 2, 4, "neither 8"},
+        {7, 7, 2, 8, "neither 8"}, {0xFFFE, 7, 2, 8, "neither 8"}, {1, 1, 2, 0, "neither 8"}};
+    size_t i, whole;
+    for (uint32_t bits = 8; bits <= 32; bits += 8) whole_numbers(1, bits), whole_numbers(0xFFFE, bits);
+    wav(0xFFFE, 3, 2, 32, 24), numbers(6, 0);
+    CHECK(reads(WAV, 0, length) && right(3));
+    wav(3, 3, 2, 32, 24), numbers(6, 0);
+    for (i = 0, whole = length; i < whole; i++) CHECK_THAT(!reads(WAV, 0, i), "cut at %zu", i);
+    CHECK(reads(WAV, 0, length) && right(3));
+    for (i = 0; i < sizeof bad / sizeof *bad; i++) {
+        wav(bad[i].form, bad[i].real, bad[i].channels, bad[i].bits, 24), numbers(6, 0);
+        CHECK_THAT(!reads(WAV, 0, length) && says(bad[i].what), "wave %zu: %s", i, error);
+    }
+    wav(0xFFFE, 1, 2, 16, 24), file[length - 10] ^= 1, numbers(6, 0); /* extends something of others */
+    CHECK(!reads(WAV, 0, length) && says("neither 8"));
+    wav(1, 1, 2, 24, 24), file[44] = 8, numbers(6, 0); /* 24 bits in 4 bytes each */
+    CHECK(!reads(WAV, 0, length) && says("neither 8"));
+    wav(3, 3, 2, 32, 20), numbers(6, 0);
+    CHECK(!reads(WAV, 0, length) && says("ends within a sample (20 bytes, 8 a sample)"));
+    wav(3, 3, 2, 32, 0);
+    CHECK(!reads(WAV, 0, length) && says("no samples"));
+    wav(3, 3, 2, 32, 24), numbers(6, 0), file[length - 1] = 0x7F, file[length - 2] = 0xC0; /* NaN */
+    CHECK(!reads(WAV, 0, length) && says("sample 3 is no number"));
+    for (i = 0; i < 3000; i++) { /* any byte may be anything */
+        wav(i % 2 ? 1 : 0xFFFE, 1, 2, 24, 24), numbers(6, 0);
+        file[check_below(length)] = (unsigned char)check_below(256);
+        file[check_below(length)] = (unsigned char)check_below(256);
+        reads(WAV, 0, length);
+        iq_close(&got);
+    }
+}
+
 static void files(void) {
-    static const char *const names[] = {"x.wav", "x", ".npy", "x.cf32x", "-"};
+    static const char *const names[] = {"x.WAV", "x", ".npy", "x.cf32x", "-"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         CHECK(!iq_load(&got, names[i], error) && says("not called"));
     CHECK(!iq_load(&got, "there/is/no.cf32", error) && says("cannot open"));
@@ -196,6 +265,7 @@ int main(void) {
     arrays();
     tables();
     sigmf();
+    waves();
     files();
     return check_end();
 }

@@ -16,13 +16,17 @@ static inline uint32_t audio_number(const unsigned char *bytes, int n) {
     return value;
 }
 
-/* Finds the samples of a WAV file of n bytes, which must be 8 kHz, 16 bits, mono, uncompressed: *begin is
-   where their bytes begin, *count how many they are. */
-static inline int audio_wav(const unsigned char *bytes, size_t n, const char *name, size_t *begin,
-                            size_t *count, char *error) {
+/* Of a WAV file: what its samples are, format_size >= 16 bytes, and the bytes of the samples */
+typedef struct audio_parts {
+    const unsigned char *format, *data;
+    size_t format_size, size;
+} audio_parts;
+
+/* Finds these in a file of n bytes. */
+static inline int audio_chunks(audio_parts *p, const unsigned char *bytes, size_t n, const char *name,
+                               char *error) {
     size_t at = 12, size;
-    int known = 0;
-    *begin = *count = 0;
+    memset(p, 0, sizeof *p);
     if (n < 12 || memcmp(bytes, "RIFF", 4) || memcmp(bytes + 8, "WAVE", 4))
         return text_fail(error, "not a WAV file: %.200s", name);
     for (; n - at >= 8; at += size + (size & 1)) { /* chunks: a name, a size, an even number of bytes */
@@ -30,20 +34,29 @@ static inline int audio_wav(const unsigned char *bytes, size_t n, const char *na
         size = audio_number(chunk + 4, 4), at += 8;
         if (size > n - at)
             return text_fail(error, "a part of %zu bytes ends beyond the file's end: %.200s", size, name);
-        if (!memcmp(chunk, "fmt ", 4)) {
-            if (size < 16 || audio_number(chunk + 8, 2) != 1 || audio_number(chunk + 10, 2) != 1 ||
-                audio_number(chunk + 12, 4) != AUDIO_RATE || audio_number(chunk + 22, 2) != 16)
-                return text_fail(error, "not 8 kHz, 16 bits, mono and uncompressed: %.200s", name);
-            known = 1;
-        } else if (!memcmp(chunk, "data", 4)) {
-            if (!known) return text_fail(error, "samples before their format: %.200s", name);
-            if (size < 2 || size % 2) return text_fail(error, "no whole samples: %.200s", name);
-            *begin = at, *count = size / 2;
-            return 1;
+        if (!memcmp(chunk, "fmt ", 4) && size >= 16) p->format = chunk + 8, p->format_size = size;
+        if (!memcmp(chunk, "data", 4)) {
+            p->data = bytes + at, p->size = size;
+            return p->format || text_fail(error, "samples before their format: %.200s", name);
         }
         if (size == n - at) break; /* without the byte that makes it even */
     }
     return text_fail(error, "no samples in %.200s", name);
+}
+
+/* Finds the samples of a WAV file of n bytes, which must be 8 kHz, 16 bits, mono, uncompressed: *begin is
+   where their bytes begin, *count how many they are. */
+static inline int audio_wav(const unsigned char *bytes, size_t n, const char *name, size_t *begin,
+                            size_t *count, char *error) {
+    audio_parts p;
+    *begin = *count = 0;
+    if (!audio_chunks(&p, bytes, n, name, error)) return 0;
+    if (audio_number(p.format, 2) != 1 || audio_number(p.format + 2, 2) != 1 ||
+        audio_number(p.format + 4, 4) != AUDIO_RATE || audio_number(p.format + 14, 2) != 16)
+        return text_fail(error, "not 8 kHz, 16 bits, mono and uncompressed: %.200s", name);
+    if (p.size < 2 || p.size % 2) return text_fail(error, "no whole samples: %.200s", name);
+    *begin = (size_t)(p.data - bytes), *count = p.size / 2;
+    return 1;
 }
 
 /* Steps to the next file of a tar archive in memory: *at is 0 at first, and what the call left afterwards.

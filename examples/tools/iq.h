@@ -1,13 +1,13 @@
-/* iq.h - complex samples out of files: raw pairs of numbers, .npy, CSV and SigMF. In the manner of text.h:
-   static functions without globals, 1 for success and 0 for failure with one line in `error`. Nothing here
-   trusts what it reads. Without the libraries of tokenizers (WITH_TOKENIZER) it does without SigMF, as that
-   needs cJSON. */
+/* iq.h - complex samples out of files: raw pairs of numbers, .npy, CSV, SigMF and WAV. In the manner of
+   text.h: static functions without globals, 1 for success and 0 for failure with one line in `error`. Nothing
+   here trusts what it reads. Without the libraries of tokenizers (WITH_TOKENIZER) it does without SigMF, as
+   that needs cJSON. */
 #ifndef IQ_H
 #define IQ_H
 
+#include "audio.h"
 #include "text.h"
 
-#include <math.h>
 #ifdef WITH_TOKENIZER
 #include <cjson/cJSON.h>
 #endif
@@ -17,8 +17,9 @@ typedef struct iq_samples {
     size_t n;
 } iq_samples;
 
-enum { IQ_F32, IQ_F64, IQ_I16, IQ_I8, IQ_NONE }; /* little-endian numbers */
-static const size_t iq_sizes[IQ_NONE] = {4, 8, 2, 1};
+/* Little-endian numbers: those of SigMF, and of WAV also others, of which those of 8 bits have no sign */
+enum { IQ_F32, IQ_F64, IQ_I16, IQ_I8, IQ_SIGMF, IQ_U8 = IQ_SIGMF, IQ_I24, IQ_I32, IQ_NONE };
+static const size_t iq_sizes[IQ_NONE] = {4, 8, 2, 1, 1, 3, 4};
 
 static inline void iq_close(iq_samples *s) {
     free(s->z);
@@ -32,11 +33,13 @@ static inline double iq_number(const unsigned char *bytes, size_t i, int type) {
     float narrow;
     for (size_t k = iq_sizes[type]; k > 0; k--) bits = bits << 8 | bytes[i * iq_sizes[type] + k - 1];
     uint32_t low = (uint32_t)bits;
-    if (type == IQ_I8) return (double)(bits < 128 ? (int)bits : (int)bits - 256) / 128;
-    if (type == IQ_I16) return (double)(bits < 32768 ? (int)bits : (int)bits - 65536) / 32768;
     memcpy(&wide, &bits, sizeof wide);
     memcpy(&narrow, &low, sizeof narrow);
-    return type == IQ_F64 ? wide : (double)narrow;
+    if (type == IQ_F64) return wide;
+    if (type == IQ_F32) return (double)narrow;
+    double value = (double)bits, half = (double)(UINT64_C(1) << (8 * iq_sizes[type] - 1));
+    if (type == IQ_U8) return value / half - 1;
+    return (value < half ? value : value - 2 * half) / half;
 }
 
 /* Keeps half a sample; 0 where it is NaN, or so large that its square would overflow a float. */
@@ -250,13 +253,13 @@ static inline double iq_sigmf_number(const cJSON *object, const char *name) {
 
 /* The type of the samples that a .sigmf-meta describes: one channel from the first byte to the last. */
 static inline int iq_sigmf_form(const cJSON *root, int *type, const char *name, char *error) {
-    static const char *const types[IQ_NONE] = {"cf32_le", "cf64_le", "ci16_le", "ci8"};
+    static const char *const types[IQ_SIGMF] = {"cf32_le", "cf64_le", "ci16_le", "ci8"};
     const cJSON *global = cJSON_GetObjectItemCaseSensitive(root, "global"), *capture;
     const cJSON *said = cJSON_GetObjectItemCaseSensitive(global, "core:datatype");
     if (!cJSON_IsString(said)) return text_fail(error, "no core:datatype: %.200s", name);
-    for (*type = 0; *type < IQ_NONE; ++*type)
+    for (*type = 0; *type < IQ_SIGMF; ++*type)
         if (!strcmp(types[*type], said->valuestring)) break;
-    if (*type == IQ_NONE)
+    if (*type == IQ_SIGMF)
         return text_fail(error, "core:datatype %.40s is not cf32_le, cf64_le, ci16_le or ci8: %.200s",
                          said->valuestring, name);
     double channels = iq_sigmf_number(global, "core:num_channels");
@@ -282,6 +285,36 @@ static inline int iq_sigmf(const char *text, size_t bytes, int *type, const char
     return text_fail(error, "built without libcjson, which SigMF needs (Debian, Ubuntu: apt-get install "
                      "libutf8proc-dev libcjson-dev): %.200s", name);
 #endif
+}
+
+/* ---- WAV ---- */
+
+/* The type of a WAV file's numbers, IQ_NONE where it is none of these. The extensible format says behind its
+   own fields which one it extends. */
+static inline int iq_wav_type(const audio_parts *p) {
+    static const unsigned char extends[14] = {0, 0, 0, 0, 0x10, 0, 0x80, 0, 0, 0xAA, 0, 0x38, 0x9B, 0x71};
+    static const int whole[4] = {IQ_U8, IQ_I16, IQ_I24, IQ_I32};
+    uint32_t form = audio_number(p->format, 2), bits = audio_number(p->format + 14, 2);
+    if (form == 0xFFFE && p->format_size >= 40 && !memcmp(p->format + 26, extends, sizeof extends))
+        form = audio_number(p->format + 24, 2);
+    if (form == 3 && bits == 32) return IQ_F32;
+    return form == 1 && bits && bits <= 32 && bits % 8 == 0 ? whole[bits / 8 - 1] : IQ_NONE;
+}
+
+/* The samples of a recording whose two channels are I and Q, at any rate. */
+static inline int iq_wav(iq_samples *s, const unsigned char *bytes, size_t n, const char *name,
+                         char *error) {
+    audio_parts p;
+    memset(s, 0, sizeof *s);
+    if (!audio_chunks(&p, bytes, n, name, error)) return 0;
+    unsigned channels = audio_number(p.format + 2, 2);
+    int type = iq_wav_type(&p);
+    if (channels != 2)
+        return text_fail(error, "two channels are needed, I and Q, and there %s %u: %.200s",
+                         channels == 1 ? "is" : "are", channels, name);
+    if (type == IQ_NONE || audio_number(p.format + 12, 2) != 2 * iq_sizes[type])
+        return text_fail(error, "a WAV file of neither 8, 16, 24 or 32 bits nor float of 32: %.200s", name);
+    return iq_raw(s, p.data, p.size, type, name, error);
 }
 
 /* ---- Files ---- */
@@ -312,19 +345,20 @@ static inline int iq_load_sigmf(iq_samples *s, const char *path, size_t limit, c
 /* Loads a file; its name's end says what it is. */
 static inline int iq_load(iq_samples *s, const char *path, char *error) {
     const size_t limit = (size_t)1 << 31;
-    int raw = iq_ends(path, ".cf32"), npy = iq_ends(path, ".npy"), done;
+    int raw = iq_ends(path, ".cf32"), npy = iq_ends(path, ".npy"), wav = iq_ends(path, ".wav"), done;
     char *text;
     size_t bytes;
     memset(s, 0, sizeof *s);
     if (iq_ends(path, ".sigmf-meta") || iq_ends(path, ".sigmf-data"))
         return iq_load_sigmf(s, path, limit, error);
-    if (!raw && !npy && !iq_ends(path, ".csv"))
-        return text_fail(error, "not called .cf32, .npy, .csv or .sigmf-meta: %.200s", path);
+    if (!raw && !npy && !wav && !iq_ends(path, ".csv"))
+        return text_fail(error, "not called .cf32, .npy, .csv, .wav or .sigmf-meta: %.200s", path);
     if (!text_read(path, limit, &text, &bytes, error)) return 0;
     const unsigned char *u = (const unsigned char *)text;
     if (raw && bytes > 6 && (!memcmp(text, "RIFF", 4) || !memcmp(text, "\x93NUMPY", 6)))
         done = text_fail(error, "not raw samples but another kind of file: %.200s", path);
     else if (raw) done = iq_raw(s, u, bytes, IQ_F32, path, error);
+    else if (wav) done = iq_wav(s, u, bytes, path, error);
     else done = npy ? iq_npy(s, u, bytes, path, error) : iq_csv(s, text, bytes, path, error);
     free(text);
     return done;

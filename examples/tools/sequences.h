@@ -170,9 +170,9 @@ static inline double loss_of(cmha_model *model, const sequences *s) {
     return loss;
 }
 
-/* Keeps the weights if they are the best so far; 1 where there were no better ones for `patience` epochs. */
-static inline int keep_best(best_epoch *best, cmha_model *model, const sequences *held_out, uint64_t epoch,
-                            uint64_t patience) {
+/* Keeps the weights if they are the best so far. */
+static inline void keep_best(best_epoch *best, cmha_model *model, const sequences *held_out,
+                             uint64_t epoch) {
     size_t n = model->parameters.size;
     double loss = loss_of(model, held_out);
     if (!best->weights) best->weights = (cmha_real *)take(n, sizeof *best->weights);
@@ -181,7 +181,6 @@ static inline int keep_best(best_epoch *best, cmha_model *model, const sequences
         best->loss = loss;
         best->epoch = epoch;
     }
-    return epoch - best->epoch >= patience;
 }
 
 /* Gives these weights to the model, and says of which epoch they are. */

@@ -14,33 +14,18 @@
 
 /* Does a WAV file hold all the bytes that it says it has? libsndfile would take what is there. */
 static inline int sound_whole(const unsigned char *bytes, size_t n, const char *name, char *error) {
-    size_t at = 12, size, block = 0, channels, bits;
-    if (n < 12 || memcmp(bytes, "RIFF", 4) || memcmp(bytes + 8, "WAVE", 4))
-        return text_fail(error, "not a WAV file: %.200s", name);
-    while (n - at >= 8) {
-        const unsigned char *chunk = bytes + at;
-        size = audio_number(chunk + 4, 4);
-        at += 8;
-        if (size > n - at)
-            return text_fail(error, "a part of %zu bytes ends beyond the file's end: %.200s", size, name);
-        if (!memcmp(chunk, "fmt ", 4) && size >= 16) {
-            channels = audio_number(chunk + 10, 2), block = audio_number(chunk + 20, 2);
-            bits = audio_number(chunk + 22, 2);
-            if (!channels) return text_fail(error, "no channels in %.200s", name);
-            if (!audio_number(chunk + 12, 4)) return text_fail(error, "no rate in %.200s", name);
-            if (audio_number(chunk + 8, 2) == 1 && block && block < channels * ((bits + 7) / 8))
-                return text_fail(error, "%zu bytes are too few for %zu samples of %zu bits: %.200s", block,
-                                 channels, bits, name);
-        }
-        if (!memcmp(chunk, "data", 4)) {
-            if (!block) return text_fail(error, "samples before their format: %.200s", name);
-            if (size < block || size % block) return text_fail(error, "no whole samples: %.200s", name);
-            return 1;
-        }
-        if (size == n - at) break; /* without the byte that makes it even */
-        at += size + (size & 1);
-    }
-    return text_fail(error, "no samples in %.200s", name);
+    audio_parts p;
+    if (!audio_chunks(&p, bytes, n, name, error)) return 0;
+    size_t channels = audio_number(p.format + 2, 2), block = audio_number(p.format + 12, 2), size = p.size;
+    size_t bits = audio_number(p.format + 14, 2);
+    if (!channels) return text_fail(error, "no channels in %.200s", name);
+    if (!audio_number(p.format + 4, 4)) return text_fail(error, "no rate in %.200s", name);
+    if (audio_number(p.format, 2) == 1 && block && block < channels * ((bits + 7) / 8))
+        return text_fail(error, "%zu bytes are too few for %zu samples of %zu bits: %.200s", block, channels,
+                         bits, name);
+    if (!block) return text_fail(error, "samples of no bytes: %.200s", name);
+    if (size < block || size % block) return text_fail(error, "no whole samples: %.200s", name);
+    return 1;
 }
 
 #ifdef WITH_SOUND

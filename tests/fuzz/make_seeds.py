@@ -306,7 +306,7 @@ adapters("hostile-wrap", 0, LORA, PART, shape=[1 << 32, 1 << 32, 8], data_offset
 
 # ---- Recordings ----
 
-NPY, TABLE, META, WAV, TAR = 4, 5, 6, 7, 8
+NPY, TABLE, META, WAV, TAR, WAV_PAIRS = 7, 8, 9, 10, 11, 12
 PAIRS = numbers(6)
 
 
@@ -345,6 +345,9 @@ recording("csv-hostile", TABLE, "i,q\n1,nan\n")
 recording("sigmf", META, json.dumps({"global": {"core:datatype": "ci8", "core:num_channels": 1}, "captures": [{"core:header_bytes": 0}]}))
 recording("wav", WAV, wav(1, 1, 8000, 16, PAIRS))
 recording("wav-other", WAV, wav(3, 2, 44100, 32, PAIRS))
+recording("wav-pairs", WAV_PAIRS, wav(1, 2, 2400000, 24, PAIRS))
+recording("wav-pairs-float", WAV_PAIRS, wav(3, 2, 48000, 32, PAIRS))
+recording("wav-pairs-mono", WAV_PAIRS, wav(1, 1, 48000, 16, PAIRS))
 recording("tar", TAR, packed(b"1_a_2.wav", wav(1, 1, 8000, 16, PAIRS)) + bytes(1024))
 
 # ---- Pairs ----

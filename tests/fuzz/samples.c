@@ -1,12 +1,12 @@
-/* Recordings: complex samples (raw, .npy, CSV, SigMF's description), WAV files and archives of them. Input: a
-   byte that says which, then the file. */
+/* Recordings: complex samples (raw, .npy, CSV, SigMF's description, WAV), WAV files of sound and archives of
+   them. Input: a byte that says which, then the file. */
 #define WITH_TOKENIZER
 #include "fuzz.h"
 
 #include "examples/tools/iq.h"
 #include "examples/tools/sound.h"
 
-enum { NPY = IQ_NONE, TABLE, META, WAV, TAR, KINDS };
+enum { NPY = IQ_NONE, TABLE, META, WAV, TAR, PAIRS, KINDS }; /* PAIRS: a WAV file of I and Q */
 
 static void check_line(const char *error) {
     const unsigned char *at = (const unsigned char *)error;
@@ -18,9 +18,10 @@ static int read_samples(iq_samples *s, int kind, const unsigned char *bytes, siz
     int type = kind;
     if (kind == NPY) return iq_npy(s, bytes, n, "the/file", error);
     if (kind == TABLE) return iq_csv(s, (const char *)bytes, n, "the/file", error);
+    if (kind == PAIRS) return iq_wav(s, bytes, n, "the/file", error);
     if (kind == META) {
         if (!iq_sigmf((const char *)bytes, n, &type, "the/file", error)) return 0;
-        NEED(type >= 0 && type < IQ_NONE);
+        NEED(type >= 0 && type < IQ_SIGMF);
     }
     return iq_raw(s, bytes, n, type, "the/file", error);
 }
