@@ -440,9 +440,13 @@ static void adapt(cmha_model *model, const size_t *chosen, size_t n, const cmha_
         recorded[count++] = chosen[sure[i]];
     }
     tc.lr = ADAPT_RATE;
-    tc.steps = (count + tc.batch - 1) / tc.batch * EPOCHS_TO_ADAPT + !count;
+    if (!count) {
+        free(sure);
+        return;
+    }
+    tc.steps = (count + tc.batch - 1) / tc.batch * EPOCHS_TO_ADAPT;
     check(cmha_trainer_init(&trainer, model, &tc));
-    for (uint64_t e = 1; e <= EPOCHS_TO_ADAPT && count; e++) {
+    for (uint64_t e = 1; e <= EPOCHS_TO_ADAPT; e++) {
         sequences s = hear_all(recorded, count, rng, hearing[0]);
         for (i = 0; i < count; i++) s.label[i] = (cmha_real)best_of(scores + sure[i] * DIGITS, DIGITS);
         learn(&trainer, &s, turn * EPOCHS_TO_ADAPT + e);

@@ -126,7 +126,7 @@ if [ -x "$P/train_tiny" ]; then
     if [ -x "$P/generate" ]; then
         one "generate --pack" works "$P/generate" --pack int8 "$W/packed.safetensors" "$W/quick.safetensors"
         one "generate --pack keeps the template" cmp -s "$W/quick.template" "$W/packed.template"
-        one "generate --pack says how far training looked back" says 'packed.safetensors looks back further than the 32 tokens of training; give --context 32'
+        one "generate --pack says how far training looked back" says 'packed.safetensors looks back 1024 tokens, not the 32 of training; give --context 32'
     fi
     if [ -x "$P/convert" ]; then
         one "convert --type int8 of ours" works "$P/convert" --type int8 "$W/quick.safetensors" "$W/converted.safetensors"
@@ -672,7 +672,7 @@ if [ -x "$P/classify" ]; then
     for other in "--lr 2e-2" "--epochs 13" "--set n_layers=2" "--seed 2" "--mlm 4" "--metric f1" "--class-weights balanced" "--take 12" \
         "--freeze blocks.0.*" "--rate blocks.0.*=2" "--dev $W/fewer.tsv" "--train $W/fewer.tsv" "--attention cmha" "--resume=$whole.last"; do
         one "classify --resume, $other" complains "$P/classify" $again --mlm 3 --epochs 12 --quiet --out "$parts" --resume $other
-        one "classify --resume, $other: says of what" says 'another --\|\(lr\|steps\|n_layers\|attention\) is \|continues from OUT.last'
+        one "classify --resume, $other: says of what" says 'another --\|\(n_layers\|attention\) is \|\(lr\|steps\) was \|continues from OUT.last'
     done
     one "classify --resume" works "$P/classify" $again --mlm 3 --epochs 12 --out "$parts" --resume
     one "classify --resume: as at once" same_run

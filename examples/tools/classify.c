@@ -258,50 +258,37 @@ static double measure(cmha_model *model, const labelled *r, size_t *counts) {
 
 /* ---- The state after an epoch ---- */
 
-/* Adds a number to one that stands for all before it. */
-static uint64_t sum_up(uint64_t sum, uint64_t number) {
-    sum ^= number;
-    return text_random(&sum);
-}
-
-static uint64_t sum_up_real(uint64_t sum, double x) {
-    uint64_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    return sum_up(sum, bits);
-}
-
-static uint64_t sum_up_text(uint64_t sum, const char *at, size_t n) {
-    for (size_t i = 0; i < n; i++) sum = sum_up(sum, (unsigned char)at[i]);
-    return sum_up(sum, n);
-}
-
-static uint64_t sum_of_rows(const labelled *r) {
+static uint64_t fingerprint_of_rows(const labelled *r) {
     const text_examples *e = &r->examples;
-    uint64_t sum = 0;
+    uint64_t hash = fingerprint(1, &r->n, sizeof r->n);
     for (size_t i = 0; i < r->n; i++) {
-        size_t row = r->order[i];
-        sum = sum_up(sum_up_real(sum, r->label[row]), e->first[row]);
-        for (size_t t = e->start[row]; t < e->start[row + 1]; t++) sum = sum_up(sum, (uint64_t)e->ids[t]);
-        sum = sum_up(sum, e->start[row + 1] - e->start[row]);
+        size_t row = r->order[i], begin = e->start[row], tokens = e->start[row + 1] - begin;
+        hash = fingerprint(hash, &r->label[row], sizeof r->label[row]);
+        hash = fingerprint(hash, &e->first[row], sizeof e->first[row]);
+        hash = fingerprint(hash, &tokens, sizeof tokens);
+        hash = fingerprint(hash, e->ids + begin, tokens * sizeof *e->ids);
     }
-    return sum_up(sum, r->n);
+    return hash;
 }
 
 /* Finds the facts of this run; before `tune`, which cuts the patterns. */
 static void find_facts(const labelled *train, const labelled *dev) {
+    uint64_t *weights = &fact[CHOSEN_WEIGHTS].value, *patterns = &fact[TUNED].value;
     fact[CHOSEN_SEED].value = ctx.config.seed;
     fact[CHOSEN_METRIC].value = (uint64_t)metric;
     fact[CHOSEN_MLM].value = whole(MLM);
-    for (size_t i = 0; more.weights && i < mc.classes; i++)
-        fact[CHOSEN_WEIGHTS].value = sum_up_real(fact[CHOSEN_WEIGHTS].value, (double)more.weights[i]);
+    if (more.weights) *weights = fingerprint(1, more.weights, mc.classes * sizeof *more.weights);
     for (int i = 0; i < n_tuned; i++) {
-        uint64_t sum = sum_up(fact[TUNED].value, (unsigned char)tuned[i].option);
-        fact[TUNED].value = sum_up_text(sum, tuned[i].pattern, strlen(tuned[i].pattern));
+        *patterns = fingerprint(*patterns, &tuned[i].option, 1);
+        *patterns = fingerprint(*patterns, tuned[i].pattern, strlen(tuned[i].pattern) + 1);
     }
-    fact[TRAIN_ROWS].value = sum_of_rows(train);
-    for (size_t i = 0; i < labels.n; i++)
-        fact[TRAIN_ROWS].value = sum_up_text(fact[TRAIN_ROWS].value, labels.names[i].at, labels.names[i].n);
-    fact[DEV_ROWS].value = sum_of_rows(dev);
+    fact[DEV_ROWS].value = fingerprint_of_rows(dev);
+    uint64_t hash = fingerprint_of_rows(train);
+    for (size_t i = 0; i < labels.n; i++) {
+        hash = fingerprint(hash, &labels.names[i].n, sizeof labels.names[i].n);
+        hash = fingerprint(hash, labels.names[i].at, labels.names[i].n);
+    }
+    fact[TRAIN_ROWS].value = hash;
 }
 
 /* Keeps the state after an epoch: what the trainer does not know first, of the epoch before too, so that
@@ -320,22 +307,6 @@ static void keep(cmha_trainer *trainer, const progress *before, const progress *
     }
     check(cmha_archive_write(&ctx, last_run, NULL, 0, pairs, FACTS + 2));
     check(cmha_trainer_save(trainer, last));
-}
-
-/* Ends the program where the state was trained by another configuration; that of the model is checked by who
-   reads it. */
-static void check_training(const cmha_trainer_config *ours) {
-    cmha_table table = cmha_trainer_table();
-    cmha_trainer_config theirs;
-    char here[64], there[64], line[256];
-    check(cmha_config_read(&ctx, last, NULL, &theirs));
-    for (size_t i = 0; i < table.count; i++) {
-        const char *name = table.fields[i].name;
-        cmha_config_get(table, ours, name, here, sizeof here);
-        cmha_config_get(table, &theirs, name, there, sizeof there);
-        snprintf(line, sizeof line, "%s is %s here and %s in ", name, here, there);
-        if (strcmp(here, there)) complain(1, line, last);
-    }
 }
 
 /* What the file beside the state says of it: is it of this run, and how good were its epochs? */
@@ -362,7 +333,7 @@ static progress read_run(size_t done) {
 static progress go_on(cmha_trainer *trainer, size_t batches) {
     cmha_archive best;
     check(cmha_trainer_read(trainer, last));
-    check_training(&trainer->config);
+    check_training(&trainer->config, last);
     if (!trainer->step || trainer->step % batches) complain(1, "not the state after an epoch: ", last);
     progress p = read_run(trainer->step / batches);
     if (p.best) { /* the best epoch is read at the end: it has to be there */

@@ -26,13 +26,6 @@ typedef struct epoch_notes {
 static const char *const mark_keys[6] = {"now.epoch", "now.step", "now.drawn", "before.epoch", "before.step",
                                          "before.drawn"};
 
-/* Goes on with a hash (FNV-1a, 64 bits) of what is learned from. */
-static inline uint64_t fingerprint(uint64_t hash, const void *data, size_t n) {
-    const unsigned char *bytes = (const unsigned char *)data;
-    for (size_t i = 0; i < n; i++) hash = (hash ^ bytes[i]) * UINT64_C(0x100000001b3);
-    return hash;
-}
-
 /* Where a run's files lie: PATH.last, or PATH.run. */
 static inline char *beside_save(const epochs *r, const char *end) {
     size_t size = strlen(r->path) + 8;
@@ -147,24 +140,6 @@ static inline void check_run(const epochs *r, const cmha_archive *a, const char 
     if (!theirs || strcmp(theirs, data)) complain(1, "this training began with other data: ", path);
 }
 
-/* So must the training's configuration, which the trainer's state has; with it the model's was compared when
-   that was read. */
-static inline void check_training(const cmha_trainer *trainer, const char *path) {
-    const cmha_table table = cmha_trainer_table();
-    cmha_trainer_config config;
-    char line[TEXT_ERROR], ours[40], theirs[40];
-    check(cmha_config_read(&ctx, path, NULL, &config));
-    for (size_t i = 0; i < table.count; i++) {
-        const char *name = table.fields[i].name;
-        cmha_config_get(table, &config, name, theirs, sizeof theirs);
-        cmha_config_get(table, &trainer->config, name, ours, sizeof ours);
-        if (!strcmp(ours, theirs)) continue;
-        snprintf(line, sizeof line, "%s was %s where this training began, and is %s: ", name,
-                 *theirs ? theirs : "the usual one", *ours ? ours : "the usual one");
-        complain(1, line, path);
-    }
-}
-
 /* Reads the marks and the best epoch from PATH.run; `step` says which of the two marks PATH.last belongs
    to. */
 static inline void read_run(epochs *r, cmha_archive *a, size_t weights, uint64_t step,
@@ -203,7 +178,7 @@ static inline void begin_epochs(epochs *r, cmha_trainer *trainer, int resume, co
         check(cmha_archive_open(&a, &ctx, run));
         check_run(r, &a, run);
         check(cmha_trainer_read(trainer, last));
-        check_training(trainer, last);
+        check_training(&trainer->config, last);
         read_run(r, &a, trainer->model->parameters.size, trainer->step, run);
         cmha_archive_close(&a);
         if (!quiet->value) printf("goes on behind epoch %llu\n", (unsigned long long)r->now.epoch);

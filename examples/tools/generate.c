@@ -345,11 +345,12 @@ static void save_model(cmha_model *model, const char *path, const char *to) {
     must(pairs_template_find(&shape, option[ADAPTER].value ? option[ADAPTER].value : path, failure));
     must(pairs_template_save(&shape, to, failure));
     codec_close(&words), pairs_template_close(&shape);
-    size_t trained = trained_length(path);
-    if (trained != trained_length(to)) {
+    /* cmha_model_save leaves out the length of training */
+    size_t trained = trained_length(path), said = trained_length(to);
+    if (trained != said) {
         char line[120];
-        snprintf(line, sizeof line, " looks back further than the %zu tokens of training; give --context %zu",
-                 trained, trained);
+        snprintf(line, sizeof line, " looks back %zu tokens, not the %zu of training; give --context %zu",
+                 said, trained, trained);
         complain(0, to, line);
     }
 }

@@ -414,6 +414,33 @@ static inline void tune(cmha_model *model, const char *optimiser) {
     }
 }
 
+/* ---- Going on with a training ---- */
+
+/* Goes on with a hash (FNV-1a, 64 bits) of what is learned from. */
+static inline uint64_t fingerprint(uint64_t hash, const void *data, size_t n) {
+    const unsigned char *bytes = (const unsigned char *)data;
+    for (size_t i = 0; i < n; i++) hash = (hash ^ bytes[i]) * UINT64_C(0x100000001b3);
+    return hash;
+}
+
+/* Ends the program where the trainer's state at `path` began with another configuration of training; that of
+   the model is compared by who reads it. */
+static inline void check_training(const cmha_trainer_config *now, const char *path) {
+    const cmha_table table = cmha_trainer_table();
+    cmha_trainer_config config;
+    char line[TEXT_ERROR], ours[40], theirs[40];
+    check(cmha_config_read(&ctx, path, NULL, &config));
+    for (size_t i = 0; i < table.count; i++) {
+        const char *name = table.fields[i].name;
+        cmha_config_get(table, &config, name, theirs, sizeof theirs);
+        cmha_config_get(table, now, name, ours, sizeof ours);
+        if (!strcmp(ours, theirs)) continue;
+        snprintf(line, sizeof line, "%s was %s where this training began, and is %s: ", name,
+                 *theirs ? theirs : "the usual one", *ours ? ours : "the usual one");
+        complain(1, line, path);
+    }
+}
+
 /* ---- From start to end ---- */
 
 /* Passes on what the library warns of, except of a slow kernel to a user who chose it. */
