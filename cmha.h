@@ -2932,7 +2932,7 @@ static int cmha__members(int threads, size_t n) {
 
 /* CMHA__HOT(storage, name, (parameters), (arguments)) { body } defines a function that is compiled for AVX2
    too, with all it calls, and chosen; CMHA__HOT_OF one of a type. CMHA__HOTTER is compiled for AVX-512, too:
-   attention's rows gain by it, the others nothing. */
+   only attention's rows gain by it. */
 #define CMHA__JOIN_(name, set) name##_##set
 #define CMHA__JOIN(name, set) CMHA__JOIN_(name, set)
 #define CMHA__AVX2 target("avx2,fma")
@@ -4013,17 +4013,17 @@ CMHA__INSIDE void CMHA__THIS(cmha__rounded_group)(const int bits, const cmha_pac
     else CMHA__THIS(cmha__lane_sums)(sizeof *sum, sum, y);
 }
 
-/* Multiplies few rounded rows, many of Q4_K or, of 4 bits and without factors, rows of numbers. */
-CMHA__INSIDE void CMHA__THIS(cmha__group_rows)(const int bits, const cmha_packed *p, const cmha_rounded *x,
-        size_t lo, size_t hi, float *y, size_t ldy) {
+/* Multiplies few rounded rows, many of Q4_K or, of 4 bits and not rounded, rows of numbers. */
+CMHA__INSIDE void CMHA__THIS(cmha__group_rows)(const int bits, const int rounded, const cmha_packed *p,
+        const cmha_rounded *x, size_t lo, size_t hi, float *y, size_t ldy) {
     const size_t row = 32 * cmha__blocks(p->I), left = p->I % CMHA__BLOCK;
     float x_last[CMHA__BLOCK] = {0}, product[4];
     for (size_t o = lo / 4 * 4; o < hi; o += 4)
         for (size_t t = 0; t < x->T; t++) {
             const float *from = (const float *)(const void *)x->words + t * p->I;
-            const float by = x->factors ? x->factors[t] : 1;
+            const float by = rounded ? x->factors[t] : 1;
             const uint32_t *group = cmha__block_at(p, o, 0);
-            if (x->factors) CMHA__THIS(cmha__rounded_group)(bits, p, group, x->words + t * row, product);
+            if (rounded) CMHA__THIS(cmha__rounded_group)(bits, p, group, x->words + t * row, product);
             else {
                 memcpy(x_last, from + p->I - left, left * sizeof *from);
                 CMHA__THIS(cmha__four_bits)(p, group, from, left ? x_last : NULL, product);
@@ -4143,14 +4143,14 @@ CMHA__FUSED static void CMHA__THIS(cmha__rounded_rows)(const cmha_packed *p, con
         size_t lo, size_t hi, float *y, size_t ldy) {
     if (x->T > CMHA__FEW_ROWS && p->storage <= CMHA_STORAGE_INT4)
         CMHA__THIS(cmha__rounded_many)(p, x, lo, hi, y, ldy);
-    else if (p->storage == CMHA_STORAGE_INT8) CMHA__THIS(cmha__group_rows)(8, p, x, lo, hi, y, ldy);
-    else CMHA__THIS(cmha__group_rows)(4, p, x, lo, hi, y, ldy);
+    else if (p->storage == CMHA_STORAGE_INT8) CMHA__THIS(cmha__group_rows)(8, 1, p, x, lo, hi, y, ldy);
+    else CMHA__THIS(cmha__group_rows)(4, 1, p, x, lo, hi, y, ldy);
 }
 
 CMHA__FUSED static void CMHA__THIS(cmha__packed_rows)(const cmha_packed *p, const cmha_real *x, size_t T,
         size_t lo, size_t hi, cmha_real *y, size_t ldy) {
     const cmha_rounded rows = {T, (uint32_t *)(void *)(uintptr_t)x, NULL};
-    if (p->storage >= CMHA_STORAGE_INT4) CMHA__THIS(cmha__group_rows)(4, p, &rows, lo, hi, y, ldy);
+    if (p->storage >= CMHA_STORAGE_INT4) CMHA__THIS(cmha__group_rows)(4, 0, p, &rows, lo, hi, y, ldy);
     else if (p->storage == CMHA_STORAGE_INT8)
         CMHA__THIS(cmha__stream_rows)(CMHA_STORAGE_INT8, p, x, T, lo, hi, y, ldy);
     else if (p->storage == CMHA_STORAGE_BF16)
@@ -4842,10 +4842,10 @@ CMHA_DEF cmha_tensor *cmha_tape_fail(cmha_tape *tape, cmha_status status, const 
 static int cmha__dry(const cmha_tape *tape) { return tape->memory.measuring; }
 
 #ifdef _OPENMP
-/* Begin and end a pass by as many threads as take least time. Beside other programs that can be one: a token
-   has some 40 regions, and each ends with the slowest thread, which may wait for its turn. Now and then half
-   or twice as many are tried, the less often the longer nothing changes; what wins twice stays. The chunks do
-   not change, and so no bit. */
+/* Begin and end a pass by as many threads as take least time. Beside other programs that can be one: each of
+   a token's 40 regions ends with the slowest thread, which may wait for its turn. Now and then half
+   or twice as many are tried, the less often the longer nothing changes; what wins twice stays. Chunks, and
+   so bits, do not change. */
 static double cmha__team_begin(cmha_tape *tape, size_t rows) {
     cmha_team *t = &tape->team;
     const int all = tape->context->threads;
@@ -5758,7 +5758,7 @@ CMHA_DEF cmha_tensor *cmha_sum(cmha_tape *tape, cmha_tensor *x) {
     CMHA__RUNS(cmha__operate, "sum", cmha__sum_pass, cmha__one_shape, 1, 0, 0, 0, x, NULL);
 }
 
-/* given: the `count` indices. One thread walks them, because rows may be picked more than once. */
+/* given: the `count` indices. One thread walks them: rows may be picked more than once. */
 static void cmha__gather_shape(cmha__call *c) {
     if (!c->given && c->count) CMHA__MISUSE(c->tape, "gather: index is NULL");
     c->rank = 2;
@@ -5795,8 +5795,9 @@ static void cmha__mean_pass(const cmha__call *c) {
         for (size_t t = b * N; t < (b + 1) * N; t++) count += !mask || mask[t];
         for (size_t t = b * N; t < (b + 1) * N; t++) {
             if (mask && !mask[t]) continue;
-            if (!c->dy) cmha__axpy(D, 1 / (cmha_real)count, c->x[0] + t * D, c->y + b * D);
-            else cmha__axpy(D, 1 / (cmha_real)count, c->dy + b * D, c->dx[0] + t * D);
+            const cmha_real share = 1 / (cmha_real)count;
+            if (!c->dy) cmha__axpy(D, share, c->x[0] + t * D, c->y + b * D);
+            else cmha__axpy(D, share, c->dy + b * D, c->dx[0] + t * D);
         }
     }
 }
@@ -5847,55 +5848,66 @@ static inline void cmha__silu(cmha_real x, cmha_real *y, cmha_real *slope) {
     *y = x * s;
     *slope = s + x * s * (1 - s);
 }
-static inline void cmha__no_activation(cmha_real x, cmha_real *y, cmha_real *slope) {
+static inline void cmha__nan(cmha_real x, cmha_real *y, cmha_real *slope) {
     *y = *slope = x * (cmha_real)NAN;
 }
 
-/* Does something for every x[i], with formula(x[i]) and its derivative in `value` and `slope`. */
-#define CMHA__EACH(name, formula, something) \
+#define CMHA__EACH(name, formula, slope) \
     case CMHA_ACTIVATION_##name: \
-        for (size_t i = 0; i < n; i++) { \
-            cmha_real value, slope; \
-            formula(x[i], &value, &slope); \
-            something; \
-        } \
+        for (size_t i = 0; i < n; i++) formula(x[i], &y[i], slope); \
         break;
-#define CMHA__EACH_ACTIVATED(ROW) \
+#define CMHA__VALUE(name, word, formula, gated) CMHA__EACH(name, formula, &slope)
+#define CMHA__BOTH(name, word, formula, gated) CMHA__EACH(name, formula, &slope[i])
+#define CMHA__ACTIVATED(ROW) \
     switch (kind) { \
         CMHA_ACTIVATIONS(ROW) \
-    case CMHA_ACTIVATION_NONE: \
-    default: ROW(COUNT, "", cmha__no_activation, 0) \
+    default: ROW(COUNT, "", cmha__nan, 0) \
     }
-
-#define CMHA__VALUE(name, word, formula, gated) CMHA__EACH(name, formula, y[i] = value)
-#define CMHA__SLOPE(name, word, formula, gated) \
-    CMHA__EACH(name, formula, cmha_real g = dy[i]; dx[i] += slope != 0 ? g * slope : 0)
-#define CMHA__BOTH(name, word, formula, gated) CMHA__EACH(name, formula, y[i] = value; dydx[i] = slope)
-#define CMHA__GATED(name, word, formula, gated) CMHA__EACH(name, formula, y[i] = up[i] * value)
-#define CMHA__GATE_SLOPE(name, word, formula, gated) \
-    CMHA__EACH(name, formula, dgate[i] += dy[i] * up[i] * slope)
-#define CMHA__UP_SLOPE(name, word, formula, gated) CMHA__EACH(name, formula, dup[i] += dy[i] * value)
 
 /* CRAT eq 9. */
 CMHA__HOT(CMHA_DEF, cmha_activation_forward, (const cmha_real *x, size_t n, cmha_activation kind,
-        cmha_real *y), (x, n, kind, y)){CMHA__EACH_ACTIVATED(CMHA__VALUE)}
-
-CMHA__HOT(CMHA_FIT, cmha_activation_backward, (const cmha_real *x, const cmha_real *dy, size_t n,
-        cmha_activation kind, cmha_real *dx), (x, dy, n, kind, dx)) {
-    if (dx) CMHA__EACH_ACTIVATED(CMHA__SLOPE)
+        cmha_real *y), (x, n, kind, y)) {
+    cmha_real slope;
+    CMHA__ACTIVATED(CMHA__VALUE)
 }
 
-/* Writes y = act(x) and its derivative in one go, for a backward that needs both. */
 CMHA__HOT(static, cmha__activation_both, (const cmha_real *x, size_t n, cmha_activation kind, cmha__out y,
-        cmha__out dydx), (x, n, kind, y, dydx)){CMHA__EACH_ACTIVATED(CMHA__BOTH)}
+        cmha__out slope), (x, n, kind, y, slope)){CMHA__ACTIVATED(CMHA__BOTH)}
+
+/* The rest goes strip by strip through these two: formulas are long to compile. */
+enum { CMHA__STRIP = 256 };
 
 CMHA__HOT(CMHA_DEF, cmha_gated_forward, (const cmha_real *x, const cmha_real *up, size_t n,
-        cmha_activation kind, cmha_real *y), (x, up, n, kind, y)){CMHA__EACH_ACTIVATED(CMHA__GATED)}
+        cmha_activation kind, cmha_real *y), (x, up, n, kind, y)) {
+    cmha_real value[CMHA__STRIP];
+    for (size_t at = 0, m; at < n; at += m) {
+        m = cmha__min(n - at, CMHA__STRIP);
+        cmha_activation_forward(x + at, m, kind, value);
+        for (size_t i = 0; i < m; i++) y[at + i] = up[at + i] * value[i];
+    }
+}
 
+/* up NULL: not gated; then 0 times any dy is 0. */
 CMHA__HOT(CMHA_FIT, cmha_gated_backward, (const cmha_real *x, const cmha_real *up, const cmha_real *dy,
         size_t n, cmha_activation kind, cmha_real *dgate, cmha_real *dup), (x, up, dy, n, kind, dgate, dup)) {
-    if (dgate) CMHA__EACH_ACTIVATED(CMHA__GATE_SLOPE)
-    if (dup) CMHA__EACH_ACTIVATED(CMHA__UP_SLOPE)
+    cmha_real value[CMHA__STRIP], slope[CMHA__STRIP];
+    for (size_t at = 0, m; at < n; at += m) {
+        m = cmha__min(n - at, CMHA__STRIP);
+        cmha__activation_both(x + at, m, kind, value, slope);
+        if (dup)
+            for (size_t i = 0; i < m; i++) dup[at + i] += dy[at + i] * value[i];
+        if (dgate && up)
+            for (size_t i = 0; i < m; i++) dgate[at + i] += dy[at + i] * up[at + i] * slope[i];
+        else if (dgate)
+            for (size_t i = 0; i < m; i++) {
+                cmha_real g = dy[at + i];
+                dgate[at + i] += slope[i] != 0 ? g * slope[i] : 0;
+            }
+    }
+}
+CMHA_FIT void cmha_activation_backward(const cmha_real *x, const cmha_real *dy, size_t n,
+        cmha_activation kind, cmha_real *dx) {
+    cmha_gated_backward(x, NULL, dy, n, kind, dx, NULL);
 }
 
 /* Does it read rows [gate | up]? */
@@ -11338,7 +11350,7 @@ static int cmha__compare_ranks(const void *a, const void *b) {
 
 /* CRAT eq 14, made well-defined: lags [a->n] = temp R of the topk largest R of lags that join any pair, else
    -infinity. R, |R| <= sqrt(d), is compared on a grid that is wider than the rounding of phasors and
-   transforms, so that equal lags, as every periodic signal has them, stay equal. */
+   transforms, so that equal lags, as of periodic signals, stay equal. */
 static void cmha__lag_scores(const cmha__lag_head *h) {
     size_t n = h->n, m = cmha__fft_length(n), eligible = 0;
     double root = sqrt((double)(h->a->d ? h->a->d : 1)), unit = CMHA__LAG_GRID / root, *rank = h->total;
@@ -14105,7 +14117,7 @@ static cmha_tensor *cmha__crat_block(cmha__pass *pass, cmha_tensor *z) {
 /* ---- Blocks that keep their input alone (recompute = 1) ----
    The block runs on the tape as ever; then its result moves down to where it began, and the rest is
    forgotten, records and all. The backward runs it again with the same dropout keys and walks its records to
-   the gradients outside: every sum has the order it would have had, so the same bits. */
+   the gradients outside: sums keep their order, and all bits. */
 
 typedef struct cmha__kept {
     cmha__pass pass; /* as it was before the block */
@@ -14579,7 +14591,7 @@ CMHA_DEF size_t cmha_frames(const cmha_real *samples, size_t n, size_t planes, s
 
 /* Of an encoder only the hidden tokens go through the vocabulary, maybe the larger part of the work. Their
    number differs from batch to batch, so gradients of that size are not recycled: a dry run, where all are
-   hidden, would reuse them for tensors of all tokens, and fewer would need more than was measured. */
+   hidden, would reuse them for tensors of all tokens, and fewer would need more than it measured. */
 static cmha_tensor *cmha__token_loss(cmha_model *model, const cmha_batch *batch, cmha_tensor *states,
         cmha_real weight, cmha_tensor **extra) {
     cmha_tape *tape = &model->tape;
@@ -15784,10 +15796,9 @@ static cmha_status cmha__cache_read(cmha_cache *cache, const cmha_batch *from, s
 }
 
 /* Reads the last n - skip of n new tokens. A cache that slides first forgets all but the `kept` newest of its
-   own and reads these again from position 0: to keep their keys would be cheaper, but they were computed from
-   the tokens that are gone, and models that lose their first token so fall apart. A pass that has its memory
-   can fail in a search alone. New keys lie beyond those held, where nobody looks; but states that have moved
-   on and what has slid need a copy to go back to. */
+   own and reads these again from position 0: their keys know the tokens that are gone, and models that lose
+   their first token so fall apart. A pass that has its memory can fail in a search alone. New keys lie beyond
+   those held, where nobody looks; states that have moved on and what has slid need a copy to go back to. */
 static cmha_status cmha__cache_advance(cmha_cache *cache, const cmha_batch *fresh, size_t skip, int sliding,
         size_t kept, cmha_real *out) {
     size_t bytes = (size_t)((char *)cache->slots - (char *)cache->memory);
@@ -16572,8 +16583,8 @@ typedef struct cmha__output cmha__output;
 typedef void (*cmha__contents)(cmha__output *o, const void *of);
 
 /* A file that is being written. Its contents are told three times: to measure the header, to compose it and
-   to write the data. Until it is whole a file of the system's lies in the folder of the one it replaces,
-   under a name of its own or, so that nothing is left if the process dies, without any. */
+   to write the data. Until it is whole it lies in the folder of the one it replaces, under a name of its
+   own or, so that nothing is left if the process dies, without one. */
 struct cmha__output {
     cmha_context *context;
     const char *name;
