@@ -3805,11 +3805,9 @@ CMHA__INSIDE void CMHA__THIS(cmha__stream_rows)(cmha_storage storage, const cmha
     size_t line = plain ? 256 : storage == CMHA_STORAGE_BF16 ? 128 : 64; /* bytes of a block in its row */
     size_t row = plain ? p->I * sizeof(float) : line, block = plain ? line : 4 * line; /* to the next one */
     size_t group = plain ? 4 * row : cmha__blocks(p->I) * block;
-    size_t ahead = group <= 16384 ? group : 2048; /* of floats: the next group, or along the row */
     float x_last[CMHA__BLOCK] = {0}, w_last[4][CMHA__BLOCK] = {{0}}, product[4];
     const unsigned char *rows[4], *rows_last[4];
     CMHA__REALS sum[4];
-    if (!plain) ahead = CMHA__AHEAD;
     for (size_t o = lo / 4 * 4; o < hi; o += 4) {
         for (size_t r = 0; r < 4; r++) { /* the last group of floats may lack rows */
             rows[r] = weights + o / 4 * group + (plain && o + r >= p->O ? p->O - 1 - o : r) * row;
@@ -3822,10 +3820,11 @@ CMHA__INSIDE void CMHA__THIS(cmha__stream_rows)(cmha_storage storage, const cmha
             const float *from = x + t * p->I;
             memcpy(x_last, from + full * CMHA__BLOCK, left * sizeof *x);
             memset(sum, 0, sizeof sum);
-            for (size_t b = 0; b < full; b++)
-                for (int r = 0; r < 4; r++) {
+            for (size_t i = 0; i < (plain ? 4 : full); i++) /* floats by rows, which the CPU fetches ahead */
+                for (size_t k = 0; k < (plain ? full : 4); k++) {
+                    const size_t r = plain ? i : k, b = plain ? k : i;
                     const unsigned char *at = rows[r] + b * block;
-                    for (size_t l = 0; l < line; l += 64) __builtin_prefetch(at + ahead + l);
+                    if (storage == CMHA_STORAGE_INT8) __builtin_prefetch(at + CMHA__AHEAD);
                     sum[r] = CMHA__THIS(cmha__block_sum)(storage, sum[r], at, from + b * CMHA__BLOCK);
                 }
             if (left)
