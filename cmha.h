@@ -96,6 +96,8 @@
        Base | Vector mathematics | Tape and engine | Operations |
        Attention | Models | Training | Inference | Files */
 
+#pragma push_macro("I") /* of <complex.h> */
+#undef I
 #ifndef CMHA_H
 #define CMHA_H
 
@@ -2403,11 +2405,10 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
 #define CMHA__OPENMP_NAME ""
 #endif
 
-/* OpenBLAS's cblas.h brings <complex.h> along in C, whose `I` and `complex` would break the user's names. */
+/* OpenBLAS's cblas.h brings <complex.h> along in C, whose `complex` would break the user's names. */
 #ifdef CMHA_NO_CBLAS
 #define CMHA__BLAS_NAME "built-in"
 #else
-#pragma push_macro("I")
 #pragma push_macro("complex")
 #ifdef CMHA_CBLAS_HEADER
 #include CMHA_CBLAS_HEADER
@@ -2425,7 +2426,7 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
 #endif
 #endif
 #pragma pop_macro("complex")
-#pragma pop_macro("I")
+#undef I
 #ifndef CMHA__BLAS_NAME
 #define CMHA__BLAS_NAME "CBLAS"
 #endif
@@ -5757,7 +5758,7 @@ CMHA_DEF cmha_tensor *cmha_sum(cmha_tape *tape, cmha_tensor *x) {
     CMHA__RUNS(cmha__operate, "sum", cmha__sum_pass, cmha__one_shape, 1, 0, 0, 0, x, NULL);
 }
 
-/* given: the `count` indices. One thread walks them: rows may be picked more than once. */
+/* given: `count` indices. One thread walks them: rows may come more than once. */
 static void cmha__gather_shape(cmha__call *c) {
     if (!c->given && c->count) CMHA__MISUSE(c->tape, "gather: index is NULL");
     c->rank = 2;
@@ -5873,7 +5874,7 @@ CMHA__HOT(CMHA_DEF, cmha_activation_forward, (const cmha_real *x, size_t n, cmha
 CMHA__HOT(static, cmha__activation_both, (const cmha_real *x, size_t n, cmha_activation kind, cmha__out y,
         cmha__out slope), (x, n, kind, y, slope)){CMHA__ACTIVATED(CMHA__BOTH)}
 
-/* The rest goes strip by strip through these two: formulas are long to compile. */
+/* The rest goes by strips through these two: formulas are long to compile. */
 enum { CMHA__STRIP = 256 };
 
 CMHA__HOT(CMHA_DEF, cmha_gated_forward, (const cmha_real *x, const cmha_real *up, size_t n,
@@ -11373,7 +11374,7 @@ static void cmha__lag_scores(const cmha__lag_head *h) {
 /* weight[tau] = exp(score - the largest), their spectrum, and totals for some more rows below h->hi, of the
    others 0; 0 if no row is left that sees a lag. A transform's rounding error goes with the largest weight,
    so rows whose own sum is below 1e-4 of it wait for the next call, which drops the lags that weigh more
-   (twice that, for rounding): those rows do not see them. Mostly one call does for all. */
+   (twice that, for rounding): those rows do not see them. */
 static int cmha__lag_weights(cmha__lag_head *h) {
     size_t rows = 0;
     while (!rows && (h->hi = h->left) > 0) {
@@ -17805,6 +17806,7 @@ CMHA_DEF cmha_tokens cmha_tokens_part(const cmha_tokens *tokens, size_t begin, s
 #endif /* CMHA__AGAIN */
 #endif
 #endif /* the implementation */
+#pragma pop_macro("I")
 
 /* MIT License
 

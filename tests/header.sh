@@ -49,6 +49,13 @@ const char *other(void) {
     return cmha_status_string(CMHA_OK) && I + complex + imaginary == 6 ? cmha_version() : "";
 }
 END
+cat > "$W/with_complex.c" <<'END'
+#include <complex.h>
+#include "cmha.h"
+#define CMHA_IMPLEMENTATION
+#include "cmha.h"
+int main(void) { return cmha_status_string(CMHA_OK)[0] == 0 || creal(I * I) != -1; }
+END
 cp "$W/user.c" "$W/user.cpp" && cp "$W/code.c" "$W/code.cpp"
 
 # variant LABEL COMPILER FLAGS...: both files warning-free, linked, run; sources in C unless XX=1
@@ -75,7 +82,7 @@ refused() {
 # time it takes: make compilers goes through the levels.
 suite() {
     c=$1 W=$W/$1
-    mkdir -p "$W" && cp "$W"/../code.* "$W"/../user.* "$W"
+    mkdir -p "$W" && cp "$W"/../code.* "$W"/../user.* "$W"/../with_complex.c "$W"
     variant "C99" $c -std=c99 -O1
     variant "C11" $c -std=c11
     variant "C99 static" $c -std=c99 -DCMHA_STATIC
@@ -83,6 +90,10 @@ suite() {
     variant "C99 no CBLAS" $c -std=c99 -DCMHA_NO_CBLAS
     variant "C99 no SIMD" $c -std=c99 -DCMHA_NO_SIMD
     variant "C99 no CBLAS, no SIMD, double, static" $c -std=c99 -DCMHA_NO_CBLAS -DCMHA_NO_SIMD -DCMHA_DOUBLE -DCMHA_STATIC
+    # <complex.h> before the header: the header's names are its own, and the program's I is still i behind it
+    # shellcheck disable=SC2086
+    if $c -std=c99 $FLAGS $blas "$W/with_complex.c" -o "$W/two" $CMHA_LIBS >"$W/log" 2>&1 && "$W/two" && [ ! -s "$W/log" ]; then ok
+    else bad "<complex.h> before cmha.h: $c"; fi
     variant "-ffast-math static" $c -std=c99 -ffast-math -DCMHA_STATIC
     refused "the code as C89" C99 $c -std=c89
     refused "the code as C89 with GNU's extensions" C99 $c -std=gnu89
