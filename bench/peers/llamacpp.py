@@ -3,8 +3,8 @@
 llamacpp.py quantise FOLDER IN OUT TYPE: has llama.cpp write the GGUF file IN with all matrices as Q8_0, Q4_0 or Q4_K.
 llamacpp.py serve LLAMA MODEL WORK OPTION...: times llama.cpp for every line on standard input and prints the seconds of one piece of
 WORK and its peak MiB, as `build/bench --serve WORK` does. LLAMA is its program llama-bench, or a FOLDER of its libraries, as in
-@node-llama-cpp/linux-x64 of npm (bins/linux-x64). WORK: prefill/N, a prompt of N tokens, or decode/N, one token that sees N others
-(or, where llama-bench has no option -d, one of 2 N, which see N on average). OPTIONs are llama-bench's, such as -fa 1; a FOLDER knows
+@node-llama-cpp/linux-x64 of npm (bins/linux-x64). WORK: prefill/N, a prompt of N tokens, decode/N, one token that sees N others
+(or, where llama-bench has no option -d, one of 2 N, which see N on average), or, of a FOLDER, train/N, a step of AdamW on N tokens. OPTIONs are llama-bench's, such as -fa 1; a FOLDER knows
 -fa 0 or 1, -ctk and -ctv f32, f16, bf16 or q8_0. OMP_NUM_THREADS is the number of threads.
 
 GGUF is the folder of llama.cpp's Python package, gguf-py. The model has the matrices of the paper preset with RoPE, which llama.cpp
@@ -84,6 +84,12 @@ class Batch(ctypes.Structure):
     _fields_ = [("count", ctypes.c_int32)] + [(name, ctypes.c_void_p) for name in "token embd pos n_seq_id seq_id logits".split()]
 
 
+class Training(ctypes.Structure):
+    """llama_opt_params."""
+    _fields_ = [("count", ctypes.c_uint32), ("which", ctypes.c_void_p), ("which_data", ctypes.c_void_p),
+                ("rates", ctypes.c_void_p), ("rates_data", ctypes.c_void_p), ("optimiser", ctypes.c_int32)]
+
+
 class Libraries:
     """llama.cpp's functions in a folder of its libraries, with the CPU backend that fits this machine."""
 
@@ -106,6 +112,12 @@ class Libraries:
                 function = getattr(library, name)
                 function.restype = result
                 return function(*arguments)
+        sys.exit(f"llamacpp: this llama.cpp has no {name}")
+
+    def function(self, name):
+        for library in self.all:
+            if hasattr(library, name):
+                return ctypes.cast(getattr(library, name), ctypes.c_void_p)
         sys.exit(f"llamacpp: this llama.cpp has no {name}")
 
     def pointer(self, name, *arguments):
@@ -143,6 +155,8 @@ class Model:
         self.memory = own_peak()
         self.llama, self.work, self.n = Libraries(folder), work, n
         p = self.llama.call("llama_model_default_params", Parameters)
+        if work == "train":
+            p.words[p.find(-1, 1, -1, 1) + 2] = 0  # not mapped: a mapped file cannot learn
         model = self.llama.pointer("llama_model_load_from_file", os.fsencode(path), p)
         p = self.llama.call("llama_context_default_params", Parameters)
         caches, switch = p.find(1, 1, 0, 0), {"0": 0, "1": 1}
@@ -151,6 +165,8 @@ class Model:
         p.words[at] = p.words[at + 1] = threads
         p.words[0] = n + DECODED + 32  # positions
         p.words[1] = max(n, 32)  # one batch, as cmha.h reads a prompt
+        if work == "train":
+            p.words[0] = p.words[1] = p.words[2] = n
         for name, value in zip(options[::2], options[1::2]):
             if name not in fields or value not in fields[name][1]:
                 sys.exit(f"llamacpp: no option {name} {value} of a folder of libraries")
@@ -158,9 +174,24 @@ class Model:
         self.context = self.llama.pointer("llama_init_from_model", model, p)
         pool = self.llama.threads(threads)
         self.llama.call("llama_attach_threadpool", None, self.context, pool, pool)
+        if work == "train":
+            self.prepare(model, n)
+            return
         self.kept = self.llama.pointer("llama_get_memory", self.context)
         self.tokens = (ctypes.c_int32 * n)(*(i * 7 % VOCABULARY for i in range(n)))
         self.read(self.tokens, n)
+        self.turn()
+
+    def prepare(self, model, n):
+        training = Training(0, self.llama.function("llama_opt_param_filter_all"), None,
+                            self.llama.function("ggml_opt_get_default_optimizer_params"), None, 0)
+        self.llama.call("llama_opt_init", None, self.context, model, training)
+        self.text = self.llama.pointer("ggml_opt_dataset_init", 26, 26, *map(ctypes.c_int64, (n, n, 1, 1)))  # of int32
+        for later, part in enumerate(("data", "labels")):
+            tensor = self.llama.pointer("ggml_opt_dataset_" + part, self.text)
+            tokens = (ctypes.c_int32 * n)(*((i + later) * 7 % VOCABULARY for i in range(n)))
+            ctypes.memmove(self.llama.pointer("ggml_get_data", tensor), tokens, 4 * n)
+        self.result = self.llama.pointer("ggml_opt_result_init")
         self.turn()
 
     def read(self, tokens, n):
@@ -170,6 +201,10 @@ class Model:
         self.llama.call("llama_synchronize", None, self.context)
 
     def turn(self):
+        if self.work == "train":
+            begin = time.perf_counter()
+            self.llama.call("llama_opt_epoch", None, self.context, self.text, self.result, None, ctypes.c_int64(1), None, None)
+            return time.perf_counter() - begin
         first = 0 if self.work == "prefill" else self.n
         if not self.llama.call("llama_memory_seq_rm", ctypes.c_bool, self.kept, 0, first, -1):
             sys.exit("llamacpp: llama_memory_seq_rm fails")
@@ -212,16 +247,18 @@ def cores():
 
 def serve(program, model, work, options):
     work, _, length = work.partition("/")
-    if work not in ("prefill", "decode") or not length.isdigit() or not os.access(program, os.X_OK):
+    if work not in ("prefill", "decode", "train") or not length.isdigit() or not os.access(program, os.X_OK):
         sys.exit(__doc__)
     n = int(length)
     if os.path.isdir(program):
         threads = int(os.environ.get("OMP_NUM_THREADS", cores()))
         served = Model(program, model, work, n, options, threads)
-        print("ready: seconds " + ("a prompt" if work == "prefill" else "a token"), flush=True)
+        print("ready: seconds " + {"prefill": "a prompt", "decode": "a token", "train": "a step"}[work], flush=True)
         for _ in sys.stdin:
             print(f"{served.turn():.9f}" + served.peak(), flush=True)
         return
+    if work == "train":
+        sys.exit("llamacpp: only a folder of libraries trains")
     usage = subprocess.run([program, "--help"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT).stdout
     deep = b"--n-depth" in usage
     command = [program, "-m", model, "-t", os.environ.get("OMP_NUM_THREADS", str(cores())), "-r", "1", "-o", "json", *options]

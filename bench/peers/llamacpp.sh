@@ -8,6 +8,7 @@
 # bench/peers/llamacpp.sh BUILD GGUF [WORK...]: likewise without 4 bits, where BUILD is the folder of a build of it, with
 # bin/llama-bench, and GGUF its folder gguf-py, whose Python package writes the model (PYTHON=python3 has numpy).
 # WORK: prefill/512 prefill/2048 decode/512 decode/2048; all. OMP_NUM_THREADS is llama.cpp's number of threads. ROUNDS=5.
+# train/512: steps of AdamW on one sequence, of LIBRARIES, and of two layers: ggml's optimiser has no room for the graph of eight.
 FORM=rope
 case $(echo "$1"/libllama.*so) in
 *'*'*) [ -x "$1/bin/llama-bench" ] && [ -d "$2/gguf" ] || { sed -n 's/^# //p' "$0" >&2; exit 2; }
@@ -46,8 +47,17 @@ turns() { "$PYTHON" bench/peers/turns.py --memory --rounds "$ROUNDS" "$@" || exi
 for work; do
     case $work in
     prefill/*) count=${work#*/};;
+    train/*)
+        count=${work#*/} two=$FORM,n_layers=2
+        [ -z "$GGUF" ] || { echo "llamacpp.sh: only LIBRARIES train" >&2; exit 2; }
+        "$BENCH" --save "$F/two" --serve "decode/16/$two" < /dev/null > "$F/out" || exit 1
+        "$CONVERT" --to gguf "$F/two" "$F/two.gguf" > "$F/out" || exit 1
+        turns --what "train step, two layers, 1 x $count" --count "$count" \
+            "cmha.h, rope=$BENCH --serve train/paper/$two,batch=1,length=$count,dropout=0" \
+            "ggml's optimiser=$(peer two "$work" 0 f32)"
+        continue;;
     decode/*) count=1;;
-    *) echo "llamacpp.sh: no such work: $work (prefill/N decode/N)" >&2; exit 2;;
+    *) echo "llamacpp.sh: no such work: $work (prefill/N decode/N train/N)" >&2; exit 2;;
     esac
     turns --what "$work, float32" --count "$count" "cmha.h, rope=$BENCH --serve $work/$FORM" \
         "llama.cpp=$(peer F32 "$work" 0)" "llama.cpp, flash attention=$(peer F32 "$work" 1)" \
