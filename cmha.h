@@ -3821,7 +3821,7 @@ CMHA__INSIDE void CMHA__THIS(cmha__stream_rows)(cmha_storage storage, const cmha
             const float *from = x + t * p->I;
             memcpy(x_last, from + full * CMHA__BLOCK, left * sizeof *x);
             memset(sum, 0, sizeof sum);
-            for (size_t i = 0; i < (plain ? 4 : full); i++) /* floats by rows, which the CPU fetches ahead */
+            for (size_t i = 0; i < (plain ? 4 : full); i++) /* floats by rows: the CPU fetches ahead */
                 for (size_t k = 0; k < (plain ? full : 4); k++) {
                     const size_t r = plain ? i : k, b = plain ? k : i;
                     const unsigned char *at = rows[r] + b * block;
@@ -4874,7 +4874,8 @@ static void cmha__team_end(cmha_tape *tape, double start) {
     if (t->wins == 1) return; /* once more */
     if (t->wins) t->threads = tried;
     else t->grows = !t->grows;
-    t->pause = t->wins ? CMHA__TEAM_PAUSE : cmha__min(4 * t->pause, CMHA__TEAM_LONG);
+    t->pause = cmha__min(4 * t->pause, CMHA__TEAM_LONG);
+    if (t->wins) t->pause = CMHA__TEAM_PAUSE;
     t->left = t->pause;
     t->wins = 0;
 }

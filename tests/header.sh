@@ -110,6 +110,7 @@ suite() {
     case $c in clang) xx=clang++;; *) xx=g++;; esac
     if has $xx; then
         XX=1 variant "C++11" $xx -std=c++11
+        case $c$CMHA_CFLAGS in gcc*-fopenmp*) XX=1 variant "C++11 OpenMP" $xx -std=c++11 -fopenmp;; esac
         XX=1 variant "C++17 static" $xx -std=c++17 -DCMHA_STATIC
         # the code in C, its user in C++
         # shellcheck disable=SC2086
