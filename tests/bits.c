@@ -82,7 +82,7 @@ static void row(const char *text, int threads) {
     cmha_model model;
     cmha_trainer trainer;
     cmha_knowledge base;
-    cmha_tokens all = {corpus, 0, 1, NULL, 0}, train, held_out;
+    cmha_tokens all = {0}, train, held_out;
     cmha_model_config m = check_model_config();
     cmha_trainer_config t;
     char kind[32];
@@ -95,6 +95,8 @@ static void row(const char *text, int threads) {
     m.d_model = 32, m.d_ff = 40, m.vocabulary = VOCABULARY, m.init_std = 0.1;
     cmha_config_defaults(cmha_trainer_table(), &t);
     t.steps = STEPS, t.batch = 3, t.length = LENGTH, t.accumulate = 2, t.lr = 3e-3, t.eval_tokens = 300;
+    all.data = corpus;
+    all.width = 1;
     all.count = models_text(corpus, sizeof corpus);
     CHECK_OK(cmha_kind(&c, kind, &m));
     CHECK_OK(cmha_config_set_all(&c, cmha_model_table(), &m, text + fields));

@@ -4,8 +4,9 @@ llamacpp.py quantise FOLDER IN OUT TYPE: has llama.cpp write the GGUF file IN wi
 llamacpp.py serve LLAMA MODEL WORK OPTION...: times llama.cpp for every line on standard input and prints the seconds of one piece of
 WORK and its peak MiB, as `build/bench --serve WORK` does. LLAMA is its program llama-bench, or a FOLDER of its libraries, as in
 @node-llama-cpp/linux-x64 of npm (bins/linux-x64). WORK: prefill/N, a prompt of N tokens, decode/N, one token that sees N others
-(or, where llama-bench has no option -d, one of 2 N, which see N on average), or, of a FOLDER, train/N, a step of AdamW on N tokens. OPTIONs are llama-bench's, such as -fa 1; a FOLDER knows
--fa 0 or 1, -ctk and -ctv f32, f16, bf16 or q8_0. OMP_NUM_THREADS is the number of threads.
+(or, where llama-bench has no option -d, one of 2 N, which see N on average), or, of a FOLDER, train/N, a step of AdamW on N tokens.
+OPTIONs are llama-bench's, such as -fa 1; a FOLDER knows -fa 0 or 1, -ctk and -ctv f32, f16, bf16 or q8_0. OMP_NUM_THREADS is the
+number of threads.
 
 GGUF is the folder of llama.cpp's Python package, gguf-py. The model has the matrices of the paper preset with RoPE, which llama.cpp
 knows as starcoder2: 8 layers, d 512, 8 heads, two feed-forward matrices of 1,024, layer norms, 256 tokens. Its weights are random.
@@ -106,19 +107,16 @@ class Libraries:
         self.call("ggml_backend_load_all_from_path", None, os.fsencode(folder))
         self.call("llama_backend_init", None)
 
-    def call(self, name, result, *arguments):
-        for library in self.all:
-            if hasattr(library, name):
-                function = getattr(library, name)
-                function.restype = result
-                return function(*arguments)
-        sys.exit(f"llamacpp: this llama.cpp has no {name}")
-
     def function(self, name):
         for library in self.all:
             if hasattr(library, name):
-                return ctypes.cast(getattr(library, name), ctypes.c_void_p)
+                return getattr(library, name)
         sys.exit(f"llamacpp: this llama.cpp has no {name}")
+
+    def call(self, name, result, *arguments):
+        function = self.function(name)
+        function.restype = result
+        return function(*arguments)
 
     def pointer(self, name, *arguments):
         at = self.call(name, ctypes.c_void_p, *arguments)
@@ -183,8 +181,9 @@ class Model:
         self.turn()
 
     def prepare(self, model, n):
-        training = Training(0, self.llama.function("llama_opt_param_filter_all"), None,
-                            self.llama.function("ggml_opt_get_default_optimizer_params"), None, 0)
+        callbacks = ("llama_opt_param_filter_all", "ggml_opt_get_default_optimizer_params")
+        which, rates = (ctypes.cast(self.llama.function(name), ctypes.c_void_p) for name in callbacks)
+        training = Training(0, which, None, rates, None, 0)
         self.llama.call("llama_opt_init", None, self.context, model, training)
         self.text = self.llama.pointer("ggml_opt_dataset_init", 26, 26, *map(ctypes.c_int64, (n, n, 1, 1)))  # of int32
         for later, part in enumerate(("data", "labels")):

@@ -2,17 +2,13 @@
 # bench/peers/pytorch.sh [WORK...]: build/bench and PyTorch do the same work in turns. WORK: attention tiny paper literal; all.
 # PYTHON=python3 has torch (Debian: apt-get install python3-torch). Its BLAS may be an OpenBLAS that takes an old kernel, which
 # build/bench corrects for itself and says so: set OPENBLAS_CORETYPE, e.g. SkylakeX, so that PyTorch has the right one too.
-# An OpenBLAS with threads of its own keeps PyTorch's, of OpenMP, off the cores: with two threads PyTorch is then up to four
-# times as slow. Debian's libopenblas0-openmp has none; OPENMP_BLAS is the folder that PyTorch takes it from. ROUNDS=5.
+# OPENMP_BLAS: see openmp_blas.sh. ROUNDS=5.
 cd "$(dirname "$0")/../.." || exit 2
 PYTHON=${PYTHON:-python3} BENCH=${BENCH:-build/bench} ROUNDS=${ROUNDS:-5}
 [ -x "$BENCH" ] || { echo "pytorch.sh: make $BENCH first" >&2; exit 2; }
 "$PYTHON" -c 'import torch' 2> /dev/null || { echo "pytorch.sh: $PYTHON has no torch" >&2; exit 2; }
-OPENMP_BLAS=${OPENMP_BLAS-$(find /usr/lib -maxdepth 2 -name openblas-openmp 2> /dev/null | head -1)}
-torch="env LD_LIBRARY_PATH=$OPENMP_BLAS $PYTHON bench/peers/pytorch.py"
-if [ -z "$OPENMP_BLAS" ] && ! "$PYTHON" -c 'import torch, sys; sys.exit(not torch.backends.mkl.is_available())'; then
-    echo "pytorch.sh: no OpenBLAS with OpenMP's threads (libopenblas0-openmp): PyTorch's own wait for each other" >&2
-fi
+. bench/peers/openmp_blas.sh
+torch="$TORCH bench/peers/pytorch.py"
 turns() { "$PYTHON" bench/peers/turns.py --memory --rounds "$ROUNDS" "$@" || exit 1; }
 [ $# -gt 0 ] || set -- attention tiny paper literal
 for work; do

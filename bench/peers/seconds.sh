@@ -7,8 +7,7 @@ PYTHON=${PYTHON:-python3} ROUNDS=${ROUNDS:-3} LOSSES=${LOSSES:-1.65 1.56}
 [ -r "$1" ] || { echo "usage: bench/peers/seconds.sh TEXT" >&2; exit 2; }
 [ -x build/train_tiny ] || { echo "seconds.sh: make build/train_tiny first" >&2; exit 2; }
 "$PYTHON" -c 'import torch' 2> /dev/null || { echo "seconds.sh: $PYTHON has no torch" >&2; exit 2; }
-# as in pytorch.sh: an OpenBLAS whose threads are PyTorch's own
-OPENMP_BLAS=${OPENMP_BLAS-$(find /usr/lib -maxdepth 2 -name openblas-openmp 2> /dev/null | head -1)}
+. bench/peers/openmp_blas.sh
 F=$(mktemp -d) || exit 2
 trap 'rm -rf "$F"' EXIT
 # step, seconds of training so far, validation loss: the rows of train_tiny's CSV that have one
@@ -38,7 +37,8 @@ while [ "$round" -le "$ROUNDS" ]; do
         ours $preset "$round" "$1" | told "train_tiny, $preset" "$round"
         sleep 0.1
     done
-    OMP_NUM_THREADS=2 LD_LIBRARY_PATH=$OPENMP_BLAS "$PYTHON" bench/peers/nanogpt.py "$1" 2 2000 "$round" | told "nanoGPT, PyTorch" "$round"
+    # shellcheck disable=SC2086 # TORCH is several words
+    OMP_NUM_THREADS=2 $TORCH bench/peers/nanogpt.py "$1" 2 2000 "$round" | told "nanoGPT, PyTorch" "$round"
     sleep 0.1
     round=$((round + 1))
 done
