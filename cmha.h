@@ -2812,6 +2812,10 @@ static int cmha__sum(size_t a, size_t b, size_t *out) {
     return 1;
 }
 
+/* Set n numbers, or other things, to zeros or to those of another array. */
+#define cmha__zeros(to, n) memset(to, 0, (n) * sizeof *(to))
+#define cmha__copy(to, from, n) memcpy(to, from, (n) * sizeof *(to))
+
 /* Returns a length; SIZE_MAX where `about`, its bound from above, says that counting may have wrapped. */
 static size_t cmha__countable(size_t length, double about) {
     return about < (double)(size_t)-1 ? length : (size_t)-1;
@@ -5019,7 +5023,7 @@ static cmha_tensor *cmha__result_of_width(cmha_tape *tape, const cmha_tensor *x,
 CMHA_DEF cmha_tensor *cmha_tensor_new(cmha_tape *tape, int rank, const size_t *shape, int needs_grad) {
     cmha_tensor *t = cmha__result(tape, rank, shape);
     if (!t) return NULL;
-    if (!cmha__dry(tape)) memset(t->data, 0, t->size * sizeof *t->data);
+    if (!cmha__dry(tape)) cmha__zeros(t->data, t->size);
     t->needs_grad = needs_grad != 0;
     return t;
 }
@@ -5066,7 +5070,7 @@ CMHA_DEF cmha_tensor *cmha_tape_push(cmha_tape *tape, const char *name, cmha_ten
 
 /* Writes zeros: large arrays by all threads, as one does not reach the memory's bandwidth. */
 static void cmha__clear(int threads, cmha_real *x, size_t n) {
-    CMHA__FOR_CHUNKS(n > 65536 ? threads : 1, n, lo, hi) { memset(x + lo, 0, (hi - lo) * sizeof *x); }
+    CMHA__FOR_CHUNKS(n > 65536 ? threads : 1, n, lo, hi) { cmha__zeros(x + lo, hi - lo); }
 }
 
 /* Returns the gradient of t. A fresh one holds no numbers yet: the caller writes instead of adding. */
@@ -5333,7 +5337,7 @@ static cmha_status cmha__call_backward(cmha_tape *tape, cmha_record *r) {
     size_t all = (size_t)tape->context->threads * sums;
     cmha_real *own = all ? cmha__reals(tape, all) : NULL;
     if (cmha__dry(tape)) all = 0;
-    if (own && all) memset(own, 0, all * sizeof *own);
+    if (own && all) cmha__zeros(own, all);
     if (wanted) cmha__call_rows(&c, own, sums);
     if (tape->status) all = 0;
     for (size_t at = 0; at < all;)
@@ -5649,7 +5653,7 @@ typedef struct { size_t x, x_step, y, y_step, n, width; } cmha__moved;
 static void cmha__move(const cmha__call *c, int k, const cmha__moved *m) {
     for (size_t i = 0; i < m->n; i++) {
         size_t x = m->x + i * m->x_step, y = m->y + i * m->y_step;
-        if (!c->dy) memcpy(c->y + y, c->x[k] + x, m->width * sizeof *c->y);
+        if (!c->dy) cmha__copy(c->y + y, c->x[k] + x, m->width);
         else if (c->dx[k]) cmha__axpy(m->width, 1, c->dy + y, c->dx[k] + x);
     }
 }
@@ -5790,7 +5794,7 @@ static void cmha__mean_shape(cmha__call *c) {
 static void cmha__mean_pass(const cmha__call *c) {
     size_t N = c->in[0]->shape[1], D = c->D;
     const unsigned char *mask = c->given ? (const unsigned char *)c->given + c->lo * N : NULL;
-    if (!c->dy) memset(c->y, 0, c->n * D * sizeof *c->y);
+    if (!c->dy) cmha__zeros(c->y, c->n * D);
     for (size_t b = 0; b < c->n; b++) {
         size_t count = 0;
         for (size_t t = b * N; t < (b + 1) * N; t++) count += !mask || mask[t];
@@ -5957,7 +5961,7 @@ CMHA_DEF cmha_tensor *cmha_activate(cmha_tape *tape, cmha_tensor *x, cmha_activa
 
 CMHA__HOT(CMHA_DEF, cmha_dropout_forward, (const cmha_real *x, size_t n, cmha_real p, uint64_t key,
         size_t first, cmha_real *y), (x, n, p, key, first, y)) {
-    if (y != x && n) memcpy(y, x, n * sizeof *y);
+    if (y != x && n) cmha__copy(y, x, n);
     if (p <= 0) return;
     for (size_t i = 0, chunk; i < n; i += chunk) { /* rows of 65536 indices share a 64-bit row key */
         size_t at = first + i, low = at & 65535u;
@@ -6202,7 +6206,7 @@ static void cmha__pack_k(const cmha_packed *p, size_t row, size_t i, const cmha_
 CMHA_DEF void cmha_pack(cmha_packed *p, const cmha_real *weight) {
     int bytes = p->storage == CMHA_STORAGE_INT8;
     size_t C = p->turned, step = C ? C : 1;
-    if (p->words) memset(p->words, 0, cmha_packed_words(p->storage, p->O, p->I) * sizeof *p->words);
+    if (p->words) cmha__zeros(p->words, cmha_packed_words(p->storage, p->O, p->I));
     p->source = weight;
     for (size_t o = 0; o < p->O; o++) {
         const cmha_real *row = C ? weight + o / C * p->I * C + o % C : weight + o * p->I;
@@ -6423,7 +6427,7 @@ static void cmha__weight_product(cmha_tape *tape, const cmha_tensor *weight, con
 
 CMHA_DEF void cmha_embedding_forward(const cmha_real *weight, const int32_t *ids, size_t T, size_t D,
         cmha_real *y) {
-    for (size_t t = 0; t < T; t++) memcpy(y + t * D, weight + (size_t)ids[t] * D, D * sizeof *y);
+    for (size_t t = 0; t < T; t++) cmha__copy(y + t * D, weight + (size_t)ids[t] * D, D);
 }
 
 CMHA_FIT void cmha_embedding_backward(const cmha_real *dy, const int32_t *ids, size_t T, size_t D,
@@ -6763,7 +6767,7 @@ CMHA__HOT_OF(CMHA_DEF, double, cmha_cross_entropy_forward,
         if (targets[t] == ignore) continue;
         cmha_real top = cmha__top_logit(logits, V);
         for (size_t i = 0, n; (n = cmha__min(V - i, 256)) > 0; i += n) {
-            memcpy(some, logits + i, n * sizeof *some);
+            cmha__copy(some, logits + i, n);
             all += cmha__exp_shifted(some, n, top);
         }
         cmha_real rest = (cmha_real)log((double)all);
@@ -6785,7 +6789,7 @@ CMHA__HOT_OF(CMHA_FIT, double, cmha_cross_entropy_gradient,
     double sum = 0;
     for (size_t t = 0; t < T; t++, logits += V) {
         if (targets[t] == ignore) {
-            memset(logits, 0, V * sizeof *logits);
+            cmha__zeros(logits, V);
             continue;
         }
         cmha_real top = cmha__top_logit(logits, V);
@@ -7138,8 +7142,8 @@ typedef struct { size_t P, j0, m; cmha_layout layout; } cmha__some_pairs;
 static void cmha__split_pairs(const cmha__some_pairs *s, const cmha_real *x, cmha_real *re, cmha_real *im) {
     const size_t j0 = s->j0, m = s->m;
     if (s->layout == CMHA_LAYOUT_HALF) {
-        memcpy(re, x + j0, m * sizeof *re);
-        memcpy(im, x + s->P + j0, m * sizeof *im);
+        cmha__copy(re, x + j0, m);
+        cmha__copy(im, x + s->P + j0, m);
     } else {
         for (size_t j = 0; j < m; j++) {
             re[j] = x[2 * (j0 + j)];
@@ -7654,8 +7658,8 @@ CMHA__HOT_OP(cmha__complex_rotate_pass) {
                 im[j] = turned[j] * sine + turned[D + j] * cosine;
             }
             if (!back) {
-                memcpy(c->y + at, re, m * sizeof *re);
-                memcpy(c->y + at + D, im, m * sizeof *im);
+                cmha__copy(c->y + at, re, m);
+                cmha__copy(c->y + at + D, im, m);
             }
             if (dz) {
                 cmha__axpy(m, 1, re, dz + at);
@@ -7732,7 +7736,7 @@ static double cmha__first_gain(const cmha__complex_norm_row *row, size_t n) {
 static void cmha__moments(const cmha_real *z, size_t D, int centred, double *stats) {
     double mean[2] = {0, 0};
     cmha__wide c;
-    memset(stats, 0, 5 * sizeof *stats);
+    cmha__zeros(stats, 5);
     if (centred)
         for (size_t j0 = 0, m; (m = cmha__wide_load(z, D, j0, stats, &c)) > 0; j0 += m) {
             mean[0] += cmha__wide_total(c.re, m) / (double)D;
@@ -8007,7 +8011,7 @@ static void cmha__multifreq_walk(const cmha__call *c) {
     double scale = 1 / sqrt(K ? (double)K : 1);
     cmha__wide wave, step, sum; /* sum: of domega and ddelta */
     if (!c->dy)
-        for (size_t r = 0; r < c->count; r++) memset(c->y + r * d + c->lo, 0, c->n * sizeof *c->y);
+        for (size_t r = 0; r < c->count; r++) cmha__zeros(c->y + r * d + c->lo, c->n);
     for (size_t k = 0; k < K; k++)
         for (size_t j0 = c->lo; (m = cmha__min(hi - j0, CMHA__WIDE)) > 0; j0 += m) {
             const cmha_real *omega = c->x[0] + k * d + j0, *delta = c->x[1] + k * d + j0;
@@ -8253,7 +8257,7 @@ static void cmha__residual_pass(const cmha__call *c) {
         cmha_real *dz = c->dx[1] ? c->dx[1] + at : NULL;
         double *re = c->dx[2] || c->dx[3] ? sums + 2 * i : NULL, *im = re ? re + 1 : NULL;
         if (re) *re = *im = 0;
-        if (dz && c->fresh) memset(dz, 0, 2 * n * D * sizeof *dz);
+        if (dz && c->fresh) cmha__zeros(dz, 2 * n * D);
         if (!cmha__goes_back(c)) cmha_complex_residual_forward(&args, z, f, c->y + at);
         else cmha_complex_residual_backward(&args, z, c->dy + at, dz, re, im);
     }
@@ -8279,7 +8283,7 @@ CMHA_DEF void cmha_router_forward(const cmha_route_args *args, const cmha_real *
         const cmha_real *bias, cmha_real *logits) {
     const size_t T = args->T, D = args->D, E = args->E;
     if (bias)
-        for (size_t t = 0; t < T; t++) memcpy(logits + t * E, bias, E * sizeof *logits);
+        for (size_t t = 0; t < T; t++) cmha__copy(logits + t * E, bias, E);
     for (size_t part = 0; part < 2; part++, z += D, router += E * D)
         cmha_gemm(0, 1, T, E, D, 1, z, 2 * D, router, D, part || bias ? 1 : 0, logits, E);
 }
@@ -8385,10 +8389,10 @@ CMHA_DEF void cmha_route_forward(const cmha_route_args *args, const cmha_real *l
         cmha_real inverse = 1 / cmha__exp_shifted(g, top, g[0]);
         for (size_t c = 0; c < top; c++) g[c] *= inverse;
     }
-    memset(r.first, 0, (E + 1) * sizeof *r.first); /* pairs are grouped by a counting sort */
+    cmha__zeros(r.first, E + 1); /* pairs are grouped by a counting sort */
     for (size_t p = 0; p < T * top; p++) r.first[r.expert[p] + 1]++;
     for (size_t e = 0; e < E; e++) r.first[e + 1] += r.first[e];
-    memcpy(r.piece, r.first, (E + 1) * sizeof *r.piece); /* for now where each expert's next pair goes */
+    cmha__copy(r.piece, r.first, E + 1); /* for now where each expert's next pair goes */
     for (size_t p = 0; p < T * top; p++) {
         r.place[p] = r.piece[r.expert[p]]++;
         r.pair[r.place[p]] = p;
@@ -8470,8 +8474,7 @@ static void cmha__expert_product(const cmha__mixture *m, int map, int adjoint, c
     cmha_real *pieces = m->pieces; /* [64, O + I] */
     cmha__times_i(x, m->n, from, adjoint ? -1 : 1, ix);
     if (bias)
-        for (size_t i = 0; i < rows; i++)
-            memcpy(y + i * O, bias + (i % 2 * m->a->E + m->expert) * O, O * sizeof *y);
+        for (size_t i = 0; i < rows; i++) cmha__copy(y + i * O, bias + (i % 2 * m->a->E + m->expert) * O, O);
     for (size_t part = 0; part < 2; part++) {
         const cmha_real *in = part ? ix : x, keep = part || bias ? 1 : 0;
         size_t lo = (part * m->a->E + m->expert) * O;
@@ -8522,7 +8525,7 @@ static void cmha__mixture_run(const cmha__mixture *m, void (*work)(const cmha__m
 static void cmha__gather(const cmha__mixture *m, const cmha_real *rows, cmha_real *to) {
     size_t W = 2 * m->a->D;
     for (size_t i = 0; i < m->n; i++)
-        memcpy(to + i * W, rows + m->r.pair[m->first + i] / m->a->top * W, W * sizeof *to);
+        cmha__copy(to + i * W, rows + m->r.pair[m->first + i] / m->a->top * W, W);
 }
 
 /* y [T, 2D] += a token's rows, best choice first, times their gate (NULL = 1); fresh: y is written. */
@@ -8530,7 +8533,7 @@ static void cmha__mixture_scatter(const cmha__mixture *m, const cmha_real *gate,
         int fresh, cmha_real *y) {
     size_t W = 2 * m->a->D, top = m->a->top;
     CMHA__FOR_EACH(m->a->threads, m->a->T, t) {
-        if (fresh) memset(y + t * W, 0, W * sizeof *y);
+        if (fresh) cmha__zeros(y + t * W, W);
         for (size_t c = t * top; c < (t + 1) * top; c++)
             cmha__axpy(W, gate ? gate[c] : 1, rows + m->r.place[c] * W, y + t * W);
     }
@@ -8582,7 +8585,7 @@ static void cmha__expert_backward(const cmha__mixture *m) {
         for (size_t j = 0; j < 2 * D; j++) g[j] *= gate;
         for (size_t j = 0; j < 2 * D; j++) ig[j] *= gate;
     }
-    memset(dpre, 0, 2 * n * F * sizeof *dpre);
+    cmha__zeros(dpre, 2 * n * F);
     cmha_activation_backward(hidden, m->own, 2 * n * F, CMHA_ACTIVATION_GELU_ERF, dpre);
 }
 
@@ -8692,7 +8695,7 @@ static void cmha__experts_pass(const cmha__call *c) {
     } else if (computes) {
         const cmha_experts_grads grads = {
             c->dx[0], c->dx[1] ? more : NULL, c->dx[2], c->dx[4], c->dx[3], c->dx[5]};
-        memset(more, 0, pairs * sizeof *more);
+        cmha__zeros(more, pairs);
         cmha_experts_backward(a, &weights, c->x[0], c->dy, &grads, scratch);
         cmha_route_backward(&route, a->plan, a->gate, more, c->dx[1]);
     }
@@ -9018,8 +9021,8 @@ static void cmha__nearest_range(const cmha__search *s, size_t lo, size_t hi, cmh
     for (; (cols = cmha__min(hi - lo, width)) > 0; lo += cols) {
         const cmha_real *tile = s->base->features + lo * W;
         if (cols < width) { /* the last tile: filled up with zeros */
-            memcpy(filled, tile, cols * W * sizeof *filled);
-            memset(filled + cols * W, 0, (width - cols) * W * sizeof *filled);
+            cmha__copy(filled, tile, cols * W);
+            cmha__zeros(filled + cols * W, (width - cols) * W);
             tile = filled;
         }
         for (size_t q = 0; (rows = cmha__min(s->Q - q, CMHA__NEAREST_ROWS)) > 0; q += rows) {
@@ -9193,7 +9196,7 @@ static void cmha__retrieve_back(const cmha__retrieval *s, const cmha_real *drbar
         cmha_real *du, cmha_real *own) {
     size_t M = s->args.queries, k = s->args.top, W = 2 * s->d_r;
     cmha_real *a = own + M, scale = s->args.tau * (cmha_real)s->d_r;
-    if (du) memset(du + lo * M * W, 0, (hi - lo) * M * W * sizeof *du);
+    if (du) cmha__zeros(du + lo * M * W, (hi - lo) * M * W);
     for (size_t m = 0; m < M; m++) {
         double sum = 0;
         for (size_t t = lo; t < hi; t++) {
@@ -9223,7 +9226,7 @@ static cmha_status cmha__retrieve_record(cmha_tape *tape, cmha_record *r) {
     cmha_real *partial = cmha__reals(tape, (threads + 1) * part); /* per thread: dweights, scratch; the sum */
     if (!tape->status && !cmha__dry(tape) && s->vectors) {
         cmha_real *dweights = partial + threads * part, mean = 0;
-        memset(partial, 0, (threads + 1) * part * sizeof *partial);
+        cmha__zeros(partial, (threads + 1) * part);
         CMHA__FOR_CHUNKS(tape->context->threads, s->T, lo, hi) {
             cmha__retrieve_back(s, r->out->grad, lo, hi, du, partial + (size_t)cmha__chunk * part);
             if (du) cmha__retrieve_phasors(s, r->in[0]->data, lo, hi, du, dq);
@@ -9254,7 +9257,7 @@ static int cmha__retrieve_fits(cmha_tape *tape, const cmha_knowledge *kb, const 
 
 /* to [M] = the softmax of the logits, or these as they are. */
 static void cmha__query_weights(const cmha_real *logits, size_t M, int raw, cmha_real *to) {
-    memcpy(to, logits, M * sizeof *to);
+    cmha__copy(to, logits, M);
     if (raw) return;
     cmha_real sum = cmha__exp_shifted(to, M, cmha__largest(to, M));
     for (size_t m = 0; m < M; m++) to[m] /= sum;
@@ -9290,7 +9293,7 @@ CMHA_DEF cmha_tensor *cmha_retrieve(cmha_tape *tape, const cmha_knowledge *kb, c
     }
     if (!cmha__dry(tape)) {
         cmha__query_weights(w_logits->data, M, args->raw_weights, s->weights);
-        memset(y->data, 0, y->size * sizeof *y->data);
+        cmha__zeros(y->data, y->size);
         memset(s->found, 0, s->T);
     }
     if (!cmha__dry(tape) && s->vectors) {
@@ -9332,7 +9335,7 @@ static void cmha__reflect_rows(const cmha__call *c) {
         cmha__out dv = c->dx[1] ? c->dx[1] + t * W : NULL;
         cmha__out dgate = c->dx[2] ? c->dx[2] + t * D : NULL;
         if (found && !found[c->lo + t]) {
-            if (!back && D) memcpy(y, z, W * sizeof *y);
+            if (!back && D) cmha__copy(y, z, W);
             else if (dz) cmha__axpy(W, 1, dy, dz);
             continue;
         }
@@ -9414,15 +9417,15 @@ static cmha_rows cmha__rows_at(cmha_heads view, size_t b, size_t h) {
 /* to [n, 2d] = [Re | Im] of n complex rows. */
 static void cmha__complex_rows(cmha_rows from, size_t n, size_t d, cmha_real *to) {
     for (size_t i = 0; i < n; i++, from.data += from.ld, to += 2 * d) {
-        memcpy(to, from.data, d * sizeof *to);
-        memcpy(to + d, from.data + from.imag, d * sizeof *to);
+        cmha__copy(to, from.data, d);
+        cmha__copy(to + d, from.data + from.imag, d);
     }
 }
 
 static void cmha__zero_rows(cmha_rows to, size_t n, size_t d) {
     for (; n > 0; n--, to.data += to.ld) {
-        memset(to.data, 0, d * sizeof *to.data);
-        memset(to.data + to.imag, 0, d * sizeof *to.data);
+        cmha__zeros(to.data, d);
+        cmha__zeros(to.data + to.imag, d);
     }
 }
 
@@ -9448,7 +9451,7 @@ static size_t cmha__up16(size_t n) { return (n + 15) / 16 * 16; }
 static cmha_rows cmha__on_lines(cmha_rows from, size_t n, size_t width, cmha_real *to) {
     cmha_rows copy = {to, cmha__up16(width), 0};
     if (!from.data || (!cmha__to_line(from.data) && from.ld * sizeof *to % 64 == 0)) return from;
-    for (size_t i = 0; i < n; i++) memcpy(to + i * copy.ld, from.data + i * from.ld, width * sizeof *to);
+    for (size_t i = 0; i < n; i++) cmha__copy(to + i * copy.ld, from.data + i * from.ld, width);
     return copy;
 }
 
@@ -9849,7 +9852,7 @@ static void cmha__tile_gemm(int trans_a, size_t M, size_t N, size_t K, cmha_real
         size_t lda, const cmha_real *B, size_t ldb, cmha_real beta, cmha_real *C, size_t ldc) {
     if (M <= 4 && !trans_a) {
         for (size_t i = 0; i < M; i++) {
-            if (beta == 0) memset(C + i * ldc, 0, N * sizeof *C);
+            if (beta == 0) cmha__zeros(C + i * ldc, N);
             for (size_t k = 0; k < K; k++) cmha__axpy(N, alpha * A[i * lda + k], B + k * ldb, C + i * ldc);
         }
         return;
@@ -9930,8 +9933,8 @@ static void cmha__products(const cmha__head *h) {
     if (!near) return;
     cmha__products_of(h, h->near_q.data, h->turned ? h->near_turned : NULL, again, again + T * T);
     for (size_t at = 0; at < h->rows * T; at += T) {
-        memcpy(S + at, again + at, near * sizeof *S);
-        if (h->turned) memcpy(h->im + at, again + T * T + at, near * sizeof *S);
+        cmha__copy(S + at, again + at, near);
+        if (h->turned) cmha__copy(h->im + at, again + T * T + at, near);
     }
 }
 
@@ -10049,8 +10052,8 @@ static void cmha__forward_rows(cmha__head *h) {
     size_t end = cmha__visible(h->a, i0 + rows - 1).end;
     size_t first = cmha__visible(h->a, i0).begin / T * T; /* but for sinks' tiles */
     cmha_real *S = h->S, *m = h->m, *l = h->l, *acc = h->acc;
-    memset(l, 0, T * sizeof *l);
-    memset(acc, 0, rows * dv * sizeof *acc);
+    cmha__zeros(l, T);
+    cmha__zeros(acc, rows * dv);
     for (size_t r = 0; r < rows; r++) m[r] = -(cmha_real)INFINITY;
     for (h->j0 = h->a->sinks ? 0 : first; h->j0 < end; h->j0 += T) {
         if (h->j0 >= h->a->sinks && h->j0 < first) h->j0 = first;
@@ -10058,7 +10061,7 @@ static void cmha__forward_rows(cmha__head *h) {
         cmha__scores_of(h);
         if (h->seen_to)
             for (size_t r = 0; r < rows; r++)
-                memcpy(h->seen_to + (i0 + r) * h->a->n_k + j0, S + r * T, cols * sizeof *S);
+                cmha__copy(h->seen_to + (i0 + r) * h->a->n_k + j0, S + r * T, cols);
         cmha__softmax_tile(h);
         cmha__drop_tile(h, S);
         const cmha_real *v = h->v.data + cmha__held(h, j0) * ld;
@@ -10102,7 +10105,7 @@ static void cmha__forward_head(cmha__head *h) {
 /* v_columns [dv, 64] = the columns of n rows from `first` on, up to 64. */
 static void cmha__columns(const cmha__head *h, cmha_rows from, size_t first, size_t n) {
     if (!h->dv) return;
-    memset(h->v_columns, 0, h->dv * CMHA__TILE * sizeof *h->v_columns);
+    cmha__zeros(h->v_columns, h->dv * CMHA__TILE);
     cmha__transpose(from.data + first * from.ld, from.ld, n, h->dv, h->v_columns, CMHA__TILE);
 }
 
@@ -10110,7 +10113,7 @@ static void cmha__columns(const cmha__head *h, cmha_rows from, size_t first, siz
 static void cmha__dy_products(const cmha__head *h, cmha_real *to) {
     size_t ld = h->dy.ld, dv = h->dv, T = CMHA__TILE;
     if (dv) cmha__tile_gemm(0, h->rows, T, dv, 1, h->dy.data + h->i0 * ld, ld, h->v_columns, T, 0, to, T);
-    else memset(to, 0, h->rows * T * sizeof *to);
+    else cmha__zeros(to, h->rows * T);
 }
 
 /* Scores p [64] of a query become probabilities, d [64] the gradient of the scores before the scale. */
@@ -10192,8 +10195,7 @@ static void cmha__backward_tile(cmha__head *h) {
         if (h->turned) cmha__backward_features(h, h->turned, h->im, h->dturned);
     }
     if (sum.data != to.data)
-        for (size_t j = 0; j < cols; j++)
-            memcpy(to.data + j * to.ld, sum.data + j * sum.ld, dv * sizeof *to.data);
+        for (size_t j = 0; j < cols; j++) cmha__copy(to.data + j * to.ld, sum.data + j * sum.ld, dv);
 }
 
 /* D [n_q] = rowsum(dy * y) - dlse, which the softmax's backward subtracts from dP. By dP's matrix product, as
@@ -10413,7 +10415,7 @@ static int cmha__stream_head(cmha__head *h) {
         cmha__mix_rows(&tile, h->q.data, S);
         if (cmha__near_keys(h, h->j0)) {
             cmha__mix_rows(&tile, h->near_q.data, h->near_scores);
-            memcpy(S, h->near_scores, cmha__near_keys(h, h->j0) * sizeof *S);
+            cmha__copy(S, h->near_scores, cmha__near_keys(h, h->j0));
         }
         for (size_t i = 0; i < T; i++) S[i] *= (cmha_real)h->scale;
         cmha__finish_scores(h, S, T);
@@ -10458,7 +10460,7 @@ static void cmha__find_peak(const cmha__head *h, size_t r) {
     cmha__peak *peak = h->peaks + h->i0 + r;
     cmha_real *size = h->re + r * CMHA__TILE, *im = h->im + r * CMHA__TILE;
     for (size_t j = 0; j < h->cols; j++) size[j] = cmha__hypot(size[j], im[j]);
-    memset(im, 0, CMHA__TILE * sizeof *im);
+    cmha__zeros(im, CMHA__TILE);
     if (h->a->norm_max != CMHA_NORM_MAX_GLOBAL) cmha__mask_row(h, r, im);
     for (size_t j = 0; j < h->cols; j++) {
         if (im[j] < -CMHA__LARGEST) continue;
@@ -10624,7 +10626,7 @@ static void cmha__append_values(const cmha__head *h, cmha_rows v) {
         size_t first = cmha__held(h, h->a->n_k - h->a->n_q + t) * h->v.ld;
         cmha_real *to = h->halves ? h->acc : (cmha_real *)h->past_values + first;
         if (h->dv > d_v) cmha__complex_rows(v, 1, d_v, to);
-        else if (h->dv) memcpy(to, v.data, h->dv * sizeof *to);
+        else if (h->dv) cmha__copy(to, v.data, h->dv);
         if (h->halves)
             for (size_t i = 0; i < h->dv; i++)
                 cmha__bf16_put((uint32_t *)h->past_values + first / 2, i, to[i]);
@@ -10723,8 +10725,8 @@ static void cmha__backward_term(cmha__head *h, int count) {
         }
     } else h->dy = cmha__on_lines(h->dy, n, h->dv, h->dout);
     cmha__row_products(h);
-    memset(h->dq, 0, n * h->dk * sizeof *h->dq);
-    if (h->turned) memset(h->dturned, 0, n * h->dk * sizeof *h->dturned);
+    cmha__zeros(h->dq, n * h->dk);
+    if (h->turned) cmha__zeros(h->dturned, n * h->dk);
     for (h->j0 = h->piece * T; h->j0 < a->n_k; h->j0 += h->pieces * T) {
         h->cols = cmha__tile_rows(a->n_k, h->j0);
         cmha__backward_tile(h);
@@ -10761,9 +10763,9 @@ static void cmha__backward_head(cmha__head *h) {
     const cmha__term *terms = cmha__terms(a, &count);
     h->dv_to = complex_v ? own_dv : dv;
     for (size_t j0 = h->piece * CMHA__TILE; j0 < a->n_k; j0 += h->pieces * CMHA__TILE)
-        memset(h->dk_to + j0 * h->dk, 0, cmha__tile_rows(a->n_k, j0) * h->dk * sizeof *h->dk_to);
-    if (complex_v) memset(h->own_dv, 0, a->n_k * h->dv * sizeof *h->own_dv);
-    if (a->score->planes == 2) memset(h->fold, 0, a->n_q * h->dk * sizeof *h->fold);
+        cmha__zeros(h->dk_to + j0 * h->dk, cmha__tile_rows(a->n_k, j0) * h->dk);
+    if (complex_v) cmha__zeros(h->own_dv, a->n_k * h->dv);
+    if (a->score->planes == 2) cmha__zeros(h->fold, a->n_q * h->dk);
     if (h->dlog_temp) *h->dlog_temp = 0;
     for (h->term = terms; h->term < terms + count; h->term++) cmha__backward_term(h, count);
     if (h->pieces > 1) return;
@@ -10779,7 +10781,7 @@ CMHA_FIT void cmha_attention_backward(const cmha_attention_args *args, const cmh
     cmha__deal_call(&x, scratch);
     x.lse = (cmha_lse *)(uintptr_t)lse;
     x.dlse = dlse;
-    if (x.partial) memset(x.partial, 0, units * x.numbers * sizeof *x.partial);
+    if (x.partial) cmha__zeros(x.partial, units * x.numbers);
     cmha__set_peaks(&x);
     cmha__each_head(&x, cmha__backward_head);
     if (x.pieces > 1) {
@@ -10894,7 +10896,7 @@ CMHA__HOT(static, cmha__linear_features, (const cmha__linear_head *h, int is_key
         const cmha_real *re = x.data + r * x.token;
         int absent = is_key && h->mask && !h->mask[r];
         if (!back && angular) f[2 * d] = 1;
-        if (!back && absent) memset(f, 0, h->F * sizeof *f);
+        if (!back && absent) cmha__zeros(f, h->F);
         if (absent) continue;
         if (!back && angular) cmha__phasor_row(&p, re, f);
         else if (!back) cmha__elu_row(re, re + x.imag, d, f);
@@ -10917,10 +10919,10 @@ static void cmha__linear_keys(const cmha__linear_head *h) {
     for (size_t r = 0; r < h->rows; r++) {
         const cmha_real *v = h->x.v.data + r * h->x.v.token;
         cmha_real *row = h->V + r * h->W;
-        memset(row, 0, h->W * sizeof *row);
+        cmha__zeros(row, h->W);
         if (h->mask && !h->mask[r]) continue;
-        memcpy(row, v, h->half * sizeof *row);
-        memcpy(row + h->half, v + h->x.v.imag, (h->C - h->half) * sizeof *row);
+        cmha__copy(row, v, h->half);
+        cmha__copy(row + h->half, v + h->x.v.imag, h->C - h->half);
         row[h->C] = 1;
     }
 }
@@ -10932,8 +10934,7 @@ static void cmha__linear_weights(const cmha__linear_head *h, const cmha_real *le
     const size_t T = CMHA__TILE, rows = h->rows;
     cmha__transpose(right, width, rows, width, h->columns, T);
     cmha__tile_gemm(0, h->R, rows, width, 1, left, width, h->columns, T, 0, h->S, T);
-    for (size_t r = 0; r < h->R; r++)
-        memset(h->S + r * T + r % rows + 1, 0, (rows - r % rows - 1) * sizeof *h->S);
+    for (size_t r = 0; r < h->R; r++) cmha__zeros(h->S + r * T + r % rows + 1, rows - r % rows - 1);
 }
 
 /* One channel of CoPE's experimental outputs before the division by Den, and its derivatives. */
@@ -11047,7 +11048,7 @@ static void cmha__linear_walk(cmha__linear_head *h, size_t unit, void (*result)(
     size_t b = unit / a->heads, n = a->n, tiles = cmha__tiles(n);
     size_t m = h->back ? h->W : h->F, width = h->back ? h->F : h->W;
     int queries = left == h->N;
-    if (!h->appends) memset(h->state, 0, h->state_size * sizeof *h->state);
+    if (!h->appends) cmha__zeros(h->state, h->state_size);
     for (int reads = h->causal; reads < 2; reads++)
         for (size_t t = 0; t < tiles; t++) {
             size_t i0 = (queries ? tiles - 1 - t : t) * CMHA__TILE;
@@ -11226,7 +11227,7 @@ static void cmha__lag_take(const cmha__lag_head *h, double *g, size_t n, size_t 
         const cmha_heads *view) {
     const size_t L = CMHA__FFT_LANES, m = cmha__fft_length(n), width = cmha__min(h->a->d - j0, L);
     const cmha__phasor_form p = {width, view->imag, L, 0, h->a->eps, 1, 0};
-    memset(g, 0, 2 * m * L * sizeof *g);
+    cmha__zeros(g, 2 * m * L);
     for (size_t t = 0; t < n; t++) {
         const cmha_real *re = view->data + t * view->token + j0, *im = re + view->imag;
         double scale = cmha__lag_scale(h, t, what & CMHA__LAG_OVER), *row = g + t * L;
@@ -11299,7 +11300,7 @@ static inline void cmha__lag_filter(const cmha__lag_head *h, double *g, size_t m
 /* to [2m] = the spectrum of the real x [n], NULL: of the mask. */
 static void cmha__lag_spectrum(const cmha__lag_head *h, const double *x, size_t n, double *to) {
     size_t m = cmha__fft_length(n);
-    memset(to, 0, 2 * m * sizeof *to);
+    cmha__zeros(to, 2 * m);
     for (size_t t = 0; t < n; t++) to[t] = x ? x[t] : h->mask[t] != 0;
     cmha__fft(to, to + m, m, 1, h->table);
 }
@@ -11309,7 +11310,7 @@ static void cmha__lag_masked(const cmha__lag_head *h, const double *x, size_t n,
     cmha__lag_spectrum(h, NULL, n, h->spectrum);
     cmha__lag_spectrum(h, x, n, h->g);
     cmha__lag_filter(h, h->g, cmha__fft_length(n), 1, conj);
-    memcpy(to, h->g, n * sizeof *to);
+    cmha__copy(to, h->g, n);
 }
 
 /* The mask of sequence b, and the pairs of tokens each lag joins. */
@@ -11328,7 +11329,7 @@ static void cmha__lag_sequence(cmha__lag_head *h, size_t b) {
 typedef struct { const cmha_heads *from, *with, *z, *to; } cmha__lag_views; /* all but `from` may be NULL */
 static void cmha__lag_sweep(const cmha__lag_head *h, size_t n, int what, const cmha__lag_views *x) {
     size_t m = cmha__fft_length(n);
-    if (x->with) memset(h->sum, 0, 2 * m * sizeof *h->sum);
+    if (x->with) cmha__zeros(h->sum, 2 * m);
     for (size_t j0 = 0; j0 < h->a->d; j0 += CMHA__FFT_LANES) {
         cmha__lag_take(h, h->g, n, j0, what, x->from);
         if (x->with) {
@@ -11423,7 +11424,7 @@ static void cmha__lag_backward(cmha__lag_head *h) {
     double factor = h->a->temp / sqrt((double)(h->a->d ? h->a->d : 1));
     const cmha_attention_views *x = &h->x;
     int scored = x->dq.data || x->dk.data;
-    memset(h->dlags, 0, h->a->n * sizeof *h->dlags);
+    cmha__zeros(h->dlags, h->a->n);
     while (cmha__lag_weights(h)) {
         double m = (double)cmha__fft_length(h->hi);
         const cmha__lag_views values = {
@@ -11899,7 +11900,7 @@ static double cmha__pcl_walk(const cmha_pcl_args *a, const cmha_real *theta, con
         for (size_t r = 0; r < rows; r++) {
             cmha_real *row = S + r * N, *sums = lse + 2 * (t + r);
             if (cmha__pcl_sees(a, t + r)) sum += cmha__pcl_row(a, t + r, share, sums, row);
-            else if (share) memset(row, 0, N * sizeof *row);
+            else if (share) cmha__zeros(row, N);
             else sums[0] = sums[1] = 0;
         }
         if (!share) continue;
@@ -11990,7 +11991,7 @@ static void cmha__pcl_phases(const cmha__call *c, size_t unit, cmha__pcl_unit *u
     for (size_t j = 0; j < N * P; j++) u->keep[j] = cmha_rng_uniform(&rng) >= u->s->options.mask_rate;
     for (size_t t = 0; t < N; t++)
         cmha_euler_forward(&row_of, c->x[0] + u->at + t * row, NULL, u->theta + t * P);
-    memcpy(u->adapted, u->theta, N * P * sizeof *u->theta);
+    cmha__copy(u->adapted, u->theta, N * P);
     if (c->kind)
         for (size_t i = 0; i < N * P; i++) {
             const cmha_real *turn = u->call.rotation + i / P * d + i % P;
@@ -12010,7 +12011,7 @@ static void cmha__pcl_unit_backward(const cmha__call *c, const cmha__pcl_unit *u
     size_t N = u->args.N, P = u->args.P, at = u->at;
     const cmha_euler_args row_of = {1, P, u->s->attention.args.layout};
     cmha_real scale = c->dy[0] / (cmha_real)u->s->all_units, *dqkv = c->dx[0];
-    memset(u->dtheta, 0, N * P * sizeof *u->dtheta);
+    cmha__zeros(u->dtheta, N * P);
     cmha_pcl_backward(&u->args, u->adapted, lse, scale, u->dtheta, part + 2 * P, u->kernel);
     if (c->kind)
         for (size_t i = 0; i < N * P; i++) {
@@ -12036,7 +12037,7 @@ static void cmha__pcl_pass(const cmha__call *c) {
     cmha_real *parts = cmha__reals(tape, back * units * 3 * P);
     cmha_real *scratch = cmha__reals(tape, (size_t)tape->context->threads * own);
     if (!tape->status && !cmha__dry(tape)) {
-        if (back) memset(parts, 0, units * 3 * P * sizeof *parts);
+        if (back) cmha__zeros(parts, units * 3 * P);
         CMHA__FOR_CHUNKS(tape->context->threads, units, lo, hi) {
             cmha__pcl_unit u = cmha__pcl_open(s, scratch + (size_t)cmha__chunk * own);
             for (size_t unit = lo; unit < hi; unit++) {
@@ -12359,15 +12360,14 @@ static void cmha__attach_grad(cmha_parameters *p, cmha_real *grad) {
 
 static cmha_status cmha__take_zeros(cmha_context *context, size_t n, cmha_real **zeros) {
     *zeros = n ? (cmha_real *)cmha__take(context, "gradients or moments", n * sizeof **zeros) : NULL;
-    if (*zeros) memset(*zeros, 0, n * sizeof **zeros);
+    if (*zeros) cmha__zeros(*zeros, n);
     return *zeros || !n ? CMHA_OK : CMHA_ERR_MEMORY;
 }
 
 /* Begins the means of what learns, in moments, with the weights. */
 static void cmha__begin_means(const cmha_parameters *p, cmha_real *moments) {
     CMHA__EACH_PARAMETER(one, p)
-        if (one->kept[2] != SIZE_MAX)
-            memcpy(moments + one->kept[2], one->tensor.data, one->tensor.size * sizeof *moments);
+        if (one->kept[2] != SIZE_MAX) cmha__copy(moments + one->kept[2], one->tensor.data, one->tensor.size);
 }
 
 static cmha_status cmha__holds_numbers(const cmha_parameters *p) {
@@ -12565,7 +12565,7 @@ CMHA_DEF cmha_status cmha_parameters_tune(cmha_parameters *p, const char *patter
             const cmha_parameter *now = &plan.list[i / 3], *old = &p->list[i / 3];
             size_t to = now->kept[i % 3], from = old->kept[i % 3];
             if (to == SIZE_MAX || from == SIZE_MAX) continue;
-            memcpy(plan.moments + to, p->moments + from, now->tensor.size * sizeof *p->moments);
+            cmha__copy(plan.moments + to, p->moments + from, now->tensor.size);
         }
     if (!status && matched) *matched = n;
     return cmha__plan_end(p, &plan, status);
@@ -13413,7 +13413,7 @@ static cmha_status cmha__move_numbers(cmha_model *model, cmha_storage storage, c
     }
     for (size_t i = 0, at = 0; i < p->count; at += p->list[i++].tensor.size) {
         const cmha_tensor *t = &p->list[i].tensor;
-        if (t->data) memcpy(t->data, old->data + at, t->size * sizeof *t->data);
+        if (t->data) cmha__copy(t->data, old->data + at, t->size);
     }
     p->grad = p->moments = NULL;
     model->trainer = 0;
@@ -13485,7 +13485,7 @@ CMHA_DEF cmha_status cmha_model_set_frequencies(cmha_model *model, const double 
     for (size_t i = 0; i < count; i++)
         if (!(fabs(omega[i]) <= DBL_MAX))
             return CMHA__WRONG(model->context, "model: omega[%zu] = %g is not finite", i, omega[i]);
-    memcpy(model->omega, omega, count * sizeof *omega);
+    cmha__copy(model->omega, omega, count);
     return CMHA_OK;
 }
 
@@ -13798,7 +13798,7 @@ static cmha_tensor *cmha__linear_heads(cmha__pass *pass, cmha_linear_kind kind, 
     cmha_slot slot = {0, 0, 0, 0, 0, cmha_linear_attention_state(&a), 0, 0};
     if (pass->cache && cmha__next_slot(pass, &slot)) return NULL;
     if (pass->cache && !cmha__dry(pass->tape)) state = pass->cache->memory + slot.keys;
-    if (state && !pass->first) memset(state, 0, slot.state * sizeof *state);
+    if (state && !pass->first) cmha__zeros(state, slot.state);
     return cmha__attend_planes(pass->tape, &a, NULL, qkv, state);
 }
 
@@ -13852,7 +13852,7 @@ static cmha_tensor *cmha__mix_values(cmha__pass *pass, cmha_tensor *qkv, size_t 
     cmha_tensor *v = cmha_slice(tape, qkv, 2, values, all), *first = pass->first_values;
     if (!v) return NULL;
     if (!pass->layer && !first) pass->first_values = first = v;
-    else if (!pass->layer && !cmha__dry(tape)) memcpy(first->data, v->data, v->size * sizeof *v->data);
+    else if (!pass->layer && !cmha__dry(tape)) cmha__copy(first->data, v->data, v->size);
     v = cmha_add(tape, cmha_mul(tape, v, mix[0]), cmha_mul(tape, first, mix[1]));
     return cmha_concat(tape, cmha_slice(tape, qkv, 2, 0, values), v, 2);
 }
@@ -14194,7 +14194,7 @@ static cmha_tensor *cmha__kept_block(cmha__pass *pass, cmha_tensor *x) {
     cmha__mark memory = cmha__mark_of(tape), records = cmha__arena_mark(&tape->records);
     cmha_tensor *inner = cmha__run_block(pass, x);
     if (!inner) return NULL;
-    if (!cmha__dry(tape)) memcpy(y->data, inner->data, y->size * sizeof *y->data);
+    if (!cmha__dry(tape)) cmha__copy(y->data, inner->data, y->size);
     int needs_grad = inner->needs_grad;
     if (pass->extra != kept->pass.extra) {
         needs_grad |= pass->extra->needs_grad; /* of losses whose block's output learns nothing */
@@ -14221,7 +14221,7 @@ static cmha_tensor *cmha__block(cmha__pass *pass, cmha_tensor *x) {
     if (cmha__records(pass->tape) && pass->c->recompute) return cmha__kept_block(pass, x);
     cmha_tensor *y = cmha__run_block(pass, x);
     if (!y || cmha__records(pass->tape)) return y;
-    if (y != x && !cmha__dry(pass->tape)) memcpy(x->data, y->data, x->size * sizeof *x->data);
+    if (y != x && !cmha__dry(pass->tape)) cmha__copy(x->data, y->data, x->size);
     cmha__rewind(pass->tape, mark);
     return x;
 }
@@ -14306,7 +14306,7 @@ static cmha_tensor *cmha__mobius_embed(cmha__pass *pass, cmha_tensor *x) {
     pass->imag = cmha__drop(pass, cmha__add_positions(pass, pass->features, CMHA_COPE_IMAG_SIN_COS, 1));
     if (!x || cmha__records(tape)) return x;
     pass->tokens = cmha__result(tape, x->rank, x->shape); /* a copy of their own: blocks then overwrite x */
-    if (pass->tokens && !cmha__dry(tape)) memcpy(pass->tokens->data, x->data, x->size * sizeof *x->data);
+    if (pass->tokens && !cmha__dry(tape)) cmha__copy(pass->tokens->data, x->data, x->size);
     return x;
 }
 
@@ -14369,8 +14369,8 @@ static cmha_tensor *cmha__read_features(cmha__pass *pass) {
         for (size_t t = 0, present = 0; t < pass->B * N; t++) {
             cmha_real *row = f->data + t * W, *first = row - t % group * W;
             int absent = b->key_mask && !b->key_mask[t];
-            if (absent) memset(row, 0, W * sizeof *row);
-            else memcpy(row, b->features + t * W, W * sizeof *row);
+            if (absent) cmha__zeros(row, W);
+            else cmha__copy(row, b->features + t * W, W);
             present = (t % group ? present : 0) + !absent;
             if (!c->feature_norm || t % group < group - 1 || !present) continue;
             double rms = sqrt(cmha_sum_squares(first, group * W) / (double)(present * c->features));
@@ -14415,8 +14415,7 @@ static void cmha__keep_first(cmha__pass *pass, const cmha_tensor *x) {
     if (cmha__records(pass->tape)) return;
     if (c->value_residual) pass->first_values = cmha__result(pass->tape, 3, shape);
     if (c->residual_mix) pass->first_input = cmha__result(pass->tape, x->rank, x->shape);
-    if (pass->first_input && !cmha__dry(pass->tape))
-        memcpy(pass->first_input->data, x->data, x->size * sizeof *x->data);
+    if (pass->first_input && !cmha__dry(pass->tape)) cmha__copy(pass->first_input->data, x->data, x->size);
 }
 
 /* a x + b (what the first layer read): in x's memory outside of a recording, as a block. */
@@ -14427,7 +14426,7 @@ static cmha_tensor *cmha__mixed(cmha__pass *pass, cmha_tensor *x) {
     cmha__mark mark = cmha__mark_of(tape);
     cmha_tensor *y = cmha_add(tape, cmha_mul(tape, x, mix[0]), cmha_mul(tape, pass->first_input, mix[1]));
     if (!y || cmha__records(tape)) return y;
-    if (!cmha__dry(tape)) memcpy(x->data, y->data, x->size * sizeof *x->data);
+    if (!cmha__dry(tape)) cmha__copy(x->data, y->data, x->size);
     cmha__rewind(tape, mark);
     return x;
 }
@@ -14672,7 +14671,7 @@ CMHA_DEF cmha_status cmha_model_loss(cmha_model *model, const cmha_batch *batch,
         cmha_status status = cmha__own_pass(model, name, batch, result, 0, 0); \
         if (status) return status; \
         cmha_tensor *x = cmha_model_states(model, &model->tape, batch, NULL); \
-        if (x && (x = head) != NULL) memcpy(result, x->data, x->size * sizeof *result); \
+        if (x && (x = head) != NULL) cmha__copy(result, x->data, x->size); \
         return model->tape.status; \
     }
 CMHA__OWN_OUTPUT(cmha_model_logits, "logits", cmha__vocabulary_head(model, &model->tape, x))
@@ -14689,7 +14688,7 @@ CMHA_DEF cmha_status cmha_model_vectors(cmha_model *model, const cmha_batch *bat
     if (phasors)
         for (size_t b = 0; b < batch->batch; b++, vectors += W) {
             size_t count = 0;
-            memset(vectors, 0, W * sizeof *vectors);
+            cmha__zeros(vectors, W);
             for (size_t n = b * batch->length; n < (b + 1) * batch->length; n++) {
                 if (batch->key_mask && !batch->key_mask[n]) continue;
                 cmha_phasor_forward(y->data + n * W, 1, W / 2, eps, phasors);
@@ -15041,7 +15040,7 @@ static size_t cmha__direct_some(cmha_parameters *p, const cmha_adamw_args *args,
             if (mine && scratch) row->direct(row, &own, &m, scratch);
             if (!mine && !scratch)
                 for (size_t plane = 0; plane <= (m.imag > 0); plane++)
-                    memset(m.data + plane * m.imag, 0, size * sizeof *m.data);
+                    cmha__zeros(m.data + plane * m.imag, size);
             at += (size_t)((double)cmha__min(m.R, m.C) * (double)size / 1024) + 1;
         }
     }
@@ -15220,7 +15219,7 @@ static cmha_status cmha__slope(const cmha__direction *d, cmha_loss_fn loss, void
         if (status) break;
         *slope += factor[s] / h * value;
     }
-    memcpy(d->data + d->lo, d->kept + d->lo, (d->hi - d->lo) * sizeof *d->data);
+    cmha__copy(d->data + d->lo, d->kept + d->lo, d->hi - d->lo);
     *rounding = 8 * (double)CMHA__EPSILON * fabs(value) / h;
     return status;
 }
@@ -15756,8 +15755,8 @@ static void cmha__copy_positions(cmha_cache *cache, const cmha_batch *from, size
         size_t ld) {
     size_t W = cmha__feature_width(&cache->model->config);
     for (size_t b = 0; b < cache->batch; b++, at += from->length, to += ld) {
-        if (from->ids) memcpy(cache->ids + to, from->ids + at, n * sizeof *from->ids);
-        if (W) memcpy(cache->features + to * W, from->features + at * W, n * W * sizeof *from->features);
+        if (from->ids) cmha__copy(cache->ids + to, from->ids + at, n);
+        if (W) cmha__copy(cache->features + to * W, from->features + at * W, n * W);
     }
 }
 
@@ -15786,7 +15785,7 @@ static cmha_status cmha__cache_read(cmha_cache *cache, const cmha_batch *from, s
         cmha_tensor *x = cmha__cache_pass(cache, &cache->tape, &staged, out && part == n);
         cmha__team_end(&cache->tape, start);
         if (!x) return cache->tape.status;
-        if (out && part == n) memcpy(out, x->data, x->size * sizeof *out);
+        if (out && part == n) cmha__copy(out, x->data, x->size);
         if (!cache->endless) cmha__copy_positions(cache, &staged, 0, part, cache->length, cache->capacity);
         cache->length += part;
         if (cache->length <= cache->capacity) continue;
@@ -16443,7 +16442,7 @@ static cmha_status cmha__arrange(cmha_archive *a) {
     cmha__array arrays[] = {{&copy, n, sizeof *copy}, {&order, (n > m ? n : m) + 1, sizeof *order}};
     cmha_status status = cmha__take_arrays(a->context, "header", arrays, 2, &bytes, NULL);
     if (status) return status;
-    memcpy(copy, a->tensors, n * sizeof *copy);
+    cmha__copy(copy, a->tensors, n);
     twice = cmha__repeated(order, a->metadata, m, 2 * sizeof *a->metadata);
     for (size_t i = 0; i < n; i++) order[i] = &copy[i];
     cmha__sort(order, n, cmha__compare_places);
