@@ -5404,10 +5404,14 @@ static cmha_tensor *cmha__operate_by(cmha_tape *tape, const cmha__op *op, cmha_t
     return cmha__run(tape, &call);
 }
 
-/* The body of an operation whose cmha__op has no more than this: `run` is one of these three. */
+/* An operation that has no more than this; the body of one, `run` being one of these three; and a call. */
+#define CMHA__OP(name, pass, shape, needed, flags) {name, pass, shape, needed, flags, 0, {0, 0}, 0}
 #define CMHA__RUNS(run, name, pass, shape, needed, flags, ...) \
-    static const cmha__op op = {name, pass, shape, needed, flags, 0, {0, 0}, 0}; \
+    static const cmha__op op = CMHA__OP(name, pass, shape, needed, flags); \
     return run(tape, &op, __VA_ARGS__)
+#define CMHA__CALL(name, pass, shape, needed, flags, a, b, c) \
+    static const cmha__op op = CMHA__OP(name, pass, shape, needed, flags); \
+    cmha__call call = cmha__call_of(&op, a, b, c)
 
 /* A call of two inputs without a tape, for an operation's kernel pair. */
 static cmha__call cmha__kernel(const cmha__op *op, size_t T, size_t D, const cmha_real *a,
@@ -5529,8 +5533,7 @@ CMHA_DEF cmha_tensor *cmha_mul(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b) 
         else \
             for (size_t i = 0; i < c->n; i++) dx[i] += more; \
     } \
-    static const cmha__op cmha__##name##_op = { \
-        #name, cmha__##name##_pass, shape, 1, CMHA__NUMBERS, 0, {0, 0}, 0};
+    static const cmha__op cmha__##name##_op = CMHA__OP(#name, cmha__##name##_pass, shape, 1, CMHA__NUMBERS);
 
 /* number: the cap */
 static void cmha__softcap_shape(cmha__call *c) {
@@ -5739,8 +5742,7 @@ static void cmha__slice_pass(const cmha__call *c) {
 }
 
 CMHA_DEF cmha_tensor *cmha_slice(cmha_tape *tape, cmha_tensor *x, int axis, size_t begin, size_t end) {
-    static const cmha__op op = {"slice", cmha__slice_pass, cmha__slice_shape, 1, 0, 0, {0, 0}, 0};
-    cmha__call call = cmha__call_of(&op, x, NULL, NULL);
+    CMHA__CALL("slice", cmha__slice_pass, cmha__slice_shape, 1, 0, x, NULL, NULL);
     call.kind = axis;
     call.count = begin;
     call.key = end;
@@ -5987,8 +5989,7 @@ static void cmha__dropout_pass(const cmha__call *c) {
 }
 
 CMHA_DEF cmha_tensor *cmha_dropout(cmha_tape *tape, cmha_tensor *x, cmha_real p) {
-    static const cmha__op op = {"dropout", cmha__dropout_pass, NULL, 1, CMHA__NUMBERS, 0, {0, 0}, 0};
-    cmha__call call = cmha__call_of(&op, x, NULL, NULL);
+    CMHA__CALL("dropout", cmha__dropout_pass, NULL, 1, CMHA__NUMBERS, x, NULL, NULL);
     if (!x || !tape || tape->status || cmha__check_dropout(tape, p)) return NULL;
     if (p == 0 || !cmha__records(tape)) return x;
     call.number = p;
@@ -6460,9 +6461,8 @@ static void cmha__embedding_pass(const cmha__call *c) {
 /* CRAT eq 1. */
 CMHA_DEF cmha_tensor *cmha_embedding(cmha_tape *tape, cmha_tensor *weight, const int32_t *ids, size_t B,
         size_t N) {
-    static const cmha__op op = {
-        "embedding", cmha__embedding_pass, cmha__embedding_shape, 1, CMHA__UNPACKS, 0, {0, 0}, 0};
-    cmha__call call = cmha__call_of(&op, weight, NULL, NULL);
+    CMHA__CALL("embedding", cmha__embedding_pass, cmha__embedding_shape, 1, CMHA__UNPACKS, weight, NULL,
+            NULL);
     call.given = ids;
     call.count = B;
     call.key = N;
@@ -6724,14 +6724,16 @@ CMHA__HOT(CMHA_FIT, cmha_norm_backward, (const cmha_norm_args *args, const cmha_
     }
 }
 
-static void cmha__norm_rows(const cmha__call *c) {
-    const cmha_norm_args args = {(cmha_norm)c->kind, c->n, c->D, c->number};
-    const cmha_grads grads = {c->dx[0], c->dx[1], c->dx[2]};
-    const cmha_real *x = c->x[0], *w = c->x[1];
-    cmha_real *stats = (cmha_real *)c->kept;
-    if (!cmha__goes_back(c)) cmha_norm_forward(&args, x, w, c->x[2], c->y, stats);
-    else cmha_norm_backward(&args, x, w, stats, c->dy, &grads);
-}
+/* Defines the pass of a norm by its kernel pair. */
+#define CMHA__NORM_PASS(pass, name, kind_type, kept_type) \
+    static void pass(const cmha__call *c) { \
+        const name##_args args = {(kind_type)c->kind, c->n, c->D, c->number}; \
+        const cmha_grads grads = {c->dx[0], c->dx[1], c->dx[2]}; \
+        kept_type *stats = (kept_type *)c->kept; \
+        if (!cmha__goes_back(c)) name##_forward(&args, c->x[0], c->x[1], c->x[2], c->y, stats); \
+        else name##_backward(&args, c->x[0], c->x[1], stats, c->dy, &grads); \
+    }
+CMHA__NORM_PASS(cmha__norm_rows, cmha_norm, cmha_norm, cmha_real)
 #define CMHA__NORM_ROW(name, word, pass, gain, offset, kept, plus) \
     {word, pass, NULL, 2, CMHA__EPS, 0, {gain, offset}, (kept) * sizeof(cmha_real)},
 static const cmha__op cmha__norms[] = {CMHA_NORMS(CMHA__NORM_ROW)};
@@ -7069,8 +7071,7 @@ static void cmha__bound_pass(const cmha__call *c) {
         else c->y[i] = second ? 32 * cmha__sigmoid(c->x[0][i] / 8) - 16 : c->x[0][i];
     }
 }
-static const cmha__op cmha__bound_op = {
-    "log variances", cmha__bound_pass, NULL, 1, CMHA__PLANES, 0, {0, 0}, 0};
+static const cmha__op cmha__bound_op = CMHA__OP("log variances", cmha__bound_pass, NULL, 1, CMHA__PLANES);
 
 /* ---- Common: positions ---- */
 
@@ -7674,8 +7675,8 @@ static void cmha__complex_rotate_fits(cmha__call *c) {
     if (cmha__last(theta) != c->D || theta->size != c->in[0]->size / 2)
         cmha__unfit(c, "theta", 1, "has no angle for each pair of z", 0);
 }
-static const cmha__op cmha__complex_rotate_op = {
-    "complex_rotate", cmha__complex_rotate_pass, cmha__complex_rotate_fits, 2, CMHA__PLANES, 0, {0, 0}, 0};
+static const cmha__op cmha__complex_rotate_op =
+    CMHA__OP("complex_rotate", cmha__complex_rotate_pass, cmha__complex_rotate_fits, 2, CMHA__PLANES);
 CMHA__PAIRED(cmha_complex_rotate, cmha__complex_rotate_op, CMHA__NO_OPTIONS, 0, 0)
 
 /* ---- Complex norms ---- */
@@ -7717,7 +7718,7 @@ typedef struct cmha__complex_norm_row {
     int centred, spread, entry[4];
 } cmha__complex_norm_row;
 
-static void cmha__complex_norm_rows(const cmha__call *c);
+CMHA__NORM_PASS(cmha__complex_norm_rows, cmha_complex_norm, cmha_complex_norm_kind, double)
 
 #define CMHA__COMPLEX_NORM_ROW(name, word, n, centred, spread, rr, ri, ir, ii) \
     {{"complex_norm", cmha__complex_norm_rows, NULL, 1, CMHA__PLANES | CMHA__EPS, \
@@ -7920,15 +7921,6 @@ CMHA__HOT(CMHA_FIT, cmha_complex_norm_backward, (const cmha_complex_norm_args *a
     }
 }
 
-static void cmha__complex_norm_rows(const cmha__call *c) {
-    const cmha_complex_norm_args args = {(cmha_complex_norm_kind)c->kind, c->n, c->D, c->number};
-    const cmha_grads grads = {c->dx[0], c->dx[1], c->dx[2]};
-    const cmha_real *z = c->x[0], *gamma = c->x[1];
-    double *stats = (double *)c->kept;
-    if (!cmha__goes_back(c)) cmha_complex_norm_forward(&args, z, gamma, c->x[2], c->y, stats);
-    else cmha_complex_norm_backward(&args, z, gamma, stats, c->dy, &grads);
-}
-
 CMHA_DEF cmha_tensor *cmha_complex_norm(cmha_tape *tape, cmha_tensor *z, cmha_complex_norm_kind kind,
         cmha_tensor *gamma, cmha_tensor *beta, cmha_real eps) {
     int there = (unsigned)kind < CMHA_COMPLEX_NORM_COUNT; /* another is refused by the first */
@@ -8039,9 +8031,7 @@ static void cmha__multifreq_walk(const cmha__call *c) {
 
 CMHA_DEF cmha_tensor *cmha_multifreq(cmha_tape *tape, cmha_tensor *omega, cmha_tensor *delta, size_t n,
         size_t pos0) {
-    static const cmha__op op = {
-        "multifreq", cmha__multifreq_walk, cmha__multifreq_shape, 2, CMHA__WHOLE, 0, {0, 0}, 0};
-    cmha__call call = cmha__call_of(&op, omega, delta, NULL);
+    CMHA__CALL("multifreq", cmha__multifreq_walk, cmha__multifreq_shape, 2, CMHA__WHOLE, omega, delta, NULL);
     call.count = n;
     call.key = pos0;
     return cmha__run(tape, &call);
@@ -8175,8 +8165,8 @@ static void cmha__regulariser_pass(const cmha__call *c) {
 static cmha_tensor *cmha__regularise(cmha_tape *tape, cmha_tensor *z, const unsigned char *key_mask,
         cmha_real lam, cmha_real eps, int phases) {
     static const cmha__op ops[2] = {
-        {"mag_reg", cmha__regulariser_pass, cmha__regulariser_shape, 1, CMHA__PLANES, 0, {0, 0}, 0},
-        {"phase_reg", cmha__regulariser_pass, cmha__regulariser_shape, 1, CMHA__PLANES, 0, {0, 0}, 0}};
+        CMHA__OP("mag_reg", cmha__regulariser_pass, cmha__regulariser_shape, 1, CMHA__PLANES),
+        CMHA__OP("phase_reg", cmha__regulariser_pass, cmha__regulariser_shape, 1, CMHA__PLANES)};
     cmha__call call = cmha__call_of(&ops[phases], z, NULL, NULL);
     call.kind = phases;
     call.given = key_mask;
@@ -8270,9 +8260,8 @@ static void cmha__residual_pass(const cmha__call *c) {
 
 CMHA_DEF cmha_tensor *cmha_complex_residual(cmha_tape *tape, cmha_tensor *z, cmha_tensor *f,
         cmha_tensor *alpha, cmha_tensor *beta) {
-    static const cmha__op op = {"complex residual", cmha__residual_pass, cmha__residual_shape, 3,
-            CMHA__PLANES | CMHA__ALIKE | CMHA__PASSED | CMHA__FRESH, 0, {0, 0}, 0};
-    cmha__call call = cmha__call_of(&op, f, z, alpha);
+    CMHA__CALL("complex residual", cmha__residual_pass, cmha__residual_shape, 3,
+            CMHA__PLANES | CMHA__ALIKE | CMHA__PASSED | CMHA__FRESH, f, z, alpha);
     call.in[3] = beta;
     return cmha__run(tape, &call);
 }
@@ -8704,11 +8693,10 @@ static void cmha__experts_pass(const cmha__call *c) {
 
 CMHA_DEF cmha_tensor *cmha_experts(cmha_tape *tape, cmha_tensor *z, cmha_tensor *logits,
         const cmha_experts_tensors *weights, const cmha_experts_options *options) {
-    static const cmha__op op = {"experts", cmha__experts_pass, cmha__experts_shape, 4,
-            CMHA__PLANES | CMHA__UNPACKS | CMHA__SCRATCH, 0, {0, 0}, 0};
     if (!tape || tape->status) return NULL;
     if (!weights || !options) return CMHA__MISUSE(tape, "experts: weights or options is NULL");
-    cmha__call call = cmha__call_of(&op, z, logits, weights->w1);
+    CMHA__CALL("experts", cmha__experts_pass, cmha__experts_shape, 4,
+            CMHA__PLANES | CMHA__UNPACKS | CMHA__SCRATCH, z, logits, weights->w1);
     call.in[3] = weights->w2;
     call.in[4] = weights->b1;
     call.in[5] = weights->b2;
@@ -8801,8 +8789,8 @@ static void cmha__balance_pass(const cmha__call *c) {
 
 CMHA_DEF cmha_tensor *cmha_balance(cmha_tape *tape, cmha_tensor *logits, size_t top,
         const unsigned char *key_mask) {
-    static const cmha__op op = {"balance", cmha__balance_pass, cmha__balance_shape, 1, 0, 0, {0, 0}, 0};
-    return cmha__operate_by(tape, &op, logits, 0, key_mask, top);
+    CMHA__RUNS(cmha__operate_by, "balance", cmha__balance_pass, cmha__balance_shape, 1, 0, logits, 0,
+            key_mask, top);
 }
 
 /* ---- Retrieval: the knowledge base ---- */
@@ -9363,9 +9351,7 @@ static void cmha__reflect_rows(const cmha__call *c) {
 
 CMHA_DEF cmha_tensor *cmha_reflect(cmha_tape *tape, cmha_tensor *z, cmha_tensor *v, cmha_tensor *gate,
         cmha_real tau, cmha_fusion fusion, const unsigned char *found) {
-    static const cmha__op op = {
-        "reflect", cmha__reflect_rows, cmha__reflect_fits, 3, CMHA__PLANES, 0, {0, 0}, 0};
-    cmha__call call = cmha__call_of(&op, z, v, gate);
+    CMHA__CALL("reflect", cmha__reflect_rows, cmha__reflect_fits, 3, CMHA__PLANES, z, v, gate);
     call.kind = (int)fusion;
     call.number = tau;
     call.given = found;
@@ -12060,8 +12046,7 @@ static void cmha__pcl_pass(const cmha__call *c) {
 
 CMHA_DEF cmha_tensor *cmha_pcl(cmha_tape *tape, const cmha_attention_args *args, cmha_tensor *qkv,
         cmha_tensor *delta, cmha_tensor *b, cmha_tensor *w, const cmha_pcl_options *options) {
-    static const cmha__op op = {"pcl", cmha__pcl_pass, cmha__one_shape, 1, CMHA__SCRATCH, 0, {0, 0}, 0};
-    cmha__call call = cmha__call_of(&op, qkv, delta, b);
+    CMHA__CALL("pcl", cmha__pcl_pass, cmha__one_shape, 1, CMHA__SCRATCH, qkv, delta, b);
     if (!qkv || !w || !tape || tape->status) return NULL;
     if (!args || !options) return CMHA__MISUSE(tape, "pcl: %s is NULL", args ? "options" : "args");
     cmha__pcl_saved *s = CMHA__NEW(tape, cmha__pcl_saved);

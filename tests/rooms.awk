@@ -7,7 +7,7 @@ BEGIN {
     split("cmha_tokens_at cmha_tokens_part cmha_muon cmha_muon_scratch", names, " ")
     for (i in names) known[names[i]] = 1
     # tables whose rows have functions that ask the table
-    split("cmha__score_of cmha__family cmha__complex_norm_rows", names, " ")
+    split("cmha__score_of cmha__family", names, " ")
     for (i in names) known[names[i]] = 1
 }
 FNR == 1 { pass++; room = ""; inside = 0 }

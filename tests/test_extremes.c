@@ -350,11 +350,12 @@ static void recorded_names(char *names, size_t room) {
     cmha_tape_close(&tape), cmha_context_close(&context);
 }
 
-/* Every operation that the library describes by a row, "static const cmha__op .. =
-   {"name", ..", stands in the table too. */
+/* Every operation that the library describes by a row, "static const cmha__op .. = {"name", ..", or by a macro
+   that makes one, stands in the table too. */
 static void rows_of_the_library(void) {
+    static const char *const kinds[] = {"static const cmha__op ", "CMHA__OP(", "CMHA__CALL(", "CMHA__RUNS("};
     static char text[1 << 21], names[1 << 16];
-    size_t rows = 0;
+    size_t rows = 0, kind;
     FILE *file = fopen("cmha.h", "rb");
     if (!file) {
         printf("there is no cmha.h: its rows of operations are not checked\n");
@@ -363,17 +364,18 @@ static void rows_of_the_library(void) {
     text[fread(text, 1, sizeof text - 1, file)] = 0;
     fclose(file);
     recorded_names(names, sizeof names);
-    for (const char *at = text; (at = strstr(at, "static const cmha__op ")) != NULL; at++) {
-        const char *begin = strchr(at, '"'), *end = begin ? strchr(begin + 1, '"') : NULL;
-        char name[64];
-        if (begin && begin > strchr(at, ';')) continue; /* rows of a list: tests/grad_words.c walks it */
-        if (!CHECK(end && end - begin < 60)) return;
-        name[0] = ' ', memcpy(name + 1, begin + 1, (size_t)(end - begin) - 1),
-        memcpy(name + (end - begin), " ", 2);
-        CHECK_THAT(strstr(names, name) != NULL, "no row of tests/ops.h records%s", name);
-        rows++;
-    }
-    CHECK_THAT(rows > 10, "%zu rows were found", rows);
+    for (kind = 0; kind < sizeof kinds / sizeof *kinds; kind++)
+        for (const char *at = text; (at = strstr(at, kinds[kind])) != NULL; at++) {
+            const char *begin = strchr(at, '"'), *end = begin ? strchr(begin + 1, '"') : NULL;
+            char name[64];
+            if (begin && begin > strchr(at, ';')) continue; /* rows of a list: tests/grad_words.c walks it */
+            if (!CHECK(end && end - begin < 60)) return;
+            name[0] = ' ', memcpy(name + 1, begin + 1, (size_t)(end - begin) - 1),
+            memcpy(name + (end - begin), " ", 2);
+            CHECK_THAT(strstr(names, name) != NULL, "no row of tests/ops.h records%s", name);
+            rows++;
+        }
+    CHECK_THAT(rows > 30, "%zu rows were found", rows);
 }
 
 int main(int argc, char **argv) {
