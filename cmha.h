@@ -3100,6 +3100,8 @@ static void cmha__sort(const void **items, size_t n, int (*compare)(const void *
 #define CMHA__ENUM_ROW(name, first, last, choices, help) \
     CMHA__FIELD(name, ENUM, first, first, last, choices, help)
 #define CMHA__NAME_ROW(name, help) CMHA__FIELD(name, NAME, 0, 0, 1, "NAME", help)
+#define CMHA__EACH_FIELD(field, table) \
+    for (const cmha_field *field = (table).fields; field < (table).fields + (table).count; field++)
 #define CMHA__TABLE(config, walk) \
     typedef config cmha__owner; \
     static const cmha_field rows[] = {walk(CMHA__SIZE_ROW, CMHA__REAL_ROW, CMHA__FLAG_ROW, CMHA__ENUM_ROW, \
@@ -3196,15 +3198,14 @@ static int cmha__parse_field(const cmha_field *field, const char *text, double *
 }
 
 CMHA_DEF void cmha_config_defaults(cmha_table table, void *config) {
-    if (!config) return;
-    for (size_t i = 0; i < table.count; i++)
-        cmha__field_store(&table.fields[i], config, table.fields[i].initial);
+    if (config)
+        CMHA__EACH_FIELD(field, table) cmha__field_store(field, config, field->initial);
 }
 
 static const cmha_field *cmha__field_of(cmha_table table, const char *name) {
-    if (!name) return NULL;
-    for (size_t i = 0; i < table.count; i++)
-        if (strcmp(table.fields[i].name, name) == 0) return &table.fields[i];
+    if (name)
+        CMHA__EACH_FIELD(field, table)
+            if (!strcmp(field->name, name)) return field;
     return NULL;
 }
 
@@ -3263,10 +3264,10 @@ CMHA_DEF void cmha_config_get(cmha_table table, const void *config, const char *
 CMHA_DEF cmha_status cmha_config_check(cmha_context *context, cmha_table table, const void *config) {
     char text[32];
     if (!config) return CMHA__WRONG(context, "config: config is NULL");
-    for (size_t i = 0; i < table.count; i++) {
-        if (cmha__field_fits(&table.fields[i], cmha__field_value(&table.fields[i], config))) continue;
-        cmha_config_get(table, config, table.fields[i].name, text, sizeof text);
-        return cmha__field_fail(context, table, &table.fields[i], text);
+    CMHA__EACH_FIELD(field, table) {
+        if (cmha__field_fits(field, cmha__field_value(field, config))) continue;
+        cmha_config_get(table, config, field->name, text, sizeof text);
+        return cmha__field_fail(context, table, field, text);
     }
     return CMHA_OK;
 }
@@ -7726,13 +7727,6 @@ CMHA__NORM_PASS(cmha__complex_norm_rows, cmha_complex_norm, cmha_complex_norm_ki
      centred, CMHA__SPREAD_##spread, {rr, ri, ir, ii}},
 static const cmha__complex_norm_row cmha__complex_norms[] = {CMHA_COMPLEX_NORMS(CMHA__COMPLEX_NORM_ROW)};
 
-/* The first value of gamma's n-th number, n from 0: the matrix 1, or what leaves variance 1/2 a part. */
-static double cmha__first_gain(const cmha__complex_norm_row *row, size_t n) {
-    int diagonal = row->entry[0] == (int)n + 1 || row->entry[3] == (int)n + 1;
-    if (!diagonal) return 0;
-    return row->spread == CMHA__SPREAD_MATRIX ? 0.70710678118654752440 : 1;
-}
-
 /* stats = (mean Re, mean Im, V_rr, V_ri, V_ii) of one row; not centred: the mean counts as 0. */
 static void cmha__moments(const cmha_real *z, size_t D, int centred, double *stats) {
     double mean[2] = {0, 0};
@@ -10986,28 +10980,20 @@ static void cmha__linear_cotangent(const cmha__linear_head *h) {
     }
 }
 
-/* N [R, W] = Q [R, F] times the state [F, W] of the tokens before (or all); causal also of those in hand,
-   whose V are weighed by Q K^T. Backwards dQ [R, F] = N times the state [W, F], likewise with K and N V^T. */
-static void cmha__linear_sums(const cmha__linear_head *h) {
+/* CoPE eq 10-17: y = f(q) state, divided, by N [R, W] = Q [R, F] times the state [F, W] = sum f(k)^T [v | 1]
+   of the tokens before (or all); causal also of those in hand, whose V are weighed by Q K^T. Backwards df(q),
+   dQ [R, F] = N times the state [W, F] = sum [v | 1]^T f(k), likewise with K and N V^T. */
+static void cmha__linear_y(const cmha__linear_head *h) {
     const cmha_real *from = h->back ? h->N : h->Q, *y = h->back ? h->V : h->K, *x = h->back ? h->K : h->V;
     const size_t width = h->back ? h->W : h->F, m = h->back ? h->F : h->W;
     cmha_real *to = h->back ? h->dQ : h->N;
     cmha__tile_gemm(0, h->R, m, width, 1, from, width, h->state, m, 0, to, m);
-    if (!h->causal) return;
-    cmha__linear_weights(h, from, y, width);
-    cmha__tile_gemm(0, h->R, m, h->rows, 1, h->S, CMHA__TILE, x, m, 1, to, m);
-}
-
-/* CoPE eq 10-17: y = f(q) state, divided; state [F, W] = sum f(k)^T [v | 1]. */
-static void cmha__linear_y(const cmha__linear_head *h) {
-    cmha__linear_sums(h);
-    cmha__linear_output(h);
-}
-
-/* df(q) = dN state; state [W, F] = sum [v | 1]^T f(k). */
-static void cmha__linear_dq(const cmha__linear_head *h) {
-    cmha__linear_sums(h);
-    cmha__linear_features(h, 0, 1);
+    if (h->causal) {
+        cmha__linear_weights(h, from, y, width);
+        cmha__tile_gemm(0, h->R, m, h->rows, 1, h->S, CMHA__TILE, x, m, 1, to, m);
+    }
+    if (CMHA__TRAINS && h->back) cmha__linear_features(h, 0, 1);
+    else cmha__linear_output(h);
 }
 
 /* df(k) = [v | 1] state, dv = f(k) state^T; state [W, F] = sum dN^T f(q) of the queries behind (or all). */
@@ -11068,7 +11054,7 @@ static void cmha__linear_run(const cmha_linear_args *a, const cmha_attention_vie
             if (state) h.state = state + unit * h.state_size;
             if (!back) cmha__linear_walk(&h, unit, cmha__linear_y, h.K, h.V);
             if (!CMHA__TRAINS || !back) continue;
-            if (x->dq.data) cmha__linear_walk(&h, unit, cmha__linear_dq, h.V, h.K);
+            if (x->dq.data) cmha__linear_walk(&h, unit, cmha__linear_y, h.V, h.K);
             if (x->dk.data || x->dv.data) cmha__linear_walk(&h, unit, cmha__linear_dk_dv, h.N, h.Q);
         }
     }
@@ -12895,8 +12881,7 @@ static void cmha__declare_embeddings(cmha__list *to, cmha_model *at) {
     size_t terms = c->position == CMHA_POSITION_MULTIFREQ || state ? c->pe_terms : 0;
     size_t content = c->tokens || channels ? state : 0, turned = c->state_rotation ? state : 0;
     CMHA__ROW("tok_emb.weight", token_weight, EMBEDDING, REAL, c->tokens ? c->vocabulary : 0, d);
-    CMHA__ROW("feature.weight", feature_weight, INPUT, REAL, channels ? d : 0, channels);
-    CMHA__ROW("feature.bias", feature_bias, ZEROS, REAL, channels ? d : 0, 0);
+    CMHA__BIASED("feature", feature, 1, INPUT, REAL, channels ? d : 0, channels);
     CMHA__ROW("feature.weight", feature_weight, INPUT, COMPLEX, complex_in, c->features);
     CMHA__ROW("pos_emb.weight", position_weight, EMBEDDING, REAL, learned ? c->max_positions : 0, d);
     CMHA__ROW("type_emb.weight", type_weight, EMBEDDING, REAL, c->token_types, d);
@@ -12904,10 +12889,8 @@ static void cmha__declare_embeddings(cmha__list *to, cmha_model *at) {
     if (c->embedding_norm) CMHA__NORM("emb_norm", emb_norm, 0);
     CMHA__ROW("pe.omega", pe_omega, WAVES, REAL, terms, d);
     CMHA__ROW("pe.delta", pe_delta, WAVES, REAL, terms, d);
-    CMHA__ROW("state.weight", state_weight, WEIGHT, STACKED, content, d);
-    CMHA__ROW("state.bias", state_bias, ZEROS, STACKED, content, 0);
-    CMHA__ROW("state.theta.weight", theta_weight, WEIGHT, REAL, turned, d);
-    CMHA__ROW("state.theta.bias", theta_bias, ZEROS, REAL, turned, 0);
+    CMHA__BIASED("state", state, 1, WEIGHT, STACKED, content, d);
+    CMHA__BIASED("state.theta", theta, 1, WEIGHT, REAL, turned, d);
 }
 
 /* And behind them. */
@@ -12997,13 +12980,17 @@ static void cmha__orthogonalise(cmha_real *A, size_t rows, size_t cols) {
     }
 }
 
-/* Returns the mean of number i of a parameter. */
+/* Returns the mean of number i of a parameter; of complex gains the matrix 1, or what leaves variance 1/2 a
+   part. */
 static double cmha__first_value(const cmha_model_config *c, int start, const cmha_tensor *t, size_t i,
     double mean) {
+    const cmha__complex_norm_row *norm = &cmha__complex_norms[c->complex_norm];
     size_t row = i / cmha__last(t);
     if (start == CMHA__MAPS) return row / 2 % 3 == 0 && row % 2 == 0; /* a = d = 1 */
     if (start == CMHA__UNIT) return i < t->size / 2;
-    return start == CMHA__GAIN ? cmha__first_gain(&cmha__complex_norms[c->complex_norm], row) : mean;
+    if (start != CMHA__GAIN) return mean;
+    int n = (int)row + 1, diagonal = norm->entry[0] == n || norm->entry[3] == n;
+    return diagonal && norm->spread == CMHA__SPREAD_MATRIX ? 0.70710678118654752440 : diagonal;
 }
 
 /* Writes a parameter's first numbers: normal ones around a mean, or by XAVIER uniform ones. */
@@ -13344,7 +13331,7 @@ static int cmha__is_read(cmha_table table, const void *config, const cmha_field 
     if (*end != ':') return 1;
     for (size_t n; word < end; word += n + 1) {
         n = strcspn(word, "|:");
-        for (const cmha_field *of = table.fields; of < table.fields + table.count; of++) {
+        CMHA__EACH_FIELD(of, table) {
             double value = cmha__field_value(of, config);
             const char *is = of->type == CMHA_FIELD_NAME ? (const char *)config + of->offset : of->name;
             size_t length = value != 0 ? strlen(is) : 0;
@@ -13364,7 +13351,7 @@ static void cmha__name_unread(cmha_context *context, const char *what, cmha_tabl
     cmha_model_config model;
     cmha_trainer_config trainer;
     const void *preset = *what == 'm' ? (const void *)&model : (const void *)&trainer;
-    for (const cmha_field *field = table.fields; field < table.fields + table.count; field++) {
+    CMHA__EACH_FIELD(field, table) {
         double value = cmha__field_value(field, config);
         int usual = value == field->initial || cmha__is_read(table, config, field);
         if (usual) continue;
@@ -14416,30 +14403,26 @@ static cmha_tensor *cmha__mixed(cmha__pass *pass, cmha_tensor *x) {
     return x;
 }
 
-/* The rotations of positions that go no further than the cache is long. */
-static const cmha_real *cmha__near_table(cmha__pass *pass, const double *omega, size_t n_omega) {
-    size_t P = pass->model->P, last = pass->cache->capacity - 1, width = 2 * P;
-    cmha_real *table = cmha__reals(pass->tape, n_omega * pass->N * width);
-    if (!table || cmha__dry(pass->tape)) return table;
-    for (size_t i = 0; i < n_omega * pass->N; i++) {
-        ptrdiff_t position = (ptrdiff_t)cmha__min(pass->first + i % pass->N, last);
-        cmha_rotation_table(omega + i / pass->N * P, P, 1, position, table + i * width);
-    }
-    return table;
-}
-
-/* Makes the tables of angles that some layer turns by. */
+/* Makes the tables of angles that some layer turns by; near ones' positions go no further than the cache is
+   long. */
 static void cmha__turn_layers(cmha__pass *pass) {
     const cmha_model *m = pass->model;
+    const size_t N = pass->N, P = m->P;
     int near = pass->cache && pass->cache->sinks && !pass->cache->exact;
     for (size_t layer = 0; layer < pass->c->n_layers; layer++) {
         int table = cmha__layer_table(pass->c, cmha__layer_kind(pass->c, layer));
-        const double *omega = table ? m->layer_omega + (size_t)(table - 1) * m->P : m->omega;
+        const double *omega = table ? m->layer_omega + (size_t)(table - 1) * P : m->omega;
         size_t n_omega = table ? 1 : m->n_omega;
         if (pass->rotation[table]) continue;
-        pass->rotation[table] =
-            cmha_rotation(pass->tape, omega, n_omega, m->P, pass->N, (ptrdiff_t)pass->first);
-        if (near) pass->near_rotation[table] = cmha__near_table(pass, omega, n_omega);
+        pass->rotation[table] = cmha_rotation(pass->tape, omega, n_omega, P, N, (ptrdiff_t)pass->first);
+        if (!near) continue;
+        cmha_real *to = cmha__reals(pass->tape, n_omega * N * 2 * P);
+        pass->near_rotation[table] = to;
+        if (!to || cmha__dry(pass->tape)) continue;
+        for (size_t i = 0; i < n_omega * N; i++, to += 2 * P) {
+            size_t position = cmha__min(pass->first + i % N, pass->cache->capacity - 1);
+            cmha_rotation_table(omega + i / N * P, P, 1, (ptrdiff_t)position, to);
+        }
     }
 }
 
@@ -16973,11 +16956,11 @@ static void cmha__tell_table(cmha__output *o, const char *prefix, cmha_table tab
     int model = table.fields == cmha_model_table().fields;
     size_t last = model ? offsetof(cmha_model_config, recompute) : offsetof(cmha_trainer_config, eval_tokens);
     char key[CMHA__NAME], value[32];
-    for (size_t i = 0; i < table.count; i++) {
-        double is = cmha__field_value(&table.fields[i], config), usual = table.fields[i].initial;
-        if (table.fields[i].offset > last && !(is < usual || is > usual)) continue;
-        cmha_config_get(table, config, table.fields[i].name, value, sizeof value);
-        cmha__print(key, sizeof key, "%s%s", prefix, table.fields[i].name);
+    CMHA__EACH_FIELD(field, table) {
+        double is = cmha__field_value(field, config), usual = field->initial;
+        if (field->offset > last && !(is < usual || is > usual)) continue;
+        cmha_config_get(table, config, field->name, value, sizeof value);
+        cmha__print(key, sizeof key, "%s%s", prefix, field->name);
         cmha__tell_note(o, key, value);
     }
 }
@@ -17365,8 +17348,9 @@ CMHA_FIT cmha_status cmha_trainer_read(cmha_trainer *trainer, const char *path) 
     if (!status && !(best && cmha__parse_real(best, &loaded.best)))
         status = CMHA__MALFORMED(&a, "state.best = %.24s: not a number", best ? best : "");
     if (!status) status = cmha__archive_config(&a, "cfg.", table, &config);
-    for (size_t i = 0; i < table.count && !status; i++) { /* another option would be another run */
-        const char *name = table.fields[i].name;
+    CMHA__EACH_FIELD(field, table) { /* another option would be another run */
+        const char *name = field->name;
+        if (status) break;
         cmha_config_get(table, &config, name, theirs, sizeof theirs);
         cmha_config_get(table, &model->config, name, ours, sizeof ours);
         if (strcmp(ours, theirs) != 0)
@@ -17442,8 +17426,8 @@ static uint64_t cmha__hash_words(uint64_t hash, const void *data, size_t n, size
 static uint64_t cmha__model_identity(const cmha_model *m) {
     uint64_t hash = cmha__mix(m->knowledge_identity + m->packed.storage);
     cmha_table table = cmha_model_table();
-    for (size_t i = 0; i < table.count; i++) {
-        double value = cmha__field_value(&table.fields[i], &m->config);
+    CMHA__EACH_FIELD(field, table) {
+        double value = cmha__field_value(field, &m->config);
         hash = cmha__hash_words(hash, &value, 1, sizeof value);
     }
     hash = cmha__hash_words(hash, m->omega, cmha__own_omega(m), sizeof *m->omega);
