@@ -2229,10 +2229,9 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
    in tiles of 64, linear, lag) and projects back. Models says which rows a block walks; Operations and
    Attention compute; Training and Inference keep what lies between steps.
 
-   Who may call whom. A room uses only rooms above it. cmha__name is internal, cmha_name public. Kernels take
-   pointers and sizes, check nothing and allocate nothing. Operations on a tape check shapes, take memory from
-   the tape, call kernels and push a record. Everything from Models on uses operations, so that every value
-   has a gradient.
+   Who may call whom. A room uses only rooms above it. cmha__name is internal, cmha_name public. Operations
+   on a tape check shapes, take memory from the tape, call kernels and push a record. Everything from Models
+   on uses operations, so that every value has a gradient.
 
    The tape. A record keeps its inputs, its result and what its backward needs; cmha_tape_backward walks
    records from the newest. A gradient gets memory with its first contribution and returns it when its record
@@ -2251,19 +2250,16 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
    depend only on sizes and threads; each thread has its sums, added in their order; no atomics, dynamic
    schedules or reduction clauses. Where the number of threads must not matter either (experts, search, the
    heads of one sequence), pieces have a fixed size. Random numbers come from (key, index), so that a backward
-   draws its forward's again. Floating point is IEEE: reassociated only in written-out lanes, contracted only
-   by CMHA__FUSED.
+   draws its forward's again. Floating point is IEEE, reassociated only in written-out lanes.
 
    Ranks (cmha_trainer_share). What a training pass counts or averages over its batch goes through
    cmha__over_ranks; random numbers go by the index in the whole batch (cmha__first_number); gradients are
-   summed once a step. A rank that fails says so in its next message: all ranks send equally many, of equal
-   sizes.
+   summed once a step. All ranks send equally many messages, of equal sizes (cmha__sum_over_ranks).
 
    Failures. cmha__fail writes the context's line and returns the status; cmha__reject does so on a tape and
    returns NULL; the first failure stays. Lines begin with the operation and end with the numbers. Sizes go
-   through cmha__mul and cmha__sum before anything is allocated. An object that failed to open is zeroed and
-   may be closed. An object keeps the mark or `opening` of those it was opened on, and returns CMHA_ERR_STATE
-   if theirs differ.
+   through cmha__mul and cmha__sum before anything is allocated. An object keeps the mark or `opening` of
+   those it was opened on, and returns CMHA_ERR_STATE if theirs differ.
 
    Recipes. Each idea is an entry of a table; look at its neighbours.
    - an operation: a pass over rows (cmha__call), by a kernel pair or for one (cmha__kernel), and a public
@@ -2804,6 +2800,12 @@ static int cmha__mul(size_t a, size_t b, size_t *out) {
     return 1;
 }
 
+/* A product; SIZE_MAX, of which nobody has so many, where it overflows. */
+static size_t cmha__times(size_t a, size_t b) {
+    size_t product;
+    return cmha__mul(a, b, &product) ? product : SIZE_MAX;
+}
+
 static size_t cmha__min(size_t a, size_t b) { return a < b ? a : b; }
 
 static int cmha__sum(size_t a, size_t b, size_t *out) {
@@ -2895,8 +2897,7 @@ static size_t cmha__cut(size_t n, int chunks, int c) {
     return n / parts * at + n % parts * at / parts; /* n * c could overflow */
 }
 
-/* CMHA__FOR_CHUNKS(threads, n, lo, hi) { body } runs the body for chunks [lo, hi) of [0, n), one a thread: by
-   threads and n alone, so that sums kept for each are the same in every run. */
+/* CMHA__FOR_CHUNKS(threads, n, lo, hi) { body } runs the body for chunks [lo, hi) of [0, n), one a thread. */
 #define CMHA__PRAGMA(x) _Pragma(#x)
 #ifdef _OPENMP
 /* The most threads of a region that this thread begins; 0: one a chunk. */
@@ -4669,7 +4670,7 @@ struct cmha_arena_block {
 };
 
 /* How far an arena was filled: a rewind forgets what was taken since. */
-typedef struct cmha__mark {
+typedef struct {
     struct cmha_arena_block *block;
     size_t block_used, used;
 } cmha__mark;
@@ -4677,7 +4678,7 @@ typedef struct cmha__mark {
 static size_t cmha__round64(size_t bytes) { return (bytes + 63) & ~(size_t)63; }
 
 /* An array in a block of memory: where its pointer is kept, how many things of how many bytes. */
-typedef struct cmha__array {
+typedef struct {
     void *pointer;
     size_t n, size;
 } cmha__array;
@@ -4845,6 +4846,7 @@ CMHA_DEF cmha_tensor *cmha_tape_fail(cmha_tape *tape, cmha_status status, const 
 }
 
 static int cmha__dry(const cmha_tape *tape) { return tape->memory.measuring; }
+static int cmha__computes(const cmha_tape *tape) { return !tape->status && !cmha__dry(tape); }
 
 #ifdef _OPENMP
 /* Begin and end a pass by as many threads as take least time. Beside other programs that can be one: each of
@@ -4925,9 +4927,7 @@ CMHA_DEF void *cmha_tape_alloc(cmha_tape *tape, size_t bytes) {
 }
 
 static cmha_real *cmha__reals(cmha_tape *tape, size_t n) {
-    size_t bytes;
-    if (!cmha__mul(n, sizeof(cmha_real), &bytes)) bytes = SIZE_MAX; /* which no tape takes */
-    return (cmha_real *)cmha_tape_alloc(tape, bytes);
+    return (cmha_real *)cmha_tape_alloc(tape, cmha__times(n, sizeof(cmha_real)));
 }
 
 /* Takes zeroed memory for records and tensors: small, and real also in a dry run. */
@@ -5186,7 +5186,7 @@ enum {
 
 enum { CMHA__OP_INPUTS = 6 };
 
-typedef struct cmha__op {
+typedef struct {
     const char *name;
     /* Forward: writes y. Backward (cmha__goes_back): adds to dx, of which some may be NULL, never all. */
     void (*pass)(const cmha__call *call);
@@ -6008,7 +6008,7 @@ CMHA_DEF size_t cmha_packed_words(cmha_storage storage, size_t O, size_t I) {
 
 /* A code, or BF16's half, in its block: the word, by how much to shift it, a mask of its bits. Halves of a
    word of codes are 32 (INT8) or 8 columns (4 bits) apart. */
-typedef struct cmha__place { uint32_t *word, shift, mask; } cmha__place;
+typedef struct { uint32_t *word, shift, mask; } cmha__place;
 static inline cmha__place cmha__place_in(cmha_storage storage, uint32_t *block, size_t c) {
     const uint32_t shift = (uint32_t)c / 16;
     const cmha__place bf16 = {block + c / 32 * 16 + c % 16, shift % 2 * 16, 65535};
@@ -6374,7 +6374,7 @@ static void cmha__rounded_product(cmha_tape *tape, const cmha_packed *p, const c
     const int few = T <= CMHA__FEW_ROWS, threads = tape->context->threads;
     cmha_rounded rows = {T, NULL, cmha__reals(tape, T)};
     rows.words = (uint32_t *)(void *)cmha__reals(tape, numbers);
-    if (tape->status || cmha__dry(tape)) return;
+    if (!cmha__computes(tape)) return;
     CMHA__FOR_CHUNKS(few ? 1 : threads, T, lo, hi) { cmha_round_rows(p, x, lo, hi, &rows); }
     CMHA__FOR_CHUNKS(few && T * p->O * p->I < 65536 ? 1 : threads, (p->O + 15) / 16, lo, hi) {
         cmha_rounded_forward(p, &rows, lo * 16, cmha__min(hi * 16, p->O), y + lo * 16, p->O);
@@ -6400,7 +6400,7 @@ static void cmha__weight_product(cmha_tape *tape, const cmha_tensor *weight, con
     cmha__product part = {0, !turned, T, turned ? turned : O, I, I, turned ? turned : I, O, 1, 0, x, w, y};
     cmha_real *room = packed ? NULL : cmha__reals(tape, cmha__gemm_width(&part) * I);
     if (rounds) cmha__rounded_product(tape, packed, x, T, y);
-    else if (!tape->status && !cmha__dry(tape)) {
+    else if (cmha__computes(tape)) {
         if (stream)
             CMHA__FOR_CHUNKS(threads, cmha__groups(O), lo, hi) {
                 size_t at = lo * CMHA__GROUP, end = cmha__min(hi * CMHA__GROUP, O);
@@ -6472,7 +6472,7 @@ CMHA_DEF cmha_tensor *cmha_embedding(cmha_tape *tape, cmha_tensor *weight, const
 
 /* ---- Common: sublayer, residual + gain * dropout(act(x) W^T + bias) ---- */
 
-typedef struct cmha__sublayer_saved {
+typedef struct {
     int act;
     cmha_real gain, dropout;
     uint64_t key;
@@ -6504,7 +6504,7 @@ static cmha_status cmha__sublayer_backward(cmha_tape *tape, cmha_record *r) {
     const cmha__product back = {0, 0, T, I, O, O, I, I, 1, adds, gd, w->data, dh};
     cmha_real *room = dx ? cmha__reals(tape, cmha__gemm_width(&back) * O) : NULL;
     int holds = act >= 0 && dw && dx && fresh;
-    if (!tape->status && !cmha__dry(tape)) {
+    if (cmha__computes(tape)) {
         if (!identity)
             CMHA__FOR_CHUNKS(threads, r->out->size, lo, hi) {
                 cmha_dropout_forward(r->out->grad + lo, hi - lo, s->dropout, s->key, s->first + lo, gd + lo);
@@ -6595,11 +6595,9 @@ static cmha_tensor *cmha__sublayer(cmha_tape *tape, cmha_tensor *const *in, cons
     cmha_real *h = act >= 0 ? cmha__reals(tape, T * I) : x->data;
     cmha_real *product = in_place ? cmha__reals(tape, T * O) : y->data;
     const cmha__activated rows = {T, I, act};
-    if (act >= 0 && !tape->status && !cmha__dry(tape))
-        cmha__activate(tape->context->threads, &rows, x->data, NULL, h);
+    if (act >= 0 && cmha__computes(tape)) cmha__activate(tape->context->threads, &rows, x->data, NULL, h);
     cmha__weight_product(tape, weight, h, T, 0, product); /* Y = h W^T */
-    if (!tape->status && !cmha__dry(tape))
-        cmha__sublayer_finish(tape, s, product, bias, residual, y);
+    if (cmha__computes(tape)) cmha__sublayer_finish(tape, s, product, bias, residual, y);
     cmha__rewind(tape, mark);
     return cmha__push(tape, "sublayer", y, in, 4, cmha__sublayer_backward, s);
 }
@@ -6829,7 +6827,7 @@ typedef struct {
     cmha_real z, *z_loss; /* gets z times the mean of lse^2, whose gradient joins the loss's; z = 0: not */
 } cmha__entropy_options;
 
-typedef struct cmha__entropy {
+typedef struct {
     cmha__entropy_options o;
     size_t V;
     cmha_real *dlogits; /* gets the gradient of logits that are kept; NULL: these become it */
@@ -6970,7 +6968,7 @@ static void cmha__projection_sweep(cmha_tape *tape, cmha__entropy *s, cmha_tenso
     rows = cmha__min(rows < 256 ? 256 : rows, T);
     cmha_real *logits = cmha__reals(tape, rows * V);
     if (s->o.cap > 0) s->slopes = cmha__reals(tape, (size_t)threads * V);
-    if (!cmha__dry(tape) && !tape->status)
+    if (cmha__computes(tape))
         for (size_t t = 0, n; (n = cmha__min(T - t, rows)) > 0; t += n) {
             const cmha_real *some = x->data + t * I;
             if (w->packed) cmha__weight_product(tape, w, some, n, 0, logits);
@@ -7213,7 +7211,7 @@ CMHA_FIT void cmha_euler_backward(const cmha_euler_args *args, const cmha_real *
 /* ---- ComplexFormer: the rotation ---- */
 
 /* Some pairs of some rows, row behind row, and what turns them. */
-typedef struct cmha__rotated {
+typedef struct {
     cmha_real re[CMHA__PAIRS], im[CMHA__PAIRS], theta[CMHA__PAIRS], c[CMHA__PAIRS], s[CMHA__PAIRS];
     cmha_real gr[CMHA__PAIRS], gi[CMHA__PAIRS], turn[CMHA__PAIRS]; /* of the backward */
     size_t rows;
@@ -7374,7 +7372,7 @@ CMHA__HOT(CMHA_FIT, cmha_rotate_backward,
 
 /* How to divide by w, scaled by m = max(|Re w|, |Im w|, eps). With s = |w|^2 + eps^2: q = m w/s, k = m eps/s;
    of UNIT q = w/sqrt s, k = eps/sqrt s, m = sqrt s. At a pole q = k = 0, m = 1. */
-typedef struct cmha__division {
+typedef struct {
     int unit;
     size_t n;
     cmha_real qr[CMHA__PAIRS], qi[CMHA__PAIRS], k[CMHA__PAIRS], m[CMHA__PAIRS];
@@ -7607,9 +7605,8 @@ static void cmha__complex_map_pass(const cmha__call *c) {
     cmha__mark mark = cmha__mark_of(tape);
     cmha_real *scratch = cmha__reals(tape, 2 * c->out->size);
     if (!back) cmha__weight_product(tape, c->in[1], c->x[0], 2 * T, c->kind ? O : 0, scratch);
-    int computes = !tape->status && !cmha__dry(tape);
-    if (computes && !back) cmha__complex_combine(&a, scratch, c->x[2], c->y);
-    else if (computes) cmha_complex_linear_backward(&a, c->x[0], c->x[1], c->dy, &grads, scratch);
+    if (cmha__computes(tape) && !back) cmha__complex_combine(&a, scratch, c->x[2], c->y);
+    else if (cmha__computes(tape)) cmha_complex_linear_backward(&a, c->x[0], c->x[1], c->dy, &grads, scratch);
     cmha__rewind(tape, mark);
 }
 
@@ -7686,7 +7683,7 @@ CMHA__PAIRED(cmha_complex_rotate, cmha__complex_rotate_op, CMHA__NO_OPTIONS, 0, 
 #define CMHA__WIDE ((size_t)128)
 enum { CMHA__WIDE_LANES = 8 };
 
-typedef struct cmha__wide {
+typedef struct {
     double re[CMHA__WIDE], im[CMHA__WIDE];
 } cmha__wide;
 
@@ -7714,7 +7711,7 @@ static size_t cmha__wide_load(const cmha_real *z, size_t D, size_t j0, const dou
 enum { CMHA__SPREAD_TRACE, CMHA__SPREAD_AXES, CMHA__SPREAD_MATRIX };
 
 /* One kind of norm, as CMHA_COMPLEX_NORMS lists it. */
-typedef struct cmha__complex_norm_row {
+typedef struct {
     cmha__op op; /* its shared[0]: numbers of gamma a feature */
     int centred, spread, entry[4];
 } cmha__complex_norm_row;
@@ -7747,7 +7744,7 @@ static void cmha__moments(const cmha_real *z, size_t D, int centred, double *sta
 
 /* The matrix M of a norm by its eigenvalues, M = f1 e1 e1^T + f2 e2 e2^T, e1 = (c, s), e2 = (-s, c): so the
    derivative of an inverse root stays exact next to a singular V. */
-typedef struct cmha__root {
+typedef struct {
     double f1, f2, cc, ss, cs; /* c^2, s^2, c s */
     double M[3]; /* its (rr, ri, ii) */
 } cmha__root;
@@ -8338,7 +8335,7 @@ static size_t cmha__expert_next(const cmha_real *logits, size_t E, size_t last) 
 
 /* A plan: expert [T, top]; pair [P = T top], (token, choice) by expert, in order of tokens; place [P], where
    each pair is; first, piece [E + 1], where each expert's pairs and pieces of work begin. */
-typedef struct cmha__route {
+typedef struct {
     size_t *expert, *pair, *place, *first, *piece;
 } cmha__route;
 
@@ -8410,7 +8407,7 @@ CMHA__HOT(static, cmha__times_i, (const cmha_real *x, size_t n, size_t D, cmha_r
 }
 
 /* Map 0 of the experts leads from D to F, map 1 back; x .. ig: for the backward, over the P grouped pairs. */
-typedef struct cmha__expert_map {
+typedef struct {
     size_t I, O;
     const cmha_real *w, *b; /* [2, E, O, I], [2, E, O] or NULL */
     const cmha_packed *packed; /* forward: instead of w, or NULL */
@@ -8419,7 +8416,7 @@ typedef struct cmha__expert_map {
 } cmha__expert_map;
 
 /* The experts at work, and a piece of work. */
-typedef struct cmha__mixture {
+typedef struct {
     const cmha_experts_args *a;
     cmha__expert_map map[2];
     cmha__route r;
@@ -8667,15 +8664,14 @@ static void cmha__experts_pass(const cmha__call *c) {
     cmha__mark mark = cmha__mark_of(tape);
     cmha_real *scratch = cmha__reals(tape, cmha_experts_scratch(a, back)), *more = NULL; /* dgate or pieces */
     if (back || c->in[2]->packed) more = cmha__reals(tape, back ? pairs : pieces);
-    int computes = !tape->status && !cmha__dry(tape);
-    if (computes && !back) {
+    if (cmha__computes(tape) && !back) {
         cmha__mixture m = cmha__mixture_of(a, &weights, c->x[0]);
         m.map[0].packed = c->in[2]->packed;
         m.map[1].packed = c->in[3]->packed;
         m.pieces = more;
         cmha_route_forward(&route, c->x[1], m.r.expert, (cmha_real *)(uintptr_t)a->gate);
         cmha__experts_run(&m, c->y, scratch);
-    } else if (computes) {
+    } else if (cmha__computes(tape)) {
         const cmha_experts_grads grads = {
             c->dx[0], c->dx[1] ? more : NULL, c->dx[2], c->dx[4], c->dx[3], c->dx[5]};
         cmha__zeros(more, pairs);
@@ -8825,9 +8821,7 @@ static cmha_status cmha__knowledge_take(cmha_knowledge *kb, size_t count, size_t
 }
 
 static cmha_status cmha__knowledge_reserve(cmha_knowledge *kb) {
-    size_t count = 0;
-    if (!cmha__mul(kb->n, 2 * kb->d_r, &count)) count = SIZE_MAX; /* too many bytes in any case */
-    return cmha__knowledge_take(kb, count, sizeof *kb->features, &kb->features);
+    return cmha__knowledge_take(kb, cmha__times(kb->n, 2 * kb->d_r), sizeof *kb->features, &kb->features);
 }
 
 static void cmha__knowledge_features(cmha_knowledge *kb) {
@@ -8908,7 +8902,7 @@ CMHA_DEF const char *cmha_knowledge_text(const cmha_knowledge *kb, size_t i, siz
 #define CMHA__SEARCH_BLOCKS ((size_t)4) /* of queries a thread, beyond which threads share out queries */
 
 /* A search for Q queries of k documents each, and its memory. */
-typedef struct cmha__search {
+typedef struct {
     cmha_context *context;
     const cmha_knowledge *base;
     size_t Q, d_r, k;
@@ -9122,7 +9116,7 @@ CMHA_DEF cmha_status cmha_knowledge_search(const cmha_knowledge *kb, const cmha_
 
 /* ---- Retrieval: the mix of what was found, the gate, the window ---- */
 
-typedef struct cmha__retrieval {
+typedef struct {
     cmha_retrieve_args args;
     size_t T, d_r;
     const cmha_real *vectors, *features; /* of the base that was searched; NULL = nothing was */
@@ -9206,7 +9200,7 @@ static cmha_status cmha__retrieve_record(cmha_tape *tape, cmha_record *r) {
     cmha__mark mark = cmha__mark_of(tape);
     cmha_real *du = dq ? cmha__reals(tape, s->T * M * 2 * s->d_r) : NULL;
     cmha_real *partial = cmha__reals(tape, (threads + 1) * part); /* per thread: dweights, scratch; the sum */
-    if (!tape->status && !cmha__dry(tape) && s->vectors) {
+    if (cmha__computes(tape) && s->vectors) {
         cmha_real *dweights = partial + threads * part, mean = 0;
         cmha__zeros(partial, (threads + 1) * part);
         CMHA__FOR_CHUNKS(tape->context->threads, s->T, lo, hi) {
@@ -9248,16 +9242,14 @@ static void cmha__query_weights(const cmha_real *logits, size_t M, int raw, cmha
 CMHA_DEF cmha_tensor *cmha_retrieve(cmha_tape *tape, const cmha_knowledge *kb, const cmha_retrieve_args *args,
         cmha_tensor *q, cmha_tensor *w_logits, const unsigned char **found) {
     cmha_tensor *in[2] = {q, w_logits}, *y;
-    size_t Q;
     if (!q || !w_logits || !tape || tape->status) return NULL;
     if (!cmha__retrieve_fits(tape, kb, args, q, w_logits)) return NULL;
     cmha__retrieval *s = CMHA__NEW(tape, cmha__retrieval);
     if (!s) return NULL;
-    size_t M = args->queries;
+    size_t M = args->queries, Q = cmha__times(cmha__rows(q), M);
     s->args = *args;
     s->T = cmha__rows(q);
     s->d_r = cmha__last(q) / 2 / M;
-    if (!cmha__mul(s->T, M, &Q)) Q = SIZE_MAX;
     cmha__search search = cmha__search_of(tape->context, kb, Q, s->d_r, args->top, args->threshold);
     if (search.bytes == SIZE_MAX)
         return cmha__reject(tape, CMHA_ERR_OVERFLOW, "retrieve: %zu rows, %zu queries each", s->T, M);
@@ -9575,7 +9567,7 @@ CMHA__HOTTER(cmha__cope_back, (const cmha_score_call *call, const cmha_real *ds,
 /* The library's own rows, by kind; complex kinds have another, with `forward`, for CMHA_SOFTMAX_SCORE.
    contrasts: the phase contrastive loss reads its phases. first: draws a number of its first parameter, or
    NULL: as that says. */
-typedef struct cmha__kind_row {
+typedef struct {
     int kind, contrasts;
     double (*first)(const cmha_model_config *c, cmha_rng *rng);
     cmha_score score;
@@ -9753,14 +9745,14 @@ CMHA_DEF void cmha_cope_args(cmha_attention_args *args, const cmha_cope_options 
 /* ---- The softmax core: softmax(scale Q'K'^T + mask) V in tiles of 64 queries by 64 keys ---- */
 
 /* Where a row's largest |O| is, and the gradient of the divisor made of it. */
-typedef struct cmha__peak {
+typedef struct {
     double gradient;
     size_t key, row; /* the pair's key, and the row whose peak is this row's divisor; SIZE_MAX: none */
     cmha_real size; /* |O|, at first of the row, then of the divisor */
 } cmha__peak;
 
 /* A call; then a thread's copy of it, with scratch; then copies of that for query heads of one sequence. */
-typedef struct cmha__head {
+typedef struct {
     const cmha_attention_args *a;
     const cmha_attention_views *x;
     const cmha_cache *cache; /* has the tokens before, in its slot, and gets the new ones; or NULL */
@@ -10784,7 +10776,7 @@ CMHA_FIT void cmha_attention_backward(const cmha_attention_args *args, const cmh
 
 /* A call, and a thread's scratch. CoPE's outputs but REAL need Im Num: a second form of each query, in `rows`
    rows below. */
-typedef struct cmha__linear_head {
+typedef struct {
     const cmha_linear_args *a;
     const cmha_attention_views *views;
     cmha_real *all_saved; /* or NULL */
@@ -11139,7 +11131,7 @@ static size_t cmha__fft_length(size_t n) {
 }
 
 /* One head and a thread's scratch. A spectrum is [2m], a group of channels [2][m][LANES]. */
-typedef struct cmha__lag_head {
+typedef struct {
     const cmha_lag_args *a;
     size_t n; /* tokens up to the last one present: padding at the end is as if it were not there */
     const unsigned char *mask; /* [n]; NULL = all present */
@@ -11466,7 +11458,7 @@ CMHA_DEF const cmha_real *cmha_rotation(cmha_tape *tape, const double *omega, si
 enum { CMHA__SOFTMAX, CMHA__LINEAR, CMHA__LAG };
 
 /* One call of a core, kept until the backward. args: the softmax call of the same sizes and scores. */
-typedef struct cmha__attention_saved {
+typedef struct {
     int core;
     cmha_attention_args args;
     cmha_linear_args linear;
@@ -11614,7 +11606,7 @@ static cmha_status cmha__core_run(cmha_tape *tape, const cmha__attention_saved *
     cmha__mark mark = cmha__mark_of(tape);
     cmha_real *scratch = cmha__reals(tape, room), *saved = s->state ? NULL : (cmha_real *)s->rows;
     cmha_lse *lse = (cmha_lse *)s->rows;
-    if (!tape->status && !cmha__dry(tape)) {
+    if (cmha__computes(tape)) {
         cmha_attention_views x = cmha__views(s, NULL, y->data);
         if (back) {
             cmha_attention_views d = cmha__views(s, grad, y->grad);
@@ -11909,14 +11901,14 @@ CMHA_FIT void cmha_pcl_backward(const cmha_pcl_args *args, const cmha_real *thet
 
 /* The loss over a fused projection: a call of `count` units, each a head of queries or keys of a sequence.
    kind 1: phases are adapted, those after delta, b and position. */
-typedef struct cmha__pcl_saved {
+typedef struct {
     cmha__attention_saved attention; /* sizes, layout, rotation; rows: the lse [units, N, 2] */
     cmha_pcl_options options;
     double all_units; /* with those of other ranks */
 } cmha__pcl_saved;
 
 /* A unit's phases, out of a thread's scratch. */
-typedef struct cmha__pcl_unit {
+typedef struct {
     const cmha__pcl_saved *s;
     cmha_pcl_args args;
     cmha_score_call call; /* its head's delta, b (of queries only) and rotation */
@@ -12008,7 +12000,7 @@ static void cmha__pcl_pass(const cmha__call *c) {
     double *losses = (double *)cmha_tape_alloc(tape, (units + 1) * sizeof *losses), sum = 0;
     cmha_real *parts = cmha__reals(tape, back * units * 3 * P);
     cmha_real *scratch = cmha__reals(tape, (size_t)tape->context->threads * own);
-    if (!tape->status && !cmha__dry(tape)) {
+    if (cmha__computes(tape)) {
         if (back) cmha__zeros(parts, units * 3 * P);
         CMHA__FOR_CHUNKS(tape->context->threads, units, lo, hi) {
             cmha__pcl_unit u = cmha__pcl_open(s, scratch + (size_t)cmha__chunk * own);
@@ -12168,7 +12160,7 @@ typedef struct cmha__pass cmha__pass;
 typedef struct cmha__list cmha__list;
 
 /* One family. The table stands below the blocks, in cmha__family. */
-typedef struct cmha__family_row {
+typedef struct {
     cmha_family family;
     int complex_state; /* what blocks hand on is planes [Re | Im] */
     int (*has)(const cmha_model_config *c, size_t layer); /* its own, not a plain one? NULL: all are */
@@ -12574,7 +12566,7 @@ enum {
 };
 
 /* Axes of a parameter, up to the first 0; without any there is no such parameter. */
-typedef struct cmha__axes {
+typedef struct {
     size_t n[3];
 } cmha__axes;
 
@@ -13581,7 +13573,7 @@ static void cmha__adapter_parts(int threads, const cmha_parameter *base, cmha_te
 
 static cmha_status cmha__adapter_backward(cmha_tape *tape, cmha_record *r) {
     cmha_real *du = cmha_tape_grad(tape, r->in[1]), *db = cmha_tape_grad(tape, r->in[2]);
-    if ((du || db) && !tape->status && !cmha__dry(tape))
+    if ((du || db) && cmha__computes(tape))
         cmha__adapter_parts(tape->context->threads, (const cmha_parameter *)r->user, r->in, r->out->grad, du,
                 db);
     cmha__pass_grad(tape, r->out, r->in[0]);
@@ -14092,7 +14084,7 @@ static cmha_tensor *cmha__crat_block(cmha__pass *pass, cmha_tensor *z) {
    forgotten, records and all. The backward runs it again with the same dropout keys and walks its records to
    the gradients outside: sums keep their order, and all bits. */
 
-typedef struct cmha__kept {
+typedef struct {
     cmha__pass pass; /* as it was before the block */
     cmha_batch batch; /* the caller's own may be gone by then */
     cmha_tensor *x, *extra; /* extra: the losses up to and with this block's, if it adds any */
@@ -15649,7 +15641,7 @@ static cmha_status cmha__cache_plan_of(cmha_cache *cache, cmha_model *model, con
 /* Opens a cache or, bytes not NULL, counts what it takes. Dry passes count slots and what `prompt` positions
    need, another places them. */
 static cmha_status cmha__cache_open(cmha_cache *cache, cmha_model *model, const cmha__cache_plan *plan) {
-    size_t *bytes = plan->bytes, room[2] = {0, 0}, held = 0, need = 0, frames = 0;
+    size_t *bytes = plan->bytes, room[2] = {0, 0}, held = 0, need = 0;
     cmha_cache_options o;
     void *memory = NULL, *records = NULL;
     memset(cache, 0, sizeof *cache);
@@ -15659,10 +15651,9 @@ static cmha_status cmha__cache_open(cmha_cache *cache, cmha_model *model, const 
     status = cmha__cache_plan_of(cache, model, plan, &o, room);
     size_t copies = cache->endless ? 1 : 2, positions = cache->endless ? cache->ready : cache->capacity;
     size_t frame = copies * cmha__feature_width(&model->config) * sizeof *cache->features;
-    if (!cmha__mul(plan->batch, frame, &frames)) frames = SIZE_MAX; /* which no array takes */
     cmha__array arrays[] = {{&cache->memory, cache->size, sizeof *cache->memory},
         {&cache->ids, positions, copies * cache->batch * sizeof *cache->ids},
-        {&cache->features, positions, frames},
+        {&cache->features, positions, cmha__times(plan->batch, frame)},
         {&cache->slots, cache->n_slots, sizeof *cache->slots},
         {&memory, room[0] + CMHA__BLOCK_OVERHEAD, 1},
         {&records, room[1] + CMHA__BLOCK_OVERHEAD, 1},
@@ -16831,7 +16822,7 @@ static cmha_status cmha__check_item(cmha_context *ctx, const cmha_archive_item *
 
 CMHA_FIT cmha_status cmha_archive_write(cmha_context *context, const char *path,
         const cmha_archive_item *items, size_t n_items, const char *const *metadata, size_t n_metadata) {
-    size_t most = n_items > n_metadata ? n_items : n_metadata, bytes = 0, total = 0, i;
+    size_t most = n_items > n_metadata ? n_items : n_metadata, total = 0, i;
     if (!context || (n_items && !items) || (n_metadata && !metadata))
         return CMHA__WRONG(context, "archive write: %s is NULL", n_items && !items ? "items" : "metadata");
     if (!cmha__is_open(context)) return CMHA_ERR_STATE;
@@ -16842,7 +16833,7 @@ CMHA_FIT cmha_status cmha_archive_write(cmha_context *context, const char *path,
     for (i = 0; i < 2 * n_metadata; i++)
         if (!cmha__is_utf8(metadata[i]))
             return CMHA__WRONG(context, "archive write: metadata[%zu] is not UTF-8", i);
-    if (!cmha__mul(most + 1, sizeof(void *), &bytes)) bytes = SIZE_MAX;
+    size_t bytes = cmha__times(most + 1, sizeof(void *));
     const void **order = (const void **)cmha__take(context, "archive write", bytes);
     if (!order) return CMHA_ERR_MEMORY;
     const char *twice = cmha__repeated(order, items, n_items, sizeof *items);
@@ -16870,7 +16861,7 @@ static size_t cmha__row_scales(const cmha_packed *p) {
     return p->storage == CMHA_STORAGE_INT4 ? (p->I + 31) / 32 : (p->I + 255) / 256 * 8;
 }
 
-typedef struct cmha__label { char name[CMHA__NAME]; size_t n; } cmha__label; /* n: a shape, if it needs one */
+typedef struct { char name[CMHA__NAME]; size_t n; } cmha__label; /* n: a shape, if it needs one */
 
 /* Returns tensor i of a training state: parameters, the first moments of all, the second ones, means, and the
    scales of 8 and 4 bits. Data are NULL where there are none, as of frozen ones' moments; the words of what
