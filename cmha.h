@@ -2814,8 +2814,9 @@ static int cmha__sum(size_t a, size_t b, size_t *out) {
     return 1;
 }
 
-/* Set n numbers, or other things, to zeros or to those of another array. */
+/* Set n numbers, or other things, to zeros; one object; n to those of another array. */
 #define cmha__zeros(to, n) memset(to, 0, (n) * sizeof *(to))
+#define cmha__zero(object) cmha__zeros(&(object), 1)
 #define cmha__copy(to, from, n) memcpy(to, from, (n) * sizeof *(to))
 
 /* Returns a length; SIZE_MAX where `about`, its bound from above, says that counting may have wrapped. */
@@ -3391,9 +3392,9 @@ CMHA_DEF void cmha_blas_restart(char **argv) { (void)argv; }
 CMHA_DEF cmha_status cmha_context_init(cmha_context *context, const cmha_context_config *config) {
     cmha_context_config copy;
     if (!context) return CMHA_ERR_ARGUMENT;
-    memset(&copy, 0, sizeof copy);
+    cmha__zero(copy);
     if (config) copy = *config;
-    memset(context, 0, sizeof *context);
+    cmha__zero(*context);
     if (copy.threads < 0) return CMHA__WRONG(context, "context: threads = %d is negative", copy.threads);
     if (!copy.allocator.allocate != !copy.allocator.release)
         return CMHA__WRONG(context, "context: the allocator lacks %s",
@@ -4787,7 +4788,7 @@ static uint64_t cmha__draw(cmha_tape *tape) {
 
 CMHA_DEF cmha_status cmha_tape_init(cmha_tape *tape, cmha_context *context, int recording) {
     if (!tape) return CMHA_ERR_ARGUMENT;
-    memset(tape, 0, sizeof *tape);
+    cmha__zero(*tape);
     if (!cmha__is_open(context)) return tape->status = CMHA_ERR_STATE;
     tape->context = context;
     if (recording && !CMHA__TRAINS)
@@ -4801,7 +4802,7 @@ CMHA_DEF void cmha_tape_close(cmha_tape *tape) {
     if (!tape || !tape->context) return;
     cmha__arena_close(tape->context, &tape->memory);
     cmha__arena_close(tape->context, &tape->records);
-    memset(tape, 0, sizeof *tape);
+    cmha__zero(*tape);
     tape->status = CMHA_ERR_STATE; /* of every operation that still comes */
 }
 
@@ -5373,7 +5374,7 @@ static cmha_tensor *cmha__run(cmha_tape *tape, cmha__call *c) {
 
 static cmha__call cmha__call_of(const cmha__op *op, cmha_tensor *a, cmha_tensor *b, cmha_tensor *c) {
     cmha__call call;
-    memset(&call, 0, sizeof call);
+    cmha__zero(call);
     call.op = op;
     call.in[0] = a;
     call.in[1] = b;
@@ -5830,33 +5831,34 @@ static cmha_status cmha__check_tokens(cmha_tape *tape, const int32_t *ids, size_
 /* ---- Common: activations, dropout ---- */
 
 /* Write y = act(x) and the derivative. In the tanh form (1 + tanh(u))/2 is sigmoid(2u). */
-static inline void cmha__gelu_erf(cmha_real x, cmha_real *y, cmha_real *slope) {
+#define CMHA__FORMULA(name) static inline void name(cmha_real x, cmha_real *y, cmha_real *slope)
+CMHA__FORMULA(cmha__gelu_erf) {
     cmha_real density, cdf = cmha__normal_cdf(x, &density);
     *y = x * cdf;
     *slope = cdf + x * density;
 }
-static inline void cmha__gelu_tanh(cmha_real x, cmha_real *y, cmha_real *slope) {
+CMHA__FORMULA(cmha__gelu_tanh) {
     cmha_real steep = (cmha_real)1.5957691216057308 * (1 + (cmha_real)0.134145 * x * x);
     cmha_real s = cmha__sigmoid((cmha_real)1.5957691216057308 * x * (1 + (cmha_real)0.044715 * x * x));
     cmha_real change = s * (1 - s);
     *y = x * s;
     *slope = s + (change > 0 ? x * steep * change : 0); /* 0 times an overflown steepness is 0 here */
 }
-static inline void cmha__relu(cmha_real x, cmha_real *y, cmha_real *slope) {
+CMHA__FORMULA(cmha__relu) {
     *y = x < 0 ? 0 : x; /* NaN stays */
     *slope = x > 0 ? 1 : 0;
 }
-static inline void cmha__relu2(cmha_real x, cmha_real *y, cmha_real *slope) {
+CMHA__FORMULA(cmha__relu2) {
     cmha_real above = x < 0 ? 0 : x;
     *y = above * above;
     *slope = 2 * above;
 }
-static inline void cmha__silu(cmha_real x, cmha_real *y, cmha_real *slope) {
+CMHA__FORMULA(cmha__silu) {
     cmha_real s = cmha__sigmoid(x);
     *y = x * s;
     *slope = s + x * s * (1 - s);
 }
-static inline void cmha__nan(cmha_real x, cmha_real *y, cmha_real *slope) {
+CMHA__FORMULA(cmha__nan) {
     *y = *slope = x * (cmha_real)NAN;
 }
 
@@ -6314,7 +6316,7 @@ CMHA__HOT(static, cmha__round_row, (const cmha_packed *p, const cmha_real *x, ui
     *factor = by > 0 || most != most ? most / 32767 : 0;
     for (size_t i = 0; i < p->I; i += CMHA__BLOCK, words += 32) {
         size_t n = cmha__min(p->I - i, CMHA__BLOCK);
-        if (n < CMHA__BLOCK) memset(q, 0, sizeof q);
+        if (n < CMHA__BLOCK) cmha__zero(q);
         for (size_t k = 0; k < n; k++) {
             cmha_real steps = by > 0 ? x[i + k] * by : 0;
             q[k] = (int32_t)(steps + (steps < 0 ? (cmha_real)-0.5 : (cmha_real)0.5));
@@ -7077,7 +7079,7 @@ static const cmha__op cmha__bound_op = CMHA__OP("log variances", cmha__bound_pas
 CMHA_DEF double cmha_frequencies(cmha_frequency kind, double base, size_t P, const cmha_rope_options *options,
         double *omega) {
     cmha_rope_options o;
-    memset(&o, 0, sizeof o);
+    cmha__zero(o);
     if (options) o = *options;
     size_t pairs = o.rotary_dims ? cmha__min(o.rotary_dims / 2, P) : P;
     int yarn = o.scaling == CMHA_ROPE_SCALING_YARN, mixed = yarn || o.scaling == CMHA_ROPE_SCALING_LLAMA3;
@@ -7467,7 +7469,7 @@ static void cmha__elementwise_pass(const cmha__call *c) {
     double sums[2][CMHA__PAIRS];
     const int back = cmha__goes_back(c);
     for (size_t j = 0, D = c->D, n; (n = cmha__block_of(D, j)) > 0; j += n) {
-        memset(sums, 0, sizeof sums);
+        cmha__zero(sums);
         for (size_t at = j; at < 2 * c->n * D; at += 2 * D) {
             const cmha_real *x = c->x[0] + at, *w = c->x[1] + j, *g = back ? c->dy + at : NULL;
             if (!back) cmha__channels(x, w, D, n, c->y + at, c->y + at + D);
@@ -7489,7 +7491,7 @@ CMHA__HOT_OP(cmha__quotient_pass) {
     const int maps = c->op->shared[0], back = cmha__goes_back(c);
     for (size_t j = 0, D = c->D, n; (n = cmha__block_of(D, j)) > 0; j += n) {
         const cmha_real *map = c->x[1] + j;
-        if (back && maps) memset(sums, 0, sizeof sums);
+        if (back && maps) cmha__zero(sums);
         for (size_t at = j; at < 2 * c->n * D; at += 2 * D) {
             const cmha_real *x = c->x[0] + at, *w = c->x[1] + (maps ? 0 : at);
             const cmha_real *from[4] = {x, x + D, w, w + D};
@@ -7999,7 +8001,7 @@ static void cmha__multifreq_walk(const cmha__call *c) {
         for (size_t j0 = c->lo; (m = cmha__min(hi - j0, CMHA__WIDE)) > 0; j0 += m) {
             const cmha_real *omega = c->x[0] + k * d + j0, *delta = c->x[1] + k * d + j0;
             cmha__wave(omega, NULL, m, 1, NULL, &step);
-            memset(&sum, 0, sizeof sum);
+            cmha__zero(sum);
             for (size_t r = 0; r < c->count; r++) {
                 size_t at = r * d + j0;
                 double t = (double)c->key + (double)r;
@@ -8430,7 +8432,7 @@ typedef struct {
 static cmha__mixture cmha__mixture_of(const cmha_experts_args *a, const cmha_experts_weights *weights,
         const cmha_real *z) {
     cmha__mixture m;
-    memset(&m, 0, sizeof m);
+    cmha__zero(m);
     m.a = a;
     m.r = cmha__route_of(a->plan, a->T, a->E, a->top);
     m.z = z;
@@ -8854,7 +8856,7 @@ static cmha_status cmha__knowledge_finite(const cmha_knowledge *kb) {
 CMHA_DEF cmha_status cmha_knowledge_init(cmha_knowledge *kb, cmha_context *context, size_t n, size_t d_r,
         const cmha_real *vectors, const int64_t *ids, const char *texts, const uint64_t *text_begin) {
     if (!kb) return CMHA__WRONG(context, "knowledge: knowledge is NULL");
-    memset(kb, 0, sizeof *kb);
+    cmha__zero(*kb);
     if (!cmha__is_open(context)) return CMHA_ERR_STATE;
     if (n && (!vectors || !d_r))
         return CMHA__WRONG(context, "knowledge: %zu documents without %s", n, d_r ? "vectors" : "d_r");
@@ -8884,7 +8886,7 @@ CMHA_DEF void cmha_knowledge_close(cmha_knowledge *kb) {
     for (size_t i = 0; i < sizeof kb->owned / sizeof *kb->owned; i++)
         cmha__give(kb->context, kb->owned[i].memory, kb->owned[i].bytes);
     cmha__unmap_file(kb->mapping, kb->mapped);
-    memset(kb, 0, sizeof *kb);
+    cmha__zero(*kb);
 }
 
 CMHA_DEF const char *cmha_knowledge_text(const cmha_knowledge *kb, size_t i, size_t *length) {
@@ -8923,7 +8925,7 @@ static cmha__search cmha__search_of(cmha_context *context, const cmha_knowledge 
     const size_t threads = (size_t)context->threads, rows = cmha__min(Q, CMHA__NEAREST_ROWS);
     const size_t shares = cmha__min(Q, CMHA__SEARCH_BLOCKS * threads * CMHA__NEAREST_ROWS) * (threads - 1);
     cmha__search s;
-    memset(&s, 0, sizeof s);
+    cmha__zero(s);
     s.context = context;
     s.base = base;
     s.Q = Q;
@@ -9486,7 +9488,7 @@ static cmha_rotate_args cmha__turns(const cmha_score_call *c) {
     const cmha_attention_args *a = c->args;
     int learned = c->score->parameters == cmha__phase_parameters;
     cmha_rotate_args rotate;
-    memset(&rotate, 0, sizeof rotate);
+    cmha__zero(rotate);
     rotate.P = cmha__key_width(a) / 2;
     rotate.rotation = c->rotation;
     rotate.layout = c->score->planes == 2 ? CMHA_LAYOUT_HALF : a->layout;
@@ -9674,7 +9676,7 @@ static cmha_score_call cmha__call_of_head(const cmha_attention_args *a, size_t h
         double *sums) {
     cmha_score_call c;
     size_t own, step;
-    memset(&c, 0, sizeof c);
+    cmha__zero(c);
     c.score = a->score;
     c.args = a;
     c.head = head;
@@ -10520,7 +10522,7 @@ static void cmha__peak_gradients(const cmha__head *h) {
 static cmha__head cmha__new_call(const cmha_attention_args *a, const cmha_attention_views *views,
         int backward) {
     cmha__head x;
-    memset(&x, 0, sizeof x);
+    cmha__zero(x);
     x.a = a;
     x.x = views;
     x.backward = backward;
@@ -10800,7 +10802,7 @@ typedef struct {
 static cmha__linear_head cmha__linear_open(const cmha_linear_args *a, int back, cmha_real *base) {
     int angular = a->kind == CMHA_LINEAR_ANGULAR;
     cmha__linear_head h;
-    memset(&h, 0, sizeof h);
+    cmha__zero(h);
     h.a = a;
     h.back = back;
     h.half = a->d_v ? a->d_v : a->d;
@@ -11152,7 +11154,7 @@ static cmha__lag_head cmha__lag_open(const cmha_lag_args *a, cmha_real *base) {
     size_t m = cmha__fft_length(a->n), two = sizeof(double) / sizeof(cmha_real), column = 2 * m * two;
     size_t group = column * CMHA__FFT_LANES, n = a->n * two;
     cmha__lag_head h;
-    memset(&h, 0, sizeof h);
+    cmha__zero(h);
     h.a = a;
     const cmha__part parts[] = {
         {&h.table, column}, {&h.spectrum, column}, {&h.sum, column}, {&h.g, group}, {&h.z, group},
@@ -11484,7 +11486,7 @@ static cmha_attention_views cmha__views(const cmha__attention_saved *s, cmha_rea
     size_t heads = queries + (s->row ? 2 * a->kv_heads : 0);
     cmha_real *data[3];
     cmha_attention_views x;
-    memset(&x, 0, sizeof x);
+    cmha__zero(x);
     for (int i = 0; i < 3; i++) data[i] = grad ? grad[i] : s->in[i] ? s->in[i]->data : NULL;
     x.y = cmha__tokens_view(a, y, a->n_q, a->heads, a->d_v, complex_v);
     x.q = x.k = x.v = cmha__tokens_view(a, data[0], a->n_q, heads, a->d_k, complex_k);
@@ -11922,7 +11924,7 @@ typedef struct {
 static cmha__pcl_unit cmha__pcl_open(const cmha__pcl_saved *s, cmha_real *base) {
     size_t N = s->attention.args.n_q, P = s->attention.args.d_k / 2, n = N * P;
     cmha__pcl_unit u;
-    memset(&u, 0, sizeof u);
+    cmha__zero(u);
     u.s = s;
     u.args.N = N;
     u.args.P = P;
@@ -12367,7 +12369,7 @@ CMHA_DEF void cmha_parameters_close(cmha_parameters *p) {
     cmha__give(p->context, p->grad, p->learning * sizeof *p->grad);
     cmha__give(p->context, p->moments, p->kept * sizeof *p->moments);
     cmha__give(p->context, p->memory, p->bytes);
-    memset(p, 0, sizeof *p);
+    cmha__zero(*p);
 }
 
 /* Appends axes up to the first 0 to a shape. Returns whether the size fits. */
@@ -12397,7 +12399,7 @@ static const char *cmha__row_wrong(const cmha_parameters *p, const cmha_paramete
 CMHA_DEF cmha_status cmha_parameters_init(cmha_parameters *p, cmha_context *context,
         const cmha_parameter_row *rows, size_t count) {
     if (!p) return CMHA_ERR_ARGUMENT;
-    memset(p, 0, sizeof *p);
+    cmha__zero(*p);
     if (!cmha__is_open(context)) return CMHA_ERR_STATE;
     if (!rows || !count) return CMHA__WRONG(context, "parameters: %s", rows ? "count = 0" : "rows is NULL");
     cmha__array arrays[] = {{&p->sums, (size_t)context->threads, sizeof *p->sums},
@@ -12606,7 +12608,7 @@ static cmha_parameter *cmha__append(cmha__list *to, const char *name, cmha_tenso
     cmha_tensor t;
     to->found |= to->sought && !strcmp(name, to->sought);
     if (!axes.n[0]) return NULL;
-    memset(&t, 0, sizeof t);
+    cmha__zero(t);
     t.rank = is_complex;
     t.size = t.shape[0] = is_complex ? 2 : 1;
     int fits = cmha__add_axes(&t, axes.n, 3);
@@ -13236,12 +13238,12 @@ CMHA_DEF void cmha_model_close(cmha_model *model) {
     cmha_parameters_close(&model->parameters);
     cmha__give(context, model->packed.matrices, model->packed.bytes);
     cmha__give(context, model->tables, model->table_bytes);
-    memset(model, 0, sizeof *model);
+    cmha__zero(*model);
 }
 
 static cmha_status cmha__model_open(cmha_model *model, cmha_context *context, const cmha_model_config *cfg) {
     if (!model) return CMHA_ERR_ARGUMENT;
-    memset(model, 0, sizeof *model);
+    cmha__zero(*model);
     if (!cmha__is_open(context)) return CMHA_ERR_STATE;
     if (cfg) model->config = *cfg;
     else cmha_config_defaults(cmha_model_table(), &model->config);
@@ -13263,7 +13265,7 @@ static cmha_packed cmha__matrix_of(const cmha_parameters *p, size_t i, cmha_stor
     const cmha_tensor *t = one->matrix.rank ? &one->matrix : &one->tensor;
     int turned = one->form == CMHA__TURNED, goes_on = i + 1 < p->count && one[1].form == CMHA__JOINED;
     cmha_packed m;
-    memset(&m, 0, sizeof m);
+    cmha__zero(m);
     if (!storage || one->start >= CMHA__LORA_A || one->form == CMHA__EXACT || goes_on) return m;
     m.storage = storage;
     m.source = t->data;
@@ -13434,7 +13436,7 @@ CMHA_DEF cmha_status cmha_model_merge(cmha_model *model) {
     }
     c->lora_rank = 0;
     c->lora_alpha = 0;
-    memset(c->lora_on, 0, sizeof c->lora_on);
+    cmha__zero(c->lora_on);
     cmha__attach_grad(p, NULL);
     cmha_parameters_close(&old);
     return CMHA_OK;
@@ -13715,7 +13717,7 @@ static cmha_attention_args cmha__softmax_args(const cmha__pass *pass, size_t hea
     const char turns = cmha__layer_kind(c, pass->layer);
     const int table = cmha__layer_table(c, turns);
     cmha_attention_args a;
-    memset(&a, 0, sizeof a);
+    cmha__zero(a);
     a.batch = pass->B;
     a.n_q = a.n_k = pass->N;
     a.heads = a.kv_heads = heads;
@@ -13749,7 +13751,7 @@ static cmha_tensor *cmha__linear_heads(cmha__pass *pass, cmha_linear_kind kind, 
         cmha_tensor *const *qkv) {
     cmha_linear_args a;
     cmha_real *state = NULL;
-    memset(&a, 0, sizeof a);
+    cmha__zero(a);
     a.batch = 1;
     a.heads = heads;
     a.d = a.d_v = d;
@@ -14008,7 +14010,7 @@ static cmha_tensor *cmha__crat_group(cmha__pass *pass, cmha_tensor *z, int g) {
         return cmha__linear_heads(pass, CMHA_LINEAR_ANGULAR, heads, d, qkv);
     if (c->crat_attention == CMHA_CRAT_ATTENTION_LAG) {
         cmha_lag_args lag;
-        memset(&lag, 0, sizeof lag);
+        cmha__zero(lag);
         lag.heads = heads;
         lag.topk = c->lag_topk;
         lag.temp = (cmha_real)c->lag_temp;
@@ -14485,7 +14487,7 @@ CMHA_DEF cmha_tensor *cmha_model_states(cmha_model *model, cmha_tape *tape, cons
     if (!cmha__model_is_open(model)) return cmha__reject(tape, CMHA_ERR_STATE, "model: it is closed");
     if (cmha__records(tape) && !cmha__dry(tape)) cmha__stop(tape, cmha__need_grad(&model->parameters));
     if (tape->status) return NULL;
-    memset(&pass, 0, sizeof pass);
+    cmha__zero(pass);
     pass.model = model;
     pass.tape = tape;
     pass.batch = batch;
@@ -15251,20 +15253,20 @@ CMHA_FIT void cmha_trainer_close(cmha_trainer *trainer) {
     cmha__give(trainer->context, trainer->ids, tokens * sizeof *trainer->ids);
     if (cmha__trainer_is_open(trainer)) {
         cmha_parameters *p = &trainer->model->parameters;
-        memset(&trainer->model->tape.shared, 0, sizeof trainer->model->tape.shared);
+        cmha__zero(trainer->model->tape.shared);
         cmha__give(p->context, p->moments, p->kept * sizeof *p->moments);
         p->moments = NULL;
         p->optimised = p->averages = 0;
         cmha__lay_moments(p);
         trainer->model->trainer = 0;
     }
-    memset(trainer, 0, sizeof *trainer);
+    cmha__zero(*trainer);
 }
 
 CMHA_FIT cmha_status cmha_trainer_init(cmha_trainer *trainer, cmha_model *model,
         const cmha_trainer_config *config) {
     if (!trainer) return CMHA_ERR_ARGUMENT;
-    memset(trainer, 0, sizeof *trainer);
+    cmha__zero(*trainer);
     if (!cmha__model_is_open(model)) return CMHA_ERR_STATE;
     cmha_context *context = model->context;
     cmha_parameters *p = &model->parameters;
@@ -15313,7 +15315,7 @@ CMHA_FIT cmha_status cmha_trainer_share(cmha_trainer *trainer, const cmha_ranks 
     if (r->ranks > 1 && c->family == CMHA_FAMILY_COPE && c->cope_score == CMHA_COPE_SCORE_HYBRID_NORM &&
         c->cope_max == CMHA_NORM_MAX_GLOBAL)
         return cmha__fail(context, CMHA_ERR_STATE, "share: cope_max = global needs the whole batch");
-    memset(s, 0, sizeof *s);
+    cmha__zero(*s);
     s->ranks = *r;
     s->first = r->rank * batch;
     s->parameters = &trainer->model->parameters;
@@ -15516,7 +15518,7 @@ static size_t cmha__cache_position(const cmha_cache *cache) {
    counted and placed, one sequence does for all. */
 static cmha_tensor *cmha__cache_pass(cmha_cache *cache, cmha_tape *tape, const cmha_batch *batch, int asks) {
     cmha__pass pass;
-    memset(&pass, 0, sizeof pass);
+    cmha__zero(pass);
     pass.model = cache->model;
     pass.tape = tape;
     pass.cache = cache;
@@ -15567,7 +15569,7 @@ static cmha_status cmha__cache_check(const cmha_model *model, const cmha__cache_
         cmha_cache_options *o) {
     size_t batch = plan->batch, capacity = plan->capacity;
     if (!cmha__model_is_open(model)) return CMHA_ERR_STATE;
-    memset(o, 0, sizeof *o);
+    cmha__zero(*o);
     if (plan->options) *o = *plan->options;
     int stored = o->storage == CMHA_STORAGE_FLOAT || o->storage == CMHA_STORAGE_BF16;
     const char *wrong = NULL;
@@ -15644,7 +15646,7 @@ static cmha_status cmha__cache_open(cmha_cache *cache, cmha_model *model, const 
     size_t *bytes = plan->bytes, room[2] = {0, 0}, held = 0, need = 0;
     cmha_cache_options o;
     void *memory = NULL, *records = NULL;
-    memset(cache, 0, sizeof *cache);
+    cmha__zero(*cache);
     cmha_status status = cmha__cache_check(model, plan, &o);
     if (status) return status;
     cmha_context *context = model->context;
@@ -15697,7 +15699,7 @@ CMHA_DEF void cmha_cache_close(cmha_cache *cache) {
     if (!cache || !cache->context) return;
     cmha_tape_close(&cache->tape);
     if (cache->bytes && !cache->given) cmha__give(cache->context, cache->memory, cache->bytes);
-    memset(cache, 0, sizeof *cache);
+    cmha__zero(*cache);
 }
 
 CMHA_DEF void cmha_cache_reset(cmha_cache *cache) {
@@ -16089,7 +16091,7 @@ static cmha_status cmha__file_end(cmha_archive *a, cmha_status status) {
 /* Finds and measures a file. a->file is the system's, NULL where the callbacks have it. */
 static cmha_status cmha__file_open(cmha_archive *a, cmha_context *ctx, const char *path) {
     const cmha_files *f = &ctx->config.files;
-    memset(a, 0, sizeof *a);
+    cmha__zero(*a);
     a->context = ctx;
     a->path = (char *)(uintptr_t)path;
     cmha_status status = f->size ? f->size(f->user, ctx, path, &a->size) : CMHA_ERR_NOT_FOUND;
@@ -16350,7 +16352,7 @@ static const char *cmha__read_field(cmha__header *h) {
 /* "name": {fields in any order} or "__metadata__": {pairs} */
 static const char *cmha__read_entry(cmha__header *h) {
     cmha_archive_tensor *t = &h->tensor;
-    memset(t, 0, sizeof *t);
+    cmha__zero(*t);
     h->seen = 0;
     const char *wrong = cmha__read_key(h, &t->name);
     if (wrong) return wrong;
@@ -16441,7 +16443,7 @@ static cmha_status cmha__load_header(cmha_archive *a, cmha_context *ctx, const c
     a->data_begin = 8 + length;
     memcpy(a->path, path, name);
     cmha__header h;
-    memset(&h, 0, sizeof h);
+    cmha__zero(h);
     h.archive = a;
     char *begin = h.at = a->path + name;
     if ((status = cmha__file_read(a, 8, begin, text)) != CMHA_OK) return status;
@@ -16456,7 +16458,7 @@ static cmha_status cmha__load_header(cmha_archive *a, cmha_context *ctx, const c
 }
 
 CMHA_DEF cmha_status cmha_archive_open(cmha_archive *archive, cmha_context *context, const char *path) {
-    if (archive) memset(archive, 0, sizeof *archive);
+    if (archive) cmha__zero(*archive);
     if (!archive || !context || !path)
         return CMHA__WRONG(context, "archive open: %s is NULL", archive ? "path" : "archive");
     if (!cmha__is_open(context)) return CMHA_ERR_STATE;
@@ -16468,7 +16470,7 @@ CMHA_DEF void cmha_archive_close(cmha_archive *archive) {
     if (!archive || !archive->context) return;
     cmha__system_close(archive->file);
     cmha__give(archive->context, archive->memory, archive->memory_size);
-    memset(archive, 0, sizeof *archive);
+    cmha__zero(*archive);
 }
 
 CMHA_DEF const cmha_archive_tensor *cmha_archive_find(const cmha_archive *archive, const char *name) {
@@ -16754,7 +16756,7 @@ static cmha_status cmha__save(cmha_context *ctx, const char *path, cmha__content
     cmha__output o;
     cmha_status status;
     if (!path) return CMHA__WRONG(ctx, "archive write: path is NULL");
-    memset(&o, 0, sizeof o);
+    cmha__zero(o);
     o.context = ctx;
     o.name = path;
     o.contents = contents;
@@ -16907,7 +16909,7 @@ static cmha_status cmha__move_packed(const cmha_parameter *one, int scales, cmha
     for (size_t at = 0, n; at < all; at += n) {
         n = cmha__min(all - at, 8 * sizeof bytes / bits);
         if (a) status = cmha__read_words(a, from + at * bits / 8, bytes, (n * bits + 7) / 8, 1);
-        else memset(bytes, 0, sizeof bytes);
+        else cmha__zero(bytes);
         if (status) break;
         for (size_t k = 0, run; k < n; k += run) { /* neighbours in a block; else one */
             size_t to = C ? row / p->I * C + i : first + row, c = C ? row % p->I : i;
@@ -17290,7 +17292,7 @@ CMHA_DEF cmha_status cmha_model_open(cmha_model *model, cmha_context *context, c
     cmha_archive a;
     size_t need = 0;
     if (!model) return CMHA__WRONG(context, "model load: model is NULL");
-    memset(model, 0, sizeof *model);
+    cmha__zero(*model);
     cmha_status status = cmha_archive_open(&a, context, path);
     if (status) return status;
     status = cmha__archive_config(&a, "cfg.", cmha_model_table(), &config);
@@ -17678,7 +17680,7 @@ CMHA_DEF cmha_status cmha_knowledge_open(cmha_knowledge *knowledge, cmha_context
         int map) {
     cmha_archive a;
     if (!knowledge) return CMHA__WRONG(context, "knowledge load: knowledge is NULL");
-    memset(knowledge, 0, sizeof *knowledge);
+    cmha__zero(*knowledge);
     if (!cmha__is_open(context)) return CMHA_ERR_STATE;
     cmha_status status = cmha_archive_open(&a, context, path);
     if (status) return status;
@@ -17694,7 +17696,7 @@ CMHA_DEF cmha_status cmha_tokens_open(cmha_tokens *tokens, cmha_context *context
         int width) {
     cmha_archive a;
     void *data = NULL;
-    if (tokens) memset(tokens, 0, sizeof *tokens);
+    if (tokens) cmha__zero(*tokens);
     if (!tokens || !context || !path)
         return CMHA__WRONG(context, "tokens load: %s is NULL", tokens ? "path" : "tokens");
     if (!cmha__is_open(context)) return CMHA_ERR_STATE;
@@ -17725,7 +17727,7 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens) {
     void *data = (void *)(uintptr_t)tokens->data;
     if (tokens->mapped) cmha__unmap_file(data, tokens->bytes);
     else if (tokens->owner) cmha__give(tokens->owner, data, tokens->bytes);
-    memset(tokens, 0, sizeof *tokens);
+    cmha__zero(*tokens);
 }
 
 CMHA_DEF int32_t cmha_tokens_at(const cmha_tokens *tokens, size_t i) {
