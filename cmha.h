@@ -2773,6 +2773,8 @@ static cmha_status cmha__fail(cmha_context *ctx, cmha_status status, const char 
 #define cmha__fail(ctx, status, ...) ((void)cmha__fail(ctx, status, __VA_ARGS__), (status))
 #endif
 #define CMHA__WRONG(ctx, ...) cmha__fail(ctx, CMHA_ERR_ARGUMENT, __VA_ARGS__)
+#define CMHA__REFUSED(ctx, ...) cmha__fail(ctx, CMHA_ERR_STATE, __VA_ARGS__)
+#define CMHA__HUGE(ctx, ...) cmha__fail(ctx, CMHA_ERR_OVERFLOW, __VA_ARGS__)
 #define cmha__warn(ctx, ...) ((void)cmha__fail(ctx, CMHA_STATUS_COUNT, __VA_ARGS__))
 
 CMHA_DEF const char *cmha_error(const cmha_context *context) { return context ? context->detail : ""; }
@@ -4692,8 +4694,7 @@ static cmha_status cmha__count_arrays(cmha_context *ctx, const char *what, const
     for (size_t i = 0; i < n; i++)
         if (!cmha__mul(arrays[i].n, arrays[i].size, &one) || one > SIZE_MAX - 63 ||
             !cmha__sum(*bytes, cmha__round64(one), bytes))
-            return cmha__fail(ctx, CMHA_ERR_OVERFLOW, "%s: %zu of %zu bytes overflow", what,
-                arrays[i].n, arrays[i].size);
+            return CMHA__HUGE(ctx, "%s: %zu of %zu bytes overflow", what, arrays[i].n, arrays[i].size);
     return CMHA_OK;
 }
 
@@ -4792,7 +4793,7 @@ CMHA_DEF cmha_status cmha_tape_init(cmha_tape *tape, cmha_context *context, int 
     if (!cmha__is_open(context)) return tape->status = CMHA_ERR_STATE;
     tape->context = context;
     if (recording && !CMHA__TRAINS)
-        return tape->status = cmha__fail(context, CMHA_ERR_STATE, "tape: CMHA_INFERENCE_ONLY, no records");
+        return tape->status = CMHA__REFUSED(context, "tape: CMHA_INFERENCE_ONLY, no records");
     tape->recording = recording;
     tape->key = cmha__mix(context->config.seed);
     return CMHA_OK;
@@ -8814,7 +8815,7 @@ static const cmha_real cmha__feature_eps = (cmha_real)1e-6;
 static cmha_status cmha__knowledge_take(cmha_knowledge *kb, size_t count, size_t width, void *to) {
     size_t bytes, i = 0;
     if (!cmha__mul(count, width, &bytes))
-        return cmha__fail(kb->context, CMHA_ERR_OVERFLOW, "knowledge: %zu documents overflow a size", kb->n);
+        return CMHA__HUGE(kb->context, "knowledge: %zu documents overflow a size", kb->n);
     if (!bytes) bytes = 1;
     while (kb->owned[i].memory) i++;
     kb->owned[i].memory = cmha__take(kb->context, "knowledge", kb->owned[i].bytes = bytes);
@@ -8862,8 +8863,7 @@ CMHA_DEF cmha_status cmha_knowledge_init(cmha_knowledge *kb, cmha_context *conte
         return CMHA__WRONG(context, "knowledge: %zu documents without %s", n, d_r ? "vectors" : "d_r");
     if (!texts != !text_begin)
         return CMHA__WRONG(context, "knowledge: only %s is NULL", texts ? "text_begin" : "texts");
-    if (d_r > SIZE_MAX / 2)
-        return cmha__fail(context, CMHA_ERR_OVERFLOW, "knowledge: d_r = %zu features", d_r);
+    if (d_r > SIZE_MAX / 2) return CMHA__HUGE(context, "knowledge: d_r = %zu features", d_r);
     kb->context = context;
     kb->n = n;
     kb->d_r = d_r;
@@ -9095,7 +9095,7 @@ CMHA_DEF cmha_status cmha_knowledge_search(const cmha_knowledge *kb, const cmha_
     cmha__search s = cmha__search_of(context, kb, slab, kb->d_r, k, threshold);
     double callers = 16 * (double)Q * ((double)k + (double)s.d_r); /* bytes of the caller's arrays */
     if (cmha__countable(s.bytes, callers) == SIZE_MAX)
-        return cmha__fail(context, CMHA_ERR_OVERFLOW, "search: %zu documents for each of %zu queries", k, Q);
+        return CMHA__HUGE(context, "search: %zu documents for each of %zu queries", k, Q);
     if (!kb->n) {
         cmha__nearest_begin(Q * k, 0, index, similarity);
         return CMHA_OK;
@@ -12338,15 +12338,14 @@ static void cmha__begin_means(const cmha_parameters *p, cmha_real *moments) {
 static cmha_status cmha__holds_numbers(const cmha_parameters *p) {
     CMHA__EACH_PARAMETER(one, p)
         if (one->tensor.packed)
-            return cmha__fail(p->context, CMHA_ERR_STATE, "parameters: %s is packed, it stays as it is",
-                    one->name);
+            return CMHA__REFUSED(p->context, "parameters: %s is packed, it stays as it is", one->name);
     return CMHA_OK;
 }
 
 static cmha_status cmha__need_grad(cmha_parameters *p) {
     cmha_status status = cmha__holds_numbers(p);
     if (status || p->grad || !p->learning) return status;
-    if (!CMHA__TRAINS) return cmha__fail(p->context, CMHA_ERR_STATE, "parameters: CMHA_INFERENCE_ONLY");
+    if (!CMHA__TRAINS) return CMHA__REFUSED(p->context, "parameters: CMHA_INFERENCE_ONLY");
     status = cmha__take_zeros(p->context, p->learning, &p->grad);
     cmha__attach_grad(p, p->grad);
     return status;
@@ -12808,9 +12807,6 @@ static void cmha__declare_layer(cmha__list *to, size_t layer, cmha_block *at) {
         cmha__declare_score(to, score, !cope, c->n_heads * cmha__fan(score), all_keys, at);
 }
 
-static void cmha__fused(cmha_parameter *qkv) {
-    if (qkv) qkv->matrices = 3;
-}
 #define CMHA__LOW_RANK(name, g, part) \
     CMHA__ROW(name ".u", group[g].u[part], WEIGHT, COMPLEX, rank ? width[g] : 0, rank); \
     CMHA__ROW(name ".v", group[g].v[part], WEIGHT, TURNED, width[g] ? low : 0, rank)
@@ -12819,8 +12815,9 @@ static void cmha__fused(cmha_parameter *qkv) {
     CMHA__LOW_RANK("attn." name ".wq", g, 0); \
     CMHA__LOW_RANK("attn." name ".wk", g, 1); \
     CMHA__LOW_RANK("attn." name ".wv", g, 2); \
-    cmha__fused(CMHA__ROW("attn." name ".wqkv.weight", group[g].weight, WEIGHT, form, \
-        rank ? 0 : 3 * width[g], half)); \
+    qkv = CMHA__ROW("attn." name ".wqkv.weight", group[g].weight, WEIGHT, form, \
+        rank ? 0 : 3 * width[g], half); \
+    if (qkv) qkv->matrices = 3; \
     CMHA__ROW("attn." name ".log_temp", group[g].temp, ZEROS, REAL, width[g] / head * tempers, 0)
 #define CMHA__SKIP(name, sum) \
     CMHA__ROW(name ".alpha", alpha[sum], ONES, REAL, free, 0); \
@@ -12839,6 +12836,7 @@ static void cmha__declare_crat(cmha__list *to, size_t layer, cmha_block *at) {
     size_t rank = c->low_rank, low = rank ? half : 0, tempers = c->head_temperature != 0;
     size_t width[3] = {c->real_heads * head, c->imag_heads * head, cmha__group_heads(c, 2) * head};
     size_t one_ff = c->experts ? 0 : half_ff, one_out = c->experts ? 0 : half; /* the dense layer */
+    cmha_parameter *qkv;
     CMHA__NORM("ln1", ln1, 1);
     CMHA__CRAT_HEADS("real", 0, STACKED);
     CMHA__CRAT_HEADS("imag", 1, STACKED);
@@ -13199,7 +13197,7 @@ static cmha_status cmha__model_describe(cmha_model *model) {
     } while (status && next < choices);
     if (status) return status;
     if (p->size > SIZE_MAX / sizeof(cmha_real) / 8)
-        return cmha__fail(model->context, CMHA_ERR_OVERFLOW, "model: %zu parameters overflow", p->size);
+        return CMHA__HUGE(model->context, "model: %zu parameters overflow", p->size);
     size_t kinds = *c->layer_kinds ? 2 : 0;
     cmha__array arrays[] = {{&model->omega, heads * P, sizeof *model->omega},
             {&model->layer_omega, kinds * P, sizeof *model->layer_omega},
@@ -13394,7 +13392,7 @@ CMHA_DEF cmha_status cmha_model_pack(cmha_model *model, cmha_storage storage) {
     if (storage < CMHA_STORAGE_BF16 || storage > CMHA_STORAGE_Q4_K)
         return CMHA__WRONG(context, "model pack: storage = %d is not BF16, INT8, INT4 or Q4_K", (int)storage);
     if (model->packed.storage)
-        return cmha__fail(context, CMHA_ERR_STATE, "model pack: it is packed already, as %s",
+        return CMHA__REFUSED(context, "model pack: it is packed already, as %s",
                 cmha__storages[model->packed.storage]);
     cmha_status status = cmha__move_numbers(model, storage, &old);
     if (!status) cmha_parameters_close(&old);
@@ -13404,7 +13402,7 @@ CMHA_DEF cmha_status cmha_model_pack(cmha_model *model, cmha_storage storage) {
 CMHA_DEF cmha_status cmha_model_round(cmha_model *model, int on) {
     if (!cmha__model_is_open(model)) return CMHA_ERR_STATE;
     if (model->packed.storage < CMHA_STORAGE_INT8)
-        return cmha__fail(model->context, CMHA_ERR_STATE, "model round: it is not packed in 8 or 4 bits");
+        return CMHA__REFUSED(model->context, "model round: it is not packed in 8 or 4 bits");
     for (size_t i = 0; i < model->packed.n_matrices; i++) model->packed.matrices[i].rounds = on != 0;
     model->opening = ++model->context->models;
     return CMHA_OK;
@@ -13415,7 +13413,7 @@ CMHA_DEF cmha_status cmha_model_merge(cmha_model *model) {
     cmha_model_config *c = &model->config;
     cmha_parameters *p = &model->parameters, old = *p;
     if (!c->lora_rank || model->packed.storage)
-        return cmha__fail(model->context, CMHA_ERR_STATE, "model merge: it %s",
+        return CMHA__REFUSED(model->context, "model merge: it %s",
             c->lora_rank ? "is packed" : "has no adapters (lora_rank = 0)");
     cmha_real scale = (cmha_real)(c->lora_alpha / (double)c->lora_rank);
     for (; p->list[p->count - 1].start == CMHA__LORA_B; p->count -= 2) /* pairs, behind all else */
@@ -13446,7 +13444,7 @@ CMHA_DEF cmha_status cmha_model_set_frequencies(cmha_model *model, const double 
     if (!cmha__model_is_open(model)) return CMHA_ERR_STATE;
     if (!omega) return CMHA__WRONG(model->context, "model: omega is NULL");
     if (model->config.frequency != CMHA_FREQUENCY_TABLE)
-        return cmha__fail(model->context, CMHA_ERR_STATE, "model: frequencies need frequency = table");
+        return CMHA__REFUSED(model->context, "model: frequencies need frequency = table");
     size_t count = model->n_omega * model->P;
     for (size_t i = 0; i < count; i++)
         if (!(fabs(omega[i]) <= DBL_MAX))
@@ -13460,7 +13458,7 @@ CMHA_DEF cmha_status cmha_model_set_knowledge(cmha_model *model, const cmha_know
     const cmha_model_config *c = &model->config;
     size_t width = cmha__window_width(c);
     if (knowledge && !(cmha__complex_state(c) && c->irw_layers))
-        return cmha__fail(model->context, CMHA_ERR_STATE, "model: it has no window (irw_layers) for a base");
+        return CMHA__REFUSED(model->context, "model: it has no window (irw_layers) for a base");
     if (knowledge && knowledge->d_r != width)
         return cmha__fail(model->context, CMHA_ERR_SHAPE, "model: the base has %zu features, its windows %zu",
                 knowledge->d_r, width);
@@ -14374,16 +14372,6 @@ static cmha_tensor *cmha__embed_input(cmha__pass *pass) {
     return cmha_add(tape, x, cmha__rows_of_embedding(pass, m->type_weight, pass->batch->types));
 }
 
-/* Outside of a recording blocks overwrite x: what later ones read of the first has memory of its own. */
-static void cmha__keep_first(cmha__pass *pass, const cmha_tensor *x) {
-    const cmha_model_config *c = pass->c;
-    const size_t shape[3] = {pass->B, pass->N, cmha__kv_heads(c) * cmha__head_width(c)};
-    if (cmha__records(pass->tape)) return;
-    if (c->value_residual) pass->first_values = cmha__result(pass->tape, 3, shape);
-    if (c->residual_mix) pass->first_input = cmha__result(pass->tape, x->rank, x->shape);
-    if (pass->first_input && !cmha__dry(pass->tape)) cmha__copy(pass->first_input->data, x->data, x->size);
-}
-
 /* a x + b (what the first layer read): in x's memory outside of a recording, as a block. */
 static cmha_tensor *cmha__mixed(cmha__pass *pass, cmha_tensor *x) {
     cmha_tape *tape = pass->tape;
@@ -14425,12 +14413,16 @@ static cmha_tensor *cmha__model_body(cmha__pass *pass) {
     const cmha_model *m = pass->model;
     const cmha_model_config *c = pass->c = &m->config;
     const cmha__family_row *family = cmha__family(c->family);
+    const size_t values[3] = {pass->B, pass->N, cmha__kv_heads(c) * cmha__head_width(c)};
     cmha_tape *tape = pass->tape;
-    if (!family->complex_state && m->plain->rotates)
-        cmha__turn_layers(pass);
+    if (!family->complex_state && m->plain->rotates) cmha__turn_layers(pass);
     cmha_tensor *x = cmha__embed_input(pass);
     x = x ? family->embed(pass, x) : NULL;
-    if (x) cmha__keep_first(pass, x);
+    if (x && !cmha__records(tape)) { /* blocks overwrite x: of the first one later ones read a copy */
+        if (c->value_residual) pass->first_values = cmha__result(tape, 3, values);
+        if (c->residual_mix) pass->first_input = cmha__result(tape, x->rank, x->shape);
+        if (pass->first_input && !cmha__dry(tape)) cmha__copy(pass->first_input->data, x->data, x->size);
+    }
     for (pass->layer = 0; x && pass->layer < c->n_layers; pass->layer++) {
         tape->section = pass->layer + 1;
         if (c->residual_mix) x = cmha__mixed(pass, x);
@@ -14677,7 +14669,7 @@ CMHA_DEF cmha_status cmha_model_attention(cmha_model *model, const cmha_batch *b
     cmha_model_states(model, &model->tape, batch, NULL);
     model->tape.probe = NULL;
     if (!model->tape.status && probe.out)
-        return cmha__fail(model->context, CMHA_ERR_STATE, "attention: no head %zu in layer %zu", head, layer);
+        return CMHA__REFUSED(model->context, "attention: no head %zu in layer %zu", head, layer);
     return model->tape.status;
 }
 
@@ -14768,8 +14760,7 @@ CMHA_DEF cmha_status cmha_model_training_memory(cmha_model *model, size_t batch,
     size_t fixed = model->table_bytes + numbers + 2 * CMHA__BLOCK_OVERHEAD + blocks * 64;
     if (!status && !(cmha__sum(fixed, memory, need) && cmha__sum(*need, records, need) &&
             cmha__sum(*need, 2 * batch * length * sizeof(int32_t), need)))
-        status = cmha__fail(model->context, CMHA_ERR_OVERFLOW, "model memory: %zu x %zu tokens overflow",
-            batch, length);
+        status = CMHA__HUGE(model->context, "model memory: %zu x %zu tokens overflow", batch, length);
     return status;
 }
 
@@ -15049,7 +15040,7 @@ static cmha_status cmha__update(cmha_parameters *p, cmha_adamw_args args, cmha_c
     cmha_status status = cmha__sum_over_ranks(tape, CMHA_OK, &norm, 1);
     if (status) return status;
     if (grad_norm) *grad_norm = norm;
-    if (!p->learning) return cmha__fail(p->context, CMHA_ERR_STATE, "step: every parameter is frozen");
+    if (!p->learning) return CMHA__REFUSED(p->context, "step: every parameter is frozen");
     double most = limit > 0 || sizeof(cmha_real) == 8 ? FLT_MAX : 1e19; /* whose square is a number */
     if (!(norm <= most))
         return cmha__fail(p->context, CMHA_ERR_NOT_FINITE, "step: the gradient's norm is %g", norm);
@@ -15203,7 +15194,7 @@ CMHA_FIT cmha_status cmha_gradient_check(cmha_parameters *p, cmha_loss_fn loss, 
     if (!p || !cmha__is_open(p->context)) return CMHA_ERR_STATE;
     if (!loss || !error)
         return CMHA__WRONG(p->context, "gradient check: %s is NULL", loss ? "error" : "loss");
-    if (!p->grad) return cmha__fail(p->context, CMHA_ERR_STATE, "gradient check: there are no gradients");
+    if (!p->grad) return CMHA__REFUSED(p->context, "gradient check: there are no gradients");
     size_t size = p->size * sizeof *p->data, bytes = size + p->learning * sizeof *p->grad;
     cmha_real *kept = (cmha_real *)cmha__take(p->context, "gradient check", bytes);
     cmha_real *grads = kept + p->size;
@@ -15314,7 +15305,7 @@ CMHA_FIT cmha_status cmha_trainer_share(cmha_trainer *trainer, const cmha_ranks 
             r->rank, r->ranks, batch);
     if (r->ranks > 1 && c->family == CMHA_FAMILY_COPE && c->cope_score == CMHA_COPE_SCORE_HYBRID_NORM &&
         c->cope_max == CMHA_NORM_MAX_GLOBAL)
-        return cmha__fail(context, CMHA_ERR_STATE, "share: cope_max = global needs the whole batch");
+        return CMHA__REFUSED(context, "share: cope_max = global needs the whole batch");
     cmha__zero(*s);
     s->ranks = *r;
     s->first = r->rank * batch;
@@ -15337,7 +15328,7 @@ static cmha_status cmha__check_stream(const cmha_trainer *trainer, const char *c
         const cmha_tokens *tokens, size_t least) {
     int width = tokens && tokens->data ? tokens->width : 0;
     if (trainer->model->config.features)
-        return cmha__fail(trainer->context, CMHA_ERR_STATE, "%s: the model reads more than tokens", call);
+        return CMHA__REFUSED(trainer->context, "%s: the model reads more than tokens", call);
     if ((width == 1 || width == 2 || width == 4) && tokens->count >= least) return CMHA_OK;
     return CMHA__WRONG(trainer->context, "%s: tokens has %zu of width %d, it takes %zu of 1, 2 or 4", call,
         width ? tokens->count : 0, width, least);
@@ -15359,14 +15350,13 @@ static void cmha__fill_row(const cmha_trainer *trainer, const cmha_batch *b, siz
 }
 
 static cmha_status cmha__swapped(const cmha_trainer *trainer, const char *call) {
-    return cmha__fail(trainer->context, CMHA_ERR_STATE, "%s: the weights are their mean (cmha_trainer_swap)",
-            call);
+    return CMHA__REFUSED(trainer->context, "%s: the weights are their mean (cmha_trainer_swap)", call);
 }
 
 CMHA_FIT cmha_status cmha_trainer_swap(cmha_trainer *trainer) {
     if (!cmha__trainer_is_open(trainer)) return CMHA_ERR_STATE;
     cmha_parameters *p = &trainer->model->parameters;
-    if (!p->averages) return cmha__fail(p->context, CMHA_ERR_STATE, "swap: no mean is kept (ema = 0)");
+    if (!p->averages) return CMHA__REFUSED(p->context, "swap: no mean is kept (ema = 0)");
     CMHA__EACH_PARAMETER(one, p) {
         if (one->frozen) continue;
         cmha_real *mean = p->moments + one->kept[2], *data = one->tensor.data;
@@ -15565,25 +15555,6 @@ typedef struct {
     size_t *bytes;
 } cmha__cache_plan;
 
-static cmha_status cmha__cache_check(const cmha_model *model, const cmha__cache_plan *plan,
-        cmha_cache_options *o) {
-    size_t batch = plan->batch, capacity = plan->capacity;
-    if (!cmha__model_is_open(model)) return CMHA_ERR_STATE;
-    cmha__zero(*o);
-    if (plan->options) *o = *plan->options;
-    int stored = o->storage == CMHA_STORAGE_FLOAT || o->storage == CMHA_STORAGE_BF16;
-    const char *wrong = NULL;
-    if (!stored) wrong = "storage must be FLOAT or BF16";
-    else if (!batch || !capacity) wrong = "batch and capacity must be positive";
-    else if ((uintptr_t)o->memory % sizeof(double)) wrong = "its memory is not aligned as malloc's is";
-    else if ((unsigned)plan->slide > CMHA_SLIDE_FORGET) wrong = "there is no such slide";
-    cmha_status status = wrong ? CMHA_ERR_ARGUMENT : CMHA_ERR_STATE;
-    if (!wrong && !model->config.causal) wrong = "a bidirectional model cannot continue a sequence";
-    if (wrong) return cmha__fail(model->context, status, "cache of %zu x %zu: %s", batch, capacity, wrong);
-    if (!model->score || !model->score->whole) return CMHA_OK;
-    return cmha__fail(model->context, status, "cache: score %s needs the whole sequence", model->score->name);
-}
-
 /* Decides whether a cache goes on without an end, by what its tokens see of keys; `keys`: it has some. */
 static cmha_status cmha__cache_endless(cmha_cache *cache, const cmha_cache_options *o, int keys) {
     const cmha_model *model = cache->model;
@@ -15592,7 +15563,7 @@ static cmha_status cmha__cache_endless(cmha_cache *cache, const cmha_cache_optio
     size_t sinks = window ? model->config.sinks : o->sinks, seen = 0, part;
     int forgets = cache->slide == CMHA_SLIDE_FORGET, learned = model->position_weight != NULL;
     if (forgets && learned)
-        return cmha__fail(model->context, CMHA_ERR_STATE,
+        return CMHA__REFUSED(model->context,
             "cache: CMHA_SLIDE_FORGET needs positions without an end, the model's %zu are learned",
             model->config.max_positions);
     if (o->sinks && (!forgets || window || !keys || o->sinks >= cache->capacity))
@@ -15613,27 +15584,41 @@ static cmha_status cmha__cache_endless(cmha_cache *cache, const cmha_cache_optio
     /* A pass writes all of its keys before its first token looks back. */
     part = cmha__tiles(cache->window + cache->ready - 2) + 1;
     if (!cmha__mul(part, CMHA__TILE, &cache->ring) || !cmha__sum(cache->ring, sinks + CMHA__TILE, &part))
-        return cmha__fail(model->context, CMHA_ERR_OVERFLOW, "cache: a window of %zu overflows",
-            cache->window);
+        return CMHA__HUGE(model->context, "cache: a window of %zu overflows", cache->window);
     return CMHA_OK;
 }
 
-/* Sets sizes and counts slots, and what a pass takes: a pass's attention calls are its slots. */
+/* Checks a plan, sets sizes and counts slots, and what a pass takes: a pass's attention calls are its slots. */
 static cmha_status cmha__cache_plan_of(cmha_cache *cache, cmha_model *model, const cmha__cache_plan *plan,
-        const cmha_cache_options *o, size_t bytes[2]) {
-    size_t capacity = plan->capacity;
+        cmha_cache_options *o, size_t bytes[2]) {
+    size_t batch = plan->batch, capacity = plan->capacity;
+    cmha__zero(*cache);
+    if (!cmha__model_is_open(model)) return CMHA_ERR_STATE;
+    cmha__zero(*o);
+    if (plan->options) *o = *plan->options;
+    int stored = o->storage == CMHA_STORAGE_FLOAT || o->storage == CMHA_STORAGE_BF16;
+    const char *wrong = NULL;
+    if (!stored) wrong = "storage must be FLOAT or BF16";
+    else if (!batch || !capacity) wrong = "batch and capacity must be positive";
+    else if ((uintptr_t)o->memory % sizeof(double)) wrong = "its memory is not aligned as malloc's is";
+    else if ((unsigned)plan->slide > CMHA_SLIDE_FORGET) wrong = "there is no such slide";
+    cmha_status status = wrong ? CMHA_ERR_ARGUMENT : CMHA_ERR_STATE;
+    if (!wrong && !model->config.causal) wrong = "a bidirectional model cannot continue a sequence";
+    if (wrong) return cmha__fail(model->context, status, "cache of %zu x %zu: %s", batch, capacity, wrong);
+    if (model->score && model->score->whole)
+        return CMHA__REFUSED(model->context, "cache: score %s needs the whole sequence", model->score->name);
     if (model->position_weight) capacity = cmha__min(capacity, model->config.max_positions);
     cache->context = model->context;
     cache->model = model;
     cache->opening = model->opening;
-    cache->batch = plan->batch;
+    cache->batch = batch;
     cache->capacity = capacity;
     cache->slide = plan->slide;
     cache->storage = o->storage;
     cache->given = o->memory != NULL;
     cache->ready = cmha__min(o->prompt ? o->prompt : 1, capacity);
     cmha_tape_init(&cache->tape, model->context, 0);
-    cmha_status status = cmha__cache_dry(cache, 1, NULL, NULL);
+    status = cmha__cache_dry(cache, 1, NULL, NULL);
     if (!status) status = cmha__cache_endless(cache, o, cache->has_keys);
     if (!status && cache->endless) status = cmha__cache_dry(cache, 1, NULL, NULL);
     if (!status) status = cmha__cache_dry(cache, cache->ready, &bytes[0], &bytes[1]);
@@ -15646,11 +15631,9 @@ static cmha_status cmha__cache_open(cmha_cache *cache, cmha_model *model, const 
     size_t *bytes = plan->bytes, room[2] = {0, 0}, held = 0, need = 0;
     cmha_cache_options o;
     void *memory = NULL, *records = NULL;
-    cmha__zero(*cache);
-    cmha_status status = cmha__cache_check(model, plan, &o);
-    if (status) return status;
-    cmha_context *context = model->context;
-    status = cmha__cache_plan_of(cache, model, plan, &o, room);
+    cmha_status status = cmha__cache_plan_of(cache, model, plan, &o, room);
+    if (!cache->context) return status;
+    cmha_context *context = cache->context;
     size_t copies = cache->endless ? 1 : 2, positions = cache->endless ? cache->ready : cache->capacity;
     size_t frame = copies * cmha__feature_width(&model->config) * sizeof *cache->features;
     cmha__array arrays[] = {{&cache->memory, cache->size, sizeof *cache->memory},
@@ -15801,9 +15784,9 @@ CMHA_DEF cmha_status cmha_cache_append_features(cmha_cache *cache, const int32_t
             cache->length, cache->capacity, n);
     size_t W = cmha__feature_width(c), position = sizeof *ids + W * sizeof *features;
     if (!cmha__mul(cache->batch, n, &total) || !cmha__mul(total, position, &bytes))
-        return cmha__fail(context, CMHA_ERR_OVERFLOW, "append: %zu x %zu tokens overflow", cache->batch, n);
+        return CMHA__HUGE(context, "append: %zu x %zu tokens overflow", cache->batch, n);
     if (n > SIZE_MAX / 2 - cmha__cache_position(cache))
-        return cmha__fail(context, CMHA_ERR_OVERFLOW, "append: positions overflow; reset the cache");
+        return CMHA__HUGE(context, "append: positions overflow; reset the cache");
     cmha_tape_reset(&cache->tape);
     if ((c->tokens && cmha__check_tokens(&cache->tape, ids, total, c->vocabulary, NULL)) ||
         cmha__check_features(&cache->tape, features, NULL, total, W))
@@ -16766,7 +16749,7 @@ static cmha_status cmha__save(cmha_context *ctx, const char *path, cmha__content
     o.room = o.used + 1;
     o.header = (char *)cmha__take(ctx, "its header", o.room);
     if (!o.header) status = CMHA_ERR_MEMORY;
-    else if (o.used > 100000000) status = cmha__fail(ctx, CMHA_ERR_OVERFLOW, "its header exceeds 100 MB");
+    else if (o.used > 100000000) status = CMHA__HUGE(ctx, "its header exceeds 100 MB");
     else {
         cmha__tell_header(&o);
         o.total = 8 + (uint64_t)o.used + o.bytes;
@@ -17051,7 +17034,7 @@ static cmha_status cmha__save_model(const cmha_model *model, const char *path, c
     if (!cmha__model_is_open(model)) return CMHA_ERR_STATE;
     cmha__state told = {&model->parameters, model, trainer, trainer ? &trainer->step : NULL, part};
     if (part && (!model->parameters.learning || model->packed.storage))
-        return cmha__fail(model->context, CMHA_ERR_STATE, "model save: %s",
+        return CMHA__REFUSED(model->context, "model save: %s",
             model->packed.storage ? "it is packed" : "nothing learns");
     return cmha__save(model->context, path, cmha__tell_state, &told);
 }
