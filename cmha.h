@@ -15588,7 +15588,7 @@ static cmha_status cmha__cache_endless(cmha_cache *cache, const cmha_cache_optio
     return CMHA_OK;
 }
 
-/* Checks a plan, sets sizes and counts slots, and what a pass takes: a pass's attention calls are its slots. */
+/* Checks a plan, sets sizes, counts slots and what a pass takes: a pass's attention calls are its slots. */
 static cmha_status cmha__cache_plan_of(cmha_cache *cache, cmha_model *model, const cmha__cache_plan *plan,
         cmha_cache_options *o, size_t bytes[2]) {
     size_t batch = plan->batch, capacity = plan->capacity;
