@@ -2662,6 +2662,9 @@ CMHA__PRINTF(3, 4) static size_t cmha__print(char *to, size_t room, const char *
     return length;
 }
 
+/* To an array, which has that room. */
+#define cmha__line(array, ...) cmha__print(array, sizeof(array), __VA_ARGS__)
+
 /* Reads plain decimal numbers and inf. strtod gets digits and an exponent: it knows the locale's point. */
 static int cmha__parse_real(const char *text, double *value) {
     char local[100];
@@ -2820,6 +2823,8 @@ static int cmha__sum(size_t a, size_t b, size_t *out) {
 #define cmha__zeros(to, n) memset(to, 0, (n) * sizeof *(to))
 #define cmha__zero(object) cmha__zeros(&(object), 1)
 #define cmha__copy(to, from, n) memcpy(to, from, (n) * sizeof *(to))
+/* An array from a place on, if it is there. */
+#define cmha__at(array, i) ((array) ? (array) + (i) : NULL)
 
 /* Returns a length; SIZE_MAX where `about`, its bound from above, says that counting may have wrapped. */
 static size_t cmha__countable(size_t length, double about) {
@@ -3173,7 +3178,7 @@ static cmha_status cmha__field_fail(cmha_context *ctx, cmha_table table, const c
             "a name of at most "};
     char range[64];
     const char *of[] = {range, range, "0 or 1", field->choices, "31 characters"};
-    cmha__print(range, sizeof range, "%.10g to %.10g", field->minimum, field->maximum);
+    cmha__line(range, "%.10g to %.10g", field->minimum, field->maximum);
     return CMHA__WRONG(ctx, "%s: %s = %.40s is not %s%s", cmha__table_name(table), field->name, value,
         is[field->type], of[field->type]);
 }
@@ -3235,8 +3240,8 @@ CMHA_DEF cmha_status cmha_config_set_all(cmha_context *context, cmha_table table
         size_t n = strcspn(text, "= "), room = sizeof name - 1;
         const char *after = text + n + (text[n] == '=');
         size_t m = strcspn(after, " ");
-        cmha__print(name, sizeof name, "%.*s", (int)cmha__min(n, room), text);
-        cmha__print(value, sizeof value, "%.*s", (int)cmha__min(m, room), after);
+        cmha__line(name, "%.*s", (int)cmha__min(n, room), text);
+        cmha__line(value, "%.*s", (int)cmha__min(m, room), after);
         if (n > room || m > room)
             return CMHA__WRONG(context, "%s: %.40s is longer than any option or value",
                 cmha__table_name(table), n > room ? name : value);
@@ -3379,7 +3384,7 @@ CMHA_DEF void cmha_blas_restart(char **argv) {
     for (int i = 0; i < 2; i++) {
         char name[32];
         int n = settings[i] ? (int)strcspn(settings[i], "=") : 0;
-        cmha__print(name, sizeof name, "%.*s", n, n ? settings[i] : "");
+        cmha__line(name, "%.*s", n, n ? settings[i] : "");
         if (n && !getenv(name)) /* else the user set it, or we did before this exec */
             changed |= setenv(name, settings[i] + n + 1, 1) == 0;
     }
@@ -4686,6 +4691,8 @@ typedef struct {
     size_t n, size;
 } cmha__array;
 
+#define CMHA__ARRAY(array, n) {&(array), n, sizeof *(array)}
+
 /* Counts the bytes of a block for arrays, each on lines of cache of its own. */
 static cmha_status cmha__count_arrays(cmha_context *ctx, const char *what, const cmha__array *arrays,
         size_t n, size_t *bytes) {
@@ -5320,7 +5327,7 @@ static void cmha__call_rows(const cmha__call *c, cmha_real *own, size_t sums) {
         return;
     }
     CMHA__FOR_CHUNKS(little ? 1 : c->tape->context->threads, c->rows, lo, hi) {
-        cmha__call mine = cmha__call_at(c, lo, hi, own ? own + (size_t)cmha__chunk * sums : NULL);
+        cmha__call mine = cmha__call_at(c, lo, hi, cmha__at(own, (size_t)cmha__chunk * sums));
         c->op->pass(&mine);
     }
 }
@@ -5618,8 +5625,8 @@ static void cmha__matmul_pass(const cmha__call *c) {
     int threads = c->tape->context->threads, trans_b = c->kind != 0;
     for (size_t i = 0; i < c->count; i++) {
         const cmha_real *A = c->x[0] + i * M * K, *B = c->x[1] + i * K * N;
-        const cmha_real *g = c->dy ? c->dy + i * M * N : NULL;
-        cmha_real *dA = c->dx[0] ? c->dx[0] + i * M * K : NULL, *dB = c->dx[1] ? c->dx[1] + i * K * N : NULL;
+        const cmha_real *g = cmha__at(c->dy, i * M * N);
+        cmha_real *dA = cmha__at(c->dx[0], i * M * K), *dB = cmha__at(c->dx[1], i * K * N);
         if (!g) cmha__gemm(threads, 0, trans_b, M, N, K, 1, A, K, B, ldb, 0, c->y + i * M * N, N);
         if (dA) cmha__gemm(threads, 0, !trans_b, M, K, N, 1, g, N, B, ldb, 1, dA, K); /* dY B^T */
         if (dB && trans_b) cmha__gemm(threads, 1, 0, N, K, M, 1, g, N, A, K, 1, dB, K); /* dY^T A */
@@ -6887,7 +6894,7 @@ static void cmha__entropy_rows(const cmha__entropy *s, cmha_real *logits, size_t
     size_t m, counted;
     for (size_t end = t + n; t < end; t += m, logits += m * V) {
         double weight = o->weights ? cmha__row_weight(o, t) : 1;
-        cmha_real *lse = s->lse ? s->lse + 2 * t : NULL, factor = scale ? *scale * (cmha_real)weight : 0;
+        cmha_real *lse = cmha__at(s->lse, 2 * t), factor = scale ? *scale * (cmha_real)weight : 0;
         cmha_real *slope = o->cap > 0 ? s->slopes + (size_t)thread * V : NULL;
         cmha_real z = 0;
         m = o->weights || slope || o->z > 0 ? 1 : end - t;
@@ -7238,7 +7245,7 @@ static inline cmha_real cmha__beta(cmha_real b) {
 
 /* Writes theta and each pair's rotation exp(i ((delta - 1) theta + b)) exp(i t omega) as (c, s). */
 static void cmha__rotations(const cmha_rotate_args *a, size_t j0, size_t m, cmha__rotated *o) {
-    const cmha_real *delta = a->delta ? a->delta + j0 : NULL, *table_c = o->cosine, *table_s = o->sine;
+    const cmha_real *delta = cmha__at(a->delta, j0), *table_c = o->cosine, *table_s = o->sine;
     const size_t n = o->rows * m;
     if (delta) cmha__phases(o->re, o->im, n, o->theta);
     for (size_t i = 0; i < n; i += m) {
@@ -7581,7 +7588,7 @@ CMHA_FIT void cmha_complex_linear_backward(const cmha_complex_linear_args *a, co
     }
     for (size_t part = 0; part < parts; part++) { /* dx += dZ W, dW += dZ^T x; or dZ_i W_i^T, x^T dZ_i */
         const cmha_real *z = dZ + part * O, *w = weight + part * I * O;
-        cmha_real keep = a->fresh && !part ? 0 : 1, *dw = dweight ? dweight + part * I * O : NULL;
+        cmha_real keep = a->fresh && !part ? 0 : 1, *dw = cmha__at(dweight, part * I * O);
         if (dx)
             cmha__gemm(threads, 0, a->adjoint, rows, I, width, 1, z, 2 * O, w, a->adjoint ? O : I, keep, dx,
                     I);
@@ -8206,7 +8213,7 @@ CMHA__HOT(CMHA_FIT, cmha_complex_residual_backward,
     double re[CMHA__WIDE_LANES] = {0}, im[CMHA__WIDE_LANES] = {0};
     for (size_t at = 0; at < 2 * T * D; at += 2 * D) {
         const cmha_real *a = z + at, *b = a + D, *g = dy + at, *h = g + D;
-        cmha_real *d = dz ? dz + at : NULL;
+        cmha_real *d = cmha__at(dz, at);
         if (d)
             for (size_t j = 0; j < D; j++) d[j] += alpha * g[j] + beta * h[j];
         if (d)
@@ -8238,8 +8245,8 @@ static void cmha__residual_pass(const cmha__call *c) {
         size_t row = i * CMHA__PIECE, n = cmha__piece_end(row, T) - row, at = 2 * row * D;
         const cmha_complex_residual_args args = {n, D, alpha, beta};
         const cmha_real *f = c->x[0] + at, *z = c->x[1] + at;
-        cmha_real *dz = c->dx[1] ? c->dx[1] + at : NULL;
-        double *re = c->dx[2] || c->dx[3] ? sums + 2 * i : NULL, *im = re ? re + 1 : NULL;
+        cmha_real *dz = cmha__at(c->dx[1], at);
+        double *re = c->dx[2] || c->dx[3] ? sums + 2 * i : NULL, *im = cmha__at(re, 1);
         if (re) *re = *im = 0;
         if (dz && c->fresh) cmha__zeros(dz, 2 * n * D);
         if (!cmha__goes_back(c)) cmha_complex_residual_forward(&args, z, f, c->y + at);
@@ -8299,7 +8306,7 @@ static void cmha__router_pass(const cmha__call *c) {
     for (size_t i = c->lo; i < end; i++) {
         size_t lo = i * CMHA__PIECE, n = cmha__piece_end(lo, c->count) - lo, at = lo * 2 * D;
         const cmha_route_args args = {n, D, E, 0, NULL, 1};
-        const cmha_grads grads = {c->dx[0] ? c->dx[0] + at : NULL, NULL, NULL};
+        const cmha_grads grads = {cmha__at(c->dx[0], at), NULL, NULL};
         if (!cmha__goes_back(c)) cmha_router_forward(&args, c->x[0] + at, c->x[1], c->x[2], c->y + lo * E);
         else cmha_router_backward(&args, NULL, c->x[1], c->dy + lo * E, &grads);
     }
@@ -8551,7 +8558,7 @@ CMHA_DEF void cmha_experts_forward(const cmha_experts_args *a, const cmha_expert
 static void cmha__expert_backward(const cmha__mixture *m) {
     const cmha__expert_map *in = m->map, *out = in + 1;
     size_t D = m->a->D, F = m->a->F, n = m->n, wide = 2 * m->first * D, hide = 2 * m->first * F;
-    const cmha_real *hidden = m->a->hidden + hide, *bias = out->b ? out->b + m->expert * D : NULL;
+    const cmha_real *hidden = m->a->hidden + hide, *bias = cmha__at(out->b, m->expert * D);
     cmha_real *act = out->x + hide, *dpre = in->g + hide;
     cmha__gather(m, m->z, in->x + wide);
     cmha__gather(m, m->dy, out->g + wide);
@@ -9307,9 +9314,9 @@ static void cmha__reflect_rows(const cmha__call *c) {
         const cmha_real *z = c->x[0] + t * W, *v = c->x[1] + t * W, *gate = c->x[2] + t * D;
         const cmha_real *dy = back ? c->dy + t * W : NULL;
         cmha__out y = c->y + t * W;
-        cmha__out dz = c->dx[0] ? c->dx[0] + t * W : NULL;
-        cmha__out dv = c->dx[1] ? c->dx[1] + t * W : NULL;
-        cmha__out dgate = c->dx[2] ? c->dx[2] + t * D : NULL;
+        cmha__out dz = cmha__at(c->dx[0], t * W);
+        cmha__out dv = cmha__at(c->dx[1], t * W);
+        cmha__out dgate = cmha__at(c->dx[2], t * D);
         if (found && !found[c->lo + t]) {
             if (!back && D) cmha__copy(y, z, W);
             else if (dz) cmha__axpy(W, 1, dy, dz);
@@ -9383,7 +9390,7 @@ CMHA_DEF cmha_heads cmha_heads_major(cmha_real *data, size_t H, size_t N, size_t
 }
 
 static cmha_rows cmha__rows_at(cmha_heads view, size_t b, size_t h) {
-    cmha_real *data = view.data ? view.data + b * view.batch + h * view.head : NULL;
+    cmha_real *data = cmha__at(view.data, b * view.batch + h * view.head);
     cmha_rows rows = {data, view.token, view.imag};
     return rows;
 }
@@ -9436,7 +9443,7 @@ typedef struct { void *pointer; size_t n; } cmha__part;
 static size_t cmha__deal(const cmha__part *parts, size_t n, cmha_real *base) {
     size_t used = 0;
     for (; n > 0; n--, used += cmha__up16(parts++->n)) {
-        cmha_real *part = base ? base + used : NULL;
+        cmha_real *part = cmha__at(base, used);
         memcpy(parts->pointer, &part, sizeof part);
     }
     return used;
@@ -9922,7 +9929,7 @@ static void cmha__finish_scores(const cmha__head *h, cmha_real *S, size_t n) {
 
 /* What a function of O is told of row r of the tile. */
 static cmha_score_call *cmha__call_of_row(cmha__head *h, size_t r) {
-    cmha__peak *peak = h->peaks ? h->peaks + h->i0 + r : NULL;
+    cmha__peak *peak = cmha__at(h->peaks, h->i0 + r);
     if (peak) h->call[0].divisor = peak->size + (cmha_real)1e-12;
     if (peak && h->backward && h->a->norm_max_grad) h->call[0].ddivisor = &peak->gradient;
     return &h->call[0];
@@ -10283,7 +10290,7 @@ static void cmha__set_head(cmha__head *h, size_t unit, size_t piece) {
     h->batch = unit / a->heads;
     h->head = unit % a->heads;
     h->kv = h->head / (a->heads / a->kv_heads);
-    h->mask = a->key_mask ? a->key_mask + h->batch * a->n_k : NULL;
+    h->mask = cmha__at(a->key_mask, h->batch * a->n_k);
     h->cold = a->temperature ? exp(-(double)a->parameters[a->score->n_parameters][h->head]) : 1;
     if (h->cold > 1e30) h->cold = 1e30;
     if (h->cold < 1e-30) h->cold = 1e-30;
@@ -10939,7 +10946,7 @@ static void cmha__linear_output(const cmha__linear_head *h) {
     size_t C = h->C, half = h->half;
     for (size_t r = 0; r < h->rows; r++) {
         cmha_real *N = h->N + r * h->W, *imag = N + h->rows * h->W, *y = h->x.y.data + r * h->x.y.token;
-        cmha_real *saved = h->saved ? h->saved + r * h->row : NULL;
+        cmha_real *saved = cmha__at(h->saved, r * h->row);
         cmha_real den = cmha__linear_den(h->a, N[C]), inverse = den != 0 ? 1 / den : 0;
         if (saved) saved[0] = den;
         for (size_t c = 0; c < (h->forms == 2 ? C : 0); c++) {
@@ -11020,8 +11027,8 @@ static void cmha__linear_walk(cmha__linear_head *h, size_t unit, void (*result)(
             size_t i0 = (queries ? tiles - 1 - t : t) * CMHA__TILE;
             int adds = !reads || h->causal, asks = queries ? adds : reads;
             h->x = cmha__views_at(h->views, b, unit % a->heads, i0);
-            h->mask = a->key_mask ? a->key_mask + b * n + i0 : NULL;
-            h->saved = h->all_saved ? h->all_saved + (unit * n + i0) * h->row : NULL;
+            h->mask = cmha__at(a->key_mask, b * n + i0);
+            h->saved = cmha__at(h->all_saved, (unit * n + i0) * h->row);
             h->rows = cmha__tile_rows(n, i0);
             h->R = h->forms * h->rows;
             if (queries ? reads : adds) cmha__linear_keys(h);
@@ -11281,7 +11288,7 @@ static void cmha__lag_masked(const cmha__lag_head *h, const double *x, size_t n,
 
 /* The mask of sequence b, and the pairs of tokens each lag joins. */
 static void cmha__lag_sequence(cmha__lag_head *h, size_t b) {
-    h->mask = h->a->key_mask ? h->a->key_mask + b * h->a->n : NULL;
+    h->mask = cmha__at(h->a->key_mask, b * h->a->n);
     h->n = h->a->n;
     while (h->n && cmha__lag_absent(h, h->n - 1)) h->n--;
     if (cmha__counted(h->mask, h->n) == h->n) h->mask = NULL;
@@ -11953,7 +11960,7 @@ static void cmha__pcl_phases(const cmha__call *c, size_t unit, cmha__pcl_unit *u
     u->call = cmha__call_of_head(a, cmha__pcl_head(a, unit), h >= a->heads, 0, NULL);
     if (u->call.is_key) u->call.parameters[1] = NULL;
     u->args.w = c->x[3];
-    u->args.valid = a->key_mask ? a->key_mask + b * N : NULL;
+    u->args.valid = cmha__at(a->key_mask, b * N);
     for (size_t j = 0; j < N * P; j++) u->keep[j] = cmha_rng_uniform(&rng) >= u->s->options.mask_rate;
     for (size_t t = 0; t < N; t++)
         cmha_euler_forward(&row_of, c->x[0] + u->at + t * row, NULL, u->theta + t * P);
@@ -12401,8 +12408,7 @@ CMHA_DEF cmha_status cmha_parameters_init(cmha_parameters *p, cmha_context *cont
     cmha__zero(*p);
     if (!cmha__is_open(context)) return CMHA_ERR_STATE;
     if (!rows || !count) return CMHA__WRONG(context, "parameters: %s", rows ? "count = 0" : "rows is NULL");
-    cmha__array arrays[] = {{&p->sums, (size_t)context->threads, sizeof *p->sums},
-            {&p->list, count, sizeof *p->list}};
+    cmha__array arrays[] = {CMHA__ARRAY(p->sums, (size_t)context->threads), CMHA__ARRAY(p->list, count)};
     cmha_status status = cmha__take_arrays(context, "parameters", arrays, 2, &p->bytes, NULL);
     p->context = context;
     if (!status) p->memory = memset(p->sums, 0, p->bytes);
@@ -12614,7 +12620,7 @@ static cmha_parameter *cmha__append(cmha__list *to, const char *name, cmha_tenso
     if (all->list) {
         p = &all->list[*place];
         cmha_tensor *matrix = &p->matrix;
-        cmha__print(p->name, sizeof p->name, "%s%s", to->prefix, name);
+        cmha__line(p->name, "%s%s", to->prefix, name);
         p->start = start;
         p->form = form;
         p->is_complex = is_complex;
@@ -12656,7 +12662,7 @@ static cmha_parameter *cmha__declare(cmha__list *to, const char *name, cmha_tens
     cmha_parameter *p = cmha__append(to, name, member, start, form, axes);
     if (!c->lora_rank || !axes.n[0] || !axes.n[1] || axes.n[2] || !end || !*to->prefix ||
         start > CMHA__MATRIX || form > CMHA__STACKED || !strncmp(name, "irw.", 4)) return p;
-    cmha__print(own, sizeof own, "%.*s", (int)(end - name), name);
+    cmha__line(own, "%.*s", (int)(end - name), name);
     uint64_t named = cmha__matches(c->lora_on, own, 1);
     to->adapted |= named;
     if (!named) return p;
@@ -12665,7 +12671,7 @@ static cmha_parameter *cmha__declare(cmha__list *to, const char *name, cmha_tens
         cmha_tensor *none = NULL;
         cmha__axes factor = axes;
         factor.n[i] = c->lora_rank;
-        cmha__print(own, sizeof own, "%.*s.lora_%c", (int)(end - name), name, "ab"[i]);
+        cmha__line(own, "%.*s.lora_%c", (int)(end - name), name, "ab"[i]);
         cmha__append(to, own, &none, CMHA__LORA_A + i, forms[i], factor);
     }
     return p;
@@ -12722,7 +12728,7 @@ static void cmha__declare_score(cmha__list *to, const cmha_score *score, int rea
             }
             if (!axes.n[j]) axes.n[0] = 0; /* a parameter of no numbers */
         }
-        cmha__print(name, sizeof name, "attn.%s", p->name);
+        cmha__line(name, "attn.%s", p->name);
         cmha_parameter *own =
             cmha__declare(to, name, &at->score[i], CMHA__OF_SCORE + (int)i, CMHA__REAL, axes);
         if (own) own->decay = own->usual_decay = p->decay;
@@ -12922,7 +12928,7 @@ static cmha_status cmha__declare_all(cmha_model *model, size_t *others) {
     cmha__declare_embeddings(&to, model);
     for (size_t i = 0; i < c->n_layers; i++) {
         to.section = i + 1;
-        cmha__print(to.prefix, sizeof to.prefix, "blocks.%zu.", i);
+        cmha__line(to.prefix, "blocks.%zu.", i);
         cmha_block *block = model->blocks ? &model->blocks[i] : &counted;
         cmha__declare_mix(&to, block);
         cmha__layer_family(c, i)->declare(&to, i, block);
@@ -13085,7 +13091,7 @@ static const char *cmha__crat_wrong(const cmha_model_config *c) {
 
 static cmha_status cmha__find_score(cmha_context *ctx, cmha_model *model) {
     const cmha_model_config *c = &model->config;
-    const cmha_score *row = ctx->config.scores, *end = row ? row + ctx->config.n_scores : NULL;
+    const cmha_score *row = ctx->config.scores, *end = cmha__at(row, ctx->config.n_scores);
     if (!*c->score) return CMHA_OK;
     while (row < end && !(row->name && !strcmp(row->name, c->score))) row++;
     if (row == end) return cmha__fail(ctx, CMHA_ERR_NOT_FOUND, "model: there is no score %s", c->score);
@@ -13106,7 +13112,7 @@ static cmha_status cmha__find_score(cmha_context *ctx, cmha_model *model) {
         char name[64];
         cmha_block none;
         cmha__list names = {model, "", name, 0, 0, {0, 0}, 0};
-        cmha__print(name, sizeof name, "attn.%s", row->parameters[i].name);
+        cmha__line(name, "attn.%s", row->parameters[i].name);
         cmha__declare_layer(&names, 0, &none);
         if (names.found) wrong = "a parameter has the name of one of the layer's own";
     }
@@ -13192,20 +13198,17 @@ static cmha_status cmha__model_describe(cmha_model *model) {
     int choices = c->lora_rank && !*c->lora_on ? 4 : 0, next = 0;
     cmha_status status;
     do {
-        if (choices) cmha__print(c->lora_on, sizeof c->lora_on, "%s", adapted[next++]);
+        if (choices) cmha__line(c->lora_on, "%s", adapted[next++]);
         status = cmha__declare_all(model, &others);
     } while (status && next < choices);
     if (status) return status;
     if (p->size > SIZE_MAX / sizeof(cmha_real) / 8)
         return CMHA__HUGE(model->context, "model: %zu parameters overflow", p->size);
     size_t kinds = *c->layer_kinds ? 2 : 0;
-    cmha__array arrays[] = {{&model->omega, heads * P, sizeof *model->omega},
-            {&model->layer_omega, kinds * P, sizeof *model->layer_omega},
-            {&p->sums, (size_t)model->context->threads, sizeof *p->sums},
-            {&model->expert_use, uses, sizeof *model->expert_use},
-            {&p->list, p->count, sizeof *p->list},
-            {&model->blocks, c->n_layers, sizeof *model->blocks},
-            {&model->alibi, slopes, sizeof *model->alibi}};
+    cmha__array arrays[] = {CMHA__ARRAY(model->omega, heads * P), CMHA__ARRAY(model->layer_omega, kinds * P),
+            CMHA__ARRAY(p->sums, (size_t)model->context->threads), CMHA__ARRAY(model->expert_use, uses),
+            CMHA__ARRAY(p->list, p->count), CMHA__ARRAY(model->blocks, c->n_layers),
+            CMHA__ARRAY(model->alibi, slopes)};
     status = cmha__take_arrays(model->context, "model", arrays, 7, &model->table_bytes, NULL);
     if (status) return status;
     model->tables = memset(model->omega, 0, model->table_bytes);
@@ -13289,7 +13292,7 @@ static cmha_status cmha__take_numbers(cmha_model *model, cmha_storage storage) {
         if (!cmha__sum(n_words, cmha_packed_words(storage, one.O, one.I), &n_words)) n_words = SIZE_MAX;
     }
     cmha__array arrays[] = {
-        {&m, n, sizeof *m}, {&words, n_words, sizeof *words}, {&scales, n_scales, sizeof *scales}};
+        CMHA__ARRAY(m, n), CMHA__ARRAY(words, n_words), CMHA__ARRAY(scales, n_scales)};
     cmha_status status = n ? cmha__take_arrays(context, "model", arrays, 3, &bytes, NULL) : CMHA_OK;
     if (status) return status;
     size_t left = p->size - packed;
@@ -15636,10 +15639,10 @@ static cmha_status cmha__cache_open(cmha_cache *cache, cmha_model *model, const 
     cmha_context *context = cache->context;
     size_t copies = cache->endless ? 1 : 2, positions = cache->endless ? cache->ready : cache->capacity;
     size_t frame = copies * cmha__feature_width(&model->config) * sizeof *cache->features;
-    cmha__array arrays[] = {{&cache->memory, cache->size, sizeof *cache->memory},
+    cmha__array arrays[] = {CMHA__ARRAY(cache->memory, cache->size),
         {&cache->ids, positions, copies * cache->batch * sizeof *cache->ids},
         {&cache->features, positions, cmha__times(plan->batch, frame)},
-        {&cache->slots, cache->n_slots, sizeof *cache->slots},
+        CMHA__ARRAY(cache->slots, cache->n_slots),
         {&memory, room[0] + CMHA__BLOCK_OVERHEAD, 1},
         {&records, room[1] + CMHA__BLOCK_OVERHEAD, 1},
         {&cache->spare, 0, 1}};
@@ -15903,11 +15906,11 @@ CMHA_DEF cmha_status cmha_generate(cmha_cache *cache, const int32_t *prompt, siz
     cmha_rng *rng = NULL;
     cmha_real *logits = NULL, *scratch = NULL;
     int32_t *recent = NULL, *tokens = NULL; /* a ring of the last tokens; `count` have passed */
-    cmha__array arrays[] = {{&rng, B, sizeof *rng},
+    cmha__array arrays[] = {CMHA__ARRAY(rng, B),
         {&logits, V, B * sizeof *logits},
         {&scratch, V, 2 * sizeof *scratch},
         {&recent, window, B * sizeof *recent},
-        {&tokens, B, sizeof *tokens}};
+        CMHA__ARRAY(tokens, B)};
     status = cmha__take_arrays(context, "generate", arrays, 5, &bytes, NULL);
     if (status) return status;
     for (size_t b = 0; b < B; b++) rng[b] = cmha_rng_make(seed, b);
@@ -16058,7 +16061,7 @@ static const char *cmha__path_end(const char *path) {
 static cmha_status cmha__blame(cmha_context *ctx, const char *path, cmha_status status) {
     char name[104];
     if (status == CMHA_OK) return status;
-    cmha__print(name, sizeof name, "%s: ", cmha__path_end(path));
+    cmha__line(name, "%s: ", cmha__path_end(path));
     cmha__one_line(name); /* as it stands in a line */
     if (strncmp(ctx->detail, name, strlen(name)) == 0) return status;
     return cmha__fail(ctx, status, "%s%s", name, ctx->detail);
@@ -16383,7 +16386,7 @@ static cmha_status cmha__arrange(cmha_archive *a) {
     const void **order;
     const char *twice, *hole = NULL;
     uint64_t end = 0;
-    cmha__array arrays[] = {{&copy, n, sizeof *copy}, {&order, (n > m ? n : m) + 1, sizeof *order}};
+    cmha__array arrays[] = {CMHA__ARRAY(copy, n), CMHA__ARRAY(order, (n > m ? n : m) + 1)};
     cmha_status status = cmha__take_arrays(a->context, "header", arrays, 2, &bytes, NULL);
     if (status) return status;
     cmha__copy(copy, a->tensors, n);
@@ -16417,7 +16420,7 @@ static cmha_status cmha__load_header(cmha_archive *a, cmha_context *ctx, const c
     if (length > 100000000 || length > a->size - 8)
         return CMHA__MALFORMED(a, "not a safetensors file: its header exceeds it or 100 MB");
     size_t text = (size_t)length, name = strlen(path) + 1;
-    cmha__array arrays[] = {{&a->tensors, text / TENSOR, sizeof *a->tensors}, /* at most */
+    cmha__array arrays[] = {CMHA__ARRAY(a->tensors, text / TENSOR), /* at most */
             {&a->metadata, text / PAIR + 1, 2 * sizeof *a->metadata},
             {&a->path, name + text + 1, 1}};
     status = cmha__take_arrays(ctx, "header", arrays, 3, &a->memory_size, NULL);
@@ -16546,7 +16549,7 @@ struct cmha__output {
 
 /* Appends to the header; header NULL: only counts. */
 CMHA__PRINTF(2, 3) static void cmha__emit(cmha__output *o, const char *format, ...) {
-    char *at = o->header ? o->header + o->used : NULL;
+    char *at = cmha__at(o->header, o->used);
     va_list arguments;
     if (o->writing) return;
     va_start(arguments, format);
@@ -16663,7 +16666,7 @@ static int cmha__output_name(cmha__output *o, int fd) {
 #ifdef CMHA__NAMELESS
         else {
             char self[32];
-            cmha__print(self, sizeof self, "/proc/self/fd/%d", fd);
+            cmha__line(self, "/proc/self/fd/%d", fd);
             got = linkat(CMHA__HERE, self, CMHA__HERE, o->beside, CMHA__FOLLOW) == 0 ? fd : -1;
         }
 #endif
@@ -16936,7 +16939,7 @@ static void cmha__tell_table(cmha__output *o, const char *prefix, cmha_table tab
         double is = cmha__field_value(field, config), usual = field->initial;
         if (field->offset > last && !(is < usual || is > usual)) continue;
         cmha_config_get(table, config, field->name, value, sizeof value);
-        cmha__print(key, sizeof key, "%s%s", prefix, field->name);
+        cmha__line(key, "%s%s", prefix, field->name);
         cmha__tell_note(o, key, value);
     }
 }
@@ -17155,7 +17158,7 @@ static cmha_status cmha__compare_state(const cmha_archive *a, const cmha_paramet
         char why[250] = "is not in the file and stays as it is", theirs[80], ours[80];
         if (!status) continue;
         if (found)
-            cmha__print(why, sizeof why, "is %s of shape [%s], the model needs [%s] of %s", found->dtype,
+            cmha__line(why, "is %s of shape [%s], the model needs [%s] of %s", found->dtype,
             cmha__shape_text(found->shape, found->rank, theirs),
             cmha__shape_text(item.shape, item.rank, ours), item.dtype ? item.dtype : "F64, F32, F16 or BF16");
         if (!strict)
@@ -17365,7 +17368,7 @@ static int cmha__part_of_cache(const cmha_cache *c, size_t i, cmha__cache_part *
         if (c->endless || (!i && !c->model->config.tokens)) part->n = 0;
         if (!i) part->width = 4;
         if (!i) part->dtype = "I32";
-        cmha__print(part->name, sizeof part->name, "%s", i ? "features" : "ids");
+        cmha__line(part->name, "%s", i ? "features" : "ids");
         return 1;
     }
     if (slot >= c->n_slots) return 0;
@@ -17374,7 +17377,7 @@ static int cmha__part_of_cache(const cmha_cache *c, size_t i, cmha__cache_part *
     part->data = c->memory + (i % 2 ? s->values : s->keys);
     part->n = i % 2 ? tokens * s->kv_heads * s->value_row : tokens * s->key_heads * s->key_width;
     const char *what = s->state ? "state" : "keys";
-    cmha__print(part->name, sizeof part->name, "slot.%zu.%s", slot, i % 2 ? "values" : what);
+    cmha__line(part->name, "slot.%zu.%s", slot, i % 2 ? "values" : what);
     if (s->state) {
         part->n = i % 2 ? 0 : s->state;
     } else if (halves) { /* pairs */
