@@ -1973,9 +1973,9 @@ CMHA_FIT cmha_status cmha_trainer_fit(cmha_trainer *trainer, const cmha_batch *b
    cmha_parameters_zero_grad. *grad_norm (or NULL): the norm before clipping. Works with batch = length =
    1. */
 CMHA_FIT cmha_status cmha_trainer_apply(cmha_trainer *trainer, double *grad_norm);
-/* Exchanges the weights that learn and their mean (field ema, e = ema e + (1 - ema) w after a step), so that
-   evaluations, saves and samples are the mean's; a second call brings them back, before which steps and
-   cmha_trainer_save and _read say STATE. Errors: STATE (ema = 0). */
+/* Exchanges the weights that learn and their mean (field ema, cmha_ema), so that evaluations, saves and
+   samples are the mean's; a second call brings them back, before which steps and cmha_trainer_save and _read
+   say STATE. Errors: STATE (ema = 0). */
 CMHA_FIT cmha_status cmha_trainer_swap(cmha_trainer *trainer);
 /* Lets ranks train one model: of ranks * config.batch sequences rank r has config.batch from r config.batch
    on (in cmha_trainer_fit the last ranks may have fewer). Losses, gradients (summed by cmha_trainer_apply),
@@ -14452,19 +14452,20 @@ static cmha_tensor *cmha__output_weight(const cmha_model *m, cmha_tape *tape) {
     return cmha__reject(tape, CMHA_ERR_STATE, "model: it has no vocabulary head (vocabulary = 0)");
 }
 
-/* The vocabulary head's input: states, or their transform; recycles no gradient (cmha__token_loss). */
+/* A tensor whose gradient is not recycled (cmha__token_loss). */
+static cmha_tensor *cmha__keeping(cmha_tensor *x) {
+    if (x) x->needs_grad = !!x->needs_grad;
+    return x;
+}
+
+/* The vocabulary head's input: states, or their transform. */
 static cmha_tensor *cmha__head_input(cmha_model *m, cmha_tape *tape, cmha_tensor *x) {
     const double scale = m->config.head_scale;
-    if (x && (scale < 1 || scale > 1) && (x = cmha_scale(tape, x, (cmha_real)scale)) != NULL)
-        x->needs_grad = !!x->needs_grad;
+    if (scale < 1 || scale > 1) x = cmha__keeping(cmha_scale(tape, x, (cmha_real)scale));
     if (!m->head_dense_weight) return x;
-    cmha_tensor *h = cmha_linear(tape, x, m->head_dense_weight, m->head_dense_bias);
-    cmha_tensor *a = cmha_activate(tape, h, cmha__head_activation(&m->config));
-    x = cmha__norm_by(tape, &m->config, 0, a, m->head_norm_weight, m->head_norm_bias);
-    cmha_tensor *kept[] = {h, a, x};
-    if (x)
-        for (int i = 0; i < 3; i++) kept[i]->needs_grad = !!kept[i]->needs_grad;
-    return x;
+    x = cmha__keeping(cmha_linear(tape, x, m->head_dense_weight, m->head_dense_bias));
+    x = cmha__keeping(cmha_activate(tape, x, cmha__head_activation(&m->config)));
+    return cmha__keeping(cmha__norm_by(tape, &m->config, 0, x, m->head_norm_weight, m->head_norm_bias));
 }
 
 static cmha_tensor *cmha__vocabulary_head(cmha_model *m, cmha_tape *tape, cmha_tensor *x) {
@@ -14566,9 +14567,8 @@ static cmha_tensor *cmha__token_loss(cmha_model *model, const cmha_batch *batch,
                     wanted[n++] = targets[i];
                 }
         if (cmha__dry(tape)) n = total; /* the most there can be */
-        states = wanted ? cmha_gather(tape, states, index, n) : NULL;
+        states = wanted ? cmha__keeping(cmha_gather(tape, states, index, n)) : NULL;
         targets = wanted;
-        if (states) states->needs_grad = !!states->needs_grad;
     }
     states = cmha__head_input(model, tape, states);
     cmha_tensor *square = z > 0 ? cmha_tensor_new(tape, 1, &one, 0) : NULL;
@@ -17350,15 +17350,18 @@ CMHA_FIT cmha_status cmha_trainer_read(cmha_trainer *trainer, const char *path) 
 
 /* An array of a cache in a file: n words of 4 or 8 bytes. */
 typedef struct {
+    size_t next; /* in their order */
     char name[CMHA__NAME];
     const char *dtype;
     void *data;
-    size_t n, width;
+    size_t n, width, room; /* room: bytes, whole 8 */
 } cmha__cache_part;
+#define CMHA__EACH_PART(cache, part) \
+    for (cmha__cache_part part = {0, "", NULL, NULL, 0, 0, 0}; cmha__part_of_cache(cache, &part);)
 
-/* Describes array i of a cache, 0 or more words; 0 = there is none. */
-static int cmha__part_of_cache(const cmha_cache *c, size_t i, cmha__cache_part *part) {
-    size_t positions = c->batch * c->capacity, real = sizeof(cmha_real), slot = i / 2 - 1;
+/* Describes the next array of a cache, 0 or more words; 0 = there is none. */
+static int cmha__part_of_cache(const cmha_cache *c, cmha__cache_part *part) {
+    size_t i = part->next++, positions = c->batch * c->capacity, real = sizeof(cmha_real), slot = i / 2 - 1;
     int halves = c->storage == CMHA_STORAGE_BF16;
     part->dtype = real == 8 ? "F64" : "F32";
     part->width = real;
@@ -17369,6 +17372,7 @@ static int cmha__part_of_cache(const cmha_cache *c, size_t i, cmha__cache_part *
         if (!i) part->width = 4;
         if (!i) part->dtype = "I32";
         cmha__line(part->name, "%s", i ? "features" : "ids");
+        part->room = (part->n * part->width + 7) / 8 * 8;
         return 1;
     }
     if (slot >= c->n_slots) return 0;
@@ -17385,6 +17389,7 @@ static int cmha__part_of_cache(const cmha_cache *c, size_t i, cmha__cache_part *
         part->width = 4;
         part->dtype = "U32";
     }
+    part->room = (part->n * part->width + 7) / 8 * 8;
     return 1;
 }
 
@@ -17449,11 +17454,10 @@ typedef struct {
 
 static void cmha__tell_cache(cmha__output *o, const void *of) {
     const cmha__cache_told *told = (const cmha__cache_told *)of;
-    cmha__cache_part part;
     cmha__tell_note(o, "format", "cmha");
     cmha__tell_note(o, "cmha.version", CMHA__VERSION);
     for (size_t i = 0; i < CMHA__CACHE_NOTES; i++) cmha__tell_u64(o, cmha__cache_notes[i], told->notes[i]);
-    for (size_t i = 0; cmha__part_of_cache(told->cache, i, &part); i++) {
+    CMHA__EACH_PART(told->cache, part) {
         const cmha_archive_item item = {part.name, (const cmha_real *)part.data, &part.n, 1, part.dtype};
         if (part.n) cmha__tell_tensor(o, &item);
     }
@@ -17461,13 +17465,11 @@ static void cmha__tell_cache(cmha__output *o, const void *of) {
 
 CMHA_DEF cmha_status cmha_cache_save(const cmha_cache *cache, const char *path) {
     cmha__cache_told told;
-    cmha__cache_part part;
     if (!cmha__cache_is_open(cache)) return CMHA_ERR_STATE;
     told.cache = cache;
     cmha__note_cache(cache, told.notes);
     uint64_t hash = cmha__hash_notes(told.notes, CMHA__VERSION);
-    for (size_t i = 0; cmha__part_of_cache(cache, i, &part); i++)
-        hash = cmha__hash_words(hash, part.data, part.n, part.width);
+    CMHA__EACH_PART(cache, part) hash = cmha__hash_words(hash, part.data, part.n, part.width);
     told.notes[CMHA__CACHE_NOTES - 1] = hash;
     return cmha__save(cache->context, path, cmha__tell_cache, &told);
 }
@@ -17475,7 +17477,6 @@ CMHA_DEF cmha_status cmha_cache_save(const cmha_cache *cache, const char *path) 
 /* Checks what a file says of its cache, but for the numbers. */
 static cmha_status cmha__fits_cache(const cmha_cache *c, cmha_archive *a, uint64_t *notes) {
     uint64_t here[CMHA__CACHE_NOTES];
-    cmha__cache_part part;
     cmha__note_cache(c, here);
     const char *format = cmha_archive_metadata(a, "format");
     int holds = format && !strcmp(format, "cmha") && cmha_archive_metadata(a, cmha__cache_notes[0]);
@@ -17494,7 +17495,7 @@ static cmha_status cmha__fits_cache(const cmha_cache *c, cmha_archive *a, uint64
     if (length > c->capacity || first > SIZE_MAX / 2 || (c->endless && first && length < c->capacity))
         return CMHA__MALFORMED(a, "%zu tokens held of %zu, %zu forgotten", (size_t)length, c->capacity,
             (size_t)first);
-    for (size_t i = 0; cmha__part_of_cache(c, i, &part); i++) {
+    CMHA__EACH_PART(c, part) {
         const cmha_archive_tensor *t = part.n ? cmha_archive_find(a, part.name) : NULL;
         if (part.n && (!t || t->count != part.n || strcmp(t->dtype, part.dtype) != 0))
             return CMHA__MALFORMED(a, "it has no tensor %s of %zu %s", part.name, part.n, part.dtype);
@@ -17506,23 +17507,24 @@ static cmha_status cmha__fits_cache(const cmha_cache *c, cmha_archive *a, uint64
 static cmha_status cmha__take_cache(cmha_cache *c, cmha_archive *a, const uint64_t *notes,
         unsigned char *to) {
     uint64_t hash = cmha__hash_notes(notes, cmha_archive_metadata(a, "cmha.version"));
-    cmha_status status = CMHA_OK;
-    cmha__cache_part part;
-    size_t at = 0;
-    for (size_t i = 0; cmha__part_of_cache(c, i, &part); i++, at += (part.n * part.width + 7) / 8 * 8) {
+    unsigned char *at = to;
+    CMHA__EACH_PART(c, part) {
         const cmha_archive_tensor *t = part.n ? cmha_archive_find(a, part.name) : NULL;
-        if (t) status = cmha__read_words(a, t->begin, to + at, part.n, part.width);
+        cmha_status status = t ? cmha__read_words(a, t->begin, at, part.n, part.width) : CMHA_OK;
         if (status) return status;
-        hash = cmha__hash_words(hash, to + at, part.n, part.width);
+        hash = cmha__hash_words(hash, at, part.n, part.width);
+        at += part.room;
         cmha_tape_reset(&c->tape);
-        if (!i && cmha__check_tokens(&c->tape, (const int32_t *)(const void *)to, part.n,
+        if (part.next == 1 && cmha__check_tokens(&c->tape, (const int32_t *)(const void *)to, part.n,
                       c->model->config.vocabulary, NULL))
             return c->tape.status;
     }
     if (hash != notes[CMHA__CACHE_NOTES - 1]) return CMHA__MALFORMED(a, "its numbers were altered");
-    at = 0;
-    for (size_t i = 0; cmha__part_of_cache(c, i, &part); i++, at += (part.n * part.width + 7) / 8 * 8)
-        if (part.n) memcpy(part.data, to + at, part.n * part.width);
+    at = to;
+    CMHA__EACH_PART(c, part) {
+        if (part.n) memcpy(part.data, at, part.n * part.width);
+        at += part.room;
+    }
     c->length = (size_t)notes[CMHA__CACHE_ALIKE];
     c->first = (size_t)notes[CMHA__CACHE_ALIKE + 1];
     return CMHA_OK;
@@ -17530,14 +17532,13 @@ static cmha_status cmha__take_cache(cmha_cache *c, cmha_archive *a, const uint64
 
 CMHA_DEF cmha_status cmha_cache_read(cmha_cache *cache, const char *path) {
     uint64_t notes[CMHA__CACHE_NOTES];
-    cmha__cache_part part;
     cmha_archive a;
     size_t bytes = 8;
     if (!cmha__cache_is_open(cache)) return CMHA_ERR_STATE;
     cmha_status status = cmha_archive_open(&a, cache->context, path);
     if (status) return status;
     status = cmha__fits_cache(cache, &a, notes);
-    for (size_t i = 0; cmha__part_of_cache(cache, i, &part); i++) bytes += part.n * part.width + 8;
+    CMHA__EACH_PART(cache, part) bytes += part.room;
     unsigned char *to = status ? NULL : (unsigned char *)cmha__take(cache->context, "cache read", bytes);
     if (!status && !to) status = CMHA_ERR_MEMORY;
     if (!status) status = cmha__take_cache(cache, &a, notes, to);
