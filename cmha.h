@@ -13122,9 +13122,30 @@ static cmha_status cmha__find_score(cmha_context *ctx, cmha_model *model) {
     return CMHA_OK;
 }
 
-/* What is wrong with the placement of norms and with layers that are not alike, or NULL. */
-static const char *cmha__layers_wrong(const cmha_model_config *c) {
+/* What is wrong with fields that lie in their ranges, or NULL. */
+static const char *cmha__model_wrong(const cmha_model *m) {
+    const cmha_model_config *c = &m->config;
+    const cmha__family_row *family = cmha__family(c->family);
     int beside = c->placement == CMHA_PLACEMENT_PRE || c->placement == CMHA_PLACEMENT_SANDWICH;
+    if (c->qk_norm && m->plain->planes == 2) return "qk_norm is not for a score of complex rows";
+    if (!c->tokens && !c->features) return "tokens = 0 needs features";
+    if (c->tokens && !c->vocabulary) return "vocabulary = 0 needs tokens = 0";
+    if (!c->features && (c->complex_features || c->feature_norm))
+        return "complex_features and feature_norm need features";
+    if (c->causal && c->feature_norm == CMHA_FEATURE_NORM_SEQUENCE)
+        return "feature_norm = sequence sees the future; causal needs frame or none";
+    if (c->gaussian && !c->values) return "gaussian needs values";
+    if (c->value_residual && (family->wrong || m->plain->attend))
+        return "value_residual is for the plain heads of family = real";
+    if (c->value_residual && c->recompute) return "value_residual is not for recompute = 1";
+    if (c->head_transform && cmha__is_gated(cmha__head_activation(c)))
+        return "head_transform has one matrix, a gated activation needs two";
+    if (c->pcl_weight > 0 && (family->wrong || !cmha__contrasts(m->plain)))
+        return "the phase contrastive loss is for family = real, attention = cmha, rope, dot";
+    if (c->rotary_dims * cmha__widens(m->plain) % 2 || c->rotary_dims > cmha__head_width(c))
+        return "rotary_dims is odd or larger than a head";
+    if (c->rotary_dims && c->layout && c->pcl_weight > 0)
+        return "the phase contrastive loss has no rotary_dims where layout = half";
     if (c->parallel && !beside) return "parallel needs placement = pre or sandwich";
     if (c->layer_kinds[strspn(c->layer_kinds, "gln")]) return "layer_kinds has letters besides g, l and n";
     if (strchr(c->layer_kinds, 'l') && !c->window) return "the l layers of layer_kinds need a window";
@@ -13132,7 +13153,11 @@ static const char *cmha__layers_wrong(const cmha_model_config *c) {
     if (!c->first_norm && c->placement) return "first_norm = 0 needs placement = pre";
     if (c->qk_norm >= CMHA_QK_NORM_RMS_ONE_PLUS && c->family == CMHA_FAMILY_COPE)
         return "cope's queries and keys have qk_norm = rms or rms_gain";
-    return NULL;
+    if (!family->wrong) return NULL;
+    if (cmha__kv_heads(c) != c->n_heads) return "its heads cannot be grouped (n_kv_heads)";
+    if (c->d_head || c->embedding_norm || *c->layer_kinds || !c->first_norm)
+        return "d_head, embedding_norm, layer_kinds and first_norm are for family = real";
+    return family->wrong(c);
 }
 
 static cmha_status cmha__check_model(cmha_context *context, cmha_model *model) {
@@ -13155,33 +13180,7 @@ static cmha_status cmha__check_model(cmha_context *context, cmha_model *model) {
     if (c->position == CMHA_POSITION_SINUSOIDAL && c->d_model % 2)
         return cmha__fail(context, CMHA_ERR_SHAPE,
                 "model: sinusoidal positions need an even d_model, not %zu", c->d_model);
-    const cmha__family_row *family = cmha__family(c->family);
-    const char *wrong = c->qk_norm && model->plain->planes == 2 ? "qk_norm is not for a score of complex rows"
-            : !c->tokens && !c->features ? "tokens = 0 needs features"
-            : c->tokens && !c->vocabulary ? "vocabulary = 0 needs tokens = 0"
-            : !c->features && (c->complex_features || c->feature_norm)
-            ? "complex_features and feature_norm need features"
-            : c->causal && c->feature_norm == CMHA_FEATURE_NORM_SEQUENCE
-            ? "feature_norm = sequence sees the future; causal needs frame or none"
-            : c->gaussian && !c->values ? "gaussian needs values"
-            : c->value_residual && (family->wrong || model->plain->attend)
-            ? "value_residual is for the plain heads of family = real"
-            : c->value_residual && c->recompute ? "value_residual is not for recompute = 1"
-            : c->head_transform && cmha__is_gated(cmha__head_activation(c))
-            ? "head_transform has one matrix, a gated activation needs two"
-            : c->pcl_weight > 0 &&
-            (family->wrong || !cmha__contrasts(model->plain))
-            ? "the phase contrastive loss is for family = real, attention = cmha, rope, dot"
-            : c->rotary_dims * turning % 2 || c->rotary_dims > cmha__head_width(c)
-            ? "rotary_dims is odd or larger than a head"
-            : c->rotary_dims && c->layout && c->pcl_weight > 0
-            ? "the phase contrastive loss has no rotary_dims where layout = half" : NULL;
-    if (!wrong) wrong = cmha__layers_wrong(c);
-    if (!wrong && family->wrong)
-        wrong = cmha__kv_heads(c) != c->n_heads ? "its heads cannot be grouped (n_kv_heads)"
-                : c->d_head || c->embedding_norm || *c->layer_kinds || !c->first_norm
-                ? "d_head, embedding_norm, layer_kinds and first_norm are for family = real"
-                : family->wrong(c);
+    const char *wrong = cmha__model_wrong(model);
     return wrong ? CMHA__WRONG(context, "model: %s", wrong) : CMHA_OK;
 }
 
