@@ -2394,6 +2394,10 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
 #endif
 #endif
 #endif
+#if defined(__ARM_FEATURE_DOTPROD) && defined(__AARCH64EL__)
+#include <arm_neon.h>
+#define CMHA__SDOT /* an instruction that multiplies bytes and adds them up */
+#endif
 #ifdef _OPENMP
 #include <omp.h>
 #define CMHA__OPENMP_NAME ", OpenMP"
@@ -3881,6 +3885,18 @@ CMHA__INSIDE CMHA__INTS CMHA__THIS(cmha__pair_sums)(CMHA__INTS a, CMHA__INTS b) 
 #endif
 }
 
+#ifdef CMHA__SDOT
+/* Returns of each lane the sum of four products of 8 bits by 16, a's words hold the first and third of these,
+   b's the others: 256 high + low, low bytes less 128 since sdot takes signed ones. */
+CMHA__INSIDE CMHA__INTS CMHA__THIS(cmha__byte_sums)(CMHA__INTS words, CMHA__INTS a, CMHA__INTS b) {
+    const int8x16_t code = (int8x16_t)words, even = (int8x16_t)a, odd = (int8x16_t)b, ones = vdupq_n_s8(1);
+    const int32x4_t zero = vdupq_n_s32(0);
+    int32x4_t sum = vshlq_n_s32(vdotq_s32(zero, code, vtrn2q_s8(even, odd)), 8);
+    sum = vaddq_s32(sum, vshlq_n_s32(vdotq_s32(zero, code, ones), 7));
+    return (CMHA__INTS)vdotq_s32(sum, code, veorq_s8(vtrn1q_s8(even, odd), vdupq_n_s8(-128)));
+}
+#endif
+
 /* Returns code `at` of each half of the words, its sign extended over the half. */
 CMHA__INSIDE CMHA__INTS CMHA__THIS(cmha__codes)(const int bits, CMHA__INTS words, const int at) {
     return (CMHA__INTS)((CMHA__HALVES)words << (16 - bits * (at + 1)) >> (16 - bits));
@@ -4004,6 +4020,13 @@ CMHA__INSIDE void CMHA__THIS(cmha__rounded_group)(const int bits, const cmha_pac
             CMHA__INTS part[2] = {{0}, {0}};
             CMHA__UNROLL for (int k = 0; k < words; k += CMHA__SHORT_LANES) {
                 const CMHA__INTS w = CMHA__INTS_AT(group + words * r + k);
+#ifdef CMHA__SDOT
+                if (bits == 8) {
+                    part[0] = part[0] + CMHA__THIS(cmha__byte_sums)(w, CMHA__INTS_AT(x + k),
+                        CMHA__INTS_AT(x + words + k));
+                    continue;
+                }
+#endif
                 CMHA__UNROLL for (int at = 0; at < codes; at++)
                     part[at / 2] = part[at / 2] + CMHA__THIS(cmha__pair_sums)(
                         CMHA__THIS(cmha__codes)(bits, w, at), CMHA__INTS_AT(x + words * at + k));
@@ -4048,9 +4071,14 @@ CMHA__INSIDE void CMHA__THIS(cmha__group_rows)(const int bits, const int rounded
         }
 }
 
-/* Many rounded rows: six of them by a panel of two vectors of the matrix's rows, 512 columns at a time. */
-#define CMHA__WHOLE_ROWS 6
-#define CMHA__WHOLE_WIDTH (2 * CMHA__SHORT_LANES)
+/* Many rounded rows: as many as have room for their sums in registers, by a panel of two vectors of the
+   matrix's rows, 512 columns at a time. */
+typedef int32_t CMHA__THIS(cmha__whole)
+    __attribute__((vector_size(CMHA__VECTOR_BYTES), aligned(4), may_alias));
+#define CMHA__WHOLE CMHA__THIS(cmha__whole)
+#define CMHA__WHOLE_ROWS (CMHA__VECTOR_BYTES == 64 ? 12 : 6)
+#define CMHA__WHOLE_LANES (CMHA__VECTOR_BYTES / 4)
+#define CMHA__WHOLE_WIDTH (2 * CMHA__WHOLE_LANES)
 typedef struct CMHA__THIS(cmha__whole_panel) {
     uint32_t pairs[32 * CMHA__WHOLE_BLOCKS * CMHA__WHOLE_WIDTH]; /* [pair, row] */
     float scale[2 * CMHA__WHOLE_BLOCKS * CMHA__WHOLE_WIDTH]; /* [segment, row] */
@@ -4086,8 +4114,25 @@ CMHA__COPY static void CMHA__THIS(cmha__whole_fill)(const cmha_packed *p, size_t
         }
 }
 
-/* Adds to sums [6, WIDTH] the products of six rows x and a panel. */
-CMHA__FUSED static void CMHA__THIS(cmha__whole_tile)(const uint32_t *const *x,
+/* Returns sum and, of each lane, two products of 16 bits by 16. fused: AVX-512's VNNI does both at once. */
+CMHA__INSIDE CMHA__WHOLE CMHA__THIS(cmha__whole_add)(const int fused, CMHA__WHOLE sum, CMHA__WHOLE a,
+        CMHA__WHOLE b) {
+#if CMHA__VECTOR_BYTES == 64
+    CMHA__WHOLE product;
+    if (fused) {
+        __asm__("vpdpwssd %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
+        return sum;
+    }
+    __asm__("vpmaddwd %2, %1, %0" : "=v"(product) : "v"(a), "v"(b));
+    return sum + product;
+#else
+    (void)fused;
+    return sum + CMHA__THIS(cmha__pair_sums)(a, b);
+#endif
+}
+
+/* Adds to sums [WHOLE_ROWS, WIDTH] the products of so many rows x and a panel. */
+CMHA__INSIDE void CMHA__THIS(cmha__whole_tile)(const int fused, const uint32_t *const *x,
         const CMHA__THIS(cmha__whole_panel) *panel, float *sums) {
     CMHA__FUSE
     enum { WIDTH = CMHA__WHOLE_WIDTH };
@@ -4095,22 +4140,25 @@ CMHA__FUSED static void CMHA__THIS(cmha__whole_tile)(const uint32_t *const *x,
     const size_t length = panel->length;
     CMHA__UNROLL for (int i = 0; i < CMHA__WHOLE_ROWS; i++) a[i] = x[i];
     for (size_t s = 0; s < panel->segments; s++) {
-        CMHA__INTS sum[CMHA__WHOLE_ROWS][2];
-        const CMHA__INTS zero = {0};
+        CMHA__WHOLE sum[CMHA__WHOLE_ROWS][2];
+        const CMHA__WHOLE zero = {0};
         CMHA__UNROLL for (int i = 0; i < CMHA__WHOLE_ROWS; i++) sum[i][0] = sum[i][1] = zero;
         for (size_t k = s * length; k < (s + 1) * length; k++, b += WIDTH) {
-            const CMHA__INTS left = CMHA__INTS_AT(b), right = CMHA__INTS_AT(b + CMHA__SHORT_LANES);
+            const CMHA__WHOLE *words = (const CMHA__WHOLE *)(const void *)b;
+            const CMHA__WHOLE left = words[0], right = words[1];
             CMHA__UNROLL for (int i = 0; i < CMHA__WHOLE_ROWS; i++) {
-                const CMHA__INTS pair = zero + (int32_t)a[i][k];
-                sum[i][0] = sum[i][0] + CMHA__THIS(cmha__pair_sums)(left, pair);
-                sum[i][1] = sum[i][1] + CMHA__THIS(cmha__pair_sums)(right, pair);
+                const CMHA__WHOLE pair = zero + (int32_t)a[i][k];
+                sum[i][0] = CMHA__THIS(cmha__whole_add)(fused, sum[i][0], left, pair);
+                sum[i][1] = CMHA__THIS(cmha__whole_add)(fused, sum[i][1], right, pair);
             }
         }
-        const CMHA__FLOATS *scale = (const CMHA__FLOATS *)(const void *)(panel->scale + s * WIDTH);
-        CMHA__FLOATS *to = (CMHA__FLOATS *)(void *)sums;
+        const CMHA__THIS(cmha__loose) *scale =
+            (const CMHA__THIS(cmha__loose) *)(const void *)(panel->scale + s * WIDTH);
+        CMHA__THIS(cmha__loose) *to = (CMHA__THIS(cmha__loose) *)(void *)sums;
         CMHA__UNROLL for (int i = 0; i < CMHA__WHOLE_ROWS; i++)
             CMHA__UNROLL for (int w = 0; w < 2; w++)
-                to[2 * i + w] = to[2 * i + w] + __builtin_convertvector(sum[i][w], CMHA__FLOATS) * scale[w];
+                to[2 * i + w] = to[2 * i + w] +
+                    __builtin_convertvector(sum[i][w], CMHA__THIS(cmha__loose)) * scale[w];
     }
 }
 
@@ -4123,13 +4171,18 @@ CMHA__COPY static void CMHA__THIS(cmha__whole_store)(const float *sums, const fl
     else memcpy(y, row, n * sizeof *row);
 }
 
-CMHA__COPY static void CMHA__THIS(cmha__rounded_many)(const cmha_packed *p, const cmha_rounded *x, size_t lo,
+CMHA__FUSED static void CMHA__THIS(cmha__rounded_many)(const cmha_packed *p, const cmha_rounded *x, size_t lo,
         size_t hi, float *y, size_t ldy) {
     enum { WIDTH = CMHA__WHOLE_WIDTH, ROWS = CMHA__WHOLE_ROWS };
     CMHA__THIS(cmha__whole_panel) panel;
     const size_t all = cmha__blocks(p->I);
     const uint32_t *rows[ROWS];
     float scale[WIDTH];
+#if CMHA__VECTOR_BYTES == 64
+    const int fused = __builtin_cpu_supports("avx512vnni") != 0;
+#else
+    const int fused = 0;
+#endif
     for (size_t o = lo, n; o < hi; o += n) {
         n = cmha__min(hi - o, WIDTH);
         for (size_t c = 0; c < WIDTH; c++) scale[c] = p->scales && c < n ? p->scales[o + c] : 1;
@@ -4143,7 +4196,8 @@ CMHA__COPY static void CMHA__THIS(cmha__rounded_many)(const cmha_packed *p, cons
                     rows[r] = x->words + (t + (r < height ? r : 0)) * 32 * all + 32 * b;
                     if (b && r < height) memcpy(sums + r * WIDTH, to + r * ldy, n * sizeof *to);
                 }
-                CMHA__THIS(cmha__whole_tile)(rows, &panel, sums);
+                if (fused) CMHA__THIS(cmha__whole_tile)(1, rows, &panel, sums);
+                else CMHA__THIS(cmha__whole_tile)(0, rows, &panel, sums);
                 for (size_t r = 0; r < height; r++)
                     CMHA__THIS(cmha__whole_store)(sums + r * WIDTH, b + blocks == all ? scale : NULL,
                         x->factors[t + r], n, to + r * ldy);
@@ -6311,14 +6365,11 @@ CMHA_DEF void cmha_packed_forward(const cmha_packed *p, const cmha_real *x, size
 CMHA__HOT(static, cmha__round_row, (const cmha_packed *p, const cmha_real *x, uint32_t *words,
         cmha_real *factor), (p, x, words, factor)) {
     const int eight = p->storage == CMHA_STORAGE_INT8, run = eight ? 16 : 8, apart = eight ? 32 : 8;
-    cmha_real most = 0, by, strange = 0;
+    cmha_real sizes[CMHA__LANES] = {0}, strange[CMHA__LANES] = {0}, most, by;
     int32_t q[CMHA__BLOCK];
-    for (size_t i = 0; i < p->I; i++) {
-        cmha_real size = x[i] < 0 ? -x[i] : x[i];
-        most = size > most ? size : most;
-        strange += x[i] * 0;
-    }
-    if (strange != 0) most = (cmha_real)NAN;
+    CMHA__IN_LANES(CMHA__LANES, p->I, sizes[l] = cmha__larger(x[i] < 0 ? -x[i] : x[i], sizes[l]))
+    CMHA__IN_LANES(CMHA__LANES, p->I, strange[l] += x[i] * 0)
+    most = cmha__fold(strange) != 0 ? (cmha_real)NAN : cmha__largest(sizes, CMHA__LANES);
     by = most > 0 ? 32767 / most : 0;
     if (!(by <= CMHA__LARGEST)) by = 0; /* a row that has all but vanished */
     *factor = by > 0 || most != most ? most / 32767 : 0;

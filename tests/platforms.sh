@@ -135,6 +135,10 @@ if [ -n "$other" ]; then
     { library "$W/other.o" $other && program conformance "$W/other" "$W/other.o" $other; } || cat "$W"/other*.log
     on "$name: conformance, $other_label" other --strict tests/cases
 fi
+if [ "$name" = aarch64 ] && [ -n "$other" ]; then # products of bytes have an instruction of their own
+    { library "$W/sdot.o" -march=armv8.2-a+dotprod && program test_quantised "$W/sdot" "$W/sdot.o"; } || cat "$W"/sdot*.log
+    on "$name: test_quantised, sdot" sdot
+fi
 mixed() { program portable_files "$W/mixed" "$1" "${2--UCMHA_DOUBLE}" && return 1; grep -q 'compiled_with' "$W/mixed.log"; }
 one "$name: a double program does not link with a float library" mixed "$W/cmha.o" -DCMHA_DOUBLE
 one "$name: a float program does not link with a double library" mixed "$W/cmha-f64.o"
