@@ -47,6 +47,7 @@
        CMHA_CBLAS_HEADER     the header that declares cblas_sgemm, default <cblas.h>; for the code alone
        CMHA_NO_SIMD          use scalar mathematics from libm (the reference path of the tests)
        CMHA_NO_DISPATCH      compile only for the flags' instruction set, not also for AVX2 and AVX-512
+       CMHA_NO_OLD_NAMES     leave out names of earlier versions, which warn where they are used
        CMHA_SMALL_STACK      a call of a cache takes at most 16 KB of stack, not 83: pieces of the built-in
          product are smaller, and slower where cores have caches. The default on Cortex-M
        CMHA_NO_FILES         no file system, no stdio: paths lead to the context's callbacks (cmha_buffers)
@@ -58,8 +59,9 @@
      - A call that can fail returns a cmha_status; cmha_error(context) then names the operation and the sizes
        in one line. Operations on a tape return a tensor, or NULL after a failure; they also accept such a
        NULL, and cmha_tape_status and cmha_tape_backward return the first failure.
-     - Zero the members of a struct that you do not set. "(or NULL)" marks a result that you may not want or
-       an argument that you may leave out.
+     - Zero the members of a struct that you do not set; a configuration's get their defaults from
+       cmha_preset or cmha_config_defaults. "(or NULL)" marks a result that you may not want or an argument
+       that you may leave out.
      - The library never prints, exits or aborts, has no global state (but the chosen instruction set) and
        allocates only through the context.
      - Backward passes add (+=) to gradients.
@@ -105,13 +107,13 @@
 #include <stdint.h>
 
 #if defined(__GNUC__) || defined(__clang__)
-#define CMHA_OWN static __attribute__((unused))
+#define CMHA__OWN static __attribute__((unused))
 #else
-#define CMHA_OWN static
+#define CMHA__OWN static
 #endif
 #if defined(CMHA_STATIC)
 #undef CMHA_DEF
-#define CMHA_DEF CMHA_OWN
+#define CMHA_DEF CMHA__OWN
 #elif defined(CMHA_DEF)
 #define CMHA__DEF_GIVEN
 #elif defined(__cplusplus)
@@ -121,9 +123,9 @@
 #endif
 /* Marks what CMHA_INFERENCE_ONLY leaves out: backward passes, training, writing. */
 #if defined(CMHA_INFERENCE_ONLY) && defined(CMHA_IMPLEMENTATION) && !defined(CMHA_LINKED)
-#define CMHA_FIT CMHA_OWN
+#define CMHA__FIT CMHA__OWN
 #else
-#define CMHA_FIT CMHA_DEF
+#define CMHA__FIT CMHA_DEF
 #endif
 #if defined(__ARM_ARCH_PROFILE) && __ARM_ARCH_PROFILE == 'M' && !defined(CMHA_SMALL_STACK)
 #define CMHA_SMALL_STACK
@@ -151,12 +153,12 @@ typedef float cmha_real;
    cmha_real: undefined reference to `cmha_0_10_compiled_with_CMHA_DOUBLE'. */
 #ifndef CMHA_STATIC
 #ifdef CMHA_DOUBLE
-#define CMHA_CONFIGURATION CMHA_CONFIGURATION_NAME(CMHA_VERSION_MAJOR, CMHA_VERSION_MINOR, with)
+#define CMHA_CONFIGURATION CMHA__CONFIGURATION_NAME(CMHA_VERSION_MAJOR, CMHA_VERSION_MINOR, with)
 #else
-#define CMHA_CONFIGURATION CMHA_CONFIGURATION_NAME(CMHA_VERSION_MAJOR, CMHA_VERSION_MINOR, without)
+#define CMHA_CONFIGURATION CMHA__CONFIGURATION_NAME(CMHA_VERSION_MAJOR, CMHA_VERSION_MINOR, without)
 #endif
-#define CMHA_CONFIGURATION_NAME(major, minor, real) CMHA_CONFIGURATION_PASTE(major, minor, real)
-#define CMHA_CONFIGURATION_PASTE(major, minor, real) cmha_##major##_##minor##_compiled_##real##_CMHA_DOUBLE
+#define CMHA__CONFIGURATION_NAME(major, minor, real) CMHA__CONFIGURATION_PASTE(major, minor, real)
+#define CMHA__CONFIGURATION_PASTE(major, minor, real) cmha_##major##_##minor##_compiled_##real##_CMHA_DOUBLE
 CMHA_DEF void CMHA_CONFIGURATION(void); /* does nothing */
 #if defined(__wasm__) /* whose linker drops data that no code refers to */
 __attribute__((constructor)) static void cmha__configured(void) { CMHA_CONFIGURATION(); }
@@ -195,9 +197,9 @@ CMHA_DEF const char *cmha_version(void); /* of the code: "0.10.0 (float, CBLAS, 
     X(CMHA_STOPPED, "a callback asked to stop")
 
 typedef enum cmha_status {
-#define CMHA_STATUS_ENUM(name, text) name,
-    CMHA_STATUSES(CMHA_STATUS_ENUM)
-#undef CMHA_STATUS_ENUM
+#define CMHA__STATUS_ENUM(name, text) name,
+    CMHA_STATUSES(CMHA__STATUS_ENUM)
+#undef CMHA__STATUS_ENUM
     CMHA_STATUS_COUNT
 } cmha_status;
 
@@ -304,7 +306,8 @@ typedef struct cmha_field {
 } cmha_field;
 typedef struct cmha_table { const cmha_field *fields; size_t count; } cmha_table;
 CMHA_DEF void cmha_config_defaults(cmha_table table, void *config); /* sets every field */
-/* Sets a field from text. Errors: NOT_FOUND (no such field), ARGUMENT (no number or choice, out of range). */
+/* Sets a field from text. context (or NULL): gets the error line. Errors: NOT_FOUND (no such field), ARGUMENT
+   (no number or choice, out of range). */
 CMHA_DEF cmha_status cmha_config_set(cmha_context *context, cmha_table table, void *config, const char *name,
     const char *value);
 /* Sets "NAME=VALUE NAME=VALUE ..." (blanks between) likewise. */
@@ -407,6 +410,7 @@ struct cmha_tape {
     cmha_team team; /* of decoding and of cmha_model_gradient */
 };
 
+/* Opens a tape; recording = 0: operations keep nothing for a backward. Errors: STATE (no open context). */
 CMHA_DEF cmha_status cmha_tape_init(cmha_tape *tape, cmha_context *context, int recording);
 CMHA_DEF void cmha_tape_close(cmha_tape *tape);
 CMHA_DEF void cmha_tape_reset(cmha_tape *tape); /* forgets records, tensors and failure; keeps memory */
@@ -429,9 +433,9 @@ CMHA_DEF void *cmha_tape_alloc(cmha_tape *tape, size_t bytes);
 CMHA_DEF cmha_tensor *cmha_tape_push(cmha_tape *tape, const char *name, cmha_tensor *out,
     cmha_tensor *const *in, int n_in, cmha_backward_fn backward, void *user);
 /* Returns, in a backward callback, t's gradient to add to; NULL: it needs none, or no memory. */
-CMHA_FIT cmha_real *cmha_tape_grad(cmha_tape *tape, cmha_tensor *t);
+CMHA__FIT cmha_real *cmha_tape_grad(cmha_tape *tape, cmha_tensor *t);
 /* Walks the records back from `loss`, one element, whose gradient is `seed` (usually 1); forgets them. */
-CMHA_FIT cmha_status cmha_tape_backward(cmha_tape *tape, cmha_tensor *loss, cmha_real seed);
+CMHA__FIT cmha_status cmha_tape_backward(cmha_tape *tape, cmha_tensor *loss, cmha_real seed);
 
 /* ================ Operations ================ */
 /* Kernels (functions without a context or tape) take pointers and sizes, allocate and check nothing, and use
@@ -464,6 +468,7 @@ CMHA_DEF cmha_tensor *cmha_softmax_rows(cmha_tape *tape, cmha_tensor *x, int cau
 CMHA_DEF cmha_tensor *cmha_sum(cmha_tape *tape, cmha_tensor *x); /* -> [1] */
 /* Multiplies a [.., M, K] by b [K, N] or [.., K, N]; trans_b = 1: b is [.., N, K]. */
 CMHA_DEF cmha_tensor *cmha_matmul(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b, int trans_b);
+/* Returns x's numbers, not a copy, in another shape of the same size. */
 CMHA_DEF cmha_tensor *cmha_reshape(cmha_tape *tape, cmha_tensor *x, int rank, const size_t *shape);
 CMHA_DEF cmha_tensor *cmha_transpose(cmha_tape *tape, cmha_tensor *x, int axis_a, int axis_b);
 CMHA_DEF cmha_tensor *cmha_concat(cmha_tape *tape, cmha_tensor *a, cmha_tensor *b, int axis);
@@ -476,7 +481,7 @@ CMHA_DEF cmha_tensor *cmha_mean_tokens(cmha_tape *tape, cmha_tensor *x, const un
 /* Looks up rows y [T, D] of weight [V, D]; 0 <= ids[t] < V. Tape: ids [B, N] -> [B, N, D]. Errors: TOKEN. */
 CMHA_DEF void cmha_embedding_forward(const cmha_real *weight, const int32_t *ids, size_t T, size_t D,
     cmha_real *y);
-CMHA_FIT void cmha_embedding_backward(const cmha_real *dy, const int32_t *ids, size_t T, size_t D,
+CMHA__FIT void cmha_embedding_backward(const cmha_real *dy, const int32_t *ids, size_t T, size_t D,
     cmha_real *dweight);
 CMHA_DEF cmha_tensor *cmha_embedding(cmha_tape *tape, cmha_tensor *weight, const int32_t *ids, size_t B,
     size_t N);
@@ -511,7 +516,7 @@ typedef struct cmha_grads { cmha_real *x, *weight, *bias; } cmha_grads;
    LAYER_GAIN [T, 2], the mean before it. */
 CMHA_DEF void cmha_norm_forward(const cmha_norm_args *args, const cmha_real *x, const cmha_real *weight,
     const cmha_real *bias, cmha_real *y, cmha_real *stats);
-CMHA_FIT void cmha_norm_backward(const cmha_norm_args *args, const cmha_real *x, const cmha_real *weight,
+CMHA__FIT void cmha_norm_backward(const cmha_norm_args *args, const cmha_real *x, const cmha_real *weight,
     const cmha_real *stats, const cmha_real *dy, const cmha_grads *grads);
 CMHA_DEF cmha_tensor *cmha_layernorm(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_tensor *bias,
     cmha_real eps);
@@ -536,13 +541,13 @@ typedef enum cmha_activation {
 /* Computes y [n] = formula(x), NaN if there is no such kind; y may be x. On planes GELU is CRAT's cGELU (eq
    9). Tape: also gated kinds, on rows [gate | up]. */
 CMHA_DEF void cmha_activation_forward(const cmha_real *x, size_t n, cmha_activation kind, cmha_real *y);
-CMHA_FIT void cmha_activation_backward(const cmha_real *x, const cmha_real *dy, size_t n,
+CMHA__FIT void cmha_activation_backward(const cmha_real *x, const cmha_real *dy, size_t n,
     cmha_activation kind, cmha_real *dx);
 CMHA_DEF cmha_tensor *cmha_activate(cmha_tape *tape, cmha_tensor *x, cmha_activation kind);
 /* Computes y [n] = up formula(gate). */
 CMHA_DEF void cmha_gated_forward(const cmha_real *gate, const cmha_real *up, size_t n, cmha_activation kind,
     cmha_real *y);
-CMHA_FIT void cmha_gated_backward(const cmha_real *gate, const cmha_real *up, const cmha_real *dy, size_t n,
+CMHA__FIT void cmha_gated_backward(const cmha_real *gate, const cmha_real *up, const cmha_real *dy, size_t n,
     cmha_activation kind, cmha_real *dgate, cmha_real *dup);
 
 /* Computes y [n] = x keep / (1 - p), 0 <= p < 1; y may be x. keep, a Bernoulli(1 - p) bit, depends only on
@@ -562,10 +567,10 @@ typedef struct cmha_cross_entropy_args {
 CMHA_DEF double cmha_cross_entropy_forward(const cmha_cross_entropy_args *args, const cmha_real *logits,
     cmha_real *lse, size_t *counted);
 /* Returns the same; replaces logits by scale (softmax(logits) - onehot(target)), 0 in rows not counted. */
-CMHA_FIT double cmha_cross_entropy_gradient(const cmha_cross_entropy_args *args, cmha_real *logits,
+CMHA__FIT double cmha_cross_entropy_gradient(const cmha_cross_entropy_args *args, cmha_real *logits,
     cmha_real scale);
 /* Adds scale (softmax(logits) - onehot(target)) to counted rows of dlogits, which must not be logits. */
-CMHA_FIT void cmha_cross_entropy_backward(const cmha_cross_entropy_args *args, const cmha_real *logits,
+CMHA__FIT void cmha_cross_entropy_backward(const cmha_cross_entropy_args *args, const cmha_real *logits,
     const cmha_real *lse, cmha_real scale, cmha_real *dlogits);
 /* Averages that loss over counted rows, logits [.., V] -> [1]; 0 without any. With class_weights w [V] (or
    NULL): sum w[target] loss / sum w[target]. Errors, also of the next: TOKEN; of weights, ARGUMENT (one < 0;
@@ -595,7 +600,7 @@ typedef enum cmha_storage {
    weights (Q4_K, as do those beyond 4e6) NaN. */
 struct cmha_packed {
     cmha_storage storage;
-    size_t O, I;
+    size_t n_out, n_in; /* O, I */
     size_t turned; /* C: the source is [O / C, I, C] and its columns are rows here; 0: it is [O, I] */
     const cmha_real *source; /* what was packed; not read again */
     uint32_t *words; /* groups of 4 rows x blocks of 64 columns, padded with zeros */
@@ -603,7 +608,7 @@ struct cmha_packed {
     int rounds; /* INT8 and 4 bits: 1 = a model's products take rounded rows, see cmha_model_round */
 };
 CMHA_DEF size_t cmha_packed_words(cmha_storage storage, size_t O, size_t I); /* length of `words` */
-/* Fills the caller's words and scales from weight [O, I]. Set the other members first. */
+/* Fills the caller's words and scales from weight [O, I], sets source. Set the members before it first. */
 CMHA_DEF void cmha_pack(cmha_packed *packed, const cmha_real *weight);
 /* Writes rows lo .. hi - 1 as numbers to weight [hi - lo, I]. */
 CMHA_DEF void cmha_unpack(const cmha_packed *packed, size_t lo, size_t hi, cmha_real *weight);
@@ -638,7 +643,7 @@ typedef struct cmha_euler_args {
    pi], 0 at modulus 0. dx += dmodulus (re, im)/modulus (0 there) + dphase (-im, re)/(modulus^2 + 1e-12). */
 CMHA_DEF void cmha_euler_forward(const cmha_euler_args *args, const cmha_real *x, cmha_real *modulus,
     cmha_real *phase);
-CMHA_FIT void cmha_euler_backward(const cmha_euler_args *args, const cmha_real *x, const cmha_real *dmodulus,
+CMHA__FIT void cmha_euler_backward(const cmha_euler_args *args, const cmha_real *x, const cmha_real *dmodulus,
     const cmha_real *dphase, cmha_real *dx);
 
 /* Chooses the frequencies omega_j of the pairs. */
@@ -689,7 +694,7 @@ typedef struct cmha_rotate_args {
 CMHA_DEF void cmha_rotate_forward(const cmha_rotate_args *args, const cmha_real *x, size_t ldx, size_t n,
     cmha_real *y, size_t ldy);
 /* Adds to dx (rows ldx apart) and, in double, to ddelta and db [P]. */
-CMHA_FIT void cmha_rotate_backward(const cmha_rotate_args *args, const cmha_real *x, size_t ldx, size_t n,
+CMHA__FIT void cmha_rotate_backward(const cmha_rotate_args *args, const cmha_real *x, size_t ldx, size_t n,
     const cmha_real *dy, size_t ldy, cmha_real *dx, double *ddelta, double *db);
 
 /* ---- CoPE ---- */
@@ -715,21 +720,21 @@ typedef enum cmha_quotient_kind {
    normal number), y and its gradients are 0. Errors, also of cmha_mobius: ARGUMENT (eps < 0). */
 CMHA_DEF void cmha_quotient_forward(const cmha_real *u, const cmha_real *w, size_t T, size_t D,
     cmha_quotient_kind kind, cmha_real eps, cmha_real *y);
-CMHA_FIT void cmha_quotient_backward(const cmha_real *u, const cmha_real *w, const cmha_real *dy, size_t T,
+CMHA__FIT void cmha_quotient_backward(const cmha_real *u, const cmha_real *w, const cmha_real *dy, size_t T,
     size_t D, cmha_quotient_kind kind, cmha_real eps, cmha_real *du, cmha_real *dw);
 CMHA_DEF cmha_tensor *cmha_quotient(cmha_tape *tape, cmha_tensor *u, cmha_tensor *w, cmha_quotient_kind kind,
     cmha_real eps);
 /* Multiplies each row of x [T, 2D] by w [2, D] (MöbiusAttention eq 7-8 as printed). */
 CMHA_DEF void cmha_elementwise_complex_forward(const cmha_real *x, const cmha_real *w, size_t T, size_t D,
     cmha_real *y);
-CMHA_FIT void cmha_elementwise_complex_backward(const cmha_real *x, const cmha_real *w, const cmha_real *dy,
+CMHA__FIT void cmha_elementwise_complex_backward(const cmha_real *x, const cmha_real *w, const cmha_real *dy,
     size_t T, size_t D, cmha_real *dx, cmha_real *dw);
 CMHA_DEF cmha_tensor *cmha_elementwise_complex(cmha_tape *tape, cmha_tensor *x, cmha_tensor *w);
 /* Computes y [T, 2D] = (a rho + b) / (c rho + d) by channel (MöbiusAttention eq 5); abcd [4, 2, D]. */
 CMHA_DEF void cmha_mobius_forward(const cmha_real *rho, const cmha_real *abcd, size_t T, size_t D,
     cmha_quotient_kind kind, cmha_real eps, cmha_real *y);
-CMHA_FIT void cmha_mobius_backward(const cmha_real *rho, const cmha_real *abcd, const cmha_real *dy, size_t T,
-    size_t D, cmha_quotient_kind kind, cmha_real eps, cmha_real *drho, cmha_real *dabcd);
+CMHA__FIT void cmha_mobius_backward(const cmha_real *rho, const cmha_real *abcd, const cmha_real *dy,
+    size_t T, size_t D, cmha_quotient_kind kind, cmha_real eps, cmha_real *drho, cmha_real *dabcd);
 CMHA_DEF cmha_tensor *cmha_mobius(cmha_tape *tape, cmha_tensor *rho, cmha_tensor *abcd,
     cmha_quotient_kind kind, cmha_real eps);
 
@@ -737,7 +742,7 @@ CMHA_DEF cmha_tensor *cmha_mobius(cmha_tape *tape, cmha_tensor *rho, cmha_tensor
 /* A complex array has planes: its rows are [Re (D) | Im (D)]. A weight is [2, O, I], a vector [2, D]: real,
    then imaginary part. Operations refuse an odd width (SHAPE) and eps < 0 (ARGUMENT). */
 typedef struct cmha_complex_linear_args {
-    size_t T, I, O; /* rows, complex numbers in and out */
+    size_t T, n_in, n_out; /* rows, complex numbers in (I) and out (O) */
     int adjoint; /* 0: y = W x + b, weight [2, O, I]; 1: y = W^H x + b, weight [2, I, O] */
     int threads, fresh; /* fresh = 1: the backward overwrites the gradient of x */
 } cmha_complex_linear_args;
@@ -745,7 +750,7 @@ typedef struct cmha_complex_linear_args {
    real x [.., I] (CRAT eq 5) use cmha_linear, the weight reshaped to [2O, I]. */
 CMHA_DEF void cmha_complex_linear_forward(const cmha_complex_linear_args *args, const cmha_real *x,
     const cmha_real *weight, const cmha_real *bias, cmha_real *y, cmha_real *scratch);
-CMHA_FIT void cmha_complex_linear_backward(const cmha_complex_linear_args *args, const cmha_real *x,
+CMHA__FIT void cmha_complex_linear_backward(const cmha_complex_linear_args *args, const cmha_real *x,
     const cmha_real *weight, const cmha_real *dy, const cmha_grads *grads, cmha_real *scratch);
 CMHA_DEF cmha_tensor *cmha_complex_linear(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight,
     cmha_tensor *bias);
@@ -755,7 +760,7 @@ CMHA_DEF cmha_tensor *cmha_complex_lowrank(cmha_tape *tape, cmha_tensor *x, cmha
 /* Computes y = z exp(i theta) (CRAT eq 6-7). z, y [T, 2D], theta [T, D]. */
 CMHA_DEF void cmha_complex_rotate_forward(const cmha_real *z, const cmha_real *theta, size_t T, size_t D,
     cmha_real *y);
-CMHA_FIT void cmha_complex_rotate_backward(const cmha_real *z, const cmha_real *theta, const cmha_real *dy,
+CMHA__FIT void cmha_complex_rotate_backward(const cmha_real *z, const cmha_real *theta, const cmha_real *dy,
     size_t T, size_t D, cmha_real *dz, cmha_real *dtheta);
 CMHA_DEF cmha_tensor *cmha_complex_rotate(cmha_tape *tape, cmha_tensor *z, cmha_tensor *theta);
 
@@ -782,7 +787,7 @@ typedef struct cmha_complex_norm_args {
    grads `weight` is gamma's, `bias` beta's. */
 CMHA_DEF void cmha_complex_norm_forward(const cmha_complex_norm_args *args, const cmha_real *z,
     const cmha_real *gamma, const cmha_real *beta, cmha_real *y, double *stats);
-CMHA_FIT void cmha_complex_norm_backward(const cmha_complex_norm_args *args, const cmha_real *z,
+CMHA__FIT void cmha_complex_norm_backward(const cmha_complex_norm_args *args, const cmha_real *z,
     const cmha_real *gamma, const double *stats, const cmha_real *dy, const cmha_grads *grads);
 CMHA_DEF cmha_tensor *cmha_complex_norm(cmha_tape *tape, cmha_tensor *z, cmha_complex_norm_kind kind,
     cmha_tensor *gamma, cmha_tensor *beta, cmha_real eps);
@@ -790,8 +795,8 @@ CMHA_DEF cmha_tensor *cmha_complex_norm(cmha_tape *tape, cmha_tensor *z, cmha_co
 /* Computes the smoothed phasor u = z / r, r = sqrt(|z|^2 + eps^2), at least the smallest normal number. z, u
    [T, 2D]; |u| <= 1, u(0) = 0. dz grows like 1/|z| down to |z| = eps: do not set eps (1e-6) to 0. */
 CMHA_DEF void cmha_phasor_forward(const cmha_real *z, size_t T, size_t D, cmha_real eps, cmha_real *u);
-CMHA_FIT void cmha_phasor_backward(const cmha_real *z, const cmha_real *du, size_t T, size_t D, cmha_real eps,
-    cmha_real *dz);
+CMHA__FIT void cmha_phasor_backward(const cmha_real *z, const cmha_real *du, size_t T, size_t D,
+    cmha_real eps, cmha_real *dz);
 CMHA_DEF cmha_tensor *cmha_phasor(cmha_tape *tape, cmha_tensor *z, cmha_real eps);
 /* Join re and im (NULL: 0) [.., D] to planes [.., 2D]; return their real (part 0) or imaginary part (1). */
 CMHA_DEF cmha_tensor *cmha_complex_join(cmha_tape *tape, cmha_tensor *re, cmha_tensor *im);
@@ -801,9 +806,9 @@ CMHA_DEF cmha_tensor *cmha_complex_part(cmha_tape *tape, cmha_tensor *z, int par
    pos0 + r; omega, delta [K, d]. Angles and gradients' sums are in double. */
 CMHA_DEF cmha_tensor *cmha_multifreq(cmha_tape *tape, cmha_tensor *omega, cmha_tensor *delta, size_t n,
     size_t pos0);
-/* Initialises its parameters (not in the paper): omega = base^(-2 floor(i/2)/d) 2^(k - (K-1)/2), delta = 0
+/* Writes the parameters that it starts with (not in the paper): omega = base^(-2 floor(i/2)/d) 2^(k - (K-1)/2), delta = 0
    for even i, pi/2 for odd: sinusoidal positions and, if K > 1, octaves around them. */
-CMHA_DEF void cmha_multifreq_init(size_t K, size_t d, double base, cmha_real *omega, cmha_real *delta);
+CMHA_DEF void cmha_multifreq_waves(size_t K, size_t d, double base, cmha_real *omega, cmha_real *delta);
 /* Adds rows [N, D] to every sequence of x [.., N, D] (CRAT eq 3). */
 CMHA_DEF cmha_tensor *cmha_add_rows(cmha_tape *tape, cmha_tensor *x, cmha_tensor *rows);
 
@@ -827,7 +832,7 @@ typedef struct cmha_complex_residual_args {
    cos alpha + i sin alpha, a rotation. */
 CMHA_DEF void cmha_complex_residual_forward(const cmha_complex_residual_args *args, const cmha_real *z,
     const cmha_real *f, cmha_real *y);
-CMHA_FIT void cmha_complex_residual_backward(const cmha_complex_residual_args *args, const cmha_real *z,
+CMHA__FIT void cmha_complex_residual_backward(const cmha_complex_residual_args *args, const cmha_real *z,
     const cmha_real *dy, cmha_real *dz, double *dalpha, double *dbeta);
 CMHA_DEF cmha_tensor *cmha_complex_residual(cmha_tape *tape, cmha_tensor *z, cmha_tensor *f,
     cmha_tensor *alpha, cmha_tensor *beta);
@@ -843,7 +848,7 @@ typedef struct cmha_route_args {
    NULL). Of grads `x` is z's, `weight` the router's. */
 CMHA_DEF void cmha_router_forward(const cmha_route_args *args, const cmha_real *z, const cmha_real *router,
     const cmha_real *bias, cmha_real *logits);
-CMHA_FIT void cmha_router_backward(const cmha_route_args *args, const cmha_real *z, const cmha_real *router,
+CMHA__FIT void cmha_router_backward(const cmha_route_args *args, const cmha_real *z, const cmha_real *router,
     const cmha_real *dlogits, const cmha_grads *grads);
 CMHA_DEF cmha_tensor *cmha_router(cmha_tape *tape, cmha_tensor *z, cmha_tensor *router, cmha_tensor *bias);
 
@@ -854,7 +859,7 @@ CMHA_DEF cmha_tensor *cmha_router(cmha_tape *tape, cmha_tensor *z, cmha_tensor *
 CMHA_DEF size_t cmha_route_size(size_t T, size_t E, size_t top);
 CMHA_DEF void cmha_route_forward(const cmha_route_args *args, const cmha_real *logits, size_t *plan,
     cmha_real *gate);
-CMHA_FIT void cmha_route_backward(const cmha_route_args *args, const size_t *plan, const cmha_real *gate,
+CMHA__FIT void cmha_route_backward(const cmha_route_args *args, const size_t *plan, const cmha_real *gate,
     const cmha_real *dgate, cmha_real *dlogits);
 typedef struct cmha_experts_args {
     size_t T, D, F, E, top; /* tokens, complex width, hidden complex width, experts, experts per token */
@@ -875,7 +880,7 @@ CMHA_DEF size_t cmha_experts_scratch(const cmha_experts_args *args, int backward
    b2_e). Drops no token; bits do not depend on `threads`. */
 CMHA_DEF void cmha_experts_forward(const cmha_experts_args *args, const cmha_experts_weights *weights,
     const cmha_real *z, cmha_real *y, cmha_real *scratch);
-CMHA_FIT void cmha_experts_backward(const cmha_experts_args *args, const cmha_experts_weights *weights,
+CMHA__FIT void cmha_experts_backward(const cmha_experts_args *args, const cmha_experts_weights *weights,
     const cmha_real *z, const cmha_real *dy, const cmha_experts_grads *grads, cmha_real *scratch);
 typedef struct cmha_experts_tensors {
     cmha_tensor *w1, *b1, *w2, *b2; /* of the shapes above; biases or NULL */
@@ -895,8 +900,8 @@ CMHA_DEF cmha_tensor *cmha_experts(cmha_tape *tape, cmha_tensor *z, cmha_tensor 
    softmax; 1 if both are even, 0 without tokens. Only p has a gradient. share [2 E + 1] gets f, p and the
    number of present tokens; the backward may get some of the rows. Tape: -> [1], usually added times 1e-2. */
 CMHA_DEF double cmha_balance_forward(const cmha_route_args *args, const cmha_real *logits, double *share);
-CMHA_FIT void cmha_balance_backward(const cmha_route_args *args, const cmha_real *logits, const double *share,
-    cmha_real dloss, cmha_real *dlogits);
+CMHA__FIT void cmha_balance_backward(const cmha_route_args *args, const cmha_real *logits,
+    const double *share, cmha_real dloss, cmha_real *dlogits);
 CMHA_DEF cmha_tensor *cmha_balance(cmha_tape *tape, cmha_tensor *logits, size_t top,
     const unsigned char *key_mask);
 
@@ -977,8 +982,8 @@ CMHA_DEF cmha_tensor *cmha_irw(cmha_tape *tape, const cmha_knowledge *knowledge,
 typedef struct cmha_heads { cmha_real *data; size_t batch, head, token, imag; } cmha_heads;
 /* View [B, H, N, d] or, if is_complex, [B, H, N, 2d], rows [Re (d) | Im (d)]; and [B, N, row], with head h
    from column h d on, its imaginary part from imag + h d on (imag 0: real). */
-CMHA_DEF cmha_heads cmha_heads_major(cmha_real *data, size_t H, size_t N, size_t d, int is_complex);
-CMHA_DEF cmha_heads cmha_tokens_major(cmha_real *data, size_t N, size_t row, size_t d, size_t imag);
+CMHA_DEF cmha_heads cmha_heads_by_head(cmha_real *data, size_t H, size_t N, size_t d, int is_complex);
+CMHA_DEF cmha_heads cmha_heads_by_token(cmha_real *data, size_t N, size_t row, size_t d, size_t imag);
 
 /* Holds the arrays of an attention of any kind. A forward reads q, k, v and writes y; its backward reads
    these and dy, and adds to dq, dk, dv (data NULL: not wanted). */
@@ -998,21 +1003,21 @@ typedef struct cmha_attention_views {
 #define CMHA__ATTENTION_WORD(name, word) "|" word
 typedef enum cmha_attention_kind {
     CMHA_ATTENTION_KINDS(CMHA__ATTENTION_NAME)
-    CMHA_ATTENTION_COMPLEX, /* CoPE, MöbiusAttention: O = sum_j q_j conj(k_j), then cmha_softmax */
+    CMHA_ATTENTION_COMPLEX, /* CoPE, MöbiusAttention: O = sum_j q_j conj(k_j), then cmha_softmax_kind */
     CMHA_ATTENTION_ANGULAR, /* O of phasors u(z) = z / sqrt(|z|^2 + eps^2); Re O: CRAT eq 12 */
     CMHA_ATTENTION_COUNT
 } cmha_attention_kind;
 
 /* Chooses what becomes of the scores O (times scale) of COMPLEX and ANGULAR. RI_PRODUCT, the default, is our
    reading of MöbiusAttention's eq 9. Real values need REAL or SCORE. */
-typedef enum cmha_softmax {
+typedef enum cmha_softmax_kind {
     CMHA_SOFTMAX_RI_PRODUCT, /* y = (softmax(Re O) + i softmax(Im O)) v */
     CMHA_SOFTMAX_REAL, /* y = softmax(Re O) v: CoPE `real`, angular attention, Eilers & Jiang 2023 */
     CMHA_SOFTMAX_RI_SPLIT, /* y = softmax(Re O) Re v + i softmax(Im O) Im v */
     CMHA_SOFTMAX_YANG8, /* (P_rr + i P_ri + i P_ir - P_ii) v, P_xy = softmax(q_x k_y): Yang et al. */
     CMHA_SOFTMAX_SCORE, /* y = softmax(magnitude |O| / max + cosine Re O / sqrt(|O|^2 + eps^2)) v */
     CMHA_SOFTMAX_COUNT
-} cmha_softmax;
+} cmha_softmax_kind;
 
 /* Normalises a model's queries and keys first: head vectors over sqrt(mean square + norm_eps), with GAIN
    times a learned gain (Henry et al. 2020, arXiv 2010.04245; Qwen3), with ONE_PLUS times 1 + that (Gemma 3);
@@ -1057,7 +1062,7 @@ typedef struct cmha_attention_args {
     const cmha_real *rotation;
     size_t rotation_head; /* distance between the heads' tables, 0 = one table for all */
     int halves; /* on a tape: each complex head is [Re (d_k) | Im (d_k)] */
-    cmha_softmax softmax; /* softmax, complex_v and bilinear: for COMPLEX and ANGULAR */
+    cmha_softmax_kind softmax; /* softmax, complex_v and bilinear: for COMPLEX and ANGULAR */
     int complex_v; /* 1: v and y are complex */
     int bilinear; /* 1: O = sum_j q_j k_j, no conjugate: MöbiusAttention eq 9 as printed */
     cmha_real magnitude, cosine; /* SCORE */
@@ -1085,7 +1090,7 @@ enum {
     CMHA_AXIS_MODEL = -6, /* d_model; like the next only for `attend` */
     CMHA_AXIS_KEYS = -7 /* numbers of all key heads */
 };
-/* Declares a parameter of a score: "blocks.I.attn.<name>" in a model. */
+/* Declares a parameter of a score: "blocks.n_in.attn.<name>" in a model. */
 typedef struct cmha_score_parameter {
     const char *name; /* 1 to 23 letters, digits, - _ . + */
     int axes[3]; /* sizes or CMHA_AXIS_..; 0 = no more */
@@ -1144,7 +1149,7 @@ typedef enum cmha_cope_score {
     CMHA_COPE_SCORE_REAL, /* s Re A: ordinary attention of [Re | Im] */
     CMHA_COPE_SCORE_HYBRID, /* s (|A| + alpha C) */
     CMHA_COPE_SCORE_HYBRID_NORM, /* s (|A| / (max + 1e-12) + alpha C); the paper does not say which max */
-    CMHA_COPE_SCORE_LINEAR /* no softmax: cmha_linear_attention, not cmha_cope_args */
+    CMHA_COPE_SCORE_LINEAR /* no softmax: cmha_linear_attention, not cmha_cope_set_args */
 } cmha_cope_score;
 typedef struct cmha_cope_options {
     cmha_cope_score score;
@@ -1155,7 +1160,7 @@ typedef struct cmha_cope_options {
     int norm_max_grad;
 } cmha_cope_options;
 /* Sets kind, scale, softmax, magnitude, cosine, eps, norm_max of args (d_k set) for real values. */
-CMHA_DEF void cmha_cope_args(cmha_attention_args *args, const cmha_cope_options *options);
+CMHA_DEF void cmha_cope_set_args(cmha_attention_args *args, const cmha_cope_options *options);
 CMHA_DEF void cmha_alibi_slopes(size_t H, cmha_real *slopes); /* 2^(-8 (h+1)/H), any H */
 
 /* Holds a row's log sum exp in two parts, for huge scores. Both are 0 without a key. */
@@ -1171,7 +1176,7 @@ CMHA_DEF void cmha_attention_forward(const cmha_attention_args *args, const cmha
     cmha_lse *lse, cmha_real *scratch);
 /* Adds to dq, dk (strides of q, k), dv and dparameters, like args->parameters (all or one NULL: not wanted).
    dlse [B, H, n_q] (or NULL): gradient of the rows' log sum exp. The same bits for any number of threads. */
-CMHA_FIT void cmha_attention_backward(const cmha_attention_args *args, const cmha_attention_views *views,
+CMHA__FIT void cmha_attention_backward(const cmha_attention_args *args, const cmha_attention_views *views,
     const cmha_lse *lse, const cmha_real *dlse, cmha_real *const *dparameters, cmha_real *scratch);
 /* Attends: q [B, Nq, H d_k] (ROPEPP: H / 2 heads), k [B, Nk, Hkv d_k], v [B, Nk, Hkv d_v] -> [B, Nq, H d_v].
    Or k and v are NULL and q is fused, [B, N, (H + 2 Hkv) d_k]. For COMPLEX and ANGULAR q and k are planes,
@@ -1181,7 +1186,7 @@ CMHA_FIT void cmha_attention_backward(const cmha_attention_args *args, const cmh
    softmax needs complex ones; norm_max of phasors). */
 CMHA_DEF cmha_tensor *cmha_attention(cmha_tape *tape, const cmha_attention_args *args, cmha_tensor *q,
     cmha_tensor *k, cmha_tensor *v, cmha_tensor *const *parameters);
-/* Makes rotation tables in tape memory, one per row of omega [n_tables, P]. */
+/* Makes rotation tables [n_tables, n, 2P] in tape memory, one per row of omega [n_tables, P]. */
 CMHA_DEF const cmha_real *cmha_rotation(cmha_tape *tape, const double *omega, size_t n_tables, size_t P,
     size_t n, ptrdiff_t pos0);
 
@@ -1209,7 +1214,7 @@ typedef enum cmha_cope_output {
     CMHA_COPE_OUTPUT_COUNT
 } cmha_cope_output;
 
-typedef struct cmha_linear_args {
+typedef struct cmha_linear_attention_args {
     size_t batch, heads, n;
     size_t d; /* complex numbers of a head of q and k */
     size_t d_v; /* numbers of a head of v and y (ANGULAR: complex); 0 = d */
@@ -1221,19 +1226,19 @@ typedef struct cmha_linear_args {
     cmha_real den_eps; /* ANGULAR, 1e-6: y = num / (den + den_eps); den nears 0 if q and keys oppose */
     const unsigned char *key_mask; /* [B, n] */
     int threads;
-} cmha_linear_args;
+} cmha_linear_attention_args;
 /* Return lengths: of scratch, saved (B H n (1, or 2 d_v + 1 if experimental)), a state (B H F (c + 1)). */
-CMHA_DEF size_t cmha_linear_attention_scratch(const cmha_linear_args *args, int backward);
-CMHA_DEF size_t cmha_linear_attention_saved(const cmha_linear_args *args);
-CMHA_DEF size_t cmha_linear_attention_state(const cmha_linear_args *args);
+CMHA_DEF size_t cmha_linear_attention_scratch(const cmha_linear_attention_args *args, int backward);
+CMHA_DEF size_t cmha_linear_attention_saved(const cmha_linear_attention_args *args);
+CMHA_DEF size_t cmha_linear_attention_state(const cmha_linear_attention_args *args);
 /* Computes y; q and k are complex. saved (or NULL) is for the backward. */
-CMHA_DEF void cmha_linear_attention_forward(const cmha_linear_args *args, const cmha_attention_views *views,
-    cmha_real *saved, cmha_real *scratch);
-CMHA_FIT void cmha_linear_attention_backward(const cmha_linear_args *args, const cmha_attention_views *views,
-    const cmha_real *saved, cmha_real *scratch);
+CMHA_DEF void cmha_linear_attention_forward(const cmha_linear_attention_args *args,
+    const cmha_attention_views *views, cmha_real *saved, cmha_real *scratch);
+CMHA__FIT void cmha_linear_attention_backward(const cmha_linear_attention_args *args,
+    const cmha_attention_views *views, const cmha_real *saved, cmha_real *scratch);
 /* Decodes n more tokens, always causal; updates `state`, zeros at first. */
-CMHA_DEF void cmha_linear_attention_append(const cmha_linear_args *args, const cmha_attention_views *views,
-    cmha_real *state, cmha_real *scratch);
+CMHA_DEF void cmha_linear_attention_append(const cmha_linear_attention_args *args,
+    const cmha_attention_views *views, cmha_real *state, cmha_real *scratch);
 
 /* Mixes by lag, which CRAT's FFT path (eq 14) amounts to: IFFT(FFT(Q) conj FFT(K)) has n numbers, one per
    lag, not n^2. Zero-padded against wrap-around, like Autoformer's auto-correlation (Wu et al. 2021), but all
@@ -1258,13 +1263,13 @@ CMHA_DEF size_t cmha_lag_attention_scratch(const cmha_lag_args *args); /* O(n) p
    chosen lags, -infinity for others; its softmax is a. */
 CMHA_DEF void cmha_lag_attention_forward(const cmha_lag_args *args, const cmha_attention_views *views,
     cmha_real *lags, cmha_real *scratch);
-CMHA_FIT void cmha_lag_attention_backward(const cmha_lag_args *args, const cmha_attention_views *views,
+CMHA__FIT void cmha_lag_attention_backward(const cmha_lag_args *args, const cmha_attention_views *views,
     const cmha_real *lags, cmha_real *scratch);
 /* Attend: q, k [B, N, 2 H d] = [Re of all heads | Im of all heads]; v [B, N, H d_v] real for
    CMHA_LINEAR_COPE, else planes; the result is like v. Or, for complex values, k and v are NULL and q is
    fused, [B, N, 6 H d] = [Re (q | k | v) | Im (q | k | v)]. Of the sizes in args only `heads` is read. */
-CMHA_DEF cmha_tensor *cmha_linear_attention(cmha_tape *tape, const cmha_linear_args *args, cmha_tensor *q,
-    cmha_tensor *k, cmha_tensor *v);
+CMHA_DEF cmha_tensor *cmha_linear_attention(cmha_tape *tape, const cmha_linear_attention_args *args,
+    cmha_tensor *q, cmha_tensor *k, cmha_tensor *v);
 CMHA_DEF cmha_tensor *cmha_lag_attention(cmha_tape *tape, const cmha_lag_args *args, cmha_tensor *q,
     cmha_tensor *k, cmha_tensor *v);
 
@@ -1285,7 +1290,7 @@ CMHA_DEF size_t cmha_pcl_scratch(const cmha_pcl_args *args);
 /* Returns the loss. lse [N, 2] is for the backward, which adds to dtheta [N, P] and dw [P]. */
 CMHA_DEF double cmha_pcl_forward(const cmha_pcl_args *args, const cmha_real *theta, cmha_real *lse,
     cmha_real *scratch);
-CMHA_FIT void cmha_pcl_backward(const cmha_pcl_args *args, const cmha_real *theta, const cmha_real *lse,
+CMHA__FIT void cmha_pcl_backward(const cmha_pcl_args *args, const cmha_real *theta, const cmha_real *lse,
     cmha_real dloss, cmha_real *dtheta, cmha_real *dw, cmha_real *scratch);
 
 typedef struct cmha_pcl_options {
@@ -1350,7 +1355,7 @@ typedef enum cmha_residual { CMHA_RESIDUAL_NONE, CMHA_RESIDUAL_FREE, CMHA_RESIDU
    NAME(member, help), ENUM(member, first, last, words, help) with a word per value from first, the default,
    to last. If a help begins "a|b: ", the field is read only if a field that is read is named a or b and not
    0, or has the value a or b. */
-#define CMHA_WORDS(words) (&(words)[1])
+#define CMHA__CHOICES(words) (&(words)[1])
 #define CMHA_MODEL_FIELDS(SIZE, REAL, FLAG, ENUM, NAME) \
     SIZE(n_layers, 8, 1, 1024, "blocks") \
     SIZE(d_model, 512, 1, 65536, "width of a token; divisible by n_heads where d_head = 0") \
@@ -1362,7 +1367,7 @@ typedef enum cmha_residual { CMHA_RESIDUAL_NONE, CMHA_RESIDUAL_FREE, CMHA_RESIDU
     SIZE(max_positions, 1024, 1, 16777216, "positions of the learned embedding; other kinds have no limit") \
     ENUM(family, CMHA_FAMILY_REAL, CMHA_FAMILY_CRAT, "real|cope|mobius|crat", "whose model: cmha_family") \
     ENUM(attention, CMHA_ATTENTION_CMHA, CMHA_ATTENTION_COMPLEX - 1, \
-         CMHA_WORDS(CMHA_ATTENTION_KINDS(CMHA__ATTENTION_WORD)), \
+         CMHA__CHOICES(CMHA_ATTENTION_KINDS(CMHA__ATTENTION_WORD)), \
          "real|cope|mobius: score of plain heads; ropepp: query head h gives heads 2h and 2h + 1") \
     ENUM(position, CMHA_POSITION_NONE, CMHA_POSITION_MULTIFREQ, "none|learned|sinusoidal|alibi|multifreq", \
          "positions outside the score; crat: always multifreq") \
@@ -1397,10 +1402,10 @@ typedef enum cmha_residual { CMHA_RESIDUAL_NONE, CMHA_RESIDUAL_FREE, CMHA_RESIDU
     REAL(label_range, 0, 0, 1e6, "classes: 1 is label_range * sigmoid(logit); 0 = the logit") \
     ENUM(placement, CMHA_PLACEMENT_PRE, CMHA_PLACEMENT_AFTER, "pre|post|sandwich|after", \
          "norm before the sublayer; after the sum; before and after the sublayer; after it alone") \
-    ENUM(norm, CMHA_NORM_LAYER, CMHA_NORM_COUNT - 1, CMHA_WORDS(CMHA_NORMS(CMHA__NORM_WORD)), "the norm") \
+    ENUM(norm, CMHA_NORM_LAYER, CMHA_NORM_COUNT - 1, CMHA__CHOICES(CMHA_NORMS(CMHA__NORM_WORD)), "the norm") \
     REAL(norm_eps, 1e-5, 0, 1, "epsilon of the norm") \
     ENUM(activation, CMHA_ACTIVATION_GELU_ERF, CMHA_ACTIVATION_COUNT - 1, \
-         CMHA_WORDS(CMHA_ACTIVATIONS(CMHA__ACTIVATION_WORD)), "between w1 and w2") \
+         CMHA__CHOICES(CMHA_ACTIVATIONS(CMHA__ACTIVATION_WORD)), "between w1 and w2") \
     FLAG(attention_bias, 0, "biases on plain heads' q, k, v projections and on the output projection") \
     FLAG(qkv_bias, 0, "biases on plain heads' q, k, v projections alone") \
     FLAG(output_bias, 0, "a bias on the attention's output projection alone") \
@@ -1453,7 +1458,7 @@ typedef enum cmha_residual { CMHA_RESIDUAL_NONE, CMHA_RESIDUAL_FREE, CMHA_RESIDU
     SIZE(real_heads, 0, 0, 1024, "crat: heads that see Re z alone") \
     SIZE(imag_heads, 0, 0, 1024, "crat: heads that see Im z alone; the others see both") \
     ENUM(complex_norm, CMHA_COMPLEX_NORM_CLN, CMHA_COMPLEX_NORM_COUNT - 1, \
-         CMHA_WORDS(CMHA_COMPLEX_NORMS(CMHA__COMPLEX_NORM_WORD)), "crat: the norm") \
+         CMHA__CHOICES(CMHA_COMPLEX_NORMS(CMHA__COMPLEX_NORM_WORD)), "crat: the norm") \
     SIZE(low_rank, 0, 0, 65536, "crat: rank of the attention's projections U V^H (eq 15); 0 = dense") \
     SIZE(pe_terms, 4, 1, 64, "crat|multifreq: sines per channel (K of CRAT eq 2)") \
     FLAG(state_rotation, 1, "crat: rotate the state by angles of its content (eq 6)") \
@@ -1516,13 +1521,13 @@ typedef enum cmha_residual { CMHA_RESIDUAL_NONE, CMHA_RESIDUAL_FREE, CMHA_RESIDU
     REAL(head_scale, 1, 0, 1e6, "vocabulary: factor on what its head reads") \
     FLAG(first_norm, 1, "real: the first layer's attention reads a norm, as in others; 0: x itself")
 
-#define CMHA_SIZE_MEMBER(name, initial, minimum, maximum, help) size_t name;
-#define CMHA_REAL_MEMBER(name, initial, minimum, maximum, help) double name;
-#define CMHA_FLAG_MEMBER(name, initial, help) int name;
-#define CMHA_ENUM_MEMBER(name, first, last, words, help) int name;
-#define CMHA_NAME_MEMBER(name, help) char name[32];
+#define CMHA__SIZE_MEMBER(name, initial, minimum, maximum, help) size_t name;
+#define CMHA__REAL_MEMBER(name, initial, minimum, maximum, help) double name;
+#define CMHA__FLAG_MEMBER(name, initial, help) int name;
+#define CMHA__ENUM_MEMBER(name, first, last, words, help) int name;
+#define CMHA__NAME_MEMBER(name, help) char name[32];
 #define CMHA__MEMBERS(walk) \
-    walk(CMHA_SIZE_MEMBER, CMHA_REAL_MEMBER, CMHA_FLAG_MEMBER, CMHA_ENUM_MEMBER, CMHA_NAME_MEMBER)
+    walk(CMHA__SIZE_MEMBER, CMHA__REAL_MEMBER, CMHA__FLAG_MEMBER, CMHA__ENUM_MEMBER, CMHA__NAME_MEMBER)
 typedef struct cmha_model_config { CMHA__MEMBERS(CMHA_MODEL_FIELDS) } cmha_model_config;
 CMHA_DEF cmha_table cmha_model_table(void);
 
@@ -1535,7 +1540,7 @@ CMHA_DEF cmha_table cmha_model_table(void);
     REAL(min_lr, 0, 0, 100, "cosine|linear|wsd: learning rate at the end") \
     REAL(warmup, 0.05, 0, 1, "share of the steps with a rising rate; step s, from 0, has the rate of s + 1") \
     ENUM(schedule, CMHA_SCHEDULE_COSINE, CMHA_SCHEDULE_COUNT - 1, \
-         CMHA_WORDS(CMHA_SCHEDULES(CMHA__SCHEDULE_WORD)), "the rate after the warm-up") \
+         CMHA__CHOICES(CMHA_SCHEDULES(CMHA__SCHEDULE_WORD)), "the rate after the warm-up") \
     REAL(weight_decay, 0.01, 0, 100, "decoupled decay, of matrices and embeddings alone") \
     REAL(beta1, 0.9, 0, 0.999999, "decay of the first moment") \
     REAL(beta2, 0.98, 0, 0.9999999, "decay of the second moment") \
@@ -1543,7 +1548,7 @@ CMHA_DEF cmha_table cmha_model_table(void);
     REAL(clip, 1, 0, 1e9, "largest norm of the gradient, see clip_mode; 0 = no clipping") \
     REAL(mask_rate, 0.15, 0, 1, "share of an encoder's tokens to be guessed (masked language model)") \
     SIZE(mask_token, 0, 0, 2147483647, "an encoder's token that stands for a hidden one, [MASK]") \
-    ENUM(clip_mode, CMHA_CLIP_WHOLE, CMHA_CLIP_COUNT - 1, CMHA_WORDS(CMHA_CLIPS(CMHA__CLIP_WORD)), \
+    ENUM(clip_mode, CMHA_CLIP_WHOLE, CMHA_CLIP_COUNT - 1, CMHA__CHOICES(CMHA_CLIPS(CMHA__CLIP_WORD)), \
          "the whole gradient, or real and imaginary parts apart (CRAT eq 22)") \
     REAL(held_out, 0.1, 0, 0.9, "share of the tokens kept for validation, at the end of the text") \
     SIZE(eval_every, 100, 1, 1000000000, "steps between validations") \
@@ -1562,7 +1567,7 @@ CMHA_DEF cmha_table cmha_trainer_table(void);
    fast in less than half the time (Muon, QK-norm); encoder is a small classifier; paper is ComplexFormer's
    appendix A (its optional loss is pcl_weight = 0.01), repo its authors' code; eulerformer; cope; half of
    mobiusbert's heads are Möbius ("H & T"), mobroformer's others RoPE; crat is all of CRAT (its missing Table
-   A1 is ours). Errors: NOT_FOUND. */
+   A1 is ours). context (or NULL): gets the error line. Errors: NOT_FOUND. */
 CMHA_DEF cmha_status cmha_preset(cmha_context *context, const char *name, cmha_model_config *model,
     cmha_trainer_config *trainer);
 /* Return the name of preset i, and of attention kind i; NULL beyond the last. *fields (or NULL): what the
@@ -1624,7 +1629,7 @@ CMHA_DEF cmha_status cmha_parameters_init(cmha_parameters *p, cmha_context *cont
     const cmha_parameter_row *rows, size_t count);
 CMHA_DEF void cmha_parameters_close(cmha_parameters *p);
 CMHA_DEF cmha_parameter *cmha_parameters_find(const cmha_parameters *p, const char *name);
-CMHA_FIT void cmha_parameters_zero_grad(cmha_parameters *p);
+CMHA__FIT void cmha_parameters_zero_grad(cmha_parameters *p);
 
 /* Names a member of cmha_parameter: frozen, 0 or 1; lr_scale and decay, 0 to 1e6; chosen, 0, 1 or 2. */
 typedef enum cmha_tuning {
@@ -1798,10 +1803,10 @@ CMHA_DEF cmha_status cmha_model_attention(cmha_model *model, const cmha_batch *b
 CMHA_DEF cmha_status cmha_model_vectors(cmha_model *model, const cmha_batch *batch, cmha_real *vectors);
 /* Adds weight * d(training loss)/d(parameter) to the gradients; `key` seeds dropout. *loss is without
    additional losses. Errors: those of cmha_model_loss, NOT_FINITE (the total; gradients are unspecified). */
-CMHA_FIT cmha_status cmha_model_gradient(cmha_model *model, const cmha_batch *batch, double weight,
+CMHA__FIT cmha_status cmha_model_gradient(cmha_model *model, const cmha_batch *batch, double weight,
     uint64_t key, double *loss);
 /* Computes that training loss: additional losses and dropout included. */
-CMHA_FIT cmha_status cmha_model_training_loss(cmha_model *model, const cmha_batch *batch, uint64_t key,
+CMHA__FIT cmha_status cmha_model_training_loss(cmha_model *model, const cmha_batch *batch, uint64_t key,
     double *loss);
 /* Counts the bytes of parameters, and of training in all (gradients, moments, activations) at batch x length;
    each (or NULL). Exact: measures dry runs of a step and an evaluation, with labels if classes > 0, else
@@ -1827,27 +1832,27 @@ typedef struct cmha_adamw_args {
     int nesterov;
     cmha_update_scale scale;
 } cmha_adamw_args;
-CMHA_FIT void cmha_adamw(const cmha_adamw_args *args, size_t n, cmha_real *p, const cmha_real *g,
+CMHA__FIT void cmha_adamw(const cmha_adamw_args *args, size_t n, cmha_real *p, const cmha_real *g,
     cmha_real *m, cmha_real *v);
 /* Updates by Lion (Chen et al. 2023, arXiv 2302.06675), x = grad_scale g: p -= lr (sign(beta1 m + (1 - beta1)
    x) + weight_decay p); m = beta2 m + (1 - beta2) x. Use a third to a tenth of AdamW's rate. */
-CMHA_FIT void cmha_lion(const cmha_adamw_args *args, size_t n, cmha_real *p, const cmha_real *g,
+CMHA__FIT void cmha_lion(const cmha_adamw_args *args, size_t n, cmha_real *p, const cmha_real *g,
     cmha_real *m);
 /* Compute SGD's direction, which Muon then makes orthogonal: m = momentum m + x, d = x + momentum m
    (nesterov) or m, d may be g; and the step p -= lr (weight_decay p + d). */
-CMHA_FIT void cmha_momentum(const cmha_adamw_args *args, size_t n, cmha_real *d, const cmha_real *g,
+CMHA__FIT void cmha_momentum(const cmha_adamw_args *args, size_t n, cmha_real *d, const cmha_real *g,
     cmha_real *m);
-CMHA_FIT void cmha_descend(const cmha_adamw_args *args, size_t n, cmha_real *p, const cmha_real *d);
+CMHA__FIT void cmha_descend(const cmha_adamw_args *args, size_t n, cmha_real *p, const cmha_real *d);
 /* Describes R rows of C numbers, complex if imag > 0, the distance from real to imaginary parts. */
 typedef struct cmha_matrix { cmha_real *data; size_t R, C, imag; } cmha_matrix;
 /* Makes a direction U nearly orthogonal (complex: unitary) in place (Muon: Jordan 2024): X = U / (|U| +
    1e-7); five times A = X X^H, X = 3.4445 X + (-4.7750 A + 2.0315 A A) X, by the shorter side; then scales
    it. X keeps U's singular vectors; singular values above |U| / 100 become 0.7 to 1.2. scratch
    [cmha_muon_scratch]. */
-CMHA_FIT void cmha_muon(cmha_update_scale scale, const cmha_matrix *U, cmha_real *scratch);
+CMHA__FIT void cmha_muon(cmha_update_scale scale, const cmha_matrix *U, cmha_real *scratch);
 CMHA_DEF size_t cmha_muon_scratch(size_t R, size_t C, int is_complex);
 /* Averages weights after a step: e = beta e + (1 - beta) w. */
-CMHA_FIT void cmha_ema(double beta, size_t n, cmha_real *e, const cmha_real *w);
+CMHA__FIT void cmha_ema(double beta, size_t n, cmha_real *e, const cmha_real *w);
 /* Gives an optimiser n numbers, as cmha_adamw has them; m and v start as zeros, NULL if not kept. */
 typedef struct cmha_update {
     const cmha_adamw_args *args;
@@ -1873,7 +1878,7 @@ struct cmha_optimiser {
 };
 /* Chooses the optimiser, adamw (or ""), muon, lion, sgd or one of the context's; zeroes moments and p->step.
    Trainers take that of their field. Errors: NOT_FOUND. */
-CMHA_FIT cmha_status cmha_parameters_optimiser(cmha_parameters *p, const char *name);
+CMHA__FIT cmha_status cmha_parameters_optimiser(cmha_parameters *p, const char *name);
 /* Returns the name of optimiser i, the context's behind the library's; NULL beyond. */
 CMHA_DEF const char *cmha_optimiser_name(const cmha_context *context, size_t i);
 
@@ -1895,7 +1900,7 @@ typedef struct cmha_rate {
 } cmha_rate;
 /* Returns the rate of step s = 0, 1, ...: base s/warmup while s < warmup, then the schedule's until `total`,
    then its last; NaN: no such schedule. */
-CMHA_FIT double cmha_learning_rate(const cmha_rate *rate, size_t s);
+CMHA__FIT double cmha_learning_rate(const cmha_rate *rate, size_t s);
 
 /* Lists which norm clips the gradient: ROW(constant, word, whose norm). All but WHOLE clip real and imaginary
    parts of complex parameters apart (CRAT eq 22), which changes the gradient's direction; real parameters and
@@ -1909,13 +1914,13 @@ CMHA_FIT double cmha_learning_rate(const cmha_rate *rate, size_t s);
 #define CMHA__CLIP_WORD(name, word, norm) "|" word
 typedef enum cmha_clip_mode { CMHA_CLIPS(CMHA__CLIP_NAME) CMHA_CLIP_COUNT } cmha_clip_mode;
 /* Clips gradients in place; unknown modes do not. Zeros, NaN and what shares a norm with a NaN stay. */
-CMHA_FIT void cmha_componentwise_clip(cmha_clip_mode mode, cmha_real limit, const cmha_parameter *parameters,
+CMHA__FIT void cmha_componentwise_clip(cmha_clip_mode mode, cmha_real limit, const cmha_parameter *parameters,
     size_t count);
 /* Takes a step of a hand-built network: clips gradients (limit 0: not), updates what is not frozen by the
    optimiser, with its lr_scale and decay, zeroes gradients and counts p->step; args->t is not read.
    *grad_norm (or NULL): the norm before clipping, times args->grad_scale. Errors: STATE (all is frozen),
    NOT_FINITE (the norm; nothing changes). */
-CMHA_FIT cmha_status cmha_parameters_step(cmha_parameters *p, const cmha_adamw_args *args,
+CMHA__FIT cmha_status cmha_parameters_step(cmha_parameters *p, const cmha_adamw_args *args,
     cmha_clip_mode mode, double limit, double *grad_norm);
 
 /* Computes the loss for the present parameters; a failure ends the check with its status. */
@@ -1925,8 +1930,8 @@ typedef cmha_status (*cmha_loss_fn)(void *user, double *loss);
    relative to its parameter's largest derivative (at least a thousandth of the largest of all); cmha_error
    names it. Right gradients give at most 1e-3 in double (smooth scores 1e-8), 1e-2 in float, unless the loss
    jumps or bends within a step (1e-4, float 1e-2): phases at pi or of small numbers, routers, ReLU, maxima.
-   NaN, or only zeros, give infinity. Dropout must be 0. Errors: STATE. */
-CMHA_FIT cmha_status cmha_gradient_check(cmha_parameters *p, cmha_loss_fn loss, void *user, double *error);
+   NaN, or only zeros, give infinity. Dropout must be 0. Puts parameters and gradients back. Errors: STATE. */
+CMHA__FIT cmha_status cmha_gradient_check(cmha_parameters *p, cmha_loss_fn loss, void *user, double *error);
 
 typedef struct cmha_tokens {
     const void *data;
@@ -1957,32 +1962,33 @@ typedef struct cmha_trainer {
 } cmha_trainer;
 /* Opens a trainer; config NULL = defaults. Zeroes moments; later steps allocate nothing; older trainers of
    the model return STATE. Errors: TOKEN. */
-CMHA_FIT cmha_status cmha_trainer_init(cmha_trainer *trainer, cmha_model *model,
+CMHA__FIT cmha_status cmha_trainer_init(cmha_trainer *trainer, cmha_model *model,
     const cmha_trainer_config *config);
-CMHA_FIT void cmha_trainer_close(cmha_trainer *trainer);
+CMHA__FIT void cmha_trainer_close(cmha_trainer *trainer);
 /* Takes an optimiser step on batches drawn from `tokens`. *loss (or NULL): their mean cross-entropy, of every
    next token or, in encoders, of hidden ones (cmha_mask_tokens). Errors: ARGUMENT (fewer than length + 1
    tokens), TOKEN and, of every kind of step, NOT_FINITE: the loss or gradient was not finite; parameters and
    moments are as before, but the step counts, so that the next one draws other batches. */
-CMHA_FIT cmha_status cmha_trainer_step(cmha_trainer *trainer, const cmha_tokens *tokens, double *loss);
+CMHA__FIT cmha_status cmha_trainer_step(cmha_trainer *trainer, const cmha_tokens *tokens, double *loss);
 /* Takes a step on the caller's batch, whatever `accumulate` is. Up to config.batch x config.length tokens
    allocate nothing. Errors: those of cmha_model_gradient. */
-CMHA_FIT cmha_status cmha_trainer_fit(cmha_trainer *trainer, const cmha_batch *batch, double *loss);
+CMHA__FIT cmha_status cmha_trainer_step_batch(cmha_trainer *trainer, const cmha_batch *batch, double *loss);
 /* Does the second half of a step, for a program's own objective: clips gradients, updates and zeroes them.
    The first half is cmha_tape_backward or cmha_model_gradient, before the first step
    cmha_parameters_zero_grad. *grad_norm (or NULL): the norm before clipping. Works with batch = length =
    1. */
-CMHA_FIT cmha_status cmha_trainer_apply(cmha_trainer *trainer, double *grad_norm);
+CMHA__FIT cmha_status cmha_trainer_apply(cmha_trainer *trainer, double *grad_norm);
 /* Exchanges the weights that learn and their mean (field ema, cmha_ema), so that evaluations, saves and
    samples are the mean's; a second call brings them back, before which steps and cmha_trainer_save and _read
    say STATE. Errors: STATE (ema = 0). */
-CMHA_FIT cmha_status cmha_trainer_swap(cmha_trainer *trainer);
+CMHA__FIT cmha_status cmha_trainer_swap(cmha_trainer *trainer);
 /* Lets ranks train one model: of ranks * config.batch sequences rank r has config.batch from r config.batch
-   on (in cmha_trainer_fit the last ranks may have fewer). Losses, gradients (summed by cmha_trainer_apply),
-   means, dropout, validation and saved states are those of one trainer with all sequences, up to the order of
-   sums; equal parameters stay equal to the bit. A failure of one rank ends the call on all: NOT_FINITE as
-   such, others as STATE on the other ranks. NULL, or one rank: alone. Errors: STATE (cope_max = global). */
-CMHA_FIT cmha_status cmha_trainer_share(cmha_trainer *trainer, const cmha_ranks *ranks);
+   on (in cmha_trainer_step_batch the last ranks may have fewer). Losses, gradients (summed by
+   cmha_trainer_apply), means, dropout, validation and saved states are those of one trainer with all
+   sequences, up to the order of sums; equal parameters stay equal to the bit. A failure of one rank ends the
+   call on all: NOT_FINITE as such, others as STATE on the other ranks. NULL, or one rank: alone. Errors:
+   STATE (cope_max = global). */
+CMHA__FIT cmha_status cmha_trainer_share(cmha_trainer *trainer, const cmha_ranks *ranks);
 typedef struct cmha_mask_args {
     size_t n, vocabulary; /* tokens, ids */
     const unsigned char *keep; /* [n] (or NULL), 0: never chosen */
@@ -1991,12 +1997,12 @@ typedef struct cmha_mask_args {
 } cmha_mask_args;
 /* Hides tokens of ids [n] as BERT does (Devlin et al. 2019): of those chosen 80 % become mask_token, 10 % a
    random one; targets [n] gets what they were, else -1. */
-CMHA_FIT void cmha_mask_tokens(const cmha_mask_args *args, int32_t *ids, int32_t *targets, cmha_rng *rng);
+CMHA__FIT void cmha_mask_tokens(const cmha_mask_args *args, int32_t *ids, int32_t *targets, cmha_rng *rng);
 /* Computes the mean loss over targets (in encoders hidden tokens; 0 if none) of consecutive windows, the last
    maybe shorter, of at most eval_tokens. Errors: ARGUMENT (fewer than 2 tokens), TOKEN. */
-CMHA_FIT cmha_status cmha_trainer_evaluate(cmha_trainer *trainer, const cmha_tokens *tokens, double *loss);
+CMHA__FIT cmha_status cmha_trainer_evaluate(cmha_trainer *trainer, const cmha_tokens *tokens, double *loss);
 /* Cuts off the tail config.held_out (trainer NULL: nothing); train and held_out (or NULL). */
-CMHA_FIT void cmha_trainer_split(const cmha_trainer *trainer, const cmha_tokens *all, cmha_tokens *train,
+CMHA__FIT void cmha_trainer_split(const cmha_trainer *trainer, const cmha_tokens *all, cmha_tokens *train,
     cmha_tokens *held_out);
 
 /* ================ Inference ================ */
@@ -2092,7 +2098,8 @@ CMHA_DEF cmha_status cmha_cache_append_features(cmha_cache *cache, const int32_t
     SIZE(penalty_window, 64, 0, 1024, "recent tokens the penalty looks at")
 typedef struct cmha_sampler_config { CMHA__MEMBERS(CMHA_SAMPLER_FIELDS) } cmha_sampler_config;
 CMHA_DEF cmha_table cmha_sampler_table(void);
-/* Draws a token from logits [V]; -1: all are NaN. Penalises recent [n_recent]. scratch [2 * V]. */
+/* Draws a token from logits [V], not changed; -1: all are NaN. Penalises recent [n_recent], newest anywhere.
+   scratch [2 * V]. */
 CMHA_DEF int32_t cmha_sample(const cmha_sampler_config *config, const cmha_real *logits, size_t V,
     const int32_t *recent, size_t n_recent, cmha_rng *rng, cmha_real *scratch);
 
@@ -2155,20 +2162,20 @@ typedef struct cmha_archive_item {
        new one gets the old one's permissions. (Not on Windows: links, permissions.)
      - A failure, RLIMIT_FSIZE included, leaves nothing behind. A killed process may leave cmha-XXXXXXXX.tmp,
        on most Linux file systems only if killed in the moment before the renaming. */
-CMHA_FIT cmha_status cmha_archive_write(cmha_context *context, const char *path,
+CMHA__FIT cmha_status cmha_archive_write(cmha_context *context, const char *path,
     const cmha_archive_item *items, size_t n_items, const char *const *metadata, size_t n_metadata);
 
 /* Saves parameters by name and how they are tuned, metadata "tune.frozen.<name>", "tune.rate.<name>" and
    "tune.decay.<name>"; state = 1: also moments ("optim.m.<name>", "optim.v.<name>") and step. */
-CMHA_FIT cmha_status cmha_parameters_save(cmha_parameters *p, const char *path, int state);
+CMHA__FIT cmha_status cmha_parameters_save(cmha_parameters *p, const char *path, int state);
 /* Reads such a file, which must have every parameter in its shape. state = 1: also moments, step and tuning,
    so that the run continues bit for bit. On an error nothing changes. */
-CMHA_FIT cmha_status cmha_parameters_read(cmha_parameters *p, const char *path, int state);
+CMHA__FIT cmha_status cmha_parameters_read(cmha_parameters *p, const char *path, int state);
 /* Saves a model's parameters likewise, metadata "cfg.<field>" and "knowledge", the base's identity. */
-CMHA_FIT cmha_status cmha_model_save(cmha_model *model, const char *path);
+CMHA__FIT cmha_status cmha_model_save(cmha_model *model, const char *path);
 /* Saves likewise only what learns, such as adapters, and the identity of the rest, "part"; to read it into
    that, use cmha_model_read, strict = 2. Errors: STATE (packed, or all is frozen). */
-CMHA_FIT cmha_status cmha_model_save_part(cmha_model *model, const char *path);
+CMHA__FIT cmha_status cmha_model_save_part(cmha_model *model, const char *path);
 /* Saves what a cache holds, so that a conversation or a stream goes on later, in another process too. The
    file is as long as the cache's memory, BF16 as such. Errors: STATE. */
 CMHA_DEF cmha_status cmha_cache_save(const cmha_cache *cache, const char *path);
@@ -2191,15 +2198,15 @@ CMHA_DEF cmha_status cmha_model_open(cmha_model *model, cmha_context *context, c
    part's base), and set frequencies are read. */
 CMHA_DEF cmha_status cmha_model_read(cmha_model *model, const char *path, int strict, size_t *taken);
 /* Saves model, moments (as above), mean ("optim.mean.<name>"), step, seed, best loss (infinity if NaN). */
-CMHA_FIT cmha_status cmha_trainer_save(cmha_trainer *trainer, const char *path);
+CMHA__FIT cmha_status cmha_trainer_save(cmha_trainer *trainer, const char *path);
 /* Reads that state, tuning included, into an open trainer of a model of the same configuration. With the
    saved trainer's configuration ("trainer.<field>", not read here; its batch is that of all ranks) and the
    same tokens the run continues bit for bit. Memory and errors as of cmha_model_read; FORMAT: other base. */
-CMHA_FIT cmha_status cmha_trainer_read(cmha_trainer *trainer, const char *path);
+CMHA__FIT cmha_status cmha_trainer_read(cmha_trainer *trainer, const char *path);
 
 /* Saves vectors and features [n, 2 d_r], and ids [n], text_begin [n + 1] (I64), texts (U8) if any; metadata
    "identity", a decimal. */
-CMHA_FIT cmha_status cmha_knowledge_save(const cmha_knowledge *knowledge, const char *path);
+CMHA__FIT cmha_status cmha_knowledge_save(const cmha_knowledge *knowledge, const char *path);
 /* Opens a base from such a file, which needs only `vectors` (F32, F64, F16 or BF16). Checks sizes, the texts'
    order, that vectors are finite and features their phasors; sets `search` to NULL. Errors: NOT_FINITE. map =
    1: maps vectors and features where system and file allow it (POSIX, little endian, cmha_real's dtype).
@@ -2215,6 +2222,23 @@ CMHA_DEF cmha_status cmha_knowledge_open(cmha_knowledge *knowledge, cmha_context
 CMHA_DEF cmha_status cmha_tokens_open(cmha_tokens *tokens, cmha_context *context, const char *path,
     int width);
 CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
+
+/* Names of 0.10.0, which stay until 2.0: GCC and clang warn where one is used. CMHA_NO_OLD_NAMES: none. */
+#ifndef CMHA_NO_OLD_NAMES
+#if defined(__GNUC__) || defined(__clang__)
+#define CMHA__WARNED(directive) _Pragma(#directive)
+#define CMHA__OLD(text) CMHA__WARNED(GCC warning #text)
+#else
+#define CMHA__OLD(text)
+#endif
+#define cmha_cope_args CMHA__OLD(renamed to cmha_cope_set_args) cmha_cope_set_args
+#define cmha_heads_major CMHA__OLD(renamed to cmha_heads_by_head) cmha_heads_by_head
+#define cmha_linear_args CMHA__OLD(renamed to cmha_linear_attention_args) cmha_linear_attention_args
+#define cmha_multifreq_init CMHA__OLD(renamed to cmha_multifreq_waves) cmha_multifreq_waves
+#define cmha_softmax CMHA__OLD(renamed to cmha_softmax_kind) cmha_softmax_kind
+#define cmha_tokens_major CMHA__OLD(renamed to cmha_heads_by_token) cmha_heads_by_token
+#define cmha_trainer_fit CMHA__OLD(renamed to cmha_trainer_step_batch) cmha_trainer_step_batch
+#endif
 
 #endif /* CMHA_H */
 
@@ -2264,7 +2288,7 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
    Recipes. Each idea is an entry of a table; look at its neighbours.
    - an operation: a pass over rows (cmha__call), by a kernel pair or for one (cmha__kernel), and a public
      function with its cmha__op; what does not go by rows pushes a record, as cmha__sublayer. Backward kernels
-     are CMHA_FIT. Then entries in tests/ops.h and tests/test_arguments.c
+     are CMHA__FIT. Then entries in tests/ops.h and tests/test_arguments.c
    - an activation: an entry of CMHA_ACTIVATIONS and, beside cmha__relu, its formula with its slope, in
      functions that vectorise (cmha__exp, cmha__sigmoid); its word joins the row of ffn.w1_imag in
      tests/README.md
@@ -2718,17 +2742,17 @@ CMHA_DEF const char *cmha_version(void) {
 
 #define CMHA__STRUCTS(ROW) \
     ROW(adamw_args) ROW(allocator) ROW(archive) ROW(archive_item) ROW(archive_tensor) ROW(arena) \
-    ROW(attention_args) ROW(attention_views) ROW(batch) ROW(block) ROW(buffer) ROW(cache) ROW(cache_options) \
-    ROW(complex_linear_args) ROW(complex_norm_args) ROW(complex_residual_args) ROW(context) \
-    ROW(context_config) ROW(cope_options) ROW(cross_entropy_args) ROW(euler_args) ROW(experts_args) \
-    ROW(experts_grads) ROW(experts_options) ROW(experts_tensors) ROW(experts_weights) ROW(field) ROW(files) \
-    ROW(grads) ROW(heads) ROW(irw_weights) ROW(knowledge) ROW(lag_args) ROW(layer) ROW(linear_args) ROW(lse) \
-    ROW(mask_args) ROW(matrix) ROW(model) ROW(model_config) ROW(norm_args) ROW(optimiser) ROW(packed) \
-    ROW(parameter) ROW(parameter_row) ROW(parameters) ROW(pcl_args) ROW(pcl_options) ROW(ranks) ROW(rate) \
-    ROW(record) ROW(retrieve_args) ROW(rng) ROW(rope_options) ROW(rotate_args) ROW(rounded) \
-    ROW(route_args) ROW(rows) \
-    ROW(sampler_config) ROW(score) ROW(score_call) ROW(score_parameter) ROW(sharing) ROW(slot) ROW(table) \
-    ROW(tape) ROW(team) ROW(tensor) ROW(tokens) ROW(trainer) ROW(trainer_config) ROW(update)
+    ROW(attention_args) ROW(attention_views) ROW(batch) ROW(block) ROW(buffer) ROW(cache) \
+    ROW(cache_options) ROW(complex_linear_args) ROW(complex_norm_args) ROW(complex_residual_args) \
+    ROW(context) ROW(context_config) ROW(cope_options) ROW(cross_entropy_args) ROW(euler_args) \
+    ROW(experts_args) ROW(experts_grads) ROW(experts_options) ROW(experts_tensors) ROW(experts_weights) \
+    ROW(field) ROW(files) ROW(grads) ROW(heads) ROW(irw_weights) ROW(knowledge) ROW(lag_args) ROW(layer) \
+    ROW(linear_attention_args) ROW(lse) ROW(mask_args) ROW(matrix) ROW(model) ROW(model_config) \
+    ROW(norm_args) ROW(optimiser) ROW(packed) ROW(parameter) ROW(parameter_row) ROW(parameters) \
+    ROW(pcl_args) ROW(pcl_options) ROW(ranks) ROW(rate) ROW(record) ROW(retrieve_args) ROW(rng) \
+    ROW(rope_options) ROW(rotate_args) ROW(rounded) ROW(route_args) ROW(rows) ROW(sampler_config) \
+    ROW(score) ROW(score_call) ROW(score_parameter) ROW(sharing) ROW(slot) ROW(table) ROW(tape) ROW(team) \
+    ROW(tensor) ROW(tokens) ROW(trainer) ROW(trainer_config) ROW(update)
 CMHA_DEF size_t cmha_sizeof(const char *name) {
 #define CMHA__SIZE(name) {"cmha_" #name, sizeof(cmha_##name)},
     static const struct { const char *name; size_t size; } structs[] = {CMHA__STRUCTS(CMHA__SIZE)};
@@ -3506,7 +3530,7 @@ static inline size_t cmha__scales_at(size_t left, size_t b) {
 }
 /* Returns the block that holds column i of a row. */
 static uint32_t *cmha__block_at(const cmha_packed *p, size_t row, size_t i) {
-    return p->words + row / CMHA__GROUP * cmha__line_words(p->storage, p->I) +
+    return p->words + row / CMHA__GROUP * cmha__line_words(p->storage, p->n_in) +
         i / CMHA__BLOCK * cmha__group_words(p->storage) + row % CMHA__GROUP * cmha__block_words(p->storage);
 }
 
@@ -3820,23 +3844,23 @@ CMHA__INSIDE void CMHA__THIS(cmha__stream_rows)(cmha_storage storage, const cmha
         size_t T, size_t lo, size_t hi, float *y, size_t ldy) {
     int plain = storage == CMHA_STORAGE_FLOAT;
     const unsigned char *weights = plain ? (const unsigned char *)p->source : (const unsigned char *)p->words;
-    size_t full = p->I / CMHA__BLOCK, left = p->I % CMHA__BLOCK;
+    size_t full = p->n_in / CMHA__BLOCK, left = p->n_in % CMHA__BLOCK;
     size_t line = plain ? 256 : storage == CMHA_STORAGE_BF16 ? 128 : 64; /* bytes of a block in its row */
-    size_t row = plain ? p->I * sizeof(float) : line, block = plain ? line : 4 * line; /* to the next one */
-    size_t group = plain ? 4 * row : cmha__blocks(p->I) * block;
+    size_t row = plain ? p->n_in * sizeof(float) : line; /* bytes to the next one; so of blocks */
+    size_t block = plain ? line : 4 * line, group = plain ? 4 * row : cmha__blocks(p->n_in) * block;
     float x_last[CMHA__BLOCK] = {0}, w_last[4][CMHA__BLOCK] = {{0}}, product[4];
     const unsigned char *rows[4], *rows_last[4];
     CMHA__REALS sum[4];
     for (size_t o = lo / 4 * 4; o < hi; o += 4) {
         for (size_t r = 0; r < 4; r++) { /* the last group of floats may lack rows */
-            rows[r] = weights + o / 4 * group + (plain && o + r >= p->O ? p->O - 1 - o : r) * row;
+            rows[r] = weights + o / 4 * group + (plain && o + r >= p->n_out ? p->n_out - 1 - o : r) * row;
             rows_last[r] = rows[r] + full * block;
             if (!plain || !left) continue;
             memcpy(w_last[r], rows_last[r], left * sizeof(float));
             rows_last[r] = (const unsigned char *)w_last[r];
         }
         for (size_t t = 0; t < T; t++) {
-            const float *from = x + t * p->I;
+            const float *from = x + t * p->n_in;
             memcpy(x_last, from + full * CMHA__BLOCK, left * sizeof *x);
             memset(sum, 0, sizeof sum);
             for (size_t i = 0; i < (plain ? 4 : full); i++) /* floats by rows: the CPU fetches ahead */
@@ -3969,7 +3993,7 @@ CMHA__INSIDE void CMHA__THIS(cmha__whole_sums)(CMHA__INTS *sum, float *y) {
 CMHA__INSIDE void CMHA__THIS(cmha__four_bits)(const cmha_packed *p, const uint32_t *group, const float *x,
         const float *x_last, float *y) {
     CMHA__FUSE
-    const size_t full = p->I / CMHA__BLOCK, blocks = full + (x_last != NULL);
+    const size_t full = p->n_in / CMHA__BLOCK, blocks = full + (x_last != NULL);
     CMHA__FLOATS sum[4];
     float scale[16], factors[8] = {0};
     memset(sum, 0, sizeof sum);
@@ -4006,7 +4030,7 @@ CMHA__INSIDE void CMHA__THIS(cmha__rounded_group)(const int bits, const cmha_pac
         const uint32_t *group, const uint32_t *x, float *y) {
     CMHA__FUSE
     const int words = bits == 8 ? 16 : 8, codes = 16 / bits, step = bits == 8 ? 64 : 36;
-    const size_t blocks = cmha__blocks(p->I);
+    const size_t blocks = cmha__blocks(p->n_in);
     CMHA__FLOATS sum[4];
     CMHA__INTS whole[4], all[2];
     const CMHA__INTS zero = {0}, ones = zero + 65537;
@@ -4053,16 +4077,16 @@ CMHA__INSIDE void CMHA__THIS(cmha__rounded_group)(const int bits, const cmha_pac
 /* Multiplies few rounded rows, many of Q4_K or, of 4 bits and not rounded, rows of numbers. */
 CMHA__INSIDE void CMHA__THIS(cmha__group_rows)(const int bits, const int rounded, const cmha_packed *p,
         const cmha_rounded *x, size_t lo, size_t hi, float *y, size_t ldy) {
-    const size_t row = 32 * cmha__blocks(p->I), left = p->I % CMHA__BLOCK;
+    const size_t row = 32 * cmha__blocks(p->n_in), left = p->n_in % CMHA__BLOCK;
     float x_last[CMHA__BLOCK] = {0}, product[4];
     for (size_t o = lo / 4 * 4; o < hi; o += 4)
         for (size_t t = 0; t < x->T; t++) {
-            const float *from = (const float *)(const void *)x->words + t * p->I;
+            const float *from = (const float *)(const void *)x->words + t * p->n_in;
             const float by = rounded ? x->factors[t] : 1;
             const uint32_t *group = cmha__block_at(p, o, 0);
             if (rounded) CMHA__THIS(cmha__rounded_group)(bits, p, group, x->words + t * row, product);
             else {
-                memcpy(x_last, from + p->I - left, left * sizeof *from);
+                memcpy(x_last, from + p->n_in - left, left * sizeof *from);
                 CMHA__THIS(cmha__four_bits)(p, group, from, left ? x_last : NULL, product);
             }
             for (size_t r = 0; r < 4; r++)
@@ -4175,7 +4199,7 @@ CMHA__FUSED static void CMHA__THIS(cmha__rounded_many)(const cmha_packed *p, con
         size_t hi, float *y, size_t ldy) {
     enum { WIDTH = CMHA__WHOLE_WIDTH, ROWS = CMHA__WHOLE_ROWS };
     CMHA__THIS(cmha__whole_panel) panel;
-    const size_t all = cmha__blocks(p->I);
+    const size_t all = cmha__blocks(p->n_in);
     const uint32_t *rows[ROWS];
     float scale[WIDTH];
 #if CMHA__VECTOR_BYTES == 64
@@ -5152,7 +5176,7 @@ static cmha_real *cmha__grad_fresh(cmha_tape *tape, cmha_tensor *t, int *fresh) 
     return t->grad = cmha__reals(tape, t->size);
 }
 
-CMHA_FIT cmha_real *cmha_tape_grad(cmha_tape *tape, cmha_tensor *t) {
+CMHA__FIT cmha_real *cmha_tape_grad(cmha_tape *tape, cmha_tensor *t) {
     int fresh;
     cmha_real *grad = cmha__grad_fresh(tape, t, &fresh);
     if (grad && fresh && !cmha__dry(tape)) cmha__clear(tape->context->threads, grad, t->size);
@@ -5215,7 +5239,7 @@ static cmha_status cmha__walk(cmha_tape *tape) {
     return CMHA_OK;
 }
 
-CMHA_FIT cmha_status cmha_tape_backward(cmha_tape *tape, cmha_tensor *loss, cmha_real seed) {
+CMHA__FIT cmha_status cmha_tape_backward(cmha_tape *tape, cmha_tensor *loss, cmha_real seed) {
     if (!tape) return CMHA_ERR_ARGUMENT;
     if (!tape->context) tape->status = CMHA_ERR_STATE;
     if (!loss) CMHA__MISFIT(tape, "backward: loss is NULL");
@@ -5499,7 +5523,7 @@ static cmha__call cmha__kernel(const cmha__op *op, size_t T, size_t D, const cmh
         c.y = y; \
         op.pass(&c); \
     } \
-    CMHA_FIT void name##_backward(const cmha_real *a, const cmha_real *b, const cmha_real *dy, size_t T, \
+    CMHA__FIT void name##_backward(const cmha_real *a, const cmha_real *b, const cmha_real *dy, size_t T, \
             size_t D options, cmha_real *da, cmha_real *db) { \
         cmha__call c = cmha__kernel(&op, T, D, a, b); \
         c.kind = kind_; \
@@ -5960,7 +5984,7 @@ CMHA__HOT(CMHA_DEF, cmha_gated_forward, (const cmha_real *x, const cmha_real *up
 }
 
 /* up NULL: not gated; then 0 times any dy is 0. */
-CMHA__HOT(CMHA_FIT, cmha_gated_backward, (const cmha_real *x, const cmha_real *up, const cmha_real *dy,
+CMHA__HOT(CMHA__FIT, cmha_gated_backward, (const cmha_real *x, const cmha_real *up, const cmha_real *dy,
         size_t n, cmha_activation kind, cmha_real *dgate, cmha_real *dup), (x, up, dy, n, kind, dgate, dup)) {
     cmha_real value[CMHA__STRIP], slope[CMHA__STRIP];
     for (size_t at = 0, m; at < n; at += m) {
@@ -5977,7 +6001,7 @@ CMHA__HOT(CMHA_FIT, cmha_gated_backward, (const cmha_real *x, const cmha_real *u
             }
     }
 }
-CMHA_FIT void cmha_activation_backward(const cmha_real *x, const cmha_real *dy, size_t n,
+CMHA__FIT void cmha_activation_backward(const cmha_real *x, const cmha_real *dy, size_t n,
         cmha_activation kind, cmha_real *dx) {
     cmha_gated_backward(x, NULL, dy, n, kind, dx, NULL);
 }
@@ -6084,7 +6108,7 @@ static inline cmha__place cmha__place_in(cmha_storage storage, uint32_t *block, 
 /* The scale of 32 columns of 4 bits from i on, in a half of a word. */
 static cmha__place cmha__scale_place(const cmha_packed *p, size_t row, size_t i) {
     uint32_t *words = cmha__block_at(p, row / CMHA__GROUP * CMHA__GROUP, 0) + row % CMHA__GROUP;
-    const cmha__place at = {words + cmha__scales_at(cmha__blocks(p->I), i / CMHA__BLOCK),
+    const cmha__place at = {words + cmha__scales_at(cmha__blocks(p->n_in), i / CMHA__BLOCK),
         (uint32_t)(i / 32 % 2 * 16), 65535};
     return at;
 }
@@ -6168,7 +6192,7 @@ static double cmha__four_scale(const double *x, size_t n, double total) {
 
 /* Packs n <= 32 numbers of a row, `step` apart, from column i on as INT4. */
 static void cmha__pack_four(const cmha_packed *p, size_t row, size_t i, const cmha_real *x, size_t step) {
-    size_t n = cmha__min(p->I - i, 32);
+    size_t n = cmha__min(p->n_in - i, 32);
     double sorted[32], total = 0;
     for (size_t j = 0, k; j < n; j++) {
         double one = (double)x[j * step];
@@ -6240,7 +6264,7 @@ static void cmha__find_two(const double *x, size_t n, const double *unit, double
 /* Packs the next 256 numbers of a row, `step` apart, from column i on as Q4_K: units are the largest scale
    and minimum that 32 of them have by themselves, over 63. */
 static void cmha__pack_k(const cmha_packed *p, size_t row, size_t i, const cmha_real *x, size_t step) {
-    const size_t n = cmha__min(p->I - i, 256);
+    const size_t n = cmha__min(p->n_in - i, 256);
     double all[256], two[8][2] = {{0}}, unit[2] = {0, 0};
     uint32_t halves = 0;
     for (size_t j = 0; j < n; j++) {
@@ -6272,25 +6296,25 @@ static void cmha__pack_k(const cmha_packed *p, size_t row, size_t i, const cmha_
 CMHA_DEF void cmha_pack(cmha_packed *p, const cmha_real *weight) {
     int bytes = p->storage == CMHA_STORAGE_INT8;
     size_t C = p->turned, step = C ? C : 1;
-    if (p->words) cmha__zeros(p->words, cmha_packed_words(p->storage, p->O, p->I));
+    if (p->words) cmha__zeros(p->words, cmha_packed_words(p->storage, p->n_out, p->n_in));
     p->source = weight;
-    for (size_t o = 0; o < p->O; o++) {
-        const cmha_real *row = C ? weight + o / C * p->I * C + o % C : weight + o * p->I;
+    for (size_t o = 0; o < p->n_out; o++) {
+        const cmha_real *row = C ? weight + o / C * p->n_in * C + o % C : weight + o * p->n_in;
         cmha_real most = 0; /* the largest magnitude; NaN, which stays, where one is no number */
         double scale = 0; /* one that has vanished or is NaN: code 0 */
         int four = p->storage >= CMHA_STORAGE_INT4;
-        for (size_t i = 0; four && i < p->I; i += p->storage == CMHA_STORAGE_INT4 ? 32 : 256)
+        for (size_t i = 0; four && i < p->n_in; i += p->storage == CMHA_STORAGE_INT4 ? 32 : 256)
             (p->storage == CMHA_STORAGE_INT4 ? cmha__pack_four : cmha__pack_k)(p, o, i, row + i * step, step);
         if (four) continue;
         if (bytes) {
-            for (size_t i = 0; i < p->I; i++) {
+            for (size_t i = 0; i < p->n_in; i++) {
                 cmha_real x = row[i * step], size = x < 0 ? -x : x;
                 if (!(size <= CMHA__LARGEST)) most = (cmha_real)NAN;
                 else if (size > most) most = size;
             }
             scale = p->scales[o] = (cmha_real)((double)most / 127);
         }
-        for (size_t i = 0; i < p->I; i++) {
+        for (size_t i = 0; i < p->n_in; i++) {
             uint32_t *block = cmha__block_at(p, o, i);
             double steps = scale > 0 ? fmax(-127, fmin(row[i * step] / scale, 127)) : 0;
             int code = (int)(steps + (steps < 0 ? -0.5 : 0.5));
@@ -6329,14 +6353,14 @@ static size_t cmha__block_numbers(const cmha_packed *p, size_t row, size_t i, cm
         for (int part = 0; part < 4; part++)
             for (int k = 0; k < 16; k++)
                 to[part * 16 + k] = (cmha_real)((int32_t)((words[k] >> part * 8 & 255) ^ 128) - 128);
-    return cmha__min(p->I - i, CMHA__BLOCK);
+    return cmha__min(p->n_in - i, CMHA__BLOCK);
 }
 
 CMHA__HOT(CMHA_DEF, cmha_unpack, (const cmha_packed *p, size_t lo, size_t hi, cmha_real *weight),
         (p, lo, hi, weight)) {
     cmha_real block[CMHA__BLOCK];
     for (size_t o = lo; o < hi; o++)
-        for (size_t i = 0, n; i < p->I; i += n) {
+        for (size_t i = 0, n; i < p->n_in; i += n) {
             cmha_real scale = p->scales ? p->scales[o] : 1;
             n = cmha__block_numbers(p, o, i, block);
             for (size_t j = 0; j < n; j++) *weight++ = scale * block[j];
@@ -6352,10 +6376,10 @@ CMHA_DEF void cmha_packed_forward(const cmha_packed *p, const cmha_real *x, size
     for (size_t o = lo; o < hi; o++) {
         cmha_real scale = p->scales ? p->scales[o] : 1;
         for (size_t t = 0; t < T; t++) y[t * ldy + o - lo] = 0;
-        for (size_t i = 0, n; i < p->I; i += n) {
+        for (size_t i = 0, n; i < p->n_in; i += n) {
             n = cmha__block_numbers(p, o, i, block);
             for (size_t t = 0; t < T; t++)
-                y[t * ldy + o - lo] += scale * cmha__dot(x + t * p->I + i, block, n);
+                y[t * ldy + o - lo] += scale * cmha__dot(x + t * p->n_in + i, block, n);
         }
     }
 #endif
@@ -6367,14 +6391,14 @@ CMHA__HOT(static, cmha__round_row, (const cmha_packed *p, const cmha_real *x, ui
     const int eight = p->storage == CMHA_STORAGE_INT8, run = eight ? 16 : 8, apart = eight ? 32 : 8;
     cmha_real sizes[CMHA__LANES] = {0}, strange[CMHA__LANES] = {0}, most, by;
     int32_t q[CMHA__BLOCK];
-    CMHA__IN_LANES(CMHA__LANES, p->I, sizes[l] = cmha__larger(x[i] < 0 ? -x[i] : x[i], sizes[l]))
-    CMHA__IN_LANES(CMHA__LANES, p->I, strange[l] += x[i] * 0)
+    CMHA__IN_LANES(CMHA__LANES, p->n_in, sizes[l] = cmha__larger(x[i] < 0 ? -x[i] : x[i], sizes[l]))
+    CMHA__IN_LANES(CMHA__LANES, p->n_in, strange[l] += x[i] * 0)
     most = cmha__fold(strange) != 0 ? (cmha_real)NAN : cmha__largest(sizes, CMHA__LANES);
     by = most > 0 ? 32767 / most : 0;
     if (!(by <= CMHA__LARGEST)) by = 0; /* a row that has all but vanished */
     *factor = by > 0 || most != most ? most / 32767 : 0;
-    for (size_t i = 0; i < p->I; i += CMHA__BLOCK, words += 32) {
-        size_t n = cmha__min(p->I - i, CMHA__BLOCK);
+    for (size_t i = 0; i < p->n_in; i += CMHA__BLOCK, words += 32) {
+        size_t n = cmha__min(p->n_in - i, CMHA__BLOCK);
         if (n < CMHA__BLOCK) cmha__zero(q);
         for (size_t k = 0; k < n; k++) {
             cmha_real steps = by > 0 ? x[i + k] * by : 0;
@@ -6391,7 +6415,8 @@ CMHA__HOT(static, cmha__round_row, (const cmha_packed *p, const cmha_real *x, ui
 CMHA_DEF void cmha_round_rows(const cmha_packed *p, const cmha_real *x, size_t lo, size_t hi,
         cmha_rounded *rounded) {
     for (size_t t = lo; t < hi; t++)
-        cmha__round_row(p, x + t * p->I, rounded->words + t * 32 * cmha__blocks(p->I), rounded->factors + t);
+        cmha__round_row(p, x + t * p->n_in, rounded->words + t * 32 * cmha__blocks(p->n_in),
+            rounded->factors + t);
 }
 
 #if !CMHA__STREAMS
@@ -6400,13 +6425,13 @@ static cmha_real cmha__rounded_dot(const cmha_packed *p, size_t row, const uint3
     const int eight = p->storage == CMHA_STORAGE_INT8, run = eight ? 16 : 8, apart = eight ? 32 : 8;
     cmha_real block[CMHA__BLOCK], sum = 0;
     double whole = 0;
-    for (size_t b = 1; b <= cmha__blocks(p->I); b++, x += 32) {
+    for (size_t b = 1; b <= cmha__blocks(p->n_in); b++, x += 32) {
         (void)cmha__block_numbers(p, row, (b - 1) * CMHA__BLOCK, block);
         for (int k = 0; k < 32; k++) {
             const cmha_real *at = block + k / run * 16 + k % run;
             whole += (double)at[0] * (int16_t)(x[k] & 65535) + (double)at[apart] * (int16_t)(x[k] >> 16);
         }
-        if (b % CMHA__WHOLE_BLOCKS && b < cmha__blocks(p->I)) continue;
+        if (b % CMHA__WHOLE_BLOCKS && b < cmha__blocks(p->n_in)) continue;
         sum += (cmha_real)whole;
         whole = 0;
     }
@@ -6421,7 +6446,7 @@ CMHA_DEF void cmha_rounded_forward(const cmha_packed *p, const cmha_rounded *x, 
 #else
     for (size_t o = lo; o < hi; o++)
         for (size_t t = 0; t < x->T; t++)
-            y[t * ldy + o - lo] = cmha__rounded_dot(p, o, x->words + t * 32 * cmha__blocks(p->I)) *
+            y[t * ldy + o - lo] = cmha__rounded_dot(p, o, x->words + t * 32 * cmha__blocks(p->n_in)) *
                 (p->scales ? p->scales[o] * x->factors[t] : x->factors[t]);
 #endif
 }
@@ -6431,14 +6456,14 @@ CMHA_DEF void cmha_rounded_forward(const cmha_packed *p, const cmha_rounded *x, 
 /* Computes y [T, O] = x [T, I] of whole numbers by a packed matrix. Takes scratch, also in a dry run. */
 static void cmha__rounded_product(cmha_tape *tape, const cmha_packed *p, const cmha_real *x, size_t T,
         cmha_real *y) {
-    const size_t words = T * 32 * cmha__blocks(p->I), numbers = words * sizeof(uint32_t) / sizeof *y;
+    const size_t words = T * 32 * cmha__blocks(p->n_in), numbers = words * sizeof(uint32_t) / sizeof *y;
     const int few = T <= CMHA__FEW_ROWS, threads = tape->context->threads;
     cmha_rounded rows = {T, NULL, cmha__reals(tape, T)};
     rows.words = (uint32_t *)(void *)cmha__reals(tape, numbers);
     if (!cmha__computes(tape)) return;
     CMHA__FOR_CHUNKS(few ? 1 : threads, T, lo, hi) { cmha_round_rows(p, x, lo, hi, &rows); }
-    CMHA__FOR_CHUNKS(few && T * p->O * p->I < 65536 ? 1 : threads, (p->O + 15) / 16, lo, hi) {
-        cmha_rounded_forward(p, &rows, lo * 16, cmha__min(hi * 16, p->O), y + lo * 16, p->O);
+    CMHA__FOR_CHUNKS(few && T * p->n_out * p->n_in < 65536 ? 1 : threads, (p->n_out + 15) / 16, lo, hi) {
+        cmha_rounded_forward(p, &rows, lo * 16, cmha__min(hi * 16, p->n_out), y + lo * 16, p->n_out);
     }
 }
 
@@ -6493,7 +6518,7 @@ CMHA_DEF void cmha_embedding_forward(const cmha_real *weight, const int32_t *ids
     for (size_t t = 0; t < T; t++) cmha__copy(y + t * D, weight + (size_t)ids[t] * D, D);
 }
 
-CMHA_FIT void cmha_embedding_backward(const cmha_real *dy, const int32_t *ids, size_t T, size_t D,
+CMHA__FIT void cmha_embedding_backward(const cmha_real *dy, const int32_t *ids, size_t T, size_t D,
         cmha_real *dweight) {
     if (dweight)
         for (size_t t = 0; t < T; t++) cmha__axpy(D, 1, dy + t * D, dweight + (size_t)ids[t] * D);
@@ -6761,7 +6786,7 @@ CMHA__HOT(CMHA_DEF, cmha_norm_forward, (const cmha_norm_args *args, const cmha_r
     }
 }
 
-CMHA__HOT(CMHA_FIT, cmha_norm_backward, (const cmha_norm_args *args, const cmha_real *x,
+CMHA__HOT(CMHA__FIT, cmha_norm_backward, (const cmha_norm_args *args, const cmha_real *x,
         const cmha_real *weight, const cmha_real *stats, const cmha_real *dy, const cmha_grads *grads), (args,
         x, weight, stats, dy, grads)) {
     const size_t T = args->T, D = args->D;
@@ -6844,7 +6869,7 @@ CMHA__HOT_OF(CMHA_DEF, double, cmha_cross_entropy_forward,
     return sum;
 }
 
-CMHA__HOT_OF(CMHA_FIT, double, cmha_cross_entropy_gradient,
+CMHA__HOT_OF(CMHA__FIT, double, cmha_cross_entropy_gradient,
         (const cmha_cross_entropy_args *args, cmha_real *logits, cmha_real scale), (args, logits, scale)) {
     const size_t T = args->T, V = args->V;
     const int32_t *targets = args->targets, ignore = args->ignore;
@@ -6864,7 +6889,7 @@ CMHA__HOT_OF(CMHA_FIT, double, cmha_cross_entropy_gradient,
     return sum;
 }
 
-CMHA__HOT(CMHA_FIT, cmha_cross_entropy_backward,
+CMHA__HOT(CMHA__FIT, cmha_cross_entropy_backward,
         (const cmha_cross_entropy_args *args, const cmha_real *logits, const cmha_real *lse, cmha_real scale,
         cmha_real *dlogits), (args, logits, lse, scale, dlogits)) {
     const size_t T = args->T, V = args->V;
@@ -7248,7 +7273,7 @@ CMHA_DEF void cmha_euler_forward(const cmha_euler_args *args, const cmha_real *x
         }
 }
 
-CMHA_FIT void cmha_euler_backward(const cmha_euler_args *args, const cmha_real *x, const cmha_real *dmodulus,
+CMHA__FIT void cmha_euler_backward(const cmha_euler_args *args, const cmha_real *x, const cmha_real *dmodulus,
         const cmha_real *dphase, cmha_real *dx) {
     const size_t T = args->T, P = args->P;
     cmha_real re[CMHA__PAIRS], im[CMHA__PAIRS];
@@ -7391,7 +7416,7 @@ static void cmha__rotate_adjoint(cmha__rotated *o, size_t i, size_t m, cmha__in 
     }
 }
 
-CMHA__HOT(CMHA_FIT, cmha_rotate_backward,
+CMHA__HOT(CMHA__FIT, cmha_rotate_backward,
         (const cmha_rotate_args *args, const cmha_real *x, size_t ldx, size_t n, const cmha_real *dy,
         size_t ldy, cmha_real *dx, double *ddelta, double *db), (args, x, ldx, n, dy, ldy, dx, ddelta, db)) {
     size_t P = args->P, m;
@@ -7596,7 +7621,7 @@ CMHA__PAIRED(cmha_mobius, cmha__mobius_op, CMHA__QUOTIENT_OPTIONS, (int)kind, ep
    xi]; of the adjoint with the transposes of Wr and -Wi. */
 static void cmha__complex_combine(const cmha_complex_linear_args *a, const cmha_real *Z,
         const cmha_real *bias, cmha_real *y) {
-    size_t O = a->O;
+    size_t O = a->n_out;
     cmha_real sign = a->adjoint ? -1 : 1;
     CMHA__FOR_EACH(a->threads, a->T, t) {
         const cmha_real *z = Z + 4 * t * O;
@@ -7611,7 +7636,7 @@ static void cmha__complex_combine(const cmha_complex_linear_args *a, const cmha_
 CMHA_DEF void cmha_complex_linear_forward(const cmha_complex_linear_args *args, const cmha_real *x,
         const cmha_real *weight, const cmha_real *bias, cmha_real *y, cmha_real *scratch) {
     const int turned = args->adjoint != 0;
-    size_t I = args->I, O = args->O, width = turned ? O : 2 * O;
+    size_t I = args->n_in, O = args->n_out, width = turned ? O : 2 * O;
     for (size_t at = 0; at < 2 * O; at += width)
         cmha__gemm(args->threads, 0, !turned, 2 * args->T, width, I, 1, x, I, weight + at * I, turned ? O : I,
                 0, scratch + at, 2 * O);
@@ -7619,10 +7644,10 @@ CMHA_DEF void cmha_complex_linear_forward(const cmha_complex_linear_args *args, 
 }
 
 /* By the cotangent dZ of the four products. */
-CMHA_FIT void cmha_complex_linear_backward(const cmha_complex_linear_args *a, const cmha_real *x,
+CMHA__FIT void cmha_complex_linear_backward(const cmha_complex_linear_args *a, const cmha_real *x,
         const cmha_real *weight, const cmha_real *dy, const cmha_grads *grads, cmha_real *dZ) {
     cmha_real *dx = grads->x, *dweight = grads->weight, *dbias = grads->bias;
-    size_t rows = 2 * a->T, I = a->I, O = a->O, parts = a->adjoint ? 2 : 1, width = 2 * O / parts;
+    size_t rows = 2 * a->T, I = a->n_in, O = a->n_out, parts = a->adjoint ? 2 : 1, width = 2 * O / parts;
     int threads = a->threads;
     cmha_real sign = a->adjoint ? -1 : 1;
     if (dbias) cmha__bias_backward(threads, dy, a->T, 2 * O, dbias);
@@ -7954,7 +7979,7 @@ static void cmha__complex_norm_row_backward(const cmha__complex_norm_row *row, c
     }
 }
 
-CMHA__HOT(CMHA_FIT, cmha_complex_norm_backward, (const cmha_complex_norm_args *args, const cmha_real *z,
+CMHA__HOT(CMHA__FIT, cmha_complex_norm_backward, (const cmha_complex_norm_args *args, const cmha_real *z,
         const cmha_real *gamma, const double *stats, const cmha_real *dy, const cmha_grads *grads), (args, z,
         gamma, stats, dy, grads)) {
     cmha_real *dz = grads->x, *dgamma = grads->weight, *dbeta = grads->bias;
@@ -7988,7 +8013,7 @@ CMHA__HOT(CMHA_DEF, cmha_phasor_forward,
     for (size_t t = 0; t < T; t++) cmha__phasor_row(&p, z + 2 * t * D, u + 2 * t * D);
 }
 
-CMHA__HOT(CMHA_FIT, cmha_phasor_backward, (const cmha_real *z, const cmha_real *du, size_t T, size_t D,
+CMHA__HOT(CMHA__FIT, cmha_phasor_backward, (const cmha_real *z, const cmha_real *du, size_t T, size_t D,
         cmha_real eps, cmha_real *dz), (z, du, T, D, eps, dz)) {
     const cmha__phasor_form p = {D, D, D, D, eps, 1, 0};
     if (dz)
@@ -8089,7 +8114,7 @@ CMHA_DEF cmha_tensor *cmha_multifreq(cmha_tape *tape, cmha_tensor *omega, cmha_t
     return cmha__run(tape, &call);
 }
 
-CMHA_DEF void cmha_multifreq_init(size_t K, size_t d, double base, cmha_real *omega, cmha_real *delta) {
+CMHA_DEF void cmha_multifreq_waves(size_t K, size_t d, double base, cmha_real *omega, cmha_real *delta) {
     for (size_t k = 0; k < K; k++)
         for (size_t i = 0; i < d; i++) {
             double octave = (double)k - ((double)K - 1) / 2;
@@ -8256,7 +8281,7 @@ CMHA__HOT(CMHA_DEF, cmha_complex_residual_forward, (const cmha_complex_residual_
     }
 }
 
-CMHA__HOT(CMHA_FIT, cmha_complex_residual_backward,
+CMHA__HOT(CMHA__FIT, cmha_complex_residual_backward,
         (const cmha_complex_residual_args *args, const cmha_real *z, const cmha_real *dy, cmha_real *dz,
         double *dalpha, double *dbeta), (args, z, dy, dz, dalpha, dbeta)) {
     const size_t T = args->T, D = args->D;
@@ -8329,7 +8354,7 @@ CMHA_DEF void cmha_router_forward(const cmha_route_args *args, const cmha_real *
         cmha_gemm(0, 1, T, E, D, 1, z, 2 * D, router, D, part || bias ? 1 : 0, logits, E);
 }
 
-CMHA_FIT void cmha_router_backward(const cmha_route_args *args, const cmha_real *z, const cmha_real *router,
+CMHA__FIT void cmha_router_backward(const cmha_route_args *args, const cmha_real *z, const cmha_real *router,
         const cmha_real *dlogits, const cmha_grads *grads) {
     const size_t T = args->T, D = args->D, E = args->E;
     cmha_real *dz = grads->x, *drouter = grads->weight;
@@ -8442,7 +8467,7 @@ CMHA_DEF void cmha_route_forward(const cmha_route_args *args, const cmha_real *l
     for (size_t e = 0; e < E; e++) r.piece[e + 1] = r.piece[e] + cmha__pieces(r.first[e + 1] - r.first[e]);
 }
 
-CMHA_FIT void cmha_route_backward(const cmha_route_args *args, const size_t *plan, const cmha_real *gate,
+CMHA__FIT void cmha_route_backward(const cmha_route_args *args, const size_t *plan, const cmha_real *gate,
         const cmha_real *dgate, cmha_real *dlogits) {
     const size_t T = args->T, E = args->E, top = args->top;
     const unsigned char *key_mask = args->key_mask;
@@ -8655,7 +8680,7 @@ static void cmha__expert_outer(const cmha__mixture *m, const cmha_experts_grads 
     }
 }
 
-CMHA_FIT void cmha_experts_backward(const cmha_experts_args *a, const cmha_experts_weights *weights,
+CMHA__FIT void cmha_experts_backward(const cmha_experts_args *a, const cmha_experts_weights *weights,
         const cmha_real *z, const cmha_real *dy, const cmha_experts_grads *grads, cmha_real *scratch) {
     size_t wide = a->T * a->top * 2 * a->D, hide = a->T * a->top * 2 * a->F, workers = cmha__workers(a);
     size_t one = cmha__pieces(a->F), both = one + cmha__pieces(a->D);
@@ -8797,8 +8822,8 @@ CMHA_DEF double cmha_balance_forward(const cmha_route_args *args, const cmha_rea
     return (double)E * loss;
 }
 
-CMHA_FIT void cmha_balance_backward(const cmha_route_args *args, const cmha_real *logits, const double *share,
-        cmha_real dloss, cmha_real *dlogits) {
+CMHA__FIT void cmha_balance_backward(const cmha_route_args *args, const cmha_real *logits,
+        const double *share, cmha_real dloss, cmha_real *dlogits) {
     const size_t T = args->T, E = args->E;
     const unsigned char *key_mask = args->key_mask;
     double scale = share[2 * E] > 0 ? dloss * (double)E / share[2 * E] : 0;
@@ -9430,14 +9455,14 @@ CMHA_DEF cmha_tensor *cmha_irw(cmha_tape *tape, const cmha_knowledge *kb, const 
 
 #define CMHA__TILE ((size_t)64)
 
-CMHA_DEF cmha_heads cmha_tokens_major(cmha_real *data, size_t N, size_t row, size_t d, size_t imag) {
+CMHA_DEF cmha_heads cmha_heads_by_token(cmha_real *data, size_t N, size_t row, size_t d, size_t imag) {
     cmha_heads view = {data, N * row, d, row, imag};
     return view;
 }
 
-CMHA_DEF cmha_heads cmha_heads_major(cmha_real *data, size_t H, size_t N, size_t d, int is_complex) {
+CMHA_DEF cmha_heads cmha_heads_by_head(cmha_real *data, size_t H, size_t N, size_t d, int is_complex) {
     size_t row = is_complex ? 2 * d : d;
-    return cmha_tokens_major(data, H * N, row, N * row, is_complex ? d : 0);
+    return cmha_heads_by_token(data, H * N, row, N * row, is_complex ? d : 0);
 }
 
 static cmha_rows cmha__rows_at(cmha_heads view, size_t b, size_t h) {
@@ -9784,7 +9809,7 @@ static const char *cmha__score_wrong(const cmha_score *row) {
     return NULL;
 }
 
-CMHA_DEF void cmha_cope_args(cmha_attention_args *args, const cmha_cope_options *options) {
+CMHA_DEF void cmha_cope_set_args(cmha_attention_args *args, const cmha_cope_options *options) {
     cmha_real s = (cmha_real)(1 / sqrt((double)(args->d_k ? args->d_k : 1)));
     cmha_real twice = options->repo_scale ? s : 1;
     cmha_cope_score score = options->score;
@@ -10256,7 +10281,7 @@ typedef struct cmha__term { const signed char *form, *mix; } cmha__term;
 /* The form of Im O by `bilinear`. */
 static const signed char cmha__imaginary[2][4] = {{0, 1, -1, 0}, {0, 1, 1, 0}};
 
-/* MöbiusAttention eq 9, as each cmha_softmax reads it: the real softmaxes that make up a complex one. */
+/* MöbiusAttention eq 9, as each cmha_softmax_kind reads it: the real softmaxes of a complex one. */
 static const cmha__term *cmha__terms(const cmha_attention_args *a, int *count) {
     static const signed char one[] = {1, 0, 0, 1}, minus[] = {-1, 0, 0, -1}, i[] = {0, -1, 1, 0};
     static const signed char conjugate[] = {1, 0, 0, -1}, e11[] = {1, 0, 0, 0}, e12[] = {0, 1, 0, 0};
@@ -10265,7 +10290,7 @@ static const cmha__term *cmha__terms(const cmha_attention_args *a, int *count) {
         {{one, one}, {cmha__imaginary[0], i}, {conjugate, one}, {cmha__imaginary[1], i}},
         {{one, e11}, {cmha__imaginary[0], e22}, {conjugate, e11}, {cmha__imaginary[1], e22}},
         {{e11, one}, {e21, i}, {e12, i}, {e22, minus}}};
-    cmha_softmax softmax = cmha__is_complex(a) ? a->softmax : CMHA_SOFTMAX_REAL;
+    cmha_softmax_kind softmax = cmha__is_complex(a) ? a->softmax : CMHA_SOFTMAX_REAL;
     *count = softmax == CMHA_SOFTMAX_YANG8 ? 4 : 1;
     if (softmax == CMHA_SOFTMAX_RI_PRODUCT || softmax == CMHA_SOFTMAX_RI_SPLIT) *count = 2;
     if (*count > 1 && !a->d_v) *count = 0; /* no values, and no lse either: nothing depends on q and k */
@@ -10805,7 +10830,7 @@ static void cmha__backward_head(cmha__head *h) {
     if (complex_v) cmha__add_rows(h->own_dv, a->n_k, a->d_v, h->dv, dv);
 }
 
-CMHA_FIT void cmha_attention_backward(const cmha_attention_args *args, const cmha_attention_views *views,
+CMHA__FIT void cmha_attention_backward(const cmha_attention_args *args, const cmha_attention_views *views,
         const cmha_lse *lse, const cmha_real *dlse, cmha_real *const *dparameters, cmha_real *scratch) {
     size_t units = args->batch * args->heads;
     cmha_attention_args a = cmha__with_score(args);
@@ -10837,7 +10862,7 @@ CMHA_FIT void cmha_attention_backward(const cmha_attention_args *args, const cmh
 /* A call, and a thread's scratch. CoPE's outputs but REAL need Im Num: a second form of each query, in `rows`
    rows below. */
 typedef struct {
-    const cmha_linear_args *a;
+    const cmha_linear_attention_args *a;
     const cmha_attention_views *views;
     cmha_real *all_saved; /* or NULL */
     size_t F, C, W, forms; /* features, real value channels, C + 1 with the denominator's ones; 1 or 2 */
@@ -10857,7 +10882,7 @@ typedef struct {
 } cmha__linear_head;
 
 /* Deals `base` out; NULL gives the sizes alone. */
-static cmha__linear_head cmha__linear_open(const cmha_linear_args *a, int back, cmha_real *base) {
+static cmha__linear_head cmha__linear_open(const cmha_linear_attention_args *a, int back, cmha_real *base) {
     int angular = a->kind == CMHA_LINEAR_ANGULAR;
     cmha__linear_head h;
     cmha__zero(h);
@@ -10877,20 +10902,20 @@ static cmha__linear_head cmha__linear_open(const cmha_linear_args *a, int back, 
     return h;
 }
 
-CMHA_DEF size_t cmha_linear_attention_scratch(const cmha_linear_args *args, int backward) {
+CMHA_DEF size_t cmha_linear_attention_scratch(const cmha_linear_attention_args *args, int backward) {
     size_t threads = (size_t)cmha__chunks(args->threads, args->batch * args->heads);
     double width = 4 * ((double)args->d + (double)args->d_v + CMHA__TILE);
     size_t length = cmha__linear_open(args, backward, NULL).scratch * threads + 1; /* + 1: never empty */
     return cmha__countable(length, 8 * (double)threads * width * width);
 }
 
-CMHA_DEF size_t cmha_linear_attention_saved(const cmha_linear_args *args) {
+CMHA_DEF size_t cmha_linear_attention_saved(const cmha_linear_attention_args *args) {
     double rows = (double)args->batch * (double)args->heads * (double)args->n;
     return cmha__countable(args->batch * args->heads * args->n * cmha__linear_open(args, 0, NULL).row,
         rows * (4 * ((double)args->d + (double)args->d_v) + 1));
 }
 
-CMHA_DEF size_t cmha_linear_attention_state(const cmha_linear_args *args) {
+CMHA_DEF size_t cmha_linear_attention_state(const cmha_linear_attention_args *args) {
     double width = 2 * ((double)args->d + (double)args->d_v + 1);
     return cmha__countable(args->batch * args->heads * cmha__linear_open(args, 0, NULL).state_size,
         (double)args->batch * (double)args->heads * width * width);
@@ -10970,7 +10995,8 @@ static void cmha__linear_weights(const cmha__linear_head *h, const cmha_real *le
 }
 
 /* One channel of CoPE's experimental outputs before the division by Den, and its derivatives. */
-static double cmha__cope_channel(const cmha_linear_args *a, double re, double im, double *dre, double *dim) {
+static double cmha__cope_channel(const cmha_linear_attention_args *a, double re, double im, double *dre,
+        double *dim) {
     double square = re * re + im * im, e = a->eps, m = sqrt(square), r = sqrt(square + e * e), y = 0;
     double weight = a->output == CMHA_COPE_OUTPUT_PHASE;
     if (a->output == CMHA_COPE_OUTPUT_HYBRID) weight = a->alpha;
@@ -10987,7 +11013,7 @@ static double cmha__cope_channel(const cmha_linear_args *a, double re, double im
 }
 
 /* Den, by the sum of a row's weights; 0 where there is no key. */
-static cmha_real cmha__linear_den(const cmha_linear_args *a, cmha_real sum) {
+static cmha_real cmha__linear_den(const cmha_linear_attention_args *a, cmha_real sum) {
     if (a->kind == CMHA_LINEAR_ANGULAR) sum += a->den_eps;
     return sum < CMHA__SMALLEST && sum > -CMHA__SMALLEST ? 0 : sum;
 }
@@ -11068,7 +11094,7 @@ static void cmha__linear_dk_dv(const cmha__linear_head *h) {
    first. */
 static void cmha__linear_walk(cmha__linear_head *h, size_t unit, void (*result)(const cmha__linear_head *h),
         const cmha_real *left, const cmha_real *right) {
-    const cmha_linear_args *a = h->a;
+    const cmha_linear_attention_args *a = h->a;
     size_t b = unit / a->heads, n = a->n, tiles = cmha__tiles(n);
     size_t m = h->back ? h->W : h->F, width = h->back ? h->F : h->W;
     int queries = left == h->N;
@@ -11093,8 +11119,8 @@ static void cmha__linear_walk(cmha__linear_head *h, size_t unit, void (*result)(
 }
 
 /* Every head, from `state` on if there is one, or backwards. */
-static void cmha__linear_run(const cmha_linear_args *a, const cmha_attention_views *x, cmha_real *saved,
-        cmha_real *state, int back, cmha_real *scratch) {
+static void cmha__linear_run(const cmha_linear_attention_args *a, const cmha_attention_views *x,
+        cmha_real *saved, cmha_real *state, int back, cmha_real *scratch) {
     size_t own = cmha__linear_open(a, back, NULL).scratch;
     CMHA__FOR_CHUNKS(a->threads, a->batch * a->heads, lo, hi) {
         cmha__linear_head h = cmha__linear_open(a, back, scratch + (size_t)cmha__chunk * own);
@@ -11112,18 +11138,18 @@ static void cmha__linear_run(const cmha_linear_args *a, const cmha_attention_vie
     }
 }
 
-CMHA_DEF void cmha_linear_attention_forward(const cmha_linear_args *args, const cmha_attention_views *views,
-        cmha_real *saved, cmha_real *scratch) {
+CMHA_DEF void cmha_linear_attention_forward(const cmha_linear_attention_args *args,
+        const cmha_attention_views *views, cmha_real *saved, cmha_real *scratch) {
     cmha__linear_run(args, views, saved, NULL, 0, scratch);
 }
 
-CMHA_DEF void cmha_linear_attention_append(const cmha_linear_args *args, const cmha_attention_views *views,
-        cmha_real *state, cmha_real *scratch) {
+CMHA_DEF void cmha_linear_attention_append(const cmha_linear_attention_args *args,
+        const cmha_attention_views *views, cmha_real *state, cmha_real *scratch) {
     cmha__linear_run(args, views, NULL, state, 0, scratch);
 }
 
-CMHA_FIT void cmha_linear_attention_backward(const cmha_linear_args *args, const cmha_attention_views *views,
-        const cmha_real *saved, cmha_real *scratch) {
+CMHA__FIT void cmha_linear_attention_backward(const cmha_linear_attention_args *args,
+        const cmha_attention_views *views, const cmha_real *saved, cmha_real *scratch) {
     cmha__linear_run(args, views, (cmha_real *)(uintptr_t)saved, NULL, 1, scratch); /* saved is only read */
 }
 
@@ -11493,7 +11519,7 @@ CMHA_DEF void cmha_lag_attention_forward(const cmha_lag_args *args, const cmha_a
     cmha__lag_run(args, views, lags, 0, scratch);
 }
 
-CMHA_FIT void cmha_lag_attention_backward(const cmha_lag_args *args, const cmha_attention_views *views,
+CMHA__FIT void cmha_lag_attention_backward(const cmha_lag_args *args, const cmha_attention_views *views,
         const cmha_real *lags, cmha_real *scratch) {
     cmha__lag_run(args, views, (cmha_real *)(uintptr_t)lags, 1, scratch); /* lags are only read */
 }
@@ -11521,7 +11547,7 @@ enum { CMHA__SOFTMAX, CMHA__LINEAR, CMHA__LAG };
 typedef struct {
     int core;
     cmha_attention_args args;
-    cmha_linear_args linear;
+    cmha_linear_attention_args linear;
     cmha_lag_args lag;
     void *rows; /* what the forward leaves to the backward: lse, denominators or the lags' scores */
     cmha_real *state; /* of a cache, from which linear attention goes on; or NULL */
@@ -11533,7 +11559,7 @@ typedef struct {
 static cmha_heads cmha__tokens_view(const cmha_attention_args *a, cmha_real *data, size_t N, size_t heads,
         size_t d, int is_complex) {
     size_t step = is_complex && a->halves ? 2 * d : d, imag = a->halves ? d : heads * d;
-    return cmha_tokens_major(data, N, (is_complex ? 2 : 1) * heads * d, step, is_complex ? imag : 0);
+    return cmha_heads_by_token(data, N, (is_complex ? 2 : 1) * heads * d, step, is_complex ? imag : 0);
 }
 
 /* Views of queries, keys and values, or their gradients, in one fused array or three, and of the result. */
@@ -11711,7 +11737,7 @@ static void cmha__see_head(cmha__head *h) {
 }
 
 /* Divides weights by what the core does, or the exponentials of scores by their sum. -infinity becomes 0. */
-static void cmha__weigh(cmha_real *row, size_t n, const cmha_linear_args *linear) {
+static void cmha__weigh(cmha_real *row, size_t n, const cmha_linear_attention_args *linear) {
     double top = -(double)INFINITY, sum = 0;
     for (size_t j = 0; j < n; j++) top = (double)row[j] > top ? (double)row[j] : top;
     for (size_t j = 0; j < n; j++) {
@@ -11804,13 +11830,13 @@ CMHA_DEF cmha_tensor *cmha_attention(cmha_tape *tape, const cmha_attention_args 
 
 /* Linear or lag attention: queries and keys are the same tokens, complex, of as many heads. state NULL: the
    sequence is whole. Else linear attention goes on from a cache's state, outside of a recording. */
-static cmha_tensor *cmha__attend_planes(cmha_tape *tape, const cmha_linear_args *linear,
+static cmha_tensor *cmha__attend_planes(cmha_tape *tape, const cmha_linear_attention_args *linear,
         const cmha_lag_args *lag, cmha_tensor *const *qkv, cmha_real *state) {
     const void *args = lag ? (const void *)lag : linear;
     cmha__attention_saved *s = cmha__attention_open(tape, args, qkv[0], qkv[1], qkv[2]);
     if (!s) return NULL;
     cmha_attention_args *a = &s->args;
-    cmha_linear_args *l = &s->linear;
+    cmha_linear_attention_args *l = &s->linear;
     s->core = lag ? CMHA__LAG : CMHA__LINEAR;
     s->state = state;
     if (lag) {
@@ -11846,8 +11872,8 @@ static cmha_tensor *cmha__attend_planes(cmha_tape *tape, const cmha_linear_args 
     return cmha__attend(tape, s);
 }
 
-CMHA_DEF cmha_tensor *cmha_linear_attention(cmha_tape *tape, const cmha_linear_args *args, cmha_tensor *q,
-        cmha_tensor *k, cmha_tensor *v) {
+CMHA_DEF cmha_tensor *cmha_linear_attention(cmha_tape *tape, const cmha_linear_attention_args *args,
+        cmha_tensor *q, cmha_tensor *k, cmha_tensor *v) {
     cmha_tensor *qkv[3] = {q, k, v};
     return cmha__attend_planes(tape, args, NULL, qkv, NULL);
 }
@@ -11941,7 +11967,7 @@ CMHA_DEF double cmha_pcl_forward(const cmha_pcl_args *args, const cmha_real *the
     return count ? sum / (double)count : 0;
 }
 
-CMHA_FIT void cmha_pcl_backward(const cmha_pcl_args *args, const cmha_real *theta, const cmha_real *lse,
+CMHA__FIT void cmha_pcl_backward(const cmha_pcl_args *args, const cmha_real *theta, const cmha_real *lse,
         cmha_real dloss, cmha_real *dtheta, cmha_real *dw, cmha_real *scratch) {
     size_t N = args->N, P = args->P, d = 2 * P, count = cmha__counted(args->valid, N);
     const cmha_real *dq = scratch + 2 * N * d, *dk = dq + N * d, scale = cmha__pcl_scale(args);
@@ -12409,7 +12435,7 @@ static cmha_status cmha__need_grad(cmha_parameters *p) {
     return status;
 }
 
-CMHA_FIT void cmha_parameters_zero_grad(cmha_parameters *p) {
+CMHA__FIT void cmha_parameters_zero_grad(cmha_parameters *p) {
     if (p && p->grad) cmha__clear(p->context->threads, p->grad, p->learning);
 }
 
@@ -13070,7 +13096,7 @@ static void cmha__start_parameter(const cmha_model *model, size_t index) {
     case CMHA__CLOSED: mean = -2; break;
     case CMHA__SHARES: mean = c->irw_raw ? 1 / (double)c->irw_queries : 0; break;
     case CMHA__WAVES: /* writes both of them, each time the same */
-        cmha_multifreq_init(c->pe_terms, c->d_model, c->base, model->pe_omega->data, model->pe_delta->data);
+        cmha_multifreq_waves(c->pe_terms, c->d_model, c->base, model->pe_omega->data, model->pe_delta->data);
         return;
     }
     if (start >= CMHA__OF_SCORE) {
@@ -13320,8 +13346,8 @@ static cmha_packed cmha__matrix_of(const cmha_parameters *p, size_t i, cmha_stor
     if (!storage || one->start >= CMHA__LORA_A || one->form == CMHA__EXACT || goes_on) return m;
     m.storage = storage;
     m.source = t->data;
-    m.I = t->shape[t->rank - 1 - turned];
-    m.O = t->size / m.I;
+    m.n_in = t->shape[t->rank - 1 - turned];
+    m.n_out = t->size / m.n_in;
     m.turned = turned ? t->shape[t->rank - 1] : 0;
     return m;
 }
@@ -13336,10 +13362,11 @@ static cmha_status cmha__take_numbers(cmha_model *model, cmha_storage storage) {
     size_t n = 0, n_words = 0, n_scales = 0, packed = 0, bytes = 0;
     for (size_t i = 0; i < p->count; i++) {
         cmha_packed one = cmha__matrix_of(p, i, storage);
-        n += one.O > 0;
-        packed += one.O * one.I;
-        n_scales += storage == CMHA_STORAGE_INT8 ? one.O : 0;
-        if (!cmha__sum(n_words, cmha_packed_words(storage, one.O, one.I), &n_words)) n_words = SIZE_MAX;
+        n += one.n_out > 0;
+        packed += one.n_out * one.n_in;
+        n_scales += storage == CMHA_STORAGE_INT8 ? one.n_out : 0;
+        if (!cmha__sum(n_words, cmha_packed_words(storage, one.n_out, one.n_in),
+            &n_words)) n_words = SIZE_MAX;
     }
     cmha__array arrays[] = {
         CMHA__ARRAY(m, n), CMHA__ARRAY(words, n_words), CMHA__ARRAY(scales, n_scales)};
@@ -13356,11 +13383,11 @@ static cmha_status cmha__take_numbers(cmha_model *model, cmha_storage storage) {
     model->packed.saved = packed * sizeof *data;
     for (size_t i = 0; i < p->count; i++) {
         cmha_packed one = cmha__matrix_of(p, i, storage);
-        if (!one.O) continue;
+        if (!one.n_out) continue;
         one.words = words;
-        words += cmha_packed_words(storage, one.O, one.I);
+        words += cmha_packed_words(storage, one.n_out, one.n_in);
         one.scales = n_scales ? scales : NULL;
-        if (n_scales) scales += one.O;
+        if (n_scales) scales += one.n_out;
         *m = one;
         p->list[i].tensor.packed = m;
         for (size_t j = i; p->list[j].form == CMHA__JOINED; j--) p->list[j - 1].tensor.packed = m;
@@ -13800,7 +13827,7 @@ CMHA_DEF cmha_tensor *cmha_layer_attention(const cmha_layer *layer, const cmha_a
 /* Runs linear attention of `heads` heads of d numbers, likewise: of it a cache keeps the state alone. */
 static cmha_tensor *cmha__linear_heads(cmha__pass *pass, cmha_linear_kind kind, size_t heads, size_t d,
         cmha_tensor *const *qkv) {
-    cmha_linear_args a;
+    cmha_linear_attention_args a;
     cmha_real *state = NULL;
     cmha__zero(a);
     a.batch = 1;
@@ -13931,7 +13958,7 @@ static cmha_tensor *cmha__cope_attention(cmha__pass *pass, cmha_tensor *h) {
     cmha_tensor *qkv[3] = {q, k, v};
     if (c->cope_score == CMHA_COPE_SCORE_LINEAR && !pass->model->score)
         return cmha__linear_heads(pass, CMHA_LINEAR_COPE, c->n_heads, d_k, qkv);
-    cmha_cope_args(&a, &cope);
+    cmha_cope_set_args(&a, &cope);
     a.scale *= (cmha_real)c->cope_scale;
     a.score = pass->model->score;
     return cmha__softmax_heads(pass, &a, q, k, v, pass->k->score);
@@ -13988,7 +14015,7 @@ static cmha_tensor *cmha__mobius_attention(cmha__pass *pass, cmha_tensor *re, cm
     int literal = c->mobius_mode == CMHA_MOBIUS_MODE_LITERAL;
     cmha_attention_args a = cmha__softmax_args(pass, c->mobius_heads, cmha__head_width(c));
     a.kind = CMHA_ATTENTION_COMPLEX;
-    a.softmax = (cmha_softmax)c->mobius_softmax;
+    a.softmax = (cmha_softmax_kind)c->mobius_softmax;
     a.complex_v = 1;
     a.bilinear = !c->mobius_hermitian;
     a.magnitude = 1; /* the form `abs` */
@@ -14726,7 +14753,7 @@ CMHA_DEF cmha_status cmha_model_attention(cmha_model *model, const cmha_batch *b
     return model->tape.status;
 }
 
-CMHA_FIT cmha_status cmha_model_gradient(cmha_model *model, const cmha_batch *batch, double weight,
+CMHA__FIT cmha_status cmha_model_gradient(cmha_model *model, const cmha_batch *batch, double weight,
         uint64_t key, double *loss) {
     cmha_tensor *extra;
     cmha_status status = cmha__own_pass(model, "gradient", batch, loss, 1, key);
@@ -14756,7 +14783,7 @@ CMHA_FIT cmha_status cmha_model_gradient(cmha_model *model, const cmha_batch *ba
     return status;
 }
 
-CMHA_FIT cmha_status cmha_model_training_loss(cmha_model *model, const cmha_batch *batch, uint64_t key,
+CMHA__FIT cmha_status cmha_model_training_loss(cmha_model *model, const cmha_batch *batch, uint64_t key,
         double *loss) {
     cmha_tensor *extra;
     cmha_status status = cmha__own_pass(model, "training loss", batch, loss, 1, key);
@@ -14841,7 +14868,7 @@ CMHA_DEF cmha_status cmha_model_memory(cmha_context *context, const cmha_model_c
 
 /* ---- Optimiser ---- */
 
-CMHA__HOT(CMHA_FIT, cmha_adamw, (const cmha_adamw_args *args, size_t n, cmha_real *p, const cmha_real *g,
+CMHA__HOT(CMHA__FIT, cmha_adamw, (const cmha_adamw_args *args, size_t n, cmha_real *p, const cmha_real *g,
         cmha_real *m, cmha_real *v), (args, n, p, g, m, v)) {
     cmha_real b1 = (cmha_real)args->beta1, b2 = (cmha_real)args->beta2, scale = (cmha_real)args->grad_scale;
     cmha_real a1 = (cmha_real)(1 - args->beta1), a2 = (cmha_real)(1 - args->beta2);
@@ -14857,7 +14884,7 @@ CMHA__HOT(CMHA_FIT, cmha_adamw, (const cmha_adamw_args *args, size_t n, cmha_rea
     }
 }
 
-CMHA__HOT(CMHA_FIT, cmha_lion, (const cmha_adamw_args *args, size_t n, cmha_real *p, const cmha_real *g,
+CMHA__HOT(CMHA__FIT, cmha_lion, (const cmha_adamw_args *args, size_t n, cmha_real *p, const cmha_real *g,
         cmha_real *m), (args, n, p, g, m)) {
     cmha_real b1 = (cmha_real)args->beta1, b2 = (cmha_real)args->beta2, scale = (cmha_real)args->grad_scale;
     cmha_real a1 = (cmha_real)(1 - args->beta1), a2 = (cmha_real)(1 - args->beta2);
@@ -14870,7 +14897,7 @@ CMHA__HOT(CMHA_FIT, cmha_lion, (const cmha_adamw_args *args, size_t n, cmha_real
     }
 }
 
-CMHA__HOT(CMHA_FIT, cmha_momentum, (const cmha_adamw_args *args, size_t n, cmha_real *d, const cmha_real *g,
+CMHA__HOT(CMHA__FIT, cmha_momentum, (const cmha_adamw_args *args, size_t n, cmha_real *d, const cmha_real *g,
         cmha_real *m), (args, n, d, g, m)) {
     cmha_real mu = (cmha_real)args->momentum, scale = (cmha_real)args->grad_scale;
     for (size_t i = 0; i < n; i++) {
@@ -14880,13 +14907,13 @@ CMHA__HOT(CMHA_FIT, cmha_momentum, (const cmha_adamw_args *args, size_t n, cmha_
     }
 }
 
-CMHA__HOT(CMHA_FIT, cmha_descend, (const cmha_adamw_args *args, size_t n, cmha_real *p, const cmha_real *d),
+CMHA__HOT(CMHA__FIT, cmha_descend, (const cmha_adamw_args *args, size_t n, cmha_real *p, const cmha_real *d),
         (args, n, p, d)) {
     cmha_real step = (cmha_real)args->lr, decay = (cmha_real)(args->lr * args->weight_decay);
     for (size_t i = 0; i < n; i++) p[i] = (p[i] - decay * p[i]) - step * d[i];
 }
 
-CMHA__HOT(CMHA_FIT, cmha_ema, (double beta, size_t n, cmha_real *e, const cmha_real *w), (beta, n, e, w)) {
+CMHA__HOT(CMHA__FIT, cmha_ema, (double beta, size_t n, cmha_real *e, const cmha_real *w), (beta, n, e, w)) {
     cmha_real b = (cmha_real)beta, a = (cmha_real)(1 - beta);
     for (size_t i = 0; i < n; i++) e[i] = b * e[i] + a * w[i];
 }
@@ -14940,7 +14967,7 @@ static void cmha__muon_move(const cmha_matrix *U, cmha_real factor, cmha_real *X
 /* Where rows are long, not every pass multiplies X: Q = a + b A + c A A commutes with A, so the next A is
    Q A Q, and P, a product of several Q, is applied at once, after two and after five passes: the rounding of
    small singular values in A, 6e-8, grows by a^2 a pass. */
-CMHA_FIT void cmha_muon(cmha_update_scale scale, const cmha_matrix *U, cmha_real *scratch) {
+CMHA__FIT void cmha_muon(cmha_update_scale scale, const cmha_matrix *U, cmha_real *scratch) {
     const cmha_real a = (cmha_real)3.4445, b = (cmha_real)-4.7750, c = (cmha_real)2.0315;
     const size_t m = cmha__min(U->R, U->C), K = U->R > U->C ? U->R : U->C, planes = U->imag ? 2 : 1;
     const size_t ld = planes * K, to = planes * m, square = m * to; /* of X and Y; of all others */
@@ -14982,7 +15009,7 @@ CMHA_FIT void cmha_muon(cmha_update_scale scale, const cmha_matrix *U, cmha_real
     cmha__muon_move(U, (cmha_real)factor, X, 1);
 }
 
-CMHA_FIT double cmha_learning_rate(const cmha_rate *rate, size_t s) {
+CMHA__FIT double cmha_learning_rate(const cmha_rate *rate, size_t s) {
     const double a = rate->base, b = rate->minimum, total = (double)rate->total, at = (double)s;
     const double corner = total * (1 - rate->share);
     if (s < rate->warmup) return a * at / (double)rate->warmup;
@@ -14997,7 +15024,7 @@ CMHA_FIT double cmha_learning_rate(const cmha_rate *rate, size_t s) {
 }
 
 /* CRAT eq 22. A sweep for the norms over several parameters, and one that clips. */
-CMHA_FIT void cmha_componentwise_clip(cmha_clip_mode mode, cmha_real limit, const cmha_parameter *parameters,
+CMHA__FIT void cmha_componentwise_clip(cmha_clip_mode mode, cmha_real limit, const cmha_parameter *parameters,
         size_t count) {
     enum { ALL, PARTS, PART, NUMBER };
 #define CMHA__CLIP_ROW(name, word, norm) norm,
@@ -15166,7 +15193,7 @@ static cmha_status cmha__need_moments(cmha_parameters *p) {
     return status;
 }
 
-CMHA_FIT cmha_status cmha_parameters_optimiser(cmha_parameters *p, const char *name) {
+CMHA__FIT cmha_status cmha_parameters_optimiser(cmha_parameters *p, const char *name) {
     if (!p || !cmha__is_open(p->context)) return CMHA_ERR_STATE;
     cmha_status status = cmha__holds_numbers(p);
     if (!status) status = cmha__begin_moments(p, name, 0);
@@ -15174,7 +15201,7 @@ CMHA_FIT cmha_status cmha_parameters_optimiser(cmha_parameters *p, const char *n
     return status;
 }
 
-CMHA_FIT cmha_status cmha_parameters_step(cmha_parameters *p, const cmha_adamw_args *args,
+CMHA__FIT cmha_status cmha_parameters_step(cmha_parameters *p, const cmha_adamw_args *args,
         cmha_clip_mode mode, double limit, double *grad_norm) {
     if (!p || !cmha__is_open(p->context)) return CMHA_ERR_STATE;
     if (!args) return CMHA__WRONG(p->context, "step: args is NULL");
@@ -15241,7 +15268,7 @@ static double cmha__steepness(const cmha_real *grad, size_t n) {
     return most;
 }
 
-CMHA_FIT cmha_status cmha_gradient_check(cmha_parameters *p, cmha_loss_fn loss, void *user, double *error) {
+CMHA__FIT cmha_status cmha_gradient_check(cmha_parameters *p, cmha_loss_fn loss, void *user, double *error) {
     cmha_status status = CMHA_OK;
     double least = 0, worst = -1, slope;
     if (!p || !cmha__is_open(p->context)) return CMHA_ERR_STATE;
@@ -15291,7 +15318,7 @@ static int cmha__trainer_is_open(const cmha_trainer *trainer) {
            model->trainer == trainer->opening;
 }
 
-CMHA_FIT void cmha_trainer_close(cmha_trainer *trainer) {
+CMHA__FIT void cmha_trainer_close(cmha_trainer *trainer) {
     if (!trainer || !trainer->context) return;
     size_t tokens = 2 * trainer->config.batch * trainer->config.length;
     cmha__give(trainer->context, trainer->ids, tokens * sizeof *trainer->ids);
@@ -15307,7 +15334,7 @@ CMHA_FIT void cmha_trainer_close(cmha_trainer *trainer) {
     cmha__zero(*trainer);
 }
 
-CMHA_FIT cmha_status cmha_trainer_init(cmha_trainer *trainer, cmha_model *model,
+CMHA__FIT cmha_status cmha_trainer_init(cmha_trainer *trainer, cmha_model *model,
         const cmha_trainer_config *config) {
     if (!trainer) return CMHA_ERR_ARGUMENT;
     cmha__zero(*trainer);
@@ -15344,7 +15371,7 @@ CMHA_FIT cmha_status cmha_trainer_init(cmha_trainer *trainer, cmha_model *model,
     return cmha_trainer_share(trainer, NULL);
 }
 
-CMHA_FIT cmha_status cmha_trainer_share(cmha_trainer *trainer, const cmha_ranks *ranks) {
+CMHA__FIT cmha_status cmha_trainer_share(cmha_trainer *trainer, const cmha_ranks *ranks) {
     static const cmha_ranks alone = {0, 1, NULL, NULL, NULL, NULL};
     if (!cmha__trainer_is_open(trainer)) return CMHA_ERR_STATE;
     const cmha_model_config *c = &trainer->model->config;
@@ -15366,7 +15393,7 @@ CMHA_FIT cmha_status cmha_trainer_share(cmha_trainer *trainer, const cmha_ranks 
     return CMHA_OK;
 }
 
-CMHA_FIT void cmha_mask_tokens(const cmha_mask_args *args, int32_t *ids, int32_t *targets, cmha_rng *rng) {
+CMHA__FIT void cmha_mask_tokens(const cmha_mask_args *args, int32_t *ids, int32_t *targets, cmha_rng *rng) {
     for (size_t i = 0; i < args->n; i++) {
         double chosen = cmha_rng_uniform(rng), fate = cmha_rng_uniform(rng);
         targets[i] = -1;
@@ -15406,7 +15433,7 @@ static cmha_status cmha__swapped(const cmha_trainer *trainer, const char *call) 
     return CMHA__REFUSED(trainer->context, "%s: the weights are their mean (cmha_trainer_swap)", call);
 }
 
-CMHA_FIT cmha_status cmha_trainer_swap(cmha_trainer *trainer) {
+CMHA__FIT cmha_status cmha_trainer_swap(cmha_trainer *trainer) {
     if (!cmha__trainer_is_open(trainer)) return CMHA_ERR_STATE;
     cmha_parameters *p = &trainer->model->parameters;
     if (!p->averages) return CMHA__REFUSED(p->context, "swap: no mean is kept (ema = 0)");
@@ -15459,7 +15486,7 @@ static cmha_status cmha__trainer_finish(cmha_trainer *trainer, cmha_status statu
     return status;
 }
 
-CMHA_FIT cmha_status cmha_trainer_step(cmha_trainer *trainer, const cmha_tokens *tokens, double *loss) {
+CMHA__FIT cmha_status cmha_trainer_step(cmha_trainer *trainer, const cmha_tokens *tokens, double *loss) {
     if (!cmha__trainer_is_open(trainer)) return CMHA_ERR_STATE;
     cmha_status status = cmha__check_stream(trainer, "step", tokens, trainer->config.length + 1);
     cmha_sharing *s = &trainer->model->tape.shared;
@@ -15486,7 +15513,7 @@ CMHA_FIT cmha_status cmha_trainer_step(cmha_trainer *trainer, const cmha_tokens 
     return cmha__trainer_finish(trainer, status);
 }
 
-CMHA_FIT cmha_status cmha_trainer_fit(cmha_trainer *trainer, const cmha_batch *batch, double *loss) {
+CMHA__FIT cmha_status cmha_trainer_step_batch(cmha_trainer *trainer, const cmha_batch *batch, double *loss) {
     if (!cmha__trainer_is_open(trainer)) return CMHA_ERR_STATE;
     uint64_t key = cmha__mix(trainer->seed ^ cmha__mix((uint64_t)trainer->step + 1));
     double mean = 0;
@@ -15502,7 +15529,7 @@ CMHA_FIT cmha_status cmha_trainer_fit(cmha_trainer *trainer, const cmha_batch *b
     return cmha__trainer_finish(trainer, status);
 }
 
-CMHA_FIT cmha_status cmha_trainer_apply(cmha_trainer *trainer, double *grad_norm) {
+CMHA__FIT cmha_status cmha_trainer_apply(cmha_trainer *trainer, double *grad_norm) {
     if (!cmha__trainer_is_open(trainer)) return CMHA_ERR_STATE;
     const cmha_tape *tape = &trainer->model->tape;
     cmha_status failed = tape->shared.ranks.ranks > 1 ? tape->status : CMHA_OK;
@@ -15512,7 +15539,7 @@ CMHA_FIT cmha_status cmha_trainer_apply(cmha_trainer *trainer, double *grad_norm
     return status;
 }
 
-CMHA_FIT cmha_status cmha_trainer_evaluate(cmha_trainer *trainer, const cmha_tokens *tokens, double *loss) {
+CMHA__FIT cmha_status cmha_trainer_evaluate(cmha_trainer *trainer, const cmha_tokens *tokens, double *loss) {
     if (!cmha__trainer_is_open(trainer)) return CMHA_ERR_STATE;
     cmha_status status = cmha__check_stream(trainer, "evaluate", tokens, 2);
     if (!status && !loss) status = CMHA__WRONG(trainer->context, "evaluate: loss is NULL");
@@ -15540,7 +15567,7 @@ CMHA_FIT cmha_status cmha_trainer_evaluate(cmha_trainer *trainer, const cmha_tok
     return status;
 }
 
-CMHA_FIT void cmha_trainer_split(const cmha_trainer *trainer, const cmha_tokens *all, cmha_tokens *train,
+CMHA__FIT void cmha_trainer_split(const cmha_trainer *trainer, const cmha_tokens *all, cmha_tokens *train,
         cmha_tokens *held_out) {
     size_t count = all ? all->count : 0, cut = count;
     if (trainer) cut -= (size_t)((double)count * trainer->config.held_out);
@@ -16858,7 +16885,7 @@ static cmha_status cmha__check_item(cmha_context *ctx, const cmha_archive_item *
         item->name ? item->name : "", problem ? problem : "more bytes than can be counted");
 }
 
-CMHA_FIT cmha_status cmha_archive_write(cmha_context *context, const char *path,
+CMHA__FIT cmha_status cmha_archive_write(cmha_context *context, const char *path,
         const cmha_archive_item *items, size_t n_items, const char *const *metadata, size_t n_metadata) {
     size_t most = n_items > n_metadata ? n_items : n_metadata, total = 0, i;
     if (!context || (n_items && !items) || (n_metadata && !metadata))
@@ -16891,12 +16918,12 @@ enum { CMHA__SCALES = 4, CMHA__PREFIXES };
 
 /* Returns the first row of a packed matrix that is this parameter's: several may share it. */
 static size_t cmha__packed_row(const cmha_parameter *p) {
-    return p->matrix.rank ? (p->matrix.size - p->tensor.size) / p->tensor.packed->I : 0;
+    return p->matrix.rank ? (p->matrix.size - p->tensor.size) / p->tensor.packed->n_in : 0;
 }
 
 /* Scales of a row of 4 bits in a file: its pieces of 32 columns, in Q4_K of whole 256. */
 static size_t cmha__row_scales(const cmha_packed *p) {
-    return p->storage == CMHA_STORAGE_INT4 ? (p->I + 31) / 32 : (p->I + 255) / 256 * 8;
+    return p->storage == CMHA_STORAGE_INT4 ? (p->n_in + 31) / 32 : (p->n_in + 255) / 256 * 8;
 }
 
 typedef struct { char name[CMHA__NAME]; size_t n; } cmha__label; /* n: a shape, if it needs one */
@@ -16915,13 +16942,13 @@ static cmha_archive_item cmha__item(const cmha_parameters *p, cmha_real *moments
         item.data = (const cmha_real *)(const void *)packed->words;
         item.dtype = !block ? "U8" : packed->storage == CMHA_STORAGE_INT4 ? "F16" : "U16";
         label->n = one->tensor.size / 2 + one->tensor.size % 2;
-        if (block) label->n = one->tensor.size / packed->I * cmha__row_scales(packed);
+        if (block) label->n = one->tensor.size / packed->n_in * cmha__row_scales(packed);
         item.shape = &label->n;
         item.rank = 1;
     } else if (block == CMHA__SCALES) {
         item.data = packed && packed->scales ? packed->scales + cmha__packed_row(one) : NULL;
         item.rank = 1;
-        if (packed && one->tensor.size == packed->O * packed->I) item.shape = &packed->O;
+        if (packed && one->tensor.size == packed->n_out * packed->n_in) item.shape = &packed->n_out;
     } else if (block) {
         item.data = !moments || one->kept[block - 1] == SIZE_MAX ? NULL : moments + one->kept[block - 1];
     } else if (packed) {
@@ -16937,8 +16964,8 @@ static cmha_status cmha__move_packed(const cmha_parameter *one, int scales, cmha
         uint64_t from) {
     const cmha_packed *p = one->tensor.packed;
     const size_t bits = scales ? 16 : cmha__block_words(p->storage) / 2, C = scales ? 0 : p->turned;
-    const size_t across = scales ? cmha__row_scales(p) : C ? C : p->I, first = cmha__packed_row(one);
-    const size_t all = scales ? one->tensor.size / p->I * across : one->tensor.size;
+    const size_t across = scales ? cmha__row_scales(p) : C ? C : p->n_in, first = cmha__packed_row(one);
+    const size_t all = scales ? one->tensor.size / p->n_in * across : one->tensor.size;
     size_t row = 0, i = 0;
     unsigned char bytes[8192];
     cmha_status status = CMHA_OK;
@@ -16948,9 +16975,9 @@ static cmha_status cmha__move_packed(const cmha_parameter *one, int scales, cmha
         else cmha__zero(bytes);
         if (status) break;
         for (size_t k = 0, run; k < n; k += run) { /* neighbours in a block; else one */
-            size_t to = C ? row / p->I * C + i : first + row, c = C ? row % p->I : i;
+            size_t to = C ? row / p->n_in * C + i : first + row, c = C ? row % p->n_in : i;
             uint32_t *block = cmha__block_at(p, to, scales ? 0 : c);
-            run = C || scales ? 1 : cmha__min(cmha__min(n - k, p->I - i), CMHA__BLOCK - c % CMHA__BLOCK);
+            run = C || scales ? 1 : cmha__min(cmha__min(n - k, p->n_in - i), CMHA__BLOCK - c % CMHA__BLOCK);
             for (size_t j = k; j < k + run; j++, c++) {
                 cmha__place place = scales ? cmha__scale_place(p, to, c * 32)
                     : cmha__place_in(p->storage, block, c % CMHA__BLOCK);
@@ -17074,7 +17101,7 @@ static void cmha__tell_state(cmha__output *o, const void *of) {
     }
 }
 
-CMHA_FIT cmha_status cmha_parameters_save(cmha_parameters *p, const char *path, int state) {
+CMHA__FIT cmha_status cmha_parameters_save(cmha_parameters *p, const char *path, int state) {
     if (!p || !cmha__is_open(p->context)) return CMHA_ERR_STATE;
     cmha_status status = cmha__holds_numbers(p);
     if (!status && state) status = cmha__need_moments(p);
@@ -17092,15 +17119,15 @@ static cmha_status cmha__save_model(const cmha_model *model, const char *path, c
     return cmha__save(model->context, path, cmha__tell_state, &told);
 }
 
-CMHA_FIT cmha_status cmha_model_save(cmha_model *model, const char *path) {
+CMHA__FIT cmha_status cmha_model_save(cmha_model *model, const char *path) {
     return cmha__save_model(model, path, NULL, 0);
 }
 
-CMHA_FIT cmha_status cmha_model_save_part(cmha_model *model, const char *path) {
+CMHA__FIT cmha_status cmha_model_save_part(cmha_model *model, const char *path) {
     return cmha__save_model(model, path, NULL, 1);
 }
 
-CMHA_FIT cmha_status cmha_trainer_save(cmha_trainer *trainer, const char *path) {
+CMHA__FIT cmha_status cmha_trainer_save(cmha_trainer *trainer, const char *path) {
     if (!cmha__trainer_is_open(trainer)) return CMHA_ERR_STATE;
     if (trainer->swapped) return cmha__swapped(trainer, "trainer save");
     return cmha__save_model(trainer->model, path, trainer, 0);
@@ -17319,7 +17346,7 @@ static cmha_status cmha__read_parameters(cmha_parameters *p, const char *path, i
     return cmha__file_end(&a, status);
 }
 
-CMHA_FIT cmha_status cmha_parameters_read(cmha_parameters *p, const char *path, int state) {
+CMHA__FIT cmha_status cmha_parameters_read(cmha_parameters *p, const char *path, int state) {
     return cmha__read_parameters(p, path, state, 1, NULL, NULL);
 }
 
@@ -17360,7 +17387,7 @@ CMHA_DEF cmha_status cmha_model_read(cmha_model *model, const char *path, int st
     return cmha__read_parameters(model ? &model->parameters : NULL, path, 0, strict, model, taken);
 }
 
-CMHA_FIT cmha_status cmha_trainer_read(cmha_trainer *trainer, const char *path) {
+CMHA__FIT cmha_status cmha_trainer_read(cmha_trainer *trainer, const char *path) {
     cmha_archive a;
     uint64_t knowledge = 0;
     if (!cmha__trainer_is_open(trainer)) return CMHA_ERR_STATE;
@@ -17624,7 +17651,7 @@ static void cmha__tell_knowledge(cmha__output *o, const void *of) {
     }
 }
 
-CMHA_FIT cmha_status cmha_knowledge_save(const cmha_knowledge *knowledge, const char *path) {
+CMHA__FIT cmha_status cmha_knowledge_save(const cmha_knowledge *knowledge, const char *path) {
     if (!knowledge || !cmha__is_open(knowledge->context)) return CMHA_ERR_STATE;
     return cmha__save(knowledge->context, path, cmha__tell_knowledge, knowledge);
 }

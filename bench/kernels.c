@@ -209,7 +209,7 @@ typedef struct core_kind {
     int parts;
     int complex_v;
     int cope;                  /* score of CoPE, or PLAIN, ALIBI, OWN */
-    cmha_softmax softmax;
+    cmha_softmax_kind softmax;
     double forward, backward;
 } core_kind;
 
@@ -239,7 +239,7 @@ enum { CORES = sizeof core_kinds / sizeof *core_kinds };
 struct core {
     const core_kind *kind;
     cmha_attention_args args;
-    cmha_linear_args linear;
+    cmha_linear_attention_args linear;
     cmha_lag_args lag;
     cmha_attention_views x;
     cmha_lse *lse;
@@ -287,10 +287,10 @@ static void core_arguments(core *c, size_t d, size_t n) {
     if (k->cope >= 0) {
         cmha_cope_options options =
             {(cmha_cope_score)k->cope, (cmha_real)0.2, (cmha_real)1e-6, 0, CMHA_NORM_MAX_ROW, 0};
-        cmha_cope_args(&c->args, &options);
+        cmha_cope_set_args(&c->args, &options);
     }
-    c->linear = (cmha_linear_args){.batch = 1, .heads = HEADS, .n = n, .d = d_k, .d_v = d_v, .causal = 1,
-                                   .eps = (cmha_real)1e-6,
+    c->linear = (cmha_linear_attention_args){.batch = 1, .heads = HEADS, .n = n, .d = d_k, .d_v = d_v,
+                                   .causal = 1, .eps = (cmha_real)1e-6,
                                    .kind = k->complex_v ? CMHA_LINEAR_ANGULAR : CMHA_LINEAR_COPE,
                                    .den_eps = (cmha_real)1e-6, .threads = ctx.threads};
     c->lag = (cmha_lag_args){.batch = 1, .heads = HEADS, .n = n, .d = d_k, .temp = 1, .eps = (cmha_real)1e-6,
@@ -304,8 +304,8 @@ static void core_views(core *c, cmha_real *memory, size_t stride) {
     for (size_t i = 0; i < 8; i++, memory += stride) {
         int is_complex = i < 4 ? complex_q : c->kind->complex_v;
         size_t n = c->args.n_q, features = i < 4 ? c->args.d_k : c->args.d_v;
-        if (is_complex) *views[i] = cmha_heads_major(memory, HEADS, n, features, 1);
-        else *views[i] = cmha_heads_major(memory, HEADS, n, features, 0);
+        if (is_complex) *views[i] = cmha_heads_by_head(memory, HEADS, n, features, 1);
+        else *views[i] = cmha_heads_by_head(memory, HEADS, n, features, 0);
     }
 }
 

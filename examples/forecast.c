@@ -162,7 +162,7 @@ static void learn_windows(cmha_trainer *trainer, cmha_model *model, size_t train
             write_window(end, features + i * size);
             write_targets(end, targets + i * window * V);
         }
-        check(cmha_trainer_fit(trainer, &b, &loss));
+        check(cmha_trainer_step_batch(trainer, &b, &loss));
         if (step % every && step < tc.steps) continue;
         errors e = judge_windows(model, train, test, stride);
         double error = e.squares[OF_MODEL] / e.n;

@@ -51,10 +51,10 @@ int main(void) {
                                 .parameters = {delta, b}};
     cmha_real *scratch = malloc(cmha_attention_scratch(&args, 0) * sizeof *scratch);
     if (!scratch) return puts("no memory"), 1;
-    cmha_attention_views views = {.q = cmha_heads_major(q, H, N, DK, 0),
-                                  .k = cmha_heads_major(k, H, N, DK, 0),
-                                  .v = cmha_heads_major(v, H, N, DK, 0),
-                                  .y = cmha_heads_major(y, H, N, DK, 0)};
+    cmha_attention_views views = {.q = cmha_heads_by_head(q, H, N, DK, 0),
+                                  .k = cmha_heads_by_head(k, H, N, DK, 0),
+                                  .v = cmha_heads_by_head(v, H, N, DK, 0),
+                                  .y = cmha_heads_by_head(y, H, N, DK, 0)};
     cmha_attention_forward(&args, &views, NULL, scratch);
     free(scratch);
 

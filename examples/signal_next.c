@@ -83,7 +83,7 @@ static void train(cmha_trainer *trainer, uint64_t epochs, cmha_real *targets) {
         for (size_t first = 0; first < s->n; first += tc.batch) {
             cmha_batch b = lay_out(s, first, NULL);
             add_targets(&b, row_of(s), targets);
-            check(cmha_trainer_fit(trainer, &b, &loss)), sum += loss * (double)b.batch;
+            check(cmha_trainer_step_batch(trainer, &b, &loss)), sum += loss * (double)b.batch;
         }
         show_progress(&option[QUIET], option[ATTENTION].value, "", e, epochs, sum / (double)s->n, start);
     }

@@ -536,20 +536,20 @@ static void op_attention(kase *k) {
     memset(&x, 0, sizeof x);
     apart(k, &a, q = reals(k, "in.q", nq), nq, 0), apart(k, &a, key = reals(k, "in.k", nk), nk, 0);
     q = normed(k, &q_norm, "param.g_q", q, nq, width), key = normed(k, &k_norm, "param.g_k", key, nk, width);
-    x.q = cmha_heads_major(q, queries, a.n_q, a.d_k, is_complex);
-    x.k = cmha_heads_major(key, a.kv_heads, a.n_k, a.d_k, is_complex);
-    x.v = cmha_heads_major(reals(k, "in.v", nv), a.kv_heads, a.n_k, a.d_v, 0);
-    x.y = cmha_heads_major(y, a.heads, a.n_q, a.d_v, 0);
+    x.q = cmha_heads_by_head(q, queries, a.n_q, a.d_k, is_complex);
+    x.k = cmha_heads_by_head(key, a.kv_heads, a.n_k, a.d_k, is_complex);
+    x.v = cmha_heads_by_head(reals(k, "in.v", nv), a.kv_heads, a.n_k, a.d_v, 0);
+    x.y = cmha_heads_by_head(y, a.heads, a.n_q, a.d_v, 0);
     cmha_attention_forward(&a, &x, lse, scratch);
     compare(k, "out.y", y, ny);
     if (!gradients_wanted(k)) return;
     dq = zeros(k, nq), dk = zeros(k, nk), dv = zeros(k, nv);
     for (i = 0; names[i]; i++) turns[i] = zeros(k, nd);
     scratch = zeros(k, cmha_attention_scratch(&a, 1));
-    x.dy = cmha_heads_major(cotangent(k, "cot.y", ny), a.heads, a.n_q, a.d_v, 0);
-    x.dq = cmha_heads_major(dq, queries, a.n_q, a.d_k, is_complex),
-    x.dk = cmha_heads_major(dk, a.kv_heads, a.n_k, a.d_k, is_complex);
-    x.dv = cmha_heads_major(dv, a.kv_heads, a.n_k, a.d_v, 0);
+    x.dy = cmha_heads_by_head(cotangent(k, "cot.y", ny), a.heads, a.n_q, a.d_v, 0);
+    x.dq = cmha_heads_by_head(dq, queries, a.n_q, a.d_k, is_complex),
+    x.dk = cmha_heads_by_head(dk, a.kv_heads, a.n_k, a.d_k, is_complex);
+    x.dv = cmha_heads_by_head(dv, a.kv_heads, a.n_k, a.d_v, 0);
     if (a.temperature) turns[temperature_of(&a)] = zeros(k, a.heads);
     cmha_attention_backward(&a, &x, lse, NULL, turns, scratch);
     if (a.temperature) compare_gradient(k, "grad.param.log_temp", turns[temperature_of(&a)], a.heads);

@@ -8,8 +8,8 @@ typedef struct complex_attention {
 
 static cmha_heads complex_view(const complex_attention *c, cmha_real *data, int real) {
     const cmha_attention_args *a = &c->args;
-    return real ? cmha_heads_major(data, a->heads, a->n_q, a->d_v, 0)
-                : cmha_heads_major(data, a->heads, a->n_q, a->d_k, 1);
+    return real ? cmha_heads_by_head(data, a->heads, a->n_q, a->d_v, 0)
+                : cmha_heads_by_head(data, a->heads, a->n_q, a->d_k, 1);
 }
 
 static void complex_open(kase *k, complex_attention *c) {
@@ -74,7 +74,7 @@ static void op_cope_attention(kase *k) {
         o.norm_max = (cmha_norm_max)(choice(k, "cfg.norm_max", "row|head|global") + 1);
         o.norm_max_grad = whole_or(k, "cfg.norm_max_grad", 0) != 0;
     }
-    cmha_cope_args(&c.args, &o);
+    cmha_cope_set_args(&c.args, &o);
     complex_run(k, &c);
 }
 
@@ -82,7 +82,7 @@ static void op_mobius_attention(kase *k) {
     complex_attention c;
     complex_open(k, &c);
     c.args.kind = CMHA_ATTENTION_COMPLEX;
-    c.args.softmax = (cmha_softmax)choice(k, "cfg.softmax", "ri_product|real|ri_split|yang8|abs");
+    c.args.softmax = (cmha_softmax_kind)choice(k, "cfg.softmax", "ri_product|real|ri_split|yang8|abs");
     c.args.bilinear = choice(k, "cfg.product", "hermitian|bilinear");
     c.args.magnitude = 1;
     c.args.scale = (cmha_real)number(k, "cfg.scale");

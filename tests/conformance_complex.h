@@ -3,7 +3,7 @@
 
 static cmha_complex_linear_args linear_sizes(size_t T, size_t I, size_t O, int adjoint) {
     cmha_complex_linear_args a;
-    a.T = T, a.I = I, a.O = O, a.adjoint = adjoint, a.threads = 1;
+    a.T = T, a.n_in = I, a.n_out = O, a.adjoint = adjoint, a.threads = 1;
     return a;
 }
 

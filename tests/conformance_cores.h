@@ -19,14 +19,14 @@ static void core_open(kase *k, core_case *c, int real_values) {
     c->dq = zeros(k, c->rows * 2 * c->d), c->dk = zeros(k, c->rows * 2 * c->d);
     c->dy = real_values ? cotangent(k, "cot.y", c->rows * c->d) : planes_cotangent(k, "cot.y", c->rows, c->d);
     memset(&c->x, 0, sizeof c->x);
-    c->x.q = cmha_heads_major(planes(k, "in.q", c->rows, c->d), c->H, c->N, c->d, 1);
-    c->x.k = cmha_heads_major(planes(k, "in.k", c->rows, c->d), c->H, c->N, c->d, 1);
-    c->x.v = cmha_heads_major(c->v, c->H, c->N, c->width, 0);
-    c->x.y = cmha_heads_major(c->y, c->H, c->N, c->width, 0);
-    c->x.dy = cmha_heads_major(c->dy, c->H, c->N, c->width, 0);
-    c->x.dq = cmha_heads_major(c->dq, c->H, c->N, c->d, 1);
-    c->x.dk = cmha_heads_major(c->dk, c->H, c->N, c->d, 1);
-    c->x.dv = cmha_heads_major(c->dv, c->H, c->N, c->width, 0);
+    c->x.q = cmha_heads_by_head(planes(k, "in.q", c->rows, c->d), c->H, c->N, c->d, 1);
+    c->x.k = cmha_heads_by_head(planes(k, "in.k", c->rows, c->d), c->H, c->N, c->d, 1);
+    c->x.v = cmha_heads_by_head(c->v, c->H, c->N, c->width, 0);
+    c->x.y = cmha_heads_by_head(c->y, c->H, c->N, c->width, 0);
+    c->x.dy = cmha_heads_by_head(c->dy, c->H, c->N, c->width, 0);
+    c->x.dq = cmha_heads_by_head(c->dq, c->H, c->N, c->d, 1);
+    c->x.dk = cmha_heads_by_head(c->dk, c->H, c->N, c->d, 1);
+    c->x.dv = cmha_heads_by_head(c->dv, c->H, c->N, c->width, 0);
     if (!real_values) c->x.v.imag = c->x.y.imag = c->x.dy.imag = c->x.dv.imag = c->d;
 }
 
@@ -40,7 +40,7 @@ static void core_compare(kase *k, core_case *c, int real_values) {
     else compare_planes(k, "grad.in.v", c->dv, c->rows, c->d, 1);
 }
 
-static void linear_core(kase *k, cmha_linear_args *a) {
+static void linear_core(kase *k, cmha_linear_attention_args *a) {
     core_case c;
     cmha_real *saved;
     int real_values = a->kind == CMHA_LINEAR_COPE;
@@ -56,7 +56,7 @@ static void linear_core(kase *k, cmha_linear_args *a) {
 }
 
 static void op_cope_linear(kase *k) {
-    cmha_linear_args a;
+    cmha_linear_attention_args a;
     memset(&a, 0, sizeof a);
     a.kind = CMHA_LINEAR_COPE;
     a.output = (cmha_cope_output)choice(k, "cfg.variant", "real|magnitude|phase|hybrid");
@@ -65,7 +65,7 @@ static void op_cope_linear(kase *k) {
 }
 
 static void op_angular_linear(kase *k) {
-    cmha_linear_args a;
+    cmha_linear_attention_args a;
     memset(&a, 0, sizeof a);
     a.kind = CMHA_LINEAR_ANGULAR;
     a.den_eps = (cmha_real)number(k, "cfg.den_eps");

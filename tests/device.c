@@ -70,7 +70,7 @@ int main(int argc, char **argv) {
             labels[b] = (cmha_real)(int)cmha_rng_below(&rng, CLASSES);
             make_signal(&rng, (int)labels[b], signals + b * SAMPLES);
         }
-        if (cmha_trainer_fit(&trainer, &batch, &loss)) return failed(&context);
+        if (cmha_trainer_step_batch(&trainer, &batch, &loss)) return failed(&context);
     }
     for (b = 0; b < TESTS; b++) make_signal(&rng, b % CLASSES, signals + b * SAMPLES);
     batch.batch = TESTS, batch.labels = NULL;

@@ -108,7 +108,7 @@ static void probe_run(probe *p) {
 
 static cmha_complex_linear_args linear_args(const probe *p) {
     cmha_complex_linear_args a = {0, 0, 0, 0, 0, 0};
-    a.T = p->T, a.I = p->I, a.O = p->O, a.adjoint = p->option, a.threads = 2;
+    a.T = p->T, a.n_in = p->I, a.n_out = p->O, a.adjoint = p->option, a.threads = 2;
     return a;
 }
 static void linear_forward(probe *p) {

@@ -8,7 +8,7 @@
 typedef struct call {
     const char *name;
     size_t B, H, n, d, width;
-    cmha_linear_args linear;
+    cmha_linear_attention_args linear;
     cmha_lag_args lag;
     int is_lag;
     cmha_real *x[3], *dx[3], *y, *dy, *saved, *scratch;
@@ -18,17 +18,17 @@ typedef struct call {
 static cmha_context context;
 
 static cmha_heads value_view(const call *c, cmha_real *y) {
-    cmha_heads view = cmha_heads_major(y, c->H, c->n, c->width, 0);
+    cmha_heads view = cmha_heads_by_head(y, c->H, c->n, c->width, 0);
     if (c->width == 2 * c->d) view.imag = c->d;
     return view;
 }
 
 static cmha_attention_views call_views(const call *c, cmha_real *const *dx) {
     cmha_attention_views x;
-    x.q = cmha_heads_major(c->x[0], c->H, c->n, c->d, 1),
-    x.dq = cmha_heads_major(dx[0], c->H, c->n, c->d, 1);
-    x.k = cmha_heads_major(c->x[1], c->H, c->n, c->d, 1),
-    x.dk = cmha_heads_major(dx[1], c->H, c->n, c->d, 1);
+    x.q = cmha_heads_by_head(c->x[0], c->H, c->n, c->d, 1),
+    x.dq = cmha_heads_by_head(dx[0], c->H, c->n, c->d, 1);
+    x.k = cmha_heads_by_head(c->x[1], c->H, c->n, c->d, 1),
+    x.dk = cmha_heads_by_head(dx[1], c->H, c->n, c->d, 1);
     x.v = value_view(c, c->x[2]), x.dv = value_view(c, dx[2]);
     x.y = value_view(c, c->y), x.dy = value_view(c, c->dy);
     return x;
@@ -146,7 +146,7 @@ typedef struct trial {
 static cmha_tensor *trial_forward(trial *t) {
     static const unsigned char mask[22] = {1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 1, 1, 0, 1, 1, 1, 1, 0, 1, 0};
     cmha_tensor *in[3] = {0};
-    cmha_linear_args l;
+    cmha_linear_attention_args l;
     cmha_lag_args g;
     int i;
     memset(&l, 0, sizeof l), memset(&g, 0, sizeof g);

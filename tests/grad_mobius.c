@@ -165,7 +165,7 @@ static void saturated(double scale) {
     a.kind = CMHA_ATTENTION_COMPLEX, a.softmax = CMHA_SOFTMAX_RI_PRODUCT;
     for (size_t i = 0; i < 8; i++) {
         one[i] = check_zeros(NUMBERS);
-        *views[i] = cmha_heads_major(one[i], 1, TOKENS, WIDTH, 1);
+        *views[i] = cmha_heads_by_head(one[i], 1, TOKENS, WIDTH, 1);
         if (i < 3 || i == 4) check_fill(one[i], NUMBERS, 1);
     }
     double *scratch = check_zeros(cmha_attention_scratch(&a, 0) + cmha_attention_scratch(&a, 1));

@@ -371,7 +371,7 @@ static double steps(const cmha_trainer_config *t, int n, const char *save_at_2, 
         CHECK_OK(cmha_model_loss(&model, &batch, &first));
         if (save_at_2 && !*save_at_2) CHECK_OK(cmha_trainer_read(&trainer, "model"));
         for (size_t i = trainer.step; i < (size_t)n; i++) {
-            CHECK_OK(cmha_trainer_fit(&trainer, &batch, &loss));
+            CHECK_OK(cmha_trainer_step_batch(&trainer, &batch, &loss));
             if (save_at_2 && *save_at_2 && i == 1) CHECK_OK(cmha_trainer_save(&trainer, "model"));
         }
         CHECK_OK(cmha_model_loss(&model, &batch, after));

@@ -58,7 +58,7 @@ static inline void models_steps_allocate_nothing(const cmha_model_config *m, con
                label, training, heap.bytes - base);
     calls = heap.calls, heap.peak = heap.bytes;
     for (i = 0; i < 3; i++)
-        CHECK_THAT(!(batch ? cmha_trainer_fit(&trainer, batch, &loss)
+        CHECK_THAT(!(batch ? cmha_trainer_step_batch(&trainer, batch, &loss)
                            : cmha_trainer_step(&trainer, stream, &loss)),
                    "%s: %s", label, cmha_error(&c));
     CHECK_THAT(heap.calls == calls && heap.peak - base == training, "%s: steps allocated %zu times", label,

@@ -133,7 +133,8 @@ static inline cmha_tensor *ops_real_attention(cmha_tape *tape, ops_inputs *s, cm
 }
 
 static inline cmha_tensor *ops_complex_attention(cmha_tape *tape, ops_inputs *s, cmha_attention_kind kind,
-                                                 cmha_softmax softmax, cmha_norm_max norm_max, int options) {
+                                                 cmha_softmax_kind softmax, cmha_norm_max norm_max,
+                                                         int options) {
     cmha_attention_args a;
     size_t N = options & OPS_ONE ? 1 : options & OPS_LONG ? 70 : OPS_N, D = OPS_D;
     cmha_tensor *q, *k, *v;
@@ -149,7 +150,7 @@ static inline cmha_tensor *ops_complex_attention(cmha_tape *tape, ops_inputs *s,
 
 static inline cmha_tensor *ops_linear_attention(cmha_tape *tape, ops_inputs *s, cmha_linear_kind kind,
                                                 cmha_cope_output output, int options) {
-    cmha_linear_args a;
+    cmha_linear_attention_args a;
     size_t N = options & OPS_ONE ? 1 : OPS_N, width = 2 * OPS_H * OPS_D, real = kind == CMHA_LINEAR_COPE;
     cmha_tensor *q, *k, *v;
     memset(&a, 0, sizeof a);

@@ -234,14 +234,14 @@ static inline void problem_close(problem *p) {
 static inline cmha_attention_views problem_views(const problem *p) {
     const cmha_attention_args *a = &p->args;
     cmha_attention_views x;
-    x.q = cmha_heads_major(p->q, p->queries, a->n_q, a->d_k, 0),
-    x.dq = cmha_heads_major(p->dq, p->queries, a->n_q, a->d_k, 0);
-    x.k = cmha_heads_major(p->k, a->kv_heads, a->n_k, a->d_k, 0),
-    x.dk = cmha_heads_major(p->dk, a->kv_heads, a->n_k, a->d_k, 0);
-    x.v = cmha_heads_major(p->v, a->kv_heads, a->n_k, a->d_v, 0),
-    x.dv = cmha_heads_major(p->dv, a->kv_heads, a->n_k, a->d_v, 0);
-    x.y = cmha_heads_major(p->y, a->heads, a->n_q, a->d_v, 0),
-    x.dy = cmha_heads_major(p->dy, a->heads, a->n_q, a->d_v, 0);
+    x.q = cmha_heads_by_head(p->q, p->queries, a->n_q, a->d_k, 0),
+    x.dq = cmha_heads_by_head(p->dq, p->queries, a->n_q, a->d_k, 0);
+    x.k = cmha_heads_by_head(p->k, a->kv_heads, a->n_k, a->d_k, 0),
+    x.dk = cmha_heads_by_head(p->dk, a->kv_heads, a->n_k, a->d_k, 0);
+    x.v = cmha_heads_by_head(p->v, a->kv_heads, a->n_k, a->d_v, 0),
+    x.dv = cmha_heads_by_head(p->dv, a->kv_heads, a->n_k, a->d_v, 0);
+    x.y = cmha_heads_by_head(p->y, a->heads, a->n_q, a->d_v, 0),
+    x.dy = cmha_heads_by_head(p->dy, a->heads, a->n_q, a->d_v, 0);
     return x;
 }
 

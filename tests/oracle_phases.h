@@ -9,10 +9,10 @@
 /* What is done with O and the values: one row of the matrix of options */
 typedef struct phase_form {
     const char *name;
-    int cope; /* -1, or the score that cmha_cope_args turns into args */
+    int cope; /* -1, or the score that cmha_cope_set_args turns into args */
     cmha_norm_max norm_max;
     cmha_attention_kind kind;
-    cmha_softmax softmax;
+    cmha_softmax_kind softmax;
     int bilinear, complex_v;
     double magnitude, cosine, eps;
     int repo_scale;
@@ -112,8 +112,8 @@ static inline cmha_heads phase_view(const phase_problem *p, int which, cmha_real
            d = which < PHASE_V ? a->d_k : a->d_v, row = H * d + 2;
     if (pair) row += H * d + 1;
     if (size) *size = p->tokens ? a->batch * N * row : a->batch * H * N * d * (pair ? 2 : 1);
-    if (!p->tokens) return pair ? cmha_heads_major(data, H, N, d, 1) : cmha_heads_major(data, H, N, d, 0);
-    return pair ? cmha_tokens_major(data, N, row, d, H * d + 1) : cmha_tokens_major(data, N, row, d, 0);
+    if (!p->tokens) return pair ? cmha_heads_by_head(data, H, N, d, 1) : cmha_heads_by_head(data, H, N, d, 0);
+    return pair ? cmha_heads_by_token(data, N, row, d, H * d + 1) : cmha_heads_by_token(data, N, row, d, 0);
 }
 
 static inline size_t phase_at(cmha_heads view, size_t b, size_t h, size_t n) {
@@ -132,7 +132,7 @@ static inline void phase_args(cmha_attention_args *a, const phase_form *f) {
     memset(&o, 0, sizeof o);
     o.score = (cmha_cope_score)f->cope, o.alpha = (cmha_real)0.8, o.eps = (cmha_real)f->eps;
     o.repo_scale = f->repo_scale, o.norm_max = f->norm_max, o.norm_max_grad = 1;
-    cmha_cope_args(a, &o);
+    cmha_cope_set_args(a, &o);
 }
 
 /* Numbers near zero have no phase that differences could follow */
@@ -391,9 +391,10 @@ static inline void phase_kept(const phase_problem *p, double *kept) {
     for (i = 0; i < a.batch * a.heads * a.n_k; i++) one[i * a.n_k + i % a.n_k] = 1;
     P = check_zeros(rows * a.n_k), scratch = check_zeros(cmha_attention_scratch(&a, 0));
     memset(&x, 0, sizeof x);
-    x.q = cmha_heads_major(zero, a.heads, a.n_q, 1, 0), x.k = cmha_heads_major(zero, a.heads, a.n_k, 1, 0);
-    x.v = cmha_heads_major(one, a.heads, a.n_k, a.n_k, 0),
-    x.y = cmha_heads_major(P, a.heads, a.n_q, a.n_k, 0);
+    x.q = cmha_heads_by_head(zero, a.heads, a.n_q, 1, 0), x.k = cmha_heads_by_head(zero, a.heads, a.n_k, 1,
+        0);
+    x.v = cmha_heads_by_head(one, a.heads, a.n_k, a.n_k, 0),
+    x.y = cmha_heads_by_head(P, a.heads, a.n_q, a.n_k, 0);
     cmha_attention_forward(&a, &x, NULL, scratch);
     for (i = 0; i < rows * a.n_k; i++) kept[i] = P[i] > 0 ? 1 / (1 - (double)a.dropout) : 0;
     free(zero), free(one), free(P), free(scratch);

@@ -171,7 +171,7 @@ static void packed_model(int kind, cmha_storage storage, int check) {
     CHECK(model.packed.n_matrices == small.packed.n_matrices && model.packed.n_matrices > 5);
     for (i = 0; i < model.packed.n_matrices; i++) {
         packed = &model.packed.matrices[i];
-        size_t O = packed->O, I = packed->I;
+        size_t O = packed->n_out, I = packed->n_in;
         mine = check_zeros(O * I), theirs = check_zeros(O * I);
         cmha_unpack(packed, 0, O, mine), cmha_unpack(&small.packed.matrices[i], 0, O, theirs);
         for (o = 0; o < O; o++) /* float's scale may round a code the other way than double's */

@@ -28,7 +28,7 @@ static size_t steps_of(void) { return check_quick() ? 6 : STEPS; }
 
 typedef enum data {
     TEXT,  /* cmha_trainer_step on a stream */
-    BATCH, /* cmha_trainer_fit on batches of its own, with what the model has heads for */
+    BATCH, /* cmha_trainer_step_batch on batches of its own, with what the model has heads for */
     OWN    /* cmha_trainer_apply after an objective of the program's own */
 } data;
 
@@ -394,7 +394,7 @@ static cmha_status batch_step(life *me, check_heap *heap, fault now, double *los
     if (now == NAN_FEATURE) me->features[0] = (cmha_real)NAN;
     if (now == INFINITE_VALUE) me->values[0] = (cmha_real)INFINITY;
     if (now == NAN_LABEL) me->labels[0] = (cmha_real)NAN;
-    status = cmha_trainer_fit(&me->trainer, now == NO_BATCH ? NULL : &b, loss);
+    status = cmha_trainer_step_batch(&me->trainer, now == NO_BATCH ? NULL : &b, loss);
     heap->fail_at = 0;
     return status;
 }

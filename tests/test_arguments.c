@@ -39,7 +39,7 @@ typedef struct fixture {
     cmha_batch batch;
     cmha_parameters list;
     cmha_attention_args attention;
-    cmha_linear_args linear_args;
+    cmha_linear_attention_args linear_args;
     cmha_lag_args lag_args;
     cmha_pcl_options pcl;
     cmha_real logits[2 * LENGTH * VOCABULARY], number;
@@ -238,7 +238,7 @@ static cmha_status unusable_model(fixture *f) {
 static cmha_status unusable_trainer(fixture *f) {
     f->tc.batch = 0;
     CHECK_IS(cmha_trainer_init(&f->spare_trainer, &f->decoder, &f->tc), CMHA_ERR_ARGUMENT);
-    CHECK_IS(cmha_trainer_fit(&f->spare_trainer, &f->batch, &f->loss), CMHA_ERR_STATE);
+    CHECK_IS(cmha_trainer_step_batch(&f->spare_trainer, &f->batch, &f->loss), CMHA_ERR_STATE);
     CHECK_IS(cmha_trainer_evaluate(&f->spare_trainer, &f->tokens, &f->loss), CMHA_ERR_STATE);
     CHECK_IS(cmha_trainer_save(&f->spare_trainer, state_path), CMHA_ERR_STATE);
     CHECK_IS(cmha_trainer_read(&f->spare_trainer, state_path), CMHA_ERR_STATE);
@@ -279,7 +279,7 @@ static cmha_status unusable_context(fixture *f) {
 /* All that was opened on the spare model, which is another one now or none. */
 static void orphaned(fixture *f) {
     CHECK_IS(cmha_trainer_step(&f->spare_trainer, &f->tokens, &f->loss), CMHA_ERR_STATE);
-    CHECK_IS(cmha_trainer_fit(&f->spare_trainer, &f->batch, &f->loss), CMHA_ERR_STATE);
+    CHECK_IS(cmha_trainer_step_batch(&f->spare_trainer, &f->batch, &f->loss), CMHA_ERR_STATE);
     CHECK_IS(cmha_trainer_apply(&f->spare_trainer, NULL), CMHA_ERR_STATE);
     CHECK_IS(cmha_trainer_evaluate(&f->spare_trainer, &f->tokens, &f->loss), CMHA_ERR_STATE);
     CHECK_IS(cmha_trainer_save(&f->spare_trainer, missing_path), CMHA_ERR_STATE);
@@ -488,7 +488,7 @@ static cmha_status share_with(fixture *f, size_t rank, size_t ranks,
     r.rank = rank, r.ranks = ranks, r.reduce = sum;
     return cmha_trainer_share(&f->trainer, &r);
 }
-static cmha_status act_fit(fixture *f) { return cmha_trainer_fit(&f->trainer, &f->batch, &f->loss); }
+static cmha_status act_fit(fixture *f) { return cmha_trainer_step_batch(&f->trainer, &f->batch, &f->loss); }
 
 static cmha_status overrun(fixture *f, size_t n) {
     size_t length;
@@ -879,8 +879,8 @@ static const char *ugly_name(void) {
         cmha_trainer_step(&f->trainer, &f->spare_tokens, &f->loss)))                                         \
     ROW(step_nan, CMHA_ERR_NOT_FINITE, "gradient", poisoned(f, (double)NAN, step_with))                      \
     ROW(step_inf, CMHA_ERR_NOT_FINITE, "gradient", poisoned(f, -HUGE_VAL, step_with))                        \
-    ROW(fit_no_trainer, CMHA_ERR_STATE, NULL, cmha_trainer_fit(NULL, &f->batch, &f->loss))                   \
-    ROW(fit_no_batch, CMHA_ERR_ARGUMENT, "gradient", cmha_trainer_fit(&f->trainer, NULL, &f->loss))          \
+    ROW(fit_no_trainer, CMHA_ERR_STATE, NULL, cmha_trainer_step_batch(NULL, &f->batch, &f->loss))            \
+    ROW(fit_no_batch, CMHA_ERR_ARGUMENT, "gradient", cmha_trainer_step_batch(&f->trainer, NULL, &f->loss))   \
     ROW(fit_token, CMHA_ERR_TOKEN, "token", WITH(f->batch.ids = high_ids, act_fit(f)))                       \
     ROW(fit_nan, CMHA_ERR_NOT_FINITE, "gradient", poisoned(f, (double)NAN, act_fit))                         \
     ROW(fit_length_2_62, CMHA_ERR_OVERFLOW, "overflow", WITH(f->batch.length = TOP, act_fit(f)))             \
@@ -1179,7 +1179,7 @@ static const char *ugly_name(void) {
     ROW(attention_kind, CMHA_ERR_ARGUMENT, "attention", ATTEND(f->attention.kind = (cmha_attention_kind)42)) \
     ROW(attention_softmax, CMHA_ERR_ARGUMENT, "attention",                                                   \
         ATTEND((f->attention.kind = CMHA_ATTENTION_COMPLEX, f->attention.complex_v = 1,                      \
-        f->attention.softmax = (cmha_softmax)42)))                                                           \
+        f->attention.softmax = (cmha_softmax_kind)42)))                                                      \
     ROW(attention_phasor_max, CMHA_ERR_ARGUMENT, "norm_max",                                                 \
         ATTEND((f->attention.kind = CMHA_ATTENTION_ANGULAR, f->attention.softmax = CMHA_SOFTMAX_SCORE,       \
         f->attention.norm_max = CMHA_NORM_MAX_ROW, f->attention.complex_v = 1)))                             \
@@ -1517,7 +1517,7 @@ static const char *ugly_name(void) {
 typedef struct plain {
     cmha_attention_views nothing;
     cmha_attention_args attention, wide;
-    cmha_linear_args linear, wide_linear;
+    cmha_linear_attention_args linear, wide_linear;
     cmha_lag_args lag, wide_lag;
     cmha_pcl_args pcl, wide_pcl;
     cmha_complex_linear_args map;
@@ -1563,7 +1563,7 @@ static void plain_open(plain *p) {
     p->lag.heads = 2, p->lag.d = 4, p->lag.n = 3;
     p->wide_lag = p->lag, p->wide_lag.batch = 1, p->wide_lag.n = TOP + 1;
     p->pcl.P = 4, p->pcl.tau = 1, p->wide_pcl = p->pcl, p->wide_pcl.N = TOP;
-    p->map.I = p->map.O = 4, p->norm.kind = CMHA_COMPLEX_NORM_WHITEN, p->norm.D = 4;
+    p->map.n_in = p->map.n_out = 4, p->norm.kind = CMHA_COMPLEX_NORM_WHITEN, p->norm.D = 4;
     p->layernorm.kind = CMHA_NORM_LAYER, p->rmsnorm.kind = CMHA_NORM_RMS, p->layernorm.D = p->rmsnorm.D = 8;
     p->entropy.V = 8, p->entropy.ignore = -1, p->euler.P = 4, p->euler.layout = CMHA_LAYOUT_HALF;
     p->residual.D = 4, p->residual.alpha = 1, p->mask.rate = 1;
@@ -1624,10 +1624,10 @@ static void plain_open(plain *p) {
     ROW(cmha_mobius_backward,                                                                                \
         cmha_mobius_backward(NULL, NULL, NULL, 0, 4, CMHA_QUOTIENT_UNIT, 0, NULL, NULL))                     \
     ROW(cmha_cope_table, cmha_cope_table(CMHA_COPE_IMAG_LEARNED, 0, 7, 1e4, 0, NULL))                        \
-    ROW(cmha_heads_major, EQUAL(cmha_heads_major(NULL, 2, 3, 4, 1).batch, 48))                               \
-    ROW(cmha_tokens_major, EQUAL(cmha_tokens_major(NULL, 3, 16, 4, 8).imag, 8))                              \
-    ROW(cmha_cope_args, p->cope.score = (cmha_cope_score)99, cmha_cope_args(&p->attention, &p->cope),        \
-        EQUAL(p->attention.kind, CMHA_ATTENTION_COMPLEX))                                                    \
+    ROW(cmha_heads_by_head, EQUAL(cmha_heads_by_head(NULL, 2, 3, 4, 1).batch, 48))                           \
+    ROW(cmha_heads_by_token, EQUAL(cmha_heads_by_token(NULL, 3, 16, 4, 8).imag, 8))                          \
+    ROW(cmha_cope_set_args, p->cope.score = (cmha_cope_score)99,                                             \
+        cmha_cope_set_args(&p->attention, &p->cope), EQUAL(p->attention.kind, CMHA_ATTENTION_COMPLEX))       \
     ROW(cmha_alibi_slopes, cmha_alibi_slopes(0, NULL))                                                       \
     ROW(cmha_attention_scratch, EQUAL(cmha_attention_scratch(&p->wide, 0), SIZE_MAX),                        \
         EQUAL(cmha_attention_scratch(&p->wide, 1), SIZE_MAX))                                                \
@@ -1659,7 +1659,7 @@ static void plain_open(plain *p) {
         cmha_complex_norm_backward(&p->norm, NULL, NULL, NULL, NULL, &p->no_grads))                          \
     ROW(cmha_phasor_forward, cmha_phasor_forward(NULL, 0, 4, 0, NULL))                                       \
     ROW(cmha_phasor_backward, cmha_phasor_backward(NULL, NULL, 0, 4, 0, NULL))                               \
-    ROW(cmha_multifreq_init, cmha_multifreq_init(0, 4, 1e4, NULL, NULL))                                     \
+    ROW(cmha_multifreq_waves, cmha_multifreq_waves(0, 4, 1e4, NULL, NULL))                             \
     ROW(cmha_sizeof, SAME(cmha_sizeof(NULL), 0))                                                             \
     ROW(cmha_sum_squares, SAME(cmha_sum_squares(NULL, 0), 0))                                                \
     ROW(cmha_componentwise_clip, cmha_componentwise_clip(CMHA_CLIP_GLOBAL, 1, NULL, 0))                      \

@@ -31,7 +31,7 @@ static void linear(int adjoint, int bias) {
     double want[2 * O], worst = 0;
     cmha_complex_linear_args a = {0, 0, 0, 0, 0, 0};
     size_t t, j;
-    a.T = T, a.I = I, a.O = O, a.adjoint = adjoint, a.threads = 1;
+    a.T = T, a.n_in = I, a.n_out = O, a.adjoint = adjoint, a.threads = 1;
     cmha_complex_linear_forward(&a, x, w, bias ? b : NULL, y, scratch);
     for (t = 0; t < T; t++) {
         naive_linear(x + 2 * t * I, w, bias ? b : NULL, I, O, adjoint, want);
@@ -251,13 +251,13 @@ static void multifreq(void) {
     static const size_t starts[] = {0, 37, 100000};
     size_t s, r, i, k;
     for (s = 0; s < 3; s++) { /* K = 1: the sinusoidal table, as exactly as omega is a cmha_real */
-        cmha_multifreq_init(1, W, 10000, omega, delta);
+        cmha_multifreq_waves(1, W, 10000, omega, delta);
         positions_of(omega, delta, 1, N, W, starts[s], y);
         cmha_cope_table(CMHA_COPE_IMAG_SIN_COS, N, W, 10000, starts[s], table);
         CHECK_NEAR(check_distance(y, table, N * W), 0,
                    check_tolerance(1e-11, 1e-6 + 6e-8 * (double)(starts[s] + N)));
     }
-    cmha_multifreq_init(K, W, 10000, omega, delta);
+    cmha_multifreq_waves(K, W, 10000, omega, delta);
     CHECK_NEAR(omega[W] / omega[0], 2, 1e-6);
     /* octaves around the table's omega */
     CHECK_NEAR((double)omega[W + 2] * (double)omega[2 * W + 2], pow(10000.0, -0.4), 1e-6);

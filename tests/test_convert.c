@@ -198,7 +198,7 @@ static void adapts(const char *name) {
     CHECK_OK(cmha_model_read(&model, path_of(name), 0, NULL));
     CHECK_OK(cmha_trainer_init(&trainer, &model, &t));
     CHECK_OK(cmha_model_loss(&model, &batch, &first));
-    for (int i = 0; i < 30; i++) CHECK_OK(cmha_trainer_fit(&trainer, &batch, &last));
+    for (int i = 0; i < 30; i++) CHECK_OK(cmha_trainer_step_batch(&trainer, &batch, &last));
     CHECK_THAT(last < first * 0.9, "%s: adapters lead from %g to %g", name, first, last);
     cmha_trainer_close(&trainer);
     CHECK_OK(cmha_model_merge(&model));
@@ -544,10 +544,10 @@ static void as_q4_k(const char *from, const char *to, uint32_t last) {
 /* How many numbers of a parameter's packed rows are not those of its floats. */
 static size_t numbers_apart(const cmha_parameter *p, const cmha_real *want) {
     const cmha_packed *packed = p->tensor.packed;
-    const size_t first = p->matrix.rank ? (p->matrix.size - p->tensor.size) / packed->I : 0;
+    const size_t first = p->matrix.rank ? (p->matrix.size - p->tensor.size) / packed->n_in : 0;
     cmha_real *x = check_zeros(p->tensor.size);
     size_t wrong = 0;
-    cmha_unpack(packed, first, first + p->tensor.size / packed->I, x);
+    cmha_unpack(packed, first, first + p->tensor.size / packed->n_in, x);
     for (size_t i = 0; i < p->tensor.size; i++) wrong += !(x[i] >= want[i] && x[i] <= want[i]);
     free(x);
     return wrong;

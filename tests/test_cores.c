@@ -31,10 +31,10 @@ static void arrays_close(arrays *a) {
 }
 
 static cmha_heads complex_view(const arrays *a, cmha_real *x) {
-    return cmha_heads_major(x, a->H, a->n, a->d, 1);
+    return cmha_heads_by_head(x, a->H, a->n, a->d, 1);
 }
 static cmha_heads value_view(const arrays *a, cmha_real *x) {
-    return a->width == a->d ? cmha_heads_major(x, a->H, a->n, a->d, 0) : complex_view(a, x);
+    return a->width == a->d ? cmha_heads_by_head(x, a->H, a->n, a->d, 0) : complex_view(a, x);
 }
 
 static cmha_attention_views array_views(const arrays *a) {
@@ -46,8 +46,9 @@ static cmha_attention_views array_views(const arrays *a) {
     return x;
 }
 
-static cmha_linear_args linear_args(const arrays *a, cmha_linear_kind kind, int output, int causal) {
-    cmha_linear_args l;
+static cmha_linear_attention_args linear_args(const arrays *a, cmha_linear_kind kind, int output,
+        int causal) {
+    cmha_linear_attention_args l;
     memset(&l, 0, sizeof l);
     l.batch = a->B, l.heads = a->H, l.n = a->n, l.d = a->d, l.kind = kind,
     l.output = (cmha_cope_output)output, l.causal = causal;
@@ -56,7 +57,7 @@ static cmha_linear_args linear_args(const arrays *a, cmha_linear_kind kind, int 
     return l;
 }
 
-static void run_linear(arrays *a, const cmha_linear_args *l) {
+static void run_linear(arrays *a, const cmha_linear_attention_args *l) {
     cmha_attention_views x = array_views(a);
     free(a->saved), free(a->scratch);
     a->saved = check_zeros(cmha_linear_attention_saved(l));
@@ -64,7 +65,7 @@ static void run_linear(arrays *a, const cmha_linear_args *l) {
     cmha_linear_attention_forward(l, &x, a->saved, a->scratch);
 }
 
-static void run_linear_backward(arrays *a, const cmha_linear_args *l) {
+static void run_linear_backward(arrays *a, const cmha_linear_attention_args *l) {
     cmha_attention_views x = array_views(a);
     size_t rows = a->B * a->H * a->n;
     free(a->scratch);
@@ -79,8 +80,8 @@ static void run_linear_backward(arrays *a, const cmha_linear_args *l) {
 static double elu1(double x) { return x > 0 ? x + 1 : exp(x); }
 
 /* What key k weighs for query q, both [2d]: complex for CoPE */
-static void pair_weight(const cmha_linear_args *l, const cmha_real *q, const cmha_real *k, double *re,
-                        double *im) {
+static void pair_weight(const cmha_linear_attention_args *l, const cmha_real *q, const cmha_real *k,
+                        double *re, double *im) {
     size_t j, d = l->d;
     double e = l->eps;
     *re = *im = 0;
@@ -96,14 +97,15 @@ static void pair_weight(const cmha_linear_args *l, const cmha_real *q, const cmh
     if (l->kind == CMHA_LINEAR_ANGULAR) *re += 1;
 }
 
-static double cope_output(const cmha_linear_args *l, double re, double im, double den) {
+static double cope_output(const cmha_linear_attention_args *l, double re, double im, double den) {
     double m = sqrt(re * re + im * im), c = re / sqrt(m * m + (double)l->eps * l->eps);
     int output = (int)l->output;
     return (output == REAL ? re : output == MAGNITUDE ? m : output == PHASE ? c : m + l->alpha * c) / den;
 }
 
 /* One row of y by its definition: identities 10 (CoPE) and 15 (angular) */
-static void linear_row(const arrays *a, const cmha_linear_args *l, size_t b, size_t h, size_t t, double *y) {
+static void linear_row(const arrays *a, const cmha_linear_attention_args *l, size_t b, size_t h, size_t t,
+        double *y) {
     size_t first = (b * a->H + h) * a->n, s, c;
     double den = 0, *num = (double *)check_alloc(2 * a->width, sizeof *num);
     for (s = 0; s < a->n; s++) {
@@ -124,7 +126,7 @@ static void linear_row(const arrays *a, const cmha_linear_args *l, size_t b, siz
     free(num);
 }
 
-static double linear_error(const arrays *a, const cmha_linear_args *l) {
+static double linear_error(const arrays *a, const cmha_linear_attention_args *l) {
     size_t row, c, rows = a->B * a->H * a->n;
     double worst = 0, *want = (double *)check_alloc(a->width, sizeof *want);
     for (row = 0; row < rows; row++) {
@@ -140,7 +142,7 @@ static double linear_error(const arrays *a, const cmha_linear_args *l) {
 
 static void check_linear_one(size_t n, cmha_linear_kind kind, int output, int causal, int masked) {
     arrays a = arrays_open(2, 3, n, 5, kind == CMHA_LINEAR_ANGULAR, 1.5);
-    cmha_linear_args l = linear_args(&a, kind, output, causal);
+    cmha_linear_attention_args l = linear_args(&a, kind, output, causal);
     size_t i;
     for (i = 0; i < 2 * n && masked; i++) a.mask[i] = check_random() > -0.3 && i != 0;
     run_linear(&a, &l);
@@ -175,14 +177,14 @@ static void check_value_width(void) {
               *y = check_zeros(n * d_v);
     cmha_real *scratch;
     double worst = 0;
-    cmha_linear_args l;
+    cmha_linear_attention_args l;
     cmha_attention_views x;
     memset(&l, 0, sizeof l);
     l.batch = l.heads = 1, l.n = n, l.d = d, l.d_v = d_v, l.causal = 1;
     scratch = check_zeros(cmha_linear_attention_scratch(&l, 0));
     memset(&x, 0, sizeof x);
-    x.q = cmha_heads_major(q, 1, n, d, 1), x.k = cmha_heads_major(k, 1, n, d, 1);
-    x.v = cmha_heads_major(v, 1, n, d_v, 0), x.y = cmha_heads_major(y, 1, n, d_v, 0);
+    x.q = cmha_heads_by_head(q, 1, n, d, 1), x.k = cmha_heads_by_head(k, 1, n, d, 1);
+    x.v = cmha_heads_by_head(v, 1, n, d_v, 0), x.y = cmha_heads_by_head(y, 1, n, d_v, 0);
     cmha_linear_attention_forward(&l, &x, NULL, scratch);
     for (t = 0; t < n; t++)
         for (c = 0; c < d_v; c++) {
@@ -202,7 +204,7 @@ static void check_value_width(void) {
 static void check_append(cmha_linear_kind kind, int output) {
     static const size_t pieces[] = {1, 3, 64, 65, 100, 0, 1};
     arrays a = arrays_open(2, 2, 234, 4, kind == CMHA_LINEAR_ANGULAR, 1);
-    cmha_linear_args l = linear_args(&a, kind, output, 1);
+    cmha_linear_attention_args l = linear_args(&a, kind, output, 1);
     size_t rows = a.B * a.H * a.n, done = 0, p, i;
     cmha_real *whole = check_zeros(rows * a.width), *state = check_zeros(cmha_linear_attention_state(&l));
     unsigned char piece_mask[200];
@@ -231,7 +233,8 @@ static void check_padding(cmha_linear_kind kind, int causal) {
     size_t n = 50, padded = 90, t;
     arrays a = arrays_open(1, 1, n, 4, kind == CMHA_LINEAR_ANGULAR, 1),
            b = arrays_open(1, 1, padded, 4, kind == CMHA_LINEAR_ANGULAR, 30);
-    cmha_linear_args la = linear_args(&a, kind, REAL, causal), lb = linear_args(&b, kind, REAL, causal);
+    cmha_linear_attention_args la = linear_args(&a, kind, REAL, causal), lb = linear_args(&b, kind, REAL,
+        causal);
     memcpy(b.q, a.q, n * 8 * sizeof *a.q), memcpy(b.k, a.k, n * 8 * sizeof *a.k),
         memcpy(b.v, a.v, n * a.width * sizeof *a.v);
     memset(b.dy, 0, padded * b.width * sizeof *b.dy), memcpy(b.dy, a.dy, n * a.width * sizeof *a.dy);
@@ -250,7 +253,7 @@ static void check_padding(cmha_linear_kind kind, int causal) {
 /* Zeros, huge numbers and NaN; one thread and three */
 static void check_linear_extremes(cmha_linear_kind kind) {
     arrays a = arrays_open(1, 4, 70, 3, kind == CMHA_LINEAR_ANGULAR, 1);
-    cmha_linear_args l = linear_args(&a, kind, REAL, 1);
+    cmha_linear_attention_args l = linear_args(&a, kind, REAL, 1);
     size_t values = 280 * a.width, i;
     cmha_real *y = check_zeros(values), *dk = check_zeros(280 * 6);
     run_linear(&a, &l), run_linear_backward(&a, &l);
@@ -557,7 +560,7 @@ static cmha_real *run_softmax(size_t n, size_t d, int complex_v, size_t off) {
     memory = (cmha_real *)calloc(8 * room + scratch + 64, sizeof *memory);
     at = memory + (64 - (uintptr_t)memory % 64) % 64 / sizeof *memory + off;
     for (i = 0; i < 8; i++) {
-        *views[i] = cmha_heads_major(at + i * room, H, n, d, complex_v);
+        *views[i] = cmha_heads_by_head(at + i * room, H, n, d, complex_v);
         for (size_t j = 0; j < size; j++) at[i * room + j] = (cmha_real)cmha_rng_normal(&rng);
     }
     work = at + 8 * room;
@@ -607,7 +610,7 @@ static void check_memory(void) {
     memset(&a, 0, sizeof a);
     a.B = 1, a.H = 2, a.d = 16;
     for (n = 1024, i = 0; n <= 4096; n *= 2, i++) {
-        cmha_linear_args l = linear_args(&a, CMHA_LINEAR_ANGULAR, REAL, 1);
+        cmha_linear_attention_args l = linear_args(&a, CMHA_LINEAR_ANGULAR, REAL, 1);
         cmha_lag_args g = lag_args(&a, 1, 0);
         l.n = g.n = n;
         linear[i] = cmha_linear_attention_scratch(&l, 1), lag[i] = cmha_lag_attention_scratch(&g);
@@ -623,7 +626,7 @@ static void check_tape(cmha_context *context, int lag) {
     size_t B = 2, N = 9, H = 2, d = 3, Hd = H * d, shape[3], i, part, t;
     cmha_tape tape;
     cmha_tensor *fused, *one[3], *y, *z;
-    cmha_linear_args l;
+    cmha_linear_attention_args l;
     cmha_lag_args g;
     memset(&l, 0, sizeof l), memset(&g, 0, sizeof g);
     l.kind = CMHA_LINEAR_ANGULAR, l.heads = g.heads = H, l.causal = 1, l.eps = g.eps = (cmha_real)1e-3,
@@ -652,7 +655,7 @@ static void check_tape(cmha_context *context, int lag) {
 
 static void check_refusals(cmha_context *context) {
     size_t shape[3] = {1, 4, 12}, narrow[3] = {1, 4, 5}, few[3] = {1, 3, 12};
-    cmha_linear_args l;
+    cmha_linear_attention_args l;
     cmha_lag_args g;
     cmha_tape tape;
     int i;

@@ -160,7 +160,7 @@ static double learn(cmha_trainer *trainer, size_t steps, const char *label) {
     double loss = HUGE_VAL;
     size_t i;
     for (i = 0; i < steps; i++)
-        CHECK_THAT(!cmha_trainer_fit(trainer, &batch, &loss), "%s: %s", label, cmha_error(&context));
+        CHECK_THAT(!cmha_trainer_step_batch(trainer, &batch, &loss), "%s: %s", label, cmha_error(&context));
     return loss;
 }
 
@@ -347,7 +347,7 @@ static void memory_is_exact(void) {
     CHECK_OK(cmha_model_set_knowledge(&model, &base));
     CHECK_THAT(heap.bytes - before == training, "%zu bytes said, %zu held", training, heap.bytes - before);
     calls = heap.calls;
-    for (i = 0; i < 3; i++) CHECK_OK(cmha_trainer_fit(&trainer, &batch, &loss));
+    for (i = 0; i < 3; i++) CHECK_OK(cmha_trainer_step_batch(&trainer, &batch, &loss));
     CHECK_THAT(heap.calls == calls, "steps with a base allocated %zu times", heap.calls - calls);
     cmha_trainer_close(&trainer), cmha_model_close(&model), cmha_context_close(&own);
     CHECK(check_heap_empty(&heap));

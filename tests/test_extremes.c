@@ -97,11 +97,11 @@ static void huge_scores(void) {
     cmha_real v[3] = {3, 4, 5}, y[2] = {0}, dy[2] = {1, 1}, dq[4] = {0}, dk[6] = {0}, dv[3] = {0}, *scratch;
     cmha_lse lse[2];
     cmha_attention_views x;
-    x.q = cmha_heads_major(q, 1, 2, 2, 0), x.k = cmha_heads_major(k, 1, 3, 2, 0),
-    x.v = cmha_heads_major(v, 1, 3, 1, 0);
-    x.dq = cmha_heads_major(dq, 1, 2, 2, 0), x.dk = cmha_heads_major(dk, 1, 3, 2, 0),
-    x.dv = cmha_heads_major(dv, 1, 3, 1, 0);
-    x.y = cmha_heads_major(y, 1, 2, 1, 0), x.dy = cmha_heads_major(dy, 1, 2, 1, 0);
+    x.q = cmha_heads_by_head(q, 1, 2, 2, 0), x.k = cmha_heads_by_head(k, 1, 3, 2, 0),
+    x.v = cmha_heads_by_head(v, 1, 3, 1, 0);
+    x.dq = cmha_heads_by_head(dq, 1, 2, 2, 0), x.dk = cmha_heads_by_head(dk, 1, 3, 2, 0),
+    x.dv = cmha_heads_by_head(dv, 1, 3, 1, 0);
+    x.y = cmha_heads_by_head(y, 1, 2, 1, 0), x.dy = cmha_heads_by_head(dy, 1, 2, 1, 0);
     memset(&a, 0, sizeof a);
     a.batch = a.heads = a.kv_heads = 1, a.n_q = 2, a.n_k = 3, a.d_k = 2, a.d_v = 1, a.scale = 1,
     a.kind = CMHA_ATTENTION_DOT;
@@ -350,8 +350,8 @@ static void recorded_names(char *names, size_t room) {
     cmha_tape_close(&tape), cmha_context_close(&context);
 }
 
-/* Every operation that the library describes by a row, "static const cmha__op .. = {"name", ..", or by a macro
-   that makes one, stands in the table too. */
+/* Every operation that the library describes by a row, "static const cmha__op .. = {"name", ..", or by a
+   macro that makes one, stands in the table too. */
 static void rows_of_the_library(void) {
     static const char *const kinds[] = {"static const cmha__op ", "CMHA__OP(", "CMHA__CALL(", "CMHA__RUNS("};
     static char text[1 << 21], names[1 << 16];

@@ -500,7 +500,7 @@ static void advance(cmha_trainer *trainer, const cmha_batch *batch, size_t steps
     double loss = 0;
     *first = *last = 0;
     for (i = 0; i < steps; i++) {
-        if (!CHECK_THAT(!(batch ? cmha_trainer_fit(trainer, batch, &loss)
+        if (!CHECK_THAT(!(batch ? cmha_trainer_step_batch(trainer, batch, &loss)
                                 : cmha_trainer_step(trainer, &stream, &loss)),
                         "%s: %s", label, cmha_error(trainer->model->context)))
             return;
@@ -724,7 +724,7 @@ static void smaller_batches(const char *label, const cmha_model_config *config, 
             batch.targets = targets;
             for (i = 0; i < b * n; i++) targets[i] = check_random() < hidden ? (int32_t)check_below(V) : -1;
             hidden = check_random();
-            CHECK_OK(cmha_trainer_fit(&trainer, &batch, &loss));
+            CHECK_OK(cmha_trainer_step_batch(&trainer, &batch, &loss));
             CHECK_THAT(heap.calls == calls, "%s: %zu x %zu tokens allocate where %d x %d are reserved", label,
                        b, n, BATCH, LENGTH);
             calls = heap.calls;
@@ -784,7 +784,7 @@ static cmha_tensor *measured_cope(cmha_tape *tape, cmha_tensor *q, cmha_tensor *
                                      : CMHA_NORM_MAX_ROW + variant - CMHA_COPE_SCORE_HYBRID_NORM),
     o.norm_max_grad = 1;
     a.d_k = MEASURED_WIDTH;
-    cmha_cope_args(&a, &o);
+    cmha_cope_set_args(&a, &o);
     a.heads = a.kv_heads = MEASURED_HEADS, a.threads = context.threads;
     return cmha_attention(tape, &a, q, k, v, NULL);
 }
@@ -795,7 +795,7 @@ static cmha_tensor *measured_complex(cmha_tape *tape, cmha_tensor *q, cmha_tenso
     memset(&a, 0, sizeof a);
     a.heads = a.kv_heads = MEASURED_HEADS, a.scale = 1, a.kind = CMHA_ATTENTION_COMPLEX, a.complex_v = 1,
     a.bilinear = 1;
-    a.softmax = (cmha_softmax)variant, a.magnitude = 1, a.threads = context.threads;
+    a.softmax = (cmha_softmax_kind)variant, a.magnitude = 1, a.threads = context.threads;
     if (variant > CMHA_SOFTMAX_SCORE)
         a.kind = CMHA_ATTENTION_ANGULAR, a.softmax = CMHA_SOFTMAX_REAL, a.bilinear = 0;
     return cmha_attention(tape, &a, q, k, v, NULL);
@@ -803,7 +803,7 @@ static cmha_tensor *measured_complex(cmha_tape *tape, cmha_tensor *q, cmha_tenso
 
 static cmha_tensor *measured_linear(cmha_tape *tape, cmha_tensor *q, cmha_tensor *k, cmha_tensor *v,
                                     int variant) {
-    cmha_linear_args a;
+    cmha_linear_attention_args a;
     memset(&a, 0, sizeof a);
     a.heads = MEASURED_HEADS, a.kind = variant / 2 ? CMHA_LINEAR_ANGULAR : CMHA_LINEAR_COPE,
     a.causal = variant % 2, a.eps = 1;
@@ -917,7 +917,7 @@ static void check_refused(cmha_trainer *trainer, const cmha_batch *batch, cmha_s
     cmha_status status;
     memcpy(kept, model->parameters.data, model->parameters.size * sizeof *kept);
     model->context->detail[0] = 0;
-    status = cmha_trainer_fit(trainer, batch, &loss);
+    status = cmha_trainer_step_batch(trainer, batch, &loss);
     CHECK_THAT(status == want && one_line(cmha_error(model->context)), "line %d: %s: \"%s\"", line,
                cmha_status_string(status), cmha_error(model->context));
     CHECK_THAT(!memcmp(kept, model->parameters.data, model->parameters.size * sizeof *kept),
@@ -937,7 +937,7 @@ static void refused_labels(const char *options, size_t classes) {
     labelled_open(&l, classes);
     if (!open_model(&model, &c, options)) return;
     CHECK_OK(cmha_trainer_init(&trainer, &model, &t));
-    if (classes) CHECK_OK(cmha_trainer_fit(&trainer, &l.batch, &loss));
+    if (classes) CHECK_OK(cmha_trainer_step_batch(&trainer, &l.batch, &loss));
     if (classes > 1) {
         l.labels[2] = (cmha_real)classes, CHECK_REFUSED(&trainer, &l.batch, CMHA_ERR_TOKEN);
         l.labels[2] = -1, CHECK_REFUSED(&trainer, &l.batch, CMHA_ERR_TOKEN);

@@ -97,7 +97,7 @@ static void tell_apart(const char *family, int is_complex, double most) {
             }
             CHECK(cmha_frames(samples, 2 * N, 2, F, F, x + i * N * 2 * F) == N);
         }
-        if (step < STEPS) CHECK_OK(cmha_trainer_fit(&trainer, &b, &loss));
+        if (step < STEPS) CHECK_OK(cmha_trainer_step_batch(&trainer, &b, &loss));
     }
     CHECK_OK(cmha_model_classify(&model, &b, scores));
     for (i = 0; i < B; i++) right += (scores[2 * i + 1] > scores[2 * i]) == (i % 2 != 0);
@@ -135,7 +135,7 @@ static void foretell(const char *family) {
                 }
         }
         if (step < STEPS)
-            CHECK_THAT(!cmha_trainer_fit(&trainer, &b, &loss), "%s", cmha_error(&context));
+            CHECK_THAT(!cmha_trainer_step_batch(&trainer, &b, &loss), "%s", cmha_error(&context));
     }
     y = predicted(&model, &b, 0);
     for (i = 0; i < B; i++)
@@ -268,7 +268,7 @@ static void padding(const char *family) {
     CHECK_OK(cmha_model_predict(&model, &one, z));
     CHECK_NEAR(check_distance(y + N * Y, z, 3 * Y), 0, check_tolerance(1e-12, 1e-5));
     one = only(b, 1, 0);
-    CHECK_THAT(!cmha_trainer_fit(&trainer, &one, &loss) && isfinite(loss), "%s", cmha_error(&context));
+    CHECK_THAT(!cmha_trainer_step_batch(&trainer, &one, &loss) && isfinite(loss), "%s", cmha_error(&context));
     CHECK(check_finite(model.parameters.data, model.parameters.size));
     before = check_zeros(3 * model.parameters.size);
     memcpy(before, model.parameters.data, model.parameters.size * sizeof *before);
@@ -280,14 +280,14 @@ static void padding(const char *family) {
         CHECK_IS(cmha_model_predict(&model, &one, z), CMHA_ERR_NOT_FINITE);
         CHECK_THAT(strstr(cmha_error(&context), "number 3 of position 7") != NULL, "%s",
                    cmha_error(&context));
-        CHECK_IS(cmha_trainer_fit(&trainer, &one, &loss), CMHA_ERR_NOT_FINITE);
+        CHECK_IS(cmha_trainer_step_batch(&trainer, &one, &loss), CMHA_ERR_NOT_FINITE);
         CHECK(trainer.step == step + 1);
         CHECK(memcmp(before, model.parameters.data, model.parameters.size * sizeof *before) == 0);
         CHECK(memcmp(before + model.parameters.size, model.parameters.moments,
                      2 * model.parameters.size * sizeof *before) == 0);
         x[7 * W + 3] = kept;
     }
-    CHECK_OK(cmha_trainer_fit(&trainer, &one, &loss));
+    CHECK_OK(cmha_trainer_step_batch(&trainer, &one, &loss));
     free(before), free(y), free(z), drop_batch(&b);
     cmha_trainer_close(&trainer), cmha_model_close(&model);
 }
@@ -549,7 +549,7 @@ static void allocations(void) {
         CHECK_OK(cmha_context_init(&c, &config));
         status = cmha_model_init(&model, &c, &m);
         if (!status) status = cmha_trainer_init(&trainer, &model, &tc);
-        if (!status) status = cmha_trainer_fit(&trainer, &one, &loss);
+        if (!status) status = cmha_trainer_step_batch(&trainer, &one, &loss);
         if (!status) status = cmha_cache_init(&cache, &model, 1, CAPACITY, 1, NULL);
         if (!status) status = cmha_cache_append_features(&cache, NULL, b.features, CAPACITY, out);
         for (t = CAPACITY, calls = heap.calls; !status && t < LONGEST; t++)

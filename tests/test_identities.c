@@ -742,7 +742,7 @@ static void views_and_threads(void) {
             for (n = 0; n < 70; n++)
                 for (i = 0; i < 6; i++)
                     row[(b * 70 + n) * 24 + h * 6 + i] = p.q[((b * 4 + h) * 70 + n) * 6 + i];
-    x = problem_views(&p), x.q = cmha_tokens_major(row, 70, 24, 6, 0), x.y.data = r.y;
+    x = problem_views(&p), x.q = cmha_heads_by_token(row, 70, 24, 6, 0), x.y.data = r.y;
     cmha_attention_forward(&p.args, &x, r.pairs, p.scratch);
     CHECK(check_distance(p.y, r.y, p.ny) == 0);
     problem_close(&p), problem_close(&r);
@@ -886,7 +886,7 @@ static void long_run(long_call *c) {
     size_t i, H;
     for (i = 0; i < 8; i++) {
         H = c->n[i] == c->n[0] && i != 1 && i != 2 && i < 6 ? c->args.heads : c->args.kv_heads;
-        v[i] = cmha_heads_major(c->x[i], H, i == 1 || i == 2 || i > 5 ? c->args.n_k : c->args.n_q,
+        v[i] = cmha_heads_by_head(c->x[i], H, i == 1 || i == 2 || i > 5 ? c->args.n_k : c->args.n_q,
                                 c->args.d_k, 0);
     }
     x.q = v[0], x.k = v[1], x.v = v[2], x.y = v[3], x.dy = v[4], x.dq = v[5], x.dk = v[6], x.dv = v[7];

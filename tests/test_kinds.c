@@ -67,7 +67,7 @@ static void every_kind(void) {
         if (CHECK_THAT(!cmha_model_init(&model, &c, &m), "%s: %s", kind, cmha_error(&c))) {
             CHECK_OK(cmha_trainer_init(&trainer, &model, &t));
             for (step = 0; step < 10; step++) {
-                CHECK_THAT(!cmha_trainer_fit(&trainer, &batch, &loss), "%s: %s", kind, cmha_error(&c));
+                CHECK_THAT(!cmha_trainer_step_batch(&trainer, &batch, &loss), "%s: %s", kind, cmha_error(&c));
                 if (!step) first = loss;
             }
             CHECK_THAT(loss < first, "%s: the loss went from %.4f to %.4f", kind, first, loss);
@@ -354,7 +354,7 @@ static void clipping(const char *kind, cmha_clip_mode mode, double limit) {
     for (step = 0; step < 3; step++) {
         cmha_real *raw;
         cmha_adamw_args a = {.t = 0};
-        CHECK_OK(cmha_trainer_fit(&trainer, &batch, &loss));
+        CHECK_OK(cmha_trainer_step_batch(&trainer, &batch, &loss));
         cmha_parameters_zero_grad(&twin.parameters);
         CHECK_OK(cmha_model_gradient(&twin, &batch, 1, 0, &loss));
         raw = check_zeros(twin.parameters.size);

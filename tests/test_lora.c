@@ -175,7 +175,7 @@ static void merges(const char *form) {
     CHECK_OK(cmha_model_training_loss(&model, &batch, 7, &before)); /* adapters add before the dropout */
     CHECK_OK(cmha_trainer_init(&trainer, &model, &t));
     CHECK_THAT(!cmha_model_merge(&model), "%s: %s", form, cmha_error(&context));
-    CHECK_IS(cmha_trainer_fit(&trainer, &batch, &loss), CMHA_ERR_STATE);
+    CHECK_IS(cmha_trainer_step_batch(&trainer, &batch, &loss), CMHA_ERR_STATE);
     cmha_trainer_close(&trainer);
     CHECK_THAT(logits_off(&model, full) < tolerance, "%s: merged logits are off by %g", form,
                logits_off(&model, full));
@@ -496,7 +496,7 @@ static int write_curve(const char *folder) {
             at = step * B * (N + 1) + i / N * (N + 1) + i % N;
             in[i] = (int32_t)seen[at], out[i] = (int32_t)seen[at + 1];
         }
-        CHECK_OK(cmha_trainer_fit(&trainer, &batch, &loss));
+        CHECK_OK(cmha_trainer_step_batch(&trainer, &batch, &loss));
         losses[step] = (cmha_real)loss;
     }
     CHECK(losses[STEPS - 1] < losses[0]);

@@ -176,10 +176,10 @@ static cmha_status train(cmha_model *model) {
     OK(cmha_trainer_step(&trainer, &part, &loss));
     OK(cmha_trainer_step(&trainer, &part, &loss));
     OK(cmha_trainer_evaluate(&trainer, &tokens, &loss));
-    OK(cmha_trainer_fit(&trainer, &batch, &loss));
+    OK(cmha_trainer_step_batch(&trainer, &batch, &loss));
     if (model->config.classes) {
         batch.labels = labels;
-        OK(cmha_trainer_fit(&trainer, &batch, &loss));
+        OK(cmha_trainer_step_batch(&trainer, &batch, &loss));
         OK(cmha_model_classify(model, &batch, out));
         batch.labels = NULL;
     }

@@ -187,7 +187,7 @@ static cmha_status fit(world *w) {
     double value = 0;
     cmha_status s;
     w->batch.batch = 3, w->batch.length = 33;
-    s = cmha_trainer_fit(&w->trainer, &w->batch, &value);
+    s = cmha_trainer_step_batch(&w->trainer, &w->batch, &value);
     digest(w, &value, sizeof value);
     if (!s) digest_trainer(w);
     return s;
@@ -392,7 +392,7 @@ static const story stories[] = {
     {"cmha_model_forward", with_model, own_tape},
     {"cmha_trainer_init", with_model, init_trainer},
     {"cmha_trainer_step", with_trainer, step},
-    {"cmha_trainer_fit", with_trainer, fit},
+    {"cmha_trainer_step_batch", with_trainer, fit},
     {"cmha_trainer_evaluate", with_trainer, evaluate},
     {"cmha_cache_init", with_model, init_cache},
     {"cmha_cache_append", with_cache, append},

@@ -105,8 +105,8 @@ static void attention(const call *c, int threads) {
     a.kind = CMHA_ATTENTION_DOT, a.parameters[0] = temps;
     if (c->alibi) a.alibi = slopes;
     if (c->masks) a.key_mask = mask;
-    x.q = cmha_heads_major(q, H, c->n_q, D, 0), x.k = cmha_heads_major(k, H, c->n_k, D, 0);
-    x.v = cmha_heads_major(v, H, c->n_k, D, 0), x.y = cmha_heads_major(y, H, c->n_q, D, 0);
+    x.q = cmha_heads_by_head(q, H, c->n_q, D, 0), x.k = cmha_heads_by_head(k, H, c->n_k, D, 0);
+    x.v = cmha_heads_by_head(v, H, c->n_k, D, 0), x.y = cmha_heads_by_head(y, H, c->n_q, D, 0);
     cmha_real *scratch = check_zeros(cmha_attention_scratch(&a, 0));
     cmha_attention_forward(&a, &x, NULL, scratch);
     for (size_t row = 0; row < H * c->n_q; row++) {
@@ -166,11 +166,11 @@ static void sinks_backward(void) {
         a.kind = CMHA_ATTENTION_DOT;
         if (masked) a.key_mask = mask;
         else a.window = WINDOW, a.sinks = SINKS;
-        x.q = cmha_heads_major(q, 1, 1, D, 0), x.k = cmha_heads_major(k, 1, N, D, 0);
-        x.v = cmha_heads_major(v, 1, N, D, 0), x.y = cmha_heads_major(y, 1, 1, D, 0);
-        x.dy = cmha_heads_major(dy, 1, 1, D, 0), x.dq = cmha_heads_major(got[masked][0], 1, 1, D, 0);
-        x.dk = cmha_heads_major(got[masked][1], 1, N, D, 0);
-        x.dv = cmha_heads_major(got[masked][2], 1, N, D, 0);
+        x.q = cmha_heads_by_head(q, 1, 1, D, 0), x.k = cmha_heads_by_head(k, 1, N, D, 0);
+        x.v = cmha_heads_by_head(v, 1, N, D, 0), x.y = cmha_heads_by_head(y, 1, 1, D, 0);
+        x.dy = cmha_heads_by_head(dy, 1, 1, D, 0), x.dq = cmha_heads_by_head(got[masked][0], 1, 1, D, 0);
+        x.dk = cmha_heads_by_head(got[masked][1], 1, N, D, 0);
+        x.dv = cmha_heads_by_head(got[masked][2], 1, N, D, 0);
         cmha_real *scratch = check_zeros(cmha_attention_scratch(&a, 1));
         cmha_attention_forward(&a, &x, lse, scratch);
         cmha_attention_backward(&a, &x, lse, NULL, NULL, scratch);
@@ -197,10 +197,10 @@ static void huge_scores(void) {
     q[0] = q[1] = k[0] = k[2] = h, k[3] = k[4] = -h;
     a.batch = a.heads = a.kv_heads = a.n_q = a.d_v = 1, a.d_k = 2, a.n_k = 3, a.scale = a.softcap = 1;
     a.kind = CMHA_ATTENTION_DOT;
-    x.q = cmha_heads_major(q, 1, 1, 2, 0), x.k = cmha_heads_major(k, 1, 3, 2, 0);
-    x.v = cmha_heads_major(v, 1, 3, 1, 0), x.y = cmha_heads_major(y, 1, 1, 1, 0);
-    x.dq = cmha_heads_major(dq, 1, 1, 2, 0), x.dk = cmha_heads_major(dk, 1, 3, 2, 0);
-    x.dv = cmha_heads_major(dv, 1, 3, 1, 0), x.dy = cmha_heads_major(dy, 1, 1, 1, 0);
+    x.q = cmha_heads_by_head(q, 1, 1, 2, 0), x.k = cmha_heads_by_head(k, 1, 3, 2, 0);
+    x.v = cmha_heads_by_head(v, 1, 3, 1, 0), x.y = cmha_heads_by_head(y, 1, 1, 1, 0);
+    x.dq = cmha_heads_by_head(dq, 1, 1, 2, 0), x.dk = cmha_heads_by_head(dk, 1, 3, 2, 0);
+    x.dv = cmha_heads_by_head(dv, 1, 3, 1, 0), x.dy = cmha_heads_by_head(dy, 1, 1, 1, 0);
     cmha_real *scratch = check_zeros(cmha_attention_scratch(&a, 1));
     cmha_attention_forward(&a, &x, lse, scratch);
     const double want = exp(1) / (exp(1) + 1 + exp(-1)), second = 1 / (exp(1) + 1 + exp(-1));
@@ -395,7 +395,7 @@ static void zero_start(const char *options) {
     CHECK_OK(cmha_trainer_init(&trainer, &model, &t));
     for (int learned = 0; learned < 2; learned++) {
         if (learned)
-            for (int step = 0; step < 3; step++) CHECK_OK(cmha_trainer_fit(&trainer, &batch, NULL));
+            for (int step = 0; step < 3; step++) CHECK_OK(cmha_trainer_step_batch(&trainer, &batch, NULL));
         for (size_t i = 0; i < model.parameters.count; i++) {
             const cmha_parameter *p = &model.parameters.list[i];
             int zero = strstr(p->name, ".wo.weight") || strstr(p->name, ".w2.weight");
@@ -590,7 +590,7 @@ static void means(void) {
     is_mean(&trainer, mean, "at first");
     for (int step = 0; step < 6; step++) {
         if (step == 3) CHECK_OK(cmha_trainer_save(&trainer, path));
-        CHECK_OK(cmha_trainer_fit(&trainer, &batch, NULL));
+        CHECK_OK(cmha_trainer_step_batch(&trainer, &batch, NULL));
         for (size_t i = 0; i < n; i++) mean[i] = 0.8 * mean[i] + 0.2 * (double)model.parameters.data[i];
     }
     for (size_t i = 0; i < n; i++) moved = fmax(moved, fabs((double)model.parameters.data[i] - mean[i]));
@@ -601,14 +601,14 @@ static void means(void) {
     /* a resumed run has the same bits, mean included */
     open_mean(&other, &resumed, 0.8);
     CHECK_OK(cmha_trainer_read(&resumed, path));
-    for (int step = 3; step < 6; step++) CHECK_OK(cmha_trainer_fit(&resumed, &batch, NULL));
+    for (int step = 3; step < 6; step++) CHECK_OK(cmha_trainer_step_batch(&resumed, &batch, NULL));
     CHECK(!memcmp(weights, other.parameters.data, bytes));
     CHECK_OK(cmha_trainer_swap(&trainer)), CHECK_OK(cmha_trainer_swap(&resumed));
     CHECK(!memcmp(model.parameters.data, other.parameters.data, bytes));
     CHECK_OK(cmha_trainer_swap(&trainer)), CHECK_OK(cmha_trainer_swap(&resumed));
     /* what is frozen has none; thawed, its mean begins with what it is; the others' go on */
     CHECK_OK(cmha_parameters_tune(&model.parameters, "blocks.0.*", CMHA_TUNE_FROZEN, 1, NULL));
-    CHECK_OK(cmha_trainer_fit(&trainer, &batch, NULL));
+    CHECK_OK(cmha_trainer_step_batch(&trainer, &batch, NULL));
     CHECK_OK(cmha_parameters_tune(&model.parameters, "blocks.0.*", CMHA_TUNE_FROZEN, 0, NULL));
     for (size_t k = 0; k < model.parameters.count; k++) {
         const cmha_parameter *p = &model.parameters.list[k];

@@ -133,10 +133,10 @@ static void real_is_dot(int masked, double dropout) {
     y = check_zeros(p.ny), pairs = (cmha_lse *)check_alloc(p.nl, sizeof *pairs), dq = check_zeros(p.nq),
     dk = check_zeros(p.nkk), dv = check_zeros(p.nv);
     scratch = check_zeros(cmha_attention_scratch(&a, 1));
-    x.q = cmha_heads_major(p.q, 4, 70, 10, 0), x.dq = cmha_heads_major(dq, 4, 70, 10, 0);
-    x.k = cmha_heads_major(p.k, 2, 133, 10, 0), x.dk = cmha_heads_major(dk, 2, 133, 10, 0);
-    x.v = cmha_heads_major(p.v, 2, 133, 6, 0), x.dv = cmha_heads_major(dv, 2, 133, 6, 0);
-    x.y = cmha_heads_major(y, 4, 70, 6, 0), x.dy = cmha_heads_major(p.dy, 4, 70, 6, 0);
+    x.q = cmha_heads_by_head(p.q, 4, 70, 10, 0), x.dq = cmha_heads_by_head(dq, 4, 70, 10, 0);
+    x.k = cmha_heads_by_head(p.k, 2, 133, 10, 0), x.dk = cmha_heads_by_head(dk, 2, 133, 10, 0);
+    x.v = cmha_heads_by_head(p.v, 2, 133, 6, 0), x.dv = cmha_heads_by_head(dv, 2, 133, 6, 0);
+    x.y = cmha_heads_by_head(y, 4, 70, 6, 0), x.dy = cmha_heads_by_head(p.dy, 4, 70, 6, 0);
     cmha_attention_forward(&a, &x, pairs, scratch);
     cmha_attention_backward(&a, &x, pairs, p.dlse, NULL, scratch);
     CHECK(check_distance(y, p.y, p.ny) == 0 && phase_lse_distance(pairs, p.pairs, p.nl) == 0);
@@ -656,14 +656,14 @@ static void tape_is_kernel(const phase_form *f, int fused) {
     phase_args(&a, f);
     CHECK_OK(cmha_tape_init(&tape, &context, 0));
     dims[2] = row, q = cmha_tensor_new(&tape, 3, dims, 0), n = B * N * row, check_fill(q->data, n, 1);
-    x[0] = cmha_tokens_major(q->data, N, row, D, row / 2);
+    x[0] = cmha_heads_by_token(q->data, N, row, D, row / 2);
     x[1] = x[2] = x[0], x[1].data += H * D, x[2].data += (H + HKV) * D;
     if (!fused) {
         dims[2] = 2 * HKV * D, k = cmha_tensor_new(&tape, 3, dims, 0), check_fill(k->data, k->size, 1);
         dims[2] = v_row, v = cmha_tensor_new(&tape, 3, dims, 0), check_fill(v->data, v->size, 1);
-        x[1] = cmha_tokens_major(k->data, N, 2 * HKV * D, D, HKV * D);
-        x[2] = f->complex_v ? cmha_tokens_major(v->data, N, v_row, D, HKV * D)
-                            : cmha_tokens_major(v->data, N, v_row, D, 0);
+        x[1] = cmha_heads_by_token(k->data, N, 2 * HKV * D, D, HKV * D);
+        x[2] = f->complex_v ? cmha_heads_by_token(v->data, N, v_row, D, HKV * D)
+                            : cmha_heads_by_token(v->data, N, v_row, D, 0);
     }
     y = cmha_attention(&tape, &a, q, k, v, NULL);
     CHECK_THAT(y && y->rank == 3 && y->shape[0] == B && y->shape[1] == N && y->shape[2] == y_row,
@@ -672,8 +672,8 @@ static void tape_is_kernel(const phase_form *f, int fused) {
     scratch = check_zeros(cmha_attention_scratch(&a, 0));
     memset(&views, 0, sizeof views);
     views.q = x[0], views.k = x[1], views.v = x[2];
-    views.y = f->complex_v ? cmha_tokens_major(out, N, y_row, D, H * D)
-                           : cmha_tokens_major(out, N, y_row, D, 0);
+    views.y = f->complex_v ? cmha_heads_by_token(out, N, y_row, D, H * D)
+                           : cmha_heads_by_token(out, N, y_row, D, 0);
     cmha_attention_forward(&a, &views, NULL, scratch);
     for (i = 0; y && i < y->size; i++) CHECK(y->data[i] == out[i]);
     free(out), free(scratch);

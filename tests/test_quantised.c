@@ -19,7 +19,7 @@ static double half_ulp(cmha_storage storage, double weight, double scale) {
 static cmha_packed packed_of(const cmha_real *weight, size_t O, size_t I, cmha_storage storage) {
     cmha_packed p;
     memset(&p, 0, sizeof p);
-    p.storage = storage, p.O = O, p.I = I;
+    p.storage = storage, p.n_out = O, p.n_in = I;
     p.words = (uint32_t *)check_alloc(cmha_packed_words(storage, O, I), sizeof *p.words);
     p.scales = storage == CMHA_STORAGE_INT8 ? check_zeros(O) : NULL;
     cmha_pack(&p, weight);
@@ -75,7 +75,7 @@ static void near_least(const cmha_real *x, size_t n, const cmha_real *back) {
    few rows, many, and any part of the matrix are the same function. */
 static void rounded_rows(const cmha_packed *p, const cmha_real *back) {
     enum { T = 11, FEW = 3 };
-    const size_t O = p->O, I = p->I, words = 32 * ((I + 63) / 64), lo = O / 3, hi = O - O / 4;
+    const size_t O = p->n_out, I = p->n_in, words = 32 * ((I + 63) / 64), lo = O / 3, hi = O - O / 4;
     cmha_real *x = check_array(T * I, 2), *y = check_zeros(T * O), *few = check_zeros(FEW * O),
               *part = check_zeros(T * O), factors[T];
     cmha_rounded r = {T, (uint32_t *)check_alloc(T * words + 1, sizeof(uint32_t)), factors};
@@ -702,7 +702,7 @@ static void stale(void) {
     bytes -= 64;                                        /* of their block, to lie on a line of the cache */
     CHECK_OK(cmha_model_pack(&model, CMHA_STORAGE_INT8));
     CHECK(heap.bytes == bytes + model.packed.bytes + model.parameters.size * sizeof *out);
-    CHECK_IS(cmha_trainer_fit(&trainer, &batch, &loss), CMHA_ERR_STATE);
+    CHECK_IS(cmha_trainer_step_batch(&trainer, &batch, &loss), CMHA_ERR_STATE);
     CHECK_IS(cmha_cache_append(&before, ids, 2, out), CMHA_ERR_STATE);
     cmha_cache_close(&before), cmha_trainer_close(&trainer);
     CHECK(!model.parameters.grad && !model.token_weight->grad && !model.token_weight->data);

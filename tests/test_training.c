@@ -641,7 +641,7 @@ static cmha_tensor *language_loss(cmha_model *model, cmha_tape *tape, const cmha
 }
 
 /* Gradients of an objective of one's own, on a tape of one's own, then cmha_trainer_apply:
-   what cmha_trainer_fit does, bit for bit. A gradient that is not finite changes nothing, and
+   what cmha_trainer_step_batch does, bit for bit. A gradient that is not finite changes nothing, and
    is not in the way of the next one. */
 static void applied_by_hand(void) {
     cmha_context c;
@@ -663,7 +663,7 @@ static void applied_by_hand(void) {
     CHECK_OK(cmha_trainer_init(&own, &twin, &t)), CHECK_OK(cmha_tape_init(&tape, &c, 1));
     for (step = 0; step < 4; step++) {
         size_t reserved = twin.tape.memory.reserved;
-        CHECK_OK(cmha_trainer_fit(&trainer, &batch, &loss));
+        CHECK_OK(cmha_trainer_step_batch(&trainer, &batch, &loss));
         cmha_tape_reset(&tape);
         objective = language_loss(&twin, &tape, &batch);
         CHECK_OK(cmha_tape_backward(&tape, objective, 1));

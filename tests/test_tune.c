@@ -199,7 +199,7 @@ static void steps(void) {
                            "%s moves otherwise", p->name);
         }
         for (i = 0; i < 3; i++) CHECK_OK(cmha_trainer_step(&trainer, &stream, &loss));
-        for (i = 0; i < 3; i++) CHECK_OK(cmha_trainer_fit(&trainer, &batch, &loss));
+        for (i = 0; i < 3; i++) CHECK_OK(cmha_trainer_step_batch(&trainer, &batch, &loss));
         cmha_parameters_zero_grad(&model.parameters);
         CHECK_OK(cmha_model_gradient(&model, &batch, 1, 0, &loss));
         for (i = 0, sum = 0; i < model.parameters.count; i++)
@@ -241,8 +241,8 @@ static void rates(void) {
     CHECK_OK(cmha_trainer_init(&other, &twin, &t));
     cmha_real *start = check_zeros(model.parameters.size);
     memcpy(start, model.parameters.data, model.parameters.size * sizeof *start);
-    CHECK_OK(cmha_trainer_fit(&trainer, &batch, &loss));
-    CHECK_OK(cmha_trainer_fit(&other, &batch, &loss));
+    CHECK_OK(cmha_trainer_step_batch(&trainer, &batch, &loss));
+    CHECK_OK(cmha_trainer_step_batch(&other, &batch, &loss));
     for (i = 0; i < model.parameters.count; i++) {
         const cmha_parameter *p = &model.parameters.list[i], *q = &twin.parameters.list[i];
         double rate = strstr(p->name, "wo") ? 0.25 : strstr(p->name, "ln1.weight") ? 0 : 1;

@@ -200,7 +200,7 @@ static int learn_glue(const evidence_run *run, glue *g, evidence_result *result)
         cmha_batch b = labelled_batch(&g->train, g->train.turn[at], &g->room);
         b.labels = g->room.labels;
         for (size_t i = 0; i < b.batch * b.length; i++) result->tokens += g->room.mask[i];
-        if (!step_went(run, &g->ctx, cmha_trainer_fit(&g->trainer, &b, &loss), &bad)) return 0;
+        if (!step_went(run, &g->ctx, cmha_trainer_step_batch(&g->trainer, &b, &loss), &bad)) return 0;
         if (!bad) sum += loss, steps++;
         if (at + 1 < g->train.batches) continue;
         last = sum / (double)(steps ? steps : 1);
@@ -473,7 +473,7 @@ static int learn_music(const evidence_run *run, music *m, evidence_result *resul
             at = 0;
         }
         cmha_batch b = lay_out_music(m, &m->part[TRAIN], m->turn[at++], &rng, &targets, &notes);
-        if (!step_went(run, &m->ctx, cmha_trainer_fit(&m->trainer, &b, &loss), &bad)) return 0;
+        if (!step_went(run, &m->ctx, cmha_trainer_step_batch(&m->trainer, &b, &loss), &bad)) return 0;
         result->tokens += (double)targets;
         if (bad || (m->trainer.step % every && m->trainer.step < m->tc.steps)) continue;
         if (!score_music(run, m, &m->part[VALID], &valid, &quarter)) return 0;

@@ -333,7 +333,7 @@ static int train(trial *t, evidence_result *result) {
     for (size_t step = 0; step < steps && bad < 10; step++) {
         cmha_batch batch;
         if (!draw(t, 0, step * rows, rows, &batch)) return 0;
-        cmha_status status = cmha_trainer_fit(&t->trainer, &batch, &loss);
+        cmha_status status = cmha_trainer_step_batch(&t->trainer, &batch, &loss);
         bad = status == CMHA_ERR_NOT_FINITE ? bad + 1 : 0;
         if (status && !bad) return failed(t);
         for (size_t i = 0; i < rows * batch.length; i++) result->tokens += t->mask[i];

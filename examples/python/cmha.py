@@ -116,7 +116,7 @@ _STATUS = {
     "cmha_tape_status": [_pointer],
     "cmha_trainer_init": [_pointer, _pointer, _pointer],
     "cmha_trainer_step": [_pointer, _pointer, _pointer],
-    "cmha_trainer_fit": [_pointer, _pointer, _pointer],
+    "cmha_trainer_step_batch": [_pointer, _pointer, _pointer],
     "cmha_trainer_evaluate": [_pointer, _pointer, _pointer],
     "cmha_trainer_save": [_pointer, ctypes.c_char_p],
     "cmha_trainer_read": [_pointer, ctypes.c_char_p],
@@ -615,7 +615,7 @@ class Trainer:
             ids, targets = ids[:, :-1], ids[:, 1:]
         loss = ctypes.c_double()
         with _Held(self.model, ids, targets=targets, **batch) as c:
-            self._check(_lib.cmha_trainer_fit(self._trainer, c, ctypes.byref(loss)))
+            self._check(_lib.cmha_trainer_step_batch(self._trainer, c, ctypes.byref(loss)))
         return loss.value
 
     def save(self, path):

@@ -373,7 +373,7 @@ static void step_on(cmha_trainer *trainer, const labelled *train, size_t which, 
     if (!mc.token_types) b.types = NULL;
     if (hidden) hide(&b, trainer->step);
     else b.labels = room.labels, b.class_weights = more.weights;
-    cmha_status status = cmha_trainer_fit(trainer, &b, &loss);
+    cmha_status status = cmha_trainer_step_batch(trainer, &b, &loss);
     bad = status == CMHA_ERR_NOT_FINITE ? bad + 1 : 0;
     if (bad && bad < 10) complain(0, "step skipped: ", cmha_error(&ctx));
     else check(status), *sum += loss;

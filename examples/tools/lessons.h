@@ -114,7 +114,7 @@ static inline cmha_status lessons_step(lessons *l, cmha_trainer *trainer, const 
     cmha_batch b = lessons_batch(l, which, batch, longest, trainer->config.length);
     free(which);
     l->length = b.length;
-    return cmha_trainer_fit(trainer, &b, loss);
+    return cmha_trainer_step_batch(trainer, &b, loss);
 }
 
 /* The mean loss of held-out tokens; of pairs of those of the answers, of eval_tokens or a few more. Ranks all

@@ -790,7 +790,7 @@ static void learn_to_read(void) {
         }
         cmha_batch b = pack(&r);
         look_into(step / 2 % 4 == 3 ? NULL : &half[1 - own]);
-        cmha_status status = cmha_trainer_fit(&trainer, &b, &loss);
+        cmha_status status = cmha_trainer_step_batch(&trainer, &b, &loss);
         if (status == CMHA_ERR_NOT_FINITE) complain(0, "step skipped: ", cmha_error(&ctx));
         else check(status);
         sum += loss;

@@ -127,7 +127,7 @@ static inline double learn(cmha_trainer *trainer, const sequences *s, uint64_t e
     arrange(s, epoch);
     for (first = 0; first < s->n; first += tc.batch) {
         cmha_batch b = lay_out(s, first, NULL);
-        cmha_status status = cmha_trainer_fit(trainer, &b, &loss);
+        cmha_status status = cmha_trainer_step_batch(trainer, &b, &loss);
         bad = status == CMHA_ERR_NOT_FINITE ? bad + 1 : 0;
         if (bad && bad < 10) complain(0, "step skipped: ", cmha_error(&ctx));
         else check(status), sum += loss, steps++;

@@ -359,13 +359,14 @@ static inline int weights_finish(weights_file *f, int whole, char *error) {
    words[8] (4 bits), and four rows of 4 bits have their scales behind them. */
 static inline uint32_t weights_code(const cmha_packed *p, size_t row, size_t i) {
     const size_t eight = p->storage == CMHA_STORAGE_INT8, n = eight ? 16 : 8, c = i % 64;
-    const size_t line = row / 4 * cmha_packed_words(p->storage, 4, p->I), shift = c / 16 * 4 + c / 8 % 2 * 16;
+    const size_t line = row / 4 * cmha_packed_words(p->storage, 4, p->n_in);
+    const size_t shift = c / 16 * 4 + c / 8 % 2 * 16;
     const uint32_t word = p->words[line + i / 64 * (eight ? 64 : 36) + row % 4 * n + c % n];
     return eight ? word >> c / 16 * 8 & 255 : word >> shift & 15;
 }
 
 static inline uint32_t weights_scale(const cmha_packed *p, size_t row, size_t i) {
-    const size_t line = row / 4 * cmha_packed_words(p->storage, 4, p->I), blocks = (p->I + 63) / 64;
+    const size_t line = row / 4 * cmha_packed_words(p->storage, 4, p->n_in), blocks = (p->n_in + 63) / 64;
     const size_t at = i / 64 < blocks ? i / 64 * 36 + 32 : 32 * blocks + i / 64 * 4;
     return p->words[line + at + row % 4] >> i / 32 % 2 * 16 & 65535;
 }
@@ -415,7 +416,7 @@ static inline int weights_write_packed(weights_file *f, cmha_storage storage, co
     const size_t codes = weights_code_bytes(storage, O, I), scales = weights_scale_bytes(storage, O, I);
     unsigned char *bytes = (unsigned char *)calloc(codes + scales + 1, 1);
     cmha_packed p;
-    memset(&p, 0, sizeof p), p.storage = storage, p.O = O, p.I = I;
+    memset(&p, 0, sizeof p), p.storage = storage, p.n_out = O, p.n_in = I;
     p.words = (uint32_t *)malloc(cmha_packed_words(storage, O, I) * sizeof *p.words + 1);
     p.scales = storage == CMHA_STORAGE_INT8 ? (float *)malloc(O * sizeof *p.scales + 1) : NULL;
     int done = bytes && p.words && (p.scales || storage != CMHA_STORAGE_INT8);
