@@ -167,7 +167,7 @@ function read_declarations(   i, text, open, part, stop, now) {
             now = text
             stop = i
             while (now ~ /\\$/) now = now "\n" line[++i]
-            if (text ~ /^#define CMHA__/) continue
+            if (text ~ /^#define CMHA__/ || text ~ /CMHA__OLD\(/) continue
         } else {
             stop = i
             now = text
@@ -217,7 +217,7 @@ function note_names(d,   text, opens) {
         name[d] = substr(text, 1, RLENGTH)
         list_text[name[d]] = declared[d]
         if (name[d] ~ /_FIELDS$/) note_fields(d)
-    } else if (text ~ /^CMHA_(DEF|FIT) /) {
+    } else if (text ~ /^CMHA_(DEF|_FIT) /) {
         kind[d] = "function"
         match(text, /(cmha_[a-z0-9_]+|CMHA_CONFIGURATION)\(/)
         name[d] = substr(text, RSTART, RLENGTH - 1)
@@ -1073,7 +1073,7 @@ function signature(d,   text, note, place, class) {
         text = bare_code(text)
     }
     if (match(note, /\/\*/)) note = substr(note, RSTART)
-    sub(/^CMHA_(DEF|FIT) /, "", text)
+    sub(/^CMHA_(DEF|_FIT) /, "", text)
     place = "line " declared_at[d] (name[d] in begins ? ", code " begins[name[d]] : "")
     text = escaped(text)
     gsub(/\n +/, "\n    ", text)
