@@ -806,8 +806,9 @@ CMHA_DEF cmha_tensor *cmha_complex_part(cmha_tape *tape, cmha_tensor *z, int par
    pos0 + r; omega, delta [K, d]. Angles and gradients' sums are in double. */
 CMHA_DEF cmha_tensor *cmha_multifreq(cmha_tape *tape, cmha_tensor *omega, cmha_tensor *delta, size_t n,
     size_t pos0);
-/* Writes the parameters that it starts with (not in the paper): omega = base^(-2 floor(i/2)/d) 2^(k - (K-1)/2), delta = 0
-   for even i, pi/2 for odd: sinusoidal positions and, if K > 1, octaves around them. */
+/* Writes the parameters that it starts with (not in the paper): omega = base^(-2 floor(i/2)/d)
+   2^(k - (K-1)/2), delta = 0 for even i, pi/2 for odd: sinusoidal positions and, if K > 1, octaves around
+   them. */
 CMHA_DEF void cmha_multifreq_waves(size_t K, size_t d, double base, cmha_real *omega, cmha_real *delta);
 /* Adds rows [N, D] to every sequence of x [.., N, D] (CRAT eq 3). */
 CMHA_DEF cmha_tensor *cmha_add_rows(cmha_tape *tape, cmha_tensor *x, cmha_tensor *rows);
@@ -3586,8 +3587,9 @@ static uint32_t *cmha__block_at(const cmha_packed *p, size_t row, size_t i) {
 #define CMHA__FUSED __attribute__((CMHA__TARGET, min_vector_width(CMHA__VECTOR_BYTES * 8)))
 #define CMHA__FUSE _Pragma("STDC FP_CONTRACT ON")
 #elif defined(CMHA__GEMM_VECTORS)
-#define CMHA__COPY __attribute__((CMHA__TARGET, optimize("O3", "fp-contract=off")))
-#define CMHA__FUSED __attribute__((CMHA__TARGET, optimize("O3", "fp-contract=fast")))
+/* The target comes last: at -O1 GCC 14 forgets it otherwise. */
+#define CMHA__COPY __attribute__((optimize("O3", "fp-contract=off"), CMHA__TARGET))
+#define CMHA__FUSED __attribute__((optimize("O3", "fp-contract=fast"), CMHA__TARGET))
 #define CMHA__FUSE
 #else
 #define CMHA__COPY
@@ -4982,7 +4984,7 @@ CMHA_DEF int cmha_tape_measures(const cmha_tape *tape) { return tape && cmha__dr
 
 /* Takes bytes of one of the tape's arenas; NULL is kept as a failure. */
 static void *cmha__tape_take(cmha_tape *tape, cmha_arena *arena, size_t bytes) {
-    size_t end;
+    size_t end = 0;
     if (!cmha__is_open(tape->context)) return cmha__stop(tape, CMHA_ERR_STATE);
     if (bytes > SIZE_MAX - 64 || !cmha__sum(arena->used, cmha__round64(bytes), &end))
         return cmha__reject(tape, CMHA_ERR_OVERFLOW, "tape: %zu bytes more overflow", bytes);
