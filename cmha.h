@@ -8759,7 +8759,7 @@ static void cmha__experts_pass(const cmha__call *c) {
         m.pieces = more;
         cmha_route_forward(&route, c->x[1], m.r.expert, (cmha_real *)(uintptr_t)a->gate);
         cmha__experts_run(&m, c->y, scratch);
-    } else if (cmha__computes(tape)) {
+    } else if (cmha__computes(tape) && back) {
         const cmha_experts_grads grads = {
             c->dx[0], c->dx[1] ? more : NULL, c->dx[2], c->dx[4], c->dx[3], c->dx[5]};
         cmha__zeros(more, pairs);

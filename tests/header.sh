@@ -227,7 +227,7 @@ nm -g --defined-only "$W/whole.o" 2>/dev/null | awk 'NF == 3 { print $3 }' | sed
 if [ "$(wc -l < "$W/symbols")" -gt 60 ]; then ok; else bad "too few symbols are exported"; fi
 if grep -v '^cmha_[a-z0-9]' "$W/symbols" > "$W/log"; then bad "exported without the prefix cmha_"; else ok; fi
 # every declaration has its code: a function declared and missing would only be found by its first user
-sed '/Stop here if you only want/,$d' cmha.h | grep -o '^CMHA_[DF][EI][FT] [^;(]*\bcmha_[a-z0-9_]*(' |
+sed '/Stop here if you only want/,$d' cmha.h | grep -o '^CMHA_[D_][EF][FI]T\{0,1\} [^;(]*\bcmha_[a-z0-9_]*(' |
     grep -o 'cmha_[a-z0-9_]*($' | tr -d '(' | sort -u > "$W/declared"
 sort -u "$W/symbols" | comm -23 "$W/declared" - > "$W/log"
 if [ -s "$W/log" ]; then bad "declared, but without code"; else ok; fi
@@ -247,7 +247,8 @@ if nm -D --defined-only "$W/shown.so" 2>> "$W/log" | grep -q ' cmha_version$'; t
 
 macros() { $CC -I. $blas -E -dM -x c - | awk '{ sub(/\(.*/, "", $2); print $2 }' | sort -u; }
 printf '#include <stddef.h>\n#include <stdint.h>\n' | macros > "$W/before"
-printf '#include "cmha.h"\n' | macros | comm -13 "$W/before" - | grep -v '^CMHA_' > "$W/log"
+printf '#include "cmha.h"\n' | macros | comm -13 "$W/before" - | grep -v '^CMHA_' > "$W/new"
+sed -n 's/^#define \(cmha_[a-z_]*\) CMHA__OLD(.*/\1/p' cmha.h | sort -u | comm -13 - "$W/new" > "$W/log"
 if [ -s "$W/log" ]; then bad "macros of the header leak"; else ok; fi
 printf '#define CMHA_IMPLEMENTATION\n#include "cmha.h"\n' | macros |
     grep -x -e I -e complex -e min -e max -e MIN -e MAX -e imaginary > "$W/log"
