@@ -7694,7 +7694,8 @@ static void cmha__complex_map_pass(const cmha__call *c) {
     cmha_real *scratch = cmha__reals(tape, 2 * c->out->size);
     if (!back) cmha__weight_product(tape, c->in[1], c->x[0], 2 * T, c->kind ? O : 0, scratch);
     if (cmha__computes(tape) && !back) cmha__complex_combine(&a, scratch, c->x[2], c->y);
-    else if (cmha__computes(tape)) cmha_complex_linear_backward(&a, c->x[0], c->x[1], c->dy, &grads, scratch);
+    else if (cmha__computes(tape) && back)
+        cmha_complex_linear_backward(&a, c->x[0], c->x[1], c->dy, &grads, scratch);
     cmha__rewind(tape, mark);
 }
 
