@@ -1004,7 +1004,7 @@ typedef struct cmha_attention_views {
 #define CMHA__ATTENTION_WORD(name, word) "|" word
 typedef enum cmha_attention_kind {
     CMHA_ATTENTION_KINDS(CMHA__ATTENTION_NAME)
-    CMHA_ATTENTION_COMPLEX, /* CoPE, MöbiusAttention: O = sum_j q_j conj(k_j), then cmha_softmax_kind */
+    CMHA_ATTENTION_COMPLEX, /* CoPE, MöbiusAttention: O = sum_j q_j conj(k_j), then a cmha_softmax_kind */
     CMHA_ATTENTION_ANGULAR, /* O of phasors u(z) = z / sqrt(|z|^2 + eps^2); Re O: CRAT eq 12 */
     CMHA_ATTENTION_COUNT
 } cmha_attention_kind;
@@ -1091,7 +1091,7 @@ enum {
     CMHA_AXIS_MODEL = -6, /* d_model; like the next only for `attend` */
     CMHA_AXIS_KEYS = -7 /* numbers of all key heads */
 };
-/* Declares a parameter of a score: "blocks.n_in.attn.<name>" in a model. */
+/* Declares a parameter of a score: "blocks.I.attn.<name>" in a model. */
 typedef struct cmha_score_parameter {
     const char *name; /* 1 to 23 letters, digits, - _ . + */
     int axes[3]; /* sizes or CMHA_AXIS_..; 0 = no more */
