@@ -46,9 +46,12 @@ UNITS = $(filter-out $(LEFT_OUT),$(patsubst tests/%.c,$(B)/%,$(wildcard tests/te
 GRADS = $(filter-out $(LEFT_OUT),$(patsubst tests/%.c,$(B)/%,$(wildcard tests/grad_*.c)))
 CONFORMANCE = $(if $(wildcard tests/conformance.c),$(B)/conformance $(B)/conformance-f64)
 PORTABLE = $(B)/portable_files $(B)/portable_files-f64
-FLAGS = $(CFLAGS) $(OPENMP) $(WARN) $(BLAS_CFLAGS) -I. $(CPPFLAGS)
+# glibc has dlopen, which --rows FILE.so needs, in a library of its own before 2.34
+DL := $(shell getconf GNU_LIBC_VERSION 2>/dev/null | awk '{ split($$2, v, "."); if (v[1] == 2 && v[2] < 34) print "-ldl" }')
+DEFINES = $(if $(DL),-DWITH_DL) $(CPPFLAGS)
+FLAGS = $(CFLAGS) $(OPENMP) $(WARN) $(BLAS_CFLAGS) -I. $(DEFINES)
 COMPILE = $(CC) $(FLAGS)
-LINK = $(LDFLAGS) $(BLAS_LIBS) -lm
+LINK = $(LDFLAGS) $(BLAS_LIBS) $(DL) -lm
 # Programs that load --rows FILE.so let it use the functions of cmha.h
 EXPORT = $(if $(findstring NT,$(OS)),,-rdynamic)
 
@@ -378,7 +381,7 @@ bench: $(B)/bench
 CORES = $(or $(shell getconf _NPROCESSORS_ONLN 2>/dev/null),2)
 test test-all: # with the shared object where tests/python.py can run
 	@$(MAKE) --no-print-directory $(if $(filter -j%,$(MAKEFLAGS)),,-j$(CORES)) all $$(tests/numpy.sh >/dev/null && echo lib)
-	@CC='$(CC)' CMHA_CFLAGS='$(CFLAGS) $(OPENMP) $(BLAS_CFLAGS) $(CPPFLAGS)' CMHA_LIBS='$(OPENMP) $(TEXT_LIBS) $(LINK)' \
+	@CC='$(CC)' CMHA_CFLAGS='$(CFLAGS) $(OPENMP) $(BLAS_CFLAGS) $(DEFINES)' CMHA_LIBS='$(OPENMP) $(TEXT_LIBS) $(LINK)' \
 	    tests/run.sh $(B) $(findstring all,$@)
 
 # One test, built apart from the others: the header takes three seconds without optimisation
@@ -417,13 +420,13 @@ tsan: tests/test_threads.c cmha.h
 
 # As the tests are built, but at -O1: each mutant is compiled once or twice
 mutants: $(B)/config.mk
-	@CC='$(CC)' CMHA_CFLAGS='$(filter-out -O%,$(CFLAGS)) $(OPENMP) $(BLAS_CFLAGS) $(TEXT_CFLAGS) $(CPPFLAGS)' \
+	@CC='$(CC)' CMHA_CFLAGS='$(filter-out -O%,$(CFLAGS)) $(OPENMP) $(BLAS_CFLAGS) $(TEXT_CFLAGS) $(DEFINES)' \
 	    CMHA_LIBS='$(OPENMP) $(TEXT_LIBS) $(LINK)' ONLY='$(ONLY)' JOBS='$(JOBS)' python3 tests/mutants.py $(B)/mutants $(ARGS)
 
 # What other programs say of the code, one line for what is clean; each target names the package it lacks.
 coverage memcheck: $(B)/convert
 sanitize memcheck tidy cppcheck analyze coverage: $(B)/config.mk
-	@CC='$(CC)' CMHA_CFLAGS='$(CFLAGS) $(OPENMP) $(BLAS_CFLAGS) $(CPPFLAGS)' CMHA_LIBS='$(OPENMP) $(TEXT_LIBS) $(LINK)' tests/analysis.sh $@ $(B)
+	@CC='$(CC)' CMHA_CFLAGS='$(CFLAGS) $(OPENMP) $(BLAS_CFLAGS) $(DEFINES)' CMHA_LIBS='$(OPENMP) $(TEXT_LIBS) $(LINK)' tests/analysis.sh $@ $(B)
 
 analysis: tidy cppcheck analyze
 
