@@ -3912,8 +3912,8 @@ CMHA__INSIDE CMHA__INTS CMHA__THIS(cmha__pair_sums)(CMHA__INTS a, CMHA__INTS b) 
 }
 
 #ifdef CMHA__SDOT
-/* Returns of each lane the sum of four products of 8 bits by 16, a's words hold the first and third of these,
-   b's the others: 256 high + low, low bytes less 128 since sdot takes signed ones. */
+/* Returns of each lane the sum of four products of 8 bits by 16; of the latter a has the first and third, b
+   the others. sdot takes signed bytes, so that 256 high + low is 256 high + (low - 128) + 128. */
 CMHA__INSIDE CMHA__INTS CMHA__THIS(cmha__byte_sums)(CMHA__INTS words, CMHA__INTS a, CMHA__INTS b) {
     const int8x16_t code = (int8x16_t)words, even = (int8x16_t)a, odd = (int8x16_t)b, ones = vdupq_n_s8(1);
     const int32x4_t zero = vdupq_n_s32(0);
@@ -4099,12 +4099,11 @@ CMHA__INSIDE void CMHA__THIS(cmha__group_rows)(const int bits, const int rounded
 
 /* Many rounded rows: as many as have room for their sums in registers, by a panel of two vectors of the
    matrix's rows, 512 columns at a time. */
-typedef int32_t CMHA__THIS(cmha__whole)
+typedef int32_t CMHA__THIS(cmha__whole_ints)
     __attribute__((vector_size(CMHA__VECTOR_BYTES), aligned(4), may_alias));
-#define CMHA__WHOLE CMHA__THIS(cmha__whole)
+#define CMHA__WHOLE_INTS CMHA__THIS(cmha__whole_ints)
 #define CMHA__WHOLE_ROWS (CMHA__VECTOR_BYTES == 64 ? 12 : 6)
-#define CMHA__WHOLE_LANES (CMHA__VECTOR_BYTES / 4)
-#define CMHA__WHOLE_WIDTH (2 * CMHA__WHOLE_LANES)
+#define CMHA__WHOLE_WIDTH (2 * CMHA__VECTOR_BYTES / 4)
 typedef struct CMHA__THIS(cmha__whole_panel) {
     uint32_t pairs[32 * CMHA__WHOLE_BLOCKS * CMHA__WHOLE_WIDTH]; /* [pair, row] */
     float scale[2 * CMHA__WHOLE_BLOCKS * CMHA__WHOLE_WIDTH]; /* [segment, row] */
@@ -4141,10 +4140,10 @@ CMHA__COPY static void CMHA__THIS(cmha__whole_fill)(const cmha_packed *p, size_t
 }
 
 /* Returns sum and, of each lane, two products of 16 bits by 16. fused: AVX-512's VNNI does both at once. */
-CMHA__INSIDE CMHA__WHOLE CMHA__THIS(cmha__whole_add)(const int fused, CMHA__WHOLE sum, CMHA__WHOLE a,
-        CMHA__WHOLE b) {
+CMHA__INSIDE CMHA__WHOLE_INTS CMHA__THIS(cmha__whole_add)(const int fused, CMHA__WHOLE_INTS sum,
+        CMHA__WHOLE_INTS a, CMHA__WHOLE_INTS b) {
 #if CMHA__VECTOR_BYTES == 64
-    CMHA__WHOLE product;
+    CMHA__WHOLE_INTS product;
     if (fused) {
         __asm__("vpdpwssd %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
         return sum;
@@ -4166,14 +4165,14 @@ CMHA__INSIDE void CMHA__THIS(cmha__whole_tile)(const int fused, const uint32_t *
     const size_t length = panel->length;
     CMHA__UNROLL for (int i = 0; i < CMHA__WHOLE_ROWS; i++) a[i] = x[i];
     for (size_t s = 0; s < panel->segments; s++) {
-        CMHA__WHOLE sum[CMHA__WHOLE_ROWS][2];
-        const CMHA__WHOLE zero = {0};
+        CMHA__WHOLE_INTS sum[CMHA__WHOLE_ROWS][2];
+        const CMHA__WHOLE_INTS zero = {0};
         CMHA__UNROLL for (int i = 0; i < CMHA__WHOLE_ROWS; i++) sum[i][0] = sum[i][1] = zero;
         for (size_t k = s * length; k < (s + 1) * length; k++, b += WIDTH) {
-            const CMHA__WHOLE *words = (const CMHA__WHOLE *)(const void *)b;
-            const CMHA__WHOLE left = words[0], right = words[1];
+            const CMHA__WHOLE_INTS *words = (const CMHA__WHOLE_INTS *)(const void *)b;
+            const CMHA__WHOLE_INTS left = words[0], right = words[1];
             CMHA__UNROLL for (int i = 0; i < CMHA__WHOLE_ROWS; i++) {
-                const CMHA__WHOLE pair = zero + (int32_t)a[i][k];
+                const CMHA__WHOLE_INTS pair = zero + (int32_t)a[i][k];
                 sum[i][0] = CMHA__THIS(cmha__whole_add)(fused, sum[i][0], left, pair);
                 sum[i][1] = CMHA__THIS(cmha__whole_add)(fused, sum[i][1], right, pair);
             }
@@ -13368,8 +13367,8 @@ static cmha_status cmha__take_numbers(cmha_model *model, cmha_storage storage) {
         n += one.n_out > 0;
         packed += one.n_out * one.n_in;
         n_scales += storage == CMHA_STORAGE_INT8 ? one.n_out : 0;
-        if (!cmha__sum(n_words, cmha_packed_words(storage, one.n_out, one.n_in),
-            &n_words)) n_words = SIZE_MAX;
+        const size_t more = cmha_packed_words(storage, one.n_out, one.n_in);
+        if (!cmha__sum(n_words, more, &n_words)) n_words = SIZE_MAX;
     }
     cmha__array arrays[] = {
         CMHA__ARRAY(m, n), CMHA__ARRAY(words, n_words), CMHA__ARRAY(scales, n_scales)};

@@ -77,14 +77,14 @@ dispatched() {
 dispatched "$CC" conformance test_identities test_extremes test_quantised bits
 [ "$CC" = clang ] || dispatched clang conformance
 # AVX-512 as it was before VNNI, whose instruction for products of whole numbers is chosen while the program runs
-older() {
+before_vnni() {
     mkdir -p "$W/older" && sed 's/__builtin_cpu_supports("avx512vnni") != 0/0/' cmha.h > "$W/older/cmha.h" || return 1
     if cmp -s cmha.h "$W/older/cmha.h"; then echo 'the header does not ask for VNNI' > "$W/out"; return 1; fi
     # shellcheck disable=SC2086
     (cd "$W/older" && $CC $any -O1 -DCMHA_NO_CBLAS -DCMHA_IMPLEMENTATION -x c -c cmha.h -o cmha.o) > "$W/out" 2>&1 &&
         $CC $any -O1 -I. -DCMHA_TEST_LINKED tests/test_quantised.c "$W/older/cmha.o" -o "$W/older/test" -lm > "$W/out" 2>&1
 }
-one "no VNNI: test_quantised compiles" older
+one "no VNNI: test_quantised compiles" before_vnni
 if CMHA_INSTRUCTIONS=avx512 "$W/older/test" 2>&1 | grep -q 'no instructions'; then echo "SKIP this CPU has no avx512"
 else part "test_quantised, no VNNI" env CMHA_TEST_QUICK=1 CMHA_INSTRUCTIONS=avx512 "$W/older/test"; fi
 # The program of the Makefile's flags computes the same bits as the dispatched one with the same instructions

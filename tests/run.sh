@@ -100,7 +100,7 @@ END
     # a generator that fails itself is a failure too
     notices() { [ -s "$W/wrong.safetensors" ] && fails "$W/wrong.safetensors"; }
     again() { python3 "tests/$1" "$W/again" > "$W/out" 2>&1 && diff -rq "tests/$2" "$W/again" > "$W/out"; }
-    # but for last digits of F64, which are those of the C library's mathematics
+    # but for last digits of F64 where glibc is older than 2.34 and has another exp; elsewhere to the byte
     cat > "$W/alike.py" << 'END'
 import array, json, os, sys
 def tensors(path):
@@ -121,7 +121,11 @@ for name in os.listdir(there):
     if about != about_here or a.keys() != b.keys() or not all(close(a[k], b[k]) for k in a):
         sys.exit(name + " differs")
 END
-    alike() { python3 "tests/$1" "$W/again" > "$W/out" 2>&1 && python3 "$W/alike.py" "tests/$2" "$W/again" > "$W/out" 2>&1; }
+    older() { getconf GNU_LIBC_VERSION 2>/dev/null | awk '{ split($2, v, "."); old = v[1] == 2 && v[2] < 34 } END { exit !old }'; }
+    alike() {
+        if ! older; then again "$@"; return; fi
+        python3 "tests/$1" "$W/again" > "$W/out" 2>&1 && python3 "$W/alike.py" "tests/$2" "$W/again" > "$W/out" 2>&1
+    }
     one "conformance: a wrong value fails" notices
     one "tests/cases are what make_cases.py writes" alike make_cases.py cases
     rm -rf "$W/again"
