@@ -78,7 +78,7 @@ typedef struct evidence_about {
     const evidence_run *run;
     uint64_t seed; /* of the row, without reseed */
     int chosen;
-    double seconds;
+    double seconds; /* of processors */
 } evidence_about;
 /* Appends a row, under a lock, by a file that is written beside and renamed; a row that is there stays. */
 int rows_append(const char *results, const evidence_about *about, const evidence_result *result, char *error);
