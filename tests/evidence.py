@@ -230,6 +230,36 @@ def check_others(table, lines):
             check_mean(cell, finite(table.of[v], cells[0]), f"{table.name}/{table.part}/{v} {cells[0]}")
 
 
+def tokens_until(row, loss):
+    """Tokens until the curve, with lines between its points, falls to a loss."""
+    points = [tuple(map(float, p.split(":"))) for p in row["curve"].split(";")]
+    i = next(i for i, (_, y) in enumerate(points) if y <= loss)
+    # the other way round than a line through two points: interp wants a rising abscissa
+    step = points[i][0] if not i else np.interp(-loss, [-points[i - 1][1], -points[i][1]], [points[i - 1][0], points[i][0]])
+    return step / points[-1][0] * float(row["tokens"])
+
+
+def check_sooner(table, lines):
+    for line in lines[2:]:
+        cells = cells_of(line)
+        v = re.search(r"\(`([^`]+)`\)$", cells[0]).group(1)
+        what = f"{table.name}/{table.part}/{v} how soon"
+        pairs = [(table.of[v][s], table.of[table.base][s]) for s in sorted(table.of[v]) if s in table.of[table.base]]
+        loss = max(last_loss(row) for pair in pairs for row in pair)
+        near(cells[1], loss, what)
+        tokens = np.array([[tokens_until(row, loss) for row in pair] for pair in pairs])
+        all_tokens = np.array([[float(row["tokens"]) for row in pair] for pair in pairs])
+        seconds = tokens / all_tokens * np.array([[float(row["seconds"]) for row in pair] for pair in pairs])
+        check_mean(cells[2], tokens[:, 0] / 1e6, what)
+        check_mean(cells[3], tokens[:, 1] / 1e6, what + " baseline")
+        for cell, x in ((cells[4], tokens), (cells[5], seconds)):
+            d = np.log(x[:, 0] / x[:, 1])
+            half = stats.sem(d) * stats.t.ppf(0.975, len(d) - 1)
+            parts = re.fullmatch(r"(\S+) \((\S+) to (\S+)\)", cell).groups()
+            for text, value in zip(parts, (d.mean(), d.mean() - half, d.mean() + half)):
+                near(text, math.exp(value), what + " ratio")
+
+
 def blocks_of(text):
     """The tables of a text, each as its lines."""
     return [b.strip("\n").split("\n") for b in re.findall(r"(?:^\|.*\n)+", text, re.M)]
@@ -259,6 +289,8 @@ def read_page(claim, name, text):
             if failed != table.failed:
                 say(f"{name}/{part}: the baseline failed: {table.failed}")
             tables.append(table)
+            for block in blocks_of(text_of)[1:]:
+                check_sooner(table, block)
         if "<details>" in section:
             check_others(table if len(halves) == 1 else tables[-2], blocks_of(section.split("<details>")[1])[0])
     return tables
@@ -268,6 +300,7 @@ def read_questions(path):
     text = open(path, encoding="utf-8").read()
     names = dict(re.findall(r'#define (\w+) ("[^"]*")', text))
     text = text.split("evidence_questions[] = {")[1].split("};")[0]
+    text = re.sub(r'"\s*\n\s*"', "", text)  # a string over two lines
     text = re.sub(r"\b(" + "|".join(names) + r")\b", lambda m: names[m[1]], text) if names else text
     row = r'\{"([^"]*)",\s*"([^"]*)", "([^"]*)",\s*"([^"]*)", (\d), (\d), (\S+?)\}'
     return [r for r in re.findall(row, text) if r[0]]

@@ -191,6 +191,16 @@ is "the report is what its rows say" eval '"$B/evidence" check > "$W/out" 2>&1'
 if ls bench/evidence/results/*.csv >/dev/null 2>&1; then
     is "SciPy, the report" eval '"$python" tests/evidence.py bench/evidence/results bench/evidence bench/evidence/questions.c > "$W/out"'
 fi
+is "how soon a loss is reached stands on both parts" [ "$(grep -c '^How soon' bench/evidence/results/primary_early.md)" -eq 2 ]
+if "$python" -c 'import scipy' 2>/dev/null; then
+    for column in 3 4 5 6 7; do # a digit of each number of that table
+        rm -rf "$W/wrong" && cp -R bench/evidence "$W/wrong"
+        awk -F'|' -v OFS='|' -v c=$column '/^How soon/ { soon = 1 } soon && /cmha-near-0/ { soon = 0; sub(/[0-9]\.[0-9]/, "9.9", $c) } 1' \
+            bench/evidence/results/primary_early.md > "$W/wrong/results/primary_early.md"
+        is "SciPy notices column $column of how soon" eval '! "$python" tests/evidence.py bench/evidence/results "$W/wrong" bench/evidence/questions.c > "$W/out"'
+        is "and that alone" [ "$(grep -c '^FAIL .*how soon' "$W/out")" -eq 2 ]
+    done
+fi
 # what README.md and other pages repeat of it
 evidence_of_readme() { sed -n '/^## Evidence/,/^## Where/p' README.md; }
 is "README names numbers" [ "$(evidence_of_readme | grep -o '[0-9]\.[0-9]\{2,\}' | wc -l)" -ge 7 ]
@@ -209,7 +219,6 @@ accuracy() { sed '/^By /,/^<details>/d' $signals | grep -c '\*\*better'; }
 is "no complex model is ahead in accuracy" [ "$(accuracy)" -eq 0 ]
 answers() { grep -F -- "$1" bench/evidence/README.md | grep -qF "| $2 |"; }
 is "ComplexFormer after 1,500 steps" answers 'δ from near 0, lead after 1,500 steps' 'cannot be told'
-is "PoPE beside YaRN" answers 'RoPE with YaRN?' 'not tested'
 is "PoPE is behind RoPE with YaRN" [ "$(grep -F 'is ahead of RoPE with YaRN' bench/evidence/README.md | grep -cF '**does not hold**')" -eq 2 ]
 is "Möbius as a language model" answers 'framed MöbiusAttention' 'baseline failed'
 # a page that one reads

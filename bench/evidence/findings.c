@@ -104,8 +104,7 @@ static void find_out(findings *all, const evidence_table *table, const evidence_
 
 /* ---- All tables together ---- */
 
-/* Is the table one of the primary family, which has a correction of its own? */
-static int is_primary(const findings *all) {
+int findings_primary(const findings *all) {
     for (const evidence_primary *q = evidence_primaries; *q->hypothesis; q++)
         if (!strcmp(q->claim, all->claim->name)) return 1;
     return 0;
@@ -114,15 +113,15 @@ static int is_primary(const findings *all) {
 /* Corrects the p of every comparison by Holm over all tables, and counts. */
 static int find_over_all(evidence_findings *e) {
     size_t n = 0;
-    for (size_t t = 0; t < e->n; t++) n += is_primary(&e->first[t]) ? 0 : e->first[t].compared;
+    for (size_t t = 0; t < e->n; t++) n += findings_primary(&e->first[t]) ? 0 : e->first[t].compared;
     double *p = (double *)malloc((n + 1) * sizeof *p);
     if (!p) return 0;
     for (size_t t = 0, i = 0; t < e->n; t++)
-        for (size_t v = 0; !is_primary(&e->first[t]) && v < e->first[t].n; v++)
+        for (size_t v = 0; !findings_primary(&e->first[t]) && v < e->first[t].n; v++)
             if (!isnan(e->first[t].of[v].p)) p[i++] = e->first[t].of[v].pairs.p;
     statistics_holm(p, n);
     for (size_t t = 0, i = 0; t < e->n; t++)
-        for (size_t v = 0; !is_primary(&e->first[t]) && v < e->first[t].n; v++) {
+        for (size_t v = 0; !findings_primary(&e->first[t]) && v < e->first[t].n; v++) {
             finding *f = &e->first[t].of[v];
             if (!isnan(f->p)) f->over_all = p[i++];
         }
@@ -133,7 +132,7 @@ static int find_over_all(evidence_findings *e) {
 static void count_findings(evidence_findings *e) {
     for (size_t t = 0; t < e->n; t++) {
         const findings *all = &e->first[t];
-        if (is_primary(all)) continue;
+        if (findings_primary(all)) continue;
         tally *c = &e->count[all->failed];
         c->tables += all->compared > 0;
         for (size_t v = 0; v < all->n; v++) {

@@ -167,6 +167,8 @@ typedef struct evidence_findings {
 
 int findings_open(evidence_findings *e, const evidence_table *tables, char *error);
 void findings_close(evidence_findings *e);
+/* Is the table one of the primary family, which has a correction of its own? */
+int findings_primary(const findings *all);
 const findings *findings_of(const evidence_findings *e, const char *claim, const char *part, int second);
 
 typedef struct evidence_answer {

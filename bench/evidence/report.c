@@ -237,6 +237,92 @@ static void put_others(FILE *out, const findings *all) {
     fputs("\n\n</details>\n\n", out);
 }
 
+/* ---- How soon a loss is reached ---- */
+
+static double last_loss(const evidence_row *row) {
+    size_t points = row->result.points;
+    return points ? row->result.curve[points - 1].loss : NAN;
+}
+
+/* The share of a run's steps until its curve, with lines between its points, first falls to a loss that its
+   last point has reached. Until the first point nothing is known: there it counts as reached. */
+static double share_until(const evidence_row *row, double loss) {
+    const evidence_result *r = &row->result;
+    size_t i = 0;
+    while (!(r->curve[i].loss <= loss)) i++;
+    double step = (double)r->curve[i].step;
+    if (i) {
+        double above = r->curve[i - 1].loss - loss, fall = r->curve[i - 1].loss - r->curve[i].loss;
+        double before = (double)r->curve[i - 1].step;
+        step = before + (step - before) * above / fall;
+    }
+    return step / (double)r->curve[r->points - 1].step;
+}
+
+/* Of a kind and the baseline, [0] and [1]: what a run takes until the loss at which the worst run of both
+   ends. 0: there are no pairs, or some of them diverged. */
+typedef struct sooner {
+    double loss;
+    size_t n;
+    double tokens[2][MOST_SEEDS], seconds[2][MOST_SEEDS];
+} sooner;
+static int find_sooner(const finding *kind, const finding *base, sooner *s) {
+    s->loss = -INFINITY, s->n = 0;
+    for (size_t i = 0; i < MOST_SEEDS; i++) {
+        if (!kind->rows[i] || !base->rows[i]) continue;
+        double own = last_loss(kind->rows[i]), other = last_loss(base->rows[i]);
+        if (!isfinite(own) || !isfinite(other)) return 0;
+        s->loss = fmax(s->loss, fmax(own, other));
+    }
+    for (size_t i = 0; i < MOST_SEEDS; i++) {
+        if (!kind->rows[i] || !base->rows[i]) continue;
+        for (size_t k = 0; k < 2; k++) {
+            const evidence_row *row = k ? base->rows[i] : kind->rows[i];
+            double share = share_until(row, s->loss);
+            s->tokens[k][s->n] = share * row->result.tokens;
+            s->seconds[k][s->n] = share * row->seconds;
+        }
+        s->n++;
+    }
+    return s->n > 1;
+}
+
+/* The ratio of pairs, by their logarithms. */
+static void put_ratio(FILE *out, const double *of, const double *to, size_t n) {
+    double x[MOST_SEEDS], y[MOST_SEEDS];
+    for (size_t i = 0; i < n; i++) x[i] = log(of[i]), y[i] = log(to[i]);
+    statistics_pairs pairs = statistics_paired(x, y, n);
+    fprintf(out, "%.3f (%.3f to %.3f)", exp(pairs.mean), exp(pairs.mean - pairs.half),
+            exp(pairs.mean + pairs.half));
+}
+
+static void put_sooner(FILE *out, const findings *all) {
+    int begun = 0;
+    for (size_t v = 1; v < all->n; v++) {
+        sooner s;
+        if (all->of[v].floor || !find_sooner(&all->of[v], &all->of[0], &s)) continue;
+        if (!begun++) {
+            put_paragraph(out, "How soon: the loss at which the worst run of a kind and of the baseline "
+                          "ends, and what the runs take until they reach it. The curves are of an eighth of "
+                          "the text; ratios are to the baseline, of pairs.");
+            fputs("| | loss, nats | million tokens: mean (deviation) | the baseline's | tokens: ratio "
+                  "(95 % interval) | seconds: ratio (95 % interval) |\n|---|---|---|---|---|---|\n", out);
+        }
+        fprintf(out, "| %s (`%s`) | %.3f | ", all->of[v].variant->label, all->of[v].variant->name, s.loss);
+        for (size_t k = 0; k < 2; k++) {
+            double millions[MOST_SEEDS];
+            for (size_t i = 0; i < s.n; i++) millions[i] = 1e-6 * s.tokens[k][i];
+            put_mean(out, statistics_mean(millions, s.n), statistics_deviation(millions, s.n));
+            fputs(" | ", out);
+        }
+        put_ratio(out, s.tokens[0], s.tokens[1], s.n), fputs(" | ", out);
+        put_ratio(out, s.seconds[0], s.seconds[1], s.n), fputs(" |\n", out);
+    }
+    if (begun) putc('\n', out);
+}
+
+/* ---- A part of a claim's page ---- */
+
 /* What a model reaches that has learned nothing, and whether the baseline is one. */
 static void put_chance(FILE *out, const findings *all) {
     const evidence_chance *c = all->chance;
@@ -269,6 +355,7 @@ static void put_part(FILE *out, const findings *first, const findings *second) {
         put_paragraph(out, "Part `%s`: %s is better; rate %g.", first->part->name,
                       first->higher ? "more" : "less", rates[0]);
     put_chance(out, first), put_table(out, first);
+    if (findings_primary(first) && !strcmp(first->measure, "loss")) put_sooner(out, first);
     if (second->claim && second->of[0].n != second->of[0].diverged) {
         put_paragraph(out, "By `%s` (%s is better), at the same rates:", second->measure,
                       second->higher ? "more" : "less");
