@@ -670,7 +670,7 @@ if [ -x "$P/classify" ]; then
     one "classify --resume: the same epoch" says "^epoch $kept of $done is kept: accuracy 1.0000\$"
     sed 2,3d "$W/texts.tsv" > "$W/fewer.tsv"
     for other in "--lr 2e-2" "--epochs 13" "--set n_layers=2" "--seed 2" "--mlm 4" "--metric f1" "--class-weights balanced" "--take 12" \
-        "--freeze blocks.0.*" "--rate blocks.0.*=2" "--dev $W/fewer.tsv" "--train $W/fewer.tsv" "--attention cmha" "--resume=$whole.last"; do
+        "--freeze blocks.0.*" "--rate blocks.0.*=2" "--dev $W/fewer.tsv" "--train $W/fewer.tsv" "--attention cmha" "--resume=$whole.last" "--text $W/fewer.tsv"; do
         one "classify --resume, $other" complains "$P/classify" $again --mlm 3 --epochs 12 --quiet --out "$parts" --resume $other
         one "classify --resume, $other: says of what" says 'another --\|\(n_layers\|attention\) is \|\(lr\|steps\) was \|continues from OUT.last'
     done
@@ -1103,6 +1103,12 @@ if [ -x "$P/signal" ]; then
     sed 's/program	signal/program	spoken/' "$W/signal.model.classes" > "$W/bare.model.classes"
     one "signal --predict, another program's model" complains "$P/signal" --model "$W/bare.model" --predict "$W/ten.cf32"
     one "signal --predict says whose" says 'not a model of signal but of spoken'
+    sed 's/^class	qpsk$/class	bpsk/' "$W/signal.model.classes" > "$W/bare.model.classes"
+    one "signal --predict, a class twice" complains "$P/signal" --model "$W/bare.model" --predict "$W/ten.cf32"
+    one "signal --predict says so" says 'a class that is named twice in .*bare.model.classes'
+    sed 's/^class	qpsk$/class	/' "$W/signal.model.classes" > "$W/bare.model.classes"
+    one "signal --predict, a class without a name" complains "$P/signal" --model "$W/bare.model" --predict "$W/ten.cf32"
+    one "signal --predict says which file" says 'a class without a name in .*bare.model.classes'
     for c in bpsk qpsk fsk2 am; do cp "$W/ten.cf32" "$W/${c}_1.cf32"; done
     one "signal --labelled" works $says "$W"/bpsk_1.cf32 "$W"/qpsk_1.cf32 "$W"/fsk2_1.cf32 "$W"/am_1.cf32 --labelled
     one "signal --labelled counts every frame, a quarter of them right" says '^10 of 40 right$'

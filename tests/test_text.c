@@ -420,6 +420,8 @@ static void labels(void) {
     labels_unsaved(&l), labels_linked(&l);
     text_labels_close(&again), text_labels_close(&again), text_labels_close(&l), text_table_close(&t);
     CHECK(!text_labels_load(&l, "there/is/no/such.file", error) && one_line());
+    PUT("no\nyes\nno\n");
+    CHECK(!text_labels_load(&l, path, error) && one_line() && strstr(error, "line 3: this class stands"));
 }
 
 static void weights(void) {

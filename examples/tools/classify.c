@@ -85,16 +85,18 @@ static struct { /* of a batch too */
 } more;
 
 enum { MOST_SHOWN = 20 }; /* classes, of which there is a table of what is taken for what */
+#define MOST_TEXT ((size_t)1 << 31) /* bytes of --text */
 typedef struct progress { /* of the training on labels */
     size_t done, best; /* epochs; which was the best, 0: none */
     double value;      /* of the best */
 } progress;
 /* What a run has in common with the one that it continues, beside the configurations: numbers, or what stands
    for all that was read. */
-enum { CHOSEN_SEED, CHOSEN_METRIC, CHOSEN_MLM, CHOSEN_WEIGHTS, TUNED, TRAIN_ROWS, DEV_ROWS, FACTS };
+enum { CHOSEN_SEED, CHOSEN_METRIC, CHOSEN_MLM, CHOSEN_WEIGHTS, TUNED, TRAIN_ROWS, DEV_ROWS, HIDDEN_TEXT,
+       FACTS };
 static struct { const char *name; uint64_t value; } fact[FACTS] = {
     {"--seed", 0}, {"--metric", 0}, {"--mlm", 0}, {"--class-weights", 0}, {"--freeze or --rate", 0},
-    {"--train, --columns or --take", 0}, {"--dev", 0}};
+    {"--train, --columns or --take", 0}, {"--dev", 0}, {"--text", 0}};
 static char last[4096], last_run[4096]; /* where the state after an epoch is kept */
 
 static void on_signal(int sig) {
@@ -218,7 +220,7 @@ static void read_text(labelled *r, const char *path) {
     char *text;
     memset(r, 0, sizeof *r);
     if (tc.length < 4) complain(2, "--length is 4 at least, for [CLS] and [SEP] too", "");
-    must(text_read(path, (size_t)1 << 31, &text, &bytes, failure));
+    must(text_read(path, MOST_TEXT, &text, &bytes, failure));
     must(codec_encode(&words, text, bytes, 0, &all, failure));
     if (!all.n) complain(1, "there are no tokens in ", path);
     size_t n = r->n = r->examples.n = (all.n - 1) / room_of + 1;
@@ -283,6 +285,13 @@ static void find_facts(const labelled *train, const labelled *dev) {
         *patterns = fingerprint(*patterns, tuned[i].pattern, strlen(tuned[i].pattern) + 1);
     }
     fact[DEV_ROWS].value = fingerprint_of_rows(dev);
+    if (whole(MLM) && option[TEXT].value) {
+        char *text;
+        size_t bytes;
+        must(text_read(option[TEXT].value, MOST_TEXT, &text, &bytes, failure));
+        fact[HIDDEN_TEXT].value = fingerprint(1, text, bytes);
+        free(text);
+    }
     uint64_t hash = fingerprint_of_rows(train);
     for (size_t i = 0; i < labels.n; i++) {
         hash = fingerprint(hash, &labels.names[i].n, sizeof labels.names[i].n);

@@ -113,8 +113,14 @@ static inline void open_known(cmha_model *model, const char *path, known *k, siz
         char *value = text_copy(text_cell(&t, row, 1));
         for (i = 0; i < n; i++)
             if (text_same(name, text_of(k[i].name)) && text_whole(value, &k[i].value)) found++;
-        if (text_same(name, text_of("class"))) names[told.classes++] = value;
-        else free(value);
+        if (!text_same(name, text_of("class"))) {
+            free(value);
+            continue;
+        }
+        if (!*value) complain(1, "a class without a name in ", beside);
+        for (i = 0; i < told.classes; i++)
+            if (!strcmp(names[i], value)) complain(1, "a class that is named twice in ", beside);
+        names[told.classes++] = value;
     }
     if (found != n || told.classes < 2) complain(1, "not what " PROGRAM " --save leaves: ", beside);
     told.names = (const char *const *)names;

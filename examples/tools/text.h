@@ -399,6 +399,7 @@ static inline int text_labels_save(const text_labels *l, const char *path, char 
     return bad ? text_fail(error, "cannot write %s", path) : 1;
 }
 
+/* What text_labels_save wrote: no name comes twice. */
 static inline int text_labels_load(text_labels *l, const char *path, char *error) {
     static const char *const first = "1";
     size_t i;
@@ -406,7 +407,15 @@ static inline int text_labels_load(text_labels *l, const char *path, char *error
     if (!text_table_load(&l->table, path, (size_t)1 << 24, &first, 1, error)) return 0;
     l->names = (text_slice *)text_memory(NULL, l->table.rows + 1, 1, sizeof *l->names);
     if (!l->names) return text_labels_close(l), text_fail(error, "no memory for %s", path);
-    for (l->n = l->table.rows, i = 0; i < l->n; i++) l->names[i] = text_cell(&l->table, i, 0);
+    for (i = 0; i < l->table.rows; i++) {
+        text_slice name = text_cell(&l->table, i, 0);
+        if (text_label(l, name) >= 0) {
+            text_fail(error, "%.200s, line %zu: this class stands above", path, l->table.lines[i]);
+            text_labels_close(l);
+            return 0;
+        }
+        l->names[l->n++] = name;
+    }
     return 1;
 }
 
