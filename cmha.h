@@ -7644,33 +7644,31 @@ CMHA_DEF void cmha_complex_linear_forward(const cmha_complex_linear_args *args, 
     cmha__complex_combine(args, scratch, bias, y);
 }
 
-/* By the cotangent dZ of the four products. */
+/* By the cotangents of the four products, those by Wr and by Wi apart: rows [gr], [gi], which are dy, and
+   [gi], [-gr], of the adjoint negated. */
 CMHA__FIT void cmha_complex_linear_backward(const cmha_complex_linear_args *a, const cmha_real *x,
-        const cmha_real *weight, const cmha_real *dy, const cmha_grads *grads, cmha_real *dZ) {
+        const cmha_real *weight, const cmha_real *dy, const cmha_grads *grads, cmha_real *scratch) {
     cmha_real *dx = grads->x, *dweight = grads->weight, *dbias = grads->bias;
-    size_t rows = 2 * a->T, I = a->n_in, O = a->n_out, parts = a->adjoint ? 2 : 1, width = 2 * O / parts;
-    int threads = a->threads;
-    cmha_real sign = a->adjoint ? -1 : 1;
+    size_t rows = 2 * a->T, I = a->n_in, O = a->n_out;
+    int threads = a->threads, turned = a->adjoint != 0;
+    cmha_real sign = turned ? -1 : 1, *room = scratch + rows * O;
     if (dbias) cmha__bias_backward(threads, dy, a->T, 2 * O, dbias);
     if (!dx && !dweight) return;
     CMHA__FOR_EACH(threads, a->T, t) {
         const cmha_real *g = dy + 2 * t * O;
-        cmha_real *z = dZ + 4 * t * O;
-        for (size_t j = 0; j < O; j++) {
-            z[j] = g[j];
-            z[O + j] = sign * g[O + j];
-            z[2 * O + j] = g[O + j];
-            z[3 * O + j] = -sign * g[j];
-        }
+        cmha_real *z = scratch + 2 * t * O;
+        for (size_t j = 0; j < O; j++) z[j] = sign * g[O + j];
+        for (size_t j = 0; j < O; j++) z[O + j] = -sign * g[j];
     }
-    for (size_t part = 0; part < parts; part++) { /* dx += dZ W, dW += dZ^T x; or dZ_i W_i^T, x^T dZ_i */
-        const cmha_real *z = dZ + part * O, *w = weight + part * I * O;
-        cmha_real keep = a->fresh && !part ? 0 : 1, *dw = cmha__at(dweight, part * I * O);
-        if (dx)
-            cmha__gemm(threads, 0, a->adjoint, rows, I, width, 1, z, 2 * O, w, a->adjoint ? O : I, keep, dx,
-                    I);
-        if (dw && a->adjoint) cmha__gemm(threads, 1, 0, I, O, rows, 1, x, I, z, 2 * O, 1, dw, O);
-        else if (dw) cmha__gemm(threads, 1, 0, width, I, rows, 1, z, 2 * O, x, I, 1, dw, I);
+    for (size_t part = 0; part < 2; part++) { /* dx += dZ W, dW += dZ^T x; or dZ W^T, x^T dZ */
+        const cmha_real *z = part ? scratch : dy, *w = weight + part * I * O;
+        cmha_real *dw = cmha__at(dweight, part * I * O);
+        const cmha__product back = {0, turned, rows, I, O, O, turned ? O : I, I, 1,
+            a->fresh && !part ? (cmha_real)0 : 1, z, w, dx};
+        if (dx && cmha__gemm_width(&back) <= rows) cmha__gemm_in(threads, &back, room);
+        else if (dx) cmha__gemm(threads, 0, turned, rows, I, O, 1, z, O, w, back.ldb, back.beta, dx, I);
+        if (dw && turned) cmha__gemm(threads, 1, 0, I, O, rows, 1, x, I, z, O, 1, dw, O);
+        else if (dw) cmha__gemm(threads, 1, 0, O, I, rows, 1, z, O, x, I, 1, dw, I);
     }
 }
 
