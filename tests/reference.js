@@ -69,7 +69,8 @@ const WANTED = [
   ['n_kv_heads', '#cmha_model_config.n_kv_heads'], ['CMHA_ERR_SHAPE', '#CMHA_ERR_SHAPE'], ['eq. 7', '#eq-complexformer-7'],
   ['eq 27', '#eq-mobiusattention-27'], ['CRAT eq 12', '#eq-crat-12'], ['möbiusattention eq. 5', '#eq-mobiusattention-5'],
   ['mobiusattention equation 5', '#eq-mobiusattention-5'], ['Euler transform', '#eq-complexformer-1'], ['angular score', '#eq-crat-12'],
-  ['complex layer norm', '#eq-crat-8'], ['CoPE eq 10', '#eq-cope-10'], ['Training', '#room-training'], ['no such thing at all', 'nowhere']];
+  ['complex layer norm', '#eq-crat-8'], ['CoPE eq 10', '#eq-cope-10'], ['CoPE eq 5', '#eq-cope-5'], 
+  ['cmha_trainer_fit', '#cmha_trainer_fit'], ['Training', '#room-training'], ['no such thing at all', 'nowhere']];
 
 (async () => {
   await b.start(['Page', 'Runtime', 'Log', 'Network', 'DOM']);

@@ -75,6 +75,7 @@ END {
     read_map()
     read_code()
     read_declarations()
+    read_called()
     write_page()
     exit failed
 }
@@ -167,7 +168,9 @@ function read_declarations(   i, text, open, part, stop, now) {
             now = text
             stop = i
             while (now ~ /\\$/) now = now "\n" line[++i]
-            if (text ~ /^#define CMHA__/ || text ~ /CMHA__OLD\(/) continue
+            if (text ~ /^#define CMHA__/) continue
+            sub(/CMHA__OLD\([^,]*, /, "", now) # an old name: its new one
+            if (text ~ /CMHA__OLD/) sub(/\)$/, "", now)
         } else {
             stop = i
             now = text
@@ -180,6 +183,34 @@ function read_declarations(   i, text, open, part, stop, now) {
         if (!open || kind[n_declared] ~ /^(struct|enum)$/ && of[n_declared - 1] == open && kind[n_declared - 1] != "macro")
             open = new_entry(n_rooms, part, stop)
         of[n_declared] = open
+    }
+}
+
+# Which public functions say in their comments that they compute an equation: called[paper, number]. A comment's first one and its operation
+function read_called(   e, d, text, who, p, list, n, part, i, k, ends, names) {
+    for (e = 1; e <= n_entries; e++) {
+        names = ""
+        for (d = 1; d <= n_declared; d++) {
+            if (of[d] != e || kind[d] != "function") continue
+            if (names == "" || names == " " name[d] "_forward") names = names " " name[d]
+        }
+        if (names == "") continue
+        text = comment[e]
+        gsub(/[ \n]+/, " ", text)
+        for (p = 1; p <= n_papers; p++) {
+            who = text
+            while (match(who, paper[p] " [(]?eq [0-9]")) {
+                who = substr(who, RSTART + RLENGTH - 1)
+                match(who, /^[0-9]+(-[0-9]+)?((,| and|, and) [0-9]+(-[0-9]+)?)*/)
+                list = substr(who, 1, RLENGTH)
+                gsub(/(,| and)+ /, " ", list)
+                n = split(list, part, " ")
+                for (i = 1; i <= n; i++) {
+                    split(part[i] "-" part[i], ends, "-")
+                    for (k = ends[1] + 0; k <= ends[2] + 0; k++) called[paper[p], k] = called[paper[p], k] names
+                }
+            }
+        }
     }
 }
 
@@ -1008,7 +1039,7 @@ function equation_row(who, r,   ends, k, anchors, name_of, tick, n, i, ml, formu
     for (k = ends[1] + 0; k <= ends[2] + 0; k++) {
         anchors = anchors (k > ends[1] ? "–" : "") "<a class=\"n equation\" id=\"eq-" key[who] "-" k "\" href=\"#eq-" key[who] "-" k "\">" k "</a>"
         if (k > ends[1] + 0 && k < ends[2] + 0) sub(/–<a class="n equation" id="[^"]*" href="[^"]*">[0-9]*<\/a>$/, \
-            "<a id=\"eq-" key[who] "-" k "\"></a>", anchors)
+            "<a class=\"n equation unseen\" id=\"eq-" key[who] "-" k "\">" k "</a>", anchors)
     }
     name_of = (who, ends[1] + 0) in code_of ? code_of[who, ends[1] + 0] : code_of[who, 2] # CoPE's 3-9 discuss its 2
     n = split(row_formula[who, r], tick, "`")
@@ -1019,7 +1050,7 @@ function equation_row(who, r,   ends, k, anchors, name_of, tick, n, i, ml, formu
         formula = formula (formula == "" ? "" : "<span class=\"gap\"></span>") ml
     }
     print "<tr data-find=\"" who " eq " row_number[who, r] "\"><td>" anchors "</td><td><p class=\"what\">" prose(row_what[who, r]) "</p><div class=\"shown\">" formula \
-        "</div></td><td>" (name_of ~ /^examples\// ? file_cell(who, ends[1] + 0) : function_cell(name_of)) "</td></tr>"
+        "</div></td><td>" (name_of ~ /^examples\// ? file_cell(who, ends[1] + 0) : callers(who, ends[1] + 0, ends[2] + 0, name_of) function_cell(name_of)) "</td></tr>"
 }
 
 function file_cell(who, k,   i) {
@@ -1027,6 +1058,20 @@ function file_cell(who, k,   i) {
     i = file_of[who, k]
     shown_file[i] = 1
     return "<a href=\"#code-" id_of(path[i]) "\"><code>" path[i] "</code></a>"
+}
+
+# Where an internal function computes the equation: the public ones whose comments name it
+function callers(who, first, last, what,   k, n, i, names, listed, out) {
+    if (what in public) return ""
+    for (k = first; k <= last; k++) {
+        n = split(called[who, k], names, " ")
+        for (i = 1; i <= n; i++) {
+            if (names[i] in listed) continue
+            listed[names[i]] = 1
+            out = out "<a href=\"#" names[i] "\"><code>" names[i] "</code></a><br>"
+        }
+    }
+    return out
 }
 
 function function_cell(what) {
