@@ -144,13 +144,13 @@ typedef float cmha_real;
 
 /* ================ Base ================ */
 #define CMHA_VERSION_MAJOR 0
-#define CMHA_VERSION_MINOR 10
+#define CMHA_VERSION_MINOR 11
 #define CMHA_VERSION_PATCH 0
-/* For #if: 1000 is version 0.10.0. */
+/* For #if: 1100 is version 0.11.0. */
 #define CMHA_VERSION (CMHA_VERSION_MAJOR * 10000 + CMHA_VERSION_MINOR * 100 + CMHA_VERSION_PATCH)
 
 /* Makes linkers (GCC's, clang's; not under CMHA_STATIC) refuse objects compiled with another MAJOR.MINOR or
-   cmha_real: undefined reference to `cmha_0_10_compiled_with_CMHA_DOUBLE'. */
+   cmha_real: undefined reference to `cmha_0_11_compiled_with_CMHA_DOUBLE'. */
 #ifndef CMHA_STATIC
 #ifdef CMHA_DOUBLE
 #define CMHA_CONFIGURATION CMHA__CONFIGURATION_NAME(CMHA_VERSION_MAJOR, CMHA_VERSION_MINOR, with)
@@ -178,7 +178,7 @@ __attribute__((used)) static void (*const cmha__configuration)(void) = CMHA_CONF
 /* Returns sizeof the struct of that name ("cmha_model"), for callers in other languages; 0: no such struct.
    CMHA_DOUBLE changes some. */
 CMHA_DEF size_t cmha_sizeof(const char *name);
-CMHA_DEF const char *cmha_version(void); /* of the code: "0.10.0 (float, CBLAS, OpenMP)" */
+CMHA_DEF const char *cmha_version(void); /* of the code: "0.11.0 (float, CBLAS, OpenMP)" */
 
 /* name, text of cmha_status_string */
 #define CMHA_STATUSES(X) \

@@ -1,5 +1,5 @@
 #!/bin/sh
-# tests/abi.sh BUILD_DIR [TAG]: what the library of TAG (the last tag v*, else the commit that gave the version its number) and this one have
+# tests/abi.sh BUILD_DIR [TAG]: what the library of TAG (the last tag v*, else the commit that gave the last released version its number) and this one have
 # in common, by libabigail: a line for each function that is gone or has another type, and for each public type whose members or
 # size differ. Added functions and types are no difference. tests/abi.known lists those that are meant; a line that is not there
 # fails, and so does one there that is no difference. Environment: CC; ARGS=--list prints the differences as they go into that list.
@@ -10,7 +10,13 @@ command -v abidiff > /dev/null 2>&1 || { echo 'make abi needs abidiff: apt-get i
 W=$B/abi
 rm -rf "$W" && mkdir -p "$W/old" "$W/new" || exit 2
 [ -n "$tag" ] || tag=$(git describe --tags --abbrev=0 --match 'v*' 2> /dev/null) ||
-    tag=$(git log -1 --format=%h -G'define CMHA_VERSION_(MAJOR|MINOR|PATCH)' -- cmha.h)
+    tag=$(sed -n 's/^## \([0-9]*\)\.\([0-9]*\)\.\([0-9]*\), .*/\1 \2 \3/p' .github/CHANGELOG.md | {
+        read -r major minor patch
+        for commit in $(git log --format=%h -G'define CMHA_VERSION_(MAJOR|MINOR|PATCH)' -- cmha.h); do
+            numbers=$(git show "$commit:cmha.h" | awk '/^#define CMHA_VERSION_(MAJOR|MINOR|PATCH)/ { v = v s $3; s = " " } END { print v }')
+            [ "$numbers" = "$major $minor $patch" ] && echo "$commit" && break
+        done
+    })
 git show "$tag:cmha.h" > "$W/old/cmha.h" || { echo "make abi: there is no $tag with a cmha.h" >&2; exit 1; }
 cp cmha.h "$W/new/cmha.h"
 
