@@ -57,8 +57,8 @@
    Rules that hold everywhere
      - Arrays are row-major; a comment such as x [B, N, D] gives the shape, last index fastest.
      - A call that can fail returns a cmha_status; cmha_error(context) then names the operation and the sizes
-       in one line. Operations on a tape return a tensor, or NULL after a failure; they also accept such a
-       NULL, and cmha_tape_status and cmha_tape_backward return the first failure.
+       in one line. Operations on a tape return a tensor, or NULL after a failure or for a NULL input, which
+       is no error by itself; cmha_tape_status and cmha_tape_backward return the first failure.
      - Zero the members of a struct that you do not set; a configuration's get their defaults from
        cmha_preset or cmha_config_defaults. "(or NULL)" marks a result that you may not want or an argument
        that you may leave out.
@@ -84,15 +84,15 @@
          1 cmha_cope_table, 2 cmha__cope, 10-17 cmha__linear_y
        MöbiusAttention, arXiv 2409.12175
          1-4 examples/tools/mobius_geometry.h, 5-6 cmha__quotient_pass,
-         7-8 cmha__elementwise_pass, 9 cmha__terms, 10-27 cmha__mobius_block
+         7-8 cmha_complex_linear_forward, 9 cmha__terms, 10-27 cmha__mobius_block
        CRAT, crat.maxware.ca; its displayed equations are missing, the numbers are those of a reconstruction
          1 cmha_embedding, 2 cmha__multifreq_walk, 3 cmha__add_rows_numbers, 4-5 cmha_linear,
          6-7 cmha__complex_rotate_pass, 8 cmha_complex_norm_forward, 9 cmha_activation_forward,
-         10 cmha_complex_linear_forward, 11-13 cmha__phasor_map, 14 cmha__lag_scores,
+         10 cmha_complex_linear_forward, 11-12 cmha__phasor_map, 13 cmha__forward_rows, 14 cmha__lag_scores,
          15 cmha_complex_lowrank, 16 cmha__crat_block, 17 cmha_irw, 18 cmha__search_run,
          19 cmha__retrieve_mix, 20 cmha_complex_residual_forward, 21 cmha__experts_run,
          22 cmha_componentwise_clip, 23-24 cmha__regulariser_sum,
-         25 cmha__model_body, 26-27 cmha__final_norm, 28-35 examples/extensions
+         25 cmha__model_body, 26 cmha__final_norm, 27 cmha_linear_cross_entropy, 28-35 examples/extensions
 
    Rooms, in this order for the declarations and again for the code:
        Base | Vector mathematics | Tape and engine | Operations |
@@ -232,7 +232,7 @@ typedef struct cmha_buffer {
     const char *name; /* the path that leads here; NULL ends a list */
     const void *data; /* [size], of any alignment: the caller's or, after a save, `taken` */
     size_t size;
-    void *taken; /* NULL or, after a save, memory of the context's allocator, for the caller to give back */
+    void *taken; /* NULL or, after a save, `size` bytes of the context's allocator: the caller's to release */
     void *saving; /* the new file while it is written */
     size_t saving_bytes;
 } cmha_buffer;
@@ -730,7 +730,7 @@ CMHA_DEF void cmha_elementwise_complex_forward(const cmha_real *x, const cmha_re
 CMHA__FIT void cmha_elementwise_complex_backward(const cmha_real *x, const cmha_real *w, const cmha_real *dy,
     size_t T, size_t D, cmha_real *dx, cmha_real *dw);
 CMHA_DEF cmha_tensor *cmha_elementwise_complex(cmha_tape *tape, cmha_tensor *x, cmha_tensor *w);
-/* Computes y [T, 2D] = (a rho + b) / (c rho + d) by channel (MöbiusAttention eq 5); abcd [4, 2, D]. */
+/* Computes y [T, 2D] = (a rho + b) / (c rho + d) by channel (MöbiusAttention eq 5-6); abcd [4, 2, D]. */
 CMHA_DEF void cmha_mobius_forward(const cmha_real *rho, const cmha_real *abcd, size_t T, size_t D,
     cmha_quotient_kind kind, cmha_real eps, cmha_real *y);
 CMHA__FIT void cmha_mobius_backward(const cmha_real *rho, const cmha_real *abcd, const cmha_real *dy,
@@ -765,8 +765,8 @@ CMHA__FIT void cmha_complex_rotate_backward(const cmha_real *z, const cmha_real 
 CMHA_DEF cmha_tensor *cmha_complex_rotate(cmha_tape *tape, cmha_tensor *z, cmha_tensor *theta);
 
 /* Lists norms over D complex features: y = gamma M c + beta, c = z - mean(z), M real 2x2, V = cov(c).
-   ROW(constant, word, numbers of gamma per feature, centred, spread: M is the inverse root of V's TRACE, AXES
-   or MATRIX, gamma as a real 2x2 matrix (rr, ri, ir, ii): n = its n-th number, -n = that negated, 0 = 0). */
+   ROW(constant, word, n numbers of gamma per feature, centred, spread: M is the inverse root of V's TRACE,
+   AXES or MATRIX, gamma as a real 2x2 matrix (rr, ri, ir, ii): k = its k-th number, -k = that negated, 0). */
 #define CMHA_COMPLEX_NORMS(ROW) \
     ROW(CLN, "cln", 2, 1, TRACE, 1, -2, 2, 1) /* M = 1/sqrt(mean|c|^2 + eps), gamma complex: CRAT eq 8 */ \
     ROW(CRMS, "crms", 1, 0, TRACE, 1, 0, 0, 1) /* c = z, gamma real: unlike CLN it keeps phases */ \
@@ -782,8 +782,8 @@ typedef struct cmha_complex_norm_args {
     size_t T, D; /* rows, complex features */
     cmha_real eps;
 } cmha_complex_norm_args;
-/* Normalises rows. beta [2, D] (or NULL), gamma NULL = 1. Where eps and a variance are 0 (WHITEN: V is
-   singular) M and gradients are 0. stats [T, 5] (or NULL), for the backward: means, V_rr, V_ri, V_ii. Of
+/* Normalises rows. beta [2, D] (or NULL), gamma [n, D], NULL = 1. Where eps and a variance are 0 (WHITEN: V
+   is singular) M and gradients are 0. stats [T, 5] (or NULL), for the backward: means, V_rr, V_ri, V_ii. Of
    grads `weight` is gamma's, `bias` beta's. */
 CMHA_DEF void cmha_complex_norm_forward(const cmha_complex_norm_args *args, const cmha_real *z,
     const cmha_real *gamma, const cmha_real *beta, cmha_real *y, double *stats);
@@ -867,7 +867,7 @@ typedef struct cmha_experts_args {
     int threads;
     const size_t *plan; /* with gate [T, top], of cmha_route_forward */
     const cmha_real *gate;
-    cmha_real *hidden; /* [T top, 2F] (or NULL) gets W1 z + b1, for the backward */
+    cmha_real *hidden; /* [T top, 2F] gets W1 z + b1 for the backward (NULL: there is none) */
 } cmha_experts_args;
 typedef struct cmha_experts_weights {
     const cmha_real *w1, *b1; /* [2, E, F, D], [2, E, F]; biases or NULL */
@@ -972,7 +972,8 @@ typedef struct cmha_irw_weights {
     cmha_tensor *wg, *bg; /* [D, 2D + 2 d_r], real, on [Re z | Im z | Re rbar | Im rbar]; [D] */
 } cmha_irw_weights;
 /* Computes the reflection window (CRAT eq 17-19) on z [.., 2D]: q^(m) = W_m Im z + b_m, rbar by
-   cmha_retrieve, gate = W_g [z | rbar] + b_g, v = W_v rbar, then cmha_reflect. No documents: returns z. */
+   cmha_retrieve, gate = W_g [z | rbar] + b_g, v = W_v rbar, then cmha_reflect. Returns z where `knowledge` is
+   NULL or empty. */
 CMHA_DEF cmha_tensor *cmha_irw(cmha_tape *tape, const cmha_knowledge *knowledge,
     const cmha_retrieve_args *args, cmha_real gate_tau, cmha_fusion fusion, cmha_tensor *z,
     const cmha_irw_weights *weights);
@@ -989,7 +990,7 @@ CMHA_DEF cmha_heads cmha_heads_by_token(cmha_real *data, size_t N, size_t row, s
 /* Holds the arrays of an attention of any kind. A forward reads q, k, v and writes y; its backward reads
    these and dy, and adds to dq, dk, dv (data NULL: not wanted). */
 typedef struct cmha_attention_views {
-    cmha_heads q, k, v; /* [B, H, n_q, d_k], [B, Hkv, n_k, d_k], [B, Hkv, n_k, d_v] */
+    cmha_heads q, k, v; /* [B, H (ROPEPP: H / 2), n_q, d_k], [B, Hkv, n_k, d_k], [B, Hkv, n_k, d_v] */
     cmha_heads y, dy, dq, dk, dv; /* y, dy: [B, H, n_q, d_v] */
 } cmha_attention_views;
 
@@ -1160,7 +1161,8 @@ typedef struct cmha_cope_options {
     cmha_norm_max norm_max; /* HYBRID_NORM */
     int norm_max_grad;
 } cmha_cope_options;
-/* Sets kind, scale, softmax, magnitude, cosine, eps, norm_max of args (d_k set) for real values. */
+/* Sets kind, scale, softmax, magnitude, cosine, eps, norm_max, norm_max_grad of args (d_k set) for CoPE eq 2,
+   complex_v and bilinear to 0. */
 CMHA_DEF void cmha_cope_set_args(cmha_attention_args *args, const cmha_cope_options *options);
 CMHA_DEF void cmha_alibi_slopes(size_t H, cmha_real *slopes); /* 2^(-8 (h+1)/H), any H */
 
@@ -1232,7 +1234,8 @@ typedef struct cmha_linear_attention_args {
 CMHA_DEF size_t cmha_linear_attention_scratch(const cmha_linear_attention_args *args, int backward);
 CMHA_DEF size_t cmha_linear_attention_saved(const cmha_linear_attention_args *args);
 CMHA_DEF size_t cmha_linear_attention_state(const cmha_linear_attention_args *args);
-/* Computes y; q and k are complex. saved (or NULL) is for the backward. */
+/* Computes y (CoPE eq 10-17); q, k [B, H, n, d] complex, v, y [.., d_v]. saved (or NULL): for the
+   backward. */
 CMHA_DEF void cmha_linear_attention_forward(const cmha_linear_attention_args *args,
     const cmha_attention_views *views, cmha_real *saved, cmha_real *scratch);
 CMHA__FIT void cmha_linear_attention_backward(const cmha_linear_attention_args *args,
@@ -1260,8 +1263,8 @@ typedef struct cmha_lag_args {
     int threads;
 } cmha_lag_args;
 CMHA_DEF size_t cmha_lag_attention_scratch(const cmha_lag_args *args); /* O(n) per thread */
-/* Computes y, all arrays complex, in O(n log n d). lags [B, H, n], for the backward, gets temp R of the
-   chosen lags, -infinity for others; its softmax is a. */
+/* Computes y (CRAT eq 14), all arrays complex, in O(n log n d). lags [B, H, n], for the backward, gets temp R
+   of the chosen lags, -infinity for others; its softmax is a. */
 CMHA_DEF void cmha_lag_attention_forward(const cmha_lag_args *args, const cmha_attention_views *views,
     cmha_real *lags, cmha_real *scratch);
 CMHA__FIT void cmha_lag_attention_backward(const cmha_lag_args *args, const cmha_attention_views *views,
@@ -1914,7 +1917,8 @@ CMHA__FIT double cmha_learning_rate(const cmha_rate *rate, size_t s);
 #define CMHA__CLIP_NAME(name, word, norm) CMHA_CLIP_##name,
 #define CMHA__CLIP_WORD(name, word, norm) "|" word
 typedef enum cmha_clip_mode { CMHA_CLIPS(CMHA__CLIP_NAME) CMHA_CLIP_COUNT } cmha_clip_mode;
-/* Clips gradients in place; unknown modes do not. Zeros, NaN and what shares a norm with a NaN stay. */
+/* Clips gradients in place to limit (0: to 0), frozen ones not; unknown modes do not. Zeros, NaN and what
+   shares a norm with a NaN stay. */
 CMHA__FIT void cmha_componentwise_clip(cmha_clip_mode mode, cmha_real limit, const cmha_parameter *parameters,
     size_t count);
 /* Takes a step of a hand-built network: clips gradients (limit 0: not), updates what is not frozen by the
@@ -2224,21 +2228,22 @@ CMHA_DEF cmha_status cmha_tokens_open(cmha_tokens *tokens, cmha_context *context
     int width);
 CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
 
-/* Names of 0.10.0, which stay until 2.0: GCC and clang warn where one is used. CMHA_NO_OLD_NAMES: none. */
+/* These names of 0.10.0 stay until 2.0: GCC and clang warn where one is used. CMHA_NO_OLD_NAMES: none. */
 #ifndef CMHA_NO_OLD_NAMES
 #if defined(__GNUC__) || defined(__clang__)
 #define CMHA__WARNED(directive) _Pragma(#directive)
-#define CMHA__OLD(text) CMHA__WARNED(GCC warning #text)
+#define CMHA__SAID(text) CMHA__WARNED(GCC warning #text)
+#define CMHA__OLD(old, new_name) CMHA__SAID(old is now new_name) new_name
 #else
-#define CMHA__OLD(text)
+#define CMHA__OLD(old, new_name) new_name
 #endif
-#define cmha_cope_args CMHA__OLD(renamed to cmha_cope_set_args) cmha_cope_set_args
-#define cmha_heads_major CMHA__OLD(renamed to cmha_heads_by_head) cmha_heads_by_head
-#define cmha_linear_args CMHA__OLD(renamed to cmha_linear_attention_args) cmha_linear_attention_args
-#define cmha_multifreq_init CMHA__OLD(renamed to cmha_multifreq_waves) cmha_multifreq_waves
-#define cmha_softmax CMHA__OLD(renamed to cmha_softmax_kind) cmha_softmax_kind
-#define cmha_tokens_major CMHA__OLD(renamed to cmha_heads_by_token) cmha_heads_by_token
-#define cmha_trainer_fit CMHA__OLD(renamed to cmha_trainer_step_batch) cmha_trainer_step_batch
+#define cmha_cope_args CMHA__OLD(cmha_cope_args, cmha_cope_set_args)
+#define cmha_heads_major CMHA__OLD(cmha_heads_major, cmha_heads_by_head)
+#define cmha_linear_args CMHA__OLD(cmha_linear_args, cmha_linear_attention_args)
+#define cmha_multifreq_init CMHA__OLD(cmha_multifreq_init, cmha_multifreq_waves)
+#define cmha_softmax CMHA__OLD(cmha_softmax, cmha_softmax_kind)
+#define cmha_tokens_major CMHA__OLD(cmha_tokens_major, cmha_heads_by_token)
+#define cmha_trainer_fit CMHA__OLD(cmha_trainer_fit, cmha_trainer_step_batch)
 #endif
 
 #endif /* CMHA_H */
@@ -7099,6 +7104,7 @@ static cmha_tensor *cmha__linear_cross_entropy(cmha_tape *tape, cmha_tensor *x, 
     return cmha__push(tape, "linear_cross_entropy", y, in, 3, cmha__projection_backward, s);
 }
 
+/* CRAT eq 27, and its loss. */
 CMHA_DEF cmha_tensor *cmha_linear_cross_entropy(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight,
         cmha_tensor *bias, const int32_t *targets, int32_t ignore, const cmha_real *class_weights) {
     const cmha__entropy_options o = {targets, ignore, class_weights, 0, 0, 0, NULL};
@@ -7278,6 +7284,7 @@ CMHA__FIT void cmha_euler_backward(const cmha_euler_args *args, const cmha_real 
         const cmha_real *dphase, cmha_real *dx) {
     const size_t T = args->T, P = args->P;
     cmha_real re[CMHA__PAIRS], im[CMHA__PAIRS];
+    if (!dx) return;
     for (size_t t = 0; t < T; t++, x += 2 * P, dx += 2 * P)
         for (size_t j0 = 0, m; (m = cmha__block_of(P, j0)) > 0; j0 += m) {
             const cmha__some_pairs pairs = {P, j0, m, args->layout};
@@ -9605,7 +9612,7 @@ static void cmha__rows_back(const cmha_score_call *c, cmha_rows x, size_t n, con
     cmha__add_rows(dy, n, c->args->d_k, cmha__key_width(c->args), dx);
 }
 
-/* CRAT eq 11-13: between phasors the product is the sum of cosines of phase differences. */
+/* CRAT eq 11-12: between phasors the product is the sum of cosines of phase differences. */
 CMHA__HOTTER(cmha__phasor_map, (const cmha_score_call *c, cmha_rows x, size_t n, cmha_real *y),
         (c, x, n, y)) {
     const size_t d = c->args->d_k;
@@ -10103,7 +10110,7 @@ CMHA__HOTTER(cmha__softmax_tile, (const cmha__head *h), (h)) {
     }
 }
 
-/* ComplexFormer eq 9: y, lse of the queries at work. */
+/* ComplexFormer eq 9, CRAT eq 13: y, lse of the queries at work. */
 static void cmha__forward_rows(cmha__head *h) {
     size_t i0 = h->i0, rows = h->rows, dv = h->dv, ld = h->v.ld, T = CMHA__TILE;
     size_t end = cmha__visible(h->a, i0 + rows - 1).end;
@@ -14517,7 +14524,7 @@ static cmha_tensor *cmha__model_body(cmha__pass *pass) {
     return x;
 }
 
-/* A pre-norm model's norm, which takes CRAT's planes as real numbers (CRAT eq 26-27). */
+/* A pre-norm model's norm, which takes CRAT's planes as real numbers (CRAT eq 26). */
 static cmha_tensor *cmha__final_norm(cmha__pass *pass, cmha_tensor *x) {
     const cmha_model *m = pass->model;
     return cmha__norm_by(pass->tape, pass->c, 0, x, m->final_weight, m->final_bias);

@@ -91,10 +91,10 @@ suite() {
     variant "C99 no SIMD" $c -std=c99 -DCMHA_NO_SIMD
     variant "C99 no CBLAS, no SIMD, double, static" $c -std=c99 -DCMHA_NO_CBLAS -DCMHA_NO_SIMD -DCMHA_DOUBLE -DCMHA_STATIC
     # Names of earlier versions: each warns where it is used and says the new one; and they can be left out
-    for old in $(sed -n 's/^#define \(cmha_[a-z_]*\) CMHA__OLD(renamed to .*/\1/p' cmha.h); do
-        now=$(sed -n "s/^#define $old CMHA__OLD(renamed to \(.*\)) \1$/\1/p" cmha.h)
+    for old in $(sed -n 's/^#define \(cmha_[a-z_]*\) CMHA__OLD(\1, .*/\1/p' cmha.h); do
+        now=$(sed -n "s/^#define $old CMHA__OLD($old, \(.*\))$/\1/p" cmha.h)
         printf '#include "cmha.h"\nint size(void) { return (int)sizeof(%s); }\n' "$old" > "$W/old.c"
-        if [ "$now" ] && $c -std=c99 -I. -c "$W/old.c" -o "$W/old.o" 2> "$W/log" && grep -q "warning: .*renamed to $now" "$W/log" &&
+        if [ "$now" ] && $c -std=c99 -I. -c "$W/old.c" -o "$W/old.o" 2> "$W/log" && grep -q "warning: .*$old is now $now" "$W/log" &&
             ! $c -std=c99 -I. -DCMHA_NO_OLD_NAMES -c "$W/old.c" -o "$W/old.o" 2> "$W/log"; then ok
         else bad "$c: the old name $old"; fi
     done
