@@ -6009,7 +6009,7 @@ CMHA__HOT(CMHA__FIT, cmha_gated_backward, (const cmha_real *x, const cmha_real *
 }
 CMHA__FIT void cmha_activation_backward(const cmha_real *x, const cmha_real *dy, size_t n,
         cmha_activation kind, cmha_real *dx) {
-    cmha_gated_backward(x, NULL, dy, n, kind, dx, NULL);
+    if (dx) cmha_gated_backward(x, NULL, dy, n, kind, dx, NULL);
 }
 
 /* Does it read rows [gate | up]? */
@@ -6251,11 +6251,12 @@ static void cmha__find_two(const double *x, size_t n, const double *unit, double
         high = fmax(high, x[j]);
     }
     for (int t = 0; t < (unit ? 9 : 32); t++) {
-        for (int k = 0; k < 2 && unit; k++) {
-            double steps = unit[k] > 0 ? floor(from[k] / unit[k] + 0.5) + (k ? t / 3 : t % 3) - 1 : 0;
-            at[k] = unit[k] * fmax(0, fmin(steps, 63));
-        }
-        if (!unit && t % 4 == 0) {
+        if (unit)
+            for (int k = 0; k < 2; k++) {
+                double steps = unit[k] > 0 ? floor(from[k] / unit[k] + 0.5) + (k ? t / 3 : t % 3) - 1 : 0;
+                at[k] = unit[k] * fmax(0, fmin(steps, 63));
+            }
+        else if (t % 4 == 0) {
             at[0] = (high - low) / (14 + t / 8.0);
             at[1] = -low;
         }
