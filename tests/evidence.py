@@ -252,7 +252,12 @@ def check_sooner(table, lines):
         seconds = tokens / all_tokens * np.array([[float(row["seconds"]) for row in pair] for pair in pairs])
         check_mean(cells[2], tokens[:, 0] / 1e6, what)
         check_mean(cells[3], tokens[:, 1] / 1e6, what + " baseline")
+        spread = max(max(float(row["seconds"]) for row in rows) / min(float(row["seconds"]) for row in rows) for rows in zip(*pairs))
+        if (cells[5] == "–") != (spread > 1.1):
+            say(f"{what}: {cells[5]}, but equal runs lie {spread} apart")
         for cell, x in ((cells[4], tokens), (cells[5], seconds)):
+            if cell == "–":
+                continue
             d = np.log(x[:, 0] / x[:, 1])
             half = stats.sem(d) * stats.t.ppf(0.975, len(d) - 1)
             parts = re.fullmatch(r"(\S+) \((\S+) to (\S+)\)", cell).groups()
@@ -288,6 +293,7 @@ def read_page(claim, name, text):
             near(str(trials), table.at_chance, f"{name}/{part}: trials at chance")
             if failed != table.failed:
                 say(f"{name}/{part}: the baseline failed: {table.failed}")
+            table.goes_on = bool(re.search(r"as\s+many\s+beyond", text_of))
             tables.append(table)
             for block in blocks_of(text_of)[1:]:
                 check_sooner(table, block)
@@ -418,7 +424,7 @@ def check_tally(text, tables, over_all):
     compared = [sum(len(t.raw) for t in g) for g in (good, bad)]
     told = [sum(t.told(v) for t in g for v in t.raw) for g in (good, bad)]
     survive = [sum(over_all[(t.name, t.part, v)] < 0.05 for t in g for v in t.raw) for g in (good, bad)]
-    kinds = [(t, v) for t in first for v in t.of if v not in t.floors and t.of[v]]
+    kinds = [(t, v) for t in first for v in t.of if v not in t.floors and t.of[v] and not t.goes_on]
     tuned = [k for k in kinds if any(r["chosen"] == "0" for r in k[0].claim.rows_of(k[0].part, k[1]))]
     want = [sum(compared), len(good) + len(bad), len(bad), compared[1], compared[0], told[0], survive[0], sum(compared),
             sum(t.edge(v) for t, v in kinds), len(tuned)]
@@ -454,7 +460,11 @@ def main(results, report, questions):
     asked = read_questions(questions)
     overview = read("README.md")
     if primaries:
-        check_primaries(primaries, [cells_of(l) for l in blocks_of(overview)[0][2:]], tables)
+        rows = [cells_of(l) for l in blocks_of(overview)[0][2:]]
+        check_primaries(primaries, rows, tables)
+        for (hypothesis, name, *_), cells in zip(primaries, rows):
+            if name in pages and "| " + " | ".join(cells[:5]) + " |\n" not in pages[name]:
+                say(f"{name}.md: does not repeat the answer to {hypothesis}")
     rows = [cells_of(l) for l in blocks_of(overview)[1 if primaries else 0][2:]]
     if len(rows) != len(asked):
         say(f"README.md: {len(rows)} rows of {len(asked)} questions")

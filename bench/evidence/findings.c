@@ -138,8 +138,10 @@ static void count_findings(evidence_findings *e) {
         for (size_t v = 0; v < all->n; v++) {
             const finding *f = &all->of[v];
             if (f->floor) continue;
-            e->tuned += f->n && all->claim->rates[1] > 0;
-            if (f->edge) e->edges++;
+            if (!all->claim->inside) {
+                e->tuned += f->n && all->claim->rates[1] > 0;
+                e->edges += f->edge != 0;
+            }
             if (isnan(f->p)) continue;
             c->compared++;
             if (f->verdict != FOUND_ALIKE) c->told++;

@@ -118,32 +118,40 @@ static void put_tally(FILE *out, const evidence_findings *e) {
     size_t compared = good->compared + bad->compared;
     put_paragraph(out, "*Over all tables:* %zu comparisons in %zu tables. Set aside, because their baseline "
                   "failed: %zu tables with %zu comparisons. Of the other %zu comparisons %zu are significant "
-                  "within their table, %zu after Holm's correction over all %zu. In %zu of %zu choices of a "
-                  "learning rate the best was the lowest or the highest that was tried.",
+                  "within their table, %zu after Holm's correction over all %zu. In %zu of %zu choices among "
+                  "three learning rates the best was the lowest or the highest.",
                   compared, good->tables + bad->tables, bad->tables, bad->compared, good->compared,
                   good->told, good->survive, compared, e->edges, e->tuned);
 }
 
-/* The primary family, with a correction of its own. */
-static void put_primaries(FILE *out, const evidence_findings *e) {
+/* The rows of a claim's hypotheses, or of all with a link each. */
+static void put_hypotheses(FILE *out, const evidence_findings *e, const evidence_claim *claim) {
     static const char *const words[] = {"cannot be told", "**holds**", "**does not hold**", "baseline failed",
                                         "diverged", "not measured yet"};
-    if (!e->n_primary) return;
-    put_paragraph(out, "**Primary:** %zu hypotheses, written down with their design before any of their "
-                  "rows. p is corrected by Holm over all of them.", e->n_primary);
-    fputs("| hypothesis | answer | difference (95 % interval) | p | seeds | page |\n", out);
-    fputs("|---|---|---|---|---|---|\n", out);
+    fputs("| hypothesis | answer | difference (95 % interval) | p | seeds |", out);
+    fputs(claim ? "\n" : " page |\n", out);
+    fprintf(out, "|---|---|---|---|---|%s\n", claim ? "" : "---|");
     for (const hypothesis *h = e->primary; h < e->primary + e->n_primary; h++) {
+        if (claim && strcmp(h->asked->claim, claim->name) != 0) continue;
         fprintf(out, "| %s | %s | ", h->asked->hypothesis, words[h->verdict]);
         if (!(h->kind->pairs.n > 1)) fputs("– | – | ", out);
         else {
             put_difference(out, &h->kind->pairs), fprintf(out, " %s | ", h->all->claim->unit);
             put_p(out, h->p), fputs(" | ", out);
         }
-        fprintf(out, "%zu of %zu | [%s](results/%s.md) |\n", h->kind->n, h->all->claim->seeds,
-                h->asked->claim, h->asked->claim);
+        fprintf(out, "%zu of %zu |", h->kind->n, h->all->claim->seeds);
+        if (!claim) fprintf(out, " [%s](results/%s.md) |", h->asked->claim, h->asked->claim);
+        putc('\n', out);
     }
     putc('\n', out);
+}
+
+/* The primary family, with a correction of its own. */
+static void put_primaries(FILE *out, const evidence_findings *e) {
+    if (!e->n_primary) return;
+    put_paragraph(out, "**Primary:** %zu hypotheses, written down with their design before any of their "
+                  "rows. p is corrected by Holm over all of them.", e->n_primary);
+    put_hypotheses(out, e, NULL);
     put_paragraph(out, "**Exploratory:** everything else, asked with the rows in hand or with rates chosen "
                   "on the data that judge.");
 }
@@ -296,15 +304,27 @@ static void put_ratio(FILE *out, const double *of, const double *to, size_t n) {
             exp(pairs.mean + pairs.half));
 }
 
+/* Do the runs of a kind, which all do the same, say what it takes? Not where other work got in between. */
+static int same_speed(const finding *f) {
+    double least = INFINITY, most = 0;
+    for (size_t i = 0; i < MOST_SEEDS; i++) {
+        if (!f->rows[i]) continue;
+        least = fmin(least, f->rows[i]->seconds);
+        most = fmax(most, f->rows[i]->seconds);
+    }
+    return most <= 1.1 * least;
+}
+
 static void put_sooner(FILE *out, const findings *all) {
     int begun = 0;
     for (size_t v = 1; v < all->n; v++) {
         sooner s;
         if (all->of[v].floor || !find_sooner(&all->of[v], &all->of[0], &s)) continue;
         if (!begun++) {
-            put_paragraph(out, "How soon: the loss at which the worst run of a kind and of the baseline "
-                          "ends, and what the runs take until they reach it. The curves are of an eighth of "
-                          "the text; ratios are to the baseline, of pairs.");
+            put_paragraph(out, "How soon (exploratory): what the runs take, in this schedule, to the loss at "
+                          "which the worst run of the kind and of the baseline ends. Curves are of an eighth "
+                          "of the text; ratios are to the baseline, of pairs, not corrected. Seconds stand "
+                          "here if those of equal runs lie within a tenth.");
             fputs("| | loss, nats | million tokens: mean (deviation) | the baseline's | tokens: ratio "
                   "(95 % interval) | seconds: ratio (95 % interval) |\n|---|---|---|---|---|---|\n", out);
         }
@@ -316,7 +336,10 @@ static void put_sooner(FILE *out, const findings *all) {
             fputs(" | ", out);
         }
         put_ratio(out, s.tokens[0], s.tokens[1], s.n), fputs(" | ", out);
-        put_ratio(out, s.seconds[0], s.seconds[1], s.n), fputs(" |\n", out);
+        if (same_speed(&all->of[v]) && same_speed(&all->of[0]))
+            put_ratio(out, s.seconds[0], s.seconds[1], s.n);
+        else fputs("–", out);
+        fputs(" |\n", out);
     }
     if (begun) putc('\n', out);
 }
@@ -354,6 +377,8 @@ static void put_part(FILE *out, const findings *first, const findings *second) {
     else
         put_paragraph(out, "Part `%s`: %s is better; rate %g.", first->part->name,
                       first->higher ? "more" : "less", rates[0]);
+    if (strstr(first->part->settings, "rate.times="))
+        put_paragraph(out, "The models learn at a multiple of these rates, `rate.times` of the settings.");
     put_chance(out, first), put_table(out, first);
     if (findings_primary(first) && !strcmp(first->measure, "loss")) put_sooner(out, first);
     if (second->claim && second->of[0].n != second->of[0].diverged) {
@@ -369,7 +394,11 @@ static int put_claim(FILE *out, const evidence_findings *e, const evidence_claim
                      int has_figure, char *error) {
     fprintf(out, "# %s\n\n", claim->title);
     put_paragraph(out, "*Claimed:* %s", claim->claimed);
-    if (!put_questions(out, e, claim, error)) return 0;
+    if (claim->n_parts && findings_primary(findings_of(e, claim->name, claim->parts[0].name, 0))) {
+        put_hypotheses(out, e, claim);
+        put_paragraph(out, "Here p is corrected over all %zu hypotheses of the primary family, verdict too; "
+                      "below both are of one table.", e->n_primary);
+    } else if (!put_questions(out, e, claim, error)) return 0;
     fputs("[All questions](../README.md), [how it is measured](../METHOD.md), [remarks](#remarks).\n\n", out);
     for (size_t i = 0; i < claim->n_parts; i++) {
         const char *part = claim->parts[i].name;
