@@ -24,6 +24,30 @@ static size_t mean_curve(const finding *f, double *at, double *values) {
     return n;
 }
 
+/* By step, how far a variant's curves lie from the baseline's of the same seeds, with 95 % intervals. */
+typedef struct lead {
+    size_t n;
+    double at[EVIDENCE_POINTS], mean[EVIDENCE_POINTS], low[EVIDENCE_POINTS], high[EVIDENCE_POINTS];
+} lead;
+static void find_lead(const finding *f, const finding *base, lead *to) {
+    const evidence_row *first = NULL;
+    for (size_t s = 0; s < MOST_SEEDS && !first; s++) first = f->rows[s];
+    for (size_t i = 0; first && i < first->result.points; i++) {
+        double x[MOST_SEEDS], y[MOST_SEEDS];
+        size_t step = first->result.curve[i].step, n = 0;
+        for (size_t s = 0; s < MOST_SEEDS; s++) {
+            const evidence_row *own = f->rows[s], *other = base->rows[s];
+            if (!own || !other || i >= own->result.points || i >= other->result.points) continue;
+            if (own->result.curve[i].step != step || other->result.curve[i].step != step) continue;
+            x[n] = own->result.curve[i].loss, y[n++] = other->result.curve[i].loss;
+        }
+        statistics_pairs pairs = statistics_paired(x, y, n);
+        if (!isfinite(pairs.half)) continue;
+        to->at[to->n] = (double)step, to->mean[to->n] = pairs.mean;
+        to->low[to->n] = pairs.mean - pairs.half, to->high[to->n] = pairs.mean + pairs.half, to->n++;
+    }
+}
+
 /* Measures whose names end in a number: what that counts, and what is measured over it. */
 static const struct ladder { const char *prefix, *over, *what; } ladders[] = {
     {"right.", "length (times the trained one)", "answers that are right (share)"},
@@ -72,8 +96,30 @@ typedef struct picture {
     size_t n, n_lines;
     rungs rungs[MOST_VARIANTS];
     chart_series climbs[MOST_VARIANTS];
-    chart charts[3];
+    lead leads[MOST_VARIANTS];
+    chart_series ahead[MOST_VARIANTS];
+    char lead_label[160];
+    chart charts[4];
 } picture;
+
+/* Draws the leads of all kinds, and of the baseline's other seeds, whose curves are losses on held-out text. */
+static size_t draw_leads(picture *p, const findings *all, chart *c) {
+    if (strcmp(all->measure, "loss") != 0) return 0;
+    for (size_t v = 1; v < all->n; v++) {
+        lead *of = &p->leads[v];
+        chart_series *line = &p->ahead[c->n];
+        find_lead(&all->of[v], &all->of[0], of);
+        if (of->n < 2) continue;
+        line->name = all->of[v].variant->label, line->n = of->n, line->at = of->at, line->values = of->mean;
+        line->low = of->low, line->high = of->high, line->look = (int)v + 1, c->n++;
+    }
+    snprintf(p->lead_label, sizeof p->lead_label, "difference from %s (nats a prediction)",
+             all->of[0].variant->label);
+    c->title = all->part->label, c->subtitle = "paired differences by step, 95 % intervals";
+    c->x.label = "step", c->y.label = p->lead_label, c->series = p->ahead;
+    c->rules = &p->zero, c->n_rules = 1, c->whole = 1;
+    return c->n > 0;
+}
 
 /* Draws the first ladder that the rows of a part have; returns whether there is one. */
 static size_t draw_ladder(picture *p, const findings *all, chart *c) {
@@ -122,6 +168,7 @@ static size_t draw_part(picture *p, const findings *all) {
     curves->x.label = "step", curves->y.label = "loss (nats a prediction)", curves->series = p->lines;
     curves->n = p->n_lines, curves->whole = 1;
     size_t drawn = p->n_lines ? 2 : 1;
+    drawn += draw_leads(p, all, &p->charts[drawn]);
     return drawn + draw_ladder(p, all, &p->charts[drawn]);
 }
 
@@ -141,16 +188,28 @@ static int put_figure(const char *path, const figure *f, int compare, char *erro
     return done;
 }
 
-/* The picture of the project's first page: the last chart of this claim, alone. */
-static int put_front(const char *folder, const chart *c, int compare, char *error) {
+/* The pictures of the project's first page: the last chart of a claim, alone, with some of its series. */
+static const struct front { const char *claim, *name, *title, *subtitle, *only[2]; } fronts[] = {
+    {"longer", "front", "Loss by position, trained on 256 bytes at a time",
+     "WikiText-2, means of five seeds, 95 % intervals", {NULL, NULL}},
+    {"steps", "lead", "What is left of a lead over RoPE: below 0 is ahead",
+     "Tiny Shakespeare, 1,500 steps of AdamW, means of eight seeds, 95 % intervals",
+     {"ComplexFormer, δ from near 0", "RoPE, other seeds"}}};
+
+static int put_front(const struct front *f, const char *folder, const chart *c, int compare, char *error) {
     char path[1100];
     chart alone = *c;
+    chart_series some[2];
     figure front;
     memset(&front, 0, sizeof front);
-    alone.title = "Loss by position, trained on 256 bytes at a time";
-    alone.subtitle = "WikiText-2, means of five seeds, 95 % intervals";
+    if (f->only[0]) alone.series = some, alone.n = 0;
+    for (size_t i = 0; f->only[0] && i < c->n; i++)
+        for (size_t k = 0; k < LENGTH(some); k++)
+            if (!strcmp(c->series[i].name, f->only[k])) some[alone.n++] = c->series[i];
+    alone.title = f->title;
+    alone.subtitle = f->subtitle;
     front.charts = &alone, front.n = 1, front.wide = 860;
-    snprintf(path, sizeof path, "%s/figures/front.svg", folder);
+    snprintf(path, sizeof path, "%s/figures/%s.svg", folder, f->name);
     return put_figure(path, &front, compare, error);
 }
 
@@ -158,7 +217,7 @@ int figures_put(const evidence_claim *claim, const findings *parts, const char *
                 int *there, char *error) {
     char path[1100];
     picture *pictures = (picture *)calloc(claim->n_parts, sizeof *pictures);
-    chart *charts = (chart *)calloc(3 * claim->n_parts, sizeof *charts);
+    chart *charts = (chart *)calloc(4 * claim->n_parts, sizeof *charts);
     figure whole;
     size_t n = 0;
     int done = pictures && charts ? 1 : evidence_fail(error, "no memory for a figure");
@@ -171,7 +230,9 @@ int figures_put(const evidence_claim *claim, const findings *parts, const char *
     whole.wide = 1060; /* beside names of kinds on both sides */
     snprintf(path, sizeof path, "%s/figures/%s.svg", folder, claim->name);
     if (done && n) done = put_figure(path, &whole, compare, error);
-    if (done && n && !strcmp(claim->name, "longer")) done = put_front(folder, &charts[n - 1], compare, error);
+    for (size_t i = 0; done && n && i < LENGTH(fronts); i++)
+        if (!strcmp(claim->name, fronts[i].claim))
+            done = put_front(&fronts[i], folder, &charts[n - 1], compare, error);
     free(pictures), free(charts);
     return done;
 }
