@@ -102,7 +102,7 @@ typedef struct picture {
     chart charts[4];
 } picture;
 
-/* Draws the leads of all kinds, and of the baseline's other seeds, whose curves are losses on held-out text. */
+/* Draws the leads of all kinds, and of the baseline's other seeds: their curves are of held-out text. */
 static size_t draw_leads(picture *p, const findings *all, chart *c) {
     if (strcmp(all->measure, "loss") != 0) return 0;
     for (size_t v = 1; v < all->n; v++) {
