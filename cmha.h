@@ -320,7 +320,7 @@ CMHA_DEF void cmha_config_get(cmha_table table, const void *config, const char *
 CMHA_DEF cmha_status cmha_config_check(cmha_context *context, cmha_table table, const void *config);
 
 /* ================ Vector mathematics ================ */
-/* Compute y [n] = exp(x), tanh(x) (in double libm's), sqrt(re^2 + im^2), to 4 ulp. y may be x. */
+/* Compute y [n] = exp(x) (x < 88), tanh(x) (in double libm's), sqrt(re^2 + im^2), to 4 ulp. y may be x. */
 CMHA_DEF void cmha_exp(size_t n, const cmha_real *x, cmha_real *y);
 CMHA_DEF void cmha_tanh(size_t n, const cmha_real *x, cmha_real *y);
 CMHA_DEF void cmha_modulus(size_t n, const cmha_real *re, const cmha_real *im, cmha_real *y);
@@ -1185,8 +1185,8 @@ CMHA__FIT void cmha_attention_backward(const cmha_attention_args *args, const cm
    Or k and v are NULL and q is fused, [B, N, (H + 2 Hkv) d_k]. For COMPLEX and ANGULAR q and k are planes,
    [Re of all heads | Im of all heads]; with complex_v also v and the result, and q fused is [Re (q k v) | Im
    (q k v)]. With `halves` each head is [Re | Im] instead, and fused values may be real. Sizes come from the
-   tensors, parameters (or NULL) replace args'. Errors: ARGUMENT (no rotation table; real values where a
-   softmax needs complex ones; norm_max of phasors). */
+   tensors, parameters (NULL: none) too. Errors: ARGUMENT (no rotation table; real values where a softmax
+   needs complex ones; norm_max of phasors). */
 CMHA_DEF cmha_tensor *cmha_attention(cmha_tape *tape, const cmha_attention_args *args, cmha_tensor *q,
     cmha_tensor *k, cmha_tensor *v, cmha_tensor *const *parameters);
 /* Makes rotation tables [n_tables, n, 2P] in tape memory, one per row of omega [n_tables, P]. */
@@ -4503,7 +4503,7 @@ static inline float cmha__exp(float x) {
 static inline float cmha__atan2(float y, float x) {
     float ax = fabsf(x), ay = fabsf(y);
     float large = ax > ay ? ax : ay, small = ax > ay ? ay : ax;
-    float a = small / (large > 0.0f ? large : 1.0f), s = a * a;
+    float a = small / (large == 0.0f ? 1.0f : large), s = a * a;
     float p = (((-0.00170116997f * s + 0.0104876489f) * s - 0.030351864f) * s + 0.0570895552f) * s;
     p = (((p - 0.0834972492f) * s + 0.109323415f) * s - 0.142600161f) * s;
     p = ((p + 0.199980753f) * s - 0.333332763f) * s * a + a;
@@ -4740,7 +4740,7 @@ static inline uint32_t cmha__hash32(uint32_t x) {
     return x ^ (x >> 16);
 }
 
-/* Multiplies x [n] by keep / (1 - p), bit j from (row key, j). */
+/* Multiplies x [n] by keep / (1 - p), bit j from (row, first + j). */
 static void cmha__drop_row(cmha_real *x, size_t n, cmha_real p, uint64_t row, uint32_t first) {
     int32_t threshold = (int32_t)((1 - (double)p) * 16777216.0);
     cmha_real factor = 1 / (1 - p);
@@ -4974,9 +4974,7 @@ static void cmha__team_end(cmha_tape *tape, double start) {
     if (t->wins == 1) return; /* once more */
     if (t->wins) t->threads = tried;
     else t->grows = !t->grows;
-    t->pause = cmha__min(4 * t->pause, CMHA__TEAM_LONG);
-    if (t->wins) t->pause = CMHA__TEAM_PAUSE;
-    t->left = t->pause;
+    t->left = t->pause = cmha__min(t->wins ? (size_t)CMHA__TEAM_PAUSE : 4 * t->pause, CMHA__TEAM_LONG);
     t->wins = 0;
 }
 #else
@@ -5430,10 +5428,9 @@ static cmha_status cmha__call_backward(cmha_tape *tape, cmha_record *r) {
     cmha__mark mark = cmha__mark_of(tape);
     size_t all = (size_t)tape->context->threads * sums;
     cmha_real *own = all ? cmha__reals(tape, all) : NULL;
-    if (cmha__dry(tape)) all = 0;
-    if (own && all) cmha__zeros(own, all);
+    if (!cmha__computes(tape)) all = 0;
+    if (all) cmha__zeros(own, all);
     if (wanted) cmha__call_rows(&c, own, sums);
-    if (tape->status) all = 0;
     for (size_t at = 0; at < all;)
         for (int i = 1; i < CMHA__OP_INPUTS; i++) {
             if (!c.dx[i] || !cmha__is_shared(&c, i)) continue;
@@ -9855,7 +9852,7 @@ typedef struct {
     size_t first_q, first_k; /* rows of the rotation table before the first query's and key's */
     size_t numbers, own; /* of the score's parameters that one head sees; of a thread's scratch */
     cmha_real *units; /* the threads' scratch */
-    const struct cmha__term *term; /* at work or, of what cmha__see looks at, asked for */
+    const struct cmha__term *term; /* at work; for cmha__see the one asked for */
     size_t seen; /* the head that it looks at */
 
     /* Arrays of all heads or NULL; in a head its part of them. */
@@ -9935,13 +9932,13 @@ typedef struct { size_t begin, end; } cmha__span;
 
 /* The keys that query row i may see by position. */
 static cmha__span cmha__visible(const cmha_attention_args *a, size_t i) {
-    size_t reach = i + a->n_k; /* one past the row's own position, plus n_q so that it cannot go below zero */
+    size_t reach = i + a->n_k + 1, n = a->n_q; /* one past the row's position, plus n, lest it be below 0 */
+    size_t window = cmha__min(a->window, SIZE_MAX / 2);
     cmha__span keys = {0, a->n_k};
-    if (!a->causal && !a->window) return keys;
-    reach = reach + 1 > a->n_q ? reach + 1 - a->n_q : 0;
-    if (a->window && reach > a->window) keys.begin = reach - a->window;
-    if (!a->causal) reach += a->window - 1;
-    if (reach < keys.end) keys.end = reach;
+    if (!a->causal && !window) return keys;
+    if (window && reach > n + window) keys.begin = reach - n - window;
+    if (!a->causal) reach += window - 1;
+    if (reach < keys.end + n) keys.end = reach > n ? reach - n : 0;
     if (keys.begin > keys.end) keys.begin = keys.end;
     return keys;
 }
@@ -9965,7 +9962,7 @@ static size_t cmha__near_keys(const cmha__head *h, size_t j0) {
 static void cmha__mask_row(const cmha__head *h, size_t r, cmha_real *S) {
     size_t i = h->i0 + r, j0 = h->j0, sinks = h->a->sinks;
     cmha__span seen = cmha__visible(h->a, i);
-    if (h->alibi > 0) {
+    if (h->alibi != 0) {
         ptrdiff_t own = (ptrdiff_t)(i + h->a->n_k) - (ptrdiff_t)(h->a->n_q + j0);
         ptrdiff_t nearer = (ptrdiff_t)cmha__nearer(h, i);
         for (size_t j = 0; j < h->cols; j++) {
@@ -10019,7 +10016,7 @@ static cmha_score_call *cmha__call_of_row(cmha__head *h, size_t r) {
     return &h->call[0];
 }
 
-/* A feature row times column j of a tile of keys; by the largest factors only the result may overflow. */
+/* A feature row times column j of a tile of keys, scaled so that only the result may overflow. */
 static double cmha__careful_dot(const cmha__head *h, const cmha_real *q, size_t j) {
     const cmha_real *keys = h->keys + cmha__held(h, h->j0) * h->dk + j;
     double a = 0, b = 0, sum = 0;
@@ -10079,7 +10076,7 @@ static void cmha__scores_of(cmha__head *h) {
         for (size_t r = 0, at = 0; r < rows; r++, at += CMHA__TILE)
             h->a->score->forward(cmha__call_of_row(h, r), h->re + at, h->im + at, h->S + at);
     cmha__finish_scores(h, h->S, rows * CMHA__TILE);
-    if (h->mask || h->alibi > 0 || cmha__visible(h->a, i0 + rows - 1).begin > j0 ||
+    if (h->mask || h->alibi != 0 || cmha__visible(h->a, i0 + rows - 1).begin > j0 ||
         cmha__visible(h->a, i0).end < j0 + CMHA__TILE)
         for (size_t r = 0; r < rows; r++) cmha__mask_row(h, r, h->S + r * CMHA__TILE);
 }
@@ -10298,7 +10295,7 @@ static const cmha__term *cmha__terms(const cmha_attention_args *a, int *count) {
         {{one, one}, {cmha__imaginary[0], i}, {conjugate, one}, {cmha__imaginary[1], i}},
         {{one, e11}, {cmha__imaginary[0], e22}, {conjugate, e11}, {cmha__imaginary[1], e22}},
         {{e11, one}, {e21, i}, {e12, i}, {e22, minus}}};
-    cmha_softmax_kind softmax = cmha__is_complex(a) ? a->softmax : CMHA_SOFTMAX_REAL;
+    cmha_softmax_kind softmax = cmha__is_complex(a) && !a->score->forward ? a->softmax : CMHA_SOFTMAX_REAL;
     *count = softmax == CMHA_SOFTMAX_YANG8 ? 4 : 1;
     if (softmax == CMHA_SOFTMAX_RI_PRODUCT || softmax == CMHA_SOFTMAX_RI_SPLIT) *count = 2;
     if (*count > 1 && !a->d_v) *count = 0; /* no values, and no lse either: nothing depends on q and k */
@@ -10444,8 +10441,8 @@ static void cmha__mix_rows(const cmha__stored_rows *r, const float *factor, floa
     CMHA__CHOOSE(cmha__mix_rows, (r, factor, y))
 }
 
-/* out = the values from key `begin` to `end`, by weights of key i at S[i - gap] from the first tile that is
-   not of sinks on: a run of neighbours in the cache at a time. */
+/* out = the values of keys `begin` to seen.end by their weights: key i's is scores[i], behind the tiles of
+   sinks scores[i - gap]. A run of neighbours in the cache at a time. */
 static void cmha__stream_values(cmha__head *h, size_t begin, cmha__span seen, size_t gap, cmha_real *out) {
     size_t size = h->halves ? 2 : 4, ld = h->v.ld, kept = cmha__tiles(h->a->sinks) * CMHA__TILE;
     cmha_real *to = out;
@@ -10735,6 +10732,7 @@ static void cmha__each_head(const cmha__head *x, void (*run)(cmha__head *h)) {
                 int fresh = i % group == 0 && (item == lo || item % x->pieces == 0);
                 cmha__head h = unit;
                 cmha__set_head(&h, i, item % x->pieces);
+                if (!differ) h.call[1].head -= i % group;
                 cmha__set_rows(&h, fresh, differ);
                 unit.v = h.v;
                 run(&h);
@@ -11020,7 +11018,7 @@ static double cmha__cope_channel(const cmha_linear_attention_args *a, double re,
     return y + weight * re / r;
 }
 
-/* Den, by the sum of a row's weights; 0 where there is no key. */
+/* Den, by the sum of a row's weights; 0 if too small to divide by. */
 static cmha_real cmha__linear_den(const cmha_linear_attention_args *a, cmha_real sum) {
     if (a->kind == CMHA_LINEAR_ANGULAR) sum += a->den_eps;
     return sum < CMHA__SMALLEST && sum > -CMHA__SMALLEST ? 0 : sum;
@@ -11614,6 +11612,7 @@ static const cmha_tensor *cmha__attention_fits(cmha_tape *tape, cmha__attention_
     a->n_k = k ? k->shape[1] : a->n_q;
     a->d_v = k ? cmha__last(v) / (v_planes * a->kv_heads) : a->d_k * planes / v_planes;
     s->row = k ? 0 : width;
+    a->threads = v && v_planes < planes && (v == q || v == k) ? 1 : tape->context->threads; /* no race */
     need = planes * a->kv_heads * a->d_k;
     if (k && (k->shape[0] != a->batch || v->shape[0] != a->batch || v->shape[1] != a->n_k ||
         cmha__last(k) != need || cmha__last(v) % (v_planes * a->kv_heads)))
@@ -11673,7 +11672,6 @@ static cmha__attention_saved *cmha__softmax_open(cmha_tape *tape, const cmha_att
     cmha__attention_saved *s = cmha__attention_open(tape, args, q, k, v);
     if (!s) return NULL;
     s->args = cmha__with_score(args);
-    s->args.threads = tape->context->threads;
     const cmha_score *own = args->score;
     const char *wrong = own ? cmha__score_wrong(own) : NULL;
     if (!wrong) wrong = cmha__attention_wrong(&s->args, 0);
@@ -11876,7 +11874,7 @@ static cmha_tensor *cmha__attend_planes(cmha_tape *tape, const cmha_linear_atten
     l->n = s->lag.n = a->n_q;
     l->d = s->lag.d = a->d_k;
     l->d_v = a->d_v;
-    l->threads = s->lag.threads = tape->context->threads;
+    l->threads = s->lag.threads = a->threads;
     return cmha__attend(tape, s);
 }
 
@@ -12106,9 +12104,9 @@ static void cmha__pcl_pass(const cmha__call *c) {
             }
         }
         for (size_t u = 0; u < units; u++, parts += 3 * P) {
-            size_t at = a->share == CMHA_SHARE_PER_HEAD ? cmha__pcl_head(a, u) * P : 0;
+            size_t step, has = cmha__own_numbers(a, 0, &step), at = cmha__pcl_head(a, u) * step;
             if (!back) sum += losses[u];
-            for (size_t i = 0; i < 3 * back; i++)
+            for (size_t i = has ? 0 : 2; i < 3 * back; i++)
                 if (c->dx[1 + i]) cmha__axpy(P, 1, parts + i * P, c->dx[1 + i] + (i < 2 ? at : 0));
         }
         if (!back) c->y[0] = units ? (cmha_real)(sum / (double)units) : 0;

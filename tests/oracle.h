@@ -71,7 +71,7 @@ static inline int oracle_permitted(const cmha_attention_args *a, size_t batch, s
     (void)m;
     if (a->key_mask && !a->key_mask[batch * a->n_k + n]) return 0;
     if (a->causal && distance < 0) return 0;
-    if (a->causal && a->window && distance >= (double)a->window) return 0;
+    if (a->window && fabs(distance) >= (double)a->window) return 0;
     return 1;
 }
 
@@ -211,6 +211,7 @@ static inline void problem_open(problem *p, const shape *s) {
     if (s->mask) a->key_mask = p->mask;
     cmha_alibi_slopes(a->heads, p->slopes);
     if (s->alibi) a->alibi = p->slopes;
+    for (i = 1; s->alibi > 1 && i < a->heads; i += 2) p->slopes[i] = -p->slopes[i];
     size = cmha_attention_scratch(a, 1) > cmha_attention_scratch(a, 0) ? cmha_attention_scratch(a, 1)
                                                                        : cmha_attention_scratch(a, 0);
     p->scratch = check_zeros(size);

@@ -54,13 +54,15 @@ static void definition(void) {
         s.Hkv = 1 + check_below(2), s.H = s.Hkv * (1 + check_below(3)), s.B = 1 + check_below(2);
         s.n_q = sizes[check_below(10)], s.n_k = s.n_q;
         if (check_below(3) == 0) s.n_k += sizes[check_below(10)];
-        if (check_below(8) == 0 && s.n_q > 3) s.n_k = s.n_q - 2;
+        if (check_below(8) == 0 && s.n_q > 3) s.n_k = s.n_q - (check_below(2) ? 2 : 1 + check_below(s.n_q - 1));
         s.d_k = widths[check_below(7)], s.d_v = check_below(3) ? s.d_k : 1 + check_below(40);
         s.kind = (cmha_attention_kind)check_below(ORACLE_KINDS), s.layout = (cmha_layout)check_below(2),
         s.share = (cmha_share)check_below(3);
         if (s.kind == CMHA_ATTENTION_POPE) s.d_k -= check_below(2);
         s.causal = check_below(3) > 0, s.mask = check_below(3) == 0, s.alibi = check_below(4) == 0;
-        s.window = s.causal && check_below(3) == 0 ? 1 + check_below(100) : 0;
+        if (s.alibi) s.alibi += (int)check_below(2); /* 2: slopes of both signs */
+        s.window = check_below(3) == 0 ? 1 + check_below(100) : 0;
+        if (s.window > 90) s.window = SIZE_MAX - check_below(3);
         s.pos0 = check_below(3) == 0 ? (ptrdiff_t)check_below(1000000) : (ptrdiff_t)s.n_k - (ptrdiff_t)s.n_q;
         s.threads = 1 + (int)check_below(2);
         oracle_case(&s);
