@@ -596,10 +596,10 @@ typedef enum cmha_storage {
     CMHA_STORAGE_Q4_K
 } cmha_storage;
 /* Holds a matrix [O, I], rounded by at most scale / 2 (INT8) or |weight| / 256 (BF16). Zeros stay zeros, in
-   Q4_K whole 32; a NaN or infinity makes its row (INT8), its 32 (INT4, as do weights above 524032) or 256
+   Q4_K whole 32; a NaN or infinity makes its row (INT8), its 32 (INT4, as do weights from 524160 on) or 256
    weights (Q4_K, as do those beyond 4e6) NaN. */
 struct cmha_packed {
-    cmha_storage storage;
+    cmha_storage storage; /* not FLOAT */
     size_t n_out, n_in; /* O, I */
     size_t turned; /* C: the source is [O / C, I, C] and its columns are rows here; 0: it is [O, I] */
     const cmha_real *source; /* what was packed; not read again */
@@ -2736,7 +2736,7 @@ static void cmha__write_real(double value, char *text) {
     for (int digits = 15; digits <= 17; digits += 2) {
         cmha__write_g(value, digits, text);
         cmha__parse_real(text, &back);
-        if (!(back < value) && !(back > value)) return;
+        if (back == value) return;
     }
 }
 
@@ -2854,9 +2854,9 @@ static int cmha__sum(size_t a, size_t b, size_t *out) {
 }
 
 /* Set n numbers, or other things, to zeros; one object; n to those of another array. */
-#define cmha__zeros(to, n) memset(to, 0, (n) * sizeof *(to))
+#define cmha__zeros(to, n) (void)((n) != 0 ? memset(to, 0, (n) * sizeof *(to)) : NULL)
 #define cmha__zero(object) cmha__zeros(&(object), 1)
-#define cmha__copy(to, from, n) memcpy(to, from, (n) * sizeof *(to))
+#define cmha__copy(to, from, n) (void)((n) != 0 ? memcpy(to, from, (n) * sizeof *(to)) : NULL)
 /* An array from a place on, if it is there. */
 #define cmha__at(array, i) ((array) ? (array) + (i) : NULL)
 
@@ -3369,7 +3369,7 @@ static int cmha__core_rank(void) {
 }
 
 /* Tells whether OpenBLAS's kernel is for an older instruction set than the built-in product, which then
-   computes C of so many rows faster: few of them if it is SSE's. Every product asks. */
+   computes C of so many rows faster, even of few if it is SSE's. Every product asks. */
 static int cmha__blas_is_behind(size_t rows) {
     int rank = -1;
 #ifndef CMHA__SCALAR
@@ -3447,7 +3447,6 @@ CMHA_DEF cmha_status cmha_context_init(cmha_context *context, const cmha_context
     context->threads = 1;
 #ifdef _OPENMP
     context->threads = copy.threads ? copy.threads : omp_get_max_threads();
-    if (context->threads < 1) context->threads = 1;
     if (context->threads > 1024) context->threads = 1024;
 #endif
     context->open = CMHA__OPEN;
@@ -3493,7 +3492,7 @@ typedef struct cmha__stored_rows {
     size_t n, row, width;
 } cmha__stored_rows;
 
-#define cmha__gemm_fresh(p) (!((p)->beta < 0 || (p)->beta > 0)) /* ignores what C holds? */
+#define cmha__gemm_fresh(p) ((p)->beta == 0) /* ignores what C holds? */
 
 /* Depth of the packed pieces of A and B, and B's width: 72 KiB of stack, of 128 that a musl thread has. A
    small stack: 6 KiB, twice that in double. */
@@ -3697,7 +3696,7 @@ CMHA__COPY static void CMHA__THIS(cmha__gemm_sweep)(const cmha__product *p, cons
     CMHA__ALIGNED cmha_real tile[CMHA__GEMM_MR * CMHA__GEMM_NR];
     size_t a_row = p->trans_a ? 1 : p->lda, a_col = p->trans_a ? p->lda : 1;
     cmha__product one = *p; /* of its tiles */
-    const int adds = !cmha__gemm_fresh(p), plain = !(p->alpha != 1) && (!adds || !(p->beta != 1));
+    const int adds = !cmha__gemm_fresh(p), plain = p->alpha == 1 && (!adds || p->beta == 1);
     one.alpha = 1;
     one.ldb = CMHA__GEMM_NR;
     for (size_t i = 0; i < p->M; i += MB) {
@@ -3723,7 +3722,7 @@ CMHA__COPY static void CMHA__THIS(cmha__gemm_sweep)(const cmha__product *p, cons
     }
 }
 
-/* Packs columns lo to hi of B [K, width], CMHA__GEMM_KC rows at a time. */
+/* Packs columns lo to hi of B to [K, width], CMHA__GEMM_KC rows at a time; up to so many need no width. */
 CMHA__COPY static void CMHA__THIS(cmha__gemm_pack_columns)(const cmha__product *p, size_t lo, size_t hi,
         size_t width, cmha_real *packed) {
     const size_t row = p->trans_b ? 1 : p->ldb, col = p->trans_b ? p->ldb : 1, end = cmha__min(hi, p->N);
@@ -4036,7 +4035,7 @@ CMHA__INSIDE void CMHA__THIS(cmha__four_bits)(const cmha_packed *p, const uint32
 CMHA__INSIDE void CMHA__THIS(cmha__rounded_group)(const int bits, const cmha_packed *p,
         const uint32_t *group, const uint32_t *x, float *y) {
     CMHA__FUSE
-    const int words = bits == 8 ? 16 : 8, codes = 16 / bits, step = bits == 8 ? 64 : 36;
+    const int words = 2 * bits, codes = 16 / bits, step = bits == 8 ? 64 : 36;
     const size_t blocks = cmha__blocks(p->n_in);
     CMHA__FLOATS sum[4];
     CMHA__INTS whole[4], all[2];
@@ -4387,7 +4386,7 @@ CMHA_DEF void cmha_gemm(int trans_a, int trans_b, size_t M, size_t N, size_t K, 
         cmha_real *C, size_t ldc) {
     cmha__product p = {trans_a, trans_b, M, N, K, lda, ldb, ldc, alpha, beta, A, B, C};
     if (!M || !N) return;
-    if (!K || !(alpha < 0 || alpha > 0 || alpha != alpha)) {
+    if (!K || alpha == 0) {
         for (size_t i = 0; i < M; i++)
             for (size_t j = 0; j < N; j++)
                 C[i * ldc + j] = cmha__gemm_fresh(&p) ? 0 : beta * C[i * ldc + j];
@@ -5419,7 +5418,7 @@ static cmha_status cmha__call_backward(cmha_tape *tape, cmha_record *r) {
     int passed = (c.op->flags & CMHA__PASSED) != 0, wanted = 0;
     size_t sums = 0;
     c.dy = r->out->grad;
-    for (int i = passed; i < CMHA__OP_INPUTS; i++) {
+    for (int i = CMHA__OP_INPUTS; i-- > passed;) { /* the fresh one last */
         int fresh = i == passed && c.op->flags & CMHA__FRESH;
         c.dx[i] = fresh ? cmha__grad_fresh(tape, c.in[i], &c.fresh) : cmha_tape_grad(tape, c.in[i]);
         wanted |= c.dx[i] != NULL;
@@ -6136,7 +6135,7 @@ static uint32_t cmha__half_bits(double x) {
     int e;
     if (!(fabs(x) < 65520)) return 0x7e00;
     (void)frexp(x, &e);
-    e = e > -13 ? e + 13 : 0; /* of the smallest normal ones 0 */
+    e = e > -13 && x != 0 ? e + 13 : 0; /* of 0 and the smallest normal ones 0 */
     double steps = ldexp(fabs(x), 24 - e), below = floor(steps), rest = steps - below;
     uint32_t n = (uint32_t)below;
     if (rest > 0.5 || (!(rest < 0.5) && n % 2)) n++;
@@ -6483,7 +6482,7 @@ static void cmha__weight_product(cmha_tape *tape, const cmha_tensor *weight, con
     int few = T <= CMHA__FEW_ROWS;
     int stream = few && (packed || (CMHA__STREAMS && !turned && !cmha__records(tape)));
     int threads = few && T * O * I < 65536 ? 1 : tape->context->threads;
-    size_t rows = cmha__min((I < 4096 ? 65536 / (I ? I : 1) : 16) / 16 * 16, O);
+    size_t rows = cmha__min((I < 4096 ? 65536 / (I + !I) : 16) / 16 * 16, O + !O);
     cmha__mark mark = cmha__mark_of(tape);
     int rounds = packed && packed->rounds && (few || packed->storage <= CMHA_STORAGE_INT4);
     cmha_real *pieces = packed && !few && !rounds ? cmha__reals(tape, (size_t)threads * rows * I) : NULL;
@@ -6585,8 +6584,8 @@ static cmha_status cmha__sublayer_backward(cmha_tape *tape, cmha_record *r) {
     const cmha__activated rows = {T, I, act};
     int writes = act < 0 || (!cmha__is_gated(act) && w->needs_grad);
     int identity = s->gain == 1 && s->dropout <= 0;
-    cmha_real *dx = writes ? cmha__grad_fresh(tape, x, &fresh) : cmha_tape_grad(tape, x);
     cmha_real *dw = cmha_tape_grad(tape, w), *dbias = cmha_tape_grad(tape, r->in[2]);
+    cmha_real *dx = writes ? cmha__grad_fresh(tape, x, &fresh) : cmha_tape_grad(tape, x);
     cmha__mark mark = cmha__mark_of(tape);
     cmha_real *gd = identity ? r->out->grad : cmha__reals(tape, r->out->size); /* gain * dropout(dy) */
     cmha_real *h = act >= 0 && dw ? cmha__reals(tape, T * I) : x->data;
@@ -6774,7 +6773,7 @@ CMHA__HOT(CMHA_DEF, cmha_norm_forward, (const cmha_norm_args *args, const cmha_r
             for (size_t i = 0; i < D; i++) y[i] = x[i] - mean;
         squares = cmha__dot(d, d, D);
         r = 1 / (cmha_real)sqrt((double)(squares / (cmha_real)D + eps));
-        if (r > (cmha_real)FLT_MAX) r = 0; /* eps = 0 and a constant row */
+        if (r > CMHA__LARGEST) r = 0; /* eps = 0 and a constant row */
         if (!(squares <= CMHA__LARGEST)) {
             r = cmha__wide_root(x, D, eps, centred, &mean);
             if (centred)
@@ -7050,9 +7049,9 @@ static void cmha__projection_sweep(cmha_tape *tape, cmha__entropy *s, cmha_tenso
     const cmha_tensor *x = in[0], *w = in[1], *bias = in[2];
     size_t T = cmha__rows(x), V = s->V, I = w->shape[1], rows = ((size_t)4 << 20) / (V ? V : 1);
     int threads = tape->context->threads, fresh = 0, back = cotangent != 0;
-    cmha_real *dx = back ? cmha__grad_fresh(tape, in[0], &fresh) : NULL;
     cmha_real *dw = back ? cmha_tape_grad(tape, in[1]) : NULL;
     cmha_real *db = back ? cmha_tape_grad(tape, in[2]) : NULL;
+    cmha_real *dx = back ? cmha__grad_fresh(tape, in[0], &fresh) : NULL;
     cmha_real scale = cotangent / (cmha_real)s->counted, adds = fresh ? 0 : 1;
     cmha__mark mark = cmha__mark_of(tape);
     rows = cmha__min(rows < 256 ? 256 : rows, T);
@@ -7235,12 +7234,11 @@ static void cmha__split_pairs(const cmha__some_pairs *s, const cmha_real *x, cmh
     if (s->layout == CMHA_LAYOUT_HALF) {
         cmha__copy(re, x + j0, m);
         cmha__copy(im, x + s->P + j0, m);
-    } else {
+    } else
         for (size_t j = 0; j < m; j++) {
             re[j] = x[2 * (j0 + j)];
             im[j] = x[2 * (j0 + j) + 1];
         }
-    }
 }
 
 /* The reverse, added to x. */
@@ -7250,12 +7248,11 @@ static void cmha__add_pairs(const cmha__some_pairs *s, const cmha_real *re, cons
     if (s->layout == CMHA_LAYOUT_HALF) {
         cmha__axpy(m, 1, re, x + j0);
         cmha__axpy(m, 1, im, x + s->P + j0);
-    } else {
+    } else
         for (size_t j = 0; j < m; j++) {
             x[2 * (j0 + j)] += re[j];
             x[2 * (j0 + j) + 1] += im[j];
         }
-    }
 }
 
 /* Writes the angles of complex numbers, 0 for the number 0. */
@@ -7470,8 +7467,6 @@ typedef struct {
     cmha_real qr[CMHA__PAIRS], qi[CMHA__PAIRS], k[CMHA__PAIRS], m[CMHA__PAIRS];
 } cmha__division;
 
-
-
 static void cmha__denominators(cmha__in wr, cmha__in wi, size_t n, cmha_quotient_kind kind, cmha_real eps,
         cmha__division *CMHA__RESTRICT d) {
     int unit = kind == CMHA_QUOTIENT_UNIT;
@@ -7546,8 +7541,6 @@ static void cmha__channel_sums(cmha__in gr, cmha__in gi, cmha__in x, size_t D, s
     for (size_t j = 0; j < n; j++) sums[0][j] += (double)(gr[j] * x[j] + gi[j] * x[D + j]);
     for (size_t j = 0; j < n; j++) sums[1][j] += (double)(gi[j] * x[j] - gr[j] * x[D + j]);
 }
-
-
 
 static void cmha__add_sums(double (*sums)[CMHA__PAIRS], size_t planes, size_t D, size_t n, cmha_real *to) {
     for (size_t i = 0; i < planes; i++)
@@ -8097,7 +8090,7 @@ static void cmha__multifreq_walk(const cmha__call *c) {
                 cmha__wave(omega, delta, m, t, r % CMHA__EXACT_EVERY ? &step : NULL, &wave);
                 if (!c->dy)
                     for (size_t j = 0; j < m; j++) c->y[at + j] += (cmha_real)(scale * wave.im[j]);
-                if (c->dy)
+                else
                     for (size_t j = 0; j < m; j++) {
                         double g = scale * (double)c->dy[at + j] * wave.re[j];
                         sum.re[j] += g * t;
@@ -8163,7 +8156,7 @@ CMHA_DEF double cmha_sum_squares(const cmha_real *x, size_t n) {
     return cmha__wide_total(lanes, CMHA__WIDE_LANES);
 }
 
-/* kind = 1: CRAT eq 23, of phases; 0: CRAT eq 24, of magnitudes. given: the mask; number, second: lam, eps;
+/* kind = 1: CRAT eq 23, of phases; 0: CRAT eq 24, of magnitudes. given: the mask; number, second: eps, lam;
    kept: the tokens that count, each thread's part of the loss and, of phases, [2, D] where a channel's sum of
    phasors points, 0 if that is rounding alone. Threads share phases by channel, magnitudes by token. */
 static void cmha__regulariser_shape(cmha__call *c) {
@@ -8184,10 +8177,10 @@ static double cmha__regulariser_sum(const cmha__call *c, double *CMHA__RESTRICT 
         cmha__in row = c->x[0] + 2 * t * D;
         if (mask && !mask[t]) continue;
         if (!way) sum += cmha_sum_squares(row, 2 * D);
-        if (way)
+        else
             for (size_t j = lo; j < hi; j++) {
                 cmha_real ur, ui, unused;
-                cmha__phasor(row[j], row[D + j], c->second, &ur, &ui, &unused);
+                cmha__phasor(row[j], row[D + j], c->number, &ur, &ui, &unused);
                 way[j] += ur;
                 way[D + j] += ui;
             }
@@ -8206,16 +8199,16 @@ static void cmha__regulariser_pass(const cmha__call *c) {
     const int threads = c->tape->context->threads;
     double *counted = (double *)c->kept, *sums = counted + 1, *way = c->kind ? sums + threads : NULL;
     if (cmha__goes_back(c)) {
-        double slope = cmha__mean_over((double)c->number * c->dy[0], *counted, D);
+        double slope = cmha__mean_over((double)c->second * c->dy[0], *counted, D);
         CMHA__FOR_EACH(threads, T, t) {
             cmha__in z = c->x[0] + 2 * t * D;
             cmha__out dz = c->dx[0] + 2 * t * D;
             if (mask && !mask[t]) continue;
             if (!way) cmha__axpy(2 * D, (cmha_real)(2 * slope), z, dz);
-            if (way)
+            else
                 for (size_t j = 0; j < D; j++) { /* dz -= slope * (gradient of every R_j times count) */
                     cmha_real gr = (cmha_real)(-slope * way[j]), gi = (cmha_real)(-slope * way[D + j]);
-                    cmha__number more = cmha__phasor_backward(z[j], z[D + j], c->second, gr, gi);
+                    cmha__number more = cmha__phasor_backward(z[j], z[D + j], c->number, gr, gi);
                     dz[j] += more.re;
                     dz[D + j] += more.im;
                 }
@@ -8241,19 +8234,19 @@ static void cmha__regulariser_pass(const cmha__call *c) {
             }
     }
     double all = cmha__wide_total(sums, (size_t)threads);
-    c->y[0] = (cmha_real)(c->number * cmha__mean_over(all, way ? 1 : *counted, D));
+    c->y[0] = (cmha_real)(c->second * cmha__mean_over(all, way ? 1 : *counted, D));
 }
 
 static cmha_tensor *cmha__regularise(cmha_tape *tape, cmha_tensor *z, const unsigned char *key_mask,
         cmha_real lam, cmha_real eps, int phases) {
     static const cmha__op ops[2] = {
         CMHA__OP("mag_reg", cmha__regulariser_pass, cmha__regulariser_shape, 1, CMHA__PLANES),
-        CMHA__OP("phase_reg", cmha__regulariser_pass, cmha__regulariser_shape, 1, CMHA__PLANES)};
+        CMHA__OP("phase_reg", cmha__regulariser_pass, cmha__regulariser_shape, 1, CMHA__PLANES | CMHA__EPS)};
     cmha__call call = cmha__call_of(&ops[phases], z, NULL, NULL);
     call.kind = phases;
     call.given = key_mask;
-    call.number = lam;
-    call.second = eps;
+    call.number = eps;
+    call.second = lam;
     return cmha__run(tape, &call);
 }
 
@@ -8550,15 +8543,16 @@ static void cmha__expert_product(const cmha__mixture *m, int map, int adjoint, c
         const cmha_real *in = part ? ix : x, keep = part || bias ? 1 : 0;
         size_t lo = (part * m->a->E + m->expert) * O;
         if (!p) cmha_gemm(0, !adjoint, rows, to, from, 1, in, from, f->w + lo * I, I, keep, y, to);
-        if (p && rows > CMHA__FEW_ROWS)
+        else if (rows > CMHA__FEW_ROWS)
             for (size_t at = 0, n; at < O; at += n) {
                 n = cmha__min(CMHA__PIECE, O - at);
                 cmha_unpack(p, lo + at, lo + at + n, pieces);
                 cmha_gemm(0, 1, rows, n, I, 1, in, I, pieces, I, keep, y + at, O);
             }
-        if (!p || rows > CMHA__FEW_ROWS) continue;
-        cmha_packed_forward(p, in, rows, lo, lo + O, pieces, O);
-        for (size_t i = 0; i < rows * O; i++) y[i] = pieces[i] + (keep > 0 ? y[i] : 0);
+        else {
+            cmha_packed_forward(p, in, rows, lo, lo + O, pieces, O);
+            for (size_t i = 0; i < rows * O; i++) y[i] = pieces[i] + (keep > 0 ? y[i] : 0);
+        }
     }
 }
 
@@ -9427,7 +9421,9 @@ static void cmha__reflect_rows(const cmha__call *c) {
 
 CMHA_DEF cmha_tensor *cmha_reflect(cmha_tape *tape, cmha_tensor *z, cmha_tensor *v, cmha_tensor *gate,
         cmha_real tau, cmha_fusion fusion, const unsigned char *found) {
-    CMHA__CALL("reflect", cmha__reflect_rows, cmha__reflect_fits, 3, CMHA__PLANES, z, v, gate);
+    static const cmha__op op = {
+        "reflect", cmha__reflect_rows, cmha__reflect_fits, 3, CMHA__PLANES, 2, {0, 0}, 0};
+    cmha__call call = cmha__call_of(&op, z, v, gate);
     call.kind = (int)fusion;
     call.number = tau;
     call.given = found;

@@ -972,6 +972,8 @@ static const char *ugly_name(void) {
         OP(cmha_reflect(TAPE, f->planes, f->w, f->x, 1, CMHA_FUSION_CONVEX, NULL)))                          \
     ROW(reflect_tau, CMHA_ERR_ARGUMENT, "reflect: tau = 0 must be above 0",                                  \
         OP(cmha_reflect(TAPE, f->planes, f->planes, f->x, 0, CMHA_FUSION_CONVEX, NULL)))                     \
+    ROW(reflect_fusion, CMHA_ERR_ARGUMENT, "reflect",                                                        \
+        OP(cmha_reflect(TAPE, f->planes, f->planes, f->x, 1, (cmha_fusion)7, NULL)))                         \
     ROW(add_shapes, CMHA_ERR_SHAPE, "add: an input [5, 8] differs in shape from [2, 3, 8]",\
         OP(cmha_add(TAPE, f->x, f->w)))                                                                      \
     ROW(mul_shapes, CMHA_ERR_SHAPE, "mul: b [3] does not repeat to a [2, 3, 8]",                             \
@@ -1105,6 +1107,10 @@ static const char *ugly_name(void) {
     ROW(add_rows_shape, CMHA_ERR_SHAPE, "rows [5, 8] must be [N, D] of x [2, 3, 8]",                         \
         OP(cmha_add_rows(TAPE, f->x, f->w)))                                                                 \
     ROW(phase_reg_odd, CMHA_ERR_SHAPE, "phase_reg", OP(cmha_phase_reg(TAPE, f->b, NULL, 1, 1)))              \
+    ROW(phase_reg_eps, CMHA_ERR_ARGUMENT, "phase_reg: eps = -1",                                             \
+        OP(cmha_phase_reg(TAPE, tensor(f, 3, 2, 3, 8), NULL, 1, -1)))                                        \
+    ROW(phase_reg_eps_nan, CMHA_ERR_ARGUMENT, "phase_reg: eps",                                              \
+        OP(cmha_phase_reg(TAPE, tensor(f, 3, 2, 3, 8), NULL, 1, (cmha_real)NAN)))                            \
     ROW(mag_reg_odd, CMHA_ERR_SHAPE, "mag_reg", OP(cmha_mag_reg(TAPE, f->b, NULL, 1)))                       \
     ROW(gather_row, CMHA_ERR_ARGUMENT, "gather: index[", OP(cmha_gather(TAPE, f->b, ops_rows, 3)))           \
     ROW(gather_no_index, CMHA_ERR_ARGUMENT, "gather", OP(cmha_gather(TAPE, f->x, NULL, 3)))                  \

@@ -1,5 +1,5 @@
-/* Corners of attention that a reader of the code doubted: one tensor in several roles by several threads, scores
-   of a program's own whose options mean nothing, keys that a group shares, sizes that nobody reads. */
+/* Corners that readers of the code doubted: one tensor in several roles, scores of a program's own whose
+   options mean nothing, keys that a group shares, sizes that nobody reads, the half of 0, no rows at all. */
 #include "check.h"
 
 enum { MOST = 350 * 24 };
@@ -156,7 +156,7 @@ static void pcl_without_delta(void) {
         for (int j = 0; w && j < P; j++) w->data[j] = 1;
         if (delta && b) delta->data[0] = b->data[0] = 1;
         cmha_tensor *loss = cmha_pcl(&tape, &args, qkv, delta, b, w, &options);
-        if (CHECK_THAT(loss != NULL, "%s", cmha_error(&context))) CHECK_OK(cmha_tape_backward(&tape, loss, 1));
+        CHECK_THAT(!cmha_tape_backward(&tape, loss, 1), "%s", cmha_error(&context));
         if (delta && delta->grad) CHECK_NEAR(delta->grad[0], 0, 0);
         for (int j = 0; guard && j < P; j++) CHECK_NEAR(guard->data[j], 0, 0);
         cmha_tape_close(&tape);
@@ -176,10 +176,104 @@ static void phase_of_nan(void) {
     for (int i = 0; i < P; i++) CHECK((phase[i] != phase[i]) == (i % 3 != 2));
 }
 
+/* x W^T + bias where x is the weight or the bias as well: its gradient is the sum of both. */
+static void map_of_itself(int as_weight, int is_complex) {
+    enum { N = 4 };
+    const size_t matrix[2] = {N, N}, weights[3] = {2, N / 2, N / 2}, vector[2] = {1, N};
+    cmha_tape tape;
+    cmha_real gradient[2][N * N];
+    for (int apart = 0; apart < 2; apart++) { /* once more with copies, whose gradients are added here */
+        CHECK_OK(cmha_tape_init(&tape, &context, 1));
+        cmha_tensor *x = cmha_tensor_new(&tape, 2, as_weight ? matrix : vector, 1);
+        cmha_tensor *too = apart ? cmha_tensor_new(&tape, 2, as_weight ? matrix : vector, 1) : x;
+        cmha_tensor *w = is_complex ? cmha_tensor_new(&tape, 3, weights, 1)
+                                    : cmha_tensor_new(&tape, 2, matrix, 1);
+        if (!CHECK(x && too && w)) return;
+        check_seed = 11;
+        check_fill(x->data, x->size, 1), check_fill(w->data, w->size, 1);
+        memcpy(too->data, x->data, x->size * sizeof *x->data);
+        cmha_tensor *bias = NULL;
+        if (!as_weight) bias = cmha_reshape(&tape, too, 1, &vector[1]);
+        cmha_tensor *y = is_complex ? cmha_complex_linear(&tape, x, w, bias)
+                                    : cmha_linear(&tape, x, as_weight ? too : w, bias);
+        cmha_tensor *loss = cmha_squared_error(&tape, y, y ? zeros : NULL);
+        CHECK_THAT(!cmha_tape_backward(&tape, loss, 1), "%s", cmha_error(&context));
+        for (size_t i = 0; i < x->size; i++) gradient[apart][i] = x->grad[i] + (apart ? too->grad[i] : 0);
+        for (size_t i = 0; apart && i < x->size; i++)
+            CHECK_NEAR(gradient[0][i], gradient[1][i], check_tolerance(1e-14, 1e-6));
+        cmha_tape_close(&tape);
+    }
+}
+
+/* The loss by logits x x^T of more rows than are held at a time. */
+static void loss_of_itself(void) {
+    enum { V = 2100, D = 3 };
+    static cmha_real gradient[2][V * D];
+    static int32_t targets[V];
+    const size_t shape[2] = {V, D};
+    for (int i = 0; i < V; i++) targets[i] = (int32_t)(i * 7 % V);
+    for (int apart = 0; apart < 2; apart++) {
+        cmha_tape tape;
+        CHECK_OK(cmha_tape_init(&tape, &context, 1));
+        cmha_tensor *x = cmha_tensor_new(&tape, 2, shape, 1);
+        cmha_tensor *w = apart ? cmha_tensor_new(&tape, 2, shape, 1) : x;
+        if (!CHECK(x && w)) return;
+        check_seed = 13;
+        check_fill(x->data, x->size, 1);
+        memcpy(w->data, x->data, x->size * sizeof *x->data);
+        cmha_tensor *loss = cmha_linear_cross_entropy(&tape, x, w, NULL, targets, -1, NULL);
+        CHECK_THAT(!cmha_tape_backward(&tape, loss, 1), "%s", cmha_error(&context));
+        for (size_t i = 0; i < x->size; i++) gradient[apart][i] = x->grad[i] + (apart ? w->grad[i] : 0);
+        cmha_tape_close(&tape);
+    }
+    double largest = check_largest(gradient[1], V * D);
+    CHECK(largest > 0);
+    CHECK_NEAR(check_distance(gradient[0], gradient[1], V * D), 0, largest * check_tolerance(1e-12, 1e-4));
+}
+
+/* A packed matrix without rows, and the scale of weights that are all 0. */
+static void nothing_packed(void) {
+    const size_t rows[2] = {5, 4}, none[2] = {0, 4};
+    cmha_packed packed;
+    cmha_tape tape;
+    memset(&packed, 0, sizeof packed);
+    packed.storage = CMHA_STORAGE_INT8, packed.n_in = 4;
+    CHECK_OK(cmha_tape_init(&tape, &context, 0));
+    cmha_tensor *x = cmha_tensor_new(&tape, 2, rows, 0), *w = cmha_tensor_new(&tape, 2, none, 0);
+    if (CHECK(x && w)) w->packed = &packed;
+    cmha_tensor *y = cmha_linear(&tape, x, w, NULL);
+    CHECK_THAT(y && y->size == 0, "%s", cmha_error(&context));
+    cmha_tape_close(&tape);
+    static const cmha_storage storages[] = {CMHA_STORAGE_INT4, CMHA_STORAGE_Q4_K};
+    for (int k = 0; k < 2; k++) { /* of zeros no scale is 0.25, a half of 0x3400 */
+        memset(&packed, 0, sizeof packed);
+        packed.storage = storages[k], packed.n_out = 4, packed.n_in = 256;
+        size_t n = cmha_packed_words(storages[k], 4, 256);
+        packed.words = (uint32_t *)check_alloc(n, sizeof *packed.words);
+        cmha_pack(&packed, zeros);
+        for (size_t i = 0; i < n; i++)
+            CHECK((packed.words[i] & 0xffff) != 0x3400 && packed.words[i] >> 16 != 0x3400);
+        free(packed.words);
+    }
+}
+
+/* A row of small numbers has a norm, in double too. */
+static void norm_of_small_rows(void) {
+    const double small = sizeof(cmha_real) == 8 ? 1e-40 : 1e-15;
+    const cmha_real one = (cmha_real)small, x[4] = {one, 2 * one, -one, 3 * one};
+    const cmha_norm_args args = {CMHA_NORM_RMS, 1, 4, 0};
+    const cmha_real ones[4] = {1, 1, 1, 1};
+    cmha_real y[4], stats[2];
+    cmha_norm_forward(&args, x, ones, NULL, y, stats);
+    for (int i = 0; i < 4; i++)
+        CHECK_NEAR(y[i], (double)x[i] / small / sqrt(15.0 / 4), check_tolerance(1e-14, 1e-5));
+}
+
 int main(void) {
     CHECK_OK(cmha_context_init(&context, NULL));
     one_tensor_in_three_roles(), softmax_of_an_own_score(), keys_of_a_group(), pcl_without_delta();
-    phase_of_nan();
+    phase_of_nan(), map_of_itself(1, 0), map_of_itself(0, 0), map_of_itself(0, 1), loss_of_itself();
+    nothing_packed(), norm_of_small_rows();
     cmha_context_close(&context);
     return check_end();
 }
