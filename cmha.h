@@ -1640,8 +1640,8 @@ typedef enum cmha_tuning {
     CMHA_TUNE_FROZEN, CMHA_TUNE_RATE, CMHA_TUNE_DECAY, CMHA_TUNE_OPTIMISER, CMHA_TUNE_COUNT
 } cmha_tuning;
 /* Sets a member of all parameters whose names match a pattern of "*.delta,*.b", * being any characters. Call
-   it between passes: freezing or unfreezing zeroes gradients; moments stay, or are zeros if unfrozen.
-   *matched (or NULL) gets their number. Errors: NOT_FOUND (none). */
+   it between passes, not between swaps: freezing or unfreezing zeroes gradients; moments stay, or are zeros
+   if unfrozen. *matched (or NULL) gets their number. Errors: NOT_FOUND (none). */
 CMHA_DEF cmha_status cmha_parameters_tune(cmha_parameters *p, const char *pattern, cmha_tuning what,
     double value, size_t *matched);
 
@@ -2072,7 +2072,7 @@ typedef struct cmha_cache_options {
 /* Opens a cache of `capacity` tokens (learned positions: at most max_positions); slide: CMHA_SLIDE_..;
    options (or NULL). Set a knowledge base before. Passes of more than `prompt` positions, as when it reads
    again, allocate once. A longer prompt is read in pieces, the same up to rounding: of `prompt` positions,
-   but of 512 at least where the context has the memory.
+   but of 512 at least where it may allocate.
    A cache without an end (`endless`) allocates nothing after its opening; it holds window + sinks tokens, to
    which capacity falls, and no call takes longer than another of as many tokens. Its positions grow without
    limit, by angles in double. A state sums up all tokens in cmha_real: of floats, a token among 10^7 adds
@@ -2170,8 +2170,8 @@ typedef struct cmha_archive_item {
 CMHA__FIT cmha_status cmha_archive_write(cmha_context *context, const char *path,
     const cmha_archive_item *items, size_t n_items, const char *const *metadata, size_t n_metadata);
 
-/* Saves parameters by name and how they are tuned, metadata "tune.frozen.<name>", "tune.rate.<name>" and
-   "tune.decay.<name>"; state = 1: also moments ("optim.m.<name>", "optim.v.<name>") and step. */
+/* Saves parameters by name and how they are tuned, metadata "tune.<what>.<name>" (frozen, rate, decay or
+   optimiser); state = 1: also moments ("optim.m.<name>", "optim.v.<name>") and step. */
 CMHA__FIT cmha_status cmha_parameters_save(cmha_parameters *p, const char *path, int state);
 /* Reads such a file, which must have every parameter in its shape. state = 1: also moments, step and tuning,
    so that the run continues bit for bit. On an error nothing changes. */
@@ -2305,8 +2305,8 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
      <q, k> over 64 pairs, and its parameters. Caches, decoding, memory and files follow. Ours is an entry of
      CMHA_ATTENTION_KINDS and cmha__scores (delta and b by cmha__phase_parameters, which cmha__turns knows),
      one of cmha__kinds, and its definition in tests/oracle.h; a program's is one of its context
-   - an optimiser: a cmha_optimiser with `update` for numbers, or `direct` for whole matrices, as
-     cmha__by_muon; ours is an entry of cmha__optimisers, a program's one of its context
+   - an optimiser: a cmha_optimiser with `update` for numbers, as cmha__by_lion, and `direct` for whole
+     matrices, as cmha__muon_direct; ours is an entry of cmha__optimisers, a program's one of its context
    - the same for programs of examples/ that stay as they are: a file with cmha_own_rows(), by make own ROWS=
      or --rows FILE.so (examples/README.md, "Own rows"), and a claim about it by make evidence CLAIM=
    - a schedule: an entry of CMHA_SCHEDULES; a way to clip: of CMHA_CLIPS
@@ -2562,6 +2562,14 @@ static size_t cmha__utf8_length(const unsigned char *s) {
     if ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f)) return 0; /* surrogates; too long */
     if ((s[0] == 0xf0 && s[1] < 0x90) || (s[0] == 0xf4 && s[1] > 0x8f)) return 0; /* beyond Unicode */
     return n;
+}
+
+static int cmha__is_utf8(const char *text) {
+    size_t n;
+    if (text)
+        for (; *text; text += n)
+            if (!(n = cmha__utf8_length((const unsigned char *)text))) return 0;
+    return text != NULL;
 }
 
 static size_t cmha__write_u64(uint64_t value, char *text) {
@@ -12363,10 +12371,8 @@ static const cmha_optimiser *cmha__optimiser_of(const cmha_parameters *p, const 
    experts; data NULL beyond the last. */
 static cmha_matrix cmha__matrix_at(const cmha_parameter *one, cmha_real *data, size_t k) {
     const cmha_tensor *t = &one->tensor;
-    size_t parts = one->matrices > 1 && t->shape[t->rank - 2] % (size_t)one->matrices == 0
-            ? (size_t)one->matrices
-            : 1;
-    cmha_matrix m = {NULL, t->shape[t->rank - 2] / parts, t->shape[t->rank - 1], 0};
+    size_t rows = t->shape[t->rank - 2], parts = one->matrices > 1 ? (size_t)one->matrices : 1;
+    cmha_matrix m = {NULL, rows % parts ? rows : rows / parts, t->shape[t->rank - 1], 0};
     if (one->is_complex) m.imag = t->size / 2;
     if ((k + 1) * m.R * m.C <= t->size / (one->is_complex ? 2 : 1)) m.data = data + k * m.R * m.C;
     return m;
@@ -12388,7 +12394,7 @@ static void cmha__lay_moments(cmha_parameters *p) {
             if (need > scratch) scratch = need;
         }
     p->work = p->kept;
-    p->kept += scratch * (size_t)p->context->threads;
+    if (!cmha__sum(p->kept, cmha__times(scratch, (size_t)p->context->threads), &p->kept)) p->kept = SIZE_MAX;
 }
 
 /* Lays the numbers that learn one after another; points tensors at their gradients, grad NULL: at none. One
@@ -12410,7 +12416,7 @@ static void cmha__attach_grad(cmha_parameters *p, cmha_real *grad) {
 }
 
 static cmha_status cmha__take_zeros(cmha_context *context, size_t n, cmha_real **zeros) {
-    *zeros = n ? (cmha_real *)cmha__take(context, "gradients or moments", n * sizeof **zeros) : NULL;
+    *zeros = n ? (cmha_real *)cmha__take(context, "moments", cmha__times(n, sizeof **zeros)) : NULL;
     if (*zeros) cmha__zeros(*zeros, n);
     return *zeros || !n ? CMHA_OK : CMHA_ERR_MEMORY;
 }
@@ -12473,7 +12479,9 @@ static const char *cmha__row_wrong(const cmha_parameters *p, const cmha_paramete
     size_t length = row->name ? strlen(row->name) : 0;
     t->size = 1;
     int fits = cmha__add_axes(t, row->shape, CMHA_MAX_RANK);
-    if (!length || length >= sizeof p->list->name) return "its name must have 1 to 47 bytes";
+    if (!length || length >= sizeof p->list->name || !cmha__is_utf8(row->name) ||
+        !strncmp(row->name, "optim.", 6) || !strcmp(row->name, "__metadata__"))
+        return "its name is not 1 to 47 bytes of UTF-8, or a file's own";
     if (cmha_parameters_find(p, row->name)) return "there are two of that name";
     if (!t->rank || (row->is_complex && t->shape[0] != 2)) return "it has no shape, or not 2 parts";
     if (!fits || t->size > SIZE_MAX / sizeof(cmha_real) / 8 - p->size) return "its size overflows";
@@ -13192,6 +13200,7 @@ static cmha_status cmha__find_score(cmha_context *ctx, cmha_model *model) {
         cmha_block none;
         cmha__list names = {model, "", name, 0, 0, {0, 0}, 0};
         cmha__line(name, "attn.%s", row->parameters[i].name);
+        cmha__declare_mix(&names, &none);
         cmha__declare_layer(&names, 0, &none);
         if (names.found) wrong = "a parameter has the name of one of the layer's own";
     }
@@ -13263,8 +13272,9 @@ static cmha_status cmha__check_model(cmha_context *context, cmha_model *model) {
     return wrong ? CMHA__WRONG(context, "model: %s", wrong) : CMHA_OK;
 }
 
-/* Takes the tables that describe the model: parameters, blocks, frequencies. */
-static cmha_status cmha__model_describe(cmha_model *model) {
+/* Takes the tables that describe the model: parameters, blocks, frequencies. file: bytes of the one with its
+   numbers, half a byte or more each, and names, 49. */
+static cmha_status cmha__model_describe(cmha_model *model, uint64_t file) {
     static const char *const adapted[] = {"wq,wv", "wqkv", "mobius_q,mobius_v", "*"}; /* the first that fit */
     cmha_model_config *c = &model->config;
     cmha_parameters *p = &model->parameters;
@@ -13282,6 +13292,9 @@ static cmha_status cmha__model_describe(cmha_model *model) {
     if (status) return status;
     if (p->size > SIZE_MAX / sizeof(cmha_real) / 8)
         return CMHA__HUGE(model->context, "model: %zu parameters overflow", p->size);
+    if (p->size / 2 + 49 * p->count > file)
+        return cmha__fail(model->context, CMHA_ERR_FORMAT, "model: %zu parameters, the file is smaller",
+            p->size);
     size_t kinds = *c->layer_kinds ? 2 : 0;
     cmha__array arrays[] = {CMHA__ARRAY(model->omega, heads * P), CMHA__ARRAY(model->layer_omega, kinds * P),
             CMHA__ARRAY(p->sums, (size_t)model->context->threads), CMHA__ARRAY(model->expert_use, uses),
@@ -13320,7 +13333,8 @@ CMHA_DEF void cmha_model_close(cmha_model *model) {
     cmha__zero(*model);
 }
 
-static cmha_status cmha__model_open(cmha_model *model, cmha_context *context, const cmha_model_config *cfg) {
+static cmha_status cmha__model_open(cmha_model *model, cmha_context *context, const cmha_model_config *cfg,
+        uint64_t file) {
     if (!model) return CMHA_ERR_ARGUMENT;
     cmha__zero(*model);
     if (!cmha__is_open(context)) return CMHA_ERR_STATE;
@@ -13332,7 +13346,7 @@ static cmha_status cmha__model_open(cmha_model *model, cmha_context *context, co
     if (status) return status;
     model->context = model->parameters.context = context;
     model->opening = ++context->models;
-    status = cmha__model_describe(model);
+    status = cmha__model_describe(model, file);
     if (!status) status = cmha_tape_init(&model->tape, context, CMHA__TRAINS);
     if (status) cmha_model_close(model);
     return status;
@@ -13436,7 +13450,7 @@ static void cmha__name_unread(cmha_context *context, const char *what, cmha_tabl
 }
 
 CMHA_DEF cmha_status cmha_model_init(cmha_model *model, cmha_context *context, const cmha_model_config *cfg) {
-    cmha_status status = cmha__model_open(model, context, cfg);
+    cmha_status status = cmha__model_open(model, context, cfg, UINT64_MAX);
     if (!status) status = cmha__take_numbers(model, CMHA_STORAGE_FLOAT);
     if (status) return cmha_model_close(model), status;
     for (size_t i = 0; i < model->parameters.count; i++) cmha__start_parameter(model, i);
@@ -13450,6 +13464,7 @@ static const char *const cmha__storages[] = {"", "bf16", "int8", "int4", "q4_k"}
    to close or, after a failure, the model's again. */
 static cmha_status cmha__move_numbers(cmha_model *model, cmha_storage storage, const cmha_parameters *old) {
     cmha_parameters *p = &model->parameters;
+    p->optimised = p->averages = 0;
     cmha_status status = cmha__take_numbers(model, storage);
     if (status) *p = *old;
     if (status) return status;
@@ -14206,12 +14221,11 @@ static cmha_status cmha__kept_backward(cmha_tape *tape, cmha_record *r) {
         }
         cmha__walk(tape);
     }
-    tape->recording = before.recording;
-    tape->key = before.key;
-    tape->draws = before.draws;
-    tape->last = before.last;
-    tape->n_unused = before.n_unused;
-    memcpy(tape->unused, before.unused, sizeof tape->unused);
+    before.memory = tape->memory;
+    before.records = tape->records;
+    before.shared = tape->shared;
+    before.status = tape->status;
+    *tape = before;
     if (tape->status) return tape->status;
     cmha__rewind(tape, memory);
     cmha__arena_rewind(tape->context, &tape->records, records);
@@ -14850,7 +14864,7 @@ CMHA_DEF cmha_status cmha_model_memory(cmha_context *context, const cmha_model_c
         size_t length, size_t *parameters, size_t *training) {
     cmha_model model;
     if (!cmha__is_open(context)) return CMHA_ERR_STATE;
-    cmha_status status = cmha__model_open(&model, context, config);
+    cmha_status status = cmha__model_open(&model, context, config, UINT64_MAX);
     if (status) return status;
     if (parameters) *parameters = model.table_bytes + model.parameters.size * sizeof(cmha_real) + 2 * 64;
     if (training) {
@@ -15033,22 +15047,21 @@ CMHA__FIT void cmha_componentwise_clip(cmha_clip_mode mode, cmha_real limit, con
     static const int norms[] = {CMHA_CLIPS(CMHA__CLIP_ROW)};
     double squares[2] = {0, 0};
     if ((unsigned)mode >= CMHA_CLIP_COUNT) return;
-    int norm_of = norms[mode], sums = norm_of == ALL || norm_of == PARTS;
-    for (int sweep = sums ? 0 : 1; sweep < 2; sweep++)
+    int norm_of = norms[mode], sums = norm_of <= PARTS;
+    for (int sweep = !sums; sweep < 2; sweep++)
         for (size_t i = 0; i < 2 * count; i++) {
             const cmha_parameter *p = &parameters[i / 2];
             size_t part = i % 2, n = p->tensor.size / (p->is_complex ? 2 : 1);
             double *sum = &squares[norm_of == ALL ? 0 : part];
             if ((part && !p->is_complex) || p->frozen) continue;
             cmha_real *g = p->tensor.grad + part * n;
-            if (!sweep) {
-                *sum += cmha_sum_squares(g, n);
-            } else if (norm_of == NUMBER) {
+            if (!sweep) *sum += cmha_sum_squares(g, n);
+            else if (norm_of == NUMBER)
                 for (size_t j = 0; j < n; j++) {
                     cmha_real below = g[j] > limit ? limit : g[j];
                     g[j] = below < -limit ? -limit : below;
                 }
-            } else {
+            else {
                 double norm = sqrt(sums ? *sum : cmha_sum_squares(g, n));
                 cmha_real factor = norm > (double)limit ? (cmha_real)((double)limit / norm) : 1;
                 if (factor < 1)
@@ -15109,7 +15122,7 @@ static cmha_status cmha__direct(cmha_parameters *p, const cmha_adamw_args *args,
 static cmha_status cmha__update(cmha_parameters *p, cmha_adamw_args args, cmha_clip_mode mode, double limit,
         cmha_tape *tape, double *grad_norm) {
     int threads = p->context->threads;
-    double sum = 0, lr = args.lr, decay = args.weight_decay;
+    double sum = 0;
     for (int c = 0; c < threads; c++) p->sums[c] = 0;
     CMHA__FOR_CHUNKS(threads, p->learning, lo, hi) {
         for (size_t i = lo; i < hi; i += 4096) /* blocks, so that a float sum of squares stays exact enough */
@@ -15123,7 +15136,7 @@ static cmha_status cmha__update(cmha_parameters *p, cmha_adamw_args args, cmha_c
     if (status) return status;
     if (grad_norm) *grad_norm = norm;
     if (!p->learning) return CMHA__REFUSED(p->context, "step: every parameter is frozen");
-    double most = limit > 0 || sizeof(cmha_real) == 8 ? FLT_MAX : 1e19; /* whose square is a number */
+    double most = (limit > 0 && limit < 1e19) || sizeof(cmha_real) == 8 ? FLT_MAX : 1e19;
     if (!(norm <= most))
         return cmha__fail(p->context, CMHA_ERR_NOT_FINITE, "step: the gradient's norm is %g", norm);
     if (limit > 0 && mode != CMHA_CLIP_WHOLE)
@@ -15133,15 +15146,16 @@ static cmha_status cmha__update(cmha_parameters *p, cmha_adamw_args args, cmha_c
         CMHA__EACH_PARAMETER(one, p) {
             const cmha_tensor *t = &one->tensor;
             const cmha_optimiser *row = cmha__optimiser_of(p, one);
+            cmha_adamw_args own = args;
             if (one->frozen || (descends && !row->direct)) continue;
-            args.lr = lr * one->lr_scale;
-            args.weight_decay = decay * one->decay;
+            own.lr *= one->lr_scale;
+            own.weight_decay *= one->decay;
             CMHA__FOR_CHUNKS(t->size > 16384 ? threads : 1, t->size, lo, hi) {
                 cmha_real *data = t->data + lo, *grad = t->grad + lo;
-                cmha_update u = {&args, hi - lo, row->direct ? grad : data, grad, NULL, NULL};
+                cmha_update u = {&own, hi - lo, row->direct ? grad : data, grad, NULL, NULL};
                 if (row->moments > 0) u.m = p->moments + one->kept[0] + lo;
                 if (row->moments > 1) u.v = p->moments + one->kept[1] + lo;
-                if (descends) cmha_descend(&args, hi - lo, data, grad);
+                if (descends) cmha_descend(&own, hi - lo, data, grad);
                 else row->update(row, &u);
             }
         }
@@ -15163,10 +15177,8 @@ CMHA_DEF const char *cmha_optimiser_name(const cmha_context *context, size_t i) 
 
 /* Chooses an optimiser by name and takes zeros for its moments; after a failure all is as it was. */
 static cmha_status cmha__begin_moments(cmha_parameters *p, const char *name, int averages) {
-    const cmha_optimiser *row, *old = p->optimiser;
-    cmha_real *moments;
-    size_t kept = p->kept;
-    int averaged = p->averages;
+    const cmha_optimiser *row;
+    const cmha_parameters old = *p;
     if (!name || !*name) name = cmha__optimisers->name;
     for (size_t i = 0; (row = cmha__optimiser_at(p->context, i)) != NULL; i++)
         if (row->name && !strcmp(row->name, name)) break;
@@ -15176,16 +15188,14 @@ static cmha_status cmha__begin_moments(cmha_parameters *p, const char *name, int
     p->optimiser = row;
     p->averages = averages;
     cmha__lay_moments(p);
-    cmha_status status = cmha__take_zeros(p->context, p->kept, &moments);
+    cmha_status status = cmha__take_zeros(p->context, p->kept, &p->moments);
     if (status) {
-        p->optimiser = old;
-        p->averages = averaged;
+        *p = old;
         cmha__lay_moments(p);
         return status;
     }
-    cmha__begin_means(p, moments);
-    cmha__give(p->context, p->moments, kept * sizeof *moments);
-    p->moments = moments;
+    cmha__begin_means(p, p->moments);
+    cmha__give(p->context, old.moments, old.kept * sizeof *old.moments);
     return CMHA_OK;
 }
 
@@ -15198,7 +15208,7 @@ static cmha_status cmha__need_moments(cmha_parameters *p) {
 CMHA__FIT cmha_status cmha_parameters_optimiser(cmha_parameters *p, const char *name) {
     if (!p || !cmha__is_open(p->context)) return CMHA_ERR_STATE;
     cmha_status status = cmha__holds_numbers(p);
-    if (!status) status = cmha__begin_moments(p, name, 0);
+    if (!status) status = cmha__begin_moments(p, name, p->averages);
     if (!status) p->step = 0;
     return status;
 }
@@ -15279,8 +15289,8 @@ CMHA__FIT cmha_status cmha_gradient_check(cmha_parameters *p, cmha_loss_fn loss,
     if (!p->grad) return CMHA__REFUSED(p->context, "gradient check: there are no gradients");
     size_t size = p->size * sizeof *p->data, bytes = size + p->learning * sizeof *p->grad;
     cmha_real *kept = (cmha_real *)cmha__take(p->context, "gradient check", bytes);
-    cmha_real *grads = kept + p->size;
     if (!kept) return CMHA_ERR_MEMORY;
+    cmha_real *grads = kept + p->size;
     memcpy(kept, p->data, size);
     memcpy(grads, p->grad, bytes - size);
     CMHA__EACH_PARAMETER(one, p)
@@ -15522,8 +15532,8 @@ CMHA__FIT cmha_status cmha_trainer_step_batch(cmha_trainer *trainer, const cmha_
     cmha_sharing *s = &trainer->model->tape.shared;
     cmha_status status = CMHA_OK;
     if (s->ranks.ranks > 1 && batch && batch->batch > trainer->config.batch)
-        status = CMHA__WRONG(trainer->context, "fit: batch has %zu sequences, a rank takes %zu", batch->batch,
-            trainer->config.batch);
+        status = CMHA__WRONG(trainer->context, "step: batch has %zu sequences, a rank takes %zu",
+            batch->batch, trainer->config.batch);
     cmha_parameters_zero_grad(&trainer->model->parameters);
     s->last = 1;
     if (!status) status = cmha_model_gradient(trainer->model, batch, 1, key, &mean);
@@ -15586,8 +15596,7 @@ static size_t cmha__cache_position(const cmha_cache *cache) {
     return cache->length + (cache->endless ? cache->first : 0);
 }
 
-/* Runs a pass over a batch -> what the head says of the last position; asks = 0: anything. While slots are
-   counted and placed, one sequence does for all. */
+/* Runs a pass over a batch -> what the head says of the last position; asks = 0: anything. */
 static cmha_tensor *cmha__cache_pass(cmha_cache *cache, cmha_tape *tape, const cmha_batch *batch, int asks) {
     cmha__pass pass;
     cmha__zero(pass);
@@ -15595,7 +15604,7 @@ static cmha_tensor *cmha__cache_pass(cmha_cache *cache, cmha_tape *tape, const c
     pass.tape = tape;
     pass.cache = cache;
     pass.batch = batch;
-    pass.B = cache->n_slots ? cache->batch : 1;
+    pass.B = batch->batch;
     pass.N = batch->length;
     pass.first = cmha__cache_position(cache);
     cmha_tensor *x = cmha__model_body(&pass);
@@ -15608,11 +15617,11 @@ static cmha_tensor *cmha__cache_pass(cmha_cache *cache, cmha_tape *tape, const c
     return cmha__vocabulary_head(cache->model, tape, x);
 }
 
-/* Runs a dry pass over n tokens: counts slots and, if there is an array, places them; or, memory not NULL,
-   measures its arenas. It needs no room for the tokens: a pass takes what its own need. */
+/* Runs a dry pass over n tokens: counts slots, for which one sequence does, and, if there is an array, places
+   them; or, memory not NULL, measures its arenas. A pass takes what its own need. */
 static cmha_status cmha__cache_dry(cmha_cache *cache, size_t n, size_t *memory, size_t *records) {
     size_t length = cache->length, first = cache->first;
-    cmha_batch batch = cmha__dry_batch(&cache->model->config, 1, n);
+    cmha_batch batch = cmha__dry_batch(&cache->model->config, memory ? cache->batch : 1, n);
     cmha_tape dry;
     cmha_tape_init(&dry, cache->context, 0);
     dry.memory.measuring = 1;
@@ -15936,7 +15945,7 @@ CMHA_DEF int32_t cmha_sample(const cmha_sampler_config *config, const cmha_real 
         c[i].id = (int32_t)i;
     }
     i = n_recent > config->penalty_window ? n_recent - config->penalty_window : 0;
-    if (penalty != 1 && recent)
+    if (recent)
         for (; i < n_recent; i++) {
             size_t id = (size_t)recent[i]; /* a negative one is beyond V, too */
             if (id < V && logits[id] == logits[id])
@@ -16266,13 +16275,11 @@ static int cmha__dtype(const char *name) {
 
 static cmha_real cmha__decode(uint64_t bits, int dtype) {
     double wide;
-    int64_t whole;
     if (dtype == CMHA__AS_F16) return cmha__half_float((uint32_t)bits);
     if (dtype == CMHA__AS_BF16) return cmha__float_of((uint32_t)bits << 16);
     if (dtype == CMHA__AS_F32 || dtype == CMHA__AS_C64) return cmha__float_of((uint32_t)bits);
     memcpy(&wide, &bits, sizeof wide);
-    memcpy(&whole, &bits, sizeof whole);
-    return dtype == CMHA__AS_F64 ? (cmha_real)wide : (cmha_real)whole;
+    return dtype == CMHA__AS_F64 ? (cmha_real)wide : (cmha_real)(int64_t)bits;
 }
 
 /* ---- the header: JSON of one fixed shape, so that rules are never deeper than four ---- */
@@ -16458,18 +16465,21 @@ static const char *cmha__repeated(const void **order, const void *things, size_t
     return NULL;
 }
 
-/* Sorts the tensors by name. Refuses a name twice, and holes or overlaps of data. */
+/* Sorts tensors and metadata by name. Refuses names twice, holes and overlaps. */
 static cmha_status cmha__arrange(cmha_archive *a) {
     size_t n = a->n_tensors, m = a->n_metadata, bytes;
     cmha_archive_tensor *copy;
     const void **order;
-    const char *twice, *hole = NULL;
+    const char **pairs, *twice, *hole = NULL;
     uint64_t end = 0;
-    cmha__array arrays[] = {CMHA__ARRAY(copy, n), CMHA__ARRAY(order, (n > m ? n : m) + 1)};
-    cmha_status status = cmha__take_arrays(a->context, "header", arrays, 2, &bytes, NULL);
+    cmha__array arrays[] = {CMHA__ARRAY(copy, n), CMHA__ARRAY(order, (n > m ? n : m) + 1),
+            CMHA__ARRAY(pairs, 2 * m)};
+    cmha_status status = cmha__take_arrays(a->context, "header", arrays, 3, &bytes, NULL);
     if (status) return status;
     cmha__copy(copy, a->tensors, n);
-    twice = cmha__repeated(order, a->metadata, m, 2 * sizeof *a->metadata);
+    cmha__copy(pairs, a->metadata, 2 * m);
+    twice = cmha__repeated(order, pairs, m, 2 * sizeof *pairs);
+    for (size_t i = 0; i < m; i++) memcpy(a->metadata + 2 * i, order[i], 2 * sizeof *pairs);
     for (size_t i = 0; i < n; i++) order[i] = &copy[i];
     cmha__sort(order, n, cmha__compare_places);
     for (size_t i = 0; i < n; i++) {
@@ -16545,10 +16555,10 @@ CMHA_DEF const cmha_archive_tensor *cmha_archive_find(const cmha_archive *archiv
 }
 
 CMHA_DEF const char *cmha_archive_metadata(const cmha_archive *archive, const char *key) {
-    if (archive && key)
-        for (size_t i = 0; i < archive->n_metadata; i++)
-            if (strcmp(archive->metadata[2 * i], key) == 0) return archive->metadata[2 * i + 1];
-    return NULL;
+    if (!archive || !key || !archive->n_metadata) return NULL;
+    const char *const *pair = (const char *const *)bsearch(&key, archive->metadata, archive->n_metadata,
+        2 * sizeof *pair, cmha__compare_names);
+    return pair ? pair[1] : NULL;
 }
 
 /* Reads n words of the data from byte `from` on, in this machine's order. */
@@ -16859,14 +16869,6 @@ static void cmha__tell_arrays(cmha__output *o, const void *of) {
     for (size_t i = 0; i < a->n_items; i++) cmha__tell_tensor(o, &a->items[i]);
 }
 
-static int cmha__is_utf8(const char *text) {
-    size_t n;
-    if (text)
-        for (; *text; text += n)
-            if (!(n = cmha__utf8_length((const unsigned char *)text))) return 0;
-    return text != NULL;
-}
-
 static cmha_status cmha__check_item(cmha_context *ctx, const cmha_archive_item *item, size_t *total) {
     int dtype = cmha__item_dtype(item), countable = 1;
     size_t bytes = cmha__dtypes[dtype].width;
@@ -16877,8 +16879,6 @@ static cmha_status cmha__check_item(cmha_context *ctx, const cmha_archive_item *
     else if (item->dtype && (dtype < CMHA__AS_I64 || dtype > CMHA__AS_U8))
         problem = "its dtype is not I64, U8 or C64";
     else {
-        for (int i = 0; i < item->rank; i++)
-            if (!item->shape[i]) bytes = 0; /* whatever the other axes are */
         for (int i = 0; i < item->rank; i++) countable &= cmha__mul(bytes, item->shape[i], &bytes);
         if (countable && bytes && !item->data) problem = "it has no data";
     }
@@ -17089,14 +17089,13 @@ static void cmha__tell_state(cmha__output *o, const void *of) {
         const cmha_parameter *one = &p->list[i / CMHA_TUNE_COUNT];
         double usual, now = cmha__tuning(one, i % CMHA_TUNE_COUNT, key, &usual);
         cmha__write_real(now, text);
-        if (s->part && one->frozen) continue;
-        if (now < usual || now > usual) cmha__tell_note(o, key, text);
+        if (now != usual && !(s->part && one->frozen)) cmha__tell_note(o, key, text);
     }
     for (size_t i = 0; i < CMHA__PREFIXES * p->count; i++) {
         cmha__label label;
-        cmha_archive_item item = cmha__item(p, s->step ? p->moments : NULL, i, &label);
-        if (!item.data || (s->part && p->list[i % p->count].frozen)) continue;
         const cmha_parameter *one = &p->list[i % p->count];
+        cmha_archive_item item = cmha__item(p, s->step ? p->moments : NULL, i, &label);
+        if (!item.data || (s->part && one->frozen)) continue;
         if (item.dtype && o->writing) (void)cmha__move_packed(one, i >= p->count, o, NULL, 0);
         if (item.dtype) item.data = NULL; /* written */
         cmha__tell_tensor(o, &item);
@@ -17178,7 +17177,7 @@ static cmha_status cmha__archive_u64(const cmha_archive *a, const char *key, int
     return CMHA__MALFORMED(a, "%s = %.24s: not a number in its range", key, text);
 }
 
-/* Reads the caller's own frequencies into the model or, same = 1, compares them with its. */
+/* Reads the caller's own frequencies into the model or, same = 1, compares them with its; 2: only checks. */
 static cmha_status cmha__archive_omega(const cmha_archive *a, cmha_model *model, int same) {
     const char *text = cmha_archive_metadata(a, "omega"), *problem = NULL;
     size_t n = cmha__own_omega(model), length;
@@ -17196,7 +17195,7 @@ static cmha_status cmha__archive_omega(const cmha_archive *a, cmha_model *model,
             else if (!same) model->omega[i] = value;
             else differ |= value < model->omega[i] || value > model->omega[i];
         }
-    if (!problem && differ) problem = "omega is another in the file than in the model";
+    if (!problem && differ && same == 1) problem = "omega is another in the file than in the model";
     return problem ? CMHA__MALFORMED(a, "%s", problem) : CMHA_OK;
 }
 
@@ -17342,9 +17341,10 @@ static cmha_status cmha__read_parameters(cmha_parameters *p, const char *path, i
     if (strict == 2) status = cmha__archive_u64(&a, "part", 0, UINT64_MAX, &rest);
     if (rest && rest != cmha__rest_identity(p, &a))
         status = CMHA__MALFORMED(&a, "a part of a model with other numbers in the rest");
-    if (!status && strict == 2) status = cmha__archive_omega(&a, model, 0);
+    if (!status && strict == 2) status = cmha__archive_omega(&a, model, 2);
     if (!status && state) status = cmha__read_learning(&a, p, &p->step);
     else if (!status) status = cmha__read_state(&a, p, NULL, strict, 1, taken);
+    if (!status && strict == 2) status = cmha__archive_omega(&a, model, 0);
     return cmha__file_end(&a, status);
 }
 
@@ -17355,7 +17355,6 @@ CMHA__FIT cmha_status cmha_parameters_read(cmha_parameters *p, const char *path,
 CMHA_DEF cmha_status cmha_model_open(cmha_model *model, cmha_context *context, const char *path) {
     cmha_model_config config;
     cmha_archive a;
-    size_t need = 0;
     if (!model) return CMHA__WRONG(context, "model load: model is NULL");
     cmha__zero(*model);
     cmha_status status = cmha_archive_open(&a, context, path);
@@ -17368,11 +17367,7 @@ CMHA_DEF cmha_status cmha_model_open(cmha_model *model, cmha_context *context, c
     while (storage && strcmp(packed, cmha__storages[storage]) != 0) storage--;
     if (!status && packed && !storage)
         status = CMHA__MALFORMED(&a, "packed = %.24s: not int8, int4, q4_k or bf16", packed);
-    if (!status) status = cmha_model_memory(context, &config, 1, 1, &need, NULL);
-    if (!status && need / 32 > a.size + 65536) /* the file's numbers may have 1 byte, ours up to 8 */
-        status = CMHA__MALFORMED(&a, "its configuration needs %zu bytes of parameters, the file is "
-            "smaller", need);
-    if (!status) status = cmha__model_open(model, context, &config);
+    if (!status) status = cmha__model_open(model, context, &config, a.size);
     if (!status) status = cmha__take_numbers(model, (cmha_storage)storage);
     if (status == CMHA_ERR_ARGUMENT) status = CMHA_ERR_FORMAT; /* the argument came from the file */
     if (!status) status = cmha__archive_omega(&a, model, 0);
@@ -17436,7 +17431,8 @@ typedef struct {
     size_t n, width, room; /* room: bytes, whole 8 */
 } cmha__cache_part;
 #define CMHA__EACH_PART(cache, part) \
-    for (cmha__cache_part part = {0, "", NULL, NULL, 0, 0, 0}; cmha__part_of_cache(cache, &part);)
+    for (cmha__cache_part part = {0, "", NULL, NULL, 0, 0, 0}; \
+         cmha__part_of_cache(cache, &part) && (part.room = (part.n * part.width + 7) / 8 * 8, 1);)
 
 /* Describes the next array of a cache, 0 or more words; 0 = there is none. */
 static int cmha__part_of_cache(const cmha_cache *c, cmha__cache_part *part) {
@@ -17451,7 +17447,6 @@ static int cmha__part_of_cache(const cmha_cache *c, cmha__cache_part *part) {
         if (!i) part->width = 4;
         if (!i) part->dtype = "I32";
         cmha__line(part->name, "%s", i ? "features" : "ids");
-        part->room = (part->n * part->width + 7) / 8 * 8;
         return 1;
     }
     if (slot >= c->n_slots) return 0;
@@ -17468,7 +17463,6 @@ static int cmha__part_of_cache(const cmha_cache *c, cmha__cache_part *part) {
         part->width = 4;
         part->dtype = "U32";
     }
-    part->room = (part->n * part->width + 7) / 8 * 8;
     return 1;
 }
 
@@ -17571,7 +17565,8 @@ static cmha_status cmha__fits_cache(const cmha_cache *c, cmha_archive *a, uint64
                 (size_t)here[i]);
     }
     uint64_t length = notes[CMHA__CACHE_ALIKE], first = notes[CMHA__CACHE_ALIKE + 1];
-    if (length > c->capacity || first > SIZE_MAX / 2 || (c->endless && first && length < c->capacity))
+    if (length > cmha__min(c->capacity, SIZE_MAX / 2) || first > SIZE_MAX / 2 - length ||
+        (c->endless && first && length < c->capacity))
         return CMHA__MALFORMED(a, "%zu tokens held of %zu, %zu forgotten", (size_t)length, c->capacity,
             (size_t)first);
     CMHA__EACH_PART(c, part) {

@@ -1,0 +1,223 @@
+/* Edges of models and files that a reader of the code doubted: what is kept after a merge, what an optimiser of a
+   program's own is told, a file that promises much, names that no file can hold. */
+#include "check.h"
+
+#include "system.h"
+
+#include <time.h>
+
+static char folder[64] = "/tmp/cmha-edges-XXXXXX", path[128];
+static cmha_context context;
+
+static const char *at(const char *name) {
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return path;
+}
+
+/* A file that is there, to be changed and put elsewhere; [*bytes]. */
+static unsigned char *contents(const char *name, size_t *bytes) {
+    static unsigned char all[1 << 20];
+    FILE *file = fopen(at(name), "rb");
+    *bytes = file ? fread(all, 1, sizeof all, file) : 0;
+    if (file) fclose(file);
+    return all;
+}
+
+static void put(const char *name, const void *data, size_t bytes) {
+    FILE *file = fopen(at(name), "wb");
+    CHECK(file && fwrite(data, 1, bytes, file) == bytes);
+    if (file) fclose(file);
+}
+
+/* Tuning after adapters are merged, or a model is packed, moves no moments: there are none. */
+static void tuned_after_a_merge(int packs) {
+    cmha_model_config c = check_model_config();
+    cmha_model model;
+    cmha_trainer trainer;
+    if (!packs) c.lora_rank = 2;
+    CHECK_OK(cmha_model_init(&model, &context, &c));
+    CHECK_OK(cmha_trainer_init(&trainer, &model, NULL));
+    CHECK_OK(packs ? cmha_model_pack(&model, CMHA_STORAGE_INT8) : cmha_model_merge(&model));
+    cmha_trainer_close(&trainer);
+    cmha_status status = cmha_parameters_tune(&model.parameters, "*bias", CMHA_TUNE_FROZEN, 1, NULL);
+    CHECK(status == CMHA_OK || packs);
+    cmha_model_close(&model);
+}
+
+static double told_lr, told_decay;
+static void no_update(const cmha_optimiser *row, const cmha_update *u) { (void)row, (void)u; }
+static void hears(const cmha_optimiser *row, const cmha_adamw_args *args, const cmha_matrix *direction,
+                  cmha_real *scratch) {
+    (void)row, (void)direction, (void)scratch;
+    told_lr = args->lr, told_decay = args->weight_decay;
+}
+static size_t no_scratch(size_t R, size_t C, int is_complex) { return (void)R, (void)C, (void)is_complex, 0; }
+static size_t much_scratch(size_t R, size_t C, int is_complex) {
+    return (void)R, (void)C, (void)is_complex, SIZE_MAX;
+}
+static int matrices(const cmha_optimiser *row, const cmha_parameter *p) { return (void)row, p->tensor.rank > 1; }
+
+/* `direct` is told its parameter's rate and decay, not those of the last one. */
+static void told_to_direct(void) {
+    static const cmha_optimiser row = {"hears", 0, matrices, no_update, NULL, hears, no_scratch};
+    static const cmha_optimiser huge = {"huge", 0, matrices, no_update, NULL, hears, much_scratch};
+    static const cmha_parameter_row rows[] = {{"w", {3, 4, 0, 0}, 0, 1, 1, 0}, {"b", {4, 0, 0, 0}, 0, 1, 0, 0}};
+    const cmha_optimiser own[] = {row, huge};
+    cmha_context_config config;
+    cmha_context ctx;
+    cmha_parameters p;
+    cmha_adamw_args args;
+    memset(&config, 0, sizeof config), memset(&args, 0, sizeof args);
+    config.optimisers = own, config.n_optimisers = 2;
+    args.lr = 0.01, args.weight_decay = 0.1, args.beta1 = 0.9, args.beta2 = 0.99, args.eps = 1e-8;
+    args.grad_scale = 1, args.t = 1;
+    CHECK_OK(cmha_context_init(&ctx, &config));
+    CHECK_OK(cmha_parameters_init(&p, &ctx, rows, 2));
+    CHECK_OK(cmha_parameters_tune(&p, "b", CMHA_TUNE_RATE, 10, NULL));
+    CHECK_OK(cmha_parameters_optimiser(&p, "hears"));
+    for (size_t i = 0; i < p.learning; i++) p.grad[i] = 1;
+    CHECK_OK(cmha_parameters_step(&p, &args, CMHA_CLIP_WHOLE, 0, NULL));
+    CHECK_NEAR(told_lr, 0.01, 0);
+    CHECK_NEAR(told_decay, 0.1, 0);
+    CHECK(cmha_parameters_optimiser(&p, "huge") != CMHA_OK);
+    CHECK_OK(cmha_parameters_step(&p, &args, CMHA_CLIP_WHOLE, 0, NULL));
+    cmha_parameters_close(&p), cmha_context_close(&ctx);
+}
+
+/* Frequencies stay those of the model if the file's tensors are refused. */
+static void frequencies_of_a_refused_file(void) {
+    cmha_model_config c = check_model_config();
+    cmha_model one, two;
+    c.attention = CMHA_ATTENTION_ROPE, c.frequency = CMHA_FREQUENCY_TABLE;
+    CHECK_OK(cmha_model_init(&one, &context, &c));
+    c.d_ff += 8;
+    CHECK_OK(cmha_model_init(&two, &context, &c));
+    size_t n = one.n_omega * one.P;
+    for (size_t i = 0; i < n; i++) one.omega[i] = 1 + (double)i, two.omega[i] = 100 + (double)i;
+    CHECK_OK(cmha_model_save(&one, at("one")));
+    CHECK(cmha_model_read(&two, at("one"), 1, NULL) != CMHA_OK);
+    for (size_t i = 0; i < n; i++) CHECK_NEAR(two.omega[i], 100 + (double)i, 0);
+    cmha_model_close(&one), cmha_model_close(&two);
+}
+
+/* A small file whose configuration is of a huge model takes little memory, and little time. */
+static void promises(const char *settings, size_t most) {
+    check_heap heap;
+    cmha_context_config config = check_heap_config(&heap);
+    cmha_context ctx;
+    cmha_model model;
+    char header[512];
+    unsigned char file[640] = {0};
+    int n = snprintf(header, sizeof header, "{\"__metadata__\":{\"format\":\"cmha\",%s}}", settings);
+    file[0] = (unsigned char)n, file[1] = (unsigned char)(n >> 8);
+    memcpy(file + 8, header, (size_t)n);
+    put("small", file, 8 + (size_t)n);
+    CHECK_OK(cmha_context_init(&ctx, &config));
+    CHECK(cmha_model_open(&model, &ctx, at("small")) != CMHA_OK);
+    CHECK_THAT(heap.peak < most, "%s: %zu bytes at once", cmha_error(&ctx), heap.peak);
+    cmha_context_close(&ctx);
+    CHECK(check_heap_empty(&heap));
+}
+
+/* Many notes in the header of a file are looked up in no time that grows with their square. */
+static void many_notes(void) {
+    enum { NOTES = 60000, LAYERS = 300 };
+    cmha_model_config c = check_model_config();
+    cmha_model model;
+    size_t bytes;
+    c.d_model = 4, c.n_heads = 1, c.d_ff = 4, c.n_layers = LAYERS;
+    CHECK_OK(cmha_model_init(&model, &context, &c));
+    CHECK_OK(cmha_model_save(&model, at("deep")));
+    cmha_model_close(&model);
+    unsigned char *old = contents("deep", &bytes);
+    size_t length = (size_t)old[0] | (size_t)old[1] << 8 | (size_t)old[2] << 16, room = bytes + NOTES * 20, n = 0;
+    char *text = (char *)check_alloc(room, 1);
+    char *notes = strstr((char *)old + 8, "\"__metadata__\":{");
+    if (!CHECK(notes && bytes < 1 << 20)) return;
+    size_t before = (size_t)(notes - (char *)old) + strlen("\"__metadata__\":{");
+    memcpy(text, old, before), n = before;
+    for (int i = 0; i < NOTES; i++) n += (size_t)snprintf(text + n, 20, "\"n%d\":\"\",", i);
+    memcpy(text + n, old + before, bytes - before);
+    length += n - before;
+    for (int i = 0; i < 4; i++) text[i] = (char)(length >> 8 * i);
+    put("noted", text, n + bytes - before);
+    clock_t start = clock();
+    CHECK_OK(cmha_model_open(&model, &context, at("noted")));
+    CHECK((double)(clock() - start) / CLOCKS_PER_SEC < 5);
+    cmha_model_close(&model);
+    free(text);
+}
+
+static void names_for_files(void) {
+    static const char *const wrong[] = {"gr\xf6\xdf" "e", "optim.m.w", "__metadata__", ""};
+    for (size_t i = 0; i < 4; i++) {
+        const cmha_parameter_row row = {wrong[i], {3, 0, 0, 0}, 0, 1, 1, 0};
+        cmha_parameters p;
+        CHECK_IS(cmha_parameters_init(&p, &context, &row, 1), CMHA_ERR_ARGUMENT);
+    }
+    const size_t shape[3] = {SIZE_MAX / 2, SIZE_MAX / 2, 0};
+    const cmha_archive_item item = {"x", NULL, shape, 3, NULL};
+    CHECK_IS(cmha_archive_write(&context, at("axes"), &item, 1, NULL, 0), CMHA_ERR_OVERFLOW);
+}
+
+/* A limit that clips nothing does not lift the bound on the norm, whose square must be a number. */
+static void limit_of_everything(void) {
+    static const cmha_parameter_row row = {"w", {4, 0, 0, 0}, 0, 1, 0, 0};
+    cmha_parameters p;
+    cmha_adamw_args args;
+    memset(&args, 0, sizeof args);
+    args.lr = 0.01, args.beta1 = 0.9, args.beta2 = 0.99, args.eps = 1e-8, args.grad_scale = 1, args.t = 1;
+    CHECK_OK(cmha_parameters_init(&p, &context, &row, 1));
+    for (size_t i = 0; i < p.learning; i++) p.grad[i] = (cmha_real)1e25;
+    CHECK_IS(cmha_parameters_step(&p, &args, CMHA_CLIP_WHOLE, 1e30, NULL),
+             sizeof(cmha_real) == 8 ? CMHA_OK : CMHA_ERR_NOT_FINITE);
+    cmha_parameters_close(&p);
+}
+
+/* A layer of a program's own that looks at no other token, and so takes no place in a cache. */
+static cmha_tensor *alone(const cmha_layer *layer, cmha_tensor *h) { return cmha_scale(layer->tape, h, 1); }
+
+static void cache_without_slots(void) {
+    cmha_score row;
+    cmha_context_config config;
+    cmha_context ctx;
+    cmha_model model;
+    cmha_cache cache;
+    memset(&row, 0, sizeof row), memset(&config, 0, sizeof config);
+    row.name = "alone", row.attend = alone;
+    config.scores = &row, config.n_scores = 1;
+    CHECK_OK(cmha_context_init(&ctx, &config));
+    cmha_model_config c = check_model_config();
+    snprintf(c.score, sizeof c.score, "alone");
+    if (!CHECK_THAT(!cmha_model_init(&model, &ctx, &c), "%s", cmha_error(&ctx))) return;
+    enum { B = 3 };
+    cmha_real logits[B * 19], one[19];
+    int32_t ids[B] = {3, 7, 11};
+    for (int i = 0; i < B * 19; i++) logits[i] = -77;
+    CHECK_OK(cmha_cache_init(&cache, &model, B, 8, 0, NULL));
+    CHECK_THAT(!cmha_cache_append(&cache, ids, 1, logits), "%s", cmha_error(&ctx));
+    cmha_cache_close(&cache);
+    for (int b = 0; b < B; b++) {
+        CHECK_OK(cmha_cache_init(&cache, &model, 1, 8, 0, NULL));
+        CHECK_OK(cmha_cache_append(&cache, &ids[b], 1, one));
+        for (int i = 0; i < 19; i++) CHECK_NEAR(logits[b * 19 + i], one[i], 1e-6);
+        cmha_cache_close(&cache);
+    }
+    cmha_model_close(&model), cmha_context_close(&ctx);
+}
+
+int main(void) {
+    static const char *const files[] = {"one", "small", "deep", "noted", "axes"};
+    if (!system_folder(folder)) return 3;
+    CHECK_OK(cmha_context_init(&context, NULL));
+    tuned_after_a_merge(0), tuned_after_a_merge(1), told_to_direct(), frequencies_of_a_refused_file();
+    promises("\"cfg.family\":\"crat\",\"cfg.n_layers\":\"1024\",\"cfg.experts\":\"65536\",\"cfg.d_model\":\"2\","
+             "\"cfg.n_heads\":\"1\",\"cfg.vocabulary\":\"2\"", 1 << 20);
+    promises("\"cfg.frequency\":\"table\",\"cfg.attention\":\"pope\",\"cfg.n_heads\":\"1024\","
+             "\"cfg.d_head\":\"65536\"", 1 << 20);
+    many_notes(), names_for_files(), limit_of_everything(), cache_without_slots();
+    for (size_t i = 0; i < 5; i++) (void)remove(at(files[i]));
+    CHECK(rmdir(folder) == 0);
+    cmha_context_close(&context);
+    return check_end();
+}
