@@ -272,8 +272,11 @@ static void print_steps(const cmha_real *apart) {
     size_t C = data.channels, i;
     printf("step");
     for (i = 0; i < C; i++) {
+        char *name = (char *)take(data.names[i].n + 1, 1);
+        if (data.names[i].n) memcpy(name, data.names[i].at, data.names[i].n);
         putchar(',');
-        print_cell(text_copy(data.names[i]));
+        print_cell(name);
+        free(name);
     }
     for (i = 0; i < horizon * C; i++) {
         double from = (double)x[(data.steps - 1) * C + i % C];

@@ -278,11 +278,12 @@ static int draw(FILE *file, const void *data) {
 static void write_csv(const char *path) {
     FILE *csv = fopen(path, "w");
     if (!csv) complain(1, "cannot write ", path);
+    unsigned long long seed = ctx.config.seed + 1 - n_seeds; /* the first; ctx has the last */
     fprintf(csv, "kind,seed,parameters,snr,accuracy\n");
     for (size_t k = 0; k < n_rows; k++)
         for (size_t s = 0; s < n_seeds; s++)
             for (size_t l = 0; l < n_levels; l++)
-                fprintf(csv, "%s,%zu,%zu,%g,%.5f\n", row[k].kind, s, row[k].parameters, level[l],
+                fprintf(csv, "%s,%llu,%zu,%g,%.5f\n", row[k].kind, seed + s, row[k].parameters, level[l],
                         row[k].r[s].by_level[l]);
     int failed = ferror(csv);
     if (fclose(csv) || failed) complain(1, "cannot write ", path);
@@ -344,7 +345,7 @@ static int help(void) {
     printf("\nKinds of attention:");
     for (size_t i = 0; (kind = cmha_kind_name(i, NULL)) != NULL; i++) printf(" %s", kind);
     printf("\n--compare alone: %s\n", all);
-    return end_help("build/signal --compare cmha,rope --svg signal.svg signal.safetensors");
+    return end_help("build/signal --compare=cmha,rope --svg signal.svg signal.safetensors");
 }
 
 /* The configuration of a kind; `settings` are the arguments of --set. */
@@ -415,8 +416,9 @@ int main(int argc, char **argv) {
     const char *kinds = !option[COMPARE].value ? option[ATTENTION].value
                         : *option[COMPARE].value ? option[COMPARE].value : all;
     if (snprintf(list, sizeof list, "%s", kinds) >= (int)sizeof list) complain(2, "too many kinds: ", kinds);
-    for (char *at = strtok(list, ","); at && n_rows < MOST_KINDS; at = strtok(NULL, ","))
-        row[n_rows++].kind = at;
+    for (char *at = strtok(list, ","); at; row[n_rows++].kind = at, at = strtok(NULL, ","))
+        if (n_rows == MOST_KINDS) complain(2, "more than 32 kinds: ", kinds);
+    if (!n_rows) complain(2, "no kind of attention is named by ", "--compare");
     for (size_t k = 0; k < n_rows; k++) configure(row[k].kind, argv + 1, n_set); /* names, before any work */
     for (int o = SVG; o <= CSV; o++) { /* now, not after the training */
         FILE *file = option[o].value ? fopen(option[o].value, "a") : NULL;

@@ -11,6 +11,7 @@
        run    [n]           I64
        set    [n]           I64, 0 training, 1 validation, 2 test
    and in its metadata seed, fading, echo, offset and what made it. */
+#include <complex.h> /* before liquid.h, which takes C's complex numbers, and before cmha.h's cblas.h */
 #define CMHA_IMPLEMENTATION
 #include "cmha.h"
 
@@ -18,7 +19,6 @@
 #define NO_ROWS
 #include "tools/options.h"
 
-#include <complex.h> /* before liquid.h, which then takes C's complex numbers for its own */
 #include <liquid/liquid.h>
 #include <math.h>
 

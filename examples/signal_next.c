@@ -10,6 +10,7 @@
 
 #define PROGRAM "signal_next"
 #include "tools/options.h"
+#include "tools/text.h"
 #include "tools/sequences.h"
 #include "tools/signals.h"
 
@@ -164,6 +165,7 @@ int main(int argc, char **argv) {
         return end_help("build/signal_next --attention cmha signal.safetensors");
     }
     if (!path) complain(2, "name a file of signal_data; see --help", "");
+    if (option[SAVE].value) must(text_may_save(option[SAVE].value, failure));
     read_signals(path, frame, frame);
     if (part[0].longest < 3) complain(2, "--frame leaves fewer than three frames of a signal in ", path);
     check(cmha_preset(&ctx, "tiny", &mc, &tc));

@@ -11,6 +11,7 @@
    the recording's root mean square. Its angle is half of what the bin has turned since the window before,
    which tells how far the sound's frequency is from the bin's middle: a quarter turn where it is that of the
    next bin. (The phase itself, --features complex, hangs on the moment at which the recording begins.) */
+#include <complex.h> /* before cblas.h, which cmha.h includes without its macros */
 #define CMHA_IMPLEMENTATION
 #include "cmha.h"
 
@@ -22,7 +23,6 @@
 #include "tools/predict.h"
 #include "tools/epochs.h"
 
-#include <complex.h>
 #include <dirent.h>
 #include <errno.h>
 
@@ -851,8 +851,9 @@ int main(int argc, char **argv) {
     if (snprintf(list, sizeof list, "%s", kinds) >= (int)sizeof list) complain(2, "too many kinds: ", kinds);
     const char *kind[MOST_KINDS];
     size_t n_kinds = 0, most = 0, k;
-    for (char *at = strtok(list, ","); at && n_kinds < MOST_KINDS; at = strtok(NULL, ","))
-        kind[n_kinds++] = at;
+    for (char *at = strtok(list, ","); at; kind[n_kinds++] = at, at = strtok(NULL, ","))
+        if (n_kinds == MOST_KINDS) complain(2, "more than 32 kinds: ", kinds);
+    if (!n_kinds) complain(2, "no kind of attention is named by ", "--compare");
     for (k = 0; k < n_kinds; k++) configure(kind[k], argv + 1, n_set); /* names, before any work */
     for (k = 0; k < n_kinds; k++) {
         configure(kind[k], argv + 1, n_set);

@@ -70,7 +70,8 @@ static struct {
     unsigned channels, rate;
     unsigned char head[4]; /* of bare samples, what was looked at */
     size_t looked;
-} sound = {NULL, 0, 0, 8000, {0}, 0};
+    unsigned long long left; /* bytes of the samples; what comes behind them is none */
+} sound = {NULL, 0, 0, 8000, {0}, 0, ~0ull};
 
 static int complain(const char *what, const char *of) {
     fprintf(stderr, "stream: %s%s\n", what, of);
@@ -97,7 +98,10 @@ static const char *begin_sound(int bare) {
     if (fread(at, 1, 8, sound.file) != 8 || memcmp(at + 4, "WAVE", 4)) return "not a WAV file: ";
     while (fread(at, 1, 8, sound.file) == 8) {
         size = little(at + 4, 4);
-        if (!memcmp(at, "data", 4)) return format ? NULL : "no format before the samples of ";
+        if (!memcmp(at, "data", 4)) {
+            if (size && size < 0xFFFFFFFEu) sound.left = size; /* else a stream, whose length nobody knew */
+            return format ? NULL : "no format before the samples of ";
+        }
         skipped = 0;
         if (!memcmp(at, "fmt ", 4)) {
             if (size < 16 || fread(at, 1, 16, sound.file) != 16) return "a cut format in ";
@@ -129,6 +133,8 @@ static int samples(float *x, size_t n) {
     }
     for (i = 0; i < n; i++) {
         int c[2];
+        if (sound.left < 2) return 0;
+        sound.left -= 2;
         for (int k = 0; k < 2; k++) {
             if (sound.looked) c[k] = sound.head[4 - sound.looked--];
             else c[k] = getc(sound.file);

@@ -2156,6 +2156,12 @@ static inline int tokenizer_read_charsmap(tokenizer_step *step, const char *text
     if (n < 0 || (n && (n < 4 || size % 4 || size > (size_t)n - 4)))
         return tokenizer_fail(error, "the charsmap of normalizer Precompiled is damaged");
     if (n) step->from[n] = 0;
+    for (size_t at = 4 + (size_t)size, begin = at; at < (size_t)n; at++) {
+        if (!step->from[at]) begin = at + 1;
+        else if (at - begin >= TOKENIZER_ENTRY)
+            return tokenizer_fail(error, "the charsmap of normalizer Precompiled has a text of over %d bytes",
+                                  TOKENIZER_ENTRY);
+    }
     step->a = (int)(size / 4);
     if (!(step->to = (char *)malloc(128))) return tokenizer_no_memory(error); /* which of ASCII stays */
     for (int c = 0; c < 128; c++) {

@@ -306,11 +306,19 @@ int main(int argc, char **argv) {
         fflush(stdout);
         line_open = terminal && !measure;
     }
+    if (bad && !ranks_stop(&stop)) { /* the last steps were skipped, and nothing was measured behind them */
+        ranks_check(losses_judge(&trainer, &from, &val));
+        if (val < trainer.best) trainer.best = val, better = 1, keep(&trainer, 1);
+        else keep(&trainer, 0);
+    }
     if (losses_close(&plot), fclose(csv)) complain(1, "cannot write ", option[CSV].value);
     if (!quiet && ranks.ranks > 1)
         printf("%.1f %% of this time went into sums over ranks\n", 100 * ranks_spent() / (seconds() - start));
     if (ranks_stop(&stop)) keep(&trainer, 0), complain(128 + stop, "stopped; --resume continues", "");
 
+    if (resume && trainer.best < (double)INFINITY && !access(option[OUT].value, R_OK) &&
+        (!*resume || text_same_place(resume, last)))
+        better = 1; /* the best came before the stop */
     if (better && !ranks.rank) check(cmha_model_read(&model, option[OUT].value, 2, NULL));
     if (!ranks.rank) sample(&model, &from);
     codec_close(&words), cmha_trainer_close(&trainer), cmha_model_close(&model);

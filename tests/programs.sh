@@ -366,6 +366,7 @@ if [ -x "$P/vectors" ] && [ -x "$P/classify" ]; then
     one "fill, two texts" complains "$P/fill" --text '[MASK]' "$W/encoder.safetensors" 'the [MASK]'
     one "fill: all of them have probability 1 in sum" sh -c "'$P/fill' '$W/encoder.safetensors' --text '[MASK]' --top 260 |
         awk 'NR > 1 { s += \$1 } END { exit (s - 1) ^ 2 > 1e-3 }'"
+    one "fill, more tokens than a sentence has" complains "$P/fill" "$W/encoder.safetensors" --text "[MASK] $(seq 2000 | tr '\n' ' ') [MASK]"
     one "fill, nothing to fill" complains "$P/fill" "$W/encoder.safetensors" --text 'the other'
     one "fill, no encoder" complains "$P/fill" "$W/tiny.safetensors" --text '[MASK]'
     one "fill --help > /dev/full" full "$P/fill" --help
@@ -394,6 +395,7 @@ if [ -x "$P/train_tiny" ] && [ -x "$P/generate" ]; then
     near() { awk -v a="$1" -v b="$2" 'BEGIN { exit !(a > 0 && (a - b) ^ 2 < 1e-8) }'; }
     one "generate: merged, the same loss" near "$unmerged" "$(cut -d' ' -f1 "$W/out")"
     one "generate --merge in place of its base" complains "$P/generate" --adapter "$part_of" --merge "$former" "$former"
+    one "generate --merge in place of its adapter" complains "$P/generate" --adapter "$part_of" --merge "$part_of" "$former"
     one "generate --merge, then --pack" works "$P/generate" --pack int8 "$W/packed.safetensors" "$W/merged.safetensors"
     one "generate --adapter, another base" complains "$P/generate" --adapter "$part_of" "$W/merged.safetensors"
     one "generate says so" says 'other numbers'
@@ -636,6 +638,17 @@ if [ -x "$P/classify" ]; then
     one "classify --predict answers every line" [ "$(wc -l < "$W/out")" -eq 16 ]
     one "classify --mlm, with weights" works "$P/classify" $tiny --columns 1,2 --mlm 2 --epochs 1 --class-weights balanced --metric matthews
     one "classify, a bad option" complains "$P/classify" --no-such-option
+    cp "$W/texts.tsv" "$W/kept.tsv"
+    one "classify, --out that it reads" complains "$P/classify" $tiny --columns label,text --out "$W/texts.tsv"
+    one "classify leaves it" cmp "$W/texts.tsv" "$W/kept.tsv"
+    one "classify, --out in no folder, at once" complains "$P/classify" $tiny --columns label,text --epochs 100000 --out "$W/no/where"
+    one "classify, ema" complains "$P/classify" $tiny --columns label,text --set ema=0.9
+    one "classify --predict, three columns" complains "$P/classify" --predict "$W/texts.tsv" --columns 1,2,1 --model "$W/texts.safetensors"
+    { for i in 1 2 3 4 5 6 7 8; do printf 'x	acceptable	*	nice %s\nx	unacceptable	*	awful %s\n' $i $i; done; } > "$W/words.tsv"
+    one "classify --task, labels in words" works "$P/classify" --task cola --train "$W/words.tsv" --dev "$W/words.tsv" --quiet --length 32 --epochs 20 \
+        --batch 4 --lr 1e-2 --set n_layers=1 --set d_model=16 --set d_ff=16 --set dropout=0 --columns 2,4 --out "$W/words.safetensors"
+    one "classify --task: they stay what they are" works "$P/classify" --predict "$W/words.tsv" --columns 4 --model "$W/words.safetensors"
+    one "classify --task: in each row" sh -c "cut -f 2 '$W/words.tsv' | grep accept > '$W/want' && grep -o '^[a-z]*acceptable' '$W/out' | cmp - '$W/want'"
     one "classify, no such column" complains "$P/classify" $tiny --columns label,nothing
     one "classify, labels that are no numbers" complains "$P/classify" $tiny --columns label,text --metric spearman
     one "classify, a missing file" complains "$P/classify" $tiny --task sst2 --train "$W/nowhere.tsv"

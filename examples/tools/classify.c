@@ -168,6 +168,8 @@ static void configure(int argc, char **argv) {
         if (task && !option[METRIC].value) option[METRIC].value = task->metric;
     }
     if (option[COLUMNS].value) set_columns(option[COLUMNS].value, 0);
+    if (option[PREDICT].value && n_columns > 2)
+        complain(2, "--columns are TEXT or TEXT,TEXT with --predict, not ", option[COLUMNS].value);
     if (!option[METRIC].value) option[METRIC].value = "accuracy";
     metric = labelled_metric_named(option[METRIC].value);
     if (metric == LABELLED_METRICS) no_such("there is no metric", option[METRIC].value, labelled_metrics,
@@ -514,12 +516,23 @@ static void fit_text(cmha_model *model) {
     labelled_close(&rows);
 }
 
+/* Ends the program, before it has learned for hours, where OUT cannot be or would replace what it reads. */
+static void spare(void) {
+    const int read[3] = {TRAIN, DEV, TEXT};
+    for (int i = 0; i < 3; i++)
+        if (option[read[i]].value && text_same_place(option[OUT].value, option[read[i]].value))
+            complain(2, "--out would replace what is read: ", option[OUT].value);
+    must(text_may_save(option[OUT].value, failure));
+    if (tc.ema > 0 || tc.accumulate > 1)
+        complain(2, "see --set; classify knows no ema and no accumulate, but a larger --batch", "");
+}
+
 /* Training on a text alone. */
 static int train_hidden(void) {
     cmha_model model;
     if (!whole(MLM)) complain(2, "see --help; --text needs --mlm, or --train", "");
     mc.classes = 0;
-    make_room(), open_model(&model);
+    spare(), make_room(), open_model(&model);
     if (!option[QUIET].value) printf("%zu parameters; %d threads\n", model.parameters.size, ctx.threads);
     fit_text(&model);
     check(cmha_model_save(&model, option[OUT].value));
@@ -548,12 +561,15 @@ static int train_model(void) {
     if (metric < LABELLED_SPEARMAN && labels.n < 2)
         complain(1, "there is only one label in ", option[TRAIN].value);
     if (metric == LABELLED_F1 && labels.n != 2) complain(2, "f1 is for two classes", "");
-    if (class_names && labels.n == 2) {
+    double number; /* GLUE's files have numbers, in their order; other names stay what they are */
+    if (class_names && labels.n == 2 && text_number(labels.names[0], &number) &&
+        text_number(labels.names[1], &number)) {
         names[0].at = class_names, names[0].n = strcspn(class_names, ","),
         names[1] = text_of(class_names + names[0].n + 1);
         memcpy(labels.names, names, sizeof names);
     }
     mc.classes = metric < LABELLED_SPEARMAN ? labels.n : 1;
+    spare();
     text_shuffle(train.order, train.n, ctx.config.seed);
     if (whole(TAKE) && whole(TAKE) < train.n) train.n = whole(TAKE);
     train.batches = train.n / tc.batch + (train.n % tc.batch != 0);
@@ -585,7 +601,9 @@ static int predict(void) {
     cmha_model model;
     char path[4096];
     open_checkpoint(&model, option[MODEL].value);
-    mc = model.config, tc.length = mc.max_positions < 4096 ? mc.max_positions : 4096;
+    mc = model.config;
+    size_t most = mc.max_positions < 4096 ? mc.max_positions : 4096;
+    if (!option[LENGTH].value || tc.length > most) tc.length = most;
     open_words(option[MODEL].value, mc.tokenizer);
     if (mc.vocabulary != words.size || !mc.classes)
         complain(1, mc.classes ? "see --tokenizer: this is not that of " : "there are no classes in ",

@@ -1473,12 +1473,17 @@ int main(int argc, char **argv) {
         open_context(&seed, &threads, 0);
         return compare(to, option[CHECK].value);
     }
+    if (option[CHECK].value && path) complain(2, "--check reads IN and writes nothing, so what is ", to);
+    if (!option[CHECK].value && *option[IDS].value) complain(2, "only --check has ", "--ids");
     if (!path || !to) complain(2, "name what to read and what to write; see --help", "");
     int target = word_of(TO, targets, 4), type = word_of(TYPE, types, 7);
     size_t context = (size_t)whole_of(&option[CONTEXT], 0, 16777216);
     if (type == 3 && target != 2) complain(2, "--type q8_0 needs --to gguf", "");
     if (type > 3 && (target || is_peft(path)))
         complain(2, "only checkpoints of whole models are packed: --type ", types[type]);
+    if (type && is_peft(path)) complain(2, "adapters are read as they are; leave out --type ", types[type]);
+    if (option[AS].value && !target && !is_peft(path))
+        complain(2, "a checkpoint of ours has one form; --to hf, gguf and peft have ", "--as");
     if (type > 3) packs = (cmha_storage)(CMHA_STORAGE_INT8 + type - 4);
     open_context(&seed, &threads, 1);
     if (target == 3) return write_peft(path, to, storages[type]);

@@ -33,9 +33,13 @@ static char *without_blanks(const sentences *s, const char *text) {
 static void read_text(const sentences *s, const char *text, codec_ids *ids) {
     int32_t mask = s->words.mask;
     text_slice all = text_of(text);
-    sentences_put(s, all, ids);
-    for (size_t i = 0; i < ids->n; i++)
-        if (ids->at[i] == mask) return;
+    size_t first;
+    must(text_example(&s->words, &all, NULL, (size_t)1 << 30, ids, &first, failure));
+    for (size_t i = 0; i < ids->n; i++) {
+        if (ids->at[i] != mask) continue;
+        if (ids->n > s->length) complain(1, "the text has more tokens than the model's sentences", "");
+        return;
+    }
     ids->n = 0;
     must(codec_append(ids, &s->words.cls, 1, failure));
     for (const char *hit; (hit = strstr(text, "[MASK]")) != NULL; text = hit + 6)

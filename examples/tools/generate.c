@@ -370,7 +370,9 @@ int main(int argc, char **argv) {
     if (option[MERGE].value && (weights || !option[ADAPTER].value))
         complain(2, "--merge takes --adapter along, and packs nothing; --pack then packs its file", "");
     const char *to = *packs ? packed_path : option[MERGE].value;
-    if (to && text_same_file(path, to)) complain(2, to, " is what is read; name another file");
+    const char *adapter = option[ADAPTER].value;
+    if (to && (text_same_file(path, to) || (adapter && text_same_file(adapter, to))))
+        complain(2, to, " is what is read; name another file");
 
     open_model(&model, path);
     if (weights && model.packed.storage != weights) check(cmha_model_pack(&model, weights));

@@ -389,7 +389,10 @@ static inline size_t unescape(char *s) {
         if (*p != '\\' || !p[1]) s[n++] = *p;
         else if (*++p == 'n') s[n++] = '\n';
         else if (*p == 't') s[n++] = '\t';
-        else if (*p == 'x' && sscanf(p + 1, "%2x", &byte) == 1 && p[2]) s[n++] = (char)byte, p += 2;
+        else if (*p == 'x' && strspn(p + 1, "0123456789abcdefABCDEF") >= 2) {
+            sscanf(p + 1, "%2x", &byte);
+            s[n++] = (char)byte, p += 2;
+        }
         else s[n++] = *p;
     }
     return n;
@@ -475,12 +478,17 @@ static inline void open_context(const setting *seed, const setting *threads, int
    are distances the model never saw. */
 static inline size_t trained_length(const char *path) {
     cmha_archive archive;
-    check(cmha_archive_open(&archive, &ctx, path));
-    const char *length = cmha_archive_metadata(&archive, "trainer.length");
+    char state[4096]; /* of train_tiny: it has the length also where weights alone were saved, as with ema */
+    size_t size = (size_t)snprintf(state, sizeof state, "%s.last", path);
+    int beside = size < sizeof state && !access(state, R_OK);
     uint64_t n = 0;
-    if (!length || !text_whole(length, &n) || !n || n > SIZE_MAX) n = 1024;
-    cmha_archive_close(&archive);
-    return (size_t)n;
+    for (int i = 0; i <= beside && !n; i++) {
+        check(cmha_archive_open(&archive, &ctx, i ? state : path));
+        const char *length = cmha_archive_metadata(&archive, "trainer.length");
+        if (!length || !text_whole(length, &n) || n > SIZE_MAX) n = 0;
+        cmha_archive_close(&archive);
+    }
+    return n ? (size_t)n : 1024;
 }
 
 #endif

@@ -37,7 +37,8 @@ static inline void sentences_open(sentences *s, const char *path, const char *gi
     if (s->words.size > c->vocabulary)
         complain(1, "see --tokenizer: there are more tokens than in the vocabulary of ", path);
     s->length = trained_length(path);
-    if (c->position == CMHA_POSITION_LEARNED && s->length > c->max_positions) s->length = c->max_positions;
+    if ((c->position == CMHA_POSITION_LEARNED || !c->causal) && s->length > c->max_positions)
+        s->length = c->max_positions; /* of an encoder classify says so how long its texts were */
 }
 
 static inline void sentences_close(sentences *s) {

@@ -58,6 +58,9 @@ static inline void read_classes(const char *text) {
     }
     if (classes < 2 || !text || strlen(text) >= sizeof names)
         complain(1, "not a file of signal_data, look at its metadata ", "classes");
+    for (size_t i = 0; i < classes; i++)
+        for (size_t j = 0; j < i; j++)
+            if (!strcmp(class_names[i], class_names[j])) complain(1, "two classes are ", class_names[i]);
 }
 
 /* Reads the three sets; a run must belong to one of them. */

@@ -121,6 +121,7 @@ static int next_id(int width, int32_t *id) {
              c = getchar())
             digits[i++] = (char)c;
         digits[i] = 0;
+        if (i == 23) complain(1, "not the number of a token: ", digits);
         if (i && !text_whole(digits, &n)) complain(1, "not the number of a token: ", digits);
     }
     if (ferror(stdin)) complain(1, "cannot read the standard input", "");
@@ -281,6 +282,10 @@ int main(int argc, char **argv) {
     if (!path) complain(2, "see --help; a tokenizer is missing after ", command);
     if (*command != 'e' && (lines || special))
         complain(2, "see --help; only encode has --special, --plain, --lines and --fit, not ", command);
+    if (skip && *command != 'd') complain(2, "see --help; only decode has --skip-special, not ", command);
+    if (ids && *command != 'i') complain(2, "see --help; only inspect has --ids, not ", command);
+    if (binary && *command == 'i')
+        complain(2, "see --help; only encode and decode have --binary, not ", command);
     if (lines && binary) complain(2, "see --help; --lines prints text, it does not go with ", "--binary");
     if (special & TOKENIZER_FIT && !lines) complain(2, "see --help; without --lines there is no ", "--fit");
     must(tokenizer_open(&tok, path, failure));
