@@ -470,7 +470,11 @@ typedef struct tokenizer_path { double score; size_t from; int32_t id, begins; }
 
 /* The longest string of a tree at each place of a text where one begins, the last place first. */
 typedef struct tokenizer_hit { size_t at; int32_t id; } tokenizer_hit;
-typedef struct tokenizer_hits { tokenizer_hit *at; size_t n, room; } tokenizer_hits;
+typedef struct tokenizer_hits {
+    tokenizer_hit *at;
+    size_t n, room;
+    int32_t behind; /* the character that the text goes on behind, 0: none */
+} tokenizer_hits;
 
 /* A word seen before; most words of a text have been. firm: its ids are these wherever it stands. */
 typedef struct tokenizer_cached {
@@ -1682,7 +1686,7 @@ static inline int tokenizer_next_added(const tokenizer *t, tokenizer_hits *hits,
         if (plain && a->special) continue;
         if (a->word) {
             size_t before = i;
-            c = ' ';
+            c = hits->behind;
             while (before > 0 && ((unsigned char)s[--before] & 0xC0) == 0x80) {}
             if (i) tokenizer_char(s + before, i - before, &c);
             if (tokenizer_wordly(c)) continue;
@@ -1783,7 +1787,12 @@ static inline int tokenizer_stream_run(tokenizer_stream *s, int last, tokenizer_
         done = tokenizer_put_id(ids, t->added[hit.added].id) || tokenizer_no_memory(error);
         at = hit.at + hit.n;
     }
-    if (at) memmove(s->text.at, s->text.at + at, n - at);
+    if (at) {
+        size_t before = at;
+        while (--before > 0 && ((unsigned char)text[before] & 0xC0) == 0x80) {}
+        tokenizer_char(text + before, at - before, &s->work.added.behind);
+        memmove(s->text.at, s->text.at + at, n - at);
+    }
     s->text.n = n - at;
     s->wait = s->text.n < TOKENIZER_CHUNK / 2 ? (size_t)TOKENIZER_CHUNK : 2 * s->text.n;
     return done;
@@ -1816,7 +1825,7 @@ static inline int tokenizer_stream_end(tokenizer_stream *s, tokenizer_ids *ids, 
     int done = tokenizer_stream_begin(s, ids, error) && tokenizer_stream_run(s, 1, ids, error);
     if (done && s->special & TOKENIZER_TEMPLATE)
         done = tokenizer_put_ids(ids, &s->t->after) || tokenizer_no_memory(error);
-    s->begun = s->goes_on = s->fronted = 0;
+    s->begun = s->goes_on = s->fronted = 0, s->work.added.behind = 0;
     return done;
 }
 
@@ -3073,11 +3082,21 @@ static inline int tokenizer_free_cuts(const tokenizer *t) {
 /* May a text be cut between a letter or figure and a blank (1) or line end (2)? Where pre-tokenizers split
    there in any case, or the model would not join the two. */
 static inline int tokenizer_find_cuts(const tokenizer *t) {
-    int splits = 0;
+    int splits = 0, marks = 0, lines = 0, cuts; /* blanks become U+2581; line ends, blanks */
     for (int i = 0; i < t->n_normal; i++) {
         const tokenizer_step *s = &t->normal[i];
-        for (size_t k = 1; s->kind == TOKENIZER_REPLACE && k < s->n_from; k++)
-            if (s->from[k] == ' ' || s->from[k] == '\n') return 0;
+        int narrows = s->kind == TOKENIZER_REPLACE_BLANKS;
+        int mark = s->to && !strncmp(s->to, "\xE2\x96\x81", 3);
+        for (size_t k = 0; s->kind == TOKENIZER_REPLACE && k < s->n_from; k++) {
+            if (s->from[k] != ' ' && s->from[k] != '\n') continue;
+            if (k || (*s->to != ' ' && !mark)) return 0;
+            marks |= mark, lines |= s->from[k] == '\n';
+        }
+        if (narrows && *s->to != ' ' && !mark) return 0;
+        marks |= narrows && mark, lines |= narrows && s->a;
+        if (s->kind != TOKENIZER_PRECOMPILED) continue;
+        if (!s->to[' ']) return 0;
+        lines |= !s->to['\n'];
     }
     for (size_t i = 0; i < t->n_added; i++) {
         const tokenizer_added *a = t->added + i;
@@ -3089,11 +3108,13 @@ static inline int tokenizer_find_cuts(const tokenizer *t) {
         const tokenizer_step *s = &t->pre[i];
         if (s->kind == TOKENIZER_METASPACE && s->b) splits |= 1;
         if ((s->kind == TOKENIZER_BYTES && s->b) ||
-            (s->kind == TOKENIZER_PATTERN && s->a <= TOKENIZER_REMOVED) || s->kind == TOKENIZER_SPACES ||
-            s->kind == TOKENIZER_WORDS)
+            (s->kind == TOKENIZER_PATTERN && s->a <= TOKENIZER_REMOVED &&
+             (s->c < TOKENIZER_PARTIAL || s->c >= TOKENIZER_DEEPSEEK)) ||
+            (s->kind == TOKENIZER_SPACES && !marks) || s->kind == TOKENIZER_WORDS)
             splits = 3;
     }
-    return splits == 3 ? 3 : splits | tokenizer_free_cuts(t);
+    cuts = splits == 3 ? 3 : splits | tokenizer_free_cuts(t);
+    return lines && !(cuts & 1) ? 0 : cuts;
 }
 
 /* Reads what the model is from the outline. */

@@ -1498,6 +1498,8 @@ int main(int argc, char **argv) {
     check_tied(&in, &all);
     check_copies(&in);
     open_tokens(&in);
+    if (target == 1 && in.tokens.kind != CODEC_TOKENIZER && has_tokenizer(to))
+        complain(2, to, " has a tokenizer already, which would be taken for this model's; name another OUT");
     cmha_model_config c = in.config;
     if (option[ATTENTION].value) change_attention(&in, &all, option[ATTENTION].value, &c);
     form f = take_form(&in, &all, &c, target);
