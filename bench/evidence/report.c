@@ -312,7 +312,7 @@ static int same_speed(const finding *f) {
         least = fmin(least, f->rows[i]->seconds);
         most = fmax(most, f->rows[i]->seconds);
     }
-    return most <= 1.1 * least;
+    return most <= 1.25 * least;
 }
 
 static void put_sooner(FILE *out, const findings *all) {
@@ -324,7 +324,7 @@ static void put_sooner(FILE *out, const findings *all) {
             put_paragraph(out, "How soon (exploratory): what the runs take, in this schedule, to the loss at "
                           "which the worst run of the kind and of the baseline ends. Curves are of an eighth "
                           "of the text; ratios are to the baseline, of pairs, not corrected. Seconds stand "
-                          "here if those of equal runs lie within a tenth.");
+                          "here if those of equal runs lie within a quarter.");
             fputs("| | loss, nats | million tokens: mean (deviation) | the baseline's | tokens: ratio "
                   "(95 % interval) | seconds: ratio (95 % interval) |\n|---|---|---|---|---|---|\n", out);
         }
