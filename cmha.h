@@ -7650,8 +7650,8 @@ CMHA_DEF void cmha_complex_linear_forward(const cmha_complex_linear_args *args, 
     cmha__complex_combine(args, scratch, bias, y);
 }
 
-/* By the cotangents of the four products, those by Wr and by Wi apart: rows [gr], [gi], which are dy, and
-   [gi], [-gr], of the adjoint negated. */
+/* By the cotangents of the products by Wr and by Wi: rows [gr], [gi], which are dy, and [gi], [-gr], of the
+   adjoint negated. */
 CMHA__FIT void cmha_complex_linear_backward(const cmha_complex_linear_args *a, const cmha_real *x,
         const cmha_real *weight, const cmha_real *dy, const cmha_grads *grads, cmha_real *scratch) {
     cmha_real *dx = grads->x, *dweight = grads->weight, *dbias = grads->bias;
@@ -15618,7 +15618,7 @@ static cmha_tensor *cmha__cache_pass(cmha_cache *cache, cmha_tape *tape, const c
 }
 
 /* Runs a dry pass over n tokens: counts slots, for which one sequence does, and, if there is an array, places
-   them; or, memory not NULL, measures its arenas. A pass takes what its own need. */
+   them; or, memory not NULL, measures its arenas. */
 static cmha_status cmha__cache_dry(cmha_cache *cache, size_t n, size_t *memory, size_t *records) {
     size_t length = cache->length, first = cache->first;
     cmha_batch batch = cmha__dry_batch(&cache->model->config, memory ? cache->batch : 1, n);
@@ -16871,7 +16871,7 @@ static void cmha__tell_arrays(cmha__output *o, const void *of) {
 
 static cmha_status cmha__check_item(cmha_context *ctx, const cmha_archive_item *item, size_t *total) {
     int dtype = cmha__item_dtype(item), countable = 1;
-    size_t bytes = cmha__dtypes[dtype].width;
+    size_t bytes = 1;
     const char *problem = NULL;
     if (!cmha__is_utf8(item->name) || strcmp(item->name, "__metadata__") == 0)
         problem = "its name is missing, reserved or not UTF-8";
@@ -16880,6 +16880,7 @@ static cmha_status cmha__check_item(cmha_context *ctx, const cmha_archive_item *
         problem = "its dtype is not I64, U8 or C64";
     else {
         for (int i = 0; i < item->rank; i++) countable &= cmha__mul(bytes, item->shape[i], &bytes);
+        countable &= cmha__mul(bytes, cmha__dtypes[dtype].width, &bytes);
         if (countable && bytes && !item->data) problem = "it has no data";
     }
     if (!problem && countable && cmha__sum(*total, bytes, total)) return CMHA_OK;
