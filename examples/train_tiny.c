@@ -274,8 +274,9 @@ int main(int argc, char **argv) {
         double before = seconds();
         cmha_status status = lessons_step(&from, &trainer, &ranks, &loss);
         bad = status == CMHA_ERR_NOT_FINITE ? bad + 1 : 0;
-        if (bad && bad < 10) { complain(0, "step skipped: ", cmha_error(&ctx)); continue; }
-        ranks_check(status);
+        if (bad && bad < 10) complain(0, "step skipped: ", cmha_error(&ctx));
+        else ranks_check(status);
+        if (bad && trainer.step < tc.steps) continue; /* the last is measured and kept all the same */
         double tokens = (double)(ranks.ranks * tc.batch) * (double)from.length * (double)tc.accumulate;
         double speed = tokens / (seconds() - before);
         int measure = trainer.step % tc.eval_every == 0 || trainer.step == tc.steps;
@@ -306,19 +307,11 @@ int main(int argc, char **argv) {
         fflush(stdout);
         line_open = terminal && !measure;
     }
-    if (bad && !ranks_stop(&stop)) { /* the last steps were skipped, and nothing was measured behind them */
-        ranks_check(losses_judge(&trainer, &from, &val));
-        if (val < trainer.best) trainer.best = val, better = 1, keep(&trainer, 1);
-        else keep(&trainer, 0);
-    }
     if (losses_close(&plot), fclose(csv)) complain(1, "cannot write ", option[CSV].value);
     if (!quiet && ranks.ranks > 1)
         printf("%.1f %% of this time went into sums over ranks\n", 100 * ranks_spent() / (seconds() - start));
     if (ranks_stop(&stop)) keep(&trainer, 0), complain(128 + stop, "stopped; --resume continues", "");
 
-    if (resume && trainer.best < (double)INFINITY && !access(option[OUT].value, R_OK) &&
-        (!*resume || text_same_place(resume, last)))
-        better = 1; /* the best came before the stop */
     if (better && !ranks.rank) check(cmha_model_read(&model, option[OUT].value, 2, NULL));
     if (!ranks.rank) sample(&model, &from);
     codec_close(&words), cmha_trainer_close(&trainer), cmha_model_close(&model);

@@ -1,5 +1,5 @@
-/* Edges of models and files that a reader of the code doubted: what is kept after a merge, what an optimiser of a
-   program's own is told, a file that promises much, names that no file can hold. */
+/* Edges of models and files that a reader of the code doubted: what is kept after a merge, what an optimiser
+   of a program's own is told, a file that promises much, names that no file can hold. */
 #include "check.h"
 
 #include "system.h"
@@ -55,13 +55,17 @@ static size_t no_scratch(size_t R, size_t C, int is_complex) { return (void)R, (
 static size_t much_scratch(size_t R, size_t C, int is_complex) {
     return (void)R, (void)C, (void)is_complex, SIZE_MAX;
 }
-static int matrices(const cmha_optimiser *row, const cmha_parameter *p) { return (void)row, p->tensor.rank > 1; }
+static int matrices(const cmha_optimiser *row, const cmha_parameter *p) {
+    (void)row;
+    return p->tensor.rank > 1;
+}
 
 /* `direct` is told its parameter's rate and decay, not those of the last one. */
 static void told_to_direct(void) {
     static const cmha_optimiser row = {"hears", 0, matrices, no_update, NULL, hears, no_scratch};
     static const cmha_optimiser huge = {"huge", 0, matrices, no_update, NULL, hears, much_scratch};
-    static const cmha_parameter_row rows[] = {{"w", {3, 4, 0, 0}, 0, 1, 1, 0}, {"b", {4, 0, 0, 0}, 0, 1, 0, 0}};
+    static const cmha_parameter_row rows[] = {{"w", {3, 4, 0, 0}, 0, 1, 1, 0},
+                                              {"b", {4, 0, 0, 0}, 0, 1, 0, 0}};
     const cmha_optimiser own[] = {row, huge};
     cmha_context_config config;
     cmha_context ctx;
@@ -130,7 +134,8 @@ static void many_notes(void) {
     CHECK_OK(cmha_model_save(&model, at("deep")));
     cmha_model_close(&model);
     unsigned char *old = contents("deep", &bytes);
-    size_t length = (size_t)old[0] | (size_t)old[1] << 8 | (size_t)old[2] << 16, room = bytes + NOTES * 20, n = 0;
+    size_t length = (size_t)old[0] | (size_t)old[1] << 8 | (size_t)old[2] << 16, n = 0;
+    size_t room = bytes + NOTES * 20;
     char *text = (char *)check_alloc(room, 1);
     char *notes = strstr((char *)old + 8, "\"__metadata__\":{");
     if (!CHECK(notes && bytes < 1 << 20)) return;
@@ -211,8 +216,8 @@ int main(void) {
     if (!system_folder(folder)) return 3;
     CHECK_OK(cmha_context_init(&context, NULL));
     tuned_after_a_merge(0), tuned_after_a_merge(1), told_to_direct(), frequencies_of_a_refused_file();
-    promises("\"cfg.family\":\"crat\",\"cfg.n_layers\":\"1024\",\"cfg.experts\":\"65536\",\"cfg.d_model\":\"2\","
-             "\"cfg.n_heads\":\"1\",\"cfg.vocabulary\":\"2\"", 1 << 20);
+    promises("\"cfg.family\":\"crat\",\"cfg.n_layers\":\"1024\",\"cfg.experts\":\"65536\","
+             "\"cfg.d_model\":\"2\",\"cfg.n_heads\":\"1\",\"cfg.vocabulary\":\"2\"", 1 << 20);
     promises("\"cfg.frequency\":\"table\",\"cfg.attention\":\"pope\",\"cfg.n_heads\":\"1024\","
              "\"cfg.d_head\":\"65536\"", 1 << 20);
     many_notes(), names_for_files(), limit_of_everything(), cache_without_slots();

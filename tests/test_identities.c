@@ -54,7 +54,8 @@ static void definition(void) {
         s.Hkv = 1 + check_below(2), s.H = s.Hkv * (1 + check_below(3)), s.B = 1 + check_below(2);
         s.n_q = sizes[check_below(10)], s.n_k = s.n_q;
         if (check_below(3) == 0) s.n_k += sizes[check_below(10)];
-        if (check_below(8) == 0 && s.n_q > 3) s.n_k = s.n_q - (check_below(2) ? 2 : 1 + check_below(s.n_q - 1));
+        if (check_below(8) == 0 && s.n_q > 3)
+            s.n_k = s.n_q - (check_below(2) ? 2 : 1 + check_below(s.n_q - 1));
         s.d_k = widths[check_below(7)], s.d_v = check_below(3) ? s.d_k : 1 + check_below(40);
         s.kind = (cmha_attention_kind)check_below(ORACLE_KINDS), s.layout = (cmha_layout)check_below(2),
         s.share = (cmha_share)check_below(3);

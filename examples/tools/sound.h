@@ -84,7 +84,8 @@ static inline sf_count_t sound_mix(SNDFILE *file, const SF_INFO *info, float *x)
 static inline int sound_resample(float **x, size_t *n, int rate, const char *name, char *error) {
     double ratio = (double)AUDIO_RATE / rate;
     if (rate == AUDIO_RATE) return 1;
-    if (rate < 1000 || !src_is_valid_ratio(ratio)) return text_fail(error, "a rate of %d Hz: %.200s", rate, name);
+    if (rate < 1000 || !src_is_valid_ratio(ratio))
+        return text_fail(error, "a rate of %d Hz: %.200s", rate, name);
     size_t most = (size_t)((double)*n * ratio) + 16;
     float *y = (float *)text_memory(NULL, most, 1, sizeof *y);
     if (!y) return text_fail(error, "no memory for %zu samples", most);
