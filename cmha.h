@@ -4438,9 +4438,9 @@ static size_t cmha__gemm_width(const cmha__product *p) {
     return fit ? fit : 64;
 }
 
-/* Does what cmha__gemm does by alpha = 1, given room for [cmha__gemm_width, K]. */
+/* Does what cmha__gemm does by alpha = 1; room [cmha__gemm_width, K], NULL: by cmha__gemm. */
 static void cmha__gemm_in(int threads, const cmha__product *p, cmha_real *room) {
-    const size_t width = cmha__gemm_width(p);
+    const size_t width = room ? cmha__gemm_width(p) : 0;
     if (!width) {
         cmha__gemm(threads, p->trans_a, p->trans_b, p->M, p->N, p->K, 1, p->A, p->lda, p->B, p->ldb, p->beta,
             p->C, p->ldc);
@@ -7671,8 +7671,7 @@ CMHA__FIT void cmha_complex_linear_backward(const cmha_complex_linear_args *a, c
         cmha_real *dw = cmha__at(dweight, part * I * O);
         const cmha__product back = {0, turned, rows, I, O, O, turned ? O : I, I, 1,
             a->fresh && !part ? (cmha_real)0 : 1, z, w, dx};
-        if (dx && cmha__gemm_width(&back) <= rows) cmha__gemm_in(threads, &back, room);
-        else if (dx) cmha__gemm(threads, 0, turned, rows, I, O, 1, z, O, w, back.ldb, back.beta, dx, I);
+        if (dx) cmha__gemm_in(threads, &back, cmha__gemm_width(&back) <= rows ? room : NULL);
         if (dw && turned) cmha__gemm(threads, 1, 0, I, O, rows, 1, x, I, z, O, 1, dw, O);
         else if (dw) cmha__gemm(threads, 1, 0, O, I, rows, 1, z, O, x, I, 1, dw, I);
     }
@@ -15136,7 +15135,7 @@ static cmha_status cmha__update(cmha_parameters *p, cmha_adamw_args args, cmha_c
     if (status) return status;
     if (grad_norm) *grad_norm = norm;
     if (!p->learning) return CMHA__REFUSED(p->context, "step: every parameter is frozen");
-    double most = (limit > 0 && limit < 1e19) || sizeof(cmha_real) == 8 ? FLT_MAX : 1e19;
+    double most = sizeof(cmha_real) == 8 || (limit > 0 && limit < 1e19) ? FLT_MAX : 1e19; /* has a square */
     if (!(norm <= most))
         return cmha__fail(p->context, CMHA_ERR_NOT_FINITE, "step: the gradient's norm is %g", norm);
     if (limit > 0 && mode != CMHA_CLIP_WHOLE)
@@ -17432,8 +17431,7 @@ typedef struct {
     size_t n, width, room; /* room: bytes, whole 8 */
 } cmha__cache_part;
 #define CMHA__EACH_PART(cache, part) \
-    for (cmha__cache_part part = {0, "", NULL, NULL, 0, 0, 0}; \
-         cmha__part_of_cache(cache, &part) && (part.room = (part.n * part.width + 7) / 8 * 8, 1);)
+    for (cmha__cache_part part = {0, "", NULL, NULL, 0, 0, 0}; cmha__part_of_cache(cache, &part);)
 
 /* Describes the next array of a cache, 0 or more words; 0 = there is none. */
 static int cmha__part_of_cache(const cmha_cache *c, cmha__cache_part *part) {
@@ -17441,6 +17439,7 @@ static int cmha__part_of_cache(const cmha_cache *c, cmha__cache_part *part) {
     int halves = c->storage == CMHA_STORAGE_BF16;
     part->dtype = real == 8 ? "F64" : "F32";
     part->width = real;
+    if (i >= 2 && slot >= c->n_slots) return 0;
     if (i < 2) { /* what it would read again */
         part->data = i ? (void *)c->features : (void *)c->ids;
         part->n = i ? positions * cmha__feature_width(&c->model->config) : positions;
@@ -17448,22 +17447,21 @@ static int cmha__part_of_cache(const cmha_cache *c, cmha__cache_part *part) {
         if (!i) part->width = 4;
         if (!i) part->dtype = "I32";
         cmha__line(part->name, "%s", i ? "features" : "ids");
-        return 1;
+    } else {
+        const cmha_slot *s = &c->slots[slot];
+        size_t tokens = cmha__cache_tokens(c) * c->batch;
+        part->data = c->memory + (i % 2 ? s->values : s->keys);
+        part->n = i % 2 ? tokens * s->kv_heads * s->value_row : tokens * s->key_heads * s->key_width;
+        const char *what = s->state ? "state" : "keys";
+        cmha__line(part->name, "slot.%zu.%s", slot, i % 2 ? "values" : what);
+        if (s->state) part->n = i % 2 ? 0 : s->state;
+        else if (halves) { /* pairs */
+            part->n /= 2;
+            part->width = 4;
+            part->dtype = "U32";
+        }
     }
-    if (slot >= c->n_slots) return 0;
-    const cmha_slot *s = &c->slots[slot];
-    size_t tokens = cmha__cache_tokens(c) * c->batch;
-    part->data = c->memory + (i % 2 ? s->values : s->keys);
-    part->n = i % 2 ? tokens * s->kv_heads * s->value_row : tokens * s->key_heads * s->key_width;
-    const char *what = s->state ? "state" : "keys";
-    cmha__line(part->name, "slot.%zu.%s", slot, i % 2 ? "values" : what);
-    if (s->state) {
-        part->n = i % 2 ? 0 : s->state;
-    } else if (halves) { /* pairs */
-        part->n /= 2;
-        part->width = 4;
-        part->dtype = "U32";
-    }
+    part->room = (part->n * part->width + 7) / 8 * 8;
     return 1;
 }
 

@@ -48,6 +48,9 @@ const evidence_row *rows_find(const evidence_table *table, const evidence_part *
                               const evidence_variant *variant, uint64_t seed, double rate);
 /* The value of a measure; NAN where there is none. */
 double rows_measure(const evidence_row *row, const char *name);
+/* The loss at the end of a row's curve: what tells rates apart that solve nothing, or all. INFINITY where it
+   is no number, or not there. */
+double rows_last_loss(const evidence_row *row);
 /* The trials of a rate: slots of a kind, below rows_slots. The first of them are of the claim's three rates,
    the others of rates beyond; slot % rows_tuners is the seed's number. */
 size_t rows_tuners(const evidence_claim *claim); /* 1 or more */

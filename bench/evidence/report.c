@@ -247,11 +247,6 @@ static void put_others(FILE *out, const findings *all) {
 
 /* ---- How soon a loss is reached ---- */
 
-static double last_loss(const evidence_row *row) {
-    size_t points = row->result.points;
-    return points ? row->result.curve[points - 1].loss : NAN;
-}
-
 /* The share of a run's steps until its curve, with lines between its points, first falls to a loss that its
    last point has reached. Until the first point nothing is known: there it counts as reached. */
 static double share_until(const evidence_row *row, double loss) {
@@ -278,7 +273,7 @@ static int find_sooner(const finding *kind, const finding *base, sooner *s) {
     s->loss = -INFINITY, s->n = 0;
     for (size_t i = 0; i < MOST_SEEDS; i++) {
         if (!kind->rows[i] || !base->rows[i]) continue;
-        double own = last_loss(kind->rows[i]), other = last_loss(base->rows[i]);
+        double own = rows_last_loss(kind->rows[i]), other = rows_last_loss(base->rows[i]);
         if (!isfinite(own) || !isfinite(other)) return 0;
         s->loss = fmax(s->loss, fmax(own, other));
     }

@@ -189,8 +189,7 @@ double rows_measure(const evidence_row *row, const char *name) {
     return NAN;
 }
 
-/* The loss at the end of a row's curve: what tells rates apart that solve nothing, or all. */
-static double last_loss(const evidence_row *row) {
+double rows_last_loss(const evidence_row *row) {
     double loss = row->result.points ? row->result.curve[row->result.points - 1].loss : INFINITY;
     return isfinite(loss) ? loss : INFINITY;
 }
@@ -251,7 +250,7 @@ static int try_place(const trials *t, int place, double *value, double *loss) {
         const evidence_row *row = rows_find(t->table, t->part, t->like, seed, rate);
         if (!row) return 0;
         *value += rows_measure(row, t->by) / (double)tuners;
-        *loss += last_loss(row) / (double)tuners;
+        *loss += rows_last_loss(row) / (double)tuners;
     }
     return 1;
 }
