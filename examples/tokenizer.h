@@ -3618,7 +3618,7 @@ typedef struct tokenizer_pre {
     "\\x{10400}-\\x{1044F}\\x{104B0}-\\x{104D3}\\x{104D8}-\\x{104FB}\\x{10C80}-\\x{10CB2}" \
     "\\x{10CC0}-\\x{10CF2}\\x{118A0}-\\x{118DF}\\x{1E900}-\\x{1E943}]+"
 
-static inline const tokenizer_pre *tokenizer_find_pre(const char *name, size_t n) {
+static inline const tokenizer_pre *tokenizer_pres(size_t *n) {
     static const tokenizer_pre rows[] = {
         {" gpt-2 phi-2 mpt olmo jais jina-es jina-de jina-v1-en jina-v2-es jina-v2-de jina-v2-code "
          "roberta-bpe gigachat mellum exaone4 a.x-4.0 trillion granite-docling modern-bert ",
@@ -3678,7 +3678,14 @@ static inline const tokenizer_pre *tokenizer_find_pre(const char *name, size_t n
           " ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|" TOKENIZER_BLANKS, NULL}},
         {" bloom gpt3-finnish poro-chat ", NULL, 0, 0, 0, 0, {TOKENIZER_SENTENCE, NULL}},
         {" viking ", NULL, 0, 0, 0, 0, {TOKENIZER_SENTENCE, "\\p{N}", NULL}}};
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+    *n = sizeof rows / sizeof *rows;
+    return rows;
+}
+
+static inline const tokenizer_pre *tokenizer_find_pre(const char *name, size_t n) {
+    size_t count;
+    const tokenizer_pre *rows = tokenizer_pres(&count);
+    for (size_t i = 0; i < count; i++)
         for (const char *at = rows[i].names; n && (at = strchr(at, ' ')) != NULL && at[1]; at++)
             if (strcspn(at + 1, " ") == n && !memcmp(at + 1, name, n)) return rows + i;
     return NULL;

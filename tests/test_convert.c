@@ -1133,6 +1133,54 @@ static void words(void) {
     refused("none", "splits unlike BERT's", line);
 }
 
+/* GGUF has a name for a byte-level tokenizer's way to split, or is refused. */
+static void splits(void) {
+    static const char *const json =
+        "{\"version\": \"1.0\", \"added_tokens\": [], \"normalizer\": %s, \"pre_tokenizer\": %s, "
+        "\"post_processor\": null, \"decoder\": {\"type\": \"ByteLevel\"}, \"model\": {\"type\": \"BPE\", "
+        "\"ignore_merges\": %s, \"vocab\": {\"a\": 0, \"b\": 1, \"ab\": 2}, \"merges\": [\"a b\"]}}";
+#define SPLITS(pattern) \
+    "{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", \"pattern\": {\"Regex\": \"" pattern \
+    "\"}, \"behavior\": \"Isolated\"}, {\"type\": \"ByteLevel\", \"add_prefix_space\": false, " \
+    "\"use_regex\": false}]}"
+#define LLAMA3 \
+    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|\\\\p{N}{1,3}|" \
+    " ?[^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n]*|\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s+"
+#define BYTES "{\"type\": \"ByteLevel\", \"add_prefix_space\": false}"
+    static const struct { const char *normalizer, *splits, *ignores, *name; } rows[] = {
+        {"null", BYTES, "false", "gpt-2"},
+        {"null", SPLITS(LLAMA3), "true", "llama-bpe"},
+        {"null", SPLITS(LLAMA3), "false", "smaug-bpe"},
+        {"{\"type\": \"NFC\"}", SPLITS(LLAMA3), "false", NULL},
+        {"{\"type\": \"Lowercase\"}", BYTES, "false", NULL},
+        {"null", BYTES, "true", NULL},
+        {"null", "{\"type\": \"ByteLevel\"}", "false", NULL}, /* a blank in front */
+        {"null", "{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Digits\", \"individual_digits\": "
+         "true}, " BYTES "]}", "false", "smollm"},
+        {"null", "{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Digits\"}, " BYTES "]}", "false",
+         NULL}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char text[2048], line[600], error[GGUF_ERROR];
+        gguf_file g;
+        const gguf_value *pre;
+        (void)with("llama", "{", "{");
+        snprintf(text, sizeof text, json, rows[i].normalizer, rows[i].splits, rows[i].ignores);
+        write_file(path_of("bad/tokenizer.json"), text, strlen(text));
+        snprintf(line, sizeof line, "--to gguf %s", path_of("bad"));
+        if (!rows[i].name) {
+            refused("none", "no name for the way", line);
+            continue;
+        }
+        CONVERT("%s %s", line, path_of("t.gguf"));
+        if (!CHECK_THAT(gguf_open(&g, path_of("t.gguf"), error), "%s", error)) continue;
+        pre = gguf_find(&g, "tokenizer.ggml.pre");
+        CHECK_THAT(pre && pre->count == strlen(rows[i].name) &&
+                       !memcmp(pre->at, rows[i].name, strlen(rows[i].name)),
+                   "row %d: %.*s", (int)i, pre ? (int)pre->count : 0, pre ? (const char *)pre->at : "");
+        gguf_close(&g);
+    }
+}
+
 /* A tokenizer goes along, into every form and back. */
 static void tokenizers(void) {
     static const char *const json =
@@ -1477,7 +1525,7 @@ int main(int argc, char **argv) {
     long_rope();
     shards();
     copies();
-    tokenizers();
+    tokenizers(), splits();
     words();
     cut_files();
     gguf_places();

@@ -1299,7 +1299,8 @@ static void other_patterns(void) {
     static const char *const foreign[] = {"\\h", "[a&&b]", "[[^a]b]", "[a-[b]]", "[[a-c]b]", "[[:alpha:]]",
                                           "[[]a]", "[[a]-c]", "a{1,2}+", "(?m)a", "(?x:a)", "\\",
                                           "(*UTF)a",
-                                          "[]a]", "\\K", "(?<n>a)", "a{2}?"};
+                                          "[]a]", "\\K", "(?<n>a)", "a{2}?", "\\pL", "a{,2}", "a(?i)b",
+                                          "[\\W]", "[\\B]"};
     static const char *const endless[] = {"(a+)+$", "(?:a|aa)+$", "(a*)*b", "(?:a?){40}a{40}b", "([a-z]+)*=",
                                           "(.*a){25}b"};
     char *text = (char *)malloc(1 << 16);
@@ -1314,6 +1315,15 @@ static void other_patterns(void) {
     CHECK(!strcmp(cut("x*", TOKENIZER_ALONE, 0, "axxb"), "a|xx|b|"));
     CHECK(!strcmp(cut("[[b]c]+", TOKENIZER_ALONE, 0, "ab[cb]"), "a|b|[|cb|]|")); /* a class in a class */
     CHECK(!strcmp(cut(" ?[^(\\s|[.,\\]])]+", TOKENIZER_ALONE, 0, "a b.c[(]d"), "a| b|.|c[|(]|d|"));
+    /* marks and connectors are of words, other numbers than digits not; \v is one character */
+    CHECK(!strcmp(cut("\\w+", TOKENIZER_ALONE, 0, "e\xCC\x81_b\xE2\x80\xBF\xC2\xBD" "2"),
+                  "e\xCC\x81_b\xE2\x80\xBF|\xC2\xBD|2|"));
+    CHECK(!strcmp(cut("[\\w.]+", TOKENIZER_ALONE, 0, "e\xCC\x81.b-"), "e\xCC\x81.b|-|"));
+    CHECK(!strcmp(cut("\\W", TOKENIZER_ALONE, 0, "e\xCC\x81-b"), "e\xCC\x81|-|b|"));
+    CHECK(!strcmp(cut("\\b", TOKENIZER_ALONE, 0, "e\xCC\x81-b"), "e\xCC\x81|-|b|"));
+    CHECK(!strcmp(cut("\\B.", TOKENIZER_ALONE, 0, "ab-c"), "a|b|-c|"));
+    CHECK(!strcmp(cut("\\v", TOKENIZER_ALONE, 0, "a\n\vb"), "a\n|\v|b|"));
+    CHECK(!strcmp(cut("(?i)b", TOKENIZER_ALONE, 0, "aBb"), "a|B|b|"));
     CHECK(!strcmp(cut("^a|b$", TOKENIZER_ALONE, 0, "ab\nab"), "a|b|\n|a|b|"));
     CHECK(!strcmp(cut("\\p{Han}+", TOKENIZER_ALONE, 0, "a\xE6\x97\xA5\xE6\x9C\xAC""b"),
                   "a|\xE6\x97\xA5\xE6\x9C\xAC|b|"));

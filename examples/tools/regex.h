@@ -61,28 +61,58 @@ static inline const char *regex_inner(const char *s) {
     return *end && end[1] != '-' ? end : NULL;
 }
 
-/* Copies a pattern without the brackets of such classes; `to` has room for all of it. */
-static inline void regex_flatten(const char *s, char *to) {
-    const char *end = NULL;
+/* What Oniguruma calls a character of a word: with marks and all connectors, of the numbers digits alone. */
+#define REGEX_WORD "\\p{L}\\p{M}\\p{Nd}\\p{Pc}"
+#define REGEX_EDGE(before, behind) "(?<" before "[" REGEX_WORD "])(?" behind "[" REGEX_WORD "])"
+
+/* What stands in PCRE2 for an escape that it reads otherwise, inside a class or outside; NULL: the same. */
+static inline const char *regex_escape(char c, int inside) {
+    static const struct { char c; const char *outside, *inside; } rows[] = {
+        {'w', "[" REGEX_WORD "]", REGEX_WORD}, {'W', "[^" REGEX_WORD "]", NULL}, {'v', "\\x0B", "\\x0B"},
+        {'b', "(?:" REGEX_EDGE("=", "!") "|" REGEX_EDGE("!", "=") ")", NULL},
+        {'B', "(?:" REGEX_EDGE("=", "=") "|" REGEX_EDGE("!", "!") ")", NULL}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (rows[i].c == c) return inside ? rows[i].inside : rows[i].outside;
+    return NULL;
+}
+
+/* Copies a pattern into room [size] as PCRE2 has to read it: without the brackets of such classes, and with
+   what stands for escapes. 0 where the room is too small. */
+static inline int regex_translate(const char *s, char *room, size_t size) {
+    const char *end = NULL, *other;
     int inside = 0;
-    for (; *s; s++) {
-        if (*s == '\\' && s[1]) *to++ = *s++;
-        else if (s == end) continue;
-        else if (*s == '[' && inside && (end = regex_inner(s)) != NULL) continue;
-        else if (*s == '[') inside = 1;
+    size_t n = 0, more;
+    for (; *s && n + 2 < size; s++) {
+        if (*s == '\\' && s[1]) {
+            if ((other = regex_escape(s[1], inside)) == NULL) {
+                room[n++] = *s++;
+                room[n++] = *s;
+                continue;
+            }
+            more = strlen(other), s++;
+            if (more >= size - n) return 0;
+            memcpy(room + n, other, more), n += more;
+            continue;
+        }
+        if (s == end) continue;
+        if (*s == '[' && inside && (end = regex_inner(s)) != NULL) continue;
+        if (*s == '[') inside = 1;
         else if (*s == ']') inside = 0;
-        *to++ = *s;
+        room[n++] = *s;
     }
-    *to = 0;
+    room[n] = 0;
+    return !*s;
 }
 
 /* What in a pattern Oniguruma reads otherwise than PCRE2; NULL: nothing. */
 static inline const char *regex_foreign(const char *s) {
+    const char *start = s;
     int inside = 0;
     for (; *s; s++) {
         if (*s == '\\') {
             if (!*++s) return "\\";
-            if (strchr("hHKCRXNGgkyYOoQE", *s)) return s - 1;
+            if (strchr(inside ? "hHKCRXNGgkyYOoQEWB" : "hHKCRXNGgkyYOoQE", *s)) return s - 1;
+            if (strchr("pP", *s) && s[1] != '{') return s - 1;
             if (strchr("pPx", *s) && s[1] == '{') s += strcspn(s, "}") - !strchr(s, '}');
             continue;
         }
@@ -97,6 +127,8 @@ static inline const char *regex_foreign(const char *s) {
             if (s[1] == ']') return s; /* an empty class, or one that has a bracket */
         }
         if (s[0] == '}' && (s[1] == '+' || s[1] == '?')) return s;
+        if (s[0] == '{' && s[1] == ',') return s;
+        if (s > start && !strncmp(s, "(?i)", 4)) return s; /* how far does it reach? */
         if (s[0] == '(' && (s[1] == '*' || (s[1] == '?' && !regex_group(s + 2)))) return s;
     }
     return NULL;
@@ -104,7 +136,7 @@ static inline const char *regex_foreign(const char *s) {
 
 /* Compiles a pattern; NULL with the line in error [size]. */
 static inline void *regex_compile(const char *pattern, char *error, size_t size) {
-    char flat[REGEX_PATTERN + 1];
+    char read[4 * REGEX_PATTERN];
     const char *foreign;
     PCRE2_UCHAR why[160];
     PCRE2_SIZE at;
@@ -112,9 +144,11 @@ static inline void *regex_compile(const char *pattern, char *error, size_t size)
     pcre2_code *code;
     if (strlen(pattern) > REGEX_PATTERN)
         return snprintf(error, size, "a pattern of more than %d bytes", REGEX_PATTERN), (void *)NULL;
-    regex_flatten(pattern, flat), foreign = regex_foreign(flat);
+    if (!regex_translate(pattern, read, sizeof read))
+        return snprintf(error, size, "a pattern with too many of \\w, \\b"), (void *)NULL;
+    foreign = regex_foreign(read);
     if (foreign) return snprintf(error, size, "%.20s is not known in a pattern", foreign), (void *)NULL;
-    code = pcre2_compile((PCRE2_SPTR)flat, PCRE2_ZERO_TERMINATED,
+    code = pcre2_compile((PCRE2_SPTR)read, PCRE2_ZERO_TERMINATED,
                          PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_USE_OFFSET_LIMIT |
                              PCRE2_NEVER_BACKSLASH_C, &number, &at, NULL);
     if (code) return code;

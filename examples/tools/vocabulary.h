@@ -9,11 +9,50 @@
 enum { VOCABULARY_NORMAL = 1, VOCABULARY_UNKNOWN, VOCABULARY_CONTROL, VOCABULARY_OWN, VOCABULARY_UNUSED,
        VOCABULARY_BYTE };
 
-/* Names the rule by which a byte-level tokenizer splits texts, as GGUF does; NULL where it has no name. */
-static inline const char *vocabulary_splits(const tokenizer *t) {
-    if (!strstr(t->outline, "\"Split\"")) return "gpt-2";
-    if (strstr(t->outline, "\\\\p{N}{1,3}| ?[^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n]*|")) return "llama-bpe";
-    return strstr(t->outline, "\\\\p{N}| ?[^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n]*|") ? "qwen2" : NULL;
+static inline int vocabulary_same_steps(const tokenizer_step *a, const tokenizer_step *b, int n) {
+    for (; n--; a++, b++)
+        if (a->kind != b->kind || a->a != b->a || a->b != b->b || a->c != b->c || a->d != b->d ||
+            a->n_from != b->n_from || (a->n_from && memcmp(a->from, b->from, a->n_from)))
+            return 0;
+    return 1;
+}
+
+/* Does a byte-level tokenizer split as GGUF's pre-tokenizer of this row? One that needs PCRE2 where that is
+   not there cannot be this one's. */
+static inline int vocabulary_splits_as(const tokenizer *t, const tokenizer_pre *row) {
+    char why[TOKENIZER_ERROR];
+    tokenizer like;
+    cJSON *outline = cJSON_CreateObject();
+    const cJSON *normalizer, *pre_tokenizer;
+    int same;
+    memset(&like, 0, sizeof like);
+    same = outline && tokenizer_gguf_bytes(outline, row, 0);
+    normalizer = tokenizer_field(outline, "normalizer");
+    pre_tokenizer = tokenizer_field(outline, "pre_tokenizer");
+    same = same && tokenizer_read_steps(0, normalizer, like.normal, &like.n_normal, why) &&
+           tokenizer_read_steps(1, pre_tokenizer, like.pre, &like.n_pre, why) &&
+           like.n_normal == t->n_normal && like.n_pre == t->n_pre &&
+           vocabulary_same_steps(like.normal, t->normal, t->n_normal) &&
+           vocabulary_same_steps(like.pre, t->pre, t->n_pre);
+    tokenizer_close(&like), cJSON_Delete(outline);
+    return same && row->ignore_merges == t->ignore_merges;
+}
+
+/* Puts the first of GGUF's names for the way this tokenizer splits texts; 0 where it has none. */
+static inline int vocabulary_put_splits(gguf_writer *w, const tokenizer *t) {
+    static const char *const key = "tokenizer.ggml.pre";
+    size_t n, i = 0;
+    const tokenizer_pre *rows = tokenizer_pres(&n);
+    if (!t->byte_level) {
+        for (int k = 0; k < t->n_normal; k++)
+            if (t->normal[k].kind != TOKENIZER_PREPEND && t->normal[k].kind != TOKENIZER_REPLACE) return 0;
+        gguf_put_text(w, key, "default", 7);
+        return 1;
+    }
+    while (i < n && !vocabulary_splits_as(t, rows + i)) i++;
+    if (i == n || t->prefix || t->suffix) return 0;
+    gguf_put_text(w, key, rows[i].names + 1, strcspn(rows[i].names + 1, " "));
+    return 1;
 }
 
 /* Is it one of the 256 tokens that stand for a byte? */
@@ -142,9 +181,9 @@ static inline void vocabulary_put_specials(gguf_writer *w, const tokenizer *t) {
 
 /* Does a WordPiece tokenizer split as BERT's does? That alone GGUF has. */
 static inline int vocabulary_is_bert(const tokenizer *t) {
-    return t->prefix && !strcmp(t->prefix, "##") && strstr(t->outline, "\"BertPreTokenizer\"") &&
-           strstr(t->outline, "\"BertNormalizer\"") && strstr(t->outline, "\"clean_text\":true") &&
-           strstr(t->outline, "\"handle_chinese_chars\":true");
+    return t->word_most == 100 && t->prefix && !strcmp(t->prefix, "##") &&
+           strstr(t->outline, "\"BertPreTokenizer\"") && strstr(t->outline, "\"BertNormalizer\"") &&
+           strstr(t->outline, "\"clean_text\":true") && strstr(t->outline, "\"handle_chinese_chars\":true");
 }
 
 /* BERT's tokens, and whether capitals and accents count. */
@@ -164,16 +203,15 @@ static inline int vocabulary_put_bert(gguf_writer *w, const tokenizer *t, size_t
 
 /* Puts a tokenizer among the values of a file, of a model with `size` tokens, t->size or more. */
 static inline int vocabulary_put(gguf_writer *w, const tokenizer *t, size_t size, char *error) {
-    const char *splits = t->byte_level ? vocabulary_splits(t) : "default";
     int prefixed = strstr(t->outline, "\"Prepend\"") || strstr(t->outline, "\"prepend_scheme\":\"always\"") ||
                    strstr(t->outline, "\"prepend_scheme\":\"first\"") ||
                    strstr(t->outline, "\"add_prefix_space\":true");
     if (t->kind == TOKENIZER_WORDPIECE) return vocabulary_put_bert(w, t, size, error);
     if (t->kind != TOKENIZER_BPE || (!t->byte_level && !t->byte_fallback))
         return tokenizer_fail(error, "a tokenizer that is no BPE of bytes has no form in GGUF here");
-    if (!splits) return tokenizer_fail(error, "GGUF has no name for the way this tokenizer splits texts");
     gguf_put_text(w, "tokenizer.ggml.model", t->byte_level ? "gpt2" : "llama", t->byte_level ? 4 : 5);
-    gguf_put_text(w, "tokenizer.ggml.pre", splits, strlen(splits));
+    if (!vocabulary_put_splits(w, t))
+        return tokenizer_fail(error, "GGUF has no name for the way this tokenizer splits texts");
     if (!vocabulary_put_tokens(w, t, size) || !vocabulary_put_merges(w, t, size))
         return tokenizer_no_memory(error);
     vocabulary_put_specials(w, t);
