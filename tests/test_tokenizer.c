@@ -772,6 +772,21 @@ static void others_in_pieces(void) {
          "{'model':{'type':'WordLevel','unk_token':'u','vocab':{'u':0,'the':1,'cab':2,'a':3,'head':4,"
          "'!':5}},'pre_tokenizer':{'type':'Whitespace'}}",
          3},
+        {"BPE, blanks removed",
+         "{'model':{'type':'BPE','unk_token':'<u>','vocab':{'<u>':0,'a':1,'b':2,'c':3,'t':4,'h':5,'e':6,"
+         "'bc':7,'ba':8,'ac':9},'merges':['b c','b a','a c']},'normalizer':{'type':'Replace',"
+         "'pattern':{'String':' '},'content':''}}",
+         0},
+        {"BPE around groups of figures",
+         "{'model':{'type':'BPE','unk_token':'<u>','vocab':{'<u>':0,'a':1,'b':2,' ':3,'e':4,'h':5,'e ':6,"
+         "'a ':7,'1':8,'2':9,'12':10,'3':11},'merges':[['e',' '],['a',' '],['1','2']]},'pre_tokenizer':"
+         "{'type':'Split','pattern':{'Regex':'\\\\p{N}{1,3}'},'behavior':'Isolated'}}",
+         0},
+        {"an added word that begins with a blank",
+         "{'model':{'type':'WordLevel','unk_token':'u','vocab':{'u':0,'the':1,'a':2}},'pre_tokenizer':"
+         "{'type':'Whitespace'},'added_tokens':[{'id':3,'content':' cab','single_word':true,"
+         "'normalized':false}]}",
+         3},
         {"WordLevel of whole texts",
          "{'model':{'type':'WordLevel','unk_token':'u','vocab':{'u':0,'a b':1,'a':2}}}", 0}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
