@@ -168,6 +168,74 @@ off = numpy.abs(packed.logits(ids) - unpacked.logits(ids)).max()
 one("packed, near the same", 0 < off < 0.1)
 one("and its matrices are gone", "tok_emb.weight" not in packed.parameters)
 
+# memory does not move under an array in use, nor under what was made of it
+def lent():
+    model = cmha.Model(threads=1, **small)
+    trainer = cmha.Trainer(model, batch=2, length=12)
+    trainer.step(text)
+    trainer.save(path("lent.safetensors"))
+    return model, trainer
+
+
+def weights(model):
+    return model.parameters["tok_emb.weight"]
+
+
+def slopes(model):
+    return model.gradients["tok_emb.weight"]
+
+
+def in_use(label, make, whole, call):
+    model, trainer = lent()
+    array = make(whole(model))
+    place = whole(model).ctypes.data
+    kind = "parameters" if whole is weights else "gradients"
+    before = failed
+    refused(label, "CMHA_ERR_STATE", "arrays of %s are in use (1)" % kind, lambda: call(model, trainer))
+    one(label + ": nothing moved", place == getattr(model, kind).get("tok_emb.weight", text).ctypes.data)
+    if failed > before:
+        return
+    ring = [array]
+    ring.append(ring)  # which only a collector frees
+    del array, ring
+    one(label + ": then it is free", call(model, trainer) is not False)
+
+
+def freeze(model, trainer):
+    return model.tune("*.b", frozen=True) == 2
+
+
+def read(model, trainer):
+    trainer.read(path("lent.safetensors"))
+
+
+made = [("an array", lambda a: a), ("a slice", lambda a: a[1:]), ("a row", lambda a: a[3]),
+        ("a slice of a transposed slice", lambda a: a[1:].T[2:, ::3]),
+        ("another shape", lambda a: a.reshape(-1, 8)[4:]), ("bytes of it", lambda a: a.view(numpy.uint8)[1]),
+        ("strides", lambda a: numpy.lib.stride_tricks.as_strided(a, (4,), (8,))),
+        ("a matrix", lambda a: numpy.asmatrix(a)[1:]), ("a buffer", memoryview),
+        ("an array of a buffer", lambda a: numpy.frombuffer(memoryview(a), numpy.uint8)[5:])]
+for label, make in made:
+    in_use("pack under " + label, make, weights, lambda model, trainer: model.pack())
+    in_use("tune under %s of gradients" % label, make, slopes, freeze)
+in_use("pack under gradients", lambda a: a, slopes, lambda model, trainer: model.pack())
+in_use("read under gradients", lambda a: a, slopes, read)
+lender, lends = lent()
+weight, slope = weights(lender), slopes(lender)
+lender.tune("*.b", rate=0.5, decay=0.1)
+lender.read(path("m.safetensors"))
+lends = cmha.Trainer(lender, batch=3, length=20, optimiser="muon")
+gc.collect()
+lends.step(text)
+one("other calls leave weights in place", weight.ctypes.data == weights(lender).ctypes.data)
+one("and gradients", slope.ctypes.data == slopes(lender).ctypes.data)
+del slope
+one("tune beside weights in use", freeze(lender, lends))
+loss, weight = lender.loss(ids), weight.copy()
+lender.pack("bf16")
+one("pack beside a copy", weight.shape == (256, 32) and abs(lender.loss(ids) - loss) < 0.1)
+one("fields of what is open cannot be set", not hasattr(lends.config, "set"))
+
 # one line, and nothing lost
 refused("a wrong shape", "CMHA_ERR_SHAPE", "not divisible by n_heads 7", lambda: cmha.Model(n_heads=7))
 refused("a misspelt field", "CMHA_ERR_NOT_FOUND", "n_haeds", lambda: cmha.Model(n_haeds=7))

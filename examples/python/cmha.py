@@ -9,13 +9,16 @@
 
 The library is CMHA_LIBRARY of the environment, else libcmha.so (.dylib) beside this file, else in build/.
 Fields of models and training are keyword arguments; `build/train_tiny --help` lists them. A call that fails
-raises cmha.Error with the library's line. Arrays of parameters are the model's own memory, not copies. One
-thread at a time may use a model.
+raises cmha.Error with the library's line. Arrays of parameters and gradients are the model's own memory, not
+copies: calls that move that memory are refused while such an array, or a slice of one, is in use. One thread
+at a time may use a model.
 """
 import ctypes
+import gc
 import os
 import sys
 import warnings
+import weakref
 
 import numpy
 
@@ -236,7 +239,8 @@ class Config:
     def items(self):
         return [(name, self[name]) for name in self]
 
-    def set(self, context, name, value):
+    # not public: a model or trainer that is open has memory for the fields that it was opened with
+    def _set(self, context, name, value):
         if isinstance(value, (bool, numpy.bool_)):
             value = int(value)
         status = _lib.cmha_config_set(context, self._table, self._memory, name.encode(), str(value).encode())
@@ -248,6 +252,7 @@ class _Owner:
 
     def __init__(self, seed, threads):
         self.model = None
+        self.lent = {"parameters": weakref.WeakValueDictionary(), "gradients": weakref.WeakValueDictionary()}
         self.context = _room("cmha_context")
         self.log = _LOG(lambda user, level, line: warnings.warn(line.decode(errors="replace"), stacklevel=2))
         config = _ContextConfig(threads=threads, seed=seed, log=self.log)
@@ -265,13 +270,22 @@ class _Owner:
     def check(self, status):
         _check(status, self.context)
 
+    def moves(self, call, *kinds):
+        """Refuses a call that frees or moves memory under arrays that are in use."""
+        if any(len(self.lent[kind]) for kind in kinds):
+            gc.collect()  # those that only cycles still hold, such as a caught exception's
+        for kind in kinds:
+            count = len(self.lent[kind])
+            if count:
+                line = "%s: arrays of %s are in use (%d) and it moves their memory; keep copies instead"
+                raise Error("CMHA_ERR_STATE", line % (call, kind, count))
 
-def _array(owner, address, shape):
-    """A NumPy array over the library's memory, which the owner keeps while the array lives."""
+
+def _array(address, shape):
+    """A NumPy array over the library's memory, and the object that it and all views of it keep alive."""
     number = ctypes.c_double if real.itemsize == 8 else ctypes.c_float
     memory = (number * int(numpy.prod(shape, dtype=numpy.int64))).from_address(address)
-    memory.owner = owner
-    return numpy.frombuffer(memory, real).reshape(shape)
+    return numpy.frombuffer(memory, real).reshape(shape), memory
 
 
 def _whole(name, numbers, shapes, ranks):
@@ -380,7 +394,7 @@ class Model:
             self._check(_lib.cmha_kind(self._context, attention.encode(), memory))
         config = Config(table, memory)
         for name, value in fields.items():
-            config.set(self._context, name, value)
+            config._set(self._context, name, value)
         model = _room("cmha_model")
         self._check(_lib.cmha_model_init(model, self._context, memory))
         self._opened(model)
@@ -426,18 +440,26 @@ class Model:
     def parameters(self):
         """{name: array}: the weights themselves; what is written into an array, the model has. Of a packed
         model those that are not packed."""
-        return {p.name.decode(): self._view(p.tensor.data, p) for p in self._named() if p.tensor.data}
+        return {p.name.decode(): self._lend("parameters", p.tensor.data, p)
+                for p in self._named() if p.tensor.data}
 
     @property
     def gradients(self):
         """{name: array} of what learns, once a trainer has been opened: the last step's, until the next."""
-        return {p.name.decode(): self._view(p.tensor.grad, p) for p in self._named() if p.tensor.grad}
+        return {p.name.decode(): self._lend("gradients", p.tensor.grad, p)
+                for p in self._named() if p.tensor.grad}
 
-    def _view(self, address, p):
-        return _array(self._owner, address, tuple(p.tensor.shape[:p.tensor.rank]))
+    def _lend(self, kind, address, p):
+        array, memory = _array(address, tuple(p.tensor.shape[:p.tensor.rank]))
+        memory.owner = self._owner
+        self._owner.lent[kind][id(memory)] = memory
+        return array
 
     def tune(self, pattern, frozen=None, rate=None, decay=None):
-        """Says how parameters learn whose names match "*.delta,*.b"; returns how many do."""
+        """Says how parameters learn whose names match "*.delta,*.b"; returns how many do. frozen moves the
+        gradients."""
+        if frozen is not None:
+            self._owner.moves("tune", "gradients")
         count = _size()
         place = ctypes.byref(self._parameters)
         for what, value in enumerate((frozen, rate, decay)):
@@ -456,7 +478,9 @@ class Model:
         return taken.value
 
     def pack(self, storage="int8"):
-        """Keeps the matrices as "int8", "int4", "q4_k" or "bf16" alone: less memory, no more training."""
+        """Keeps the matrices as "int8", "int4", "q4_k" or "bf16" alone: less memory, no more training.
+        It moves parameters and gradients."""
+        self._owner.moves("pack", "parameters", "gradients")
         self._check(_lib.cmha_model_pack(self._model, {"bf16": 1, "int8": 2, "int4": 3, "q4_k": 4}[storage]))
 
     def _result(self, function, batch, width):
@@ -495,7 +519,7 @@ class Model:
                 states = _lib.cmha_model_states(self._model, tape, c, None)
                 self._check(_lib.cmha_tape_status(tape))
             t = states.contents
-            return _array(None, t.data, tuple(t.shape[:t.rank])).copy()
+            return _array(t.data, tuple(t.shape[:t.rank]))[0].copy()
         finally:
             _lib.cmha_tape_close(tape)
 
@@ -536,7 +560,7 @@ class Model:
         _lib.cmha_config_defaults(table, memory)
         config = Config(table, memory)
         for name, value in sampler.items():
-            config.set(self._context, name, value)
+            config._set(self._context, name, value)
         written, raised = [], []
 
         def take(user, tokens, batch):
@@ -581,7 +605,7 @@ class Trainer:
             ctypes.memmove(memory, model._trainer_start, ctypes.sizeof(memory))
         config = Config(table, memory)
         for name, value in fields.items():
-            config.set(model._context, name, value)
+            config._set(model._context, name, value)
         trainer = _room("cmha_trainer")
         self._check(_lib.cmha_trainer_init(trainer, model._model, memory))
         self._trainer = trainer
@@ -623,4 +647,6 @@ class Trainer:
         self._check(_lib.cmha_trainer_save(self._trainer, os.fsencode(path)))
 
     def read(self, path):
+        """Goes on from what `save` has written, frozen parameters too, which moves the gradients."""
+        self._owner.moves("read", "gradients")
         self._check(_lib.cmha_trainer_read(self._trainer, os.fsencode(path)))
