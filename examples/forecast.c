@@ -202,6 +202,9 @@ static void beside_path(const char *model, char path[4096]) {
 
 /* Ends the program, before it trains, where a name could not be saved. */
 static void check_names(void) {
+    char line[80];
+    snprintf(line, sizeof line, "more than %d columns cannot be saved; see --columns", (int)SERIES_NAMED);
+    if (data.channels > SERIES_NAMED) complain(1, line, "");
     for (size_t c = 0; c < data.channels; c++) {
         text_slice name = data.names[c];
         if (name.n > 256 || (name.n && memchr(name.at, '\t', name.n)))
@@ -402,9 +405,7 @@ static void run(const char *path, char *const *settings, int n_set) {
 int main(int argc, char **argv) {
     int n_set = 0;
     char path[4096];
-    const char *unset[STEPS + 1];
     start_program(argv);
-    for (int i = 0; i <= STEPS; i++) unset[i] = option[i].value;
     const char *file = read_options(option, N_OPTIONS, 1u << QUIET | 1u << HELP, argc, argv, &n_set);
     window = (size_t)whole_of(&option[WINDOW], 1, 100000);
     horizon = (size_t)whole_of(&option[HORIZON], 1, 100000);
@@ -418,9 +419,8 @@ int main(int argc, char **argv) {
         complain(2, "--model and --predict need each other", "");
     if (option[PREDICT].value && (file || option[OUT].value || option[COLUMNS].value || n_set))
         complain(2, "--predict goes with --model alone, and the file follows it; see --help", "");
-    for (int i = 0; i <= STEPS; i++)
-        if (option[PREDICT].value && option[i].value != unset[i])
-            complain(2, option[i].name, " is the model's own: not with --predict");
+    if (option[PREDICT].value)
+        refuse_given(option, (1u << THREADS) - 1, " is the model's own: not with --predict");
     if (!file && !option[PREDICT].value) complain(2, "name a CSV; see --help", "");
     if (option[OUT].value) {
         beside_path(option[OUT].value, path);

@@ -150,7 +150,6 @@ static void train_kind(size_t which, size_t seed, uint64_t most, uint64_t patien
     sequences held_out = part[1];
     held_out.n = (size_t)ceil(number_of(&option[VALIDATE], 0, 1) * (double)part[1].n);
     check(cmha_model_init(&model, &ctx, &mc)), check(cmha_trainer_init(&trainer, &model, &tc));
-    row[which].parameters = model.parameters.size;
     begin_epochs(&run, &trainer, option[RESUME].value != NULL, &option[QUIET]);
     if (!which && !seed) print_heading(); /* not before a line that refuses to go on */
     while (!epochs_over(&run, most, held_out.n ? patience : 0)) {
@@ -360,19 +359,27 @@ static void configure(const char *kind, char **settings, int n_set) {
     mc.causal = 0, mc.classes = classes, mc.features = part[0].width, mc.max_positions = part[0].longest;
     for (int o = BATCH; o <= LR; o++)
         if (option[o].value) set_field(both, 2, option[o].name + 2, option[o].value);
+    refuse_settled(&option[PARAMETERS], settings, n_set);
     set_fields(both, 2, settings, n_set);
     if (mc.classes != classes || mc.features != part[0].width || !mc.complex_features)
         complain(2, "classes, features and complex_features are the program's own fields", "");
     tc.length = part[0].longest;
 }
 
+/* Configures kind number k, and gives it no more parameters than --parameters or the first kind has. */
+static void settle(size_t k, char **settings, int n_set) {
+    const setting *most = &option[PARAMETERS];
+    configure(row[k].kind, settings, n_set);
+    if (k) match_parameters(row[k].kind, row[0].parameters);
+    else if (most->value) match_parameters(row[k].kind, (size_t)whole_of(most, 1, SIZE_MAX));
+    row[k].parameters = count_parameters();
+}
+
 /* Trains each kind with each seed, from `seed` on, and prints its row. */
 static void train_all(char **settings, int n_set, uint64_t most, uint64_t seed) {
     uint64_t patience = whole_of(&option[PATIENCE], 1, 100000);
     for (size_t k = 0; k < n_rows; k++) {
-        configure(row[k].kind, settings, n_set);
-        if (k || option[PARAMETERS].value)
-            match_parameters(k ? row[0].parameters : (size_t)whole_of(&option[PARAMETERS], 1, SIZE_MAX));
+        settle(k, settings, n_set);
         tc.steps = times((part[0].n + tc.batch - 1) / tc.batch, (size_t)most);
         make_room(part[0].n + part[1].n + part[2].n, part[0].longest, row_of(&part[0]));
         for (size_t s = 0; s < n_seeds; s++) {
@@ -393,6 +400,8 @@ int main(int argc, char **argv) {
     argc = take_files(argc, argv, &files, &n_files);
     const uint32_t flags = 1u << COMPARE | 1u << RESUME | 1u << JSON | 1u << LABELLED | 1u << SYNTHETIC |
                            1u << QUIET | 1u << HELP;
+    const uint64_t read = 1u << PREDICT | 1u << MODEL | 1u << JSON | 1u << LABELLED | 1u << THREADS |
+                          1u << QUIET;
     const char *path = read_options(option, N_OPTIONS, flags, argc, argv, &n_set);
     uint64_t most = whole_of(&option[EPOCHS], 1, 100000), seed = whole_of(&option[SEED], 0, UINT64_MAX / 2);
     whole_of(&option[PATIENCE], 1, 100000);
@@ -406,6 +415,7 @@ int main(int argc, char **argv) {
     if (option[HELP].value) return help();
     check_resume(&option[RESUME], &option[SAVE], n_files, several_asked());
     if (n_files && path) complain(2, "see --help; what is ", path);
+    if (n_files) check_untrained(option, N_OPTIONS, read);
     if (n_files) return predict(files, n_files);
     check_unused(&option[MODEL], 3);
     if (option[SAVE].value) may_save_known(option[SAVE].value);
@@ -419,7 +429,7 @@ int main(int argc, char **argv) {
     for (char *at = strtok(list, ","); at; row[n_rows++].kind = at, at = strtok(NULL, ","))
         if (n_rows == MOST_KINDS) complain(2, "more than 32 kinds: ", kinds);
     if (!n_rows) complain(2, "no kind of attention is named by ", "--compare");
-    for (size_t k = 0; k < n_rows; k++) configure(row[k].kind, argv + 1, n_set); /* names, before any work */
+    for (size_t k = 0; k < n_rows; k++) settle(k, argv + 1, n_set); /* names and sizes, before any work */
     for (int o = SVG; o <= CSV; o++) { /* now, not after the training */
         FILE *file = option[o].value ? fopen(option[o].value, "a") : NULL;
         if (option[o].value && (!file || fclose(file))) complain(1, "cannot write ", option[o].value);

@@ -698,6 +698,15 @@ static void usual_training(void) {
     check(cmha_config_set_all(&ctx, cmha_trainer_table(), &tc, usual));
 }
 
+/* Ends the program where an option is given that prediction reads of voices alone. */
+static void refuse_voices(void) {
+    static const int of_voices[] = {SPEED, STRETCH, WARP, NOISE, ECHO_OF, PAD, COLOUR, MASKS, ADAPT, EVEN,
+                                    ONE_SPEAKER};
+    for (size_t i = 0; i < sizeof of_voices / sizeof *of_voices; i++)
+        if (options_given >> of_voices[i] & 1)
+            complain(2, "only for --features mel is ", option[of_voices[i]].name);
+}
+
 static int predict(const char *const *files, size_t n_files) {
     cmha_model model;
     const known mine[ABOUT - HEARINGS_ARE - 1] = {about[4], about[5], about[6]};
@@ -714,10 +723,7 @@ static int predict(const char *const *files, size_t n_files) {
         about[FEATURES_ARE].value > MEL_SAVED || mc.features != width_of() || told.classes != DIGITS ||
         mc.complex_features != (features < MAGNITUDE) || (features != MEL && hearings > 1))
         complain(1, "another model than that of the file beside it: ", option[MODEL].value);
-    if (option[ONE_SPEAKER].value && features != MEL)
-        complain(2, "only for --features mel is ", option[ONE_SPEAKER].name);
-    if (option[EVEN].value && features != MEL)
-        complain(2, "only for --features mel is ", option[EVEN].name);
+    if (features != MEL) refuse_voices();
     usual_training();
     label_files(&model, files, n_files);
     return end_predict(&model, &option[MODEL]);
@@ -749,10 +755,21 @@ static void configure(const char *kind, char **settings, int n_set) {
     mc.max_positions = longest;
     for (int o = BATCH; o <= LR; o++)
         if (option[o].value) set_field(both, 2, option[o].name + 2, option[o].value);
+    refuse_settled(&option[PARAMETERS], settings, n_set);
     set_fields(both, 2, settings, n_set);
     if (mc.classes != DIGITS || mc.features != width_of() ||
         !mc.complex_features != !(features < MAGNITUDE))
         complain(2, "classes, features and complex_features are the program's own fields", "");
+}
+
+/* Configures a kind with no more parameters than `first`, those of the first kind, or than --parameters if it
+   is the first itself (0); returns how many it has. */
+static size_t settle(const char *kind, char **settings, int n_set, size_t first) {
+    const setting *most = &option[PARAMETERS];
+    configure(kind, settings, n_set);
+    if (first) match_parameters(kind, first);
+    else if (most->value) match_parameters(kind, (size_t)whole_of(most, 1, SIZE_MAX));
+    return count_parameters();
 }
 
 /* The first and the last of the speakers that --leave names. */
@@ -765,9 +782,8 @@ static void choose_speakers(size_t leave[2]) {
     leave[1] = strcmp(name, "all") ? leave[0] : n_speakers - 1;
 }
 
-/* Trains a kind with each seed, from `seed` on, without each of these speakers, and prints its rows; returns
-   how many parameters it has. */
-static size_t train_all(const char *kind, const size_t speaker[2], uint64_t most, uint64_t seed) {
+/* Trains a kind with each seed, from `seed` on, without each of these speakers, and prints its rows. */
+static void train_all(const char *kind, const size_t speaker[2], uint64_t most, uint64_t seed) {
     size_t parameters = 0, l, s;
     double all = 0;
     for (l = speaker[0]; l <= speaker[1]; l++) {
@@ -787,7 +803,6 @@ static size_t train_all(const char *kind, const size_t speaker[2], uint64_t most
     }
     if (speaker[1] > speaker[0])
         printf("%-15s %10zu  mean of the speakers: %.2f\n", kind, parameters, 100 * all);
-    return parameters;
 }
 
 /* Gives options that were not named the values that are usual with these features, and reads those of the
@@ -825,6 +840,9 @@ int main(int argc, char **argv) {
     const uint64_t one = 1;
     const uint64_t flags = one << RESUME | one << EVEN | one << JSON | one << LABELLED | one << ONE_SPEAKER |
         one << QUIET | one << HELP;
+    uint64_t read = one << PREDICT | one << MODEL | one << JSON | one << LABELLED | one << ONE_SPEAKER |
+        one << EVEN | one << ADAPT | one << SEED | one << THREADS | one << QUIET;
+    for (int o = SPEED; o <= MASKS; o++) read |= one << o; /* of the changes it adapts with */
     const char *path = read_options(option, N_OPTIONS, flags, argc, argv, &n_set);
     while (features < N_FEATURES && strcmp(kinds_of[features], option[FEATURES].value)) features++;
     if (features == N_FEATURES)
@@ -840,6 +858,7 @@ int main(int argc, char **argv) {
     if (option[HELP].value) return help();
     check_resume(&option[RESUME], &option[SAVE], n_files, several_asked());
     if (n_files && path) complain(2, "see --help; what is ", path);
+    if (n_files) check_untrained(option, N_OPTIONS, read);
     if (n_files) return predict(files, n_files);
     check_unused(&option[MODEL], 4);
     if (option[SAVE].value) may_save_known(option[SAVE].value);
@@ -850,17 +869,17 @@ int main(int argc, char **argv) {
     const char *kinds = option[COMPARE].value ? option[COMPARE].value : option[ATTENTION].value;
     if (snprintf(list, sizeof list, "%s", kinds) >= (int)sizeof list) complain(2, "too many kinds: ", kinds);
     const char *kind[MOST_KINDS];
-    size_t n_kinds = 0, most = 0, k;
+    size_t n_kinds = 0, first = 0, k;
     for (char *at = strtok(list, ","); at; kind[n_kinds++] = at, at = strtok(NULL, ","))
         if (n_kinds == MOST_KINDS) complain(2, "more than 32 kinds: ", kinds);
     if (!n_kinds) complain(2, "no kind of attention is named by ", "--compare");
-    for (k = 0; k < n_kinds; k++) configure(kind[k], argv + 1, n_set); /* names, before any work */
+    for (k = 0; k < n_kinds; k++) { /* names and sizes, before any work */
+        size_t parameters = settle(kind[k], argv + 1, n_set, first);
+        if (!k) first = parameters;
+    }
     for (k = 0; k < n_kinds; k++) {
-        configure(kind[k], argv + 1, n_set);
-        if (k || option[PARAMETERS].value)
-            match_parameters(k ? most : (size_t)whole_of(&option[PARAMETERS], 1, SIZE_MAX));
-        size_t parameters = train_all(kind[k], leave, most_epochs, seed);
-        if (!k) most = parameters;
+        settle(kind[k], argv + 1, n_set, k ? first : 0);
+        train_all(kind[k], leave, most_epochs, seed);
     }
     puts("Test recordings of what was trained last: what they are (lines) and what was said");
     print_report(stdout, digit_names, DIGITS, confusion[0]);

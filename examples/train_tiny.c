@@ -67,6 +67,7 @@ static codec words;                /* what turns FILE into tokens */
 static pairs_template shape;       /* of the texts that pairs become */
 static volatile sig_atomic_t stop; /* the signal that asked to stop */
 static char last[4096];            /* where the state of the run is kept */
+static int has_best;               /* OUT has the best weights of the run */
 
 static void on_signal(int sig) {
     stop = sig;
@@ -150,13 +151,15 @@ static void open_text(lessons *from, const char *file, int width) {
     check(cmha_tokens_open(&from->text, &ctx, file, width));
 }
 
-/* Saves the state of the run, also as OUT if it is the best. The tokenizer goes beside OUT no sooner: what is
-   there may be another model's. Of NULL nothing. Returns how often it has saved. */
+/* Saves the state of the run, also as OUT if it is the best; until one is, OUT has the best before a stop.
+   The tokenizer goes beside OUT no sooner: what is there may be another model's. Of NULL nothing. Returns how
+   often it has saved. */
 static int keep(cmha_trainer *trainer, int best) {
     static int kept;
     const char *out = option[OUT].value;
     if (ranks.rank || !trainer) return kept;
-    if (best) check(losses_save(trainer, out));
+    if (!kept && option[RESUME].value && !best) has_best = losses_bring(trainer, origin(), out);
+    if (best) check(losses_save(trainer, out)), has_best = 1;
     if (!kept++) must(codec_save(&words, out, failure) && pairs_template_save(&shape, out, failure));
     check(cmha_trainer_save(trainer, last));
     return kept;
@@ -228,7 +231,7 @@ static void sample(cmha_model *model, const lessons *from) {
 int main(int argc, char **argv) {
     cmha_model model; cmha_trainer trainer; lessons from = {0};
     char path[4096], blas[64], seen[32], bits[24], seen_bits[24];
-    int bad = 0, better = 0;
+    int bad = 0;
     start_program(argv), ranks_start(on_signal);
     const char *file = configure(argc, argv), *slash = strrchr(argv[0], '/'), *resume = option[RESUME].value;
     int terminal = isatty(1) && ranks.ranks == 1; /* mpirun pretends to be one */
@@ -247,18 +250,14 @@ int main(int argc, char **argv) {
     if (resume) check(cmha_trainer_read(&trainer, origin()));
     lessons_split(&from, &trainer, file);
     double held_bytes = lessons_bytes(&from, &words, &trainer);
-    if (option[MINUTES].value) tc.steps = minutes_steps(&option[MINUTES], &trainer, &from);
+    if (option[MINUTES].value) tc.steps = minutes_steps(&option[MINUTES], quiet, &trainer, &from);
     ranks_bring(NULL), ranks_share(&trainer, &option[OVERLAP]);
     must(ranks.rank || text_may_save(option[OUT].value, failure));
     losses plot = {ranks.rank ? NULL : option[PLOT].value, draw_base(file), tc.steps, held_bytes, NULL, 0, 0};
     losses_open(&plot, option[CSV].value, trainer.step);
     ranks_same_start(&trainer, &from.text);
     if (ranks_stop(&stop)) complain(128 + stop, "stopped before the first step", "");
-    FILE *csv = fopen(ranks.rank ? "/dev/null" : option[CSV].value, resume ? "a" : "w");
-    if (!csv) complain(1, "cannot write ", option[CSV].value);
-    if (!resume || (!fseek(csv, 0, SEEK_END) && !ftell(csv)))
-        fputs("step,loss,val_loss,lr,grad_norm,tokens_per_s,bits_per_byte,val_bits_per_byte\n", csv);
-    if (fflush(csv)) complain(1, "cannot write ", option[CSV].value);
+    FILE *csv = losses_csv(ranks.rank ? "/dev/null" : option[CSV].value, resume != NULL);
     cmha_blas_name(blas, sizeof blas);
     if (!quiet)
         printf("%s, %zu %s; %zu parameters, %zu of them learn; %s, %d threads\n", file, from.text.count,
@@ -294,7 +293,7 @@ int main(int argc, char **argv) {
         if (measure) ranks_same_weights(&trainer);
         losses_add(&plot, trainer.step, loss, measure ? &val : NULL, trainer.lr);
         int best = measure && val < trainer.best;
-        if (best) trainer.best = val, better = 1;
+        if (best) trainer.best = val;
         if (measure) keep(&trainer, best);
         if (quiet || !(terminal || measure || trainer.step % 20 == 0)) continue;
         double each = (seconds() - start) / (double)(trainer.step - first);
@@ -312,7 +311,8 @@ int main(int argc, char **argv) {
         printf("%.1f %% of this time went into sums over ranks\n", 100 * ranks_spent() / (seconds() - start));
     if (ranks_stop(&stop)) keep(&trainer, 0), complain(128 + stop, "stopped; --resume continues", "");
 
-    if (better && !ranks.rank) check(cmha_model_read(&model, option[OUT].value, 2, NULL));
+    if (resume && !keep(NULL, 0)) keep(&trainer, 0); /* there was no step left */
+    if (!ranks.rank) losses_take(&model, has_best ? option[OUT].value : NULL, resume ? origin() : NULL);
     if (!ranks.rank) sample(&model, &from);
     codec_close(&words), cmha_trainer_close(&trainer), cmha_model_close(&model);
     lessons_close(&from), pairs_template_close(&shape), cmha_context_close(&ctx);

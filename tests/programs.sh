@@ -59,12 +59,14 @@ if [ -x "$P/train_tiny" ]; then
     one "train_tiny --optimiser, of a name that is none" complains "$P/train_tiny" --steps 2 --optimiser muno $small
     one "train_tiny --optimiser, a pattern with another" complains "$P/train_tiny" --steps 2 $muon --optimiser '*.wq.*=lion' $small
     one "train_tiny --optimiser, a pattern of nothing" complains "$P/train_tiny" --steps 2 $muon --optimiser '*.nothing=adamw' $small
-    one "train_tiny --minutes" works "$P/train_tiny" --minutes 0.02 --set n_layers=1 --set eval_tokens=99 $small README.md
+    one "train_tiny --minutes" works "$P/train_tiny" --minutes 0.02 --set n_layers=1 --set eval_tokens=99 ${small#--quiet } README.md
     fitted=$(sed -n 's/^0.02 minutes are --steps //p' "$W/out")
     cp "$W/tiny.safetensors.last" "$W/fitted.last"
     one "train_tiny --minutes says how many steps" [ "${fitted:-0}" -ge 1 ]
     one "train_tiny --steps as many" works "$P/train_tiny" --steps "${fitted:-0}" --set n_layers=1 --set eval_tokens=99 $small README.md
     one "train_tiny --minutes is --steps, bit for bit" cmp -s "$W/fitted.last" "$W/tiny.safetensors.last"
+    one "train_tiny --minutes --quiet" works "$P/train_tiny" --minutes 0.01 --set n_layers=1 --set eval_tokens=99 $small README.md
+    one "train_tiny --minutes --quiet: the sample alone" sh -c "! grep -q 'minutes are' '$W/out'"
     one "train_tiny --minutes and --steps" complains "$P/train_tiny" --minutes 1 --steps 3 $small
     one "train_tiny --minutes of nothing" complains "$P/train_tiny" --minutes soon $small
     one "train_tiny --set schedule=wsd" works "$P/train_tiny" --steps 2 --set schedule=wsd --set decay_share=0.5 $small README.md
@@ -117,6 +119,25 @@ if [ -x "$P/train_tiny" ]; then
     one "train_tiny prints their numbers" says '^[0-9]* [0-9]*[0-9][0-9][0-9] '
     one "train_tiny --width 2, a token outside" complains "$P/train_tiny" --steps 2 $quick \
         --set vocabulary=868 --width 2 "$W/tokens"
+    # A run goes on from the state of another and finds no better loss: sample and --out are the best of before
+    lasting="$quick --threads 1 --set eval_every=20 README.md"
+    one "train_tiny, before a stop" works "$P/train_tiny" --steps 40 --lr 1e-2 $lasting
+    cp "$W/out" "$W/best.out" && cp "$W/quick.safetensors" "$W/best.safetensors" && cp "$W/quick.safetensors.last" "$W/best.safetensors.last"
+    one "train_tiny --resume, worse" works "$P/train_tiny" --steps 60 --lr 10 --resume $lasting
+    one "train_tiny --resume, worse: the best is kept" cmp "$W/quick.safetensors" "$W/best.safetensors"
+    one "train_tiny --resume, worse: and the sample is its" cmp "$W/out" "$W/best.out"
+    for steps in 60 40; do # of 40 there is none left
+        rm -f "$W/quick.safetensors" "$W/quick.safetensors.last"
+        one "train_tiny --resume=STATE, step $steps" works "$P/train_tiny" --steps $steps --lr 10 --resume="$W/best.safetensors.last" \
+            --set schedule=cosine $lasting
+        one "train_tiny --resume=STATE, step $steps: the best comes with it" cmp "$W/quick.safetensors" "$W/best.safetensors"
+        one "train_tiny --resume=STATE, step $steps: the sample is its" cmp "$W/out" "$W/best.out"
+        one "train_tiny --resume=STATE, step $steps: the last state, too" [ -s "$W/quick.safetensors.last" ]
+    done
+    rm "$W/quick.safetensors" && mv "$W/best.safetensors.last" "$W/alone.last"
+    one "train_tiny --resume, a state alone" works "$P/train_tiny" --steps 60 --lr 10 --resume="$W/alone.last" $lasting
+    one "train_tiny --resume, a state alone: says that nothing is kept" says 'nothing is kept as the best: .* beside .*alone.last'
+    one "train_tiny --resume, a state alone: nothing is" [ ! -e "$W/quick.safetensors" ]
     i=0; while [ $i -lt 60 ]; do printf 'what %d\tcow%d\n' $i $i; i=$((i + 1)); done > "$W/pairs.tsv"
     sed 's/\(.*\)\t\(.*\)/{"prompt": "\1", "answer": "\2"}/' "$W/pairs.tsv" > "$W/pairs.jsonl"
     learn="--set schedule=constant --set warmup=0 --set eval_every=2"
@@ -218,6 +239,11 @@ if [ -x "$P/forecast" ]; then
     one "forecast names the columns" says '^step,a,"b, too",OT$'
     one "forecast writes the horizon" [ "$(wc -l < "$W/out")" -eq 13 ]
     one "forecast --window with --predict" complains "$P/forecast" --window 9 --model "$W/series.model" --predict "$W/series.csv"
+    for o in window horizon season kind features steps seed; do
+        one "forecast --predict --$o" complains "$P/forecast" --model "$W/series.model" --predict "$W/series.csv" --$o "$(
+            "$P/forecast" --help | awk -v o="--$o" '$1 == o { print $2 }')"
+        one "forecast --predict --$o: says so" says ": --$o is the model's own: not with --predict"
+    done
     # bad LABEL TEXT OPTION...: a file that is refused with one line
     bad_series() {
         label=$1; printf '%b' "$2" > "$W/bad.csv"; shift 2
@@ -232,6 +258,15 @@ if [ -x "$P/forecast" ]; then
     bad_series "a column that is not there" 'a,b\n1,2\n' --columns a,c
     bad_series "a column twice" 'a,b\n1,2\n' --columns a,a
     bad_series "two columns of a name" 'a,b,a\n1,2,3\n' --columns a,b
+    for other in OT date; do # among what is learned, and beside it
+        sed "1s/,a,/,$other,/" "$W/series.csv" > "$W/twice.csv"
+        one "forecast, two columns $other, unnamed" complains "$P/forecast" $few --out "$W/twice.model" "$W/twice.csv"
+        one "forecast, two columns $other: says which" says "the first line has two columns \"$other\""
+        one "forecast, two columns $other: nothing is saved" [ ! -e "$W/twice.model" ]
+    done
+    awk -F, 'NR == 1 { print "date,date,OT" } NR > 1 { print $1 ",x," $NF }' "$W/series.csv" > "$W/twice.csv"
+    one "forecast, two columns that nothing reads" works "$P/forecast" $few --out "$W/twice.model" "$W/twice.csv"
+    one "forecast --predict, the same" works "$P/forecast" --model "$W/twice.model" --predict "$W/twice.csv"
     one "forecast, features of a third kind" complains "$P/forecast" --features odd "$W/series.csv"
     one "forecast, nowhere to save" complains "$P/forecast" --out /nowhere/model "$W/series.csv"
 fi
@@ -340,6 +375,8 @@ if [ -x "$P/vectors" ] && [ -x "$P/classify" ]; then
     one "classify --from: its configuration" grep -q '"cfg.head_transform":"1"' "$W/from.safetensors"
     one "classify --from a decoder" complains "$P/classify" --from "$W/tiny.safetensors" --columns 1,2 --train "$W/two.tsv" --dev "$W/two.tsv"
     one "classify --from and --attention" complains "$P/classify" --from "$W/hidden.safetensors" --attention rope --train x --dev x
+    one "classify --text --epochs" complains "$P/classify" --text README.md --mlm 2 --epochs 2
+    one "classify --text --epochs: needs labels" says ': --epochs is for labels, which need --train'
     one "classify --text without --mlm" complains "$P/classify" --text README.md
     if [ -x "$P/rag" ]; then
         one "rag --encoder" works "$P/rag" --threads 1 --encoder "$W/learned.safetensors" --text "$W/lines" --base "$W/lines.base" --ask one --top 2
@@ -643,6 +680,32 @@ if [ -x "$P/classify" ]; then
     one "classify leaves it" cmp "$W/texts.tsv" "$W/kept.tsv"
     one "classify, --out in no folder, at once" complains "$P/classify" $tiny --columns label,text --epochs 100000 --out "$W/no/where"
     one "classify, ema" complains "$P/classify" $tiny --columns label,text --set ema=0.9
+    # two columns of text: a line without them has no answer, so there is an error
+    printf 'label\ttext\tmore\n' > "$W/both.tsv" && sed '1d; s/$/\tso/' "$W/texts.tsv" >> "$W/both.tsv"
+    one "classify, pairs" works "$P/classify" --quiet --train "$W/both.tsv" --dev "$W/both.tsv" --length 32 --epochs 1 --set n_layers=1 \
+        --set d_model=16 --set d_ff=16 --columns label,text,more --out "$W/both.safetensors"
+    printf 'a\tb\nc\td\n' > "$W/some.tsv"
+    one "classify --predict, pairs" works "$P/classify" --predict "$W/some.tsv" --columns 1,2 --model "$W/both.safetensors"
+    one "classify --predict, pairs: answers every line" [ "$(wc -l < "$W/out")" -eq 2 ]
+    printf 'a\tb\n\nc\td\n\n' > "$W/some.tsv"
+    one "classify --predict, pairs, empty lines" complains "$P/classify" --predict "$W/some.tsv" --columns 1,2 --model "$W/both.safetensors"
+    one "classify --predict, pairs, empty lines: says which" says 'has 2 empty lines, .* the first is line 2$'
+    printf 'a\n\nc\n' > "$W/some.tsv"
+    one "classify --predict, an empty text" works "$P/classify" --predict "$W/some.tsv" --columns 1 --model "$W/texts.safetensors"
+    one "classify --predict, an empty text: answers every line" [ "$(wc -l < "$W/out")" -eq 3 ]
+    # What training alone reads is not for --predict, also where it has the value that it would have
+    for o in "--epochs 3" "--lr 1" "--set d_model=8" "--metric f1" "--class-weights balanced" "--dev $W/texts.tsv" "--out $W/x" "--seed 1" \
+        "--preset encoder" "--freeze blocks.0.*" "--mlm 0"; do
+        one "classify --predict $o" complains "$P/classify" --predict "$W/texts.tsv" --columns text --model "$W/texts.safetensors" $o
+        one "classify --predict $o: says so" says ": ${o%% *} is for a training, not for --predict"
+    done
+    one "classify --predict, options that it reads" works "$P/classify" --predict "$W/texts.tsv" --columns text --model "$W/texts.safetensors" \
+        --threads 1 --batch 3 --length 20 --quiet
+    one "classify --model without --predict" complains "$P/classify" $tiny --columns label,text --model "$W/texts.safetensors"
+    for field in steps classes tokenizer vocabulary max_positions mask_token eval_every held_out; do
+        one "classify --set $field" complains "$P/classify" $tiny --columns label,text --set $field=9
+        one "classify --set $field: says whose it is" says "$field is the program's own field, as "
+    done
     one "classify --predict, three columns" complains "$P/classify" --predict "$W/texts.tsv" --columns 1,2,1 --model "$W/texts.safetensors"
     { for i in 1 2 3 4 5 6 7 8; do printf 'x	acceptable	*	nice %s\nx	unacceptable	*	awful %s\n' $i $i; done; } > "$W/words.tsv"
     one "classify --task, labels in words" works "$P/classify" --task cola --train "$W/words.tsv" --dev "$W/words.tsv" --quiet --length 32 --epochs 20 \
@@ -723,6 +786,13 @@ if [ -x "$P/classify" ]; then
     for i in 1 2 3 4 5 6; do printf '%d\tword %d\n' $i $i; done > "$W/scored.tsv"
     one "classify, numbers" works "$P/classify" $again --metric pearson --columns 1,2 --train "$W/scored.tsv" --dev "$W/scored.tsv" --epochs 2 \
         --patience 1 --out "$W/scored.safetensors"
+    for metric in pearson spearman; do
+        one "classify, numbers, --class-weights" complains "$P/classify" $again --metric $metric --columns 1,2 --train "$W/scored.tsv" \
+            --dev "$W/scored.tsv" --epochs 2 --out "$W/x.safetensors" --class-weights nonsense
+        one "classify, numbers, --class-weights: says why" says "class-weights is for classes, not for --metric $metric"
+    done
+    one "classify, numbers, once more" works "$P/classify" $again --metric pearson --columns 1,2 --train "$W/scored.tsv" --dev "$W/scored.tsv" \
+        --epochs 2 --out "$W/scored.safetensors"
     one "classify, numbers: no table" sh -c "! grep -q ' right\$\|no table' '$W/out'"
     if [ "$terminals" ]; then
         printf 'label\ttext\n\033[31m\tred\n\377\tblue\n' > "$W/steer.tsv"
@@ -963,6 +1033,14 @@ if [ -x "$P/signal" ]; then
     one "signal --compare" works "$P/signal" "$wave" $tiny --epochs 1 --seeds 2 --compare=rope,cope-magnitude,angular
     one "signal --compare: about as many parameters each" awk '/^(rope|cope-magnitude|angular) / { n++
         if (!first) first = $2; if ($2 > first || $2 < 0.98 * first) bad = 1 } END { exit bad || n != 3 }' "$W/out"
+    # no more parameters than are asked for, and one line where that cannot be; before any work
+    one "signal --parameters" works "$P/signal" "$wave" $tiny --epochs 1 --parameters 9000
+    one "signal --parameters: no more" awk '/^rope / { n = $2 } END { exit !(n > 8500 && n <= 9000) }' "$W/out"
+    one "signal --parameters, too few" complains "$P/signal" "$wave" $tiny --epochs 1 --parameters 10
+    one "signal --parameters, too few: says how many there are" says 'rope has [0-9]* parameters at least, with d_ff = 2, and 10 are asked for'
+    one "signal --compare, a kind that is larger" complains "$P/signal" "$wave" $tiny --epochs 1 --compare=rope,cmha --set d_ff=2
+    one "signal --compare, a kind that is larger: says which" says "cmha has [0-9]* parameters at least"
+    one "signal --parameters, and d_ff" complains "$P/signal" "$wave" $tiny --epochs 1 --parameters 9000 --set d_ff=8
     one "signal --take" works "$P/signal" "$wave" $tiny --epochs 1 --take 40
     one "signal: the last positions are filled up" works "$P/signal" "$wave" $tiny --epochs 1 --frame 7 --hop 5
     sed 's/"classes":"bpsk,/"classes":"bp\\n,/' "$wave" > "$W/steer.wave"
@@ -984,6 +1062,10 @@ if [ -x "$P/signal" ]; then
     for field in classes=9 features=5000 complex_features=0; do
         one "signal --set $field" complains "$P/signal" "$wave" $tiny --set $field
         one "signal says whose it is" says "are the program's own fields"
+    done
+    for field in steps length; do
+        one "signal --set $field" complains "$P/signal" "$wave" $tiny --set $field=5
+        one "signal --set $field: says whose it is" says "$field is the program's own field, as "
     done
     one "signal, no whole number" complains "$P/signal" "$wave" $tiny --epochs 1e3
     one "signal, a drawing that cannot be written" complains "$P/signal" "$wave" $tiny --epochs 1 --svg "$W/nowhere/x.svg"
@@ -1081,6 +1163,13 @@ if [ -x "$P/signal" ]; then
     one "signal --predict, WAV files of whole numbers" works $says "$W/ten.cf32" "$W/16.wav" "$W/24.wav" "$W/32.wav" "$W/8.wav"
     one "signal --predict says the same of these" awk -F, 'NR > 1 { if (NR <= 11) first[$2] = $3; else if (first[$2] != $3) bad = 1 }
         END { exit bad || NR != 51 }' "$W/out"
+    # What training alone reads is not for --predict, also where it has the value that it would have
+    for o in "--attention rope" --compare "--parameters 9" "--frame 8" "--hop 8" "--take 0" "--epochs 12" "--seed 1" "--seeds 1" "--batch 64" \
+        "--lr 1e-3" "--svg x" "--csv x" "--save x" "--validate 1" "--patience 8" --synthetic "--set d_model=32"; do
+        one "signal --predict $o" complains $says "$W/ten.cf32" $o
+        one "signal --predict $o: says so" says ": ${o%% *} is for a training, not for --predict"
+    done
+    one "signal --predict, options that it reads" works $says "$W/ten.cf32" --threads 1 --quiet
     one "signal --json" works "$P/signal" --json --predict "$W/ten.cf32" --model "$W/signal.model"
     one "signal --json: lines" [ "$(grep -c '^{"file":".*ten.cf32","frame":[0-9],"label":"[a-z0-9]*","probability":{"bpsk":[01]\.[0-9]*,.*}}$' "$W/out")" -eq 10 ]
     # fault NAME WORDS: a file that is refused with these words, and nothing else is printed
@@ -1139,6 +1228,8 @@ if [ -x "$P/signal_next" ] && [ -s "$W/signal.safetensors" ]; then
     for field in values=5000 features=3 complex_features=0 gaussian=0; do
         one "signal_next --set $field" complains "$P/signal_next" "$wave" $tiny --set $field
     done
+    one "signal_next --set steps" complains "$P/signal_next" "$wave" $tiny --set steps=5
+    one "signal_next --set steps: says whose it is" says "steps is the program's own field, as "
     one "signal_next, frames too long" complains "$P/signal_next" "$wave" $tiny --frame 32
     one "signal_next, a cut file" complains "$P/signal_next" "$W/cut.wave" $tiny
     one "signal_next without a file" complains "$P/signal_next"
@@ -1364,6 +1455,22 @@ if [ -x "$P/spoken" ]; then
         END { exit !(n >= least && right >= 0.8 * n) }' "$W/out"; }
     one "spoken --predict" works $says "$W/digits"/*_4.wav
     one "spoken --predict is right of most" right_of 8
+    for o in "--attention cmha" "--compare rope" "--parameters 9" "--leave ann" "--features mel" "--window 256" "--hearings 3" "--epochs 80" \
+        "--seeds 1" "--batch 8" "--lr 1e-3" "--save x" "--validate 0.1" "--patience 8" "--set d_model=32"; do
+        one "spoken --predict $o" complains $says "$W/digits/0_ann_4.wav" $o
+        one "spoken --predict $o: says so" says ": ${o%% *} is for a training, not for --predict"
+    done
+    for o in speed warp adapt; do # they are for voices
+        one "spoken --predict --$o, a model of bins" complains $says "$W/digits/0_ann_4.wav" --$o 0
+        one "spoken --predict --$o, a model of bins: says so" says "only for --features mel is --$o"
+        one "spoken --predict --$o" works "$P/spoken" --model "$W/mel.model" --predict "$W/digits/0_ann_4.wav" --$o 0
+    done
+    narrow="--features offset --batch 8 --window 64 --set n_layers=1 --set d_model=32 --quiet"
+    one "spoken --parameters" works "$P/spoken" "$W/digits" $narrow --epochs 1 --parameters 12000
+    one "spoken --parameters: no more" awk '/^rope / { n = $2 } END { exit !(n > 11000 && n <= 12000) }' "$W/out"
+    one "spoken --parameters, too few" complains "$P/spoken" "$W/digits" $narrow --epochs 1 --parameters 10
+    one "spoken --parameters, too few: says how many there are" says 'parameters at least, with d_ff = 2, and 10 are asked for'
+    one "spoken --set steps" complains "$P/spoken" "$W/digits" $tiny --set steps=5
     one "spoken --labelled" works $says "$W/digits"/*_4.wav --labelled
     one "spoken --labelled counts them" says '^[0-9]* of 8 right$'
     one "spoken --predict, in the middle of the options" works "$P/spoken" --predict "$W/digits"/*_4.wav --json --model "$W/spoken.model"

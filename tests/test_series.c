@@ -28,6 +28,11 @@ static const csv_case cases[] = {
     {"a,b\n1,2\n3,nan\n", NULL, NULL, "not finite"},
     {"a,b\n1,2\n\n3,4\n", NULL, NULL, "line 3"},
     {"a,b\n1,2\n", "a,c", NULL, "no column \"c\""},
+    {"a,b,a\n1,2,3\n", NULL, NULL, "two columns \"a\""},
+    {"a,b,\"a\" \n1,2,x\n", NULL, NULL, "two columns \"a\""}, /* one of them has no numbers */
+    {"a,,\n1,2,3\n", NULL, NULL, "two columns \"\""},
+    {"a,b,b\n1,x,y\n", NULL, "a: 1;", NULL},
+    {"ab,a,b\n1,2,3\n", NULL, "ab|a|b: 1 2 3;", NULL},
 };
 
 static void one_case(const csv_case *k) {

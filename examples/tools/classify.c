@@ -142,6 +142,36 @@ static void settle_state(void) {
         complain(2, "only training on labels, with --train, knows ", "--resume");
 }
 
+/* Ends the program where an option is given that what it is called for does not read. */
+static void refuse_unread(void) {
+    const uint64_t on_labels = 1u << DEV | 1u << METRIC | 1u << WEIGHTS | 1u << EPOCHS | 1u << PATIENCE |
+                               1u << TAKE | 1u << FREEZE | 1u << RATE;
+    const uint64_t training = on_labels | 1u << TRAIN | 1u << PRESET | 1u << ATTENTION | 1u << FROM |
+                              1u << TEXT | 1u << MLM | 1u << SEED | 1u << LR | 1u << OUT | 1u << SET;
+    if (option[PREDICT].value) {
+        refuse_given(option, training, " is for a training, not for --predict");
+        return;
+    }
+    if (options_given >> MODEL & 1) complain(2, "only for --predict is ", option[MODEL].name);
+    if (option[TEXT].value && !option[TRAIN].value)
+        refuse_given(option, on_labels | 1u << TASK | 1u << COLUMNS, " is for labels, which need --train");
+}
+
+/* Ends the program where --set names a field that follows from the data and the options. */
+static void refuse_settled(char *const *settings, int n_set) {
+    static const own_field own[] = {{"steps", "--epochs and --mlm decide it"},
+                                    {"classes", "the labels decide it"},
+                                    {"tokenizer", "--tokenizer decides it"},
+                                    {"mask_token", "the tokenizer decides it"},
+                                    {"eval_every", "each epoch is measured"},
+                                    {"eval_tokens", "all of --dev is measured"},
+                                    {"held_out", "--dev is what is held out"},
+                                    {"vocabulary", "the tokenizer decides it"},
+                                    {"max_positions", "--length decides it"}};
+    const int all = (int)(sizeof own / sizeof *own);
+    refuse_own(own, option[FROM].value ? all - 2 : all, settings, n_set); /* --from keeps its last two */
+}
+
 static void configure(int argc, char **argv) {
     const settable both[2] = {{cmha_model_table(), &mc}, {cmha_trainer_table(), &tc}};
     int n_set = 0, o;
@@ -149,6 +179,8 @@ static void configure(int argc, char **argv) {
     const char *rest = read_options(option, N_OPTIONS, flags, argc, argv, &n_set);
     if (rest) complain(2, "see --help; what is ", rest);
     settle_state();
+    refuse_unread();
+    refuse_settled(argv + 1, n_set);
     for (o = MLM; o <= TAKE; o++) whole(o);
     open_context(&option[SEED], &option[THREADS], option[HELP].value != NULL);
     set_preset(option[PRESET].value, &mc, &tc);
@@ -174,6 +206,8 @@ static void configure(int argc, char **argv) {
     metric = labelled_metric_named(option[METRIC].value);
     if (metric == LABELLED_METRICS) no_such("there is no metric", option[METRIC].value, labelled_metrics,
                                             LABELLED_METRICS);
+    if (option[WEIGHTS].value && metric >= LABELLED_SPEARMAN)
+        complain(2, "--class-weights is for classes, not for --metric ", option[METRIC].value);
 }
 
 static int help(void) {
@@ -201,6 +235,11 @@ static void read_rows(labelled *r, const char *path, int has_label) {
     const char *const names[3] = {columns[0], columns[1], columns[2]};
     memset(r, 0, sizeof *r);
     must(text_table_load(&r->table, path, (size_t)1 << 31, names, (size_t)n_columns, failure));
+    if (!has_label && r->table.empty) { /* what is labelled has an answer for each line */
+        snprintf(failure, sizeof failure, "%.200s has %zu empty lines, without all columns, the first is "
+                 "line %zu", path, r->table.empty, r->table.first_empty);
+        complain(1, failure, "");
+    }
     if (r->table.skipped) {
         int rest = has_label && r->table.rows;
         snprintf(failure, sizeof failure, "%.200s has %zu lines without all columns, the first is line %zu",
@@ -574,7 +613,7 @@ static int train_model(void) {
     if (whole(TAKE) && whole(TAKE) < train.n) train.n = whole(TAKE);
     train.batches = train.n / tc.batch + (train.n % tc.batch != 0);
     make_room();
-    if (option[WEIGHTS].value && mc.classes > 1) weigh_classes(&train);
+    if (option[WEIGHTS].value) weigh_classes(&train);
     find_facts(&train, &dev);
     open_model(&model);
     if (!option[QUIET].value)

@@ -1,5 +1,5 @@
-/* losses.h - the losses of a training as a picture that is renewed while it goes on: losses by step above,
-   the learning rate below. Include it after options.h. */
+/* losses.h - the losses of a training: its CSV, what is kept as the best, and a picture that is renewed while
+   it goes on, losses by step above, the learning rate below. Include it after options.h. */
 #ifndef LOSSES_H
 #define LOSSES_H
 
@@ -130,6 +130,16 @@ static inline void losses_spare(const char *text, const setting *out, const sett
         }
 }
 
+/* Opens the CSV of a run, to go on behind the rows that it has if the run is resumed. */
+static inline FILE *losses_csv(const char *path, int resumed) {
+    FILE *csv = fopen(path, resumed ? "a" : "w");
+    if (!csv) complain(1, "cannot write ", path);
+    if (!resumed || (!fseek(csv, 0, SEEK_END) && !ftell(csv)))
+        fputs("step,loss,val_loss,lr,grad_norm,tokens_per_s,bits_per_byte,val_bits_per_byte\n", csv);
+    if (fflush(csv)) complain(1, "cannot write ", path);
+    return csv;
+}
+
 /* Begins the picture, of a run that is resumed at `step` with the rows of its CSV. Ends the program where it
    cannot be written. */
 static inline void losses_open(losses *l, const char *csv, size_t step) {
@@ -177,6 +187,27 @@ static inline cmha_status losses_save(cmha_trainer *trainer, const char *path) {
     else status = swaps ? cmha_model_save(model, path) : cmha_trainer_save(trainer, path);
     if (swaps) cmha_trainer_swap(trainer);
     return status;
+}
+
+/* Of a run that goes on from the state PATH.last: makes PATH, the best before the stop, that of `out`. Are
+   its weights there? */
+static inline int losses_bring(const cmha_trainer *trainer, const char *state, const char *out) {
+    char best[4096];
+    size_t n = strlen(state);
+    if (!isfinite(trainer->best) || n < 6 || n >= sizeof best) return 0;
+    if (strcmp(state + n - 5, ".last")) return 0;
+    snprintf(best, sizeof best, "%.*s", (int)(n - 5), state);
+    if (access(best, R_OK)) return 0;
+    if (!text_same_place(best, out)) must(text_copy_file(best, out, failure));
+    return 1;
+}
+
+/* Gives a model the best weights, those of `best`; without them (NULL) a run that went on from `state` says
+   why it has the last ones. */
+static inline void losses_take(cmha_model *model, const char *best, const char *state) {
+    if (best) check(cmha_model_read(model, best, 2, NULL));
+    else if (state)
+        complain(0, "nothing is kept as the best: no loss since is better, nor are weights beside ", state);
 }
 
 #endif

@@ -6,8 +6,9 @@
 #include "lessons.h"
 
 /* Returns how many steps take the minutes that an option says, with a validation each eval_every and one at
-   the end, prints that, and opens the trainer for as many. Some are tried for this, and undone. */
-static inline size_t minutes_steps(const setting *option, cmha_trainer *trainer, lessons *from) {
+   the end, prints that unless it is to be quiet, and opens the trainer for as many. Some are tried for this,
+   and undone. */
+static inline size_t minutes_steps(const setting *option, int quiet, cmha_trainer *trainer, lessons *from) {
     cmha_model *model = trainer->model;
     cmha_trainer_config config = trainer->config;
     const double minutes = number_of(option, 0, 1e6);
@@ -31,7 +32,7 @@ static inline size_t minutes_steps(const setting *option, cmha_trainer *trainer,
     double left = minutes * 60 - (seconds() - begin) - look, each = step + look / (double)config.eval_every;
     config.steps = left > each ? (size_t)(left / each) : 1;
     check(cmha_trainer_init(trainer, model, &config));
-    printf("%g minutes are --steps %zu\n", minutes, config.steps);
+    if (!quiet) printf("%g minutes are --steps %zu\n", minutes, config.steps);
     return config.steps;
 }
 

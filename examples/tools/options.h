@@ -22,6 +22,7 @@ static cmha_context ctx;
 static int line_open;    /* the cursor of the terminal stands behind something */
 static int kernel_given; /* the user chose OpenBLAS's kernel */
 static char failure[TEXT_ERROR]; /* what text_.. functions say of a failure */
+static uint64_t options_given;   /* the bits of the program's options that the command line names */
 /* f, r, t and o: --freeze, --rate (with =X), --train and --optimiser (with =NAME) */
 static struct { char *pattern, option; } tuned[64];
 static int n_tuned;
@@ -298,6 +299,7 @@ static inline const char *read_options(setting *options, int n, uint64_t flags, 
         int alone = o != common_option && flags >> (o - options) & 1;
         if (!value) value = alone ? argv[i] + strlen(argv[i]) : argv[++i];
         if (!value) complain(2, "a value is missing after ", o->name);
+        if (o != common_option) options_given |= UINT64_C(1) << (o - options);
         if (o == common_option && o->value) complain(2, "one --rows is enough, what is ", value);
         int assigns = strchr(value, '=') != NULL, chooses = assigns && !strcmp(o->name, "--optimiser");
         int tunes = !strncmp(o->what, "PATTERN", 7) || chooses; /* classify's --train names a file */
@@ -308,6 +310,13 @@ static inline const char *read_options(setting *options, int n, uint64_t flags, 
         else o->value = value;
     }
     return rest;
+}
+
+/* Ends the program where the command line names one of the options of these bits; `why` says who does not
+   read them. */
+static inline void refuse_given(const setting *options, uint64_t bits, const char *why) {
+    for (int i = 0; i < 64; i++)
+        if (options_given & bits & UINT64_C(1) << i) complain(2, options[i].name, why);
 }
 
 /* Prints name, value (unless its column has width 0) and meaning of every option. */
@@ -365,6 +374,21 @@ static inline void set_fields(const settable *places, int n, char *const *settin
         size_t length = strcspn(settings[i], "=");
         snprintf(name, sizeof name, "%.*s", (int)length, settings[i]);
         set_field(places, n, name, settings[i] + length + (settings[i][length] != 0));
+    }
+}
+
+typedef struct own_field { const char *name, *by; } own_field; /* and a clause that says what decides it */
+
+/* Ends the program where an argument of --set names one of n fields that the program decides itself. */
+static inline void refuse_own(const own_field *fields, int n, char *const *settings, int n_set) {
+    char line[200];
+    for (int i = 0; i < n * n_set; i++) {
+        const own_field *f = &fields[i / n_set];
+        const char *asked = settings[i % n_set];
+        size_t length = strlen(f->name);
+        if (strncmp(asked, f->name, length) || (asked[length] && asked[length] != '=')) continue;
+        snprintf(line, sizeof line, "%s is the program's own field, as %s", f->name, f->by);
+        complain(2, line, "");
     }
 }
 

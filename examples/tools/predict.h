@@ -49,6 +49,13 @@ static inline void check_unused(const setting *options, size_t n) {
         if (options[i].value) complain(2, "only for --predict is ", options[i].name);
 }
 
+/* Ends the program where one of n options is given that --predict does not read: it reads those whose bits
+   are in `read`. */
+static inline void check_untrained(const setting *options, size_t n, uint64_t read) {
+    uint64_t all = (UINT64_C(1) << n) - 1;
+    refuse_given(options, all & ~read, " is for a training, not for --predict");
+}
+
 /* ---- The file beside a checkpoint ---- */
 
 static inline void known_path(const char *model, char path[4096]) {

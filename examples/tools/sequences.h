@@ -107,9 +107,14 @@ static inline size_t count_parameters(void) {
 }
 
 /* Sets d_ff, to an even number, so that the model has as many parameters as possible but no more than
-   `most`. */
-static inline void match_parameters(size_t most) {
+   `most`; ends the program where even the least d_ff makes more. */
+static inline void match_parameters(const char *kind, size_t most) {
     size_t low = 1, high = 4096;
+    char line[200];
+    mc.d_ff = 2 * low;
+    snprintf(line, sizeof line, "%.60s has %zu parameters at least, with d_ff = %zu, and %zu are asked for",
+             kind, count_parameters(), mc.d_ff, most);
+    if (count_parameters() > most) complain(2, line, "");
     while (high - low > 1) {
         mc.d_ff = low + high; /* twice the middle */
         mc.d_ff -= mc.d_ff % 2;
@@ -117,6 +122,15 @@ static inline void match_parameters(size_t most) {
         else high = mc.d_ff / 2;
     }
     mc.d_ff = 2 * low;
+}
+
+/* Ends the program where --set names what follows from the data and the options. `parameters` is the option
+   that asks for a number of them, or NULL. */
+static inline void refuse_settled(const setting *parameters, char *const *settings, int n_set) {
+    static const own_field own[] = {{"steps", "--epochs decides it"},
+                                    {"length", "the data decide it"},
+                                    {"d_ff", "--parameters decides it"}};
+    refuse_own(own, parameters && parameters->value ? 3 : 2, settings, n_set);
 }
 
 /* Takes a step on every batch of an epoch, counted from 1; returns the mean loss. */

@@ -79,6 +79,40 @@ static inline void series_choose(series *s, text_slice header, text_slice first)
     }
 }
 
+/* A name in the first line, and is its column one of those that are taken? */
+typedef struct series_name { text_slice name; int taken; } series_name;
+
+static inline int series_order(const void *a, const void *b) {
+    const text_slice x = ((const series_name *)a)->name, y = ((const series_name *)b)->name;
+    size_t n = x.n < y.n ? x.n : y.n;
+    int order = n ? memcmp(x.at, y.at, n) : 0;
+    return order ? order : (x.n > y.n) - (x.n < y.n);
+}
+
+/* Is every column that was taken the only one of its name? By that it is looked for in another file. */
+static inline int series_single(const series *s, text_slice header, char *error) {
+    series_name *all = (series_name *)text_memory(NULL, s->columns, 1, sizeof *all);
+    size_t taken = 0, i;
+    int fine = 1;
+    if (!all) return text_fail(error, "no memory for %zu columns", s->columns);
+    for (i = 0; i < s->columns; i++) {
+        series_cut(&header, &all[i].name);
+        all[i].name = series_bare(all[i].name);
+        all[i].taken = taken < s->channels && s->want[taken] == i + 1;
+        taken += (size_t)all[i].taken;
+    }
+    qsort(all, s->columns, sizeof *all, series_order);
+    for (i = 1; fine && i < s->columns; i++) {
+        text_slice name = all[i].name;
+        if (!all[i].taken && !all[i - 1].taken) continue;
+        if (!text_same(name, all[i - 1].name)) continue;
+        fine = text_fail(error, "the first line has two columns \"%.*s\"", name.n < 200 ? (int)name.n : 200,
+                         name.at);
+    }
+    free(all);
+    return fine;
+}
+
 enum { SERIES_NAMED = 4096 }; /* columns that may be named: each is looked for in the whole header */
 
 /* Takes the columns called `names`, in that order. */
@@ -160,11 +194,13 @@ static inline int series_rows(series *s, const char *at, const char *end, const 
         s->steps += (size_t)fine;
     }
     free(cells);
+    if (fine && !names) fine = series_single(s, header, error);
     return fine;
 }
 
 /* Reads a CSV out of a text of malloc, which the series owns from now on, whatever happens: the columns
-   called names[n], or without names (NULL) those that have a number in the second line. Every line needs as
+   called names[n], or without names (NULL) those that have a number in the second line, each the only one of
+   its name. Every line needs as
    many columns as the first, every wanted cell a finite number. `path` is for the error line. Memory is
    bounded by a multiple of the text's size where no name comes twice. */
 static inline int series_parse(series *s, char *text, size_t bytes, const char *path, const text_slice *names,

@@ -78,8 +78,8 @@ typedef struct text_table {
     text_slice *cells;               /* [rows, columns], into text */
     size_t *lines;                   /* [rows]: the line each row stood on, from 1 */
     size_t rows, columns;
-    /* lines without all wanted columns make no row: how many (without empty ones), the first */
-    size_t skipped, first_skipped;
+    /* lines without all wanted columns make no row: how many, the first; of empty ones apart */
+    size_t skipped, first_skipped, empty, first_empty;
 } text_table;
 
 static inline void text_table_close(text_table *t) {
@@ -189,6 +189,7 @@ static inline int text_table_parse(text_table *t, char *text, size_t bytes, cons
             if (header) continue;
         }
         if (text_cut(row, want, columns, t->cells + t->rows * columns)) t->lines[t->rows++] = line;
+        else if (!row.n && !t->empty++) t->first_empty = line;
         else if (row.n && !t->skipped++) t->first_skipped = line, skipped = row;
     }
     if (t->rows || !t->skipped || !*text_parted(skipped)) return 1;
@@ -288,6 +289,27 @@ static inline FILE *text_own_file(const char *path, char *name, size_t size, int
 #endif
     if (fd >= 0 && !(file = fdopen(fd, "wb"))) close(fd), (void)remove(name);
     return file;
+}
+
+/* Copies a file in place of another, as a save would: there is the old one or the whole new one. */
+static inline int text_copy_file(const char *from, const char *to, char *error) {
+    int mode, bad;
+    char *target = text_replaced(to, &mode), block[4096];
+    size_t size = target ? strlen(target) + 40 : 0, n;
+    char *name = (char *)malloc(size + 1);
+    FILE *source = regular_open(from);
+    FILE *file = source && target && name ? text_own_file(target, name, size, mode) : NULL;
+    bad = !file;
+    while (!bad && (n = fread(block, 1, sizeof block, source)) > 0) bad = fwrite(block, 1, n, file) != n;
+    bad = bad || ferror(source);
+    if (source) fclose(source);
+    if (file) {
+        bad |= fclose(file) != 0;
+        bad = bad || !text_replace(name, target);
+        if (bad) (void)remove(name);
+    }
+    free(name), free(target);
+    return bad ? text_fail(error, "cannot copy %.200s to %.200s", from, to) : 1;
 }
 
 /* ---- Labels ---- */
