@@ -13991,18 +13991,18 @@ static cmha_tensor *cmha__add_normed(cmha__pass *pass, int which, cmha_tensor *f
 /* x + gain * dropout(a Wo^T + bo) */
 static cmha_tensor *cmha__block_output(cmha__pass *pass, cmha_tensor *a, cmha_tensor *x) {
     const cmha_block *k = pass->k;
-    if (!k->ln1_out_weight)
-        return cmha__project(pass, a, CMHA_ACTIVATION_NONE, k->wo_weight, k->wo_bias, x);
-    return cmha__add_normed(pass, 4, cmha__linear(pass, a, k->wo_weight, k->wo_bias), x);
+    cmha_tensor *sum = k->ln1_out_weight ? NULL : x;
+    a = cmha__project(pass, a, CMHA_ACTIVATION_NONE, k->wo_weight, k->wo_bias, sum);
+    return sum ? a : cmha__add_normed(pass, 4, a, x);
 }
 
 /* x + gain * dropout(act(h W1^T + b1) W2^T + b2) */
 static cmha_tensor *cmha__block_ffn(cmha__pass *pass, cmha_tensor *h, cmha_tensor *x) {
     const cmha_block *k = pass->k;
-    const int act = pass->c->activation;
+    cmha_tensor *sum = k->ln2_out_weight ? NULL : x;
     h = cmha__linear(pass, h, k->w1_weight, k->w1_bias);
-    if (!k->ln2_out_weight) return cmha__project(pass, h, act, k->w2_weight, k->w2_bias, x);
-    return cmha__add_normed(pass, 5, cmha__project(pass, h, act, k->w2_weight, k->w2_bias, NULL), x);
+    h = cmha__project(pass, h, pass->c->activation, k->w2_weight, k->w2_bias, sum);
+    return sum ? h : cmha__add_normed(pass, 5, h, x);
 }
 
 static cmha_tensor *cmha__transformer_block(cmha__pass *pass, cmha_tensor *x) {
@@ -14011,10 +14011,12 @@ static cmha_tensor *cmha__transformer_block(cmha__pass *pass, cmha_tensor *x) {
         x = cmha__ln(pass, 1, cmha__block_output(pass, family->attend(pass, x), x));
         return cmha__ln(pass, 2, cmha__block_ffn(pass, x, x));
     }
+    const int parallel = pass->c->parallel;
     cmha_tensor *h = cmha__ln(pass, 1, x), *f = h;
-    if (pass->c->parallel == CMHA_PARALLEL_NORMS) f = cmha__ln(pass, 2, x); /* before x becomes the sum */
+    if (parallel == CMHA_PARALLEL_NORMS) f = cmha__ln(pass, 2, x); /* before x is the sum */
+    else if (parallel && h == x) f = cmha_scale(pass->tape, x, 1);
     x = cmha__block_output(pass, family->attend(pass, h), x);
-    if (!pass->c->parallel) f = cmha__ln(pass, 2, x);
+    if (!parallel) f = cmha__ln(pass, 2, x);
     return cmha__block_ffn(pass, f, x);
 }
 

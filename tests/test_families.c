@@ -42,6 +42,7 @@ static const struct kind {
                      "n_kv_heads=1 position=learned embedding_norm=1 placement=post head_transform=1 tied=0"},
     {BOTH, "attention=rope parallel=norms value_residual=1 residual_mix=1 n_kv_heads=2 n_layers=3"},
     {BOTH, "attention=cmha parallel=norm norm=rmsnorm activation=swiglu attention_bias=1"},
+    {BOTH, "attention=rope parallel=norm first_norm=0 embedding_norm=1 n_layers=3"},
     {BOTH, "attention=rope placement=sandwich norm=rmsnorm_one_plus activation=geglu_tanh layer_kinds=lg "
            "window=4 local_base=50 qk_norm=rms_one_plus embedding_scale=1 n_layers=3"},
     {BOTH, "attention=cmha placement=after qk_norm=rms_whole n_kv_heads=2 layer_kinds=gn head_scale=0.3 "
