@@ -368,11 +368,8 @@ static void configure(const char *kind, char **settings, int n_set) {
 
 /* Configures kind number k, and gives it no more parameters than --parameters or the first kind has. */
 static void settle(size_t k, char **settings, int n_set) {
-    const setting *most = &option[PARAMETERS];
     configure(row[k].kind, settings, n_set);
-    if (k) match_parameters(row[k].kind, row[0].parameters);
-    else if (most->value) match_parameters(row[k].kind, (size_t)whole_of(most, 1, SIZE_MAX));
-    row[k].parameters = count_parameters();
+    row[k].parameters = settle_parameters(&option[PARAMETERS], row[k].kind, k ? row[0].parameters : 0);
 }
 
 /* Trains each kind with each seed, from `seed` on, and prints its row. */

@@ -762,14 +762,10 @@ static void configure(const char *kind, char **settings, int n_set) {
         complain(2, "classes, features and complex_features are the program's own fields", "");
 }
 
-/* Configures a kind with no more parameters than `first`, those of the first kind, or than --parameters if it
-   is the first itself (0); returns how many it has. */
+/* Configures a kind; returns how many parameters it has. `first`: see settle_parameters. */
 static size_t settle(const char *kind, char **settings, int n_set, size_t first) {
-    const setting *most = &option[PARAMETERS];
     configure(kind, settings, n_set);
-    if (first) match_parameters(kind, first);
-    else if (most->value) match_parameters(kind, (size_t)whole_of(most, 1, SIZE_MAX));
-    return count_parameters();
+    return settle_parameters(&option[PARAMETERS], kind, first);
 }
 
 /* The first and the last of the speakers that --leave names. */

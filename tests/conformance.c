@@ -319,11 +319,14 @@ static void op_swiglu(kase *k) {
 
 static void op_cross_entropy(kase *k) {
     size_t T = axis(k, "in.logits", 0), V = axis(k, "in.logits", 1), counted = 0;
-    int32_t ignore = (int32_t)number(k, "cfg.ignore_index"), *targets = tokens(k, "in.targets", T);
+    const double ignored = number(k, "cfg.ignore_index"); /* may lie beyond what a token can be */
+    const int64_t *wide = integers(k, "in.targets", T);
+    int32_t ignore = -1, *targets = (int32_t *)take(k, T, sizeof *targets);
     cmha_real *logits = reals(k, "in.logits", T * V), *lse = zeros(k, 2 * T), *d = zeros(k, T * V), loss, cot;
     double sum;
     cmha_real *slope = zeros(k, T * V), cap = (cmha_real)number_or(k, "cfg.softcap", 0);
     if (number(k, "cfg.label_smoothing") != 0) leave(k, CASE_SKIP, "label smoothing is not supported");
+    for (size_t i = 0; i < T; i++) targets[i] = (double)wide[i] == ignored ? ignore : (int32_t)wide[i];
     if (cap > 0) cmha_softcap_forward(logits, T * V, cap, logits, slope);
     const cmha_cross_entropy_args args = {T, V, targets, ignore};
     sum = cmha_cross_entropy_forward(&args, logits, lse, &counted);
@@ -412,7 +415,9 @@ static void attention_kind(kase *k, cmha_attention_args *a) {
         return;
     }
     a->scale *= (cmha_real)frequencies(k, P, pair, omega, &a->rotary_dims);
-    cmha_rotation_table(omega, P, n, (ptrdiff_t)whole(k, "cfg.pos0") + (ptrdiff_t)a->n_q - (ptrdiff_t)n,
+    const double pos0 = number(k, "cfg.pos0");
+    if (pos0 != floor(pos0)) leave(k, CASE_FAIL, "malformed: cfg.pos0 is \"%s\"", text(k, "cfg.pos0"));
+    cmha_rotation_table(omega, P, n, (ptrdiff_t)pos0 + (ptrdiff_t)a->n_q - (ptrdiff_t)n,
                         values = zeros(k, n * 2 * P));
     a->rotation = values;
 }
@@ -459,7 +464,6 @@ static void attention_sizes(kase *k, cmha_attention_args *a) {
     a->kv_heads = axis(k, "in.k", 1), a->n_k = axis(k, "in.k", 2), a->d_v = axis(k, "in.v", 3);
     if (!a->kv_heads || a->heads % a->kv_heads)
         leave(k, CASE_FAIL, "malformed: %zu heads, %zu kv heads", a->heads, a->kv_heads);
-    if (a->n_k < a->n_q) leave(k, CASE_SKIP, "fewer keys than queries");
     a->scale = (cmha_real)number(k, "cfg.scale");
     a->causal = whole(k, "cfg.causal") != 0;
     a->window = whole_or(k, "cfg.window", 0), a->sinks = whole_or(k, "cfg.sinks", 0);

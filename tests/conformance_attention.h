@@ -84,8 +84,8 @@ static void op_mobius_attention(kase *k) {
     c.args.kind = CMHA_ATTENTION_COMPLEX;
     c.args.softmax = (cmha_softmax_kind)choice(k, "cfg.softmax", "ri_product|real|ri_split|yang8|abs");
     c.args.bilinear = choice(k, "cfg.product", "hermitian|bilinear");
-    c.args.magnitude = 1;
     c.args.scale = (cmha_real)number(k, "cfg.scale");
+    c.args.magnitude = c.args.scale < 0 ? -1 : 1; /* of the scaled O */
     complex_run(k, &c);
 }
 

@@ -23,7 +23,7 @@ static void op_complex_residual(kase *k) {
 static void op_cmoe(kase *k) {
     size_t T = rows(k, "in.z_re"), D = axis(k, "in.z_re", -1), E = axis(k, "param.w1_re", 0),
            F = axis(k, "param.w1_re", 1);
-    size_t top = whole(k, "cfg.k"), pairs = T * top,
+    size_t most = whole(k, "cfg.k"), top = most < E ? most : E, pairs = T * top,
            *plan = (size_t *)take(k, cmha_route_size(T, E, top), sizeof *plan);
     cmha_real *z = planes(k, "in.z", T, D), *router = planes(k, "param.router", 1, E * D);
     cmha_real *logits = zeros(k, T * E), *gate = zeros(k, pairs), *hidden = zeros(k, pairs * 2 * F),

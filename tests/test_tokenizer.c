@@ -1318,31 +1318,35 @@ static void other_patterns(void) {
                                           "[\\W]", "[\\B]"};
     static const char *const endless[] = {"(a+)+$", "(?:a|aa)+$", "(a*)*b", "(?:a?){40}a{40}b", "([a-z]+)*=",
                                           "(.*a){25}b"};
+    static const struct { const char *pattern; int how, invert; const char *text, *pieces; } rows[] = {
+        {"\\d+", TOKENIZER_ALONE, 0, "ab12c3", "ab|12|c|3|"},
+        {"\\d+", TOKENIZER_REMOVED, 0, "ab12c3", "ab|c|"},
+        {"\\d+", TOKENIZER_REMOVED, 1, "ab12c3", "12|3|"},
+        {"\\d", TOKENIZER_TO_LEFT, 0, "ab12c3", "ab1|2|c3|"},
+        {"\\d", TOKENIZER_TO_RIGHT, 0, "ab12c3", "ab|1|2c|3|"},
+        {"\\d", TOKENIZER_JOINED, 0, "ab12c3", "ab|12|c|3|"},
+        /* where nothing matches it splits all the same; lines begin and end as Oniguruma has them */
+        {"(?=\\d)", TOKENIZER_ALONE, 0, "ab12c3", "ab|1|2c|3|"},
+        {"x*", TOKENIZER_ALONE, 0, "axxb", "a|xx|b|"},
+        {"[[b]c]+", TOKENIZER_ALONE, 0, "ab[cb]", "a|b|[|cb|]|"}, /* a class in a class */
+        {" ?[^(\\s|[.,\\]])]+", TOKENIZER_ALONE, 0, "a b.c[(]d", "a| b|.|c[|(]|d|"},
+        /* marks and connectors are of words, other numbers than digits not; \v is one character */
+        {"\\w+", TOKENIZER_ALONE, 0, "e\xCC\x81_b\xE2\x80\xBF\xC2\xBD" "2",
+         "e\xCC\x81_b\xE2\x80\xBF|\xC2\xBD|2|"},
+        {"[\\w.]+", TOKENIZER_ALONE, 0, "e\xCC\x81.b-", "e\xCC\x81.b|-|"},
+        {"\\W", TOKENIZER_ALONE, 0, "e\xCC\x81-b", "e\xCC\x81|-|b|"},
+        {"\\b", TOKENIZER_ALONE, 0, "e\xCC\x81-b", "e\xCC\x81|-|b|"},
+        {"\\B.", TOKENIZER_ALONE, 0, "ab-c", "a|b|-c|"},
+        {"\\v", TOKENIZER_ALONE, 0, "a\n\vb", "a\n|\v|b|"},
+        {"(?i)b", TOKENIZER_ALONE, 0, "aBb", "a|B|b|"},
+        {"^a|b$", TOKENIZER_ALONE, 0, "ab\nab", "a|b|\n|a|b|"},
+        {"\\p{Han}+", TOKENIZER_ALONE, 0, "a\xE6\x97\xA5\xE6\x9C\xAC""b", "a|\xE6\x97\xA5\xE6\x9C\xAC|b|"},
+        {"a.?b", TOKENIZER_ALONE, 0, "xa\xFF""ba\xC3\xA9""b", "xa|\xFF|b|a\xC3\xA9""b|"}};
     char *text = (char *)malloc(1 << 16);
-    CHECK(!strcmp(cut("\\d+", TOKENIZER_ALONE, 0, "ab12c3"), "ab|12|c|3|"));
-    CHECK(!strcmp(cut("\\d+", TOKENIZER_REMOVED, 0, "ab12c3"), "ab|c|"));
-    CHECK(!strcmp(cut("\\d+", TOKENIZER_REMOVED, 1, "ab12c3"), "12|3|"));
-    CHECK(!strcmp(cut("\\d", TOKENIZER_TO_LEFT, 0, "ab12c3"), "ab1|2|c3|"));
-    CHECK(!strcmp(cut("\\d", TOKENIZER_TO_RIGHT, 0, "ab12c3"), "ab|1|2c|3|"));
-    CHECK(!strcmp(cut("\\d", TOKENIZER_JOINED, 0, "ab12c3"), "ab|12|c|3|"));
-    /* where nothing matches it splits all the same; lines begin and end as Oniguruma has them */
-    CHECK(!strcmp(cut("(?=\\d)", TOKENIZER_ALONE, 0, "ab12c3"), "ab|1|2c|3|"));
-    CHECK(!strcmp(cut("x*", TOKENIZER_ALONE, 0, "axxb"), "a|xx|b|"));
-    CHECK(!strcmp(cut("[[b]c]+", TOKENIZER_ALONE, 0, "ab[cb]"), "a|b|[|cb|]|")); /* a class in a class */
-    CHECK(!strcmp(cut(" ?[^(\\s|[.,\\]])]+", TOKENIZER_ALONE, 0, "a b.c[(]d"), "a| b|.|c[|(]|d|"));
-    /* marks and connectors are of words, other numbers than digits not; \v is one character */
-    CHECK(!strcmp(cut("\\w+", TOKENIZER_ALONE, 0, "e\xCC\x81_b\xE2\x80\xBF\xC2\xBD" "2"),
-                  "e\xCC\x81_b\xE2\x80\xBF|\xC2\xBD|2|"));
-    CHECK(!strcmp(cut("[\\w.]+", TOKENIZER_ALONE, 0, "e\xCC\x81.b-"), "e\xCC\x81.b|-|"));
-    CHECK(!strcmp(cut("\\W", TOKENIZER_ALONE, 0, "e\xCC\x81-b"), "e\xCC\x81|-|b|"));
-    CHECK(!strcmp(cut("\\b", TOKENIZER_ALONE, 0, "e\xCC\x81-b"), "e\xCC\x81|-|b|"));
-    CHECK(!strcmp(cut("\\B.", TOKENIZER_ALONE, 0, "ab-c"), "a|b|-c|"));
-    CHECK(!strcmp(cut("\\v", TOKENIZER_ALONE, 0, "a\n\vb"), "a\n|\v|b|"));
-    CHECK(!strcmp(cut("(?i)b", TOKENIZER_ALONE, 0, "aBb"), "a|B|b|"));
-    CHECK(!strcmp(cut("^a|b$", TOKENIZER_ALONE, 0, "ab\nab"), "a|b|\n|a|b|"));
-    CHECK(!strcmp(cut("\\p{Han}+", TOKENIZER_ALONE, 0, "a\xE6\x97\xA5\xE6\x9C\xAC""b"),
-                  "a|\xE6\x97\xA5\xE6\x9C\xAC|b|"));
-    CHECK(!strcmp(cut("a.?b", TOKENIZER_ALONE, 0, "xa\xFF""ba\xC3\xA9""b"), "xa|\xFF|b|a\xC3\xA9""b|"));
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const char *pieces = cut(rows[i].pattern, rows[i].how, rows[i].invert, rows[i].text);
+        CHECK_THAT(!strcmp(pieces, rows[i].pieces), "%s: %s", rows[i].pattern, pieces);
+    }
     for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++)
         CHECK_THAT(!regex_compile(foreign[i], error, sizeof error) && *error, "%s", foreign[i]);
     memset(text, 'a', 1 << 16), text[60000] = 0;

@@ -124,6 +124,14 @@ static inline void match_parameters(const char *kind, size_t most) {
     mc.d_ff = 2 * low;
 }
 
+/* Gives a kind that is configured no more parameters than `first`, those of the first kind, or, if it is the
+   first itself (0), than an option asks for; returns how many it has. */
+static inline size_t settle_parameters(const setting *option, const char *kind, size_t first) {
+    if (first) match_parameters(kind, first);
+    else if (option->value) match_parameters(kind, (size_t)whole_of(option, 1, SIZE_MAX));
+    return count_parameters();
+}
+
 /* Ends the program where --set names what follows from the data and the options. `parameters` is the option
    that asks for a number of them, or NULL. */
 static inline void refuse_settled(const setting *parameters, char *const *settings, int n_set) {
