@@ -367,6 +367,7 @@ static void configure(char *const *settings, int n_set) {
     mc.values = times(horizon, data.channels);
     mc.max_positions = tc.length = window;
     tc.steps = whole_of(&option[STEPS], 1, 100000000);
+    refuse_settled("--steps decides it", NULL, settings, n_set);
     set_fields(both, 2, settings, n_set);
     if (!mc.causal) complain(2, "an encoder (causal=0) sees what it should predict", "");
     if (mc.gaussian || mc.values != times(horizon, data.channels) || mc.features != data.channels)

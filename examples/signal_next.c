@@ -174,7 +174,7 @@ int main(int argc, char **argv) {
     check(cmha_config_set_all(&ctx, cmha_trainer_table(), &tc, "batch=64 lr=2e-3 weight_decay=0.05"));
     set_kind(option[ATTENTION].value, &mc);
     mc.features = frame, mc.values = 2 * frame, mc.max_positions = tc.length = part[0].longest;
-    refuse_settled(NULL, argv + 1, n_set);
+    refuse_settled("--epochs decides it", NULL, argv + 1, n_set);
     set_fields(both, 2, argv + 1, n_set);
     if (!mc.causal) complain(2, "an encoder (causal=0) sees what it should predict", "");
     if (!mc.gaussian || !mc.complex_features || mc.values != 2 * frame || mc.features != frame)

@@ -755,7 +755,7 @@ static void configure(const char *kind, char **settings, int n_set) {
     mc.max_positions = longest;
     for (int o = BATCH; o <= LR; o++)
         if (option[o].value) set_field(both, 2, option[o].name + 2, option[o].value);
-    refuse_settled(&option[PARAMETERS], settings, n_set);
+    refuse_settled("--epochs decides it", &option[PARAMETERS], settings, n_set);
     set_fields(both, 2, settings, n_set);
     if (mc.classes != DIGITS || mc.features != width_of() ||
         !mc.complex_features != !(features < MAGNITUDE))

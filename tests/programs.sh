@@ -267,6 +267,10 @@ if [ -x "$P/forecast" ]; then
     awk -F, 'NR == 1 { print "date,date,OT" } NR > 1 { print $1 ",x," $NF }' "$W/series.csv" > "$W/twice.csv"
     one "forecast, two columns that nothing reads" works "$P/forecast" $few --out "$W/twice.model" "$W/twice.csv"
     one "forecast --predict, the same" works "$P/forecast" --model "$W/twice.model" --predict "$W/twice.csv"
+    for field in steps length accumulate; do
+        one "forecast --set $field" complains "$P/forecast" $few "$W/series.csv" --set $field=5
+        one "forecast --set $field: says whose it is" says "$field is the program's own field, as "
+    done
     one "forecast, features of a third kind" complains "$P/forecast" --features odd "$W/series.csv"
     one "forecast, nowhere to save" complains "$P/forecast" --out /nowhere/model "$W/series.csv"
 fi
@@ -378,6 +382,8 @@ if [ -x "$P/vectors" ] && [ -x "$P/classify" ]; then
     one "classify --text --epochs" complains "$P/classify" --text README.md --mlm 2 --epochs 2
     one "classify --text --epochs: needs labels" says ': --epochs is for labels, which need --train'
     one "classify --text without --mlm" complains "$P/classify" --text README.md
+    one "classify --train --text without --mlm" complains "$P/classify" --train README.md --text README.md
+    one "classify --train --text without --mlm: says so" says "text beside --train is what the steps of --mlm read"
     if [ -x "$P/rag" ]; then
         one "rag --encoder" works "$P/rag" --threads 1 --encoder "$W/learned.safetensors" --text "$W/lines" --base "$W/lines.base" --ask one --top 2
         one "rag --encoder finds what is the same" says '1.0000   #1 '
@@ -1063,7 +1069,7 @@ if [ -x "$P/signal" ]; then
         one "signal --set $field" complains "$P/signal" "$wave" $tiny --set $field
         one "signal says whose it is" says "are the program's own fields"
     done
-    for field in steps length; do
+    for field in steps length accumulate ema eval_every eval_tokens held_out mask_rate mask_token; do
         one "signal --set $field" complains "$P/signal" "$wave" $tiny --set $field=5
         one "signal --set $field: says whose it is" says "$field is the program's own field, as "
     done
@@ -1228,8 +1234,10 @@ if [ -x "$P/signal_next" ] && [ -s "$W/signal.safetensors" ]; then
     for field in values=5000 features=3 complex_features=0 gaussian=0; do
         one "signal_next --set $field" complains "$P/signal_next" "$wave" $tiny --set $field
     done
-    one "signal_next --set steps" complains "$P/signal_next" "$wave" $tiny --set steps=5
-    one "signal_next --set steps: says whose it is" says "steps is the program's own field, as "
+    for field in steps accumulate ema; do
+        one "signal_next --set $field" complains "$P/signal_next" "$wave" $tiny --set $field=5
+        one "signal_next --set $field: says whose it is" says "$field is the program's own field, as "
+    done
     one "signal_next, frames too long" complains "$P/signal_next" "$wave" $tiny --frame 32
     one "signal_next, a cut file" complains "$P/signal_next" "$W/cut.wave" $tiny
     one "signal_next without a file" complains "$P/signal_next"
@@ -1436,6 +1444,8 @@ if [ -x "$P/spoken" ]; then
     done
     one "spoken --set features" complains "$P/spoken" "$W/digits" $mel --set features=5000
     one "spoken says whose they are" says "are the program's own fields"
+    one "spoken --set ema" complains "$P/spoken" "$W/digits" $mel --set ema=0.9
+    one "spoken --set ema: says whose it is" says "ema is the program's own field, as "
     one "spoken, no --features" complains "$P/spoken" "$W/digits" $mel --features mle
     one "spoken, no such speaker" complains "$P/spoken" "$W/digits" $tiny --leave eve
     one "spoken, no archive" complains "$P/spoken" README.md $tiny

@@ -1214,6 +1214,11 @@ static void tokenizers(void) {
     CONVERT("--tokenizer %s %s %s", path_of("t.tokenizer.json"), path_of("w.safetensors"),
             path_of("x.safetensors"));
     CHECK(!strcmp(tokens_of("x.safetensors"), identity));
+    snprintf(text, sizeof text, json, 19);
+    memcpy(strstr(text, "\"lstrip\": false"), "\"lstrip\":  true", 15); /* GGUF has no word for it */
+    write_file(path_of("bad/tokenizer.json"), text, strlen(text));
+    CONVERT("--to gguf %s %s", path_of("bad"), path_of("t.gguf"));
+    CHECK_THAT(strstr(said, "left out: lstrip, rstrip or single_word of the token <s>"), "%s", said);
     snprintf(text, sizeof text, json, 20); /* a token more than the model has */
     write_file(path_of("bad/tokenizer.json"), text, strlen(text));
     refused("none", "has 21 tokens, the model only 20", path_of("bad"));

@@ -155,6 +155,8 @@ static void refuse_unread(void) {
     if (options_given >> MODEL & 1) complain(2, "only for --predict is ", option[MODEL].name);
     if (option[TEXT].value && !option[TRAIN].value)
         refuse_given(option, on_labels | 1u << TASK | 1u << COLUMNS, " is for labels, which need --train");
+    if (option[TRAIN].value && !whole(MLM))
+        refuse_given(option, 1u << TEXT, " beside --train is what the steps of --mlm read");
 }
 
 /* Ends the program where --set names a field that follows from the data and the options. */

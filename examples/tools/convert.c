@@ -839,9 +839,16 @@ static int put_tokens(gguf_writer *w, const input *in, size_t vocabulary) {
                 gguf_put_value(w, &in->tensors.gguf.values[i]);
         return 1;
     }
-    if (in->tokens.kind == CODEC_TOKENIZER) return vocabulary_put(w, &in->tokens.t, vocabulary, failure);
-    gguf_put_text(w, "tokenizer.ggml.model", "no_vocab", 8);
-    return 1;
+    if (in->tokens.kind != CODEC_TOKENIZER) {
+        gguf_put_text(w, "tokenizer.ggml.model", "no_vocab", 8);
+        return 1;
+    }
+    const tokenizer *t = &in->tokens.t;
+    for (size_t i = 0; i < t->n_added; i++)
+        if (t->added[i].left || t->added[i].right || t->added[i].word)
+            fprintf(stderr, "convert: left out: lstrip, rstrip or single_word of the token %s\n",
+                    t->added[i].content);
+    return vocabulary_put(w, t, vocabulary, failure);
 }
 
 /* Appends zeros by their name in a layer. */

@@ -132,13 +132,23 @@ static inline size_t settle_parameters(const setting *option, const char *kind, 
     return count_parameters();
 }
 
-/* Ends the program where --set names what follows from the data and the options. `parameters` is the option
-   that asks for a number of them, or NULL. */
-static inline void refuse_settled(const setting *parameters, char *const *settings, int n_set) {
-    static const own_field own[] = {{"steps", "--epochs decides it"},
-                                    {"length", "the data decide it"},
-                                    {"d_ff", "--parameters decides it"}};
-    refuse_own(own, parameters && parameters->value ? 3 : 2, settings, n_set);
+/* Ends the program where --set names what follows from the data and the options, or what such a training does
+   not read. `steps` says what decides these; `parameters` is the option that asks for a number of them (or
+   NULL). */
+static inline void refuse_settled(const char *steps, const setting *parameters, char *const *settings,
+                                  int n_set) {
+    const own_field own[] = {{"steps", steps},
+                             {"length", "the data decide it"},
+                             {"accumulate", "a step has one batch"},
+                             {"ema", "no mean of the weights is kept"},
+                             {"eval_every", "the program says when it measures"},
+                             {"eval_tokens", "all that is held out is measured"},
+                             {"held_out", "the data say what is held out"},
+                             {"mask_rate", "there are no tokens to hide"},
+                             {"mask_token", "there are no tokens to hide"},
+                             {"d_ff", "--parameters decides it"}};
+    int all = (int)(sizeof own / sizeof *own);
+    refuse_own(own, parameters && parameters->value ? all : all - 1, settings, n_set);
 }
 
 /* Takes a step on every batch of an epoch, counted from 1; returns the mean loss. */
