@@ -253,8 +253,10 @@ static void finish(kase *k) {
 
 /* Rows of a tensor whose last axis is D */
 static size_t rows(kase *k, const char *name) {
-    size_t D = axis(k, name, -1);
-    return D ? need(k, name)->count / D : 0;
+    const cmha_archive_tensor *t = need(k, name);
+    size_t n = 1;
+    for (int d = 0; d + 1 < t->rank; d++) n *= t->shape[d];
+    return n;
 }
 
 static void op_layernorm(kase *k) {
@@ -707,6 +709,7 @@ static void model_config(kase *k, cmha_model_config *config) {
     for (i = 0; i < sizeof options / sizeof *options; i++)
         model_option(k, config, options[i][0], options[i][1]);
     choice(k, "cfg.norm", "pre_ln");
+    if (!(number(k, "cfg.scale") > 0)) leave(k, CASE_SKIP, "a score_scale of 0 means 1/sqrt(d_k)");
 }
 
 /* Every param. tensor is a parameter of the model of the same name and shape,

@@ -209,8 +209,7 @@ static void op_multifreq_pe(kase *k) {
 }
 
 static void op_linear(kase *k) {
-    size_t T = axis(k, "in.x", -1) ? need(k, "in.x")->count / axis(k, "in.x", -1) : 0;
-    size_t I = axis(k, "in.x", -1), O = axis(k, "param.weight", 0), xs[2], ws[2];
+    size_t T = rows(k, "in.x"), I = axis(k, "in.x", -1), O = axis(k, "param.weight", 0), xs[2], ws[2];
     int biased = find(k, "param.bias") != NULL;
     cmha_real *dx = zeros(k, T * I), *dw = zeros(k, O * I), *db = zeros(k, O);
     cmha_tensor *x, *w, *b = NULL, *y;
