@@ -3265,8 +3265,9 @@ CMHA_DEF cmha_status cmha_config_set(cmha_context *context, cmha_table table, vo
     const cmha_field *field = cmha__field_of(table, name);
     double number;
     if (!config || !name || !value) return CMHA__WRONG(context, "config set: config, name or value is NULL");
-    const char *where = cmha__table_name(table);
-    if (!field) return cmha__fail(context, CMHA_ERR_NOT_FOUND, "%s: no option named %.60s", where, name);
+    if (!field)
+        return cmha__fail(context, CMHA_ERR_NOT_FOUND, "%s: no option named %.60s",
+                cmha__table_name(table), name);
     if (!cmha__parse_field(field, value, &number) || !cmha__field_fits(field, number))
         return cmha__field_fail(context, table, field, value);
     cmha__field_store(field, config, number);
@@ -3488,7 +3489,7 @@ CMHA_DEF void cmha_context_close(cmha_context *context) {
 typedef struct cmha__product {
     int trans_a, trans_b;
     size_t M, N, K, lda, ldb, ldc;
-    cmha_real alpha, beta;
+    cmha_real alpha, beta; /* beta = 0 ignores what C holds */
     const cmha_real *A, *B;
     cmha_real *C;
 } cmha__product;
@@ -3499,8 +3500,6 @@ typedef struct cmha__stored_rows {
     int halves;
     size_t n, row, width;
 } cmha__stored_rows;
-
-#define cmha__gemm_fresh(p) ((p)->beta == 0) /* ignores what C holds? */
 
 /* Depth of the packed pieces of A and B, and B's width: 72 KiB of stack, of 128 that a musl thread has. A
    small stack: 6 KiB, twice that in double. */
@@ -3636,7 +3635,7 @@ CMHA__INSIDE void CMHA__THIS(cmha__panel_piece)(
     CMHA__REALS sum[12][CMHA__PANEL_VECTORS], b[CMHA__PANEL_VECTORS];
     const size_t lda = p->lda, ldb = p->ldb;
     const cmha_real *a[12], alpha = p->alpha;
-    const int fresh = cmha__gemm_fresh(p);
+    const int fresh = p->beta == 0;
     CMHA__UNROLL for (int i = 0; i < height; i++) {
         a[i] = A + ((size_t)i < rows ? (size_t)i : 0) * (trans ? 1 : lda);
         CMHA__UNROLL for (int w = 0; w < vectors; w++) sum[i][w] = zero;
@@ -3672,7 +3671,7 @@ CMHA__FUSED static void CMHA__THIS(cmha__gemm_tile)(const cmha__product *p, int 
         for (size_t j = 0; j < CMHA__GEMM_NR; j++) {
             cmha_real sum = 0;
             for (size_t k = 0; k < p->K; k++) sum += a[k * step] * b[k * CMHA__GEMM_NR + j];
-            C[j] = cmha__gemm_fresh(p) ? sum : C[j] + sum;
+            C[j] = p->beta == 0 ? sum : C[j] + sum;
         }
 #endif
 }
@@ -3704,7 +3703,7 @@ CMHA__COPY static void CMHA__THIS(cmha__gemm_sweep)(const cmha__product *p, cons
     CMHA__ALIGNED cmha_real tile[CMHA__GEMM_MR * CMHA__GEMM_NR];
     size_t a_row = p->trans_a ? 1 : p->lda, a_col = p->trans_a ? p->lda : 1;
     cmha__product one = *p; /* of its tiles */
-    const int adds = !cmha__gemm_fresh(p), plain = p->alpha == 1 && (!adds || p->beta == 1);
+    const int adds = p->beta != 0, plain = p->alpha == 1 && (!adds || p->beta == 1);
     one.alpha = 1;
     one.ldb = CMHA__GEMM_NR;
     for (size_t i = 0; i < p->M; i += MB) {
@@ -3899,12 +3898,11 @@ CMHA__INSIDE void CMHA__THIS(cmha__stream_rows)(cmha_storage storage, const cmha
 /* Whole numbers and 4 bits: vectors of 32 bytes at most, a block's 8 words in a row. */
 #define CMHA__SHORT_BYTES (CMHA__VECTOR_BYTES > 16 ? 32 : 16)
 #define CMHA__SHORT_LANES (CMHA__SHORT_BYTES / 4)
-typedef float CMHA__THIS(cmha__floats)
-    __attribute__((vector_size(CMHA__SHORT_BYTES), aligned(4), may_alias));
-typedef int32_t CMHA__THIS(cmha__ints)
-    __attribute__((vector_size(CMHA__SHORT_BYTES), aligned(4), may_alias));
-typedef int16_t CMHA__THIS(cmha__halves)
-    __attribute__((vector_size(CMHA__SHORT_BYTES), aligned(4), may_alias));
+#define CMHA__LOOSE(type, name, bytes) \
+    typedef type CMHA__THIS(name) __attribute__((vector_size(bytes), aligned(4), may_alias))
+CMHA__LOOSE(float, cmha__floats, CMHA__SHORT_BYTES);
+CMHA__LOOSE(int32_t, cmha__ints, CMHA__SHORT_BYTES);
+CMHA__LOOSE(int16_t, cmha__halves, CMHA__SHORT_BYTES);
 #define CMHA__FLOATS CMHA__THIS(cmha__floats)
 #define CMHA__INTS CMHA__THIS(cmha__ints)
 #define CMHA__HALVES CMHA__THIS(cmha__halves)
@@ -4111,8 +4109,7 @@ CMHA__INSIDE void CMHA__THIS(cmha__group_rows)(const int bits, const int rounded
 
 /* Many rounded rows: as many as have room for their sums in registers, by a panel of two vectors of the
    matrix's rows, 512 columns at a time. */
-typedef int32_t CMHA__THIS(cmha__whole_ints)
-    __attribute__((vector_size(CMHA__VECTOR_BYTES), aligned(4), may_alias));
+CMHA__LOOSE(int32_t, cmha__whole_ints, CMHA__VECTOR_BYTES);
 #define CMHA__WHOLE_INTS CMHA__THIS(cmha__whole_ints)
 #define CMHA__WHOLE_ROWS (CMHA__VECTOR_BYTES == 64 ? 12 : 6)
 #define CMHA__WHOLE_WIDTH (2 * CMHA__VECTOR_BYTES / 4)
@@ -4341,7 +4338,7 @@ static void cmha__gemm_blocked(const cmha__product *p) { CMHA__CHOOSE(cmha__gemm
 
 /* Computes a product of one row; A is contiguous. */
 CMHA__HOT(static, cmha__gemm_row, (const cmha__product *p), (p)) {
-    int fresh = cmha__gemm_fresh(p);
+    int fresh = p->beta == 0;
     cmha_real *C = p->C;
     if (p->trans_b) {
         for (size_t j = 0; j < p->N; j++) {
@@ -4397,7 +4394,7 @@ CMHA_DEF void cmha_gemm(int trans_a, int trans_b, size_t M, size_t N, size_t K, 
     if (!K || alpha == 0) {
         for (size_t i = 0; i < M; i++)
             for (size_t j = 0; j < N; j++)
-                C[i * ldc + j] = cmha__gemm_fresh(&p) ? 0 : beta * C[i * ldc + j];
+                C[i * ldc + j] = beta == 0 ? 0 : beta * C[i * ldc + j];
         return;
     }
 #ifndef CMHA_NO_CBLAS
@@ -4822,30 +4819,30 @@ static struct cmha_arena_block *cmha__block_in(void *memory, size_t bytes, size_
     return block;
 }
 
-static struct cmha_arena_block *cmha__block_new(cmha_context *context, size_t bytes) {
+static struct cmha_arena_block *cmha__block_new(cmha_tape *tape, size_t bytes) {
     size_t taken;
     if (!cmha__sum(bytes, CMHA__BLOCK_OVERHEAD, &taken)) taken = SIZE_MAX;
-    struct cmha_arena_block *block = (struct cmha_arena_block *)cmha__take(context, "tape", taken);
+    struct cmha_arena_block *block = (struct cmha_arena_block *)cmha__take(tape->context, "tape", taken);
     return block ? cmha__block_in(block, bytes, taken) : NULL;
 }
 
-static void cmha__arena_pop(cmha_context *context, cmha_arena *arena) {
+static void cmha__arena_pop(cmha_tape *tape, cmha_arena *arena) {
     struct cmha_arena_block *older = arena->block->older;
-    if (arena->block->taken) cmha__give(context, arena->block, arena->block->taken);
+    if (arena->block->taken) cmha__give(tape->context, arena->block, arena->block->taken);
     arena->block = older;
 }
 
-static void cmha__arena_close(cmha_context *context, cmha_arena *arena) {
-    while (arena->block) cmha__arena_pop(context, arena);
+static void cmha__arena_close(cmha_tape *tape, cmha_arena *arena) {
+    while (arena->block) cmha__arena_pop(tape, arena);
     arena->used = 0;
 }
 
 /* Forgets everything. Several blocks make room for one of the size that was needed, taken at the next use. */
-static void cmha__arena_reset(cmha_context *context, cmha_arena *arena) {
+static void cmha__arena_reset(cmha_tape *tape, cmha_arena *arena) {
     arena->used = 0;
     if (arena->peak > arena->reserved) arena->reserved = arena->peak;
     if (arena->block && (arena->block->older || arena->block->size < arena->reserved))
-        cmha__arena_close(context, arena);
+        cmha__arena_close(tape, arena);
     if (arena->block) arena->block->used = 0;
 }
 
@@ -4854,10 +4851,10 @@ static cmha_status cmha__reserve(cmha_tape *tape, size_t memory, size_t records)
     for (int i = 0; i < 2; i++) {
         cmha_arena *arena = i ? &tape->records : &tape->memory;
         size_t bytes = i ? records : memory;
-        cmha__arena_reset(tape->context, arena);
+        cmha__arena_reset(tape, arena);
         if (arena->block && arena->block->size >= bytes) continue;
-        cmha__arena_close(tape->context, arena);
-        arena->block = cmha__block_new(tape->context, bytes);
+        cmha__arena_close(tape, arena);
+        arena->block = cmha__block_new(tape, bytes);
         if (!arena->block) return CMHA_ERR_MEMORY; /* `reserved` stays: smaller passes must go on working */
         arena->reserved = bytes;
     }
@@ -4869,16 +4866,16 @@ static cmha__mark cmha__arena_mark(const cmha_arena *arena) {
     return mark;
 }
 
-static void cmha__arena_rewind(cmha_context *context, cmha_arena *arena, cmha__mark mark) {
+static void cmha__arena_rewind(cmha_tape *tape, cmha_arena *arena, cmha__mark mark) {
     while (arena->block != mark.block && (mark.block || arena->block->older)) /* the very first block stays */
-        cmha__arena_pop(context, arena);
+        cmha__arena_pop(tape, arena);
     if (arena->block) arena->block->used = mark.block_used;
     arena->used = mark.used;
 }
 
 static cmha__mark cmha__mark_of(const cmha_tape *tape) { return cmha__arena_mark(&tape->memory); }
 static void cmha__rewind(cmha_tape *tape, cmha__mark mark) {
-    cmha__arena_rewind(tape->context, &tape->memory, mark);
+    cmha__arena_rewind(tape, &tape->memory, mark);
 }
 
 static uint64_t cmha__draw(cmha_tape *tape) {
@@ -4899,16 +4896,16 @@ CMHA_DEF cmha_status cmha_tape_init(cmha_tape *tape, cmha_context *context, int 
 
 CMHA_DEF void cmha_tape_close(cmha_tape *tape) {
     if (!tape || !tape->context) return;
-    cmha__arena_close(tape->context, &tape->memory);
-    cmha__arena_close(tape->context, &tape->records);
+    cmha__arena_close(tape, &tape->memory);
+    cmha__arena_close(tape, &tape->records);
     cmha__zero(*tape);
     tape->status = CMHA_ERR_STATE; /* of every operation that still comes */
 }
 
 CMHA_DEF void cmha_tape_reset(cmha_tape *tape) {
     if (!tape || !tape->context) return;
-    cmha__arena_reset(tape->context, &tape->memory);
-    cmha__arena_reset(tape->context, &tape->records);
+    cmha__arena_reset(tape, &tape->memory);
+    cmha__arena_reset(tape, &tape->records);
     tape->last = NULL;
     tape->status = CMHA_OK;
     tape->n_unused = 0;
@@ -5007,7 +5004,7 @@ static void *cmha__tape_take(cmha_tape *tape, cmha_arena *arena, size_t bytes) {
                     block->size, end);
             size_t size = arena->reserved > arena->used ? arena->reserved - arena->used : arena->used / 4;
             if (size < bytes) size = bytes;
-            block = cmha__block_new(tape->context, size < 16384 ? 16384 : size);
+            block = cmha__block_new(tape, size < 16384 ? 16384 : size);
             if (!block) return cmha__stop(tape, CMHA_ERR_MEMORY);
             block->older = arena->block;
             arena->block = block;
@@ -5159,7 +5156,7 @@ CMHA_DEF cmha_tensor *cmha_tape_push(cmha_tape *tape, const char *name, cmha_ten
     record->user = user;
     record->out = out;
     record->n_in = n_in;
-    for (int i = 0; i < n_in; i++) record->in[i] = in[i];
+    cmha__copy(record->in, in, (size_t)n_in);
     record->previous = tape->last;
     record->section = tape->section;
     tape->last = record;
@@ -5884,6 +5881,12 @@ CMHA_DEF cmha_tensor *cmha_gather(cmha_tape *tape, cmha_tensor *x, const size_t 
     CMHA__RUNS(cmha__operate_by, "gather", cmha__gather_pass, cmha__gather_shape, 1, 0, x, 0, index, n);
 }
 
+static size_t cmha__counted(const unsigned char *key_mask, size_t T) {
+    size_t count = 0;
+    for (size_t t = 0; t < T; t++) count += !key_mask || key_mask[t];
+    return count;
+}
+
 static void cmha__mean_shape(cmha__call *c) {
     if (c->rank != 3) CMHA__MISFIT(c->tape, "mean: x must be [B, N, D], not of rank %d", c->rank);
     c->rank = 2;
@@ -5893,11 +5896,10 @@ static void cmha__mean_shape(cmha__call *c) {
 /* Writes the mean token of each sequence, or spreads its gradient over the tokens. */
 static void cmha__mean_pass(const cmha__call *c) {
     size_t N = c->in[0]->shape[1], D = c->D;
-    const unsigned char *mask = c->given ? (const unsigned char *)c->given + c->lo * N : NULL;
+    const unsigned char *mask = cmha__at((const unsigned char *)c->given, c->lo * N);
     if (!c->dy) cmha__zeros(c->y, c->n * D);
     for (size_t b = 0; b < c->n; b++) {
-        size_t count = 0;
-        for (size_t t = b * N; t < (b + 1) * N; t++) count += !mask || mask[t];
+        size_t count = cmha__counted(cmha__at(mask, b * N), N);
         for (size_t t = b * N; t < (b + 1) * N; t++) {
             if (mask && !mask[t]) continue;
             const cmha_real share = 1 / (cmha_real)count;
@@ -6643,15 +6645,14 @@ CMHA__HOT(static, cmha__finish_row, (const cmha_real *x, const cmha_real *bias, 
 static void cmha__sublayer_finish(const cmha_tape *tape, const cmha__sublayer_saved *s, cmha_real *product,
         const cmha_tensor *bias, const cmha_tensor *residual, cmha_tensor *y) {
     const size_t T = cmha__rows(y), O = cmha__last(y);
-    const cmha_real gain = s->gain;
-    if (!bias && !residual && gain == 1 && s->dropout <= 0) return;
+    if (!bias && !residual && s->gain == 1 && s->dropout <= 0) return;
     CMHA__FOR_EACH(tape->context->threads, T, t) {
         const cmha_real *base = residual ? residual->data + t * O : NULL;
         cmha_real *p = product + t * O;
         int drops = s->dropout > 0;
         if (bias && drops) cmha__axpy(O, 1, bias->data, p);
         if (drops) cmha_dropout_forward(p, O, s->dropout, s->key, s->first + t * O, p);
-        cmha__finish_row(p, bias && !drops ? bias->data : NULL, base, gain, O, y->data + t * O);
+        cmha__finish_row(p, bias && !drops ? bias->data : NULL, base, s->gain, O, y->data + t * O);
     }
 }
 
@@ -6963,12 +6964,10 @@ static double cmha__row_weight(const cmha__entropy_options *o, size_t t) {
 static cmha_real cmha__z_row(const cmha__entropy *s, const cmha_real *logits, size_t t, double *sum) {
     const cmha_cross_entropy_args args = {1, s->V, s->o.targets + t, s->o.ignore};
     cmha_real lse[2];
-    size_t counted;
-    double weight = cmha__row_weight(&s->o, t);
     if (*args.targets == args.ignore) return 0;
-    cmha_cross_entropy_forward(&args, logits, lse, &counted);
+    cmha_cross_entropy_forward(&args, logits, lse, NULL);
     double all = (double)lse[0] + (double)lse[1];
-    *sum += weight * all * all;
+    *sum += cmha__row_weight(&s->o, t) * all * all;
     return (cmha_real)(2 * (double)s->o.z * all);
 }
 
@@ -7202,9 +7201,10 @@ CMHA_DEF double cmha_frequencies(cmha_frequency kind, double base, size_t P, con
 CMHA_DEF void cmha_rotation_table(const double *omega, size_t P, size_t n, ptrdiff_t pos0, cmha_real *table) {
     for (size_t r = 0; r < n; r++, table += 2 * P)
         for (size_t j = 0; j < P; j++) {
-            double angle = ((double)pos0 + (double)r) * omega[j];
-            table[j] = (cmha_real)cos(angle);
-            table[P + j] = (cmha_real)sin(angle);
+            double at = (double)pos0 + (double)r, angle = at * omega[j], c = cos(angle), s = sin(angle);
+            double rest = fma(at, omega[j], -angle); /* what the product was rounded by */
+            table[j] = (cmha_real)(c - rest * s);
+            table[P + j] = (cmha_real)(s + rest * c);
         }
 }
 
@@ -7760,8 +7760,7 @@ CMHA__HOT_OP(cmha__complex_rotate_pass) {
         }
 }
 static void cmha__complex_rotate_fits(cmha__call *c) {
-    const cmha_tensor *theta = c->in[1];
-    if (cmha__last(theta) != c->D || theta->size != c->in[0]->size / 2)
+    if (cmha__last(c->in[1]) != c->D || c->in[1]->size != c->in[0]->size / 2)
         cmha__unfit(c, "theta", 1, "has no angle for each pair of z", 0);
 }
 static const cmha__op cmha__complex_rotate_op =
@@ -8151,12 +8150,6 @@ CMHA_DEF cmha_tensor *cmha_add_rows(cmha_tape *tape, cmha_tensor *x, cmha_tensor
 
 /* ---- Regularisers and clipping of complex numbers ---- */
 
-static size_t cmha__counted(const unsigned char *key_mask, size_t T) {
-    size_t count = 0;
-    for (size_t t = 0; t < T; t++) count += !key_mask || key_mask[t];
-    return count;
-}
-
 CMHA_DEF double cmha_sum_squares(const cmha_real *x, size_t n) {
     double lanes[CMHA__WIDE_LANES] = {0};
     CMHA__IN_LANES(CMHA__WIDE_LANES, n, lanes[l] += (double)x[i] * x[i])
@@ -8222,7 +8215,7 @@ static void cmha__regulariser_pass(const cmha__call *c) {
         }
         return;
     }
-    for (int i = 0; i < threads; i++) sums[i] = 0;
+    cmha__zeros(sums, (size_t)threads);
     *counted = (double)cmha__counted(mask, T);
     CMHA__FOR_CHUNKS(threads, way ? D : T, lo, hi) {
         sums[cmha__chunk] = cmha__regulariser_sum(c, way, lo, hi);
@@ -8600,12 +8593,12 @@ static void cmha__gather(const cmha__mixture *m, const cmha_real *rows, cmha_rea
         cmha__copy(to + i * W, rows + m->r.pair[m->first + i] / m->a->top * W, W);
 }
 
-/* y [T, 2D] += a token's rows, best choice first, times their gate (NULL = 1); fresh: y is written. */
+/* y [T, 2D] = a token's rows, best choice first, times their gate; gate NULL: adds them as they are. */
 static void cmha__mixture_scatter(const cmha__mixture *m, const cmha_real *gate, const cmha_real *rows,
-        int fresh, cmha_real *y) {
+        cmha_real *y) {
     size_t W = 2 * m->a->D, top = m->a->top;
     CMHA__FOR_EACH(m->a->threads, m->a->T, t) {
-        if (fresh) cmha__zeros(y + t * W, W);
+        if (gate) cmha__zeros(y + t * W, W);
         for (size_t c = t * top; c < (t + 1) * top; c++)
             cmha__axpy(W, gate ? gate[c] : 1, rows + m->r.place[c] * W, y + t * W);
     }
@@ -8627,7 +8620,7 @@ static void cmha__experts_run(cmha__mixture *m, cmha_real *y, cmha_real *scratch
     m->out = scratch;
     m->own = scratch + a->T * a->top * 2 * a->D;
     cmha__mixture_run(m, cmha__expert_forward);
-    cmha__mixture_scatter(m, a->gate, m->out, 1, y);
+    cmha__mixture_scatter(m, a->gate, m->out, y);
 }
 
 CMHA_DEF void cmha_experts_forward(const cmha_experts_args *a, const cmha_experts_weights *weights,
@@ -8712,7 +8705,7 @@ CMHA__FIT void cmha_experts_backward(const cmha_experts_args *a, const cmha_expe
     }
     if (!grads->z) return;
     cmha__mixture_run(&m, cmha__expert_input);
-    cmha__mixture_scatter(&m, NULL, in->x, 0, grads->z);
+    cmha__mixture_scatter(&m, NULL, in->x, grads->z);
 }
 
 static int cmha__experts_top(cmha_tape *tape, const char *name, size_t top, size_t E) {
@@ -8808,7 +8801,7 @@ CMHA_DEF double cmha_balance_forward(const cmha_route_args *args, const cmha_rea
     const size_t T = args->T, E = args->E, top = args->top;
     const unsigned char *key_mask = args->key_mask;
     double *p = share + E, loss = 0, count = (double)cmha__counted(key_mask, T);
-    for (size_t e = 0; e < 2 * E; e++) share[e] = 0;
+    cmha__zeros(share, 2 * E);
     share[2 * E] = count;
     for (size_t t = 0; t < T; t++, logits += E) {
         if (key_mask && !key_mask[t]) continue;
@@ -9299,8 +9292,8 @@ static cmha_status cmha__retrieve_record(cmha_tape *tape, cmha_record *r) {
             if (du) cmha__retrieve_phasors(s, r->in[0]->data, lo, hi, du, dq);
         }
         for (size_t c = 0; c < threads; c++) cmha__axpy(M, 1, partial + c * part, dweights);
-        if (!s->args.raw_weights)
-            for (size_t m = 0; m < M; m++) mean += s->weights[m] * dweights[m];
+        if (!s->args.raw_weights) /* less the first: where all are equal, the gradient is exactly 0 */
+            for (size_t m = M; m--;) mean += s->weights[m] * (dweights[m] -= dweights[0]);
         if (dl)
             for (size_t m = 0; m < M; m++)
                 dl[m] += s->args.raw_weights ? dweights[m] : s->weights[m] * (dweights[m] - mean);
@@ -9955,10 +9948,10 @@ static size_t cmha__nearer(const cmha__head *h, size_t i) {
     return position < c->capacity ? 0 : position - (c->capacity - 1);
 }
 
-/* Sinks among the keys of the tile that begins at j0, if queries look at them by other rotations. */
-static size_t cmha__near_keys(const cmha__head *h, size_t j0) {
+/* Sinks among the keys of the tile at work, if queries look at them by other rotations. */
+static size_t cmha__near_keys(const cmha__head *h) {
     size_t sinks = h->near_rotation ? h->cache->sinks : 0;
-    return sinks > j0 ? cmha__min(sinks - j0, CMHA__TILE) : 0;
+    return sinks > h->j0 ? cmha__min(sinks - h->j0, CMHA__TILE) : 0;
 }
 
 /* Adds biases to the scores S [64] of the tile's row r and removes what is masked. */
@@ -9992,11 +9985,11 @@ static void cmha__products_of(const cmha__head *h, const cmha_real *q, const cmh
 
 /* S = the tile's scores or, where these are a function of O, re and im = O. */
 static void cmha__products(const cmha__head *h) {
-    size_t T = CMHA__TILE, near = cmha__near_keys(h, h->j0);
+    size_t T = CMHA__TILE, near = cmha__near_keys(h);
     cmha_real *S = h->turned ? h->re : h->S, *again = h->near_scores;
     cmha__products_of(h, h->q.data, h->turned, S, h->im);
     if (!near) return;
-    cmha__products_of(h, h->near_q.data, h->turned ? h->near_turned : NULL, again, again + T * T);
+    cmha__products_of(h, h->near_q.data, h->near_turned, again, again + T * T);
     for (size_t at = 0; at < h->rows * T; at += T) {
         cmha__copy(S + at, again + at, near);
         if (h->turned) cmha__copy(h->im + at, again + T * T + at, near);
@@ -10047,7 +10040,7 @@ CMHA__COLD static void cmha__careful_row(cmha__head *h, size_t r) {
     size_t first = (h->i0 + r) * h->q.ld, T = CMHA__TILE, at = r * T;
     cmha_real *S = h->S + at;
     for (size_t j = 0; j < T; j++) {
-        int near = j < cmha__near_keys(h, h->j0);
+        int near = j < cmha__near_keys(h);
         const cmha_real *q = near ? h->near_q.data : h->q.data, *turned = near ? h->near_turned : h->turned;
         double re = cmha__careful_dot(h, q + first, j), im, size, fit;
         S[j] = cmha__careful_score(h->scale * re);
@@ -10181,15 +10174,25 @@ static void cmha__dy_products(const cmha__head *h, cmha_real *to) {
     else cmha__zeros(to, h->rows * T);
 }
 
-/* Scores p [64] of a query become probabilities, d [64] the gradient of the scores before the scale. */
-CMHA__HOTTER(cmha__backward_row,
-        (cmha_lse lse, cmha_real D, cmha_real scale, cmha_real *p, cmha_real *d), (lse, D, scale, p, d)) {
+/* The scores p [64] of the tile's query r become probabilities, d [64] the gradient of the scores before the
+   scale. A whole row has its own D, the sum of p d, and what that was rounded by: one key may have almost all
+   the weight. */
+CMHA__HOTTER(cmha__backward_row, (const cmha__head *h, size_t r, cmha_real scale), (h, r, scale)) {
+    const cmha_lse lse = h->lse[h->i0 + r];
+    const int whole = h->a->n_k <= CMHA__TILE;
+    cmha_real *p = h->S + r * CMHA__TILE, *d = h->dS + r * CMHA__TILE;
     /* Below it, and as denormals, probabilities would only slow the products, many times over. */
     const cmha_real tiny = CMHA__SMALLEST * (cmha_real)1e8;
     for (size_t j = 0; j < CMHA__TILE; j++) {
-        cmha_real e = cmha__exp((p[j] - lse.largest) - lse.log_sum), slope;
+        cmha_real e = cmha__exp((p[j] - lse.largest) - lse.log_sum);
         p[j] = e < tiny ? 0 : e;
-        slope = p[j] * (d[j] - D) * scale;
+    }
+    cmha_real D = whole ? cmha__dot(p, d, CMHA__TILE) : h->D[h->i0 + r];
+    for (size_t j = 0; j < CMHA__TILE; j++) d[j] -= D;
+    D = whole ? cmha__dot(p, d, CMHA__TILE) : 0;
+    if (h->dlse) D -= h->dlse[h->i0 + r];
+    for (size_t j = 0; j < CMHA__TILE; j++) {
+        cmha_real slope = p[j] * (d[j] - D) * scale;
         d[j] = slope < CMHA__SMALLEST && slope > -CMHA__SMALLEST ? 0 : slope;
     }
 }
@@ -10203,15 +10206,15 @@ static void cmha__backward_scores(cmha__head *h) {
     cmha__scores_of(h);
     cmha__dy_products(h, h->dS);
     cmha__drop_tile(h, h->dS);
-    for (size_t r = 0, i = h->i0; r < h->rows; r++, i++) {
+    for (size_t r = 0; r < h->rows; r++) {
         cmha_real *p = h->S + r * T, *d = h->dS + r * T;
-        const cmha_lse lse = h->lse[i];
+        const cmha_lse lse = h->lse[h->i0 + r];
         if (lse.in_double) cmha__careful_row(h, r);
         if (h->dlog_temp)
             for (size_t j = 0; j < T; j++) above[j] = cmha__larger(p[j] - lse.largest, -CMHA__LARGEST / 2);
-        cmha__backward_row(lse, h->D[i], h->dlog_temp ? 1 : scale, p, d);
+        cmha__backward_row(h, r, h->dlog_temp ? 1 : scale);
         if (h->dlog_temp) {
-            *h->dlog_temp -= cmha__dot(above, d, T); /* the sum of d is dlse's, see D */
+            *h->dlog_temp -= cmha__dot(above, d, T); /* the sum of d is dlse's, see cmha__row_products */
             for (size_t j = 0; j < T; j++) d[j] *= scale;
         }
         if (h->a->softcap > 0)
@@ -10263,20 +10266,19 @@ static void cmha__backward_tile(cmha__head *h) {
         for (size_t j = 0; j < cols; j++) cmha__copy(to.data + j * to.ld, sum.data + j * sum.ld, dv);
 }
 
-/* D [n_q] = rowsum(dy * y) - dlse, which the softmax's backward subtracts from dP. By dP's matrix product, as
-   the diagonal of dY Y^T: where one key has all the weight, the two cancel to the last bit. */
+/* D [n_q] = rowsum(dy * y), which the softmax's backward subtracts from dP, of rows longer than a tile. By
+   dP's matrix product, as the diagonal of dY Y^T: where one key has all the weight, the two cancel to the
+   last bit. */
 static void cmha__row_products(cmha__head *h) {
     size_t n = h->a->n_q;
+    if (h->dlse && h->dlog_temp && !h->piece)
+        for (size_t i = 0; i < n; i++) *h->dlog_temp -= (double)h->dlse[i] * h->lse[i].largest;
+    if (h->a->n_k <= CMHA__TILE) return;
     for (h->i0 = 0; h->i0 < n; h->i0 += CMHA__TILE) {
         h->rows = cmha__tile_rows(n, h->i0);
         cmha__columns(h, h->y, h->i0, h->rows);
         cmha__dy_products(h, h->S);
-        for (size_t r = 0, i = h->i0; r < h->rows; r++, i++) {
-            h->D[i] = h->S[r * CMHA__TILE + r];
-            if (!h->dlse) continue;
-            h->D[i] -= h->dlse[i];
-            if (h->dlog_temp && !h->piece) *h->dlog_temp -= (double)h->dlse[i] * h->lse[i].largest;
-        }
+        for (size_t r = 0; r < h->rows; r++) h->D[h->i0 + r] = h->S[r * CMHA__TILE + r];
     }
 }
 
@@ -10361,7 +10363,7 @@ static size_t cmha__deal_unit(cmha__head *h, cmha_real *base) {
         {&h->own_dv, complex_v * a->n_k * dv}, {&h->dout, a->n_q * value_row}, {&h->D, a->n_q},
         {&h->v_columns, T * dv}, {&h->dv_tile, T * value_row}};
     size_t used = cmha__deal(parts, backward ? sizeof parts / sizeof *parts : 17, base);
-    if (!turned) h->turned = NULL;
+    if (!turned) h->turned = h->near_turned = NULL;
     return used;
 }
 
@@ -10423,7 +10425,7 @@ static void cmha__set_queries(cmha__head *h) {
     cmha__make_queries(h);
     if (!h->near_rotation) return;
     near.own_q = h->own_near;
-    near.turned = h->turned ? h->near_turned : NULL;
+    near.turned = h->near_turned;
     near.call[0].rotation = h->near_rotation + (h->call[0].rotation - h->a->rotation);
     cmha__make_queries(&near);
     h->near_q = near.q;
@@ -10478,9 +10480,9 @@ static int cmha__stream_head(cmha__head *h) {
         const cmha__stored_rows tile = {keys, h->halves, h->dk, T, T};
         h->cols = cmha__tile_rows(h->a->n_k, h->j0);
         cmha__mix_rows(&tile, h->q.data, S);
-        if (cmha__near_keys(h, h->j0)) {
+        if (cmha__near_keys(h)) {
             cmha__mix_rows(&tile, h->near_q.data, h->near_scores);
-            cmha__copy(S, h->near_scores, cmha__near_keys(h, h->j0));
+            cmha__copy(S, h->near_scores, cmha__near_keys(h));
         }
         for (size_t i = 0; i < T; i++) S[i] *= (cmha_real)h->scale;
         cmha__finish_scores(h, S, T);
@@ -11342,9 +11344,10 @@ static void cmha__lag_correlate(const cmha__lag_head *h, size_t m) {
     }
 }
 
-/* Convolves (conj: correlates) g, the spectrum of a group or a column, with h->spectrum; transforms back. */
-static inline void cmha__lag_filter(const cmha__lag_head *h, double *g, size_t m, size_t lanes, int conj) {
-    double *re = g, *im = g + m * lanes, factor = 1 / (double)m;
+/* Convolves (conj: correlates) h->g, the spectrum of a group or a column, with h->spectrum; transforms it
+   back. */
+static inline void cmha__lag_filter(const cmha__lag_head *h, size_t m, size_t lanes, int conj) {
+    double *re = h->g, *im = re + m * lanes, factor = 1 / (double)m;
     for (size_t f = 0; f < m; f++, re += lanes, im += lanes) {
         double c = h->spectrum[f] * factor, s = (conj ? -h->spectrum[m + f] : h->spectrum[m + f]) * factor;
         for (size_t l = 0; l < lanes; l++) {
@@ -11353,7 +11356,7 @@ static inline void cmha__lag_filter(const cmha__lag_head *h, double *g, size_t m
             im[l] = x * s + im[l] * c;
         }
     }
-    cmha__fft(g + m * lanes, g, m, lanes, h->table);
+    cmha__fft(h->g + m * lanes, h->g, m, lanes, h->table);
 }
 
 /* to [2m] = the spectrum of the real x [n], NULL: of the mask. */
@@ -11368,7 +11371,7 @@ static void cmha__lag_spectrum(const cmha__lag_head *h, const double *x, size_t 
 static void cmha__lag_masked(const cmha__lag_head *h, const double *x, size_t n, int conj, double *to) {
     cmha__lag_spectrum(h, NULL, n, h->spectrum);
     cmha__lag_spectrum(h, x, n, h->g);
-    cmha__lag_filter(h, h->g, cmha__fft_length(n), 1, conj);
+    cmha__lag_filter(h, cmha__fft_length(n), 1, conj);
     cmha__copy(to, h->g, n);
 }
 
@@ -11396,7 +11399,7 @@ static void cmha__lag_sweep(const cmha__lag_head *h, size_t n, int what, const c
             cmha__lag_correlate(h, m);
         }
         if (!x->to) continue;
-        cmha__lag_filter(h, h->g, m, CMHA__FFT_LANES, what & CMHA__LAG_CONJ);
+        cmha__lag_filter(h, m, CMHA__FFT_LANES, what & CMHA__LAG_CONJ);
         cmha__lag_give(h, n, j0, what, x->to, x->z);
     }
     if (x->with) cmha__fft(h->sum + m, h->sum, m, 1, h->table);
@@ -11656,31 +11659,27 @@ static const char *cmha__attention_wrong(const cmha_attention_args *a, int fits)
 }
 
 /* What every call begins with; NULL where there is nothing to do. */
-static cmha__attention_saved *cmha__attention_open(cmha_tape *tape, const void *args, cmha_tensor *q,
-        cmha_tensor *k, cmha_tensor *v) {
-    if (!q || !tape || tape->status) return NULL;
+static cmha__attention_saved *cmha__attention_open(cmha_tape *tape, const void *args,
+        cmha_tensor *const *qkv) {
+    if (!qkv[0] || !tape || tape->status) return NULL;
     if (!args) CMHA__MISUSE(tape, "attention: args is NULL");
     cmha__attention_saved *s = args ? CMHA__NEW(tape, cmha__attention_saved) : NULL;
-    if (s) {
-        s->in[0] = q;
-        s->in[1] = k;
-        s->in[2] = v;
-    }
+    if (s) cmha__copy(s->in, qkv, 3);
     return s;
 }
 
 /* Opens and checks a call of softmax attention; NULL after an error line. */
 static cmha__attention_saved *cmha__softmax_open(cmha_tape *tape, const cmha_attention_args *args,
         cmha_tensor *q, cmha_tensor *k, cmha_tensor *v, cmha_tensor *const *parameters) {
-    cmha__attention_saved *s = cmha__attention_open(tape, args, q, k, v);
+    cmha_tensor *qkv[3] = {q, k, v};
+    cmha__attention_saved *s = cmha__attention_open(tape, args, qkv);
     if (!s) return NULL;
     s->args = cmha__with_score(args);
     const cmha_score *own = args->score;
     const char *wrong = own ? cmha__score_wrong(own) : NULL;
     if (!wrong) wrong = cmha__attention_wrong(&s->args, 0);
     if (parameters && !wrong)
-        for (size_t i = 0; i < s->args.score->n_parameters + !!args->temperature; i++)
-            s->in[3 + i] = parameters[i];
+        cmha__copy(s->in + 3, parameters, s->args.score->n_parameters + !!args->temperature);
     if (!wrong && !cmha__attention_fits(tape, s)) return NULL;
     if (!wrong) wrong = cmha__attention_wrong(&s->args, 1);
     if (!wrong) return s;
@@ -11820,7 +11819,7 @@ static cmha_tensor *cmha__attend(cmha_tape *tape, cmha__attention_saved *s) {
     if (s->core == CMHA__SOFTMAX) rows = cmha__reals_for(rows * sizeof(cmha_lse));
     if (s->core == CMHA__LINEAR) rows = cmha_linear_attention_saved(&s->linear);
     cmha_tensor *y = cmha__result(tape, 3, shape);
-    s->rows = y ? cmha__reals(tape, rows) : NULL;
+    s->rows = cmha__reals(tape, rows);
     if (!s->rows) return NULL;
     cmha__core_run(tape, s, y);
     if (tape->probe) cmha__see(tape, s);
@@ -11842,7 +11841,7 @@ CMHA_DEF cmha_tensor *cmha_attention(cmha_tape *tape, const cmha_attention_args 
 static cmha_tensor *cmha__attend_planes(cmha_tape *tape, const cmha_linear_attention_args *linear,
         const cmha_lag_args *lag, cmha_tensor *const *qkv, cmha_real *state) {
     const void *args = lag ? (const void *)lag : linear;
-    cmha__attention_saved *s = cmha__attention_open(tape, args, qkv[0], qkv[1], qkv[2]);
+    cmha__attention_saved *s = cmha__attention_open(tape, args, qkv);
     if (!s) return NULL;
     cmha_attention_args *a = &s->args;
     cmha_linear_attention_args *l = &s->linear;
@@ -12414,8 +12413,8 @@ static void cmha__attach_grad(cmha_parameters *p, cmha_real *grad) {
     }
 }
 
-static cmha_status cmha__take_zeros(cmha_context *context, size_t n, cmha_real **zeros) {
-    *zeros = n ? (cmha_real *)cmha__take(context, "moments", cmha__times(n, sizeof **zeros)) : NULL;
+static cmha_status cmha__take_zeros(const cmha_parameters *p, size_t n, cmha_real **zeros) {
+    *zeros = n ? (cmha_real *)cmha__take(p->context, "moments", cmha__times(n, sizeof **zeros)) : NULL;
     if (*zeros) cmha__zeros(*zeros, n);
     return *zeros || !n ? CMHA_OK : CMHA_ERR_MEMORY;
 }
@@ -12437,7 +12436,7 @@ static cmha_status cmha__need_grad(cmha_parameters *p) {
     cmha_status status = cmha__holds_numbers(p);
     if (status || p->grad || !p->learning) return status;
     if (!CMHA__TRAINS) return CMHA__REFUSED(p->context, "parameters: CMHA_INFERENCE_ONLY");
-    status = cmha__take_zeros(p->context, p->learning, &p->grad);
+    status = cmha__take_zeros(p, p->learning, &p->grad);
     cmha__attach_grad(p, p->grad);
     return status;
 }
@@ -12545,9 +12544,9 @@ static cmha_status cmha__plan_lay(const cmha_parameters *p, cmha_parameters *pla
     cmha__attach_grad(plan, NULL);
     for (size_t i = 0; i < p->count; i++) other |= p->list[i].frozen != plan->list[i].frozen;
     if (other && (p->grad || p->memory || p->optimised)) /* a model's may still come */
-        status = cmha__take_zeros(p->context, plan->learning, &plan->grad);
+        status = cmha__take_zeros(p, plan->learning, &plan->grad);
     if (status || !moments) return status;
-    status = cmha__take_zeros(p->context, plan->kept, &plan->moments);
+    status = cmha__take_zeros(p, plan->kept, &plan->moments);
     if (!status) cmha__begin_means(plan, plan->moments);
     return status;
 }
@@ -12694,8 +12693,8 @@ static cmha_parameter *cmha__append(cmha__list *to, const char *name, cmha_tenso
         int form, cmha__axes axes) {
     cmha_parameters *all = &to->model->parameters;
     cmha_parameter *p = NULL;
-    int is_complex = form >= CMHA__COMPLEX;
-    size_t *place = &to->next[start == CMHA__LORA_A || start == CMHA__LORA_B];
+    int is_complex = form >= CMHA__COMPLEX, adapts = start == CMHA__LORA_A || start == CMHA__LORA_B;
+    size_t *place = &to->next[adapts];
     cmha_tensor t;
     to->found |= to->sought && !strcmp(name, to->sought);
     if (!axes.n[0]) return NULL;
@@ -12714,7 +12713,7 @@ static cmha_parameter *cmha__append(cmha__list *to, const char *name, cmha_tenso
         p->lr_scale = 1;
         p->decay = p->usual_decay = start < CMHA__ZEROS;
         p->matrices = *to->prefix && axes.n[1] && start <= CMHA__LORA_B;
-        p->usual_frozen = to->model->config.lora_rank && start != CMHA__LORA_A && start != CMHA__LORA_B;
+        p->usual_frozen = to->model->config.lora_rank && !adapts;
         p->frozen = p->usual_frozen;
         p->tensor = t;
         if (form == CMHA__STACKED) {
@@ -13324,11 +13323,10 @@ static cmha_status cmha__model_describe(cmha_model *model, uint64_t file) {
 
 CMHA_DEF void cmha_model_close(cmha_model *model) {
     if (!model || !model->context) return;
-    cmha_context *context = model->context;
     cmha_tape_close(&model->tape);
     cmha_parameters_close(&model->parameters);
-    cmha__give(context, model->packed.matrices, model->packed.bytes);
-    cmha__give(context, model->tables, model->table_bytes);
+    cmha__give(model->context, model->packed.matrices, model->packed.bytes);
+    cmha__give(model->context, model->tables, model->table_bytes);
     cmha__zero(*model);
 }
 
@@ -13380,15 +13378,14 @@ static cmha_status cmha__take_numbers(cmha_model *model, cmha_storage storage) {
         n += one.n_out > 0;
         packed += one.n_out * one.n_in;
         n_scales += storage == CMHA_STORAGE_INT8 ? one.n_out : 0;
-        const size_t more = cmha_packed_words(storage, one.n_out, one.n_in);
-        if (!cmha__sum(n_words, more, &n_words)) n_words = SIZE_MAX;
+        if (!cmha__sum(n_words, cmha_packed_words(storage, one.n_out, one.n_in), &n_words))
+            n_words = SIZE_MAX;
     }
     cmha__array arrays[] = {
         CMHA__ARRAY(m, n), CMHA__ARRAY(words, n_words), CMHA__ARRAY(scales, n_scales)};
     cmha_status status = n ? cmha__take_arrays(context, "model", arrays, 3, &bytes, NULL) : CMHA_OK;
     if (status) return status;
-    size_t left = p->size - packed;
-    cmha_real *data = (cmha_real *)cmha__take(context, "model", left * sizeof *data);
+    cmha_real *data = (cmha_real *)cmha__take(context, "model", (p->size - packed) * sizeof *data);
     if (!data) return cmha__give(context, m, bytes), CMHA_ERR_MEMORY;
     if (n) memset(m, 0, bytes);
     model->packed.storage = storage;
@@ -13483,12 +13480,12 @@ static cmha_status cmha__move_numbers(cmha_model *model, cmha_storage storage, c
 
 CMHA_DEF cmha_status cmha_model_pack(cmha_model *model, cmha_storage storage) {
     if (!cmha__model_is_open(model)) return CMHA_ERR_STATE;
-    cmha_context *context = model->context;
     cmha_parameters old = model->parameters;
     if (storage < CMHA_STORAGE_BF16 || storage > CMHA_STORAGE_Q4_K)
-        return CMHA__WRONG(context, "model pack: storage = %d is not BF16, INT8, INT4 or Q4_K", (int)storage);
+        return CMHA__WRONG(model->context, "model pack: storage = %d is not BF16, INT8, INT4 or Q4_K",
+            (int)storage);
     if (model->packed.storage)
-        return CMHA__REFUSED(context, "model pack: it is packed already, as %s",
+        return CMHA__REFUSED(model->context, "model pack: it is packed already, as %s",
                 cmha__storages[model->packed.storage]);
     cmha_status status = cmha__move_numbers(model, storage, &old);
     if (!status) cmha_parameters_close(&old);
@@ -13752,17 +13749,14 @@ static cmha_status cmha__next_slot(cmha__pass *pass, cmha_slot *slot) {
 /* Lets a call see what a cache without an end still holds. */
 static cmha_status cmha__forgetful(cmha__pass *pass, cmha_attention_args *a) {
     const cmha_cache *c = pass->cache;
-    int all = a->window && a->window <= c->window && a->sinks <= c->sinks;
-    if (all) return CMHA_OK;
-    if (c->exact) {
+    if (a->window && a->window <= c->window && a->sinks <= c->sinks) return CMHA_OK;
+    if (c->exact)
         cmha__reject(pass->tape, CMHA_ERR_STATE,
             "attention: its window (%zu, sinks %zu) is beyond the cache's (%zu, %zu)", a->window, a->sinks,
             c->window, c->sinks);
-        return pass->tape->status;
-    }
     if (!a->window || a->window > c->window) a->window = c->window;
     a->sinks = c->sinks;
-    return CMHA_OK;
+    return pass->tape->status;
 }
 
 static void cmha__cached_head(cmha__head *h) {
@@ -13873,6 +13867,7 @@ static cmha_tensor *cmha__ones(cmha_tape *tape, size_t n) {
 static cmha_tensor *cmha__norm_heads(cmha__pass *pass, cmha_tensor *x, cmha_tensor *gain, size_t planes,
         size_t d) {
     cmha_tape *tape = pass->tape;
+    if (!x) return NULL;
     const cmha_real eps = (cmha_real)pass->c->norm_eps;
     const size_t width = cmha__last(x), heads = width / planes / d, whole[3] = {pass->B, pass->N, width};
     const size_t rows[3] = {pass->B, pass->N * heads, planes * d};
@@ -13893,11 +13888,9 @@ static cmha_tensor *cmha__norm_heads(cmha__pass *pass, cmha_tensor *x, cmha_tens
 static cmha_tensor *cmha__norm_queries(cmha__pass *pass, cmha_tensor *qkv, size_t heads, size_t kv_heads) {
     const size_t d = cmha__head_width(pass->c), keys = heads * d, values = keys + kv_heads * d;
     const int whole = pass->c->qk_norm == CMHA_QK_NORM_RMS_WHOLE;
-    if (!qkv) return NULL;
     cmha_tensor *q = cmha_slice(pass->tape, qkv, 2, 0, keys);
     cmha_tensor *k = cmha_slice(pass->tape, qkv, 2, keys, values);
     cmha_tensor *v = cmha_slice(pass->tape, qkv, 2, values, values + kv_heads * d);
-    if (!q || !k || !v) return NULL;
     q = cmha__norm_heads(pass, q, pass->k->q_norm, 1, whole ? keys : d);
     k = cmha__norm_heads(pass, k, pass->k->k_norm, 1, whole ? values - keys : d);
     return cmha_concat(pass->tape, cmha_concat(pass->tape, q, k, 2), v, 2);
@@ -13966,8 +13959,8 @@ static cmha_tensor *cmha__cope_attention(cmha__pass *pass, cmha_tensor *h) {
     cmha_tensor *q = cmha__linear(pass, z, pass->k->zq_weight, NULL);
     cmha_tensor *k = cmha__linear(pass, z, pass->k->zk_weight, NULL);
     cmha_tensor *v = cmha__linear(pass, h, pass->k->zv_weight, NULL);
-    if (c->qk_norm && q) q = cmha__norm_heads(pass, q, pass->k->q_norm, 2, d_k);
-    if (c->qk_norm && k) k = cmha__norm_heads(pass, k, pass->k->k_norm, 2, d_k);
+    if (c->qk_norm) q = cmha__norm_heads(pass, q, pass->k->q_norm, 2, d_k);
+    if (c->qk_norm) k = cmha__norm_heads(pass, k, pass->k->k_norm, 2, d_k);
     cmha_attention_args a = cmha__softmax_args(pass, c->n_heads, d_k);
     cmha_cope_options cope = {(cmha_cope_score)c->cope_score, (cmha_real)c->cope_alpha, a.eps,
             c->cope_repo_scale, (cmha_norm_max)c->cope_max, c->cope_max_grad};
@@ -14043,7 +14036,7 @@ static cmha_tensor *cmha__mobius_attention(cmha__pass *pass, cmha_tensor *re, cm
     }
     cmha_tensor *rho = cmha_complex_join(tape, re, im);
     cmha_tensor *q = literal ? rho : cmha__linear(pass, rho, k->zq_weight, k->zq_bias);
-    cmha_tensor *d = k->mobius ? NULL : cmha__linear(pass, rho, k->divisor_weight, k->divisor_bias);
+    cmha_tensor *d = cmha__linear(pass, rho, k->divisor_weight, k->divisor_bias);
     q = k->mobius ? cmha_mobius(tape, q, k->mobius, quotient, eps) : cmha_quotient(tape, q, d, quotient, eps);
     cmha_tensor *key = literal ? cmha_elementwise_complex(tape, rho, k->zk_weight)
             : cmha__linear(pass, rho, k->zk_weight, k->zk_bias);
@@ -14064,8 +14057,8 @@ static cmha_tensor *cmha__mobius_block(cmha__pass *pass, cmha_tensor *x) {
     cmha_tape *tape = pass->tape;
     cmha_tensor *re = cmha__ln(pass, 1, x), *im = cmha__ln(pass, 1, pass->imag);
     cmha_tensor *a = k->zk_weight ? cmha__mobius_attention(pass, re, im) : NULL;
-    cmha_tensor *a_re = a ? cmha_complex_part(tape, a, 0) : NULL;
-    cmha_tensor *a_im = a ? cmha_complex_part(tape, a, 1) : NULL;
+    cmha_tensor *a_re = cmha_complex_part(tape, a, 0);
+    cmha_tensor *a_im = cmha_complex_part(tape, a, 1);
     pass->imag = pass->tokens; /* of the next Möbius layer */
     if (tape->status) return NULL;
     if (!k->qkv_weight) {
@@ -14100,7 +14093,7 @@ static cmha_tensor *cmha__crat_group(cmha__pass *pass, cmha_tensor *z, int g) {
     cmha_tensor *x = g < 2 ? cmha_complex_part(tape, z, g) : z, *qkv[3];
     if (!w && g < 2) x = cmha_complex_join(tape, x, NULL);
     for (int i = 0; i < 3; i++)
-        qkv[i] = w ? NULL : cmha_complex_lowrank(tape, x, k->group[g].u[i], k->group[g].v[i], NULL);
+        qkv[i] = cmha_complex_lowrank(tape, x, k->group[g].u[i], k->group[g].v[i], NULL);
     if (w) qkv[0] = cmha__linear(pass, x, w, NULL);
     if (c->crat_attention == CMHA_CRAT_ATTENTION_LINEAR)
         return cmha__linear_heads(pass, CMHA_LINEAR_ANGULAR, heads, d, qkv);
@@ -14229,7 +14222,7 @@ static cmha_status cmha__kept_backward(cmha_tape *tape, cmha_record *r) {
     *tape = before;
     if (tape->status) return tape->status;
     cmha__rewind(tape, memory);
-    cmha__arena_rewind(tape->context, &tape->records, records);
+    cmha__arena_rewind(tape, &tape->records, records);
     return CMHA_OK;
 }
 
@@ -14263,7 +14256,7 @@ static cmha_tensor *cmha__kept_block(cmha__pass *pass, cmha_tensor *x) {
         pass->extra = kept->extra = sum;
     }
     cmha__rewind(tape, memory);
-    cmha__arena_rewind(tape->context, &tape->records, records);
+    cmha__arena_rewind(tape, &tape->records, records);
     tape->last = last;
     cmha_tensor *learns = cmha__tensor_shaped(tape, 1, &none); /* for its many parameters */
     if (!learns) return NULL;
@@ -14292,15 +14285,14 @@ static cmha_tensor *cmha__block(cmha__pass *pass, cmha_tensor *x) {
 /* Rows [B, N, d] of an embedding: of ids or (NULL) of positions from pass->first on, or of 0. */
 static cmha_tensor *cmha__rows_of_embedding(cmha__pass *pass, cmha_tensor *weight, const int32_t *ids) {
     size_t N = pass->N, n = pass->B * N;
-    int counting = weight == pass->model->position_weight;
     if (!ids) {
         int32_t *made = (int32_t *)cmha_tape_alloc(pass->tape, n * sizeof *made);
         if (made && !cmha__dry(pass->tape))
             for (size_t i = 0; i < n; i++)
-                made[i] = counting ? (int32_t)(pass->first + i % N) : 0;
+                made[i] = weight == pass->model->position_weight ? (int32_t)(pass->first + i % N) : 0;
         ids = made;
     }
-    return ids ? cmha_embedding(pass->tape, weight, ids, pass->B, N) : NULL;
+    return cmha_embedding(pass->tape, weight, ids, pass->B, N);
 }
 
 /* x + scale * positions, learned or of a table, which leaves no record; x NULL: those alone. */
@@ -14376,7 +14368,7 @@ static cmha_tensor *cmha__crat_embed(cmha__pass *pass, cmha_tensor *x) {
     const cmha_model *m = pass->model;
     cmha_tape *tape = pass->tape;
     cmha_tensor *h = cmha__drop(pass, cmha__add_waves(pass, x));
-    cmha_tensor *z = m->state_weight ? cmha_linear(tape, h, m->state_weight, m->state_bias) : NULL;
+    cmha_tensor *z = cmha_linear(tape, h, m->state_weight, m->state_bias);
     if (pass->features) {
         cmha_tensor *f = cmha__drop(pass, pass->features);
         z = m->state_weight ? cmha_add(tape, z, f) : f;
@@ -14454,8 +14446,8 @@ static cmha_tensor *cmha__embed_input(cmha__pass *pass) {
             c->features, c->features ? "" : "not ");
     if (c->tokens) x = cmha_embedding(tape, m->token_weight, pass->batch->ids, pass->B, pass->N);
     double root = c->embedding_scale ? sqrt((double)c->d_model) : 1;
-    if (x) x = cmha__scaled(pass, x, c->embedding_factor * root);
-    if (c->features && !tape->status) f = cmha__read_features(pass);
+    x = cmha__scaled(pass, x, c->embedding_factor * root);
+    if (c->features) f = cmha__read_features(pass);
     f = complex_in ? cmha_complex_linear(tape, f, m->feature_weight, m->feature_bias)
             : cmha_linear(tape, f, m->feature_weight, m->feature_bias);
     if (complex_in) {
@@ -14513,8 +14505,7 @@ static cmha_tensor *cmha__model_body(cmha__pass *pass) {
     const size_t values[3] = {pass->B, pass->N, cmha__kv_heads(c) * cmha__head_width(c)};
     cmha_tape *tape = pass->tape;
     if (!family->complex_state && m->plain->rotates) cmha__turn_layers(pass);
-    cmha_tensor *x = cmha__embed_input(pass);
-    x = x ? family->embed(pass, x) : NULL;
+    cmha_tensor *x = family->embed(pass, cmha__embed_input(pass));
     if (x && !cmha__records(tape)) { /* blocks overwrite x: of the first one later ones read a copy */
         if (c->value_residual) pass->first_values = cmha__result(tape, 3, values);
         if (c->residual_mix) pass->first_input = cmha__result(tape, x->rank, x->shape);
@@ -14536,8 +14527,7 @@ static cmha_tensor *cmha__model_body(cmha__pass *pass) {
 
 /* A pre-norm model's norm, which takes CRAT's planes as real numbers (CRAT eq 26). */
 static cmha_tensor *cmha__final_norm(cmha__pass *pass, cmha_tensor *x) {
-    const cmha_model *m = pass->model;
-    return cmha__norm_by(pass->tape, pass->c, 0, x, m->final_weight, m->final_bias);
+    return cmha__norm_by(pass->tape, pass->c, 0, x, pass->model->final_weight, pass->model->final_bias);
 }
 
 /* The weight of the vocabulary head; a model without tokens may have none. */
@@ -14661,12 +14651,11 @@ static cmha_tensor *cmha__token_loss(cmha_model *model, const cmha_batch *batch,
                     wanted[n++] = targets[i];
                 }
         if (cmha__dry(tape)) n = total; /* the most there can be */
-        states = wanted ? cmha__keeping(cmha_gather(tape, states, index, n)) : NULL;
+        states = cmha__keeping(cmha_gather(tape, states, index, n));
         targets = wanted;
     }
     states = cmha__head_input(model, tape, states);
     cmha_tensor *square = z > 0 ? cmha_tensor_new(tape, 1, &one, 0) : NULL;
-    if (z > 0 && !square) return NULL;
     const cmha__entropy_options o = {targets, -1, NULL, (cmha_real)model->config.logit_softcap, weight, z,
             square ? square->data : NULL};
     cmha_tensor *weights = cmha__output_weight(model, tape);
@@ -14694,7 +14683,7 @@ static cmha_tensor *cmha__objective(cmha_model *model, const cmha_batch *batch, 
             targets[b] = label >= 0 && label < 65536 ? (int32_t)label : -2; /* refused, as are NaN and 1.5 */
             if (label - (double)targets[b] > 0) targets[b] = -2;
         }
-    return targets ? cmha_cross_entropy(tape, scores, targets, -1, batch->class_weights) : NULL;
+    return cmha_cross_entropy(tape, scores, targets, -1, batch->class_weights);
 }
 
 /* Starts a pass of the function `name` on the model's own tape. */
@@ -14735,7 +14724,7 @@ CMHA_DEF cmha_status cmha_model_vectors(cmha_model *model, const cmha_batch *bat
     size_t W = model->config.d_model;
     if (W % 2) return cmha__fail(model->context, CMHA_ERR_SHAPE, "vectors: d_model %zu is odd", W);
     cmha_tensor *y = cmha_model_states(model, &model->tape, batch, NULL);
-    cmha_real *phasors = y ? cmha__reals(&model->tape, W) : NULL, eps = (cmha_real)model->config.complex_eps;
+    cmha_real *phasors = cmha__reals(&model->tape, W), eps = (cmha_real)model->config.complex_eps;
     if (phasors)
         for (size_t b = 0; b < batch->batch; b++, vectors += W) {
             size_t count = 0;
@@ -14833,7 +14822,7 @@ static cmha_status cmha__measure(cmha_model *like, size_t batch, size_t length, 
     if (!dry.parameters.grad) cmha__attach_grad(&dry.parameters, dry.parameters.grad = nowhere);
     for (int training = heads ? 1 : -1; training >= 0; training--) {
         status = cmha_tape_init(&dry.tape, like->context, 1);
-        if (status || !CMHA__TRAINS) return status;
+        if (status || !CMHA__TRAINS) break;
         dry.tape.memory.measuring = 1;
         status = training ? cmha_model_gradient(&dry, &b, 1, 0, &loss) : cmha_model_loss(&dry, &b, &loss);
         if (dry.tape.memory.peak > *memory) *memory = dry.tape.memory.peak;
@@ -15124,7 +15113,7 @@ static cmha_status cmha__update(cmha_parameters *p, cmha_adamw_args args, cmha_c
         cmha_tape *tape, double *grad_norm) {
     int threads = p->context->threads;
     double sum = 0;
-    for (int c = 0; c < threads; c++) p->sums[c] = 0;
+    cmha__zeros(p->sums, (size_t)threads);
     CMHA__FOR_CHUNKS(threads, p->learning, lo, hi) {
         for (size_t i = lo; i < hi; i += 4096) /* blocks, so that a float sum of squares stays exact enough */
             p->sums[cmha__chunk] += cmha__dot(p->grad + i, p->grad + i, cmha__min(hi - i, 4096));
@@ -15189,7 +15178,7 @@ static cmha_status cmha__begin_moments(cmha_parameters *p, const char *name, int
     p->optimiser = row;
     p->averages = averages;
     cmha__lay_moments(p);
-    cmha_status status = cmha__take_zeros(p->context, p->kept, &p->moments);
+    cmha_status status = cmha__take_zeros(p, p->kept, &p->moments);
     if (status) {
         *p = old;
         cmha__lay_moments(p);
@@ -15201,7 +15190,7 @@ static cmha_status cmha__begin_moments(cmha_parameters *p, const char *name, int
 }
 
 static cmha_status cmha__need_moments(cmha_parameters *p) {
-    cmha_status status = p->moments ? CMHA_OK : cmha__take_zeros(p->context, p->kept, &p->moments);
+    cmha_status status = p->moments ? CMHA_OK : cmha__take_zeros(p, p->kept, &p->moments);
     if (!status) p->optimised = 1;
     return status;
 }
@@ -15647,8 +15636,8 @@ typedef struct {
     size_t *bytes;
 } cmha__cache_plan;
 
-/* Decides whether a cache goes on without an end, by what its tokens see of keys; `keys`: it has some. */
-static cmha_status cmha__cache_endless(cmha_cache *cache, const cmha_cache_options *o, int keys) {
+/* Decides whether a cache goes on without an end, by what its tokens see of keys. */
+static cmha_status cmha__cache_endless(cmha_cache *cache, const cmha_cache_options *o) {
     const cmha_model *model = cache->model;
     const char *kinds = model->config.layer_kinds; /* some layers may see all */
     size_t window = kinds[strspn(kinds, "l")] ? 0 : model->config.window;
@@ -15658,17 +15647,17 @@ static cmha_status cmha__cache_endless(cmha_cache *cache, const cmha_cache_optio
         return CMHA__REFUSED(model->context,
             "cache: CMHA_SLIDE_FORGET needs positions without an end, the model's %zu are learned",
             model->config.max_positions);
-    if (o->sinks && (!forgets || window || !keys || o->sinks >= cache->capacity))
+    if (o->sinks && (!forgets || window || !cache->has_keys || o->sinks >= cache->capacity))
         return CMHA__WRONG(model->context, "cache: sinks %zu need slide = CMHA_SLIDE_FORGET, a model that "
                 "has keys and no window, and a capacity (%zu) beyond them", o->sinks, cache->capacity);
-    int exact = !keys || (window && cmha__sum(window, sinks, &seen) && seen <= cache->capacity);
+    int exact = !cache->has_keys || (window && cmha__sum(window, sinks, &seen) && seen <= cache->capacity);
     if (!cache->slide || learned || (!exact && !forgets)) return CMHA_OK;
     if (!exact && sinks >= cache->capacity)
         return CMHA__WRONG(model->context, "cache: %zu tokens are no more than the model's sinks, %zu",
             cache->capacity, sinks);
     cache->endless = 1;
     cache->exact = exact;
-    if (!keys) return CMHA_OK;
+    if (!cache->has_keys) return CMHA_OK;
     cache->sinks = sinks;
     cache->window = exact ? window : cache->capacity - sinks;
     cache->capacity = cache->window + sinks;
@@ -15711,7 +15700,7 @@ static cmha_status cmha__cache_plan_of(cmha_cache *cache, cmha_model *model, con
     cache->ready = cmha__min(o->prompt ? o->prompt : 1, capacity);
     cmha_tape_init(&cache->tape, model->context, 0);
     status = cmha__cache_dry(cache, 1, NULL, NULL);
-    if (!status) status = cmha__cache_endless(cache, o, cache->has_keys);
+    if (!status) status = cmha__cache_endless(cache, o);
     if (!status && cache->endless) status = cmha__cache_dry(cache, 1, NULL, NULL);
     if (!status) status = cmha__cache_dry(cache, cache->ready, &bytes[0], &bytes[1]);
     return status;
@@ -16268,8 +16257,10 @@ static const struct { char name[12]; unsigned char width; } cmha__dtypes[] = {
     {"I32", 4}, {"U32", 4}, {"I16", 2}, {"U16", 2}, {"I8", 1}, {"BOOL", 1}, {"F8_E5M2", 1}, {"F8_E4M3", 1},
     {"F8_E8M0", 1}, {"F8_E5M2FNUZ", 1}, {"F8_E4M3FNUZ", 1}, {"", 0}};
 
+/* Returns the row of a type; NULL: of reals. */
 static int cmha__dtype(const char *name) {
     int i = 0;
+    if (!name) return CMHA__AS_REAL;
     while (cmha__dtypes[i].width && strcmp(cmha__dtypes[i].name, name) != 0) i++;
     return i;
 }
@@ -16675,19 +16666,15 @@ static void cmha__write_words(cmha__output *o, const void *data, size_t n, size_
         part = swaps ? cmha__min(n, sizeof piece / width) : n;
         bytes = part * width;
         from = swaps ? (unsigned char *)memcpy(piece, at, bytes) : at;
-        if (swaps) cmha__swap_words(from, part, width);
+        cmha__swap_words(from, part, width);
         o->error = o->fd >= 0 ? cmha__file_move(o->fd, from, bytes, 1)
             : (int)(f->write)(f->user, o->context, o->name, o->at, from, bytes, o->total);
         if (!o->error) o->at += bytes;
     }
 }
 
-static int cmha__item_dtype(const cmha_archive_item *item) {
-    return item->dtype ? cmha__dtype(item->dtype) : CMHA__AS_REAL;
-}
-
 static void cmha__tell_tensor(cmha__output *o, const cmha_archive_item *item) {
-    int dtype = cmha__item_dtype(item);
+    int dtype = cmha__dtype(item->dtype);
     size_t width = cmha__dtypes[dtype].width, n = 1;
     for (int i = 0; i < item->rank; i++) n *= item->shape[i];
     int planes = dtype == CMHA__AS_C64;
@@ -16871,7 +16858,7 @@ static void cmha__tell_arrays(cmha__output *o, const void *of) {
 }
 
 static cmha_status cmha__check_item(cmha_context *ctx, const cmha_archive_item *item, size_t *total) {
-    int dtype = cmha__item_dtype(item), countable = 1;
+    int dtype = cmha__dtype(item->dtype), countable = 1;
     size_t bytes = 1;
     const char *problem = NULL;
     if (!cmha__is_utf8(item->name) || strcmp(item->name, "__metadata__") == 0)
@@ -17151,8 +17138,7 @@ static cmha_status cmha__archive_config(const cmha_archive *a, const char *prefi
         if (cmha_config_set(a->context, table, config, key + n, value)) return CMHA_ERR_FORMAT;
     }
     if (found || table.fields != cmha_model_table().fields) return CMHA_OK;
-    return CMHA__MALFORMED(a, "it holds no configuration of ours (metadata cfg.*); another "
-        "program wrote it");
+    return CMHA__MALFORMED(a, "it holds no configuration of ours (metadata cfg.*); another program wrote it");
 }
 
 CMHA_DEF cmha_status cmha_config_read(cmha_context *context, const char *path, cmha_model_config *model,
@@ -17276,8 +17262,8 @@ static cmha_status cmha__read_state(cmha_archive *a, const cmha_parameters *p, c
         const cmha_archive_tensor *found = cmha_archive_find(a, label.name);
         if (!item.data || cmha__fits(found, &item)) continue;
         cmha_real *to = (cmha_real *)(uintptr_t)item.data; /* moments and scales are read where they are */
-        const cmha_parameter *one = &p->list[i % p->count];
-        if (item.dtype) status = cmha__move_packed(one, i >= p->count, NULL, a, found->begin);
+        if (item.dtype)
+            status = cmha__move_packed(&p->list[i % p->count], i >= p->count, NULL, a, found->begin);
         else status = cmha_archive_read(a, found, i < p->count ? into + (item.data - p->data) : to);
         matched++;
     }
@@ -17438,7 +17424,6 @@ typedef struct {
 /* Describes the next array of a cache, 0 or more words; 0 = there is none. */
 static int cmha__part_of_cache(const cmha_cache *c, cmha__cache_part *part) {
     size_t i = part->next++, positions = c->batch * c->capacity, real = sizeof(cmha_real), slot = i / 2 - 1;
-    int halves = c->storage == CMHA_STORAGE_BF16;
     part->dtype = real == 8 ? "F64" : "F32";
     part->width = real;
     if (i >= 2 && slot >= c->n_slots) return 0;
@@ -17457,7 +17442,7 @@ static int cmha__part_of_cache(const cmha_cache *c, cmha__cache_part *part) {
         const char *what = s->state ? "state" : "keys";
         cmha__line(part->name, "slot.%zu.%s", slot, i % 2 ? "values" : what);
         if (s->state) part->n = i % 2 ? 0 : s->state;
-        else if (halves) { /* pairs */
+        else if (c->storage == CMHA_STORAGE_BF16) { /* pairs */
             part->n /= 2;
             part->width = 4;
             part->dtype = "U32";
@@ -17718,7 +17703,7 @@ static cmha_status cmha__knowledge_open(cmha_knowledge *kb, cmha_archive *a, int
     if (!status && map) cmha__knowledge_map(kb, a, t);
     for (size_t i = kb->mapping ? 2 : 0; i < 5 && !status; i++) {
         const cmha__knowledge_row *row = &cmha__knowledge_rows[i];
-        size_t width = row->dtype ? cmha__dtypes[cmha__dtype(row->dtype)].width : sizeof(cmha_real);
+        size_t width = cmha__dtypes[cmha__dtype(row->dtype)].width;
         void *data = NULL;
         if (t[i]) status = cmha__knowledge_take(kb, t[i]->count, width, &data);
         memcpy((char *)kb + row->member, &data, sizeof data);

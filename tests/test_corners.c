@@ -269,11 +269,35 @@ static void norm_of_small_rows(void) {
         CHECK_NEAR(y[i], (double)x[i] / small / sqrt(15.0 / 4), check_tolerance(1e-14, 1e-5));
 }
 
+/* One document is what every query finds: their weights change nothing, and have gradient 0 to the last
+   bit. */
+static void one_document(void) {
+    enum { T = 5, M = 3, W = 4 };
+    size_t shape[2] = {T, M * W}, weights = M;
+    cmha_real gradient[M] = {0}, found[W], q[T * M * W], logits[M];
+    cmha_retrieve_args args;
+    cmha_knowledge base;
+    cmha_tape tape;
+    for (int round = 0; round < 20; round++) {
+        check_fill(found, W, 1), check_fill(q, T * M * W, 1), check_fill(logits, M, 2);
+        memset(&args, 0, sizeof args);
+        args.queries = M, args.top = 1, args.tau = args.eps = 1, args.threshold = -1;
+        CHECK_OK(cmha_knowledge_init(&base, &context, 1, W / 2, found, NULL, NULL, NULL));
+        CHECK_OK(cmha_tape_init(&tape, &context, 1));
+        cmha_tensor *learns = cmha_tensor_wrap(&tape, 1, &weights, logits, gradient);
+        cmha_tensor *asked = cmha_tensor_wrap(&tape, 2, shape, q, NULL);
+        cmha_tensor *y = cmha_retrieve(&tape, &base, &args, asked, learns, NULL);
+        CHECK_OK(cmha_tape_backward(&tape, cmha_sum(&tape, y), 1));
+        CHECK(gradient[0] == 0 && gradient[1] == 0 && gradient[2] == 0);
+        cmha_tape_close(&tape), cmha_knowledge_close(&base);
+    }
+}
+
 int main(void) {
     CHECK_OK(cmha_context_init(&context, NULL));
     one_tensor_in_three_roles(), softmax_of_an_own_score(), keys_of_a_group(), pcl_without_delta();
     phase_of_nan(), map_of_itself(1, 0), map_of_itself(0, 0), map_of_itself(0, 1), loss_of_itself();
-    nothing_packed(), norm_of_small_rows();
+    nothing_packed(), norm_of_small_rows(), one_document();
     cmha_context_close(&context);
     return check_end();
 }

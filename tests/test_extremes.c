@@ -151,6 +151,58 @@ static double away(const cmha_real *a, const double *b, size_t n) {
     return check_finite(a, n) ? worst / top : HUGE_VAL;
 }
 
+/* The gradient of attention's queries in double: the sum over keys of p (dP - sum p dP) k, dP less that of
+   the best key, so that nothing large cancels. */
+static void gradient_of_queries(const cmha_attention_args *a, const cmha_attention_views *x, double *dq) {
+    size_t n_k = a->n_k, d = a->d_k;
+    double *p = (double *)check_alloc(2 * n_k, sizeof *p), *dp = p + n_k;
+    for (size_t i = 0; i < a->n_q; i++) {
+        const cmha_real *q = x->q.data + i * d, *dy = x->dy.data + i * d;
+        double sum = 0, mean = 0;
+        size_t best = 0;
+        for (size_t j = 0; j < n_k; j++) {
+            p[j] = dp[j] = 0;
+            for (size_t c = 0; c < d; c++) {
+                p[j] += (double)a->scale * (double)q[c] * (double)x->k.data[j * d + c];
+                dp[j] += (double)dy[c] * (double)x->v.data[j * d + c];
+            }
+            if (p[j] > p[best]) best = j;
+        }
+        double top = p[best], its = dp[best];
+        for (size_t j = 0; j < n_k; j++) sum += p[j] = exp(p[j] - top);
+        for (size_t j = 0; j < n_k; j++) mean += p[j] / sum * (dp[j] -= its);
+        for (size_t j = 0; j < n_k; j++)
+            for (size_t c = 0; c < d; c++)
+                dq[i * d + c] +=
+                    (double)a->scale * p[j] / sum * (dp[j] - mean) * (double)x->k.data[j * d + c];
+    }
+    free(p);
+}
+
+/* Where one key has almost all the weight, its slope p (dP - D) is a small difference of large numbers. */
+static void saturated_scores(void) {
+    enum { D = 16, N = 40, Q = 8 };
+    cmha_attention_args a;
+    cmha_attention_views x;
+    cmha_lse lse[Q];
+    double expected[Q * D] = {0};
+    cmha_real *q = check_array(Q * D, 3), *k = check_array(N * D, 3), *v = check_array(N * D, 1);
+    cmha_real *dy = check_array(Q * D, 1), *y = check_zeros(Q * D), *dq = check_zeros(Q * D), *scratch;
+    memset(&x, 0, sizeof x), memset(&a, 0, sizeof a);
+    x.q = cmha_heads_by_head(q, 1, Q, D, 0), x.k = cmha_heads_by_head(k, 1, N, D, 0);
+    x.v = cmha_heads_by_head(v, 1, N, D, 0), x.dq = cmha_heads_by_head(dq, 1, Q, D, 0);
+    x.y = cmha_heads_by_head(y, 1, Q, D, 0), x.dy = cmha_heads_by_head(dy, 1, Q, D, 0);
+    a.batch = a.heads = a.kv_heads = 1, a.n_q = Q, a.n_k = N, a.d_k = a.d_v = D, a.scale = 1;
+    a.kind = CMHA_ATTENTION_DOT;
+    scratch = check_zeros(cmha_attention_scratch(&a, 1));
+    cmha_attention_forward(&a, &x, lse, scratch);
+    cmha_attention_backward(&a, &x, lse, NULL, NULL, scratch);
+    gradient_of_queries(&a, &x, expected);
+    for (size_t i = 0; i < Q * D; i += D)
+        CHECK_NEAR(away(dq + i, expected + i, D), 0, check_tolerance(1e-12, 3e-5));
+    free(q), free(k), free(v), free(dy), free(y), free(dq), free(scratch);
+}
+
 /* Cold phases: the loss is a logarithm of almost 1, down to 1e-200 where tokens differ. It is never negative,
    and as exact as the differences of large logits are. */
 static void contrastive_loss(double tau, double spread, double masked) {
@@ -382,7 +434,7 @@ int main(int argc, char **argv) {
     (void)argc;
     cmha_blas_restart(argv);
     rows_of_the_library();
-    operations(), huge_scores(), contrastive_losses(), huge_norms();
+    operations(), huge_scores(), saturated_scores(), contrastive_losses(), huge_norms();
     models();
     long_training();
     return check_end();
