@@ -338,7 +338,7 @@ static void check_rotate_zero(void) {
     CHECK(dd == 0 && db == 0);
 }
 
-/* Angles as sums of two, of which the larger is exact: a position of 27 bits times half a frequency's digits. */
+/* Angles as sums of two, the larger of which is exact: a position of 27 bits by half a frequency's digits. */
 static void far_positions(void) {
     enum { P = 32, N = 5 };
     const ptrdiff_t starts[] = {0, 1000000, -1000000, 123456789};
