@@ -425,7 +425,8 @@ def check_tally(text, tables, over_all):
     told = [sum(t.told(v) for t in g for v in t.raw) for g in (good, bad)]
     survive = [sum(over_all[(t.name, t.part, v)] < 0.05 for t in g for v in t.raw) for g in (good, bad)]
     kinds = [(t, v) for t in first for v in t.of if v not in t.floors and t.of[v] and not t.goes_on]
-    tuned = [k for k in kinds if any(r["chosen"] == "0" for r in k[0].claim.rows_of(k[0].part, k[1]))]
+    trials = [[r for r in t.claim.rows_of(t.part, v) if r["chosen"] == "0"] for t, v in kinds]
+    tuned = [rows for rows in trials if len({(str(r["m"]), r["curve"]) for r in rows}) > 1]  # else all rates are one
     want = [sum(compared), len(good) + len(bad), len(bad), compared[1], compared[0], told[0], survive[0], sum(compared),
             sum(t.edge(v) for t, v in kinds), len(tuned)]
     for a, b in zip(got, want, strict=True):

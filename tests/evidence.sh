@@ -110,6 +110,11 @@ is "an unknown option" refuses 2 'the nearest is --jobs' dice run whole --job 2
 is "no jobs" refuses 2 '--jobs is a whole number' dice run whole --jobs 0
 is "a seed that is none" refuses 2 'SEED is a whole number' dice row whole dice small even one
 is "--test of what is no text" refuses 1 'grid has no text.set' dice row whole grid grid lower 1 --test "$W/whole/grid.csv"
+is "a number that is none" refuses 2 'not a number: dice.spread' dice row whole dice small even 1 --set dice.spread=wide
+is "a word that no claim has" refuses 2 'no claim has the word dice.luck' dice row whole dice small even 1 --set dice.luck=1
+is "--only of a report" refuses 2 '--only is for run and list' dice report whole --only small
+is "--quick of a row" refuses 2 '--quick is for run and list' dice row whole dice small even 1 --quick
+is "more seeds than are read" refuses 2 '--seeds is a whole number' dice run whole --seeds 65
 is "--save of all" refuses 2 'for row alone' dice run whole --save "$W/none.safetensors"
 is "nothing is asked for" refuses 2 'no run is asked for' dice run whole --only nothing
 
@@ -151,6 +156,12 @@ for name in README.md METHOD.md results/dice.md; do
     rm "$W/whole.report/$name"; is "a missing page" refuses 1 "$name" dice check whole
     is "a new page" dice report whole
 done
+# a seed more than a primary hypothesis asked for, which changes nothing
+mkdir -p "$W/more" && cp "$W/whole/dice.csv" "$W/more"
+awk -F, -v OFS=, '{ print } $6 == 1 && $4 == 4 { $4 = 5; print }' "$W/whole/grid.csv" > "$W/more/grid.csv"
+is "there are more rows" [ "$(wc -l < "$W/more/grid.csv")" -eq $(($(wc -l < "$W/whole/grid.csv") + 6)) ]
+is "a report of more seeds" dice report more
+is "answers as before" cmp "$W/more.report/README.md" "$W/whole.report/README.md"
 mkdir -p "$W/part" && head -n 60 "$W/whole/dice.csv" > "$W/part/dice.csv"
 is "a report of some rows" dice report part
 is "says what is missing" grep -q '2 of 6 seeds so far' "$W/part.report/results/dice.md"

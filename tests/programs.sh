@@ -992,6 +992,14 @@ if [ -x "$P/bench" ]; then
     one "bench --help > /dev/full" full "$P/bench" --help
     one "bench, a length below zero" complains "$P/bench" --serve attention/-16/rope
     one "bench, no threads" complains "$P/bench" --threads 0 maps
+    one "bench memory --model" complains "$P/bench" memory --model "$W/nowhere"
+    one "bench memory --model: says who reads it" says 'are for --serve prefill and decode'
+    one "bench --serve --json" complains "$P/bench" --serve attention/64/rope --json "$W/none.json"
+    small=rope,n_layers=1,d_model=32,n_heads=2
+    one "bench --serve --save" works "$P/bench" --serve decode/16/$small --save "$W/bench.model" < /dev/null
+    one "bench --serve --model" works "$P/bench" --serve decode/16/$small --model "$W/bench.model" < /dev/null
+    one "bench --serve of another model" complains "$P/bench" --serve decode/16/cmha --model "$W/bench.model"
+    one "bench --serve of another model: says so" says 'another than that of --serve, by its n_layers'
     one "bench, a storage that is none" complains "$P/bench" --serve decode/16/rope/int7
     # an OpenBLAS that somebody holds to a kernel below the CPU is told in the first line
     if OPENBLAS_CORETYPE=Prescott "$P/bench" --quick memory 2> /dev/null | grep -q 'OpenBLAS Prescott' && grep -q avx2 /proc/cpuinfo; then

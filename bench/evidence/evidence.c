@@ -194,7 +194,7 @@ static int is_possible(const evidence_claim *claim, const evidence_part *part,
 
 /* Appends the jobs of a claim: all trials of rates before all seeds, so that processes seldom wait. */
 static size_t list_jobs(const evidence_claim *claim, job *jobs) {
-    size_t n = 0, seeds = (size_t)whole_of(&option[SEEDS], 0, 900), trials = rows_slots(claim);
+    size_t n = 0, seeds = (size_t)whole_of(&option[SEEDS], 0, MOST_SEEDS), trials = rows_slots(claim);
     if (!seeds) seeds = claim->seeds;
     for (size_t slot = 0; slot < trials + seeds; slot++)
         for (size_t p = 0; p < claim->n_parts; p++)
@@ -399,10 +399,11 @@ static double print_beside(const evidence_result *now, const evidence_row *row) 
     return row ? apart : 0;
 }
 
-/* Was the row made by the BLAS and instructions that are here, so that its digits must come again? */
+/* Was the row made by the BLAS, instructions and compiler that are here, so that its digits must come again? */
 static int same_machine(const evidence_row *row) {
     char blas[64];
-    return !strcmp(row->cell[COLUMN_blas], cmha_blas_name(blas, sizeof blas)) &&
+    return !strcmp(row->cell[COLUMN_compiler], rows_compiler()) &&
+           !strcmp(row->cell[COLUMN_blas], cmha_blas_name(blas, sizeof blas)) &&
            !strcmp(row->cell[COLUMN_instructions], cmha_instructions(NULL));
 }
 
@@ -439,8 +440,52 @@ static void compare_data(void) {
     if (said) pclose(said);
 }
 
+/* Finds what a word NAME is set to in settings; NULL: it is not there. */
+static const char *word_in(const char *settings, const char *name, size_t n) {
+    for (const char *at = settings; *at; at += strspn(at, " ")) {
+        if (!strncmp(at, name, n) && at[n] == '=') return at + n + 1;
+        at += strcspn(at, " ");
+    }
+    return NULL;
+}
+
+/* Finds a word in the rows of all claims. */
+static const char *word_of_claims(const char *name, size_t n) {
+    const char *value = NULL;
+    for (const evidence_claim *const *c = evidence_claims; *c; c++) {
+        for (size_t p = 0; p < (*c)->n_parts && !value; p++) value = word_in((*c)->parts[p].settings, name, n);
+        for (size_t v = 0; v < (*c)->n_variants && !value; v++)
+            value = word_in((*c)->variants[v].settings, name, n);
+    }
+    return value;
+}
+
+/* Is a word, up to a blank, a number? */
+static int is_number(const char *word) {
+    char *end;
+    (void)strtod(word, &end);
+    return end != word && (!*end || *end == ' ');
+}
+
+/* Ends the program where --set names a word with a dot that no claim has, or gives a word for a number. Fields
+   are checked by who reads them. */
+static void check_words(void) {
+    for (const char *at = more; *at; at += strspn(at, " ")) {
+        size_t n = strcspn(at, "= "), all = strcspn(at, " ");
+        char name[128];
+        snprintf(name, sizeof name, "%.*s", (int)n, at);
+        const char *like = word_of_claims(name, n);
+        int ours = evidence_reads(name) || (strchr(name, '.') && strncmp(name, "trainer.", 8) != 0);
+        if (strchr(name, '.') && ours && !like) complain(2, "--set: no claim has the word ", name);
+        if (ours && like && is_number(like) && (at[n] != '=' || !is_number(at + n + 1)))
+            complain(2, "--set: not a number: ", name);
+        at += all;
+    }
+}
+
 static int verb_row(char **arguments, int n) {
     if (n < 4 || n > 5) complain(2, "row CLAIM PART VARIANT SEED [RATE]", "");
+    check_words();
     const evidence_claim *claim = find_claim(arguments[0]);
     job j;
     memset(&j, 0, sizeof j);
@@ -466,9 +511,9 @@ static int verb_row(char **arguments, int n) {
            (unsigned long long)seed_of(&j), rate, result.parameters, about.seconds);
     double apart = print_beside(&result, row);
     if (!row || *more || !(apart > 0 || isnan(apart))) return 0;
-    if (!same_machine(row)) return puts("(by another BLAS or other instructions)"), 0;
-    complain(0, "other digits than committed, on the same BLAS and instructions: other code, or other data; "
-                "bench/evidence/data.sha256 tells", "");
+    if (!same_machine(row)) return puts("(by another BLAS, compiler or other instructions)"), 0;
+    complain(0, "other digits than committed, by the same BLAS, compiler and instructions: other code, or other "
+                "data; bench/evidence/data.sha256 tells", "");
     return 1;
 }
 
@@ -555,6 +600,8 @@ int main(int argc, char **argv) {
     if (option[HELP].value || words == 1) return help(option[HELP].value ? 0 : 2);
     int alone = *more || option[TEST].value || option[SAVE].value;
     if (alone && strcmp(argv[1], "row") != 0) complain(2, "--set, --test and --save are for row alone", "");
+    if (strcmp(argv[1], "run") != 0 && strcmp(argv[1], "list") != 0)
+        refuse_given(option, 1u << ONLY | 1u << QUICK | 1u << SEEDS | 1u << JOBS, " is for run and list");
     for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++)
         if (!strcmp(verbs[i].name, argv[1])) return end_program(verbs[i].run(argv + 2, words - 2));
     const char *names[sizeof verbs / sizeof *verbs];

@@ -30,7 +30,8 @@ typedef struct evidence_part { const char *name, *label, *settings; } evidence_p
        like=VARIANT     begins with that variant's settings and takes its learning rate: for the noise floor
        reseed=N         the seeds are N higher than the row's
        threads=N        instead of 1; instructions=NAME as cmha_instructions has it
-       choose=MEASURE   the rate is chosen by it, not by the claim's own measure
+       choose=MEASURE   the rate is chosen by it, not by the claim's own measure; -MEASURE: less of it is
+                        better, though more is of the claim's own
        rate.times=X     trains at X times the rate that the row names: where a grid lies elsewhere
        program=NAME     the run is of that program beside this one: its own defaults count, no preset
    Other words with a dot in their name (task.length=64) are the claim's own: evidence_word finds them. */

@@ -23,13 +23,15 @@ size_t findings_values(const finding *f, const finding *other, const char *measu
 static void collect(finding *f, const findings *all, const evidence_table *table,
                     const evidence_variant *variant) {
     double x[MOST_SEEDS];
+    size_t most = findings_primary(all) ? all->claim->seeds : MOST_SEEDS; /* it was asked of so many */
     f->variant = variant, f->floor = evidence_like(all->claim, variant) != variant;
     f->rate = rows_rate(table, all->claim, all->part, variant);
-    for (size_t i = 0; f->rate > 0 && i < MOST_SEEDS; i++) {
+    for (size_t i = 0; f->rate > 0 && i < most; i++) {
         f->rows[i] = rows_find(table, all->part, variant, i + 1, f->rate);
         f->n += f->rows[i] != NULL;
     }
-    f->edge = f->n > 0 && rows_edge(table, all->claim, all->part, variant);
+    int edge = f->n ? rows_edge(table, all->claim, all->part, variant) : -1;
+    f->tuned = edge >= 0, f->edge = edge > 0;
     size_t finite = findings_values(f, NULL, all->measure, x, NULL);
     f->diverged = f->n - finite;
     f->mean = statistics_mean(x, finite), f->deviation = statistics_deviation(x, finite);
@@ -139,7 +141,7 @@ static void count_findings(evidence_findings *e) {
             const finding *f = &all->of[v];
             if (f->floor) continue;
             if (!all->claim->inside) {
-                e->tuned += f->n && all->claim->rates[1] > 0;
+                e->tuned += f->tuned != 0;
                 e->edges += f->edge != 0;
             }
             if (isnan(f->p)) continue;

@@ -66,15 +66,6 @@ static int once(const evidence_run *run, const char *path, void *what,
     return done;
 }
 
-/* A path in the work folder, whose name has what it depends on. */
-static int work_path(const evidence_run *run, char path[1024], const char *name, const char *depends,
-                     const char *ending) {
-    uint32_t hash = 2166136261u;
-    for (const char *s = depends; *s; s++) hash = (hash ^ (unsigned char)*s) * 16777619u;
-    int n = snprintf(path, 1024, "%s/%s-%08x%s", run->work, name, (unsigned)hash, ending);
-    return (n > 0 && n < 1024) || evidence_fail(run->error, "too long a path: %.100s", run->work);
-}
-
 #ifdef WITH_TOKENIZER
 /* Learns the BPE of a text and saves it. */
 static int make_tokenizer(const evidence_run *run, const char *path, void *what) {
@@ -106,7 +97,7 @@ static int open_ids(const evidence_run *run, cmha_context *ctx, text *t, const c
     char path[1024], name[64];
     encoding e = {&t->words, from};
     snprintf(name, sizeof name, "%s.%s", t->row->name, out == &t->files[0] ? "train" : "held_out");
-    return work_path(run, path, name, t->words.identity, ".ids") && once(run, path, &e, make_ids) &&
+    return papers_work_of(run, path, name, t->words.identity, ".ids") && once(run, path, &e, make_ids) &&
            (!cmha_tokens_open(out, ctx, path, codec_id_width(&t->words)) ||
             evidence_fail(run->error, "%s", cmha_error(ctx)));
 }
@@ -116,7 +107,7 @@ static int open_tokenizer(const evidence_run *run, text *t) {
     char path[1024], depends[128];
     text_row row = *t->row;
     snprintf(depends, sizeof depends, "%s %zu", row.train, row.vocabulary);
-    return work_path(run, path, row.name, depends, ".tokenizer.json") &&
+    return papers_work_of(run, path, row.name, depends, ".tokenizer.json") &&
            once(run, path, &row, make_tokenizer) &&
            codec_open(&t->words, path, NULL, "", 0, run->error);
 #else
@@ -382,7 +373,7 @@ static int generation_run(const evidence_run *run, evidence_result *result) {
     int done = session_train(run, &s, result);
     snprintf(depends, sizeof depends, "%s %s %s %.200s", done ? s.text.row->name : "", judge_settings,
              cmha_version(), run->more ? run->more : "");
-    done = done && work_path(run, path, "judge", depends, ".safetensors") &&
+    done = done && papers_work_of(run, path, "judge", depends, ".safetensors") &&
            once(run, path, &s.text, make_judge);
     done = done && library(run, &s.ctx, cmha_model_open(&judge, &s.ctx, path));
     if (done && !written) done = evidence_fail(run->error, "no memory for samples");

@@ -16,6 +16,9 @@ int papers_match(const evidence_run *run, cmha_context *ctx, cmha_model_config *
 int papers_tool(const evidence_run *run, const char *const *arguments, char **output);
 /* The path of a file that any run can make again, in run->work. */
 int papers_work(const evidence_run *run, const char *name, char path[1024]);
+/* Likewise, its name with a hash of what it depends on. */
+int papers_work_of(const evidence_run *run, char path[1024], const char *name, const char *depends,
+                   const char *ending);
 /* Is `path` there? Else a name of one's own for a file that papers_keep then renames to it. */
 int papers_made(const char *path, char own[1200]);
 int papers_keep(const evidence_run *run, const char *own, const char *path);

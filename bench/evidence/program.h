@@ -63,7 +63,8 @@ double rows_trial(const evidence_table *table, const evidence_claim *claim, cons
    several seeds try), of equals the one whose curve ends lowest, then the middle one, then the lowest. */
 double rows_rate(const evidence_table *table, const evidence_claim *claim, const evidence_part *part,
                  const evidence_variant *variant);
-/* Is that rate the lowest or the highest of those that were tried? */
+/* Is that rate the lowest or the highest of those that were tried? -1: none was chosen, as where nothing learns
+   and all rates give the same. */
 int rows_edge(const evidence_table *table, const evidence_claim *claim, const evidence_part *part,
               const evidence_variant *variant);
 /* What is known of chance in a table, NULL: nothing; and did a run with that value learn nothing? */
@@ -73,6 +74,7 @@ int rows_at_chance(const evidence_chance *c, double value);
 size_t rows_seeds(const evidence_table *table, const evidence_claim *claim, const evidence_part *part,
                   const evidence_variant *variant);
 
+const char *rows_compiler(void); /* of this program, as rows name theirs */
 /* Are the row's settings those that the claim has now? */
 int rows_current(const evidence_row *row, const evidence_claim *claim);
 
@@ -116,7 +118,7 @@ typedef struct finding {
     const evidence_variant *variant;
     int floor;           /* it only shows how far runs of the same kind lie apart */
     int noise;           /* its difference is no larger than one of those */
-    int edge;            /* it chose the lowest or the highest of its rates */
+    int tuned, edge;     /* it chose a rate; the lowest or the highest */
     double rate;         /* 0: not chosen yet */
     size_t n, diverged;  /* seeds measured; those without a finite number */
     double mean, deviation; /* of the measure */

@@ -234,6 +234,8 @@ typedef struct trials {
     const evidence_part *part;
     const evidence_variant *like;
     char by[64];
+    int least;       /* less of it is better, whatever the claim says of its own measure */
+    int differ;      /* the rates do not all give the same */
     int missing;     /* some of the claim's three rates is */
     int low, high;   /* places that were tried, without a gap */
     int found, best; /* 0: all diverged; the place of the best */
@@ -263,7 +265,8 @@ static void take_place(trials *t, int place) {
         t->missing = 1;
         return;
     }
-    int higher = t->claim->higher;
+    int higher = t->claim->higher && !t->least;
+    t->differ |= t->found && (value < t->value || value > t->value || loss < t->loss || loss > t->loss);
     if (isnan(value) || (t->found && (higher ? value < t->value : value > t->value))) return;
     int tied = t->found && !(higher ? value > t->value : value < t->value);
     if (tied && !(loss < t->loss)) return;
@@ -282,6 +285,8 @@ static trials find_trials(const evidence_table *table, const evidence_claim *cla
     if (t.missing) return t;
     run.claim = claim, run.part = part, run.variant = variant, run.error = line;
     if (!evidence_word(&run, "choose", t.by)) snprintf(t.by, sizeof t.by, "%s", claim->measure);
+    t.least = *t.by == '-';
+    if (t.least) memmove(t.by, t.by + 1, strlen(t.by));
     if (claim->inside) {
         while (t.low > -BEYOND && try_place(&t, t.low - 1, &value, &loss)) t.low--;
         while (t.high < 2 + BEYOND && try_place(&t, t.high + 1, &value, &loss)) t.high++;
@@ -337,9 +342,10 @@ double rows_rate(const evidence_table *table, const evidence_claim *claim, const
 
 int rows_edge(const evidence_table *table, const evidence_claim *claim, const evidence_part *part,
               const evidence_variant *variant) {
-    if (!(claim->rates[1] > 0)) return 0;
+    if (!(claim->rates[1] > 0)) return -1;
     trials t = find_trials(table, claim, part, variant);
-    return t.found && (t.best == t.low || t.best == t.high);
+    if (!t.found || !t.differ) return -1;
+    return t.best == t.low || t.best == t.high;
 }
 
 size_t rows_seeds(const evidence_table *table, const evidence_claim *claim, const evidence_part *part,
@@ -414,15 +420,17 @@ int rows_current(const evidence_row *row, const evidence_claim *claim) {
     return same;
 }
 
+const char *rows_compiler(void) {
+#ifdef __VERSION__
+    return __VERSION__;
+#else
+    return "unknown";
+#endif
+}
+
 static int put_row(FILE *file, const evidence_about *about, const evidence_result *result) {
     const evidence_run *run = about->run;
     char *settings = settings_text(run), line[1024], blas[64];
-    const char *compiler =
-#ifdef __VERSION__
-        __VERSION__;
-#else
-        "unknown";
-#endif
     fprintf(file, "%s,%s,%s,%llu,", run->claim->name, run->part->name, run->variant->name,
             (unsigned long long)about->seed);
     put_number(file, run->rate);
@@ -437,7 +445,7 @@ static int put_row(FILE *file, const evidence_about *about, const evidence_resul
     if (settings) put_cell(file, settings, 0);
     put_cell(file, cmha_version(), 0), put_cell(file, EVIDENCE_COMMIT, 0);
     put_cell(file, cmha_blas_name(blas, sizeof blas), 0), put_cell(file, cmha_instructions(NULL), 0);
-    put_cell(file, compiler, 0);
+    put_cell(file, rows_compiler(), 0);
     const char *rows = evidence_rows_path;
     snprintf(line, sizeof line, "%.200s row %s %s %s %llu %.9g%s%.400s", evidence_command,
              run->claim->name, run->part->name, run->variant->name, (unsigned long long)about->seed,

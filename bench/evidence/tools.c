@@ -129,6 +129,20 @@ static int run_command(const evidence_run *run, command *c, char **output) {
     return evidence_fail(run->error, "too many settings for %s", c->list[0]);
 }
 
+int papers_work_of(const evidence_run *run, char path[1024], const char *name, const char *depends,
+                   const char *ending) {
+    uint32_t hash = 2166136261u;
+    for (const char *s = depends; *s; s++) hash = (hash ^ (unsigned char)*s) * 16777619u;
+    int n = snprintf(path, 1024, "%s/%s-%08x%s", run->work, name, (unsigned)hash, ending);
+    return (n > 0 && n < 1024) || evidence_fail(run->error, "too long a path: %.100s", run->work);
+}
+
+/* What a run's programs make depends on, but for its seed and rate. */
+static void depends_on(const evidence_run *run, char depends[1024]) {
+    snprintf(depends, 1024, "%s; %s; %s; %s", cmha_version(), run->part->settings,
+             run->more ? run->more : "", evidence_rows_path ? evidence_rows_path : "");
+}
+
 static void say_seed(command *c, const evidence_run *run, uint64_t seed) {
     if (evidence_rows_path) say(c, "--rows"), say(c, "%s", evidence_rows_path);
     say(c, "--threads"), say(c, "%d", run->threads);
@@ -139,8 +153,9 @@ static void say_seed(command *c, const evidence_run *run, uint64_t seed) {
    others, words whose name has a dot are the claim's own. */
 static void say_settings(command *c, const evidence_run *run, const char *prefix) {
     const evidence_variant *like = evidence_like(run->claim, run->variant);
-    const char *texts[3] = {run->part->settings, like ? like->settings : "", run->variant->settings};
-    for (int i = 0; i < 3; i++)
+    const char *texts[4] = {run->part->settings, like ? like->settings : "", run->variant->settings,
+                            run->more ? run->more : ""};
+    for (int i = 0; i < 4; i++)
         for (const char *at = texts[i] + strspn(texts[i], " "); *at; at += strspn(at, " ")) {
             int n = (int)strcspn(at, " "), length = (int)strcspn(at, "=");
             char name[64];
@@ -208,12 +223,13 @@ static int begin_rag(const evidence_run *run, command *c, char pairs[1024], uint
    its name. */
 static int make_encoder(const evidence_run *run, uint64_t seed, double rate, char model[1024]) {
     static const char *const ends[] = {".tokenizer.json", ".encoder"}; /* the last one last */
-    char name[128], path[1100], own[1200], pairs[1024], steps[64], *said;
+    char name[128], path[1100], own[1200], pairs[1024], steps[64], depends[1024], *said;
     command c;
     int is_there;
     snprintf(name, sizeof name, "crat-%s-%llu-%g-%d", run->part->name, (unsigned long long)seed, rate,
              run->threads);
-    if (!papers_work(run, name, model)) return 0;
+    depends_on(run, depends);
+    if (!papers_work_of(run, model, name, depends, "")) return 0;
     snprintf(path, sizeof path, "%s.encoder", model);
     is_there = papers_made(path, own);
     if (is_there) return 1;
@@ -258,6 +274,17 @@ static int run_crat(const evidence_run *run, evidence_result *result) {
     return 1;
 }
 
+/* Fails where `row --set` names a field: rag's encoder has its own. */
+static int reads_no_field(const evidence_run *run) {
+    for (const char *at = run->more ? run->more : ""; *at; at += strspn(at, " ")) {
+        size_t n = strcspn(at, "= ");
+        if (!memchr(at, '.', n))
+            return evidence_fail(run->error, "%s reads no field: %.*s", run->claim->name, (int)n, at);
+        at += strcspn(at, " ");
+    }
+    return 1;
+}
+
 /* Finds the passages of questions: rag.list names which of rag's lists counts. BM25 learns nothing. */
 static int run_retrieval(const evidence_run *run, evidence_result *result) {
     static const char *const names[] = {"recall_1", "recall_5", "recall_20", "mrr", "found_20"};
@@ -265,6 +292,7 @@ static int run_retrieval(const evidence_run *run, evidence_result *result) {
     int learns = strcmp(run->variant->name, "bm25") != 0;
     command c;
     evidence_word(run, "rag.list", list);
+    if (!reads_no_field(run)) return 0;
     if (learns && !make_encoder(run, run->seed, run->rate, model)) return 0;
     if (!begin_rag(run, &c, pairs, run->seed)) return 0;
     say(&c, "--pairs"), say(&c, "%s", pairs), say(&c, "--read"), say(&c, "0"), say(&c, "--quiet");
@@ -290,11 +318,12 @@ static int run_retrieval(const evidence_run *run, evidence_result *result) {
 
 /* The file of signals of a part; made where it is not. */
 static int make_signals(const evidence_run *run, char path[1024]) {
-    char name[128], own[1200], runs[64], *said;
+    char name[128], own[1200], runs[64], depends[1024], *said;
     int plain = !strcmp(run->part->name, "plain");
     command c;
-    snprintf(name, sizeof name, "signals-%s.safetensors", run->part->name);
-    if (!papers_work(run, name, path)) return 0;
+    snprintf(name, sizeof name, "signals-%s", run->part->name);
+    depends_on(run, depends);
+    if (!papers_work_of(run, path, name, depends, ".safetensors")) return 0;
     if (papers_made(path, own)) return 1;
     start_command(&c, plain ? "signal" : "signal_data");
     if (plain) { /* one epoch of the smallest model, for its file */
