@@ -100,7 +100,8 @@ static void parse(options *o, int argc, char **argv) {
     if (o->serve && (o->json || o->svg || o->any || quick))
         die(2, "--serve goes without sections, --json, --svg and --quick", "");
     int decodes = o->serve && (*o->serve == 'p' || *o->serve == 'd');
-    if (!decodes && (o->model || o->save)) die(2, "--model and --save are for --serve prefill and decode", "");
+    if (!decodes && (o->model || o->save))
+        die(2, "--model and --save are for --serve prefill and decode", "");
     for (size_t i = 0; i < SECTIONS && !o->any; i++) o->chosen[i] = sections[i].by_default;
 }
 

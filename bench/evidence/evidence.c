@@ -399,7 +399,7 @@ static double print_beside(const evidence_result *now, const evidence_row *row) 
     return row ? apart : 0;
 }
 
-/* Was the row made by the BLAS, instructions and compiler that are here, so that its digits must come again? */
+/* Was the row made by the BLAS, instructions and compiler of here, so that its digits must come again? */
 static int same_machine(const evidence_row *row) {
     char blas[64];
     return !strcmp(row->cell[COLUMN_compiler], rows_compiler()) &&
@@ -453,7 +453,8 @@ static const char *word_in(const char *settings, const char *name, size_t n) {
 static const char *word_of_claims(const char *name, size_t n) {
     const char *value = NULL;
     for (const evidence_claim *const *c = evidence_claims; *c; c++) {
-        for (size_t p = 0; p < (*c)->n_parts && !value; p++) value = word_in((*c)->parts[p].settings, name, n);
+        for (size_t p = 0; p < (*c)->n_parts && !value; p++)
+            value = word_in((*c)->parts[p].settings, name, n);
         for (size_t v = 0; v < (*c)->n_variants && !value; v++)
             value = word_in((*c)->variants[v].settings, name, n);
     }
@@ -467,8 +468,8 @@ static int is_number(const char *word) {
     return end != word && (!*end || *end == ' ');
 }
 
-/* Ends the program where --set names a word with a dot that no claim has, or gives a word for a number. Fields
-   are checked by who reads them. */
+/* Ends the program where --set names a word with a dot that no claim has, or gives a word for a number.
+   Fields are checked by who reads them. */
 static void check_words(void) {
     for (const char *at = more; *at; at += strspn(at, " ")) {
         size_t n = strcspn(at, "= "), all = strcspn(at, " ");
@@ -512,8 +513,8 @@ static int verb_row(char **arguments, int n) {
     double apart = print_beside(&result, row);
     if (!row || *more || !(apart > 0 || isnan(apart))) return 0;
     if (!same_machine(row)) return puts("(by another BLAS, compiler or other instructions)"), 0;
-    complain(0, "other digits than committed, by the same BLAS, compiler and instructions: other code, or other "
-                "data; bench/evidence/data.sha256 tells", "");
+    complain(0, "other digits than committed, by the same BLAS, compiler and instructions: other code, or "
+                "other data; bench/evidence/data.sha256 tells", "");
     return 1;
 }
 

@@ -63,8 +63,8 @@ double rows_trial(const evidence_table *table, const evidence_claim *claim, cons
    several seeds try), of equals the one whose curve ends lowest, then the middle one, then the lowest. */
 double rows_rate(const evidence_table *table, const evidence_claim *claim, const evidence_part *part,
                  const evidence_variant *variant);
-/* Is that rate the lowest or the highest of those that were tried? -1: none was chosen, as where nothing learns
-   and all rates give the same. */
+/* Is that rate the lowest or the highest of those that were tried? -1: none was chosen, as where nothing
+   learns and all rates give the same. */
 int rows_edge(const evidence_table *table, const evidence_claim *claim, const evidence_part *part,
               const evidence_variant *variant);
 /* What is known of chance in a table, NULL: nothing; and did a run with that value learn nothing? */
