@@ -200,6 +200,15 @@ static void beside_path(const char *model, char path[4096]) {
     if (snprintf(path, 4096, "%s.columns", model) >= 4096) complain(1, "too long a path: ", model);
 }
 
+/* Ends the program, before it trains, where the model could not be saved or would replace what it reads. */
+static void check_out(const char *model, const char *csv) {
+    char path[4096];
+    beside_path(model, path);
+    refuse_replacing(option[OUT].name, model, &csv, 1);
+    refuse_replacing(option[OUT].name, path, &csv, 1);
+    must(text_may_save(model, failure) && text_may_save(path, failure));
+}
+
 /* Ends the program, before it trains, where a name could not be saved. */
 static void check_names(void) {
     char line[80];
@@ -405,7 +414,6 @@ static void run(const char *path, char *const *settings, int n_set) {
 
 int main(int argc, char **argv) {
     int n_set = 0;
-    char path[4096];
     start_program(argv);
     const char *file = read_options(option, N_OPTIONS, 1u << QUIET | 1u << HELP, argc, argv, &n_set);
     window = (size_t)whole_of(&option[WINDOW], 1, 100000);
@@ -423,10 +431,7 @@ int main(int argc, char **argv) {
     if (option[PREDICT].value)
         refuse_given(option, (1u << THREADS) - 1, " is the model's own: not with --predict");
     if (!file && !option[PREDICT].value) complain(2, "name a CSV; see --help", "");
-    if (option[OUT].value) {
-        beside_path(option[OUT].value, path);
-        must(text_may_save(option[OUT].value, failure) && text_may_save(path, failure));
-    }
+    if (option[OUT].value) check_out(option[OUT].value, file);
     if (option[PREDICT].value) predict(option[PREDICT].value);
     else run(file, argv + 1, n_set);
     free(x);

@@ -165,6 +165,7 @@ int main(int argc, char **argv) {
         return end_help("build/signal_next --attention cmha signal.safetensors");
     }
     if (!path) complain(2, "name a file of signal_data; see --help", "");
+    refuse_replacing(option[SAVE].name, option[SAVE].value, &path, 1);
     if (option[SAVE].value) must(text_may_save(option[SAVE].value, failure));
     read_signals(path, frame, frame);
     if (part[0].longest < 3) complain(2, "--frame leaves fewer than three frames of a signal in ", path);

@@ -19,6 +19,12 @@ full() {
     "$@" 2> "$W/out" < /dev/null > /dev/full && return 1
     [ "$(wc -l < "$W/out")" -eq 1 ]
 }
+# spares FILE COMMAND...: fails with one line, as it would replace FILE, and leaves that as it was
+spares() {
+    spared=$1; shift
+    cp "$spared" "$W/as_it_was"
+    complains "$@" && says 'would replace what is read: ' && cmp "$spared" "$W/as_it_was"
+}
 # The standard output is closed from the start
 closed() { "$@" 2> "$W/out" < /dev/null >&- && return 1; [ "$(wc -l < "$W/out")" -eq 1 ]; }
 # Without a word on stderr, although the kernel is an old one that the user chose
@@ -273,6 +279,9 @@ if [ -x "$P/forecast" ]; then
     done
     one "forecast, features of a third kind" complains "$P/forecast" --features odd "$W/series.csv"
     one "forecast, nowhere to save" complains "$P/forecast" --out /nowhere/model "$W/series.csv"
+    cp "$W/series.csv" "$W/read.columns"
+    one "forecast, --out that it reads" spares "$W/series.csv" "$P/forecast" $few --out "$W/series.csv" "$W/series.csv"
+    one "forecast, the file beside --out is what it reads" spares "$W/read.columns" "$P/forecast" $few --out "$W/read" "$W/read.columns"
 fi
 
 # What each program says of itself: -h is --help, which ends with an example of this program; --version the header's
@@ -371,6 +380,9 @@ if [ -x "$P/vectors" ] && [ -x "$P/classify" ]; then
     one "vectors --learn keeps the model" vectors --similarity "$W/scores.tsv" --columns 1,2,3 "$W/learned.safetensors"
     one "vectors --learn: the same of the file" says '^3 pairs: pearson [01]\.[90][0-9]*, spearman 1.0000$'
     one "vectors --learn, the last state" complains "$P/vectors" --learn "$W/scores.tsv" --pool last "$W/encoder.safetensors"
+    cp "$W/scores.tsv" "$W/judged.tsv"
+    one "vectors --learn, --out that it reads" spares "$W/judged.tsv" "$P/vectors" --learn "$W/scores.tsv" --columns 1,2,3 \
+        --similarity "$W/judged.tsv" --out "$W/judged.tsv" "$W/encoder.safetensors"
     one "vectors, a folder of others" complains "$P/vectors" tests/models/bert
     one "vectors says how to convert it" says 'first: build/convert tests/models/bert OUT.safetensors'
     one "classify --text" works "$P/classify" --quiet $encoder --text README.md --mlm 5 --out "$W/hidden.safetensors" --set head_transform=1
@@ -391,6 +403,9 @@ if [ -x "$P/vectors" ] && [ -x "$P/classify" ]; then
         one "rag --encoder, another pool" complains "$P/rag" --encoder "$W/learned.safetensors" --pool cls --base "$W/lines.base" --ask one
         one "rag --encoder, another model" complains "$P/rag" --encoder "$W/hidden.safetensors" --base "$W/lines.base" --ask one
         one "rag --encoder and --model" complains "$P/rag" --encoder "$W/learned.safetensors" --model x --text "$W/lines"
+        cp "$W/learned.safetensors" "$W/read.safetensors"
+        one "rag --encoder in place of --base" spares "$W/read.safetensors" "$P/rag" --encoder "$W/read.safetensors" --text "$W/lines" \
+            --base "$W/read.safetensors"
         mkdir -p "$W/notes" && printf 'one\n\ntwo\n' > "$W/notes/a.txt"
         one "rag --encoder --folder" works "$P/rag" --threads 1 --encoder "$W/learned.safetensors" --folder "$W/notes" --base "$W/notes.base"
         printf 'three\n' > "$W/notes/b.md"
@@ -684,6 +699,9 @@ if [ -x "$P/classify" ]; then
     cp "$W/texts.tsv" "$W/kept.tsv"
     one "classify, --out that it reads" complains "$P/classify" $tiny --columns label,text --out "$W/texts.tsv"
     one "classify leaves it" cmp "$W/texts.tsv" "$W/kept.tsv"
+    cp "$W/texts.tsv" "$W/read.labels"
+    one "classify, the labels beside --out are what it reads" spares "$W/read.labels" "$P/classify" $tiny --columns label,text \
+        --dev "$W/read.labels" --out "$W/read"
     one "classify, --out in no folder, at once" complains "$P/classify" $tiny --columns label,text --epochs 100000 --out "$W/no/where"
     one "classify, ema" complains "$P/classify" $tiny --columns label,text --set ema=0.9
     # two columns of text: a line without them has no answer, so there is an error
@@ -858,6 +876,17 @@ if [ -x "$P/rag" ]; then
     one "rag, a base that ends early" complains "$P/rag" $saved --base "$W/cut.base" --ask whale
     one "rag, seed 2" works "$P/rag" $tiny --read 0 --seed 2 --text "$W/passages.txt" --base "$W/other.base"
     one "rag: not by this encoder" complains "$P/rag" $saved --base "$W/other.base" --ask whale
+    for file in notes.txt notes.counts notes.encoder notes.tokenizer.json; do cp "$W/passages.txt" "$W/$file"; done
+    cp "$W/pairs.tsv" "$W/notes.tsv"
+    one "rag --text in place of --base" spares "$W/notes.txt" "$P/rag" $tiny --text "$W/notes.txt" --base "$W/notes.txt"
+    one "rag --pairs in place of --base" spares "$W/notes.tsv" "$P/rag" $tiny --text "$W/notes.txt" --pairs "$W/notes.tsv" --base "$W/notes.tsv"
+    one "rag --vocab in place of --base" spares "$W/notes.tsv" "$P/rag" $tiny --text "$W/notes.txt" --vocab "$W/notes.tsv" --base "$W/notes.tsv"
+    for end in counts encoder tokenizer.json; do
+        one "rag --text in place of the .$end of --save" spares "$W/notes.$end" "$P/rag" $tiny --text "$W/notes.$end" --save "$W/notes"
+    done
+    one "rag --model in place of --base" spares "$W/rag.encoder" "$P/rag" $saved --text "$W/notes.txt" --base "$W/rag.encoder"
+    one "rag, --base in no folder, at once" complains "$P/rag" $tiny --steps 999999 --text "$W/notes.txt" --base "$W/no/where"
+    one "rag, --save in no folder, at once" complains "$P/rag" $tiny --steps 999999 --text "$W/notes.txt" --save "$W/no/where"
     cranfield=../shared/data/qa/cranfield
     if [ -d $cranfield ]; then
         awk -v out="$W/cran." -f examples/tools/cranfield.awk $cranfield/cran.all.1400.xml $cranfield/cran.qry.xml \
@@ -1136,6 +1165,13 @@ if [ -x "$P/signal" ]; then
     one "signal leaves no state behind" sh -c "! ls '$W/again.model.last' '$W/again.model.run' > /dev/null 2>&1"
     one "signal --resume of what is finished" complains "$P/signal" $lasting --resume --save "$W/again.model"
     one "signal --save, a folder that is none" complains "$P/signal" "$wave" $tiny --epochs 1 --save "$W/nowhere/x"
+    for o in svg csv save; do
+        one "signal --$o of what it reads" spares "$wave" "$P/signal" "$wave" $tiny --epochs 1 --$o "$wave"
+    done
+    for end in classes last run; do
+        cp "$wave" "$W/read.$end"
+        one "signal --save, its .$end is what it reads" spares "$W/read.$end" "$P/signal" "$W/read.$end" $tiny --epochs 1 --save "$W/read"
+    done
     # The set's own frames as one recording: classes alternate from frame to frame
     begin=$(($(od -An -tu8 -N8 "$wave") + 8)) says="$P/signal --model $W/signal.model --predict"
     tail -c +$((begin + 1)) "$wave" | head -c 245760 > "$W/all.cf32"
@@ -1247,6 +1283,7 @@ if [ -x "$P/signal_next" ] && [ -s "$W/signal.safetensors" ]; then
         one "signal_next --set $field: says whose it is" says "$field is the program's own field, as "
     done
     one "signal_next, frames too long" complains "$P/signal_next" "$wave" $tiny --frame 32
+    one "signal_next --save of what it reads" spares "$wave" "$P/signal_next" "$wave" $tiny --epochs 1 --save "$wave"
     one "signal_next, a cut file" complains "$P/signal_next" "$W/cut.wave" $tiny
     one "signal_next without a file" complains "$P/signal_next"
     one "signal_next --help" works "$P/signal_next" --help
@@ -1368,6 +1405,7 @@ if [ -x "$P/spoken" ]; then
         tar -C "$W" -cf "$W/digits.tar" digits
         one "spoken, a speaker left out, from an archive" works "$P/spoken" "$W/digits.tar" $tiny --epochs 12 --leave bob
         one "spoken is right of most of his" right 60
+        one "spoken --save of what it reads" spares "$W/digits.tar" "$P/spoken" "$W/digits.tar" $tiny --epochs 1 --save "$W/digits.tar"
         head -c 5000 "$W/digits.tar" > "$W/cut.tar"
         one "spoken, an archive that ends early" complains "$P/spoken" "$W/cut.tar" $tiny
     fi
@@ -1544,6 +1582,7 @@ if [ -x "$P/geometry" ]; then
     one "geometry, the output closed" closed "$P/geometry" "$W/maps.safetensors" --svg "$W/closed.svg"
     one "geometry draws the same without an output" cmp "$W/maps.svg" "$W/closed.svg"
     one "geometry, a bad tolerance" complains "$P/geometry" --tol -1 "$W/maps.safetensors"
+    one "geometry --svg of what it reads" spares "$W/maps.safetensors" "$P/geometry" --svg "$W/maps.safetensors" "$W/maps.safetensors"
     one "geometry, a bad option" complains "$P/geometry" --sgv x "$W/maps.safetensors"
     one "geometry names the nearest option" says ' --svg'
 fi

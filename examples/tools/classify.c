@@ -559,10 +559,13 @@ static void fit_text(cmha_model *model) {
 
 /* Ends the program, before it has learned for hours, where OUT cannot be or would replace what it reads. */
 static void spare(void) {
-    const int read[3] = {TRAIN, DEV, TEXT};
-    for (int i = 0; i < 3; i++)
-        if (option[read[i]].value && text_same_place(option[OUT].value, option[read[i]].value))
-            complain(2, "--out would replace what is read: ", option[OUT].value);
+    const char *in[] = {option[TRAIN].value, option[DEV].value, option[TEXT].value, option[TOKENIZER].value,
+                        option[VOCAB].value};
+    char names[4096];
+    snprintf(names, sizeof names, "%s.labels", option[OUT].value);
+    const char *out[] = {option[OUT].value, names, last, last_run};
+    for (size_t i = 0; i < sizeof out / sizeof *out; i++)
+        refuse_replacing(option[OUT].name, out[i], in, sizeof in / sizeof *in);
     must(text_may_save(option[OUT].value, failure));
     if (tc.ema > 0 || tc.accumulate > 1)
         complain(2, "see --set; classify knows no ema and no accumulate, but a larger --batch", "");

@@ -370,9 +370,8 @@ int main(int argc, char **argv) {
     if (option[MERGE].value && (weights || !option[ADAPTER].value))
         complain(2, "--merge takes --adapter along, and packs nothing; --pack then packs its file", "");
     const char *to = *packs ? packed_path : option[MERGE].value;
-    const char *adapter = option[ADAPTER].value;
-    if (to && (text_same_file(path, to) || (adapter && text_same_file(adapter, to))))
-        complain(2, to, " is what is read; name another file");
+    const char *in[] = {path, option[ADAPTER].value, option[TOKENIZER].value};
+    refuse_replacing(option[*packs ? PACK : MERGE].name, to, in, sizeof in / sizeof *in);
 
     open_model(&model, path);
     if (weights && model.packed.storage != weights) check(cmha_model_pack(&model, weights));

@@ -202,6 +202,7 @@ int main(int argc, char **argv) {
     if (sscanf(option[TOL].value, "%lf%c", &tolerance, &rest) != 1 || !(tolerance >= 0))
         complain(2, "not a tolerance: ", option[TOL].value);
     if (!path) complain(2, "name a checkpoint, such as tiny.safetensors (build/train_tiny makes one)", "");
+    refuse_replacing(option[SVG].name, option[SVG].value, &path, 1);
     check(cmha_context_init(&ctx, NULL)), check(cmha_archive_open(&archive, &ctx, path));
     read_layers();
     if (most_heads) puts("      layer head       mean       min       max"), print_phases(0), print_phases(1);

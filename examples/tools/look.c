@@ -1422,10 +1422,9 @@ int main(int argc, char **argv) {
     name_runs(path);
     const char *used[5] = {file, option[FRAMES].value, option[BASE].value, option[TOKENIZER].value, NULL};
     if (find_history(&rows_of, path, option[CSV].value)) used[4] = rows_of.path;
-    for (size_t i = 0; i < 5 + n_runs; i++) {
-        const char *from = i < 5 ? used[i] : runs[i - 5].path;
-        if (from && text_same_file(from, to)) complain(2, to, " is what is read; name another --out");
-    }
+    refuse_replacing(option[OUT_FILE].name, to, used, 5);
+    for (const run *r = runs; r < runs + n_runs; r++)
+        refuse_replacing(option[OUT_FILE].name, to, &r->path, 1);
     atexit(forget);
     if (every) follow(to, path, file, every);
     else show(to, path, file);

@@ -4,7 +4,7 @@
 #ifndef OPTIONS_H
 #define OPTIONS_H
 
-#include "streams.h"
+#include "text.h"
 #include "rows.h"
 
 #include <signal.h>
@@ -317,6 +317,16 @@ static inline const char *read_options(setting *options, int n, uint64_t flags, 
 static inline void refuse_given(const setting *options, uint64_t bits, const char *why) {
     for (int i = 0; i < 64; i++)
         if (options_given & bits & UINT64_C(1) << i) complain(2, options[i].name, why);
+}
+
+/* Ends the program, before it has worked for hours, where the file `to` that an option writes would replace
+   one of n files that it reads. NULL is no file. */
+static inline void refuse_replacing(const char *name, const char *to, const char *const *in, size_t n) {
+    char line[80];
+    if (!to) return;
+    snprintf(line, sizeof line, "%s would replace what is read: ", name);
+    for (size_t i = 0; i < n; i++)
+        if (in[i] && text_same_place(to, in[i])) complain(2, line, to);
 }
 
 /* Prints name, value (unless its column has width 0) and meaning of every option. */

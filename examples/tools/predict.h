@@ -62,9 +62,16 @@ static inline void known_path(const char *model, char path[4096]) {
     if (snprintf(path, 4096, "%s.classes", model) >= 4096) complain(1, "too long a path: ", model);
 }
 
-/* Says whether a model and the file beside it can be saved; before the training. */
-static inline void may_save_known(const char *model) {
+/* Ends the program, before the training, where --save names a model that cannot be saved with the file beside
+   it, or where one of them or the kept state of the training (epochs.h) would replace the file `in`. */
+static inline void may_save_known(const char *model, const char *in) {
+    static const char *const ends[] = {"", ".classes", ".last", ".run"};
     char path[4096];
+    known_path(model, path); /* its end is the longest */
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        snprintf(path, sizeof path, "%s%s", model, ends[i]);
+        refuse_replacing("--save", path, &in, 1);
+    }
     known_path(model, path);
     must(text_may_save(model, failure) && text_may_save(path, failure));
 }

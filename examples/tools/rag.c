@@ -166,6 +166,45 @@ static void configure(int argc, char **argv) {
     side[DECODER].mc.irw_width = side[ENCODER].mc.d_model / 2;
 }
 
+/* A file beside saved models; in memory that the next call takes. */
+static const char *file_of(const char *name, const char *ending) {
+    static char path[4096];
+    if ((size_t)snprintf(path, sizeof path, "%s%s", name, ending) >= sizeof path)
+        complain(2, "too long a name: ", name);
+    return path;
+}
+
+static const char *const saved[] = {".encoder", ".decoder", ".counts", ".tokenizer.json"}; /* beside NAME */
+enum { SAVED = 4 };
+
+/* Ends the program where a base that is made could not be written, or would replace one of n files that are
+   read or one of a model's. */
+static void spare_by_base(const char *to, const char *const *in, size_t n) {
+    refuse_replacing(option[BASE].name, to, in, n);
+    for (int i = 0; i < SAVED; i++) {
+        const char *own = option[MODEL].value ? file_of(option[MODEL].value, saved[i]) : NULL;
+        refuse_replacing(option[BASE].name, to, &own, 1);
+    }
+    must(text_may_save(to, failure));
+}
+
+/* The same of models that are saved. The tokenizer among them may be the one that was given, last in `in`. */
+static void spare_by_models(const char *name, const char *const *in, size_t n) {
+    for (int i = 0; i < SAVED; i++)
+        refuse_replacing(option[SAVE].name, file_of(name, saved[i]), in, i + 1 < SAVED ? n : n - 1);
+    must(text_may_save(file_of(name, saved[0]), failure));
+}
+
+/* Ends the program where one file is to be written and read; an --update may replace its base. */
+static void spare(void) {
+    const char *in[] = {option[TEXT].value, option[PAIRS].value, option[ENCODER_OF].value, NULL,
+                        option[TOKENIZER].value ? option[TOKENIZER].value : option[VOCAB].value};
+    int makes = option[BASE].value && (option[TEXT].value || option[FOLDER].value);
+    if (makes) spare_by_base(option[BASE].value, in, 5);
+    in[3] = option[BASE].value; /* read, or made beside the models */
+    if (option[SAVE].value) spare_by_models(option[SAVE].value, in, 5);
+}
+
 /* Which options belong together */
 static void check_options(void) {
     const char *text = option[TEXT].value, *update = option[UPDATE].value, *in = option[FOLDER].value;
@@ -1007,13 +1046,6 @@ static void ask_all(const char *question) {
 
 /* ---- All of it ---- */
 
-static const char *file_of(const char *name, const char *ending) {
-    static char path[4096];
-    if ((size_t)snprintf(path, sizeof path, "%s%s", name, ending) >= sizeof path)
-        complain(2, "too long a name: ", name);
-    return path;
-}
-
 /* Opens the tokenizer that was given, that of saved models, one learnt from the passages, or bytes. */
 static void open_words(const char *name, const char *identity) {
     const char *given = option[TOKENIZER].value ? option[TOKENIZER].value : option[VOCAB].value;
@@ -1191,6 +1223,7 @@ int main(int argc, char **argv) {
     configure(argc, argv);
     if (option[HELP].value) return help();
     check_options();
+    spare();
     (void)sentences_pool_named(option[POOL].value);
     make_all();
     if (option[SAVE].value) save_models();

@@ -251,8 +251,7 @@ static void train(int argc, char **argv) {
     }
     if (!out) complain(2, "see --help; train needs --out, the file to be written", "");
     if (!n_paths) complain(2, "see --help; train needs a text, - is the standard input", "");
-    for (int i = 0; i < n_paths; i++)
-        if (text_same_file(argv[i], out)) complain(2, "--out would replace the text ", out);
+    refuse_replacing("--out", out, (const char *const *)argv, (size_t)n_paths);
     learn(&o, argv, n_paths, out);
 }
 

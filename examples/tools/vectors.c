@@ -193,7 +193,8 @@ static void learn(const char *path) {
     cmha_trainer trainer;
     double sum = 0;
     read_pairs(&p, path);
-    if (text_same_place(path, option[OUT].value)) complain(2, "--out would replace ", path);
+    const char *in[] = {path, option[SIMILARITY].value, option[WEIGH].value, option[TOKENIZER].value};
+    refuse_replacing(option[OUT].name, option[OUT].value, in, sizeof in / sizeof *in);
     must(text_may_save(option[OUT].value, failure));
     const cmha_trainer_config config = learning(&p, batch);
     sentences_room room = sentences_make_room(&encoder, 2 * batch);
