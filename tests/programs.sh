@@ -534,6 +534,11 @@ if [ -x "$P/generate" ]; then
     one "generate: the samples alone" [ "$(wc -c < "$W/out") $(od -An -v -tx1 -w9 "$W/out" | cut -c 22- | tr -d '\n')" = \
         "18  00 2e 00 2e" ]
     one "generate --special, no such word" complains "$P/generate" --special some "$W/tiny.safetensors"
+    one "generate --score" works "$P/generate" --score LICENSE --context 500 --tokens 500 "$W/tiny.safetensors"
+    loss=$(cut -d' ' -f1 "$W/out")
+    one "generate --score, room for no more than the text" works "$P/generate" --score LICENSE --context 99999999999 --tokens 500 "$W/tiny.safetensors"
+    one "generate --score: the same loss" [ "$(cut -d' ' -f1 "$W/out")" = "$loss" ]
+    one "generate --score, a text of one token" complains "$P/generate" --score LICENSE --tokens 1 "$W/tiny.safetensors"
     one "generate --score" works "$P/generate" --score LICENSE --context 64 --tokens 500 "$W/tiny.safetensors"
     one "generate --score: perplexity and bits" awk -v RS='[ ,\n]+' '{ f[NR] = $0 }
         END { exit !((log(f[6]) - f[1]) ^ 2 < 1e-8 && (f[1] / log(2) - f[7]) ^ 2 < 1e-8) }' "$W/out"

@@ -145,18 +145,20 @@ static cmha_tokens open_tokens(const char *path, codec_ids *ids) {
     return tokens;
 }
 
-/* Reads tokens one by one through a cache of `window` of them, which begins anew when it is full, and adds up
-   what the next one costs. */
+/* Reads tokens one by one through a cache of `window` of them or of all, which begins anew when it is full,
+   and adds up what the next one costs. */
 static void score(cmha_model *model, const char *path, size_t most, size_t window,
                   const cmha_cache_options *options) {
-    size_t V = model->config.vocabulary, n, i, counted = 0;
+    size_t V = model->config.vocabulary, n, i;
     cmha_real *logits = take(V, sizeof *logits);
     codec_ids ids = {NULL, 0, 0};
     cmha_tokens tokens = open_tokens(path, &ids);
     cmha_cache cache;
     double sum = 0, start;
-    check(cmha_cache_init(&cache, model, 1, window, 0, options));
     n = tokens.count < most ? tokens.count : most;
+    if (n < 2) complain(1, "fewer than two tokens in ", path);
+    if (window > n) window = n;
+    check(cmha_cache_init(&cache, model, 1, window, 0, options));
     start = seconds();
     for (i = 0; i + 1 < n; i++) {
         int32_t token = cmha_tokens_at(&tokens, i), next = cmha_tokens_at(&tokens, i + 1);
@@ -164,13 +166,11 @@ static void score(cmha_model *model, const char *path, size_t most, size_t windo
         check(cmha_cache_append(&cache, &token, 1, logits));
         if (next < 0 || (size_t)next >= V) complain(1, "a token is outside the vocabulary in ", path);
         sum += loss_of(logits, V, next);
-        counted++;
     }
-    if (!counted) complain(1, "fewer than two tokens in ", path);
-    double mean = sum / (double)counted, bytes = codec_bytes(&words, &tokens, 1, n);
+    double mean = sum / (double)(n - 1), bytes = codec_bytes(&words, &tokens, 1, n);
     printf("%.5f nats per token, perplexity %.3f, ", mean, exp(mean));
     if (bytes > 0) printf("%.5f bits per byte, ", sum / log(2.0) / bytes);
-    printf("%zu tokens, %.0f tokens/s\n", counted, (double)counted / (seconds() - start));
+    printf("%zu tokens, %.0f tokens/s\n", n - 1, (double)(n - 1) / (seconds() - start));
     cmha_cache_close(&cache), cmha_tokens_close(&tokens), codec_ids_free(&ids);
     free(logits);
 }
