@@ -399,6 +399,18 @@ if [ -x "$P/vectors" ] && [ -x "$P/classify" ]; then
     if [ -x "$P/rag" ]; then
         one "rag --encoder" works "$P/rag" --threads 1 --encoder "$W/learned.safetensors" --text "$W/lines" --base "$W/lines.base" --ask one --top 2
         one "rag --encoder finds what is the same" says '1.0000   #1 '
+        for ask in '' '  '; do
+            one "rag --encoder, an empty question" works "$P/rag" --threads 1 --encoder "$W/learned.safetensors" --base "$W/lines.base" --ask "$ask"
+            one "rag --encoder, an empty question: lists nothing" says '^encoder, by cosines: nothing$'
+        done
+        if [ -s "$W/tiny.safetensors" ]; then # which continues texts
+            one "rag --encoder that continues texts" works "$P/rag" --threads 1 --encoder "$W/tiny.safetensors" --text "$W/lines" \
+                --base "$W/tiny.base" --ask one --top 9
+            one "rag --encoder that continues texts: the numbers of lines" says '1.0000   #1 '
+            one "rag --encoder that continues texts: no empty line is found" sh -c "! grep -q '#3\|nan' '$W/out'"
+            one "rag --encoder that continues texts, its base" works "$P/rag" --threads 1 --encoder "$W/tiny.safetensors" --base "$W/tiny.base" --ask ''
+            one "rag --encoder that continues texts, an empty question" says '^encoder, by cosines: nothing$'
+        fi
         one "rag --encoder --base" works "$P/rag" --threads 1 --encoder "$W/learned.safetensors" --base "$W/lines.base" --ask one
         one "rag --encoder, another pool" complains "$P/rag" --encoder "$W/learned.safetensors" --pool cls --base "$W/lines.base" --ask one
         one "rag --encoder, another model" complains "$P/rag" --encoder "$W/hidden.safetensors" --base "$W/lines.base" --ask one

@@ -643,12 +643,27 @@ static void open_files(folder_files *files, const cmha_knowledge *of, const char
         complain(1, "another encoder, --length, --pool or NAME.counts made the base ", path);
 }
 
-/* Makes vectors [n, width] of texts with --encoder, each of length 1. */
+static int is_blank(text_slice s) {
+    size_t i = 0;
+    while (i < s.n && folder_is_blank(s.at[i])) i++;
+    return i == s.n;
+}
+
+/* Makes vectors [n, width] of texts with --encoder, each of length 1; of a blank one, for which a model may
+   have no token, zeros, which are like nothing. */
 static void vectors_by_other(const text_slice *texts, size_t n, cmha_real *out) {
-    size_t numbers = times(n, width_of_vectors());
-    float *x = take(numbers, sizeof *x);
-    sentences_vectors(&other, texts, n, 16, sentences_pool_named(option[POOL].value), 0, x);
-    for (size_t i = 0; i < numbers; i++) out[i] = (cmha_real)x[i];
+    size_t width = width_of_vectors(), used = 0, i, j;
+    text_slice *some = take(n, sizeof *some);
+    float *x = take(times(n, width), sizeof *x), *from = x;
+    for (i = 0; i < n; i++)
+        if (!is_blank(texts[i])) some[used++] = texts[i];
+    sentences_vectors(&other, some, used, 16, sentences_pool_named(option[POOL].value), 0, x);
+    for (i = 0; i < n; i++) {
+        int blank = is_blank(texts[i]);
+        for (j = 0; j < width; j++) out[i * width + j] = blank ? 0 : (cmha_real)from[j];
+        from += blank ? 0 : width;
+    }
+    free(some);
     free(x);
 }
 
@@ -718,6 +733,7 @@ static void check_base(const char *path) {
     if (option[ENCODER_OF].value) vectors_by_other(passages.at, n, own);
     else find_vectors(passages.ids, passages.start, n, whole(LENGTH), own);
     for (size_t i = 0; i < n * d; i++) {
+        if (is_blank(passages.at[i / d])) continue; /* a base of before has other vectors of these */
         apart += fabs((double)own[i] - (double)base.vectors[i]);
         size += fabs((double)own[i]);
     }
