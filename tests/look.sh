@@ -113,7 +113,7 @@ is "settings that are alike are no rows" sh -c "! grep -q '<th class=\"word\">ti
 is "the names are escaped" grep -q '<th>a &lt;b&gt;&amp;&#39;&quot;' "$W/runs.html"
 is "a run beside itself" "$B/look" --threads 1 --text "$words" --out "$W/itself.html" --with "$W/tiny.safetensors" "$W/tiny.safetensors"
 is "has its path as its name" grep -q "<th>$W/tiny" "$W/itself.html"
-is "runs of one CSV alone" "$B/look" --threads 1 --text "$words" --out "$W/bare.html" --with "$W/fourth.safetensors" "$W/cmha.safetensors" --csv "$W/none.csv"
+is "runs of one CSV alone" "$B/look" --threads 1 --text "$words" --out "$W/bare.html" --with "$W/fourth.safetensors" "$W/cmha.safetensors"
 awk 'BEGIN { for (i = 0; i < 9; i++) printf "%g, %g\t%g %g\n\n", sin(i), cos(i), i / 9, -1 }' > "$W/frames.txt"
 is "frames" "$B/look" --threads 1 --frames "$W/frames.txt" --out "$W/frames.html" "$W/signal.safetensors"
 has frames 'id="attention"'; has frames '"tokens":\["0 ","1 ",'; has frames 'a token is a frame'
@@ -158,6 +158,13 @@ is "a broken checkpoint" refuses 'short' "$B/look" "$W/short.safetensors"
 is "a cut checkpoint" refuses 'half-a-file' "$B/look" "$W/half-a-file.safetensors"
 is "no page of them" [ ! -e "$W/short.html" ]
 is "a missing text" refuses 'nowhere' "$B/look" "$W/tiny.safetensors" "$W/nowhere"
+is "a text for a model of numbers" refuses 'signal.safetensors: a model of numbers, which reads no text' "$B/look" "$W/signal.safetensors" "$W/hostile"
+for o in "--text a" "--tokens 5" "--tokenizer $W/bpe.json"; do
+    # shellcheck disable=SC2086
+    is "$o for a model of numbers" refuses "look: ${o%% *} is for a text" "$B/look" $o "$W/signal.safetensors"
+done
+is "--text with --frames" refuses 'one of them is enough' "$B/look" --text a --frames "$W/frames.txt" "$W/signal.safetensors"
+is "a missing CSV" refuses 'cannot open .*nowhere.csv' "$B/look" --csv "$W/nowhere.csv" "$W/tiny.safetensors"
 is "three files" refuses 'one file is enough' "$B/look" "$W/tiny.safetensors" "$W/hostile" "$W/long"
 is "a frame too narrow" refuses '4 numbers are wanted in line 2 of ' "$B/look" --frames "$W/narrow" "$W/signal.safetensors"
 is "a frame that is no number" refuses '4 numbers are wanted in line 1 of ' "$B/look" --frames "$W/worded" "$W/signal.safetensors"

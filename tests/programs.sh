@@ -25,6 +25,14 @@ spares() {
     cp "$spared" "$W/as_it_was"
     complains "$@" && says 'would replace what is read: ' && cmp "$spared" "$W/as_it_was"
 }
+# unread WHY OPTION...: of these options, each with its value, $mode reads none; $unread_by is its last argument
+unread() {
+    why=$1; shift
+    for o in "$@"; do
+        one "$mode $o" complains $mode $o "$unread_by"
+        one "$mode $o: says why" says ": ${o%% *} is for $why"
+    done
+}
 # The standard output is closed from the start
 closed() { "$@" 2> "$W/out" < /dev/null >&- && return 1; [ "$(wc -l < "$W/out")" -eq 1 ]; }
 # Without a word on stderr, although the kernel is an old one that the user chose
@@ -411,6 +419,10 @@ if [ -x "$P/vectors" ] && [ -x "$P/classify" ]; then
             one "rag --encoder that continues texts, its base" works "$P/rag" --threads 1 --encoder "$W/tiny.safetensors" --base "$W/tiny.base" --ask ''
             one "rag --encoder that continues texts, an empty question" says '^encoder, by cosines: nothing$'
         fi
+        for o in "--words 9" "--question 9" "--batch 2" "--steps 3" "--read 3" "--tokens 3" "--temperature 1" "--held-out 0.1" "--set d_model=8"; do
+            one "rag --encoder $o" complains "$P/rag" --encoder "$W/learned.safetensors" --text "$W/lines" $o
+            one "rag --encoder $o: says so" says ": ${o%% *} is for models of rag's own, not for --encoder"
+        done
         one "rag --encoder --base" works "$P/rag" --threads 1 --encoder "$W/learned.safetensors" --base "$W/lines.base" --ask one
         one "rag --encoder, another pool" complains "$P/rag" --encoder "$W/learned.safetensors" --pool cls --base "$W/lines.base" --ask one
         one "rag --encoder, another model" complains "$P/rag" --encoder "$W/hidden.safetensors" --base "$W/lines.base" --ask one
@@ -554,6 +566,15 @@ if [ -x "$P/generate" ]; then
     one "generate --score" works "$P/generate" --score LICENSE --context 64 --tokens 500 "$W/tiny.safetensors"
     one "generate --score: perplexity and bits" awk -v RS='[ ,\n]+' '{ f[NR] = $0 }
         END { exit !((log(f[6]) - f[1]) ^ 2 < 1e-8 && (f[1] / log(2) - f[7]) ^ 2 < 1e-8) }' "$W/out"
+    unread_by=$W/tiny.safetensors mode="$P/generate --score LICENSE"
+    unread 'continuing a text, not for --score' "--prompt a" "--template {prompt}" "--batch 1" "--separator ." --endless "--seed 1" \
+        "--set temperature=1"
+    for to in pack merge; do
+        mode="$P/generate --pack int8 $W/x.safetensors"
+        [ $to = pack ] || mode="$P/generate --adapter LICENSE --merge $W/x.safetensors"
+        unread "a model that runs, not for --$to" "--prompt a" "--tokens 5" "--context 5" "--batch 2" "--separator ." "--special all" --endless \
+            "--seed 1" "--weights int8" "--cache bf16" "--score LICENSE" --round "--set top_k=1"
+    done
     one "generate --pack" works "$P/generate" --pack int8 "$W/packed.safetensors" "$W/tiny.safetensors"
     one "generate --pack: no text but a line" [ "$(wc -l < "$W/out")" -eq 1 ]
     one "generate --pack: less than a tenth of a training state" sh -c \
@@ -593,6 +614,11 @@ if [ -x "$P/score" ]; then
     one "score, ids" works "$P/score" --width 2 --length 3 --eos 263 "$W/tokens"
     one "score: ids end at the eos" [ "$(awk '/^samples/ { s = $2 } /^tokens/ { print s, $2 }' "$W/out")" = "133 67" ]
     one "score, ids without a length" complains "$P/score" --width 2 "$W/tokens"
+    unread_by=$W/samples.txt mode=$P/score
+    unread 'ids, which need --width 2 or 4' "--length 3"
+    unread 'a --judge' "--context 9"
+    mode="$P/score --width 2 --length 3"
+    unread 'texts, not for ids' "--separator x"
     one "score, too short a text of people" complains "$P/score" --human "$W/samples.txt" LICENSE
     one "score, a judge that is no checkpoint" complains "$P/score" --judge LICENSE LICENSE
     one "score, a bad option" complains "$P/score" --jugde x LICENSE
@@ -742,6 +768,8 @@ if [ -x "$P/classify" ]; then
     done
     one "classify --predict, options that it reads" works "$P/classify" --predict "$W/texts.tsv" --columns text --model "$W/texts.safetensors" \
         --threads 1 --batch 3 --length 20 --quiet
+    one "classify --tokenizer --vocab" complains "$P/classify" $tiny --columns label,text --tokenizer tests/wordpiece_vocab.txt --vocab LICENSE
+    one "classify --tokenizer --vocab: says so" says ': --vocab is --tokenizer, and one is enough'
     one "classify --model without --predict" complains "$P/classify" $tiny --columns label,text --model "$W/texts.safetensors"
     for field in steps classes tokenizer vocabulary max_positions mask_token eval_every held_out; do
         one "classify --set $field" complains "$P/classify" $tiny --columns label,text --set $field=9
@@ -876,6 +904,26 @@ if [ -x "$P/rag" ]; then
     one "rag, more asked for than there is" works "$P/rag" $saved --base "$W/rag.base" \
         --ask 'the deep sea' --top 999999999
     one "rag: each passage once" lists BM25 4 'deep sea'
+    for o in "--steps 3" "--words 9" "--temperature 1"; do
+        one "rag --model $o" complains "$P/rag" $saved --text "$W/passages.txt" $o
+        one "rag --model $o: says so" says ": ${o%% *} is for training an encoder, not for --model"
+    done
+    for o in "--held-out 0.1" "--batch 2" "--set decoder.lr=1" "--read 3"; do
+        for from in "--base $W/rag.base" "--text $W/passages.txt"; do # which has a decoder
+            one "rag --model ${from%% *} $o" complains "$P/rag" $saved $from $o
+            one "rag --model ${from%% *} $o: says so" says ": ${o%% *} is for training a decoder, and here none is trained"
+        done
+    done
+    one "rag --model, a field of its encoder" complains "$P/rag" $saved --text "$W/passages.txt" --set encoder.lr=1
+    one "rag --model: it has one" says 'has its encoder already; what is encoder.lr'
+    one "rag --pool without --encoder" complains "$P/rag" $tiny --text "$W/passages.txt" --pool cls
+    one "rag --pool: says so" says ': --pool is for --encoder$'
+    one "rag --tokenizer --vocab" complains "$P/rag" $tiny --text "$W/passages.txt" --tokenizer tests/wordpiece_vocab.txt --vocab LICENSE
+    one "rag --tokenizer --vocab: says so" says ': --vocab is --tokenizer, and one is enough'
+    one "rag --vocab --words" complains "$P/rag" $tiny --text "$W/passages.txt" --vocab tests/wordpiece_vocab.txt --words 9
+    one "rag --vocab --words: says so" says ': --words is for a vocabulary that is learnt'
+    one "rag --base --paragraphs" complains "$P/rag" $saved --base "$W/rag.base" --paragraphs
+    one "rag --base --paragraphs: says so" says ': --paragraphs is for a --text'
     # One word is in every passage, one in a third of them: the second tells.
     for i in 1 2 3 4 5 6 7 8 9 10; do
         printf 'The bread of day %s is eaten by the people of the town.\n' $i $i

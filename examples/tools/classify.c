@@ -148,6 +148,7 @@ static void refuse_unread(void) {
                                1u << TAKE | 1u << FREEZE | 1u << RATE;
     const uint64_t training = on_labels | 1u << TRAIN | 1u << PRESET | 1u << ATTENTION | 1u << FROM |
                               1u << TEXT | 1u << MLM | 1u << SEED | 1u << LR | 1u << OUT | 1u << SET;
+    if (option[TOKENIZER].value) refuse_given(option, 1u << VOCAB, " is --tokenizer, and one is enough");
     if (option[PREDICT].value) {
         refuse_given(option, training, " is for a training, not for --predict");
         return;

@@ -232,6 +232,17 @@ static const char *configure(int argc, char **argv) {
     return path;
 }
 
+/* Ends the program where an option is given that what it is called for does not read. */
+static void refuse_unread(void) {
+    const uint64_t drawing = 1u << PROMPT | 1u << TEMPLATE | 1u << BATCH | 1u << SEPARATOR | 1u << ENDLESS |
+                             1u << SEED | 1u << SET;
+    const uint64_t running = drawing | 1u << TOKENS | 1u << CONTEXT | 1u << SPECIAL | 1u << WEIGHTS |
+                             1u << CACHE | 1u << SCORE | 1u << ROUND;
+    if (*option[PACK].value) refuse_given(option, running, " is for a model that runs, not for --pack");
+    if (option[MERGE].value) refuse_given(option, running, " is for a model that runs, not for --merge");
+    if (option[SCORE].value) refuse_given(option, drawing, " is for continuing a text, not for --score");
+}
+
 /* Puts a prompt into the template, without the line end that the standard input has behind it. */
 static int ask(const char *text, size_t n, codec_ids *ids) {
     text_slice prompt = {text, n};
@@ -362,6 +373,7 @@ int main(int argc, char **argv) {
     const char *path = configure(argc, argv);
     if (option[HELP].value) return help();
     if (!path) complain(2, "name a checkpoint, such as tiny.safetensors (build/train_tiny makes one)", "");
+    refuse_unread();
     const char *packs = option[PACK].value, *held = *packs ? packs : option[WEIGHTS].value;
     cmha_storage weights = storage_of(held, 4);
     options.storage = storage_of(option[CACHE].value, 1);

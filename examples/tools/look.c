@@ -281,6 +281,15 @@ static void read_text(const char *file) {
     cut_text(most ? most : usual_tokens());
 }
 
+/* Ends the program where a model that reads no text is given one. */
+static void refuse_text(const char *path, const char *file) {
+    const uint64_t frames_too = option[FRAMES].value ? 0 : 1u << TOKENS;
+    if (!has_numbers()) return;
+    if (file) complain(2, path, ": a model of numbers, which reads no text; see --frames");
+    refuse_given(option, 1u << WORDS | 1u << TOKENIZER | frames_too,
+                 " is for a text, which a model of numbers does not read; see --frames");
+}
+
 /* Names of the tokens that are shown. */
 static void put_tokens(void) {
 #ifdef WITH_TOKENIZER
@@ -1310,6 +1319,7 @@ static void open_all(const char *path, const char *file) {
         open_checkpoint(&r->model, r->path);
         check(cmha_config_read(&ctx, r->path, NULL, &r->trained));
     }
+    refuse_text(path, file);
     open_words(path);
     read_text(file);
     if (has_numbers() && !frames)
@@ -1419,6 +1429,8 @@ int main(int argc, char **argv) {
     const char *to = option[OUT_FILE].value;
     if (!to && !codec_beside(path, ".html", beside, sizeof beside)) complain(2, "too long: ", path);
     if (!to) to = beside;
+    if (option[CSV].value && !every && access(option[CSV].value, R_OK)) /* of --follow it may come later */
+        complain(1, "cannot open ", option[CSV].value);
     name_runs(path);
     const char *used[5] = {file, option[FRAMES].value, option[BASE].value, option[TOKENIZER].value, NULL};
     if (find_history(&rows_of, path, option[CSV].value)) used[4] = rows_of.path;

@@ -162,7 +162,11 @@ static void configure(int argc, char **argv) {
         complain(2, "--length is 4 or more, --temperature more than 0", "");
     open_context(&option[SEED], &option[THREADS], option[HELP].value != NULL);
     preset();
-    for (int i = 1; i <= n_set; i++) set_side(argv[i], cut_value(argv[i]));
+    for (int i = 1; i <= n_set; i++) {
+        if (option[MODEL].value && !strncmp(argv[i], "encoder.", 8))
+            complain(2, "--model has its encoder already; what is ", argv[i]);
+        set_side(argv[i], cut_value(argv[i]));
+    }
     side[DECODER].mc.irw_width = side[ENCODER].mc.d_model / 2;
 }
 
@@ -205,6 +209,28 @@ static void spare(void) {
     if (option[SAVE].value) spare_by_models(option[SAVE].value, in, 5);
 }
 
+/* Ends the program where an option is given that what it is called for does not read. */
+static void refuse_unread(void) {
+    const uint64_t encoder = 1u << WORDS | 1u << STEPS | 1u << TEMPERATURE;
+    const uint64_t own = encoder | 1u << QUESTION | 1u << BATCH | 1u << READ | 1u << TOKENS | 1u << HELD_OUT |
+                         1u << SET;
+    if (option[ENCODER_OF].value) refuse_given(option, own, " is for models of rag's own, not for --encoder");
+    else refuse_given(option, 1u << POOL, " is for --encoder");
+    if (option[MODEL].value) refuse_given(option, encoder, " is for training an encoder, not for --model");
+    if (option[TOKENIZER].value || option[VOCAB].value)
+        refuse_given(option, 1u << WORDS, " is for a vocabulary that is learnt, not for --tokenizer");
+    if (option[TOKENIZER].value) refuse_given(option, 1u << VOCAB, " is --tokenizer, and one is enough");
+    if (!option[TEXT].value) refuse_given(option, 1u << PARAGRAPHS, " is for a --text");
+}
+
+/* The same of a decoder's training, where there is none: --read 0 asks for none. */
+static void refuse_reading(void) {
+    const uint64_t reading = 1u << BATCH | 1u << HELD_OUT | 1u << SET | (whole(READ) ? 1u << READ : 0);
+    int makes = option[TEXT].value || option[FOLDER].value;
+    if (side[DECODER].there || !makes || !whole(READ))
+        refuse_given(option, reading, " is for training a decoder, and here none is trained");
+}
+
 /* Which options belong together */
 static void check_options(void) {
     const char *text = option[TEXT].value, *update = option[UPDATE].value, *in = option[FOLDER].value;
@@ -219,7 +245,6 @@ static void check_options(void) {
     if (!text && !in && !(model && option[BASE].value))
         complain(2, "see --help; a --text or a --folder is needed, or --model or --encoder and --base", "");
     if (text || (!in && !update)) return;
-    if (option[PARAGRAPHS].value) complain(2, "--paragraphs is for a --text", "");
     if (option[BASE].value && folder_is_text(option[BASE].value))
         complain(2, "this name is one of a text, not of a --base: ", option[BASE].value);
 }
@@ -1192,7 +1217,10 @@ static void make_all(void) {
         return;
     }
     if (option[ENCODER_OF].value) open_other(option[ENCODER_OF].value);
-    else load_models(option[MODEL].value);
+    else {
+        load_models(option[MODEL].value);
+        refuse_reading();
+    }
     if (option[UPDATE].value) update_base(option[UPDATE].value, option[BASE].value);
     else if (!option[TEXT].value && !in) use_base(option[BASE].value);
     if (!option[TEXT].value && !in) return;
@@ -1239,6 +1267,7 @@ int main(int argc, char **argv) {
     configure(argc, argv);
     if (option[HELP].value) return help();
     check_options();
+    refuse_unread();
     spare();
     (void)sentences_pool_named(option[POOL].value);
     make_all();

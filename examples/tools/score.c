@@ -58,6 +58,13 @@ static int chosen(int o, const char *first, const char *second) {
     return !strcmp(option[o].value, second);
 }
 
+/* Ends the program where an option is given that nothing reads here. */
+static void refuse_unread(void) {
+    if (whole(WIDTH, 4) > 1) refuse_given(option, 1u << SEPARATOR, " is for texts, not for ids (--width)");
+    else refuse_given(option, 1u << LENGTH, " is for ids, which need --width 2 or 4");
+    if (!option[JUDGE].value) refuse_given(option, 1u << CONTEXT, " is for a --judge");
+}
+
 /* ---- Samples ---- */
 
 static void close_samples(samples *s) {
@@ -259,6 +266,7 @@ int main(int argc, char **argv) {
     chosen(DIST, "ngrams", "tokens"), chosen(REP, "mean", "pooled");
     if (!path) complain(2, "name a file of samples; see --help", "");
     if (width < 1 || width == 3) complain(2, "--width is 1, 2 or 4", "");
+    refuse_unread();
     if (width > 1 && !whole(LENGTH, SIZE_MAX / 16)) complain(2, "--width 2 and 4 need --length", "");
     open_judge();
 
