@@ -303,6 +303,26 @@ for c in train_tiny tokens generate score convert classify rag geometry look spo
     one "$c says the version" says "^$c, cmha $version\$"
     for o in -h --help --version; do one "$c $o > /dev/full" full "$P/$c" $o; done
 done
+# What stands alone takes no value, but where the help shows one
+while read -r option command; do
+    [ -x "$P/${command%% *}" ] || continue
+    # shellcheck disable=SC2086
+    one "$command" complains "$P/"$command
+    one "$command: takes none" says ": takes no value: $option\$"
+done << 'END'
+--quiet train_tiny --quiet=no
+--help train_tiny --help=all
+--verbose generate --verbose=0 x
+--endless generate --endless= x
+--paragraphs rag --paragraphs=1 --text x
+--resume signal --resume=x x
+--resume classify --resume=x --train x --dev x
+--json spoken --json=1 --predict x
+--quiet forecast --quiet=1 x
+--help look --help=x
+--raw vectors --raw=1 x
+--quick evidence --quick=1
+END
 # The nearest of the words that there are
 while read -r word command; do
     [ -x "$P/${command%% *}" ] || continue
@@ -817,7 +837,7 @@ if [ -x "$P/classify" ]; then
     for other in "--lr 2e-2" "--epochs 13" "--set n_layers=2" "--seed 2" "--mlm 4" "--metric f1" "--class-weights balanced" "--take 12" \
         "--freeze blocks.0.*" "--rate blocks.0.*=2" "--dev $W/fewer.tsv" "--train $W/fewer.tsv" "--attention cmha" "--resume=$whole.last" "--text $W/fewer.tsv"; do
         one "classify --resume, $other" complains "$P/classify" $again --mlm 3 --epochs 12 --quiet --out "$parts" --resume $other
-        one "classify --resume, $other: says of what" says 'another --\|\(n_layers\|attention\) is \|\(lr\|steps\) was \|continues from OUT.last'
+        one "classify --resume, $other: says of what" says 'another --\|\(n_layers\|attention\) is \|\(lr\|steps\) was \|takes no value: --resume'
     done
     one "classify --resume" works "$P/classify" $again --mlm 3 --epochs 12 --out "$parts" --resume
     one "classify --resume: as at once" same_run

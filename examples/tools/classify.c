@@ -133,12 +133,10 @@ static void begin_from(const char *path) {
 
 /* Where the state of the training on labels is, which is all that --resume continues. */
 static void settle_state(void) {
-    const char *value = option[RESUME].value;
     if (snprintf(last_run, sizeof last_run, "%s.last.run", option[OUT].value) >= (int)sizeof last_run)
         complain(2, "too long a path: ", option[OUT].value);
     snprintf(last, sizeof last, "%s.last", option[OUT].value);
-    if (value && *value) complain(2, "--resume continues from OUT.last, see --out; what is ", value);
-    if (value && (option[PREDICT].value || !option[TRAIN].value))
+    if (option[RESUME].value && (option[PREDICT].value || !option[TRAIN].value))
         complain(2, "only training on labels, with --train, knows ", "--resume");
 }
 

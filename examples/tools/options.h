@@ -272,14 +272,21 @@ static inline setting *any_option(setting *options, int n, const char *argument)
     return o || *argument != '-' ? o : find_option(common_option, COMMON, argument);
 }
 
+/* May an option that stands alone have a value behind =? Then its help shows it, as in --follow=SECONDS. */
+static inline int shows_value(const setting *o) {
+    const char *shown = strstr(o->what, o->name);
+    return shown && shown[strlen(o->name)] == '=';
+}
+
 static inline void end_with_version(void) {
     printf(PROGRAM ", cmha %d.%d.%d\n", CMHA_VERSION_MAJOR, CMHA_VERSION_MINOR, CMHA_VERSION_PATCH);
     exit(end_program(0));
 }
 
 /* Reads the command line into the options. The bits of `flags` are set for those that stand without a value,
-   which is then "". --set may come more than once: its arguments are kept in argv[1 ..], *n_set of them; so
-   may --freeze, --rate, --train and --optimiser. Returns the one argument that is no option, or NULL. */
+   which is then "", unless their help shows one. --set may come more than once: its arguments are kept in
+   argv[1 ..], *n_set of them; so may --freeze, --rate, --train and --optimiser. Returns the one argument that
+   is no option, or NULL. */
 static inline const char *read_options(setting *options, int n, uint64_t flags, int argc, char **argv,
                                        int *n_set) {
     const char *rest = NULL, *nearest = NULL;
@@ -297,6 +304,7 @@ static inline const char *read_options(setting *options, int n, uint64_t flags, 
             continue;
         }
         int alone = o != common_option && flags >> (o - options) & 1;
+        if (alone && value && !shows_value(o)) complain(2, "takes no value: ", o->name);
         if (!value) value = alone ? argv[i] + strlen(argv[i]) : argv[++i];
         if (!value) complain(2, "a value is missing after ", o->name);
         if (o != common_option) options_given |= UINT64_C(1) << (o - options);
