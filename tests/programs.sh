@@ -465,6 +465,11 @@ if [ -x "$P/vectors" ] && [ -x "$P/classify" ]; then
     cp "$W/out" "$W/fill.out"
     one "fill, a text behind the checkpoint" works "$P/fill" --top 3 "$W/encoder.safetensors" 'the [MASK]ther [MASK]'
     one "fill says the same of it" cmp -s "$W/out" "$W/fill.out"
+    one "fill, a text behind an option" works "$P/fill" "$W/encoder.safetensors" --top=3 'the [MASK]ther [MASK]'
+    one "fill says the same of it, too" cmp -s "$W/out" "$W/fill.out"
+    one "fill, a text before an option" works "$P/fill" "$W/encoder.safetensors" 'the [MASK]ther [MASK]' --top 3
+    one "fill says the same of this" cmp -s "$W/out" "$W/fill.out"
+    one "fill --seed" complains "$P/fill" --seed 1 "$W/encoder.safetensors" 'the [MASK]ther [MASK]'
     one "fill, two texts" complains "$P/fill" --text '[MASK]' "$W/encoder.safetensors" 'the [MASK]'
     one "fill: all of them have probability 1 in sum" sh -c "'$P/fill' '$W/encoder.safetensors' --text '[MASK]' --top 260 |
         awk 'NR > 1 { s += \$1 } END { exit (s - 1) ^ 2 > 1e-3 }'"

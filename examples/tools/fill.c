@@ -8,14 +8,13 @@
 #include "options.h"
 #include "sentences.h"
 
-enum { TEXT, TOP, TOKENIZER, SEED, THREADS, HELP, N_OPTIONS };
+enum { TEXT, TOP, TOKENIZER, THREADS, HELP, N_OPTIONS };
 static setting option[N_OPTIONS] = {
     {"--text", NULL,
      "the text, wherever it stands, with [MASK] in it, or the tokenizer's own name of that, once or more"},
     {"--top", "5", "how many of the likeliest tokens; 5"},
     {"--tokenizer", NULL,
      "the model's tokenizer; else CHECKPOINT's .tokenizer.json, or tokenizer.json in its folder"},
-    {"--seed", "1", "of nothing here"},
     {"--threads", "0", "0 = every core"},
     {"--help", NULL, "this page"}};
 
@@ -81,13 +80,11 @@ int main(int argc, char **argv) {
     codec_ids ids = {NULL, 0, 0};
     cmha_batch b;
     start_program(argv);
-    const char *last = argv[argc - 1];
-    int bare = argc > 2 && *last != '-' && argv[argc - 2][0] != '-' &&
-        (strstr(last, "[MASK]") || strstr(last, "<mask>")); /* the text, behind the checkpoint */
-    const char *path = read_options(option, N_OPTIONS, 1u << HELP, argc - bare, argv, &n_set);
-    if (bare && option[TEXT].value) complain(2, "one text is enough, what is ", last);
-    if (bare) option[TEXT].value = last;
-    open_context(&option[SEED], &option[THREADS], option[HELP].value != NULL);
+    const char *bare = take_second(option, N_OPTIONS, 1u << HELP, &argc, argv);
+    const char *path = read_options(option, N_OPTIONS, 1u << HELP, argc, argv, &n_set);
+    if (bare && option[TEXT].value) complain(2, "one text is enough, what is ", bare);
+    if (bare) option[TEXT].value = bare;
+    open_context(&(setting){"--seed", "1", NULL}, &option[THREADS], option[HELP].value != NULL);
     if (option[HELP].value) return help();
     if (!path || !option[TEXT].value) complain(2, "see --help; a checkpoint or a text is missing", "");
     sentences_open(&s, path, option[TOKENIZER].value);

@@ -1262,24 +1262,6 @@ static void take_runs(int *argc, char **argv) {
     }
 }
 
-/* Takes the second argument that is no option, the text, out of the command line; NULL if there is none. */
-static const char *take_text(int *argc, char **argv) {
-    const char *rest = NULL;
-    for (int i = 1; i < *argc; i++) {
-        const setting *o = any_option(option, N_OPTIONS, argv[i]);
-        if (o && *argv[i] == '-') i += !strchr(argv[i], '=') && o != &option[HELP] && o != &option[FOLLOW];
-        else if (*argv[i] == '-') return NULL;
-        else if (!rest) rest = argv[i];
-        else {
-            rest = argv[i];
-            memmove(argv + i, argv + i + 1, (size_t)(*argc - i) * sizeof *argv);
-            (*argc)--;
-            return rest;
-        }
-    }
-    return NULL;
-}
-
 /* Names runs by their files, by their paths where two files have one name. */
 static void name_runs(const char *path) {
     runs->path = path;
@@ -1414,8 +1396,8 @@ int main(int argc, char **argv) {
     int n_set = 0;
     start_program(argv);
     take_runs(&argc, argv);
-    const char *file = take_text(&argc, argv);
     const uint32_t flags = 1u << HELP | 1u << FOLLOW;
+    const char *file = take_second(option, N_OPTIONS, flags, &argc, argv);
     const char *path = read_options(option, N_OPTIONS, flags, argc, argv, &n_set);
     open_context(&(setting){"--seed", "1", NULL}, &option[THREADS], option[HELP].value != NULL);
     if (option[HELP].value) return help();

@@ -272,6 +272,11 @@ static inline setting *any_option(setting *options, int n, const char *argument)
     return o || *argument != '-' ? o : find_option(common_option, COMMON, argument);
 }
 
+/* Is it among those of these bits, which stand without a value? */
+static inline int stands_alone(const setting *o, const setting *options, uint64_t flags) {
+    return o != common_option && flags >> (o - options) & 1;
+}
+
 /* May an option that stands alone have a value behind =? Then its help shows it, as in --follow=SECONDS. */
 static inline int shows_value(const setting *o) {
     const char *shown = strstr(o->what, o->name);
@@ -303,7 +308,7 @@ static inline const char *read_options(setting *options, int n, uint64_t flags, 
             rest = argv[i];
             continue;
         }
-        int alone = o != common_option && flags >> (o - options) & 1;
+        int alone = stands_alone(o, options, flags);
         if (alone && value && !shows_value(o)) complain(2, "takes no value: ", o->name);
         if (!value) value = alone ? argv[i] + strlen(argv[i]) : argv[++i];
         if (!value) complain(2, "a value is missing after ", o->name);
@@ -318,6 +323,25 @@ static inline const char *read_options(setting *options, int n, uint64_t flags, 
         else o->value = value;
     }
     return rest;
+}
+
+/* Takes the second argument that is no option out of the command line, for read_options knows one alone; NULL
+   if there is none. `flags`: as there. */
+static inline const char *take_second(setting *options, int n, uint64_t flags, int *argc, char **argv) {
+    const char *first = NULL, *second;
+    for (int i = 1; i < *argc; i++) {
+        const setting *o = any_option(options, n, argv[i]);
+        if (o) i += !stands_alone(o, options, flags) && !strchr(argv[i], '=');
+        else if (*argv[i] == '-') return NULL;
+        else if (!first) first = argv[i];
+        else {
+            second = argv[i];
+            memmove(argv + i, argv + i + 1, (size_t)(*argc - i) * sizeof *argv);
+            --*argc;
+            return second;
+        }
+    }
+    return NULL;
 }
 
 /* Ends the program where the command line names one of the options of these bits; `why` says who does not
