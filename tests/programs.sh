@@ -926,6 +926,10 @@ if [ -x "$P/rag" ]; then
         one "rag, a question without a known word" works "$P/rag" $saved --base "$W/rag.base" --ask "$ask"
         one "rag: nothing found" [ "$(grep -ac ': nothing$' "$W/out")" -eq $([ "$tokenizers" ] || [ ! "$ask" ] && echo 3 || echo 1) ]
     done
+    { yes 'deep sea' | head -n 9000 | tr '\n' ' '; printf '\r\n\nwhale'; } > "$W/asked" # 81,000 bytes, nothing, and no line end
+    asks() { "$P/rag" $saved --base "$W/rag.base" --ask - < "$W/asked" > "$W/out" 2>&1; }
+    one "rag --ask -" asks
+    one "rag --ask -: a line is a question" [ "$(grep -c '^BM25' "$W/out") $(awk '{ print length($0) }' "$W/out" | sort -n | tail -n 1)" = '2 81000' ]
     one "rag, more asked for than there is" works "$P/rag" $saved --base "$W/rag.base" \
         --ask 'the deep sea' --top 999999999
     one "rag: each passage once" lists BM25 4 'deep sea'

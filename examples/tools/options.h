@@ -483,6 +483,33 @@ static inline void tune(cmha_model *model, const char *optimiser) {
     }
 }
 
+/* ---- Lines of the standard input ---- */
+
+/* Memory that grows; its owner frees it */
+typedef struct input_line { char *at; size_t n, room; } input_line;
+
+static inline void line_put(input_line *line, char byte) {
+    if (line->n == line->room) {
+        line->room = 2 * line->room + 256;
+        line->at = (char *)text_memory(line->at, line->room, 1, 1);
+        if (!line->at) complain(1, "no memory for a line", "");
+    }
+    line->at[line->n++] = byte;
+}
+
+/* Reads the next line, of any length, without its end; 0 where there is none. */
+static inline int next_line(input_line *line) {
+    int c = getchar(), any = c != EOF;
+    line->n = 0;
+    while (c != EOF && c != '\n') {
+        line_put(line, (char)c);
+        c = getchar();
+    }
+    if (ferror(stdin)) complain(1, "cannot read the standard input", "");
+    if (c == '\n' && line->n && line->at[line->n - 1] == '\r') line->n--;
+    return any;
+}
+
 /* ---- Going on with a training ---- */
 
 /* Goes on with a hash (FNV-1a, 64 bits) of what is learned from. */

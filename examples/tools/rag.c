@@ -1074,15 +1074,16 @@ static void ask(text_slice question) {
 }
 
 static void ask_all(const char *question) {
-    char line[65536];
+    input_line line = {NULL, 0, 0};
     if (strcmp(question, "-")) {
         ask(text_of(question));
         return;
     }
-    while (fgets(line, sizeof line, stdin)) {
-        line[strcspn(line, "\r\n")] = 0;
-        if (*line) ask(text_of(line));
+    while (next_line(&line)) {
+        const text_slice text = {line.at, line.n};
+        if (text.n) ask(text);
     }
+    free(line.at);
 }
 
 /* ---- All of it ---- */

@@ -92,18 +92,9 @@ static void encode_line(int special, char *line, size_t n) {
 }
 
 static void encode_lines(int special) {
-    tokenizer_bytes line;
-    int c = 0;
-    memset(&line, 0, sizeof line);
-    while (c != EOF && !ferror(stdout)) {
-        for (line.n = 0; (c = getchar()) != EOF && c != '\n';) {
-            char byte = (char)c;
-            if (!tokenizer_put(&line, &byte, 1)) complain(1, "no memory", "");
-        }
-        if (ferror(stdin)) complain(1, "cannot read the standard input", "");
-        if (c == '\n' && line.n && line.at[line.n - 1] == '\r') line.n--;
-        if (c == '\n' || line.n) encode_line(special, line.n ? line.at : (char *)"", line.n);
-    }
+    input_line line = {NULL, 0, 0};
+    while (!ferror(stdout) && next_line(&line))
+        encode_line(special, line.n ? line.at : (char *)"", line.n);
     free(line.at);
 }
 
