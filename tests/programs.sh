@@ -534,6 +534,8 @@ if [ -x "$P/generate" ]; then
     one "generate" works "$P/generate" "$W/tiny.safetensors"
     one "generate says something" [ -s "$W/out" ]
     one "generate --help" works "$P/generate" --help
+    one "generate --help lists the sampler's fields as others do" says '^Sampler: field, value, range, meaning$'
+    one "generate --help: a field has its value in a column" says '^  repetition_penalty 1  *0.01..100 '
     one "generate, a folder of others" complains "$P/generate" tests/models/llama
     one "generate says how to convert it" says 'first: build/convert tests/models/llama OUT.safetensors'
     one "generate, their weights" complains "$P/generate" tests/models/llama/model.safetensors

@@ -54,7 +54,7 @@ static setting option[N_OPTIONS] = {
     {"--threads", "0", "0 = every core"},
     {"--verbose", NULL, "speed, on the standard error stream"},
     {"--help", NULL, "this page"},
-    {"--set", NULL, "NAME=VALUE, a field of the sampler, may be repeated: name, value, range, meaning"}};
+    {"--set", NULL, "NAME=VALUE for any field of the sampler below; may be repeated"}};
 static cmha_sampler_config sampler;
 static const char *packed_path; /* the second value of --pack */
 
@@ -191,18 +191,12 @@ static char *slurp(size_t *length) {
 }
 
 static int help(void) {
-    cmha_table table = cmha_sampler_table();
     puts("generate [OPTION...] CHECKPOINT: continues a prompt with a model that was saved\n\n"
          "Tokens that are bytes are printed as they are, those of a tokenizer as text, others as numbers;\n"
          "each text ends with a newline.\n"
          "On a terminal control characters and bytes that are no UTF-8 show as \\xNN.\n");
     print_options(option, N_OPTIONS, 16, 0);
-    for (size_t i = 0; i < table.count; i++) {
-        char value[32], range[64];
-        cmha_config_get(table, &sampler, table.fields[i].name, value, sizeof value);
-        snprintf(range, sizeof range, "%.10g..%.10g", table.fields[i].minimum, table.fields[i].maximum);
-        printf("    %-18s %-6s %-16s %s\n", table.fields[i].name, value, range, table.fields[i].help);
-    }
+    print_fields("Sampler", cmha_sampler_table(), &sampler);
     return end_help("build/generate --prompt 'Once upon a time' --tokens 100 tiny.safetensors");
 }
 

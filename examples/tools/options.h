@@ -377,7 +377,7 @@ static inline void print_fields(const char *title, cmha_table table, const void 
         char value[32], range[64];
         cmha_config_get(table, config, f->name, value, sizeof value);
         snprintf(range, sizeof range, "%.10g..%.10g", f->minimum, f->maximum);
-        printf("  %-17s %-11s %-29s %s\n", f->name, value, f->choices ? f->choices : range, f->help);
+        printf("  %-18s %-11s %-29s %s\n", f->name, value, f->choices ? f->choices : range, f->help);
     }
 }
 
