@@ -70,7 +70,11 @@ check 'install again' examples/install/install.sh install "$W/build"
 for f in include/cmha.h lib/pkgconfig/cmha.pc lib/cmake/cmha/cmhaConfig.cmake lib/cmake/cmha/cmhaConfigVersion.cmake share/doc/cmha/reference.html; do
     check "$f" test -s "$at/$f"
 done
-listed() { find "$at" -type f ! -name other ! -name installed | sed "s|^$at/||" | sort > "$W/there"; sort "$at/share/doc/cmha/installed" | diff - "$W/there"; }
+listed() {
+    { find "$at" -type f ! -name other ! -name installed; find "$at" -type d ! -name bin | sed 's|$|/|'; } |
+        sed -e "s|^$at/||" -e '/^$/d' | sort > "$W/there"
+    sort "$at/share/doc/cmha/installed" | diff - "$W/there"
+}
 check 'the list says what is there, once each' listed
 check 'version in pkg-config' grep -q '^Version: 1.2.3$' "$at/lib/pkgconfig/cmha.pc"
 check 'version in CMake' grep -q '1\.2\.3' "$at/lib/cmake/cmha/cmhaConfigVersion.cmake"
@@ -123,6 +127,18 @@ mkdir -p "$W/empty"
 alone() { examples/install/install.sh install "$W/empty" | grep 'header, 0 programs (make), 0 manual pages (make man), no reference (make docs)'; }
 check 'install of the header alone says what else there is' alone
 check 'and uninstall' examples/install/install.sh uninstall "$W/empty"
+# folders that were there before stay, though nothing is in them; those that were not go
+R=${DESTDIR%/dest}/stage
+there() { (cd "$R" && find . | sort); }
+kept() {
+    there > "$W/before"
+    DESTDIR=$R examples/install/install.sh install "$W/build" && there > "$W/after" && ! cmp -s "$W/before" "$W/after" &&
+        DESTDIR=$R examples/install/install.sh uninstall "$W/build" && there | diff "$W/before" -
+}
+for f in bin include lib share/man share/doc; do mkdir -p "$R$PREFIX/$f"; done
+check 'uninstall leaves folders that were there before' kept
+rm -rf "$R" && mkdir -p "$R$PREFIX"
+check 'and none that were not' kept
 
 echo "$passed passed, $failed failed"
 [ $failed -eq 0 ]

@@ -1,7 +1,8 @@
 #!/bin/sh
-# examples/install/install.sh install|uninstall BUILD_DIR: what `make install` and `make uninstall` do. Environment: PREFIX, DESTDIR, VERSION,
-# PROGRAMS (of BUILD_DIR; those that are built), PC_CFLAGS and PC_LIBS (for pkg-config). What is installed is listed in
-# PREFIX/share/doc/cmha/installed; uninstalling removes what that says, and folders of its own that are then empty.
+# examples/install/install.sh install|uninstall BUILD_DIR: what `make install` and `make uninstall` do.
+# Environment: PREFIX, DESTDIR, VERSION, PROGRAMS (of BUILD_DIR; those that are built), PC_CFLAGS and PC_LIBS (for
+# pkg-config). PREFIX/share/doc/cmha/installed lists what is installed: files, and folders that were not there
+# before, with a / at the end. Uninstalling removes the files, then those of the folders that are empty.
 set -eu
 what=$1 B=$2
 cd "$(dirname "$0")/../.."
@@ -9,9 +10,21 @@ cd "$(dirname "$0")/../.."
 at=$DESTDIR$PREFIX
 list=$at/share/doc/cmha/installed
 
-# put FILE FOLDER NAME [MODE]: a file below the prefix, and its line in the list; a program that runs is replaced, not written into
+# folder PATH: makes a folder below the prefix; each one that was not there gets its line in the list
+folder() {
+    here='' rest=$1/
+    while [ -n "$rest" ]; do
+        here=$here${rest%%/*}/ rest=${rest#*/}
+        [ ! -d "$at/$here" ] || continue
+        mkdir -p "$at/$here"
+        printf '%s\n' "$here" >> "$new"
+    done
+}
+
+# put FILE FOLDER NAME [MODE]: a file below the prefix, and its line in the list. A program that runs is
+# replaced, not written into.
 put() {
-    mkdir -p "$at/$2"
+    folder "$2"
     cp "$1" "$at/$2/.cmha.$$"
     chmod "${4:-644}" "$at/$2/.cmha.$$"
     mv -f "$at/$2/.cmha.$$" "$at/$2/$3"
@@ -22,11 +35,11 @@ put() {
 command_of() { printf 'cmha-%s\n' "$1" | tr _ -; }
 
 install_all() {
-    mkdir -p "$at/share/doc/cmha"
     work=$(mktemp -d)
     trap 'rm -rf "$work"' EXIT
     new=$work/installed
     if [ -e "$list" ]; then cp "$list" "$new"; else : > "$new"; fi
+    folder share/doc/cmha
 
     put cmha.h include cmha.h
     put examples/install/cmhaConfig.cmake lib/cmake/cmha cmhaConfig.cmake
@@ -63,13 +76,13 @@ install_all() {
 uninstall_all() {
     if [ ! -e "$list" ]; then echo "$list is not there: nothing to remove" >&2; exit 1; fi
     while IFS= read -r file; do
-        case $file in /*|*..*|'') continue;; esac
+        case $file in /*|*..*|*/|'') continue;; esac
         rm -f "$at/$file"
     done < "$list"
+    folders=$(LC_ALL=C sort -ru "$list" | sed -n -e '/^\//d' -e '/[.][.]/d' -e '/\/$/p') # the deepest first
     rm -f "$list"
-    for folder in share/doc/cmha lib/cmake/cmha lib/cmake lib/pkgconfig share/bash-completion/completions share/bash-completion \
-        share/man/man1 share/man share/doc share include lib bin; do
-        rmdir "$at/$folder" 2> /dev/null || true # what others have files in stays
+    printf '%s\n' "$folders" | while IFS= read -r folder; do
+        [ -z "$folder" ] || rmdir "$at/$folder" 2> /dev/null || true # what others have files in stays
     done
     echo "$at: removed"
 }
