@@ -139,6 +139,34 @@ for f in bin include lib share/man share/doc; do mkdir -p "$R$PREFIX/$f"; done
 check 'uninstall leaves folders that were there before' kept
 rm -rf "$R" && mkdir -p "$R$PREFIX"
 check 'and none that were not' kept
+# an install that stops half-way can be uninstalled, and leaves nothing half-written
+stops() {
+    there > "$W/before"
+    ! DESTDIR=$R examples/install/install.sh install "$W/build" && there > "$W/after" && ! grep '[.]cmha[.]' "$W/after"
+}
+undone() { DESTDIR=$R examples/install/install.sh uninstall "$W/build" && there | diff "$W/before" -; }
+at=$R$PREFIX
+mkdir -p "$at/lib" && : > "$at/lib/pkgconfig"
+check 'a file where a folder would be stops an install' stops
+check 'behind the header' test -s "$at/include/cmha.h"
+check 'which can be uninstalled' undone
+rm -rf "$R" && mkdir -p "$at/include/cmha.h"
+check 'a folder where a file would be stops it' stops
+check 'and nothing goes into that folder' undone
+rm -rf "$R" && mkdir -p "$at/share" && : > "$at/share/doc"
+check 'no place for the list stops it' stops
+check 'before anything is written' cmp "$W/before" "$W/after"
+rm -rf "$R" && mkdir -p "$at"
+mkdir -p "$W/cut"
+cat > "$W/cut/cp" <<END
+#!/bin/sh
+case \$1 in *.cmake) echo half > "\$2"; exit 1;; esac
+exec $(command -v cp) "\$@"
+END
+chmod +x "$W/cut/cp"
+cut_off() { (PATH=$(cd "$W/cut" && pwd):$PATH; stops); }
+check 'a copy that fails half-way stops it' cut_off
+check 'which can be uninstalled, too' undone
 
 echo "$passed passed, $failed failed"
 [ $failed -eq 0 ]

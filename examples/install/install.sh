@@ -1,8 +1,9 @@
 #!/bin/sh
 # examples/install/install.sh install|uninstall BUILD_DIR: what `make install` and `make uninstall` do.
-# Environment: PREFIX, DESTDIR, VERSION, PROGRAMS (of BUILD_DIR; those that are built), PC_CFLAGS and PC_LIBS (for
-# pkg-config). PREFIX/share/doc/cmha/installed lists what is installed: files, and folders that were not there
-# before, with a / at the end. Uninstalling removes the files, then those of the folders that are empty.
+# Environment: PREFIX, DESTDIR, VERSION, PROGRAMS (of BUILD_DIR; those that are built), PC_CFLAGS and PC_LIBS
+# (for pkg-config). PREFIX/share/doc/cmha/installed lists what is installed: files, and folders that were not
+# there before, with a / at the end. It is written as they come, so that an install that stopped half-way can be
+# uninstalled. Uninstalling removes the files, then those of the folders that are empty.
 set -eu
 what=$1 B=$2
 cd "$(dirname "$0")/../.."
@@ -17,7 +18,7 @@ folder() {
         here=$here${rest%%/*}/ rest=${rest#*/}
         [ ! -d "$at/$here" ] || continue
         mkdir -p "$at/$here"
-        printf '%s\n' "$here" >> "$new"
+        printf '%s\n' "$here" >> "$lines"
     done
 }
 
@@ -25,21 +26,42 @@ folder() {
 # replaced, not written into.
 put() {
     folder "$2"
-    cp "$1" "$at/$2/.cmha.$$"
-    chmod "${4:-644}" "$at/$2/.cmha.$$"
-    mv -f "$at/$2/.cmha.$$" "$at/$2/$3"
-    printf '%s\n' "$2/$3" >> "$new"
+    if [ -d "$at/$2/$3" ]; then echo "$at/$2/$3 is a folder" >&2; exit 1; fi
+    half=$at/$2/.cmha.$$
+    cp "$1" "$half"
+    chmod "${4:-644}" "$half"
+    printf '%s\n' "$2/$3" >> "$lines"
+    mv -f "$half" "$at/$2/$3"
+    half=
 }
+
+# remove_folders LIST: those of a list that are empty, the deepest first
+remove_folders() {
+    LC_ALL=C sort -ru "$1" | sed -n -e '/^\//d' -e '/[.][.]/d' -e '/\/$/p' > "$work/folders"
+    while IFS= read -r folder; do
+        rmdir "$at/$folder" 2> /dev/null || true # what others have files in stays
+    done < "$work/folders"
+}
+
+# clean: removes what is half-written, and the folders of a list that could not be written
+clean() {
+    [ -z "$half" ] || rm -f "$half"
+    [ "$lines" = "$list" ] || [ ! -e "$lines" ] || remove_folders "$lines"
+    rm -rf "$work"
+}
+half='' lines='' work=$(mktemp -d)
+trap clean EXIT
+trap 'exit 1' HUP INT TERM
 
 # The name that a program has on a system: cmha-train-tiny
 command_of() { printf 'cmha-%s\n' "$1" | tr _ -; }
 
 install_all() {
-    work=$(mktemp -d)
-    trap 'rm -rf "$work"' EXIT
-    new=$work/installed
-    if [ -e "$list" ]; then cp "$list" "$new"; else : > "$new"; fi
+    lines=$work/lines # the folders of the list itself, until it can be written
+    : > "$lines"
     folder share/doc/cmha
+    cat "$lines" >> "$list"
+    lines=$list
 
     put cmha.h include cmha.h
     put examples/install/cmhaConfig.cmake lib/cmake/cmha cmhaConfig.cmake
@@ -67,9 +89,11 @@ install_all() {
         put "$B/reference.html" share/doc/cmha reference.html
         reference=the
     fi
-    sort -u "$new" > "$work/sorted"
-    mv -f "$work/sorted" "$list"
-    chmod 644 "$list"
+    half=$list.$$
+    sort -u "$list" > "$half" # a line of an earlier install may come twice
+    chmod 644 "$half"
+    mv -f "$half" "$list"
+    half=
     echo "$at: header, $programs programs (make), $pages manual pages (make man), $reference reference (make docs)"
 }
 
@@ -79,11 +103,9 @@ uninstall_all() {
         case $file in /*|*..*|*/|'') continue;; esac
         rm -f "$at/$file"
     done < "$list"
-    folders=$(LC_ALL=C sort -ru "$list" | sed -n -e '/^\//d' -e '/[.][.]/d' -e '/\/$/p') # the deepest first
+    cp "$list" "$work/list"
     rm -f "$list"
-    printf '%s\n' "$folders" | while IFS= read -r folder; do
-        [ -z "$folder" ] || rmdir "$at/$folder" 2> /dev/null || true # what others have files in stays
-    done
+    remove_folders "$work/list"
     echo "$at: removed"
 }
 
