@@ -77,6 +77,22 @@ listed() {
 }
 check 'the list says what is there, once each' listed
 check 'version in pkg-config' grep -q '^Version: 1.2.3$' "$at/lib/pkgconfig/cmha.pc"
+if command -v pkg-config > /dev/null 2>&1; then
+    # found FOLDER: pkg-config's flags of an install there, as a shell parts them
+    found() {
+        DESTDIR='' PREFIX=$1 examples/install/install.sh install "$W/empty" &&
+            flags=$(PKG_CONFIG_PATH=$1/lib/pkgconfig pkg-config --cflags cmha) && eval "set -- \"\$1\" $flags" &&
+            echo "$flags" && [ $# -eq 3 ] && [ "$2" = "-I$1/include" ] && [ "$3" = -fopenmp ]
+    }
+    P=${DESTDIR%/dest}/prefix
+    check 'pkg-config finds the header' found "$P/plain"
+    check 'in a folder with a blank' found "$P/a blank"
+    moved() {
+        PKG_CONFIG_PATH=$P/plain/lib/pkgconfig pkg-config --define-variable=prefix=/moved --cflags cmha > "$W/said" &&
+            grep -e '-I/moved/include' "$W/said"
+    }
+    check 'and where it was moved to' moved
+else echo 'SKIP pkg-config is not installed: cmha.pc is not read'; fi
 check 'version in CMake' grep -q '1\.2\.3' "$at/lib/cmake/cmha/cmhaConfigVersion.cmake"
 
 # completes COMMAND WORD..: what bash offers for the last word

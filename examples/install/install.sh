@@ -2,8 +2,8 @@
 # examples/install/install.sh install|uninstall BUILD_DIR: what `make install` and `make uninstall` do.
 # Environment: PREFIX, DESTDIR, VERSION, PROGRAMS (of BUILD_DIR; those that are built), PC_CFLAGS and PC_LIBS
 # (for pkg-config). PREFIX/share/doc/cmha/installed lists what is installed: files, and folders that were not
-# there before, with a / at the end. It is written as they come, so that an install that stopped half-way can be
-# uninstalled. Uninstalling removes the files, then those of the folders that are empty.
+# there before, with a / at the end. It is written as they come, so that an install that stopped half-way can
+# be uninstalled. Uninstalling removes the files, then those of the folders that are empty.
 set -eu
 what=$1 B=$2
 cd "$(dirname "$0")/../.."
@@ -67,9 +67,10 @@ install_all() {
     put examples/install/cmhaConfig.cmake lib/cmake/cmha cmhaConfig.cmake
     sed "s/@VERSION@/$VERSION/" examples/install/cmhaConfigVersion.cmake > "$work/version.cmake"
     put "$work/version.cmake" lib/cmake/cmha cmhaConfigVersion.cmake
-    printf '%s\n' 'Name: cmha' "Version: $VERSION" \
+    # shellcheck disable=SC2016 # a variable of pkg-config's
+    printf '%s\n' "prefix=$PREFIX" '' 'Name: cmha' "Version: $VERSION" \
         'Description: Transformers with attention in the complex plane, in one C header' \
-        "Cflags: -I$PREFIX/include $PC_CFLAGS" "Libs: $PC_LIBS -lm" > "$work/cmha.pc"
+        'Cflags: "-I${prefix}/include" '"$PC_CFLAGS" "Libs: $PC_LIBS -lm" > "$work/cmha.pc"
     put "$work/cmha.pc" lib/pkgconfig cmha.pc
 
     programs=0 pages=0
