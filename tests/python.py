@@ -246,6 +246,34 @@ refused("a large token", "CMHA_ERR_TOKEN", "32 bits", lambda: model.logits([2**4
 refused("a number below", "CMHA_ERR_TOKEN", "-1099511627776", lambda: model.logits([-2**40]))
 refused("signed bytes", "CMHA_ERR_ARGUMENT", "uint8", lambda: trainer.step(numpy.zeros(99, numpy.int8)))
 refused("fractions", "CMHA_ERR_ARGUMENT", "whole numbers", lambda: model.logits([0.5]))
+refused("packed as nothing there is", "CMHA_ERR_ARGUMENT", "bf16 or int8 or int4 or q4_k, not 'int3'",
+        lambda: model.pack("int3"))
+for seed, words in ((-1, "seed is at least 0, not -1"), (1.5, "seed is a whole number, not 1.5"),
+                    (2**70, "seed is at most 18446744073709551615, not 1180591620717411303424"),
+                    ("a", "seed is a whole number, not 'a'")):
+    refused("a model's seed", "CMHA_ERR_ARGUMENT", words, lambda: cmha.Model(seed=seed, **small))
+    refused("an opened one's", "CMHA_ERR_ARGUMENT", words,
+            lambda: cmha.Model.open(path("m.safetensors"), seed=seed))
+    refused("a text's", "CMHA_ERR_ARGUMENT", "generate: " + words, lambda: model.generate("x", 2, seed=seed))
+one("the last seed is one", model.generate("x", 2, seed=2**64 - 1).shape == (2,))
+refused("threads", "CMHA_ERR_ARGUMENT", "threads is at least 0, not -1",
+        lambda: cmha.Model(threads=-1, **small))
+refused("more threads", "CMHA_ERR_ARGUMENT", "threads is at most 2147483647",
+        lambda: cmha.Model(threads=2**40, **small))
+refused("a cache less than none", "CMHA_ERR_ARGUMENT", "generate: capacity is at least 1, not -1",
+        lambda: model.generate("x", 2, capacity=-1))
+refused("far more tokens", "CMHA_ERR_ARGUMENT", "generate: n is at most", lambda: model.generate("x", 2**70))
+refused("half a token", "CMHA_ERR_ARGUMENT", "n is a whole number", lambda: model.generate("x", 1.5))
+refused("a layer below", "CMHA_ERR_ARGUMENT", "layer is at least 0, not -1",
+        lambda: model.attention(ids, layer=-1))
+for alone in (b"a", b"", ids[:, :1]):
+    refused("one token to fit", "CMHA_ERR_ARGUMENT", "fit: of ids alone", lambda: fitted.fit(alone))
+    refused("or to judge", "CMHA_ERR_ARGUMENT", "loss: of ids alone", lambda: model.loss(alone))
+refused("a mask of words", "CMHA_ERR_ARGUMENT", "mask: numbers",
+        lambda: model.logits(b"abc", mask=["a", "", "b"]))
+whole = model.logits(b"abc")
+for mask in ([256, 1, 1], [1, 0.5, 1], [True, 2**40, -1], [numpy.nan, 1, 1]):
+    one("a mask of any numbers but 0: %s" % mask, numpy.array_equal(model.logits(b"abc", mask=mask), whole))
 refused("a missing file", "CMHA_ERR_NOT_FOUND", "nowhere", lambda: cmha.Model.open(path("nowhere")))
 refused("a file of another kind", "CMHA_ERR_FORMAT", "c.csv", lambda: cmha.Model.open(path("c.csv")))
 refused("too short a text", "CMHA_ERR_ARGUMENT", "tokens", lambda: fitted.step(text[:5]))

@@ -15,6 +15,7 @@ at a time may use a model.
 """
 import ctypes
 import gc
+import operator
 import os
 import sys
 import warnings
@@ -288,6 +289,22 @@ def _array(address, shape):
     return numpy.frombuffer(memory, real).reshape(shape), memory
 
 
+def _number(name, value, least=0, most=2**63 - 1):
+    """A whole number from least to most; ctypes would wrap others."""
+    try:
+        value = operator.index(value)
+    except TypeError:
+        raise Error("CMHA_ERR_ARGUMENT", "%s is a whole number, not %r" % (name, value)) from None
+    if not least <= value <= most:
+        end = ("at least", least) if value < least else ("at most", most)
+        raise Error("CMHA_ERR_ARGUMENT", "%s is %s %d, not %d" % (name, *end, value))
+    return value
+
+
+def _seed(name, value):
+    return _number(name, value, most=2**64 - 1)
+
+
 def _whole(name, numbers, shapes, ranks):
     """An array of whole numbers from one, or from bytes or a str (its UTF-8)."""
     if isinstance(numbers, str):
@@ -307,6 +324,23 @@ def _ids(ids):
     for far in ids[(ids > 2**31 - 1) | (ids < -2**31)][:1] if ids.itemsize > 2 else ():
         raise Error("CMHA_ERR_TOKEN", "ids: %d is outside of 32 bits" % far)
     return numpy.ascontiguousarray(numpy.atleast_2d(ids), numpy.int32)
+
+
+def _next(ids, call):
+    """ids without the last tokens, and without the first ones: the targets."""
+    ids = _ids(ids)
+    if ids.shape[1] < 2:
+        line = "%s: of ids alone the targets are the next tokens, and a row of %d has none"
+        raise Error("CMHA_ERR_ARGUMENT", line % (call, ids.shape[1]))
+    return ids[:, :-1], ids[:, 1:]
+
+
+def _present(mask):
+    """A byte a token of numbers: any but 0 is 1."""
+    mask = numpy.atleast_2d(mask)
+    if mask.dtype.kind not in "biuf":
+        raise Error("CMHA_ERR_ARGUMENT", "mask: numbers, 0 for an absent token, not %s" % mask.dtype)
+    return mask != 0
 
 
 def _stream(tokens):
@@ -351,7 +385,7 @@ class _Held:
         if targets is not None:
             self.c.targets = self.keep(self.fit("targets", _ids(targets), shape, numpy.int32))
         if mask is not None:
-            self.c.key_mask = self.keep(self.fit("mask", numpy.atleast_2d(mask), shape, numpy.uint8))
+            self.c.key_mask = self.keep(self.fit("mask", _present(mask), shape, numpy.uint8))
         if types is not None:
             self.c.types = self.keep(self.fit("types", _ids(types), shape, numpy.int32))
         if labels is not None:
@@ -411,7 +445,7 @@ class Model:
         return self
 
     def _begin(self, seed, threads):
-        self._owner = _Owner(seed, threads)
+        self._owner = _Owner(_seed("seed", seed), _number("threads", threads, most=2**31 - 1))
         self._context = self._owner.context
         self._check = self._owner.check
         remedy = _lib.cmha_blas_remedy()
@@ -480,8 +514,12 @@ class Model:
     def pack(self, storage="int8"):
         """Keeps the matrices as "int8", "int4", "q4_k" or "bf16" alone: less memory, no more training.
         It moves parameters and gradients."""
+        storages = ("bf16", "int8", "int4", "q4_k")
+        if storage not in storages:
+            line = "pack: storage is %s, not %r" % (" or ".join(storages), storage)
+            raise Error("CMHA_ERR_ARGUMENT", line)
         self._owner.moves("pack", "parameters", "gradients")
-        self._check(_lib.cmha_model_pack(self._model, {"bf16": 1, "int8": 2, "int4": 3, "q4_k": 4}[storage]))
+        self._check(_lib.cmha_model_pack(self._model, 1 + storages.index(storage)))
 
     def _result(self, function, batch, width):
         out = numpy.zeros((batch.shape[0],) + width, real)
@@ -529,7 +567,7 @@ class Model:
         if what not in shown:
             raise Error("CMHA_ERR_ARGUMENT", "attention: what is %s, not %r" % (" or ".join(shown), what))
         batch = _Held(self, ids, mask=mask, features=features)
-        seen = shown.index(what)
+        layer, head, seen = _number("layer", layer), _number("head", head), shown.index(what)
         out = numpy.zeros((batch.shape[0], batch.shape[1], batch.shape[1]), real)
         with batch as c:
             self._check(_lib.cmha_model_attention(self._model, c, layer, head, seen, out.ctypes.data))
@@ -539,8 +577,7 @@ class Model:
         """The mean loss of targets [batch, length] (-1: ignored; of ids alone the next tokens), labels or
         values."""
         if targets is None and batch.get("labels") is None and batch.get("values") is None:
-            ids = _ids(ids)
-            ids, targets = ids[:, :-1], ids[:, 1:]
+            ids, targets = _next(ids, "loss")
         loss = ctypes.c_double()
         with _Held(self, ids, targets=targets, **batch) as c:
             self._check(_lib.cmha_model_loss(self._model, c, ctypes.byref(loss)))
@@ -551,8 +588,9 @@ class Model:
         sampler: temperature, top_k, top_p, repetition_penalty, penalty_window. capacity: of a cache that
         slides, for more tokens than that. on_token(ids [batch]) sees each token as it comes; if it returns
         something true, or raises, that is the end."""
-        if n < 0:
-            raise Error("CMHA_ERR_ARGUMENT", "generate: n is at least 0, not %d" % n)
+        n, seed = _number("generate: n", n), _seed("generate: seed", seed)
+        if capacity is not None:
+            capacity = _number("generate: capacity", capacity, least=1)
         one = isinstance(prompt, (str, bytes, bytearray)) or numpy.ndim(prompt) == 1
         prompt = _ids(prompt)
         table = _lib.cmha_sampler_table()
@@ -635,8 +673,7 @@ class Trainer:
         features and types as `logits` has them. Of ids alone the targets are the next tokens. Returns the
         loss."""
         if targets is None and batch.get("labels") is None and batch.get("values") is None:
-            ids = _ids(ids)
-            ids, targets = ids[:, :-1], ids[:, 1:]
+            ids, targets = _next(ids, "fit")
         loss = ctypes.c_double()
         with _Held(self.model, ids, targets=targets, **batch) as c:
             self._check(_lib.cmha_trainer_step_batch(self._trainer, c, ctypes.byref(loss)))
