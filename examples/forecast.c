@@ -336,7 +336,7 @@ static void predict(const char *csv) {
 static int help(void) {
     const char *kind;
     puts("forecast [OPTION...] FILE.csv: forecasts time series of many channels\n"
-         "forecast --model OUT --predict FILE.csv: writes the steps behind a file\n");
+         "forecast [OPTION...] --model OUT --predict FILE.csv: writes the steps behind a file\n");
     print_options(option, N_OPTIONS, 12, 9);
     printf("\nKinds of attention:");
     for (size_t i = 0; (kind = cmha_kind_name(i, NULL)) != NULL; i++) printf(" %s", kind);

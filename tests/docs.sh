@@ -46,7 +46,7 @@ else
 fi
 
 # --------------------------------------------------------------------------------------------------------------- what is installed
-programs='generate geometry score train_tiny signal rag tokens'
+programs='generate geometry score train_tiny signal rag tokens forecast'
 mkdir -p "$W/build"
 for p in $programs; do if [ -x "$B/$p" ]; then cp "$B/$p" "$W/build/"; fi; done
 built=$(find "$W/build" -type f -exec basename {} \; | sort | tr '\n' ' ')
@@ -116,17 +116,28 @@ for p in $built; do
     page=$at/share/man/man1/$c.1
     [ -e "$page" ] || continue
     check "$c: name and synopsis" grep -q "^$c .* [a-z]" "$page"
+    # the first lines of --help are usages, each with its meaning, and none begins with an option
+    "$at/bin/$c" --help | sed '/^ *$/,$d' > "$W/usages"
+    uses() {
+        grep -v "^--" "$W/usages" | cmp - "$W/usages" &&
+            [ "$(sed -n '/SYNOPSIS/,/DESCRIPTION/p' "$page" | grep -c "^[.]B $c\$")" -eq "$(grep -c "^$p " "$W/usages")" ]
+    }
+    check "$c: every usage" uses
     if command -v man > /dev/null 2>&1; then
         warned() { MANWIDTH=80 man --warnings -l "$page" 2>&1 > "$W/shown" | { ! grep -v 'cannot adjust line\|cannot break line'; }; }
         check "$c: man sets it" warned
         told() { sed 's/.\x08//g; s/‐/-/g' "$W/shown" > "$W/plain"; while read -r o; do grep -q -e "$o" "$W/plain" || { echo "$o"; return 1; }; done < "$W/options"; }
         check "$c: its page has every option" told
+        bare() { ! grep -e '^ *--[a-z-]* *-$' -e '^ *--[a-z-]* *- ' "$W/plain"; }
+        check "$c: and none with the - of what has no default" bare
     fi
     if command -v mandoc > /dev/null 2>&1; then
         lint() { mandoc -T lint -W warning "$page" | { ! grep -v 'cannot parse date'; }; }
         check "$c: mandoc" lint
     fi
 done
+example() { grep -q 'build/ett' "$at/share/man/man1/cmha-forecast.1"; }
+case "$(ls "$at/share/man/man1" 2> /dev/null)" in *cmha-forecast.1*) check 'a file in build/ is no program' example;; esac
 case " $built" in *' generate '*)
     check 'completion: words of an option' offers int8 cmha-generate --weights i
     check 'completion: no words of another' offers_not int8 cmha-generate --tokens i;; esac

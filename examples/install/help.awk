@@ -52,6 +52,18 @@ function field_row(   i, text, value, range) {
     print "  " $1 "  " text " (" (value == "" ? "" : value "; ") range ")"
 }
 
+# A text with the names that its programs are installed by; a file in build/ has a dot in its name.
+function installed(text,   done, name) {
+    while (match(text, /build\/[a-z_]+/)) {
+        name = substr(text, RSTART + 6, RLENGTH - 6)
+        if (substr(text, RSTART + RLENGTH) ~ /^[.]/) name = substr(text, RSTART, RLENGTH)
+        else { gsub(/_/, "-", name); name = "cmha-" name }
+        done = done substr(text, 1, RSTART - 1) name
+        text = substr(text, RSTART + RLENGTH)
+    }
+    return done text
+}
+
 function rest(   text, option, start) {
     text = $0
     if (text ~ /: field, value, range, meaning$/) {
@@ -60,11 +72,9 @@ function rest(   text, option, start) {
     }
     if (text ~ /^ *$/) fields = 0
     if (text ~ /^  [a-z]/ && (fields || text ~ /^  [a-z0-9_]+ +[^ ]+ +[^ ]+[.][.][^ ]+ +[^ ]/)) { field_row(); return }
-    gsub("build/" NAME, COMMAND, text)
-    gsub(/build\/train_tiny/, "cmha-train-tiny", text)
-    gsub(/build\//, "cmha-", text)
-    # "  --words      8000      tokens": option, default, meaning
-    if (match(text, /^  --[a-z-]+ +[^ ]+  +[^ ]/) && text ~ /^  --[a-z-]+  +/) {
+    text = installed(text)
+    # "  --words      8000      tokens": option, default, meaning; after a long name one blank and no default
+    if (match(text, /^  --[a-z-]+ +[^ ]+  +[^ ]/) && text ~ /^  --[a-z-]+ ( |- )/) {
         match(text, /^  --[a-z-]+/)
         option = substr(text, 3, RLENGTH - 2)
         text = substr(text, RLENGTH + 1)

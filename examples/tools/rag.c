@@ -256,7 +256,8 @@ static int help(void) {
          "rag [OPTION...] --model NAME --text FILE, --folder FOLDER, or --base FILE: the same with what was "
          "trained before\n"
          "rag [OPTION...] --model NAME --base FILE --update FOLDER: brings a base of a folder up to date\n"
-         "--encoder CHECKPOINT in the place of --model NAME: the same with vectors of any model\n");
+         "rag [OPTION...] --encoder CHECKPOINT, in the place of --model NAME: the same with vectors of any "
+         "model\n");
     print_options(option, N_OPTIONS, 14, 9);
     return end_help("build/rag --text notes.txt --ask 'Who wrote it?'");
 }
