@@ -216,8 +216,8 @@ $(B)/commit.h: FORCE
 	    if cmp -s $@.$$$$ $@; then rm $@.$$$$; else mv $@.$$$$ $@; fi
 
 # The programs with rows of the user's own linked into them; which file it was is kept beside them.
-OWN_EXAMPLES = $(addprefix $(B)/own/,train_tiny signal signal_next spoken)
-OWN_TOOLS = $(addprefix $(B)/own/,generate score classify rag look)
+OWN_EXAMPLES = $(addprefix $(B)/own/,train_tiny signal signal_next spoken forecast)
+OWN_TOOLS = $(addprefix $(B)/own/,generate score classify rag look vectors fill)
 OWN = $(OWN_EXAMPLES) $(OWN_TOOLS) $(B)/own/bench $(if $(findstring NT,$(OS)),,$(B)/own/evidence)
 OWN_COMPILE = $(COMPILE) $(TEXT_CFLAGS) -DWITH_OWN_ROWS -DCMHA_LINKED -o $@
 OWN_LINK = $(B)/own/own_rows.o $(B)/cmha.o $(TEXT_LIBS) $(LINK) $(EXPORT)

@@ -26,17 +26,35 @@ one "make own without ROWS" refuses '^make own ROWS=FILE.c: the file that define
 one "make own, no such file" refuses '^make own ROWS=FILE.c' own ROWS="$W/nowhere.c"
 one "and nothing is built" [ ! -e "$O/own" ]
 one "make own would build every program with --rows" made -n own ROWS=examples/rows/my_rows.c
-for n in train_tiny signal signal_next spoken generate score classify rag look bench evidence; do
+# shellcheck disable=SC2016 # backquotes of Markdown
+named() { sed -n '/^- `--rows` is an option of/,/[.] /p' examples/README.md | grep -q "[ ,]$1[,. ]"; }
+for n in train_tiny signal signal_next spoken forecast generate score classify vectors fill rag look bench \
+    evidence; do
     one "$n too" says "-DWITH_OWN_ROWS -DCMHA_LINKED -o $O/own/$n "
+    one "$n is in examples/README.md" named "$n"
 done
 rows="ROWS=examples/rows/my_rows.c"
-one "two of them" made $rows "$O/own/train_tiny" "$O/own/generate"
+one "some of them" made $rows "$O/own/train_tiny" "$O/own/generate" "$O/own/vectors" "$O/own/fill" \
+    "$O/own/forecast"
 one "train_tiny --help" works "$O/own/train_tiny" --help
 for word in score=re-tanh score=gated optimiser=signed; do one "it has $word" says "^  $word\$"; done
 one "a score of one's own is trained" works "$O/own/train_tiny" --attention re-tanh --steps 3 $small --csv "$W/loss.csv" --out "$W/own" README.md
 one "and generates" works "$O/own/generate" --tokens 8 "$W/own"
 one "the plain program refuses it" eval '! works "$B/generate" --tokens 8 "$W/own"'
 one "and names --rows" says 'no score re-tanh; --rows'
+echo 'A line.' > "$W/line"
+vectors_of() { "$1/vectors" "$W/own" < "$W/line"; }
+one "vectors of it" works vectors_of "$O/own"
+one "are some numbers" says '[0-9], '
+one "the plain vectors refuses it" eval '! works vectors_of "$B"'
+one "and names --rows" says 'no score re-tanh; --rows'
+one "the plain fill refuses it" eval '! works "$B/fill" "$W/own" "a [MASK]"'
+one "and names --rows" says 'no score re-tanh; --rows'
+one "fill opens it" eval '! works "$O/own/fill" "$W/own" "a [MASK]"'
+one "and says what it is" says 'no encoder'
+awk 'BEGIN { print "a"; for (i = 0; i < 300; i++) print sin(i / 5) }' > "$W/wave.csv"
+one "forecast learns with it" works "$O/own/forecast" --kind re-tanh --steps 2 --window 8 --horizon 2 \
+    --season 4 --quiet --threads 1 --set n_layers=1 --set d_model=16 --set n_heads=2 --set d_ff=16 "$W/wave.csv"
 one "the same again" made $rows "$O/own/train_tiny" "$O/own/generate"
 one "compiles nothing" eval '! says " -o "'
 sed 's/"re-tanh"/"re-other"/' examples/rows/my_rows.c > "$W/other.c"
