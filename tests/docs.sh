@@ -9,6 +9,17 @@ rm -rf "$W" && mkdir -p "$W" || exit 2
 passed=0 failed=0
 check() { label=$1; shift; if "$@" > "$W/log" 2>&1; then passed=$((passed + 1)); else failed=$((failed + 1)); echo "FAIL $label"; tail -n 12 "$W/log"; fi; }
 
+# --------------------------------------------------------------------------------------------------------------- examples/README.md
+# Every option of these programs stands there
+documented() {
+    "$1" --help | sed -n 's/^ *\(--[a-z0-9-]*\).*/\1/p' | while read -r o; do
+        grep -q -e "[\`, ]${o}[\`= ]" examples/README.md || { echo "$o"; exit 1; }
+    done
+}
+for p in classify fill forecast generate geometry look score signal signal_next spoken train_tiny vectors; do
+    if [ -x "$B/$p" ]; then check "examples/README.md has every option of $p" documented "$B/$p"; fi
+done
+
 # ---------------------------------------------------------------------------------------------------------------- the reference
 reference() { LC_ALL=C awk -v HERE=examples/reference -f examples/reference/maths.awk -f examples/reference/reference.awk "$@" \
     examples/tools/mobius_geometry.h examples/extensions/*.c; }
