@@ -1,6 +1,11 @@
 /* Pairs of prompt and answer: files of them, templates, what is learned of a pair, the order of an epoch. */
 #include "check.h"
 
+#include <unistd.h>
+
+static int sync_fails; /* a disk that fails */
+#define fsync(file) (sync_fails ? -1 : (fsync)(file))
+
 #include "../examples/tools/pairs.h"
 
 static char error[TEXT_ERROR];
@@ -101,6 +106,13 @@ static void kept(void) {
     CHECK(pairs_template_find(&again, path, error) && is(again.front, "\\") && is(again.middle, "\n\x01"));
     CHECK(is(again.rest, "\n"));
     pairs_template_close(&again), pairs_template_close(&t);
+#ifndef _WIN32
+    sync_fails = 1;
+    CHECK(template_of(&t, "{prompt}{answer}", 1) && !pairs_template_save(&t, path, error));
+    CHECK(!strncmp(error, "cannot write ", 13) && pairs_template_find(&again, path, error));
+    CHECK(is(again.front, "\\")); /* the old one */
+    pairs_template_close(&again), pairs_template_close(&t), sync_fails = 0;
+#endif
     CHECK(pairs_template_save(&none, path, error) && access(file, F_OK));
     CHECK(pairs_template_save(&none, path, error)); /* nothing to remove */
     CHECK(!rmdir(folder));

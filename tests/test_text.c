@@ -5,6 +5,10 @@
 
 #include <unistd.h>
 
+/* Counts what reaches the disk before it takes its place; a disk that fails */
+static int synced, sync_fails;
+#define fsync(file) (synced++, sync_fails ? -1 : (fsync)(file))
+
 #include "../examples/tools/batches.h"
 #include "../examples/tools/folders.h"
 
@@ -398,6 +402,30 @@ static void labels_linked(const text_labels *l) {
     CHECK(remove(link) == 0 && remove(planted) == 0);
 }
 
+/* What replaces a file is on the disk before it does; where it does not get there, the old one stays. */
+static void labels_synced(const text_labels *l) {
+    char folder[] = "/tmp/cmha-text-XXXXXX", file[64], copy[64];
+    struct stat about;
+    if (!CHECK(system_folder(folder))) return;
+    snprintf(file, sizeof file, "%s/labels", folder), snprintf(copy, sizeof copy, "%s/copy", folder);
+    synced = 0;
+    CHECK(text_labels_save(l, file, error) && text_copy_file(file, copy, error));
+#ifndef _WIN32
+    CHECK(synced == 2);
+    CHECK(stat(copy, &about) == 0);
+    const long long before = (long long)about.st_size;
+    PUT("others\n"), sync_fails = 1;
+    CHECK(!text_copy_file(path, copy, error) && one_line() && strstr(error, "cannot copy "));
+    CHECK(stat(copy, &about) == 0 && about.st_size == before);
+    CHECK(remove(copy) == 0 && !text_labels_save(l, copy, error) && one_line());
+    CHECK(!strncmp(error, "cannot write ", 13) && access(copy, F_OK));
+    sync_fails = 0;
+#endif
+    CHECK(!text_copy_file(folder, copy, error) && one_line() && access(copy, F_OK));
+    (void)remove(copy);
+    CHECK(remove(file) == 0 && rmdir(folder) == 0); /* nothing is left beside them */
+}
+
 static void labels(void) {
     text_table t;
     text_labels l, again;
@@ -417,7 +445,7 @@ static void labels(void) {
     l.n = 6;
     CHECK(text_labels_save(&l, path, error) && text_labels_load(&again, path, error));
     CHECK(again.n == 6 && is(again.names[2], "10") && is(again.names[3], "") && is(again.names[5], "yes"));
-    labels_unsaved(&l), labels_linked(&l);
+    labels_unsaved(&l), labels_linked(&l), labels_synced(&l);
     text_labels_close(&again), text_labels_close(&again), text_labels_close(&l), text_table_close(&t);
     CHECK(!text_labels_load(&l, "there/is/no/such.file", error) && one_line());
     PUT("no\nyes\nno\n");

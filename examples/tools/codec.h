@@ -316,25 +316,18 @@ static inline int codec_id_width(const codec *c) { return c->size <= 65536 ? 2 :
 static inline int codec_encode_file(const codec *c, const char *from, const char *to,
                                     const volatile sig_atomic_t *stop, char *error) {
 #ifdef WITH_TOKENIZER
-    int mode, done = 0;
-    char why[TEXT_ERROR] = "", *target = text_replaced(to, &mode);
-    size_t size = target ? strlen(target) + 40 : 0;
-    char *name = (char *)malloc(size + 1);
-    FILE *text = regular_open(from), *file = NULL;
-    int same = text_same_file(from, to);
-    if (text && target && name && !same) file = text_own_file(target, name, size, mode);
-    if (file) {
-        done = codec_stream(c, text, file, codec_id_width(c), stop, why);
-        if (fclose(file) && done) done = text_fail(why, "cannot be written");
-        if (done && !text_replace(name, target)) done = text_fail(why, "cannot be written");
-        if (!done) (void)remove(name);
+    char why[TEXT_ERROR] = "cannot be written";
+    FILE *text = regular_open(from);
+    text_file ids;
+    int done = 0;
+    if (!text) return text_fail(error, "cannot open %s%s", from, regular_fault(from));
+    if (text_same_file(from, to))
+        text_fail(error, "%s is where the ids of the text would go; ids need --width", from);
+    else if (text_begin(&ids, to, error)) {
+        done = codec_stream(c, text, ids.file, codec_id_width(c), stop, why);
+        done = text_end(&ids, done, error) || text_fail(error, "%.150s into %.150s: %.150s", from, to, why);
     }
-    if (!text) text_fail(error, "cannot open %s%s", from, regular_fault(from));
-    else if (same) text_fail(error, "%s is where the ids of the text would go; ids need --width", from);
-    else if (!file) text_fail(error, "cannot write %s", to);
-    else if (!done) text_fail(error, "%.150s into %.150s: %.150s", from, to, why);
-    if (text) fclose(text);
-    free(name), free(target);
+    fclose(text);
     return done;
 #else
     (void)c, (void)from, (void)to, (void)stop;

@@ -705,7 +705,7 @@ static output *list_outputs(const pieces *all, form f, uint32_t as, size_t *n) {
 }
 
 /* Writes a piece that is packed as its file's Q4_K has it, without ever being numbers. */
-static int write_raw(weights_file *file, input *in, const pieces *from, const piece *p,
+static int write_raw(text_file *file, input *in, const pieces *from, const piece *p,
                      const cmha_model_config *c) {
     const size_t blocks = p->count / 256;
     float *x = take(times(blocks, 36), sizeof *x);
@@ -720,7 +720,7 @@ static int write_raw(weights_file *file, input *in, const pieces *from, const pi
 }
 
 /* Writes the numbers of one tensor; in GGUF filled up to 32 bytes. */
-static int write_output(weights_file *file, input *in, const pieces *from, const pieces *all, const output *o,
+static int write_output(text_file *file, input *in, const pieces *from, const pieces *all, const output *o,
                         const cmha_model_config *c, int padded) {
     static const unsigned char zeros[GGUF_ALIGNMENT];
     const piece *p = o->n == 1 ? find_piece(from, all->list[o->first].name) : NULL;
@@ -801,7 +801,7 @@ static char *safetensors_header(const output *list, size_t n, const cJSON *texts
 }
 
 /* Writes a safetensors file. */
-static int write_safetensors(weights_file *file, input *in, const pieces *from, const pieces *all,
+static int write_safetensors(text_file *file, input *in, const pieces *from, const pieces *all,
                              output *list, size_t n, const cmha_model_config *c, const cJSON *texts) {
     char *header = safetensors_header(list, n, texts);
     size_t length = header ? strlen(header) : 0, pad = (size_t)(-(uint64_t)length % 8);
@@ -881,7 +881,7 @@ static float *add_asked(output *list, size_t *n, const pieces *all, const cmha_m
     return zeros;
 }
 
-static int write_gguf(weights_file *file, input *in, const pieces *from, const pieces *all, output *list,
+static int write_gguf(text_file *file, input *in, const pieces *from, const pieces *all, output *list,
                       size_t n, const cmha_model_config *c, form f, uint32_t as) {
     static const struct { uint32_t as, number; } types[] = {
         {GGUF_AS_F32, 0}, {GGUF_AS_F16, 1}, {GGUF_AS_Q8_0, 7}, {GGUF_AS_BF16, 32}};
@@ -926,15 +926,15 @@ static cJSON *checkpoint_texts(const input *in, const cmha_model_config *c) {
 }
 
 /* Ends the program with the line in `failure` after a file that could not be written whole. */
-static void finish(weights_file *file, int done) {
+static void finish(text_file *file, int done) {
     char why[TEXT_ERROR];
     memcpy(why, failure, sizeof why);
-    if (!weights_finish(file, done, failure)) complain(1, done ? failure : why, "");
+    if (!text_end(file, done, failure)) complain(1, done ? failure : why, "");
 }
 
 static void write_text(const char *path, const char *text) {
-    weights_file file;
-    must(weights_create(&file, path, failure));
+    text_file file;
+    must(text_begin(&file, path, failure));
     int done = fputs(text, file.file) >= 0 && putc('\n', file.file) != EOF;
     if (!done) text_fail(failure, "cannot write %s", path);
     finish(&file, done);
@@ -968,9 +968,9 @@ static void write_model(input *in, const pieces *from, const cmha_model_config *
     output *list = list_outputs(&all, f, as, &n);
     int gguf = (IN(f) & IN_GGUF) != 0, folder = f != OURS && !gguf, made = 0, done;
     char *own = folder ? weights_path(path, "model.safetensors") : NULL;
-    weights_file file;
+    text_file file;
     if (folder) made = mkdir(path, 0777) == 0;
-    if (!weights_create(&file, own ? own : path, failure)) {
+    if (!text_begin(&file, own ? own : path, failure)) {
         if (made) rmdir(path);
         complain(1, failure, "");
     }
@@ -979,7 +979,7 @@ static void write_model(input *in, const pieces *from, const cmha_model_config *
     if (folder) cJSON_AddStringToObject(texts, "format", "pt");
     done = gguf ? write_gguf(&file, in, from, &all, list, n, c, f, as)
                 : write_safetensors(&file, in, from, &all, list, n, c, texts);
-    if (!done && made) weights_finish(&file, 0, NULL), rmdir(path), complain(1, failure, "");
+    if (!done && made) text_end(&file, 0, NULL), rmdir(path), complain(1, failure, "");
     if (done && f == OURS) {
         must(codec_save(&in->tokens, path, failure));
         keep_template(in, path);
@@ -1278,7 +1278,7 @@ static void open_adapters(adapters *a, const char *to) {
 /* Reads adapters of ours, and writes a folder as PEFT has it. */
 static int write_peft(const char *path, const char *to, uint32_t as) {
     adapters a;
-    weights_file file;
+    text_file file;
     size_t n = 0, n_modules = 0;
     const char *modules[32];
     memset(&a, 0, sizeof a), a.path = path;
@@ -1290,7 +1290,7 @@ static int write_peft(const char *path, const char *to, uint32_t as) {
     if (text_same_file(path, tensors)) complain(2, to, " is what is read; name another OUT");
     for (size_t i = 0; i < n; i++) list[i].as = as;
     int made = mkdir(to, 0777) == 0, done;
-    if (!weights_create(&file, tensors, failure)) {
+    if (!text_begin(&file, tensors, failure)) {
         if (made) rmdir(to);
         complain(1, failure, "");
     }
@@ -1298,7 +1298,7 @@ static int write_peft(const char *path, const char *to, uint32_t as) {
     cJSON *texts = cJSON_CreateObject();
     cJSON_AddStringToObject(texts, "format", "pt");
     done = write_safetensors(&file, &a.base, &a.all, &a.all, list, n, &a.there, texts);
-    if (!done && made) weights_finish(&file, 0, NULL), rmdir(to), complain(1, failure, "");
+    if (!done && made) text_end(&file, 0, NULL), rmdir(to), complain(1, failure, "");
     if (done) write_text(config, text);
     finish(&file, done);
     char *finished = unfinished;

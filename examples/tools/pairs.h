@@ -63,28 +63,19 @@ static inline int pairs_template_find(pairs_template *t, const char *checkpoint,
     return free(text), done;
 }
 
-/* Keeps a template beside a checkpoint, in a file of its own that is then renamed. Without a template the one
-   of an earlier training goes, as it does not belong to this checkpoint. */
+/* Keeps a template beside a checkpoint. Without a template the one of an earlier training goes, as it does
+   not belong to this checkpoint. */
 static inline int pairs_template_save(const pairs_template *t, const char *checkpoint, char *error) {
-    char path[4096], *target, *name;
+    char path[4096];
     size_t n = t->text ? (size_t)(t->rest.at + t->rest.n - t->text) : 0;
-    int mode, done = 0;
-    FILE *file = NULL;
+    text_file f;
     if (!codec_beside(checkpoint, ".template", path, sizeof path))
         return text_fail(error, "too long a name: %s", checkpoint);
     if (!t->text)
         return access(path, F_OK) || !remove(path) || text_fail(error, "cannot remove %s", path);
-    target = text_replaced(path, &mode);
-    name = (char *)malloc((target ? strlen(target) : 0) + 40);
-    if (target && name) file = text_own_file(target, name, strlen(target) + 40, mode);
-    if (file) {
-        done = fwrite(t->text, 1, n, file) == n;
-        done &= fclose(file) == 0;
-        done = done && text_replace(name, target);
-        if (!done) (void)remove(name);
-    }
-    free(name), free(target);
-    return done || text_fail(error, "cannot write %s", path);
+    if (!text_begin(&f, path, error)) return 0;
+    fwrite(t->text, 1, n, f.file);
+    return text_end(&f, 1, error);
 }
 
 /* ---- Files of pairs ---- */

@@ -291,25 +291,52 @@ static inline FILE *text_own_file(const char *path, char *name, size_t size, int
     return file;
 }
 
-/* Copies a file in place of another, as a save would: there is the old one or the whole new one. */
+/* A file that appears under its name when it is whole: the old one or the new one is there, and of several at
+   once the last one's stays. Links and permissions of an old one stay. */
+typedef struct text_file { FILE *file; char *target, *name; const char *path; } text_file;
+
+static inline int text_begin(text_file *f, const char *path, char *error) {
+    int mode;
+    size_t size;
+    memset(f, 0, sizeof *f), f->path = path;
+    f->target = text_replaced(path, &mode), size = f->target ? strlen(f->target) + 40 : 0;
+    f->name = (char *)malloc(size + 1);
+    if (f->target && f->name) f->file = text_own_file(f->target, f->name, size, mode);
+    if (f->file) return 1;
+    free(f->target), free(f->name), memset(f, 0, sizeof *f);
+    return text_fail(error, "cannot write %s", path);
+}
+
+/* Closes it: whole = 1 puts it in its place if every write to it went well; 0 removes it, `error` stays. */
+static inline int text_end(text_file *f, int whole, char *error) {
+    int bad;
+    if (!f->file) return whole;
+    bad = fflush(f->file) != 0 || ferror(f->file);
+#ifndef _WIN32
+    bad = bad || (whole && fsync(fileno(f->file)) != 0);
+#endif
+    bad |= fclose(f->file) != 0;
+    bad = bad || (whole && !text_replace(f->name, f->target));
+    if (bad || !whole) (void)remove(f->name);
+    if (bad && whole) text_fail(error, "cannot write %s", f->path);
+    free(f->target), free(f->name), memset(f, 0, sizeof *f);
+    return whole && !bad;
+}
+
+/* Copies a file in place of another. */
 static inline int text_copy_file(const char *from, const char *to, char *error) {
-    int mode, bad;
-    char *target = text_replaced(to, &mode), block[4096];
-    size_t size = target ? strlen(target) + 40 : 0, n;
-    char *name = (char *)malloc(size + 1);
+    char block[4096];
+    text_file copy;
     FILE *source = regular_open(from);
-    FILE *file = source && target && name ? text_own_file(target, name, size, mode) : NULL;
-    bad = !file;
-    while (!bad && (n = fread(block, 1, sizeof block, source)) > 0) bad = fwrite(block, 1, n, file) != n;
-    bad = bad || ferror(source);
-    if (source) fclose(source);
-    if (file) {
-        bad |= fclose(file) != 0;
-        bad = bad || !text_replace(name, target);
-        if (bad) (void)remove(name);
+    int done = source && text_begin(&copy, to, error);
+    size_t n;
+    if (done) {
+        while ((n = fread(block, 1, sizeof block, source)) > 0)
+            if (fwrite(block, 1, n, copy.file) != n) break;
+        done = text_end(&copy, !ferror(source), error);
     }
-    free(name), free(target);
-    return bad ? text_fail(error, "cannot copy %.200s to %.200s", from, to) : 1;
+    if (source) fclose(source);
+    return done || text_fail(error, "cannot copy %.200s to %.200s", from, to);
 }
 
 /* ---- Labels ---- */
@@ -401,24 +428,16 @@ static inline int text_weights(const char *list, const double *values, const siz
     return i == classes ? 1 : text_fail(error, "not a weight for each of %zu classes: %.100s", classes, list);
 }
 
-/* Writes a line for each name, in a file of its own that is then renamed: a run that is stopped leaves the
-   old file or the new one, and of several at once the last one's stays. Links and permissions stay. */
+/* Writes a line for each name. */
 static inline int text_labels_save(const text_labels *l, const char *path, char *error) {
-    int mode, bad;
-    char *target = text_replaced(path, &mode);
-    size_t size = target ? strlen(target) + 40 : 0, i;
-    char *name = (char *)malloc(size + 1);
-    FILE *file = target && name ? text_own_file(target, name, size, mode) : NULL;
-    bad = !file;
-    for (i = 0; file && i < l->n; i++)
-        bad |= fwrite(l->names[i].at, 1, l->names[i].n, file) != l->names[i].n || putc('\n', file) == EOF;
-    if (file) {
-        bad |= fclose(file) != 0;
-        bad = bad || !text_replace(name, target);
-        if (bad) (void)remove(name);
+    text_file f;
+    size_t i;
+    if (!text_begin(&f, path, error)) return 0;
+    for (i = 0; i < l->n; i++) {
+        fwrite(l->names[i].at, 1, l->names[i].n, f.file);
+        putc('\n', f.file);
     }
-    free(name), free(target);
-    return bad ? text_fail(error, "cannot write %s", path) : 1;
+    return text_end(&f, 1, error);
 }
 
 /* What text_labels_save wrote: no name comes twice. */

@@ -324,37 +324,6 @@ static inline int weights_read_bytes(weights *w, const weights_tensor *t, void *
     return gguf_read_bytes(&w->gguf, t->gguf, bytes, why) || text_fail(error, "%s: %s", w->path, why);
 }
 
-/* A file that appears under its name when it is whole. */
-typedef struct weights_file { FILE *file; char *target, *name; const char *path; } weights_file;
-
-static inline int weights_create(weights_file *f, const char *path, char *error) {
-    int mode;
-    size_t size;
-    memset(f, 0, sizeof *f), f->path = path;
-    f->target = text_replaced(path, &mode), size = f->target ? strlen(f->target) + 40 : 0;
-    f->name = (char *)malloc(size + 1);
-    if (f->target && f->name) f->file = text_own_file(f->target, f->name, size, mode);
-    if (f->file) return 1;
-    free(f->target), free(f->name), memset(f, 0, sizeof *f);
-    return text_fail(error, "cannot write %s", path);
-}
-
-/* Closes it: whole = 1 puts it in its place, else it goes. */
-static inline int weights_finish(weights_file *f, int whole, char *error) {
-    int bad;
-    if (!f->file) return whole;
-    bad = fflush(f->file) != 0 || ferror(f->file);
-#ifndef _WIN32
-    bad = bad || (whole && fsync(fileno(f->file)) != 0);
-#endif
-    bad |= fclose(f->file) != 0;
-    bad = bad || (whole && !text_replace(f->name, f->target));
-    if (bad || !whole) (void)remove(f->name);
-    if (bad && whole) text_fail(error, "cannot write %s", f->path);
-    free(f->target), free(f->name), memset(f, 0, sizeof *f);
-    return whole && !bad;
-}
-
 /* Returns the code of a number in a packed matrix: its block of 64 has a row's codes in words[16] (INT8) or
    words[8] (4 bits), and four rows of 4 bits have their scales behind them. */
 static inline uint32_t weights_code(const cmha_packed *p, size_t row, size_t i) {
@@ -389,7 +358,7 @@ static inline int weights_can_pack_k(const unsigned char *at, size_t n) {
 
 /* Writes them likewise, each number what it is: codes less 8, and for each 32 of them a half of 6 bits of
    scale, 6 of minimum and 4 of the block's two factors. */
-static inline int weights_write_k(weights_file *f, const unsigned char *at, size_t n, char *error) {
+static inline int weights_write_k(text_file *f, const unsigned char *at, size_t n, char *error) {
     unsigned char codes[128], halves[16];
     int done = 1;
     for (size_t k = 0; k < 2 * n && done; k++) { /* first all codes */
@@ -411,7 +380,7 @@ static inline int weights_write_k(weights_file *f, const unsigned char *at, size
 
 /* Writes a matrix x [O, I] as INT8 or in 4 bits, the same bytes as cmha_model_save's of a packed model: its
    codes, then its scales. */
-static inline int weights_write_packed(weights_file *f, cmha_storage storage, const float *x, size_t O,
+static inline int weights_write_packed(text_file *f, cmha_storage storage, const float *x, size_t O,
                                        size_t I, char *error) {
     const size_t codes = weights_code_bytes(storage, O, I), scales = weights_scale_bytes(storage, O, I);
     unsigned char *bytes = (unsigned char *)calloc(codes + scales + 1, 1);
@@ -457,7 +426,7 @@ static inline int weights_fit(uint32_t as, const float *x, size_t n) {
 }
 
 /* Writes numbers, in pieces. */
-static inline int weights_write(weights_file *f, uint32_t as, const float *x, size_t n, char *error) {
+static inline int weights_write(text_file *f, uint32_t as, const float *x, size_t n, char *error) {
     enum { PIECE = 16384 };
     unsigned char bytes[PIECE * 4];
     for (size_t i = 0, m; i < n; i += m) {
