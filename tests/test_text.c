@@ -739,9 +739,20 @@ static void lists_of_files(void) {
     CHECK(!folder_is_utf8("a\tb", 3, 1) && !folder_is_utf8("\xC3", 1, 0) && folder_is_utf8("", 0, 1));
 }
 
+/* The published values of FNV-1a: files that the programs have written keep such hashes. */
+static void hashes(void) {
+    const uint64_t begin = UINT64_C(0xcbf29ce484222325);
+    CHECK(fingerprint(begin, "", 0) == begin);
+    CHECK(fingerprint(begin, "foobar", 6) == UINT64_C(0x85944171f73967e8));
+    CHECK(fingerprint(fingerprint(begin, "foo", 3), "bar", 3) == UINT64_C(0x85944171f73967e8));
+    CHECK(fingerprint(begin, "\xff", 1) == (begin ^ 255) * UINT64_C(0x100000001b3));
+    CHECK(folder_hash(begin, "\xff", 1) == fingerprint(begin, "\xff", 1));
+}
+
 int main(void) {
     int file = mkstemp(path);
     if (!CHECK(file >= 0 && close(file) == 0)) return check_end();
+    hashes();
     tables();
     odd_tables();
     numbers();

@@ -216,10 +216,8 @@ static inline void folder_skipped(const folder_files *f, char line[TEXT_ERROR]) 
 
 /* ---- Their contents ---- */
 
-/* FNV-1a, 64 bits */
 static inline uint64_t folder_hash(uint64_t hash, const char *bytes, size_t n) {
-    for (size_t i = 0; i < n; i++) hash = (hash ^ (unsigned char)bytes[i]) * UINT64_C(0x100000001B3);
-    return hash;
+    return fingerprint(hash, bytes, n);
 }
 
 /* A second change within one tick of the file system's clock would not show in the time: waits until the

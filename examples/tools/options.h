@@ -512,13 +512,6 @@ static inline int next_line(input_line *line) {
 
 /* ---- Going on with a training ---- */
 
-/* Goes on with a hash (FNV-1a, 64 bits) of what is learned from. */
-static inline uint64_t fingerprint(uint64_t hash, const void *data, size_t n) {
-    const unsigned char *bytes = (const unsigned char *)data;
-    for (size_t i = 0; i < n; i++) hash = (hash ^ bytes[i]) * UINT64_C(0x100000001b3);
-    return hash;
-}
-
 /* Ends the program where the trainer's state at `path` began with another configuration of training; that of
    the model is compared by who reads it. */
 static inline void check_training(const cmha_trainer_config *now, const char *path) {

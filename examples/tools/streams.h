@@ -1,5 +1,5 @@
-/* streams.h - what stands between a program and the world: memory of checked size, whole numbers, UTF-8,
-   texts that a terminal can bear, standard streams that are open and complete. Static functions. */
+/* streams.h - what stands between a program and the world: memory of checked size, hashes, whole numbers,
+   UTF-8, texts that a terminal can bear, standard streams that are open and complete. Static functions. */
 #ifndef STREAMS_H
 #define STREAMS_H
 
@@ -21,6 +21,13 @@ enum { TEXT_ERROR = 512 }; /* bytes of an error line */
 static inline void *text_memory(void *old, size_t n, size_t m, size_t size) {
     const size_t most = (size_t)-1 / 2 / size;
     return m && n > most / m ? NULL : realloc(old, n && m ? n * m * size : 1);
+}
+
+/* Goes on with a hash, FNV-1a of 64 bits. */
+static inline uint64_t fingerprint(uint64_t hash, const void *data, size_t n) {
+    const unsigned char *bytes = (const unsigned char *)data;
+    for (size_t i = 0; i < n; i++) hash = (hash ^ bytes[i]) * UINT64_C(0x100000001b3);
+    return hash;
 }
 
 /* Reads decimal digits and nothing else; 0 where there are none, something else, or more than 64 bits. */
