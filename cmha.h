@@ -5669,8 +5669,9 @@ static void cmha__softmax_pass(const cmha__call *c) {
         cmha_real *y = c->y + r * K, top = -CMHA__LARGEST, sum = 0;
         if (cmha__goes_back(c)) {
             const cmha_real *dy = c->dy + r * K;
-            cmha_real along = cmha__dot(y, dy, K);
-            for (size_t j = 0; j < K; j++) c->dx[0][r * K + j] += y[j] * (dy[j] - along);
+            cmha_real along = cmha__dot(y, dy, K), rest = 0; /* what it was rounded by */
+            for (size_t j = 0; j < K; j++) rest += y[j] * (dy[j] - along);
+            for (size_t j = 0; j < K; j++) c->dx[0][r * K + j] += y[j] * (dy[j] - along - rest);
             continue;
         }
         if (c->kind) seen = i + K >= M ? i + K - M + 1 : 0;

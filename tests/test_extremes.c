@@ -203,6 +203,34 @@ static void saturated_scores(void) {
     free(q), free(k), free(v), free(dy), free(y), free(dq), free(scratch);
 }
 
+/* The same of softmax_rows, of scores as far apart. */
+static void saturated_rows(void) {
+    enum { M = 12, K = 33 };
+    size_t shape[2] = {M, K};
+    cmha_context context;
+    cmha_tape tape;
+    cmha_real *x = check_array(M * K, 150), *dy = check_array(M * K, 1), *dx = check_zeros(M * K);
+    check_context(&context, 1, 1);
+    CHECK_OK(cmha_tape_init(&tape, &context, 1));
+    cmha_tensor *scores = cmha_tensor_wrap(&tape, 2, shape, x, dx);
+    cmha_tensor *y = cmha_softmax_rows(&tape, scores, 0, NULL);
+    cmha_tensor *weighed = cmha_mul(&tape, y, cmha_tensor_wrap(&tape, 2, shape, dy, NULL));
+    CHECK_OK(cmha_tape_backward(&tape, cmha_sum(&tape, weighed), 1));
+    for (size_t i = 0; i < M * K; i += K) {
+        double expected[K], p[K], sum = 0, mean = 0;
+        size_t best = 0;
+        for (size_t j = 1; j < K; j++)
+            if (x[i + j] > x[i + best]) best = j;
+        for (size_t j = 0; j < K; j++) sum += p[j] = exp((double)x[i + j] - (double)x[i + best]);
+        for (size_t j = 0; j < K; j++) mean += p[j] / sum * ((double)dy[i + j] - (double)dy[i + best]);
+        for (size_t j = 0; j < K; j++)
+            expected[j] = p[j] / sum * ((double)dy[i + j] - (double)dy[i + best] - mean);
+        CHECK_NEAR(away(dx + i, expected, K), 0, check_tolerance(1e-12, 3e-6));
+    }
+    cmha_tape_close(&tape), cmha_context_close(&context);
+    free(x), free(dy), free(dx);
+}
+
 /* Cold phases: the loss is a logarithm of almost 1, down to 1e-200 where tokens differ. It is never negative,
    and as exact as the differences of large logits are. */
 static void contrastive_loss(double tau, double spread, double masked) {
@@ -434,7 +462,7 @@ int main(int argc, char **argv) {
     (void)argc;
     cmha_blas_restart(argv);
     rows_of_the_library();
-    operations(), huge_scores(), saturated_scores(), contrastive_losses(), huge_norms();
+    operations(), huge_scores(), saturated_scores(), saturated_rows(), contrastive_losses(), huge_norms();
     models();
     long_training();
     return check_end();
