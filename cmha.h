@@ -65,10 +65,10 @@
      - The library never prints, exits or aborts, has no global state (but the chosen instruction set) and
        allocates only through the context.
      - Backward passes add (+=) to gradients.
-     - A masked key changes nothing, if it is finite; a query that sees no key gives zeros. Padding and, in a
-       causal model, later tokens change no bit of another token's numbers, except with experts (CRAT): there
-       the order of a BLAS's sums depends on how many tokens share an expert, so that later tokens and other
-       sequences of the batch make differences of about 1e-7 (not with the built-in product).
+     - A masked key changes nothing, if it is finite; a query that sees no key gives zeros. What padding and,
+       in a causal model, later tokens hold changes no bit of another token's numbers, except with experts:
+       there the order of a BLAS's sums depends on how many tokens share an expert, so that later tokens and
+       other sequences of the batch make differences of about 1e-7 (not with the built-in product).
      - Complex numbers are pairs of reals; the gradient of z is dL/dRe(z) + i dL/dIm(z).
      - The papers leave much open: examples/PAPERS.md says what, and what is computed here.
      - _init or _open opens an object (context, tape, model, trainer, cache, tokens, archive), _close closes
@@ -1975,13 +1975,13 @@ CMHA__FIT void cmha_trainer_close(cmha_trainer *trainer);
    tokens), TOKEN and, of every kind of step, NOT_FINITE: the loss or gradient was not finite; parameters and
    moments are as before, but the step counts, so that the next one draws other batches. */
 CMHA__FIT cmha_status cmha_trainer_step(cmha_trainer *trainer, const cmha_tokens *tokens, double *loss);
-/* Takes a step on the caller's batch, whatever `accumulate` is. Up to config.batch x config.length tokens
-   allocate nothing. Errors: those of cmha_model_gradient. */
+/* Takes a step on the caller's batch, whatever `accumulate` is. Up to config.batch sequences of up to
+   config.length tokens allocate nothing. Errors: those of cmha_model_gradient. */
 CMHA__FIT cmha_status cmha_trainer_step_batch(cmha_trainer *trainer, const cmha_batch *batch, double *loss);
 /* Does the second half of a step, for a program's own objective: clips gradients, updates and zeroes them.
-   The first half is cmha_tape_backward or cmha_model_gradient, before the first step
-   cmha_parameters_zero_grad. *grad_norm (or NULL): the norm before clipping. Works with batch = length =
-   1. */
+   The first half is cmha_tape_backward or cmha_model_gradient, before the first step and after one of the
+   kinds above cmha_parameters_zero_grad. *grad_norm (or NULL): the norm before clipping. Works with batch =
+   length = 1. */
 CMHA__FIT cmha_status cmha_trainer_apply(cmha_trainer *trainer, double *grad_norm);
 /* Exchanges the weights that learn and their mean (field ema, cmha_ema), so that evaluations, saves and
    samples are the mean's; a second call brings them back, before which steps and cmha_trainer_save and _read
@@ -2103,8 +2103,8 @@ CMHA_DEF cmha_status cmha_cache_append_features(cmha_cache *cache, const int32_t
     SIZE(penalty_window, 64, 0, 1024, "recent tokens the penalty looks at")
 typedef struct cmha_sampler_config { CMHA__MEMBERS(CMHA_SAMPLER_FIELDS) } cmha_sampler_config;
 CMHA_DEF cmha_table cmha_sampler_table(void);
-/* Draws a token from logits [V], not changed; -1: all are NaN. Penalises recent [n_recent], newest anywhere.
-   scratch [2 * V]. */
+/* Draws a token from logits [V], not changed; -1: all are NaN or -inf. Penalises recent [n_recent], newest
+   anywhere. scratch [2 * V]. */
 CMHA_DEF int32_t cmha_sample(const cmha_sampler_config *config, const cmha_real *logits, size_t V,
     const int32_t *recent, size_t n_recent, cmha_rng *rng, cmha_real *scratch);
 
@@ -5146,7 +5146,7 @@ CMHA_DEF cmha_tensor *cmha_tape_push(cmha_tape *tape, const char *name, cmha_ten
     for (int i = 0; i < n_in; i++) {
         wanted |= in[i] && in[i]->needs_grad;
         if (in[i] && in[i]->packed && cmha__records(tape))
-            return cmha__reject(tape, CMHA_ERR_STATE, "%s: input %d is packed", name, i);
+            return cmha__reject(tape, CMHA_ERR_STATE, "%s: input %d is packed", name ? name : "push", i);
     }
     if (!cmha__records(tape) || !wanted || !backward) return out;
     cmha_record *record = CMHA__NEW(tape, cmha_record);
@@ -5256,7 +5256,7 @@ CMHA__FIT cmha_status cmha_tape_backward(cmha_tape *tape, cmha_tensor *loss, cmh
     if (!loss->needs_grad) return CMHA_OK; /* depends on nothing that learns */
     cmha_real *grad = cmha_tape_grad(tape, loss);
     if (!grad) return tape->status;
-    if (!cmha__dry(tape)) grad[0] = seed;
+    if (!cmha__dry(tape)) grad[0] += seed;
     return cmha__walk(tape);
 }
 
@@ -7065,6 +7065,7 @@ static void cmha__projection_sweep(cmha_tape *tape, cmha__entropy *s, cmha_tenso
     rows = cmha__min(rows < 256 ? 256 : rows, T);
     cmha_real *logits = cmha__reals(tape, rows * V);
     if (s->o.cap > 0) s->slopes = cmha__reals(tape, (size_t)threads * V);
+    if (w->packed && cmha__dry(tape)) cmha__weight_product(tape, w, x->data, rows, 0, logits);
     if (cmha__computes(tape))
         for (size_t t = 0, n; (n = cmha__min(T - t, rows)) > 0; t += n) {
             const cmha_real *some = x->data + t * I;
@@ -7132,17 +7133,17 @@ static void cmha__numbers_pass(const cmha__call *c) {
         cmha__over_ranks(c->tape, &all, 1);
         *counted = (size_t)all;
     }
-    cmha_real g = c->dy ? c->dy[0] : 0, *d = c->dx[0];
-    double scale = *counted ? g / (double)*counted : 0;
+    cmha_real *d = c->dx[0];
+    double scale = c->dy && *counted ? (double)c->dy[0] / (double)*counted : 0;
     for (size_t i = 0, row = 0; i < n; i++, row += i % V ? 0 : width) {
         size_t at = row + i % V;
-        cmha_real y = x[at], target = targets[i];
-        double off = (double)y - target, log_variance = c->kind ? (double)x[at + V] : 0;
-        double precision = c->kind ? exp(-log_variance) : 1, square = precision * off * off;
+        cmha_real target = targets[i];
+        double off = (double)x[at] - target, log_variance = c->kind ? (double)x[at + V] : 0;
+        double precision = c->kind ? exp(-log_variance) : 2, square = precision * off * off;
         if (c->count && target != target) continue;
-        sum += c->kind ? (1.83787706640934548356 + log_variance + square) / 2 : square; /* log 2 pi */
+        sum += ((c->kind ? 1.83787706640934548356 + log_variance : 0) + square) / 2; /* log 2 pi */
         if (!d) continue;
-        d[at] += c->kind ? (cmha_real)(scale * precision * off) : g * 2 * (y - target) / (cmha_real)*counted;
+        d[at] += (cmha_real)(scale * precision * off);
         if (c->kind) d[at + V] += (cmha_real)(scale * (1 - square) / 2);
     }
     if (!c->dy) c->y[0] = *counted ? (cmha_real)(sum / (double)*counted) : 0;
@@ -7695,7 +7696,7 @@ static void cmha__complex_map_pass(const cmha__call *c) {
     const int back = cmha__goes_back(c);
     cmha__mark mark = cmha__mark_of(tape);
     cmha_real *scratch = cmha__reals(tape, 2 * c->out->size);
-    if (!back) cmha__weight_product(tape, c->in[1], c->x[0], 2 * T, c->kind ? O : 0, scratch);
+    if (!back && O) cmha__weight_product(tape, c->in[1], c->x[0], 2 * T, c->kind ? O : 0, scratch);
     if (cmha__computes(tape) && !back) cmha__complex_combine(&a, scratch, c->x[2], c->y);
     else if (cmha__computes(tape) && back)
         cmha_complex_linear_backward(&a, c->x[0], c->x[1], c->dy, &grads, scratch);
@@ -10187,6 +10188,7 @@ CMHA__HOTTER(cmha__backward_row, (const cmha__head *h, size_t r, cmha_real scale
     for (size_t j = 0; j < CMHA__TILE; j++) {
         cmha_real e = cmha__exp((p[j] - lse.largest) - lse.log_sum);
         p[j] = e < tiny ? 0 : e;
+        d[j] = e < tiny ? 0 : d[j]; /* a masked value may overflow */
     }
     cmha_real D = whole ? cmha__dot(p, d, CMHA__TILE) : h->D[h->i0 + r];
     for (size_t j = 0; j < CMHA__TILE; j++) d[j] -= D;
@@ -10219,7 +10221,7 @@ static void cmha__backward_scores(cmha__head *h) {
             for (size_t j = 0; j < T; j++) d[j] *= scale;
         }
         if (h->a->softcap > 0)
-            for (size_t j = 0; j < T; j++) d[j] *= h->slopes[r * T + j];
+            for (size_t j = 0; j < T; j++) d[j] = d[j] != 0 ? d[j] * h->slopes[r * T + j] : 0;
     }
     cmha__drop_tile(h, h->S);
 }
@@ -13091,13 +13093,13 @@ static void cmha__start_parameter(const cmha_model *model, size_t index) {
             : sqrt(6.0 / (double)(rows + cols));
     double mean = 0, spread = weighs ? c->init_std : 0;
     double (*first)(const cmha_model_config *config, cmha_rng *rng) = NULL;
+    if (orthogonal) spread = 1;
     switch (start) {
     case CMHA__INPUT: spread = 1 / sqrt((double)cols); break;
     case CMHA__RESIDUAL_WEIGHT:
         weighs &= !c->residual_zero;
         spread = weighs ? spread / sqrt(2.0 * (double)c->n_layers) : 0;
         break;
-    case CMHA__MATRIX: spread = orthogonal ? 1 : spread; break;
     case CMHA__MAPS: spread = 0.02; break;
     case CMHA__ONES: mean = 1; break;
     case CMHA__HALVES: mean = 0.5; break;
@@ -13461,6 +13463,7 @@ static const char *const cmha__storages[] = {"", "bf16", "int8", "int4", "q4_k"}
    to close or, after a failure, the model's again. */
 static cmha_status cmha__move_numbers(cmha_model *model, cmha_storage storage, const cmha_parameters *old) {
     cmha_parameters *p = &model->parameters;
+    p->step = 0;
     p->optimised = p->averages = 0;
     cmha_status status = cmha__take_numbers(model, storage);
     if (status) *p = *old;
@@ -15044,7 +15047,7 @@ CMHA__FIT void cmha_componentwise_clip(cmha_clip_mode mode, cmha_real limit, con
             const cmha_parameter *p = &parameters[i / 2];
             size_t part = i % 2, n = p->tensor.size / (p->is_complex ? 2 : 1);
             double *sum = &squares[norm_of == ALL ? 0 : part];
-            if ((part && !p->is_complex) || p->frozen) continue;
+            if ((part && !p->is_complex) || p->frozen || !p->tensor.grad) continue;
             cmha_real *g = p->tensor.grad + part * n;
             if (!sweep) *sum += cmha_sum_squares(g, n);
             else if (norm_of == NUMBER)
@@ -15330,6 +15333,7 @@ CMHA__FIT void cmha_trainer_close(cmha_trainer *trainer) {
         cmha__zero(trainer->model->tape.shared);
         cmha__give(p->context, p->moments, p->kept * sizeof *p->moments);
         p->moments = NULL;
+        p->step = 0; /* of no moments */
         p->optimised = p->averages = 0;
         cmha__lay_moments(p);
         trainer->model->trainer = 0;
@@ -15642,7 +15646,8 @@ static cmha_status cmha__cache_endless(cmha_cache *cache, const cmha_cache_optio
     const cmha_model *model = cache->model;
     const char *kinds = model->config.layer_kinds; /* some layers may see all */
     size_t window = kinds[strspn(kinds, "l")] ? 0 : model->config.window;
-    size_t sinks = window ? model->config.sinks : o->sinks, seen = 0, part;
+    size_t own = model->config.window ? model->config.sinks : 0; /* maybe of some layers alone */
+    size_t sinks = own > o->sinks ? own : o->sinks, seen = 0, part;
     int forgets = cache->slide == CMHA_SLIDE_FORGET, learned = model->position_weight != NULL;
     if (forgets && learned)
         return CMHA__REFUSED(model->context,
@@ -15726,7 +15731,8 @@ static cmha_status cmha__cache_open(cmha_cache *cache, cmha_model *model, const 
         {&records, room[1] + CMHA__BLOCK_OVERHEAD, 1},
         {&cache->spare, 0, 1}};
     if (!status) status = cmha__count_arrays(context, "cache", arrays, 3, &held);
-    if (model->config.irw_layers && (plan->slide || cache->has_state)) arrays[6].n = held;
+    int fails = model->config.irw_layers || (model->score && model->score->attend);
+    if (fails && (plan->slide || cache->has_state)) arrays[6].n = held;
     if (!status) status = cmha__count_arrays(context, "cache", arrays, 7, &need);
     need += 64; /* to a line of cache */
     if (!status && bytes) *bytes = need;
@@ -15829,7 +15835,7 @@ static cmha_status cmha__cache_advance(cmha_cache *cache, const cmha_batch *fres
         size_t kept, cmha_real *out) {
     size_t bytes = (size_t)((char *)cache->slots - (char *)cache->memory);
     int overwrites = sliding || cache->has_state || (cache->endless && fresh->length > cache->ready);
-    int copied = cache->spare && cache->model->knowledge && overwrites;
+    int copied = cache->spare && (cache->model->knowledge || cache->model->score) && overwrites;
     cmha_batch held = cmha__cache_batch(cache, 0, cache->capacity);
     size_t length = cache->length, first = cache->first, from = length - kept;
     cmha_status status = CMHA_OK;
@@ -15877,8 +15883,8 @@ CMHA_DEF cmha_status cmha_cache_append_features(cmha_cache *cache, const int32_t
     size_t kept = sliding && n < keep ? keep - n : 0;
     size_t skip = sliding && n > cache->capacity ? n - cache->capacity : 0; /* the last fit */
     size_t longest = cmha__min(kept > n - skip ? kept : n - skip, CMHA__PROMPT_PIECE);
-    int fixed = cache->given || cache->endless;
-    if (longest > cache->ready && !fixed) { /* first: without memory no token is forgotten */
+    /* first: without memory no token is forgotten */
+    if (longest > cache->ready && !cache->given && !cache->endless) {
         size_t memory, records;
         cmha_status status = cmha__cache_dry(cache, longest, &memory, &records);
         if (!status) status = cmha__reserve(&cache->tape, memory, records);
@@ -17236,6 +17242,7 @@ static cmha_status cmha__compare_state(const cmha_archive *a, const cmha_paramet
     for (size_t i = 0; i < a->n_tensors; i++) {
         const char *name = a->tensors[i].name;
         int known = 0;
+        if (strange.more > 98) break; /* each name takes a search */
         for (int j = 0; j < CMHA__PREFIXES; j++) {
             size_t n = strlen(cmha__prefixes[j]);
             known |= !strncmp(name, cmha__prefixes[j], n) && cmha_parameters_find(p, name + n);
@@ -17459,7 +17466,8 @@ static uint64_t cmha__hash_words(uint64_t hash, const void *data, size_t n, size
         uint64_t word = 0;
         uint32_t narrow = 0;
         if (width == 8) memcpy(&word, at, 8);
-        else memcpy(&narrow, at, 4);
+        else if (width == 4) memcpy(&narrow, at, 4);
+        else narrow = *at;
         hash = (hash ^ (word + narrow)) * UINT64_C(0xd1342543de82ef95);
         hash ^= hash >> 29;
     }
@@ -17469,10 +17477,12 @@ static uint64_t cmha__hash_words(uint64_t hash, const void *data, size_t n, size
 /* Returns an identity of a model by its configuration and first numbers. */
 static uint64_t cmha__model_identity(const cmha_model *m) {
     uint64_t hash = cmha__mix(m->knowledge_identity + m->packed.storage);
+    if (m->packed.n_matrices) hash += (uint64_t)m->packed.matrices->rounds;
     cmha_table table = cmha_model_table();
     CMHA__EACH_FIELD(field, table) {
-        double value = cmha__field_value(field, &m->config);
-        hash = cmha__hash_words(hash, &value, 1, sizeof value);
+        char text[40];
+        cmha_config_get(table, &m->config, field->name, text, sizeof text);
+        hash = cmha__hash_words(cmha__mix(hash), text, strlen(text), 1);
     }
     hash = cmha__hash_words(hash, m->omega, cmha__own_omega(m), sizeof *m->omega);
     CMHA__EACH_PARAMETER(one, &m->parameters) {
@@ -17493,11 +17503,7 @@ static const char *const cmha__cache_notes[CMHA__CACHE_NOTES] = {
 
 /* Begins the hash of a file by its notes and who wrote it. */
 static uint64_t cmha__hash_notes(const uint64_t *notes, const char *version) {
-    uint64_t hash = 0;
-    for (; version && *version; version++) {
-        uint32_t letter = (unsigned char)*version;
-        hash = cmha__hash_words(hash, &letter, 1, 4);
-    }
+    uint64_t hash = cmha__hash_words(0, version, version ? strlen(version) : 0, 1);
     return cmha__hash_words(hash, notes, CMHA__CACHE_NOTES - 1, 8);
 }
 

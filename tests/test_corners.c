@@ -293,11 +293,99 @@ static void one_document(void) {
     }
 }
 
+/* A map of rank 0 gives its bias, and writes nowhere else. */
+static void map_of_no_rank(void) {
+    enum { T = 300, D = 8 };
+    size_t x_shape[2] = {T, 2 * D}, u_shape[3] = {2, D / 2, 0}, v_shape[3] = {2, D, 0};
+    size_t bias_shape[2] = {2, D / 2};
+    cmha_real *x = check_array(T * 2 * D, 1), *bias = check_array(D, 1), none[1];
+    cmha_tape tape;
+    CHECK_OK(cmha_tape_init(&tape, &context, 1));
+    cmha_tensor *u = cmha_tensor_wrap(&tape, 3, u_shape, none, NULL);
+    cmha_tensor *v = cmha_tensor_wrap(&tape, 3, v_shape, none, NULL);
+    cmha_tensor *y = cmha_complex_lowrank(&tape, cmha_tensor_wrap(&tape, 2, x_shape, x, NULL), u, v,
+                                          cmha_tensor_wrap(&tape, 2, bias_shape, bias, NULL));
+    if (CHECK(y && y->size == T * D))
+        for (size_t i = 0; i < T * D; i++) CHECK_NEAR(y->data[i], bias[i % D], 0);
+    cmha_tape_close(&tape);
+    free(x), free(bias);
+}
+
+/* What a later or masked key's value or score overflows to reaches no gradient. */
+static void huge_beyond_a_mask(int masked, double cap) {
+    enum { N = 3, D = 2 };
+    const double large = sizeof(cmha_real) == 8 ? 1e160 : 1e20, most = sizeof(cmha_real) == 8 ? 1e308 : 3e38;
+    const unsigned char mask[N] = {1, 1, 0};
+    size_t shape[3] = {1, N, D};
+    cmha_attention_args args;
+    cmha_tape tape;
+    cmha_real q[N * D], k[N * D], v[N * D], w[N * D] = {1, 2, -1, 1, 0, 0}, dq[N * D] = {0}, dk[N * D] = {0};
+    check_fill(q, N * D, 1), check_fill(k, N * D, 1), check_fill(v, N * D, 1);
+    if (cap > 0) q[0] = q[1] = k[4] = (cmha_real)large, k[5] = (cmha_real)-large;
+    if (cap > 0) k[0] = k[1] = 0;
+    else v[4] = v[5] = (cmha_real)most;
+    memset(&args, 0, sizeof args);
+    args.heads = args.kv_heads = 1, args.scale = 1, args.causal = !masked, args.kind = CMHA_ATTENTION_DOT;
+    args.softcap = (cmha_real)cap, args.key_mask = masked ? mask : NULL;
+    CHECK_OK(cmha_tape_init(&tape, &context, 1));
+    cmha_tensor *y = cmha_attention(&tape, &args, cmha_tensor_wrap(&tape, 3, shape, q, dq),
+                                    cmha_tensor_wrap(&tape, 3, shape, k, dk),
+                                    cmha_tensor_wrap(&tape, 3, shape, v, NULL), NULL);
+    cmha_tensor *weighed = cmha_mul(&tape, y, cmha_tensor_wrap(&tape, 3, shape, w, NULL));
+    CHECK_OK(cmha_tape_backward(&tape, cmha_sum(&tape, weighed), 1));
+    CHECK(check_finite(dq, 2 * D) && check_finite(dk, N * D) && dk[4] == 0 && dk[5] == 0);
+    cmha_tape_close(&tape);
+}
+
+/* The dry run of a loss by a packed matrix promises what the real one takes. */
+static void promise_of_a_packed_head(void) {
+    enum { T = 65, V = 16, I = 300 };
+    size_t shape[2] = {T, I}, peak[2];
+    cmha_real *x = check_array(T * I, 1), *w = check_array(V * I, 1), scales[V];
+    int32_t targets[T] = {0};
+    cmha_packed packed;
+    cmha_tensor weight;
+    memset(&packed, 0, sizeof packed), memset(&weight, 0, sizeof weight);
+    packed.storage = CMHA_STORAGE_INT8, packed.n_out = V, packed.n_in = I, packed.scales = scales;
+    packed.words = (uint32_t *)check_alloc(cmha_packed_words(packed.storage, V, I), sizeof *packed.words);
+    cmha_pack(&packed, w);
+    weight.rank = 2, weight.shape[0] = V, weight.shape[1] = I, weight.size = V * I, weight.packed = &packed;
+    for (int dry = 0; dry < 2; dry++) {
+        cmha_tape tape;
+        CHECK_OK(cmha_tape_init(&tape, &context, 0));
+        tape.memory.measuring = dry;
+        cmha_tensor *rows = cmha_tensor_wrap(&tape, 2, shape, x, NULL);
+        CHECK(cmha_linear_cross_entropy(&tape, rows, &weight, NULL, targets, -1, NULL));
+        peak[dry] = tape.memory.peak;
+        cmha_tape_close(&tape);
+    }
+    CHECK_THAT(peak[0] == peak[1], "%zu, dry %zu", peak[0], peak[1]);
+    free(x), free(w), free(packed.words);
+}
+
+/* A loss that is a leaf has a gradient of its own, to which the pass adds; a record may have no name. */
+static void loss_that_has_a_gradient(void) {
+    size_t one = 1;
+    cmha_real x = 3, gradient = 5;
+    cmha_packed packed;
+    cmha_tape tape;
+    CHECK_OK(cmha_tape_init(&tape, &context, 1));
+    cmha_tensor *leaf = cmha_tensor_wrap(&tape, 1, &one, &x, &gradient);
+    CHECK_OK(cmha_tape_backward(&tape, leaf, 1));
+    CHECK_NEAR(gradient, 6, 0);
+    memset(&packed, 0, sizeof packed);
+    leaf->packed = &packed;
+    CHECK(!cmha_tape_push(&tape, NULL, leaf, &leaf, 1, NULL, NULL) && tape.status == CMHA_ERR_STATE);
+    cmha_tape_close(&tape);
+}
+
 int main(void) {
     CHECK_OK(cmha_context_init(&context, NULL));
     one_tensor_in_three_roles(), softmax_of_an_own_score(), keys_of_a_group(), pcl_without_delta();
     phase_of_nan(), map_of_itself(1, 0), map_of_itself(0, 0), map_of_itself(0, 1), loss_of_itself();
-    nothing_packed(), norm_of_small_rows(), one_document();
+    nothing_packed(), norm_of_small_rows(), one_document(), map_of_no_rank();
+    huge_beyond_a_mask(0, 0), huge_beyond_a_mask(1, 0), huge_beyond_a_mask(0, 5), huge_beyond_a_mask(1, 5);
+    promise_of_a_packed_head(), loss_that_has_a_gradient();
     cmha_context_close(&context);
     return check_end();
 }

@@ -123,31 +123,31 @@ static void promises(const char *settings, size_t most) {
     CHECK(check_heap_empty(&heap));
 }
 
-/* Many notes in the header of a file are looked up in no time that grows with their square. */
-static void many_notes(void) {
-    enum { NOTES = 60000, LAYERS = 300 };
+/* Many entries in the header of a file, put in behind one of its words, are looked up in no time that grows
+   with their square, or with their number times that of parameters. */
+static void many_entries(const char *behind, const char *entry, int count, cmha_status status) {
     cmha_model_config c = check_model_config();
     cmha_model model;
     size_t bytes;
-    c.d_model = 4, c.n_heads = 1, c.d_ff = 4, c.n_layers = LAYERS;
+    c.d_model = 4, c.n_heads = 1, c.d_ff = 4, c.n_layers = 300;
     CHECK_OK(cmha_model_init(&model, &context, &c));
     CHECK_OK(cmha_model_save(&model, at("deep")));
     cmha_model_close(&model);
     unsigned char *old = contents("deep", &bytes);
     size_t length = (size_t)old[0] | (size_t)old[1] << 8 | (size_t)old[2] << 16, n = 0;
-    size_t room = bytes + NOTES * 20;
+    size_t room = bytes + (size_t)count * 64;
     char *text = (char *)check_alloc(room, 1);
-    char *notes = strstr((char *)old + 8, "\"__metadata__\":{");
-    if (!CHECK(notes && bytes < 1 << 20)) return;
-    size_t before = (size_t)(notes - (char *)old) + strlen("\"__metadata__\":{");
+    char *place = strstr((char *)old + 8, behind);
+    if (!CHECK(place && bytes < 1 << 20)) return;
+    size_t before = (size_t)(place - (char *)old) + strlen(behind);
     memcpy(text, old, before), n = before;
-    for (int i = 0; i < NOTES; i++) n += (size_t)snprintf(text + n, 20, "\"n%d\":\"\",", i);
+    for (int i = 0; i < count; i++) n += (size_t)snprintf(text + n, 64, "\"n%d\":%s,", i, entry);
     memcpy(text + n, old + before, bytes - before);
     length += n - before;
     for (int i = 0; i < 4; i++) text[i] = (char)(length >> 8 * i);
     put("noted", text, n + bytes - before);
     clock_t start = clock();
-    CHECK_OK(cmha_model_open(&model, &context, at("noted")));
+    CHECK_IS(cmha_model_open(&model, &context, at("noted")), status);
     CHECK((double)(clock() - start) / CLOCKS_PER_SEC < 5);
     cmha_model_close(&model);
     free(text);
@@ -211,8 +211,137 @@ static void cache_without_slots(void) {
     cmha_model_close(&model), cmha_context_close(&ctx);
 }
 
+enum { WORDS = 19 }; /* of check_model_config */
+
+/* How far the logits of two caches lie apart when both read the same token. */
+static double apart(cmha_cache *a, cmha_cache *b, int32_t token) {
+    cmha_real one[WORDS], two[WORDS];
+    CHECK_OK(cmha_cache_append(a, &token, 1, one));
+    CHECK_OK(cmha_cache_append(b, &token, 1, two));
+    return check_distance(one, two, WORDS);
+}
+
+/* Sinks of windows in some layers are seen by a cache that forgets nothing yet. */
+static void sinks_of_some_layers(void) {
+    cmha_model_config c = check_model_config();
+    cmha_model model;
+    cmha_cache whole, forgets;
+    int32_t ids[12];
+    for (int i = 0; i < 12; i++) ids[i] = i * i % WORDS;
+    snprintf(c.layer_kinds, sizeof c.layer_kinds, "gl");
+    c.window = 3, c.sinks = 2, c.attention = CMHA_ATTENTION_ROPE;
+    CHECK_OK(cmha_model_init(&model, &context, &c));
+    CHECK_OK(cmha_cache_init(&whole, &model, 1, 64, CMHA_SLIDE_NOT, NULL));
+    CHECK_OK(cmha_cache_init(&forgets, &model, 1, 64, CMHA_SLIDE_FORGET, NULL));
+    CHECK_OK(cmha_cache_append(&whole, ids, 12, NULL));
+    CHECK_OK(cmha_cache_append(&forgets, ids, 12, NULL));
+    CHECK_NEAR(apart(&whole, &forgets, 5), 0, check_tolerance(1e-12, 1e-4));
+    cmha_cache_close(&whole), cmha_cache_close(&forgets), cmha_model_close(&model);
+}
+
+static size_t fails_from; /* the place of a token; 0: nothing fails */
+static cmha_tensor *may_fail(const cmha_layer *layer, cmha_tensor *h) {
+    if (fails_from && layer->index == 1 && layer->first + layer->length >= fails_from)
+        return cmha_tape_fail(layer->tape, CMHA_ERR_IO, "it fails");
+    return cmha_layer_attention(layer, &layer->args, h, h, h, NULL);
+}
+
+/* A layer of a program's own that fails leaves a cache as it was, also while that moves its tokens. */
+static void layer_that_fails(int slide) {
+    enum { MOST = 400 };
+    cmha_score row;
+    cmha_context_config config;
+    cmha_context ctx;
+    cmha_model model;
+    cmha_cache tried, other;
+    memset(&row, 0, sizeof row), memset(&config, 0, sizeof config);
+    row.name = "may-fail", row.planes = 1, row.attend = may_fail;
+    config.scores = &row, config.n_scores = 1;
+    CHECK_OK(cmha_context_init(&ctx, &config));
+    cmha_model_config c = check_model_config();
+    c.n_heads = 1;
+    snprintf(c.score, sizeof c.score, "may-fail");
+    if (!CHECK_THAT(!cmha_model_init(&model, &ctx, &c), "%s", cmha_error(&ctx))) return;
+    int32_t ids[MOST];
+    for (int i = 0; i < MOST; i++) ids[i] = i * i % WORDS;
+    const size_t capacity = slide == CMHA_SLIDE ? 16 : 100, held = slide == CMHA_SLIDE ? 10 : 200;
+    const size_t more = slide == CMHA_SLIDE ? 7 : 150;
+    CHECK_OK(cmha_cache_init(&tried, &model, 1, capacity, slide, NULL));
+    CHECK_OK(cmha_cache_init(&other, &model, 1, capacity, slide, NULL));
+    CHECK_OK(cmha_cache_append(&tried, ids, held, NULL));
+    CHECK_OK(cmha_cache_append(&other, ids, held, NULL));
+    fails_from = slide == CMHA_SLIDE ? 3 : 340;
+    CHECK_IS(cmha_cache_append(&tried, ids + held, more, NULL), CMHA_ERR_IO);
+    fails_from = 0;
+    CHECK_NEAR(apart(&tried, &other, 5), 0, 0);
+    cmha_cache_close(&tried), cmha_cache_close(&other), cmha_model_close(&model), cmha_context_close(&ctx);
+}
+
+/* A saved cache is of its model alone: not of one with other layers, nor with rows rounded otherwise. */
+static void cache_of_another(int rounds) {
+    cmha_model_config c = check_model_config();
+    cmha_model model, other;
+    cmha_cache cache;
+    const int32_t id = 7;
+    c.window = 3;
+    snprintf(c.layer_kinds, sizeof c.layer_kinds, "gl");
+    CHECK_OK(cmha_model_init(&model, &context, &c));
+    if (!rounds) snprintf(c.layer_kinds, sizeof c.layer_kinds, "lg");
+    CHECK_OK(cmha_model_init(&other, &context, &c));
+    if (rounds) CHECK_OK(cmha_model_pack(&model, CMHA_STORAGE_INT8));
+    if (rounds) CHECK_OK(cmha_model_pack(&other, CMHA_STORAGE_INT8));
+    if (rounds) CHECK_OK(cmha_model_round(&other, 1));
+    CHECK_OK(cmha_cache_init(&cache, &model, 1, 8, CMHA_SLIDE_NOT, NULL));
+    CHECK_OK(cmha_cache_append(&cache, &id, 1, NULL));
+    CHECK_OK(cmha_cache_save(&cache, at("cache")));
+    CHECK_OK(cmha_cache_read(&cache, at("cache")));
+    cmha_cache_close(&cache);
+    CHECK_OK(cmha_cache_init(&cache, &other, 1, 8, CMHA_SLIDE_NOT, NULL));
+    CHECK_IS(cmha_cache_read(&cache, at("cache")), CMHA_ERR_FORMAT);
+    cmha_cache_close(&cache), cmha_model_close(&model), cmha_model_close(&other);
+}
+
+/* A step whose moments begin anew is a first one: of a new model (0), after a trainer (1), a merge (2). */
+static void first_step(int how) {
+    cmha_model_config c = check_model_config();
+    cmha_model model;
+    cmha_trainer trainer;
+    cmha_adamw_args args;
+    int32_t ids[4] = {1, 2, 3, 4};
+    cmha_batch batch;
+    double loss;
+    if (how == 2) c.lora_rank = 2;
+    memset(&args, 0, sizeof args), memset(&batch, 0, sizeof batch);
+    args.lr = 0.001, args.beta1 = 0.9, args.beta2 = 0.999, args.eps = 1e-8, args.grad_scale = 1;
+    batch.ids = batch.targets = ids, batch.batch = 1, batch.length = 4;
+    CHECK_OK(cmha_model_init(&model, &context, &c));
+    cmha_parameters *p = &model.parameters;
+    for (int i = 0; how && i < 50; i++) {
+        CHECK_OK(cmha_model_gradient(&model, &batch, 1, 0, &loss));
+        CHECK_OK(cmha_parameters_step(p, &args, CMHA_CLIP_WHOLE, 0, NULL));
+    }
+    if (how == 1) CHECK_OK(cmha_trainer_init(&trainer, &model, NULL));
+    if (how == 1) cmha_trainer_close(&trainer);
+    if (how == 2) CHECK_OK(cmha_model_merge(&model));
+    CHECK_OK(cmha_model_gradient(&model, &batch, 1, 0, &loss));
+    for (size_t i = 0; i < p->learning; i++) p->grad[i] = 1;
+    const double was = (double)p->data[0];
+    CHECK_OK(cmha_parameters_step(p, &args, CMHA_CLIP_WHOLE, 0, NULL));
+    CHECK_NEAR((was - (double)p->data[0]) / args.lr, 1, check_tolerance(1e-6, 1e-3));
+    cmha_model_close(&model);
+}
+
+/* A model has no gradients before its first pass: there is nothing to clip. */
+static void clip_of_no_gradients(void) {
+    cmha_model_config c = check_model_config();
+    cmha_model model;
+    CHECK_OK(cmha_model_init(&model, &context, &c));
+    cmha_componentwise_clip(CMHA_CLIP_NORM, 1, model.parameters.list, model.parameters.count);
+    cmha_model_close(&model);
+}
+
 int main(void) {
-    static const char *const files[] = {"one", "small", "deep", "noted", "axes"};
+    static const char *const files[] = {"one", "small", "deep", "noted", "axes", "cache"};
     if (!system_folder(folder)) return 3;
     CHECK_OK(cmha_context_init(&context, NULL));
     tuned_after_a_merge(0), tuned_after_a_merge(1), told_to_direct(), frequencies_of_a_refused_file();
@@ -220,8 +349,15 @@ int main(void) {
              "\"cfg.d_model\":\"2\",\"cfg.n_heads\":\"1\",\"cfg.vocabulary\":\"2\"", 1 << 20);
     promises("\"cfg.frequency\":\"table\",\"cfg.attention\":\"pope\",\"cfg.n_heads\":\"1024\","
              "\"cfg.d_head\":\"65536\"", 1 << 20);
-    many_notes(), names_for_files(), limit_of_everything(), cache_without_slots();
-    for (size_t i = 0; i < 5; i++) (void)remove(at(files[i]));
+    many_entries("\"__metadata__\":{", "\"\"", 60000, CMHA_OK);
+    many_entries("{", "{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,0]}", 400000,
+                 CMHA_ERR_FORMAT);
+    names_for_files(), limit_of_everything(), cache_without_slots(), sinks_of_some_layers();
+    for (int slide = CMHA_SLIDE; slide <= CMHA_SLIDE_FORGET; slide++) layer_that_fails(slide);
+    cache_of_another(0), cache_of_another(1);
+    for (int how = 0; how < 3; how++) first_step(how);
+    clip_of_no_gradients();
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) (void)remove(at(files[i]));
     CHECK(rmdir(folder) == 0);
     cmha_context_close(&context);
     return check_end();
