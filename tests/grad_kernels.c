@@ -5,6 +5,8 @@
 #endif
 #include "grad.h"
 
+#include "positions.h"
+
 enum { MAX_ARRAYS = 4 };
 
 /* A kernel pair under test: x[i] are its inputs, y its output, and forward/backward know how to call it */
@@ -338,27 +340,6 @@ static void check_rotate_zero(void) {
     CHECK(dd == 0 && db == 0);
 }
 
-/* Angles as sums of two, the larger of which is exact: a position of 27 bits by half a frequency's digits. */
-static void far_positions(void) {
-    enum { P = 32, N = 5 };
-    const ptrdiff_t starts[] = {0, 1000000, -1000000, 123456789};
-    double omega[P], worst = 0;
-    cmha_real table[N * 2 * P];
-    cmha_frequencies(CMHA_FREQUENCY_ROPE, 10000, P, NULL, omega);
-    for (size_t s = 0; s < sizeof starts / sizeof *starts; s++) {
-        cmha_rotation_table(omega, P, N, starts[s], table);
-        for (size_t r = 0; r < N; r++)
-            for (size_t j = 0; j < P; j++) {
-                double at = (double)starts[s] + (double)r, half = (double)(float)omega[j];
-                double a = at * half, b = at * (omega[j] - half);
-                double cosine = cos(a) * cos(b) - sin(a) * sin(b), sine = sin(a) * cos(b) + cos(a) * sin(b);
-                worst = fmax(worst, fabs(cosine - table[r * 2 * P + j]));
-                worst = fmax(worst, fabs(sine - table[r * 2 * P + P + j]));
-            }
-    }
-    CHECK_NEAR(worst, 0, 1e-15);
-}
-
 /* ------------------------------------------------- PCL -------------------------------------------------- */
 
 static cmha_pcl_args pcl_arguments(pair *p) {
@@ -477,7 +458,7 @@ int main(int argc, char **argv) {
     check_polar(1, 1, 0);
     for (i = 0; i < 6; i++) check_rotate(1, 1, i), check_rotate(5, 3, i), check_rotate(70, 8, i);
     check_rotate_zero();
-    far_positions();
+    CHECK_NEAR(positions_apart(), 0, 1e-15);
     for (i = 0; i < 16; i++) check_pcl(1, 3, i & 1), check_pcl(7, 3, i), check_pcl(66, 2, i);
     return check_end();
 }

@@ -2,6 +2,8 @@
    like. Built in float and in double. */
 #include "oracle.h"
 
+#include "positions.h"
+
 static cmha_context context;
 
 /* -------------------------- 1: the separable score is the n^2 P sum of cosines -------------------------- */
@@ -121,26 +123,6 @@ static void shift_invariance(cmha_attention_kind kind, ptrdiff_t shift) {
                (long)shift);
     free(y), free(lse);
     problem_close(&p);
-}
-
-/* The table itself: exact at a million, and at negative positions */
-static void table_exact(void) {
-    double omega[32], worst = 0;
-    cmha_real table[5 * 64];
-    ptrdiff_t starts[] = {0, 1000000, -1000000, 123456789}, first;
-    size_t s, r, j;
-    cmha_frequencies(CMHA_FREQUENCY_ROPE, 10000, 32, NULL, omega);
-    for (s = 0; s < 4; s++) {
-        first = starts[s];
-        cmha_rotation_table(omega, 32, 5, first, table);
-        for (r = 0; r < 5; r++)
-            for (j = 0; j < 32; j++) {
-                double angle = (double)(first + (ptrdiff_t)r) * omega[j];
-                worst = fmax(worst, fabs(cos(angle) - table[r * 64 + j]));
-                worst = fmax(worst, fabs(sin(angle) - table[r * 64 + 32 + j]));
-            }
-    }
-    CHECK_NEAR(worst, 0, check_tolerance(1e-12, 1.2e-7));
 }
 
 static void frequencies(void) {
@@ -980,7 +962,8 @@ int main(int argc, char **argv) {
     for (i = 0; i < 2; i++)
         shift_invariance((cmha_attention_kind)i, 1), shift_invariance((cmha_attention_kind)i, 1000003);
     shift_invariance(CMHA_ATTENTION_POPE, 1000003), shift_invariance(CMHA_ATTENTION_ROPEPP, 1000003);
-    table_exact(), frequencies();
+    CHECK_NEAR(positions_apart(), 0, check_tolerance(1e-15, 6.1e-8));
+    frequencies();
     for (i = 0; i < 3; i++) layout_is_a_permutation(CMHA_ATTENTION_CMHA, (cmha_share)i);
     layout_is_a_permutation(CMHA_ATTENTION_ROPE, CMHA_SHARE_FIXED);
     layout_is_a_permutation(CMHA_ATTENTION_ROPEPP, CMHA_SHARE_FIXED);
