@@ -73,7 +73,10 @@ const picture = async (name, wide, high) => {
   const shot = await send('Page.captureScreenshot', {format: 'png'});
   fs.writeFileSync(path.join(pictures, path.basename(page, '.html') + '-' + name + '.png'), Buffer.from(shot.data, 'base64'));
 };
-const dark = yes => send('Emulation.setEmulatedMedia', {features: [{name: 'prefers-color-scheme', value: yes ? 'dark' : 'light'}]});
+const dark = async yes => {
+  await send('Emulation.setEmulatedMedia', {features: [{name: 'prefers-color-scheme', value: yes ? 'dark' : 'light'}]});
+  await wait(100); // the page hears of it between two frames
+};
 const background = () => run('getComputedStyle(document.body).backgroundColor');
 
 /* The rows of the table of largest weights: [token, weight] */
