@@ -1,5 +1,6 @@
-/* positions.h - how far cmha_rotation_table is from angles that no product rounds: each is the sum of two, the
-   larger of which is exact, a position of 27 bits by half a frequency's digits. Include it after check.h. */
+/* positions.h - how far cmha_rotation_table is from angles that no product rounds: each is the sum of two,
+   the larger of which is exact, a position of 27 bits by half a frequency's digits. Include it after
+   check.h. */
 #ifndef POSITIONS_H
 #define POSITIONS_H
 
