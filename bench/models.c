@@ -104,13 +104,16 @@ void bench_train(void) {
 
 static int decoders_round; /* their products round what packed weights multiply */
 
-/* Ends the program where a file's model has other fields than the one that was asked for. */
-static void must_be(const cmha_model_config *is, const cmha_model_config *asked) {
+/* Ends the program where a file's model has other fields than the one that was asked for. Files of others say
+   n_kv_heads, which here may be 0. */
+static void must_be(cmha_model_config is, cmha_model_config asked) {
     const cmha_table table = cmha_model_table();
     char its[64], wanted[64];
+    if (!is.n_kv_heads) is.n_kv_heads = is.n_heads;
+    if (!asked.n_kv_heads) asked.n_kv_heads = asked.n_heads;
     for (size_t i = 0; i < table.count; i++) {
-        cmha_config_get(table, is, table.fields[i].name, its, sizeof its);
-        cmha_config_get(table, asked, table.fields[i].name, wanted, sizeof wanted);
+        cmha_config_get(table, &is, table.fields[i].name, its, sizeof its);
+        cmha_config_get(table, &asked, table.fields[i].name, wanted, sizeof wanted);
         if (strcmp(its, wanted) != 0)
             die(2, "--model is another than that of --serve, by its ", table.fields[i].name);
     }
@@ -127,7 +130,7 @@ void decoder_open(decoder *d, const char *kind, const char *file, size_t context
     mc.dropout = mc.attention_dropout = 0;
     configure(kind, &mc, NULL);
     check(file ? cmha_model_open(&d->model, &ctx, file) : cmha_model_init(&d->model, &ctx, &mc));
-    if (file) must_be(&d->model.config, &mc);
+    if (file) must_be(d->model.config, mc);
     if (weights) check(cmha_model_pack(&d->model, weights));
     if (decoders_round) check(cmha_model_round(&d->model, 1));
     check(cmha_cache_init(&d->cache, &d->model, 1, context + DECODED, 0, &options));
