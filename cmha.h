@@ -9961,12 +9961,11 @@ static void cmha__mask_row(const cmha__head *h, size_t r, cmha_real *S) {
     size_t i = h->i0 + r, j0 = h->j0, sinks = h->a->sinks;
     cmha__span seen = cmha__visible(h->a, i);
     if (h->alibi != 0) {
-        ptrdiff_t own = (ptrdiff_t)(i + h->a->n_k) - (ptrdiff_t)(h->a->n_q + j0);
-        ptrdiff_t nearer = (ptrdiff_t)cmha__nearer(h, i);
-        for (size_t j = 0; j < h->cols; j++) {
-            ptrdiff_t distance = own - (ptrdiff_t)j - (j0 + j < sinks ? nearer : 0);
-            S[j] -= h->alibi * (cmha_real)(distance < 0 ? -distance : distance);
-        }
+        double own = (double)(i + h->a->n_k) - (double)(h->a->n_q + j0);
+        double nearer = (double)cmha__nearer(h, i);
+        int near = (int)cmha__min(sinks > j0 ? sinks - j0 : 0, CMHA__TILE), cols = (int)h->cols;
+        for (int j = 0; j < cols; j++)
+            S[j] -= h->alibi * (cmha_real)fabs(own - j - (j < near ? nearer : 0));
     }
     size_t hidden = seen.begin > j0 ? cmha__min(seen.begin - j0, CMHA__TILE) : 0;
     for (size_t j = sinks > j0 ? sinks - j0 : 0; j < hidden; j++) S[j] = -(cmha_real)INFINITY;
