@@ -5403,13 +5403,15 @@ static cmha__call cmha__call_at(const cmha__call *call, size_t lo, size_t hi, cm
 }
 
 /* Runs the pass, rows dealt to threads, unless the work is little and no sum depends on that; a single one
-   outside of their loop, where it can use them. */
+   outside of their loop, where it can use them and take scratch, which is given back. */
 static void cmha__call_rows(const cmha__call *c, cmha_real *own, size_t sums) {
     int little = c->out->size < 4096 && !c->op->shared[0] && !c->op->shared[1];
     if (c->tape->status || (cmha__dry(c->tape) && !(c->op->flags & CMHA__SCRATCH))) return;
     if (c->rows == 1) {
+        cmha__mark mark = cmha__mark_of(c->tape);
         cmha__call one = cmha__call_at(c, 0, 1, own);
         c->op->pass(&one);
+        cmha__rewind(c->tape, mark);
         return;
     }
     CMHA__FOR_CHUNKS(little ? 1 : c->tape->context->threads, c->rows, lo, hi) {
@@ -7694,13 +7696,11 @@ static void cmha__complex_map_pass(const cmha__call *c) {
     cmha_complex_linear_args a = {T, c->D, O, c->kind, tape->context->threads, c->fresh};
     const cmha_grads grads = {c->dx[0], c->dx[1], c->dx[2]};
     const int back = cmha__goes_back(c);
-    cmha__mark mark = cmha__mark_of(tape);
     cmha_real *scratch = cmha__reals(tape, 2 * c->out->size);
     if (!back && O) cmha__weight_product(tape, c->in[1], c->x[0], 2 * T, c->kind ? O : 0, scratch);
-    if (cmha__computes(tape) && !back) cmha__complex_combine(&a, scratch, c->x[2], c->y);
-    else if (cmha__computes(tape) && back)
-        cmha_complex_linear_backward(&a, c->x[0], c->x[1], c->dy, &grads, scratch);
-    cmha__rewind(tape, mark);
+    if (!cmha__computes(tape)) return;
+    if (back) cmha_complex_linear_backward(&a, c->x[0], c->x[1], c->dy, &grads, scratch);
+    else cmha__complex_combine(&a, scratch, c->x[2], c->y);
 }
 
 static cmha_tensor *cmha__complex_map(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight, cmha_tensor *bias,
@@ -8748,24 +8748,23 @@ static void cmha__experts_pass(const cmha__call *c) {
     const cmha_route_args route = {a->T, a->D, a->E, a->top, (const unsigned char *)c->given, a->threads};
     const int back = cmha__goes_back(c);
     size_t pairs = a->T * a->top, pieces = cmha__workers(a) * CMHA__PIECE * (a->D + a->F);
-    cmha__mark mark = cmha__mark_of(tape);
     cmha_real *scratch = cmha__reals(tape, cmha_experts_scratch(a, back)), *more = NULL; /* dgate or pieces */
     if (back || c->in[2]->packed) more = cmha__reals(tape, back ? pairs : pieces);
-    if (cmha__computes(tape) && !back) {
-        cmha__mixture m = cmha__mixture_of(a, &weights, c->x[0]);
-        m.map[0].packed = c->in[2]->packed;
-        m.map[1].packed = c->in[3]->packed;
-        m.pieces = more;
-        cmha_route_forward(&route, c->x[1], m.r.expert, (cmha_real *)(uintptr_t)a->gate);
-        cmha__experts_run(&m, c->y, scratch);
-    } else if (cmha__computes(tape) && back) {
+    if (!cmha__computes(tape)) return;
+    if (back) {
         const cmha_experts_grads grads = {
             c->dx[0], c->dx[1] ? more : NULL, c->dx[2], c->dx[4], c->dx[3], c->dx[5]};
         cmha__zeros(more, pairs);
         cmha_experts_backward(a, &weights, c->x[0], c->dy, &grads, scratch);
         cmha_route_backward(&route, a->plan, a->gate, more, c->dx[1]);
+        return;
     }
-    cmha__rewind(tape, mark);
+    cmha__mixture m = cmha__mixture_of(a, &weights, c->x[0]);
+    m.map[0].packed = c->in[2]->packed;
+    m.map[1].packed = c->in[3]->packed;
+    m.pieces = more;
+    cmha_route_forward(&route, c->x[1], m.r.expert, (cmha_real *)(uintptr_t)a->gate);
+    cmha__experts_run(&m, c->y, scratch);
 }
 
 CMHA_DEF cmha_tensor *cmha_experts(cmha_tape *tape, cmha_tensor *z, cmha_tensor *logits,
@@ -12092,30 +12091,27 @@ static void cmha__pcl_pass(const cmha__call *c) {
     cmha_tape *tape = c->tape;
     size_t units = c->count, P = a->d_k / 2, back = (size_t)cmha__goes_back(c);
     size_t own = cmha__pcl_open(s, NULL).scratch;
-    cmha__mark mark = cmha__mark_of(tape);
     double *losses = (double *)cmha_tape_alloc(tape, (units + 1) * sizeof *losses), sum = 0;
     cmha_real *parts = cmha__reals(tape, back * units * 3 * P);
     cmha_real *scratch = cmha__reals(tape, (size_t)tape->context->threads * own);
-    if (cmha__computes(tape)) {
-        if (back) cmha__zeros(parts, units * 3 * P);
-        CMHA__FOR_CHUNKS(tape->context->threads, units, lo, hi) {
-            cmha__pcl_unit u = cmha__pcl_open(s, scratch + (size_t)cmha__chunk * own);
-            for (size_t unit = lo; unit < hi; unit++) {
-                cmha_real *lse = (cmha_real *)s->attention.rows + unit * a->n_q * 2;
-                cmha__pcl_phases(c, unit, &u);
-                if (!back) losses[unit] = cmha_pcl_forward(&u.args, u.adapted, lse, u.kernel);
-                else cmha__pcl_unit_backward(c, &u, lse, parts + unit * 3 * P);
-            }
+    if (!cmha__computes(tape)) return;
+    if (back) cmha__zeros(parts, units * 3 * P);
+    CMHA__FOR_CHUNKS(tape->context->threads, units, lo, hi) {
+        cmha__pcl_unit u = cmha__pcl_open(s, scratch + (size_t)cmha__chunk * own);
+        for (size_t unit = lo; unit < hi; unit++) {
+            cmha_real *lse = (cmha_real *)s->attention.rows + unit * a->n_q * 2;
+            cmha__pcl_phases(c, unit, &u);
+            if (!back) losses[unit] = cmha_pcl_forward(&u.args, u.adapted, lse, u.kernel);
+            else cmha__pcl_unit_backward(c, &u, lse, parts + unit * 3 * P);
         }
-        for (size_t u = 0; u < units; u++, parts += 3 * P) {
-            size_t step, has = cmha__own_numbers(a, 0, &step), at = cmha__pcl_head(a, u) * step;
-            if (!back) sum += losses[u];
-            for (size_t i = has ? 0 : 2; i < 3 * back; i++)
-                if (c->dx[1 + i]) cmha__axpy(P, 1, parts + i * P, c->dx[1 + i] + (i < 2 ? at : 0));
-        }
-        if (!back) c->y[0] = units ? (cmha_real)(sum / (double)units) : 0;
     }
-    cmha__rewind(tape, mark);
+    for (size_t u = 0; u < units; u++, parts += 3 * P) {
+        size_t step, has = cmha__own_numbers(a, 0, &step), at = cmha__pcl_head(a, u) * step;
+        if (!back) sum += losses[u];
+        for (size_t i = has ? 0 : 2; i < 3 * back; i++)
+            if (c->dx[1 + i]) cmha__axpy(P, 1, parts + i * P, c->dx[1 + i] + (i < 2 ? at : 0));
+    }
+    if (!back) c->y[0] = units ? (cmha_real)(sum / (double)units) : 0;
 }
 
 CMHA_DEF cmha_tensor *cmha_pcl(cmha_tape *tape, const cmha_attention_args *args, cmha_tensor *qkv,
