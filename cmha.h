@@ -9203,17 +9203,17 @@ CMHA_DEF cmha_status cmha_knowledge_search(const cmha_knowledge *kb, const cmha_
 
 typedef struct {
     cmha_retrieve_args args;
-    size_t T, d_r;
+    size_t T;
+    cmha__search search; /* its index and similarity [T, M, k], of which that becomes each query's softmax */
     const cmha_real *vectors, *features; /* of the base that was searched; NULL = nothing was */
-    cmha_real *weights, *p; /* [M]; [T, M, k]: similarities, then the softmax of each query's */
-    int64_t *index; /* [T, M, k] */
+    cmha_real *weights; /* [M] */
     unsigned char *found; /* [T] */
 } cmha__retrieval;
 
 /* From rows [Re of M queries | Im] of q to M rows [Re | Im] each: phasors, or with dq their backward. */
 static void cmha__retrieve_phasors(const cmha__retrieval *s, const cmha_real *q, size_t lo, size_t hi,
         cmha_real *u, cmha_real *dq) {
-    size_t M = s->args.queries, d = s->d_r;
+    size_t M = s->args.queries, d = s->search.d_r;
     const cmha__phasor_form p = {d, M * d, d, M * d, s->args.eps, 1, 0};
     cmha_real *row = u + lo * M * 2 * d;
     for (size_t query = lo * M; query < hi * M; query++, row += 2 * d) {
@@ -9232,11 +9232,11 @@ static size_t cmha__documents(const int64_t *index, size_t k) {
 
 /* CRAT eq 19, first half, of rows lo .. hi - 1: rbar = sum_m weights_m sum_i p_mi r_i, p a softmax. */
 static void cmha__retrieve_mix(const cmha__retrieval *s, size_t lo, size_t hi, cmha_real *rbar) {
-    size_t M = s->args.queries, k = s->args.top, W = 2 * s->d_r;
+    size_t M = s->args.queries, k = s->args.top, W = 2 * s->search.d_r;
     for (size_t query = lo * M; query < hi * M; query++) {
-        const int64_t *index = s->index + query * k;
+        const int64_t *index = s->search.index + query * k;
         const size_t n = cmha__documents(index, k);
-        cmha_real *p = s->p + query * k, *row = rbar + query / M * W, best = p[0], sum = 0;
+        cmha_real *p = s->search.similarity + query * k, *row = rbar + query / M * W, best = p[0], sum = 0;
         for (size_t i = 0; i < n; i++) {
             p[i] = cmha__exp((p[i] - best) / s->args.tau);
             sum += p[i];
@@ -9255,14 +9255,14 @@ static void cmha__retrieve_mix(const cmha__retrieval *s, size_t lo, size_t hi, c
    means, a phasor sum_i w p_i (a_i - mean) / (tau d_r) u_i. own: dweights [M], a [k]. */
 static void cmha__retrieve_back(const cmha__retrieval *s, const cmha_real *drbar, size_t lo, size_t hi,
         cmha_real *du, cmha_real *own) {
-    size_t M = s->args.queries, k = s->args.top, W = 2 * s->d_r;
-    cmha_real *a = own + M, scale = s->args.tau * (cmha_real)s->d_r;
+    size_t M = s->args.queries, k = s->args.top, W = 2 * s->search.d_r;
+    cmha_real *a = own + M, scale = s->args.tau * (cmha_real)s->search.d_r;
     if (du) cmha__zeros(du + lo * M * W, (hi - lo) * M * W);
     for (size_t m = 0; m < M; m++) {
         double sum = 0;
         for (size_t t = lo; t < hi; t++) {
-            const int64_t *index = s->index + (t * M + m) * k;
-            const cmha_real *p = s->p + (t * M + m) * k;
+            const int64_t *index = s->search.index + (t * M + m) * k;
+            const cmha_real *p = s->search.similarity + (t * M + m) * k;
             const size_t n = cmha__documents(index, k);
             cmha_real mean = 0;
             for (size_t i = 0; i < n; i++) {
@@ -9278,98 +9278,94 @@ static void cmha__retrieve_back(const cmha__retrieval *s, const cmha_real *drbar
     }
 }
 
-static cmha_status cmha__retrieve_record(cmha_tape *tape, cmha_record *r) {
-    const cmha__retrieval *s = (const cmha__retrieval *)r->user;
-    size_t M = s->args.queries, threads = (size_t)tape->context->threads, part = M + s->args.top;
-    cmha_real *dq = cmha_tape_grad(tape, r->in[0]), *dl = cmha_tape_grad(tape, r->in[1]);
-    cmha__mark mark = cmha__mark_of(tape);
-    cmha_real *du = dq ? cmha__reals(tape, s->T * M * 2 * s->d_r) : NULL;
-    cmha_real *partial = cmha__reals(tape, (threads + 1) * part); /* per thread: dweights, scratch; the sum */
-    if (cmha__computes(tape) && s->vectors) {
-        cmha_real *dweights = partial + threads * part, mean = 0;
-        cmha__zeros(partial, (threads + 1) * part);
-        CMHA__FOR_CHUNKS(tape->context->threads, s->T, lo, hi) {
-            cmha__retrieve_back(s, r->out->grad, lo, hi, du, partial + (size_t)cmha__chunk * part);
-            if (du) cmha__retrieve_phasors(s, r->in[0]->data, lo, hi, du, dq);
-        }
-        for (size_t c = 0; c < threads; c++) cmha__axpy(M, 1, partial + c * part, dweights);
-        if (!s->args.raw_weights) /* less the first: where all are equal, the gradient is exactly 0 */
-            for (size_t m = M; m--;) mean += s->weights[m] * (dweights[m] -= dweights[0]);
-        if (dl)
-            for (size_t m = 0; m < M; m++)
-                dl[m] += s->args.raw_weights ? dweights[m] : s->weights[m] * (dweights[m] - mean);
+static void cmha__retrieve_gradients(const cmha__call *c) {
+    const cmha__retrieval *s = (const cmha__retrieval *)c->kept;
+    size_t M = s->args.queries, threads = (size_t)c->tape->context->threads, part = M + s->args.top;
+    cmha_real *dq = c->dx[0], *dl = c->dx[1], mean = 0;
+    cmha_real *du = dq ? cmha__reals(c->tape, s->T * M * 2 * s->search.d_r) : NULL;
+    cmha_real *partial = cmha__reals(c->tape, (threads + 1) * part); /* by thread: dweights, scratch; sum */
+    if (!cmha__computes(c->tape) || !s->vectors) return;
+    cmha_real *dweights = partial + threads * part;
+    cmha__zeros(partial, (threads + 1) * part);
+    CMHA__FOR_CHUNKS(c->tape->context->threads, s->T, lo, hi) {
+        cmha__retrieve_back(s, c->dy, lo, hi, du, partial + (size_t)cmha__chunk * part);
+        if (du) cmha__retrieve_phasors(s, c->x[0], lo, hi, du, dq);
     }
-    cmha__rewind(tape, mark);
-    return tape->status;
+    for (size_t t = 0; t < threads; t++) cmha__axpy(M, 1, partial + t * part, dweights);
+    if (!s->args.raw_weights) /* less the first: where all are equal, the gradient is exactly 0 */
+        for (size_t m = M; m--;) mean += s->weights[m] * (dweights[m] -= dweights[0]);
+    if (dl)
+        for (size_t m = 0; m < M; m++)
+            dl[m] += s->args.raw_weights ? dweights[m] : s->weights[m] * (dweights[m] - mean);
 }
 
-static int cmha__retrieve_fits(cmha_tape *tape, const cmha_knowledge *kb, const cmha_retrieve_args *a,
-        const cmha_tensor *q, const cmha_tensor *w_logits) {
-    if (!a || !a->queries || a->queries > SIZE_MAX / 2)
-        CMHA__MISUSE(tape, "retrieve: %s", a ? "queries is 0 or huge" : "args is NULL");
+/* Inputs are q and w_logits. given: the base; kept: the retrieval, which has its arguments. */
+static void cmha__retrieve_shape(cmha__call *c) {
+    const cmha_knowledge *kb = (const cmha_knowledge *)c->given;
+    cmha__retrieval *s = (cmha__retrieval *)c->kept;
+    const cmha_retrieve_args *a = &s->args;
+    const size_t M = a->queries, Q = cmha__times(c->rows, M);
+    if (!M || M > SIZE_MAX / 2) CMHA__MISUSE(c->tape, "retrieve: queries is 0 or huge");
     else if (!(a->tau > 0) || !(a->eps >= 0) || a->threshold != a->threshold)
-        CMHA__MISUSE(tape, "retrieve: tau %g, eps %g or threshold %g is out of range", (double)a->tau,
+        CMHA__MISUSE(c->tape, "retrieve: tau %g, eps %g or threshold %g is out of range", (double)a->tau,
             (double)a->eps, (double)a->threshold);
-    else if (cmha__last(q) % (2 * a->queries) || (kb && kb->n && cmha__last(q) / 2 / a->queries != kb->d_r))
-        CMHA__MISFIT(tape, "retrieve: q has rows of %zu numbers for queries = %zu of d_r = %zu",
-                cmha__last(q), a->queries, kb ? kb->d_r : 0);
-    return cmha__holds(tape, "retrieve: w_logits", w_logits, a ? a->queries : 0);
+    else if (c->D % (2 * M) || (kb && kb->n && c->D / 2 / M != kb->d_r))
+        CMHA__MISFIT(c->tape, "retrieve: q has rows of %zu numbers for queries = %zu of d_r = %zu", c->D, M,
+            kb ? kb->d_r : 0);
+    if (!cmha__holds(c->tape, "retrieve: w_logits", c->in[1], M)) return;
+    s->search = cmha__search_of(c->tape->context, kb, Q, c->D / 2 / M, a->top, a->threshold);
+    if (s->search.bytes == SIZE_MAX)
+        cmha__reject(c->tape, CMHA_ERR_OVERFLOW, "retrieve: %zu rows, %zu queries each", c->rows, M);
+    s->T = c->rows;
+    c->rows = 1;
+    c->shape[c->rank - 1] = 2 * s->search.d_r;
+    s->weights = cmha__reals(c->tape, M);
+    s->search.similarity = cmha__reals(c->tape, Q * a->top);
+    s->search.index = (int64_t *)cmha_tape_alloc(c->tape, Q * a->top * sizeof *s->search.index);
+    s->found = (unsigned char *)cmha_tape_alloc(c->tape, s->T);
+    if (!kb || !kb->n || !a->top || !Q || !s->search.d_r) return;
+    s->vectors = kb->vectors;
+    s->features = kb->features;
 }
-
-/* to [M] = the softmax of the logits, or these as they are. */
-static void cmha__query_weights(const cmha_real *logits, size_t M, int raw, cmha_real *to) {
-    cmha__copy(to, logits, M);
-    if (raw) return;
-    cmha_real sum = cmha__exp_shifted(to, M, cmha__largest(to, M));
-    for (size_t m = 0; m < M; m++) to[m] /= sum;
+static void cmha__retrieve_pass(const cmha__call *c) {
+    cmha__retrieval *s = (cmha__retrieval *)c->kept;
+    const size_t M = s->args.queries;
+    const int threads = c->tape->context->threads;
+    if (cmha__goes_back(c)) {
+        cmha__retrieve_gradients(c);
+        return;
+    }
+    void *memory = cmha_tape_alloc(c->tape, s->search.bytes);
+    if (!cmha__computes(c->tape)) return;
+    cmha__copy(s->weights, c->x[1], M);
+    if (!s->args.raw_weights) {
+        cmha_real sum = cmha__exp_shifted(s->weights, M, cmha__largest(s->weights, M));
+        for (size_t m = 0; m < M; m++) s->weights[m] /= sum;
+    }
+    cmha__zeros(c->y, c->out->size);
+    memset(s->found, 0, s->T);
+    if (!s->vectors) return;
+    cmha__search_place(&s->search, memory);
+    CMHA__FOR_CHUNKS(threads, s->T, lo, hi) {
+        cmha__retrieve_phasors(s, c->x[0], lo, hi, s->search.phasors, NULL);
+    }
+    cmha__stop(c->tape, cmha__search_run(&s->search));
+    CMHA__FOR_CHUNKS(threads, c->tape->status ? 0 : s->T, lo, hi) { cmha__retrieve_mix(s, lo, hi, c->y); }
 }
 
 CMHA_DEF cmha_tensor *cmha_retrieve(cmha_tape *tape, const cmha_knowledge *kb, const cmha_retrieve_args *args,
         cmha_tensor *q, cmha_tensor *w_logits, const unsigned char **found) {
-    cmha_tensor *in[2] = {q, w_logits}, *y;
+    CMHA__CALL("retrieve", cmha__retrieve_pass, cmha__retrieve_shape, 2, CMHA__SCRATCH, q, w_logits, NULL);
     if (!q || !w_logits || !tape || tape->status) return NULL;
-    if (!cmha__retrieve_fits(tape, kb, args, q, w_logits)) return NULL;
+    if (!args) return CMHA__MISUSE(tape, "retrieve: args is NULL");
     cmha__retrieval *s = CMHA__NEW(tape, cmha__retrieval);
     if (!s) return NULL;
-    size_t M = args->queries, Q = cmha__times(cmha__rows(q), M);
     s->args = *args;
-    s->T = cmha__rows(q);
-    s->d_r = cmha__last(q) / 2 / M;
-    cmha__search search = cmha__search_of(tape->context, kb, Q, s->d_r, args->top, args->threshold);
-    if (search.bytes == SIZE_MAX)
-        return cmha__reject(tape, CMHA_ERR_OVERFLOW, "retrieve: %zu rows, %zu queries each", s->T, M);
-    y = cmha__result_of_width(tape, q, 2 * s->d_r);
-    s->weights = cmha__reals(tape, M);
-    s->p = cmha__reals(tape, Q * args->top);
-    s->index = (int64_t *)cmha_tape_alloc(tape, Q * args->top * sizeof *s->index);
-    s->found = (unsigned char *)cmha_tape_alloc(tape, s->T);
-    cmha__mark mark = cmha__mark_of(tape);
-    void *memory = cmha_tape_alloc(tape, search.bytes);
-    if (tape->status) return NULL;
-    if (kb && kb->n && args->top && Q && s->d_r) {
-        s->vectors = kb->vectors;
-        s->features = kb->features;
-    }
-    if (!cmha__dry(tape)) {
-        cmha__query_weights(w_logits->data, M, args->raw_weights, s->weights);
-        cmha__zeros(y->data, y->size);
-        memset(s->found, 0, s->T);
-    }
-    if (!cmha__dry(tape) && s->vectors) {
-        cmha__search_place(&search, memory);
-        search.index = s->index;
-        search.similarity = s->p;
-        CMHA__FOR_CHUNKS(tape->context->threads, s->T, lo, hi) {
-            cmha__retrieve_phasors(s, q->data, lo, hi, search.phasors, NULL);
-        }
-        cmha__stop(tape, cmha__search_run(&search));
-        CMHA__FOR_CHUNKS(tape->context->threads, tape->status ? 0 : s->T, lo, hi) {
-            cmha__retrieve_mix(s, lo, hi, y->data);
-        }
-    }
-    cmha__rewind(tape, mark);
-    if (found && !tape->status) *found = s->found;
-    return cmha__push(tape, "retrieve", y, in, 2, cmha__retrieve_record, s);
+    call.given = kb;
+    call.kept = s;
+    cmha_tensor *y = cmha__run(tape, &call);
+    if (found && y) *found = s->found;
+    return y;
 }
 
 static void cmha__reflect_fits(cmha__call *c) {
