@@ -13970,42 +13970,32 @@ static cmha_tensor *cmha__cope_attention(cmha__pass *pass, cmha_tensor *h) {
 
 /* ---- Blocks of the real family and CoPE ---- */
 
-/* x + gain * dropout(norm(f)), f a sublayer's output that norm 4 or 5 is of */
-static cmha_tensor *cmha__add_normed(cmha__pass *pass, int which, cmha_tensor *f, cmha_tensor *x) {
-    f = cmha__drop(pass, cmha__ln(pass, which, f));
-    return cmha_add(pass->tape, x, cmha__scaled(pass, f, pass->c->residual_scale));
-}
-
-/* x + gain * dropout(a Wo^T + bo) */
-static cmha_tensor *cmha__block_output(cmha__pass *pass, cmha_tensor *a, cmha_tensor *x) {
+/* x + gain * dropout(y), y = h Wo^T + bo of the attention's h or, ffn = 1, act(h W1^T + b1) W2^T + b2; where
+   the block has norm 4 or 5, of y's norm. */
+static cmha_tensor *cmha__block_output(cmha__pass *pass, int ffn, cmha_tensor *h, cmha_tensor *x) {
     const cmha_block *k = pass->k;
-    cmha_tensor *sum = k->ln1_out_weight ? NULL : x;
-    a = cmha__project(pass, a, CMHA_ACTIVATION_NONE, k->wo_weight, k->wo_bias, sum);
-    return sum ? a : cmha__add_normed(pass, 4, a, x);
-}
-
-/* x + gain * dropout(act(h W1^T + b1) W2^T + b2) */
-static cmha_tensor *cmha__block_ffn(cmha__pass *pass, cmha_tensor *h, cmha_tensor *x) {
-    const cmha_block *k = pass->k;
-    cmha_tensor *sum = k->ln2_out_weight ? NULL : x;
-    h = cmha__linear(pass, h, k->w1_weight, k->w1_bias);
-    h = cmha__project(pass, h, pass->c->activation, k->w2_weight, k->w2_bias, sum);
-    return sum ? h : cmha__add_normed(pass, 5, h, x);
+    cmha_tensor *sum = (ffn ? k->ln2_out_weight : k->ln1_out_weight) ? NULL : x;
+    if (ffn) h = cmha__linear(pass, h, k->w1_weight, k->w1_bias);
+    if (ffn) h = cmha__project(pass, h, pass->c->activation, k->w2_weight, k->w2_bias, sum);
+    else h = cmha__project(pass, h, CMHA_ACTIVATION_NONE, k->wo_weight, k->wo_bias, sum);
+    if (sum) return h;
+    h = cmha__drop(pass, cmha__ln(pass, ffn ? 5 : 4, h));
+    return cmha_add(pass->tape, x, cmha__scaled(pass, h, pass->c->residual_scale));
 }
 
 static cmha_tensor *cmha__transformer_block(cmha__pass *pass, cmha_tensor *x) {
     const cmha__family_row *family = cmha__layer_family(pass->c, pass->layer);
     if (pass->c->placement == CMHA_PLACEMENT_POST) {
-        x = cmha__ln(pass, 1, cmha__block_output(pass, family->attend(pass, x), x));
-        return cmha__ln(pass, 2, cmha__block_ffn(pass, x, x));
+        x = cmha__ln(pass, 1, cmha__block_output(pass, 0, family->attend(pass, x), x));
+        return cmha__ln(pass, 2, cmha__block_output(pass, 1, x, x));
     }
     const int parallel = pass->c->parallel;
     cmha_tensor *h = cmha__ln(pass, 1, x), *f = h;
     if (parallel == CMHA_PARALLEL_NORMS) f = cmha__ln(pass, 2, x); /* before x is the sum */
     else if (parallel && h == x) f = cmha_scale(pass->tape, x, 1);
-    x = cmha__block_output(pass, family->attend(pass, h), x);
+    x = cmha__block_output(pass, 0, family->attend(pass, h), x);
     if (!parallel) f = cmha__ln(pass, 2, x);
-    return cmha__block_ffn(pass, f, x);
+    return cmha__block_output(pass, 1, f, x);
 }
 
 /* ---- MöbiusAttention's block ---- */
@@ -14042,8 +14032,8 @@ static cmha_tensor *cmha__mobius_attention(cmha__pass *pass, cmha_tensor *re, cm
 
 /* One channel of the layer after its attention: LN3(FFN(y) + y), y = LN2(a Wo^T + residual). */
 static cmha_tensor *cmha__mobius_channel(cmha__pass *pass, cmha_tensor *a, cmha_tensor *residual) {
-    cmha_tensor *y = cmha__ln(pass, 2, cmha__block_output(pass, a, residual));
-    return cmha__ln(pass, 3, cmha__block_ffn(pass, y, y));
+    cmha_tensor *y = cmha__ln(pass, 2, cmha__block_output(pass, 0, a, residual));
+    return cmha__ln(pass, 3, cmha__block_output(pass, 1, y, y));
 }
 
 /* MöbiusAttention eq 10-27: Möbius heads beside plain ones (eq 10-19) or alone (eq 20-27). */
