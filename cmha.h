@@ -14487,6 +14487,8 @@ static cmha_tensor *cmha__model_body(cmha__pass *pass) {
     const cmha_model *m = pass->model;
     const cmha_model_config *c = pass->c = &m->config;
     const cmha__family_row *family = cmha__family(c->family);
+    pass->B = pass->batch->batch;
+    pass->N = pass->batch->length;
     const size_t values[3] = {pass->B, pass->N, cmha__kv_heads(c) * cmha__head_width(c)};
     cmha_tape *tape = pass->tape;
     if (!family->complex_state && m->plain->rotates) cmha__turn_layers(pass);
@@ -14556,8 +14558,6 @@ CMHA_DEF cmha_tensor *cmha_model_states(cmha_model *model, cmha_tape *tape, cons
     pass.model = model;
     pass.tape = tape;
     pass.batch = batch;
-    pass.B = batch->batch;
-    pass.N = batch->length;
     cmha_tensor *x = cmha__final_norm(&pass, cmha__model_body(&pass));
     if (extra_loss) *extra_loss = x ? pass.extra : NULL;
     return x;
@@ -14579,11 +14579,9 @@ CMHA_DEF cmha_tensor *cmha_model_scores(cmha_model *model, cmha_tape *tape, cmha
     if (states->rank != 3 || !states->shape[1])
         return CMHA__MISFIT(tape, "scores: no token in states of rank %d", states->rank);
     const cmha_model_config *c = &model->config;
-    size_t B = states->shape[0], N = states->shape[1], mean = c->pool == CMHA_POOL_MEAN;
-    size_t *first = mean ? NULL : (size_t *)cmha__record_alloc(tape, (B + 1) * sizeof *first);
-    if (first)
-        for (size_t b = 0; b < B; b++) first[b] = b * N;
-    cmha_tensor *x = mean ? cmha_mean_tokens(tape, states, key_mask) : cmha_gather(tape, states, first, B);
+    const size_t shape[2] = {states->shape[0], states->shape[2]};
+    cmha_tensor *x = c->pool == CMHA_POOL_MEAN ? cmha_mean_tokens(tape, states, key_mask)
+            : cmha_reshape(tape, cmha_slice(tape, states, 1, 0, 1), 2, shape);
     if (model->pool_weight)
         x = cmha__operate(tape, &cmha__tanh_op, 0, 0,
                 cmha_linear(tape, x, model->pool_weight, model->pool_bias), NULL);
@@ -15580,15 +15578,10 @@ static cmha_tensor *cmha__cache_pass(cmha_cache *cache, cmha_tape *tape, const c
     pass.tape = tape;
     pass.cache = cache;
     pass.batch = batch;
-    pass.B = batch->batch;
-    pass.N = batch->length;
     pass.first = cmha__cache_position(cache);
     cmha_tensor *x = cmha__model_body(&pass);
     if (!x || !asks) return x;
-    size_t *last = (size_t *)cmha__record_alloc(tape, pass.B * sizeof *last);
-    if (!last) return NULL;
-    for (size_t b = 0; b < pass.B; b++) last[b] = (b + 1) * pass.N - 1;
-    x = cmha__final_norm(&pass, cmha_gather(tape, x, last, pass.B));
+    x = cmha__final_norm(&pass, cmha_slice(tape, x, 1, pass.N - 1, pass.N));
     if (batch->features && cache->model->value_weight) return cmha_model_values(cache->model, tape, x);
     return cmha__vocabulary_head(cache->model, tape, x);
 }
