@@ -7654,6 +7654,15 @@ CMHA_DEF void cmha_complex_linear_forward(const cmha_complex_linear_args *args, 
     cmha__complex_combine(args, scratch, bias, y);
 }
 
+/* to [n, 2D] = x i, or with sign = -1 x (-i). */
+CMHA__HOT(static, cmha__times_i, (const cmha_real *x, size_t n, size_t D, cmha_real sign, cmha_real *to),
+        (x, n, D, sign, to)) {
+    for (size_t t = 0; t < n; t++, x += 2 * D, to += 2 * D) {
+        for (size_t j = 0; j < D; j++) to[j] = -sign * x[D + j];
+        for (size_t j = 0; j < D; j++) to[D + j] = sign * x[j];
+    }
+}
+
 /* By the cotangents of the products by Wr and by Wi: rows [gr], [gi], which are dy, and [gi], [-gr], of the
    adjoint negated. */
 CMHA__FIT void cmha_complex_linear_backward(const cmha_complex_linear_args *a, const cmha_real *x,
@@ -7661,14 +7670,11 @@ CMHA__FIT void cmha_complex_linear_backward(const cmha_complex_linear_args *a, c
     cmha_real *dx = grads->x, *dweight = grads->weight, *dbias = grads->bias;
     size_t rows = 2 * a->T, I = a->n_in, O = a->n_out;
     int threads = a->threads, turned = a->adjoint != 0;
-    cmha_real sign = turned ? -1 : 1, *room = scratch + rows * O;
+    cmha_real *room = scratch + rows * O;
     if (dbias) cmha__bias_backward(threads, dy, a->T, 2 * O, dbias);
     if (!dx && !dweight) return;
-    CMHA__FOR_EACH(threads, a->T, t) {
-        const cmha_real *g = dy + 2 * t * O;
-        cmha_real *z = scratch + 2 * t * O;
-        for (size_t j = 0; j < O; j++) z[j] = sign * g[O + j];
-        for (size_t j = 0; j < O; j++) z[O + j] = -sign * g[j];
+    CMHA__FOR_CHUNKS(threads, a->T, lo, hi) {
+        cmha__times_i(dy + 2 * lo * O, hi - lo, O, turned ? 1 : -1, scratch + 2 * lo * O);
     }
     for (size_t part = 0; part < 2; part++) { /* dx += dZ W, dW += dZ^T x; or dZ W^T, x^T dZ */
         const cmha_real *z = part ? scratch : dy, *w = weight + part * I * O;
@@ -8482,15 +8488,6 @@ CMHA__FIT void cmha_route_backward(const cmha_route_args *args, const size_t *pl
 
 /* ---- Mixture of experts: the experts. Rows of planes [n, 2I] are also a real [2n, I]; W x = Wr x + Wi (i x)
         is two real products with a copy of x times i, by planes of W as they lie, each read once. ---- */
-
-/* to [n, 2D] = x i, or with sign = -1 x (-i). */
-CMHA__HOT(static, cmha__times_i, (const cmha_real *x, size_t n, size_t D, cmha_real sign, cmha_real *to),
-        (x, n, D, sign, to)) {
-    for (size_t t = 0; t < n; t++, x += 2 * D, to += 2 * D) {
-        for (size_t j = 0; j < D; j++) to[j] = -sign * x[D + j];
-        for (size_t j = 0; j < D; j++) to[D + j] = sign * x[j];
-    }
-}
 
 /* Map 0 of the experts leads from D to F, map 1 back; x .. ig: for the backward, over the P grouped pairs. */
 typedef struct {
