@@ -2546,6 +2546,8 @@ extern long syscall(long number, ...); /* which every feature macro hides */
 #define CMHA__LAG_GRID 1048576.0
 #endif
 
+#define CMHA__LOWEST (-(cmha_real)INFINITY) /* the score of what is masked or not there */
+
 #define CMHA__TEXT_(x) #x
 #define CMHA__TEXT(x) CMHA__TEXT_(x)
 #define CMHA__VERSION \
@@ -4717,7 +4719,7 @@ static inline cmha_real cmha__largest_64(cmha__in a) {
 }
 
 static cmha_real cmha__largest(const cmha_real *a, size_t n) {
-    cmha_real most = -(cmha_real)INFINITY;
+    cmha_real most = CMHA__LOWEST;
     size_t i = 0;
     for (; i + 64 <= n; i += 64) most = cmha__larger(cmha__largest_64(a + i), most);
     for (; i < n; i++) most = cmha__larger(a[i], most);
@@ -6853,7 +6855,7 @@ CMHA_DEF cmha_tensor *cmha_rmsnorm(cmha_tape *tape, cmha_tensor *x, cmha_tensor 
 /* The largest logit of a row, from which its exponentials count. */
 static cmha_real cmha__top_logit(const cmha_real *logits, size_t V) {
     cmha_real top = cmha__largest(logits, V);
-    return top > -(cmha_real)INFINITY ? top : logits[0]; /* only NaN and -Inf: let them through */
+    return top > CMHA__LOWEST ? top : logits[0]; /* only NaN and -Inf: let them through */
 }
 
 CMHA__HOT_OF(CMHA_DEF, double, cmha_cross_entropy_forward,
@@ -9011,7 +9013,7 @@ static cmha__search cmha__search_of(cmha_context *context, const cmha_knowledge 
     s.Q = Q;
     s.d_r = d_r;
     s.k = k;
-    s.under = -(cmha_real)INFINITY; /* rounding may take a similarity below -1 */
+    s.under = CMHA__LOWEST; /* rounding may take a similarity below -1 */
     if (threshold > -1) /* the number below it, so that "above" is "at least the threshold" */
         s.under = sizeof threshold == sizeof(float) ? nextafterf((float)threshold, -FLT_MAX)
                 : (cmha_real)nextafter((double)threshold, -DBL_MAX);
@@ -9101,7 +9103,7 @@ static void cmha__search_exact(const cmha__search *s) {
     const size_t blocks = Q / rows + (Q % rows != 0), tiles = n / width + (n % width != 0);
     const size_t threads = (size_t)s->context->threads, list = Q * k, others = list * (threads - 1);
     const int by_query = blocks > CMHA__SEARCH_BLOCKS * threads || tiles < 2 * threads;
-    if (!by_query) cmha__nearest_begin(others, -(cmha_real)INFINITY, s->own_index, s->own_similarity);
+    if (!by_query) cmha__nearest_begin(others, CMHA__LOWEST, s->own_index, s->own_similarity);
     CMHA__FOR_CHUNKS(s->context->threads, by_query ? blocks : tiles, lo, hi) {
         cmha__search part = *s;
         size_t own = (size_t)cmha__chunk * list, q = lo * rows;
@@ -9151,7 +9153,7 @@ static cmha_status cmha__search_callers(const cmha__search *s) {
 static cmha_status cmha__search_run(const cmha__search *s) {
     size_t W = 2 * s->d_r, k = s->k;
     cmha_status status = CMHA_OK;
-    cmha__nearest_begin(s->Q * k, -(cmha_real)INFINITY, s->index, s->similarity);
+    cmha__nearest_begin(s->Q * k, CMHA__LOWEST, s->index, s->similarity);
     if (s->base->search) status = cmha__search_callers(s);
     else cmha__search_exact(s);
     for (size_t q = 0; q < s->Q; q++) {
@@ -9960,11 +9962,11 @@ static void cmha__mask_row(const cmha__head *h, size_t r, cmha_real *S) {
             S[j] -= h->alibi * (cmha_real)fabs(own - j - (j < near ? nearer : 0));
     }
     size_t hidden = seen.begin > j0 ? cmha__min(seen.begin - j0, CMHA__TILE) : 0;
-    for (size_t j = sinks > j0 ? sinks - j0 : 0; j < hidden; j++) S[j] = -(cmha_real)INFINITY;
-    for (size_t j = seen.end > j0 ? seen.end - j0 : 0; j < CMHA__TILE; j++) S[j] = -(cmha_real)INFINITY;
+    for (size_t j = sinks > j0 ? sinks - j0 : 0; j < hidden; j++) S[j] = CMHA__LOWEST;
+    for (size_t j = seen.end > j0 ? seen.end - j0 : 0; j < CMHA__TILE; j++) S[j] = CMHA__LOWEST;
     if (h->mask)
         for (size_t j = 0; j < h->cols; j++)
-            if (!h->mask[j0 + j]) S[j] = -(cmha_real)INFINITY;
+            if (!h->mask[j0 + j]) S[j] = CMHA__LOWEST;
 }
 
 /* S = the tile's scores or, where these are a function of O, S and im = O, by these features of queries. */
@@ -10085,7 +10087,7 @@ CMHA__HOTTER(cmha__softmax_tile, (const cmha__head *h), (h)) {
     for (size_t r = 0; r < rows; r++) {
         cmha_real old = m[r];
         m[r] = shift[r];
-        shift[r] = shift[r] > -(cmha_real)INFINITY ? shift[r] : 0; /* nothing visible yet */
+        shift[r] = shift[r] > CMHA__LOWEST ? shift[r] : 0; /* nothing visible yet */
         move[r] = cmha__exp(old - shift[r]); /* 1 where the maximum stays */
     }
     for (size_t r = 0; r < rows; r++, S += CMHA__TILE, acc += dv) {
@@ -10105,7 +10107,7 @@ static void cmha__forward_rows(cmha__head *h) {
     cmha_real *S = h->S, *m = h->m, *l = h->l, *acc = h->acc;
     cmha__zeros(l, T);
     cmha__zeros(acc, rows * dv);
-    for (size_t r = 0; r < rows; r++) m[r] = -(cmha_real)INFINITY;
+    for (size_t r = 0; r < rows; r++) m[r] = CMHA__LOWEST;
     for (h->j0 = h->a->sinks ? 0 : first; h->j0 < end; h->j0 += T) {
         if (h->j0 >= h->a->sinks && h->j0 < first) h->j0 = first;
         size_t j0 = h->j0, cols = h->cols = cmha__tile_rows(h->a->n_k, j0);
@@ -10484,7 +10486,7 @@ static int cmha__stream_head(cmha__head *h) {
     }
     size_t count = (size_t)(S - h->scores);
     cmha_real top = cmha__largest(h->scores, count);
-    cmha_real total = cmha__exp_shifted(h->scores, count, top > -(cmha_real)INFINITY ? top : 0);
+    cmha_real total = cmha__exp_shifted(h->scores, count, top > CMHA__LOWEST ? top : 0);
     if (!(total > 0)) return 0;
     cmha__stream_values(h, begin, seen, from > kept ? from - kept : 0, out);
     for (size_t i = 0; i < h->dv; i++) out[i] *= 1 / total;
@@ -11416,7 +11418,7 @@ static void cmha__lag_scores(const cmha__lag_head *h) {
     const cmha__lag_views q_with_k = {&h->x.q, &h->x.k, NULL, NULL};
     cmha__lag_sweep(h, n, CMHA__LAG_PHASORS, &q_with_k);
     for (size_t tau = 0; tau < h->a->n; tau++) {
-        h->lags[tau] = -(cmha_real)INFINITY;
+        h->lags[tau] = CMHA__LOWEST;
         if (tau >= n || !(h->pairs[tau] > 0)) continue;
         double R = h->sum[tau] / ((double)m * root * h->pairs[tau]);
         h->lags[tau] = (cmha_real)((double)h->a->temp * R);
@@ -11426,7 +11428,7 @@ static void cmha__lag_scores(const cmha__lag_head *h) {
     if (!h->a->topk || h->a->topk >= eligible) return;
     cmha__sort(order, eligible, cmha__compare_ranks);
     for (size_t i = h->a->topk; i < eligible; i++)
-        h->lags[(const double *)order[i] - rank] = -(cmha_real)INFINITY;
+        h->lags[(const double *)order[i] - rank] = CMHA__LOWEST;
 }
 
 /* weight[tau] = exp(score - the largest), their spectrum, and totals for some more rows below h->hi, of the
@@ -11787,14 +11789,14 @@ static void cmha__see(cmha_tape *tape, const cmha__attention_saved *s) {
     cmha__deal_call(&call, scratch);
     call.seen = head;
     call.term = term;
-    for (size_t i = 0; i < rows * n; i++) out[i] = -(cmha_real)INFINITY;
+    for (size_t i = 0; i < rows * n; i++) out[i] = CMHA__LOWEST;
     cmha__set_peaks(&call);
     cmha__each_head(&call, cmha__see_head);
     for (size_t i = 0; i < rows; i++, out += n) {
         const cmha_real *R = lag ? (cmha_real *)s->rows + (i / n * heads + head) * n + i % n : NULL;
         if (!plain && !cope)
             for (size_t j = 0; j < n; j++) {
-                if (lag && a.key_mask && !a.key_mask[i]) out[j] = -(cmha_real)INFINITY;
+                if (lag && a.key_mask && !a.key_mask[i]) out[j] = CMHA__LOWEST;
                 if (!phases && !(out[j] < -CMHA__LARGEST)) out[j] = lag ? *(R - j) : 1 + out[j];
             }
         if (what == CMHA_SEE_PROBABILITIES) cmha__weigh(out, n, plain || lag ? NULL : &s->linear);
@@ -11921,9 +11923,9 @@ static double cmha__pcl_row(const cmha_pcl_args *a, size_t t, const cmha_real *s
     double gap = row[positive], own, others;
     if (a->valid)
         for (size_t j = 0; j < N; j++)
-            if (!a->valid[j]) row[j] = -(cmha_real)INFINITY;
+            if (!a->valid[j]) row[j] = CMHA__LOWEST;
     if (!share) lse[0] = cmha__largest(row, N);
-    row[positive] = -(cmha_real)INFINITY;
+    row[positive] = CMHA__LOWEST;
     others = cmha__exp_shifted(row, N, lse[0]);
     if (share) {
         cmha_real factor = *share * cmha__exp(-lse[1]);
@@ -15909,7 +15911,7 @@ CMHA_DEF int32_t cmha_sample(const cmha_sampler_config *config, const cmha_real 
     double total = 0, kept = 0;
     cmha_real penalty = (cmha_real)config->repetition_penalty;
     for (i = 0; i < V; i++) {
-        c[i].p = logits[i] == logits[i] ? logits[i] : -(cmha_real)INFINITY; /* NaN: as unlikely as can be */
+        c[i].p = logits[i] == logits[i] ? logits[i] : CMHA__LOWEST; /* NaN: as unlikely as can be */
         c[i].id = (int32_t)i;
     }
     i = n_recent > config->penalty_window ? n_recent - config->penalty_window : 0;
@@ -15921,7 +15923,7 @@ CMHA_DEF int32_t cmha_sample(const cmha_sampler_config *config, const cmha_real 
         }
     for (i = 1; i < V; i++)
         if (c[i].p > c[best].p) best = i;
-    if (!V || !(c[best].p > -(cmha_real)INFINITY)) return -1;
+    if (!V || !(c[best].p > CMHA__LOWEST)) return -1;
     if (config->temperature <= 0 || config->top_k == 1 || !((double)c[best].p <= FLT_MAX))
         return (int32_t)best;
     cmha_real top = c[best].p;
