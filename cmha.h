@@ -111,15 +111,18 @@
 #else
 #define CMHA__OWN static
 #endif
+#ifdef __cplusplus
+#define CMHA__EXTERN extern "C"
+#else
+#define CMHA__EXTERN extern
+#endif
 #if defined(CMHA_STATIC)
 #undef CMHA_DEF
 #define CMHA_DEF CMHA__OWN
 #elif defined(CMHA_DEF)
 #define CMHA__DEF_GIVEN
-#elif defined(__cplusplus)
-#define CMHA_DEF extern "C"
 #else
-#define CMHA_DEF extern
+#define CMHA_DEF CMHA__EXTERN
 #endif
 /* Marks what CMHA_INFERENCE_ONLY leaves out: backward passes, training, writing. */
 #if defined(CMHA_INFERENCE_ONLY) && defined(CMHA_IMPLEMENTATION) && !defined(CMHA_LINKED)
@@ -2346,8 +2349,11 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
     (defined(__aarch64__) && CMHA__CLANG >= 16)
 #define CMHA__FLOAT_CONTROL
 #endif
-#elif defined(__GNUC__) && !__GCC_IEC_559
+#elif defined(__GNUC__)
+#define CMHA__GCC
+#if !__GCC_IEC_559
 #define CMHA__GCC_FAST
+#endif
 #endif
 #endif
 
@@ -2361,8 +2367,7 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
 #ifndef CMHA__AGAIN
 
 /* GCC compiles rooms that compute nothing plainly: its -O3 would spend a tenth of its time on them. */
-#if defined(__GNUC__) && !defined(__clang__) && defined(__OPTIMIZE__) && !defined(__OPTIMIZE_SIZE__) && \
-    !defined(CMHA__GCC_FAST)
+#if defined(CMHA__GCC) && defined(__OPTIMIZE__) && !defined(__OPTIMIZE_SIZE__) && !defined(CMHA__GCC_FAST)
 #define CMHA__PLAIN
 #endif
 
@@ -2379,7 +2384,7 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
    instruction set. GCC makes vectors of loops with conditions only where arithmetic need not trap. A
    dispatched program's own set serves old CPUs alone: it is compiled plainly, but its loops as -O3 would;
    threaded jumps would keep conditions in them. */
-#if defined(__GNUC__) && !defined(__clang__)
+#ifdef CMHA__GCC
 #pragma GCC push_options
 #ifdef CMHA__GCC_FAST
 #pragma GCC diagnostic push
@@ -2472,13 +2477,9 @@ CMHA_DEF void cmha_tokens_close(cmha_tokens *tokens);
 #endif
 
 /* Public functions are whole pieces of work: GCC would compile copies of them into every thread's loop. */
-#if defined(__GNUC__) && !defined(__clang__) && !defined(CMHA_STATIC) && !defined(CMHA__DEF_GIVEN)
+#if defined(CMHA__GCC) && !defined(CMHA_STATIC) && !defined(CMHA__DEF_GIVEN)
 #undef CMHA_DEF
-#ifdef __cplusplus
-#define CMHA_DEF extern "C" CMHA__IEEE __attribute__((noinline, noclone))
-#else
-#define CMHA_DEF extern CMHA__IEEE __attribute__((noinline, noclone))
-#endif
+#define CMHA_DEF CMHA__EXTERN CMHA__IEEE __attribute__((noinline, noclone))
 #endif
 
 /* -std=c99 hides these; feature macros come too late where a program includes system headers first. */
@@ -3331,16 +3332,10 @@ CMHA_DEF cmha_status cmha_config_check(cmha_context *context, cmha_table table, 
 /* Weak references, so that a program linked with another CBLAS still links: there they are NULL. */
 #if !defined(CMHA_NO_CBLAS) && !defined(__APPLE__) && defined(__ELF__) && defined(__GNUC__)
 #define CMHA__OPENBLAS
-#ifdef __cplusplus
-extern "C" {
-#endif
-extern char *openblas_get_corename(void) __attribute__((weak));
-extern char *openblas_get_config(void) __attribute__((weak));
-extern int openblas_get_num_threads(void) __attribute__((weak));
-extern void openblas_set_num_threads(int n) __attribute__((weak));
-#ifdef __cplusplus
-}
-#endif
+CMHA__EXTERN char *openblas_get_corename(void) __attribute__((weak));
+CMHA__EXTERN char *openblas_get_config(void) __attribute__((weak));
+CMHA__EXTERN int openblas_get_num_threads(void) __attribute__((weak));
+CMHA__EXTERN void openblas_set_num_threads(int n) __attribute__((weak));
 #define CMHA__BLAS_HAS(function) (function != NULL)
 #elif !defined(CMHA_NO_CBLAS) && defined(OPENBLAS_VERSION)
 #define CMHA__OPENBLAS
@@ -5437,7 +5432,7 @@ static cmha_status cmha__call_backward(cmha_tape *tape, cmha_record *r) {
     size_t all = (size_t)tape->context->threads * sums;
     cmha_real *own = all ? cmha__reals(tape, all) : NULL;
     if (!cmha__computes(tape)) all = 0;
-    if (all) cmha__zeros(own, all);
+    cmha__zeros(own, all);
     if (wanted) cmha__call_rows(&c, own, sums);
     for (size_t at = 0; at < all;)
         for (int i = 1; i < CMHA__OP_INPUTS; i++) {
@@ -6069,7 +6064,7 @@ CMHA_DEF cmha_tensor *cmha_activate(cmha_tape *tape, cmha_tensor *x, cmha_activa
 
 CMHA__HOT(CMHA_DEF, cmha_dropout_forward, (const cmha_real *x, size_t n, cmha_real p, uint64_t key,
         size_t first, cmha_real *y), (x, n, p, key, first, y)) {
-    if (y != x && n) cmha__copy(y, x, n);
+    if (y != x) cmha__copy(y, x, n);
     if (p <= 0) return;
     for (size_t i = 0, chunk; i < n; i += chunk) { /* rows of 65536 indices share a 64-bit row key */
         size_t at = first + i, low = at & 65535u;
@@ -9389,7 +9384,7 @@ static void cmha__reflect_rows(const cmha__call *c) {
         cmha__out dv = cmha__at(c->dx[1], t * W);
         cmha__out dgate = cmha__at(c->dx[2], t * D);
         if (found && !found[c->lo + t]) {
-            if (!back && D) cmha__copy(y, z, W);
+            if (!back) cmha__copy(y, z, W);
             else if (dz) cmha__axpy(W, 1, dy, dz);
             continue;
         }
@@ -11582,10 +11577,13 @@ static cmha_attention_views cmha__views(const cmha__attention_saved *s, cmha_rea
     for (int i = 0; i < 3; i++) data[i] = grad ? grad[i] : s->in[i] ? s->in[i]->data : NULL;
     x.y = cmha__tokens_view(a, y, a->n_q, a->heads, a->d_v, complex_v);
     x.q = x.k = x.v = cmha__tokens_view(a, data[0], a->n_q, heads, a->d_k, complex_k);
-    if (!s->row) x.k = cmha__tokens_view(a, data[1], a->n_k, a->kv_heads, a->d_k, complex_k);
-    if (!s->row) x.v = cmha__tokens_view(a, data[2], a->n_k, a->kv_heads, a->d_v, complex_v);
-    if (s->row && data[0]) x.k.data += queries * x.q.head;
-    if (s->row && data[0]) x.v.data += (queries + a->kv_heads) * x.q.head;
+    if (!s->row) {
+        x.k = cmha__tokens_view(a, data[1], a->n_k, a->kv_heads, a->d_k, complex_k);
+        x.v = cmha__tokens_view(a, data[2], a->n_k, a->kv_heads, a->d_v, complex_v);
+    } else if (data[0]) {
+        x.k.data += queries * x.q.head;
+        x.v.data += (queries + a->kv_heads) * x.q.head;
+    }
     return x;
 }
 
@@ -16027,10 +16025,8 @@ static cmha_status cmha__files_fail(cmha_context *ctx, const char *what, cmha_st
 #define CMHA__SEPARATORS "/\\:"
 #define CMHA__READ_LINK(path, to, n) (-1)
 #define CMHA__RENAME(from, to) (MoveFileExA(from, to, 1 | 8) ? 0 : EACCES) /* replaces, flushes */
-#ifdef __cplusplus
-extern "C"
-#endif
-__declspec(dllimport) int __stdcall MoveFileExA(const char *from, const char *to, unsigned long flags);
+CMHA__EXTERN __declspec(dllimport) int __stdcall MoveFileExA(const char *from, const char *to,
+    unsigned long flags);
 #else
 #define CMHA__SYSTEM(call) call
 #define CMHA__STAT(name) name
@@ -17787,7 +17783,7 @@ CMHA_DEF cmha_tokens cmha_tokens_part(const cmha_tokens *tokens, size_t begin, s
 #undef static
 #pragma GCC diagnostic pop
 #endif
-#if defined(__GNUC__) && !defined(__clang__)
+#ifdef CMHA__GCC
 #pragma GCC pop_options
 #elif defined(CMHA__FLOAT_CONTROL)
 #pragma float_control(pop)
