@@ -2976,6 +2976,10 @@ static int cmha__members(int threads, size_t n) {
     CMHA__FOR_CHUNKS(threads, n, cmha__lo, cmha__hi) \
     for (size_t i = cmha__lo; i < cmha__hi; i++)
 
+/* Walks through `total` things: n of them from `at` on, `most` or, at the end, fewer. */
+#define CMHA__IN_PIECES(at, n, total, most) \
+    for (size_t at = 0, n; (n = cmha__min((total) - at, most)) > 0; at += n)
+
 /* Runs a statement for i = 0 .. n - 1, l = i modulo `lanes`: sums in lanes [l] vectorise, with one order. */
 #define CMHA__IN_LANES(lanes, n, STATEMENT) \
     { \
@@ -5988,8 +5992,7 @@ enum { CMHA__STRIP = 256 };
 CMHA__HOT(CMHA_DEF, cmha_gated_forward, (const cmha_real *x, const cmha_real *up, size_t n,
         cmha_activation kind, cmha_real *y), (x, up, n, kind, y)) {
     cmha_real value[CMHA__STRIP];
-    for (size_t at = 0, m; at < n; at += m) {
-        m = cmha__min(n - at, CMHA__STRIP);
+    CMHA__IN_PIECES(at, m, n, CMHA__STRIP) {
         cmha_activation_forward(x + at, m, kind, value);
         for (size_t i = 0; i < m; i++) y[at + i] = up[at + i] * value[i];
     }
@@ -5999,8 +6002,7 @@ CMHA__HOT(CMHA_DEF, cmha_gated_forward, (const cmha_real *x, const cmha_real *up
 CMHA__HOT(CMHA__FIT, cmha_gated_backward, (const cmha_real *x, const cmha_real *up, const cmha_real *dy,
         size_t n, cmha_activation kind, cmha_real *dgate, cmha_real *dup), (x, up, dy, n, kind, dgate, dup)) {
     cmha_real value[CMHA__STRIP], slope[CMHA__STRIP];
-    for (size_t at = 0, m; at < n; at += m) {
-        m = cmha__min(n - at, CMHA__STRIP);
+    CMHA__IN_PIECES(at, m, n, CMHA__STRIP) {
         cmha__activation_both(x + at, m, kind, value, slope);
         if (dup)
             for (size_t i = 0; i < m; i++) dup[at + i] += dy[at + i] * value[i];
@@ -6083,7 +6085,7 @@ static void cmha__dropout_pass(const cmha__call *c) {
     size_t first = c->count + c->lo;
     if (!cmha__goes_back(c)) cmha_dropout_forward(c->x[0], c->n, c->number, c->key, first, c->y);
     else
-        for (size_t i = 0, n; (n = cmha__min(c->n - i, 256)) > 0; i += n) {
+        CMHA__IN_PIECES(i, n, c->n, 256) {
             cmha_dropout_forward(c->dy + i, n, c->number, c->key, first + i, piece);
             cmha__axpy(n, 1, piece, c->dx[0] + i);
         }
@@ -6753,7 +6755,7 @@ static cmha_real cmha__norm_cross(const cmha__normed *normed, const cmha_real *x
     const size_t D = normed->D;
     cmha_real g[256], c[256], cross = 0;
     *sum = 0;
-    for (size_t at = 0, n; (n = cmha__min(D - at, 256)) > 0; at += n) {
+    CMHA__IN_PIECES(at, n, D, 256) {
         for (size_t i = 0; i < n; i++) {
             g[i] = dy[at + i] * (plus + weight[at + i]);
             c[i] = g[i] * (x[at + i] - mean);
@@ -6865,7 +6867,7 @@ CMHA__HOT_OF(CMHA_DEF, double, cmha_cross_entropy_forward,
         if (lse) lse[2 * t] = lse[2 * t + 1] = 0;
         if (targets[t] == ignore) continue;
         cmha_real top = cmha__top_logit(logits, V);
-        for (size_t i = 0, n; (n = cmha__min(V - i, 256)) > 0; i += n) {
+        CMHA__IN_PIECES(i, n, V, 256) {
             cmha__copy(some, logits + i, n);
             all += cmha__exp_shifted(some, n, top);
         }
@@ -7066,7 +7068,7 @@ static void cmha__projection_sweep(cmha_tape *tape, cmha__entropy *s, cmha_tenso
     if (s->o.cap > 0) s->slopes = cmha__reals(tape, (size_t)threads * V);
     if (w->packed && cmha__dry(tape)) cmha__weight_product(tape, w, x->data, rows, 0, logits);
     if (cmha__computes(tape))
-        for (size_t t = 0, n; (n = cmha__min(T - t, rows)) > 0; t += n) {
+        CMHA__IN_PIECES(t, n, T, rows) {
             const cmha_real *some = x->data + t * I;
             if (w->packed) cmha__weight_product(tape, w, some, n, 0, logits);
             else cmha__gemm(threads, 0, 1, n, V, I, 1, some, I, w->data, I, 0, logits, V);
@@ -7232,8 +7234,6 @@ CMHA_DEF void cmha_cope_table(cmha_cope_imag kind, size_t n, size_t d, double ba
 #define CMHA__PAIRS ((size_t)256)
 #endif
 
-static size_t cmha__block_of(size_t n, size_t at) { return cmha__min(n - at, CMHA__PAIRS); }
-
 /* Some pairs of a head vector: j0 .. j0 + m - 1 of P. */
 typedef struct { size_t P, j0, m; cmha_layout layout; } cmha__some_pairs;
 
@@ -7276,7 +7276,7 @@ CMHA_DEF void cmha_euler_forward(const cmha_euler_args *args, const cmha_real *x
     const size_t T = args->T, P = args->P;
     cmha_real re[CMHA__PAIRS], im[CMHA__PAIRS];
     for (size_t t = 0; t < T; t++, x += 2 * P)
-        for (size_t j0 = 0, m; (m = cmha__block_of(P, j0)) > 0; j0 += m) {
+        CMHA__IN_PIECES(j0, m, P, CMHA__PAIRS) {
             const cmha__some_pairs pairs = {P, j0, m, args->layout};
             cmha__split_pairs(&pairs, x, re, im);
             if (modulus) cmha_modulus(m, re, im, modulus + t * P + j0);
@@ -7290,7 +7290,7 @@ CMHA__FIT void cmha_euler_backward(const cmha_euler_args *args, const cmha_real 
     cmha_real re[CMHA__PAIRS], im[CMHA__PAIRS];
     if (!dx) return;
     for (size_t t = 0; t < T; t++, x += 2 * P, dx += 2 * P)
-        for (size_t j0 = 0, m; (m = cmha__block_of(P, j0)) > 0; j0 += m) {
+        CMHA__IN_PIECES(j0, m, P, CMHA__PAIRS) {
             const cmha__some_pairs pairs = {P, j0, m, args->layout};
             size_t at = t * P + j0;
             cmha__split_pairs(&pairs, x, re, im);
@@ -7358,7 +7358,7 @@ static size_t cmha__read_pairs(const cmha_rotate_args *a, const cmha_real *x, si
         size_t j0, cmha__rotated *o) {
     const cmha_real *table = a->rotation + t * 2 * a->P + j0;
     size_t rotary = a->rotary ? a->rotary : a->P, skip = j0 < rotary ? 0 : rotary;
-    size_t end = skip ? a->P : rotary, m = cmha__block_of(end, j0);
+    size_t end = skip ? a->P : rotary, m = cmha__min(end - j0, CMHA__PAIRS);
     const cmha__some_pairs at = {end - skip, j0 - skip, m, a->layout};
     o->skip = skip;
     o->at = at;
@@ -7559,8 +7559,9 @@ static void cmha__add_sums(double (*sums)[CMHA__PAIRS], size_t planes, size_t D,
 /* MöbiusAttention eq 7-8 as printed, by channels. Columns come with all their rows: sums stay at hand. */
 static void cmha__elementwise_pass(const cmha__call *c) {
     double sums[2][CMHA__PAIRS];
+    const size_t D = c->D;
     const int back = cmha__goes_back(c);
-    for (size_t j = 0, D = c->D, n; (n = cmha__block_of(D, j)) > 0; j += n) {
+    CMHA__IN_PIECES(j, n, D, CMHA__PAIRS) {
         cmha__zero(sums);
         for (size_t at = j; at < 2 * c->n * D; at += 2 * D) {
             const cmha_real *x = c->x[0] + at, *w = c->x[1] + j, *g = back ? c->dy + at : NULL;
@@ -7580,8 +7581,9 @@ CMHA__HOT_OP(cmha__quotient_pass) {
     cmha_real mapped[4][CMHA__PAIRS], grad[4][CMHA__PAIRS]; /* Re u, Im u, Re w, Im w, and their gradients */
     double sums[8][CMHA__PAIRS];
     cmha__division d;
+    const size_t D = c->D;
     const int maps = c->op->shared[0], back = cmha__goes_back(c);
-    for (size_t j = 0, D = c->D, n; (n = cmha__block_of(D, j)) > 0; j += n) {
+    CMHA__IN_PIECES(j, n, D, CMHA__PAIRS) {
         const cmha_real *map = c->x[1] + j;
         if (back && maps) cmha__zero(sums);
         for (size_t at = j; at < 2 * c->n * D; at += 2 * D) {
@@ -7742,7 +7744,7 @@ CMHA__HOT_OP(cmha__complex_rotate_pass) {
     const int back = cmha__goes_back(c);
     cmha_real *dz = back ? c->dx[0] : NULL, *dtheta = back ? c->dx[1] : NULL;
     for (size_t t = 0, D = c->D; t < c->n; t++)
-        for (size_t j0 = 0, m; (m = cmha__block_of(D, j0)) > 0; j0 += m) {
+        CMHA__IN_PIECES(j0, m, D, CMHA__PAIRS) {
             size_t at = 2 * t * D + j0, angle = t * D + j0;
             const cmha_real *theta = c->x[1] + angle, *z = c->x[0] + at, *turned = back ? c->dy + at : z;
             for (size_t j = 0; j < m; j++) {
@@ -8540,8 +8542,7 @@ static void cmha__expert_product(const cmha__mixture *m, int map, int adjoint, c
         size_t lo = (part * m->a->E + m->expert) * O;
         if (!p) cmha_gemm(0, !adjoint, rows, to, from, 1, in, from, f->w + lo * I, I, keep, y, to);
         else if (rows > CMHA__FEW_ROWS)
-            for (size_t at = 0, n; at < O; at += n) {
-                n = cmha__min(CMHA__PIECE, O - at);
+            CMHA__IN_PIECES(at, n, O, CMHA__PIECE) {
                 cmha_unpack(p, lo + at, lo + at + n, pieces);
                 cmha_gemm(0, 1, rows, n, I, 1, in, I, pieces, I, keep, y + at, O);
             }
@@ -9047,7 +9048,7 @@ static void cmha__nearest_scan(const cmha__search *s, size_t q, const cmha_real 
         size_t first) {
     const cmha_real under = s->under, *worst = s->similarity + (q + 1) * s->k - 1;
     cmha_real limit = cmha__larger(*worst, under);
-    for (size_t i = 0, m; (m = cmha__min(n - i, CMHA__NEAREST_SPAN)) > 0; i += m) {
+    CMHA__IN_PIECES(i, m, n, CMHA__NEAREST_SPAN) {
         int any = m < CMHA__NEAREST_SPAN;
         if (!any)
             for (size_t j = 0; j < CMHA__NEAREST_SPAN; j++) any |= scores[i + j] > limit;
@@ -9070,7 +9071,7 @@ static void cmha__nearest_begin(size_t n, cmha_real none, int64_t *index, cmha_r
 
 /* Adds documents lo .. hi - 1 to the lists, by tiles of one width: equals get equal bits. */
 static void cmha__nearest_range(const cmha__search *s, size_t lo, size_t hi, cmha_real *scratch) {
-    size_t W = 2 * s->d_r, n = s->base->n, width = CMHA__NEAREST_DOCUMENTS, cols, rows;
+    size_t W = 2 * s->d_r, n = s->base->n, width = CMHA__NEAREST_DOCUMENTS, cols;
     if (n < width) width = (n + CMHA__NEAREST_SPAN - 1) / CMHA__NEAREST_SPAN * CMHA__NEAREST_SPAN;
     cmha_real *filled = scratch, *scores = filled + width * W, scale = 1 / (cmha_real)s->d_r;
     for (; (cols = cmha__min(hi - lo, width)) > 0; lo += cols) {
@@ -9080,7 +9081,7 @@ static void cmha__nearest_range(const cmha__search *s, size_t lo, size_t hi, cmh
             cmha__zeros(filled + cols * W, (width - cols) * W);
             tile = filled;
         }
-        for (size_t q = 0; (rows = cmha__min(s->Q - q, CMHA__NEAREST_ROWS)) > 0; q += rows) {
+        CMHA__IN_PIECES(q, rows, s->Q, CMHA__NEAREST_ROWS) {
             /* A few queries, as in decoding, one by one: products of few rows are GEMM's weakest. */
             size_t step = rows <= CMHA__NEAREST_FEW ? 1 : rows;
             for (size_t r = 0; r < rows; r += step)
@@ -11946,8 +11947,7 @@ static double cmha__pcl_walk(const cmha_pcl_args *a, const cmha_real *theta, con
     cmha_real *q = scratch, *k = q + N * d, *dq = k + N * d, *dk = dq + N * d, *S = dk + N * d;
     double sum = 0;
     cmha__phasors(a, theta, q, k);
-    for (size_t t = 0, rows; t < N; t += rows) {
-        rows = cmha__tile_rows(N, t);
+    CMHA__IN_PIECES(t, rows, N, CMHA__TILE) {
         cmha_gemm(0, 1, rows, N, d, 1, q + t * d, d, k, d, 0, S, N);
         for (size_t r = 0; r < rows; r++) {
             cmha_real *row = S + r * N, *sums = lse + 2 * (t + r);
@@ -12326,8 +12326,7 @@ CMHA__BY(muon, cmha_momentum(u->args, u->n, u->p, u->g, u->m))
 static void cmha__by_sgd(const cmha_optimiser *optimiser, const cmha_update *u) {
     cmha_real d[256];
     (void)optimiser;
-    for (size_t i = 0, some; i < u->n; i += some) {
-        some = cmha__min(u->n - i, 256);
+    CMHA__IN_PIECES(i, some, u->n, 256) {
         cmha_momentum(u->args, some, d, u->g + i, u->m + i);
         cmha_descend(u->args, some, u->p + i, d);
     }
@@ -14916,8 +14915,7 @@ static void cmha__hermitian(size_t m, size_t K, size_t planes, const cmha_real *
         cmha_real *A) {
     enum { STRIP = 64, LINE = 16 };
     const size_t ld = planes * K, to = planes * m;
-    for (size_t i = 0; i < m; i += STRIP) {
-        size_t rows = cmha__min(STRIP, m - i);
+    CMHA__IN_PIECES(i, rows, m, STRIP) {
         const cmha_real *x = X + i * ld;
         cmha_real *re = A + i * to, *im = re + m;
         cmha_gemm(0, 1, rows, i + rows, ld, 1, x, ld, Y, ld, 0, re, to);
@@ -16548,13 +16546,12 @@ static cmha_status cmha__read_tensor(cmha_archive *a, const cmha_archive_tensor 
     if (!t || (!out && t->count)) return CMHA__WRONG(ctx, "archive read: %s is NULL", t ? "out" : "tensor");
     unsigned char piece[8192];
     int dtype = cmha__dtype(t->dtype), planes = dtype == CMHA__AS_C64;
-    size_t n, width = planes ? 4 : cmha__dtypes[dtype].width, row = t->rank ? t->shape[t->rank - 1] : 1;
+    size_t width = planes ? 4 : cmha__dtypes[dtype].width, row = t->rank ? t->shape[t->rank - 1] : 1;
     if (whole ? dtype != CMHA__AS_I64 : dtype > CMHA__AS_C64)
         return cmha__blame(ctx, a->path, CMHA__MALFORMED(a, "tensor %.60s: %s is not %s", t->name, t->dtype,
             whole ? "I64" : "F64, F32, F16, BF16, I64 or C64"));
     if (whole || dtype == CMHA__AS_REAL) return cmha__read_words(a, t->begin, out, t->count, width);
-    for (size_t done = 0; done < t->count; done += n) {
-        n = cmha__min(t->count - done, sizeof piece / width);
+    CMHA__IN_PIECES(done, n, t->count, sizeof piece / width) {
         cmha_status status = cmha__read_words(a, t->begin + done * width, piece, n * width, 1);
         if (status) return status;
         for (size_t i = 0; i < n; i++)
@@ -16936,8 +16933,7 @@ static cmha_status cmha__move_packed(const cmha_parameter *one, int scales, cmha
     size_t row = 0, i = 0;
     unsigned char bytes[8192];
     cmha_status status = CMHA_OK;
-    for (size_t at = 0, n; at < all; at += n) {
-        n = cmha__min(all - at, 8 * sizeof bytes / bits);
+    CMHA__IN_PIECES(at, n, all, 8 * sizeof bytes / bits) {
         if (a) status = cmha__read_words(a, from + at * bits / 8, bytes, (n * bits + 7) / 8, 1);
         else cmha__zero(bytes);
         if (status) break;
@@ -17657,11 +17653,10 @@ static void cmha__knowledge_map(cmha_knowledge *kb, const cmha_archive *a, const
 /* Are features the vectors' phasors, but for rounding (of an F16, at worst)? */
 static int cmha__knowledge_phasors(const cmha_knowledge *kb) {
     cmha_real u[2 * CMHA__PAIRS];
-    size_t d = kb->d_r, m;
+    size_t d = kb->d_r;
     for (size_t i = 0; i < kb->n; i++)
-        for (size_t j = 0; j < d; j += m) {
+        CMHA__IN_PIECES(j, m, d, CMHA__PAIRS) {
             const cmha_real *z = kb->vectors + i * 2 * d + j, *f = kb->features + i * 2 * d + j;
-            m = cmha__block_of(d, j);
             const cmha__phasor_form p = {m, d, m, 0, cmha__feature_eps, 1, 0};
             cmha__phasor_row(&p, z, u);
             for (size_t l = 0; l < m; l++) {
