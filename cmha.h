@@ -4473,6 +4473,17 @@ enum { CMHA__LANES = 16 };
 typedef const cmha_real *CMHA__RESTRICT cmha__in; /* an array that nothing else leads to */
 typedef cmha_real *CMHA__RESTRICT cmha__out;
 
+static inline uint32_t cmha__bits_of(float f) {
+    uint32_t bits;
+    memcpy(&bits, &f, sizeof bits);
+    return bits;
+}
+static inline float cmha__float_of(uint32_t bits) {
+    float f;
+    memcpy(&f, &bits, sizeof f);
+    return f;
+}
+
 #if defined(CMHA_DOUBLE) || defined(CMHA__SCALAR)
 static inline cmha_real cmha__exp(cmha_real x) { return CMHA__LIBM(exp)(x); }
 static inline cmha_real cmha__atan2(cmha_real y, cmha_real x) { return CMHA__LIBM(atan2)(y, x); }
@@ -4494,11 +4505,7 @@ static inline float cmha__exp(float x) {
     float n = shifted - 12582912.0f;
     float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
     float p = (((0.00139269266f * r + 0.00836377387f) * r + 0.0416665501f) * r + 0.166665734f) * r + 0.5f;
-    uint32_t bits;
-    float scale;
-    memcpy(&bits, &shifted, sizeof bits);
-    bits = (bits - 0x4B400000u + 127u) << 23;
-    memcpy(&scale, &bits, sizeof scale);
+    float scale = cmha__float_of((cmha__bits_of(shifted) - 0x4B400000u + 127u) << 23);
     p = p * r * r + r + 1.0f;
     p = x < -87.3f ? 0.0f : p * scale;
     return x > 89.0f ? INFINITY : p;
@@ -4522,13 +4529,12 @@ static inline void cmha__sincos(float x, float *sine, float *cosine) {
     float shifted = x * 0.636619772f + 12582912.0f;
     float n = shifted - 12582912.0f;
     float r = ((x - n * 1.5703125f) - n * 4.83751297e-4f) - n * 7.54978995e-8f;
-    uint32_t q;
+    uint32_t q = cmha__bits_of(shifted);
     r = r > 1.0f ? 1.0f : r;
     r = r < -1.0f ? -1.0f : r;
     float s = r * r;
     float si = ((-0.000194972099f * s + 0.00833198364f) * s - 0.166666497f) * s * r + r;
     float co = ((2.45428963e-05f * s - 0.00138882794f) * s + 0.0416666645f) * s * s - 0.5f * s + 1.0f;
-    memcpy(&q, &shifted, sizeof q);
     *sine = (q & 1u) ? co : si;
     *cosine = (q & 1u) ? si : co;
     *sine = (q & 2u) ? -*sine : *sine;
@@ -4547,11 +4553,7 @@ static inline float cmha__normal_cdf(float x, float *density) {
 
 /* 1 / sqrt(x) of a normal x > 0 to 3 ulp. It vectorises; libm's sqrt does not, because it may set errno. */
 static inline float cmha__inverse_root(float x) {
-    float y, half = 0.5f * x;
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    bits = 0x5f375a86u - (bits >> 1);
-    memcpy(&y, &bits, sizeof y);
+    float half = 0.5f * x, y = cmha__float_of(0x5f375a86u - (cmha__bits_of(x) >> 1));
     y *= 1.5f - half * y * y;
     y *= 1.5f - half * y * y;
     return y * (1.5f - half * y * y);
@@ -6129,12 +6131,6 @@ static cmha__place cmha__scale_place(const cmha_packed *p, size_t row, size_t i)
 static uint32_t cmha__place_bits(cmha__place at) { return *at.word >> at.shift & at.mask; }
 static void cmha__place_put(cmha__place at, uint32_t bits) { *at.word |= (bits & at.mask) << at.shift; }
 
-static inline float cmha__float_of(uint32_t bits) {
-    float f;
-    memcpy(&f, &bits, sizeof f);
-    return f;
-}
-
 /* Returns a number of 16 bits, 5 of them exponent. */
 static float cmha__half_float(uint32_t bits) {
     uint32_t sign = (bits & 0x8000u) << 16, exponent = bits >> 10 & 31, mantissa = bits & 1023;
@@ -6157,9 +6153,8 @@ static uint32_t cmha__half_bits(double x) {
 /* Writes number i of a row as BF16; a NaN keeps a bit of its mantissa. Word k of 16 holds numbers k (lower
    half) and k + 16 of the next 32. */
 static void cmha__bf16_put(uint32_t *words, size_t i, cmha_real x) {
-    uint32_t *word = words + i / 32 * 16 + i % 16, shift = i / 16 % 2 * 16, bits;
-    float f = (float)x;
-    memcpy(&bits, &f, sizeof bits);
+    uint32_t *word = words + i / 32 * 16 + i % 16, shift = i / 16 % 2 * 16;
+    uint32_t bits = cmha__bits_of((float)x);
     if ((bits & 0x7fffffff) > 0x7f800000) bits |= 0x400000;
     else bits += 0x7fff + (bits >> 16 & 1);
     *word = (*word & 0xffff0000u >> shift) | bits >> 16 << shift;
@@ -8875,12 +8870,9 @@ static uint64_t cmha__knowledge_identity(size_t n, size_t d_r, const cmha_real *
     for (const cmha_real *x = vectors, *end = x + n * W; x != end; x += W)
         for (size_t i = 0; i < W; i++) {
             cmha_real number = x[i];
-            uint32_t bits;
             if (sizeof number > sizeof(float) && fabs(number) > FLT_MAX)
                 number = number > 0 ? FLT_MAX : -FLT_MAX;
-            float value = (float)number;
-            memcpy(&bits, &value, sizeof bits);
-            lanes[i % 8] = (lanes[i % 8] ^ bits) * UINT64_C(0xd1342543de82ef95);
+            lanes[i % 8] = (lanes[i % 8] ^ cmha__bits_of((float)number)) * UINT64_C(0xd1342543de82ef95);
             lanes[i % 8] ^= lanes[i % 8] >> 29;
         }
     for (size_t l = 0; l < 8; l++) hash = cmha__mix(hash ^ lanes[l]) + CMHA__GOLDEN;
