@@ -4939,6 +4939,8 @@ static cmha_context *cmha__unfailed(const cmha_tape *tape) {
 
 #define CMHA__MISFIT(tape, ...) cmha__reject(tape, CMHA_ERR_SHAPE, __VA_ARGS__)
 #define CMHA__MISUSE(tape, ...) cmha__reject(tape, CMHA_ERR_ARGUMENT, __VA_ARGS__)
+#define CMHA__UNABLE(tape, ...) cmha__reject(tape, CMHA_ERR_STATE, __VA_ARGS__)
+#define CMHA__TOO_MUCH(tape, ...) cmha__reject(tape, CMHA_ERR_OVERFLOW, __VA_ARGS__)
 
 CMHA_DEF cmha_tensor *cmha_tape_fail(cmha_tape *tape, cmha_status status, const char *line) {
     if (!status) status = CMHA_ERR_STATE;
@@ -4996,7 +4998,7 @@ static void *cmha__tape_take(cmha_tape *tape, cmha_arena *arena, size_t bytes) {
     size_t end = 0;
     if (!cmha__is_open(tape->context)) return cmha__stop(tape, CMHA_ERR_STATE);
     if (bytes > SIZE_MAX - 64 || !cmha__sum(arena->used, cmha__round64(bytes), &end))
-        return cmha__reject(tape, CMHA_ERR_OVERFLOW, "tape: %zu bytes more overflow", bytes);
+        return CMHA__TOO_MUCH(tape, "tape: %zu bytes more overflow", bytes);
     bytes = cmha__round64(bytes);
     void *memory = (void *)(uintptr_t)(arena->used + 64);
     if (!arena->measuring) {
@@ -5101,7 +5103,7 @@ static cmha_tensor *cmha__tensor_shaped(cmha_tape *tape, int rank, const size_t 
         t->shape[i] = shape[i];
         t->size *= shape[i];
         if (!cmha__mul(extent, shape[i] ? shape[i] : 1, &extent) || extent > SIZE_MAX / 64)
-            return cmha__reject(tape, CMHA_ERR_OVERFLOW, "tensor: axis %d of %zu overflows", i, shape[i]);
+            return CMHA__TOO_MUCH(tape, "tensor: axis %d of %zu overflows", i, shape[i]);
     }
     return t;
 }
@@ -5149,7 +5151,7 @@ CMHA_DEF cmha_tensor *cmha_tape_push(cmha_tape *tape, const char *name, cmha_ten
     for (int i = 0; i < n_in; i++) {
         wanted |= in[i] && in[i]->needs_grad;
         if (in[i] && in[i]->packed && cmha__records(tape))
-            return cmha__reject(tape, CMHA_ERR_STATE, "%s: input %d is packed", name ? name : "push", i);
+            return CMHA__UNABLE(tape, "%s: input %d is packed", name ? name : "push", i);
     }
     if (!cmha__records(tape) || !wanted || !backward) return out;
     cmha_record *record = CMHA__NEW(tape, cmha_record);
@@ -5380,7 +5382,7 @@ static void cmha__call_shape(cmha__call *c) {
         CMHA__MISUSE(c->tape, "%s: eps = %g must be at least 0", op->name, (double)c->number);
     for (int i = 0; i < CMHA__OP_INPUTS; i++)
         if (c->in[i] && c->in[i]->packed && !(op->flags & CMHA__UNPACKS))
-            cmha__reject(c->tape, CMHA_ERR_STATE, "%s: input %d is packed", op->name, i);
+            CMHA__UNABLE(c->tape, "%s: input %d is packed", op->name, i);
     if (op->shape && !c->tape->status) op->shape(c);
 }
 
@@ -5809,7 +5811,7 @@ static void cmha__concat_shape(cmha__call *c) {
         if (d != axis && a->shape[d] != b->shape[d])
             cmha__unfit(c, "b", 1, "differs on another axis from a", 0);
     if (!cmha__sum(a->shape[axis], b->shape[axis], &c->shape[axis]))
-        cmha__reject(c->tape, CMHA_ERR_OVERFLOW, "concat: axis %d overflows", axis);
+        CMHA__TOO_MUCH(c->tape, "concat: axis %d overflows", axis);
     cmha__around(a, axis, &c->rows);
 }
 static void cmha__concat_pass(const cmha__call *c) {
@@ -8721,8 +8723,7 @@ static void cmha__experts_shape(cmha__call *c) {
     cmha__holds(c->tape, "experts: b2", c->in[5], 2 * E * D);
     if (!cmha__experts_top(c->tape, "experts", top, E)) return;
     if (cmha__countable(0, 128 * (double)T * (double)top * ((double)D + (double)F + 1)))
-        cmha__reject(c->tape, CMHA_ERR_OVERFLOW, "experts: %zu tokens, %zu experts each, are too many", T,
-                top);
+        CMHA__TOO_MUCH(c->tape, "experts: %zu tokens, %zu experts each, are too many", T, top);
     if (!a || c->tape->status) return;
     *a = args;
     a->plan = (size_t *)cmha_tape_alloc(c->tape, cmha_route_size(T, E, top) * sizeof *a->plan);
@@ -9302,7 +9303,7 @@ static void cmha__retrieve_shape(cmha__call *c) {
     if (!cmha__holds(c->tape, "retrieve: w_logits", c->in[1], M)) return;
     s->search = cmha__search_of(c->tape->context, kb, Q, c->D / 2 / M, a->top, a->threshold);
     if (s->search.bytes == SIZE_MAX)
-        cmha__reject(c->tape, CMHA_ERR_OVERFLOW, "retrieve: %zu rows, %zu queries each", c->rows, M);
+        CMHA__TOO_MUCH(c->tape, "retrieve: %zu rows, %zu queries each", c->rows, M);
     s->T = c->rows;
     c->rows = 1;
     c->shape[c->rank - 1] = 2 * s->search.d_r;
@@ -11529,7 +11530,7 @@ CMHA_DEF const cmha_real *cmha_rotation(cmha_tape *tape, const double *omega, si
     if (!tape || tape->status) return NULL;
     if (!omega && n_tables && P) CMHA__MISUSE(tape, "rotation: omega is NULL");
     else if (!cmha__mul(n_tables, n, &size) || !cmha__mul(size, 2, &size) || !cmha__mul(size, P, &size))
-        cmha__reject(tape, CMHA_ERR_OVERFLOW, "rotation: %zu tables of %zu x %zu overflow", n_tables, n, P);
+        CMHA__TOO_MUCH(tape, "rotation: %zu tables of %zu x %zu overflow", n_tables, n, P);
     else table = cmha__reals(tape, size);
     if (table && !cmha__dry(tape))
         for (size_t i = 0; i < n_tables; i++)
@@ -11774,7 +11775,7 @@ static void cmha__see(cmha_tape *tape, const cmha__attention_saved *s) {
     cmha_real *scratch = cmha__reals(tape, cmha_attention_scratch(&a, 0)), *out = p->out;
     p->out = NULL;
     if (next >= count || (phases && row.planes == 1 && !row.rotates))
-        cmha__reject(tape, CMHA_ERR_STATE, "model attention: the head has no phases, or no softmax %d", next);
+        CMHA__UNABLE(tape, "model attention: the head has no phases, or no softmax %d", next);
     if (!scratch || tape->status) return;
     cmha__head call = cmha__new_call(&a, &x, 0);
     cmha__deal_call(&call, scratch);
@@ -13710,7 +13711,7 @@ static cmha_status cmha__next_slot(cmha__pass *pass, cmha_slot *slot) {
     size_t part = cache->storage == CMHA_STORAGE_BF16 ? sizeof(cmha_real) / 2 : 1; /* numbers in one's room */
     int found = at < cache->n_slots, placed = found && cache->slots, dry = cmha__dry(pass->tape);
     if ((placed && memcmp(&cache->slots[at], slot, 5 * sizeof at) != 0) || (!found && !dry))
-        cmha__reject(pass->tape, CMHA_ERR_STATE, "attention: call %zu is another than when measured", at);
+        CMHA__UNABLE(pass->tape, "attention: call %zu is another than when measured", at);
     else if (placed) *slot = cache->slots[at];
     if (found || pass->tape->status) return pass->tape->status;
     slot->keys = cache->size;
@@ -13720,8 +13721,7 @@ static cmha_status cmha__next_slot(cmha__pass *pass, cmha_slot *slot) {
         !cmha__mul(slot->state, cache->batch, &slot->state) ||
         !cmha__sum(slot->keys, slot->state + keys / part, &slot->values) ||
         !cmha__sum(slot->values, values / part, &cache->size))
-        cmha__reject(pass->tape, CMHA_ERR_OVERFLOW, "cache: %zu x %zu tokens overflow a size", cache->batch,
-            cache->capacity);
+        CMHA__TOO_MUCH(pass->tape, "cache: %zu x %zu tokens overflow a size", cache->batch, cache->capacity);
     cache->has_state |= slot->state > 0;
     cache->has_keys |= slot->key_heads > 0;
     if (cache->slots) cache->slots[at] = *slot;
@@ -13734,9 +13734,8 @@ static cmha_status cmha__forgetful(cmha__pass *pass, cmha_attention_args *a) {
     const cmha_cache *c = pass->cache;
     if (a->window && a->window <= c->window && a->sinks <= c->sinks) return CMHA_OK;
     if (c->exact)
-        cmha__reject(pass->tape, CMHA_ERR_STATE,
-            "attention: its window (%zu, sinks %zu) is beyond the cache's (%zu, %zu)", a->window, a->sinks,
-            c->window, c->sinks);
+        CMHA__UNABLE(pass->tape, "attention: its window (%zu, sinks %zu) is beyond the cache's (%zu, %zu)",
+            a->window, a->sinks, c->window, c->sinks);
     if (!a->window || a->window > c->window) a->window = c->window;
     a->sinks = c->sinks;
     return pass->tape->status;
@@ -14508,7 +14507,7 @@ static cmha_tensor *cmha__final_norm(cmha__pass *pass, cmha_tensor *x) {
 /* The weight of the vocabulary head; a model without tokens may have none. */
 static cmha_tensor *cmha__output_weight(const cmha_model *m, cmha_tape *tape) {
     if (m->config.vocabulary) return m->head_weight ? m->head_weight : m->token_weight;
-    return cmha__reject(tape, CMHA_ERR_STATE, "model: it has no vocabulary head (vocabulary = 0)");
+    return CMHA__UNABLE(tape, "model: it has no vocabulary head (vocabulary = 0)");
 }
 
 /* A tensor whose gradient is not recycled (cmha__token_loss). */
@@ -14539,7 +14538,7 @@ CMHA_DEF cmha_tensor *cmha_model_states(cmha_model *model, cmha_tape *tape, cons
     if (extra_loss) *extra_loss = NULL;
     if (!tape || tape->status) return NULL;
     if (!model || !batch) return CMHA__MISUSE(tape, "model: %s is NULL", model ? "batch" : "model");
-    if (!cmha__model_is_open(model)) return cmha__reject(tape, CMHA_ERR_STATE, "model: it is closed");
+    if (!cmha__model_is_open(model)) return CMHA__UNABLE(tape, "model: it is closed");
     if (cmha__records(tape) && !cmha__dry(tape)) cmha__stop(tape, cmha__need_grad(&model->parameters));
     if (tape->status) return NULL;
     cmha__zero(pass);
@@ -14563,7 +14562,7 @@ CMHA_DEF cmha_tensor *cmha_model_scores(cmha_model *model, cmha_tape *tape, cmha
     if (!cmha__model_is_open(model))
         return CMHA__MISUSE(tape, "scores: model is %s", model ? "closed" : "NULL");
     if (!model->class_weight)
-        return cmha__reject(tape, CMHA_ERR_STATE, "scores: the model has no class head (classes = 0)");
+        return CMHA__UNABLE(tape, "scores: the model has no class head (classes = 0)");
     if (states->rank != 3 || !states->shape[1])
         return CMHA__MISFIT(tape, "scores: no token in states of rank %d", states->rank);
     const cmha_model_config *c = &model->config;
@@ -14583,7 +14582,7 @@ CMHA_DEF cmha_tensor *cmha_model_values(cmha_model *model, cmha_tape *tape, cmha
     if (!cmha__model_is_open(model))
         return CMHA__MISUSE(tape, "values: model is %s", model ? "closed" : "NULL");
     if (!model->value_weight)
-        return cmha__reject(tape, CMHA_ERR_STATE, "values: the model has no value head (values = 0)");
+        return CMHA__UNABLE(tape, "values: the model has no value head (values = 0)");
     cmha_tensor *y = cmha_linear(tape, states, model->value_weight, model->value_bias);
     return model->config.gaussian ? cmha__operate(tape, &cmha__bound_op, 0, 0, y, NULL) : y;
 }
