@@ -2976,9 +2976,9 @@ static int cmha__members(int threads, size_t n) {
     CMHA__FOR_CHUNKS(threads, n, cmha__lo, cmha__hi) \
     for (size_t i = cmha__lo; i < cmha__hi; i++)
 
-/* Walks through `total` things: n of them from `at` on, `most` or, at the end, fewer. */
-#define CMHA__IN_PIECES(at, n, total, most) \
-    for (size_t at = 0, n; (n = cmha__min((total) - at, most)) > 0; at += n)
+/* Walks from 0 on by steps n, until the next is 0; through `total` things by up to `most`. */
+#define CMHA__BY_STEPS(at, n, next) for (size_t at = 0, n; (n = next) > 0; at += n)
+#define CMHA__IN_PIECES(at, n, total, most) CMHA__BY_STEPS(at, n, cmha__min((total) - at, most))
 
 /* Runs a statement for i = 0 .. n - 1, l = i modulo `lanes`: sums in lanes [l] vectorise, with one order. */
 #define CMHA__IN_LANES(lanes, n, STATEMENT) \
@@ -3734,12 +3734,10 @@ CMHA__COPY static void CMHA__THIS(cmha__gemm_sweep)(const cmha__product *p, cons
 CMHA__COPY static void CMHA__THIS(cmha__gemm_pack_columns)(const cmha__product *p, size_t lo, size_t hi,
         size_t width, cmha_real *packed) {
     const size_t row = p->trans_b ? 1 : p->ldb, col = p->trans_b ? p->ldb : 1, end = cmha__min(hi, p->N);
-    for (size_t k = 0; k < p->K; k += CMHA__GEMM_KC) {
-        const size_t depth = cmha__min(p->K - k, CMHA__GEMM_KC);
+    CMHA__IN_PIECES(k, depth, p->K, CMHA__GEMM_KC)
         for (size_t c = lo; c < end; c += CMHA__GEMM_NR)
             CMHA__THIS(cmha__gemm_pack)(p->B + k * row + c * col, col, row,
                 cmha__min(end - c, CMHA__GEMM_NR), CMHA__GEMM_NR, depth, packed + k * width + c * depth);
-    }
 }
 
 /* Multiplies A, not transposed, by packed B [K, ldb], some rows at a time: their C stays in the cache. */
@@ -7388,13 +7386,13 @@ static inline CMHA__ALWAYS void cmha__fetch_row(const cmha_real *x, size_t ld, s
 /* ComplexFormer eq 5-8: the feature of a query or key, whose dot product is the score. */
 CMHA__HOT(CMHA_DEF, cmha_rotate_forward, (const cmha_rotate_args *args, const cmha_real *x, size_t ldx,
         size_t n, cmha_real *y, size_t ldy), (args, x, ldx, n, y, ldy)) {
-    size_t P = args->P, m;
+    const size_t P = args->P;
     cmha__rotated o;
     for (size_t t = 0; t < n; t += o.rows) {
         const cmha_real *rows = x + t * ldx;
         o.rows = cmha__rotated_rows(args, n - t);
         for (size_t r = t; r < t + o.rows; r++) cmha__fetch_row(x + r * ldx, ldx, 2 * P, n - r);
-        for (size_t j0 = 0; (m = cmha__read_pairs(args, rows, ldx, t, j0, &o)) > 0; j0 += m)
+        CMHA__BY_STEPS(j0, m, cmha__read_pairs(args, rows, ldx, t, j0, &o))
             for (size_t r = 0; r < o.rows; r++) {
                 const cmha_real *c = o.cosine + r * o.step, *s = o.sine + r * o.step;
                 const cmha_real *re = o.re + r * m, *im = o.im + r * m;
@@ -7428,7 +7426,7 @@ static void cmha__rotate_adjoint(cmha__rotated *o, size_t i, size_t m, cmha__in 
 CMHA__HOT(CMHA__FIT, cmha_rotate_backward,
         (const cmha_rotate_args *args, const cmha_real *x, size_t ldx, size_t n, const cmha_real *dy,
         size_t ldy, cmha_real *dx, double *ddelta, double *db), (args, x, ldx, n, dy, ldy, dx, ddelta, db)) {
-    size_t P = args->P, m;
+    const size_t P = args->P;
     cmha__rotated o;
     for (size_t t = 0; t < n; t += o.rows) {
         const cmha_real *rows = x + t * ldx;
@@ -7437,7 +7435,7 @@ CMHA__HOT(CMHA__FIT, cmha_rotate_backward,
             cmha__fetch_row(x + r * ldx, ldx, 2 * P, n - r);
             if (dx) cmha__fetch_row(dx + r * ldx, ldx, 2 * P, n - r);
         }
-        for (size_t j0 = 0; (m = cmha__read_pairs(args, rows, ldx, t, j0, &o)) > 0; j0 += m)
+        CMHA__BY_STEPS(j0, m, cmha__read_pairs(args, rows, ldx, t, j0, &o))
             for (size_t r = 0, i = 0; r < o.rows; r++, i += m) {
                 const cmha_real *c = o.cosine + r * o.step, *s = o.sine + r * o.step;
                 const cmha_real *g = dy + (t + r) * ldy + j0;
@@ -7824,12 +7822,12 @@ static void cmha__moments(const cmha_real *z, size_t D, int centred, double *sta
     cmha__wide c;
     cmha__zeros(stats, 5);
     if (centred)
-        for (size_t j0 = 0, m; (m = cmha__wide_load(z, D, j0, stats, &c)) > 0; j0 += m) {
+        CMHA__BY_STEPS(j0, m, cmha__wide_load(z, D, j0, stats, &c)) {
             mean[0] += cmha__wide_total(c.re, m) / (double)D;
             mean[1] += cmha__wide_total(c.im, m) / (double)D;
         }
     memcpy(stats, mean, sizeof mean);
-    for (size_t j0 = 0, m; (m = cmha__wide_load(z, D, j0, stats, &c)) > 0; j0 += m) {
+    CMHA__BY_STEPS(j0, m, cmha__wide_load(z, D, j0, stats, &c)) {
         stats[2] += cmha__wide_dot(c.re, c.re, m) / (double)D;
         stats[3] += cmha__wide_dot(c.re, c.im, m) / (double)D;
         stats[4] += cmha__wide_dot(c.im, c.im, m) / (double)D;
@@ -7924,7 +7922,7 @@ CMHA__HOT(CMHA_DEF, cmha_complex_norm_forward,
         cmha__moments(z, D, kind->centred, row);
         if (stats) memcpy(stats + 5 * t, row, sizeof row);
         cmha__root root = cmha__norm_root(kind, row + 2, args->eps);
-        for (size_t j0 = 0, m; (m = cmha__wide_load(z, D, j0, row, &h)) > 0; j0 += m) {
+        CMHA__BY_STEPS(j0, m, cmha__wide_load(z, D, j0, row, &h)) {
             cmha__wide_apply(root.M, m, &h);
             if (!t || D > CMHA__WIDE) cmha__gamma_load(kind, gamma, D, j0, m, g);
             for (size_t j = 0; j < m; j++) y[j0 + j] = (cmha_real)(g[0][j] * h.re[j] + g[1][j] * h.im[j]);
@@ -7955,7 +7953,7 @@ static void cmha__complex_norm_row_backward(const cmha__complex_norm_row *row, c
         const cmha_real *dy, size_t D, cmha_real *dz) {
     double G[4] = {0, 0, 0, 0}, sum[2] = {0, 0}, dV[3];
     cmha__wide dh, c;
-    for (size_t j0 = 0, m; (m = cmha__norm_cotangent(row, gamma, dy, D, j0, &dh)) > 0; j0 += m) {
+    CMHA__BY_STEPS(j0, m, cmha__norm_cotangent(row, gamma, dy, D, j0, &dh)) {
         cmha__wide_load(z, D, j0, mean, &c);
         G[0] += cmha__wide_dot(dh.re, c.re, m);
         G[1] += cmha__wide_dot(dh.re, c.im, m);
@@ -7976,7 +7974,7 @@ static void cmha__complex_norm_row_backward(const cmha__complex_norm_row *row, c
     a *= -scale * f1 * f1 * f1 / 2;
     b *= -scale * f2 * f2 * f2 / 2;
     cmha__root_matrix(root, a, -scale * off * e, b, dV);
-    for (size_t j0 = 0, m; (m = cmha__norm_cotangent(row, gamma, dy, D, j0, &dh)) > 0; j0 += m) {
+    CMHA__BY_STEPS(j0, m, cmha__norm_cotangent(row, gamma, dy, D, j0, &dh)) {
         cmha__wide_load(z, D, j0, mean, &c);
         for (size_t j = 0; j < m; j++) dh.re[j] -= sum[0];
         for (size_t j = 0; j < m; j++) dh.im[j] -= sum[1];
@@ -7998,7 +7996,7 @@ CMHA__HOT(CMHA__FIT, cmha_complex_norm_backward, (const cmha_complex_norm_args *
         cmha__root root = cmha__norm_root(kind, stats + 2, args->eps);
         if (dz) cmha__complex_norm_row_backward(kind, &root, z, gamma, stats, dy, D, dz + 2 * t * D);
         if (dgamma)
-            for (size_t j0 = 0, m; (m = cmha__wide_load(z, D, j0, stats, &h)) > 0; j0 += m) {
+            CMHA__BY_STEPS(j0, m, cmha__wide_load(z, D, j0, stats, &h)) {
                 cmha__wide_apply(root.M, m, &h);
                 cmha__gamma_backward(kind, &h, dy + j0, D, m, dgamma + j0);
             }
