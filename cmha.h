@@ -5308,6 +5308,7 @@ struct cmha__call {
     size_t count;
     uint64_t key;
     const void *given; /* an array of the caller's, which stays valid until the backward */
+    int threads; /* of the context */
     int rank; /* of the result */
     size_t shape[CMHA_MAX_RANK], rows;
     size_t D; /* numbers in a row of input 0, or complex numbers */
@@ -5417,7 +5418,7 @@ static void cmha__call_rows(const cmha__call *c, cmha_real *own, size_t sums) {
         cmha__rewind(c->tape, mark);
         return;
     }
-    CMHA__FOR_CHUNKS(little ? 1 : c->tape->context->threads, c->rows, lo, hi) {
+    CMHA__FOR_CHUNKS(little ? 1 : c->threads, c->rows, lo, hi) {
         cmha__call mine = cmha__call_at(c, lo, hi, cmha__at(own, (size_t)cmha__chunk * sums));
         c->op->pass(&mine);
     }
@@ -5435,7 +5436,7 @@ static cmha_status cmha__call_backward(cmha_tape *tape, cmha_record *r) {
         if (c.dx[i] && cmha__is_shared(&c, i)) sums += c.in[i]->size;
     }
     cmha__mark mark = cmha__mark_of(tape);
-    size_t all = (size_t)tape->context->threads * sums;
+    size_t all = (size_t)c.threads * sums;
     cmha_real *own = all ? cmha__reals(tape, all) : NULL;
     if (!cmha__computes(tape)) all = 0;
     cmha__zeros(own, all);
@@ -5458,6 +5459,7 @@ static cmha_tensor *cmha__run(cmha_tape *tape, cmha__call *c) {
     for (int i = 0; i < c->op->needed; i++)
         if (!c->in[i]) return NULL;
     c->tape = tape;
+    c->threads = tape->context ? tape->context->threads : 1;
     cmha__call_shape(c);
     c->out = cmha__result(tape, c->rank, c->shape);
     if (c->out && c->op->kept) c->kept = cmha_tape_alloc(tape, c->rows * c->op->kept);
@@ -5713,7 +5715,7 @@ static void cmha__matmul_pass(const cmha__call *c) {
     const cmha_tensor *a = c->in[0], *b = c->in[1];
     size_t M = b->rank > 2 ? a->shape[a->rank - 2] : cmha__rows(a), N = cmha__last(c->out), K = c->D;
     size_t ldb = c->kind ? K : N;
-    int threads = c->tape->context->threads, trans_b = c->kind != 0;
+    int threads = c->threads, trans_b = c->kind != 0;
     for (size_t i = 0; i < c->count; i++) {
         const cmha_real *A = c->x[0] + i * M * K, *B = c->x[1] + i * K * N;
         const cmha_real *g = cmha__at(c->dy, i * M * N);
@@ -7027,7 +7029,7 @@ static void cmha__entropy_shape(cmha__call *c) {
 static void cmha__entropy_pass(const cmha__call *c) {
     cmha__entropy *s = (cmha__entropy *)c->kept;
     const size_t T = cmha__rows(c->in[0]);
-    const int threads = c->tape->context->threads, back = cmha__goes_back(c);
+    const int threads = c->threads, back = cmha__goes_back(c);
     s->dlogits = back ? c->dx[0] : NULL;
     cmha_real scale = back ? c->dy[0] / (cmha_real)s->counted : 0;
     CMHA__FOR_CHUNKS(threads, back && !(s->counted > 0) ? 0 : T, lo, hi) {
@@ -7693,7 +7695,7 @@ static void cmha__complex_map_shape(cmha__call *c) {
 static void cmha__complex_map_pass(const cmha__call *c) {
     cmha_tape *tape = c->tape;
     size_t T = cmha__rows(c->out), O = cmha__last(c->out) / 2;
-    cmha_complex_linear_args a = {T, c->D, O, c->kind, tape->context->threads, c->fresh};
+    cmha_complex_linear_args a = {T, c->D, O, c->kind, c->threads, c->fresh};
     const cmha_grads grads = {c->dx[0], c->dx[1], c->dx[2]};
     const int back = cmha__goes_back(c);
     cmha_real *scratch = cmha__reals(tape, 2 * c->out->size);
@@ -8162,7 +8164,7 @@ CMHA_DEF double cmha_sum_squares(const cmha_real *x, size_t n) {
    kept: the tokens that count, each thread's part of the loss and, of phases, [2, D] where a channel's sum of
    phasors points, 0 if that is rounding alone. Threads share phases by channel, magnitudes by token. */
 static void cmha__regulariser_shape(cmha__call *c) {
-    size_t threads = (size_t)c->tape->context->threads;
+    size_t threads = (size_t)c->threads;
     c->kept = cmha_tape_alloc(c->tape, (1 + threads + (c->kind ? 2 * c->D : 0)) * sizeof(double));
     cmha__one_shape(c);
 }
@@ -8198,7 +8200,7 @@ static double cmha__mean_over(double value, double count, size_t D) {
 static void cmha__regulariser_pass(const cmha__call *c) {
     const unsigned char *mask = (const unsigned char *)c->given;
     const size_t T = cmha__rows(c->in[0]), D = c->D;
-    const int threads = c->tape->context->threads;
+    const int threads = c->threads;
     double *counted = (double *)c->kept, *sums = counted + 1, *way = c->kind ? sums + threads : NULL;
     if (cmha__goes_back(c)) {
         double slope = cmha__mean_over((double)c->second * c->dy[0], *counted, D);
@@ -8317,7 +8319,7 @@ static void cmha__residual_pass(const cmha__call *c) {
     double *sums = (double *)c->kept, psi = c->x[2][0], sum[2] = {0, 0};
     cmha_real alpha = c->x[3] ? c->x[2][0] : (cmha_real)cos(psi);
     cmha_real beta = c->x[3] ? c->x[3][0] : (cmha_real)sin(psi);
-    CMHA__FOR_EACH(c->tape->context->threads, pieces, i) {
+    CMHA__FOR_EACH(c->threads, pieces, i) {
         size_t row = i * CMHA__PIECE, n = cmha__piece_end(row, T) - row, at = 2 * row * D;
         const cmha_complex_residual_args args = {n, D, alpha, beta};
         const cmha_real *f = c->x[0] + at, *z = c->x[1] + at;
@@ -8709,7 +8711,7 @@ static int cmha__experts_top(cmha_tape *tape, const char *name, size_t top, size
 static void cmha__experts_shape(cmha__call *c) {
     const cmha_tensor *logits = c->in[1], *w1 = c->in[2], *w2 = c->in[3];
     const size_t T = c->rows, top = c->count, E = w1->shape[1], F = w1->shape[2], D = w1->shape[3];
-    const cmha_experts_args args = {T, D, F, E, top, c->tape->context->threads, NULL, NULL, NULL};
+    const cmha_experts_args args = {T, D, F, E, top, c->threads, NULL, NULL, NULL};
     cmha_experts_args *a = CMHA__NEW(c->tape, cmha_experts_args);
     const size_t turned[4] = {2, E, D, F};
     if (w1->rank != 4 || w2->rank != 4 || w1->shape[0] != 2 || memcmp(w2->shape, turned, sizeof turned))
@@ -9266,14 +9268,14 @@ static void cmha__retrieve_back(const cmha__retrieval *s, const cmha_real *drbar
 
 static void cmha__retrieve_gradients(const cmha__call *c) {
     const cmha__retrieval *s = (const cmha__retrieval *)c->kept;
-    size_t M = s->args.queries, threads = (size_t)c->tape->context->threads, part = M + s->args.top;
+    size_t M = s->args.queries, threads = (size_t)c->threads, part = M + s->args.top;
     cmha_real *dq = c->dx[0], *dl = c->dx[1], mean = 0;
     cmha_real *du = dq ? cmha__reals(c->tape, s->T * M * 2 * s->search.d_r) : NULL;
     cmha_real *partial = cmha__reals(c->tape, (threads + 1) * part); /* by thread: dweights, scratch; sum */
     if (!cmha__computes(c->tape) || !s->vectors) return;
     cmha_real *dweights = partial + threads * part;
     cmha__zeros(partial, (threads + 1) * part);
-    CMHA__FOR_CHUNKS(c->tape->context->threads, s->T, lo, hi) {
+    CMHA__FOR_CHUNKS(c->threads, s->T, lo, hi) {
         cmha__retrieve_back(s, c->dy, lo, hi, du, partial + (size_t)cmha__chunk * part);
         if (du) cmha__retrieve_phasors(s, c->x[0], lo, hi, du, dq);
     }
@@ -9316,7 +9318,6 @@ static void cmha__retrieve_shape(cmha__call *c) {
 static void cmha__retrieve_pass(const cmha__call *c) {
     cmha__retrieval *s = (cmha__retrieval *)c->kept;
     const size_t M = s->args.queries;
-    const int threads = c->tape->context->threads;
     if (cmha__goes_back(c)) {
         cmha__retrieve_gradients(c);
         return;
@@ -9332,11 +9333,11 @@ static void cmha__retrieve_pass(const cmha__call *c) {
     memset(s->found, 0, s->T);
     if (!s->vectors) return;
     cmha__search_place(&s->search, memory);
-    CMHA__FOR_CHUNKS(threads, s->T, lo, hi) {
+    CMHA__FOR_CHUNKS(c->threads, s->T, lo, hi) {
         cmha__retrieve_phasors(s, c->x[0], lo, hi, s->search.phasors, NULL);
     }
     cmha__stop(c->tape, cmha__search_run(&s->search));
-    CMHA__FOR_CHUNKS(threads, c->tape->status ? 0 : s->T, lo, hi) { cmha__retrieve_mix(s, lo, hi, c->y); }
+    CMHA__FOR_CHUNKS(c->threads, c->tape->status ? 0 : s->T, lo, hi) { cmha__retrieve_mix(s, lo, hi, c->y); }
 }
 
 CMHA_DEF cmha_tensor *cmha_retrieve(cmha_tape *tape, const cmha_knowledge *kb, const cmha_retrieve_args *args,
@@ -12077,10 +12078,10 @@ static void cmha__pcl_pass(const cmha__call *c) {
     size_t own = cmha__pcl_open(s, NULL).scratch;
     double *losses = (double *)cmha_tape_alloc(tape, (units + 1) * sizeof *losses), sum = 0;
     cmha_real *parts = cmha__reals(tape, back * units * 3 * P);
-    cmha_real *scratch = cmha__reals(tape, (size_t)tape->context->threads * own);
+    cmha_real *scratch = cmha__reals(tape, (size_t)c->threads * own);
     if (!cmha__computes(tape)) return;
     if (back) cmha__zeros(parts, units * 3 * P);
-    CMHA__FOR_CHUNKS(tape->context->threads, units, lo, hi) {
+    CMHA__FOR_CHUNKS(c->threads, units, lo, hi) {
         cmha__pcl_unit u = cmha__pcl_open(s, scratch + (size_t)cmha__chunk * own);
         for (size_t unit = lo; unit < hi; unit++) {
             cmha_real *lse = (cmha_real *)s->attention.rows + unit * a->n_q * 2;
