@@ -3743,12 +3743,12 @@ CMHA__COPY static void CMHA__THIS(cmha__gemm_pack_columns)(const cmha__product *
 /* Multiplies A, not transposed, by packed B [K, ldb], some rows at a time: their C stays in the cache. */
 CMHA__COPY static void CMHA__THIS(cmha__gemm_packed)(const cmha__product *p) {
     cmha__product piece = *p;
-    for (size_t i = 0; i < p->M; i += piece.M) {
-        piece.M = cmha__min(p->M - i, 8 * CMHA__GEMM_MR);
+    CMHA__IN_PIECES(i, rows, p->M, 8 * CMHA__GEMM_MR) {
+        piece.M = rows;
         piece.C = p->C + i * p->ldc;
-        for (size_t k = 0; k < p->K; k += CMHA__GEMM_KC) {
+        CMHA__IN_PIECES(k, depth, p->K, CMHA__GEMM_KC) {
             piece.A = p->A + i * p->lda + k;
-            piece.K = cmha__min(p->K - k, CMHA__GEMM_KC);
+            piece.K = depth;
             piece.beta = k ? (cmha_real)1 : p->beta;
             CMHA__THIS(cmha__gemm_sweep)(&piece, p->B + k * p->ldb);
         }
@@ -3759,13 +3759,13 @@ CMHA__COPY static void CMHA__THIS(cmha__gemm_blocked)(const cmha__product *p) {
     CMHA__ALIGNED cmha_real packed[CMHA__GEMM_KC * CMHA__GEMM_NC];
     const size_t row = p->trans_b ? 1 : p->ldb, col = p->trans_b ? p->ldb : 1;
     cmha__product piece = *p;
-    for (size_t j = 0; j < p->N; j += CMHA__GEMM_NC) {
+    CMHA__IN_PIECES(j, columns, p->N, CMHA__GEMM_NC) {
         piece.C = p->C + j;
-        piece.N = cmha__min(p->N - j, CMHA__GEMM_NC);
-        for (size_t k = 0; k < p->K; k += CMHA__GEMM_KC) {
+        piece.N = columns;
+        CMHA__IN_PIECES(k, depth, p->K, CMHA__GEMM_KC) {
             piece.A = p->A + k * (p->trans_a ? p->lda : 1);
             piece.B = p->B + k * row + j * col;
-            piece.K = cmha__min(p->K - k, CMHA__GEMM_KC);
+            piece.K = depth;
             piece.beta = k ? (cmha_real)1 : p->beta;
             CMHA__THIS(cmha__gemm_pack_columns)(&piece, 0, piece.N, 0, packed);
             CMHA__THIS(cmha__gemm_sweep)(&piece, packed);
@@ -4442,9 +4442,9 @@ static void cmha__gemm_in(int threads, const cmha__product *p, cmha_real *room) 
             p->C, p->ldc);
         return;
     }
-    for (size_t j = 0; j < p->N; j += width) {
+    CMHA__IN_PIECES(j, columns, p->N, width) {
         cmha__product part = *p;
-        part.N = cmha__min(p->N - j, width);
+        part.N = columns;
         part.B = p->B + j * (p->trans_b ? p->ldb : 1);
         CMHA__FOR_CHUNKS(threads, width / 64, lo, hi) {
             CMHA__CHOOSE(cmha__gemm_pack_columns, (&part, lo * 64, hi * 64, width, room))
@@ -6409,8 +6409,7 @@ CMHA__HOT(static, cmha__round_row, (const cmha_packed *p, const cmha_real *x, ui
     by = most > 0 ? 32767 / most : 0;
     if (!(by <= CMHA__LARGEST)) by = 0; /* a row that has all but vanished */
     *factor = by > 0 || most != most ? most / 32767 : 0;
-    for (size_t i = 0; i < p->n_in; i += CMHA__BLOCK, words += 32) {
-        size_t n = cmha__min(p->n_in - i, CMHA__BLOCK);
+    CMHA__IN_PIECES(i, n, p->n_in, CMHA__BLOCK) {
         if (n < CMHA__BLOCK) cmha__zero(q);
         for (size_t k = 0; k < n; k++) {
             cmha_real steps = by > 0 ? x[i + k] * by : 0;
@@ -6421,6 +6420,7 @@ CMHA__HOT(static, cmha__round_row, (const cmha_packed *p, const cmha_real *x, ui
                 uint32_t low = (uint32_t)q[16 * at + k] & 65535, high = (uint32_t)q[16 * at + k + apart];
                 words[at * run + k] = low | high << 16;
             }
+        words += 32;
     }
 }
 
@@ -9175,8 +9175,8 @@ CMHA_DEF cmha_status cmha_knowledge_search(const cmha_knowledge *kb, const cmha_
     if (!memory) return CMHA_ERR_MEMORY;
     cmha__search_place(&s, memory);
     cmha_status status = CMHA_OK;
-    for (size_t q = 0; q < Q; q += s.Q) {
-        s.Q = cmha__min(Q - q, slab);
+    CMHA__IN_PIECES(q, rows, Q, slab) {
+        s.Q = rows;
         s.index = index + q * k;
         s.similarity = similarity + q * k;
         cmha_phasor_forward(queries + q * 2 * s.d_r, s.Q, s.d_r, cmha__feature_eps, s.phasors);
@@ -14928,11 +14928,11 @@ static void cmha__muon_move(const cmha_matrix *U, cmha_real factor, cmha_real *X
     const size_t K = turned ? U->R : U->C, ld = U->imag ? 2 * K : K, step = turned ? ld : 1;
     const size_t width = turned ? (size_t)LINE : U->C;
     for (size_t plane = 0; plane <= (U->imag > 0); plane++)
-        for (size_t first = 0; first < U->C; first += width)
+        CMHA__IN_PIECES(first, some, U->C, width)
             for (size_t i = 0; i < U->R; i++) {
                 cmha_real *u = U->data + plane * U->imag + i * U->C;
                 cmha_real *x = X + plane * K + (turned ? i : i * ld);
-                for (size_t j = first; j < cmha__min(first + width, U->C); j++)
+                for (size_t j = first; j < first + some; j++)
                     if (back) u[j] = factor * x[j * step];
                     else x[j * step] = factor * u[j];
             }
