@@ -3910,11 +3910,9 @@ CMHA__LOOSE(int16_t, cmha__halves, CMHA__SHORT_BYTES);
 /* Returns of each lane the sum of two products of 16 bits by 16. */
 CMHA__INSIDE CMHA__INTS CMHA__THIS(cmha__pair_sums)(CMHA__INTS a, CMHA__INTS b) {
 #if CMHA__SHORT_BYTES == 32 && (defined(CMHA__AGAIN) || defined(__AVX2__))
-    typedef short pairs __attribute__((vector_size(32)));
-    return (CMHA__INTS)__builtin_ia32_pmaddwd256((pairs)a, (pairs)b);
+    return (CMHA__INTS)__builtin_ia32_pmaddwd256((CMHA__HALVES)a, (CMHA__HALVES)b);
 #elif CMHA__SHORT_BYTES == 16 && defined(__SSE2__)
-    typedef short pairs __attribute__((vector_size(16)));
-    return (CMHA__INTS)__builtin_ia32_pmaddwd128((pairs)a, (pairs)b);
+    return (CMHA__INTS)__builtin_ia32_pmaddwd128((CMHA__HALVES)a, (CMHA__HALVES)b);
 #else
     return (a << 16 >> 16) * (b << 16 >> 16) + (a >> 16) * (b >> 16);
 #endif
