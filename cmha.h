@@ -2549,6 +2549,7 @@ extern long syscall(long number, ...); /* which every feature macro hides */
 
 #define CMHA__LOWEST (-(cmha_real)INFINITY) /* the score of what is masked or not there */
 
+#define CMHA__COUNT(array) (sizeof(array) / sizeof *(array))
 #define CMHA__TEXT_(x) #x
 #define CMHA__TEXT(x) CMHA__TEXT_(x)
 #define CMHA__VERSION \
@@ -2773,7 +2774,7 @@ CMHA_DEF const char *cmha_version(void) {
 CMHA_DEF size_t cmha_sizeof(const char *name) {
 #define CMHA__SIZE(name) {"cmha_" #name, sizeof(cmha_##name)},
     static const struct { const char *name; size_t size; } structs[] = {CMHA__STRUCTS(CMHA__SIZE)};
-    for (size_t i = 0; name && i < sizeof structs / sizeof *structs; i++)
+    for (size_t i = 0; name && i < CMHA__COUNT(structs); i++)
         if (!strcmp(structs[i].name, name)) return structs[i].size;
     return 0;
 }
@@ -3164,7 +3165,7 @@ static void cmha__sort(const void **items, size_t n, int (*compare)(const void *
     typedef config cmha__owner; \
     static const cmha_field rows[] = {walk(CMHA__SIZE_ROW, CMHA__REAL_ROW, CMHA__FLAG_ROW, CMHA__ENUM_ROW, \
         CMHA__NAME_ROW)}; \
-    cmha_table table = {rows, sizeof rows / sizeof *rows}; \
+    cmha_table table = {rows, CMHA__COUNT(rows)}; \
     return table
 
 CMHA_DEF cmha_table cmha_model_table(void) { CMHA__TABLE(cmha_model_config, CMHA_MODEL_FIELDS); }
@@ -4481,6 +4482,7 @@ static inline float cmha__float_of(uint32_t bits) {
 }
 
 #if defined(CMHA_DOUBLE) || defined(CMHA__SCALAR)
+#define CMHA__BY_LIBM
 static inline cmha_real cmha__exp(cmha_real x) { return CMHA__LIBM(exp)(x); }
 static inline cmha_real cmha__atan2(cmha_real y, cmha_real x) { return CMHA__LIBM(atan2)(y, x); }
 static inline void cmha__sincos(cmha_real x, cmha_real *s, cmha_real *c) {
@@ -4636,7 +4638,7 @@ static inline cmha_real cmha__sigmoid(cmha_real x) { return 1 / (1 + cmha__exp(-
 static inline cmha_real cmha__softplus(cmha_real x, cmha_real *slope) {
     cmha_real e = cmha__exp(x < 0 ? x : -x);
     *slope = (x < 0 ? e : 1) / (1 + e);
-#if defined(CMHA_DOUBLE) || defined(CMHA__SCALAR)
+#ifdef CMHA__BY_LIBM
     return (x < 0 ? 0 : x) + CMHA__LIBM(log1p)(e);
 #else
     float z = e / (2 + e), s = z * z, p = ((0.134337741f * s + 0.14116978f) * s + 0.200038354f) * s;
@@ -4646,7 +4648,7 @@ static inline cmha_real cmha__softplus(cmha_real x, cmha_real *slope) {
 
 /* tanh(x) to 4 ulp: a polynomial near 0, where the other form would cancel. */
 static inline cmha_real cmha__tanh(cmha_real x) {
-#if defined(CMHA_DOUBLE) || defined(CMHA__SCALAR)
+#ifdef CMHA__BY_LIBM
     return CMHA__LIBM(tanh)(x);
 #else
     float a = x < 0 ? -x : x, z = x * x, far = 1 - 2 / (1 + cmha__exp(2 * a));
@@ -7725,7 +7727,7 @@ CMHA_DEF cmha_tensor *cmha_complex_lowrank(cmha_tape *tape, cmha_tensor *x, cmha
 
 /* exp(i theta) for any theta, reduced in double where cmha__sincos needs that. */
 static inline void cmha__turn(cmha_real theta, cmha_real *s, cmha_real *c) {
-#if !defined(CMHA_DOUBLE) && !defined(CMHA__SCALAR)
+#ifndef CMHA__BY_LIBM
     double turns = theta * 0.15915494309189534 + 6755399441055744.0; /* 1.5 * 2^52: whole turns */
     turns -= 6755399441055744.0;
     theta = (float)(theta - turns * 6.283185307179586);
@@ -8952,7 +8954,7 @@ CMHA_DEF cmha_status cmha_knowledge_init(cmha_knowledge *kb, cmha_context *conte
 
 CMHA_DEF void cmha_knowledge_close(cmha_knowledge *kb) {
     if (!kb || !kb->context) return;
-    for (size_t i = 0; i < sizeof kb->owned / sizeof *kb->owned; i++)
+    for (size_t i = 0; i < CMHA__COUNT(kb->owned); i++)
         cmha__give(kb->context, kb->owned[i].memory, kb->owned[i].bytes);
     cmha__unmap_file(kb->mapping, kb->mapped);
     cmha__zero(*kb);
@@ -9642,7 +9644,7 @@ typedef struct {
 } cmha__kind_row;
 #define CMHA__PAIR(name) name, CMHA__BACK(name##_back)
 #define CMHA__NO_PAIR NULL, NULL
-#define CMHA__LEARNED(array) array, sizeof array / sizeof *array
+#define CMHA__LEARNED(array) array, CMHA__COUNT(array)
 #define CMHA__FIXED NULL, 0
 #define CMHA__KIND(kind, contrasts, first, rotates, shared, map, learned, features, imaginary) \
     {CMHA_ATTENTION_##kind, contrasts, first, \
@@ -10344,7 +10346,7 @@ static size_t cmha__deal_unit(cmha__head *h, cmha_real *base) {
         {&h->again, cmha__reals_for(complex_v * a->n_q * sizeof *h->again)},
         {&h->own_dv, complex_v * a->n_k * dv}, {&h->dout, a->n_q * value_row}, {&h->D, a->n_q},
         {&h->v_columns, T * dv}, {&h->dv_tile, T * value_row}};
-    size_t used = cmha__deal(parts, backward ? sizeof parts / sizeof *parts : 17, base);
+    size_t used = cmha__deal(parts, backward ? CMHA__COUNT(parts) : 17, base);
     if (!turned) h->turned = h->near_turned = NULL;
     return used;
 }
@@ -12198,7 +12200,7 @@ static const char *const cmha__kinds[][2] = { /* name, fields */
     {"lag", CMHA__CRAT_KIND("lag angle=atan2") " causal=0"}};
 
 CMHA_DEF const char *cmha_preset_name(size_t i) {
-    return i < sizeof cmha__presets / sizeof *cmha__presets ? cmha__presets[i][0] : NULL;
+    return i < CMHA__COUNT(cmha__presets) ? cmha__presets[i][0] : NULL;
 }
 
 CMHA_DEF cmha_status cmha_preset(cmha_context *context, const char *name, cmha_model_config *model,
@@ -12216,7 +12218,7 @@ CMHA_DEF cmha_status cmha_preset(cmha_context *context, const char *name, cmha_m
 }
 
 CMHA_DEF const char *cmha_kind_name(size_t i, const char **fields) {
-    if (i >= sizeof cmha__kinds / sizeof *cmha__kinds) return NULL;
+    if (i >= CMHA__COUNT(cmha__kinds)) return NULL;
     if (fields) *fields = cmha__kinds[i][1];
     return cmha__kinds[i][0];
 }
@@ -15121,7 +15123,7 @@ static cmha_status cmha__update(cmha_parameters *p, cmha_adamw_args args, cmha_c
 }
 
 static const cmha_optimiser *cmha__optimiser_at(const cmha_context *context, size_t i) {
-    const size_t ours = sizeof cmha__optimisers / sizeof *cmha__optimisers;
+    const size_t ours = CMHA__COUNT(cmha__optimisers);
     if (i < ours) return &cmha__optimisers[i];
     return i - ours < context->config.n_optimisers ? &context->config.optimisers[i - ours] : NULL;
 }
