@@ -73,7 +73,7 @@
      - The papers leave much open: examples/PAPERS.md says what, and what is computed here.
      - _init or _open opens an object (context, tape, model, trainer, cache, tokens, archive), _close closes
        it, the context last. Closing a closed or zeroed object does nothing. An object whose model or context
-       was closed returns CMHA_ERR_STATE and can still be closed.
+       was closed returns CMHA_ERR_STATE and can still be closed, until that context is opened again.
      - Two threads may work at once with two contexts. In a child of fork() GCC's OpenMP waits for ever: fork
        before the first call, open the child's context with threads = 1, or exec another program.
 
@@ -235,7 +235,8 @@ typedef struct cmha_buffer {
     const char *name; /* the path that leads here; NULL ends a list */
     const void *data; /* [size], of any alignment: the caller's or, after a save, `taken` */
     size_t size;
-    void *taken; /* NULL or, after a save, `size` bytes of the context's allocator: the caller's to release */
+    void *taken; /* NULL or, after a save, `size` bytes of the context's allocator: the caller's to release;
+        the next save to this buffer does so first */
     void *saving; /* the new file while it is written */
     size_t saving_bytes;
 } cmha_buffer;
@@ -313,7 +314,7 @@ CMHA_DEF void cmha_config_defaults(cmha_table table, void *config); /* sets ever
    (no number or choice, out of range). */
 CMHA_DEF cmha_status cmha_config_set(cmha_context *context, cmha_table table, void *config, const char *name,
     const char *value);
-/* Sets "NAME=VALUE NAME=VALUE ..." (blanks between) likewise. */
+/* Sets "NAME=VALUE NAME=VALUE ..." (spaces between) likewise; fields before a wrong one stay set. */
 CMHA_DEF cmha_status cmha_config_set_all(cmha_context *context, cmha_table table, void *config,
     const char *text);
 /* Writes a field as text for cmha_config_set; "" if there is no such field. 32 bytes are enough. */
@@ -515,8 +516,8 @@ typedef struct cmha_norm_args {
 typedef struct cmha_grads { cmha_real *x, *weight, *bias; } cmha_grads;
 /* Normalises rows of x [T, D]: y = weight (x - mean) / sqrt(var + eps) + bias, var biased; weight [D], bias
    [D] (or NULL). RMS: mean is 0; RMS_ONE_PLUS (Gemma): likewise, 1 + weight for weight. LAYER_GAIN
-   (ModernBERT): LAYER without its bias. stats, for the backward: 1 / sqrt(var + eps) [T]; of LAYER and
-   LAYER_GAIN [T, 2], the mean before it. */
+   (ModernBERT): LAYER, of which models have no bias. stats, for the backward: 1 / sqrt(var + eps) [T]; of
+   LAYER and LAYER_GAIN [T, 2], the mean before it. */
 CMHA_DEF void cmha_norm_forward(const cmha_norm_args *args, const cmha_real *x, const cmha_real *weight,
     const cmha_real *bias, cmha_real *y, cmha_real *stats);
 CMHA__FIT void cmha_norm_backward(const cmha_norm_args *args, const cmha_real *x, const cmha_real *weight,
@@ -653,7 +654,7 @@ CMHA__FIT void cmha_euler_backward(const cmha_euler_args *args, const cmha_real 
 typedef enum cmha_frequency {
     CMHA_FREQUENCY_ROPE, /* base^(-2j/d_k), as RoPE; the default */
     CMHA_FREQUENCY_LITERAL, /* base^(-4j/d_k), ComplexFormer eq 6 as printed */
-    CMHA_FREQUENCY_TABLE /* the caller's omega */
+    CMHA_FREQUENCY_TABLE /* the caller's omega, by cmha_model_set_frequencies; until then, RoPE's */
 } cmha_frequency;
 /* Stretches the frequencies of n pairs for texts f times as long as those trained on. LINEAR: omega/f. NTK:
    omega_j f^(-j/(n-1)), a changed base. YARN (arXiv 2309.00071): omega/f for pairs that turn at most `slow`
@@ -683,7 +684,7 @@ typedef struct cmha_rotate_args {
     const cmha_real *delta, *b; /* [P]. delta NULL: delta = 1, b = 0, which is RoPE; b NULL: 0, as for keys */
     size_t rotary; /* pairs that rotate, laid out by themselves before the others; 0 = P */
     /* 1, PoPE: x has rows of P numbers; y_j = z_j exp(i (t omega_j - b_j)), z_j = softplus(x_j) or, behind
-       `rotary`, x_j; no delta; b is clamped to [-2 pi, 0]. */
+       `rotary`, x_j, where b_j = 0; no delta; b is clamped to [-2 pi, 0]. */
     int polar;
 } cmha_rotate_args;
 /* Computes the feature map of ComplexFormer (eq 1-8, factorised) and its relatives, on n rows of one head:
@@ -1405,7 +1406,8 @@ typedef enum cmha_residual { CMHA_RESIDUAL_NONE, CMHA_RESIDUAL_FREE, CMHA_RESIDU
     FLAG(causal, 1, "a token sees no later one; 0: an encoder") \
     SIZE(token_types, 0, 0, 65536, "kinds of tokens (sentence A, B), each with an embedding; 0 = none") \
     SIZE(classes, 0, 0, 65536, "classes of a sequence; 1 = a regression; 0 = no such head") \
-    ENUM(pool, CMHA_POOL_FIRST, CMHA_POOL_MEAN, "first|mean", "classes: their head sees [CLS] or the mean") \
+    ENUM(pool, CMHA_POOL_FIRST, CMHA_POOL_MEAN, "first|mean", \
+         "classes: their head sees the first token ([CLS]) or the mean") \
     REAL(label_range, 0, 0, 1e6, "classes: 1 is label_range * sigmoid(logit); 0 = the logit") \
     ENUM(placement, CMHA_PLACEMENT_PRE, CMHA_PLACEMENT_AFTER, "pre|post|sandwich|after", \
          "norm before the sublayer; after the sum; before and after the sublayer; after it alone") \
@@ -1565,7 +1567,8 @@ CMHA_DEF cmha_table cmha_model_table(void);
     ENUM(update_scale, CMHA_UPDATE_RMS, CMHA_UPDATE_SHAPE, "rms|shape", \
          "muon: updates as large as AdamW's, or times sqrt(max(1, rows / columns))") \
     REAL(decay_share, 0.2, 0, 1, "wsd: share of the steps, the last ones, in which the rate falls") \
-    REAL(ema, 0, 0, 0.9999999, "decay a step of a mean of the weights (cmha_trainer_swap); 0 = none") \
+    REAL(ema, 0, 0, 0.9999999, \
+         "decay a step of a mean of the weights, from the first ones (cmha_trainer_swap); 0 = none") \
     NAME(optimiser, "adamw, muon, lion, sgd or one of the program's own; empty = adamw")
 typedef struct cmha_trainer_config { CMHA__MEMBERS(CMHA_TRAINER_FIELDS) } cmha_trainer_config;
 CMHA_DEF cmha_table cmha_trainer_table(void);
@@ -1631,7 +1634,7 @@ typedef struct cmha_parameter_row {
     int is_complex; /* 1: shape[0] must be 2 */
 } cmha_parameter_row;
 /* Opens parameters described by rows, which it copies, with zero gradients; list[i].tensor, of rows[i], works
-   on any tape. Errors: ARGUMENT (also a name twice), SHAPE. */
+   on any tape. Errors: ARGUMENT (also a name twice). */
 CMHA_DEF cmha_status cmha_parameters_init(cmha_parameters *p, cmha_context *context,
     const cmha_parameter_row *rows, size_t count);
 CMHA_DEF void cmha_parameters_close(cmha_parameters *p);
@@ -1644,7 +1647,8 @@ typedef enum cmha_tuning {
 } cmha_tuning;
 /* Sets a member of all parameters whose names match a pattern of "*.delta,*.b", * being any characters. Call
    it between passes, not between swaps: freezing or unfreezing zeroes gradients; moments stay, or are zeros
-   if unfrozen. *matched (or NULL) gets their number. Errors: NOT_FOUND (none). */
+   if unfrozen. *matched (or NULL) gets their number. Errors: NOT_FOUND (none matches any of the patterns, of
+   which blanks are part). */
 CMHA_DEF cmha_status cmha_parameters_tune(cmha_parameters *p, const char *pattern, cmha_tuning what,
     double value, size_t *matched);
 
@@ -1734,10 +1738,11 @@ CMHA_DEF cmha_tensor *cmha_layer_attention(const cmha_layer *layer, const cmha_a
    which positions then only rotate (state_rotation). Features times e^(i phi) then rotate that state, and
    under the norms cln (while its bias is 0) and crms the first layer's angular or dot probabilities stay. */
 typedef struct cmha_batch {
-    const int32_t *ids, *targets; /* [batch, length]; target -1 = ignored; ids NULL if tokens = 0 */
+    const int32_t *ids; /* [batch, length]; NULL if tokens = 0 */
+    const int32_t *targets; /* [batch, length]; -1 = ignored. One at padding counts */
     const unsigned char *key_mask; /* [batch, length] (or NULL), 0 = padding */
     size_t batch, length;
-    const int32_t *types; /* [batch, length], < token_types; NULL = all 0 */
+    const int32_t *types; /* [batch, length], < token_types; NULL = all 0, or token_types = 0 */
     const cmha_real *labels; /* [batch], integers < classes (else TOKEN); if classes = 1, values */
     const cmha_real *class_weights; /* [classes] (or NULL) */
     /* [batch, length, features or, complex, 2 features], rows [Re | Im]; finite (else NOT_FINITE). Those of
@@ -1769,8 +1774,8 @@ CMHA_DEF cmha_status cmha_model_round(cmha_model *model, int on);
 CMHA_DEF cmha_status cmha_model_merge(cmha_model *model);
 /* Copies omega [n_heads, d_k/2] (pope: d_k), radians per position. Errors: STATE (frequency is not table). */
 CMHA_DEF cmha_status cmha_model_set_frequencies(cmha_model *model, const double *omega);
-/* Sets the base that CRAT's windows read, which must outlive its use; NULL turns them off. Allowed between
-   any two calls. Errors: STATE (no window), SHAPE (not irw_width features). */
+/* Sets the base that CRAT's windows read, which must outlive its use; NULL, or closing it, turns them off.
+   Allowed between any two calls. Errors: STATE (no window), SHAPE (not irw_width features). */
 CMHA_DEF cmha_status cmha_model_set_knowledge(cmha_model *model, const cmha_knowledge *knowledge);
 
 /* Return logits [batch, length, vocabulary], or states [batch, length, d_model] after the final norm.
@@ -1816,8 +1821,9 @@ CMHA__FIT cmha_status cmha_model_gradient(cmha_model *model, const cmha_batch *b
 CMHA__FIT cmha_status cmha_model_training_loss(cmha_model *model, const cmha_batch *batch, uint64_t key,
     double *loss);
 /* Counts the bytes of parameters, and of training in all (gradients, moments, activations) at batch x length;
-   each (or NULL). Exact: measures dry runs of a step and an evaluation, with labels if classes > 0, else
-   values if values > 0; the first step of another objective may need more. Errors: SHAPE. */
+   each (or NULL). Exact with AdamW and ema = 0 (else cmha_model_training_memory): measures dry runs of a step
+   and an evaluation, with labels if classes > 0, else values if values > 0; the first step of another
+   objective may need more. Errors: SHAPE, STATE (CMHA_INFERENCE_ONLY). */
 CMHA_DEF cmha_status cmha_model_memory(cmha_context *context, const cmha_model_config *config, size_t batch,
     size_t length, size_t *parameters, size_t *training);
 /* Counts likewise for an open model; frozen parameters need less. */
@@ -1906,7 +1912,7 @@ typedef struct cmha_rate {
     double share; /* wsd: of the steps, at the end, in which the rate falls; 0 = never */
 } cmha_rate;
 /* Returns the rate of step s = 0, 1, ...: base s/warmup while s < warmup, then the schedule's until `total`,
-   then its last; NaN: no such schedule. */
+   then its last; NaN behind the warm-up: no such schedule. */
 CMHA__FIT double cmha_learning_rate(const cmha_rate *rate, size_t s);
 
 /* Lists which norm clips the gradient: ROW(constant, word, whose norm). All but WHOLE clip real and imaginary
@@ -1988,7 +1994,8 @@ CMHA__FIT cmha_status cmha_trainer_step_batch(cmha_trainer *trainer, const cmha_
 CMHA__FIT cmha_status cmha_trainer_apply(cmha_trainer *trainer, double *grad_norm);
 /* Exchanges the weights that learn and their mean (field ema, cmha_ema), so that evaluations, saves and
    samples are the mean's; a second call brings them back, before which steps and cmha_trainer_save and _read
-   say STATE. Errors: STATE (ema = 0). */
+   say STATE. Where the trainer is closed, or another one opened, between the two, the model keeps the mean.
+   Errors: STATE (ema = 0). */
 CMHA__FIT cmha_status cmha_trainer_swap(cmha_trainer *trainer);
 /* Lets ranks train one model: of ranks * config.batch sequences rank r has config.batch from r config.batch
    on (in cmha_trainer_step_batch the last ranks may have fewer). Losses, gradients (summed by
@@ -2187,9 +2194,9 @@ CMHA__FIT cmha_status cmha_model_save_part(cmha_model *model, const char *path);
 /* Saves what a cache holds, so that a conversation or a stream goes on later, in another process too. The
    file is as long as the cache's memory, BF16 as such. Errors: STATE. */
 CMHA_DEF cmha_status cmha_cache_save(const cmha_cache *cache, const char *path);
-/* Reads it into a cache that was opened alike, of the same model: what follows is bit for bit what would have
-   followed. Meanwhile the file's content is in memory as well. On an error nothing changes. Errors: FORMAT
-   (of another cache or model, altered), TOKEN. */
+/* Reads it into a cache that was opened alike, also with memory given or not, of the same model: what follows
+   is bit for bit what would have followed. Meanwhile the file's content is in memory as well. On an error
+   nothing changes. Errors: FORMAT (of another cache or model, altered), TOKEN. */
 CMHA_DEF cmha_status cmha_cache_read(cmha_cache *cache, const char *path);
 /* Reads a checkpoint's configurations (each or NULL); a trainer's that it lacks is the default. */
 CMHA_DEF cmha_status cmha_config_read(cmha_context *context, const char *path, cmha_model_config *model,
@@ -2200,10 +2207,10 @@ CMHA_DEF cmha_status cmha_model_open(cmha_model *model, cmha_context *context, c
 /* Reads weights, whoever wrote them, into an open model: tensors of the parameters' names, of F64, F32, F16
    or BF16. *taken (or NULL): parameters read. Meanwhile the weights are in memory twice; on an error the
    model is bit for bit as it was. Errors: SHAPE. strict = 1: the file must have every parameter in its shape,
-   and nothing else but a checkpoint's moments (the error line names what is wrong); 0: reads what fits by
-   name, dtype and shape, and logs a warning for every other parameter and tensor; 2: as 1, but parameters
-   that the file lacks stay, as for adapters above a base or a base below a part (FORMAT if it is not the
-   part's base), and set frequencies are read. */
+   and nothing else but a checkpoint's moments (the error line names what is wrong); its set frequencies are
+   read; 0: reads what fits by name, dtype and shape, and logs a warning for every other parameter and tensor;
+   2: as 1, but parameters that the file lacks stay, as for adapters above a base or a base below a part
+   (FORMAT if it is not the part's base). */
 CMHA_DEF cmha_status cmha_model_read(cmha_model *model, const char *path, int strict, size_t *taken);
 /* Saves model, moments (as above), mean ("optim.mean.<name>"), step, seed, best loss (infinity if NaN). */
 CMHA__FIT cmha_status cmha_trainer_save(cmha_trainer *trainer, const char *path);
@@ -2842,6 +2849,12 @@ static const char *cmha__shape_text(const size_t *shape, int rank, char text[80]
 static int cmha__is_open(const cmha_context *context) { return context && context->open == CMHA__OPEN; }
 
 static int cmha__model_is_open(const cmha_model *model) { return model && cmha__is_open(model->context); }
+
+/* What an object returns that is not of the model of today; the line goes to a context that is open yet. */
+static cmha_status cmha__outdated(cmha_context *context, const char *what) {
+    if (!cmha__is_open(context)) return CMHA_ERR_STATE;
+    return CMHA__REFUSED(context, "%s: it or its model was closed, or is another since", what);
+}
 
 /* ---- sizes and memory ---- */
 
@@ -14415,6 +14428,8 @@ static cmha_tensor *cmha__embed_input(cmha__pass *pass) {
     if (!c->features != !pass->batch->features)
         return CMHA__MISUSE(tape, "model: it reads %zu features a position, batch->features is %sNULL",
             c->features, c->features ? "" : "not ");
+    if ((!c->tokens && pass->batch->ids) || (!c->token_types && pass->batch->types))
+        return CMHA__MISUSE(tape, "model: it reads no %s, which batch has", c->tokens ? "types" : "ids");
     if (c->tokens) x = cmha_embedding(tape, m->token_weight, pass->batch->ids, pass->B, pass->N);
     double root = c->embedding_scale ? sqrt((double)c->d_model) : 1;
     x = cmha__scaled(pass, x, c->embedding_factor * root);
@@ -15288,6 +15303,11 @@ static int cmha__trainer_is_open(const cmha_trainer *trainer) {
            model->trainer == trainer->opening;
 }
 
+static cmha_status cmha__trainer_state(const cmha_trainer *trainer) {
+    if (cmha__trainer_is_open(trainer)) return CMHA_OK;
+    return cmha__outdated(trainer ? trainer->context : NULL, "trainer");
+}
+
 CMHA__FIT void cmha_trainer_close(cmha_trainer *trainer) {
     if (!trainer || !trainer->context) return;
     size_t tokens = 2 * trainer->config.batch * trainer->config.length;
@@ -15344,7 +15364,7 @@ CMHA__FIT cmha_status cmha_trainer_init(cmha_trainer *trainer, cmha_model *model
 
 CMHA__FIT cmha_status cmha_trainer_share(cmha_trainer *trainer, const cmha_ranks *ranks) {
     static const cmha_ranks alone = {0, 1, NULL, NULL, NULL, NULL};
-    if (!cmha__trainer_is_open(trainer)) return CMHA_ERR_STATE;
+    if (cmha__trainer_state(trainer)) return CMHA_ERR_STATE;
     const cmha_model_config *c = &trainer->model->config;
     cmha_context *context = trainer->context;
     cmha_sharing *s = &trainer->model->tape.shared;
@@ -15405,7 +15425,7 @@ static cmha_status cmha__swapped(const cmha_trainer *trainer, const char *call) 
 }
 
 CMHA__FIT cmha_status cmha_trainer_swap(cmha_trainer *trainer) {
-    if (!cmha__trainer_is_open(trainer)) return CMHA_ERR_STATE;
+    if (cmha__trainer_state(trainer)) return CMHA_ERR_STATE;
     cmha_parameters *p = &trainer->model->parameters;
     if (!p->averages) return CMHA__REFUSED(p->context, "swap: no mean is kept (ema = 0)");
     CMHA__EACH_PARAMETER(one, p) {
@@ -15458,7 +15478,7 @@ static cmha_status cmha__trainer_finish(cmha_trainer *trainer, cmha_status statu
 }
 
 CMHA__FIT cmha_status cmha_trainer_step(cmha_trainer *trainer, const cmha_tokens *tokens, double *loss) {
-    if (!cmha__trainer_is_open(trainer)) return CMHA_ERR_STATE;
+    if (cmha__trainer_state(trainer)) return CMHA_ERR_STATE;
     cmha_status status = cmha__check_stream(trainer, "step", tokens, trainer->config.length + 1);
     cmha_sharing *s = &trainer->model->tape.shared;
     const cmha_trainer_config *c = &trainer->config;
@@ -15485,7 +15505,7 @@ CMHA__FIT cmha_status cmha_trainer_step(cmha_trainer *trainer, const cmha_tokens
 }
 
 CMHA__FIT cmha_status cmha_trainer_step_batch(cmha_trainer *trainer, const cmha_batch *batch, double *loss) {
-    if (!cmha__trainer_is_open(trainer)) return CMHA_ERR_STATE;
+    if (cmha__trainer_state(trainer)) return CMHA_ERR_STATE;
     uint64_t key = cmha__mix(trainer->seed ^ cmha__mix((uint64_t)trainer->step + 1));
     double mean = 0;
     cmha_sharing *s = &trainer->model->tape.shared;
@@ -15501,7 +15521,7 @@ CMHA__FIT cmha_status cmha_trainer_step_batch(cmha_trainer *trainer, const cmha_
 }
 
 CMHA__FIT cmha_status cmha_trainer_apply(cmha_trainer *trainer, double *grad_norm) {
-    if (!cmha__trainer_is_open(trainer)) return CMHA_ERR_STATE;
+    if (cmha__trainer_state(trainer)) return CMHA_ERR_STATE;
     const cmha_tape *tape = &trainer->model->tape;
     cmha_status failed = tape->shared.ranks.ranks > 1 ? tape->status : CMHA_OK;
     cmha_status status = cmha__trainer_finish(trainer, failed);
@@ -15511,7 +15531,7 @@ CMHA__FIT cmha_status cmha_trainer_apply(cmha_trainer *trainer, double *grad_nor
 }
 
 CMHA__FIT cmha_status cmha_trainer_evaluate(cmha_trainer *trainer, const cmha_tokens *tokens, double *loss) {
-    if (!cmha__trainer_is_open(trainer)) return CMHA_ERR_STATE;
+    if (cmha__trainer_state(trainer)) return CMHA_ERR_STATE;
     cmha_status status = cmha__check_stream(trainer, "evaluate", tokens, 2);
     if (!status && !loss) status = CMHA__WRONG(trainer->context, "evaluate: loss is NULL");
     const cmha_trainer_config *c = &trainer->config;
@@ -15736,9 +15756,11 @@ CMHA_DEF void cmha_cache_reset(cmha_cache *cache) {
     if (cache) cache->length = cache->first = 0;
 }
 
-static int cmha__cache_is_open(const cmha_cache *cache) {
+static cmha_status cmha__cache_state(const cmha_cache *cache) {
     const cmha_model *model = cache ? cache->model : NULL;
-    return cmha__model_is_open(model) && model->context == cache->context && model->opening == cache->opening;
+    if (cmha__model_is_open(model) && model->context == cache->context && model->opening == cache->opening)
+        return CMHA_OK;
+    return cmha__outdated(cache ? cache->context : NULL, "cache");
 }
 
 /* Copies n positions of each sequence, from `at` on, to the cache's rows of ld from `to` on. */
@@ -15817,7 +15839,7 @@ CMHA_DEF cmha_status cmha_cache_append_features(cmha_cache *cache, const int32_t
         const cmha_real *features, size_t n, cmha_real *out) {
     cmha_batch fresh = {ids, NULL, NULL, 0, n, NULL, NULL, NULL, features, NULL};
     size_t total = 0, bytes = 0;
-    if (!cmha__cache_is_open(cache)) return CMHA_ERR_STATE;
+    if (cmha__cache_state(cache)) return CMHA_ERR_STATE;
     cmha_context *context = cache->context;
     const cmha_model_config *c = &cache->model->config;
     if (!c->features != !features)
@@ -15940,7 +15962,7 @@ CMHA_DEF int32_t cmha_sample(const cmha_sampler_config *config, const cmha_real 
 CMHA_DEF cmha_status cmha_generate(cmha_cache *cache, const int32_t *prompt, size_t n_prompt, size_t n_new,
         const cmha_sampler_config *sampler, uint64_t seed, cmha_token_fn on_token, void *user) {
     cmha_sampler_config config;
-    if (!cmha__cache_is_open(cache)) return CMHA_ERR_STATE;
+    if (cmha__cache_state(cache)) return CMHA_ERR_STATE;
     cmha_context *context = cache->context;
     if (sampler) config = *sampler;
     else cmha_config_defaults(cmha_sampler_table(), &config);
@@ -17080,7 +17102,7 @@ CMHA__FIT cmha_status cmha_model_save_part(cmha_model *model, const char *path) 
 }
 
 CMHA__FIT cmha_status cmha_trainer_save(cmha_trainer *trainer, const char *path) {
-    if (!cmha__trainer_is_open(trainer)) return CMHA_ERR_STATE;
+    if (cmha__trainer_state(trainer)) return CMHA_ERR_STATE;
     if (trainer->swapped) return cmha__swapped(trainer, "trainer save");
     return cmha__save_model(trainer->model, path, trainer, 0);
 }
@@ -17292,10 +17314,10 @@ static cmha_status cmha__read_parameters(cmha_parameters *p, const char *path, i
     if (strict == 2) status = cmha__archive_u64(&a, "part", 0, UINT64_MAX, &rest);
     if (rest && rest != cmha__rest_identity(p, &a))
         status = CMHA__MALFORMED(&a, "a part of a model with other numbers in the rest");
-    if (!status && strict == 2) status = cmha__archive_omega(&a, model, 2);
+    if (!status && strict && model) status = cmha__archive_omega(&a, model, 2);
     if (!status && state) status = cmha__read_learning(&a, p, &p->step);
     else if (!status) status = cmha__read_state(&a, p, NULL, strict, 1, taken);
-    if (!status && strict == 2) status = cmha__archive_omega(&a, model, 0);
+    if (!status && strict && model) status = cmha__archive_omega(&a, model, 0);
     return cmha__file_end(&a, status);
 }
 
@@ -17332,13 +17354,15 @@ CMHA_DEF cmha_status cmha_model_open(cmha_model *model, cmha_context *context, c
 
 CMHA_DEF cmha_status cmha_model_read(cmha_model *model, const char *path, int strict, size_t *taken) {
     if (taken) *taken = 0;
+    if (cmha__model_is_open(model) && (unsigned)strict > 2)
+        return CMHA__WRONG(model->context, "load: strict = %d, not 0, 1 or 2", strict);
     return cmha__read_parameters(model ? &model->parameters : NULL, path, 0, strict, model, taken);
 }
 
 CMHA__FIT cmha_status cmha_trainer_read(cmha_trainer *trainer, const char *path) {
     cmha_archive a;
     uint64_t knowledge = 0;
-    if (!cmha__trainer_is_open(trainer)) return CMHA_ERR_STATE;
+    if (cmha__trainer_state(trainer)) return CMHA_ERR_STATE;
     if (trainer->swapped) return cmha__swapped(trainer, "trainer load");
     cmha_model *model = trainer->model;
     cmha_trainer loaded = *trainer;
@@ -17486,7 +17510,7 @@ static void cmha__tell_cache(cmha__output *o, const void *of) {
 
 CMHA_DEF cmha_status cmha_cache_save(const cmha_cache *cache, const char *path) {
     cmha__cache_told told;
-    if (!cmha__cache_is_open(cache)) return CMHA_ERR_STATE;
+    if (cmha__cache_state(cache)) return CMHA_ERR_STATE;
     told.cache = cache;
     cmha__note_cache(cache, told.notes);
     uint64_t hash = cmha__hash_notes(told.notes, CMHA__VERSION);
@@ -17556,7 +17580,7 @@ CMHA_DEF cmha_status cmha_cache_read(cmha_cache *cache, const char *path) {
     uint64_t notes[CMHA__CACHE_NOTES];
     cmha_archive a;
     size_t bytes = 8;
-    if (!cmha__cache_is_open(cache)) return CMHA_ERR_STATE;
+    if (cmha__cache_state(cache)) return CMHA_ERR_STATE;
     cmha_status status = cmha_archive_open(&a, cache->context, path);
     if (status) return status;
     status = cmha__fits_cache(cache, &a, notes);

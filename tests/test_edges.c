@@ -340,6 +340,81 @@ static void clip_of_no_gradients(void) {
     cmha_model_close(&model);
 }
 
+/* Frequencies that a model was given are read with its weights: its file strictly read is the model. */
+static void frequencies_of_a_file(int strict) {
+    cmha_model_config c = check_model_config();
+    cmha_model model, other;
+    double omega[64];
+    for (int j = 0; j < 64; j++) omega[j] = 0.1 * (j + 1);
+    c.frequency = CMHA_FREQUENCY_TABLE;
+    CHECK_OK(cmha_model_init(&model, &context, &c));
+    CHECK_OK(cmha_model_set_frequencies(&model, omega));
+    CHECK_OK(cmha_model_save(&model, at("one")));
+    CHECK_OK(cmha_model_init(&other, &context, &c));
+    CHECK(other.omega[1] != omega[1]);
+    CHECK_OK(cmha_model_read(&other, at("one"), strict, NULL));
+    CHECK(other.omega[1] == omega[1]);
+    cmha_model_close(&other);
+    c.frequency = CMHA_FREQUENCY_ROPE;
+    CHECK_OK(cmha_model_init(&other, &context, &c));
+    CHECK_IS(cmha_model_read(&other, at("one"), strict, NULL), CMHA_ERR_FORMAT);
+    for (int none = -1; none <= 3; none += 4) {
+        CHECK_IS(cmha_model_read(&other, at("one"), none, NULL), CMHA_ERR_ARGUMENT);
+        CHECK(strstr(cmha_error(&context), "strict"));
+    }
+    cmha_model_close(&other);
+    cmha_model_close(&model);
+}
+
+/* Objects that are not their model's any more say so, where a line can be had. */
+static void outdated(void) {
+    cmha_model_config c = check_model_config();
+    cmha_model model;
+    cmha_trainer older, newer;
+    cmha_cache cache;
+    int32_t id = 1;
+    cmha_real logits[256];
+    CHECK(c.vocabulary <= 256);
+    CHECK_OK(cmha_model_init(&model, &context, &c));
+    CHECK_OK(cmha_trainer_init(&older, &model, NULL));
+    CHECK_OK(cmha_trainer_init(&newer, &model, NULL));
+    CHECK_IS(cmha_trainer_apply(&older, NULL), CMHA_ERR_STATE);
+    CHECK(strstr(cmha_error(&context), "trainer: "));
+    cmha_trainer_close(&newer), cmha_trainer_close(&older);
+    CHECK_OK(cmha_cache_init(&cache, &model, 1, 8, 0, NULL));
+    CHECK_OK(cmha_model_pack(&model, CMHA_STORAGE_INT8));
+    CHECK_IS(cmha_cache_append(&cache, &id, 1, logits), CMHA_ERR_STATE);
+    CHECK(strstr(cmha_error(&context), "cache: "));
+    cmha_cache_close(&cache);
+    cmha_model_close(&model);
+}
+
+/* What a batch has and the model does not read is refused, as features are. */
+static void unread_words(void) {
+    cmha_model_config c = check_model_config();
+    cmha_model model;
+    cmha_batch batch;
+    int32_t ids[4] = {1, 0, 1, 0};
+    cmha_real features[8] = {0};
+    double loss;
+    memset(&batch, 0, sizeof batch);
+    batch.ids = batch.targets = batch.types = ids, batch.batch = 1, batch.length = 4;
+    CHECK_OK(cmha_model_init(&model, &context, &c));
+    CHECK_IS(cmha_model_loss(&model, &batch, &loss), CMHA_ERR_ARGUMENT);
+    CHECK(strstr(cmha_error(&context), "types"));
+    batch.types = NULL;
+    CHECK_OK(cmha_model_loss(&model, &batch, &loss));
+    cmha_model_close(&model);
+    c.tokens = 0, c.features = 2;
+    CHECK_OK(cmha_model_init(&model, &context, &c));
+    batch.features = features;
+    CHECK_IS(cmha_model_loss(&model, &batch, &loss), CMHA_ERR_ARGUMENT);
+    CHECK(strstr(cmha_error(&context), "ids"));
+    batch.ids = NULL;
+    CHECK_OK(cmha_model_loss(&model, &batch, &loss));
+    cmha_model_close(&model);
+}
+
 int main(void) {
     static const char *const files[] = {"one", "small", "deep", "noted", "axes", "cache"};
     if (!system_folder(folder)) return 3;
@@ -356,7 +431,7 @@ int main(void) {
     for (int slide = CMHA_SLIDE; slide <= CMHA_SLIDE_FORGET; slide++) layer_that_fails(slide);
     cache_of_another(0), cache_of_another(1);
     for (int how = 0; how < 3; how++) first_step(how);
-    clip_of_no_gradients();
+    clip_of_no_gradients(), frequencies_of_a_file(1), frequencies_of_a_file(2), outdated(), unread_words();
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) (void)remove(at(files[i]));
     CHECK(rmdir(folder) == 0);
     cmha_context_close(&context);
