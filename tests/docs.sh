@@ -28,16 +28,24 @@ page=$W/reference.html
 writes() { reference examples/PAPERS.md cmha.h > "$page"; }
 check 'the reference is written' writes
 if command -v python3 > /dev/null 2>&1; then
-    python3 tests/reference.py "$page" tests/symbols.txt examples/PAPERS.md cmha.h > "$W/said"
+    python3 tests/reference.py "$page" tests/symbols.txt examples/PAPERS.md cmha.h > "$W/said" 2>&1
     grep '^FAIL' "$W/said"
+    # one that stops half-way has said neither PASS nor FAIL of the rest
+    ended() { tail -n 3 "$W/said"; tail -n 1 "$W/said" | grep -q '^[1-9][0-9]* passed, [0-9]* failed$'; }
+    check 'the reference is read to its end' ended
     passed=$((passed + $(grep -c '^PASS' "$W/said"))) failed=$((failed + $(grep -c '^FAIL' "$W/said")))
     # the test itself must be able to fail, and a page of what is no header must not be written
-    spoiled() { sed "$1" "$page" > "$W/spoiled.html" && ! cmp -s "$page" "$W/spoiled.html" && ! python3 tests/reference.py "$W/spoiled.html" tests/symbols.txt \
-        examples/PAPERS.md cmha.h; }
-    check 'a missing name is noticed' spoiled 's/id="cmha_tape_push"/id="cmha_tape_pull"/'
-    check 'a missing equation is noticed' spoiled 's/id="eq-crat-12"/id="eq-crat-112"/'
-    check 'a link to nowhere is noticed' spoiled 's/href="#cmha_tape_fail"/href="#cmha_tape_fall"/'
-    check 'an element without an end is noticed' spoiled '0,/<\/article>/s///'
+    # spoiled WHAT SED-COMMAND: the page so changed fails by the check of that name
+    spoiled() {
+        sed "$2" "$page" > "$W/spoiled.html" && ! cmp -s "$page" "$W/spoiled.html" || return 1
+        ! python3 tests/reference.py "$W/spoiled.html" tests/symbols.txt examples/PAPERS.md cmha.h > "$W/said" 2>&1 || return 1
+        tail -n 3 "$W/said"
+        grep -q "^FAIL $1:" "$W/said"
+    }
+    check 'a missing name is noticed' spoiled 'every public name is an anchor' 's/id="cmha_tape_push"/id="cmha_tape_pull"/'
+    check 'a missing equation is noticed' spoiled 'every equation of the map is there' 's/id="eq-crat-12"/id="eq-crat-112"/'
+    check 'a link to nowhere is noticed' spoiled 'every link has a target' 's/href="#cmha_tape_fail"/href="#cmha_tape_fall"/'
+    check 'an element without an end is noticed' spoiled 'well formed' '0,/<\/article>/s///'
 else echo 'SKIP python3 is not installed: the reference is not parsed'; fi
 refused() { ! reference examples/PAPERS.md LICENSE > "$W/none.html"; }
 check 'what is no header gives no reference' refused
