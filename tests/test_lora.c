@@ -3,7 +3,10 @@
    beside, resume bit for bit, and stand in a file of their own that fits one base alone; that new parameters
    go above an older checkpoint (a RoPE model is a ComplexFormer). `test_lora FOLDER` writes a curve of losses
    for lora.py to compare. */
+#define _POSIX_C_SOURCE 200809L
+#define _DARWIN_C_SOURCE
 #include "models.h"
+#include "system.h"
 
 enum { BATCH = 2, LENGTH = 12, VOCABULARY = 19 };
 
@@ -29,13 +32,21 @@ static const char *const forms[] = {
 };
 enum { FORMS = sizeof forms / sizeof *forms };
 
+/* A folder of its own: sanitized and in double this test runs beside itself. */
+static char folder[64] = "/tmp/cmha-lora-XXXXXX";
+
 static const char *path_of(const char *name) {
-    static char path[4][256];
+    static char path[4][128];
     static int turn;
     turn = (turn + 1) % 4;
-    snprintf(path[turn], sizeof path[turn], "%s/cmha-lora-%d-%s",
-             getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp", (int)sizeof(cmha_real), name);
+    snprintf(path[turn], sizeof path[turn], "%s/%s", folder, name);
     return path[turn];
+}
+
+static void remove_files(void) {
+    static const char *const names[] = {"merged", "part", "packed", "base", "state", "rope"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) remove(path_of(names[i]));
+    CHECK(!rmdir(folder)); /* and nothing else is in it */
 }
 
 static cmha_batch batch_of(void) {
@@ -461,7 +472,7 @@ static void frequencies(void) {
 /* ------------------------------------------- a curve for lora.py ---------------------------------------- */
 
 /* Writes a model, the batches that it sees and the losses of 50 steps of its adapters. */
-static int write_curve(const char *folder) {
+static int write_curve(const char *to) {
     enum { STEPS = 50, B = 4, N = 16 };
     cmha_model_config config =
         config_of("n_layers=2 d_model=32 n_heads=4 d_ff=48 vocabulary=128 attention=rope "
@@ -482,7 +493,7 @@ static int write_curve(const char *folder) {
     t.steps = STEPS, t.batch = B, t.length = N, t.lr = 0.02, t.min_lr = 1e-3, t.warmup = 0.1, t.clip = 0.5;
     CHECK_OK(cmha_model_init(&model, &context, &config));
     CHECK_OK(cmha_trainer_init(&trainer, &model, &t));
-    snprintf(path, sizeof path, "%s/model.safetensors", folder);
+    snprintf(path, sizeof path, "%s/model.safetensors", to);
     CHECK_THAT(!cmha_trainer_save(&trainer, path), "%s", cmha_error(&context));
     memset(&batch, 0, sizeof batch);
     batch.ids = in, batch.targets = out, batch.batch = B, batch.length = N;
@@ -500,7 +511,7 @@ static int write_curve(const char *folder) {
         losses[step] = (cmha_real)loss;
     }
     CHECK(losses[STEPS - 1] < losses[0]);
-    snprintf(path, sizeof path, "%s/curve.safetensors", folder);
+    snprintf(path, sizeof path, "%s/curve.safetensors", to);
     CHECK_THAT(!cmha_archive_write(&context, path, items, 2, NULL, 0), "%s", cmha_error(&context));
     cmha_trainer_close(&trainer), cmha_model_close(&model);
     return check_end();
@@ -533,6 +544,7 @@ int main(int argc, char **argv) {
     memset(&stream, 0, sizeof stream);
     stream.data = text, stream.count = models_text(text, sizeof text), stream.width = 1;
     if (argc > 1) return write_curve(argv[1]);
+    if (!system_folder(folder)) return 3;
     for (i = 0; i < BATCH * LENGTH; i++)
         ids[i] = (int32_t)check_below(VOCABULARY), targets[i] = (int32_t)check_below(VOCABULARY);
     for (i = 0; i < FORMS; i++) {
@@ -547,6 +559,7 @@ int main(int argc, char **argv) {
     patterns();
     rope();
     frequencies();
+    remove_files();
     cmha_context_close(&context);
     return check_end();
 }

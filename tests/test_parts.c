@@ -1,10 +1,14 @@
 /* Parts of today's models: soft caps on scores and logits, attention sinks, normalised queries and keys,
    gains of 1 + w, squared ReLU, averaged weights. Each against formulas of this file's own, and where one
    of them changes nothing. Gradients: tests/grad_model.c, tests/grad_words.c. */
+#define _POSIX_C_SOURCE 200809L
+#define _DARWIN_C_SOURCE
 #include "models.h"
+#include "system.h"
 
 enum { VOCABULARY = 19, LENGTH = 9, ROWS = 2 };
 static cmha_context context;
+static char folder[64] = "/tmp/cmha-parts-XXXXXX", mean_path[128]; /* not sanitized's, which runs beside it */
 
 /* ---- Kernels ---- */
 
@@ -572,13 +576,13 @@ static void is_mean(cmha_trainer *trainer, const double *mean, const char *label
     for (size_t i = 0; i < p->size; i++) off = fmax(off, fabs((double)p->data[i] - mean[i]));
     CHECK_THAT(off < (sizeof(cmha_real) == 8 ? 1e-15 : 1e-6), "%s: off by %g", label, off);
     CHECK_IS(cmha_trainer_apply(trainer, NULL), CMHA_ERR_STATE);
-    CHECK_IS(cmha_trainer_save(trainer, "build/mean.safetensors"), CMHA_ERR_STATE);
-    CHECK_IS(cmha_trainer_read(trainer, "build/mean.safetensors"), CMHA_ERR_STATE);
+    CHECK_IS(cmha_trainer_save(trainer, mean_path), CMHA_ERR_STATE);
+    CHECK_IS(cmha_trainer_read(trainer, mean_path), CMHA_ERR_STATE);
     CHECK_OK(cmha_trainer_swap(trainer));
 }
 
 static void means(void) {
-    const char *const path = "build/mean.safetensors";
+    const char *const path = mean_path;
     cmha_model model, other;
     cmha_trainer trainer, resumed;
     cmha_batch batch = batch_of();
@@ -629,7 +633,8 @@ static void means(void) {
     CHECK(strstr(cmha_error(&context), "optim.mean.") != NULL);
     cmha_trainer_close(&resumed), cmha_model_close(&other);
     cmha_trainer_close(&trainer), cmha_model_close(&model);
-    free(mean), free(weights), remove(path);
+    free(mean), free(weights);
+    CHECK(!remove(path) && !rmdir(folder));
 }
 
 static void refused(const char *options, const char *word) {
@@ -643,6 +648,8 @@ static void refused(const char *options, const char *word) {
 int main(int argc, char **argv) {
     (void)argc;
     cmha_blas_restart(argv);
+    if (!system_folder(folder)) return 3;
+    snprintf(mean_path, sizeof mean_path, "%s/mean", folder);
     check_context(&context, 2, 3);
     for (size_t i = 0; i < ROWS * LENGTH; i++)
         ids[i] = (int32_t)check_below(VOCABULARY), targets[i] = (int32_t)check_below(VOCABULARY);

@@ -1,7 +1,10 @@
 /* Scores of a program's own: rows that say what built-in kinds say, rows that learn, whole layers; training,
    threads, files, caches, memory, and rows that contradict themselves. */
+#define _POSIX_C_SOURCE 200809L
+#define _DARWIN_C_SOURCE
 #include "models.h"
 #include "scores.h"
+#include "system.h"
 
 enum { LENGTH = 40, BATCH = 3, STEPS = 4 };
 static unsigned char text[6000];
@@ -195,7 +198,7 @@ static void decoding(trained *t, const char *options) {
 
 /* Saved, a model comes back to the bit where its row is, and is refused by name where it is not. */
 static void files(trained *t, const char *options) {
-    static const char path[] = "build/test_scores.safetensors";
+    char folder[64] = "/tmp/cmha-test_scores-XXXXXX", path[128];
     cmha_context other;
     cmha_model again;
     cmha_trainer trainer;
@@ -203,6 +206,8 @@ static void files(trained *t, const char *options) {
     cmha_tokens all = corpus();
     cmha_real *logits;
     double first, second;
+    if (!CHECK(system_folder(folder))) return;
+    snprintf(path, sizeof path, "%s/state", folder);
     CHECK_OK(cmha_trainer_save(&t->trainer, path));
     CHECK_THAT(!cmha_model_open(&again, &t->context, path), "%s: %s", options, cmha_error(&t->context));
     CHECK(!strcmp(again.config.score, t->model.config.score) && again.score == t->model.score);
@@ -222,7 +227,7 @@ static void files(trained *t, const char *options) {
     CHECK_THAT(strstr(cmha_error(&other), t->model.config.score) && strstr(cmha_error(&other), "test_scores"),
                "%s: a program without the row says \"%s\"", options, cmha_error(&other));
     cmha_context_close(&other);
-    remove(path);
+    CHECK(!remove(path) && !rmdir(folder));
 }
 
 /* cmha_model_memory counts the row's parameters and all that its passes take. */
