@@ -227,6 +227,7 @@ is "δ from 1 is in all texts" [ "$(grep -hE '\(`cmha`\)' $texts | wc -l)" -ge 8
 is "and is told apart in none" [ "$(decided '\(`cmha`\)' "$texts")" -eq 0 ]
 signals=$(printf 'bench/evidence/results/%s.md ' modulation spoken)
 accuracy() { sed '/^By /,/^<details>/d' $signals | grep -c '\*\*better'; }
+is "complex models are compared in accuracy" [ "$(sed '/^By /,/^<details>/d' $signals | grep -c ', complex (.*\(told apart\|\*\*worse\)')" -ge 12 ]
 is "no complex model is ahead in accuracy" [ "$(accuracy)" -eq 0 ]
 answers() { grep -F -- "$1" bench/evidence/README.md | grep -qF "| $2 |"; }
 is "ComplexFormer after 1,500 steps" answers 'δ from near 0, lead after 1,500 steps' 'cannot be told'

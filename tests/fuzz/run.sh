@@ -53,6 +53,7 @@ for t in "$@"; do
         grep 'Test unit written' "$F/$t.log"
     fi
     n=$(sed -n 's/^stat::number_of_executed_units: *//p' "$F/$t.log" | tail -n 1)
+    if [ "${n:-0}" -eq 0 ] && [ ! -e "$F/$t.found" ]; then failed=$((failed + 1)); echo "$t has executed nothing"; fi
     total=$((total + ${n:-0}))
     printf '%-12s %12d executions\n' "$t" "${n:-0}"
 done
