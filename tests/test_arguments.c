@@ -1401,6 +1401,7 @@ static const char *ugly_name(void) {
     ROW(share_third_of_two, CMHA_ERR_ARGUMENT, "rank 2 of 2 with 2 sequences", share_with(f, 2, 2, some_sum))\
     ROW(share_none_of_none, CMHA_ERR_ARGUMENT, "share", share_with(f, 0, 0, some_sum))                       \
     ROW(share_2_62_ranks, CMHA_ERR_ARGUMENT, "share", share_with(f, 0, TOP, some_sum))                       \
+    ROW(share_beyond_a_batch, CMHA_ERR_ARGUMENT, "of 524289", share_with(f, 0, 524289, some_sum))            \
     ROW(share_no_reduce, CMHA_ERR_ARGUMENT, "or no reduce", share_with(f, 0, 2, NULL))                       \
     ROW(share_half_a_begin, CMHA_ERR_ARGUMENT, "or wait", cmha_trainer_share(&f->trainer, &half_begun))      \
     ROW(states_no_model, CMHA_ERR_ARGUMENT, "model: model is NULL",                                          \

@@ -273,6 +273,53 @@ static void words(void) {
         }
 }
 
+/* Every field of every preset: these, as the papers and their authors' code have them, and defaults else. A
+   word that the rows misspell would be passed over. */
+static const char *const preset_fields[][3] = {
+    {"tiny", "n_layers=4 d_model=128 n_heads=4 d_ff=512 delta_init=rope_start",
+     "steps=1500 batch=16 length=128 lr=0.003 min_lr=0.0001 beta2=0.99 adam_eps=1e-8 weight_decay=0.1"},
+    {"fast", "n_layers=4 d_model=128 n_heads=4 d_ff=512 delta_init=rope_start qk_norm=rms",
+     "steps=550 batch=16 length=128 lr=0.012 beta2=0.99 adam_eps=1e-8 weight_decay=0.1 schedule=linear "
+     "optimiser=muon"},
+    {"encoder", "n_layers=4 d_model=128 n_heads=4 d_ff=512 attention=rope causal=0 token_types=2 classes=2 "
+     "pool=mean dropout=0.1", "batch=32 length=64 lr=0.001 beta2=0.99 adam_eps=1e-8"},
+    {"paper", "dropout=0.1 attention_dropout=0.1", ""},
+    {"repo", "delta_std=0.17677669529663687 layout=half score_scale=1 norm=rmsnorm activation=swiglu tied=0 "
+     "head_bias=1 residual_scale=0.2", ""},
+    {"eulerformer", "share=shared delta_init=const delta_value=1 placement=post attention_bias=1 dropout=0.1 "
+     "attention_dropout=0.1 pcl_weight=0.01 pcl_adapted=1", ""},
+    {"cope", "n_layers=6 d_model=256 vocabulary=30522 max_positions=512 family=cope attention=dot causal=0 "
+     "token_types=2 classes=2 placement=post activation=relu output_bias=1 dropout=0.2 "
+     "attention_dropout=0.2 init=xavier", "batch=512 length=256 min_lr=1e-5 warmup=0 schedule=linear"},
+    {"mobiusbert", "n_layers=11 d_model=768 n_heads=12 d_ff=3072 vocabulary=30522 max_positions=512 "
+     "family=mobius attention=dot position=learned causal=0 token_types=2 placement=post attention_bias=1 "
+     "head_bias=1 dropout=0.1 attention_dropout=0.1 mobius_heads=6", "length=128 schedule=linear"},
+    {"mobroformer", "n_layers=12 d_model=768 n_heads=12 d_ff=3072 vocabulary=30522 max_positions=512 "
+     "family=mobius attention=rope position=learned causal=0 token_types=2 placement=post attention_bias=1 "
+     "head_bias=1 dropout=0.1 attention_dropout=0.1 mobius_heads=6", "length=128 schedule=linear"},
+    {"crat", "n_layers=12 d_model=768 d_ff=1024 family=crat attention=dot position=multifreq real_heads=2 "
+     "imag_heads=2 experts=8 experts_top=2 complex_residual=free irw_layers=1 dropout=0.1 phase_reg=1e-4 "
+     "mag_reg=1e-4 embedding_scale=1", "clip_mode=tensors"}};
+
+static void preset_rows(void) {
+    cmha_model_config m, want_m;
+    cmha_trainer_config t, want_t;
+    memset(&m, 0, sizeof m), memset(&want_m, 0, sizeof m); /* between the fields as well */
+    memset(&t, 0, sizeof t), memset(&want_t, 0, sizeof t);
+    for (size_t i = 0; i < sizeof preset_fields / sizeof *preset_fields; i++) {
+        const char *const *row = preset_fields[i];
+        const char *name = cmha_preset_name(i);
+        CHECK_THAT(name && !strcmp(name, row[0]), "preset %zu is no %s", i, row[0]);
+        CHECK_OK(cmha_preset(NULL, row[0], &m, &t));
+        cmha_config_defaults(cmha_model_table(), &want_m);
+        cmha_config_defaults(cmha_trainer_table(), &want_t);
+        CHECK_OK(cmha_config_set_all(&context, cmha_model_table(), &want_m, row[1]));
+        CHECK_OK(cmha_config_set_all(&context, cmha_trainer_table(), &want_t, row[2]));
+        CHECK_THAT(!memcmp(&m, &want_m, sizeof m), "%s: a field of the model", row[0]);
+        CHECK_THAT(!memcmp(&t, &want_t, sizeof t), "%s: a field of the trainer", row[0]);
+    }
+}
+
 static void presets(void) {
     const char *name;
     cmha_model_config m;
@@ -284,12 +331,7 @@ static void presets(void) {
         CHECK_OK(cmha_config_check(&context, cmha_trainer_table(), &t));
     }
     CHECK(i == 10);
-    CHECK_OK(cmha_preset(NULL, "eulerformer", &m, NULL));
-    CHECK(m.share == CMHA_SHARE_SHARED && m.placement == CMHA_PLACEMENT_POST && m.pcl_adapted == 1 &&
-          m.pcl_weight > 0);
-    CHECK_OK(cmha_preset(NULL, "repo", &m, NULL));
-    CHECK(m.layout == CMHA_LAYOUT_HALF && m.score_scale == 1 && m.activation == CMHA_ACTIVATION_SWIGLU &&
-          m.norm == CMHA_NORM_RMS && m.tied == 0);
+    preset_rows();
     CHECK_OK(cmha_preset(NULL, "paper", &m, &t));
     CHECK(m.n_layers == 8 && m.d_model == 512 && m.n_heads == 8 && m.d_ff == 1024 && m.dropout == 0.1 &&
           t.lr == 1e-4 && m.delta_std == 0.02);

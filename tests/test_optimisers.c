@@ -1,6 +1,9 @@
 /* Muon, Lion and SGD: against references of this file's own, what Muon does to singular values, whom it is
    for, what is kept of it. tests/grad_words.c has steps of every optimiser, tests/ranks.h those of ranks. */
+#define _POSIX_C_SOURCE 200809L
+#define _DARWIN_C_SOURCE
 #include "check.h"
+#include "system.h"
 
 static cmha_context context;
 
@@ -188,19 +191,19 @@ static void lion_at_rest(void) {
 }
 
 /* A complex matrix without imaginary part gives the real one's direction; by the scale RMS numbers are near
-   0.2. */
+   0.2, whichever side is the longer one. */
 static void real_in_complex(void) {
     ref U = ref_random(24, 40, 0), X = muon_of(U, 0), Z = muon_of(U, 1);
     CHECK_THAT(apart(X, Z) <= check_tolerance(1e-13, 1e-4), "%g apart", apart(X, Z));
-    for (int is_complex = 0; is_complex < 2; is_complex++) {
-        size_t n = 40 * 24;
-        cmha_real *data = check_array(2 * n, 1), *scratch = check_zeros(cmha_muon_scratch(40, 24, 1));
-        const cmha_matrix view = {data, 40, 24, is_complex ? n : 0};
+    for (int turn = 0; turn < 4; turn++) {
+        const size_t n = 40 * 24, planes = turn % 2 ? 2 : 1, R = turn / 2 ? 24 : 40;
+        cmha_real *data = check_array(2 * n, 1), *scratch = check_zeros(cmha_muon_scratch(R, n / R, 1));
+        const cmha_matrix view = {data, R, n / R, planes == 2 ? n : 0};
         double sum = 0;
         cmha_muon(CMHA_UPDATE_RMS, &view, scratch);
-        for (size_t i = 0; i < (is_complex ? 2 * n : n); i++) sum += (double)data[i] * (double)data[i];
-        double rms = sqrt(sum / (double)(is_complex ? 2 * n : n));
-        CHECK_THAT(rms > 0.15 && rms < 0.22, "complex %d: a root mean square of %g", is_complex, rms);
+        for (size_t i = 0; i < planes * n; i++) sum += (double)data[i] * (double)data[i];
+        double rms = sqrt(sum / (double)(planes * n));
+        CHECK_THAT(rms > 0.15 && rms < 0.22, "%zu rows, planes %zu: root mean square %g", R, planes, rms);
         free(data), free(scratch);
     }
     ref_free(U), ref_free(X), ref_free(Z);
@@ -252,6 +255,33 @@ static void formulas(const char *name, int nesterov) {
     p.grad[3] = (cmha_real)NAN;
     CHECK_IS(cmha_parameters_step(&p, &a, CMHA_CLIP_WHOLE, 1, NULL), CMHA_ERR_NOT_FINITE);
     cmha_parameters_close(&p);
+}
+
+/* Gradients of four times the size with a quarter as their scale are the same step to the bit, whichever norm
+   is clipped. A list that takes another optimiser counts its steps anew. */
+static void scaled(void) {
+    const cmha_parameter_row rows[] = {{"a", {6, 5, 0, 0}, 0, 1, 1, 0}, {"b", {2, 7, 0, 0}, 0, 1, 0, 1}};
+    for (int mode = 0; mode < CMHA_CLIP_COUNT; mode++) {
+        cmha_parameters p[2];
+        double norm[2] = {0, 1}, least = 1;
+        for (int k = 0; k < 2; k++) {
+            cmha_adamw_args a = usual_args();
+            a.grad_scale = k ? 0.25 : 1;
+            CHECK_OK(cmha_parameters_init(&p[k], &context, rows, 2));
+            for (int t = 0; t < 3; t++) {
+                check_seed = 40 + (uint64_t)t;
+                check_fill(p[k].grad, p[k].size, k ? 4 : 1);
+                CHECK_OK(cmha_parameters_step(&p[k], &a, (cmha_clip_mode)mode, 0.5, &norm[k]));
+                least = fmin(least, norm[k]);
+            }
+        }
+        CHECK_THAT(norm[0] == norm[1] && least > 0.5, "mode %d: norms %g, %g", mode, norm[0], norm[1]);
+        CHECK_THAT(!memcmp(p[0].data, p[1].data, p[0].size * sizeof *p[0].data), "mode %d", mode);
+        CHECK(p[0].step == 3);
+        CHECK_OK(cmha_parameters_optimiser(&p[0], "lion"));
+        CHECK(p[0].step == 0);
+        for (int k = 0; k < 2; k++) cmha_parameters_close(&p[k]);
+    }
 }
 
 /* Fused rows, experts and both in planes are steps of the matrices that they are made of; threads change no
@@ -350,13 +380,16 @@ static void chosen(void) {
     CHECK_OK(cmha_parameters_tune(p, "*.ln1.weight,tok_emb.weight", CMHA_TUNE_OPTIMISER, 2, &n));
     CHECK(n == 2 && cmha_parameters_find(p, "tok_emb.weight")->kept[1] == SIZE_MAX);
     CHECK(cmha_parameters_find(p, "blocks.0.ln1.weight")->kept[1] != SIZE_MAX); /* it is no matrix */
-    CHECK_OK(cmha_trainer_save(&trainer, "build/test_optimisers.safetensors"));
+    char folder[64] = "/tmp/cmha-optimisers-XXXXXX", path[128];
+    if (!CHECK(system_folder(folder))) return;
+    snprintf(path, sizeof path, "%s/state", folder);
+    CHECK_OK(cmha_trainer_save(&trainer, path));
     CHECK_OK(cmha_parameters_tune(p, "*", CMHA_TUNE_OPTIMISER, 0, NULL));
-    CHECK_OK(cmha_trainer_read(&trainer, "build/test_optimisers.safetensors"));
+    CHECK_OK(cmha_trainer_read(&trainer, path));
     CHECK(cmha_parameters_find(p, "tok_emb.weight")->chosen == 2);
     CHECK(cmha_parameters_find(p, "blocks.0.ffn.w1.weight")->chosen == 1);
     cmha_trainer_close(&trainer), cmha_model_close(&model);
-    remove("build/test_optimisers.safetensors");
+    CHECK(!remove(path) && !rmdir(folder));
 }
 
 /* Threads change no bit of a step, matrices being dealt whole. */
@@ -404,6 +437,7 @@ int main(void) {
     formulas("lion", 0);
     formulas("sgd", 0);
     formulas("sgd", 1);
+    scaled();
     for (int is_complex = 0; is_complex < 2; is_complex++) {
         fused(is_complex, 1, 1);
         fused(is_complex, 1, 3);

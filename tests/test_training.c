@@ -746,6 +746,90 @@ static void evaluation(void) {
     cmha_trainer_close(&trainer), cmha_model_close(&model), cmha_context_close(&c);
 }
 
+/* The share of steps with a rising rate is rounded: 0.05 of 30 are two steps. */
+static void warm_up(void) {
+    cmha_context c;
+    cmha_model model;
+    cmha_trainer trainer;
+    cmha_model_config m = byte_model();
+    cmha_trainer_config t = trainer_config();
+    t.steps = 30, t.warmup = 0.05, t.schedule = CMHA_SCHEDULE_CONSTANT, t.batch = 1;
+    check_context(&c, 1, 8);
+    CHECK_OK(cmha_model_init(&model, &c, &m));
+    CHECK_OK(cmha_trainer_init(&trainer, &model, &t));
+    for (int step = 0; step < 3; step++) {
+        CHECK_OK(cmha_trainer_step(&trainer, &stream, NULL));
+        CHECK_NEAR(trainer.lr, step ? t.lr : t.lr / 2, 1e-15);
+    }
+    cmha_trainer_close(&trainer), cmha_model_close(&model), cmha_context_close(&c);
+}
+
+/* Weights that stay and a batch that is always the same, the caller's or of a text of one letter: then a
+   step's loss is another by its dropout alone, which is drawn by seed and step, and by each pass of one. */
+static void dropout_by_step(void) {
+    enum { LENGTH = 24, BATCH = 2 };
+    static unsigned char letters[200];
+    static const cmha_tokens all = {letters, sizeof letters, 1, NULL, 0, 0};
+    int32_t ids[BATCH * LENGTH] = {0};
+    cmha_batch batch = {ids, ids, NULL, BATCH, LENGTH, NULL, NULL, NULL, NULL, NULL};
+    cmha_context c;
+    cmha_model model;
+    cmha_trainer trainer;
+    cmha_model_config m = byte_model();
+    cmha_trainer_config t = trainer_config();
+    double loss[2][3] = {{0}}, of_one = 0;
+    m.dropout = 0.3, t.lr = 0, t.length = LENGTH, t.batch = BATCH;
+    check_context(&c, 1, 8);
+    CHECK_OK(cmha_model_init(&model, &c, &m));
+    for (int turn = 0; turn < 3; turn++) {
+        CHECK_OK(cmha_trainer_init(&trainer, &model, &t));
+        for (int step = 0; step < 2; step++) {
+            double *own = &loss[step][turn];
+            if (turn == 1) CHECK_OK(cmha_trainer_step(&trainer, &all, own));
+            else CHECK_OK(cmha_trainer_step_batch(&trainer, &batch, own));
+        }
+        cmha_trainer_close(&trainer);
+    }
+    for (int turn = 0; turn < 2; turn++) CHECK(fabs(loss[0][turn] - loss[1][turn]) > 1e-6);
+    CHECK(loss[0][0] == loss[0][2] && loss[1][0] == loss[1][2]);
+    of_one = loss[0][1], t.accumulate = 2;
+    CHECK_OK(cmha_trainer_init(&trainer, &model, &t));
+    CHECK_OK(cmha_trainer_step(&trainer, &all, &loss[0][1]));
+    CHECK(fabs(loss[0][1] - of_one) > 1e-6);
+    cmha_trainer_close(&trainer), cmha_model_close(&model), cmha_context_close(&c);
+}
+
+/* An encoder's windows hide tokens each in its own way, the same ones in every evaluation: of a text that
+   repeats itself some windows differ from one. And the mean is one of hidden tokens: where few are, windows
+   without any count for nothing. */
+static void hidden_evaluation(void) {
+    enum { LENGTH = 24, WINDOWS = 6 };
+    static unsigned char same[LENGTH * WINDOWS + 1];
+    const cmha_tokens all = {same, sizeof same, 1, NULL, 0, 0}, one = {same, LENGTH + 1, 1, NULL, 0, 0};
+    cmha_context c;
+    cmha_model model;
+    cmha_trainer trainer;
+    cmha_model_config m = byte_model();
+    cmha_trainer_config t = trainer_config();
+    double loss = 0, again = 0, of_one = 0;
+    for (size_t i = 0; i < sizeof same; i++) same[i] = text[i % LENGTH];
+    m.causal = 0, t.length = LENGTH, t.mask_rate = 0.4, t.batch = 2;
+    check_context(&c, 1, 8);
+    CHECK_OK(cmha_model_init(&model, &c, &m));
+    CHECK_OK(cmha_trainer_init(&trainer, &model, &t));
+    CHECK_OK(cmha_trainer_evaluate(&trainer, &all, &loss));
+    CHECK_OK(cmha_trainer_evaluate(&trainer, &all, &again));
+    CHECK_OK(cmha_trainer_evaluate(&trainer, &one, &of_one));
+    CHECK(loss == again && fabs(loss - of_one) > 1e-4);
+    cmha_trainer_close(&trainer);
+    memset(model.parameters.data, 0, model.parameters.size * sizeof *model.parameters.data);
+    t.mask_rate = 0.02; /* all logits are alike: a hidden token costs log V, wherever it is */
+    CHECK_OK(cmha_trainer_init(&trainer, &model, &t));
+    CHECK_OK(cmha_trainer_evaluate(&trainer, &all, &loss));
+    CHECK_NEAR(loss, log(256), 1e-4);
+    cmha_trainer_close(&trainer), cmha_model_close(&model), cmha_context_close(&c);
+}
+
 /* Of the tokens chosen 8 in 10 are hidden, 1 is replaced by any token and 1 stays. */
 static void hidden_tokens(void) {
     enum { N = 40000, V = 10, HIDDEN = 9 };
@@ -794,7 +878,8 @@ int main(int argc, char **argv) {
         cache_slides(CMHA_ATTENTION_DOT, 0, CMHA_POSITION_LEARNED, 90);
     sampling(), generation();
     step_by_hand(0), step_by_hand(0.01), accumulation(), applied_by_hand();
-    decay_flags(), evaluation(), hidden_tokens(), wide_tokens();
+    decay_flags(), evaluation(), warm_up(), dropout_by_step();
+    hidden_evaluation(), hidden_tokens(), wide_tokens();
     resumes(21), resumes(22);
     allocation_failures();
     remove(path_of("resume.safetensors")), remove(path_of("life.safetensors")), rmdir(folder);
