@@ -245,6 +245,91 @@ static void normal(int delta_init, double delta_mean) {
     cmha_model_close(&model), cmha_context_close(&c);
 }
 
+/* What else begins otherwise: its mean and spread, of uniform numbers their largest times 1/sqrt(3). */
+static void beginnings(void) {
+#define WINDOWS "family=crat attention=dot irw_layers=1 irw_from=2 irw_queries=4 irw_width=6 "
+    static const struct { const char *options, *name; double mean, spread; } rows[] = {
+        {"features=50 tokens=0 values=1", "feature.weight", 0, 0.14142135623730951},
+        {"family=crat attention=dot features=25 complex_features=1 values=1", "feature.weight", 0, 0.2},
+        {"lora_rank=6 lora_on=w2", "blocks.0.ffn.w2.lora_a", 0, 0.11785113019775793}, /* 24 inputs */
+        {"lora_rank=6 lora_on=w2", "blocks.0.ffn.w2.lora_b", 0, 0},
+        {"residual_zero=1", "blocks.1.ffn.w2.weight", 0, 0},
+        {"residual_zero=1 init=xavier", "blocks.1.attn.wo.weight", 0, 0},
+        {"value_residual=1", "blocks.1.attn.value_own", 0.5, 0},
+        {"value_residual=1", "blocks.0.attn.value_first", 0.5, 0},
+        {"residual_mix=1", "blocks.1.mix.own", 1, 0}, {"residual_mix=1", "blocks.1.mix.first", 0, 0},
+        {"family=cope attention=dot cope_gamma=0.3 cope_gamma_learned=1", "cope.gamma", 0.3, 0},
+        {WINDOWS, "blocks.1.irw.gate.bias", -2, 0}, {WINDOWS, "blocks.1.irw.mix", 0, 0},
+        {WINDOWS "irw_raw=1", "blocks.1.irw.mix", 0.25, 0},
+        {"family=crat attention=dot complex_residual=free", "blocks.0.res1.alpha", 1, 0},
+        {"family=crat attention=dot complex_residual=unit", "blocks.0.res1.psi", 0, 0},
+        {"family=crat attention=dot complex_norm=crms", "blocks.0.ln1.weight", 1, 0},
+        /* of [2, D] or [3, D] the diagonal is sqrt(1/2), which leaves each part the variance 1/2, or 1 */
+        {"family=crat attention=dot complex_norm=whiten", "blocks.0.ln1.weight", 0.47140452, 1 / 3.0},
+        {"family=crat attention=dot complex_norm=cln", "blocks.0.ln1.weight", 0.5, 0.5}};
+    cmha_context c;
+    check_context(&c, 1, 3);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        cmha_model model;
+        cmha_model_config m = check_model_config();
+        double mean = 0, square = 0;
+        CHECK_OK(cmha_config_set_all(&c, cmha_model_table(), &m, rows[i].options));
+        if (!CHECK_THAT(!cmha_model_init(&model, &c, &m), "%s: %s", rows[i].options, cmha_error(&c)))
+            continue;
+        const cmha_parameter *p = cmha_parameters_find(&model.parameters, rows[i].name);
+        if (CHECK_THAT(p != NULL, "%s: no %s", rows[i].options, rows[i].name)) {
+            const cmha_tensor *t = &p->tensor;
+            const double n = (double)t->size, spread = rows[i].spread;
+            const double drawn = strstr(rows[i].name, ".ln1.") ? 0 : spread; /* gains are what they are */
+            for (size_t k = 0; k < t->size; k++) mean += (double)t->data[k] / n;
+            for (size_t k = 0; k < t->size; k++) square += pow((double)t->data[k] - mean, 2) / n;
+            CHECK_THAT(fabs(mean - rows[i].mean) <= 5 * drawn / sqrt(n) + 1e-6 &&
+                           fabs(sqrt(square) - spread) <= 4 * drawn / sqrt(2 * n) + 1e-6,
+                       "%s, %s: %g, spread %g", rows[i].options, rows[i].name, mean, sqrt(square));
+        }
+        cmha_model_close(&model);
+    }
+    cmha_context_close(&c);
+}
+
+/* One class is a regression: a number, or with label_range = 5 one from 0 to 5. */
+static void ranged(void) {
+    cmha_context c;
+    cmha_model model;
+    cmha_model_config m = check_model_config();
+    cmha_real logit[ROWS], value[ROWS];
+    cmha_batch batch = some_batch();
+    check_context(&c, 1, 3);
+    CHECK_OK(cmha_config_set_all(&c, cmha_model_table(), &m, "causal=0 classes=1 pool=mean init_std=1"));
+    CHECK_OK(cmha_model_init(&model, &c, &m));
+    CHECK_OK(cmha_model_classify(&model, &batch, logit));
+    model.config.label_range = 5;
+    CHECK_OK(cmha_model_classify(&model, &batch, value));
+    for (int i = 0; i < ROWS; i++)
+        CHECK_NEAR(value[i], 5 / (1 + exp(-(double)logit[i])), check_tolerance(1e-13, 1e-5));
+    CHECK(check_distance(logit, value, ROWS) > 0.1);
+    cmha_model_close(&model), cmha_context_close(&c);
+}
+
+/* mobius_init = identity: maps [4, 2, channels] of a, b, c, d lie near a = d = 1, b = c = 0. */
+static void near_identity(void) {
+    cmha_context c;
+    cmha_model model;
+    cmha_model_config m = check_model_config();
+    double square = 0;
+    check_context(&c, 1, 3);
+    CHECK_OK(cmha_kind(&c, "mobius", &m));
+    CHECK_OK(cmha_model_init(&model, &c, &m));
+    const cmha_parameter *p = cmha_parameters_find(&model.parameters, "blocks.0.attn.mobius");
+    if (CHECK(p && p->tensor.size == 64))
+        for (size_t i = 0; i < 64; i++) {
+            int one = i / 8 == 0 || i / 8 == 6; /* the real parts of a and d */
+            square += pow((double)p->tensor.data[i] - one, 2) / 64;
+        }
+    CHECK_THAT(fabs(sqrt(square) - 0.02) < 0.006, "%g from the identity", sqrt(square));
+    cmha_model_close(&model), cmha_context_close(&c);
+}
+
 /* mobius_init = ortho: the rows of both planes are orthonormal. */
 static void orthogonal(void) {
     cmha_context c;
@@ -414,7 +499,7 @@ int main(int argc, char **argv) {
     xavier("cmha"), xavier("pope"), xavier("ropepp"), xavier("cope-phase"), xavier("angular"), fixed_pcl();
     normal(CMHA_DELTA_INIT_PAPER, 0), normal(CMHA_DELTA_INIT_ROPE_START, 1),
         normal(CMHA_DELTA_INIT_CONST, 0.7);
-    orthogonal();
+    beginnings(), ranged(), near_identity(), orthogonal();
     clipping("angular", CMHA_CLIP_NORM, 0.05), clipping("angular", CMHA_CLIP_GLOBAL, 0.05),
         clipping("angular", CMHA_CLIP_VALUE, 0.003);
     clipping("rope", CMHA_CLIP_NORM, 0.05), clipping("rope", CMHA_CLIP_GLOBAL, 0.05),

@@ -322,6 +322,14 @@ static void positions_divided(void) {
     o.rotary_dims = 6;
     CHECK(cmha_frequencies(CMHA_FREQUENCY_ROPE, 10000, 8, &o, slow) == 1);
     for (j = 0; j < 8; j++) CHECK_NEAR(4 * slow[j], j < 3 ? pow(10000, -(double)j / 3) : 0, 1e-15);
+    o.scaling = CMHA_ROPE_SCALING_NTK; /* of what turns the last is divided by the factor, the first stays */
+    CHECK(cmha_frequencies(CMHA_FREQUENCY_ROPE, 10000, 8, &o, slow) == 1);
+    for (j = 0; j < 8; j++)
+        CHECK_NEAR(slow[j], j < 3 ? pow(10000, -(double)j / 3) * pow(2, -(double)j) : 0, 1e-15);
+    o.rotary_dims = 2; /* which is both */
+    CHECK(cmha_frequencies(CMHA_FREQUENCY_ROPE, 10000, 8, &o, slow) == 1);
+    CHECK(slow[0] == 1 && slow[1] == 0);
+    o.scaling = CMHA_ROPE_SCALING_LINEAR;
     o.rotary_dims = 1000; /* more than there are */
     CHECK(cmha_frequencies(CMHA_FREQUENCY_ROPE, 10000, 8, &o, slow) == 1);
     for (j = 0; j < 8; j++) CHECK(4 * slow[j] == omega[j]);
