@@ -89,10 +89,12 @@ static void too_far(void) {
 
 static void refused(void) {
     cmha_model model;
-    cmha_knowledge wide;
+    cmha_knowledge wide, narrow;
     cmha_real *vectors = check_array(4 * 14, 1);
     CHECK_OK(cmha_knowledge_init(&wide, &context, 4, 7, vectors, NULL, NULL, NULL));
+    CHECK_OK(cmha_knowledge_init(&narrow, &context, 4, 5, vectors, NULL, NULL, NULL));
     if (open_model(&model, "", &base)) {
+        CHECK_IS(cmha_model_set_knowledge(&model, &narrow), CMHA_ERR_SHAPE);
         CHECK_IS(cmha_model_set_knowledge(&model, &wide), CMHA_ERR_SHAPE);
         CHECK(strstr(cmha_error(&context), "7") && strstr(cmha_error(&context), "6") &&
               model.knowledge == &base);
@@ -105,7 +107,7 @@ static void refused(void) {
         CHECK_OK(cmha_model_set_knowledge(&model, NULL));
         cmha_model_close(&model);
     }
-    cmha_knowledge_close(&wide), free(vectors);
+    cmha_knowledge_close(&wide), cmha_knowledge_close(&narrow), free(vectors);
 }
 
 /* Token by token and in pieces, the window answers as it does for the whole text; no token sees a later

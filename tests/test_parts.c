@@ -339,6 +339,33 @@ static void lengths(const char *options, const char *matrix) {
     free(x), free(y);
 }
 
+/* Queries and keys far below sqrt(norm_eps) = 1 are divided by that alone: as if there were no QK-norm. */
+static void small_queries(const char *options, const char *norm) {
+    enum { N = ROWS * LENGTH * VOCABULARY };
+    cmha_model m[3];
+    cmha_real *x[3];
+    for (int k = 0; k < 3; k++) { /* the last one's scores are a tenth: scores matter */
+        char all[256];
+        snprintf(all, sizeof all, "%s norm_eps=1 %s=%g qk_norm=%s", options,
+                 strstr(options, "cope") ? "cope_scale" : "score_scale", k == 2 ? 1e3 : 1e4, k ? "none" : norm);
+        open_model(&m[k], all);
+        for (size_t i = 0; i < m[k].parameters.count; i++) {
+            cmha_parameter *p = &m[k].parameters.list[i];
+            const cmha_parameter *from = cmha_parameters_find(&m[0].parameters, p->name);
+            if (!CHECK_THAT(from != NULL, "%s", p->name)) continue;
+            if (!k && strstr(p->name, ".attn.w")) check_fill(p->tensor.data, p->tensor.size, 0.5);
+            if (!k && (strstr(p->name, ".wq.") || strstr(p->name, ".wk.")))
+                check_fill(p->tensor.data, p->tensor.size, 5e-3);
+            if (k) memcpy(p->tensor.data, from->tensor.data, p->tensor.size * sizeof *p->tensor.data);
+        }
+        x[k] = check_zeros(N), logits_of(&m[k], x[k]);
+    }
+    CHECK_THAT(check_distance(x[0], x[1], N) < 5e-3 && check_distance(x[0], x[2], N) > 5e-2,
+               "%s, %s: %g from those without, %g from others", options, norm, check_distance(x[0], x[1], N),
+               check_distance(x[0], x[2], N));
+    for (int k = 0; k < 3; k++) cmha_model_close(&m[k]), free(x[k]);
+}
+
 /* Logits with a cap are those without it, capped, and the loss is theirs. */
 static void capped_logits(const char *more) {
     enum { N = ROWS * LENGTH * VOCABULARY };
@@ -659,6 +686,9 @@ int main(int argc, char **argv) {
     gains_at_first();
     attentions(), sinks_backward(), huge_scores();
     nothing_changes(), kinds_of_layers();
+    small_queries("attention=rope n_kv_heads=2", "rms"), small_queries("attention=dot", "rms_gain");
+    small_queries("attention=rope", "rms_whole");
+    small_queries("family=cope attention=dot cope_score=real n_layers=1", "rms");
     lengths("attention=rope layout=half n_kv_heads=2", "blocks.0.attn.wk.weight");
     lengths("attention=cmha", "blocks.0.attn.wq.weight");
     lengths("attention=pope n_kv_heads=1 position=alibi n_layers=1", "blocks.0.attn.wk.weight");
