@@ -355,6 +355,33 @@ static void memory_is_exact(void) {
     CHECK(check_heap_empty(&heap));
 }
 
+/* What is learned besides does not look at padding, and a sequence of padding alone has a vector of zeros. */
+static void padded(void) {
+    enum { W = 16 };
+    static unsigned char mask[B * N];
+    static int32_t targets[B * N];
+    cmha_model model;
+    cmha_real vectors[B * W];
+    double loss[2] = {0, 0}, all = 0;
+    cmha_batch batch = batch_of(N);
+    if (!open_model(&model, "irw_layers=0 experts=0 balance=0 phase_reg=3 mag_reg=3", NULL)) return;
+    CHECK_OK(cmha_model_training_loss(&model, &batch, 3, &all));
+    for (int i = 0; i < B * N; i++) mask[i] = i % N < N - 4;
+    batch.key_mask = mask;
+    for (int i = 0; i < B * N; i++) targets[i] = mask[i] ? ids[B * N + i] : -1;
+    batch.targets = targets;
+    for (int k = 0; k < 2; k++) {
+        CHECK_OK(cmha_model_training_loss(&model, &batch, 3, &loss[k]));
+        for (int i = 0; i < B * N; i++) ids[i] = mask[i] ? ids[i] : (ids[i] + 7) % V;
+    }
+    CHECK_THAT(loss[0] == loss[1] && loss[0] != all, "%g, %g of other padding", loss[0], loss[1]);
+    memset(mask, 0, N);
+    CHECK_OK(cmha_model_vectors(&model, &batch, vectors));
+    CHECK(check_finite(vectors, B * W) && !(check_largest(vectors, W) > 0) &&
+          check_largest(vectors + W, W) > 0.01);
+    cmha_model_close(&model);
+}
+
 int main(int argc, char **argv) {
     static const char *const forms[] = {"", "irw_fusion=additive irw_raw=1 irw_from=1 irw_layers=2",
                                         "experts=0 complex_residual=unit",
@@ -372,7 +399,7 @@ int main(int argc, char **argv) {
     for (i = 0; i < sizeof forms / sizeof *forms; i++) exchanged(forms[i]), decoded(forms[i]);
     too_far(), refused();
     window_gradients(), ablation(), resumed();
-    used(), balanced(), memory_is_exact();
+    used(), balanced(), padded(), memory_is_exact();
     cmha_knowledge_close(&base), cmha_knowledge_close(&other), cmha_knowledge_close(&empty);
     free(a), free(b), rmdir(folder);
     cmha_context_close(&context);

@@ -296,6 +296,9 @@ static void cache_of_another(int rounds) {
     CHECK_OK(cmha_cache_save(&cache, at("cache")));
     CHECK_OK(cmha_cache_read(&cache, at("cache")));
     cmha_cache_close(&cache);
+    CHECK_OK(cmha_cache_init(&cache, &model, 1, 8, CMHA_SLIDE, NULL)); /* which goes on otherwise */
+    CHECK_IS(cmha_cache_read(&cache, at("cache")), CMHA_ERR_FORMAT);
+    cmha_cache_close(&cache);
     CHECK_OK(cmha_cache_init(&cache, &other, 1, 8, CMHA_SLIDE_NOT, NULL));
     CHECK_IS(cmha_cache_read(&cache, at("cache")), CMHA_ERR_FORMAT);
     cmha_cache_close(&cache), cmha_model_close(&model), cmha_model_close(&other);

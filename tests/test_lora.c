@@ -466,7 +466,18 @@ static void frequencies(void) {
     CHECK_OK(cmha_model_init(&model, &context, &config));
     CHECK_OK(cmha_model_read(&model, path_of("base"), 2, NULL));
     CHECK(!memcmp(model.omega, omega, sizeof omega));
-    cmha_model_close(&model), cmha_model_close(&base);
+    cmha_model_close(&model);
+    /* a state goes on with the frequencies that it learned by, and with no others */
+    cmha_trainer_config t = training();
+    cmha_trainer trainer;
+    CHECK_OK(cmha_trainer_init(&trainer, &base, &t));
+    CHECK_OK(cmha_trainer_save(&trainer, path_of("state")));
+    CHECK_OK(cmha_trainer_read(&trainer, path_of("state")));
+    omega[3] += 1e-12;
+    CHECK_OK(cmha_model_set_frequencies(&base, omega));
+    CHECK_IS(cmha_trainer_read(&trainer, path_of("state")), CMHA_ERR_FORMAT);
+    CHECK_THAT(strstr(cmha_error(&context), "omega is another") != NULL, "%s", cmha_error(&context));
+    cmha_trainer_close(&trainer), cmha_model_close(&base);
 }
 
 /* ------------------------------------------- a curve for lora.py ---------------------------------------- */

@@ -347,7 +347,8 @@ static void small_queries(const char *options, const char *norm) {
     for (int k = 0; k < 3; k++) { /* the last one's scores are a tenth: scores matter */
         char all[256];
         snprintf(all, sizeof all, "%s norm_eps=1 %s=%g qk_norm=%s", options,
-                 strstr(options, "cope") ? "cope_scale" : "score_scale", k == 2 ? 1e3 : 1e4, k ? "none" : norm);
+                 strstr(options, "cope") ? "cope_scale" : "score_scale", k == 2 ? 1e3 : 1e4,
+                 k ? "none" : norm);
         open_model(&m[k], all);
         for (size_t i = 0; i < m[k].parameters.count; i++) {
             cmha_parameter *p = &m[k].parameters.list[i];

@@ -382,6 +382,8 @@ static const struct {
     {"attention=rope d_head=12 rotary_dims=8 layout=half qkv_bias=1 head_transform=1 embedding_norm=1", 10,
      8304},
     {"attention=rope window=5", 9, 3952},
+    /* an odd number of codes of 4 bits */
+    {"d_model=15 n_heads=3 d_head=4 attention=dot", 9, 3225},
     /* wider than the registers hold at a time */
     {"d_model=96 n_heads=1 attention=cmha init_std=0.05", 9, 85152},
     {"d_model=160 n_heads=2 attention=rope init_std=0.05", 9, 223840},
