@@ -404,6 +404,20 @@ static void notes(void) {
     CHECK(from_json(&t, WITH("'truncation':{'max_length':1000000000000000019884624838656}")));
     CHECK(!*t.note && !t.fit.cuts);
     tokenizer_close(&t);
+    /* padding is by a token of the vocabulary */
+    tokenizer_texts texts = {"a", NULL, 1, 0};
+    tokenizer_ids types = {NULL, 0, 0};
+    memset(&ids, 0, sizeof ids);
+    CHECK(from_json(&t, WITH("'padding':{'strategy':{'Fixed':4},'pad_id':9999}")));
+    CHECK(!tokenizer_encode_texts(&t, &texts, TOKENIZER_FIT, &ids, &types, error) && strstr(error, "9999"));
+    tokenizer_ids_free(&ids), tokenizer_ids_free(&types), tokenizer_close(&t);
+    /* what WordPiece's clean-up puts to the word before, as transformers has it, and nothing else */
+    static const char *const clings[] = {".", "?", "!", ",", "n't", "'m", "'s", "'ve", "'re"};
+    static const char *const stands[] = {"'ll", "'d", ";", "n'", "'", "re", "a."};
+    for (size_t i = 0; i < sizeof clings / sizeof *clings; i++)
+        CHECK_THAT(tokenizer_clings(clings[i], strlen(clings[i])), "%s stands apart", clings[i]);
+    for (size_t i = 0; i < sizeof stands / sizeof *stands; i++)
+        CHECK_THAT(!tokenizer_clings(stands[i], strlen(stands[i])), "%s clings", stands[i]);
 }
 
 static void edges(void) {
@@ -1229,7 +1243,7 @@ static void known_patterns(void) {
                                         "/", "\xC3\xA9", "\xCE\xA9m", "e\xCC\x81",
                                         "\xE6\x97\xA5\xE3\x81\x82", "\xC2\xA0", "\xC2\xBD",
                                         "\xF0\x9F\x98\x80", "'re", "_", "\xE2\x85\xA7", "\xC7\x85",
-                                        "\xCA\xB0", "\xFF"};
+                                        "\xCA\xB0", "\xFF", "'\xC5\xBF" /* a long s */};
     size_t n;
     const tokenizer_pattern *known = tokenizer_patterns(&n);
     for (size_t i = 0; i < n; i++) {
