@@ -1400,7 +1400,8 @@ typedef enum cmha_residual { CMHA_RESIDUAL_NONE, CMHA_RESIDUAL_FREE, CMHA_RESIDU
     REAL(rope_slow, 1, 0, 1e9, "yarn|llama3: turns up to which it is divided by rope_factor") \
     ENUM(rope_ramp, CMHA_ROPE_RAMP_INDEX, CMHA_ROPE_RAMP_ROTATIONS, "index|rotations", \
          "yarn: what the mixture in between is linear in") \
-    REAL(score_scale, 0, 0, 1e6, "real|cope|mobius|angular|dot: factor on it; 0 = 1/sqrt(d_k)") \
+    REAL(score_scale, 0, 0, 1e6, \
+         "real|cope|mobius|angular|dot: factor on it, but for CoPE's own; 0 = 1/sqrt(d_k)") \
     SIZE(window, 0, 0, 16777216, \
          "a token sees this many, itself included; an encoder's to either side; 0 = all") \
     FLAG(causal, 1, "a token sees no later one; 0: an encoder") \
