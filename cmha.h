@@ -3827,14 +3827,20 @@ CMHA__FUSED static int CMHA__THIS(cmha__panel)(const cmha__product *p) {
 #define CMHA__FROM_INTS(words) __builtin_convertvector((CMHA__VECTOR(int32_t))(words), CMHA__REALS)
 
 /* Returns sum + the 64 products of a block of weights and x, lane by lane. INT8 codes are converted in the
-   top byte of a word, 2^24 times too large, where a mask extends the sign. */
+   top byte of a word, 2^24 times too large, where a mask extends the sign. Floats, which come row by row, add
+   up apart: one chain of sums would be slower than the cache. */
 CMHA__INSIDE CMHA__REALS CMHA__THIS(cmha__block_sum)(cmha_storage storage, CMHA__REALS sum,
         const void *weights, const float *x) {
     CMHA__FUSE
     const uint32_t *words = (const uint32_t *)weights, top = 0xff000000u;
-    if (storage == CMHA_STORAGE_FLOAT)
-        for (int k = 0; k < 64; k += CMHA__GEMM_LANES) sum = sum + CMHA__AT(words + k) * CMHA__AT(x + k);
-    else if (storage == CMHA_STORAGE_BF16)
+    if (storage == CMHA_STORAGE_FLOAT) {
+        CMHA__REALS part[2] = {{0}, {0}};
+        CMHA__UNROLL for (int k = 0; k < 64; k += CMHA__GEMM_LANES) {
+            const int to = k / CMHA__GEMM_LANES % 2;
+            part[to] = part[to] + CMHA__AT(words + k) * CMHA__AT(x + k);
+        }
+        sum = sum + (part[0] + part[1]);
+    } else if (storage == CMHA_STORAGE_BF16)
         for (int k = 0; k < 32; k += CMHA__GEMM_LANES) {
             CMHA__WORDS w = (CMHA__WORDS)CMHA__AT(words + k);
             const float *at = x + k + k / 16 * 16;
