@@ -1123,7 +1123,9 @@ if [ -x "$P/bench" ]; then
     small=rope,n_layers=1,d_model=32,n_heads=2
     one "bench --serve --save" works "$P/bench" --serve decode/16/$small --save "$W/bench.model" < /dev/null
     one "bench --serve --model" works "$P/bench" --serve decode/16/$small --model "$W/bench.model" < /dev/null
-    one "bench --serve, of GGUF" works sh -c "'$P/convert' --to gguf '$W/bench.model' '$W/bench.gguf' &&
+    small=$small,norm=rmsnorm,activation=swiglu,ffn_bias=0
+    one "bench --serve, of GGUF" works sh -c "'$P/bench' --serve decode/16/$small --save '$W/bench.llama' < /dev/null &&
+        '$P/convert' --to gguf '$W/bench.llama' '$W/bench.gguf' &&
         '$P/convert' --tokenizer none --type int8 '$W/bench.gguf' '$W/bench.packed' &&
         '$P/bench' --serve decode/16/$small --model '$W/bench.packed' < /dev/null"
     one "bench --serve of another model" complains "$P/bench" --serve decode/16/cmha --model "$W/bench.model"
