@@ -427,6 +427,18 @@ static void labels_synced(const text_labels *l) {
     CHECK(remove(file) == 0 && rmdir(folder) == 0); /* nothing is left beside them */
 }
 
+/* May this be a value to learn? */
+static void number_of(const char *cell, int may) {
+    char text[32];
+    text_table t;
+    double value[2];
+    snprintf(text, sizeof text, "1\n%s\n", cell);
+    put(text, strlen(text));
+    CHECK(load(&t, "1", NULL) && text_values(&t, 0, NULL, "F", value, error) == may);
+    CHECK(may || (one_line() && strstr(error, "line 2: ")));
+    text_table_close(&t);
+}
+
 static void labels(void) {
     text_table t;
     text_labels l, again;
@@ -441,6 +453,7 @@ static void labels(void) {
     CHECK(text_values(&t, 0, &l, "F", value, error) && value[0] == 2 && value[4] == 0 && value[7] == 4);
     CHECK(!text_values(&t, 0, NULL, "F", value, error) && value[1] == 9 &&
           !strcmp(error, "F, line 3: \"no\" is no number"));
+    number_of("nan", 0), number_of("inf", 0), number_of("-1e999", 0), number_of("-1e99", 1);
     l.n = 4;
     CHECK(!text_values(&t, 0, &l, "F", value, error) && one_line() && strstr(error, "line 3"));
     l.n = 6;

@@ -8,6 +8,7 @@
 
 #include "streams.h"
 
+#include <math.h>
 #include <sys/stat.h>
 
 enum { TEXT_COLUMNS = 8 }; /* most columns of a table */
@@ -390,14 +391,15 @@ static inline int text_labels_collect(text_labels *l, const text_table *t, size_
     return 1;
 }
 
-/* Class numbers, or where l is NULL the numbers themselves, of a column: values
+/* Class numbers, or where l is NULL the numbers themselves, all finite, of a column: values
    [rows]. `path` is for the error line. */
 static inline int text_values(const text_table *t, size_t column, const text_labels *l, const char *path,
                               double *values, char *error) {
     size_t row;
     for (row = 0; row < t->rows; row++) {
         text_slice cell = text_cell(t, row, column);
-        if (l ? (values[row] = text_label(l, cell)) >= 0 : text_number(cell, values + row)) continue;
+        if (l ? (values[row] = text_label(l, cell)) >= 0
+              : text_number(cell, values + row) && isfinite(values[row])) continue;
         return text_fail(error, "%.200s, line %zu: \"%.*s\" is no %s", path, t->lines[row],
                          cell.n < 60 ? (int)cell.n : 60, cell.at,
                          l ? "label that the model knows" : "number");
