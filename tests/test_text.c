@@ -73,6 +73,11 @@ static void odd_tables(void) {
     PUT("label\ttext\n");
     CHECK(!load(&t, "nothing", NULL) && one_line() && strstr(error, "nothing") && strstr(error, path));
     CHECK(!load(&t, "0", NULL) && one_line());
+    PUT("text\tlabel\ttext\n1\t2\t3\n");
+    CHECK(!load(&t, "label", "text") && one_line() && strstr(error, "two columns \"text\""));
+    CHECK(load(&t, "label", "3") && is(text_cell(&t, 0, 1), "3"));
+    text_table_close(&t);
+    PUT("label\ttext\n");
     CHECK(!load(&t, "", NULL) && one_line());
     CHECK(!text_table_load(&t, path, 5, nine, 1, error) && one_line());
     CHECK(!text_table_load(&t, path, 1 << 20, nine, 9, error) && one_line());

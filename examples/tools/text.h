@@ -134,7 +134,7 @@ static inline const char *text_parted(text_slice line) {
 }
 
 /* Which columns the names mean. A name of digits is a column's number from 1; any other name is looked for in
-   the first line, which is then a header. *header tells. */
+   the first line, which is then a header and has it once. *header tells. */
 static inline int text_header(text_slice line, const char *const *names, size_t columns, size_t *want,
                               int *header, char *error) {
     size_t c, number;
@@ -149,9 +149,11 @@ static inline int text_header(text_slice line, const char *const *names, size_t 
             continue;
         }
         *header = 1;
-        for (rest = line, number = 1, more = 1; more && !want[c]; number++) {
+        for (rest = line, number = 1, more = 1; more; number++) {
             more = text_cut_cell(&rest, &cell);
-            if (text_same(cell, text_of(names[c]))) want[c] = number;
+            if (!text_same(cell, text_of(names[c]))) continue;
+            if (want[c]) return text_fail(error, "the first line has two columns \"%s\"", names[c]);
+            want[c] = number;
         }
         if (!want[c])
             return text_fail(error, "the first line has no column \"%s\"%s", names[c], text_parted(line));
