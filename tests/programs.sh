@@ -395,6 +395,8 @@ if [ -x "$P/vectors" ] && [ -x "$P/classify" ]; then
     one "vectors --weigh" works sh -c "'$P/vectors' --threads 1 --weigh '$W/both' --raw '$W/encoder.safetensors' < '$W/both' > '$W/weighed'"
     one "vectors --weigh: nothing is left in common" awk -F'[][, ]+' '{ for (i = 2; i <= 17; i++) { s[i] += $i; q[i] += $i * $i } }
         END { for (i = 2; i <= 17; i++) if (q[i] <= 0 || s[i] ^ 2 > 1e-8 * q[i]) bad = 1; exit bad || NR != 2 }' "$W/weighed"
+    one "vectors --weigh -" complains "$P/vectors" --weigh - --similarity "$W/scores.tsv" --columns 1,2,3 "$W/encoder.safetensors"
+    one "vectors --weigh -: says why" says 'the file of --weigh is read twice'
     one "vectors --weigh, the first state" complains "$P/vectors" --weigh "$W/lines" --pool cls "$W/encoder.safetensors"
     one "vectors --weigh, no lines" complains "$P/vectors" --weigh /dev/null "$W/encoder.safetensors"
     one "vectors --weigh --learn" works "$P/vectors" --threads 1 --weigh "$W/lines" --learn "$W/scores.tsv" --columns 1,2,3 --epochs 2 \
@@ -407,6 +409,20 @@ if [ -x "$P/vectors" ] && [ -x "$P/classify" ]; then
     one "vectors --learn: cosines go with the scores" says '^3 pairs: pearson [01]\.[90][0-9]*, spearman 1.0000$'
     one "vectors --learn keeps the model" vectors --similarity "$W/scores.tsv" --columns 1,2,3 "$W/learned.safetensors"
     one "vectors --learn: the same of the file" says '^3 pairs: pearson [01]\.[90][0-9]*, spearman 1.0000$'
+    one "vectors --similarity and --learn: --columns of four" complains "$P/vectors" --similarity "$W/scores.tsv" --columns 1,2,3,4 "$W/encoder.safetensors"
+    unread_by=$W/encoder.safetensors mode=$P/vectors
+    unread --learn "--out x" "--epochs 4" "--lr 3e-4" "--seed 1"
+    unread '--similarity and --learn' "--columns 1,2,3"
+    mode="$P/vectors --similarity $W/scores.tsv --columns 1,2,3"
+    unread 'vectors, which --similarity does not print' --raw "--format json"
+    mode="$P/vectors --learn $W/scores.tsv --columns 1,2,3"
+    unread 'vectors, which --learn does not print' --raw "--format npy"
+    { cat "$W/scores.tsv"; printf '4\tone\n'; } > "$W/ragged.tsv"
+    one "vectors, a line without a column" works "$P/vectors" --similarity "$W/ragged.tsv" --columns 1,2,3 "$W/encoder.safetensors"
+    one "vectors says which is left out" says 'warning, left out: .*ragged.tsv has 1 lines without all columns, the first is line 4$'
+    printf '2\tone\ttwo\nnan\tone\tthe other\n' > "$W/nan.tsv"
+    one "vectors, a score that is no number" complains "$P/vectors" --similarity "$W/nan.tsv" --columns 1,2,3 "$W/encoder.safetensors"
+    one "vectors says where" says 'nan.tsv, line 2: "nan" is no number$'
     one "vectors --learn, the last state" complains "$P/vectors" --learn "$W/scores.tsv" --pool last "$W/encoder.safetensors"
     cp "$W/scores.tsv" "$W/judged.tsv"
     one "vectors --learn, --out that it reads" spares "$W/judged.tsv" "$P/vectors" --learn "$W/scores.tsv" --columns 1,2,3 \

@@ -241,10 +241,8 @@ static void read_rows(labelled *r, const char *path, int has_label) {
                  "line %zu", path, r->table.empty, r->table.first_empty);
         complain(1, failure, "");
     }
-    if (r->table.skipped) {
+    if (text_table_left(&r->table, path, failure)) {
         int rest = has_label && r->table.rows;
-        snprintf(failure, sizeof failure, "%.200s has %zu lines without all columns, the first is line %zu",
-                 path, r->table.skipped, r->table.first_skipped);
         complain(!rest, rest ? "warning, left out: " : "", failure);
     }
     if (has_label && !r->table.rows) complain(1, "there are no rows in ", path);

@@ -202,6 +202,14 @@ static inline int text_table_parse(text_table *t, char *text, size_t bytes, cons
            text_fail(error, "%s: %s", path + (strlen(path) > 70 ? strlen(path) - 70 : 0), why);
 }
 
+/* What is left out of a table as a line in `left`; 0 where that is nothing. */
+static inline int text_table_left(const text_table *t, const char *path, char *left) {
+    if (t->skipped)
+        text_fail(left, "%.200s has %zu lines without all columns, the first is line %zu", path, t->skipped,
+                  t->first_skipped);
+    return t->skipped > 0;
+}
+
 /* Loads the columns called names[columns] of a file of at most `limit` bytes.
    A file without rows is no failure. */
 static inline int text_table_load(text_table *t, const char *path, size_t limit, const char *const *names,

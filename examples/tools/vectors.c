@@ -98,15 +98,17 @@ typedef struct scored {
 } scored;
 
 static void read_pairs(scored *p, const char *path) {
-    char list[256], *names[3], *at = list;
-    snprintf(list, sizeof list, "%s", option[COLUMNS].value);
-    for (int i = 0; i < 3; i++) {
-        if (!at) complain(2, "--columns are three: score,sentence,sentence; not ", option[COLUMNS].value);
+    const char *given = option[COLUMNS].value;
+    char *list = strcpy(take(strlen(given) + 1, 1), given), *names[3] = {NULL, NULL, NULL}, *at = list;
+    for (int i = 0; i < 3 && at; i++) {
         names[i] = at, at = strchr(at, ',');
         if (at) *at++ = 0;
     }
+    if (!names[2] || at) complain(2, "--columns are three: score,sentence,sentence; not ", given);
     const char *const columns[3] = {names[0], names[1], names[2]};
     must(text_table_load(&p->t, path, (size_t)1 << 31, columns, 3, failure));
+    free(list);
+    if (text_table_left(&p->t, path, failure)) complain(0, "warning, left out: ", failure);
     if (p->t.rows < 2) complain(1, "fewer than two pairs in ", path);
     p->score = take(p->t.rows, sizeof *p->score), p->texts = take(times(p->t.rows, 2), sizeof *p->texts);
     must(text_values(&p->t, 0, NULL, path, p->score, failure));
@@ -227,6 +229,19 @@ static void learn(const char *path) {
     free(texts), free(order), free(wanted), free(ones), free(mean), free(weights);
 }
 
+/* Ends the program where an option is given that what it is called for does not read. */
+static void refuse_unread(void) {
+    const uint64_t learning = 1u << OUT | 1u << EPOCHS | 1u << LR | 1u << SEED;
+    const uint64_t printing = 1u << RAW | 1u << FORMAT;
+    if (!option[LEARN].value) refuse_given(option, learning, " is for --learn");
+    if (option[LEARN].value) refuse_given(option, printing, " is for vectors, which --learn does not print");
+    else if (option[SIMILARITY].value)
+        refuse_given(option, printing, " is for vectors, which --similarity does not print");
+    else refuse_given(option, 1u << COLUMNS, " is for --similarity and --learn");
+    if (option[WEIGH].value && !strcmp(option[WEIGH].value, "-")) /* the weights, then the mean vector */
+        complain(2, "the file of --weigh is read twice: it cannot be the standard input", "");
+}
+
 static int help(void) {
     puts("vectors [OPTION...] CHECKPOINT < lines: a vector of each line, made by a model that was saved;\n"
          "an encoder reads [CLS] line [SEP], other models the line as a text begins\n");
@@ -242,6 +257,7 @@ int main(int argc, char **argv) {
     pool(), is_npy();
     if (option[HELP].value) return help();
     if (!path) complain(2, "see --help; a checkpoint is missing", "");
+    refuse_unread();
     sentences_open(&encoder, path, option[TOKENIZER].value);
     uint64_t length = whole_of(&option[LENGTH], 0, 1 << 20);
     if (length && length < 4) complain(2, "--length is 4 at least, for [CLS] and [SEP] too", "");
