@@ -939,6 +939,9 @@ if [ -x "$P/rag" ]; then
     one "rag gives the same answer again" cmp "$W/rag.first" "$W/rag.second"
     one "rag: BM25 lists what shares a word" lists BM25 4 'deep sea'
     one "rag: either's best may lead both" says '^  0\.03[0-9]* *#'
+    { cat "$W/pairs.tsv"; echo 'a question alone'; } > "$W/ragged.tsv"
+    one "rag, a question without an answer" works "$P/rag" $tiny --read 0 --text "$W/passages.txt" --pairs "$W/ragged.tsv"
+    one "rag says which is left out" says 'warning, left out: .*ragged.tsv has 1 lines without all columns, the first is line 3$'
     saved="--quiet --length 16 --tokens 3 --model $W/rag"
     for ask in '' '%% ~~'; do
         one "rag, a question without a known word" works "$P/rag" $saved --base "$W/rag.base" --ask "$ask"
@@ -1107,6 +1110,8 @@ if [ -x "$P/rag" ]; then
     one "rag, no whole number" complains "$P/rag" --text "$W/passages.txt" --batch 1.5
     one "rag, a batch that is too large" complains "$P/rag" --quiet --text "$W/passages.txt" \
         --batch 999999999 --length 999999999
+    one "rag --text - --ask -" complains "$P/rag" --text - --ask -
+    one "rag --text - --ask -: says why" says 'only one of --text, --pairs and --ask'
     one "rag, a misspelt field" complains "$P/rag" --text "$W/passages.txt" --set encoder.n_layer=1
     one "rag names the nearest field" says 'model nor training .* n_layers'
     one "rag --help without a warning" silent "$P/rag" --help

@@ -244,6 +244,13 @@ static void check_options(void) {
         complain(2, "see --help; --update needs --model or --encoder, and --base", "");
     if (!text && !in && !(model && option[BASE].value))
         complain(2, "see --help; a --text or a --folder is needed, or --model or --encoder and --base", "");
+    static const int readers[] = {TEXT, PAIRS, ASK};
+    int streams = 0;
+    for (int i = 0; i < 3; i++) {
+        const char *path = option[readers[i]].value;
+        streams += path && !strcmp(path, "-");
+    }
+    if (streams > 1) complain(2, "only one of --text, --pairs and --ask can be the standard input", "");
     if (text || (!in && !update)) return;
     if (option[BASE].value && folder_is_text(option[BASE].value))
         complain(2, "this name is one of a text, not of a --base: ", option[BASE].value);
@@ -983,6 +990,7 @@ static void report(const char *path) {
     text_table t;
     double measure[LISTS][MEASURES] = {{0}};
     must(text_table_load(&t, path, (size_t)1 << 31, columns, 2, failure));
+    if (text_table_left(&t, path, failure)) complain(0, "warning, left out: ", failure);
     if (!t.rows) complain(1, "there are no questions with answers in ", path);
     cmha_rng rng = cmha_rng_make(ctx.config.seed, 3);
     int share = text_cell(&t, 0, 1).n && text_cell(&t, 0, 1).at[0] == '#';
