@@ -438,6 +438,8 @@ if [ -x "$P/vectors" ] && [ -x "$P/classify" ]; then
     one "classify --text --epochs" complains "$P/classify" --text README.md --mlm 2 --epochs 2
     one "classify --text --epochs: needs labels" says ': --epochs is for labels, which need --train'
     one "classify --text without --mlm" complains "$P/classify" --text README.md
+    one "classify --train --text -" complains "$P/classify" $encoder --columns label,text --mlm 2 --train "$W/two.tsv" --dev "$W/two.tsv" --text -
+    one "classify --train --text -: says why" says 'text beside --train is read twice'
     one "classify --train --text without --mlm" complains "$P/classify" --train README.md --text README.md
     one "classify --train --text without --mlm: says so" says "text beside --train is what the steps of --mlm read"
     if [ -x "$P/rag" ]; then
@@ -811,6 +813,9 @@ if [ -x "$P/classify" ]; then
     done
     one "classify --predict, options that it reads" works "$P/classify" --predict "$W/texts.tsv" --columns text --model "$W/texts.safetensors" \
         --threads 1 --batch 3 --length 20 --quiet
+    one "classify --predict, a length beyond the model's" complains "$P/classify" --predict "$W/texts.tsv" --columns text \
+        --model "$W/texts.safetensors" --length 33
+    one "classify --predict, a length beyond the model's: says so" says 'length is beyond the positions of .*texts.safetensors$'
     one "classify --tokenizer --vocab" complains "$P/classify" $tiny --columns label,text --tokenizer tests/wordpiece_vocab.txt --vocab LICENSE
     one "classify --tokenizer --vocab: says so" says ': --vocab is --tokenizer, and one is enough'
     one "classify --model without --predict" complains "$P/classify" $tiny --columns label,text --model "$W/texts.safetensors"

@@ -154,6 +154,8 @@ static void refuse_unread(void) {
     if (options_given >> MODEL & 1) complain(2, "only for --predict is ", option[MODEL].name);
     if (option[TEXT].value && !option[TRAIN].value)
         refuse_given(option, on_labels | 1u << TASK | 1u << COLUMNS, " is for labels, which need --train");
+    if (option[TRAIN].value && option[TEXT].value && !strcmp(option[TEXT].value, "-"))
+        complain(2, "--text beside --train is read twice: it cannot be the standard input", "");
     if (option[TRAIN].value && !whole(MLM))
         refuse_given(option, 1u << TEXT, " beside --train is what the steps of --mlm read");
 }
@@ -644,7 +646,9 @@ static int predict(void) {
     open_checkpoint(&model, option[MODEL].value);
     mc = model.config;
     size_t most = mc.max_positions < 4096 ? mc.max_positions : 4096;
-    if (!option[LENGTH].value || tc.length > most) tc.length = most;
+    if (!option[LENGTH].value) tc.length = most;
+    if (tc.length > mc.max_positions)
+        complain(2, "--length is beyond the positions of ", option[MODEL].value);
     open_words(option[MODEL].value, mc.tokenizer);
     if (mc.vocabulary != words.size || !mc.classes)
         complain(1, mc.classes ? "see --tokenizer: this is not that of " : "there are no classes in ",
