@@ -131,6 +131,12 @@ if [ -x "$P/train_tiny" ]; then
     one "train_tiny --width 2" works "$P/train_tiny" --steps 2 $quick --width 2 \
         --set vocabulary=869 "$W/tokens"
     one "train_tiny prints their numbers" says '^[0-9]* [0-9]*[0-9][0-9][0-9] '
+    if [ -x "$P/generate" ]; then
+        one "generate, numbers" works "$P/generate" --prompt '868, 1' --tokens 3 "$W/quick.safetensors"
+        one "generate, a number outside" complains "$P/generate" --prompt '868 1 1000 2' "$W/quick.safetensors"
+        one "generate names it" says 'numbers below 869, not 1000$'
+        one "generate, a zero byte among numbers" sh -c "! printf '868\\0001' | '$P/generate' --prompt - '$W/quick.safetensors' > '$W/out' 2>&1"
+    fi
     one "train_tiny --width 2, a token outside" complains "$P/train_tiny" --steps 2 $quick \
         --set vocabulary=868 --width 2 "$W/tokens"
     # A run goes on from the state of another and finds no better loss: sample and --out are the best of before

@@ -234,16 +234,23 @@ static inline int codec_append(codec_ids *ids, const int32_t *more, size_t n, ch
     return 1;
 }
 
+static inline int codec_parts(char c) { return memchr(" ,\t\r\n", c, 5) != NULL; }
+
 /* Appends the numbers that a text lists, with blanks or commas between. */
 static inline int codec_numbers(const codec *c, const char *text, size_t n, codec_ids *ids, char *error) {
     uint64_t value = 0;
+    size_t first = 0; /* of the number */
     int inside = 0;
     for (size_t i = 0; i <= n; i++) {
         int digit = i < n && text[i] >= '0' && text[i] <= '9';
+        if (!inside) first = i;
         if (digit) value = inside ? value * 10 + (uint64_t)(text[i] - '0') : (uint64_t)(text[i] - '0');
-        if ((!digit && i < n && !strchr(" ,\t\r\n", text[i])) || (digit && value >= c->size))
+        if ((!digit && i < n && !codec_parts(text[i])) || (digit && value >= c->size)) {
+            size_t end = first;
+            while (end < n && end - first < 40 && !codec_parts(text[end])) end++;
             return text_fail(error, "this model's tokens are numbers below %zu, not %.*s", c->size,
-                             n - i < 40 ? (int)(n - i) : 40, text + i);
+                             (int)(end - first), text + first);
+        }
         if (inside && !digit) {
             int32_t id = (int32_t)value;
             if (!codec_append(ids, &id, 1, error)) return 0;
