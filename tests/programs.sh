@@ -664,6 +664,9 @@ if [ -x "$P/score" ]; then
         "$(awk '{ print $6 + 0 == $6 ? $6 : substr($6, 1, length($6) - 1) }' "$W/bytes")" ]
     one "score, ids" works "$P/score" --width 2 --length 3 --eos 263 "$W/tokens"
     one "score: ids end at the eos" [ "$(awk '/^samples/ { s = $2 } /^tokens/ { print s, $2 }' "$W/out")" = "133 67" ]
+    one "score, ids: those left over get a line" says '^score: the last 1 ids are no whole sample and left out of '
+    one "score, ids of whole samples" works "$P/score" --width 2 --length 4 "$W/tokens"
+    one "score, ids of whole samples: no line" sh -c "! grep -q 'left out' '$W/out'"
     one "score, ids without a length" complains "$P/score" --width 2 "$W/tokens"
     unread_by=$W/samples.txt mode=$P/score
     unread 'ids, which need --width 2 or 4' "--length 3"

@@ -92,12 +92,16 @@ static samples read_texts(const char *path, const char *separator, size_t length
     return s;
 }
 
-/* A file of ids as samples of `length`; what is left over is none. */
+/* A file of ids as samples of `length`; what is left over is none, and gets a line. */
 static samples read_numbers(const char *path, int width, size_t length) {
     samples s = {NULL, NULL, 0};
     cmha_tokens tokens;
+    char line[120];
     check(cmha_tokens_open(&tokens, &ctx, path, width));
     s.n = tokens.count / length;
+    size_t over = tokens.count % length;
+    snprintf(line, sizeof line, "the last %zu ids are no whole sample and left out of ", over);
+    if (s.n && over) complain(0, line, path);
     s.begin = take(s.n + 1, sizeof *s.begin), s.ids = take(times(s.n, length), sizeof *s.ids);
     for (size_t i = 0; i < s.n * length; i++)
         if ((s.ids[i] = cmha_tokens_at(&tokens, i)) < 0) complain(1, "an id is out of range in ", path);
