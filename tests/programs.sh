@@ -1380,6 +1380,8 @@ if [ -x "$P/signal" ]; then
     cp "$W/ten.cf32" "$W/raw.wav" && fault raw.wav 'not a WAV file'
     cp "$W/ten.cf32" "$W/ten.dat" && fault ten.dat 'not called'
     fault nowhere.cf32 'cannot open'
+    one "signal --predict twice" complains $says "$W/ten.cf32" --json --predict "$W/ten.cf32"
+    one "signal --predict twice: says so" says 'one --predict is enough'
     one "signal --predict, no model" complains "$P/signal" --predict "$W/ten.cf32"
     one "signal --predict, no file" complains "$P/signal" --predict --model "$W/signal.model"
     one "signal --predict, no model of ours" complains "$P/signal" --model "$wave" --predict "$W/ten.cf32"

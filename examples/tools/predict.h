@@ -20,16 +20,17 @@ static struct {
 
 /* ---- The command line ---- */
 
+static inline int is_predict(const char *argument) {
+    return !strncmp(argument, "--predict", 9) && (!argument[9] || argument[9] == '=');
+}
+
 /* Takes the files behind --predict out of the arguments but for the first, which is the option's value:
    *files gets them all, and the number of arguments that are left is returned. */
 static inline int take_files(int argc, char **argv, const char ***files, size_t *n_files) {
     int at = 1, to;
     *files = (const char **)take((size_t)argc + 1, sizeof **files);
     *n_files = 0;
-    while (at < argc) {
-        if (!strncmp(argv[at], "--predict", 9) && (!argv[at][9] || argv[at][9] == '=')) break;
-        at++;
-    }
+    while (at < argc && !is_predict(argv[at])) at++;
     if (at >= argc) return argc;
     if (argv[at][9]) (*files)[(*n_files)++] = argv[at] + 10;
     to = at + 1;
@@ -39,7 +40,10 @@ static inline int take_files(int argc, char **argv, const char ***files, size_t 
         (*files)[*n_files - 1] = argv[at];
     }
     if (!*n_files) complain(2, "a value is missing after ", "--predict");
-    for (; at < argc; at++) argv[to++] = argv[at];
+    for (; at < argc; at++) {
+        if (is_predict(argv[at])) complain(2, "one --predict is enough, behind which all files stand", "");
+        argv[to++] = argv[at];
+    }
     return to;
 }
 
