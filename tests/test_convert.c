@@ -1336,6 +1336,10 @@ static void not_a_number(void) {
     CONVERT("--check %s --ids 1 %s", path_of("logits"), path_of("plain"));
     const char *out = read_file(path_of("out"), &n);
     CHECK_THAT(strstr(out, "at most inf apart"), "%s", out);
+    CHECK(convert("--check %s --ids '1 2 3' %s", path_of("logits"), path_of("plain")) &&
+          strstr(said, "fewer rows than tokens in --ids: "));
+    CHECK(convert("--check %s --ids 1 --type f16 %s", path_of("logits"), path_of("plain")) &&
+          strstr(said, "--type is for what is written, not for --check"));
 }
 
 /* --check of encoders: states, logits and scores, told apart by the size of the file. */

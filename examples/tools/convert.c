@@ -1359,6 +1359,7 @@ static size_t compare_decoder(cmha_model *model, expected *e, const int32_t *ids
     n = e->n_bytes / 4 / (V ? V : 1);
     if (!V || !n || n * V * 4 != e->n_bytes)
         complain(1, e->path, " is no rows of as many F32 as the model has tokens");
+    if (given > n) complain(2, "there are fewer rows than tokens in --ids: ", e->path);
     e->row = take(V, sizeof *e->row);
     cmha_real *got = take(V, sizeof *got);
     check(cmha_cache_init(&cache, model, 1, n, 0, NULL));
@@ -1476,6 +1477,9 @@ int main(int argc, char **argv) {
     const char *path = take_input(&argc, argv);
     const char *to = read_options(option, N_OPTIONS, 1u << HELP, argc, argv, &n_set);
     if (option[HELP].value) return help();
+    const uint64_t writing = 1u << TO | 1u << AS | 1u << TYPE | 1u << BASE | 1u << ATTENTION |
+                             1u << TOKENIZER | 1u << CONTEXT;
+    if (option[CHECK].value) refuse_given(option, writing, " is for what is written, not for --check");
     if (option[CHECK].value && to && !path) {
         open_context(&seed, &threads, 0);
         return compare(to, option[CHECK].value);
