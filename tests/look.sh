@@ -82,7 +82,7 @@ look tiny --tokens 7 --text "$words" --out "$W/cut.html"
 has cut 'the first 7 of 32 tokens'
 head -c 99999 cmha.h > "$W/long"
 is "a long text is cut" "$B/look" --out "$W/long.html" "$W/tiny.safetensors" "$W/long"
-has long 'the first 128 of'
+has long 'the first 128 of more than 65536 tokens'
 is "a page of a tiny model is small" [ "$(wc -c < "$W/long.html")" -lt 400000 ]
 for csv in 'step,loss' 'step,loss
 1,2

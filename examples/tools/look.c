@@ -39,6 +39,7 @@ static setting option[N_OPTIONS] = {
 
 enum { PHASE_BINS = 36, SIZE_BINS = 30, LEVELS = 4095, MOST_TOKENS = 2048, USUAL_TOKENS = 128 };
 enum { MOST_RECORDS = 4, MOST_FOUND = 5, CURVE = 400, MOST_RUNS = 8 };
+enum { MOST_READ = 65536 }; /* bytes of a text: of a book no more need be encoded */
 static const size_t usual_bytes = 2 << 20; /* of the attention in a page */
 
 static cmha_model model;
@@ -48,7 +49,8 @@ static cmha_knowledge base;
 static codec words;
 static codec_ids text;      /* what is shown; of frames their number alone */
 static cmha_real *frames;   /* [text.n, numbers of a frame] or NULL */
-static size_t text_tokens;  /* of the whole text */
+static size_t text_tokens;  /* of the whole text, or of what was read of it */
+static int text_goes_on;    /* there is more than was read */
 static FILE *page;
 static char own[4200];      /* the page's file while it is written; empty: there is none */
 static unsigned drawings;   /* in the page so far */
@@ -268,7 +270,8 @@ static void read_text(const char *file) {
     else if (given) read = memcpy(take(n + 1, 1), given, n), n = unescape(read);
     if (read) s = read;
     else if (words.kind == CODEC_NUMBERS) n = 0;
-    if (n > 65536) n = 65536; /* of a book no more need be encoded */
+    text_goes_on = n > MOST_READ;
+    if (text_goes_on) n = MOST_READ;
     if (specials) must(codec_append(&text, &ends[0], 1, failure));
     must(codec_encode(&words, s, n, !specials && model.config.causal, &text, failure));
     while (!specials && text.n > 1 && (text.at[text.n - 1] == words.eos || text.at[text.n - 1] == words.sep))
@@ -792,7 +795,8 @@ static void put_data(void) {
     cmha_real *room = text.n ? take(times(text.n, text.n), sizeof *room) : NULL;
     unsigned char *mentioned = take(base.n, 1);
     fprintf(page, "<script type=\"application/json\" id=\"data\">\n{\"causal\":%d,", c->causal);
-    fprintf(page, "\"of\":%zu,\"eps\":%g,\"atan\":%d,", text_tokens, c->complex_eps, c->angle);
+    fprintf(page, "\"of\":%zu,\"more\":%d,", text_tokens, text_goes_on);
+    fprintf(page, "\"eps\":%g,\"atan\":%d,", c->complex_eps, c->angle);
     fprintf(page, "\"quotient\":\"%s\",", model_field("mobius_quotient"));
     put_tokens();
     fputs(",\"layers\":[", page);
@@ -1224,9 +1228,10 @@ static void put_missing(void) {
         for (size_t i = 0; i < n_missing; i++) fputs("<li>", page), put_html(missing[i]), fputc('\n', page);
         fputs("</ul>\n", page);
     }
-    if (text.n < text_tokens)
-        fprintf(page, "<p>The %s cut: the first %zu of %zu %s are shown.</p>\n",
-                frames ? "file is" : "text is", text.n, text_tokens, frames ? "frames" : "tokens");
+    if (text.n < text_tokens || text_goes_on)
+        fprintf(page, "<p>The %s cut: the first %zu of %s%zu %s are shown.</p>\n",
+                frames ? "file is" : "text is", text.n, text_goes_on ? "more than " : "", text_tokens,
+                frames ? "frames" : "tokens");
     fprintf(page, "<p>cmha.h %s. Weights are rounded to 1/%d of their range.</p>\n</footer>\n",
             cmha_version(), LEVELS - 1);
 }
@@ -1334,7 +1339,8 @@ static void show(const char *to, const char *path, const char *file) {
     long bytes = write_page(to, path, &as_saved);
     const char *unit = frames ? "frames" : "tokens";
     printf("%s: %ld bytes, ", to, bytes);
-    if (text.n < text_tokens) printf("the first %zu of %zu %s", text.n, text_tokens, unit);
+    if (text.n < text_tokens || text_goes_on)
+        printf("the first %zu of %s%zu %s", text.n, text_goes_on ? "more than " : "", text_tokens, unit);
     else printf("%zu %s", text.n, unit);
     if (renew && runs->rows.n) printf(", step %.0f", runs->rows.x[COLUMN_STEP][runs->rows.n - 1]);
     putchar('\n'), fflush(stdout);

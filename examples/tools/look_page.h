@@ -1066,8 +1066,8 @@ static const char *const look_script[] = {
     "system.addEventListener('change', () => { if (!document.documentElement.className) dark ="
         " system.matches, theme(); });",
     "theme(), recall(), renewal();",
-    "if ($('cut') && N < D.of) shown('cut', true), fill('cut', 'The first ' + N + ' of ' + D.of +"
-        " ' tokens.');",
+    "if ($('cut') && (N < D.of || D.more)) shown('cut', true), fill('cut', 'The first ' + N + ' of ' +"
+        " (D.more ? 'more than ' : '') + D.of + ' tokens.');",
     "if ($('attention')) makeTokens(), makeThumbs(), paintThumbs();",
     "draw();",
     "let width = innerWidth;",
