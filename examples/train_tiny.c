@@ -242,7 +242,7 @@ int main(int argc, char **argv) {
     snprintf(path, sizeof path, "%.*s../cmha.h", slash ? (int)(slash - argv[0] + 1) : 0, argv[0]);
     if (!file) file = access("cmha.h", R_OK) ? path : "cmha.h";
     signal(SIGINT, on_signal), signal(SIGTERM, on_signal);
-    losses_spare(file, &option[OUT], &option[CSV], &option[PLOT], &option[FROM], last);
+    losses_spare(&words, file, &option[OUT], &option[FROM], &option[TOKENIZER], last);
     open_text(&from, file, (int)whole(WIDTH, 1, 4));
     check(cmha_model_init(&model, &ctx, &mc)), tune(&model, tc.optimiser);
     if (option[FROM].value) check(cmha_model_read(&model, option[FROM].value, 2, NULL));

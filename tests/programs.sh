@@ -228,6 +228,12 @@ if [ -x "$P/train_tiny" ]; then
         one "train_tiny $both" complains "$P/train_tiny" --steps 1 $small $both
         one "train_tiny says so" says 'would replace'
     done
+    cp README.md "$W/one.template" && cp "$W/tiny.safetensors.last" "$W/one.state"
+    one "train_tiny, a text that the template would replace" complains "$P/train_tiny" --steps 1 $small --out "$W/one.safetensors" "$W/one.template"
+    one "train_tiny says what would" says 'the template would replace the text: .*one.template$'
+    one "train_tiny leaves it" cmp README.md "$W/one.template"
+    one "train_tiny --csv in place of --resume" complains "$P/train_tiny" --steps 9 $small --resume="$W/one.state" --csv "$W/one.state"
+    one "train_tiny leaves the state" cmp "$W/tiny.safetensors.last" "$W/one.state"
     one "train_tiny --csv in place of --from" complains "$P/train_tiny" --from "$W/tiny.safetensors" $small --out "$W/one" \
         --csv "$W/tiny.safetensors"
     one "train_tiny --plot /dev/full" sh -c "[ ! -c /dev/full ] || { ! '$P/train_tiny' $quick --plot /dev/full > $W/out 2>&1; }"
@@ -721,6 +727,12 @@ if [ "$tokenizers" ] && [ -x "$P/tokens" ]; then
     one "train_tiny, a tokenizer that is none" complains "$P/train_tiny" $speak --tokenizer LICENSE LICENSE
     one "train_tiny, ids without --width" complains "$P/train_tiny" --steps 1 $speak --tokenizer "$W/bpe.json" "$W/speak.ids"
     one "train_tiny leaves them alone" cmp "$W/ids.binary" "$W/speak.ids"
+    cp "$W/bpe.json" "$W/bpe.kept" && cp LICENSE "$W/own.tokenizer.json"
+    for both in "--csv $W/speak.ids" "--plot $W/speak.ids" "--csv $W/speak.tokenizer.json" "--csv $W/bpe.json" "--out $W/own.safetensors"; do
+        one "train_tiny --tokenizer $both" complains "$P/train_tiny" --steps 1 $speak --tokenizer "$W/bpe.json" $both "$W/own.tokenizer.json"
+        one "train_tiny --tokenizer $both: says so" says 'would replace'
+    done
+    one "train_tiny leaves the tokenizer" cmp "$W/bpe.json" "$W/bpe.kept"
     one "train_tiny, nowhere to put ids" complains "$P/train_tiny" $speak --out "$W/nowhere/x.safetensors" \
         --tokenizer "$W/bpe.json" LICENSE
 

@@ -114,17 +114,29 @@ static inline int losses_draw(const losses *l) {
     return done;
 }
 
-/* Ends the program where two of the files that it writes are one, or one of them is the text that it reads or
-   the checkpoint that it begins with. */
-static inline void losses_spare(const char *text, const setting *out, const setting *csv, const setting *plot,
-                                const setting *from, const char *last) {
-    const char *names[] = {"the text", "--from", "--out", "the last state", "--csv", "--plot"};
-    const char *paths[] = {text, from->value, out->value, last, csv->value, plot->value};
-    char line[100];
-    for (int i = 2; i < 6; i++)
+/* Ends the program where two of the files that it writes are one, or one of them is a file that it reads.
+   written: the options --out, --csv, --plot and, which is read, --resume, in this order. */
+static inline void losses_spare(const codec *words, const char *text, const setting *written,
+                                const setting *from, const setting *spoken, const char *last) {
+    enum { READ, FROM_IS, STATE, SPOKEN, OUT_IS, LAST_STATE, IDS_ARE, KEPT, SHAPE, CSV_IS, PLOT_IS, PATHS };
+    static const char *const names[PATHS] = {"the text", "--from", "--resume", "--tokenizer", "--out",
+                                             "the last state", "the ids", "the kept tokenizer",
+                                             "the template", "--csv", "--plot"};
+    static const char *const beside[] = {".ids", ".tokenizer.json", ".template"};
+    /* what may lie in place of what: ids are read where they are, and the others written anew */
+    static const int may[][2] = {{IDS_ARE, READ}, {OUT_IS, FROM_IS}, {LAST_STATE, STATE}, {KEPT, SPOKEN}};
+    const char *paths[PATHS] = {text, from->value, written[3].value, spoken->value, written->value, last};
+    char path[3][4096], line[100];
+    for (int i = 0; i < 3; i++) /* the first two of a tokenizer alone */
+        if (i < 2 && words->kind != CODEC_TOKENIZER) continue;
+        else if (codec_beside(written->value, beside[i], path[i], sizeof path[i]))
+            paths[IDS_ARE + i] = path[i];
+    paths[CSV_IS] = written[1].value, paths[PLOT_IS] = written[2].value;
+    for (int i = OUT_IS; i < PATHS; i++)
         for (int k = 0; paths[i] && k < i; k++) {
-            if (!paths[k] || !text_same_place(paths[i], paths[k])) continue;
-            if (k == 1 && i == 2) continue; /* a checkpoint may be trained on in its place */
+            int fine = !paths[k] || !*paths[k] || !text_same_place(paths[i], paths[k]);
+            for (int m = 0; m < 4; m++) fine |= may[m][0] == i && may[m][1] == k;
+            if (fine) continue;
             snprintf(line, sizeof line, "%s would replace %s: ", names[i], names[k]);
             complain(2, line, paths[k]);
         }
