@@ -336,6 +336,19 @@ static int predict(const char *const *files, size_t n_files) {
 
 /* ---- The command line ---- */
 
+/* Ends the program where two of the files that it writes are one. */
+static void part_outputs(void) {
+    static const char *const ends[] = {"", ".classes", ".last", ".run"}; /* of --save */
+    const char *svg = option[SVG].value, *csv = option[CSV].value, *saved = option[SAVE].value;
+    char path[4096];
+    if (svg && csv && text_same_place(svg, csv)) complain(2, "--svg and --csv are one file: ", svg);
+    for (size_t i = 0; saved && i < sizeof ends / sizeof *ends; i++) {
+        snprintf(path, sizeof path, "%s%s", saved, ends[i]);
+        if (svg && text_same_place(svg, path)) complain(2, "--svg would replace what --save writes: ", svg);
+        if (csv && text_same_place(csv, path)) complain(2, "--csv would replace what --save writes: ", csv);
+    }
+}
+
 static int help(void) {
     const char *kind;
     puts("signal [OPTION...] FILE: learns the modulations in a file of signal_data\n"
@@ -418,6 +431,7 @@ int main(int argc, char **argv) {
     if (option[SAVE].value) may_save_known(option[SAVE].value, path);
     if (!path) complain(2, "name a file of signal_data, or one to write with --synthetic; see --help", "");
     for (int o = SVG; o <= CSV; o++) refuse_replacing(option[o].name, option[o].value, &path, 1);
+    part_outputs();
     if (option[SYNTHETIC].value) synthesise(path);
     read_signals(path, frame, hop), find_levels();
     if (rows && rows < part[0].n) part[0].n = rows; /* classes and levels alternate from run to run */

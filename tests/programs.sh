@@ -1316,6 +1316,10 @@ if [ -x "$P/signal" ]; then
     for o in svg csv save; do
         one "signal --$o of what it reads" spares "$wave" "$P/signal" "$wave" $tiny --epochs 1 --$o "$wave"
     done
+    for both in "--svg $W/outs --csv $W/outs" "--svg $W/outs --save $W/./outs" "--csv $W/outs.classes --save $W/outs"; do
+        one "signal $both" complains "$P/signal" "$wave" $tiny --epochs 1 $both
+        one "signal $both: nothing is written" sh -c "! ls '$W'/outs* > /dev/null 2>&1"
+    done
     for end in classes last run; do
         cp "$wave" "$W/read.$end"
         one "signal --save, its .$end is what it reads" spares "$W/read.$end" "$P/signal" "$W/read.$end" $tiny --epochs 1 --save "$W/read"
