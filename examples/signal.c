@@ -435,12 +435,13 @@ int main(int argc, char **argv) {
     if (option[SYNTHETIC].value) synthesise(path);
     read_signals(path, frame, hop), find_levels();
     if (rows && rows < part[0].n) part[0].n = rows; /* classes and levels alternate from run to run */
-    const char *kinds = !option[COMPARE].value ? option[ATTENTION].value
-                        : *option[COMPARE].value ? option[COMPARE].value : all;
+    const int from = option[COMPARE].value ? COMPARE : ATTENTION;
+    if (from == COMPARE) refuse_given(option, 1u << ATTENTION, " is one kind, and --compare names several");
+    const char *kinds = *option[from].value ? option[from].value : from == COMPARE ? all : "";
     if (snprintf(list, sizeof list, "%s", kinds) >= (int)sizeof list) complain(2, "too many kinds: ", kinds);
     for (char *at = strtok(list, ","); at; row[n_rows++].kind = at, at = strtok(NULL, ","))
         if (n_rows == MOST_KINDS) complain(2, "more than 32 kinds: ", kinds);
-    if (!n_rows) complain(2, "no kind of attention is named by ", "--compare");
+    if (!n_rows) complain(2, "no kind of attention is named by ", option[from].name);
     for (size_t k = 0; k < n_rows; k++) settle(k, argv + 1, n_set); /* names and sizes, before any work */
     for (int o = SVG; o <= CSV; o++) { /* now, not after the training */
         FILE *file = option[o].value ? fopen(option[o].value, "a") : NULL;

@@ -862,13 +862,15 @@ int main(int argc, char **argv) {
     read_recordings(path);
     size_t leave[2] = {n_speakers, n_speakers}; /* the speakers to leave out in turn */
     choose_speakers(leave);
-    const char *kinds = option[COMPARE].value ? option[COMPARE].value : option[ATTENTION].value;
+    const int from = option[COMPARE].value ? COMPARE : ATTENTION;
+    if (from == COMPARE) refuse_given(option, 1u << ATTENTION, " is one kind, and --compare names several");
+    const char *kinds = option[from].value;
     if (snprintf(list, sizeof list, "%s", kinds) >= (int)sizeof list) complain(2, "too many kinds: ", kinds);
     const char *kind[MOST_KINDS];
     size_t n_kinds = 0, first = 0, k;
     for (char *at = strtok(list, ","); at; kind[n_kinds++] = at, at = strtok(NULL, ","))
         if (n_kinds == MOST_KINDS) complain(2, "more than 32 kinds: ", kinds);
-    if (!n_kinds) complain(2, "no kind of attention is named by ", "--compare");
+    if (!n_kinds) complain(2, "no kind of attention is named by ", option[from].name);
     for (k = 0; k < n_kinds; k++) { /* names and sizes, before any work */
         size_t parameters = settle(kind[k], argv + 1, n_set, first);
         if (!k) first = parameters;

@@ -1231,6 +1231,10 @@ if [ -x "$P/signal" ]; then
     one "signal --parameters, too few: says how many there are" says 'rope has [0-9]* parameters at least, with d_ff = 2, and 10 are asked for'
     one "signal --compare, a kind that is larger" complains "$P/signal" "$wave" $tiny --epochs 1 --compare=rope,cmha --set d_ff=2
     one "signal --compare, a kind that is larger: says which" says "cmha has [0-9]* parameters at least"
+    one "signal --attention and --compare" complains "$P/signal" "$wave" $tiny --epochs 1 --attention rope --compare=cmha
+    one "signal --attention and --compare: says why" says ': --attention is one kind, and --compare names several$'
+    one "signal --attention of nothing" complains "$P/signal" "$wave" $tiny --attention ,
+    one "signal says which names nothing" says 'no kind of attention is named by --attention$'
     one "signal --parameters, and d_ff" complains "$P/signal" "$wave" $tiny --epochs 1 --parameters 9000 --set d_ff=8
     one "signal --take" works "$P/signal" "$wave" $tiny --epochs 1 --take 40
     one "signal: the last positions are filled up" works "$P/signal" "$wave" $tiny --epochs 1 --frame 7 --hop 5
