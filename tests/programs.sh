@@ -350,6 +350,10 @@ sst2 classify --train x --task sst3
 accuracy classify --train x --metric acuracy
 gguf convert a b --to gguff
 encode tokens encod x
+--special tokens encode --spezial x
+--skip-special tokens decode --skip-specal x
+--size tokens train --sise 300 --out x x
+qwen2 tokens train --split quen2 --out x x
 row evidence rows
 END
 # Tables without tabs, a vocabulary that is none

@@ -180,6 +180,12 @@ static void inspect(void) {
 
 enum { SPECIALS = 1000 };
 
+static int among(const char *word, const char *const *words, size_t n) {
+    size_t i = 0;
+    while (i < n && strcmp(words[i], word)) i++;
+    return i < n;
+}
+
 static uint64_t whole(const char *name, const char *digits) {
     uint64_t n = 0;
     if (!text_whole(digits, &n) || n > INT32_MAX) complain(2, name, " is a whole number below 2^31");
@@ -219,6 +225,9 @@ static void learn(const bpe_options *o, char **paths, int n_paths, const char *o
 }
 
 static void train(int argc, char **argv) {
+    static const char *const names[] = {"--size", "--special", "--split", "--min-count", "--out"};
+    static const char *const splits[] = {"gpt2", "llama3", "qwen2", "o200k", "tekken", "none"};
+    const size_t n_names = sizeof names / sizeof *names, n_splits = sizeof splits / sizeof *splits;
     static const char *special[SPECIALS];
     bpe_options o = {8192, 2, "gpt2", special, 0};
     const char *out = NULL;
@@ -230,6 +239,7 @@ static void train(int argc, char **argv) {
             continue;
         }
         asked(name);
+        if (!among(name, names, n_names)) no_such("train has no option", name, names, n_names);
         if (!value) complain(2, "see --help; a value is missing after ", name);
         else if (!strcmp(name, "--size")) o.size = (size_t)whole(name, value);
         else if (!strcmp(name, "--min-count")) o.min_count = whole(name, value);
@@ -240,6 +250,7 @@ static void train(int argc, char **argv) {
         else special[o.n_special++] = value;
         i++;
     }
+    if (!among(o.split, splits, n_splits)) no_such("there is no --split", o.split, splits, n_splits);
     if (!out) complain(2, "see --help; train needs --out, the file to be written", "");
     if (!n_paths) complain(2, "see --help; train needs a text, - is the standard input", "");
     refuse_replacing("--out", out, (const char *const *)argv, (size_t)n_paths);
@@ -248,6 +259,8 @@ static void train(int argc, char **argv) {
 
 int main(int argc, char **argv) {
     static const char *const commands[] = {"encode", "decode", "inspect", "train"};
+    static const char *const names[] = {"--binary", "--special", "--plain", "--fit", "--lines",
+                                        "--skip-special", "--ids", "--help", "--version"};
     const char *command = argc > 1 ? argv[1] : "", *path = NULL;
     int binary = 0, special = 0, skip = 0, ids = 0, lines = 0, width;
     text_open_streams();
@@ -263,7 +276,8 @@ int main(int argc, char **argv) {
         else if (!strcmp(argv[i], "--lines")) lines = 1;
         else if (!strcmp(argv[i], "--skip-special")) skip = 1;
         else if (!strcmp(argv[i], "--ids")) ids = 1;
-        else if (*argv[i] == '-') complain(2, "see --help; there is no option ", argv[i]);
+        else if (*argv[i] == '-')
+            no_such("there is no option", argv[i], names, sizeof names / sizeof *names);
         else if (path) complain(2, "one tokenizer is enough, what is ", argv[i]);
         else path = argv[i];
     }
