@@ -700,6 +700,12 @@ if [ "$tokenizers" ] && [ -x "$P/tokens" ]; then
     one "tokens, --fit without --lines" complains "$P/tokens" encode --fit tests/wordpiece_vocab.txt
     one "tokens, --lines and --binary" complains "$P/tokens" encode --lines --binary tests/wordpiece_vocab.txt
     one "tokens, decode --lines" complains "$P/tokens" decode --lines tests/wordpiece_vocab.txt
+    if [ "$terminals" ]; then
+        printf 'a \033[31mred\377 whale\n' | "$P/tokens" encode "$W/bpe.json" > "$W/steer.ids"
+        one "tokens decode on a terminal" terminal "'$P/tokens' decode '$W/bpe.json' < '$W/steer.ids'"
+        one "tokens decode harms no terminal" harmless
+        one "tokens decode shows bytes as \xNN" says 'a \\x1b\[31mred\\xff whale'
+    fi
     one "another one" works "$P/tokens" train --size 330 --out "$W/other.json" README.md
     speak="$quick --set d_model=32 --set d_ff=32 --set eval_every=2 --out $W/speak.safetensors --csv $W/speak.csv"
     rm -f "$W/speak.tokenizer.json"

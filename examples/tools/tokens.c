@@ -125,15 +125,22 @@ static int next_id(int width, int32_t *id) {
     return 1;
 }
 
+/* Prints what tokens decode to: on a terminal it steers nothing. */
+static void put_text(const char *s, size_t n, int terminal) {
+    if (terminal) text_show(s, n, 1);
+    else fwrite(s, 1, n, stdout);
+}
+
 static void decode(int skip, int width) {
+    const int terminal = isatty(1);
     tokenizer_decoder state = {0, {0}, 0, 0, 0, 0};
     char *out = (char *)malloc(tok.longest + 8);
     int32_t id;
     if (!out) complain(1, "no memory", "");
     state.skip_special = skip;
     while (!ferror(stdout) && next_id(width, &id))
-        fwrite(out, 1, tokenizer_decode(&tok, &state, id, out), stdout);
-    fwrite(out, 1, tokenizer_decode_end(&state, out), stdout);
+        put_text(out, tokenizer_decode(&tok, &state, id, out), terminal);
+    put_text(out, tokenizer_decode_end(&state, out), terminal);
     free(out);
 }
 
@@ -245,7 +252,6 @@ static void train(int argc, char **argv) {
         else if (!strcmp(name, "--min-count")) o.min_count = whole(name, value);
         else if (!strcmp(name, "--split")) o.split = value;
         else if (!strcmp(name, "--out")) out = value;
-        else if (strcmp(name, "--special")) complain(2, "see --help; train has no option ", name);
         else if (o.n_special == SPECIALS) complain(2, "there are too many of ", name);
         else special[o.n_special++] = value;
         i++;
