@@ -134,12 +134,12 @@ static int samples(float *x, size_t n) {
     for (i = 0; i < n; i++) {
         int c[2];
         if (sound.left < 2) return 0;
-        sound.left -= 2;
         for (int k = 0; k < 2; k++) {
             if (sound.looked) c[k] = sound.head[4 - sound.looked--];
             else c[k] = getc(sound.file);
         }
         if (c[0] == EOF || c[1] == EOF) return 0;
+        sound.left -= 2;
         int value = c[0] | c[1] << 8;
         x[i] = (float)(value < 32768 ? value : value - 65536) / 32768;
     }
@@ -317,7 +317,7 @@ static int steady(size_t frames, size_t again) {
 int main(int argc, char **argv) {
     const char *path = NULL, *wrong;
     size_t again = 0;
-    int i, status, bare = 0;
+    int i, status, bare = 0, announced = 0; /* announced: a WAV file says how many samples it has */
     for (i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "--help")) {
             puts("stream [--rate HZ] FILE.wav|-     follows a sound, or 16-bit samples at HZ (8000)\n"
@@ -348,12 +348,15 @@ int main(int argc, char **argv) {
         sound.file = strcmp(path, "-") ? fopen(path, "rb") : stdin;
         if (!sound.file) return complain("cannot open ", path);
         if ((wrong = begin_sound(bare || sound.file == stdin)) != NULL) return complain(wrong, path);
+        if (bare && sound.channels) return complain("--rate is for bare samples, not for a WAV file: ", path);
+        announced = sound.left < ~0ull;
         unsigned wanted = model.config.complex_features ? 2 : 1;
         if (sound.channels && sound.channels != wanted)
             return complain(wanted == 2 ? "the model wants two channels, I and Q, not those of "
                                         : "the model wants one channel, not those of ", path);
     }
     status = again ? steady(sound.frames, again) : follow();
+    if (!status && announced && sound.left > 1) status = complain("has fewer samples than it says: ", path);
     cmha_cache_close(&cache), cmha_model_close(&model), cmha_context_close(&context);
     return fclose(stdout) ? complain("cannot write", "") : status;
 }

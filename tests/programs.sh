@@ -1490,6 +1490,13 @@ if [ -x "$P/signal_next" ] && [ -x "$P/embed" ] && [ -s "$W/signal.safetensors" 
     one "stream, bare samples" works sh -c "'$follows' --rate 16000 - < '$W/bare'"
     one "stream knows them as well" [ "$(knew)" = "$(cat "$W/knew")" ]
     one "stream --rate" says '^2000 frames of 8 samples, 1.0 s'
+    one "stream --rate of a WAV file" complains "$follows" --rate 16000 "$W/two.wav"
+    one "stream says whose it is" says 'rate is for bare samples, not for a WAV file: .*two.wav$'
+    for cut in 40000 64042; do
+        head -c $cut "$W/two.wav" > "$W/less.wav"
+        one "stream, a WAV file cut at $cut bytes" sh -c "! '$follows' '$W/less.wav' > '$W/out' 2>&1"
+        one "stream, cut at $cut bytes: says so" says '^stream: has fewer samples than it says: .*less.wav$'
+    done
     { wav 1 20; cat "$W/bare"; } > "$W/one.wav"
     { wav 2 10; cat "$W/bare"; } > "$W/bits.wav"
     head -c 30 "$W/two.wav" > "$W/cut.wav"
