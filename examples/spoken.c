@@ -120,14 +120,22 @@ enum { FEWEST_TO_ADAPT = 50, EPOCHS_TO_ADAPT = 3 };
 
 /* ---- Recordings ---- */
 
+/* Does a name end in .wav, in capitals or not? */
+static int is_wav(const char *name) {
+    static const char end[] = ".wav";
+    size_t n = strlen(name), same = 0;
+    for (size_t i = 0; n >= 4 && i < 4; i++) same += (name[n - 4 + i] | 32) == (end[i] | 32);
+    return same == 4;
+}
+
 /* Adds a file of that name if it is a WAV file; its samples become numbers from -1 to 1. */
 static void add_recording(const char *name, const unsigned char *bytes, size_t size) {
     const char *base = strrchr(name, '/') ? strrchr(name, '/') + 1 : name;
-    size_t dot = strlen(base), begin, count, s;
+    size_t begin, count, s;
     int digit, take_number, end = 0;
     char speaker[48];
     recording *r;
-    if (dot < 4 || strcmp(base + dot - 4, ".wav")) return;
+    if (!is_wav(base)) return;
     if (sscanf(base, "%1d_%47[^_./]_%6d.wav%n", &digit, speaker, &take_number, &end) != 3 || base[end] ||
         digit < 0 || take_number < 0)
         complain(1, "not named DIGIT_SPEAKER_TAKE.wav: ", base);
@@ -172,21 +180,39 @@ static size_t positions_of(size_t n) {
     return voice_positions(f.n);
 }
 
+static int by_name(const void *a, const void *b) {
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* Reads the WAV files of a folder by their names: the order of recordings decides what is drawn, and that of
+   a folder is another one on every disk. */
+static void read_folder(DIR *folder, const char *path) {
+    char **names = NULL, name[4352];
+    size_t n = 0, size = 0;
+    for (struct dirent *e; (e = readdir(folder)) != NULL;) {
+        if (!is_wav(e->d_name)) continue;
+        if ((n & (n - 1)) == 0 && !(names = text_memory(names, n ? n : 1, 2, sizeof *names)))
+            complain(1, "no memory for so much", "");
+        names[n++] = strcpy(take(strlen(e->d_name) + 1, 1), e->d_name);
+    }
+    closedir(folder);
+    if (n) qsort(names, n, sizeof *names, by_name);
+    for (size_t i = 0; i < n; i++) {
+        snprintf(name, sizeof name, "%s/%s", path, names[i]);
+        unsigned char *bytes = read_file(name, &size);
+        add_recording(names[i], bytes, size);
+        free(bytes), free(names[i]);
+    }
+    free(names);
+}
+
 static void read_recordings(const char *path) {
     DIR *folder = opendir(path);
     unsigned char *bytes;
     size_t size = 0, at = 0, begin = 0, bytes_of = 0;
     char name[4352];
-    if (folder) {
-        for (struct dirent *e; (e = readdir(folder)) != NULL;) {
-            if (strlen(e->d_name) < 4 || strcmp(e->d_name + strlen(e->d_name) - 4, ".wav")) continue;
-            snprintf(name, sizeof name, "%s/%s", path, e->d_name);
-            bytes = read_file(name, &size);
-            add_recording(e->d_name, bytes, size);
-            free(bytes);
-        }
-        closedir(folder);
-    } else {
+    if (folder) read_folder(folder, path);
+    else {
         bytes = read_file(path, &size);
         while (audio_tar(bytes, size, &at, name, &begin, &bytes_of, failure))
             add_recording(name, bytes + begin, bytes_of);

@@ -1581,6 +1581,10 @@ if [ -x "$P/spoken" ]; then
         one "spoken, a speaker left out, from an archive" works "$P/spoken" "$W/digits.tar" $tiny --epochs 12 --leave bob
         one "spoken is right of most of his" right 60
         one "spoken --save of what it reads" spares "$W/digits.tar" "$P/spoken" "$W/digits.tar" $tiny --epochs 1 --save "$W/digits.tar"
+        (cd "$W/digits" && LC_ALL=C ls | tar -cf ../sorted.tar -T -)
+        one "spoken, an archive in the order of names" works "$P/spoken" "$W/sorted.tar" $tiny --epochs 1 --threads 1 --save "$W/sorted.model"
+        one "spoken, the same as a folder" works "$P/spoken" "$W/digits" $tiny --epochs 1 --threads 1 --save "$W/folder.model"
+        one "spoken learns the same of both" cmp "$W/sorted.model" "$W/folder.model"
         head -c 5000 "$W/digits.tar" > "$W/cut.tar"
         one "spoken, an archive that ends early" complains "$P/spoken" "$W/cut.tar" $tiny
     fi
@@ -1677,6 +1681,12 @@ if [ -x "$P/spoken" ]; then
     one "spoken says so" says 'not 8 kHz'
     mv "$W/slow/1_ann_1.wav" "$W/slow/one.wav"
     one "spoken, another name" complains "$P/spoken" "$W/slow" $tiny
+    mkdir -p "$W/capitals" && cp "$W/digits"/[01]_ann_* "$W/capitals" && cp "$W/digits/1_ann_3.wav" "$W/capitals/1_ann_9.WAV"
+    one "spoken, a name in capitals" complains "$P/spoken" "$W/capitals" $tiny --epochs 1
+    one "spoken names it" says 'not named DIGIT_SPEAKER_TAKE.wav: 1_ann_9.WAV$'
+    one "spoken --attention and --compare" complains "$P/spoken" "$W/digits" $tiny --attention rope --compare cmha
+    one "spoken --attention of nothing" complains "$P/spoken" "$W/digits" $tiny --attention ,
+    one "spoken says which names nothing" says 'no kind of attention is named by --attention$'
     one "spoken --help" works "$P/spoken" --help
     one "spoken --help > /dev/full" full "$P/spoken" --help
     one "spoken, the output closed" closed "$P/spoken" "$W/digits" $tiny --epochs 1
