@@ -284,8 +284,12 @@ static void print_steps(const cmha_real *apart) {
     size_t C = data.channels, i;
     printf("step");
     for (i = 0; i < C; i++) {
-        char *name = (char *)take(data.names[i].n + 1, 1);
-        if (data.names[i].n) memcpy(name, data.names[i].at, data.names[i].n);
+        text_slice from = data.names[i];
+        char *name = (char *)take(from.n + 1, 1), *to = name;
+        for (size_t k = 0; k < from.n; k++) { /* a doubled quotation mark of the CSV is one */
+            *to++ = from.at[k];
+            k += from.at[k] == '"' && k + 1 < from.n && from.at[k + 1] == '"';
+        }
         putchar(',');
         print_cell(name);
         free(name);

@@ -270,6 +270,10 @@ if [ -x "$P/forecast" ]; then
             "$P/forecast" --help | awk -v o="--$o" '$1 == o { print $2 }')"
         one "forecast --predict --$o: says so" says ": --$o is the model's own: not with --predict"
     done
+    sed '1s/.*/date,"the ""a"" of it",b,OT/' "$W/series.csv" > "$W/marks.csv"
+    one "forecast, a name with marks" works "$P/forecast" $few --steps 1 --out "$W/marks.model" "$W/marks.csv"
+    one "forecast --predict, a name with marks" works "$P/forecast" --model "$W/marks.model" --predict "$W/marks.csv"
+    one "forecast writes that name as it was" says '^step,"the ""a"" of it",b,OT$'
     # bad LABEL TEXT OPTION...: a file that is refused with one line
     bad_series() {
         label=$1; printf '%b' "$2" > "$W/bad.csv"; shift 2
