@@ -89,15 +89,10 @@ static const char *origin(void) {
 }
 
 /* Takes over the model that a checkpoint holds and, for --resume, which then needs no other option, how it
-   was trained. */
+   was trained: all fields, for a file leaves out some that are as usual, and a preset may set these. */
 static void recall(const char *path) {
-    cmha_archive archive;
     refuse_foreign(path);
-    check(cmha_archive_open(&archive, &ctx, path));
-    for (const char **m = archive.metadata; m < archive.metadata + 2 * archive.n_metadata; m += 2)
-        if (!strncmp(*m, "cfg.", 4) || (option[RESUME].value && !strncmp(*m, "trainer.", 8)))
-            set(strchr(*m, '.') + 1, m[1]);
-    cmha_archive_close(&archive);
+    check(cmha_config_read(&ctx, path, &mc, option[RESUME].value ? &tc : NULL));
 }
 
 static int help(void) {

@@ -68,6 +68,9 @@ if [ -x "$P/train_tiny" ]; then
     cp "$W/tiny.safetensors.last" "$W/two.last"
     one "train_tiny --optimiser, resumed" works "$P/train_tiny" --steps 4 $small --resume="$W/two.last" README.md
     cp "$W/tiny.safetensors.last" "$W/twice.last"
+    one "train_tiny --resume --preset" works "$P/train_tiny" --steps 4 ${small%%--out*} --preset fast --out "$W/preset.safetensors" \
+        --csv "$W/loss.csv" --resume="$W/two.last" README.md
+    one "train_tiny --resume --preset: of no effect" cmp "$W/preset.safetensors.last" "$W/tiny.safetensors.last"
     one "train_tiny --optimiser, at once" works "$P/train_tiny" --steps 4 $muon --optimiser '*.wq.*=adamw' $small README.md
     one "train_tiny --optimiser: resumed is as at once" cmp -s "$W/twice.last" "$W/tiny.safetensors.last"
     one "train_tiny --optimiser, of a name that is none" complains "$P/train_tiny" --steps 2 --optimiser muno $small
