@@ -72,19 +72,23 @@ static void close_samples(samples *s) {
     memset(s, 0, sizeof *s);
 }
 
-/* A file of text as samples: one after every separator. A last one that is empty is none. */
+/* A file of text as samples: one after every separator, of lines without the CR of a CRLF. A last one that is
+   empty is none. */
 static samples read_texts(const char *path, const char *separator, size_t length) {
     char *text;
     size_t bytes, room = 2, at = 0, end;
     samples s = {NULL, NULL, 0};
     codec_ids ids = {NULL, 0, 0};
+    int lines = length && !(options_given >> SEPARATOR & 1);
     must(text_read(path, SIZE_MAX / 16, &text, &bytes, failure));
     for (size_t i = 0; length && i < bytes; i++) room += text[i] == *separator;
     s.begin = take(room, sizeof *s.begin);
     for (; at < bytes; at = end + length) {
         for (end = at; end < bytes; end++)
             if (length && bytes - end >= length && !memcmp(text + end, separator, length)) break;
-        must(codec_encode(&words, text + at, end - at, 0, &ids, failure));
+        size_t n = end - at;
+        n -= lines && n && text[end - 1] == '\r';
+        must(codec_encode(&words, text + at, n, 0, &ids, failure));
         s.begin[++s.n] = ids.n;
     }
     free(text);
