@@ -516,8 +516,8 @@ typedef struct cmha_norm_args {
 typedef struct cmha_grads { cmha_real *x, *weight, *bias; } cmha_grads;
 /* Normalises rows of x [T, D]: y = weight (x - mean) / sqrt(var + eps) + bias, var biased; weight [D], bias
    [D] (or NULL). RMS: mean is 0; RMS_ONE_PLUS (Gemma): likewise, 1 + weight for weight. LAYER_GAIN
-   (ModernBERT): LAYER, of which models have no bias. stats, for the backward: 1 / sqrt(var + eps) [T]; of
-   LAYER and LAYER_GAIN [T, 2], the mean before it. */
+   (ModernBERT): LAYER, in models without its bias. stats, for the backward: 1 / sqrt(var + eps) [T]; of LAYER
+   and LAYER_GAIN [T, 2], the mean before it. */
 CMHA_DEF void cmha_norm_forward(const cmha_norm_args *args, const cmha_real *x, const cmha_real *weight,
     const cmha_real *bias, cmha_real *y, cmha_real *stats);
 CMHA__FIT void cmha_norm_backward(const cmha_norm_args *args, const cmha_real *x, const cmha_real *weight,
@@ -2851,7 +2851,7 @@ static int cmha__is_open(const cmha_context *context) { return context && contex
 
 static int cmha__model_is_open(const cmha_model *model) { return model && cmha__is_open(model->context); }
 
-/* What an object returns that is not of the model of today; the line goes to a context that is open yet. */
+/* Returns STATE for an object whose model was closed or changed since. A context that is open gets a line. */
 static cmha_status cmha__outdated(cmha_context *context, const char *what) {
     if (!cmha__is_open(context)) return CMHA_ERR_STATE;
     return CMHA__REFUSED(context, "%s: it or its model was closed, or is another since", what);
@@ -3828,7 +3828,7 @@ CMHA__FUSED static int CMHA__THIS(cmha__panel)(const cmha__product *p) {
 
 /* Returns sum + the 64 products of a block of weights and x, lane by lane. INT8 codes are converted in the
    top byte of a word, 2^24 times too large, where a mask extends the sign. Floats, which come row by row, add
-   up apart: one chain of sums would be slower than the cache. */
+   up apart: one chain of sums would be slower than the cache, and GCC fuses it for some CPUs alone. */
 CMHA__INSIDE CMHA__REALS CMHA__THIS(cmha__block_sum)(cmha_storage storage, CMHA__REALS sum,
         const void *weights, const float *x) {
     CMHA__FUSE
@@ -9963,7 +9963,7 @@ static void cmha__mask_row(const cmha__head *h, size_t r, cmha_real *S) {
     size_t i = h->i0 + r, j0 = h->j0, sinks = h->a->sinks;
     cmha__span seen = cmha__visible(h->a, i);
     if (h->alibi != 0) {
-        double own = (double)(i + h->a->n_k) - (double)(h->a->n_q + j0);
+        double own = (double)(i + h->a->n_k) - (double)(h->a->n_q + j0); /* AVX2 converts no ptrdiff_t */
         double nearer = (double)cmha__nearer(h, i);
         int near = (int)cmha__min(sinks > j0 ? sinks - j0 : 0, CMHA__TILE), cols = (int)h->cols;
         for (int j = 0; j < cols; j++)
