@@ -652,7 +652,7 @@ const evidence_claim evidence_claim_ablation = {
     "ComplexFormer (arXiv 2505.10222, Table 4) claims that sharing δ and b costs 1.8 of 40.5 gen-PPL, "
     "fixing them 3.0, leaving out the phase contrastive loss 1.0, and RoPE 2.4.",
     generation_parts, 1, ablation_variants, LENGTH(ablation_variants), "loss",
-    "nats a token", 0, 5, {1.5e-3, 3e-3, 6e-3}, evidence_text_run, 1, 0, NULL, 0, 0, 0, 0};
+    "nats a token", 0, 5, {1.5e-3, 3e-3, 6e-3}, evidence_text_run, 1, 0, NULL, 0, 0, 1, 0};
 
 static const evidence_part answers_parts[] = {
     {"code", "MBPP: programs after their descriptions, bytes",
@@ -690,7 +690,7 @@ const evidence_claim evidence_claim_longer = {
     "those of training, where RoPE needs other frequencies (NTK, YaRN: arXiv 2309.00071).",
     longer_parts, LENGTH(longer_parts), longer_variants, LENGTH(longer_variants), "p2048",
     "bits a byte at positions 1,024 to 2,047", 0, 5, {1.5e-3, 3e-3, 6e-3}, language_longer_run, 1, 0, NULL,
-    0, 0, 0, 0};
+    0, 0, 1, 0};
 
 static const evidence_part quick_parts[] = {
     {"shakespeare", "Tiny Shakespeare, bytes",
@@ -706,4 +706,4 @@ const evidence_claim evidence_claim_text_quick = {
     "text_quick", "ComplexFormer against RoPE in a minute of training each",
     "Ours: the comparison of `generation` with models of 0.1 million numbers, for who wants to see it run.",
     quick_parts, 1, quick_variants, LENGTH(quick_variants), "loss", "nats a byte", 0, 8, {1.5e-3, 3e-3, 6e-3},
-    evidence_text_run, 0.1, 1, NULL, 0, 0, 0, 0};
+    evidence_text_run, 0.1, 1, NULL, 0, 0, 1, 0};

@@ -437,7 +437,7 @@ const evidence_claim evidence_claim_crat = {
     "without angles, 1.8 without the window, 0.6 with one frequency, 0.9 without rotation, 0.7 without "
     "phase normalisation, 1.0 without its norm, 0.5 without experts.",
     crat_parts, LENGTH(crat_parts), crat_variants, LENGTH(crat_variants), "val", "nats a token", 0, 5,
-    {1e-3, 3e-3, 1e-2}, run_crat, 0.3, 0, NULL, 0, 0, 0, 0};
+    {1e-3, 3e-3, 1e-2}, run_crat, 0.3, 0, NULL, 0, 0, 1, 0};
 
 static const evidence_part retrieval_parts[] = {
     {"cranfield", "Cranfield: 1,400 abstracts, 225 questions", "program=rag rag.encoder_steps=300"},
