@@ -96,8 +96,8 @@ extern const char *const evidence_command;
     X(primary_early) X(primary_late) X(primary_far) X(primary_crat) \
     X(text_quick) X(generation) X(steps) X(optimisers) X(ablation) X(answers) X(longer) \
     X(copy) X(recall) X(indexing) X(parity) X(sorting) X(phase_memory) \
-    X(cope_glue) X(cope_text) X(mobius_text) X(mobius_glue) X(crat) X(retrieval) X(modulation) X(spoken) \
-    X(finetune) X(music)
+    X(cope_sst2) X(cope_glue) X(cope_text) X(mobius_text) X(mobius_glue) X(crat) X(retrieval) \
+    X(modulation) X(spoken) X(finetune) X(music)
 #endif
 
 #define EVIDENCE_DECLARE(name) extern const evidence_claim evidence_claim_##name;

@@ -71,7 +71,7 @@ const evidence_question evidence_questions[] = {
      "phase_memory", "64", "cmha,cmha-0", 0, 0, 0},
     /* CoPE */
     {"Are CoPE's phase scores better on SST-2?",
-     "cope_glue", "sst2", "phase", 0, 0, 0},
+     "cope_sst2", "sst2", "phase", 0, 0, 0},
     {"Are CoPE's phase scores better on MRPC?",
      "cope_glue", "mrpc", "phase", 0, 0, 0},
     {"Is CoPE, with positions in the first layer alone, as good a language model, with any of its scores?",
@@ -138,7 +138,7 @@ const evidence_chance evidence_chances[] = {
     {"parity", "", 0, "loss", 0, 0.69315, "odd or even by chance"},
     {"sorting", "", 0, "loss", 0, 3.4657, "any of 32 numbers"},
     {"phase_memory", "", 0, "loss", 0, 2.0794, "any of 8 items"},
-    {"cope_glue", ONE_ANSWER("sst2", 50.917)},
+    {"cope_sst2", ONE_ANSWER("sst2", 50.917)},
     {"cope_glue", ONE_ANSWER("cola", 0)},
     {"cope_glue", ONE_ANSWER("mrpc", 81.223)},
     {"cope_glue", ONE_ANSWER("stsb", 0)},
