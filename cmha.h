@@ -3827,19 +3827,25 @@ CMHA__FUSED static int CMHA__THIS(cmha__panel)(const cmha__product *p) {
 #define CMHA__FROM_INTS(words) __builtin_convertvector((CMHA__VECTOR(int32_t))(words), CMHA__REALS)
 
 /* Returns sum + the 64 products of a block of weights and x, lane by lane. INT8 codes are converted in the
-   top byte of a word, 2^24 times too large, where a mask extends the sign. Floats, which come row by row, add
-   up apart: one chain of sums would be slower than the cache, and GCC fuses it for some CPUs alone. */
+   top byte of a word, 2^24 times too large, where a mask extends the sign. Floats come row by row: a chain of
+   64-byte sums reads ahead as far as memory gives, further is slower; a chain of shorter ones would be slower
+   than the cache. A chain that GCC sees it leaves unfused for some CPUs. */
 CMHA__INSIDE CMHA__REALS CMHA__THIS(cmha__block_sum)(cmha_storage storage, CMHA__REALS sum,
         const void *weights, const float *x) {
     CMHA__FUSE
     const uint32_t *words = (const uint32_t *)weights, top = 0xff000000u;
     if (storage == CMHA_STORAGE_FLOAT) {
+#if CMHA__VECTOR_BYTES == 64
+        __asm__("" : "+v"(sum));
+        for (int k = 0; k < 64; k += CMHA__GEMM_LANES) sum = sum + CMHA__AT(words + k) * CMHA__AT(x + k);
+#else
         CMHA__REALS part[2] = {{0}, {0}};
         CMHA__UNROLL for (int k = 0; k < 64; k += CMHA__GEMM_LANES) {
             const int to = k / CMHA__GEMM_LANES % 2;
             part[to] = part[to] + CMHA__AT(words + k) * CMHA__AT(x + k);
         }
         sum = sum + (part[0] + part[1]);
+#endif
     } else if (storage == CMHA_STORAGE_BF16)
         for (int k = 0; k < 32; k += CMHA__GEMM_LANES) {
             CMHA__WORDS w = (CMHA__WORDS)CMHA__AT(words + k);
