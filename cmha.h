@@ -2114,8 +2114,8 @@ CMHA_DEF cmha_status cmha_cache_append_features(cmha_cache *cache, const int32_t
     SIZE(penalty_window, 64, 0, 1024, "recent tokens the penalty looks at")
 typedef struct cmha_sampler_config { CMHA__MEMBERS(CMHA_SAMPLER_FIELDS) } cmha_sampler_config;
 CMHA_DEF cmha_table cmha_sampler_table(void);
-/* Draws a token from logits [V], not changed; -1: all are NaN or -inf. Penalises recent [n_recent], newest
-   anywhere. scratch [2 * V]. */
+/* Draws a token from logits [V], not changed; -1: all are NaN or -inf. Penalises the last penalty_window of
+   recent [n_recent], each once. scratch [2 * V]. */
 CMHA_DEF int32_t cmha_sample(const cmha_sampler_config *config, const cmha_real *logits, size_t V,
     const int32_t *recent, size_t n_recent, cmha_rng *rng, cmha_real *scratch);
 
@@ -2123,7 +2123,7 @@ CMHA_DEF int32_t cmha_sample(const cmha_sampler_config *config, const cmha_real 
 typedef int (*cmha_token_fn)(void *user, const int32_t *tokens, size_t batch);
 /* Appends prompt [batch, n_prompt > 0], then draws up to n_new tokens a sequence, each from its own stream of
    `seed`; sampler (or NULL). The last token is not appended: begin the next prompt with it. Errors: those of
-   cmha_cache_append, NOT_FINITE (all logits NaN), STOPPED (by on_token). */
+   cmha_cache_append, NOT_FINITE (cmha_sample: -1), STOPPED (by on_token). */
 CMHA_DEF cmha_status cmha_generate(cmha_cache *cache, const int32_t *prompt, size_t n_prompt, size_t n_new,
     const cmha_sampler_config *sampler, uint64_t seed, cmha_token_fn on_token, void *user);
 
@@ -15964,6 +15964,7 @@ CMHA_DEF int32_t cmha_sample(const cmha_sampler_config *config, const cmha_real 
         total = kept;
         c += V - n;
     }
+    while (!(c[n - 1].p > 0)) n--; /* what rounding leaves over falls to a token that has a share */
     double target = cmha_rng_uniform(rng) * total;
     for (i = 0; i + 1 < n; i++) {
         target -= c[i].p;
@@ -16004,10 +16005,11 @@ CMHA_DEF cmha_status cmha_generate(cmha_cache *cache, const int32_t *prompt, siz
             tokens[b] = cmha_sample(&config, logits + b * V, V, recent + b * window,
                 cmha__min(count, window), &rng[b], scratch);
             if (tokens[b] >= 0) continue;
-            status = cmha__fail(context, CMHA_ERR_NOT_FINITE, "generate: logits are NaN");
+            status = cmha__fail(context, CMHA_ERR_NOT_FINITE, "generate: all logits are NaN or -inf");
             break;
         }
-        if (!status && on_token && on_token(user, tokens, B)) status = CMHA_STOPPED;
+        if (!status && on_token && on_token(user, tokens, B))
+            status = cmha__fail(context, CMHA_STOPPED, "generate: on_token stopped it");
         else if (!status && i + 1 < n_new) status = cmha_cache_append(cache, tokens, 1, logits);
     }
     cmha__give(context, rng, bytes);

@@ -418,6 +418,38 @@ static void unread_words(void) {
     cmha_model_close(&model);
 }
 
+/* The largest number of a generator: the sampler's target is then almost the sum of all shares. */
+static cmha_rng last_of_all(void) {
+    uint64_t z = UINT64_MAX;
+    z ^= z >> 31 ^ z >> 62, z *= UINT64_C(0x319642b2d24d8ec3);
+    z ^= z >> 27 ^ z >> 54, z *= UINT64_C(0x96de1b173f119089);
+    z ^= z >> 30 ^ z >> 60;
+    cmha_rng rng = {z, 0}, copy = rng;
+    if (cmha_rng_next(&copy) != UINT64_MAX) rng.key -= UINT64_C(0x9e3779b97f4a7c15);
+    return rng;
+}
+
+/* What rounding leaves over of the shares does not go to a token that a mask forbids. */
+static void masked_token(void) {
+    enum { V = 3000 };
+    static cmha_real logits[V], scratch[2 * V];
+    cmha_sampler_config c;
+    cmha_rng numbers = cmha_rng_make(4, 4), copy = last_of_all();
+    const cmha_rng last = copy;
+    int drawn = 0;
+    CHECK(cmha_rng_next(&copy) == UINT64_MAX);
+    cmha_config_defaults(cmha_sampler_table(), &c);
+    c.temperature = c.top_p = 1;
+    for (int turn = 0; turn < 300; turn++) {
+        size_t n = 2 + cmha_rng_below(&numbers, V - 2);
+        for (size_t i = 0; i + 1 < n; i++) logits[i] = (cmha_real)(20 * cmha_rng_normal(&numbers));
+        logits[n - 1] = -(cmha_real)INFINITY;
+        copy = last;
+        drawn += cmha_sample(&c, logits, n, NULL, 0, &copy, scratch) == (int32_t)n - 1;
+    }
+    CHECK_THAT(drawn == 0, "a token of no share, drawn %d times", drawn);
+}
+
 int main(void) {
     static const char *const files[] = {"one", "small", "deep", "noted", "axes", "cache"};
     if (!system_folder(folder)) return 3;
@@ -435,6 +467,7 @@ int main(void) {
     cache_of_another(0), cache_of_another(1);
     for (int how = 0; how < 3; how++) first_step(how);
     clip_of_no_gradients(), frequencies_of_a_file(1), frequencies_of_a_file(2), outdated(), unread_words();
+    masked_token();
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) (void)remove(at(files[i]));
     CHECK(rmdir(folder) == 0);
     cmha_context_close(&context);
