@@ -3306,6 +3306,8 @@ CMHA_DEF cmha_status cmha_config_set_all(cmha_context *context, cmha_table table
         const char *after = text + n + (text[n] == '=');
         size_t m = strcspn(after, " ");
         cmha__line(name, "%.*s", (int)cmha__min(n, room), text);
+        if (text[n] != '=' && cmha__field_of(table, name))
+            return CMHA__WRONG(context, "%s: %s lacks = and a value", cmha__table_name(table), name);
         cmha__line(value, "%.*s", (int)cmha__min(m, room), after);
         if (n > room || m > room)
             return CMHA__WRONG(context, "%s: %.40s is longer than any option or value",
@@ -12251,10 +12253,10 @@ CMHA_DEF const char *cmha_kind_name(size_t i, const char **fields) {
 
 CMHA_DEF cmha_status cmha_kind(cmha_context *context, const char *name, cmha_model_config *model) {
     const char *fields, *known;
-    if (name)
-        for (size_t i = 0; (known = cmha_kind_name(i, &fields)) != NULL; i++)
-            if (!strcmp(known, name)) return cmha_config_set_all(context, cmha_model_table(), model, fields);
-    return cmha__fail(context, CMHA_ERR_NOT_FOUND, "there is no kind of attention \"%s\"", name ? name : "");
+    if (!name) return CMHA__WRONG(context, "kind: its name is NULL");
+    for (size_t i = 0; (known = cmha_kind_name(i, &fields)) != NULL; i++)
+        if (!strcmp(known, name)) return cmha_config_set_all(context, cmha_model_table(), model, fields);
+    return cmha__fail(context, CMHA_ERR_NOT_FOUND, "there is no kind of attention \"%s\"", name);
 }
 
 /* ---- Families ---- */

@@ -747,7 +747,7 @@ static const char *ugly_name(void) {
     ROW(preset_null, CMHA_ERR_ARGUMENT, NULL, cmha_preset(NULL, NULL, &f->mc, NULL))                         \
     ROW(preset_unknown, CMHA_ERR_NOT_FOUND, NULL, cmha_preset(NULL, "nothing", &f->mc, NULL))                \
     ROW(preset_nothing_wanted, CMHA_OK, NULL, cmha_preset(NULL, "tiny", NULL, NULL))                         \
-    ROW(kind_null, CMHA_ERR_NOT_FOUND, "kind", cmha_kind(&f->ctx, NULL, &f->mc))                             \
+    ROW(kind_null, CMHA_ERR_ARGUMENT, "kind", cmha_kind(&f->ctx, NULL, &f->mc))                              \
     ROW(kind_unknown, CMHA_ERR_NOT_FOUND, "kind", cmha_kind(&f->ctx, ugly_name(), &f->mc))                   \
     ROW(kind_no_model, CMHA_ERR_ARGUMENT, "config", cmha_kind(&f->ctx, "cmha", NULL))
 

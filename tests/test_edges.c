@@ -450,6 +450,19 @@ static void masked_token(void) {
     CHECK_THAT(drawn == 0, "a token of no share, drawn %d times", drawn);
 }
 
+/* A name without "=" is no empty value; the name of a kind that is NULL is an argument that is missing. */
+static void names_without_values(void) {
+    cmha_model_config c = check_model_config();
+    snprintf(c.lora_on, sizeof c.lora_on, "wq");
+    CHECK_IS(cmha_config_set_all(&context, cmha_model_table(), &c, "n_layers=3 lora_on"), CMHA_ERR_ARGUMENT);
+    CHECK(strstr(cmha_error(&context), "lora_on") && !strcmp(c.lora_on, "wq") && c.n_layers == 3);
+    CHECK_IS(cmha_config_set_all(&context, cmha_model_table(), &c, "lora_an"), CMHA_ERR_NOT_FOUND);
+    CHECK_OK(cmha_config_set_all(&context, cmha_model_table(), &c, "lora_on= n_layers=2"));
+    CHECK(!*c.lora_on && c.n_layers == 2);
+    CHECK_IS(cmha_kind(&context, NULL, &c), CMHA_ERR_ARGUMENT);
+    CHECK(strstr(cmha_error(&context), "NULL"));
+}
+
 int main(void) {
     static const char *const files[] = {"one", "small", "deep", "noted", "axes", "cache"};
     if (!system_folder(folder)) return 3;
@@ -467,7 +480,7 @@ int main(void) {
     cache_of_another(0), cache_of_another(1);
     for (int how = 0; how < 3; how++) first_step(how);
     clip_of_no_gradients(), frequencies_of_a_file(1), frequencies_of_a_file(2), outdated(), unread_words();
-    masked_token();
+    masked_token(), names_without_values();
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) (void)remove(at(files[i]));
     CHECK(rmdir(folder) == 0);
     cmha_context_close(&context);
