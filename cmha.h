@@ -14667,6 +14667,8 @@ static cmha_tensor *cmha__token_loss(cmha_model *model, const cmha_batch *batch,
 static cmha_tensor *cmha__objective(cmha_model *model, const cmha_batch *batch, cmha_real weight,
         cmha_tensor **extra) {
     cmha_tape *tape = &model->tape;
+    if (batch->class_weights && !(batch->labels && model->config.classes > 1))
+        return CMHA__MISUSE(tape, "loss: class_weights weigh labels of several classes, not these");
     cmha_tensor *states = cmha_model_states(model, tape, batch, extra);
     if (!states) return NULL;
     if (!batch->labels && batch->values)
@@ -14678,9 +14680,11 @@ static cmha_tensor *cmha__objective(cmha_model *model, const cmha_batch *batch, 
     int32_t *targets = (int32_t *)cmha__record_alloc(tape, (batch->batch + 1) * sizeof *targets);
     if (targets && !cmha__dry(tape))
         for (size_t b = 0; b < batch->batch; b++) {
-            double label = batch->labels[b];
-            targets[b] = label >= 0 && label < 65536 ? (int32_t)label : -2; /* refused, as are NaN and 1.5 */
-            if (label - (double)targets[b] > 0) targets[b] = -2;
+            double label = batch->labels[b], classes = (double)model->config.classes;
+            targets[b] = label >= 0 && label < classes ? (int32_t)label : -2;
+            if (targets[b] < 0 || label > (double)targets[b])
+                cmha__reject(tape, CMHA_ERR_TOKEN, "loss: label %g of sequence %zu is not one of %g classes",
+                    label, b, classes);
         }
     return cmha_cross_entropy(tape, scores, targets, -1, batch->class_weights);
 }

@@ -788,9 +788,9 @@ static const char *ugly_name(void) {
     ROW(loss_labels_without_head, CMHA_ERR_STATE, "class",                                                   \
         WITH(f->batch.labels = good_labels, loss_of(f, &f->decoder)))                                        \
     ROW(loss_high_label, CMHA_ERR_TOKEN, "3", WITH(f->batch.labels = high_labels, loss_of(f, &f->encoder)))  \
-    ROW(loss_half_label, CMHA_ERR_TOKEN, "target",                                                           \
+    ROW(loss_half_label, CMHA_ERR_TOKEN, "label 1.5",                                                        \
         WITH(f->batch.labels = half_labels, loss_of(f, &f->encoder)))                                        \
-    ROW(loss_nan_label, CMHA_ERR_TOKEN, "target",                                                            \
+    ROW(loss_nan_label, CMHA_ERR_TOKEN, "label nan",                                                         \
         WITH(f->batch.labels = nan_labels, loss_of(f, &f->encoder)))                                         \
     ROW(logits_no_model, CMHA_ERR_STATE, NULL, cmha_model_logits(NULL, &f->batch, f->logits))                \
     ROW(logits_no_batch, CMHA_ERR_ARGUMENT, "logits: batch is NULL",                                         \

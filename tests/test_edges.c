@@ -463,6 +463,30 @@ static void names_without_values(void) {
     CHECK(strstr(cmha_error(&context), "NULL"));
 }
 
+/* A label that is no class is named as the caller wrote it; weights that no label reads are refused. */
+static void labels_of_no_class(void) {
+    cmha_model_config c = check_model_config();
+    cmha_model model;
+    cmha_batch batch;
+    int32_t ids[4] = {1, 0, 1, 0};
+    cmha_real labels[2] = {1, (cmha_real)0.5}, weights[3] = {1, 2, 3};
+    double loss;
+    c.causal = 0;
+    for (c.classes = 1; c.classes < 4; c.classes += 2) {
+        memset(&batch, 0, sizeof batch);
+        batch.ids = batch.targets = ids, batch.batch = batch.length = 2, batch.class_weights = weights;
+        CHECK_OK(cmha_model_init(&model, &context, &c));
+        CHECK_IS(cmha_model_loss(&model, &batch, &loss), CMHA_ERR_ARGUMENT);
+        CHECK(strstr(cmha_error(&context), "class_weights"));
+        batch.labels = labels;
+        CHECK_IS(cmha_model_loss(&model, &batch, &loss), c.classes > 1 ? CMHA_ERR_TOKEN : CMHA_ERR_ARGUMENT);
+        CHECK(strstr(cmha_error(&context), c.classes > 1 ? "label 0.5 of sequence 1" : "class_weights"));
+        batch.class_weights = NULL;
+        CHECK_IS(cmha_model_loss(&model, &batch, &loss), c.classes > 1 ? CMHA_ERR_TOKEN : CMHA_OK);
+        cmha_model_close(&model);
+    }
+}
+
 int main(void) {
     static const char *const files[] = {"one", "small", "deep", "noted", "axes", "cache"};
     if (!system_folder(folder)) return 3;
@@ -480,7 +504,7 @@ int main(void) {
     cache_of_another(0), cache_of_another(1);
     for (int how = 0; how < 3; how++) first_step(how);
     clip_of_no_gradients(), frequencies_of_a_file(1), frequencies_of_a_file(2), outdated(), unread_words();
-    masked_token(), names_without_values();
+    masked_token(), names_without_values(), labels_of_no_class();
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) (void)remove(at(files[i]));
     CHECK(rmdir(folder) == 0);
     cmha_context_close(&context);
