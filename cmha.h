@@ -802,7 +802,7 @@ CMHA_DEF void cmha_phasor_forward(const cmha_real *z, size_t T, size_t D, cmha_r
 CMHA__FIT void cmha_phasor_backward(const cmha_real *z, const cmha_real *du, size_t T, size_t D,
     cmha_real eps, cmha_real *dz);
 CMHA_DEF cmha_tensor *cmha_phasor(cmha_tape *tape, cmha_tensor *z, cmha_real eps);
-/* Join re and im (NULL: 0) [.., D] to planes [.., 2D]; return their real (part 0) or imaginary part (1). */
+/* Join re, im (im NULL: 0) [.., D] to planes [.., 2D]; return their real (part 0) or imaginary part (1). */
 CMHA_DEF cmha_tensor *cmha_complex_join(cmha_tape *tape, cmha_tensor *re, cmha_tensor *im);
 CMHA_DEF cmha_tensor *cmha_complex_part(cmha_tape *tape, cmha_tensor *z, int part);
 
@@ -4912,7 +4912,7 @@ static uint64_t cmha__draw(cmha_tape *tape) {
 }
 
 CMHA_DEF cmha_status cmha_tape_init(cmha_tape *tape, cmha_context *context, int recording) {
-    if (!tape) return CMHA_ERR_ARGUMENT;
+    if (!tape) return CMHA__WRONG(context, "tape: tape is NULL");
     cmha__zero(*tape);
     if (!cmha__is_open(context)) return tape->status = CMHA_ERR_STATE;
     tape->context = context;
@@ -8075,6 +8075,7 @@ CMHA_DEF cmha_tensor *cmha_complex_join(cmha_tape *tape, cmha_tensor *re, cmha_t
 
 CMHA_DEF cmha_tensor *cmha_complex_part(cmha_tape *tape, cmha_tensor *z, int part) {
     if (!cmha__is_planes(tape, z, "complex part")) return NULL;
+    if (part & ~1) return CMHA__MISUSE(tape, "complex part: part = %d is not 0 or 1", part);
     size_t D = cmha__last(z) / 2, begin = part ? D : 0;
     return cmha_slice(tape, z, z->rank - 1, begin, begin + D);
 }
@@ -12493,13 +12494,13 @@ static const char *cmha__row_wrong(const cmha_parameters *p, const cmha_paramete
     if (cmha_parameters_find(p, row->name)) return "there are two of that name";
     if (!t->rank || (row->is_complex && t->shape[0] != 2)) return "it has no shape, or not 2 parts";
     if (!fits || t->size > SIZE_MAX / sizeof(cmha_real) / 8 - p->size) return "its size overflows";
-    if (!(fabs(row->mean) <= DBL_MAX && fabs(row->spread) <= DBL_MAX)) return "its start is not finite";
+    if (!(fabs(row->mean) <= FLT_MAX && fabs(row->spread) <= FLT_MAX)) return "its start is not finite";
     return row->decay >= 0 && row->decay <= 1e6 ? NULL : "its decay is out of range";
 }
 
 CMHA_DEF cmha_status cmha_parameters_init(cmha_parameters *p, cmha_context *context,
         const cmha_parameter_row *rows, size_t count) {
-    if (!p) return CMHA_ERR_ARGUMENT;
+    if (!p) return CMHA__WRONG(context, "parameters: p is NULL");
     cmha__zero(*p);
     if (!cmha__is_open(context)) return CMHA_ERR_STATE;
     if (!rows || !count) return CMHA__WRONG(context, "parameters: %s", rows ? "count = 0" : "rows is NULL");
@@ -12515,7 +12516,7 @@ CMHA_DEF cmha_status cmha_parameters_init(cmha_parameters *p, cmha_context *cont
         memcpy(one->name, rows[i].name, strlen(rows[i].name));
         p->count++;
         p->size += one->tensor.size;
-        one->is_complex = rows[i].is_complex;
+        one->is_complex = rows[i].is_complex != 0;
         one->lr_scale = 1;
         one->decay = one->usual_decay = rows[i].decay;
         one->matrices = one->tensor.rank - one->is_complex >= 2;
@@ -13342,7 +13343,7 @@ CMHA_DEF void cmha_model_close(cmha_model *model) {
 
 static cmha_status cmha__model_open(cmha_model *model, cmha_context *context, const cmha_model_config *cfg,
         uint64_t file) {
-    if (!model) return CMHA_ERR_ARGUMENT;
+    if (!model) return CMHA__WRONG(context, "model: model is NULL");
     cmha__zero(*model);
     if (!cmha__is_open(context)) return CMHA_ERR_STATE;
     if (cfg) model->config = *cfg;

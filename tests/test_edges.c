@@ -487,6 +487,48 @@ static void labels_of_no_class(void) {
     }
 }
 
+static int stops(void *user, const int32_t *tokens, size_t n) { return (void)user, (void)tokens, (void)n, 1; }
+
+/* Calls that end early, or that miss the object they open, say so in the context's line. */
+static void lines_of_their_own(void) {
+    static const cmha_parameter_row row = {"w", {2, 0, 0, 0}, 0, 1, 0, 0};
+    static const cmha_parameter_row far = {"w", {2, 0, 0, 0}, 1e300, 0, 0, 0};
+    cmha_model_config c = check_model_config();
+    cmha_model model;
+    cmha_cache cache;
+    cmha_parameters p;
+    int32_t id = 1;
+    CHECK_OK(cmha_model_init(&model, &context, &c));
+    CHECK_OK(cmha_cache_init(&cache, &model, 1, 8, 0, NULL));
+    CHECK_IS(cmha_generate(&cache, &id, 1, 3, NULL, 1, stops, NULL), CMHA_STOPPED);
+    CHECK(strstr(cmha_error(&context), "on_token"));
+    cmha_cache_close(&cache), cmha_model_close(&model);
+    CHECK_IS(cmha_model_init(NULL, &context, &c), CMHA_ERR_ARGUMENT);
+    CHECK(strstr(cmha_error(&context), "model is NULL"));
+    CHECK_IS(cmha_parameters_init(NULL, &context, &row, 1), CMHA_ERR_ARGUMENT);
+    CHECK(strstr(cmha_error(&context), "p is NULL"));
+    CHECK_IS(cmha_tape_init(NULL, &context, 0), CMHA_ERR_ARGUMENT);
+    CHECK(strstr(cmha_error(&context), "tape is NULL"));
+    CHECK_IS(cmha_parameters_init(&p, &context, &far, 1), CMHA_ERR_ARGUMENT);
+}
+
+/* Complex numbers have two parts, 0 and 1. */
+static void third_part(void) {
+    cmha_tape tape;
+    const size_t shape[2] = {3, 4};
+    CHECK_OK(cmha_tape_init(&tape, &context, 1));
+    cmha_tensor *z = cmha_tensor_new(&tape, 2, shape, 0);
+    CHECK(cmha_complex_part(&tape, z, 0) && cmha_complex_part(&tape, z, 1));
+    for (int part = -1; part < 3; part += 3) {
+        CHECK(!cmha_complex_part(&tape, z, part));
+        CHECK_IS(cmha_tape_status(&tape), CMHA_ERR_ARGUMENT);
+        CHECK(strstr(cmha_error(&context), "part"));
+        cmha_tape_reset(&tape);
+        z = cmha_tensor_new(&tape, 2, shape, 0);
+    }
+    cmha_tape_close(&tape);
+}
+
 int main(void) {
     static const char *const files[] = {"one", "small", "deep", "noted", "axes", "cache"};
     if (!system_folder(folder)) return 3;
@@ -504,7 +546,7 @@ int main(void) {
     cache_of_another(0), cache_of_another(1);
     for (int how = 0; how < 3; how++) first_step(how);
     clip_of_no_gradients(), frequencies_of_a_file(1), frequencies_of_a_file(2), outdated(), unread_words();
-    masked_token(), names_without_values(), labels_of_no_class();
+    masked_token(), names_without_values(), labels_of_no_class(), lines_of_their_own(), third_part();
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) (void)remove(at(files[i]));
     CHECK(rmdir(folder) == 0);
     cmha_context_close(&context);
