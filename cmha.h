@@ -1821,10 +1821,10 @@ CMHA__FIT cmha_status cmha_model_gradient(cmha_model *model, const cmha_batch *b
 /* Computes that training loss: additional losses and dropout included. */
 CMHA__FIT cmha_status cmha_model_training_loss(cmha_model *model, const cmha_batch *batch, uint64_t key,
     double *loss);
-/* Counts the bytes of parameters, and of training in all (gradients, moments, activations) at batch x length;
-   each (or NULL). Exact with AdamW and ema = 0 (else cmha_model_training_memory): measures dry runs of a step
-   and an evaluation, with labels if classes > 0, else values if values > 0; the first step of another
-   objective may need more. Errors: SHAPE, STATE (CMHA_INFERENCE_ONLY). */
+/* Counts the bytes of an open model, and of training in all (gradients, moments, activations) at batch x
+   length; each (or NULL). Exact with AdamW and ema = 0 (else cmha_model_training_memory): measures dry runs
+   of a step and an evaluation, with labels if classes > 0, else values if values > 0; the first step of
+   another objective may need more. Errors: SHAPE, STATE (CMHA_INFERENCE_ONLY). */
 CMHA_DEF cmha_status cmha_model_memory(cmha_context *context, const cmha_model_config *config, size_t batch,
     size_t length, size_t *parameters, size_t *training);
 /* Counts likewise for an open model; frozen parameters need less. */
@@ -2835,6 +2835,10 @@ static cmha_status cmha__fail(cmha_context *ctx, cmha_status status, const char 
 #define cmha__warn(ctx, ...) ((void)cmha__fail(ctx, CMHA_STATUS_COUNT, __VA_ARGS__))
 
 CMHA_DEF const char *cmha_error(const cmha_context *context) { return context ? context->detail : ""; }
+
+static cmha_status cmha__ends(cmha_context *ctx, const char *what, cmha_status status) {
+    return status ? cmha__fail(ctx, status, "%s: %s", what, cmha_status_string(status)) : CMHA_OK;
+}
 
 static const char *cmha__shape_text(const size_t *shape, int rank, char text[80]) {
     size_t used = 0;
@@ -9150,9 +9154,7 @@ static cmha_status cmha__search_callers(const cmha__search *s) {
     const cmha_knowledge *base = s->base;
     size_t W = 2 * s->d_r;
     cmha_status status = base->search(base->search_user, s->phasors, s->Q, s->k, s->own_index);
-    if (status)
-        return cmha__fail(s->context, status, "search: the caller's ended with: %s",
-                cmha_status_string(status));
+    if (status) return cmha__ends(s->context, "search: the caller's ended with", status);
     for (size_t i = 0; i < s->Q * s->k; i++) {
         int64_t found = s->own_index[i];
         size_t q = i / s->k;
@@ -14669,7 +14671,7 @@ static cmha_tensor *cmha__objective(cmha_model *model, const cmha_batch *batch, 
         cmha_tensor **extra) {
     cmha_tape *tape = &model->tape;
     if (batch->class_weights && !(batch->labels && model->config.classes > 1))
-        return CMHA__MISUSE(tape, "loss: class_weights weigh labels of several classes, not these");
+        return CMHA__MISUSE(tape, "loss: class_weights are of labels of several classes");
     cmha_tensor *states = cmha_model_states(model, tape, batch, extra);
     if (!states) return NULL;
     if (!batch->labels && batch->values)
@@ -15311,6 +15313,8 @@ CMHA__FIT cmha_status cmha_gradient_check(cmha_parameters *p, cmha_loss_fn loss,
     memcpy(p->data, kept, size);
     memcpy(p->grad, grads, bytes - size);
     cmha__give(p->context, kept, bytes);
+    if (status && !strncmp(p->context->detail, "gradient check", 14)) /* it wrote none */
+        cmha__ends(p->context, "gradient check: the loss ended with", status);
     if (!status) *error = worst;
     return status;
 }
@@ -15971,7 +15975,7 @@ CMHA_DEF int32_t cmha_sample(const cmha_sampler_config *config, const cmha_real 
         total = kept;
         c += V - n;
     }
-    while (!(c[n - 1].p > 0)) n--; /* what rounding leaves over falls to a token that has a share */
+    while (!(c[n - 1].p > 0)) n--; /* rounding may leave a rest */
     double target = cmha_rng_uniform(rng) * total;
     for (i = 0; i + 1 < n; i++) {
         target -= c[i].p;
@@ -16034,16 +16038,12 @@ CMHA_DEF cmha_status cmha_generate(cmha_cache *cache, const int32_t *prompt, siz
 
 #define CMHA__MALFORMED(archive, ...) cmha__fail((archive)->context, CMHA_ERR_FORMAT, __VA_ARGS__)
 
-static cmha_status cmha__files_fail(cmha_context *ctx, const char *what, cmha_status status) {
-    return status ? cmha__fail(ctx, status, "%s: %s", what, cmha_status_string(status)) : CMHA_OK;
-}
-
 #ifdef CMHA_NO_FILES
-#define cmha__system_open(a) cmha__files_fail((a)->context, "cannot be opened", CMHA_ERR_NOT_FOUND)
+#define cmha__system_open(a) cmha__ends((a)->context, "cannot be opened", CMHA_ERR_NOT_FOUND)
 #define cmha__system_read(a, offset, to, bytes) CMHA_ERR_STATE /* of none that was opened */
 #define cmha__file_move(fd, at, bytes, writing) 0
 #define cmha__system_close(file) (void)(file)
-#define cmha__system_save(o) cmha__files_fail((o)->context, "writing failed", CMHA_ERR_NOT_FOUND)
+#define cmha__system_save(o) cmha__ends((o)->context, "writing failed", CMHA_ERR_NOT_FOUND)
 #else
 
 #ifdef _WIN32
@@ -16168,7 +16168,7 @@ static cmha_status cmha__file_open(cmha_archive *a, cmha_context *ctx, const cha
     a->path = (char *)(uintptr_t)path;
     cmha_status status = f->size ? f->size(f->user, ctx, path, &a->size) : CMHA_ERR_NOT_FOUND;
     if (status == CMHA_ERR_NOT_FOUND && (f->system_too || !f->size)) return cmha__system_open(a);
-    return cmha__files_fail(ctx, "cannot be opened", status);
+    return cmha__ends(ctx, "cannot be opened", status);
 }
 
 static cmha_status cmha__file_read(const cmha_archive *a, uint64_t offset, void *to, size_t bytes) {
@@ -16176,7 +16176,7 @@ static cmha_status cmha__file_read(const cmha_archive *a, uint64_t offset, void 
     if (a->file) return cmha__system_read(a, offset, to, bytes);
     cmha_status status = f->read ? CMHA_OK : CMHA_ERR_STATE; /* the context was opened again without them */
     if (!status && bytes) status = (f->read)(f->user, a->context, a->path, offset, to, bytes);
-    return cmha__files_fail(a->context, "reading failed", status);
+    return cmha__ends(a->context, "reading failed", status);
 }
 
 static cmha_buffer *cmha__buffer_of(void *list, const char *path) {
@@ -16845,7 +16845,7 @@ static cmha_status cmha__save(cmha_context *ctx, const char *path, cmha__content
             status = cmha__system_save(&o);
         } else {
             status = f->finish(f->user, ctx, path, !o.error);
-            status = cmha__files_fail(ctx, "writing failed", o.error ? (cmha_status)o.error : status);
+            status = cmha__ends(ctx, "writing failed", o.error ? (cmha_status)o.error : status);
         }
     }
     cmha__give(ctx, o.header, o.room);

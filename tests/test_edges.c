@@ -487,6 +487,23 @@ static void labels_of_no_class(void) {
     }
 }
 
+static cmha_status no_loss(void *user, double *loss) {
+    *loss = 1;
+    return --*(int *)user < 0 ? CMHA_ERR_IO : CMHA_OK;
+}
+
+/* A loss that fails without a word ends a gradient check with a line of the check's, not of what it found. */
+static void loss_that_fails(void) {
+    static const cmha_parameter_row row = {"w", {3, 0, 0, 0}, 0, 1, 0, 0};
+    cmha_parameters p;
+    double error;
+    int left = 6;
+    CHECK_OK(cmha_parameters_init(&p, &context, &row, 1));
+    CHECK_IS(cmha_gradient_check(&p, no_loss, &left, &error), CMHA_ERR_IO);
+    CHECK_THAT(strstr(cmha_error(&context), "the loss ended with"), "%s", cmha_error(&context));
+    cmha_parameters_close(&p);
+}
+
 static int stops(void *user, const int32_t *tokens, size_t n) { return (void)user, (void)tokens, (void)n, 1; }
 
 /* Calls that end early, or that miss the object they open, say so in the context's line. */
@@ -547,6 +564,7 @@ int main(void) {
     for (int how = 0; how < 3; how++) first_step(how);
     clip_of_no_gradients(), frequencies_of_a_file(1), frequencies_of_a_file(2), outdated(), unread_words();
     masked_token(), names_without_values(), labels_of_no_class(), lines_of_their_own(), third_part();
+    loss_that_fails();
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) (void)remove(at(files[i]));
     CHECK(rmdir(folder) == 0);
     cmha_context_close(&context);
