@@ -15975,7 +15975,7 @@ CMHA_DEF int32_t cmha_sample(const cmha_sampler_config *config, const cmha_real 
         total = kept;
         c += V - n;
     }
-    while (!(c[n - 1].p > 0)) n--; /* rounding may leave a rest */
+    while (n > 1 && !(c[n - 1].p > 0)) n--; /* rounding may leave a rest */
     double target = cmha_rng_uniform(rng) * total;
     for (i = 0; i + 1 < n; i++) {
         target -= c[i].p;

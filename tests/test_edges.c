@@ -448,6 +448,11 @@ static void masked_token(void) {
         drawn += cmha_sample(&c, logits, n, NULL, 0, &copy, scratch) == (int32_t)n - 1;
     }
     CHECK_THAT(drawn == 0, "a token of no share, drawn %d times", drawn);
+    c.temperature = (double)NAN; /* no range was checked, and no share is a number */
+    for (size_t n = 1; n < 4; n++) {
+        const int32_t token = cmha_sample(&c, logits, n, NULL, 0, &copy, scratch);
+        CHECK(token >= 0 && token < (int32_t)n);
+    }
 }
 
 /* A name without "=" is no empty value; the name of a kind that is NULL is an argument that is missing. */
