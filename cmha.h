@@ -4982,9 +4982,8 @@ static int cmha__computes(const cmha_tape *tape) { return !tape->status && !cmha
 
 #ifdef _OPENMP
 /* Begin and end a pass by as many threads as take least time. Beside other programs that can be one: each of
-   a token's 40 regions ends with the slowest thread, which may wait for its turn. Now and then half
-   or twice as many are tried, the less often the longer nothing changes; what wins twice stays. Chunks, and
-   so bits, do not change. */
+   a token's 40 regions waits for its slowest thread. Now and then half or twice as many are tried, less often
+   while nothing changes; what wins twice stays. Chunks, and so bits, do not change. */
 static double cmha__team_begin(cmha_tape *tape, size_t rows) {
     cmha_team *t = &tape->team;
     const int all = tape->context->threads;
@@ -14174,8 +14173,8 @@ static cmha_tensor *cmha__crat_block(cmha__pass *pass, cmha_tensor *z) {
 
 /* ---- Blocks that keep their input alone (recompute = 1) ----
    The block runs on the tape as ever; then its result moves down to where it began, and the rest is
-   forgotten, records and all. The backward runs it again with the same dropout keys and walks its records to
-   the gradients outside: sums keep their order, and all bits. */
+   forgotten. The backward runs it again with the same dropout keys and walks its records to the gradients
+   outside: sums keep their order, and all bits. */
 
 typedef struct {
     cmha__pass pass; /* as it was before the block */
@@ -14633,9 +14632,9 @@ CMHA_DEF size_t cmha_frames(const cmha_real *samples, size_t n, size_t planes, s
 
 /* ---- Objectives ---- */
 
-/* Of an encoder only the hidden tokens go through the vocabulary, maybe the larger part of the work. Their
-   number differs from batch to batch, so gradients of that size are not recycled: a dry run, where all are
-   hidden, would reuse them for tensors of all tokens, and fewer would need more than it measured. */
+/* Of an encoder only the hidden tokens go through the vocabulary, often most of the work. Their number
+   differs by batch, so gradients of that size are not recycled: a dry run, where all are hidden, would reuse
+   them for tensors of all tokens, and fewer would need more than it measured. */
 static cmha_tensor *cmha__token_loss(cmha_model *model, const cmha_batch *batch, cmha_tensor *states,
         cmha_real weight, cmha_tensor **extra) {
     cmha_tape *tape = &model->tape;
@@ -14859,7 +14858,6 @@ CMHA_DEF cmha_status cmha_model_training_memory(cmha_model *model, size_t batch,
 CMHA_DEF cmha_status cmha_model_memory(cmha_context *context, const cmha_model_config *config, size_t batch,
         size_t length, size_t *parameters, size_t *training) {
     cmha_model model;
-    if (!cmha__is_open(context)) return CMHA_ERR_STATE;
     cmha_status status = cmha__model_open(&model, context, config, UINT64_MAX);
     if (status) return status;
     if (parameters) *parameters = model.table_bytes + model.parameters.size * sizeof(cmha_real) + 2 * 64;
