@@ -399,7 +399,7 @@ if [ -x "$P/vectors" ] && [ -x "$P/classify" ]; then
     one "classify for vectors" works "$P/classify" --quiet $encoder --columns label,text --mlm 20 --epochs 1 --train "$W/two.tsv" \
         --dev "$W/two.tsv" --out "$W/encoder.safetensors"
     printf 'one\nthe other, which is longer than sixteen\n\none\n' > "$W/lines"
-    vectors() { "$P/vectors" --threads 1 "$@" < "$W/lines" > "$W/out" 2>&1; }
+    vectors() { "$P/vectors" --threads 1 "$@" < "$W/lines" > "$W/out" 2> "$W/err"; }
     for pool in mean cls last; do
         one "vectors --pool $pool" vectors --pool $pool "$W/encoder.safetensors"
         one "vectors --pool $pool: of length 1, each by itself" awk -F'[][, ]+' '{ s = 0; for (i = 2; i <= 17; i++) s += $i * $i
@@ -407,6 +407,9 @@ if [ -x "$P/vectors" ] && [ -x "$P/classify" ]; then
             for (i = 2; i <= 17; i++) if (NR == 1) first[i] = $i; else if (NR == 4 && ($i - first[i]) ^ 2 > 1e-10) bad = 1 }
             END { exit bad || NR != 4 }' "$W/out"
     done
+    one "vectors says what is cut" grep -qx 'vectors: 1 lines are longer than 16 tokens, of which only these are read (see --length)' "$W/err"
+    one "vectors --length, nothing cut" vectors --length 99 "$W/encoder.safetensors"
+    one "vectors --length: says nothing" [ ! -s "$W/err" ]
     one "vectors --raw" vectors --raw --batch 1 "$W/encoder.safetensors"
     one "vectors --raw: not of length 1" awk -F'[][, ]+' '{ s = 0; for (i = 2; i <= 17; i++) s += $i * $i; if ((s - 1) ^ 2 < 1e-8) bad = 1 }
         END { exit bad }' "$W/out"
@@ -480,9 +483,15 @@ if [ -x "$P/vectors" ] && [ -x "$P/classify" ]; then
             one "rag --encoder that continues texts, its base" works "$P/rag" --threads 1 --encoder "$W/tiny.safetensors" --base "$W/tiny.base" --ask ''
             one "rag --encoder that continues texts, an empty question" says '^encoder, by cosines: nothing$'
         fi
-        for o in "--words 9" "--question 9" "--batch 2" "--steps 3" "--read 3" "--tokens 3" "--temperature 1" "--held-out 0.1" "--set d_model=8"; do
+        for o in "--words 9" "--length 9" "--question 9" "--batch 2" "--steps 3" "--read 3" "--tokens 3" "--temperature 1" "--held-out 0.1" "--set d_model=8"; do
             one "rag --encoder $o" complains "$P/rag" --encoder "$W/learned.safetensors" --text "$W/lines" $o
             one "rag --encoder $o: says so" says ": ${o%% *} is for models of rag's own, not for --encoder"
+        done
+        yes 'one the other' | head -n 99 | tr '\n' ' ' > "$W/much"
+        one "rag --encoder, a long passage and a long question" works "$P/rag" --threads 1 --encoder "$W/learned.safetensors" \
+            --text "$W/much" --ask "$(cat "$W/much")"
+        for what in passages questions; do
+            one "rag --encoder: says so of $what" says "^rag: 1 $what are longer than [0-9]* tokens, of which only these are read"
         done
         one "rag --encoder --base" works "$P/rag" --threads 1 --encoder "$W/learned.safetensors" --base "$W/lines.base" --ask one
         one "rag --encoder, another pool" complains "$P/rag" --encoder "$W/learned.safetensors" --pool cls --base "$W/lines.base" --ask one
@@ -972,9 +981,9 @@ if [ -x "$P/rag" ]; then
     for i in 1 2 3 4; do
         printf 'The whale number %s swims. A whale lives in the deep sea and sings.\nBread of %s days. Bread and butter make a meal.\n\n' $i $i
     done >> "$W/passages.txt"
-    tiny="--quiet --length 16 --batch 4 --steps 3 --read 2 --held-out 0.3 --tokens 3 --set n_layers=1 --set d_model=16 --set d_ff=16"
+    tiny="--quiet --length 16 --batch 4 --steps 3 --read 2 --held-out 0.3 --set n_layers=1 --set d_model=16 --set d_ff=16"
     one "rag trains, reports and answers" works "$P/rag" $tiny --text "$W/passages.txt" --pairs "$W/pairs.tsv" --save "$W/rag" \
-        --base "$W/rag.base" --ask 'the deep sea'
+        --base "$W/rag.base" --ask 'the deep sea' --tokens 3
     one "rag: BM25 finds both" says '^BM25, .*1.000'
     one "rag: four searchers are measured" [ "$(grep -c '^[CBbr].*  [01]\.[0-9]*$' "$W/out")" -eq 4 ]
     one "rag: the decoder is measured" says 'nats per token: [0-9.]* with the base'
@@ -988,7 +997,24 @@ if [ -x "$P/rag" ]; then
     { cat "$W/pairs.tsv"; echo 'a question alone'; } > "$W/ragged.tsv"
     one "rag, a question without an answer" works "$P/rag" $tiny --read 0 --text "$W/passages.txt" --pairs "$W/ragged.tsv"
     one "rag says which is left out" says 'warning, left out: .*ragged.tsv has 1 lines without all columns, the first is line 3$'
-    saved="--quiet --length 16 --tokens 3 --model $W/rag"
+    saved="--quiet --length 16 --model $W/rag"
+    one "rag --tokens without --ask" complains "$P/rag" $saved --base "$W/rag.base" --tokens 3
+    one "rag --tokens without --ask: says so" says ': --tokens is for continuing a question of --ask$'
+    one "rag --tokens 0 without --ask" works "$P/rag" $saved --base "$W/rag.base" --tokens 0
+    one "rag --tokens without a decoder" complains "$P/rag" $tiny --read 0 --text "$W/passages.txt" --ask whale --tokens 3
+    one "rag --tokens without a decoder: says so" says ': --tokens is for a decoder, and here is none$'
+    for o in "--top 3" "--question 9"; do
+        one "rag $o without --ask and --pairs" complains "$P/rag" $saved --base "$W/rag.base" $o
+        one "rag $o without --ask and --pairs: says so" says ": ${o%% *} is for questions of --ask and --pairs"
+    done
+    long='the whale swims in the deep sea and sings, and bread and butter make a meal'
+    one "rag, a question of many tokens" works "$P/rag" $saved --base "$W/rag.base" --ask "$long" --question 4 --tokens 3
+    one "rag says how many are looked for" says "^rag: of the question's [0-9]* tokens the rarest 4 are looked for (see --question)"
+    one "rag says how many are continued, once" [ "$(
+        grep -c "^rag: of the question's [0-9]* tokens the first 14 are continued (see --length)" "$W/out")" -eq 1 ]
+    printf '%s\twhale\nwhale\twhale\n' "$long" > "$W/long.tsv"
+    one "rag --pairs, one of many tokens" works "$P/rag" $saved --base "$W/rag.base" --pairs "$W/long.tsv" --question 4
+    one "rag --pairs says so" says '^rag: 1 questions have more than 4 tokens, of which the rarest are read'
     for ask in '' '%% ~~'; do
         one "rag, a question without a known word" works "$P/rag" $saved --base "$W/rag.base" --ask "$ask"
         one "rag: nothing found" [ "$(grep -ac ': nothing$' "$W/out")" -eq $([ "$tokenizers" ] || [ ! "$ask" ] && echo 3 || echo 1) ]

@@ -209,11 +209,19 @@ static void spare(void) {
     if (option[SAVE].value) spare_by_models(option[SAVE].value, in, 5);
 }
 
+/* Ends the program where a continuation is asked for and there is no decoder: --tokens 0 asks for none. */
+static void refuse_continuing(void) {
+    int makes = option[TEXT].value || option[FOLDER].value;
+    if (whole(TOKENS) && !side[DECODER].there && !(makes && whole(READ)))
+        refuse_given(option, 1u << TOKENS, " is for a decoder, and here is none");
+}
+
 /* Ends the program where an option is given that what it is called for does not read. */
 static void refuse_unread(void) {
     const uint64_t encoder = 1u << WORDS | 1u << STEPS | 1u << TEMPERATURE;
-    const uint64_t own = encoder | 1u << QUESTION | 1u << BATCH | 1u << READ | 1u << TOKENS | 1u << HELD_OUT |
-                         1u << SET;
+    const uint64_t own = encoder | 1u << LENGTH | 1u << QUESTION | 1u << BATCH | 1u << READ | 1u << TOKENS |
+                         1u << HELD_OUT | 1u << SET;
+    const uint64_t listing = 1u << TOP | (option[MODEL].value ? 1u << QUESTION : 0);
     if (option[ENCODER_OF].value) refuse_given(option, own, " is for models of rag's own, not for --encoder");
     else refuse_given(option, 1u << POOL, " is for --encoder");
     if (option[MODEL].value) refuse_given(option, encoder, " is for training an encoder, not for --model");
@@ -221,6 +229,10 @@ static void refuse_unread(void) {
         refuse_given(option, 1u << WORDS, " is for a vocabulary that is learnt, not for --tokenizer");
     if (option[TOKENIZER].value) refuse_given(option, 1u << VOCAB, " is --tokenizer, and one is enough");
     if (!option[TEXT].value) refuse_given(option, 1u << PARAGRAPHS, " is for a --text");
+    if (option[ASK].value && !option[MODEL].value) refuse_continuing();
+    if (option[ASK].value) return;
+    if (whole(TOKENS)) refuse_given(option, 1u << TOKENS, " is for continuing a question of --ask");
+    if (!option[PAIRS].value) refuse_given(option, listing, " is for questions of --ask and --pairs");
 }
 
 /* The same of a decoder's training, where there is none: --read 0 asks for none. */
@@ -753,6 +765,7 @@ static void build_base(void) {
     if (passages.line) encode_files();
     else if (option[ENCODER_OF].value) vectors_by_other(passages.at, passages.n, vectors);
     else find_vectors(passages.ids, passages.start, passages.n, whole(LENGTH), vectors);
+    if (option[ENCODER_OF].value) sentences_tell_cut(&other, "passages", "");
     check(cmha_knowledge_init(&base, &ctx, passages.n, d / 2, vectors, passages.line, passages.texts,
                               passages.begin));
 }
@@ -765,6 +778,7 @@ static void check_base(const char *path) {
     if (base.d_r != d / 2) complain(1, "another encoder made the base ", path);
     if (option[ENCODER_OF].value) vectors_by_other(passages.at, n, own);
     else find_vectors(passages.ids, passages.start, n, whole(LENGTH), own);
+    other.cut = 0; /* who made the base was told */
     for (size_t i = 0; i < n * d; i++) {
         if (is_blank(passages.at[i / d])) continue; /* a base of before has other vectors of these */
         apart += fabs((double)own[i] - (double)base.vectors[i]);
@@ -900,6 +914,7 @@ static const char *searcher[] = {"CRAT encoder", "BM25, k1 1.2, b 0.75", "both, 
 static struct {
     text_bm25 bm25;
     size_t depth; /* of the lists, -1 where no more was found */
+    size_t tell;  /* tokens of the last question that tell something; of --encoder 0 */
     int64_t *list[LISTS];
     double *score[LISTS]; /* [passages] */
 } hits;
@@ -923,11 +938,13 @@ static void close_search(void) {
 static void search_by_own(text_slice question) {
     const cmha_real like = (cmha_real)1e-6;
     size_t start[2] = {0, 0}, i;
+    hits.tell = 0;
     codec_ids ids = {NULL, 0, 0};
     cmha_real *features = take(side[ENCODER].mc.d_model, sizeof *features);
     cmha_real *similarity = take(hits.depth, sizeof *similarity);
     must(codec_encode(&words, question.at, question.n, 0, &ids, failure));
     start[1] = ids.n;
+    for (i = 0; i < ids.n; i++) hits.tell += weight[ids.at[i]] > 0;
     find_vectors(ids.at, start, 1, whole(QUESTION), features);
     check(cmha_knowledge_search(&base, features, 1, hits.depth, like, hits.list[LEARNED], similarity));
     for (i = 0; i < passages.n; i++) hits.score[LEARNED][i] = 0;
@@ -989,6 +1006,7 @@ static void report(const char *path) {
     static const char *const columns[2] = {"1", "2"};
     text_table t;
     double measure[LISTS][MEASURES] = {{0}};
+    size_t cut = 0;
     must(text_table_load(&t, path, (size_t)1 << 31, columns, 2, failure));
     if (text_table_left(&t, path, failure)) complain(0, "warning, left out: ", failure);
     if (!t.rows) complain(1, "there are no questions with answers in ", path);
@@ -996,10 +1014,15 @@ static void report(const char *path) {
     int share = text_cell(&t, 0, 1).n && text_cell(&t, 0, 1).at[0] == '#';
     for (size_t q = 0; q < t.rows; q++) {
         search(text_cell(&t, q, 0));
+        cut += hits.tell > whole(QUESTION);
         for (size_t p = 0; p < passages.n; p++) hits.score[CHANCE][p] = cmha_rng_uniform(&rng);
         text_rank(hits.score[CHANCE], passages.n, RANKED, hits.list[CHANCE]);
         for (int l = 0; l < LISTS; l++) judge(text_cell(&t, q, 1), hits.list[l], measure[l]);
     }
+    snprintf(failure, sizeof failure, "%zu questions have more than %zu tokens, of which the rarest are read",
+             cut, whole(QUESTION));
+    if (cut) complain(0, failure, " (see --question)");
+    if (option[ENCODER_OF].value) sentences_tell_cut(&other, "questions", "");
     snprintf(failure, sizeof failure, "%zu questions, %zu passages", t.rows, passages.n);
     printf("%-36s   recall@1   recall@5  recall@20        MRR%s\n", failure, share ? "   found@20" : "");
     for (int l = 0; l < LISTS; l++) print_measures(searcher[l], measure[l], t.rows, share);
@@ -1024,9 +1047,13 @@ static void continue_text(text_slice question, const cmha_knowledge *knowledge, 
     cmha_cache cache;
     codec_text text = {.mute = 1};
     codec_ids prompt = {NULL, 0, 0};
+    char line[160];
     size_t most = whole(LENGTH) - 1, tokens = whole(TOKENS);
     must(codec_append(&prompt, &words.cls, 1, failure) &&
          codec_encode(&words, question.at, question.n, 0, &prompt, failure));
+    snprintf(line, sizeof line, "of the question's %zu tokens the first %zu are continued (see --length)",
+             prompt.n - 1, most - 1);
+    if (prompt.n > most && knowledge) complain(0, line, ""); /* which is not so the second time */
     if (prompt.n > most) prompt.n = most;
     look_into(knowledge);
     check(cmha_cache_init(&cache, &side[DECODER].model, 1, prompt.n + tokens, 0, NULL));
@@ -1065,8 +1092,18 @@ static void show_place(size_t p) {
     puts(at < s.n ? " .." : "");
 }
 
+/* Prints a line where the question that was searched for last has more tokens than are read. */
+static void tell_cut(void) {
+    char line[160];
+    snprintf(line, sizeof line, "of the question's %zu tokens the rarest %zu are looked for (see --question)",
+             hits.tell, whole(QUESTION));
+    if (hits.tell > whole(QUESTION)) complain(0, line, "");
+    if (option[ENCODER_OF].value) sentences_tell_cut(&other, "questions", "");
+}
+
 static void ask(text_slice question) {
     search(question);
+    tell_cut();
     text_show(question.at, question.n, 1), putchar('\n');
     for (int l = LEARNED; l <= FUSED; l++) {
         printf("%s:%s\n", searcher[l], hits.list[l][0] < 0 ? " nothing" : "");
@@ -1230,6 +1267,7 @@ static void make_all(void) {
     else {
         load_models(option[MODEL].value);
         refuse_reading();
+        refuse_continuing();
     }
     if (option[UPDATE].value) update_base(option[UPDATE].value, option[BASE].value);
     else if (!option[TEXT].value && !in) use_base(option[BASE].value);

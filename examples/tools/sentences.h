@@ -22,6 +22,7 @@ typedef struct sentences {
     cmha_model model;
     codec words;
     size_t length;  /* most tokens of a sentence */
+    size_t cut;     /* sentences that had more */
     float *weights; /* of tokens in a mean [vocabulary]; NULL: all alike */
     float *centre;  /* what is taken off a vector [d_model], or NULL */
 } sentences;
@@ -47,15 +48,24 @@ static inline void sentences_close(sentences *s) {
 }
 
 /* Appends a sentence as the model reads it, [CLS] .. [SEP] or as texts begin, in at most s->length tokens. */
-static inline void sentences_put(const sentences *s, text_slice text, codec_ids *ids) {
+static inline void sentences_put(sentences *s, text_slice text, codec_ids *ids) {
     size_t first = ids->n, n;
-    if (!s->model.config.causal) {
-        must(text_example(&s->words, &text, NULL, s->length, ids, &n, failure));
-        return;
-    }
-    must(codec_encode(&s->words, text.at, text.n, 1, ids, failure));
+    int encoder = !s->model.config.causal;
+    if (encoder) must(text_example(&s->words, &text, NULL, (size_t)1 << 30, ids, &n, failure));
+    else must(codec_encode(&s->words, text.at, text.n, 1, ids, failure));
     if (ids->n == first) complain(1, "an empty line gives no tokens, so no vector", "");
-    if (ids->n - first > s->length) ids->n = first + s->length;
+    if (ids->n - first <= s->length) return;
+    ids->n = first + s->length, s->cut++;
+    if (encoder) ids->at[ids->n - 1] = s->words.sep;
+}
+
+/* Prints a line where sentences had more tokens than are read, and counts anew. */
+static inline void sentences_tell_cut(sentences *s, const char *what, const char *advice) {
+    char line[160];
+    snprintf(line, sizeof line, "%zu %s are longer than %zu tokens, of which only these are read", s->cut,
+             what, s->length);
+    if (s->cut) complain(0, line, advice);
+    s->cut = 0;
 }
 
 /* Weighs tokens by how few of the lines of a text they are in: the logarithm of (1 + lines) / (1 + those). */
@@ -118,7 +128,7 @@ static inline sentences_room sentences_make_room(const sentences *s, size_t text
 static inline void sentences_free_room(sentences_room *r) { free(r->ids), free(r->mask), free(r->n); }
 
 /* Lays texts out as a batch, padded to the longest. */
-static inline cmha_batch sentences_batch(const sentences *s, const text_slice *texts, size_t rows,
+static inline cmha_batch sentences_batch(sentences *s, const text_slice *texts, size_t rows,
                                          sentences_room *room) {
     codec_ids all = {NULL, 0, 0};
     cmha_batch b;

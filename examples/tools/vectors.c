@@ -269,8 +269,10 @@ int main(int argc, char **argv) {
     if (option[LEARN].value && pool() == SENTENCES_LAST) complain(2, "--learn is for --pool mean or cls", "");
     if (option[LEARN].value) learn(option[LEARN].value);
     if (option[WEIGH].value) sentences_center(&encoder, option[WEIGH].value, 64);
+    encoder.cut = 0; /* of the files before */
     if (option[SIMILARITY].value) compare(option[SIMILARITY].value);
     else if (!option[LEARN].value) write_vectors();
+    sentences_tell_cut(&encoder, option[SIMILARITY].value ? "sentences" : "lines", " (see --length)");
     sentences_close(&encoder), cmha_context_close(&ctx);
     return end_program(0);
 }
