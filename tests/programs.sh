@@ -547,6 +547,11 @@ if [ -x "$P/train_tiny" ] && [ -x "$P/generate" ]; then
     one "generate --adapter" works "$P/generate" --adapter "$part_of" --tokens 9 "$former"
     one "generate --adapter --score" works "$P/generate" --adapter "$part_of" --score README.md --tokens 99 --context 32 "$former"
     unmerged=$(cut -d' ' -f1 "$W/out")
+    cp "$former.last" "$W/whole.last"
+    for whole in "$former" "$base" "$W/whole.last" "$part_of.last"; do
+        one "generate --adapter of a whole model, $(basename "$whole")" complains "$P/generate" --adapter "$whole" "$former"
+        one "generate --adapter of a whole model, $(basename "$whole"): says so" says ': a whole model, not what a fine-tuning saved apart'
+    done
     one "generate --merge" works "$P/generate" --adapter "$part_of" --merge "$W/merged.safetensors" "$former"
     one "generate --score of what was merged" works "$P/generate" --score README.md --tokens 99 --context 32 "$W/merged.safetensors"
     near() { awk -v a="$1" -v b="$2" 'BEGIN { exit !(a > 0 && (a - b) ^ 2 < 1e-8) }'; }

@@ -328,12 +328,21 @@ static void continue_prompt(cmha_model *model, size_t capacity, const cmha_cache
     free(out.kept), free(out.over), free(prompts), codec_ids_free(&prompt);
 }
 
+/* Ends the program where a file is no part of a model: a whole one would take the place of the checkpoint. */
+static void refuse_whole(const char *path) {
+    cmha_archive file;
+    check(cmha_archive_open(&file, &ctx, path));
+    int part = cmha_archive_metadata(&file, "part") != NULL;
+    cmha_archive_close(&file);
+    if (!part) complain(1, path, ": a whole model, not what a fine-tuning saved apart (train_tiny --lora)");
+}
+
 /* Opens the checkpoint, and reads onto it what --adapter names. */
 static void open_model(cmha_model *model, const char *path) {
     const char *adapter = option[ADAPTER].value;
     cmha_model_config config;
     if (adapter) {
-        refuse_foreign(path), refuse_foreign(adapter);
+        refuse_foreign(path), refuse_foreign(adapter), refuse_whole(adapter);
         check(cmha_config_read(&ctx, adapter, &config, NULL)), check(cmha_model_init(model, &ctx, &config));
         check(cmha_model_read(model, path, 2, NULL)), check(cmha_model_read(model, adapter, 2, NULL));
     } else open_checkpoint(model, path);
