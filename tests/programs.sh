@@ -723,6 +723,8 @@ if [ "$tokenizers" ] && [ -x "$P/tokens" ]; then
         cut -f 2 | tr '\n' .)" = "0 0..0." ]
     one "tokens, --fit without --lines" complains "$P/tokens" encode --fit tests/wordpiece_vocab.txt
     one "tokens, --lines and --binary" complains "$P/tokens" encode --lines --binary tests/wordpiece_vocab.txt
+    one "tokens --lines, three texts" sh -c "! printf 'the\tthe\nthe\tthe\tthe\n' | '$P/tokens' encode --lines tests/wordpiece_vocab.txt > '$W/ids' 2> '$W/out'"
+    one "tokens --lines, three texts: says where" says '^tokens: line 2 has more than two texts, which a tab parts$'
     one "tokens, decode --lines" complains "$P/tokens" decode --lines tests/wordpiece_vocab.txt
     if [ "$terminals" ]; then
         printf 'a \033[31mred\377 whale\n' | "$P/tokens" encode "$W/bpe.json" > "$W/steer.ids"

@@ -26,7 +26,7 @@ static void help(void) {
          "    --binary        2 bytes each, little-endian, of vocabularies above 65,536 tokens 4\n"
          "    --special       with what the tokenizer's template adds: <s>, [CLS] .. [SEP]\n"
          "    --plain         special tokens in the text are text like any other\n"
-         "    --lines         each line is a text, or two with a tab between: prints a line with their\n"
+         "    --lines         each line is a text, or two with one tab between: prints a line with their\n"
          "                    ids, a tab and the type of each (BERT's segment)\n"
          "    --fit           with --lines: cut and filled up as truncation and padding of the file say\n"
          "  decode            reads numbers, prints their text\n"
@@ -78,11 +78,14 @@ static void encode(int special, int width) {
 }
 
 /* Prints the ids and types of a line: of a text, or of two with a tab between. */
-static void encode_line(int special, char *line, size_t n) {
+static void encode_line(int special, char *line, size_t n, size_t number) {
+    char where[80];
     tokenizer_ids ids = {NULL, 0, 0}, types = {NULL, 0, 0};
     tokenizer_texts texts = {line, NULL, n, 0};
     char *tab = n ? (char *)memchr(line, '\t', n) : NULL;
     if (tab) texts.n_a = (size_t)(tab - line), texts.b = tab + 1, texts.n_b = n - texts.n_a - 1;
+    snprintf(where, sizeof where, "line %zu has more than two texts, which a tab parts", number);
+    if (tab && memchr(texts.b, '\t', texts.n_b)) complain(1, where, "");
     must(tokenizer_encode_texts(&tok, &texts, special, &ids, &types, failure));
     for (size_t i = 0; i < ids.n; i++) printf(i ? " %ld" : "%ld", (long)ids.at[i]);
     putchar('\t');
@@ -93,8 +96,8 @@ static void encode_line(int special, char *line, size_t n) {
 
 static void encode_lines(int special) {
     input_line line = {NULL, 0, 0};
-    while (!ferror(stdout) && next_line(&line))
-        encode_line(special, line.n ? line.at : (char *)"", line.n);
+    for (size_t number = 1; !ferror(stdout) && next_line(&line); number++)
+        encode_line(special, line.n ? line.at : (char *)"", line.n, number);
     free(line.at);
 }
 
