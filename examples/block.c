@@ -2,9 +2,9 @@
        cc -O3 -march=native -fopenmp -I. examples/block.c -o block -lopenblas -lm */
 #define CMHA_IMPLEMENTATION
 #include "cmha.h"
-
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 /* Sequences, tokens, width, heads, pairs a head, inner width. */
 enum { B = 2, N = 16, D = 64, H = 4, P = D / H / 2, FF = 128 };
@@ -21,12 +21,12 @@ static cmha_tensor *normal(int rank, const size_t *shape, double mean, double sp
 int main(int argc, char **argv) {
     cmha_context ctx;
     double omega[P], norm = 0;
-    (void)argc;
-
+    int help = argc > 1 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"));
+    if (argc > 1) fputs("block: a block, forward and backward; takes no options\n", help ? stdout : stderr);
+    if (argc > 1) return fclose(help ? stdout : stderr) ? perror("block"), 1 : help ? 0 : 2;
     cmha_blas_restart(argv); /* an OpenBLAS older than this CPU: start again with the right kernel */
     if (cmha_context_init(&ctx, NULL) || cmha_tape_init(&tape, &ctx, 1)) return puts(cmha_error(&ctx)), 1;
     rng = cmha_rng_make(1, 0);
-
     cmha_tensor *x = normal(3, (size_t[]){B, N, D}, 0, 1);
     cmha_tensor *ln1 = normal(1, (size_t[]){D}, 1, 0), *ln2 = normal(1, (size_t[]){D}, 1, 0);
     cmha_tensor *qkv = normal(2, (size_t[]){3 * D, D}, 0, 0.1), *wo = normal(2, (size_t[]){D, D}, 0, 0.1);

@@ -15,14 +15,21 @@
 #include "tools/regular.h"
 
 #include <ctype.h>
+#include <string.h>
+
+static const char usage[] = "usage: embed FILE NAME > NAME.h, NAME a C identifier\n";
 
 int main(int argc, char **argv) {
     FILE *file = argc == 3 ? regular_open(argv[1]) : NULL;
     const char *name = argc == 3 ? argv[2] : "";
     long bytes = 0;
+    int help = argc > 1 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"));
     int c, bad = !*name || isdigit((unsigned char)*name);
+    if (help) printf("%sWrites FILE, such as a trained model, as a C array. Example:\n"
+                     "  build/embed tiny.safetensors model > model.h\n", usage);
+    if (help) return fclose(stdout) ? perror("embed"), 1 : 0;
     for (; *name; name++) bad |= !isalnum((unsigned char)*name) && *name != '_';
-    if (argc != 3 || bad) return fprintf(stderr, "usage: embed FILE NAME > NAME.h, NAME a C identifier\n"), 2;
+    if (argc != 3 || bad) return fputs(usage, stderr), 2;
     if (!file) return fprintf(stderr, "embed: cannot open %s%s\n", argv[1], regular_fault(argv[1])), 1;
     printf("/* %s, written by examples/embed.c */\n", argv[2]);
     printf("#ifdef __GNUC__\n__attribute__((aligned(64)))\n#endif\n");

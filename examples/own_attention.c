@@ -4,9 +4,9 @@
        ./own_attention [TEXT] */
 #define CMHA_IMPLEMENTATION
 #include "cmha.h"
-
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* s = scale Re A tanh|A| of a query with 64 keys. */
 static void score(const cmha_score_call *call, const cmha_real *re, const cmha_real *im, cmha_real *s) {
@@ -36,7 +36,6 @@ static const cmha_score row = {.name = "re-tanh", .planes = 2, .rotates = 1, .fo
 
 static cmha_context ctx;
 static cmha_model model;
-
 static void must(cmha_status status) {
     if (status) fprintf(stderr, "own_attention: %s\n", cmha_error(&ctx)), exit(1);
 }
@@ -55,7 +54,9 @@ int main(int argc, char **argv) {
     cmha_tokens text, train, held_out;
     cmha_cache cache;
     double loss, error;
-
+    int help = argc > 1 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"));
+    if (help) puts("own_attention [TEXT]: learns TEXT (cmha.h), writes own_attention.safetensors");
+    if (help) return fclose(stdout) ? perror("own_attention"), 1 : 0;
     cmha_blas_restart(argv);
     must(cmha_context_init(&ctx, &config));
     must(cmha_tokens_open(&text, &ctx, argc > 1 ? argv[1] : "cmha.h", 1));

@@ -13,6 +13,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { H = 4, N = 96, DK = 32, P = DK / 2 }; /* heads, tokens, width of a head, complex pairs of a head */
 
@@ -36,7 +37,12 @@ static double cosine_sum(size_t h, size_t m, size_t n, const double *omega, doub
     return scale * sum;
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+    int help = argc > 1 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"));
+    if (argc > 1) {
+        fputs("plain_kernels: attention on plain arrays, against eq 8; no options\n", help ? stdout : stderr);
+        return fclose(help ? stdout : stderr) ? perror("plain_kernels"), 1 : help ? 0 : 2;
+    }
     cmha_rng rng = cmha_rng_make(7, 0);
     double omega[P], scale = 1 / sqrt((double)DK), worst_score = 0, worst_output = 0;
     fill(&rng, q, H * N * DK, 0, 1), fill(&rng, k, H * N * DK, 0, 1), fill(&rng, v, H * N * DK, 0, 1);

@@ -319,11 +319,13 @@ int main(int argc, char **argv) {
     size_t again = 0;
     int i, status, bare = 0, announced = 0; /* announced: a WAV file says how many samples it has */
     for (i = 1; i < argc; i++) {
-        if (!strcmp(argv[i], "--help")) {
+        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
             puts("stream [--rate HZ] FILE.wav|-     follows a sound, or 16-bit samples at HZ (8000)\n"
                  "stream --tone N [--again M]       follows N frames of a tone of its own; M times, to say\n"
-                 "                                  how long each takes when nothing interrupts it");
-            return 0;
+                 "                                  how long each takes when nothing interrupts it\n"
+                 "Example:\n"
+                 "  build/stream sound.wav");
+            return fclose(stdout) ? complain("cannot write", "") : 0;
         }
         int rate = !strcmp(argv[i], "--rate"), tone = !strcmp(argv[i], "--tone");
         if (rate || tone || !strcmp(argv[i], "--again")) {

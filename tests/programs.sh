@@ -1567,6 +1567,8 @@ if [ -x "$P/signal_next" ] && [ -x "$P/embed" ] && [ -s "$W/signal.safetensors" 
     one "stream --tone without a number" complains "$follows" --tone
     one "stream --again without a tone" complains "$follows" "$W/two.wav" --again 2
     one "stream --help" works "$follows" --help
+    one "stream --help > /dev/full" full "$follows" --help
+    one "stream -h" works "$follows" -h
     one "stream > /dev/full" full "$follows" --tone 30
     carries forgetful window=0
     one "stream, no window" works "$W/forgetful" --tone 300
@@ -1776,6 +1778,18 @@ if [ -x "$P/spoken" ]; then
     one "spoken --predict, no model" complains "$P/spoken" --predict "$W/digits/0_ann_4.wav"
     one "spoken --predict > /dev/full" full $says "$W/digits/0_ann_4.wav"
 fi
+# paged PROGRAM: -h and --help show the same short page on the standard output
+paged() {
+    "$1" --help > "$W/page" 2> "$W/out" < /dev/null && [ ! -s "$W/out" ] && "$1" -h > "$W/out" 2>&1 < /dev/null &&
+        cmp -s "$W/page" "$W/out" && [ "$(wc -l < "$W/page")" -le 5 ] && grep -q "$(basename "$1")" "$W/page"
+}
+for n in block plain_kernels own_attention embed; do
+    if [ -x "$P/$n" ]; then
+        one "$n --help" paged "$P/$n"
+        one "$n --help > /dev/full" full "$P/$n" --help
+        one "$n, no such option" complains "$P/$n" --halp
+    fi
+done
 for n in block plain_kernels; do
     [ -x "$P/$n" ] && one "$n" works "$P/$n" && one "$n says something" [ -s "$W/out" ] &&
         one "$n > /dev/full" full "$P/$n"
