@@ -725,6 +725,9 @@ if [ "$tokenizers" ] && [ -x "$P/tokens" ]; then
     one "tokens, --lines and --binary" complains "$P/tokens" encode --lines --binary tests/wordpiece_vocab.txt
     one "tokens --lines, three texts" sh -c "! printf 'the\tthe\nthe\tthe\tthe\n' | '$P/tokens' encode --lines tests/wordpiece_vocab.txt > '$W/ids' 2> '$W/out'"
     one "tokens --lines, three texts: says where" says '^tokens: line 2 has more than two texts, which a tab parts$'
+    one "tokens decode, a zero byte" sh -c "! printf '1\0002' | '$P/tokens' decode tests/wordpiece_vocab.txt > '$W/ids' 2> '$W/out'"
+    one "tokens decode, a zero byte: says so" says ': a zero byte is not the number of a token$'
+    one "tokens train --min-count 0" complains "$P/tokens" train --min-count 0 --out "$W/none.json" README.md
     one "tokens, decode --lines" complains "$P/tokens" decode --lines tests/wordpiece_vocab.txt
     if [ "$terminals" ]; then
         printf 'a \033[31mred\377 whale\n' | "$P/tokens" encode "$W/bpe.json" > "$W/steer.ids"

@@ -115,6 +115,7 @@ static int next_id(int width, int32_t *id) {
              c = getchar())
             digits[i++] = (char)c;
         digits[i] = 0;
+        if (strlen(digits) < (size_t)i) complain(1, "a zero byte is not the number of a token", "");
         if (i == 23) complain(1, "not the number of a token: ", digits);
         if (i && !text_whole(digits, &n)) complain(1, "not the number of a token: ", digits);
     }
@@ -198,7 +199,8 @@ static int among(const char *word, const char *const *words, size_t n) {
 
 static uint64_t whole(const char *name, const char *digits) {
     uint64_t n = 0;
-    if (!text_whole(digits, &n) || n > INT32_MAX) complain(2, name, " is a whole number below 2^31");
+    if (!text_whole(digits, &n) || n < 1 || n > INT32_MAX)
+        complain(2, name, " is a whole number from 1, below 2^31");
     return n;
 }
 
