@@ -240,9 +240,12 @@ int main(int argc, char **argv) {
     losses_spare(&words, file, &option[OUT], &option[FROM], &option[TOKENIZER], last);
     open_text(&from, file, (int)whole(WIDTH, 1, 4));
     check(cmha_model_init(&model, &ctx, &mc)), tune(&model, tc.optimiser);
-    if (option[FROM].value) check(cmha_model_read(&model, option[FROM].value, 2, NULL));
+    if (option[FROM].value) read_weights(&model, option[FROM].value);
     check(cmha_trainer_init(&trainer, &model, &tc));
     if (resume) check(cmha_trainer_read(&trainer, origin()));
+    if (options_given & 1u << SEED && trainer.seed != ctx.config.seed)
+        complain(2, "--seed: with --resume that of the state holds, not ", option[SEED].value);
+    ctx.config.seed = trainer.seed; /* of the sample, too */
     lessons_split(&from, &trainer, file);
     double held_bytes = lessons_bytes(&from, &words, &trainer);
     if (option[MINUTES].value) tc.steps = minutes_steps(&option[MINUTES], quiet, &trainer, &from);

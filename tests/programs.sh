@@ -73,6 +73,15 @@ if [ -x "$P/train_tiny" ]; then
     one "train_tiny --resume --preset: of no effect" cmp "$W/preset.safetensors.last" "$W/tiny.safetensors.last"
     one "train_tiny --optimiser, at once" works "$P/train_tiny" --steps 4 $muon --optimiser '*.wq.*=adamw' $small README.md
     one "train_tiny --optimiser: resumed is as at once" cmp -s "$W/twice.last" "$W/tiny.safetensors.last"
+    one "train_tiny --seed" works "$P/train_tiny" --steps 4 $muon --seed 7 $small README.md
+    cp "$W/out" "$W/seven.out" && cp "$W/tiny.safetensors.last" "$W/seven.last"
+    one "train_tiny --seed, before a stop" works "$P/train_tiny" --steps 2 $muon --seed 7 $small README.md
+    one "train_tiny --seed, resumed" works "$P/train_tiny" --steps 4 $small --resume README.md
+    one "train_tiny --seed: resumed is as at once" cmp "$W/tiny.safetensors.last" "$W/seven.last"
+    one "train_tiny --seed: and so is the sample" cmp "$W/out" "$W/seven.out"
+    one "train_tiny --seed, resumed with another" complains "$P/train_tiny" --steps 6 --seed 8 $small --resume README.md
+    one "train_tiny --seed, resumed with another: says so" says ': --seed: with --resume that of the state holds, not 8$'
+    one "train_tiny --seed, resumed with the same" works "$P/train_tiny" --steps 6 --seed 7 $small --resume README.md
     one "train_tiny --optimiser, of a name that is none" complains "$P/train_tiny" --steps 2 --optimiser muno $small
     one "train_tiny --optimiser, a pattern with another" complains "$P/train_tiny" --steps 2 $muon --optimiser '*.wq.*=lion' $small
     one "train_tiny --optimiser, a pattern of nothing" complains "$P/train_tiny" --steps 2 $muon --optimiser '*.nothing=adamw' $small
@@ -568,6 +577,11 @@ if [ -x "$P/train_tiny" ] && [ -x "$P/generate" ]; then
     one "train_tiny --from, another size" complains "$P/train_tiny" --from "$base" --set d_model=32 $tune
     one "train_tiny --from and --resume" complains "$P/train_tiny" --from "$base" --resume="$part_of.last" $tune
     one "train_tiny --lora without --from" complains "$P/train_tiny" --lora 4 $tune
+    one "train_tiny --from, more layers" works "$P/train_tiny" --from "$base" --set n_layers=2 $tune --out "$W/deeper.safetensors" README.md
+    one "train_tiny --from, more layers: says what is new" says \
+        "^train_tiny: .*rope.safetensors lacks [1-9][0-9]* of the model's [0-9]* tensors, such as blocks.1.*; they begin as in a new model"
+    one "train_tiny --from, all there" works "$P/train_tiny" --from "$base" --lora 2 $tune --out "$W/all.safetensors" README.md
+    one "train_tiny --from, all there: nothing of that" sh -c "! grep -q lacks '$W/out'"
     one "train_tiny --lora 0" complains "$P/train_tiny" --lora 0 --from "$base" $tune
     one "train_tiny --lora, no such matrix" complains "$P/train_tiny" --lora 4,8,wq,wx --from "$base" $tune
     one "train_tiny names it" says '"wx"'

@@ -118,6 +118,28 @@ static inline void open_checkpoint(cmha_model *model, const char *path) {
     complain_of(why);
 }
 
+/* Reads a checkpoint's weights into a model, which may have more: parameters that the file lacks stay, and a
+   line says so unless they are adapters. */
+static inline void read_weights(cmha_model *model, const char *path) {
+    const cmha_parameters *p = &model->parameters;
+    const char *first = NULL;
+    size_t lacking = 0;
+    char line[TEXT_ERROR];
+    cmha_archive file;
+    check(cmha_model_read(model, path, 2, NULL));
+    check(cmha_archive_open(&file, &ctx, path));
+    for (size_t i = 0; i < p->count; i++) {
+        const char *name = p->list[i].name;
+        if (strstr(name, ".lora_") || cmha_archive_find(&file, name)) continue;
+        if (!lacking++) first = name;
+    }
+    cmha_archive_close(&file);
+    if (!lacking) return;
+    text_fail(line, " lacks %zu of the model's %zu tensors, such as %s; they begin as in a new model", lacking,
+              p->count, first);
+    complain(0, path, line);
+}
+
 static inline double seconds(void) {
     struct timeval t;
     gettimeofday(&t, NULL);
