@@ -180,6 +180,8 @@ if [ -x "$P/train_tiny" ]; then
         one "generate --pack" works "$P/generate" --pack int8 "$W/packed.safetensors" "$W/quick.safetensors"
         one "generate --pack keeps the template" cmp -s "$W/quick.template" "$W/packed.template"
         one "generate --pack says how far training looked back" says 'packed.safetensors looks back 1024 tokens, not the 32 of training; give --context 32'
+        one "generate --weights f32 of what is packed" complains "$P/generate" --weights f32 "$W/packed.safetensors"
+        one "generate --weights f32 of what is packed: says so" says 'is packed, so its weights cannot be f32$'
     fi
     if [ -x "$P/convert" ]; then
         one "convert --type int8 of ours" works "$P/convert" --type int8 "$W/quick.safetensors" "$W/converted.safetensors"
@@ -195,6 +197,8 @@ if [ -x "$P/train_tiny" ]; then
     one "generate: the usual template" [ "$(head -n 1 "$W/out")" = 'what 3' ]
     one "generate --template" works "$P/generate" --prompt cow --template '<{prompt}>{answer}' --tokens 3 "$W/quick.safetensors"
     one "generate --template: around the prompt" says '^<cow>'
+    one "generate --template without a prompt" complains "$P/generate" --template '<{prompt}>{answer}' "$W/quick.safetensors"
+    one "generate --template without a prompt: says so" says ': --template is for a --prompt'
     one "generate --template of nothing" complains "$P/generate" --prompt cow --template '{answer}' "$W/quick.safetensors"
     one "train_tiny without --pairs leaves no template" works "$P/train_tiny" --steps 1 $quick README.md
     one "train_tiny without --pairs: it is gone" [ ! -e "$W/quick.template" ]
@@ -619,6 +623,16 @@ if [ -x "$P/generate" ]; then
     head -c 300 README.md > "$W/prompt.txt"
     one "generate takes as much of a long prompt as it looks back" sh -c "'$P/generate' --prompt - --context 128 --tokens 3 '$W/tiny.safetensors' \
         < '$W/prompt.txt' 2>&1 >/dev/null | grep -q '300 tokens the last 128 '"
+    one "train_tiny, learned positions" works "$P/train_tiny" --attention dot+learned --steps 1 $quick --set max_positions=40 \
+        --out "$W/places.safetensors" README.md
+    one "generate, more tokens than positions" works "$P/generate" --context 40 --tokens 60 "$W/places.safetensors"
+    one "generate says how many are added" says 'generate: only 39 tokens are added: there are positions for 40$'
+    one "generate, more tokens than it looks back" works "$P/generate" --tokens 60 "$W/places.safetensors"
+    one "generate names --context" says 'generate: only 31 tokens are added: there are positions for 32 (see --context)$'
+    for o in "" "--score README.md"; do
+        one "generate --context beyond the positions $o" complains "$P/generate" --context 41 $o "$W/places.safetensors"
+        one "generate --context beyond the positions $o: says so" says ': --context is beyond the positions of '
+    done
     one "generate, sizes whose product is too large" complains "$P/generate" --batch 4 \
         --tokens 4611686018427387905 "$W/tiny.safetensors"
     one "generate says so" says 'no memory'

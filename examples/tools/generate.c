@@ -235,6 +235,7 @@ static void refuse_unread(void) {
     if (*option[PACK].value) refuse_given(option, running, " is for a model that runs, not for --pack");
     if (option[MERGE].value) refuse_given(option, running, " is for a model that runs, not for --merge");
     if (option[SCORE].value) refuse_given(option, drawing, " is for continuing a text, not for --score");
+    if (!option[PROMPT].value) refuse_given(option, 1u << TEMPLATE, " is for a --prompt, and here is none");
 }
 
 /* Puts a prompt into the template, without the line end that the standard input has behind it. */
@@ -291,6 +292,7 @@ static void continue_prompt(cmha_model *model, size_t capacity, const cmha_cache
     size_t batch = whole(BATCH), n_new = whole(TOKENS), most;
     int slide = model->config.position != CMHA_POSITION_LEARNED; /* else positions end somewhere */
     output out = {.batch = batch, .over = take(batch, 1)};
+    char line[120];
     cmha_cache cache;
     codec_ids prompt = read_prompt();
     int32_t *ids = prompt.at, *prompts;
@@ -303,7 +305,11 @@ static void continue_prompt(cmha_model *model, size_t capacity, const cmha_cache
                 n_prompt, most);
         ids += n_prompt - most, n_prompt = most;
     }
-    if (!slide && n_new > capacity - n_prompt) n_new = capacity - n_prompt;
+    if (!slide && n_new > capacity - n_prompt) {
+        n_new = capacity - n_prompt;
+        snprintf(line, sizeof line, "only %zu tokens are added: there are positions for %zu", n_new, capacity);
+        complain(0, line, capacity < model->config.max_positions ? " (see --context)" : "");
+    }
     if (capacity - n_prompt > n_new) capacity = n_prompt + n_new;
     prompts = take(times(batch, n_prompt), sizeof *prompts);
     if (batch > 1 || option[SEPARATOR].value) out.kept = take(times(n_new, batch), sizeof *out.kept);
@@ -389,6 +395,8 @@ int main(int argc, char **argv) {
     refuse_replacing(option[*packs ? PACK : MERGE].name, to, in, sizeof in / sizeof *in);
 
     open_model(&model, path);
+    if (!weights && options_given & 1u << WEIGHTS && model.packed.storage)
+        complain(1, path, " is packed, so its weights cannot be f32");
     if (weights && model.packed.storage != weights) check(cmha_model_pack(&model, weights));
     if (option[ROUND].value) check(cmha_model_round(&model, 1));
     if (option[VERBOSE].value && model.packed.bytes)
@@ -405,6 +413,8 @@ int main(int argc, char **argv) {
                     failure));
     open_template(option[ADAPTER].value ? option[ADAPTER].value : path);
     size_t context = whole(CONTEXT) ? whole(CONTEXT) : trained_length(path);
+    if (model.config.position == CMHA_POSITION_LEARNED && whole(CONTEXT) > model.config.max_positions)
+        complain(2, "--context is beyond the positions of ", path);
     if (option[SCORE].value) score(&model, option[SCORE].value, whole(TOKENS), context, &options);
     else continue_prompt(&model, context, &options);
     codec_close(&words), pairs_template_close(&shape), cmha_model_close(&model), cmha_context_close(&ctx);
