@@ -233,8 +233,10 @@ int main(int argc, char **argv) {
     int quiet = option[QUIET].value != NULL;
     if (option[HELP].value) return help();
 
-    /* Without a FILE, a text that is always there: cmha.h, in this folder or above the program's. */
-    snprintf(path, sizeof path, "%.*s../cmha.h", slash ? (int)(slash - argv[0] + 1) : 0, argv[0]);
+    /* Without a FILE, a text that is always there: cmha.h, in this folder, above the program's or installed. */
+    int folder = slash ? (int)(slash - argv[0] + 1) : 0;
+    snprintf(path, sizeof path, "%.*s../cmha.h", folder, argv[0]);
+    if (access(path, R_OK)) snprintf(path, sizeof path, "%.*s../include/cmha.h", folder, argv[0]);
     if (!file) file = access("cmha.h", R_OK) ? path : "cmha.h";
     signal(SIGINT, on_signal), signal(SIGTERM, on_signal);
     losses_spare(&words, file, &option[OUT], &option[FROM], &option[TOKENIZER], last);

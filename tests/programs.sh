@@ -118,6 +118,9 @@ if [ -x "$P/train_tiny" ]; then
     one "train_tiny, a bad choice" complains "$P/train_tiny" --attention telepathy
     one "train_tiny, a missing file" complains "$P/train_tiny" $small "$W/nowhere.txt"
     printf 'too short' > "$W/short.txt" && cp "$W/loss.csv" "$W/loss.before"
+    mkdir -p "$W/installed/bin" "$W/installed/include" && cp cmha.h "$W/installed/include/" && cp "$P/train_tiny" "$W/installed/bin/"
+    one "train_tiny without a file, installed" sh -c "cd '$W/installed' && bin/train_tiny --steps 1 --seq 32 --batch 2 > out 2>&1"
+    one "train_tiny without a file, installed: the header" grep -aq '^bin/[.][.]/include/cmha.h, [0-9]* bytes' "$W/installed/out"
     one "train_tiny, less than a sequence" complains "$P/train_tiny" $small "$W/short.txt"
     one "train_tiny leaves the rows of the run before" cmp "$W/loss.before" "$W/loss.csv"
     one "train_tiny, a state that is not there" complains "$P/train_tiny" $small --resume="$W/nowhere.last"
