@@ -205,6 +205,12 @@ if [ -x "$P/train_tiny" ]; then
     one "generate --template of nothing" complains "$P/generate" --prompt cow --template '{answer}' "$W/quick.safetensors"
     one "train_tiny without --pairs leaves no template" works "$P/train_tiny" --steps 1 $quick README.md
     one "train_tiny without --pairs: it is gone" [ ! -e "$W/quick.template" ]
+    { cat "$W/pairs.tsv"; printf 'what\tcow\tand calf\n'; } > "$W/wider.tsv"
+    one "train_tiny --pairs, a third column" works "$P/train_tiny" --steps 1 $quick --pairs "$W/wider.tsv"
+    one "train_tiny --pairs, a third column: says so" says '^train_tiny: 1 lines have more columns, which nothing reads, the first is line 61 of .*wider.tsv'
+    { printf 'id\tprompt\tanswer\n'; sed 's/^/1\t/' "$W/pairs.tsv"; } > "$W/named.tsv"
+    one "train_tiny --pairs, columns by name" works "$P/train_tiny" --steps 1 $quick --pairs "$W/named.tsv"
+    one "train_tiny --pairs, columns by name: nothing to say" sh -c "! grep -aq 'more columns' '$W/out'"
     one "train_tiny --pairs and a FILE" complains "$P/train_tiny" --steps 1 $quick --pairs "$W/pairs.tsv" README.md
     one "train_tiny --template without --pairs" complains "$P/train_tiny" --steps 1 $quick --template '{prompt}{answer}' README.md
     one "train_tiny --template without an answer" complains "$P/train_tiny" --steps 1 $quick --pairs "$W/pairs.tsv" --template '{prompt}'

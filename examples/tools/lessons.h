@@ -43,6 +43,9 @@ static inline void lessons_read(lessons *l, const char *path, const codec *words
     snprintf(line, sizeof line, "%zu lines without two columns are left out, the first is line %zu of ",
              f.skipped, f.first_skipped);
     if (f.skipped) complain(0, line, path);
+    snprintf(line, sizeof line, "%zu lines have more columns, which nothing reads, the first is line %zu of ",
+             f.wider, f.first_wider);
+    if (f.wider) complain(0, line, path);
     snprintf(line, sizeof line, "nothing reads the field %s of ", f.unread);
     if (*f.unread) complain(0, line, path);
     if (!pairs_encode(&l->rows, words, t, &f, length, failure)) complain(1, failure, "");

@@ -86,6 +86,7 @@ typedef struct pairs_file {
     text_slice *prompt, *answer; /* [n] */
     size_t n;
     size_t skipped, first_skipped; /* lines of a table that are no pair; the first one's number */
+    size_t wider, first_wider;     /* lines with more columns than the table has */
     char unread[64];               /* the first other field of a JSON line, or empty */
 } pairs_file;
 
@@ -230,6 +231,17 @@ static inline int pairs_objects(pairs_file *f, size_t bytes, const char *path, c
     return 1;
 }
 
+/* Counts the lines of a table that have more than so many columns. */
+static inline void pairs_wider(pairs_file *f, size_t bytes, size_t columns) {
+    const char *at = f->text, *end = f->text + bytes;
+    for (size_t line = 1; at; line++) {
+        text_slice one = text_line(&at, end);
+        size_t n = 1;
+        for (size_t i = 0; i < one.n; i++) n += one.at[i] == '\t';
+        if (n > columns && !f->wider++) f->first_wider = line;
+    }
+}
+
 /* A table of two columns, or of columns named prompt and answer in its first line. */
 static inline int pairs_table(pairs_file *f, size_t bytes, const char *path, char *error) {
     static const char *const named[] = {"prompt", "answer"}, *const numbered[] = {"1", "2"};
@@ -237,11 +249,13 @@ static inline int pairs_table(pairs_file *f, size_t bytes, const char *path, cha
     text_slice line = text_line(&at, end), cell;
     text_table t;
     int found[2] = {0, 0}, more = 1, header;
+    size_t columns = 0;
     while (more) {
-        more = text_cut_cell(&line, &cell);
+        more = text_cut_cell(&line, &cell), columns++;
         for (int i = 0; i < 2; i++) found[i] |= text_same(cell, text_of(named[i]));
     }
     header = found[0] && found[1];
+    pairs_wider(f, bytes, header ? columns : 2);
     if (!text_table_parse(&t, f->text, bytes, path, header ? named : numbered, 2, error))
         return f->text = NULL, 0;
     for (; f->n < t.rows; f->n++)
