@@ -1059,6 +1059,13 @@ if [ -x "$P/rag" ]; then
     one "rag says how many are looked for" says "^rag: of the question's [0-9]* tokens the rarest 4 are looked for (see --question)"
     one "rag says how many are continued, once" [ "$(
         grep -c "^rag: of the question's [0-9]* tokens the first 14 are continued (see --length)" "$W/out")" -eq 1 ]
+    one "rag --read 0, a field of the decoder" complains "$P/rag" $tiny --read 0 --text "$W/passages.txt" --set decoder.d_ff=8
+    one "rag --read 0, a field of the decoder: says so" says ': --read 0 trains no decoder; what is decoder.d_ff'
+    one "rag --pairs, all with an answer" works "$P/rag" $saved --base "$W/rag.base" --pairs "$W/pairs.tsv"
+    one "rag --pairs, all with an answer: no line" sh -c "! grep -q 'no passage has' '$W/out'"
+    { cat "$W/pairs.tsv"; printf 'where is nothing\t#99\nwhere are cats\tcat\n'; } > "$W/absent.tsv"
+    one "rag --pairs, answers that are nowhere" works "$P/rag" $saved --base "$W/rag.base" --pairs "$W/absent.tsv"
+    one "rag --pairs, answers that are nowhere: counted" says '^rag: of 4 questions 2 have an answer that no passage has, and count as not found$'
     printf '%s\twhale\nwhale\twhale\n' "$long" > "$W/long.tsv"
     one "rag --pairs, one of many tokens" works "$P/rag" $saved --base "$W/rag.base" --pairs "$W/long.tsv" --question 4
     one "rag --pairs says so" says '^rag: 1 questions have more than 4 tokens, of which the rarest are read'

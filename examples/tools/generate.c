@@ -307,7 +307,8 @@ static void continue_prompt(cmha_model *model, size_t capacity, const cmha_cache
     }
     if (!slide && n_new > capacity - n_prompt) {
         n_new = capacity - n_prompt;
-        snprintf(line, sizeof line, "only %zu tokens are added: there are positions for %zu", n_new, capacity);
+        snprintf(line, sizeof line, "only %zu tokens are added: there are positions for %zu", n_new,
+                 capacity);
         complain(0, line, capacity < model->config.max_positions ? " (see --context)" : "");
     }
     if (capacity - n_prompt > n_new) capacity = n_prompt + n_new;

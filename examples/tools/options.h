@@ -135,8 +135,8 @@ static inline void read_weights(cmha_model *model, const char *path) {
     }
     cmha_archive_close(&file);
     if (!lacking) return;
-    text_fail(line, " lacks %zu of the model's %zu tensors, such as %s; they begin as in a new model", lacking,
-              p->count, first);
+    text_fail(line, " lacks %zu of the model's %zu tensors, such as %s; they begin as in a new model",
+              lacking, p->count, first);
     complain(0, path, line);
 }
 

@@ -165,6 +165,8 @@ static void configure(int argc, char **argv) {
     for (int i = 1; i <= n_set; i++) {
         if (option[MODEL].value && !strncmp(argv[i], "encoder.", 8))
             complain(2, "--model has its encoder already; what is ", argv[i]);
+        if (!whole(READ) && !strncmp(argv[i], "decoder.", 8))
+            complain(2, "--read 0 trains no decoder; what is ", argv[i]);
         set_side(argv[i], cut_value(argv[i]));
     }
     side[DECODER].mc.irw_width = side[ENCODER].mc.d_model / 2;
@@ -983,8 +985,8 @@ static void search(text_slice question) {
 
 enum { AT_1, AT_5, AT_20, MRR, SHARE, MEASURES };
 
-/* Adds what a list of RANKED passages is worth to measures. */
-static void judge(text_slice answer, const int64_t *list, double *measure) {
+/* Adds what a list of RANKED passages is worth to measures; was anything found? */
+static int judge(text_slice answer, const int64_t *list, double *measure) {
     size_t first = RANKED, right = 0, wanted = text_answers(answer, passages.at, passages.n, passages.n);
     for (size_t i = 0; i < RANKED; i++) {
         if (list[i] < 0 || !text_answers(answer, passages.at, passages.n, (size_t)list[i])) continue;
@@ -994,6 +996,14 @@ static void judge(text_slice answer, const int64_t *list, double *measure) {
     measure[AT_1] += first < 1, measure[AT_5] += first < 5, measure[AT_20] += first < 20;
     measure[MRR] += first < RANKED ? 1 / (double)(first + 1) : 0;
     if (wanted) measure[SHARE] += (double)right / (double)wanted;
+    return first < RANKED;
+}
+
+/* Has any passage the answer? */
+static int has_answer(text_slice answer) {
+    size_t p = 0;
+    while (p < passages.n && !text_answers(answer, passages.at, passages.n, p)) p++;
+    return p < passages.n;
 }
 
 static void print_measures(const char *name, const double *measure, size_t n, int share) {
@@ -1006,7 +1016,7 @@ static void report(const char *path) {
     static const char *const columns[2] = {"1", "2"};
     text_table t;
     double measure[LISTS][MEASURES] = {{0}};
-    size_t cut = 0;
+    size_t cut = 0, without = 0;
     must(text_table_load(&t, path, (size_t)1 << 31, columns, 2, failure));
     if (text_table_left(&t, path, failure)) complain(0, "warning, left out: ", failure);
     if (!t.rows) complain(1, "there are no questions with answers in ", path);
@@ -1017,11 +1027,16 @@ static void report(const char *path) {
         cut += hits.tell > whole(QUESTION);
         for (size_t p = 0; p < passages.n; p++) hits.score[CHANCE][p] = cmha_rng_uniform(&rng);
         text_rank(hits.score[CHANCE], passages.n, RANKED, hits.list[CHANCE]);
-        for (int l = 0; l < LISTS; l++) judge(text_cell(&t, q, 1), hits.list[l], measure[l]);
+        int found = 0;
+        for (int l = 0; l < LISTS; l++) found |= judge(text_cell(&t, q, 1), hits.list[l], measure[l]);
+        if (!found) without += !has_answer(text_cell(&t, q, 1));
     }
     snprintf(failure, sizeof failure, "%zu questions have more than %zu tokens, of which the rarest are read",
              cut, whole(QUESTION));
     if (cut) complain(0, failure, " (see --question)");
+    snprintf(failure, sizeof failure, "of %zu questions %zu have an answer that no passage has", t.rows,
+             without);
+    if (without) complain(0, failure, ", and count as not found");
     if (option[ENCODER_OF].value) sentences_tell_cut(&other, "questions", "");
     snprintf(failure, sizeof failure, "%zu questions, %zu passages", t.rows, passages.n);
     printf("%-36s   recall@1   recall@5  recall@20        MRR%s\n", failure, share ? "   found@20" : "");
