@@ -177,6 +177,7 @@ static const char *configure(int argc, char **argv) {
         complain(2, "--minutes chooses the steps: it is not for --resume, --steps or several ranks", "");
     if (origin()) ranks_bring(origin()), recall(origin());
     if (option[RESUME].value) batch = tc.batch, tc.batch = 0;
+    if (option[MODEL].value) refuse_given(option, 1u << ATTENTION, " is --model, and one is enough");
     for (o = MODEL; o <= ATTENTION; o++)
         if (option[o].value) set_kind(option[o].value, &mc);
     for (o = STEPS; o <= BATCH; o++)
@@ -230,11 +231,10 @@ int main(int argc, char **argv) {
     start_program(argv), ranks_start(on_signal);
     const char *file = configure(argc, argv), *slash = strrchr(argv[0], '/'), *resume = option[RESUME].value;
     int terminal = isatty(1) && ranks.ranks == 1; /* mpirun pretends to be one */
-    int quiet = option[QUIET].value != NULL;
+    int quiet = option[QUIET].value != NULL, folder = slash ? (int)(slash - argv[0] + 1) : 0;
     if (option[HELP].value) return help();
 
-    /* Without a FILE, a text that is always there: cmha.h, in this folder, above the program's or installed. */
-    int folder = slash ? (int)(slash - argv[0] + 1) : 0;
+    /* Without a FILE, a text that is always there: cmha.h, here, above the program's folder or installed. */
     snprintf(path, sizeof path, "%.*s../cmha.h", folder, argv[0]);
     if (access(path, R_OK)) snprintf(path, sizeof path, "%.*s../include/cmha.h", folder, argv[0]);
     if (!file) file = access("cmha.h", R_OK) ? path : "cmha.h";

@@ -115,6 +115,8 @@ if [ -x "$P/train_tiny" ]; then
     one "train_tiny, a field that is not read" works "$P/train_tiny" --steps 1 --attention dot --set pcl_tau=0.5 $small
     one "train_tiny names it" says 'nothing reads pcl_tau; pcl_weight'
     one "train_tiny, an encoder" complains "$P/train_tiny" --attention lag $small
+    one "train_tiny --model --attention" complains "$P/train_tiny" --model rope --attention cmha $small
+    one "train_tiny --model --attention: says so" says ': --attention is --model, and one is enough$'
     one "train_tiny, a bad choice" complains "$P/train_tiny" --attention telepathy
     one "train_tiny, a missing file" complains "$P/train_tiny" $small "$W/nowhere.txt"
     printf 'too short' > "$W/short.txt" && cp "$W/loss.csv" "$W/loss.before"
