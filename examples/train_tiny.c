@@ -32,7 +32,7 @@ static setting option[OPTIONS] = {
     {"--minutes", NULL, "instead of --steps: as many as take so long, which are printed"},
     {"--tokenizer", NULL, "a tokenizer for FILE, kept beside OUT; else the tokens are bytes"},
     {"--width", "1", "bytes of a token in FILE, else 1; 2 or 4: numbers, little endian, in the vocabulary"},
-    {"--seed", "1", "of the weights, the batches and the sample; else 1"},
+    {"--seed", "1", "of weights, batches and sample; else 1 or, with --resume, that of the state"},
     {"--threads", "0", "0 = every core"},
     {"--from", NULL, "CHECKPOINT: its weights and configuration are where training begins"},
     {"--lora", NULL,
