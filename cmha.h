@@ -2080,7 +2080,7 @@ typedef struct cmha_cache_options {
     size_t bytes; /* of memory, at least cmha_cache_memory's */
     size_t sinks; /* CMHA_SLIDE_FORGET in a model without a window: see there (arXiv 2309.17453) */
 } cmha_cache_options;
-/* Opens a cache of `capacity` tokens (learned positions: at most max_positions); slide: CMHA_SLIDE_..;
+/* Opens a cache of `capacity` tokens, which falls to max_positions if learned; slide: CMHA_SLIDE_..;
    options (or NULL). Set a knowledge base before. Passes of more than `prompt` positions, as when it reads
    again, allocate once. A longer prompt is read in pieces, the same up to rounding: of `prompt` positions,
    but of 512 at least where it may allocate.
