@@ -107,7 +107,7 @@ static void no_kind(void) {
     check_context(&c, 1, 3);
     CHECK_IS(cmha_kind(&c, "telepathy", &m), CMHA_ERR_NOT_FOUND);
     CHECK(strstr(cmha_error(&c), "telepathy") != NULL);
-    CHECK_IS(cmha_kind(&c, NULL, &m), CMHA_ERR_NOT_FOUND);
+    CHECK_IS(cmha_kind(&c, NULL, &m), CMHA_ERR_ARGUMENT);
     CHECK_IS(cmha_kind(&c, "", &m), CMHA_ERR_NOT_FOUND);
     CHECK(!memcmp(&m, &before, sizeof m));
     cmha_context_close(&c);
