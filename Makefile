@@ -172,7 +172,7 @@ $(B)/evidence: $(EVIDENCE) $(B)/cmha.o
 # The same program with a claim that takes no time, for tests/evidence.sh
 $(B)/evidence_test: tests/evidence_dice.c bench/evidence/evidence.c \
         $(patsubst %,$(B)/evidence.objects/%.o,runs rows statistics findings figures report) $(EVIDENCE_HEADERS) $(B)/cmha.o
-	$(COMPILE) '-DEVIDENCE_CLAIMS(X)=X(dice) X(grid)' -o $@ $(filter %.c %.o,$^) $(LINK) $(EXPORT)
+	$(COMPILE) '-DEVIDENCE_CLAIMS(X)=X(dice) X(grid) X(long)' -o $@ $(filter %.c %.o,$^) $(LINK) $(EXPORT)
 
 ifdef CLAIM
 # A claim of the user's own, FILE.c that defines evidence_claim_FILE, as bench/evidence/OWN.md says: its program, rows and pages lie in

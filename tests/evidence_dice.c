@@ -61,6 +61,37 @@ const evidence_claim evidence_claim_grid = {
     "grid", "Dice of many rates", "Dice are claimed to like their rates.", grid_parts, 1, grid_variants, 6,
     "value", "points", 0, 4, {1e-3, 2e-3, 4e-3}, dice_run, 0.0001, 1, NULL, 0, 0, 1, 2};
 
+/* A run that calls itself a long one, though it trains for a tenth of a second. */
+static int train_run(const evidence_run *run, evidence_result *result) {
+    enum { BYTES = 4096 };
+    static uint8_t bytes[BYTES];
+    cmha_context ctx;
+    cmha_model model;
+    cmha_trainer trainer;
+    cmha_model_config m;
+    cmha_trainer_config t;
+    double loss = NAN, paired;
+    memset(&ctx, 0, sizeof ctx), memset(&model, 0, sizeof model), memset(&trainer, 0, sizeof trainer);
+    for (size_t i = 0; i < BYTES; i++) bytes[i] = (uint8_t)(i * i % 251);
+    cmha_tokens text = {0};
+    text.data = bytes, text.count = BYTES, text.width = 1;
+    int done = evidence_open(run, &ctx) && evidence_configure(run, &ctx, &m, &t) &&
+               evidence_start(run, &ctx, &m, &model, &paired) && !cmha_trainer_init(&trainer, &model, &t) &&
+               evidence_train(run, &trainer, &text, &text, result, &loss) &&
+               evidence_add(result, "value", loss);
+    cmha_trainer_close(&trainer), cmha_model_close(&model), cmha_context_close(&ctx);
+    return done;
+}
+static const evidence_part long_parts[] = {
+    {"long", "a long run",
+     "n_layers=1 d_model=16 n_heads=2 d_ff=32 trainer.batch=2 trainer.length=16 trainer.steps=800 "
+     "trainer.eval_tokens=512"}};
+static const evidence_variant long_variants[] = {
+    {"rope", "RoPE", "kind=rope"}, {"cmha", "ComplexFormer", "kind=cmha delta_init=rope_start"}};
+const evidence_claim evidence_claim_long = {
+    "long", "A long run", "Runs are claimed to go on.", long_parts, 1, long_variants, 2, "value", "nats", 0,
+    3, {3e-3}, train_run, EVIDENCE_LONG, 0, NULL, 0, 0, 0, 0};
+
 const evidence_question evidence_questions[] = {
     {"Are light dice light?", "dice", "large", "light", 0, 0, 0},
     {"Are heavy dice light?", "dice", "small", "heavy", 0, 0, 0},

@@ -1,7 +1,8 @@
 /* evidence.c - measures what papers claim: build/evidence list|run|row|check|report; README.md has the rest.
 
    A run trains one model and leaves one row in results/CLAIM.csv. `run` makes the rows that are missing, each
-   in a process of its own, and may be killed and started again at any moment, also twice at once. */
+   in a process of its own, and may be killed and started again at any moment, also twice at once. Runs of
+   minutes then go on where they were. */
 #define PROGRAM "evidence"
 
 #include "program.h"
@@ -11,7 +12,6 @@
 #include <errno.h>
 #include <math.h>
 #include <signal.h>
-#include <sys/resource.h>
 #include <sys/types.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -35,7 +35,7 @@ static setting option[N_OPTIONS] = {
     {"--data", NULL, "folder with the public data (CMHA_DATA, else ../shared/data)"},
     {"--results", EVIDENCE_FOLDER "/results", "folder with the rows, a CSV a claim"},
     {"--report", EVIDENCE_FOLDER, "folder with README.md, METHOD.md, results/ and figures/"},
-    {"--work", EVIDENCE_WORK, "folder for tokenizers and judges, which are made again where missing"},
+    {"--work", EVIDENCE_WORK, "folder for what is made again where missing, and states of long runs"},
     {"--jobs", "1", "run: processes at once, each with one thread"},
     {"--seeds", "0", "run: so many seeds; 0 = the claim's"},
     {"--only", "", "WORD[,WORD..]: runs whose claim, part and variant hold all these words"},
@@ -75,28 +75,15 @@ static double rate_of(const job *j, const evidence_table *table) {
     return rows_rate(table, j->claim, j->part, j->variant);
 }
 
-/* Seconds that processors have spent on this process and on the programs that it ran and waited for. What
-   else the machine does, or a pause, hardly changes them. */
-static double processor_seconds(void) {
-    static const int whose[] = {RUSAGE_SELF, RUSAGE_CHILDREN};
-    double sum = 0;
-    for (size_t i = 0; i < LENGTH(whose); i++) {
-        struct rusage used;
-        if (getrusage(whose[i], &used)) continue;
-        sum += (double)(used.ru_utime.tv_sec + used.ru_stime.tv_sec);
-        sum += 1e-6 * (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec);
-    }
-    return sum;
-}
-
 /* Trains and measures; *about says what the row says beside the result. */
-static int perform(const job *j, double rate, evidence_about *about, evidence_run *run,
+static int perform(const job *j, double rate, const char *keep, evidence_about *about, evidence_run *run,
                    evidence_result *result, char *error) {
     char word[64];
     memset(run, 0, sizeof *run), memset(result, 0, sizeof *result), memset(about, 0, sizeof *about);
     run->claim = j->claim, run->part = j->part, run->variant = j->variant, run->rate = rate;
     run->data = option[DATA].value, run->work = option[WORK].value, run->error = error, run->more = more;
     run->trial = is_trial(j), run->test = option[TEST].value, run->save = option[SAVE].value;
+    run->keep = keep;
     run->seed = seed_of(j) + (uint64_t)evidence_number(run, "reseed", 0);
     run->threads = (int)evidence_number(run, "threads", 1);
     if (evidence_word(run, "instructions", word) && !cmha_instructions(word))
@@ -105,14 +92,14 @@ static int perform(const job *j, double rate, evidence_about *about, evidence_ru
         return evidence_fail(error, "--test and --save are for language models alone: %s has no text.set",
                              j->claim->name);
     about->run = run, about->seed = seed_of(j), about->chosen = !run->trial;
-    double start = processor_seconds();
+    double start = evidence_seconds();
     snprintf(error, EVIDENCE_ERROR, "%s failed without a reason", j->claim->name);
     if (!j->claim->run(run, result)) {
         const char *hint = own_rows_hint(error, evidence_rows.version > 0);
         strncat(error, hint, EVIDENCE_ERROR - 1 - strlen(error));
         return 0;
     }
-    about->seconds = processor_seconds() - start;
+    about->seconds = result->seconds + evidence_seconds() - start;
     for (size_t i = 0; i < result->n; i++)
         if (!strcmp(result->measures[i].name, j->claim->measure)) return 1;
     return evidence_fail(error, "%s left no measure %s", j->claim->name, j->claim->measure);
@@ -126,7 +113,7 @@ static double measured(const evidence_result *result, const char *name) {
 
 /* What the process of a run does. Returns its status: 0, 1 after an error, 3 where another process has it. */
 static int run_job(const job *j, double rate) {
-    char error[EVIDENCE_ERROR];
+    char error[EVIDENCE_ERROR], keep[1024];
     const char *results = option[RESULTS].value;
     evidence_run run;
     evidence_result result;
@@ -138,8 +125,12 @@ static int run_job(const job *j, double rate) {
     int there = done && rows_find(&table, j->part, j->variant, seed_of(j), rate);
     if (done) rows_close(&table);
     if (there) return 0;
-    done = done && perform(j, rate, &about, &run, &result, error) &&
+    int longer = j->claim->minutes >= EVIDENCE_LONG;
+    snprintf(keep, sizeof keep, "%s/%s-%s-%s-%llu-%.9g", option[WORK].value, j->claim->name, j->part->name,
+             j->variant->name, (unsigned long long)seed_of(j), rate);
+    done = done && perform(j, rate, longer ? keep : NULL, &about, &run, &result, error) &&
            rows_append(results, &about, &result, error);
+    if (done && longer) evidence_forget(&run);
     if (done)
         printf("%s %s %s seed %llu rate %g: %s %.6g (%.0f s)\n", j->claim->name, j->part->name,
                j->variant->name, (unsigned long long)seed_of(j), rate, j->claim->measure,
@@ -507,7 +498,7 @@ static int verb_row(char **arguments, int n) {
     if (option[TEST].value) row = NULL; /* it is of other text */
     make_folder(option[WORK].value);
     if (row) compare_data();
-    must(perform(&j, rate, &about, &run, &result, failure));
+    must(perform(&j, rate, NULL, &about, &run, &result, failure));
     printf("%s %s %s seed %llu rate %g: %zu parameters, %.0f s\n", claim->name, j.part->name, j.variant->name,
            (unsigned long long)seed_of(&j), rate, result.parameters, about.seconds);
     double apart = print_beside(&result, row);

@@ -8,7 +8,7 @@
 
 #include "../../examples/tools/own_rows.h"
 
-enum { EVIDENCE_MEASURES = 48, EVIDENCE_POINTS = 256, EVIDENCE_ERROR = 512 };
+enum { EVIDENCE_MEASURES = 48, EVIDENCE_POINTS = 256, EVIDENCE_ERROR = 512, EVIDENCE_LONG = 5 };
 
 /* What a run leaves; zeroed before it. */
 typedef struct evidence_result {
@@ -18,6 +18,7 @@ typedef struct evidence_result {
     struct { size_t step; double loss; } curve[EVIDENCE_POINTS];
     size_t parameters; /* numbers that learn */
     double tokens;     /* that it learned from */
+    double seconds;    /* of processors, before the run was stopped and taken up again */
 } evidence_result;
 
 /* A text, a task, a data set: one table each. */
@@ -58,6 +59,8 @@ typedef struct evidence_run {
     int trial;        /* 1: it is there to choose a rate */
     const char *test, *save; /* of `row`, for text.set of bytes: a file to measure on, whole, in the place of
                                 the held-out text; where the model goes. NULL: none */
+    const char *keep; /* of `run`: where a long run keeps its state while it trains, a path without ending;
+                         NULL: nowhere */
 } evidence_run;
 
 /* A claim of a paper; static tables. Its rows are parts x variants x (trials of rates, seeds 1 to N). The
@@ -75,7 +78,8 @@ struct evidence_claim {
     size_t seeds;    /* 1 .. seeds; the rate is chosen with seed 0, which is not used afterwards */
     double rates[3]; /* rising; 0: none; where there is one alone, nothing is chosen */
     int (*run)(const evidence_run *run, evidence_result *result); /* trains, measures; 1, or 0 and a line */
-    double minutes;  /* one run on one core takes about so long, measured */
+    double minutes;  /* one run on one core takes about so long, measured. From EVIDENCE_LONG on a run, which
+                        may then train once alone, goes on where it was stopped */
     int quick;       /* part of `make evidence`, which must end in 20 minutes */
     const char *also; /* a second measure, compared in a sentence of its own; NULL: none */
     int also_higher;

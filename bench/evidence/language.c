@@ -293,7 +293,7 @@ static int make_judge(const evidence_run *run, const char *path, void *what) {
     double loss;
     claim.variants = &variant, claim.n_variants = 1;
     judge.claim = &claim, judge.variant = &variant, judge.part = &part;
-    judge.seed = JUDGE_SEED, judge.rate = 2e-3, judge.threads = 1;
+    judge.seed = JUDGE_SEED, judge.rate = 2e-3, judge.threads = 1, judge.keep = NULL;
     memset(&s, 0, sizeof s), memset(&ignored, 0, sizeof ignored);
     int done = evidence_open(&judge, &s.ctx) && evidence_configure(&judge, &s.ctx, &s.mc, &s.tc);
     if (done && t->row->vocabulary) s.mc.vocabulary = t->words.size;

@@ -13,6 +13,10 @@
 int evidence_name(const char *name); /* is it one, of a measure, claim, part or variant? */
 int evidence_reads(const char *name); /* is it a setting of the program itself, as like= is? */
 const evidence_variant *evidence_like(const evidence_claim *claim, const evidence_variant *variant);
+/* Seconds that processors have spent on this process and on the programs that it ran and waited for. What
+   else the machine does, or a pause, hardly changes them. */
+double evidence_seconds(void);
+void evidence_forget(const evidence_run *run); /* the state that a long run kept */
 
 /* ---- rows.c ---- */
 
@@ -77,6 +81,9 @@ size_t rows_seeds(const evidence_table *table, const evidence_claim *claim, cons
 const char *rows_compiler(void); /* of this program, as rows name theirs */
 /* Are the row's settings those that the claim has now? */
 int rows_current(const evidence_row *row, const evidence_claim *claim);
+
+/* Writes the cells from `settings` to `compiler`: what a run's digits depend on. 0: no memory. */
+int rows_origin(FILE *file, const evidence_run *run);
 
 /* What is written of a run beside its result. */
 typedef struct evidence_about {

@@ -428,9 +428,19 @@ const char *rows_compiler(void) {
 #endif
 }
 
+int rows_origin(FILE *file, const evidence_run *run) {
+    char *settings = settings_text(run), blas[64];
+    if (settings) put_cell(file, settings, 0);
+    put_cell(file, cmha_version(), 0), put_cell(file, EVIDENCE_COMMIT, 0);
+    put_cell(file, cmha_blas_name(blas, sizeof blas), 0), put_cell(file, cmha_instructions(NULL), 0);
+    put_cell(file, rows_compiler(), 0);
+    free(settings);
+    return settings != NULL;
+}
+
 static int put_row(FILE *file, const evidence_about *about, const evidence_result *result) {
     const evidence_run *run = about->run;
-    char *settings = settings_text(run), line[1024], blas[64];
+    char line[1024];
     fprintf(file, "%s,%s,%s,%llu,", run->claim->name, run->part->name, run->variant->name,
             (unsigned long long)about->seed);
     put_number(file, run->rate);
@@ -442,17 +452,13 @@ static int put_row(FILE *file, const evidence_about *about, const evidence_resul
     for (size_t i = 0; i < result->points; i++)
         fprintf(file, "%s%zu:%.9g", i ? ";" : "", result->curve[i].step, result->curve[i].loss);
     putc(',', file);
-    if (settings) put_cell(file, settings, 0);
-    put_cell(file, cmha_version(), 0), put_cell(file, EVIDENCE_COMMIT, 0);
-    put_cell(file, cmha_blas_name(blas, sizeof blas), 0), put_cell(file, cmha_instructions(NULL), 0);
-    put_cell(file, rows_compiler(), 0);
+    int whole = rows_origin(file, run);
     const char *rows = evidence_rows_path;
     snprintf(line, sizeof line, "%.200s row %s %s %s %llu %.9g%s%.400s", evidence_command,
              run->claim->name, run->part->name, run->variant->name, (unsigned long long)about->seed,
              run->rate, rows ? " --rows " : "", rows ? rows : "");
     put_cell(file, line, 1);
-    free(settings);
-    return settings != NULL;
+    return whole;
 }
 
 /* Takes the lock on byte `at` of results/CLAIM.lock. */

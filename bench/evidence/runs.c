@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdarg.h>
+#include <sys/resource.h>
 
 int evidence_fail(char *error, const char *format, ...) {
     va_list list;
@@ -201,6 +202,77 @@ int evidence_start(const evidence_run *run, cmha_context *ctx, const cmha_model_
 
 /* ---- Training ---- */
 
+double evidence_seconds(void) {
+    static const int whose[] = {RUSAGE_SELF, RUSAGE_CHILDREN};
+    double sum = 0;
+    for (size_t i = 0; i < LENGTH(whose); i++) {
+        struct rusage used;
+        if (getrusage(whose[i], &used)) continue;
+        sum += (double)(used.ru_utime.tv_sec + used.ru_stime.tv_sec);
+        sum += 1e-6 * (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec);
+    }
+    return sum;
+}
+
+/* The state of a long run is two files. KEEP.txt: what its digits depend on, the seconds so far, the points
+   of the curve. Then KEEP.safetensors, the trainer's; where a run ends between them, the last point has
+   none. */
+static const char *kept_path(const evidence_run *run, const char *ending, char path[1100]) {
+    snprintf(path, 1100, "%s%s", run->keep, ending);
+    return path;
+}
+
+static int keep_state(const evidence_run *run, cmha_trainer *trainer, const evidence_result *result) {
+    text_file file;
+    char path[1100];
+    if (!text_begin(&file, kept_path(run, ".txt", path), run->error)) return 0;
+    int whole = rows_origin(file.file, run);
+    fprintf(file.file, "\n%.17g\n", result->seconds + evidence_seconds());
+    for (size_t i = 0; i < result->points; i++)
+        fprintf(file.file, "%zu %.17g\n", result->curve[i].step, result->curve[i].loss);
+    if (!text_end(&file, whole, run->error)) return 0;
+    return !cmha_trainer_save(trainer, kept_path(run, ".safetensors", path)) ||
+           evidence_fail(run->error, "%s", cmha_error(trainer->context));
+}
+
+/* Reads KEEP.txt; 0 where it is of another program, setting or machine. */
+static int read_kept(FILE *file, const evidence_run *run, evidence_result *result) {
+    char *origin = NULL, *line = NULL;
+    size_t n = 0, step;
+    double loss;
+    FILE *memory = open_memstream(&origin, &n);
+    int whole = memory && rows_origin(memory, run);
+    whole = whole && fputc('\n', memory) != EOF;
+    if (memory && fclose(memory)) whole = 0;
+    whole = getline(&line, &n, file) > 0 && whole && !strcmp(line, origin);
+    whole = whole && fscanf(file, "%lf", &result->seconds) == 1;
+    while (whole && fscanf(file, "%zu %lf", &step, &loss) == 2) whole = evidence_point(result, step, loss);
+    free(origin), free(line);
+    return whole;
+}
+
+/* Goes on where the run was stopped, if its state is there. */
+static int take_up(const evidence_run *run, cmha_trainer *trainer, evidence_result *result) {
+    evidence_result kept = *result;
+    char path[1100];
+    FILE *file = fopen(kept_path(run, ".txt", path), "r");
+    if (!file) return 1;
+    int usable = read_kept(file, run, &kept);
+    fclose(file);
+    if (access(kept_path(run, ".safetensors", path), R_OK)) return 1;
+    if (!usable) return fprintf(stderr, "evidence: %s is of another build or CPU: begins anew\n", path), 1;
+    if (cmha_trainer_read(trainer, path))
+        return evidence_fail(run->error, "%s (remove it to begin anew)", cmha_error(trainer->context));
+    while (kept.points && kept.curve[kept.points - 1].step > trainer->step) kept.points--;
+    fprintf(stderr, "evidence: %s goes on at step %zu\n", path, trainer->step);
+    return *result = kept, 1;
+}
+
+void evidence_forget(const evidence_run *run) {
+    char path[1100];
+    (void)remove(kept_path(run, ".safetensors", path)), (void)remove(kept_path(run, ".txt", path));
+}
+
 /* The loss on so many tokens of the held-out text; NaN where it is not finite. */
 static int judge(const evidence_run *run, cmha_trainer *trainer, const cmha_tokens *held_out, size_t tokens,
                  double *loss) {
@@ -218,6 +290,7 @@ int evidence_train(const evidence_run *run, cmha_trainer *trainer, const cmha_to
     const cmha_trainer_config *c = &trainer->config;
     size_t every = (c->steps + 15) / 16, few = (c->eval_tokens + 7) / 8, bad = 0, sums = 0;
     double one, sum = 0;
+    if (run->keep && !take_up(run, trainer, result)) return 0;
     for (*loss = NAN; trainer->step < c->steps && bad < 10;) {
         cmha_status status = cmha_trainer_step(trainer, train, &one);
         bad = status == CMHA_ERR_NOT_FINITE ? bad + 1 : 0;
@@ -228,6 +301,7 @@ int evidence_train(const evidence_run *run, cmha_trainer *trainer, const cmha_to
         if (held_out && !judge(run, trainer, held_out, few, loss)) return 0;
         sum = 0, sums = 0;
         evidence_point(result, trainer->step, *loss);
+        if (run->keep && trainer->step < c->steps && !keep_state(run, trainer, result)) return 0;
     }
     if (bad) *loss = NAN;
     else if (held_out && !judge(run, trainer, held_out, c->eval_tokens, loss)) return 0;
