@@ -5,6 +5,9 @@
 #include "../bench/evidence/runs.c"
 #include "../bench/evidence/tasks.c"
 
+/* No run keeps its state here. */
+int rows_origin(FILE *file, const evidence_run *run) { return (void)file, (void)run, 0; }
+
 enum { ROOM = 1024 };
 
 /* ---- Oracles: what has to be said at t, of ids[0 .. t] alone; -1: nothing ---- */
