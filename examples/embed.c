@@ -31,13 +31,14 @@ int main(int argc, char **argv) {
     for (; *name; name++) bad |= !isalnum((unsigned char)*name) && *name != '_';
     if (argc != 3 || bad) return fputs(usage, stderr), 2;
     if (!file) return fprintf(stderr, "embed: cannot open %s%s\n", argv[1], regular_fault(argv[1])), 1;
+    c = getc(file);
+    if (c == EOF && !ferror(file)) return fprintf(stderr, "embed: %s is empty\n", argv[1]), 1;
     printf("/* %s, written by examples/embed.c */\n", argv[2]);
     printf("#ifdef __GNUC__\n__attribute__((aligned(64)))\n#endif\n");
     printf("static const unsigned char %s[] = {", argv[2]);
-    for (; (c = getc(file)) != EOF; bytes++) printf("%s%d,", bytes % 24 ? "" : "\n", c);
+    for (; c != EOF; c = getc(file), bytes++) printf("%s%d,", bytes % 24 ? "" : "\n", c);
     printf("\n};\n");
     if (ferror(file)) return perror(argv[1]), 1;
     fclose(file);
-    if (!bytes) return fprintf(stderr, "embed: %s is empty\n", argv[1]), 1;
     return fclose(stdout) ? perror("embed"), 1 : 0;
 }

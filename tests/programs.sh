@@ -101,6 +101,10 @@ if [ -x "$P/train_tiny" ]; then
     one "train_tiny, the same with a kernel chosen" works env OPENBLAS_CORETYPE=Prescott \
         "$P/train_tiny" --steps 2 --set momentum=0.5 $small README.md
     one "train_tiny says so there, too" says 'nothing reads momentum'
+    for o in "--timeout 5" "--overlap 0"; do
+        one "train_tiny $o" complains "$P/train_tiny" --steps 2 $o $small README.md
+        one "train_tiny $o: says whose it is" says ": ${o% *} is for train_mpi (make mpi)$"
+    done
     one "train_tiny, a bad option" complains "$P/train_tiny" --no-such-option
     one "train_tiny, a bad value" complains "$P/train_tiny" --steps many
     one "train_tiny, a bad field" complains "$P/train_tiny" --set nothing=1 $small
@@ -898,6 +902,9 @@ if [ -x "$P/classify" ]; then
     printf 'a\tb\nc\td\n' > "$W/some.tsv"
     one "classify --predict, pairs" works "$P/classify" --predict "$W/some.tsv" --columns 1,2 --model "$W/both.safetensors"
     one "classify --predict, pairs: answers every line" [ "$(wc -l < "$W/out")" -eq 2 ]
+    printf 'a b c d\tb c\nc\td\n' > "$W/some.tsv"
+    one "classify --predict, a long pair" works "$P/classify" --predict "$W/some.tsv" --columns 1,2 --model "$W/both.safetensors" --length 6
+    one "classify --predict, a long pair: is cut" says ': 1 of 2 rows have more than 6 tokens and are cut (--length): '
     printf 'a\tb\n\nc\td\n\n' > "$W/some.tsv"
     one "classify --predict, pairs, empty lines" complains "$P/classify" --predict "$W/some.tsv" --columns 1,2 --model "$W/both.safetensors"
     one "classify --predict, pairs, empty lines: says which" says 'has 2 empty lines, .* the first is line 2$'
@@ -1049,7 +1056,8 @@ if [ -x "$P/rag" ]; then
     saved="--quiet --length 16 --model $W/rag"
     one "rag --tokens without --ask" complains "$P/rag" $saved --base "$W/rag.base" --tokens 3
     one "rag --tokens without --ask: says so" says ': --tokens is for continuing a question of --ask$'
-    one "rag --tokens 0 without --ask" works "$P/rag" $saved --base "$W/rag.base" --tokens 0
+    one "rag --tokens 0 without --ask" complains "$P/rag" $saved --base "$W/rag.base" --tokens 0
+    one "rag --tokens 0 without --ask: asks nothing" says ': nothing is asked of the base: see --ask and --pairs$'
     one "rag --tokens without a decoder" complains "$P/rag" $tiny --read 0 --text "$W/passages.txt" --ask whale --tokens 3
     one "rag --tokens without a decoder: says so" says ': --tokens is for a decoder, and here is none$'
     for o in "--top 3" "--question 9"; do
@@ -1839,6 +1847,11 @@ for n in block plain_kernels own_attention embed; do
         one "$n, no such option" complains "$P/$n" --halp
     fi
 done
+if [ -x "$P/embed" ]; then
+    : > "$W/empty"
+    one "embed, an empty file" complains "$P/embed" "$W/empty" name
+    one "embed, an empty file: says so, and writes nothing" says '^embed: .*empty is empty$'
+fi
 for n in block plain_kernels; do
     [ -x "$P/$n" ] && one "$n" works "$P/$n" && one "$n says something" [ -s "$W/out" ] &&
         one "$n > /dev/full" full "$P/$n"

@@ -10,7 +10,7 @@
 typedef struct text_examples {
     int32_t *ids;
     size_t *start, *first; /* [n + 1]: where each begins; [n]: how many of its tokens are of type 0 */
-    size_t n;
+    size_t n, cut;         /* examples; those of them that were too long */
 } text_examples;
 
 static inline void text_examples_close(text_examples *e) {
@@ -20,10 +20,11 @@ static inline void text_examples_close(text_examples *e) {
 
 /* Appends [CLS] a [SEP], or with b (NULL: none) [CLS] a [SEP] b [SEP] (of RoBERTa's kind [SEP] [SEP] between
    them), in at most `length` tokens, 4 or more: while it is too long, the longer of the two loses its last
-   token. *first: how many tokens are of type 0. */
+   token, and 2 is returned. *first: how many tokens are of type 0. */
 static inline int text_example(const codec *c, const text_slice *a, const text_slice *b, size_t length,
                                codec_ids *ids, size_t *first, char *error) {
     size_t seps = b ? 1 + (size_t)c->more_seps : 1, room, begin = ids->n + 1, n, m, middle;
+    int done = 1;
     if (length < 1 + seps + (b != NULL)) return text_fail(error, "%zu tokens are too few for a pair", length);
     room = length - 1 - seps - (b != NULL);
     if (!codec_append(ids, &c->cls, 1, error) || !codec_encode(c, a->at, a->n, 0, ids, error)) return 0;
@@ -33,13 +34,14 @@ static inline int text_example(const codec *c, const text_slice *a, const text_s
     middle = ids->n;
     if (b && !codec_encode(c, b->at, b->n, 0, ids, error)) return 0;
     m = ids->n - middle;
+    if (n + m > room) done = 2;
     while (n + m > room) *(n > m ? &n : &m) -= 1;
     for (size_t i = 0; i < seps; i++) ids->at[begin + n + i] = c->sep;
     memmove(ids->at + begin + n + seps, ids->at + middle, m * sizeof *ids->at);
     ids->n = begin + n + seps + m;
     if (b && !codec_append(ids, &c->sep, 1, error)) return 0;
     *first = b && c->one_type ? ids->n - begin + 1 : n + 1 + seps;
-    return 1;
+    return done;
 }
 
 /* Encodes the column a, or the pair of columns a and b (b < 0: none), of every row. */
@@ -57,6 +59,7 @@ static inline int text_examples_encode(text_examples *e, const codec *c, const t
         text_slice one = text_cell(t, row, (size_t)a), two = b < 0 ? one : text_cell(t, row, (size_t)b);
         e->start[row] = ids.n;
         done = text_example(c, &one, b < 0 ? NULL : &two, length, &ids, e->first + row, error);
+        e->cut += done == 2;
     }
     e->ids = ids.at;
     if (!done) return text_examples_close(e), 0;

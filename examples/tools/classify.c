@@ -249,6 +249,9 @@ static void read_rows(labelled *r, const char *path, int has_label) {
     }
     if (has_label && !r->table.rows) complain(1, "there are no rows in ", path);
     must(labelled_encode(r, &words, has_label, tc.length, tc.batch, ctx.config.seed, failure));
+    snprintf(failure, sizeof failure, "%zu of %zu rows have more than %zu tokens and are cut (--length): ",
+             r->examples.cut, r->n, tc.length);
+    if (r->examples.cut) complain(0, failure, path);
     if (!has_label) return;
     int classes = metric < LABELLED_SPEARMAN;
     if (classes && !labels.n) must(text_labels_collect(&labels, &r->table, 0, 1000, failure));

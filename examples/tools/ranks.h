@@ -64,7 +64,7 @@ static inline void ranks_start(void (*on_signal)(int)) {
 }
 static inline void ranks_patience(const setting *timeout, int (*keeps)(cmha_trainer *, int)) {
     (void)keeps;
-    if (timeout->value) number_of(timeout, 1, 1e6);
+    if (timeout->value) complain(2, "--timeout is for train_mpi (make mpi)", "");
 }
 static inline void ranks_savable(cmha_trainer *trainer) { (void)trainer; }
 static inline int ranks_stop(volatile sig_atomic_t *stop) { return *stop; }
@@ -81,7 +81,8 @@ static inline void ranks_speak(codec *words) { (void)words; }
 static inline int ranks_lack(size_t turn, const char *path) { return (void)turn, (void)path, 1; }
 static inline double ranks_mean(double x) { return x; }
 static inline void ranks_share(cmha_trainer *trainer, const setting *overlap) {
-    (void)trainer, (void)(overlap->value && whole_of(overlap, 0, 1));
+    (void)trainer;
+    if (overlap->value) complain(2, "--overlap is for train_mpi (make mpi)", "");
 }
 static inline double ranks_spent(void) { return 0; }
 
