@@ -222,6 +222,11 @@ static const char *kept_path(const evidence_run *run, const char *ending, char p
     return path;
 }
 
+void evidence_forget(const evidence_run *run) {
+    char path[1100];
+    (void)remove(kept_path(run, ".safetensors", path)), (void)remove(kept_path(run, ".txt", path));
+}
+
 static int keep_state(const evidence_run *run, cmha_trainer *trainer, const evidence_result *result) {
     text_file file;
     char path[1100];
@@ -260,17 +265,15 @@ static int take_up(const evidence_run *run, cmha_trainer *trainer, evidence_resu
     int usable = read_kept(file, run, &kept);
     fclose(file);
     if (access(kept_path(run, ".safetensors", path), R_OK)) return 1;
-    if (!usable) return fprintf(stderr, "evidence: %s is of another build or CPU: begins anew\n", path), 1;
+    if (!usable) {
+        fprintf(stderr, "evidence: %s is of another build or CPU: begins anew\n", path);
+        return evidence_forget(run), 1;
+    }
     if (cmha_trainer_read(trainer, path))
         return evidence_fail(run->error, "%s (remove it to begin anew)", cmha_error(trainer->context));
     while (kept.points && kept.curve[kept.points - 1].step > trainer->step) kept.points--;
     fprintf(stderr, "evidence: %s goes on at step %zu\n", path, trainer->step);
     return *result = kept, 1;
-}
-
-void evidence_forget(const evidence_run *run) {
-    char path[1100];
-    (void)remove(kept_path(run, ".safetensors", path)), (void)remove(kept_path(run, ".txt", path));
 }
 
 /* The loss on so many tokens of the held-out text; NaN where it is not finite. */
