@@ -1526,7 +1526,7 @@ typedef enum cmha_residual { CMHA_RESIDUAL_NONE, CMHA_RESIDUAL_FREE, CMHA_RESIDU
     NAME(layer_kinds, \
          "real: a letter a layer, over and over: g sees all, l has the window and local_base, n g unturned") \
     REAL(local_base, 0, 0, 1e12, \
-         "layer_kinds: of the frequencies of l layers, which nothing scales; 0 = base") \
+         "layer_kinds: of l layers' frequencies, which nothing scales; 0: as in g") \
     REAL(embedding_factor, 1, 0, 1e6, "tokens: factor on their embeddings, beside embedding_scale") \
     REAL(head_scale, 1, 0, 1e6, "vocabulary: factor on what its head reads") \
     FLAG(first_norm, 1, "real: the first layer's attention reads a norm, as in others; 0: x itself")
@@ -11208,17 +11208,18 @@ static inline void cmha__fft_stages(double *re, double *im, size_t from, size_t 
 /* Transforms `lanes` (a constant vectorises) columns of m = 2^k rows forwards, in place. Blocks in the L1
    cache are finished, then joined. The inverse, times m: exchange re and im. */
 static inline void cmha__fft_columns(double *re, double *im, size_t m, size_t lanes, const double *table) {
-    size_t block = m < 1024 / lanes ? m : 1024 / lanes, i, j, bit;
+    size_t block = cmha__min(m, 1024 / lanes), i, j, bit;
     for (i = 1, j = 0; i < m; i++) { /* j is i with its bits reversed */
         for (bit = m / 2; j & bit; bit /= 2) j ^= bit;
         j ^= bit;
         if (i >= j) continue;
         for (size_t l = 0; l < lanes; l++) {
-            double x = re[i * lanes + l], y = im[i * lanes + l];
-            re[i * lanes + l] = re[j * lanes + l];
-            re[j * lanes + l] = x;
-            im[i * lanes + l] = im[j * lanes + l];
-            im[j * lanes + l] = y;
+            size_t a = i * lanes + l, b = j * lanes + l;
+            double x = re[a], y = im[a];
+            re[a] = re[b];
+            re[b] = x;
+            im[a] = im[b];
+            im[b] = y;
         }
     }
     for (i = 0; i < m; i += block)
@@ -11343,7 +11344,7 @@ static void cmha__lag_give(const cmha__lag_head *h, size_t n, size_t j0, int wha
     }
 }
 
-/* h->sum [2][m] += sum over the lanes of g conj(z), two groups: the spectrum of their correlation. */
+/* h->sum [2][m] += sum over the lanes of g conj(z) / m, two groups: the spectrum of their correlation. */
 static void cmha__lag_correlate(const cmha__lag_head *h, size_t m) {
     const size_t L = CMHA__FFT_LANES;
     const double *x = h->g, *xi = x + m * L, *z = h->z, *zi = z + m * L;
@@ -11353,8 +11354,8 @@ static void cmha__lag_correlate(const cmha__lag_head *h, size_t m) {
             re += x[at] * z[at] + xi[at] * zi[at];
             im += xi[at] * z[at] - x[at] * zi[at];
         }
-        h->sum[f] += re;
-        h->sum[m + f] += im;
+        h->sum[f] += re / (double)m;
+        h->sum[m + f] += im / (double)m;
     }
 }
 
@@ -11400,8 +11401,8 @@ static void cmha__lag_sequence(cmha__lag_head *h, size_t b) {
     for (size_t t = 0; t < h->n; t++) h->pairs[t] = floor(h->pairs[t] + 0.5);
 }
 
-/* Sweeps over the channels of rows [0, n) of `from`: h->sum [n] = their correlation with `with`, times the
-   length of a transform, and `to` gets what h->spectrum makes of them, see cmha__lag_give. */
+/* Sweeps over the channels of rows [0, n) of `from`: h->sum [n] = their correlation with `with`; `to` gets
+   what h->spectrum makes of them, see cmha__lag_give. */
 typedef struct { const cmha_heads *from, *with, *z, *to; } cmha__lag_views; /* all but `from` may be NULL */
 static void cmha__lag_sweep(const cmha__lag_head *h, size_t n, int what, const cmha__lag_views *x) {
     size_t m = cmha__fft_length(n);
@@ -11423,22 +11424,22 @@ static void cmha__lag_sweep(const cmha__lag_head *h, size_t n, int what, const c
 static int cmha__compare_ranks(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
     if (x > y || x < y) return x > y ? -1 : 1;
-    return a < b ? -1 : a > b;
+    return a < b ? -1 : 1;
 }
 
 /* CRAT eq 14, made well-defined: lags [a->n] = temp R of the topk largest R of lags that join any pair, else
-   -infinity. R, |R| <= sqrt(d), is compared on a grid that is wider than the rounding of phasors and
-   transforms, so that equal lags, as of periodic signals, stay equal. */
+   -infinity. R, |R| <= sqrt(d), is compared on a grid wider than the rounding of phasors and transforms,
+   so that equal lags, as of periodic signals, stay equal. */
 static void cmha__lag_scores(const cmha__lag_head *h) {
-    size_t n = h->n, m = cmha__fft_length(n), eligible = 0;
+    size_t eligible = 0;
     double root = sqrt((double)(h->a->d ? h->a->d : 1)), unit = CMHA__LAG_GRID / root, *rank = h->total;
     const void **order = (const void **)(void *)h->g;
     const cmha__lag_views q_with_k = {&h->x.q, &h->x.k, NULL, NULL};
-    cmha__lag_sweep(h, n, CMHA__LAG_PHASORS, &q_with_k);
+    cmha__lag_sweep(h, h->n, CMHA__LAG_PHASORS, &q_with_k);
     for (size_t tau = 0; tau < h->a->n; tau++) {
         h->lags[tau] = CMHA__LOWEST;
-        if (tau >= n || !(h->pairs[tau] > 0)) continue;
-        double R = h->sum[tau] / ((double)m * root * h->pairs[tau]);
+        if (tau >= h->n || !(h->pairs[tau] > 0)) continue;
+        double R = h->sum[tau] / (root * h->pairs[tau]);
         h->lags[tau] = (cmha_real)((double)h->a->temp * R);
         rank[tau] = floor(R * unit + 0.5);
         order[eligible++] = rank + tau;
@@ -11451,7 +11452,7 @@ static void cmha__lag_scores(const cmha__lag_head *h) {
 
 /* weight[tau] = exp(score - the largest), their spectrum, and totals for some more rows below h->hi, of the
    others 0; 0 if no row is left that sees a lag. A transform's rounding error goes with the largest weight,
-   so rows whose own sum is below 1e-4 of it wait for the next call, which drops the lags that weigh more
+   so rows whose own sum is below 0.01 of it wait for the next call, which drops the lags that weigh more
    (twice that, for rounding): those rows do not see them. */
 static int cmha__lag_weights(cmha__lag_head *h) {
     size_t rows = 0;
@@ -11465,9 +11466,9 @@ static int cmha__lag_weights(cmha__lag_head *h) {
         else for (size_t t = 0; t < h->hi; t++) h->total[t] = sum += h->weight[t];
         h->left = 0;
         for (size_t t = 0; t < h->hi; t++) {
-            int waits = !h->done[t] && !cmha__lag_absent(h, t), light = h->total[t] < 1e-4;
+            int waits = !h->done[t] && !cmha__lag_absent(h, t), light = h->total[t] < 0.01;
             if (waits && light) h->left = t + 1;
-            if (h->weight[t] >= 2e-4) h->score[t] = -(double)INFINITY;
+            if (h->weight[t] >= 0.02) h->score[t] = -(double)INFINITY;
             if (waits && !light) {
                 h->done[t] = 1;
                 rows++;
@@ -11502,14 +11503,14 @@ static void cmha__lag_backward(cmha__lag_head *h) {
     int scored = x->dq.data || x->dk.data;
     cmha__zeros(h->dlags, h->a->n);
     while (cmha__lag_weights(h)) {
-        double m = (double)cmha__fft_length(h->hi);
-        const cmha__lag_views values = {
-            &x->dy, scored ? &x->v : NULL, NULL, x->dv.data ? &x->dv : NULL};
+        const cmha__lag_views values = {&x->dy, scored ? &x->v : NULL, NULL, x->dv.data ? &x->dv : NULL};
         cmha__lag_sweep(h, h->hi, CMHA__LAG_OVER | CMHA__LAG_CONJ, &values);
         if (!scored) continue;
         cmha__lag_denominators(h);
-        for (size_t tau = 0; tau < h->hi; tau++)
-            h->dlags[tau] += h->weight[tau] * (h->sum[tau] / m + h->total[tau]);
+        for (size_t tau = 0; tau < h->hi; tau++) h->total[tau] += h->sum[tau];
+        /* dweight's mean: rounding, which small z would enlarge. */
+        double mean = cmha__wide_dot(h->weight, h->total, h->hi) / cmha__wide_total(h->weight, h->hi);
+        for (size_t tau = 0; tau < h->hi; tau++) h->dlags[tau] += h->weight[tau] * (h->total[tau] - mean);
     }
     for (size_t tau = 0; tau < h->n; tau++) h->dlags[tau] *= h->pairs[tau] > 0 ? factor / h->pairs[tau] : 0;
     cmha__lag_spectrum(h, h->dlags, h->n, h->spectrum);
@@ -11533,7 +11534,7 @@ static void cmha__lag_run(const cmha_lag_args *a, const cmha_attention_views *x,
             memset(h.done, 0, a->n);
             h.left = h.n;
             if (CMHA__TRAINS && back) cmha__lag_backward(&h);
-            if (CMHA__TRAINS && back) continue;
+            if (back) continue;
             cmha__zero_rows(cmha__rows_at(h.x.y, 0, 0), a->n, a->d); /* what rows that see no lag keep */
             while (cmha__lag_weights(&h)) cmha__lag_sweep(&h, h.hi, CMHA__LAG_SHARES, &values);
         }

@@ -633,6 +633,9 @@ def angular_cases(d):
     lag("topk_above_n", 223, qkv(1, 1, 5, 1), topk=7, temp="0.5")
     lag("one_token_top_one", 224, qkv(2, 1, 1, 3), topk=1)
     lag("zeros_negative_temp", 225, qkv(1, 1, 6, 2), topk=3, times=[(0, "q", 0, 0, 2), (0, "k", 0, 0, 0)], temp="-1.5", eps="0.05")
+    # The gradient of weights whose mean, or whose rows' own sums, rounding would swamp
+    lag("zero_rows_top_one", 255, qkv(1, 1, 5, 2), topk=1, times=[(0, "q", 0, 0, 4), (0, "k", 0, 0, 0)], eps="1e-06")
+    lag("saturated", 399, qkv(1, 1, 3, 3), temp="20.0", eps="0.001")
 
     def clip(name, seed, mode, limit, times, *shapes):
         case(d, "componentwise_clip_" + name, "componentwise_clip", seed,
