@@ -13966,22 +13966,22 @@ static cmha_tensor *cmha__plain_attention(cmha__pass *pass, cmha_tensor *h) {
 /* CoPE's first layer: complex queries and keys of h + i imag, real values of h (CoPE eq 2). */
 static cmha_tensor *cmha__cope_attention(cmha__pass *pass, cmha_tensor *h) {
     const cmha_model_config *c = pass->c;
-    size_t d_k = cmha__head_width(c);
+    cmha_attention_args a = cmha__softmax_args(pass, c->n_heads, cmha__head_width(c));
     cmha_tensor *z = cmha_complex_join(pass->tape, h, pass->imag);
     cmha_tensor *q = cmha__linear(pass, z, pass->k->zq_weight, NULL);
     cmha_tensor *k = cmha__linear(pass, z, pass->k->zk_weight, NULL);
     cmha_tensor *v = cmha__linear(pass, h, pass->k->zv_weight, NULL);
-    if (c->qk_norm) q = cmha__norm_heads(pass, q, pass->k->q_norm, 2, d_k);
-    if (c->qk_norm) k = cmha__norm_heads(pass, k, pass->k->k_norm, 2, d_k);
-    cmha_attention_args a = cmha__softmax_args(pass, c->n_heads, d_k);
+    if (c->qk_norm) q = cmha__norm_heads(pass, q, pass->k->q_norm, 2, a.d_k);
+    if (c->qk_norm) k = cmha__norm_heads(pass, k, pass->k->k_norm, 2, a.d_k);
     cmha_cope_options cope = {(cmha_cope_score)c->cope_score, (cmha_real)c->cope_alpha, a.eps,
             c->cope_repo_scale, (cmha_norm_max)c->cope_max, c->cope_max_grad};
     cmha_tensor *qkv[3] = {q, k, v};
-    if (c->cope_score == CMHA_COPE_SCORE_LINEAR && !pass->model->score)
-        return cmha__linear_heads(pass, CMHA_LINEAR_COPE, c->n_heads, d_k, qkv);
+    a.score = pass->model->score;
+    if (c->cope_score == CMHA_COPE_SCORE_LINEAR && !a.score)
+        return cmha__linear_heads(pass, CMHA_LINEAR_COPE, c->n_heads, a.d_k, qkv);
     cmha_cope_set_args(&a, &cope);
     a.scale *= (cmha_real)c->cope_scale;
-    a.score = pass->model->score;
+    if (a.score) a.softmax = CMHA_SOFTMAX_REAL;
     return cmha__softmax_heads(pass, &a, q, k, v, pass->k->score);
 }
 

@@ -105,6 +105,7 @@ static void built_in(void) {
          "attention=ropepp n_kv_heads=2 layout=half position=alibi", 0);
     same("score=turned-planes n_kv_heads=1", "attention=rope layout=half n_kv_heads=1", 2e-5);
     same("score=size family=cope cope_scale=3", "family=cope cope_score=magnitude cope_scale=3", 2e-5);
+    same("score=twist family=cope", "score=twist family=cope cope_score=real", 0);
 }
 
 /* ---- rows that learn: threads, files, decoding, memory ---- */
@@ -115,6 +116,7 @@ static const char *const rows[] = {"score=gain n_kv_heads=2",
                                    "score=power-turned attention_dropout=0.1 n_kv_heads=2",
                                    "score=squares n_kv_heads=2 window=9 dropout=0.1",
                                    "score=power family=cope dropout=0.1",
+                                   "score=twist family=cope cope_score=hybrid_norm",
                                    "score=power recompute=1 position=learned",
                                    "score=gated n_kv_heads=2 dropout=0.1",
                                    "score=gated recompute=1 init=xavier"};
