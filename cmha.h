@@ -2101,7 +2101,7 @@ CMHA_DEF void cmha_cache_reset(cmha_cache *cache); /* forgets all tokens */
    an error nothing changes. Errors: FULL, TOKEN, OVERFLOW (of positions), the caller's search's. */
 CMHA_DEF cmha_status cmha_cache_append(cmha_cache *cache, const int32_t *ids, size_t n, cmha_real *logits);
 /* Does so with features, [batch, n, ..] as in cmha_batch; ids NULL if tokens = 0. out (or NULL) gets the last
-   position's values (cmha_model_values) or, if there are none, logits. */
+   position's values (cmha_model_values) or, without values or features, logits. */
 CMHA_DEF cmha_status cmha_cache_append_features(cmha_cache *cache, const int32_t *ids,
     const cmha_real *features, size_t n, cmha_real *out);
 
@@ -2195,8 +2195,8 @@ CMHA__FIT cmha_status cmha_model_save_part(cmha_model *model, const char *path);
 /* Saves what a cache holds, so that a conversation or a stream goes on later, in another process too. The
    file is as long as the cache's memory, BF16 as such. Errors: STATE. */
 CMHA_DEF cmha_status cmha_cache_save(const cmha_cache *cache, const char *path);
-/* Reads it into a cache that was opened alike, also with memory given or not, of the same model: what follows
-   is bit for bit what would have followed. Meanwhile the file's content is in memory as well. On an error
+/* Reads it into a cache opened alike, of the same model: what follows is bit for bit what would have followed
+   (if only one has memory given: up to rounding). Meanwhile the file is in memory as well. On an error
    nothing changes. Errors: FORMAT (of another cache or model, altered), TOKEN. */
 CMHA_DEF cmha_status cmha_cache_read(cmha_cache *cache, const char *path);
 /* Reads a checkpoint's configurations (each or NULL); a trainer's that it lacks is the default. */

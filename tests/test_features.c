@@ -763,6 +763,25 @@ static void frames(void) {
                 }
 }
 
+/* A cache of a model that reads ids alone says logits, also where the model has a head for values. */
+static void ids_and_values(void) {
+    enum { N = 5 };
+    cmha_model_config m = with(families[0], "values=2");
+    cmha_model model;
+    cmha_cache cache;
+    cmha_real want[N * V], got[V + 1];
+    m.features = 0;
+    CHECK_OK(cmha_model_init(&model, &context, &m));
+    cmha_batch b = draw_batch(&m, 1, N);
+    free((void *)(uintptr_t)b.features);
+    b.features = NULL, got[V] = 7;
+    CHECK_OK(cmha_model_logits(&model, &b, want));
+    CHECK_OK(cmha_cache_init(&cache, &model, 1, N, CMHA_SLIDE_NOT, NULL));
+    CHECK_OK(cmha_cache_append_features(&cache, b.ids, NULL, N, got));
+    CHECK(check_distance(want + (N - 1) * V, got, V) < check_tolerance(1e-12, 1e-5) && got[V] == 7);
+    cmha_cache_close(&cache), cmha_model_close(&model), drop_batch(&b);
+}
+
 int main(int argc, char **argv) {
     size_t f;
     (void)argc;
@@ -770,6 +789,7 @@ int main(int argc, char **argv) {
     if (!system_folder(folder)) return perror(folder), 2;
     check_context(&context, 1, 3);
     frames(), complex_numbers(), hostile(), refusals(), caches(), loss_of_values(), norms(), allocations();
+    ids_and_values();
     imaginary("family=cope attention=dot cope_imag=learned cope_gamma=0.7", 0.7);
     imaginary("family=mobius mobius_heads=2 attention=dot position=learned placement=post", 1);
     turned("complex_norm=crms", 1);
