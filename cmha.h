@@ -7756,7 +7756,7 @@ CMHA_DEF cmha_tensor *cmha_complex_lowrank(cmha_tape *tape, cmha_tensor *x, cmha
 
 /* ---- Rotation ---- */
 
-/* exp(i theta) for any theta, reduced in double where cmha__sincos needs that. */
+/* exp(i theta), theta reduced in double where cmha__sincos needs that. */
 static inline void cmha__turn(cmha_real theta, cmha_real *s, cmha_real *c) {
 #ifndef CMHA__BY_LIBM
     double turns = theta * 0.15915494309189534 + 6755399441055744.0; /* 1.5 * 2^52: whole turns */
@@ -11205,7 +11205,7 @@ static inline void cmha__fft_stages(double *re, double *im, size_t from, size_t 
             }
 }
 
-/* Transforms `lanes` (a constant vectorises) columns of m = 2^k rows forwards, in place. Blocks in the L1
+/* Transforms `lanes` (a constant vectorises) columns of m = 2^k rows in place. Blocks in the L1
    cache are finished, then joined. The inverse, times m: exchange re and im. */
 static inline void cmha__fft_columns(double *re, double *im, size_t m, size_t lanes, const double *table) {
     size_t block = cmha__min(m, 1024 / lanes), i, j, bit;
@@ -11429,7 +11429,7 @@ static int cmha__compare_ranks(const void *a, const void *b) {
 
 /* CRAT eq 14, made well-defined: lags [a->n] = temp R of the topk largest R of lags that join any pair, else
    -infinity. R, |R| <= sqrt(d), is compared on a grid wider than the rounding of phasors and transforms,
-   so that equal lags, as of periodic signals, stay equal. */
+   so that equal lags of periodic signals stay equal. */
 static void cmha__lag_scores(const cmha__lag_head *h) {
     size_t eligible = 0;
     double root = sqrt((double)(h->a->d ? h->a->d : 1)), unit = CMHA__LAG_GRID / root, *rank = h->total;
@@ -11452,8 +11452,8 @@ static void cmha__lag_scores(const cmha__lag_head *h) {
 
 /* weight[tau] = exp(score - the largest), their spectrum, and totals for some more rows below h->hi, of the
    others 0; 0 if no row is left that sees a lag. A transform's rounding error goes with the largest weight,
-   so rows whose own sum is below 0.01 of it wait for the next call, which drops the lags that weigh more
-   (twice that, for rounding): those rows do not see them. */
+   so rows whose own sum is below 0.01 of it wait for the next call, without the lags of 0.02 (0.01, but for
+   rounding) or more: they see none of these. */
 static int cmha__lag_weights(cmha__lag_head *h) {
     size_t rows = 0;
     while (!rows && (h->hi = h->left) > 0) {
