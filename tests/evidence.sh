@@ -257,7 +257,7 @@ is "no complex model is ahead in accuracy" [ "$(accuracy)" -eq 0 ]
 answers() { grep -F -- "$1" bench/evidence/README.md | grep -qF "| $2 |"; }
 is "ComplexFormer after 1,500 steps" answers 'δ from near 0, lead after 1,500 steps' 'cannot be told'
 is "PoPE is behind RoPE with YaRN" [ "$(grep -F 'is ahead of RoPE with YaRN' bench/evidence/README.md | grep -cF '**does not hold**')" -eq 2 ]
-is "Möbius as a language model" answers 'framed MöbiusAttention' 'baseline failed'
+is "Möbius as a language model" answers 'framed MöbiusAttention' '**holds**'
 # a page that one reads
 is "the evidence is below 20 KB" [ "$(wc -c < bench/evidence/README.md)" -lt 20000 ]
 is "and 120 lines" [ "$(wc -l < bench/evidence/README.md)" -lt 120 ]
