@@ -140,7 +140,7 @@ while IFS='|' read -r what given; do
     given="--steps $steps --set eval_every=4 $given"
     # shellcheck disable=SC2086
     {
-        one "$what: one process" alone alone --batch 4 $given
+        one "$what: one process" alone alone --batch 4 $(printf %s "$given" | sed 's/--overlap 1//')
         one "$what: 2 ranks" trains 2 two --batch 2 $given
         one "$what: 2 ranks learn what one process does" near alone two $steps
         case $what$long in plain | experts | tokenizer | *1)
