@@ -61,6 +61,7 @@ is "no run twice" [ "$(cat "$W/out2" "$W/out" | grep -c '^dice ')" -eq 132 ]
 
 # A long run that is stopped goes on where it was
 state() { for f in "$W/work"/long-long-rope-1-*.$1; do printf %s "$f"; done; }
+no_state() { [ ! -f "$(state txt)" ] && [ ! -f "$(state safetensors)" ]; }
 stopped() {
     rm -rf "$W/long"
     "$E" run long --results "$W/long" --work "$W/work" > "$W/out" 2>&1 & run=$!
@@ -68,12 +69,13 @@ stopped() {
     kill -TERM $run; wait $run
     [ -f "$(state safetensors)" ] && [ ! -f "$W/long/long.csv" ]
 }
-is "whole, a long run leaves no state" [ -z "$(ls "$W/work" | grep -e "^long.*txt$" -e "^long.*safetensors$")" ]
+is "whole, a long run leaves no state" no_state
+is "and its second training takes none up" eval 'dice run long long && [ "$(wc -l < "$W/out")" -eq 6 ]'
 is "stopped, it does" stopped
 is "and goes on" dice run long long
 is "where it was" grep -q 'rope-1-0.003.safetensors goes on at step [1-7][0-9]*0$' "$W/out"
 is "to the same rows and curves" same whole long long
-is "and leaves no state" [ -z "$(ls "$W/work" | grep -e "^long.*txt$" -e "^long.*safetensors$")" ]
+is "and leaves no state" no_state
 is "stopped before the first state" eval 'stopped && rm "$(state safetensors)" && dice run long long && ! grep "goes on" "$W/out"'
 is "it has the same rows" same whole long long
 is "of another build" eval 'stopped && sed -i "1 s/^/x/" "$(state txt)" && dice run long long'
@@ -257,6 +259,8 @@ is "no complex model is ahead in accuracy" [ "$(accuracy)" -eq 0 ]
 answers() { grep -F -- "$1" bench/evidence/README.md | grep -qF "| $2 |"; }
 is "ComplexFormer after 1,500 steps" answers 'δ from near 0, lead after 1,500 steps' 'cannot be told'
 is "PoPE is behind RoPE with YaRN" [ "$(grep -F 'is ahead of RoPE with YaRN' bench/evidence/README.md | grep -cF '**does not hold**')" -eq 2 ]
+tally=$(tr '\n' ' ' < bench/evidence/README.md | grep -o 'In [0-9]* of [0-9]* choices' | cut -d' ' -f2-4)
+is "README has the searches that ended at an edge" eval "tr '\n' ' ' < README.md | grep -q 'In $tally searches'"
 is "Möbius as a language model" answers 'framed MöbiusAttention' '**holds**'
 # a page that one reads
 is "the evidence is below 20 KB" [ "$(wc -c < bench/evidence/README.md)" -lt 20000 ]
