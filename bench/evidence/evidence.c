@@ -46,6 +46,7 @@ static setting option[N_OPTIONS] = {
     {"--help", NULL, "this page"}};
 
 static char more[1024]; /* the words of --set */
+static char keep[1024]; /* of a long run: where its state is, see evidence_run */
 static volatile sig_atomic_t stop;
 
 static void on_signal(int sig) { stop = sig; }
@@ -76,14 +77,14 @@ static double rate_of(const job *j, const evidence_table *table) {
 }
 
 /* Trains and measures; *about says what the row says beside the result. */
-static int perform(const job *j, double rate, const char *keep, evidence_about *about, evidence_run *run,
+static int perform(const job *j, double rate, evidence_about *about, evidence_run *run,
                    evidence_result *result, char *error) {
     char word[64];
     memset(run, 0, sizeof *run), memset(result, 0, sizeof *result), memset(about, 0, sizeof *about);
     run->claim = j->claim, run->part = j->part, run->variant = j->variant, run->rate = rate;
     run->data = option[DATA].value, run->work = option[WORK].value, run->error = error, run->more = more;
     run->trial = is_trial(j), run->test = option[TEST].value, run->save = option[SAVE].value;
-    run->keep = keep;
+    run->keep = *keep ? keep : NULL;
     run->seed = seed_of(j) + (uint64_t)evidence_number(run, "reseed", 0);
     run->threads = (int)evidence_number(run, "threads", 1);
     if (evidence_word(run, "instructions", word) && !cmha_instructions(word))
@@ -113,7 +114,7 @@ static double measured(const evidence_result *result, const char *name) {
 
 /* What the process of a run does. Returns its status: 0, 1 after an error, 3 where another process has it. */
 static int run_job(const job *j, double rate) {
-    char error[EVIDENCE_ERROR], keep[1024];
+    char error[EVIDENCE_ERROR];
     const char *results = option[RESULTS].value;
     evidence_run run;
     evidence_result result;
@@ -125,12 +126,12 @@ static int run_job(const job *j, double rate) {
     int there = done && rows_find(&table, j->part, j->variant, seed_of(j), rate);
     if (done) rows_close(&table);
     if (there) return 0;
-    int longer = j->claim->minutes >= EVIDENCE_LONG;
-    snprintf(keep, sizeof keep, "%s/%s-%s-%s-%llu-%.9g", option[WORK].value, j->claim->name, j->part->name,
-             j->variant->name, (unsigned long long)seed_of(j), rate);
-    done = done && perform(j, rate, longer ? keep : NULL, &about, &run, &result, error) &&
+    if (j->claim->minutes >= EVIDENCE_LONG)
+        snprintf(keep, sizeof keep, "%s/%s-%s-%s-%llu-%.9g", option[WORK].value, j->claim->name,
+                 j->part->name, j->variant->name, (unsigned long long)seed_of(j), rate);
+    done = done && perform(j, rate, &about, &run, &result, error) &&
            rows_append(results, &about, &result, error);
-    if (done && longer) evidence_forget(&run);
+    if (done && run.keep) evidence_forget(&run);
     if (done)
         printf("%s %s %s seed %llu rate %g: %s %.6g (%.0f s)\n", j->claim->name, j->part->name,
                j->variant->name, (unsigned long long)seed_of(j), rate, j->claim->measure,
@@ -498,7 +499,7 @@ static int verb_row(char **arguments, int n) {
     if (option[TEST].value) row = NULL; /* it is of other text */
     make_folder(option[WORK].value);
     if (row) compare_data();
-    must(perform(&j, rate, NULL, &about, &run, &result, failure));
+    must(perform(&j, rate, &about, &run, &result, failure));
     printf("%s %s %s seed %llu rate %g: %zu parameters, %.0f s\n", claim->name, j.part->name, j.variant->name,
            (unsigned long long)seed_of(&j), rate, result.parameters, about.seconds);
     double apart = print_beside(&result, row);

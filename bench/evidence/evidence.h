@@ -78,8 +78,8 @@ struct evidence_claim {
     size_t seeds;    /* 1 .. seeds; the rate is chosen with seed 0, which is not used afterwards */
     double rates[3]; /* rising; 0: none; where there is one alone, nothing is chosen */
     int (*run)(const evidence_run *run, evidence_result *result); /* trains, measures; 1, or 0 and a line */
-    double minutes;  /* one run on one core takes about so long, measured. From EVIDENCE_LONG on a run, which
-                        may then train once alone, goes on where it was stopped */
+    double minutes;  /* one run on one core takes about so long, measured. From EVIDENCE_LONG on a run goes on
+                        where it was stopped in its first training */
     int quick;       /* part of `make evidence`, which must end in 20 minutes */
     const char *also; /* a second measure, compared in a sentence of its own; NULL: none */
     int also_higher;

@@ -293,7 +293,8 @@ int evidence_train(const evidence_run *run, cmha_trainer *trainer, const cmha_to
     const cmha_trainer_config *c = &trainer->config;
     size_t every = (c->steps + 15) / 16, few = (c->eval_tokens + 7) / 8, bad = 0, sums = 0;
     double one, sum = 0;
-    if (run->keep && !take_up(run, trainer, result)) return 0;
+    int keeps = run->keep && !result->points; /* a second training begins with what the first one left */
+    if (keeps && !take_up(run, trainer, result)) return 0;
     for (*loss = NAN; trainer->step < c->steps && bad < 10;) {
         cmha_status status = cmha_trainer_step(trainer, train, &one);
         bad = status == CMHA_ERR_NOT_FINITE ? bad + 1 : 0;
@@ -304,7 +305,7 @@ int evidence_train(const evidence_run *run, cmha_trainer *trainer, const cmha_to
         if (held_out && !judge(run, trainer, held_out, few, loss)) return 0;
         sum = 0, sums = 0;
         evidence_point(result, trainer->step, *loss);
-        if (run->keep && trainer->step < c->steps && !keep_state(run, trainer, result)) return 0;
+        if (keeps && trainer->step < c->steps && !keep_state(run, trainer, result)) return 0;
     }
     if (bad) *loss = NAN;
     else if (held_out && !judge(run, trainer, held_out, c->eval_tokens, loss)) return 0;
