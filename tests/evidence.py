@@ -102,7 +102,7 @@ def cells_of(line):
 class Table:
     """A table of a page, by one measure, and what the rows say of it."""
 
-    def __init__(self, claim, name, part, higher, by, by_higher, chance, lines):
+    def __init__(self, claim, name, part, higher, by, by_higher, chance, lines, primary):
         self.claim, self.name, self.part, self.higher = claim, name, part, higher
         head = cells_of(lines[0])
         self.measure = re.match(r"`(\S+)`", head[4]).group(1)
@@ -116,6 +116,11 @@ class Table:
         self.of = {v: claim.seeds(part, v, by, by_higher) for v in self.rows}
         self.rate = {v: claim.rate(part, v, by, by_higher) for v in self.rows}
         self.floors = {v for v in self.of if claim.rows_of(part, v) and "like" in claim.rows_of(part, v)[0]["w"]}
+        far = {v: re.search(r"(\d+) of (\d+) seeds so far", cells[8]) for v, (_, cells) in self.rows.items()}
+        self.part_way = {v for v in far if primary and (far[v] or far[self.base])}
+        for v, m in far.items():
+            if m and (int(m[1]) != len(self.of[v]) or int(m[2]) <= int(m[1])):
+                say(f"{name}/{part}/{v}: {m[0]}, but rows are of {len(self.of[v])}")
         self.compare()
         self.find_failure(chance)
 
@@ -125,7 +130,7 @@ class Table:
         self.whole = {v: len(finite(of[v], measure)) == len(of[v]) for v in of}
         self.raw = {}
         for v, d in self.d.items():
-            if v in self.floors or not self.whole[v] or len(d) < 2:
+            if v in self.floors or v in self.part_way or not self.whole[v] or len(d) < 2:
                 continue
             same = np.all(d == d[0])
             self.raw[v] = float(stats.ttest_1samp(d, 0).pvalue) if not same else float(d[0] == 0)
@@ -163,6 +168,8 @@ class Table:
             return "noise floor"
         if not self.whole[v]:
             return "diverged"
+        if v in self.part_way:
+            return "interim"
         if v not in self.p or self.p[v] >= 0.05:
             return "not told apart"
         return "**better**" if (self.mean[v] > 0) == self.higher else "**worse**"
@@ -192,7 +199,7 @@ class Table:
             self.check_words(v, cells[8], values, what)
 
     def check_words(self, v, cell, values, what):
-        compared = v in self.d and v not in self.floors and self.whole[v]
+        compared = v in self.d and v not in self.floors and v not in self.part_way and self.whole[v]
         verdict = "baseline failed" if compared and self.failed else self.verdict(v)
         if re.split("[;,]", cell)[0] != verdict:
             say(f"{what}: {cell}, not {verdict}")
@@ -275,7 +282,7 @@ def read_chance(text, higher):
     return ((m[1], float(m[2]), higher and m[1] not in ("loss", "val")), int(m[4]), "failed**" in text) if m else (None, 0, False)
 
 
-def read_page(claim, name, text):
+def read_page(claim, name, text, primary):
     """The tables of a claim's page; the first of a part decides."""
     tables = []
     for section in text.split("\n## ")[1:]:
@@ -289,7 +296,7 @@ def read_page(claim, name, text):
         by = re.match(r"`(\S+)`", cells_of(blocks_of(halves[0])[0][0])[4]).group(1)
         for text_of, more in zip(halves[::2], [higher] + halves[1::2]):
             chance, trials, failed = read_chance(text_of, more == "more")
-            table = Table(claim, name, part, more == "more", by, higher == "more", chance, blocks_of(text_of)[0])
+            table = Table(claim, name, part, more == "more", by, higher == "more", chance, blocks_of(text_of)[0], primary)
             near(str(trials), table.at_chance, f"{name}/{part}: trials at chance")
             if failed != table.failed:
                 say(f"{name}/{part}: the baseline failed: {table.failed}")
@@ -452,9 +459,10 @@ def main(results, report, questions):
     read = lambda name: open(os.path.join(report, name), encoding="utf-8").read()
     claims = {os.path.basename(p)[:-4]: Claim(p) for p in glob.glob(os.path.join(results, "*.csv"))}
     pages = {n: read(f"results/{n}.md").split("<!-- rows: end -->")[0] for n in claims}
-    tables = [t for n in claims for t in read_page(claims[n], n, pages[n])]
     primaries = read_primaries(questions)
-    explored = [t for t in tables if t.name not in {name for _, name, *_ in primaries}]
+    primary = {name for _, name, *_ in primaries}
+    tables = [t for n in claims for t in read_page(claims[n], n, pages[n], n in primary)]
+    explored = [t for t in tables if t.name not in primary]
     over_all = holm({(t.name, t.part, v): p for t in explored if not t.second for v, p in t.raw.items()})
     for t in tables:
         t.check(over_all)

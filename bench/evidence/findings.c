@@ -41,9 +41,10 @@ static void collect(finding *f, const findings *all, const evidence_table *table
 static void judge(findings *all) {
     double x[MOST_SEEDS], y[MOST_SEEDS], p[MOST_VARIANTS];
     size_t who[MOST_VARIANTS];
+    size_t least = findings_primary(all) ? all->claim->seeds : 0; /* a look before has no p */
     for (size_t v = 0; v < all->n; v++) {
         finding *f = &all->of[v];
-        f->verdict = FOUND_ALIKE;
+        f->verdict = f->n < least || all->of[0].n < least ? FOUND_INTERIM : FOUND_ALIKE;
         if (f->diverged) f->verdict = FOUND_DIVERGED;
         if (f->floor) f->verdict = FOUND_FLOOR;
         if (v == 0) f->verdict = FOUND_BASELINE;

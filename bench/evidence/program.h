@@ -132,7 +132,8 @@ typedef struct finding {
     statistics_pairs pairs; /* with the baseline, of the seeds that both have */
     double p, over_all;  /* corrected within the table, and over all tables; NAN: not compared */
     enum {
-        FOUND_NOTHING, FOUND_BASELINE, FOUND_FLOOR, FOUND_BETTER, FOUND_WORSE, FOUND_ALIKE, FOUND_DIVERGED
+        FOUND_NOTHING, FOUND_BASELINE, FOUND_FLOOR, FOUND_BETTER, FOUND_WORSE, FOUND_ALIKE, FOUND_DIVERGED,
+        FOUND_INTERIM /* a primary hypothesis was asked of more seeds than are there */
     } verdict;
     const evidence_row *rows[MOST_SEEDS]; /* of seed i + 1, or NULL */
 } finding;

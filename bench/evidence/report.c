@@ -177,7 +177,7 @@ static size_t solved(const finding *f, const findings *all) {
 
 static void put_verdict(FILE *out, const findings *all, const finding *f) {
     static const char *const words[] = {"not measured yet", "baseline", "noise floor", "**better**",
-                                        "**worse**", "not told apart", "diverged"};
+                                        "**worse**", "not told apart", "diverged", "interim"};
     int compared = f->verdict == FOUND_BETTER || f->verdict == FOUND_WORSE || f->verdict == FOUND_ALIKE;
     fputs(compared && all->failed ? "baseline failed" : words[f->verdict], out);
     if (f->noise && compared && !all->failed && f->verdict != FOUND_ALIKE) fputs("; noise", out);
