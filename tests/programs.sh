@@ -870,7 +870,8 @@ if [ "$tokenizers" ] && [ -x "$P/tokens" ]; then
     one "rag --tokenizer" works "$P/rag" --quiet --length 16 --batch 2 --steps 2 --read 2 --tokens 3 --set n_layers=1 --set d_model=16 \
         --set d_ff=16 --held-out 0 --tokenizer "$W/bpe.json" --text "$W/four.txt" --save "$W/four" --base "$W/four.base" --ask whale
     one "rag keeps the tokenizer" works "$P/rag" --quiet --length 16 --tokens 3 --model "$W/four" --base "$W/four.base" --ask whale
-    one "rag, another tokenizer" complains "$P/rag" --quiet --length 16 --model "$W/four" --base "$W/four.base" --tokenizer "$W/other.json"
+    one "rag, another tokenizer" complains "$P/rag" --quiet --length 16 --model "$W/four" --base "$W/four.base" --tokenizer "$W/other.json" \
+        --ask whale
 fi
 if [ ! "$tokenizers" ]; then
     for n in train_tiny generate classify rag score; do
@@ -1238,7 +1239,9 @@ if [ -x "$P/rag" ]; then
     one "rag, a bad option" complains "$P/rag" --no-such-option
     one "rag, a bad number" complains "$P/rag" --text "$W/passages.txt" --steps many
     one "rag without a decoder" works "$P/rag" $tiny --read 0 --set d_model=8 --text "$W/passages.txt" --base "$W/other.base"
-    one "rag, a base of another width" complains "$P/rag" --model "$W/rag" --base "$W/other.base"
+    one "rag, a base of another width" complains "$P/rag" --model "$W/rag" --base "$W/other.base" --ask whale
+    one "rag asked nothing" complains "$P/rag" --model "$W/nowhere" --base "$W/nowhere.base"
+    one "rag asked nothing says so before it reads" says ': nothing is asked of the base: see --ask and --pairs$'
     one "rag --help" works "$P/rag" --help
     one "rag > /dev/full" full "$P/rag" --quiet --model "$W/rag" --base "$W/rag.base" --ask 'the deep sea'
     one "rag, the output closed" closed "$P/rag" --quiet --model "$W/rag" --base "$W/rag.base" \

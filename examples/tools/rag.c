@@ -235,6 +235,9 @@ static void refuse_unread(void) {
     if (option[ASK].value) return;
     if (whole(TOKENS)) refuse_given(option, 1u << TOKENS, " is for continuing a question of --ask");
     if (!option[PAIRS].value) refuse_given(option, listing, " is for questions of --ask and --pairs");
+    if (!option[PAIRS].value && !option[TEXT].value && !option[FOLDER].value && !option[UPDATE].value &&
+        !option[SAVE].value)
+        complain(2, "nothing is asked of the base: see --ask and --pairs", "");
 }
 
 /* The same of a decoder's training, where there is none: --read 0 asks for none. */
@@ -1271,7 +1274,6 @@ static void use_base(const char *path) {
 /* The models, trained or read, and the base. */
 static void make_all(void) {
     const char *in = option[FOLDER].value;
-    int makes = option[TEXT].value || in || option[UPDATE].value;
     if (option[TEXT].value) read_passages(option[TEXT].value);
     else if (in) read_folder(in);
     else if (!option[UPDATE].value) load_passages(option[BASE].value);
@@ -1285,8 +1287,6 @@ static void make_all(void) {
         refuse_reading();
         refuse_continuing();
     }
-    if (!makes && !option[ASK].value && !option[PAIRS].value && !option[SAVE].value)
-        complain(2, "nothing is asked of the base: see --ask and --pairs", "");
     if (option[UPDATE].value) update_base(option[UPDATE].value, option[BASE].value);
     else if (!option[TEXT].value && !in) use_base(option[BASE].value);
     if (!option[TEXT].value && !in) return;
