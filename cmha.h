@@ -4393,8 +4393,7 @@ CMHA__HOT(static, cmha__gemm_row, (const cmha__product *p), (p)) {
 #ifndef CMHA_NO_CBLAS
 /* CBLAS refuses a stride below the number of columns, also of one row, which does not use it. */
 static int cmha__blas_stride(size_t stride, size_t columns) {
-    if (stride > columns) return (int)stride;
-    return columns ? (int)columns : 1;
+    return (int)(stride > columns ? stride : columns);
 }
 
 /* Hands a product to CBLAS; 0 if a size is beyond its int or its kernel is behind ours. */
