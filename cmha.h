@@ -3205,7 +3205,7 @@ static size_t cmha__choice(const char *choices, int i, const char **begin) {
         choices++;
     }
     *begin = choices;
-    return i < 0 ? 0 : strcspn(choices, "|");
+    return strcspn(choices, "|");
 }
 
 enum { CMHA__NAME_ROOM = 32 }; /* of a field that is a name */
