@@ -4216,13 +4216,12 @@ CMHA__INSIDE void CMHA__THIS(cmha__whole_tile)(const int fused, const uint32_t *
                 sum[i][1] = CMHA__THIS(cmha__whole_add)(fused, sum[i][1], right, pair);
             }
         }
-        const CMHA__THIS(cmha__loose) *scale =
-            (const CMHA__THIS(cmha__loose) *)(const void *)(panel->scale + s * WIDTH);
+        const float *scale = panel->scale + s * WIDTH;
         CMHA__THIS(cmha__loose) *to = (CMHA__THIS(cmha__loose) *)(void *)sums;
         CMHA__UNROLL for (int i = 0; i < CMHA__WHOLE_ROWS; i++)
             CMHA__UNROLL for (int w = 0; w < 2; w++)
                 to[2 * i + w] = to[2 * i + w] +
-                    __builtin_convertvector(sum[i][w], CMHA__THIS(cmha__loose)) * scale[w];
+                    __builtin_convertvector(sum[i][w], CMHA__REALS) * CMHA__AT(scale + w * CMHA__GEMM_LANES);
     }
 }
 
