@@ -15095,7 +15095,7 @@ static cmha_status cmha__direct(cmha_parameters *p, const cmha_adamw_args *args,
     size_t all = cmha__direct_some(p, args, 0, SIZE_MAX, NULL), each = (p->kept - p->work) / (size_t)threads;
     size_t first = cmha__cut(all, of, rank), mine = cmha__cut(all, of, rank + 1) - first;
     CMHA__FOR_CHUNKS(threads, mine, lo, hi) {
-        cmha_real *scratch = p->moments + p->work + (size_t)cmha__chunk * each;
+        cmha_real *scratch = each ? p->moments + p->work + (size_t)cmha__chunk * each : p->grad;
         cmha__direct_some(p, args, first + lo, first + hi, scratch);
     }
     if (ranks->ranks < 2 || !all) return CMHA_OK;

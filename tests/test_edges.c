@@ -85,6 +85,13 @@ static void told_to_direct(void) {
     CHECK_NEAR(told_decay, 0.1, 0);
     CHECK(cmha_parameters_optimiser(&p, "huge") != CMHA_OK);
     CHECK_OK(cmha_parameters_step(&p, &args, CMHA_CLIP_WHOLE, 0, NULL));
+    cmha_parameters_close(&p);
+    CHECK_OK(cmha_parameters_init(&p, &ctx, rows, 1)); /* where nothing has moments or scratch, too */
+    CHECK_OK(cmha_parameters_optimiser(&p, "hears"));
+    told_lr = 0;
+    for (size_t i = 0; i < p.learning; i++) p.grad[i] = 1;
+    CHECK_OK(cmha_parameters_step(&p, &args, CMHA_CLIP_WHOLE, 0, NULL));
+    CHECK_NEAR(told_lr, 0.01, 0);
     cmha_parameters_close(&p), cmha_context_close(&ctx);
 }
 
