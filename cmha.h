@@ -15285,6 +15285,7 @@ CMHA__FIT cmha_status cmha_gradient_check(cmha_parameters *p, cmha_loss_fn loss,
     cmha_real *grads = kept + p->size;
     memcpy(kept, p->data, size);
     memcpy(grads, p->grad, bytes - size);
+    cmha__fail(p->context, CMHA_OK, "gradient check");
     CMHA__EACH_PARAMETER(one, p)
         if (!one->frozen) least = fmax(least, 1e-3 * cmha__steepness(grads + one->place, one->tensor.size));
     CMHA__EACH_PARAMETER(one, p) {

@@ -513,6 +513,10 @@ static void loss_that_fails(void) {
     CHECK_OK(cmha_parameters_init(&p, &context, &row, 1));
     CHECK_IS(cmha_gradient_check(&p, no_loss, &left, &error), CMHA_ERR_IO);
     CHECK_THAT(strstr(cmha_error(&context), "the loss ended with"), "%s", cmha_error(&context));
+    CHECK(cmha_kind(&context, "no such kind", NULL) != CMHA_OK);
+    left = 0; /* the first loss: an older line is not this failure's */
+    CHECK_IS(cmha_gradient_check(&p, no_loss, &left, &error), CMHA_ERR_IO);
+    CHECK_THAT(strstr(cmha_error(&context), "the loss ended with"), "%s", cmha_error(&context));
     cmha_parameters_close(&p);
 }
 
