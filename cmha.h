@@ -15688,7 +15688,8 @@ static cmha_status cmha__cache_plan_of(cmha_cache *cache, cmha_model *model, con
     const char *wrong = NULL;
     if (!stored) wrong = "storage must be FLOAT or BF16";
     else if (!batch || !capacity) wrong = "batch and capacity must be positive";
-    else if ((uintptr_t)o->memory % sizeof(double)) wrong = "its memory is not aligned as malloc's is";
+    else if (!plan->bytes && (uintptr_t)o->memory % sizeof(double))
+        wrong = "its memory is not aligned as malloc's is";
     else if ((unsigned)plan->slide > CMHA_SLIDE_FORGET) wrong = "there is no such slide";
     cmha_status status = wrong ? CMHA_ERR_ARGUMENT : CMHA_ERR_STATE;
     if (!wrong && !model->config.causal) wrong = "a bidirectional model cannot continue a sequence";

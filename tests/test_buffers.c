@@ -371,6 +371,10 @@ static void cache_of(const char *label, const cmha_model_config *mc, size_t batc
     before = heap->bytes;
     CHECK_OK(cmha_cache_memory(&model, batch, CAPACITY, slide, &o, &bytes));
     CHECK(heap->bytes == before);
+    o.memory = (unsigned char *)ids + 1; /* which a count does not read */
+    CHECK_OK(cmha_cache_memory(&model, batch, CAPACITY, slide, &o, &calls));
+    CHECK(calls == bytes);
+    o.memory = NULL;
     CHECK_OK(cmha_cache_init(&kept, &model, batch, CAPACITY, slide, &o));
     CHECK_THAT(heap->bytes == before + bytes, "%s: said %zu bytes, takes %zu", label, bytes,
                heap->bytes - before);
