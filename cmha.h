@@ -3502,7 +3502,6 @@ CMHA_DEF void cmha_context_close(cmha_context *context) {
     if (context->blas_threads > 0) openblas_set_num_threads(context->blas_threads);
 #endif
     context->open = 0; /* the allocator stays, for what is closed too late */
-    context->blas_threads = 0;
     context->detail[0] = 0;
 }
 
