@@ -2597,7 +2597,7 @@ static int cmha__parse_u64(const char *text, uint64_t *value) {
     if (!*text) return 0;
     for (; *text; text++) {
         unsigned digit = (unsigned)(*text - '0');
-        if (*text < '0' || *text > '9' || x > (UINT64_MAX - digit) / 10) return 0;
+        if (digit > 9 || x > (UINT64_MAX - digit) / 10) return 0;
         x = x * 10 + digit;
     }
     *value = x;
