@@ -2864,7 +2864,7 @@ static cmha_status cmha__outdated(cmha_context *context, const char *what) {
 /* ---- sizes and memory ---- */
 
 static int cmha__mul(size_t a, size_t b, size_t *out) {
-    if (b && a > (size_t)-1 / b) return 0;
+    if (b && a > SIZE_MAX / b) return 0;
     *out = a * b;
     return 1;
 }
@@ -2878,7 +2878,7 @@ static size_t cmha__times(size_t a, size_t b) {
 static size_t cmha__min(size_t a, size_t b) { return a < b ? a : b; }
 
 static int cmha__sum(size_t a, size_t b, size_t *out) {
-    if (a > (size_t)-1 - b) return 0;
+    if (a > SIZE_MAX - b) return 0;
     *out = a + b;
     return 1;
 }
@@ -2892,7 +2892,7 @@ static int cmha__sum(size_t a, size_t b, size_t *out) {
 
 /* Returns a length; SIZE_MAX where `about`, its bound from above, says that counting may have wrapped. */
 static size_t cmha__countable(size_t length, double about) {
-    return about < (double)(size_t)-1 ? length : (size_t)-1;
+    return about < (double)SIZE_MAX ? length : SIZE_MAX;
 }
 
 /* For what the caller gives back: the allocator's memory as it is. Large memory asks for large pages. */
