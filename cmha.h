@@ -302,7 +302,7 @@ enum cmha_field_type { CMHA_FIELD_SIZE, CMHA_FIELD_REAL, CMHA_FIELD_FLAG, CMHA_F
 typedef enum cmha_field_type cmha_field_type;
 typedef struct cmha_field {
     const char *name;
-    cmha_field_type type; /* size_t, double, int 0/1, int with words, char [32]: letters, digits, - _ . + */
+    cmha_field_type type; /* size_t, double, int 0/1, int with words, char [32]: letters, digits, -_.+*, */
     size_t offset; /* of the member in its struct, in bytes */
     double initial, minimum, maximum; /* default and closed range */
     const char *choices; /* ENUM: "a|b|c", from minimum to maximum; NAME: "NAME"; else NULL */
