@@ -15212,9 +15212,11 @@ CMHA__FIT cmha_status cmha_parameters_step(cmha_parameters *p, const cmha_adamw_
         return CMHA__WRONG(p->context, "step: grad_scale = %g or mode = %d is out of range", args->grad_scale,
             (int)mode);
     if (!(args->lr >= 0 && args->beta1 >= 0 && args->beta2 >= 0 && args->eps >= 0 && limit >= 0) ||
-        !(fabs(args->lr + args->eps + args->weight_decay) <= FLT_MAX && fmax(args->beta1, args->beta2) < 1))
-        return CMHA__WRONG(p->context, "step: wrong lr %g, betas %g, %g, eps %g, weight_decay %g or limit %g",
-            args->lr, args->beta1, args->beta2, args->eps, args->weight_decay, limit);
+        !(fabs(args->lr + args->eps + args->weight_decay + args->momentum) <= FLT_MAX &&
+          fmax(args->beta1, args->beta2) < 1))
+        return CMHA__WRONG(p->context,
+            "step: wrong lr %g, betas %g, %g, eps %g, weight_decay %g, limit %g or momentum %g",
+            args->lr, args->beta1, args->beta2, args->eps, args->weight_decay, limit, args->momentum);
     cmha_adamw_args next = *args;
     cmha_tape alone; /* without ranks */
     next.t = p->step + 1;

@@ -1382,7 +1382,10 @@ static const char *ugly_name(void) {
         OP(cmha_attention(TAPE, &f->attention, f->x, f->x, f->x, NULL))))                                    \
     ROW(step_scale, CMHA_ERR_ARGUMENT, "step: grad_scale = 0 or mode = 0",                                   \
         cmha_parameters_step(&f->decoder.parameters, &(cmha_adamw_args){.t = 1}, CMHA_CLIP_WHOLE, 0, NULL))  \
-    ROW(step_beta, CMHA_ERR_ARGUMENT, "step: wrong lr 0, betas 2, 0, eps 0, weight_decay 0 or limit 0",      \
+    ROW(step_momentum, CMHA_ERR_ARGUMENT, "weight_decay 0, limit 0 or momentum nan",                         \
+        cmha_parameters_step(&f->decoder.parameters, &(cmha_adamw_args){.grad_scale = 1, .momentum = NAN},   \
+        CMHA_CLIP_WHOLE, 0, NULL))                                                                           \
+    ROW(step_beta, CMHA_ERR_ARGUMENT, "step: wrong lr 0, betas 2, 0, eps 0, weight_decay 0, limit 0",        \
         cmha_parameters_step(&f->decoder.parameters, &(cmha_adamw_args){.grad_scale = 1, .beta1 = 2},        \
         CMHA_CLIP_WHOLE, 0, NULL))                                                                           \
     ROW(check_no_error, CMHA_ERR_ARGUMENT, "gradient check: error is NULL",                                  \
