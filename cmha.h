@@ -2594,12 +2594,11 @@ static size_t cmha__write_u64(uint64_t value, char *text) {
 
 static int cmha__parse_u64(const char *text, uint64_t *value) {
     uint64_t x = 0;
-    if (!*text) return 0;
-    for (; *text; text++) {
+    do {
         unsigned digit = (unsigned)(*text - '0');
         if (digit > 9 || x > (UINT64_MAX - digit) / 10) return 0;
         x = x * 10 + digit;
-    }
+    } while (*++text);
     *value = x;
     return 1;
 }
