@@ -14763,7 +14763,7 @@ CMHA_DEF cmha_status cmha_model_attention(cmha_model *model, const cmha_batch *b
 
 CMHA__FIT cmha_status cmha_model_gradient(cmha_model *model, const cmha_batch *batch, double weight,
         uint64_t key, double *loss) {
-    cmha_tensor *extra;
+    cmha_tensor *extra = NULL;
     cmha_status status = cmha__own_pass(model, "gradient", batch, loss, 1, key);
     if (!status) status = cmha__need_grad(&model->parameters);
     if (status) return status;

@@ -843,6 +843,8 @@ static const char *ugly_name(void) {
     ROW(gradient_no_result, CMHA_ERR_ARGUMENT, "gradient",                                                   \
         cmha_model_gradient(&f->decoder, &f->batch, 1, 0, NULL))                                             \
     ROW(gradient_token, CMHA_ERR_TOKEN, "token", WITH(f->batch.ids = low_ids, act_gradient(f)))              \
+    ROW(gradient_weights, CMHA_ERR_ARGUMENT, "class_weights are of labels", /* valgrind reads along */       \
+        WITH(f->batch.class_weights = f->logits, act_gradient(f)))                                           \
     ROW(gradient_nan, CMHA_ERR_NOT_FINITE, "gradient", poisoned(f, (double)NAN, act_gradient))               \
     ROW(gradient_inf, CMHA_ERR_NOT_FINITE, "gradient", poisoned(f, HUGE_VAL, act_gradient))                  \
     ROW(forward_no_model, CMHA_ERR_ARGUMENT, "model: model is NULL",                                         \
