@@ -15157,7 +15157,7 @@ static cmha_status cmha__update(cmha_parameters *p, cmha_adamw_args args, cmha_c
 static const cmha_optimiser *cmha__optimiser_at(const cmha_context *context, size_t i) {
     const size_t ours = CMHA__COUNT(cmha__optimisers);
     if (i < ours) return &cmha__optimisers[i];
-    return i - ours < context->config.n_optimisers ? &context->config.optimisers[i - ours] : NULL;
+    return i - ours < context->config.n_optimisers ? cmha__at(context->config.optimisers, i - ours) : NULL;
 }
 
 CMHA_DEF const char *cmha_optimiser_name(const cmha_context *context, size_t i) {

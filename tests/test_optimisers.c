@@ -392,6 +392,17 @@ static void chosen(void) {
     CHECK(!remove(path) && !rmdir(folder));
 }
 
+/* A number of own optimisers without an array is none, as it is of scores. */
+static void own_without_an_array(void) {
+    cmha_context_config config;
+    cmha_context own;
+    memset(&config, 0, sizeof config);
+    config.n_optimisers = 3;
+    CHECK_OK(cmha_context_init(&own, &config));
+    for (size_t i = 4; i < 8; i++) CHECK(!cmha_optimiser_name(&own, i));
+    cmha_context_close(&own);
+}
+
 /* Threads change no bit of a step, matrices being dealt whole. */
 static void threads(void) {
     cmha_real *result[2] = {NULL, NULL};
@@ -445,6 +456,7 @@ int main(void) {
     }
     served();
     chosen();
+    own_without_an_array();
     threads();
     cmha_context_close(&context);
     return check_end();
