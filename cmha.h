@@ -13190,13 +13190,11 @@ static cmha_status cmha__find_score(cmha_context *ctx, cmha_model *model) {
     while (row < end && !(row->name && !strcmp(row->name, c->score))) row++;
     if (row == end) return cmha__fail(ctx, CMHA_ERR_NOT_FOUND, "model: there is no score %s", c->score);
     int cope = c->family == CMHA_FAMILY_COPE, pairs = row->planes == 2;
-    pairs |= row->rotates && cmha__widens(row) % 2;
     const char *wrong =
         !cope && c->family != CMHA_FAMILY_REAL ? "it is for family = real or cope"
         : cope && (row->attend || row->planes != 2 || row->rotates) ? "cope needs planes = 2 and no rotation"
-        : c->head_temperature && row->attend ? "head_temperature is not for attend"
-        : c->qk_norm && row->attend ? "qk_norm is not for attend"
-            : cmha__score_wrong(row);
+        : (c->head_temperature || c->qk_norm) && row->attend ? "attend has no head_temperature or qk_norm"
+        : cmha__score_wrong(row);
     if (!wrong)
         for (size_t i = 0; i < row->n_parameters * 3; i++)
             pairs |= row->parameters[i / 3].axes[i % 3] == CMHA_AXIS_PAIRS;
@@ -13268,8 +13266,8 @@ static cmha_status cmha__check_model(cmha_context *context, cmha_model *model) {
     model->plain = cmha__row_of_kind(c->attention, 0);
     if ((status = cmha__find_score(context, model)) != CMHA_OK) return status;
     if (cmha__layer_score(model, 1)) model->plain = model->score;
-    size_t turning = cmha__widens(model->plain);
-    if (cmha__head_width(c) % 2 && ((model->plain->rotates && turning % 2) || c->pcl_weight > 0))
+    int pairs = cmha__widens(model->plain) % 2 && (model->plain->rotates || model->plain->imaginary);
+    if (cmha__head_width(c) % 2 && (pairs || c->pcl_weight > 0))
         return cmha__fail(context, CMHA_ERR_SHAPE, "model: a head of %zu is not made of complex pairs",
                 cmha__head_width(c));
     if (c->position == CMHA_POSITION_SINUSOIDAL && c->d_model % 2)

@@ -441,6 +441,9 @@ static void bad_rows(void) {
     row.parameters = scores_twist_parameters, row.n_parameters = 1;
     refused(&row, "score=my-dot d_model=12", CMHA_ERR_ARGUMENT, "even width");
     refused(&scores_rows[SCORES_SIZE], "score=size d_model=12", CMHA_ERR_ARGUMENT, "even width");
+    refused(&scores_rows[SCORES_TURNED], "score=turned d_model=12", CMHA_ERR_SHAPE, "complex pairs");
+    row = scores_rows[SCORES_SQUARES], row.features = 3;
+    refused(&row, "score=squares d_model=12", CMHA_ERR_SHAPE, "complex pairs");
 }
 
 /* Calls of attention and layers that go wrong while they run. */
