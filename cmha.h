@@ -13172,8 +13172,8 @@ static const char *cmha__crat_wrong(const cmha_model_config *c) {
     if (c->attention_bias || c->qkv_bias || c->output_bias) return "crat's projections have no biases";
     if (c->activation != CMHA_ACTIVATION_GELU_ERF) return "crat's layers are cGELU: activation = gelu_erf";
     if (c->angle && c->crat_attention) return "angle = atan is for crat_attention = angular";
-    if (c->head_temperature && !softmax) return "linear and lag have no softmax for head_temperature";
-    if (c->score_softcap > 0 && !softmax) return "linear and lag have no scores for score_softcap";
+    if ((c->head_temperature || c->score_softcap > 0) && !softmax)
+        return "linear and lag have no softmax for head_temperature and score_softcap";
     if (c->qk_norm) return "crat's queries and keys have no qk_norm";
     if (c->experts && c->experts_top > c->experts) return "experts_top is larger than experts";
     if (!c->tokens && c->complex_features && !c->state_rotation)
