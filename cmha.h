@@ -13835,8 +13835,7 @@ static cmha_attention_args cmha__softmax_args(const cmha__pass *pass, size_t hea
 
 CMHA_DEF cmha_tensor *cmha_layer_attention(const cmha_layer *layer, const cmha_attention_args *args,
         cmha_tensor *q, cmha_tensor *k, cmha_tensor *v, cmha_tensor *const *parameters) {
-    if (!layer || !q) return NULL;
-    if (!args) return CMHA__MISUSE(layer->tape, "layer attention: args is NULL");
+    if (!layer) return NULL;
     return cmha__softmax_heads((cmha__pass *)layer->pass, args, q, k, v, parameters);
 }
 
