@@ -819,7 +819,7 @@ CMHA_DEF cmha_tensor *cmha_add_rows(cmha_tape *tape, cmha_tensor *x, cmha_tensor
 
 /* Regularises phases (CRAT eq 23) -> [1]: lam * mean over channels of 1 - R_j, R_j = |mean over present rows
    of u(z_j)|, u the phasor; for |z| >> eps it is the paper's mean of 1 - cos(phase - mean phase). Least when
-   all phases are equal: keep lam small. No gradient where R_j rounds to 0. */
+   all phases are equal: keep lam small. No gradient where R_j = 0. */
 CMHA_DEF cmha_tensor *cmha_phase_reg(cmha_tape *tape, cmha_tensor *z, const unsigned char *key_mask,
     cmha_real lam, cmha_real eps);
 /* Regularises magnitudes (CRAT eq 24) -> [1]: lam * mean |z|^2 over present rows and channels. */
@@ -8259,7 +8259,7 @@ static void cmha__regulariser_pass(const cmha__call *c) {
         if (*counted > 0)
             for (size_t j = lo; j < hi; j++) {
                 double length = sqrt(way[j] * way[j] + way[D + j] * way[D + j]); /* R_j times count */
-                double inverse = length <= *counted * (double)CMHA__EPSILON ? 0 : 1 / length;
+                double inverse = length == 0 ? 0 : 1 / length;
                 sums[cmha__chunk] += 1 - length / *counted;
                 way[j] *= inverse;
                 way[D + j] *= inverse;

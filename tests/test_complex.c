@@ -326,6 +326,21 @@ static void regularisers(void) {
     free(z);
 }
 
+/* Far below eps u = z / eps: R is tiny, and its gradient as large as elsewhere. */
+static void tiny_phases(void) {
+    const size_t shape[2] = {2, 2};
+    const cmha_real z[4] = {(cmha_real)0.6e-20, (cmha_real)0.8e-20, (cmha_real)0.6e-20, (cmha_real)0.8e-20};
+    cmha_real dz[4] = {0, 0, 0, 0}, copy[4];
+    cmha_tape tape;
+    size_t i;
+    memcpy(copy, z, sizeof copy);
+    CHECK_OK(cmha_tape_init(&tape, &context, 1));
+    cmha_tensor *loss = cmha_phase_reg(&tape, cmha_tensor_wrap(&tape, 2, shape, copy, dz), NULL, 1, 1);
+    CHECK_OK(cmha_tape_backward(&tape, loss, 1));
+    for (i = 0; i < 4; i++) CHECK_NEAR(dz[i], i % 2 ? -0.4 : -0.3, 1e-6);
+    cmha_tape_close(&tape);
+}
+
 static void clipping(void) {
     cmha_real ab[14], *a = ab, *b = ab + 7, c[3], kept[7], limit = (cmha_real)0.5;
     cmha_parameter p[2]; /* a + ib, and c, which is real */
@@ -499,7 +514,7 @@ int main(int argc, char **argv) {
     norms(), norm_edges();
     phasors(), rotations(), conversions();
     multifreq();
-    regularisers(), clipping();
+    regularisers(), tiny_phases(), clipping();
     threads(), refusals(), nothing(), relu();
     cmha_context_close(&context);
     return check_end();
