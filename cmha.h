@@ -12117,11 +12117,11 @@ static void cmha__pcl_pass(const cmha__call *c) {
             else cmha__pcl_unit_backward(c, &u, lse, parts + unit * 3 * P);
         }
     }
-    for (size_t u = 0; u < units; u++, parts += 3 * P) {
+    for (size_t u = 0; u < units; u++) {
         size_t step, has = cmha__own_numbers(a, 0, &step), at = cmha__pcl_head(a, u) * step;
         if (!back) sum += losses[u];
         for (size_t i = has ? 0 : 2; i < 3 * back; i++)
-            if (c->dx[1 + i]) cmha__axpy(P, 1, parts + i * P, c->dx[1 + i] + (i < 2 ? at : 0));
+            if (c->dx[1 + i]) cmha__axpy(P, 1, parts + (3 * u + i) * P, c->dx[1 + i] + (i < 2 ? at : 0));
     }
     if (!back) c->y[0] = units ? (cmha_real)(sum / (double)units) : 0;
 }
@@ -12140,9 +12140,6 @@ CMHA_DEF cmha_tensor *cmha_pcl(cmha_tape *tape, const cmha_attention_args *args,
     s->attention.in[0] = qkv;
     s->attention.in[3] = delta;
     s->attention.in[4] = b;
-    if (!cmha__attention_fits(tape, &s->attention)) return NULL;
-    if (a->d_k % 2 || w->size != a->d_k / 2)
-        return CMHA__MISFIT(tape, "pcl: w of %zu numbers does not fit heads of %zu", w->size, a->d_k);
     call.kind = options->adapted && a->score && a->score->rotates;
     const char *wrong = !cmha__contrasts(a->score) ? "it is for kinds CMHA, ROPE and DOT"
         : !(options->tau > 0) ? "tau must be positive"
@@ -12150,6 +12147,9 @@ CMHA_DEF cmha_tensor *cmha_pcl(cmha_tape *tape, const cmha_attention_args *args,
         : args->rotary_dims && args->layout ? "rotary_dims of halves"
         : NULL;
     if (wrong) return CMHA__MISUSE(tape, "pcl: %s", wrong);
+    if (!cmha__attention_fits(tape, &s->attention)) return NULL;
+    if (a->d_k % 2 || w->size != a->d_k / 2)
+        return CMHA__MISFIT(tape, "pcl: w of %zu numbers does not fit heads of %zu", w->size, a->d_k);
     call.key = cmha__draw(tape);
     if (cmha__among_ranks(tape)) a->first = tape->shared.first;
     call.count = a->batch * (a->heads + a->kv_heads);

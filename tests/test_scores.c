@@ -507,6 +507,14 @@ static void bad_calls(void) {
                    cmha_error(&c));
         cmha_tape_close(&tape);
     }
+    cmha_score lacks = scores_rows[SCORES_GAIN];
+    cmha_pcl_options options = {1, 0, 0};
+    lacks.parameters = NULL, a.score = &lacks, a.kv_heads = 1;
+    CHECK_OK(cmha_tape_init(&tape, &c, 1));
+    x = cmha_tensor_new(&tape, 3, shape, 1);
+    CHECK(!cmha_pcl(&tape, &a, x, NULL, NULL, x, &options));
+    CHECK_IS(cmha_tape_status(&tape), CMHA_ERR_ARGUMENT);
+    cmha_tape_close(&tape);
     cmha_context_close(&c);
 }
 
