@@ -1460,7 +1460,7 @@ typedef enum cmha_residual { CMHA_RESIDUAL_NONE, CMHA_RESIDUAL_FREE, CMHA_RESIDU
     FLAG(mobius_hermitian, 0, "mobius_heads: q conj(k) instead of the paper's q k") \
     ENUM(mobius_quotient, CMHA_QUOTIENT_REG, CMHA_QUOTIENT_COUNT - 1, "reg|exact|unit", \
          "mobius_heads: the division") \
-    REAL(mobius_eps, 1e-3, 0, 1e3, "reg: epsilon of the quotient") \
+    REAL(mobius_eps, 1e-3, 0, 1e3, "reg|unit: epsilon of the quotient") \
     ENUM(mobius_init, CMHA_MOBIUS_INIT_IDENTITY, CMHA_MOBIUS_INIT_ORTHO, "identity|ortho", \
          "mobius_heads: normal or orthogonal matrices; maps start near the identity") \
     ENUM(crat_attention, CMHA_CRAT_ATTENTION_ANGULAR, CMHA_CRAT_ATTENTION_DOT, "angular|linear|lag|dot", \

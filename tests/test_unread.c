@@ -165,6 +165,19 @@ static void walk_presets(void) {
         }
 }
 
+/* Both quotients with an epsilon read it. */
+static void epsilons(void) {
+    static const char *const quotients[] = {"reg", "unit", "exact"};
+    for (int i = 0; i < 3; i++) {
+        cmha_model_config c = check_model_config();
+        CHECK_OK(cmha_kind(&context, "mobius", &c));
+        CHECK_OK(cmha_config_set(&context, cmha_model_table(), &c, "mobius_quotient", quotients[i]));
+        c.mobius_eps = 0.5;
+        CHECK(outcome(&c) != 0);
+        CHECK_THAT((strstr(said, "mobius_eps") != NULL) == (i == 2), "%s: %s", quotients[i], said);
+    }
+}
+
 /* A number for what a short training makes of a model; 0 where it is refused. */
 static uint64_t trained(const cmha_trainer_config *config) {
     int32_t ids[4 * LENGTH];
@@ -227,6 +240,7 @@ int main(void) {
     CHECK_OK(cmha_context_init(&context, &config));
     walk_kinds();
     walk_presets();
+    epsilons();
     walk_trainers();
     cmha_context_close(&context);
     return check_end();
