@@ -9939,11 +9939,12 @@ typedef struct { size_t begin, end; } cmha__span;
 /* The keys that query row i may see by position. */
 static cmha__span cmha__visible(const cmha_attention_args *a, size_t i) {
     size_t reach = i + a->n_k + 1, n = a->n_q; /* one past the row's position, plus n, lest it be below 0 */
-    size_t window = cmha__min(a->window, SIZE_MAX / 2);
+    size_t window = cmha__min(a->window, SIZE_MAX / 2), sinks = n + cmha__min(a->sinks, a->n_k);
     cmha__span keys = {0, a->n_k};
     if (!a->causal && !window) return keys;
     if (window && reach > n + window) keys.begin = reach - n - window;
     if (!a->causal) reach += window - 1;
+    if (!a->causal && reach < sinks) reach = sinks;
     if (reach < keys.end + n) keys.end = reach > n ? reach - n : 0;
     if (keys.begin > keys.end) keys.begin = keys.end;
     return keys;

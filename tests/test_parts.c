@@ -189,6 +189,42 @@ static void sinks_backward(void) {
     free(q), free(k), free(v), free(dy);
 }
 
+/* Without `causal` sinks are seen from before them, too: values [N, N] = 1 give the weights, whose gradient
+   goes to the same keys. */
+static void sinks_of_encoders(void) {
+    enum { N = 140, D = 4, WINDOW = 3, SINKS = 70 };
+    cmha_real *q = check_array(N * D, 1), *k = check_array(N * D, 1), *dy = check_array(N * N, 1);
+    cmha_real *v = check_zeros(N * N), *y = check_zeros(N * N), *dv = check_zeros(N * N);
+    cmha_real *dq = check_zeros(N * D), *dk = check_zeros(N * D);
+    cmha_attention_args a;
+    cmha_attention_views x;
+    cmha_lse lse[N];
+    size_t wrong = 0;
+    double off = 0;
+    for (size_t j = 0; j < N; j++) v[j * N + j] = 1;
+    memset(&a, 0, sizeof a), memset(&x, 0, sizeof x);
+    a.batch = a.heads = a.kv_heads = 1, a.n_q = a.n_k = a.d_v = N, a.d_k = D, a.scale = 1;
+    a.kind = CMHA_ATTENTION_DOT, a.window = WINDOW, a.sinks = SINKS;
+    x.q = cmha_heads_by_head(q, 1, N, D, 0), x.k = cmha_heads_by_head(k, 1, N, D, 0);
+    x.dq = cmha_heads_by_head(dq, 1, N, D, 0), x.dk = cmha_heads_by_head(dk, 1, N, D, 0);
+    x.v = cmha_heads_by_head(v, 1, N, N, 0), x.y = cmha_heads_by_head(y, 1, N, N, 0);
+    x.dv = cmha_heads_by_head(dv, 1, N, N, 0), x.dy = cmha_heads_by_head(dy, 1, N, N, 0);
+    cmha_real *scratch = check_zeros(cmha_attention_scratch(&a, 1));
+    cmha_attention_forward(&a, &x, lse, scratch);
+    cmha_attention_backward(&a, &x, lse, NULL, NULL, scratch);
+    for (size_t i = 0; i < N; i++)
+        for (size_t j = 0; j < N; j++) {
+            int sees = j < SINKS || (j < i + WINDOW && i < j + WINDOW);
+            double sum = (double)-dv[i * N + j];
+            for (size_t t = 0; t < N; t++) sum += (double)y[t * N + i] * (double)dy[t * N + j];
+            wrong += (y[i * N + j] > 0) != sees;
+            off = fmax(off, fabs(sum));
+        }
+    CHECK_THAT(wrong == 0, "%zu pairs are seen or hidden wrongly", wrong);
+    CHECK_THAT(off < check_tolerance(1e-12, 1e-4), "dv is %g off", off);
+    free(q), free(k), free(v), free(y), free(dy), free(dq), free(dk), free(dv), free(scratch);
+}
+
 /* Scores beyond the type, and of infinite terms that cancel, are capped, too: with c = 1 the weights are e
    against 1 against 1 / e. */
 static void huge_scores(void) {
@@ -685,7 +721,7 @@ int main(int argc, char **argv) {
     gains(1, 1), gains(1e25, 1), gains(1e25, 1e20);
     if (sizeof(cmha_real) == sizeof(double)) gains(1e160, 1e160);
     gains_at_first();
-    attentions(), sinks_backward(), huge_scores();
+    attentions(), sinks_backward(), sinks_of_encoders(), huge_scores();
     nothing_changes(), kinds_of_layers();
     small_queries("attention=rope n_kv_heads=2", "rms"), small_queries("attention=dot", "rms_gain");
     small_queries("attention=rope", "rms_whole");
