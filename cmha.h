@@ -10022,19 +10022,19 @@ static cmha_score_call *cmha__call_of_row(cmha__head *h, size_t r) {
     return &h->call[0];
 }
 
-/* A feature row times column j of a tile of keys, scaled so that only the result may overflow. */
+/* A feature row times column j of a tile of keys: finite, and so that the modulus of two is. */
 static double cmha__careful_dot(const cmha__head *h, const cmha_real *q, size_t j) {
     const cmha_real *keys = h->keys + cmha__held(h, h->j0) * h->dk + j;
-    double a = 0, b = 0, sum = 0;
+    double a = DBL_MIN, b = a, sum = 0, limit = DBL_MAX / 2;
     for (size_t i = 0; i < h->dk; i++) {
         double x = fabs((double)q[i]), y = fabs((double)keys[i * CMHA__TILE]);
         a = x > a ? x : a;
         b = y > b ? y : b;
     }
-    a = a > 0 ? a : 1;
-    b = b > 0 ? b : 1;
     for (size_t i = 0; i < h->dk; i++) sum += (double)q[i] / a * ((double)keys[i * CMHA__TILE] / b);
-    return sum * a * b;
+    sum = sum * a * b;
+    if (fabs(sum) > limit) sum = sum > 0 ? limit : -limit;
+    return sum;
 }
 
 /* A score the type can hold, beyond 1e30 its logarithm: a softmax there needs the order alone. NaN stays. */

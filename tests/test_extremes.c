@@ -115,6 +115,27 @@ static void huge_scores(void) {
     free(scratch);
 }
 
+/* Likewise complex products, of every phase. */
+static void huge_products(void) {
+    const cmha_real h = (cmha_real)(is_double() ? 1e160 : 1e30);
+    const cmha_cope_options cope = {CMHA_COPE_SCORE_HYBRID, (cmha_real)0.2, (cmha_real)1e-6, 0, 0, 0};
+    for (int turn = 0; turn < 8; turn++) {
+        cmha_real q[2] = {h, 0}, v[2] = {3, 4}, y[1];
+        cmha_real k[4] = {0, 0, h * (cmha_real)cos(turn * 0.7), h * (cmha_real)sin(turn * 0.7)};
+        cmha_attention_args a;
+        cmha_attention_views x;
+        memset(&a, 0, sizeof a), memset(&x, 0, sizeof x);
+        a.batch = a.heads = a.kv_heads = a.n_q = a.d_k = a.d_v = 1, a.n_k = 2;
+        cmha_cope_set_args(&a, &cope);
+        x.q = cmha_heads_by_head(q, 1, 1, 1, 1), x.k = cmha_heads_by_head(k, 1, 2, 1, 1);
+        x.v = cmha_heads_by_head(v, 1, 2, 1, 0), x.y = cmha_heads_by_head(y, 1, 1, 1, 0);
+        cmha_real *scratch = check_zeros(cmha_attention_scratch(&a, 0));
+        cmha_attention_forward(&a, &x, NULL, scratch);
+        CHECK_NEAR(y[0], 4, 0);
+        free(scratch);
+    }
+}
+
 /* The phase contrastive loss in double, from sums without the positive, which log1p keeps however small they
    are; dtheta and dw get the gradient. */
 static double contrast(const cmha_pcl_args *a, const cmha_real *theta, double *dtheta, double *dw) {
@@ -462,7 +483,8 @@ int main(int argc, char **argv) {
     (void)argc;
     cmha_blas_restart(argv);
     rows_of_the_library();
-    operations(), huge_scores(), saturated_scores(), saturated_rows(), contrastive_losses(), huge_norms();
+    operations(), huge_scores(), huge_products(), saturated_scores(), saturated_rows();
+    contrastive_losses(), huge_norms();
     models();
     long_training();
     return check_end();
