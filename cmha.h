@@ -9650,7 +9650,7 @@ CMHA__HOTTER(cmha__cope_back, (const cmha_score_call *call, const cmha_real *ds,
     cmha_real m = a->scale * a->magnitude / call->divisor, c = a->scale * a->cosine, e = a->eps, sum = 0;
     if (call->ddivisor)
         for (size_t j = 0; j < CMHA__TILE; j++) sum += ds[j] * cmha__hypot(re[j], im[j]);
-    if (call->ddivisor) *call->ddivisor += -(sum * m / call->divisor);
+    if (call->ddivisor) *call->ddivisor -= sum * m / call->divisor;
     for (size_t j = 0; j < CMHA__TILE; j++) {
         cmha_real size = cmha__hypot(re[j], im[j]), smooth = cmha__hypot(size, e), some = size > 0 ? size : 1;
         cmha_real out = 1 / cmha__larger(smooth, CMHA__SMALLEST); /* finite for denormals too */
@@ -11855,8 +11855,7 @@ CMHA_DEF cmha_tensor *cmha_attention(cmha_tape *tape, const cmha_attention_args 
    sequence is whole. Else linear attention goes on from a cache's state, outside of a recording. */
 static cmha_tensor *cmha__attend_planes(cmha_tape *tape, const cmha_linear_attention_args *linear,
         const cmha_lag_args *lag, cmha_tensor *const *qkv, cmha_real *state) {
-    const void *args = lag ? (const void *)lag : linear;
-    cmha__attention_saved *s = cmha__attention_open(tape, args, qkv);
+    cmha__attention_saved *s = cmha__attention_open(tape, lag ? (const void *)lag : linear, qkv);
     if (!s) return NULL;
     cmha_attention_args *a = &s->args;
     cmha_linear_attention_args *l = &s->linear;
@@ -13836,8 +13835,7 @@ static cmha_attention_args cmha__softmax_args(const cmha__pass *pass, size_t hea
 
 CMHA_DEF cmha_tensor *cmha_layer_attention(const cmha_layer *layer, const cmha_attention_args *args,
         cmha_tensor *q, cmha_tensor *k, cmha_tensor *v, cmha_tensor *const *parameters) {
-    if (!layer) return NULL;
-    return cmha__softmax_heads((cmha__pass *)layer->pass, args, q, k, v, parameters);
+    return layer ? cmha__softmax_heads((cmha__pass *)layer->pass, args, q, k, v, parameters) : NULL;
 }
 
 /* Runs linear attention of `heads` heads of d numbers, likewise: of it a cache keeps the state alone. */
