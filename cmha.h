@@ -13193,6 +13193,8 @@ static cmha_status cmha__find_score(cmha_context *ctx, cmha_model *model) {
     const char *wrong =
         !cope && c->family != CMHA_FAMILY_REAL ? "it is for family = real or cope"
         : cope && (row->attend || row->planes != 2 || row->rotates) ? "cope needs planes = 2 and no rotation"
+        : cope && row->map && row->forward && c->cope_score == CMHA_COPE_SCORE_HYBRID_NORM
+            ? "hybrid_norm is not for a map"
         : (c->head_temperature || c->qk_norm) && row->attend ? "attend has no head_temperature or qk_norm"
         : cmha__score_wrong(row);
     if (!wrong)

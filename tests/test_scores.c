@@ -438,7 +438,9 @@ static void bad_rows(void) {
     refused(NULL, "family=crat crat_attention=dot angle=atan", CMHA_ERR_ARGUMENT, "angle");
     refused(&scores_rows[SCORES_PLANES], "score=turned-planes family=cope", CMHA_ERR_ARGUMENT,
             "no rotation");
-    row.parameters = scores_twist_parameters, row.n_parameters = 1;
+    row = scores_rows[SCORES_SIZE], row.map = scores_gain, row.map_back = scores_gain_back;
+    refused(&row, "score=size family=cope cope_score=hybrid_norm", CMHA_ERR_ARGUMENT, "hybrid_norm");
+    row = scores_rows[SCORES_DOT], row.parameters = scores_twist_parameters, row.n_parameters = 1;
     refused(&row, "score=my-dot d_model=12", CMHA_ERR_ARGUMENT, "even width");
     refused(&scores_rows[SCORES_SIZE], "score=size d_model=12", CMHA_ERR_ARGUMENT, "even width");
     refused(&scores_rows[SCORES_TURNED], "score=turned d_model=12", CMHA_ERR_SHAPE, "complex pairs");
