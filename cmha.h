@@ -5139,13 +5139,6 @@ static cmha_tensor *cmha__result(cmha_tape *tape, int rank, const size_t *shape)
     return t && t->data ? t : NULL;
 }
 
-static cmha_tensor *cmha__result_of_width(cmha_tape *tape, const cmha_tensor *x, size_t width) {
-    size_t shape[CMHA_MAX_RANK];
-    memcpy(shape, x->shape, sizeof shape);
-    shape[x->rank - 1] = width;
-    return cmha__result(tape, x->rank, shape);
-}
-
 CMHA_DEF cmha_tensor *cmha_tensor_new(cmha_tape *tape, int rank, const size_t *shape, int needs_grad) {
     cmha_tensor *t = cmha__result(tape, rank, shape);
     if (!t) return NULL;
@@ -6707,8 +6700,11 @@ static cmha_tensor *cmha__sublayer(cmha_tape *tape, cmha_tensor *const *in, cons
     if (residual && (cmha__last(residual) != O || cmha__rows(residual) != T))
         return CMHA__MISFIT(tape, "linear: residual has %zu rows of %zu, the result %zu of %zu",
             cmha__rows(residual), cmha__last(residual), T, O);
+    size_t shape[CMHA_MAX_RANK];
+    memcpy(shape, x->shape, sizeof shape);
+    shape[x->rank - 1] = O;
     in_place = in_place && residual && !cmha__records(tape);
-    cmha_tensor *y = in_place ? residual : cmha__result_of_width(tape, x, O);
+    cmha_tensor *y = in_place ? residual : cmha__result(tape, x->rank, shape);
     cmha__sublayer_saved *s = y ? CMHA__NEW(tape, cmha__sublayer_saved) : NULL;
     if (!s) return NULL;
     *s = *form;
