@@ -6805,13 +6805,9 @@ CMHA__HOT(CMHA_DEF, cmha_norm_forward, (const cmha_norm_args *args, const cmha_r
         squares = cmha__dot(d, d, D);
         r = 1 / (cmha_real)sqrt((double)(squares / (cmha_real)D + eps));
         if (r > CMHA__LARGEST) r = 0; /* eps = 0 and a constant row */
-        if (!(squares <= CMHA__LARGEST)) {
-            r = cmha__wide_root(x, D, eps, centred, &mean);
-            if (centred)
-                for (size_t i = 0; i < D; i++) y[i] = x[i] - mean;
-        }
+        if (!(squares <= CMHA__LARGEST)) r = cmha__wide_root(x, D, eps, centred, &mean);
         if (centred)
-            for (size_t i = 0; i < D; i++) y[i] = y[i] * r * weight[i];
+            for (size_t i = 0; i < D; i++) y[i] = (x[i] - mean) * r * weight[i];
         else
             for (size_t i = 0; i < D; i++) y[i] = x[i] * r * (plus + weight[i]);
         if (bias) cmha__axpy(D, 1, bias, y);
