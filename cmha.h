@@ -8246,16 +8246,12 @@ static void cmha__regulariser_pass(const cmha__call *c) {
     }
     cmha__over_ranks(c->tape, counted, 1);
     if (way) cmha__over_ranks(c->tape, way, 2 * D);
-    CMHA__FOR_CHUNKS(threads, way ? D : 0, lo, hi) {
-        sums[cmha__chunk] = 0; /* the sum of 1 - R_j; sums of phasors become directions */
-        if (*counted > 0)
-            for (size_t j = lo; j < hi; j++) {
-                double length = sqrt(way[j] * way[j] + way[D + j] * way[D + j]); /* R_j times count */
-                double inverse = length == 0 ? 0 : 1 / length;
-                sums[cmha__chunk] += 1 - length / *counted;
-                way[j] *= inverse;
-                way[D + j] *= inverse;
-            }
+    CMHA__FOR_EACH(threads, way && *counted > 0 ? D : 0, j) { /* sums of phasors become directions */
+        double length = sqrt(way[j] * way[j] + way[D + j] * way[D + j]); /* R_j times count */
+        double inverse = length == 0 ? 0 : 1 / length;
+        sums[cmha__chunk] += 1 - length / *counted;
+        way[j] *= inverse;
+        way[D + j] *= inverse;
     }
     double all = cmha__wide_total(sums, (size_t)threads);
     c->y[0] = (cmha_real)(c->second * cmha__mean_over(all, way ? 1 : *counted, D));
