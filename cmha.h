@@ -5242,7 +5242,7 @@ static cmha_status cmha__begin_sums(cmha_tape *tape, size_t section) {
         status = cmha__summed(tape, s->ranks.begin(s->ranks.user, p->grad + begin, s->begun - begin));
         s->begun = begin;
     }
-    if (status) cmha__stop(tape, status);
+    cmha__stop(tape, status);
     return status;
 }
 
@@ -8740,7 +8740,7 @@ static void cmha__experts_shape(cmha__call *c) {
     if (!cmha__experts_top(c->tape, "experts", top, E)) return;
     if (cmha__countable(0, 128 * (double)T * (double)top * ((double)D + (double)F + 1)))
         CMHA__TOO_MUCH(c->tape, "experts: %zu tokens, %zu experts each, are too many", T, top);
-    if (!a || c->tape->status) return;
+    if (c->tape->status) return;
     *a = args;
     a->plan = (size_t *)cmha_tape_alloc(c->tape, cmha_route_size(T, E, top) * sizeof *a->plan);
     a->gate = cmha__reals(c->tape, T * top);
@@ -8995,7 +8995,7 @@ typedef struct {
     cmha_context *context;
     const cmha_knowledge *base;
     size_t Q, d_r, k;
-    cmha_real under; /* what a similarity must lie above */
+    cmha_real under; /* what a similarity must lie above; rounding may take one below -1 */
     int64_t *index; /* [Q, k], the answer */
     cmha_real *similarity;
     size_t bytes; /* of all that it takes */
@@ -9011,14 +9011,7 @@ static cmha__search cmha__search_of(cmha_context *context, const cmha_knowledge 
         size_t k, cmha_real threshold) {
     const size_t threads = (size_t)context->threads, rows = cmha__min(Q, CMHA__NEAREST_ROWS);
     const size_t shares = cmha__min(Q, CMHA__SEARCH_BLOCKS * threads * CMHA__NEAREST_ROWS) * (threads - 1);
-    cmha__search s;
-    cmha__zero(s);
-    s.context = context;
-    s.base = base;
-    s.Q = Q;
-    s.d_r = d_r;
-    s.k = k;
-    s.under = CMHA__LOWEST; /* rounding may take a similarity below -1 */
+    cmha__search s = {context, base, Q, d_r, k, CMHA__LOWEST, NULL, NULL, 0, 0, 0, NULL, NULL, NULL, NULL};
     if (threshold > -1) /* the number below it, so that "above" is "at least the threshold" */
         s.under = sizeof threshold == sizeof(float) ? nextafterf((float)threshold, -FLT_MAX)
                 : (cmha_real)nextafter((double)threshold, -DBL_MAX);
@@ -9357,7 +9350,7 @@ static void cmha__retrieve_pass(const cmha__call *c) {
 CMHA_DEF cmha_tensor *cmha_retrieve(cmha_tape *tape, const cmha_knowledge *kb, const cmha_retrieve_args *args,
         cmha_tensor *q, cmha_tensor *w_logits, const unsigned char **found) {
     CMHA__CALL("retrieve", cmha__retrieve_pass, cmha__retrieve_shape, 2, CMHA__SCRATCH, q, w_logits, NULL);
-    if (!q || !w_logits || !tape || tape->status) return NULL;
+    if (!tape || tape->status) return NULL;
     if (!args) return CMHA__MISUSE(tape, "retrieve: args is NULL");
     cmha__retrieval *s = CMHA__NEW(tape, cmha__retrieval);
     if (!s) return NULL;
@@ -9444,7 +9437,7 @@ CMHA_DEF cmha_tensor *cmha_irw(cmha_tape *tape, const cmha_knowledge *kb, const 
     cmha_tensor *wm = cmha_reshape(tape, w->wm, 2, shape); /* of a real input both parts are one map */
     cmha_tensor *q = cmha_linear(tape, cmha_complex_part(tape, z, 1), wm, w->bm);
     cmha_tensor *rbar = cmha_retrieve(tape, kb, args, q, w->w_logits, &found);
-    cmha_tensor *both = rbar ? cmha_concat(tape, z, rbar, z->rank - 1) : NULL;
+    cmha_tensor *both = cmha_concat(tape, z, rbar, z->rank - 1);
     cmha_tensor *gate = cmha_linear(tape, both, w->wg, w->bg);
     cmha_tensor *v = cmha_complex_linear(tape, rbar, w->wv, NULL);
     return cmha_reflect(tape, z, v, gate, gate_tau, fusion, found);
