@@ -5927,10 +5927,9 @@ static void cmha__mean_pass(const cmha__call *c) {
     const unsigned char *mask = cmha__at((const unsigned char *)c->given, c->lo * N);
     if (!c->dy) cmha__zeros(c->y, c->n * D);
     for (size_t b = 0; b < c->n; b++) {
-        size_t count = cmha__counted(cmha__at(mask, b * N), N);
+        const cmha_real share = 1 / (cmha_real)cmha__counted(cmha__at(mask, b * N), N);
         for (size_t t = b * N; t < (b + 1) * N; t++) {
             if (mask && !mask[t]) continue;
-            const cmha_real share = 1 / (cmha_real)count;
             if (!c->dy) cmha__axpy(D, share, c->x[0] + t * D, c->y + b * D);
             else cmha__axpy(D, share, c->dy + b * D, c->dx[0] + t * D);
         }
@@ -6326,7 +6325,8 @@ static void cmha__pack_k(const cmha_packed *p, size_t row, size_t i, const cmha_
 }
 
 CMHA_DEF void cmha_pack(cmha_packed *p, const cmha_real *weight) {
-    int bytes = p->storage == CMHA_STORAGE_INT8;
+    const int bytes = p->storage == CMHA_STORAGE_INT8, four = p->storage >= CMHA_STORAGE_INT4;
+    const int int4 = p->storage == CMHA_STORAGE_INT4;
     size_t C = p->turned, step = C ? C : 1;
     if (p->words) cmha__zeros(p->words, cmha_packed_words(p->storage, p->n_out, p->n_in));
     p->source = weight;
@@ -6334,9 +6334,8 @@ CMHA_DEF void cmha_pack(cmha_packed *p, const cmha_real *weight) {
         const cmha_real *row = C ? weight + o / C * p->n_in * C + o % C : weight + o * p->n_in;
         cmha_real most = 0; /* the largest magnitude; NaN, which stays, where one is no number */
         double scale = 0; /* one that has vanished or is NaN: code 0 */
-        int four = p->storage >= CMHA_STORAGE_INT4;
-        for (size_t i = 0; four && i < p->n_in; i += p->storage == CMHA_STORAGE_INT4 ? 32 : 256)
-            (p->storage == CMHA_STORAGE_INT4 ? cmha__pack_four : cmha__pack_k)(p, o, i, row + i * step, step);
+        for (size_t i = 0; four && i < p->n_in; i += int4 ? 32 : 256)
+            (int4 ? cmha__pack_four : cmha__pack_k)(p, o, i, row + i * step, step);
         if (four) continue;
         if (bytes) {
             for (size_t i = 0; i < p->n_in; i++) {
@@ -6368,8 +6367,10 @@ static void cmha__four_numbers(const cmha_packed *p, size_t row, size_t i, cmha_
         const uint32_t bits = cmha__place_bits(cmha__scale_place(p, row, i + part / 4 * 32));
         cmha_real scale = (cmha_real)cmha__half_float(zero ? bits : factors & 65535), least = 0;
         size_t shift = part / 2 * 4 + part % 2 * 16;
-        if (!zero) scale *= (cmha_real)(bits & 63);
-        if (!zero) least = (cmha_real)cmha__half_float(factors >> 16) * (cmha_real)(bits >> 6 & 63);
+        if (!zero) {
+            scale *= (cmha_real)(bits & 63);
+            least = (cmha_real)cmha__half_float(factors >> 16) * (cmha_real)(bits >> 6 & 63);
+        }
         for (size_t k = 0; k < 8; k++)
             to[part * 8 + k] = scale * (cmha_real)((int)((words[k] >> shift & 15) ^ 8) - zero) - least;
     }
@@ -8881,8 +8882,7 @@ CMHA_DEF cmha_tensor *cmha_balance(cmha_tape *tape, cmha_tensor *logits, size_t 
 /* Hashes the sizes, and the numbers as floats. Eight hashes in turn vectorise. */
 static uint64_t cmha__knowledge_identity(size_t n, size_t d_r, const cmha_real *vectors) {
     const size_t W = 2 * d_r;
-    uint64_t lanes[8], hash = cmha__mix((uint64_t)n + CMHA__GOLDEN);
-    hash = cmha__mix(hash ^ (uint64_t)d_r);
+    uint64_t lanes[8], hash = cmha__mix(cmha__mix((uint64_t)n + CMHA__GOLDEN) ^ (uint64_t)d_r);
     for (size_t l = 0; l < 8; l++) lanes[l] = hash + (uint64_t)l * CMHA__GOLDEN;
     for (const cmha_real *x = vectors, *end = x + n * W; x != end; x += W)
         for (size_t i = 0; i < W; i++) {
