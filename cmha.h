@@ -9064,10 +9064,10 @@ static void cmha__nearest_scan(const cmha__search *s, size_t q, const cmha_real 
 }
 
 /* Empties n places. */
-static void cmha__nearest_begin(size_t n, cmha_real none, int64_t *index, cmha_real *similarity) {
+static void cmha__nearest_begin(size_t n, int64_t *index, cmha_real *similarity) {
     for (size_t i = 0; i < n; i++) {
         index[i] = -1;
-        similarity[i] = none;
+        similarity[i] = CMHA__LOWEST;
     }
 }
 
@@ -9101,7 +9101,7 @@ static void cmha__search_exact(const cmha__search *s) {
     const size_t blocks = Q / rows + (Q % rows != 0), tiles = n / width + (n % width != 0);
     const size_t threads = (size_t)s->context->threads, list = Q * k, others = list * (threads - 1);
     const int by_query = blocks > CMHA__SEARCH_BLOCKS * threads || tiles < 2 * threads;
-    if (!by_query) cmha__nearest_begin(others, CMHA__LOWEST, s->own_index, s->own_similarity);
+    if (!by_query) cmha__nearest_begin(others, s->own_index, s->own_similarity);
     CMHA__FOR_CHUNKS(s->context->threads, by_query ? blocks : tiles, lo, hi) {
         cmha__search part = *s;
         size_t own = (size_t)cmha__chunk * list, q = lo * rows;
@@ -9145,12 +9145,12 @@ static cmha_status cmha__search_callers(const cmha__search *s) {
     return CMHA_OK;
 }
 
-/* CRAT eq 18, base not empty, k > 0. A place without a document gets 0, or the NaN of its query. */
+/* CRAT eq 18, k > 0. A place without a document gets 0, or the NaN of its query. */
 static cmha_status cmha__search_run(const cmha__search *s) {
     size_t W = 2 * s->d_r, k = s->k;
     cmha_status status = CMHA_OK;
-    cmha__nearest_begin(s->Q * k, CMHA__LOWEST, s->index, s->similarity);
-    if (s->base->search) status = cmha__search_callers(s);
+    cmha__nearest_begin(s->Q * k, s->index, s->similarity);
+    if (s->base->search && s->base->n) status = cmha__search_callers(s);
     else cmha__search_exact(s);
     for (size_t q = 0; q < s->Q; q++) {
         cmha_real none = s->index[q * k] < 0 ? cmha__total(s->phasors + q * W, W) * 0 : 0;
@@ -9174,10 +9174,6 @@ CMHA_DEF cmha_status cmha_knowledge_search(const cmha_knowledge *kb, const cmha_
     double callers = 16 * (double)Q * ((double)k + (double)s.d_r); /* bytes of the caller's arrays */
     if (cmha__countable(s.bytes, callers) == SIZE_MAX)
         return CMHA__HUGE(context, "search: %zu documents for each of %zu queries", k, Q);
-    if (!kb->n) {
-        cmha__nearest_begin(Q * k, 0, index, similarity);
-        return CMHA_OK;
-    }
     void *memory = cmha__take(context, "search", s.bytes);
     if (!memory) return CMHA_ERR_MEMORY;
     cmha__search_place(&s, memory);

@@ -180,6 +180,14 @@ static void odd_queries(void) {
     CHECK_IS(cmha_knowledge_search(&base, q[0], 1, (size_t)-1 / 8, -1, index, s), CMHA_ERR_OVERFLOW);
     CHECK_IS(cmha_knowledge_search(NULL, q[0], 1, 1, -1, index, s), CMHA_ERR_STATE);
     cmha_knowledge_close(&base);
+    base = base_of(&context, 0, SMALL_D, NULL); /* without documents a NaN shows too */
+    CHECK_OK(cmha_knowledge_search(&base, q[1], 2, 2, -1, index, s));
+    for (j = 0; j < 4; j++) CHECK(index[j] == -1 && (j < 2 ? s[j] == 0 : s[j] != s[j]));
+    cmha_knowledge_close(&base);
+    base = base_of(&context, 0, 0, NULL);
+    CHECK_OK(cmha_knowledge_search(&base, q[0], 1, 1, -1, index, s));
+    CHECK(index[0] == -1 && s[0] == 0);
+    cmha_knowledge_close(&base);
     free(vectors);
 }
 
