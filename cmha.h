@@ -6681,7 +6681,8 @@ static cmha_status cmha__check_linear(cmha_tape *tape, const char *name, const c
     size_t W = cmha__last(x), I = cmha__last(w);
     if (act < CMHA_ACTIVATION_COUNT && cmha__is_gated(act)) I *= 2;
     if (w->rank != 2) CMHA__MISFIT(tape, "%s: weight must be [O, I], not of rank %d", name, w->rank);
-    else if (act >= CMHA_ACTIVATION_COUNT) CMHA__MISUSE(tape, "%s: act = %d is no activation", name, act);
+    else if (act < CMHA_ACTIVATION_NONE || act >= CMHA_ACTIVATION_COUNT)
+        CMHA__MISUSE(tape, "%s: act = %d is no activation", name, act);
     else if (W != I) CMHA__MISFIT(tape, "%s: x has a width of %zu, weight needs %zu", name, W, I);
     else if (bias && bias->size != w->shape[0])
         CMHA__MISFIT(tape, "%s: bias has %zu numbers, weight needs %zu", name, bias->size, w->shape[0]);

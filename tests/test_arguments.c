@@ -1036,6 +1036,8 @@ static const char *ugly_name(void) {
         OP(cmha_reflect(TAPE, f->planes, f->planes, f->x, 1, CMHA_FUSION_CONVEX, NULL)))                     \
     ROW(sublayer_act, CMHA_ERR_ARGUMENT, "act = 17 is no activation",                                        \
         OP(cmha_sublayer(TAPE, f->x, 17, f->w, f->b, NULL, 1, 0)))                                           \
+    ROW(sublayer_act_below, CMHA_ERR_ARGUMENT, "act = -2 is no activation",                                  \
+        OP(cmha_sublayer(TAPE, f->x, -2, f->w, f->b, NULL, 1, 0)))                                           \
     ROW(layernorm_weight, CMHA_ERR_SHAPE, "input 1 has 40 numbers, rows of 8 need 8",                        \
         OP(cmha_layernorm(TAPE, f->x, f->w, NULL, 0)))                                                       \
     ROW(layernorm_bias, CMHA_ERR_SHAPE, "input 2 has 40 numbers, rows of 5 need 5",                          \
