@@ -5158,6 +5158,20 @@ CMHA_DEF cmha_tensor *cmha_tensor_wrap(cmha_tape *tape, int rank, const size_t *
     return t;
 }
 
+/* Refuses packed inputs but, at the bits of `taken`, matrices as they were packed, turned or not. */
+static cmha_status cmha__check_packed(cmha_tape *tape, const char *name, cmha_tensor *const *in, int n,
+        int taken, int turned) {
+    for (int i = 0; i < n; i++) {
+        const cmha_tensor *t = in[i];
+        const cmha_packed *p = t ? t->packed : NULL;
+        if (!p) continue;
+        const size_t last = t->shape[t->rank - 1], C = turned ? last : 0, I = turned ? t->shape[1] : last;
+        if (taken >> i & 1 && p->turned == C && p->n_in == I && p->n_out * I == t->size) continue;
+        CMHA__UNABLE(tape, "%s: input %d is packed", name, i);
+    }
+    return tape->status;
+}
+
 CMHA_DEF cmha_tensor *cmha_tape_push(cmha_tape *tape, const char *name, cmha_tensor *out,
         cmha_tensor *const *in, int n_in, cmha_backward_fn backward, void *user) {
     int wanted = 0;
@@ -5166,11 +5180,8 @@ CMHA_DEF cmha_tensor *cmha_tape_push(cmha_tape *tape, const char *name, cmha_ten
     if (n_in < 0 || n_in > CMHA_MAX_INPUTS || (n_in && !in))
         return CMHA__MISUSE(tape, "push: n_in = %d of 0 to %d%s", n_in, CMHA_MAX_INPUTS,
             in ? "" : ", in is NULL");
-    for (int i = 0; i < n_in; i++) {
-        wanted |= in[i] && in[i]->needs_grad;
-        if (in[i] && in[i]->packed && cmha__records(tape))
-            return CMHA__UNABLE(tape, "%s: input %d is packed", name ? name : "push", i);
-    }
+    for (int i = 0; i < n_in; i++) wanted |= in[i] && in[i]->needs_grad;
+    if (cmha__records(tape) && cmha__check_packed(tape, name ? name : "push", in, n_in, 0, 0)) return NULL;
     if (!cmha__records(tape) || !wanted || !backward) return out;
     cmha_record *record = CMHA__NEW(tape, cmha_record);
     if (!record) return NULL;
@@ -5297,9 +5308,9 @@ enum {
     CMHA__NUMBERS = 8, /* every number is a row of its own */
     CMHA__PASSED = 16, /* the gradient of input 0 is the result's, handed over after the backward */
     CMHA__WHOLE = 32, /* pointers stay at their tensors' beginnings: the pass finds its rows */
-    CMHA__UNPACKS = 64, /* inputs may be packed */
     CMHA__SCRATCH = 128, /* the pass, all in one, takes scratch of the tape: a dry run asks it to */
-    CMHA__FRESH = 256 /* the first gradient that is not passed may hold no numbers yet: see `fresh` */
+    CMHA__FRESH = 256, /* the first gradient that is not passed may hold no numbers yet: see `fresh` */
+    CMHA__UNPACKS = 512 /* times 2^i: input i may be packed, where `kind` is not 0 turned */
 };
 
 enum { CMHA__OP_INPUTS = 6 };
@@ -5399,9 +5410,7 @@ static void cmha__call_shape(cmha__call *c) {
         CMHA__MISUSE(c->tape, "%s: there is no kind %d", op->name, c->kind);
     if ((op->flags & CMHA__EPS) && !(c->number >= 0)) /* NaN too */
         CMHA__MISUSE(c->tape, "%s: eps = %g must be at least 0", op->name, (double)c->number);
-    for (int i = 0; i < CMHA__OP_INPUTS; i++)
-        if (c->in[i] && c->in[i]->packed && !(op->flags & CMHA__UNPACKS))
-            CMHA__UNABLE(c->tape, "%s: input %d is packed", op->name, i);
+    cmha__check_packed(c->tape, op->name, c->in, CMHA__OP_INPUTS, op->flags / CMHA__UNPACKS, c->kind);
     if (op->shape && !c->tape->status) op->shape(c);
 }
 
@@ -6676,9 +6685,10 @@ static void cmha__sublayer_finish(const cmha_tape *tape, const cmha__sublayer_sa
     }
 }
 
-static cmha_status cmha__check_linear(cmha_tape *tape, const char *name, const cmha_tensor *x, int act,
-        const cmha_tensor *w, const cmha_tensor *bias) {
-    size_t W = cmha__last(x), I = cmha__last(w);
+/* in: x, weight, bias, residual */
+static cmha_status cmha__check_linear(cmha_tape *tape, const char *name, cmha_tensor *const *in, int act) {
+    const cmha_tensor *w = in[1], *bias = in[2];
+    size_t W = cmha__last(in[0]), I = cmha__last(w);
     if (act < CMHA_ACTIVATION_COUNT && cmha__is_gated(act)) I *= 2;
     if (w->rank != 2) CMHA__MISFIT(tape, "%s: weight must be [O, I], not of rank %d", name, w->rank);
     else if (act < CMHA_ACTIVATION_NONE || act >= CMHA_ACTIVATION_COUNT)
@@ -6686,7 +6696,7 @@ static cmha_status cmha__check_linear(cmha_tape *tape, const char *name, const c
     else if (W != I) CMHA__MISFIT(tape, "%s: x has a width of %zu, weight needs %zu", name, W, I);
     else if (bias && bias->size != w->shape[0])
         CMHA__MISFIT(tape, "%s: bias has %zu numbers, weight needs %zu", name, bias->size, w->shape[0]);
-    return tape->status;
+    return cmha__check_packed(tape, name, in, 4, 2, 0);
 }
 
 /* Does what cmha_sublayer does on in = x, weight, bias, residual, with the act, gain and dropout of `form`.
@@ -6696,8 +6706,7 @@ static cmha_tensor *cmha__sublayer(cmha_tape *tape, cmha_tensor *const *in, cons
     cmha_tensor *x = in[0], *weight = in[1], *bias = in[2], *residual = in[3];
     if (!x || !weight || !tape || tape->status) return NULL;
     const int act = form->act;
-    if (cmha__check_linear(tape, "linear", x, act, weight, bias) || cmha__check_dropout(tape, form->dropout))
-        return NULL;
+    if (cmha__check_linear(tape, "linear", in, act) || cmha__check_dropout(tape, form->dropout)) return NULL;
     size_t T = cmha__rows(x), O = weight->shape[0], I = weight->shape[1];
     if (residual && (cmha__last(residual) != O || cmha__rows(residual) != T))
         return CMHA__MISFIT(tape, "linear: residual has %zu rows of %zu, the result %zu of %zu",
@@ -7113,11 +7122,10 @@ static cmha_status cmha__projection_backward(cmha_tape *tape, cmha_record *r) {
 
 static cmha_tensor *cmha__linear_cross_entropy(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight,
         cmha_tensor *bias, const cmha__entropy_options *o) {
-    if (!x || !weight || !tape || tape->status || !tape->context) return NULL;
-    if (o->targets && cmha__check_linear(tape, "cross-entropy", x, CMHA_ACTIVATION_NONE, weight, bias))
-        return NULL;
+    if (!x || !weight || !tape || tape->status) return NULL;
     size_t T = cmha__rows(x), one = 1;
-    cmha_tensor *in[3] = {x, weight, bias}, *y = cmha__result(tape, 1, &one);
+    cmha_tensor *in[4] = {x, weight, bias, NULL}, *y = cmha__result(tape, 1, &one);
+    if (o->targets && cmha__check_linear(tape, "cross-entropy", in, CMHA_ACTIVATION_NONE)) return NULL;
     cmha__entropy *s = cmha__entropy_new(tape, o, T, weight->shape[0]);
     if (!s) return NULL;
     if (!cmha__dry(tape))
@@ -7730,7 +7738,7 @@ static cmha_tensor *cmha__complex_map(cmha_tape *tape, cmha_tensor *x, cmha_tens
         int adjoint) {
     cmha_tensor *in[3] = {x, weight, bias};
     CMHA__RUNS(cmha__operate_on, "complex linear", cmha__complex_map_pass, cmha__complex_map_shape, 2,
-            CMHA__PLANES | CMHA__UNPACKS | CMHA__SCRATCH | CMHA__FRESH, adjoint, 0, in);
+            CMHA__PLANES | 2 * CMHA__UNPACKS | CMHA__SCRATCH | CMHA__FRESH, adjoint, 0, in);
 }
 
 CMHA_DEF cmha_tensor *cmha_complex_linear(cmha_tape *tape, cmha_tensor *x, cmha_tensor *weight,
@@ -8781,7 +8789,7 @@ CMHA_DEF cmha_tensor *cmha_experts(cmha_tape *tape, cmha_tensor *z, cmha_tensor 
     if (!tape || tape->status) return NULL;
     if (!weights || !options) return CMHA__MISUSE(tape, "experts: weights or options is NULL");
     CMHA__CALL("experts", cmha__experts_pass, cmha__experts_shape, 4,
-            CMHA__PLANES | CMHA__UNPACKS | CMHA__SCRATCH, z, logits, weights->w1);
+            CMHA__PLANES | 12 * CMHA__UNPACKS | CMHA__SCRATCH, z, logits, weights->w1);
     call.in[3] = weights->w2;
     call.in[4] = weights->b1;
     call.in[5] = weights->b2;

@@ -639,6 +639,47 @@ static void format(void) {
     cmha_archive_close(&archive), cmha_model_close(&model);
 }
 
+static void refused(cmha_tape *tape, const cmha_tensor *y, const char *line) {
+    CHECK_THAT(!y && strstr(cmha_error(&context), line), "not '%s' but '%s'", line, cmha_error(&context));
+    CHECK_IS(cmha_tape_status(tape), CMHA_ERR_STATE);
+    cmha_tape_reset(tape);
+}
+
+static cmha_tensor *zeros_of(cmha_tape *tape, size_t a, size_t b, size_t c) {
+    const size_t shape[3] = {a, b, c};
+    return cmha_tensor_new(tape, a ? 3 : 2, a ? shape : shape + 1, 0);
+}
+
+/* Operations take a packed matrix as it was packed, where they read weights; it has no numbers for others. */
+static void packed_places(void) {
+    const size_t planes[3] = {2, 4, 16}, apart[2] = {32, 4};
+    const int32_t ids[8] = {0};
+    cmha_real *numbers = check_array(8 * 16, 1);
+    cmha_packed p = packed_of(numbers, 8, 16, CMHA_STORAGE_INT8);
+    cmha_tensor whole, part, *w = &whole;
+    cmha_tape tape, *t = &tape;
+    memset(&whole, 0, sizeof whole);
+    whole.rank = 2, whole.shape[0] = 8, whole.shape[1] = 16, whole.size = 8 * 16, whole.packed = &p;
+    part = whole;
+    part.shape[0] = 4, part.size = 4 * 16;
+    CHECK_OK(cmha_tape_init(t, &context, 0));
+    CHECK(cmha_linear(t, zeros_of(t, 0, 3, 16), w, NULL) && cmha_embedding(t, w, ids, 1, 1));
+    CHECK(cmha_complex_linear(t, zeros_of(t, 0, 3, 32), cmha_reshape(t, w, 3, planes), NULL));
+    refused(t, cmha_linear(t, w, zeros_of(t, 0, 3, 16), NULL), "linear: input 0 is packed");
+    refused(t, cmha_linear(t, zeros_of(t, 0, 3, 4), cmha_reshape(t, w, 2, apart), NULL), "input 1 is packed");
+    refused(t, cmha_linear(t, zeros_of(t, 0, 3, 16), &part, NULL), "linear: input 1 is packed");
+    refused(t, cmha_sublayer(t, zeros_of(t, 0, 8, 5), -1, zeros_of(t, 0, 16, 5), NULL, w, 1, 0),
+            "input 3 is packed");
+    refused(t, cmha_linear_cross_entropy(t, w, zeros_of(t, 0, 3, 16), NULL, ids, -1, NULL),
+            "cross-entropy: input 0 is packed");
+    refused(t, cmha_embedding(t, cmha_reshape(t, w, 2, apart), ids, 1, 1), "embedding: input 0 is packed");
+    refused(t, cmha_complex_linear(t, w, zeros_of(t, 2, 5, 8), NULL), "complex linear: input 0 is packed");
+    w = cmha_reshape(t, w, 3, planes);
+    refused(t, cmha_complex_lowrank(t, zeros_of(t, 0, 3, 8), zeros_of(t, 2, 5, 16), w, NULL),
+            "complex linear: input 1 is packed");
+    cmha_tape_close(t), free_packed(&p), free(numbers);
+}
+
 /* A packed model computes what its copy of numbers computes, and refuses what needs numbers. */
 static void packed_model(void) {
     cmha_model model, small;
@@ -759,6 +800,7 @@ int main(void) {
     shared();
     not_a_number();
     format();
+    packed_places();
     packed_model();
     stale();
     refusals();
