@@ -6070,9 +6070,9 @@ static void cmha__activate(int threads, const cmha__activated *rows, const cmha_
         size_t at = lo * I, n = (hi - lo) * I;
         if (cmha__is_gated(kind))
             for (size_t t = lo; t < hi; t++) {
-                const cmha_real *gate = x + 2 * t * I, *up = gate + I;
-                cmha_real *dgate = to + 2 * t * I;
-                if (dy) cmha_gated_backward(gate, up, dy + t * I, I, kind, dgate, dgate + I);
+                const size_t row = 2 * t * I;
+                const cmha_real *gate = x + row, *up = gate + I;
+                if (dy) cmha_gated_backward(gate, up, dy + t * I, I, kind, to + row, to + row + I);
                 else cmha_gated_forward(gate, up, I, kind, to + t * I);
             }
         else if (dy) cmha_activation_backward(x + at, dy + at, n, kind, to + at);
@@ -9385,8 +9385,7 @@ static void cmha__reflect_rows(const cmha__call *c) {
         const cmha_real *z = c->x[0] + t * W, *v = c->x[1] + t * W, *gate = c->x[2] + t * D;
         const cmha_real *dy = back ? c->dy + t * W : NULL;
         cmha__out y = c->y + t * W;
-        cmha__out dz = cmha__at(c->dx[0], t * W);
-        cmha__out dv = cmha__at(c->dx[1], t * W);
+        cmha_real *dz = cmha__at(c->dx[0], t * W), *dv = cmha__at(c->dx[1], t * W); /* z may be v */
         cmha__out dgate = cmha__at(c->dx[2], t * D);
         if (found && !found[c->lo + t]) {
             if (!back) cmha__copy(y, z, W);
