@@ -9429,7 +9429,8 @@ CMHA_DEF cmha_tensor *cmha_reflect(cmha_tape *tape, cmha_tensor *z, cmha_tensor 
 CMHA_DEF cmha_tensor *cmha_irw(cmha_tape *tape, const cmha_knowledge *kb, const cmha_retrieve_args *args,
         cmha_real gate_tau, cmha_fusion fusion, cmha_tensor *z, const cmha_irw_weights *w) {
     const unsigned char *found = NULL;
-    if (!w || !cmha__is_planes(tape, z, "irw")) return NULL;
+    if (!cmha__is_planes(tape, z, "irw")) return NULL;
+    if (!w) return CMHA__MISUSE(tape, "irw: weights is NULL");
     if (!w->wm || !w->w_logits || !w->wv || !w->wg)
         return CMHA__MISUSE(tape, "irw: weights without%s%s%s%s", w->wm ? "" : " wm",
             w->w_logits ? "" : " w_logits", w->wv ? "" : " wv", w->wg ? "" : " wg");

@@ -1524,6 +1524,8 @@ static const char *ugly_name(void) {
     ROW(retrieve_top_2_62, CMHA_ERR_OVERFLOW, "retrieve",                                                    \
         WITH(f->query.top = TOP, OP(cmha_retrieve(TAPE, NULL, &f->query, f->x, one_weight(f), NULL))))       \
     ROW(window_no_args, CMHA_ERR_ARGUMENT, "retrieve: args is NULL", window_of(f, NULL))                     \
+    ROW(window_weights_null, CMHA_ERR_ARGUMENT, "irw: weights is NULL",                                      \
+        OP(cmha_irw(TAPE, NULL, &f->query, 1, CMHA_FUSION_CONVEX, f->x, NULL)))                              \
     ROW(window_no_weights, CMHA_ERR_ARGUMENT, "irw: weights without wm w_logits wv wg",                      \
         OP(cmha_irw(TAPE, NULL, &f->query, 1, CMHA_FUSION_CONVEX, f->x, &no_weights)))
 
