@@ -17144,12 +17144,12 @@ CMHA_DEF cmha_status cmha_config_read(cmha_context *context, const char *path, c
     return cmha__file_end(&a, status);
 }
 
-/* Reads a whole number up to `most` from the metadata; none is 0 or, must = 1, an error. */
-static cmha_status cmha__archive_u64(const cmha_archive *a, const char *key, int must, uint64_t most,
+/* Reads a whole number up to `most` from the metadata; none is 0 or an error: it has no `lacks`. */
+static cmha_status cmha__archive_u64(const cmha_archive *a, const char *key, const char *lacks, uint64_t most,
         uint64_t *value) {
     const char *text = cmha_archive_metadata(a, key);
     *value = 0;
-    if (!text && must) return CMHA__MALFORMED(a, "it has no training state");
+    if (!text && lacks) return CMHA__MALFORMED(a, "it has no %s", lacks);
     if (!text || (cmha__parse_u64(text, value) && *value <= most)) return CMHA_OK;
     return CMHA__MALFORMED(a, "%s = %.24s: not a number in its range", key, text);
 }
@@ -17290,7 +17290,7 @@ static cmha_status cmha__read_learning(cmha_archive *a, cmha_parameters *p, size
     const char *theirs = cmha_archive_metadata(a, "state.optimiser");
     const char *ours = p->optimiser ? p->optimiser->name : cmha__optimisers->name;
     uint64_t steps;
-    cmha_status status = cmha__archive_u64(a, "state.step", 1, SIZE_MAX / 2, &steps);
+    cmha_status status = cmha__archive_u64(a, "state.step", "training state", SIZE_MAX / 2, &steps);
     if (status) return status;
     if (!theirs) theirs = cmha__optimisers->name;
     if (strcmp(theirs, ours) != 0)
@@ -17316,7 +17316,7 @@ static cmha_status cmha__read_parameters(cmha_parameters *p, const char *path, i
     cmha_status status = cmha__holds_numbers(p);
     if (!status) status = cmha_archive_open(&a, p->context, path);
     if (status) return status;
-    if (strict == 2) status = cmha__archive_u64(&a, "part", 0, UINT64_MAX, &rest);
+    if (strict == 2) status = cmha__archive_u64(&a, "part", NULL, UINT64_MAX, &rest);
     if (rest && rest != cmha__rest_identity(p, &a))
         status = CMHA__MALFORMED(&a, "a part of a model with other numbers in the rest");
     if (!status && strict && model) status = cmha__archive_omega(&a, model, 2);
@@ -17349,7 +17349,7 @@ CMHA_DEF cmha_status cmha_model_open(cmha_model *model, cmha_context *context, c
     if (!status) status = cmha__take_numbers(model, (cmha_storage)storage);
     if (status == CMHA_ERR_ARGUMENT) status = CMHA_ERR_FORMAT; /* the argument came from the file */
     if (!status) status = cmha__archive_omega(&a, model, 0);
-    if (!status) status = cmha__archive_u64(&a, "knowledge", 0, UINT64_MAX, &model->knowledge_identity);
+    if (!status) status = cmha__archive_u64(&a, "knowledge", NULL, UINT64_MAX, &model->knowledge_identity);
     if (!status) status = cmha__read_tuning(&a, &model->parameters);
     if (!status) cmha__attach_grad(&model->parameters, NULL);
     if (!status) status = cmha__read_state(&a, &model->parameters, NULL, 1, 0, NULL);
@@ -17377,7 +17377,7 @@ CMHA__FIT cmha_status cmha_trainer_read(cmha_trainer *trainer, const char *path)
     cmha_status status = cmha_archive_open(&a, model->context, path);
     if (status) return status;
     const char *best = cmha_archive_metadata(&a, "state.best");
-    status = cmha__archive_u64(&a, "state.seed", 1, UINT64_MAX, &loaded.seed);
+    status = cmha__archive_u64(&a, "state.seed", "training state", UINT64_MAX, &loaded.seed);
     if (!status && !(best && cmha__parse_real(best, &loaded.best)))
         status = CMHA__MALFORMED(&a, "state.best = %.24s: not a number", best ? best : "");
     if (!status) status = cmha__archive_config(&a, "cfg.", table, &config);
@@ -17390,7 +17390,7 @@ CMHA__FIT cmha_status cmha_trainer_read(cmha_trainer *trainer, const char *path)
             status = CMHA__MALFORMED(&a, "%s is %s in the file, %s in the model", name, theirs, ours);
     }
     if (!status) status = cmha__archive_omega(&a, model, 1);
-    if (!status) status = cmha__archive_u64(&a, "knowledge", 0, UINT64_MAX, &knowledge);
+    if (!status) status = cmha__archive_u64(&a, "knowledge", NULL, UINT64_MAX, &knowledge);
     if (!status && knowledge && model->knowledge && knowledge != model->knowledge_identity)
         status = CMHA__MALFORMED(&a,
             "it learned with another knowledge base; set this one after loading to use it");
@@ -17533,9 +17533,8 @@ static cmha_status cmha__fits_cache(const cmha_cache *c, cmha_archive *a, uint64
     if (!holds || a->n_metadata != CMHA__CACHE_NOTES + 2) return CMHA__MALFORMED(a, "it holds no cache");
     for (size_t i = 0; i < CMHA__CACHE_NOTES; i++) {
         const char *name = cmha__cache_notes[i];
-        cmha_status status = cmha__archive_u64(a, name, 0, UINT64_MAX, &notes[i]);
+        cmha_status status = cmha__archive_u64(a, name, name, UINT64_MAX, &notes[i]);
         if (status) return status;
-        if (!cmha_archive_metadata(a, name)) return CMHA__MALFORMED(a, "it has no %s", name);
         if (!i && notes[i] != here[i]) return CMHA__MALFORMED(a, "it is a cache of another model");
         if (i < CMHA__CACHE_ALIKE && notes[i] != here[i])
             return CMHA__MALFORMED(a, "%s is %zu in the file, here %zu", name, (size_t)notes[i],
@@ -17706,7 +17705,7 @@ static cmha_status cmha__knowledge_open(cmha_knowledge *kb, cmha_archive *a, int
     if (!status && !t[1] && !(status = cmha__knowledge_reserve(kb))) cmha__knowledge_features(kb);
     if (!status && t[1] && !cmha__knowledge_phasors(kb))
         status = cmha__tensor_fail(a, "features", "not the phasors of the vectors");
-    if (!status) status = cmha__archive_u64(a, "identity", 0, UINT64_MAX, &identity);
+    if (!status) status = cmha__archive_u64(a, "identity", NULL, UINT64_MAX, &identity);
     if (status) return status;
     kb->identity = cmha__knowledge_identity(kb->n, kb->d_r, kb->vectors);
     if (identity == kb->identity || !cmha_archive_metadata(a, "identity")) return CMHA_OK;
