@@ -17717,7 +17717,6 @@ CMHA_DEF cmha_status cmha_knowledge_open(cmha_knowledge *knowledge, cmha_context
     cmha_archive a;
     if (!knowledge) return CMHA__WRONG(context, "knowledge load: knowledge is NULL");
     cmha__zero(*knowledge);
-    if (!cmha__is_open(context)) return CMHA_ERR_STATE;
     cmha_status status = cmha_archive_open(&a, context, path);
     if (status) return status;
     knowledge->context = context;

@@ -1478,6 +1478,8 @@ static const char *ugly_name(void) {
     ROW(search_empty_2_62, CMHA_ERR_OVERFLOW, "search", search_of(f, 0, f->logits, TOP, 4, -1))              \
     ROW(base_save_none, CMHA_ERR_STATE, NULL, cmha_knowledge_save(NULL, missing_path))                       \
     ROW(base_load_null, CMHA_ERR_ARGUMENT, "knowledge", cmha_knowledge_open(NULL, &f->ctx, weights_path, 0)) \
+    ROW(base_load_no_context, CMHA_ERR_ARGUMENT, NULL,                                                       \
+        cmha_knowledge_open(&spare_base, NULL, weights_path, 0))                                             \
     ROW(base_load_no_path, CMHA_ERR_ARGUMENT, "archive", cmha_knowledge_open(&spare_base, &f->ctx, NULL, 1)) \
     ROW(base_load_missing, CMHA_ERR_NOT_FOUND, "opened",                                                     \
         cmha_knowledge_open(&spare_base, &f->ctx, missing_path, 1))                                          \

@@ -669,7 +669,7 @@ static void hostile_files(void) {
     }
     CHECK_IS(cmha_knowledge_open(&loaded, &context, path_of("absent"), 1), CMHA_ERR_NOT_FOUND);
     CHECK_IS(cmha_knowledge_open(NULL, &context, path_of("changed"), 1), CMHA_ERR_ARGUMENT);
-    CHECK_IS(cmha_knowledge_open(&loaded, NULL, path_of("changed"), 1), CMHA_ERR_STATE);
+    CHECK_IS(cmha_knowledge_open(&loaded, NULL, path_of("changed"), 1), CMHA_ERR_ARGUMENT);
     CHECK_IS(cmha_knowledge_save(&base, path_of("no/folder")), CMHA_ERR_IO);
     CHECK_IS(cmha_knowledge_save(NULL, path_of("x")), CMHA_ERR_STATE);
     cmha_knowledge_close(&base);
