@@ -15668,16 +15668,15 @@ static cmha_status cmha__cache_plan_of(cmha_cache *cache, cmha_model *model, con
     if (!cmha__model_is_open(model)) return CMHA_ERR_STATE;
     cmha__zero(*o);
     if (plan->options) *o = *plan->options;
-    int stored = o->storage == CMHA_STORAGE_FLOAT || o->storage == CMHA_STORAGE_BF16;
     const char *wrong = NULL;
-    if (!stored) wrong = "storage must be FLOAT or BF16";
+    if ((unsigned)o->storage > CMHA_STORAGE_BF16) wrong = "storage must be FLOAT or BF16";
     else if (!batch || !capacity) wrong = "batch and capacity must be positive";
     else if (!plan->bytes && (uintptr_t)o->memory % sizeof(double))
         wrong = "its memory is not aligned as malloc's is";
     else if ((unsigned)plan->slide > CMHA_SLIDE_FORGET) wrong = "there is no such slide";
-    cmha_status status = wrong ? CMHA_ERR_ARGUMENT : CMHA_ERR_STATE;
-    if (!wrong && !model->config.causal) wrong = "a bidirectional model cannot continue a sequence";
-    if (wrong) return cmha__fail(model->context, status, "cache of %zu x %zu: %s", batch, capacity, wrong);
+    if (wrong) return CMHA__WRONG(model->context, "cache of %zu x %zu: %s", batch, capacity, wrong);
+    if (!model->config.causal)
+        return CMHA__REFUSED(model->context, "cache: a bidirectional model cannot continue a sequence");
     if (model->score && model->score->whole)
         return CMHA__REFUSED(model->context, "cache: score %s needs the whole sequence", model->score->name);
     if (model->position_weight) capacity = cmha__min(capacity, model->config.max_positions);
@@ -15691,7 +15690,7 @@ static cmha_status cmha__cache_plan_of(cmha_cache *cache, cmha_model *model, con
     cache->given = o->memory != NULL;
     cache->ready = cmha__min(o->prompt ? o->prompt : 1, capacity);
     cmha_tape_init(&cache->tape, model->context, 0);
-    status = cmha__cache_dry(cache, 1, NULL, NULL);
+    cmha_status status = cmha__cache_dry(cache, 1, NULL, NULL);
     if (!status) status = cmha__cache_endless(cache, o);
     if (!status && cache->endless) status = cmha__cache_dry(cache, 1, NULL, NULL);
     if (!status) status = cmha__cache_dry(cache, cache->ready, &bytes[0], &bytes[1]);
@@ -15755,7 +15754,7 @@ CMHA_DEF cmha_status cmha_cache_memory(cmha_model *model, size_t batch, size_t c
 CMHA_DEF void cmha_cache_close(cmha_cache *cache) {
     if (!cache || !cache->context) return;
     cmha_tape_close(&cache->tape);
-    if (cache->bytes && !cache->given) cmha__give(cache->context, cache->memory, cache->bytes);
+    if (!cache->given) cmha__give(cache->context, cache->memory, cache->bytes);
     cmha__zero(*cache);
 }
 
