@@ -14551,7 +14551,7 @@ CMHA_DEF cmha_tensor *cmha_model_states(cmha_model *model, cmha_tape *tape, cons
     if (!tape || tape->status) return NULL;
     if (!model || !batch) return CMHA__MISUSE(tape, "model: %s is NULL", model ? "batch" : "model");
     if (!cmha__model_is_open(model)) return CMHA__UNABLE(tape, "model: it is closed");
-    if (cmha__records(tape) && !cmha__dry(tape)) cmha__stop(tape, cmha__need_grad(&model->parameters));
+    if (cmha__records(tape)) cmha__stop(tape, cmha__need_grad(&model->parameters));
     if (tape->status) return NULL;
     cmha__zero(pass);
     pass.model = model;
@@ -14749,7 +14749,6 @@ CMHA__FIT cmha_status cmha_model_gradient(cmha_model *model, const cmha_batch *b
         uint64_t key, double *loss) {
     cmha_tensor *extra = NULL;
     cmha_status status = cmha__own_pass(model, "gradient", batch, loss, 1, key);
-    if (!status) status = cmha__need_grad(&model->parameters);
     if (status) return status;
     cmha_tape *tape = &model->tape;
     const double start = cmha__team_begin(tape, batch->batch * batch->length);
