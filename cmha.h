@@ -17527,8 +17527,8 @@ static cmha_status cmha__fits_cache(const cmha_cache *c, cmha_archive *a, uint64
     uint64_t here[CMHA__CACHE_NOTES];
     cmha__note_cache(c, here);
     const char *format = cmha_archive_metadata(a, "format");
-    int holds = format && !strcmp(format, "cmha") && cmha_archive_metadata(a, cmha__cache_notes[0]);
-    if (!holds || a->n_metadata != CMHA__CACHE_NOTES + 2) return CMHA__MALFORMED(a, "it holds no cache");
+    if (!format || strcmp(format, "cmha") != 0 || a->n_metadata != CMHA__CACHE_NOTES + 2)
+        return CMHA__MALFORMED(a, "it holds no cache");
     for (size_t i = 0; i < CMHA__CACHE_NOTES; i++) {
         const char *name = cmha__cache_notes[i];
         cmha_status status = cmha__archive_u64(a, name, name, UINT64_MAX, &notes[i]);
