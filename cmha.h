@@ -15332,7 +15332,7 @@ CMHA__FIT void cmha_trainer_close(cmha_trainer *trainer) {
 
 CMHA__FIT cmha_status cmha_trainer_init(cmha_trainer *trainer, cmha_model *model,
         const cmha_trainer_config *config) {
-    if (!trainer) return CMHA_ERR_ARGUMENT;
+    if (!trainer) return CMHA__WRONG(model ? model->context : NULL, "trainer: trainer is NULL");
     cmha__zero(*trainer);
     if (!cmha__model_is_open(model)) return CMHA_ERR_STATE;
     cmha_context *context = model->context;
@@ -15737,7 +15737,7 @@ static cmha_status cmha__cache_open(cmha_cache *cache, cmha_model *model, const 
 
 CMHA_DEF cmha_status cmha_cache_init(cmha_cache *cache, cmha_model *model, size_t batch, size_t capacity,
         int slide, const cmha_cache_options *options) {
-    if (!cache) return CMHA_ERR_ARGUMENT;
+    if (!cache) return CMHA__WRONG(model ? model->context : NULL, "cache: cache is NULL");
     const cmha__cache_plan plan = {batch, capacity, slide, options, NULL};
     return cmha__cache_open(cache, model, &plan);
 }
@@ -15745,7 +15745,7 @@ CMHA_DEF cmha_status cmha_cache_init(cmha_cache *cache, cmha_model *model, size_
 CMHA_DEF cmha_status cmha_cache_memory(cmha_model *model, size_t batch, size_t capacity, int slide,
         const cmha_cache_options *options, size_t *bytes) {
     cmha_cache counted;
-    if (!bytes) return CMHA_ERR_ARGUMENT;
+    if (!bytes) return CMHA__WRONG(model ? model->context : NULL, "cache memory: bytes is NULL");
     const cmha__cache_plan plan = {batch, capacity, slide, options, bytes};
     return cmha__cache_open(&counted, model, &plan);
 }

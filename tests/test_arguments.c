@@ -674,7 +674,7 @@ static const char *ugly_name(void) {
     ROW(memory_length_max, CMHA_ERR_OVERFLOW, "overflow", memory_of(f, 1, SIZE_MAX))                         \
     ROW(memory_both_2_31, CMHA_ERR_OVERFLOW, "overflow", memory_of(f, (size_t)1 << 31, (size_t)1 << 31))     \
     ROW(memory_both_2_62, CMHA_ERR_OVERFLOW, "overflow", memory_of(f, TOP, TOP))                             \
-    ROW(trainer_null, CMHA_ERR_ARGUMENT, NULL, cmha_trainer_init(NULL, &f->decoder, NULL))                   \
+    ROW(trainer_null, CMHA_ERR_ARGUMENT, "trainer is NULL", cmha_trainer_init(NULL, &f->decoder, NULL))      \
     ROW(trainer_no_model, CMHA_ERR_STATE, NULL, cmha_trainer_init(&f->spare_trainer, NULL, NULL))            \
     ROW(trainer_unusable, CMHA_ERR_STATE, NULL, unusable_trainer(f))                                         \
     ROW(trainer_length_0, CMHA_ERR_ARGUMENT, "trainer: length", WITH(f->tc.length = 0, trainer_with(f)))     \
@@ -686,10 +686,10 @@ static const char *ugly_name(void) {
     ROW(trainer_clip_mode, CMHA_ERR_ARGUMENT, "clip_mode", WITH(f->tc.clip_mode = 77, trainer_with(f)))      \
     ROW(trainer_mask_token, CMHA_ERR_TOKEN, "mask_token",                                                    \
         WITH(f->tc.mask_token = VOCABULARY, cmha_trainer_init(&f->spare_trainer, &f->encoder, &f->tc)))      \
-    ROW(cache_null, CMHA_ERR_ARGUMENT, NULL, cmha_cache_init(NULL, &f->decoder, 1, 4, 0, NULL))              \
+    ROW(cache_null, CMHA_ERR_ARGUMENT, "cache is NULL", cmha_cache_init(NULL, &f->decoder, 1, 4, 0, NULL))   \
     ROW(cache_no_model, CMHA_ERR_STATE, NULL, cmha_cache_init(&f->spare_cache, NULL, 1, 4, 0, NULL))         \
     ROW(cache_unusable, CMHA_ERR_STATE, NULL, unusable_cache(f))                                             \
-    ROW(cache_memory_null, CMHA_ERR_ARGUMENT, NULL,                                                          \
+    ROW(cache_memory_null, CMHA_ERR_ARGUMENT, "bytes is NULL",                                               \
         cmha_cache_memory(&f->decoder, 1, 4, 0, NULL, NULL))                                                 \
     ROW(cache_memory_no_model, CMHA_ERR_STATE, NULL, cmha_cache_memory(NULL, 1, 4, 0, NULL, &f->bytes))      \
     ROW(cache_memory_batch_0, CMHA_ERR_ARGUMENT, "cache",                                                    \
