@@ -14427,7 +14427,8 @@ static cmha_tensor *cmha__embed_input(cmha__pass *pass) {
         return CMHA__MISUSE(tape, "model: it reads %zu features a position, batch->features is %sNULL",
             c->features, c->features ? "" : "not ");
     if ((!c->tokens && pass->batch->ids) || (!c->token_types && pass->batch->types))
-        return CMHA__MISUSE(tape, "model: it reads no %s, which batch has", c->tokens ? "types" : "ids");
+        return CMHA__MISUSE(tape, "model: it reads no %s, which batch has",
+            !c->tokens && pass->batch->ids ? "ids" : "types");
     if (c->tokens) x = cmha_embedding(tape, m->token_weight, pass->batch->ids, pass->B, pass->N);
     double root = c->embedding_scale ? sqrt((double)c->d_model) : 1;
     x = cmha__scaled(pass, x, c->embedding_factor * root);

@@ -420,7 +420,10 @@ static void unread_words(void) {
     batch.features = features;
     CHECK_IS(cmha_model_loss(&model, &batch, &loss), CMHA_ERR_ARGUMENT);
     CHECK(strstr(cmha_error(&context), "ids"));
-    batch.ids = NULL;
+    batch.ids = NULL, batch.types = ids;
+    CHECK_IS(cmha_model_loss(&model, &batch, &loss), CMHA_ERR_ARGUMENT);
+    CHECK(strstr(cmha_error(&context), "reads no types"));
+    batch.types = NULL;
     CHECK_OK(cmha_model_loss(&model, &batch, &loss));
     cmha_model_close(&model);
 }
