@@ -16648,13 +16648,12 @@ static void cmha__tell_note(cmha__output *o, const char *key, const char *value)
 /* Writes n words in the file's byte order, unless it has failed before. */
 static void cmha__write_words(cmha__output *o, const void *data, size_t n, size_t width) {
     const cmha_files *f = &o->context->config.files;
-    unsigned char piece[8192], *at = (unsigned char *)(uintptr_t)data, *from;
+    unsigned char piece[8192], *from = (unsigned char *)(uintptr_t)data;
     int swaps = width > 1 && !cmha__little_endian();
-    for (size_t part, bytes; n; n -= part, at += bytes) {
+    CMHA__IN_PIECES(done, part, n, swaps ? sizeof piece / width : n) {
+        size_t bytes = part * width;
         if (o->error) return;
-        part = swaps ? cmha__min(n, sizeof piece / width) : n;
-        bytes = part * width;
-        from = swaps ? (unsigned char *)memcpy(piece, at, bytes) : at;
+        if (swaps) from = (unsigned char *)memcpy(piece, (const char *)data + done * width, bytes);
         cmha__swap_words(from, part, width);
         o->error = o->fd >= 0 ? cmha__file_move(o->fd, from, bytes, 1)
             : (int)(f->write)(f->user, o->context, o->name, o->at, from, bytes, o->total);
@@ -16669,10 +16668,9 @@ static void cmha__tell_tensor(cmha__output *o, const cmha_archive_item *item) {
     int planes = dtype == CMHA__AS_C64;
     size_t row = item->rank ? item->shape[item->rank - 1] : 1, numbers = planes && o->writing ? 2 * n : 0;
     float pairs[1024];
-    for (size_t i = 0, m; i < numbers; i += m) {
-        for (m = 0; m < cmha__min(numbers - i, 1024); m++)
-            pairs[m] = (float)item->data[cmha__plane_place(i + m, row)];
-        cmha__write_words(o, pairs, m, sizeof *pairs);
+    CMHA__IN_PIECES(i, some, numbers, 1024) {
+        for (size_t j = 0; j < some; j++) pairs[j] = (float)item->data[cmha__plane_place(i + j, row)];
+        cmha__write_words(o, pairs, some, sizeof *pairs);
     }
     if (o->writing && !planes && item->data) cmha__write_words(o, item->data, n, width);
     cmha__emit(o, "%s", o->tensors++ ? "," : o->notes ? "}," : "");
