@@ -15852,7 +15852,8 @@ CMHA_DEF cmha_status cmha_cache_append_features(cmha_cache *cache, const int32_t
         return CMHA__WRONG(context,
             "append: the model reads %zu features a position (cmha_cache_append_features), %s",
             c->features, c->features ? "here are none" : "here are some");
-    if ((c->tokens && !ids) || !n) return CMHA__WRONG(context, "append: %s", n ? "ids is NULL" : "n = 0");
+    if (!n) return CMHA__WRONG(context, "append: n = 0");
+    if (!c->tokens != !ids) return CMHA__WRONG(context, "append: ids is %sNULL", ids ? "not " : "");
     int sliding = !cache->endless && n > cache->capacity - cache->length;
     if (sliding && !cache->slide) /* before any token is looked at: a wrong n has no tokens */
         return cmha__fail(context, CMHA_ERR_FULL, "cache: %zu tokens held of %zu, no room for %zu more",

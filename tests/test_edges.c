@@ -399,9 +399,10 @@ static void outdated(void) {
     cmha_model_close(&model);
 }
 
-/* What a batch has and the model does not read is refused, as features are. */
+/* What a batch has and the model does not read is refused, as features are; so in a cache. */
 static void unread_words(void) {
     cmha_model_config c = check_model_config();
+    cmha_cache cache;
     cmha_model model;
     cmha_batch batch;
     int32_t ids[4] = {1, 0, 1, 0};
@@ -425,6 +426,11 @@ static void unread_words(void) {
     CHECK(strstr(cmha_error(&context), "reads no types"));
     batch.types = NULL;
     CHECK_OK(cmha_model_loss(&model, &batch, &loss));
+    CHECK_OK(cmha_cache_init(&cache, &model, 1, 4, 0, NULL));
+    CHECK_IS(cmha_cache_append_features(&cache, ids, features, 4, NULL), CMHA_ERR_ARGUMENT);
+    CHECK(strstr(cmha_error(&context), "ids is not NULL"));
+    CHECK_OK(cmha_cache_append_features(&cache, NULL, features, 4, NULL));
+    cmha_cache_close(&cache);
     cmha_model_close(&model);
 }
 
