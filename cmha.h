@@ -16917,8 +16917,8 @@ static cmha_archive_item cmha__item(const cmha_parameters *p, cmha_real *moments
     size_t block = i / p->count;
     cmha_archive_item item = {label->name, one->tensor.data, one->tensor.shape, one->tensor.rank, NULL};
     cmha__print(label->name, CMHA__NAME, "%s%s", cmha__prefixes[block], one->name);
+    if (packed) item.data = (const cmha_real *)(const void *)packed->words;
     if (packed && packed->storage >= CMHA_STORAGE_INT4 && (!block || block == CMHA__SCALES)) {
-        item.data = (const cmha_real *)(const void *)packed->words;
         item.dtype = !block ? "U8" : packed->storage == CMHA_STORAGE_INT4 ? "F16" : "U16";
         label->n = one->tensor.size / 2 + one->tensor.size % 2;
         if (block) label->n = one->tensor.size / packed->n_in * cmha__row_scales(packed);
@@ -16930,10 +16930,7 @@ static cmha_archive_item cmha__item(const cmha_parameters *p, cmha_real *moments
         if (packed && one->tensor.size == packed->n_out * packed->n_in) item.shape = &packed->n_out;
     } else if (block) {
         item.data = !moments || one->kept[block - 1] == SIZE_MAX ? NULL : moments + one->kept[block - 1];
-    } else if (packed) {
-        item.data = (const cmha_real *)(const void *)packed->words;
-        item.dtype = packed->scales ? "I8" : "BF16";
-    }
+    } else if (packed) item.dtype = packed->scales ? "I8" : "BF16";
     return item;
 }
 
