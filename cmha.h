@@ -15415,9 +15415,9 @@ static cmha_status cmha__check_stream(const cmha_trainer *trainer, const char *c
 static void cmha__fill_row(const cmha_trainer *trainer, const cmha_batch *b, size_t row,
         const cmha_tokens *tokens, size_t start, uint64_t draw) {
     const cmha_model_config *c = &trainer->model->config;
-    const cmha_trainer_config *t = &trainer->config;
     int32_t *ids = trainer->ids + row * b->length, *targets = ids + b->batch * b->length;
-    const cmha_mask_args mask = {b->length, c->vocabulary, NULL, (int32_t)t->mask_token, t->mask_rate};
+    const cmha_mask_args mask = {b->length, c->vocabulary, NULL, (int32_t)trainer->config.mask_token,
+        trainer->config.mask_rate};
     cmha_rng rng = cmha_rng_make(trainer->seed, cmha__mix(draw));
     for (size_t i = 0; i < b->length; i++) {
         ids[i] = cmha_tokens_at(tokens, start + i);
@@ -17202,8 +17202,7 @@ static cmha_status cmha__compare_state(const cmha_archive *a, const cmha_paramet
     for (size_t i = 0; i < CMHA__PREFIXES * p->count; i++) {
         cmha__label label;
         cmha_archive_item item = cmha__item(p, moments, i, &label);
-        const char *own = label.name;
-        const cmha_archive_tensor *found = cmha_archive_find(a, own);
+        const cmha_archive_tensor *found = cmha_archive_find(a, label.name);
         cmha_status status = item.data ? cmha__fits(found, &item) : CMHA_OK;
         char why[250] = "is not in the file and stays as it is", theirs[80], ours[80];
         if (!status) continue;
@@ -17212,9 +17211,9 @@ static cmha_status cmha__compare_state(const cmha_archive *a, const cmha_paramet
             cmha__shape_text(found->shape, found->rank, theirs),
             cmha__shape_text(item.shape, item.rank, ours), item.dtype ? item.dtype : "F64, F32, F16 or BF16");
         if (!strict)
-            cmha__warn(p->context, "%s: %s %.60s %s", path, found ? "tensor" : "parameter", own, why);
-        else if (found) return cmha__fail(p->context, status, "tensor %s %s", own, why);
-        else if (strict != 2) cmha__add_name(&missing, "missing tensors: ", own);
+            cmha__warn(p->context, "%s: %s %.60s %s", path, found ? "tensor" : "parameter", label.name, why);
+        else if (found) return cmha__fail(p->context, status, "tensor %s %s", label.name, why);
+        else if (strict != 2) cmha__add_name(&missing, "missing tensors: ", label.name);
     }
     for (size_t i = 0; i < a->n_tensors; i++) {
         const char *name = a->tensors[i].name;
