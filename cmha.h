@@ -1782,7 +1782,7 @@ CMHA_DEF cmha_status cmha_model_set_knowledge(cmha_model *model, const cmha_know
 /* Return logits [batch, length, vocabulary], or states [batch, length, d_model] after the final norm.
    *extra_loss (or NULL): the sum [1] of the weighted additional losses (phase contrastive, load balance, CRAT
    eq 23-24), or NULL if none. Errors of every call with a batch: TOKEN, SHAPE (more positions than learned),
-   NOT_FINITE (features), STATE (no such head). */
+   NOT_FINITE (features, labels), STATE (no such head). */
 CMHA_DEF cmha_tensor *cmha_model_forward(cmha_model *model, cmha_tape *tape, const cmha_batch *batch,
     cmha_tensor **extra_loss);
 CMHA_DEF cmha_tensor *cmha_model_states(cmha_model *model, cmha_tape *tape, const cmha_batch *batch,
@@ -14379,13 +14379,13 @@ static const cmha__family_row *cmha__family(int family) {
 
 /* ---- The model ---- */
 
-/* Rejects features that are not finite, n positions of W, unless they are padding. */
-static cmha_status cmha__check_features(cmha_tape *tape, const cmha_real *x, const unsigned char *mask,
-        size_t n, size_t W) {
+/* Rejects numbers that are not finite, n positions of W, unless they are padding. */
+static cmha_status cmha__check_finite(cmha_tape *tape, const char *what, const cmha_real *x,
+        const unsigned char *mask, size_t n, size_t W) {
     if (cmha__dry(tape)) return tape->status;
     for (size_t i = 0; i < n * W; i++) {
         if ((mask && !mask[i / W]) || fabs((double)x[i]) <= DBL_MAX) continue;
-        cmha__reject(tape, CMHA_ERR_NOT_FINITE, "features: number %zu of position %zu is %g", i % W, i / W,
+        cmha__reject(tape, CMHA_ERR_NOT_FINITE, "%s: number %zu of position %zu is %g", what, i % W, i / W,
                 (double)x[i]);
         break;
     }
@@ -14399,7 +14399,8 @@ static cmha_tensor *cmha__read_features(cmha__pass *pass) {
     size_t W = cmha__feature_width(c), N = pass->N, shape[] = {pass->B, N, W};
     size_t group = c->feature_norm == CMHA_FEATURE_NORM_SEQUENCE ? N : 1; /* positions of one norm */
     cmha_tensor *f = cmha__result(pass->tape, 3, shape);
-    if (!f || cmha__check_features(pass->tape, b->features, b->key_mask, pass->B * N, W)) return NULL;
+    if (!f || cmha__check_finite(pass->tape, "features", b->features, b->key_mask, pass->B * N, W))
+        return NULL;
     if (!cmha__dry(pass->tape))
         for (size_t t = 0, present = 0; t < pass->B * N; t++) {
             cmha_real *row = f->data + t * W, *first = row - t % group * W;
@@ -14660,7 +14661,10 @@ static cmha_tensor *cmha__objective(cmha_model *model, const cmha_batch *batch, 
                 model->config.gaussian, 1);
     if (!batch->labels) return cmha__token_loss(model, batch, states, weight, extra);
     cmha_tensor *scores = cmha_model_scores(model, tape, states, batch->key_mask);
-    if (model->config.classes == 1) return cmha_squared_error(tape, scores, batch->labels);
+    if (model->config.classes == 1) {
+        cmha__check_finite(tape, "labels", batch->labels, NULL, batch->batch, 1);
+        return cmha_squared_error(tape, scores, batch->labels);
+    }
     int32_t *targets = (int32_t *)cmha__record_alloc(tape, (batch->batch + 1) * sizeof *targets);
     if (targets && !cmha__dry(tape))
         for (size_t b = 0; b < batch->batch; b++) {
@@ -15865,7 +15869,7 @@ CMHA_DEF cmha_status cmha_cache_append_features(cmha_cache *cache, const int32_t
         return CMHA__HUGE(context, "append: positions overflow; reset the cache");
     cmha_tape_reset(&cache->tape);
     if ((c->tokens && cmha__check_tokens(&cache->tape, ids, total, c->vocabulary, NULL)) ||
-        cmha__check_features(&cache->tape, features, NULL, total, W))
+        cmha__check_finite(&cache->tape, "features", features, NULL, total, W))
         return cache->tape.status;
     size_t keep = cache->capacity - cache->capacity / 4; /* a cache that slides is three quarters full then */
     size_t kept = sliding && n < keep ? keep - n : 0;

@@ -504,6 +504,11 @@ static void labels_of_no_class(void) {
         CHECK(strstr(cmha_error(&context), c.classes > 1 ? "label 0.5 of sequence 1" : "class_weights"));
         batch.class_weights = NULL;
         CHECK_IS(cmha_model_loss(&model, &batch, &loss), c.classes > 1 ? CMHA_ERR_TOKEN : CMHA_OK);
+        labels[1] = (cmha_real)NAN;
+        CHECK_IS(cmha_model_loss(&model, &batch, &loss),
+                 c.classes > 1 ? CMHA_ERR_TOKEN : CMHA_ERR_NOT_FINITE);
+        CHECK(strstr(cmha_error(&context), c.classes > 1 ? "label nan" : "labels: number 0 of position 1"));
+        labels[1] = (cmha_real)0.5;
         cmha_model_close(&model);
     }
 }
