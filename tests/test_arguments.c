@@ -842,8 +842,6 @@ static const char *ugly_name(void) {
         cmha_model_training_loss(&f->decoder, &f->batch, 0, NULL))                                           \
     ROW(gradient_no_result, CMHA_ERR_ARGUMENT, "gradient",                                                   \
         cmha_model_gradient(&f->decoder, &f->batch, 1, 0, NULL))                                             \
-    ROW(gradient_weights, CMHA_ERR_ARGUMENT, "class_weights",                                                \
-        WITH(f->batch.class_weights = f->x->data, act_gradient(f)))                                          \
     ROW(gradient_token, CMHA_ERR_TOKEN, "token", WITH(f->batch.ids = low_ids, act_gradient(f)))              \
     ROW(gradient_weights, CMHA_ERR_ARGUMENT, "class_weights are of labels", /* valgrind reads along */       \
         WITH(f->batch.class_weights = f->logits, act_gradient(f)))                                           \
