@@ -12129,6 +12129,7 @@ CMHA_DEF cmha_tensor *cmha_pcl(cmha_tape *tape, const cmha_attention_args *args,
     call.kind = options->adapted && a->score && a->score->rotates;
     const char *wrong = !cmha__contrasts(a->score) ? "it is for kinds CMHA, ROPE and DOT"
         : !(options->tau > 0) ? "tau must be positive"
+        : !(options->mask_rate >= 0 && options->mask_rate <= 1) ? "mask_rate must be 0 to 1"
         : call.kind && !args->rotation ? "no rotation table"
         : args->rotary_dims && args->layout ? "rotary_dims of halves"
         : NULL;

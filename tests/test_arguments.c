@@ -1233,6 +1233,9 @@ static const char *ugly_name(void) {
         OP(cmha_pcl(TAPE, NULL, tensor(f, 3, 2, 3, 24), NULL, NULL, f->b, &f->pcl)))                         \
     ROW(pcl_no_options, CMHA_ERR_ARGUMENT, "pcl: options is NULL",                                           \
         OP(cmha_pcl(TAPE, &f->attention, tensor(f, 3, 2, 3, 24), NULL, NULL, f->b, NULL)))                   \
+    ROW(pcl_mask_rate, CMHA_ERR_ARGUMENT, "pcl: mask_rate must be 0 to 1",                                   \
+        WITH(f->pcl.mask_rate = (cmha_real)NAN, OP(cmha_pcl(TAPE, &f->attention, tensor(f, 3, 2, 3, 24),     \
+            NULL, NULL, f->b, &f->pcl))))                                                                    \
     ROW(pcl_weights, CMHA_ERR_SHAPE, "pcl",                                                                  \
         OP(cmha_pcl(TAPE, &f->attention, tensor(f, 3, 2, 3, 24), NULL, NULL, f->b, &f->pcl)))                \
     ROW(pcl_tau_0, CMHA_ERR_ARGUMENT, "tau", WITH(f->pcl.tau = 0, OP(cmha_pcl(TAPE, &f->attention,           \
