@@ -13770,8 +13770,9 @@ static cmha_tensor *cmha__softmax_heads(cmha__pass *pass, const cmha_attention_a
     size_t key_heads = cmha__own_keys(a) ? a->heads : a->kv_heads;
     size_t dv = cmha__value_width(a), row = halves ? (dv + 31) / 32 * 32 : dv;
     cmha_slot slot = {key_heads, a->kv_heads, cmha__key_width(a), dv, row, 0, 0, 0};
-    if (a->batch != pass->B || a->n_q != pass->N || a->n_k != pass->N || !a->causal)
-        return CMHA__MISFIT(pass->tape, "attention: a cache needs causal = 1 and %zu keys", a->n_q);
+    if (a->batch != pass->B || a->n_q != pass->N || a->n_k != pass->N || !a->causal ||
+        a->norm_max > CMHA_NORM_MAX_ROW)
+        return CMHA__MISFIT(pass->tape, "attention: a cache needs causal = 1, row maxima, %zu keys", a->n_q);
     size_t shape[3] = {pass->B, pass->N, a->heads * dv};
     cmha_tensor *y = cmha__result(pass->tape, 3, shape);
     if (!y || cmha__next_slot(pass, &slot)) return NULL;

@@ -284,6 +284,50 @@ static void layer_that_fails(int slide) {
     cmha_cache_close(&tried), cmha_cache_close(&other), cmha_model_close(&model), cmha_context_close(&ctx);
 }
 
+/* Divides CoPE's magnitudes by their maximum, which of more than a row a cache does not know. */
+static cmha_norm_max divided_by;
+static cmha_tensor *divides(const cmha_layer *layer, cmha_tensor *h) {
+    const cmha_cope_options cope = {CMHA_COPE_SCORE_HYBRID_NORM, (cmha_real)0.2, (cmha_real)1e-6, 0,
+                                    divided_by, 0};
+    cmha_attention_args a = layer->args;
+    cmha_tensor *z = cmha_concat(layer->tape, h, h, 2);
+    cmha_cope_set_args(&a, &cope);
+    return cmha_layer_attention(layer, &a, z, z, h, NULL);
+}
+
+static void maxima_of_caches(void) {
+    cmha_score row;
+    cmha_context_config config;
+    cmha_context ctx;
+    cmha_model model;
+    cmha_cache cache;
+    static const int32_t ids[5] = {1, 2, 3, 4, 5};
+    const cmha_batch batch = {.ids = ids, .batch = 1, .length = 5};
+    cmha_real whole[5 * WORDS], last[WORDS];
+    memset(&row, 0, sizeof row), memset(&config, 0, sizeof config);
+    row.name = "divides", row.planes = 1, row.attend = divides;
+    config.scores = &row, config.n_scores = 1;
+    CHECK_OK(cmha_context_init(&ctx, &config));
+    cmha_model_config c = check_model_config();
+    snprintf(c.score, sizeof c.score, "divides");
+    for (int max = CMHA_NORM_MAX_ROW; max <= CMHA_NORM_MAX_GLOBAL; max++) {
+        divided_by = (cmha_norm_max)max;
+        if (!CHECK_THAT(!cmha_model_init(&model, &ctx, &c), "%s", cmha_error(&ctx))) return;
+        CHECK_OK(cmha_model_logits(&model, &batch, whole));
+        if (max > CMHA_NORM_MAX_ROW) {
+            CHECK_IS(cmha_cache_init(&cache, &model, 1, 8, CMHA_SLIDE_NOT, NULL), CMHA_ERR_SHAPE);
+            CHECK_THAT(strstr(cmha_error(&ctx), "row maxima"), "%s", cmha_error(&ctx));
+        } else {
+            CHECK_OK(cmha_cache_init(&cache, &model, 1, 8, CMHA_SLIDE_NOT, NULL));
+            CHECK_OK(cmha_cache_append(&cache, ids, 5, last));
+            CHECK_NEAR(check_distance(whole + 4 * WORDS, last, WORDS), 0, check_tolerance(1e-12, 1e-5));
+            cmha_cache_close(&cache);
+        }
+        cmha_model_close(&model);
+    }
+    cmha_context_close(&ctx);
+}
+
 /* A saved cache is of its model alone: not of one with other layers, nor with rows rounded otherwise. */
 static void cache_of_another(int rounds) {
     cmha_model_config c = check_model_config();
@@ -590,6 +634,7 @@ int main(void) {
                  CMHA_ERR_FORMAT);
     names_for_files(), limit_of_everything(), cache_without_slots(), sinks_of_some_layers();
     for (int slide = CMHA_SLIDE; slide <= CMHA_SLIDE_FORGET; slide++) layer_that_fails(slide);
+    maxima_of_caches();
     cache_of_another(0), cache_of_another(1);
     for (int how = 0; how < 3; how++) first_step(how);
     clip_of_no_gradients(), frequencies_of_a_file(1), frequencies_of_a_file(2), outdated(), unread_words();
