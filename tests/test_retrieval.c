@@ -554,7 +554,7 @@ static int same_base(const cmha_knowledge *a, const cmha_knowledge *b) {
 static void round_trip(void) {
     cmha_knowledge base[3], loaded;
     int64_t index[2][10];
-    cmha_real s[2][10], *q = check_array(2 * 2 * SMALL_D, 1);
+    cmha_real s[2][10], *q = check_array(2 * 2 * 5, 1); /* two queries of the widest base */
     int i, map;
     base[0] = described_base(&context);
     base[1] = base_of(&context, SMALL_N - 1, SMALL_D, kept_vectors), base[2] = base_of(&context, 0, 5, NULL);
