@@ -218,6 +218,14 @@ static void refuse_continuing(void) {
         refuse_given(option, 1u << TOKENS, " is for a decoder, and here is none");
 }
 
+/* The same of options for training a decoder: --read 0 asks for none. */
+static void refuse_reading(void) {
+    const uint64_t reading = 1u << BATCH | 1u << HELD_OUT | 1u << SET | (whole(READ) ? 1u << READ : 0);
+    int makes = option[TEXT].value || option[FOLDER].value;
+    if (side[DECODER].there || !makes || !whole(READ))
+        refuse_given(option, reading, " is for training a decoder, and here none is trained");
+}
+
 /* Ends the program where an option is given that what it is called for does not read. */
 static void refuse_unread(void) {
     const uint64_t encoder = 1u << WORDS | 1u << STEPS | 1u << TEMPERATURE;
@@ -235,17 +243,11 @@ static void refuse_unread(void) {
     if (option[ASK].value) return;
     if (whole(TOKENS)) refuse_given(option, 1u << TOKENS, " is for continuing a question of --ask");
     if (!option[PAIRS].value) refuse_given(option, listing, " is for questions of --ask and --pairs");
-    if (!option[PAIRS].value && !option[TEXT].value && !option[FOLDER].value && !option[UPDATE].value &&
-        !option[SAVE].value)
-        complain(2, "nothing is asked of the base: see --ask and --pairs", "");
-}
-
-/* The same of a decoder's training, where there is none: --read 0 asks for none. */
-static void refuse_reading(void) {
-    const uint64_t reading = 1u << BATCH | 1u << HELD_OUT | 1u << SET | (whole(READ) ? 1u << READ : 0);
-    int makes = option[TEXT].value || option[FOLDER].value;
-    if (side[DECODER].there || !makes || !whole(READ))
-        refuse_given(option, reading, " is for training a decoder, and here none is trained");
+    if (option[PAIRS].value || option[TEXT].value || option[FOLDER].value || option[UPDATE].value ||
+        option[SAVE].value)
+        return;
+    if (option[MODEL].value) refuse_reading();
+    complain(2, "nothing is asked of the base: see --ask and --pairs", "");
 }
 
 /* Which options belong together */
