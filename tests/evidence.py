@@ -300,7 +300,6 @@ def read_page(claim, name, text, primary):
             near(str(trials), table.at_chance, f"{name}/{part}: trials at chance")
             if failed != table.failed:
                 say(f"{name}/{part}: the baseline failed: {table.failed}")
-            table.goes_on = bool(re.search(r"as\s+many\s+beyond", text_of))
             tables.append(table)
             for block in blocks_of(text_of)[1:]:
                 check_sooner(table, block)
@@ -431,7 +430,7 @@ def check_tally(text, tables, over_all):
     compared = [sum(len(t.raw) for t in g) for g in (good, bad)]
     told = [sum(t.told(v) for t in g for v in t.raw) for g in (good, bad)]
     survive = [sum(over_all[(t.name, t.part, v)] < 0.05 for t in g for v in t.raw) for g in (good, bad)]
-    kinds = [(t, v) for t in first for v in t.of if v not in t.floors and t.of[v] and not t.goes_on]
+    kinds = [(t, v) for t in first for v in t.of if v not in t.floors and t.of[v]]
     trials = [[r for r in t.claim.rows_of(t.part, v) if r["chosen"] == "0"] for t, v in kinds]
     tuned = [rows for rows in trials if len({(str(r["m"]), r["curve"]) for r in rows}) > 1]  # else all rates are one
     want = [sum(compared), len(good) + len(bad), len(bad), compared[1], compared[0], told[0], survive[0], sum(compared),

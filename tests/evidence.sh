@@ -32,10 +32,11 @@ is "lower ones" [ "$(trials lower)" = '0.000125:2 0.00025:2 0.0005:2 0.001:2 0.0
 is "higher ones" [ "$(trials higher)" = '0.001:2 0.002:2 0.004:2 0.008:2 0.016:2 0.032:2 0.064:2' ]
 is "lower ones where all diverge" [ "$(trials falls)" = '0.00025:2 0.0005:2 0.001:2 0.002:2 0.004:2' ]
 is "and where none learns, though higher ones look better" [ "$(trials idle)" = '0.00025:2 0.0005:2 0.001:2 0.002:2 0.004:2' ]
+is "but three lower ones at most where none ever does" [ "$(trials never)" = '0.000125:2 0.00025:2 0.0005:2 0.001:2 0.002:2 0.004:2' ]
 is "a floor has none" [ -z "$(trials again)" ]
 is "seeds that try are 0 and 901" [ "$(awk -F, '$6 == 0 { print $4 }' "$W/whole/grid.csv" | sort -u | tr '\n' ' ')" = '0 901 ' ]
 is "and know it" [ "$(grep -c ',0,1,.*,value=[2-4n]' "$W/whole/grid.csv")" -eq "$(grep -c ',0,1,1000,' "$W/whole/grid.csv")" ]
-is "at the best rate" [ "$(awk -F, '$6 == 1 { print $3, $5 }' "$W/whole/grid.csv" | sort -u | tr '\n' ' ')" = 'again 0.002 falls 0.0005 higher 0.032 idle 0.0005 lower 0.00025 middle 0.002 ' ]
+is "at the best rate" [ "$(awk -F, '$6 == 1 { print $3, $5 }' "$W/whole/grid.csv" | sort -u | tr '\n' ' ')" = 'again 0.002 falls 0.0005 higher 0.032 idle 0.0005 lower 0.00025 middle 0.002 never 0.004 ' ]
 is "nothing is missing then" dice run whole
 is "and nothing is added" [ "$(wc -l < "$W/whole/dice.csv")" -eq 133 ]
 
@@ -186,7 +187,7 @@ done
 # a seed more than a primary hypothesis asked for, which changes nothing
 mkdir -p "$W/more" && cp "$W/whole/dice.csv" "$W/whole/long.csv" "$W/more"
 awk -F, -v OFS=, '{ print } $6 == 1 && $4 == 4 { $4 = 5; print }' "$W/whole/grid.csv" > "$W/more/grid.csv"
-is "there are more rows" [ "$(wc -l < "$W/more/grid.csv")" -eq $(($(wc -l < "$W/whole/grid.csv") + 6)) ]
+is "there are more rows" [ "$(wc -l < "$W/more/grid.csv")" -eq $(($(wc -l < "$W/whole/grid.csv") + 7)) ]
 is "a report of more seeds" dice report more
 is "answers as before" cmp "$W/more.report/README.md" "$W/whole.report/README.md"
 mkdir -p "$W/part" && head -n 60 "$W/whole/dice.csv" > "$W/part/dice.csv"

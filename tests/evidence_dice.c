@@ -56,9 +56,10 @@ static const evidence_variant grid_variants[] = {
     {"higher", "best three rates higher", "kind=alibi dice.best=3.3e-2 dice.gain=-0.01"},
     {"falls", "falls at all three rates", "kind=pope dice.best=1e-3 dice.most=6e-4"},
     {"idle", "learns nothing at all three rates", "kind=dot dice.best=5e-4 dice.idle=7e-4"},
+    {"never", "learns nothing at any rate", "kind=dot dice.idle=1e-9"},
     {"again", "middle, other seeds", "like=middle reseed=1000"}};
 const evidence_claim evidence_claim_grid = {
-    "grid", "Dice of many rates", "Dice are claimed to like their rates.", grid_parts, 1, grid_variants, 6,
+    "grid", "Dice of many rates", "Dice are claimed to like their rates.", grid_parts, 1, grid_variants, 7,
     "value", "points", 0, 4, {1e-3, 2e-3, 4e-3}, dice_run, 0.0001, 1, NULL, 0, 0, 1, 2};
 
 /* A run that calls itself a long one, though it trains, twice, for a tenth of a second. */

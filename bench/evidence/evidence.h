@@ -85,7 +85,8 @@ struct evidence_claim {
     int also_higher;
     double solved; /* tables say how many seeds have a measure of that at least; 0: they do not */
     int inside; /* 1: a kind whose best rate is the lowest or the highest tried gets a further one, by the
-                   factor of the first two, until the best one has a worse one on both sides */
+                   factor of the first two, until the best one has a worse one on both sides; where none
+                   learned anything, three lower ones at most */
     size_t tuners; /* so many seeds try each rate, on the first eval_tokens of the held-out text, and the
                       seeds that count are measured on the next; 0: seed 0 alone, and all on the same */
 };

@@ -141,10 +141,8 @@ static void count_findings(evidence_findings *e) {
         for (size_t v = 0; v < all->n; v++) {
             const finding *f = &all->of[v];
             if (f->floor) continue;
-            if (!all->claim->inside) {
-                e->tuned += f->tuned != 0;
-                e->edges += f->edge != 0;
-            }
+            e->tuned += f->tuned != 0;
+            e->edges += f->edge != 0;
             if (isnan(f->p)) continue;
             c->compared++;
             if (f->verdict != FOUND_ALIKE) c->told++;

@@ -175,7 +175,7 @@ typedef struct evidence_findings {
     hypothesis primary[MOST_PRIMARY];
     size_t n_primary;
     tally count[2];           /* [1]: of tables whose baseline failed; [0]: of the others */
-    size_t tuned, edges;      /* kinds that chose one of three rates; those at an edge */
+    size_t tuned, edges;      /* kinds that chose a rate; those at an edge */
 } evidence_findings;
 
 int findings_open(evidence_findings *e, const evidence_table *tables, char *error);

@@ -118,8 +118,8 @@ static void put_tally(FILE *out, const evidence_findings *e) {
     size_t compared = good->compared + bad->compared;
     put_paragraph(out, "*Over all tables:* %zu comparisons in %zu tables. Set aside, because their baseline "
                   "failed: %zu tables with %zu comparisons. Of the other %zu comparisons %zu are significant "
-                  "within their table, %zu after Holm's correction over all %zu. In %zu of %zu choices among "
-                  "three learning rates the best was the lowest or the highest.",
+                  "within their table, %zu after Holm's correction over all %zu. In %zu of %zu choices of "
+                  "a learning rate the best was the lowest or the highest tried.",
                   compared, good->tables + bad->tables, bad->tables, bad->compared, good->compared,
                   good->told, good->survive, compared, e->edges, e->tuned);
 }

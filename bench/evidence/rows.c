@@ -196,7 +196,7 @@ double rows_last_loss(const evidence_row *row) {
 
 /* ---- Rates ---- */
 
-enum { BEYOND = 12, TUNER_SEEDS = 900 }; /* most rates beyond either end of a grid */
+enum { BEYOND = 12, NOTHING = 3, TUNER_SEEDS = 900 }; /* most rates beyond an end; where none learned */
 
 size_t rows_tuners(const evidence_claim *claim) { return claim->tuners ? claim->tuners : 1; }
 
@@ -309,14 +309,14 @@ int rows_at_chance(const evidence_chance *c, double value) {
 }
 
 /* Is a place beyond the ends needed next, since the best is at that end? Where no rate learned anything it
-   is a lower one: rates that are too high do not differ. */
+   is a lower one, a few times: rates that are too high do not differ, and many a model never learns. */
 static int next_place(const trials *t, int *place) {
     if (t->missing || !t->claim->inside) return 0;
     const evidence_chance *c = rows_chance(t->claim, t->part, 0);
     int nothing = !t->found || (c && !strcmp(c->measure, t->by) && rows_at_chance(c, t->value));
-    int down = nothing ? t->low > -BEYOND : t->best == t->low;
-    *place = down ? t->low - 1 : t->high + 1;
-    if (!down && t->best != t->high) return 0;
+    *place = nothing || t->best == t->low ? t->low - 1 : t->high + 1;
+    if (nothing) return *place >= -NOTHING;
+    if (t->best != t->low && t->best != t->high) return 0;
     return *place >= -BEYOND && *place <= 2 + BEYOND;
 }
 
