@@ -417,7 +417,7 @@ static const evidence_variant kinds[] = {
 #define CLAIM(name, title, claimed, parts, minutes) \
     const evidence_claim evidence_claim_##name = { \
         #name, title, claimed, parts, LENGTH(parts), kinds, LENGTH(kinds), "exact.1", "of samples solved", \
-        1, 5, {1e-3, 3e-3, 1e-2}, run_task, minutes, 0, "right.2", 1, 0.5, 0, 0};
+        1, 5, {1e-3, 3e-3, 1e-2}, run_task, minutes, 0, "right.2", 1, 0.5, 1, 0};
 
 static const evidence_part copy_parts[] = {
     {"24", "1 to 24 of 26 symbols, width 64",

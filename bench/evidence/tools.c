@@ -451,7 +451,7 @@ const evidence_claim evidence_claim_retrieval = {
     "retrieval", "Retrieval",
     "CRAT's section 6: no external retriever is needed, and passages that are found are more relevant.",
     retrieval_parts, LENGTH(retrieval_parts), retrieval_variants, LENGTH(retrieval_variants), "mrr",
-    "mean reciprocal rank", 1, 5, {3e-4, 1e-3, 3e-3}, run_retrieval, 0.8, 0, NULL, 0, 0, 0, 0};
+    "mean reciprocal rank", 1, 5, {3e-4, 1e-3, 3e-3}, run_retrieval, 0.8, 0, NULL, 0, 0, 1, 0};
 
 #define SIGNAL "program=signal signal.parameters=72000 signal.epochs=6 signal.runs=32"
 static const evidence_part modulation_parts[] = {
@@ -486,4 +486,4 @@ const evidence_claim evidence_claim_spoken = {
     "As with radio signals: complex families against real ones, on spectra of the Free Spoken Digit "
     "Dataset.",
     spoken_parts, LENGTH(spoken_parts), modulation_variants, LENGTH(modulation_variants), "accuracy",
-    "%", 1, 5, {2e-3, 5e-3, 1e-2}, run_spoken, 0.4, 0, NULL, 0, 0, 0, 0};
+    "%", 1, 5, {2e-3, 5e-3, 1e-2}, run_spoken, 0.4, 0, NULL, 0, 0, 1, 0};
