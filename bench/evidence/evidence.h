@@ -101,7 +101,7 @@ extern const char *const evidence_command;
     X(primary_early) X(primary_late) X(primary_far) X(primary_crat) \
     X(text_quick) X(generation) X(steps) X(optimisers) X(ablation) X(answers) X(longer) \
     X(copy) X(recall) X(indexing) X(parity) X(sorting) X(phase_memory) \
-    X(cope_sst2) X(cope_glue) X(cope_text) X(mobius_text) X(mobius_glue) X(crat) X(retrieval) \
+    X(cope_sst2) X(cope_glue) X(cope_text) X(mobius_text) X(mobius_glue) X(crat) X(angle) X(retrieval) \
     X(modulation) X(spoken) X(finetune) X(music)
 #endif
 
@@ -159,6 +159,9 @@ int evidence_fail(char *error, const char *format, ...);
    name, comes twice or there is no room. Values may be NaN: of a run that diverged. */
 int evidence_add(evidence_result *r, const char *name, double value);
 int evidence_point(evidence_result *r, size_t step, double loss);
+/* The step at which the curve, with lines between its points, first falls to a loss; NaN: it never does.
+   Until the first point nothing is known: there it counts as reached. */
+double evidence_step_at(const evidence_result *r, double loss);
 /* Finds the last word NAME=VALUE of the settings; 1 if there is one, whose value is then in `value`. */
 int evidence_word(const evidence_run *run, const char *name, char value[64]);
 double evidence_number(const evidence_run *run, const char *name, double otherwise);

@@ -247,21 +247,6 @@ static void put_others(FILE *out, const findings *all) {
 
 /* ---- How soon a loss is reached ---- */
 
-/* The share of a run's steps until its curve, with lines between its points, first falls to a loss that its
-   last point has reached. Until the first point nothing is known: there it counts as reached. */
-static double share_until(const evidence_row *row, double loss) {
-    const evidence_result *r = &row->result;
-    size_t i = 0;
-    while (!(r->curve[i].loss <= loss)) i++;
-    double step = (double)r->curve[i].step;
-    if (i) {
-        double above = r->curve[i - 1].loss - loss, fall = r->curve[i - 1].loss - r->curve[i].loss;
-        double before = (double)r->curve[i - 1].step;
-        step = before + (step - before) * above / fall;
-    }
-    return step / (double)r->curve[r->points - 1].step;
-}
-
 /* Of a kind and the baseline, [0] and [1]: what a run takes until the loss at which the worst run of both
    ends. 0: there are no pairs, or some of them diverged. */
 typedef struct sooner {
@@ -281,8 +266,9 @@ static int find_sooner(const finding *kind, const finding *base, sooner *s) {
         if (!kind->rows[i] || !base->rows[i]) continue;
         for (size_t k = 0; k < 2; k++) {
             const evidence_row *row = k ? base->rows[i] : kind->rows[i];
-            double share = share_until(row, s->loss);
-            s->tokens[k][s->n] = share * row->result.tokens;
+            const evidence_result *r = &row->result;
+            double share = evidence_step_at(r, s->loss) / (double)r->curve[r->points - 1].step;
+            s->tokens[k][s->n] = share * r->tokens;
             s->seconds[k][s->n] = share * row->seconds;
         }
         s->n++;

@@ -40,6 +40,17 @@ int evidence_point(evidence_result *r, size_t step, double loss) {
     return 1;
 }
 
+double evidence_step_at(const evidence_result *r, double loss) {
+    size_t i = 0;
+    while (i < r->points && !(r->curve[i].loss <= loss)) i++;
+    if (i == r->points) return NAN;
+    double step = (double)r->curve[i].step;
+    if (!i) return step;
+    double above = r->curve[i - 1].loss - loss, fall = r->curve[i - 1].loss - r->curve[i].loss;
+    double before = (double)r->curve[i - 1].step;
+    return before + (step - before) * above / fall;
+}
+
 /* ---- Settings ---- */
 
 /* Takes the next word NAME=VALUE of a text; 0 at its end, -1 where a word is none. */
