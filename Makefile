@@ -320,7 +320,7 @@ $(LIB): cmha.h $(B)/config.mk
 	$(COMPILE) $(PRECISION) -fPIC -fno-semantic-interposition -DCMHA_IMPLEMENTATION -x c $< -x none $(AS_LIB) -o $@ $(LINK)
 
 train: $(B)/train_tiny
-	$(B)/train_tiny --preset fast $(ARGS)
+	$(B)/train_tiny $(if $(findstring --preset,$(ARGS)),,--preset fast) $(ARGS)
 
 extensions: $(EXTENSIONS)
 	@for e in $^; do echo "---- $$e"; $$e || exit 1; done

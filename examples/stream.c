@@ -317,7 +317,7 @@ static int steady(size_t frames, size_t again) {
 int main(int argc, char **argv) {
     const char *path = NULL, *wrong;
     size_t again = 0;
-    int i, status, bare = 0, announced = 0; /* announced: a WAV file says how many samples it has */
+    int i, status, bare = 0, toned = 0, announced = 0; /* announced: a WAV file says how many samples it has */
     for (i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
             puts("stream [--rate HZ] FILE.wav|-     follows a sound, or 16-bit samples at HZ (8000)\n"
@@ -333,7 +333,9 @@ int main(int argc, char **argv) {
             double value = i + 1 < argc ? strtod(argv[i + 1], &end) : 0;
             if (!end || *end || !(value >= 1 && value <= 2e9))
                 return complain(argv[i], " needs a number from 1 on");
-            bare |= rate;
+            if ((rate && bare) || (tone && toned) || (!rate && !tone && again))
+                return complain(argv[i], " comes twice, and once is enough");
+            bare |= rate, toned |= tone;
             if (rate) sound.rate = (unsigned)value;
             else if (tone) sound.frames = (size_t)value;
             else again = (size_t)value;

@@ -98,11 +98,11 @@ has csv 'has no columns step and loss'
 
 # ----------------------------------------------------------------------- several runs, frames, a model under training, own rows
 train() {
-    is "train_tiny, $*" "$B/train_tiny" --quiet --threads 1 --steps 30 --seq 16 --batch 2 --set d_model=32 --set d_ff=32 --set n_heads=2 \
+    is "train_tiny, $*" "$B/train_tiny" --quiet --threads 1 --seq 16 --batch 2 --set d_model=32 --set d_ff=32 --set n_heads=2 \
         --set n_layers=2 --set eval_every=10 --set eval_tokens=64 "$@" LICENSE
 }
-train --seed 2 --lr 1e-2 --out "$W/second.safetensors" --csv "$W/second.csv"
-train --attention pope --out "$W/third.safetensors" --csv "$W/third.csv"
+train --steps 30 --seed 2 --lr 1e-2 --out "$W/second.safetensors" --csv "$W/second.csv"
+train --steps 30 --attention pope --out "$W/third.safetensors" --csv "$W/third.csv"
 make fourth "$small attention=cmha"
 cp "$W/second.safetensors" "$evil.second.safetensors"
 is "several runs" "$B/look" --threads 1 --text "$words" --out "$W/runs.html" --with "$W/second.safetensors" --with="$W/third.safetensors" \

@@ -57,8 +57,27 @@ END
 chmod +x "$W/rank"
 program=$B/train_mpi
 small='--quiet --seq 16 --threads 1 --set d_model=32 --set d_ff=64 --set n_heads=2 --set n_layers=2 --set eval_tokens=64'
-# only RANK COMMANDS: the next start of this rank alone is changed, as in `only 1 'set -- "$@" --seed 2'`
+# only RANK COMMANDS: the next start of this rank alone is changed, as in `only 1 'set -- "$@" --resume'`
 only() { printf '%s\n' "$2" > "$W/only.$1"; }
+# instead RANK OPTION...: the next start of this rank alone has this option with its value, and not the one of all
+cat > "$W/without" <<'END'
+dropped=
+for a do
+    shift
+    if [ "$dropped" ]; then dropped=
+    elif [ "$a" = "$drop" ] && [ "$a" != --set ]; then dropped=1
+    else set -- "$@" "$a"
+    fi
+done
+END
+instead() { only "$1" "drop=${2%% *}; . '$W/without'; set -- \"\$@\" $2"; }
+# usual NAME OPTION...: in $usual what every start is given, without the options that this one gives itself
+usual() {
+    usual="$small --out $W/$1 --csv $W/$1.csv"; shift
+    for o in "$@"; do
+        case $o in --set|--quiet) ;; --*) usual=$(printf '%s\n' "$usual" | sed "s|${o%%=*} [^ ]*||");; esac
+    done
+}
 # starts RANKS NAME OPTION...: in the background, as process $job; the files are $W/NAME, .last and .csv, what it
 # says is in $W/out, its sample in $W/sample
 jobs=0 before=
@@ -66,8 +85,9 @@ starts() {
     n=$1 name=$2; shift 2
     rm -f "$W"/pid.* "$W"/status.*
     jobs=$((jobs + 1))
+    usual "$name" "$@"
     # shellcheck disable=SC2086
-    CMHA_MPI_JOB=$$.$jobs $before $mpirun $options -n "$n" "$W/rank" "$program" $small --out "$W/$name" --csv "$W/$name.csv" "$@" \
+    CMHA_MPI_JOB=$$.$jobs $before $mpirun $options -n "$n" "$W/rank" "$program" $usual "$@" \
         > "$W/sample" 2> "$W/out" < /dev/null &
     job=$!
 }
@@ -94,8 +114,9 @@ trains() { starts "$@"; finished; }
 alone() { alone_as train_tiny "$@"; }
 alone_as() {
     only_one=$1 name=$2; shift 2
+    usual "$name" "$@"
     # shellcheck disable=SC2086
-    (cd "$W/here" && "$B/$only_one" $small --out "$W/$name" --csv "$W/$name.csv" "$@" > "$W/sample" 2> "$W/out" < /dev/null)
+    (cd "$W/here" && "$B/$only_one" $usual "$@" > "$W/sample" 2> "$W/out" < /dev/null)
 }
 # our lines, not those of MPI
 ours() { grep '^train_[a-z]*: ' "$W/out"; }
@@ -168,7 +189,7 @@ set +f
 one "3 ranks, a validation of fewer passes: one process" alone alone --batch 6 --steps 6 --set eval_every=2 text
 one "3 ranks, a validation of fewer passes" trains 3 three --batch 2 --steps 6 --set eval_every=2 text
 one "3 ranks, a validation of fewer passes: the same" near alone three 6
-one "ranks with different numbers of threads" eval 'only 1 "set -- \"\$@\" --threads 2"; trains 2 three --batch 3 --steps 6 --set eval_every=2 text'
+one "ranks with different numbers of threads" eval 'instead 1 "--threads 2"; trains 2 three --batch 3 --steps 6 --set eval_every=2 text'
 one "ranks with different numbers of threads: the same" near alone three 6
 if [ ! "$other" ]; then echo "SKIP there is no other MPI, whose mpirun would be the wrong one"; else
     # shellcheck disable=SC2086
@@ -247,7 +268,7 @@ refused "a text that all lack" nowhere 2 nowhere
 : > "$W/here/empty"
 refused "an empty text" empty 2 empty
 while IFS=';' read -r what pattern given; do
-    only 1 "set -- \"\$@\" $given"
+    instead 1 "$given"
     odd "$what" "$pattern" text
 done <<END
 another seed;seed;--seed 2
@@ -265,7 +286,7 @@ other sums;overlap;--overlap 1
 END
 if [ -e "$W/here/words.json" ]; then
     "$B/tokens" train --size 310 --out "$W/here/other.json" LICENSE > "$W/out" 2>&1
-    only 1 'set -- "$@" --tokenizer other.json'; odd "another tokenizer" 'tokenizer\|vocabulary' --tokenizer words.json text
+    instead 1 '--tokenizer other.json'; odd "another tokenizer" 'tokenizer\|vocabulary' --tokenizer words.json text
 fi
 refused "a misspelt option" ' --steps' 2 --stpes 3 text
 refused "a misspelt field" ' n_layers' 2 --set n_layer=3 text

@@ -53,6 +53,12 @@ picture() {
     done
     ! command -v python3 > /dev/null 2>&1 || python3 -c 'import sys, xml.dom.minidom; xml.dom.minidom.parse(sys.argv[1])' "$1"
 }
+# but OPTIONS NAME...: OPTIONS without these and their values, for a command that gives others; --set may come again
+but() {
+    but=$1; shift
+    for o in "$@"; do [ "$o" = --set ] || but=$(printf '%s\n' "$but" | sed "s|$o [^ ]*||"); done
+    printf '%s\n' "$but"
+}
 small="--quiet --seq 32 --batch 2 --out $W/tiny.safetensors --csv $W/loss.csv"
 # Was the build made with libutf8proc and cJSON?
 tokenizers=; grep -q '^TEXT_LIBS.*cjson' "$B/config.mk" 2> /dev/null && tokenizers=1
@@ -121,6 +127,16 @@ if [ -x "$P/train_tiny" ]; then
     one "train_tiny, an encoder" complains "$P/train_tiny" --attention lag $small
     one "train_tiny --model --attention" complains "$P/train_tiny" --model rope --attention cmha $small
     one "train_tiny --model --attention: says so" says ': --attention is --model, and one is enough$'
+    # twice WORDS OPTION...: an option comes twice; the line ends with these words
+    twice() {
+        words=$1; shift
+        one "train_tiny $*" complains "$P/train_tiny" --set n_layers=1 "$@"
+        one "train_tiny $*: says so" says ": one $words\$"
+    }
+    twice '--steps is enough, what is 4' --steps 3 --steps=4
+    twice '--quiet is enough' --steps 1 --quiet --quiet
+    twice '--resume is enough, what is x' --steps 1 --resume --resume=x
+    twice '--optimiser is enough, what is muon' --steps 1 --optimiser lion --optimiser '*.wq.*=adamw' --optimiser muon
     one "train_tiny, a bad choice" complains "$P/train_tiny" --attention telepathy
     one "train_tiny, a missing file" complains "$P/train_tiny" $small "$W/nowhere.txt"
     printf 'too short' > "$W/short.txt" && cp "$W/loss.csv" "$W/loss.before"
@@ -131,7 +147,7 @@ if [ -x "$P/train_tiny" ]; then
     one "train_tiny leaves the rows of the run before" cmp "$W/loss.before" "$W/loss.csv"
     one "train_tiny, a state that is not there" complains "$P/train_tiny" $small --resume="$W/nowhere.last"
     printf 'kept\n' > "$W/kept.csv"
-    one "train_tiny, nowhere to save to" complains "$P/train_tiny" $small --csv "$W/kept.csv" --out "$W/nowhere/x" cmha.h
+    one "train_tiny, nowhere to save to" complains "$P/train_tiny" $(but "$small" --out --csv) --csv "$W/kept.csv" --out "$W/nowhere/x" cmha.h
     one "train_tiny then leaves the CSV as it was" grep -qx kept "$W/kept.csv"
     one "train_tiny --help" works "$P/train_tiny" --help
     one "train_tiny --help lists the fields" says d_model
@@ -141,7 +157,7 @@ if [ -x "$P/train_tiny" ]; then
     one "train_tiny --help > /dev/full" full "$P/train_tiny" --help
     one "train_tiny > /dev/full" full "$P/train_tiny" --steps 1 $quick
     one "train_tiny --csv /dev/full" sh -c \
-        "[ ! -c /dev/full ] || ! '$P/train_tiny' --steps 1 $quick --csv /dev/full > $W/out 2>&1"
+        "[ ! -c /dev/full ] || ! '$P/train_tiny' --steps 1 $(but "$quick" --csv) --csv /dev/full > $W/out 2>&1"
     one "train_tiny, the output closed" closed "$P/train_tiny" --steps 3 ${quick#--quiet }
     one "train_tiny writes no progress into its csv" [ "$(cut -d, -f1 "$W/quick.csv" | tr '\n' ' ')" = \
         "step 1 2 3 " ]
@@ -244,28 +260,28 @@ if [ -x "$P/train_tiny" ]; then
     one "train_tiny --plot --resume, rows with inf" works "$P/train_tiny" --steps 9 --set eval_every=2 $quick --plot "$W/plot.svg" --resume
     one "train_tiny --plot: a picture all the same" picture "$W/plot.svg"
     one "train_tiny --plot: no number that is none" sh -c "! grep -q '[> ]-*inf[ <(]\|[> ]-*nan[ <(]' '$W/plot.svg'"
-    one "train_tiny --plot --resume without rows" works "$P/train_tiny" --steps 10 $quick --csv "$W/new.csv" --plot "$W/plot.svg" --resume
+    one "train_tiny --plot --resume without rows" works "$P/train_tiny" --steps 10 $(but "$quick" --csv) --csv "$W/new.csv" --plot "$W/plot.svg" --resume
     one "train_tiny --plot: from here on" grep -q 'training: from [0-9.]* at 10 to' "$W/plot.svg"
     cp "$W/plot.svg" "$W/kept.svg"
-    one "train_tiny --plot, a refused run" complains "$P/train_tiny" $quick --plot "$W/plot.svg" --out "$W/nowhere/x"
+    one "train_tiny --plot, a refused run" complains "$P/train_tiny" $(but "$quick" --out) --plot "$W/plot.svg" --out "$W/nowhere/x"
     one "train_tiny --plot: the old picture stays" cmp "$W/plot.svg" "$W/kept.svg"
-    one "train_tiny --plot, no such folder" complains "$P/train_tiny" $small --csv "$W/kept.csv" --plot "$W/nowhere/x.svg"
+    one "train_tiny --plot, no such folder" complains "$P/train_tiny" $(but "$small" --csv) --csv "$W/kept.csv" --plot "$W/nowhere/x.svg"
     one "train_tiny then leaves the CSV alone" grep -qx kept "$W/kept.csv"
-    one "train_tiny --plot in place of the CSV" complains "$P/train_tiny" $small --csv "$W/kept.csv" --plot "$W/kept.csv"
+    one "train_tiny --plot in place of the CSV" complains "$P/train_tiny" $(but "$small" --csv) --csv "$W/kept.csv" --plot "$W/kept.csv"
     cp "$W/kept.csv" "$W/text.csv"
     one "train_tiny --csv in place of its text" complains "$P/train_tiny" --steps 1 --csv "$W/text.csv" "$W/text.csv"
     one "train_tiny leaves the text alone" cmp "$W/text.csv" "$W/kept.csv"
     for both in "--csv $W/one --out $W/one" "--csv $W/./one --out $W/one" "--csv $W/one.last --out $W/one" "--plot $W/one --out $W/one"; do
-        one "train_tiny $both" complains "$P/train_tiny" --steps 1 $small $both
+        one "train_tiny $both" complains "$P/train_tiny" --steps 1 $(but "$small" --out ${both%% *}) $both
         one "train_tiny says so" says 'would replace'
     done
     cp README.md "$W/one.template" && cp "$W/tiny.safetensors.last" "$W/one.state"
-    one "train_tiny, a text that the template would replace" complains "$P/train_tiny" --steps 1 $small --out "$W/one.safetensors" "$W/one.template"
+    one "train_tiny, a text that the template would replace" complains "$P/train_tiny" --steps 1 $(but "$small" --out) --out "$W/one.safetensors" "$W/one.template"
     one "train_tiny says what would" says 'the template would replace the text: .*one.template$'
     one "train_tiny leaves it" cmp README.md "$W/one.template"
-    one "train_tiny --csv in place of --resume" complains "$P/train_tiny" --steps 9 $small --resume="$W/one.state" --csv "$W/one.state"
+    one "train_tiny --csv in place of --resume" complains "$P/train_tiny" --steps 9 $(but "$small" --csv) --resume="$W/one.state" --csv "$W/one.state"
     one "train_tiny leaves the state" cmp "$W/tiny.safetensors.last" "$W/one.state"
-    one "train_tiny --csv in place of --from" complains "$P/train_tiny" --from "$W/tiny.safetensors" $small --out "$W/one" \
+    one "train_tiny --csv in place of --from" complains "$P/train_tiny" --from "$W/tiny.safetensors" $(but "$small" --out --csv) --out "$W/one" \
         --csv "$W/tiny.safetensors"
     one "train_tiny --plot /dev/full" sh -c "[ ! -c /dev/full ] || { ! '$P/train_tiny' $quick --plot /dev/full > $W/out 2>&1; }"
     one "train_tiny leaves no half picture" sh -c "! ls $W/plot.svg.* 2> /dev/null"
@@ -302,7 +318,7 @@ if [ -x "$P/forecast" ]; then
         one "forecast --predict --$o: says so" says ": --$o is the model's own: not with --predict"
     done
     sed '1s/.*/date,"the ""a"" of it",b,OT/' "$W/series.csv" > "$W/marks.csv"
-    one "forecast, a name with marks" works "$P/forecast" $few --steps 1 --out "$W/marks.model" "$W/marks.csv"
+    one "forecast, a name with marks" works "$P/forecast" $(but "$few" --steps) --steps 1 --out "$W/marks.model" "$W/marks.csv"
     one "forecast --predict, a name with marks" works "$P/forecast" --model "$W/marks.model" --predict "$W/marks.csv"
     one "forecast writes that name as it was" says '^step,"the ""a"" of it",b,OT$'
     # bad LABEL TEXT OPTION...: a file that is refused with one line
@@ -562,7 +578,7 @@ fi
 if [ -x "$P/train_tiny" ] && [ -x "$P/generate" ]; then
     tune="--steps 4 --seq 32 --batch 2 --set eval_tokens=64 --csv $W/tune.csv" base=$W/rope.safetensors former=$W/former.safetensors
     part_of=$W/adapters.safetensors
-    one "fine-tuning: a RoPE model" works "$P/train_tiny" --attention rope $quick --steps 3 --out "$base"
+    one "fine-tuning: a RoPE model" works "$P/train_tiny" --attention rope $(but "$quick" --out) --steps 3 --out "$base"
     one "fine-tuning: as a ComplexFormer, delta and b alone" works "$P/train_tiny" --from "$base" --attention cmha \
         --set delta_init=const --freeze '*' --train '*.delta,*.b' $tune --out "$former" README.md
     one "fine-tuning says how much learns" says '16 of them learn'
@@ -638,7 +654,7 @@ if [ -x "$P/generate" ]; then
     head -c 300 README.md > "$W/prompt.txt"
     one "generate takes as much of a long prompt as it looks back" sh -c "'$P/generate' --prompt - --context 128 --tokens 3 '$W/tiny.safetensors' \
         < '$W/prompt.txt' 2>&1 >/dev/null | grep -q '300 tokens the last 128 '"
-    one "train_tiny, learned positions" works "$P/train_tiny" --attention dot+learned --steps 1 $quick --set max_positions=40 \
+    one "train_tiny, learned positions" works "$P/train_tiny" --attention dot+learned --steps 1 $(but "$quick" --out) --set max_positions=40 \
         --out "$W/places.safetensors" README.md
     one "generate, more tokens than positions" works "$P/generate" --context 40 --tokens 60 "$W/places.safetensors"
     one "generate says how many are added" says 'generate: only 39 tokens are added: there are positions for 40$'
@@ -671,7 +687,7 @@ if [ -x "$P/generate" ]; then
         one "generate harms no terminal" harmless
         one "generate shows bytes as \xNN" says '\\x[0-9a-f][0-9a-f]'
         for i in $(seq 20); do printf '€€€€€€€€€'; done > "$W/euros.txt"
-        one "train_tiny learns a character" works "$P/train_tiny" $quick --steps 150 --lr 1e-2 --batch 4 \
+        one "train_tiny learns a character" works "$P/train_tiny" $(but "$quick" --batch --out) --steps 150 --lr 1e-2 --batch 4 \
             --set d_model=32 --set d_ff=32 --out "$W/euros.safetensors" "$W/euros.txt"
         one "generate shows characters of several bytes whole" terminal "$P/generate" --prompt '€' \
             --tokens 30 --set temperature=0 "$W/euros.safetensors"
@@ -779,7 +795,7 @@ if [ "$tokenizers" ] && [ -x "$P/tokens" ]; then
         one "tokens decode shows bytes as \xNN" says 'a \\x1b\[31mred\\xff whale'
     fi
     one "another one" works "$P/tokens" train --size 330 --out "$W/other.json" README.md
-    speak="$quick --set d_model=32 --set d_ff=32 --set eval_every=2 --out $W/speak.safetensors --csv $W/speak.csv"
+    speak="$(but "$quick" --out --csv) --set d_model=32 --set d_ff=32 --set eval_every=2 --out $W/speak.safetensors --csv $W/speak.csv"
     rm -f "$W/speak.tokenizer.json"
     one "train_tiny --tokenizer" works "$P/train_tiny" --steps 4 $speak --tokenizer "$W/bpe.json" LICENSE
     one "train_tiny ends the sample with a newline" [ "$(tail -c 1 "$W/out" | od -An -tx1 | tr -d ' ')" = 0a ]
@@ -811,11 +827,11 @@ if [ "$tokenizers" ] && [ -x "$P/tokens" ]; then
     one "train_tiny leaves them alone" cmp "$W/ids.binary" "$W/speak.ids"
     cp "$W/bpe.json" "$W/bpe.kept" && cp LICENSE "$W/own.tokenizer.json"
     for both in "--csv $W/speak.ids" "--plot $W/speak.ids" "--csv $W/speak.tokenizer.json" "--csv $W/bpe.json" "--out $W/own.safetensors"; do
-        one "train_tiny --tokenizer $both" complains "$P/train_tiny" --steps 1 $speak --tokenizer "$W/bpe.json" $both "$W/own.tokenizer.json"
+        one "train_tiny --tokenizer $both" complains "$P/train_tiny" --steps 1 $(but "$speak" ${both%% *}) --tokenizer "$W/bpe.json" $both "$W/own.tokenizer.json"
         one "train_tiny --tokenizer $both: says so" says 'would replace'
     done
     one "train_tiny leaves the tokenizer" cmp "$W/bpe.json" "$W/bpe.kept"
-    one "train_tiny, nowhere to put ids" complains "$P/train_tiny" $speak --out "$W/nowhere/x.safetensors" \
+    one "train_tiny, nowhere to put ids" complains "$P/train_tiny" $(but "$speak" --out) --out "$W/nowhere/x.safetensors" \
         --tokenizer "$W/bpe.json" LICENSE
 
     one "generate on tokens" works "$P/generate" --prompt 'The above copyright' --tokens 5 "$W/speak.safetensors"
@@ -842,7 +858,7 @@ if [ "$tokenizers" ] && [ -x "$P/tokens" ]; then
     one "score on tokens: as many of people" [ "$(cell tokens 1) $(cell tokens 2)" = "$n $n" ]
 
     for i in $(seq 60); do printf 'ab<|endoftext|>'; done > "$W/ends.txt"
-    one "train_tiny learns where a text ends" works "$P/train_tiny" $speak --steps 120 --lr 1e-2 --batch 4 --set eval_every=60 \
+    one "train_tiny learns where a text ends" works "$P/train_tiny" $(but "$speak" --batch --out) --steps 120 --lr 1e-2 --batch 4 --set eval_every=60 \
         --out "$W/ends.safetensors" --tokenizer "$W/bpe.json" "$W/ends.txt"
     greedy="--set temperature=0 --tokens 6 $W/ends.safetensors"
     ended() { one "generate $1" [ "$("$P/generate" $1 $greedy)" = "$2" ]; }
@@ -889,12 +905,12 @@ if [ -x "$P/classify" ]; then
     one "classify --mlm, with weights" works "$P/classify" $tiny --columns 1,2 --mlm 2 --epochs 1 --class-weights balanced --metric matthews
     one "classify, a bad option" complains "$P/classify" --no-such-option
     cp "$W/texts.tsv" "$W/kept.tsv"
-    one "classify, --out that it reads" complains "$P/classify" $tiny --columns label,text --out "$W/texts.tsv"
+    one "classify, --out that it reads" complains "$P/classify" $(but "$tiny" --out) --columns label,text --out "$W/texts.tsv"
     one "classify leaves it" cmp "$W/texts.tsv" "$W/kept.tsv"
     cp "$W/texts.tsv" "$W/read.labels"
-    one "classify, the labels beside --out are what it reads" spares "$W/read.labels" "$P/classify" $tiny --columns label,text \
+    one "classify, the labels beside --out are what it reads" spares "$W/read.labels" "$P/classify" $(but "$tiny" --dev --out) --columns label,text \
         --dev "$W/read.labels" --out "$W/read"
-    one "classify, --out in no folder, at once" complains "$P/classify" $tiny --columns label,text --epochs 100000 --out "$W/no/where"
+    one "classify, --out in no folder, at once" complains "$P/classify" $(but "$tiny" --out) --columns label,text --epochs 100000 --out "$W/no/where"
     one "classify, ema" complains "$P/classify" $tiny --columns label,text --set ema=0.9
     # two columns of text: a line without them has no answer, so there is an error
     printf 'label\ttext\tmore\n' > "$W/both.tsv" && sed '1d; s/$/\tso/' "$W/texts.tsv" >> "$W/both.tsv"
@@ -938,10 +954,10 @@ if [ -x "$P/classify" ]; then
     one "classify --task: in each row" sh -c "cut -f 2 '$W/words.tsv' | grep accept > '$W/want' && grep -o '^[a-z]*acceptable' '$W/out' | cmp - '$W/want'"
     one "classify, no such column" complains "$P/classify" $tiny --columns label,nothing
     one "classify, labels that are no numbers" complains "$P/classify" $tiny --columns label,text --metric spearman
-    one "classify, a missing file" complains "$P/classify" $tiny --task sst2 --train "$W/nowhere.tsv"
+    one "classify, a missing file" complains "$P/classify" $(but "$tiny" --train) --task sst2 --train "$W/nowhere.tsv"
     one "classify, a checkpoint without classes" complains "$P/classify" --predict README.md --model "$W/tiny.safetensors"
     one "classify --help" works "$P/classify" --help
-    one "classify, a batch that is too large" complains "$P/classify" $tiny --columns label,text \
+    one "classify, a batch that is too large" complains "$P/classify" $(but "$tiny" --length) --columns label,text \
         --batch 1048576 --length 16777216
     one "classify, no whole number" complains "$P/classify" $tiny --columns label,text --epochs 1e3
     one "classify, a misspelt field" complains "$P/classify" $tiny --columns label,text --set n_layer=1
@@ -971,7 +987,8 @@ if [ -x "$P/classify" ]; then
     sed 2,3d "$W/texts.tsv" > "$W/fewer.tsv"
     for other in "--lr 2e-2" "--epochs 13" "--set n_layers=2" "--seed 2" "--mlm 4" "--metric f1" "--class-weights balanced" "--take 12" \
         "--freeze blocks.0.*" "--rate blocks.0.*=2" "--dev $W/fewer.tsv" "--train $W/fewer.tsv" "--attention cmha" "--resume=$whole.last" "--text $W/fewer.tsv"; do
-        one "classify --resume, $other" complains "$P/classify" $again --mlm 3 --epochs 12 --quiet --out "$parts" --resume $other
+        one "classify --resume, $other" complains "$P/classify" $(but "$again --mlm 3 --epochs 12" ${other%% *}) --quiet --out "$parts" \
+            --resume $other
         one "classify --resume, $other: says of what" says 'another --\|\(n_layers\|attention\) is \|\(lr\|steps\) was \|takes no value: --resume'
     done
     one "classify --resume" works "$P/classify" $again --mlm 3 --epochs 12 --out "$parts" --resume
@@ -1001,26 +1018,26 @@ if [ -x "$P/classify" ]; then
     one "classify, stopped and resumed: as at once" same_run
     # Names of classes are cut by characters, and steer nothing; of many there is no table, of numbers neither
     printf 'label\ttext\n\320\277\320\276\320\267\320\270\321\202\320\270\320\262\321\213\320\271\tnice\n\033[31mred\377\tawful\n' > "$W/names.tsv"
-    one "classify, names in UTF-8" works "$P/classify" $again --train "$W/names.tsv" --dev "$W/names.tsv" --epochs 1 --out "$W/names.safetensors"
+    one "classify, names in UTF-8" works "$P/classify" $(but "$again" --train --dev) --train "$W/names.tsv" --dev "$W/names.tsv" --epochs 1 --out "$W/names.safetensors"
     one "classify, names in UTF-8: harmless" harmless
     one "classify, names in UTF-8: six characters of a column" says "^ *?\[31mr $(printf '\320\277\320\276\320\267\320\270\321\202\320\270')  precision"
     { echo 'label	text'; for i in $(seq 21); do printf 'c%d\tword %d\n' $i $i; done; } > "$W/many.tsv"
-    one "classify, 21 classes" works "$P/classify" $again --train "$W/many.tsv" --dev "$W/many.tsv" --epochs 1 --out "$W/many.safetensors"
+    one "classify, 21 classes" works "$P/classify" $(but "$again" --train --dev) --train "$W/many.tsv" --dev "$W/many.tsv" --epochs 1 --out "$W/many.safetensors"
     one "classify, 21 classes: a line" says '^21 classes: no table '
     for i in 1 2 3 4 5 6; do printf '%d\tword %d\n' $i $i; done > "$W/scored.tsv"
-    one "classify, numbers" works "$P/classify" $again --metric pearson --columns 1,2 --train "$W/scored.tsv" --dev "$W/scored.tsv" --epochs 2 \
-        --patience 1 --out "$W/scored.safetensors"
+    scored="$(but "$again" --train --dev --columns) --columns 1,2 --train $W/scored.tsv --dev $W/scored.tsv"
+    one "classify, numbers" works "$P/classify" $scored --metric pearson --epochs 2 --patience 1 \
+        --out "$W/scored.safetensors"
     for metric in pearson spearman; do
-        one "classify, numbers, --class-weights" complains "$P/classify" $again --metric $metric --columns 1,2 --train "$W/scored.tsv" \
-            --dev "$W/scored.tsv" --epochs 2 --out "$W/x.safetensors" --class-weights nonsense
+        one "classify, numbers, --class-weights" complains "$P/classify" $scored --metric $metric --epochs 2 --out "$W/x.safetensors" --class-weights nonsense
         one "classify, numbers, --class-weights: says why" says "class-weights is for classes, not for --metric $metric"
     done
-    one "classify, numbers, once more" works "$P/classify" $again --metric pearson --columns 1,2 --train "$W/scored.tsv" --dev "$W/scored.tsv" \
-        --epochs 2 --out "$W/scored.safetensors"
+    one "classify, numbers, once more" works "$P/classify" $scored --metric pearson --epochs 2 \
+        --out "$W/scored.safetensors"
     one "classify, numbers: no table" sh -c "! grep -q ' right\$\|no table' '$W/out'"
     if [ "$terminals" ]; then
         printf 'label\ttext\n\033[31m\tred\n\377\tblue\n' > "$W/steer.tsv"
-        one "classify, labels that steer a terminal" works "$P/classify" $tiny --train "$W/steer.tsv" \
+        one "classify, labels that steer a terminal" works "$P/classify" $(but "$tiny" --train --dev) --train "$W/steer.tsv" \
             --dev "$W/steer.tsv" --columns label,text --epochs 1
         one "classify --predict on a terminal" terminal "$P/classify" --predict "$W/steer.tsv" \
             --columns text --model "$W/texts.safetensors"
@@ -1052,14 +1069,14 @@ if [ -x "$P/rag" ]; then
     one "rag: BM25 lists what shares a word" lists BM25 4 'deep sea'
     one "rag: either's best may lead both" says '^  0\.03[0-9]* *#'
     { cat "$W/pairs.tsv"; echo 'a question alone'; } > "$W/ragged.tsv"
-    one "rag, a question without an answer" works "$P/rag" $tiny --read 0 --text "$W/passages.txt" --pairs "$W/ragged.tsv"
+    one "rag, a question without an answer" works "$P/rag" $(but "$tiny" --read) --read 0 --text "$W/passages.txt" --pairs "$W/ragged.tsv"
     one "rag says which is left out" says 'warning, left out: .*ragged.tsv has 1 lines without all columns, the first is line 3$'
     saved="--quiet --length 16 --model $W/rag"
     one "rag --tokens without --ask" complains "$P/rag" $saved --base "$W/rag.base" --tokens 3
     one "rag --tokens without --ask: says so" says ': --tokens is for continuing a question of --ask$'
     one "rag --tokens 0 without --ask" complains "$P/rag" $saved --base "$W/rag.base" --tokens 0
     one "rag --tokens 0 without --ask: asks nothing" says ': nothing is asked of the base: see --ask and --pairs$'
-    one "rag --tokens without a decoder" complains "$P/rag" $tiny --read 0 --text "$W/passages.txt" --ask whale --tokens 3
+    one "rag --tokens without a decoder" complains "$P/rag" $(but "$tiny" --read) --read 0 --text "$W/passages.txt" --ask whale --tokens 3
     one "rag --tokens without a decoder: says so" says ': --tokens is for a decoder, and here is none$'
     for o in "--top 3" "--question 9"; do
         one "rag $o without --ask and --pairs" complains "$P/rag" $saved --base "$W/rag.base" $o
@@ -1070,7 +1087,7 @@ if [ -x "$P/rag" ]; then
     one "rag says how many are looked for" says "^rag: of the question's [0-9]* tokens the rarest 4 are looked for (see --question)"
     one "rag says how many are continued, once" [ "$(
         grep -c "^rag: of the question's [0-9]* tokens the first 14 are continued (see --length)" "$W/out")" -eq 1 ]
-    one "rag --read 0, a field of the decoder" complains "$P/rag" $tiny --read 0 --text "$W/passages.txt" --set decoder.d_ff=8
+    one "rag --read 0, a field of the decoder" complains "$P/rag" $(but "$tiny" --read) --read 0 --text "$W/passages.txt" --set decoder.d_ff=8
     one "rag --read 0, a field of the decoder: says so" says ': --read 0 trains no decoder; what is decoder.d_ff'
     one "rag --pairs, all with an answer" works "$P/rag" $saved --base "$W/rag.base" --pairs "$W/pairs.tsv"
     one "rag --pairs, all with an answer: no line" sh -c "! grep -q 'no passage has' '$W/out'"
@@ -1126,7 +1143,7 @@ if [ -x "$P/rag" ]; then
     for by in CRAT BM25 both; do one "rag: $by lists it" lists $by 1 'The whale'; done
     head -c 2000 "$W/rag.base" > "$W/cut.base"
     one "rag, a base that ends early" complains "$P/rag" $saved --base "$W/cut.base" --ask whale
-    one "rag, seed 2" works "$P/rag" $tiny --read 0 --seed 2 --text "$W/passages.txt" --base "$W/other.base"
+    one "rag, seed 2" works "$P/rag" $(but "$tiny" --read) --read 0 --seed 2 --text "$W/passages.txt" --base "$W/other.base"
     one "rag: not by this encoder" complains "$P/rag" $saved --base "$W/other.base" --ask whale
     for file in notes.txt notes.counts notes.encoder notes.tokenizer.json; do cp "$W/passages.txt" "$W/$file"; done
     cp "$W/pairs.tsv" "$W/notes.tsv"
@@ -1137,8 +1154,8 @@ if [ -x "$P/rag" ]; then
         one "rag --text in place of the .$end of --save" spares "$W/notes.$end" "$P/rag" $tiny --text "$W/notes.$end" --save "$W/notes"
     done
     one "rag --model in place of --base" spares "$W/rag.encoder" "$P/rag" $saved --text "$W/notes.txt" --base "$W/rag.encoder"
-    one "rag, --base in no folder, at once" complains "$P/rag" $tiny --steps 999999 --text "$W/notes.txt" --base "$W/no/where"
-    one "rag, --save in no folder, at once" complains "$P/rag" $tiny --steps 999999 --text "$W/notes.txt" --save "$W/no/where"
+    one "rag, --base in no folder, at once" complains "$P/rag" $(but "$tiny" --steps) --steps 999999 --text "$W/notes.txt" --base "$W/no/where"
+    one "rag, --save in no folder, at once" complains "$P/rag" $(but "$tiny" --steps) --steps 999999 --text "$W/notes.txt" --save "$W/no/where"
     cranfield=../shared/data/qa/cranfield
     if [ -d $cranfield ]; then
         awk -v out="$W/cran." -f examples/tools/cranfield.awk $cranfield/cran.all.1400.xml $cranfield/cran.qry.xml \
@@ -1164,11 +1181,11 @@ if [ -x "$P/rag" ]; then
     printf 'The harbour\nlies north.\n\n' > "$W/harbour" && cat "$W/harbour" "$D/z.txt" > "$D/y.md"
     cp "$D/a.txt" "$D/.hidden.txt" && cp "$D/a.txt" "$D/.git/a.txt" && printf 'caf\351\n' > "$D/latin.txt" && printf 'no' > "$D/a.pdf"
     ln -s a.txt "$D/link.txt" && ln -s . "$D/loop"
-    one "rag --folder" works "$P/rag" $tiny --read 0 --folder "$D" --save "$W/in" --base "$W/in.base" --ask harbour
+    one "rag --folder" works "$P/rag" $(but "$tiny" --read) --read 0 --folder "$D" --save "$W/in" --base "$W/in.base" --ask harbour
     one "rag --folder: counts what it leaves out" says 'rag: skipped: 2 hidden, 2 linked, 1 not UTF-8 text$'
     one "rag --folder: nothing else of it" sh -c "! grep -q 'hidden.txt\|\.git\|a\.pdf\|link\.txt\|loop/' '$W/out' '$W/in.base'"
     one "rag --folder: a hit has file and line" says '  y\.md:1  The harbour lies north\.'
-    one "rag, nothing held out" works "$P/rag" ${tiny#--quiet} --held-out 0 --read 0 --folder "$D" --save "$W/whole" --base "$W/whole.base"
+    one "rag, nothing held out" works "$P/rag" $(but "${tiny#--quiet}" --held-out --read) --held-out 0 --read 0 --folder "$D" --save "$W/whole" --base "$W/whole.base"
     one "rag says so, and no mean of nothing" eval 'says "nothing is held out" && ! says nan'
     in="--quiet --length 16 --read 0 --tokens 0 --model $W/in"
     fresh() { "$P/rag" $in --folder "$D" --base "$W/fresh.base" > "$W/fresh.out" 2>&1 && cmp -s "$W/fresh.base" "$W/in.base"; }
@@ -1197,7 +1214,9 @@ if [ -x "$P/rag" ]; then
     # refuses WHAT SAYS ARGUMENT..: fails with one line that says so, and leaves the base alone
     refuses() {
         what=$1 said=$2; shift 2
-        one "rag, $what" complains "$P/rag" $in "$@"
+        usual=$in
+        for o in "$@"; do case $o in --length|--model) usual=$(but "$usual" "$o");; esac; done
+        one "rag, $what" complains "$P/rag" $usual "$@"
         one "rag, $what: says so" says "$said"
         one "rag, $what: the base stays" cmp "$W/in.base" "$W/kept.base"
     }
@@ -1225,7 +1244,7 @@ if [ -x "$P/rag" ]; then
     while [ ! -s "$D/b/grows.md" ]; do sleep 0.01; done
     refuses "a file that changes while it is read" 'grows.md changes while it is read' --base "$W/in.base" --update "$D"
     rm "$W/grows" && wait $! && rm "$D/b/grows.md"
-    for seed in 1 2; do "$P/rag" $tiny --read 0 --seed $seed --folder "$D" --save "$W/seed$seed" > "$W/out" 2>&1; done
+    for seed in 1 2; do "$P/rag" $(but "$tiny" --read) --read 0 --seed $seed --folder "$D" --save "$W/seed$seed" > "$W/out" 2>&1; done
     cp "$W/seed1.counts" "$W/seed2.counts"
     refuses "counts that another encoder left" "another encoder's counts" --base "$W/in.base" --update "$D" --model "$W/seed2"
     mv "$W/in.counts" "$W/in.none"
@@ -1238,7 +1257,7 @@ if [ -x "$P/rag" ]; then
     one "rag, an empty file" complains "$P/rag" --text /dev/null
     one "rag, a bad option" complains "$P/rag" --no-such-option
     one "rag, a bad number" complains "$P/rag" --text "$W/passages.txt" --steps many
-    one "rag without a decoder" works "$P/rag" $tiny --read 0 --set d_model=8 --text "$W/passages.txt" --base "$W/other.base"
+    one "rag without a decoder" works "$P/rag" $(but "$tiny" --read) --read 0 --set d_model=8 --text "$W/passages.txt" --base "$W/other.base"
     one "rag, a base of another width" complains "$P/rag" --model "$W/rag" --base "$W/other.base" --ask whale
     one "rag asked nothing" complains "$P/rag" --model "$W/nowhere" --base "$W/nowhere.base"
     one "rag asked nothing says so before it reads" says ': nothing is asked of the base: see --ask and --pairs$'
@@ -1350,7 +1369,7 @@ if [ -x "$P/signal" ]; then
     one "signal says which names nothing" says 'no kind of attention is named by --attention$'
     one "signal --parameters, and d_ff" complains "$P/signal" "$wave" $tiny --epochs 1 --parameters 9000 --set d_ff=8
     one "signal --take" works "$P/signal" "$wave" $tiny --epochs 1 --take 40
-    one "signal: the last positions are filled up" works "$P/signal" "$wave" $tiny --epochs 1 --frame 7 --hop 5
+    one "signal: the last positions are filled up" works "$P/signal" "$wave" $(but "$tiny" --frame) --epochs 1 --frame 7 --hop 5
     sed 's/"classes":"bpsk,/"classes":"bp\\n,/' "$wave" > "$W/steer.wave"
     one "signal, a class that is no plain text" works "$P/signal" "$W/steer.wave" $tiny --epochs 1
     one "signal shows it as a question mark" says '^bp? '
@@ -1400,7 +1419,7 @@ if [ -x "$P/signal" ]; then
     # other WORDS OPTION...: not the training that stopped, and these words say why
     other() {
         words=$1; shift
-        one "signal --resume $*" complains "$P/signal" $lasting --resume --save "$W/again.model" "$@"
+        one "signal --resume $*" complains "$P/signal" $(but "$lasting --resume --save $W/again.model" ${1+"$1"}) "$@"
         one "signal --resume $*: says why" says "$words"
     }
     other 'epochs was 30 where this training began, and is 31' --epochs 31
@@ -1576,6 +1595,11 @@ if [ -x "$P/signal_next" ] && [ -x "$P/embed" ] && [ -s "$W/signal.safetensors" 
     one "stream counts frames of 8 samples" says '^2001 frames of 8 samples, 2.0 s: next frames within -*[0-9.]* dB'
     one "stream, a window: exact" says '^exact without an end; real-time factor'
     one "stream, a line a second" [ "$(grep -c '^ *[12] s: ' "$W/out")" -eq 1 ]
+    for twice in "--tone 9 --tone 8" "--tone 9 --again 2 --again 3" "--rate 8000 --rate 8000 -"; do
+        # shellcheck disable=SC2086
+        one "stream $twice" complains "$follows" $twice
+        one "stream $twice: says so" says '^stream: --[a-z]* comes twice, and once is enough$'
+    done
     one "stream --again" works "$follows" --tone 300 --again 3
     one "stream --again says the worst" says '^300 frames, least times of 3: .* the worst, frame [0-9]*, '
     # two channels, 16 bits, 8 kHz
@@ -1694,7 +1718,7 @@ if [ -x "$P/spoken" ]; then
         one "spoken, an archive that ends early" complains "$P/spoken" "$W/cut.tar" $tiny
     fi
     for what in magnitude complex; do
-        one "spoken --features $what" works "$P/spoken" "$W/digits" $tiny --epochs 1 --features $what
+        one "spoken --features $what" works "$P/spoken" "$W/digits" $(but "$tiny" --features) --epochs 1 --features $what
     done
     # the power in bands; tones whose pitch is what they are need little of the changes
     still="--speed 0.05 --warp 0.02 --colour 0.5 --hearings 3"
@@ -1710,7 +1734,7 @@ if [ -x "$P/spoken" ]; then
     one "spoken, at once" works "$P/spoken" $lasting --save "$W/once.model"
     cp "$W/out" "$W/once.out"
     one "spoken, killed" killed "$W/again.model" "$P/spoken" $lasting --save "$W/again.model"
-    one "spoken --resume, another change" complains "$P/spoken" $lasting --resume --save "$W/again.model" --warp 0.03
+    one "spoken --resume, another change" complains "$P/spoken" $(but "$lasting" --warp) --resume --save "$W/again.model" --warp 0.03
     one "it says which" says 'warp was 0.02 where this training began, and is 0.03'
     one "spoken --resume --leave all" complains "$P/spoken" $lasting --resume --save "$W/again.model" --leave all
     one "spoken --resume of signal's" complains "$P/spoken" $lasting --resume --save "$W/signal.model"

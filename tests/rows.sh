@@ -61,7 +61,7 @@ one "train_tiny --set score=" works "$P/train_tiny" --rows "$so" --set score=re-
 rm -f "$W"/x*
 one "train_tiny, a kind that is none" refuses 'the nearest is gated' "$P/train_tiny" --rows "$so" --attention gatde $tiny --out "$W/x" README.md
 one "train_tiny, a score that is none" refuses 'no score tanh-re; the rows given have none' "$P/train_tiny" --rows "$so" --set score=tanh-re \
-    $tiny --csv "$W/x.csv" --out "$W/x" README.md
+    ${tiny% --csv *} --csv "$W/x.csv" --out "$W/x" README.md
 
 # -------------------------------------------------------------------------------------------------------- an optimiser
 own="--rows $so --set optimiser=signed --lr 1e-3 --set schedule=constant --set warmup=0 $tiny"

@@ -310,13 +310,21 @@ static inline void end_with_version(void) {
     exit(end_program(0));
 }
 
+/* Ends the program where an option comes again: which of two values holds is not for it to guess. */
+static inline void refuse_again(const char *name, const char *value) {
+    char line[80];
+    snprintf(line, sizeof line, "one %.40s is enough%s", name, *value ? ", what is " : "");
+    complain(2, line, value);
+}
+
 /* Reads the command line into the options. The bits of `flags` are set for those that stand without a value,
    which is then "", unless their help shows one. --set may come more than once: its arguments are kept in
-   argv[1 ..], *n_set of them; so may --freeze, --rate, --train and --optimiser. Returns the one argument that
-   is no option, or NULL. */
+   argv[1 ..], *n_set of them; so may --freeze, --rate, --train and, with a pattern, --optimiser. Returns the
+   one argument that is no option, or NULL. */
 static inline const char *read_options(setting *options, int n, uint64_t flags, int argc, char **argv,
                                        int *n_set) {
     const char *rest = NULL, *nearest = NULL;
+    uint64_t once = 0; /* the bits of options that have come, and may not again */
     for (int i = 1, apart = 0; i < argc; i++) {
         setting *o = any_option(options, n, argv[i]);
         char *sign = strchr(argv[i], '='), *value = sign ? sign + 1 : NULL;
@@ -334,15 +342,16 @@ static inline const char *read_options(setting *options, int n, uint64_t flags, 
         if (alone && value && !shows_value(o)) complain(2, "takes no value: ", o->name);
         if (!value) value = alone ? argv[i] + strlen(argv[i]) : argv[++i];
         if (!value) complain(2, "a value is missing after ", o->name);
-        if (o != common_option) options_given |= UINT64_C(1) << (o - options);
-        if (o == common_option && o->value) complain(2, "one --rows is enough, what is ", value);
+        const uint64_t bit = o == common_option ? UINT64_C(1) << 63 : UINT64_C(1) << (o - options);
+        if (o != common_option) options_given |= bit;
         int assigns = strchr(value, '=') != NULL, chooses = assigns && !strcmp(o->name, "--optimiser");
         int tunes = !strncmp(o->what, "PATTERN", 7) || chooses; /* classify's --train names a file */
         if (tunes && (n_tuned == 64 || assigns != (chooses || !strcmp(o->name, "--rate"))))
             complain(2, "see --help; what is ", value);
         if (!strcmp(o->name, "--set")) argv[1 + (*n_set)++] = value;
         else if (tunes) tuned[n_tuned].pattern = value, tuned[n_tuned++].option = o->name[2];
-        else o->value = value;
+        else if (once & bit) refuse_again(o->name, value);
+        else o->value = value, once |= bit;
     }
     return rest;
 }
