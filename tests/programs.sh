@@ -787,6 +787,13 @@ if [ "$tokenizers" ] && [ -x "$P/tokens" ]; then
     one "tokens decode, a zero byte" sh -c "! printf '1\0002' | '$P/tokens' decode tests/wordpiece_vocab.txt > '$W/ids' 2> '$W/out'"
     one "tokens decode, a zero byte: says so" says ': a zero byte is not the number of a token$'
     one "tokens train --min-count 0" complains "$P/tokens" train --min-count 0 --out "$W/none.json" README.md
+    one "tokens train, values behind =" works "$P/tokens" train --size=300 --special='<a=b>' --out="$W/signs.json" README.md
+    one "tokens train, values behind blanks" works "$P/tokens" train --size 300 --special '<a=b>' --out "$W/blanks.json" README.md
+    one "tokens train: the same" cmp "$W/signs.json" "$W/blanks.json"
+    one "tokens train --size, none" complains "$P/tokens" train --size= --out "$W/none.json" README.md
+    one "tokens train, --size twice" complains "$P/tokens" train --size 300 --size=310 --out "$W/none.json" README.md
+    one "tokens train, --size twice: says so" says ': one --size is enough, what is 310$'
+    one "tokens train, --size twice: nothing is written" [ ! -e "$W/none.json" ]
     one "tokens, decode --lines" complains "$P/tokens" decode --lines tests/wordpiece_vocab.txt
     if [ "$terminals" ]; then
         printf 'a \033[31mred\377 whale\n' | "$P/tokens" encode "$W/bpe.json" > "$W/steer.ids"

@@ -191,10 +191,11 @@ static void inspect(void) {
 
 enum { SPECIALS = 1000 };
 
-static int among(const char *word, const char *const *words, size_t n) {
+/* Where a word stands among n words; n: nowhere. */
+static size_t place(const char *word, const char *const *words, size_t n) {
     size_t i = 0;
     while (i < n && strcmp(words[i], word)) i++;
-    return i < n;
+    return i;
 }
 
 static uint64_t whole(const char *name, const char *digits) {
@@ -243,25 +244,30 @@ static void train(int argc, char **argv) {
     static const char *special[SPECIALS];
     bpe_options o = {8192, 2, "gpt2", special, 0};
     const char *out = NULL;
+    unsigned once = 0; /* the bits of names that have come, and may not again */
     int n_paths = 0; /* the paths move to the front of argv */
     for (int i = 0; i < argc; i++) {
-        const char *name = argv[i], *value = i + 1 < argc ? argv[i + 1] : NULL;
+        char *name = argv[i];
         if (*name != '-' || !name[1]) {
             argv[n_paths++] = argv[i];
             continue;
         }
         asked(name);
-        if (!among(name, names, n_names)) no_such("train has no option", name, names, n_names);
+        const char *value = strchr(name, '=') ? cut_value(name) : argv[++i];
+        size_t which = place(name, names, n_names);
+        if (which == n_names) no_such("train has no option", name, names, n_names);
         if (!value) complain(2, "see --help; a value is missing after ", name);
-        else if (!strcmp(name, "--size")) o.size = (size_t)whole(name, value);
+        if (once >> which & 1) refuse_again(name, value);
+        if (strcmp(name, "--special") != 0) once |= 1u << which;
+        if (!strcmp(name, "--size")) o.size = (size_t)whole(name, value);
         else if (!strcmp(name, "--min-count")) o.min_count = whole(name, value);
         else if (!strcmp(name, "--split")) o.split = value;
         else if (!strcmp(name, "--out")) out = value;
         else if (o.n_special == SPECIALS) complain(2, "there are too many of ", name);
         else special[o.n_special++] = value;
-        i++;
     }
-    if (!among(o.split, splits, n_splits)) no_such("there is no --split", o.split, splits, n_splits);
+    if (place(o.split, splits, n_splits) == n_splits)
+        no_such("there is no --split", o.split, splits, n_splits);
     if (!out) complain(2, "see --help; train needs --out, the file to be written", "");
     if (!n_paths) complain(2, "see --help; train needs a text, - is the standard input", "");
     refuse_replacing("--out", out, (const char *const *)argv, (size_t)n_paths);
