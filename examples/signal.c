@@ -59,9 +59,7 @@ static setting option[N_OPTIONS] = {
 static const char all[] = "rope,cmha,dot+learned,cope-real,cope-magnitude,cope-phase,cope-hybrid,mobius+rope,"
                           "angular,angular-linear,lag,crat";
 
-enum { MOST_LEVELS = 32, MOST_KINDS = 32, MOST_SEEDS = 16 };
-static size_t n_levels;
-static double level[MOST_LEVELS]; /* ascending */
+enum { MOST_KINDS = 32, MOST_SEEDS = 16 };
 
 typedef struct result { /* of a kind with a seed; shares of 1 */
     double by_level[MOST_LEVELS], all, high, turned, change, seconds;
@@ -70,17 +68,6 @@ static struct { const char *kind; size_t parameters; result r[MOST_SEEDS]; } row
 static size_t n_rows, n_seeds, confusion[MOST_CLASSES][MOST_CLASSES]; /* true, said; of the last kind */
 
 static known about[3] = {{"frame", 0}, {"hop", 0}, {"samples", 0}};
-
-/* Collects the levels of the test frames in ascending order. */
-static void find_levels(void) {
-    for (size_t i = 0, j, k; i < part[2].n; i++) {
-        for (j = 0; j < n_levels && level[j] < (double)levels[i]; j++) continue;
-        if (j < n_levels && !(level[j] > (double)levels[i])) continue;
-        if (n_levels == MOST_LEVELS) complain(1, "more than 32 levels of snr", "");
-        for (k = n_levels++; k > j; k--) level[k] = level[k - 1];
-        level[j] = (double)levels[i];
-    }
-}
 
 /* ---- A kind of attention ---- */
 
@@ -385,6 +372,38 @@ static void settle(size_t k, char **settings, int n_set) {
     row[k].parameters = settle_parameters(&option[PARAMETERS], row[k].kind, k ? row[0].parameters : 0);
 }
 
+/* Can what is drawn be written? Now, not after the training. */
+static void open_outputs(void) {
+    for (int o = SVG; o <= CSV; o++) {
+        FILE *file = option[o].value ? fopen(option[o].value, "a") : NULL;
+        if (option[o].value && (!file || fclose(file))) complain(1, "cannot write ", option[o].value);
+    }
+}
+
+/* Finds the kinds that an option names, or all. They stand in `list`, of `size` bytes. */
+static void name_kinds(const setting *o, char *list, size_t size) {
+    const char *kinds = *o->value || o != &option[COMPARE] ? o->value : all;
+    if (snprintf(list, size, "%s", kinds) >= (int)size) complain(2, "too many kinds: ", kinds);
+    for (char *at = strtok(list, ","); at; at = strtok(NULL, ",")) {
+        if (n_rows == MOST_KINDS) complain(2, "more than 32 kinds: ", kinds);
+        row[n_rows++].kind = at;
+    }
+    if (!n_rows) complain(2, "no kind of attention is named by ", o->name);
+}
+
+/* Names and sizes, before any work. */
+static void settle_all(char **settings, int n_set) {
+    for (size_t k = 0; k < n_rows; k++) settle(k, settings, n_set);
+}
+
+/* The same before there is the file that --synthetic writes. */
+static void settle_synthetic(size_t frame, size_t hop, char **settings, int n_set) {
+    classes = SYNTHETIC_CLASSES, part[0].width = frame;
+    part[0].longest = cmha_frames(NULL, SYNTHETIC_SAMPLES, 2, frame, hop, NULL);
+    settle_all(settings, n_set);
+    classes = 0; /* which the file says */
+}
+
 /* Trains each kind with each seed, from `seed` on, and prints its row. */
 static void train_all(char **settings, int n_set, uint64_t most, uint64_t seed) {
     uint64_t patience = whole_of(&option[PATIENCE], 1, 100000);
@@ -432,21 +451,19 @@ int main(int argc, char **argv) {
     if (!path) complain(2, "name a file of signal_data, or one to write with --synthetic; see --help", "");
     for (int o = SVG; o <= CSV; o++) refuse_replacing(option[o].name, option[o].value, &path, 1);
     part_outputs();
-    if (option[SYNTHETIC].value) synthesise(path);
-    read_signals(path, frame, hop), find_levels();
-    if (rows && rows < part[0].n) part[0].n = rows; /* classes and levels alternate from run to run */
-    const int from = option[COMPARE].value ? COMPARE : ATTENTION;
-    if (from == COMPARE) refuse_given(option, 1u << ATTENTION, " is one kind, and --compare names several");
-    const char *kinds = *option[from].value ? option[from].value : from == COMPARE ? all : "";
-    if (snprintf(list, sizeof list, "%s", kinds) >= (int)sizeof list) complain(2, "too many kinds: ", kinds);
-    for (char *at = strtok(list, ","); at; row[n_rows++].kind = at, at = strtok(NULL, ","))
-        if (n_rows == MOST_KINDS) complain(2, "more than 32 kinds: ", kinds);
-    if (!n_rows) complain(2, "no kind of attention is named by ", option[from].name);
-    for (size_t k = 0; k < n_rows; k++) settle(k, argv + 1, n_set); /* names and sizes, before any work */
-    for (int o = SVG; o <= CSV; o++) { /* now, not after the training */
-        FILE *file = option[o].value ? fopen(option[o].value, "a") : NULL;
-        if (option[o].value && (!file || fclose(file))) complain(1, "cannot write ", option[o].value);
+    const setting *from = &option[option[COMPARE].value ? COMPARE : ATTENTION];
+    if (from != &option[ATTENTION])
+        refuse_given(option, 1u << ATTENTION, " is one kind, and --compare names several");
+    name_kinds(from, list, sizeof list);
+    if (option[SYNTHETIC].value) {
+        settle_synthetic(frame, hop, argv + 1, n_set);
+        open_outputs();
+        synthesise(path);
     }
+    read_signals(path, frame, hop);
+    if (rows && rows < part[0].n) part[0].n = rows; /* classes and levels alternate from run to run */
+    settle_all(argv + 1, n_set);
+    open_outputs();
     train_all(argv + 1, n_set, most, seed);
     if (option[SVG].value) must(draw_save(option[SVG].value, draw, path, failure));
     if (option[CSV].value) write_csv(option[CSV].value);

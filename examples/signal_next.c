@@ -94,17 +94,15 @@ static void train(cmha_trainer *trainer, uint64_t epochs, cmha_real *targets) {
    level. */
 static void compare(cmha_model *model, const double *linear) {
     const sequences *s = &part[2];
-    size_t V = row_of(s), L = s->longest, first, i, t, j, k, l, n = 0;
-    double level[32], error[32][3] = {{0}}, power[32] = {0};
+    size_t V = row_of(s), L = s->longest, first, i, t, j, k, l;
+    double error[MOST_LEVELS][3] = {{0}}, power[MOST_LEVELS] = {0};
     cmha_real *said = take(tc.batch * L * 2 * V, sizeof *said);
     for (first = 0; first < s->n; first += tc.batch) {
         for (i = first; i < s->n && i < first + tc.batch; i++) room.order[i] = i;
         cmha_batch b = lay_out(s, first, NULL);
         check(cmha_model_predict(model, &b, said));
         for (i = 0; i < b.batch; i++) {
-            for (l = 0; l < n && level[l] != (double)levels[first + i]; l++) continue; /* as they come */
-            if (l == 32) complain(1, "more than 32 levels of snr", "");
-            if (l == n) level[n++] = (double)levels[first + i];
+            for (l = 0; level[l] < (double)levels[first + i];) l++;
             for (t = 1; t + 1 < L; t++)
                 for (j = 0; j < V; j++) {
                     const cmha_real *x = b.features + (i * L + t) * V;
@@ -118,10 +116,10 @@ static void compare(cmha_model *model, const double *linear) {
     }
     printf("Error of the next frame in dB, against the power of signal and noise\n%-22s", "signal to noise");
     static const char *const of[] = {"the model", "linear prediction", "the last frame again"};
-    for (l = 0; l < n; l++) printf(" %6.4g", level[l]);
+    for (l = 0; l < n_levels; l++) printf(" %6.4g", level[l]);
     for (k = 0; k < 3; k++) {
         printf("\n%-22s", of[k]);
-        for (l = 0; l < n; l++) printf(" %6.2f", 10 * log10(error[l][k] / power[l]));
+        for (l = 0; l < n_levels; l++) printf(" %6.2f", 10 * log10(error[l][k] / power[l]));
     }
     puts("");
     free(said);

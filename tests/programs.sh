@@ -1440,6 +1440,12 @@ if [ -x "$P/signal" ]; then
     other 'not for --predict' --predict x.cf32
     other 'no training that stopped' --save "$W/early.model"
     one "signal --resume, no --save" complains "$P/signal" $lasting --resume
+    # before it has written its file
+    for wrong in "--attention telepathy" "--compare=rope,telepathy" "--set nothing=1" "--set d_model=0" "--batch 0" "--svg $W/no/where"; do
+        # shellcheck disable=SC2086
+        one "signal --synthetic $wrong" complains "$P/signal" --synthetic "$W/none.wave" --epochs 1 $wrong
+        one "signal --synthetic $wrong: no file" [ ! -e "$W/none.wave" ]
+    done
     one "signal --synthetic, another seed" works "$P/signal" --synthetic "$W/else.wave" $tiny --epochs 1 --seed 2
     one "signal --resume, other data" complains "$P/signal" "$W/else.wave" ${lasting#* } --resume --save "$W/again.model"
     one "signal --resume, other data: says so" says 'began with other data'
@@ -1581,6 +1587,19 @@ if [ -x "$P/signal_next" ] && [ -s "$W/signal.safetensors" ]; then
     done
     one "signal_next, frames too long" complains "$P/signal_next" "$wave" $tiny --frame 32
     one "signal_next --save of what it reads" spares "$wave" "$P/signal_next" "$wave" $tiny --epochs 1 --save "$wave"
+    if command -v python3 > /dev/null 2>&1; then # one level too many, which ends it before it trains: not even a line of progress
+        python3 - "$wave" "$W/levels.wave" <<'END'
+import json, struct, sys
+data = bytearray(open(sys.argv[1], "rb").read())
+start = 8 + struct.unpack("<Q", data[:8])[0]
+at, end = json.loads(data[8:start])["snr"]["data_offsets"]
+n = (end - at) // 4
+data[start + at:start + end] = struct.pack("<%df" % n, *range(n))
+open(sys.argv[2], "wb").write(data)
+END
+        one "signal_next, more than 32 levels" complains "$P/signal_next" "$W/levels.wave" ${tiny#--quiet} --epochs 2
+        one "signal_next, more than 32 levels: says so" says ': more than 32 levels of snr$'
+    fi
     one "signal_next, a cut file" complains "$P/signal_next" "$W/cut.wave" $tiny
     one "signal_next without a file" complains "$P/signal_next"
     one "signal_next --help" works "$P/signal_next" --help

@@ -3,15 +3,17 @@
 #ifndef SIGNALS_H
 #define SIGNALS_H
 
-enum { MOST_CLASSES = 64 };
+enum { MOST_CLASSES = 64, MOST_LEVELS = 32, SYNTHETIC_SAMPLES = 64, SYNTHETIC_CLASSES = 4 };
 static sequences part[3]; /* training, validation, test */
 static cmha_real *levels; /* signal over noise of the test frames, in dB */
 static char *class_names[MOST_CLASSES], names[1024];
 static size_t classes, frame_samples; /* complex samples of a frame */
+static size_t n_levels;
+static double level[MOST_LEVELS]; /* those of the test frames, ascending */
 
 /* Writes a set of the same format: carriers whose phase, frequency or amplitude is keyed, and noise. */
 static inline void synthesise(const char *path) {
-    enum { FRAMES = 480, SAMPLES = 64, KINDS = 4 };
+    enum { FRAMES = 480, SAMPLES = SYNTHETIC_SAMPLES, KINDS = SYNTHETIC_CLASSES };
     static const char *const meta[] = {"classes", "bpsk,qpsk,fsk2,am", "made by", "signal --synthetic"};
     cmha_real *iq = take(FRAMES * 2 * SAMPLES, sizeof *iq), *snr = take(FRAMES, sizeof *snr);
     int64_t *label = take(3 * FRAMES, sizeof *label), *run = label + FRAMES, *set = run + FRAMES;
@@ -63,6 +65,17 @@ static inline void read_classes(const char *text) {
             if (!strcmp(class_names[i], class_names[j])) complain(1, "two classes are ", class_names[i]);
 }
 
+/* Collects the levels of the test frames in ascending order. */
+static inline void find_levels(void) {
+    for (size_t i = 0, j, k; i < part[2].n; i++) {
+        for (j = 0; j < n_levels && level[j] < (double)levels[i];) j++;
+        if (j < n_levels && !(level[j] > (double)levels[i])) continue;
+        if (n_levels == MOST_LEVELS) complain(1, "more than 32 levels of snr", "");
+        for (k = n_levels++; k > j; k--) level[k] = level[k - 1];
+        level[j] = (double)levels[i];
+    }
+}
+
 /* Reads the three sets; a run must belong to one of them. */
 static inline void read_signals(const char *path, size_t frame, size_t hop) {
     cmha_archive a;
@@ -103,6 +116,7 @@ static inline void read_signals(const char *path, size_t frame, size_t hop) {
         s->label[s->n++] = (cmha_real)label[i], s->begin[s->n] = s->n * positions;
     }
     free(z), free(snr), free(label), cmha_archive_close(&a);
+    find_levels();
 }
 
 static inline void close_signals(void) {
