@@ -206,6 +206,28 @@ static void read_folder(DIR *folder, const char *path) {
     free(names);
 }
 
+static int by_take(const void *a, const void *b) {
+    const recording *x = a, *y = b;
+    if (x->speaker != y->speaker) return x->speaker < y->speaker ? -1 : 1;
+    if (x->digit != y->digit) return x->digit - y->digit;
+    return x->take < y->take ? -1 : x->take > y->take;
+}
+
+/* Ends the program where a take is there twice, as in an archive that a file was added to again: it would
+   count twice, and perhaps be in training and test. */
+static void refuse_twice(const char *path) {
+    recording *sorted = take(n_recordings, sizeof *sorted);
+    char line[TEXT_ERROR];
+    memcpy(sorted, recordings, n_recordings * sizeof *sorted);
+    qsort(sorted, n_recordings, sizeof *sorted, by_take);
+    for (const recording *r = sorted + 1; r < sorted + n_recordings; r++) {
+        if (by_take(r - 1, r)) continue;
+        text_fail(line, "%d_%s_%d.wav comes more than once in ", r->digit, speakers[r->speaker], r->take);
+        complain(1, line, path);
+    }
+    free(sorted);
+}
+
 static void read_recordings(const char *path) {
     DIR *folder = opendir(path);
     unsigned char *bytes;
@@ -220,6 +242,7 @@ static void read_recordings(const char *path) {
         free(bytes);
     }
     if (!n_recordings) complain(1, "there are no recordings DIGIT_SPEAKER_TAKE.wav in ", path);
+    refuse_twice(path);
     for (at = 0; at < n_recordings; at++) {
         size_t n = positions_of(recordings[at].n);
         longest = n > longest ? n : longest;

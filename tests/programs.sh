@@ -1740,6 +1740,9 @@ if [ -x "$P/spoken" ]; then
         one "spoken, an archive in the order of names" works "$P/spoken" "$W/sorted.tar" $tiny --epochs 1 --threads 1 --save "$W/sorted.model"
         one "spoken, the same as a folder" works "$P/spoken" "$W/digits" $tiny --epochs 1 --threads 1 --save "$W/folder.model"
         one "spoken learns the same of both" cmp "$W/sorted.model" "$W/folder.model"
+        cp "$W/digits.tar" "$W/twice.tar" && tar -C "$W" -rf "$W/twice.tar" digits/0_ann_3.wav
+        one "spoken, a take that is there twice" complains "$P/spoken" "$W/twice.tar" $tiny --epochs 1
+        one "spoken, a take that is there twice: says which" says ': 0_ann_3.wav comes more than once in .*twice.tar$'
         head -c 5000 "$W/digits.tar" > "$W/cut.tar"
         one "spoken, an archive that ends early" complains "$P/spoken" "$W/cut.tar" $tiny
     fi
