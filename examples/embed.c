@@ -19,6 +19,18 @@
 
 static const char usage[] = "usage: embed FILE NAME > NAME.h, NAME a C identifier\n";
 
+/* Could no array have this name? Words of C up to C23, and what C keeps for itself. */
+static int reserved(const char *name) {
+    static const char words[] =
+        " alignas alignof asm auto bool break case char const constexpr continue default do double else enum "
+        "extern false float for goto if inline int long nullptr register restrict return short signed sizeof "
+        "static static_assert struct switch thread_local true typedef typeof typeof_unqual union unsigned "
+        "void volatile while ";
+    char wanted[32];
+    if (*name == '_' && (name[1] == '_' || isupper((unsigned char)name[1]))) return 1;
+    return snprintf(wanted, sizeof wanted, " %s ", name) < (int)sizeof wanted && strstr(words, wanted);
+}
+
 int main(int argc, char **argv) {
     FILE *file = argc == 3 ? regular_open(argv[1]) : NULL;
     const char *name = argc == 3 ? argv[2] : "";
@@ -30,6 +42,7 @@ int main(int argc, char **argv) {
     if (help) return fclose(stdout) ? perror("embed"), 1 : 0;
     for (; *name; name++) bad |= !isalnum((unsigned char)*name) && *name != '_';
     if (argc != 3 || bad) return fputs(usage, stderr), 2;
+    if (reserved(argv[2])) return fprintf(stderr, "embed: C keeps this name for itself: %s\n", argv[2]), 2;
     if (!file) return fprintf(stderr, "embed: cannot open %s%s\n", argv[1], regular_fault(argv[1])), 1;
     c = getc(file);
     if (c == EOF && !ferror(file)) return fprintf(stderr, "embed: %s is empty\n", argv[1]), 1;

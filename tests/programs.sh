@@ -1907,6 +1907,11 @@ if [ -x "$P/embed" ]; then
     : > "$W/empty"
     one "embed, an empty file" complains "$P/embed" "$W/empty" name
     one "embed, an empty file: says so, and writes nothing" says '^embed: .*empty is empty$'
+    for name in int while static_assert _Bool __x; do
+        one "embed, the name $name" complains "$P/embed" LICENSE $name
+        one "embed, the name $name: says why" says "^embed: C keeps this name for itself: $name\$"
+    done
+    for name in integer whil _bool x__; do one "embed, the name $name" works "$P/embed" LICENSE $name; done
 fi
 for n in block plain_kernels; do
     [ -x "$P/$n" ] && one "$n" works "$P/$n" && one "$n says something" [ -s "$W/out" ] &&
