@@ -18,6 +18,13 @@ refuses() {
     [ $status -eq 1 ] || [ $status -eq 2 ] || return 1
     [ "$(wc -l < "$W/err")" -eq 1 ] && [ ! -s "$W/said" ] && grep -q -e "$want" "$W/err"
 }
+# tells WORDS COMMAND...: writes its page, and one line on stderr with these words
+tells() {
+    want=$1; shift
+    "$@" > "$W/said" 2> "$W/err" < /dev/null || return 1
+    cat "$W/err"
+    [ "$(wc -l < "$W/err")" -eq 1 ] && [ -s "$W/said" ] && grep -q -e "$want" "$W/err"
+}
 # shellcheck disable=SC2086
 is "tests/look.c compiles" $CC ${CMHA_CFLAGS--O1} -DCMHA_LINKED -I. tests/look.c "$B/cmha.o" -o "$W/make" ${CMHA_LIBS--fopenmp -lopenblas -lm}
 make() { name=$1; shift; is "a model: $name" "$W/make" make "$W/$name.safetensors" "$@"; }
@@ -93,8 +100,12 @@ x,y
     look tiny --csv "$W/odd.csv" --out "$W/csv.html"
 done
 printf 'no table' > "$W/odd.csv"
-look tiny --csv "$W/odd.csv" --out "$W/csv.html"
+is "a CSV without its columns" tells '^look: warning: --csv: .*odd.csv has no columns step and loss$' "$B/look" --threads 1 \
+    --csv "$W/odd.csv" --out "$W/csv.html" "$W/tiny.safetensors"
 has csv 'has no columns step and loss'
+echo 'step,loss' > "$W/odd.csv"
+is "a CSV without rows" tells '^look: warning: --csv: the CSV has no rows$' "$B/look" --threads 1 \
+    --csv "$W/odd.csv" --out "$W/csv.html" "$W/tiny.safetensors"
 
 # ----------------------------------------------------------------------- several runs, frames, a model under training, own rows
 train() {

@@ -955,6 +955,13 @@ static void put_curve_table(const history *h) {
     fputs("</table></div></details>\n", page);
 }
 
+/* Says in the page why a run has no rows; of a file that the user named, on stderr as well. A page that is
+   renewed may still get them: there the last one says it. */
+static void miss_rows(const run *r, const char *what, const char *why) {
+    miss(what, why);
+    if (r == runs && option[CSV].value && !renew) complain(0, "warning: --csv: ", why);
+}
+
 /* Reads the CSVs of all runs; says where there is none. */
 static void read_histories(void) {
     for (run *r = runs; r < runs + n_runs; r++) {
@@ -964,8 +971,8 @@ static void read_histories(void) {
         if (!find_history(h, r->path, r == runs ? option[CSV].value : NULL))
             miss(what, r == runs ? "no CSV of the training; name it with --csv"
                                  : "no CSV of the training beside the checkpoint");
-        else if (!read_history(h)) h->n = 0, miss(what, failure);
-        else if (!h->n) miss(what, "the CSV has no rows");
+        else if (!read_history(h)) h->n = 0, miss_rows(r, what, failure);
+        else if (!h->n) miss_rows(r, what, "the CSV has no rows");
     }
 }
 
