@@ -317,7 +317,8 @@ static int steady(size_t frames, size_t again) {
 int main(int argc, char **argv) {
     const char *path = NULL, *wrong;
     size_t again = 0;
-    int i, status, bare = 0, toned = 0, announced = 0; /* announced: a WAV file says how many samples it has */
+    int i, status, bare = 0, toned = 0;
+    int announced = 0; /* a WAV file says how many samples it has */
     for (i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
             puts("stream [--rate HZ] FILE.wav|-     follows a sound, or 16-bit samples at HZ (8000)\n"
