@@ -589,10 +589,10 @@ static cmha_status packed_lora(fixture *f, cmha_status (*act)(cmha_model *model)
     return act(&f->spare);
 }
 
-static cmha_status frequencies_with(fixture *f) {
+static cmha_status frequencies_with(fixture *f, double first) {
     double omega[64];
     size_t i;
-    for (i = 0; i < 64; i++) omega[i] = i ? 1 : (double)NAN;
+    for (i = 0; i < 64; i++) omega[i] = i ? 1 : first;
     CHECK_OK(MODEL_AS("frequency=table"));
     return cmha_model_set_frequencies(&f->spare, omega);
 }
@@ -1401,7 +1401,8 @@ static const char *ugly_name(void) {
         cmha_parameters_init(&f->list, &f->ctx, &no_row, 0))                                                 \
     ROW(merge_packed, CMHA_ERR_STATE, "model merge: it is packed", packed_lora(f, cmha_model_merge))         \
     ROW(part_packed, CMHA_ERR_STATE, "model save: it is packed", packed_lora(f, save_part))                  \
-    ROW(frequencies_nan, CMHA_ERR_ARGUMENT, "omega[0] = ", frequencies_with(f))                              \
+    ROW(frequencies_nan, CMHA_ERR_ARGUMENT, "omega[0] = ", frequencies_with(f, (double)NAN))                 \
+    ROW(frequencies_inf, CMHA_ERR_ARGUMENT, "omega[0] = ", frequencies_with(f, -(double)INFINITY))           \
     ROW(linear_keys, CMHA_ERR_SHAPE, "attention: k [2, 3, 4] must be [2, N, 8], v [2, 3, 8] [.., N, 4 d]",   \
         OP(cmha_linear_attention(TAPE, &f->linear_args, f->x, tensor(f, 3, 2, 3, 4), f->x)))                 \
     ROW(apply_none, CMHA_ERR_STATE, NULL, cmha_trainer_apply(NULL, NULL))                                    \

@@ -464,6 +464,8 @@ static void wrong_models(void) {
           1, 2, "omega", 0},
          {"infinite frequencies", "\"cfg.frequency\":\"rope\"",
           "\"cfg.frequency\":\"table\",\"omega\":\"1,inf\"", 1, 2, "finite", 0},
+         {"frequencies beyond all numbers", "\"cfg.frequency\":\"rope\"",
+          "\"cfg.frequency\":\"table\",\"omega\":\"1,1e999\"", 1, 2, "finite", 0},
          {"data beyond the end", "\"shape\":[5,4]", "\"shape\":[9,4]", 0, 5, "data_offsets", -1}};
     size_t i, taken, before;
     for (i = 0; i < sizeof rows / sizeof *rows; i++) {

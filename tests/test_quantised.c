@@ -243,6 +243,23 @@ static void four_bits(void) {
     free_packed(&p);
 }
 
+/* A single weight of 32 is its scale, or less it: the nearest half, of two that are as near the even one. */
+static void ties_of_halves(void) {
+    static const double in[] = {1 + 1.0 / 2048,  1 + 3.0 / 2048,    -1 - 1.0 / 2048,
+                                -1 - 3.0 / 2048, 2.5 / (1 << 24),   3.5 / (1 << 24),
+                                0.5 / (1 << 24), 2047.5 / (1 << 24)};
+    static const double out[] = {1, 1 + 4.0 / 2048, -1, -1 - 4.0 / 2048, 2.0 / (1 << 24), 4.0 / (1 << 24),
+                                 0, 2048.0 / (1 << 24)};
+    enum { O = sizeof in / sizeof *in, I = 32 };
+    cmha_real w[O * I] = {0}, back[O * I];
+    size_t o;
+    for (o = 0; o < O; o++) w[o * I + o] = (cmha_real)in[o];
+    cmha_packed p = packed_of(w, O, I, CMHA_STORAGE_INT4);
+    cmha_unpack(&p, 0, O, back);
+    for (o = 0; o < O; o++) CHECK_NEAR(back[o * I + o], out[o], 0);
+    free_packed(&p);
+}
+
 /* Uniform weights of a range of 6: 6 / 15 / sqrt(12) = 0.115 off without any search, 0.0936 with the steps
    that are nearest to what was found, 0.0949 if minima are not fitted. */
 static void few_errors(void) {
@@ -791,6 +808,7 @@ int main(void) {
     all_rows();
     on_the_grid();
     four_bits();
+    ties_of_halves();
     four_bits_and_least();
     few_errors();
     odd_numbers();

@@ -379,6 +379,26 @@ static cmha_tensor *makes_another(const cmha_layer *layer, cmha_tensor *h) {
     return cmha_layer_attention(layer, &a, h, h, h, NULL);
 }
 
+/* Keys or values are of half the width in every pass but the first. */
+static cmha_tensor *narrows_keys(const cmha_layer *layer, cmha_tensor *h) {
+    cmha_attention_args a = layer->args;
+    cmha_tensor *q = h;
+    if (!cmha_tape_measures(layer->tape)) {
+        q = cmha_slice(layer->tape, h, 2, 0, h->shape[2] / 2);
+        a.d_k /= 2;
+    }
+    return cmha_layer_attention(layer, &a, q, q, h, NULL);
+}
+
+static cmha_tensor *narrows_values(const cmha_layer *layer, cmha_tensor *h) {
+    cmha_attention_args a = layer->args;
+    if (cmha_tape_measures(layer->tape)) return cmha_layer_attention(layer, &a, h, h, h, NULL);
+    a.d_v /= 2;
+    cmha_tensor *v = cmha_slice(layer->tape, h, 2, 0, h->shape[2] / 2);
+    v = cmha_layer_attention(layer, &a, h, h, v, NULL);
+    return v ? cmha_concat(layer->tape, v, v, 2) : NULL;
+}
+
 static void bad_rows(void) {
     static const cmha_score_parameter none = {"p", {0, 0, 0}, 0, 0, 0},
                                       late = {"p", {2, CMHA_AXIS_HEADS, 0}, 0, 0, 0},
@@ -450,8 +470,9 @@ static void bad_rows(void) {
 
 /* Calls of attention and layers that go wrong while they run. */
 static void bad_calls(void) {
-    static const char *const words[] = {"score=nothing", "score=half", "score=more", "score=another"};
-    cmha_score layers[4];
+    static const char *const words[] = {"score=nothing", "score=half", "score=more",
+                                        "score=another", "score=keys", "score=values"};
+    cmha_score layers[6];
     cmha_context_config config;
     cmha_context c;
     cmha_model model;
@@ -469,10 +490,12 @@ static void bad_calls(void) {
     layers[1].name = "half", layers[1].attend = returns_half;
     layers[2].name = "more", layers[2].attend = makes_more;
     layers[3].name = "another", layers[3].attend = makes_another;
-    config.threads = 1, config.scores = layers, config.n_scores = 4;
+    layers[4].name = "keys", layers[4].attend = narrows_keys;
+    layers[5].name = "values", layers[5].attend = narrows_values;
+    config.threads = 1, config.scores = layers, config.n_scores = 6;
     CHECK_OK(cmha_context_init(&c, &config));
     batch.ids = ids, batch.batch = 1, batch.length = 4;
-    for (i = 0; i < 4; i++) {
+    for (i = 0; i < 6; i++) {
         models_set(&c, &m, words[i]);
         CHECK_OK(cmha_model_init(&model, &c, &m));
         if (i < 2) {
@@ -481,6 +504,7 @@ static void bad_calls(void) {
         } else {
             CHECK_OK(cmha_cache_init(&cache, &model, 1, 8, 0, NULL));
             CHECK_IS(cmha_cache_append(&cache, ids, 1, logits), CMHA_ERR_STATE);
+            CHECK_THAT(strstr(cmha_error(&c), "is another than when measured") != NULL, "%s", cmha_error(&c));
             cmha_cache_close(&cache);
         }
         cmha_model_close(&model);
