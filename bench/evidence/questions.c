@@ -94,7 +94,7 @@ const evidence_question evidence_questions[] = {
      "crat", "cranfield", "dot,no-window,one-frequency,arctan,plain-norm,dense", 0, 1, 0},
     {"Is CRAT with atan2 ahead of CRAT with arctan (Tiny Shakespeare, 600 steps)?",
      "angle", "crat", "atan2", 0, 0, 0},
-    {"Does it reach 2.5 nats in 8 % fewer steps, as in the paper?",
+    {"Does it reach 2.5 nats sooner (in the paper by 8 % of the steps)?",
      "angle", "crat", "atan2", 1, 0, -8},
     {"Does BM25 find passages better than CRAT's encoder (Cranfield)?",
      "retrieval", "cranfield", "bm25", 0, 0, 0},

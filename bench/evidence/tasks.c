@@ -414,10 +414,10 @@ static const evidence_variant kinds[] = {
    recall on its first plateau. Batches of 32; the rate falls along a cosine. */
 #define TWO_LAYERS \
     "n_layers=2 n_heads=4 d_model=64 d_ff=128 init_std=0.1 trainer.batch=32 trainer.weight_decay=0.01 "
-#define CLAIM(name, title, claimed, parts, minutes) \
+#define CLAIM(name, title, claimed, parts, minutes, inside) \
     const evidence_claim evidence_claim_##name = { \
         #name, title, claimed, parts, LENGTH(parts), kinds, LENGTH(kinds), "exact.1", "of samples solved", \
-        1, 5, {1e-3, 3e-3, 1e-2}, run_task, minutes, 0, "right.2", 1, 0.5, 1, 0};
+        1, 5, {1e-3, 3e-3, 1e-2}, run_task, minutes, 0, "right.2", 1, 0.5, inside, 0};
 
 static const evidence_part copy_parts[] = {
     {"24", "1 to 24 of 26 symbols, width 64",
@@ -425,14 +425,14 @@ static const evidence_part copy_parts[] = {
     {"24-narrow", "1 to 24 symbols, width 32",
      TWO_LAYERS "d_model=32 d_ff=64 trainer.steps=800 task.symbols=26 task.least=1 task.most=24"}};
 CLAIM(copy, "Copy", "Ours: says a string again. Trained on every length up to the one named, tested there, "
-      "at twice and at four times that.", copy_parts, 0.2)
+      "at twice and at four times that.", copy_parts, 0.2, 1)
 
 static const evidence_part recall_parts[] = {
     {"4", "4 pairs, 16 keys and 16 values, width 64",
      TWO_LAYERS "trainer.steps=3000 task.symbols=16 task.most=4"}};
 CLAIM(recall, "Multi-query associative recall", "Arora et al. 2023 (arXiv 2312.04927): attention of two "
       "layers solves it at every width they tried, gated convolutions need more width for longer "
-      "texts.", recall_parts, 0.4)
+      "texts.", recall_parts, 0.4, 1)
 
 static const evidence_part indexing_parts[] = {
     {"10", "6 to 10 of 40 letters, shifts to 3, width 64",
@@ -440,20 +440,21 @@ static const evidence_part indexing_parts[] = {
                 "task.reach=3"}};
 CLAIM(indexing, "Indirect indexing", "PoPE (arXiv 2509.10534, table 1): 94.82 % for PoPE, 11.16 % for RoPE, "
       "with 20 to 40 letters, shifts to 15, 8 layers of width 512, 100,000 steps of 64; here scaled down.",
-      indexing_parts, 0.6)
+      indexing_parts, 0.6, 0)
 
 static const evidence_part parity_parts[] = {
     {"16", "16 bits, width 64", TWO_LAYERS "trainer.steps=2000 task.most=16"},
     {"16-narrow", "16 bits, width 32", TWO_LAYERS "d_model=32 d_ff=64 trainer.steps=2000 task.most=16"}};
 CLAIM(parity, "Parity", "Ours: at every bit after a start, whether the ones so far are odd.", parity_parts,
-      0.2)
+      0.2, 1)
 
 static const evidence_part sorting_parts[] = {
     {"16", "1 to 16 numbers below 32, width 64",
      TWO_LAYERS "trainer.steps=1500 task.symbols=32 task.least=1 task.most=16"},
     {"16-narrow", "1 to 16 numbers, width 32",
      TWO_LAYERS "d_model=32 d_ff=64 trainer.steps=1500 task.symbols=32 task.least=1 task.most=16"}};
-CLAIM(sorting, "Sorting", "Ours: says numbers again in rising order; they may repeat.", sorting_parts, 0.2)
+CLAIM(sorting, "Sorting", "Ours: says numbers again in rising order; they may repeat.", sorting_parts, 0.2,
+      1)
 
 static const evidence_part phase_memory_parts[] = {
     {"64", "64 tokens, 32 phases, 64 asked for, one layer of width 16",
@@ -461,4 +462,4 @@ static const evidence_part phase_memory_parts[] = {
      "trainer.steps=1000 task.symbols=8 task.phases=32 task.reach=64 task.most=64"}};
 CLAIM(phase_memory, "Phase memory", "Ours, for what ComplexFormer's eq 7 adds up: content moves position. "
       "An item's phase grows by one a token; asked for is the item whose phase is now the one named.",
-      phase_memory_parts, 0.2)
+      phase_memory_parts, 0.2, 1)
