@@ -155,13 +155,14 @@ static void say_settings(command *c, const evidence_run *run, const char *prefix
     const evidence_variant *like = evidence_like(run->claim, run->variant);
     const char *texts[4] = {run->part->settings, like ? like->settings : "", run->variant->settings,
                             run->more ? run->more : ""};
+    char kind[64];
+    if (evidence_word(run, "kind", kind)) say(c, "--attention"), say(c, "%s", kind); /* the last one named */
     for (int i = 0; i < 4; i++)
         for (const char *at = texts[i] + strspn(texts[i], " "); *at; at += strspn(at, " ")) {
             int n = (int)strcspn(at, " "), length = (int)strcspn(at, "=");
             char name[64];
             snprintf(name, sizeof name, "%.*s", length, at);
-            if (!strcmp(name, "kind")) say(c, "--attention"), say(c, "%.*s", n - 5, at + 5);
-            else if (!strchr(name, '.') && !evidence_reads(name))
+            if (strcmp(name, "kind") != 0 && !strchr(name, '.') && !evidence_reads(name))
                 say(c, "--set"), say(c, "%s%.*s", prefix, n, at);
             at += n;
         }
