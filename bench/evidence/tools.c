@@ -153,8 +153,8 @@ static void say_seed(command *c, const evidence_run *run, uint64_t seed) {
    others, words whose name has a dot are the claim's own. */
 static void say_settings(command *c, const evidence_run *run, const char *prefix) {
     const evidence_variant *like = evidence_like(run->claim, run->variant);
-    const char *texts[4] = {run->part->settings, like ? like->settings : "", run->variant->settings,
-                            run->more ? run->more : ""};
+    const char *texts[4] = {run->part->settings, like && like != run->variant ? like->settings : "",
+                            run->variant->settings, run->more ? run->more : ""};
     char kind[64];
     if (evidence_word(run, "kind", kind)) say(c, "--attention"), say(c, "%s", kind); /* the last one named */
     for (int i = 0; i < 4; i++)
