@@ -51,7 +51,7 @@
        CMHA_SMALL_STACK      a call of a cache takes at most 16 KB of stack, not 83: pieces of the built-in
          product are smaller, and slower where cores have caches. The default on Cortex-M
        CMHA_NO_FILES         no file system, no stdio: paths lead to the context's callbacks (cmha_buffers)
-       CMHA_INFERENCE_ONLY   no backward passes, training or writing (gcc -O2: 450 KB, NO_DISPATCH 300). If
+       CMHA_INFERENCE_ONLY   no backward passes, training or writing (gcc -O2: 620 KB, NO_DISPATCH 395). If
          CMHA_IMPLEMENTATION is defined before this file's first #include, calls of them do not link
 
    Rules that hold everywhere

@@ -14,13 +14,13 @@
 #include "tools/sequences.h"
 #include "tools/predict.h"
 
-enum { WINDOW, HORIZON, SEASON, KIND, FEATURES, COLUMNS, STEPS, SEED, THREADS, OUT, MODEL, PREDICT, QUIET,
-       HELP, SET, N_OPTIONS };
+enum { WINDOW, HORIZON, SEASON, ATTENTION, FEATURES, COLUMNS, STEPS, SEED, THREADS, OUT, MODEL, PREDICT,
+       QUIET, HELP, SET, N_OPTIONS };
 static setting option[N_OPTIONS] = {
     {"--window", "96", "steps that the model reads"},
     {"--horizon", "24", "steps that it forecasts"},
     {"--season", "24", "steps of a season, of the seasonal baseline only"},
-    {"--kind", "rope", "a kind of attention of the list below"},
+    {"--attention", "rope", "a kind of the list below"},
     {"--features", "complex", "real: the values; complex: with their differences from the step before as Im"},
     {"--columns", NULL, "NAME,NAME...: the channels; otherwise the columns with a number in the second line"},
     {"--steps", "400", "of training"},
@@ -167,7 +167,7 @@ static void learn_windows(cmha_trainer *trainer, cmha_model *model, size_t train
         errors e = judge_windows(model, train, test, stride);
         double error = e.squares[OF_MODEL] / e.n;
         if (!option[QUIET].value)
-            printf("%s: step %llu/%llu  loss %.4f  validation MSE %.4f  %.0f s\n", option[KIND].value,
+            printf("%s: step %llu/%llu  loss %.4f  validation MSE %.4f  %.0f s\n", option[ATTENTION].value,
                    (unsigned long long)step, (unsigned long long)tc.steps, loss, error, seconds() - start);
         fflush(stdout);
         if (!(error < least)) continue;
@@ -345,7 +345,7 @@ static int help(void) {
     printf("\nKinds of attention:");
     for (size_t i = 0; (kind = cmha_kind_name(i, NULL)) != NULL; i++) printf(" %s", kind);
     puts("");
-    return end_help("build/forecast --kind cmha --out build/ett.safetensors ETTh1.csv");
+    return end_help("build/forecast --attention cmha --out build/ett.safetensors ETTh1.csv");
 }
 
 /* Loads the CSV with the columns that --columns names. */
@@ -374,7 +374,7 @@ static void configure(char *const *settings, int n_set) {
     check(cmha_config_set_all(&ctx, cmha_model_table(), &mc,
                               "tokens=0 vocabulary=0 n_layers=2 d_model=64 d_ff=128"));
     check(cmha_config_set_all(&ctx, cmha_trainer_table(), &tc, "batch=32 lr=2e-3 weight_decay=0.05"));
-    set_kind(option[KIND].value, &mc);
+    set_kind(option[ATTENTION].value, &mc);
     mc.complex_features = is_complex;
     mc.features = data.channels;
     mc.values = times(horizon, data.channels);

@@ -37,8 +37,8 @@ static setting option[N_OPTIONS] = {
     {"--parameters", NULL, "at most so many, by the width d_ff; with --compare those of the first kind"},
     {"--leave", NULL, "train without this speaker and test on him; all: on each in turn"},
     {"--features", "mel",
-     "mel: the power in bands, as a logarithm; of single bins: offset; complex: with the phase they have; "
-     "magnitude: real numbers, no phases"},
+     "mel: the power in bands, a rank among the speaker's; of single bins: offset; complex: with the phase "
+     "they have; magnitude: real numbers, no phases"},
     {"--window", "256", "samples of a window, a power of 2"},
     {"--speed", NULL, "training plays recordings up to so much faster or slower; mel 0.15, bins 0.12"},
     {"--stretch", NULL, "mel: and up to so much faster or slower at the same pitch, 0.2"},

@@ -53,7 +53,7 @@ one "and names --rows" says 'no score re-tanh; --rows'
 one "fill opens it" eval '! works "$O/own/fill" "$W/own" "a [MASK]"'
 one "and says what it is" says 'no encoder'
 awk 'BEGIN { print "a"; for (i = 0; i < 300; i++) print sin(i / 5) }' > "$W/wave.csv"
-one "forecast learns with it" works "$O/own/forecast" --kind re-tanh --steps 2 --window 8 --horizon 2 \
+one "forecast learns with it" works "$O/own/forecast" --attention re-tanh --steps 2 --window 8 --horizon 2 \
     --season 4 --quiet --threads 1 --set n_layers=1 --set d_model=16 --set n_heads=2 --set d_ff=16 \
     "$W/wave.csv"
 one "the same again" made $rows "$O/own/train_tiny" "$O/own/generate"

@@ -304,7 +304,7 @@ if [ -x "$P/forecast" ]; then
     few="--window 48 --horizon 12 --steps 40 --quiet --set n_layers=1 --set d_model=32"
     for features in real complex; do
         # shellcheck disable=SC2086
-        one "forecast, $features" works "$P/forecast" $few --kind cmha --features $features --out "$W/series.model" "$W/series.csv"
+        one "forecast, $features" works "$P/forecast" $few --attention cmha --features $features --out "$W/series.model" "$W/series.csv"
         one "forecast, $features, beats what was last" \
             awk '/^the model/ { model = $3 } /^the last value/ { last = $5 } END { exit !(model > 0 && model < last / 2) }' "$W/out"
     done
