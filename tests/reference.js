@@ -69,7 +69,12 @@ const WANTED = [
   ['n_kv_heads', '#cmha_model_config.n_kv_heads'], ['CMHA_ERR_SHAPE', '#CMHA_ERR_SHAPE'], ['eq. 7', '#eq-complexformer-7'],
   ['eq 27', '#eq-mobiusattention-27'], ['CRAT eq 12', '#eq-crat-12'], ['möbiusattention eq. 5', '#eq-mobiusattention-5'],
   ['mobiusattention equation 5', '#eq-mobiusattention-5'], ['Euler transform', '#eq-complexformer-1'], ['angular score', '#eq-crat-12'],
-  ['complex layer norm', '#eq-crat-8'], ['CoPE eq 10', '#eq-cope-10'], ['CoPE eq 5', '#eq-cope-5'], 
+  ['complex layer norm', '#eq-crat-8'], ['Möbius eq 6', '#eq-mobiusattention-6'],
+  ['multi-head attention', '#eq-complexformer-9'], ["Euler's formula", '#eq-complexformer-1'], ['phase-aware attention', '#eq-cope-2'],
+  ['complex positional embedding', '#eq-cope-1'], ['loxodromic', '#eq-mobiusattention-4'], ['multi-frequency positional encoding', '#eq-crat-2'],
+  ['cosine similarity', '#eq-crat-18'], ['CMoE', '#eq-crat-21'], ['component-wise clipping', '#eq-crat-22'],
+  ['componentwise clipping', '#cmha_componentwise_clip'], ['low-rank projection', '#eq-crat-15'], ['learning-rate', '#cmha_learning_rate'],
+  ['optimizer', '#cmha_trainer_config.optimiser'], ['CoPE eq 10', '#eq-cope-10'], ['CoPE eq 5', '#eq-cope-5'], 
   ['cmha_trainer_fit', '#cmha_trainer_fit'], ['Training', '#room-training'], ['no such thing at all', 'nowhere']];
 
 (async () => {

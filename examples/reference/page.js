@@ -18,7 +18,12 @@ label();
 if (matchMedia('(max-width: 860px)').matches) $('contents').open = false;
 
 /* ---- What can be found: anchors, with what is said of them ---- */
-const plain = text => text.toLowerCase().replace(/ö/g, 'o').replace(/[.:#]/g, ' ').replace(/\s+/g, ' ').trim();
+/* Hyphens, brackets, 's and -ize do not matter */
+const plain = text => text.toLowerCase().replace(/ö/g, 'o').replace(/['’]s?\b/g, '').replace(/iz(?=e|a|ing)/g, 'is')
+  .replace(/[.:#,;()\-–]/g, ' ').replace(/\s+/g, ' ').trim();
+/* What clipping, clipped and clips have in common */
+const stem = word => word.length < 5 ? word :
+  word.replace(/(?<=...)(isation|ation|isers?|is(e|ed|ing|er)|ings?|ions?|ive|ers?|ed|es|s|e)$/, '').replace(/([^aeiou])\1$/, '$1');
 const short = text => text.length > 150 ? text.slice(0, 147) + '…' : text;
 const entries = [];
 for (const a of document.querySelectorAll('a.n')) {
@@ -39,26 +44,29 @@ for (const h of document.querySelectorAll('h2, h3[id]')) {
   if (id) entries.push({id, title: h.textContent, says: '', names: plain(h.textContent), text: plain(h.textContent)});
 }
 
-/* Lower is better; -1: not found. All words must be there. */
-function rank(e, wanted, words) {
+/* Lower is better; -1: not found. All words must be there, or what begins like them; of three and more all but one. */
+function rank(e, wanted, words, stems) {
   const bare = e.names.replace(/^cmha_/, '');
   if (e.names === wanted || bare === wanted) return 0;
   if (e.names.endsWith(' ' + wanted)) return 1;
-  if (/eq \d+$/.test(wanted)) return -1;
+  const [, paper, number] = /^(.*?) ?(eq \d+)$/.exec(wanted) || [];
+  if (number) return paper && e.names.startsWith(paper) && e.names.endsWith(' ' + number) ? 1 : -1;
   if (e.text.startsWith(wanted)) return 2;
   if (bare.startsWith(wanted.replace(/ /g, '_'))) return 3;
   if (e.names.includes(wanted) || e.names.includes(wanted.replace(/ /g, '_'))) return 4;
   if (e.text.includes(wanted)) return 5;
-  return words.every(w => e.text.includes(w) || e.names.includes(w)) ? 6 : -1;
+  if (words.every(w => e.text.includes(w) || e.names.includes(w))) return 6;
+  const all = ' ' + (e.names + ' ' + e.text).replace(/_/g, ' '), there = stems.filter(w => all.includes(' ' + w)).length;
+  return there === stems.length ? 7 : there > 1 && there > stems.length - 2 ? 8 : -1;
 }
 
 let chosen = -1;
 function show() {
-  const wanted = plain(field.value).replace(/\b(equation|eqs?) *(?=\d)/, 'eq '), words = wanted.split(' ');
+  const wanted = plain(field.value).replace(/\b(equation|eqs?) *(?=\d)/, 'eq '), words = wanted.split(' '), stems = words.map(stem);
   list.hidden = !wanted;
   chosen = 0;
   if (!wanted) return;
-  const hits = entries.map((e, i) => [rank(e, wanted, words), e.title.length, i]).filter(h => h[0] >= 0)
+  const hits = entries.map((e, i) => [rank(e, wanted, words, stems), e.title.length, i]).filter(h => h[0] >= 0)
     .sort((a, b) => a[0] - b[0] || (a[0] > 1 ? a[1] - b[1] : 0) || a[2] - b[2]).slice(0, 24);
   list.replaceChildren(...hits.map(h => {
     const e = entries[h[2]], li = document.createElement('li'), a = document.createElement('a'), small = document.createElement('small');
