@@ -940,8 +940,8 @@ CMHA_DEF void cmha_knowledge_close(cmha_knowledge *knowledge);
 
 /* Searches by the angular similarity of CRAT eq 18: (1/d_r) sum_j cos(arg q_j - arg r_j) = (1/d_r) <u(q),
    u(r)> with phasors u; |u(q) - u(r)|^2 = 2 d_r (1 - similarity), so an index of distances finds the same. Of
-   each of queries [Q, 2 d_r], index and similarity [Q, k] get the best documents of similarity >= threshold
-   (-1: all), ties to the lower index, then -1 and 0; NaN for a query with a NaN. Bits do not depend on
+   each of queries [Q, 2 d_r], index and similarity [Q, k] get documents of similarity >= threshold (-1: all),
+   best first, ties to the lower index, then -1 and 0; NaN for a query with a NaN. Bits do not depend on
    threads, memory does not grow with n. Errors: ARGUMENT (the caller's search beyond n), MEMORY, OVERFLOW,
    the search's own. */
 CMHA_DEF cmha_status cmha_knowledge_search(const cmha_knowledge *knowledge, const cmha_real *queries,
@@ -1043,12 +1043,12 @@ typedef enum cmha_norm_max {
 typedef enum cmha_share { CMHA_SHARE_PER_HEAD, CMHA_SHARE_SHARED, CMHA_SHARE_FIXED } cmha_share;
 enum { CMHA_MAX_SCORE_PARAMETERS = 8 }; /* 5 without `attend` */
 typedef struct cmha_attention_args {
-    /* Head h reads query head h (ROPEPP: h / 2) and key/value head h / (heads / kv_heads). kv_heads divides
-       the number of query heads: `heads`, for ROPEPP heads / 2. */
+    /* Head h reads query head h (ROPEPP: h / 2) and key/value head h / (heads / kv_heads). kv_heads > 0
+       divides the number of query heads (ROPEPP: heads / 2). */
     size_t batch, heads, kv_heads;
     size_t n_q, n_k; /* query i is at position pos0 + i, key j at pos0 + n_q - n_k + j */
     size_t d_k, d_v; /* numbers per head, complex for COMPLEX and ANGULAR; d_v 0: only lse */
-    cmha_real scale; /* factor on the score */
+    cmha_real scale; /* factor on the score, usually 1/sqrt(d_k) */
     int causal; /* key position <= query position */
     size_t window; /* a query sees the last `window` positions, its own included; not causal: and as many
                       from its own on; 0 = all */
@@ -1639,7 +1639,7 @@ typedef struct cmha_parameter_row {
 CMHA_DEF cmha_status cmha_parameters_init(cmha_parameters *p, cmha_context *context,
     const cmha_parameter_row *rows, size_t count);
 CMHA_DEF void cmha_parameters_close(cmha_parameters *p);
-CMHA_DEF cmha_parameter *cmha_parameters_find(const cmha_parameters *p, const char *name);
+CMHA_DEF cmha_parameter *cmha_parameters_find(const cmha_parameters *p, const char *name); /* or NULL */
 CMHA__FIT void cmha_parameters_zero_grad(cmha_parameters *p);
 
 /* Names a member of cmha_parameter: frozen, 0 or 1; lr_scale and decay, 0 to 1e6; chosen, 0, 1 or 2. */
@@ -2073,8 +2073,7 @@ enum {
 /* Sets how a cache stores numbers and where. */
 typedef struct cmha_cache_options {
     cmha_storage storage; /* FLOAT or BF16, of keys and values; states stay cmha_real */
-    /* Positions that a pass has memory for; 0 = 1. However many, it takes 83 KB of stack, 16 with
-       CMHA_SMALL_STACK. */
+    /* Positions that a pass has memory for; 0 = 1. Its stack is constant: CMHA_SMALL_STACK. */
     size_t prompt;
     void *memory; /* all of the cache's, aligned as malloc's; NULL = from the context */
     size_t bytes; /* of memory, at least cmha_cache_memory's */
