@@ -23,7 +23,7 @@ const plain = text => text.toLowerCase().replace(/ö/g, 'o').replace(/['’]s?\b
   .replace(/[.:#,;()\-–]/g, ' ').replace(/\s+/g, ' ').trim();
 /* What clipping, clipped and clips have in common */
 const stem = word => word.length < 5 ? word :
-  word.replace(/(?<=...)(isation|ation|isers?|is(e|ed|ing|er)|ings?|ions?|ive|ers?|ed|es|s|e)$/, '').replace(/([^aeiou])\1$/, '$1');
+  word.replace(/^(...+?)(isation|ation|isers?|is(e|ed|ing|er)|ings?|ions?|ive|ers?|ed|es|s|e)$/, '$1').replace(/([^aeiou])\1$/, '$1');
 const short = text => text.length > 150 ? text.slice(0, 147) + '…' : text;
 const entries = [];
 for (const a of document.querySelectorAll('a.n')) {
