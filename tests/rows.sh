@@ -129,6 +129,51 @@ if [ -x "$P/evidence" ]; then
         sed -n '/^.include .bench/,/^\`\`\`/p' bench/evidence/OWN.md | sed '\$d' | cmp - '$W/shown'"
 fi
 
+# ---------------------------------------------------------------------------------------------------------- check_rows
+# checks NAME FROM TO: check_rows with my_rows.c, in which FROM has become TO, as $W/check-NAME; FROM is there
+checks() {
+    sed "s/$2/$3/" examples/rows/my_rows.c > "$W/check-$1.c"
+    [ "$1" = right ] || ! cmp -s "$W/check-$1.c" examples/rows/my_rows.c || return 1
+    # shellcheck disable=SC2086
+    works $CC $CMHA_CFLAGS -O1 -Wall -Wextra -DCMHA_DOUBLE -DCMHA_LINKED -I. examples/rows/check_rows.c "$W/check-$1.c" "$B/cmha-f64.o" \
+        -o "$W/check-$1" $CMHA_LIBS
+}
+# finds ROW WORDS NAME: exit status 1, and of this row alone, in one line alone, WRONG, with these words
+finds() {
+    "$W/check-$3" > "$W/out" 2>&1 < /dev/null
+    [ $? -eq 1 ] && awk -v row="$1" -v words="$2" '/^[^ ]/ { now = $1 } / WRONG$/ { n++; if (now == row && $0 ~ words) found = 1 }
+        END { exit !(n == 1 && found) }' "$W/out"
+}
+# shellcheck disable=SC2086
+one "check_rows with the library in it" works $CC $CMHA_CFLAGS -fsyntax-only -DCMHA_DOUBLE -DCMHA_NO_CBLAS -I. examples/rows/check_rows.c
+if [ -e "$B/cmha-f64.o" ]; then
+    one "check_rows" checks right '^$' ''
+    one "without a warning" [ ! -s "$W/out" ]
+    one "the rows of my_rows.c are right" works "$W/check-right"
+    one "all of them" [ "$(grep -c '^[^ ]' "$W/out")" -eq 3 ]
+    one "nothing is WRONG" eval '! says WRONG'
+    one "also with other fields" works "$W/check-right" n_kv_heads=1 window=6 score_softcap=2
+    one "and of encoders" works "$W/check-right" causal=0
+    one "of which nothing is cached" eval '! says cache'
+    one "a field that is none" eval '! works "$W/check-right" widow=6'
+    one "is said" says 'widow'
+    one "a wrong derivative" checks slope 're\[j\] = g \* t\[j\] + along \* re\[j\];' 're[j] = g * t[j];'
+    one "is found" finds re-tanh 'gradients within' slope
+    one "and a parameter named" says '^  gradient check: .*attn.w'
+    one "a derivative that is no number" checks nan 'size\[j\] > 0 ? size\[j\] : 1;' '0 * size[j];'
+    one "is found" finds re-tanh 'gradients within inf' nan
+    one "a layer that sees the future" checks future 'cmha_tensor \*y = .*' \
+        'cmha_attention_args a = at->args; a.causal = 0; cmha_tensor *y = cmha_attention(tape, \&a, q, k, v, NULL);'
+    one "is found" eval '! works "$W/check-future"'
+    one "by a later token" says 'a later token moves logits by .* WRONG'
+    one "a layer whose cache forgets" checks forgets 'cmha_layer_attention(at, ' 'cmha_attention(tape, '
+    one "is found" finds gated 'a cache is within' forgets
+    one "an optimiser that counts its numbers" checks counts '(double)((m > 0) - (m < 0))' '(double)i'
+    one "is found" finds signed 'in two pieces' counts
+    one "an optimiser of three moments" checks three '.moments = 1' '.moments = 3'
+    one "is refused" finds signed 'moments are wrong' three
+fi
+
 # ------------------------------------------------------------------------------------------------------ linked: make own
 # shellcheck disable=SC2086
 linked() {
