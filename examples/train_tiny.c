@@ -313,7 +313,7 @@ int main(int argc, char **argv) {
 
     if (resume && !keep(NULL, 0)) keep(&trainer, 0); /* there was no step left */
     if (!ranks.rank) losses_take(&model, has_best ? option[OUT].value : NULL, resume ? origin() : NULL);
-    if (!ranks.rank) sample(&model, &from);
+    if (!ranks.rank && continues(&model)) sample(&model, &from);
     codec_close(&words), cmha_trainer_close(&trainer), cmha_model_close(&model);
     lessons_close(&from), pairs_template_close(&shape), cmha_context_close(&ctx);
     return end_program(stop ? 128 + stop : 0);

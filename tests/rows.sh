@@ -63,6 +63,19 @@ one "train_tiny, a kind that is none" refuses 'the nearest is gated' "$P/train_t
 one "train_tiny, a score that is none" refuses 'no score tanh-re; the rows given have none' "$P/train_tiny" --rows "$so" --set score=tanh-re \
     ${tiny% --csv *} --csv "$W/x.csv" --out "$W/x" README.md
 
+# A layer that needs whole sequences is trained, and has no sample: it would need a cache
+source whole << 'E'
+static cmha_tensor *attend(const cmha_layer *at, cmha_tensor *h) { return cmha_attention(at->tape, &at->args, h, h, h, NULL); }
+static const cmha_score scores[] = {{.name = "whole", .attend = attend, .whole = 1}};
+OWN_ROWS(scores, 1, NULL, 0)
+E
+one "rows with a layer of whole sequences" object whole "$W/whole.c"
+# shellcheck disable=SC2086
+one "train_tiny trains it" works "$P/train_tiny" --rows "$W/whole.so" --attention whole $tiny --steps 2 --out "$W/x" README.md
+one "and says why there is no sample" says '^train_tiny: no sample: it needs a cache, which does not serve whole$'
+one "generate refuses it" refuses 'score whole needs the whole sequence' "$P/generate" --rows "$W/whole.so" "$W/x"
+rm -f "$W"/x*
+
 # -------------------------------------------------------------------------------------------------------- an optimiser
 own="--rows $so --set optimiser=signed --lr 1e-3 --set schedule=constant --set warmup=0 $tiny"
 # shellcheck disable=SC2086

@@ -57,6 +57,13 @@ static inline void must(int done) {
     if (!done) complain(1, failure, "");
 }
 
+/* Has the model a cache, to continue a text with? A layer of the user's own may have none; says so. */
+static inline int continues(const cmha_model *model) {
+    int none = model->score && model->score->whole;
+    if (none) complain(0, "no sample: it needs a cache, which does not serve ", model->score->name);
+    return !none;
+}
+
 /* What models of others are, and what makes a checkpoint of them; convert reads them, or their folder. */
 static const struct foreign { const char *what; int folder; } foreign_models[] = {
     {" is a GGUF file", 0},
