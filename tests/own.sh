@@ -85,4 +85,13 @@ one "the pages of bench are as they were" eval '! grep -rqs "Is re-tanh better" 
 cp "$at/results/short.csv" "$W/rows.csv"
 one "again" made $rows evidence CLAIM="$W/short.c"
 one "no row is measured twice" cmp "$at/results/short.csv" "$W/rows.csv"
+one "its page names its own program" grep -q "^Rows: .*\`$at/evidence run short\` makes" "$at/results/short.md"
+# A field that is misspelt in a part leaves out all there is; two variants of a name would measure one of them in vain
+sed -e 's/short/typo/g; s/trainer.steps=/trainer.stepz=/' "$W/short.c" > "$W/typo.c"
+one "a field that is none" eval '! made $rows evidence CLAIM="$W/typo.c"'
+one "is said of each kind" [ "$(grep -c 'evidence: left out: .*stepz' "$W/out")" -eq 5 ]
+one "and that no run is possible" says 'no run is asked for, or none is possible'
+sed -e 's/short/twins/g; s/{"gated", "gated/{"re-tanh", "gated/' "$W/short.c" > "$W/twins.c"
+one "two variants of a name" eval '! made $rows evidence CLAIM="$W/twins.c"'
+one "are named" says 'evidence: twins has two variants named re-tanh$'
 total

@@ -184,8 +184,9 @@ static int is_possible(const evidence_claim *claim, const evidence_part *part,
     return can;
 }
 
-/* Appends the jobs of a claim: all trials of rates before all seeds, so that processes seldom wait. */
-static size_t list_jobs(const evidence_claim *claim, job *jobs) {
+/* Appends the jobs of a claim: all trials of rates before all seeds, so that processes seldom wait. say: also
+   says what is left out. */
+static size_t list_jobs(const evidence_claim *claim, job *jobs, int say) {
     size_t n = 0, seeds = (size_t)whole_of(&option[SEEDS], 0, MOST_SEEDS), trials = rows_slots(claim);
     if (!seeds) seeds = claim->seeds;
     for (size_t slot = 0; slot < trials + seeds; slot++)
@@ -196,7 +197,7 @@ static size_t list_jobs(const evidence_claim *claim, job *jobs) {
                 int missed = slot / rows_tuners(claim) == 2 && !(claim->rates[2] > 0);
                 int tried = slot < trials && claim->rates[1] > 0 && !missed && chooses(claim, part, variant);
                 if (slot < trials ? !tried : !is_wanted(claim, part, variant)) continue;
-                if (!is_possible(claim, part, variant, jobs && slot == trials)) continue;
+                if (!is_possible(claim, part, variant, say && slot == trials)) continue;
                 if (jobs) {
                     size_t number = (p * claim->n_variants + v) * 1000 + slot;
                     job one = {claim, part, variant, slot, number, PENDING, 0};
@@ -306,6 +307,22 @@ static int run_jobs(job *jobs, size_t n) {
     return missing > 0;
 }
 
+/* Of equal names all but the first would be measured in vain, and rows be taken for others'. */
+static void must_differ(const evidence_claim *claim, const char *what, const char *name, const char *other) {
+    char line[EVIDENCE_ERROR];
+    snprintf(line, sizeof line, "%s has two %s named ", claim->name, what);
+    if (!strcmp(name, other)) complain(2, line, name);
+}
+
+static void must_be_told_apart(const evidence_claim *claim) {
+    for (size_t i = 0; i < claim->n_parts; i++)
+        for (size_t k = 0; k < i; k++)
+            must_differ(claim, "parts", claim->parts[i].name, claim->parts[k].name);
+    for (size_t i = 0; i < claim->n_variants; i++)
+        for (size_t k = 0; k < i; k++)
+            must_differ(claim, "variants", claim->variants[i].name, claim->variants[k].name);
+}
+
 static const evidence_claim *find_claim(const char *name) {
     const char *nearest = NULL;
     int apart = 0;
@@ -337,12 +354,15 @@ static int is_asked(const evidence_claim *claim, char **names, int n_names) {
 static int verb_run(char **names, int n_names) {
     size_t n = 0, at = 0;
     for (const evidence_claim *const *c = evidence_claims; *c; c++)
-        if (is_asked(*c, names, n_names)) n += list_jobs(*c, NULL);
-    if (!n) complain(2, "no run is asked for; see --help and list", "");
+        if (is_asked(*c, names, n_names)) n += list_jobs(*c, NULL, 1);
+    if (!n) complain(2, "no run is asked for, or none is possible; see --help and list", "");
     job *jobs = (job *)take(n, sizeof *jobs);
     make_folder(option[RESULTS].value), make_folder(option[WORK].value);
     for (const evidence_claim *const *c = evidence_claims; *c; c++)
-        if (is_asked(*c, names, n_names)) load_table(*c), must_be_current(*c), at += list_jobs(*c, jobs + at);
+        if (is_asked(*c, names, n_names)) {
+            load_table(*c), must_be_current(*c);
+            at += list_jobs(*c, jobs + at, 0);
+        }
     int status = run_jobs(jobs, n);
     free(jobs);
     return status;
@@ -515,9 +535,9 @@ static int verb_row(char **arguments, int n) {
 static int verb_list(char **names, int n_names) {
     for (const evidence_claim *const *c = evidence_claims; *c; c++) {
         if (!is_asked(*c, names, n_names)) continue;
-        size_t n = list_jobs(*c, NULL), made = 0;
+        size_t n = list_jobs(*c, NULL, 1), made = 0;
         job *jobs = (job *)take(n + 1, sizeof *jobs);
-        load_table(*c), list_jobs(*c, jobs);
+        load_table(*c), list_jobs(*c, jobs, 0);
         const evidence_table *table = &tables[claim_index(*c)];
         for (size_t i = 0; i < n; i++) {
             double rate = rate_of(&jobs[i], table);
@@ -591,6 +611,7 @@ int main(int argc, char **argv) {
     if (rest) complain(2, "names come before options: ", rest);
     bring_rows(common_option->value);
     if (option[HELP].value || words == 1) return help(option[HELP].value ? 0 : 2);
+    for (const evidence_claim *const *c = evidence_claims; *c; c++) must_be_told_apart(*c);
     int alone = *more || option[TEST].value || option[SAVE].value;
     if (alone && strcmp(argv[1], "row") != 0) complain(2, "--set, --test and --save are for row alone", "");
     if (strcmp(argv[1], "run") != 0 && strcmp(argv[1], "list") != 0)

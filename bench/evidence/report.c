@@ -387,7 +387,7 @@ static int put_claim(FILE *out, const evidence_findings *e, const evidence_claim
     }
     if (has_figure) fprintf(out, "![%s](../figures/%s.svg)\n\n", claim->title, claim->name);
     if (has_rows) fprintf(out, "Rows: [%s.csv](%s.csv). ", claim->name, claim->name);
-    fprintf(out, "`build/evidence run %s` makes those that are missing.\n\n", claim->name);
+    fprintf(out, "`%s run %s` makes those that are missing.\n\n", evidence_command, claim->name);
     return 1;
 }
 
