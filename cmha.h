@@ -9775,7 +9775,7 @@ static cmha_score_call cmha__call_of_head(const cmha_attention_args *a, size_t h
 /* Says what is wrong with a row, NULL if nothing is. */
 static const char *cmha__score_wrong(const cmha_score *row) {
     size_t most = row->attend ? CMHA_MAX_SCORE_PARAMETERS : CMHA_MAX_INPUTS - 4;
-    if (!cmha__is_name(row->name, 31)) return "its name must be 1 to 31 letters, digits and - _ . +";
+    if (!cmha__is_name(row->name, 31)) return "its name must be 1 to 31 letters, digits, - _ . +";
     if (!row->map != !row->map_back || !row->forward != !row->backward) return "a backward is missing";
     if (row->attend && (row->map || row->forward)) return "attend replaces map and forward";
     if (!row->attend && row->planes != 2 && (row->planes != 1 || row->forward))
@@ -9789,7 +9789,7 @@ static const char *cmha__score_wrong(const cmha_score *row) {
     for (size_t i = 0; i < row->n_parameters; i++) {
         const cmha_score_parameter *p = row->parameters + i;
         double size = 1;
-        if (!cmha__is_name(p->name, 23)) return "the name of a parameter is not 1 to 23 characters";
+        if (!cmha__is_name(p->name, 23)) return "a parameter's name is not 1 to 23 letters, digits, - _ . +";
         for (size_t j = 0; j < i; j++)
             if (!strcmp(row->parameters[j].name, p->name)) return "two parameters have one name";
         for (int j = 0; j < 3; j++) {
@@ -13195,7 +13195,7 @@ static cmha_status cmha__find_score(cmha_context *ctx, cmha_model *model) {
         cmha__line(name, "attn.%s", row->parameters[i].name);
         cmha__declare_mix(&names, &none);
         cmha__declare_layer(&names, 0, &none);
-        if (names.found) wrong = "a parameter has the name of one of the layer's own";
+        if (names.found) wrong = "a parameter's name is one of the layer's own";
     }
     model->parameters.count = model->parameters.size = 0; /* they were counted for their names */
     if (wrong) return CMHA__WRONG(ctx, "model: score %s: %s", c->score, wrong);

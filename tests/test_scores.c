@@ -417,7 +417,7 @@ static void bad_rows(void) {
     } parameters[] = {{NULL, 1, "NULL"},      {&none, 1, "axes"},         {&late, 1, "axes"},
                       {&odd, 1, "axes"},      {&gap, 1, "axes"},          {&huge, 1, "range"},
                       {&model, 1, "axes"},    {&taken, 1, "layer's own"}, {&wild, 1, "range"},
-                      {&nameless, 1, "name"}, {&wordy, 1, "name"},        {twins, 2, "one name"},
+                      {&nameless, 1, "name"}, {&wordy, 1, "1 to 23 letters"}, {twins, 2, "one name"},
                       {&none, 6, "too many"}};
     cmha_score row = scores_rows[SCORES_GAIN];
     size_t i;
