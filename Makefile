@@ -176,12 +176,14 @@ $(B)/evidence_test: tests/evidence_dice.c bench/evidence/evidence.c \
 
 ifdef CLAIM
 # A claim of the user's own, FILE.c that defines evidence_claim_FILE, as bench/evidence/OWN.md says: its program, rows and pages lie in
-# build/claims/FILE. ROWS=my_rows.c links scores, layers and optimisers that it compares; ARGS go to its `run`.
+# build/claims/FILE. ROWS=my_rows.c links scores, layers and optimisers that it compares; ARGS go to its `run`. What was measured with
+# another ROWS does not count for this one: rows.c is the file as it was.
 CLAIM_NAME = $(basename $(notdir $(CLAIM)))
 CLAIM_AT = $(B)/claims/$(CLAIM_NAME)
 CLAIM_PARTS = $(filter-out %/evidence.o %/questions.o,$(EVIDENCE)) $(if $(ROWS),$(B)/own/own_rows.o)
 
 evidence: $(CLAIM_AT)/evidence
+	@$(if $(ROWS),cp '$(ROWS)' $(CLAIM_AT)/rows.c)
 	$< run --jobs $(or $(JOBS),2) $(ARGS)
 	$< report
 	@echo '$(CLAIM_AT)/results/*.md has the tables, $(CLAIM_AT)/README.md the answers'
@@ -191,6 +193,8 @@ $(CLAIM_AT)/evidence: FORCE $(CLAIM_PARTS) $(B)/cmha.o
 	@grep -qs 'evidence_claim evidence_claim_$(CLAIM_NAME) *=' '$(CLAIM)' || \
 	    { echo '$(CLAIM) does not define evidence_claim_$(CLAIM_NAME); see bench/evidence/OWN.md' >&2; exit 1; }
 	@mkdir -p $(CLAIM_AT)
+	@if test -n '$(ROWS)' && test -f $(CLAIM_AT)/rows.c && test -f $(CLAIM_AT)/results/$(CLAIM_NAME).csv && ! cmp -s '$(ROWS)' $(CLAIM_AT)/rows.c; then \
+	    echo '$(ROWS) is not what $(CLAIM_AT)/results/$(CLAIM_NAME).csv was measured with; take that away' >&2; exit 1; fi
 	$(CC) $(CFLAGS) -Wall -Wextra $(BLAS_CFLAGS) -I. $(CPPFLAGS) '-DEVIDENCE_CLAIMS(X)=X($(CLAIM_NAME))' -c -o $@.claim.o $(CLAIM)
 	$(COMPILE) $(if $(ROWS),-DWITH_OWN_ROWS) '-DEVIDENCE_CLAIMS(X)=X($(CLAIM_NAME))' '-DEVIDENCE_FOLDER="$(CLAIM_AT)"' -o $@ \
 	    bench/evidence/evidence.c $@.claim.o $(CLAIM_PARTS) $(B)/cmha.o $(TEXT_LIBS) $(LINK) $(EXPORT)

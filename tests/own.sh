@@ -85,6 +85,9 @@ one "the pages of bench are as they were" eval '! grep -rqs "Is re-tanh better" 
 cp "$at/results/short.csv" "$W/rows.csv"
 one "again" made $rows evidence CLAIM="$W/short.c"
 one "no row is measured twice" cmp "$at/results/short.csv" "$W/rows.csv"
+one "after another change of the rows" eval '! made ROWS="$W/other.c" evidence CLAIM="$W/short.c"'
+one "it asks for the old ones" says "other.c is not what $at/results/short.csv was measured with; take that away\$"
+one "which stay" cmp "$at/results/short.csv" "$W/rows.csv"
 one "its page names its own program" grep -q "^Rows: .*\`$at/evidence run short\` makes" "$at/results/short.md"
 # A field that is misspelt in a part leaves out all there is; two variants of a name would measure one of them in vain
 sed -e 's/short/typo/g; s/trainer.steps=/trainer.stepz=/' "$W/short.c" > "$W/typo.c"
