@@ -12797,8 +12797,7 @@ static void cmha__declare_score(cmha__list *to, const cmha_score *score, int rea
         const cmha_score_parameter *p = &score->parameters[i];
         cmha__axes axes = {{0, 0, 0}};
         char name[48];
-        for (int j = 0; j < 3; j++) {
-            if (!p->axes[j]) break;
+        for (int j = 0; j < 3; j++)
             switch (p->axes[j]) {
             case CMHA_AXIS_HEADS: axes.n[j] = heads; break;
             case CMHA_AXIS_SHARE: axes.n[j] = share; break;
@@ -12806,12 +12805,12 @@ static void cmha__declare_score(cmha__list *to, const cmha_score *score, int rea
             case CMHA_AXIS_KEYS: axes.n[j] = keys; break;
             default: axes.n[j] = cmha__axis(score, p->axes[j], width, real ? c->rotary_dims : 0);
             }
-            if (!axes.n[j]) axes.n[0] = 0; /* a parameter of no numbers */
-        }
         cmha__line(name, "attn.%s", p->name);
         cmha_parameter *own =
             cmha__declare(to, name, &at->score[i], CMHA__OF_SCORE + (int)i, CMHA__REAL, axes);
-        if (own) own->decay = own->usual_decay = p->decay;
+        if (!own) continue;
+        own->decay = own->usual_decay = p->decay;
+        own->matrices = p->spread < 0 && axes.n[1];
     }
 }
 

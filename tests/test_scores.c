@@ -285,6 +285,29 @@ static void learning(void) {
     memory("score=mean causal=0");
 }
 
+/* Muon keeps one moment of a matrix, AdamW two of the rest: does it serve this parameter? */
+static void is_muons(const char *options, const char *name, int serves) {
+    cmha_context c;
+    cmha_model model;
+    scores_context(&c, 1, 5);
+    cmha_model_config m = small(&c, options);
+    CHECK_OK(cmha_model_init(&model, &c, &m));
+    CHECK_OK(cmha_parameters_optimiser(&model.parameters, "muon"));
+    const cmha_parameter *one = cmha_parameters_find(&model.parameters, name);
+    CHECK_THAT(one && one->kept[0] != SIZE_MAX && (one->kept[1] == SIZE_MAX) == serves, "%s: %s", options,
+               name);
+    cmha_model_close(&model), cmha_context_close(&c);
+}
+
+/* What begins as weight matrices do is one for an optimiser of matrices, too. */
+static void matrices(void) {
+    is_muons("score=gated", "blocks.0.attn.query", 1);
+    is_muons("score=gated", "blocks.0.attn.gate", 1);
+    is_muons("score=gated", "blocks.0.attn.gate_bias", 0);
+    is_muons("score=gated", "blocks.0.attn.wo.weight", 1);
+    is_muons("score=gain", "blocks.0.attn.gain", 0);
+}
+
 /* ---- edges: padding, rows that see nothing, huge logits ---- */
 
 static void edges(void) {
@@ -597,6 +620,7 @@ int main(int argc, char **argv) {
     built_in();
     learning();
     threads();
+    matrices();
     edges();
     bad_rows();
     bad_calls();
