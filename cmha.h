@@ -13194,7 +13194,7 @@ static cmha_status cmha__find_score(cmha_context *ctx, cmha_model *model) {
         cmha__line(name, "attn.%s", row->parameters[i].name);
         cmha__declare_mix(&names, &none);
         cmha__declare_layer(&names, 0, &none);
-        if (names.found) wrong = "a parameter's name is one of the layer's own";
+        if (names.found || strstr(name, ".lora_")) wrong = "a parameter's name is one of the layer's own";
     }
     model->parameters.count = model->parameters.size = 0; /* they were counted for their names */
     if (wrong) return CMHA__WRONG(ctx, "model: score %s: %s", c->score, wrong);

@@ -429,6 +429,7 @@ static void bad_rows(void) {
                                       huge = {"p", {100000, 100000, 0}, 0, 0, 0},
                                       model = {"p", {CMHA_AXIS_MODEL, 0, 0}, 0, 0, 0},
                                       taken = {"wo.weight", {2, 0, 0}, 0, 0, 0},
+                                      adapter = {"wq.lora_a", {2, 0, 0}, 0, 0, 0},
                                       wild = {"p", {2, 0, 0}, NAN, 0, 0},
                                       nameless = {NULL, {2, 0, 0}, 0, 0, 0},
                                       wordy = {"a parameter", {2, 0, 0}, 0, 0, 0},
@@ -439,9 +440,9 @@ static void bad_rows(void) {
         const char *says;
     } parameters[] = {{NULL, 1, "NULL"},      {&none, 1, "axes"},         {&late, 1, "axes"},
                       {&odd, 1, "axes"},      {&gap, 1, "axes"},          {&huge, 1, "range"},
-                      {&model, 1, "axes"},    {&taken, 1, "layer's own"}, {&wild, 1, "range"},
-                      {&nameless, 1, "name"}, {&wordy, 1, "1 to 23 letters"}, {twins, 2, "one name"},
-                      {&none, 6, "too many"}};
+                      {&model, 1, "axes"},    {&taken, 1, "layer's own"}, {&adapter, 1, "layer's own"},
+                      {&wild, 1, "range"},    {&nameless, 1, "name"},     {&wordy, 1, "1 to 23 letters"},
+                      {twins, 2, "one name"}, {&none, 6, "too many"}};
     cmha_score row = scores_rows[SCORES_GAIN];
     size_t i;
     row.name = "gain";

@@ -65,4 +65,4 @@ static const cmha_score scores[] = {
     {.name = "gated", .parameters = gated, .n_parameters = 5, .attend = layer}};
 static const cmha_optimiser optimisers[] = {{.name = "signed", .moments = 1, .update = update}};
 
-OWN_ROWS(scores, 2, optimisers, 1)
+OWN_ROWS(scores, sizeof scores / sizeof *scores, optimisers, sizeof optimisers / sizeof *optimisers)
