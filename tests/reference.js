@@ -74,7 +74,8 @@ const WANTED = [
   ['complex positional embedding', '#eq-cope-1'], ['loxodromic', '#eq-mobiusattention-4'], ['multi-frequency positional encoding', '#eq-crat-2'],
   ['cosine similarity', '#eq-crat-18'], ['CMoE', '#eq-crat-21'], ['component-wise clipping', '#eq-crat-22'],
   ['componentwise clipping', '#cmha_componentwise_clip'], ['low-rank projection', '#eq-crat-15'], ['learning-rate', '#cmha_learning_rate'],
-  ['optimizer', '#cmha_trainer_config.optimiser'], ['CoPE eq 10', '#eq-cope-10'], ['CoPE eq 5', '#eq-cope-5'], 
+  ['optimizer', '#cmha_trainer_config.optimiser'], ['load model', '#cmha_model_open'], ['KV cache', '#cmha_cache'],
+  ['destroy context', '#cmha_context_close'], ['CoPE eq 10', '#eq-cope-10'], ['CoPE eq 5', '#eq-cope-5'], 
   ['cmha_trainer_fit', '#cmha_trainer_fit'], ['Training', '#room-training'], ['no such thing at all', 'nowhere']];
 
 (async () => {

@@ -54,22 +54,33 @@ function rank(e, wanted, words, stems) {
   if (e.text.startsWith(wanted)) return 2;
   if (bare.startsWith(wanted.replace(/ /g, '_'))) return 3;
   if (e.names.includes(wanted) || e.names.includes(wanted.replace(/ /g, '_'))) return 4;
-  if (e.text.includes(wanted)) return 5;
-  if (words.every(w => e.text.includes(w) || e.names.includes(w))) return 6;
+  if (words.every(w => e.names.includes(w))) return 5;
+  if (e.text.includes(wanted)) return 6;
+  if (words.every(w => e.text.includes(w) || e.names.includes(w))) return 7;
   const all = ' ' + (e.names + ' ' + e.text).replace(/_/g, ' '), there = stems.filter(w => all.includes(' ' + w)).length;
-  return there === stems.length ? 7 : there > 1 && there > stems.length - 2 ? 8 : -1;
+  return there === stems.length ? 8 : there > 1 && there > stems.length - 2 ? 9 : -1;
 }
+
+/* Places of entries, the best first. */
+function search(wanted) {
+  const words = wanted.split(' '), stems = words.map(stem);
+  return entries.map((e, i) => [rank(e, wanted, words, stems), e.title.length, i]).filter(h => h[0] >= 0)
+    .sort((a, b) => a[0] - b[0] || (a[0] > 1 ? a[1] - b[1] : 0) || a[2] - b[2]).map(h => h[2]);
+}
+
+/* What other libraries say, and what the header calls it */
+const OURS = {'kv cache': 'cmha_cache', load: 'open', create: 'init', destroy: 'close', free: 'close', multifrequency: 'multi frequency'};
+const ours = wanted => Object.keys(OURS).reduce((text, word) => text.replace(RegExp('\\b' + word + '\\b'), OURS[word]), wanted);
 
 let chosen = -1;
 function show() {
-  const wanted = plain(field.value).replace(/\b(equation|eqs?) *(?=\d)/, 'eq '), words = wanted.split(' '), stems = words.map(stem);
+  const wanted = plain(field.value).replace(/\b(equation|eqs?) *(?=\d)/, 'eq ');
   list.hidden = !wanted;
   chosen = 0;
   if (!wanted) return;
-  const hits = entries.map((e, i) => [rank(e, wanted, words, stems), e.title.length, i]).filter(h => h[0] >= 0)
-    .sort((a, b) => a[0] - b[0] || (a[0] > 1 ? a[1] - b[1] : 0) || a[2] - b[2]).slice(0, 24);
-  list.replaceChildren(...hits.map(h => {
-    const e = entries[h[2]], li = document.createElement('li'), a = document.createElement('a'), small = document.createElement('small');
+  const hits = [...new Set([...search(ours(wanted)), ...search(wanted)])].slice(0, 24);
+  list.replaceChildren(...hits.map(i => {
+    const e = entries[i], li = document.createElement('li'), a = document.createElement('a'), small = document.createElement('small');
     a.href = '#' + e.id;
     small.textContent = e.says;
     a.append(e.title, small);
