@@ -223,7 +223,7 @@ static const cmha_score_parameter scores_gated_parameters[] = {
     {"key", {CMHA_AXIS_KEYS, CMHA_AXIS_MODEL, 0}, 0, -1, 1},
     {"value", {CMHA_AXIS_KEYS, CMHA_AXIS_MODEL, 0}, 0, -1, 1},
     {"gate", {CMHA_AXIS_MODEL, CMHA_AXIS_MODEL, 0}, 0, -1, 1},
-    {"gate_bias", {CMHA_AXIS_MODEL, 0, 0}, 1, 0, 0}};
+    {"gate_bias", {CMHA_AXIS_MODEL, 0, 0}, 1, -1, 0}};
 static const cmha_score_parameter scores_squares_parameters[] = {
     {"a", {CMHA_AXIS_HEADS, 1, 0}, 1, 0.2, 0}};
 static const cmha_score_parameter scores_mean_parameters[] = {

@@ -296,6 +296,7 @@ static void is_muons(const char *options, const char *name, int serves) {
     const cmha_parameter *one = cmha_parameters_find(&model.parameters, name);
     CHECK_THAT(one && one->kept[0] != SIZE_MAX && (one->kept[1] == SIZE_MAX) == serves, "%s: %s", options,
                name);
+    CHECK_THAT(one && one->matrices == serves, "%s: %s", options, name);
     cmha_model_close(&model), cmha_context_close(&c);
 }
 
