@@ -2,9 +2,12 @@
 programs in BUILD_DIR compute. The last line is N passed, N failed."""
 import gc
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 import warnings
 
 import numpy
@@ -138,6 +141,50 @@ try:
 except ZeroDivisionError:
     one("an exception of on_token comes through", True)
 
+def interrupted(on_token):
+    begun, still = time.monotonic(), threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT))
+    still.start()
+    try:
+        model.generate("x", 10**6, capacity=32, on_token=on_token)
+    except KeyboardInterrupt:
+        return time.monotonic() - begun < 30
+    return False
+
+
+one("Ctrl-C ends a text", interrupted(None))
+one("and one with on_token", interrupted(lambda ids: False))
+one("and is as it was", signal.getsignal(signal.SIGINT) is signal.default_int_handler)
+refused("an empty prompt", "CMHA_ERR_ARGUMENT", "prompt is empty", lambda: model.generate("", 3))
+
+# threads may share a model
+many = []
+ways = [threading.Thread(target=lambda: many.extend(numpy.array_equal(model.logits(ids), logits)
+                                                    for _ in range(100))) for _ in range(4)]
+for way in ways:
+    way.start()
+for way in ways:
+    way.join()
+one("threads take turns", len(many) == 400 and all(many))
+if hasattr(os, "fork") and "OpenMP" in cmha.version:
+    several = cmha.Model(threads=2, **small)
+    several.logits(ids)
+    child = os.fork()
+    if not child:
+        warnings.simplefilter("error")
+        try:
+            several.logits(ids)
+        except RuntimeWarning as warning:
+            os._exit(0 if "fork()" in str(warning) else 1)
+        os._exit(2)
+    ended, wait = (0, 0), 100
+    while not ended[0] and wait:
+        ended, wait = os.waitpid(child, os.WNOHANG), wait - 1
+        time.sleep(0.1)
+    if not ended[0]:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    one("threads after a fork are warned of", ended == (child, 0))
+
 # tuning, other objectives
 one("tune", model.tune("*.delta", frozen=True) == 2 and model.tune("*.b", rate=0.5) == 2)
 fitted = cmha.Trainer(model, batch=2, length=12, lr=1e-2, warmup=0)
@@ -156,11 +203,27 @@ for _ in range(200):
 words = draw.integers(0, 4, (64, 6))
 right = (judge.classify(words).argmax(-1) == (words[:, 0] > 1)).mean()
 one("a classifier learns from labels", right > 0.8)
-signal = cmha.Model(attention="rope", tokens=0, vocabulary=0, features=3, values=3, threads=1, **small)
+sensed = cmha.Model(attention="rope", tokens=0, vocabulary=0, features=3, values=3, threads=1, **small)
 wave = numpy.sin(numpy.arange(41)[:, None] * [0.1, 0.2, 0.3])
-regress = cmha.Trainer(signal, batch=1, length=40, lr=1e-2, warmup=0)
+regress = cmha.Trainer(sensed, batch=1, length=40, lr=1e-2, warmup=0)
 fits = [regress.fit(features=wave[:-1], values=wave[1:]) for _ in range(60)]
-one("values are predicted", fits[-1] < 0.2 * fits[0] and signal.predict(features=wave).shape == (1, 41, 3))
+one("values are predicted", fits[-1] < 0.2 * fits[0] and sensed.predict(features=wave).shape == (1, 41, 3))
+radio = cmha.Model(attention="rope", tokens=0, vocabulary=0, features=1, complex_features=1, values=2,
+                   threads=1, **small)
+wave = numpy.exp(0.1j * numpy.arange(41))[:, None]
+apart = numpy.concatenate([wave.real, wave.imag], -1)
+one("complex values are [Re | Im]", radio.loss(features=wave, values=1j * wave) ==
+    radio.loss(features=apart, values=apart[:, ::-1] * [-1, 1]))
+refused("complex samples without a row", "CMHA_ERR_SHAPE", "[length, features] or [batch, length, features], "
+        "not [41]", lambda: radio.predict(features=wave[:, 0]))
+refused("complex samples of another width", "CMHA_ERR_SHAPE", "features: [1, 41, 2], not [1, 41, 1]",
+        lambda: radio.predict(features=wave.repeat(2, 1)))
+refused("complex values for real ones", "CMHA_ERR_SHAPE", "3 real numbers a position",
+        lambda: regress.fit(features=apart[:, [0, 1, 1]], values=wave.repeat(3, 1)))
+refused("complex labels", "CMHA_ERR_ARGUMENT", "labels: real numbers, not complex128",
+        lambda: learns.fit(words[:2], labels=[1j, 0]))
+refused("labels of text", "CMHA_ERR_ARGUMENT", "labels: real numbers, not <U1",
+        lambda: learns.fit(words[:2], labels=["1", "0"]))
 packed = cmha.Model.open(path("m.safetensors"))
 packed.pack("int8")
 unpacked = cmha.Model.open(path("m.safetensors"))
@@ -244,6 +307,11 @@ refused("a preset", "CMHA_ERR_NOT_FOUND", "huge", lambda: cmha.Model(preset="hug
 refused("a token", "CMHA_ERR_TOKEN", "300", lambda: model.logits([300]))
 refused("a large token", "CMHA_ERR_TOKEN", "32 bits", lambda: model.logits([2**40]))
 refused("a number below", "CMHA_ERR_TOKEN", "-1099511627776", lambda: model.logits([-2**40]))
+refused("16 bits below 0", "CMHA_ERR_TOKEN", "tokens: -7 is less than 0",
+        lambda: trainer.step(numpy.full(99, -7, numpy.int16)))
+coded = cmha.Model(tokenizer="one", vocabulary=300, **small)
+for call in (coded.logits, coded.loss, lambda text: coded.generate(text, 3), cmha.Trainer(coded).step):
+    refused("text for a tokenizer's tokens", "CMHA_ERR_TOKEN", "a tokenizer's, not bytes", lambda: call("a b"))
 refused("signed bytes", "CMHA_ERR_ARGUMENT", "uint8", lambda: trainer.step(numpy.zeros(99, numpy.int8)))
 refused("fractions", "CMHA_ERR_ARGUMENT", "whole numbers", lambda: model.logits([0.5]))
 refused("packed as nothing there is", "CMHA_ERR_ARGUMENT", "bf16 or int8 or int4 or q4_k, not 'int3'",
@@ -274,6 +342,16 @@ refused("a mask of words", "CMHA_ERR_ARGUMENT", "mask: numbers",
 whole = model.logits(b"abc")
 for mask in ([256, 1, 1], [1, 0.5, 1], [True, 2**40, -1], [numpy.nan, 1, 1]):
     one("a mask of any numbers but 0: %s" % mask, numpy.array_equal(model.logits(b"abc", mask=mask), whole))
+for padded in (0, 1):
+    row, mask = numpy.array([[5, 6, 7, padded]]), [[1, 1, 1, 0]]
+    one("padding is no target", fitted.model.loss(row, mask=mask) == fitted.model.loss(row[:, :3]))
+refused("no ids at all", "CMHA_ERR_ARGUMENT", "neither ids nor targets, labels or values", fitted.fit)
+refused("fractional targets", "CMHA_ERR_ARGUMENT", "targets: whole numbers", lambda: model.loss(ids, ids * 0.5))
+refused("an encoder's next tokens", "CMHA_ERR_ARGUMENT", "sees the next tokens", lambda: judge.loss(words))
+refused("a name that a NUL cuts", "CMHA_ERR_ARGUMENT", "no NUL", lambda: model.save(path("a\0b")))
+refused("a field likewise", "CMHA_ERR_ARGUMENT", "without a NUL", lambda: cmha.Model(d_model="32\0x"))
+refused("a pattern likewise", "CMHA_ERR_ARGUMENT", "pattern is text", lambda: model.tune(None, rate=1))
+refused("no preset", "CMHA_ERR_ARGUMENT", "preset is text without a NUL, not None", lambda: cmha.Model(None))
 refused("a missing file", "CMHA_ERR_NOT_FOUND", "nowhere", lambda: cmha.Model.open(path("nowhere")))
 refused("a file of another kind", "CMHA_ERR_FORMAT", "c.csv", lambda: cmha.Model.open(path("c.csv")))
 refused("too short a text", "CMHA_ERR_ARGUMENT", "tokens", lambda: fitted.step(text[:5]))

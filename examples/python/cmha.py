@@ -10,14 +10,16 @@
 The library is CMHA_LIBRARY of the environment, else libcmha.so (.dylib) beside this file, else in build/.
 Fields of models and training are keyword arguments; `build/train_tiny --help` lists them. A call that fails
 raises cmha.Error with the library's line. Arrays of parameters and gradients are the model's own memory, not
-copies: calls that move that memory are refused while such an array, or a slice of one, is in use. One thread
-at a time may use a model.
+copies: calls that move that memory are refused while such an array, or a slice of one, is in use. Threads may
+share a model: their calls wait for each other. Those of several models work at once.
 """
 import ctypes
 import gc
 import operator
 import os
+import signal
 import sys
+import threading
 import warnings
 import weakref
 
@@ -190,6 +192,21 @@ def _check(status, context=None):
         raise Error(_NAMES[status], line or _lib.cmha_status_string(status).decode())
 
 
+def _text(name, value):
+    """A C string of a str."""
+    if not isinstance(value, str) or "\0" in value:
+        raise Error("CMHA_ERR_ARGUMENT", "%s is text without a NUL, not %r" % (name, value))
+    return value.encode()
+
+
+def _path(path):
+    """A C string of a file's name."""
+    path = os.fsencode(path)
+    if b"\0" in path:
+        raise Error("CMHA_ERR_ARGUMENT", "a file's name has no NUL, but %r has" % path)
+    return path
+
+
 def presets():
     """Names of all presets."""
     return _named(_lib.cmha_preset_name)
@@ -241,11 +258,17 @@ class Config:
         return [(name, self[name]) for name in self]
 
     # not public: a model or trainer that is open has memory for the fields that it was opened with
-    def _set(self, context, name, value):
+    def _set(self, owner, name, value):
         if isinstance(value, (bool, numpy.bool_)):
             value = int(value)
-        status = _lib.cmha_config_set(context, self._table, self._memory, name.encode(), str(value).encode())
-        _check(status, context)
+        text = _text(name, str(value))
+        owner.call(_lib.cmha_config_set, owner.context, self._table, self._memory, name.encode(), text)
+
+
+# has this process worked with several threads, or had the one that it was forked from?
+_worked = {"here": False, "before": False}
+if hasattr(os, "register_at_fork") and "OpenMP" in version:
+    os.register_at_fork(after_in_child=lambda: _worked.update(before=_worked["here"]))
 
 
 class _Owner:
@@ -253,6 +276,7 @@ class _Owner:
 
     def __init__(self, seed, threads):
         self.model = None
+        self.threads, self.lock = threads, threading.RLock()
         self.lent = {"parameters": weakref.WeakValueDictionary(), "gradients": weakref.WeakValueDictionary()}
         self.context = _room("cmha_context")
         self.log = _LOG(lambda user, level, line: warnings.warn(line.decode(errors="replace"), stacklevel=2))
@@ -268,8 +292,15 @@ class _Owner:
         if getattr(self, "context", None) is not None:
             _lib.cmha_context_close(self.context)
 
-    def check(self, status):
-        _check(status, self.context)
+    def call(self, function, *arguments):
+        """One call of the library, which lets other threads run but not into this context."""
+        with self.lock:
+            if self.threads != 1:
+                if _worked["before"]:
+                    line = "after fork() GCC's OpenMP waits for ever: open models with threads=1, or spawn"
+                    warnings.warn(line, RuntimeWarning, stacklevel=4)
+                _worked["here"] = True
+            _check(function(*arguments), self.context)
 
     def moves(self, call, *kinds):
         """Refuses a call that frees or moves memory under arrays that are in use."""
@@ -305,8 +336,10 @@ def _seed(name, value):
     return _number(name, value, most=2**64 - 1)
 
 
-def _whole(name, numbers, shapes, ranks):
+def _whole(name, numbers, shapes, ranks, model=None):
     """An array of whole numbers from one, or from bytes or a str (its UTF-8)."""
+    if isinstance(numbers, (str, bytes, bytearray)) and model and model.config["tokenizer"]:
+        raise Error("CMHA_ERR_TOKEN", "%s: tokens of this model are a tokenizer's, not bytes" % name)
     if isinstance(numbers, str):
         numbers = numbers.encode()
     if isinstance(numbers, (bytes, bytearray)):
@@ -318,21 +351,36 @@ def _whole(name, numbers, shapes, ranks):
     return numbers
 
 
-def _ids(ids):
+def _ids(ids, name="ids", model=None):
     """[batch, length] of int32, from rows of numbers, a row, bytes or a str."""
-    ids = _whole("ids", ids, "[length] or [batch, length]", (1, 2))
+    ids = _whole(name, ids, "[length] or [batch, length]", (1, 2), model)
     for far in ids[(ids > 2**31 - 1) | (ids < -2**31)][:1] if ids.itemsize > 2 else ():
-        raise Error("CMHA_ERR_TOKEN", "ids: %d is outside of 32 bits" % far)
+        raise Error("CMHA_ERR_TOKEN", "%s: %d is outside of 32 bits" % (name, far))
     return numpy.ascontiguousarray(numpy.atleast_2d(ids), numpy.int32)
 
 
-def _next(ids, call):
-    """ids without the last tokens, and without the first ones: the targets."""
-    ids = _ids(ids)
-    if ids.shape[1] < 2:
+def _next(call, model, ids, batch):
+    """ids without the last tokens, and without the first ones: the targets, none at padding. Cuts what
+    batch has of the same length."""
+    if ids is None:
+        raise Error("CMHA_ERR_ARGUMENT", "%s: there are neither ids nor targets, labels or values" % call)
+    if not model.config["causal"]:
+        raise Error("CMHA_ERR_ARGUMENT", "%s: an encoder sees the next tokens, give it other targets" % call)
+    ids = _ids(ids, model=model)
+    length = ids.shape[1]
+    if length < 2:
         line = "%s: of ids alone the targets are the next tokens, and a row of %d has none"
-        raise Error("CMHA_ERR_ARGUMENT", line % (call, ids.shape[1]))
-    return ids[:, :-1], ids[:, 1:]
+        raise Error("CMHA_ERR_ARGUMENT", line % (call, length))
+    targets = ids[:, 1:]
+    if batch.get("mask") is not None:
+        batch["mask"] = mask = _present(batch["mask"])
+        if mask.shape == ids.shape:
+            targets = numpy.where(mask[:, 1:], targets, -1)
+    for name, axis in (("mask", 1), ("types", 1), ("features", 2)):
+        whole = numpy.asarray(batch.get(name, 0))
+        if whole.ndim >= axis and whole.shape[-axis] == length:
+            batch[name] = whole[..., :-1] if axis == 1 else whole[..., :-1, :]
+    return ids[:, :-1], targets
 
 
 def _present(mask):
@@ -343,11 +391,13 @@ def _present(mask):
     return mask != 0
 
 
-def _stream(tokens):
+def _stream(tokens, model):
     """cmha_tokens over an array [count] of 1, 2 or 4 bytes, which it does not copy; bytes and str too."""
-    tokens = _whole("tokens", tokens, "[count]", (1,))
+    tokens = _whole("tokens", tokens, "[count]", (1,), model)
     if tokens.dtype == numpy.int8:
         raise Error("CMHA_ERR_ARGUMENT", "tokens: int8 has no token above 127, use uint8")
+    if tokens.dtype.kind == "i" and tokens.itemsize == 2 and tokens.size and tokens.min() < 0:
+        raise Error("CMHA_ERR_TOKEN", "tokens: %d is less than 0" % tokens.min())
     if tokens.itemsize == 8:
         if tokens.size and (tokens.max() > 2**31 - 1 or tokens.min() < 0):
             raise Error("CMHA_ERR_TOKEN", "tokens: a token is outside of 31 bits")
@@ -367,31 +417,31 @@ class _Held:
         self.kept = []
         shape = None
         if ids is not None:
-            ids = _ids(ids)
+            ids = _ids(ids, model=model)
             shape = ids.shape
             self.c.ids = self.keep(ids)
         if features is not None:
             features = numpy.asarray(features)
-            if features.ndim == 2:
-                features = features[None]
-            if numpy.iscomplexobj(features):
-                features = numpy.concatenate([features.real, features.imag], -1)
+            if features.ndim not in (2, 3):
+                line = "features: [length, features] or [batch, length, features], not %s"
+                raise Error("CMHA_ERR_SHAPE", line % list(features.shape))
             width = model.config["features"] * (2 if model.config["complex_features"] else 1)
-            shape = shape or features.shape[:2]
-            self.c.features = self.keep(self.fit("features", features, shape + (width,), real))
+            shape = shape or ((1,) + features.shape)[-3:-1]
+            self.c.features = self.keep(self.rows("features", features, shape, width))
         if shape is None:
             raise Error("CMHA_ERR_ARGUMENT", "batch: there are neither ids nor features")
         self.c.batch, self.c.length = shape
         if targets is not None:
-            self.c.targets = self.keep(self.fit("targets", _ids(targets), shape, numpy.int32))
+            targets = _ids(targets, "targets", model)
+            self.c.targets = self.keep(self.fit("targets", targets, shape, numpy.int32))
         if mask is not None:
             self.c.key_mask = self.keep(self.fit("mask", _present(mask), shape, numpy.uint8))
         if types is not None:
-            self.c.types = self.keep(self.fit("types", _ids(types), shape, numpy.int32))
+            self.c.types = self.keep(self.fit("types", _ids(types, "types"), shape, numpy.int32))
         if labels is not None:
             self.c.labels = self.keep(self.fit("labels", labels, shape[:1], real))
         if values is not None:
-            self.c.values = self.keep(self.fit("values", values, shape + (model.config["values"],), real))
+            self.c.values = self.keep(self.rows("values", values, shape, model.config["values"]))
         self.shape = shape
 
     def keep(self, array):
@@ -405,12 +455,52 @@ class _Held:
             array = array[None]
         if array.shape != tuple(shape):
             raise Error("CMHA_ERR_SHAPE", "%s: %s, not %s" % (name, list(array.shape), list(shape)))
+        if array.dtype.kind not in ("biuf" if numpy.dtype(dtype).kind != "c" else "c"):
+            raise Error("CMHA_ERR_ARGUMENT", "%s: real numbers, not %s" % (name, array.dtype))
         return numpy.ascontiguousarray(array, dtype)
+
+    @classmethod
+    def rows(cls, name, array, shape, width):
+        """[batch, length, width] of real numbers, or of half as many complex ones: [Re | Im]."""
+        array = numpy.asarray(array)
+        if not numpy.iscomplexobj(array):
+            return cls.fit(name, array, shape + (width,), real)
+        if width % 2:
+            line = "%s: the model has %d real numbers a position, which complex ones do not fill"
+            raise Error("CMHA_ERR_SHAPE", line % (name, width))
+        array = cls.fit(name, array, shape + (width // 2,), array.dtype)
+        return numpy.ascontiguousarray(numpy.concatenate([array.real, array.imag], -1), real)
 
     def __enter__(self):
         return ctypes.byref(self.c)
 
     def __exit__(self, *_):
+        return False
+
+
+class _Interrupts:
+    """Ctrl-C waits while `wait` is set, until the end of a with-block: ctypes would print and forget a
+    KeyboardInterrupt at the first line of a callback."""
+
+    def __init__(self):
+        self.wait, self.waiting, self.usual = True, None, None
+
+    def __enter__(self):
+        main = threading.current_thread() is threading.main_thread()
+        if main and callable(signal.getsignal(signal.SIGINT)):
+            self.usual = signal.signal(signal.SIGINT, self.take)
+
+    def take(self, *signal_and_frame):
+        self.waiting = signal_and_frame
+        if not self.wait:
+            self.waiting = None
+            self.usual(*signal_and_frame)
+
+    def __exit__(self, *_):
+        if self.usual:
+            signal.signal(signal.SIGINT, self.usual)
+        if self.waiting:
+            self.usual(*self.waiting)
         return False
 
 
@@ -422,15 +512,15 @@ class Model:
         table = _lib.cmha_model_table()
         memory = _room("cmha_model_config")
         trainer = _room("cmha_trainer_config")
-        self._check(_lib.cmha_preset(self._context, preset.encode(), memory, trainer))
+        self._call(_lib.cmha_preset, self._context, _text("preset", preset), memory, trainer)
         self._trainer_start = trainer
         if attention is not None:
-            self._check(_lib.cmha_kind(self._context, attention.encode(), memory))
+            self._call(_lib.cmha_kind, self._context, _text("attention", attention), memory)
         config = Config(table, memory)
         for name, value in fields.items():
-            config._set(self._context, name, value)
+            config._set(self._owner, name, value)
         model = _room("cmha_model")
-        self._check(_lib.cmha_model_init(model, self._context, memory))
+        self._call(_lib.cmha_model_init, model, self._context, memory)
         self._opened(model)
 
     @classmethod
@@ -440,14 +530,14 @@ class Model:
         self._begin(seed, threads)
         self._trainer_start = None
         model = _room("cmha_model")
-        self._check(_lib.cmha_model_open(model, self._context, os.fsencode(path)))
+        self._call(_lib.cmha_model_open, model, self._context, _path(path))
         self._opened(model)
         return self
 
     def _begin(self, seed, threads):
         self._owner = _Owner(_seed("seed", seed), _number("threads", threads, most=2**31 - 1))
         self._context = self._owner.context
-        self._check = self._owner.check
+        self._call = self._owner.call
         remedy = _lib.cmha_blas_remedy()
         if remedy:
             line = "OpenBLAS takes a slow kernel: start Python with %s in its environment"
@@ -474,14 +564,16 @@ class Model:
     def parameters(self):
         """{name: array}: the weights themselves; what is written into an array, the model has. Of a packed
         model those that are not packed."""
-        return {p.name.decode(): self._lend("parameters", p.tensor.data, p)
-                for p in self._named() if p.tensor.data}
+        with self._owner.lock:
+            return {p.name.decode(): self._lend("parameters", p.tensor.data, p)
+                    for p in self._named() if p.tensor.data}
 
     @property
     def gradients(self):
         """{name: array} of what learns, once a trainer has been opened: the last step's, until the next."""
-        return {p.name.decode(): self._lend("gradients", p.tensor.grad, p)
-                for p in self._named() if p.tensor.grad}
+        with self._owner.lock:
+            return {p.name.decode(): self._lend("gradients", p.tensor.grad, p)
+                    for p in self._named() if p.tensor.grad}
 
     def _lend(self, kind, address, p):
         array, memory = _array(address, tuple(p.tensor.shape[:p.tensor.rank]))
@@ -492,23 +584,24 @@ class Model:
     def tune(self, pattern, frozen=None, rate=None, decay=None):
         """Says how parameters learn whose names match "*.delta,*.b"; returns how many do. frozen moves the
         gradients."""
-        if frozen is not None:
-            self._owner.moves("tune", "gradients")
         count = _size()
-        place = ctypes.byref(self._parameters)
-        for what, value in enumerate((frozen, rate, decay)):
-            if value is not None:
-                self._check(_lib.cmha_parameters_tune(place, pattern.encode(), what, float(value),
-                                                      ctypes.byref(count)))
+        place, pattern = ctypes.byref(self._parameters), _text("pattern", pattern)
+        with self._owner.lock:
+            if frozen is not None:
+                self._owner.moves("tune", "gradients")
+            for what, value in enumerate((frozen, rate, decay)):
+                if value is not None:
+                    self._call(_lib.cmha_parameters_tune, place, pattern, what, float(value),
+                               ctypes.byref(count))
         return count.value
 
     def save(self, path):
-        self._check(_lib.cmha_model_save(self._model, os.fsencode(path)))
+        self._call(_lib.cmha_model_save, self._model, _path(path))
 
     def read(self, path, strict=1):
         """Reads weights into this model, by name; strict as in cmha_model_read. Returns how many were taken."""
         taken = _size()
-        self._check(_lib.cmha_model_read(self._model, os.fsencode(path), strict, ctypes.byref(taken)))
+        self._call(_lib.cmha_model_read, self._model, _path(path), strict, ctypes.byref(taken))
         return taken.value
 
     def pack(self, storage="int8"):
@@ -518,13 +611,14 @@ class Model:
         if storage not in storages:
             line = "pack: storage is %s, not %r" % (" or ".join(storages), storage)
             raise Error("CMHA_ERR_ARGUMENT", line)
-        self._owner.moves("pack", "parameters", "gradients")
-        self._check(_lib.cmha_model_pack(self._model, 1 + storages.index(storage)))
+        with self._owner.lock:
+            self._owner.moves("pack", "parameters", "gradients")
+            self._call(_lib.cmha_model_pack, self._model, 1 + storages.index(storage))
 
     def _result(self, function, batch, width):
         out = numpy.zeros((batch.shape[0],) + width, real)
         with batch as c:
-            self._check(function(self._model, c, out.ctypes.data))
+            self._call(function, self._model, c, out.ctypes.data)
         return out
 
     def logits(self, ids=None, mask=None, features=None, types=None):
@@ -551,36 +645,37 @@ class Model:
     def embeddings(self, ids=None, mask=None, features=None, types=None):
         """-> [batch, length, d_model], the states after the last norm."""
         tape = _room("cmha_tape")
-        self._check(_lib.cmha_tape_init(tape, self._context, 0))
-        try:
-            with _Held(self, ids, mask=mask, features=features, types=types) as c:
+        with _Held(self, ids, mask=mask, features=features, types=types) as c, self._owner.lock:
+            try:
+                self._call(_lib.cmha_tape_init, tape, self._context, 0)
                 states = _lib.cmha_model_states(self._model, tape, c, None)
-                self._check(_lib.cmha_tape_status(tape))
-            t = states.contents
-            return _array(t.data, tuple(t.shape[:t.rank]))[0].copy()
-        finally:
-            _lib.cmha_tape_close(tape)
+                self._call(_lib.cmha_tape_status, tape)
+                t = states.contents
+                return _array(t.data, tuple(t.shape[:t.rank]))[0].copy()
+            finally:
+                _lib.cmha_tape_close(tape)
 
-    def attention(self, ids=None, layer=0, head=0, what="probabilities", mask=None, features=None):
+    def attention(self, ids=None, layer=0, head=0, what="probabilities", mask=None, features=None,
+                  types=None):
         """-> [batch, queries, keys]; what: "probabilities", "scores" or "phases" (radians)."""
         shown = ("probabilities", "scores", "phases")
         if what not in shown:
             raise Error("CMHA_ERR_ARGUMENT", "attention: what is %s, not %r" % (" or ".join(shown), what))
-        batch = _Held(self, ids, mask=mask, features=features)
+        batch = _Held(self, ids, mask=mask, features=features, types=types)
         layer, head, seen = _number("layer", layer), _number("head", head), shown.index(what)
         out = numpy.zeros((batch.shape[0], batch.shape[1], batch.shape[1]), real)
         with batch as c:
-            self._check(_lib.cmha_model_attention(self._model, c, layer, head, seen, out.ctypes.data))
+            self._call(_lib.cmha_model_attention, self._model, c, layer, head, seen, out.ctypes.data)
         return out
 
     def loss(self, ids=None, targets=None, **batch):
-        """The mean loss of targets [batch, length] (-1: ignored; of ids alone the next tokens), labels or
-        values."""
+        """The mean loss of targets [batch, length] (-1: ignored; of ids alone the next tokens, but not where
+        mask is 0), labels or values (NaN: ignored)."""
         if targets is None and batch.get("labels") is None and batch.get("values") is None:
-            ids, targets = _next(ids, "loss")
+            ids, targets = _next("loss", self, ids, batch)
         loss = ctypes.c_double()
         with _Held(self, ids, targets=targets, **batch) as c:
-            self._check(_lib.cmha_model_loss(self._model, c, ctypes.byref(loss)))
+            self._call(_lib.cmha_model_loss, self._model, c, ctypes.byref(loss))
         return loss.value
 
     def generate(self, prompt, n, capacity=None, seed=0, on_token=None, **sampler):
@@ -592,36 +687,48 @@ class Model:
         if capacity is not None:
             capacity = _number("generate: capacity", capacity, least=1)
         one = isinstance(prompt, (str, bytes, bytearray)) or numpy.ndim(prompt) == 1
-        prompt = _ids(prompt)
+        prompt = _ids(prompt, "prompt", self)
+        if not prompt.shape[1]:
+            raise Error("CMHA_ERR_ARGUMENT", "generate: the prompt is empty")
         table = _lib.cmha_sampler_table()
         memory = _room("cmha_sampler_config")
         _lib.cmha_config_defaults(table, memory)
         config = Config(table, memory)
         for name, value in sampler.items():
-            config._set(self._context, name, value)
-        written, raised = [], []
+            config._set(self._owner, name, value)
+        written, raised, asked = [], [], []
+        interrupts = _Interrupts()
 
         def take(user, tokens, batch):
             try:
                 written.append(numpy.array(tokens[:batch], numpy.int32))
-                return int(bool(on_token and on_token(written[-1])))
+                interrupts.wait = on_token is None
+                asked.append(bool(on_token and on_token(written[-1])))
+                interrupts.wait = True
+                return int(asked[-1] or interrupts.waiting is not None)
             except BaseException as error:  # goes on behind the library's call
+                interrupts.wait = True
                 raised.append(error)
                 return 1
 
         cache = _room("cmha_cache")
         slides = capacity is not None
         capacity = capacity or max(prompt.shape[1] + n, 1)
-        self._check(_lib.cmha_cache_init(cache, self._model, prompt.shape[0], capacity, int(slides), None))
-        try:
-            status = _lib.cmha_generate(cache, prompt.ctypes.data, prompt.shape[1], n, memory, seed,
-                                        _TOKEN(take), None)
-        finally:
-            _lib.cmha_cache_close(cache)
+        with interrupts, self._owner.lock:
+            try:
+                self._call(_lib.cmha_cache_init, cache, self._model, prompt.shape[0], capacity, int(slides),
+                           None)
+                self._call(_lib.cmha_generate, cache, prompt.ctypes.data, prompt.shape[1], n, memory, seed,
+                           _TOKEN(take), None)
+            except Error as error:
+                if error.status != "CMHA_STOPPED":
+                    raise
+            finally:
+                _lib.cmha_cache_close(cache)
         if raised:
             raise raised[0]
-        if status != _NAMES.index("CMHA_STOPPED"):
-            self._check(status)
+        if len(written) < n and not any(asked[-1:]):  # a signal's exception that ctypes has printed
+            raise Error("CMHA_STOPPED", "generate: an exception came between two tokens")
         ids = numpy.stack(written, 1) if written else numpy.zeros((prompt.shape[0], 0), numpy.int32)
         if not one:
             return ids
@@ -634,7 +741,7 @@ class Trainer:
 
     def __init__(self, model, **fields):
         self._trainer = None
-        self._owner, self._check, self.model = model._owner, model._check, model
+        self._owner, self._call, self.model = model._owner, model._call, model
         table = _lib.cmha_trainer_table()
         memory = _room("cmha_trainer_config")
         if model._trainer_start is None:
@@ -643,16 +750,18 @@ class Trainer:
             ctypes.memmove(memory, model._trainer_start, ctypes.sizeof(memory))
         config = Config(table, memory)
         for name, value in fields.items():
-            config._set(model._context, name, value)
+            config._set(self._owner, name, value)
         trainer = _room("cmha_trainer")
-        self._check(_lib.cmha_trainer_init(trainer, model._model, memory))
+        self._call(_lib.cmha_trainer_init, trainer, model._model, memory)
         self._trainer = trainer
         # a trainer begins with two pointers and its configuration
         self.config = Config(table, _pointer(ctypes.addressof(trainer) + 2 * ctypes.sizeof(_pointer)), self)
 
     def __del__(self):
-        if getattr(self, "_trainer", None) is not None:
-            _lib.cmha_trainer_close(self._trainer)
+        # when Python ends, a thread may hold the lock for ever
+        if getattr(self, "_trainer", None) is not None and not sys.is_finalizing():
+            with self._owner.lock:
+                _lib.cmha_trainer_close(self._trainer)
 
     def step(self, tokens):
         """One step on pieces drawn from tokens [count], 1, 2 or 4 bytes each. Returns their mean loss."""
@@ -664,26 +773,27 @@ class Trainer:
 
     def _with(self, function, tokens):
         loss = ctypes.c_double()
-        stream = _stream(tokens)
-        self._check(function(self._trainer, ctypes.byref(stream), ctypes.byref(loss)))
+        stream = _stream(tokens, self.model)
+        self._call(function, self._trainer, ctypes.byref(stream), ctypes.byref(loss))
         return loss.value
 
     def fit(self, ids=None, targets=None, **batch):
         """One step on a batch of the caller's: targets [batch, length], labels [batch] or values, with mask,
-        features and types as `logits` has them. Of ids alone the targets are the next tokens. Returns the
-        loss."""
+        features and types as `logits` has them. Of ids alone the targets are the next tokens, but not where
+        mask is 0. Returns the loss."""
         if targets is None and batch.get("labels") is None and batch.get("values") is None:
-            ids, targets = _next(ids, "fit")
+            ids, targets = _next("fit", self.model, ids, batch)
         loss = ctypes.c_double()
         with _Held(self.model, ids, targets=targets, **batch) as c:
-            self._check(_lib.cmha_trainer_step_batch(self._trainer, c, ctypes.byref(loss)))
+            self._call(_lib.cmha_trainer_step_batch, self._trainer, c, ctypes.byref(loss))
         return loss.value
 
     def save(self, path):
         """Saves model, moments and step: `read` goes on from there, to the bit."""
-        self._check(_lib.cmha_trainer_save(self._trainer, os.fsencode(path)))
+        self._call(_lib.cmha_trainer_save, self._trainer, _path(path))
 
     def read(self, path):
         """Goes on from what `save` has written, frozen parameters too, which moves the gradients."""
-        self._owner.moves("read", "gradients")
-        self._check(_lib.cmha_trainer_read(self._trainer, os.fsencode(path)))
+        with self._owner.lock:
+            self._owner.moves("read", "gradients")
+            self._call(_lib.cmha_trainer_read, self._trainer, _path(path))
