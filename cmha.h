@@ -2918,16 +2918,16 @@ static size_t cmha__to_line(const void *at) { return (64 - (uintptr_t)at % 64) %
 
 /* Takes memory from a line of cache on; the byte before it says how far the allocator's is. */
 static void *cmha__take(cmha_context *ctx, const char *what, size_t bytes) {
-    size_t far = 64;
+    size_t gap = 64;
     unsigned char *at =
-        (unsigned char *)(bytes && bytes <= SIZE_MAX - far ? cmha__take_plain(ctx, bytes + far) : NULL);
+        (unsigned char *)(bytes && bytes <= SIZE_MAX - gap ? cmha__take_plain(ctx, bytes + gap) : NULL);
     if (!at) {
         cmha__fail(ctx, CMHA_ERR_MEMORY, "%s: no memory for %zu bytes", what, bytes);
         return NULL;
     }
-    far = 1 + cmha__to_line(at + 1);
-    at[far - 1] = (unsigned char)far;
-    return at + far;
+    gap = 1 + cmha__to_line(at + 1);
+    at[gap - 1] = (unsigned char)gap;
+    return at + gap;
 }
 
 static void cmha__give(cmha_context *ctx, void *memory, size_t bytes) {
@@ -4539,8 +4539,8 @@ static inline float cmha__exp(float x) {
 /* atan2(y, x) to 4 ulp; the signs of zeros and the branch cut are atan2f's. */
 static inline float cmha__atan2(float y, float x) {
     float ax = fabsf(x), ay = fabsf(y);
-    float large = ax > ay ? ax : ay, small = ax > ay ? ay : ax;
-    float a = small / (large == 0.0f ? 1.0f : large), s = a * a;
+    float large = ax > ay ? ax : ay, least = ax > ay ? ay : ax;
+    float a = least / (large == 0.0f ? 1.0f : large), s = a * a;
     float p = (((-0.00170116997f * s + 0.0104876489f) * s - 0.030351864f) * s + 0.0570895552f) * s;
     p = (((p - 0.0834972492f) * s + 0.109323415f) * s - 0.142600161f) * s;
     p = ((p + 0.199980753f) * s - 0.333332763f) * s * a + a;
@@ -4654,8 +4654,8 @@ static inline void cmha__phasor_row_backward(const cmha__phasor_form *p, const c
 
 /* Returns sqrt(a^2 + b^2), where neither square may overflow or vanish. It vectorises, unlike libm's. */
 static inline cmha_real cmha__hypot(cmha_real a, cmha_real b) {
-    cmha_real x = a < 0 ? -a : a, y = b < 0 ? -b : b, large = x > y ? x : y, small = x > y ? y : x;
-    cmha_real ratio = small / (large > 0 ? large : 1), root = cmha__square_root(1 + ratio * ratio);
+    cmha_real x = a < 0 ? -a : a, y = b < 0 ? -b : b, large = x > y ? x : y, least = x > y ? y : x;
+    cmha_real ratio = least / (large > 0 ? large : 1), root = cmha__square_root(1 + ratio * ratio);
     return large > CMHA__LARGEST ? large : large * root;
 }
 
@@ -4678,11 +4678,11 @@ static inline cmha_real cmha__tanh(cmha_real x) {
 #ifdef CMHA__BY_LIBM
     return CMHA__LIBM(tanh)(x);
 #else
-    float a = x < 0 ? -x : x, z = x * x, far = 1 - 2 / (1 + cmha__exp(2 * a));
+    float a = x < 0 ? -x : x, z = x * x, big = 1 - 2 / (1 + cmha__exp(2 * a));
     float p = (((-0.00570498872f * z + 0.0206390888f) * z - 0.0537397155f) * z + 0.133314422f) * z;
     p -= 0.333332819f;
-    far = x < 0 ? -far : far;
-    return a < 0.625f ? p * z * x + x : far;
+    big = x < 0 ? -big : big;
+    return a < 0.625f ? p * z * x + x : big;
 #endif
 }
 
@@ -7511,10 +7511,10 @@ static void cmha__denominators(cmha__in wr, cmha__in wi, size_t n, cmha_quotient
         cmha_real ar = wr[j] < 0 ? -wr[j] : wr[j], ai = wi[j] < 0 ? -wi[j] : wi[j], large = ar > ai ? ar : ai;
         int pole = ar + ai + eps < CMHA__SMALLEST; /* false for NaN, which then comes out of a division */
         cmha_real m = pole ? 1 : large > eps ? large : eps;
-        cmha_real pr = wr[j] / m, pi = wi[j] / m, f = pole ? 1 : eps / m, s = pr * pr + pi * pi + f * f;
+        cmha_real ur = wr[j] / m, ui = wi[j] / m, f = pole ? 1 : eps / m, s = ur * ur + ui * ui + f * f;
         cmha_real inverse = unit ? cmha__inverse_root(s) : 1 / s, r = pole ? 0 : inverse;
-        d->qr[j] = pr * r;
-        d->qi[j] = pi * r;
+        d->qr[j] = ur * r;
+        d->qi[j] = ui * r;
         d->k[j] = f * r;
         d->m[j] = unit ? m * (s * inverse) : m; /* at a pole 1 */
     }
@@ -9810,10 +9810,10 @@ CMHA_DEF void cmha_cope_set_args(cmha_attention_args *args, const cmha_cope_opti
     cmha_real twice = options->repo_scale ? s : 1;
     cmha_cope_score score = options->score;
     int norm = score == CMHA_COPE_SCORE_HYBRID_NORM, hybrid = norm || score == CMHA_COPE_SCORE_HYBRID;
-    int real = score == CMHA_COPE_SCORE_REAL;
+    int re = score == CMHA_COPE_SCORE_REAL;
     args->kind = CMHA_ATTENTION_COMPLEX;
-    args->softmax = real ? CMHA_SOFTMAX_REAL : CMHA_SOFTMAX_SCORE;
-    args->scale = real ? s * twice : s;
+    args->softmax = re ? CMHA_SOFTMAX_REAL : CMHA_SOFTMAX_SCORE;
+    args->scale = re ? s * twice : s;
     args->complex_v = args->bilinear = 0;
     args->magnitude = hybrid || score == CMHA_COPE_SCORE_MAGNITUDE ? twice : 0;
     if (norm) args->magnitude = 1;
@@ -9957,9 +9957,9 @@ static void cmha__mask_row(const cmha__head *h, size_t r, cmha_real *S) {
     if (h->alibi != 0) {
         double own = (double)(i + h->a->n_k) - (double)(h->a->n_q + j0); /* AVX2 converts no ptrdiff_t */
         double nearer = (double)cmha__nearer(h, i);
-        int near = (int)cmha__min(sinks > j0 ? sinks - j0 : 0, CMHA__TILE), cols = (int)h->cols;
+        int sink = (int)cmha__min(sinks > j0 ? sinks - j0 : 0, CMHA__TILE), cols = (int)h->cols;
         for (int j = 0; j < cols; j++)
-            S[j] -= h->alibi * (cmha_real)fabs(own - j - (j < near ? nearer : 0));
+            S[j] -= h->alibi * (cmha_real)fabs(own - j - (j < sink ? nearer : 0));
     }
     size_t hidden = seen.begin > j0 ? cmha__min(seen.begin - j0, CMHA__TILE) : 0;
     for (size_t j = sinks > j0 ? sinks - j0 : 0; j < hidden; j++) S[j] = CMHA__LOWEST;
@@ -9980,14 +9980,14 @@ static void cmha__products_of(const cmha__head *h, const cmha_real *q, const cmh
 
 /* S = the tile's scores or, where these are a function of O, re and im = O. */
 static void cmha__products(const cmha__head *h) {
-    size_t T = CMHA__TILE, near = cmha__near_keys(h);
+    size_t T = CMHA__TILE, sink = cmha__near_keys(h);
     cmha_real *S = h->turned ? h->re : h->S, *again = h->near_scores;
     cmha__products_of(h, h->q.data, h->turned, S, h->im);
-    if (!near) return;
+    if (!sink) return;
     cmha__products_of(h, h->near_q.data, h->near_turned, again, again + T * T);
     for (size_t at = 0; at < h->rows * T; at += T) {
-        cmha__copy(S + at, again + at, near);
-        if (h->turned) cmha__copy(h->im + at, again + T * T + at, near);
+        cmha__copy(S + at, again + at, sink);
+        if (h->turned) cmha__copy(h->im + at, again + T * T + at, sink);
     }
 }
 
@@ -10035,8 +10035,8 @@ CMHA__COLD static void cmha__careful_row(cmha__head *h, size_t r) {
     size_t first = (h->i0 + r) * h->q.ld, T = CMHA__TILE, at = r * T;
     cmha_real *S = h->S + at;
     for (size_t j = 0; j < T; j++) {
-        int near = j < cmha__near_keys(h);
-        const cmha_real *q = near ? h->near_q.data : h->q.data, *turned = near ? h->near_turned : h->turned;
+        int sink = j < cmha__near_keys(h);
+        const cmha_real *q = sink ? h->near_q.data : h->q.data, *turned = sink ? h->near_turned : h->turned;
         double re = cmha__careful_dot(h, q + first, j), im, size, fit;
         S[j] = cmha__careful_score(h->scale * re);
         if (!h->turned) continue;
@@ -10343,15 +10343,15 @@ static size_t cmha__deal_unit(cmha__head *h, cmha_real *base) {
     size_t past = fresh ? 0 : cmha__cache_tokens(h->cache), again = h->halves ? past : 0;
     size_t value_row = fresh ? cmha__up16(dv) : h->slot->value_row;
     size_t own_q = cmha__has_map(a->score) || backward ? a->n_q * cmha__up16(dk) : 0;
-    size_t near = h->near_rotation ? 1 : 0;
+    size_t sink = h->near_rotation ? 1 : 0;
     const cmha__part parts[] = {
         {&h->own_keys, (fresh * cmha__tiles(a->n_k) * T + again) * dk},
         {&h->own_v, (fresh * (complex_v || !backward) * a->n_k + again) * value_row},
         {&h->scores, past}, {&h->own_q, own_q}, {&h->turned, turned * a->n_q * dk}, {&h->key_rows, T * dk},
         {&h->S, tile}, {&h->m, T}, {&h->l, T}, {&h->acc, T * dv},
         {&h->re, turned * tile}, {&h->im, turned * tile}, {&h->out, complex_v * a->n_q * dv},
-        {&h->slopes, capped * tile}, {&h->own_near, near * own_q},
-        {&h->near_turned, near * turned * a->n_q * dk}, {&h->near_scores, near * (1 + turned) * tile},
+        {&h->slopes, capped * tile}, {&h->own_near, sink * own_q},
+        {&h->near_turned, sink * turned * a->n_q * dk}, {&h->near_scores, sink * (1 + turned) * tile},
         {&h->dS, tile}, {&h->own_dq, a->n_q * dk}, /* backward: from here */
         {&h->dturned, turned * a->n_q * dk}, {&h->own_dk, a->n_k * dk},
         {&h->fold, a->score->planes == 2 ? a->n_q * dk : 0},
@@ -10417,14 +10417,14 @@ static void cmha__make_queries(cmha__head *h) {
 
 /* Makes them, and once more as sinks see them. */
 static void cmha__set_queries(cmha__head *h) {
-    cmha__head near = *h;
+    cmha__head sink = *h;
     cmha__make_queries(h);
     if (!h->near_rotation) return;
-    near.own_q = h->own_near;
-    near.turned = h->near_turned;
-    near.call[0].rotation = h->near_rotation + (h->call[0].rotation - h->a->rotation);
-    cmha__make_queries(&near);
-    h->near_q = near.q;
+    sink.own_q = h->own_near;
+    sink.turned = h->near_turned;
+    sink.call[0].rotation = h->near_rotation + (h->call[0].rotation - h->a->rotation);
+    cmha__make_queries(&sink);
+    h->near_q = sink.q;
 }
 
 /* Shows a head its keys and values in a cache, as numbers. */
@@ -12787,11 +12787,11 @@ static void cmha__declare_norm(cmha__list *to, const char *gain, cmha_tensor **w
     if (row ? row->centred : numbers[1]) cmha__declare(to, offset, bias, CMHA__ZEROS, form, one);
 }
 
-/* Declares a score's parameters; real: of plain heads; keys: numbers in a token's keys. */
-static void cmha__declare_score(cmha__list *to, const cmha_score *score, int real, size_t heads, size_t keys,
+/* Declares a score's parameters; plain: of plain heads; keys: numbers in a token's keys. */
+static void cmha__declare_score(cmha__list *to, const cmha_score *score, int plain, size_t heads, size_t keys,
         cmha_block *at) {
     const cmha_model_config *c = &to->model->config;
-    size_t width = cmha__head_width(c) / (real && score->planes == 2 ? 2 : 1); /* complex numbers, or reals */
+    size_t width = cmha__head_width(c) / (plain && score->planes == 2 ? 2 : 1); /* complex numbers, or reals */
     size_t share = c->share == CMHA_SHARE_PER_HEAD ? heads : c->share == CMHA_SHARE_SHARED;
     for (size_t i = 0; i < score->n_parameters; i++) {
         const cmha_score_parameter *p = &score->parameters[i];
@@ -12803,7 +12803,7 @@ static void cmha__declare_score(cmha__list *to, const cmha_score *score, int rea
             case CMHA_AXIS_SHARE: axes.n[j] = share; break;
             case CMHA_AXIS_MODEL: axes.n[j] = c->d_model; break;
             case CMHA_AXIS_KEYS: axes.n[j] = keys; break;
-            default: axes.n[j] = cmha__axis(score, p->axes[j], width, real ? c->rotary_dims : 0);
+            default: axes.n[j] = cmha__axis(score, p->axes[j], width, plain ? c->rotary_dims : 0);
             }
         cmha__line(name, "attn.%s", p->name);
         cmha_parameter *own =
@@ -14465,14 +14465,14 @@ static cmha_tensor *cmha__mixed(cmha__pass *pass, cmha_tensor *x) {
 static void cmha__turn_layers(cmha__pass *pass) {
     const cmha_model *m = pass->model;
     const size_t N = pass->N, P = m->P;
-    int near = pass->cache && pass->cache->sinks && !pass->cache->exact;
+    int sink = pass->cache && pass->cache->sinks && !pass->cache->exact;
     for (size_t layer = 0; layer < pass->c->n_layers; layer++) {
         int table = cmha__layer_table(pass->c, cmha__layer_kind(pass->c, layer));
         const double *omega = table ? m->layer_omega + (size_t)(table - 1) * P : m->omega;
         size_t n_omega = table ? 1 : m->n_omega;
         if (pass->rotation[table]) continue;
         pass->rotation[table] = cmha_rotation(pass->tape, omega, n_omega, P, N, (ptrdiff_t)pass->first);
-        if (!near) continue;
+        if (!sink) continue;
         cmha_real *to = cmha__reals(pass->tape, n_omega * N * 2 * P);
         pass->near_rotation[table] = to;
         if (!to || cmha__dry(pass->tape)) continue;
@@ -16960,12 +16960,12 @@ static cmha_status cmha__move_packed(const cmha_parameter *one, int scales, cmha
             for (size_t j = k; j < k + run; j++, c++) {
                 cmha__place place = scales ? cmha__scale_place(p, to, c * 32)
                     : cmha__place_in(p->storage, block, c % CMHA__BLOCK);
-                unsigned char *byte = bytes + j * bits / 8;
-                uint32_t low = (uint32_t)(j * bits % 8), code = (uint32_t)byte[0] >> low;
-                if (a) cmha__place_put(place, bits > 8 ? code | (uint32_t)byte[1] << 8 : code);
+                unsigned char *cell = bytes + j * bits / 8;
+                uint32_t low = (uint32_t)(j * bits % 8), code = (uint32_t)cell[0] >> low;
+                if (a) cmha__place_put(place, bits > 8 ? code | (uint32_t)cell[1] << 8 : code);
                 code = cmha__place_bits(place) << low;
-                byte[0] = (unsigned char)(byte[0] | code);
-                if (bits > 8) byte[1] = (unsigned char)(code >> 8);
+                cell[0] = (unsigned char)(cell[0] | code);
+                if (bits > 8) cell[1] = (unsigned char)(code >> 8);
             }
             i = i + run < across ? i + run : 0;
             row += !i;
@@ -17413,9 +17413,9 @@ typedef struct {
 
 /* Describes the next array of a cache, 0 or more words; 0 = there is none. */
 static int cmha__part_of_cache(const cmha_cache *c, cmha__cache_part *part) {
-    size_t i = part->next++, positions = c->batch * c->capacity, real = sizeof(cmha_real), slot = i / 2 - 1;
-    part->dtype = real == 8 ? "F64" : "F32";
-    part->width = real;
+    size_t i = part->next++, positions = c->batch * c->capacity, word = sizeof(cmha_real), slot = i / 2 - 1;
+    part->dtype = word == 8 ? "F64" : "F32";
+    part->width = word;
     if (i >= 2 && slot >= c->n_slots) return 0;
     if (i < 2) { /* what it would read again */
         part->data = i ? (void *)c->features : (void *)c->ids;

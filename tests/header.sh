@@ -56,6 +56,20 @@ cat > "$W/with_complex.c" <<'END'
 #include "cmha.h"
 int main(void) { return cmha_status_string(CMHA_OK)[0] == 0 || creal(I * I) != -1; }
 END
+# What <windows.h> takes away from a program, and names that programs give to macros of their own
+cat > "$W/with_macros.c" <<'END'
+#define near
+#define far
+#define small char
+#define interface struct
+#define byte unsigned char
+#define min(a, b) ((a) < (b) ? (a) : (b))
+#define max(a, b) ((a) > (b) ? (a) : (b))
+#define real double
+#define pi 3.14
+#define CMHA_IMPLEMENTATION
+#include "cmha.h"
+END
 cp "$W/user.c" "$W/user.cpp" && cp "$W/code.c" "$W/code.cpp"
 
 # variant LABEL COMPILER FLAGS...: both files warning-free, linked, run; sources in C unless XX=1
@@ -82,7 +96,7 @@ refused() {
 # time it takes: make compilers goes through the levels.
 suite() {
     c=$1 W=$W/$1
-    mkdir -p "$W" && cp "$W"/../code.* "$W"/../user.* "$W"/../with_complex.c "$W"
+    mkdir -p "$W" && cp "$W"/../code.* "$W"/../user.* "$W"/../with_*.c "$W"
     variant "C99" $c -std=c99 -O1
     variant "C11" $c -std=c11
     variant "C99 static" $c -std=c99 -DCMHA_STATIC
@@ -102,6 +116,8 @@ suite() {
     # shellcheck disable=SC2086
     if $c -std=c99 $FLAGS $blas "$W/with_complex.c" -o "$W/two" $CMHA_LIBS >"$W/log" 2>&1 && "$W/two" && [ ! -s "$W/log" ]; then ok
     else bad "<complex.h> before cmha.h: $c"; fi
+    # shellcheck disable=SC2086
+    try "macros of <windows.h> before cmha.h" $c -std=c99 $FLAGS $blas -fsyntax-only "$W/with_macros.c"
     variant "-ffast-math static" $c -std=c99 -ffast-math -DCMHA_STATIC
     refused "the code as C89" C99 $c -std=c89
     refused "the code as C89 with GNU's extensions" C99 $c -std=gnu89
