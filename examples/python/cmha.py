@@ -271,6 +271,24 @@ if hasattr(os, "register_at_fork") and "OpenMP" in version:
     os.register_at_fork(after_in_child=lambda: _worked.update(before=_worked["here"]))
 
 
+class _Anchor:
+    """A context that is open while any other is. It holds OpenBLAS, which NumPy may share, at one thread; the
+    others, which close in any order, then leave it so."""
+    lock, users, context = threading.RLock(), 0, None
+
+    @classmethod
+    def count(cls, change):
+        with cls.lock:
+            cls.users += change
+            if cls.users and cls.context is None:
+                context = _room("cmha_context")
+                _check(_lib.cmha_context_init(context, ctypes.byref(_ContextConfig(threads=1))))
+                cls.context = context
+            elif not cls.users and cls.context is not None:
+                _lib.cmha_context_close(cls.context)
+                cls.context = None
+
+
 class _Owner:
     """Holds context and model of the library until the last array or object that uses them is gone."""
 
@@ -281,9 +299,11 @@ class _Owner:
         self.context = _room("cmha_context")
         self.log = _LOG(lambda user, level, line: warnings.warn(line.decode(errors="replace"), stacklevel=2))
         config = _ContextConfig(threads=threads, seed=seed, log=self.log)
+        _Anchor.count(1)
         opened = _lib.cmha_context_init(self.context, ctypes.byref(config))
         if opened:
             self.context = None
+            _Anchor.count(-1)
             _check(opened)
 
     def __del__(self):
@@ -291,6 +311,7 @@ class _Owner:
             _lib.cmha_model_close(self.model)
         if getattr(self, "context", None) is not None:
             _lib.cmha_context_close(self.context)
+            _Anchor.count(-1)
 
     def call(self, function, *arguments):
         """One call of the library, which lets other threads run but not into this context."""
