@@ -32,9 +32,9 @@
        32-bit x86     add -msse2 -mfpmath=sse (an x87 gets slow mathematics)
        wasm           emcc -O3 -DCMHA_NO_CBLAS app.c -sALLOW_MEMORY_GROWTH=1 (-sNODERAWFS=1: node's files)
    The code compiles as C99, C11, C17 and C++11, the declarations also as C89. Under -ffast-math, -Ofast and
-   the flags these imply, the library still computes in IEEE arithmetic, no faster than without them; where
-   clang cannot, an #error names the flag to add. Linking with such a flag makes a whole program, library
-   included, treat denormal numbers as 0.
+   their parts the library still computes in IEEE arithmetic, at the same speed; where clang cannot, an #error
+   names the flag to add. Linking with such a flag makes a whole program, library included, treat denormal
+   numbers as 0.
 
    Configuration macros; all but IMPLEMENTATION and CBLAS_HEADER must be the same in every file of a program
        CMHA_IMPLEMENTATION   compile the code in this file: exactly one of a program (STATIC: not needed)
@@ -63,7 +63,7 @@
        cmha_preset or cmha_config_defaults. "(or NULL)" marks a result that you may not want or an argument
        that you may leave out.
      - The library never prints, exits or aborts, has no global state (but the chosen instruction set) and
-       allocates only through the context.
+       allocates only through the context. Callbacks must not throw.
      - Backward passes add (+=) to gradients.
      - A masked key changes nothing, if it is finite; a query that sees no key gives zeros. What padding and,
        in a causal model, later tokens hold changes no bit of another token's numbers, except with experts:
@@ -12787,11 +12787,11 @@ static void cmha__declare_norm(cmha__list *to, const char *gain, cmha_tensor **w
     if (row ? row->centred : numbers[1]) cmha__declare(to, offset, bias, CMHA__ZEROS, form, one);
 }
 
-/* Declares a score's parameters; plain: of plain heads; keys: numbers in a token's keys. */
-static void cmha__declare_score(cmha__list *to, const cmha_score *score, int plain, size_t heads, size_t keys,
+/* Declares a score's parameters; bare: of plain heads; keys: numbers in a token's keys. */
+static void cmha__declare_score(cmha__list *to, const cmha_score *score, int bare, size_t heads, size_t keys,
         cmha_block *at) {
     const cmha_model_config *c = &to->model->config;
-    size_t width = cmha__head_width(c) / (plain && score->planes == 2 ? 2 : 1); /* complex numbers, or reals */
+    size_t width = cmha__head_width(c) / (bare && score->planes == 2 ? 2 : 1); /* complex numbers, or reals */
     size_t share = c->share == CMHA_SHARE_PER_HEAD ? heads : c->share == CMHA_SHARE_SHARED;
     for (size_t i = 0; i < score->n_parameters; i++) {
         const cmha_score_parameter *p = &score->parameters[i];
@@ -12803,7 +12803,7 @@ static void cmha__declare_score(cmha__list *to, const cmha_score *score, int pla
             case CMHA_AXIS_SHARE: axes.n[j] = share; break;
             case CMHA_AXIS_MODEL: axes.n[j] = c->d_model; break;
             case CMHA_AXIS_KEYS: axes.n[j] = keys; break;
-            default: axes.n[j] = cmha__axis(score, p->axes[j], width, plain ? c->rotary_dims : 0);
+            default: axes.n[j] = cmha__axis(score, p->axes[j], width, bare ? c->rotary_dims : 0);
             }
         cmha__line(name, "attn.%s", p->name);
         cmha_parameter *own =
