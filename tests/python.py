@@ -1,7 +1,9 @@
 """python3 tests/python.py BUILD_DIR: examples/python/cmha.py on the library of `make lib`, against what the
 programs in BUILD_DIR compute. The last line is N passed, N failed."""
+import copy
 import gc
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -312,6 +314,21 @@ loss, weight = lender.loss(ids), weight.copy()
 lender.pack("bf16")
 one("pack beside a copy", weight.shape == (256, 32) and abs(lender.loss(ids) - loss) < 0.1)
 one("fields of what is open cannot be set", not hasattr(lends.config, "set"))
+
+# what lies beside ids is cut with them
+typed = cmha.Model(token_types=2, attention="rope", features=1, threads=1, **small)
+kinds, sensed = numpy.arange(12) % 2, numpy.arange(12)[:, None]
+one("types and features of the next tokens", typed.loss(ids[0], types=kinds, features=sensed) ==
+    typed.loss(ids[0, :-1], ids[0, 1:], types=kinds[:-1], features=sensed[:-1]))
+one("types in attention", (typed.attention(ids[0], types=kinds, features=sensed) !=
+                           typed.attention(ids[0], types=1 - kinds, features=sensed)).any())
+for thing in (model, trainer):
+    for call in (copy.copy, copy.deepcopy, pickle.dumps):
+        try:
+            call(thing)
+            one("a %s is copied" % type(thing).__name__, False)
+        except TypeError as error:
+            one("why there is no copy", "save it to a file" in str(error))
 
 # one line, and nothing lost
 refused("a wrong shape", "CMHA_ERR_SHAPE", "not divisible by n_heads 7", lambda: cmha.Model(n_heads=7))

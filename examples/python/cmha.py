@@ -525,7 +525,15 @@ class _Interrupts:
         return False
 
 
-class Model:
+class _Single:
+    """What copy and pickle refuse in one line: its memory is the library's."""
+
+    def __reduce__(self):
+        line = "a %s cannot be copied or pickled: save it to a file and open that"
+        raise TypeError(line % type(self).__name__)
+
+
+class Model(_Single):
     """Model(preset="tiny", attention="rope", n_layers=2, ...) has random weights; Model.open(path) reads."""
 
     def __init__(self, preset="tiny", attention=None, seed=1, threads=0, **fields):
@@ -756,7 +764,7 @@ class Model:
         return ids[0].astype(numpy.uint8) if self.config["vocabulary"] <= 256 else ids[0]
 
 
-class Trainer:
+class Trainer(_Single):
     """Trains a model: Trainer(model, steps=1000, batch=8, lr=3e-3, optimiser="muon", ...). What is not named
     is as the model's preset says; of an opened model as the library's defaults."""
 
