@@ -159,18 +159,17 @@ one("and is as it was", signal.getsignal(signal.SIGINT) is signal.default_int_ha
 refused("an empty prompt", "CMHA_ERR_ARGUMENT", "prompt is empty", lambda: model.generate("", 3))
 
 # OpenBLAS has one thread while any model is open, in whatever order they close, and then those of before
-alone = """import ctypes, os, sys, cmha
-blas = [line.split()[-1] for line in open("/proc/self/maps") if "libopenblas" in line]
-blas = ctypes.CDLL(blas[0]) if blas else sys.exit()
+alone = """import sys, cmha
+blas = cmha._lib
+if not hasattr(blas, "openblas_set_num_threads"): sys.exit() # another BLAS, or none
 blas.openblas_set_num_threads(2)
 pair = [cmha.Model(threads=1) for _ in range(2)]
 while pair:
     if blas.openblas_get_num_threads() != 1: sys.exit("more than one")
     del pair[0]
 sys.exit(blas.openblas_get_num_threads() != 2)"""
-if os.path.exists("/proc/self/maps"):
-    one("OpenBLAS's threads", subprocess.run([sys.executable, "-c", alone], env=dict(
-        os.environ, PYTHONPATH=os.path.dirname(cmha.__file__))).returncode == 0)
+one("OpenBLAS's threads", subprocess.run([sys.executable, "-c", alone], env=dict(
+    os.environ, PYTHONPATH=os.path.dirname(cmha.__file__))).returncode == 0)
 
 # threads may share a model
 many = []
