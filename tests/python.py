@@ -153,6 +153,7 @@ def interrupted(on_token):
     return False
 
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 one("Ctrl-C ends a text", interrupted(None))
 one("and one with on_token", interrupted(lambda ids: False))
 one("and is as it was", signal.getsignal(signal.SIGINT) is signal.default_int_handler)
