@@ -159,6 +159,36 @@ one("and one with on_token", interrupted(lambda ids: False))
 one("and is as it was", signal.getsignal(signal.SIGINT) is signal.default_int_handler)
 refused("an empty prompt", "CMHA_ERR_ARGUMENT", "prompt is empty", lambda: model.generate("", 3))
 
+# a cache reads only what is new, and goes on in another one, and when its model's name is gone
+whole = model.logits(ids)
+cache = cmha.Cache(model, ids.shape[1], batch=2)
+for begin, end in ((0, 3), (3, 4), (4, ids.shape[1])):
+    now = cache.append(ids[:, begin:end])
+    one("a cache says what the model says", numpy.allclose(now, whole[:, end - 1], atol=1e-4))
+one("it counts", (cache.batch, cache.length, cache.first, cache.exact) == (2, ids.shape[1], 0, True))
+refused("a full cache", "CMHA_ERR_FULL", "no room for 1 more", lambda: cache.append(ids[:, :1]))
+cache.save(path("cache"))
+again = cmha.Cache(model, ids.shape[1] + 1, batch=2)
+refused("a cache of another size", "CMHA_ERR_FORMAT", "capacity", lambda: again.read(path("cache")))
+cache.reset()
+one("forgotten", cache.length == 0)
+cache.append(ids[:, :5]), cache.save(path("cache"))
+again = cmha.Cache(model, ids.shape[1], batch=2)
+again.read(path("cache"))
+one("saved and read, the same bits", (again.append(ids[:, 5:7]) == cache.append(ids[:, 5:7])).all())
+one("a text in two calls", numpy.array_equal(model.generate("The ", 8, temperature=0)[4:], (
+    lambda c: c.generate(c.generate("The ", 4, temperature=0)[-1:], 4, temperature=0))(cmha.Cache(model, 12))))
+endless = cmha.Cache(model, 16, slide="forget", sinks=2, storage="bf16")
+one("without an end", len(endless.generate("x", 40)) == 40 and endless.first > 0 and endless.length <= 16
+    and not endless.exact)
+refused("another number of texts", "CMHA_ERR_SHAPE", "[1, positions], at least one, not [2, ", lambda: endless.append(ids))
+refused("no token", "CMHA_ERR_SHAPE", "at least one, not [1, 0]", lambda: endless.append(ids[0, :0]))
+refused("a slide that is none", "CMHA_ERR_ARGUMENT", "not 'on'", lambda: cmha.Cache(model, 8, slide="on"))
+refused("a storage that is none", "CMHA_ERR_ARGUMENT", "not 'int8'", lambda: cmha.Cache(model, 8, storage="int8"))
+lonely = cmha.Cache(cmha.Model(seed=1, threads=1, **small), 8)
+gc.collect()
+one("a cache keeps its model", lonely.append("ab").shape == (1, 256))
+
 # OpenBLAS has one thread while any model is open, in whatever order they close, and then those of before
 alone = """import sys, cmha
 blas = cmha._lib
@@ -230,6 +260,10 @@ wave = numpy.exp(0.1j * numpy.arange(41))[:, None]
 apart = numpy.concatenate([wave.real, wave.imag], -1)
 one("complex values are [Re | Im]", radio.loss(features=wave, values=1j * wave) ==
     radio.loss(features=apart, values=apart[:, ::-1] * [-1, 1]))
+cache = cmha.Cache(radio, 64)
+cache.append(features=wave[:30])
+one("a cache of samples", numpy.allclose(cache.append(features=wave[30:]), radio.predict(features=wave)[:, -1], atol=1e-4))
+refused("samples as tokens", "CMHA_ERR_ARGUMENT", "features", lambda: cache.append("ab"))
 refused("complex samples without a row", "CMHA_ERR_SHAPE", "[length, features] or [batch, length, features], "
         "not [41]", lambda: radio.predict(features=wave[:, 0]))
 refused("complex samples of another width", "CMHA_ERR_SHAPE", "features: [1, 41, 2], not [1, 41, 1]",
@@ -359,7 +393,7 @@ refused("threads", "CMHA_ERR_ARGUMENT", "threads is at least 0, not -1",
         lambda: cmha.Model(threads=-1, **small))
 refused("more threads", "CMHA_ERR_ARGUMENT", "threads is at most 2147483647",
         lambda: cmha.Model(threads=2**40, **small))
-refused("a cache less than none", "CMHA_ERR_ARGUMENT", "generate: capacity is at least 1, not -1",
+refused("a cache less than none", "CMHA_ERR_ARGUMENT", "cache: capacity is at least 1, not -1",
         lambda: model.generate("x", 2, capacity=-1))
 refused("far more tokens", "CMHA_ERR_ARGUMENT", "generate: n is at most", lambda: model.generate("x", 2**70))
 refused("half a token", "CMHA_ERR_ARGUMENT", "n is a whole number", lambda: model.generate("x", 1.5))

@@ -25,7 +25,7 @@ import weakref
 
 import numpy
 
-__all__ = ["Error", "Model", "Trainer", "kinds", "library", "presets", "version"]
+__all__ = ["Cache", "Error", "Model", "Trainer", "kinds", "library", "presets", "version"]
 
 _size = ctypes.c_size_t
 _pointer = ctypes.c_void_p
@@ -78,6 +78,17 @@ class _Tokens(ctypes.Structure):  # cmha_tokens
                 ("bytes", _size), ("mapped", ctypes.c_int)]
 
 
+class _CacheOptions(ctypes.Structure):  # cmha_cache_options
+    _fields_ = [("storage", ctypes.c_int), ("prompt", _size), ("memory", _pointer), ("bytes", _size),
+                ("sinks", _size)]
+
+
+class _CacheStart(ctypes.Structure):  # how cmha_cache begins
+    _fields_ = [("context", _pointer), ("model", _pointer), ("opening", ctypes.c_uint64), ("batch", _size),
+                ("capacity", _size), ("length", _size), ("first", _size), ("slide", ctypes.c_int),
+                ("endless", ctypes.c_int), ("exact", ctypes.c_int)]
+
+
 class _Parameters(ctypes.Structure):  # how cmha_parameters begins
     _fields_ = [("context", _pointer), ("list", _pointer), ("count", _size)]
 
@@ -128,6 +139,9 @@ _STATUS = {
     "cmha_trainer_read": [_pointer, ctypes.c_char_p],
     "cmha_parameters_tune": [_pointer, ctypes.c_char_p, ctypes.c_int, ctypes.c_double, _pointer],
     "cmha_cache_init": [_pointer, _pointer, _size, _size, ctypes.c_int, _pointer],
+    "cmha_cache_append_features": [_pointer, _pointer, _pointer, _size, _pointer],
+    "cmha_cache_save": [_pointer, ctypes.c_char_p],
+    "cmha_cache_read": [_pointer, ctypes.c_char_p],
     "cmha_generate": [_pointer, _pointer, _size, _size, _pointer, ctypes.c_uint64, _TOKEN, _pointer],
 }
 _OTHER = {
@@ -149,6 +163,7 @@ _OTHER = {
     "cmha_tape_close": (None, [_pointer]),
     "cmha_trainer_close": (None, [_pointer]),
     "cmha_cache_close": (None, [_pointer]),
+    "cmha_cache_reset": (None, [_pointer]),
 }
 # in the order of cmha_status
 _NAMES = ("CMHA_OK", "CMHA_ERR_ARGUMENT", "CMHA_ERR_SHAPE", "CMHA_ERR_MEMORY", "CMHA_ERR_OVERFLOW",
@@ -166,7 +181,8 @@ def _load():
         getattr(lib, name).argtypes = arguments
         getattr(lib, name).restype = result
     whole = {"cmha_table": _Table, "cmha_field": _Field, "cmha_context_config": _ContextConfig,
-             "cmha_tensor": _Tensor, "cmha_batch": _Batch, "cmha_tokens": _Tokens}
+             "cmha_tensor": _Tensor, "cmha_batch": _Batch, "cmha_tokens": _Tokens,
+             "cmha_cache_options": _CacheOptions}
     for name, mirror in whole.items():
         if lib.cmha_sizeof(name.encode()) != ctypes.sizeof(mirror):
             raise ImportError("cmha: %s is of another version than cmha.py: its %s differs" % (path, name))
@@ -378,6 +394,15 @@ def _ids(ids, name="ids", model=None):
     for far in ids[(ids > 2**31 - 1) | (ids < -2**31)][:1] if ids.itemsize > 2 else ():
         raise Error("CMHA_ERR_TOKEN", "%s: %d is outside of 32 bits" % (name, far))
     return numpy.ascontiguousarray(numpy.atleast_2d(ids), numpy.int32)
+
+
+def _prompt(model, prompt):
+    """int32 [batch, length], or [length] if it is one text; not empty."""
+    one = isinstance(prompt, (str, bytes, bytearray)) or numpy.ndim(prompt) == 1
+    prompt = _ids(prompt, "prompt", model)
+    if not prompt.shape[1]:
+        raise Error("CMHA_ERR_ARGUMENT", "generate: the prompt is empty")
+    return prompt[0] if one else prompt
 
 
 def _next(call, model, ids, batch):
@@ -712,56 +737,11 @@ class Model(_Single):
         sampler: temperature, top_k, top_p, repetition_penalty, penalty_window. capacity: of a cache that
         slides, for more tokens than that. on_token(ids [batch]) sees each token as it comes; if it returns
         something true, or raises, that is the end."""
-        n, seed = _number("generate: n", n), _seed("generate: seed", seed)
-        if capacity is not None:
-            capacity = _number("generate: capacity", capacity, least=1)
-        one = isinstance(prompt, (str, bytes, bytearray)) or numpy.ndim(prompt) == 1
-        prompt = _ids(prompt, "prompt", self)
-        if not prompt.shape[1]:
-            raise Error("CMHA_ERR_ARGUMENT", "generate: the prompt is empty")
-        table = _lib.cmha_sampler_table()
-        memory = _room("cmha_sampler_config")
-        _lib.cmha_config_defaults(table, memory)
-        config = Config(table, memory)
-        for name, value in sampler.items():
-            config._set(self._owner, name, value)
-        written, raised, asked = [], [], []
-        interrupts = _Interrupts()
-
-        def take(user, tokens, batch):
-            try:
-                written.append(numpy.array(tokens[:batch], numpy.int32))
-                interrupts.wait = on_token is None
-                asked.append(bool(on_token and on_token(written[-1])))
-                interrupts.wait = True
-                return int(asked[-1] or interrupts.waiting is not None)
-            except BaseException as error:  # goes on behind the library's call
-                interrupts.wait = True
-                raised.append(error)
-                return 1
-
-        cache = _room("cmha_cache")
-        slides = capacity is not None
-        capacity = capacity or max(prompt.shape[1] + n, 1)
-        with interrupts, self._owner.lock:
-            try:
-                self._call(_lib.cmha_cache_init, cache, self._model, prompt.shape[0], capacity, int(slides),
-                           None)
-                self._call(_lib.cmha_generate, cache, prompt.ctypes.data, prompt.shape[1], n, memory, seed,
-                           _TOKEN(take), None)
-            except Error as error:
-                if error.status != "CMHA_STOPPED":
-                    raise
-            finally:
-                _lib.cmha_cache_close(cache)
-        if raised:
-            raise raised[0]
-        if len(written) < n and not any(asked[-1:]):  # a signal's exception that ctypes has printed
-            raise Error("CMHA_STOPPED", "generate: an exception came between two tokens")
-        ids = numpy.stack(written, 1) if written else numpy.zeros((prompt.shape[0], 0), numpy.int32)
-        if not one:
-            return ids
-        return ids[0].astype(numpy.uint8) if self.config["vocabulary"] <= 256 else ids[0]
+        prompt = _prompt(self, prompt)
+        n, slide = _number("generate: n", n), capacity is not None
+        cache = Cache(self, capacity if slide else max(prompt.shape[-1] + n, 1),
+                      len(numpy.atleast_2d(prompt)), slide)
+        return cache.generate(prompt, n, seed, on_token, **sampler)
 
 
 class Trainer(_Single):
@@ -826,3 +806,114 @@ class Trainer(_Single):
         with self._owner.lock:
             self._owner.moves("read", "gradients")
             self._call(_lib.cmha_trainer_read, self._trainer, _path(path))
+
+
+class Cache(_Single):
+    """What a causal model has read of `batch` texts or streams of equal length, so that a call reads only
+    what is new: Cache(model, capacity, batch=1, slide=False). A full one raises; with slide = True it goes
+    on, exactly where it can; with "forget" it forgets token by token, but never the first `sinks`. storage
+    of keys and values: "float" or "bf16". prompt: positions of a call that it has memory for."""
+
+    def __init__(self, model, capacity, batch=1, slide=False, sinks=0, storage="float", prompt=0):
+        self._cache = None
+        self._owner, self._call, self.model = model._owner, model._call, model
+        if slide not in (False, True, "forget"):
+            raise Error("CMHA_ERR_ARGUMENT", "cache: slide is False, True or 'forget', not %r" % (slide,))
+        if storage not in ("float", "bf16"):
+            raise Error("CMHA_ERR_ARGUMENT", "cache: storage is float or bf16, not %r" % (storage,))
+        options = _CacheOptions(storage=("float", "bf16").index(storage),
+                                prompt=_number("cache: prompt", prompt), sinks=_number("cache: sinks", sinks))
+        batch, capacity = _number("cache: batch", batch, 1), _number("cache: capacity", capacity, 1)
+        cache = _room("cmha_cache")
+        self._call(_lib.cmha_cache_init, cache, model._model, batch, capacity,
+                   2 if slide == "forget" else int(slide), ctypes.byref(options))
+        self._cache = cache
+        self._start = _CacheStart.from_buffer(cache)
+
+    def __del__(self):
+        # when Python ends, a thread may hold the lock for ever
+        if getattr(self, "_cache", None) is not None and not sys.is_finalizing():
+            with self._owner.lock:
+                _lib.cmha_cache_close(self._cache)
+
+    batch = property(lambda self: self._start.batch, doc="texts or streams")
+    capacity = property(lambda self: self._start.capacity, doc="room in positions, of each")
+    length = property(lambda self: self._start.length, doc="positions held")
+    first = property(lambda self: self._start.first, doc="positions forgotten: the next is first + length")
+    exact = property(lambda self: bool(self._start.exact or not self._start.slide),
+                     doc="does it always say what the model says of all positions so far?")
+
+    def append(self, ids=None, features=None):
+        """Reads what is new, ids [batch, n] and features [batch, n, ..] as `logits` has them -> the last
+        position's [batch, values] or, of a model without values, logits [batch, vocabulary]."""
+        held = _Held(self.model, ids, features=features)
+        self._fits("append", held.shape)
+        config = self.model.config
+        width = features is not None and config["values"] or config["vocabulary"]
+        out = numpy.zeros((self.batch, width), real)
+        with held as c:
+            self._call(_lib.cmha_cache_append_features, self._cache, c._obj.ids, c._obj.features,
+                       held.shape[1], out.ctypes.data)
+        return out
+
+    def _fits(self, call, shape):
+        if shape[0] != self.batch or not shape[1]:
+            line = "%s: [%d, positions], at least one, not %s"
+            raise Error("CMHA_ERR_SHAPE", line % (call, self.batch, list(shape)))
+
+    def generate(self, prompt, n, seed=0, on_token=None, **sampler):
+        """Reads a prompt and continues it, as Model.generate does. The last token drawn is not read: begin
+        the next prompt with it."""
+        n, seed = _number("generate: n", n), _seed("generate: seed", seed)
+        prompt = _prompt(self.model, prompt)
+        rows = numpy.atleast_2d(prompt)
+        self._fits("generate", rows.shape)
+        table = _lib.cmha_sampler_table()
+        memory = _room("cmha_sampler_config")
+        _lib.cmha_config_defaults(table, memory)
+        config = Config(table, memory)
+        for name, value in sampler.items():
+            config._set(self._owner, name, value)
+        written, raised, asked = [], [], []
+        interrupts = _Interrupts()
+
+        def take(user, tokens, batch):
+            try:
+                written.append(numpy.array(tokens[:batch], numpy.int32))
+                interrupts.wait = on_token is None
+                asked.append(bool(on_token and on_token(written[-1])))
+                interrupts.wait = True
+                return int(asked[-1] or interrupts.waiting is not None)
+            except BaseException as error:  # goes on behind the library's call
+                interrupts.wait = True
+                raised.append(error)
+                return 1
+
+        with interrupts:
+            try:
+                self._call(_lib.cmha_generate, self._cache, rows.ctypes.data, rows.shape[1], n, memory, seed,
+                           _TOKEN(take), None)
+            except Error as error:
+                if error.status != "CMHA_STOPPED":
+                    raise
+        if raised:
+            raise raised[0]
+        if len(written) < n and not any(asked[-1:]):  # a signal's exception that ctypes has printed
+            raise Error("CMHA_STOPPED", "generate: an exception came between two tokens")
+        ids = numpy.stack(written, 1) if written else numpy.zeros((self.batch, 0), numpy.int32)
+        if prompt.ndim > 1:
+            return ids
+        return ids[0].astype(numpy.uint8) if self.model.config["vocabulary"] <= 256 else ids[0]
+
+    def reset(self):
+        """Forgets all it has read."""
+        with self._owner.lock:
+            _lib.cmha_cache_reset(self._cache)
+
+    def save(self, path):
+        """Saves what it holds: a cache made alike, in another process too, goes on from there by `read`."""
+        self._call(_lib.cmha_cache_save, self._cache, _path(path))
+
+    def read(self, path):
+        """Goes on from what `save` has written of a cache made alike, of the same model, to the bit."""
+        self._call(_lib.cmha_cache_read, self._cache, _path(path))
