@@ -312,7 +312,7 @@ if [ -x "$P/forecast" ]; then
     one "forecast names the columns" says '^step,a,"b, too",OT$'
     one "forecast writes the horizon" [ "$(wc -l < "$W/out")" -eq 13 ]
     one "forecast --window with --predict" complains "$P/forecast" --window 9 --model "$W/series.model" --predict "$W/series.csv"
-    for o in window horizon season kind features steps seed; do
+    for o in window horizon season attention features steps seed; do
         one "forecast --predict --$o" complains "$P/forecast" --model "$W/series.model" --predict "$W/series.csv" --$o "$(
             "$P/forecast" --help | awk -v o="--$o" '$1 == o { print $2 }')"
         one "forecast --predict --$o: says so" says ": --$o is the model's own: not with --predict"
