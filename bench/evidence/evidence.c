@@ -310,8 +310,9 @@ static int run_jobs(job *jobs, size_t n) {
 /* Of equal names all but the first would be measured in vain, and rows be taken for others'. */
 static void must_differ(const evidence_claim *claim, const char *what, const char *name, const char *other) {
     char line[EVIDENCE_ERROR];
+    if (strcmp(name, other) != 0) return;
     snprintf(line, sizeof line, "%s has two %s named ", claim->name, what);
-    if (!strcmp(name, other)) complain(2, line, name);
+    complain(2, line, name);
 }
 
 static void must_be_told_apart(const evidence_claim *claim) {

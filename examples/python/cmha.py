@@ -744,13 +744,26 @@ class Model(_Single):
         return cache.generate(prompt, n, seed, on_token, **sampler)
 
 
-class Trainer(_Single):
+class _Part(_Single):
+    """What keeps a model, and is closed before it: a trainer, a cache."""
+    _memory = None
+
+    def _belong(self, model, close):
+        self._owner, self._call, self._close, self.model = model._owner, model._call, close, model
+
+    def __del__(self):
+        # when Python ends, a thread may hold the lock for ever
+        if self._memory is not None and not sys.is_finalizing():
+            with self._owner.lock:
+                self._close(self._memory)
+
+
+class Trainer(_Part):
     """Trains a model: Trainer(model, steps=1000, batch=8, lr=3e-3, optimiser="muon", ...). What is not named
     is as the model's preset says; of an opened model as the library's defaults."""
 
     def __init__(self, model, **fields):
-        self._trainer = None
-        self._owner, self._call, self.model = model._owner, model._call, model
+        self._belong(model, _lib.cmha_trainer_close)
         table = _lib.cmha_trainer_table()
         memory = _room("cmha_trainer_config")
         if model._trainer_start is None:
@@ -762,15 +775,9 @@ class Trainer(_Single):
             config._set(self._owner, name, value)
         trainer = _room("cmha_trainer")
         self._call(_lib.cmha_trainer_init, trainer, model._model, memory)
-        self._trainer = trainer
+        self._memory = trainer
         # a trainer begins with two pointers and its configuration
         self.config = Config(table, _pointer(ctypes.addressof(trainer) + 2 * ctypes.sizeof(_pointer)), self)
-
-    def __del__(self):
-        # when Python ends, a thread may hold the lock for ever
-        if getattr(self, "_trainer", None) is not None and not sys.is_finalizing():
-            with self._owner.lock:
-                _lib.cmha_trainer_close(self._trainer)
 
     def step(self, tokens):
         """One step on pieces drawn from tokens [count], 1, 2 or 4 bytes each. Returns their mean loss."""
@@ -783,7 +790,7 @@ class Trainer(_Single):
     def _with(self, function, tokens):
         loss = ctypes.c_double()
         stream = _stream(tokens, self.model)
-        self._call(function, self._trainer, ctypes.byref(stream), ctypes.byref(loss))
+        self._call(function, self._memory, ctypes.byref(stream), ctypes.byref(loss))
         return loss.value
 
     def fit(self, ids=None, targets=None, **batch):
@@ -794,29 +801,28 @@ class Trainer(_Single):
             ids, targets = _next("fit", self.model, ids, batch)
         loss = ctypes.c_double()
         with _Held(self.model, ids, targets=targets, **batch) as c:
-            self._call(_lib.cmha_trainer_step_batch, self._trainer, c, ctypes.byref(loss))
+            self._call(_lib.cmha_trainer_step_batch, self._memory, c, ctypes.byref(loss))
         return loss.value
 
     def save(self, path):
         """Saves model, moments and step: `read` goes on from there, to the bit."""
-        self._call(_lib.cmha_trainer_save, self._trainer, _path(path))
+        self._call(_lib.cmha_trainer_save, self._memory, _path(path))
 
     def read(self, path):
         """Goes on from what `save` has written, frozen parameters too, which moves the gradients."""
         with self._owner.lock:
             self._owner.moves("read", "gradients")
-            self._call(_lib.cmha_trainer_read, self._trainer, _path(path))
+            self._call(_lib.cmha_trainer_read, self._memory, _path(path))
 
 
-class Cache(_Single):
+class Cache(_Part):
     """What a causal model has read of `batch` texts or streams of equal length, so that a call reads only
     what is new: Cache(model, capacity, batch=1, slide=False). A full one raises; with slide = True it goes
     on, exactly where it can; with "forget" it forgets token by token, but never the first `sinks`. storage
     of keys and values: "float" or "bf16". prompt: positions of a call that it has memory for."""
 
     def __init__(self, model, capacity, batch=1, slide=False, sinks=0, storage="float", prompt=0):
-        self._cache = None
-        self._owner, self._call, self.model = model._owner, model._call, model
+        self._belong(model, _lib.cmha_cache_close)
         if slide not in (False, True, "forget"):
             raise Error("CMHA_ERR_ARGUMENT", "cache: slide is False, True or 'forget', not %r" % (slide,))
         if storage not in ("float", "bf16"):
@@ -827,14 +833,8 @@ class Cache(_Single):
         cache = _room("cmha_cache")
         self._call(_lib.cmha_cache_init, cache, model._model, batch, capacity,
                    2 if slide == "forget" else int(slide), ctypes.byref(options))
-        self._cache = cache
+        self._memory = cache
         self._start = _CacheStart.from_buffer(cache)
-
-    def __del__(self):
-        # when Python ends, a thread may hold the lock for ever
-        if getattr(self, "_cache", None) is not None and not sys.is_finalizing():
-            with self._owner.lock:
-                _lib.cmha_cache_close(self._cache)
 
     batch = property(lambda self: self._start.batch, doc="texts or streams")
     capacity = property(lambda self: self._start.capacity, doc="room in positions, of each")
@@ -852,7 +852,7 @@ class Cache(_Single):
         width = features is not None and config["values"] or config["vocabulary"]
         out = numpy.zeros((self.batch, width), real)
         with held as c:
-            self._call(_lib.cmha_cache_append_features, self._cache, c._obj.ids, c._obj.features,
+            self._call(_lib.cmha_cache_append_features, self._memory, c._obj.ids, c._obj.features,
                        held.shape[1], out.ctypes.data)
         return out
 
@@ -891,7 +891,7 @@ class Cache(_Single):
 
         with interrupts:
             try:
-                self._call(_lib.cmha_generate, self._cache, rows.ctypes.data, rows.shape[1], n, memory, seed,
+                self._call(_lib.cmha_generate, self._memory, rows.ctypes.data, rows.shape[1], n, memory, seed,
                            _TOKEN(take), None)
             except Error as error:
                 if error.status != "CMHA_STOPPED":
@@ -908,12 +908,12 @@ class Cache(_Single):
     def reset(self):
         """Forgets all it has read."""
         with self._owner.lock:
-            _lib.cmha_cache_reset(self._cache)
+            _lib.cmha_cache_reset(self._memory)
 
     def save(self, path):
         """Saves what it holds: a cache made alike, in another process too, goes on from there by `read`."""
-        self._call(_lib.cmha_cache_save, self._cache, _path(path))
+        self._call(_lib.cmha_cache_save, self._memory, _path(path))
 
     def read(self, path):
         """Goes on from what `save` has written of a cache made alike, of the same model, to the bit."""
-        self._call(_lib.cmha_cache_read, self._cache, _path(path))
+        self._call(_lib.cmha_cache_read, self._memory, _path(path))

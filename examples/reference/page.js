@@ -78,7 +78,7 @@ function show() {
   list.hidden = !wanted;
   chosen = 0;
   if (!wanted) return;
-  const hits = [...new Set([...search(ours(wanted)), ...search(wanted)])].slice(0, 24);
+  const hits = [...new Set([...new Set([ours(wanted), wanted])].flatMap(search))].slice(0, 24);
   list.replaceChildren(...hits.map(i => {
     const e = entries[i], li = document.createElement('li'), a = document.createElement('a'), small = document.createElement('small');
     a.href = '#' + e.id;

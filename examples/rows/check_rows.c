@@ -118,12 +118,14 @@ static void later_tokens(void) {
 static void cached(void) {
     static const size_t pieces[] = {5, 1, 1, 4, 1, 8};
     cmha_cache cache;
-    size_t at = 0;
+    size_t end = 0;
     double most = 0;
     int fails = cmha_cache_init(&cache, &model, 1, N, 0, NULL) != CMHA_OK;
-    for (size_t i = 0; !fails && i < sizeof pieces / sizeof *pieces; i++, at += pieces[i - 1]) {
-        fails = cmha_cache_append(&cache, ids + at, pieces[i], again) != CMHA_OK;
-        double far = fails ? 0 : apart(V, again, seen + (at + pieces[i] - 1) * V);
+    for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++) {
+        fails = fails || cmha_cache_append(&cache, ids + end, pieces[i], again) != CMHA_OK;
+        if (fails) break;
+        end += pieces[i];
+        double far = apart(V, again, seen + (end - 1) * V);
         if (far > most) most = far;
     }
     if (fails) printf("  %s%s\n", cmha_error(&ctx), mark(0));
