@@ -249,6 +249,21 @@ for _ in range(200):
 words = draw.integers(0, 4, (64, 6))
 right = (judge.classify(words).argmax(-1) == (words[:, 0] > 1)).mean()
 one("a classifier learns from labels", right > 0.8)
+labels, importance = words[:, 1] % 2, numpy.array([0.25, 2])
+scores = learns.model.classify(words)
+losses = numpy.log(numpy.exp(scores).sum(1)) - scores[range(len(words)), labels]
+mean = (losses * importance[labels]).sum() / importance[labels].sum()
+weighted = learns.model.loss(words, labels=labels, class_weights=importance)
+one("class weights", abs(weighted - mean) < 1e-4 * mean and abs(losses.mean() - mean) > 1e-3)
+refused("too few class weights", "CMHA_ERR_SHAPE", "class_weights: [1], not [2]",
+        lambda: learns.fit(words, labels=labels, class_weights=[1]))
+for label, call, line in (("an unknown word", lambda: learns.fit(words, weights=importance), "'weights'"),
+                          ("a trainer of a path", lambda: cmha.Trainer(path("c")), "is of a Model, not")):
+    try:
+        call()
+        one(label + " is not refused", False)
+    except TypeError as error:
+        one(label + ": " + str(error), line in str(error))
 sensed = cmha.Model(attention="rope", tokens=0, vocabulary=0, features=3, values=3, threads=1, **small)
 wave = numpy.sin(numpy.arange(41)[:, None] * [0.1, 0.2, 0.3])
 regress = cmha.Trainer(sensed, batch=1, length=40, lr=1e-2, warmup=0)

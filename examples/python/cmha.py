@@ -458,7 +458,7 @@ class _Held:
     """A cmha_batch and the arrays that it points to."""
 
     def __init__(self, model, ids, targets=None, mask=None, labels=None, features=None, values=None,
-                 types=None):
+                 types=None, class_weights=None):
         self.c = _Batch()
         self.kept = []
         shape = None
@@ -486,6 +486,9 @@ class _Held:
             self.c.types = self.keep(self.fit("types", _ids(types, "types"), shape, numpy.int32))
         if labels is not None:
             self.c.labels = self.keep(self.fit("labels", labels, shape[:1], real))
+        if class_weights is not None:
+            classes = (model.config["classes"],)
+            self.c.class_weights = self.keep(self.fit("class_weights", class_weights, classes, real))
         if values is not None:
             self.c.values = self.keep(self.rows("values", values, shape, model.config["values"]))
         self.shape = shape
@@ -522,6 +525,17 @@ class _Held:
 
     def __exit__(self, *_):
         return False
+
+
+def _learned(call, model, ids, targets, batch):
+    """The batch that a loss is of; of ids alone its targets are the next tokens."""
+    known = ("mask", "labels", "features", "values", "types", "class_weights")
+    for name in batch:
+        if name not in known:
+            raise TypeError("%s: no argument %r; there are ids, targets, %s" % (call, name, ", ".join(known)))
+    if targets is None and batch.get("labels") is None and batch.get("values") is None:
+        ids, targets = _next(call, model, ids, batch)
+    return _Held(model, ids, targets=targets, **batch)
 
 
 class _Interrupts:
@@ -724,11 +738,9 @@ class Model(_Single):
 
     def loss(self, ids=None, targets=None, **batch):
         """The mean loss of targets [batch, length] (-1: ignored; of ids alone the next tokens, but not where
-        mask is 0), labels or values (NaN: ignored)."""
-        if targets is None and batch.get("labels") is None and batch.get("values") is None:
-            ids, targets = _next("loss", self, ids, batch)
+        mask is 0), labels [batch], with class_weights [classes], or values (NaN: ignored)."""
         loss = ctypes.c_double()
-        with _Held(self, ids, targets=targets, **batch) as c:
+        with _learned("loss", self, ids, targets, batch) as c:
             self._call(_lib.cmha_model_loss, self._model, c, ctypes.byref(loss))
         return loss.value
 
@@ -749,6 +761,8 @@ class _Part(_Single):
     _memory = None
 
     def _belong(self, model, close):
+        if not isinstance(model, Model):
+            raise TypeError("a %s is of a Model, not %r" % (type(self).__name__, model))
         self._owner, self._call, self._close, self.model = model._owner, model._call, close, model
 
     def __del__(self):
@@ -794,13 +808,10 @@ class Trainer(_Part):
         return loss.value
 
     def fit(self, ids=None, targets=None, **batch):
-        """One step on a batch of the caller's: targets [batch, length], labels [batch] or values, with mask,
-        features and types as `logits` has them. Of ids alone the targets are the next tokens, but not where
-        mask is 0. Returns the loss."""
-        if targets is None and batch.get("labels") is None and batch.get("values") is None:
-            ids, targets = _next("fit", self.model, ids, batch)
+        """One step on a batch of the caller's: targets, labels, class_weights or values as `loss` has them,
+        with mask, features and types as `logits` has them. Returns the loss."""
         loss = ctypes.c_double()
-        with _Held(self.model, ids, targets=targets, **batch) as c:
+        with _learned("fit", self.model, ids, targets, batch) as c:
             self._call(_lib.cmha_trainer_step_batch, self._memory, c, ctypes.byref(loss))
         return loss.value
 
