@@ -12,7 +12,7 @@
 # make web-speed  its training step natively and, with node, in WebAssembly: tokens a second
 # make mpi        build/train_mpi, which trains on several machines; MPICC=mpicc.mpich: with that MPI
 # make signal-data  labelled radio signals, build/signal.safetensors, with liquid-dsp
-# make platform-aarch64, -s390x, -i386, -musl, -windows, -wasm, -cortex-m    cross-compile, run tests there (tests/README.md)
+# make platform-aarch64, -riscv64, -ppc64le, -s390x, -i386, -musl, -windows, -wasm, -cortex-m    cross-compile, run tests there (tests/README.md)
 # make quick T=test_scores    one test (grad_.. too) with everything unoptimised: seconds after a change of cmha.h
 # make rooms      lines and bytes of each room of cmha.h; fails on a new call of a later room
 # make bits AGAINST=OLD.h    do all kinds of models compute the same bits with the header OLD.h? (float, double)
@@ -291,7 +291,7 @@ $(B)/portable_files-f64: tests/portable_files.c $(B)/cmha-f64.o $(wildcard tests
 $(B)/device_train: tests/device.c $(B)/cmha.o
 	$(TEST_COMPILE) -o $@ $< $(B)/cmha.o $(LINK)
 
-PLATFORMS = $(addprefix platform-,i386 musl aarch64 s390x windows wasm cortex-m)
+PLATFORMS = $(addprefix platform-,i386 musl aarch64 riscv64 ppc64le s390x windows wasm cortex-m)
 platform-cortex-m: $(B)/device_train $(B)/embed
 $(PLATFORMS): platform-%: $(PORTABLE)
 	@tests/platforms.sh $* $(B)

@@ -1,7 +1,7 @@
 #!/bin/sh
 # tests/platforms.sh NAME [BUILD_DIR]: compiles the library for another platform, in float and in double, without a warning, runs
 # tests there (under an emulator where this machine is another), and reads its files here and the files of this machine there.
-# NAME: i386 musl aarch64 s390x windows wasm; and cortex-m, a Cortex-M7 without a system: one model, in a fixed arena. CMHA_PLATFORM=short in the environment: what fits into CI.
+# NAME: i386 musl aarch64 riscv64 ppc64le s390x windows wasm; and cortex-m, a Cortex-M7 without a system: one model, in a fixed arena. CMHA_PLATFORM=short in the environment: what fits into CI.
 # The native programs are BUILD_DIR/portable_files and portable_files-f64. The last line is N passed, N failed.
 # shellcheck disable=SC2086,SC2030,SC2031 # flags are lists of words; a subshell has its own folder
 name=$1 B=${2:-build}
@@ -30,6 +30,15 @@ aarch64)
     cc=aarch64-linux-gnu-gcc run=qemu-aarch64 needs="aarch64-linux-gnu-gcc qemu-aarch64"
     packages='gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user' threads=-fopenmp tests=$more level=-O3
     other=-std=c99 other_label=C99;;
+riscv64)
+    cc=riscv64-linux-gnu-gcc run=qemu-riscv64 needs="riscv64-linux-gnu-gcc qemu-riscv64"
+    packages='gcc-riscv64-linux-gnu libc6-dev-riscv64-cross qemu-user' threads=-fopenmp tests=$more
+    other=-std=c99 other_label=C99;;
+ppc64le)
+    cc=powerpc64le-linux-gnu-gcc run=qemu-ppc64le needs="powerpc64le-linux-gnu-gcc qemu-ppc64le"
+    packages='gcc-powerpc64le-linux-gnu libc6-dev-ppc64el-cross qemu-user' threads=-fopenmp
+    tests="$few grad_kernels grad_complex" # qemu emulates its floats one by one: test_identities takes over a quarter of an hour
+    other=-std=c99 other_label=C99;;
 s390x)
     cc=s390x-linux-gnu-gcc run=qemu-s390x needs="s390x-linux-gnu-gcc qemu-s390x"
     packages='gcc-s390x-linux-gnu libc6-dev-s390x-cross qemu-user' threads=-fopenmp tests=$more
@@ -53,7 +62,7 @@ cortex-m)
         command -v "$c" >/dev/null 2>&1 || { echo "SKIP platform-$name needs $c (Debian, Ubuntu: apt-get install $packages)"
             echo '0 passed, 0 failed, 1 skipped'; exit 0; }
     done;;
-*) echo "usage: $0 i386|musl|aarch64|s390x|windows|wasm|cortex-m [BUILD_DIR]" >&2; exit 2;;
+*) echo "usage: $0 i386|musl|aarch64|riscv64|ppc64le|s390x|windows|wasm|cortex-m [BUILD_DIR]" >&2; exit 2;;
 esac
 for c in $needs; do
     command -v "$c" >/dev/null 2>&1 || { echo "platform-$name needs $c (Debian, Ubuntu: apt-get install $packages)" >&2; exit 1; }
