@@ -89,6 +89,16 @@ one "after another change of the rows" eval '! made ROWS="$W/other.c" evidence C
 one "it asks for the old ones" says "other.c is not what $at/results/short.csv was measured with; take that away\$"
 one "which stay" cmp "$at/results/short.csv" "$W/rows.csv"
 one "its page names its own program" grep -q "^Rows: .*\`$at/evidence run short\` makes" "$at/results/short.md"
+# A layer that sees later tokens would win
+sed -e 's/\*p = at->parameters;/& cmha_attention_args all = at->args; all.causal = 0;/; s/&at->args/\&all/' \
+    examples/rows/my_rows.c > "$W/ahead.c"
+sed -e 's/short/peeks/g' "$W/short.c" > "$W/peeks.c"
+one "a layer that sees later tokens" eval '! made ROWS="$W/ahead.c" evidence CLAIM="$W/peeks.c" ARGS="--only gated"'
+one "is refused" says 'score=gated: a later token changes logits'
+one "and has no row" [ ! -e "$O/claims/peeks/results/peeks.csv" ]
+sed -e '/"value"/s/0, -1, 1}/0, 0, 1}/' "$W/ahead.c" > "$W/later.c"
+one "one that shows it only when it has learned" eval '! made ROWS="$W/later.c" evidence CLAIM="$W/peeks.c" ARGS="--only gated"'
+one "is refused, too" says 'score=gated: a later token changes logits'
 # A field that is misspelt in a part leaves out all there is; two variants of a name would measure one of them in vain
 sed -e 's/short/typo/g; s/trainer.steps=/trainer.stepz=/' "$W/short.c" > "$W/typo.c"
 one "a field that is none" eval '! made $rows evidence CLAIM="$W/typo.c"'

@@ -187,6 +187,34 @@ static void take_data_fields(cmha_model_config *to, const cmha_model_config *fro
     memcpy(to->tokenizer, from->tokenizer, sizeof to->tokenizer);
 }
 
+/* Refuses a causal model with a score of the caller's in which a later token moves earlier logits: it would
+   win here without knowing anything. */
+static int sees_nothing_later(const evidence_run *run, cmha_context *ctx, cmha_model *model) {
+    enum { N = 16 };
+    const cmha_model_config *c = &model->config;
+    size_t V = c->vocabulary, n = c->max_positions < N ? c->max_positions : N;
+    int32_t ids[N];
+    cmha_batch batch;
+    double moved = 0;
+    if (!c->score[0] || !c->causal || !c->tokens || V < 2 || n < 2) return 1;
+    cmha_real *before = (cmha_real *)malloc(2 * n * V * sizeof *before), *after;
+    if (!before) return evidence_fail(run->error, "out of memory");
+    after = before + n * V;
+    memset(&batch, 0, sizeof batch);
+    batch.ids = ids, batch.batch = 1, batch.length = n;
+    for (size_t i = 0; i < n; i++) ids[i] = (int32_t)(i % V);
+    int done = !cmha_model_logits(model, &batch, before);
+    ids[n - 1] = (int32_t)(n % V);
+    done = done && !cmha_model_logits(model, &batch, after);
+    for (size_t i = 0; done && i < (n - 1) * V; i++) {
+        double d = fabs((double)after[i] - (double)before[i]) / (1 + fabs((double)before[i]));
+        if (d > moved) moved = d;
+    }
+    free(before);
+    if (!done) return evidence_fail(run->error, "%s", cmha_error(ctx));
+    return moved < 1e-4 || evidence_fail(run->error, "score=%s: a later token changes logits", c->score);
+}
+
 int evidence_start(const evidence_run *run, cmha_context *ctx, const cmha_model_config *config,
                    cmha_model *model, double *paired) {
     evidence_run base = *run;
@@ -208,7 +236,7 @@ int evidence_start(const evidence_run *run, cmha_context *ctx, const cmha_model_
     }
     if (paired) *paired = (double)same / (double)model->parameters.size;
     cmha_model_close(&other);
-    return 1;
+    return sees_nothing_later(run, ctx, model) || (cmha_model_close(model), 0);
 }
 
 /* ---- Training ---- */
@@ -320,6 +348,7 @@ int evidence_train(const evidence_run *run, cmha_trainer *trainer, const cmha_to
     }
     if (bad) *loss = NAN;
     else if (held_out && !judge(run, trainer, held_out, c->eval_tokens, loss)) return 0;
+    else if (!sees_nothing_later(run, trainer->context, trainer->model)) return 0;
     result->parameters = trainer->model->parameters.learning;
     result->tokens = (double)trainer->step * (double)(c->batch * c->length * c->accumulate);
     return 1;
