@@ -962,6 +962,15 @@ if [ -x "$P/classify" ]; then
     one "classify, no such column" complains "$P/classify" $tiny --columns label,nothing
     one "classify, labels that are no numbers" complains "$P/classify" $tiny --columns label,text --metric spearman
     one "classify, a missing file" complains "$P/classify" $(but "$tiny" --train) --task sst2 --train "$W/nowhere.tsv"
+    if [ -s "$W/series.model" ]; then
+        one "classify --predict, a model of numbers" complains "$P/classify" --predict README.md --model "$W/series.model"
+        one "classify --predict, a model of numbers: says so" says 'series.model: a model of numbers, which reads no text$'
+        one "classify --from, a model of numbers" complains "$P/classify" $tiny --columns label,text --from "$W/series.model"
+        one "classify --from, a model of numbers: says so" says 'series.model: a model of numbers, which reads no text$'
+    fi
+    one "classify, no types of tokens" works "$P/classify" $(but "$tiny" --out) --columns label,text --epochs 1 \
+        --set token_types=0 --out "$W/typeless.safetensors"
+    one "classify --predict, no types of tokens" works "$P/classify" --predict "$W/texts.tsv" --columns text --model "$W/typeless.safetensors"
     one "classify, a checkpoint without classes" complains "$P/classify" --predict README.md --model "$W/tiny.safetensors"
     one "classify --help" works "$P/classify" --help
     one "classify, a batch that is too large" complains "$P/classify" $(but "$tiny" --length) --columns label,text \

@@ -120,6 +120,10 @@ static void no_task(const char *name) {
     no_such("there is no task", name, names, n);
 }
 
+static void refuse_numbers(const char *path) {
+    if (!mc.tokens || mc.features) complain(1, path, ": a model of numbers, which reads no text");
+}
+
 /* Takes the configuration of an encoder over. */
 static void begin_from(const char *path) {
     cmha_model model; /* opened to be checked, and for what is said of files of others */
@@ -128,6 +132,7 @@ static void begin_from(const char *path) {
     open_checkpoint(&model, path);
     mc = model.config;
     cmha_model_close(&model);
+    refuse_numbers(path);
     if (mc.causal) complain(1, path, ": no encoder (causal = 1)");
 }
 
@@ -648,6 +653,7 @@ static int predict(void) {
     char path[4096];
     open_checkpoint(&model, option[MODEL].value);
     mc = model.config;
+    refuse_numbers(option[MODEL].value);
     size_t most = mc.max_positions < 4096 ? mc.max_positions : 4096;
     if (!option[LENGTH].value) tc.length = most;
     if (tc.length > mc.max_positions)

@@ -123,6 +123,7 @@ static inline cmha_status labelled_judge(cmha_model *model, const labelled *l, l
     cmha_status status = CMHA_OK;
     for (size_t which = 0, C = model->config.classes; !status && which < l->batches; which++) {
         cmha_batch b = labelled_batch(l, which, room);
+        if (!model->config.token_types) b.types = NULL;
         status = cmha_model_classify(model, &b, room->scores);
         for (size_t i = 0; !status && i < b.batch; i++) {
             const cmha_real *s = room->scores + i * C;
