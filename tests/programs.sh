@@ -149,6 +149,8 @@ if [ -x "$P/train_tiny" ]; then
     printf 'kept\n' > "$W/kept.csv"
     one "train_tiny, nowhere to save to" complains "$P/train_tiny" $(but "$small" --out --csv) --csv "$W/kept.csv" --out "$W/nowhere/x" cmha.h
     one "train_tiny then leaves the CSV as it was" grep -qx kept "$W/kept.csv"
+    one "train_tiny, nothing held out" works "$P/train_tiny" --steps 1 --set n_layers=1 --set held_out=0 $small README.md
+    one "train_tiny, nothing held out: says so" says '^train_tiny: nothing is held out, so validation is on what is learned$'
     one "train_tiny --help" works "$P/train_tiny" --help
     one "train_tiny --help lists the fields" says d_model
     quick="--quiet --seq 32 --batch 2 --set n_layers=1 --set d_model=16 --set d_ff=16 --set n_heads=2"
@@ -233,6 +235,10 @@ if [ -x "$P/train_tiny" ]; then
     { printf 'id\tprompt\tanswer\n'; sed 's/^/1\t/' "$W/pairs.tsv"; } > "$W/named.tsv"
     one "train_tiny --pairs, columns by name" works "$P/train_tiny" --steps 1 $quick --pairs "$W/named.tsv"
     one "train_tiny --pairs, columns by name: nothing to say" sh -c "! grep -aq 'more columns' '$W/out'"
+    one "train_tiny --pairs, some held out: nothing to say" sh -c "! grep -aq 'nothing is held out' '$W/out'"
+    head -n 9 "$W/pairs.tsv" > "$W/nine.tsv"
+    one "train_tiny --pairs, too few to hold one out" works "$P/train_tiny" --steps 1 $quick --pairs "$W/nine.tsv"
+    one "train_tiny --pairs, too few to hold one out: says so" says '^train_tiny: nothing is held out, so validation is on what is learned$'
     one "train_tiny --pairs and a FILE" complains "$P/train_tiny" --steps 1 $quick --pairs "$W/pairs.tsv" README.md
     one "train_tiny --template without --pairs" complains "$P/train_tiny" --steps 1 $quick --template '{prompt}{answer}' README.md
     one "train_tiny --template without an answer" complains "$P/train_tiny" --steps 1 $quick --pairs "$W/pairs.tsv" --template '{prompt}'

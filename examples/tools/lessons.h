@@ -57,21 +57,26 @@ static inline void lessons_read(lessons *l, const char *path, const codec *words
     pairs_file_close(&f);
 }
 
-/* Parts what is learned from what is held out. Ends the program where nothing could be learned. */
+/* Parts what is learned from what is held out; where that is nothing, validation is on what is learned, and a
+   line says so. Ends the program where nothing could be learned. */
 static inline void lessons_split(lessons *l, const cmha_trainer *trainer, const char *path) {
+    static const char alike[] = "nothing is held out, so validation is on what is learned";
     const cmha_trainer_config *c = &trainer->config;
     if (l->rows.n) {
         size_t tokens = times(c->batch, c->length), held = (size_t)((double)l->rows.n * c->held_out);
         if (c->accumulate > 1) complain(2, "--pairs: take a larger --batch instead of accumulate", "");
+        if (!held) complain(0, alike, "");
         l->n_train = l->rows.n - held;
         l->ids = (int32_t *)take(tokens, sizeof *l->ids), l->mask = (unsigned char *)take(tokens, 1);
         l->targets = (int32_t *)take(tokens, sizeof *l->targets);
         return;
     }
     cmha_trainer_split(trainer, &l->text, &l->train, &l->held_out);
-    if (l->held_out.count < 2) l->held_out = l->train;
     if (l->train.count <= c->length)
         complain(1, "not even one sequence to learn from (see --seq) in ", path);
+    if (l->held_out.count >= 2) return;
+    complain(0, alike, "");
+    l->held_out = l->train;
 }
 
 /* Held-out tokens that an evaluation scores, and the bytes that each stands for; 0: not known. */
