@@ -796,6 +796,8 @@ if [ "$tokenizers" ] && [ -x "$P/tokens" ]; then
     one "tokens train, values behind =" works "$P/tokens" train --size=300 --special='<a=b>' --out="$W/signs.json" README.md
     one "tokens train, values behind blanks" works "$P/tokens" train --size 300 --special '<a=b>' --out "$W/blanks.json" README.md
     one "tokens train: the same" cmp "$W/signs.json" "$W/blanks.json"
+    one "tokens train into nowhere, before it reads" complains "$P/tokens" train --size 300 --out "$W/nowhere/x.json" "$W/nowhere.txt"
+    one "tokens train into nowhere: says so" says ': cannot write .*nowhere/x.json'
     one "tokens train --size, none" complains "$P/tokens" train --size= --out "$W/none.json" README.md
     one "tokens train, --size twice" complains "$P/tokens" train --size 300 --size=310 --out "$W/none.json" README.md
     one "tokens train, --size twice: says so" says ': one --size is enough, what is 310$'

@@ -271,6 +271,7 @@ static void train(int argc, char **argv) {
     if (!out) complain(2, "see --help; train needs --out, the file to be written", "");
     if (!n_paths) complain(2, "see --help; train needs a text, - is the standard input", "");
     refuse_replacing("--out", out, (const char *const *)argv, (size_t)n_paths);
+    must(text_may_save(out, failure));
     learn(&o, argv, n_paths, out);
 }
 
