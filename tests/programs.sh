@@ -735,10 +735,16 @@ if [ -x "$P/generate" ]; then
     one "generate --pack=bf16" works "$P/generate" --pack=bf16 "$W/packed.safetensors" "$W/tiny.safetensors"
     one "generate --pack, no storage" complains "$P/generate" --pack f32 "$W/packed.safetensors" "$W/tiny.safetensors"
     one "generate --pack, no file" complains "$P/generate" "$W/tiny.safetensors" --pack int8
+    one "generate --pack, an option in place of the file" complains "$P/generate" --pack int8 --verbose "$W/tiny.safetensors"
+    one "generate --pack, an option in place of the file: which is none" [ ! -e ./--verbose ]
     one "generate --pack into nowhere" complains "$P/generate" --pack int8 "$W/nowhere/x" "$W/tiny.safetensors"
     one "generate, a bad option" complains "$P/generate" --no-such-option
     one "generate, a missing file" complains "$P/generate" "$W/nowhere.safetensors"
     one "generate, a file that is no checkpoint" complains "$P/generate" cmha.h
+    if [ -s "$W/series.model" ]; then
+        one "generate, a model of numbers" complains "$P/generate" --prompt x "$W/series.model"
+        one "generate, a model of numbers: says so" says 'series.model: a model of numbers, which continues no text$'
+    fi
 fi
 if [ -x "$P/score" ]; then
     # of the row NAME in the table: the number in column N

@@ -387,7 +387,7 @@ int main(int argc, char **argv) {
     const char *packs = option[PACK].value, *held = *packs ? packs : option[WEIGHTS].value;
     cmha_storage weights = storage_of(held, 4);
     options.storage = storage_of(option[CACHE].value, 1);
-    if (*packs && (!weights || !packed_path))
+    if (*packs && (!weights || !packed_path || *packed_path == '-')) /* that is an option */
         complain(2, "--pack takes bf16, int8, int4 or q4_k, then the file to write", "");
     if (option[MERGE].value && (weights || !option[ADAPTER].value))
         complain(2, "--merge takes --adapter along, and packs nothing; --pack then packs its file", "");
@@ -410,6 +410,8 @@ int main(int argc, char **argv) {
         return end_program(0);
     }
     if (!model.config.causal) complain(1, path, ": an encoder, which continues no text");
+    if (!model.config.tokens || model.config.features)
+        complain(1, path, ": a model of numbers, which continues no text");
     must(codec_open(&words, option[TOKENIZER].value, path, model.config.tokenizer, model.config.vocabulary,
                     failure));
     open_template(option[ADAPTER].value ? option[ADAPTER].value : path);
