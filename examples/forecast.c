@@ -64,7 +64,7 @@ static void normalise(void) {
     for (size_t i = 0; i < n; i++) {
         size_t c = i % data.channels;
         x[i] = (cmha_real)((data.x[i] - mean[c]) / deviation[c]);
-        if (!isfinite(x[i]) || !isfinite(mean[c]))
+        if (!isfinite(x[i]) || !isfinite(mean[c]) || !isfinite(deviation[c]))
             complain(1, "numbers too large to normalise in column ", text_copy(data.names[c]));
     }
 }
@@ -271,7 +271,8 @@ static void open_columns(const char *model, const char *csv) {
     for (i = 0; i < C; i++) {
         names[i] = text_cell(&t, KNOWN + i, 1);
         if (!text_number(text_cell(&t, KNOWN + i, 2), &mean[i]) || !isfinite(mean[i]) ||
-            !text_number(text_cell(&t, KNOWN + i, 3), &deviation[i]) || !(deviation[i] > 0))
+            !text_number(text_cell(&t, KNOWN + i, 3), &deviation[i]) || !isfinite(deviation[i]) ||
+            !(deviation[i] > 0))
             complain(1, "mean or deviation of a column is no number in ", path);
     }
     must(series_load(&data, csv, MOST_BYTES, names, C, failure));

@@ -356,6 +356,9 @@ if [ -x "$P/forecast" ]; then
     done
     one "forecast, features of a third kind" complains "$P/forecast" --features odd "$W/series.csv"
     one "forecast, nowhere to save" complains "$P/forecast" --out /nowhere/model "$W/series.csv"
+    awk -F, 'NR == 1 { print "a,b" } NR > 1 { print $2 "e200," $3 }' "$W/series.csv" > "$W/large.csv"
+    one "forecast, numbers without a deviation" complains "$P/forecast" $few "$W/large.csv"
+    one "forecast, numbers without a deviation: says so" says 'numbers too large to normalise in column a$'
     cp "$W/series.csv" "$W/read.columns"
     one "forecast, --out that it reads" spares "$W/series.csv" "$P/forecast" $few --out "$W/series.csv" "$W/series.csv"
     one "forecast, the file beside --out is what it reads" spares "$W/read.columns" "$P/forecast" $few --out "$W/read" "$W/read.columns"
