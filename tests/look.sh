@@ -83,7 +83,7 @@ is "a name and a text with marks" "$B/look" --tokens 200 --csv "$W/tiny.csv" --o
 is "the name is escaped" grep -q '<h1>a &lt;b&gt;&amp;&#39;&quot;$(x) name' "$W/hostile.html"
 is "no script but ours" [ "$(grep -o '<script' "$W/hostile.html" | wc -l)" -eq 2 ]
 : > "$W/empty"
-is "an empty text" "$B/look" --out "$W/empty.html" "$W/tiny.safetensors" "$W/empty"
+is "an empty text" "$B/look" --out "$W/empty.html" "$W/tiny.safetensors" "$W/empty"; has empty 'histograms: the text is empty'
 is "a text of one token" "$B/look" --out "$W/one.html" --text a "$W/tiny.safetensors"
 look tiny --tokens 7 --text "$words" --out "$W/cut.html"
 has cut 'the first 7 of 32 tokens'
@@ -179,6 +179,8 @@ is "a missing CSV" refuses 'cannot open .*nowhere.csv' "$B/look" --csv "$W/nowhe
 is "three files" refuses 'one file is enough' "$B/look" "$W/tiny.safetensors" "$W/hostile" "$W/long"
 is "a frame too narrow" refuses '4 numbers are wanted in line 2 of ' "$B/look" --frames "$W/narrow" "$W/signal.safetensors"
 is "a frame that is no number" refuses '4 numbers are wanted in line 1 of ' "$B/look" --frames "$W/worded" "$W/signal.safetensors"
+printf '1\0002 3 4\n' > "$W/zeroed"
+is "a frame with a zero byte" refuses '4 numbers are wanted in line 1 of ' "$B/look" --frames "$W/zeroed" "$W/signal.safetensors"
 is "no frames" refuses 'there are no frames' "$B/look" --frames "$W/empty" "$W/signal.safetensors"
 is "frames for a text" refuses 'models that read numbers alone' "$B/look" --frames "$W/frames.txt" "$W/tiny.safetensors"
 is "frames and a text" refuses 'one of them' "$B/look" --frames "$W/frames.txt" --text a "$W/signal.safetensors"

@@ -222,7 +222,7 @@ static int read_frame(text_slice line, size_t width, cmha_real *to) {
     while (line.n) {
         size_t length = 0;
         double value;
-        while (length < line.n && !strchr(", \t\r", line.at[length])) length++;
+        while (length < line.n && (!line.at[length] || !strchr(", \t\r", line.at[length]))) length++;
         text_slice cell = {line.at, length};
         if (length && (n == width || !text_number(cell, &value) || !isfinite((cmha_real)value))) return 0;
         if (length) to[n++] = (cmha_real)value;
@@ -244,7 +244,7 @@ static void read_frames(const char *file, size_t most) {
     for (const char *at = all, *end = all + bytes; at && at < end;) {
         text_slice s = text_line(&at, end);
         size_t blank = 0;
-        while (blank < s.n && strchr(" \t\r", s.at[blank])) blank++;
+        while (blank < s.n && s.at[blank] && strchr(" \t\r", s.at[blank])) blank++;
         line++;
         if (blank == s.n) continue;
         snprintf(place, sizeof place, "%zu numbers are wanted in line %zu of ", width, line);
@@ -1318,8 +1318,10 @@ static void open_all(const char *path, const char *file) {
     read_text(file);
     if (has_numbers() && !frames)
         miss("attention, experts and histograms", "the model reads numbers, not a text; see --frames");
-    else if (!text.n) miss("attention, experts and histograms",
-                           "the model reads numbers of tokens; list some in TEXT");
+    else if (!text.n)
+        miss("attention, experts and histograms",
+             words.kind == CODEC_NUMBERS ? "the model reads numbers of tokens; list some in TEXT"
+                                         : "the text is empty");
     if (option[BASE].value) {
         check(cmha_knowledge_open(&base, &ctx, option[BASE].value, 0));
         check(cmha_model_set_knowledge(&model, &base));
