@@ -148,6 +148,7 @@ if [ -x "$P/train_tiny" ]; then
     one "train_tiny, a state that is not there" complains "$P/train_tiny" $small --resume="$W/nowhere.last"
     printf 'kept\n' > "$W/kept.csv"
     one "train_tiny, nowhere to save to" complains "$P/train_tiny" $(but "$small" --out --csv) --csv "$W/kept.csv" --out "$W/nowhere/x" cmha.h
+    one "train_tiny --out of no name" complains "$P/train_tiny" $(but "$small" --out --csv) --csv "$W/kept.csv" --out= cmha.h
     one "train_tiny then leaves the CSV as it was" grep -qx kept "$W/kept.csv"
     one "train_tiny, nothing held out" works "$P/train_tiny" --steps 1 --set n_layers=1 --set held_out=0 $small README.md
     one "train_tiny, nothing held out: says so" says '^train_tiny: nothing is held out, so validation is on what is learned$'

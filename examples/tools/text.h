@@ -280,7 +280,7 @@ static inline int text_may_save(const char *path, char *error) {
     int mode;
     char *target = text_replaced(path, &mode), *slash = target ? strrchr(target, '/') : NULL;
     if (slash) slash[1] = 0;
-    int may = target && !access(slash ? target : ".", W_OK);
+    int may = *path && target && !access(slash ? target : ".", W_OK);
     free(target);
     return may || text_fail(error, "cannot write %s", path);
 }
