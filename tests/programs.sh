@@ -483,6 +483,11 @@ if [ -x "$P/vectors" ] && [ -x "$P/classify" ]; then
         --out "$W/weighed.safetensors" "$W/encoder.safetensors"
     one "vectors --similarity" vectors --similarity "$W/scores.tsv" --columns 1,2,3 "$W/encoder.safetensors"
     one "vectors --similarity: both correlations" says '^3 pairs: pearson [-0-9.]*, spearman [-0-9.]*$'
+    sed 's/^./5/' "$W/scores.tsv" > "$W/alike.tsv"
+    for o in --similarity --learn; do
+        one "vectors $o, scores that are the same" complains "$P/vectors" $o "$W/alike.tsv" --columns 1,2,3 "$W/encoder.safetensors"
+        one "vectors $o, scores that are the same: says so" says 'all scores are the same, so nothing goes with them, in .*alike.tsv$'
+    done
     one "vectors of a model that continues texts" works sh -c "echo one | '$P/vectors' --pool last '$W/tiny.safetensors'"
     one "vectors --learn" works "$P/vectors" --threads 1 --learn "$W/scores.tsv" --columns 1,2,3 --epochs 40 --lr 1e-2 --batch 2 \
         --similarity "$W/scores.tsv" --out "$W/learned.safetensors" "$W/encoder.safetensors"

@@ -95,6 +95,7 @@ typedef struct scored {
     text_table t;
     text_slice *texts; /* [2 rows]: both of a row, one after the other */
     double *score;     /* [rows] */
+    double least, most; /* of them, which differ */
 } scored;
 
 static void read_pairs(scored *p, const char *path) {
@@ -112,6 +113,10 @@ static void read_pairs(scored *p, const char *path) {
     if (p->t.rows < 2) complain(1, "fewer than two pairs in ", path);
     p->score = take(p->t.rows, sizeof *p->score), p->texts = take(times(p->t.rows, 2), sizeof *p->texts);
     must(text_values(&p->t, 0, NULL, path, p->score, failure));
+    p->least = p->most = p->score[0];
+    for (size_t i = 1; i < p->t.rows; i++)
+        p->least = fmin(p->least, p->score[i]), p->most = fmax(p->most, p->score[i]);
+    if (!(p->most > p->least)) complain(1, "all scores are the same, so nothing goes with them, in ", path);
     for (size_t i = 0; i < 2 * p->t.rows; i++) p->texts[i] = text_cell(&p->t, i / 2, 1 + i % 2);
 }
 
@@ -170,11 +175,9 @@ static cmha_tensor *apart(cmha_tape *tape, const cmha_batch *b, cmha_real *ones,
 /* Texts and scores of the pairs order[0 .. n), the first ones of all pairs before the second ones. */
 static void gather_pairs(const scored *p, const size_t *order, size_t n, text_slice *texts,
                          cmha_real *wanted) {
-    double least = p->score[0], most = least;
-    for (size_t i = 1; i < p->t.rows; i++) least = fmin(least, p->score[i]), most = fmax(most, p->score[i]);
     for (size_t i = 0; i < n; i++) {
         texts[i] = p->texts[2 * order[i]], texts[n + i] = p->texts[2 * order[i] + 1];
-        wanted[i] = (cmha_real)(most > least ? (p->score[order[i]] - least) / (most - least) : 0);
+        wanted[i] = (cmha_real)((p->score[order[i]] - p->least) / (p->most - p->least));
     }
 }
 
