@@ -207,6 +207,7 @@ static void spare(void) {
                         option[TOKENIZER].value ? option[TOKENIZER].value : option[VOCAB].value};
     int makes = option[BASE].value && (option[TEXT].value || option[FOLDER].value);
     if (makes) spare_by_base(option[BASE].value, in, 5);
+    else if (option[UPDATE].value) must(text_may_save(option[BASE].value, failure));
     in[3] = option[BASE].value; /* read, or made beside the models */
     if (option[SAVE].value) spare_by_models(option[SAVE].value, in, 5);
 }
@@ -1090,7 +1091,9 @@ static void continue_text(text_slice question, const cmha_knowledge *knowledge, 
 static void show_passage(size_t p) {
     text_slice s = passages.at[p];
     printf("#%zu  ", p + 1);
-    text_show(s.at, s.n < 150 ? s.n : 150, s.n <= 150), puts(s.n > 150 ? " .." : "");
+    size_t shown = s.n < 150 ? s.n : 150;
+    while (shown < s.n && shown > 146 && (s.at[shown] & 0xC0) == 0x80) shown--; /* no half characters */
+    text_show(s.at, shown, 1), puts(s.n > 150 ? " .." : "");
 }
 
 /* A passage of a file: where it begins, and its first characters in one line. */
