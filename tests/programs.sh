@@ -461,6 +461,9 @@ if [ -x "$P/vectors" ] && [ -x "$P/classify" ]; then
             for (i = 2; i <= 17; i++) if (NR == 1) first[i] = $i; else if (NR == 4 && ($i - first[i]) ^ 2 > 1e-10) bad = 1 }
             END { exit bad || NR != 4 }' "$W/out"
     done
+    { printf '\357\273\277'; cat "$W/lines"; } > "$W/marked" && cp "$W/out" "$W/unmarked"
+    one "vectors, a byte order mark" sh -c "'$P/vectors' --threads 1 --pool last '$W/encoder.safetensors' < '$W/marked' > '$W/out' 2> '$W/err'"
+    one "vectors, a byte order mark: is none of the text" cmp "$W/out" "$W/unmarked"
     one "vectors says what is cut" grep -qx 'vectors: 1 lines are longer than 16 tokens, of which only these are read (see --length)' "$W/err"
     one "vectors --length, nothing cut" vectors --length 99 "$W/encoder.safetensors"
     one "vectors --length: says nothing" [ ! -s "$W/err" ]
@@ -1106,6 +1109,10 @@ if [ -x "$P/rag" ]; then
     grep '^  [0-9w]' "$W/out" > "$W/rag.second"
     one "rag gives the same answer again" cmp "$W/rag.first" "$W/rag.second"
     one "rag: BM25 lists what shares a word" lists BM25 4 'deep sea'
+    { printf '\357\273\277whales\n%0149d\303\251 and sands\n' 0; sed '/^$/d' "$W/passages.txt"; } > "$W/marked.txt"
+    one "rag, a byte order mark, a long line" works "$P/rag" $(but "$tiny" --read) --read 0 --text "$W/marked.txt" --ask 'whales sands' --tokens 0
+    one "rag, a byte order mark: the first word is found" lists BM25 2 'whales$|00 ..$'
+    one "rag, a long line: no half character" harmless
     one "rag: either's best may lead both" says '^  0\.03[0-9]* *#'
     { cat "$W/pairs.tsv"; echo 'a question alone'; } > "$W/ragged.tsv"
     one "rag, a question without an answer" works "$P/rag" $(but "$tiny" --read) --read 0 --text "$W/passages.txt" --pairs "$W/ragged.tsv"

@@ -306,7 +306,7 @@ static void read_passages(const char *path) {
     for (i = 0; i < bytes; i++) lines += text[i] == '\n';
     passages.texts = take(bytes, 1), passages.begin = take(lines, sizeof *passages.begin);
     text_slice paragraph = {NULL, 0};
-    for (const char *at = bytes ? text : NULL; at;) {
+    for (const char *at = text_lines(text, bytes); at;) {
         text_slice line = text_line(&at, text + bytes);
         if (!paragraphs) {
             add_passage(line);

@@ -77,7 +77,7 @@ static inline void sentences_weigh(sentences *s, const char *path) {
     size_t *last = (size_t *)take(vocabulary, sizeof *last);
     s->weights = (float *)take(vocabulary, sizeof *s->weights);
     must(text_read(path, (size_t)1 << 31, &text, &bytes, failure));
-    for (const char *at = bytes ? text : NULL; at;) {
+    for (const char *at = text_lines(text, bytes); at;) {
         text_slice line = text_line(&at, text + bytes);
         if (!line.n) continue;
         lines++, ids.n = 0, sentences_put(s, line, &ids);
@@ -180,7 +180,7 @@ static inline void sentences_center(sentences *s, const char *path, size_t batch
     text_slice *texts = (text_slice *)take(MOST, sizeof *texts);
     float *centre = (float *)take(width, sizeof *centre), *x;
     must(text_read(path, (size_t)1 << 31, &text, &bytes, failure));
-    for (const char *at = bytes ? text : NULL; at && n < MOST;) {
+    for (const char *at = text_lines(text, bytes); at && n < MOST;) {
         texts[n] = text_line(&at, text + bytes);
         n += texts[n].n > 0;
     }

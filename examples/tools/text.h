@@ -92,6 +92,12 @@ static inline text_slice text_cell(const text_table *t, size_t row, size_t colum
     return t->cells[row * t->columns + column];
 }
 
+/* Where the lines of a text begin: behind a byte order mark; NULL where there is none. */
+static inline const char *text_lines(const char *text, size_t bytes) {
+    size_t mark = bytes >= 3 && !memcmp(text, "\xEF\xBB\xBF", 3) ? 3 : 0;
+    return bytes > mark ? text + mark : NULL;
+}
+
 /* The line at *at without its end, which is stepped over; *at becomes NULL behind the last one. */
 static inline text_slice text_line(const char **at, const char *end) {
     text_slice line;
@@ -166,7 +172,7 @@ static inline int text_header(text_slice line, const char *const *names, size_t 
 static inline int text_table_parse(text_table *t, char *text, size_t bytes, const char *path,
                                    const char *const *names, size_t columns, char *error) {
     size_t want[TEXT_COLUMNS], rows = 1, line, i;
-    const char *at = text, *end = text + bytes;
+    const char *at = text_lines(text, bytes), *end = text + bytes;
     int header;
     char why[TEXT_ERROR - 80];
     text_slice skipped = {NULL, 0};
@@ -175,13 +181,12 @@ static inline int text_table_parse(text_table *t, char *text, size_t bytes, cons
     if (!columns || columns > TEXT_COLUMNS)
         return text_table_close(t),
                text_fail(error, "%s: %zu columns: 1 to %d can be read", path, columns, TEXT_COLUMNS);
-    if (bytes >= 3 && !memcmp(at, "\xEF\xBB\xBF", 3)) at += 3;
     for (i = 0; i < bytes; i++) rows += t->text[i] == '\n';
     t->cells = (text_slice *)text_memory(NULL, rows, columns, sizeof *t->cells);
     t->lines = (size_t *)text_memory(NULL, rows, 1, sizeof *t->lines);
     t->columns = columns;
     if (!t->cells || !t->lines) return text_table_close(t), text_fail(error, "no memory for %s", path);
-    for (line = 1, at = at < end ? at : NULL; at; line++) {
+    for (line = 1; at; line++) {
         text_slice row = text_line(&at, end);
         if (line == 1) {
             if (!text_header(row, names, columns, want, &header, error)) {

@@ -83,7 +83,7 @@ static void write_vectors(void) {
     must(text_read("-", (size_t)1 << 31, &text, &bytes, failure));
     for (size_t i = 0; i < bytes; i++) lines += text[i] == '\n';
     text_slice *texts = take(lines, sizeof *texts);
-    for (const char *at = bytes ? text : NULL; at;) texts[n++] = text_line(&at, text + bytes);
+    for (const char *at = text_lines(text, bytes); at;) texts[n++] = text_line(&at, text + bytes);
     float *x = vectors_of(texts, n);
     if (is_npy()) write_npy(x, n, encoder.model.config.d_model);
     else write_lines(x, n, encoder.model.config.d_model);
