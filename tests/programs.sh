@@ -177,6 +177,10 @@ if [ -x "$P/train_tiny" ]; then
         one "generate names it" says 'numbers below 869, not 1000$'
         one "generate, a zero byte among numbers" sh -c "! printf '868\\0001' | '$P/generate' --prompt - '$W/quick.safetensors' > '$W/out' 2>&1"
     fi
+    if [ -x "$P/vectors" ]; then
+        one "vectors, numbers" complains "$P/vectors" "$W/quick.safetensors"
+        one "vectors, numbers: says so" says 'quick.safetensors: its tokens are numbers, and no tokenizer tells what they stand for$'
+    fi
     one "train_tiny --width 2, a token outside" complains "$P/train_tiny" --steps 2 $quick \
         --set vocabulary=868 --width 2 "$W/tokens"
     # A run goes on from the state of another and finds no better loss: sample and --out are the best of before

@@ -35,6 +35,8 @@ static inline void sentences_open(sentences *s, const char *path, const char *gi
     if (!c->tokens) complain(1, path, ": a model of numbers, which reads no text");
     must(codec_open(&s->words, given, path, c->tokenizer, 0, failure));
     if (!c->causal) codec_add_specials(&s->words);
+    if (s->words.kind == CODEC_BYTES && s->words.size < c->vocabulary)
+        complain(1, path, ": its tokens are numbers, and no tokenizer tells what they stand for");
     if (s->words.size > c->vocabulary)
         complain(1, "see --tokenizer: there are more tokens than in the vocabulary of ", path);
     s->length = trained_length(path);
