@@ -190,6 +190,7 @@ is "--with nothing" refuses 'a value is missing' "$B/look" "$W/tiny.safetensors"
 with="--with $W/second.safetensors"
 # shellcheck disable=SC2086
 is "nine runs" refuses '7 runs at most' "$B/look" $with $with $with $with $with $with $with $with "$W/tiny.safetensors"
+is "--follow of the standard input" refuses 'follow shows is read again' "$B/look" --follow "$W/tiny.safetensors" -
 is "--follow of no seconds" refuses 'follow is a whole number' "$B/look" --follow=0 "$W/tiny.safetensors"
 is "two texts" refuses 'text' "$B/look" --text a "$W/tiny.safetensors" "$W/long"
 is "a misspelt option" refuses 'nearest is --tokens' "$B/look" --token 5 "$W/tiny.safetensors"

@@ -769,6 +769,9 @@ if [ -x "$P/score" ]; then
     one "score" works "$P/score" "$W/samples.txt"
     one "score: samples and tokens, one column" [ "$(awk '/^samples/ { s = $2 } /^tokens/ { print s, $2 }' "$W/out")" = "4 22" ]
     one "score: Dist-1 and Rep-4" [ "$(awk '/^Dist-1/ { d = $2 } /^Rep-4/ { print d, $2 }' "$W/out")" = "0.2273 0.3889" ]
+    cp "$W/out" "$W/scored"
+    one "score of the standard input" sh -c "'$P/score' - < '$W/samples.txt' > '$W/out' 2>&1"
+    one "score of the standard input: the same" cmp "$W/out" "$W/scored"
     sed 's/$/\r/' "$W/samples.txt" > "$W/crlf.txt"
     one "score, lines of Windows" works "$P/score" "$W/crlf.txt"
     one "score, lines of Windows: the same tokens" [ "$(awk '/^samples/ { s = $2 } /^tokens/ { print s, $2 }' "$W/out")" = "4 22" ]

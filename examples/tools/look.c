@@ -1423,6 +1423,9 @@ int main(int argc, char **argv) {
     if (file && option[WORDS].value) complain(2, "there is a --text; what is ", file);
     if (option[FRAMES].value && (file || option[WORDS].value))
         complain(2, "--frames and a text: one of them is enough", "");
+    const char *again = option[FRAMES].value ? option[FRAMES].value : file; /* with every page */
+    if (every && again && !strcmp(again, "-"))
+        complain(2, "what --follow shows is read again: it cannot be the standard input", "");
     const char *to = option[OUT_FILE].value;
     if (!to && !codec_beside(path, ".html", beside, sizeof beside)) complain(2, "too long: ", path);
     if (!to) to = beside;

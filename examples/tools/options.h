@@ -295,10 +295,13 @@ static inline int end_help(const char *example) {
 
 static setting common_option[1] = {{"--rows", NULL, ROWS_HELP}}; /* [COMMON], of every program */
 
+/* Does an argument look like an option? - is the standard input, a file like any other. */
+static inline int is_option(const char *argument) { return argument[0] == '-' && argument[1]; }
+
 /* The option among a program's own and those of every program, or NULL. */
 static inline setting *any_option(setting *options, int n, const char *argument) {
     setting *o = find_option(options, n, argument);
-    return o || *argument != '-' ? o : find_option(common_option, COMMON, argument);
+    return o || !is_option(argument) ? o : find_option(common_option, COMMON, argument);
 }
 
 /* Is it among those of these bits, which stand without a value? */
@@ -336,11 +339,12 @@ static inline const char *read_options(setting *options, int n, uint64_t flags, 
         setting *o = any_option(options, n, argv[i]);
         char *sign = strchr(argv[i], '='), *value = sign ? sign + 1 : NULL;
         if (!strcmp(argv[i], "--version")) end_with_version();
-        if (!o && (rest || *argv[i] == '-')) {
+        if (!o && (rest || is_option(argv[i]))) {
             cut_value(argv[i]);
             for (o = options; o < options + n; o++) resemble(argv[i], o->name, &nearest, &apart);
             if (COMMON) resemble(argv[i], common_option->name, &nearest, &apart);
-            unknown(*argv[i] == '-' ? "there is no option" : "one file is enough, what is", argv[i], nearest);
+            unknown(is_option(argv[i]) ? "there is no option" : "one file is enough, what is", argv[i],
+                    nearest);
         } else if (!o) {
             rest = argv[i];
             continue;
@@ -370,7 +374,7 @@ static inline const char *take_second(setting *options, int n, uint64_t flags, i
     for (int i = 1; i < *argc; i++) {
         const setting *o = any_option(options, n, argv[i]);
         if (o) i += !stands_alone(o, options, flags) && !strchr(argv[i], '=');
-        else if (*argv[i] == '-') return NULL;
+        else if (is_option(argv[i])) return NULL;
         else if (!first) first = argv[i];
         else {
             second = argv[i];
