@@ -212,10 +212,10 @@ static int show(void *user, const int32_t *token, size_t batch) {
 static void sample(cmha_model *model, const lessons *from) {
     cmha_cache cache;
     codec_text shown = {0};
-    size_t n = model->position_weight && tc.length < 600 ? tc.length : 600;
     check(cmha_cache_init(&cache, model, 1, tc.length, !model->position_weight, NULL));
     int newline = words.kind == CODEC_BYTES && mc.vocabulary > '\n' && !from->rows.n;
     codec_ids begin = lessons_begin(from, newline ? '\n' : cmha_tokens_at(&from->text, 0));
+    size_t most = begin.n + 599, n = model->position_weight && tc.length < most ? tc.length : most;
     for (size_t i = 0; i < begin.n && !newline; i++) show(&shown, begin.at + i, 1);
     cmha_status status = n > begin.n ? cmha_generate(&cache, begin.at, begin.n, n - begin.n, NULL,
                                                      ctx.config.seed, show, &shown) : CMHA_OK;

@@ -244,6 +244,9 @@ if [ -x "$P/train_tiny" ]; then
     head -n 9 "$W/pairs.tsv" > "$W/nine.tsv"
     one "train_tiny --pairs, too few to hold one out" works "$P/train_tiny" --steps 1 $quick --pairs "$W/nine.tsv"
     one "train_tiny --pairs, too few to hold one out: says so" says '^train_tiny: nothing is held out, so validation is on what is learned$'
+    awk '{ p = $0; while (length(p) < 700) p = p " and " p; print p }' "$W/nine.tsv" | sed 's/\t/ /g; s/$/\tcow/' > "$W/wordy.tsv"
+    one "train_tiny --pairs, long prompts" works "$P/train_tiny" --steps 1 $(but "$quick" --seq --batch) --seq 2048 --batch 1 --pairs "$W/wordy.tsv"
+    one "train_tiny --pairs, long prompts: an answer in the sample" [ "$(sed 1d "$W/out" | wc -c)" -gt 1025 ]
     one "train_tiny --pairs and a FILE" complains "$P/train_tiny" --steps 1 $quick --pairs "$W/pairs.tsv" README.md
     one "train_tiny --template without --pairs" complains "$P/train_tiny" --steps 1 $quick --template '{prompt}{answer}' README.md
     one "train_tiny --template without an answer" complains "$P/train_tiny" --steps 1 $quick --pairs "$W/pairs.tsv" --template '{prompt}'
