@@ -229,6 +229,9 @@ if [ -x "$P/train_tiny" ]; then
     one "generate: the usual template" [ "$(head -n 1 "$W/out")" = 'what 3' ]
     one "generate --template" works "$P/generate" --prompt cow --template '<{prompt}>{answer}' --tokens 3 "$W/quick.safetensors"
     one "generate --template: around the prompt" says '^<cow>'
+    one "generate --template, a prompt in a line of Windows" sh -c \
+        "printf 'cow\\r\\n' | '$P/generate' --prompt - --template '<{prompt}>' --tokens 3 '$W/quick.safetensors' > '$W/out' 2>&1"
+    one "generate --template, a line of Windows: without its end" says '^<cow>'
     one "generate --template without a prompt" complains "$P/generate" --template '<{prompt}>{answer}' "$W/quick.safetensors"
     one "generate --template without a prompt: says so" says ': --template is for a --prompt'
     one "generate --template of nothing" complains "$P/generate" --prompt cow --template '{answer}' "$W/quick.safetensors"

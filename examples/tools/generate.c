@@ -241,7 +241,8 @@ static void refuse_unread(void) {
 /* Puts a prompt into the template, without the line end that the standard input has behind it. */
 static int ask(const char *text, size_t n, codec_ids *ids) {
     text_slice prompt = {text, n};
-    if (!strcmp(option[PROMPT].value, "-") && n && text[n - 1] == '\n') prompt.n--;
+    if (!strcmp(option[PROMPT].value, "-") && n && text[n - 1] == '\n')
+        prompt.n -= n > 1 && text[n - 2] == '\r' ? 2 : 1;
     return pairs_ask(&words, &shape, prompt, special() != SPECIAL_NONE, ids, failure);
 }
 
