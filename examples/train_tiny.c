@@ -297,7 +297,7 @@ int main(int argc, char **argv) {
         if (measure) keep(&trainer, best);
         if (quiet || !(terminal || measure || trainer.step % 20 == 0)) continue;
         double each = (seconds() - start) / (double)(trainer.step - first);
-        int eta = (int)(each * (double)(tc.steps - trainer.step));
+        int eta = (int)fmin(each * (double)(tc.steps - trainer.step), 1e9);
         losses_bits(bits, " (%.3f bits/byte)", loss, bytes);
         losses_bits(seen_bits, measure ? " (%.3f bits/byte)" : "", val, held_bytes);
         printf("%sstep %zu/%zu  loss %.4f%s%s%s%s  %.0f tokens/s  ETA %d:%02d:%02d  %s", terminal ? "\r" : "",
