@@ -33,6 +33,17 @@ unread() {
         one "$mode $o: says why" says ": ${o%% *} is for $why"
     done
 }
+# broken MODEL TENSOR TO: a copy of which these numbers are none
+broken() {
+    python3 - "$@" 2> "$W/out" << 'PYTHON'
+import json, sys
+data = bytearray(open(sys.argv[1], "rb").read())
+size = int.from_bytes(data[:8], "little")
+begin, end = json.loads(data[8:8 + size])[sys.argv[2]]["data_offsets"]
+data[8 + size + begin:8 + size + end] = b"\0\0\xc0\x7f" * ((end - begin) // 4)
+open(sys.argv[3], "wb").write(data)
+PYTHON
+}
 # The standard output is closed from the start
 closed() { "$@" 2> "$W/out" < /dev/null >&- && return 1; [ "$(wc -l < "$W/out")" -eq 1 ]; }
 # Without a word on stderr, although the kernel is an old one that the user chose
@@ -587,6 +598,20 @@ if [ -x "$P/vectors" ] && [ -x "$P/classify" ]; then
     cp "$W/out" "$W/fill.out"
     one "fill, a text behind the checkpoint" works "$P/fill" --top 3 "$W/encoder.safetensors" 'the [MASK]ther [MASK]'
     one "fill says the same of it" cmp -s "$W/out" "$W/fill.out"
+    if command -v python3 > /dev/null 2>&1; then
+        one "a damaged encoder" broken "$W/encoder.safetensors" ln_f.weight "$W/broken.safetensors"
+        cp "$W/encoder.safetensors.labels" "$W/broken.safetensors.labels"
+        for c in "vectors --similarity $W/scores.tsv --columns 1,2,3" "fill --text the[MASK]" \
+            "classify --predict $W/two.tsv --columns text --model"; do
+            one "${c%% *}, a damaged model" complains "$P/"$c "$W/broken.safetensors"
+            one "${c%% *}, a damaged model: says so" says 'what the model says .*is no number'
+        done
+        one "a damaged decoder" broken "$W/tiny.safetensors" ln_f.weight "$W/broken.safetensors"
+        for c in "generate --score $W/lines" "score $W/lines --judge"; do
+            [ ! -x "$P/${c%% *}" ] || one "${c%% *}, a damaged model" complains "$P/"$c "$W/broken.safetensors"
+            [ ! -x "$P/${c%% *}" ] || one "${c%% *}, a damaged model: says so" says 'what the .* says is no number'
+        done
+    fi
     one "fill, a text behind an option" works "$P/fill" "$W/encoder.safetensors" --top=3 'the [MASK]ther [MASK]'
     one "fill says the same of it, too" cmp -s "$W/out" "$W/fill.out"
     one "fill, a text before an option" works "$P/fill" "$W/encoder.safetensors" 'the [MASK]ther [MASK]' --top 3

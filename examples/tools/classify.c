@@ -424,8 +424,8 @@ static void save(cmha_model *model) {
     must(text_labels_save(&labels, path, failure));
 }
 
-/* One step on batch number `which` of the order; adds its loss. */
-static void step_on(cmha_trainer *trainer, const labelled *train, size_t which, int hidden, double *sum) {
+/* One step on batch number `which` of the order; adds its loss, and 1 to the steps that had one. */
+static void step_on(cmha_trainer *trainer, const labelled *train, size_t which, int hidden, double sum[2]) {
     static int bad; /* steps in a row that came to nothing */
     double loss = 0;
     cmha_batch b = labelled_batch(train, which, &room);
@@ -435,7 +435,7 @@ static void step_on(cmha_trainer *trainer, const labelled *train, size_t which, 
     cmha_status status = cmha_trainer_step_batch(trainer, &b, &loss);
     bad = status == CMHA_ERR_NOT_FINITE ? bad + 1 : 0;
     if (bad && bad < 10) complain(0, "step skipped: ", cmha_error(&ctx));
-    else check(status), *sum += loss;
+    else check(status), sum[0] += loss, sum[1]++;
 }
 
 /* The order of an epoch, which the rows, the seed and its number alone decide: a resumed run has it too. */
@@ -445,17 +445,17 @@ static void arrange(labelled *train, const size_t *rows, size_t epoch) {
                  train->turn);
 }
 
-/* Says how far the training is; it began behind step number `first`. */
-static void tell_step(const cmha_trainer *t, const char *what, size_t first, size_t batches, double sum,
-                      time_t start) {
+/* Says how far the training is; it began behind step number `first`. sum: of losses, and of how many. */
+static void tell_step(const cmha_trainer *t, const char *what, size_t first, size_t batches,
+                      const double sum[2], time_t start) {
     size_t steps = tc.steps, at = (t->step - 1) % batches + 1;
     int terminal = isatty(1);
     if (option[QUIET].value) return;
     if (!(terminal || at == batches || t->step % 50 == 0 || t->step == steps)) return;
     double each = difftime(time(NULL), start) / (double)(t->step - first);
-    int eta = (int)(each * (double)(steps - t->step));
+    int eta = (int)fmin(each * (double)(steps - t->step), 1e9);
     printf("%s%s: step %zu/%zu  mean loss %.4f  ETA %d:%02d:%02d  %s", terminal ? "\r" : "", what, t->step,
-           steps, sum / (double)at, eta / 3600, eta / 60 % 60, eta % 60, terminal ? "" : "\n");
+           steps, sum[0] / sum[1], eta / 3600, eta / 60 % 60, eta % 60, terminal ? "" : "\n");
     fflush(stdout), line_open = terminal;
 }
 
@@ -483,7 +483,7 @@ static progress fit(cmha_model *model, size_t steps, labelled *train, const labe
     cmha_trainer t;
     progress now = {0, 0, -2};
     size_t patience = whole(PATIENCE), first, *rows = take(train->n, sizeof *rows);
-    double sum = 0;
+    double sum[2] = {0, 0};
     time_t start = time(NULL);
     tc.steps = steps;
     memcpy(rows, train->order, train->n * sizeof *rows);
@@ -492,8 +492,8 @@ static progress fit(cmha_model *model, size_t steps, labelled *train, const labe
     first = t.step;
     while (t.step < steps && !stop && (!patience || now.done - now.best < patience)) {
         size_t before = t.step, at = before % train->batches;
-        if (!at) arrange(train, rows, before / train->batches + 1), sum = 0;
-        step_on(&t, train, train->turn[at], !dev, &sum);
+        if (!at) arrange(train, rows, before / train->batches + 1), sum[0] = sum[1] = 0;
+        step_on(&t, train, train->turn[at], !dev, sum);
         if (t.step == before) continue; /* it came to nothing */
         tell_step(&t, dev ? "labels" : "hidden tokens", first, train->batches, sum, start);
         if (dev && t.step % train->batches == 0) end_epoch(&t, dev, &now);
@@ -639,6 +639,8 @@ static int train_model(void) {
     if (stop)
         complain(128 + stop, all.done ? "stopped; --resume continues, and the best model so far is in "
                                       : "stopped; the model so far is in ", option[OUT].value);
+    if (!all.best)
+        complain(1, "what the model says of --dev was never a number; it is in ", option[OUT].value);
     report(&model, &dev, &all);
     printf("best %s %.4f, in %s\n", option[METRIC].value, all.value, option[OUT].value);
     labelled_close(&train), labelled_close(&dev), cmha_model_close(&model);
@@ -671,6 +673,8 @@ static int predict(void) {
     int32_t *choice = take(r.n, sizeof *choice);
     double *value = take(r.n, sizeof *value);
     check(labelled_judge(&model, &r, &room, choice, value));
+    for (size_t i = 0; i < r.n; i++)
+        if (!isfinite(value[i])) complain(1, "what the model says is no number, of ", option[PREDICT].value);
     for (size_t i = 0; i < r.n; i++) {
         text_slice name = mc.classes > 1 ? labels.names[choice[i]] : text_of("");
         text_show(name.at, name.n, 1);

@@ -49,11 +49,14 @@ static void read_text(const sentences *s, const char *text, codec_ids *ids) {
     if (ids->n > s->length) complain(1, "the text has more tokens than the model's sentences", "");
 }
 
-/* Prints the `top` likeliest tokens of logits [V], which it changes, with their probabilities. */
-static void tell(const sentences *s, cmha_real *logits, size_t V, size_t top) {
+/* Prints the `top` likeliest tokens of logits [V], which it changes, with their probabilities, for [MASK]
+   number n. */
+static void tell(const sentences *s, int n, cmha_real *logits, size_t V, size_t top) {
     double most = -INFINITY, sum = 0;
     for (size_t v = 0; v < V; v++) most = fmax(most, (double)logits[v]);
     for (size_t v = 0; v < V; v++) sum += exp((double)logits[v] - most);
+    if (!isfinite(sum)) complain(1, "what the model says is no number", "");
+    printf("[MASK] %d\n", n);
     while (top--) {
         codec_text shown;
         size_t best = 0;
@@ -98,8 +101,7 @@ int main(int argc, char **argv) {
     check(cmha_model_logits(&s.model, &b, logits));
     for (size_t i = 0; i < ids.n; i++) {
         if (ids.at[i] != s.words.mask) continue;
-        printf("[MASK] %d\n", ++n);
-        tell(&s, logits + i * V, V, top);
+        tell(&s, ++n, logits + i * V, V, top);
     }
     if (!n) complain(2, "there is no [MASK] in ", option[TEXT].value);
     free(text), free(logits), codec_ids_free(&ids), sentences_close(&s), cmha_context_close(&ctx);

@@ -168,6 +168,7 @@ static void score(cmha_model *model, const char *path, size_t most, size_t windo
         sum += loss_of(logits, V, next);
     }
     double mean = sum / (double)(n - 1), bytes = codec_bytes(&words, &tokens, 1, n);
+    if (!isfinite(mean)) complain(1, "what the model says is no number, of ", path);
     printf("%.5f nats per token, perplexity %.3f, ", mean, exp(mean));
     if (bytes > 0) printf("%.5f bits per byte, ", sum / log(2.0) / bytes);
     printf("%zu tokens, %.0f tokens/s\n", n - 1, (double)(n - 1) / (seconds() - start));

@@ -156,6 +156,7 @@ static void score_windows(measures *m, int32_t *ids, size_t n, size_t width) {
     for (size_t i = 0; i < n * width; i++) counted += b.targets[i] >= 0;
     if (!(counted > 0)) return;
     check(cmha_model_loss(&judge, &b, &mean));
+    if (!isfinite(mean)) complain(1, "what the judge says is no number: ", option[JUDGE].value);
     m->nats += mean * counted, m->scored += counted;
 }
 

@@ -109,6 +109,7 @@ static inline void sentences_pooled(const sentences *s, const cmha_real *states,
         sum = sum / (all > 0 ? all : 1) - (s->centre ? (double)s->centre[j] : 0);
         square += sum * sum, vector[j] = (float)sum;
     }
+    if (!isfinite(square)) complain(1, "what the model says of a text is no number", "");
     for (size_t j = 0; !raw && square > 0 && j < width; j++) vector[j] = (float)(vector[j] / sqrt(square));
 }
 
