@@ -70,7 +70,7 @@ look crat --base "$W/base.safetensors" --text "$words"
 look odd --base "$W/base.safetensors" --text "$words"
 look signal
 has tiny 'id="training"'; has tiny '>Learning rate<'; has tiny 'id="phases"'; has cmha 'id="phases"'; has crat 'id="experts"'
-has crat 'id="passages"'; has mobius '"maps":\['; has atan '"temperature":1,'; has mobius '"temperature":1,'; has cope 'learned</dd>'; has mobius 'loxodromic'; has signal 'reads numbers'; has dot 'id="attention"'
+has crat 'id="passages"'; has crat 'Passages are counted from 1'; has mobius '"maps":\['; has atan '"temperature":1,'; has mobius '"temperature":1,'; has cope 'learned</dd>'; has mobius 'loxodromic'; has signal 'reads numbers'; has dot 'id="attention"'
 has int8 'phases and moduli, experts and passages: parameters: [a-z_.0-9]* is packed, it stays as it is'
 
 # ----------------------------------------------------------------------------------------------------------- awkward contents

@@ -188,7 +188,7 @@ static const char *const look_passages[] = {
     "<section id=\"passages\"><h2>Passages found</h2>",
     "<p class=\"note\">What the queries of a token find in the knowledge base: the share of each"
         " passage in what the",
-    "window mixes in, and its similarity. Choose a token above.</p>",
+    "window mixes in, and its similarity. Passages are counted from 1. Choose a token above.</p>",
     "<p id=\"found-says\" role=\"status\"></p>",
     "<div class=\"wide\"><table><thead><tr><th>passage</th><th>share</th><th>similarity</th><th"
         " class=\"word\">text</th>",
@@ -977,7 +977,7 @@ static const char *const look_script[] = {
     "  fill('found-says', f ? 'Token ' + at.token + ', ' + quoted(at.token) + ', in layer ' + layer +",
     "    (layer === at.layer ? '' : ' (layer ' + at.layer + ' has no window)') : 'No layer has a"
         " window.');",
-    "  fill('found', ...(f ? f[at.token] : []).map(x => row([String(x[0]), fixed(x[1]),"
+    "  fill('found', ...(f ? f[at.token] : []).map(x => row([String(x[0] + 1), fixed(x[1]),"
         " fixed(x[2]), text(x[0])], 3)));",
     "  const sums = new Map();",
     "  for (const list of f || []) for (const x of list) {",
@@ -985,7 +985,7 @@ static const char *const look_script[] = {
     "    sums.set(x[0], [s[0] + (x[1] || 0), s[1] + 1]);",
     "  }",
     "  fill('found-all', ...[...sums].sort((a, b) => b[1][0] - a[1][0]).slice(0, 20).map(([d, s]) =>",
-    "    row([String(d), fixed(s[0] / N), String(s[1]), text(d)], 3)));",
+    "    row([String(d + 1), fixed(s[0] / N), String(s[1]), text(d)], 3)));",
     "}",
     "",
     "/* ---- Choosing ---- */",
