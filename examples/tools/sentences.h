@@ -157,7 +157,7 @@ static inline cmha_batch sentences_batch(sentences *s, const text_slice *texts, 
 static inline void sentences_vectors(sentences *s, const text_slice *texts, size_t n, size_t batch,
                                      sentences_pool pool, int raw, float *vectors) {
     size_t width = s->model.config.d_model;
-    sentences_room room = sentences_make_room(s, batch);
+    sentences_room room = sentences_make_room(s, n < batch ? n : batch);
     cmha_tape tape;
     check(cmha_tape_init(&tape, &ctx, 0));
     for (size_t first = 0, rows; first < n; first += rows) {
