@@ -785,6 +785,8 @@ if [ -x "$P/generate" ]; then
     one "generate --pack, an option in place of the file" complains "$P/generate" --pack int8 --verbose "$W/tiny.safetensors"
     one "generate --pack, an option in place of the file: which is none" [ ! -e ./--verbose ]
     one "generate --pack into nowhere" complains "$P/generate" --pack int8 "$W/nowhere/x" "$W/tiny.safetensors"
+    one "generate --pack into nowhere, before it reads" complains "$P/generate" --pack int8 "$W/nowhere/x" "$W/nowhere.safetensors"
+    one "generate --pack into nowhere: says so" says ': cannot write .*nowhere/x$'
     one "generate, a bad option" complains "$P/generate" --no-such-option
     one "generate, a missing file" complains "$P/generate" "$W/nowhere.safetensors"
     one "generate, a file that is no checkpoint" complains "$P/generate" cmha.h
@@ -822,6 +824,8 @@ if [ -x "$P/score" ]; then
     one "score, ids: those left over get a line" says '^score: the last 1 ids are no whole sample and left out of '
     one "score, ids of whole samples" works "$P/score" --width 2 --length 4 "$W/tokens"
     one "score, ids of whole samples: no line" sh -c "! grep -q 'left out' '$W/out'"
+    one "score, ids of less than a sample" complains "$P/score" --width 2 --length 4000 "$W/tokens"
+    one "score, ids of less than a sample: says so" says ': fewer ids than a sample has (see --length) are in .*tokens$'
     one "score, ids without a length" complains "$P/score" --width 2 "$W/tokens"
     unread_by=$W/samples.txt mode=$P/score
     unread 'ids, which need --width 2 or 4' "--length 3"

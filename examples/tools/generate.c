@@ -396,6 +396,7 @@ int main(int argc, char **argv) {
     const char *to = *packs ? packed_path : option[MERGE].value;
     const char *in[] = {path, option[ADAPTER].value, option[TOKENIZER].value};
     refuse_replacing(option[*packs ? PACK : MERGE].name, to, in, sizeof in / sizeof *in);
+    if (to) must(text_may_save(to, failure));
 
     open_model(&model, path);
     if (!weights && options_given & 1u << WEIGHTS && model.packed.storage)

@@ -105,7 +105,8 @@ static samples read_numbers(const char *path, int width, size_t length) {
     s.n = tokens.count / length;
     size_t over = tokens.count % length;
     snprintf(line, sizeof line, "the last %zu ids are no whole sample and left out of ", over);
-    if (s.n && over) complain(0, line, path);
+    if (!s.n && over) complain(1, "fewer ids than a sample has (see --length) are in ", path);
+    if (over) complain(0, line, path);
     s.begin = take(s.n + 1, sizeof *s.begin), s.ids = take(times(s.n, length), sizeof *s.ids);
     for (size_t i = 0; i < s.n * length; i++)
         if ((s.ids[i] = cmha_tokens_at(&tokens, i)) < 0) complain(1, "an id is out of range in ", path);
