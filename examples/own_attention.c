@@ -57,6 +57,7 @@ int main(int argc, char **argv) {
     int help = argc > 1 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"));
     if (help) puts("own_attention [TEXT]: learns TEXT (cmha.h), writes own_attention.safetensors");
     if (help) return fclose(stdout) ? perror("own_attention"), 1 : 0;
+    if (argc > 2) return fputs("own_attention: one text is enough; see --help\n", stderr), 2;
     cmha_blas_restart(argv);
     must(cmha_context_init(&ctx, &config));
     must(cmha_tokens_open(&text, &ctx, argc > 1 ? argv[1] : "cmha.h", 1));

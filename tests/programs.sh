@@ -1984,6 +1984,7 @@ for n in block plain_kernels own_attention embed; do
         one "$n, no such option" complains "$P/$n" --halp
     fi
 done
+[ ! -x "$P/own_attention" ] || one "own_attention, two texts" complains "$P/own_attention" README.md LICENSE
 if [ -x "$P/embed" ]; then
     : > "$W/empty"
     one "embed, an empty file" complains "$P/embed" "$W/empty" name
