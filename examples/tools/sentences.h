@@ -77,6 +77,7 @@ static inline void sentences_weigh(sentences *s, const char *path) {
     char *text;
     codec_ids ids = {NULL, 0, 0};
     size_t *last = (size_t *)take(vocabulary, sizeof *last);
+    size_t *count = (size_t *)take(vocabulary, sizeof *count); /* lines that have a token */
     s->weights = (float *)take(vocabulary, sizeof *s->weights);
     must(text_read(path, (size_t)1 << 31, &text, &bytes, failure));
     for (const char *at = text_lines(text, bytes); at;) {
@@ -85,13 +86,13 @@ static inline void sentences_weigh(sentences *s, const char *path) {
         lines++, ids.n = 0, sentences_put(s, line, &ids);
         for (size_t i = 0; i < ids.n; i++) {
             size_t id = (size_t)ids.at[i];
-            if (last[id] != lines) last[id] = lines, s->weights[id] += 1;
+            if (last[id] != lines) last[id] = lines, count[id]++;
         }
     }
     if (!lines) complain(1, path, " has no line to weigh tokens by");
     for (size_t id = 0; id < vocabulary; id++)
-        s->weights[id] = (float)log((1 + (double)lines) / (1 + (double)s->weights[id]));
-    codec_ids_free(&ids), free(last), free(text);
+        s->weights[id] = (float)log((1 + (double)lines) / (1 + (double)count[id]));
+    codec_ids_free(&ids), free(last), free(count), free(text);
 }
 
 /* The vector of a sentence from its states [n, width], scaled to length 1 unless `raw`. Its tokens count
