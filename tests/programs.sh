@@ -77,7 +77,9 @@ if [ -x "$P/train_tiny" ]; then
     one "train_tiny --steps 3" works "$P/train_tiny" --steps 3 $small
     one "train_tiny writes its csv" [ -s "$W/loss.csv" ]
     one "train_tiny writes a checkpoint" [ -s "$W/tiny.safetensors" ]
+    printf '3,5.5' >> "$W/loss.csv"
     one "train_tiny --resume" works "$P/train_tiny" --steps 5 $small --resume
+    one "train_tiny --resume, behind a row that was cut" [ "$(tail -n 3 "$W/loss.csv" | cut -d, -f1,2 | head -n 1)" = 3,5.5 ]
     one "train_tiny with a file and --set" works "$P/train_tiny" --steps 2 --attention rope --set n_layers=1 --set dropout=0.1 \
         $small README.md
     muon="--set n_layers=1 --set schedule=constant --set warmup=0 --optimiser muon"

@@ -142,10 +142,20 @@ static inline void losses_spare(const codec *words, const char *text, const sett
         }
 }
 
+/* Does a file end within a line, as one does that met a full disk? */
+static inline int losses_cut(const char *path) {
+    FILE *file = regular_open(path);
+    int last = file && !fseek(file, -1, SEEK_END) ? getc(file) : '\n';
+    if (file) fclose(file);
+    return last != '\n';
+}
+
 /* Opens the CSV of a run, to go on behind the rows that it has if the run is resumed. */
 static inline FILE *losses_csv(const char *path, int resumed) {
+    int cut = resumed && losses_cut(path);
     FILE *csv = fopen(path, resumed ? "a" : "w");
     if (!csv) complain(1, "cannot write ", path);
+    if (cut) fputc('\n', csv);
     if (!resumed || (!fseek(csv, 0, SEEK_END) && !ftell(csv)))
         fputs("step,loss,val_loss,lr,grad_norm,tokens_per_s,bits_per_byte,val_bits_per_byte\n", csv);
     if (fflush(csv)) complain(1, "cannot write ", path);
