@@ -38,7 +38,8 @@ static setting option[N_OPTIONS] = {
     {"--metric", NULL,
      "accuracy | f1 (of the second class) | matthews | spearman | pearson; the last two make it a "
      "regression"},
-    {"--class-weights", NULL, "balanced, or a weight for each class: 1,2.5"},
+    {"--class-weights", NULL,
+     "balanced, or a weight for each class, in the order of their names, numbers by value: 1,2.5"},
     {"--from", NULL,
      "CHECKPOINT: an encoder, such as convert's, whose weights and configuration are where training begins; "
      "its\n"
