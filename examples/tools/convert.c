@@ -494,16 +494,32 @@ static void open_ours(input *in) {
     snprintf(in->name, sizeof in->name, "ours");
 }
 
+static int in_folder(const char *folder, const char *name) {
+    char *path = weights_path(folder, name);
+    int found = path && !access(path, F_OK);
+    free(path);
+    return found;
+}
+
 /* Is there a tokenizer in a folder? */
 static int has_tokenizer(const char *folder) {
     static const char *const names[] = {"tokenizer.json", "encoder.json", "vocab.json", "vocab.txt"};
-    int found = 0;
-    for (size_t i = 0; i < sizeof names / sizeof *names && !found; i++) {
-        char *path = weights_path(folder, names[i]);
-        found = path && !access(path, F_OK);
-        free(path);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (in_folder(folder, names[i])) return 1;
+    return 0;
+}
+
+/* Ends the program where a folder has its tokenizer only as SentencePiece's own file. */
+static void refuse_pieces(const char *folder) {
+    static const char *const names[] = {"tokenizer.model", "spiece.model", "sentencepiece.bpe.model"};
+    char line[TEXT_ERROR];
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (!in_folder(folder, names[i])) continue;
+        snprintf(line, sizeof line, "%.200s has its tokenizer only as %s; in that folder: python3 -c 'from "
+                 "transformers import AutoTokenizer as T; T.from_pretrained(\".\").save_pretrained(\".\")' "
+                 "(--tokenizer none goes without)", folder, names[i]);
+        complain(1, line, "");
     }
-    return found;
 }
 
 /* Opens the tokenizer that is named, or lies in the folder, in the file or beside it; or none. */
@@ -512,7 +528,10 @@ static void open_tokens(input *in) {
     int none = given && !strcmp(given, "none");
     if (!given && in->tensors.gguf.n_values && gguf_find(&in->tensors.gguf, "tokenizer.ggml.tokens"))
         given = in->path;
-    if (!given && in->in != OURS && !in->tensors.gguf.n_values && has_tokenizer(in->path)) given = in->path;
+    if (!given && in->in != OURS && !in->tensors.gguf.n_values) {
+        if (has_tokenizer(in->path)) given = in->path;
+        else refuse_pieces(in->path);
+    }
     if (!codec_open(&in->tokens, none ? NULL : given, in->path, none ? "" : identity, in->config.vocabulary,
                     failure)) {
         char line[TEXT_ERROR];
@@ -944,7 +963,8 @@ static void write_text(const char *path, const char *text) {
 static void write_settings(input *in, const cmha_model_config *c, form f, uint32_t as, const char *path) {
     const char *dtype = as == GGUF_AS_F32 ? "float32" : as == GGUF_AS_F16 ? "float16" : "bfloat16";
     char *tokens = weights_path(path, "tokenizer.json"), *config = weights_path(path, "config.json");
-    char *text = form_write_json(c, f, dtype);
+    const int32_t ids[3] = {in->tokens.bos, in->tokens.eos, in->tokens.pad};
+    char *text = form_write_json(c, f, dtype, ids);
     if (!tokens || !config || !text) complain(1, "no memory for config.json", "");
     if (in->tokens.kind == CODEC_TOKENIZER) must(tokenizer_save(&in->tokens.t, tokens, failure));
     write_text(config, text);

@@ -1585,8 +1585,19 @@ static inline void form_class_name(const cmha_model_config *c, form f, const cha
     snprintf(name, size, "%.*s", (int)strcspn(at, " "), at);
 }
 
-/* config.json of a model that form_holds; NULL without memory. */
-static inline char *form_write_json(const cmha_model_config *c, form f, const char *dtype) {
+/* Names the tokens that begin, end and fill up texts, -1: none. Where a key is absent, transformers takes
+   an id of the family's first model, which may be beyond this vocabulary. */
+static inline void form_write_ids(const int32_t ids[3], form f, cJSON *json) {
+    static const char *const keys[] = {"bos_token_id", "eos_token_id", "pad_token_id"};
+    for (int i = IN(f) & IN_ENCODERS ? 2 : 0; i < 3; i++)
+        if (i == 2 && f == ROBERTA) form_tell_json(json, keys[i], CMHA_FIELD_SIZE, "1");
+        else if (ids[i] < 0) cJSON_AddNullToObject(json, keys[i]);
+        else cJSON_AddNumberToObject(json, keys[i], (double)ids[i]);
+}
+
+/* config.json of a model that form_holds, with the ids of form_write_ids; NULL without memory. */
+static inline char *form_write_json(const cmha_model_config *c, form f, const char *dtype,
+                                    const int32_t ids[3]) {
     int qwen = f == LLAMA && c->qkv_bias && !c->attention_bias, mistral = f == LLAMA && !qwen && c->window;
     const struct form_class *row = form_class_of(f) + (mistral ? 1 : qwen ? 2 : 0);
     const char *type = row->type;
@@ -1608,7 +1619,7 @@ static inline char *form_write_json(const cmha_model_config *c, form f, const ch
             cJSON_AddStringToObject(labels, key, label);
         }
     }
-    if (f == ROBERTA) form_tell_json(json, "pad_token_id", CMHA_FIELD_SIZE, "1");
+    form_write_ids(ids, f, json);
     cJSON_AddStringToObject(json, "torch_dtype", dtype);
     if (classes) text = cJSON_Print(json);
     cJSON_Delete(json);

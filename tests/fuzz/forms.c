@@ -117,6 +117,7 @@ static void again_as_gguf(const form_settings *s, const cmha_model_config *confi
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    static const int32_t none[3] = {-1, -1, -1};
     char error[TEXT_ERROR] = "", *text = NULL;
     cmha_model_config config, again;
     form_settings s, t;
@@ -138,7 +139,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (s.in == MODERNBERT) config.head_bias = 0; /* whether its head is there, tensors say */
     NEED(s.n_factors <= FORM_PAIRS);
     if (!s.n_factors && form_holds(&config, s.in, error)) {
-        NEED((text = form_write_json(&config, s.in, "float32")) != NULL);
+        NEED((text = form_write_json(&config, s.in, "float32", none)) != NULL);
         if (form_read_json(&t, &fuzz_context, text, strlen(text), &again, error)) same(&config, &again, 0);
         free(text);
     }
