@@ -675,6 +675,7 @@ static void put_bounds(gguf_writer *w) {
     gguf_put_real(w, "llama.rope.scaling.yarn_beta_fast", 16);
     gguf_put_real(w, "llama.rope.scaling.yarn_attn_factor", 1.5);
 }
+static void put_source(gguf_writer *w) { gguf_put_text(w, "quantize.imatrix.file", "a", 1); }
 static void put_base(gguf_writer *w) { gguf_put_real(w, "gemma3.rope.freq_base_swa", 500); }
 
 static cmha_model_config config_of(const char *path) {
@@ -725,6 +726,7 @@ static void gguf_asked(void) {
         {"llama", "rope_scaling=yarn rope_factor=2 rope_length=64 rope_fast=16",
          "rope_fast = 16, rope_slow = 1"}};
     char fields[200], line[600];
+    size_t n;
     snprintf(fields, sizeof fields, "%s tied=1 parallel=norms", neox);
     make_own(path_of("a"), fields);
     CONVERT("--to gguf --as gptneox %s %s", path_of("a"), path_of("g"));
@@ -745,6 +747,14 @@ static void gguf_asked(void) {
     CONVERT("%s %s", path_of("p"), path_of("b"));
     b = config_of(path_of("b"));
     CHECK(b.rope_fast >= 16 && b.rope_fast <= 16 && b.score_scale > 0);
+    with_value(path_of("g"), path_of("p"), NULL, put_source);
+    CONVERT("%s %s", path_of("p"), path_of("b"));
+    make_own(path_of("a"), "rope_scaling=llama3 rope_factor=8 rope_length=16 rope_fast=4");
+    CONVERT("--to gguf %s %s", path_of("a"), path_of("g"));
+    char *bytes = read_file(path_of("g"), &n);
+    memset(bytes + n - GGUF_ALIGNMENT, 0, 4); /* the last tensor's first number */
+    write_file(path_of("p"), bytes, n);
+    refused("none", "rope_freqs.weight has a number that is not above 0", path_of("p"));
     CONVERT("--to gguf %s %s", model_of("gemma3"), path_of("g"));
     with_value(path_of("g"), path_of("p"), "gemma3.rope.freq_base_swa", put_base);
     CONVERT("%s %s", path_of("p"), path_of("b"));
@@ -903,6 +913,18 @@ static void settings(void) {
         {"qwen2", "\"use_sliding_window\": false", "\"use_sliding_window\": [1]", "window is not understood"},
         {"qwen2", "\"use_sliding_window\": false",
          "\"use_sliding_window\": false, \"attention_bias\": true", ""}, /* which it does not read */
+        {"llama", "\"use_cache\": true", "\"sliding_window\": 5", "sliding_window is not known of llama"},
+        {"phi3", "\"use_cache\": true", "\"attention_bias\": true",
+         "attention_bias is not known here but as 0"},
+        {"gptj", " \"rotary_dim\": 4,\n", "", "64 of 8 numbers of a head turn"},
+        {"neox", "\"use_cache\": true", "\"rope_theta\": 10001", "differs from rotary_emb_base"},
+        {"neox", "\"use_cache\": true", "\"partial_rotary_factor\": 0.5", "differs from rotary_emb_base"},
+        {"neox", "\"use_cache\": true", "\"rope_scaling\": {\"type\": \"yarn\", \"factor\": 4}",
+         "where a part of each head turns"},
+        {"gemma3", "\"rope_type\": \"linear\",", "\"rope_type\": \"yarn\", \"attention_factor\": 1,",
+         "where some layers slide"},
+        {"phi", "\"use_cache\": true", "\"rope_parameters\": {\"partial_rotary_factor\": 0.75}",
+         "partial_rotary_factor is 0.75 here, and 0.5 elsewhere"},
         {"gpt2", "\"n_ctx\": 16", "\"scale_attn_weights\": false", "scale_attn_weights"},
         {"gpt2", "\"gelu_new\"", "\"silu\"", "an activation \"silu\""},
         {"bert", "\"absolute\"", "\"relative_key\"", "position_embedding_type"},
@@ -922,6 +944,54 @@ static void settings(void) {
     (void)with("llama", "{", "{");
     write_file(path_of("bad/config.json"), deep, sizeof deep - 1);
     refused("none", "no JSON object", path_of("bad"));
+}
+
+/* What a key means that is absent, null, elsewhere, or not read: each family says otherwise. */
+static void usual_settings(void) {
+    static const char *const cache = "\"use_cache\": true";
+    static const struct { const char *name, *old, *text; size_t window, turned; double scale; } rows[] = {
+        {"mistral", "\"sliding_window\": 5,", "", 4096, 0, 0},
+        {"mistral", "\"sliding_window\": 5,", "\"sliding_window\": null,", 0, 0, 0},
+        {"mistral", cache, "\"max_window_layers\": 28", 5, 0, 0},
+        {"qwen3", "\"use_sliding_window\": false,\n \"max_window_layers\": 2",
+         "\"use_sliding_window\": true,\n \"max_window_layers\": 0", 4096, 0, 0},
+        {"llama", cache, "\"sliding_window\": 5, \"use_sliding_window\": false", 0, 0, 0},
+        {"phi3", cache, "\"attention_bias\": false, \"auto_map\": {\"a\": \"b\"}", 5, 2, 0},
+        {"phi3", cache, "\"full_attn_mod\": 1, \"interpolate_factor\": 1, \"lm_head_bias\": false", 5, 2, 0},
+        {"phi", "\"partial_rotary_factor\": 0.5",
+         "\"rope_parameters\": {\"partial_rotary_factor\": 0.75, \"rope_theta\": 1e4}", 0, 6, 0},
+        {"stablelm", "\"partial_rotary_factor\": 0.5",
+         "\"rope_parameters\": {\"partial_rotary_factor\": 1}", 0, 0, 0},
+        {"neox", "\"rotary_pct\": 0.25,", "\"rope_parameters\": {\"partial_rotary_factor\": 0.75},", 0, 6, 0},
+        {"neox", cache, "\"rope_theta\": 10000, \"partial_rotary_factor\": 0.25", 0, 2, 0},
+        {"granite", cache,
+         "\"rope_scaling\": {\"type\": \"yarn\", \"factor\": 4, \"attention_factor\": 1}",
+         0, 0, 0.25 / 1.29647699273}}; /* (0.1 ln 4 + 1)^2 */
+    static const char *const ids[] = {"bos_token_id", "eos_token_id", "pad_token_id"};
+    char line[600];
+    size_t n;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        CONVERT("%s %s", with(rows[i].name, rows[i].old, rows[i].text), path_of("usual"));
+        cmha_model_config c = config_of(path_of("usual"));
+        CHECK_THAT(c.window == rows[i].window && c.rotary_dims == rows[i].turned &&
+                       fabs(c.score_scale - rows[i].scale) < 1e-7,
+                   "%s: window %zu, %zu numbers turn, scores times %g", rows[i].text, c.window, c.rotary_dims,
+                   c.score_scale);
+    }
+    make_own(path_of("own"), "rotary_dims=4 rope_scaling=yarn rope_factor=2 rope_length=64");
+    snprintf(line, sizeof line, "--to hf %s", path_of("own"));
+    refused("none", "yarn has no form there beside rotary_dims", line);
+    /* an id of the family's first model may be beyond this vocabulary */
+    CONVERT("--to hf %s %s", model_of("phi3"), path_of("ids"));
+    for (size_t i = 0; i < 3; i++) {
+        char *at = strstr(read_file(path_of("ids/config.json"), &n), ids[i]);
+        CHECK(at && !strncmp(at + strlen(ids[i]), "\":\tnull", 7));
+    }
+    (void)with("llama", "{", "{");
+    write_file(path_of("bad/tokenizer.model"), "", 0);
+    refused("none", "has its tokenizer only as tokenizer.model", path_of("bad"));
+    snprintf(line, sizeof line, "--tokenizer none %s", path_of("bad"));
+    CONVERT("%s %s", line, path_of("usual"));
 }
 
 /* Gemma 3's rope_parameters by the kind of layer mean what its older keys do. */
@@ -1534,6 +1604,7 @@ int main(int argc, char **argv) {
     packed_exactly();
     complexformer();
     settings();
+    usual_settings();
     nested_angles();
     nomic_context();
     long_rope();

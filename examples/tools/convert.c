@@ -455,7 +455,9 @@ static void read_frequencies(input *in) {
         refuse(in, "rope_freqs.weight is not as long as a head has pairs, or not all that scales them");
     factors = take(n_pairs, sizeof *factors), wide = take(n_pairs, sizeof *wide);
     must(weights_read(&in->tensors, t, factors, failure));
-    for (size_t j = 0; j < n_pairs; j++) wide[j] = (double)factors[j];
+    for (size_t j = 0; j < n_pairs; j++)
+        if (!((wide[j] = (double)factors[j]) > 0))
+            refuse(in, "rope_freqs.weight has a number that is not above 0");
     divide_frequencies(in, wide, n_pairs);
     free(factors), free(wide);
 }

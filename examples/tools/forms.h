@@ -392,6 +392,9 @@ static const form_key form_keys[] = {
     {IN_GEMMA, ONLY, "hidden_act", NULL, "gelu_pytorch_tanh"},
     {IN_GEMMA, ONLY, "use_bidirectional_attention", NULL, "0"},
     {IN(STABLELM) | IN(PHI), ONLY, "qk_layernorm", NULL, "0"},
+    {IN(PHI3), ONLY, "attention_bias", NULL, "0"}, {IN(PHI3), ONLY, "mlp_bias", NULL, "0"},
+    {IN(PHI3), ONLY, "lm_head_bias", NULL, "0"}, {IN(PHI3), ONLY, "full_attn_mod", NULL, "1"},
+    {IN(PHI3), ONLY, "interpolate_factor", NULL, "1"},
     {IN_MODEL, ONLY, "rope_interleaved", NULL, "0"},
     {IN_MODEL, ONLY, "use_mrope", NULL, "0"},
     {IN_SHORT, ONLY, "scale_attn_weights", NULL, "1"},
@@ -419,6 +422,8 @@ static const form_key form_keys[] = {
     {IN_GGUF_ROTARY, ELSEWHERE, "attention.value_length", NULL, NULL},
     {IN_MODEL & ~IN_GEMMA, ELSEWHERE, "partial_rotary_factor", "rotary_dims", NULL},
     {IN(NEOX), ELSEWHERE, "rotary_pct", "rotary_dims", NULL},
+    {IN(NEOX), ELSEWHERE, "partial_rotary_factor", NULL, NULL},
+    {IN(NEOX), ELSEWHERE, "rope_theta", NULL, NULL},
     {IN(GPTJ), ELSEWHERE, "rotary_dim", "rotary_dims", NULL},
     {IN_GGUF_ROTARY, ELSEWHERE, "rope.dimension_count", "rotary_dims", NULL},
     {IN(LLAMA) | IN(QWEN3) | IN_GEMMA | IN(PHI3), ELSEWHERE, "sliding_window", "window", NULL},
@@ -509,6 +514,7 @@ static const form_key form_keys[] = {
     MODERN_HARMLESS("deterministic_flash_attn"), MODERN_HARMLESS("sparse_prediction"),
     MODERN_HARMLESS("sparse_pred_ignore_index"), MODERN_HARMLESS("reference_compile"),
     MODERN_HARMLESS("repad_logits_with_grad"),
+    {IN(PHI3), HARMLESS, "auto_map", NULL, NULL}, /* its model as it was before transformers had it */
 #define NOMIC_HARMLESS(key) {IN(NOMIC), HARMLESS, key, NULL, NULL}
     NOMIC_HARMLESS("auto_map"), NOMIC_HARMLESS("dense_seq_output"), NOMIC_HARMLESS("fused_bias_fc"),
     NOMIC_HARMLESS("fused_dropout_add_ln"), NOMIC_HARMLESS("use_flash_attn"), NOMIC_HARMLESS("use_xentropy"),
@@ -666,7 +672,9 @@ static inline int form_read_values(form_settings *s, const gguf_file *g, char *e
         const gguf_value *v = &g->values[i];
         form_entry *e = &s->list[s->n];
         double x;
-        if (!strncmp(v->key, "general.", 8) || !strncmp(v->key, "tokenizer.", 10)) continue;
+        if (!strncmp(v->key, "general.", 8) || !strncmp(v->key, "tokenizer.", 10) ||
+            !strncmp(v->key, "quantize.", 9)) /* from what the bits of the numbers were chosen */
+            continue;
         if (strncmp(v->key, s->name, length) || v->key[length] != '.' ||
             strlen(v->key + length) > sizeof e->key)
             return text_fail(error, "%s: %.80s is not understood", s->file, v->key);
@@ -698,6 +706,11 @@ static inline size_t form_turned(const cmha_model_config *c) {
     return c->rotary_dims ? c->rotary_dims : form_width(c);
 }
 
+/* The factor on scores. */
+static inline double form_scale(const cmha_model_config *c) {
+    return c->score_scale > 0 ? c->score_scale : 1 / sqrt((double)form_width(c));
+}
+
 /* Where the angles of positions are scaled: settings of an object of their own, or of a GGUF file. */
 typedef struct form_rope {
     const char *type;
@@ -709,7 +722,7 @@ static inline int form_set_rope(const form_settings *s, cmha_model_config *c, co
                                 char *error) {
     int linear = !strcmp(r->type, "linear"), yarn = !strcmp(r->type, "yarn");
     int llama3 = !strcmp(r->type, "llama3");
-    double usual = 0.1 * log(r->factor) + 1, d = (double)(c->d_head ? c->d_head : c->d_model / c->n_heads);
+    double usual = 0.1 * log(r->factor) + 1, attention = r->attention > 0 ? r->attention : usual;
     if (!strcmp(r->type, "default") || !strcmp(r->type, "none") || !strcmp(r->type, "dynamic")) return 1;
     if (!linear && !yarn && !llama3)
         return text_fail(error, "%s: angles of positions scaled as \"%s\" are not known here", s->file,
@@ -728,8 +741,13 @@ static inline int form_set_rope(const form_settings *s, cmha_model_config *c, co
         !form_set_number(s, c, "rope_fast", r->fast, error) ||
         !form_set_number(s, c, "rope_slow", r->slow, error))
         return 0;
-    if (!yarn || !(r->attention > 0) || fabs(r->attention - usual) < 1e-12) return 1;
-    return form_set_number(s, c, "score_scale", r->attention * r->attention / (usual * usual) / sqrt(d),
+    if (yarn && c->rotary_dims && fabs(attention - 1) > 1e-12) /* ours would scale the scores of all of it */
+        return text_fail(error, "%s: yarn scaling where a part of each head turns is not known here but with "
+                         "attention_factor 1", s->file);
+    if (!yarn || fabs(attention - usual) < 1e-12) return 1;
+    if (c->local_base > 0) /* whose layers have none of it */
+        return text_fail(error, "%s: attention_factor is not known here where some layers slide", s->file);
+    return form_set_number(s, c, "score_scale", attention * attention / (usual * usual) * form_scale(c),
                            error);
 }
 
@@ -803,12 +821,20 @@ static inline int form_long_rope(form_settings *s, cmha_model_config *c, const f
     s->n_factors = pairs, s->long_from = length;
     s->turned_scale = c->rotary_dims ? attention * attention : 1;
     if (c->rotary_dims) return 1;
-    return form_set_scale(s, c, attention * attention / sqrt((double)form_width(c)), error);
+    return form_set_scale(s, c, attention * attention * form_scale(c), error);
 }
 
 /* Is the key one of longrope's lists? */
 static inline int form_is_list(const char *type, const char *key) {
     return type && form_listed("longrope su", type) && form_listed("short_factor long_factor", key);
+}
+
+/* The share of a head that turns: beside the other settings or, in newer files, within rope_parameters. */
+static inline double form_json_share(const form_settings *s, double usual) {
+    const form_entry *e = form_find(s, "rope_parameters");
+    const cJSON *inside = cJSON_GetObjectItemCaseSensitive(e ? e->json : NULL, "partial_rotary_factor");
+    if (cJSON_IsNumber(inside) && form_row(s->in, "rotary_dims")) usual = inside->valuedouble;
+    return form_number(s, s->in == NEOX ? "rotary_pct" : "partial_rotary_factor", usual);
 }
 
 /* rope_scaling, which is older, or rope_parameters of config.json. */
@@ -821,7 +847,7 @@ static inline int form_json_rope(form_settings *s, cmha_model_config *c, char *e
     const cJSON *object = NULL;
     form_settings in = *s;
     form_rope r;
-    double mscale, all;
+    double mscale, all, share;
     int done = 1, llama3;
     if (old && e) return text_fail(error, "%s: rope_scaling beside rope_parameters", s->file);
     if (!e) e = old;
@@ -855,8 +881,10 @@ static inline int form_json_rope(form_settings *s, cmha_model_config *c, char *e
     r.slow = form_number(&in, llama3 ? "low_freq_factor" : "beta_slow", llama3 ? 0 : 1);
     if (done && form_find(&in, "rope_theta"))
         done = form_set(s, c, "base", form_text(&in, "rope_theta", ""), error);
-    if (done && form_find(&in, "partial_rotary_factor") && form_number(&in, "partial_rotary_factor", 0) < 1)
-        done = text_fail(error, "%s: partial_rotary_factor is not known here but beside it", in.file);
+    share = form_number(&in, "partial_rotary_factor", 1);
+    if (done && form_find(&in, "partial_rotary_factor") && fabs(share - form_json_share(s, 1)) > 0)
+        done = text_fail(error, "%s: partial_rotary_factor is %g here, and %g elsewhere", in.file, share,
+                         form_json_share(s, 1));
     if (done && form_listed("longrope su", r.type)) done = form_long_rope(s, c, &in, error);
     else if (done) done = form_set_rope(s, c, &r, error);
     free(in.list);
@@ -881,11 +909,11 @@ static inline double form_usual_width(const form_settings *s, const cmha_model_c
 
 /* How many of a head's d numbers turn by position. */
 static inline double form_read_turned(const form_settings *s, double d) {
-    double usual = s->in == STABLELM ? 0.25 : s->in == PHI ? 0.5 : 1;
+    double usual = IN(s->in) & (IN(STABLELM) | IN(NEOX)) ? 0.25 : s->in == PHI ? 0.5 : 1;
+    if (s->in == GPTJ && !cJSON_HasObjectItem(s->object, "rotary_dim")) return 64; /* null: all */
     if (s->in == GPTJ) return form_number(s, "rotary_dim", d);
     if (s->in == NOMIC) return floor(d * form_number(s, "rotary_emb_fraction", 0));
-    if (s->in == NEOX) return floor(d * form_number(s, "rotary_pct", 0.25));
-    return floor(d * form_number(s, "partial_rotary_factor", usual));
+    return floor(d * form_json_share(s, usual));
 }
 
 /* Does llama.cpp scale the scores of this Gemma by the width of a head that the model would have without a
@@ -979,11 +1007,13 @@ static inline int form_list_kinds(const form_settings *s, const form_entry *e, c
     return text_fail(error, "%s: %s is not as long as there are layers", s->file, e->key);
 }
 
+/* Of a model that has its window only where use_sliding_window says so. */
+static inline int form_is_qwen(const form_settings *s) { return !strcmp(s->name, "qwen2") || s->in == QWEN3; }
+
 /* The letters that single numbers give. */
 static inline void form_count_kinds(const form_settings *s, const cmha_model_config *c, int slides,
                                     char *letters) {
-    int qwen = !strcmp(s->name, "qwen2") || s->in == QWEN3;
-    double first = form_number(s, "max_window_layers", qwen ? 28 : 0);
+    double first = form_is_qwen(s) ? form_number(s, "max_window_layers", 28) : 0;
     double every = s->in == GEMMA3 ? form_number(s, "sliding_window_pattern",
                                                  form_number(s, "_sliding_window_pattern", 6)) : 0;
     if (s->in == SMOLLM3) every = form_number(s, "no_rope_layer_interval", 4);
@@ -1006,22 +1036,30 @@ static inline int form_kinds_differ(const char *letters, size_t n) {
     return 0;
 }
 
-/* The window of a config.json, 0: there is none. ModernBERT's is a whole one, ours what is seen to a side. */
+/* The window of a config.json, 0: there is none, as null says. ModernBERT's is a whole one, ours what is seen
+   to a side. */
 static inline double form_json_window(const form_settings *s) {
+    int usual = IN(s->in) & IN_GEMMA || form_is_qwen(s) || !strcmp(s->name, "mistral");
     if (s->in == MODERNBERT) return floor(form_number(s, "local_attention", 128) / 2) + 1;
-    return form_number(s, "sliding_window", IN(s->in) & IN_GEMMA ? 4096 : 0);
+    if (cJSON_HasObjectItem(s->object, "sliding_window")) usual = 0;
+    return form_number(s, "sliding_window", usual ? 4096 : 0);
 }
 
 /* Which layers of a config.json have a sliding window, and which do not turn. */
 static inline int form_json_kinds(const form_settings *s, cmha_model_config *c, char *error) {
     const form_entry *types = form_find(s, "layer_types"), *turns = form_find(s, "no_rope_layers");
-    int qwen = !strcmp(s->name, "qwen2") || s->in == QWEN3, done = 1;
+    int qwen = form_is_qwen(s), done = 1;
     double window = form_json_window(s);
     const char *used = form_text(s, "use_sliding_window", "0");
     int slides = window > 0 && (!qwen || (used && !strcmp(used, "1")));
     char *letters;
     if (!used || (strcmp(used, "0") && strcmp(used, "1")))
         return text_fail(error, "%s: use_sliding_window is not understood", s->file);
+    if (slides && !strcmp(s->name, "llama")) { /* whose program reads no window */
+        if (!form_find(s, "use_sliding_window") || strcmp(used, "0"))
+            return text_fail(error, "%s: sliding_window is not known of llama", s->file);
+        slides = 0;
+    }
     if (s->in == SMOLLM3 && !strcmp(used, "1"))
         return text_fail(error, "%s: use_sliding_window is not known here but as 0", s->file);
     letters = (char *)text_memory(NULL, c->n_layers, 1, 1);
@@ -1074,11 +1112,16 @@ static inline int form_json_modern(const form_settings *s, cmha_model_config *c,
 static inline int form_json_rotary(form_settings *s, cmha_model_config *c, char *error) {
     double per_head = (double)(c->n_heads ? c->d_model / c->n_heads : 0);
     double d = form_number(s, "head_dim", form_usual_width(s, c)), turned = form_read_turned(s, d);
-    int qwen = !strcmp(s->name, "qwen2");
+    int qwen = !strcmp(s->name, "qwen2"), again = form_find(s, "partial_rotary_factor") != NULL;
     if (s->in == LLAMA && strcmp(s->name, "llama") && !form_find(s, "num_key_value_heads"))
         return text_fail(error, "%s has no num_key_value_heads", s->file);
     if (d != per_head && !form_set_number(s, c, "d_head", d, error)) return 0;
     if (turned != d && !form_set_turned(s, c, turned, d, error)) return 0;
+    /* GPT-NeoX has these a second time, and reads the others */
+    if (s->in == NEOX && (fabs(form_number(s, "rope_theta", c->base) - c->base) > 0 ||
+                          (again && floor(d * form_number(s, "partial_rotary_factor", 0)) != turned)))
+        return text_fail(error, "%s: rope_theta or partial_rotary_factor differs from rotary_emb_base or "
+                         "rotary_pct", s->file);
     /* Qwen2 reads no attention_bias: q, k and v have biases, o none */
     if (qwen && (!form_set(s, c, "qkv_bias", "1", error) || !form_set(s, c, "attention_bias", "0", error)))
         return 0;
@@ -1369,6 +1412,13 @@ static inline int form_holds_biases(const cmha_model_config *c, form f, char *er
     return !(IN(f) & none && c->qkv_bias) || text_fail(error, "qkv_bias = 1 has no form there, only 0 has");
 }
 
+/* Does YaRN scale scores only of what turns, as others have it? Ours scales those of whole heads. */
+static inline int form_usual_yarn(const cmha_model_config *c) {
+    double root = 0.1 * log(c->rope_factor) + 1;
+    if (c->rope_scaling != CMHA_ROPE_SCALING_YARN || !c->rotary_dims) return 1;
+    return fabs(root * root * form_scale(c) * sqrt((double)form_width(c)) - 1) < 1e-9;
+}
+
 /* Can a model be told in that form? */
 static inline int form_holds(const cmha_model_config *c, form f, char *error) {
     /* of which llama.cpp takes no heads that are together wider or narrower than the model */
@@ -1390,6 +1440,8 @@ static inline int form_holds(const cmha_model_config *c, form f, char *error) {
     if (IN(f) & IN_BERTS && !c->token_types) return text_fail(error, "token_types = 0 has no form there");
     if (c->rope_scaling == CMHA_ROPE_SCALING_NTK)
         return text_fail(error, "rope_scaling = ntk has no form there");
+    if (!form_usual_yarn(c))
+        return text_fail(error, "rope_scaling = yarn has no form there beside rotary_dims");
     if (c->rope_scaling == CMHA_ROPE_SCALING_YARN && c->rope_ramp)
         return text_fail(error, "rope_ramp = rotations has no form there");
     if (c->rope_scaling == CMHA_ROPE_SCALING_YARN && IN(f) & IN_GGUF && !form_usual_ramp(c))
@@ -1478,7 +1530,7 @@ static inline void form_write_rope(const cmha_model_config *c, cJSON *json) {
                      c->rope_fast);
     form_tell_number(form_tell_json, r, llama3 ? "low_freq_factor" : "beta_slow", CMHA_FIELD_REAL,
                      c->rope_slow);
-    if (c->score_scale > 0)
+    if (c->score_scale > 0 && !llama3)
         form_tell_number(form_tell_json, r, "attention_factor", CMHA_FIELD_REAL,
                          sqrt(c->score_scale * sqrt((double)form_width(c))) *
                              (0.1 * log(c->rope_factor) + 1));
