@@ -1355,6 +1355,12 @@ static void other_patterns(void) {
         {"(?i)b", TOKENIZER_ALONE, 0, "aBb", "a|B|b|"},
         {"^a|b$", TOKENIZER_ALONE, 0, "ab\nab", "a|b|\n|a|b|"},
         {"\\p{Han}+", TOKENIZER_ALONE, 0, "a\xE6\x97\xA5\xE6\x9C\xAC""b", "a|\xE6\x97\xA5\xE6\x9C\xAC|b|"},
+        /* a script's own characters, not U+3001 and U+30FC, which several have; U+180E is no blank */
+        {"\\p{Han}+", TOKENIZER_ALONE, 0, "\xE4\xB8\xAD\xE3\x80\x81", "\xE4\xB8\xAD|\xE3\x80\x81|"},
+        {"[\\p{^Hiragana}]+", TOKENIZER_ALONE, 0, "\xE3\x81\x82\xE3\x83\xBC", "\xE3\x81\x82|\xE3\x83\xBC|"},
+        {"\\s", TOKENIZER_ALONE, 0, "a \xE1\xA0\x8E", "a| |\xE1\xA0\x8E|"},
+        {"[^\\s]", TOKENIZER_ALONE, 0, "a \xE1\xA0\x8E", "a| |\xE1\xA0\x8E|"},
+        {"[\\S]+|\\S", TOKENIZER_ALONE, 0, "a\xE1\xA0\x8E\xC2\x85", "a\xE1\xA0\x8E|\xC2\x85|"},
         {"a.?b", TOKENIZER_ALONE, 0, "xa\xFF""ba\xC3\xA9""b", "xa|\xFF|b|a\xC3\xA9""b|"}};
     char *text = (char *)malloc(1 << 16);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

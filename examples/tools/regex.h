@@ -65,10 +65,29 @@ static inline const char *regex_inner(const char *s) {
 #define REGEX_WORD "\\p{L}\\p{M}\\p{Nd}\\p{Pc}"
 #define REGEX_EDGE(before, behind) "(?<" before "[" REGEX_WORD "])(?" behind "[" REGEX_WORD "])"
 
+/* Mongolian's vowel separator is a blank to PCRE2 alone. */
+#define REGEX_VOWEL "\\x{180E}"
+#define REGEX_BLANKS "\\x09-\\x0D\\x85\\p{Z}"
+
+/* Is it the name of a script? Since 10.40 \p{Han} is in PCRE2 also what more scripts than that one have, such
+   as U+3001; \p{sc:Han} is the script alone. */
+static inline int regex_is_script(const char *name, size_t n) {
+    char pattern[64];
+    int number;
+    PCRE2_SIZE at;
+    pcre2_code *code = NULL;
+    if (!n || n > 40) return 0;
+    snprintf(pattern, sizeof pattern, "\\p{sc:%.*s}", (int)n, name);
+    code = pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED, PCRE2_UTF, &number, &at, NULL);
+    pcre2_code_free(code);
+    return code != NULL;
+}
+
 /* What stands in PCRE2 for an escape that it reads otherwise, inside a class or outside; NULL: the same. */
 static inline const char *regex_escape(char c, int inside) {
     static const struct { char c; const char *outside, *inside; } rows[] = {
         {'w', "[" REGEX_WORD "]", REGEX_WORD}, {'W', "[^" REGEX_WORD "]", NULL}, {'v', "\\x0B", "\\x0B"},
+        {'s', "[^\\S" REGEX_VOWEL "]", REGEX_BLANKS}, {'S', "[\\S" REGEX_VOWEL "]", "\\S" REGEX_VOWEL},
         {'b', "(?:" REGEX_EDGE("=", "!") "|" REGEX_EDGE("!", "=") ")", NULL},
         {'B', "(?:" REGEX_EDGE("=", "=") "|" REGEX_EDGE("!", "!") ")", NULL}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
@@ -83,6 +102,16 @@ static inline int regex_translate(const char *s, char *room, size_t size) {
     int inside = 0;
     size_t n = 0, more;
     for (; *s && n + 2 < size; s++) {
+        if (*s == '\\' && s[1] && strchr("pP", s[1]) && s[2] == '{') {
+            const char *name = s + 3 + (s[3] == '^');
+            if (size - n < 16) return 0;
+            if (regex_is_script(name, strcspn(name, "}"))) {
+                for (; s < name; s++) room[n++] = *s;
+                for (other = "sc:"; *other; other++) room[n++] = *other;
+                s--;
+                continue;
+            }
+        }
         if (*s == '\\' && s[1]) {
             if ((other = regex_escape(s[1], inside)) == NULL) {
                 room[n++] = *s++;
