@@ -994,6 +994,39 @@ static void usual_settings(void) {
     CONVERT("%s %s", line, path_of("usual"));
 }
 
+static void put_cls(gguf_writer *w) { gguf_put_whole(w, "bert.pooling_type", 2); }
+
+/* How a model's vectors are made of its states is said, where it is not their mean. */
+static void vectors(void) {
+    static const char *const modules =
+        "[{\"path\": \"\", \"type\": \"sentence_transformers.models.Transformer\"}, "
+        "{\"path\": \"1\", \"type\": \"sentence_transformers.models.Pooling\"}, "
+        "{\"path\": \"2\", \"type\": \"sentence_transformers.models.Dense\"}]";
+    static const struct { const char *pooling, *says; } rows[] = {
+        {"{\"pooling_mode_cls_token\": true}", "note: its vectors are made by --pool cls"},
+        {"{\"pooling_mode\": \"lasttoken\"}", "note: its vectors are made by --pool last"},
+        {"{\"pooling_mode_max_tokens\": true}", "left out: how its vectors are made, pooling_mode_max"},
+        {"{\"pooling_mode_mean_tokens\": true, \"pooling_mode_cls_token\": true}", "made, in several ways"},
+        {"{\"pooling_mode_mean_tokens\": true, \"pooling_mode_cls_token\": false}", NULL}};
+    static const char *const texts = "{\"max_seq_length\": 8, \"do_lower_case\": true}";
+    (void)with("bert", "{", "{");
+    CHECK(mkdir(path_of("bad/1"), 0777) == 0);
+    write_file(path_of("bad/modules.json"), modules, strlen(modules));
+    write_file(path_of("bad/sentence_bert_config.json"), texts, strlen(texts));
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        write_file(path_of("bad/1/config.json"), rows[i].pooling, strlen(rows[i].pooling));
+        CONVERT("%s %s", path_of("bad"), path_of("v"));
+        CHECK_THAT(rows[i].says ? strstr(said, rows[i].says) != NULL : !strstr(said, "vectors are"), "%s",
+                   said);
+        CHECK_THAT(strstr(said, "left out: a module of its vectors, Dense") && strstr(said, "--length 8") &&
+                       strstr(said, "left out: do_lower_case"), "%s", said);
+    }
+    CONVERT("--to gguf %s %s", path_of("v"), path_of("g"));
+    with_value(path_of("g"), path_of("p"), NULL, put_cls);
+    CONVERT("%s %s", path_of("p"), path_of("v"));
+    CHECK_THAT(strstr(said, "note: its vectors are made by --pool cls"), "%s", said);
+}
+
 /* Gemma 3's rope_parameters by the kind of layer mean what its older keys do. */
 static void nested_angles(void) {
     char command[1600];
@@ -1605,6 +1638,7 @@ int main(int argc, char **argv) {
     complexformer();
     settings();
     usual_settings();
+    vectors();
     nested_angles();
     nomic_context();
     long_rope();

@@ -588,6 +588,87 @@ static void open_input(input *in, const char *path) {
     find_heads(in);
 }
 
+/* ---- What a model's vectors are ---- */
+
+/* Says how vectors are made of states, where it is not the mean, as our programs have it of themselves. */
+static void tell_pooling(const char *how) {
+    if (!strcmp(how, "mean") || !strcmp(how, "none")) return;
+    if (!strcmp(how, "cls") || !strcmp(how, "last"))
+        complain(0, "note: its vectors are made by --pool ", how);
+    else complain(0, "left out: how its vectors are made, ", how);
+}
+
+/* JSON in a folder; NULL: there is none. */
+static cJSON *json_of(const char *folder, const char *name) {
+    char *path = weights_path(folder, name), *text;
+    cJSON *json = NULL;
+    size_t n = 0;
+    if (path && !access(path, F_OK)) {
+        if (!(text = weights_slurp(path, (size_t)1 << 20, &n, failure))) complain(1, failure, "");
+        if (!(json = cJSON_ParseWithLength(text, n))) complain(1, "no JSON: ", path);
+        free(text);
+    }
+    free(path);
+    return json;
+}
+
+/* What the settings of a pooling say: one way of several that are true, or a word. */
+static void tell_pooling_of(const cJSON *json) {
+    static const char *const names[][2] = {{"pooling_mode_cls_token", "cls"},
+                                           {"pooling_mode_mean_tokens", "mean"},
+                                           {"pooling_mode_lasttoken", "last"}};
+    const char *how = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(json, "pooling_mode"));
+    const cJSON *item;
+    cJSON_ArrayForEach(item, json) {
+        if (strncmp(item->string, "pooling_mode_", 13) || !cJSON_IsTrue(item)) continue;
+        how = how ? "in several ways" : item->string;
+        for (size_t i = 0; i < 3; i++)
+            if (!strcmp(how, names[i][0])) how = names[i][1];
+    }
+    if (how) tell_pooling(!strcmp(how, "lasttoken") ? "last" : how);
+}
+
+/* Says what sentence-transformers does besides with the model of a folder. */
+static void tell_sentences(const input *in) {
+    cJSON *modules = json_of(in->path, "modules.json"), *texts, *pooling;
+    const cJSON *module;
+    char line[200];
+    cJSON_ArrayForEach(module, modules) {
+        const char *type = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(module, "type"));
+        const char *place = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(module, "path"));
+        const char *dot = type ? strrchr(type, '.') : NULL;
+        const char *name = dot ? dot + 1 : type ? type : "without a type";
+        if (!strcmp(name, "Transformer") || !strcmp(name, "Normalize")) continue;
+        if (strcmp(name, "Pooling") || !place || !weights_is_plain(place)) {
+            complain(0, "left out: a module of its vectors, ", name);
+            continue;
+        }
+        snprintf(line, sizeof line, "%.150s/config.json", place);
+        pooling = json_of(in->path, line);
+        tell_pooling_of(pooling);
+        cJSON_Delete(pooling);
+    }
+    texts = modules ? json_of(in->path, "sentence_bert_config.json") : NULL;
+    const cJSON *most = cJSON_GetObjectItemCaseSensitive(texts, "max_seq_length");
+    if (cJSON_IsNumber(most) && most->valuedouble < (double)in->config.max_positions) {
+        snprintf(line, sizeof line, "%g tokens, as with --length %g", most->valuedouble, most->valuedouble);
+        complain(0, "note: its texts are cut at ", line);
+    }
+    if (cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(texts, "do_lower_case")))
+        complain(0, "left out: do_lower_case of sentence_bert_config.json", "");
+    cJSON_Delete(modules), cJSON_Delete(texts);
+}
+
+static void tell_vectors(const input *in) {
+    static const char *const words[] = {"none", "mean", "cls", "last", "rank"};
+    char key[64];
+    double x = 0;
+    snprintf(key, sizeof key, "%s.pooling_type", in->name);
+    if (gguf_element(gguf_find(&in->tensors.gguf, key), 0, &x))
+        tell_pooling(x >= 0 && x < 5 ? words[(size_t)x] : "another way");
+    if (in->in != OURS && !in->tensors.gguf.n_values) tell_sentences(in);
+}
+
 /* Ends the program where writing `to` would replace what is read. */
 static void spare_input(const input *in, const char *to) {
     char *inside = weights_path(to, "model.safetensors");
@@ -1530,6 +1611,7 @@ int main(int argc, char **argv) {
     check_others(&in);
     check_tied(&in, &all);
     check_copies(&in);
+    tell_vectors(&in);
     open_tokens(&in);
     if (target == 1 && in.tokens.kind != CODEC_TOKENIZER && has_tokenizer(to))
         complain(2, to, " has a tokenizer already, which would be taken for this model's; name another OUT");

@@ -520,7 +520,7 @@ static const form_key form_keys[] = {
     NOMIC_HARMLESS("fused_dropout_add_ln"), NOMIC_HARMLESS("use_flash_attn"), NOMIC_HARMLESS("use_xentropy"),
     NOMIC_HARMLESS("pad_vocab_size_multiple"),
     {IN_GGUF, HARMLESS, "rope.scaling.finetuned", NULL, NULL},
-    {IN_GGUF_ENCODERS, HARMLESS, "pooling_type", NULL, NULL},
+    {IN_GGUF, HARMLESS, "pooling_type", NULL, NULL}, /* of vectors; convert says it */
     {IN_GGUF_ENCODERS, HARMLESS, "token_type_count", NULL, NULL},
     {IN_GGUF, HARMLESS, "tensor_data_layout", NULL, NULL}};
 enum { FORM_KEYS = sizeof form_keys / sizeof *form_keys };

@@ -245,7 +245,7 @@ static inline void gguf_encode(uint32_t as, const float *x, size_t n, unsigned c
             largest = 0;
             for (size_t j = i; j < i + GGUF_BLOCK; j++)
                 if (fabsf(x[j]) > largest) largest = fabsf(x[j]);
-            inverse = largest > 0 ? 1 / (largest / 127) : 0;
+            inverse = largest > 1e-30f ? 1 / (largest / 127) : 0; /* else beyond floats; the factor is 0 */
             at = gguf_store(at, gguf_to_half(largest / 127), 2);
         }
         memcpy(&bits, &x[i], 4);
