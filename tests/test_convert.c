@@ -1027,6 +1027,22 @@ static void vectors(void) {
     CHECK_THAT(strstr(said, "note: its vectors are made by --pool cls"), "%s", said);
 }
 
+/* More ends of texts than the tokenizer's and the form of talks are said. */
+static void texts(void) {
+    static const char *const lines = "[PAD]\n[UNK]\n[CLS]\n[SEP]\na\nb\n";
+    static const char *const ends = "{\"eos_token_id\": [3, 4]}";
+    static const char *const form = "{\"chat_template\": \"{{ a }}\"}";
+    (void)with("llama", "\"use_cache\": true",
+               "\"eos_token_id\": 3, \"sbert_ce_default_activation_function\": 1");
+    write_file(path_of("bad/vocab.txt"), lines, strlen(lines));
+    CONVERT("%s %s", path_of("bad"), path_of("t"));
+    CHECK_THAT(strstr(said, "note: texts end at the token 3 (eos_token_id) as well"), "%s", said);
+    write_file(path_of("bad/generation_config.json"), ends, strlen(ends));
+    write_file(path_of("bad/tokenizer_config.json"), form, strlen(form));
+    CONVERT("--to hf %s %s", path_of("bad"), path_of("talks"));
+    CHECK_THAT(strstr(said, "at the token 3") && strstr(said, "left out: its chat_template"), "%s", said);
+}
+
 /* Gemma 3's rope_parameters by the kind of layer mean what its older keys do. */
 static void nested_angles(void) {
     char command[1600];
@@ -1639,6 +1655,7 @@ int main(int argc, char **argv) {
     settings();
     usual_settings();
     vectors();
+    texts();
     nested_angles();
     nomic_context();
     long_rope();

@@ -669,6 +669,37 @@ static void tell_vectors(const input *in) {
     if (in->in != OURS && !in->tensors.gguf.n_values) tell_sentences(in);
 }
 
+/* Says which token ends texts besides the tokenizer's own; returns whether there is one. */
+static int tell_end(const input *in, const cJSON *ends) {
+    const cJSON *one = cJSON_IsArray(ends) ? ends->child : ends;
+    char line[100];
+    for (; one; one = one->next) {
+        if (!cJSON_IsNumber(one) || (int32_t)one->valueint == in->tokens.eos) continue;
+        snprintf(line, sizeof line, "%d (eos_token_id) as well, which generate does not know", one->valueint);
+        complain(0, "note: texts end at the token ", line);
+        return 1;
+    }
+    return 0;
+}
+
+/* Says what stands beside or in IN for texts and goes no further: more ends, and the form of talks. */
+static void tell_texts(const input *in, int target) {
+    static const char *const names[] = {"generation_config.json", "config.json", "tokenizer_config.json"};
+    const int gguf = in->tensors.gguf.n_values > 0;
+    int talks = gguf && target != 2 && gguf_find(&in->tensors.gguf, "tokenizer.chat_template"), said = 0;
+    if (in->in == OURS || in->tokens.kind != CODEC_TOKENIZER) return;
+    for (size_t i = 0; i < 3 && !gguf; i++) {
+        cJSON *json = json_of(in->path, names[i]);
+        const cJSON *talk = cJSON_GetObjectItemCaseSensitive(json, "chat_template");
+        if (i < 2 && !said && in->config.causal)
+            said = tell_end(in, cJSON_GetObjectItemCaseSensitive(json, "eos_token_id"));
+        talks |= i == 2 && talk && !cJSON_IsNull(talk);
+        cJSON_Delete(json);
+    }
+    if (!gguf) talks |= in_folder(in->path, "chat_template.jinja");
+    if (talks) complain(0, "left out: its chat_template; give generate a --template", "");
+}
+
 /* Ends the program where writing `to` would replace what is read. */
 static void spare_input(const input *in, const char *to) {
     char *inside = weights_path(to, "model.safetensors");
@@ -1613,6 +1644,7 @@ int main(int argc, char **argv) {
     check_copies(&in);
     tell_vectors(&in);
     open_tokens(&in);
+    tell_texts(&in, target);
     if (target == 1 && in.tokens.kind != CODEC_TOKENIZER && has_tokenizer(to))
         complain(2, to, " has a tokenizer already, which would be taken for this model's; name another OUT");
     cmha_model_config c = in.config;

@@ -507,6 +507,7 @@ static const form_key form_keys[] = {
     HARMLESS_KEY("max_length"), HARMLESS_KEY("min_length"), HARMLESS_KEY("repetition_penalty"),
     HARMLESS_KEY("prefix"), HARMLESS_KEY("_num_labels"), HARMLESS_KEY("transformers.js_config"),
     HARMLESS_KEY("cache_implementation"),
+    HARMLESS_KEY("sbert_ce_default_activation_function"), HARMLESS_KEY("sentence_transformers"),
     HARMLESS_KEY("_flash_attn_2_enabled"), HARMLESS_KEY("max_sequence_length"), HARMLESS_KEY("vocab_type"),
 #define MODERN_HARMLESS(key) {IN(MODERNBERT), HARMLESS, key, NULL, NULL}
     MODERN_HARMLESS("embedding_dropout"), MODERN_HARMLESS("classifier_pooling"),
