@@ -3473,7 +3473,7 @@ static inline int tokenizer_read_pairs(tokenizer *t, const char *vocabulary, siz
 }
 
 /* BERT's vocab.txt: a token a line. `lowercase`: 1 or 0, or that + 2 where accents stay just as capitals
-   go, or go as these stay. */
+   go, or go as these stay; + 4 where what stands beside it asks for more than it can say. */
 static inline int tokenizer_read_lines(tokenizer *t, const char *text, size_t n, int lowercase,
                                        const char *name, char *error) {
     static const char *const specials[] = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", NULL};
@@ -3492,6 +3492,11 @@ static inline int tokenizer_read_lines(tokenizer *t, const char *text, size_t n,
     tokenizer_parts p;
     int done = outline != NULL;
     memset(&p, 0, sizeof p), memset(t, 0, sizeof *t);
+    if (lowercase & 4) {
+        cJSON_Delete(outline);
+        return tokenizer_fail(error, "%.200s: what added_tokens.json or tokenizer_config.json beside it says "
+                              "of words needs its tokenizer.json", name);
+    }
     if (done && !(lowercase & 1))
         done = tokenizer_json_put(cJSON_GetObjectItemCaseSensitive(outline, "normalizer"), "lowercase",
                                   cJSON_CreateFalse());
@@ -4059,26 +4064,41 @@ static inline void tokenizer_take_config(tokenizer *t, const cJSON *config) {
     }
 }
 
+/* How many bytes a file of that name in the folder of a file has; 0: there is none. */
+static inline size_t tokenizer_beside(const char *path, const char *what, char *name, size_t size) {
+    size_t folder = strlen(path);
+    struct stat about;
+    while (folder && path[folder - 1] != '/' && path[folder - 1] != '\\') folder--;
+    snprintf(name, size, "%.*s%s", (int)folder, path, what);
+    return stat(name, &about) ? 0 : S_ISREG(about.st_mode) ? (size_t)about.st_size : 1;
+}
+
 /* The tokenizer_config.json in the folder of the file; *config is NULL where there is none. */
 static inline int tokenizer_load_config(const char *path, cJSON **config, char *error) {
     char name[4200], *text;
-    size_t n, folder = strlen(path);
-    struct stat about;
+    size_t n;
     *config = NULL;
-    while (folder && path[folder - 1] != '/' && path[folder - 1] != '\\') folder--;
-    snprintf(name, sizeof name, "%.*stokenizer_config.json", (int)folder, path);
-    if (stat(name, &about)) return 1;
+    if (!tokenizer_beside(path, "tokenizer_config.json", name, sizeof name)) return 1;
     if (!(text = tokenizer_load(name, &n, error))) return 0;
     *config = cJSON_ParseWithLength(text, n);
     free(text);
     return cJSON_IsObject(*config) || tokenizer_fail(error, "%.300s: this is no JSON object", name);
 }
 
+/* What stands beside a vocab.txt as tokenizer_read_lines has it. */
+static inline int tokenizer_lines_cased(const cJSON *config, size_t added) {
+    const cJSON *strip = tokenizer_field(config, "strip_accents");
+    int lower = tokenizer_flag(config, "do_lower_case", 1);
+    int more = added || !tokenizer_flag(config, "tokenize_chinese_chars", 1) ||
+               !tokenizer_flag(config, "do_basic_tokenize", 1);
+    return lower | (cJSON_IsBool(strip) && cJSON_IsTrue(strip) != lower ? 2 : 0) | (more ? 4 : 0);
+}
+
 /* Opens one file, with what stands in the tokenizer_config.json beside it. */
 static inline int tokenizer_open_file(tokenizer *t, const char *path, const char *second, char *error) {
-    char line[TOKENIZER_ERROR], *text, *more = NULL;
+    char line[TOKENIZER_ERROR], name[4200], *text, *more = NULL;
     const char *class_name;
-    size_t n, n_more = 0;
+    size_t n, n_more = 0, added = tokenizer_beside(path, "added_tokens.json", name, sizeof name);
     cJSON *config;
     gguf_file g;
     int done;
@@ -4092,12 +4112,14 @@ static inline int tokenizer_open_file(tokenizer *t, const char *path, const char
     if (!tokenizer_load_config(path, &config, error))
         return free(text), free(more), cJSON_Delete(config), 0;
     class_name = tokenizer_string(config, "tokenizer_class");
-    if (second && class_name && strncmp(class_name, "GPT2Tokenizer", 13)) {
-        tokenizer_fail(error, "%.200s: the pairs of a %.60s need their tokenizer.json", path, class_name);
+    added = added > 4; /* {} adds none */
+    if (second && ((class_name && strncmp(class_name, "GPT2Tokenizer", 13)) || added)) {
+        tokenizer_fail(error, "%.200s: the pairs %s%.60s need their tokenizer.json", path,
+                       added ? "beside " : "of a ", added ? "added_tokens.json" : class_name);
         return free(text), free(more), cJSON_Delete(config), 0;
     }
     done = second ? tokenizer_read_pairs(t, text, n, more, n_more, path, error)
-                  : tokenizer_read_cased(t, text, n, tokenizer_flag(config, "do_lower_case", 1), path, error);
+                  : tokenizer_read_cased(t, text, n, tokenizer_lines_cased(config, added), path, error);
     if (done && config) tokenizer_take_config(t, config);
     free(text), free(more), cJSON_Delete(config);
     return done;

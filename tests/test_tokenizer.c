@@ -1140,7 +1140,15 @@ static void folders(void) {
     put("tokenizer_config.json", "{\"do_lower_case\":false,\"eos_token\":{\"content\":\"[SEP]\"}}");
     CHECK(tokenizer_open(&t, folder, error) && t.eos == 3);
     CHECK(!strcmp(ids_of(&t, "Hellos", 6, 1), "2 6 7 3") && strcmp(first, t.identity));
-    tokenizer_close(&t), gone("tokenizer_config.json");
+    tokenizer_close(&t);
+    put("tokenizer_config.json", "{\"strip_accents\":false}"); /* capitals go, accents stay */
+    CHECK(tokenizer_open(&t, folder, error) && !strcmp(ids_of(&t, "Hell\xC3\xB6 Hello", 12, 0), "1 5"));
+    tokenizer_close(&t);
+    put("tokenizer_config.json", "{\"tokenize_chinese_chars\":false}");
+    CHECK(!tokenizer_open(&t, folder, error) && strstr(error, "needs its tokenizer.json"));
+    put("tokenizer_config.json", "{}"), put("added_tokens.json", "{\"[x]\":8}");
+    CHECK(!tokenizer_open(&t, folder, error) && strstr(error, "added_tokens.json"));
+    gone("added_tokens.json"), gone("tokenizer_config.json");
     put("encoder.json", "{\"a\":0,\"b\":1,\"\\u0120\":2,\"ab\":3,\"\\u0120ab\":4,\"<|endoftext|>\":5}");
     CHECK(!tokenizer_open(&t, folder, error) && strstr(error, "vocab.bpe"));
     put("vocab.bpe", "#version: 0.2\na b\n\xC4\xA0 ab\n");
@@ -1158,7 +1166,9 @@ static void folders(void) {
     gone("tokenizer_config.json");
     put("tokenizer_config.json", "{\"tokenizer_class\":\"Qwen2Tokenizer\"}");
     CHECK(!tokenizer_open(&t, folder, error) && strstr(error, "Qwen2Tokenizer"));
-    gone("tokenizer_config.json");
+    gone("tokenizer_config.json"), put("added_tokens.json", "{\"[x]\":6}");
+    CHECK(!tokenizer_open(&t, folder, error) && strstr(error, "the pairs beside added_tokens.json need"));
+    gone("added_tokens.json");
     put("tokenizer.json",
         "{\"added_tokens\":[{\"id\":5,\"content\":\"<|endoftext|>\",\"special\":true,\"normalized\":true}],"
         "\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false},"
