@@ -981,12 +981,21 @@ static void usual_settings(void) {
     make_own(path_of("own"), "rotary_dims=4 rope_scaling=yarn rope_factor=2 rope_length=64");
     snprintf(line, sizeof line, "--to hf %s", path_of("own"));
     refused("none", "yarn has no form there beside rotary_dims", line);
+    make_own(path_of("own"), "layout=half rope_scaling=linear rope_factor=2");
+    snprintf(line, sizeof line, "--to hf --as phi3 %s", path_of("own"));
+    refused("none", "rope_scaling has no form there", line);
     /* an id of the family's first model may be beyond this vocabulary */
     CONVERT("--to hf %s %s", model_of("phi3"), path_of("ids"));
     for (size_t i = 0; i < 3; i++) {
         char *at = strstr(read_file(path_of("ids/config.json"), &n), ids[i]);
         CHECK(at && !strncmp(at + strlen(ids[i]), "\":\tnull", 7));
     }
+    /* who divides by a cap asks for another number than 0 */
+    CONVERT("--to hf %s %s", model_of("gemma3"), path_of("ids"));
+    CHECK(strstr(read_file(path_of("ids/config.json"), &n), "final_logit_softcapping\":\tnull"));
+    snprintf(line, sizeof line, "--to gguf %s",
+             with("gemma2", "\"attn_logit_softcapping\": 2.0", "\"attn_logit_softcapping\": null"));
+    refused("none", "score_softcap = 0 has no form there", line);
     (void)with("llama", "{", "{");
     write_file(path_of("bad/tokenizer.model"), "", 0);
     refused("none", "has its tokenizer only as tokenizer.model", path_of("bad"));

@@ -1434,10 +1434,13 @@ static inline int form_holds(const cmha_model_config *c, form f, char *error) {
     if (!form_holds_biases(c, f, error)) return 0;
     if (IN(f) & square && c->d_head * c->n_heads != (c->d_head ? c->d_model : 0))
         return text_fail(error, "d_head = %zu has no form there", c->d_head);
-    if (f == GGUF_MODERNBERT && c->rope_scaling)
+    if ((f == GGUF_MODERNBERT || f == PHI3) && c->rope_scaling) /* of Phi-3 longrope alone is taken there */
         return text_fail(error, "rope_scaling has no form there");
     if (f == MODERNBERT && c->head_bias && !c->head_transform)
         return text_fail(error, "head_bias = 1 has no form there without head_transform");
+    if (f == GGUF_GEMMA2 && !(c->score_softcap > 0 && c->logit_softcap > 0)) /* by which llama.cpp divides */
+        return text_fail(error, "%s = 0 has no form there", c->score_softcap > 0 ? "logit_softcap"
+                                                                                 : "score_softcap");
     if (IN(f) & IN_BERTS && !c->token_types) return text_fail(error, "token_types = 0 has no form there");
     if (c->rope_scaling == CMHA_ROPE_SCALING_NTK)
         return text_fail(error, "rope_scaling = ntk has no form there");
@@ -1511,7 +1514,9 @@ static inline void form_fields(const cmha_model_config *c, form f, form_tell tel
 
 static inline void form_tell_json(void *to, const char *key, cmha_field_type type, const char *value) {
     cJSON *json = (cJSON *)to;
-    if (type == CMHA_FIELD_NAME) cJSON_AddStringToObject(json, key, value);
+    int none = strstr(key, "softcapping") && !(strtod(value, NULL) > 0); /* transformers would divide by 0 */
+    if (none) cJSON_AddNullToObject(json, key);
+    else if (type == CMHA_FIELD_NAME) cJSON_AddStringToObject(json, key, value);
     else if (type == CMHA_FIELD_FLAG) cJSON_AddBoolToObject(json, key, *value == '1');
     else cJSON_AddRawToObject(json, key, value);
 }
