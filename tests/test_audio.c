@@ -108,6 +108,8 @@ static void tar(void) {
         CHECK(!error[0] || one_line());
         free(copy);
     }
+    at = 0;
+    CHECK(!audio_tar(file, 300, &at, name, &from, &size, error) && strstr(error, "within the header at"));
     at = 0, memset(file + 124, '7', 12); /* larger than any memory */
     CHECK(!audio_tar(file, whole, &at, name, &from, &size, error) && one_line());
     at = 0, length = 0, header("x", 0777777, '0');

@@ -81,7 +81,7 @@ static inline int audio_tar(const unsigned char *tar, size_t n, size_t *at, char
         *at += pad < n - *at ? pad : n - *at;
         if (head[156] == '0' || !head[156]) return 1;
     }
-    return 0;
+    return *at < n && tar[*at] ? text_fail(error, "tar: ends within the header at byte %zu", *at) : 0;
 }
 
 /* Gives the cosine and sine of -2 pi m / AUDIO_MOST, m < AUDIO_MOST / 2, worked out once. */
