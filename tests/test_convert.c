@@ -1016,6 +1016,7 @@ static void vectors(void) {
         {"{\"pooling_mode\": \"lasttoken\"}", "note: its vectors are made by --pool last"},
         {"{\"pooling_mode_max_tokens\": true}", "left out: how its vectors are made, pooling_mode_max"},
         {"{\"pooling_mode_mean_tokens\": true, \"pooling_mode_cls_token\": true}", "made, in several ways"},
+        {"[true]", NULL},
         {"{\"pooling_mode_mean_tokens\": true, \"pooling_mode_cls_token\": false}", NULL}};
     static const char *const texts = "{\"max_seq_length\": 8, \"do_lower_case\": true}";
     (void)with("bert", "{", "{");

@@ -620,7 +620,7 @@ static void tell_pooling_of(const cJSON *json) {
     const char *how = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(json, "pooling_mode"));
     const cJSON *item;
     cJSON_ArrayForEach(item, json) {
-        if (strncmp(item->string, "pooling_mode_", 13) || !cJSON_IsTrue(item)) continue;
+        if (!item->string || strncmp(item->string, "pooling_mode_", 13) || !cJSON_IsTrue(item)) continue;
         how = how ? "in several ways" : item->string;
         for (size_t i = 0; i < 3; i++)
             if (!strcmp(how, names[i][0])) how = names[i][1];
