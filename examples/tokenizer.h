@@ -4127,7 +4127,7 @@ static inline int tokenizer_open_file(tokenizer *t, const char *path, const char
 
 /* Opens a tokenizer: a file of any known kind; the vocabulary of encoder.json + vocab.bpe or of vocab.json +
    merges.txt; a folder with one of these, tokenizer.json before all. A tokenizer_config.json beside it says
-   whether a vocab.txt is cased (do_lower_case) and which tokens begin and end texts. */
+   whether a vocab.txt is cased (do_lower_case, strip_accents) and which tokens begin and end texts. */
 static inline int tokenizer_open(tokenizer *t, const char *path, char *error) {
     static const char *const files[][2] = {{"tokenizer.json", NULL}, {"encoder.json", "vocab.bpe"},
                                            {"vocab.json", "merges.txt"}, {"vocab.txt", NULL}};
