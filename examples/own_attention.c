@@ -41,7 +41,6 @@ static void must(cmha_status status) {
 }
 
 static cmha_status loss_of(void *batch, double *loss) { return cmha_model_loss(&model, batch, loss); }
-
 static int print(void *user, const int32_t *token, size_t batch) {
     return (void)user, (void)batch, putchar(*token), 0;
 }
