@@ -492,11 +492,11 @@ static progress fit(cmha_model *model, size_t steps, labelled *train, const labe
     if (dev && option[RESUME].value) now = go_on(&t, train->batches);
     first = t.step;
     while (t.step < steps && !stop && (!patience || now.done - now.best < patience)) {
-        size_t before = t.step, at = before % train->batches;
-        if (!at) arrange(train, rows, before / train->batches + 1), sum[0] = sum[1] = 0;
+        size_t at = t.step % train->batches;
+        if (!at) arrange(train, rows, t.step / train->batches + 1), sum[0] = sum[1] = 0;
         step_on(&t, train, train->turn[at], !dev, sum);
-        if (t.step == before) continue; /* it came to nothing */
-        tell_step(&t, dev ? "labels" : "hidden tokens", first, train->batches, sum, start);
+        const char *what = dev ? "labels" : "hidden tokens";
+        if (sum[1] > 0) tell_step(&t, what, first, train->batches, sum, start);
         if (dev && t.step % train->batches == 0) end_epoch(&t, dev, &now);
     }
     if (line_open) putchar('\n'), line_open = 0;
