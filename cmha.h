@@ -671,7 +671,7 @@ typedef struct cmha_rope_options {
     cmha_rope_ramp ramp;
 } cmha_rope_options;
 /* Writes omega [P], 0 for pairs that do not rotate; options (or NULL). Returns the factor on scores; 0, with
-   omega unspecified, if f < 1, fast <= slow or no pair lies between them. */
+   omega unspecified, if f < 1, fast <= slow (INDEX: <) or no pair lies between them. */
 CMHA_DEF double cmha_frequencies(cmha_frequency kind, double base, size_t P, const cmha_rope_options *options,
     double *omega);
 /* Fills table [n, 2P]: row r has cos(t omega_j), j < P, then sin, t = pos0 + r; angles are in double. */
@@ -7214,7 +7214,8 @@ CMHA_DEF double cmha_frequencies(cmha_frequency kind, double base, size_t P, con
         from = fmin(ceil(rate * log(turns / o.slow)), 2 * n - 1);
         to = fmax(floor(rate * log(turns / o.fast)), 0);
     }
-    if (!(f >= 1) || (mixed && !(o.slow < o.fast && turns > 0 && (!by_index || to <= from)))) return 0;
+    if (!(f >= 1) || (mixed && !(o.slow <= o.fast && turns > 0 && (by_index ? to <= from : from < to))))
+        return 0;
     if (by_index && to >= from) from += 0.001;
     for (size_t j = 0; j < P; j++) {
         double w = j < pairs ? pow(base, -exponent * (double)j / n) : 0;

@@ -335,6 +335,25 @@ static void positions_divided(void) {
     for (j = 0; j < 8; j++) CHECK(4 * slow[j] == omega[j]);
 }
 
+/* YaRN's ramp by index, its ends rounded outwards, has a width where fast = slow; that by turns has none. */
+static void ramp_of_one_turn(void) {
+    cmha_rope_options o = {0, CMHA_ROPE_SCALING_YARN, 4, 500, 8, 8, CMHA_ROPE_RAMP_INDEX};
+    const double at = 8 * log(500 / (8 * 2 * acos(-1))) / log(10000), low = floor(at), high = ceil(at);
+    double omega[8];
+    size_t j;
+    CHECK_NEAR(cmha_frequencies(CMHA_FREQUENCY_ROPE, 10000, 8, &o, omega), pow(0.1 * log(4) + 1, 2), 1e-15);
+    for (j = 0; j < 8; j++) {
+        double kept = 1 - fmax(0, fmin(1, ((double)j - low) / (high - low)));
+        CHECK_NEAR(omega[j], pow(10000, -(double)j / 8) * (kept + (1 - kept) / 4), 1e-15);
+    }
+    o.ramp = CMHA_ROPE_RAMP_ROTATIONS;
+    CHECK(cmha_frequencies(CMHA_FREQUENCY_ROPE, 10000, 8, &o, omega) == 0);
+    o.ramp = CMHA_ROPE_RAMP_INDEX, o.slow = NAN;
+    CHECK(cmha_frequencies(CMHA_FREQUENCY_ROPE, 10000, 8, &o, omega) == 0);
+    o.slow = 9;
+    CHECK(cmha_frequencies(CMHA_FREQUENCY_ROPE, 10000, 8, &o, omega) == 0);
+}
+
 /* ---- What is refused ---- */
 
 static void refuses(void) {
@@ -392,6 +411,7 @@ int main(int argc, char **argv) {
     definitions();
     equals();
     positions_divided();
+    ramp_of_one_turn();
     refuses();
     cmha_context_close(&context);
     return check_end();
