@@ -468,9 +468,8 @@ static void attention_sizes(kase *k, cmha_attention_args *a) {
         leave(k, CASE_FAIL, "malformed: %zu heads, %zu kv heads", a->heads, a->kv_heads);
     a->scale = (cmha_real)number(k, "cfg.scale");
     a->causal = whole(k, "cfg.causal") != 0;
-    a->window = whole_or(k, "cfg.window", 0), a->sinks = whole_or(k, "cfg.sinks", 0);
+    if (a->causal) a->window = whole_or(k, "cfg.window", 0), a->sinks = whole_or(k, "cfg.sinks", 0);
     a->softcap = (cmha_real)number_or(k, "cfg.softcap", 0);
-    if (a->window && !a->causal) leave(k, CASE_SKIP, "a window without causal = 1");
     if (number(k, "cfg.key_pos0") != number(k, "cfg.pos0") + (double)a->n_q - (double)a->n_k)
         leave(k, CASE_SKIP, "key_pos0 is not pos0 + Nq - Nk");
     if (find(k, "in.key_mask")) a->key_mask = bits(k, "in.key_mask", a->batch * a->n_k);
@@ -540,8 +539,9 @@ static void op_attention(kase *k) {
     y = zeros(k, ny), lse = (cmha_lse *)take(k, a.batch * a.heads * a.n_q, sizeof *lse);
     scratch = zeros(k, cmha_attention_scratch(&a, 0));
     memset(&x, 0, sizeof x);
-    apart(k, &a, q = reals(k, "in.q", nq), nq, 0), apart(k, &a, key = reals(k, "in.k", nk), nk, 0);
-    q = normed(k, &q_norm, "param.g_q", q, nq, width), key = normed(k, &k_norm, "param.g_k", key, nk, width);
+    q = normed(k, &q_norm, "param.g_q", reals(k, "in.q", nq), nq, width);
+    key = normed(k, &k_norm, "param.g_k", reals(k, "in.k", nk), nk, width);
+    apart(k, &a, q, nq, 0), apart(k, &a, key, nk, 0);
     x.q = cmha_heads_by_head(q, queries, a.n_q, a.d_k, is_complex);
     x.k = cmha_heads_by_head(key, a.kv_heads, a.n_k, a.d_k, is_complex);
     x.v = cmha_heads_by_head(reals(k, "in.v", nv), a.kv_heads, a.n_k, a.d_v, 0);
@@ -559,8 +559,8 @@ static void op_attention(kase *k) {
     if (a.temperature) turns[temperature_of(&a)] = zeros(k, a.heads);
     cmha_attention_backward(&a, &x, lse, NULL, turns, scratch);
     if (a.temperature) compare_gradient(k, "grad.param.log_temp", turns[temperature_of(&a)], a.heads);
-    dq = normed_back(k, &q_norm, dq), dk = normed_back(k, &k_norm, dk);
     apart(k, &a, dq, nq, 1), apart(k, &a, dk, nk, 1);
+    dq = normed_back(k, &q_norm, dq), dk = normed_back(k, &k_norm, dk);
     compare_gradient(k, "grad.in.q", dq, nq);
     compare_gradient(k, "grad.in.k", dk, nk);
     compare_gradient(k, "grad.in.v", dv, nv);
