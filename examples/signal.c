@@ -261,18 +261,17 @@ static int draw(FILE *file, const void *data) {
     return draw_close(&d);
 }
 
-static void write_csv(const char *path) {
-    FILE *csv = fopen(path, "w");
-    if (!csv) complain(1, "cannot write ", path);
+/* Writes a row for every kind, seed and level; `data` is nothing. */
+static int write_rows(FILE *csv, const void *data) {
     unsigned long long seed = ctx.config.seed + 1 - n_seeds; /* the first; ctx has the last */
+    (void)data;
     fprintf(csv, "kind,seed,parameters,snr,accuracy\n");
     for (size_t k = 0; k < n_rows; k++)
         for (size_t s = 0; s < n_seeds; s++)
             for (size_t l = 0; l < n_levels; l++)
                 fprintf(csv, "%s,%llu,%zu,%g,%.5f\n", row[k].kind, seed + s, row[k].parameters, level[l],
                         row[k].r[s].by_level[l]);
-    int failed = ferror(csv);
-    if (fclose(csv) || failed) complain(1, "cannot write ", path);
+    return !ferror(csv);
 }
 
 /* ---- Prediction ---- */
@@ -372,11 +371,14 @@ static void settle(size_t k, char **settings, int n_set) {
     row[k].parameters = settle_parameters(&option[PARAMETERS], row[k].kind, k ? row[0].parameters : 0);
 }
 
-/* Can what is drawn be written? Now, not after the training. */
-static void open_outputs(void) {
+/* Ends the program where an output cannot be written: now, not after the training. Until that is over the
+   old files stay; what is none, as /dev/stdout, is opened then. */
+static void check_outputs(void) {
+    struct stat there;
     for (int o = SVG; o <= CSV; o++) {
-        FILE *file = option[o].value ? fopen(option[o].value, "a") : NULL;
-        if (option[o].value && (!file || fclose(file))) complain(1, "cannot write ", option[o].value);
+        const char *path = option[o].value;
+        if (!path || (!stat(path, &there) && !S_ISREG(there.st_mode) && !S_ISDIR(there.st_mode))) continue;
+        must(text_may_save(path, failure));
     }
 }
 
@@ -457,16 +459,16 @@ int main(int argc, char **argv) {
     name_kinds(from, list, sizeof list);
     if (option[SYNTHETIC].value) {
         settle_synthetic(frame, hop, argv + 1, n_set);
-        open_outputs();
+        check_outputs();
         synthesise(path);
     }
     read_signals(path, frame, hop);
     if (rows && rows < part[0].n) part[0].n = rows; /* classes and levels alternate from run to run */
     settle_all(argv + 1, n_set);
-    open_outputs();
+    check_outputs();
     train_all(argv + 1, n_set, most, seed);
     if (option[SVG].value) must(draw_save(option[SVG].value, draw, path, failure));
-    if (option[CSV].value) write_csv(option[CSV].value);
+    if (option[CSV].value) must(draw_save(option[CSV].value, write_rows, NULL, failure));
     close_signals(), cmha_context_close(&ctx);
     return end_program(0);
 }

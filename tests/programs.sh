@@ -1470,6 +1470,26 @@ if [ -x "$P/signal" ]; then
     for file in cut lie class name; do
         one "signal, $file file" complains "$P/signal" "$W/$file.wave" $tiny --epochs 1
     done
+    # classes N: the same file with so many of them
+    classes() {
+        python3 - "$wave" "$1" "$W/classes.wave" 2> "$W/out" << 'PYTHON'
+import json, sys
+data = open(sys.argv[1], "rb").read()
+size = int.from_bytes(data[:8], "little")
+head = json.loads(data[8:8 + size])
+head["__metadata__"]["classes"] = ",".join("c%d" % i for i in range(int(sys.argv[2])))
+head = json.dumps(head, separators=(",", ":")).encode()
+head += b" " * (-len(head) % 8)
+open(sys.argv[3], "wb").write(len(head).to_bytes(8, "little") + head + data[8 + size:])
+PYTHON
+    }
+    if command -v python3 > /dev/null 2>&1; then
+        classes 64
+        one "signal, 64 classes" works "$P/signal" "$W/classes.wave" $tiny --epochs 1
+        classes 65
+        one "signal, 65 classes" complains "$P/signal" "$W/classes.wave" $tiny --epochs 1
+        one "signal, 65 classes: says how many there may be" says ': 65 classes, more than the 64 that .* are in .*classes.wave$'
+    fi
     one "signal, a checkpoint" complains "$P/signal" "$W/tiny.safetensors" $tiny
     one "signal, a missing file" complains "$P/signal" "$W/nowhere.wave" $tiny
     one "signal without a file" complains "$P/signal"
@@ -1548,6 +1568,19 @@ if [ -x "$P/signal" ]; then
     for o in svg csv save; do
         one "signal --$o of what it reads" spares "$wave" "$P/signal" "$wave" $tiny --epochs 1 --$o "$wave"
     done
+    echo before > "$W/before.csv"
+    "$P/signal" "$wave" $tiny --epochs 100000 --patience 100000 --csv "$W/before.csv" --svg "$W/before.svg" --save "$W/before.model" \
+        > "$W/out" 2>&1 < /dev/null & run=$!
+    while [ ! -s "$W/before.model.last" ] && kill -0 $run 2> /dev/null; do sleep 0.05; done
+    kill $run; wait $run 2> /dev/null
+    one "signal --csv, killed: the old one stays" [ "$(cat "$W/before.csv")" = before ]
+    sh -c "trap '' XFSZ; ulimit -f 0; '$P/signal' '$wave' $tiny --epochs 1 --csv '$W/before.csv'" 2>&1 < /dev/null | cat > "$W/out"
+    one "signal --csv, no room: says so" says 'cannot write .*before.csv$'
+    one "signal --csv, no room: the old one stays" [ "$(cat "$W/before.csv")" = before ]
+    one "signal --svg, killed: none is begun" [ ! -e "$W/before.svg" ]
+    one "signal --csv in no folder, at once" complains "$P/signal" "$wave" $tiny --epochs 100000 --csv "$W/nowhere/x.csv"
+    one "signal --csv in no folder: says so" says 'cannot write .*nowhere/x.csv$'
+    if [ -c /dev/full ]; then one "signal --csv /dev/full" sh -c "! '$P/signal' '$wave' $tiny --epochs 1 --csv /dev/full > '$W/out' 2>&1"; fi
     for both in "--svg $W/outs --csv $W/outs" "--svg $W/outs --save $W/./outs" "--csv $W/outs.classes --save $W/outs"; do
         one "signal $both" complains "$P/signal" "$wave" $tiny --epochs 1 $both
         one "signal $both: nothing is written" sh -c "! ls '$W'/outs* > /dev/null 2>&1"

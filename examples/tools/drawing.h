@@ -990,8 +990,8 @@ static inline void legend_page(FILE *file, const figure *f) {
     fputs("</ul>\n", file);
 }
 
-/* Has a picture written beside `path` and then takes it there; what is no file, as /dev/stdout, gets it as it
-   comes. 0: `error` says that it could not be. */
+/* Has a picture or a table written beside `path` and then takes it there; what is no file, as /dev/stdout,
+   gets it as it comes. 0: `error` says that it could not be. */
 static inline int draw_save(const char *path, int (*write)(FILE *file, const void *what), const void *what,
                             char *error) {
     int mode, done = 0;

@@ -52,9 +52,15 @@ static inline const cmha_archive_tensor *find_tensor(const cmha_archive *a, cons
     return t;
 }
 
-static inline void read_classes(const char *text) {
+static inline void read_classes(const char *text, const char *path) {
+    char line[100];
+    size_t n = 1;
+    for (const char *at = text ? text : ""; *at; at++) n += *at == ',' && at[1];
+    snprintf(line, sizeof line, "%zu classes, more than the %d that can be told apart, are in ", n,
+             MOST_CLASSES);
+    if (n > MOST_CLASSES) complain(1, line, path);
     snprintf(names, sizeof names, "%s", text ? text : "");
-    for (char *at = plain(names); *at && classes < MOST_CLASSES; classes++) {
+    for (char *at = plain(names); *at; classes++) {
         class_names[classes] = at, at += strcspn(at, ",");
         if (*at) *at++ = 0;
     }
@@ -81,7 +87,7 @@ static inline void read_signals(const char *path, size_t frame, size_t hop) {
     cmha_archive a;
     size_t n = 0, i, p;
     check(cmha_archive_open(&a, &ctx, path));
-    read_classes(cmha_archive_metadata(&a, "classes"));
+    read_classes(cmha_archive_metadata(&a, "classes"), path);
     const cmha_archive_tensor *iq = find_tensor(&a, "iq", 2, &n);
     size_t samples = iq->shape[1];
     size_t positions = cmha_frames(NULL, samples, 2, frame, hop, NULL);
