@@ -1038,6 +1038,10 @@ if [ -x "$P/classify" ]; then
         one "classify --from, a model of numbers" complains "$P/classify" $tiny --columns label,text --from "$W/series.model"
         one "classify --from, a model of numbers: says so" says 'series.model: a model of numbers, which reads no text$'
     fi
+    printf 'good\r\tit is\nbad\tit was\ngood\tit was not\n' > "$W/return.tsv"
+    one "classify, a label that ends in a carriage return" complains "$P/classify" $(but "$tiny" --train --dev --out) --columns 1,2 \
+        --train "$W/return.tsv" --dev "$W/return.tsv" --out "$W/return.safetensors"
+    one "classify, a label that ends in a carriage return: says so" says ': line 1: a label ends in a carriage return$'
     one "classify, no types of tokens" works "$P/classify" $(but "$tiny" --out) --columns label,text --epochs 1 \
         --set token_types=0 --out "$W/typeless.safetensors"
     one "classify --predict, no types of tokens" works "$P/classify" --predict "$W/texts.tsv" --columns text --model "$W/typeless.safetensors"

@@ -473,6 +473,10 @@ static void labels(void) {
     CHECK(!text_labels_load(&l, "there/is/no/such.file", error) && one_line());
     PUT("no\nyes\nno\n");
     CHECK(!text_labels_load(&l, path, error) && one_line() && strstr(error, "line 3: this class stands"));
+    PUT("good\rx\ty\nbad\r\ty\n");
+    CHECK(load(&t, "1", NULL) && !text_labels_collect(&l, &t, 0, 6, error));
+    CHECK(!strcmp(error, "line 2: a label ends in a carriage return"));
+    text_table_close(&t);
 }
 
 static void weights(void) {

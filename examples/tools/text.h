@@ -398,6 +398,9 @@ static inline int text_labels_collect(text_labels *l, const text_table *t, size_
     for (row = 0; row < t->rows; row++) {
         text_slice name = text_cell(t, row, column);
         if (text_label(l, name) >= 0) continue;
+        if (name.n && name.at[name.n - 1] == '\r') /* text_labels_load would take it for a line's end */
+            return text_labels_close(l),
+                   text_fail(error, "line %zu: a label ends in a carriage return", t->lines[row]);
         if (l->n == most)
             return text_labels_close(l), text_fail(error, "there are more than %zu different labels", most);
         for (i = l->n++; i > 0 && text_before(name, l->names[i - 1]); i--) l->names[i] = l->names[i - 1];
