@@ -544,6 +544,29 @@ if [ -x "$P/vectors" ] && [ -x "$P/classify" ]; then
     one "classify --from it" works "$P/classify" --quiet --from "$W/hidden.safetensors" --length 16 --batch 4 --columns label,text --epochs 1 \
         --train "$W/two.tsv" --dev "$W/two.tsv" --out "$W/from.safetensors"
     one "classify --from: its configuration" grep -q '"cfg.head_transform":"1"' "$W/from.safetensors"
+    one "classify --text --from a model with a class head" works "$P/classify" --quiet --from "$W/from.safetensors" --length 16 --batch 4 \
+        --text README.md --mlm 2 --out "$W/headless.safetensors"
+    one "classify --text --from: the head is left out" says '^classify: the head of 2 classes is left out: .*from.safetensors$'
+    one "classify --text --from: no other line" [ "$(wc -l < "$W/out")" -eq 1 ]
+    one "classify --text --from: the model has none" grep -q '"cfg.classes":"0"' "$W/headless.safetensors"
+    { cat "$W/two.tsv"; printf 'third\ttext\n'; } > "$W/three.tsv"
+    one "classify --from, three classes for two" works "$P/classify" --quiet --from "$W/from.safetensors" --length 16 --batch 4 --epochs 1 \
+        --columns label,text --train "$W/three.tsv" --dev "$W/three.tsv" --freeze 'blocks.*' --out "$W/three.safetensors"
+    one "classify --from, three classes for two: says so" says ': the head of 2 classes is left out, and begins anew: '
+    if command -v python3 > /dev/null 2>&1; then
+        one "classify --from, three classes for two: all else is taken" python3 -c 'import json, sys
+def blocks(path):
+    data = open(path, "rb").read()
+    size = int.from_bytes(data[:8], "little")
+    head = json.loads(data[8:8 + size])
+    at = {n: t["data_offsets"] for n, t in head.items() if n.startswith("blocks.")}
+    return {n: data[8 + size + b:8 + size + e] for n, (b, e) in at.items()}
+sys.exit(not blocks(sys.argv[1]) or blocks(sys.argv[1]) != blocks(sys.argv[2]))' "$W/from.safetensors" "$W/three.safetensors"
+    fi
+    for c in "vectors" "classify --predict $W/two.tsv --columns text --model"; do
+        one "${c%% *}, an encoder of bytes, --tokenizer" complains "$P/"$c "$W/encoder.safetensors" --tokenizer tests/wordpiece_vocab.txt
+        one "${c%% *}, an encoder of bytes: says so" says 'encoder.safetensors reads bytes, not the tokens of tests/wordpiece_vocab.txt$'
+    done
     one "classify --from a decoder" complains "$P/classify" --from "$W/tiny.safetensors" --columns 1,2 --train "$W/two.tsv" --dev "$W/two.tsv"
     one "classify --from and --attention" complains "$P/classify" --from "$W/hidden.safetensors" --attention rope --train x --dev x
     one "classify --text --epochs" complains "$P/classify" --text README.md --mlm 2 --epochs 2
@@ -692,6 +715,17 @@ done
 if [ -x "$P/generate" ]; then
     one "generate" works "$P/generate" "$W/tiny.safetensors"
     one "generate says something" [ -s "$W/out" ]
+    one "generate --score" works "$P/generate" --score README.md "$W/tiny.safetensors"
+    cut -d, -f 1-3 "$W/out" > "$W/scored"
+    one "generate --score -" sh -c "'$P/generate' --score - '$W/tiny.safetensors' < README.md > '$W/out' 2>&1"
+    one "generate --score -: of bytes, too" sh -c "cut -d, -f 1-3 '$W/out' | cmp - '$W/scored'"
+    for c in "generate --prompt x" "generate --score README.md" "generate --pack int8 $W/packed" "score --judge" "look --out $W/x.html"; do
+        [ -x "$P/${c%% *}" ] || continue
+        model="$W/tiny.safetensors"
+        [ "${c#score}" = "$c" ] || model="$model README.md"
+        one "${c%% -*}, a model of bytes, --tokenizer" complains "$P/"${c%% *} --tokenizer tests/wordpiece_vocab.txt ${c#* } $model
+        one "${c%% -*}, a model of bytes: says so" says 'tiny.safetensors reads bytes, not the tokens of tests/wordpiece_vocab.txt$'
+    done
     one "generate --help" works "$P/generate" --help
     one "generate --help lists the sampler's fields as others do" says '^Sampler: field, value, range, meaning$'
     one "generate --help: a field has its value in a column" says '^  repetition_penalty 1  *0.01..100 '

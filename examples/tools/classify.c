@@ -43,7 +43,7 @@ static setting option[N_OPTIONS] = {
     {"--from", NULL,
      "CHECKPOINT: an encoder, such as convert's, whose weights and configuration are where training begins; "
      "its\n"
-     "                     class head is new where it has none"},
+     "                     class head is new where it has none of as many classes"},
     {"--text", NULL,
      "a text whose hidden tokens --mlm learns instead of those of the training texts; without --train this "
      "is all"},
@@ -76,6 +76,7 @@ static codec words;
 static text_labels labels;
 static char columns[3][256];
 static const char *class_names; /* for numbered classes, "zero,one" */
+static size_t head_of_from;     /* classes of --from */
 static int n_columns, metric;
 static volatile sig_atomic_t stop; /* the signal that asked to stop */
 static labelled_room room;
@@ -131,7 +132,7 @@ static void begin_from(const char *path) {
     if (option[ATTENTION].value || strcmp(option[PRESET].value, "encoder"))
         complain(2, "--from has its own fields; take no --attention or --preset beside it", "");
     open_checkpoint(&model, path);
-    mc = model.config;
+    mc = model.config, head_of_from = mc.classes;
     cmha_model_close(&model);
     refuse_numbers(path);
     if (mc.causal) complain(1, path, ": no encoder (causal = 1)");
@@ -236,7 +237,8 @@ static int help(void) {
 /* What turns texts into tokens: the tokenizer of the command line, that of a model, or bytes. */
 static void open_words(const char *model, const char *identity) {
     const char *given = option[TOKENIZER].value ? option[TOKENIZER].value : option[VOCAB].value;
-    must(codec_open(&words, given, model, identity, 0, failure));
+    must((!model || codec_may_be(given, model, &mc, failure)) &&
+         codec_open(&words, given, model, identity, 0, failure));
     codec_add_specials(&words);
 }
 
@@ -544,6 +546,18 @@ static void report(cmha_model *model, const labelled *dev, const progress *p) {
     free(counts);
 }
 
+/* Reads the weights of --from. Its class head, where it has one of another number of classes, stays behind. */
+static void read_from(cmha_model *model, const char *from) {
+    const cmha_context_config usual = ctx.config;
+    char line[100];
+    int other = head_of_from && head_of_from != mc.classes;
+    snprintf(line, sizeof line, "the head of %zu classes is left out%s: ", head_of_from,
+             mc.classes ? ", and begins anew" : "");
+    if (other) complain(0, line, from), ctx.config.log = NULL; /* which would say it again */
+    check(cmha_model_read(model, from, other ? 0 : 2, NULL));
+    ctx.config.log = usual.log;
+}
+
 /* Opens the model that is trained, whose vocabulary is the tokenizer's or that of --from. */
 static void open_model(cmha_model *model) {
     const char *from = option[FROM].value;
@@ -552,7 +566,7 @@ static void open_model(cmha_model *model) {
         complain(1, "see --tokenizer: there are more tokens than in the vocabulary of ", from);
     memcpy(mc.tokenizer, words.identity, sizeof mc.tokenizer);
     check(cmha_model_init(model, &ctx, &mc));
-    if (from) check(cmha_model_read(model, from, 2, NULL));
+    if (from) read_from(model, from);
     signal(SIGINT, on_signal), signal(SIGTERM, on_signal);
 }
 

@@ -189,6 +189,14 @@ static inline int codec_open(codec *c, const char *given, const char *checkpoint
 #endif
 }
 
+/* May the tokenizer `given` (or NULL) be that of the model at `path`? Not where that reads bytes: it names no
+   tokenizer, and has 256 tokens, as an encoder those of codec_add_specials too. */
+static inline int codec_may_be(const char *given, const char *path, const cmha_model_config *c, char *error) {
+    const size_t bytes = c->causal ? 256 : 260;
+    if (!given || *c->tokenizer || c->vocabulary != bytes) return 1;
+    return text_fail(error, "%.200s reads bytes, not the tokens of %.200s", path, given);
+}
+
 /* Keeps the tokenizer beside a checkpoint; nothing to do where there is none. */
 static inline int codec_save(const codec *c, const char *checkpoint, char *error) {
 #ifdef WITH_TOKENIZER

@@ -528,6 +528,7 @@ static void refuse_pieces(const char *folder) {
 static void open_tokens(input *in) {
     const char *given = option[TOKENIZER].value, *identity = in->config.tokenizer;
     int none = given && !strcmp(given, "none");
+    if (in->in == OURS && !none) must(codec_may_be(given, in->path, &in->config, failure));
     if (!given && in->tensors.gguf.n_values && gguf_find(&in->tensors.gguf, "tokenizer.ggml.tokens"))
         given = in->path;
     if (!given && in->in != OURS && !in->tensors.gguf.n_values) {

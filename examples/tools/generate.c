@@ -40,8 +40,9 @@ static setting option[N_OPTIONS] = {
     {"--score", NULL,
      "instead of continuing: mean loss in nats per token, perplexity and bits per byte of the\n"
      "                   text's first N tokens (--tokens), each read from the cache by itself, with nothing\n"
-     "                   before the first of every --context of them. Without a tokenizer the file holds\n"
-     "                   bytes or, above a vocabulary of 256, numbers of 2 bytes, above 65,536 of 4"},
+     "                   before the first of every --context of them; - reads the standard input. Without a\n"
+     "                   tokenizer the file holds bytes or, above a vocabulary of 256, numbers of 2 bytes,\n"
+     "                   above 65,536 of 4"},
     {"--pack", "",
      "bf16, int8, int4 or q4_k, then a file: saves the checkpoint packed there instead of continuing"},
     {"--round", NULL,
@@ -133,7 +134,10 @@ static double loss_of(const cmha_real *logits, size_t V, int32_t target) {
 static cmha_tokens open_tokens(const char *path, codec_ids *ids) {
     size_t V = words.size, bytes;
     cmha_tokens tokens = {0};
-    if (words.kind != CODEC_TOKENIZER) {
+    int standard = !strcmp(path, "-");
+    if (standard && words.kind == CODEC_NUMBERS)
+        complain(2, "--score: this model's tokens are numbers, which are read from a file, not from ", path);
+    if (!standard && words.kind != CODEC_TOKENIZER) {
         check(cmha_tokens_open(&tokens, &ctx, path, V <= 256 ? 1 : V <= 65536 ? 2 : 4));
         return tokens;
     }
@@ -360,6 +364,7 @@ static void open_model(cmha_model *model, const char *path) {
 /* Saves the model that was packed or merged, and beside it the tokenizer of the one at `path` and the
    template of what was learned last. */
 static void save_model(cmha_model *model, const char *path, const char *to) {
+    must(codec_may_be(option[TOKENIZER].value, path, &model->config, failure));
     check(cmha_model_save(model, to));
     if (!codec_open(&words, option[TOKENIZER].value, path, model->config.tokenizer, model->config.vocabulary,
                     failure))
@@ -415,7 +420,8 @@ int main(int argc, char **argv) {
     if (!model.config.causal) complain(1, path, ": an encoder, which continues no text");
     if (!model.config.tokens || model.config.features)
         complain(1, path, ": a model of numbers, which continues no text");
-    must(codec_open(&words, option[TOKENIZER].value, path, model.config.tokenizer, model.config.vocabulary,
+    must(codec_may_be(option[TOKENIZER].value, path, &model.config, failure) &&
+         codec_open(&words, option[TOKENIZER].value, path, model.config.tokenizer, model.config.vocabulary,
                     failure));
     open_template(option[ADAPTER].value ? option[ADAPTER].value : path);
     size_t context = whole(CONTEXT) ? whole(CONTEXT) : trained_length(path);

@@ -182,7 +182,8 @@ static int has_numbers(void) { return !model.config.tokens || model.config.featu
 static void open_words(const char *path) {
     const cmha_model_config *c = &model.config;
     int bytes = !c->causal && !*c->tokenizer && c->vocabulary >= 260;
-    must(codec_open(&words, option[TOKENIZER].value, path, c->tokenizer, bytes ? 0 : c->vocabulary, failure));
+    must(codec_may_be(option[TOKENIZER].value, path, c, failure) &&
+         codec_open(&words, option[TOKENIZER].value, path, c->tokenizer, bytes ? 0 : c->vocabulary, failure));
     if (!c->causal && words.kind != CODEC_NUMBERS) {
         size_t size = words.size;
         codec plain = words;

@@ -1161,6 +1161,7 @@ static void ask_all(const char *question) {
 static void open_words(const char *name, const char *identity) {
     const char *given = option[TOKENIZER].value ? option[TOKENIZER].value : option[VOCAB].value;
     codec_ids stop = {NULL, 0, 0};
+    if (name) must(codec_may_be(given, name, &side[ENCODER].model.config, failure));
     if (given || name || !codec_can_learn()) must(codec_open(&words, given, name, identity, 0, failure));
     else {
         char *vocabulary;

@@ -261,8 +261,10 @@ static void open_judge(void) {
     if (judged && (!judge.config.causal || !judge.config.tokens))
         complain(1, path, ": an encoder, or of numbers; it judges no text");
     if (width > 1 && !option[TOKENIZER].value && !judge.config.tokenizer[0]) codec_plain(&words, SIZE_MAX);
-    else must(codec_open(&words, option[TOKENIZER].value, path, judge.config.tokenizer,
-                         judge.config.vocabulary, failure));
+    else
+        must((!judged || codec_may_be(option[TOKENIZER].value, path, &judge.config, failure)) &&
+             codec_open(&words, option[TOKENIZER].value, path, judge.config.tokenizer,
+                        judge.config.vocabulary, failure));
 }
 
 int main(int argc, char **argv) {

@@ -33,7 +33,8 @@ static inline void sentences_open(sentences *s, const char *path, const char *gi
     open_checkpoint(&s->model, path);
     const cmha_model_config *c = &s->model.config;
     if (!c->tokens) complain(1, path, ": a model of numbers, which reads no text");
-    must(codec_open(&s->words, given, path, c->tokenizer, 0, failure));
+    must(codec_may_be(given, path, c, failure) &&
+         codec_open(&s->words, given, path, c->tokenizer, 0, failure));
     if (!c->causal) codec_add_specials(&s->words);
     if (s->words.kind == CODEC_BYTES && s->words.size < c->vocabulary)
         complain(1, path, ": its tokens are numbers, and no tokenizer tells what they stand for");
