@@ -327,6 +327,18 @@ static inline void refuse_again(const char *name, const char *value) {
     complain(2, line, value);
 }
 
+/* Prints a line where --set names a field again: the last value holds. */
+static inline void tell_again(char *const *settings, int n_set, const char *asked) {
+    char line[200];
+    const size_t name = strcspn(asked, "=");
+    for (int i = n_set; i-- > 0;) {
+        if (strncmp(settings[i], asked, name + 1)) continue;
+        snprintf(line, sizeof line, "--set %.60s does not hold, as the field comes again: ", settings[i]);
+        complain(0, line, asked);
+        return;
+    }
+}
+
 /* Reads the command line into the options. The bits of `flags` are set for those that stand without a value,
    which is then "", unless their help shows one. --set may come more than once: its arguments are kept in
    argv[1 ..], *n_set of them; so may --freeze, --rate, --train and, with a pattern, --optimiser. Returns the
@@ -359,7 +371,7 @@ static inline const char *read_options(setting *options, int n, uint64_t flags, 
         int tunes = !strncmp(o->what, "PATTERN", 7) || chooses; /* classify's --train names a file */
         if (tunes && (n_tuned == 64 || assigns != (chooses || !strcmp(o->name, "--rate"))))
             complain(2, "see --help; what is ", value);
-        if (!strcmp(o->name, "--set")) argv[1 + (*n_set)++] = value;
+        if (!strcmp(o->name, "--set")) tell_again(argv + 1, *n_set, value), argv[1 + (*n_set)++] = value;
         else if (tunes) tuned[n_tuned].pattern = value, tuned[n_tuned++].option = o->name[2];
         else if (once & bit) refuse_again(o->name, value);
         else o->value = value, once |= bit;
