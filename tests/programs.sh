@@ -232,6 +232,21 @@ if [ -x "$P/train_tiny" ]; then
         one "generate --weights f32 of what is packed" complains "$P/generate" --weights f32 "$W/packed.safetensors"
         one "generate --weights f32 of what is packed: says so" says 'is packed, so its weights cannot be f32$'
     fi
+    # Weights alone say no length of training: the state beside them does, unless it is another training's
+    mean="$(but "$quick" --out) --set ema=0.9 --out $W/mean.safetensors"
+    one "train_tiny, a mean of the weights" works "$P/train_tiny" --steps 2 $mean README.md
+    looks() { "$P/generate" --prompt - --tokens 1 "$W/mean.safetensors" < README.md 2>&1 > /dev/null | sed 's/.* the last \([0-9]*\) are used.*/\1/' > "$W/out"; }
+    if [ -x "$P/generate" ]; then
+        one "generate, a mean of the weights" looks
+        one "generate, a mean of the weights: looks back as far as its training" [ "$(cat "$W/out")" = 32 ]
+        works "$P/train_tiny" --steps 1 --attention rope $(but "$mean" --out) --out "$W/roped.safetensors" README.md
+        for f in "$W/quick.safetensors.last" README.md "$W/roped.safetensors.last"; do
+            cp "$f" "$W/mean.safetensors.last"
+            one "generate, $(basename "$f") for its state" looks
+            one "generate, $(basename "$f") for its state: says so" says '^generate: of another training, .*: .*mean.safetensors.last$'
+            one "generate, $(basename "$f") for its state: looks back as usual" [ "$(tail -n 1 "$W/out")" = 1024 ]
+        done
+    fi
     if [ -x "$P/convert" ]; then
         one "convert --type int8 of ours" works "$P/convert" --type int8 "$W/quick.safetensors" "$W/converted.safetensors"
         one "convert keeps the template" cmp -s "$W/quick.template" "$W/converted.template"

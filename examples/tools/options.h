@@ -614,21 +614,54 @@ static inline void open_context(const setting *seed, const setting *threads, int
     must(own_rows_names(&ctx, failure));
 }
 
-/* Tokens a sequence had in training, which a trainer's checkpoint says; distances beyond
-   are distances the model never saw. */
-static inline size_t trained_length(const char *path) {
-    cmha_archive archive;
-    char state[4096]; /* of train_tiny: it has the length also where weights alone were saved, as with ema */
-    size_t size = (size_t)snprintf(state, sizeof state, "%s.last", path);
-    int beside = size < sizeof state && !access(state, R_OK);
-    uint64_t n = 0;
-    for (int i = 0; i <= beside && !n; i++) {
-        check(cmha_archive_open(&archive, &ctx, i ? state : path));
-        const char *length = cmha_archive_metadata(&archive, "trainer.length");
-        if (!length || !text_whole(length, &n) || n > SIZE_MAX) n = 0;
-        cmha_archive_close(&archive);
+/* Have two checkpoints the same configuration? */
+static inline int configured_alike(const char *a, const char *b) {
+    const cmha_table table = cmha_model_table();
+    cmha_model_config x, y;
+    char ours[64], theirs[64];
+    if (cmha_config_read(&ctx, a, &x, NULL) || cmha_config_read(&ctx, b, &y, NULL)) return 0;
+    for (size_t i = 0; i < table.count; i++) {
+        cmha_config_get(table, &x, table.fields[i].name, ours, sizeof ours);
+        cmha_config_get(table, &y, table.fields[i].name, theirs, sizeof theirs);
+        if (strcmp(ours, theirs)) return 0;
     }
-    return n ? (size_t)n : 1024;
+    return 1;
+}
+
+/* Is PATH.last the state of the training that saved PATH, weights alone? That is so of classify, which keeps
+   PATH.last.run as well, and of train_tiny with `ema`, once it has measured a best. */
+static inline int is_state_of(const char *path, const char *state) {
+    char run[4200];
+    cmha_archive a;
+    if (cmha_archive_open(&a, &ctx, state)) return 0;
+    const char *ema = cmha_archive_metadata(&a, "trainer.ema");
+    const char *best = cmha_archive_metadata(&a, "state.best");
+    int mean = ema && strtod(ema, NULL) > 0 && best && isfinite(strtod(best, NULL));
+    cmha_archive_close(&a);
+    snprintf(run, sizeof run, "%s.run", state);
+    return (mean || !access(run, F_OK)) && configured_alike(path, state);
+}
+
+/* Tokens a sequence had in training, as a checkpoint says; 0: it does not. */
+static inline size_t told_length(const char *path) {
+    cmha_archive a;
+    uint64_t n = 0;
+    check(cmha_archive_open(&a, &ctx, path));
+    const char *length = cmha_archive_metadata(&a, "trainer.length");
+    if (!length || !text_whole(length, &n) || n > SIZE_MAX) n = 0;
+    cmha_archive_close(&a);
+    return (size_t)n;
+}
+
+/* The same of a model, where weights alone were saved by the state beside it; distances beyond are distances
+   the model never saw. */
+static inline size_t trained_length(const char *path) {
+    char state[4096];
+    size_t n = told_length(path), size = (size_t)snprintf(state, sizeof state, "%s.last", path);
+    if (n || size >= sizeof state || access(state, R_OK)) return n ? n : 1024;
+    if (is_state_of(path, state)) n = told_length(state);
+    else complain(0, "of another training, so its length of sequences does not count: ", state);
+    return n ? n : 1024;
 }
 
 #endif
