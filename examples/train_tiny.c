@@ -67,7 +67,7 @@ static codec words;                /* what turns FILE into tokens */
 static pairs_template shape;       /* of the texts that pairs become */
 static volatile sig_atomic_t stop; /* the signal that asked to stop */
 static char last[4096];            /* where the state of the run is kept */
-static int has_best;               /* OUT has the best weights of the run */
+static int has_best;               /* above 0: OUT has the best weights of the run */
 
 static void on_signal(int sig) {
     stop = sig;
@@ -154,8 +154,8 @@ static int keep(cmha_trainer *trainer, int best) {
     const char *out = option[OUT].value;
     if (ranks.rank || !trainer) return kept;
     if (!kept && option[RESUME].value && !best) has_best = losses_bring(trainer, origin(), out);
-    if (best) check(losses_save(trainer, out)), has_best = 1;
-    if (!kept++) must(codec_save(&words, out, failure) && pairs_template_save(&shape, out, failure));
+    if (best) check(losses_save(trainer, out)), has_best++;
+    if (!kept++ || (best && has_best == 1)) losses_speak(&words, &shape, out, last, has_best);
     check(cmha_trainer_save(trainer, last));
     return kept;
 }

@@ -968,6 +968,22 @@ if [ "$tokenizers" ] && [ -x "$P/tokens" ]; then
     one "generate shows the prompt of tokens" says '^The above copyright'
     one "generate on tokens, numbers of tokens" sh -c "'$P/generate' --prompt 'The above' --tokens 0 '$W/speak.safetensors' | grep -qx 'The above'"
     one "generate, another tokenizer" complains "$P/generate" --tokenizer "$W/other.json" "$W/speak.safetensors"
+    # A run that is stopped before it has measured anything leaves the model that is there its tokenizer, and its state has its own
+    for f in "" .last; do cp "$W/speak.safetensors$f" "$W/early.safetensors$f"; done
+    cp "$W/speak.tokenizer.json" "$W/early.tokenizer.json" && cp "$W/speak.tokenizer.json" "$W/early.kept" && rm -f "$W/early.csv"
+    early="--quiet --seq 32 --batch 2 --set n_layers=1 --set d_model=16 --set d_ff=16 --set n_heads=2 --set eval_tokens=64"
+    early="$early --set eval_every=1000000 --out $W/early.safetensors --csv $W/early.csv"
+    "$P/train_tiny" $early --steps 1000000 --tokenizer "$W/other.json" LICENSE > "$W/out" 2>&1 < /dev/null & run=$!
+    while [ ! -s "$W/early.csv" ] || [ "$(wc -l < "$W/early.csv")" -lt 3 ]; do kill -0 $run 2> /dev/null || break; sleep 0.05; done
+    kill $run; wait $run
+    one "train_tiny, another tokenizer, stopped early" says '^train_tiny: stopped; --resume continues$'
+    one "train_tiny, stopped early: the model's tokenizer stays" cmp "$W/early.tokenizer.json" "$W/early.kept"
+    one "train_tiny, stopped early: and serves it" works "$P/generate" --tokens 5 "$W/early.safetensors"
+    one "train_tiny, stopped early: the state has its own" works "$P/generate" --tokens 5 "$W/early.safetensors.last"
+    steps=$(($(grep -ao '"state.step":"[0-9]*"' "$W/early.safetensors.last" | tr -dc 0-9) + 1))
+    one "train_tiny, stopped early, resumed" works "$P/train_tiny" $early --steps $steps --resume LICENSE
+    one "train_tiny, stopped early, resumed: model and tokenizer are the new ones" works "$P/generate" --tokens 5 "$W/early.safetensors"
+    one "train_tiny, stopped early, resumed: nothing is left apart" [ ! -e "$W/early.safetensors.last.tokenizer.json" ]
     mv "$W/speak.tokenizer.json" "$W/tokenizer.json"
     one "generate finds tokenizer.json in the folder" works "$P/generate" --tokens 5 "$W/speak.safetensors"
     mv "$W/tokenizer.json" "$W/speak.json"

@@ -75,12 +75,22 @@ static inline int codec_beside(const char *checkpoint, const char *ending, char 
     return n < size && (size_t)snprintf(path, size, "%.*s%s", (int)n, checkpoint, ending) < size;
 }
 
+/* The path of what a state M.safetensors.last has for itself, as what stands beside M is another model's: all
+   of it and the ending. Returns 0 where that is too long, no such file is there, or it is no state. */
+static inline int codec_own(const char *checkpoint, const char *ending, char *path, size_t size) {
+    size_t n = strlen(checkpoint);
+    if (n <= 5 || strcmp(checkpoint + n - 5, ".last")) return 0;
+    return (size_t)snprintf(path, size, "%s%s", checkpoint, ending) < size && !access(path, F_OK);
+}
+
 #ifdef WITH_TOKENIZER
-/* Looks for M.tokenizer.json beside a checkpoint, then for tokenizer.json in its folder. */
+/* Looks for what a state has for itself, for M.tokenizer.json beside a checkpoint, then for tokenizer.json in
+   its folder. */
 static inline int codec_find(const char *checkpoint, const char *identity, char *path, size_t size,
                              char *error) {
     const char *slash = strrchr(checkpoint, '/');
     int folder = slash ? (int)(slash + 1 - checkpoint) : 0;
+    if (codec_own(checkpoint, ".tokenizer.json", path, size)) return 1;
     if (codec_beside(checkpoint, ".tokenizer.json", path, size) && !access(path, F_OK)) return 1;
     if ((size_t)snprintf(path, size, "%.*stokenizer.json", folder, checkpoint) < size && !access(path, F_OK))
         return 1;

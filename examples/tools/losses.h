@@ -211,6 +211,20 @@ static inline cmha_status losses_save(cmha_trainer *trainer, const char *path) {
     return status;
 }
 
+/* Keeps what speaks for a run beside OUT where that is the run's own; where it is still another model, which
+   its tokenizer and template must stay with, beside the state OUT.last alone. */
+static inline void losses_speak(const codec *words, const pairs_template *shape, const char *out,
+                                const char *last, int own) {
+    static const char *const kept[2] = {".tokenizer.json", ".template"};
+    char apart[4200], path[4200];
+    own = own || access(out, F_OK); /* or there is no model */
+    snprintf(apart, sizeof apart, "%s.last", last); /* of which codec_beside leaves OUT.last */
+    must(codec_save(words, own ? out : apart, failure) &&
+         pairs_template_save(shape, own ? out : apart, failure));
+    for (int i = 0; i < 2 && own; i++)
+        if (codec_own(last, kept[i], path, sizeof path)) (void)remove(path);
+}
+
 /* Of a run that goes on from the state PATH.last: makes PATH, the best before the stop, that of `out`. Are
    its weights there? */
 static inline int losses_bring(const cmha_trainer *trainer, const char *state, const char *out) {

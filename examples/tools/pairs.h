@@ -57,7 +57,9 @@ static inline int pairs_template_find(pairs_template *t, const char *checkpoint,
     size_t n;
     int done;
     memset(t, 0, sizeof *t);
-    if (!codec_beside(checkpoint, ".template", path, sizeof path) || access(path, F_OK)) return 1;
+    if (!codec_own(checkpoint, ".template", path, sizeof path) &&
+        (!codec_beside(checkpoint, ".template", path, sizeof path) || access(path, F_OK)))
+        return 1;
     if (!text_read(path, 65536, &text, &n, error)) return 0;
     done = pairs_template_read(t, text, n, 0, error);
     return free(text), done;
