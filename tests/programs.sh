@@ -1308,6 +1308,31 @@ if [ -x "$P/rag" ]; then
     one "rag, a base that ends early" complains "$P/rag" $saved --base "$W/cut.base" --ask whale
     one "rag, seed 2" works "$P/rag" $(but "$tiny" --read) --read 0 --seed 2 --text "$W/passages.txt" --base "$W/other.base"
     one "rag: not by this encoder" complains "$P/rag" $saved --base "$W/other.base" --ask whale
+    # near FILE TO: the same weights but for a thousandth, which the vectors hardly show
+    near() {
+        python3 - "$1" "$2" 2> "$W/out" << 'PYTHON'
+import struct, sys
+data = bytearray(open(sys.argv[1], "rb").read())
+size = int.from_bytes(data[:8], "little")
+for at in range(8 + size, len(data) - 3, 4):
+    x, = struct.unpack_from("<f", data, at)
+    struct.pack_into("<f", data, at, x * (1.001 if at % 8 else 0.999))
+open(sys.argv[2], "wb").write(data)
+PYTHON
+    }
+    if command -v python3 > /dev/null 2>&1; then
+        near "$W/rag.encoder" "$W/near.encoder"
+        cp "$W/rag.tokenizer.json" "$W/near.tokenizer.json" 2> /dev/null # bytes have none
+        near="--quiet --length 16 --read 0 --model $W/near"
+        one "rag: not by an encoder that is much like it" complains "$P/rag" $near --base "$W/rag.base" --ask whale
+        one "rag: not by an encoder that is much like it: says so" says ': another encoder made the base .*rag.base$'
+        sed 's/"rag.encoder"/"rag.no_name"/' "$W/rag.base" > "$W/unnamed.base"
+        one "rag, a base without the name of its encoder" works "$P/rag" $saved --base "$W/unnamed.base" --ask whale --tokens 3
+        one "rag, a base without the name of its encoder: says so" says '^rag: note: it names no encoder, .*unnamed.base$'
+        cp "$W/rag.counts" "$W/near.counts"
+        one "rag --model, counts of another encoder" complains "$P/rag" $near --text "$W/passages.txt" --ask whale
+        one "rag --model, counts of another encoder: says so" says ": another encoder's counts: .*near.counts\$"
+    fi
     for file in notes.txt notes.counts notes.encoder notes.tokenizer.json; do cp "$W/passages.txt" "$W/$file"; done
     cp "$W/pairs.tsv" "$W/notes.tsv"
     one "rag --text in place of --base" spares "$W/notes.txt" "$P/rag" $tiny --text "$W/notes.txt" --base "$W/notes.txt"

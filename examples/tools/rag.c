@@ -627,30 +627,43 @@ static void encoding_identity(char text[24]) {
     snprintf(text, 24, "%016llx", (unsigned long long)hash);
 }
 
+/* That of the encoder alone, as files name it */
+static void encoder_name(char text[24]) {
+    snprintf(text, 24, "%016llx", (unsigned long long)encoder_identity());
+}
+
 static void save_counts(const char *path) {
     char passages_text[24], encoder[24];
     const char *notes[6] = {"format", "rag counts", "passages", passages_text, "encoder", encoder};
     cmha_archive_item item = {"counts", (const cmha_real *)(const void *)counts.of, &words.size, 1, "I64"};
     snprintf(passages_text, sizeof passages_text, "%llu", (unsigned long long)counts.passages);
-    snprintf(encoder, sizeof encoder, "%016llx", (unsigned long long)encoder_identity());
+    encoder_name(encoder);
     check(cmha_archive_write(&ctx, path, &item, 1, notes, 3));
 }
 
-/* In how many passages each token was as the model learned, so that an equal passage has an equal vector
-   whatever else there is. 0: the model is of a release that did not keep them. */
-static int load_counts(const char *path) {
-    cmha_archive file;
+/* Opens the counts beside a model, which are of its encoder. 0: the model is of a release that did not keep
+   them. */
+static int open_counts(cmha_archive *file, const char *path) {
     char encoder[24];
-    cmha_status status = cmha_archive_open(&file, &ctx, path);
+    cmha_status status = cmha_archive_open(file, &ctx, path);
     if (status == CMHA_ERR_NOT_FOUND) return 0;
     check(status);
+    const char *own = cmha_archive_metadata(file, "encoder");
+    encoder_name(encoder);
+    if (!own) complain(1, "these are no counts of the model's tokens: ", path);
+    else if (strcmp(own, encoder)) complain(1, "another encoder's counts: ", path);
+    return 1;
+}
+
+/* In how many passages each token was as the model learned, so that an equal passage has an equal vector
+   whatever else there is. Returns as open_counts. */
+static int load_counts(const char *path) {
+    cmha_archive file;
+    if (!open_counts(&file, path)) return 0;
     const cmha_archive_tensor *t = cmha_archive_find(&file, "counts");
-    const char *n = cmha_archive_metadata(&file, "passages"), *own = cmha_archive_metadata(&file, "encoder");
-    snprintf(encoder, sizeof encoder, "%016llx", (unsigned long long)encoder_identity());
-    if (!t || t->count != words.size || !n || !text_whole(n, &counts.passages) || !own ||
-        counts.passages > INT64_MAX)
+    const char *n = cmha_archive_metadata(&file, "passages");
+    if (!t || t->count != words.size || !n || !text_whole(n, &counts.passages) || counts.passages > INT64_MAX)
         complain(1, "these are no counts of the model's tokens: ", path);
-    if (strcmp(own, encoder)) complain(1, "another encoder's counts: ", path);
     counts.of = take(words.size, sizeof *counts.of);
     check(cmha_archive_read_i64(&file, t, counts.of));
     for (size_t i = 0; i < words.size; i++)
@@ -664,13 +677,14 @@ static int load_counts(const char *path) {
 /* ---- The base ---- */
 
 /* What a base says of the files of its passages, to be freed; NULL: it is not one of a folder. `encoding`
-   gets the identity of what made its vectors. */
+   gets the identity of what made its vectors, of a text that of the encoder alone; empty: it is of a release
+   that did not keep that. */
 static char *files_of_base(const char *path, char encoding[24]) {
     cmha_archive file;
     char *copy = NULL;
     check(cmha_archive_open(&file, &ctx, path));
     const char *lines = cmha_archive_metadata(&file, "rag.files");
-    const char *by = cmha_archive_metadata(&file, "rag.encoding");
+    const char *by = cmha_archive_metadata(&file, lines ? "rag.encoding" : "rag.encoder");
     snprintf(encoding, 24, "%s", by ? by : "");
     if (lines) {
         size_t bytes = strlen(lines) + 1;
@@ -778,12 +792,16 @@ static void build_base(void) {
                               passages.begin));
 }
 
-/* A loaded base must hold what this encoder makes of its first passages. */
-static void check_base(const char *path) {
+/* A loaded base must be by the encoder that is here, and hold what this makes of its first passages. */
+static void check_base(const char *path, const char *encoder) {
     size_t d = width_of_vectors(), n = base.n < 64 ? base.n : 64;
     cmha_real *own = take(n * d, sizeof *own);
     double apart = 0, size = 0;
-    if (base.d_r != d / 2) complain(1, "another encoder made the base ", path);
+    char name[24];
+    encoder_name(name);
+    if (base.d_r != d / 2 || (*encoder && strcmp(encoder, name)))
+        complain(1, "another encoder made the base ", path);
+    if (!*encoder) complain(0, "note: it names no encoder, so a few vectors are compared: ", path);
     if (option[ENCODER_OF].value) vectors_by_other(passages.at, n, own);
     else find_vectors(passages.ids, passages.start, n, whole(LENGTH), own);
     other.cut = 0; /* who made the base was told */
@@ -798,8 +816,9 @@ static void check_base(const char *path) {
 
 static void save_base(const char *path) {
     char identity[24], encoding[24];
-    const char *notes[8] = {"format", "cmha knowledge", "identity",     identity,
-                            "rag.encoding", encoding,   "rag.files", source.lines};
+    int files = source.lines != NULL;
+    const char *notes[8] = {"format", "cmha knowledge", "identity", identity,
+                            files ? "rag.encoding" : "rag.encoder", encoding, "rag.files", source.lines};
     size_t shape[2] = {base.n, 2 * base.d_r}, begins = base.n + 1, bytes = (size_t)base.text_begin[base.n];
     cmha_archive_item items[5] = {
         {"vectors", base.vectors, shape, 2, NULL},
@@ -807,13 +826,11 @@ static void save_base(const char *path) {
         {"ids", (const cmha_real *)(const void *)base.ids, shape, 1, "I64"},
         {"text_begin", (const cmha_real *)(const void *)base.text_begin, &begins, 1, "I64"},
         {"texts", (const cmha_real *)(const void *)base.texts, &bytes, 1, "U8"}};
-    if (!source.lines) {
-        check(cmha_knowledge_save(&base, path));
-        return;
-    }
     snprintf(identity, sizeof identity, "%llu", (unsigned long long)base.identity);
-    encoding_identity(encoding);
-    check(cmha_archive_write(&ctx, path, items, 5, notes, 4));
+    if (files) encoding_identity(encoding);
+    else encoder_name(encoding);
+    if (!base.ids) memmove(items + 2, items + 3, 2 * sizeof *items); /* only files have lines */
+    check(cmha_archive_write(&ctx, path, items, base.ids ? 5 : 4, notes, files ? 4 : 3));
 }
 
 /* A base of the passages order[from], order[from + by], ..; *rows gets its vectors. */
@@ -1181,8 +1198,10 @@ static void open_words(const char *name, const char *identity) {
 static void load_models(const char *name) {
     check(cmha_model_open(&side[ENCODER].model, &ctx, file_of(name, ".encoder")));
     cmha_status status = cmha_model_open(&side[DECODER].model, &ctx, file_of(name, ".decoder"));
+    cmha_archive file;
     if (status != CMHA_ERR_NOT_FOUND) check(status), side[DECODER].there = 1;
     open_words(name, side[ENCODER].model.config.tokenizer);
+    if (open_counts(&file, file_of(name, ".counts"))) cmha_archive_close(&file);
     side[ENCODER].mc = side[ENCODER].model.config, side[DECODER].mc.irw_width = side[ENCODER].mc.d_model / 2;
     if (side[DECODER].there) side[DECODER].mc = side[DECODER].model.config;
     for (int s = ENCODER; s <= DECODER - !side[DECODER].there; s++)
@@ -1270,7 +1289,7 @@ static void use_base(const char *path) {
     if (option[MODEL].value && (!source.lines || !load_counts(file_of(option[MODEL].value, ".counts"))))
         encode_passages();
     if (!source.lines) {
-        check_base(path);
+        check_base(path, encoding);
         return;
     }
     open_files(&source.now, &base, source.lines, encoding);
