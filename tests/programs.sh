@@ -1308,6 +1308,10 @@ if [ -x "$P/rag" ]; then
     one "rag, a base that ends early" complains "$P/rag" $saved --base "$W/cut.base" --ask whale
     one "rag, seed 2" works "$P/rag" $(but "$tiny" --read) --read 0 --seed 2 --text "$W/passages.txt" --base "$W/other.base"
     one "rag: not by this encoder" complains "$P/rag" $saved --base "$W/other.base" --ask whale
+    cp "$W/rag.decoder" "$W/again.decoder"
+    one "rag --save, no decoder in place of one" works "$P/rag" $(but "$tiny" --read) --read 0 --seed 2 --text "$W/passages.txt" --save "$W/again"
+    one "rag --save, no decoder: the one of before goes" [ ! -e "$W/again.decoder" ]
+    one "rag --save, no decoder: says so" says '^rag: removed, as it was made with another encoder: .*again.decoder$'
     # near FILE TO: the same weights but for a thousandth, which the vectors hardly show
     near() {
         python3 - "$1" "$2" 2> "$W/out" << 'PYTHON'
