@@ -806,6 +806,8 @@ if [ -x "$P/generate" ]; then
     # seven bytes each, which may be any, and the separator
     one "generate: the samples alone" [ "$(wc -c < "$W/out") $(od -An -v -tx1 -w9 "$W/out" | cut -c 22- | tr -d '\n')" = \
         "18  00 2e 00 2e" ]
+    one "generate --special, a model of bytes" complains "$P/generate" --special none "$W/tiny.safetensors"
+    one "generate --special, a model of bytes: says so" says ': --special is for a model with a tokenizer, and this one has none$'
     one "generate --special, no such word" complains "$P/generate" --special some "$W/tiny.safetensors"
     one "generate --score" works "$P/generate" --score LICENSE --context 500 --tokens 500 "$W/tiny.safetensors"
     loss=$(cut -d' ' -f1 "$W/out")

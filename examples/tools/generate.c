@@ -423,6 +423,8 @@ int main(int argc, char **argv) {
     must(codec_may_be(option[TOKENIZER].value, path, &model.config, failure) &&
          codec_open(&words, option[TOKENIZER].value, path, model.config.tokenizer, model.config.vocabulary,
                     failure));
+    if (words.kind != CODEC_TOKENIZER)
+        refuse_given(option, 1u << SPECIAL, " is for a model with a tokenizer, and this one has none");
     open_template(option[ADAPTER].value ? option[ADAPTER].value : path);
     size_t context = whole(CONTEXT) ? whole(CONTEXT) : trained_length(path);
     if (model.config.position == CMHA_POSITION_LEARNED && whole(CONTEXT) > model.config.max_positions)
