@@ -449,6 +449,7 @@ int main(int argc, char **argv) {
     if (n_files) check_untrained(option, N_OPTIONS, read);
     if (n_files) return predict(files, n_files);
     check_unused(&option[MODEL], 3);
+    refuse_patience(option, PATIENCE, &option[VALIDATE]);
     if (option[SAVE].value) may_save_known(option[SAVE].value, path);
     if (!path) complain(2, "name a file of signal_data, or one to write with --synthetic; see --help", "");
     for (int o = SVG; o <= CSV; o++) refuse_replacing(option[o].name, option[o].value, &path, 1);

@@ -906,6 +906,7 @@ int main(int argc, char **argv) {
     if (n_files) check_untrained(option, N_OPTIONS, read);
     if (n_files) return predict(files, n_files);
     check_unused(&option[MODEL], 4);
+    refuse_patience(option, PATIENCE, &option[VALIDATE]);
     if (option[SAVE].value) may_save_known(option[SAVE].value, path);
     if (!path) complain(2, "name a folder or a tar archive of recordings; see --help", "");
     read_recordings(path);

@@ -1624,6 +1624,8 @@ PYTHON
     one "signal says which epoch it keeps: $kept of $done" [ "$done" -eq $((kept + 2)) ]
     one "signal --validate 0" works "$P/signal" "$wave" $steady --epochs "$kept" --validate 0 --save "$W/late.model"
     one "signal keeps that epoch's weights" cmp "$W/early.model" "$W/late.model"
+    one "signal --validate 0 --patience" complains "$P/signal" "$wave" $tiny --validate 0 --patience 2
+    one "signal --validate 0 --patience: says why" says ': --patience needs what says which epoch is better: '
     one "signal --validate, no share" complains "$P/signal" "$wave" $tiny --validate 2
     # A training that is killed goes on and ends with the same bits
     lasting="$wave --frame 8 --batch 8 --threads 1 --epochs 30 --patience 30 --set n_layers=1 --set d_model=32 --set dropout=0.1"
@@ -1949,6 +1951,8 @@ if [ -x "$P/spoken" ]; then
     one "spoken counts the test recordings" says '^[0-9]* of 16 right$'
     one "spoken says which epoch it keeps" works "$P/spoken" "$W/digits" ${tiny% --quiet} --epochs 2
     one "spoken says it" says '^epoch [12] of 2 is kept: validation loss [0-9.]*$'
+    one "spoken --validate 0 --patience" complains "$P/spoken" "$W/digits" $tiny --validate 0 --patience 2
+    one "spoken --validate 0 --patience: says why" says ': --patience needs what says which epoch is better: '
     one "spoken --validate 0 keeps the last" works "$P/spoken" "$W/digits" ${tiny% --quiet} --epochs 2 --validate 0
     one "spoken does not say it then" sh -c "! grep -q 'is kept' '$W/out'"
     if command -v tar > /dev/null 2>&1; then

@@ -60,6 +60,13 @@ static inline void check_untrained(const setting *options, size_t n, uint64_t re
     refuse_given(options, all & ~read, " is for a training, not for --predict");
 }
 
+/* Ends the program where --patience is given and --validate holds nothing out, by which epochs are judged. */
+static inline void refuse_patience(const setting *options, int patience, const setting *validate) {
+    if (number_of(validate, 0, 1) > 0) return;
+    refuse_given(options, UINT64_C(1) << patience, " needs what says which epoch is better: more than "
+                 "--validate 0");
+}
+
 /* ---- The file beside a checkpoint ---- */
 
 static inline void known_path(const char *model, char path[4096]) {
