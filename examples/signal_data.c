@@ -175,6 +175,7 @@ int main(int argc, char **argv) {
     }
     static const setting threads = {"--threads", "1", NULL};
     open_context(&option[SEED], &threads, 1);
+    must(text_may_save(option[OUT].value, failure));
     double low = number_of(&option[LOW], -100, 100), high = number_of(&option[HIGH], low, 100),
            step = number_of(&option[STEP], 0.01, 200);
     offset = number_of(&option[OFFSET], 0, 0.5), echoes = number_of(&option[ECHO], 0, 1);

@@ -236,6 +236,7 @@ static int follow(void) {
                10 * log10(error / power + 1e-30));
         all[0] += error, all[1] += power, error = 0, power = 1e-30;
     }
+    if (sound.file && ferror(sound.file)) return complain("the sound cannot be read", "");
     if (frames < 2) return complain("less than two frames", "");
     all[0] += error, all[1] += power;
     double seconds = (double)frames * (double)F / sound.rate;

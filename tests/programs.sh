@@ -996,6 +996,10 @@ if [ "$tokenizers" ] && [ -x "$P/tokens" ]; then
     mv "$W/speak.json" "$W/speak.tokenizer.json"
     one "generate --pack, a model on tokens" works "$P/generate" --pack int8 "$W/speak8.safetensors" "$W/speak.safetensors"
     one "generate: what was packed has its tokenizer" works "$P/generate" --tokens 5 "$W/speak8.safetensors"
+    cp "$W/bpe.json" "$W/learnt.json" && : > "$W/nothing.txt"
+    one "tokens train, an empty text" complains "$P/tokens" train --out "$W/learnt.json" "$W/nothing.txt"
+    one "tokens train, an empty text: says so" says ': there is no text to learn from in .*nothing.txt$'
+    one "tokens train, an empty text: the old one stays" cmp "$W/bpe.json" "$W/learnt.json"
     cp LICENSE "$W/own.txt"
     one "tokens train in place of its text" complains "$P/tokens" train --out "$W/own.txt" "$W/own.txt"
     one "tokens leaves that" cmp LICENSE "$W/own.txt"
@@ -1886,6 +1890,8 @@ if [ -x "$P/signal_next" ] && [ -x "$P/embed" ] && [ -s "$W/signal.safetensors" 
     one "stream says what it wants" says 'wants two channels.*one.wav'
     one "stream, bare samples without --rate" complains "$follows" "$W/bare"
     one "stream asks for --rate" says 'without --rate no bare samples'
+    one "stream, a folder" complains "$follows" --rate 16000 "$W"
+    one "stream, a folder: says that it cannot be read" says '^stream: the sound cannot be read$'
     one "stream, bare samples of a file" works "$follows" --rate 16000 "$W/bare"
     one "stream knows them likewise" [ "$(knew)" = "$(cat "$W/knew")" ]
     one "stream, a misspelt option" complains "$follows" --tonne 9

@@ -227,6 +227,7 @@ static void learn(const bpe_options *o, char **paths, int n_paths, const char *o
     double bytes = 0, begun = seconds();
     must(bpe_open(&trainer, o, failure));
     for (int i = 0; i < n_paths; i++) bytes += read_text(&trainer, paths[i]);
+    if (!(bytes > 0)) complain(1, "there is no text to learn from in ", paths[0]);
     must(bpe_finish(&trainer, &tok, failure));
     must(tokenizer_save(&tok, out, failure));
     fprintf(stderr, "tokens: %zu tokens, %zu merges, from %.0f bytes, %zu different words, in %.2f s: %s\n",
