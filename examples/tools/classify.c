@@ -546,7 +546,7 @@ static void report(cmha_model *model, const labelled *dev, const progress *p) {
     free(counts);
 }
 
-/* Reads the weights of --from. Its class head, where it has one of another number of classes, stays behind. */
+/* Reads the weights of --from. A head of another number of classes stays behind. */
 static void read_from(cmha_model *model, const char *from) {
     const cmha_context_config usual = ctx.config;
     char line[100];

@@ -1260,8 +1260,10 @@ static void save_models(void) {
     if (side[DECODER].there) {
         look_into(&base); /* the file keeps its identity */
         check(cmha_model_save(&side[DECODER].model, file_of(option[SAVE].value, ".decoder")));
-    } else if (!remove(file_of(option[SAVE].value, ".decoder")))
-        complain(0, "removed, as it was made with another encoder: ", file_of(option[SAVE].value, ".decoder"));
+    }
+    const char *decoder = file_of(option[SAVE].value, ".decoder");
+    if (!side[DECODER].there && !remove(decoder))
+        complain(0, "removed, as it was made with another encoder: ", decoder);
     must(codec_save(&words, option[SAVE].value, failure));
     save_counts(file_of(option[SAVE].value, ".counts"));
 }
