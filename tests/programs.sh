@@ -1646,7 +1646,7 @@ PYTHON
     other 'seed was 1 ' --seed 2
     other 'take was 0 ' --take 100
     other 'lr was 0.002 where this training began, and is 0.001' --lr 1e-3
-    other 'd_model is 32 in the file' --set d_model=64
+    other 'd_ff is 128 in the file' --set d_ff=64
     other 'not with those of --compare' --compare
     other 'not with those of --seeds' --seeds 2
     other 'not with those of --attention' --attention rope,cmha
