@@ -1339,7 +1339,8 @@ static void other_patterns(void) {
                                           "[[]a]", "[[a]-c]", "a{1,2}+", "(?m)a", "(?x:a)", "\\",
                                           "(*UTF)a",
                                           "[]a]", "\\K", "(?<n>a)", "a{2}?", "\\pL", "a{,2}", "a(?i)b",
-                                          "[\\W]", "[\\B]"};
+                                          "[\\W]", "[\\B]", "\\p{sc:Han}", "[\\P{scx:Han}]", "\\p{^script=Han}",
+                                          "\\p{L&}", "\\p{Xan}", "\\\\\\p{bc=AL}"};
     static const char *const endless[] = {"(a+)+$", "(?:a|aa)+$", "(a*)*b", "(?:a?){40}a{40}b", "([a-z]+)*=",
                                           "(.*a){25}b"};
     static const struct { const char *pattern; int how, invert; const char *text, *pieces; } rows[] = {

@@ -133,6 +133,22 @@ static inline int regex_translate(const char *s, char *room, size_t size) {
     return !*s;
 }
 
+/* The first property in a pattern that PCRE2 alone knows: with a key before its name, as in \p{sc:Han} and
+   \p{scx=Han}, or of PCRE2's own, as \p{L&} and \p{Xan}. NULL: there is none. */
+static inline const char *regex_own_property(const char *s) {
+    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789 _-";
+    for (; *s; s++) {
+        if (*s != '\\') continue;
+        if (!*++s) break;
+        if (!strchr("pP", *s) || s[1] != '{') continue;
+        const char *name = s + 2 + (s[2] == '^');
+        const size_t n = strcspn(name, "}");
+        if (strspn(name, letters) != n) return s - 1;
+        if (n == 3 && strchr("Xx", *name)) return s - 1;
+    }
+    return NULL;
+}
+
 /* What in a pattern Oniguruma reads otherwise than PCRE2; NULL: nothing. */
 static inline const char *regex_foreign(const char *s) {
     const char *start = s;
@@ -175,7 +191,8 @@ static inline void *regex_compile(const char *pattern, char *error, size_t size)
         return snprintf(error, size, "a pattern of more than %d bytes", REGEX_PATTERN), (void *)NULL;
     if (!regex_translate(pattern, read, sizeof read))
         return snprintf(error, size, "a pattern with too many of \\w, \\b"), (void *)NULL;
-    foreign = regex_foreign(read);
+    foreign = regex_own_property(pattern);
+    if (!foreign) foreign = regex_foreign(read);
     if (foreign) return snprintf(error, size, "%.20s is not known in a pattern", foreign), (void *)NULL;
     code = pcre2_compile((PCRE2_SPTR)read, PCRE2_ZERO_TERMINATED,
                          PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_USE_OFFSET_LIMIT |
