@@ -978,6 +978,14 @@ static void usual_settings(void) {
                    "%s: window %zu, %zu numbers turn, scores times %g", rows[i].text, c.window, c.rotary_dims,
                    c.score_scale);
     }
+    /* YaRN of a part of each head, whose factor is 1, goes back as it came */
+    CONVERT("%s %s", with("neox", cache, "\"rope_scaling\": {\"type\": \"yarn\", \"factor\": 4, "
+                          "\"attention_factor\": 1}"), path_of("usual"));
+    CONVERT("--to hf %s %s", path_of("usual"), path_of("turns"));
+    CONVERT("%s %s", path_of("turns"), path_of("again"));
+    cmha_model_config was = config_of(path_of("usual")), is = config_of(path_of("again"));
+    CHECK(is.rope_scaling == CMHA_ROPE_SCALING_YARN && fabs(is.score_scale - was.score_scale) < 1e-15);
+    CHECK(is.rotary_dims == was.rotary_dims && tensors_apart(path_of("usual"), path_of("again"), "") <= 0);
     make_own(path_of("own"), "rotary_dims=4 rope_scaling=yarn rope_factor=2 rope_length=64");
     snprintf(line, sizeof line, "--to hf %s", path_of("own"));
     refused("none", "yarn has no form there beside rotary_dims", line);

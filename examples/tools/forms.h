@@ -1356,7 +1356,7 @@ static inline int form_holds_kinds(const cmha_model_config *c, form f, char *err
 static inline int form_holds_scale(const cmha_model_config *c, form f, char *error) {
     double usual = 1 / sqrt((double)form_width(c)), is = c->score_scale > 0 ? c->score_scale : usual;
     int free_scale = IN(f) & (IN_GEMMA | IN(GRANITE) | IN(GGUF_GRANITE));
-    int yarn = c->rope_scaling == CMHA_ROPE_SCALING_YARN && IN(f) & (IN_MODEL & ~IN_GEMMA);
+    int yarn = c->rope_scaling == CMHA_ROPE_SCALING_YARN && IN(f) & ((IN_MODEL & ~IN_GEMMA) | IN(NEOX));
     if (form_largest_gemma(c, f)) usual = 1 / sqrt((double)c->d_model / (double)c->n_heads);
     if (free_scale && c->rope_scaling == CMHA_ROPE_SCALING_YARN && c->score_scale > 0) free_scale = yarn = 0;
     if (free_scale || yarn || fabs(is - usual) <= 1e-12 * usual) return 1;
