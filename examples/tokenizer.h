@@ -148,6 +148,8 @@ typedef struct tokenizer {
     unsigned char reaches[256];                    /* a sum of the blanks behind this byte that a token is
                                                       across, no word ends there; 4: no merge has it */
     char note[160];                                /* what the file asks for and is not done; or empty */
+    char ends[160];                                /* what the file beside it says else of first and last
+                                                      tokens; or empty */
     char *outline;                                 /* tokenizer.json but for vocabulary and merges */
 } tokenizer;
 
@@ -3747,20 +3749,24 @@ static inline int tokenizer_gguf_bytes(cJSON *outline, const tokenizer_pre *pre,
            cJSON_AddBoolToObject(one, "use_regex", pre->pattern && !known[i].how);
 }
 
-/* The template <s> A </s>, each special token where it is wanted. */
-static inline int tokenizer_gguf_template(cJSON *outline, int32_t bos, int32_t eos) {
-    char text[1024], first[64] = "", last[64] = "";
+/* The template <s> A </s>, each special token where it is wanted; of two texts <s> A B </s>, or (each) both
+   as one alone is. */
+static inline int tokenizer_json_template(cJSON *outline, int32_t bos, int32_t eos, int each) {
+    char text[1024], first[2][64] = {"", ""}, last[2][64] = {"", ""};
     cJSON *node;
     if (bos < 0 && eos < 0) return 1;
-    if (bos >= 0) snprintf(first, sizeof first, "{'SpecialToken':{'id':'bos','type_id':0}},");
-    if (eos >= 0) snprintf(last, sizeof last, ",{'SpecialToken':{'id':'eos','type_id':0}}");
+    for (int i = 0; i < 2; i++) {
+        if (bos >= 0) snprintf(first[i], sizeof first[i], "{'SpecialToken':{'id':'bos','type_id':%d}},", i);
+        if (eos >= 0) snprintf(last[i], sizeof last[i], ",{'SpecialToken':{'id':'eos','type_id':%d}}", i);
+    }
     snprintf(
         text, sizeof text,
         "{'type':'TemplateProcessing','single':[%s{'Sequence':{'id':'A','type_id':0}}%s],"
-        "'pair':[%s{'Sequence':{'id':'A','type_id':0}},{'Sequence':{'id':'B','type_id':1}}%s],"
+        "'pair':[%s{'Sequence':{'id':'A','type_id':0}}%s,%s{'Sequence':{'id':'B','type_id':1}}%s],"
         "'special_tokens':"
         "{'bos':{'id':'bos','ids':[%ld],'tokens':['bos']},'eos':{'id':'eos','ids':[%ld],'tokens':['eos']}}}",
-        first, last, first, last, bos < 0 ? 0L : (long)bos, eos < 0 ? 0L : (long)eos);
+        first[0], last[0], first[0], each ? last[0] : "", each ? first[1] : "", last[each],
+        bos < 0 ? 0L : (long)bos, eos < 0 ? 0L : (long)eos);
     node = tokenizer_outline(text);
     return tokenizer_json_put(outline, "post_processor", node);
 }
@@ -3950,13 +3956,13 @@ static inline int tokenizer_read_gguf(tokenizer *t, const gguf_file *g, const ch
     if (done && which == 2) done = cJSON_AddTrueToObject(node, "byte_fallback") != NULL;
     if (done && which == 2 && unk >= 0) done = cJSON_AddNumberToObject(node, "unk_id", unk) != NULL;
     if (done && which)
-        done = tokenizer_gguf_template(
+        done = tokenizer_json_template(
             outline, tokenizer_gguf_number(g, "tokenizer.ggml.add_bos_token", which == 1) ? bos : -1,
-            tokenizer_gguf_number(g, "tokenizer.ggml.add_eos_token", which == 2) ? eos : -1);
+            tokenizer_gguf_number(g, "tokenizer.ggml.add_eos_token", which == 2) ? eos : -1, 0);
     else if (done)
-        done = tokenizer_gguf_template(
+        done = tokenizer_json_template(
             outline, tokenizer_gguf_number(g, "tokenizer.ggml.add_bos_token", known->bos) ? bos : -1,
-            tokenizer_gguf_number(g, "tokenizer.ggml.add_eos_token", 0) ? eos : -1);
+            tokenizer_gguf_number(g, "tokenizer.ggml.add_eos_token", 0) ? eos : -1, 0);
     done = done || tokenizer_no_memory(line);
     if (done && (done = tokenizer_gguf_parts(g, outline, &p, line)) && which == 1 && unk >= 0 &&
         (size_t)unk < p.n) {
@@ -4064,6 +4070,67 @@ static inline void tokenizer_take_config(tokenizer *t, const cJSON *config) {
     }
 }
 
+/* Of which add_bos_token (a sum with 1) and add_eos_token (with 2) make a post-processor, where there is none
+   that adds tokens: transformers does so for these classes; GPT-2's alone when it reads pairs. */
+static inline int tokenizer_class_adds(const cJSON *config, int pairs) {
+    static const char *const names[] = {"LlamaTokenizer", "CodeLlamaTokenizer", "GemmaTokenizer",
+                                        "CohereTokenizer", "GPTNeoXTokenizer", NULL};
+    const char *given = tokenizer_string(config, "tokenizer_class");
+    size_t n = given ? strlen(given) : 0;
+    if (pairs) return 1;
+    if (n > 4 && !strcmp(given + n - 4, "Fast")) n -= 4;
+    for (int i = 0; names[i]; i++)
+        if (n == strlen(names[i]) && !strncmp(names[i], given, n)) return 3;
+    return 0;
+}
+
+/* Puts the template of these tokens, -1: none, in the place of a post-processor that adds nothing. */
+static inline int tokenizer_set_ends(tokenizer *t, int32_t bos, int32_t eos, char *error) {
+    cJSON *outline = cJSON_Parse(t->outline);
+    int done = outline && tokenizer_json_template(outline, bos, eos, 1);
+    char *text = done ? cJSON_PrintUnformatted(outline) : NULL;
+    done = text ? tokenizer_read_around(t, tokenizer_field(outline, "post_processor"), error)
+                : tokenizer_no_memory(error);
+    cJSON_Delete(outline);
+    if (!done) return cJSON_free(text), 0;
+    free(t->outline), t->outline = text;
+    tokenizer_identify(t);
+    return 1;
+}
+
+static inline int tokenizer_has_id(const tokenizer_ids *ids, int32_t id) {
+    for (size_t i = 0; i < ids->n; i++)
+        if (ids->at[i] == id) return 1;
+    return 0;
+}
+
+/* Takes from a tokenizer_config.json whether texts have a first and a last token. Versions of transformers
+   differ in which of the two files they follow: here a post-processor that adds tokens counts, and what the
+   other file says else is noted. */
+static inline int tokenizer_take_ends(tokenizer *t, const cJSON *config, int pairs, char *error) {
+    static const char *const keys[] = {"add_bos_token", "add_eos_token"};
+    const int adds = t->single.n ? 0 : tokenizer_class_adds(config, pairs);
+    const int32_t ids[2] = {t->bos, t->eos};
+    int32_t put[2] = {-1, -1};
+    char other[64] = "";
+    for (int i = 0; i < 2; i++) {
+        const cJSON *flag = tokenizer_field(config, keys[i]);
+        const int wanted = cJSON_IsTrue(flag), has = tokenizer_has_id(i ? &t->after : &t->before, ids[i]);
+        const size_t used = strlen(other);
+        if (!flag || cJSON_IsNull(flag)) continue;
+        if (!cJSON_IsBool(flag))
+            return tokenizer_fail(error, "%s of tokenizer_config.json is neither true nor false", keys[i]);
+        if (wanted && ids[i] >= 0 && adds >> i & 1) put[i] = ids[i];
+        else if (wanted != has)
+            snprintf(other + used, sizeof other - used, "%s%s = %s", used ? " and " : "", keys[i],
+                     wanted ? "true" : "false");
+    }
+    if (*other)
+        snprintf(t->ends, sizeof t->ends, "%s of tokenizer_config.json is not what the tokenizer's "
+                 "post-processor does, which is followed", other);
+    return (put[0] < 0 && put[1] < 0) || tokenizer_set_ends(t, put[0], put[1], error);
+}
+
 /* How many bytes a file of that name in the folder of a file has; 0: there is none. */
 static inline size_t tokenizer_beside(const char *path, const char *what, char *name, size_t size) {
     size_t folder = strlen(path);
@@ -4094,6 +4161,13 @@ static inline int tokenizer_lines_cased(const cJSON *config, size_t added) {
     return lower | (cJSON_IsBool(strip) && cJSON_IsTrue(strip) != lower ? 2 : 0) | (more ? 4 : 0);
 }
 
+/* Is it a file of that name, in whatever folder? A checkpoint's M.tokenizer.json has its own template. */
+static inline int tokenizer_is_named(const char *path, const char *name) {
+    size_t n = strlen(path), length = strlen(name);
+    if (n < length || strcmp(path + n - length, name)) return 0;
+    return n == length || path[n - length - 1] == '/' || path[n - length - 1] == '\\';
+}
+
 /* Opens one file, with what stands in the tokenizer_config.json beside it. */
 static inline int tokenizer_open_file(tokenizer *t, const char *path, const char *second, char *error) {
     char line[TOKENIZER_ERROR], name[4200], *text, *more = NULL;
@@ -4121,13 +4195,18 @@ static inline int tokenizer_open_file(tokenizer *t, const char *path, const char
     done = second ? tokenizer_read_pairs(t, text, n, more, n_more, path, error)
                   : tokenizer_read_cased(t, text, n, tokenizer_lines_cased(config, added), path, error);
     if (done && config) tokenizer_take_config(t, config);
+    if (done && config && (second || tokenizer_is_named(path, "tokenizer.json"))) {
+        done = tokenizer_take_ends(t, config, second != NULL, error);
+        if (!done) tokenizer_close(t);
+    }
     free(text), free(more), cJSON_Delete(config);
     return done;
 }
 
 /* Opens a tokenizer: a file of any known kind; the vocabulary of encoder.json + vocab.bpe or of vocab.json +
    merges.txt; a folder with one of these, tokenizer.json before all. A tokenizer_config.json beside it says
-   whether a vocab.txt is cased (do_lower_case, strip_accents) and which tokens begin and end texts. */
+   whether a vocab.txt is cased (do_lower_case, strip_accents), which tokens begin and end texts, and, where
+   no post-processor does, whether they are added. */
 static inline int tokenizer_open(tokenizer *t, const char *path, char *error) {
     static const char *const files[][2] = {{"tokenizer.json", NULL}, {"encoder.json", "vocab.bpe"},
                                            {"vocab.json", "merges.txt"}, {"vocab.txt", NULL}};

@@ -1183,6 +1183,65 @@ static void folders(void) {
     gone("vocab.bpe"), gone("encoder.json"), gone("vocab.txt"), rmdir(folder);
 }
 
+/* Whether texts have a first and a last token, as tokenizer_config.json and the post-processor say. */
+static void ends(void) {
+    static const char *const json =
+        "{\"added_tokens\":[{\"id\":2,\"content\":\"<s>\",\"special\":true},"
+        "{\"id\":3,\"content\":\"</s>\",\"special\":true}],\"post_processor\":%s,"
+        "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1},\"merges\":[]}}";
+    static const char *const bytes = "{\"type\":\"ByteLevel\",\"trim_offsets\":true}";
+    static const char *const begin =
+        "{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"<s>\",\"type_id\":0}},"
+        "{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}],\"pair\":[],\"special_tokens\":{\"<s>\":"
+        "{\"id\":\"<s>\",\"ids\":[2],\"tokens\":[\"<s>\"]}}}";
+    static const char *const alone =
+        "{\"type\":\"TemplateProcessing\",\"single\":[{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}],"
+        "\"pair\":[],\"special_tokens\":{}}";
+    const struct { const char *around, *class_name, *flags, *ids, *note; } rows[] = {
+        {"null", "LlamaTokenizer", "\"add_bos_token\":true", "2 0 1", ""},
+        {"null", "LlamaTokenizerFast", "\"add_bos_token\":true,\"add_eos_token\":true", "2 0 1 3", ""},
+        {bytes, "GemmaTokenizer", "\"add_bos_token\":true,\"add_eos_token\":false", "2 0 1", ""},
+        {"null", "LlamaTokenizer", "\"add_bos_token\":null", "0 1", ""},
+        {"null", "PreTrainedTokenizerFast", "\"add_bos_token\":true", "0 1", "add_bos_token = true of"},
+        {"null", "GPT2Tokenizer", "\"add_bos_token\":true", "0 1", "add_bos_token = true of"},
+        {"null", "GPT2Tokenizer", "\"add_bos_token\":false", "0 1", ""},
+        {begin, "LlamaTokenizer", "\"add_bos_token\":true,\"add_eos_token\":false", "2 0 1", ""},
+        {begin, "LlamaTokenizer", "\"add_bos_token\":false,\"add_eos_token\":true", "2 0 1",
+         "add_bos_token = false and add_eos_token = true of"},
+        {alone, "LlamaTokenizer", "\"add_bos_token\":true", "0 1", "add_bos_token = true of"}};
+    tokenizer_texts texts = {"a", "b", 1, 1};
+    tokenizer_ids ids = {NULL, 0, 0}, types = {NULL, 0, 0};
+    char text[1024], path[200], identity[32];
+    tokenizer t;
+    CHECK(mkdtemp(strcpy(folder, "/tmp/cmha-tokenizer-XXXXXX")) != NULL);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        snprintf(text, sizeof text, json, rows[i].around), put("tokenizer.json", text);
+        snprintf(text, sizeof text, "{\"tokenizer_class\":\"%s\",%s}", rows[i].class_name, rows[i].flags);
+        put("tokenizer_config.json", text);
+        if (!CHECK_THAT(tokenizer_open(&t, folder, error), "%s", error)) continue;
+        CHECK_THAT(!strcmp(ids_of(&t, "ab", 2, 1), rows[i].ids), "%s: %s", text, ids_of(&t, "ab", 2, 1));
+        CHECK_THAT(*rows[i].note ? strstr(t.ends, rows[i].note) == t.ends : !*t.ends, "%s: %s", text, t.ends);
+        if (i != 1) {
+            tokenizer_close(&t);
+            continue;
+        }
+        /* a checkpoint's copy has the template itself; both texts of two have their ends */
+        snprintf(path, sizeof path, "%s/M.tokenizer.json", folder), snprintf(identity, 32, "%s", t.identity);
+        CHECK(tokenizer_save(&t, path, error)), tokenizer_close(&t);
+        CHECK(tokenizer_open(&t, path, error) && !strcmp(t.identity, identity) && !*t.ends);
+        CHECK(tokenizer_encode_texts(&t, &texts, TOKENIZER_TEMPLATE, &ids, &types, error) && ids.n == 6);
+        CHECK(ids.at[2] == 3 && ids.at[3] == 2 && types.at[2] == 0 && types.at[3] == 1 && types.at[5] == 1);
+        tokenizer_ids_free(&ids), tokenizer_ids_free(&types), tokenizer_close(&t), gone("M.tokenizer.json");
+    }
+    put("tokenizer_config.json", "{\"add_eos_token\":1}");
+    CHECK(!tokenizer_open(&t, folder, error) && strstr(error, "add_eos_token of tokenizer_config.json is"));
+    gone("tokenizer.json"), put("tokenizer_config.json", "{\"add_bos_token\":true}");
+    put("vocab.json", "{\"a\":0,\"b\":1,\"<|endoftext|>\":2}"), put("merges.txt", "#version: 0.2\n");
+    CHECK(tokenizer_open(&t, folder, error) && !strcmp(ids_of(&t, "ab", 2, 1), "2 0 1"));
+    tokenizer_close(&t);
+    gone("vocab.json"), gone("merges.txt"), gone("tokenizer_config.json"), rmdir(folder);
+}
+
 /* ---- Other people's golden files ---- */
 
 #define SHARED "../shared/data/"
@@ -1339,8 +1398,8 @@ static void other_patterns(void) {
                                           "[[]a]", "[[a]-c]", "a{1,2}+", "(?m)a", "(?x:a)", "\\",
                                           "(*UTF)a",
                                           "[]a]", "\\K", "(?<n>a)", "a{2}?", "\\pL", "a{,2}", "a(?i)b",
-                                          "[\\W]", "[\\B]", "\\p{sc:Han}", "[\\P{scx:Han}]", "\\p{^script=Han}",
-                                          "\\p{L&}", "\\p{Xan}", "\\\\\\p{bc=AL}"};
+                                          "[\\W]", "[\\B]", "\\p{sc:Han}", "[\\P{scx:Han}]",
+                                          "\\p{^script=Han}", "\\p{L&}", "\\p{Xan}", "\\\\\\p{bc=AL}"};
     static const char *const endless[] = {"(a+)+$", "(?:a|aa)+$", "(a*)*b", "(?:a?){40}a{40}b", "([a-z]+)*=",
                                           "(.*a){25}b"};
     static const struct { const char *pattern; int how, invert; const char *text, *pieces; } rows[] = {
@@ -1409,7 +1468,7 @@ static void stories(void) {
 int main(void) {
     published(), longest_entries(), refusals(), decoders(), notes(), edges(), costs(), many_added();
     bytes(), others_in_pieces(), many_marks(), apart(), close_calls(), short_ways();
-    llama2c(), gguf(), folders();
+    llama2c(), gguf(), folders(), ends();
     golden(SHARED "tokenizers/gpt2", "ggml-vocab-gpt-2"),
         golden(SHARED "tokenizers/bert/vocab.txt", "ggml-vocab-bert-bge");
     stories();

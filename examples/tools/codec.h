@@ -129,12 +129,13 @@ static inline int codec_take(codec *c, const char *name, char *error) {
 }
 #endif
 
-/* What the tokenizer's file asks for and is not done, or does not say; empty: nothing. */
-static inline const char *codec_note(const codec *c) {
+/* What the tokenizer's file asks for and is not done, or does not say (0); what the file beside it says else
+   (1). Empty: nothing. */
+static inline const char *codec_note(const codec *c, int which) {
 #ifdef WITH_TOKENIZER
-    return c->t.note;
+    return which ? c->t.ends : c->t.note;
 #else
-    return (void)c, "";
+    return (void)c, (void)which, "";
 #endif
 }
 

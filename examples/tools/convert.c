@@ -541,7 +541,8 @@ static void open_tokens(input *in) {
         snprintf(line, sizeof line, "%.400s (--tokenizer none goes without)", failure);
         complain(1, line, "");
     }
-    if (*codec_note(&in->tokens)) complain(0, "note: ", codec_note(&in->tokens));
+    for (int i = 0; i < 2; i++)
+        if (*codec_note(&in->tokens, i)) complain(0, "note: ", codec_note(&in->tokens, i));
     memcpy(in->config.tokenizer, in->tokens.identity, sizeof in->config.tokenizer);
 }
 
