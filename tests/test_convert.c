@@ -1045,6 +1045,40 @@ static void vectors(void) {
     CHECK_THAT(strstr(said, "note: its vectors are made by --pool cls"), "%s", said);
 }
 
+/* The names of classes go along, into every form and back; those that no file of lines holds are refused. */
+static void labels(void) {
+    static const char *const whole = "\"0\": \"a\",\n  \"1\": \"b\",\n  \"2\": \"c\"";
+    static const struct { const char *old, *text, *says; } rows[] = {
+        {"\"1\": \"b\"", "\"3\": \"b\"", "3 of id2label is no class from 0 to 2 with a name"},
+        {"\"1\": \"b\"", "\"x\": \"b\"", "x of id2label is no class"},
+        {"\"1\": \"b\"", "\"1\": 7", "1 of id2label is no class from 0 to 2 with a name"},
+        {"\"1\": \"b\"", "\"1\": \"b\", \"01\": \"d\"", "id2label names class 1 twice"},
+        {"\"1\": \"b\",", "", "id2label has no name for class 1 of 3"},
+        {"\"1\": \"b\"", "\"1\": \"c\"", "two classes have the name c"},
+        {"\"1\": \"b\"", "\"1\": \"b\\tc\"", "the name of class 1 has a control character"},
+        {"\"1\": \"b\"", "\"1\": \"\"", "the name of class 1 is empty"},
+        {"\"id2label\": {", "\"id2label\": 1, \"label2id\": {", "id2label of config.json is no object"}};
+    size_t n;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        refused("none", rows[i].says, with("bert_classes", rows[i].old, rows[i].text));
+    CONVERT("%s %s", with("bert_classes", whole, "\"2\": \"z\", \"0\": \"x y\", \"1\": \"\xC3\xA9\""),
+            path_of("c"));
+    CHECK(!strcmp(read_file(path_of("c.labels"), &n), "x y\n\xC3\xA9\nz\n"));
+    CONVERT("--type int8 %s %s", path_of("c"), path_of("d"));
+    CHECK(!strcmp(read_file(path_of("d.labels"), &n), "x y\n\xC3\xA9\nz\n"));
+    CONVERT("--to hf %s %s", path_of("c"), path_of("c-hf"));
+    CHECK(strstr(read_file(path_of("c-hf/config.json"), &n), "\"1\":\t\"\xC3\xA9\""));
+    write_file(path_of("c.labels"), "a\nb\n", 4);
+    refused("none", "it has 3 classes, but .labels beside it 2 names", path_of("c"));
+    /* without names they get the usual ones; that several may be true is said */
+    CONVERT("%s %s", with("bert_classes", "\"id2label\": {", "\"problem_type\": "
+                          "\"multi_label_classification\", \"label2id\": {"), path_of("c"));
+    CHECK(!strcmp(read_file(path_of("c.labels"), &n), "LABEL_0\nLABEL_1\nLABEL_2\n"));
+    CHECK_THAT(strstr(said, "note: its classes go together"), "%s", said);
+    rename(path_of("c"), path_of("e.labels"));
+    CHECK(convert("%s %s", path_of("e.labels"), path_of("e")) != 0 && strstr(said, "is what is read"));
+}
+
 /* More ends of texts than the tokenizer's and the form of talks are said. */
 static void texts(void) {
     static const char *const lines = "[PAD]\n[UNK]\n[CLS]\n[SEP]\na\nb\n";
@@ -1673,6 +1707,7 @@ int main(int argc, char **argv) {
     settings();
     usual_settings();
     vectors();
+    labels();
     texts();
     nested_angles();
     nomic_context();

@@ -57,6 +57,7 @@ typedef struct input {
     char *made;        /* the same if it was made here */
     char name[32];     /* of the form */
     codec tokens;
+    const char **labels; /* names of the classes, or NULL */
     int dynamic;       /* of form_settings */
     double turned_scale; /* likewise */
     const weights_tensor *held_from; /* the tensor in `held`, which several parameters are parts of */
@@ -590,16 +591,6 @@ static void open_input(input *in, const char *path) {
     find_heads(in);
 }
 
-/* ---- What a model's vectors are ---- */
-
-/* Says how vectors are made of states, where it is not the mean, as our programs have it of themselves. */
-static void tell_pooling(const char *how) {
-    if (!strcmp(how, "mean") || !strcmp(how, "none")) return;
-    if (!strcmp(how, "cls") || !strcmp(how, "last"))
-        complain(0, "note: its vectors are made by --pool ", how);
-    else complain(0, "left out: how its vectors are made, ", how);
-}
-
 /* JSON in a folder; NULL: there is none. */
 static cJSON *json_of(const char *folder, const char *name) {
     char *path = weights_path(folder, name), *text;
@@ -612,6 +603,132 @@ static cJSON *json_of(const char *folder, const char *name) {
     }
     free(path);
     return json;
+}
+
+/* ---- Names of classes ---- */
+
+/* Takes a name for class i, which classify keeps as a line of a file. */
+static void take_label(input *in, size_t i, const char *name, size_t n) {
+    char line[200];
+    int plain = n > 0;
+    for (size_t k = 0; k < n; k++) plain &= (unsigned char)name[k] >= 32 && name[k] != 127;
+    snprintf(line, sizeof line, "the name of class %zu %s, which no line of a file can be", i,
+             n ? "has a control character" : "is empty");
+    if (!plain) refuse(in, line);
+    in->labels[i] = memcpy(take(n + 1, 1), name, n);
+}
+
+static int by_name(const void *a, const void *b) {
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* Every class has a name of its own, or what classify prints would not tell them apart. */
+static void check_labels(const input *in) {
+    const size_t n = in->config.classes;
+    const char **sorted = memcpy(take(n, sizeof *sorted), in->labels, n * sizeof *sorted);
+    char line[200];
+    qsort(sorted, n, sizeof *sorted, by_name);
+    for (size_t i = 1; i < n; i++) {
+        if (strcmp(sorted[i], sorted[i - 1])) continue;
+        snprintf(line, sizeof line, "two classes have the name %.80s", sorted[i]);
+        refuse(in, line);
+    }
+    free(sorted);
+}
+
+/* Takes the names in id2label of config.json, one for each class. */
+static void take_id2label(input *in, const cJSON *names) {
+    const size_t classes = in->config.classes;
+    const cJSON *one;
+    char line[200];
+    if (!cJSON_IsObject(names)) refuse(in, "id2label of config.json is no object");
+    cJSON_ArrayForEach(one, names) {
+        char *end;
+        const char *name = cJSON_GetStringValue(one);
+        unsigned long i = strtoul(one->string, &end, 10);
+        const int number = *one->string >= '0' && *one->string <= '9' && !*end;
+        const int known = number && i < classes && name;
+        snprintf(line, sizeof line, "%.60s of id2label is no class from 0 to %zu with a name", one->string,
+                 classes - 1);
+        if (!known) refuse(in, line);
+        snprintf(line, sizeof line, "id2label names class %lu twice", i);
+        if (in->labels[i]) refuse(in, line);
+        take_label(in, (size_t)i, name, strlen(name));
+    }
+    for (size_t i = 0; i < classes; i++) {
+        if (in->labels[i]) continue;
+        snprintf(line, sizeof line, "id2label has no name for class %zu of %zu", i, classes);
+        refuse(in, line);
+    }
+}
+
+/* Takes the names that stand beside a checkpoint of ours; returns whether there are any. */
+static int take_lines(input *in) {
+    char path[4096], line[200];
+    text_labels lines;
+    if ((size_t)snprintf(path, sizeof path, "%s.labels", in->path) >= sizeof path) return 0;
+    if (access(path, F_OK)) return 0;
+    must(text_labels_load(&lines, path, failure));
+    snprintf(line, sizeof line, "it has %zu classes, but .labels beside it %zu names", in->config.classes,
+             lines.n);
+    if (lines.n != in->config.classes) refuse(in, line);
+    for (size_t i = 0; i < lines.n; i++) take_label(in, i, lines.names[i].at, lines.names[i].n);
+    text_labels_close(&lines);
+    return 1;
+}
+
+/* Finds the names of the classes; those that have none get transformers' usual ones. */
+static void open_labels(input *in) {
+    const size_t classes = in->config.classes;
+    const int folder = in->in != OURS;
+    cJSON *json = folder && classes ? json_of(in->path, "config.json") : NULL;
+    const char *kind = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(json, "problem_type"));
+    const cJSON *names = cJSON_GetObjectItemCaseSensitive(json, "id2label");
+    if (kind && !strcmp(kind, "multi_label_classification"))
+        complain(0, "note: its classes go together (multi_label_classification), but ",
+                 "classify prints the likeliest alone");
+    if (classes > 1 && in->config.vocabulary) { /* one is a value, which has no name */
+        in->labels = take(classes, sizeof *in->labels);
+        if (names && !cJSON_IsNull(names)) take_id2label(in, names);
+        else if (folder || !take_lines(in))
+            for (size_t i = 0; i < classes; i++) {
+                char label[32];
+                form_usual_label(label, sizeof label, i);
+                take_label(in, i, label, strlen(label));
+            }
+        check_labels(in);
+    }
+    cJSON_Delete(json);
+}
+
+static void close_labels(input *in) {
+    for (size_t i = 0; in->labels && i < in->config.classes; i++) free((char *)(uintptr_t)in->labels[i]);
+    free(in->labels);
+}
+
+/* Writes the names of the classes beside a checkpoint, a line each, as classify does. */
+static void save_labels(const input *in, const char *to) {
+    const size_t classes = in->config.classes;
+    char path[4096];
+    text_labels lines;
+    if (!in->labels) return;
+    if ((size_t)snprintf(path, sizeof path, "%s.labels", to) >= sizeof path)
+        complain(1, "too long a name: ", to);
+    memset(&lines, 0, sizeof lines), lines.n = classes;
+    lines.names = take(classes, sizeof *lines.names);
+    for (size_t i = 0; i < classes; i++) lines.names[i] = text_of(in->labels[i]);
+    must(text_labels_save(&lines, path, failure));
+    text_labels_close(&lines);
+}
+
+/* ---- What a model's vectors are ---- */
+
+/* Says how vectors are made of states, where it is not the mean, as our programs have it of themselves. */
+static void tell_pooling(const char *how) {
+    if (!strcmp(how, "mean") || !strcmp(how, "none")) return;
+    if (!strcmp(how, "cls") || !strcmp(how, "last"))
+        complain(0, "note: its vectors are made by --pool ", how);
+    else complain(0, "left out: how its vectors are made, ", how);
 }
 
 /* What the settings of a pooling say: one way of several that are true, or a word. */
@@ -704,8 +821,10 @@ static void tell_texts(const input *in, int target) {
 
 /* Ends the program where writing `to` would replace what is read. */
 static void spare_input(const input *in, const char *to) {
-    char *inside = weights_path(to, "model.safetensors");
+    char *inside = weights_path(to, "model.safetensors"), labels[4096];
     int same = text_same_file(in->path, to);
+    snprintf(labels, sizeof labels, "%.4000s.labels", to);
+    same |= text_same_file(in->path, labels);
     for (size_t i = 0; i < in->tensors.n_shards && inside; i++)
         same |= text_same_file(in->tensors.shards[i].path, to) ||
                 text_same_file(in->tensors.shards[i].path, inside);
@@ -1080,7 +1199,7 @@ static void write_settings(input *in, const cmha_model_config *c, form f, uint32
     const char *dtype = as == GGUF_AS_F32 ? "float32" : as == GGUF_AS_F16 ? "float16" : "bfloat16";
     char *tokens = weights_path(path, "tokenizer.json"), *config = weights_path(path, "config.json");
     const int32_t ids[3] = {in->tokens.bos, in->tokens.eos, in->tokens.pad};
-    char *text = form_write_json(c, f, dtype, ids);
+    char *text = form_write_json(c, f, dtype, ids, in->labels);
     if (!tokens || !config || !text) complain(1, "no memory for config.json", "");
     if (in->tokens.kind == CODEC_TOKENIZER) must(tokenizer_save(&in->tokens.t, tokens, failure));
     write_text(config, text);
@@ -1119,6 +1238,7 @@ static void write_model(input *in, const pieces *from, const cmha_model_config *
     if (done && f == OURS) {
         must(codec_save(&in->tokens, path, failure));
         keep_template(in, path);
+        save_labels(in, path);
     }
     if (done && folder) write_settings(in, c, f, as, path);
     finish(&file, done); /* last: where something cannot be written, no new weights stand beside it */
@@ -1645,6 +1765,7 @@ int main(int argc, char **argv) {
     check_tied(&in, &all);
     check_copies(&in);
     tell_vectors(&in);
+    open_labels(&in);
     open_tokens(&in);
     tell_texts(&in, target);
     if (target == 1 && in.tokens.kind != CODEC_TOKENIZER && has_tokenizer(to))
@@ -1660,6 +1781,7 @@ int main(int argc, char **argv) {
     if (context) c.max_positions = context;
     write_model(&in, &all, &c, f, storages[type], to);
     weights_close(&in.tensors), codec_close(&in.tokens), free(all.list), free(in.held), free(in.made);
+    close_labels(&in);
     cmha_context_close(&ctx);
     return end_program(0);
 }

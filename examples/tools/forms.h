@@ -1653,9 +1653,15 @@ static inline void form_write_ids(const int32_t ids[3], form f, cJSON *json) {
         else cJSON_AddNumberToObject(json, keys[i], (double)ids[i]);
 }
 
-/* config.json of a model that form_holds, with the ids of form_write_ids; NULL without memory. */
+/* The name that transformers gives to a class that has none. */
+static inline void form_usual_label(char *label, size_t size, size_t i) {
+    snprintf(label, size, "LABEL_%zu", i);
+}
+
+/* config.json of a model that form_holds, with the ids of form_write_ids and the names of its classes, NULL:
+   the usual ones; NULL without memory. */
 static inline char *form_write_json(const cmha_model_config *c, form f, const char *dtype,
-                                    const int32_t ids[3]) {
+                                    const int32_t ids[3], const char *const *names) {
     int qwen = f == LLAMA && c->qkv_bias && !c->attention_bias, mistral = f == LLAMA && !qwen && c->window;
     const struct form_class *row = form_class_of(f) + (mistral ? 1 : qwen ? 2 : 0);
     const char *type = row->type;
@@ -1673,8 +1679,8 @@ static inline char *form_write_json(const cmha_model_config *c, form f, const ch
         cJSON *labels = cJSON_AddObjectToObject(json, "id2label");
         for (size_t i = 0; labels && i < c->classes; i++) {
             char key[24], label[32];
-            snprintf(key, sizeof key, "%zu", i), snprintf(label, sizeof label, "LABEL_%zu", i);
-            cJSON_AddStringToObject(labels, key, label);
+            snprintf(key, sizeof key, "%zu", i), form_usual_label(label, sizeof label, i);
+            cJSON_AddStringToObject(labels, key, names ? names[i] : label);
         }
     }
     form_write_ids(ids, f, json);

@@ -171,7 +171,7 @@ static inline int text_header(text_slice line, const char *const *names, size_t 
    `path` is for the error line. */
 static inline int text_table_parse(text_table *t, char *text, size_t bytes, const char *path,
                                    const char *const *names, size_t columns, char *error) {
-    size_t want[TEXT_COLUMNS], rows = 1, line, i;
+    size_t want[TEXT_COLUMNS] = {0}, rows = 1, line, i;
     const char *at = text_lines(text, bytes), *end = text + bytes;
     int header;
     char why[TEXT_ERROR - 80];

@@ -139,7 +139,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (s.in == MODERNBERT) config.head_bias = 0; /* whether its head is there, tensors say */
     NEED(s.n_factors <= FORM_PAIRS);
     if (!s.n_factors && form_holds(&config, s.in, error)) {
-        NEED((text = form_write_json(&config, s.in, "float32", none)) != NULL);
+        NEED((text = form_write_json(&config, s.in, "float32", none, NULL)) != NULL);
         if (form_read_json(&t, &fuzz_context, text, strlen(text), &again, error)) same(&config, &again, 0);
         free(text);
     }
