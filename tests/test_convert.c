@@ -1027,6 +1027,17 @@ static void vectors(void) {
         {"[true]", NULL},
         {"{\"pooling_mode_mean_tokens\": true, \"pooling_mode_cls_token\": false}", NULL}};
     static const char *const texts = "{\"max_seq_length\": 8, \"do_lower_case\": true}";
+    static const char *const scaled =
+        "[{\"path\": \"1\", \"type\": \"a.Pooling\"}, {\"type\": \"Normalize\"}]";
+    static const struct { const char *text, *says; } prompts[] = {
+        {"{\"prompts\": {\"q\": \"query: \", \"p\": \"text: \"}, \"default_prompt_name\": \"p\"}",
+         "left out: the prompt that vectors wants before each line, p \"text: \"\n"},
+        {"{\"prompts\": {\"q\": \"query: \", \"p\": \"text: \"}, \"default_prompt_name\": null}",
+         "left out: prompts, of which vectors wants one before a line, q \"query: \", p \"text: \"\n"},
+        {"{\"prompts\": {\"q\": \"query: \"}, \"default_prompt_name\": \"r\"}",
+         "left out: default_prompt_name, which is none of the prompts: r"},
+        {"{\"prompts\": {\"q\": \"\", \"p\": \"\"}, \"default_prompt_name\": \"q\"}", NULL},
+        {"{\"prompts\": {}}", NULL}, {"{\"prompts\": 7}", NULL}, {"[1]", NULL}};
     (void)with("bert", "{", "{");
     CHECK(mkdir(path_of("bad/1"), 0777) == 0);
     write_file(path_of("bad/modules.json"), modules, strlen(modules));
@@ -1039,6 +1050,18 @@ static void vectors(void) {
         CHECK_THAT(strstr(said, "left out: a module of its vectors, Dense") && strstr(said, "--length 8") &&
                        strstr(said, "left out: do_lower_case"), "%s", said);
     }
+    CHECK_THAT(strstr(said, "note: its vectors keep their length, as with --raw"), "%s", said);
+    for (size_t i = 0; i < sizeof prompts / sizeof *prompts; i++) {
+        write_file(path_of("bad/config_sentence_transformers.json"), prompts[i].text,
+                   strlen(prompts[i].text));
+        CONVERT("%s %s", path_of("bad"), path_of("v"));
+        CHECK_THAT(prompts[i].says ? strstr(said, prompts[i].says) != NULL : !strstr(said, "prompt"), "%s",
+                   said);
+    }
+    write_file(path_of("bad/1/config.json"), "{\"include_prompt\": false}", 25);
+    write_file(path_of("bad/modules.json"), scaled, strlen(scaled));
+    CONVERT("%s %s", path_of("bad"), path_of("v"));
+    CHECK_THAT(strstr(said, "left out: include_prompt = false") && !strstr(said, "--raw"), "%s", said);
     CONVERT("--to gguf %s %s", path_of("v"), path_of("g"));
     with_value(path_of("g"), path_of("p"), NULL, put_cls);
     CONVERT("%s %s", path_of("p"), path_of("v"));

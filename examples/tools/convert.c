@@ -745,6 +745,33 @@ static void tell_pooling_of(const cJSON *json) {
             if (!strcmp(how, names[i][0])) how = names[i][1];
     }
     if (how) tell_pooling(!strcmp(how, "lasttoken") ? "last" : how);
+    if (cJSON_IsFalse(cJSON_GetObjectItemCaseSensitive(json, "include_prompt")))
+        complain(0, "left out: include_prompt = false, ", "which takes a prompt's states out of the mean");
+}
+
+/* Says what sentence-transformers puts before texts: of several prompts, the one that is the default. */
+static void tell_prompts(const input *in) {
+    cJSON *json = json_of(in->path, "config_sentence_transformers.json");
+    const cJSON *prompts = cJSON_GetObjectItemCaseSensitive(json, "prompts"), *one;
+    const char *usual = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(json, "default_prompt_name"));
+    char list[400];
+    size_t used = 0, more = 0;
+    int found = 0;
+    cJSON_ArrayForEach(one, prompts) {
+        const char *text = cJSON_GetStringValue(one), *name = one->string ? one->string : "without a name";
+        if (usual && strcmp(usual, name)) continue;
+        found = 1;
+        if (!text || !*text) continue;
+        if (used > 200) more++;
+        else
+            used += (size_t)snprintf(list + used, sizeof list - used, "%s%.60s \"%.100s\"", used ? ", " : "",
+                                     name, text);
+    }
+    if (more) snprintf(list + used, sizeof list - used, " and %zu more", more);
+    if (usual && !found) complain(0, "left out: default_prompt_name, which is none of the prompts: ", usual);
+    else if (used && usual) complain(0, "left out: the prompt that vectors wants before each line, ", list);
+    else if (used) complain(0, "left out: prompts, of which vectors wants one before a line, ", list);
+    cJSON_Delete(json);
 }
 
 /* Says what sentence-transformers does besides with the model of a folder. */
@@ -752,11 +779,13 @@ static void tell_sentences(const input *in) {
     cJSON *modules = json_of(in->path, "modules.json"), *texts, *pooling;
     const cJSON *module;
     char line[200];
+    int is_raw = cJSON_GetArraySize(modules) > 0;
     cJSON_ArrayForEach(module, modules) {
         const char *type = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(module, "type"));
         const char *place = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(module, "path"));
         const char *dot = type ? strrchr(type, '.') : NULL;
         const char *name = dot ? dot + 1 : type ? type : "without a type";
+        is_raw &= strcmp(name, "Normalize") != 0;
         if (!strcmp(name, "Transformer") || !strcmp(name, "Normalize")) continue;
         if (strcmp(name, "Pooling") || !place || !weights_is_plain(place)) {
             complain(0, "left out: a module of its vectors, ", name);
@@ -767,6 +796,8 @@ static void tell_sentences(const input *in) {
         tell_pooling_of(pooling);
         cJSON_Delete(pooling);
     }
+    if (is_raw) complain(0, "note: its vectors keep their length, ", "as with --raw");
+    tell_prompts(in);
     texts = modules ? json_of(in->path, "sentence_bert_config.json") : NULL;
     const cJSON *most = cJSON_GetObjectItemCaseSensitive(texts, "max_seq_length");
     if (cJSON_IsNumber(most) && most->valuedouble < (double)in->config.max_positions) {
