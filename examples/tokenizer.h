@@ -2114,20 +2114,38 @@ typedef struct tokenizer_row { const char *type; int kind; const char *fields; }
 
 enum { TOKENIZER_NONE = -2, TOKENIZER_SEQUENCE = -1 };
 
-/* The first field of a node that is not among `fields`, or NULL; null counts as absent. */
-static inline const char *tokenizer_stranger(const cJSON *node, const char *fields) {
+/* Is the name in a list of names, each with a blank behind? */
+static inline int tokenizer_listed(const char *names, const char *name) {
+    const size_t n = strlen(name);
+    const char *at = n ? strstr(names, name) : NULL;
+    for (; at; at = strstr(at + 1, name))
+        if (at[n] == ' ' && (at == names || at[-1] == ' ')) return 1;
+    return 0;
+}
+
+/* Checks the fields of a node, `what` and its type, which may be empty: all are among `fields` and, where a
+   name is that of a flag or a text wherever it stands, are that; null counts as absent. */
+static inline int tokenizer_check_fields(const cJSON *node, const char *what, const char *type,
+                                         const char *fields, char *error) {
+    static const char flags[] =
+        "add_prefix_space byte_fallback clean_text cleanup fuse_unk handle_chinese_chars ignore_merges "
+        "individual_digits invert longest lowercase lstrip merges_tie normalized rstrip single_word special "
+        "split strip_accents strip_left strip_right trim_offsets use_regex ";
+    static const char texts[] =
+        "behavior content continuing_subword_prefix delimiter end_of_word_suffix precompiled_charsmap prefix "
+        "prepend prepend_scheme replacement str_rep suffix type unk_token ";
     for (const cJSON *field = node->child; field; field = field->next) {
-        size_t n;
-        const char *at;
-        if (!field->string) return "without a name"; /* of a list */
-        n = strlen(field->string);
-        at = n ? fields : NULL;
-        while (at && (at = strstr(at, field->string)) != NULL &&
-               (at[n] != ' ' || (at > fields && at[-1] != ' ')))
-            at++;
-        if (!at && !cJSON_IsNull(field)) return field->string;
+        const char *name = field->string ? field->string : "without a name", *fault = NULL; /* of a list */
+        if (!field->string) fault = "is not known";
+        else if (cJSON_IsNull(field)) continue;
+        else if (!tokenizer_listed(fields, name)) fault = "is not known";
+        else if (tokenizer_listed(flags, name) && !cJSON_IsBool(field)) fault = "is neither true nor false";
+        else if (tokenizer_listed(texts, name) && !cJSON_IsString(field)) fault = "is no text";
+        if (!fault) continue;
+        return tokenizer_fail(error, "%s%s%s: the field %.100s %s", what, *type ? " " : "", type, name,
+                              fault);
     }
-    return NULL;
+    return 1;
 }
 
 static inline int tokenizer_set_text(char **text, size_t *n, const char *s) {
@@ -2248,12 +2266,24 @@ static inline int tokenizer_fill_normalizer(tokenizer_step *step, const cJSON *n
     }
 }
 
+/* When a Metaspace puts a blank in front of a text: 0 never, 1 at the first, 2 always; -1 with a line. */
+static inline int tokenizer_prepends(const cJSON *node, char *error) {
+    static const char *const schemes[] = {"never", "first", "always", NULL};
+    const char *scheme = tokenizer_string(node, "prepend_scheme");
+    const int adds = tokenizer_flag(node, "add_prefix_space", 1), which = tokenizer_among(scheme, schemes);
+    if (!scheme) return adds ? 2 : 0;
+    if (which > 0 && !adds)
+        return tokenizer_fail(error, "Metaspace: prepend_scheme is %s, but add_prefix_space is false",
+                              scheme) - 1;
+    if (which < 0) tokenizer_fail(error, "Metaspace: the prepend_scheme %.100s is not known", scheme);
+    return which;
+}
+
 static inline int tokenizer_fill_pre_tokenizer(tokenizer_step *step, const cJSON *node, char *error) {
     static const char *const behaviours[] = {"isolated",         "removed",    "merged_with_previous",
                                              "merged_with_next", "contiguous", NULL};
     static const char *const behaviours_too[] = {"Isolated",       "Removed",    "MergedWithPrevious",
                                                  "MergedWithNext", "Contiguous", NULL};
-    static const char *const schemes[] = {"never", "first", "always", NULL};
     const char *text = tokenizer_string(node, "behavior");
     int behaviour = tokenizer_among(text, behaviours);
     if (behaviour < 0) behaviour = tokenizer_among(text, behaviours_too);
@@ -2265,10 +2295,7 @@ static inline int tokenizer_fill_pre_tokenizer(tokenizer_step *step, const cJSON
         step->b = tokenizer_flag(node, "use_regex", 1);
         return 1;
     case TOKENIZER_METASPACE:
-        text = tokenizer_string(node, "prepend_scheme");
-        step->a = text ? tokenizer_among(text, schemes) : tokenizer_flag(node, "add_prefix_space", 1) ? 2 : 0;
-        if (step->a < 0)
-            return tokenizer_fail(error, "Metaspace: the prepend_scheme %.100s is not known", text);
+        if ((step->a = tokenizer_prepends(node, error)) < 0) return 0;
         step->b = tokenizer_flag(node, "split", 1);
         text = tokenizer_string(node, "replacement");
         if (text && !*text) return tokenizer_fail(error, "Metaspace: no replacement");
@@ -2292,7 +2319,8 @@ static inline int tokenizer_fill_pre_tokenizer(tokenizer_step *step, const cJSON
 }
 
 static inline int tokenizer_fill_decoder(tokenizer_step *step, const cJSON *node, char *error) {
-    const char *from = NULL, *to = NULL, *scheme;
+    const cJSON *first = tokenizer_field(node, "start"), *last = tokenizer_field(node, "stop");
+    const char *from = NULL, *to = NULL;
     int32_t start, stop;
     switch (step->kind) {
     case TOKENIZER_FROM_WORDPIECE:
@@ -2300,8 +2328,8 @@ static inline int tokenizer_fill_decoder(tokenizer_step *step, const cJSON *node
         step->a = tokenizer_flag(node, "cleanup", 1);
         break;
     case TOKENIZER_FROM_METASPACE:
-        scheme = tokenizer_string(node, "prepend_scheme");
-        step->a = scheme ? strcmp(scheme, "never") != 0 : tokenizer_flag(node, "add_prefix_space", 1);
+        start = tokenizer_prepends(node, error), step->a = start > 0;
+        if (start < 0) return 0;
         from = tokenizer_string(node, "replacement"), from = from ? from : "\xE2\x96\x81", to = " ";
         break;
     case TOKENIZER_FROM_BPE:
@@ -2309,9 +2337,10 @@ static inline int tokenizer_fill_decoder(tokenizer_step *step, const cJSON *node
         break;
     case TOKENIZER_CUT:
         from = tokenizer_string(node, "content"), from = from ? from : " ";
-        start = tokenizer_whole(tokenizer_field(node, "start")),
-        stop = tokenizer_whole(tokenizer_field(node, "stop"));
-        step->a = start > 0 ? start : 0, step->b = stop > 0 ? stop : 0;
+        start = first ? tokenizer_whole(first) : 0, stop = last ? tokenizer_whole(last) : 0;
+        if (start < 0 || stop < 0)
+            return tokenizer_fail(error, "decoder Strip: start or stop is no whole number");
+        step->a = start, step->b = stop;
         break;
     case TOKENIZER_EXCHANGE:
         from = tokenizer_string(tokenizer_field(node, "pattern"), "String"),
@@ -2380,15 +2409,16 @@ static inline int tokenizer_read_steps(int which, const cJSON *node, tokenizer_s
                                        char *error) {
     const tokenizer_section section = tokenizer_sections(which);
     const tokenizer_row *row = section.rows;
-    const char *type = tokenizer_string(node, "type"), *stranger;
+    const char *type = tokenizer_string(node, "type");
     if (!node || cJSON_IsNull(node)) return 1;
     if (!type) return tokenizer_fail(error, "a %s has no type", section.name);
     while (row->type && strcmp(row->type, type)) row++;
     if (!row->type) return tokenizer_fail(error, "%s %.100s is not known", section.name, type);
-    if ((stranger = tokenizer_stranger(node, row->fields)) != NULL)
-        return tokenizer_fail(error, "%s %s: the field %.100s is not known", section.name, type, stranger);
+    if (!tokenizer_check_fields(node, section.name, type, row->fields, error)) return 0;
     if (row->kind == TOKENIZER_SEQUENCE) {
         const cJSON *list = tokenizer_field(node, section.list), *one;
+        if (!cJSON_IsArray(list))
+            return tokenizer_fail(error, "%s Sequence: %s is no list", section.name, section.list);
         cJSON_ArrayForEach(one, list) if (!tokenizer_read_steps(which, one, steps, n, error)) return 0;
         return 1;
     }
@@ -2479,6 +2509,8 @@ static inline int tokenizer_read_processor(tokenizer *t, const cJSON *node, char
     if (!type) return tokenizer_fail(error, "a post-processor has no type");
     if (!strcmp(type, "ByteLevel")) return 1; /* it is about offsets */
     if (!strcmp(type, "Sequence")) {
+        if (!cJSON_IsArray(tokenizer_field(node, "processors")))
+            return tokenizer_fail(error, "post-processor Sequence: processors is no list");
         cJSON_ArrayForEach (one, tokenizer_field(node, "processors"))
             if (!tokenizer_read_processor(t, one, error)) return 0;
         return 1;
@@ -2513,12 +2545,12 @@ static inline int tokenizer_direction(const cJSON *node) {
 
 static inline int tokenizer_read_truncation(tokenizer_fit *f, const cJSON *node, char *error) {
     static const char *const names[] = {"LongestFirst", "OnlyFirst", "OnlySecond", NULL};
-    const char *stranger, *which = tokenizer_string(node, "strategy");
+    const char *which = tokenizer_string(node, "strategy");
     const cJSON *length = tokenizer_field(node, "max_length");
     int32_t most = tokenizer_whole(length);
     if (!cJSON_IsObject(node)) return 1;
-    if ((stranger = tokenizer_stranger(node, "max_length strategy stride direction ")) != NULL)
-        return tokenizer_fail(error, "truncation: the field %.100s is not known", stranger);
+    if (!tokenizer_check_fields(node, "truncation", "", "max_length strategy stride direction ", error))
+        return 0;
     f->cuts = !(cJSON_IsNumber(length) && length->valuedouble > 2e9); /* as good as none */
     f->most = most < 0 ? 0 : (size_t)most;
     f->which = which ? tokenizer_among(which, names) : 0, f->cut_left = tokenizer_direction(node);
@@ -2532,12 +2564,11 @@ static inline int tokenizer_read_padding(tokenizer_fit *f, const cJSON *node, ch
     const cJSON *multiple = tokenizer_field(node, "pad_to_multiple_of");
     const cJSON *pad = tokenizer_field(node, "pad_id"), *type = tokenizer_field(node, "pad_type_id");
     static const char fields[] = "strategy direction pad_to_multiple_of pad_id pad_type_id pad_token ";
-    const char *stranger, *name = cJSON_GetStringValue(strategy);
+    const char *name = cJSON_GetStringValue(strategy);
     int32_t least = fixed ? tokenizer_whole(fixed) : 0;
     int32_t unit = cJSON_IsNumber(multiple) ? tokenizer_whole(multiple) : 0;
     if (!cJSON_IsObject(node)) return 1;
-    if ((stranger = tokenizer_stranger(node, fields)) != NULL)
-        return tokenizer_fail(error, "padding: the field %.100s is not known", stranger);
+    if (!tokenizer_check_fields(node, "padding", "", fields, error)) return 0;
     if (strategy && !fixed && (!name || strcmp(name, "BatchLongest")))
         return tokenizer_fail(error, "padding: the strategy is neither BatchLongest nor Fixed");
     if (least < 0 || least > TOKENIZER_FILL || unit < 0 || unit > TOKENIZER_FILL)
@@ -2633,11 +2664,10 @@ static inline int tokenizer_read_added(tokenizer *t, const cJSON *list, char *er
     cJSON_ArrayForEach(one, list) {
         tokenizer_added *a = t->added + t->n_added;
         const char *content = tokenizer_string(one, "content");
-        const char *stranger =
-            tokenizer_stranger(one, "id content special lstrip rstrip single_word normalized ");
+        static const char fields[] = "id content special lstrip rstrip single_word normalized ";
         a->id = tokenizer_whole(tokenizer_field(one, "id"));
         if (!cJSON_IsObject(one)) return tokenizer_fail(error, "an added token is no object");
-        if (stranger) return tokenizer_fail(error, "an added token: the field %.100s is not known", stranger);
+        if (!tokenizer_check_fields(one, "an added token", "", fields, error)) return 0;
         if (!content || a->id < 0) return tokenizer_fail(error, "an added token has no content or no id");
         if (!*content) continue; /* never found */
         a->special = tokenizer_flag(one, "special", 0),
@@ -2647,6 +2677,21 @@ static inline int tokenizer_read_added(tokenizer *t, const cJSON *list, char *er
         if (!tokenizer_set_text(&a->content, &a->n, content)) return tokenizer_no_memory(error);
         if (a->n > t->longest_added) t->longest_added = a->n;
         t->n_added++;
+    }
+    return 1;
+}
+
+/* An added token that the vocabulary has as well has its id, or which one a text gets would be a matter of
+   the program. Blanks and letters beyond ASCII are written in another way in byte-level vocabularies. */
+static inline int tokenizer_check_added(const tokenizer *t, char *error) {
+    for (size_t i = 0; i < t->n_added; i++) {
+        const tokenizer_added *a = t->added + i;
+        const int32_t id = tokenizer_find(t, a->content, a->n);
+        int plain = 1;
+        for (size_t k = 0; k < a->n; k++) plain &= a->content[k] > 32 && a->content[k] < 127;
+        if (id < 0 || id == a->id || !plain || t->flags[a->id] & TOKENIZER_MODEL) continue;
+        return tokenizer_fail(error, "the added token %.100s has the id %ld, in the vocabulary %ld",
+                              a->content, (long)a->id, (long)id);
     }
     return 1;
 }
@@ -3127,7 +3172,7 @@ static inline int tokenizer_read_model(tokenizer *t, const cJSON *model, char *e
          "ignore_merges merges_tie special_ids "),
         "type unk_token continuing_subword_prefix max_input_chars_per_word special_ids ",
         "type unk_id byte_fallback special_ids ", "type unk_token special_ids "};
-    const char *type = tokenizer_string(model, "type"), *text, *stranger;
+    const char *type = tokenizer_string(model, "type"), *text;
     const cJSON *dropout = tokenizer_field(model, "dropout"), *words;
     size_t n;
     int32_t most;
@@ -3136,8 +3181,9 @@ static inline int tokenizer_read_model(tokenizer *t, const cJSON *model, char *e
              : tokenizer_field(model, "unk_id")                   ? "Unigram" : "BPE";
     if ((t->kind = tokenizer_among(type, types)) < 0)
         return tokenizer_fail(error, "the model %.100s is not known", type);
-    if ((stranger = tokenizer_stranger(model, fields[t->kind])) != NULL)
-        return tokenizer_fail(error, "model %s: the field %.100s is not known", type, stranger);
+    if (!tokenizer_check_fields(model, "model", type, fields[t->kind], error)) return 0;
+    if (dropout && !cJSON_IsNumber(dropout) && !cJSON_IsNull(dropout))
+        return tokenizer_fail(error, "model BPE: dropout is no number");
     if (cJSON_IsNumber(dropout) && dropout->valuedouble > 0)
         return tokenizer_fail(error,
                               "model BPE: dropout, which makes ids a matter of chance, is not done here");
@@ -3271,7 +3317,8 @@ static inline int tokenizer_assemble(tokenizer *t, const cJSON *outline, tokeniz
         !tokenizer_check_growth(t, error) || !tokenizer_check_steps(t, error) ||
         !tokenizer_read_added(t, tokenizer_field(outline, "added_tokens"), error) ||
         !tokenizer_number_tokens(t, p, error) || !tokenizer_check_steps(t, error) ||
-        !tokenizer_index_tokens(t, error) || !tokenizer_read_unknown(t, model, error) ||
+        !tokenizer_index_tokens(t, error) || !tokenizer_check_added(t, error) ||
+        !tokenizer_read_unknown(t, model, error) ||
         !tokenizer_index_added(t, error)) return 0;
     if (!t->size) return tokenizer_fail(error, "there are no tokens");
     if (t->kind == TOKENIZER_BPE &&
@@ -4066,7 +4113,10 @@ static inline void tokenizer_take_config(tokenizer *t, const cJSON *config) {
         const char *content[2];
         content[0] = cJSON_IsObject(field) ? tokenizer_string(field, "content") : cJSON_GetStringValue(field);
         content[1] = NULL;
-        if (content[0] && tokenizer_named(t, content) >= 0) *ids[i] = tokenizer_named(t, content);
+        if (!content[0]) continue;
+        int32_t id = tokenizer_named(t, content);
+        if (id < 0) id = tokenizer_find(t, content[0], strlen(content[0])); /* in the vocabulary alone */
+        if (id >= 0) *ids[i] = id;
     }
 }
 

@@ -236,6 +236,20 @@ static void refusals(void) {
         {BPE_OF(",'unk_token':'?'}}"), "the unknown token ? is not"},
         {WITH("'normalizer':{'type':'Nmt'}"), "normalizer Nmt"},
         {WITH("'normalizer':{}"), "has no type"},
+        {WITH("'normalizer':{'type':'Sequence'}"), "normalizer Sequence: normalizers is no list"},
+        {WITH("'pre_tokenizer':{'type':'Sequence','pretokenizers':{}}"), "pretokenizers is no list"},
+        {WITH("'post_processor':{'type':'Sequence'}"), "processors is no list"},
+        {WITH("'normalizer':{'type':'Strip','strip_left':1}"), "field strip_left is neither true nor false"},
+        {WITH("'pre_tokenizer':{'type':'Punctuation','behavior':3}"), "field behavior is no text"},
+        {WITH("'pre_tokenizer':{'type':'Metaspace','add_prefix_space':false,'prepend_scheme':'first'}"),
+         "prepend_scheme is first, but add_prefix_space is false"},
+        {WITH("'decoder':{'type':'Metaspace','prepend_scheme':'twice'}"), "scheme twice is not known"},
+        {WITH("'decoder':{'type':'Strip','content':'a','start':-1}"), "no whole number"},
+        {WITH("'added_tokens':[{'id':1,'content':'<x>','special':'yes'}]"), "added token: the field special"},
+        {WITH("'added_tokens':[{'id':9,'content':'a'}]"), "added token a has the id 9, in the vocabulary 0"},
+        {BPE_OF(",'dropout':'0.1'}}"), "dropout is no number"},
+        {BPE_OF(",'byte_fallback':'no'}}"), "model BPE: the field byte_fallback is neither"},
+        {BPE_OF(",'unk_token':4}}"), "unk_token is no text"},
         {WITH("'normalizer':{'type':'Strip','middle':true}"), "field middle"},
         {WITH("'normalizer':{'type':'Replace','pattern':{'Regex':'x*'},'content':''}"), "x*"},
         {WITH("'normalizer':{'type':'Replace','pattern':{'String':''},'content':''}"), "no pattern"},
@@ -1235,6 +1249,8 @@ static void ends(void) {
     }
     put("tokenizer_config.json", "{\"add_eos_token\":1}");
     CHECK(!tokenizer_open(&t, folder, error) && strstr(error, "add_eos_token of tokenizer_config.json is"));
+    put("tokenizer_config.json", "{\"eos_token\":\"b\"}"); /* which is in the vocabulary alone */
+    CHECK(tokenizer_open(&t, folder, error) && t.eos == 1), tokenizer_close(&t);
     gone("tokenizer.json"), put("tokenizer_config.json", "{\"add_bos_token\":true}");
     put("vocab.json", "{\"a\":0,\"b\":1,\"<|endoftext|>\":2}"), put("merges.txt", "#version: 0.2\n");
     CHECK(tokenizer_open(&t, folder, error) && !strcmp(ids_of(&t, "ab", 2, 1), "2 0 1"));
